@@ -1,0 +1,107 @@
+/*
+ * backend.h - the seam between the daemon and what computes: the CPU, or a CUDA module loaded at run time.
+ *
+ * A backend owns the KV pool (extents of equal size, named by index; the store decides what lies in which page)
+ * and runs batches: append new K and V to pages, then attention over a work list. Page p of a model with n
+ * pages to an extent lies in extent p / n. All calls come from one thread, the scheduler's, but for open and close.
+ */
+#ifndef COPPICE_BACKEND_H
+#define COPPICE_BACKEND_H
+
+#include "work.h"
+
+#include <stdbool.h>
+
+struct backend; /* each backend's own */
+
+struct backend_config {
+	uint64_t pool_bytes; /* capacity of the KV pool; a multiple of extent_bytes */
+	uint64_t extent_bytes; /* multiple of 2 MiB */
+	uint32_t n_threads; /* CPU: threads that compute, the caller among them; 0: one per core */
+	const char *device; /* CUDA: index or UUID; NULL: the first */
+};
+
+/* The new tokens of one query (same index as tree->queries). Addresses are the backend's own, from arena_attach;
+ * row i of Q is q + i * q_stride bytes: [n_q_heads][head_dim], of K and V [n_kv_heads][head_dim], of O as Q.
+ * LSE is natural-log sum-exp of the scaled scores, fp32 [n_q_heads] a row; lse == 0: not wanted.
+ * slots: where the query's n_rows tokens go, as slices in row order (n_slots of them); none when the K and V
+ * are there already. o == 0: append only. */
+struct backend_io {
+	uint64_t q, k, v, o, lse;
+	uint64_t q_stride, k_stride, v_stride, o_stride, lse_stride;
+	const struct work_slice *slots;
+	uint32_t n_slots;
+};
+
+/* All steps of one model and layer in a batch. Pointers stay valid until the batch is complete. */
+struct backend_job {
+	const struct work_shape *shape;
+	const struct work_tree *tree;
+	const struct work_list *list;
+	const struct backend_io *io; /* [tree->n_queries] */
+	uint32_t layer;
+};
+
+struct backend_batch {
+	const struct backend_job *jobs;
+	uint32_t n_jobs;
+};
+
+/* Since open; only grow. Bytes are of K and V together, over all KV heads, as the device memory or the
+ * cache hierarchy delivered them to the attention kernel. */
+struct backend_counters {
+	uint64_t batches;
+	uint64_t rows;
+	uint64_t kv_bytes_read;
+	uint64_t kv_bytes_alone; /* what the same rows would have read, each query alone */
+	uint64_t busy_ns;
+};
+
+/* Rows from one page to another, all layers and heads; for accepted draft tokens. */
+struct backend_move {
+	uint32_t from_page, from_row;
+	uint32_t to_page, to_row;
+};
+
+/* What a query costs apart and what it adds to a batch: the scheduler weighs waiting against it. */
+struct backend_cost {
+	double fixed_ns; /* a batch of nothing */
+	double kv_ns_per_byte; /* reading KV */
+	double row_ns_per_byte; /* arithmetic of one row and head on KV */
+};
+
+struct backend_ops {
+	const char *name;
+	/* 0, -ENOMEM, -EINVAL; what was wrong goes to error (a sentence). Blocks. */
+	int (*open)(const struct backend_config *config, struct backend **ret, char *error,
+		    size_t error_bytes);
+	void (*close)(struct backend *b); /* NULL is fine */
+
+	/* Bytes of one page of this shape, or 0 where the backend refuses the shape (why goes to error). */
+	uint64_t (*page_bytes)(struct backend *b, const struct work_shape *shape, char *error,
+			       size_t error_bytes);
+	/* An extent gets memory (zeroed) or gives it up. commit: 0 or -ENOMEM. */
+	int (*extent_commit)(struct backend *b, uint32_t extent);
+	void (*extent_release)(struct backend *b, uint32_t extent);
+
+	/* Makes host memory of an arena reachable; ret_base is what io addresses are made of. 0 or -errno. */
+	int (*arena_attach)(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base);
+	void (*arena_detach)(struct backend *b, uint64_t base, uint64_t bytes);
+
+	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0 or -errno (nothing started). */
+	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
+	/* Id of the newest batch that is complete. -EIO: the device failed, nothing will complete any more. Does not block. */
+	int (*completed)(struct backend *b, uint64_t *ret_id);
+	/* Moves are done in order. Blocks until done. */
+	int (*move)(struct backend *b, const struct work_shape *shape,
+		    const struct backend_move *moves, uint32_t n);
+
+	void (*counters)(struct backend *b, struct backend_counters *ret);
+	void (*cost)(struct backend *b, const struct work_shape *shape, struct backend_cost *ret);
+	/* How the planner should weigh things on this backend. */
+	uint32_t (*tile_rows)(struct backend *b, const struct work_shape *shape);
+};
+
+extern const struct backend_ops backend_cpu;
+
+#endif

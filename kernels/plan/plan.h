@@ -1,0 +1,59 @@
+/*
+ * plan.h - from a tree to a work list, by one of several policies behind one interface.
+ *
+ *   none      each query alone, its whole path: the base line.
+ *   cascade   one item per node: all rows below it. Partials merged per row (Cascade inference).
+ *   fasttree  greedy assignment of queries to ancestors' groups by modelled cost of each tree edge (alpha, beta,
+ *             gamma), tile sizes by phase, long contexts split (FastTree, MLSys 2025).
+ *   deft      Node, Node-Chunk or Flatten: KV-guided groups, flattened depth first and cut evenly, bit masks
+ *             (DeFT, ICLR 2025).
+ *   auto      ours, the default. On the CPU: items of whole paths, tiles cut at absolute multiples of
+ *             WORK_TILE_TOKENS, segments at absolute multiples of segment_tokens, so that a row's bits do not
+ *             depend on its company. `none` keeps the same promise with the same cuts.
+ */
+#ifndef COPPICE_PLAN_H
+#define COPPICE_PLAN_H
+
+#include "../work.h"
+
+enum plan_policy { PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE, PLAN_DEFT };
+enum plan_deft { PLAN_DEFT_NODE, PLAN_DEFT_NODE_CHUNK, PLAN_DEFT_FLATTEN };
+
+/* FastTree's cost of a (queries x context) group; see plan/fasttree.c for the formula and its page. */
+struct plan_fasttree_cost {
+	double alpha, beta, gamma;
+};
+
+struct plan_config {
+	enum plan_policy policy;
+	enum plan_deft deft;
+	struct plan_fasttree_cost fasttree;
+	uint32_t group_heads; /* query heads per KV head */
+	uint32_t tile_rows; /* token rows x group_heads that a compute unit takes at a time */
+	uint32_t
+		segment_tokens; /* auto, none: cut of long contexts; multiple of WORK_TILE_TOKENS */
+	uint32_t chunk_tokens; /* deft, fasttree: KV tokens per item when a long context is split */
+	uint32_t n_units; /* compute units that want work: SMs, or threads, over KV heads */
+};
+
+/* Fills all but policy and tile_rows with defaults that suit shape and n_units. */
+void plan_config_init(struct plan_config *config, enum plan_policy policy,
+		      const struct work_shape *shape, uint32_t n_units);
+
+/* 0 and the policy, or -EINVAL. "auto" "none" "cascade" "fasttree" "deft" ("deft-node", "deft-chunk", "deft-flatten"). */
+int plan_policy_parse(const char *name, struct plan_config *config);
+const char *plan_policy_name(enum plan_policy policy);
+
+/* Fills *list, which the caller zeroed once and may reuse from call to call (arrays grow, never shrink).
+ * 0, -ENOMEM, or -EINVAL where the tree breaks a rule of work.h. */
+int plan_make(const struct plan_config *config, const struct work_tree *tree,
+	      struct work_list *list);
+void plan_list_done(struct work_list *list);
+
+/* What the rules of work.h say of a list for this tree: every (row, visible token) pair in exactly one piece of one
+ * item, partials complete, intervals in bounds, masks equal to intervals. Aborts by assert-like message; for tests.
+ * 0 or -EINVAL with a sentence in error. O(rows x tokens). */
+int plan_list_check(const struct work_tree *tree, const struct work_list *list, char *error,
+		    size_t error_bytes);
+
+#endif

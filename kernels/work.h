@@ -1,0 +1,144 @@
+/*
+ * work.h - the plain structs between whoever has a tree of KV and whoever computes attention over it.
+ *
+ * A *tree* (struct work_tree) says what there is: nodes with their slices of pages, and queries, each the
+ * new tokens of one sequence at the end of a node. A planner (plan/plan.h) turns it into a *list*
+ * (struct work_list): items of rows x tiles of KV. A backend (backend.h) runs the list once per KV head.
+ *
+ *      tree                        list
+ *      root ---- a --- q0          rows    q0 q1 q2        depth first: every node is an interval of rows
+ *        \------ b --- q1          item 0  rows [0,3)      tiles of root
+ *                 \--- q2          item 1  rows [1,3)      tiles of b ...
+ *
+ * Nothing here depends on layer, head or dtype: one list serves every layer of a token step.
+ */
+#ifndef COPPICE_WORK_H
+#define COPPICE_WORK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WORK_NONE UINT32_MAX
+#define WORK_TILE_TOKENS \
+	64u /* keys in a tile at most; planners that promise invariance cut at multiples of it */
+
+enum work_dtype { WORK_FP32 = 0, WORK_FP16 = 1, WORK_BF16 = 2 };
+
+static inline size_t work_dtype_bytes(enum work_dtype dtype)
+{
+	return dtype == WORK_FP32 ? 4 : 2;
+}
+
+/* What the KV of a model looks like. n_q_heads is a multiple of n_kv_heads (ratio 1 to 16). */
+struct work_shape {
+	uint32_t n_layers;
+	uint32_t n_q_heads;
+	uint32_t n_kv_heads;
+	uint32_t head_dim; /* multiple of 16, 16 to 256 */
+	uint32_t page_tokens; /* 16, 32 or 64 */
+	enum work_dtype dtype; /* of Q, K, V, O and of the pages */
+	float scale; /* softmax scale; the planner ignores it */
+};
+
+/* Rows [first, first + count) of a page: the token at absolute position p lies in row p % page_tokens. */
+struct work_slice {
+	uint32_t page;
+	uint16_t first;
+	uint16_t count;
+};
+
+/* A run of tokens at positions [pos, pos + n_tokens). Parents come before their children. Every node but a
+ * root begins where its parent ends. Its slices cover its tokens in order; none is empty. */
+struct work_node {
+	uint32_t parent; /* index into nodes, WORK_NONE for a root */
+	uint32_t pos;
+	uint32_t n_tokens;
+	uint32_t slice; /* first of n_slices in tree->slices */
+	uint32_t n_slices;
+};
+
+/*
+ * n_rows consecutive new tokens of one sequence. Row i sits at position pos + i, sees every token of its path
+ * (node and all its ancestors) at positions <= pos + i and nothing later. The new tokens themselves are part
+ * of the node's slices (they are appended before attention runs).
+ *
+ * Draft tree (speculative decoding): parents != NULL. The n_rows tokens occupy the last n_rows positions of the
+ * node, in index order; row i sees the node's earlier tokens, all ancestors, and of the draft tokens only
+ * itself, parents[i], parents[parents[i]], ... until WORK_NONE. parents[i] < i or WORK_NONE.
+ */
+struct work_query {
+	uint32_t node;
+	uint32_t pos;
+	uint32_t n_rows;
+	const uint32_t *parents; /* [n_rows] or NULL */
+};
+
+struct work_tree {
+	const struct work_node *nodes;
+	const struct work_slice *slices;
+	const struct work_query *queries;
+	uint32_t n_nodes;
+	uint32_t n_slices;
+	uint32_t n_queries;
+};
+
+/* One token row of the list, depth first. All n_q_heads / n_kv_heads heads of a KV head go with it. */
+struct work_row {
+	uint32_t query; /* index into tree->queries */
+	uint32_t token; /* index in the query, 0 to n_rows - 1 */
+	uint32_t
+		pos; /* sees piece tokens at positions <= pos (draft pieces carry a pos that always passes) */
+};
+
+/* Part of a tile: rows [first, first + count) of a page as keys [key, key + count) of the tile. Seen by list rows
+ * [row_begin, row_end), and of these by row r only token j with pos + j <= rows[r].pos. */
+struct work_piece {
+	uint32_t page;
+	uint16_t first;
+	uint16_t count;
+	uint32_t key;
+	uint32_t pos;
+	uint32_t row_begin;
+	uint32_t row_end;
+};
+
+/* At most WORK_TILE_TOKENS keys, folded in one go. Rows [row_begin, row_end) is the union of its pieces'. */
+struct work_tile {
+	uint32_t piece;
+	uint32_t n_pieces;
+	uint32_t row_begin;
+	uint32_t row_end;
+};
+
+/* Rows [row_begin, row_end) fold n_tiles tiles in order, each row those that it sees, into one partial a row:
+ * partial index part + (row - row_begin). */
+struct work_item {
+	uint32_t row_begin;
+	uint32_t row_end;
+	uint32_t tile;
+	uint32_t n_tiles;
+	uint32_t part;
+	uint32_t mask; /* first word of a DeFT bit mask in list->masks, or WORK_NONE */
+};
+
+/*
+ * The plan. Row r's output is the merge of partials merge_parts[merge_first[r] .. merge_first[r + 1]) in that
+ * order (ascending absolute position of KV). A row without partials yields O = 0, LSE = -inf. Owned by the
+ * planner that filled it (plan_list_done frees).
+ */
+struct work_list {
+	struct work_row *rows; /* owned, [n_rows] */
+	struct work_item *items; /* owned, [n_items] */
+	struct work_tile *tiles; /* owned, [n_tiles] */
+	struct work_piece *pieces; /* owned, [n_pieces] */
+	uint64_t *masks; /* owned, [n_masks]; see plan/plan.h, deft */
+	uint32_t *merge_first; /* owned, [n_rows + 1] */
+	uint32_t *merge_parts; /* owned, [merge_first[n_rows]] */
+	uint32_t n_rows, n_items, n_tiles, n_pieces, n_masks;
+	uint32_t n_parts; /* partials that a backend must hold per KV head */
+	uint64_t
+		kv_tokens_read; /* sum over items of the tokens in their pieces: KV reads of one KV head */
+	uint64_t kv_tokens_alone; /* the same if each query were computed alone */
+};
+
+#endif
