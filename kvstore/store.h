@@ -1,0 +1,196 @@
+/*
+ * store.h - who has which KV: models, domains, a radix tree of token runs over pages, sequences, claims, pins.
+ *
+ * Pure bookkeeping: no KV bytes, no sockets, no clock (now_ns is passed in), one thread (the scheduler's).
+ *
+ *      space (model, domain, salt)
+ *        root --- "the document" ------ "first question"     node = token run + slices of pages
+ *                   pages 0 1 2 3'  \
+ *                                    "second question"       3' and this node's first page: the run ended inside a
+ *                                                            page, so the child starts a new page at that row
+ *
+ * Invariants (store_validate checks them all):
+ *  - a token at position p lies in row p % page_tokens of its page, always;
+ *  - a page counts its slices, is freed with the last, and is charged whole to its domain;
+ *  - rows of a page are handed out once, in order (page.fill); whoever extends exactly at fill continues the page,
+ *    anybody else starts a new page at that row;
+ *  - published rows never change; siblings differ in their first token; no node but a root is empty;
+ *  - a sequence is (node, n_path) plus at most one live extension, whose rows are its own;
+ *  - a node is in its space's LRU list exactly if neither it nor any descendant has a user (sequence or pin);
+ *    in that list children stand before parents, so the oldest entry is always a leaf.
+ *
+ * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict (nothing changed), -EDQUOT the domain's
+ * limit (nothing changed), -EBUSY an extension is live, -EINVAL a bad argument, -ENOMEM.
+ */
+#ifndef COPPICE_STORE_H
+#define COPPICE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct store;
+struct store_model;
+struct store_node;
+struct store_seq;
+
+/* Memory for extents, by the backend. commit: 0 or -ENOMEM. */
+struct store_pool {
+	void *ctx; /* borrowed */
+	int (*commit)(void *ctx, uint32_t extent);
+	void (*release)(void *ctx, uint32_t extent);
+};
+
+struct store_config {
+	struct store_pool pool;
+	uint32_t n_extents;
+	uint64_t extent_bytes;
+	uint64_t claim_ns; /* a claim without progress for so long lapses */
+	uint64_t
+		domain_bytes; /* pages a domain may hold, pinned and used ones included; 0: no limit */
+	uint32_t max_seq_tokens;
+};
+
+int store_new(const struct store_config *config, struct store **ret);
+void store_free(struct store *s); /* sequences must be closed; NULL is fine */
+
+/* A model is a name plus a fingerprint; same name, other fingerprint: other KV. */
+struct store_model_info {
+	const char *name; /* at most 127 bytes */
+	uint64_t fingerprint
+		[2]; /* of dimensions, dtype, page size and what the app says of its weights */
+	uint32_t page_tokens;
+	uint64_t page_bytes;
+};
+
+/* Finds or makes the model; one reference more. -EMSGSIZE: a page is larger than an extent. */
+int store_model_open(struct store *s, const struct store_model_info *info,
+		     struct store_model **ret);
+/* One reference less. The KV stays until evicted. */
+void store_model_unref(struct store_model *m);
+
+/* Where a prompt stands. cached <= n_prompt - 1: tokens whose KV is in the tree. pending: tokens after those that
+ * another sequence has claimed and computes. claimed: the rest is ours to compute under a lease. */
+struct store_match {
+	uint32_t cached;
+	uint32_t pending;
+	bool claimed;
+};
+
+struct store_open {
+	struct store_model *model;
+	uint64_t domain; /* peer uid */
+	uint64_t salt;
+	const uint32_t *tokens; /* borrowed during the call; n_tokens >= 1 */
+	uint32_t n_tokens;
+	uint64_t owner; /* session, for reports */
+};
+
+/* Matches the prompt, remembers what is not cached, and claims it if nobody else has. */
+int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_ns,
+		   struct store_seq **ret, struct store_match *ret_match);
+/* Matches again from where the sequence stands, follows what others have published since, takes over a lapsed
+ * claim. Only while no extension is live and the prompt is not computed; later it reports cached == length. */
+int store_seq_rematch(struct store_seq *q, uint64_t now_ns, struct store_match *ret_match);
+/* A copy that stands at the same published place. -EBUSY while an extension is live. */
+int store_seq_fork(struct store_seq *q, uint64_t owner, uint64_t now_ns, struct store_seq **ret);
+/* Frees the handle, its live extension and its claim. The published tokens stay. NULL is fine. */
+void store_seq_close(struct store_seq *q, uint64_t now_ns);
+
+/*
+ * Room for n more tokens after the published ones: all pages are reserved, or nothing changes. draft: the tokens wait
+ * for store_seq_accept instead of being published. Splits the node under the sequence if its path ends inside one.
+ */
+int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
+		     uint64_t now_ns);
+/* Every layer of the live extension is there: its tokens join the tree. Tokens that somebody published meanwhile are
+ * adopted and the own copies dropped. Not for drafts (-EINVAL). */
+int store_seq_publish(struct store_seq *q, uint64_t now_ns);
+
+/* Row of one token copied to another place, all layers and heads; to be done in order before publication counts. */
+struct store_move {
+	uint32_t from_page, from_row;
+	uint32_t to_page, to_row;
+};
+
+/* Of a draft extension: tokens indices[0] < indices[1] < ... stay, the others go. Accepted token j moves from slot
+ * indices[j] to slot j. ret_moves has room for n; the caller carries the moves out at once (before any other store
+ * call), then the tokens are published. n == 0 drops the whole draft. */
+int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
+		     struct store_move *ret_moves, uint32_t *ret_n_moves);
+/* A step failed: the live extension goes, rows and all. */
+void store_seq_void(struct store_seq *q, uint64_t now_ns);
+/* Keeps the first n_tokens; drops a live extension. -EINVAL if the sequence is shorter. */
+int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns);
+/* A step of this sequence completed: its lease, if it has one, runs anew. */
+void store_seq_progress(struct store_seq *q, uint64_t now_ns);
+
+uint32_t store_seq_n_tokens(const struct store_seq *q); /* published part of its path */
+uint32_t store_seq_n_live(const struct store_seq *q); /* tokens of the live extension, 0: none */
+bool store_seq_is_draft(const struct store_seq *q);
+const struct store_model *store_seq_model(const struct store_seq *q);
+
+/* Rows [first, first + count) of a page. */
+struct store_slice {
+	uint32_t page;
+	uint16_t first;
+	uint16_t count;
+};
+
+/* Slots of the live extension, in token order; valid until the next call on this sequence. */
+const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n);
+/* The node in which the path ends; while an extension is live the path ends at this node's end. Never NULL. */
+struct store_node *store_seq_node(const struct store_seq *q);
+
+struct store_node *store_node_parent(const struct store_node *n); /* NULL above a root */
+uint32_t store_node_pos(const struct store_node *n);
+uint32_t store_node_n_tokens(const struct store_node *n);
+const struct store_slice *store_node_slices(const struct store_node *n, uint32_t *ret_n);
+/* A word per node for whoever walks paths: scratch of the caller's, 0 at birth. */
+uint64_t *store_node_mark(struct store_node *n);
+
+/* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. */
+int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin);
+int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_t *ret_pin);
+int store_unpin(struct store *s, uint64_t pin, uint64_t now_ns); /* -ENOENT */
+
+/* Evicts up to n_pages of the least recently used leaves, of one model or (NULL) of all, at most max_nodes of them.
+ * Returns the number of pages freed. */
+uint32_t store_evict(struct store *s, const struct store_model *m, uint32_t n_pages,
+		     uint32_t max_nodes);
+
+/* Ends leases and pins that are over. Returns the time of the next one, UINT64_MAX if none. */
+uint64_t store_tick(struct store *s, uint64_t now_ns);
+/* Grows whenever a waiter's match may have changed: a claimant published, lapsed or went. */
+uint64_t store_epoch(const struct store *s);
+
+struct store_stats {
+	uint64_t n_models, n_spaces, n_nodes, n_seqs, n_claims, n_pins;
+	uint64_t n_tokens; /* in the tree */
+	uint64_t n_pages, page_bytes; /* in use, by tree and live extensions */
+	uint64_t n_extents, n_extents_used;
+	uint64_t tokens_matched, tokens_published,
+		tokens_dropped; /* dropped: adopted from others at publication */
+	uint64_t pages_evicted, nodes_evicted, splits;
+};
+void store_stats(const struct store *s, struct store_stats *ret);
+
+/* One node as a report shows it. */
+struct store_node_info {
+	uint64_t id, parent_id; /* 0: the parent of a root */
+	const char *model;
+	uint64_t domain, salt;
+	uint32_t depth, pos, n_tokens, n_pages, n_users; /* users: sequences and pins at or below */
+	uint64_t hits; /* opens that matched through it */
+	uint32_t head[8]; /* first tokens */
+	uint32_t n_head;
+};
+/* Depth first over all spaces of a domain (or all, domain == UINT64_MAX). *cursor is 0 at the start and opaque then;
+ * fills up to n infos, returns how many; 0 at the end. Nodes that come or go between calls may be missed or not. */
+uint32_t store_walk(struct store *s, uint64_t domain, uint64_t *cursor, struct store_node_info *ret,
+		    uint32_t n);
+
+/* Checks every invariant above; 0, or -EINVAL and a sentence. O(everything). */
+int store_validate(const struct store *s, char *error, size_t error_bytes);
+
+#endif
