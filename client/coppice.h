@@ -1,0 +1,209 @@
+/*
+ * coppice.h - libcoppice: attention over KV that many processes share.
+ *
+ * coppiced keeps the keys and values of token sequences in a radix tree, so that what is common to several sequences,
+ * of whatever process, exists once and is computed once. An app writes Q, K and V of its new tokens into an arena,
+ * submits a step per layer, and finds the attention output O in the arena.
+ *
+ *      connect - model - arena - lane
+ *      seq_open(prompt) -> how much is cached, how much somebody else is computing right now
+ *      extend(new tokens); for each layer: write q, k, v; step; wait; read o
+ *      ... extend, steps, extend, steps ...; close
+ *
+ * Conventions. Functions that can fail return 0 or -errno, and coppice_explain says in a sentence what was wrong, where,
+ * and what to do. Each says whether it blocks. Nothing here starts a thread, installs a signal handler, prints or exits.
+ * Times are CLOCK_MONOTONIC nanoseconds as durations unless called deadline.
+ * Threads: one lane (and its sequences) by one thread at a time; different lanes of one connection may be used by
+ * different threads at once; everything else on a connection may be called by any thread.
+ * After fork() the child's copy of a connection is dead: every call says -EOWNERDEAD.
+ * When the daemon dies every call and every wait ends with -ECONNRESET within 200 ms.
+ */
+#ifndef COPPICE_H
+#define COPPICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COPPICE_API __attribute__((visibility("default")))
+#define COPPICE_MUST_CHECK __attribute__((warn_unused_result))
+#define COPPICE_FOREVER UINT64_MAX
+
+struct coppice; /* a connection */
+struct coppice_arena;
+struct coppice_lane;
+struct coppice_seq;
+
+enum coppice_dtype { COPPICE_FP32 = 0, COPPICE_FP16 = 1, COPPICE_BF16 = 2 };
+enum coppice_memory { COPPICE_HOST = 0 };
+
+/* ---- connection ------------------------------------------------------------------------------------------------ */
+
+/* Connects to the daemon's socket: path, or NULL for $COPPICE_SOCKET, else /run/coppice/coppiced.sock. Blocks until the
+ * daemon has answered. On failure *ret is NULL and coppice_explain(NULL) has the sentence (of this thread).
+ * -ENOENT, -ECONNREFUSED (no daemon), -EPROTO (another ABI version), -EUSERS (session limit). */
+COPPICE_API COPPICE_MUST_CHECK int coppice_connect(struct coppice **ret, const char *path);
+/* Ends the session: lanes, arenas, sequences and their memory go. NULL is fine. Does not block. */
+COPPICE_API void coppice_close(struct coppice *c);
+/* The sentence of this connection's last failure in this thread; c NULL: of the last connect. Never NULL. */
+COPPICE_API const char *coppice_explain(const struct coppice *c);
+COPPICE_API const char *coppice_version(void);
+
+/* ---- model ------------------------------------------------------------------------------------------------------ */
+
+/* What the KV of a model looks like. Sessions that give the same name and the same everything share KV. */
+struct coppice_model_info {
+	const char *name;
+	uint32_t n_layers;
+	uint32_t n_q_heads; /* 1 to 16 times n_kv_heads */
+	uint32_t n_kv_heads;
+	uint32_t head_dim; /* multiple of 16, at most 256 */
+	enum coppice_dtype dtype; /* of Q, K, V and O */
+	uint32_t page_tokens; /* 16, 32, 64; 0: the daemon's choice */
+	float scale; /* of the scores; 0: 1 / sqrt(head_dim) */
+	uint64_t
+		weights_hash; /* of weights, adapters, RoPE scaling: whatever else changes K and V */
+	uint32_t window; /* must be 0: sliding windows are not in this version */
+	float soft_cap; /* must be 0 */
+	uint32_t n_sinks; /* must be 0 */
+};
+
+/* Opens a model. *ret_model is its number in this connection. Blocks for a message and its answer. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_model_open(struct coppice *c,
+						      const struct coppice_model_info *info,
+						      uint32_t *ret_model);
+
+/* ---- arenas: memory that both sides see --------------------------------------------------------------------------- */
+
+/* bytes are rounded up to 2 MiB. Blocks for a message and its answer. -EDQUOT: the session's limit. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum coppice_memory memory,
+						     size_t bytes, struct coppice_arena **ret);
+/* First byte, page aligned, zeroed at birth. */
+COPPICE_API void *coppice_arena_base(const struct coppice_arena *arena);
+COPPICE_API size_t coppice_arena_bytes(const struct coppice_arena *arena);
+/* No step that uses it may be in flight (they would end with -EINVAL). NULL is fine. */
+COPPICE_API void coppice_arena_free(struct coppice_arena *arena);
+
+/* ---- lanes: ordered timelines --------------------------------------------------------------------------------------- */
+
+/* Blocks for a message and its answer. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
+/* Its sequences must be closed. NULL is fine. */
+COPPICE_API void coppice_lane_free(struct coppice_lane *lane);
+/* A descriptor that polls readable when something has completed since coppice_lane_arm. The lane owns it. -1 with a
+ * lane from coppice_lane_new; coppice_lane_new_pollable makes one that has it. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_lane_new_pollable(struct coppice *c,
+							     struct coppice_lane **ret);
+COPPICE_API int coppice_lane_fd(const struct coppice_lane *lane);
+/* Drains the descriptor and asks for the next ring of it; then look with coppice_poll once more before sleeping on
+ * it. Does not block. */
+COPPICE_API void coppice_lane_arm(struct coppice_lane *lane);
+
+/* How one ticket ended. value: what the entry yields (none of this version's public calls need it). */
+struct coppice_result {
+	uint64_t ticket;
+	int status; /* 0 or -errno */
+	uint64_t value;
+};
+
+/* Has this ticket completed? 0 and its result, or -EAGAIN. A ticket's result stays until 256 more have been submitted
+ * (-ESTALE after that). Does not block. */
+COPPICE_API int coppice_poll(struct coppice_lane *lane, uint64_t ticket,
+			     struct coppice_result *ret);
+/* Waits until the ticket has completed; returns its status (0 or -errno, see coppice_explain). -ETIMEDOUT after
+ * timeout_ns: the ticket is still in flight. Blocks: spins briefly where cores are free, then sleeps. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_wait(struct coppice_lane *lane, uint64_t ticket,
+						uint64_t timeout_ns);
+/* An entry that does nothing: completes behind everything submitted before. Does not block; -EAGAIN: the lane has 256
+ * entries in flight. ret_ticket may be NULL, here and below. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_nop(struct coppice_lane *lane, uint64_t *ret_ticket);
+
+/* ---- sequences ------------------------------------------------------------------------------------------------------ */
+
+/* Where a prompt stands. The first `cached` tokens have their KV in the store: skip them (at most n - 1: the last one is
+ * always computed by who asks). The next `pending` ones are being computed by another sequence: coppice_seq_wait,
+ * or compute them too. claimed: what is not cached is now ours to compute, others may wait for us. */
+struct coppice_match {
+	uint32_t cached;
+	uint32_t pending;
+	bool claimed;
+};
+
+/* Opens a sequence on a prompt of n >= 1 tokens (copied). salt: 0, or whatever sets apart KV that the ids do not tell
+ * (images behind placeholders); sequences share only within a salt. Blocks for a message and its answer. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_open(struct coppice_lane *lane, uint32_t model,
+						    const uint32_t *tokens, uint32_t n_tokens,
+						    uint64_t salt, struct coppice_seq **ret,
+						    struct coppice_match *ret_match);
+/* Waits until nothing is pending any more: it is cached, or (its claimant gone) ours to compute. -ETIMEDOUT with the
+ * match as it stands. Blocks. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns,
+						    struct coppice_match *ret_match);
+/* Gives the pages and the handle back; entries of it still in flight end with a status. NULL is fine. */
+COPPICE_API void coppice_seq_close(struct coppice_seq *seq);
+
+/* The next n tokens of the sequence, whose K and V come with the steps that follow, all layers, in order. Their pages are
+ * reserved now (-ENOSPC, -EDQUOT: nothing changed). Once the last layer's step is done they are everybody's. At most
+ * 65,536 less what fits in 256 KiB: n <= 32,768. Does not block; -EAGAIN as coppice_nop. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_extend(struct coppice_seq *seq, const uint32_t *ids,
+						      uint32_t n, uint64_t *ret_ticket);
+/* The same for tokens on trial. parents NULL: a chain. Else a tree: token i follows token parents[i] < i of the draft, or
+ * (UINT32_MAX) the sequence itself, and sees only its ancestors. They stay private until coppice_seq_accept. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_draft(struct coppice_seq *seq, const uint32_t *ids,
+						     const uint32_t *parents, uint32_t n,
+						     uint64_t *ret_ticket);
+/* After the draft's last layer: tokens indices[0] < indices[1] < ..., a path from the sequence on, stay; the others go. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_accept(struct coppice_seq *seq,
+						      const uint32_t *indices, uint32_t n,
+						      uint64_t *ret_ticket);
+/* Keeps the first n_tokens and drops what is live; also clears a failed extension. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_trim(struct coppice_seq *seq, uint32_t n_tokens,
+						    uint64_t *ret_ticket);
+/* A second sequence at the same place in the same lane. Blocks until the daemon has answered. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_fork(struct coppice_seq *seq,
+						    struct coppice_seq **ret);
+/* Keeps the sequence's tokens from eviction for for_ns, also after its end. Blocks for a message and its answer. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_pin(struct coppice_seq *seq, uint64_t for_ns,
+						   uint64_t *ret_pin);
+COPPICE_API COPPICE_MUST_CHECK int coppice_unpin(struct coppice *c, uint64_t pin);
+
+/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * One sequence's part of a step: its n_new live tokens in one layer. Pointers lie in arenas of this connection; q, k, v
+ * in one arena, o and lse in one. Row i of q is at q + i * q_stride bytes: [n_q_heads][head_dim] of the model's
+ * dtype, of k and v [n_kv_heads][head_dim], of o as q. Stride 0: rows follow each other. lse NULL: not wanted; else fp32
+ * [n_q_heads] a row, natural log of the sum of exp(scaled scores). Pointers are aligned to the dtype, lse to 4.
+ */
+struct coppice_step_seq {
+	struct coppice_seq *seq;
+	uint32_t n_new;
+	const void *q, *k, *v;
+	void *o;
+	float *lse;
+	uint32_t q_stride, k_stride, v_stride, o_stride, lse_stride;
+};
+
+/* One layer of one or more sequences of a lane and model. append_only: K and V are stored, nothing is attended. */
+struct coppice_step {
+	uint32_t layer;
+	const struct coppice_step_seq *seqs;
+	uint32_t n_seqs;
+	bool append_only;
+};
+
+/* Submits; q, k and v must be written already and may not change until the ticket has completed. Does not block; -EAGAIN
+ * as coppice_nop. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
+						const struct coppice_step *step,
+						uint64_t *ret_ticket);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,168 @@
+/*
+ * abi.h - what lies in memory shared between coppiced and its clients. PROTOCOL.md has the pictures.
+ *
+ * Two kinds of segment, both memfds that the daemon makes, sealed against growing and shrinking:
+ *  - one board for the whole daemon (struct abi_board): only the daemon writes; clients can map it read-only alone;
+ *  - one segment per lane (struct abi_lane): a submission ring and an entry arena that the client writes, a completion
+ *    ring that the daemon writes, and a few words, each with one writer, on lines of their own.
+ * Fixed-width fields, explicit padding, asserted offsets. `version` is published last, with release: who reads
+ * it with acquire and finds ABI_VERSION may read everything else. The client is not trusted: the daemon copies once,
+ * checks the copy, uses the copy, and keeps its own indices elsewhere.
+ */
+#ifndef COPPICE_ABI_H
+#define COPPICE_ABI_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ABI_VERSION 1u
+#define ABI_BOARD_MAGIC UINT64_C(0x6472616f62706f63) /* "copboard" */
+#define ABI_LANE_MAGIC UINT64_C(0x656e616c2d706f63) /* "cop-lane" */
+
+#define ABI_BOARD_BYTES 4096u
+#define ABI_LANE_SLOTS 256u /* entries in flight in a lane; a power of two */
+#define ABI_BODY_ARENA_BYTES (1u << 20)
+#define ABI_BODY_MAX_BYTES (1u << 18) /* of one entry */
+#define ABI_NO_OFFSET UINT64_MAX
+
+#define ABI_LINE _Alignas(128) /* two lines: the neighbour is prefetched */
+
+/* Daemon -> all clients. asleep is a futex: 1 while the scheduler sleeps; a client that has published an entry and
+ * finds 1 wakes all waiters of it. */
+struct abi_board {
+	uint64_t magic;
+	_Atomic uint32_t version;
+	uint32_t daemon_pid;
+	uint64_t generation; /* differs from daemon start to daemon start */
+	ABI_LINE _Atomic uint32_t asleep;
+	uint32_t pad0;
+	ABI_LINE _Atomic uint32_t
+		client_spin_us; /* how long waiting clients should spin: 0 when cores are scarce */
+	uint32_t pad1;
+};
+static_assert(offsetof(struct abi_board, asleep) == 128, "board layout");
+static_assert(offsetof(struct abi_board, client_spin_us) == 256, "board layout");
+static_assert(sizeof(struct abi_board) <= ABI_BOARD_BYTES, "board layout");
+
+enum abi_kind {
+	ABI_NOP = 0,
+	ABI_STEP = 1, /* body: struct abi_step_seq[count] */
+	ABI_EXTEND = 2, /* body: ids u32[count], then with ABI_EXTEND_PARENTS parents u32[count] */
+	ABI_ACCEPT = 3, /* body: indices u32[count]; count 0 drops the draft */
+	ABI_TRIM = 4, /* arg: tokens to keep */
+	ABI_FORK = 5, /* completion value: the new handle */
+	ABI_N_KINDS
+};
+
+enum abi_entry_flags {
+	ABI_EXTEND_DRAFT = 1u << 0, /* tokens wait for ABI_ACCEPT */
+	ABI_EXTEND_PARENTS = 1u << 1, /* a draft tree; implies ABI_EXTEND_DRAFT */
+	ABI_STEP_APPEND_ONLY = 1u << 2, /* K and V only, no attention */
+};
+
+/* An entry; slot (ticket - 1) % ABI_LANE_SLOTS. Tickets count from 1. */
+struct abi_entry {
+	uint64_t ticket;
+	uint32_t kind;
+	uint32_t flags;
+	uint64_t seq; /* extend, accept, trim, fork */
+	uint64_t arg;
+	uint32_t layer; /* step */
+	uint32_t count;
+	uint32_t body; /* offset in the body arena, multiple of 8 */
+	uint32_t body_bytes;
+	uint64_t reserved[2]; /* 0; room for windows, soft caps, sinks */
+};
+static_assert(sizeof(struct abi_entry) == 64, "one line");
+
+/* One sequence of a step. Offsets and strides in bytes; row i of Q at q + i * q_stride: [n_q_heads][head_dim]. lse:
+ * fp32 [n_q_heads] a row, or ABI_NO_OFFSET. n_new is the length of the sequence's live extension. */
+struct abi_step_seq {
+	uint64_t seq;
+	uint64_t q, k, v; /* in arena_in */
+	uint64_t o, lse; /* in arena_out */
+	uint32_t q_stride, k_stride, v_stride, o_stride, lse_stride;
+	uint32_t n_new;
+	uint32_t arena_in, arena_out;
+};
+static_assert(sizeof(struct abi_step_seq) == 80, "step layout");
+
+/* Why an entry failed: the client library has a sentence for each. where: index of the offending sequence, or token. */
+enum abi_reason {
+	ABI_OK = 0,
+	ABI_BAD_KIND,
+	ABI_BAD_TICKET,
+	ABI_BAD_BODY, /* body out of range, misaligned, or of the wrong size */
+	ABI_BAD_FLAGS,
+	ABI_NO_TOKENS,
+	ABI_TOO_MANY_TOKENS,
+	ABI_STALE_SEQ, /* handle closed, never given, or another session's */
+	ABI_WRONG_LANE, /* the sequence belongs to another lane */
+	ABI_SEQ_TWICE, /* twice in one step */
+	ABI_MIXED_MODELS, /* sequences of several models in one step */
+	ABI_WRONG_LAYER, /* layers ascend by one from 0 within an extension */
+	ABI_WRONG_COUNT, /* n_new is not the extension's length */
+	ABI_NOT_EXTENDED, /* step or accept without an extension */
+	ABI_STILL_EXTENDED, /* extend while layers of the last extension are missing */
+	ABI_NOT_ACCEPTED, /* extend while a draft awaits its accept */
+	ABI_NOT_DRAFT, /* accept of tokens that were no draft */
+	ABI_BAD_INDICES,
+	ABI_BAD_PARENTS,
+	ABI_BAD_ARENA, /* no such arena in this session */
+	ABI_OUT_OF_ARENA, /* rows reach beyond the arena */
+	ABI_MISALIGNED,
+	ABI_NO_ROOM, /* KV pool full, nothing left to evict */
+	ABI_OVER_QUOTA,
+	ABI_VOID, /* an earlier step of this extension failed: trim first */
+	ABI_TOO_LONG, /* trim beyond the end */
+	ABI_TOO_MANY_SEQS,
+	ABI_DRAINING,
+	ABI_SESSION_ENDED,
+	ABI_BACKEND_FAILED,
+	ABI_NO_MEMORY,
+	ABI_N_REASONS
+};
+
+struct abi_completion {
+	uint64_t ticket;
+	int32_t status; /* 0 or -errno */
+	uint16_t reason; /* enum abi_reason */
+	uint16_t where;
+	uint64_t value;
+	uint64_t reserved;
+};
+static_assert(sizeof(struct abi_completion) == 32, "half a line");
+
+struct abi_lane {
+	uint64_t magic;
+	_Atomic uint32_t version;
+	uint32_t lane;
+	uint64_t generation;
+	uint64_t bytes; /* of the whole segment */
+
+	/* client writes */
+	ABI_LINE _Atomic uint64_t submitted; /* tickets published: entries 1..submitted are there */
+	ABI_LINE _Atomic uint64_t
+		ready; /* inputs of steps up to this ticket are written; UINT64_MAX: all, always */
+	ABI_LINE _Atomic uint32_t sleepers; /* client threads that sleep on done */
+	_Atomic uint32_t
+		notify; /* 1: the completion descriptor is wanted; the daemon takes it back to 0 when it rings */
+
+	/* daemon writes */
+	ABI_LINE _Atomic uint64_t
+		done; /* tickets completed, in order; its low half is the clients' futex */
+	ABI_LINE struct abi_entry entries[ABI_LANE_SLOTS];
+	ABI_LINE struct abi_completion completions[ABI_LANE_SLOTS];
+	ABI_LINE uint8_t bodies[ABI_BODY_ARENA_BYTES];
+};
+static_assert(offsetof(struct abi_lane, submitted) == 128, "lane layout");
+static_assert(offsetof(struct abi_lane, ready) == 256, "lane layout");
+static_assert(offsetof(struct abi_lane, sleepers) == 384, "lane layout");
+static_assert(offsetof(struct abi_lane, done) == 512, "lane layout");
+static_assert(offsetof(struct abi_lane, entries) == 640, "lane layout");
+static_assert(offsetof(struct abi_lane, completions) == 640 + 64 * ABI_LANE_SLOTS, "lane layout");
+static_assert(offsetof(struct abi_lane, bodies) == 640 + 96 * ABI_LANE_SLOTS, "lane layout");
+
+#endif

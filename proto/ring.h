@@ -1,0 +1,91 @@
+/*
+ * ring.h - a lane's pair of rings: single producer, single consumer each way, over struct abi_lane.
+ *
+ * Entry with ticket t lies in slot (t - 1) % ABI_LANE_SLOTS, and so does its completion: accepting an entry reserves
+ * the place of its completion, no head index travels back. The client submits ticket t only when done >= t -
+ * ABI_LANE_SLOTS and keeps the body until done >= t. The daemon trusts neither: it looks only at `submitted`, and
+ * a client that overruns its ring overwrites its own entries.
+ *
+ *      client                                   daemon
+ *      write entry, body
+ *      submitted = t   release ---- acquire ->  submitted >= t: copy entry, copy body, check, work
+ *                                               write completion
+ *      done >= t       acquire <--- release --  done = t
+ *
+ * Sleeping, daemon: asleep = 1; fence; look again; futex wait on asleep == 1. Client: submitted = t; fence; asleep == 1?
+ * wake. Sleeping, client: sleepers += 1; fence; look again; futex wait on done. Daemon: done = t; fence; sleepers? wake.
+ * In both pairs the fences are seq_cst, so one of the two sides sees the other's word.
+ */
+#ifndef COPPICE_RING_H
+#define COPPICE_RING_H
+
+#include "abi.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+static inline uint32_t ring_slot(uint64_t ticket)
+{
+	return (uint32_t)(ticket - 1) & (ABI_LANE_SLOTS - 1);
+}
+
+/* Client: publishes ticket, whose entry is in its slot. Pairs with ring_submitted. */
+static inline void ring_publish(struct abi_lane *lane, uint64_t ticket)
+{
+	atomic_store_explicit(&lane->submitted, ticket, memory_order_release);
+}
+
+/* Client, after ring_publish: must the daemon be woken? */
+static inline bool ring_daemon_asleep(const struct abi_board *board)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&board->asleep, memory_order_relaxed) != 0;
+}
+
+/* Client: highest ticket completed. Pairs with ring_complete. */
+static inline uint64_t ring_done(const struct abi_lane *lane)
+{
+	return atomic_load_explicit(&lane->done, memory_order_acquire);
+}
+
+/* Client: the completion of a ticket that is done and not yet overrun. */
+static inline struct abi_completion ring_completion(const struct abi_lane *lane, uint64_t ticket)
+{
+	return lane->completions[ring_slot(ticket)];
+}
+
+/* Daemon: highest ticket published. Pairs with ring_publish. */
+static inline uint64_t ring_submitted(const struct abi_lane *lane)
+{
+	return atomic_load_explicit(&lane->submitted, memory_order_acquire);
+}
+
+/* Daemon: the one copy of an entry; what the client does to the slot afterwards is nobody's concern. */
+static inline void ring_copy_entry(const struct abi_lane *lane, uint64_t ticket,
+				   struct abi_entry *ret)
+{
+	memcpy(ret, (const void *)&lane->entries[ring_slot(ticket)], sizeof(*ret));
+}
+
+/* Daemon: completes the next ticket in order. Pairs with ring_done. */
+static inline void ring_complete(struct abi_lane *lane, const struct abi_completion *completion)
+{
+	lane->completions[ring_slot(completion->ticket)] = *completion;
+	atomic_store_explicit(&lane->done, completion->ticket, memory_order_release);
+}
+
+/* Daemon, after ring_complete: does a client thread sleep on done? */
+static inline bool ring_client_asleep(struct abi_lane *lane)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&lane->sleepers, memory_order_relaxed) != 0;
+}
+
+/* The futex that client threads sleep on: low half of done. */
+static inline _Atomic uint32_t *ring_done_futex(struct abi_lane *lane)
+{
+	static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half comes first");
+	return (_Atomic uint32_t *)&lane->done;
+}
+
+#endif
