@@ -1,0 +1,52 @@
+/*
+ * config.h - what coppiced is told: built-in defaults, then the config file, then flags, each over the last.
+ *
+ * File: INI (inih), default /etc/coppice/coppiced.conf, absent is fine unless named by --config. One section [coppiced].
+ * Unknown keys and bad values are errors that name file, line, key and what is accepted.
+ */
+#ifndef COPPICED_CONFIG_H
+#define COPPICED_CONFIG_H
+
+#include "kernels/plan/plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum config_hold { CONFIG_HOLD_COST, CONFIG_HOLD_ALWAYS, CONFIG_HOLD_NEVER };
+
+struct config {
+	char socket_path[108];
+	uint32_t socket_mode; /* octal in the file, 0666: domains part users, not the socket */
+	char backend[16]; /* auto, cpu */
+	struct plan_config policy; /* policy and deft only */
+	uint64_t pool_bytes; /* 0: a quarter of the machine's memory */
+	uint64_t extent_bytes;
+	uint32_t n_threads; /* CPU backend; 0: one per core */
+	uint32_t page_tokens; /* where a model does not say */
+	uint32_t spin_us; /* scheduler and clients spin for so long while cores are free */
+	uint32_t claim_ms;
+	enum config_hold batch_hold;
+	uint32_t batch_wait_max_us;
+	uint32_t prefill_rows; /* rows of a prefill step done between two looks at decode steps */
+	/* Limits, each per session unless it says domain. */
+	uint32_t max_sessions; /* of the daemon */
+	uint32_t max_domain_sessions;
+	uint32_t max_models;
+	uint32_t max_lanes;
+	uint32_t max_seqs;
+	uint32_t max_arenas;
+	uint64_t max_arena_bytes;
+	uint64_t domain_bytes; /* KV of a domain; 0: no limit */
+	uint32_t max_seq_tokens;
+	uint64_t max_pin_ms;
+	char loop[16]; /* auto, io_uring, epoll */
+	bool check_only; /* --check-config */
+	char log_level[8]; /* debug, info, warning, error */
+};
+
+void config_init(struct config *config);
+/* Reads flags and the file they name (or the default one). 0; -EINVAL after saying on stderr what was wrong;
+ * 1: the flags asked for help or version and that was printed. */
+int config_read(struct config *config, int argc, char **argv);
+
+#endif

@@ -1,0 +1,162 @@
+/*
+ * sched.h - the scheduler: a thread that alone owns the store, the lanes' entries and the backend.
+ *
+ * The loop thread posts requests (struct sched_request) and gets each back, served, through sched_reap. Everything that
+ * a session has (models, arenas, lanes, sequences) lives behind struct sched_session, which only the scheduler touches
+ * between SESSION_ADD and the answer to SESSION_END; memory that the loop lends with ARENA_ADD and LANE_ADD stays
+ * mapped until the answer to ARENA_REMOVE, LANE_REMOVE or SESSION_END.
+ *
+ *      loop                     scheduler
+ *      sched_post  ---------->  serve one, between batches
+ *      sched_reap  <----------  (SEQ_WAIT: later)         sched_reply_fd becomes readable
+ */
+#ifndef COPPICED_SCHED_H
+#define COPPICED_SCHED_H
+
+#include "config.h"
+#include "kernels/backend.h"
+#include "kvstore/store.h"
+#include "proto/abi.h"
+
+struct sched;
+struct sched_session;
+
+enum sched_verb {
+	SCHED_SESSION_ADD, /* out.session */
+	SCHED_SESSION_END, /* waits of the session come back first, with -ECANCELED */
+	SCHED_MODEL_OPEN,
+	SCHED_ARENA_ADD,
+	SCHED_ARENA_REMOVE,
+	SCHED_LANE_ADD,
+	SCHED_LANE_REMOVE,
+	SCHED_SEQ_OPEN,
+	SCHED_SEQ_WAIT,
+	SCHED_SEQ_CLOSE,
+	SCHED_SEQ_PIN,
+	SCHED_UNPIN,
+	SCHED_NODE_PIN,
+	SCHED_STATUS,
+	SCHED_TREE,
+	SCHED_SESSIONS,
+	SCHED_EVICT,
+	SCHED_DRAIN,
+	SCHED_PROBE, /* the watchdog's: answers prove that the scheduler and the backend move */
+};
+
+#define SCHED_TREE_PAGE 256u
+#define SCHED_SESSIONS_PAGE 64u
+
+struct sched_status {
+	struct store_stats store;
+	struct backend_counters backend;
+	uint64_t n_sessions, n_lanes;
+	uint64_t entries, entries_failed;
+	uint64_t batches, decode_jobs, decode_sessions, prefill_jobs;
+	uint64_t decode_kv_bytes_read, decode_kv_bytes_alone;
+	uint64_t holds_won, holds_lost, hold_ns;
+	bool draining;
+};
+
+struct sched_session_info {
+	uint64_t id;
+	uint32_t n_lanes, n_seqs, n_arenas;
+	uint64_t arena_bytes, entries, tokens_matched, tokens_computed;
+};
+
+/* Zeroed by the poster, who owns it before sched_post and again after sched_reap. */
+struct sched_request {
+	struct sched_request *next; /* the scheduler's */
+	enum sched_verb verb;
+	struct sched_session *session; /* NULL: SESSION_ADD, and the daemon's own */
+	void *cookie; /* the poster's */
+	uint64_t id; /* the poster's */
+	bool privileged; /* root or the daemon's own user: all domains; else the session's domain alone */
+	union {
+		struct {
+			uint64_t id, domain;
+		} session_add;
+		struct {
+			char name[128];
+			struct work_shape
+				shape; /* page_tokens 0: the daemon's choice; scale 0: 1 / sqrt(head_dim) */
+			uint64_t weights_hash;
+		} model;
+		struct {
+			uint32_t arena; /* number in the session, from 1, given by the loop */
+			void *base; /* lent */
+			uint64_t bytes;
+		} arena;
+		struct {
+			uint32_t lane; /* as arena */
+			struct abi_lane *shared; /* lent; header filled by the loop */
+			int notify_fd; /* lent; -1: none */
+		} lane;
+		struct {
+			uint32_t model, lane;
+			uint32_t *tokens; /* owned by the poster: a copy; freed by it after reap */
+			uint32_t n_tokens;
+			uint64_t salt;
+		} open;
+		struct {
+			uint64_t seq, for_ns; /* wait: time limit; pin: how long */
+		} seq;
+		uint64_t pin;
+		struct {
+			uint64_t node, for_ns;
+		} node_pin;
+		uint64_t cursor; /* tree, sessions */
+		struct {
+			char model[128]; /* empty: all */
+			uint64_t n_pages; /* 0: all that can go */
+		} evict;
+		bool drain; /* true: no new sequences and extensions; false: again */
+	} in;
+	int code; /* 0 or -errno */
+	char message[240]; /* a sentence where code is not 0 */
+	const char *field; /* static; NULL: none */
+	union {
+		struct sched_session *session;
+		struct {
+			uint32_t model, page_tokens;
+			uint64_t page_bytes;
+		} model;
+		struct {
+			uint64_t seq;
+			struct store_match match;
+		} seq; /* also filled with -ETIMEDOUT */
+		uint64_t pin;
+		struct sched_status *status; /* lent by the poster before the call, filled */
+		struct {
+			struct store_node_info
+				*nodes; /* lent by the poster: room for SCHED_TREE_PAGE */
+			uint32_t n;
+			uint64_t cursor;
+		} tree;
+		struct {
+			struct sched_session_info
+				*infos; /* lent by the poster: room for SCHED_SESSIONS_PAGE */
+			uint32_t n;
+			uint64_t cursor;
+		} sessions;
+		uint64_t n_pages;
+	} out;
+};
+
+/* Starts the thread. config, ops, backend and board are borrowed until sched_free. 0 or -errno. */
+int sched_new(const struct config *config, const struct backend_ops *ops, struct backend *backend,
+	      struct abi_board *board, struct sched **ret);
+/* Stops the thread: every open entry completes with -ESHUTDOWN, every request comes back first by sched_reap or is lost
+ * if not reaped. NULL is fine. Blocks. */
+void sched_free(struct sched *s);
+
+void sched_post(struct sched *s, struct sched_request *request); /* any thread; does not block */
+struct sched_request *sched_reap(struct sched *s); /* NULL: none; does not block */
+int sched_reply_fd(
+	const struct sched
+		*s); /* an eventfd, readable when sched_reap has something; read it first */
+/* Grows whenever the scheduler has gone round; with SCHED_PROBE what the watchdog looks at. Any thread. */
+uint64_t sched_progress(const struct sched *s);
+/* The backend has failed for good: the daemon should exit. Any thread. */
+bool sched_failed(const struct sched *s);
+
+#endif
