@@ -15,14 +15,31 @@
  * Sleeping, daemon: asleep = 1; fence; look again; futex wait on asleep == 1. Client: submitted = t; fence; asleep == 1?
  * wake. Sleeping, client: sleepers += 1; fence; look again; futex wait on done. Daemon: done = t; fence; sleepers? wake.
  * In both pairs the fences are seq_cst, so one of the two sides sees the other's word.
+ *
+ * The kernel refuses a sleeper whose futex word has changed, and done does change. asleep does not: clients cannot write
+ * the board, so a wake that falls between the daemon's last look and its entry into the kernel wakes nobody.
+ * Hence ring_wake_daemon tries again while it has woken nobody, a waiting client rings again with each slice of its
+ * sleep, and the daemon never sleeps longer than RING_BELL_SLICE_MS at a time.
  */
 #ifndef COPPICE_RING_H
 #define COPPICE_RING_H
 
 #include "abi.h"
 
+#include <linux/futex.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The race detector does not model fences and warns of them; nothing it must know depends on them here: data passes
+ * by the release and acquire pairs. */
+#ifdef __SANITIZE_THREAD__
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+
+#define RING_BELL_SLICE_MS 100
+#define RING_BELL_TRIES 32
 
 static inline uint32_t ring_slot(uint64_t ticket)
 {
@@ -40,6 +57,18 @@ static inline bool ring_daemon_asleep(const struct abi_board *board)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load_explicit(&board->asleep, memory_order_relaxed) != 0;
+}
+
+/* Client, when ring_daemon_asleep. The count is small: who was woken by another client and has not run yet looks the same
+ * from here as who is not quite asleep. A read-only mapping suffices. */
+static inline void ring_wake_daemon(const struct abi_board *board)
+{
+	for (int i = 0; i < RING_BELL_TRIES; i++) {
+		if (syscall(SYS_futex, &board->asleep, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0) > 0)
+			return;
+		if (atomic_load_explicit(&board->asleep, memory_order_relaxed) == 0)
+			return;
+	}
 }
 
 /* Client: highest ticket completed. Pairs with ring_complete. */
@@ -79,6 +108,15 @@ static inline bool ring_client_asleep(struct abi_lane *lane)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load_explicit(&lane->sleepers, memory_order_relaxed) != 0;
+}
+
+/* Daemon, after ring_complete: is a byte on the completion descriptor wanted? Takes the wish back before the byte is
+ * sent, so that a wish made meanwhile is not lost. */
+static inline bool ring_take_notify(struct abi_lane *lane)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&lane->notify, memory_order_relaxed) != 0 &&
+	       atomic_exchange_explicit(&lane->notify, 0, memory_order_relaxed) != 0;
 }
 
 /* The futex that client threads sleep on: low half of done. */
