@@ -1,0 +1,47 @@
+/*
+ * options.h - coppicectl's command line: a verb, what it works on, and options.
+ */
+#ifndef CTL_OPTIONS_H
+#define CTL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ctl;
+
+/* Options as a mask, so that a verb can say which of them it takes. */
+enum options_key {
+	OPTIONS_FOR = 1u << 0,
+	OPTIONS_MODEL = 1u << 1,
+	OPTIONS_PAGES = 1u << 2,
+	OPTIONS_OFF = 1u << 3,
+	OPTIONS_INTERVAL = 1u << 4,
+	OPTIONS_COUNT = 1u << 5,
+};
+
+struct options_verb {
+	const char *name;
+	const char *argument; /* what it works on; NULL: nothing */
+	unsigned takes; /* mask of enum options_key */
+	int (*run)(struct ctl *ctl); /* 0, or -errno with ctl->call.error */
+};
+
+struct options {
+	const struct options_verb *verb;
+	const char *socket; /* NULL: the default */
+	bool json;
+	uint64_t argument; /* node or pin */
+	unsigned given; /* mask of enum options_key */
+	uint64_t for_ns;
+	const char *model;
+	uint64_t n_pages;
+	bool off;
+	uint64_t interval_ns;
+	uint64_t count; /* 0: for ever */
+};
+
+/* Fills options or prints what was wrong and exits with 2; verbs ends with a nameless one. --help and --version print
+ * and exit with 0. */
+void options_read(struct options *options, const struct options_verb *verbs, int argc, char **argv);
+
+#endif

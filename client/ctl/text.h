@@ -1,0 +1,28 @@
+/*
+ * text.h - numbers, times and tokens as people read them.
+ */
+#ifndef CTL_TEXT_H
+#define CTL_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Short text by value: good until the end of the full expression. */
+struct text {
+	char s[40];
+};
+
+struct text text_count(uint64_t n); /* 4,096 */
+struct text text_bytes(uint64_t bytes); /* 1.5 MiB */
+struct text text_duration(uint64_t ns); /* 2 h 5 min */
+struct text text_user(uint64_t uid); /* name, or the number where there is none */
+
+/* Token ids as quoted text where all are bytes, else as numbers; "..." behind them if more. */
+void text_tokens(char *ret, size_t bytes, const uint32_t *ids, size_t n, int more);
+
+/* "90s", "10m", "2h", "1d", "250ms"; a bare number is seconds. 0, or -EINVAL (also for nothing and for too long). */
+int text_parse_duration(const char *s, uint64_t *ret_ns);
+/* A decimal number. 0 or -EINVAL. */
+int text_parse_u64(const char *s, uint64_t *ret);
+
+#endif
