@@ -1,0 +1,281 @@
+#!/usr/bin/env bash
+# Builds and tests everything, as CI does.
+#
+#   packaging/check.sh [--quick]
+#
+# Plain build with warnings as errors and all tests; the same under ASan and UBSan; the tests labelled tsan under TSan;
+# format, layers, scripts, man pages, an installed copy with the example built against it, the units. Builds stand in
+# build/, what each stage said in build/check-logs/. The last line is "N passed, N failed": tests and other checks
+# together. Exit status 0 only if nothing failed. --quick leaves the sanitizers out.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+root=$PWD
+logs=$root/build/check-logs
+stage=$root/build/stage
+jobs=$(nproc)
+
+n_passed=0
+n_failed=0
+summary=()
+
+say() {
+	printf '%s\n' "$*"
+}
+
+# ---- running and counting --------------------------------------------------------------------------------------------
+
+passed() { # what, seconds
+	n_passed=$((n_passed + 1))
+	say "  ok      $1 ($2 s)"
+}
+
+failed() { # what, seconds, log
+	n_failed=$((n_failed + 1))
+	say "  FAILED  $1 ($2 s); the end of $3:"
+	tail -n 40 "$3" | sed 's/^/          /'
+}
+
+# check NAME COMMAND...: one check, that fails if the command does.
+check() {
+	local name=$1 log=$logs/${1// /-}.log begin=$SECONDS
+	shift
+	if "$@" >"$log" 2>&1; then
+		passed "$name" $((SECONDS - begin))
+	else
+		failed "$name" $((SECONDS - begin)) "$log"
+		return 1
+	fi
+}
+
+# tests NAME BUILD CTEST-OPTION...: every test counts.
+tests() {
+	local name=$1 build=$2 log=$logs/${1// /-}.log begin=$SECONDS r n bad
+	shift 2
+	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$jobs" "$@" >"$log" 2>&1
+	r=$?
+	read -r bad n < <(sed -nE 's/.*% tests passed, ([0-9]+) tests failed out of ([0-9]+)/\1 \2/p' "$log")
+	n=${n:-0} bad=${bad:-1}
+	((r == 0 || bad > 0)) || bad=1
+	((n >= bad)) || n=$bad
+	n_passed=$((n_passed + n - bad))
+	n_failed=$((n_failed + bad))
+	summary+=("$(printf '%-28s %4d passed, %d failed (%d s)' "$name" $((n - bad)) "$bad" $((SECONDS - begin)))")
+	if ((bad == 0)); then
+		say "  ok      $name: $n tests ($((SECONDS - begin)) s)"
+	else
+		say "  FAILED  $name: $bad of $n tests ($((SECONDS - begin)) s); from $log:"
+		grep -E '\*\*\*|\[  FAILED|ERROR|runtime error|WARNING: ThreadSanitizer' "$log" | head -n 40 |
+			sed 's/^/          /'
+		tail -n 20 "$log" | sed 's/^/          /'
+	fi
+}
+
+# build NAME FOLDER CMAKE-OPTION...
+build() {
+	local name=$1 folder=$2
+	shift 2
+	check "$name: configure" cmake -S . -B "$folder" -G Ninja -DCOPPICE_WERROR=ON -DBUILD_TESTING=ON "$@" &&
+		check "$name: build" cmake --build "$folder" -j "$jobs"
+}
+
+# ---- what is checked -------------------------------------------------------------------------------------------------
+
+sources() { # the sources that git tracks, or all outside build folders where this is no checkout
+	if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+		git ls-files -- "$@"
+	else
+		local pattern args=()
+		for pattern in "$@"; do
+			args+=(-o -name "$pattern")
+		done
+		find . -name 'build*' -prune -o \( -false "${args[@]}" \) -type f -print | sed 's|^\./||'
+	fi
+}
+
+check_format() {
+	local tool
+	tool=$(command -v clang-format-14 || command -v clang-format) || {
+		say "clang-format is missing"
+		return 1
+	}
+	sources '*.c' '*.h' | xargs "$tool" --dry-run -Werror
+}
+
+check_layers() {
+	sources '*.c' '*.h' '*.cu' '*.cuh' | xargs awk -f packaging/check-layers.awk
+}
+
+check_scripts() {
+	local script bad=0
+	while read -r script; do
+		bash -n "$script" || bad=1
+	done < <(sources '*.sh' '.ci/run')
+	return $bad
+}
+
+check_man() {
+	local page bad=0 warnings
+	for page in packaging/man/*.[1-8]; do
+		warnings=$(groff -mandoc -Tutf8 -Kutf8 -ww -z "$page" 2>&1)
+		[[ -z $warnings ]] || {
+			say "$page: $warnings"
+			bad=1
+		}
+	done
+	return $bad
+}
+
+check_install() {
+	rm -rf "$stage"
+	cmake --install build/check --prefix "$stage" &&
+		test -x "$stage/bin/coppiced" && test -x "$stage/bin/coppicectl" && test -x "$stage/bin/coppice-agent" &&
+		test -f "$stage/include/coppice.h" && [[ $(find "$stage/include" -name '*.h' | wc -l) == 1 ]]
+}
+
+stage_pkg_config() {
+	local folder
+	folder=$(find "$stage" -name coppice.pc -printf '%h\n' | head -n 1)
+	PKG_CONFIG_PATH=$folder pkg-config --define-prefix "$@"
+}
+
+check_pkg_config() {
+	local flags libs
+	flags=$(stage_pkg_config --cflags coppice) && libs=$(stage_pkg_config --libs coppice) || return 1
+	mkdir -p build/example-pc
+	# shellcheck disable=SC2086
+	cc -Wall -Wextra -Werror $flags client/example.c -o build/example-pc/example $libs
+}
+
+check_cmake_package() {
+	rm -rf build/example-cmake
+	mkdir -p build/example-cmake
+	cat >build/example-cmake/CMakeLists.txt <<-END
+		cmake_minimum_required(VERSION 3.25)
+		project(example LANGUAGES C)
+		find_package(coppice REQUIRED)
+		add_executable(example $root/client/example.c)
+		target_link_libraries(example PRIVATE coppice::coppice)
+	END
+	cmake -S build/example-cmake -B build/example-cmake/build -G Ninja -DCMAKE_PREFIX_PATH="$stage" &&
+		cmake --build build/example-cmake/build
+}
+
+check_example() {
+	local folder r=1 daemon lib
+	folder=$(mktemp -d) || return 1
+	lib=$(dirname "$(find "$stage" -name 'libcoppice.so' | head -n 1)")
+	"$stage/bin/coppiced" --config packaging/demo/coppiced.conf --socket "$folder/sock" &
+	daemon=$!
+	if packaging/await-socket.sh "$folder/sock" "$daemon"; then
+		COPPICE_SOCKET=$folder/sock LD_LIBRARY_PATH=$lib timeout 60 build/example-pc/example &&
+			COPPICE_SOCKET=$folder/sock LD_LIBRARY_PATH=$lib timeout 60 build/example-cmake/build/example
+		r=$?
+	fi
+	kill "$daemon"
+	wait "$daemon"
+	rm -rf "$folder"
+	return $r
+}
+
+# The units name the installed programs; they are verified with the staged ones in their place.
+check_units() {
+	local folder r
+	folder=$(mktemp -d) || return 1
+	find "$stage" \( -name '*.service' -o -name '*.socket' \) -exec cp {} "$folder" \;
+	[[ -f $folder/coppiced.service && -f $folder/coppiced.socket ]] || return 1
+	sed -i -E "s|^(Exec[A-Za-z]*=)[^ ]*/bin/|\1$stage/bin/|" "$folder"/*.service
+	systemd-analyze verify --man=no "$folder"/*.service "$folder"/*.socket
+	r=$?
+	rm -rf "$folder"
+	return $r
+}
+
+check_cuda() {
+	local source bad=0
+	mkdir -p build/cuda
+	while read -r source; do
+		nvcc -std=c++17 -O2 -I. -Werror all-warnings -c "$source" -o "build/cuda/$(basename "$source").o" || bad=1
+	done < <(sources 'kernels/cuda/*.cu')
+	return $bad
+}
+
+installed_copy() {
+	check "install" check_install || return
+	check "example by pkg-config" check_pkg_config &&
+		check "example by find_package" check_cmake_package &&
+		check "example runs" check_example
+	if command -v systemd-analyze >/dev/null; then
+		check "systemd units" check_units
+	else
+		say "  -       systemd units: no systemd-analyze here"
+	fi
+}
+
+texts() {
+	check "format" check_format
+	check "layers" check_layers
+	check "scripts" check_scripts
+	check "man pages" check_man
+}
+
+cuda() {
+	if [[ ! -d kernels/cuda ]]; then
+		return
+	elif command -v nvcc >/dev/null; then
+		check "CUDA compiles" check_cuda
+	else
+		say "  -       CUDA: no nvcc here"
+	fi
+}
+
+sanitizers() {
+	export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+	build "ASan+UBSan" build/asan -DCOPPICE_SANITIZE=address -DCOPPICE_BENCH=OFF &&
+		tests "tests under ASan and UBSan" build/asan
+	build "TSan" build/tsan -DCOPPICE_SANITIZE=thread -DCOPPICE_BENCH=OFF &&
+		tests "tests under TSan" build/tsan -L tsan
+}
+
+# ---- main ------------------------------------------------------------------------------------------------------------
+
+quick=
+for option in "$@"; do
+	case $option in
+	--quick) quick=1 ;;
+	--gpu)
+		say "check.sh: this version has no CUDA backend, so there is nothing to check on a GPU" >&2
+		exit 2
+		;;
+	*)
+		say "usage: packaging/check.sh [--quick]" >&2
+		exit 2
+		;;
+	esac
+done
+
+packaging/install-deps.sh check || exit 1
+mkdir -p "$logs"
+rm -f "$logs"/*.log
+# The sanitizers' shadow memory wants addresses where kernels with much randomization do not leave room.
+no_aslr=()
+if setarch -R true 2>/dev/null; then
+	no_aslr=(setarch -R)
+fi
+
+say "coppice: checks on $jobs cores"
+texts
+if build "plain" build/check; then
+	tests "tests" build/check
+	installed_copy
+fi
+cuda
+[[ -n $quick ]] || sanitizers
+
+say ""
+for line in "${summary[@]}"; do
+	say "$line"
+done
+say "took $((SECONDS / 60)) min $((SECONDS % 60)) s"
+say "$n_passed passed, $n_failed failed"
+((n_failed == 0))
