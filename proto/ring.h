@@ -39,7 +39,7 @@
 #endif
 
 #define RING_BELL_SLICE_MS 100
-#define RING_BELL_TRIES 32
+#define RING_BELL_TRIES 16
 
 static inline uint32_t ring_slot(uint64_t ticket)
 {

@@ -1,0 +1,187 @@
+/* arena.c - host arenas. The connection keeps them in an array that is sorted by address. */
+#include "arena.h"
+
+#include "connection.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Under lists_lock: how many arenas begin at or before the address. */
+static size_t count_up_to(const struct arena_set *set, const uint8_t *address)
+{
+	size_t low = 0;
+	size_t high = set->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (set->items[middle]->base <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static int insert_locked(struct arena_set *set, struct coppice_arena *arena)
+{
+	size_t at = count_up_to(set, arena->base);
+
+	if (set->n == set->capacity) {
+		size_t capacity = set->capacity ? 2 * set->capacity : 8;
+		struct coppice_arena **items = realloc(set->items, capacity * sizeof(*items));
+
+		if (!items)
+			return -ENOMEM;
+		set->items = items;
+		set->capacity = capacity;
+	}
+	memmove(&set->items[at + 1], &set->items[at], (set->n - at) * sizeof(*set->items));
+	set->items[at] = arena;
+	set->n++;
+	return 0;
+}
+
+static void remove_locked(struct arena_set *set, const struct coppice_arena *arena)
+{
+	size_t at = count_up_to(set, arena->base) - 1;
+
+	set->n--;
+	memmove(&set->items[at], &set->items[at + 1], (set->n - at) * sizeof(*set->items));
+}
+
+struct arena_place arena_place_of(struct coppice *c, const void *address)
+{
+	struct arena_place place = {0};
+	const uint8_t *byte = address;
+	size_t n;
+
+	pthread_mutex_lock(&c->lists_lock);
+	n = count_up_to(&c->arenas, byte);
+	if (n) {
+		const struct coppice_arena *arena = c->arenas.items[n - 1];
+		size_t offset = (size_t)(byte - arena->base);
+
+		if (offset < arena->bytes)
+			place = (struct arena_place){.arena = arena->id, .offset = offset};
+	}
+	pthread_mutex_unlock(&c->lists_lock);
+	return place;
+}
+
+static void destroy(struct coppice_arena *arena)
+{
+	connection_unmap(arena->c, arena->base, arena->bytes);
+	free(arena);
+}
+
+void arena_drop_all(struct coppice *c)
+{
+	for (size_t i = 0; i < c->arenas.n; i++)
+		destroy(c->arenas.items[i]);
+	free(c->arenas.items);
+	c->arenas = (struct arena_set){0};
+}
+
+static void release(struct coppice *c, uint32_t id)
+{
+	Coppice__ArenaFree message = COPPICE__ARENA_FREE__INIT;
+	struct call call = {
+		.what = "coppice_arena_free",
+		.request = COPPICE__REQUEST__INIT,
+		.timeout_ns = COPPICE_FOREVER,
+	};
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+
+	message.arena = id;
+	call.request.arena_free = &message;
+	/* Nothing is left to do where it fails: either way the arena is gone for this side. */
+	(void)connection_call(c, &call, &answer);
+}
+
+/* Maps what the daemon gave and puts it in its place. */
+static int adopt(struct coppice *c, const Coppice__ArenaReply *reply, int fd,
+		 struct coppice_arena **ret)
+{
+	struct coppice_arena *arena = calloc(1, sizeof(*arena));
+	void *map;
+	int r;
+
+	if (!arena)
+		return -ENOMEM;
+	*arena = (struct coppice_arena){.c = c, .id = reply->arena, .bytes = reply->bytes};
+	r = channel_segment_map(fd, arena->bytes, 1, &map);
+	if (r < 0) {
+		free(arena);
+		return r;
+	}
+	arena->base = map;
+	pthread_mutex_lock(&c->lists_lock);
+	r = insert_locked(&c->arenas, arena);
+	pthread_mutex_unlock(&c->lists_lock);
+	if (r < 0) {
+		destroy(arena);
+		return r;
+	}
+	*ret = arena;
+	return 0;
+}
+
+int coppice_arena_new(struct coppice *c, enum coppice_memory memory, size_t bytes,
+		      struct coppice_arena **ret)
+{
+	Coppice__ArenaNew message = COPPICE__ARENA_NEW__INIT;
+	struct call call = {
+		.what = "coppice_arena_new",
+		.request = COPPICE__REQUEST__INIT,
+		.timeout_ns = COPPICE_FOREVER,
+	};
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+	int r = connection_check(c);
+
+	if (r < 0)
+		return r;
+	if (bytes == 0)
+		return explain(c->key, -EINVAL, "coppice_arena_new: an arena of no bytes");
+	message.kind = (uint32_t)memory;
+	message.bytes = bytes;
+	call.request.arena_new = &message;
+	r = connection_call(c, &call, &answer);
+	if (r < 0)
+		return r;
+	if (!answer.reply->arena || answer.n_fds != 1 || answer.reply->arena->bytes < bytes ||
+	    answer.reply->arena->arena == 0)
+		return connection_bad_answer(c, call.what);
+	r = adopt(c, answer.reply->arena, answer.fds[0], ret);
+	if (r < 0) {
+		release(c, answer.reply->arena->arena);
+		return explain(c->key, r, "coppice_arena_new: cannot map the arena: %s",
+			       strerrordesc_np(-r));
+	}
+	return 0;
+}
+
+void *coppice_arena_base(const struct coppice_arena *arena)
+{
+	return arena->base;
+}
+
+size_t coppice_arena_bytes(const struct coppice_arena *arena)
+{
+	return arena->bytes;
+}
+
+void coppice_arena_free(struct coppice_arena *arena)
+{
+	if (!arena)
+		return;
+	/* In a forked child the locks are not to be touched, and all of it goes with the connection. */
+	if (connection_is_foreign(arena->c))
+		return;
+	pthread_mutex_lock(&arena->c->lists_lock);
+	remove_locked(&arena->c->arenas, arena);
+	pthread_mutex_unlock(&arena->c->lists_lock);
+	release(arena->c, arena->id);
+	destroy(arena);
+}

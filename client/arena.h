@@ -1,0 +1,24 @@
+/* arena.h - memory that both sides see, and the way from a pointer to (arena, offset). */
+#ifndef COPPICE_CLIENT_ARENA_H
+#define COPPICE_CLIENT_ARENA_H
+
+#include "coppice.h"
+
+struct coppice_arena {
+	struct coppice *c;
+	uint32_t id;
+	uint8_t *base; /* owned mapping */
+	size_t bytes;
+};
+
+struct arena_place {
+	uint32_t arena; /* 0: in none */
+	uint64_t offset;
+};
+
+/* Where an address lies. Thread-safe. */
+struct arena_place arena_place_of(struct coppice *c, const void *address);
+/* Unmaps and frees all arenas without asking the daemon, for the session ends. */
+void arena_drop_all(struct coppice *c);
+
+#endif

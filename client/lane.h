@@ -1,0 +1,35 @@
+/* lane.h - this side of a lane: its segment, what was submitted, and the sequences on it. One thread at a time. */
+#ifndef COPPICE_CLIENT_LANE_H
+#define COPPICE_CLIENT_LANE_H
+
+#include "coppice.h"
+#include "list.h"
+#include "proto/abi.h"
+
+/* What is remembered of an entry until another takes its slot. */
+struct lane_note {
+	uint64_t bodies_end; /* the body arena's head behind this entry's body */
+	uint32_t layer;
+	uint16_t kind; /* enum abi_kind */
+};
+
+struct coppice_lane {
+	struct list link; /* in the connection's lanes */
+	struct coppice *c;
+	uint32_t id;
+	struct abi_lane *shared; /* owned mapping */
+	size_t bytes;
+	int fd; /* owned; the completion descriptor, -1: none */
+	struct list seqs; /* owned struct coppice_seq */
+	uint64_t submitted; /* tickets; the shared word is never read back */
+	uint64_t bodies_head; /* bytes ever taken from the body arena, gaps at its end included */
+	uint64_t bodies_tail; /* bytes ever given back */
+	struct lane_note notes[ABI_LANE_SLOTS];
+};
+
+/* Highest completed ticket, never above what was submitted. Acquires all that its completion says. */
+uint64_t lane_done(const struct coppice_lane *lane);
+/* Frees all lanes and their sequences without asking the daemon, for the session ends. */
+void lane_drop_all(struct coppice *c);
+
+#endif

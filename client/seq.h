@@ -1,0 +1,22 @@
+/* seq.h - a sequence as this side knows it: a handle, and the shape of its model's rows. */
+#ifndef COPPICE_CLIENT_SEQ_H
+#define COPPICE_CLIENT_SEQ_H
+
+#include "coppice.h"
+#include "list.h"
+#include "model.h"
+
+struct coppice_seq {
+	struct list link; /* in the lane's seqs */
+	struct coppice_lane *lane;
+	uint64_t handle;
+	struct model model;
+	struct coppice_match match; /* as the daemon last told */
+};
+
+/* A sequence on a lane under a handle that the daemon gave. NULL: out of memory. */
+struct coppice_seq *seq_new(struct coppice_lane *lane, uint64_t handle, const struct model *model);
+/* Frees a lane's sequences without asking the daemon. */
+void seq_drop_all(struct coppice_lane *lane);
+
+#endif

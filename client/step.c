@@ -1,0 +1,164 @@
+/* step.c - a step's pointers become places in arenas, natural strides are filled in, and the entry goes out. */
+#include "arena.h"
+#include "connection.h"
+#include "lane.h"
+#include "seq.h"
+#include "submit.h"
+
+#include <errno.h>
+
+#define MAX_SEQS ((uint32_t)(ABI_BODY_MAX_BYTES / sizeof(struct abi_step_seq)))
+
+/* One pointer of one sequence, on its way to a place. */
+struct tensor {
+	const char *name;
+	const void *pointer;
+	uint32_t *arena; /* of the record; 0: not settled yet */
+	uint64_t *ret_offset;
+};
+
+static int explain_tensor(struct coppice *c, uint32_t index, const char *name, const char *wrong)
+{
+	return explain(c->key, -EINVAL, "coppice_step: %s of sequence %u %s", name, index, wrong);
+}
+
+static int place_tensor(struct coppice *c, uint32_t index, const struct tensor *tensor)
+{
+	struct arena_place place;
+
+	if (!tensor->pointer)
+		return explain_tensor(c, index, tensor->name, "is NULL");
+	place = arena_place_of(c, tensor->pointer);
+	if (place.arena == 0)
+		return explain_tensor(c, index, tensor->name,
+				      "does not lie in an arena of this connection; allocate it "
+				      "from coppice_arena_new");
+	if (*tensor->arena && *tensor->arena != place.arena)
+		return explain_tensor(c, index, tensor->name,
+				      "lies in another arena than its fellows; q, k and v belong "
+				      "in one, o and lse in one");
+	*tensor->arena = place.arena;
+	*tensor->ret_offset = place.offset;
+	return 0;
+}
+
+static int place_inputs(struct coppice *c, uint32_t i, const struct coppice_step *step,
+			struct abi_step_seq *record)
+{
+	const struct coppice_step_seq *s = &step->seqs[i];
+	const struct tensor tensors[] = {
+		{"k", s->k, &record->arena_in, &record->k},
+		{"v", s->v, &record->arena_in, &record->v},
+		{"q", s->q, &record->arena_in, &record->q},
+	};
+	int n_tensors = step->append_only ? 2 : 3;
+
+	for (int t = 0; t < n_tensors; t++) {
+		int r = place_tensor(c, i, &tensors[t]);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int place_outputs(struct coppice *c, uint32_t i, const struct coppice_step *step,
+			 struct abi_step_seq *record)
+{
+	const struct coppice_step_seq *s = &step->seqs[i];
+	struct tensor o = {"o", s->o, &record->arena_out, &record->o};
+	struct tensor lse = {"lse", s->lse, &record->arena_out, &record->lse};
+	int r;
+
+	/* Nothing comes out: no place is looked at. */
+	if (step->append_only) {
+		record->arena_out = record->arena_in;
+		return 0;
+	}
+	r = place_tensor(c, i, &o);
+	if (r == 0 && s->lse)
+		r = place_tensor(c, i, &lse);
+	return r;
+}
+
+static uint32_t stride_or(uint32_t stride, uint32_t natural)
+{
+	return stride ? stride : natural;
+}
+
+static int check_seq(struct coppice *c, uint32_t index, const struct coppice_step_seq *s)
+{
+	char name[] = "the handle";
+
+	if (!s->seq)
+		return explain_tensor(c, index, name, "is NULL");
+	if (s->seq->lane->c != c)
+		return explain_tensor(c, index, name, "belongs to another connection");
+	if (s->n_new == 0)
+		return explain_tensor(c, index, "n_new", "is 0; give at least one token");
+	return 0;
+}
+
+static int make_record(struct coppice *c, uint32_t i, const struct coppice_step *step,
+		       struct abi_step_seq *ret)
+{
+	const struct coppice_step_seq *s = &step->seqs[i];
+	int r = check_seq(c, i, s);
+
+	if (r < 0)
+		return r;
+	*ret = (struct abi_step_seq){
+		.seq = s->seq->handle,
+		.q = ABI_NO_OFFSET,
+		.o = ABI_NO_OFFSET,
+		.lse = ABI_NO_OFFSET,
+		.q_stride = stride_or(s->q_stride, s->seq->model.q_row_bytes),
+		.k_stride = stride_or(s->k_stride, s->seq->model.kv_row_bytes),
+		.v_stride = stride_or(s->v_stride, s->seq->model.kv_row_bytes),
+		.o_stride = stride_or(s->o_stride, s->seq->model.q_row_bytes),
+		.lse_stride = stride_or(s->lse_stride, s->seq->model.lse_row_bytes),
+		.n_new = s->n_new,
+	};
+	r = place_inputs(c, i, step, ret);
+	return r < 0 ? r : place_outputs(c, i, step, ret);
+}
+
+static int check_step(struct coppice *c, const struct coppice_step *step)
+{
+	int r = connection_check(c);
+
+	if (r < 0)
+		return r;
+	if (step->n_seqs == 0 || !step->seqs)
+		return explain(c->key, -EINVAL, "coppice_step: there are no sequences");
+	if (step->n_seqs > MAX_SEQS)
+		return explain(c->key, -EINVAL,
+			       "coppice_step: %u sequences are more than one step holds; split "
+			       "them, at most %u at a time",
+			       step->n_seqs, MAX_SEQS);
+	return 0;
+}
+
+int coppice_step(struct coppice_lane *lane, const struct coppice_step *step, uint64_t *ret_ticket)
+{
+	struct abi_entry entry = {
+		.kind = ABI_STEP,
+		.flags = step->append_only ? ABI_STEP_APPEND_ONLY : 0,
+		.layer = step->layer,
+		.count = step->n_seqs,
+	};
+	struct slip slip;
+	uint64_t ticket;
+	int r = check_step(lane->c, step);
+
+	if (r == 0)
+		r = submit_begin(lane, step->n_seqs * sizeof(struct abi_step_seq), &slip);
+	for (uint32_t i = 0; r == 0 && i < step->n_seqs; i++)
+		r = make_record(lane->c, i, step, (struct abi_step_seq *)slip.body + i);
+	if (r < 0)
+		return r;
+	ticket = submit_end(lane, &slip, entry);
+	if (ret_ticket)
+		*ret_ticket = ticket;
+	return 0;
+}

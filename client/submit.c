@@ -1,0 +1,88 @@
+/* submit.c - room in the ring and in the body arena, and publication. */
+#include "submit.h"
+
+#include "connection.h"
+#include "proto/ring.h"
+
+#include <errno.h>
+
+static uint64_t align_up(uint64_t value)
+{
+	return (value + 7) & ~UINT64_C(7);
+}
+
+/* The body's place, behind the gap if it would wrap. */
+static uint64_t place_body(uint64_t head, size_t bytes)
+{
+	uint64_t at = head % ABI_BODY_ARENA_BYTES;
+
+	return at + bytes > ABI_BODY_ARENA_BYTES ? head + ABI_BODY_ARENA_BYTES - at : head;
+}
+
+static int explain_full(struct coppice_lane *lane, const char *what)
+{
+	int r = connection_probe(lane->c);
+
+	if (r < 0)
+		return r;
+	return explain(lane->c->key, -EAGAIN, "%s; wait for an earlier ticket first", what);
+}
+
+int submit_begin(struct coppice_lane *lane, size_t body_bytes, struct slip *ret)
+{
+	int r = connection_check_peer(lane->c);
+	uint64_t done;
+	uint64_t head;
+
+	if (r < 0)
+		return r;
+	done = lane_done(lane);
+	if (lane->submitted - done >= ABI_LANE_SLOTS)
+		return explain_full(lane, "the lane has 256 entries in flight");
+	/* The note of `done` is still its own: its slot is next taken by the ticket after a full ring. */
+	if (done)
+		lane->bodies_tail = lane->notes[ring_slot(done)].bodies_end;
+	head = place_body(lane->bodies_head, body_bytes);
+	if (head + body_bytes - lane->bodies_tail > ABI_BODY_ARENA_BYTES)
+		return explain_full(lane, "the lane has 1 MiB of entries' data in flight");
+	ret->head = head;
+	ret->body = &lane->shared->bodies[head % ABI_BODY_ARENA_BYTES];
+	ret->body_bytes = (uint32_t)body_bytes;
+	return 0;
+}
+
+uint64_t submit_end(struct coppice_lane *lane, const struct slip *slip, struct abi_entry entry)
+{
+	uint64_t ticket = lane->submitted + 1;
+	uint32_t slot = ring_slot(ticket);
+
+	entry.ticket = ticket;
+	entry.body = (uint32_t)(slip->head % ABI_BODY_ARENA_BYTES);
+	entry.body_bytes = slip->body_bytes;
+	lane->shared->entries[slot] = entry;
+	lane->bodies_head = align_up(slip->head + slip->body_bytes);
+	lane->notes[slot] = (struct lane_note){
+		.bodies_end = lane->bodies_head,
+		.layer = entry.layer,
+		.kind = (uint16_t)entry.kind,
+	};
+	lane->submitted = ticket;
+	ring_publish(lane->shared, ticket);
+	if (ring_daemon_asleep(lane->c->board))
+		ring_wake_daemon(lane->c->board);
+	return ticket;
+}
+
+int coppice_nop(struct coppice_lane *lane, uint64_t *ret_ticket)
+{
+	struct slip slip;
+	uint64_t ticket;
+	int r = submit_begin(lane, 0, &slip);
+
+	if (r < 0)
+		return r;
+	ticket = submit_end(lane, &slip, (struct abi_entry){.kind = ABI_NOP});
+	if (ret_ticket)
+		*ret_ticket = ticket;
+	return 0;
+}

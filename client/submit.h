@@ -1,0 +1,26 @@
+/*
+ * submit.h - putting entries into a lane's ring.
+ *
+ * submit_begin finds room for the entry and its body, the caller writes the body, submit_end publishes. Nothing is taken
+ * before submit_end, so a caller that finds a mistake in between just returns. The body arena is a ring of bytes given
+ * back in ticket order; a body never wraps.
+ */
+#ifndef COPPICE_CLIENT_SUBMIT_H
+#define COPPICE_CLIENT_SUBMIT_H
+
+#include "lane.h"
+
+struct slip {
+	uint64_t head; /* the body arena's, in front of the body */
+	void *body; /* in the lane's segment, 8-aligned; body_bytes of it */
+	uint32_t body_bytes;
+};
+
+/* body_bytes at most ABI_BODY_MAX_BYTES. 0, -EAGAIN (256 entries or too many body bytes in flight), -ECONNRESET,
+ * -EOWNERDEAD; explains. Does not block. */
+int submit_begin(struct coppice_lane *lane, size_t body_bytes, struct slip *ret);
+/* Publishes the entry (kind, flags, seq, arg, layer and count filled in) and wakes the daemon if it sleeps. Returns its
+ * ticket. */
+uint64_t submit_end(struct coppice_lane *lane, const struct slip *slip, struct abi_entry entry);
+
+#endif

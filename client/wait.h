@@ -1,0 +1,11 @@
+/* wait.h - the completion of tickets, for those that need more than its status. */
+#ifndef COPPICE_CLIENT_WAIT_H
+#define COPPICE_CLIENT_WAIT_H
+
+#include "lane.h"
+
+/* As coppice_wait, and copies the completion where the ticket has one. */
+int wait_completion(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns,
+		    struct abi_completion *ret);
+
+#endif
