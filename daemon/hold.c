@@ -1,0 +1,263 @@
+/* hold.c - see hold.h. */
+#include "hold.h"
+
+#include "batch.h"
+#include "complete.h"
+#include "step.h"
+
+#include <errno.h>
+
+#define LAG_WEIGHT 0.25 /* of a new sample in a lane's usual lag */
+#define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
+#define SLOW_FACTOR 4.0 /* a lane with so many times the others' lag is not waited for */
+#define SLOW_SLACK_NS 200e3
+
+/* Parked decode steps of one model and layer. */
+struct group {
+	const struct sched_model *model;
+	uint32_t layer;
+	uint64_t first_ns; /* arrival of the first */
+	uint64_t deadline_ns;
+	double lag_ns; /* the longest usual lag among them */
+	bool held; /* it has waited */
+};
+
+static bool in_group(const struct sched_lane *lane, const struct group *g)
+{
+	return lane->parked && !lane->step.prefill && lane->step.model == g->model &&
+	       lane->step.layer == g->layer;
+}
+
+/* Tokens that two sequences read in common. */
+static uint32_t shared_tokens(const struct sched_seq *a, const struct sched_seq *b)
+{
+	struct store_node *x = store_seq_node(a->store), *y = store_seq_node(b->store);
+
+	while (x && y && x != y) {
+		if (store_node_pos(x) + store_node_n_tokens(x) >=
+			    store_node_pos(y) + store_node_n_tokens(y) &&
+		    store_node_parent(x))
+			x = store_node_parent(x);
+		else if (store_node_parent(y))
+			y = store_node_parent(y);
+		else if (store_node_parent(x))
+			x = store_node_parent(x);
+		else
+			return 0;
+	}
+	return x ? store_node_pos(x) + store_node_n_tokens(x) : 0;
+}
+
+/* What b's company in one layer saves a: KV read once instead of twice. */
+static double saving_ns(const struct sched_lane *a, const struct sched_lane *b)
+{
+	const struct sched_model *m = a->step.model;
+
+	return (double)shared_tokens(a->lockstep.seq, b->lockstep.seq) * 2 * m->shape.n_kv_heads *
+	       m->shape.head_dim * (double)work_dtype_bytes(m->shape.dtype) *
+	       m->cost.kv_ns_per_byte;
+}
+
+/* When b's step of this layer may be expected: its last one, and its usual lag for each layer on the way. */
+static double expected_ns(const struct sched_lane *b, const struct group *g)
+{
+	const struct lockstep *l = &b->lockstep;
+	uint32_t layers = (g->layer + l->n_layers - l->next_layer) % l->n_layers;
+	bool new_token = g->layer <= l->next_layer && (layers || g->layer == 0);
+
+	if (layers == 0)
+		return (double)l->done_ns + l->lag_ns[g->layer == 0];
+	return (double)l->done_ns + l->lag_ns[0] * layers + (new_token ? l->lag_ns[1] : 0);
+}
+
+/* b is in a's cohort and its next step is this one; or a new token begins and b's larger cohort will begin one too. */
+static bool is_companion(const struct sched_lane *a, const struct sched_lane *b,
+			 const struct group *g)
+{
+	const struct lockstep *x = &a->lockstep, *y = &b->lockstep;
+
+	if (y->cohort && y->cohort == x->cohort)
+		return !b->parked && y->next_layer == g->layer;
+	if (g->layer != 0 || !y->cohort)
+		return false;
+	return y->cohort_lanes > x->cohort_lanes ||
+	       (y->cohort_lanes == x->cohort_lanes && (y->cohort < x->cohort || !x->cohort));
+}
+
+static bool is_worth_waiting(const struct sched *s, const struct sched_lane *a,
+			     const struct sched_lane *b, const struct group *g)
+{
+	double expected = expected_ns(b, g);
+	double saving = saving_ns(a, b);
+	bool boards = a->lockstep.cohort != b->lockstep.cohort;
+
+	if (saving <= 0 || expected > (double)g->deadline_ns)
+		return false;
+	if (b->lockstep.lag_ns[0] > SLOW_FACTOR * g->lag_ns + SLOW_SLACK_NS)
+		return false;
+	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
+		return true;
+	if (boards)
+		saving *= g->model->shape.n_layers;
+	return saving > expected - (double)s->now_ns;
+}
+
+static bool is_awaited(const struct sched *s, const struct sched_lane *b, const struct group *g)
+{
+	const struct sched_lane *a;
+
+	if (b->lockstep.model != g->model || !b->lockstep.seq || b->broken || in_group(b, g))
+		return false;
+	TAILQ_FOREACH (a, &s->lanes, link) {
+		if (in_group(a, g) && is_companion(a, b, g) && is_worth_waiting(s, a, b, g))
+			return true;
+	}
+	return false;
+}
+
+static struct group group_of(const struct sched *s, const struct sched_lane *lane)
+{
+	struct group g = {.model = lane->step.model,
+			  .layer = lane->step.layer,
+			  .first_ns = UINT64_MAX};
+	const struct sched_lane *a;
+
+	TAILQ_FOREACH (a, &s->lanes, link) {
+		if (!in_group(a, &g))
+			continue;
+		if (a->step.arrival_ns < g.first_ns)
+			g.first_ns = a->step.arrival_ns;
+		if (a->lockstep.lag_ns[0] > g.lag_ns)
+			g.lag_ns = a->lockstep.lag_ns[0];
+		g.held |= a->lockstep.held;
+	}
+	g.deadline_ns = g.first_ns + s->config->batch_wait_max_us * UINT64_C(1000);
+	return g;
+}
+
+/* Must the group wait? At its deadline it need not, and those it waited for leave its cohort. */
+static bool must_wait(struct sched *s, const struct group *g)
+{
+	bool over = s->now_ns >= g->deadline_ns, lost = false;
+	struct sched_lane *b;
+
+	if (s->config->batch_hold == CONFIG_HOLD_NEVER)
+		return false;
+	TAILQ_FOREACH (b, &s->lanes, link) {
+		if (!is_awaited(s, b, g))
+			continue;
+		if (!over)
+			return true;
+		b->lockstep.cohort = 0;
+		b->lockstep.cohort_lanes = 0;
+		lost = true;
+	}
+	if (g->held) {
+		s->stats.hold_ns += s->now_ns - g->first_ns;
+		s->stats.holds_won += !lost;
+		s->stats.holds_lost += lost;
+	}
+	return false;
+}
+
+static void group_run(struct sched *s, const struct group *g)
+{
+	struct sched_lane *a, *next;
+
+	for (a = TAILQ_FIRST(&s->lanes); a; a = next) {
+		next = TAILQ_NEXT(a, link);
+		if (!in_group(a, g) || a->lockstep.chosen)
+			continue;
+		a->lockstep.chosen = true;
+		a->lockstep.held = false;
+		if (batch_add(s, a) < 0)
+			step_fail(s, a, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
+	}
+}
+
+static void group_hold(struct sched *s, const struct group *g)
+{
+	struct sched_lane *a;
+
+	TAILQ_FOREACH (a, &s->lanes, link) {
+		if (!in_group(a, g))
+			continue;
+		a->lockstep.chosen = true;
+		a->lockstep.held = true;
+	}
+	if (g->deadline_ns < s->hold_until_ns)
+		s->hold_until_ns = g->deadline_ns;
+}
+
+void hold_choose(struct sched *s)
+{
+	struct sched_lane *lane, *next;
+
+	s->hold_stale = false;
+	s->hold_until_ns = UINT64_MAX;
+	TAILQ_FOREACH (lane, &s->lanes, link)
+		lane->lockstep.chosen = false;
+	for (lane = TAILQ_FIRST(&s->lanes); lane; lane = next) {
+		next = TAILQ_NEXT(lane, link);
+		if (!lane->parked || lane->step.prefill || lane->lockstep.chosen)
+			continue;
+		struct group g = group_of(s, lane);
+
+		if (must_wait(s, &g))
+			group_hold(s, &g);
+		else
+			group_run(s, &g);
+	}
+}
+
+void hold_arrived(struct sched *s, struct sched_lane *lane)
+{
+	struct lockstep *l = &lane->lockstep;
+
+	s->hold_stale = true;
+	if (lane->step.prefill) {
+		*l = (struct lockstep){0};
+		return;
+	}
+	if (l->done_ns) {
+		double sample = (double)(s->now_ns - l->done_ns);
+		double *lag = &l->lag_ns[lane->step.layer == 0];
+
+		sample = sample < LAG_MAX_NS ? sample : LAG_MAX_NS;
+		*lag = *lag > 0 ? *lag + LAG_WEIGHT * (sample - *lag) : sample;
+	}
+	l->model = lane->step.model;
+	l->seq = lane->step.parts[0].seq;
+	l->n_layers = lane->step.model->shape.n_layers;
+	l->next_layer = lane->step.layer;
+}
+
+void hold_met(struct sched *s, const struct batch_job *job)
+{
+	s->next_cohort++;
+	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
+		struct sched_lane *lane = s->batch.lanes[i];
+
+		if (lane->step.model != job->model || lane->step.layer != job->layer)
+			continue;
+		lane->lockstep.cohort = s->next_cohort;
+		lane->lockstep.cohort_lanes = job->n_lanes;
+	}
+}
+
+void hold_finished(struct sched *s, struct sched_lane *lane)
+{
+	struct lockstep *l = &lane->lockstep;
+
+	if (lane->step.prefill)
+		return;
+	l->done_ns = s->now_ns;
+	l->next_layer = (lane->step.layer + 1) % l->n_layers;
+}
+
+void hold_forget(struct sched *s, const struct sched_seq *seq)
+{
+	if (seq->lane->lockstep.seq == seq)
+		seq->lane->lockstep = (struct lockstep){0};
+	s->hold_stale = true;
+}

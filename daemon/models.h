@@ -1,0 +1,13 @@
+/* models.h - the daemon's models: a name and a fingerprint, shared by the sessions that open them. */
+#ifndef COPPICED_MODELS_H
+#define COPPICED_MODELS_H
+
+#include "sched_impl.h"
+
+/* Serves MODEL_OPEN: finds or makes the model and gives it a number in the session. */
+int model_open(struct sched *s, struct sched_request *rq);
+void model_unuse(struct sched *s, struct sched_model *model);
+/* Any open model of that name, for eviction; NULL: none. */
+const struct store_model *model_find_store(const struct sched *s, const char *name);
+
+#endif

@@ -1,0 +1,328 @@
+/*
+ * sched.c - the scheduler's thread: the way of a step, top to bottom.
+ *
+ * A round: finish the batch in flight; serve what lanes have published (steps park); between batches serve a
+ * request of the loop's and start the next batch. A round without anything to do spins for a while if cores are free,
+ * then sleeps on the board until a client's bell, the loop's, or the next deadline.
+ */
+#include "sched.h"
+
+#include "hold.h"
+#include "lanes.h"
+#include "sched_impl.h"
+#include "verbs.h"
+#include "wait.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPIN_LOOK_NS UINT64_C(1000000) /* how often it is decided whether cores are free */
+#define REQUESTS_A_ROUND 8
+
+uint64_t sched_clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+/* ---- a round ------------------------------------------------------------------------------------------ */
+
+static bool serve_requests(struct sched *s)
+{
+	struct sched_request *request;
+	int n = 0;
+
+	while (n < REQUESTS_A_ROUND && (request = mailbox_take(&s->mailbox))) {
+		verbs_serve(s, request);
+		s->next_tick_ns = 0; /* it may have made a claim or a pin */
+		n++;
+	}
+	return n > 0;
+}
+
+/* The prefill step that has waited longest for its turn. */
+static struct sched_lane *next_prefill(struct sched *s)
+{
+	struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &s->lanes, link) {
+		if (lane->parked && lane->step.prefill)
+			return lane;
+	}
+	return NULL;
+}
+
+static bool choose_decode(struct sched *s)
+{
+	if (s->hold_stale || s->now_ns >= s->hold_until_ns)
+		hold_choose(s);
+	return s->batch.n_lanes > 0;
+}
+
+static bool choose_prefill(struct sched *s)
+{
+	struct sched_lane *lane = next_prefill(s);
+
+	if (!lane)
+		return false;
+	TAILQ_REMOVE(&s->lanes, lane, link);
+	TAILQ_INSERT_TAIL(&s->lanes, lane, link);
+	return batch_add_slice(s, lane) == 0;
+}
+
+/* Decode first, but never twice in a row while a prefill waits: each delays the other by one batch at most. */
+static bool start_batch(struct sched *s)
+{
+	if (!s->n_parked)
+		return false;
+	bool chosen = s->prefill_turn ? choose_prefill(s) || choose_decode(s)
+				      : choose_decode(s) || choose_prefill(s);
+
+	if (!chosen)
+		return false;
+	s->prefill_turn = !s->batch.prefill;
+	batch_submit(s);
+	return true;
+}
+
+static void look_at_clocks(struct sched *s)
+{
+	if (s->now_ns >= s->next_tick_ns)
+		s->next_tick_ns = store_tick(s->store, s->now_ns);
+	wait_look(s);
+}
+
+static bool round_once(struct sched *s)
+{
+	bool busy = false;
+
+	s->now_ns = sched_clock_ns();
+	if (s->batch.in_flight)
+		busy |= batch_poll(s);
+	busy |= lanes_serve(s);
+	if (!s->batch.in_flight) {
+		busy |= serve_requests(s);
+		busy |= start_batch(s);
+	}
+	look_at_clocks(s);
+	atomic_store_explicit(&s->rounds, s->rounds + 1, memory_order_relaxed);
+	return busy;
+}
+
+/* ---- rest ------------------------------------------------------------------------------------------------ */
+
+/* Spinning is for when a core is idle: not while more lanes are at work than there are cores beside ours. */
+static void look_at_cores(struct sched *s)
+{
+	bool free_core = lanes_active(s) + 1 <= s->n_cores;
+	uint32_t client_spin_us = free_core ? s->config->spin_us : 0;
+
+	s->spin_look_ns = s->now_ns + SPIN_LOOK_NS;
+	s->spin_ns = client_spin_us * UINT64_C(1000);
+	if (atomic_load_explicit(&s->board->client_spin_us, memory_order_relaxed) != client_spin_us)
+		atomic_store_explicit(&s->board->client_spin_us, client_spin_us,
+				      memory_order_relaxed);
+}
+
+static bool has_spun_enough(struct sched *s)
+{
+	if (s->now_ns >= s->spin_look_ns)
+		look_at_cores(s);
+	return !s->batch.in_flight && s->now_ns - s->active_ns >= s->spin_ns;
+}
+
+static uint64_t next_deadline_ns(const struct sched *s)
+{
+	uint64_t deadline = s->next_tick_ns;
+	uint64_t wait = wait_deadline_ns(s);
+
+	if (wait < deadline)
+		deadline = wait;
+	if (s->n_parked && s->hold_until_ns < deadline)
+		deadline = s->hold_until_ns;
+	return deadline;
+}
+
+static void futex_sleep(_Atomic uint32_t *word, uint64_t deadline_ns)
+{
+	struct timespec until = {.tv_sec = (time_t)(deadline_ns / UINT64_C(1000000000)),
+				 .tv_nsec = (long)(deadline_ns % UINT64_C(1000000000))};
+
+	syscall(SYS_futex, word, FUTEX_WAIT_BITSET, 1, deadline_ns == UINT64_MAX ? NULL : &until,
+		NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+/* asleep, fence, last look, wait: whoever publishes after the look sees asleep and rings (see proto/ring.h). */
+static void sleep_until_bell(struct sched *s)
+{
+	atomic_store_explicit(&s->board->asleep, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!lanes_waiting(s) && !atomic_load(&s->mailbox.n_requests) && !atomic_load(&s->stopping))
+		futex_sleep(&s->board->asleep, next_deadline_ns(s));
+	atomic_store_explicit(&s->board->asleep, 0, memory_order_relaxed);
+}
+
+static void rest(struct sched *s)
+{
+	if (has_spun_enough(s))
+		sleep_until_bell(s);
+	else
+		__builtin_ia32_pause();
+}
+
+static void *sched_main(void *arg)
+{
+	struct sched *s = arg;
+
+	pthread_setname_np(pthread_self(), "coppice-sched");
+	while (!atomic_load_explicit(&s->stopping, memory_order_relaxed)) {
+		if (round_once(s))
+			s->active_ns = s->now_ns;
+		else
+			rest(s);
+		if (atomic_load_explicit(&s->failed, memory_order_relaxed))
+			mailbox_ring(&s->mailbox);
+	}
+	return NULL;
+}
+
+/* ---- birth and end ---------------------------------------------------------------------------------------- */
+
+static int commit_extent(void *ctx, uint32_t extent)
+{
+	struct sched *s = ctx;
+
+	return s->ops->extent_commit(s->backend, extent);
+}
+
+static void release_extent(void *ctx, uint32_t extent)
+{
+	struct sched *s = ctx;
+
+	s->ops->extent_release(s->backend, extent);
+}
+
+static int make_store(struct sched *s)
+{
+	const struct config *config = s->config;
+	struct store_config of = {
+		.pool = {.ctx = s, .commit = commit_extent, .release = release_extent},
+		.n_extents = (uint32_t)(config->pool_bytes / config->extent_bytes),
+		.extent_bytes = config->extent_bytes,
+		.claim_ns = config->claim_ms * UINT64_C(1000000),
+		.domain_bytes = config->domain_bytes,
+		.max_seq_tokens = config->max_seq_tokens,
+	};
+
+	return store_new(&of, &s->store);
+}
+
+/* Signals are the loop's. */
+static int start_thread(struct sched *s)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int r = -pthread_create(&s->thread, NULL, sched_main, s);
+
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	s->started = r == 0;
+	return r;
+}
+
+int sched_new(const struct config *config, const struct backend_ops *ops, struct backend *backend,
+	      struct abi_board *board, struct sched **ret)
+{
+	struct sched *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	s->config = config;
+	s->ops = ops;
+	s->backend = backend;
+	s->board = board;
+	s->n_cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+	s->hold_until_ns = UINT64_MAX;
+	s->seqs.free = UINT32_MAX;
+	LIST_INIT(&s->sessions);
+	LIST_INIT(&s->models);
+	TAILQ_INIT(&s->lanes);
+	TAILQ_INIT(&s->waits);
+	int r = mailbox_init(&s->mailbox);
+
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	r = make_store(s);
+	if (r == 0)
+		r = start_thread(s);
+	if (r < 0) {
+		sched_free(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+static void ring_bell(struct sched *s)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&s->board->asleep, memory_order_relaxed))
+		syscall(SYS_futex, &s->board->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void sched_free(struct sched *s)
+{
+	if (!s)
+		return;
+	if (s->started) {
+		atomic_store(&s->stopping, true);
+		ring_bell(s);
+		pthread_join(s->thread, NULL);
+	}
+	if (s->batch.in_flight)
+		batch_fail(s);
+	verbs_end_all(s);
+	batch_done(&s->batch);
+	store_free(s->store);
+	handle_table_done(&s->seqs);
+	mailbox_done(&s->mailbox);
+	free(s->polls);
+	free(s);
+}
+
+void sched_post(struct sched *s, struct sched_request *request)
+{
+	mailbox_post(&s->mailbox, request);
+	ring_bell(s);
+}
+
+struct sched_request *sched_reap(struct sched *s)
+{
+	return mailbox_reap(&s->mailbox);
+}
+
+int sched_reply_fd(const struct sched *s)
+{
+	return s->mailbox.reply_fd;
+}
+
+uint64_t sched_progress(const struct sched *s)
+{
+	return atomic_load_explicit(&s->rounds, memory_order_relaxed);
+}
+
+bool sched_failed(const struct sched *s)
+{
+	return atomic_load(&s->failed);
+}

@@ -1,0 +1,57 @@
+/* sched_impl.h - the scheduler's own state, for the files that are its parts. The scheduler's thread alone, but where
+ * it says otherwise. */
+#ifndef COPPICED_SCHED_IMPL_H
+#define COPPICED_SCHED_IMPL_H
+
+#include "batch.h"
+#include "mailbox.h"
+#include "sched.h"
+#include "state.h"
+
+#include <pthread.h>
+
+struct sched {
+	const struct config *config; /* borrowed */
+	const struct backend_ops *ops; /* borrowed */
+	struct backend *backend; /* borrowed */
+	struct abi_board *board; /* borrowed; this thread writes asleep and client_spin_us */
+	struct store *store; /* owned */
+	struct mailbox mailbox;
+	pthread_t thread;
+	bool started;
+	_Atomic bool stopping; /* loop -> scheduler */
+	_Atomic bool failed; /* scheduler -> loop */
+	_Atomic uint64_t rounds; /* scheduler -> loop */
+
+	uint64_t now_ns; /* read once a round and after each batch */
+	uint64_t active_ns; /* when there last was something to do */
+	uint32_t n_cores;
+
+	struct sched_session_list sessions; /* owned */
+	struct sched_model_list models; /* owned */
+	struct sched_lane_queue lanes; /* borrowed from sessions */
+	struct sched_wait_queue waits; /* borrowed */
+	struct handle_table seqs;
+	struct lane_poll
+		*polls; /* owned, [n_lanes]: what a round reads of idle lanes, close together */
+	uint32_t n_sessions, n_lanes, n_parked;
+	uint64_t step_mark;
+	uint64_t
+		store_version; /* grows whenever a path may have changed: cached trees are for one version */
+	uint64_t wait_epoch; /* store_epoch when waits were last looked at */
+	uint64_t next_tick_ns;
+	bool draining;
+	bool prefill_turn; /* the last batch was decode */
+	uint64_t spin_ns, spin_look_ns; /* how long to spin; when to decide anew */
+
+	bool hold_stale; /* something happened that hold_choose must look at */
+	uint64_t hold_until_ns; /* then it must look again; UINT64_MAX: nothing is held */
+	uint64_t next_cohort;
+
+	struct batch batch;
+	struct sched_status stats; /* the counters of it */
+};
+
+uint64_t sched_clock_ns(void);
+
+#endif

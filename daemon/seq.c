@@ -1,0 +1,88 @@
+/* seq.c - see seq.h. */
+#include "seq.h"
+
+#include "hold.h"
+#include "wait.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Takes over store_seq, also when it fails. */
+static int seq_new(struct sched *s, const struct seq_open *open, struct store_seq *store_seq,
+		   struct sched_seq **ret)
+{
+	struct sched_seq *seq = calloc(1, sizeof(*seq));
+	int r = seq ? handle_add(&s->seqs, seq) : -ENOMEM;
+
+	if (r < 0) {
+		store_seq_close(store_seq, s->now_ns);
+		free(seq);
+		return r;
+	}
+	seq->session = open->session;
+	seq->lane = open->lane;
+	seq->model = open->model;
+	seq->store = store_seq;
+	LIST_INSERT_HEAD(&open->session->seqs, seq, link);
+	open->session->n_seqs++;
+	open->lane->n_seqs++;
+	s->store_version++;
+	*ret = seq;
+	return 0;
+}
+
+int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **ret,
+	     struct store_match *ret_match)
+{
+	struct store_open what = {
+		.model = open->model->store,
+		.domain = open->session->domain,
+		.salt = open->salt,
+		.tokens = open->tokens,
+		.n_tokens = open->n_tokens,
+		.owner = open->session->id,
+	};
+	struct store_seq *store_seq;
+	struct store_match match;
+	int r = store_seq_open(s->store, &what, s->now_ns, &store_seq, &match);
+
+	if (r == 0)
+		r = seq_new(s, open, store_seq, ret);
+	if (r < 0)
+		return r;
+	open->session->tokens_matched += match.cached;
+	*ret_match = match;
+	return 0;
+}
+
+int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret)
+{
+	struct seq_open open = {.session = seq->session, .lane = seq->lane, .model = seq->model};
+	struct store_seq *store_seq;
+	int r = store_seq_fork(seq->store, seq->session->id, s->now_ns, &store_seq);
+
+	return r < 0 ? r : seq_new(s, &open, store_seq, ret);
+}
+
+void seq_clear_extension(struct sched_seq *seq)
+{
+	free(seq->parents);
+	seq->parents = NULL;
+	seq->next_layer = 0;
+	seq->draft = false;
+	seq->computed = false;
+}
+
+void seq_close(struct sched *s, struct sched_seq *seq)
+{
+	wait_cancel(s, seq);
+	hold_forget(s, seq);
+	store_seq_close(seq->store, s->now_ns);
+	seq_clear_extension(seq);
+	handle_remove(&s->seqs, seq->handle);
+	LIST_REMOVE(seq, link);
+	seq->session->n_seqs--;
+	seq->lane->n_seqs--;
+	s->store_version++;
+	free(seq);
+}

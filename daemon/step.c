@@ -1,0 +1,257 @@
+/* step.c - see step.h. */
+#include "step.h"
+
+#include "entry.h"
+#include "hold.h"
+#include "seq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DECODE_MAX_NEW 16 /* longer extensions are prefill, unless they are draft trees */
+
+/* A tensor of a part: n rows of row_bytes, stride apart. */
+struct tensor {
+	uint64_t offset;
+	uint32_t stride;
+	uint64_t row_bytes;
+	uint32_t align;
+};
+
+static enum abi_reason tensor_check(const struct sched_arena *arena, const struct tensor *t,
+				    uint32_t n_rows)
+{
+	if (t->offset % t->align || t->stride % t->align)
+		return ABI_MISALIGNED;
+	if (t->offset >= arena->bytes || t->row_bytes > arena->bytes - t->offset)
+		return ABI_OUT_OF_ARENA;
+	uint64_t room = arena->bytes - t->offset - t->row_bytes;
+
+	return (uint64_t)(n_rows - 1) * t->stride > room ? ABI_OUT_OF_ARENA : ABI_OK;
+}
+
+static const struct sched_arena *find_arena(const struct sched *s,
+					    const struct sched_session *session, uint32_t number)
+{
+	if (number > s->config->max_arenas || !session->arenas[number].base)
+		return NULL;
+	return &session->arenas[number];
+}
+
+static enum abi_reason check_inputs(const struct sched *s, const struct sched_lane *lane,
+				    const struct abi_step_seq *rec, const struct work_shape *shape,
+				    bool append_only, struct backend_io *io)
+{
+	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
+	uint64_t q_row = (uint64_t)shape->n_q_heads * shape->head_dim * elt;
+	uint64_t k_row = (uint64_t)shape->n_kv_heads * shape->head_dim * elt;
+	const struct sched_arena *arena = find_arena(s, lane->session, rec->arena_in);
+	const struct tensor q = {rec->q, rec->q_stride, q_row, elt};
+	const struct tensor k = {rec->k, rec->k_stride, k_row, elt};
+	const struct tensor v = {rec->v, rec->v_stride, k_row, elt};
+	enum abi_reason bad = arena ? ABI_OK : ABI_BAD_ARENA;
+
+	if (!bad && !append_only)
+		bad = tensor_check(arena, &q, rec->n_new);
+	if (!bad)
+		bad = tensor_check(arena, &k, rec->n_new);
+	if (!bad)
+		bad = tensor_check(arena, &v, rec->n_new);
+	if (bad)
+		return bad;
+	io->q = arena->base + rec->q;
+	io->k = arena->base + rec->k;
+	io->v = arena->base + rec->v;
+	io->q_stride = rec->q_stride;
+	io->k_stride = rec->k_stride;
+	io->v_stride = rec->v_stride;
+	return ABI_OK;
+}
+
+static enum abi_reason check_outputs(const struct sched *s, const struct sched_lane *lane,
+				     const struct abi_step_seq *rec, const struct work_shape *shape,
+				     struct backend_io *io)
+{
+	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
+	const struct sched_arena *arena = find_arena(s, lane->session, rec->arena_out);
+	const struct tensor o = {rec->o, rec->o_stride,
+				 (uint64_t)shape->n_q_heads * shape->head_dim * elt, elt};
+	const struct tensor lse = {rec->lse, rec->lse_stride, shape->n_q_heads * sizeof(float),
+				   sizeof(float)};
+	enum abi_reason bad = arena ? tensor_check(arena, &o, rec->n_new) : ABI_BAD_ARENA;
+
+	if (!bad && rec->lse != ABI_NO_OFFSET)
+		bad = tensor_check(arena, &lse, rec->n_new);
+	if (bad)
+		return bad;
+	io->o = arena->base + rec->o;
+	io->o_stride = rec->o_stride;
+	io->lse = rec->lse == ABI_NO_OFFSET ? 0 : arena->base + rec->lse;
+	io->lse_stride = rec->lse_stride;
+	return ABI_OK;
+}
+
+static struct outcome check_seq(struct sched *s, const struct sched_lane *lane,
+				const struct abi_entry *e, const struct abi_step_seq *rec,
+				struct sched_seq *seq, uint32_t where)
+{
+	uint32_t n_live = store_seq_n_live(seq->store);
+
+	if (seq->lane != lane)
+		return outcome_bad(-EINVAL, ABI_WRONG_LANE, where);
+	if (seq->step_mark == s->step_mark)
+		return outcome_bad(-EINVAL, ABI_SEQ_TWICE, where);
+	seq->step_mark = s->step_mark;
+	if (seq->voided)
+		return outcome_bad(-ECANCELED, ABI_VOID, where);
+	if (lane->step.model && seq->model != lane->step.model)
+		return outcome_bad(-EINVAL, ABI_MIXED_MODELS, where);
+	if (n_live == 0 || seq->computed)
+		return outcome_bad(-EINVAL, ABI_NOT_EXTENDED, where);
+	if (e->layer != seq->next_layer)
+		return outcome_bad(-EINVAL, ABI_WRONG_LAYER, where);
+	if (rec->n_new != n_live)
+		return outcome_bad(-EINVAL, ABI_WRONG_COUNT, where);
+	return OUTCOME_OK;
+}
+
+static struct outcome check_part(struct sched *s, struct sched_lane *lane,
+				 const struct abi_entry *e, const struct abi_step_seq *rec,
+				 uint32_t where)
+{
+	struct step_part *part = &lane->step.parts[where];
+	struct sched_seq *seq = handle_find(&s->seqs, lane->session, rec->seq);
+
+	*part = (struct step_part){.seq = seq, .n_new = rec->n_new};
+	if (!seq)
+		return outcome_bad(-ESTALE, ABI_STALE_SEQ, where);
+	struct outcome bad = check_seq(s, lane, e, rec, seq, where);
+
+	if (bad.status)
+		return bad;
+	bool append_only = e->flags & ABI_STEP_APPEND_ONLY;
+	enum abi_reason reason =
+		check_inputs(s, lane, rec, &seq->model->shape, append_only, &part->io);
+
+	if (!reason && !append_only)
+		reason = check_outputs(s, lane, rec, &seq->model->shape, &part->io);
+	lane->step.model = seq->model;
+	lane->step.prefill |= rec->n_new > DECODE_MAX_NEW && !seq->parents;
+	return reason ? outcome_bad(-EINVAL, reason, where) : OUTCOME_OK;
+}
+
+static int parts_reserve(struct step *step, uint32_t n)
+{
+	if (n <= step->parts_room)
+		return 0;
+	struct step_part *parts = realloc(step->parts, n * sizeof(*parts));
+
+	if (!parts)
+		return -ENOMEM;
+	step->parts = parts;
+	step->parts_room = n;
+	return 0;
+}
+
+/* The sequences that a refused step named: their layer will not come any more. */
+static void void_named(struct sched *s, struct sched_lane *lane, const struct abi_step_seq *recs,
+		       uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct sched_seq *seq = handle_find(&s->seqs, lane->session, recs[i].seq);
+
+		if (seq && seq->lane == lane && store_seq_n_live(seq->store))
+			entry_void_seq(s, seq);
+	}
+}
+
+struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct abi_entry *e)
+{
+	const struct abi_step_seq *recs = (const struct abi_step_seq *)(const void *)lane->body;
+	struct step *step = &lane->step;
+	struct outcome bad = OUTCOME_OK;
+
+	if (e->flags & ~(uint32_t)ABI_STEP_APPEND_ONLY)
+		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
+	if (e->count == 0)
+		return outcome_bad(-EINVAL, ABI_NO_TOKENS, 0);
+	if (e->body_bytes != (uint64_t)e->count * sizeof(*recs))
+		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	if (parts_reserve(step, e->count) < 0)
+		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
+	*step = (struct step){.parts = step->parts,
+			      .parts_room = step->parts_room,
+			      .layer = e->layer,
+			      .n_parts = e->count,
+			      .arrival_ns = s->now_ns};
+	s->step_mark++;
+	for (uint32_t i = 0; i < e->count && bad.status == 0; i++)
+		bad = check_part(s, lane, e, &recs[i], i);
+	if (bad.status)
+		void_named(s, lane, recs, e->count);
+	return bad;
+}
+
+/* After its last layer a plain extension is published; a draft awaits its accept. */
+static int seq_advance(struct sched *s, struct sched_seq *seq)
+{
+	store_seq_progress(seq->store, s->now_ns);
+	if (++seq->next_layer < seq->model->shape.n_layers)
+		return 0;
+	seq->computed = seq->draft;
+	if (seq->draft)
+		return 0;
+	uint32_t n_live = store_seq_n_live(seq->store);
+	int r = store_seq_publish(seq->store, s->now_ns);
+
+	s->store_version++;
+	if (r < 0)
+		return r;
+	seq->session->tokens_computed += n_live;
+	seq_clear_extension(seq);
+	return 0;
+}
+
+static void unpark(struct sched *s, struct sched_lane *lane)
+{
+	lane->parked = false;
+	s->n_parked--;
+	s->hold_stale = true;
+}
+
+void step_finish(struct sched *s, struct sched_lane *lane)
+{
+	struct outcome outcome = OUTCOME_OK;
+
+	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
+		struct sched_seq *seq = lane->step.parts[i].seq;
+		int r = seq_advance(s, seq);
+
+		if (r < 0) {
+			entry_void_seq(s, seq);
+			outcome = outcome_bad(r, ABI_NO_MEMORY, i);
+		}
+	}
+	unpark(s, lane);
+	hold_finished(s, lane);
+	complete_entry(s, lane, outcome);
+}
+
+void step_fail(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	for (uint32_t i = 0; i < lane->step.n_parts; i++)
+		entry_void_seq(s, lane->step.parts[i].seq);
+	unpark(s, lane);
+	complete_entry(s, lane, outcome);
+}
+
+void step_drop(struct sched *s, struct sched_seq *seq)
+{
+	struct sched_lane *lane = seq->lane;
+
+	for (uint32_t i = 0; lane->parked && i < lane->step.n_parts; i++) {
+		if (lane->step.parts[i].seq == seq)
+			step_fail(s, lane, outcome_bad(-ECANCELED, ABI_STALE_SEQ, i));
+	}
+}

@@ -1,0 +1,22 @@
+/* step.h - a step entry: every handle, count, offset and stride checked, addresses resolved; and its end. */
+#ifndef COPPICED_STEP_H
+#define COPPICED_STEP_H
+
+#include "complete.h"
+#include "sched_impl.h"
+
+/* Checks lane->body as the body of step entry e and fills lane->step. On a fault the sequences that the step
+ * rightly named lose their extension (entry_void_seq), and the outcome says which and why. */
+struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct abi_entry *e);
+
+/* The parked step's layer is done for all its rows: extensions advance, tokens are published after the last layer, the
+ * entry completes. */
+void step_finish(struct sched *s, struct sched_lane *lane);
+
+/* The parked step ends with this outcome and its extensions are void. */
+void step_fail(struct sched *s, struct sched_lane *lane, struct outcome outcome);
+
+/* If a parked step names this sequence, it fails (the sequence is about to be closed). */
+void step_drop(struct sched *s, struct sched_seq *seq);
+
+#endif

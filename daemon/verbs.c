@@ -1,0 +1,415 @@
+/* verbs.c - see verbs.h. A verb returns its code and, where that is not 0, has filled message and field. */
+#include "verbs.h"
+
+#include "complete.h"
+#include "lanes.h"
+#include "models.h"
+#include "refuse.h"
+#include "seq.h"
+#include "step.h"
+#include "wait.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVICT_NODES_A_TURN 64 /* between two batches */
+
+/* ---- sessions ------------------------------------------------------------------------------------------- */
+
+static int session_add(struct sched *s, struct sched_request *rq)
+{
+	struct sched_session *session = calloc(1, sizeof(*session));
+
+	if (!session)
+		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
+	session->models = calloc(s->config->max_models, sizeof(struct sched_model *));
+	session->arenas = calloc(s->config->max_arenas + 1, sizeof(*session->arenas));
+	if (!session->models || !session->arenas) {
+		free(session->models);
+		free(session->arenas);
+		free(session);
+		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
+	}
+	session->id = rq->in.session_add.id;
+	session->domain = rq->in.session_add.domain;
+	LIST_INSERT_HEAD(&s->sessions, session, link);
+	s->n_sessions++;
+	rq->out.session = session;
+	return 0;
+}
+
+static void close_seq(struct sched *s, struct sched_seq *seq)
+{
+	step_drop(s, seq);
+	seq_close(s, seq);
+}
+
+static void session_end(struct sched *s, struct sched_session *session)
+{
+	struct sched_seq *seq;
+	struct sched_lane *lane;
+
+	while ((seq = LIST_FIRST(&session->seqs)))
+		close_seq(s, seq);
+	while ((lane = LIST_FIRST(&session->lanes)))
+		lane_remove(s, lane);
+	for (uint32_t i = 1; i <= s->config->max_arenas; i++) {
+		if (session->arenas[i].base)
+			s->ops->arena_detach(s->backend, session->arenas[i].base,
+					     session->arenas[i].bytes);
+	}
+	for (uint32_t i = 0; i < s->config->max_models; i++) {
+		if (session->models[i])
+			model_unuse(s, session->models[i]);
+	}
+	LIST_REMOVE(session, link);
+	s->n_sessions--;
+	free(session->models);
+	free(session->arenas);
+	free(session);
+}
+
+void verbs_end_all(struct sched *s)
+{
+	struct sched_session *session;
+	struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &s->lanes, link)
+		lane_shut_down(s, lane);
+	while ((session = LIST_FIRST(&s->sessions)))
+		session_end(s, session);
+}
+
+/* ---- arenas, lanes ---------------------------------------------------------------------------------------- */
+
+static int arena_add(struct sched *s, struct sched_request *rq)
+{
+	struct sched_session *session = rq->session;
+	uint32_t number = rq->in.arena.arena;
+	uint64_t base;
+
+	assert(number >= 1 && number <= s->config->max_arenas && !session->arenas[number].base);
+	int r = s->ops->arena_attach(s->backend, rq->in.arena.base, rq->in.arena.bytes, &base);
+
+	if (r < 0)
+		return refuse(rq, r, "bytes", "The %s backend could not reach the arena's memory.",
+			      s->ops->name);
+	session->arenas[number] = (struct sched_arena){base, rq->in.arena.bytes};
+	session->n_arenas++;
+	session->arena_bytes += rq->in.arena.bytes;
+	return 0;
+}
+
+/* Steps that have it in use were parked before: they fail rather than read what is not mapped any more. */
+static void fail_steps_of(struct sched *s, struct sched_session *session)
+{
+	struct sched_lane *lane;
+
+	LIST_FOREACH (lane, &session->lanes, session_link) {
+		if (lane->parked)
+			step_fail(s, lane, outcome_bad(-ECANCELED, ABI_BAD_ARENA, 0));
+	}
+}
+
+static int arena_remove(struct sched *s, struct sched_request *rq)
+{
+	struct sched_arena *arena = &rq->session->arenas[rq->in.arena.arena];
+
+	fail_steps_of(s, rq->session);
+	s->ops->arena_detach(s->backend, arena->base, arena->bytes);
+	rq->session->n_arenas--;
+	rq->session->arena_bytes -= arena->bytes;
+	*arena = (struct sched_arena){0};
+	return 0;
+}
+
+static struct sched_lane *find_lane(struct sched_session *session, uint32_t number)
+{
+	struct sched_lane *lane;
+
+	LIST_FOREACH (lane, &session->lanes, session_link) {
+		if (lane->number == number)
+			return lane;
+	}
+	return NULL;
+}
+
+static int lane_verb_add(struct sched *s, struct sched_request *rq)
+{
+	if (lane_add(s, rq->session, rq->in.lane.lane, rq->in.lane.shared, rq->in.lane.notify_fd) <
+	    0)
+		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
+	return 0;
+}
+
+static int lane_verb_remove(struct sched *s, struct sched_request *rq)
+{
+	struct sched_lane *lane = find_lane(rq->session, rq->in.lane.lane);
+	struct sched_seq *seq, *next;
+
+	assert(lane);
+	for (seq = LIST_FIRST(&rq->session->seqs); seq; seq = next) {
+		next = LIST_NEXT(seq, link);
+		if (seq->lane == lane)
+			close_seq(s, seq);
+	}
+	lane_remove(s, lane);
+	return 0;
+}
+
+/* ---- sequences ---------------------------------------------------------------------------------------------- */
+
+static int refuse_store(struct sched_request *rq, int r)
+{
+	switch (r) {
+	case -ENOSPC:
+		return refuse(
+			rq, r, NULL,
+			"The KV pool is full and nothing in it may be evicted: close or unpin "
+			"sequences, or give the daemon a larger pool.");
+	case -EDQUOT:
+		return refuse(rq, r, NULL,
+			      "Your domain holds as much KV as it may: close or unpin sequences.");
+	default:
+		return refuse(rq, r, NULL, "The sequence could not be opened: %s.", strerror(-r));
+	}
+}
+
+static int seq_verb_open(struct sched *s, struct sched_request *rq)
+{
+	struct sched_session *session = rq->session;
+	uint32_t number = rq->in.open.model;
+	struct seq_open open = {.session = session,
+				.lane = find_lane(session, rq->in.open.lane),
+				.tokens = rq->in.open.tokens,
+				.n_tokens = rq->in.open.n_tokens,
+				.salt = rq->in.open.salt};
+	struct sched_seq *seq;
+
+	if (s->draining)
+		return refuse(rq, -ESHUTDOWN, NULL,
+			      "The daemon is draining: it takes no new sequences.");
+	if (number < 1 || number > s->config->max_models || !session->models[number - 1])
+		return refuse(rq, -ENOENT, "model",
+			      "There is no model %u in this session: open it first.", number);
+	if (!open.lane)
+		return refuse(rq, -ENOENT, "lane", "There is no lane %u in this session.",
+			      rq->in.open.lane);
+	if (open.n_tokens > s->config->max_seq_tokens)
+		return refuse(rq, -E2BIG, "n_tokens",
+			      "A prompt of %u tokens is too long: at most %u are taken.",
+			      open.n_tokens, s->config->max_seq_tokens);
+	if (session->n_seqs >= s->config->max_seqs)
+		return refuse(rq, -EUSERS, NULL,
+			      "The session has %u sequences, as many as it may: close some.",
+			      session->n_seqs);
+	open.model = session->models[number - 1];
+	int r = seq_open(s, &open, &seq, &rq->out.seq.match);
+
+	if (r < 0)
+		return refuse_store(rq, r);
+	rq->out.seq.seq = seq->handle;
+	return 0;
+}
+
+/* The session's sequence that the request names, or NULL and a refusal. */
+static struct sched_seq *find_seq(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = handle_find(&s->seqs, rq->session, rq->in.seq.seq);
+
+	if (!seq)
+		refuse(rq, -ESTALE, "seq", "No open sequence of this session has that handle.");
+	return seq;
+}
+
+static int seq_verb_close(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = find_seq(s, rq);
+
+	if (!seq)
+		return rq->code;
+	close_seq(s, seq);
+	return 0;
+}
+
+static uint64_t pin_until(const struct sched *s, uint64_t for_ns)
+{
+	uint64_t most = s->config->max_pin_ms * UINT64_C(1000000);
+
+	return s->now_ns + (for_ns < most ? for_ns : most);
+}
+
+static int seq_verb_pin(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = find_seq(s, rq);
+
+	if (!seq)
+		return rq->code;
+	int r = store_seq_pin(seq->store, pin_until(s, rq->in.seq.for_ns), &rq->out.pin);
+
+	return r < 0 ? refuse_store(rq, r) : 0;
+}
+
+static int node_verb_pin(struct sched *s, struct sched_request *rq)
+{
+	int r = store_node_pin(s->store, rq->in.node_pin.node, pin_until(s, rq->in.node_pin.for_ns),
+			       &rq->out.pin);
+
+	if (r == -ENOENT)
+		return refuse(rq, r, "node", "The tree has no node %llu.",
+			      (unsigned long long)rq->in.node_pin.node);
+	return r < 0 ? refuse_store(rq, r) : 0;
+}
+
+static int verb_unpin(struct sched *s, struct sched_request *rq)
+{
+	if (store_unpin(s->store, rq->in.pin, s->now_ns) < 0)
+		return refuse(rq, -ENOENT, "pin", "There is no pin %llu: it may be over.",
+			      (unsigned long long)rq->in.pin);
+	return 0;
+}
+
+/* ---- reports ---------------------------------------------------------------------------------------------- */
+
+static int verb_status(struct sched *s, struct sched_request *rq)
+{
+	struct sched_status *out = rq->out.status;
+
+	*out = s->stats;
+	store_stats(s->store, &out->store);
+	s->ops->counters(s->backend, &out->backend);
+	out->n_sessions = s->n_sessions;
+	out->n_lanes = s->n_lanes;
+	out->draining = s->draining;
+	return 0;
+}
+
+static int verb_tree(struct sched *s, struct sched_request *rq)
+{
+	uint64_t domain = rq->privileged || !rq->session ? UINT64_MAX : rq->session->domain;
+
+	rq->out.tree.cursor = rq->in.cursor;
+	rq->out.tree.n = store_walk(s->store, domain, &rq->out.tree.cursor, rq->out.tree.nodes,
+				    SCHED_TREE_PAGE);
+	return 0;
+}
+
+static struct sched_session_info session_info(const struct sched_session *session)
+{
+	return (struct sched_session_info){.id = session->id,
+					   .n_lanes = session->n_lanes,
+					   .n_seqs = session->n_seqs,
+					   .n_arenas = session->n_arenas,
+					   .arena_bytes = session->arena_bytes,
+					   .entries = session->entries,
+					   .tokens_matched = session->tokens_matched,
+					   .tokens_computed = session->tokens_computed};
+}
+
+/* Newest first; the cursor is the id of the last one told. */
+static int verb_sessions(struct sched *s, struct sched_request *rq)
+{
+	const struct sched_session *session;
+	bool more = false;
+
+	rq->out.sessions.n = 0;
+	LIST_FOREACH (session, &s->sessions, link) {
+		if (rq->in.cursor && session->id >= rq->in.cursor)
+			continue;
+		if (!rq->privileged && rq->session && session->domain != rq->session->domain)
+			continue;
+		more = rq->out.sessions.n == SCHED_SESSIONS_PAGE;
+		if (more)
+			break;
+		rq->out.sessions.infos[rq->out.sessions.n++] = session_info(session);
+	}
+	rq->out.sessions.cursor = more ? rq->out.sessions.infos[SCHED_SESSIONS_PAGE - 1].id : 0;
+	return 0;
+}
+
+/* One turn of it; the poster asks again while pages go and are wanted. */
+static int verb_evict(struct sched *s, struct sched_request *rq)
+{
+	uint64_t want = rq->in.evict.n_pages ? rq->in.evict.n_pages : UINT32_MAX;
+	const struct store_model *model = NULL;
+
+	if (rq->in.evict.model[0]) {
+		model = model_find_store(s, rq->in.evict.model);
+		if (!model)
+			return refuse(rq, -ENOENT, "model", "No open model is called \"%s\".",
+				      rq->in.evict.model);
+	}
+	want = want < UINT32_MAX ? want : UINT32_MAX;
+	rq->out.n_pages = store_evict(s->store, model, (uint32_t)want, EVICT_NODES_A_TURN);
+	s->store_version++;
+	return 0;
+}
+
+static int serve(struct sched *s, struct sched_request *rq)
+{
+	switch (rq->verb) {
+	case SCHED_SESSION_ADD:
+		return session_add(s, rq);
+	case SCHED_SESSION_END:
+		session_end(s, rq->session);
+		return 0;
+	case SCHED_MODEL_OPEN:
+		return model_open(s, rq);
+	case SCHED_ARENA_ADD:
+		return arena_add(s, rq);
+	case SCHED_ARENA_REMOVE:
+		return arena_remove(s, rq);
+	case SCHED_LANE_ADD:
+		return lane_verb_add(s, rq);
+	case SCHED_LANE_REMOVE:
+		return lane_verb_remove(s, rq);
+	case SCHED_SEQ_OPEN:
+		return seq_verb_open(s, rq);
+	case SCHED_SEQ_CLOSE:
+		return seq_verb_close(s, rq);
+	case SCHED_SEQ_PIN:
+		return seq_verb_pin(s, rq);
+	case SCHED_UNPIN:
+		return verb_unpin(s, rq);
+	case SCHED_NODE_PIN:
+		return node_verb_pin(s, rq);
+	case SCHED_STATUS:
+		return verb_status(s, rq);
+	case SCHED_TREE:
+		return verb_tree(s, rq);
+	case SCHED_SESSIONS:
+		return verb_sessions(s, rq);
+	case SCHED_EVICT:
+		return verb_evict(s, rq);
+	case SCHED_DRAIN:
+		s->draining = rq->in.drain;
+		return 0;
+	default: /* SCHED_PROBE: that it comes back is the answer */
+		return 0;
+	}
+}
+
+/* Returns whether the request is the scheduler's to answer later. */
+static bool serve_wait(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = find_seq(s, rq);
+
+	if (!seq)
+		return false;
+	if (wait_begin(s, seq, rq) == 0)
+		return true;
+	refuse(rq, -EBUSY, "seq", "Somebody waits for this sequence already.");
+	return false;
+}
+
+void verbs_serve(struct sched *s, struct sched_request *rq)
+{
+	if (rq->verb == SCHED_SEQ_WAIT) {
+		if (serve_wait(s, rq))
+			return;
+	} else {
+		rq->code = serve(s, rq);
+	}
+	mailbox_reply(&s->mailbox, rq);
+}
