@@ -58,6 +58,8 @@ static void connection_free(struct coppice *c)
 	connection_unmap(c, c->board, ABI_BOARD_BYTES);
 	if (c->socket >= 0)
 		close(c->socket);
+	if (c->bell >= 0)
+		close(c->bell);
 	/* In a forked child somebody who is not there may hold them. */
 	if (!connection_is_foreign(c)) {
 		pthread_cond_destroy(&c->answered);
@@ -84,7 +86,7 @@ static int connection_new(struct coppice **ret)
 	if (!c)
 		return -ENOMEM;
 	c->key = EXPLAIN_CONNECT;
-	c->socket = -1;
+	c->socket = c->bell = -1;
 	c->inbox = malloc(CHANNEL_MAX_BYTES);
 	if (c->inbox)
 		r = alive_page_new(&c->alive);
@@ -157,7 +159,7 @@ static int say_hello(struct coppice *c)
 	r = connection_call(c, &call, &answer);
 	if (r < 0)
 		return r;
-	if (!answer.reply->hello || answer.n_fds != 1)
+	if (!answer.reply->hello || answer.n_fds != 2)
 		return connection_bad_answer(c, call.what);
 	if (answer.reply->hello->abi_version != ABI_VERSION)
 		return explain(c->key, -EPROTO,
@@ -165,6 +167,8 @@ static int say_hello(struct coppice *c)
 			       "the same version of both",
 			       answer.reply->hello->daemon_version,
 			       answer.reply->hello->abi_version, ABI_VERSION);
+	c->bell = answer.fds[1];
+	answer.fds[1] = -1;
 	return map_board(c, answer.fds[0]);
 }
 

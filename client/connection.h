@@ -26,6 +26,7 @@ struct coppice {
 	uint64_t key; /* of explanations */
 	struct abi_board *board; /* owned mapping, read-only */
 	int socket; /* owned */
+	int bell; /* owned eventfd; wakes the scheduler */
 	_Atomic uint32_t broken; /* 1: the daemon hung up */
 	_Atomic uint64_t probed_ns; /* when the socket was last looked at for a hang-up */
 

@@ -69,7 +69,7 @@ uint64_t submit_end(struct coppice_lane *lane, const struct slip *slip, struct a
 	lane->submitted = ticket;
 	ring_publish(lane->shared, ticket);
 	if (ring_daemon_asleep(lane->c->board))
-		ring_wake_daemon(lane->c->board);
+		ring_bell(lane->c->bell);
 	return ticket;
 }
 

@@ -12,8 +12,11 @@
 #include "reasons.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define FIRST_SLICE_NS (1 * NS_PER_MS)
 #define LAST_SLICE_NS (100 * NS_PER_MS)
@@ -158,8 +161,6 @@ static int look_around(struct coppice_lane *lane, uint64_t deadline_ns)
 
 	if (r < 0)
 		return r;
-	if (ring_daemon_asleep(lane->c->board))
-		ring_wake_daemon(lane->c->board);
 	if (clock_now_ns() >= deadline_ns)
 		return -ETIMEDOUT;
 	return 0;

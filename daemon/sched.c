@@ -7,6 +7,7 @@
  */
 #include "sched.h"
 
+#include "bells.h"
 #include "hold.h"
 #include "lanes.h"
 #include "sched_impl.h"
@@ -14,11 +15,8 @@
 #include "wait.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -151,22 +149,13 @@ static uint64_t next_deadline_ns(const struct sched *s)
 	return deadline;
 }
 
-static void futex_sleep(_Atomic uint32_t *word, uint64_t deadline_ns)
-{
-	struct timespec until = {.tv_sec = (time_t)(deadline_ns / UINT64_C(1000000000)),
-				 .tv_nsec = (long)(deadline_ns % UINT64_C(1000000000))};
-
-	syscall(SYS_futex, word, FUTEX_WAIT_BITSET, 1, deadline_ns == UINT64_MAX ? NULL : &until,
-		NULL, FUTEX_BITSET_MATCH_ANY);
-}
-
-/* asleep, fence, last look, wait: whoever publishes after the look sees asleep and rings (see proto/ring.h). */
+/* asleep, fence, last look, wait: who publishes after the look sees asleep and rings (proto/ring.h). */
 static void sleep_until_bell(struct sched *s)
 {
 	atomic_store_explicit(&s->board->asleep, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!lanes_waiting(s) && !atomic_load(&s->mailbox.n_requests) && !atomic_load(&s->stopping))
-		futex_sleep(&s->board->asleep, next_deadline_ns(s));
+		bells_wait(s, next_deadline_ns(s));
 	atomic_store_explicit(&s->board->asleep, 0, memory_order_relaxed);
 }
 
@@ -263,7 +252,9 @@ int sched_new(const struct config *config, const struct backend_ops *ops, struct
 		free(s);
 		return r;
 	}
-	r = make_store(s);
+	r = bells_init(s);
+	if (r == 0)
+		r = make_store(s);
 	if (r == 0)
 		r = start_thread(s);
 	if (r < 0) {
@@ -274,20 +265,13 @@ int sched_new(const struct config *config, const struct backend_ops *ops, struct
 	return 0;
 }
 
-static void ring_bell(struct sched *s)
-{
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&s->board->asleep, memory_order_relaxed))
-		syscall(SYS_futex, &s->board->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
 void sched_free(struct sched *s)
 {
 	if (!s)
 		return;
 	if (s->started) {
 		atomic_store(&s->stopping, true);
-		ring_bell(s);
+		bells_ring(s);
 		pthread_join(s->thread, NULL);
 	}
 	if (s->batch.in_flight)
@@ -297,6 +281,7 @@ void sched_free(struct sched *s)
 	store_free(s->store);
 	handle_table_done(&s->seqs);
 	mailbox_done(&s->mailbox);
+	bells_done(s);
 	free(s->polls);
 	free(s);
 }
@@ -304,7 +289,7 @@ void sched_free(struct sched *s)
 void sched_post(struct sched *s, struct sched_request *request)
 {
 	mailbox_post(&s->mailbox, request);
-	ring_bell(s);
+	bells_ring(s);
 }
 
 struct sched_request *sched_reap(struct sched *s)

@@ -74,6 +74,7 @@ struct sched_request {
 	union {
 		struct {
 			uint64_t id, domain;
+			int bell_fd; /* lent until SESSION_END is back: an eventfd that the client rings */
 		} session_add;
 		struct {
 			char name[128];

@@ -14,7 +14,7 @@ struct sched {
 	const struct config *config; /* borrowed */
 	const struct backend_ops *ops; /* borrowed */
 	struct backend *backend; /* borrowed */
-	struct abi_board *board; /* borrowed; this thread writes asleep and client_spin_us */
+	struct abi_board *board; /* borrowed; this thread writes its words */
 	struct store *store; /* owned */
 	struct mailbox mailbox;
 	pthread_t thread;
@@ -42,6 +42,8 @@ struct sched {
 	uint64_t next_tick_ns;
 	bool draining;
 	bool prefill_turn; /* the last batch was decode */
+	int bells; /* owned epoll descriptor: the loop's bell and those of the sessions, edges only */
+	int bell_fd; /* owned eventfd: the loop's */
 	uint64_t spin_ns, spin_look_ns; /* how long to spin; when to decide anew */
 
 	bool hold_stale; /* something happened that hold_choose must look at */

@@ -122,6 +122,7 @@ struct sched_session {
 	LIST_ENTRY(sched_session) link;
 	uint64_t id;
 	uint64_t domain;
+	int bell_fd; /* lent by the loop */
 	struct sched_model **
 		models; /* owned array of config.max_models, each a user of the model; number = index + 1 */
 	struct sched_arena *arenas; /* owned array of config.max_arenas + 1, by number */

@@ -1,6 +1,7 @@
 /* verbs.c - see verbs.h. A verb returns its code and, where that is not 0, has filled message and field. */
 #include "verbs.h"
 
+#include "bells.h"
 #include "complete.h"
 #include "lanes.h"
 #include "models.h"
@@ -23,9 +24,14 @@ static int session_add(struct sched *s, struct sched_request *rq)
 
 	if (!session)
 		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
+	if (bells_add(s, rq->in.session_add.bell_fd) < 0) {
+		free(session);
+		return refuse(rq, -ENOMEM, NULL, "The daemon cannot listen for one more bell.");
+	}
 	session->models = calloc(s->config->max_models, sizeof(struct sched_model *));
 	session->arenas = calloc(s->config->max_arenas + 1, sizeof(*session->arenas));
 	if (!session->models || !session->arenas) {
+		bells_remove(s, rq->in.session_add.bell_fd);
 		free(session->models);
 		free(session->arenas);
 		free(session);
@@ -33,6 +39,7 @@ static int session_add(struct sched *s, struct sched_request *rq)
 	}
 	session->id = rq->in.session_add.id;
 	session->domain = rq->in.session_add.domain;
+	session->bell_fd = rq->in.session_add.bell_fd;
 	LIST_INSERT_HEAD(&s->sessions, session, link);
 	s->n_sessions++;
 	rq->out.session = session;
@@ -63,6 +70,7 @@ static void session_end(struct sched *s, struct sched_session *session)
 		if (session->models[i])
 			model_unuse(s, session->models[i]);
 	}
+	bells_remove(s, session->bell_fd);
 	LIST_REMOVE(session, link);
 	s->n_sessions--;
 	free(session->models);

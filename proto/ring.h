@@ -12,24 +12,21 @@
  *                                               write completion
  *      done >= t       acquire <--- release --  done = t
  *
- * Sleeping, daemon: asleep = 1; fence; look again; futex wait on asleep == 1. Client: submitted = t; fence; asleep == 1?
- * wake. Sleeping, client: sleepers += 1; fence; look again; futex wait on done. Daemon: done = t; fence; sleepers? wake.
- * In both pairs the fences are seq_cst, so one of the two sides sees the other's word.
+ * Sleeping, daemon: asleep = 1; fence; look again; wait for a bell. Client: submitted = t; fence; asleep == 1? ring. Sleeping,
+ * client: sleepers += 1; fence; look again; futex wait on done. Daemon: done = t; fence; sleepers? wake. In both pairs
+ * the fences are seq_cst, so one of the two sides sees the other's word.
  *
- * The kernel refuses a sleeper whose futex word has changed, and done does change. asleep does not: clients cannot write
- * the board, so a wake that falls between the daemon's last look and its entry into the kernel wakes nobody.
- * Hence ring_wake_daemon tries again while it has woken nobody, a waiting client rings again with each slice of its
- * sleep, and the daemon never sleeps longer than RING_BELL_SLICE_MS at a time.
+ * The bell is an eventfd of the session's own: what is rung before the daemon waits is still there when it does, and nobody
+ * else can silence it. (A futex could not do that: its word would have to be one that all clients write.) The daemon
+ * never reads it, it only waits for edges.
  */
 #ifndef COPPICE_RING_H
 #define COPPICE_RING_H
 
 #include "abi.h"
 
-#include <linux/futex.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* The race detector does not model fences and warns of them; nothing it must know depends on them here: data passes
@@ -37,9 +34,6 @@
 #ifdef __SANITIZE_THREAD__
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
-
-#define RING_BELL_SLICE_MS 100
-#define RING_BELL_TRIES 16
 
 static inline uint32_t ring_slot(uint64_t ticket)
 {
@@ -59,16 +53,13 @@ static inline bool ring_daemon_asleep(const struct abi_board *board)
 	return atomic_load_explicit(&board->asleep, memory_order_relaxed) != 0;
 }
 
-/* Client, when ring_daemon_asleep. The count is small: who was woken by another client and has not run yet looks the same
- * from here as who is not quite asleep. A read-only mapping suffices. */
-static inline void ring_wake_daemon(const struct abi_board *board)
+/* Client, when ring_daemon_asleep. A full counter has rung already. */
+static inline void ring_bell(int bell_fd)
 {
-	for (int i = 0; i < RING_BELL_TRIES; i++) {
-		if (syscall(SYS_futex, &board->asleep, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0) > 0)
-			return;
-		if (atomic_load_explicit(&board->asleep, memory_order_relaxed) == 0)
-			return;
-	}
+	uint64_t one = 1;
+	ssize_t r = write(bell_fd, &one, sizeof(one));
+
+	(void)r;
 }
 
 /* Client: highest ticket completed. Pairs with ring_complete. */
