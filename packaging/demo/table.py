@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Reads what a run of demo.sh left in a folder, prints its tables, and ends with 1 unless every agent's tokens are the
+same together and alone.
+
+	table.py FOLDER N_AGENTS
+
+FOLDER has together-I.json and alone-I.json (coppice-agent's reports), status-J.json (coppicectl's status: 0 before all,
+1 after the agents together, 2 ... after each alone) and together-s (how many seconds the agents took together).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def read(folder, name):
+	return json.loads((folder / name).read_text())
+
+
+def grown(before, after, key):
+	return after[key] - before[key]
+
+
+def size(n):
+	for unit in ("B", "KiB", "MiB", "GiB"):
+		if n < 1024 or unit == "GiB":
+			return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+		n /= 1024
+
+
+def times(more, less):
+	return f"{more / less:.1f} times" if less else "-"
+
+
+def mean_sessions(before, after):
+	jobs = grown(before, after, "decode_jobs")
+	return grown(before, after, "decode_sessions") / jobs if jobs else 0
+
+
+def print_agents(together, alone, same):
+	print(f"{'agent':>5} {'prompt':>7} {'prefilled':>9} {'reused':>7} {'generated':>9}   tokens/s: {'together':>8} "
+		f"{'alone':>6}   tokens")
+	for i, (t, a) in enumerate(zip(together, alone)):
+		reused = t["tokens_cached"] + t["tokens_waited"]
+		print(f"{i + 1:>5} {t['sequences'][0]['prompt_tokens']:>7} {t['tokens_prefilled']:>9} {reused:>7} "
+			f"{t['tokens_generated']:>9}   {'':9} {t['decode_tokens_per_s']:>8.1f} {a['decode_tokens_per_s']:>6.1f}   "
+			f"{'the same' if same[i] else 'DIFFER'}")
+	print(f"  all {sum(t['sequences'][0]['prompt_tokens'] for t in together):>7} "
+		f"{sum(t['tokens_prefilled'] for t in together):>9} "
+		f"{sum(t['tokens_cached'] + t['tokens_waited'] for t in together):>7} "
+		f"{sum(t['tokens_generated'] for t in together):>9}")
+
+
+def print_bytes(status):
+	begin, end, last = status[0], status[1], status[-1]
+	held = grown(begin, end, "page_bytes")
+	held_alone = grown(end, last, "page_bytes")
+	read_kv = grown(begin, end, "decode_kv_bytes_read")
+	read_alone = grown(begin, end, "decode_kv_bytes_alone")
+	measured = grown(end, last, "decode_kv_bytes_read")
+	print(f"{'':34} {'with sharing':>13} {'without':>13}")
+	print(f"{'KV held':34} {size(held):>13} {size(held_alone):>13}   {times(held_alone, held)} as much")
+	print(f"{'KV read by attention in decoding':34} {size(read_kv):>13} {size(read_alone):>13}   "
+		f"{times(read_alone, read_kv)} as much ({size(measured)} in the runs alone)")
+	print(f"{'sessions a decode batch, mean':34} {mean_sessions(begin, end):>13.2f} {mean_sessions(end, last):>13.2f}")
+
+
+def main():
+	folder, n = Path(sys.argv[1]), int(sys.argv[2])
+	together = [read(folder, f"together-{i}.json") for i in range(n)]
+	alone = [read(folder, f"alone-{i}.json") for i in range(n)]
+	status = [read(folder, f"status-{j}.json") for j in range(n + 2)]
+	seconds = float((folder / "together-s").read_text())
+	same = [t["sequences"][0]["ids"] == a["sequences"][0]["ids"] for t, a in zip(together, alone)]
+	generated = sum(t["tokens_generated"] for t in together)
+
+	print_agents(together, alone, same)
+	print()
+	print_bytes(status)
+	print(f"\nTogether: {generated} tokens in {seconds:.1f} s, prefill included: {generated / seconds:.1f} tokens/s.")
+	if sum(grown(status[0], s, "pages_evicted") for s in status[-1:]):
+		print("Pages were evicted: the pool is too small for these figures to mean much.")
+	for i, ok in enumerate(same):
+		if not ok:
+			print(f"Agent {i + 1} wrote other tokens alone than together.")
+	if all(same):
+		print(f"Each of the {n} agents wrote the same tokens together as alone.")
+	return 0 if all(same) else 1
+
+
+if __name__ == "__main__":
+	sys.exit(main())
