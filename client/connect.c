@@ -86,7 +86,8 @@ static int connection_new(struct coppice **ret)
 	if (!c)
 		return -ENOMEM;
 	c->key = EXPLAIN_CONNECT;
-	c->socket = c->bell = -1;
+	c->socket = -1;
+	c->bell = -1;
 	c->inbox = malloc(CHANNEL_MAX_BYTES);
 	if (c->inbox)
 		r = alive_page_new(&c->alive);
@@ -167,8 +168,7 @@ static int say_hello(struct coppice *c)
 			       "the same version of both",
 			       answer.reply->hello->daemon_version,
 			       answer.reply->hello->abi_version, ABI_VERSION);
-	c->bell = answer.fds[1];
-	answer.fds[1] = -1;
+	c->bell = answer_take_fd(&answer, 1);
 	return map_board(c, answer.fds[0]);
 }
 
