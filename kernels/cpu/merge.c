@@ -1,0 +1,42 @@
+/* merge.c - merges parts of a softmax-weighted sum; plain C, one rounding an operation. */
+#include "merge.h"
+
+#include <math.h>
+#include <string.h>
+
+void merge_empty(struct merge_state *state, float *o, uint32_t n)
+{
+	*state = (struct merge_state){.max = -INFINITY};
+	memset(o, 0, n * sizeof(*o));
+}
+
+void merge_fold(struct merge_state *state, float *o, const struct merge_state *part,
+		const float *part_o, uint32_t n)
+{
+	if (part->max == -INFINITY)
+		return;
+	if (state->max == -INFINITY) {
+		*state = *part;
+		memcpy(o, part_o, n * sizeof(*o));
+		return;
+	}
+
+	float max = fmaxf(state->max, part->max);
+	float ours = exp2f(state->max - max), theirs = exp2f(part->max - max);
+
+	*state = (struct merge_state){max, state->sum * ours + part->sum * theirs};
+	for (uint32_t i = 0; i < n; i++)
+		o[i] = o[i] * ours + part_o[i] * theirs;
+}
+
+float merge_scale(const struct merge_state *state)
+{
+	return state->sum == 0.0f ? 0.0f : 1.0f / state->sum;
+}
+
+float merge_lse(const struct merge_state *state)
+{
+	if (state->sum == 0.0f)
+		return -INFINITY;
+	return (state->max + log2f(state->sum)) * (float)M_LN2;
+}

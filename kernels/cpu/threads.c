@@ -1,0 +1,222 @@
+/*
+ * threads.c - see threads.h.
+ *
+ * state:  OPEN | number of workers that have joined. The caller publishes a job by setting OPEN; a worker joins by
+ * incrementing while OPEN is set and leaves by decrementing. The caller clears OPEN when no unit is left and waits
+ * for 0. epoch counts jobs, for sleepers; a worker that slept through one joins the next.
+ */
+#include "threads.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define OPEN (UINT32_C(1) << 31)
+#define SPINS 2000 /* some microseconds: less than a futex wake-up takes */
+
+struct worker {
+	struct threads *threads;
+	pthread_t id;
+	uint32_t thread;
+};
+
+struct threads {
+	/* published by the release that sets OPEN, read after the acquire that joins */
+	threads_unit run;
+	void *arg;
+	uint32_t n_units;
+
+	_Alignas(64) _Atomic uint32_t state;
+	_Alignas(64) _Atomic uint32_t next; /* unit to take */
+	_Alignas(64) _Atomic uint32_t epoch;
+	_Atomic bool stop;
+	uint32_t idle_spins; /* 0 where a spinning worker would take somebody's core */
+	uint32_t n_workers;
+	struct worker *workers; /* owned, [n_workers] */
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake_all(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#ifdef __x86_64__
+	__builtin_ia32_pause();
+#endif
+}
+
+static void take_units(struct threads *t, uint32_t thread)
+{
+	for (;;) {
+		uint32_t unit = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
+
+		if (unit >= t->n_units)
+			return;
+		t->run(t->arg, thread, unit);
+	}
+}
+
+static bool join(struct threads *t)
+{
+	uint32_t state = atomic_load_explicit(&t->state, memory_order_relaxed);
+
+	while (state & OPEN) {
+		/* acquire: pairs with the release that set OPEN in threads_run */
+		if (atomic_compare_exchange_weak_explicit(&t->state, &state, state + 1,
+							  memory_order_acquire,
+							  memory_order_relaxed))
+			return true;
+	}
+	return false;
+}
+
+static void leave(struct threads *t)
+{
+	/* release: the caller's acquire of 0 sees what the units wrote */
+	if (atomic_fetch_sub_explicit(&t->state, 1, memory_order_release) == 1)
+		futex_wake_all(&t->state);
+}
+
+static uint32_t wait_epoch(struct threads *t, uint32_t seen)
+{
+	uint32_t epoch;
+
+	for (uint32_t i = 0; i < t->idle_spins; i++) {
+		if (atomic_load_explicit(&t->epoch, memory_order_relaxed) != seen)
+			break;
+		relax();
+	}
+	/* acquire: pairs with the release that counts epoch, so that OPEN or stop is seen */
+	while ((epoch = atomic_load_explicit(&t->epoch, memory_order_acquire)) == seen)
+		futex_wait(&t->epoch, seen);
+	return epoch;
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	uint32_t epoch = 0;
+
+	while (!atomic_load_explicit(&w->threads->stop, memory_order_relaxed)) {
+		if (join(w->threads)) {
+			take_units(w->threads, w->thread);
+			leave(w->threads);
+		}
+		epoch = wait_epoch(w->threads, epoch);
+	}
+	return NULL;
+}
+
+static int start_worker(struct threads *t)
+{
+	struct worker *w = &t->workers[t->n_workers];
+	sigset_t all, before;
+	char name[16];
+	int r;
+
+	*w = (struct worker){.threads = t, .thread = t->n_workers + 1};
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	r = pthread_create(&w->id, NULL, work, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (r)
+		return -r;
+	snprintf(name, sizeof(name), "kernels-%u", w->thread % 1000);
+	pthread_setname_np(w->id, name);
+	t->n_workers++;
+	return 0;
+}
+
+static uint32_t n_cores(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+int threads_new(uint32_t n, struct threads **ret)
+{
+	struct threads *t = NULL;
+	int r = 0;
+
+	n = n ? n : n_cores();
+	if (posix_memalign((void **)&t, 64, sizeof(*t)))
+		return -ENOMEM;
+	*t = (struct threads){.idle_spins = n < n_cores() ? SPINS : 0};
+	t->workers = calloc(n, sizeof(*t->workers));
+	if (!t->workers)
+		r = -ENOMEM;
+	while (r == 0 && t->n_workers + 1 < n)
+		r = start_worker(t);
+	if (r) {
+		threads_free(t);
+		return r;
+	}
+	*ret = t;
+	return 0;
+}
+
+void threads_free(struct threads *t)
+{
+	if (!t)
+		return;
+	atomic_store_explicit(&t->stop, true, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->epoch, 1, memory_order_release);
+	futex_wake_all(&t->epoch);
+	for (uint32_t i = 0; i < t->n_workers; i++)
+		pthread_join(t->workers[i].id, NULL);
+	free(t->workers);
+	free(t);
+}
+
+uint32_t threads_count(const struct threads *t)
+{
+	return t->n_workers + 1;
+}
+
+static void close_job(struct threads *t)
+{
+	uint32_t state = atomic_fetch_and_explicit(&t->state, ~OPEN, memory_order_relaxed) & ~OPEN;
+
+	for (uint32_t i = 0; state != 0; i++) {
+		if (i < SPINS)
+			relax();
+		else
+			futex_wait(&t->state, state);
+		state = atomic_load_explicit(&t->state, memory_order_relaxed);
+	}
+	/* acquire: pairs with the release in leave() */
+	(void)atomic_load_explicit(&t->state, memory_order_acquire);
+}
+
+void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone)
+{
+	if (alone || t->n_workers == 0 || n_units < 2) {
+		for (uint32_t unit = 0; unit < n_units; unit++)
+			run(arg, 0, unit);
+		return;
+	}
+	t->run = run;
+	t->arg = arg;
+	t->n_units = n_units;
+	atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+	atomic_store_explicit(&t->state, OPEN, memory_order_release);
+	atomic_fetch_add_explicit(&t->epoch, 1, memory_order_release);
+	futex_wake_all(&t->epoch);
+	take_units(t, 0);
+	close_job(t);
+}

@@ -1,0 +1,27 @@
+/*
+ * threads.h - a caller and its workers take numbered units of one job until none is left.
+ *
+ * Workers sleep on a futex between jobs. A worker that wakes late is not waited for: the caller waits only for those
+ * who have joined, so that a busy machine delays no batch by more than the units in hand.
+ */
+#ifndef COPPICE_CPU_THREADS_H
+#define COPPICE_CPU_THREADS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct threads;
+
+/* thread: 0 (the caller) to n - 1, for scratch memory. */
+typedef void (*threads_unit)(void *arg, uint32_t thread, uint32_t unit);
+
+/* n threads, the caller among them. 0, -ENOMEM or -EAGAIN. */
+int threads_new(uint32_t n, struct threads **ret);
+void threads_free(struct threads *t); /* NULL is fine; no job may be running */
+
+uint32_t threads_count(const struct threads *t);
+/* Runs units 0 to n_units - 1, taken in ascending order; returns when all are done. alone: by the caller only.
+ * From one thread at a time. */
+void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone);
+
+#endif

@@ -1,0 +1,400 @@
+/* backend_test.c - the CPU backend's own promises: refusals, pool, appends, moves, counters. */
+#include "kernels/backend.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct backend *open_small(void)
+{
+	struct backend_config config = {8 * MIB, 2 * MIB, 2, NULL};
+	struct backend *b = NULL;
+
+	assert_int_equal(backend_cpu.open(&config, &b, NULL, 0), 0);
+	return b;
+}
+
+static struct work_shape shape_small(void)
+{
+	return (struct work_shape){.n_layers = 2,
+				   .n_q_heads = 4,
+				   .n_kv_heads = 2,
+				   .head_dim = 64,
+				   .page_tokens = 32,
+				   .dtype = WORK_FP32,
+				   .scale = 0.125f};
+}
+
+static void assert_open_refused(struct backend_config config, const char *word)
+{
+	struct backend *b = NULL;
+	char error[256] = "";
+
+	assert_int_equal(backend_cpu.open(&config, &b, error, sizeof(error)), -EINVAL);
+	assert_null(b);
+	assert_non_null(strstr(error, word));
+}
+
+static void test_open_refuses_odd_sizes_in_a_sentence(void **state)
+{
+	(void)state;
+	assert_open_refused((struct backend_config){8 * MIB, 3 * MIB, 1, NULL}, "extent_bytes");
+	assert_open_refused((struct backend_config){8 * MIB, 0, 1, NULL}, "extent_bytes");
+	assert_open_refused((struct backend_config){7 * MIB, 2 * MIB, 1, NULL}, "pool_bytes");
+	assert_open_refused((struct backend_config){0, 2 * MIB, 1, NULL}, "pool_bytes");
+}
+
+static void test_open_refuses_an_unknown_instruction_set(void **state)
+{
+	(void)state;
+	assert_int_equal(setenv("COPPICE_CPU_ISA", "abacus", 1), 0);
+	assert_open_refused((struct backend_config){8 * MIB, 2 * MIB, 1, NULL}, "abacus");
+	unsetenv("COPPICE_CPU_ISA");
+}
+
+static void assert_shape_refused(struct backend *b, struct work_shape shape, const char *word)
+{
+	char error[256] = "";
+
+	assert_int_equal(backend_cpu.page_bytes(b, &shape, error, sizeof(error)), 0);
+	assert_non_null(strstr(error, word));
+}
+
+#define REFUSED(b, field, value, word) \
+	do { \
+		struct work_shape shape = shape_small(); \
+		shape.field = (value); \
+		assert_shape_refused(b, shape, word); \
+	} while (0)
+
+static void test_page_bytes_refuses_in_a_sentence_what_it_cannot_do(void **state)
+{
+	struct backend *b = open_small();
+
+	(void)state;
+	REFUSED(b, head_dim, 72, "head_dim 72");
+	REFUSED(b, head_dim, 0, "head_dim 0");
+	REFUSED(b, head_dim, 272, "head_dim 272");
+	REFUSED(b, n_q_heads, 34, "17 ");
+	REFUSED(b, n_q_heads, 34 * 2, "34 ");
+	REFUSED(b, n_q_heads, 5, "multiple");
+	REFUSED(b, n_q_heads, 0, "query heads");
+	REFUSED(b, n_kv_heads, 0, "KV heads");
+	REFUSED(b, n_layers, 0, "layers");
+	REFUSED(b, page_tokens, 48, "page_tokens 48");
+	REFUSED(b, dtype, 7, "dtype 7");
+	REFUSED(b, n_layers, 1000, "larger than an extent");
+	REFUSED(b, n_layers, UINT32_MAX, "larger than an extent");
+	backend_cpu.close(b);
+}
+
+static void test_page_bytes_are_those_of_all_layers_and_heads(void **state)
+{
+	struct backend *b = open_small();
+	struct work_shape shape = shape_small();
+
+	(void)state;
+	assert_int_equal(backend_cpu.page_bytes(b, &shape, NULL, 0), 2 * 2 * 2 * 32 * 64 * 4);
+	shape.dtype = WORK_BF16;
+	assert_int_equal(backend_cpu.page_bytes(b, &shape, NULL, 0), 2 * 2 * 2 * 32 * 64 * 2);
+	backend_cpu.close(b);
+}
+
+static void test_extents_are_committed_once_and_only_where_they_are(void **state)
+{
+	struct backend *b = open_small();
+
+	(void)state;
+	assert_int_equal(backend_cpu.extent_commit(b, 3), 0);
+	assert_int_equal(backend_cpu.extent_commit(b, 3), -EINVAL);
+	assert_int_equal(backend_cpu.extent_commit(b, 4), -EINVAL);
+	backend_cpu.extent_release(b, 3);
+	assert_int_equal(backend_cpu.extent_commit(b, 3), 0);
+	backend_cpu.close(b);
+}
+
+static void test_closing_nothing_is_fine(void **state)
+{
+	(void)state;
+	backend_cpu.close(NULL);
+}
+
+/* One row of one query over n keys at [first, first + n) of a page; K is 0, so that O is the mean of V. */
+struct probe {
+	struct work_shape shape;
+	struct work_query query;
+	struct work_tree tree;
+	struct work_row row;
+	struct work_piece piece;
+	struct work_tile tile;
+	struct work_item item;
+	uint32_t merge_first[2], merge_part;
+	struct work_list list;
+	float q[4][64], o[4][64], k[2][64], v[2][64];
+};
+
+static void probe_init(struct probe *p)
+{
+	*p = (struct probe){.shape = shape_small(),
+			    .query = {.n_rows = 1},
+			    .row = {.pos = 63},
+			    .tile = {0, 1, 0, 1},
+			    .item = {0, 1, 0, 1, 0, WORK_NONE},
+			    .merge_first = {0, 1}};
+	p->tree = (struct work_tree){.queries = &p->query, .n_queries = 1};
+	p->list = (struct work_list){.rows = &p->row,
+				     .items = &p->item,
+				     .tiles = &p->tile,
+				     .pieces = &p->piece,
+				     .merge_first = p->merge_first,
+				     .merge_parts = &p->merge_part,
+				     .n_rows = 1,
+				     .n_items = 1,
+				     .n_tiles = 1,
+				     .n_pieces = 1,
+				     .n_parts = 1,
+				     .kv_tokens_read = 1,
+				     .kv_tokens_alone = 3};
+}
+
+static void probe_submit(struct probe *p, struct backend *b, const struct work_list *list,
+			 const struct backend_io *io, uint32_t layer)
+{
+	struct backend_job job = {&p->shape, &p->tree, list, io, layer};
+	struct backend_batch batch = {&job, 1};
+	uint64_t id, done = 0;
+
+	assert_int_equal(backend_cpu.submit(b, &batch, &id), 0);
+	assert_int_equal(backend_cpu.completed(b, &done), 0);
+	assert_int_equal(id, done);
+}
+
+static void probe_put(struct probe *p, struct backend *b, uint32_t layer, uint32_t page,
+		      uint32_t row, float value)
+{
+	struct work_slice slot = {page, (uint16_t)row, 1};
+	struct work_list nothing = {0};
+	struct backend_io io = {.k = (uintptr_t)p->k,
+				.v = (uintptr_t)p->v,
+				.slots = &slot,
+				.n_slots = 1};
+
+	for (uint32_t i = 0; i < 128; i++)
+		p->v[i / 64][i % 64] = value + (float)i;
+	probe_submit(p, b, &nothing, &io, layer);
+}
+
+/* V of a row, as attention over it alone sees it. */
+static void assert_row(struct probe *p, struct backend *b, uint32_t layer, uint32_t page,
+		       uint32_t row, float value)
+{
+	struct backend_io io = {.q = (uintptr_t)p->q, .o = (uintptr_t)p->o};
+
+	p->piece = (struct work_piece){page, (uint16_t)row, 1, row, row, 0, 1};
+	probe_submit(p, b, &p->list, &io, layer);
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true(p->o[i / 64][i % 64] == value + (float)(i / 128 * 64 + i % 64));
+}
+
+static void test_an_appended_row_is_read_back_from_any_page_of_any_extent(void **state)
+{
+	struct backend *b = open_small();
+	uint32_t per_extent = 2 * MIB / (2 * 2 * 2 * 32 * 64 * 4);
+	struct probe p;
+
+	(void)state;
+	probe_init(&p);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(backend_cpu.extent_commit(b, i), 0);
+	for (uint32_t i = 0; i < 4 * per_extent; i += 5) {
+		probe_put(&p, b, 0, i, i % 32, (float)i * 1000);
+		probe_put(&p, b, 1, i, i % 32, (float)i * 1000 + 500);
+	}
+	for (uint32_t i = 0; i < 4 * per_extent; i += 5) {
+		assert_row(&p, b, 0, i, i % 32, (float)i * 1000);
+		assert_row(&p, b, 1, i, i % 32, (float)i * 1000 + 500);
+	}
+	backend_cpu.close(b);
+}
+
+static void test_moves_are_done_in_order_for_all_layers(void **state)
+{
+	struct backend *b = open_small();
+	struct backend_move moves[] = {{0, 3, 1, 17}, {1, 17, 1, 18}, {0, 4, 0, 3}};
+	struct probe p;
+
+	(void)state;
+	probe_init(&p);
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+	for (uint32_t layer = 0; layer < 2; layer++) {
+		probe_put(&p, b, layer, 0, 3, 1000.0f + (float)layer);
+		probe_put(&p, b, layer, 0, 4, 2000.0f + (float)layer);
+	}
+	assert_int_equal(backend_cpu.move(b, &p.shape, moves, 3), 0);
+	for (uint32_t layer = 0; layer < 2; layer++) {
+		assert_row(&p, b, layer, 1, 17, 1000.0f + (float)layer);
+		assert_row(&p, b, layer, 1, 18, 1000.0f + (float)layer);
+		assert_row(&p, b, layer, 0, 3, 2000.0f + (float)layer);
+		assert_row(&p, b, layer, 0, 4, 2000.0f + (float)layer);
+	}
+	backend_cpu.close(b);
+}
+
+static void test_moved_keys_score_as_they_did(void **state)
+{
+	struct backend *b = open_small();
+	struct backend_move move = {0, 5, 1, 26};
+	struct backend_io io;
+	struct probe p;
+	float before[4], after[4];
+
+	(void)state;
+	probe_init(&p);
+	p.shape.dtype = WORK_FP32;
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+	for (uint32_t i = 0; i < 256; i++)
+		p.q[i / 64][i % 64] = p.k[i / 64 % 2][i % 64] = sinf((float)i);
+	probe_put(&p, b, 0, 0, 5, 1);
+	io = (struct backend_io){.q = (uintptr_t)p.q, .o = (uintptr_t)p.o};
+	io.lse = (uintptr_t)before;
+	p.piece = (struct work_piece){0, 5, 1, 5, 5, 0, 1};
+	probe_submit(&p, b, &p.list, &io, 0);
+	assert_int_equal(backend_cpu.move(b, &p.shape, &move, 1), 0);
+	io.lse = (uintptr_t)after;
+	p.piece = (struct work_piece){1, 26, 1, 5, 5, 0, 1};
+	probe_submit(&p, b, &p.list, &io, 0);
+	assert_memory_equal(before, after, sizeof(before));
+	assert_true(before[0] != 0);
+	backend_cpu.close(b);
+}
+
+static void test_a_released_extent_comes_back_zeroed(void **state)
+{
+	struct backend *b = open_small();
+	struct probe p;
+
+	(void)state;
+	probe_init(&p);
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+	probe_put(&p, b, 0, 0, 0, 7);
+	backend_cpu.extent_release(b, 0);
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+
+	struct backend_io io = {.q = (uintptr_t)p.q, .o = (uintptr_t)p.o};
+
+	p.piece = (struct work_piece){0, 0, 1, 0, 0, 0, 1};
+	probe_submit(&p, b, &p.list, &io, 0);
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true(p.o[i / 64][i % 64] == 0);
+	backend_cpu.close(b);
+}
+
+static void test_counters_count_batches_rows_and_bytes(void **state)
+{
+	struct backend *b = open_small();
+	struct backend_counters before, after;
+	struct probe p;
+
+	(void)state;
+	probe_init(&p);
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+	probe_put(&p, b, 0, 0, 0, 7);
+	backend_cpu.counters(b, &before);
+	assert_row(&p, b, 0, 0, 0, 7);
+	backend_cpu.counters(b, &after);
+	assert_int_equal(after.batches - before.batches, 1);
+	assert_int_equal(after.rows - before.rows, 1);
+	assert_int_equal(after.kv_bytes_read - before.kv_bytes_read, 2 * 2 * 64 * 4);
+	assert_int_equal(after.kv_bytes_alone - before.kv_bytes_alone, 3 * 2 * 2 * 64 * 4);
+	assert_true(after.busy_ns > before.busy_ns);
+	backend_cpu.close(b);
+}
+
+static void test_a_batch_of_a_refused_shape_starts_nothing(void **state)
+{
+	struct backend *b = open_small();
+	struct backend_job job;
+	struct backend_batch batch = {&job, 1};
+	struct backend_io io = {0};
+	uint64_t id = 77;
+	struct probe p;
+
+	(void)state;
+	probe_init(&p);
+	p.shape.head_dim = 72;
+	job = (struct backend_job){&p.shape, &p.tree, &p.list, &io, 0};
+	assert_int_equal(backend_cpu.submit(b, &batch, &id), -EINVAL);
+	assert_int_equal(id, 77);
+	assert_int_equal(backend_cpu.completed(b, &id), 0);
+	assert_int_equal(id, 0);
+	backend_cpu.close(b);
+}
+
+static void test_a_query_without_output_is_only_appended(void **state)
+{
+	struct backend *b = open_small();
+	struct work_slice slot = {0, 9, 1};
+	struct backend_io io;
+	struct probe p;
+
+	(void)state;
+	probe_init(&p);
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+	io = (struct backend_io){.k = (uintptr_t)p.k, .v = (uintptr_t)p.v, .slots = &slot};
+	io.n_slots = 1;
+	for (uint32_t i = 0; i < 128; i++)
+		p.v[i / 64][i % 64] = (float)i;
+	p.piece = (struct work_piece){0, 9, 1, 9, 9, 0, 1};
+	probe_submit(&p, b, &p.list, &io, 0);
+	assert_row(&p, b, 0, 0, 9, 0);
+	backend_cpu.close(b);
+}
+
+static void test_the_cost_falls_with_threads(void **state)
+{
+	struct work_shape shape = shape_small();
+	struct backend_cost one, two;
+
+	(void)state;
+	for (uint32_t n = 1; n <= 2; n++) {
+		struct backend_config config = {8 * MIB, 2 * MIB, n, NULL};
+		struct backend *b;
+
+		assert_int_equal(backend_cpu.open(&config, &b, NULL, 0), 0);
+		backend_cpu.cost(b, &shape, n == 1 ? &one : &two);
+		assert_true(backend_cpu.tile_rows(b, &shape) >= 16);
+		backend_cpu.close(b);
+	}
+	assert_true(one.fixed_ns > 0 && one.kv_ns_per_byte > two.kv_ns_per_byte);
+	assert_true(one.row_ns_per_byte > two.row_ns_per_byte && two.row_ns_per_byte > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_open_refuses_odd_sizes_in_a_sentence),
+		cmocka_unit_test(test_open_refuses_an_unknown_instruction_set),
+		cmocka_unit_test(test_page_bytes_refuses_in_a_sentence_what_it_cannot_do),
+		cmocka_unit_test(test_page_bytes_are_those_of_all_layers_and_heads),
+		cmocka_unit_test(test_extents_are_committed_once_and_only_where_they_are),
+		cmocka_unit_test(test_closing_nothing_is_fine),
+		cmocka_unit_test(test_an_appended_row_is_read_back_from_any_page_of_any_extent),
+		cmocka_unit_test(test_moves_are_done_in_order_for_all_layers),
+		cmocka_unit_test(test_moved_keys_score_as_they_did),
+		cmocka_unit_test(test_a_released_extent_comes_back_zeroed),
+		cmocka_unit_test(test_counters_count_batches_rows_and_bytes),
+		cmocka_unit_test(test_a_batch_of_a_refused_shape_starts_nothing),
+		cmocka_unit_test(test_a_query_without_output_is_only_appended),
+		cmocka_unit_test(test_the_cost_falls_with_threads),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
