@@ -4,95 +4,94 @@
 #include "proto/abi.h"
 
 static const struct reason reasons[ABI_N_REASONS] = {
-	[ABI_OK] = {"the daemon gave no reason", REASON_NOWHERE},
+	[ABI_OK] = {"the daemon gave no reason", false},
 	[ABI_BAD_KIND] = {"the daemon does not know this kind of entry; library and daemon "
 			  "are of different versions",
-			  REASON_NOWHERE},
+			  false},
 	[ABI_BAD_TICKET] = {"the entry's number is out of order; the lane's memory was written "
 			    "by something other than the library",
-			    REASON_NOWHERE},
+			    false},
 	[ABI_BAD_BODY] = {"the entry's data is out of range or of the wrong size; the lane's "
 			  "memory was written by something other than the library",
-			  REASON_NOWHERE},
+			  false},
 	[ABI_BAD_FLAGS] = {"the daemon does not know a flag of the entry, or not on this kind; "
 			   "library and daemon are of different versions",
-			   REASON_NOWHERE},
-	[ABI_NO_TOKENS] = {"there are no tokens; give at least one", REASON_SEQ},
-	[ABI_TOO_MANY_TOKENS] = {"there are too many tokens for one entry; split them over "
-				 "several extensions",
-				 REASON_SEQ},
+			   false},
+	[ABI_NO_TOKENS] = {"there are no tokens; give at least one", true},
+	[ABI_TOO_MANY_TOKENS] = {"there are too many tokens for one entry, or for the daemon's "
+				 "limit on a sequence; extend by fewer",
+				 true},
 	[ABI_STALE_SEQ] = {"the sequence is closed or belongs to another session; use a handle "
 			   "that coppice_seq_open or coppice_seq_fork gave on this connection",
-			   REASON_SEQ},
+			   true},
 	[ABI_WRONG_LANE] = {"the sequence belongs to another lane; use the lane it was opened on",
-			    REASON_SEQ},
+			    true},
 	[ABI_SEQ_TWICE] = {"the sequence stands in the step twice; give it once, with all its new "
 			   "tokens",
-			   REASON_SEQ},
+			   true},
 	[ABI_MIXED_MODELS] = {"the sequence is of another model than the step's first; submit one "
 			      "step per model",
-			      REASON_SEQ},
+			      true},
 	[ABI_WRONG_LAYER] = {"this layer is not the next one of the sequence's extension; submit "
 			     "layers from 0, each once, in order",
-			     REASON_SEQ},
+			     true},
 	[ABI_WRONG_COUNT] = {"n_new is not the length of the sequence's extension; give as many "
 			     "rows as coppice_seq_extend announced",
-			     REASON_SEQ},
+			     true},
 	[ABI_NOT_EXTENDED] = {"the sequence has no live tokens; call coppice_seq_extend or "
 			      "coppice_seq_draft first",
-			      REASON_SEQ},
+			      true},
 	[ABI_STILL_EXTENDED] = {"layers of the last extension are missing; submit them first, or "
 				"drop it with coppice_seq_trim",
-				REASON_NOWHERE},
+				false},
 	[ABI_NOT_ACCEPTED] = {"a draft awaits its verdict; call coppice_seq_accept or "
 			      "coppice_seq_trim first",
-			      REASON_NOWHERE},
+			      false},
 	[ABI_NOT_DRAFT] = {"the live tokens are no draft; only those of coppice_seq_draft are "
 			   "accepted",
-			   REASON_NOWHERE},
+			   false},
 	[ABI_BAD_INDICES] = {"the accepted indices are no ascending path of the draft; start at a "
 			     "child of the sequence and follow parents",
-			     REASON_TOKEN},
+			     false},
 	[ABI_BAD_PARENTS] = {"a parent does not come before its token; give the index of an "
 			     "earlier draft token, or UINT32_MAX for the sequence itself",
-			     REASON_TOKEN},
+			     false},
 	[ABI_BAD_ARENA] = {"the arena is not of this connection or was freed; free arenas after "
 			   "the steps that use them",
-			   REASON_SEQ},
+			   true},
 	[ABI_OUT_OF_ARENA] = {"rows reach beyond the end of the arena; check pointers, strides "
 			      "and n_new",
-			      REASON_SEQ},
+			      true},
 	[ABI_MISALIGNED] = {"a pointer or stride is not aligned to the model's dtype (lse: to 4 "
 			    "bytes)",
-			    REASON_SEQ},
+			    true},
 	[ABI_NO_ROOM] = {"the KV pool is full and nothing in it can be evicted; close sequences "
 			 "or retry later",
-			 REASON_NOWHERE},
+			 false},
 	[ABI_OVER_QUOTA] = {"the domain's share of the KV pool is used up; close sequences or "
 			    "unpin",
-			    REASON_NOWHERE},
+			    false},
 	[ABI_VOID] = {"an earlier entry of this extension failed; call coppice_seq_trim, then "
 		      "extend again",
-		      REASON_SEQ},
-	[ABI_TOO_LONG] = {"the sequence has fewer tokens than are to be kept", REASON_NOWHERE},
+		      true},
+	[ABI_TOO_LONG] = {"the sequence has fewer tokens than are to be kept", false},
 	[ABI_TOO_MANY_SEQS] = {"there are too many sequences; split the step, or close some",
-			       REASON_NOWHERE},
+			       false},
 	[ABI_DRAINING] = {"the daemon is draining and takes no new work; connect to another, or "
 			  "retry when it is back",
-			  REASON_NOWHERE},
-	[ABI_SESSION_ENDED] = {"the session or the lane ended before the entry was served",
-			       REASON_NOWHERE},
+			  false},
+	[ABI_SESSION_ENDED] = {"the session or the lane ended before the entry was served", false},
 	[ABI_BACKEND_FAILED] = {"the attention backend failed; trim and retry, and see the "
 				"daemon's log",
-				REASON_NOWHERE},
-	[ABI_NO_MEMORY] = {"the daemon is out of memory; retry later", REASON_NOWHERE},
+				false},
+	[ABI_NO_MEMORY] = {"the daemon is out of memory; retry later", false},
 };
 
 const struct reason *reason_of(uint16_t reason)
 {
 	static const struct reason unknown = {
 		"the daemon gave a reason that this library does not know; the library is older",
-		REASON_NOWHERE,
+		false,
 	};
 
 	return reason < ABI_N_REASONS && reasons[reason].sentence ? &reasons[reason] : &unknown;

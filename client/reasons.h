@@ -2,14 +2,12 @@
 #ifndef COPPICE_CLIENT_REASONS_H
 #define COPPICE_CLIENT_REASONS_H
 
+#include <stdbool.h>
 #include <stdint.h>
-
-/* What a completion's `where` counts. */
-enum reason_place { REASON_NOWHERE, REASON_SEQ, REASON_TOKEN };
 
 struct reason {
 	const char *sentence; /* what was wrong and what to do */
-	enum reason_place place; /* in a step; elsewhere `where` can only be a token */
+	bool names_seq; /* in a step: the completion's `where` is the sequence's index */
 };
 
 /* Never NULL: reasons of a newer daemon get a sentence of their own. */

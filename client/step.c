@@ -109,8 +109,6 @@ static int make_record(struct coppice *c, uint32_t i, const struct coppice_step 
 		return r;
 	*ret = (struct abi_step_seq){
 		.seq = s->seq->handle,
-		.q = ABI_NO_OFFSET,
-		.o = ABI_NO_OFFSET,
 		.lse = ABI_NO_OFFSET,
 		.q_stride = stride_or(s->q_stride, s->seq->model.q_row_bytes),
 		.k_stride = stride_or(s->k_stride, s->seq->model.kv_row_bytes),

@@ -32,28 +32,18 @@ static const char *kind_name(uint16_t kind)
 	return kind < ABI_N_KINDS ? names[kind] : "entry";
 }
 
-/* Where in the entry, as far as the reason says. */
-static void print_place(char *text, size_t bytes, uint16_t kind, const struct reason *reason,
-			uint16_t where)
-{
-	text[0] = '\0';
-	if (reason->place == REASON_SEQ && kind == ABI_STEP)
-		snprintf(text, bytes, "sequence %u: ", where);
-	else if (reason->place == REASON_TOKEN)
-		snprintf(text, bytes, "token %u: ", where);
-}
-
 static int explain_completion(struct coppice_lane *lane, const struct abi_completion *completion)
 {
 	const struct lane_note *note = &lane->notes[ring_slot(completion->ticket)];
 	const struct reason *reason = reason_of(completion->reason);
 	const char *error = strerrordesc_np(-completion->status);
 	char layer[32] = "";
-	char place[32];
+	char place[32] = "";
 
 	if (note->kind == ABI_STEP)
 		snprintf(layer, sizeof(layer), " of layer %u", note->layer);
-	print_place(place, sizeof(place), note->kind, reason, completion->where);
+	if (note->kind == ABI_STEP && reason->names_seq)
+		snprintf(place, sizeof(place), "sequence %u: ", completion->where);
 	return explain(lane->c->key, completion->status, "%s%s (ticket %llu): %s%s (%s)",
 		       kind_name(note->kind), layer, (unsigned long long)completion->ticket, place,
 		       reason->sentence, error ? error : "no error of this system");

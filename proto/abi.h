@@ -89,7 +89,7 @@ struct abi_step_seq {
 };
 static_assert(sizeof(struct abi_step_seq) == 80, "step layout");
 
-/* Why an entry failed: the client library has a sentence for each. where: index of the offending sequence, or token. */
+/* Why an entry failed: the client library has a sentence for each. where: in a step, index of the offending sequence. */
 enum abi_reason {
 	ABI_OK = 0,
 	ABI_BAD_KIND,
