@@ -1,0 +1,8 @@
+coppice_test(NAME sched_test SOURCES unit/sched_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+
+# 1e6 operations, a tenth of it where a sanitizer looks on.
+coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c unit/sched_harness.c LIBS coppice_daemon
+	LABELS unit TIMEOUT 300)
+if(COPPICE_SANITIZE)
+	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
+endif()

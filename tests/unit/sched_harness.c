@@ -1,0 +1,243 @@
+/* sched_harness.c - see sched_harness.h. */
+#include "sched_harness.h"
+
+#include "proto/channel.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PATIENCE_MS 20000
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+void harness_init(struct harness *h)
+{
+	*h = (struct harness){0};
+	config_init(&h->config);
+	h->config.extent_bytes = 2u << 20;
+	h->config.pool_bytes = 64u << 20;
+	h->config.n_threads = 2;
+	h->config.max_seqs = 64;
+}
+
+void harness_start(struct harness *h)
+{
+	struct backend_config backend = {.pool_bytes = h->config.pool_bytes,
+					 .extent_bytes = h->config.extent_bytes,
+					 .n_threads = h->config.n_threads};
+	char error[200] = "";
+
+	h->board = mmap(NULL, ABI_BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			-1, 0);
+	assert_ptr_not_equal(h->board, MAP_FAILED);
+	assert_int_equal(backend_cpu.open(&backend, &h->backend, error, sizeof(error)), 0);
+	assert_int_equal(sched_new(&h->config, &backend_cpu, h->backend, h->board, &h->sched), 0);
+}
+
+void harness_stop(struct harness *h)
+{
+	sched_free(h->sched);
+	backend_cpu.close(h->backend);
+	munmap(h->board, ABI_BOARD_BYTES);
+}
+
+struct sched_request *harness_next_reply(struct harness *h)
+{
+	struct pollfd p = {.fd = sched_reply_fd(h->sched), .events = POLLIN};
+	struct sched_request *request;
+
+	while (!(request = sched_reap(h->sched))) {
+		uint64_t count;
+
+		assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+		assert_int_equal(read(p.fd, &count, sizeof(count)), sizeof(count));
+	}
+	return request;
+}
+
+int harness_call(struct harness *h, struct sched_request *request)
+{
+	sched_post(h->sched, request);
+	assert_ptr_equal(harness_next_reply(h), request);
+	return request->code;
+}
+
+struct sched_status harness_status(struct harness *h)
+{
+	struct sched_status status;
+	struct sched_request rq = {.verb = SCHED_STATUS, .out.status = &status};
+
+	assert_int_equal(harness_call(h, &rq), 0);
+	return status;
+}
+
+static void add_model(struct client *c, const struct work_shape *shape)
+{
+	struct sched_request rq = {.verb = SCHED_MODEL_OPEN, .session = c->session};
+
+	strcpy(rq.in.model.name, "test");
+	rq.in.model.shape = *shape;
+	assert_int_equal(harness_call(c->h, &rq), 0);
+	c->model = rq.out.model.model;
+	c->shape = *shape;
+}
+
+void client_start(struct client *c, struct harness *h, uint64_t domain,
+		  const struct work_shape *shape, uint64_t arena_bytes)
+{
+	*c = (struct client){.h = h, .arena_bytes = arena_bytes, .bell = eventfd(0, EFD_NONBLOCK)};
+	struct sched_request add = {.verb = SCHED_SESSION_ADD,
+				    .in.session_add = {++h->next_session, domain, c->bell}};
+
+	assert_int_equal(harness_call(h, &add), 0);
+	c->session = add.out.session;
+	c->arena =
+		mmap(NULL, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct sched_request arena = {.verb = SCHED_ARENA_ADD,
+				      .session = c->session,
+				      .in.arena = {1, c->arena, arena_bytes}};
+
+	assert_int_equal(harness_call(h, &arena), 0);
+	c->lane = mmap(NULL, sizeof(*c->lane), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
+	struct sched_request lane = {.verb = SCHED_LANE_ADD,
+				     .session = c->session,
+				     .in.lane = {1, c->lane, -1}};
+
+	assert_int_equal(harness_call(h, &lane), 0);
+	add_model(c, shape);
+}
+
+void client_end(struct client *c)
+{
+	struct sched_request end = {.verb = SCHED_SESSION_END, .session = c->session};
+
+	assert_int_equal(harness_call(c->h, &end), 0);
+	client_unmap(c);
+}
+
+void client_unmap(struct client *c)
+{
+	munmap(c->arena, c->arena_bytes);
+	munmap(c->lane, sizeof(*c->lane));
+	close(c->bell);
+}
+
+uint64_t client_submit(struct client *c, struct abi_entry entry, const void *body,
+		       uint32_t body_bytes)
+{
+	entry.ticket = ++c->ticket;
+	entry.body = ring_slot(entry.ticket) % 4 * ABI_BODY_MAX_BYTES;
+	entry.body_bytes = body_bytes;
+	if (body_bytes)
+		memcpy(c->lane->bodies + entry.body, body, body_bytes);
+	c->lane->entries[ring_slot(entry.ticket)] = entry;
+	ring_publish(c->lane, entry.ticket);
+	if (ring_daemon_asleep(c->h->board))
+		ring_bell(c->bell);
+	return entry.ticket;
+}
+
+struct abi_completion client_wait(struct client *c, uint64_t ticket)
+{
+	uint64_t until_ms = now_ms() + PATIENCE_MS;
+
+	for (uint32_t i = 0; ring_done(c->lane) < ticket; i++) {
+		if (i % 64 == 63) {
+			usleep(20);
+			assert_true(now_ms() < until_ms);
+		}
+	}
+	return ring_completion(c->lane, ticket);
+}
+
+struct abi_completion client_do(struct client *c, struct abi_entry entry, const void *body,
+				uint32_t body_bytes)
+{
+	return client_wait(c, client_submit(c, entry, body, body_bytes));
+}
+
+int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *ret_seq,
+		struct store_match *ret_match)
+{
+	struct sched_request rq = {.verb = SCHED_SEQ_OPEN, .session = c->session};
+
+	rq.in.open.model = c->model;
+	rq.in.open.lane = 1;
+	rq.in.open.tokens = (uint32_t *)tokens;
+	rq.in.open.n_tokens = n;
+	int r = harness_call(c->h, &rq);
+
+	if (r == 0) {
+		*ret_seq = rq.out.seq.seq;
+		*ret_match = rq.out.seq.match;
+	}
+	return r;
+}
+
+int client_close(struct client *c, uint64_t seq)
+{
+	struct sched_request rq = {.verb = SCHED_SEQ_CLOSE,
+				   .session = c->session,
+				   .in.seq = {seq, 0}};
+
+	return harness_call(c->h, &rq);
+}
+
+struct abi_completion client_extend(struct client *c, uint64_t seq, const uint32_t *ids, uint32_t n)
+{
+	return client_do(c, (struct abi_entry){.kind = ABI_EXTEND, .seq = seq, .count = n}, ids,
+			 n * 4);
+}
+
+struct abi_step_seq client_step_seq(const struct client *c, uint64_t seq, uint32_t n)
+{
+	uint32_t elt = (uint32_t)work_dtype_bytes(c->shape.dtype);
+	uint32_t q_row = c->shape.n_q_heads * c->shape.head_dim * elt;
+	uint32_t k_row = c->shape.n_kv_heads * c->shape.head_dim * elt;
+
+	return (struct abi_step_seq){
+		.seq = seq,
+		.q = 0,
+		.k = (uint64_t)n * q_row,
+		.v = (uint64_t)n * (q_row + k_row),
+		.o = (uint64_t)n * (q_row + 2 * k_row),
+		.lse = ABI_NO_OFFSET,
+		.q_stride = q_row,
+		.k_stride = k_row,
+		.v_stride = k_row,
+		.o_stride = q_row,
+		.n_new = n,
+		.arena_in = 1,
+		.arena_out = 1,
+	};
+}
+
+struct abi_completion client_step(struct client *c, const struct abi_step_seq *rec, uint32_t layer)
+{
+	return client_do(c, (struct abi_entry){.kind = ABI_STEP, .count = 1, .layer = layer}, rec,
+			 sizeof(*rec));
+}
+
+void client_compute(struct client *c, uint64_t seq, const uint32_t *ids, uint32_t n)
+{
+	struct abi_step_seq rec = client_step_seq(c, seq, n);
+
+	assert_int_equal(client_extend(c, seq, ids, n).status, 0);
+	for (uint32_t layer = 0; layer < c->shape.n_layers; layer++)
+		assert_int_equal(client_step(c, &rec, layer).status, 0);
+}
