@@ -60,7 +60,7 @@ struct sched_status {
 struct sched_session_info {
 	uint64_t id;
 	uint32_t n_lanes, n_seqs, n_arenas;
-	uint64_t arena_bytes, entries, tokens_matched, tokens_computed;
+	uint64_t arena_bytes, entries, decode_steps, tokens_matched, tokens_computed;
 };
 
 /* Zeroed by the poster, who owns it before sched_post and again after sched_reap. */

@@ -130,7 +130,7 @@ struct sched_session {
 	struct sched_seq_list seqs; /* owned */
 	uint32_t n_seqs, n_lanes, n_arenas;
 	uint64_t arena_bytes;
-	uint64_t entries, tokens_matched, tokens_computed;
+	uint64_t entries, decode_steps, tokens_matched, tokens_computed;
 };
 LIST_HEAD(sched_session_list, sched_session);
 LIST_HEAD(sched_model_list, sched_model);

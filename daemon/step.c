@@ -233,6 +233,7 @@ void step_finish(struct sched *s, struct sched_lane *lane)
 			outcome = outcome_bad(r, ABI_NO_MEMORY, i);
 		}
 	}
+	lane->session->decode_steps += !lane->step.prefill;
 	unpark(s, lane);
 	hold_finished(s, lane);
 	complete_entry(s, lane, outcome);

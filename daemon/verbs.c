@@ -311,6 +311,7 @@ static struct sched_session_info session_info(const struct sched_session *sessio
 					   .n_arenas = session->n_arenas,
 					   .arena_bytes = session->arena_bytes,
 					   .entries = session->entries,
+					   .decode_steps = session->decode_steps,
 					   .tokens_matched = session->tokens_matched,
 					   .tokens_computed = session->tokens_computed};
 }
