@@ -1,0 +1,15 @@
+/*
+ * fault.h - what went wrong, in one sentence, on its way from where it was noticed to main.
+ */
+#ifndef AGENT_FAULT_H
+#define AGENT_FAULT_H
+
+struct fault {
+	char text[640];
+};
+
+/* Writes the sentence and returns error (a -errno), so that a failing function ends with `return fault_set(...)`. */
+int fault_set(struct fault *fault, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif

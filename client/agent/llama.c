@@ -1,0 +1,205 @@
+/* llama.c - see llama.h: the forward pass. */
+#include "llama.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t q_width(const struct llama_config *c)
+{
+	return (size_t)c->n_q_heads * c->head_dim;
+}
+
+static size_t kv_width(const struct llama_config *c)
+{
+	return (size_t)c->n_kv_heads * c->head_dim;
+}
+
+/* Room for a row of Q, K and V, of gate and up, or of O. */
+static size_t wide_width(const struct llama_config *c)
+{
+	size_t qkv = q_width(c) + 2 * kv_width(c), mlp = 2 * (size_t)c->intermediate;
+	return qkv > mlp ? qkv : mlp;
+}
+
+uint64_t llama_kv_bytes_per_token(const struct llama *model, enum coppice_dtype dtype)
+{
+	return 2 * kv_width(&model->config) * model->config.n_layers * vec_dtype_bytes(dtype);
+}
+
+int llama_pass_init(struct llama_pass *pass, const struct llama *model, struct attention *attention,
+		    struct fault *fault)
+{
+	const struct llama_config *c = &model->config;
+	const size_t rows = attention->max_rows;
+	*pass = (struct llama_pass){
+		.model = model,
+		.attention = attention,
+		.x = calloc(rows * c->hidden, sizeof(float)),
+		.h = calloc(rows * c->hidden, sizeof(float)),
+		.wide = calloc(rows * wide_width(c), sizeof(float)),
+		.turns = calloc(rows * c->head_dim, sizeof(float)),
+	};
+	if (pass->x && pass->h && pass->wide && pass->turns)
+		return 0;
+	llama_pass_done(pass);
+	return fault_set(fault, -ENOMEM, "out of memory for %zu rows", rows);
+}
+
+void llama_pass_done(struct llama_pass *pass)
+{
+	free(pass->x);
+	free(pass->h);
+	free(pass->wide);
+	free(pass->turns);
+	*pass = (struct llama_pass){0};
+}
+
+static void product(const struct llama_pass *pass, const float *x, size_t x_stride,
+		    const struct vec_matrix *w, float *y, size_t y_stride, uint32_t n_rows)
+{
+	pass->model->ops->matmul(&(struct vec_product){.x = x,
+						       .x_stride = x_stride,
+						       .w = w,
+						       .y = y,
+						       .y_stride = y_stride,
+						       .n_rows = n_rows});
+}
+
+/* x += in w'. */
+static void product_into_x(struct llama_pass *pass, const float *in, size_t in_stride,
+			   const struct vec_matrix *w, uint32_t n_rows)
+{
+	const uint32_t hidden = pass->model->config.hidden;
+	pass->model->ops->matmul(&(struct vec_product){.x = in,
+						       .x_stride = in_stride,
+						       .w = w,
+						       .y = pass->x,
+						       .y_stride = hidden,
+						       .n_rows = n_rows,
+						       .add = true});
+}
+
+static void embed(struct llama_pass *pass, const struct llama_batch *batch)
+{
+	const struct vec_matrix *w = &pass->model->embed;
+	const size_t row_bytes = w->n_in * vec_dtype_bytes(w->dtype);
+	for (uint32_t i = 0; i < batch->n_rows; i++) {
+		assert(batch->ids[i] < w->n_out);
+		pass->model->ops->widen(pass->x + i * (size_t)w->n_in,
+					(const char *)w->data + batch->ids[i] * row_bytes, w->dtype,
+					w->n_in);
+	}
+}
+
+/* Cosines and sines of all rows; in double, as an fp32 angle at position 8192 is off by up to 2.4e-4. */
+static void turns_set(struct llama_pass *pass, const struct llama_batch *batch)
+{
+	const uint32_t half = pass->model->config.head_dim / 2;
+	for (uint32_t i = 0; i < batch->n_rows; i++) {
+		float *cosines = pass->turns + (size_t)i * 2 * half, *sines = cosines + half;
+		for (uint32_t j = 0; j < half; j++) {
+			const double angle = batch->positions[i] * pass->model->inv_freq[j];
+			cosines[j] = cos(angle);
+			sines[j] = sin(angle);
+		}
+	}
+}
+
+/* Turns n_heads heads in place: element j goes with element j + head_dim / 2. */
+static void turn(float *heads, uint32_t n_heads, const float *cosines, uint32_t half)
+{
+	const float *sines = cosines + half;
+	for (uint32_t h = 0; h < n_heads; h++, heads += 2 * half)
+		for (uint32_t j = 0; j < half; j++) {
+			const float a = heads[j], b = heads[j + half];
+			heads[j] = a * cosines[j] - b * sines[j];
+			heads[j + half] = b * cosines[j] + a * sines[j];
+		}
+}
+
+static void norm_rows(struct llama_pass *pass, const float *weight, uint32_t n_rows)
+{
+	const struct llama_config *c = &pass->model->config;
+	for (size_t i = 0; i < n_rows; i++)
+		pass->model->ops->rmsnorm(pass->h + i * c->hidden, pass->x + i * c->hidden, weight,
+					  c->hidden, c->norm_eps);
+}
+
+/* One row of fused Q, K, V to where the attention wants it. */
+static void hand_over(struct llama_pass *pass, size_t row, float *qkv)
+{
+	const struct llama_config *c = &pass->model->config;
+	const struct vec_ops *ops = pass->model->ops;
+	struct attention *a = pass->attention;
+	const size_t q = q_width(c), kv = kv_width(c), bytes = vec_dtype_bytes(a->dtype);
+	const float *cosines = pass->turns + row * c->head_dim;
+	turn(qkv, c->n_q_heads + c->n_kv_heads, cosines, c->head_dim / 2);
+	ops->narrow((char *)a->q + row * q * bytes, a->dtype, qkv, q);
+	ops->narrow((char *)a->k + row * kv * bytes, a->dtype, qkv + q, kv);
+	ops->narrow((char *)a->v + row * kv * bytes, a->dtype, qkv + q + kv, kv);
+}
+
+static int attend(struct llama_pass *pass, uint32_t layer, const struct llama_batch *batch,
+		  struct fault *fault)
+{
+	const struct llama_config *c = &pass->model->config;
+	const struct llama_layer *w = &pass->model->layers[layer];
+	struct attention *a = pass->attention;
+	const size_t q = q_width(c), kv = kv_width(c), stride = q + 2 * kv;
+	norm_rows(pass, w->attn_norm, batch->n_rows);
+	product(pass, pass->h, c->hidden, &w->q, pass->wide, stride, batch->n_rows);
+	product(pass, pass->h, c->hidden, &w->k, pass->wide + q, stride, batch->n_rows);
+	product(pass, pass->h, c->hidden, &w->v, pass->wide + q + kv, stride, batch->n_rows);
+	for (size_t i = 0; i < batch->n_rows; i++)
+		hand_over(pass, i, pass->wide + i * stride);
+	int r = a->run(a, layer, batch->parts, batch->n_parts, fault);
+	if (r < 0)
+		return r;
+	pass->model->ops->widen(pass->wide, a->o, a->dtype, batch->n_rows * q);
+	product_into_x(pass, pass->wide, q, &w->o, batch->n_rows);
+	return 0;
+}
+
+static void feed_forward(struct llama_pass *pass, uint32_t layer, uint32_t n_rows)
+{
+	const struct llama_config *c = &pass->model->config;
+	const struct llama_layer *w = &pass->model->layers[layer];
+	const size_t stride = 2 * (size_t)c->intermediate;
+	norm_rows(pass, w->mlp_norm, n_rows);
+	product(pass, pass->h, c->hidden, &w->gate, pass->wide, stride, n_rows);
+	product(pass, pass->h, c->hidden, &w->up, pass->wide + c->intermediate, stride, n_rows);
+	for (size_t i = 0; i < n_rows; i++)
+		pass->model->ops->swiglu(pass->wide + i * stride,
+					 pass->wide + i * stride + c->intermediate,
+					 c->intermediate);
+	product_into_x(pass, pass->wide, stride, &w->down, n_rows);
+}
+
+static void head(struct llama_pass *pass, const struct llama_batch *batch, float *logits)
+{
+	const struct llama_config *c = &pass->model->config;
+	for (size_t i = 0; i < batch->n_wanted; i++)
+		pass->model->ops->rmsnorm(pass->h + i * c->hidden,
+					  pass->x + (size_t)batch->wanted[i] * c->hidden,
+					  pass->model->norm, c->hidden, c->norm_eps);
+	product(pass, pass->h, c->hidden, &pass->model->head, logits, c->n_vocab, batch->n_wanted);
+}
+
+int llama_forward(struct llama_pass *pass, const struct llama_batch *batch, float *logits,
+		  struct fault *fault)
+{
+	assert(batch->n_rows && batch->n_rows <= pass->attention->max_rows);
+	embed(pass, batch);
+	turns_set(pass, batch);
+	for (uint32_t layer = 0; layer < pass->model->config.n_layers; layer++) {
+		int r = attend(pass, layer, batch, fault);
+		if (r < 0)
+			return r;
+		feed_forward(pass, layer, batch->n_rows);
+	}
+	head(pass, batch, logits);
+	return 0;
+}

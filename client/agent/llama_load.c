@@ -1,0 +1,137 @@
+/* llama_load.c - see llama.h: a model from its folder. */
+#include "llama.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Norm weights are small and used as fp32: copied. */
+static int load_vector(struct llama *model, const char *name, float **ret, struct fault *fault)
+{
+	struct vec_matrix from;
+	const uint32_t n = model->config.hidden;
+	int r = weights_matrix(&model->weights, name, 0, n, &from, fault);
+	if (r < 0)
+		return r;
+	*ret = calloc(n, sizeof(float));
+	if (!*ret)
+		return fault_set(fault, -ENOMEM, "out of memory");
+	model->ops->widen(*ret, from.data, from.dtype, n);
+	return 0;
+}
+
+static int load_layer(struct llama *model, uint32_t index, struct fault *fault)
+{
+	const struct llama_config *c = &model->config;
+	struct llama_layer *layer = &model->layers[index];
+	const uint64_t q = (uint64_t)c->n_q_heads * c->head_dim,
+		       kv = (uint64_t)c->n_kv_heads * c->head_dim;
+	const struct {
+		const char *name;
+		uint64_t n_out, n_in;
+		struct vec_matrix *matrix;
+	} parts[] = {
+		{"self_attn.q_proj", q, c->hidden, &layer->q},
+		{"self_attn.k_proj", kv, c->hidden, &layer->k},
+		{"self_attn.v_proj", kv, c->hidden, &layer->v},
+		{"self_attn.o_proj", c->hidden, q, &layer->o},
+		{"mlp.gate_proj", c->intermediate, c->hidden, &layer->gate},
+		{"mlp.up_proj", c->intermediate, c->hidden, &layer->up},
+		{"mlp.down_proj", c->hidden, c->intermediate, &layer->down},
+	};
+	char name[96];
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		snprintf(name, sizeof(name), "model.layers.%u.%s.weight", index, parts[i].name);
+		int r = weights_matrix(&model->weights, name, parts[i].n_out, parts[i].n_in,
+				       parts[i].matrix, fault);
+		if (r < 0)
+			return r;
+	}
+	snprintf(name, sizeof(name), "model.layers.%u.input_layernorm.weight", index);
+	int r = load_vector(model, name, &layer->attn_norm, fault);
+	if (r < 0)
+		return r;
+	snprintf(name, sizeof(name), "model.layers.%u.post_attention_layernorm.weight", index);
+	return load_vector(model, name, &layer->mlp_norm, fault);
+}
+
+static int load_weights(struct llama *model, struct fault *fault)
+{
+	const struct llama_config *c = &model->config;
+	int r = weights_matrix(&model->weights, "model.embed_tokens.weight", c->n_vocab, c->hidden,
+			       &model->embed, fault);
+	model->head = model->embed;
+	if (r == 0 && !c->tied)
+		r = weights_matrix(&model->weights, "lm_head.weight", c->n_vocab, c->hidden,
+				   &model->head, fault);
+	if (r == 0)
+		r = load_vector(model, "model.norm.weight", &model->norm, fault);
+	for (uint32_t i = 0; r == 0 && i < c->n_layers; i++)
+		r = load_layer(model, i, fault);
+	return r;
+}
+
+/* The llama3 rule: wavelengths beyond the trained context are stretched by factor, those that fit high_freq_factor times
+ * into it are left, between them the two are blended. */
+static double stretched(double freq, const struct llama_rope_scaling *rope)
+{
+	const double fits = rope->original_positions * freq / (2 * M_PI);
+	if (!rope->llama3 || fits > rope->high_freq_factor)
+		return freq;
+	if (fits < rope->low_freq_factor)
+		return freq / rope->factor;
+	const double blend =
+		(fits - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
+	return (1 - blend) * freq / rope->factor + blend * freq;
+}
+
+static int set_frequencies(struct llama *model, struct fault *fault)
+{
+	const struct llama_config *c = &model->config;
+	const uint32_t half = c->head_dim / 2;
+	model->inv_freq = calloc(half, sizeof(double));
+	if (!model->inv_freq)
+		return fault_set(fault, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < half; i++) {
+		const double freq = pow(c->rope_theta, -2.0 * i / c->head_dim);
+		model->inv_freq[i] = stretched(freq, &c->rope);
+	}
+	return 0;
+}
+
+int llama_load(const char *dir, struct llama *ret, struct fault *fault)
+{
+	struct llama model = {.ops = vec_select(NULL)};
+	char path[PATH_MAX];
+	snprintf(path, sizeof(path), "%s/config.json", dir);
+	int r = llama_config_read(path, &model.config, fault);
+	if (r == 0)
+		r = weights_open(dir, &model.weights, fault);
+	if (r < 0)
+		return r;
+	model.hash = weights_hash(&model.weights, model.config.hash);
+	model.layers = calloc(model.config.n_layers, sizeof(*model.layers));
+	r = model.layers ? load_weights(&model, fault) : fault_set(fault, -ENOMEM, "out of memory");
+	if (r == 0)
+		r = set_frequencies(&model, fault);
+	if (r < 0)
+		llama_done(&model);
+	else
+		*ret = model;
+	return r;
+}
+
+void llama_done(struct llama *model)
+{
+	for (uint32_t i = 0; model->layers && i < model->config.n_layers; i++) {
+		free(model->layers[i].attn_norm);
+		free(model->layers[i].mlp_norm);
+	}
+	free(model->layers);
+	free(model->norm);
+	free(model->inv_freq);
+	weights_close(&model->weights);
+	*model = (struct llama){0};
+}

@@ -1,0 +1,41 @@
+/*
+ * options.h - what coppice-agent was asked to do.
+ */
+#ifndef AGENT_OPTIONS_H
+#define AGENT_OPTIONS_H
+
+#include "client/coppice.h"
+#include "sampler.h"
+
+#define OPTIONS_MAX_SEQS 256
+
+enum options_kind { OPTIONS_TEXT, OPTIONS_FILE, OPTIONS_IDS };
+
+/* One prompt: bytes from the command line or a file, or ids from a file. */
+struct options_prompt {
+	enum options_kind kind;
+	const char *arg;
+};
+
+struct options {
+	const char *model_dir;
+	const char *model_name; /* NULL: the folder's */
+	const char *socket_path;
+	const char *document; /* a file whose bytes go before every prompt, or NULL */
+	struct options_prompt prompts[OPTIONS_MAX_SEQS];
+	uint32_t n_prompts;
+	uint32_t n_seqs; /* sequences for each prompt, their seeds counting up */
+	uint32_t n_tokens;
+	uint32_t chunk;
+	struct sampler_config sampling;
+	bool has_kv_dtype;
+	enum coppice_dtype kv_dtype;
+	bool private_kv, json, progress, logprobs;
+	const char *report_path, *ids_path;
+	uint32_t layer_sleep_us, start_delay_ms;
+};
+
+/* Reads the command line. Ends the process after --help, --version and on bad arguments (status 64), as argp does. */
+void options_parse(struct options *ret, int argc, char **argv);
+
+#endif

@@ -1,0 +1,122 @@
+/* sampler.c - see sampler.h. */
+#include "sampler.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t splitmix64(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15;
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+	return z ^ (z >> 31);
+}
+
+static uint64_t rotate(uint64_t x, int by)
+{
+	return x << by | x >> (64 - by);
+}
+
+uint64_t sampler_random(struct sampler *sampler)
+{
+	uint64_t *s = sampler->state;
+	const uint64_t result = rotate(s[1] * 5, 7) * 9, t = s[1] << 17;
+	s[2] ^= s[0];
+	s[3] ^= s[1];
+	s[1] ^= s[2];
+	s[0] ^= s[3];
+	s[2] ^= t;
+	s[3] = rotate(s[3], 45);
+	return result;
+}
+
+int sampler_init(struct sampler *sampler, const struct sampler_config *config, uint32_t n_vocab)
+{
+	*sampler = (struct sampler){.config = *config, .n_vocab = n_vocab};
+	uint64_t seed = config->seed;
+	for (int i = 0; i < 4; i++)
+		sampler->state[i] = splitmix64(&seed);
+	if (config->temperature == 0)
+		return 0;
+	sampler->entries = calloc(n_vocab, sizeof(*sampler->entries));
+	sampler->weights = calloc(n_vocab, sizeof(*sampler->weights));
+	if (sampler->entries && sampler->weights)
+		return 0;
+	sampler_done(sampler);
+	return -ENOMEM;
+}
+
+void sampler_done(struct sampler *sampler)
+{
+	free(sampler->entries);
+	free(sampler->weights);
+	*sampler = (struct sampler){0};
+}
+
+/* The largest logit but that of id except (UINT32_MAX: of all). */
+static uint32_t argmax(const float *logits, uint32_t n, uint32_t except)
+{
+	uint32_t best = except == 0 && n > 1 ? 1 : 0;
+	for (uint32_t i = best + 1; i < n; i++)
+		if (i != except && logits[i] > logits[best])
+			best = i;
+	return best;
+}
+
+static int by_logit(const void *a, const void *b)
+{
+	const struct sampler_entry *x = a, *y = b;
+	if (x->logit != y->logit)
+		return x->logit > y->logit ? -1 : 1;
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Cuts the sorted entries to top_k and top_p; weights are left unnormalised. Returns how many stay and their sum. */
+static uint32_t cut(struct sampler *sampler, double *ret_sum)
+{
+	const struct sampler_config *c = &sampler->config;
+	const uint32_t n = c->top_k && c->top_k < sampler->n_vocab ? c->top_k : sampler->n_vocab;
+	double all = 0, sum = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const double above = sampler->entries[i].logit - sampler->entries[0].logit;
+		all += sampler->weights[i] = exp(above / c->temperature);
+	}
+	uint32_t kept = 0;
+	while (kept < n && (kept == 0 || sum < c->top_p * all))
+		sum += sampler->weights[kept++];
+	*ret_sum = sum;
+	return kept;
+}
+
+static uint32_t draw(struct sampler *sampler, const float *logits)
+{
+	for (uint32_t i = 0; i < sampler->n_vocab; i++)
+		sampler->entries[i] = (struct sampler_entry){logits[i], i};
+	qsort(sampler->entries, sampler->n_vocab, sizeof(*sampler->entries), by_logit);
+	double sum;
+	const uint32_t kept = cut(sampler, &sum);
+	double left = sum * (double)(sampler_random(sampler) >> 11) * 0x1p-53;
+	uint32_t i = 0;
+	while (i + 1 < kept && left >= sampler->weights[i])
+		left -= sampler->weights[i++];
+	return sampler->entries[i].id;
+}
+
+struct sampler_choice sampler_pick(struct sampler *sampler, const float *logits)
+{
+	const uint32_t n = sampler->n_vocab, best = argmax(logits, n, UINT32_MAX);
+	const uint32_t id = sampler->config.temperature == 0 ? best : draw(sampler, logits);
+	const uint32_t other = id == best ? argmax(logits, n, best) : best;
+	double sum = 0;
+	for (uint32_t i = 0; i < n; i++)
+		sum += exp((double)logits[i] - logits[best]);
+	const double all = logits[best] + log(sum);
+	return (struct sampler_choice){
+		.id = id,
+		.other_id = other,
+		.logprob = logits[id] - all,
+		.other_logprob = logits[other] - all,
+	};
+}

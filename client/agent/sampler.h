@@ -1,0 +1,46 @@
+/*
+ * sampler.h - which token comes next: the likeliest, or a seeded draw.
+ *
+ * Greedy: the largest logit, ties to the lowest id. Sampling: logits / temperature, the top_k largest (ties to the lower
+ * id), of these the fewest whose probabilities reach top_p, one draw. The generator is xoshiro256** (Blackman and Vigna,
+ * 2018), its state filled by splitmix64 from the seed; the same seed and logits give the same tokens.
+ */
+#ifndef AGENT_SAMPLER_H
+#define AGENT_SAMPLER_H
+
+#include <stdint.h>
+
+struct sampler_config {
+	double temperature; /* 0: greedy */
+	uint32_t top_k; /* 0: all */
+	double top_p; /* above 0, at most 1 */
+	uint64_t seed;
+};
+
+struct sampler_entry {
+	float logit;
+	uint32_t id;
+};
+
+struct sampler {
+	struct sampler_config config;
+	uint64_t state[4];
+	struct sampler_entry *entries; /* owned, [n_vocab] */
+	double *weights; /* owned, [n_vocab] */
+	uint32_t n_vocab;
+};
+
+/* A token with its natural-log probability under the plain logits (no temperature), and the likeliest other one. */
+struct sampler_choice {
+	uint32_t id, other_id;
+	double logprob, other_logprob;
+};
+
+/* 0 or -ENOMEM. */
+int sampler_init(struct sampler *sampler, const struct sampler_config *config, uint32_t n_vocab);
+void sampler_done(struct sampler *sampler);
+struct sampler_choice sampler_pick(struct sampler *sampler, const float *logits);
+/* The next 64 random bits. */
+uint64_t sampler_random(struct sampler *sampler);
+
+#endif

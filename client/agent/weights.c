@@ -1,0 +1,160 @@
+/* weights.c - see weights.h. */
+#include "weights.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static int add_file(struct weights *weights, const char *path, struct fault *fault)
+{
+	struct safetensors *files =
+		realloc(weights->files, (weights->n_files + 1) * sizeof(*files));
+	if (!files)
+		return fault_set(fault, -ENOMEM, "out of memory");
+	weights->files = files;
+	files[weights->n_files] = (struct safetensors){0};
+	int r = safetensors_open(path, &files[weights->n_files], fault);
+	if (r == 0)
+		weights->n_files++;
+	return r;
+}
+
+/* weight_map says for each tensor which shard it is in; the shards are opened once each. */
+static int add_shards(struct weights *weights, const char *dir, const char *index_path,
+		      const json_t *index, struct fault *fault)
+{
+	json_t *map = json_object_get(index, "weight_map"), *seen = json_object(), *shard;
+	const char *tensor;
+	int r = 0;
+	if (!json_is_object(map))
+		r = fault_set(fault, -EINVAL, "%s: has no weight_map", index_path);
+	json_object_foreach(map, tensor, shard)
+	{
+		const char *name = json_string_value(shard);
+		if (r == 0 && (!name || strchr(name, '/')))
+			r = fault_set(fault, -EINVAL, "%s: tensor %s: its shard is not a file name",
+				      index_path, tensor);
+		if (r < 0 || json_object_get(seen, name))
+			continue;
+		char path[PATH_MAX];
+		snprintf(path, sizeof(path), "%s/%s", dir, name);
+		r = add_file(weights, path, fault);
+		json_object_set_new(seen, name, json_true());
+	}
+	json_decref(seen);
+	return r;
+}
+
+static int open_sharded(struct weights *weights, const char *dir, const char *index_path,
+			struct fault *fault)
+{
+	json_error_t error;
+	json_t *index = json_load_file(index_path, JSON_REJECT_DUPLICATES, &error);
+	if (!index)
+		return fault_set(fault, -EINVAL, "%s: is not JSON: %s (line %d)", index_path,
+				 error.text, error.line);
+	int r = add_shards(weights, dir, index_path, index, fault);
+	json_decref(index);
+	return r;
+}
+
+int weights_open(const char *dir, struct weights *ret, struct fault *fault)
+{
+	struct weights weights = {0};
+	char single[PATH_MAX], index[PATH_MAX];
+	snprintf(single, sizeof(single), "%s/model.safetensors", dir);
+	snprintf(index, sizeof(index), "%s/model.safetensors.index.json", dir);
+	int r;
+	if (access(single, F_OK) && access(index, F_OK) == 0)
+		r = open_sharded(&weights, dir, index, fault);
+	else
+		r = add_file(&weights, single, fault);
+	if (r < 0)
+		weights_close(&weights);
+	else
+		*ret = weights;
+	return r;
+}
+
+static const struct safetensors_tensor *find(const struct weights *weights, const char *name)
+{
+	for (uint32_t i = 0; i < weights->n_files; i++) {
+		const struct safetensors_tensor *t = safetensors_find(&weights->files[i], name);
+		if (t)
+			return t;
+	}
+	return NULL;
+}
+
+static int dtype_of(const char *name, enum coppice_dtype *ret)
+{
+	if (!strcmp(name, "F32"))
+		*ret = COPPICE_FP32;
+	else if (!strcmp(name, "F16"))
+		*ret = COPPICE_FP16;
+	else if (!strcmp(name, "BF16"))
+		*ret = COPPICE_BF16;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+static void shape_text(const struct safetensors_tensor *t, char *text, size_t bytes)
+{
+	size_t at = 0;
+	text[0] = 0;
+	for (uint32_t i = 0; i < t->n_dims && at < bytes; i++)
+		at += snprintf(text + at, bytes - at, "%s%" PRIu64, i ? ", " : "", t->dims[i]);
+}
+
+int weights_matrix(const struct weights *weights, const char *name, uint64_t n_out, uint64_t n_in,
+		   struct vec_matrix *ret, struct fault *fault)
+{
+	const struct safetensors_tensor *t = find(weights, name);
+	if (!t)
+		return fault_set(fault, -EINVAL, "the weights have no tensor %s", name);
+	bool fits = n_out ? t->n_dims == 2 && t->dims[0] == n_out && t->dims[1] == n_in
+			  : t->n_dims == 1 && t->dims[0] == n_in;
+	if (!fits) {
+		char has[128], wants[48];
+		shape_text(t, has, sizeof(has));
+		snprintf(wants, sizeof(wants), n_out ? "%" PRIu64 ", %" PRIu64 : "%" PRIu64,
+			 n_out ? n_out : n_in, n_in);
+		return fault_set(fault, -EINVAL,
+				 "tensor %s has the shape [%s], config.json makes it [%s]", name,
+				 has, wants);
+	}
+	enum coppice_dtype dtype;
+	if (dtype_of(t->dtype, &dtype))
+		return fault_set(fault, -EINVAL, "tensor %s is %s; F32, F16 and BF16 are supported",
+				 name, t->dtype);
+	*ret = (struct vec_matrix){.data = t->data,
+				   .dtype = dtype,
+				   .n_out = n_out ? n_out : 1,
+				   .n_in = n_in};
+	return 0;
+}
+
+uint64_t weights_hash(const struct weights *weights, uint64_t seed)
+{
+	for (uint32_t i = 0; i < weights->n_files; i++)
+		seed = XXH3_64bits_withSeed(weights->files[i].map, weights->files[i].map_bytes,
+					    seed);
+	return seed;
+}
+
+void weights_close(struct weights *weights)
+{
+	for (uint32_t i = 0; i < weights->n_files; i++)
+		safetensors_close(&weights->files[i]);
+	free(weights->files);
+	*weights = (struct weights){0};
+}
