@@ -51,6 +51,7 @@ static int tree_take(struct tree *t, Coppice__TreeReply *from)
 static int tree_read(struct ctl *ctl, struct tree *t)
 {
 	Coppice__Tree ask = COPPICE__TREE__INIT;
+	size_t n_before;
 	int r;
 
 	do {
@@ -65,9 +66,10 @@ static int tree_read(struct ctl *ctl, struct tree *t)
 					 "coppiced's reply lacks its tree");
 		ask.has_cursor = 1;
 		ask.cursor = reply->tree->cursor;
+		n_before = t->n;
 		if (tree_take(t, reply->tree) < 0)
 			return call_fail(&ctl->call, -ENOMEM, NULL, "out of memory");
-	} while (ask.cursor != 0);
+	} while (ask.cursor != 0 && t->n > n_before);
 	return 0;
 }
 

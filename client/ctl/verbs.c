@@ -61,6 +61,7 @@ static int take_sessions(struct verbs_look *look, Coppice__SessionsReply *from)
 int verbs_look_sessions(struct ctl *ctl, struct verbs_look *look)
 {
 	Coppice__Sessions ask = COPPICE__SESSIONS__INIT;
+	size_t n_before;
 	int r;
 
 	do {
@@ -74,9 +75,10 @@ int verbs_look_sessions(struct ctl *ctl, struct verbs_look *look)
 			return fail_missing(ctl, "sessions");
 		ask.has_cursor = 1;
 		ask.cursor = reply->sessions->cursor;
+		n_before = look->n_sessions;
 		if (take_sessions(look, reply->sessions) < 0)
 			return call_fail(&ctl->call, -ENOMEM, NULL, "out of memory");
-	} while (ask.cursor != 0);
+	} while (ask.cursor != 0 && look->n_sessions > n_before);
 	return 0;
 }
 

@@ -1,0 +1,49 @@
+/*
+ * ctl_fixture.h - a daemon on a private socket, a client that has computed two sequences, and coppicectl run against them.
+ *
+ *      model "ctl"
+ *      └─ "In the beginning "
+ *         ├─ "God created the heaven"
+ *         └─ "was the Word"
+ */
+#ifndef CTL_FIXTURE_H
+#define CTL_FIXTURE_H
+
+#include "client/coppice.h"
+
+#include <sys/types.h>
+
+#define CTL_TRUNK "In the beginning "
+#define CTL_FIRST "God created the heaven"
+#define CTL_SECOND "was the Word"
+#define CTL_N_TOKENS (sizeof(CTL_TRUNK CTL_FIRST CTL_SECOND) - 1)
+#define CTL_OUTPUT_BYTES 65536u
+
+struct ctl_fixture {
+	char folder[32];
+	char socket[64];
+	pid_t daemon; /* 0: gone */
+	struct coppice *c;
+	struct coppice_arena *arena;
+	struct coppice_lane *lane;
+	uint32_t model;
+	struct coppice_seq *seqs[2];
+};
+
+/* What coppicectl said and how it ended. */
+struct ctl_answer {
+	int status;
+	char out[CTL_OUTPUT_BYTES];
+	char err[4096];
+};
+
+/* CMocka's setup and teardown: *state is a struct ctl_fixture. */
+int ctl_fixture_new(void **state);
+int ctl_fixture_free(void **state);
+void ctl_fixture_close_seqs(struct ctl_fixture *f);
+
+/* Runs coppicectl with the words (up to NULL) as uid and waits for its end. */
+void ctl_run_as(uid_t uid, const struct ctl_fixture *f, struct ctl_answer *ret,
+		const char *const *words);
+
+#endif
