@@ -64,7 +64,10 @@ struct work_node {
  *
  * Draft tree (speculative decoding): parents != NULL. The n_rows tokens occupy the last n_rows positions of the
  * node, in index order; row i sees the node's earlier tokens, all ancestors, and of the draft tokens only
- * itself, parents[i], parents[parents[i]], ... until WORK_NONE. parents[i] < i or WORK_NONE.
+ * itself, parents[i], parents[parents[i]], ... until WORK_NONE. parents[i] < i or WORK_NONE. Nobody else sees
+ * that node: no other query ends at it, no node hangs below it.
+ *
+ * node == WORK_NONE: no KV at all; the rows get no partials.
  */
 struct work_query {
 	uint32_t node;
@@ -139,6 +142,7 @@ struct work_list {
 	uint64_t
 		kv_tokens_read; /* sum over items of the tokens in their pieces: KV reads of one KV head */
 	uint64_t kv_tokens_alone; /* the same if each query were computed alone */
+	struct plan_scratch *scratch; /* owned, the planner's: capacities and working arrays */
 };
 
 #endif

@@ -1,0 +1,32 @@
+#include "array.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#define ARRAY_MIN_BYTES 256
+
+void *array_room(struct array *array, size_t n, size_t size)
+{
+	size_t bytes = array->bytes < ARRAY_MIN_BYTES ? ARRAY_MIN_BYTES : array->bytes;
+	size_t want;
+	void *data;
+
+	if (__builtin_mul_overflow(n, size, &want) || want > SIZE_MAX / 2)
+		return NULL;
+	if (array->data && want <= array->bytes)
+		return array->data;
+	while (bytes < want)
+		bytes *= 2;
+	data = realloc(array->data, bytes);
+	if (!data)
+		return NULL;
+	array->data = data;
+	array->bytes = bytes;
+	return data;
+}
+
+void array_done(struct array *array)
+{
+	free(array->data);
+	*array = (struct array){0};
+}

@@ -1,0 +1,268 @@
+#include "build.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Room in one of the list's own arrays, whose pointer follows. */
+#define BUILD_GROW(build, which, field, n) \
+	build_grow((build), (which), (void **)&(build)->list->field, (n), \
+		   sizeof(*(build)->list->field))
+
+static bool build_grow(struct build *build, enum plan_memory which, void **field, size_t n,
+		       size_t size)
+{
+	void *data = array_room(&build->scratch->memory[which], n, size);
+
+	if (!data) {
+		build->error = -ENOMEM;
+		return false;
+	}
+	*field = data;
+	return true;
+}
+
+void *build_room(struct build *build, unsigned int which, size_t n, size_t size)
+{
+	return array_room(&build->scratch->memory[PLAN_POLICY + which], n, size);
+}
+
+static struct work_item *last_item(const struct build *build)
+{
+	return &build->list->items[build->list->n_items - 1];
+}
+
+static struct work_tile *last_tile(const struct build *build)
+{
+	return &build->list->tiles[build->list->n_tiles - 1];
+}
+
+int build_begin(struct build *build, const bool *last)
+{
+	struct work_list *list = build->list;
+
+	list->n_rows = build->order->n_rows;
+	if (!BUILD_GROW(build, PLAN_ROWS, rows, list->n_rows))
+		return -ENOMEM;
+	build->stamps = array_room(&build->scratch->memory[PLAN_STAMPS], list->n_rows,
+				   sizeof(*build->stamps));
+	if (!build->stamps)
+		return -ENOMEM;
+	memset(build->stamps, 0, list->n_rows * sizeof(*build->stamps));
+	order_place(build->order, build->tree, last, list->rows);
+	return 0;
+}
+
+void build_item(struct build *build)
+{
+	struct work_list *list = build->list;
+
+	build->n_keys = 0;
+	build->widest = (struct work_piece){0};
+	if (BUILD_GROW(build, PLAN_ITEMS, items, list->n_items + 1))
+		list->items[list->n_items++] = (struct work_item){.row_begin = UINT32_MAX,
+								  .tile = list->n_tiles,
+								  .mask = WORK_NONE};
+}
+
+void build_tile_end(struct build *build)
+{
+	struct work_item *item;
+	struct work_tile *tile;
+
+	if (!build->n_keys || build->error)
+		return;
+	item = last_item(build);
+	tile = last_tile(build);
+	tile->n_pieces = build->list->n_pieces - tile->piece;
+	if (tile->row_begin < item->row_begin)
+		item->row_begin = tile->row_begin;
+	if (tile->row_end > item->row_end)
+		item->row_end = tile->row_end;
+	item->n_tiles++;
+	build->n_keys = 0;
+}
+
+void build_item_end(struct build *build)
+{
+	struct work_list *list = build->list;
+	struct work_item *item;
+
+	build_tile_end(build);
+	if (build->error)
+		return;
+	item = last_item(build);
+	if (!item->n_tiles) {
+		list->n_items--;
+		return;
+	}
+	item->part = list->n_parts;
+	list->n_parts += item->row_end - item->row_begin;
+}
+
+/* Pieces come parents first and in ascending position, so most lie within the widest: their rows are known. */
+static void note_rows(struct build *build, const struct work_piece *piece)
+{
+	const struct work_row *rows = build->list->rows;
+	const struct work_piece *widest = &build->widest;
+	struct build_seen *seen;
+	uint32_t item = build->list->n_items - 1;
+
+	if (piece->row_begin >= widest->row_begin && piece->row_end <= widest->row_end &&
+	    piece->pos >= widest->pos)
+		return;
+	build->widest = *piece;
+	seen = array_room(&build->scratch->memory[PLAN_SEEN],
+			  (size_t)build->n_seen + piece->row_end - piece->row_begin, sizeof(*seen));
+	if (!seen) {
+		build->error = -ENOMEM;
+		return;
+	}
+	for (uint32_t row = piece->row_begin; row < piece->row_end; row++) {
+		if (build->stamps[row] == item + 1 || rows[row].pos < piece->pos)
+			continue;
+		build->stamps[row] = item + 1;
+		seen[build->n_seen++] = (struct build_seen){row, item};
+	}
+}
+
+static void open_tile(struct build *build)
+{
+	struct work_list *list = build->list;
+
+	if (BUILD_GROW(build, PLAN_TILES, tiles, list->n_tiles + 1))
+		list->tiles[list->n_tiles++] =
+			(struct work_tile){.piece = list->n_pieces, .row_begin = UINT32_MAX};
+}
+
+void build_piece(struct build *build, const struct work_piece *piece)
+{
+	struct work_list *list = build->list;
+	struct work_tile *tile;
+
+	if (build->error)
+		return;
+	if (!build->n_keys)
+		open_tile(build);
+	if (build->error || !BUILD_GROW(build, PLAN_PIECES, pieces, list->n_pieces + 1))
+		return;
+	list->pieces[list->n_pieces++] = *piece;
+	list->kv_tokens_read += piece->count;
+	build->n_keys = piece->key + piece->count;
+	tile = last_tile(build);
+	if (piece->row_begin < tile->row_begin)
+		tile->row_begin = piece->row_begin;
+	if (piece->row_end > tile->row_end)
+		tile->row_end = piece->row_end;
+	note_rows(build, piece);
+}
+
+void build_reader_init(struct build_reader *reader, const struct build *build, uint32_t index,
+		       uint32_t pos)
+{
+	const struct work_node *node = &build->tree->nodes[index];
+	uint32_t draft = build->order->nodes[index].draft;
+	uint32_t left = node->pos + node->n_tokens - pos;
+
+	*reader = (struct build_reader){.pos = pos, .draft_pos = UINT32_MAX};
+	reader->slice = &build->tree->slices[node->slice];
+	if (draft != WORK_NONE) {
+		reader->draft_pos = build->tree->queries[draft].pos;
+		reader->draft = &build->order->drafts[build->order->query_row[draft]];
+	}
+	if (pos == node->pos)
+		return;
+	/* from the end: whoever begins inside a node nearly always begins near its end */
+	reader->slice += node->n_slices - 1;
+	while (reader->slice->count < left)
+		left -= reader->slice--->count;
+	reader->used = reader->slice->count - left;
+}
+
+void build_reader_take(struct build_reader *reader, uint32_t n_tokens, struct work_piece *ret)
+{
+	const struct work_slice *slice = reader->slice;
+	uint32_t count = slice->count - reader->used;
+
+	if (count > n_tokens)
+		count = n_tokens;
+	*ret = (struct work_piece){.page = slice->page, .pos = reader->pos, .row_end = UINT32_MAX};
+	ret->first = slice->first + reader->used;
+	if (reader->pos >= reader->draft_pos) {
+		ret->row_begin = reader->draft[reader->pos - reader->draft_pos].begin;
+		ret->row_end = reader->draft[reader->pos - reader->draft_pos].end;
+		count = 1;
+	} else if (count > reader->draft_pos - reader->pos) {
+		count = reader->draft_pos - reader->pos;
+	}
+	ret->count = count;
+	reader->pos += count;
+	reader->used += count;
+	if (reader->used == slice->count) {
+		reader->slice++;
+		reader->used = 0;
+	}
+}
+
+void build_tokens(struct build *build, uint32_t node, uint32_t from, uint32_t to,
+		  struct order_rows rows)
+{
+	const struct work_row *row = build->list->rows;
+	struct build_reader reader;
+	struct work_piece piece;
+
+	if (from >= to)
+		return;
+	build_reader_init(&reader, build, node, from);
+	while (reader.pos < to) {
+		uint32_t room = WORK_TILE_TOKENS - build->n_keys;
+
+		build_reader_take(&reader, room < to - reader.pos ? room : to - reader.pos, &piece);
+		while (rows.begin < rows.end && row[rows.begin].pos < piece.pos)
+			rows.begin++;
+		piece.key = build->n_keys;
+		if (piece.row_begin < rows.begin)
+			piece.row_begin = rows.begin;
+		if (piece.row_end > rows.end)
+			piece.row_end = rows.end;
+		if (piece.row_begin < piece.row_end)
+			build_piece(build, &piece);
+		if (build->n_keys == WORK_TILE_TOKENS)
+			build_tile_end(build);
+	}
+}
+
+/* In order of items, which is ascending position for every row. */
+static void fill_merges(struct work_list *list, const struct build_seen *seen, uint32_t n_seen)
+{
+	for (uint32_t i = 0; i < n_seen; i++)
+		list->merge_first[seen[i].row + 1]++;
+	for (uint32_t row = 0; row < list->n_rows; row++)
+		list->merge_first[row + 1] += list->merge_first[row];
+	for (uint32_t i = n_seen; i-- > 0;) {
+		const struct work_item *item = &list->items[seen[i].item];
+		uint32_t row = seen[i].row;
+
+		list->merge_parts[--list->merge_first[row + 1]] =
+			item->part + (row - item->row_begin);
+	}
+	/* each entry has run down from its end to its beginning, one place too far to the right */
+	for (uint32_t row = 0; row < list->n_rows; row++)
+		list->merge_first[row] = list->merge_first[row + 1];
+	list->merge_first[list->n_rows] = n_seen;
+}
+
+int build_finish(struct build *build)
+{
+	struct work_list *list = build->list;
+
+	if (build->error)
+		return build->error;
+	if (!BUILD_GROW(build, PLAN_MERGE_FIRST, merge_first, (size_t)list->n_rows + 1) ||
+	    !BUILD_GROW(build, PLAN_MERGE_PARTS, merge_parts, build->n_seen))
+		return -ENOMEM;
+	memset(list->merge_first, 0, ((size_t)list->n_rows + 1) * sizeof(*list->merge_first));
+	fill_merges(list, build->scratch->memory[PLAN_SEEN].data, build->n_seen);
+	for (uint32_t i = 0; i < build->tree->n_queries; i++)
+		list->kv_tokens_alone += build->order->spans[i].end - build->order->spans[i].start;
+	return 0;
+}

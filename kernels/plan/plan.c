@@ -1,0 +1,142 @@
+#include "plan.h"
+
+#include "build.h"
+#include "cascade.h"
+#include "deft.h"
+#include "fasttree.h"
+#include "invariant.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FASTTREE_CHUNK_TOKENS 1024u
+#define DEFT_CHUNK_TOKENS 128u
+#define SEGMENT_TOKENS 512u
+#define TILE_ROWS 64u
+
+static uint32_t default_chunk_tokens(enum plan_policy policy)
+{
+	return policy == PLAN_DEFT ? DEFT_CHUNK_TOKENS : FASTTREE_CHUNK_TOKENS;
+}
+
+void plan_config_init(struct plan_config *config, enum plan_policy policy,
+		      const struct work_shape *shape, uint32_t n_units)
+{
+	*config = (struct plan_config){
+		.policy = policy,
+		.deft = PLAN_DEFT_FLATTEN,
+		.fasttree = {.alpha = 0.66, .beta = 0.33, .gamma = 0.1},
+		.group_heads = shape->n_q_heads / shape->n_kv_heads,
+		.tile_rows = TILE_ROWS,
+		.segment_tokens = SEGMENT_TOKENS,
+		.chunk_tokens = default_chunk_tokens(policy),
+		.n_units = n_units ? n_units : 1,
+	};
+}
+
+static const struct {
+	const char *name;
+	enum plan_policy policy;
+	enum plan_deft deft;
+} plan_names[] = {
+	/* a policy's own name comes first */
+	{"auto", PLAN_AUTO, PLAN_DEFT_FLATTEN},
+	{"none", PLAN_NONE, PLAN_DEFT_FLATTEN},
+	{"cascade", PLAN_CASCADE, PLAN_DEFT_FLATTEN},
+	{"fasttree", PLAN_FASTTREE, PLAN_DEFT_FLATTEN},
+	{"deft", PLAN_DEFT, PLAN_DEFT_FLATTEN},
+	{"deft-node", PLAN_DEFT, PLAN_DEFT_NODE},
+	{"deft-chunk", PLAN_DEFT, PLAN_DEFT_NODE_CHUNK},
+	{"deft-flatten", PLAN_DEFT, PLAN_DEFT_FLATTEN},
+};
+#define N_PLAN_NAMES (sizeof(plan_names) / sizeof(plan_names[0]))
+
+int plan_policy_parse(const char *name, struct plan_config *config)
+{
+	for (size_t i = 0; i < N_PLAN_NAMES; i++) {
+		if (strcmp(name, plan_names[i].name))
+			continue;
+		config->policy = plan_names[i].policy;
+		config->deft = plan_names[i].deft;
+		config->chunk_tokens = default_chunk_tokens(config->policy);
+		return 0;
+	}
+	return -EINVAL;
+}
+
+const char *plan_policy_name(enum plan_policy policy)
+{
+	for (size_t i = 0; i < N_PLAN_NAMES; i++)
+		if (plan_names[i].policy == policy)
+			return plan_names[i].name;
+	return NULL;
+}
+
+static void list_empty(struct work_list *list)
+{
+	list->n_rows = list->n_items = list->n_tiles = list->n_pieces = list->n_masks = 0;
+	list->n_parts = 0;
+	list->kv_tokens_read = list->kv_tokens_alone = 0;
+}
+
+static int run_policy(struct build *build)
+{
+	const bool *last = NULL;
+	int r = 0;
+
+	if (build->config->policy == PLAN_FASTTREE)
+		r = fasttree_choose(build, &last);
+	if (!r)
+		r = build_begin(build, last);
+	if (r)
+		return r;
+	switch (build->config->policy) {
+	case PLAN_AUTO:
+	case PLAN_NONE:
+		return invariant_plan(build);
+	case PLAN_CASCADE:
+		return cascade_plan(build);
+	case PLAN_FASTTREE:
+		return fasttree_plan(build);
+	case PLAN_DEFT:
+		return deft_plan(build);
+	}
+	return -EINVAL;
+}
+
+int plan_make(const struct plan_config *config, const struct work_tree *tree,
+	      struct work_list *list)
+{
+	struct build build = {.config = config, .tree = tree, .list = list};
+	int r;
+
+	list_empty(list);
+	if (!config->group_heads)
+		return -EINVAL;
+	if (!list->scratch)
+		list->scratch = calloc(1, sizeof(*list->scratch));
+	if (!list->scratch)
+		return -ENOMEM;
+	build.scratch = list->scratch;
+	build.order = &list->scratch->order;
+	r = order_count(build.order, tree);
+	if (!r)
+		r = run_policy(&build);
+	if (!r)
+		r = build_finish(&build);
+	if (r)
+		list_empty(list);
+	return r;
+}
+
+void plan_list_done(struct work_list *list)
+{
+	if (list->scratch) {
+		order_done(&list->scratch->order);
+		for (unsigned int i = 0; i < PLAN_POLICY + PLAN_N_POLICY; i++)
+			array_done(&list->scratch->memory[i]);
+		free(list->scratch);
+	}
+	*list = (struct work_list){0};
+}
