@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <linux/memfd.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -31,6 +32,8 @@
 #define LISTEN_BACKLOG 128
 #define BIND_LOCK_TRIES 100
 #define BIND_LOCK_PAUSE_NS 10000000L
+#define PROBE_MS 100
+#define PROBE_TRIES 5
 #define SEGMENT_SEALS (F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
 
 union fd_control {
@@ -103,21 +106,32 @@ static int directory_lock(const struct sockaddr_un *address)
 	return fd;
 }
 
-/* 0: the path is a socket that nobody listens on. */
-static int check_stale(const struct sockaddr_un *address)
+/* Somebody answers: 1 if it is still there after a while, 0 if it hung up, -errno where nobody does. */
+static int probe_listener(const struct sockaddr_un *address)
 {
 	CLEANUP_FD int probe = -1;
+	int r = socket_new(SOCK_NONBLOCK, &probe);
+
+	if (r == 0)
+		r = connect_address(probe, address);
+	if (r < 0)
+		return r;
+	return poll(&(struct pollfd){.fd = probe}, 1, PROBE_MS) == 0;
+}
+
+/* 0: the path is a socket that nobody listens on. The kernel closes the listening socket of a process that used io_uring
+ * a little after its death, which hangs up whoever connected meanwhile: then ask again. */
+static int check_stale(const struct sockaddr_un *address)
+{
 	struct stat st;
-	int r;
+	int r = 0;
 
 	if (lstat(address->sun_path, &st) < 0)
 		return -errno;
 	if (!S_ISSOCK(st.st_mode))
 		return -ENOTSOCK;
-	r = socket_new(SOCK_NONBLOCK, &probe);
-	if (r < 0)
-		return r;
-	r = connect_address(probe, address);
+	for (int i = 0; i < PROBE_TRIES && r == 0; i++)
+		r = probe_listener(address);
 	if (r == -ECONNREFUSED)
 		return 0;
 	return r == -EACCES ? r : -EADDRINUSE;

@@ -302,32 +302,45 @@ static void a_file_that_is_no_socket_is_left_alone(void **state)
 	assert_int_equal(access(f->path, F_OK), 0);
 }
 
+/* Listens until the pipe is closed; exits with 0, or 1 where another listens. */
+static pid_t start_listener(const char *path, const int pipe_ends[2])
+{
+	pid_t pid = fork();
+	int fd;
+	int r;
+	char byte;
+
+	if (pid != 0)
+		return pid;
+	close(pipe_ends[1]);
+	r = channel_listen(path, 0600, &fd);
+	if (r == 0)
+		_exit(read(pipe_ends[0], &byte, 1) == 0 ? 0 : 2);
+	_exit(r == -EADDRINUSE ? 1 : 2);
+}
+
 static void of_daemons_that_start_at_once_one_gets_the_stale_socket(void **state)
 {
 	struct fixture *f = *state;
 	int n_listening = 0;
-	int listener;
-	pid_t pids[8];
+	int pipe_ends[2];
+	int status;
+	int fd;
 
-	assert_int_equal(channel_listen(f->path, 0600, &listener), 0);
-	close(listener);
-	for (int i = 0; i < 8; i++) {
-		pids[i] = fork();
-		if (pids[i] == 0) {
-			int r = channel_listen(f->path, 0600, &listener);
-
-			usleep(300000);
-			_exit(r == 0 ? 0 : r == -EADDRINUSE ? 1 : 2);
-		}
-	}
-	for (int i = 0; i < 8; i++) {
-		int status;
-
-		waitpid(pids[i], &status, 0);
+	assert_int_equal(channel_listen(f->path, 0600, &fd), 0);
+	close(fd);
+	assert_int_equal(pipe(pipe_ends), 0);
+	for (int i = 0; i < 6; i++)
+		assert_true(start_listener(f->path, pipe_ends) > 0);
+	for (int i = 0; i < 6; i++) {
+		if (i == 5)
+			close(pipe_ends[1]);
+		assert_true(wait(&status) > 0);
 		assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 2);
 		n_listening += WEXITSTATUS(status) == 0;
 	}
 	assert_int_equal(n_listening, 1);
+	close(pipe_ends[0]);
 }
 
 static void connecting_says_what_is_missing(void **state)
