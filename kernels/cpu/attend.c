@@ -1,6 +1,7 @@
 /*
  * attend.c - see attend.h. A row all of whose KV lies in one item is written by the unit that folded it; the others
- * leave partials, which are merged in listed order when all units are done.
+ * leave partials, which are merged in listed order when all units are done. A row of an item that sees none of its
+ * keys has no partial listed there.
  */
 #include "attend.h"
 #include "merge.h"
@@ -239,11 +240,12 @@ static void unit_run(void *arg, uint32_t thread, uint32_t index)
 		const float *o = state->o + (size_t)i * run->job->shape->head_dim;
 		size_t part = unit->item->part + row - unit->item->row_begin;
 
-		if (n_parts_of(list, row) == 1)
-			write_row(run, row, head * group + i % group, &sums, o);
-		else
+		if (n_parts_of(list, row) > 1)
 			keep_part(run, (head * (size_t)list->n_parts + part) * group + i % group,
 				  &sums, o);
+		else if (n_parts_of(list, row) == 1 &&
+			 list->merge_parts[list->merge_first[row]] == part)
+			write_row(run, row, head * group + i % group, &sums, o);
 	}
 }
 

@@ -1,0 +1,429 @@
+/* world.c - see world.h. */
+#include "world.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POOL_BYTES (UINT64_C(64) << 20)
+#define EXTENT_BYTES (UINT64_C(4) << 20)
+
+static void must(bool ok, const char *what)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "world: %s\n", what);
+	abort();
+}
+
+static void *must_alloc(size_t bytes)
+{
+	void *at = malloc(bytes ? bytes : 1);
+
+	must(at != NULL, "out of memory");
+	return at;
+}
+
+uint32_t world_rows(const struct world *w)
+{
+	return w->first_row[w->tree.n_queries];
+}
+
+size_t world_row_values(const struct world *w)
+{
+	return (size_t)w->shape.n_q_heads * w->shape.head_dim;
+}
+
+static size_t kv_values(const struct world *w)
+{
+	return (size_t)w->shape.n_kv_heads * w->shape.head_dim;
+}
+
+/* Slices for the node's tokens; each begins in a page of its own at the row that its position says. */
+static void give_pages(struct world *w, struct work_node *node)
+{
+	uint32_t pos = node->pos, end = node->pos + node->n_tokens;
+
+	node->slice = w->tree.n_slices;
+	while (pos < end) {
+		uint32_t first = pos % w->shape.page_tokens;
+		uint32_t count = w->shape.page_tokens - first;
+
+		count = count < end - pos ? count : end - pos;
+		must(w->tree.n_slices < WORLD_SLICES, "too many slices");
+		/* 7 is prime to the number of pages: neighbours are not neighbours in memory */
+		w->slices[w->tree.n_slices++] =
+			(struct work_slice){w->next_page * 7 % w->kv.n_pages, (uint16_t)first,
+					    (uint16_t)count};
+		w->next_page++;
+		pos += count;
+	}
+	node->n_slices = w->tree.n_slices - node->slice;
+}
+
+static void make_node(struct world *w, const struct world_want *want, struct oracle_random *random)
+{
+	uint32_t index = w->tree.n_nodes++;
+	struct work_node *node = &w->nodes[index];
+
+	*node = (struct work_node){.parent = WORK_NONE};
+	if (index > 0 && oracle_below(random, 8) > 0) {
+		node->parent = oracle_below(random, index);
+		node->pos = w->nodes[node->parent].pos + w->nodes[node->parent].n_tokens;
+	}
+	node->n_tokens = 1 + oracle_below(random, oracle_below(random, 2) ? want->node_tokens : 40);
+	give_pages(w, node);
+}
+
+static bool is_leaf(const struct world *w, uint32_t node)
+{
+	for (uint32_t i = 0; i < w->tree.n_nodes; i++) {
+		if (w->nodes[i].parent == node)
+			return false;
+	}
+	for (uint32_t i = 0; i < w->tree.n_queries; i++) {
+		if (w->queries[i].node == node)
+			return false;
+	}
+	return true;
+}
+
+static uint32_t pick_rows(struct oracle_random *random, uint32_t n_tokens)
+{
+	uint32_t most = n_tokens < WORLD_ROWS ? n_tokens : WORLD_ROWS;
+
+	return oracle_below(random, 2) ? 1 : 1 + oracle_below(random, most);
+}
+
+static bool has_draft(const struct world *w, uint32_t node)
+{
+	for (uint32_t i = 0; i < w->tree.n_queries; i++) {
+		if (w->queries[i].node == node && w->queries[i].parents)
+			return true;
+	}
+	return false;
+}
+
+static void make_draft(struct world *w, struct work_query *query, uint32_t *parents,
+		       struct oracle_random *random)
+{
+	query->parents = parents;
+	for (uint32_t i = 0; i < query->n_rows; i++)
+		parents[i] = i == 0 || oracle_below(random, 5) == 0 ? WORK_NONE
+								    : oracle_below(random, i);
+	w->appends[query - w->queries] = true;
+}
+
+/* At the end of a node, or somewhere inside where its tokens are there already. */
+static void make_query_at(struct world *w, const struct world_want *want, uint32_t node,
+			  struct oracle_random *random)
+{
+	struct work_query *query = &w->queries[w->tree.n_queries];
+	const struct work_node *at = &w->nodes[node];
+	bool leaf = is_leaf(w, node);
+
+	*query = (struct work_query){.node = node, .n_rows = pick_rows(random, at->n_tokens)};
+	query->pos = at->pos + at->n_tokens - query->n_rows;
+	w->appends[w->tree.n_queries] = leaf;
+	if (leaf && want->drafts && oracle_below(random, 3) == 0)
+		make_draft(w, query, w->parents[w->tree.n_queries], random);
+	else if (!leaf && oracle_below(random, 4) == 0)
+		query->pos -= oracle_below(random, query->pos - at->pos + 1);
+}
+
+/* A draft's tokens are nobody else's: where one stands there is room for no other query. */
+static void make_query(struct world *w, const struct world_want *want, struct oracle_random *random)
+{
+	uint32_t index = w->tree.n_queries, node = oracle_below(random, w->tree.n_nodes);
+
+	if (want->drafts && oracle_below(random, 12) == 0)
+		w->queries[index] = (struct work_query){.node = WORK_NONE, .n_rows = 2};
+	else if (!has_draft(w, node))
+		make_query_at(w, want, node, random);
+	else
+		return;
+	w->first_row[index + 1] = w->first_row[index] + w->queries[index].n_rows;
+	w->tree.n_queries++;
+}
+
+static void fill(struct world *w, struct oracle_random *random, float *at, size_t n)
+{
+	size_t bytes = work_dtype_bytes(w->shape.dtype);
+	char *raw = must_alloc(n * bytes);
+
+	for (size_t i = 0; i < n; i++)
+		at[i] = oracle_normal(random);
+	oracle_encode(w->shape.dtype, raw, at, n);
+	oracle_decode(w->shape.dtype, at, raw, n);
+	free(raw);
+}
+
+static void fill_kv(struct world *w, struct oracle_random *random)
+{
+	for (uint32_t i = 0; i < w->tree.n_slices; i++) {
+		size_t at = oracle_kv_row(&w->kv, w->slices[i].page, w->slices[i].first);
+
+		fill(w, random, w->kv.k + at, w->slices[i].count * kv_values(w));
+		fill(w, random, w->kv.v + at, w->slices[i].count * kv_values(w));
+	}
+}
+
+static void encode_kv(struct world *w)
+{
+	size_t rows = (size_t)w->kv.n_pages * w->shape.page_tokens, n = kv_values(w);
+	size_t bytes = n * work_dtype_bytes(w->shape.dtype);
+
+	w->kv_raw = must_alloc(rows * bytes * 2);
+	for (size_t i = 0; i < rows; i++) {
+		oracle_encode(w->shape.dtype, (char *)w->kv_raw + i * bytes * 2, w->kv.k + i * n,
+			      n);
+		oracle_encode(w->shape.dtype, (char *)w->kv_raw + i * bytes * 2 + bytes,
+			      w->kv.v + i * n, n);
+	}
+}
+
+static struct backend_io kv_io(const struct world *w, const struct work_slice *slots,
+			       uint32_t n_slots)
+{
+	uint64_t bytes = kv_values(w) * work_dtype_bytes(w->shape.dtype);
+
+	return (struct backend_io){.k_stride = bytes * 2,
+				   .v_stride = bytes * 2,
+				   .slots = slots,
+				   .n_slots = n_slots};
+}
+
+static void submit(struct world *w, const struct work_tree *tree, const struct work_list *list,
+		   const struct backend_io *io)
+{
+	struct backend_job job = {&w->shape, tree, list, io, w->shape.n_layers - 1};
+	struct backend_batch batch = {&job, 1};
+	uint64_t id, done;
+
+	must(backend_cpu.submit(w->backend, &batch, &id) == 0, "submit");
+	must(backend_cpu.completed(w->backend, &done) == 0 && done >= id, "completed");
+}
+
+/* The whole of the pool's pages from kv_raw, NaN outside slices. */
+static void load(struct world *w)
+{
+	size_t bytes = kv_values(w) * work_dtype_bytes(w->shape.dtype);
+	struct work_slice *slots = must_alloc(w->kv.n_pages * sizeof(*slots));
+	struct work_query query = {.n_rows = w->kv.n_pages * w->shape.page_tokens};
+	struct work_tree tree = {.queries = &query, .n_queries = 1};
+	struct work_list list = {0};
+	struct backend_io io = kv_io(w, slots, w->kv.n_pages);
+
+	for (uint32_t i = 0; i < w->kv.n_pages; i++)
+		slots[i] = (struct work_slice){i, 0, (uint16_t)w->shape.page_tokens};
+	io.k = (uintptr_t)w->kv_raw;
+	io.v = io.k + bytes;
+	submit(w, &tree, &list, &io);
+	free(slots);
+}
+
+static void open_backend(struct world *w, const struct world_want *want)
+{
+	struct backend_config config = {.pool_bytes = POOL_BYTES,
+					.extent_bytes = EXTENT_BYTES,
+					.n_threads = want->n_threads};
+	char error[256] = "";
+	uint64_t page_bytes;
+	uint32_t per_extent;
+
+	must(backend_cpu.open(&config, &w->backend, error, sizeof(error)) == 0, error);
+	page_bytes = backend_cpu.page_bytes(w->backend, &w->shape, error, sizeof(error));
+	must(page_bytes > 0, error);
+	per_extent = (uint32_t)(EXTENT_BYTES / page_bytes);
+	for (uint32_t i = 0; i * per_extent < w->kv.n_pages; i++)
+		must(backend_cpu.extent_commit(w->backend, i) == 0, "extent_commit");
+}
+
+/* Between trees and pages: every page is used by one slice at most. */
+static void count_pages(struct world *w, const struct world_want *want)
+{
+	uint32_t n = 2 + w->tree.n_nodes +
+		     want->n_nodes * (want->node_tokens / w->shape.page_tokens + 2);
+
+	must(oracle_kv_init(&w->kv, &w->shape, n % 7 ? n : n + 1) == 0, "oracle");
+}
+
+void world_init(struct world *w, const struct world_want *want, struct oracle_random *random)
+{
+	*w = (struct world){.shape = want->shape};
+	w->tree = (struct work_tree){.nodes = w->nodes, .slices = w->slices, .queries = w->queries};
+	count_pages(w, want);
+	for (uint32_t i = 0; i < want->n_nodes; i++)
+		make_node(w, want, random);
+	for (uint32_t i = 0; i < want->n_queries; i++)
+		make_query(w, want, random);
+	fill_kv(w, random);
+	encode_kv(w);
+	open_backend(w, want);
+	load(w);
+
+	size_t n = world_rows(w) * world_row_values(w);
+
+	w->q = must_alloc(n * sizeof(float));
+	w->q_raw = must_alloc(n * work_dtype_bytes(w->shape.dtype));
+	fill(w, random, w->q, n);
+	oracle_encode(w->shape.dtype, w->q_raw, w->q, n);
+}
+
+void world_done(struct world *w)
+{
+	backend_cpu.close(w->backend);
+	oracle_kv_done(&w->kv);
+	free(w->q);
+	free(w->q_raw);
+	free(w->kv_raw);
+}
+
+/* The slots of a query's tokens: the end of its node's slices. Returns how many; the first may be cut. */
+static uint32_t find_slots(const struct world *w, const struct work_query *query,
+			   struct work_slice *slots)
+{
+	const struct work_node *node = &w->nodes[query->node];
+	uint32_t pos = node->pos, n = 0;
+
+	for (uint32_t i = 0; i < node->n_slices; i++) {
+		struct work_slice slice = w->slices[node->slice + i];
+		uint32_t skip = pos < query->pos ? query->pos - pos : 0;
+
+		pos += slice.count;
+		if (skip >= slice.count)
+			continue;
+		slots[n++] = (struct work_slice){slice.page, (uint16_t)(slice.first + skip),
+						 (uint16_t)(slice.count - skip)};
+	}
+	return n;
+}
+
+/* K and V of the slots, in row order, as [K, V] pairs; NaN takes their place in the pages. */
+static char *take_out(struct world *w, const struct work_slice *slots, uint32_t n_slots)
+{
+	size_t row_bytes = 2 * kv_values(w) * work_dtype_bytes(w->shape.dtype), n = 0;
+	char *fresh = must_alloc(WORLD_ROWS * row_bytes), *nan = must_alloc(64 * row_bytes);
+	struct work_query query = {.n_rows = 0};
+	struct work_tree tree = {.queries = &query, .n_queries = 1};
+	struct work_list list = {0};
+
+	memset(nan, 0xff, 64 * row_bytes);
+	for (uint32_t i = 0; i < n_slots; i++) {
+		struct backend_io io = kv_io(w, &slots[i], 1);
+		size_t row = (size_t)slots[i].page * w->shape.page_tokens + slots[i].first;
+
+		memcpy(fresh + n, (char *)w->kv_raw + row * row_bytes, slots[i].count * row_bytes);
+		n += slots[i].count * row_bytes;
+		query.n_rows = slots[i].count;
+		io.k = (uintptr_t)nan;
+		io.v = io.k + row_bytes / 2;
+		submit(w, &tree, &list, &io);
+	}
+	free(nan);
+	return fresh;
+}
+
+static void answer_init(const struct world *w, struct world_answer *a)
+{
+	size_t rows = world_rows(w), n = rows * world_row_values(w);
+
+	a->raw_bytes = n * work_dtype_bytes(w->shape.dtype);
+	a->o = must_alloc(n * sizeof(float));
+	a->lse = must_alloc(rows * w->shape.n_q_heads * sizeof(float));
+	a->raw = must_alloc(a->raw_bytes);
+	memset(a->raw, 0xff, a->raw_bytes);
+	memset(a->lse, 0xff, rows * w->shape.n_q_heads * sizeof(float));
+}
+
+void world_answer_done(struct world_answer *answer)
+{
+	free(answer->o);
+	free(answer->lse);
+	free(answer->raw);
+}
+
+void world_run(struct world *w, const struct plan_config *config, uint32_t first, uint32_t n,
+	       struct world_answer *ret)
+{
+	struct work_tree tree = w->tree;
+	struct work_list list = {0};
+	struct backend_io io[WORLD_QUERIES];
+	struct work_slice slots[WORLD_QUERIES][WORLD_ROWS];
+	char *fresh[WORLD_QUERIES] = {NULL};
+	uint64_t o_bytes = world_row_values(w) * work_dtype_bytes(w->shape.dtype);
+	uint64_t lse_bytes = w->shape.n_q_heads * sizeof(float);
+	char error[256] = "";
+
+	answer_init(w, ret);
+	tree.queries += first;
+	tree.n_queries = n;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t row = w->first_row[first + i];
+
+		io[i] = kv_io(w, slots[i], 0);
+		if (w->appends[first + i]) {
+			io[i].n_slots = find_slots(w, &tree.queries[i], slots[i]);
+			fresh[i] = take_out(w, slots[i], io[i].n_slots);
+			io[i].k = (uintptr_t)fresh[i];
+			io[i].v = io[i].k + io[i].k_stride / 2;
+		}
+		io[i].q = (uintptr_t)w->q_raw + row * o_bytes;
+		io[i].o = (uintptr_t)ret->raw + row * o_bytes;
+		io[i].lse = (uintptr_t)ret->lse + row * lse_bytes;
+		io[i].q_stride = io[i].o_stride = o_bytes;
+		io[i].lse_stride = lse_bytes;
+	}
+	must(plan_make(config, &tree, &list) == 0, "plan_make");
+	must(plan_list_check(&tree, &list, error, sizeof(error)) == 0, error);
+	submit(w, &tree, &list, io);
+	oracle_decode(w->shape.dtype, ret->o, ret->raw, world_rows(w) * world_row_values(w));
+	plan_list_done(&list);
+	for (uint32_t i = 0; i < n; i++)
+		free(fresh[i]);
+}
+
+/* What is no number is worse than all. */
+static double worse(double a, double b)
+{
+	if (isnan(b))
+		return INFINITY;
+	return b > a ? b : a;
+}
+
+static double distance(double a, double b)
+{
+	return a == b ? 0 : fabs(a - b);
+}
+
+double world_error(const struct world *w, uint32_t first, uint32_t n,
+		   const struct world_answer *answer, double *ret_lse)
+{
+	size_t values = world_row_values(w), heads = w->shape.n_q_heads;
+	double *o = must_alloc(values * sizeof(*o)), *lse = must_alloc(heads * sizeof(*lse));
+	double worst = 0, worst_lse = 0;
+
+	for (uint32_t i = first; i < first + n; i++) {
+		double off = 0, norm = 0;
+
+		for (uint32_t token = 0; token < w->queries[i].n_rows; token++) {
+			size_t row = w->first_row[i] + token;
+
+			oracle_row(&w->kv, &w->tree, i, token, w->q + row * values, o, lse);
+			for (size_t j = 0; j < values; j++) {
+				off += pow(o[j] - answer->o[row * values + j], 2);
+				norm += o[j] * o[j];
+			}
+			for (size_t j = 0; j < heads; j++)
+				worst_lse = worse(worst_lse,
+						  distance(lse[j], answer->lse[row * heads + j]));
+		}
+		worst = worse(worst, off == 0 ? 0 : sqrt(off / norm));
+	}
+	free(o);
+	free(lse);
+	*ret_lse = worst_lse;
+	return worst;
+}
