@@ -29,6 +29,7 @@ struct fixture {
 	char dir[32];
 	char path[64];
 	pid_t daemon;
+	uint64_t died_ns;
 	struct coppice *c;
 	struct coppice_lane *lane;
 	struct coppice_arena *arena;
@@ -386,10 +387,14 @@ static void a_child_is_told_that_the_connection_is_not_its_own(void **state)
 	coppice_seq_close(seq);
 }
 
+/* Kills it after a while, and says when the kernel reported its death. */
 static void *kill_soon(void *arg)
 {
+	struct fixture *f = arg;
+
 	usleep(50000);
-	kill((pid_t)(intptr_t)arg, SIGKILL);
+	daemon_stop(f);
+	f->died_ns = now_ns();
 	return NULL;
 }
 
@@ -397,16 +402,18 @@ static void a_dead_daemon_ends_the_wait_and_all_that_follows(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t ticket;
-	uint64_t start_ns;
+	uint64_t end_ns;
 	pthread_t killer;
+	int r;
 
 	daemon_pause(f);
 	assert_int_equal(coppice_nop(f->lane, &ticket), 0);
-	assert_int_equal(pthread_create(&killer, NULL, kill_soon, (void *)(intptr_t)f->daemon), 0);
-	start_ns = now_ns();
-	assert_int_equal(coppice_wait(f->lane, ticket, COPPICE_FOREVER), -ECONNRESET);
-	assert_true(now_ns() - start_ns < 50 * MS + 200 * MS);
+	assert_int_equal(pthread_create(&killer, NULL, kill_soon, f), 0);
+	r = coppice_wait(f->lane, ticket, COPPICE_FOREVER);
+	end_ns = now_ns();
 	pthread_join(killer, NULL);
+	assert_int_equal(r, -ECONNRESET);
+	assert_true(end_ns < f->died_ns + 200 * MS);
 	assert_int_equal(coppice_nop(f->lane, NULL), -ECONNRESET);
 	assert_int_equal(coppice_unpin(f->c, 1), -ECONNRESET);
 	assert_explained(f, "daemon is gone");
