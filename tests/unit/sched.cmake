@@ -1,5 +1,7 @@
 coppice_test(NAME sched_test SOURCES unit/sched_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
 
+coppice_test(NAME hold_test SOURCES unit/hold_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+
 # 1e6 operations, a tenth of it where a sanitizer looks on.
 coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c unit/sched_harness.c LIBS coppice_daemon
 	LABELS unit TIMEOUT 300)
