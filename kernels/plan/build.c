@@ -163,7 +163,7 @@ void build_reader_init(struct build_reader *reader, const struct build *build, u
 	uint32_t draft = build->order->nodes[index].draft;
 	uint32_t left = node->pos + node->n_tokens - pos;
 
-	*reader = (struct build_reader){.pos = pos, .draft_pos = UINT32_MAX};
+	*reader = (struct build_reader){.node = index, .pos = pos, .draft_pos = UINT32_MAX};
 	reader->slice = &build->tree->slices[node->slice];
 	if (draft != WORK_NONE) {
 		reader->draft_pos = build->tree->queries[draft].pos;
@@ -203,6 +203,18 @@ void build_reader_take(struct build_reader *reader, uint32_t n_tokens, struct wo
 	}
 }
 
+/* Chunks of a node follow each other, row tiles repeat a chunk: neither should count slices again. */
+static void seek(struct build *build, uint32_t node, uint32_t pos, struct build_reader *reader)
+{
+	if (build->ended.slice && build->ended.node == node && build->ended.pos == pos)
+		*reader = build->ended;
+	else if (build->begun.slice && build->begun.node == node && build->begun.pos == pos)
+		*reader = build->begun;
+	else
+		build_reader_init(reader, build, node, pos);
+	build->begun = *reader;
+}
+
 void build_tokens(struct build *build, uint32_t node, uint32_t from, uint32_t to,
 		  struct order_rows rows)
 {
@@ -212,7 +224,7 @@ void build_tokens(struct build *build, uint32_t node, uint32_t from, uint32_t to
 
 	if (from >= to)
 		return;
-	build_reader_init(&reader, build, node, from);
+	seek(build, node, from, &reader);
 	while (reader.pos < to) {
 		uint32_t room = WORK_TILE_TOKENS - build->n_keys;
 
@@ -229,6 +241,7 @@ void build_tokens(struct build *build, uint32_t node, uint32_t from, uint32_t to
 		if (build->n_keys == WORK_TILE_TOKENS)
 			build_tile_end(build);
 	}
+	build->ended = reader;
 }
 
 /* In order of items, which is ascending position for every row. */

@@ -37,6 +37,16 @@ struct build_seen {
 	uint32_t row, item;
 };
 
+/* Reads a node's tokens in order, a piece at a time. */
+struct build_reader {
+	const struct work_slice *slice;
+	const struct order_rows *draft; /* of the first draft token */
+	uint32_t node;
+	uint32_t used; /* tokens of *slice behind us */
+	uint32_t pos;
+	uint32_t draft_pos; /* draft tokens are from here on */
+};
+
 struct build {
 	const struct plan_config *config;
 	const struct work_tree *tree;
@@ -46,18 +56,11 @@ struct build {
 	uint32_t *stamps; /* [n_rows], item that last saw the row, plus 1 */
 	uint32_t n_seen;
 	uint32_t n_keys; /* in the tile being filled */
-	struct work_piece
-		widest; /* whoever is in its rows and sees a later piece has seen this one */
+	/* where build_tokens began and ended last */
+	struct build_reader begun, ended;
+	/* whoever is in its rows and sees a later piece of the item has seen this one */
+	struct work_piece widest;
 	int error;
-};
-
-/* Reads a node's tokens in order, a piece at a time. */
-struct build_reader {
-	const struct work_slice *slice;
-	const struct order_rows *draft; /* of the first draft token */
-	uint32_t used; /* tokens of *slice behind us */
-	uint32_t pos;
-	uint32_t draft_pos; /* draft tokens are from here on */
 };
 
 /* Readies list and rows. last as in order_place; order_count has been called. 0 or -ENOMEM. */

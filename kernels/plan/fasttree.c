@@ -158,7 +158,7 @@ int fasttree_choose(struct build *build, const bool **ret)
 	return 0;
 }
 
-/* Tokens [skip, skip + n_tokens) of the context that the node's group meets, ancestors first. */
+/* Of the context that the node's group meets, what lies in span (positions): ancestors first, the node's up to end. */
 static void plan_context(struct build *build, const bool *taken, uint32_t node, uint32_t end,
 			 struct order_rows span, struct order_rows rows)
 {
