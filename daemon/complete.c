@@ -38,6 +38,6 @@ void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome out
 	ring_complete(lane->shared, &completion);
 	if (ring_client_asleep(lane->shared))
 		wake_sleepers(lane->shared);
-	if (lane->notify_fd >= 0 && atomic_exchange(&lane->shared->notify, 0) == 1)
+	if (lane->notify_fd >= 0 && ring_take_notify(lane->shared))
 		ring_descriptor(lane);
 }

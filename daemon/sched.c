@@ -14,6 +14,8 @@
 #include "verbs.h"
 #include "wait.h"
 
+#include "proto/ring.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -152,11 +154,10 @@ static uint64_t next_deadline_ns(const struct sched *s)
 /* asleep, fence, last look, wait: who publishes after the look sees asleep and rings (proto/ring.h). */
 static void sleep_until_bell(struct sched *s)
 {
-	atomic_store_explicit(&s->board->asleep, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	ring_fall_asleep(s->board);
 	if (!lanes_waiting(s) && !atomic_load(&s->mailbox.n_requests) && !atomic_load(&s->stopping))
 		bells_wait(s, next_deadline_ns(s));
-	atomic_store_explicit(&s->board->asleep, 0, memory_order_relaxed);
+	ring_wake_up(s->board);
 }
 
 static void rest(struct sched *s)

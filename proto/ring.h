@@ -74,6 +74,18 @@ static inline struct abi_completion ring_completion(const struct abi_lane *lane,
 	return lane->completions[ring_slot(ticket)];
 }
 
+/* Daemon: goes to sleep; then its last look. */
+static inline void ring_fall_asleep(struct abi_board *board)
+{
+	atomic_store_explicit(&board->asleep, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+static inline void ring_wake_up(struct abi_board *board)
+{
+	atomic_store_explicit(&board->asleep, 0, memory_order_relaxed);
+}
+
 /* Daemon: highest ticket published. Pairs with ring_publish. */
 static inline uint64_t ring_submitted(const struct abi_lane *lane)
 {
