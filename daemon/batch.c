@@ -227,9 +227,12 @@ static void job_fill_io(struct sched *s, struct batch_job *job)
 static void job_init(struct sched *s, struct batch_job *job, struct sched_model *model,
 		     uint32_t layer)
 {
-	uint32_t n_units = s->config->n_threads ? s->config->n_threads : s->n_cores;
-
 	if (job->model != model) {
+		uint32_t n_threads = s->config->n_threads ? s->config->n_threads : s->n_cores;
+		uint32_t n_heads = model->shape.n_kv_heads;
+		uint32_t n_units =
+			(n_threads + n_heads - 1) / n_heads; /* an item is run once per KV head */
+
 		plan_config_init(&job->plan, s->config->policy.policy, &model->shape, n_units);
 		job->plan.deft = s->config->policy.deft;
 		job->plan.tile_rows = s->ops->tile_rows(s->backend, &model->shape);
