@@ -1,0 +1,508 @@
+/*
+ * config.c - one table of keys serves the file, the flags and the help.
+ *
+ * Flags are read first, for the name of the file, and kept; then the file is read over the defaults, and the kept flags
+ * over that. What a value may be is in the table: errors are made from it. All errors are said, not only the first.
+ */
+#include "config.h"
+
+#include "log.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <ini.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_FILE "/etc/coppice/coppiced.conf"
+#define MIB (UINT64_C(1) << 20)
+#define TIB (UINT64_C(1) << 40)
+#define EXTENT_GRAIN_BYTES (2 * MIB)
+
+enum key_kind { KEY_COUNT, KEY_SIZE, KEY_OCTAL, KEY_CHOICE, KEY_PATH, KEY_POLICY, KEY_HOLD };
+
+struct key {
+	const char *name; /* in the file; as a flag with - for _ */
+	const char *flag; /* where the flag is called otherwise */
+	const char *arg; /* for the help */
+	const char *help;
+	enum key_kind kind;
+	uint32_t offset, bytes; /* of the field */
+	uint64_t min, max; /* numbers */
+	const char *choices; /* words, each followed by a space */
+};
+
+#define FIELD(f) offsetof(struct config, f), sizeof(((struct config *)0)->f)
+#define COUNT(name, field, min, max, help) \
+	{ \
+		name, NULL, "N", help, KEY_COUNT, FIELD(field), min, max, NULL \
+	}
+#define SIZE(name, field, min, help) \
+	{ \
+		name, NULL, "SIZE", help, KEY_SIZE, FIELD(field), min, 1024 * TIB, NULL \
+	}
+#define CHOICE(name, kind, field, choices, help) \
+	{ \
+		name, NULL, "NAME", help, kind, FIELD(field), 0, 0, choices \
+	}
+
+static const struct key keys[] = {
+	{"socket", NULL, "PATH", "control socket", KEY_PATH, FIELD(socket_path), 0, 0, NULL},
+	{"socket_mode", NULL, "MODE", "its permission bits, octal", KEY_OCTAL, FIELD(socket_mode),
+	 0, 0777, NULL},
+	CHOICE("backend", KEY_CHOICE, backend, "auto cpu ", "what computes: auto, cpu"),
+	CHOICE("policy", KEY_POLICY, policy,
+	       "auto none cascade fasttree deft deft-node deft-chunk deft-flatten ",
+	       "how work is grouped: auto, none, cascade, fasttree, deft, deft-node, ..."),
+	SIZE("pool", pool_bytes, 0, "memory for KV; 0: a quarter of the machine's"),
+	SIZE("extent", extent_bytes, EXTENT_GRAIN_BYTES, "it is lent to models in pieces so large"),
+	COUNT("threads", n_threads, 0, 1024, "threads that compute; 0: one per core"),
+	COUNT("page_tokens", page_tokens, 16, 64, "tokens per page where a model does not say"),
+	COUNT("spin_us", spin_us, 0, 1000000, "how long idle sides spin before they sleep"),
+	COUNT("claim_ms", claim_ms, 1, 3600000, "a claim without progress for so long lapses"),
+	CHOICE("batch_hold", KEY_HOLD, batch_hold, "cost always never ",
+	       "hold batches open for late sessions: cost, always, never"),
+	{"batch_wait_max_us", "batch-wait-max", "US", "but never longer than this", KEY_COUNT,
+	 FIELD(batch_wait_max_us), 0, 1000000, NULL},
+	COUNT("prefill_rows", prefill_rows, 1, 65536,
+	      "rows of prefill between two looks at decode"),
+	COUNT("max_sessions", max_sessions, 1, 65536, "sessions"),
+	COUNT("max_domain_sessions", max_domain_sessions, 1, 65536, "sessions of a domain"),
+	COUNT("max_models", max_models, 1, 65536, "models open in a session"),
+	COUNT("max_lanes", max_lanes, 1, 4096, "lanes of a session"),
+	COUNT("max_seqs", max_seqs, 1, 1u << 20, "sequences of a session"),
+	COUNT("max_arenas", max_arenas, 1, 4096, "arenas of a session"),
+	SIZE("max_arena_bytes", max_arena_bytes, 2 * MIB, "bytes of all arenas of a session"),
+	SIZE("domain_bytes", domain_bytes, 0, "KV of a domain; 0: no limit"),
+	COUNT("max_seq_tokens", max_seq_tokens, 1, 1u << 28, "tokens of a sequence"),
+	COUNT("max_pin_ms", max_pin_ms, 0, UINT64_C(31622400000), "how long a pin may hold"),
+	CHOICE("loop", KEY_CHOICE, loop, "auto io_uring epoll ",
+	       "event loop: auto, io_uring, epoll"),
+	CHOICE("log_level", KEY_CHOICE, log_level, "debug info warning error ",
+	       "debug, info, warning, error"),
+};
+
+#define N_KEYS (sizeof(keys) / sizeof(*keys))
+
+/* Where a value was found, for the messages. */
+struct place {
+	const char *file; /* NULL: a flag */
+	unsigned line;
+};
+
+void config_init(struct config *config)
+{
+	*config = (struct config){
+		.socket_path = "/run/coppice/coppiced.sock",
+		.socket_mode = 0666,
+		.backend = "auto",
+		.extent_bytes = 32 * MIB,
+		.page_tokens = 32,
+		.spin_us = 50,
+		.claim_ms = 10000,
+		.batch_hold = CONFIG_HOLD_COST,
+		.batch_wait_max_us = 2000,
+		.prefill_rows = 128,
+		.max_sessions = 256,
+		.max_domain_sessions = 128,
+		.max_models = 16,
+		.max_lanes = 16,
+		.max_seqs = 1024,
+		.max_arenas = 64,
+		.max_arena_bytes = 1024 * MIB,
+		.max_seq_tokens = 1u << 20,
+		.max_pin_ms = 24 * 3600 * 1000,
+		.loop = "auto",
+		.log_level = "info",
+	};
+	config->policy.policy = PLAN_AUTO;
+}
+
+/* ---- values ---- */
+
+static int number_parse(const char *text, int base, uint64_t *ret, const char **ret_end)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return -EINVAL;
+	errno = 0;
+	*ret = strtoull(text, &end, base);
+	*ret_end = end;
+	return errno ? -errno : 0;
+}
+
+/* A number and at most one of K, M, G, T (binary, either case). */
+static int size_parse(const char *text, uint64_t *ret)
+{
+	static const char suffixes[] = "KMGT";
+	const char *end, *suffix;
+	uint64_t n;
+	unsigned shift = 0;
+
+	if (number_parse(text, 10, &n, &end) < 0)
+		return -EINVAL;
+	if (*end) {
+		suffix = strchr(suffixes, *end & ~0x20);
+		if (!suffix || !*suffix || end[1])
+			return -EINVAL;
+		shift = 10 * (unsigned)(suffix - suffixes + 1);
+	}
+	if (n > UINT64_MAX >> shift)
+		return -ERANGE;
+	*ret = n << shift;
+	return 0;
+}
+
+static int number_set(struct config *config, const struct key *key, const char *text)
+{
+	void *field = (char *)config + key->offset;
+	const char *end = "";
+	uint64_t n;
+	int r;
+
+	if (key->kind == KEY_SIZE)
+		r = size_parse(text, &n);
+	else
+		r = number_parse(text, key->kind == KEY_OCTAL ? 8 : 10, &n, &end);
+	if (r < 0 || *end || n < key->min || n > key->max)
+		return -EINVAL;
+	if (key->bytes == sizeof(uint64_t))
+		*(uint64_t *)field = n;
+	else
+		*(uint32_t *)field = (uint32_t)n;
+	return 0;
+}
+
+/* Index of a word among the key's choices, or -EINVAL. */
+static int choice_index(const struct key *key, const char *text)
+{
+	size_t length = strlen(text);
+	int index = 0;
+
+	for (const char *c = key->choices; *c; c = strchr(c, ' ') + 1, index++) {
+		if (length > 0 && strncmp(c, text, length) == 0 && c[length] == ' ')
+			return index;
+	}
+	return -EINVAL;
+}
+
+static int choice_set(struct config *config, const struct key *key, const char *text)
+{
+	int index = choice_index(key, text);
+
+	if (index < 0)
+		return index;
+	if (key->kind == KEY_HOLD)
+		config->batch_hold = (enum config_hold)index;
+	else if (key->kind == KEY_POLICY)
+		return plan_policy_parse(text, &config->policy);
+	else
+		snprintf((char *)config + key->offset, key->bytes, "%s", text);
+	return 0;
+}
+
+static int path_set(struct config *config, const struct key *key, const char *text)
+{
+	if (*text != '/' && strncmp(text, "./", 2) != 0)
+		return -EINVAL;
+	if (strlen(text) >= key->bytes)
+		return -ENAMETOOLONG;
+	strcpy((char *)config + key->offset, text);
+	return 0;
+}
+
+static int value_set(struct config *config, const struct key *key, const char *text)
+{
+	switch (key->kind) {
+	case KEY_COUNT:
+	case KEY_SIZE:
+	case KEY_OCTAL:
+		return number_set(config, key, text);
+	case KEY_PATH:
+		return path_set(config, key, text);
+	default:
+		return choice_set(config, key, text);
+	}
+}
+
+/* ---- errors ---- */
+
+static void accepted_text(const struct key *key, char *text, size_t bytes)
+{
+	switch (key->kind) {
+	case KEY_COUNT:
+		snprintf(text, bytes, "a number from %" PRIu64 " to %" PRIu64, key->min, key->max);
+		break;
+	case KEY_SIZE:
+		snprintf(text, bytes, "bytes, or a number with K, M, G or T, from %" PRIu64,
+			 key->min);
+		break;
+	case KEY_OCTAL:
+		snprintf(text, bytes, "permission bits in octal, 0 to 0777");
+		break;
+	case KEY_PATH:
+		snprintf(text, bytes, "a path that begins with / or ./ and has at most %u bytes",
+			 key->bytes - 1);
+		break;
+	default:
+		snprintf(text, bytes, "one of: %.*s", (int)strlen(key->choices) - 1, key->choices);
+	}
+}
+
+static void place_text(const struct place *place, const struct key *key, char *text, size_t bytes)
+{
+	if (place->file) {
+		snprintf(text, bytes, "%s:%u: %s", place->file, place->line, key->name);
+		return;
+	}
+	snprintf(text, bytes, "--%s", key->flag ? key->flag : key->name);
+	for (char *c = text; *c; c++)
+		*c = *c == '_' ? '-' : *c;
+}
+
+static int value_read(struct config *config, const struct key *key, const char *text,
+		      const struct place *place)
+{
+	char where[PATH_MAX + 64], accepted[160];
+
+	if (value_set(config, key, text) == 0)
+		return 0;
+	place_text(place, key, where, sizeof(where));
+	if (key->kind == KEY_CHOICE && strcmp(key->name, "backend") == 0 &&
+	    strcmp(text, "cuda") == 0) {
+		log_error("%s: this build has no CUDA backend; accepted: auto, cpu", where);
+		return -EINVAL;
+	}
+	accepted_text(key, accepted, sizeof(accepted));
+	log_error("%s: \"%s\" is not accepted; accepted: %s", where, text, accepted);
+	return -EINVAL;
+}
+
+/* ---- the file ---- */
+
+struct file {
+	struct config *config;
+	FILE *stream;
+	struct place place;
+	unsigned n_errors;
+};
+
+/* A line at a time, counted; inih's own number is not told to handlers. */
+static char *file_line(char *text, int bytes, void *user)
+{
+	struct file *f = user;
+	size_t length;
+	int c;
+
+	if (!fgets(text, bytes, f->stream))
+		return NULL;
+	f->place.line++;
+	length = strlen(text);
+	if (length > 0 && text[length - 1] != '\n' && !feof(f->stream)) {
+		log_error("%s:%u: the line is longer than %d bytes", f->place.file, f->place.line,
+			  bytes - 2);
+		f->n_errors++;
+		while ((c = getc(f->stream)) != EOF && c != '\n')
+			continue;
+	}
+	return text;
+}
+
+static const struct key *key_find(const char *name)
+{
+	for (size_t i = 0; i < N_KEYS; i++) {
+		if (strcmp(keys[i].name, name) == 0)
+			return &keys[i];
+	}
+	return NULL;
+}
+
+static int file_value(void *user, const char *section, const char *name, const char *value)
+{
+	struct file *f = user;
+	const struct key *key = key_find(name);
+
+	if (strcmp(section, "coppiced") != 0) {
+		log_error("%s:%u: %s stands in section [%s]; accepted: [coppiced]", f->place.file,
+			  f->place.line, name, section);
+		f->n_errors++;
+	} else if (!key) {
+		log_error(
+			"%s:%u: %s is no key; accepted are those of coppiced --help, with _ for -",
+			f->place.file, f->place.line, name);
+		f->n_errors++;
+	} else if (value_read(f->config, key, value, &f->place) < 0) {
+		f->n_errors++;
+	}
+	return 1;
+}
+
+static int file_read(struct config *config, const char *path, bool must_exist)
+{
+	struct file f = {.config = config, .place.file = path, .stream = fopen(path, "re")};
+	int line;
+
+	if (!f.stream) {
+		if (errno == ENOENT && !must_exist)
+			return 0;
+		log_error("%s: cannot be read: %s", path, strerror(errno));
+		return -EINVAL;
+	}
+	line = ini_parse_stream(file_line, &f, file_value, &f);
+	if (ferror(f.stream)) {
+		log_error("%s: cannot be read: %s", path, strerror(errno));
+		f.n_errors++;
+	} else if (line != 0) {
+		log_error(
+			"%s:%d: not understood; accepted: key = value, [coppiced], comments with #",
+			path, line);
+		f.n_errors++;
+	}
+	fclose(f.stream);
+	return f.n_errors ? -EINVAL : 0;
+}
+
+/* ---- flags ---- */
+
+#define FLAG_KEYS 256 /* option numbers of keys begin here */
+#define FLAG_CHECK 1
+#define FLAG_CONFIG 'c'
+#define FLAG_HELP '?'
+#define FLAG_VERSION 'V'
+
+struct flags {
+	const char *file; /* NULL: the default one, if it is there */
+	const char *values[N_KEYS];
+	bool check_only;
+	bool answered; /* help or version */
+};
+
+static error_t flag_read(int option, char *arg, struct argp_state *state)
+{
+	struct flags *flags = state->input;
+
+	if (option >= FLAG_KEYS && option < FLAG_KEYS + (int)N_KEYS) {
+		flags->values[option - FLAG_KEYS] = arg;
+	} else if (option == FLAG_CONFIG) {
+		flags->file = arg;
+	} else if (option == FLAG_CHECK) {
+		flags->check_only = true;
+	} else if (option == FLAG_HELP) {
+		argp_state_help(state, stdout, ARGP_HELP_LONG | ARGP_HELP_USAGE | ARGP_HELP_DOC);
+		flags->answered = true;
+	} else if (option == FLAG_VERSION) {
+		printf("coppiced %s\n", COPPICE_VERSION);
+		flags->answered = true;
+	} else if (option == ARGP_KEY_ARG) {
+		log_error("\"%s\": coppiced takes flags only; see coppiced --help", arg);
+		return EINVAL;
+	} else {
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+/* argp's table, made from ours: name[i] holds the flag's spelling. */
+static void flags_table(struct argp_option *options, char (*names)[32])
+{
+	static const struct argp_option own[] = {
+		{"config", FLAG_CONFIG, "FILE", 0, "default: " DEFAULT_FILE ", if it is there", 1},
+		{"check-config", FLAG_CHECK, NULL, 0, "read flags and file, say what is wrong, end",
+		 1},
+		{"help", FLAG_HELP, NULL, 0, "this text", 1},
+		{"version", FLAG_VERSION, NULL, 0, "the version", 1},
+		{NULL, 0, NULL, 0, "Each is also a key of the file (with _ for -):", 2},
+	};
+	size_t n = sizeof(own) / sizeof(*own);
+
+	memcpy(options, own, sizeof(own));
+	for (size_t i = 0; i < N_KEYS; i++) {
+		snprintf(names[i], sizeof(names[i]), "%s",
+			 keys[i].flag ? keys[i].flag : keys[i].name);
+		for (char *c = names[i]; *c; c++)
+			*c = *c == '_' ? '-' : *c;
+		options[n + i] = (struct argp_option){names[i], FLAG_KEYS + (int)i, keys[i].arg,
+						      0,	keys[i].help,	    2};
+	}
+}
+
+static int flags_parse(struct flags *flags, int argc, char **argv)
+{
+	struct argp_option options[N_KEYS + 8] = {0};
+	char names[N_KEYS][32];
+	const struct argp argp = {.options = options,
+				  .parser = flag_read,
+				  .doc = "Serves attention over KV that many processes share."};
+
+	flags_table(options, names);
+	if (argp_parse(&argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_IN_ORDER, NULL, flags))
+		return -EINVAL;
+	return flags->answered ? 1 : 0;
+}
+
+static int flags_apply(struct config *config, const struct flags *flags)
+{
+	const struct place place = {0};
+	int r = 0;
+
+	for (size_t i = 0; i < N_KEYS; i++) {
+		if (flags->values[i] && value_read(config, &keys[i], flags->values[i], &place) < 0)
+			r = -EINVAL;
+	}
+	config->check_only = flags->check_only;
+	return r;
+}
+
+/* ---- the whole ---- */
+
+static uint64_t machine_bytes(void)
+{
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* What one value alone does not tell. */
+static int whole_check(struct config *config)
+{
+	if (config->page_tokens & (config->page_tokens - 1)) {
+		log_error("page_tokens: %u is not accepted; accepted: 16, 32, 64",
+			  config->page_tokens);
+		return -EINVAL;
+	}
+	if (config->extent_bytes % EXTENT_GRAIN_BYTES) {
+		log_error("extent: %" PRIu64 " is not accepted; accepted: multiples of 2M",
+			  config->extent_bytes);
+		return -EINVAL;
+	}
+	if (config->pool_bytes == 0)
+		config->pool_bytes = machine_bytes() / 4;
+	if (config->pool_bytes < config->extent_bytes ||
+	    config->pool_bytes / config->extent_bytes > UINT32_MAX) {
+		log_error("pool: %" PRIu64 " is not accepted; accepted: one extent (%" PRIu64
+			  ") or more",
+			  config->pool_bytes, config->extent_bytes);
+		return -EINVAL;
+	}
+	config->pool_bytes -= config->pool_bytes % config->extent_bytes;
+	return 0;
+}
+
+int config_read(struct config *config, int argc, char **argv)
+{
+	struct flags flags = {0};
+	int r, r_file, r_flags;
+
+	r = flags_parse(&flags, argc, argv);
+	if (r != 0)
+		return r;
+	r_file = file_read(config, flags.file ? flags.file : DEFAULT_FILE, flags.file != NULL);
+	r_flags = flags_apply(config, &flags);
+	if (r_file < 0 || r_flags < 0)
+		return -EINVAL;
+	return whole_check(config);
+}
