@@ -1,0 +1,12 @@
+/*
+ * loop_epoll.h - the loop on epoll, for where io_uring is refused.
+ */
+#ifndef COPPICED_LOOP_EPOLL_H
+#define COPPICED_LOOP_EPOLL_H
+
+#include "loop.h"
+
+/* 0 or -errno. For loop_new. */
+int loop_epoll_new(struct loop **ret);
+
+#endif
