@@ -1,0 +1,156 @@
+/*
+ * main.c - coppiced: what it is made of, put together in order and taken apart in reverse.
+ *
+ * Two threads: this one runs the loop (sockets, signals, timers, the service manager), the scheduler's owns the store,
+ * the lanes and the backend.
+ */
+#include "log.h"
+#include "server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+struct daemon {
+	struct config config;
+	struct loop *loop; /* owned, as all below */
+	struct backend *backend;
+	struct abi_board *board;
+	int board_fd;
+	struct sched *sched;
+	struct listener listener;
+	struct server server;
+};
+
+static int backend_open(struct daemon *d)
+{
+	const struct backend_config config = {
+		.pool_bytes = d->config.pool_bytes,
+		.extent_bytes = d->config.extent_bytes,
+		.n_threads = d->config.n_threads,
+	};
+	char why[160] = "";
+	int r = backend_cpu.open(&config, &d->backend, why, sizeof(why));
+
+	if (r < 0)
+		log_error("the %s backend cannot be opened: %s", backend_cpu.name,
+			  why[0] ? why : strerror(-r));
+	return r;
+}
+
+static int board_new(struct daemon *d)
+{
+	void *map;
+	int r = channel_segment_new("coppice-board", ABI_BOARD_BYTES, 1, &d->board_fd, &map);
+
+	if (r < 0) {
+		log_error("no shared memory: %s", strerror(-r));
+		return r;
+	}
+	d->board = map;
+	d->board->magic = ABI_BOARD_MAGIC;
+	d->board->daemon_pid = (uint32_t)getpid();
+	if (getrandom(&d->board->generation, sizeof(d->board->generation), 0) < 0)
+		return -errno;
+	/* Pairs with the clients' acquire of version. */
+	atomic_store_explicit(&d->board->version, ABI_VERSION, memory_order_release);
+	return 0;
+}
+
+static int daemon_start(struct daemon *d)
+{
+	int r = loop_new(d->config.loop, &d->loop);
+
+	if (r < 0) {
+		log_error("no event loop (%s): %s", d->config.loop, strerror(-r));
+		return r;
+	}
+	r = backend_open(d);
+	if (r < 0)
+		return r;
+	r = board_new(d);
+	if (r < 0)
+		return r;
+	r = listener_open(&d->listener, &d->config);
+	if (r < 0)
+		return r;
+	r = sched_new(&d->config, &backend_cpu, d->backend, d->board, &d->sched);
+	if (r < 0)
+		log_error("the scheduler cannot be started: %s", strerror(-r));
+	return r;
+}
+
+static int daemon_serve(struct daemon *d)
+{
+	const struct server_parts parts = {
+		.config = &d->config,
+		.loop = d->loop,
+		.sched = d->sched,
+		.board = d->board,
+		.board_fd = d->board_fd,
+		.backend_name = backend_cpu.name,
+	};
+	int status;
+
+	if (server_init(&d->server, &parts, &d->listener) < 0)
+		return 1;
+	log_info("%s ready: backend %s, %s loop, pool of %llu MiB", COPPICE_VERSION,
+		 backend_cpu.name, loop_name(d->loop),
+		 (unsigned long long)d->config.pool_bytes >> 20);
+	status = server_run(&d->server);
+	server_done(&d->server);
+	return status;
+}
+
+static void daemon_done(struct daemon *d)
+{
+	listener_done(&d->listener);
+	sched_free(d->sched);
+	if (d->board)
+		munmap(d->board, ABI_BOARD_BYTES);
+	if (d->board_fd >= 0)
+		close(d->board_fd);
+	backend_cpu.close(d->backend);
+	loop_free(d->loop);
+	free(d);
+}
+
+/* Half-built things are freed by daemon_done; only a stop that did not end in time leaves without it. */
+static int daemon_run(struct daemon *d)
+{
+	int status = daemon_start(d) < 0 ? 1 : daemon_serve(d);
+
+	if (d->server.forced)
+		_exit(status);
+	daemon_done(d);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	struct daemon *d = calloc(1, sizeof(*d));
+	enum log_level level;
+	int r;
+
+	log_init();
+	if (!d)
+		return 1;
+	d->board_fd = d->listener.fd = -1;
+	config_init(&d->config);
+	r = config_read(&d->config, argc, argv);
+	if (r != 0 || d->config.check_only) {
+		if (r == 0)
+			printf("OK: socket %s, pool %llu MiB\n", d->config.socket_path,
+			       (unsigned long long)d->config.pool_bytes >> 20);
+		free(d);
+		return r < 0 ? 1 : 0;
+	}
+	if (log_level_parse(d->config.log_level, &level) == 0)
+		log_level_set(level);
+	signals_block();
+	return daemon_run(d);
+}

@@ -1,0 +1,395 @@
+/*
+ * reply.c - one function a verb, and the sending.
+ */
+#include "reply.h"
+
+#include "control.pb-c.h"
+#include "kernels/plan/plan.h"
+#include "log.h"
+#include "server.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- sending ---- */
+
+static void reply_send(struct session *session, const Coppice__Reply *reply, const int *fds,
+		       uint32_t n_fds)
+{
+	uint8_t *packet = session->server->packet;
+	size_t bytes = coppice__reply__get_packed_size(reply);
+	int r;
+
+	if (session->state == SESSION_ENDING)
+		return;
+	if (bytes > CHANNEL_MAX_BYTES) {
+		reply_error(session, reply->id, -EMSGSIZE, NULL,
+			    "The answer is too long for a message: %zu bytes.", bytes);
+		return;
+	}
+	coppice__reply__pack(reply, packet);
+	r = channel_send(session->fd, packet, bytes, fds, n_fds, MSG_DONTWAIT);
+	if (r == -EAGAIN)
+		session_end(session, "it does not read its replies");
+	else if (r < 0)
+		session_end(session, "a reply cannot be sent: %s", strerror(-r));
+}
+
+static void error_send(struct session *session, uint64_t id, int code, const char *field,
+		       const char *sentence)
+{
+	Coppice__Reply reply = COPPICE__REPLY__INIT;
+
+	reply.id = id;
+	reply.code = code;
+	reply.message = (char *)sentence;
+	reply.field = (char *)field;
+	reply_send(session, &reply, NULL, 0);
+}
+
+void reply_error(struct session *session, uint64_t id, int code, const char *field,
+		 const char *sentence, ...)
+{
+	char text[240];
+	va_list args;
+
+	va_start(args, sentence);
+	vsnprintf(text, sizeof(text), sentence, args);
+	va_end(args);
+	error_send(session, id, code, field, text);
+}
+
+/* Has the request failed? Then the reply is on its way. */
+static bool failed(const struct request *request)
+{
+	const struct sched_request *answer = &request->sched;
+
+	if (answer->code == 0)
+		return false;
+	error_send(request->session, answer->id, answer->code, answer->field,
+		   answer->message[0] ? answer->message : strerror(-answer->code));
+	return true;
+}
+
+static Coppice__Reply reply_to(const struct request *request)
+{
+	Coppice__Reply reply = COPPICE__REPLY__INIT;
+
+	reply.id = request->sched.id;
+	return reply;
+}
+
+static void send_with_fds(const struct request *request, const Coppice__Reply *reply)
+{
+	reply_send(request->session, reply, request->fds, request->n_fds);
+}
+
+void reply_plain(struct request *request)
+{
+	Coppice__Reply reply = reply_to(request);
+
+	if (!failed(request))
+		reply_send(request->session, &reply, NULL, 0);
+}
+
+/* ---- what a session has ---- */
+
+void reply_hello(struct request *request)
+{
+	int fds[] = {request->server->parts.board_fd, request->session->bell_fd};
+	Coppice__Reply reply = reply_to(request);
+	Coppice__HelloReply hello = COPPICE__HELLO_REPLY__INIT;
+	bool refused = failed(request);
+
+	session_opened(request->session, refused ? NULL : request->sched.out.session);
+	if (refused)
+		return;
+	hello.abi_version = ABI_VERSION;
+	hello.daemon_version = (char *)COPPICE_VERSION;
+	hello.session = request->session->id;
+	hello.daemon_pid = (uint32_t)getpid();
+	reply.hello = &hello;
+	reply_send(request->session, &reply, fds, 2);
+}
+
+void reply_model(struct request *request)
+{
+	Coppice__Reply reply = reply_to(request);
+	Coppice__ModelReply model = COPPICE__MODEL_REPLY__INIT;
+
+	if (failed(request))
+		return;
+	model.model = request->sched.out.model.model;
+	model.page_tokens = request->sched.out.model.page_tokens;
+	model.page_bytes = request->sched.out.model.page_bytes;
+	reply.model = &model;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+static void arena_drop(struct session *session, struct segment *arena)
+{
+	session->arena_bytes -= arena->bytes;
+	segment_done(arena);
+}
+
+void reply_arena(struct request *request)
+{
+	struct segment *segment = &request->session->arenas[request->number - 1];
+	Coppice__Reply reply = reply_to(request);
+	Coppice__ArenaReply arena = COPPICE__ARENA_REPLY__INIT;
+
+	if (failed(request)) {
+		arena_drop(request->session, segment);
+		return;
+	}
+	segment->state = SEGMENT_READY;
+	arena.arena = request->number;
+	arena.bytes = segment->bytes;
+	reply.arena = &arena;
+	send_with_fds(request, &reply);
+}
+
+void reply_arena_removed(struct request *request)
+{
+	struct segment *segment = &request->session->arenas[request->number - 1];
+
+	if (request->sched.code == 0)
+		arena_drop(request->session, segment);
+	else
+		segment->state = SEGMENT_READY;
+	reply_plain(request);
+}
+
+void reply_lane(struct request *request)
+{
+	struct segment *segment = &request->session->lanes[request->number - 1];
+	Coppice__Reply reply = reply_to(request);
+	Coppice__LaneReply lane = COPPICE__LANE_REPLY__INIT;
+
+	if (failed(request)) {
+		segment_done(segment);
+		return;
+	}
+	segment->state = SEGMENT_READY;
+	lane.lane = request->number;
+	lane.bytes = segment->bytes;
+	lane.generation = request->server->parts.board->generation;
+	reply.lane = &lane;
+	send_with_fds(request, &reply);
+}
+
+void reply_lane_removed(struct request *request)
+{
+	struct segment *segment = &request->session->lanes[request->number - 1];
+
+	if (request->sched.code == 0)
+		segment_done(segment);
+	else
+		segment->state = SEGMENT_READY;
+	reply_plain(request);
+}
+
+void reply_seq(struct request *request)
+{
+	const struct store_match *match = &request->sched.out.seq.match;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__SeqReply seq = COPPICE__SEQ_REPLY__INIT;
+	int code = request->sched.code;
+
+	if (code != -ETIMEDOUT && failed(request))
+		return;
+	seq.seq = request->sched.out.seq.seq;
+	seq.cached = match->cached;
+	seq.pending = match->pending;
+	seq.claimed = match->claimed;
+	reply.seq = &seq;
+	reply.code = code;
+	if (code != 0)
+		reply.message = request->sched.message[0]
+					? request->sched.message
+					: (char *)"The tokens are still being computed.";
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+void reply_pin(struct request *request)
+{
+	Coppice__Reply reply = reply_to(request);
+	Coppice__PinReply pin = COPPICE__PIN_REPLY__INIT;
+
+	if (failed(request))
+		return;
+	pin.pin = request->sched.out.pin;
+	reply.pin = &pin;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+/* ---- reports ---- */
+
+static void status_of_store(Coppice__StatusReply *to, const struct store_stats *from,
+			    const struct config *config)
+{
+	to->n_seqs = from->n_seqs;
+	to->n_nodes = from->n_nodes;
+	to->n_tokens = from->n_tokens;
+	to->n_pages = from->n_pages;
+	to->page_bytes = from->page_bytes;
+	to->pool_bytes = from->n_extents * config->extent_bytes;
+	to->pool_bytes_used = from->n_extents_used * config->extent_bytes;
+	to->n_claims = from->n_claims;
+	to->n_pins = from->n_pins;
+	to->tokens_matched = from->tokens_matched;
+	to->tokens_published = from->tokens_published;
+	to->tokens_dropped = from->tokens_dropped;
+	to->pages_evicted = from->pages_evicted;
+}
+
+static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_status *from)
+{
+	to->draining = from->draining;
+	to->n_sessions = from->n_sessions;
+	to->n_lanes = from->n_lanes;
+	to->entries = from->entries;
+	to->entries_failed = from->entries_failed;
+	to->batches = from->batches;
+	to->decode_jobs = from->decode_jobs;
+	to->decode_sessions = from->decode_sessions;
+	to->prefill_jobs = from->prefill_jobs;
+	to->rows = from->backend.rows;
+	to->kv_bytes_read = from->backend.kv_bytes_read;
+	to->kv_bytes_alone = from->backend.kv_bytes_alone;
+	to->decode_kv_bytes_read = from->decode_kv_bytes_read;
+	to->decode_kv_bytes_alone = from->decode_kv_bytes_alone;
+	to->holds_won = from->holds_won;
+	to->holds_lost = from->holds_lost;
+	to->hold_ns = from->hold_ns;
+	to->busy_ns = from->backend.busy_ns;
+}
+
+void reply_status(struct request *request)
+{
+	const struct server_parts *parts = &request->server->parts;
+	const struct sched_status *figures = request->lent;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__StatusReply status = COPPICE__STATUS_REPLY__INIT;
+
+	if (failed(request))
+		return;
+	status.version = (char *)COPPICE_VERSION;
+	status.backend = (char *)parts->backend_name;
+	status.policy = (char *)plan_policy_name(parts->config->policy.policy);
+	status.loop = (char *)loop_name(parts->loop);
+	status.uptime_ns = server_now_ns() - request->server->started_ns;
+	status_of_store(&status, &figures->store, parts->config);
+	status_of_scheduler(&status, figures);
+	reply.status = &status;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+static void tree_node(Coppice__TreeNode *to, struct store_node_info *from)
+{
+	coppice__tree_node__init(to);
+	to->id = from->id;
+	to->parent = from->parent_id;
+	to->model = (char *)from->model;
+	to->domain = from->domain;
+	to->salt = from->salt;
+	to->depth = from->depth;
+	to->pos = from->pos;
+	to->n_tokens = from->n_tokens;
+	to->n_pages = from->n_pages;
+	to->n_users = from->n_users;
+	to->hits = from->hits;
+	to->head = from->head;
+	to->n_head = from->n_head;
+}
+
+/* A node takes at most 254 bytes (a name of 127, a domain of 32 bits, everything else at its widest), so that
+ * SCHED_TREE_PAGE of them always fit a message. */
+void reply_tree(struct request *request)
+{
+	struct store_node_info *infos = request->lent;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__TreeReply tree = COPPICE__TREE_REPLY__INIT;
+	Coppice__TreeNode nodes[SCHED_TREE_PAGE], *pointers[SCHED_TREE_PAGE];
+
+	if (failed(request))
+		return;
+	for (uint32_t i = 0; i < request->sched.out.tree.n; i++) {
+		tree_node(&nodes[i], &infos[i]);
+		pointers[i] = &nodes[i];
+	}
+	tree.cursor = request->sched.out.tree.cursor;
+	tree.n_node = request->sched.out.tree.n;
+	tree.node = pointers;
+	reply.tree = &tree;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+static void session_row(Coppice__Session *to, const struct sched_session_info *from,
+			struct session *session)
+{
+	coppice__session__init(to);
+	to->id = from->id;
+	to->pid = (uint32_t)session->peer.pid;
+	to->uid = session->peer.uid;
+	to->name = session->name;
+	to->n_lanes = from->n_lanes;
+	to->n_seqs = from->n_seqs;
+	to->n_arenas = from->n_arenas;
+	to->arena_bytes = from->arena_bytes;
+	to->entries = from->entries;
+	to->tokens_matched = from->tokens_matched;
+	to->tokens_computed = from->tokens_computed;
+	to->decode_steps = from->decode_steps;
+}
+
+/* The scheduler has the figures, the loop the names; sessions that are ending are left out. */
+void reply_sessions(struct request *request)
+{
+	const struct sched_session_info *infos = request->lent;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__SessionsReply sessions = COPPICE__SESSIONS_REPLY__INIT;
+	Coppice__Session rows[SCHED_SESSIONS_PAGE], *pointers[SCHED_SESSIONS_PAGE];
+
+	if (failed(request))
+		return;
+	for (uint32_t i = 0; i < request->sched.out.sessions.n; i++) {
+		struct session *session = session_find(request->server, infos[i].id);
+		size_t n = sessions.n_session;
+
+		if (!session || session->state == SESSION_ENDING)
+			continue;
+		session_row(&rows[n], &infos[i], session);
+		pointers[n] = &rows[n];
+		sessions.n_session++;
+	}
+	sessions.cursor = request->sched.out.sessions.cursor;
+	sessions.session = pointers;
+	reply.sessions = &sessions;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+/* The scheduler evicts a bounded number at a time: it is asked again while pages go and more are wanted. */
+void reply_evict(struct request *request)
+{
+	uint64_t *wanted = &request->sched.in.evict.n_pages; /* 0: all */
+	uint64_t gone = request->sched.out.n_pages;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__EvictReply evict = COPPICE__EVICT_REPLY__INIT;
+
+	if (failed(request))
+		return;
+	request->n_pages += gone;
+	if (gone > 0 && (*wanted == 0 || gone < *wanted) &&
+	    request->session->state != SESSION_ENDING) {
+		*wanted -= *wanted ? gone : 0;
+		request->again = true;
+		return;
+	}
+	evict.n_pages = request->n_pages;
+	reply.evict = &evict;
+	reply_send(request->session, &reply, NULL, 0);
+}

@@ -1,0 +1,74 @@
+/*
+ * request.c - requests on their way to the scheduler and back.
+ */
+#include "request.h"
+
+#include "server.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+void request_init(struct request *request, struct server *server, struct session *session,
+		  enum sched_verb verb, request_done done)
+{
+	*request = (struct request){
+		.server = server,
+		.session = session,
+		.done = done,
+		.sched.verb = verb,
+		.sched.cookie = request,
+	};
+	if (session) {
+		request->sched.session = session->sched;
+		request->sched.privileged = session->privileged;
+	}
+}
+
+struct request *request_new(struct session *session, uint64_t id, enum sched_verb verb,
+			    request_done done)
+{
+	struct request *request = malloc(sizeof(*request));
+
+	if (!request)
+		return NULL;
+	request_init(request, session->server, session, verb, done);
+	request->sched.id = id;
+	request->on_heap = true;
+	return request;
+}
+
+void request_free(struct request *request)
+{
+	if (!request)
+		return;
+	for (uint32_t i = 0; i < request->n_fds; i++)
+		close(request->fds[i]);
+	free(request->lent);
+	free(request);
+}
+
+void request_post(struct request *request)
+{
+	if (request->session)
+		request->session->n_requests++;
+	sched_post(request->server->parts.sched, &request->sched);
+}
+
+void request_over(struct request *request)
+{
+	struct session *session = request->session;
+	bool on_heap = request->on_heap;
+
+	request->again = false;
+	request->done(request);
+	if (request->again) {
+		sched_post(request->server->parts.sched, &request->sched);
+		return;
+	}
+	if (on_heap)
+		request_free(request);
+	if (session) {
+		session->n_requests--;
+		session_settle(session);
+	}
+}

@@ -1,0 +1,394 @@
+/*
+ * config_test.c - defaults, file and flags, each over the last; every bad value has a message that names its place.
+ */
+#include "daemon/config.h"
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define MAX_ARGS 8
+
+/* One reading: what came out, and what was said on stderr and stdout. */
+struct reading {
+	struct config config;
+	int r;
+	char said[8192];
+	char printed[16384];
+};
+
+struct capture {
+	int fd, file, saved;
+};
+
+static struct capture capture_begin(int fd)
+{
+	struct capture c = {.fd = fd, .file = memfd_create("said", MFD_CLOEXEC), .saved = dup(fd)};
+
+	assert_true(c.file >= 0 && c.saved >= 0);
+	assert_true(dup2(c.file, fd) == fd);
+	return c;
+}
+
+static void capture_end(struct capture *c, char *text, size_t bytes)
+{
+	ssize_t n;
+
+	fflush(stdout);
+	n = pread(c->file, text, bytes - 1, 0);
+	assert_true(n >= 0);
+	text[n] = 0;
+	assert_true(dup2(c->saved, c->fd) == c->fd);
+	close(c->saved);
+	close(c->file);
+}
+
+/* argv ends with NULL. */
+static struct reading *read_flags(char **flags)
+{
+	static struct reading reading;
+	char *argv[MAX_ARGS + 2] = {(char *)"coppiced"};
+	struct capture err, out;
+	int argc = 1;
+
+	while (flags[argc - 1]) {
+		argv[argc] = flags[argc - 1];
+		argc++;
+	}
+	config_init(&reading.config);
+	fflush(stdout);
+	err = capture_begin(STDERR_FILENO);
+	out = capture_begin(STDOUT_FILENO);
+	reading.r = config_read(&reading.config, argc, argv);
+	capture_end(&out, reading.printed, sizeof(reading.printed));
+	capture_end(&err, reading.said, sizeof(reading.said));
+	return &reading;
+}
+
+#define READ(...) read_flags((char *[]){__VA_ARGS__, NULL})
+
+static char *write_file(const char *text)
+{
+	static char path[] = "/tmp/coppice-config-XXXXXX";
+	int fd;
+
+	strcpy(path + sizeof(path) - 7, "XXXXXX");
+	fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	return path;
+}
+
+static struct reading *read_text(const char *text)
+{
+	char *path = write_file(text);
+	struct reading *reading = READ((char *)"--config", path);
+
+	unlink(path);
+	return reading;
+}
+
+static void assert_says(const struct reading *reading, const char *part)
+{
+	if (!strstr(reading->said, part))
+		fail_msg("\"%s\" is not in: %s", part, reading->said);
+}
+
+static void defaults_are_the_documented_ones(void **state)
+{
+	struct config c;
+
+	(void)state;
+	config_init(&c);
+	assert_string_equal(c.socket_path, "/run/coppice/coppiced.sock");
+	assert_int_equal(c.socket_mode, 0666);
+	assert_string_equal(c.backend, "auto");
+	assert_int_equal(c.policy.policy, PLAN_AUTO);
+	assert_int_equal(c.extent_bytes, 32u << 20);
+	assert_int_equal(c.page_tokens, 32);
+	assert_int_equal(c.batch_hold, CONFIG_HOLD_COST);
+	assert_int_equal(c.batch_wait_max_us, 2000);
+	assert_int_equal(c.max_arena_bytes, 1u << 30);
+	assert_int_equal(c.max_pin_ms, 24 * 3600 * 1000);
+}
+
+static void pool_is_a_quarter_of_memory_in_whole_extents(void **state)
+{
+	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	struct reading *reading = read_text("");
+
+	(void)state;
+	assert_int_equal(reading->r, 0);
+	assert_true(reading->config.pool_bytes <= memory / 4);
+	assert_true(reading->config.pool_bytes + reading->config.extent_bytes > memory / 4);
+	assert_int_equal(reading->config.pool_bytes % reading->config.extent_bytes, 0);
+}
+
+static void file_overrides_defaults(void **state)
+{
+	struct reading *reading = read_text("# a comment\n[coppiced]\nsocket = /tmp/x.sock\n"
+					    "socket_mode = 0600\npool = 1G\nextent=4m\n"
+					    "policy = deft-chunk\nbatch_hold = always\n"
+					    "max_pin_ms = 5000\nloop = epoll\n");
+
+	(void)state;
+	assert_int_equal(reading->r, 0);
+	assert_string_equal(reading->said, "");
+	assert_string_equal(reading->config.socket_path, "/tmp/x.sock");
+	assert_int_equal(reading->config.socket_mode, 0600);
+	assert_int_equal(reading->config.pool_bytes, 1u << 30);
+	assert_int_equal(reading->config.extent_bytes, 4u << 20);
+	assert_int_equal(reading->config.policy.policy, PLAN_DEFT);
+	assert_int_equal(reading->config.policy.deft, PLAN_DEFT_NODE_CHUNK);
+	assert_int_equal(reading->config.batch_hold, CONFIG_HOLD_ALWAYS);
+	assert_int_equal(reading->config.max_pin_ms, 5000);
+	assert_string_equal(reading->config.loop, "epoll");
+}
+
+static void flags_override_the_file(void **state)
+{
+	char *path = write_file("[coppiced]\nthreads = 3\nclaim_ms = 70\n");
+	struct reading *reading = READ((char *)"--threads=5", (char *)"--config", path,
+				       (char *)"--batch-wait-max", (char *)"7");
+
+	(void)state;
+	unlink(path);
+	assert_int_equal(reading->r, 0);
+	assert_int_equal(reading->config.n_threads, 5);
+	assert_int_equal(reading->config.claim_ms, 70);
+	assert_int_equal(reading->config.batch_wait_max_us, 7);
+}
+
+static void sizes_take_suffixes(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} cases[] = {{"33554432", 32u << 20},
+		     {"65536K", 64u << 20},
+		     {"64M", 64u << 20},
+		     {"2g", UINT64_C(2) << 30},
+		     {"1T", UINT64_C(1) << 40}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct reading *reading = READ((char *)"--pool", (char *)cases[i].text);
+
+		assert_int_equal(reading->r, 0);
+		assert_int_equal(reading->config.pool_bytes, cases[i].bytes);
+	}
+}
+
+static void every_bad_value_in_a_file_has_its_message(void **state)
+{
+	static const struct {
+		const char *line, *says;
+	} cases[] = {
+		{"socket = relative.sock", "a path that begins with / or ./"},
+		{"socket = "
+		 "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		 "aa"
+		 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		 "at most 107 bytes"},
+		{"socket_mode = 0888", "permission bits in octal"},
+		{"socket_mode = 7777", "permission bits in octal"},
+		{"backend = tpu", "one of: auto cpu"},
+		{"backend = cuda", "this build has no CUDA backend"},
+		{"policy = best", "one of: auto none cascade"},
+		{"pool = lots", "K, M, G or T"},
+		{"pool = 5X", "K, M, G or T"},
+		{"pool = 5MB", "K, M, G or T"},
+		{"pool = -1", "K, M, G or T"},
+		{"pool = 99999999999999T", "K, M, G or T"},
+		{"extent = 1M", "from 2097152"},
+		{"threads = many", "a number from 0 to 1024"},
+		{"threads = 1025", "a number from 0 to 1024"},
+		{"page_tokens = 8", "a number from 16 to 64"},
+		{"spin_us = 1000001", "a number from 0 to 1000000"},
+		{"claim_ms = 0", "a number from 1"},
+		{"batch_hold = sometimes", "one of: cost always never"},
+		{"batch_hold =", "one of: cost always never"},
+		{"batch_wait_max_us = 1e3", "a number from 0"},
+		{"prefill_rows = 0", "a number from 1"},
+		{"max_sessions = 0", "a number from 1"},
+		{"max_domain_sessions = 0", "a number from 1"},
+		{"max_models = 0", "a number from 1"},
+		{"max_lanes = 0", "a number from 1"},
+		{"max_seqs = 0", "a number from 1"},
+		{"max_arenas = 0", "a number from 1"},
+		{"max_arena_bytes = 1K", "from 2097152"},
+		{"domain_bytes = x", "K, M, G or T"},
+		{"max_seq_tokens = 0", "a number from 1"},
+		{"max_pin_ms = forever", "a number from 0"},
+		{"loop = kqueue", "one of: auto io_uring epoll"},
+		{"log_level = loud", "one of: debug info warning error"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char text[256], where[64];
+		struct reading *reading;
+
+		snprintf(text, sizeof(text), "[coppiced]\n\n%s\n", cases[i].line);
+		reading = read_text(text);
+		assert_int_equal(reading->r, -EINVAL);
+		assert_says(reading, cases[i].says);
+		snprintf(where, sizeof(where), ":3: %.*s", (int)strcspn(cases[i].line, " "),
+			 cases[i].line);
+		assert_says(reading, where);
+	}
+}
+
+static void bad_flags_have_their_message(void **state)
+{
+	(void)state;
+	assert_int_equal(READ((char *)"--batch-wait-max=x")->r, -EINVAL);
+	assert_says(READ((char *)"--batch-wait-max=x"), "--batch-wait-max: \"x\" is not accepted");
+	assert_says(READ((char *)"--socket-mode=9"), "--socket-mode: \"9\"");
+	assert_says(READ((char *)"--backend=cuda"), "--backend: this build has no CUDA backend");
+	assert_int_equal(READ((char *)"--no-such-flag")->r, -EINVAL);
+	assert_says(READ((char *)"--no-such-flag"), "unrecognized option");
+	assert_says(READ((char *)"word"), "takes flags only");
+}
+
+static void what_one_value_does_not_tell_is_checked_too(void **state)
+{
+	(void)state;
+	assert_says(READ((char *)"--page-tokens=48"), "accepted: 16, 32, 64");
+	assert_says(READ((char *)"--extent=3M"), "multiples of 2M");
+	assert_says(READ((char *)"--pool=4M"), "one extent");
+	assert_int_equal(READ((char *)"--pool=4M")->r, -EINVAL);
+}
+
+static void pool_is_cut_to_whole_extents(void **state)
+{
+	struct reading *reading = READ((char *)"--pool=100M", (char *)"--extent=32M");
+
+	(void)state;
+	assert_int_equal(reading->r, 0);
+	assert_int_equal(reading->config.pool_bytes, 96u << 20);
+}
+
+static void unknown_keys_sections_and_lines_are_errors(void **state)
+{
+	(void)state;
+	assert_says(read_text("[coppiced]\nspeed = 9\n"), ":2: speed is no key");
+	assert_says(read_text("[other]\npool = 1G\n"), ":2: pool stands in section [other]");
+	assert_says(read_text("pool = 1G\n"), ":1: pool stands in section []");
+	assert_says(read_text("[coppiced]\n\nnonsense\n"), ":3: not understood");
+	assert_int_equal(read_text("[coppiced]\n\nnonsense\n")->r, -EINVAL);
+}
+
+static void a_line_too_long_is_an_error(void **state)
+{
+	char text[1024];
+
+	(void)state;
+	memset(text, 'a', sizeof(text));
+	memcpy(text, "[coppiced]\nsocket = /", 21);
+	strcpy(text + 900, "\nthreads = x\n");
+	assert_says(read_text(text), ":2: the line is longer than");
+	assert_says(read_text(text), ":3: threads");
+}
+
+static void all_errors_are_said_at_once(void **state)
+{
+	struct reading *reading = read_text("[coppiced]\nthreads = x\nloop = y\n");
+
+	(void)state;
+	assert_says(reading, ":2: threads");
+	assert_says(reading, ":3: loop");
+}
+
+static void a_named_file_must_be_there(void **state)
+{
+	(void)state;
+	assert_int_equal(READ((char *)"--config=/nonexistent/x.conf")->r, -EINVAL);
+	assert_says(READ((char *)"--config=/nonexistent/x.conf"), "cannot be read: No such file");
+}
+
+static void an_unreadable_file_is_an_error(void **state)
+{
+	(void)state;
+	assert_int_equal(READ((char *)"--config=/tmp")->r, -EINVAL);
+	assert_says(READ((char *)"--config=/tmp"), "/tmp: cannot be read");
+}
+
+static void check_config_is_told_to_the_caller(void **state)
+{
+	struct reading *reading = READ((char *)"--check-config");
+
+	(void)state;
+	assert_int_equal(reading->r, 0);
+	assert_true(reading->config.check_only);
+}
+
+static void help_names_every_flag(void **state)
+{
+	struct reading *reading = READ((char *)"--help");
+
+	(void)state;
+	assert_int_equal(reading->r, 1);
+	assert_non_null(strstr(reading->printed, "--batch-wait-max=US"));
+	assert_non_null(strstr(reading->printed, "--max-domain-sessions=N"));
+	assert_non_null(strstr(reading->printed, "--check-config"));
+}
+
+static void version_is_printed(void **state)
+{
+	struct reading *reading = READ((char *)"--version");
+
+	(void)state;
+	assert_int_equal(reading->r, 1);
+	assert_string_equal(reading->printed, "coppiced " COPPICE_VERSION "\n");
+}
+
+static void journal_is_known_by_device_and_inode(void **state)
+{
+	char stream[64];
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(fstat(STDERR_FILENO, &st), 0);
+	snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	assert_true(log_is_journal(stream, STDERR_FILENO));
+	assert_false(log_is_journal("1:1", STDERR_FILENO));
+	assert_false(log_is_journal("nonsense", STDERR_FILENO));
+	assert_false(log_is_journal(NULL, STDERR_FILENO));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(defaults_are_the_documented_ones),
+		cmocka_unit_test(pool_is_a_quarter_of_memory_in_whole_extents),
+		cmocka_unit_test(file_overrides_defaults),
+		cmocka_unit_test(flags_override_the_file),
+		cmocka_unit_test(sizes_take_suffixes),
+		cmocka_unit_test(every_bad_value_in_a_file_has_its_message),
+		cmocka_unit_test(bad_flags_have_their_message),
+		cmocka_unit_test(what_one_value_does_not_tell_is_checked_too),
+		cmocka_unit_test(pool_is_cut_to_whole_extents),
+		cmocka_unit_test(unknown_keys_sections_and_lines_are_errors),
+		cmocka_unit_test(a_line_too_long_is_an_error),
+		cmocka_unit_test(all_errors_are_said_at_once),
+		cmocka_unit_test(a_named_file_must_be_there),
+		cmocka_unit_test(an_unreadable_file_is_an_error),
+		cmocka_unit_test(check_config_is_told_to_the_caller),
+		cmocka_unit_test(help_names_every_flag),
+		cmocka_unit_test(version_is_printed),
+		cmocka_unit_test(journal_is_known_by_device_and_inode),
+	};
+
+	return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}
