@@ -16,8 +16,9 @@
  *    anybody else starts a new page at that row;
  *  - published rows never change; siblings differ in their first token; no node but a root is empty;
  *  - a sequence is (node, n_path) plus at most one live extension, whose rows are its own;
- *  - a node is in its space's LRU list exactly if neither it nor any descendant has a user (sequence or pin);
- *    in that list children stand before parents, so the oldest entry is always a leaf.
+ *  - a node that is not a root is in the LRU list of its model and domain exactly if neither it nor any descendant has
+ *    a user (sequence or pin); in that list children stand before parents, so the oldest entry is always a leaf;
+ *  - a space that is empty and unused is no more.
  *
  * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict (nothing changed), -EDQUOT the domain's
  * limit (nothing changed), -EBUSY an extension is live, -EINVAL a bad argument, -ENOMEM.
@@ -129,6 +130,7 @@ uint32_t store_seq_n_tokens(const struct store_seq *q); /* published part of its
 uint32_t store_seq_n_live(const struct store_seq *q); /* tokens of the live extension, 0: none */
 bool store_seq_is_draft(const struct store_seq *q);
 const struct store_model *store_seq_model(const struct store_seq *q);
+uint64_t store_seq_owner(const struct store_seq *q);
 
 /* Rows [first, first + count) of a page. */
 struct store_slice {
@@ -165,7 +167,8 @@ uint64_t store_tick(struct store *s, uint64_t now_ns);
 uint64_t store_epoch(const struct store *s);
 
 struct store_stats {
-	uint64_t n_models, n_spaces, n_nodes, n_seqs, n_claims, n_pins;
+	uint64_t n_models, n_spaces, n_nodes, n_seqs, n_claims,
+		n_pins; /* roots are no nodes here */
 	uint64_t n_tokens; /* in the tree */
 	uint64_t n_pages, page_bytes; /* in use, by tree and live extensions */
 	uint64_t n_extents, n_extents_used;

@@ -1,0 +1,155 @@
+/*
+ * core.h - what the store's own files share: the structures behind store.h.
+ *
+ *      store ---- models ------------.
+ *         \------ domains ---- holding (model, domain) ---- spaces (salt) ---- root ---- nodes
+ *                               LRU list                                            sequences, pins
+ *
+ * A holding is what one domain holds of one model: the unit of the LRU lists, as eviction asks for the oldest of a
+ * model or of a domain. Spaces, holdings and domains live as long as something is in them; models as long as they are
+ * open or hold anything.
+ */
+#ifndef COPPICE_KVSTORE_CORE_H
+#define COPPICE_KVSTORE_CORE_H
+
+#include "index.h"
+#include "pages.h"
+#include "pin.h"
+#include "store.h"
+#include "walk.h"
+
+#include <sys/queue.h>
+
+LIST_HEAD(store_seq_list, store_seq);
+LIST_HEAD(store_pin_list, store_pin);
+LIST_HEAD(store_node_list, store_node);
+LIST_HEAD(store_holding_list, store_holding);
+TAILQ_HEAD(store_lru, store_node);
+TAILQ_HEAD(store_claims, store_seq);
+TAILQ_HEAD(store_spaces, store_space);
+
+#define STORE_NAME_BYTES 128u
+
+struct store_model {
+	struct index_link link; /* in store.models, by name and fingerprint */
+	struct store *store;
+	char name[STORE_NAME_BYTES];
+	uint64_t fingerprint[2];
+	uint32_t page_tokens;
+	uint32_t n_refs;
+	struct pages_lent lent;
+	struct store_holding_list holdings;
+	LIST_ENTRY(store_model) all;
+};
+
+struct store_domain {
+	struct index_link link; /* in store.domains, by id */
+	uint64_t id;
+	uint64_t bytes; /* of pages held */
+	struct store_holding_list holdings;
+};
+
+struct store_holding {
+	struct store_model *model;
+	struct store_domain *domain;
+	struct store_lru lru; /* unused nodes, the oldest first */
+	uint64_t
+		n_idle_slices; /* of the nodes in lru: as many pages at most are to be had by eviction */
+	uint32_t n_spaces;
+	LIST_ENTRY(store_holding) of_model;
+	LIST_ENTRY(store_holding) of_domain;
+	LIST_ENTRY(store_holding) all;
+};
+
+struct store_space {
+	struct index_link link; /* in store.spaces, by holding and salt */
+	struct store_holding *holding;
+	uint64_t salt;
+	struct store_node *root; /* owned */
+	TAILQ_ENTRY(store_space) all;
+};
+
+/* The first 64 bytes are what a match reads. */
+struct store_node {
+	_Alignas(64) struct index_link link; /* in store.children, by parent and first token */
+	struct store_node *parent;
+	struct store_node *hint; /* the child that was matched last; NULL: none */
+	uint32_t *tokens; /* owned */
+	uint32_t first_token;
+	uint32_t n_tokens;
+	uint32_t pos;
+	uint32_t n_users; /* sequences and pins here and below */
+	uint64_t hits;
+	struct store_slice *slices; /* owned */
+	uint32_t n_slices;
+	uint32_t slices_capacity;
+	uint32_t tokens_capacity;
+	bool listed; /* in its holding's lru */
+	uint64_t stamp; /* of its place in lru; never falls along the list */
+	TAILQ_ENTRY(store_node) lru;
+	LIST_ENTRY(store_node) sibling; /* first link of a free node, too */
+	struct store_node_list children;
+	struct store_space *space;
+	struct store_seq_list seqs; /* that stand in this node, not below */
+	struct store_pin_list pins;
+	uint64_t id;
+	uint64_t mark;
+};
+
+/* Nodes come from chunks that stay; the id is the slot plus one, and above it how often the slot was used. */
+struct node_slab {
+	struct store_node **chunks; /* owned, each too */
+	uint32_t n_chunks;
+	uint32_t chunks_capacity;
+	struct store_node_list free;
+};
+
+struct store_seq {
+	struct store_node *node;
+	uint32_t n_path;
+	uint32_t n_prompt; /* 0: the prompt is computed or left */
+	uint32_t *prompt; /* owned: its tokens from prompt_pos on; NULL when n_prompt is 0 */
+	uint32_t prompt_pos;
+	uint32_t n_live;
+	bool draft;
+	bool claims;
+	uint32_t n_slots;
+	uint32_t *ids; /* owned: of the live extension */
+	struct store_slice *slots; /* owned */
+	uint32_t ids_capacity;
+	uint32_t slots_capacity;
+	uint64_t owner;
+	uint64_t lease_ns; /* end of the claim */
+	struct index_link claim_link; /* in store.claims, by place and first token */
+	TAILQ_ENTRY(store_seq) claim_order;
+	LIST_ENTRY(store_seq) at_node;
+};
+
+struct store {
+	struct store_config config;
+	uint64_t seed[2];
+	struct pages pages;
+	struct node_slab slab;
+	struct index models, domains, spaces, children, claims, pins;
+	LIST_HEAD(, store_model) all_models;
+	struct store_holding_list all_holdings;
+	struct store_spaces all_spaces;
+	struct store_claims claim_order; /* the lease that ends first, first */
+	struct pin_heap pin_heap;
+	struct walk walk;
+	uint64_t stamp;
+	uint64_t epoch;
+	struct store_stats stats; /* what is counted as it happens; store_stats adds the rest */
+};
+
+static inline struct store *node_store(const struct store_node *n)
+{
+	return n->space->holding->model->store;
+}
+
+static inline uint32_t node_end(const struct store_node *n)
+{
+	return n->pos + n->n_tokens;
+}
+
+#endif

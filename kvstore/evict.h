@@ -1,0 +1,19 @@
+/*
+ * evict.h - making room: the least recently used leaf goes first, at a cost that does not depend on how many there are.
+ */
+#ifndef COPPICE_KVSTORE_EVICT_H
+#define COPPICE_KVSTORE_EVICT_H
+
+#include "core.h"
+
+/*
+ * Takes n pages for a holding, the first to be filled from first_row on; ret[i].page. Where room is short, the
+ * domain's own oldest nodes go for its limit, then the model's own, then others' until an extent is free. All or
+ * none: -EDQUOT, -ENOSPC, -ENOMEM. Where no eviction could make the room nothing is evicted; idle nodes may have
+ * gone only where it was close.
+ */
+int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *ret, uint32_t n);
+/* Evicts everything that nobody uses. */
+void evict_all(struct store *s);
+
+#endif

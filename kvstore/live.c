@@ -1,0 +1,321 @@
+/*
+ * live.c - extending, publishing, accepting and voiding; see store.h and live.h.
+ *
+ * Each call reserves all memory and pages first and changes things afterwards. Joining the tree has two halves for
+ * that reason: join_prepare finds how much the tree has by now and makes room for the rest, join_commit does it.
+ */
+#include "live.h"
+
+#include "claim.h"
+#include "evict.h"
+#include "node.h"
+#include "radix.h"
+#include "seq.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct store_model *model_of(const struct store_seq *q)
+{
+	return q->node->space->holding->model;
+}
+
+/* Slots that n tokens at a row take. */
+static uint32_t slots_needed(const struct store_seq *q, uint32_t row, uint32_t n)
+{
+	return (uint32_t)(((uint64_t)row + n - 1) / model_of(q)->page_tokens) + 1;
+}
+
+static int live_reserve(struct store_seq *q, uint32_t n, uint32_t n_slots)
+{
+	if (n > q->ids_capacity) {
+		uint32_t *ids = realloc(q->ids, n * sizeof(*ids));
+		if (!ids)
+			return -ENOMEM;
+		q->ids = ids;
+		q->ids_capacity = n;
+	}
+	if (n_slots > q->slots_capacity) {
+		struct store_slice *slots = realloc(q->slots, n_slots * sizeof(*slots));
+		if (!slots)
+			return -ENOMEM;
+		q->slots = slots;
+		q->slots_capacity = n_slots;
+	}
+	return 0;
+}
+
+/* May the tokens at this row go on in the page in which the path ends at the end of this node? */
+static bool page_goes_on(const struct store_node *n, uint32_t row)
+{
+	const struct store_model *m = n->space->holding->model;
+
+	if (row == 0)
+		return false;
+	return pages_at(&m->store->pages, &m->lent, n->slices[n->n_slices - 1].page)->fill == row;
+}
+
+/* The pages are in slots[].page; hands out their rows. */
+static void live_fill(struct store_seq *q, uint32_t row, uint32_t n)
+{
+	struct store_model *m = model_of(q);
+
+	for (uint32_t i = 0; i < q->n_slots; i++) {
+		uint32_t room = m->page_tokens - row;
+		uint32_t count = n < room ? n : room;
+		q->slots[i] = pages_fill(&m->store->pages, m, q->slots[i].page, count);
+		n -= count;
+		row = 0;
+	}
+}
+
+int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
+		     uint64_t now_ns)
+{
+	struct store *s = seq_enter(q, now_ns);
+	struct store_node *upper = NULL;
+
+	if (q->n_live > 0)
+		return -EBUSY;
+	if (n == 0 || !ids || n > s->config.max_seq_tokens ||
+	    q->n_path > s->config.max_seq_tokens - n)
+		return -EINVAL;
+	uint32_t row = q->n_path % model_of(q)->page_tokens;
+	uint32_t n_slots = slots_needed(q, row, n);
+	int r = live_reserve(q, n, n_slots);
+	if (!r && q->n_path < node_end(q->node))
+		r = radix_split_prepare(q->node, q->n_path - q->node->pos, &upper);
+	if (r)
+		return r;
+	const struct store_node *end = upper ? upper : q->node;
+	bool goes_on = page_goes_on(end, row);
+	r = evict_take(q->node->space->holding, goes_on ? 0 : row, q->slots + goes_on,
+		       n_slots - goes_on);
+	if (r) {
+		node_free(s, upper);
+		return r;
+	}
+	if (goes_on)
+		q->slots[0].page = end->slices[end->n_slices - 1].page;
+	if (upper)
+		radix_split(q->node, upper);
+	q->n_slots = n_slots;
+	q->n_live = n;
+	q->draft = draft;
+	live_fill(q, row, n);
+	memcpy(q->ids, ids, n * sizeof(*ids));
+	if (q->claims && !seq_prompt_agrees(q, q->n_path, ids, n))
+		claim_end(s, q);
+	return 0;
+}
+
+/* Of a slot that holds tokens [begin, begin + count) those in [first, end) stay. Returns false if none does. */
+static bool slot_keep(struct store_seq *q, struct store_slice *slot, uint32_t begin, uint32_t first,
+		      uint32_t end)
+{
+	struct store_holding *h = q->node->space->holding;
+	struct pages *pages = &h->model->store->pages;
+	uint32_t slot_end = begin + slot->count;
+
+	if (first == end || begin >= end || slot_end <= first) {
+		pages_drop(pages, h->model, h->domain, *slot);
+		return false;
+	}
+	if (slot_end > end) {
+		struct store_slice tail = *slot;
+		tail.first = (uint16_t)(slot->first + (end - begin));
+		tail.count = (uint16_t)(slot_end - end);
+		pages_give_back(pages, h->model, tail);
+		slot->count = (uint16_t)(end - begin);
+	}
+	if (begin < first) {
+		slot->first = (uint16_t)(slot->first + (first - begin));
+		slot->count = (uint16_t)(slot->count - (first - begin));
+	}
+	return true;
+}
+
+/* Of the live tokens only [first, end) keep their rows. From the last to the first, so that pages can take rows back. */
+static void live_keep(struct store_seq *q, uint32_t first, uint32_t end)
+{
+	uint32_t begin = q->n_live;
+	uint32_t kept_at = q->n_slots;
+	uint32_t n_kept = 0;
+
+	for (uint32_t i = q->n_slots; i-- > 0;) {
+		begin -= q->slots[i].count;
+		if (!slot_keep(q, &q->slots[i], begin, first, end))
+			continue;
+		kept_at = i;
+		n_kept++;
+	}
+	memmove(q->slots, q->slots + kept_at, n_kept * sizeof(*q->slots));
+	q->n_slots = n_kept;
+}
+
+void live_drop(struct store_seq *q)
+{
+	if (q->n_live == 0)
+		return;
+	live_keep(q, 0, 0);
+	q->n_live = 0;
+	q->draft = false;
+}
+
+struct join {
+	const uint32_t *ids;
+	uint32_t n;
+	uint32_t n_adopted; /* of them in the tree by now */
+	struct radix_place at; /* where the adopted ones end */
+	struct radix_graft graft; /* for the others, if any */
+};
+
+/* Nobody else stands in the node. */
+static bool stands_alone(const struct store_seq *q, const struct store_node *n)
+{
+	const struct store_seq *first = LIST_FIRST(&n->seqs);
+
+	return !first || (first == q && !LIST_NEXT(first, at_node));
+}
+
+static int join_prepare(struct store_seq *q, const uint32_t *ids, uint32_t n, struct join *ret)
+{
+	struct join j = {.ids = ids, .n = n, .at = {.node = q->node, .n_path = q->n_path}};
+	int r = 0;
+
+	assert(q->n_path == node_end(q->node));
+	j.n_adopted = radix_match(node_store(q->node), &j.at, ids, n);
+	if (j.n_adopted < n) {
+		uint32_t row = (q->n_path + j.n_adopted) % model_of(q)->page_tokens;
+		r = radix_graft_prepare(j.at, n - j.n_adopted,
+					slots_needed(q, row, n - j.n_adopted),
+					stands_alone(q, j.at.node), &j.graft);
+	}
+	if (!r)
+		*ret = j;
+	return r;
+}
+
+static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
+{
+	struct store *s = node_store(q->node);
+	struct store_node *n = j->at.node;
+	uint32_t n_new = j->n - j->n_adopted;
+
+	live_keep(q, j->n_adopted, j->n);
+	if (n_new > 0)
+		n = radix_graft_commit(&j->graft, j->ids[j->n_adopted]);
+	seq_move_down(q, n, q->n_path + j->n);
+	if (n_new > 0)
+		node_append(n, j->ids + j->n_adopted, n_new, q->slots, q->n_slots);
+	q->n_slots = 0;
+	q->n_live = 0;
+	q->draft = false;
+	s->stats.tokens_published += n_new;
+	s->stats.tokens_dropped += j->n_adopted;
+	seq_prompt_pass(q, j->ids, j->n);
+	claim_move(s, q);
+	claim_renew(s, q, now_ns);
+}
+
+int store_seq_publish(struct store_seq *q, uint64_t now_ns)
+{
+	struct join join;
+
+	seq_enter(q, now_ns);
+	if (q->n_live == 0 || q->draft)
+		return -EINVAL;
+	int r = join_prepare(q, q->ids, q->n_live, &join);
+	if (r)
+		return r;
+	join_commit(q, &join, now_ns);
+	return 0;
+}
+
+static bool indices_ok(const struct store_seq *q, const uint32_t *indices, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (indices[i] >= q->n_live || (i > 0 && indices[i] <= indices[i - 1]))
+			return false;
+	return true;
+}
+
+/* Page and row of a live token; every slot but the last reaches to the end of its page. */
+static void live_slot(const struct store_seq *q, uint32_t token, uint32_t *ret_page,
+		      uint32_t *ret_row)
+{
+	uint32_t page_tokens = model_of(q)->page_tokens;
+	uint32_t at = q->n_path % page_tokens + token;
+
+	*ret_page = q->slots[at / page_tokens].page;
+	*ret_row = at % page_tokens;
+}
+
+/* Moves for the accepted tokens from first on; those before have rows in the tree already. */
+static uint32_t live_moves(const struct store_seq *q, const uint32_t *indices, uint32_t first,
+			   uint32_t n, struct store_move *ret)
+{
+	uint32_t n_moves = 0;
+
+	for (uint32_t i = first; i < n; i++) {
+		if (indices[i] == i)
+			continue;
+		struct store_move *m = &ret[n_moves++];
+		live_slot(q, indices[i], &m->from_page, &m->from_row);
+		live_slot(q, i, &m->to_page, &m->to_row);
+	}
+	return n_moves;
+}
+
+int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
+		     struct store_move *ret_moves, uint32_t *ret_n_moves)
+{
+	struct store *s = seq_enter(q, now_ns);
+	struct join join;
+
+	if (!q->draft || n > q->n_live || !indices_ok(q, indices, n))
+		return -EINVAL;
+	if (n == 0) {
+		live_drop(q);
+		*ret_n_moves = 0;
+		return 0;
+	}
+	uint32_t *ids = malloc(n * sizeof(*ids));
+	if (!ids)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = q->ids[indices[i]];
+	int r = join_prepare(q, ids, n, &join);
+	if (!r) {
+		/* The caller still reads rows that go now. */
+		pages_hold(&s->pages);
+		*ret_n_moves = live_moves(q, indices, join.n_adopted, n, ret_moves);
+		join_commit(q, &join, now_ns);
+	}
+	free(ids);
+	return r;
+}
+
+void store_seq_void(struct store_seq *q, uint64_t now_ns)
+{
+	seq_enter(q, now_ns);
+	live_drop(q);
+}
+
+uint32_t store_seq_n_live(const struct store_seq *q)
+{
+	return q->n_live;
+}
+
+bool store_seq_is_draft(const struct store_seq *q)
+{
+	return q->draft;
+}
+
+const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n)
+{
+	*ret_n = q->n_slots;
+	return q->slots;
+}

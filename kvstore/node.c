@@ -1,0 +1,192 @@
+/* node.c - nodes, their arrays and their users; see node.h. */
+#include "node.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOT_BITS 32
+
+void node_slab_init(struct node_slab *slab)
+{
+	*slab = (struct node_slab){0};
+}
+
+void node_slab_done(struct node_slab *slab)
+{
+	for (uint32_t i = 0; i < slab->n_chunks; i++)
+		free(slab->chunks[i]);
+	free(slab->chunks);
+}
+
+static int slab_grow_table(struct node_slab *slab)
+{
+	uint32_t capacity = slab->chunks_capacity ? 2 * slab->chunks_capacity : 16;
+	struct store_node **chunks = realloc(slab->chunks, capacity * sizeof(*chunks));
+
+	if (!chunks)
+		return -ENOMEM;
+	slab->chunks = chunks;
+	slab->chunks_capacity = capacity;
+	return 0;
+}
+
+static int slab_grow(struct node_slab *slab)
+{
+	if (slab->n_chunks == slab->chunks_capacity && slab_grow_table(slab))
+		return -ENOMEM;
+	struct store_node *chunk = aligned_alloc(_Alignof(struct store_node),
+						 NODE_SLAB_NODES * sizeof(struct store_node));
+	if (!chunk)
+		return -ENOMEM;
+	for (uint32_t i = NODE_SLAB_NODES; i-- > 0;) {
+		chunk[i] = (struct store_node){.id = (uint64_t)slab->n_chunks * NODE_SLAB_NODES +
+						     i + 1};
+		LIST_INSERT_HEAD(&slab->free, &chunk[i], sibling);
+	}
+	slab->chunks[slab->n_chunks++] = chunk;
+	return 0;
+}
+
+struct store_node *node_by_id(const struct store *s, uint64_t id)
+{
+	uint64_t slot = (uint32_t)id - 1u;
+
+	if ((uint32_t)id == 0 || slot / NODE_SLAB_NODES >= s->slab.n_chunks)
+		return NULL;
+	struct store_node *n = &s->slab.chunks[slot / NODE_SLAB_NODES][slot % NODE_SLAB_NODES];
+	return n->id == id && n->space ? n : NULL;
+}
+
+int node_new(struct store_space *space, uint32_t n_tokens, uint32_t n_slices,
+	     struct store_node **ret)
+{
+	struct node_slab *slab = &space->holding->model->store->slab;
+
+	if (LIST_EMPTY(&slab->free) && slab_grow(slab))
+		return -ENOMEM;
+	struct store_node *n = LIST_FIRST(&slab->free);
+	LIST_REMOVE(n, sibling);
+	*n = (struct store_node){.id = n->id, .space = space};
+	if (node_reserve(n, n_tokens, n_slices)) {
+		node_free(space->holding->model->store, n);
+		return -ENOMEM;
+	}
+	*ret = n;
+	return 0;
+}
+
+void node_free(struct store *s, struct store_node *n)
+{
+	if (!n)
+		return;
+	assert(!n->listed && n->n_users == 0);
+	free(n->tokens);
+	free(n->slices);
+	n->tokens = NULL;
+	n->slices = NULL;
+	n->space = NULL;
+	n->id += UINT64_C(1) << SLOT_BITS;
+	LIST_INSERT_HEAD(&s->slab.free, n, sibling);
+}
+
+/* At least double, but exact at first: most nodes never grow. */
+static int array_reserve(void **array, uint32_t *capacity, uint32_t used, uint32_t more,
+			 size_t item_bytes)
+{
+	uint32_t need = used + more;
+
+	if (need <= *capacity)
+		return 0;
+	if (*capacity && need < 2 * *capacity)
+		need = 2 * *capacity;
+	void *grown = realloc(*array, need * item_bytes);
+	if (!grown)
+		return -ENOMEM;
+	*array = grown;
+	*capacity = need;
+	return 0;
+}
+
+int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices)
+{
+	if (array_reserve((void **)&n->tokens, &n->tokens_capacity, n->n_tokens, n_tokens,
+			  sizeof(*n->tokens)))
+		return -ENOMEM;
+	return array_reserve((void **)&n->slices, &n->slices_capacity, n->n_slices, n_slices,
+			     sizeof(*n->slices));
+}
+
+/* A slice that continues the node's last one becomes part of it. */
+static bool slice_merge(struct store_node *n, struct store_slice slice)
+{
+	struct store_slice *last = n->n_slices ? &n->slices[n->n_slices - 1] : NULL;
+	struct store_model *m = n->space->holding->model;
+
+	if (!last || last->page != slice.page)
+		return false;
+	assert(last->first + last->count == slice.first);
+	last->count = (uint16_t)(last->count + slice.count);
+	pages_at(&m->store->pages, &m->lent, slice.page)->n_slices--;
+	return true;
+}
+
+void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
+		 const struct store_slice *slices, uint32_t n_slices)
+{
+	assert(!n->listed);
+	assert(n->n_tokens + n_ids <= n->tokens_capacity);
+	memcpy(n->tokens + n->n_tokens, ids, n_ids * sizeof(*ids));
+	n->n_tokens += n_ids;
+	n->first_token = n->tokens[0];
+	node_store(n)->stats.n_tokens += n_ids;
+	for (uint32_t i = 0; i < n_slices; i++)
+		if (i > 0 || !slice_merge(n, slices[i]))
+			n->slices[n->n_slices++] = slices[i];
+}
+
+static void node_list(struct store_node *n)
+{
+	struct store_holding *h = n->space->holding;
+
+	n->listed = true;
+	n->stamp = ++node_store(n)->stamp;
+	TAILQ_INSERT_TAIL(&h->lru, n, lru);
+	h->n_idle_slices += n->n_slices;
+}
+
+void node_list_after(struct store_node *n, struct store_node *listed)
+{
+	struct store_holding *h = n->space->holding;
+
+	n->listed = true;
+	n->stamp = listed->stamp;
+	TAILQ_INSERT_AFTER(&h->lru, listed, n, lru);
+	h->n_idle_slices += n->n_slices;
+}
+
+void node_unlist(struct store_node *n)
+{
+	struct store_holding *h = n->space->holding;
+
+	n->listed = false;
+	TAILQ_REMOVE(&h->lru, n, lru);
+	h->n_idle_slices -= n->n_slices;
+}
+
+void node_attach(struct store_node *n, const struct store_node *stop)
+{
+	for (; n != stop; n = n->parent)
+		if (n->n_users++ == 0 && n->listed)
+			node_unlist(n);
+}
+
+void node_detach(struct store_node *n, const struct store_node *stop)
+{
+	for (; n != stop; n = n->parent) {
+		assert(n->n_users > 0);
+		if (--n->n_users == 0 && n->parent)
+			node_list(n);
+	}
+}

@@ -1,0 +1,172 @@
+/* pages.c - page table and extents; see pages.h. */
+#include "pages.h"
+
+#include "core.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+int pages_init(struct pages *p, const struct store_pool *pool, uint32_t n_extents)
+{
+	*p = (struct pages){.pool = *pool, .n_extents = n_extents};
+	p->extents = calloc(n_extents, sizeof(*p->extents));
+	if (!p->extents)
+		return -ENOMEM;
+	for (uint32_t i = n_extents; i-- > 0;)
+		LIST_INSERT_HEAD(&p->free, &p->extents[i], link);
+	return 0;
+}
+
+void pages_done(struct pages *p)
+{
+	pages_settle(p);
+	assert(p->n_extents_used == 0);
+	free(p->extents);
+}
+
+static struct extent *extent_of(const struct pages *p, const struct pages_lent *lent, uint32_t page)
+{
+	return &p->extents[page / lent->extent_pages];
+}
+
+struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page)
+{
+	return &extent_of(p, lent, page)->pages[page % lent->extent_pages];
+}
+
+static int extent_borrow(struct pages *p, struct store_model *m)
+{
+	struct extent *e = LIST_FIRST(&p->free);
+	uint32_t n = m->lent.extent_pages;
+
+	if (!e)
+		return -ENOSPC;
+	struct page *table = calloc(n, sizeof(*table));
+	if (!table)
+		return -ENOMEM;
+	if (p->pool.commit(p->pool.ctx, (uint32_t)(e - p->extents))) {
+		free(table);
+		return -ENOSPC;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		table[i].next_free = i + 1 < n ? i + 1 : PAGES_NONE;
+	LIST_REMOVE(e, link);
+	LIST_INSERT_HEAD(&m->lent.room, e, link);
+	e->pages = table;
+	e->model = m;
+	e->free_page = 0;
+	m->lent.n_extents++;
+	m->lent.n_free += n;
+	p->n_extents_used++;
+	return 0;
+}
+
+static void extent_return(struct pages *p, struct extent *e)
+{
+	struct pages_lent *lent = &e->model->lent;
+
+	LIST_REMOVE(e, link);
+	free(e->pages);
+	e->pages = NULL;
+	e->model = NULL;
+	lent->n_extents--;
+	lent->n_free -= lent->extent_pages;
+	p->n_extents_used--;
+	LIST_INSERT_HEAD(&p->free, e, link);
+	p->pool.release(p->pool.ctx, (uint32_t)(e - p->extents));
+}
+
+int pages_take(struct pages *p, struct store_model *m, struct store_domain *d, uint32_t row,
+	       uint32_t *ret)
+{
+	if (LIST_EMPTY(&m->lent.room)) {
+		int r = extent_borrow(p, m);
+		if (r)
+			return r;
+	}
+	struct extent *e = LIST_FIRST(&m->lent.room);
+	struct page *page = &e->pages[e->free_page];
+	*ret = (uint32_t)(e - p->extents) * m->lent.extent_pages + e->free_page;
+	e->free_page = page->next_free;
+	if (++e->n_used == m->lent.extent_pages)
+		LIST_REMOVE(e, link);
+	page->n_slices = 0;
+	page->fill = row;
+	m->lent.n_free--;
+	d->bytes += m->lent.page_bytes;
+	p->n_used++;
+	p->used_bytes += m->lent.page_bytes;
+	return 0;
+}
+
+static void page_free(struct pages *p, struct store_model *m, struct store_domain *d,
+		      uint32_t index)
+{
+	struct extent *e = extent_of(p, &m->lent, index);
+	struct page *page = pages_at(p, &m->lent, index);
+
+	page->next_free = e->free_page;
+	e->free_page = (uint32_t)(page - e->pages);
+	if (e->n_used-- == m->lent.extent_pages)
+		LIST_INSERT_HEAD(&m->lent.room, e, link);
+	m->lent.n_free++;
+	d->bytes -= m->lent.page_bytes;
+	p->n_used--;
+	p->used_bytes -= m->lent.page_bytes;
+	if (e->n_used)
+		return;
+	if (!p->hold) {
+		extent_return(p, e);
+		return;
+	}
+	LIST_REMOVE(e, link);
+	LIST_INSERT_HEAD(&p->vacant, e, link);
+}
+
+struct store_slice pages_fill(struct pages *p, struct store_model *m, uint32_t page, uint32_t count)
+{
+	struct page *at = pages_at(p, &m->lent, page);
+	struct store_slice slice = {.page = page,
+				    .first = (uint16_t)at->fill,
+				    .count = (uint16_t)count};
+
+	assert(at->fill + count <= m->page_tokens);
+	at->fill += count;
+	at->n_slices++;
+	return slice;
+}
+
+void pages_give_back(struct pages *p, struct store_model *m, struct store_slice rows)
+{
+	struct page *at = pages_at(p, &m->lent, rows.page);
+
+	if (at->fill == (uint32_t)rows.first + rows.count)
+		at->fill = rows.first;
+}
+
+void pages_drop(struct pages *p, struct store_model *m, struct store_domain *d,
+		struct store_slice slice)
+{
+	struct page *at = pages_at(p, &m->lent, slice.page);
+
+	pages_give_back(p, m, slice);
+	if (at->n_slices <= 1) {
+		at->n_slices = 0;
+		page_free(p, m, d, slice.page);
+		return;
+	}
+	at->n_slices--;
+}
+
+void pages_hold(struct pages *p)
+{
+	p->hold = true;
+}
+
+void pages_settle(struct pages *p)
+{
+	p->hold = false;
+	while (!LIST_EMPTY(&p->vacant))
+		extent_return(p, LIST_FIRST(&p->vacant));
+}

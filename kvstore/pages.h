@@ -1,0 +1,77 @@
+/*
+ * pages.h - extents lent to models, and in them pages: who has them, how far they are filled, how many slices use them.
+ *
+ * Page p of a model with n pages to an extent lies in extent p / n. A page is charged to the domain that took it,
+ * whole, and goes back with its last slice; an extent goes back to the pool with its last page. Rows are handed
+ * out once, in order (fill); rows that were handed out last may be given back.
+ */
+#ifndef COPPICE_KVSTORE_PAGES_H
+#define COPPICE_KVSTORE_PAGES_H
+
+#include "store.h"
+
+#include <sys/queue.h>
+
+#define PAGES_NONE UINT32_MAX
+
+struct store_domain;
+
+struct page {
+	uint32_t n_slices; /* 0: free */
+	uint32_t next_free; /* index in the extent, PAGES_NONE ends */
+	uint32_t fill; /* rows handed out, and never handed out before the first */
+};
+
+LIST_HEAD(extent_list, extent);
+
+struct extent {
+	struct page *pages; /* owned; NULL: in the pool */
+	struct store_model *model;
+	uint32_t n_used;
+	uint32_t free_page;
+	LIST_ENTRY(extent) link; /* in pages.free, pages.vacant or the model's with room */
+};
+
+/* The extents of one model. */
+struct pages_lent {
+	uint64_t page_bytes;
+	uint32_t extent_pages;
+	uint32_t n_extents;
+	uint64_t n_free; /* pages */
+	struct extent_list room; /* extents with a free page */
+};
+
+struct pages {
+	struct store_pool pool;
+	struct extent *extents; /* owned */
+	uint32_t n_extents;
+	uint32_t n_extents_used;
+	uint64_t n_used;
+	uint64_t used_bytes;
+	struct extent_list free;
+	struct extent_list vacant; /* empty, but somebody may still read from them */
+	bool hold; /* extents that get empty become vacant */
+};
+
+int pages_init(struct pages *p, const struct store_pool *pool, uint32_t n_extents);
+void pages_done(struct pages *p);
+
+struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page);
+/* A page whose rows are handed out from row on; no slice yet. -ENOSPC: nothing free in the model's extents, and no
+ * extent to be had. -ENOMEM. */
+int pages_take(struct pages *p, struct store_model *m, struct store_domain *d, uint32_t row,
+	       uint32_t *ret);
+/* Hands out count rows at fill as a new slice. */
+struct store_slice pages_fill(struct pages *p, struct store_model *m, uint32_t page,
+			      uint32_t count);
+/* Rows of a slice that nobody needs; the rest of the slice stays. */
+void pages_give_back(struct pages *p, struct store_model *m, struct store_slice rows);
+/* A slice goes, the page with it if it was the last. */
+void pages_drop(struct pages *p, struct store_model *m, struct store_domain *d,
+		struct store_slice slice);
+
+/* From hold until settle pages that go stay readable. */
+void pages_hold(struct pages *p);
+void pages_settle(struct pages *p);
+
+#endif

@@ -1,0 +1,19 @@
+/*
+ * seq.h - sequences: where one stands, and what is left of its prompt.
+ */
+#ifndef COPPICE_KVSTORE_SEQ_H
+#define COPPICE_KVSTORE_SEQ_H
+
+#include "core.h"
+
+/* Every call that changes something begins here: leases that are over end. */
+struct store *seq_enter(struct store_seq *q, uint64_t now_ns);
+/* To a place at or below, or at or above, on the same path. The claim stays where it was. */
+void seq_move_down(struct store_seq *q, struct store_node *n, uint32_t n_path);
+void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path);
+/* The sequence has just moved down over ids: the prompt's part is computed, or the sequence has left the prompt. */
+void seq_prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n);
+/* Are these tokens what comes next in the prompt, as far as it goes? */
+bool seq_prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n);
+
+#endif

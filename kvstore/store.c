@@ -1,0 +1,128 @@
+/* store.c - the store's beginning and end, its clock, its figures, and what others read of nodes; see store.h. */
+#include "store.h"
+
+#include "claim.h"
+#include "evict.h"
+#include "node.h"
+#include "space.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+static bool config_ok(const struct store_config *c)
+{
+	return c->pool.commit && c->pool.release && c->n_extents > 0 && c->extent_bytes > 0 &&
+	       c->max_seq_tokens > 0;
+}
+
+static void store_init(struct store *s, const struct store_config *config)
+{
+	s->config = *config;
+	node_slab_init(&s->slab);
+	index_init(&s->models);
+	index_init(&s->domains);
+	index_init(&s->spaces);
+	index_init(&s->children);
+	index_init(&s->claims);
+	index_init(&s->pins);
+	TAILQ_INIT(&s->all_spaces);
+	TAILQ_INIT(&s->claim_order);
+}
+
+int store_new(const struct store_config *config, struct store **ret)
+{
+	if (!config_ok(config))
+		return -EINVAL;
+	struct store *s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	store_init(s, config);
+	int r = pages_init(&s->pages, &config->pool, config->n_extents);
+	if (!r && getrandom(s->seed, sizeof(s->seed), 0) != sizeof(s->seed)) {
+		r = -errno;
+		pages_done(&s->pages);
+	}
+	if (r) {
+		free(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void store_free(struct store *s)
+{
+	if (!s)
+		return;
+	assert(s->stats.n_seqs == 0);
+	pages_settle(&s->pages);
+	pin_done(s);
+	evict_all(s);
+	while (!LIST_EMPTY(&s->all_models))
+		model_free(LIST_FIRST(&s->all_models));
+	pages_done(&s->pages);
+	node_slab_done(&s->slab);
+	index_done(&s->models);
+	index_done(&s->domains);
+	index_done(&s->spaces);
+	index_done(&s->children);
+	index_done(&s->claims);
+	index_done(&s->pins);
+	free(s);
+}
+
+uint64_t store_tick(struct store *s, uint64_t now_ns)
+{
+	pages_settle(&s->pages);
+	claim_expire(s, now_ns);
+	pin_expire(s, now_ns);
+	uint64_t claim_ns = claim_next_ns(s);
+	uint64_t pin_ns = pin_next_ns(s);
+	return claim_ns < pin_ns ? claim_ns : pin_ns;
+}
+
+uint64_t store_epoch(const struct store *s)
+{
+	return s->epoch;
+}
+
+void store_stats(const struct store *s, struct store_stats *ret)
+{
+	*ret = s->stats;
+	ret->n_models = s->models.n_links;
+	ret->n_spaces = s->spaces.n_links;
+	ret->n_claims = s->claims.n_links;
+	ret->n_pins = s->pins.n_links;
+	ret->n_pages = s->pages.n_used;
+	ret->page_bytes = s->pages.used_bytes;
+	ret->n_extents = s->pages.n_extents;
+	ret->n_extents_used = s->pages.n_extents_used;
+}
+
+struct store_node *store_node_parent(const struct store_node *n)
+{
+	return n->parent;
+}
+
+uint32_t store_node_pos(const struct store_node *n)
+{
+	return n->pos;
+}
+
+uint32_t store_node_n_tokens(const struct store_node *n)
+{
+	return n->n_tokens;
+}
+
+const struct store_slice *store_node_slices(const struct store_node *n, uint32_t *ret_n)
+{
+	*ret_n = n->n_slices;
+	return n->slices;
+}
+
+uint64_t *store_node_mark(struct store_node *n)
+{
+	return &n->mark;
+}

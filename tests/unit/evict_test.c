@@ -1,0 +1,291 @@
+/* evict_test.c - LRU order, used and pinned paths, quotas, room taken from others. */
+#include "store_fixture.h"
+
+#include <errno.h>
+
+static void test_the_least_recently_used_leaf_goes_first(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fixture_leave(&f, "aaaa");
+	fixture_leave(&f, "bbbb");
+	fixture_leave(&f, "cccc");
+	fixture_cached(&f, "aaaa#");
+	assert_int_equal(store_evict(f.store, f.model, 1, 10), 1);
+	assert_int_equal(fixture_cached(&f, "bbbb#"), 0);
+	assert_int_equal(store_evict(f.store, f.model, 1, 10), 1);
+	assert_int_equal(fixture_cached(&f, "cccc#"), 0);
+	assert_int_equal(fixture_cached(&f, "aaaa#"), 4);
+	fixture_done(&f);
+}
+
+static void test_leaves_go_before_their_parents(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fixture_leave(&f, "aaaa1111");
+	fixture_leave(&f, "aaaa2222");
+	assert_int_equal(store_evict(f.store, NULL, 1, 10), 1);
+	assert_int_equal(fixture_cached(&f, "aaaa1111#"), 4);
+	assert_int_equal(store_evict(f.store, NULL, 1, 10), 1);
+	assert_int_equal(fixture_cached(&f, "aaaa2222#"), 4);
+	assert_int_equal(store_evict(f.store, NULL, 1, 10), 1);
+	assert_int_equal(fixture_stats(&f).n_spaces, 0);
+	fixture_done(&f);
+}
+
+static void test_used_paths_stay(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *q = fixture_compute(&f, "aaaabbbb");
+	fixture_leave(&f, "aaaacccc");
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
+	assert_int_equal(fixture_cached(&f, "aaaabbbb#"), 8);
+	fixture_close(&f, q);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 2);
+	fixture_done(&f);
+}
+
+static void test_evict_keeps_to_its_bounds(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_model *other = fixture_model(&f, "other", 4, 100);
+	for (char c = 'a'; c < 'k'; c++)
+		fixture_leave(&f, (char[]){c, c, c, c, 0});
+	assert_int_equal(store_evict(f.store, other, 100, 100), 0);
+	assert_int_equal(store_evict(f.store, NULL, 3, 100), 3);
+	assert_int_equal(store_evict(f.store, NULL, 100, 2), 2);
+	assert_int_equal(store_evict(f.store, f.model, 100, 100), 5);
+	store_model_unref(other);
+	fixture_done(&f);
+}
+
+static void test_a_pin_holds_a_path_until_its_time(void **state)
+{
+	struct fixture f;
+	uint64_t pin, later;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *q = fixture_compute(&f, "aaaabbbb");
+	assert_int_equal(store_seq_pin(q, 500, &pin), 0);
+	assert_int_equal(store_seq_pin(q, 300, &later), 0);
+	fixture_close(&f, q);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 0);
+	assert_int_equal(store_tick(f.store, 299), 300);
+	assert_int_equal(store_tick(f.store, 300), 500);
+	fixture_check(&f);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 0);
+	assert_true(store_tick(f.store, 500) == UINT64_MAX);
+	fixture_check(&f);
+	assert_int_equal(store_unpin(f.store, pin, 500), -ENOENT);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 2);
+	fixture_done(&f);
+}
+
+static void test_a_pin_holds_no_more_than_its_path(void **state)
+{
+	struct fixture f;
+	uint64_t pin;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *q = fixture_compute(&f, "aaaabbbb");
+	assert_int_equal(store_seq_trim(q, 4, 0), 0);
+	assert_int_equal(store_seq_pin(q, 500, &pin), 0);
+	fixture_publish(&f, q, "cccc");
+	fixture_close(&f, q);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 2);
+	assert_int_equal(fixture_cached(&f, "aaaabbbb"), 4);
+	assert_int_equal(store_unpin(f.store, pin, 0), 0);
+	fixture_check(&f);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
+	fixture_done(&f);
+}
+
+static void test_a_node_is_pinned_by_its_id(void **state)
+{
+	struct fixture f;
+	struct store_node_info info[4];
+	uint64_t cursor = 0, pin;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fixture_leave(&f, "aaaa");
+	fixture_leave(&f, "bbbb");
+	assert_int_equal(store_walk(f.store, 1, &cursor, info, 4), 3);
+	uint64_t id = info[1].id;
+	bool is_a = info[1].head[0] == 'a';
+	assert_int_equal(store_node_pin(f.store, id, 1000, &pin), 0);
+	fixture_check(&f);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
+	assert_int_equal(fixture_cached(&f, is_a ? "aaaa#" : "bbbb#"), 4);
+	assert_int_equal(store_unpin(f.store, pin, 0), 0);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
+	assert_int_equal(store_node_pin(f.store, id, 1000, &pin), -ENOENT);
+	assert_int_equal(store_node_pin(f.store, 0, 1000, &pin), -ENOENT);
+	assert_int_equal(store_node_pin(f.store, 12345678, 1000, &pin), -ENOENT);
+	fixture_done(&f);
+}
+
+static void test_room_is_made_of_the_own_oldest(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 1, .extent_pages = 4});
+	fixture_leave(&f, "aaaa");
+	fixture_leave(&f, "bbbb");
+	fixture_leave(&f, "cccc");
+	struct store_seq *q = fixture_compute(&f, "dddd####");
+	assert_int_equal(fixture_cached(&f, "aaaa#"), 0);
+	assert_int_equal(fixture_cached(&f, "bbbb#"), 4);
+	assert_int_equal(fixture_stats(&f).pages_evicted, 1);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_room_is_made_of_others_when_the_own_is_used(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 2, .extent_pages = 2});
+	struct store_model *other = fixture_model(&f, "other", 4, 50);
+	fixture_leave(&f, "aaaabbbb");
+	struct store_seq *q = fixture_open_in(&f, other, 2, 0, "0123456789abcdef", NULL);
+	fixture_publish(&f, q, "0123456789abcdef");
+	assert_int_equal(fixture_stats(&f).nodes_evicted, 0);
+	fixture_publish(&f, q, "more");
+	assert_int_equal(fixture_stats(&f).nodes_evicted, 1);
+	assert_int_equal(fixture_cached(&f, "aaaabbbb"), 0);
+	fixture_close(&f, q);
+	store_model_unref(other);
+	fixture_done(&f);
+}
+
+static void test_no_room_changes_nothing(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 1, .extent_pages = 4});
+	fixture_leave(&f, "aaaabbbb");
+	struct store_seq *q = fixture_open(&f, "aaaab#", NULL);
+	assert_int_equal(fixture_extend(&f, q, "0123456789abcdef", false), -ENOSPC);
+	assert_int_equal(store_seq_n_live(q), 0);
+	assert_int_equal(fixture_stats(&f).nodes_evicted, 0);
+	assert_int_equal(fixture_stats(&f).splits, 0);
+	assert_int_equal(fixture_extend(&f, q, "#######", false), 0);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_a_domain_evicts_its_own_for_its_limit(void **state)
+{
+	struct fixture f;
+	struct store_match match;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.domain_bytes = 300});
+	fixture_close(&f, fixture_open_in(&f, f.model, 2, 0, "zzzz", NULL));
+	fixture_leave(&f, "aaaa");
+	fixture_leave(&f, "bbbb");
+	struct store_seq *q = fixture_open_in(&f, f.model, 2, 0, "zzzz", NULL);
+	fixture_publish(&f, q, "zzzz");
+	fixture_close(&f, q);
+	struct store_seq *r = fixture_compute(&f, "ccccdddd");
+	assert_int_equal(fixture_cached(&f, "aaaa#"), 0);
+	assert_int_equal(fixture_cached(&f, "bbbb#"), 4);
+	fixture_close(&f, fixture_open_in(&f, f.model, 2, 0, "zzzz#", &match));
+	assert_int_equal(match.cached, 4);
+	fixture_close(&f, r);
+	fixture_done(&f);
+}
+
+static void test_a_domain_at_its_limit_is_refused(void **state)
+{
+	struct fixture f;
+	uint64_t pin;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.domain_bytes = 300});
+	struct store_seq *q = fixture_compute(&f, "aaaabbbb");
+	assert_int_equal(store_seq_pin(q, 1000, &pin), 0);
+	assert_int_equal(fixture_extend(&f, q, "ccccd", false), -EDQUOT);
+	assert_int_equal(store_seq_n_live(q), 0);
+	fixture_publish(&f, q, "cccc");
+	assert_int_equal(fixture_extend(&f, q, "d", false), -EDQUOT);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_salted_spaces_vanish_when_empty(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *q = fixture_open_in(&f, f.model, 1, 77, "aaaa", NULL);
+	assert_int_equal(fixture_stats(&f).n_spaces, 1);
+	fixture_publish(&f, q, "aaaa");
+	fixture_close(&f, q);
+	assert_int_equal(fixture_stats(&f).n_spaces, 1);
+	assert_int_equal(store_evict(f.store, NULL, 1, 1), 1);
+	assert_int_equal(fixture_stats(&f).n_spaces, 0);
+	fixture_done(&f);
+}
+
+static void test_a_closed_model_keeps_its_kv_until_evicted(void **state)
+{
+	struct fixture f;
+	struct store_match match;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_model *m = fixture_model(&f, "other", 4, 100);
+	struct store_seq *q = fixture_open_in(&f, m, 1, 0, "aaaa", NULL);
+	fixture_publish(&f, q, "aaaa");
+	fixture_close(&f, q);
+	store_model_unref(m);
+	assert_int_equal(fixture_stats(&f).n_models, 2);
+	m = fixture_model(&f, "other", 4, 100);
+	fixture_close(&f, fixture_open_in(&f, m, 1, 0, "aaaa#", &match));
+	assert_int_equal(match.cached, 4);
+	store_model_unref(m);
+	assert_int_equal(store_evict(f.store, NULL, 1, 1), 1);
+	assert_int_equal(fixture_stats(&f).n_models, 1);
+	fixture_done(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_least_recently_used_leaf_goes_first),
+		cmocka_unit_test(test_leaves_go_before_their_parents),
+		cmocka_unit_test(test_used_paths_stay),
+		cmocka_unit_test(test_evict_keeps_to_its_bounds),
+		cmocka_unit_test(test_a_pin_holds_a_path_until_its_time),
+		cmocka_unit_test(test_a_pin_holds_no_more_than_its_path),
+		cmocka_unit_test(test_a_node_is_pinned_by_its_id),
+		cmocka_unit_test(test_room_is_made_of_the_own_oldest),
+		cmocka_unit_test(test_room_is_made_of_others_when_the_own_is_used),
+		cmocka_unit_test(test_no_room_changes_nothing),
+		cmocka_unit_test(test_a_domain_evicts_its_own_for_its_limit),
+		cmocka_unit_test(test_a_domain_at_its_limit_is_refused),
+		cmocka_unit_test(test_salted_spaces_vanish_when_empty),
+		cmocka_unit_test(test_a_closed_model_keeps_its_kv_until_evicted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
