@@ -62,12 +62,13 @@ static int make_arena(struct daemon_attention *self, struct fault *fault)
 	return 0;
 }
 
-/* A cancelled step says only that an earlier entry failed: that entry's own words are better. */
+/* A step whose extension failed says only that it has no tokens: the extension's own words are better. */
 static int explain_step(struct daemon_attention *self, int error,
 			const struct attention_part *parts, uint32_t n_parts, struct fault *fault)
 {
 	struct fault of_extension;
-	for (uint32_t i = 0; error == -ECANCELED && i < n_parts; i++) {
+	const bool gone = error == -ECONNRESET || error == -EINTR;
+	for (uint32_t i = 0; !gone && i < n_parts; i++) {
 		const struct daemon_seq *seq = parts[i].seq;
 		int r = wait_ticket(self, seq->extend_ticket, "no room for the next tokens",
 				    &of_extension);
