@@ -3,8 +3,10 @@
  *
  *      node  tokens  pages  users  hits
  *         1       0      0      8     8  model "m", user root
- *         2   4,000     63      8     7  ├─ "In the beginning"...
- *         3      60      1      1     0  │  ├─ "And it came to p"...
+ *         2     256      8      8     7  └─ "In the b"...
+ *         3     256      8      8     7     ┊  "n the se"...
+ *         4      60      2      1     0     ├─ "And it c"...
+ *         5      48      2      1     0     └─ "Woe unto"...
  *
  * The daemon sends nodes depth first, so the nodes behind a node tell whether it has younger siblings.
  */
@@ -73,26 +75,50 @@ static int tree_read(struct ctl *ctl, struct tree *t)
 	return 0;
 }
 
-/* younger[i]: a sibling of node i follows. at[d] is true while, going backwards, a node of depth d has been met whose
- * parent has not. */
-static void find_younger(const struct tree *t, bool *younger, bool *at)
+/* Where a node stands in the drawing. An only child goes on in its parent's column: a long run that came in chunks is a
+ * chain of nodes, and would else wander off to the right. */
+struct tree_place {
+	uint32_t level;
+	bool younger; /* a sibling follows */
+	bool only;
+};
+
+/* Going backwards, seen[d] is true while a node of depth d has been met whose parent has not. */
+static void find_younger(const struct tree *t, struct tree_place *places, bool *seen)
 {
 	for (size_t i = t->n; i-- > 0;) {
 		uint32_t depth = t->nodes[i]->depth;
-		younger[i] = at[depth];
-		at[depth] = true;
-		at[depth + 1] = false;
+		places[i].younger = seen[depth];
+		seen[depth] = true;
+		seen[depth + 1] = false;
 	}
 }
 
-static void draw_branches(const bool *open, uint32_t depth, bool younger)
+/* level[d] is that of the node of depth d above the one at hand. */
+static void find_levels(const struct tree *t, struct tree_place *places, uint32_t *level)
 {
-	for (uint32_t d = 1; d < depth && d < DRAWN_LEVELS; d++)
+	for (size_t i = 0; i < t->n; i++) {
+		struct tree_place *p = &places[i];
+		uint32_t depth = t->nodes[i]->depth;
+		bool first = i > 0 && t->nodes[i - 1]->depth < depth;
+		p->only = depth > 1 && first && !p->younger;
+		p->level = depth == 0 ? 0 : level[depth - 1] + !p->only;
+		level[depth] = p->level;
+	}
+}
+
+static void draw_branches(const bool *open, const struct tree_place *p)
+{
+	uint32_t level = p->level + p->only;
+
+	for (uint32_t d = 1; d < level && d < DRAWN_LEVELS; d++)
 		fputs(open[d] ? "│  " : "   ", stdout);
-	if (depth > DRAWN_LEVELS)
-		printf("(level %" PRIu32 ") ", depth);
-	if (depth > 0)
-		fputs(younger ? "├─ " : "└─ ", stdout);
+	if (level > DRAWN_LEVELS)
+		printf("(level %" PRIu32 ") ", level);
+	if (p->only)
+		fputs("┊  ", stdout);
+	else if (level > 0)
+		fputs(p->younger ? "├─ " : "└─ ", stdout);
 }
 
 static void print_label(const Coppice__TreeNode *n)
@@ -110,36 +136,42 @@ static void print_label(const Coppice__TreeNode *n)
 	putchar('\n');
 }
 
-static void print_tree(const struct tree *t, const bool *younger, bool *open)
+static void print_tree(const struct tree *t, const struct tree_place *places, bool *open)
 {
 	printf("%8s %9s %7s %6s %9s\n", "node", "tokens", "pages", "users", "hits");
 	for (size_t i = 0; i < t->n; i++) {
 		const Coppice__TreeNode *n = t->nodes[i];
 		printf("%8" PRIu64 " %9s %7s %6" PRIu32 " %9s  ", n->id, text_count(n->n_tokens).s,
 		       text_count(n->n_pages).s, n->n_users, text_count(n->hits).s);
-		draw_branches(open, n->depth, younger[i]);
-		open[n->depth] = younger[i];
+		draw_branches(open, &places[i]);
+		if (!places[i].only)
+			open[places[i].level] = places[i].younger;
 		print_label(n);
 	}
 }
 
 static int tree_draw(struct ctl *ctl, const struct tree *t)
 {
-	uint32_t max_depth = 0;
-	bool *levels, *younger, enough;
+	struct tree_place *places = calloc(t->n + 1, sizeof(*places));
+	uint32_t max_depth = 0, *levels;
+	bool *seen, *open, enough;
 
 	for (size_t i = 0; i < t->n; i++)
 		if (t->nodes[i]->depth > max_depth)
 			max_depth = t->nodes[i]->depth;
-	levels = calloc(2 * ((size_t)max_depth + 2), sizeof(*levels));
-	younger = calloc(t->n + 1, sizeof(*younger));
-	enough = levels && younger;
+	levels = calloc((size_t)max_depth + 2, sizeof(*levels));
+	seen = calloc((size_t)max_depth + 2, sizeof(*seen));
+	open = calloc((size_t)max_depth + 2, sizeof(*open));
+	enough = places && levels && seen && open;
 	if (enough) {
-		find_younger(t, younger, levels);
-		print_tree(t, younger, levels + max_depth + 2);
+		find_younger(t, places, seen);
+		find_levels(t, places, levels);
+		print_tree(t, places, open);
 	}
+	free(places);
 	free(levels);
-	free(younger);
+	free(seen);
+	free(open);
 	return enough ? 0 : call_fail(&ctl->call, -ENOMEM, NULL, "out of memory");
 }
 
