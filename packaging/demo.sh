@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Eight processes, one document, one daemon.
 #
-#   packaging/demo.sh [--tokens N] [--document FILE]
+#   packaging/demo.sh [--tokens N] [--document FILE] [--model DIR]
 #
 # Installs what is missing, builds in build/demo, starts coppiced on a private socket, lets eight coppice-agent processes
 # continue one document at once, each with a prompt of its own, then each again alone with sharing off. Prints what they
@@ -30,15 +30,13 @@ die() {
 # ---- beginning and end -----------------------------------------------------------------------------------------------
 
 clean_up() {
-	local status=$?
+	local status=$? pid
 	trap - EXIT
 	trap '' INT TERM
-	kill "${pids[@]}" 2>/dev/null || true
-	wait "${pids[@]}" 2>/dev/null || true
-	if [[ -n $daemon ]]; then
-		kill "$daemon" 2>/dev/null || true
-		wait "$daemon" 2>/dev/null || true
-	fi
+	for pid in "${pids[@]}" $daemon; do # the daemon last
+		kill "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
 	if [[ -n $work ]]; then
 		((status == 0)) || [[ ! -s $work/coppiced.log ]] || sed 's/^/    /' "$work/coppiced.log" >&2
 		rm -rf "$work"
@@ -51,7 +49,8 @@ read_options() {
 		case $1 in
 		--tokens) n_tokens=${2:?--tokens needs a number} ;;
 		--document) document=${2:?--document needs a file} ;;
-		*) die "usage: packaging/demo.sh [--tokens N] [--document FILE]" ;;
+		--model) model=${2:?--model needs a folder} ;;
+		*) die "usage: packaging/demo.sh [--tokens N] [--document FILE] [--model DIR]" ;;
 		esac
 		shift 2
 	done
@@ -120,7 +119,7 @@ any_runs() {
 # Waits for all of pids while progress is shown; any that fails ends the demo.
 await_agents() { # kind, agents...
 	local looks=0 every=2 pid k=0 failed='' agents=("${@:2}")
-	[[ -t 1 ]] || every=10
+	[[ -t 1 ]] || every=4
 	while any_runs; do
 		sleep 0.25
 		((++looks % every)) || show_progress "$@"

@@ -48,7 +48,8 @@ def print_agents(together, alone, same):
 	print(f"  all {sum(t['sequences'][0]['prompt_tokens'] for t in together):>7} "
 		f"{sum(t['tokens_prefilled'] for t in together):>9} "
 		f"{sum(t['tokens_cached'] + t['tokens_waited'] for t in together):>7} "
-		f"{sum(t['tokens_generated'] for t in together):>9}")
+		f"{sum(t['tokens_generated'] for t in together):>9}   {'':9} "
+		f"{sum(t['decode_tokens_per_s'] for t in together):>8.1f}")
 
 
 def print_bytes(status):
