@@ -12,10 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Out of descriptors: a client stays in the backlog until some are free again. */
 #define PAUSE_NS UINT64_C(200000000)
+#define LISTEN_TRIES 10
+#define LISTEN_PAUSE_NS 50000000L
 
 static int inherited_open(struct listener *listener, int n)
 {
@@ -39,9 +42,23 @@ static int inherited_open(struct listener *listener, int n)
 	return 0;
 }
 
+/* A daemon that was killed may answer for some milliseconds yet: its ring holds the socket until the kernel has taken
+ * that apart. So who answers is asked again before it is believed. */
+static int path_listen(const struct config *config, int *ret_fd)
+{
+	const struct timespec pause = {.tv_nsec = LISTEN_PAUSE_NS};
+	int r = channel_listen(config->socket_path, config->socket_mode, ret_fd);
+
+	for (int i = 0; i < LISTEN_TRIES && r == -EADDRINUSE; i++) {
+		nanosleep(&pause, NULL);
+		r = channel_listen(config->socket_path, config->socket_mode, ret_fd);
+	}
+	return r;
+}
+
 static int own_open(struct listener *listener, const struct config *config)
 {
-	int r = channel_listen(config->socket_path, config->socket_mode, &listener->fd);
+	int r = path_listen(config, &listener->fd);
 
 	if (r == -EADDRINUSE) {
 		log_error("%s: another daemon answers there already", config->socket_path);

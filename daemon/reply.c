@@ -321,8 +321,8 @@ void reply_tree(struct request *request)
 		tree_node(&nodes[i], &infos[i]);
 		pointers[i] = &nodes[i];
 	}
-	tree.cursor = request->sched.out.tree.cursor;
 	tree.n_node = request->sched.out.tree.n;
+	tree.cursor = tree.n_node < SCHED_TREE_PAGE ? 0 : request->sched.out.tree.cursor;
 	tree.node = pointers;
 	reply.tree = &tree;
 	reply_send(request->session, &reply, NULL, 0);
