@@ -5,3 +5,12 @@ if(TARGET coppice_daemon)
 			LIBS coppice_daemon LABELS unit)
 	endforeach()
 endif()
+if(TARGET coppiced)
+	foreach(name control service)
+		coppice_test(NAME ${name}_test
+			SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/e2e/${name}_test.c
+				${CMAKE_CURRENT_SOURCE_DIR}/e2e/control_harness.c
+			LIBS coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
+		add_dependencies(${name}_test coppiced)
+	endforeach()
+endif()

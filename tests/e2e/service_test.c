@@ -1,0 +1,368 @@
+/*
+ * service_test.c - the daemon as a process, on both loops: clients that die, hang or lie; start, stop, and life under a
+ * service manager.
+ */
+#include "control_harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WAIT_TRIES 1000 /* of 5 ms: until something that must happen has happened */
+
+/* ---- clients that die, hang or lie ---- */
+
+static void a_killed_clients_session_is_gone(void **state)
+{
+	struct client watcher = client_open(*state);
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct client c = client_open(*state);
+
+		client_model(&c);
+		client_arena(&c, 1);
+		client_lane(&c);
+		client_seq(&c, 1, 1, 1, 100);
+		pause();
+	}
+	count_becomes(&watcher, 2);
+	kill(pid, SIGKILL);
+	assert_int_equal(harness_wait(pid), -SIGKILL);
+	count_becomes(&watcher, 1);
+	client_close(&watcher);
+}
+
+/* The grandchild keeps the socket open: only the process descriptor tells. It ends with the test. */
+static void a_session_ends_with_its_process_though_the_socket_is_open(void **state)
+{
+	struct client watcher = client_open(*state);
+	int until[2];
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe2(until, O_CLOEXEC), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(until[1]);
+		client_open(*state);
+		if (fork() == 0)
+			_exit((int)read(until[0], &byte, 1));
+		pause();
+	}
+	close(until[0]);
+	count_becomes(&watcher, 2);
+	kill(pid, SIGKILL);
+	assert_int_equal(harness_wait(pid), -SIGKILL);
+	count_becomes(&watcher, 1);
+	close(until[1]);
+	client_close(&watcher);
+}
+
+static void a_client_that_never_reads_is_cut_off(void **state)
+{
+	struct client c = client_open(*state), other = client_open(*state);
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	uint8_t packet[64];
+	size_t bytes;
+	int r = 0;
+
+	request.id = 1;
+	request.status = &status;
+	bytes = coppice__request__pack(&request, packet);
+	for (int i = 0; i < 100000 && r == 0; i++) {
+		r = channel_send(c.fd, packet, bytes, NULL, 0, MSG_DONTWAIT);
+		if (r == -EAGAIN) {
+			sleep_ms(1);
+			r = 0;
+		}
+	}
+	assert_int_equal(r, -EPIPE);
+	count_becomes(&other, 1);
+	client_close(&c);
+	client_close(&other);
+}
+
+static void descriptors_from_clients_are_dropped(void **state)
+{
+	struct client c = client_open(*state);
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	uint8_t packet[64];
+	struct pollfd hang_up;
+	int ends[2];
+
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	request.id = 1;
+	request.status = &status;
+	assert_int_equal(channel_send(c.fd, packet, coppice__request__pack(&request, packet),
+				      &ends[1], 1, 0),
+			 0);
+	close(ends[1]);
+	assert_int_equal(client_receive(&c)->code, 0);
+	hang_up = (struct pollfd){.fd = ends[0], .events = POLLIN};
+	assert_int_equal(poll(&hang_up, 1, 5000), 1);
+	assert_true(hang_up.revents & POLLHUP);
+	close(ends[0]);
+	client_close(&c);
+}
+
+static unsigned seed(void)
+{
+	const char *text = getenv("COPPICE_SEED");
+	unsigned value = text ? (unsigned)strtoul(text, NULL, 0) : (unsigned)time(NULL);
+
+	print_message("seed %u\n", value);
+	return value;
+}
+
+/* Connections that stop at a random point of their lives; in the end nothing of them is left. */
+static void sessions_come_and_go_at_random(void **state)
+{
+	struct client watcher = client_open(*state);
+	unsigned random = seed();
+
+	for (int i = 0; i < 200; i++) {
+		struct client c = client_connect(*state);
+		Coppice__Hello hello = COPPICE__HELLO__INIT;
+		Coppice__Request request = COPPICE__REQUEST__INIT;
+		int stage = rand_r(&random) % 5;
+
+		hello.abi_version = ABI_VERSION;
+		request.hello = &hello;
+		if (stage > 0)
+			client_send(&c, &request);
+		if (stage > 1 && client_receive(&c) && c.reply->code == 0) {
+			client_model(&c);
+			client_arena(&c, 1);
+			client_lane(&c);
+			client_seq(&c, 1, 1, 1, 1 + (uint32_t)rand_r(&random) % 300);
+		}
+		if (stage == 4)
+			channel_send(c.fd, "\xff\xff", 2, NULL, 0, 0);
+		client_close(&c);
+	}
+	count_becomes(&watcher, 1);
+	client_close(&watcher);
+}
+
+/* ---- start, stop, and the service manager ---- */
+
+static void a_second_daemon_on_the_socket_is_refused(void **state)
+{
+	struct harness *h = *state;
+	struct client c = client_open(h);
+
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "another daemon answers there already"));
+	assert_int_equal(client_count_sessions(&c), 1);
+	client_close(&c);
+}
+
+static void a_stale_socket_is_replaced(void **state)
+{
+	struct harness *h = *state;
+	struct client c;
+
+	assert_int_equal(harness_stop(h, SIGKILL), -SIGKILL);
+	assert_int_equal(access(h->socket, F_OK), 0);
+	harness_start(h);
+	c = client_open(h);
+	client_close(&c);
+}
+
+static void sigterm_ends_sessions_and_removes_the_socket(void **state)
+{
+	struct harness *h = *state;
+	struct client c = client_open(h);
+
+	client_arena(&c, 1);
+	client_lane(&c);
+	assert_int_equal(harness_stop(h, SIGTERM), 0);
+	assert_true(client_is_cut_off(&c));
+	assert_int_not_equal(access(h->socket, F_OK), 0);
+	client_close(&c);
+}
+
+static void sighup_is_answered_in_the_log(void **state)
+{
+	struct harness *h = *state;
+	struct client c = client_open(h);
+
+	kill(h->pid, SIGHUP);
+	for (int i = 0; i < WAIT_TRIES && !harness_log_has(h, "SIGHUP"); i++)
+		sleep_ms(5);
+	assert_true(harness_log_has(h, "read at start only"));
+	assert_int_equal(client_count_sessions(&c), 1);
+	client_close(&c);
+}
+
+static int notify_socket(struct harness *h, struct sockaddr_un *name)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	*name = (struct sockaddr_un){.sun_family = AF_UNIX};
+	snprintf(name->sun_path, sizeof(name->sun_path), "%s/notify", h->folder);
+	assert_int_equal(bind(fd, (struct sockaddr *)name, sizeof(*name)), 0);
+	h->notify_path = name->sun_path;
+	return fd;
+}
+
+/* Reads notifications until one has text; false after 5 s without any. */
+static bool notified(int fd, const char *text)
+{
+	struct pollfd readable = {.fd = fd, .events = POLLIN};
+	char said[512];
+
+	while (poll(&readable, 1, 5000) == 1) {
+		ssize_t n = recv(fd, said, sizeof(said) - 1, 0);
+
+		assert_true(n >= 0);
+		said[n] = 0;
+		if (strstr(said, text))
+			return true;
+	}
+	return false;
+}
+
+static void the_service_manager_hears_ready_status_and_stopping(void **state)
+{
+	struct harness *h = *state;
+	struct sockaddr_un name;
+	struct client c;
+	int fd = notify_socket(h, &name);
+
+	harness_start(h);
+	assert_true(notified(fd, "READY=1"));
+	c = client_open(h);
+	assert_true(notified(fd, "STATUS=1 sessions"));
+	client_close(&c);
+	assert_true(notified(fd, "STATUS=0 sessions"));
+	assert_int_equal(harness_stop(h, SIGTERM), 0);
+	assert_true(notified(fd, "STOPPING=1"));
+	close(fd);
+	unlink(name.sun_path);
+}
+
+static void the_watchdog_is_fed_while_idle(void **state)
+{
+	struct harness *h = *state;
+	struct sockaddr_un name;
+	int fd = notify_socket(h, &name);
+
+	h->watchdog_us = "300000";
+	harness_start(h);
+	for (int i = 0; i < 5; i++)
+		assert_true(notified(fd, "WATCHDOG=1"));
+	close(fd);
+	unlink(name.sun_path);
+}
+
+static void a_socket_from_the_service_manager_is_used_and_stays(void **state)
+{
+	struct harness *h = *state;
+	struct client c;
+
+	assert_int_equal(channel_listen(h->socket, 0666, &h->listen_fd), 0);
+	h->flags[0] = "--socket=/nonexistent/never.sock";
+	h->pid = harness_spawn(h);
+	c = client_open(h); /* waits in the backlog until the daemon is there */
+	client_close(&c);
+	assert_int_equal(harness_stop(h, SIGTERM), 0);
+	assert_int_equal(access(h->socket, F_OK), 0);
+	assert_true(harness_log_has(h, "service manager's socket"));
+	close(h->listen_fd);
+}
+
+static void a_wrong_socket_from_the_service_manager_is_refused(void **state)
+{
+	struct harness *h = *state;
+
+	h->listen_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "ListenSequentialPacket"));
+	close(h->listen_fd);
+}
+
+static void without_io_uring_it_falls_back_and_says_so(void **state)
+{
+	struct harness *h = *state;
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	struct client c;
+
+	h->loop = "auto";
+	h->refuse_uring = true;
+	harness_start(h);
+	assert_true(harness_log_has(h, "using epoll"));
+	c = client_open(h);
+	assert_string_equal(client_verb(&c, status, &status)->status->loop, "epoll");
+	client_close(&c);
+}
+
+static void io_uring_alone_does_not_fall_back(void **state)
+{
+	struct harness *h = *state;
+
+	h->loop = "io_uring";
+	h->refuse_uring = true;
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "no event loop (io_uring): Operation not permitted"));
+}
+
+static void check_config_ends_with_its_verdict(void **state)
+{
+	struct harness *h = *state;
+
+	h->flags[0] = "--check-config";
+	assert_int_equal(harness_wait(harness_spawn(h)), 0);
+	h->flags[1] = "--pool=much";
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "--pool: \"much\" is not accepted"));
+}
+
+#define CASES(loop) \
+	{ \
+		HARNESS_CASE(loop, a_killed_clients_session_is_gone), \
+			HARNESS_CASE(loop, \
+				     a_session_ends_with_its_process_though_the_socket_is_open), \
+			HARNESS_CASE(loop, a_client_that_never_reads_is_cut_off), \
+			HARNESS_CASE(loop, descriptors_from_clients_are_dropped), \
+			HARNESS_CASE(loop, sessions_come_and_go_at_random), \
+			HARNESS_CASE(loop, a_second_daemon_on_the_socket_is_refused), \
+			HARNESS_CASE(loop, a_stale_socket_is_replaced), \
+			HARNESS_CASE(loop, sigterm_ends_sessions_and_removes_the_socket), \
+			HARNESS_CASE(loop, sighup_is_answered_in_the_log), \
+			HARNESS_BARE(loop, the_service_manager_hears_ready_status_and_stopping), \
+			HARNESS_BARE(loop, the_watchdog_is_fed_while_idle), \
+			HARNESS_BARE(loop, a_socket_from_the_service_manager_is_used_and_stays), \
+			HARNESS_BARE(loop, a_wrong_socket_from_the_service_manager_is_refused), \
+	}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest epoll[] = CASES(epoll);
+	const struct CMUnitTest uring[] = CASES(uring);
+	const struct CMUnitTest either[] = {
+		HARNESS_BARE(epoll, without_io_uring_it_falls_back_and_says_so),
+		HARNESS_BARE(epoll, io_uring_alone_does_not_fall_back),
+		HARNESS_BARE(epoll, check_config_ends_with_its_verdict),
+	};
+	int failures;
+
+	if (harness_init(argc, argv) < 0)
+		return 1;
+	failures = cmocka_run_group_tests_name("service, epoll", epoll, NULL, NULL);
+	failures += cmocka_run_group_tests_name("service, either loop", either, NULL, NULL);
+	if (harness_has_uring())
+		failures += cmocka_run_group_tests_name("service, io_uring", uring, NULL, NULL);
+	return failures;
+}
