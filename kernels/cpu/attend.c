@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define ALONE_NS 100e3 /* less than this is done before a sleeping worker has earned its wake-up */
+#define UNITS_PER_THREAD 8 /* so that the last to end is not late */
 #define KEY_ROWS 4 /* what reading a key costs, in rows of arithmetic */
 
 struct run {
@@ -19,6 +20,8 @@ struct run {
 	const struct backend_job *job;
 	const struct pool_pages *pages;
 	uint32_t group;
+	uint32_t unit_heads; /* KV heads that a unit takes */
+	uint32_t unit_splits; /* units that an item's heads are dealt to */
 };
 
 int attend_init(struct attend *a, const struct vec *vec, struct threads *threads)
@@ -223,30 +226,69 @@ static void keep_part(const struct run *run, size_t entry, const struct merge_st
 	memcpy(part_o(run, entry), o, run->job->shape->head_dim * sizeof(float));
 }
 
+/* Rows of one KV head of a unit, which stand at first in state. */
+static void finish_head(const struct run *run, const struct attend_unit *unit,
+			const struct fold_state *state, uint32_t head, uint32_t first)
+{
+	const struct work_list *list = run->job->list;
+	uint32_t group = run->group, dim = run->job->shape->head_dim;
+
+	for (uint32_t i = 0; i < (unit->end - unit->begin) * group; i++) {
+		uint32_t row = unit->begin + i / group, n = n_parts_of(list, row);
+		struct merge_state sums = {state->max[first + i], fold_sum(state, first + i)};
+		const float *o = state->o + (size_t)(first + i) * dim;
+		size_t part = unit->item->part + row - unit->item->row_begin;
+
+		if (n > 1)
+			keep_part(run, (head * (size_t)list->n_parts + part) * group + i % group,
+				  &sums, o);
+		else if (n == 1 && list->merge_parts[list->merge_first[row]] == part)
+			write_row(run, row, head * group + i % group, &sums, o);
+	}
+}
+
 static void unit_run(void *arg, uint32_t thread, uint32_t index)
 {
 	const struct run *run = arg;
-	const struct work_list *list = run->job->list;
-	uint32_t n_heads = run->job->shape->n_kv_heads, head = index % n_heads, group = run->group;
-	const struct attend_unit *unit = &run->a->units[index / n_heads];
+	const struct attend_unit *unit = &run->a->units[index / run->unit_splits];
 	struct fold_state *state = &run->a->states[thread];
-	struct fold fold = {run->a->vec, run->pages,  run->job, unit->item,
-			    head,	 unit->begin, unit->end};
+	uint32_t head = index % run->unit_splits * run->unit_heads;
+	uint32_t left = run->job->shape->n_kv_heads - head;
+	uint32_t stride = fold_stride(run->group, (unit->end - unit->begin) * run->group);
+	struct fold fold = {
+		.vec = run->a->vec,
+		.pages = run->pages,
+		.job = run->job,
+		.item = unit->item,
+		.head = head,
+		.n_heads = left < run->unit_heads ? left : run->unit_heads,
+		.begin = unit->begin,
+		.end = unit->end,
+	};
 
 	fold_run(&fold, state);
-	for (uint32_t i = 0; i < (unit->end - unit->begin) * group; i++) {
-		uint32_t row = unit->begin + i / group;
-		struct merge_state sums = {state->max[i], fold_sum(state, i)};
-		const float *o = state->o + (size_t)i * run->job->shape->head_dim;
-		size_t part = unit->item->part + row - unit->item->row_begin;
+	for (uint32_t h = 0; h < fold.n_heads; h++)
+		finish_head(run, unit, state, head + h, h * stride);
+}
 
-		if (n_parts_of(list, row) > 1)
-			keep_part(run, (head * (size_t)list->n_parts + part) * group + i % group,
-				  &sums, o);
-		else if (n_parts_of(list, row) == 1 &&
-			 list->merge_parts[list->merge_first[row]] == part)
-			write_row(run, row, head * group + i % group, &sums, o);
+/* The blocks of a page's KV heads lie side by side: a unit of few rows takes several heads, as memory is read
+ * fastest in order, unless too few units would be left for the threads. */
+static void choose_heads(struct run *run)
+{
+	uint32_t n_heads = run->job->shape->n_kv_heads, most = 1;
+	uint32_t enough = UNITS_PER_THREAD * threads_count(run->a->threads);
+
+	for (uint32_t i = 0; i < run->a->n_units; i++) {
+		uint32_t rows = run->a->units[i].end - run->a->units[i].begin;
+
+		most = rows > most ? rows : most;
 	}
+	run->unit_heads = FOLD_ROWS / fold_stride(run->group, most * run->group);
+	run->unit_heads = run->unit_heads < n_heads ? run->unit_heads : n_heads;
+	while (run->unit_heads > 1 &&
+	       (uint64_t)run->a->n_units * (n_heads / run->unit_heads) < enough)
+		run->unit_heads--;
+	run->unit_splits = (n_heads + run->unit_heads - 1) / run->unit_heads;
 }
 
 /* Unit: one row that has no partial or several, one KV head. */
@@ -276,12 +318,13 @@ static void merge_run(void *arg, uint32_t thread, uint32_t index)
 void attend_run(struct attend *a, const struct backend_job *job, const struct pool_pages *pages,
 		uint64_t *ret_keys)
 {
-	struct run run = {a, job, pages, group_of(job->shape)};
+	struct run run = {.a = a, .job = job, .pages = pages, .group = group_of(job->shape)};
 	uint32_t n_heads = job->shape->n_kv_heads;
 	uint64_t keys = 0, work = 0;
 
 	make_units(a, job);
 	make_merges(a, job);
+	choose_heads(&run);
 	for (uint32_t i = 0; i < a->n_units; i++) {
 		keys += a->units[i].keys;
 		work += a->units[i].work;
@@ -291,7 +334,7 @@ void attend_run(struct attend *a, const struct backend_job *job, const struct po
 		(double)work * job->shape->n_q_heads * job->shape->head_dim * 2 * a->vec->fma_ns;
 	bool alone = ns < ALONE_NS;
 
-	threads_run(a->threads, unit_run, &run, a->n_units * n_heads, alone);
+	threads_run(a->threads, unit_run, &run, a->n_units * run.unit_splits, alone);
 	threads_run(a->threads, merge_run, &run, a->n_merges * n_heads, alone);
 	*ret_keys = keys;
 }

@@ -17,7 +17,7 @@
 #include <string.h>
 
 struct run {
-	const char *k; /* block of the page */
+	const char *k; /* block of the page and the first KV head */
 	uint32_t first;
 	uint32_t count;
 	uint32_t key;
@@ -74,8 +74,15 @@ static uint32_t max_u32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-/* Widens Q, times the softmax scale and log2 e, into packed blocks. */
-static void pack_q(const struct fold *f, struct fold_state *state)
+uint32_t fold_stride(uint32_t group, uint32_t n_rows)
+{
+	uint32_t size = block_rows(group);
+
+	return (n_rows + size - 1) / size * size;
+}
+
+/* Widens Q of a KV head, times the softmax scale and log2 e, into the packed blocks from row on. */
+static void pack_q(const struct fold *f, struct fold_state *state, uint32_t head, uint32_t first)
 {
 	const struct work_shape *shape = f->job->shape;
 	uint32_t group = group_of(f), block = block_rows(group), dim = shape->head_dim;
@@ -85,9 +92,9 @@ static void pack_q(const struct fold *f, struct fold_state *state)
 	for (uint32_t i = 0; i < (f->end - f->begin) * group; i++) {
 		const struct work_row *row = &f->job->list->rows[f->begin + i / group];
 		const struct backend_io *io = &f->job->io[row->query];
-		uint64_t q = io->q + row->token * io->q_stride +
-			     (f->head * group + i % group) * head_bytes;
-		float *to = state->q + (size_t)(i / block) * VEC_BLOCK * dim + i % block;
+		uint64_t q =
+			io->q + row->token * io->q_stride + (head * group + i % group) * head_bytes;
+		float *to = state->q + (size_t)((first + i) / block) * VEC_BLOCK * dim + i % block;
 
 		f->vec->widen[shape->dtype](state->line, (const void *)(uintptr_t)q, dim, scale);
 		for (uint32_t d = 0; d < dim; d++)
@@ -145,6 +152,7 @@ static void find_masks(const struct fold *f, const struct work_tile *tile, uint3
 
 /* A block's part that meets a tile. */
 struct block {
+	size_t shift; /* bytes from the first KV head's blocks to this one's */
 	uint32_t row; /* in state */
 	uint32_t n_rows;
 	const float *q;
@@ -154,7 +162,7 @@ struct block {
 
 /* Computes whole pairs of vectors; where the run does not fill them, beside s, and takes what is wanted. */
 static void score_run(const struct fold *f, struct fold_state *state, const struct block *b,
-		      const struct run *run, const char *ahead)
+		      const struct run *run)
 {
 	const struct work_shape *shape = f->job->shape;
 	size_t bytes = work_dtype_bytes(shape->dtype);
@@ -165,8 +173,7 @@ static void score_run(const struct fold *f, struct fold_state *state, const stru
 	bool whole = from == run->first && to == run->first + run->count;
 	struct vec_score a = {
 		.q = b->q,
-		.k = run->k + from * bytes,
-		.ahead = ahead + from * bytes,
+		.k = run->k + b->shift + from * bytes,
 		.s = whole ? state->s + run->key : state->spill,
 		.n_rows = b->n_rows,
 		.n_keys = to - from,
@@ -182,7 +189,7 @@ static void score_run(const struct fold *f, struct fold_state *state, const stru
 }
 
 /* The stretches of V that a row with this mask sees, in ascending order of keys. */
-static uint32_t find_spans(const struct fold *f, const struct runs *runs, const struct runs *ahead,
+static uint32_t find_spans(const struct fold *f, const struct block *b, const struct runs *runs,
 			   uint64_t mask, struct vec_span *spans)
 {
 	size_t line = f->job->shape->head_dim * work_dtype_bytes(f->job->shape->dtype);
@@ -191,16 +198,14 @@ static uint32_t find_spans(const struct fold *f, const struct runs *runs, const 
 	for (uint32_t i = 0; i < runs->n; i++) {
 		const struct run *run = &runs->at[i];
 		uint64_t bits = mask >> run->key & low_bits(run->count);
-		const char *v = run->k + f->pages->value_bytes + run->first * line;
-		ptrdiff_t nearer = i < ahead->n ? ahead->at[i].k - run->k : 0;
+		const char *v = run->k + b->shift + f->pages->value_bytes + run->first * line;
 
 		while (bits) {
 			uint32_t skip = (uint32_t)__builtin_ctzll(bits);
 			uint64_t rest = ~(bits >> skip);
 			uint32_t count = rest ? (uint32_t)__builtin_ctzll(rest) : 64;
 
-			spans[n++] = (struct vec_span){v + skip * line, v + skip * line + nearer,
-						       run->key + skip, count};
+			spans[n++] = (struct vec_span){v + skip * line, run->key + skip, count};
 			bits &= ~(low_bits(count) << skip);
 		}
 	}
@@ -209,7 +214,7 @@ static uint32_t find_spans(const struct fold *f, const struct runs *runs, const 
 
 /* Rows that see the same keys go together. */
 static void add_values(const struct fold *f, struct fold_state *state, const struct block *b,
-		       const struct runs *runs, const struct runs *ahead)
+		       const struct runs *runs)
 {
 	uint32_t dim = f->job->shape->head_dim;
 	struct vec_span spans[WORK_TILE_TOKENS];
@@ -224,7 +229,7 @@ static void add_values(const struct fold *f, struct fold_state *state, const str
 			.s = state->s + r * WORK_TILE_TOKENS,
 			.shrink = b->shrink + r,
 			.spans = spans,
-			.n_spans = find_spans(f, runs, ahead, b->mask[r], spans),
+			.n_spans = find_spans(f, b, runs, b->mask[r], spans),
 			.o = state->o + (size_t)(b->row + r) * dim,
 			.n_rows = end - r,
 			.head_dim = dim,
@@ -235,10 +240,10 @@ static void add_values(const struct fold *f, struct fold_state *state, const str
 }
 
 static void fold_block(const struct fold *f, struct fold_state *state, struct block *b,
-		       const struct runs *runs, const struct runs *ahead)
+		       const struct runs *runs)
 {
 	for (uint32_t i = 0; i < runs->n; i++)
-		score_run(f, state, b, &runs->at[i], i < ahead->n ? ahead->at[i].k : runs->at[i].k);
+		score_run(f, state, b, &runs->at[i]);
 
 	struct vec_softmax a = {
 		.s = state->s,
@@ -250,60 +255,69 @@ static void fold_block(const struct fold *f, struct fold_state *state, struct bl
 	};
 
 	f->vec->softmax(&a);
-	add_values(f, state, b, runs, ahead);
+	add_values(f, state, b, runs);
+}
+
+/* Rows [first, end) of a KV head whose rows begin at base; b says where its KV is. */
+static void fold_head(const struct fold *f, struct fold_state *state, struct block *b,
+		      const struct runs *runs, uint32_t base, uint32_t first, uint32_t end)
+{
+	uint32_t group = group_of(f), size = block_rows(group);
+
+	for (uint32_t row = first; row < end; row += b->n_rows) {
+		uint32_t in = row % size;
+
+		b->row = base + row;
+		b->n_rows = min_u32(size - in, end - row);
+		b->q = state->q + (size_t)(b->row / size) * VEC_BLOCK * f->job->shape->head_dim +
+		       in;
+		for (uint32_t r = 0; r < b->n_rows; r++)
+			b->mask[r] = state->mask[(row - first + r) / group];
+		fold_block(f, state, b, runs);
+	}
 }
 
 static void fold_tile(const struct fold *f, struct fold_state *state, const struct work_tile *tile,
-		      const struct runs *runs, const struct runs *ahead)
+		      const struct runs *runs)
 {
-	static const struct runs nothing_ahead;
 	uint32_t lo = max_u32(tile->row_begin, f->begin), hi = min_u32(tile->row_end, f->end);
-	uint32_t group = group_of(f), size = block_rows(group);
+	uint32_t group = group_of(f), stride = fold_stride(group, (f->end - f->begin) * group);
 
 	if (lo >= hi)
 		return;
 	find_masks(f, tile, lo, hi, state->mask);
+	for (uint32_t h = 0; h < f->n_heads; h++) {
+		struct block b = {.shift = h * f->pages->block_bytes};
 
-	uint32_t first = (lo - f->begin) * group, end = (hi - f->begin) * group;
-
-	for (uint32_t row = first; row < end;) {
-		uint32_t in = row % size;
-		struct block b = {
-			.row = row,
-			.n_rows = min_u32(size - in, end - row),
-			.q = state->q + (size_t)(row / size) * VEC_BLOCK * f->job->shape->head_dim +
-			     in,
-		};
-
-		for (uint32_t r = 0; r < b.n_rows; r++)
-			b.mask[r] = state->mask[(row - first + r) / group];
-		fold_block(f, state, &b, runs, row == first ? ahead : &nothing_ahead);
-		row += b.n_rows;
+		fold_head(f, state, &b, runs, h * stride, (lo - f->begin) * group,
+			  (hi - f->begin) * group);
 	}
+}
+
+static void start_rows(const struct fold *f, struct fold_state *state)
+{
+	uint32_t group = group_of(f), stride = fold_stride(group, (f->end - f->begin) * group);
+	size_t n = (size_t)stride * f->n_heads;
+
+	assert(n <= FOLD_ROWS);
+	for (uint32_t h = 0; h < f->n_heads; h++)
+		pack_q(f, state, f->head + h, h * stride);
+	memset(state->o, 0, n * f->job->shape->head_dim * sizeof(float));
+	memset(state->sum, 0, n * VEC_LANES_MAX * sizeof(float));
+	for (size_t i = 0; i < n; i++)
+		state->max[i] = -INFINITY;
 }
 
 void fold_run(const struct fold *f, struct fold_state *state)
 {
 	const struct work_tile *tiles = f->job->list->tiles + f->item->tile;
-	uint32_t n_rows = (f->end - f->begin) * group_of(f);
-	struct runs runs[2];
 
-	assert(n_rows <= FOLD_ROWS);
-	pack_q(f, state);
-	memset(state->o, 0, (size_t)n_rows * f->job->shape->head_dim * sizeof(float));
-	memset(state->sum, 0, (size_t)n_rows * VEC_LANES_MAX * sizeof(float));
-	for (uint32_t i = 0; i < n_rows; i++)
-		state->max[i] = -INFINITY;
-	if (f->item->n_tiles)
-		find_runs(f, &tiles[0], &runs[0]);
+	start_rows(f, state);
 	for (uint32_t i = 0; i < f->item->n_tiles; i++) {
-		struct runs *ahead = &runs[(i + 1) % 2];
+		struct runs runs;
 
-		if (i + 1 < f->item->n_tiles)
-			find_runs(f, &tiles[i + 1], ahead);
-		else
-			ahead->n = 0;
-		fold_tile(f, state, &tiles[i], &runs[i % 2], ahead);
+		find_runs(f, &tiles[i], &runs);
+		fold_tile(f, state, &tiles[i], &runs);
 	}
 }
 

@@ -30,13 +30,13 @@ struct fold_state {
 int fold_state_init(struct fold_state *state);
 void fold_state_done(struct fold_state *state);
 
-/* Rows of tokens [begin, end) of an item, at most FOLD_ROWS of them. */
+/* Rows of tokens [begin, end) of an item for some KV heads; fold_stride x n_heads is at most FOLD_ROWS. */
 struct fold {
 	const struct vec *vec;
 	const struct pool_pages *pages;
 	const struct backend_job *job;
 	const struct work_item *item;
-	uint32_t head; /* KV head */
+	uint32_t head, n_heads; /* KV heads, taken one after the other within a tile */
 	uint32_t begin, end;
 };
 
@@ -45,6 +45,9 @@ static inline uint32_t fold_tokens(uint32_t group)
 {
 	return FOLD_ROWS / group;
 }
+
+/* Rows from one KV head to the next in the state: n_rows, rounded up to whole blocks. */
+uint32_t fold_stride(uint32_t group, uint32_t n_rows);
 
 /* Leaves max (times log2 e), sums and unscaled outputs in state. */
 void fold_run(const struct fold *f, struct fold_state *state);

@@ -23,7 +23,6 @@
 struct vec_score {
 	const float *q; /* [head_dim][VEC_BLOCK], scaled */
 	const void *k; /* line of dimension 0, at the first key */
-	const char *ahead; /* what to bring nearer meanwhile: as much as is read from k */
 	float *s; /* [n_rows][WORK_TILE_TOKENS] */
 	uint32_t n_rows;
 	uint32_t n_keys;
@@ -44,7 +43,6 @@ struct vec_softmax {
 /* V of count consecutive keys; their weights stand at s[lane]. */
 struct vec_span {
 	const char *v;
-	const char *ahead; /* what to bring nearer meanwhile: as much as is read from v */
 	uint32_t lane;
 	uint32_t count;
 };
