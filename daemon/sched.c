@@ -100,7 +100,7 @@ static void look_at_clocks(struct sched *s)
 	wait_look(s);
 }
 
-static bool round_once(struct sched *s)
+bool sched_round(struct sched *s)
 {
 	bool busy = false;
 
@@ -174,7 +174,7 @@ static void *sched_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "coppice-sched");
 	while (!atomic_load_explicit(&s->stopping, memory_order_relaxed)) {
-		if (round_once(s))
+		if (sched_round(s))
 			s->active_ns = s->now_ns;
 		else
 			rest(s);
@@ -229,8 +229,8 @@ static int start_thread(struct sched *s)
 	return r;
 }
 
-int sched_new(const struct config *config, const struct backend_ops *ops, struct backend *backend,
-	      struct abi_board *board, struct sched **ret)
+int sched_make(const struct config *config, const struct backend_ops *ops, struct backend *backend,
+	       struct abi_board *board, struct sched **ret)
 {
 	struct sched *s = calloc(1, sizeof(*s));
 
@@ -256,8 +256,23 @@ int sched_new(const struct config *config, const struct backend_ops *ops, struct
 	r = bells_init(s);
 	if (r == 0)
 		r = make_store(s);
-	if (r == 0)
-		r = start_thread(s);
+	if (r < 0) {
+		sched_free(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+int sched_new(const struct config *config, const struct backend_ops *ops, struct backend *backend,
+	      struct abi_board *board, struct sched **ret)
+{
+	struct sched *s;
+	int r = sched_make(config, ops, backend, board, &s);
+
+	if (r < 0)
+		return r;
+	r = start_thread(s);
 	if (r < 0) {
 		sched_free(s);
 		return r;

@@ -56,4 +56,10 @@ struct sched {
 
 uint64_t sched_clock_ns(void);
 
+/* A scheduler without a thread, for whoever goes its rounds himself (tests): all but sched_new's last step. */
+int sched_make(const struct config *config, const struct backend_ops *ops, struct backend *backend,
+	       struct abi_board *board, struct sched **ret);
+/* One round; returns whether there was anything to do. */
+bool sched_round(struct sched *s);
+
 #endif

@@ -1,28 +1,24 @@
 /* sched_harness.c - see sched_harness.h. */
 #include "sched_harness.h"
 
-#include "proto/channel.h"
+#include "daemon/sched_impl.h"
 
+#include <errno.h>
+#include <linux/futex.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/poll.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #define PATIENCE_MS 20000
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
+#define SPINS 1000
 
 void harness_init(struct harness *h)
 {
@@ -45,7 +41,10 @@ void harness_start(struct harness *h)
 			-1, 0);
 	assert_ptr_not_equal(h->board, MAP_FAILED);
 	assert_int_equal(backend_cpu.open(&backend, &h->backend, error, sizeof(error)), 0);
-	assert_int_equal(sched_new(&h->config, &backend_cpu, h->backend, h->board, &h->sched), 0);
+	int r = (h->stepped ? sched_make : sched_new)(&h->config, &backend_cpu, h->backend,
+						      h->board, &h->sched);
+
+	assert_int_equal(r, 0);
 }
 
 void harness_stop(struct harness *h)
@@ -62,6 +61,11 @@ struct sched_request *harness_next_reply(struct harness *h)
 
 	while (!(request = sched_reap(h->sched))) {
 		uint64_t count;
+
+		if (h->stepped) {
+			sched_round(h->sched);
+			continue;
+		}
 
 		assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
 		assert_int_equal(read(p.fd, &count, sizeof(count)), sizeof(count));
@@ -152,15 +156,30 @@ uint64_t client_submit(struct client *c, struct abi_entry entry, const void *bod
 	return entry.ticket;
 }
 
+static void sleep_on_done(struct abi_lane *lane, uint64_t ticket)
+{
+	const struct timespec patience = {.tv_sec = PATIENCE_MS / 1000};
+	uint64_t done;
+
+	atomic_fetch_add_explicit(&lane->sleepers, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	done = ring_done(lane);
+	if (done < ticket) {
+		long r = syscall(SYS_futex, ring_done_futex(lane), FUTEX_WAIT, (uint32_t)done,
+				 &patience, NULL, 0);
+
+		assert_true(r == 0 || errno != ETIMEDOUT);
+	}
+	atomic_fetch_sub_explicit(&lane->sleepers, 1, memory_order_relaxed);
+}
+
 struct abi_completion client_wait(struct client *c, uint64_t ticket)
 {
-	uint64_t until_ms = now_ms() + PATIENCE_MS;
-
 	for (uint32_t i = 0; ring_done(c->lane) < ticket; i++) {
-		if (i % 64 == 63) {
-			usleep(20);
-			assert_true(now_ms() < until_ms);
-		}
+		if (c->h->stepped)
+			sched_round(c->h->sched);
+		else if (i >= SPINS)
+			sleep_on_done(c->lane, ticket);
 	}
 	return ring_completion(c->lane, ticket);
 }

@@ -16,6 +16,7 @@ struct harness {
 	struct abi_board *board; /* owned */
 	struct sched *sched; /* owned */
 	uint64_t next_session;
+	bool stepped; /* no thread: waiting goes the rounds; set before harness_start */
 };
 
 /* A session with one lane, one arena and one model. */
@@ -51,7 +52,7 @@ void client_unmap(struct client *c);
 /* Publishes an entry with a body; returns its ticket. */
 uint64_t client_submit(struct client *c, struct abi_entry entry, const void *body,
 		       uint32_t body_bytes);
-/* Waits for it (spinning politely) and returns its completion. Fails the test after 20 s. */
+/* Waits for it as the library does and returns its completion. Fails the test after 20 s. */
 struct abi_completion client_wait(struct client *c, uint64_t ticket);
 struct abi_completion client_do(struct client *c, struct abi_entry entry, const void *body,
 				uint32_t body_bytes);

@@ -256,6 +256,7 @@ static void random_operations_agree_with_the_naive_model(void **state)
 	harness_init(&w->h);
 	w->h.config.pool_bytes = 2 * w->h.config.extent_bytes;
 	w->h.config.n_threads = 1;
+	w->h.stepped = true;
 	harness_start(&w->h);
 	for (int i = 0; i < N_CLIENTS; i++)
 		client_start(&w->clients[i], &w->h, 1000 + i / 2, &SHAPE, 1 << 20);
