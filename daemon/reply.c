@@ -310,7 +310,7 @@ static void tree_node(Coppice__TreeNode *to, struct store_node_info *from)
  * SCHED_TREE_PAGE of them always fit a message. */
 void reply_tree(struct request *request)
 {
-	struct store_node_info *infos = request->lent;
+	struct reply_tree_room *room = request->lent;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__TreeReply tree = COPPICE__TREE_REPLY__INIT;
 	Coppice__TreeNode nodes[SCHED_TREE_PAGE], *pointers[SCHED_TREE_PAGE];
@@ -318,7 +318,7 @@ void reply_tree(struct request *request)
 	if (failed(request))
 		return;
 	for (uint32_t i = 0; i < request->sched.out.tree.n; i++) {
-		tree_node(&nodes[i], &infos[i]);
+		tree_node(&nodes[i], &room->nodes[i]);
 		pointers[i] = &nodes[i];
 	}
 	tree.n_node = request->sched.out.tree.n;

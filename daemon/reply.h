@@ -15,6 +15,12 @@
 void reply_error(struct session *session, uint64_t id, int code, const char *field,
 		 const char *sentence, ...) __attribute__((format(printf, 5, 6)));
 
+/* Room for a page of the tree. */
+struct reply_tree_room {
+	struct store_node_info nodes[SCHED_TREE_PAGE];
+	char names[SCHED_TREE_PAGE][128];
+};
+
 /* What requests have as done: each sends the reply of its verb. */
 void reply_plain(struct request *request);
 void reply_hello(struct request *request);
@@ -26,7 +32,7 @@ void reply_lane_removed(struct request *request);
 void reply_seq(struct request *request); /* open and wait */
 void reply_pin(struct request *request);
 void reply_status(struct request *request);
-void reply_tree(struct request *request);
+void reply_tree(struct request *request); /* lent: a struct reply_tree_room */
 void reply_sessions(struct request *request);
 void reply_evict(struct request *request);
 

@@ -3,8 +3,10 @@
  */
 #include "request.h"
 
+#include "reply.h"
 #include "server.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -24,8 +26,8 @@ void request_init(struct request *request, struct server *server, struct session
 	}
 }
 
-struct request *request_new(struct session *session, uint64_t id, enum sched_verb verb,
-			    request_done done)
+static struct request *request_new(struct session *session, uint64_t id, enum sched_verb verb,
+				   request_done done)
 {
 	struct request *request = malloc(sizeof(*request));
 
@@ -35,6 +37,38 @@ struct request *request_new(struct session *session, uint64_t id, enum sched_ver
 	request->sched.id = id;
 	request->on_heap = true;
 	return request;
+}
+
+struct request *request_begin(struct session *s, uint64_t id, enum sched_verb verb,
+			      request_done done)
+{
+	struct request *request;
+
+	if (s->n_requests >= REQUEST_MAX_PER_SESSION) {
+		reply_error(s, id, -EBUSY, NULL,
+			    "%u requests of this session are under way already: wait for one.",
+			    s->n_requests);
+		return NULL;
+	}
+	request = request_new(s, id, verb, done);
+	if (!request)
+		reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");
+	return request;
+}
+
+struct request *request_begin_lent(struct session *s, uint64_t id, enum sched_verb verb,
+				   request_done done, size_t bytes)
+{
+	struct request *request = request_begin(s, id, verb, done);
+
+	if (!request)
+		return NULL;
+	request->lent = calloc(1, bytes);
+	if (request->lent)
+		return request;
+	reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");
+	request_free(request);
+	return NULL;
 }
 
 void request_free(struct request *request)

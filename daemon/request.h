@@ -31,9 +31,13 @@ struct request {
 	uint64_t n_pages; /* evict: gone in earlier turns */
 };
 
-/* For a session; zeroed but for cookie, id, session. NULL: no memory. */
-struct request *request_new(struct session *session, uint64_t id, enum sched_verb verb,
-			    request_done done);
+/* For a session; zeroed but for cookie, id, session. NULL after a reply that says why not: no memory, or too many are
+ * under way. */
+struct request *request_begin(struct session *s, uint64_t id, enum sched_verb verb,
+			      request_done done);
+/* The same with room in lent, zeroed. */
+struct request *request_begin_lent(struct session *s, uint64_t id, enum sched_verb verb,
+				   request_done done, size_t bytes);
 /* Of one that was not posted, or is over. NULL is fine. */
 void request_free(struct request *request);
 /* One that is embedded in its owner. session may be NULL. */

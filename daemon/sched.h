@@ -130,6 +130,7 @@ struct sched_request {
 		struct {
 			struct store_node_info
 				*nodes; /* lent by the poster: room for SCHED_TREE_PAGE */
+			char (*names)[128]; /* lent, as many: the nodes' models; the store's may go */
 			uint32_t n;
 			uint64_t cursor;
 		} tree;

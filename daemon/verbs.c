@@ -300,6 +300,10 @@ static int verb_tree(struct sched *s, struct sched_request *rq)
 	rq->out.tree.cursor = rq->in.cursor;
 	rq->out.tree.n = store_walk(s->store, domain, &rq->out.tree.cursor, rq->out.tree.nodes,
 				    SCHED_TREE_PAGE);
+	for (uint32_t i = 0; i < rq->out.tree.n; i++) {
+		strcpy(rq->out.tree.names[i], rq->out.tree.nodes[i].model);
+		rq->out.tree.nodes[i].model = rq->out.tree.names[i];
+	}
 	return 0;
 }
 

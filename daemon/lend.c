@@ -1,0 +1,179 @@
+/*
+ * lend.c - the verbs about arenas and lanes: memory is made here, and lent to the scheduler and to the client.
+ */
+#include "lend.h"
+
+#include "control.pb-c.h"
+#include "reply.h"
+#include "server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define ARENA_GRAIN_BYTES (UINT64_C(2) << 20)
+
+/* ---- arenas ---- */
+
+static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
+{
+	const struct config *config = s->server->parts.config;
+	uint64_t room = config->max_arena_bytes - s->arena_bytes;
+
+	if (m->kind != 0)
+		reply_error(s, id, -EINVAL, "kind", "Arenas are of kind 0 (host memory), not %u.",
+			    m->kind);
+	else if (m->bytes == 0)
+		reply_error(s, id, -EINVAL, "bytes", "An arena of no bytes.");
+	else if (number == 0)
+		reply_error(s, id, -EDQUOT, NULL,
+			    "The session has %u arenas, as many as it may (max_arenas): free some.",
+			    config->max_arenas);
+	else if (m->bytes > room ||
+		 (m->bytes + ARENA_GRAIN_BYTES - 1) / ARENA_GRAIN_BYTES > room / ARENA_GRAIN_BYTES)
+		reply_error(s, id, -EDQUOT, "bytes",
+			    "%" PRIu64 " bytes are too many: the session's arenas may have %" PRIu64
+			    " more (max_arena_bytes).",
+			    m->bytes, room - room % ARENA_GRAIN_BYTES);
+	else
+		return true;
+	return false;
+}
+
+void lend_arena_new(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__ArenaNew *m = message;
+	uint32_t number = segment_find_free(s->arenas, s->server->parts.config->max_arenas);
+	struct segment *arena;
+	struct request *request;
+	uint64_t bytes;
+	int r;
+
+	if (!arena_check(s, id, m, number))
+		return;
+	request = request_begin(s, id, SCHED_ARENA_ADD, reply_arena);
+	if (!request)
+		return;
+	arena = &s->arenas[number - 1];
+	bytes = (m->bytes + ARENA_GRAIN_BYTES - 1) & ~(ARENA_GRAIN_BYTES - 1);
+	r = segment_new(arena, "coppice-arena", bytes, &request->fds[0]);
+	if (r < 0) {
+		reply_error(s, id, r, NULL, "The arena's memory could not be had: %s.",
+			    strerror(-r));
+		request_free(request);
+		return;
+	}
+	request->n_fds = 1;
+	request->number = number;
+	request->sched.in.arena.arena = number;
+	request->sched.in.arena.base = arena->map;
+	request->sched.in.arena.bytes = bytes;
+	s->arena_bytes += bytes;
+	request_post(request);
+}
+
+void lend_arena_free(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__ArenaFree *m = message;
+	struct segment *arena =
+		segment_find(s->arenas, s->server->parts.config->max_arenas, m->arena);
+	struct request *request;
+
+	if (!arena) {
+		reply_error(s, id, -ENOENT, "arena", "There is no arena %u in this session.",
+			    m->arena);
+		return;
+	}
+	request = request_begin(s, id, SCHED_ARENA_REMOVE, reply_arena_removed);
+	if (!request)
+		return;
+	arena->state = SEGMENT_REMOVING;
+	request->number = m->arena;
+	request->sched.in.arena.arena = m->arena;
+	request_post(request);
+}
+
+/* ---- lanes ---- */
+
+/* Fills the header; the version, which says that the rest may be read, last. */
+static void lane_header(struct abi_lane *lane, uint32_t number, uint64_t generation)
+{
+	lane->magic = ABI_LANE_MAGIC;
+	lane->lane = number;
+	lane->generation = generation;
+	lane->bytes = sizeof(*lane);
+	/* Pairs with the client's acquire of version. */
+	atomic_store_explicit(&lane->version, ABI_VERSION, memory_order_release);
+}
+
+/* The segment and, if asked for, the completion descriptor; both ends' descriptors are in the request or segment. */
+static int lane_make(struct segment *lane, struct request *request, bool notify)
+{
+	int r = segment_new(lane, "coppice-lane", sizeof(struct abi_lane), &request->fds[0]);
+
+	if (r < 0)
+		return r;
+	request->n_fds = 1;
+	if (!notify)
+		return 0;
+	r = segment_notify_new(lane, &request->fds[1]);
+	if (r < 0)
+		segment_done(lane);
+	else
+		request->n_fds = 2;
+	return r;
+}
+
+void lend_lane_new(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__LaneNew *m = message;
+	uint32_t max_lanes = s->server->parts.config->max_lanes;
+	uint32_t number = segment_find_free(s->lanes, max_lanes);
+	struct request *request;
+	struct segment *lane;
+	int r;
+
+	if (number == 0) {
+		reply_error(s, id, -EDQUOT, NULL,
+			    "The session has %u lanes, as many as it may (max_lanes): free some.",
+			    max_lanes);
+		return;
+	}
+	request = request_begin(s, id, SCHED_LANE_ADD, reply_lane);
+	if (!request)
+		return;
+	lane = &s->lanes[number - 1];
+	r = lane_make(lane, request, m->notify);
+	if (r < 0) {
+		reply_error(s, id, r, NULL, "The lane's memory could not be had: %s.",
+			    strerror(-r));
+		request_free(request);
+		return;
+	}
+	lane_header(lane->map, number, s->server->parts.board->generation);
+	request->number = number;
+	request->sched.in.lane.lane = number;
+	request->sched.in.lane.shared = lane->map;
+	request->sched.in.lane.notify_fd = lane->notify_fd;
+	request_post(request);
+}
+
+void lend_lane_free(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__LaneFree *m = message;
+	struct segment *lane = segment_find(s->lanes, s->server->parts.config->max_lanes, m->lane);
+	struct request *request;
+
+	if (!lane) {
+		reply_error(s, id, -ENOENT, "lane", "There is no lane %u in this session.",
+			    m->lane);
+		return;
+	}
+	request = request_begin(s, id, SCHED_LANE_REMOVE, reply_lane_removed);
+	if (!request)
+		return;
+	lane->state = SEGMENT_REMOVING;
+	request->number = m->lane;
+	request->sched.in.lane.lane = m->lane;
+	request_post(request);
+}
