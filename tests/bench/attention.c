@@ -1,0 +1,425 @@
+/*
+ * attention.c - coppice-bench attention: times a backend on trees of KV and checks what it wrote.
+ *
+ * Two cases are built in, each beside what the machine can do, measured alternately in the same run:
+ *      one_131072      one sequence: bound by reading. ratio_read is its rate over that of plain vector loads.
+ *      shared_4096x64  64 sequences on one prefix: bound by arithmetic. ratio_fma is its multiply-adds over those
+ *                      that the same instructions reach on registers; speedup_none compares with no sharing.
+ */
+#include "bench.h"
+
+#ifdef BENCH_HAVE_KERNELS
+#include "kernels/plan/plan.h"
+#include "machine.h"
+#include "workload.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXTENT_BYTES (UINT64_C(32) << 20)
+#define REPS_MAX 1000u
+
+struct options {
+	const char *policy;
+	const char *backend;
+	const char *workload;
+	const char *only;
+	uint32_t n_threads;
+	uint32_t page_tokens;
+	enum work_dtype dtype;
+};
+
+static const struct argp_option options[] = {
+	{"policy", 'p', "POLICY", 0,
+	 "auto (default), none, cascade, fasttree, deft, deft-node, ...", 0},
+	{"backend", 'b', "BACKEND", 0, "cpu (default)", 0},
+	{"workload", 'w', "FILE", 0, "JSON: nodes and tokens per level; else the built-in cases",
+	 0},
+	{"threads", 't', "N", 0, "Threads that compute (default: one per core)", 0},
+	{"only", 'o', "NAME", 0, "Only the case of this name", 0},
+	{"page", 'P', "N", 0, "Tokens of a page: 16, 32 or 64 (default)", 0},
+	{"dtype", 'd', "TYPE", 0, "fp32, fp16 or bf16 (default)", 0},
+	{0},
+};
+
+static error_t parse_dtype(const char *arg, struct options *o)
+{
+	static const char *const names[] = {"fp32", "fp16", "bf16"};
+
+	for (int i = 0; i < 3; i++) {
+		if (strcmp(arg, names[i]) == 0) {
+			o->dtype = (enum work_dtype)i;
+			return 0;
+		}
+	}
+	return EINVAL;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case 'p':
+		o->policy = arg;
+		return 0;
+	case 'b':
+		o->backend = arg;
+		return 0;
+	case 'w':
+		o->workload = arg;
+		return 0;
+	case 'o':
+		o->only = arg;
+		return 0;
+	case 't':
+		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
+		return 0;
+	case 'P':
+		o->page_tokens = (uint32_t)strtoul(arg, NULL, 10);
+		return 0;
+	case 'd':
+		if (parse_dtype(arg, o) != 0)
+			argp_error(state, "--dtype: no type \"%s\"", arg);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* A workload in a backend. */
+struct run {
+	const struct options *options;
+	const struct workload_spec *spec;
+	const struct backend_ops *ops;
+	struct backend *backend; /* owned */
+	struct workload workload;
+	struct work_list list; /* owned */
+};
+
+static const struct backend_ops *backend_find(const char *name)
+{
+	return strcmp(name, "cpu") == 0 ? &backend_cpu : NULL;
+}
+
+static int run_plan(struct run *r, const char *policy)
+{
+	struct plan_config config;
+	uint32_t heads = r->spec->shape.n_kv_heads;
+	enum plan_policy parsed;
+
+	plan_config_init(&config, PLAN_AUTO, &r->spec->shape, 1);
+	if (plan_policy_parse(policy, &config) != 0) {
+		fprintf(stderr, "coppice-bench: no policy \"%s\"\n", policy);
+		return -EINVAL;
+	}
+	parsed = config.policy;
+	plan_config_init(&config, parsed, &r->spec->shape,
+			 (r->options->n_threads + heads - 1) / heads);
+	plan_policy_parse(policy, &config);
+	config.tile_rows = r->ops->tile_rows(r->backend, &r->spec->shape);
+	return plan_make(&config, &r->workload.tree, &r->list);
+}
+
+static int run_open(struct run *r, char *error, size_t error_bytes)
+{
+	const struct work_shape *shape = &r->spec->shape;
+	struct backend_config config = {EXTENT_BYTES, EXTENT_BYTES, r->options->n_threads, NULL};
+	uint64_t page_bytes;
+	int ret = r->ops->open(&config, &r->backend, error, error_bytes);
+
+	if (ret)
+		return ret;
+	page_bytes = r->ops->page_bytes(r->backend, shape, error, error_bytes);
+	r->ops->close(r->backend);
+	r->backend = NULL;
+	if (page_bytes == 0)
+		return -EINVAL;
+	config.pool_bytes = workload_pool_bytes(r->spec, page_bytes, EXTENT_BYTES);
+	ret = r->ops->open(&config, &r->backend, error, error_bytes);
+	for (uint32_t i = 0; ret == 0 && i < config.pool_bytes / EXTENT_BYTES; i++)
+		ret = r->ops->extent_commit(r->backend, i);
+	return ret;
+}
+
+static void run_done(struct run *r)
+{
+	plan_list_done(&r->list);
+	workload_done(&r->workload);
+	r->ops->close(r->backend);
+}
+
+static int run_init(struct run *r, const struct options *o, const struct workload_spec *spec)
+{
+	char error[256] = "";
+	int ret;
+
+	*r = (struct run){.options = o, .spec = spec, .ops = backend_find(o->backend)};
+	ret = run_open(r, error, sizeof(error));
+	if (ret == 0)
+		ret = workload_init(&r->workload, spec, r->ops, r->backend);
+	if (ret == 0)
+		ret = run_plan(r, o->policy);
+	if (ret)
+		fprintf(stderr, "coppice-bench: %s: %s %s\n", spec->name, strerror(-ret), error);
+	return ret;
+}
+
+/* Seconds of one batch; infinity where it failed. */
+static double run_once(struct run *r)
+{
+	struct backend_job job = {&r->spec->shape, &r->workload.tree, &r->list, r->workload.io, 0};
+	struct backend_batch batch = {&job, 1};
+	uint64_t start_ns = bench_now_ns(), id = 0, done = 0;
+
+	if (r->ops->submit(r->backend, &batch, &id) != 0)
+		return INFINITY;
+	while (done < id) {
+		if (r->ops->completed(r->backend, &done) != 0)
+			return INFINITY;
+	}
+	return (double)(bench_now_ns() - start_ns) * 1e-9;
+}
+
+/* Multiply-adds of a batch. */
+static double run_fmas(const struct run *r)
+{
+	return 2.0 * r->spec->shape.head_dim * r->spec->shape.n_q_heads *
+	       (double)r->workload.path_tokens;
+}
+
+static double run_bytes(struct run *r)
+{
+	struct backend_counters before, after;
+
+	r->ops->counters(r->backend, &before);
+	run_once(r);
+	r->ops->counters(r->backend, &after);
+	return (double)(after.kv_bytes_read - before.kv_bytes_read);
+}
+
+static void print(const struct run *r, const char *metric, double value, const char *unit)
+{
+	bench_print("attention", r->spec->name, metric, value, unit);
+}
+
+/* False where the output is wrong. */
+static bool print_common(struct run *r, double seconds, double bytes)
+{
+	static const double bounds[] = {2e-6, 5e-4, 4e-3};
+	double error = workload_error(&r->workload);
+
+	print(r, "time_us", seconds * 1e6, "us");
+	print(r, "kv_bytes", bytes, "B");
+	print(r, "gb_s", bytes / seconds * 1e-9, "GB/s");
+	print(r, "gflop_s", 2 * run_fmas(r) / seconds * 1e-9, "GFLOP/s");
+	print(r, "error", error, "norm/norm");
+	if (error <= bounds[r->spec->shape.dtype])
+		return true;
+	fprintf(stderr, "coppice-bench: %s: the output is wrong\n", r->spec->name);
+	return false;
+}
+
+static bool bench_plain(struct run *r)
+{
+	double bytes = run_bytes(r), times[REPS_MAX];
+	uint32_t reps = bench_reps(11);
+
+	for (uint32_t i = 0; i < reps; i++)
+		times[i] = run_once(r);
+	return print_common(r, bench_median(times, reps), bytes);
+}
+
+static bool bench_reading(struct run *r, struct machine *machine)
+{
+	double bytes = run_bytes(r), times[REPS_MAX], reads[REPS_MAX], ratios[REPS_MAX];
+	uint32_t reps = bench_reps(15);
+	bool right;
+
+	for (uint32_t i = 0; i < reps; i++) {
+		reads[i] = machine_read_rate(machine);
+		times[i] = run_once(r);
+		ratios[i] = bytes / times[i] / reads[i];
+	}
+	right = print_common(r, bench_median(times, reps), bytes);
+	print(r, "read_gb_s", bench_median(reads, reps) * 1e-9, "GB/s");
+	print(r, "ratio_read", bench_median(ratios, reps), "1");
+	return right;
+}
+
+static bool bench_sharing(struct run *r, struct machine *machine)
+{
+	double bytes = run_bytes(r), times[REPS_MAX], fmas[REPS_MAX], ratios[REPS_MAX];
+	double speedups[REPS_MAX];
+	uint32_t reps = bench_reps(15);
+	struct run none = *r;
+	bool right;
+
+	none.list = (struct work_list){0};
+	if (run_plan(&none, "none") != 0)
+		return false;
+	for (uint32_t i = 0; i < reps; i++) {
+		fmas[i] = machine_fma_rate(machine);
+		times[i] = run_once(r);
+		ratios[i] = run_fmas(r) / times[i] / fmas[i];
+		speedups[i] = run_once(&none) / times[i];
+	}
+	plan_list_done(&none.list);
+	run_once(r);
+	right = print_common(r, bench_median(times, reps), bytes);
+	print(r, "fma_gflop_s", 2 * bench_median(fmas, reps) * 1e-9, "GFLOP/s");
+	print(r, "ratio_fma", bench_median(ratios, reps), "1");
+	print(r, "speedup_none", bench_median(speedups, reps), "x");
+	return right;
+}
+
+static bool selected(const struct options *o, const char *name)
+{
+	return !o->only || strcmp(o->only, name) == 0;
+}
+
+typedef bool (*bench_built_in)(struct run *, struct machine *);
+
+static int built_in(const struct options *o, const struct workload_spec *spec, bench_built_in bench)
+{
+	struct machine machine = {0};
+	struct run r;
+	int status = 1;
+
+	if (!selected(o, spec->name))
+		return 0;
+	if (run_init(&r, o, spec) == 0 && machine_init(&machine, o->n_threads) == 0)
+		status = bench(&r, &machine) ? 0 : 1;
+	machine_done(&machine);
+	run_done(&r);
+	return status;
+}
+
+static int all_built_in(const struct options *o)
+{
+	struct workload_spec one = {.name = "one_131072",
+				    .nodes = {1},
+				    .tokens = {131072},
+				    .n_levels = 1,
+				    .shape = {1, 32, 8, 128, o->page_tokens, o->dtype, 0.0883883f}};
+	struct workload_spec shared = {.name = "shared_4096x64",
+				       .nodes = {1, 64},
+				       .tokens = {4096, 1},
+				       .n_levels = 2,
+				       .shape = one.shape};
+
+	return built_in(o, &one, bench_reading) | built_in(o, &shared, bench_sharing);
+}
+
+static uint32_t read_array(const json_t *array, uint32_t *to)
+{
+	size_t n = json_array_size(array);
+
+	n = n < WORKLOAD_LEVELS ? n : WORKLOAD_LEVELS;
+	for (size_t i = 0; i < n; i++)
+		to[i] = (uint32_t)json_integer_value(json_array_get(array, i));
+	return (uint32_t)n;
+}
+
+static uint32_t read_number(const json_t *entry, const char *key)
+{
+	return (uint32_t)json_integer_value(json_object_get(entry, key));
+}
+
+static int read_spec(const json_t *entry, const struct options *o, struct workload_spec *ret)
+{
+	const char *name = json_string_value(json_object_get(entry, "name"));
+
+	*ret = (struct workload_spec){
+		.shape = {1, read_number(entry, "q_heads"), read_number(entry, "kv_heads"),
+			  read_number(entry, "head_dim"), o->page_tokens, o->dtype, 0}};
+	ret->n_levels = read_array(json_object_get(entry, "nodes"), ret->nodes);
+	if (!name || ret->n_levels == 0 || ret->shape.n_kv_heads == 0 ||
+	    read_array(json_object_get(entry, "lengths"), ret->tokens) != ret->n_levels)
+		return -EINVAL;
+	for (uint32_t i = 0; i < ret->n_levels; i++) {
+		if (ret->nodes[i] == 0 || ret->tokens[i] == 0)
+			return -EINVAL;
+	}
+	ret->shape.scale = 1 / sqrtf((float)ret->shape.head_dim);
+	snprintf(ret->name, sizeof(ret->name), "%s", name);
+	return 0;
+}
+
+static int bench_entry(const json_t *entry, const struct options *o)
+{
+	struct workload_spec spec;
+	struct run r;
+	int status = 1;
+
+	if (read_spec(entry, o, &spec) != 0) {
+		fprintf(stderr,
+			"coppice-bench: %s: an entry lacks name, nodes, lengths, q_heads, "
+			"kv_heads or head_dim\n",
+			o->workload);
+		return 1;
+	}
+	if (!selected(o, spec.name))
+		return 0;
+	if (run_init(&r, o, &spec) == 0)
+		status = bench_plain(&r) ? 0 : 1;
+	run_done(&r);
+	return status;
+}
+
+static int whole_file(const struct options *o)
+{
+	json_error_t error;
+	json_t *root = json_load_file(o->workload, 0, &error);
+	int status = 0;
+
+	if (!json_is_array(root)) {
+		fprintf(stderr, "coppice-bench: %s: line %d: %s\n", o->workload, error.line,
+			root ? "no array of workloads" : error.text);
+		json_decref(root);
+		return 1;
+	}
+	for (size_t i = 0; i < json_array_size(root); i++)
+		status |= bench_entry(json_array_get(root, i), o);
+	json_decref(root);
+	return status;
+}
+
+static uint32_t n_cores(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+int attention_main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.doc = "Times attention over trees of KV and checks a sample of rows against "
+		       "float64.",
+		.children = children,
+	};
+	struct options o = {.policy = "auto",
+			    .backend = "cpu",
+			    .page_tokens = 64,
+			    .dtype = WORK_BF16};
+
+	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
+		return 64;
+	if (!backend_find(o.backend)) {
+		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
+		return 64;
+	}
+	o.n_threads = o.n_threads ? o.n_threads : n_cores();
+	return o.workload ? whole_file(&o) : all_built_in(&o);
+}
+#endif
