@@ -31,8 +31,12 @@ passed() { # what, seconds
 
 failed() { # what, seconds, log
 	n_failed=$((n_failed + 1))
-	say "  FAILED  $1 ($2 s); the end of $3:"
-	tail -n 40 "$3" | sed 's/^/          /'
+	say "  FAILED  $1 ($2 s); from $3:"
+	{
+		grep -E 'error|warning|FAILED' "$3" | grep -v 'Werror.* -c ' | head -n 20
+		say ...
+		tail -n 12 "$3"
+	} | cut -c 1-200 | sed 's/^/          /'
 }
 
 # check NAME COMMAND...: one check, that fails if the command does.
@@ -86,7 +90,7 @@ sources() { # the sources that git tracks, or all outside build folders where th
 	else
 		local pattern args=()
 		for pattern in "$@"; do
-			args+=(-o -name "$pattern")
+			args+=(-o -path "./$pattern")
 		done
 		find . -name 'build*' -prune -o \( -false "${args[@]}" \) -type f -print | sed 's|^\./||'
 	fi
@@ -132,6 +136,13 @@ check_install() {
 		test -f "$stage/include/coppice.h" && [[ $(find "$stage/include" -name '*.h' | wc -l) == 1 ]]
 }
 
+# The example in a folder of its own, where it finds no header but the installed one.
+out_of_tree() { # folder
+	rm -rf "$1"
+	mkdir -p "$1"
+	cp client/example.c "$1"
+}
+
 stage_pkg_config() {
 	local folder
 	folder=$(find "$stage" -name coppice.pc -printf '%h\n' | head -n 1)
@@ -141,19 +152,19 @@ stage_pkg_config() {
 check_pkg_config() {
 	local flags libs
 	flags=$(stage_pkg_config --cflags coppice) && libs=$(stage_pkg_config --libs coppice) || return 1
-	mkdir -p build/example-pc
+	out_of_tree build/example-pc
 	# shellcheck disable=SC2086
-	cc -Wall -Wextra -Werror $flags client/example.c -o build/example-pc/example $libs
+	cc -Wall -Wextra -Wno-missing-field-initializers -Werror $flags build/example-pc/example.c \
+		-o build/example-pc/example $libs
 }
 
 check_cmake_package() {
-	rm -rf build/example-cmake
-	mkdir -p build/example-cmake
+	out_of_tree build/example-cmake
 	cat >build/example-cmake/CMakeLists.txt <<-END
 		cmake_minimum_required(VERSION 3.25)
 		project(example LANGUAGES C)
 		find_package(coppice REQUIRED)
-		add_executable(example $root/client/example.c)
+		add_executable(example example.c)
 		target_link_libraries(example PRIVATE coppice::coppice)
 	END
 	cmake -S build/example-cmake -B build/example-cmake/build -G Ninja -DCMAKE_PREFIX_PATH="$stage" &&
