@@ -5,3 +5,14 @@ endif()
 foreach(name safetensors agent_file llama_config sampler matmul)
 	coppice_test(NAME ${name}_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c LIBS coppice_agent)
 endforeach()
+
+# The forward pass, over plain attention and over a real daemon's.
+coppice_test(NAME llama_test
+	SOURCES ${CMAKE_CURRENT_LIST_DIR}/llama_test.c ${CMAKE_CURRENT_LIST_DIR}/plain_attention.c
+	LIBS coppice_agent)
+set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/plain_attention.c PROPERTIES COMPILE_OPTIONS -O3)
+target_compile_definitions(llama_test PRIVATE MODEL_DIR="${PROJECT_SOURCE_DIR}/tests/model")
+if(TARGET coppiced)
+	target_compile_definitions(llama_test PRIVATE COPPICED_PATH="$<TARGET_FILE:coppiced>")
+	add_dependencies(llama_test coppiced)
+endif()
