@@ -201,6 +201,20 @@ check_units() {
 	return $r
 }
 
+# The documented configuration with every line in force: the daemon takes it, and coppiced.conf(5) has every key.
+check_configuration() {
+	local key bad=0 file=build/coppiced.conf
+	sed -E 's/^#([a-z_]+ = )/\1/' packaging/coppiced.conf >"$file"
+	"$stage/bin/coppiced" --check-config --config "$file" || bad=1
+	while read -r key; do
+		grep -q "^\.It Va $key " packaging/man/coppiced.conf.5 || {
+			say "coppiced.conf(5) lacks $key"
+			bad=1
+		}
+	done < <(sed -nE 's/^([a-z_]+) = .*/\1/p' "$file")
+	return $bad
+}
+
 check_cuda() {
 	local source bad=0
 	mkdir -p build/cuda
@@ -215,6 +229,7 @@ installed_copy() {
 	check "example by pkg-config" check_pkg_config &&
 		check "example by find_package" check_cmake_package &&
 		check "example runs" check_example
+	check "configuration" check_configuration
 	if command -v systemd-analyze >/dev/null; then
 		check "systemd units" check_units
 	else
