@@ -12,6 +12,7 @@
 #ifndef COPPICE_KVSTORE_CORE_H
 #define COPPICE_KVSTORE_CORE_H
 
+#include "blocks.h"
 #include "index.h"
 #include "pages.h"
 #include "pin.h"
@@ -29,6 +30,7 @@ TAILQ_HEAD(store_claims, store_seq);
 TAILQ_HEAD(store_spaces, store_space);
 
 #define STORE_NAME_BYTES 128u
+#define HOLDING_AHEAD 16u
 
 struct store_model {
 	struct index_link link; /* in store.models, by name and fingerprint */
@@ -53,6 +55,8 @@ struct store_holding {
 	struct store_model *model;
 	struct store_domain *domain;
 	struct store_lru lru; /* unused nodes, the oldest first */
+	struct store_node *last_listed[HOLDING_AHEAD]; /* a ring; some may be gone */
+	uint32_t n_listed; /* ever */
 	uint64_t
 		n_idle_slices; /* of the nodes in lru: as many pages at most are to be had by eviction */
 	uint32_t n_spaces;
@@ -69,32 +73,37 @@ struct store_space {
 	TAILQ_ENTRY(store_space) all;
 };
 
-/* The first 64 bytes are what a match reads. */
+/* Three cache lines. A match reads the first. */
 struct store_node {
 	_Alignas(64) struct index_link link; /* in store.children, by parent and first token */
 	struct store_node *parent;
 	struct store_node *hint; /* the child that was matched last; NULL: none */
-	uint32_t *tokens; /* owned */
+	uint32_t *tokens; /* owned, a block */
 	uint32_t first_token;
 	uint32_t n_tokens;
 	uint32_t pos;
 	uint32_t n_users; /* sequences and pins here and below */
-	uint64_t hits;
-	struct store_slice *slices; /* owned */
+	uint64_t id;
+	struct store_slice *slices; /* owned, a block */
 	uint32_t n_slices;
 	uint32_t slices_capacity;
 	uint32_t tokens_capacity;
 	bool listed; /* in its holding's lru */
-	uint64_t stamp; /* of its place in lru; never falls along the list */
 	TAILQ_ENTRY(store_node) lru;
-	LIST_ENTRY(store_node) sibling; /* first link of a free node, too */
-	struct store_node_list children;
+	LIST_ENTRY(store_node) sibling; /* of a free node: in the slab */
+	struct store_node
+		*ahead; /* was listed HOLDING_AHEAD later, and may be gone: to prefetch only */
 	struct store_space *space;
+	uint64_t stamp; /* of its place in lru; never falls along the list */
+	uint64_t hits;
+	struct store_node_list children;
 	struct store_seq_list seqs; /* that stand in this node, not below */
 	struct store_pin_list pins;
-	uint64_t id;
 	uint64_t mark;
 };
+
+_Static_assert(offsetof(struct store_node, slices) == 64, "a match reads one line of a node");
+_Static_assert(sizeof(struct store_node) == 192, "a node is three lines");
 
 /* Nodes come from chunks that stay; the id is the slot plus one, and above it how often the slot was used. */
 struct node_slab {
@@ -130,6 +139,7 @@ struct store {
 	uint64_t seed[2];
 	struct pages pages;
 	struct node_slab slab;
+	struct blocks blocks;
 	struct index models, domains, spaces, children, claims, pins;
 	LIST_HEAD(, store_model) all_models;
 	struct store_holding_list all_holdings;

@@ -82,40 +82,45 @@ void node_free(struct store *s, struct store_node *n)
 	if (!n)
 		return;
 	assert(!n->listed && n->n_users == 0);
-	free(n->tokens);
-	free(n->slices);
-	n->tokens = NULL;
-	n->slices = NULL;
+	blocks_put(&s->blocks, n->tokens, n->tokens_capacity * sizeof(*n->tokens));
+	blocks_put(&s->blocks, n->slices, n->slices_capacity * sizeof(*n->slices));
 	n->space = NULL;
 	n->id += UINT64_C(1) << SLOT_BITS;
 	LIST_INSERT_HEAD(&s->slab.free, n, sibling);
 }
 
-/* At least double, but exact at first: most nodes never grow. */
-static int array_reserve(void **array, uint32_t *capacity, uint32_t used, uint32_t more,
-			 size_t item_bytes)
+/* Room for items in all; at least double what there was, but exact at first: most nodes never grow. */
+static int array_grow(struct blocks *blocks, void **array, uint32_t *capacity, uint32_t items,
+		      size_t item_bytes)
 {
-	uint32_t need = used + more;
-
-	if (need <= *capacity)
-		return 0;
-	if (*capacity && need < 2 * *capacity)
-		need = 2 * *capacity;
-	void *grown = realloc(*array, need * item_bytes);
+	if (items < 2 * *capacity)
+		items = 2 * *capacity;
+	size_t bytes = items * item_bytes;
+	void *grown = blocks_get(blocks, &bytes);
 	if (!grown)
 		return -ENOMEM;
+	if (*array)
+		memcpy(grown, *array, *capacity * item_bytes);
+	blocks_put(blocks, *array, *capacity * item_bytes);
 	*array = grown;
-	*capacity = need;
+	*capacity = (uint32_t)(bytes / item_bytes);
 	return 0;
 }
 
 int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices)
 {
-	if (array_reserve((void **)&n->tokens, &n->tokens_capacity, n->n_tokens, n_tokens,
-			  sizeof(*n->tokens)))
-		return -ENOMEM;
-	return array_reserve((void **)&n->slices, &n->slices_capacity, n->n_slices, n_slices,
-			     sizeof(*n->slices));
+	struct blocks *blocks = &node_store(n)->blocks;
+	int r = 0;
+
+	n_tokens += n->n_tokens;
+	n_slices += n->n_slices;
+	if (n_tokens > n->tokens_capacity)
+		r = array_grow(blocks, (void **)&n->tokens, &n->tokens_capacity, n_tokens,
+			       sizeof(*n->tokens));
+	if (!r && n_slices > n->slices_capacity)
+		r = array_grow(blocks, (void **)&n->slices, &n->slices_capacity, n_slices,
+			       sizeof(*n->slices));
+	return r;
 }
 
 /* A slice that continues the node's last one becomes part of it. */
@@ -146,6 +151,16 @@ void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 			n->slices[n->n_slices++] = slices[i];
 }
 
+/* Nodes that are gone may be written to here: their memory stays, and nobody reads it. */
+static void node_announce(struct store_holding *h, struct store_node *n)
+{
+	struct store_node **last = &h->last_listed[h->n_listed++ % HOLDING_AHEAD];
+
+	if (*last)
+		(*last)->ahead = n;
+	*last = n;
+}
+
 static void node_list(struct store_node *n)
 {
 	struct store_holding *h = n->space->holding;
@@ -153,6 +168,7 @@ static void node_list(struct store_node *n)
 	n->listed = true;
 	n->stamp = ++node_store(n)->stamp;
 	TAILQ_INSERT_TAIL(&h->lru, n, lru);
+	node_announce(h, n);
 	h->n_idle_slices += n->n_slices;
 }
 

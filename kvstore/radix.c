@@ -281,7 +281,7 @@ void radix_cut(struct store_node *leaf)
 	struct store *s = node_store(leaf);
 	struct store_holding *h = leaf->space->holding;
 
-	assert(LIST_EMPTY(&leaf->children) && leaf->n_users == 0);
+	assert(leaf->n_users == 0);
 	walk_cut(&s->walk, leaf);
 	if (leaf->listed)
 		node_unlist(leaf);

@@ -21,6 +21,7 @@ static void store_init(struct store *s, const struct store_config *config)
 {
 	s->config = *config;
 	node_slab_init(&s->slab);
+	blocks_init(&s->blocks);
 	index_init(&s->models);
 	index_init(&s->domains);
 	index_init(&s->spaces);
@@ -64,6 +65,7 @@ void store_free(struct store *s)
 		model_free(LIST_FIRST(&s->all_models));
 	pages_done(&s->pages);
 	node_slab_done(&s->slab);
+	blocks_done(&s->blocks);
 	index_done(&s->models);
 	index_done(&s->domains);
 	index_done(&s->spaces);

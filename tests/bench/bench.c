@@ -10,6 +10,9 @@
 
 static const struct bench_command commands[] = {
 	{"ring", "Round trip of an empty entry: both sides spinning; daemon asleep.", ring_main},
+#ifdef BENCH_HAVE_KVSTORE
+	{"store", "Match, insert, split and evict as trees grow.", store_main},
+#endif
 	{"agents", "Eight agents over one document: lockstep, and a slow ninth.", agents_main},
 #ifdef BENCH_HAVE_KERNELS
 	{"attention", "Attention over a workload's trees, or over the built-in cases.",

@@ -1,0 +1,84 @@
+/* blocks.c - free lists by size; see blocks.h. */
+#include "blocks.h"
+
+#include <stdlib.h>
+
+#define CHUNK_BYTES (64u << 10)
+
+/* Under a sanitizer every block is malloc's, so that it is watched. */
+#ifdef __SANITIZE_ADDRESS__
+#define MAX_BYTES 0u
+#else
+#define MAX_BYTES ((size_t)1 << (BLOCKS_MIN_SHIFT + BLOCKS_CLASSES - 1))
+#endif
+
+struct blocks_chunk {
+	_Alignas(64) struct blocks_chunk *next;
+};
+
+void blocks_init(struct blocks *b)
+{
+	*b = (struct blocks){0};
+}
+
+void blocks_done(struct blocks *b)
+{
+	while (b->chunks) {
+		struct blocks_chunk *chunk = b->chunks;
+		b->chunks = chunk->next;
+		free(chunk);
+	}
+}
+
+static unsigned class_of(size_t bytes)
+{
+	unsigned class = 0;
+
+	while (((size_t)1 << (BLOCKS_MIN_SHIFT + class)) < bytes)
+		class ++;
+	return class;
+}
+
+static void block_push(struct blocks *b, unsigned class, void *block)
+{
+	*(void **)block = b->free[class];
+	b->free[class] = block;
+}
+
+/* Cuts a new chunk up, the lowest address first in the list. */
+static void class_grow(struct blocks *b, unsigned class)
+{
+	size_t bytes = (size_t)1 << (BLOCKS_MIN_SHIFT + class);
+	struct blocks_chunk *chunk = aligned_alloc(_Alignof(struct blocks_chunk), CHUNK_BYTES);
+
+	if (!chunk)
+		return;
+	chunk->next = b->chunks;
+	b->chunks = chunk;
+	size_t begin = sizeof(*chunk) > bytes ? sizeof(*chunk) : bytes;
+	for (size_t at = CHUNK_BYTES - bytes; at >= begin; at -= bytes)
+		block_push(b, class, (char *)chunk + at);
+}
+
+void *blocks_get(struct blocks *b, size_t *bytes)
+{
+	if (*bytes > MAX_BYTES)
+		return malloc(*bytes);
+	unsigned class = class_of(*bytes);
+	if (!b->free[class])
+		class_grow(b, class);
+	void *block = b->free[class];
+	if (!block)
+		return NULL;
+	b->free[class] = *(void **)block;
+	*bytes = (size_t)1 << (BLOCKS_MIN_SHIFT + class);
+	return block;
+}
+
+void blocks_put(struct blocks *b, void *block, size_t bytes)
+{
+	if (bytes > MAX_BYTES)
+		free(block);
+	else if (block)
+		block_push(b, class_of(bytes), block);
+}
