@@ -10,7 +10,7 @@ set -euo pipefail
 build_packages=(
 	build-essential cmake ninja-build pkg-config
 	libprotobuf-c-dev protobuf-c-compiler
-	liburing-dev libsystemd-dev libinih-dev libjansson-dev libxxhash-dev uthash-dev
+	liburing-dev libsystemd-dev libinih-dev libjansson-dev libxxhash-dev
 	python3
 )
 check_packages=(libcmocka-dev clang-format-14 groff-base git)
