@@ -490,6 +490,7 @@ static void the_daemons_attention_in_bf16_is_near_pytorchs(void **state)
 	through_the_daemon(&main_fixture, COPPICE_BF16, BF16_TOLERANCE, false);
 }
 
+#ifdef WITH_LONG_PROMPT
 static void after_8000_tokens_logits_and_text_are_still_pytorchs(void **state)
 {
 	(void)state;
@@ -498,6 +499,7 @@ static void after_8000_tokens_logits_and_text_are_still_pytorchs(void **state)
 	through_the_daemon(&f, COPPICE_FP32, FP32_TOLERANCE, true);
 	fixture_done(&f);
 }
+#endif
 #endif
 
 static int load_main_fixture(void **state)
@@ -527,7 +529,9 @@ int main(void)
 #ifdef COPPICED_PATH
 		cmocka_unit_test(the_daemons_attention_gives_pytorchs_logits_and_text),
 		cmocka_unit_test(the_daemons_attention_in_bf16_is_near_pytorchs),
+#ifdef WITH_LONG_PROMPT
 		cmocka_unit_test(after_8000_tokens_logits_and_text_are_still_pytorchs),
+#endif
 #endif
 	};
 	return cmocka_run_group_tests(tests, load_main_fixture, free_main_fixture);
