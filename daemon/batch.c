@@ -438,7 +438,7 @@ bool batch_poll(struct sched *s)
 	}
 	if (completed < b->id)
 		return false;
-	s->now_ns = sched_clock_ns();
+	s->now_ns = s->clock();
 	for (uint32_t i = 0; i < b->n_lanes; i++) {
 		if (b->prefill)
 			slice_finish(s, b->lanes[i]);

@@ -41,7 +41,7 @@ void bells_done(struct sched *s)
 void bells_wait(struct sched *s, uint64_t deadline_ns)
 {
 	struct epoll_event events[EVENTS_A_WAIT];
-	uint64_t now_ns = sched_clock_ns();
+	uint64_t now_ns = s->clock();
 	uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 	struct timespec left = {.tv_sec = (time_t)(left_ns / UINT64_C(1000000000)),
 				.tv_nsec = (long)(left_ns % UINT64_C(1000000000))};

@@ -6,6 +6,7 @@
 #include "step.h"
 
 #include <errno.h>
+#include <math.h>
 
 #define LAG_WEIGHT 0.25 /* of a new sample in a lane's usual lag */
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
@@ -19,7 +20,7 @@ struct group {
 	uint64_t first_ns; /* arrival of the first */
 	uint64_t deadline_ns;
 	double lag_ns; /* the longest usual lag among them */
-	bool held; /* it has waited */
+	uint64_t due_ns; /* until when it was to wait; 0: it has not */
 };
 
 static bool in_group(const struct sched_lane *lane, const struct group *g)
@@ -80,39 +81,46 @@ static bool is_companion(const struct sched_lane *a, const struct sched_lane *b,
 		return !b->parked && y->next_layer == g->layer;
 	if (g->layer != 0 || !y->cohort)
 		return false;
-	return y->cohort_lanes > x->cohort_lanes ||
-	       (y->cohort_lanes == x->cohort_lanes && (y->cohort < x->cohort || !x->cohort));
+	if (!x->cohort || y->cohort_lanes != x->cohort_lanes)
+		return y->cohort_lanes > x->cohort_lanes;
+	return y->cohort_eldest < x->cohort_eldest;
 }
 
-static bool is_worth_waiting(const struct sched *s, const struct sched_lane *a,
-			     const struct sched_lane *b, const struct group *g)
+/* Until when a should wait for b at most; 0: not at all. Who is late may be as late again. */
+static double worth_waiting_until_ns(const struct sched *s, const struct sched_lane *a,
+				     const struct sched_lane *b, const struct group *g)
 {
 	double expected = expected_ns(b, g);
 	double saving = saving_ns(a, b);
-	bool boards = a->lockstep.cohort != b->lockstep.cohort;
 
 	if (saving <= 0 || expected > (double)g->deadline_ns)
-		return false;
+		return 0;
 	if (b->lockstep.lag_ns[0] > SLOW_FACTOR * g->lag_ns + SLOW_SLACK_NS)
-		return false;
+		return 0;
 	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
-		return true;
-	if (boards)
+		return (double)g->deadline_ns;
+	if (a->lockstep.cohort != b->lockstep.cohort) /* the company lasts a token at least */
 		saving *= g->model->shape.n_layers;
-	return saving > expected - (double)s->now_ns;
+	return expected - (double)s->now_ns < saving ? expected + saving : 0;
 }
 
-static bool is_awaited(const struct sched *s, const struct sched_lane *b, const struct group *g)
+static bool can_come(const struct sched_lane *b, const struct group *g)
+{
+	return b->lockstep.model == g->model && b->lockstep.seq && !b->broken && !in_group(b, g);
+}
+
+/* Until when the group should wait for b. */
+static double wait_for_until_ns(const struct sched *s, const struct sched_lane *b,
+				const struct group *g)
 {
 	const struct sched_lane *a;
+	double until = 0;
 
-	if (b->lockstep.model != g->model || !b->lockstep.seq || b->broken || in_group(b, g))
-		return false;
 	TAILQ_FOREACH (a, &s->lanes, link) {
-		if (in_group(a, g) && is_companion(a, b, g) && is_worth_waiting(s, a, b, g))
-			return true;
+		if (in_group(a, g) && is_companion(a, b, g))
+			until = fmax(until, worth_waiting_until_ns(s, a, b, g));
 	}
-	return false;
+	return until;
 }
 
 static struct group group_of(const struct sched *s, const struct sched_lane *lane)
@@ -129,53 +137,75 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 			g.first_ns = a->step.arrival_ns;
 		if (a->lockstep.lag_ns[0] > g.lag_ns)
 			g.lag_ns = a->lockstep.lag_ns[0];
-		g.held |= a->lockstep.held;
+		if (a->lockstep.held_until_ns > g.due_ns)
+			g.due_ns = a->lockstep.held_until_ns;
 	}
 	g.deadline_ns = g.first_ns + s->config->batch_wait_max_us * UINT64_C(1000);
 	return g;
 }
 
-/* Must the group wait? At its deadline it need not, and those it waited for leave its cohort. */
-static bool must_wait(struct sched *s, const struct group *g)
+/* Until when the group waits, its deadline at most; what is not in the future means that it runs. */
+static uint64_t group_until_ns(const struct sched *s, const struct group *g)
 {
-	bool over = s->now_ns >= g->deadline_ns, lost = false;
-	struct sched_lane *b;
+	const struct sched_lane *b;
+	double until = 0;
 
 	if (s->config->batch_hold == CONFIG_HOLD_NEVER)
-		return false;
+		return 0;
 	TAILQ_FOREACH (b, &s->lanes, link) {
-		if (!is_awaited(s, b, g))
-			continue;
-		if (!over)
-			return true;
-		b->lockstep.cohort = 0;
-		b->lockstep.cohort_lanes = 0;
-		lost = true;
+		if (can_come(b, g))
+			until = fmax(until, wait_for_until_ns(s, b, g));
 	}
-	if (g->held) {
-		s->stats.hold_ns += s->now_ns - g->first_ns;
-		s->stats.holds_won += !lost;
-		s->stats.holds_lost += lost;
+	return until < (double)g->deadline_ns ? (uint64_t)until : g->deadline_ns;
+}
+
+/* Nobody waits again for whom this group has waited in vain, until they meet. */
+static void forget_who_stayed_away(struct sched *s, const struct group *g)
+{
+	const struct sched_lane *a;
+	struct sched_lane *b;
+
+	TAILQ_FOREACH (b, &s->lanes, link) {
+		bool awaited = false;
+
+		TAILQ_FOREACH (a, &s->lanes, link) {
+			awaited |= can_come(b, g) && in_group(a, g) && is_companion(a, b, g);
+		}
+		if (awaited)
+			b->lockstep.cohort = b->lockstep.cohort_lanes = 0;
 	}
-	return false;
+}
+
+static void count_hold(struct sched *s, const struct group *g)
+{
+	bool lost = s->now_ns >= g->due_ns;
+
+	if (!g->due_ns)
+		return;
+	if (lost)
+		forget_who_stayed_away(s, g);
+	s->stats.hold_ns += s->now_ns - g->first_ns;
+	s->stats.holds_won += !lost;
+	s->stats.holds_lost += lost;
 }
 
 static void group_run(struct sched *s, const struct group *g)
 {
 	struct sched_lane *a, *next;
 
+	count_hold(s, g);
 	for (a = TAILQ_FIRST(&s->lanes); a; a = next) {
 		next = TAILQ_NEXT(a, link);
 		if (!in_group(a, g) || a->lockstep.chosen)
 			continue;
 		a->lockstep.chosen = true;
-		a->lockstep.held = false;
+		a->lockstep.held_until_ns = 0;
 		if (batch_add(s, a) < 0)
 			step_fail(s, a, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
 	}
 }
 
-static void group_hold(struct sched *s, const struct group *g)
+static void group_hold(struct sched *s, const struct group *g, uint64_t until_ns)
 {
 	struct sched_lane *a;
 
@@ -183,10 +213,10 @@ static void group_hold(struct sched *s, const struct group *g)
 		if (!in_group(a, g))
 			continue;
 		a->lockstep.chosen = true;
-		a->lockstep.held = true;
+		a->lockstep.held_until_ns = until_ns;
 	}
-	if (g->deadline_ns < s->hold_until_ns)
-		s->hold_until_ns = g->deadline_ns;
+	if (until_ns < s->hold_until_ns)
+		s->hold_until_ns = until_ns;
 }
 
 void hold_choose(struct sched *s)
@@ -202,9 +232,10 @@ void hold_choose(struct sched *s)
 		if (!lane->parked || lane->step.prefill || lane->lockstep.chosen)
 			continue;
 		struct group g = group_of(s, lane);
+		uint64_t until_ns = group_until_ns(s, &g);
 
-		if (must_wait(s, &g))
-			group_hold(s, &g);
+		if (until_ns > s->now_ns)
+			group_hold(s, &g, until_ns);
 		else
 			group_run(s, &g);
 	}
@@ -232,16 +263,40 @@ void hold_arrived(struct sched *s, struct sched_lane *lane)
 	l->next_layer = lane->step.layer;
 }
 
+/* Who had met these before and is not among them has stayed away. */
+static void leave_behind(struct sched *s, uint64_t cohort)
+{
+	struct sched_lane *b;
+
+	TAILQ_FOREACH (b, &s->lanes, link) {
+		if (cohort && b->lockstep.cohort == cohort)
+			b->lockstep.cohort = b->lockstep.cohort_lanes = 0;
+	}
+}
+
 void hold_met(struct sched *s, const struct batch_job *job)
 {
+	uint64_t eldest = UINT64_MAX;
+
 	s->next_cohort++;
 	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
 		struct sched_lane *lane = s->batch.lanes[i];
 
 		if (lane->step.model != job->model || lane->step.layer != job->layer)
 			continue;
+		lane->lockstep.cohort_before = lane->lockstep.cohort;
 		lane->lockstep.cohort = s->next_cohort;
 		lane->lockstep.cohort_lanes = job->n_lanes;
+		if (lane->serial < eldest)
+			eldest = lane->serial;
+	}
+	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
+		struct lockstep *l = &s->batch.lanes[i]->lockstep;
+
+		if (l->cohort != s->next_cohort)
+			continue;
+		l->cohort_eldest = eldest;
+		leave_behind(s, l->cohort_before);
 	}
 }
 

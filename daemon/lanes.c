@@ -28,6 +28,7 @@ int lane_add(struct sched *s, struct sched_session *session, uint32_t number,
 	}
 	lane->session = session;
 	lane->number = number;
+	lane->serial = ++s->last_lane;
 	lane->shared = shared;
 	lane->notify_fd = notify_fd;
 	lane->poll = s->n_lanes;

@@ -25,7 +25,7 @@
 #define SPIN_LOOK_NS UINT64_C(1000000) /* how often it is decided whether cores are free */
 #define REQUESTS_A_ROUND 8
 
-uint64_t sched_clock_ns(void)
+static uint64_t monotonic_ns(void)
 {
 	struct timespec t;
 
@@ -104,7 +104,7 @@ bool sched_round(struct sched *s)
 {
 	bool busy = false;
 
-	s->now_ns = sched_clock_ns();
+	s->now_ns = s->clock();
 	if (s->batch.in_flight)
 		busy |= batch_poll(s);
 	busy |= lanes_serve(s);
@@ -240,6 +240,7 @@ int sched_make(const struct config *config, const struct backend_ops *ops, struc
 	s->ops = ops;
 	s->backend = backend;
 	s->board = board;
+	s->clock = monotonic_ns;
 	s->n_cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
 	s->hold_until_ns = UINT64_MAX;
 	s->seqs.free = UINT32_MAX;

@@ -23,6 +23,7 @@ struct sched {
 	_Atomic bool failed; /* scheduler -> loop */
 	_Atomic uint64_t rounds; /* scheduler -> loop */
 
+	uint64_t (*clock)(void); /* CLOCK_MONOTONIC, in nanoseconds; a test may have another */
 	uint64_t now_ns; /* read once a round and after each batch */
 	uint64_t active_ns; /* when there last was something to do */
 	uint32_t n_cores;
@@ -48,13 +49,11 @@ struct sched {
 
 	bool hold_stale; /* something happened that hold_choose must look at */
 	uint64_t hold_until_ns; /* then it must look again; UINT64_MAX: nothing is held */
-	uint64_t next_cohort;
+	uint64_t next_cohort, last_lane;
 
 	struct batch batch;
 	struct sched_status stats; /* the counters of it */
 };
-
-uint64_t sched_clock_ns(void);
 
 /* A scheduler without a thread, for whoever goes its rounds himself (tests): all but sched_new's last step. */
 int sched_make(const struct config *config, const struct backend_ops *ops, struct backend *backend,

@@ -80,10 +80,13 @@ struct step {
 /* How a lane keeps company; hold.c. All zero: it has decoded nothing yet. */
 struct lockstep {
 	uint64_t cohort; /* lanes that met in their last decode job have the same; 0: none */
+	uint64_t cohort_eldest; /* the least serial among them: of two cohorts of a size, the elder is boarded */
 	uint32_t cohort_lanes; /* how many met */
 	uint32_t n_layers;
 	uint32_t next_layer;
-	bool held, chosen; /* its step waits for company; has been decided on */
+	bool chosen; /* its step has been decided on */
+	uint64_t held_until_ns; /* its step waits for company until then at most; 0: it does not */
+	uint64_t cohort_before; /* the one before that */
 	uint64_t done_ns; /* when its last decode step completed; 0: never */
 	double lag_ns
 		[2]; /* from completion to the next step: [0] within a token, [1] to the next token's first layer */
@@ -102,7 +105,8 @@ struct sched_lane {
 	TAILQ_ENTRY(sched_lane) link; /* of the scheduler: all lanes, in order of service */
 	LIST_ENTRY(sched_lane) session_link;
 	struct sched_session *session;
-	uint32_t number;
+	uint32_t number; /* in its session */
+	uint64_t serial; /* among all lanes ever */
 	uint32_t poll; /* index in the scheduler's polls */
 	struct abi_lane *shared; /* lent by the loop; hostile */
 	int notify_fd; /* lent; -1: none */

@@ -1,215 +1,340 @@
-/* hold_test.c - who waits for whom: threads that decode through a real scheduler, each a session of its own. */
+/*
+ * hold_test.c - who waits for whom: a scheduler whose rounds the test goes itself, by a clock of the test's own, and agents
+ * that decode over one prompt.
+ */
 #include "sched_harness.h"
 
-#include <pthread.h>
+#include "daemon/sched_impl.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #define N_PROMPT 200
-#define MAX_AGENTS 5
+#define N_AGENTS 4
+#define N_LAYERS 3
+#define WAIT_MAX_US 10000
 
-static const struct work_shape SHAPE = {.n_layers = 3,
+static const struct work_shape SHAPE = {.n_layers = N_LAYERS,
 					.n_q_heads = 2,
 					.n_kv_heads = 1,
 					.head_dim = 16,
 					.page_tokens = 16,
 					.dtype = WORK_FP32};
-static uint32_t prompt[N_PROMPT];
+
+static uint64_t fake_ns;
+
+static uint64_t fake_clock(void)
+{
+	return fake_ns;
+}
 
 struct agent {
 	struct client c;
 	uint64_t seq;
-	uint32_t n_tokens, start_us, layer_us;
-	pthread_t thread;
+	uint32_t layer; /* of the next step */
 };
 
 struct fixture {
 	struct harness h;
-	struct agent agents[MAX_AGENTS];
+	struct agent agents[N_AGENTS];
 };
 
-static void start(struct fixture *f, enum config_hold hold, uint32_t wait_max_us)
+static void go(struct fixture *f)
 {
+	while (sched_round(f->h.sched))
+		continue;
+}
+
+static void pass_us(struct fixture *f, uint64_t us)
+{
+	fake_ns += us * 1000;
+	go(f);
+}
+
+/* The next step of the agent's token, behind an extension where a token begins. */
+static void step(struct fixture *f, int i)
+{
+	struct agent *a = &f->agents[i];
+	struct abi_step_seq rec = client_step_seq(&a->c, a->seq, 1);
+	uint32_t id = 1000 * (uint32_t)i + (uint32_t)a->c.ticket;
+
+	if (a->layer == 0)
+		client_submit(&a->c,
+			      (struct abi_entry){.kind = ABI_EXTEND, .seq = a->seq, .count = 1},
+			      &id, 4);
+	client_submit(&a->c, (struct abi_entry){.kind = ABI_STEP, .count = 1, .layer = a->layer},
+		      &rec, sizeof(rec));
+	a->layer = (a->layer + 1) % N_LAYERS;
+	go(f);
+}
+
+static bool is_done(const struct fixture *f, int i)
+{
+	return ring_done(f->agents[i].c.lane) == f->agents[i].c.ticket;
+}
+
+static struct sched_status *status(const struct fixture *f)
+{
+	return &f->h.sched->stats;
+}
+
+static void start(struct fixture *f, enum config_hold hold, uint64_t last_domain)
+{
+	uint32_t prompt[N_PROMPT];
+
 	for (uint32_t i = 0; i < N_PROMPT; i++)
 		prompt[i] = i + 100;
 	harness_init(&f->h);
 	f->h.config.batch_hold = hold;
-	f->h.config.batch_wait_max_us = wait_max_us;
-	f->h.config.spin_us = 0;
+	f->h.config.batch_wait_max_us = WAIT_MAX_US;
+	f->h.stepped = true;
 	harness_start(&f->h);
+	fake_ns = 1000000000;
+	f->h.sched->clock = fake_clock;
+	for (int i = 0; i < N_AGENTS; i++) {
+		struct agent *a = &f->agents[i];
+		struct store_match match;
+
+		a->layer = 0;
+		client_start(&a->c, &f->h, i == N_AGENTS - 1 ? last_domain : 1000, &SHAPE, 1 << 20);
+		assert_int_equal(client_open(&a->c, prompt, N_PROMPT, &a->seq, &match), 0);
+		if (N_PROMPT - match.cached > 16)
+			client_compute(&a->c, a->seq, prompt + match.cached,
+				       N_PROMPT - match.cached);
+	}
 }
 
-static void agent_open(struct fixture *f, uint32_t i, uint64_t domain)
+static int set_up(void **state)
 {
-	struct agent *a = &f->agents[i];
-	struct store_match match;
+	struct fixture *f = calloc(1, sizeof(*f));
 
-	client_start(&a->c, &f->h, domain, &SHAPE, 1 << 20);
-	assert_int_equal(client_open(&a->c, prompt, N_PROMPT, &a->seq, &match), 0);
-	client_compute(&a->c, a->seq, prompt + match.cached, N_PROMPT - match.cached);
+	start(f, CONFIG_HOLD_ALWAYS, 1001);
+	*state = f;
+	return 0;
 }
 
-static void decode(struct agent *a, uint32_t n_tokens)
+static int tear_down(void **state)
 {
-	struct abi_step_seq rec = client_step_seq(&a->c, a->seq, 1);
+	struct fixture *f = *state;
 
-	for (uint32_t t = 0; t < n_tokens; t++) {
-		uint32_t id = 1000 * (uint32_t)a->c.bell + t;
+	for (int i = 0; i < N_AGENTS; i++)
+		client_end(&f->agents[i].c);
+	harness_stop(&f->h);
+	free(f);
+	return 0;
+}
 
-		assert_int_equal(client_extend(&a->c, a->seq, &id, 1).status, 0);
-		for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++) {
-			usleep(a->layer_us);
-			assert_int_equal(client_step(&a->c, &rec, layer).status, 0);
+/* Agents 0 and 1 in one job, at a token's first layer; usual lag 100 us. */
+static void meet(struct fixture *f)
+{
+	step(f, 0);
+	pass_us(f, 100);
+	step(f, 1); /* boards with 0's next token */
+	for (int layer = 1; layer < N_LAYERS; layer++) {
+		pass_us(f, 100);
+		step(f, 0);
+	}
+	assert_false(is_done(f, 1));
+	pass_us(f, 100);
+	step(f, 0);
+	assert_true(is_done(f, 0) && is_done(f, 1));
+}
+
+/* Agents 0 and 1, each as soon as its last step is done. */
+static void both_go_on(struct fixture *f, int n_steps)
+{
+	for (int i = 0; i < n_steps; i++) {
+		pass_us(f, 100);
+		for (int k = 0; k < 2; k++) {
+			if (is_done(f, k))
+				step(f, k);
 		}
 	}
 }
 
-static void *agent_main(void *arg)
-{
-	struct agent *a = arg;
-
-	usleep(a->start_us);
-	decode(a, a->n_tokens);
-	return NULL;
-}
-
-static void run(struct fixture *f, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		pthread_create(&f->agents[i].thread, NULL, agent_main, &f->agents[i]);
-	for (uint32_t i = 0; i < n; i++)
-		pthread_join(f->agents[i].thread, NULL);
-}
-
-static void stop(struct fixture *f, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		client_end(&f->agents[i].c);
-	harness_stop(&f->h);
-}
-
-static uint64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-/* Sessions a decode job while all of n agents decode; the prompts' own jobs are left out. */
-static double company(struct fixture *f, uint32_t n)
-{
-	struct sched_status before = harness_status(&f->h), after;
-
-	run(f, n);
-	after = harness_status(&f->h);
-	return (double)(after.decode_sessions - before.decode_sessions) /
-	       (double)(after.decode_jobs - before.decode_jobs);
-}
-
 static void who_starts_late_boards(void **state)
 {
-	struct fixture f = {0};
+	struct fixture *f = *state;
+	uint64_t jobs = status(f)->decode_jobs, sessions = status(f)->decode_sessions;
 
-	(void)state;
-	start(&f, CONFIG_HOLD_ALWAYS, 200000);
-	for (uint32_t i = 0; i < 4; i++) {
-		agent_open(&f, i, 1000);
-		f.agents[i].n_tokens = 60 - i; /* ends with the others, though it starts later */
-		f.agents[i].start_us = i * 2500;
-		f.agents[i].layer_us = 300;
-	}
-	assert_true(company(&f, 4) > 3.0);
-	stop(&f, 4);
+	meet(f);
+	assert_int_equal(status(f)->decode_jobs - jobs, N_LAYERS + 1);
+	assert_int_equal(status(f)->decode_sessions - sessions, N_LAYERS + 2);
+	assert_int_equal(status(f)->holds_won, 1);
 }
 
-static void nobody_waits_across_domains(void **state)
+static void who_has_met_is_waited_for(void **state)
 {
-	struct fixture f = {0};
+	struct fixture *f = *state;
+
+	meet(f);
+	pass_us(f, 100);
+	step(f, 0);
+	assert_false(is_done(f, 0));
+	pass_us(f, 70);
+	assert_false(is_done(f, 0));
+	step(f, 1);
+	assert_true(is_done(f, 0) && is_done(f, 1));
+	assert_int_equal(status(f)->holds_won, 2);
+	assert_int_equal(status(f)->holds_lost, 0);
+	assert_int_equal(status(f)->hold_ns % 100000, 70000);
+}
+
+static void nobody_is_waited_for_beyond_the_bound(void **state)
+{
+	struct fixture *f = *state;
+
+	meet(f);
+	step(f, 0);
+	pass_us(f, WAIT_MAX_US - 1);
+	assert_false(is_done(f, 0));
+	pass_us(f, 1);
+	assert_true(is_done(f, 0));
+	assert_int_equal(status(f)->holds_lost, 1);
+}
+
+static void who_stays_away_is_not_waited_for_again_until_they_meet(void **state)
+{
+	struct fixture *f = *state;
+
+	meet(f);
+	step(f, 0);
+	pass_us(f, WAIT_MAX_US);
+	for (int i = 0; i < 2 * N_LAYERS; i++) {
+		pass_us(f, 100);
+		step(f, 0);
+		assert_true(is_done(f, 0));
+	}
+	both_go_on(f, 5 * N_LAYERS);
+	uint64_t jobs = status(f)->decode_jobs, sessions = status(f)->decode_sessions;
+
+	both_go_on(f, 2 * N_LAYERS);
+	assert_int_equal(status(f)->decode_sessions - sessions,
+			 2 * (status(f)->decode_jobs - jobs));
+	assert_int_equal(status(f)->holds_lost, 1);
+}
+
+/* Who boards for somebody who does not come waits once. */
+static void who_boards_in_vain_does_so_once(void **state)
+{
+	struct fixture *f = *state;
+
+	meet(f);
+	step(f, 2);
+	assert_false(is_done(f, 2));
+	pass_us(f, WAIT_MAX_US);
+	assert_true(is_done(f, 2));
+	for (int i = 0; i < 3 * N_LAYERS; i++) {
+		pass_us(f, 100);
+		step(f, 2);
+		assert_true(is_done(f, 2));
+	}
+}
+
+static void the_slow_are_not_waited_for(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 2 * N_LAYERS; i++) {
+		pass_us(f, 3000); /* within the bound, but no company for those who need 100 us */
+		step(f, 2);
+		assert_true(is_done(f, 2));
+	}
+	meet(f);
+	step(f, 2);
+	for (int layer = 1; layer < N_LAYERS; layer++) {
+		pass_us(f, 100);
+		step(f, 0);
+		step(f, 1);
+	}
+	pass_us(f, 100);
+	step(f, 0);
+	step(f, 1);
+	assert_true(is_done(f, 0) && is_done(f, 1) && is_done(f, 2)); /* all three met */
+	pass_us(f, 100);
+	step(f, 0);
+	step(f, 1);
+	assert_true(is_done(f, 0) && is_done(f, 1));
+}
+
+static void nobody_waits_for_who_shares_nothing(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 2 * N_LAYERS; i++) {
+		pass_us(f, 100);
+		step(f, 3); /* of another domain */
+		assert_true(is_done(f, 3));
+		step(f, 0);
+		assert_true(is_done(f, 0));
+	}
+	assert_int_equal(status(f)->hold_ns, 0);
+}
+
+static void who_closes_is_not_waited_for(void **state)
+{
+	struct fixture *f = *state;
+
+	meet(f);
+	step(f, 0);
+	assert_false(is_done(f, 0));
+	assert_int_equal(client_close(&f->agents[1].c, f->agents[1].seq), 0);
+	go(f);
+	assert_true(is_done(f, 0));
+}
+
+static void with_cost_nobody_waits_longer_than_it_saves(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
 
 	(void)state;
-	start(&f, CONFIG_HOLD_ALWAYS, 200000);
-	for (uint32_t i = 0; i < 2; i++) {
-		agent_open(&f, i, 1000 + i);
-		f.agents[i].n_tokens = 20;
-		f.agents[i].layer_us = 200;
+	start(f, CONFIG_HOLD_COST, 1000);
+	for (int i = 0; i < 2 * N_LAYERS; i++) {
+		pass_us(f, 100);
+		step(f, 0);
+		pass_us(f, 40); /* a layer's 25 KB are no reason to wait for so long */
+		assert_true(is_done(f, 0));
+		step(f, 1);
+		pass_us(f, 40);
+		assert_true(is_done(f, 1));
 	}
-	company(&f, 2);
-	assert_int_equal(harness_status(&f.h).holds_won + harness_status(&f.h).holds_lost, 0);
-	stop(&f, 2);
+	*state = f;
+	tear_down(state);
 }
 
 static void never_means_never(void **state)
 {
-	struct fixture f = {0};
+	struct fixture *f = calloc(1, sizeof(*f));
 
-	(void)state;
-	start(&f, CONFIG_HOLD_NEVER, 200000);
-	for (uint32_t i = 0; i < 2; i++) {
-		agent_open(&f, i, 1000);
-		f.agents[i].n_tokens = 20;
-		f.agents[i].layer_us = 200;
+	start(f, CONFIG_HOLD_NEVER, 1000);
+	for (int i = 0; i < 2 * N_LAYERS; i++) {
+		pass_us(f, 100);
+		step(f, 0);
+		assert_true(is_done(f, 0));
+		step(f, 1);
+		assert_true(is_done(f, 1));
 	}
-	company(&f, 2);
-	assert_int_equal(harness_status(&f.h).hold_ns, 0);
-	stop(&f, 2);
-}
-
-/* The one that stops is waited for once, to the bound, and not again. */
-static void who_stays_away_is_waited_for_once(void **state)
-{
-	struct fixture f = {0};
-
-	(void)state;
-	start(&f, CONFIG_HOLD_ALWAYS, 100000);
-	for (uint32_t i = 0; i < 2; i++) {
-		agent_open(&f, i, 1000);
-		f.agents[i].n_tokens = 30;
-		f.agents[i].layer_us = 200;
-	}
-	assert_true(company(&f, 2) > 1.5);
-	uint64_t lost = harness_status(&f.h).holds_lost, begin = now_us();
-
-	f.agents[0].layer_us = 0;
-	decode(&f.agents[0], 40);
-	assert_true(harness_status(&f.h).holds_lost - lost <= 1);
-	assert_true(now_us() - begin < 40 * SHAPE.n_layers * 100000 / 4);
-	stop(&f, 2);
-}
-
-/* A slow one is in nobody's way: with it the fast ones need no longer than a part of what waiting for it would take. */
-static void the_slow_are_not_waited_for(void **state)
-{
-	struct fixture f = {0};
-	uint32_t n_tokens = 60, slow_us = 8000;
-
-	(void)state;
-	start(&f, CONFIG_HOLD_ALWAYS, 50000);
-	for (uint32_t i = 0; i < 4; i++) {
-		agent_open(&f, i, 1000);
-		f.agents[i].n_tokens = i == 3 ? 5 : n_tokens;
-		f.agents[i].layer_us = i == 3 ? slow_us : 100;
-	}
-	uint64_t begin = now_us();
-
-	run(&f, 4);
-	assert_true(now_us() - begin < (uint64_t)n_tokens * SHAPE.n_layers * slow_us / 2);
-	stop(&f, 4);
+	*state = f;
+	tear_down(state);
 }
 
 int main(void)
 {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(who_starts_late_boards),
-		cmocka_unit_test(nobody_waits_across_domains),
+		TEST(who_starts_late_boards),
+		TEST(who_has_met_is_waited_for),
+		TEST(nobody_is_waited_for_beyond_the_bound),
+		TEST(who_stays_away_is_not_waited_for_again_until_they_meet),
+		TEST(who_boards_in_vain_does_so_once),
+		TEST(the_slow_are_not_waited_for),
+		TEST(nobody_waits_for_who_shares_nothing),
+		TEST(who_closes_is_not_waited_for),
+		cmocka_unit_test(with_cost_nobody_waits_longer_than_it_saves),
 		cmocka_unit_test(never_means_never),
-		cmocka_unit_test(who_stays_away_is_waited_for_once),
-		cmocka_unit_test(the_slow_are_not_waited_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
