@@ -5,7 +5,8 @@
  *   tree_N         N leaves of one page below one root: what an operation costs at that size
  *   evict_N        the same tree, its leaves used in random order: time per page evicted, oldest first
  *
- * A match here is the walk down the tree itself; open_close_us is the whole of opening and closing a sequence.
+ * match_us is the walk down the tree itself, open_close_us the whole of opening and closing a sequence. On trees match_ns
+ * is an open and close, insert_ns and split_ns an open, extend, publish and close.
  */
 #ifdef BENCH_HAVE_KVSTORE
 
