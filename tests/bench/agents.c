@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ static struct options {
 	const char *tokens, *sleep_us;
 	uint32_t pairs, seed;
 } options = {.model = BENCH_SOURCE_DIR "/tests/model",
-	     .tokens = "400",
+	     .tokens = "2000",
 	     .sleep_us = "5000",
 	     .pairs = 3,
 	     .seed = 1};
@@ -38,7 +39,7 @@ enum { KEY_SLEEP = 256, KEY_PAIRS, KEY_SEED };
 static const struct argp_option argp_options[] = {
 	{"model", 'm', "DIR", 0, "The agents' model (default: tests/model)", 0},
 	{"document", 'd', "FILE", 0, "The document they share (required)", 0},
-	{"tokens", 'n', "N", 0, "Tokens that each writes (default 400)", 0},
+	{"tokens", 'n', "N", 0, "Tokens that each writes (default 2000)", 0},
 	{"sleep-us", KEY_SLEEP, "US", 0, "The ninth's sleep in each layer (default 5000)", 0},
 	{"pairs", KEY_PAIRS, "N", 0, "Runs with and without the ninth (default 3)", 0},
 	{"seed", KEY_SEED, "N", 0, "Of the moments at which agents start (default 1)", 0},
@@ -91,6 +92,7 @@ static void become_agent(const struct bench_daemon *d, uint32_t i, uint32_t dela
 {
 	char path[512], seed[16], delay[16], report[128], prompt[64];
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	bench_program("client/agent", "coppice-agent", path, sizeof(path));
 	snprintf(seed, sizeof(seed), "%u", i + 1);
 	snprintf(delay, sizeof(delay), "%u", delay_ms);
@@ -194,13 +196,13 @@ static struct company company(const struct bench_daemon *d)
 /* Sessions that have done enough layers of decode. */
 static uint32_t n_warm(const struct bench_daemon *d)
 {
-	json_t *sessions = ask(d, "sessions"), *session;
+	json_t *answer = ask(d, "sessions"), *sessions = json_object_get(answer, "sessions"), *session;
 	size_t i;
 	uint32_t n = 0;
 
 	json_array_foreach(sessions, i, session) n +=
 		json_number_value(json_object_get(session, "decode_steps")) >= LAYERS_BEFORE;
-	json_decref(sessions);
+	json_decref(answer);
 	return n;
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -46,6 +47,7 @@ static void become_daemon(const struct bench_daemon *d, int core, const char *co
 	const char *argv[MAX_FLAGS + 6] = {path, "--socket", d->socket, "--log-level", "warning"};
 	int n = 5;
 
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	bench_program("daemon", "coppiced", path, sizeof(path));
 	for (int i = 0; flags && flags[i] && i < MAX_FLAGS; i++)
 		argv[n++] = flags[i];
