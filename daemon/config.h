@@ -38,6 +38,7 @@ struct config {
 	uint64_t max_arena_bytes;
 	uint64_t domain_bytes; /* KV of a domain; 0: no limit */
 	uint32_t max_seq_tokens;
+	uint32_t max_domain_pins;
 	uint64_t max_pin_ms;
 	char loop[16]; /* auto, io_uring, epoll */
 	bool check_only; /* --check-config */

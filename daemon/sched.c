@@ -209,6 +209,7 @@ static int make_store(struct sched *s)
 		.extent_bytes = config->extent_bytes,
 		.claim_ns = config->claim_ms * UINT64_C(1000000),
 		.domain_bytes = config->domain_bytes,
+		.max_domain_pins = config->max_domain_pins,
 		.max_seq_tokens = config->max_seq_tokens,
 	};
 

@@ -110,7 +110,7 @@ struct sched_request {
 			char model[128]; /* empty: all */
 			uint64_t n_pages; /* 0: all that can go */
 		} evict;
-		bool drain; /* true: no new sequences and extensions; false: again */
+		bool drain; /* true: no new sequences; false: again */
 	} in;
 	int code; /* 0 or -errno */
 	char message[240]; /* a sentence where code is not 0 */
@@ -130,7 +130,8 @@ struct sched_request {
 		struct {
 			struct store_node_info
 				*nodes; /* lent by the poster: room for SCHED_TREE_PAGE */
-			char (*names)[128]; /* lent, as many: the nodes' models; the store's may go */
+			char (*names)
+				[128]; /* lent, as many: the nodes' models; the store's may go */
 			uint32_t n;
 			uint64_t cursor;
 		} tree;

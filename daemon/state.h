@@ -80,7 +80,8 @@ struct step {
 /* How a lane keeps company; hold.c. All zero: it has decoded nothing yet. */
 struct lockstep {
 	uint64_t cohort; /* lanes that met in their last decode job have the same; 0: none */
-	uint64_t cohort_eldest; /* the least serial among them: of two cohorts of a size, the elder is boarded */
+	uint64_t
+		cohort_eldest; /* the least serial among them: of two cohorts of a size, the elder is boarded */
 	uint32_t cohort_lanes; /* how many met */
 	uint32_t n_layers;
 	uint32_t next_layer;

@@ -179,8 +179,12 @@ static int refuse_store(struct sched_request *rq, int r)
 	case -EDQUOT:
 		return refuse(rq, r, NULL,
 			      "Your domain holds as much KV as it may: close or unpin sequences.");
+	case -EUSERS:
+		return refuse(
+			rq, r, NULL,
+			"Your domain has as many pins as it may (max_domain_pins): unpin some.");
 	default:
-		return refuse(rq, r, NULL, "The sequence could not be opened: %s.", strerror(-r));
+		return refuse(rq, r, NULL, "The store refuses: %s.", strerror(-r));
 	}
 }
 
@@ -272,7 +276,9 @@ static int node_verb_pin(struct sched *s, struct sched_request *rq)
 
 static int verb_unpin(struct sched *s, struct sched_request *rq)
 {
-	if (store_unpin(s->store, rq->in.pin, s->now_ns) < 0)
+	uint64_t domain = rq->privileged ? UINT64_MAX : rq->session->domain;
+
+	if (store_unpin(s->store, rq->in.pin, domain, s->now_ns) < 0)
 		return refuse(rq, -ENOENT, "pin", "There is no pin %llu: it may be over.",
 			      (unsigned long long)rq->in.pin);
 	return 0;
@@ -300,6 +306,8 @@ static int verb_tree(struct sched *s, struct sched_request *rq)
 	rq->out.tree.cursor = rq->in.cursor;
 	rq->out.tree.n = store_walk(s->store, domain, &rq->out.tree.cursor, rq->out.tree.nodes,
 				    SCHED_TREE_PAGE);
+	if (!rq->out.tree.n)
+		rq->out.tree.cursor = 0;
 	for (uint32_t i = 0; i < rq->out.tree.n; i++) {
 		strcpy(rq->out.tree.names[i], rq->out.tree.nodes[i].model);
 		rq->out.tree.nodes[i].model = rq->out.tree.names[i];

@@ -48,6 +48,7 @@ struct store_domain {
 	struct index_link link; /* in store.domains, by id */
 	uint64_t id;
 	uint64_t bytes; /* of pages held */
+	uint32_t n_pins;
 	struct store_holding_list holdings;
 };
 

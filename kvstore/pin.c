@@ -61,11 +61,19 @@ static int heap_reserve(struct pin_heap *h)
 	return 0;
 }
 
+static struct store_domain *domain_of(const struct store_node *n)
+{
+	return n->space->holding->domain;
+}
+
 int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t until_ns,
 	    uint64_t *ret_pin)
 {
 	struct pin_heap *h = &s->pin_heap;
+	uint32_t most = s->config.max_domain_pins;
 
+	if (most && domain_of(n)->n_pins >= most)
+		return -EUSERS;
 	if (heap_reserve(h))
 		return -ENOMEM;
 	struct store_pin *p = malloc(sizeof(*p));
@@ -79,6 +87,7 @@ int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t unt
 	heap_put(h, h->n++, p);
 	heap_rise(h, p->heap_index);
 	LIST_INSERT_HEAD(&n->pins, p, at_node);
+	domain_of(n)->n_pins++;
 	node_attach(n, NULL);
 	*ret_pin = p->id;
 	return 0;
@@ -89,6 +98,7 @@ static void pin_free(struct store *s, struct store_pin *p)
 	struct store_space *space = p->node->space;
 
 	LIST_REMOVE(p, at_node);
+	domain_of(p->node)->n_pins--;
 	node_detach(p->node, NULL);
 	index_remove(&s->pins, &p->link);
 	heap_remove(&s->pin_heap, p);
@@ -126,13 +136,13 @@ int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_
 	return n ? pin_new(s, n, node_end(n), until_ns, ret_pin) : -ENOENT;
 }
 
-int store_unpin(struct store *s, uint64_t pin, uint64_t now_ns)
+int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns)
 {
 	claim_expire(s, now_ns);
 	for (struct index_link *l = index_find(&s->pins, index_hash(s->seed, pin, 0)); l;
 	     l = index_find_next(l)) {
 		struct store_pin *p = INDEX_ENTRY(l, struct store_pin, link);
-		if (p->id == pin) {
+		if (p->id == pin && (domain == UINT64_MAX || domain == domain_of(p->node)->id)) {
 			pin_free(s, p);
 			return 0;
 		}

@@ -49,6 +49,7 @@ struct store_config {
 	uint64_t claim_ns; /* a claim without progress for so long lapses */
 	uint64_t
 		domain_bytes; /* pages a domain may hold, pinned and used ones included; 0: no limit */
+	uint32_t max_domain_pins; /* 0: no limit */
 	uint32_t max_seq_tokens;
 };
 
@@ -151,10 +152,12 @@ const struct store_slice *store_node_slices(const struct store_node *n, uint32_t
 /* A word per node for whoever walks paths: scratch of the caller's, 0 at birth. */
 uint64_t *store_node_mark(struct store_node *n);
 
-/* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. */
+/* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. -EUSERS: the domain has as many as it
+ * may. */
 int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin);
 int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_t *ret_pin);
-int store_unpin(struct store *s, uint64_t pin, uint64_t now_ns); /* -ENOENT */
+/* -ENOENT: no such pin, or of another domain than this (UINT64_MAX: of any). */
+int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns);
 
 /* Evicts up to n_pages of the least recently used leaves, of one model or (NULL) of all, at most max_nodes of them.
  * Returns the number of pages freed. */

@@ -12,7 +12,7 @@
 
 #define FASTTREE_CHUNK_TOKENS 1024u
 #define DEFT_CHUNK_TOKENS 128u
-#define SEGMENT_TOKENS 512u
+#define SEGMENT_TOKENS 2048u
 #define TILE_ROWS 64u
 
 static uint32_t default_chunk_tokens(enum plan_policy policy)

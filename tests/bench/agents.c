@@ -196,7 +196,8 @@ static struct company company(const struct bench_daemon *d)
 /* Sessions that have done enough layers of decode. */
 static uint32_t n_warm(const struct bench_daemon *d)
 {
-	json_t *answer = ask(d, "sessions"), *sessions = json_object_get(answer, "sessions"), *session;
+	json_t *answer = ask(d, "sessions"), *sessions = json_object_get(answer, "sessions"),
+	       *session;
 	size_t i;
 	uint32_t n = 0;
 

@@ -88,8 +88,25 @@ static void test_a_pin_holds_a_path_until_its_time(void **state)
 	assert_int_equal(store_evict(f.store, NULL, 100, 100), 0);
 	assert_true(store_tick(f.store, 500) == UINT64_MAX);
 	fixture_check(&f);
-	assert_int_equal(store_unpin(f.store, pin, 500), -ENOENT);
+	assert_int_equal(store_unpin(f.store, pin, UINT64_MAX, 500), -ENOENT);
 	assert_int_equal(store_evict(f.store, NULL, 100, 100), 2);
+	fixture_done(&f);
+}
+
+static void test_a_domain_has_so_many_pins_and_ends_its_own_alone(void **state)
+{
+	struct fixture f;
+	uint64_t pin, second;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.max_domain_pins = 1});
+	struct store_seq *q = fixture_compute(&f, "aaaabbbb");
+	assert_int_equal(store_seq_pin(q, 500, &pin), 0);
+	assert_int_equal(store_seq_pin(q, 500, &second), -EUSERS);
+	assert_int_equal(store_unpin(f.store, pin, 2, 0), -ENOENT);
+	assert_int_equal(store_unpin(f.store, pin, 1, 0), 0);
+	assert_int_equal(store_seq_pin(q, 500, &second), 0);
+	fixture_close(&f, q);
 	fixture_done(&f);
 }
 
@@ -107,7 +124,7 @@ static void test_a_pin_holds_no_more_than_its_path(void **state)
 	fixture_close(&f, q);
 	assert_int_equal(store_evict(f.store, NULL, 100, 100), 2);
 	assert_int_equal(fixture_cached(&f, "aaaabbbb"), 4);
-	assert_int_equal(store_unpin(f.store, pin, 0), 0);
+	assert_int_equal(store_unpin(f.store, pin, UINT64_MAX, 0), 0);
 	fixture_check(&f);
 	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
 	fixture_done(&f);
@@ -130,7 +147,7 @@ static void test_a_node_is_pinned_by_its_id(void **state)
 	fixture_check(&f);
 	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
 	assert_int_equal(fixture_cached(&f, is_a ? "aaaa#" : "bbbb#"), 4);
-	assert_int_equal(store_unpin(f.store, pin, 0), 0);
+	assert_int_equal(store_unpin(f.store, pin, UINT64_MAX, 0), 0);
 	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
 	assert_int_equal(store_node_pin(f.store, id, 1000, &pin), -ENOENT);
 	assert_int_equal(store_node_pin(f.store, 0, 1000, &pin), -ENOENT);
@@ -276,6 +293,7 @@ int main(void)
 		cmocka_unit_test(test_used_paths_stay),
 		cmocka_unit_test(test_evict_keeps_to_its_bounds),
 		cmocka_unit_test(test_a_pin_holds_a_path_until_its_time),
+		cmocka_unit_test(test_a_domain_has_so_many_pins_and_ends_its_own_alone),
 		cmocka_unit_test(test_a_pin_holds_no_more_than_its_path),
 		cmocka_unit_test(test_a_node_is_pinned_by_its_id),
 		cmocka_unit_test(test_room_is_made_of_the_own_oldest),

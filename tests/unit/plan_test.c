@@ -383,6 +383,7 @@ static void test_long_contexts_split_at_absolute_segments(void **state)
 
 	(void)state;
 	grove_query(g, grove_root(g, 0, 5000), 1);
+	config.segment_tokens = 512;
 	make(g, &config, &list);
 	assert_int_equal(list.n_items, 10);
 	assert_int_equal(list.merge_first[1], 10);
@@ -426,6 +427,7 @@ static void test_auto_cuts_rows_when_units_would_idle(void **state)
 	struct grove *g = fan(512, 128, 3);
 
 	(void)state;
+	config.segment_tokens = 512;
 	make(g, &config, &list);
 	assert_in_range(list.n_items, 2, 3);
 	config.n_units = 8;
@@ -462,6 +464,7 @@ static void test_none_makes_an_item_per_query_and_segment(void **state)
 	struct grove *g = fan(1000, 5, 100);
 
 	(void)state;
+	config.segment_tokens = 512;
 	make(g, &config, &list);
 	assert_int_equal(list.n_items, 5 * 3);
 	for (uint32_t i = 0; i < list.n_items; i++)

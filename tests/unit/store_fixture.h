@@ -52,6 +52,7 @@ static void fixture_release(void *ctx, uint32_t extent)
 struct fixture_options {
 	uint32_t n_extents, extent_pages, page_tokens;
 	uint64_t domain_bytes;
+	uint32_t max_domain_pins;
 };
 
 static struct store_model *fixture_model(struct fixture *f, const char *name, uint32_t page_tokens,
@@ -77,6 +78,7 @@ static inline void fixture_init(struct fixture *f, struct fixture_options o)
 		.extent_bytes = 100 * (o.extent_pages ? o.extent_pages : 16),
 		.claim_ns = FIXTURE_CLAIM_NS,
 		.domain_bytes = o.domain_bytes,
+		.max_domain_pins = o.max_domain_pins,
 		.max_seq_tokens = 100000,
 	};
 

@@ -479,7 +479,7 @@ static void op_pin(struct world *w, struct model_seq *m)
 	uint64_t *pin = &w->pins[random_below(w, N_PINS)];
 
 	if (*pin)
-		store_unpin(w->f.store, *pin, w->f.now_ns);
+		store_unpin(w->f.store, *pin, UINT64_MAX, w->f.now_ns);
 	end_leases(w);
 	assert_int_equal(store_seq_pin(m->q, w->f.now_ns + random_below(w, 1000), pin), 0);
 }
