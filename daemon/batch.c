@@ -199,6 +199,7 @@ static int job_make_tree(struct sched *s, struct batch_job *job)
 
 	if (r < 0)
 		return r;
+	job->plan_id = ++s->batch.last_plan;
 	job->n_planned = job->tree.n_queries;
 	job->planned_version = s->store_version;
 	return 0;
@@ -353,6 +354,7 @@ static int batch_make(struct sched *s)
 							  .tree = &job->tree,
 							  .list = &job->list,
 							  .io = job->io,
+							  .plan_id = b->prefill ? 0 : job->plan_id,
 							  .layer = job->layer};
 	}
 	return 0;

@@ -28,6 +28,7 @@ struct batch_job {
 	uint32_t nodes_room, slices_room, queries_room, io_room;
 	/* The tree and list above are for these sequences at this version of the store; 0: for none. */
 	uint64_t planned_version;
+	uint64_t plan_id; /* of the list above */
 	uint64_t *planned_for; /* owned: the handles of the tree's queries, in order */
 	uint32_t planned_room, n_planned;
 };
@@ -43,6 +44,7 @@ struct batch {
 	uint32_t slice_part, slice_row, slice_rows; /* prefill: which rows */
 	bool in_flight;
 	uint64_t id; /* the backend's */
+	uint64_t last_plan; /* ids given to plans */
 	uint64_t mark; /* stamps store nodes with their index in a job's tree */
 };
 
