@@ -1,0 +1,652 @@
+/*
+ * flock_test.c - processes over libcoppice that share one daemon: what is new is computed once, a claimant's death costs
+ * what it had not finished, salts set apart, and nothing stays when all have gone. argv[1] is the daemon's program.
+ *
+ * Q, K and V of a token are hashes of all tokens up to it, so that every process can compute every output by itself, in
+ * double precision, and a row from another prefix or salt shows.
+ */
+#include "client/coppice.h"
+#include "control_harness.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define N_PROCESSES 8u
+#define N_LAYERS 2u
+#define N_Q_HEADS 2u
+#define HEAD_DIM 16u
+#define CHUNK 256u
+#define N_DOCUMENT 4000u
+#define N_SHORT 300u
+#define N_DECODE 12u
+#define MAX_TOKENS 4096u
+#define CHECK_EVERY 61u /* rows of a chunk, besides its last */
+#define MAX_ERROR 2e-6 /* norm of the difference by norm: what attention promises for fp32 */
+#define LIFE_S 55 /* no process lives longer */
+#define PATIENCE_MS 50000
+#define PATIENCE_NS UINT64_C(50000000000)
+#define TRIES 2000 /* of 5 ms */
+
+/* ---- what all processes of a test share -------------------------------------------------------------------------- */
+
+/* Processes arrive and wait, each at a pipe of its own; the test opens when it has seen as many as it waits for. */
+struct gate {
+	int arrived[2], go[N_PROCESSES][2];
+};
+
+/* What a process found, for the test to read. */
+struct found {
+	struct coppice_match opened, settled;
+	uint32_t n_computed;
+};
+
+struct flock {
+	struct harness *h;
+	struct gate gate;
+	pid_t pids[N_PROCESSES]; /* 0: none, or reaped */
+	struct found *found; /* owned mapping, [N_PROCESSES], shared */
+	struct client watch; /* the test's own session, fd -1: none yet */
+};
+
+/* ---- one process ------------------------------------------------------------------------------------------------- */
+
+struct stem {
+	unsigned index;
+	struct gate *gate;
+	struct found *found;
+	struct coppice *c;
+	struct coppice_arena *arena;
+	struct coppice_lane *lane;
+	uint32_t model;
+	struct coppice_seq *seq;
+	uint64_t salt;
+	uint32_t n_tokens; /* ids known */
+	uint32_t n_done; /* of them in the store */
+	uint32_t ids[MAX_TOKENS];
+	uint64_t prefixes[MAX_TOKENS]; /* hashes of the ids up to each, and the salt */
+	float *q, *k, *v, *o; /* [CHUNK][heads][HEAD_DIM], in the arena */
+};
+
+/* A process of its own cannot use the framework's assertions: it tells and ends. */
+#define MUST(condition) \
+	do { \
+		if (!(condition)) \
+			die(s, #condition, __LINE__); \
+	} while (0)
+
+static void die(const struct stem *s, const char *condition, int line)
+{
+	fprintf(stderr, "process %u, line %d: %s; last said: %s\n", s->index, line, condition,
+		coppice_explain(s->c));
+	_exit(1);
+}
+
+static void gate_arrive(struct stem *s)
+{
+	MUST(write(s->gate->arrived[1], "", 1) == 1);
+}
+
+static void gate_wait(struct stem *s)
+{
+	char byte;
+
+	MUST(read(s->gate->go[s->index][0], &byte, 1) == 1);
+}
+
+static void gate_pass(struct stem *s)
+{
+	gate_arrive(s);
+	gate_wait(s);
+}
+
+static uint64_t mix(uint64_t x)
+{
+	x += UINT64_C(0x9e3779b97f4a7c15);
+	x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return x ^ (x >> 31);
+}
+
+/* n numbers from 0 to 1 that belong to a prefix, a layer and one of q, k, v. */
+static void fill(float *ret, uint32_t n, uint64_t prefix, uint32_t layer, char kind)
+{
+	uint64_t state = mix(prefix ^ ((uint64_t)layer << 8 | (unsigned char)kind));
+
+	for (uint32_t i = 0; i < n; i++)
+		ret[i] = (float)(mix(state + i) >> 40) * 0x1p-24f;
+}
+
+static void fill_q(float *ret, uint64_t prefix, uint32_t layer)
+{
+	fill(ret, N_Q_HEADS * HEAD_DIM, prefix, layer, 'q');
+	for (uint32_t i = 0; i < N_Q_HEADS * HEAD_DIM; i++)
+		ret[i] = 6 * ret[i] - 3;
+}
+
+static void add_token(struct stem *s, uint32_t id)
+{
+	uint64_t before = s->n_tokens ? s->prefixes[s->n_tokens - 1] : mix(s->salt);
+
+	MUST(s->n_tokens < MAX_TOKENS);
+	s->ids[s->n_tokens] = id;
+	s->prefixes[s->n_tokens++] = mix(before ^ id);
+}
+
+static void add_document(struct stem *s, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		add_token(s, (uint32_t)mix(i) % 50000);
+}
+
+/* Attention of the token at position pos, in double precision. */
+static void plain_output(const struct stem *s, uint32_t pos, uint32_t layer, double *ret)
+{
+	double sums[N_Q_HEADS] = {0};
+	float q[N_Q_HEADS * HEAD_DIM], k[HEAD_DIM], v[HEAD_DIM];
+
+	memset(ret, 0, N_Q_HEADS * HEAD_DIM * sizeof(*ret));
+	fill_q(q, s->prefixes[pos], layer);
+	for (uint32_t i = 0; i <= pos; i++) {
+		fill(k, HEAD_DIM, s->prefixes[i], layer, 'k');
+		fill(v, HEAD_DIM, s->prefixes[i], layer, 'v');
+		for (uint32_t h = 0; h < N_Q_HEADS; h++) {
+			double score = 0;
+
+			for (uint32_t d = 0; d < HEAD_DIM; d++)
+				score += (double)q[h * HEAD_DIM + d] * k[d];
+			/* Scores stay below 12: no maximum is needed. */
+			double weight = exp(score / sqrt(HEAD_DIM));
+
+			sums[h] += weight;
+			for (uint32_t d = 0; d < HEAD_DIM; d++)
+				ret[h * HEAD_DIM + d] += weight * v[d];
+		}
+	}
+	for (uint32_t i = 0; i < N_Q_HEADS * HEAD_DIM; i++)
+		ret[i] /= sums[i / HEAD_DIM];
+}
+
+static void check_row(const struct stem *s, const float *row, uint32_t pos, uint32_t layer)
+{
+	double right[N_Q_HEADS * HEAD_DIM], difference = 0, norm = 0;
+
+	plain_output(s, pos, layer, right);
+	for (uint32_t i = 0; i < N_Q_HEADS * HEAD_DIM; i++) {
+		difference += (row[i] - right[i]) * (row[i] - right[i]);
+		norm += right[i] * right[i];
+	}
+	MUST(sqrt(difference / norm) <= MAX_ERROR);
+}
+
+static void write_inputs(struct stem *s, uint32_t n, uint32_t layer)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t prefix = s->prefixes[s->n_done + i];
+
+		fill_q(s->q + i * N_Q_HEADS * HEAD_DIM, prefix, layer);
+		fill(s->k + i * HEAD_DIM, HEAD_DIM, prefix, layer, 'k');
+		fill(s->v + i * HEAD_DIM, HEAD_DIM, prefix, layer, 'v');
+	}
+	/* A row that nobody writes is no number. */
+	memset(s->o, 0xff, n * N_Q_HEADS * HEAD_DIM * sizeof(*s->o));
+}
+
+static void run_layer(struct stem *s, uint32_t n, uint32_t layer)
+{
+	struct coppice_step_seq part = {
+		.seq = s->seq, .n_new = n, .q = s->q, .k = s->k, .v = s->v, .o = s->o};
+	struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
+	uint64_t ticket;
+
+	write_inputs(s, n, layer);
+	MUST(coppice_step(s->lane, &step, &ticket) == 0);
+	MUST(coppice_wait(s->lane, ticket, PATIENCE_NS) == 0);
+	for (uint32_t i = 0; i < n; i++)
+		if (i == n - 1 || i % CHECK_EVERY == 0)
+			check_row(s, s->o + i * N_Q_HEADS * HEAD_DIM, s->n_done + i, layer);
+}
+
+static void compute_chunk(struct stem *s, uint32_t n)
+{
+	MUST(coppice_seq_extend(s->seq, s->ids + s->n_done, n, NULL) == 0);
+	for (uint32_t layer = 0; layer < N_LAYERS; layer++)
+		run_layer(s, n, layer);
+	s->n_done += n;
+	s->found->n_computed += n;
+}
+
+static void compute_to(struct stem *s, uint32_t end)
+{
+	while (s->n_done < end)
+		compute_chunk(s, end - s->n_done < CHUNK ? end - s->n_done : CHUNK);
+}
+
+static void stem_connect(struct stem *s, const char *socket)
+{
+	const struct coppice_model_info info = {
+		.name = "flock",
+		.n_layers = N_LAYERS,
+		.n_q_heads = N_Q_HEADS,
+		.n_kv_heads = 1,
+		.head_dim = HEAD_DIM,
+		.dtype = COPPICE_FP32,
+	};
+
+	MUST(coppice_connect(&s->c, socket) == 0);
+	MUST(coppice_model_open(s->c, &info, &s->model) == 0);
+	MUST(coppice_arena_new(s->c, COPPICE_HOST, 1, &s->arena) == 0);
+	MUST(coppice_lane_new(s->c, &s->lane) == 0);
+	s->q = coppice_arena_base(s->arena);
+	s->k = s->q + CHUNK * N_Q_HEADS * HEAD_DIM;
+	s->v = s->k + CHUNK * HEAD_DIM;
+	s->o = s->v + CHUNK * HEAD_DIM;
+}
+
+static void open_prompt(struct stem *s)
+{
+	MUST(coppice_seq_open(s->lane, s->model, s->ids, s->n_tokens, s->salt, &s->seq,
+			      &s->found->opened) == 0);
+}
+
+static void settle(struct stem *s)
+{
+	MUST(coppice_seq_wait(s->seq, PATIENCE_NS, &s->found->settled) == 0);
+	MUST(s->found->settled.pending == 0);
+	s->n_done = s->found->settled.cached;
+}
+
+/* Tokens of its own, one after the other. */
+static void decode(struct stem *s, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		add_token(s, 60000 + s->index * 100 + i);
+		compute_chunk(s, 1);
+	}
+}
+
+static void stem_close(struct stem *s)
+{
+	coppice_seq_close(s->seq);
+	coppice_lane_free(s->lane);
+	coppice_arena_free(s->arena);
+	coppice_close(s->c);
+}
+
+/* ---- the test's side --------------------------------------------------------------------------------------------- */
+
+typedef void stem_life(struct stem *s);
+
+static void child_main(struct flock *f, unsigned index, stem_life *life)
+{
+	static struct stem stem;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	alarm(LIFE_S);
+	stem.index = index;
+	stem.gate = &f->gate;
+	stem.found = &f->found[index];
+	stem_connect(&stem, f->h->socket);
+	life(&stem);
+	_exit(0);
+}
+
+/* n processes that live so, and a session that watches. */
+static void flock_start(struct flock *f, unsigned n, stem_life *life)
+{
+	for (unsigned i = 0; i < n; i++) {
+		f->pids[i] = fork();
+		assert_true(f->pids[i] >= 0);
+		if (f->pids[i] == 0)
+			child_main(f, i, life);
+	}
+	f->watch = client_open(f->h);
+}
+
+static void gate_await(struct flock *f, unsigned n)
+{
+	struct pollfd p = {.fd = f->gate.arrived[0], .events = POLLIN};
+	char byte;
+
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+		assert_int_equal(read(p.fd, &byte, 1), 1);
+	}
+}
+
+/* For the processes from first on. */
+static void gate_open(struct flock *f, unsigned first)
+{
+	for (unsigned i = first; i < N_PROCESSES; i++)
+		assert_int_equal(write(f->gate.go[i][1], "", 1), 1);
+}
+
+static void flock_join(struct flock *f, unsigned index, int status)
+{
+	pid_t pid = f->pids[index];
+
+	f->pids[index] = 0;
+	assert_int_equal(harness_wait(pid), status);
+}
+
+static const Coppice__StatusReply *status_of(struct flock *f)
+{
+	Coppice__Status m = COPPICE__STATUS__INIT;
+	const Coppice__Reply *reply = client_verb(&f->watch, status, &m);
+
+	assert_int_equal(reply->code, 0);
+	return reply->status;
+}
+
+static uint64_t sessions_computed(struct flock *f)
+{
+	Coppice__Sessions m = COPPICE__SESSIONS__INIT;
+	const Coppice__Reply *reply = client_verb(&f->watch, sessions, &m);
+	uint64_t n = 0;
+
+	assert_int_equal(reply->code, 0);
+	for (size_t i = 0; i < reply->sessions->n_session; i++)
+		n += reply->sessions->session[i]->tokens_computed;
+	return n;
+}
+
+static void assert_computed(struct flock *f, uint64_t published, uint64_t dropped)
+{
+	const Coppice__StatusReply *status = status_of(f);
+
+	assert_int_equal(status->tokens_published, published);
+	assert_int_equal(status->tokens_dropped, dropped);
+	assert_int_equal(status->n_tokens, published);
+	assert_int_equal(status->entries_failed, 0);
+}
+
+/* Of the processes from first on, one computed n tokens, and each of the others its last. */
+static void assert_one_computed(struct flock *f, unsigned first, uint32_t n)
+{
+	unsigned n_workers = 0;
+
+	for (unsigned i = first; i < N_PROCESSES; i++) {
+		n_workers += f->found[i].n_computed == n;
+		assert_true(f->found[i].n_computed == n || f->found[i].n_computed == 1);
+	}
+	assert_int_equal(n_workers, 1);
+}
+
+/* All but the test's own session; what was published stays for who comes next. */
+static void assert_all_gone(struct flock *f)
+{
+	const Coppice__StatusReply *s = status_of(f);
+
+	for (int i = 0; i < TRIES && s->n_sessions > 1; i++) {
+		sleep_ms(5);
+		s = status_of(f);
+	}
+	assert_int_equal(s->n_sessions, 1);
+	assert_int_equal(s->n_lanes, 0);
+	assert_int_equal(s->n_seqs, 0);
+	assert_int_equal(s->n_claims, 0);
+	assert_int_equal(client_count_sessions(&f->watch), 1);
+}
+
+/* The processes from first on. */
+static void assert_end_well(struct flock *f, unsigned first)
+{
+	for (unsigned i = first; i < N_PROCESSES; i++)
+		flock_join(f, i, 0);
+	assert_all_gone(f);
+}
+
+static int setup(void **state)
+{
+	struct flock *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	f->watch.fd = -1;
+	f->found = mmap(NULL, N_PROCESSES * sizeof(*f->found), PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(f->found, MAP_FAILED);
+	assert_int_equal(pipe(f->gate.arrived), 0);
+	for (unsigned i = 0; i < N_PROCESSES; i++)
+		assert_int_equal(pipe(f->gate.go[i]), 0);
+	f->h = harness_new("auto");
+	f->h->flags[0] = "--max-sessions=32";
+	f->h->flags[1] = "--max-domain-sessions=32";
+	f->h->flags[2] = "--claim-ms=120000"; /* no claim lapses by time */
+	harness_start(f->h);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct flock *f = *state;
+	void *h = f->h;
+
+	for (unsigned i = 0; i < N_PROCESSES; i++) {
+		if (f->pids[i] > 0) {
+			kill(f->pids[i], SIGKILL);
+			waitpid(f->pids[i], NULL, 0);
+		}
+	}
+	if (f->watch.fd >= 0)
+		client_close(&f->watch);
+	for (int i = 0; i < 2; i++) {
+		close(f->gate.arrived[i]);
+		for (unsigned p = 0; p < N_PROCESSES; p++)
+			close(f->gate.go[p][i]);
+	}
+	munmap(f->found, N_PROCESSES * sizeof(*f->found));
+	free(f);
+	return harness_teardown(&h);
+}
+
+/* ---- single flight ----------------------------------------------------------------------------------------------- */
+
+static void open_together(struct stem *s)
+{
+	add_document(s, N_DOCUMENT);
+	gate_pass(s);
+	open_prompt(s);
+	settle(s);
+	compute_to(s, N_DOCUMENT);
+	gate_pass(s);
+	stem_close(s);
+}
+
+static void eight_that_open_a_document_at_once_compute_it_once(void **state)
+{
+	struct flock *f = *state;
+
+	flock_start(f, N_PROCESSES, open_together);
+	gate_await(f, N_PROCESSES);
+	gate_open(f, 0);
+	gate_await(f, N_PROCESSES);
+	assert_computed(f, N_DOCUMENT, N_PROCESSES - 1);
+	assert_int_equal(sessions_computed(f), N_DOCUMENT + N_PROCESSES - 1);
+	assert_one_computed(f, 0, N_DOCUMENT);
+	gate_open(f, 0);
+	assert_end_well(f, 0);
+}
+
+/* ---- takeover ---------------------------------------------------------------------------------------------------- */
+
+#define N_HALF (8 * CHUNK)
+
+/* Half of the document, and of the next chunk the first layer; then it is killed. */
+static void begin_and_die(struct stem *s)
+{
+	open_prompt(s);
+	compute_to(s, N_HALF);
+	MUST(coppice_seq_extend(s->seq, s->ids + s->n_done, CHUNK, NULL) == 0);
+	run_layer(s, CHUNK, 0);
+	gate_arrive(s);
+	for (;;)
+		pause();
+}
+
+static void wait_for_the_first(struct stem *s)
+{
+	gate_wait(s);
+	open_prompt(s);
+	gate_pass(s);
+	settle(s);
+	compute_to(s, N_DOCUMENT);
+	gate_pass(s);
+	decode(s, 2);
+}
+
+static void first_dies(struct stem *s)
+{
+	add_document(s, N_DOCUMENT);
+	if (s->index == 0)
+		begin_and_die(s);
+	else
+		wait_for_the_first(s);
+}
+
+static void a_killed_claimants_work_is_taken_over_where_it_stood(void **state)
+{
+	struct flock *f = *state;
+
+	flock_start(f, N_PROCESSES, first_dies);
+	gate_await(f, 1);
+	gate_open(f, 1);
+	gate_await(f, N_PROCESSES - 1);
+	kill(f->pids[0], SIGKILL);
+	flock_join(f, 0, -SIGKILL);
+	gate_open(f, 1);
+	gate_await(f, N_PROCESSES - 1);
+	assert_computed(f, N_DOCUMENT, N_PROCESSES - 2);
+	for (unsigned i = 1; i < N_PROCESSES; i++) {
+		const struct found *found = &f->found[i];
+
+		assert_int_equal(found->opened.cached, N_HALF);
+		assert_int_equal(found->opened.pending, N_DOCUMENT - 1 - N_HALF);
+	}
+	assert_one_computed(f, 1, N_DOCUMENT - N_HALF);
+	gate_open(f, 1);
+	assert_end_well(f, 1);
+}
+
+/* ---- salts ------------------------------------------------------------------------------------------------------- */
+
+/* Two processes a salt, and each pair's KV is another. */
+static void open_salted(struct stem *s)
+{
+	s->salt = s->index / 2;
+	add_document(s, N_SHORT);
+	gate_pass(s);
+	open_prompt(s);
+	settle(s);
+	compute_to(s, N_SHORT);
+	decode(s, 4);
+	gate_pass(s);
+}
+
+static void nothing_is_shared_across_salts(void **state)
+{
+	struct flock *f = *state;
+	unsigned n_pairs = N_PROCESSES / 2;
+
+	flock_start(f, N_PROCESSES, open_salted);
+	gate_await(f, N_PROCESSES);
+	gate_open(f, 0);
+	gate_await(f, N_PROCESSES);
+	assert_computed(f, n_pairs * N_SHORT + N_PROCESSES * 4, n_pairs);
+	for (unsigned i = 0; i < n_pairs; i++)
+		assert_int_equal(f->found[2 * i].n_computed + f->found[2 * i + 1].n_computed,
+				 N_SHORT + 1 + 2 * 4);
+	gate_open(f, 0);
+	assert_end_well(f, 0);
+}
+
+/* ---- decoding ---------------------------------------------------------------------------------------------------- */
+
+static void decode_together(struct stem *s)
+{
+	add_document(s, N_SHORT);
+	open_prompt(s);
+	settle(s);
+	compute_to(s, N_SHORT);
+	gate_pass(s);
+	decode(s, N_DECODE);
+	gate_pass(s);
+}
+
+static void eight_decode_together_and_each_gets_its_own(void **state)
+{
+	struct flock *f = *state;
+	uint64_t n_before;
+
+	flock_start(f, N_PROCESSES, decode_together);
+	gate_await(f, N_PROCESSES);
+	n_before = status_of(f)->decode_sessions;
+	gate_open(f, 0);
+	gate_await(f, N_PROCESSES);
+	assert_computed(f, N_SHORT + N_PROCESSES * N_DECODE, N_PROCESSES - 1);
+	assert_int_equal(status_of(f)->decode_sessions - n_before,
+			 N_PROCESSES * N_DECODE * N_LAYERS);
+	gate_open(f, 0);
+	assert_end_well(f, 0);
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+/* Each has something open: a claim, a live extension of which a layer is done, or neither. Every second closes it. */
+static void end_in_various_ways(struct stem *s)
+{
+	s->salt = s->index;
+	add_document(s, N_SHORT);
+	open_prompt(s);
+	if (s->index % 4 >= 2)
+		compute_to(s, N_SHORT - 1);
+	if (s->index % 4 == 2) {
+		MUST(coppice_seq_extend(s->seq, s->ids + s->n_done, 1, NULL) == 0);
+		run_layer(s, 1, 0);
+	}
+	gate_pass(s);
+	if (s->index % 2)
+		stem_close(s);
+}
+
+static void whatever_way_they_go_nothing_stays(void **state)
+{
+	struct flock *f = *state;
+
+	flock_start(f, N_PROCESSES, end_in_various_ways);
+	gate_await(f, N_PROCESSES);
+	assert_int_equal(status_of(f)->n_seqs, N_PROCESSES);
+	assert_true(status_of(f)->n_claims >= N_PROCESSES / 2);
+	for (unsigned i = 0; i < 3; i++) {
+		kill(f->pids[i], SIGKILL);
+		flock_join(f, i, -SIGKILL);
+	}
+	gate_open(f, 3);
+	assert_end_well(f, 3);
+	assert_int_equal(status_of(f)->n_tokens, N_PROCESSES / 2 * (N_SHORT - 1));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(eight_that_open_a_document_at_once_compute_it_once),
+		TEST(a_killed_claimants_work_is_taken_over_where_it_stood),
+		TEST(nothing_is_shared_across_salts),
+		TEST(eight_decode_together_and_each_gets_its_own),
+		TEST(whatever_way_they_go_nothing_stays),
+	};
+
+	if (harness_init(argc, argv) < 0)
+		return 2;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
