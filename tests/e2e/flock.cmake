@@ -1,4 +1,4 @@
-# Many processes over one daemon.
+# Many processes over one daemon, and the agent's program.
 if(TARGET coppiced AND TARGET coppice)
 	foreach(name flock)
 		coppice_test(NAME ${name}_test
@@ -6,4 +6,13 @@ if(TARGET coppiced AND TARGET coppice)
 			LIBS coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
+endif()
+if(TARGET coppiced AND TARGET coppice-agent)
+	pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+	coppice_test(NAME agent_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/agent_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
+		LIBS coppice_proto PkgConfig::JANSSON ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+	target_compile_definitions(agent_test PRIVATE AGENT_PATH="$<TARGET_FILE:coppice-agent>"
+		MODEL_DIR="${PROJECT_SOURCE_DIR}/tests/model")
+	add_dependencies(agent_test coppiced coppice-agent)
 endif()
