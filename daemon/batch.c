@@ -12,6 +12,8 @@
 
 static_assert(sizeof(struct store_slice) == sizeof(struct work_slice), "one struct, two borders");
 
+#define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
+
 /* Room for n elements of a growing array; 0 or -ENOMEM. */
 #define RESERVE(array, room, n) array_reserve((void **)&(array), &(room), (n), sizeof(*(array)))
 
@@ -61,10 +63,14 @@ static int job_add_slices_cut(struct batch_job *job, const struct store_slice *s
 	return 0;
 }
 
+/* A mark is the tree's number and the node's index in it; numbers last for years, and nodes are born with none. */
+#define INDEX_BITS 24
+#define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
+
 /* A node's mark tells whether this tree has it already, and where. */
 static bool is_marked(const struct batch *b, struct store_node *node)
 {
-	return *store_node_mark(node) >> 32 == b->mark;
+	return *store_node_mark(node) >> INDEX_BITS == b->mark;
 }
 
 static int job_add_node(struct batch *b, struct batch_job *job, struct store_node *node,
@@ -78,7 +84,7 @@ static int job_add_node(struct batch *b, struct batch_job *job, struct store_nod
 					       .n_tokens = store_node_n_tokens(node),
 					       .slice = job->tree.n_slices,
 					       .n_slices = n_slices};
-	*store_node_mark(node) = b->mark << 32 | index;
+	*store_node_mark(node) = b->mark << INDEX_BITS | index;
 	return job_add_slices(job, slices, n_slices);
 }
 
@@ -94,9 +100,10 @@ static int job_add_path(struct batch *b, struct batch_job *job, struct store_nod
 		depth++;
 	}
 	uint32_t first = job->tree.n_nodes;
-	uint32_t above = store_node_parent(top) ? (uint32_t)*store_node_mark(top) : WORK_NONE;
+	uint32_t above = store_node_parent(top) ? *store_node_mark(top) & INDEX_MASK : WORK_NONE;
 
-	if (RESERVE(job->nodes, job->nodes_room, first + depth + 1) < 0)
+	if (first + depth > INDEX_MASK ||
+	    RESERVE(job->nodes, job->nodes_room, first + depth + 1) < 0)
 		return -ENOMEM;
 	job->tree.n_nodes += depth;
 	struct store_node *node = leaf;
@@ -144,7 +151,7 @@ static int job_add_query(struct batch *b, struct batch_job *job, const struct st
 
 static void job_begin_tree(struct batch *b, struct batch_job *job)
 {
-	b->mark = (b->mark + 1) & UINT32_MAX;
+	b->mark++;
 	job->tree = (struct work_tree){0};
 	job->planned_version = 0;
 }
@@ -283,15 +290,30 @@ int batch_add(struct sched *s, struct sched_lane *lane)
 	return 0;
 }
 
+/* Rows of a slice: as many as the configuration wants, and fewer where a long context would make their partials many. */
+static uint32_t slice_rows(const struct sched *s, const struct batch_job *job,
+			   const struct step_part *part)
+{
+	const struct work_shape *shape = &job->model->shape;
+	uint64_t end = (uint64_t)store_seq_n_tokens(part->seq->store) + part->n_new;
+	uint64_t row_bytes = (end / job->plan.segment_tokens + 2) * shape->n_q_heads *
+			     (shape->head_dim + 2) * sizeof(float);
+	uint64_t most = SLICE_PARTIALS_BYTES / row_bytes + 1;
+
+	return most < s->config->prefill_rows ? (uint32_t)most : s->config->prefill_rows;
+}
+
 int batch_add_slice(struct sched *s, struct sched_lane *lane)
 {
 	const struct step *step = &lane->step;
-	uint32_t left = step->parts[step->next_part].n_new - step->next_row;
-	uint32_t most = step->parts[step->next_part].seq->parents ? left : s->config->prefill_rows;
+	const struct step_part *part = &step->parts[step->next_part];
+	uint32_t left = part->n_new - step->next_row;
 	int r = batch_add(s, lane);
 
 	if (r < 0)
 		return r;
+	uint32_t most = part->seq->parents ? left : slice_rows(s, &s->batch.jobs[0], part);
+
 	s->batch.prefill = true;
 	s->batch.slice_part = step->next_part;
 	s->batch.slice_row = step->next_row;
@@ -332,6 +354,17 @@ static int slice_make(struct sched *s, struct batch_job *job)
 
 /* ---- the batch's way ------------------------------------------------------------------------------------------ */
 
+static int job_make(struct sched *s, struct batch_job *job)
+{
+	if (s->batch.prefill)
+		return slice_make(s, job);
+	int r = job_is_planned(s, job) ? 0 : job_make_tree(s, job);
+
+	if (r == 0)
+		job_fill_io(s, job);
+	return r;
+}
+
 static int batch_make(struct sched *s)
 {
 	struct batch *b = &s->batch;
@@ -340,16 +373,10 @@ static int batch_make(struct sched *s)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < b->n_jobs; i++) {
 		struct batch_job *job = &b->jobs[i];
-		int r = 0;
+		int r = job_make(s, job);
 
-		if (b->prefill)
-			r = slice_make(s, job);
-		else if (!job_is_planned(s, job))
-			r = job_make_tree(s, job);
 		if (r < 0)
 			return r;
-		if (!b->prefill)
-			job_fill_io(s, job);
 		b->backend_jobs[i] = (struct backend_job){.shape = &job->model->shape,
 							  .tree = &job->tree,
 							  .list = &job->list,
@@ -376,10 +403,9 @@ static void batch_count(struct sched *s)
 			continue;
 		}
 		stats->decode_jobs++;
-		stats->decode_sessions += job->n_lanes;
+		stats->decode_sessions += hold_met(s, job);
 		stats->decode_kv_bytes_read += job->list.kv_tokens_read * token_bytes;
 		stats->decode_kv_bytes_alone += job->list.kv_tokens_alone * token_bytes;
-		hold_met(s, job);
 	}
 }
 
@@ -396,23 +422,47 @@ static void batch_end(struct sched *s, struct outcome outcome)
 	batch_clear(&s->batch);
 }
 
+static int batch_start(struct sched *s)
+{
+	struct batch *b = &s->batch;
+	struct backend_batch batch = {.n_jobs = b->n_jobs};
+	int r = batch_make(s);
+
+	batch.jobs = b->backend_jobs;
+	return r < 0 ? r : s->ops->submit(s->backend, &batch, &b->id);
+}
+
+/* One job alone, the others' steps stay parked: a job that cannot be run fails nobody but its own. */
+static void batch_shrink(struct sched *s)
+{
+	struct batch *b = &s->batch;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->n_lanes; i++) {
+		if (b->lanes[i]->step.model == b->jobs[0].model &&
+		    b->lanes[i]->step.layer == b->jobs[0].layer)
+			b->lanes[n++] = b->lanes[i];
+	}
+	b->n_lanes = n;
+	b->n_jobs = 1;
+	s->hold_stale = true;
+}
+
 void batch_submit(struct sched *s)
 {
 	struct batch *b = &s->batch;
-	int r = batch_make(s);
+	int r = batch_start(s);
 
+	if (r < 0 && b->n_jobs > 1) {
+		batch_shrink(s);
+		r = batch_start(s);
+	}
 	if (r < 0) {
-		batch_end(s, outcome_bad(r, ABI_NO_MEMORY, 0));
+		batch_end(s, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
 		return;
 	}
 	batch_count(s);
-	struct backend_batch batch = {.jobs = b->backend_jobs, .n_jobs = b->n_jobs};
-
-	r = s->ops->submit(s->backend, &batch, &b->id);
-	if (r < 0)
-		batch_end(s, outcome_bad(r, ABI_BACKEND_FAILED, 0));
-	else
-		b->in_flight = true;
+	b->in_flight = true;
 }
 
 /* The slice is done: the step goes on with the next rows or part, or is done. */
@@ -434,7 +484,7 @@ bool batch_poll(struct sched *s)
 	uint64_t completed;
 
 	if (s->ops->completed(s->backend, &completed) < 0) {
-		atomic_store(&s->failed, true);
+		sched_fail(s);
 		batch_fail(s);
 		return true;
 	}

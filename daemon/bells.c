@@ -38,6 +38,13 @@ void bells_done(struct sched *s)
 		close(s->bell_fd);
 }
 
+static int whole_ms(uint64_t ns)
+{
+	uint64_t ms = ns / 1000000 + 1;
+
+	return ms < INT32_MAX ? (int)ms : -1;
+}
+
 void bells_wait(struct sched *s, uint64_t deadline_ns)
 {
 	struct epoll_event events[EVENTS_A_WAIT];
@@ -46,8 +53,12 @@ void bells_wait(struct sched *s, uint64_t deadline_ns)
 	struct timespec left = {.tv_sec = (time_t)(left_ns / UINT64_C(1000000000)),
 				.tv_nsec = (long)(left_ns % UINT64_C(1000000000))};
 
-	epoll_pwait2(s->bells, events, EVENTS_A_WAIT, deadline_ns == UINT64_MAX ? NULL : &left,
-		     NULL);
+	int r = epoll_pwait2(s->bells, events, EVENTS_A_WAIT,
+			     deadline_ns == UINT64_MAX ? NULL : &left, NULL);
+
+	if (r < 0 &&
+	    errno != EINTR) /* refused by an old kernel or a container: milliseconds, then */
+		epoll_wait(s->bells, events, EVENTS_A_WAIT, whole_ms(left_ns));
 }
 
 void bells_ring(struct sched *s)

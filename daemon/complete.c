@@ -3,15 +3,17 @@
 
 #include "proto/ring.h"
 
-#include <limits.h>
 #include <linux/futex.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* A lane is for one thread at a time; a crowd asleep on its word is not our work to wake. */
+#define SLEEPERS_MAX 16
+
 static void wake_sleepers(struct abi_lane *shared)
 {
-	syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, SLEEPERS_MAX, NULL, NULL, 0);
 }
 
 /* MSG_DONTWAIT holds for this call alone; O_NONBLOCK would be the client's to clear. A full socket is readable. */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DRAFT_TREE_MAX 1024 /* tokens: it is attended in one go, while all others wait */
 #define ENTRIES_A_TURN 16 /* of one lane, then the next lane's */
 
 static struct outcome from_store(int r)
@@ -29,6 +30,8 @@ static struct outcome from_store(int r)
 		return outcome_bad(r, ABI_TOO_MANY_TOKENS, 0);
 	case -EINVAL:
 		return outcome_bad(r, ABI_TOO_LONG, 0);
+	case -EIO:
+		return outcome_bad(r, ABI_BACKEND_FAILED, 0);
 	default:
 		return outcome_bad(r, ABI_NO_MEMORY, 0);
 	}
@@ -68,6 +71,8 @@ static struct outcome check_extend(const struct sched *s, const struct sched_seq
 		return outcome_bad(-EINVAL, ABI_NO_TOKENS, 0);
 	if (e->count > ABI_BODY_MAX_BYTES / sizeof(uint32_t) ||
 	    e->count > s->config->max_seq_tokens - store_seq_n_tokens(seq->store))
+		return outcome_bad(-E2BIG, ABI_TOO_MANY_TOKENS, 0);
+	if (tree && e->count > DRAFT_TREE_MAX)
 		return outcome_bad(-E2BIG, ABI_TOO_MANY_TOKENS, 0);
 	if (e->body_bytes != e->count * sizeof(uint32_t) * (tree ? 2 : 1))
 		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
@@ -164,10 +169,12 @@ static struct outcome do_accept(struct sched *s, struct sched_seq *seq, const st
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
 	int r = store_seq_accept(seq->store, indices, e->count, s->now_ns, moves, &n_moves);
 
-	if (r == 0)
-		r = carry_out(s, seq, moves, n_moves);
-	free(moves);
 	s->store_version++;
+	if (r == 0 && carry_out(s, seq, moves, n_moves) < 0) {
+		sched_fail(s); /* published rows were not moved: nothing may be matched any more */
+		r = -EIO;
+	}
+	free(moves);
 	if (r < 0) {
 		entry_void_seq(s, seq);
 		return from_store(r);
@@ -201,6 +208,8 @@ static struct outcome do_fork(struct sched *s, struct sched_seq *seq, const stru
 		return outcome_bad(-EINVAL, e->flags ? ABI_BAD_FLAGS : ABI_BAD_BODY, 0);
 	if (seq->voided)
 		return outcome_bad(-ECANCELED, ABI_VOID, 0);
+	if (s->draining)
+		return outcome_bad(-ESHUTDOWN, ABI_DRAINING, 0);
 	if (seq->session->n_seqs >= s->config->max_seqs)
 		return outcome_bad(-EUSERS, ABI_TOO_MANY_SEQS, 0);
 	int r = seq_fork(s, seq, &twin);

@@ -12,6 +12,8 @@
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
 #define SLOW_FACTOR 4.0 /* a lane with so many times the others' lag is not waited for */
 #define SLOW_SLACK_NS 200e3
+#define MEMBERS_MAX \
+	8 /* of a group that are asked whom to wait for: looking must stay cheap in a crowd */
 
 /* Parked decode steps of one model and layer. */
 struct group {
@@ -21,6 +23,9 @@ struct group {
 	uint64_t deadline_ns;
 	double lag_ns; /* the longest usual lag among them */
 	uint64_t due_ns; /* until when it was to wait; 0: it has not */
+	const struct sched_lane
+		*members[MEMBERS_MAX]; /* some of them: whom they know, the others know */
+	uint32_t n_members;
 };
 
 static bool in_group(const struct sched_lane *lane, const struct group *g)
@@ -113,12 +118,11 @@ static bool can_come(const struct sched_lane *b, const struct group *g)
 static double wait_for_until_ns(const struct sched *s, const struct sched_lane *b,
 				const struct group *g)
 {
-	const struct sched_lane *a;
 	double until = 0;
 
-	TAILQ_FOREACH (a, &s->lanes, link) {
-		if (in_group(a, g) && is_companion(a, b, g))
-			until = fmax(until, worth_waiting_until_ns(s, a, b, g));
+	for (uint32_t i = 0; i < g->n_members; i++) {
+		if (is_companion(g->members[i], b, g))
+			until = fmax(until, worth_waiting_until_ns(s, g->members[i], b, g));
 	}
 	return until;
 }
@@ -133,6 +137,8 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 	TAILQ_FOREACH (a, &s->lanes, link) {
 		if (!in_group(a, &g))
 			continue;
+		if (g.n_members < MEMBERS_MAX)
+			g.members[g.n_members++] = a;
 		if (a->step.arrival_ns < g.first_ns)
 			g.first_ns = a->step.arrival_ns;
 		if (a->lockstep.lag_ns[0] > g.lag_ns)
@@ -162,15 +168,13 @@ static uint64_t group_until_ns(const struct sched *s, const struct group *g)
 /* Nobody waits again for whom this group has waited in vain, until they meet. */
 static void forget_who_stayed_away(struct sched *s, const struct group *g)
 {
-	const struct sched_lane *a;
 	struct sched_lane *b;
 
 	TAILQ_FOREACH (b, &s->lanes, link) {
 		bool awaited = false;
 
-		TAILQ_FOREACH (a, &s->lanes, link) {
-			awaited |= can_come(b, g) && in_group(a, g) && is_companion(a, b, g);
-		}
+		for (uint32_t i = 0; can_come(b, g) && i < g->n_members; i++)
+			awaited |= is_companion(g->members[i], b, g);
 		if (awaited)
 			b->lockstep.cohort = b->lockstep.cohort_lanes = 0;
 	}
@@ -274,9 +278,10 @@ static void leave_behind(struct sched *s, uint64_t cohort)
 	}
 }
 
-void hold_met(struct sched *s, const struct batch_job *job)
+uint32_t hold_met(struct sched *s, const struct batch_job *job)
 {
 	uint64_t eldest = UINT64_MAX;
+	uint32_t n_sessions = 0;
 
 	s->next_cohort++;
 	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
@@ -289,6 +294,8 @@ void hold_met(struct sched *s, const struct batch_job *job)
 		lane->lockstep.cohort_lanes = job->n_lanes;
 		if (lane->serial < eldest)
 			eldest = lane->serial;
+		n_sessions += lane->session->cohort != s->next_cohort;
+		lane->session->cohort = s->next_cohort;
 	}
 	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
 		struct lockstep *l = &s->batch.lanes[i]->lockstep;
@@ -298,6 +305,7 @@ void hold_met(struct sched *s, const struct batch_job *job)
 		l->cohort_eldest = eldest;
 		leave_behind(s, l->cohort_before);
 	}
+	return n_sessions;
 }
 
 void hold_finished(struct sched *s, struct sched_lane *lane)

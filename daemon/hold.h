@@ -21,8 +21,8 @@
 void hold_arrived(struct sched *s, struct sched_lane *lane);
 /* Chooses parked decode steps and adds them to the (empty) batch. Sets s->hold_until_ns when some are held. */
 void hold_choose(struct sched *s);
-/* The steps of this job run together: their lanes are one cohort now. */
-void hold_met(struct sched *s, const struct batch_job *job);
+/* The steps of this job run together: their lanes are one cohort now. Returns of how many sessions they are. */
+uint32_t hold_met(struct sched *s, const struct batch_job *job);
 /* The lane's step is finished. */
 void hold_finished(struct sched *s, struct sched_lane *lane);
 /* The sequence goes: nobody waits for its lane on its account. */

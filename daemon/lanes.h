@@ -9,7 +9,7 @@ int lane_add(struct sched *s, struct sched_session *session, uint32_t number,
 	     struct abi_lane *shared, int notify_fd);
 /* Its sequences are closed. Entries not accepted yet are nobody's. */
 void lane_remove(struct sched *s, struct sched_lane *lane);
-/* The daemon ends: every entry that the client has published completes with -ESHUTDOWN. */
+/* The lane ends: every entry that the client has published completes with -ESHUTDOWN. */
 void lane_shut_down(struct sched *s, struct sched_lane *lane);
 
 /* Serves every lane that has something. Returns whether one had. */

@@ -32,7 +32,11 @@ int mailbox_init(struct mailbox *m)
 	m->replies.last = &m->replies.first;
 	if (m->reply_fd < 0)
 		return -errno;
-	return -pthread_mutex_init(&m->mutex, NULL);
+	int r = -pthread_mutex_init(&m->mutex, NULL);
+
+	if (r < 0)
+		close(m->reply_fd);
+	return r;
 }
 
 void mailbox_done(struct mailbox *m)

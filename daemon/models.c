@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #define MAX_LAYERS 1024u
+#define MAX_Q_HEADS 1024u
 
 /* Everything that changes KV or its place: same name, other fingerprint, other KV. */
 static void fingerprint(const struct work_shape *shape, uint64_t weights_hash, uint64_t ret[2])
@@ -35,12 +36,22 @@ static void fingerprint(const struct work_shape *shape, uint64_t weights_hash, u
 	ret[1] = hash.high64;
 }
 
+static bool is_name(const char *name)
+{
+	const char *c = name;
+
+	while (*c >= ' ' && *c <= '~')
+		c++;
+	return c > name && !*c;
+}
+
 static int check_shape(const struct sched *s, struct sched_request *rq)
 {
 	struct work_shape *shape = &rq->in.model.shape;
 
-	if (!rq->in.model.name[0])
-		return refuse(rq, -EINVAL, "name", "A model needs a name.");
+	if (!is_name(rq->in.model.name))
+		return refuse(rq, -EINVAL, "name",
+			      "A model needs a name of printable ASCII characters.");
 	if (shape->n_layers < 1 || shape->n_layers > MAX_LAYERS)
 		return refuse(rq, -EINVAL, "n_layers", "A model has 1 to %u layers, not %u.",
 			      MAX_LAYERS, shape->n_layers);
@@ -53,6 +64,10 @@ static int check_shape(const struct sched *s, struct sched_request *rq)
 			rq, -EINVAL, "n_q_heads",
 			"%u query heads do not fit %u KV heads: there must be 1 to 16 for each.",
 			shape->n_q_heads, shape->n_kv_heads);
+	if (shape->n_q_heads > MAX_Q_HEADS)
+		return refuse(rq, -EINVAL, "n_q_heads",
+			      "A model has at most %u query heads, not %u.", MAX_Q_HEADS,
+			      shape->n_q_heads);
 	if (!isfinite(shape->scale) || shape->scale < 0)
 		return refuse(rq, -EINVAL, "scale",
 			      "The softmax scale must be positive, or 0 for the default.");

@@ -11,6 +11,7 @@
 #include "hold.h"
 #include "lanes.h"
 #include "sched_impl.h"
+#include "step.h"
 #include "verbs.h"
 #include "wait.h"
 
@@ -75,7 +76,10 @@ static bool choose_prefill(struct sched *s)
 		return false;
 	TAILQ_REMOVE(&s->lanes, lane, link);
 	TAILQ_INSERT_TAIL(&s->lanes, lane, link);
-	return batch_add_slice(s, lane) == 0;
+	if (batch_add_slice(s, lane) == 0)
+		return true;
+	step_fail(s, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
+	return false;
 }
 
 /* Decode first, but never twice in a row while a prefill waits: each delays the other by one batch at most. */
@@ -98,6 +102,12 @@ static void look_at_clocks(struct sched *s)
 	if (s->now_ns >= s->next_tick_ns)
 		s->next_tick_ns = store_tick(s->store, s->now_ns);
 	wait_look(s);
+}
+
+void sched_fail(struct sched *s)
+{
+	atomic_store(&s->failed, true);
+	mailbox_ring(&s->mailbox);
 }
 
 bool sched_round(struct sched *s)
@@ -178,8 +188,6 @@ static void *sched_main(void *arg)
 			s->active_ns = s->now_ns;
 		else
 			rest(s);
-		if (atomic_load_explicit(&s->failed, memory_order_relaxed))
-			mailbox_ring(&s->mailbox);
 	}
 	return NULL;
 }

@@ -58,6 +58,8 @@ struct sched {
 /* A scheduler without a thread, for whoever goes its rounds himself (tests): all but sched_new's last step. */
 int sched_make(const struct config *config, const struct backend_ops *ops, struct backend *backend,
 	       struct abi_board *board, struct sched **ret);
+/* The backend can no more: the daemon is to end. */
+void sched_fail(struct sched *s);
 /* One round; returns whether there was anything to do. */
 bool sched_round(struct sched *s);
 

@@ -62,6 +62,7 @@ TAILQ_HEAD(sched_wait_queue, sched_seq);
 struct step_part {
 	struct sched_seq *seq;
 	uint32_t n_new;
+	uint32_t arena_in, arena_out;
 	struct backend_io io;
 };
 
@@ -135,6 +136,7 @@ struct sched_session {
 	struct sched_seq_list seqs; /* owned */
 	uint32_t n_seqs, n_lanes, n_arenas;
 	uint64_t arena_bytes;
+	uint64_t cohort; /* the last that one of its lanes was in */
 	uint64_t entries, decode_steps, tokens_matched, tokens_computed;
 };
 LIST_HEAD(sched_session_list, sched_session);

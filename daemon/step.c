@@ -123,7 +123,10 @@ static struct outcome check_part(struct sched *s, struct sched_lane *lane,
 	struct step_part *part = &lane->step.parts[where];
 	struct sched_seq *seq = handle_find(&s->seqs, lane->session, rec->seq);
 
-	*part = (struct step_part){.seq = seq, .n_new = rec->n_new};
+	*part = (struct step_part){.seq = seq,
+				   .n_new = rec->n_new,
+				   .arena_in = rec->arena_in,
+				   .arena_out = rec->arena_out};
 	if (!seq)
 		return outcome_bad(-ESTALE, ABI_STALE_SEQ, where);
 	struct outcome bad = check_seq(s, lane, e, rec, seq, where);

@@ -57,6 +57,8 @@ static void session_end(struct sched *s, struct sched_session *session)
 	struct sched_seq *seq;
 	struct sched_lane *lane;
 
+	LIST_FOREACH (lane, &session->lanes, session_link)
+		lane_shut_down(s, lane);
 	while ((seq = LIST_FIRST(&session->seqs)))
 		close_seq(s, seq);
 	while ((lane = LIST_FIRST(&session->lanes)))
@@ -81,10 +83,7 @@ static void session_end(struct sched *s, struct sched_session *session)
 void verbs_end_all(struct sched *s)
 {
 	struct sched_session *session;
-	struct sched_lane *lane;
 
-	TAILQ_FOREACH (lane, &s->lanes, link)
-		lane_shut_down(s, lane);
 	while ((session = LIST_FIRST(&s->sessions)))
 		session_end(s, session);
 }
@@ -109,13 +108,22 @@ static int arena_add(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-/* Steps that have it in use were parked before: they fail rather than read what is not mapped any more. */
-static void fail_steps_of(struct sched *s, struct sched_session *session)
+static bool uses_arena(const struct step *step, uint32_t arena)
+{
+	for (uint32_t i = 0; i < step->n_parts; i++) {
+		if (step->parts[i].arena_in == arena || step->parts[i].arena_out == arena)
+			return true;
+	}
+	return false;
+}
+
+/* Parked steps that use it fail rather than read what is not mapped any more. */
+static void fail_steps_with(struct sched *s, struct sched_session *session, uint32_t arena)
 {
 	struct sched_lane *lane;
 
 	LIST_FOREACH (lane, &session->lanes, session_link) {
-		if (lane->parked)
+		if (lane->parked && uses_arena(&lane->step, arena))
 			step_fail(s, lane, outcome_bad(-ECANCELED, ABI_BAD_ARENA, 0));
 	}
 }
@@ -124,7 +132,7 @@ static int arena_remove(struct sched *s, struct sched_request *rq)
 {
 	struct sched_arena *arena = &rq->session->arenas[rq->in.arena.arena];
 
-	fail_steps_of(s, rq->session);
+	fail_steps_with(s, rq->session, rq->in.arena.arena);
 	s->ops->arena_detach(s->backend, arena->base, arena->bytes);
 	rq->session->n_arenas--;
 	rq->session->arena_bytes -= arena->bytes;
@@ -157,6 +165,7 @@ static int lane_verb_remove(struct sched *s, struct sched_request *rq)
 	struct sched_seq *seq, *next;
 
 	assert(lane);
+	lane_shut_down(s, lane);
 	for (seq = LIST_FIRST(&rq->session->seqs); seq; seq = next) {
 		next = LIST_NEXT(seq, link);
 		if (seq->lane == lane)

@@ -24,7 +24,10 @@ static void look_at(struct sched *s, struct sched_seq *seq)
 	int r = store_seq_rematch(seq->store, s->now_ns, &match);
 
 	s->store_version++;
-	if (r < 0)
+	s->next_tick_ns = 0; /* it may have taken a claim over: the lease has an end */
+	if (r == -EBUSY)
+		answer(s, seq, &match, r, "The sequence is being extended: it waits for nobody.");
+	else if (r < 0)
 		answer(s, seq, &match, r, "The prompt could not be matched again: out of memory.");
 	else if (!match.pending)
 		answer(s, seq, &match, 0, "");

@@ -118,7 +118,7 @@ enum abi_reason {
 	ABI_VOID, /* an earlier step of this extension failed: trim first */
 	ABI_TOO_LONG, /* trim beyond the end */
 	ABI_TOO_MANY_SEQS,
-	ABI_DRAINING,
+	ABI_DRAINING, /* fork while the daemon drains */
 	ABI_SESSION_ENDED,
 	ABI_BACKEND_FAILED,
 	ABI_NO_MEMORY,
@@ -145,7 +145,7 @@ struct abi_lane {
 	/* client writes */
 	ABI_LINE _Atomic uint64_t submitted; /* tickets published: entries 1..submitted are there */
 	ABI_LINE _Atomic uint64_t
-		ready; /* inputs of steps up to this ticket are written; UINT64_MAX: all, always */
+		ready; /* reserved for steps whose inputs a device stream writes; not read in this version */
 	ABI_LINE _Atomic uint32_t sleepers; /* client threads that sleep on done */
 	_Atomic uint32_t
 		notify; /* 1: the completion descriptor is wanted; the daemon takes it back to 0 when it rings */

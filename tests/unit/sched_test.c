@@ -417,6 +417,43 @@ static void a_waiter_takes_over_when_the_claimant_goes(void **state)
 	assert_int_equal(wait.out.seq.match.cached, 5);
 }
 
+/* A claims, B takes over and stalls, C is not left waiting. */
+static void a_claim_taken_over_lapses_too(void **state)
+{
+	struct harness h;
+	struct client a, b, c;
+	struct store_match match;
+	uint64_t of_a, of_b, of_c;
+
+	(void)state;
+	harness_init(&h);
+	h.config.claim_ms = 50;
+	harness_start(&h);
+	client_start(&a, &h, 1000, &SHAPE, 1 << 20);
+	client_start(&b, &h, 1000, &SHAPE, 1 << 20);
+	client_start(&c, &h, 1000, &SHAPE, 1 << 20);
+	assert_int_equal(client_open(&a, IDS, N_IDS, &of_a, &match), 0);
+	assert_int_equal(client_open(&b, IDS, N_IDS, &of_b, &match), 0);
+	assert_int_equal(client_open(&c, IDS, N_IDS, &of_c, &match), 0);
+	struct sched_request waits[] = {{.verb = SCHED_SEQ_WAIT,
+					 .session = b.session,
+					 .in.seq = {of_b, UINT64_C(20000000000)}},
+					{.verb = SCHED_SEQ_WAIT,
+					 .session = c.session,
+					 .in.seq = {of_c, UINT64_C(20000000000)}}};
+
+	sched_post(h.sched, &waits[0]);
+	sched_post(h.sched, &waits[1]);
+	assert_ptr_equal(harness_next_reply(&h), &waits[0]);
+	assert_true(waits[0].out.seq.match.claimed);
+	assert_ptr_equal(harness_next_reply(&h), &waits[1]);
+	assert_true(waits[1].out.seq.match.claimed);
+	client_end(&a);
+	client_end(&b);
+	client_end(&c);
+	harness_stop(&h);
+}
+
 static void a_wait_ends_at_its_deadline(void **state)
 {
 	struct fixture *f = *state;
@@ -481,6 +518,62 @@ static void a_draining_daemon_takes_no_new_sequences(void **state)
 	client_compute(&f->c, f->seq, IDS, 4);
 }
 
+static void open_entries_end_when_the_session_does(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+	struct sched_request end = {.verb = SCHED_SESSION_END};
+
+	client_start(&other, &f->h, 1001, &SHAPE, 1 << 20);
+	end.session = other.session;
+	for (int i = 0; i < 200; i++)
+		client_submit(&other, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
+	assert_int_equal(harness_call(&f->h, &end), 0);
+	assert_int_equal(ring_done(other.lane), 200);
+	client_unmap(&other);
+}
+
+/* A freed arena takes the steps that use it along, and no others. */
+static void a_freed_arena_fails_its_own_steps_alone(void **state)
+{
+	struct fixture *f = *state;
+	struct sched_request add = {.verb = SCHED_ARENA_ADD, .session = f->c.session};
+	struct sched_request remove = {.verb = SCHED_ARENA_REMOVE,
+				       .session = f->c.session,
+				       .in.arena.arena = 2};
+	uint32_t n = 600, *ids = calloc(n, sizeof(*ids));
+	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, n);
+	void *second = aligned_alloc(4096, 1 << 20);
+
+	add.in.arena.arena = 2;
+	add.in.arena.base = second;
+	add.in.arena.bytes = 1 << 20;
+	assert_int_equal(harness_call(&f->h, &add), 0);
+	assert_ends(client_extend(&f->c, f->seq, ids, n), 0, ABI_OK);
+	uint64_t ticket = client_submit(&f->c, (struct abi_entry){.kind = ABI_STEP, .count = 1},
+					&rec, sizeof(rec));
+
+	assert_int_equal(harness_call(&f->h, &remove), 0);
+	assert_ends(client_wait(&f->c, ticket), 0, ABI_OK);
+	free(second);
+	free(ids);
+}
+
+static void draft_trees_are_of_a_bounded_size(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t n = 1025, *body = calloc(2 * n, sizeof(*body));
+	struct abi_entry e = {.kind = ABI_EXTEND,
+			      .seq = f->seq,
+			      .count = n,
+			      .flags = ABI_EXTEND_PARENTS};
+
+	for (uint32_t i = 0; i < n; i++)
+		body[n + i] = i - 1;
+	assert_ends(client_do(&f->c, e, body, 8 * n), -E2BIG, ABI_TOO_MANY_TOKENS);
+	free(body);
+}
+
 static void open_entries_end_when_the_scheduler_does(void **state)
 {
 	struct fixture *f = *state;
@@ -521,10 +614,14 @@ int main(void)
 		TEST(a_trim_beyond_the_end_is_refused),
 		TEST(the_second_opener_waits_and_finds_it_cached),
 		TEST(a_waiter_takes_over_when_the_claimant_goes),
+		TEST(a_claim_taken_over_lapses_too),
 		TEST(a_wait_ends_at_its_deadline),
 		TEST(domains_do_not_share),
 		TEST(model_shapes_are_checked),
 		TEST(a_draining_daemon_takes_no_new_sequences),
+		TEST(open_entries_end_when_the_session_does),
+		TEST(a_freed_arena_fails_its_own_steps_alone),
+		TEST(draft_trees_are_of_a_bounded_size),
 		TEST(open_entries_end_when_the_scheduler_does),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
