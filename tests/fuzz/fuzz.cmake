@@ -4,3 +4,10 @@ if(TARGET coppice_daemon)
 		LIBS coppice_daemon LABELS fuzz)
 	target_include_directories(lane_fuzz PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/unit)
 endif()
+if(TARGET coppiced AND TARGET coppice)
+	coppice_test(NAME control_fuzz
+		SOURCES fuzz/control_fuzz.c fuzz/draw.c fuzz/honest.c e2e/control_harness.c
+		LIBS coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS fuzz)
+	add_dependencies(control_fuzz coppiced)
+	target_include_directories(control_fuzz PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/e2e)
+endif()
