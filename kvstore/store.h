@@ -191,8 +191,12 @@ struct store_node_info {
 	uint32_t head[8]; /* first tokens */
 	uint32_t n_head;
 };
+/* So many walks may be under way at once. */
+#define STORE_WALKS 64u
 /* Depth first over all spaces of a domain (or all, domain == UINT64_MAX). *cursor is 0 at the start and opaque then;
- * fills up to n infos, returns how many; 0 at the end. Nodes that come or go between calls may be missed or not. */
+ * fills up to n infos, returns how many. Returns 0 and sets *cursor to 0 at the end, and also where the cursor is none
+ * of this domain argument's, or where STORE_WALKS others have gone on since it was last used: a walk that is left
+ * alone for so long ends early. Nodes that come or go between calls may be missed or not. */
 uint32_t store_walk(struct store *s, uint64_t domain, uint64_t *cursor, struct store_node_info *ret,
 		    uint32_t n);
 

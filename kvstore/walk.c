@@ -3,7 +3,9 @@
 
 #include "core.h"
 
+#include <assert.h>
 #include <string.h>
+#include <sys/random.h>
 
 static struct store_node *root_from(struct store_space *space, uint64_t domain)
 {
@@ -49,6 +51,19 @@ void walk_split(struct walk *walk, const struct store_node *n, struct store_node
 			walk->walkers[i].next = upper;
 }
 
+/* From the system, not the store's hash: a cursor is told, and should not tell of the seed. */
+static uint64_t id_new(void)
+{
+	uint64_t id = 0;
+
+	while (id == 0) {
+		ssize_t n = getrandom(&id, sizeof(id), 0);
+		assert(n == sizeof(id)); /* it was there when the store was made */
+		(void)n;
+	}
+	return id;
+}
+
 static struct walker *walker_begin(struct store *s, uint64_t domain)
 {
 	struct walk *walk = &s->walk;
@@ -59,17 +74,17 @@ static struct walker *walker_begin(struct store *s, uint64_t domain)
 			w = &walk->walkers[i];
 	walk->n_walkers += !w->id;
 	*w = (struct walker){
-		.id = ++walk->last_id,
+		.id = id_new(),
 		.domain = domain,
 		.next = root_from(TAILQ_FIRST(&s->all_spaces), domain),
 	};
 	return w;
 }
 
-static struct walker *walker_find(struct walk *walk, uint64_t id)
+static struct walker *walker_find(struct walk *walk, uint64_t domain, uint64_t id)
 {
 	for (uint32_t i = 0; i < WALK_WALKERS; i++)
-		if (walk->walkers[i].id == id)
+		if (walk->walkers[i].id == id && walk->walkers[i].domain == domain)
 			return &walk->walkers[i];
 	return NULL;
 }
@@ -108,19 +123,22 @@ static void node_describe(const struct store_node *n, uint32_t depth, struct sto
 uint32_t store_walk(struct store *s, uint64_t domain, uint64_t *cursor, struct store_node_info *ret,
 		    uint32_t n)
 {
-	struct walker *w = *cursor ? walker_find(&s->walk, *cursor) : walker_begin(s, domain);
+	struct walker *w =
+		*cursor ? walker_find(&s->walk, domain, *cursor) : walker_begin(s, domain);
 	uint32_t n_done = 0;
 
+	*cursor = 0;
 	if (!w)
 		return 0;
 	w->used = ++s->walk.clock;
-	*cursor = w->id;
 	uint32_t depth = w->next ? depth_of(w->next) : 0;
 	while (n_done < n && w->next) {
 		node_describe(w->next, depth, &ret[n_done++]);
 		w->next = node_after(w->next, w->domain, &depth);
 	}
-	if (n_done == 0 && n > 0) {
+	if (n_done > 0)
+		*cursor = w->id;
+	if (n_done == 0 || n_done < n) {
 		w->id = 0;
 		s->walk.n_walkers--;
 	}

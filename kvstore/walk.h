@@ -1,16 +1,16 @@
 /*
  * walk.h - reports of the tree in pieces, while the tree changes.
  *
- * A cursor names one of a few walkers. Each knows the node that comes next; a node that goes hands its walkers on to its
- * successor, a node that is split to the new upper part. When more walks are under way than there are walkers, the
- * longest idle one ends early.
+ * A cursor names one of a few walkers: a random number, that only who began the walk knows. Each walker knows the node
+ * that comes next; a node that goes hands its walkers on to its successor, a node that is split to the new upper part.
+ * When more walks are under way than there are walkers, the longest idle one ends early.
  */
 #ifndef COPPICE_KVSTORE_WALK_H
 #define COPPICE_KVSTORE_WALK_H
 
 #include "store.h"
 
-#define WALK_WALKERS 16u
+#define WALK_WALKERS STORE_WALKS
 
 struct walker {
 	uint64_t id; /* 0: free */
@@ -21,7 +21,6 @@ struct walker {
 
 struct walk {
 	struct walker walkers[WALK_WALKERS];
-	uint64_t last_id;
 	uint64_t clock;
 	uint32_t n_walkers;
 };

@@ -306,7 +306,50 @@ static void test_an_abandoned_walk_ends_when_many_others_begin(void **state)
 		assert_int_equal(store_walk(f.store, 1, &last, &info, 1), 1);
 	}
 	assert_int_equal(store_walk(f.store, 1, &first, &info, 1), 0);
+	assert_int_equal(first, 0);
 	assert_int_equal(store_walk(f.store, 1, &last, &info, 1), 1);
+	fixture_done(&f);
+}
+
+static void test_as_many_walks_as_promised_go_on_at_once(void **state)
+{
+	struct fixture f;
+	struct store_node_info info;
+	uint64_t cursors[STORE_WALKS] = {0};
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fork_texts(&f);
+	for (uint32_t step = 0; step < 7; step++)
+		for (uint32_t i = 0; i < STORE_WALKS; i++)
+			assert_int_equal(store_walk(f.store, 1, &cursors[i], &info, 1), 1);
+	for (uint32_t i = 0; i < STORE_WALKS; i++) {
+		assert_int_equal(store_walk(f.store, 1, &cursors[i], &info, 1), 0);
+		assert_int_equal(cursors[i], 0);
+	}
+	fixture_done(&f);
+}
+
+static void test_a_cursor_is_its_askers_alone(void **state)
+{
+	struct fixture f;
+	struct store_node_info info[8];
+	uint64_t all = 0, own = 0;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fork_texts(&f);
+	assert_int_equal(store_walk(f.store, UINT64_MAX, &all, info, 1), 1);
+	assert_int_equal(store_walk(f.store, 1, &own, info, 1), 1);
+	uint64_t stolen[] = {all, own, own, own + 1};
+	assert_int_equal(store_walk(f.store, 1, &stolen[0], info, 8), 0);
+	assert_int_equal(store_walk(f.store, 2, &stolen[1], info, 8), 0);
+	assert_int_equal(store_walk(f.store, UINT64_MAX, &stolen[2], info, 8), 0);
+	assert_int_equal(store_walk(f.store, 1, &stolen[3], info, 8), 0);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(stolen[i], 0);
+	assert_int_equal(store_walk(f.store, UINT64_MAX, &all, info, 8), 6);
+	assert_int_equal(store_walk(f.store, 1, &own, info, 8), 6);
 	fixture_done(&f);
 }
 
@@ -354,6 +397,8 @@ int main(void)
 		cmocka_unit_test(test_a_walk_in_pieces_is_the_walk_at_once),
 		cmocka_unit_test(test_a_walk_survives_what_goes_and_comes),
 		cmocka_unit_test(test_an_abandoned_walk_ends_when_many_others_begin),
+		cmocka_unit_test(test_as_many_walks_as_promised_go_on_at_once),
+		cmocka_unit_test(test_a_cursor_is_its_askers_alone),
 		cmocka_unit_test(test_many_children_of_one_node_are_found),
 	};
 

@@ -493,7 +493,7 @@ static void op_walk(struct world *w)
 	for (uint32_t i = 0; i < n; i++)
 		assert_true(info[i].parent_id ? info[i].n_tokens > 0 : info[i].n_tokens == 0);
 	if (n == 0) {
-		w->cursor = 0;
+		assert_int_equal(w->cursor, 0);
 		return;
 	}
 	assert_int_equal(store_node_pin(w->f.store, info[0].id, w->f.now_ns + 50, &pin), 0);
