@@ -1,0 +1,612 @@
+/*
+ * hostile_test.c - attacks by name. Beside each an honest client steps on: its answers are checked, each must come
+ * within BOUND_NS, and at the end the daemon has no session and no descriptor more than before.
+ */
+#include "control_harness.h"
+#include "honest.h"
+
+#include "proto/ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Far above what a loaded machine takes, far below what "until somebody dies" would. */
+#define BOUND_NS UINT64_C(3000000000)
+#define N_BELLS 1000000
+#define N_KILLS 8
+#define RUN_MS 100
+#define ARENA_BYTES (2u << 20)
+#define DIM 64
+#define ROW_BYTES (4 * DIM * 4) /* of q; k and v have half of that */
+
+struct scene {
+	struct harness *h;
+	struct honest honest;
+	unsigned n_fds; /* the daemon's, with the honest client's */
+};
+
+static struct scene scene_begin(void **state)
+{
+	struct scene s = {.h = *state};
+
+	honest_start(&s.honest, s.h->socket, 1);
+	honest_step(&s.honest);
+	s.n_fds = process_descriptors(s.h->pid);
+	return s;
+}
+
+static void steps_on(struct scene *s)
+{
+	assert_true(honest_run(&s->honest, RUN_MS) < BOUND_NS);
+}
+
+/* The attackers are gone: so is all that they had. */
+static void scene_end(struct scene *s)
+{
+	steps_on(s);
+	for (int i = 0; i < 1000 && process_descriptors(s->h->pid) != s->n_fds; i++)
+		sleep_ms(5);
+	assert_int_equal(process_descriptors(s->h->pid), s->n_fds);
+	struct client c = client_open(s->h);
+
+	count_becomes(&c, 2);
+	client_close(&c);
+	honest_end(&s->honest);
+}
+
+/* ---- a client that does as it likes with its memory ------------------------------------------------------ */
+
+struct raw {
+	struct client c;
+	uint32_t model, arena;
+	int board_fd, bell_fd, arena_fd, lane_fd, notify_fd; /* owned */
+	struct abi_lane *lane; /* owned */
+	uint64_t ticket;
+};
+
+static int keep_fd(struct client *c, unsigned i)
+{
+	int fd = fcntl(c->fds[i], F_DUPFD_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void raw_lane(struct raw *x)
+{
+	Coppice__LaneNew m = COPPICE__LANE_NEW__INIT;
+	void *map;
+
+	m.has_notify = m.notify = true;
+	assert_int_equal(client_verb(&x->c, lane_new, &m)->code, 0);
+	assert_int_equal(x->c.n_fds, 2);
+	x->lane_fd = keep_fd(&x->c, 0);
+	x->notify_fd = keep_fd(&x->c, 1);
+	assert_int_equal(channel_segment_map(x->lane_fd, sizeof(*x->lane), 1, &map), 0);
+	x->lane = map;
+}
+
+static struct raw raw_open(const struct harness *h)
+{
+	struct raw x = {.c = client_connect(h)};
+	Coppice__Hello hello = COPPICE__HELLO__INIT;
+
+	hello.abi_version = ABI_VERSION;
+	assert_int_equal(client_verb(&x.c, hello, &hello)->code, 0);
+	x.board_fd = keep_fd(&x.c, 0);
+	x.bell_fd = keep_fd(&x.c, 1);
+	x.model = client_model(&x.c);
+	x.arena = client_arena(&x.c, ARENA_BYTES);
+	x.arena_fd = keep_fd(&x.c, 0);
+	raw_lane(&x);
+	return x;
+}
+
+static void raw_close(struct raw *x)
+{
+	munmap(x->lane, sizeof(*x->lane));
+	close(x->board_fd);
+	close(x->bell_fd);
+	close(x->arena_fd);
+	close(x->lane_fd);
+	close(x->notify_fd);
+	client_close(&x->c);
+}
+
+static void raw_submit(struct raw *x, struct abi_entry entry, const void *body, uint32_t bytes)
+{
+	entry.ticket = ++x->ticket;
+	entry.body = ring_slot(entry.ticket) * 4096;
+	entry.body_bytes = bytes;
+	if (bytes)
+		memcpy(x->lane->bodies + entry.body, body, bytes);
+	x->lane->entries[ring_slot(entry.ticket)] = entry;
+	ring_publish(x->lane, entry.ticket);
+	ring_bell(x->bell_fd);
+}
+
+static void raw_wait(struct raw *x)
+{
+	for (int i = 0; i < 20000 && ring_done(x->lane) < x->ticket; i++)
+		sleep_ms(1);
+	assert_true(ring_done(x->lane) >= x->ticket);
+}
+
+/* A token, its two layers, and the token taken back. */
+static void raw_step(struct raw *x, uint64_t seq)
+{
+	struct abi_step_seq rec = {.seq = seq,
+				   .q = 4096,
+				   .k = 4096 + ROW_BYTES,
+				   .v = 4096 + 2 * ROW_BYTES,
+				   .o = 4096 + 3 * ROW_BYTES,
+				   .lse = ABI_NO_OFFSET,
+				   .n_new = 1,
+				   .arena_in = x->arena,
+				   .arena_out = x->arena};
+	uint32_t id = 1;
+
+	raw_submit(x, (struct abi_entry){.kind = ABI_EXTEND, .seq = seq, .count = 1}, &id, 4);
+	for (uint32_t layer = 0; layer < 2; layer++)
+		raw_submit(x, (struct abi_entry){.kind = ABI_STEP, .count = 1, .layer = layer},
+			   &rec, sizeof(rec));
+	raw_submit(x, (struct abi_entry){.kind = ABI_TRIM, .seq = seq}, NULL, 0);
+}
+
+static uint64_t raw_seq(struct raw *x)
+{
+	const Coppice__Reply *reply = client_seq(&x->c, x->model, 1, x->arena, 1);
+
+	assert_int_equal(reply->code, 0);
+	return reply->seq->seq;
+}
+
+static void punch(int fd, off_t bytes)
+{
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes), 0);
+}
+
+static void holes_in_a_lane_end_that_lane_alone(void **state)
+{
+	struct scene s = scene_begin(state);
+
+	for (int i = 0; i < 20; i++) {
+		struct raw x = raw_open(s.h);
+		uint64_t seq = raw_seq(&x);
+
+		for (int j = 0; j < i; j++)
+			raw_step(&x, seq);
+		punch(x.lane_fd, sizeof(*x.lane));
+		ring_bell(x.bell_fd);
+		honest_step(&s.honest);
+		raw_close(&x);
+	}
+	scene_end(&s);
+}
+
+static void holes_in_an_arena_read_as_zeros(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct raw x = raw_open(s.h);
+	uint64_t seq = raw_seq(&x);
+
+	for (int i = 0; i < 200; i++) {
+		raw_step(&x, seq);
+		punch(x.arena_fd, ARENA_BYTES);
+		if (i % 10 == 0)
+			honest_step(&s.honest);
+		raw_wait(&x);
+		assert_int_equal(ring_completion(x.lane, x.ticket).status, 0);
+	}
+	assert_int_equal(client_seq(&x.c, x.model, 1, x.arena, 1000)->code, 0);
+	raw_close(&x);
+	scene_end(&s);
+}
+
+/* ---- sizes and seals ------------------------------------------------------------------------------------- */
+
+static void assert_sealed(int fd)
+{
+	assert_int_equal(ftruncate(fd, 0), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(ftruncate(fd, 1 << 30), -1);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), -1);
+	assert_int_equal(fallocate(fd, 0, 1 << 30, 4096), -1);
+}
+
+static void sizes_and_seals_are_not_the_clients_to_change(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct raw x = raw_open(s.h);
+
+	assert_sealed(x.board_fd);
+	assert_sealed(x.arena_fd);
+	assert_sealed(x.lane_fd);
+	raw_close(&x);
+	scene_end(&s);
+}
+
+static void the_board_cannot_be_written(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct raw x = raw_open(s.h);
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", x.board_fd);
+	int again = open(path, O_RDWR | O_CLOEXEC);
+
+	for (int fd = x.board_fd; fd >= 0; fd = fd == again ? -1 : again) {
+		assert_int_equal(pwrite(fd, "x", 1, 0), -1);
+		assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
+				 -1);
+		assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
+				 MAP_FAILED);
+		void *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+		assert_ptr_not_equal(map, MAP_FAILED);
+		assert_int_equal(mprotect(map, 4096, PROT_READ | PROT_WRITE), -1);
+		munmap(map, 4096);
+	}
+	if (again >= 0)
+		close(again);
+	raw_close(&x);
+	scene_end(&s);
+}
+
+/* ---- noise --------------------------------------------------------------------------------------------------- */
+
+static void a_million_bells_delay_nobody(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct raw x = raw_open(s.h);
+	uint64_t most = UINT64_MAX - 2 - N_BELLS;
+
+	for (int i = 0; i < N_BELLS; i++) {
+		ring_bell(x.bell_fd);
+		if (i % (N_BELLS / 10) == 0)
+			honest_step(&s.honest);
+	}
+	/* Full and blocking: who writes next sleeps, and the daemon must not be that one. */
+	assert_int_equal(fcntl(x.bell_fd, F_SETFL, 0), 0);
+	assert_int_equal(write(x.bell_fd, &most, sizeof(most)), sizeof(most));
+	steps_on(&s);
+	raw_close(&x);
+	scene_end(&s);
+}
+
+static void a_lane_that_is_always_full_delays_nobody(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct raw x = raw_open(s.h);
+
+	for (int i = 0; i < 500; i++) {
+		/* The daemon may keep up for ever. */
+		for (uint32_t j = 0;
+		     j < 2 * ABI_LANE_SLOTS && x.ticket - ring_done(x.lane) < ABI_LANE_SLOTS; j++)
+			raw_submit(&x, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
+		honest_step(&s.honest);
+	}
+	assert_true(s.honest.longest_ns < BOUND_NS);
+	raw_close(&x);
+	scene_end(&s);
+}
+
+static void a_client_that_reads_no_reply_is_cut_off(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct client c = client_open(s.h);
+	uint8_t packet[64];
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+	Coppice__Status status = COPPICE__STATUS__INIT;
+
+	request.status = &status;
+	size_t bytes = coppice__request__pack(&request, packet);
+	int r = 0;
+
+	for (int i = 0; i < 100000 && r != -EPIPE && r != -ECONNRESET; i++) {
+		r = channel_send(c.fd, packet, bytes, NULL, 0, MSG_DONTWAIT);
+		if (r == -EAGAIN)
+			honest_step(&s.honest);
+	}
+	assert_true(r == -EPIPE || r == -ECONNRESET);
+	client_close(&c);
+	scene_end(&s);
+}
+
+/* Descriptors under way count for the sender's user: they must not pile up until nobody gets any. */
+static void descriptors_that_nobody_takes_end_with_their_session(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct client c = client_open(s.h);
+	uint8_t packets[2][64];
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+	Coppice__LaneNew lane_new = COPPICE__LANE_NEW__INIT;
+	Coppice__LaneFree lane_free = COPPICE__LANE_FREE__INIT;
+
+	lane_new.has_notify = lane_new.notify = true;
+	lane_free.lane = 1;
+	request.lane_new = &lane_new;
+	size_t n_new = coppice__request__pack(&request, packets[0]);
+
+	request.lane_new = NULL;
+	request.lane_free = &lane_free;
+	size_t n_free = coppice__request__pack(&request, packets[1]);
+	int r = 0;
+
+	for (int i = 0; i < 100000 && r != -EPIPE && r != -ECONNRESET; i++) {
+		r = channel_send(c.fd, packets[i % 2], i % 2 ? n_free : n_new, NULL, 0,
+				 MSG_DONTWAIT);
+		if (r != -EAGAIN)
+			continue;
+		struct client other = client_open(s.h);
+
+		client_lane(&other);
+		client_close(&other);
+		honest_step(&s.honest);
+	}
+	assert_true(r == -EPIPE || r == -ECONNRESET);
+	client_close(&c);
+	scene_end(&s);
+}
+
+static void a_full_completion_socket_blocks_nobody(void **state)
+{
+	static char junk[4096];
+	struct scene s = scene_begin(state);
+	struct raw x = raw_open(s.h);
+
+	/* Both directions: what it does not read, and what the daemon never reads. */
+	while (send(x.notify_fd, junk, sizeof(junk), MSG_DONTWAIT) > 0)
+		continue;
+	assert_int_equal(fcntl(x.notify_fd, F_SETFL, 0), 0);
+	for (int i = 0; i < 3000; i++) {
+		atomic_store(&x.lane->notify, 1);
+		raw_submit(&x, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
+		while (x.ticket - ring_done(x.lane) >= ABI_LANE_SLOTS / 2)
+			sleep_ms(1);
+	}
+	raw_wait(&x);
+	steps_on(&s);
+	raw_close(&x);
+	scene_end(&s);
+}
+
+/* ---- processes that end or stop ---------------------------------------------------------------------------- */
+
+/* Steps for ever as an honest client of the family; the parent ends it. Returns once it steps. */
+static pid_t stepper(struct scene *s, uint32_t family)
+{
+	int pipe_fds[2];
+	char byte;
+
+	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct honest h;
+
+		alarm(60);
+		honest_start(&h, s->h->socket, family);
+		assert_int_equal(write(pipe_fds[1], "", 1), 1);
+		for (;;)
+			honest_step(&h);
+	}
+	close(pipe_fds[1]);
+	assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+	close(pipe_fds[0]);
+	return pid;
+}
+
+/* Of one family: the daemon holds batches open for them together. */
+static void a_client_killed_in_a_step_is_not_waited_for(void **state)
+{
+	struct scene s = scene_begin(state);
+
+	for (int i = 0; i < N_KILLS; i++) {
+		pid_t pid = stepper(&s, s.honest.family);
+
+		assert_true(honest_run(&s.honest, 40) < BOUND_NS);
+		kill(pid, SIGKILL);
+		steps_on(&s);
+		harness_wait(pid);
+	}
+	scene_end(&s);
+}
+
+static void a_stopped_client_is_not_waited_for(void **state)
+{
+	struct scene s = scene_begin(state);
+	pid_t pid = stepper(&s, s.honest.family);
+
+	for (int i = 0; i < N_KILLS; i++) {
+		assert_true(honest_run(&s.honest, 40) < BOUND_NS);
+		kill(pid, SIGSTOP);
+		steps_on(&s);
+		kill(pid, SIGCONT);
+	}
+	kill(pid, SIGKILL);
+	harness_wait(pid);
+	scene_end(&s);
+}
+
+/* ---- crowds ----------------------------------------------------------------------------------------------- */
+
+static void sessions_up_to_the_limit_are_refused_in_a_sentence(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct client crowd[40];
+	unsigned n = 0, n_refused = 0;
+
+	for (; n < 40; n++) {
+		Coppice__Hello hello = COPPICE__HELLO__INIT;
+		Coppice__Request request = COPPICE__REQUEST__INIT;
+		uint8_t packet[64];
+
+		hello.abi_version = ABI_VERSION;
+		request.hello = &hello;
+		crowd[n] = client_connect(s.h);
+		channel_send(crowd[n].fd, packet, coppice__request__pack(&request, packet), NULL, 0,
+			     0);
+		const Coppice__Reply *reply = client_receive(&crowd[n]);
+
+		if (!reply || !reply->code) /* NULL: even the connections are too many */
+			continue;
+		assert_refused(reply, -EUSERS, NULL, "as many sessions");
+		n_refused++;
+	}
+	assert_true(n_refused > 0);
+	steps_on(&s);
+	while (n--)
+		client_close(&crowd[n]);
+	scene_end(&s);
+}
+
+/* Connections that say nothing. */
+static void silent_connections_keep_nobody_out_who_is_in(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct client crowd[60];
+
+	for (int i = 0; i < 60; i++)
+		crowd[i] = client_connect(s.h);
+	steps_on(&s);
+	for (int i = 0; i < 60; i++)
+		client_close(&crowd[i]);
+	scene_end(&s);
+}
+
+/* ---- claims -------------------------------------------------------------------------------------------------- */
+
+/* Opens the prompt 1, 2, ..., 64 in a process of its own and stays; *ret_claimed: the prompt is its to compute. */
+static pid_t prompt_holder(struct scene *s, bool *ret_claimed)
+{
+	int pipe_fds[2];
+	char byte;
+
+	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct raw x = raw_open(s->h);
+		const Coppice__Reply *reply = client_seq(&x.c, x.model, 1, x.arena, 64);
+
+		alarm(60);
+		byte = (char)reply->seq->claimed;
+		assert_int_equal(write(pipe_fds[1], &byte, 1), 1);
+		for (;;)
+			pause();
+	}
+	close(pipe_fds[1]);
+	assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+	close(pipe_fds[0]);
+	*ret_claimed = byte;
+	return pid;
+}
+
+static void a_killed_follower_leaves_the_claim_where_it_is(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct raw x = raw_open(s.h);
+	const Coppice__Reply *reply = client_seq(&x.c, x.model, 1, x.arena, 64);
+	Coppice__SeqWait wait = COPPICE__SEQ_WAIT__INIT;
+	bool claimed;
+
+	assert_true(reply->seq->claimed);
+	wait.seq = reply->seq->seq;
+	wait.timeout_ns = 1;
+	for (int i = 0; i < N_KILLS; i++) {
+		pid_t pid = prompt_holder(&s, &claimed);
+
+		assert_false(claimed);
+		kill(pid, SIGKILL);
+		harness_wait(pid);
+		honest_step(&s.honest);
+	}
+	reply = client_verb(&x.c, seq_wait, &wait);
+	assert_int_equal(reply->code, 0);
+	assert_true(reply->seq->claimed);
+	raw_close(&x);
+	scene_end(&s);
+}
+
+static void a_killed_claimant_leaves_the_claim_to_who_waits(void **state)
+{
+	struct scene s = scene_begin(state);
+	Coppice__SeqWait wait = COPPICE__SEQ_WAIT__INIT;
+	bool claimed;
+	pid_t pid = prompt_holder(&s, &claimed);
+
+	assert_true(claimed);
+	struct raw x = raw_open(s.h);
+	const Coppice__Reply *reply = client_seq(&x.c, x.model, 1, x.arena, 64);
+
+	assert_false(reply->seq->claimed);
+	assert_int_equal(reply->seq->pending, 63); /* the last is its own to compute */
+	wait.seq = reply->seq->seq;
+	wait.timeout_ns = BOUND_NS;
+	kill(pid, SIGKILL);
+	reply = client_verb(&x.c, seq_wait, &wait);
+	assert_int_equal(reply->code, 0);
+	assert_true(reply->seq->claimed);
+	harness_wait(pid);
+	raw_close(&x);
+	scene_end(&s);
+}
+
+/* ---- other versions ------------------------------------------------------------------------------------------- */
+
+static void other_versions_of_the_abi_are_turned_away(void **state)
+{
+	static const uint32_t versions[] = {0, ABI_VERSION + 1, 1u << 31, UINT32_MAX};
+	struct scene s = scene_begin(state);
+
+	for (int i = 0; i < 200; i++) {
+		struct client c = client_connect(s.h);
+		Coppice__Hello hello = COPPICE__HELLO__INIT;
+
+		hello.abi_version = versions[i % 4];
+		assert_refused(client_verb(&c, hello, &hello), -EPROTO, "abi_version", "version");
+		assert_int_equal(c.n_fds, 0);
+		assert_true(client_is_cut_off(&c));
+		client_close(&c);
+	}
+	scene_end(&s);
+}
+
+#define CASES(loop) \
+	HARNESS_CASE(loop, holes_in_a_lane_end_that_lane_alone), \
+		HARNESS_CASE(loop, holes_in_an_arena_read_as_zeros), \
+		HARNESS_CASE(loop, sizes_and_seals_are_not_the_clients_to_change), \
+		HARNESS_CASE(loop, the_board_cannot_be_written), \
+		HARNESS_CASE(loop, a_million_bells_delay_nobody), \
+		HARNESS_CASE(loop, a_lane_that_is_always_full_delays_nobody), \
+		HARNESS_CASE(loop, a_client_that_reads_no_reply_is_cut_off), \
+		HARNESS_CASE(loop, descriptors_that_nobody_takes_end_with_their_session), \
+		HARNESS_CASE(loop, a_full_completion_socket_blocks_nobody), \
+		HARNESS_CASE(loop, a_client_killed_in_a_step_is_not_waited_for), \
+		HARNESS_CASE(loop, a_stopped_client_is_not_waited_for), \
+		HARNESS_CASE(loop, sessions_up_to_the_limit_are_refused_in_a_sentence), \
+		HARNESS_CASE(loop, silent_connections_keep_nobody_out_who_is_in), \
+		HARNESS_CASE(loop, a_killed_follower_leaves_the_claim_where_it_is), \
+		HARNESS_CASE(loop, a_killed_claimant_leaves_the_claim_to_who_waits), \
+		HARNESS_CASE(loop, other_versions_of_the_abi_are_turned_away)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest on_uring[] = {CASES(uring)}, on_epoll[] = {CASES(epoll)};
+	int failed = harness_init(argc, argv);
+
+	if (failed < 0)
+		return 2;
+	if (harness_has_uring())
+		failed += cmocka_run_group_tests(on_uring, NULL, NULL);
+	return failed + cmocka_run_group_tests(on_epoll, NULL, NULL);
+}
