@@ -1,6 +1,6 @@
-# Many processes over one daemon, and the agent's program.
+# Many processes over one daemon; the agent's program; what the library's user may get wrong.
 if(TARGET coppiced AND TARGET coppice)
-	foreach(name flock)
+	foreach(name flock api)
 		coppice_test(NAME ${name}_test
 			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
 			LIBS coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)

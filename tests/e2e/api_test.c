@@ -1,0 +1,695 @@
+/*
+ * api_test.c - what an app may get wrong, through the library and against a real daemon: one clear error to the one who
+ * caused it, nothing changed in the store, and the sequence still of use. argv[1] is the daemon's program.
+ *
+ * Full lanes, empty prompts, unknown models, tickets that never were and a daemon that dies in a step are client_test's.
+ */
+#include "client/coppice.h"
+#include "client/seq.h"
+#include "control_harness.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define N_LAYERS 2u
+#define HEAD_DIM 16u
+#define N_NEW 4u
+#define MAX_SEQ_TOKENS 30000u
+#define N_IDS 32768u
+#define PATIENCE_NS UINT64_C(30000000000)
+
+struct fixture {
+	struct harness *h;
+	struct client watch; /* the test's own look at the daemon */
+	struct coppice *c, *stranger; /* two sessions */
+	struct coppice_arena *arena, *other_arena; /* of c */
+	struct coppice_lane *lane, *other_lane; /* of c */
+	struct coppice_lane *strangers_lane;
+	struct coppice_seq *seq; /* of lane */
+	struct coppice_seq *strangers_seq;
+	struct coppice_seq closed; /* as a sequence was that is no more */
+	struct coppice_seq foreign; /* the stranger's handle in our hands */
+	struct coppice_seq astray; /* ours, on the wrong lane */
+	uint32_t model, strangers_model;
+	uint32_t ids[N_IDS];
+};
+
+/* What a refused entry may not move. */
+struct counts {
+	uint64_t n_nodes, n_tokens, n_pages, n_seqs, n_pins;
+};
+
+static struct counts counts_of(struct fixture *f)
+{
+	Coppice__Status m = COPPICE__STATUS__INIT;
+	const Coppice__Reply *reply = client_verb(&f->watch, status, &m);
+
+	assert_int_equal(reply->code, 0);
+	return (struct counts){reply->status->n_nodes, reply->status->n_tokens,
+			       reply->status->n_pages, reply->status->n_seqs,
+			       reply->status->n_pins};
+}
+
+static void assert_counts(struct fixture *f, const struct counts *before)
+{
+	struct counts now = counts_of(f);
+
+	assert_memory_equal(&now, before, sizeof(now));
+}
+
+static void assert_explained(struct coppice *c, const char *words)
+{
+	if (!strstr(coppice_explain(c), words))
+		fail_msg("\"%s\" does not say \"%s\"", coppice_explain(c), words);
+}
+
+/* ---- the daemon and two sessions --------------------------------------------------------------------------------- */
+
+static const struct coppice_model_info model_info = {
+	.name = "m",
+	.n_layers = N_LAYERS,
+	.n_q_heads = 1,
+	.n_kv_heads = 1,
+	.head_dim = HEAD_DIM,
+	.dtype = COPPICE_FP32,
+};
+
+static void open_seq(struct fixture *f)
+{
+	struct coppice_match match;
+
+	assert_int_equal(coppice_seq_open(f->lane, f->model, f->ids, 1, 0, &f->seq, &match), 0);
+}
+
+static void make_ghosts(struct fixture *f)
+{
+	struct coppice_match match;
+
+	open_seq(f);
+	f->closed = *f->seq;
+	coppice_seq_close(f->seq);
+	assert_int_equal(coppice_seq_open(f->strangers_lane, f->strangers_model, f->ids, 1, 1,
+					  &f->strangers_seq, &match),
+			 0);
+	open_seq(f);
+	f->foreign = *f->seq;
+	f->foreign.handle = f->strangers_seq->handle;
+	f->astray = *f->seq;
+	f->astray.lane = f->other_lane;
+}
+
+static int setup_with(void **state, const char *flag, const char *flag2)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	for (uint32_t i = 0; i < N_IDS; i++)
+		f->ids[i] = i;
+	f->h = harness_new("auto");
+	f->h->flags[0] = "--max-seq-tokens=30000";
+	f->h->flags[1] = "--max-arenas=4";
+	f->h->flags[2] = flag;
+	f->h->flags[3] = flag2;
+	harness_start(f->h);
+	f->watch = client_open(f->h);
+	assert_int_equal(coppice_connect(&f->c, f->h->socket), 0);
+	assert_int_equal(coppice_connect(&f->stranger, f->h->socket), 0);
+	assert_int_equal(coppice_model_open(f->c, &model_info, &f->model), 0);
+	assert_int_equal(coppice_model_open(f->stranger, &model_info, &f->strangers_model), 0);
+	assert_int_equal(coppice_arena_new(f->c, COPPICE_HOST, 1, &f->arena), 0);
+	assert_int_equal(coppice_arena_new(f->c, COPPICE_HOST, 1, &f->other_arena), 0);
+	assert_int_equal(coppice_lane_new(f->c, &f->lane), 0);
+	assert_int_equal(coppice_lane_new(f->c, &f->other_lane), 0);
+	assert_int_equal(coppice_lane_new(f->stranger, &f->strangers_lane), 0);
+	make_ghosts(f);
+	*state = f;
+	return 0;
+}
+
+static int setup(void **state)
+{
+	return setup_with(state, NULL, NULL);
+}
+
+/* Room for 16,384 tokens of the model. */
+static int setup_small_pool(void **state)
+{
+	return setup_with(state, "--pool=4M", "--extent=2M");
+}
+
+static int setup_small_share(void **state)
+{
+	return setup_with(state, "--domain-bytes=4M", NULL);
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	void *h = f->h;
+
+	coppice_close(f->c);
+	coppice_close(f->stranger);
+	client_close(&f->watch);
+	free(f);
+	return harness_teardown(&h);
+}
+
+/* ---- right steps ------------------------------------------------------------------------------------------------- */
+
+#define ROW_FLOATS (N_NEW * HEAD_DIM)
+
+static struct coppice_step_seq right_part(struct fixture *f)
+{
+	float *rows = coppice_arena_base(f->arena);
+
+	return (struct coppice_step_seq){
+		.seq = f->seq,
+		.n_new = N_NEW,
+		.q = rows,
+		.k = rows + ROW_FLOATS,
+		.v = rows + 2 * ROW_FLOATS,
+		.o = rows + 3 * ROW_FLOATS,
+		.lse = rows + 4 * ROW_FLOATS,
+	};
+}
+
+/* Every token's V is the same, and so is what attention makes of them. */
+static int right_step(struct fixture *f, uint32_t layer)
+{
+	struct coppice_step_seq part = right_part(f);
+	struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
+	float *rows = coppice_arena_base(f->arena);
+	uint64_t ticket;
+	int r;
+
+	for (uint32_t i = 0; i < ROW_FLOATS; i++) {
+		rows[2 * ROW_FLOATS + i] = (float)(i % HEAD_DIM);
+		rows[3 * ROW_FLOATS + i] = -1;
+	}
+	assert_int_equal(coppice_step(f->lane, &step, &ticket), 0);
+	r = coppice_wait(f->lane, ticket, PATIENCE_NS);
+	for (uint32_t i = 0; r == 0 && i < ROW_FLOATS; i++)
+		assert_float_equal(rows[3 * ROW_FLOATS + i], (float)(i % HEAD_DIM), 1e-4);
+	return r;
+}
+
+static void extend(struct fixture *f)
+{
+	uint64_t ticket;
+
+	assert_int_equal(coppice_seq_extend(f->seq, f->ids, N_NEW, &ticket), 0);
+	assert_int_equal(coppice_wait(f->lane, ticket, PATIENCE_NS), 0);
+}
+
+static void trim(struct fixture *f)
+{
+	uint64_t ticket;
+
+	assert_int_equal(coppice_seq_trim(f->seq, 0, &ticket), 0);
+	assert_int_equal(coppice_wait(f->lane, ticket, PATIENCE_NS), 0);
+}
+
+static void finish(struct fixture *f)
+{
+	for (uint32_t layer = 0; layer < N_LAYERS; layer++)
+		assert_int_equal(right_step(f, layer), 0);
+}
+
+/* A whole extension goes through, and the sequence is as new. */
+static void assert_usable(struct fixture *f)
+{
+	extend(f);
+	finish(f);
+	trim(f);
+}
+
+/* ---- wrong steps ------------------------------------------------------------------------------------------------- */
+
+/* A step on its way to be wrong. */
+struct attempt {
+	struct fixture *f;
+	struct coppice_step_seq parts[2];
+	struct coppice_step step;
+	struct coppice_lane *lane;
+};
+
+static char *end_of_arena(const struct attempt *a)
+{
+	return (char *)coppice_arena_base(a->f->arena) + coppice_arena_bytes(a->f->arena);
+}
+
+static void misalign_q(struct attempt *a)
+{
+	a->parts[0].q = (const char *)a->parts[0].q + 2;
+}
+
+static void misalign_stride(struct attempt *a)
+{
+	a->parts[0].k_stride = HEAD_DIM * sizeof(float) + 2;
+}
+
+static void misalign_lse(struct attempt *a)
+{
+	a->parts[0].lse = (float *)(void *)((char *)a->parts[0].lse + 1);
+}
+
+static void reach_beyond_with_o(struct attempt *a)
+{
+	a->parts[0].o = end_of_arena(a) - HEAD_DIM * sizeof(float);
+}
+
+static void reach_beyond_with_stride(struct attempt *a)
+{
+	a->parts[0].v_stride = UINT32_MAX - 3;
+}
+
+static void reach_beyond_with_lse(struct attempt *a)
+{
+	a->parts[0].lse = (float *)(void *)(end_of_arena(a) - sizeof(float));
+}
+
+static void point_before_the_arena(struct attempt *a)
+{
+	a->parts[0].k = (const char *)coppice_arena_base(a->f->arena) - (UINT64_C(1) << 40);
+}
+
+static void mix_arenas(struct attempt *a)
+{
+	a->parts[0].v = coppice_arena_base(a->f->other_arena);
+}
+
+static void give_no_tokens(struct attempt *a)
+{
+	a->parts[0].n_new = 0;
+}
+
+static void give_too_few(struct attempt *a)
+{
+	a->parts[0].n_new = N_NEW - 1;
+}
+
+static void skip_a_layer(struct attempt *a)
+{
+	a->step.layer = 1;
+}
+
+static void name_it_twice(struct attempt *a)
+{
+	a->step.n_seqs = 2;
+}
+
+static void use_the_other_lane(struct attempt *a)
+{
+	a->lane = a->f->other_lane;
+}
+
+static void add_a_closed_one(struct attempt *a)
+{
+	a->parts[1].seq = &a->f->closed;
+	a->step.n_seqs = 2;
+}
+
+static void add_a_strangers(struct attempt *a)
+{
+	a->parts[1].seq = &a->f->foreign;
+	a->step.n_seqs = 2;
+}
+
+static void add_one_of_another_connection(struct attempt *a)
+{
+	a->parts[1].seq = a->f->strangers_seq;
+	a->step.n_seqs = 2;
+}
+
+struct wrong_step {
+	void (*spoil)(struct attempt *a);
+	int status;
+	bool voids; /* it came as far as the daemon, on the sequence's lane */
+	const char *words;
+};
+
+static int attempt_step(struct fixture *f, const struct wrong_step *wrong)
+{
+	struct attempt a = {.f = f, .parts = {right_part(f), right_part(f)}, .lane = f->lane};
+	uint64_t ticket;
+	int r;
+
+	a.step = (struct coppice_step){.seqs = a.parts, .n_seqs = 1};
+	wrong->spoil(&a);
+	r = coppice_step(a.lane, &a.step, &ticket);
+	return r < 0 ? r : coppice_wait(a.lane, ticket, PATIENCE_NS);
+}
+
+/* Until a trim all that needs the extension is cancelled; its pages went at once. */
+static void assert_void_until_trimmed(struct fixture *f, const struct counts *before)
+{
+	uint64_t ticket;
+
+	assert_counts(f, before);
+	assert_int_equal(right_step(f, 0), -ECANCELED);
+	assert_explained(f->c, "call coppice_seq_trim");
+	assert_int_equal(coppice_seq_extend(f->seq, f->ids, N_NEW, &ticket), 0);
+	assert_int_equal(coppice_wait(f->lane, ticket, PATIENCE_NS), -ECANCELED);
+	assert_counts(f, before);
+	trim(f);
+}
+
+static void check_wrong_step(struct fixture *f, const struct wrong_step *wrong)
+{
+	struct counts bare = counts_of(f), extended;
+	int r;
+
+	extend(f);
+	extended = counts_of(f);
+	r = attempt_step(f, wrong);
+	if (r != wrong->status)
+		fail_msg("%d, not %d, for \"%s\"", r, wrong->status, wrong->words);
+	assert_explained(f->c, wrong->words);
+	if (wrong->voids) {
+		assert_void_until_trimmed(f, &bare);
+		assert_usable(f);
+	} else {
+		assert_counts(f, &extended);
+		finish(f);
+		trim(f);
+	}
+}
+
+static void wrong_steps_are_refused_and_change_nothing(void **state)
+{
+	static const struct wrong_step cases[] = {
+		{misalign_q, -EINVAL, true, "sequence 0: a pointer or stride is not aligned"},
+		{misalign_stride, -EINVAL, true, "not aligned"},
+		{misalign_lse, -EINVAL, true, "lse: to 4"},
+		{reach_beyond_with_o, -EINVAL, true, "sequence 0: rows reach beyond the end"},
+		{reach_beyond_with_stride, -EINVAL, true, "beyond the end of the arena"},
+		{reach_beyond_with_lse, -EINVAL, true, "beyond the end of the arena"},
+		{point_before_the_arena, -EINVAL, false,
+		 "k of sequence 0 does not lie in an arena"},
+		{mix_arenas, -EINVAL, false, "sequence 0 lies in another arena than its fellows"},
+		{give_no_tokens, -EINVAL, false, "n_new of sequence 0 is 0"},
+		{give_too_few, -EINVAL, true, "sequence 0: n_new is not the length"},
+		{skip_a_layer, -EINVAL, true, "step of layer 1"},
+		{name_it_twice, -EINVAL, true, "sequence 1: the sequence stands in the step twice"},
+		{use_the_other_lane, -EINVAL, false, "use the lane it was opened on"},
+		{add_a_closed_one, -ESTALE, true, "sequence 1: the sequence is closed"},
+		{add_a_strangers, -ESTALE, true, "belongs to another session"},
+		{add_one_of_another_connection, -EINVAL, false,
+		 "the handle of sequence 1 belongs to another connection"},
+	};
+	struct fixture *f = *state;
+
+	assert_usable(f);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		check_wrong_step(f, &cases[i]);
+}
+
+/* ---- other wrong entries ----------------------------------------------------------------------------------------- */
+
+static int extend_beyond_the_limit(struct fixture *f, uint64_t *ret_ticket)
+{
+	return coppice_seq_extend(f->seq, f->ids, MAX_SEQ_TOKENS + 1, ret_ticket);
+}
+
+static int extend_a_closed_one(struct fixture *f, uint64_t *ret_ticket)
+{
+	return coppice_seq_extend(&f->closed, f->ids, N_NEW, ret_ticket);
+}
+
+static int extend_a_strangers(struct fixture *f, uint64_t *ret_ticket)
+{
+	return coppice_seq_extend(&f->foreign, f->ids, N_NEW, ret_ticket);
+}
+
+static int trim_a_strangers(struct fixture *f, uint64_t *ret_ticket)
+{
+	return coppice_seq_trim(&f->foreign, 0, ret_ticket);
+}
+
+static int accept_without_a_draft(struct fixture *f, uint64_t *ret_ticket)
+{
+	return coppice_seq_accept(f->seq, f->ids, 1, ret_ticket);
+}
+
+static int draft_with_a_parent_that_comes_later(struct fixture *f, uint64_t *ret_ticket)
+{
+	static const uint32_t parents[N_NEW] = {UINT32_MAX, 2, 0, 0};
+
+	return coppice_seq_draft(f->seq, f->ids, parents, N_NEW, ret_ticket);
+}
+
+static int trim_to_more_than_there_is(struct fixture *f, uint64_t *ret_ticket)
+{
+	return coppice_seq_trim(f->seq, 1, ret_ticket);
+}
+
+static int fork_a_closed_one(struct fixture *f, uint64_t *ret_ticket)
+{
+	struct coppice_seq *fork;
+
+	(void)ret_ticket;
+	return coppice_seq_fork(&f->closed, &fork);
+}
+
+static int wait_for_a_closed_one(struct fixture *f, uint64_t *ret_ticket)
+{
+	(void)ret_ticket;
+	return coppice_seq_wait(&f->closed, 0, NULL);
+}
+
+static int pin_a_strangers(struct fixture *f, uint64_t *ret_ticket)
+{
+	(void)ret_ticket;
+	return coppice_seq_pin(&f->foreign, 1000000000, NULL);
+}
+
+static int unpin_what_is_not_pinned(struct fixture *f, uint64_t *ret_ticket)
+{
+	(void)ret_ticket;
+	return coppice_unpin(f->c, 12345);
+}
+
+static int open_too_long_a_prompt(struct fixture *f, uint64_t *ret_ticket)
+{
+	struct coppice_match match;
+	struct coppice_seq *seq;
+
+	(void)ret_ticket;
+	return coppice_seq_open(f->lane, f->model, f->ids, MAX_SEQ_TOKENS + 1, 0, &seq, &match);
+}
+
+struct wrong_call {
+	int (*call)(struct fixture *f, uint64_t *ret_ticket); /* no ticket: it is all in the code */
+	int status;
+	const char *words;
+};
+
+static void check_wrong_call(struct fixture *f, const struct wrong_call *wrong)
+{
+	struct counts before = counts_of(f);
+	uint64_t ticket = 0;
+	int r = wrong->call(f, &ticket);
+
+	if (r == 0)
+		r = coppice_wait(f->lane, ticket, PATIENCE_NS);
+	if (r != wrong->status)
+		fail_msg("%d, not %d, for \"%s\"", r, wrong->status, wrong->words);
+	assert_explained(f->c, wrong->words);
+	assert_counts(f, &before);
+	assert_usable(f);
+}
+
+static void wrong_calls_are_refused_and_change_nothing(void **state)
+{
+	static const struct wrong_call cases[] = {
+		{extend_beyond_the_limit, -E2BIG, "extend (ticket"},
+		{extend_a_closed_one, -ESTALE, "the sequence is closed"},
+		{extend_a_strangers, -ESTALE, "belongs to another session"},
+		{trim_a_strangers, -ESTALE, "trim (ticket"},
+		{accept_without_a_draft, -EINVAL, "no live tokens"},
+		{draft_with_a_parent_that_comes_later, -EINVAL, "a parent does not come before"},
+		{trim_to_more_than_there_is, -EINVAL, "fewer tokens than are to be kept"},
+		{fork_a_closed_one, -ESTALE, "fork (ticket"},
+		{wait_for_a_closed_one, -ESTALE, "coppice_seq_wait: No open sequence"},
+		{pin_a_strangers, -ESTALE, "coppice_seq_pin: No open sequence"},
+		{unpin_what_is_not_pinned, -ENOENT, "no pin 12345"},
+		{open_too_long_a_prompt, -E2BIG, "30001 tokens is too long"},
+	};
+	struct fixture *f = *state;
+
+	assert_usable(f);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		check_wrong_call(f, &cases[i]);
+}
+
+/* The other lane may hold entries of the sequence's owner, but the sequence has one timeline. */
+static void a_sequence_used_from_two_lanes_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	struct counts before;
+	uint64_t ticket;
+
+	assert_usable(f);
+	before = counts_of(f);
+	assert_int_equal(coppice_seq_extend(&f->astray, f->ids, N_NEW, &ticket), 0);
+	assert_int_equal(coppice_wait(f->other_lane, ticket, PATIENCE_NS), -EINVAL);
+	assert_explained(f->c, "use the lane it was opened on");
+	assert_counts(f, &before);
+	assert_usable(f);
+}
+
+static void a_closed_sequences_entries_end_with_a_status(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_step_seq part = right_part(f);
+	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
+	uint64_t tickets[3];
+
+	for (int round = 0; round < 50; round++) {
+		assert_int_equal(coppice_seq_extend(f->seq, f->ids, N_NEW, &tickets[0]), 0);
+		assert_int_equal(coppice_step(f->lane, &step, &tickets[1]), 0);
+		coppice_seq_close(f->seq);
+		assert_int_equal(coppice_nop(f->lane, &tickets[2]), 0);
+		for (int i = 0; i < 2; i++) {
+			int r = coppice_wait(f->lane, tickets[i], PATIENCE_NS);
+
+			assert_true(r == 0 || r == -ESTALE || r == -ECANCELED);
+		}
+		assert_int_equal(coppice_wait(f->lane, tickets[2], PATIENCE_NS), 0);
+		open_seq(f);
+		part.seq = f->seq;
+	}
+	assert_int_equal(counts_of(f).n_pages, 0);
+	assert_usable(f);
+}
+
+/* ---- room -------------------------------------------------------------------------------------------------------- */
+
+static void assert_no_room(struct fixture *f, int status, const char *words)
+{
+	struct counts before;
+	uint64_t ticket;
+
+	assert_usable(f);
+	before = counts_of(f);
+	assert_int_equal(coppice_seq_extend(f->seq, f->ids, 20000, &ticket), 0);
+	assert_int_equal(coppice_wait(f->lane, ticket, PATIENCE_NS), status);
+	assert_explained(f->c, words);
+	assert_counts(f, &before);
+	assert_usable(f);
+}
+
+static void more_than_the_pool_holds_is_refused(void **state)
+{
+	assert_no_room(*state, -ENOSPC, "the KV pool is full");
+}
+
+static void more_than_the_domains_share_is_refused(void **state)
+{
+	assert_no_room(*state, -EDQUOT, "the domain's share of the KV pool");
+}
+
+/* ---- models ------------------------------------------------------------------------------------------------------ */
+
+static void wrong_models_are_refused_by_name(void **state)
+{
+	static const struct {
+		uint32_t n_q_heads, n_kv_heads, head_dim, dtype, window;
+		const char *words;
+	} cases[] = {
+		{3, 2, 16, 0, 0, "(n_q_heads)"}, {34, 2, 16, 0, 0, "(n_q_heads)"},
+		{0, 1, 16, 0, 0, "(n_q_heads)"}, {1, 0, 16, 0, 0, "(n_kv_heads)"},
+		{1, 1, 24, 0, 0, "(head_dim)"},	 {1, 1, 512, 0, 0, "(head_dim)"},
+		{1, 1, 16, 7, 0, "(dtype)"},	 {1, 1, 16, 0, 128, "(window)"},
+	};
+	struct fixture *f = *state;
+	uint32_t model = 77;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct coppice_model_info info = model_info;
+
+		info.n_q_heads = cases[i].n_q_heads;
+		info.n_kv_heads = cases[i].n_kv_heads;
+		info.head_dim = cases[i].head_dim;
+		info.dtype = (enum coppice_dtype)cases[i].dtype;
+		info.window = cases[i].window;
+		assert_true(coppice_model_open(f->c, &info, &model) < 0);
+		assert_explained(f->c, cases[i].words);
+		assert_int_equal(model, 77);
+	}
+	assert_usable(f);
+}
+
+/* ---- the daemon's death ------------------------------------------------------------------------------------------ */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t died_ns;
+
+/* After some round trips, so that the wait has mostly begun; harness_stop returns when the kernel has reported the death. */
+static void *kill_the_daemon(void *arg)
+{
+	struct fixture *f = arg;
+
+	for (int i = 0; i < 50; i++)
+		(void)counts_of(f);
+	harness_stop(f->h, SIGKILL);
+	died_ns = now_ns();
+	return NULL;
+}
+
+static void a_wait_for_a_prompt_ends_with_the_daemon(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_match match;
+	struct coppice_seq *first, *second;
+	pthread_t killer;
+	uint64_t end_ns;
+	int r;
+
+	assert_int_equal(coppice_seq_open(f->lane, f->model, f->ids, 100, 2, &first, &match), 0);
+	assert_true(match.claimed);
+	assert_int_equal(coppice_seq_open(f->lane, f->model, f->ids, 100, 2, &second, &match), 0);
+	assert_int_equal(match.pending, 99);
+	assert_int_equal(pthread_create(&killer, NULL, kill_the_daemon, f), 0);
+	r = coppice_seq_wait(second, COPPICE_FOREVER, &match);
+	end_ns = now_ns();
+	pthread_join(killer, NULL);
+	assert_int_equal(r, -ECONNRESET);
+	assert_explained(f->c, "daemon is gone");
+	assert_true(end_ns < died_ns + UINT64_C(200000000));
+	assert_int_equal(coppice_seq_open(f->lane, f->model, f->ids, 1, 0, &first, &match),
+			 -ECONNRESET);
+}
+
+#define TEST_WITH(name, with) cmocka_unit_test_setup_teardown(name, with, teardown)
+#define TEST(name) TEST_WITH(name, setup)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(wrong_steps_are_refused_and_change_nothing),
+		TEST(wrong_calls_are_refused_and_change_nothing),
+		TEST(a_sequence_used_from_two_lanes_is_refused),
+		TEST(a_closed_sequences_entries_end_with_a_status),
+		TEST_WITH(more_than_the_pool_holds_is_refused, setup_small_pool),
+		TEST_WITH(more_than_the_domains_share_is_refused, setup_small_share),
+		TEST(wrong_models_are_refused_by_name),
+		TEST(a_wait_for_a_prompt_ends_with_the_daemon),
+	};
+
+	if (harness_init(argc, argv) < 0)
+		return 2;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
