@@ -4,229 +4,12 @@
  *
  * Full lanes, empty prompts, unknown models, tickets that never were and a daemon that dies in a step are client_test's.
  */
-#include "client/coppice.h"
-#include "client/seq.h"
-#include "control_harness.h"
+#include "api_fixture.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#define N_LAYERS 2u
-#define HEAD_DIM 16u
-#define N_NEW 4u
-#define MAX_SEQ_TOKENS 30000u
-#define N_IDS 32768u
-#define PATIENCE_NS UINT64_C(30000000000)
-
-struct fixture {
-	struct harness *h;
-	struct client watch; /* the test's own look at the daemon */
-	struct coppice *c, *stranger; /* two sessions */
-	struct coppice_arena *arena, *other_arena; /* of c */
-	struct coppice_lane *lane, *other_lane; /* of c */
-	struct coppice_lane *strangers_lane;
-	struct coppice_seq *seq; /* of lane */
-	struct coppice_seq *strangers_seq;
-	struct coppice_seq closed; /* as a sequence was that is no more */
-	struct coppice_seq foreign; /* the stranger's handle in our hands */
-	struct coppice_seq astray; /* ours, on the wrong lane */
-	uint32_t model, strangers_model;
-	uint32_t ids[N_IDS];
-};
-
-/* What a refused entry may not move. */
-struct counts {
-	uint64_t n_nodes, n_tokens, n_pages, n_seqs, n_pins;
-};
-
-static struct counts counts_of(struct fixture *f)
-{
-	Coppice__Status m = COPPICE__STATUS__INIT;
-	const Coppice__Reply *reply = client_verb(&f->watch, status, &m);
-
-	assert_int_equal(reply->code, 0);
-	return (struct counts){reply->status->n_nodes, reply->status->n_tokens,
-			       reply->status->n_pages, reply->status->n_seqs,
-			       reply->status->n_pins};
-}
-
-static void assert_counts(struct fixture *f, const struct counts *before)
-{
-	struct counts now = counts_of(f);
-
-	assert_memory_equal(&now, before, sizeof(now));
-}
-
-static void assert_explained(struct coppice *c, const char *words)
-{
-	if (!strstr(coppice_explain(c), words))
-		fail_msg("\"%s\" does not say \"%s\"", coppice_explain(c), words);
-}
-
-/* ---- the daemon and two sessions --------------------------------------------------------------------------------- */
-
-static const struct coppice_model_info model_info = {
-	.name = "m",
-	.n_layers = N_LAYERS,
-	.n_q_heads = 1,
-	.n_kv_heads = 1,
-	.head_dim = HEAD_DIM,
-	.dtype = COPPICE_FP32,
-};
-
-static void open_seq(struct fixture *f)
-{
-	struct coppice_match match;
-
-	assert_int_equal(coppice_seq_open(f->lane, f->model, f->ids, 1, 0, &f->seq, &match), 0);
-}
-
-static void make_ghosts(struct fixture *f)
-{
-	struct coppice_match match;
-
-	open_seq(f);
-	f->closed = *f->seq;
-	coppice_seq_close(f->seq);
-	assert_int_equal(coppice_seq_open(f->strangers_lane, f->strangers_model, f->ids, 1, 1,
-					  &f->strangers_seq, &match),
-			 0);
-	open_seq(f);
-	f->foreign = *f->seq;
-	f->foreign.handle = f->strangers_seq->handle;
-	f->astray = *f->seq;
-	f->astray.lane = f->other_lane;
-}
-
-static int setup_with(void **state, const char *flag, const char *flag2)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-
-	assert_non_null(f);
-	for (uint32_t i = 0; i < N_IDS; i++)
-		f->ids[i] = i;
-	f->h = harness_new("auto");
-	f->h->flags[0] = "--max-seq-tokens=30000";
-	f->h->flags[1] = "--max-arenas=4";
-	f->h->flags[2] = flag;
-	f->h->flags[3] = flag2;
-	harness_start(f->h);
-	f->watch = client_open(f->h);
-	assert_int_equal(coppice_connect(&f->c, f->h->socket), 0);
-	assert_int_equal(coppice_connect(&f->stranger, f->h->socket), 0);
-	assert_int_equal(coppice_model_open(f->c, &model_info, &f->model), 0);
-	assert_int_equal(coppice_model_open(f->stranger, &model_info, &f->strangers_model), 0);
-	assert_int_equal(coppice_arena_new(f->c, COPPICE_HOST, 1, &f->arena), 0);
-	assert_int_equal(coppice_arena_new(f->c, COPPICE_HOST, 1, &f->other_arena), 0);
-	assert_int_equal(coppice_lane_new(f->c, &f->lane), 0);
-	assert_int_equal(coppice_lane_new(f->c, &f->other_lane), 0);
-	assert_int_equal(coppice_lane_new(f->stranger, &f->strangers_lane), 0);
-	make_ghosts(f);
-	*state = f;
-	return 0;
-}
-
-static int setup(void **state)
-{
-	return setup_with(state, NULL, NULL);
-}
-
-/* Room for 16,384 tokens of the model. */
-static int setup_small_pool(void **state)
-{
-	return setup_with(state, "--pool=4M", "--extent=2M");
-}
-
-static int setup_small_share(void **state)
-{
-	return setup_with(state, "--domain-bytes=4M", NULL);
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-	void *h = f->h;
-
-	coppice_close(f->c);
-	coppice_close(f->stranger);
-	client_close(&f->watch);
-	free(f);
-	return harness_teardown(&h);
-}
-
-/* ---- right steps ------------------------------------------------------------------------------------------------- */
-
-#define ROW_FLOATS (N_NEW * HEAD_DIM)
-
-static struct coppice_step_seq right_part(struct fixture *f)
-{
-	float *rows = coppice_arena_base(f->arena);
-
-	return (struct coppice_step_seq){
-		.seq = f->seq,
-		.n_new = N_NEW,
-		.q = rows,
-		.k = rows + ROW_FLOATS,
-		.v = rows + 2 * ROW_FLOATS,
-		.o = rows + 3 * ROW_FLOATS,
-		.lse = rows + 4 * ROW_FLOATS,
-	};
-}
-
-/* Every token's V is the same, and so is what attention makes of them. */
-static int right_step(struct fixture *f, uint32_t layer)
-{
-	struct coppice_step_seq part = right_part(f);
-	struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
-	float *rows = coppice_arena_base(f->arena);
-	uint64_t ticket;
-	int r;
-
-	for (uint32_t i = 0; i < ROW_FLOATS; i++) {
-		rows[2 * ROW_FLOATS + i] = (float)(i % HEAD_DIM);
-		rows[3 * ROW_FLOATS + i] = -1;
-	}
-	assert_int_equal(coppice_step(f->lane, &step, &ticket), 0);
-	r = coppice_wait(f->lane, ticket, PATIENCE_NS);
-	for (uint32_t i = 0; r == 0 && i < ROW_FLOATS; i++)
-		assert_float_equal(rows[3 * ROW_FLOATS + i], (float)(i % HEAD_DIM), 1e-4);
-	return r;
-}
-
-static void extend(struct fixture *f)
-{
-	uint64_t ticket;
-
-	assert_int_equal(coppice_seq_extend(f->seq, f->ids, N_NEW, &ticket), 0);
-	assert_int_equal(coppice_wait(f->lane, ticket, PATIENCE_NS), 0);
-}
-
-static void trim(struct fixture *f)
-{
-	uint64_t ticket;
-
-	assert_int_equal(coppice_seq_trim(f->seq, 0, &ticket), 0);
-	assert_int_equal(coppice_wait(f->lane, ticket, PATIENCE_NS), 0);
-}
-
-static void finish(struct fixture *f)
-{
-	for (uint32_t layer = 0; layer < N_LAYERS; layer++)
-		assert_int_equal(right_step(f, layer), 0);
-}
-
-/* A whole extension goes through, and the sequence is as new. */
-static void assert_usable(struct fixture *f)
-{
-	extend(f);
-	finish(f);
-	trim(f);
-}
 
 /* ---- wrong steps ------------------------------------------------------------------------------------------------- */
 
@@ -356,7 +139,7 @@ static void assert_void_until_trimmed(struct fixture *f, const struct counts *be
 	assert_int_equal(coppice_seq_extend(f->seq, f->ids, N_NEW, &ticket), 0);
 	assert_int_equal(coppice_wait(f->lane, ticket, PATIENCE_NS), -ECANCELED);
 	assert_counts(f, before);
-	trim(f);
+	fixture_trim(f);
 }
 
 static void check_wrong_step(struct fixture *f, const struct wrong_step *wrong)
@@ -364,7 +147,7 @@ static void check_wrong_step(struct fixture *f, const struct wrong_step *wrong)
 	struct counts bare = counts_of(f), extended;
 	int r;
 
-	extend(f);
+	fixture_extend(f);
 	extended = counts_of(f);
 	r = attempt_step(f, wrong);
 	if (r != wrong->status)
@@ -375,8 +158,8 @@ static void check_wrong_step(struct fixture *f, const struct wrong_step *wrong)
 		assert_usable(f);
 	} else {
 		assert_counts(f, &extended);
-		finish(f);
-		trim(f);
+		fixture_finish(f);
+		fixture_trim(f);
 	}
 }
 
@@ -561,7 +344,7 @@ static void a_closed_sequences_entries_end_with_a_status(void **state)
 			assert_true(r == 0 || r == -ESTALE || r == -ECANCELED);
 		}
 		assert_int_equal(coppice_wait(f->lane, tickets[2], PATIENCE_NS), 0);
-		open_seq(f);
+		fixture_open_seq(f);
 		part.seq = f->seq;
 	}
 	assert_int_equal(counts_of(f).n_pages, 0);
@@ -611,7 +394,7 @@ static void wrong_models_are_refused_by_name(void **state)
 	uint32_t model = 77;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		struct coppice_model_info info = model_info;
+		struct coppice_model_info info = fixture_model;
 
 		info.n_q_heads = cases[i].n_q_heads;
 		info.n_kv_heads = cases[i].n_kv_heads;
@@ -673,8 +456,8 @@ static void a_wait_for_a_prompt_ends_with_the_daemon(void **state)
 			 -ECONNRESET);
 }
 
-#define TEST_WITH(name, with) cmocka_unit_test_setup_teardown(name, with, teardown)
-#define TEST(name) TEST_WITH(name, setup)
+#define TEST_WITH(name, with) cmocka_unit_test_setup_teardown(name, with, fixture_teardown)
+#define TEST(name) TEST_WITH(name, fixture_setup)
 
 int main(int argc, char **argv)
 {
@@ -683,8 +466,8 @@ int main(int argc, char **argv)
 		TEST(wrong_calls_are_refused_and_change_nothing),
 		TEST(a_sequence_used_from_two_lanes_is_refused),
 		TEST(a_closed_sequences_entries_end_with_a_status),
-		TEST_WITH(more_than_the_pool_holds_is_refused, setup_small_pool),
-		TEST_WITH(more_than_the_domains_share_is_refused, setup_small_share),
+		TEST_WITH(more_than_the_pool_holds_is_refused, fixture_setup_small_pool),
+		TEST_WITH(more_than_the_domains_share_is_refused, fixture_setup_small_share),
 		TEST(wrong_models_are_refused_by_name),
 		TEST(a_wait_for_a_prompt_ends_with_the_daemon),
 	};

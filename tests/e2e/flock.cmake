@@ -1,8 +1,13 @@
 # Many processes over one daemon; the agent's program; what the library's user may get wrong.
 if(TARGET coppiced AND TARGET coppice)
-	foreach(name flock api)
+	foreach(pair flock:stem api:fixture)
+		string(REPLACE ":" ";" pair ${pair})
+		list(GET pair 0 name)
+		list(GET pair 1 helper)
 		coppice_test(NAME ${name}_test
-			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
+			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c
+				${CMAKE_CURRENT_LIST_DIR}/${name}_${helper}.c
+				${CMAKE_CURRENT_LIST_DIR}/control_harness.c
 			LIBS coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 		add_dependencies(${name}_test coppiced)
 	endforeach()

@@ -1,53 +1,25 @@
 /*
  * flock_test.c - processes over libcoppice that share one daemon: what is new is computed once, a claimant's death costs
  * what it had not finished, salts set apart, and nothing stays when all have gone. argv[1] is the daemon's program.
- *
- * Q, K and V of a token are hashes of all tokens up to it, so that every process can compute every output by itself, in
- * double precision, and a row from another prefix or salt shows.
  */
-#include "client/coppice.h"
 #include "control_harness.h"
+#include "flock_stem.h"
 
 #include <errno.h>
-#include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define N_PROCESSES 8u
-#define N_LAYERS 2u
-#define N_Q_HEADS 2u
-#define HEAD_DIM 16u
-#define CHUNK 256u
 #define N_DOCUMENT 4000u
 #define N_SHORT 300u
 #define N_DECODE 12u
-#define MAX_TOKENS 4096u
-#define CHECK_EVERY 61u /* rows of a chunk, besides its last */
-#define MAX_ERROR 2e-6 /* norm of the difference by norm: what attention promises for fp32 */
 #define LIFE_S 55 /* no process lives longer */
 #define PATIENCE_MS 50000
-#define PATIENCE_NS UINT64_C(50000000000)
 #define TRIES 2000 /* of 5 ms */
-
-/* ---- what all processes of a test share -------------------------------------------------------------------------- */
-
-/* Processes arrive and wait, each at a pipe of its own; the test opens when it has seen as many as it waits for. */
-struct gate {
-	int arrived[2], go[N_PROCESSES][2];
-};
-
-/* What a process found, for the test to read. */
-struct found {
-	struct coppice_match opened, settled;
-	uint32_t n_computed;
-};
 
 struct flock {
 	struct harness *h;
@@ -56,230 +28,6 @@ struct flock {
 	struct found *found; /* owned mapping, [N_PROCESSES], shared */
 	struct client watch; /* the test's own session, fd -1: none yet */
 };
-
-/* ---- one process ------------------------------------------------------------------------------------------------- */
-
-struct stem {
-	unsigned index;
-	struct gate *gate;
-	struct found *found;
-	struct coppice *c;
-	struct coppice_arena *arena;
-	struct coppice_lane *lane;
-	uint32_t model;
-	struct coppice_seq *seq;
-	uint64_t salt;
-	uint32_t n_tokens; /* ids known */
-	uint32_t n_done; /* of them in the store */
-	uint32_t ids[MAX_TOKENS];
-	uint64_t prefixes[MAX_TOKENS]; /* hashes of the ids up to each, and the salt */
-	float *q, *k, *v, *o; /* [CHUNK][heads][HEAD_DIM], in the arena */
-};
-
-/* A process of its own cannot use the framework's assertions: it tells and ends. */
-#define MUST(condition) \
-	do { \
-		if (!(condition)) \
-			die(s, #condition, __LINE__); \
-	} while (0)
-
-static void die(const struct stem *s, const char *condition, int line)
-{
-	fprintf(stderr, "process %u, line %d: %s; last said: %s\n", s->index, line, condition,
-		coppice_explain(s->c));
-	_exit(1);
-}
-
-static void gate_arrive(struct stem *s)
-{
-	MUST(write(s->gate->arrived[1], "", 1) == 1);
-}
-
-static void gate_wait(struct stem *s)
-{
-	char byte;
-
-	MUST(read(s->gate->go[s->index][0], &byte, 1) == 1);
-}
-
-static void gate_pass(struct stem *s)
-{
-	gate_arrive(s);
-	gate_wait(s);
-}
-
-static uint64_t mix(uint64_t x)
-{
-	x += UINT64_C(0x9e3779b97f4a7c15);
-	x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return x ^ (x >> 31);
-}
-
-/* n numbers from 0 to 1 that belong to a prefix, a layer and one of q, k, v. */
-static void fill(float *ret, uint32_t n, uint64_t prefix, uint32_t layer, char kind)
-{
-	uint64_t state = mix(prefix ^ ((uint64_t)layer << 8 | (unsigned char)kind));
-
-	for (uint32_t i = 0; i < n; i++)
-		ret[i] = (float)(mix(state + i) >> 40) * 0x1p-24f;
-}
-
-static void fill_q(float *ret, uint64_t prefix, uint32_t layer)
-{
-	fill(ret, N_Q_HEADS * HEAD_DIM, prefix, layer, 'q');
-	for (uint32_t i = 0; i < N_Q_HEADS * HEAD_DIM; i++)
-		ret[i] = 6 * ret[i] - 3;
-}
-
-static void add_token(struct stem *s, uint32_t id)
-{
-	uint64_t before = s->n_tokens ? s->prefixes[s->n_tokens - 1] : mix(s->salt);
-
-	MUST(s->n_tokens < MAX_TOKENS);
-	s->ids[s->n_tokens] = id;
-	s->prefixes[s->n_tokens++] = mix(before ^ id);
-}
-
-static void add_document(struct stem *s, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		add_token(s, (uint32_t)mix(i) % 50000);
-}
-
-/* Attention of the token at position pos, in double precision. */
-static void plain_output(const struct stem *s, uint32_t pos, uint32_t layer, double *ret)
-{
-	double sums[N_Q_HEADS] = {0};
-	float q[N_Q_HEADS * HEAD_DIM], k[HEAD_DIM], v[HEAD_DIM];
-
-	memset(ret, 0, N_Q_HEADS * HEAD_DIM * sizeof(*ret));
-	fill_q(q, s->prefixes[pos], layer);
-	for (uint32_t i = 0; i <= pos; i++) {
-		fill(k, HEAD_DIM, s->prefixes[i], layer, 'k');
-		fill(v, HEAD_DIM, s->prefixes[i], layer, 'v');
-		for (uint32_t h = 0; h < N_Q_HEADS; h++) {
-			double score = 0;
-
-			for (uint32_t d = 0; d < HEAD_DIM; d++)
-				score += (double)q[h * HEAD_DIM + d] * k[d];
-			/* Scores stay below 12: no maximum is needed. */
-			double weight = exp(score / sqrt(HEAD_DIM));
-
-			sums[h] += weight;
-			for (uint32_t d = 0; d < HEAD_DIM; d++)
-				ret[h * HEAD_DIM + d] += weight * v[d];
-		}
-	}
-	for (uint32_t i = 0; i < N_Q_HEADS * HEAD_DIM; i++)
-		ret[i] /= sums[i / HEAD_DIM];
-}
-
-static void check_row(const struct stem *s, const float *row, uint32_t pos, uint32_t layer)
-{
-	double right[N_Q_HEADS * HEAD_DIM], difference = 0, norm = 0;
-
-	plain_output(s, pos, layer, right);
-	for (uint32_t i = 0; i < N_Q_HEADS * HEAD_DIM; i++) {
-		difference += (row[i] - right[i]) * (row[i] - right[i]);
-		norm += right[i] * right[i];
-	}
-	MUST(sqrt(difference / norm) <= MAX_ERROR);
-}
-
-static void write_inputs(struct stem *s, uint32_t n, uint32_t layer)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		uint64_t prefix = s->prefixes[s->n_done + i];
-
-		fill_q(s->q + i * N_Q_HEADS * HEAD_DIM, prefix, layer);
-		fill(s->k + i * HEAD_DIM, HEAD_DIM, prefix, layer, 'k');
-		fill(s->v + i * HEAD_DIM, HEAD_DIM, prefix, layer, 'v');
-	}
-	/* A row that nobody writes is no number. */
-	memset(s->o, 0xff, n * N_Q_HEADS * HEAD_DIM * sizeof(*s->o));
-}
-
-static void run_layer(struct stem *s, uint32_t n, uint32_t layer)
-{
-	struct coppice_step_seq part = {
-		.seq = s->seq, .n_new = n, .q = s->q, .k = s->k, .v = s->v, .o = s->o};
-	struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
-	uint64_t ticket;
-
-	write_inputs(s, n, layer);
-	MUST(coppice_step(s->lane, &step, &ticket) == 0);
-	MUST(coppice_wait(s->lane, ticket, PATIENCE_NS) == 0);
-	for (uint32_t i = 0; i < n; i++)
-		if (i == n - 1 || i % CHECK_EVERY == 0)
-			check_row(s, s->o + i * N_Q_HEADS * HEAD_DIM, s->n_done + i, layer);
-}
-
-static void compute_chunk(struct stem *s, uint32_t n)
-{
-	MUST(coppice_seq_extend(s->seq, s->ids + s->n_done, n, NULL) == 0);
-	for (uint32_t layer = 0; layer < N_LAYERS; layer++)
-		run_layer(s, n, layer);
-	s->n_done += n;
-	s->found->n_computed += n;
-}
-
-static void compute_to(struct stem *s, uint32_t end)
-{
-	while (s->n_done < end)
-		compute_chunk(s, end - s->n_done < CHUNK ? end - s->n_done : CHUNK);
-}
-
-static void stem_connect(struct stem *s, const char *socket)
-{
-	const struct coppice_model_info info = {
-		.name = "flock",
-		.n_layers = N_LAYERS,
-		.n_q_heads = N_Q_HEADS,
-		.n_kv_heads = 1,
-		.head_dim = HEAD_DIM,
-		.dtype = COPPICE_FP32,
-	};
-
-	MUST(coppice_connect(&s->c, socket) == 0);
-	MUST(coppice_model_open(s->c, &info, &s->model) == 0);
-	MUST(coppice_arena_new(s->c, COPPICE_HOST, 1, &s->arena) == 0);
-	MUST(coppice_lane_new(s->c, &s->lane) == 0);
-	s->q = coppice_arena_base(s->arena);
-	s->k = s->q + CHUNK * N_Q_HEADS * HEAD_DIM;
-	s->v = s->k + CHUNK * HEAD_DIM;
-	s->o = s->v + CHUNK * HEAD_DIM;
-}
-
-static void open_prompt(struct stem *s)
-{
-	MUST(coppice_seq_open(s->lane, s->model, s->ids, s->n_tokens, s->salt, &s->seq,
-			      &s->found->opened) == 0);
-}
-
-static void settle(struct stem *s)
-{
-	MUST(coppice_seq_wait(s->seq, PATIENCE_NS, &s->found->settled) == 0);
-	MUST(s->found->settled.pending == 0);
-	s->n_done = s->found->settled.cached;
-}
-
-/* Tokens of its own, one after the other. */
-static void decode(struct stem *s, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		add_token(s, 60000 + s->index * 100 + i);
-		compute_chunk(s, 1);
-	}
-}
-
-static void stem_close(struct stem *s)
-{
-	coppice_seq_close(s->seq);
-	coppice_lane_free(s->lane);
-	coppice_arena_free(s->arena);
-	coppice_close(s->c);
-}
 
 /* ---- the test's side --------------------------------------------------------------------------------------------- */
 
@@ -452,12 +200,12 @@ static int teardown(void **state)
 
 static void open_together(struct stem *s)
 {
-	add_document(s, N_DOCUMENT);
-	gate_pass(s);
-	open_prompt(s);
-	settle(s);
-	compute_to(s, N_DOCUMENT);
-	gate_pass(s);
+	stem_add_document(s, N_DOCUMENT);
+	stem_pass(s);
+	stem_open(s);
+	stem_settle(s);
+	stem_compute_to(s, N_DOCUMENT);
+	stem_pass(s);
 	stem_close(s);
 }
 
@@ -483,29 +231,29 @@ static void eight_that_open_a_document_at_once_compute_it_once(void **state)
 /* Half of the document, and of the next chunk the first layer; then it is killed. */
 static void begin_and_die(struct stem *s)
 {
-	open_prompt(s);
-	compute_to(s, N_HALF);
+	stem_open(s);
+	stem_compute_to(s, N_HALF);
 	MUST(coppice_seq_extend(s->seq, s->ids + s->n_done, CHUNK, NULL) == 0);
-	run_layer(s, CHUNK, 0);
-	gate_arrive(s);
+	stem_run_layer(s, CHUNK, 0);
+	stem_arrive(s);
 	for (;;)
 		pause();
 }
 
 static void wait_for_the_first(struct stem *s)
 {
-	gate_wait(s);
-	open_prompt(s);
-	gate_pass(s);
-	settle(s);
-	compute_to(s, N_DOCUMENT);
-	gate_pass(s);
-	decode(s, 2);
+	stem_wait(s);
+	stem_open(s);
+	stem_pass(s);
+	stem_settle(s);
+	stem_compute_to(s, N_DOCUMENT);
+	stem_pass(s);
+	stem_decode(s, 2);
 }
 
 static void first_dies(struct stem *s)
 {
-	add_document(s, N_DOCUMENT);
+	stem_add_document(s, N_DOCUMENT);
 	if (s->index == 0)
 		begin_and_die(s);
 	else
@@ -542,13 +290,13 @@ static void a_killed_claimants_work_is_taken_over_where_it_stood(void **state)
 static void open_salted(struct stem *s)
 {
 	s->salt = s->index / 2;
-	add_document(s, N_SHORT);
-	gate_pass(s);
-	open_prompt(s);
-	settle(s);
-	compute_to(s, N_SHORT);
-	decode(s, 4);
-	gate_pass(s);
+	stem_add_document(s, N_SHORT);
+	stem_pass(s);
+	stem_open(s);
+	stem_settle(s);
+	stem_compute_to(s, N_SHORT);
+	stem_decode(s, 4);
+	stem_pass(s);
 }
 
 static void nothing_is_shared_across_salts(void **state)
@@ -572,13 +320,13 @@ static void nothing_is_shared_across_salts(void **state)
 
 static void decode_together(struct stem *s)
 {
-	add_document(s, N_SHORT);
-	open_prompt(s);
-	settle(s);
-	compute_to(s, N_SHORT);
-	gate_pass(s);
-	decode(s, N_DECODE);
-	gate_pass(s);
+	stem_add_document(s, N_SHORT);
+	stem_open(s);
+	stem_settle(s);
+	stem_compute_to(s, N_SHORT);
+	stem_pass(s);
+	stem_decode(s, N_DECODE);
+	stem_pass(s);
 }
 
 static void eight_decode_together_and_each_gets_its_own(void **state)
@@ -604,15 +352,15 @@ static void eight_decode_together_and_each_gets_its_own(void **state)
 static void end_in_various_ways(struct stem *s)
 {
 	s->salt = s->index;
-	add_document(s, N_SHORT);
-	open_prompt(s);
+	stem_add_document(s, N_SHORT);
+	stem_open(s);
 	if (s->index % 4 >= 2)
-		compute_to(s, N_SHORT - 1);
+		stem_compute_to(s, N_SHORT - 1);
 	if (s->index % 4 == 2) {
 		MUST(coppice_seq_extend(s->seq, s->ids + s->n_done, 1, NULL) == 0);
-		run_layer(s, 1, 0);
+		stem_run_layer(s, 1, 0);
 	}
-	gate_pass(s);
+	stem_pass(s);
 	if (s->index % 2)
 		stem_close(s);
 }
