@@ -120,8 +120,8 @@ static int quota_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 static uint64_t room_bound(const struct store *s, const struct store_model *m)
 {
 	const struct pages *p = &s->pages;
-	uint64_t n = m->lent.n_free +
-		     (uint64_t)(p->n_extents - p->n_extents_used) * m->lent.extent_pages;
+	uint64_t n_extents = p->n_extents - p->n_extents_used + p->n_spares;
+	uint64_t n = m->lent.n_free + n_extents * m->lent.extent_pages;
 	const struct store_holding *h;
 
 	LIST_FOREACH (h, &s->all_holdings, all) {

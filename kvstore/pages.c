@@ -35,7 +35,8 @@ struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint
 	return &extent_of(p, lent, page)->pages[page % lent->extent_pages];
 }
 
-static int extent_borrow(struct pages *p, struct store_model *m)
+/* An empty extent of the pool's becomes the model's, with memory. -ENOSPC, -ENOMEM. */
+static int extent_commit(struct pages *p, struct store_model *m, struct extent **ret)
 {
 	struct extent *e = LIST_FIRST(&p->free);
 	uint32_t n = m->lent.extent_pages;
@@ -52,21 +53,21 @@ static int extent_borrow(struct pages *p, struct store_model *m)
 	for (uint32_t i = 0; i < n; i++)
 		table[i].next_free = i + 1 < n ? i + 1 : PAGES_NONE;
 	LIST_REMOVE(e, link);
-	LIST_INSERT_HEAD(&m->lent.room, e, link);
 	e->pages = table;
 	e->model = m;
 	e->free_page = 0;
 	m->lent.n_extents++;
 	m->lent.n_free += n;
 	p->n_extents_used++;
+	*ret = e;
 	return 0;
 }
 
+/* An empty one, in no list, goes back to the pool. */
 static void extent_return(struct pages *p, struct extent *e)
 {
 	struct pages_lent *lent = &e->model->lent;
 
-	LIST_REMOVE(e, link);
 	free(e->pages);
 	e->pages = NULL;
 	e->model = NULL;
@@ -75,6 +76,53 @@ static void extent_return(struct pages *p, struct extent *e)
 	p->n_extents_used--;
 	LIST_INSERT_HEAD(&p->free, e, link);
 	p->pool.release(p->pool.ctx, (uint32_t)(e - p->extents));
+}
+
+static struct extent *spare_take(struct pages *p, struct store_model *m)
+{
+	struct extent *e = m->lent.spare;
+
+	LIST_REMOVE(e, link);
+	m->lent.spare = NULL;
+	p->n_spares--;
+	return e;
+}
+
+/* An empty one, in no list: kept or returned. */
+static void extent_retire(struct pages *p, struct extent *e)
+{
+	if (e->model->lent.spare) {
+		extent_return(p, e);
+		return;
+	}
+	e->model->lent.spare = e;
+	LIST_INSERT_HEAD(&p->spares, e, link);
+	p->n_spares++;
+}
+
+void pages_leave(struct pages *p, struct store_model *m)
+{
+	if (m->lent.spare)
+		extent_return(p, spare_take(p, m));
+}
+
+/* The model's spare, or one of the pool's; where that has none, others' spares go there first. */
+static int extent_borrow(struct pages *p, struct store_model *m)
+{
+	struct extent *e = NULL;
+	int r = 0;
+
+	if (m->lent.spare)
+		e = spare_take(p, m);
+	else
+		r = extent_commit(p, m, &e);
+	while (r == -ENOSPC && !LIST_EMPTY(&p->spares)) {
+		pages_leave(p, LIST_FIRST(&p->spares)->model);
+		r = extent_commit(p, m, &e);
+	}
+	if (!r)
+		LIST_INSERT_HEAD(&m->lent.room, e, link);
+	return r;
 }
 
 int pages_take(struct pages *p, struct store_model *m, struct store_domain *d, uint32_t row,
@@ -116,12 +164,11 @@ static void page_free(struct pages *p, struct store_model *m, struct store_domai
 	p->used_bytes -= m->lent.page_bytes;
 	if (e->n_used)
 		return;
-	if (!p->hold) {
-		extent_return(p, e);
-		return;
-	}
 	LIST_REMOVE(e, link);
-	LIST_INSERT_HEAD(&p->vacant, e, link);
+	if (p->hold)
+		LIST_INSERT_HEAD(&p->vacant, e, link);
+	else
+		extent_retire(p, e);
 }
 
 struct store_slice pages_fill(struct pages *p, struct store_model *m, uint32_t page, uint32_t count)
@@ -167,6 +214,9 @@ void pages_hold(struct pages *p)
 void pages_settle(struct pages *p)
 {
 	p->hold = false;
-	while (!LIST_EMPTY(&p->vacant))
-		extent_return(p, LIST_FIRST(&p->vacant));
+	while (!LIST_EMPTY(&p->vacant)) {
+		struct extent *e = LIST_FIRST(&p->vacant);
+		LIST_REMOVE(e, link);
+		extent_retire(p, e);
+	}
 }

@@ -2,8 +2,11 @@
  * pages.h - extents lent to models, and in them pages: who has them, how far they are filled, how many slices use them.
  *
  * Page p of a model with n pages to an extent lies in extent p / n. A page is charged to the domain that took it,
- * whole, and goes back with its last slice; an extent goes back to the pool with its last page. Rows are handed
- * out once, in order (fill); rows that were handed out last may be given back.
+ * whole, and goes back with its last slice. Rows are handed out once, in order (fill); rows that were handed out last
+ * may be given back.
+ *
+ * An extent whose last page goes becomes its model's spare, so that the next page need not pay for fresh memory; if the
+ * model has one, it goes back to the pool. Spares are as good as free: whoever finds the pool empty gets them.
  */
 #ifndef COPPICE_KVSTORE_PAGES_H
 #define COPPICE_KVSTORE_PAGES_H
@@ -29,7 +32,7 @@ struct extent {
 	struct store_model *model;
 	uint32_t n_used;
 	uint32_t free_page;
-	LIST_ENTRY(extent) link; /* in pages.free, pages.vacant or the model's with room */
+	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, or the model's with room */
 };
 
 /* The extents of one model. */
@@ -37,8 +40,9 @@ struct pages_lent {
 	uint64_t page_bytes;
 	uint32_t extent_pages;
 	uint32_t n_extents;
-	uint64_t n_free; /* pages */
-	struct extent_list room; /* extents with a free page */
+	uint64_t n_free; /* pages, of the spare too */
+	struct extent_list room; /* extents with pages used and free ones */
+	struct extent *spare; /* an empty one; NULL: none */
 };
 
 struct pages {
@@ -46,9 +50,11 @@ struct pages {
 	struct extent *extents; /* owned */
 	uint32_t n_extents;
 	uint32_t n_extents_used;
+	uint32_t n_spares; /* of those used */
 	uint64_t n_used;
 	uint64_t used_bytes;
 	struct extent_list free;
+	struct extent_list spares;
 	struct extent_list vacant; /* empty, but somebody may still read from them */
 	bool hold; /* extents that get empty become vacant */
 };
@@ -69,6 +75,9 @@ void pages_give_back(struct pages *p, struct store_model *m, struct store_slice 
 /* A slice goes, the page with it if it was the last. */
 void pages_drop(struct pages *p, struct store_model *m, struct store_domain *d,
 		struct store_slice slice);
+
+/* The model's spare goes back. */
+void pages_leave(struct pages *p, struct store_model *m);
 
 /* From hold until settle pages that go stay readable. */
 void pages_hold(struct pages *p);

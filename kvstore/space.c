@@ -64,7 +64,9 @@ static int model_new(struct store *s, const struct store_model_info *info, uint6
 
 void model_free(struct store_model *m)
 {
-	assert(LIST_EMPTY(&m->holdings) && m->lent.n_extents == 0);
+	assert(LIST_EMPTY(&m->holdings));
+	pages_leave(&m->store->pages, m);
+	assert(m->lent.n_extents == 0);
 	index_remove(&m->store->models, &m->link);
 	LIST_REMOVE(m, all);
 	free(m);

@@ -270,7 +270,9 @@ static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_
 	}
 	CHECK(v, n_used == e->n_used && n_used + n_free == n,
 	      "extent %u: %u pages used, counted %u, %u free", index, e->n_used, n_used, n_free);
-	CHECK(v, n_used > 0 || v->s->pages.hold, "extent %u is empty but not returned", index);
+	CHECK(v, n_used > 0 || v->s->pages.hold || e == e->model->lent.spare,
+	      "extent %u is empty but not returned", index);
+	CHECK(v, n_used == 0 || e != e->model->lent.spare, "the spare extent %u is used", index);
 	*ret_n_free = n_free;
 	return 0;
 }
@@ -306,17 +308,21 @@ static int check_pages(struct validate *v)
 	const struct store_model *m;
 	const struct extent *e;
 	uint64_t n_used = 0, used_bytes = 0;
-	uint32_t n_extents = 0, n_free = 0;
+	uint32_t n_extents = 0, n_free = 0, n_spares = 0;
 
 	LIST_FOREACH (m, &v->s->all_models, all) {
 		TRY(check_model_pages(v, m));
 		uint64_t n = (uint64_t)m->lent.n_extents * m->lent.extent_pages - m->lent.n_free;
 		n_extents += m->lent.n_extents;
+		n_spares += m->lent.spare != NULL;
 		n_used += n;
 		used_bytes += n * m->lent.page_bytes;
 	}
 	LIST_FOREACH (e, &pages->free, link)
 		n_free++;
+	LIST_FOREACH (e, &pages->spares, link)
+		CHECK(v, e->model->lent.spare == e && n_spares-- > 0, "a spare of no model");
+	CHECK(v, n_spares == 0, "%u spares are not listed", n_spares);
 	CHECK(v, n_extents == pages->n_extents_used && n_free == pages->n_extents - n_extents,
 	      "%u extents used, counted %u, %u free", pages->n_extents_used, n_extents, n_free);
 	CHECK(v, n_used == pages->n_used && used_bytes == pages->used_bytes,

@@ -3,18 +3,59 @@
 
 #include <errno.h>
 
-static void test_an_extent_is_borrowed_with_the_first_page_and_returned_with_the_last(void **state)
+static void test_an_extent_is_borrowed_with_the_first_page_and_goes_with_the_model(void **state)
 {
 	struct fixture f;
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){0});
+	struct store_model *m = fixture_model(&f, "other", 4, 100);
+	struct store_seq *q = fixture_open_in(&f, m, 1, 0, "abcdefgh", NULL);
 	assert_int_equal(f.n_committed, 0);
-	fixture_leave(&f, "abcdefgh");
+	fixture_publish(&f, q, "abcdefgh");
 	assert_int_equal(f.n_committed, 1);
 	assert_int_equal(fixture_stats(&f).n_pages, 2);
+	fixture_close(&f, q);
 	assert_int_equal(store_evict(f.store, NULL, 100, 100), 2);
+	fixture_check(&f);
+	assert_int_equal(f.n_committed, 1);
+	store_model_unref(m);
 	assert_int_equal(f.n_committed, 0);
+	fixture_done(&f);
+}
+
+static void test_one_empty_extent_stays_for_the_next_page(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.extent_pages = 2});
+	fixture_leave(&f, "aaaabbbbccccdddd");
+	assert_int_equal(f.n_committed, 2);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 4);
+	fixture_check(&f);
+	assert_int_equal(f.n_committed, 1);
+	f.refuse = true;
+	struct store_seq *q = fixture_compute(&f, "aaaabbbb");
+	assert_int_equal(fixture_extend(&f, q, "cccc", false), -ENOSPC);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_an_empty_extent_goes_to_whom_the_pool_has_none_for(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 1});
+	struct store_model *other = fixture_model(&f, "other", 4, 50);
+	fixture_leave(&f, "aaaa");
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
+	struct store_seq *q = fixture_open_in(&f, other, 1, 0, "aaaa", NULL);
+	fixture_publish(&f, q, "aaaa");
+	assert_int_equal(f.n_committed, 1);
+	fixture_close(&f, q);
+	store_model_unref(other);
 	fixture_done(&f);
 }
 
@@ -156,7 +197,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
-			test_an_extent_is_borrowed_with_the_first_page_and_returned_with_the_last),
+			test_an_extent_is_borrowed_with_the_first_page_and_goes_with_the_model),
+		cmocka_unit_test(test_one_empty_extent_stays_for_the_next_page),
+		cmocka_unit_test(test_an_empty_extent_goes_to_whom_the_pool_has_none_for),
 		cmocka_unit_test(test_a_failed_commit_is_no_room),
 		cmocka_unit_test(test_tokens_lie_in_the_row_of_their_position),
 		cmocka_unit_test(test_an_extension_goes_on_in_the_last_page),

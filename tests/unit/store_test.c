@@ -241,15 +241,16 @@ static void test_rows_to_be_moved_keep_their_memory_until_the_next_call(void **s
 
 	fixture_init(&f, (struct fixture_options){.extent_pages = 1});
 	struct store_seq *q = fixture_compute(&f, "abcd");
-	assert_int_equal(fixture_extend(&f, q, "stuvwxyz", true), 0);
-	assert_int_equal(f.n_committed, 3);
-	assert_int_equal(store_seq_accept(q, (uint32_t[]){7}, 1, 0, moves, &n_moves), 0);
+	assert_int_equal(fixture_extend(&f, q, "opqrstuvwxyz", true), 0);
+	assert_int_equal(f.n_committed, 4);
+	assert_int_equal(store_seq_accept(q, (uint32_t[]){11}, 1, 0, moves, &n_moves), 0);
 	assert_int_equal(n_moves, 1);
 	assert_true(f.committed[moves[0].from_page]);
-	assert_int_equal(f.n_committed, 3);
+	assert_int_equal(f.n_committed, 4);
 	store_tick(f.store, 0);
 	fixture_check(&f);
-	assert_int_equal(f.n_committed, 2);
+	/* Of the two that are empty one stays. */
+	assert_int_equal(f.n_committed, 3);
 	fixture_close(&f, q);
 	fixture_done(&f);
 }
@@ -315,11 +316,13 @@ static void test_marks_are_kept_and_new_nodes_have_none(void **state)
 	fixture_done(&f);
 }
 
-/* What must be the same before and after a call that failed. */
+/* What must be the same before and after a call that failed: all but an empty extent that stays with its model. */
 static void assert_stats_equal(const struct fixture *f, const struct store_stats *before)
 {
 	struct store_stats after = fixture_stats(f);
 
+	assert_true(after.n_extents_used - before->n_extents_used <= 1);
+	after.n_extents_used = before->n_extents_used;
 	assert_memory_equal(&after, before, sizeof(after));
 }
 
