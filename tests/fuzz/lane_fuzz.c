@@ -9,14 +9,12 @@
  * stale row shows in the mean, and so does a NaN of the hostile session's. Nobody must read or write outside the
  * hostile session's arena, which lies between pages that cannot be touched.
  */
-#include "draw.h"
-#include "sched_harness.h"
+#include "lane_honest.h"
 
 #include "daemon/sched_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -26,14 +24,6 @@
 
 #include <cmocka.h>
 
-#define DIM 16
-#define N_LAYERS 2
-#define N_HEADS 2
-#define MAX_LEN 160
-#define SEQS_A_CLIENT 4
-#define N_BASE 40 /* tokens of the friend's that the hostile session may share */
-#define BASE_ID 0x40000000u
-#define FRIEND_ID 0x50000000u
 #define GUARD_BYTES 65536u
 #define ARENA_BYTES (256u << 10)
 #define HOSTILE_LANE 2
@@ -41,28 +31,6 @@
 #define SECONDS 3
 #define MAX_TURNS 200000
 #define TURNS_A_CHECK 8
-
-static const struct work_shape SHAPE = {.n_layers = N_LAYERS,
-					.n_q_heads = N_HEADS,
-					.n_kv_heads = 1,
-					.head_dim = DIM,
-					.page_tokens = 16,
-					.dtype = WORK_FP32};
-
-struct naive {
-	uint64_t handle; /* 0: free */
-	uint32_t n;
-	uint32_t ids[MAX_LEN];
-	uint64_t hash[MAX_LEN + 1]; /* of the first i ids */
-	double sum[N_LAYERS][MAX_LEN + 1][DIM]; /* of V over the first i tokens */
-};
-
-struct honest {
-	struct client c;
-	struct naive seqs[SEQS_A_CLIENT];
-	bool is_friend;
-	uint64_t n_steps, n_refused;
-};
 
 struct hostile {
 	struct client c; /* its lane and arena of number 1 are left as they are */
@@ -78,156 +46,8 @@ struct world {
 	struct harness h;
 	struct draw draw;
 	struct hostile hostile;
-	struct honest honest[2]; /* the friend, the stranger */
+	struct lane_honest honest[2]; /* the friend, the stranger */
 };
-
-/* ---- honest sessions ---------------------------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t hash, uint32_t id)
-{
-	hash = (hash ^ (id + 1)) * UINT64_C(0x9e3779b97f4a7c15);
-	return hash ^ hash >> 29;
-}
-
-static float v_of(uint64_t hash, uint32_t layer, int d)
-{
-	uint64_t h = mix(hash, (uint32_t)d + 1000 * (layer + 1));
-
-	return (float)((double)(h >> 40) / (1 << 24)) - 0.5f;
-}
-
-static void append(struct naive *q, uint32_t id)
-{
-	q->ids[q->n] = id;
-	q->hash[q->n + 1] = mix(q->hash[q->n], id);
-	for (uint32_t layer = 0; layer < N_LAYERS; layer++) {
-		for (int d = 0; d < DIM; d++)
-			q->sum[layer][q->n + 1][d] =
-				q->sum[layer][q->n][d] + v_of(q->hash[q->n + 1], layer, d);
-	}
-	q->n++;
-}
-
-static void write_rows(struct client *c, const struct abi_step_seq *rec, uint32_t layer,
-		       const uint64_t *hashes)
-{
-	float *k = (float *)(void *)(c->arena + rec->k), *v = (float *)(void *)(c->arena + rec->v);
-
-	memset(c->arena + rec->q, 0, (size_t)rec->n_new * rec->q_stride);
-	for (uint32_t i = 0; i < rec->n_new; i++) {
-		for (int d = 0; d < DIM; d++) {
-			k[i * DIM + d] = v_of(hashes[i] + 1, layer, d);
-			v[i * DIM + d] = v_of(hashes[i], layer, d);
-		}
-	}
-}
-
-static void check_rows(const struct client *c, const struct abi_step_seq *rec, uint32_t layer,
-		       const struct naive *q, uint32_t from)
-{
-	const float *o = (const float *)(const void *)(c->arena + rec->o);
-
-	for (uint32_t i = 0; i < rec->n_new; i++) {
-		const double *sum = q->sum[layer][from + i + 1];
-
-		for (int d = 0; d < N_HEADS * DIM; d++)
-			assert_true(fabs(o[i * N_HEADS * DIM + d] - sum[d % DIM] / (from + i + 1)) <
-				    2e-6);
-	}
-}
-
-/* The friend's domain may be full of the hostile session's pages; the stranger's may not. */
-static bool is_refused(struct honest *who, int status)
-{
-	if (status == 0)
-		return false;
-	assert_true(who->is_friend);
-	assert_true(status == -EDQUOT || status == -ENOSPC);
-	who->n_refused++;
-	return true;
-}
-
-/* Computes the tokens that the naive model has from `from` on; false: there is no room, and they are gone again. */
-static bool compute(struct honest *who, struct naive *q, uint32_t from)
-{
-	uint32_t n = q->n - from;
-	struct client *c = &who->c;
-	struct abi_step_seq rec = client_step_seq(c, q->handle, n);
-
-	if (is_refused(who, client_extend(c, q->handle, q->ids + from, n).status)) {
-		q->n = from;
-		return false;
-	}
-	for (uint32_t layer = 0; layer < N_LAYERS; layer++) {
-		write_rows(c, &rec, layer, q->hash + from + 1);
-		assert_int_equal(client_step(c, &rec, layer).status, 0);
-		check_rows(c, &rec, layer, q, from);
-	}
-	who->n_steps++;
-	return true;
-}
-
-static uint32_t honest_id(struct world *w, const struct honest *who)
-{
-	return draw_below(&w->draw, 3) + (who->is_friend ? FRIEND_ID : 0);
-}
-
-static void honest_open(struct world *w, struct honest *who, struct naive *q, uint32_t n_more)
-{
-	struct store_match match;
-
-	q->n = 0;
-	q->hash[0] = 1;
-	for (uint32_t i = 0; i < N_BASE; i++)
-		append(q, BASE_ID + i);
-	for (uint32_t i = 0; i < n_more; i++)
-		append(q, honest_id(w, who));
-	assert_int_equal(client_open(&who->c, q->ids, q->n, &q->handle, &match), 0);
-	assert_true(match.cached < q->n);
-	if (compute(who, q, match.cached))
-		return;
-	q->handle = 0;
-	assert_int_equal(client_close(&who->c, LIST_FIRST(&who->c.session->seqs)->handle), 0);
-}
-
-static void honest_extend(struct world *w, struct honest *who, struct naive *q)
-{
-	uint32_t from = q->n, n = 1 + draw_below(&w->draw, 4);
-
-	if (q->n + n > MAX_LEN)
-		return;
-	while (n--)
-		append(q, honest_id(w, who));
-	compute(who, q, from);
-}
-
-static void honest_trim(struct world *w, struct honest *who, struct naive *q)
-{
-	struct abi_entry trim = {.kind = ABI_TRIM,
-				 .seq = q->handle,
-				 .arg = N_BASE + draw_below(&w->draw, q->n - N_BASE + 1)};
-
-	assert_int_equal(client_do(&who->c, trim, NULL, 0).status, 0);
-	q->n = (uint32_t)trim.arg;
-}
-
-/* Its first sequence stays for ever and holds the base. */
-static void honest_turn(struct world *w, struct honest *who)
-{
-	uint32_t i = draw_below(&w->draw, SEQS_A_CLIENT), what = draw_below(&w->draw, 10);
-	struct naive *q = &who->seqs[i];
-
-	if (!q->handle) {
-		honest_open(w, who, q, 1 + draw_below(&w->draw, 40));
-	} else if (what < 7 || i == 0) {
-		honest_extend(w, who, q);
-	} else if (what < 9) {
-		honest_trim(w, who, q);
-	} else {
-		assert_int_equal(client_close(&who->c, q->handle), 0);
-		q->handle = 0;
-	}
-}
 
 /* ---- the hostile session: its requests ------------------------------------------------------------------- */
 
@@ -305,7 +125,7 @@ static void hostile_start(struct world *w)
 {
 	struct hostile *x = &w->hostile;
 
-	client_start(&x->c, &w->h, 1000, &SHAPE, 1 << 20);
+	client_start(&x->c, &w->h, 1000, &LANE_SHAPE, 1 << 20);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, x->notify), 0);
 	x->other_model = other_model(w);
 	lane_make(w);
@@ -763,9 +583,9 @@ static void world_init(struct world *w)
 	w->h.stepped = true;
 	harness_start(&w->h);
 	for (int i = 0; i < 2; i++) {
-		client_start(&w->honest[i].c, &w->h, 1000 * (i + 1), &SHAPE, 1 << 20);
+		client_start(&w->honest[i].c, &w->h, 1000 * (i + 1), &LANE_SHAPE, 1 << 20);
 		w->honest[i].is_friend = i == 0;
-		honest_open(w, &w->honest[i], &w->honest[i].seqs[0], 1);
+		lane_honest_open(&w->draw, &w->honest[i], &w->honest[i].seqs[0], 1);
 		assert_int_not_equal(w->honest[i].seqs[0].handle, 0);
 	}
 	hostile_start(w);
@@ -779,7 +599,7 @@ static void world_done(struct world *w)
 	hostile_end(w);
 	assert_valid(w);
 	for (int i = 0; i < 2; i++) {
-		honest_turn(w, &w->honest[i]);
+		lane_honest_turn(&w->draw, &w->honest[i]);
 		client_end(&w->honest[i].c);
 	}
 	usleep(1000); /* pins hold for 200 us at most */
@@ -806,7 +626,7 @@ static void nonsense_in_a_lane_hurts_nobody_else(void **state)
 	world_init(w);
 	for (; n < MAX_TURNS && draw_goes_on(&w->draw); n++) {
 		hostile_turn(w);
-		honest_turn(w, &w->honest[draw_below(&w->draw, 2)]);
+		lane_honest_turn(&w->draw, &w->honest[draw_below(&w->draw, 2)]);
 		if (n % TURNS_A_CHECK == 0)
 			assert_valid(w);
 	}
