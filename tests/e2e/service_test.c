@@ -4,6 +4,7 @@
  */
 #include "control_harness.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,8 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -267,6 +270,61 @@ static void the_watchdog_is_fed_while_idle(void **state)
 	unlink(name.sun_path);
 }
 
+/* The daemon's thread of that name; 0: none. */
+static pid_t thread_of(pid_t pid, const char *name)
+{
+	char path[64], comm[32];
+	struct dirent *entry;
+	pid_t found = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	DIR *tasks = opendir(path);
+
+	assert_non_null(tasks);
+	while (!found && (entry = readdir(tasks))) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/comm", pid, entry->d_name);
+		FILE *file = fopen(path, "re");
+
+		if (file && fgets(comm, sizeof(comm), file) && !strncmp(comm, name, strlen(name)))
+			found = atoi(entry->d_name);
+		if (file)
+			fclose(file);
+	}
+	closedir(tasks);
+	return found;
+}
+
+/* A tracer holds the scheduler's thread alone: the loop goes on, and must not feed the watchdog. */
+static void the_watchdog_starves_while_the_scheduler_is_stuck(void **state)
+{
+	struct harness *h = *state;
+	struct sockaddr_un name;
+	int fd = notify_socket(h, &name), status;
+
+	h->watchdog_us = "300000";
+	harness_start(h);
+	pid_t thread = thread_of(h->pid, "coppice-sched");
+
+	assert_true(thread > 0);
+	assert_true(notified(fd, "WATCHDOG=1"));
+	if (ptrace(PTRACE_SEIZE, thread, NULL, NULL) < 0) {
+		print_message("nobody may be traced here: %s\n", strerror(errno));
+		skip();
+	}
+	assert_int_equal(ptrace(PTRACE_INTERRUPT, thread, NULL, NULL), 0);
+	assert_int_equal(waitpid(thread, &status, __WALL), thread);
+	for (int looks = 0; !harness_log_has(h, "the watchdog is not fed"); looks++) {
+		assert_true(looks < 500);
+		usleep(10000);
+	}
+	assert_int_equal(ptrace(PTRACE_DETACH, thread, NULL, NULL), 0);
+	while (recv(fd, (char[256]){0}, 256, MSG_DONTWAIT) > 0)
+		continue;
+	assert_true(notified(fd, "WATCHDOG=1"));
+	close(fd);
+	unlink(name.sun_path);
+}
+
 static void a_socket_from_the_service_manager_is_used_and_stays(void **state)
 {
 	struct harness *h = *state;
@@ -343,6 +401,7 @@ static void check_config_ends_with_its_verdict(void **state)
 			HARNESS_CASE(loop, sighup_is_answered_in_the_log), \
 			HARNESS_BARE(loop, the_service_manager_hears_ready_status_and_stopping), \
 			HARNESS_BARE(loop, the_watchdog_is_fed_while_idle), \
+			HARNESS_BARE(loop, the_watchdog_starves_while_the_scheduler_is_stuck), \
 			HARNESS_BARE(loop, a_socket_from_the_service_manager_is_used_and_stays), \
 			HARNESS_BARE(loop, a_wrong_socket_from_the_service_manager_is_refused), \
 	}
