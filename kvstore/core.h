@@ -40,6 +40,7 @@ struct store_model {
 	uint32_t page_tokens;
 	uint32_t n_refs;
 	struct pages_lent lent;
+	struct pages_tenant tenant; /* where domains have no limit */
 	struct store_holding_list holdings;
 	LIST_ENTRY(store_model) all;
 };
@@ -48,6 +49,7 @@ struct store_domain {
 	struct index_link link; /* in store.domains, by id */
 	uint64_t id;
 	uint64_t bytes; /* of pages held */
+	uint32_t n_extents; /* where domains have a limit */
 	uint32_t n_pins;
 	struct store_holding_list holdings;
 };
@@ -55,6 +57,7 @@ struct store_domain {
 struct store_holding {
 	struct store_model *model;
 	struct store_domain *domain;
+	struct pages_tenant tenant; /* where domains have a limit */
 	struct store_lru lru; /* unused nodes, the oldest first */
 	struct store_node *last_listed[HOLDING_AHEAD]; /* a ring; some may be gone */
 	uint32_t n_listed; /* ever */
@@ -156,6 +159,11 @@ struct store {
 static inline struct store *node_store(const struct store_node *n)
 {
 	return n->space->holding->model->store;
+}
+
+static inline struct pages_tenant *holding_tenant(struct store_holding *h)
+{
+	return h->model->store->pages.domain_extents ? &h->tenant : &h->model->tenant;
 }
 
 static inline uint32_t node_end(const struct store_node *n)

@@ -95,19 +95,77 @@ static uint32_t evict_node(struct store *s, struct store_node *n)
 	return (uint32_t)(before - s->pages.n_used);
 }
 
-static int quota_keep(struct store *s, struct store_domain *d, uint64_t bytes)
+/* At most so many pages of this kind could be had from a holding if everything idle in it went. */
+static uint64_t idle_bound(struct store_holding *h, struct store_holding *of)
 {
-	uint64_t limit = s->config.domain_bytes;
+	struct pages_tenant *t = holding_tenant(of);
+
+	if (t == holding_tenant(h))
+		return of->n_idle_slices;
+	return of->n_idle_slices ? (uint64_t)t->n_extents * h->model->lent.extent_pages : 0;
+}
+
+/* Could n pages be had if everything idle went? */
+static bool room_is_possible(const struct store *s, struct store_holding *h, uint32_t n)
+{
+	const struct pages *p = &s->pages;
+	uint64_t extent_pages = h->model->lent.extent_pages;
+	uint64_t bound = holding_tenant(h)->n_free;
+	struct store_holding *of;
+
+	bound += (p->n_extents - p->n_extents_used + (uint64_t)p->n_spares) * extent_pages;
+	LIST_FOREACH (of, &s->all_holdings, all)
+		bound += idle_bound(h, of);
+	return n <= bound;
+}
+
+static bool over_bytes(const struct store *s, const struct store_domain *d, uint64_t bytes)
+{
+	return s->config.domain_bytes > 0 && d->bytes + bytes > s->config.domain_bytes;
+}
+
+/* Could they be had within the bytes of the domain? */
+static bool bytes_are_possible(const struct store *s, const struct store_domain *d, uint64_t bytes)
+{
 	uint64_t idle_bytes = 0;
 	struct store_holding *h;
 
-	if (limit == 0 || d->bytes + bytes <= limit)
-		return 0;
+	if (!over_bytes(s, d, bytes))
+		return true;
 	LIST_FOREACH (h, &d->holdings, of_domain)
 		idle_bytes += h->n_idle_slices * h->model->lent.page_bytes;
-	if (bytes > limit || d->bytes + bytes - limit > idle_bytes)
+	return d->bytes + bytes - s->config.domain_bytes <= idle_bytes;
+}
+
+/* Could they be had within the extents of the domain? */
+static bool extents_are_possible(const struct store *s, struct store_holding *h, uint32_t n)
+{
+	uint64_t n_more = s->pages.domain_extents - h->domain->n_extents;
+	uint64_t bound = h->tenant.n_free + n_more * h->model->lent.extent_pages;
+	struct store_holding *of;
+
+	if (s->pages.domain_extents == 0)
+		return true;
+	LIST_FOREACH (of, &h->domain->holdings, of_domain)
+		bound += idle_bound(h, of);
+	return n <= bound;
+}
+
+/* -EDQUOT or -ENOSPC where no eviction could make the room. */
+static int room_check(const struct store *s, struct store_holding *h, uint32_t n, uint64_t bytes)
+{
+	if (!bytes_are_possible(s, h->domain, bytes))
 		return -EDQUOT;
-	while (d->bytes + bytes > limit) {
+	if (n <= holding_tenant(h)->n_free)
+		return 0;
+	if (!extents_are_possible(s, h, n))
+		return -EDQUOT;
+	return room_is_possible(s, h, n) ? 0 : -ENOSPC;
+}
+
+static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
+{
+	while (over_bytes(s, d, bytes)) {
 		struct store_node *victim = oldest_of_domain(d);
 		if (!victim)
 			return -EDQUOT;
@@ -116,31 +174,23 @@ static int quota_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 	return 0;
 }
 
-/* At most so many pages could be had for a model if everything idle went. */
-static uint64_t room_bound(const struct store *s, const struct store_model *m)
+/* The own oldest goes first: no other is sure to leave a page behind that can be had. */
+static struct store_node *victim_for(struct store *s, struct store_holding *h, int error)
 {
-	const struct pages *p = &s->pages;
-	uint64_t n_extents = p->n_extents - p->n_extents_used + p->n_spares;
-	uint64_t n = m->lent.n_free + n_extents * m->lent.extent_pages;
-	const struct store_holding *h;
+	struct store_node *n =
+		s->pages.domain_extents ? TAILQ_FIRST(&h->lru) : oldest_of_model(h->model);
 
-	LIST_FOREACH (h, &s->all_holdings, all) {
-		if (h->model == m)
-			n += h->n_idle_slices;
-		else if (h->n_idle_slices > 0)
-			n += (uint64_t)h->model->lent.n_extents * m->lent.extent_pages;
-	}
-	return n;
+	if (n)
+		return n;
+	return error == -EDQUOT ? oldest_of_domain(h->domain) : oldest_of_all(s);
 }
 
 static int page_take(struct store *s, struct store_holding *h, uint32_t row, uint32_t *ret)
 {
 	int r;
 
-	while ((r = pages_take(&s->pages, h->model, h->domain, row, ret)) == -ENOSPC) {
-		struct store_node *victim = oldest_of_model(h->model);
-		if (!victim)
-			victim = oldest_of_all(s);
+	while ((r = pages_take(&s->pages, h, row, ret)) == -ENOSPC || r == -EDQUOT) {
+		struct store_node *victim = victim_for(s, h, r);
 		if (!victim)
 			return r;
 		evict_node(s, victim);
@@ -151,12 +201,13 @@ static int page_take(struct store *s, struct store_holding *h, uint32_t row, uin
 int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *ret, uint32_t n)
 {
 	struct store *s = h->model->store;
-	int r = quota_keep(s, h->domain, n * h->model->lent.page_bytes);
+	uint64_t bytes = n * h->model->lent.page_bytes;
+	int r = room_check(s, h, n, bytes);
 
+	if (!r)
+		r = bytes_keep(s, h->domain, bytes);
 	if (r)
 		return r;
-	if (n > h->model->lent.n_free && n > room_bound(s, h->model))
-		return -ENOSPC;
 	for (uint32_t i = 0; i < n; i++) {
 		r = page_take(s, h, i == 0 ? first_row : 0, &ret[i].page);
 		if (!r)

@@ -8,8 +8,8 @@
 
 /*
  * Takes n pages for a holding, the first to be filled from first_row on; ret[i].page. Where room is short, the
- * domain's own oldest nodes go for its limit, then the model's own, then others' until an extent is free. All or
- * none: -EDQUOT, -ENOSPC, -ENOMEM. Where no eviction could make the room nothing is evicted; idle nodes may have
+ * domain's own oldest nodes go for its limit, then those of who shares extents with it, then others' until an extent
+ * is free. All or none: -EDQUOT, -ENOSPC, -ENOMEM. Where no eviction could make the room nothing is evicted; idle nodes may have
  * gone only where it was close.
  */
 int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *ret, uint32_t n);

@@ -7,13 +7,17 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int pages_init(struct pages *p, const struct store_pool *pool, uint32_t n_extents)
+int pages_init(struct pages *p, const struct store_config *config)
 {
-	*p = (struct pages){.pool = *pool, .n_extents = n_extents};
-	p->extents = calloc(n_extents, sizeof(*p->extents));
+	uint64_t bytes = config->domain_bytes;
+	uint64_t n = bytes / config->extent_bytes + (bytes % config->extent_bytes > 0);
+
+	*p = (struct pages){.pool = config->pool, .n_extents = config->n_extents};
+	p->domain_extents = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	p->extents = calloc(p->n_extents, sizeof(*p->extents));
 	if (!p->extents)
 		return -ENOMEM;
-	for (uint32_t i = n_extents; i-- > 0;)
+	for (uint32_t i = p->n_extents; i-- > 0;)
 		LIST_INSERT_HEAD(&p->free, &p->extents[i], link);
 	return 0;
 }
@@ -107,44 +111,74 @@ void pages_leave(struct pages *p, struct store_model *m)
 }
 
 /* The model's spare, or one of the pool's; where that has none, others' spares go there first. */
-static int extent_borrow(struct pages *p, struct store_model *m)
+static int extent_borrow(struct pages *p, struct store_model *m, struct extent **ret)
 {
-	struct extent *e = NULL;
-	int r = 0;
-
-	if (m->lent.spare)
-		e = spare_take(p, m);
-	else
-		r = extent_commit(p, m, &e);
+	if (m->lent.spare) {
+		*ret = spare_take(p, m);
+		return 0;
+	}
+	int r = extent_commit(p, m, ret);
 	while (r == -ENOSPC && !LIST_EMPTY(&p->spares)) {
 		pages_leave(p, LIST_FIRST(&p->spares)->model);
-		r = extent_commit(p, m, &e);
+		r = extent_commit(p, m, ret);
 	}
-	if (!r)
-		LIST_INSERT_HEAD(&m->lent.room, e, link);
 	return r;
 }
 
-int pages_take(struct pages *p, struct store_model *m, struct store_domain *d, uint32_t row,
-	       uint32_t *ret)
+static int tenant_add_extent(struct pages *p, struct pages_tenant *t, struct store_model *m)
 {
-	if (LIST_EMPTY(&m->lent.room)) {
-		int r = extent_borrow(p, m);
+	struct extent *e;
+
+	if (t->domain && t->domain->n_extents >= p->domain_extents)
+		return -EDQUOT;
+	int r = extent_borrow(p, m, &e);
+	if (r)
+		return r;
+	LIST_INSERT_HEAD(&t->room, e, link);
+	e->tenant = t;
+	t->n_extents++;
+	t->n_free += m->lent.extent_pages;
+	if (t->domain)
+		t->domain->n_extents++;
+	return 0;
+}
+
+/* The extent, empty, is in no list then. */
+static void tenant_lose_extent(struct extent *e)
+{
+	struct pages_tenant *t = e->tenant;
+
+	LIST_REMOVE(e, link);
+	e->tenant = NULL;
+	t->n_extents--;
+	t->n_free -= e->model->lent.extent_pages;
+	if (t->domain)
+		t->domain->n_extents--;
+}
+
+int pages_take(struct pages *p, struct store_holding *h, uint32_t row, uint32_t *ret)
+{
+	struct pages_tenant *t = holding_tenant(h);
+	struct pages_lent *lent = &h->model->lent;
+
+	if (LIST_EMPTY(&t->room)) {
+		int r = tenant_add_extent(p, t, h->model);
 		if (r)
 			return r;
 	}
-	struct extent *e = LIST_FIRST(&m->lent.room);
+	struct extent *e = LIST_FIRST(&t->room);
 	struct page *page = &e->pages[e->free_page];
-	*ret = (uint32_t)(e - p->extents) * m->lent.extent_pages + e->free_page;
+	*ret = (uint32_t)(e - p->extents) * lent->extent_pages + e->free_page;
 	e->free_page = page->next_free;
-	if (++e->n_used == m->lent.extent_pages)
+	if (++e->n_used == lent->extent_pages)
 		LIST_REMOVE(e, link);
 	page->n_slices = 0;
 	page->fill = row;
-	m->lent.n_free--;
-	d->bytes += m->lent.page_bytes;
+	t->n_free--;
+	lent->n_free--;
+	h->domain->bytes += lent->page_bytes;
 	p->n_used++;
-	p->used_bytes += m->lent.page_bytes;
+	p->used_bytes += lent->page_bytes;
 	return 0;
 }
 
@@ -157,14 +191,15 @@ static void page_free(struct pages *p, struct store_model *m, struct store_domai
 	page->next_free = e->free_page;
 	e->free_page = (uint32_t)(page - e->pages);
 	if (e->n_used-- == m->lent.extent_pages)
-		LIST_INSERT_HEAD(&m->lent.room, e, link);
+		LIST_INSERT_HEAD(&e->tenant->room, e, link);
+	e->tenant->n_free++;
 	m->lent.n_free++;
 	d->bytes -= m->lent.page_bytes;
 	p->n_used--;
 	p->used_bytes -= m->lent.page_bytes;
 	if (e->n_used)
 		return;
-	LIST_REMOVE(e, link);
+	tenant_lose_extent(e);
 	if (p->hold)
 		LIST_INSERT_HEAD(&p->vacant, e, link);
 	else

@@ -5,6 +5,10 @@
  * whole, and goes back with its last slice. Rows are handed out once, in order (fill); rows that were handed out last
  * may be given back.
  *
+ * Pages of an extent belong to one tenant: the model, or where domains are limited the domain's holding of it. A page
+ * keeps all of its extent from others, so a limit on pages alone would let a domain with many models and a page of each
+ * take the whole pool; a limited domain is charged whole extents as well, and shares none.
+ *
  * An extent whose last page goes becomes its model's spare, so that the next page need not pay for fresh memory; if the
  * model has one, it goes back to the pool. Spares are as good as free: whoever finds the pool empty gets them.
  */
@@ -18,6 +22,7 @@
 #define PAGES_NONE UINT32_MAX
 
 struct store_domain;
+struct store_holding;
 
 struct page {
 	uint32_t n_slices; /* 0: free */
@@ -30,9 +35,18 @@ LIST_HEAD(extent_list, extent);
 struct extent {
 	struct page *pages; /* owned; NULL: in the pool */
 	struct store_model *model;
+	struct pages_tenant *tenant; /* NULL: no page is used */
 	uint32_t n_used;
 	uint32_t free_page;
-	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, or the model's with room */
+	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, or the tenant's with room */
+};
+
+/* Who shares extents. */
+struct pages_tenant {
+	struct store_domain *domain; /* that is charged for them; NULL: none */
+	uint32_t n_extents;
+	uint64_t n_free; /* pages */
+	struct extent_list room; /* extents with a free page */
 };
 
 /* The extents of one model. */
@@ -41,7 +55,6 @@ struct pages_lent {
 	uint32_t extent_pages;
 	uint32_t n_extents;
 	uint64_t n_free; /* pages, of the spare too */
-	struct extent_list room; /* extents with pages used and free ones */
 	struct extent *spare; /* an empty one; NULL: none */
 };
 
@@ -50,6 +63,7 @@ struct pages {
 	struct extent *extents; /* owned */
 	uint32_t n_extents;
 	uint32_t n_extents_used;
+	uint32_t domain_extents; /* a domain may have; 0: no limit, and domains share extents */
 	uint32_t n_spares; /* of those used */
 	uint64_t n_used;
 	uint64_t used_bytes;
@@ -59,14 +73,13 @@ struct pages {
 	bool hold; /* extents that get empty become vacant */
 };
 
-int pages_init(struct pages *p, const struct store_pool *pool, uint32_t n_extents);
+int pages_init(struct pages *p, const struct store_config *config);
 void pages_done(struct pages *p);
 
 struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page);
-/* A page whose rows are handed out from row on; no slice yet. -ENOSPC: nothing free in the model's extents, and no
- * extent to be had. -ENOMEM. */
-int pages_take(struct pages *p, struct store_model *m, struct store_domain *d, uint32_t row,
-	       uint32_t *ret);
+/* A page for a holding whose rows are handed out from row on; no slice yet. -ENOSPC: nothing free in the tenant's
+ * extents, and no extent to be had. -EDQUOT: nothing free, and the domain may have no more extents. -ENOMEM. */
+int pages_take(struct pages *p, struct store_holding *h, uint32_t row, uint32_t *ret);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(struct pages *p, struct store_model *m, uint32_t page,
 			      uint32_t count);

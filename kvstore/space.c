@@ -125,7 +125,7 @@ static void domain_settle(struct store *s, struct store_domain *d)
 {
 	if (!LIST_EMPTY(&d->holdings))
 		return;
-	assert(d->bytes == 0);
+	assert(d->bytes == 0 && d->n_extents == 0);
 	index_remove(&s->domains, &d->link);
 	free(d);
 }
@@ -138,6 +138,7 @@ static int holding_new(struct store_model *m, struct store_domain *d, struct sto
 		return -ENOMEM;
 	h->model = m;
 	h->domain = d;
+	h->tenant.domain = d;
 	TAILQ_INIT(&h->lru);
 	LIST_INSERT_HEAD(&m->holdings, h, of_model);
 	LIST_INSERT_HEAD(&d->holdings, h, of_domain);
@@ -153,7 +154,7 @@ static void holding_settle(struct store_holding *h)
 
 	if (h->n_spaces > 0)
 		return;
-	assert(TAILQ_EMPTY(&h->lru) && h->n_idle_slices == 0);
+	assert(TAILQ_EMPTY(&h->lru) && h->n_idle_slices == 0 && h->tenant.n_extents == 0);
 	LIST_REMOVE(h, of_model);
 	LIST_REMOVE(h, of_domain);
 	LIST_REMOVE(h, all);

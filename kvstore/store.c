@@ -40,7 +40,7 @@ int store_new(const struct store_config *config, struct store **ret)
 	if (!s)
 		return -ENOMEM;
 	store_init(s, config);
-	int r = pages_init(&s->pages, &config->pool, config->n_extents);
+	int r = pages_init(&s->pages, config);
 	if (!r && getrandom(s->seed, sizeof(s->seed), 0) != sizeof(s->seed)) {
 		r = -errno;
 		pages_done(&s->pages);

@@ -12,6 +12,7 @@
  * Invariants (store_validate checks them all):
  *  - a token at position p lies in row p % page_tokens of its page, always;
  *  - a page counts its slices, is freed with the last, and is charged whole to its domain;
+ *  - where domains are limited an extent has pages of one domain, and a domain no more extents and bytes than it may;
  *  - rows of a page are handed out once, in order (page.fill); whoever extends exactly at fill continues the page,
  *    anybody else starts a new page at that row;
  *  - published rows never change; siblings differ in their first token; no node but a root is empty;
@@ -47,8 +48,10 @@ struct store_config {
 	uint32_t n_extents;
 	uint64_t extent_bytes;
 	uint64_t claim_ns; /* a claim without progress for so long lapses */
-	uint64_t
-		domain_bytes; /* pages a domain may hold, pinned and used ones included; 0: no limit */
+	/* What a domain may hold, pinned and used pages included; 0: no limit. Memory is lent in extents, so it is both the
+	 * bytes of its pages, and, rounded up to whole extents, those that it has pages in: a limited domain shares
+	 * extents with no other, and each of its models takes one at least. */
+	uint64_t domain_bytes;
 	uint32_t max_domain_pins; /* 0: no limit */
 	uint32_t max_seq_tokens;
 };

@@ -52,15 +52,18 @@ __attribute__((format(printf, 2, 3))) static int fail(struct validate *v, const 
 			return try_result; \
 	} while (0)
 
-/* A slice of tokens that begin at pos: in a page of the model, rows where they belong and nobody else's. */
-static int check_slice(struct validate *v, const struct store_model *m, struct store_slice slice,
+/* A slice of tokens that begin at pos: in a page of the holding's, rows where they belong and nobody else's. */
+static int check_slice(struct validate *v, struct store_holding *h, struct store_slice slice,
 		       uint32_t pos)
 {
 	const struct pages *pages = &v->s->pages;
+	const struct store_model *m = h->model;
 	uint32_t e = slice.page / m->lent.extent_pages;
 	uint32_t i = slice.page % m->lent.extent_pages;
 
 	CHECK(v, e < pages->n_extents && pages->extents[e].model == m, "page %u is not the model's",
+	      slice.page);
+	CHECK(v, pages->extents[e].tenant == holding_tenant(h), "page %u is another domain's",
 	      slice.page);
 	CHECK(v, slice.count > 0, "an empty slice of page %u", slice.page);
 	CHECK(v, slice.first == pos % m->page_tokens, "page %u: position %u in row %u", slice.page,
@@ -80,7 +83,7 @@ static int check_slice(struct validate *v, const struct store_model *m, struct s
 }
 
 /* Slices that cover n_tokens from pos on; consecutive ones in different pages. */
-static int check_slices(struct validate *v, const struct store_model *m,
+static int check_slices(struct validate *v, struct store_holding *h,
 			const struct store_slice *slices, uint32_t n_slices, uint32_t pos,
 			uint32_t n_tokens)
 {
@@ -89,7 +92,7 @@ static int check_slices(struct validate *v, const struct store_model *m,
 	for (uint32_t i = 0; i < n_slices; i++) {
 		CHECK(v, i == 0 || slices[i].page != slices[i - 1].page,
 		      "two slices of page %u follow each other", slices[i].page);
-		TRY(check_slice(v, m, slices[i], pos + n));
+		TRY(check_slice(v, h, slices[i], pos + n));
 		n += slices[i].count;
 	}
 	CHECK(v, n == n_tokens, "slices at %u cover %u tokens of %u", pos, n, n_tokens);
@@ -108,8 +111,6 @@ static int check_claim(struct validate *v, const struct store_seq *q)
 
 static int check_seq(struct validate *v, const struct store_node *n, const struct store_seq *q)
 {
-	const struct store_model *m = n->space->holding->model;
-
 	v->n_seqs++;
 	CHECK(v, q->node == n, "a sequence is listed at another node");
 	CHECK(v, q->n_path <= node_end(n) && (n->parent ? q->n_path > n->pos : q->n_path == 0),
@@ -119,7 +120,7 @@ static int check_seq(struct validate *v, const struct store_node *n, const struc
 	      "prompt [%u, %u) at %u", q->prompt_pos, q->n_prompt, q->n_path);
 	CHECK(v, !q->n_live || q->n_path == node_end(n), "a live extension inside a node");
 	CHECK(v, q->n_live || (!q->n_slots && !q->draft), "slots without an extension");
-	TRY(check_slices(v, m, q->slots, q->n_slots, q->n_path, q->n_live));
+	TRY(check_slices(v, n->space->holding, q->slots, q->n_slots, q->n_path, q->n_live));
 	return check_claim(v, q);
 }
 
@@ -202,7 +203,7 @@ static int check_node(struct validate *v, const struct store_node *n)
 	CHECK(v, node_by_id(v->s, n->id) == n, "a node is not found by its id");
 	if (n->parent)
 		TRY(check_link(v, n));
-	TRY(check_slices(v, n->space->holding->model, n->slices, n->n_slices, n->pos, n->n_tokens));
+	TRY(check_slices(v, n->space->holding, n->slices, n->n_slices, n->pos, n->n_tokens));
 	TRY(check_users(v, n));
 	v->n_tokens += n->n_tokens;
 	return check_lru(v, n);
@@ -272,7 +273,8 @@ static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_
 	      "extent %u: %u pages used, counted %u, %u free", index, e->n_used, n_used, n_free);
 	CHECK(v, n_used > 0 || v->s->pages.hold || e == e->model->lent.spare,
 	      "extent %u is empty but not returned", index);
-	CHECK(v, n_used == 0 || e != e->model->lent.spare, "the spare extent %u is used", index);
+	CHECK(v, (n_used > 0) == (e->tenant != NULL), "extent %u with %u pages used: tenant %d",
+	      index, n_used, e->tenant != NULL);
 	*ret_n_free = n_free;
 	return 0;
 }
@@ -280,8 +282,7 @@ static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_
 static int check_model_pages(struct validate *v, const struct store_model *m)
 {
 	const struct pages *pages = &v->s->pages;
-	const struct extent *e;
-	uint32_t n_extents = 0, n_room = 0, n_listed = 0, n = 0;
+	uint32_t n_extents = 0, n = 0;
 	uint64_t n_free = 0;
 
 	for (uint32_t i = 0; i < pages->n_extents; i++) {
@@ -289,15 +290,50 @@ static int check_model_pages(struct validate *v, const struct store_model *m)
 			continue;
 		TRY(check_extent_pages(v, i, &n));
 		n_extents++;
-		n_room += n > 0 && n < m->lent.extent_pages;
 		n_free += n;
 	}
-	LIST_FOREACH (e, &m->lent.room, link)
-		n_listed++;
 	CHECK(v, n_extents == m->lent.n_extents && n_free == m->lent.n_free,
 	      "model %s: %u extents, counted %u", m->name, m->lent.n_extents, n_extents);
-	CHECK(v, n_listed == n_room, "model %s: %u extents with room, counted %u", m->name,
-	      n_listed, n_room);
+	return 0;
+}
+
+static int check_tenant(struct validate *v, const struct store_model *m,
+			const struct pages_tenant *t)
+{
+	const struct pages *pages = &v->s->pages;
+	const struct extent *e;
+	uint32_t n_extents = 0, n_room = 0;
+	uint64_t n_free = 0;
+
+	for (uint32_t i = 0; i < pages->n_extents; i++) {
+		e = &pages->extents[i];
+		if (e->tenant != t)
+			continue;
+		CHECK(v, e->model == m, "extent %u of another model's tenant", i);
+		n_extents++;
+		n_free += m->lent.extent_pages - e->n_used;
+		n_room += e->n_used < m->lent.extent_pages;
+	}
+	LIST_FOREACH (e, &t->room, link)
+		CHECK(v, e->tenant == t && n_room-- > 0, "extents with room that are not so");
+	CHECK(v, n_room == 0, "model %s: %u extents with room are not listed", m->name, n_room);
+	CHECK(v, n_extents == t->n_extents && n_free == t->n_free,
+	      "a tenant of model %s: %u extents, counted %u", m->name, t->n_extents, n_extents);
+	return 0;
+}
+
+/* Where domains are limited their holdings are tenants, else the models. */
+static int check_tenants(struct validate *v)
+{
+	const struct store_model *m;
+	const struct store_holding *h;
+
+	LIST_FOREACH (m, &v->s->all_models, all)
+		TRY(check_tenant(v, m, &m->tenant));
+	LIST_FOREACH (h, &v->s->all_holdings, all) {
+		CHECK(v, h->tenant.domain == h->domain, "a holding charges another domain");
+		TRY(check_tenant(v, h->model, &h->tenant));
+	}
 	return 0;
 }
 
@@ -367,6 +403,7 @@ static int check_domains(struct validate *v)
 	LIST_FOREACH (h, &v->s->all_holdings, all) {
 		const struct store_space *space;
 		uint64_t bytes = 0;
+		uint32_t n_extents = 0, max_extents = v->s->pages.domain_extents;
 		if (h != LIST_FIRST(&h->domain->holdings))
 			continue;
 		TAILQ_FOREACH (space, &v->s->all_spaces, all)
@@ -377,8 +414,13 @@ static int check_domains(struct validate *v)
 		      h->domain->id, bytes);
 		CHECK(v, bytes == h->domain->bytes, "domain %lu: charged %lu bytes, counted %lu",
 		      h->domain->id, h->domain->bytes, bytes);
-		LIST_FOREACH (other, &h->domain->holdings, of_domain)
+		LIST_FOREACH (other, &h->domain->holdings, of_domain) {
 			CHECK(v, other->domain == h->domain, "a holding of another domain");
+			n_extents += other->tenant.n_extents;
+		}
+		CHECK(v, n_extents == h->domain->n_extents && n_extents <= max_extents,
+		      "domain %lu: %u extents of %u, counted %u", h->domain->id,
+		      h->domain->n_extents, max_extents, n_extents);
 	}
 	return 0;
 }
@@ -460,6 +502,7 @@ static int validate_all(struct validate *v)
 	TAILQ_FOREACH (space, &v->s->all_spaces, all)
 		TRY(check_space(v, space));
 	TRY(check_pages(v));
+	TRY(check_tenants(v));
 	TRY(check_claims(v));
 	TRY(check_sums(v));
 	return check_domains(v);

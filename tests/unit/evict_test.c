@@ -247,6 +247,73 @@ static void test_a_domain_at_its_limit_is_refused(void **state)
 	fixture_done(&f);
 }
 
+/* A page keeps a whole extent from others. */
+static void test_many_models_do_not_get_a_domain_past_its_limit(void **state)
+{
+	struct fixture f;
+	struct store_model *models[5];
+	struct store_seq *seqs[5];
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.domain_bytes = 2 * 1600 - 1});
+	for (int i = 0; i < 5; i++) {
+		models[i] = fixture_model(&f, (char[]){(char)('a' + i), 0}, 4, 100);
+		seqs[i] = fixture_open_in(&f, models[i], 1, 0, "x", NULL);
+		assert_int_equal(fixture_extend(&f, seqs[i], "x", false), i < 2 ? 0 : -EDQUOT);
+	}
+	assert_int_equal(fixture_stats(&f).n_extents_used, 2);
+	struct store_seq *other = fixture_open_in(&f, models[4], 2, 0, "x", NULL);
+	assert_int_equal(fixture_extend(&f, other, "x", false), 0);
+	store_seq_void(seqs[0], 0);
+	assert_int_equal(fixture_extend(&f, seqs[4], "x", false), 0);
+	assert_int_equal(fixture_extend(&f, seqs[0], "x", false), -EDQUOT);
+	fixture_close(&f, other);
+	for (int i = 0; i < 5; i++) {
+		fixture_close(&f, seqs[i]);
+		store_model_unref(models[i]);
+	}
+	fixture_done(&f);
+}
+
+static void test_a_domain_gives_up_an_idle_extent_for_its_limit(void **state)
+{
+	struct fixture f;
+	struct store_match match;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.domain_bytes = 1600});
+	struct store_model *other = fixture_model(&f, "other", 4, 100);
+	struct store_seq *q = fixture_open_in(&f, f.model, 2, 0, "bbbb", NULL);
+	fixture_publish(&f, q, "bbbb");
+	fixture_close(&f, q);
+	fixture_leave(&f, "aaaa");
+	q = fixture_open_in(&f, other, 1, 0, "aaaa", NULL);
+	fixture_publish(&f, q, "aaaa");
+	assert_int_equal(fixture_stats(&f).nodes_evicted, 1);
+	fixture_close(&f, q);
+	fixture_close(&f, fixture_open_in(&f, f.model, 2, 0, "bbbb#", &match));
+	assert_int_equal(match.cached, 4);
+	store_model_unref(other);
+	fixture_done(&f);
+}
+
+static void test_limited_domains_share_no_extents(void **state)
+{
+	(void)state;
+	for (uint64_t limit = 0; limit <= 1600; limit += 1600) {
+		struct fixture f;
+		fixture_init(&f, (struct fixture_options){.domain_bytes = limit});
+		struct store_seq *a = fixture_open_in(&f, f.model, 1, 0, "aaaa", NULL);
+		struct store_seq *b = fixture_open_in(&f, f.model, 2, 0, "aaaa", NULL);
+		fixture_publish(&f, a, "aaaa");
+		fixture_publish(&f, b, "aaaa");
+		assert_int_equal(fixture_stats(&f).n_extents_used, limit ? 2 : 1);
+		fixture_close(&f, a);
+		fixture_close(&f, b);
+		fixture_done(&f);
+	}
+}
+
 static void test_salted_spaces_vanish_when_empty(void **state)
 {
 	struct fixture f;
@@ -301,6 +368,9 @@ int main(void)
 		cmocka_unit_test(test_no_room_changes_nothing),
 		cmocka_unit_test(test_a_domain_evicts_its_own_for_its_limit),
 		cmocka_unit_test(test_a_domain_at_its_limit_is_refused),
+		cmocka_unit_test(test_many_models_do_not_get_a_domain_past_its_limit),
+		cmocka_unit_test(test_a_domain_gives_up_an_idle_extent_for_its_limit),
+		cmocka_unit_test(test_limited_domains_share_no_extents),
 		cmocka_unit_test(test_salted_spaces_vanish_when_empty),
 		cmocka_unit_test(test_a_closed_model_keeps_its_kv_until_evicted),
 	};
