@@ -178,14 +178,3 @@ void model_unuse(struct sched *s, struct sched_model *model)
 	if (--model->n_users == 0)
 		model_free(s, model);
 }
-
-const struct store_model *model_find_store(const struct sched *s, const char *name)
-{
-	const struct sched_model *model;
-
-	LIST_FOREACH (model, &s->models, link) {
-		if (!strcmp(model->name, name))
-			return model->store;
-	}
-	return NULL;
-}

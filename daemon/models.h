@@ -7,7 +7,5 @@
 /* Serves MODEL_OPEN: finds or makes the model and gives it a number in the session. */
 int model_open(struct sched *s, struct sched_request *rq);
 void model_unuse(struct sched *s, struct sched_model *model);
-/* Any open model of that name, for eviction; NULL: none. */
-const struct store_model *model_find_store(const struct sched *s, const char *name);
 
 #endif

@@ -362,16 +362,13 @@ static int verb_sessions(struct sched *s, struct sched_request *rq)
 static int verb_evict(struct sched *s, struct sched_request *rq)
 {
 	uint64_t want = rq->in.evict.n_pages ? rq->in.evict.n_pages : UINT32_MAX;
-	const struct store_model *model = NULL;
+	const char *name = rq->in.evict.model[0] ? rq->in.evict.model : NULL;
 
-	if (rq->in.evict.model[0]) {
-		model = model_find_store(s, rq->in.evict.model);
-		if (!model)
-			return refuse(rq, -ENOENT, "model", "No open model is called \"%s\".",
-				      rq->in.evict.model);
-	}
+	/* A model that nobody has open goes with its last page, in an earlier turn. */
+	if (name && rq->out.n_pages == 0 && !store_has_model(s->store, name))
+		return refuse(rq, -ENOENT, "model", "No model is called \"%s\".", name);
 	want = want < UINT32_MAX ? want : UINT32_MAX;
-	rq->out.n_pages = store_evict(s->store, model, (uint32_t)want, EVICT_NODES_A_TURN);
+	rq->out.n_pages = store_evict(s->store, name, (uint32_t)want, EVICT_NODES_A_TURN);
 	s->store_version++;
 	return 0;
 }

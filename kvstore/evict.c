@@ -12,6 +12,7 @@
 #include "space.h"
 
 #include <errno.h>
+#include <string.h>
 
 static struct store_node *older(struct store_node *best, const struct store_holding *h)
 {
@@ -37,6 +38,19 @@ static struct store_node *oldest_of_model(const struct store_model *m)
 
 	LIST_FOREACH (h, &m->holdings, of_model)
 		best = older(best, h);
+	return best;
+}
+
+static struct store_node *oldest_of_name(const struct store *s, const char *name)
+{
+	struct store_node *best = NULL;
+	const struct store_model *m;
+
+	LIST_FOREACH (m, &s->all_models, all) {
+		struct store_node *n = strcmp(m->name, name) ? NULL : oldest_of_model(m);
+		if (n && (!best || n->stamp < best->stamp))
+			best = n;
+	}
 	return best;
 }
 
@@ -226,14 +240,13 @@ void evict_all(struct store *s)
 		evict_node(s, n);
 }
 
-uint32_t store_evict(struct store *s, const struct store_model *m, uint32_t n_pages,
-		     uint32_t max_nodes)
+uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_nodes)
 {
 	uint32_t freed = 0;
 
 	pages_settle(&s->pages);
 	for (uint32_t i = 0; i < max_nodes && freed < n_pages; i++) {
-		struct store_node *victim = m ? oldest_of_model(m) : oldest_of_all(s);
+		struct store_node *victim = name ? oldest_of_name(s, name) : oldest_of_all(s);
 		if (!victim)
 			break;
 		freed += evict_node(s, victim);

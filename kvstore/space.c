@@ -103,6 +103,16 @@ void store_model_unref(struct store_model *m)
 	model_settle(m);
 }
 
+bool store_has_model(const struct store *s, const char *name)
+{
+	const struct store_model *m;
+
+	LIST_FOREACH (m, &s->all_models, all)
+		if (!strcmp(m->name, name))
+			return true;
+	return false;
+}
+
 static int domain_get(struct store *s, uint64_t id, struct store_domain **ret)
 {
 	uint64_t hash = index_hash(s->seed, id, 0);

@@ -162,10 +162,11 @@ int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_
 /* -ENOENT: no such pin, or of another domain than this (UINT64_MAX: of any). */
 int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns);
 
-/* Evicts up to n_pages of the least recently used leaves, of one model or (NULL) of all, at most max_nodes of them.
- * Returns the number of pages freed. */
-uint32_t store_evict(struct store *s, const struct store_model *m, uint32_t n_pages,
-		     uint32_t max_nodes);
+/* Is there a model of this name, whatever its fingerprint, open or only with KV left? */
+bool store_has_model(const struct store *s, const char *name);
+/* Evicts up to n_pages of the least recently used leaves, at most max_nodes of them, of all models of a name, whatever
+ * their fingerprints, open or not; name NULL: of all models. Returns the number of pages freed. */
+uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_nodes);
 
 /* Ends leases and pins that are over. Returns the time of the next one, UINT64_MAX if none. */
 uint64_t store_tick(struct store *s, uint64_t now_ns);

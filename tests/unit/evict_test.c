@@ -13,9 +13,9 @@ static void test_the_least_recently_used_leaf_goes_first(void **state)
 	fixture_leave(&f, "bbbb");
 	fixture_leave(&f, "cccc");
 	fixture_cached(&f, "aaaa#");
-	assert_int_equal(store_evict(f.store, f.model, 1, 10), 1);
+	assert_int_equal(store_evict(f.store, "m", 1, 10), 1);
 	assert_int_equal(fixture_cached(&f, "bbbb#"), 0);
-	assert_int_equal(store_evict(f.store, f.model, 1, 10), 1);
+	assert_int_equal(store_evict(f.store, "m", 1, 10), 1);
 	assert_int_equal(fixture_cached(&f, "cccc#"), 0);
 	assert_int_equal(fixture_cached(&f, "aaaa#"), 4);
 	fixture_done(&f);
@@ -62,11 +62,42 @@ static void test_evict_keeps_to_its_bounds(void **state)
 	struct store_model *other = fixture_model(&f, "other", 4, 100);
 	for (char c = 'a'; c < 'k'; c++)
 		fixture_leave(&f, (char[]){c, c, c, c, 0});
-	assert_int_equal(store_evict(f.store, other, 100, 100), 0);
+	assert_int_equal(store_evict(f.store, "other", 100, 100), 0);
 	assert_int_equal(store_evict(f.store, NULL, 3, 100), 3);
 	assert_int_equal(store_evict(f.store, NULL, 100, 2), 2);
-	assert_int_equal(store_evict(f.store, f.model, 100, 100), 5);
+	assert_int_equal(store_evict(f.store, "m", 100, 100), 5);
 	store_model_unref(other);
+	fixture_done(&f);
+}
+
+static void test_a_name_is_all_models_of_it_open_or_not(void **state)
+{
+	struct fixture f;
+	struct store_model *m;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fixture_leave(&f, "aaaa");
+	for (uint64_t print = 1; print <= 3; print++) {
+		struct store_model_info info = {
+			.name = "other",
+			.fingerprint = {print},
+			.page_tokens = 4,
+			.page_bytes = 100,
+		};
+		assert_int_equal(store_model_open(f.store, &info, &m), 0);
+		struct store_seq *q = fixture_open_in(&f, m, 1, 0, "bbbb", NULL);
+		fixture_publish(&f, q, "bbbb");
+		fixture_close(&f, q);
+		store_model_unref(m);
+	}
+	assert_true(store_has_model(f.store, "other"));
+	assert_int_equal(store_evict(f.store, "other", 100, 100), 3);
+	fixture_check(&f);
+	assert_int_equal(fixture_stats(&f).n_models, 1);
+	assert_false(store_has_model(f.store, "other"));
+	assert_int_equal(store_evict(f.store, "other", 100, 100), 0);
+	assert_int_equal(fixture_cached(&f, "aaaa#"), 4);
 	fixture_done(&f);
 }
 
@@ -359,6 +390,7 @@ int main(void)
 		cmocka_unit_test(test_leaves_go_before_their_parents),
 		cmocka_unit_test(test_used_paths_stay),
 		cmocka_unit_test(test_evict_keeps_to_its_bounds),
+		cmocka_unit_test(test_a_name_is_all_models_of_it_open_or_not),
 		cmocka_unit_test(test_a_pin_holds_a_path_until_its_time),
 		cmocka_unit_test(test_a_domain_has_so_many_pins_and_ends_its_own_alone),
 		cmocka_unit_test(test_a_pin_holds_no_more_than_its_path),

@@ -545,7 +545,7 @@ static void world_step(struct world *w)
 	else if (op == 3)
 		op_walk(w);
 	else if (op == 4)
-		store_evict(w->f.store, w->models[random_below(w, N_MODELS)], random_below(w, 8),
+		store_evict(w->f.store, random_below(w, 2) ? "a" : "b", random_below(w, 8),
 			    random_below(w, 4));
 	else if (m->q)
 		op_on_seq(w, m);
