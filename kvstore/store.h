@@ -21,8 +21,9 @@
  *    a user (sequence or pin); in that list children stand before parents, so the oldest entry is always a leaf;
  *  - a space that is empty and unused is no more.
  *
- * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict (nothing changed), -EDQUOT the domain's
- * limit (nothing changed), -EBUSY an extension is live, -EINVAL a bad argument, -ENOMEM.
+ * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict, -EDQUOT the domain's limit, -EBUSY an
+ * extension is live, -EINVAL a bad argument, -ENOMEM. A sequence that was refused is what it was. Idle nodes, also
+ * others', may have gone in the attempt to make room: that is tried unless it is plain that it would be in vain.
  */
 #ifndef COPPICE_STORE_H
 #define COPPICE_STORE_H
@@ -103,8 +104,8 @@ int store_seq_fork(struct store_seq *q, uint64_t owner, uint64_t now_ns, struct 
 void store_seq_close(struct store_seq *q, uint64_t now_ns);
 
 /*
- * Room for n more tokens after the published ones: all pages are reserved, or nothing changes. draft: the tokens wait
- * for store_seq_accept instead of being published. Splits the node under the sequence if its path ends inside one.
+ * Room for n more tokens after the published ones: all pages are reserved, or nothing of the sequence changes and at
+ * most idle nodes have gone. draft: the tokens wait for store_seq_accept instead of being published. Splits the node under the sequence if its path ends inside one.
  */
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
 		     uint64_t now_ns);

@@ -239,6 +239,36 @@ static void test_no_room_changes_nothing(void **state)
 	fixture_done(&f);
 }
 
+/* The idle node was all that could go, and its extent has a used one too. */
+static void test_room_made_in_vain_costs_idle_nodes_and_no_sequence(void **state)
+{
+	struct fixture f;
+	uint32_t n;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 2, .extent_pages = 4});
+	struct store_model *other = fixture_model(&f, "other", 4, 100);
+	struct store_seq *used = fixture_open_in(&f, other, 2, 0, "aaaa", NULL);
+	fixture_publish(&f, used, "aaaa");
+	struct store_seq *idle = fixture_open_in(&f, other, 2, 0, "bbbb", NULL);
+	fixture_publish(&f, idle, "bbbb");
+	fixture_close(&f, idle);
+	struct store_seq *q = fixture_compute(&f, "cccccccc");
+	struct store_node *node = store_seq_node(q);
+	assert_int_equal(fixture_extend(&f, q, "0123456789ab", false), -ENOSPC);
+	assert_int_equal(fixture_stats(&f).nodes_evicted, 1);
+	assert_int_equal(store_seq_n_tokens(q), 8);
+	assert_int_equal(store_seq_n_live(q), 0);
+	assert_ptr_equal(store_seq_node(q), node);
+	store_seq_slots(q, &n);
+	assert_int_equal(n, 0);
+	assert_int_equal(fixture_extend(&f, q, "01234567", false), 0);
+	fixture_close(&f, q);
+	fixture_close(&f, used);
+	store_model_unref(other);
+	fixture_done(&f);
+}
+
 static void test_a_domain_evicts_its_own_for_its_limit(void **state)
 {
 	struct fixture f;
@@ -398,6 +428,7 @@ int main(void)
 		cmocka_unit_test(test_room_is_made_of_the_own_oldest),
 		cmocka_unit_test(test_room_is_made_of_others_when_the_own_is_used),
 		cmocka_unit_test(test_no_room_changes_nothing),
+		cmocka_unit_test(test_room_made_in_vain_costs_idle_nodes_and_no_sequence),
 		cmocka_unit_test(test_a_domain_evicts_its_own_for_its_limit),
 		cmocka_unit_test(test_a_domain_at_its_limit_is_refused),
 		cmocka_unit_test(test_many_models_do_not_get_a_domain_past_its_limit),
