@@ -73,6 +73,7 @@ struct step {
 	uint32_t n_parts;
 	struct step_part *parts; /* owned, grows, [n_parts] */
 	uint32_t parts_room;
+	uint32_t n_draft_rows; /* of draft trees */
 	bool prefill; /* runs in slices between decode batches */
 	uint32_t next_part, next_row; /* prefill: where the next slice begins */
 	uint64_t arrival_ns;

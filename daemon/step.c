@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define DECODE_MAX_NEW 16 /* longer extensions are prefill, unless they are draft trees */
+#define DECODE_MAX_DRAFTS \
+	1024 /* rows of a step's draft trees; more are done tree by tree, as prefill is */
 
 /* A tensor of a part: n rows of row_bytes, stride apart. */
 struct tensor {
@@ -140,7 +142,9 @@ static struct outcome check_part(struct sched *s, struct sched_lane *lane,
 	if (!reason && !append_only)
 		reason = check_outputs(s, lane, rec, &seq->model->shape, &part->io);
 	lane->step.model = seq->model;
-	lane->step.prefill |= rec->n_new > DECODE_MAX_NEW && !seq->parents;
+	lane->step.n_draft_rows += seq->parents ? rec->n_new : 0;
+	lane->step.prefill |= seq->parents ? lane->step.n_draft_rows > DECODE_MAX_DRAFTS
+					   : rec->n_new > DECODE_MAX_NEW;
 	return reason ? outcome_bad(-EINVAL, reason, where) : OUTCOME_OK;
 }
 

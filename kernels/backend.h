@@ -39,9 +39,9 @@ struct backend_job {
 	const struct work_tree *tree;
 	const struct work_list *list;
 	const struct backend_io *io; /* [tree->n_queries] */
-	uint64_t
-		plan_id; /* of tree and list: the same as in an earlier job, the same plan; 0: made for this job alone */
 	uint32_t layer;
+	/* Of tree and list: the same as in an earlier job, the same plan; 0: made for this job alone. */
+	uint64_t plan_id;
 };
 
 struct backend_batch {
