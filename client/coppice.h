@@ -85,7 +85,8 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum cop
 /* First byte, page aligned, zeroed at birth. */
 COPPICE_API void *coppice_arena_base(const struct coppice_arena *arena);
 COPPICE_API size_t coppice_arena_bytes(const struct coppice_arena *arena);
-/* No step that uses it may be in flight (they would end with -EINVAL). NULL is fine. */
+/* Steps in flight that use it end with -ECANCELED, or with -EINVAL where the daemon has not read them yet. Blocks for a
+ * message and its answer. NULL is fine. */
 COPPICE_API void coppice_arena_free(struct coppice_arena *arena);
 
 /* ---- lanes: ordered timelines --------------------------------------------------------------------------------------- */
@@ -147,12 +148,13 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uin
 COPPICE_API void coppice_seq_close(struct coppice_seq *seq);
 
 /* The next n tokens of the sequence, whose K and V come with the steps that follow, all layers, in order. Their pages are
- * reserved now (-ENOSPC, -EDQUOT: nothing changed). Once the last layer's step is done they are everybody's. At most
- * 65,536 less what fits in 256 KiB: n <= 32,768. Does not block; -EAGAIN as coppice_nop. */
+ * reserved now (-ENOSPC, -EDQUOT: the sequence is what it was). Once the last layer's step is done they are everybody's. At
+ * most 32,768 tokens (-EINVAL). Does not block; -EAGAIN as coppice_nop. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_extend(struct coppice_seq *seq, const uint32_t *ids,
 						      uint32_t n, uint64_t *ret_ticket);
 /* The same for tokens on trial. parents NULL: a chain. Else a tree: token i follows token parents[i] < i of the draft, or
- * (UINT32_MAX) the sequence itself, and sees only its ancestors. They stay private until coppice_seq_accept. */
+ * (UINT32_MAX) the sequence itself, and sees only its ancestors. They stay private until coppice_seq_accept. At most
+ * 32,768 tokens of a chain, 1,024 of a tree (-EINVAL). */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_draft(struct coppice_seq *seq, const uint32_t *ids,
 						     const uint32_t *parents, uint32_t n,
 						     uint64_t *ret_ticket);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define MAX_TOKENS 32768u /* ids and parents together fill ABI_BODY_MAX_BYTES */
+#define MAX_TREE_TOKENS 1024u /* the daemon takes no larger draft tree */
 static_assert(MAX_TOKENS * 2 * sizeof(uint32_t) == ABI_BODY_MAX_BYTES, "both fit");
 
 struct tokens {
@@ -21,16 +22,17 @@ struct tokens {
 static int submit_tokens(struct coppice_seq *seq, const struct tokens *tokens,
 			 struct abi_entry entry, uint64_t *ret_ticket)
 {
+	uint32_t most = tokens->parents ? MAX_TREE_TOKENS : MAX_TOKENS;
 	size_t bytes = tokens->n * sizeof(uint32_t);
 	struct slip slip;
 	uint64_t ticket;
 	int r;
 
-	if (tokens->n > MAX_TOKENS)
+	if (tokens->n > most)
 		return explain(seq->lane->c->key, -EINVAL,
 			       "%s: %u tokens are more than one entry holds; split them, at most "
 			       "%u at a time",
-			       tokens->what, tokens->n, MAX_TOKENS);
+			       tokens->what, tokens->n, most);
 	r = submit_begin(seq->lane, tokens->parents ? 2 * bytes : bytes, &slip);
 	if (r < 0)
 		return r;

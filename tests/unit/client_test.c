@@ -21,7 +21,8 @@
 #include <cmocka.h>
 
 #define MS UINT64_C(1000000)
-#define N_IDS 32768u
+#define N_IDS 32768u /* of an extension, at most */
+#define N_TREE 1024u /* of a draft tree, at most */
 
 static const char *daemon_program;
 
@@ -314,6 +315,25 @@ static void nothing_to_do_is_refused(void **state)
 	coppice_seq_close(seq);
 }
 
+static void extensions_are_as_long_as_promised(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seq = open_seq(f, f->lane, 3);
+	uint32_t parents[N_TREE + 1];
+	uint64_t ticket;
+
+	for (uint32_t i = 0; i <= N_TREE; i++)
+		parents[i] = i - 1;
+	assert_int_equal(coppice_seq_extend(seq, f->ids, N_IDS, &ticket), 0);
+	assert_int_equal(coppice_wait(f->lane, ticket, COPPICE_FOREVER), 0);
+	assert_int_equal(coppice_seq_trim(seq, 0, NULL), 0);
+	assert_int_equal(coppice_seq_draft(seq, f->ids, parents, N_TREE + 1, NULL), -EINVAL);
+	assert_explained(f, "1024");
+	assert_int_equal(coppice_seq_draft(seq, f->ids, parents, N_TREE, &ticket), 0);
+	assert_int_equal(coppice_wait(f->lane, ticket, COPPICE_FOREVER), 0);
+	coppice_seq_close(seq);
+}
+
 static void a_fork_finds_room_in_a_full_lane(void **state)
 {
 	struct fixture *f = *state;
@@ -547,6 +567,7 @@ int main(int argc, char **argv)
 		TEST(pointers_outside_arenas_are_named),
 		TEST(a_failed_entry_is_explained_to_who_waits),
 		TEST(nothing_to_do_is_refused),
+		TEST(extensions_are_as_long_as_promised),
 		TEST(a_fork_finds_room_in_a_full_lane),
 		TEST(a_pollable_lane_rings_once_for_a_wish),
 		TEST(a_child_is_told_that_the_connection_is_not_its_own),
