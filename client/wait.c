@@ -172,8 +172,7 @@ static int sleep_until_done(struct coppice_lane *lane, uint64_t ticket, uint64_t
 		r = look_around(lane, deadline_ns);
 		if (r < 0)
 			break;
-		if (slice_ns < LAST_SLICE_NS)
-			slice_ns *= 2;
+		slice_ns = slice_ns < LAST_SLICE_NS / 2 ? 2 * slice_ns : LAST_SLICE_NS;
 	}
 	/* What has come at the last moment has come. */
 	return lane_done(lane) >= ticket ? 0 : r;

@@ -5,6 +5,7 @@
 #include "coppice.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,6 +39,30 @@ struct fixture {
 	uint32_t model;
 	uint32_t ids[N_IDS];
 };
+
+/* The longest futex wait of this process; the linker puts this around syscall. */
+static _Atomic uint64_t longest_sleep_ns;
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+long __wrap_syscall(long number, ...)
+{
+	const struct timespec *time;
+	va_list list;
+	long a[6];
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	time = (const struct timespec *)a[3];
+	if (number == SYS_futex && a[1] == FUTEX_WAIT && time) {
+		uint64_t ns = (uint64_t)time->tv_sec * 1000 * MS + (uint64_t)time->tv_nsec;
+		longest_sleep_ns = ns > longest_sleep_ns ? ns : longest_sleep_ns;
+	}
+	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
 
 static uint64_t now_ns(void)
 {
@@ -172,6 +198,20 @@ static void a_full_lane_says_so_and_empties(void **state)
 	kill(f->daemon, SIGCONT);
 	assert_int_equal(coppice_wait(f->lane, ticket, COPPICE_FOREVER), 0);
 	assert_int_equal(coppice_nop(f->lane, NULL), 0);
+}
+
+static void a_waiter_looks_around_every_100_ms(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t ticket;
+
+	daemon_pause(f);
+	longest_sleep_ns = 0;
+	assert_int_equal(coppice_nop(f->lane, &ticket), 0);
+	assert_int_equal(coppice_wait(f->lane, ticket, 450 * MS), -ETIMEDOUT);
+	assert_true(longest_sleep_ns == 100 * MS);
+	kill(f->daemon, SIGCONT);
+	assert_int_equal(coppice_wait(f->lane, ticket, COPPICE_FOREVER), 0);
 }
 
 static void a_result_stays_for_256_tickets(void **state)
@@ -560,6 +600,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(entries_complete_in_order),
 		TEST(a_full_lane_says_so_and_empties),
+		TEST(a_waiter_looks_around_every_100_ms),
 		TEST(a_result_stays_for_256_tickets),
 		TEST(tickets_that_never_were_are_refused),
 		TEST(bodies_go_round_the_arena_unharmed),
