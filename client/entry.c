@@ -140,8 +140,10 @@ int coppice_seq_fork(struct coppice_seq *seq, struct coppice_seq **ret)
 	if (r < 0)
 		return r;
 	forked = seq_new(seq->lane, completion.value, &seq->model);
-	if (!forked)
+	if (!forked) {
+		seq_release(seq->lane->c, completion.value);
 		return explain(seq->lane->c->key, -ENOMEM, "coppice_seq_fork: out of memory");
+	}
 	forked->match = seq->match;
 	*ret = forked;
 	return 0;

@@ -79,7 +79,7 @@ static int call_with_prompt(struct coppice *c, struct call *call, const uint32_t
 	return connection_call(c, call, ret);
 }
 
-static void release(struct coppice *c, uint64_t handle)
+void seq_release(struct coppice *c, uint64_t handle)
 {
 	Coppice__SeqClose message = COPPICE__SEQ_CLOSE__INIT;
 	struct call call = {
@@ -101,7 +101,7 @@ static int adopt(struct coppice_lane *lane, const Coppice__SeqReply *reply,
 	struct coppice_seq *seq = seq_new(lane, reply->seq, model);
 
 	if (!seq) {
-		release(lane->c, reply->seq);
+		seq_release(lane->c, reply->seq);
 		return explain(lane->c->key, -ENOMEM, "coppice_seq_open: out of memory");
 	}
 	seq->match = match_of(reply);
@@ -192,7 +192,7 @@ void coppice_seq_close(struct coppice_seq *seq)
 	/* In a forked child all of it goes with the connection. */
 	if (connection_is_foreign(seq->lane->c))
 		return;
-	release(seq->lane->c, seq->handle);
+	seq_release(seq->lane->c, seq->handle);
 	destroy(seq);
 }
 

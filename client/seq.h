@@ -16,6 +16,8 @@ struct coppice_seq {
 
 /* A sequence on a lane under a handle that the daemon gave. NULL: out of memory. */
 struct coppice_seq *seq_new(struct coppice_lane *lane, uint64_t handle, const struct model *model);
+/* Tells the daemon that a handle is not wanted any more. Blocks for a message and its answer. */
+void seq_release(struct coppice *c, uint64_t handle);
 /* Frees a lane's sequences without asking the daemon. */
 void seq_drop_all(struct coppice_lane *lane);
 

@@ -40,6 +40,20 @@ struct fixture {
 	uint32_t ids[N_IDS];
 };
 
+/* The next so many allocations of this thread fail; the linker puts this around calloc. */
+static _Thread_local uint32_t n_to_fail;
+
+void *__real_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+	if (n_to_fail == 0)
+		return __real_calloc(n, bytes);
+	n_to_fail--;
+	return NULL;
+}
+
 /* The longest futex wait of this process; the linker puts this around syscall. */
 static _Atomic uint64_t longest_sleep_ns;
 
@@ -387,6 +401,24 @@ static void a_fork_finds_room_in_a_full_lane(void **state)
 	coppice_seq_close(other);
 }
 
+/* The daemon allows a session 1,024 sequences. */
+static void a_fork_without_memory_leaves_no_handle_behind(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seq = open_seq(f, f->lane, 3);
+	struct coppice_seq *other;
+
+	for (int i = 0; i < 1100; i++) {
+		n_to_fail = 1;
+		assert_int_equal(coppice_seq_fork(seq, &other), -ENOMEM);
+		assert_int_equal(n_to_fail, 0);
+	}
+	assert_explained(f, "out of memory");
+	assert_int_equal(coppice_seq_fork(seq, &other), 0);
+	coppice_seq_close(seq);
+	coppice_seq_close(other);
+}
+
 static void a_pollable_lane_rings_once_for_a_wish(void **state)
 {
 	struct fixture *f = *state;
@@ -610,6 +642,7 @@ int main(int argc, char **argv)
 		TEST(nothing_to_do_is_refused),
 		TEST(extensions_are_as_long_as_promised),
 		TEST(a_fork_finds_room_in_a_full_lane),
+		TEST(a_fork_without_memory_leaves_no_handle_behind),
 		TEST(a_pollable_lane_rings_once_for_a_wish),
 		TEST(a_child_is_told_that_the_connection_is_not_its_own),
 		TEST(a_dead_daemon_ends_the_wait_and_all_that_follows),

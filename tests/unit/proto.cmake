@@ -6,5 +6,5 @@ if(TARGET coppice_static AND TARGET coppiced)
 	coppice_test(NAME client_test SOURCES unit/client_test.c LIBS coppice_static
 		ARGS $<TARGET_FILE:coppiced> LABELS tsan)
 	add_dependencies(client_test coppiced)
-	target_link_options(client_test PRIVATE -Wl,--wrap=syscall)
+	target_link_options(client_test PRIVATE -Wl,--wrap=syscall -Wl,--wrap=calloc)
 endif()
