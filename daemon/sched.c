@@ -42,6 +42,7 @@ static bool serve_requests(struct sched *s)
 	int n = 0;
 
 	while (n < REQUESTS_A_ROUND && (request = mailbox_take(&s->mailbox))) {
+		s->now_ns = s->clock(); /* time limits begin now, not when the round did */
 		verbs_serve(s, request);
 		s->next_tick_ns = 0; /* it may have made a claim or a pin */
 		n++;
