@@ -123,6 +123,20 @@ void text_tokens(char *ret, size_t bytes, const uint32_t *ids, size_t n, int mor
 	snprintf(ret + at, bytes - at, "%s%s", text ? "\"" : "", more ? "..." : "");
 }
 
+char *text_quoted(char *ret, size_t bytes, const char *s)
+{
+	size_t at = 0;
+
+	ret[0] = '\0';
+	for (; *s; s++) {
+		struct text t = quoted_byte((unsigned char)*s);
+		if (at + strlen(t.s) >= bytes)
+			break;
+		at += (size_t)snprintf(ret + at, bytes - at, "%s", t.s);
+	}
+	return ret;
+}
+
 int text_parse_u64(const char *s, uint64_t *ret)
 {
 	char *end;

@@ -123,10 +123,11 @@ static void draw_branches(const bool *open, const struct tree_place *p)
 
 static void print_label(const Coppice__TreeNode *n)
 {
-	char text[160];
+	char text[160], name[TEXT_QUOTED_BYTES];
 
 	if (n->parent == 0) {
-		printf("model \"%s\", user %s", n->model, text_user(n->domain).s);
+		printf("model \"%s\", user %s", text_quoted(name, sizeof(name), n->model),
+		       text_user(n->domain).s);
 		if (n->salt != 0)
 			printf(", salt %016" PRIx64, n->salt);
 	} else {

@@ -163,11 +163,13 @@ void verbs_print_sessions(Coppice__Session *const *sessions, size_t n)
 	       "name", "lanes", "seqs", "arenas", "entries", "matched", "computed");
 	for (size_t i = 0; i < n; i++) {
 		const Coppice__Session *s = sessions[i];
+		char name[TEXT_QUOTED_BYTES];
 		printf("%8" PRIu64 " %8" PRIu32 " %-10.10s %-20.20s %5" PRIu32 " %5" PRIu32
 		       " %10s %12s %12s %12s\n",
-		       s->id, s->pid, text_user(s->uid).s, s->name, s->n_lanes, s->n_seqs,
-		       text_bytes(s->arena_bytes).s, text_count(s->entries).s,
-		       text_count(s->tokens_matched).s, text_count(s->tokens_computed).s);
+		       s->id, s->pid, text_user(s->uid).s, text_quoted(name, sizeof(name), s->name),
+		       s->n_lanes, s->n_seqs, text_bytes(s->arena_bytes).s,
+		       text_count(s->entries).s, text_count(s->tokens_matched).s,
+		       text_count(s->tokens_computed).s);
 	}
 }
 

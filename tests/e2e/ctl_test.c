@@ -125,6 +125,28 @@ static void test_tree_is_drawn(void **state)
 	assert_says(a.out, "\"God crea\"...");
 }
 
+static void test_tree_quotes_names(void **state)
+{
+	struct ctl_fixture *f = *state;
+	struct coppice_model_info info = {.name = "m\", user root\\",
+					  .n_layers = 1,
+					  .n_q_heads = 1,
+					  .n_kv_heads = 1,
+					  .head_dim = 16,
+					  .dtype = COPPICE_FP32};
+	struct coppice_match match;
+	struct coppice_seq *seq;
+	struct ctl_answer a;
+	uint32_t model, id = 1;
+
+	assert_int_equal(coppice_model_open(f->c, &info, &model), 0);
+	assert_int_equal(coppice_seq_open(f->lane, model, &id, 1, 0, &seq, &match), 0);
+	RUN(f, &a, "tree");
+	assert_int_equal(a.status, 0);
+	assert_says(a.out, "model \"m\\\", user root\\\\\", user ");
+	coppice_seq_close(seq);
+}
+
 static void test_tree_json_links_children_to_parents(void **state)
 {
 	json_int_t trunk = find_node(*state, 'I');
@@ -450,6 +472,7 @@ int main(void)
 		WITH_DAEMON(test_status_counts_what_was_computed),
 		WITH_DAEMON(test_status_reads_as_text),
 		WITH_DAEMON(test_tree_is_drawn),
+		WITH_DAEMON(test_tree_quotes_names),
 		WITH_DAEMON(test_tree_json_links_children_to_parents),
 		WITH_DAEMON(test_sessions_list_this_process),
 		WITH_DAEMON(test_sessions_read_as_text),
