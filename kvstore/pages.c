@@ -1,4 +1,12 @@
-/* pages.c - page table and extents; see pages.h. */
+/*
+ * pages.c - page table and extents; see pages.h.
+ *
+ *      pool.free --commit--> tenant.room <--> all pages used, in no list
+ *          ^                   |      ^
+ *        release         last page    | first page
+ *          |                   v      |
+ *          `---------------- lent.spare <-- settle -- pool.vacant, while hold
+ */
 #include "pages.h"
 
 #include "core.h"

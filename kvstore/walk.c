@@ -1,4 +1,9 @@
-/* walk.c - depth first, in pieces; see walk.h. */
+/*
+ * walk.c - depth first, in pieces; see walk.h.
+ *
+ * A walker stands before the node that comes next, so that between two calls only that one node's end or split concerns
+ * it, and both tell it.
+ */
 #include "walk.h"
 
 #include "core.h"
