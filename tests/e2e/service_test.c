@@ -303,10 +303,10 @@ static void the_watchdog_starves_while_the_scheduler_is_stuck(void **state)
 
 	h->watchdog_us = "300000";
 	harness_start(h);
+	assert_true(notified(fd, "WATCHDOG=1")); /* it has answered: it runs, and has its name */
 	pid_t thread = thread_of(h->pid, "coppice-sched");
 
 	assert_true(thread > 0);
-	assert_true(notified(fd, "WATCHDOG=1"));
 	if (ptrace(PTRACE_SEIZE, thread, NULL, NULL) < 0) {
 		print_message("nobody may be traced here: %s\n", strerror(errno));
 		skip();
