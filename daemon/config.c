@@ -24,7 +24,16 @@
 #define TIB (UINT64_C(1) << 40)
 #define EXTENT_GRAIN_BYTES (2 * MIB)
 
-enum key_kind { KEY_COUNT, KEY_SIZE, KEY_OCTAL, KEY_CHOICE, KEY_PATH, KEY_POLICY, KEY_HOLD };
+enum key_kind {
+	KEY_COUNT,
+	KEY_SIZE,
+	KEY_OCTAL,
+	KEY_CHOICE,
+	KEY_PATH,
+	KEY_DEVICE,
+	KEY_POLICY,
+	KEY_HOLD
+};
 
 struct key {
 	const char *name; /* in the file; as a flag with - for _ */
@@ -55,7 +64,9 @@ static const struct key keys[] = {
 	{"socket", NULL, "PATH", "control socket", KEY_PATH, FIELD(socket_path), 0, 0, NULL},
 	{"socket_mode", NULL, "MODE", "its permission bits, octal", KEY_OCTAL, FIELD(socket_mode),
 	 0, 0777, NULL},
-	CHOICE("backend", KEY_CHOICE, backend, "auto cpu ", "what computes: auto, cpu"),
+	CHOICE("backend", KEY_CHOICE, backend, "auto cpu cuda ", "what computes: auto, cpu, cuda"),
+	{"device", NULL, "DEVICE", "which GPU, by index or UUID", KEY_DEVICE, FIELD(device), 0, 0,
+	 NULL},
 	CHOICE("policy", KEY_POLICY, policy,
 	       "auto none cascade fasttree deft deft-node deft-chunk deft-flatten ",
 	       "how work is grouped: auto, none, cascade, fasttree, deft, deft-node, ..."),
@@ -219,6 +230,14 @@ static int path_set(struct config *config, const struct key *key, const char *te
 	return 0;
 }
 
+static int device_set(struct config *config, const struct key *key, const char *text)
+{
+	if (!text[0] || strlen(text) >= key->bytes)
+		return -EINVAL;
+	strcpy((char *)config + key->offset, text);
+	return 0;
+}
+
 static int value_set(struct config *config, const struct key *key, const char *text)
 {
 	switch (key->kind) {
@@ -228,6 +247,8 @@ static int value_set(struct config *config, const struct key *key, const char *t
 		return number_set(config, key, text);
 	case KEY_PATH:
 		return path_set(config, key, text);
+	case KEY_DEVICE:
+		return device_set(config, key, text);
 	default:
 		return choice_set(config, key, text);
 	}
@@ -251,6 +272,9 @@ static void accepted_text(const struct key *key, char *text, size_t bytes)
 	case KEY_PATH:
 		snprintf(text, bytes, "a path that begins with / or ./ and has at most %u bytes",
 			 key->bytes - 1);
+		break;
+	case KEY_DEVICE:
+		snprintf(text, bytes, "an index, or a UUID as nvidia-smi -L prints it");
 		break;
 	default:
 		snprintf(text, bytes, "one of: %.*s", (int)strlen(key->choices) - 1, key->choices);
@@ -276,11 +300,6 @@ static int value_read(struct config *config, const struct key *key, const char *
 	if (value_set(config, key, text) == 0)
 		return 0;
 	place_text(place, key, where, sizeof(where));
-	if (key->kind == KEY_CHOICE && strcmp(key->name, "backend") == 0 &&
-	    strcmp(text, "cuda") == 0) {
-		log_error("%s: this build has no CUDA backend; accepted: auto, cpu", where);
-		return -EINVAL;
-	}
 	accepted_text(key, accepted, sizeof(accepted));
 	log_error("%s: \"%s\" is not accepted; accepted: %s", where, text, accepted);
 	return -EINVAL;

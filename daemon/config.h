@@ -17,7 +17,8 @@ enum config_hold { CONFIG_HOLD_COST, CONFIG_HOLD_ALWAYS, CONFIG_HOLD_NEVER };
 struct config {
 	char socket_path[108];
 	uint32_t socket_mode; /* octal in the file, 0666: domains part users, not the socket */
-	char backend[16]; /* auto, cpu */
+	char backend[16]; /* auto, cpu, cuda */
+	char device[64]; /* of the GPU: index or UUID; empty: the first */
 	struct plan_config policy; /* policy and deft only */
 	uint64_t pool_bytes; /* 0: a quarter of the machine's memory */
 	uint64_t extent_bytes;

@@ -4,6 +4,7 @@
  * Two threads: this one runs the loop (sockets, signals, timers, the service manager), the scheduler's owns the store,
  * the lanes and the backend.
  */
+#include "backends.h"
 #include "log.h"
 #include "server.h"
 
@@ -18,29 +19,13 @@
 struct daemon {
 	struct config config;
 	struct loop *loop; /* owned, as all below */
-	struct backend *backend;
+	struct opened_backend backend;
 	struct abi_board *board;
 	int board_fd;
 	struct sched *sched;
 	struct listener listener;
 	struct server server;
 };
-
-static int backend_open(struct daemon *d)
-{
-	const struct backend_config config = {
-		.pool_bytes = d->config.pool_bytes,
-		.extent_bytes = d->config.extent_bytes,
-		.n_threads = d->config.n_threads,
-	};
-	char why[160] = "";
-	int r = backend_cpu.open(&config, &d->backend, why, sizeof(why));
-
-	if (r < 0)
-		log_error("the %s backend cannot be opened: %s", backend_cpu.name,
-			  why[0] ? why : strerror(-r));
-	return r;
-}
 
 static int board_new(struct daemon *d)
 {
@@ -69,7 +54,7 @@ static int daemon_start(struct daemon *d)
 		log_error("no event loop (%s): %s", d->config.loop, strerror(-r));
 		return r;
 	}
-	r = backend_open(d);
+	r = backends_open(&d->config, &d->backend);
 	if (r < 0)
 		return r;
 	r = board_new(d);
@@ -78,7 +63,7 @@ static int daemon_start(struct daemon *d)
 	r = listener_open(&d->listener, &d->config);
 	if (r < 0)
 		return r;
-	r = sched_new(&d->config, &backend_cpu, d->backend, d->board, &d->sched);
+	r = sched_new(&d->config, d->backend.ops, d->backend.backend, d->board, &d->sched);
 	if (r < 0)
 		log_error("the scheduler cannot be started: %s", strerror(-r));
 	return r;
@@ -92,14 +77,14 @@ static int daemon_serve(struct daemon *d)
 		.sched = d->sched,
 		.board = d->board,
 		.board_fd = d->board_fd,
-		.backend_name = backend_cpu.name,
+		.backend_name = d->backend.ops->name,
 	};
 	int status;
 
 	if (server_init(&d->server, &parts, &d->listener) < 0)
 		return 1;
 	log_info("%s ready: backend %s, %s loop, pool of %llu MiB", COPPICE_VERSION,
-		 backend_cpu.name, loop_name(d->loop),
+		 d->backend.ops->name, loop_name(d->loop),
 		 (unsigned long long)d->config.pool_bytes >> 20);
 	status = server_run(&d->server);
 	server_done(&d->server);
@@ -114,7 +99,7 @@ static void daemon_done(struct daemon *d)
 		munmap(d->board, ABI_BOARD_BYTES);
 	if (d->board_fd >= 0)
 		close(d->board_fd);
-	backend_cpu.close(d->backend);
+	backends_close(&d->backend);
 	loop_free(d->loop);
 	free(d);
 }

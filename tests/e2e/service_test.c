@@ -376,6 +376,16 @@ static void io_uring_alone_does_not_fall_back(void **state)
 	assert_true(harness_log_has(h, "no event loop (io_uring): Operation not permitted"));
 }
 
+static void a_backend_that_cannot_be_opened_is_said(void **state)
+{
+	struct harness *h = *state;
+
+	h->flags[0] = "--backend=cuda";
+	h->flags[1] = "--device=4096";
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "the cuda backend cannot be opened: "));
+}
+
 static void check_config_ends_with_its_verdict(void **state)
 {
 	struct harness *h = *state;
@@ -413,6 +423,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest either[] = {
 		HARNESS_BARE(epoll, without_io_uring_it_falls_back_and_says_so),
 		HARNESS_BARE(epoll, io_uring_alone_does_not_fall_back),
+		HARNESS_BARE(epoll, a_backend_that_cannot_be_opened_is_said),
 		HARNESS_BARE(epoll, check_config_ends_with_its_verdict),
 	};
 	int failures;

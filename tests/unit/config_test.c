@@ -202,7 +202,9 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"socket_mode = 0888", "permission bits in octal"},
 		{"socket_mode = 7777", "permission bits in octal"},
 		{"backend = tpu", "one of: auto cpu"},
-		{"backend = cuda", "this build has no CUDA backend"},
+		{"backend = tpu", "auto cpu cuda"},
+		{"device = 0123456789012345678901234567890123456789012345678901234567890123",
+		 "an index, or a UUID"},
 		{"policy = best", "one of: auto none cascade"},
 		{"pool = lots", "K, M, G or T"},
 		{"pool = 5X", "K, M, G or T"},
@@ -254,7 +256,7 @@ static void bad_flags_have_their_message(void **state)
 	assert_int_equal(READ((char *)"--batch-wait-max=x")->r, -EINVAL);
 	assert_says(READ((char *)"--batch-wait-max=x"), "--batch-wait-max: \"x\" is not accepted");
 	assert_says(READ((char *)"--socket-mode=9"), "--socket-mode: \"9\"");
-	assert_says(READ((char *)"--backend=cuda"), "--backend: this build has no CUDA backend");
+	assert_says(READ((char *)"--backend=tpu"), "--backend: \"tpu\" is not accepted");
 	assert_int_equal(READ((char *)"--no-such-flag")->r, -EINVAL);
 	assert_says(READ((char *)"--no-such-flag"), "unrecognized option");
 	assert_says(READ((char *)"word"), "takes flags only");

@@ -1,0 +1,129 @@
+/* backends.c - see backends.h. */
+#include "backends.h"
+
+#include "log.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WHY_BYTES 400
+
+static int open_with(const struct config *config, const struct backend_ops *ops, void *module,
+		     struct opened_backend *ret, char *why)
+{
+	const struct backend_config of = {
+		.pool_bytes = config->pool_bytes,
+		.extent_bytes = config->extent_bytes,
+		.n_threads = config->n_threads,
+		.device = config->device[0] ? config->device : NULL,
+	};
+	struct backend *backend;
+	int r = ops->open(&of, &backend, why, WHY_BYTES);
+
+	if (r < 0 && !why[0])
+		snprintf(why, WHY_BYTES, "%s", strerror(-r));
+	if (r == 0)
+		*ret = (struct opened_backend){ops, backend, module};
+	return r;
+}
+
+static void *load_from(const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+
+	if (!folder ||
+	    snprintf(path, sizeof(path), "%s/coppice-%s.so", folder, name) >= (int)sizeof(path) ||
+	    access(path, R_OK) < 0)
+		return NULL;
+	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* Where a build puts modules: beside the daemon's own folder. */
+static void *load_from_build(const char *name)
+{
+	char exe[PATH_MAX], folder[PATH_MAX + 32];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	if (n < 0)
+		return NULL;
+	exe[n] = 0;
+	char *slash = strrchr(exe, '/');
+
+	if (slash)
+		*slash = 0;
+	snprintf(folder, sizeof(folder), "%s/../kernels/%s", exe, name);
+	return load_from(folder, name);
+}
+
+static int open_module(const struct config *config, const char *name, struct opened_backend *ret,
+		       char *why)
+{
+	void *module = load_from(getenv("COPPICE_MODULE_DIR"), name);
+	char symbol[64];
+
+	if (!module)
+		module = load_from(COPPICE_MODULE_DIR, name);
+	if (!module)
+		module = load_from_build(name);
+	if (!module) {
+		const char *error = dlerror();
+
+		snprintf(why, WHY_BYTES, "coppice-%s.so is not installed or cannot be loaded%s%s",
+			 name, error ? ": " : "", error ? error : "");
+		return -ENOENT;
+	}
+	snprintf(symbol, sizeof(symbol), "coppice_backend_%s", name);
+	const struct backend_ops *(*get_ops)(void);
+
+	*(void **)&get_ops = dlsym(module, symbol);
+	int r = -ENOEXEC;
+
+	if (get_ops)
+		r = open_with(config, get_ops(), module, ret, why);
+	else
+		snprintf(why, WHY_BYTES, "coppice-%s.so has no %s", name, symbol);
+	if (r < 0)
+		dlclose(module);
+	return r;
+}
+
+static int open_cpu(const struct config *config, struct opened_backend *ret)
+{
+	char why[WHY_BYTES] = "";
+	int r = open_with(config, &backend_cpu, NULL, ret, why);
+
+	if (r < 0)
+		log_error("the cpu backend cannot be opened: %s", why);
+	return r;
+}
+
+int backends_open(const struct config *config, struct opened_backend *ret)
+{
+	char why[WHY_BYTES] = "";
+
+	if (!strcmp(config->backend, "cpu"))
+		return open_cpu(config, ret);
+	int r = open_module(config, "cuda", ret, why);
+
+	if (r == 0)
+		return 0;
+	if (!strcmp(config->backend, "auto")) {
+		log_info("no GPU backend (%s): the CPU computes", why);
+		return open_cpu(config, ret);
+	}
+	log_error("the cuda backend cannot be opened: %s", why);
+	return r;
+}
+
+void backends_close(struct opened_backend *opened)
+{
+	if (opened->ops)
+		opened->ops->close(opened->backend);
+	if (opened->module)
+		dlclose(opened->module);
+}
