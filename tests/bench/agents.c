@@ -165,27 +165,13 @@ static double crowd_finish(struct crowd *crowd)
 
 /* ---- what the daemon counts -------------------------------------------------------------------------------- */
 
-static json_t *ask(const struct bench_daemon *d, const char *verb)
-{
-	char path[512], command[1024];
-
-	bench_program("client/ctl", "coppicectl", path, sizeof(path));
-	snprintf(command, sizeof(command), "%s --socket %s --json %s", path, d->socket, verb);
-	FILE *out = popen(command, "r");
-	json_t *answer = out ? json_loadf(out, 0, NULL) : NULL;
-
-	if (!answer || pclose(out) != 0)
-		errx(1, "%s failed", command);
-	return answer;
-}
-
 struct company {
 	double jobs, sessions;
 };
 
 static struct company company(const struct bench_daemon *d)
 {
-	json_t *status = ask(d, "status");
+	json_t *status = bench_daemon_ask(d, "status");
 	struct company c = {json_number_value(json_object_get(status, "decode_jobs")),
 			    json_number_value(json_object_get(status, "decode_sessions"))};
 
@@ -196,8 +182,8 @@ static struct company company(const struct bench_daemon *d)
 /* Sessions that have done enough layers of decode. */
 static uint32_t n_warm(const struct bench_daemon *d)
 {
-	json_t *answer = ask(d, "sessions"), *sessions = json_object_get(answer, "sessions"),
-	       *session;
+	json_t *answer = bench_daemon_ask(d, "sessions"),
+	       *sessions = json_object_get(answer, "sessions"), *session;
 	size_t i;
 	uint32_t n = 0;
 

@@ -14,6 +14,7 @@ static const struct bench_command commands[] = {
 	{"store", "Match, insert, split and evict as trees grow.", store_main},
 #endif
 	{"agents", "Eight agents over one document: lockstep, and a slow ninth.", agents_main},
+	{"clients", "Processes that decode through a daemon: latency, throughput.", clients_main},
 #ifdef BENCH_HAVE_KERNELS
 	{"attention", "Attention over a workload's trees, or over the built-in cases.",
 	 attention_main},

@@ -95,3 +95,17 @@ void bench_daemon_stop(struct bench_daemon *d)
 	unlink(d->socket);
 	rmdir(d->dir);
 }
+
+json_t *bench_daemon_ask(const struct bench_daemon *d, const char *verb)
+{
+	char path[512], command[1024];
+
+	bench_program("client/ctl", "coppicectl", path, sizeof(path));
+	snprintf(command, sizeof(command), "%s --socket %s --json %s", path, d->socket, verb);
+	FILE *out = popen(command, "r");
+	json_t *answer = out ? json_loadf(out, 0, NULL) : NULL;
+
+	if (!answer || pclose(out) != 0)
+		errx(1, "%s failed", command);
+	return answer;
+}

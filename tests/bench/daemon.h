@@ -2,6 +2,7 @@
 #ifndef COPPICE_BENCH_DAEMON_H
 #define COPPICE_BENCH_DAEMON_H
 
+#include <jansson.h>
 #include <sys/types.h>
 
 struct bench_daemon {
@@ -14,6 +15,9 @@ struct bench_daemon {
  * program with a sentence where that fails. */
 void bench_daemon_start(struct bench_daemon *d, int core, const char *const *flags);
 void bench_daemon_stop(struct bench_daemon *d);
+
+/* What `coppicectl --json VERB` says of it; the caller's reference. Ends the program where that fails. */
+json_t *bench_daemon_ask(const struct bench_daemon *d, const char *verb);
 
 /* Pins the calling thread to a core; -1: anywhere. */
 void bench_pin(int core);
