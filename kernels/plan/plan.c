@@ -3,6 +3,7 @@
 #include "build.h"
 #include "cascade.h"
 #include "deft.h"
+#include "device.h"
 #include "fasttree.h"
 #include "invariant.h"
 
@@ -93,6 +94,9 @@ static int run_policy(struct build *build)
 		return r;
 	switch (build->config->policy) {
 	case PLAN_AUTO:
+		if (build->config->tile_rows == PLAN_DEVICE_ROWS)
+			return device_plan(build);
+		return invariant_plan(build);
 	case PLAN_NONE:
 		return invariant_plan(build);
 	case PLAN_CASCADE:

@@ -9,12 +9,15 @@
  *             (DeFT, ICLR 2025).
  *   auto      ours, the default. On the CPU: items of whole paths, tiles cut at absolute multiples of
  *             WORK_TILE_TOKENS, segments at absolute multiples of segment_tokens, so that a row's bits do not
- *             depend on its company. `none` keeps the same promise with the same cuts.
+ *             depend on its company. `none` keeps the same promise with the same cuts. On a GPU (tile_rows is
+ *             PLAN_DEVICE_ROWS): the tree as it is, see plan/device.h.
  */
 #ifndef COPPICE_PLAN_H
 #define COPPICE_PLAN_H
 
 #include "../work.h"
+
+#define PLAN_DEVICE_ROWS 128u /* tile_rows of a backend that cuts items by itself */
 
 enum plan_policy { PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE, PLAN_DEFT };
 enum plan_deft { PLAN_DEFT_NODE, PLAN_DEFT_NODE_CHUNK, PLAN_DEFT_FLATTEN };

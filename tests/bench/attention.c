@@ -9,6 +9,7 @@
 #include "bench.h"
 
 #ifdef BENCH_HAVE_KERNELS
+#include "attention_cuda.h"
 #include "kernels/plan/plan.h"
 #include "machine.h"
 #include "workload.h"
@@ -30,6 +31,7 @@ struct options {
 	const char *backend;
 	const char *workload;
 	const char *only;
+	const char *module;
 	uint32_t n_threads;
 	uint32_t page_tokens;
 	enum work_dtype dtype;
@@ -37,8 +39,11 @@ struct options {
 
 static const struct argp_option options[] = {
 	{"policy", 'p', "POLICY", 0,
-	 "auto (default), none, cascade, fasttree, deft, deft-node, ...", 0},
-	{"backend", 'b', "BACKEND", 0, "cpu (default)", 0},
+	 "auto (default), none, cascade, fasttree, deft, deft-node, ...; cuda: several between "
+	 "commas",
+	 0},
+	{"backend", 'b', "BACKEND", 0, "cpu (default), or cuda, which needs a workload file", 0},
+	{"module", 'm', "FILE", 0, "cuda: the module (default: that of this build)", 0},
 	{"workload", 'w', "FILE", 0, "JSON: nodes and tokens per level; else the built-in cases",
 	 0},
 	{"threads", 't', "N", 0, "Threads that compute (default: one per core)", 0},
@@ -77,6 +82,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'o':
 		o->only = arg;
+		return 0;
+	case 'm':
+		o->module = arg;
 		return 0;
 	case 't':
 		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
@@ -174,7 +182,10 @@ static int run_init(struct run *r, const struct options *o, const struct workloa
 /* Seconds of one batch; infinity where it failed. */
 static double run_once(struct run *r)
 {
-	struct backend_job job = {&r->spec->shape, &r->workload.tree, &r->list, r->workload.io, 0};
+	struct backend_job job = {.shape = &r->spec->shape,
+				  .tree = &r->workload.tree,
+				  .list = &r->list,
+				  .io = r->workload.io};
 	struct backend_batch batch = {&job, 1};
 	uint64_t start_ns = bench_now_ns(), id = 0, done = 0;
 
@@ -410,11 +421,16 @@ int attention_main(int argc, char **argv)
 	};
 	struct options o = {.policy = "auto",
 			    .backend = "cpu",
+			    .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
 			    .page_tokens = 64,
 			    .dtype = WORK_BF16};
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
 		return 64;
+	if (strcmp(o.backend, "cuda") == 0 && o.workload && o.dtype != WORK_FP32)
+		return attention_cuda_main(&(struct attention_cuda){o.module, o.policy, o.workload,
+								    o.only, o.page_tokens,
+								    o.dtype});
 	if (!backend_find(o.backend)) {
 		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
 		return 64;

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define TABLE 65536u
+#define PERIOD ((size_t)32000003) /* values; a prime, so that no page repeats another's rows */
+#define PAGE_BYTES 4096u
 #define SAMPLE_QUERIES 3u
 #define SAMPLE_HEADS 2u
 
@@ -105,10 +107,13 @@ static int fill(enum work_dtype dtype, char *at, size_t n, uint64_t seed)
 		table[i] = oracle_normal(&random);
 	if (table && encoded)
 		oracle_encode(dtype, encoded, table, TABLE);
-	for (size_t i = 0; table && encoded && i < n; i++) {
+	for (size_t i = 0; table && encoded && i < n && i < PERIOD; i++) {
 		x = x * UINT64_C(6364136223846793005) + 1442695040888963407u;
 		memcpy(at + i * bytes, encoded + (x >> 48) * bytes, bytes);
 	}
+	/* drawing each of billions would take longer than all else: what is there repeats */
+	for (size_t i = PERIOD; i < n; i += PERIOD)
+		memcpy(at + i * bytes, at, (n - i < PERIOD ? n - i : PERIOD) * bytes);
 	free(table);
 	free(encoded);
 	return table && encoded ? 0 : -ENOMEM;
@@ -124,29 +129,55 @@ static size_t q_bytes(const struct work_shape *shape)
 	return (size_t)shape->n_q_heads * shape->head_dim * work_dtype_bytes(shape->dtype);
 }
 
-static int append(struct workload *w, const struct backend_ops *ops, struct backend *backend)
+/* A batch to its end. */
+static int run(struct workload *w, const struct backend_batch *batch)
+{
+	uint64_t id = 0, done = 0;
+	int r = w->ops->submit(w->backend, batch, &id);
+
+	while (!r && done < id)
+		r = w->ops->completed(w->backend, &done);
+	return r;
+}
+
+static int append(struct workload *w)
 {
 	size_t bytes = kv_bytes(&w->shape);
 	struct work_slice *slots = calloc(w->n_pages, sizeof(*slots));
 	struct work_query query = {.n_rows = w->n_pages * w->shape.page_tokens};
 	struct work_tree tree = {.queries = &query, .n_queries = 1};
 	struct work_list list = {0};
-	struct backend_io io = {.k = (uintptr_t)w->kv,
-				.v = (uintptr_t)w->kv + bytes,
+	struct backend_io io = {.k = w->arenas[0].base,
+				.v = w->arenas[0].base + bytes,
 				.k_stride = bytes * 2,
 				.v_stride = bytes * 2,
 				.slots = slots,
 				.n_slots = w->n_pages};
-	struct backend_job job = {&w->shape, &tree, &list, &io, 0};
+	struct backend_job job = {.shape = &w->shape, .tree = &tree, .list = &list, .io = &io};
 	struct backend_batch batch = {&job, 1};
-	uint64_t id;
 	int r = -ENOMEM;
 
 	for (uint32_t i = 0; slots && i < w->n_pages; i++)
 		slots[i] = (struct work_slice){i, 0, (uint16_t)w->shape.page_tokens};
 	if (slots)
-		r = ops->submit(backend, &batch, &id);
+		r = run(w, &batch);
 	free(slots);
+	return r;
+}
+
+static int attach(struct workload *w, struct workload_arena *arena, size_t bytes, char **ret)
+{
+	void *at;
+	int r;
+
+	arena->bytes = (bytes + PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES;
+	if (posix_memalign(&at, PAGE_BYTES, arena->bytes) != 0)
+		return -ENOMEM;
+	arena->host = at;
+	r = w->ops->arena_attach(w->backend, at, arena->bytes, &arena->base);
+	if (r)
+		arena->base = 0;
+	*ret = at;
 	return r;
 }
 
@@ -159,11 +190,13 @@ static int alloc(struct workload *w, const struct workload_spec *spec)
 	w->slices = calloc(n_pages, sizeof(*w->slices));
 	w->queries = calloc(n_queries, sizeof(*w->queries));
 	w->io = calloc(n_queries, sizeof(*w->io));
-	w->kv = malloc((size_t)n_pages * w->shape.page_tokens * kv_bytes(&w->shape) * 2);
-	w->q = malloc(n_queries * q_bytes(&w->shape));
-	w->o = calloc(n_queries, q_bytes(&w->shape));
-	if (!w->nodes || !w->slices || !w->queries || !w->io || !w->kv || !w->q || !w->o)
+	if (!w->nodes || !w->slices || !w->queries || !w->io ||
+	    attach(w, &w->arenas[0],
+		   (size_t)n_pages * w->shape.page_tokens * kv_bytes(&w->shape) * 2, &w->kv) != 0 ||
+	    attach(w, &w->arenas[1], n_queries * q_bytes(&w->shape), &w->q) != 0 ||
+	    attach(w, &w->arenas[2], n_queries * q_bytes(&w->shape), &w->o) != 0)
 		return -ENOMEM;
+	memset(w->o, 0, n_queries * q_bytes(&w->shape));
 	w->tree = (struct work_tree){.nodes = w->nodes, .slices = w->slices, .queries = w->queries};
 	return 0;
 }
@@ -174,7 +207,7 @@ int workload_init(struct workload *w, const struct workload_spec *spec,
 	size_t bytes = q_bytes(&spec->shape);
 	int r;
 
-	*w = (struct workload){.shape = spec->shape};
+	*w = (struct workload){.ops = ops, .backend = backend, .shape = spec->shape};
 	r = alloc(w, spec);
 	if (r)
 		return r;
@@ -187,11 +220,11 @@ int workload_init(struct workload *w, const struct workload_spec *spec,
 		 5) != 0)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < w->tree.n_queries; i++)
-		w->io[i] = (struct backend_io){.q = (uintptr_t)w->q + i * bytes,
-					       .o = (uintptr_t)w->o + i * bytes,
+		w->io[i] = (struct backend_io){.q = w->arenas[1].base + i * bytes,
+					       .o = w->arenas[2].base + i * bytes,
 					       .q_stride = bytes,
 					       .o_stride = bytes};
-	return append(w, ops, backend);
+	return append(w);
 }
 
 void workload_done(struct workload *w)
@@ -200,9 +233,11 @@ void workload_done(struct workload *w)
 	free(w->slices);
 	free(w->queries);
 	free(w->io);
-	free(w->kv);
-	free(w->q);
-	free(w->o);
+	for (uint32_t i = 0; i < 3; i++) {
+		if (w->arenas[i].base)
+			w->ops->arena_detach(w->backend, w->arenas[i].base, w->arenas[i].bytes);
+		free(w->arenas[i].host);
+	}
 	*w = (struct workload){0};
 }
 

@@ -17,16 +17,26 @@ struct workload_spec {
 	struct work_shape shape;
 };
 
+/* Memory that the backend can reach. */
+struct workload_arena {
+	char *host; /* owned */
+	size_t bytes;
+	uint64_t base; /* the backend's address of it; 0: not attached */
+};
+
 struct workload {
+	const struct backend_ops *ops;
+	struct backend *backend;
 	struct work_shape shape;
 	struct work_tree tree;
 	struct work_node *nodes; /* owned */
 	struct work_slice *slices; /* owned */
 	struct work_query *queries; /* owned */
 	struct backend_io *io; /* owned, [n_queries] */
-	char *kv; /* owned: [page * page_tokens + row][K, V][n_kv_heads][head_dim] */
-	char *q; /* owned, [n_queries][n_q_heads][head_dim] */
-	char *o; /* owned, as q */
+	struct workload_arena arenas[3]; /* of kv, q and o */
+	char *kv; /* [page * page_tokens + row][K, V][n_kv_heads][head_dim] */
+	char *q; /* [n_queries][n_q_heads][head_dim] */
+	char *o; /* as q */
 	uint32_t n_pages;
 	uint64_t path_tokens; /* sum over queries */
 	uint64_t tokens; /* of all nodes, each once */
@@ -36,7 +46,7 @@ struct workload {
 uint64_t workload_pool_bytes(const struct workload_spec *spec, uint64_t page_bytes,
 			     uint64_t extent_bytes);
 
-/* Builds the tree and appends its KV. 0 or -errno. */
+/* Builds the tree and appends its KV; the backend stays open until workload_done. 0 or -errno. */
 int workload_init(struct workload *w, const struct workload_spec *spec,
 		  const struct backend_ops *ops, struct backend *backend);
 void workload_done(struct workload *w);

@@ -192,7 +192,7 @@ static struct plan_config random_config(enum plan_policy policy)
 	struct plan_config config = config_of(policy);
 
 	config.group_heads = 1u << rng(4);
-	config.tile_rows = 1u << rng(8);
+	config.tile_rows = 1u << rng(7);
 	config.segment_tokens = segments[rng(4)];
 	config.chunk_tokens = 1 + rng(200);
 	config.n_units = units[rng(4)];
@@ -210,6 +210,9 @@ static void test_random_trees_pass_the_check(void **state)
 
 		for (int policy = PLAN_AUTO; policy <= PLAN_DEFT; policy++) {
 			struct plan_config config = random_config((enum plan_policy)policy);
+
+			if (rng(4) == 0)
+				config.tile_rows = PLAN_DEVICE_ROWS;
 
 			make(g, &config, &list);
 		}

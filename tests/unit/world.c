@@ -26,6 +26,49 @@ static void *must_alloc(size_t bytes)
 	return at;
 }
 
+void *world_alloc(struct world *w, size_t bytes)
+{
+	struct world_arena *arena = &w->arenas[w->n_arenas++];
+
+	must(w->n_arenas <= WORLD_ARENAS, "too many arenas");
+	arena->bytes = (bytes + 4096) / 4096 * 4096;
+	must(posix_memalign(&arena->host, 4096, arena->bytes) == 0, "out of memory");
+	must(w->ops->arena_attach(w->backend, arena->host, arena->bytes, &arena->base) == 0,
+	     "arena_attach");
+	return arena->host;
+}
+
+static struct world_arena *find_arena(const struct world *w, const void *at)
+{
+	for (uint32_t i = 0; i < w->n_arenas; i++) {
+		const struct world_arena *arena = &w->arenas[i];
+
+		if ((uintptr_t)at - (uintptr_t)arena->host < arena->bytes)
+			return (struct world_arena *)arena;
+	}
+	must(false, "an address outside all arenas");
+	return NULL;
+}
+
+void world_release(struct world *w, void *at)
+{
+	struct world_arena *arena;
+
+	if (!at)
+		return;
+	arena = find_arena(w, at);
+	w->ops->arena_detach(w->backend, arena->base, arena->bytes);
+	free(arena->host);
+	*arena = w->arenas[--w->n_arenas];
+}
+
+uint64_t world_address(const struct world *w, const void *at)
+{
+	const struct world_arena *arena = find_arena(w, at);
+
+	return arena->base + ((uintptr_t)at - (uintptr_t)arena->host);
+}
+
 uint32_t world_rows(const struct world *w)
 {
 	return w->first_row[w->tree.n_queries];
@@ -175,7 +218,7 @@ static void encode_kv(struct world *w)
 	size_t rows = (size_t)w->kv.n_pages * w->shape.page_tokens, n = kv_values(w);
 	size_t bytes = n * work_dtype_bytes(w->shape.dtype);
 
-	w->kv_raw = must_alloc(rows * bytes * 2);
+	w->kv_raw = world_alloc(w, rows * bytes * 2);
 	for (size_t i = 0; i < rows; i++) {
 		oracle_encode(w->shape.dtype, (char *)w->kv_raw + i * bytes * 2, w->kv.k + i * n,
 			      n);
@@ -198,12 +241,18 @@ static struct backend_io kv_io(const struct world *w, const struct work_slice *s
 static void submit(struct world *w, const struct work_tree *tree, const struct work_list *list,
 		   const struct backend_io *io)
 {
-	struct backend_job job = {&w->shape, tree, list, io, w->shape.n_layers - 1};
+	struct backend_job job = {.shape = &w->shape,
+				  .tree = tree,
+				  .list = list,
+				  .io = io,
+				  .layer = w->shape.n_layers - 1};
 	struct backend_batch batch = {&job, 1};
-	uint64_t id, done;
+	uint64_t id = 0, done = 0;
 
-	must(backend_cpu.submit(w->backend, &batch, &id) == 0, "submit");
-	must(backend_cpu.completed(w->backend, &done) == 0 && done >= id, "completed");
+	must(w->ops->submit(w->backend, &batch, &id) == 0, "submit");
+	do
+		must(w->ops->completed(w->backend, &done) == 0, "completed");
+	while (done < id);
 }
 
 /* The whole of the pool's pages from kv_raw, NaN outside slices. */
@@ -218,7 +267,7 @@ static void load(struct world *w)
 
 	for (uint32_t i = 0; i < w->kv.n_pages; i++)
 		slots[i] = (struct work_slice){i, 0, (uint16_t)w->shape.page_tokens};
-	io.k = (uintptr_t)w->kv_raw;
+	io.k = world_address(w, w->kv_raw);
 	io.v = io.k + bytes;
 	submit(w, &tree, &list, &io);
 	free(slots);
@@ -233,12 +282,13 @@ static void open_backend(struct world *w, const struct world_want *want)
 	uint64_t page_bytes;
 	uint32_t per_extent;
 
-	must(backend_cpu.open(&config, &w->backend, error, sizeof(error)) == 0, error);
-	page_bytes = backend_cpu.page_bytes(w->backend, &w->shape, error, sizeof(error));
+	w->ops = want->ops ? want->ops : &backend_cpu;
+	must(w->ops->open(&config, &w->backend, error, sizeof(error)) == 0, error);
+	page_bytes = w->ops->page_bytes(w->backend, &w->shape, error, sizeof(error));
 	must(page_bytes > 0, error);
 	per_extent = (uint32_t)(EXTENT_BYTES / page_bytes);
 	for (uint32_t i = 0; i * per_extent < w->kv.n_pages; i++)
-		must(backend_cpu.extent_commit(w->backend, i) == 0, "extent_commit");
+		must(w->ops->extent_commit(w->backend, i) == 0, "extent_commit");
 }
 
 /* Between trees and pages: every page is used by one slice at most. */
@@ -260,25 +310,25 @@ void world_init(struct world *w, const struct world_want *want, struct oracle_ra
 	for (uint32_t i = 0; i < want->n_queries; i++)
 		make_query(w, want, random);
 	fill_kv(w, random);
-	encode_kv(w);
 	open_backend(w, want);
+	encode_kv(w);
 	load(w);
 
 	size_t n = world_rows(w) * world_row_values(w);
 
 	w->q = must_alloc(n * sizeof(float));
-	w->q_raw = must_alloc(n * work_dtype_bytes(w->shape.dtype));
+	w->q_raw = world_alloc(w, n * work_dtype_bytes(w->shape.dtype));
 	fill(w, random, w->q, n);
 	oracle_encode(w->shape.dtype, w->q_raw, w->q, n);
 }
 
 void world_done(struct world *w)
 {
-	backend_cpu.close(w->backend);
+	while (w->n_arenas)
+		world_release(w, w->arenas[0].host);
+	w->ops->close(w->backend);
 	oracle_kv_done(&w->kv);
 	free(w->q);
-	free(w->q_raw);
-	free(w->kv_raw);
 }
 
 /* The slots of a query's tokens: the end of its node's slices. Returns how many; the first may be cut. */
@@ -305,7 +355,7 @@ static uint32_t find_slots(const struct world *w, const struct work_query *query
 static char *take_out(struct world *w, const struct work_slice *slots, uint32_t n_slots)
 {
 	size_t row_bytes = 2 * kv_values(w) * work_dtype_bytes(w->shape.dtype), n = 0;
-	char *fresh = must_alloc(WORLD_ROWS * row_bytes), *nan = must_alloc(64 * row_bytes);
+	char *fresh = world_alloc(w, WORLD_ROWS * row_bytes), *nan = world_alloc(w, 64 * row_bytes);
 	struct work_query query = {.n_rows = 0};
 	struct work_tree tree = {.queries = &query, .n_queries = 1};
 	struct work_list list = {0};
@@ -318,11 +368,11 @@ static char *take_out(struct world *w, const struct work_slice *slots, uint32_t 
 		memcpy(fresh + n, (char *)w->kv_raw + row * row_bytes, slots[i].count * row_bytes);
 		n += slots[i].count * row_bytes;
 		query.n_rows = slots[i].count;
-		io.k = (uintptr_t)nan;
+		io.k = world_address(w, nan);
 		io.v = io.k + row_bytes / 2;
 		submit(w, &tree, &list, &io);
 	}
-	free(nan);
+	world_release(w, nan);
 	return fresh;
 }
 
@@ -353,11 +403,16 @@ void world_run(struct world *w, const struct plan_config *config, uint32_t first
 	struct backend_io io[WORLD_QUERIES];
 	struct work_slice slots[WORLD_QUERIES][WORLD_ROWS];
 	char *fresh[WORLD_QUERIES] = {NULL};
+	void *raw, *lse;
 	uint64_t o_bytes = world_row_values(w) * work_dtype_bytes(w->shape.dtype);
 	uint64_t lse_bytes = w->shape.n_q_heads * sizeof(float);
 	char error[256] = "";
 
 	answer_init(w, ret);
+	raw = world_alloc(w, ret->raw_bytes);
+	lse = world_alloc(w, world_rows(w) * w->shape.n_q_heads * sizeof(float));
+	memcpy(raw, ret->raw, ret->raw_bytes);
+	memcpy(lse, ret->lse, world_rows(w) * w->shape.n_q_heads * sizeof(float));
 	tree.queries += first;
 	tree.n_queries = n;
 	for (uint32_t i = 0; i < n; i++) {
@@ -367,22 +422,26 @@ void world_run(struct world *w, const struct plan_config *config, uint32_t first
 		if (w->appends[first + i]) {
 			io[i].n_slots = find_slots(w, &tree.queries[i], slots[i]);
 			fresh[i] = take_out(w, slots[i], io[i].n_slots);
-			io[i].k = (uintptr_t)fresh[i];
+			io[i].k = world_address(w, fresh[i]);
 			io[i].v = io[i].k + io[i].k_stride / 2;
 		}
-		io[i].q = (uintptr_t)w->q_raw + row * o_bytes;
-		io[i].o = (uintptr_t)ret->raw + row * o_bytes;
-		io[i].lse = (uintptr_t)ret->lse + row * lse_bytes;
+		io[i].q = world_address(w, w->q_raw) + row * o_bytes;
+		io[i].o = world_address(w, raw) + row * o_bytes;
+		io[i].lse = world_address(w, lse) + row * lse_bytes;
 		io[i].q_stride = io[i].o_stride = o_bytes;
 		io[i].lse_stride = lse_bytes;
 	}
 	must(plan_make(config, &tree, &list) == 0, "plan_make");
 	must(plan_list_check(&tree, &list, error, sizeof(error)) == 0, error);
 	submit(w, &tree, &list, io);
+	memcpy(ret->raw, raw, ret->raw_bytes);
+	memcpy(ret->lse, lse, world_rows(w) * w->shape.n_q_heads * sizeof(float));
 	oracle_decode(w->shape.dtype, ret->o, ret->raw, world_rows(w) * world_row_values(w));
 	plan_list_done(&list);
 	for (uint32_t i = 0; i < n; i++)
-		free(fresh[i]);
+		world_release(w, fresh[i]);
+	world_release(w, raw);
+	world_release(w, lse);
 }
 
 /* What is no number is worse than all. */

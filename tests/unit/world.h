@@ -17,6 +17,7 @@
 #define WORLD_SLICES 1024
 #define WORLD_QUERIES 16
 #define WORLD_ROWS 24 /* of a query, at most */
+#define WORLD_ARENAS 64
 
 struct world_answer {
 	float *o; /* owned, [rows of all queries][n_q_heads][head_dim] */
@@ -25,9 +26,19 @@ struct world_answer {
 	size_t raw_bytes;
 };
 
+/* Memory that the backend can reach. */
+struct world_arena {
+	void *host; /* owned */
+	size_t bytes;
+	uint64_t base; /* the backend's address of it */
+};
+
 struct world {
 	struct work_shape shape;
+	const struct backend_ops *ops;
 	struct backend *backend; /* owned */
+	struct world_arena arenas[WORLD_ARENAS];
+	uint32_t n_arenas;
 	struct oracle_kv kv;
 	struct work_tree tree;
 	struct work_node nodes[WORLD_NODES];
@@ -38,12 +49,13 @@ struct world {
 	bool appends[WORLD_QUERIES]; /* its tokens come with the batch */
 	uint32_t next_page;
 	float *q; /* owned, [rows][n_q_heads][head_dim] as the dtype holds it */
-	void *q_raw; /* owned */
-	void *kv_raw; /* owned: [token row of the pool][K, V][n_kv_heads][head_dim] */
+	void *q_raw; /* of an arena */
+	void *kv_raw; /* of an arena: [token row of the pool][K, V][n_kv_heads][head_dim] */
 };
 
 struct world_want {
 	struct work_shape shape;
+	const struct backend_ops *ops; /* NULL: the CPU's */
 	uint32_t n_threads;
 	uint32_t n_nodes;
 	uint32_t n_queries;
@@ -63,6 +75,11 @@ void world_answer_done(struct world_answer *answer);
 /* The largest over queries [first, first + n) of norm of difference / norm; ret_lse: largest difference. */
 double world_error(const struct world *w, uint32_t first, uint32_t n,
 		   const struct world_answer *answer, double *ret_lse);
+
+/* Memory that the backend can reach, until world_done or world_release; and its address there. */
+void *world_alloc(struct world *w, size_t bytes);
+void world_release(struct world *w, void *at);
+uint64_t world_address(const struct world *w, const void *at);
 
 uint32_t world_rows(const struct world *w);
 size_t world_row_values(const struct world *w); /* n_q_heads * head_dim */

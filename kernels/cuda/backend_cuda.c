@@ -1,0 +1,424 @@
+/*
+ * backend_cuda.c - the backend that computes on an NVIDIA GPU: finds the device, checks what it has, and ties pool,
+ * batches and arenas to the table of functions.
+ *
+ * A batch is under way when submit returns; everything runs on one stream, in order. Arena addresses are the device's
+ * view of the host memory, which is registered with the driver.
+ */
+#include "batch.h"
+#include "module.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define EXTENT_STEP (UINT64_C(2) << 20)
+#define SPARE_BYTES (UINT64_C(512) << 20) /* for context, tables and partials */
+
+/* Of an H200, for weighing waits: an empty batch, reading at 4.2 TB/s, and arithmetic at 300 TFLOP/s. */
+#define FIXED_NS 10000.0
+#define READ_NS_PER_BYTE 0.00024
+#define ROW_NS_PER_BYTE 0.0000033
+
+struct backend {
+	int device;
+	struct pool pool;
+	struct batch batch;
+};
+
+__attribute__((format(printf, 3, 4))) static void say(char *error, size_t error_bytes,
+						      const char *format, ...)
+{
+	va_list args;
+
+	if (!error || error_bytes == 0)
+		return;
+	va_start(args, format);
+	vsnprintf(error, error_bytes, format, args);
+	va_end(args);
+}
+
+static int check_config(const struct backend_config *config, char *error, size_t error_bytes)
+{
+	if (config->extent_bytes == 0 || config->extent_bytes % EXTENT_STEP != 0) {
+		say(error, error_bytes, "extent_bytes %llu is no multiple of 2 MiB",
+		    (unsigned long long)config->extent_bytes);
+		return -EINVAL;
+	}
+	if (config->pool_bytes == 0 || config->pool_bytes % config->extent_bytes != 0) {
+		say(error, error_bytes, "pool_bytes %llu is no multiple of extent_bytes %llu",
+		    (unsigned long long)config->pool_bytes,
+		    (unsigned long long)config->extent_bytes);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int count_devices(char *error, size_t error_bytes, int *ret)
+{
+	cudaError_t r = cudaGetDeviceCount(ret);
+
+	if (r == cudaSuccess && *ret > 0)
+		return 0;
+	if (r == cudaErrorInsufficientDriver)
+		say(error, error_bytes,
+		    "no NVIDIA driver, or one too old for CUDA %d: install a newer driver, or use "
+		    "backend = cpu",
+		    CUDART_VERSION / 1000);
+	else if (r == cudaErrorNoDevice || r == cudaSuccess)
+		say(error, error_bytes,
+		    "the NVIDIA driver sees no GPU here (is it passed to this container?); "
+		    "backend = cpu works without");
+	else
+		say(error, error_bytes,
+		    "the NVIDIA driver does not start: %s; backend = cpu works without",
+		    cudaGetErrorString(r));
+	return -EINVAL;
+}
+
+static void format_uuid(const struct cudaDeviceProp *prop, char ret[48])
+{
+	const unsigned char *u = (const unsigned char *)prop->uuid.bytes;
+
+	snprintf(ret, 48,
+		 "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
+		 u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
+		 u[14], u[15]);
+}
+
+/* By index, by UUID or by the first part of one; NULL: the first. */
+static int find_device(const char *name, int n_devices, struct cudaDeviceProp *prop)
+{
+	char *end, uuid[48];
+	long index = name ? strtol(name, &end, 10) : 0;
+
+	if (!name || (*name && *end == '\0')) {
+		if (index < 0 || index >= n_devices ||
+		    cudaGetDeviceProperties(prop, (int)index) != cudaSuccess)
+			return -1;
+		return (int)index;
+	}
+	for (int i = 0; i < n_devices; i++) {
+		if (cudaGetDeviceProperties(prop, i) != cudaSuccess)
+			continue;
+		format_uuid(prop, uuid);
+		if (strlen(name) > 4 && strncasecmp(uuid, name, strlen(name)) == 0)
+			return i;
+	}
+	return -1;
+}
+
+static int check_device(const struct backend_config *config, const struct cudaDeviceProp *prop,
+			char *error, size_t error_bytes)
+{
+	size_t free_bytes = 0, all_bytes = 0;
+
+	if (prop->major < 8) {
+		say(error, error_bytes,
+		    "%s is of compute capability %d.%d; 8.0 (Ampere) is the oldest that this "
+		    "backend "
+		    "takes: name another with device =, or use backend = cpu",
+		    prop->name, prop->major, prop->minor);
+		return -EINVAL;
+	}
+	if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess) {
+		say(error, error_bytes, "%s does not answer: %s", prop->name,
+		    cudaGetErrorString(cudaGetLastError()));
+		return -EINVAL;
+	}
+	if (config->pool_bytes + SPARE_BYTES <= free_bytes)
+		return 0;
+	say(error, error_bytes,
+	    "%s has %llu MiB free, a pool of %llu MiB and %llu MiB beside it do not fit: make the "
+	    "pool "
+	    "smaller, or free the device",
+	    prop->name, (unsigned long long)(free_bytes >> 20),
+	    (unsigned long long)(config->pool_bytes >> 20),
+	    (unsigned long long)(SPARE_BYTES >> 20));
+	return -ENOMEM;
+}
+
+static void cuda_close(struct backend *b)
+{
+	if (!b)
+		return;
+	cudaSetDevice(b->device);
+	batch_done(&b->batch);
+	pool_done(&b->pool);
+	free(b);
+}
+
+static int open_parts(struct backend *b, const struct backend_config *config,
+		      const struct cudaDeviceProp *prop, char *error, size_t error_bytes)
+{
+	int r = pool_init(&b->pool, b->device, config->pool_bytes, config->extent_bytes);
+
+	if (r == -EIO)
+		say(error, error_bytes,
+		    "the NVIDIA driver lacks virtual memory management: install a "
+		    "newer one, or use backend = cpu");
+	else if (r)
+		say(error, error_bytes, "no address space for a pool of %llu bytes",
+		    (unsigned long long)config->pool_bytes);
+	if (r)
+		return r;
+	r = batch_init(&b->batch, &b->pool, (uint32_t)prop->multiProcessorCount);
+	if (r)
+		say(error, error_bytes, "%s: no memory for streams and events", prop->name);
+	return r;
+}
+
+static int cuda_open(const struct backend_config *config, struct backend **ret, char *error,
+		     size_t error_bytes)
+{
+	struct cudaDeviceProp prop;
+	struct backend *b;
+	int n_devices = 0, device, r = check_config(config, error, error_bytes);
+
+	if (!r)
+		r = count_devices(error, error_bytes, &n_devices);
+	if (r)
+		return r;
+	device = find_device(config->device, n_devices, &prop);
+	if (device < 0 || cudaSetDevice(device) != cudaSuccess) {
+		say(error, error_bytes,
+		    "no GPU \"%s\" among %d: nvidia-smi -L lists indices and UUIDs",
+		    config->device ? config->device : "0", n_devices);
+		return -EINVAL;
+	}
+	r = check_device(config, &prop, error, error_bytes);
+	if (r)
+		return r;
+	b = calloc(1, sizeof(*b));
+	if (!b) {
+		say(error, error_bytes, "out of memory");
+		return -ENOMEM;
+	}
+	b->device = device;
+	r = open_parts(b, config, &prop, error, error_bytes);
+	if (r) {
+		cuda_close(b);
+		return r == -EIO ? -EINVAL : r;
+	}
+	*ret = b;
+	return 0;
+}
+
+static uint64_t cuda_page_bytes(struct backend *b, const struct work_shape *shape, char *error,
+				size_t error_bytes)
+{
+	return batch_page_bytes(&b->pool, shape, error, error_bytes);
+}
+
+static int cuda_extent_commit(struct backend *b, uint32_t extent)
+{
+	cudaSetDevice(b->device);
+	return pool_commit(&b->pool, extent, b->batch.stream);
+}
+
+static void cuda_extent_release(struct backend *b, uint32_t extent)
+{
+	cudaSetDevice(b->device);
+	cudaStreamSynchronize(b->batch.stream);
+	pool_release(&b->pool, extent);
+}
+
+static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)
+{
+	void *device = NULL;
+
+	cudaSetDevice(b->device);
+	if (cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
+	    cudaSuccess) {
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	if (cudaHostGetDevicePointer(&device, host, 0) != cudaSuccess) {
+		cudaHostUnregister(host);
+		cudaGetLastError();
+		return -EIO;
+	}
+	*ret_base = (uintptr_t)device;
+	return 0;
+}
+
+static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
+{
+	struct cudaPointerAttributes attributes;
+
+	(void)bytes;
+	cudaSetDevice(b->device);
+	cudaStreamSynchronize(b->batch.stream);
+	if (cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
+	    attributes.hostPointer)
+		cudaHostUnregister(attributes.hostPointer);
+	cudaGetLastError();
+}
+
+static int cuda_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	cudaSetDevice(b->device);
+	return batch_submit(&b->batch, batch, ret_id);
+}
+
+static int cuda_completed(struct backend *b, uint64_t *ret_id)
+{
+	return batch_completed(&b->batch, ret_id);
+}
+
+static int cuda_move(struct backend *b, const struct work_shape *shape,
+		     const struct backend_move *moves, uint32_t n)
+{
+	cudaSetDevice(b->device);
+	return batch_move(&b->batch, shape, moves, n);
+}
+
+static void cuda_counters(struct backend *b, struct backend_counters *ret)
+{
+	*ret = b->batch.counters;
+}
+
+static void cuda_cost(struct backend *b, const struct work_shape *shape, struct backend_cost *ret)
+{
+	(void)b;
+	(void)shape;
+	*ret = (struct backend_cost){
+		.fixed_ns = FIXED_NS,
+		.kv_ns_per_byte = READ_NS_PER_BYTE,
+		.row_ns_per_byte = ROW_NS_PER_BYTE,
+	};
+}
+
+static uint32_t cuda_tile_rows(struct backend *b, const struct work_shape *shape)
+{
+	(void)b;
+	(void)shape;
+	return DEVICE_UNIT_ROWS;
+}
+
+static const struct backend_ops ops = {
+	.name = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+	.page_bytes = cuda_page_bytes,
+	.extent_commit = cuda_extent_commit,
+	.extent_release = cuda_extent_release,
+	.arena_attach = cuda_arena_attach,
+	.arena_detach = cuda_arena_detach,
+	.submit = cuda_submit,
+	.completed = cuda_completed,
+	.move = cuda_move,
+	.counters = cuda_counters,
+	.cost = cuda_cost,
+	.tile_rows = cuda_tile_rows,
+};
+
+const struct backend_ops *coppice_backend_cuda(void)
+{
+	return &ops;
+}
+
+int coppice_cuda_arena_new(struct backend *b, uint64_t bytes, uint64_t *ret_base)
+{
+	void *at;
+
+	cudaSetDevice(b->device);
+	if (cudaMalloc(&at, bytes) != cudaSuccess) {
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	*ret_base = (uintptr_t)at;
+	return 0;
+}
+
+int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint64_t bytes)
+{
+	cudaSetDevice(b->device);
+	if (cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->batch.stream) != cudaSuccess ||
+	    cudaStreamSynchronize(b->batch.stream) != cudaSuccess)
+		return -EIO;
+	return 0;
+}
+
+void coppice_cuda_arena_free(struct backend *b, uint64_t base)
+{
+	cudaSetDevice(b->device);
+	cudaStreamSynchronize(b->batch.stream);
+	cudaFree((void *)(uintptr_t)base);
+}
+
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
+
+struct measure {
+	cudaGraph_t graph;
+	cudaGraphExec_t replay;
+	cudaEvent_t begin, end;
+	void *flush;
+};
+
+static void measure_done(struct measure *m)
+{
+	if (m->replay)
+		cudaGraphExecDestroy(m->replay);
+	if (m->graph)
+		cudaGraphDestroy(m->graph);
+	if (m->begin)
+		cudaEventDestroy(m->begin);
+	if (m->end)
+		cudaEventDestroy(m->end);
+	cudaFree(m->flush);
+}
+
+static int measure_capture(struct batch *b, struct measure *m)
+{
+	int r = 0;
+
+	if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+		return -EIO;
+	for (uint32_t i = 0; i < b->n_last; i++) {
+		if (b->last[i].n_units)
+			r |= device_attend(&b->last[i], b->stream);
+		r |= device_merge(&b->last[i], b->stream);
+	}
+	if (cudaStreamEndCapture(b->stream, &m->graph) != cudaSuccess || r ||
+	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess)
+		return -EIO;
+	return 0;
+}
+
+static int measure_once(struct batch *b, struct measure *m, uint64_t flush_bytes, int fill,
+			float *ret_us)
+{
+	float ms;
+
+	if ((flush_bytes &&
+	     cudaMemsetAsync(m->flush, fill, flush_bytes, b->stream) != cudaSuccess) ||
+	    cudaEventRecord(m->begin, b->stream) != cudaSuccess ||
+	    cudaGraphLaunch(m->replay, b->stream) != cudaSuccess ||
+	    cudaEventRecord(m->end, b->stream) != cudaSuccess ||
+	    cudaEventSynchronize(m->end) != cudaSuccess ||
+	    cudaEventElapsedTime(&ms, m->begin, m->end) != cudaSuccess)
+		return -EIO;
+	*ret_us = ms * 1000;
+	return 0;
+}
+
+int coppice_cuda_measure(struct backend *backend, uint64_t flush_bytes, uint32_t n, float *ret_us)
+{
+	struct batch *b = &backend->batch;
+	struct measure m = {0};
+	int r = -EIO;
+
+	cudaSetDevice(backend->device);
+	if (cudaEventCreate(&m.begin) == cudaSuccess && cudaEventCreate(&m.end) == cudaSuccess &&
+	    (!flush_bytes || cudaMalloc(&m.flush, flush_bytes) == cudaSuccess))
+		r = measure_capture(b, &m);
+	for (uint32_t i = 0; i < n && !r; i++)
+		r = measure_once(b, &m, flush_bytes, (int)i, &ret_us[i]);
+	measure_done(&m);
+	return r;
+}

@@ -1,0 +1,72 @@
+/*
+ * batch.h - batches on their way through the device: programs kept per plan, tables of addresses, launches.
+ *
+ * Everything runs on one stream. A batch takes a frame: pinned memory for what goes up with it and an event that says
+ * when it is done; there are few, so that whoever submits faster than the device computes waits for the oldest.
+ */
+#ifndef COPPICE_CUDA_BATCH_H
+#define COPPICE_CUDA_BATCH_H
+
+#include "../backend.h"
+#include "pool.h"
+#include "program.h"
+
+#define BATCH_FRAMES 8u
+#define BATCH_PLANS 16u
+#define BATCH_JOBS_KEPT 8u /* of the last batch, for measuring */
+
+struct batch_buffer {
+	void *at; /* owned, device or pinned host memory */
+	size_t bytes;
+};
+
+struct batch_frame {
+	struct batch_buffer host, device; /* owned */
+	void *begin, *end; /* owned events */
+	uint64_t id; /* of the batch that is in it; 0: none was yet */
+	bool counted;
+};
+
+/* A program on the device. */
+struct batch_plan {
+	uint64_t plan_id; /* 0: of one job alone */
+	struct work_shape shape;
+	struct batch_buffer device; /* owned */
+	struct device_attend attend; /* without what changes from job to job */
+	uint32_t n_parts;
+	uint64_t n_groups;
+	uint64_t used; /* when it was last */
+};
+
+struct batch {
+	device_stream stream; /* owned */
+	struct pool *pool;
+	struct batch_frame frames[BATCH_FRAMES];
+	struct batch_plan plans[BATCH_PLANS];
+	struct batch_buffer parts; /* owned, device: partials and their statistics */
+	struct program program;
+	uint32_t *ticket; /* owned, device */
+	uint32_t n_blocks;
+	uint64_t last_id, done_id, uses;
+	struct backend_counters counters;
+	struct device_attend last[BATCH_JOBS_KEPT]; /* of the last batch that attended */
+	uint32_t n_last;
+	bool failed;
+};
+
+/* Bytes of a page that the kernels can work with; 0 where they cannot, and why. */
+uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
+			  size_t error_bytes);
+
+/* 0, -ENOMEM, -EIO. */
+int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks);
+/* Waits for what is running. */
+void batch_done(struct batch *b);
+
+/* As backend_ops say. */
+int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);
+int batch_completed(struct batch *b, uint64_t *ret_id);
+int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,
+	       uint32_t n);
+
+#endif

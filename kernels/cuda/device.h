@@ -1,0 +1,149 @@
+/*
+ * device.h - what host and kernels of the CUDA backend both know: where KV lies in a page, the program of a launch, and
+ * the launches themselves.
+ *
+ *   page     [layer][KV head] of head blocks; a head block is page_tokens / 8 groups
+ *   group    8 tokens: 8 rows of K, then 8 rows of V, each in atoms of 8 rows x 128 bytes; the 16-byte chunk c of a
+ *            row r lies at c ^ r of its atom (the 128-byte swizzle), so that any run of groups is one bulk copy
+ *   slot     what shared memory takes at a time: up to 4 groups, one step of a warp's softmax
+ *   unit     rows x slots that one block computes for one KV head; an entry of the ticket counter is (unit, head)
+ *
+ * A unit's rows (tokens x query heads of the KV head) stand in blocks of 16. With 2^blocks_log2 blocks, warp w takes
+ * block w mod 2^blocks_log2; the warps of one block share its slots out and merge in shared memory.
+ */
+#ifndef COPPICE_CUDA_DEVICE_H
+#define COPPICE_CUDA_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define DEVICE_GROUP_TOKENS 8u
+#define DEVICE_SLOT_GROUPS 4u
+#define DEVICE_WARPS 8u /* that compute */
+#define DEVICE_BLOCK_ROWS 16u
+#define DEVICE_UNIT_ROWS 128u
+#define DEVICE_SOURCE_BYTES 2048u /* sources count in these */
+#define DEVICE_NONE UINT32_MAX
+
+/* Tokens [first, end) of a group; token j is at pos + j; seen by the unit's tokens [row_begin, row_end). */
+struct device_group {
+	int32_t pos;
+	uint16_t row_begin, row_end;
+	uint16_t first, end;
+	uint32_t pad;
+};
+
+struct device_slot {
+	struct device_group groups[DEVICE_SLOT_GROUPS];
+	uint8_t warps; /* bit w: warp w computes it */
+	uint8_t plain; /* bit w: all rows of the warp see all keys */
+	uint8_t pad[14];
+};
+
+/* Where the groups of a slot lie in the pool, for layer and head 0; DEVICE_NONE: no group. */
+struct device_source {
+	uint32_t groups[DEVICE_SLOT_GROUPS];
+};
+
+struct device_unit {
+	uint32_t row; /* first of n_rows in the list */
+	uint32_t n_rows;
+	uint32_t slot;
+	uint32_t n_slots;
+	uint32_t
+		dest; /* first of n_rows in dests: DEVICE_NONE: the output itself; else a partial's index */
+	uint32_t blocks_log2;
+	uint32_t pad[2];
+};
+
+#define DEVICE_DEST_NOTHING (DEVICE_NONE - 1) /* the row sees nothing of the unit */
+
+/* A row that has no partial or several: [first, first + n_parts). */
+struct device_merge {
+	uint32_t row;
+	uint32_t first;
+	uint32_t n_parts;
+	uint32_t pad;
+};
+
+/* A token row of the list: addresses of head 0. o == 0: not wanted; lse == 0: not wanted. */
+struct device_row {
+	uint64_t q, o, lse;
+	uint32_t pos;
+	uint32_t pad;
+};
+
+/* A token to append: its K and V of head 0, and the row of the group at source. */
+struct device_token {
+	uint64_t k, v;
+	uint32_t source;
+	uint32_t row;
+};
+
+struct device_shape {
+	uint32_t head_dim;
+	uint32_t bf16;
+	uint32_t n_kv_heads;
+	uint32_t group; /* query heads of a KV head */
+	uint64_t head_bytes; /* from a KV head to the next */
+	float scale_log2; /* softmax scale x log2 e */
+	uint32_t aligned; /* all addresses and strides are multiples of 16 bytes */
+};
+
+struct device_attend {
+	struct device_shape shape;
+	const struct device_unit *units;
+	const struct device_slot *slots;
+	const struct device_source *sources;
+	const uint8_t *warps; /* of each slot, once more */
+	const uint32_t *dests;
+	const struct device_merge *merges;
+	const struct device_row *rows;
+	const char *pool; /* at the layer */
+	float *part_o; /* [partial][n_q_heads][head_dim], times sum */
+	float *part_stats; /* [partial][n_q_heads][max, sum] */
+	uint32_t *
+		ticket; /* [2]: entries drawn beyond the first of each block, blocks that are done; 0 between launches */
+	uint32_t n_units;
+	uint32_t n_slots, n_dests, n_rows;
+	uint32_t n_merges;
+	uint32_t n_blocks;
+};
+
+struct device_append {
+	struct device_shape shape;
+	const struct device_token *tokens;
+	char *pool;
+	uint32_t n_tokens;
+};
+
+/* Rows [from_row] of the group at from to [to_row] of that at to, of n_heads head blocks (all layers and heads). */
+struct device_move {
+	char *pool;
+	uint64_t head_bytes;
+	uint32_t head_dim;
+	uint32_t n_heads;
+	uint32_t from, to; /* sources */
+	uint32_t from_row, to_row;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CUstream_st *device_stream;
+
+/* Each returns a cudaError_t as int: 0 is success. They start work on the stream and do not wait. */
+int device_attend(const struct device_attend *attend, device_stream stream);
+int device_merge(const struct device_attend *attend, device_stream stream);
+int device_append(const struct device_append *append, device_stream stream);
+int device_move(const struct device_move *move, device_stream stream);
+
+/* Readies the kernels of this shape. Blocks. */
+int device_attend_init(uint32_t head_dim, bool bf16);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * module.h - what coppice-cuda.so exports. It needs neither driver nor device to be loaded; open says what is missing.
+ */
+#ifndef COPPICE_CUDA_MODULE_H
+#define COPPICE_CUDA_MODULE_H
+
+#include "../backend.h"
+
+#define CUDA_MODULE_NAME "coppice-cuda.so"
+#define CUDA_MODULE_OPS "coppice_backend_cuda"
+#define CUDA_MODULE_ARENA_NEW "coppice_cuda_arena_new"
+#define CUDA_MODULE_ARENA_COPY "coppice_cuda_arena_copy"
+#define CUDA_MODULE_ARENA_FREE "coppice_cuda_arena_free"
+#define CUDA_MODULE_MEASURE "coppice_cuda_measure"
+
+/* Times the attention of the batch that was submitted last, over and over: a graph of its launches, replayed between
+ * two events, after flush_bytes of other memory were written. ret_us [n]. Blocks. 0 or -EIO. */
+typedef int (*cuda_measure)(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us);
+typedef const struct backend_ops *(*cuda_ops)(void);
+
+/* Device memory for Q, K, V, O that never cross the bus; *ret_base is what io addresses are made of. The copies block, in
+ * either direction. 0, -ENOMEM, -EIO. */
+typedef int (*cuda_arena_new)(struct backend *b, uint64_t bytes, uint64_t *ret_base);
+typedef int (*cuda_arena_copy)(struct backend *b, void *to, const void *from, uint64_t bytes);
+typedef void (*cuda_arena_free)(struct backend *b, uint64_t base);
+
+__attribute__((visibility("default"))) const struct backend_ops *coppice_backend_cuda(void);
+__attribute__((visibility("default"))) int coppice_cuda_measure(struct backend *b,
+								uint64_t flush_bytes, uint32_t n,
+								float *ret_us);
+#define CUDA_MODULE_EXPORT __attribute__((visibility("default")))
+
+CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
+					      uint64_t *ret_base);
+CUDA_MODULE_EXPORT int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from,
+					       uint64_t bytes);
+CUDA_MODULE_EXPORT void coppice_cuda_arena_free(struct backend *b, uint64_t base);
+
+#endif

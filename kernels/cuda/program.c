@@ -1,0 +1,745 @@
+/*
+ * program.c - see program.h.
+ *
+ * A *strip* is a run of an item's rows that units take together; its groups stand in the list's order, so that a cut
+ * anywhere gives two units whose rows are those that see something on their side. In a unit, groups that one row
+ * block alone sees are dealt to the warps in turn, and slots that many warps compute are spread among them: the ones
+ * wait for memory, the others for the tensor cores.
+ */
+#include "program.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Nanoseconds of one multiprocessor of an H200, for 1 KB of groups from memory and for the arithmetic of one row block
+ * on it; what a unit costs beyond that; a partial's KB, written and read. They steer cuts, they promise nothing. */
+#define READ_NS 30.0
+#define FOLD_NS 4.5
+#define UNIT_NS 700.0
+#define PART_NS 30.0
+#define MERGE_NS 2500.0
+#define N_ROWS_TRIED 4u
+#define N_CUTS_TRIED 4u
+
+enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES, ORDER };
+
+/* A group of a strip; rows are tokens from the strip's first. */
+struct piece_group {
+	struct device_group group;
+	uint32_t source;
+	uint32_t blocks; /* row blocks of the strip that fold it */
+};
+
+struct strip {
+	uint32_t item;
+	uint32_t row_begin, row_end; /* of the list */
+	double cost;
+};
+
+struct make {
+	struct program *p;
+	const struct program_want *want;
+	uint32_t heads; /* query heads of a KV head */
+	double read_ns, fold_ns, part_ns; /* of a group, of a group and block, of a row */
+	uint32_t n_groups; /* of the strip at hand */
+	uint32_t n_strips;
+	uint32_t n_seen;
+};
+
+/* A row that a unit has something for, in the order of units. */
+struct seen {
+	uint32_t row, dest;
+};
+
+size_t program_entry_bytes(enum program_array array)
+{
+	static const size_t bytes[] = {
+		[PROGRAM_UNITS] = sizeof(struct device_unit),
+		[PROGRAM_SLOTS] = sizeof(struct device_slot),
+		[PROGRAM_SOURCES] = sizeof(struct device_source),
+		[PROGRAM_WARPS] = 1,
+		[PROGRAM_DESTS] = sizeof(uint32_t),
+		[PROGRAM_MERGES] = sizeof(struct device_merge),
+	};
+
+	return bytes[array];
+}
+
+static void *room(struct program_memory *memory, size_t n, size_t size)
+{
+	size_t bytes = n * size;
+	void *at;
+
+	if (memory->at && bytes <= memory->bytes)
+		return memory->at;
+	bytes += bytes / 2 + 4096;
+	at = realloc(memory->at, bytes);
+	if (!at)
+		return NULL;
+	memory->at = at;
+	memory->bytes = bytes;
+	return at;
+}
+
+static void *scratch_room(struct make *m, enum scratch which, size_t n, size_t size)
+{
+	return room(&m->p->scratch[which], n, size);
+}
+
+/* The next n entries of an array. */
+static void *append(struct make *m, enum program_array array, uint32_t n)
+{
+	size_t size = program_entry_bytes(array);
+	char *at = room(&m->p->arrays[array], (size_t)m->p->n[array] + n, size);
+
+	if (!at)
+		return NULL;
+	at += m->p->n[array] * size;
+	m->p->n[array] += n;
+	return at;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint32_t page_source(const struct program_want *want, uint32_t page)
+{
+	const struct program_pages *pages = &want->pages;
+
+	return (uint32_t)(page / pages->per_extent * pages->extent_sources +
+			  page % pages->per_extent * pages->page_sources);
+}
+
+/* ---- groups of a strip ------------------------------------------------------------------------------------------- */
+
+/* Row blocks of the strip with a row that sees something of the group. */
+static uint32_t blocks_of(const struct make *m, const struct device_group *g,
+			  const struct strip *strip)
+{
+	const struct work_row *rows = &m->want->list->rows[strip->row_begin];
+	uint32_t blocks = 0, t = g->row_begin;
+
+	while (t < g->row_end) {
+		uint32_t first = t * m->heads / DEVICE_BLOCK_ROWS;
+		uint32_t last = (t * m->heads + m->heads - 1) / DEVICE_BLOCK_ROWS;
+
+		if ((int64_t)rows[t].pos >= (int64_t)g->pos + g->first) {
+			for (; first <= last; first++)
+				blocks |= 1u << first;
+		}
+		t++;
+	}
+	return blocks;
+}
+
+static int add_group(struct make *m, const struct strip *strip, const struct device_group *group,
+		     uint32_t source)
+{
+	uint32_t blocks = blocks_of(m, group, strip);
+	struct piece_group *at;
+
+	if (!blocks)
+		return 0;
+	at = scratch_room(m, GROUPS, (size_t)m->n_groups + 1, sizeof(*at));
+	if (!at)
+		return -ENOMEM;
+	at[m->n_groups++] = (struct piece_group){*group, source, blocks};
+	return 0;
+}
+
+static int add_piece(struct make *m, const struct strip *strip, const struct work_piece *piece)
+{
+	uint32_t begin = max_u32(piece->row_begin, strip->row_begin);
+	uint32_t end = min_u32(piece->row_end, strip->row_end);
+	uint32_t step = DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
+	uint32_t row = piece->first, last = (uint32_t)piece->first + piece->count;
+	int r = 0;
+
+	if (begin >= end)
+		return 0;
+	while (row < last && !r) {
+		uint32_t index = row / DEVICE_GROUP_TOKENS, base = index * DEVICE_GROUP_TOKENS;
+		uint32_t stop = min_u32(last, base + DEVICE_GROUP_TOKENS);
+		struct device_group group = {
+			.pos = (int32_t)((int64_t)piece->pos + base - piece->first),
+			.row_begin = (uint16_t)(begin - strip->row_begin),
+			.row_end = (uint16_t)(end - strip->row_begin),
+			.first = (uint16_t)(row - base),
+			.end = (uint16_t)(stop - base),
+		};
+
+		r = add_group(m, strip, &group, page_source(m->want, piece->page) + index * step);
+		row = stop;
+	}
+	return r;
+}
+
+static int read_strip(struct make *m, const struct strip *strip)
+{
+	const struct work_list *list = m->want->list;
+	const struct work_item *item = &list->items[strip->item];
+	int r = 0;
+
+	m->n_groups = 0;
+	for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
+		const struct work_tile *tile = &list->tiles[t];
+
+		if (tile->row_begin >= strip->row_end || tile->row_end <= strip->row_begin)
+			continue;
+		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces && !r; i++)
+			r = add_piece(m, strip, &list->pieces[i]);
+	}
+	return r;
+}
+
+/* ---- rows of a strip, and cuts ----------------------------------------------------------------------------------- */
+
+/* Modelled time of a piece's groups for some of its rows, without making them. */
+static double piece_cost(const struct make *m, const struct strip *strip,
+			 const struct work_piece *piece)
+{
+	uint32_t begin = max_u32(piece->row_begin, strip->row_begin);
+	uint32_t end = min_u32(piece->row_end, strip->row_end), blocks;
+	double groups =
+		(piece->first + piece->count + DEVICE_GROUP_TOKENS - 1) / DEVICE_GROUP_TOKENS -
+		piece->first / DEVICE_GROUP_TOKENS;
+
+	if (begin >= end || m->want->list->rows[end - 1].pos < piece->pos)
+		return 0;
+	blocks = ((end - begin) * m->heads + DEVICE_BLOCK_ROWS - 1) / DEVICE_BLOCK_ROWS;
+	return groups * (m->read_ns > blocks * m->fold_ns ? m->read_ns : blocks * m->fold_ns);
+}
+
+static double strip_cost(const struct make *m, const struct strip *strip)
+{
+	const struct work_list *list = m->want->list;
+	const struct work_item *item = &list->items[strip->item];
+	double cost = UNIT_NS;
+
+	for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
+		const struct work_tile *tile = &list->tiles[t];
+
+		if (tile->row_begin >= strip->row_end || tile->row_end <= strip->row_begin)
+			continue;
+		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces; i++)
+			cost += piece_cost(m, strip, &list->pieces[i]);
+	}
+	return cost;
+}
+
+static bool wanted(const struct make *m, uint32_t begin, uint32_t end)
+{
+	for (uint32_t row = begin; row < end; row++) {
+		if (!m->want->wanted || m->want->wanted[m->want->list->rows[row].query])
+			return true;
+	}
+	return false;
+}
+
+/* All items' rows in strips of so many tokens. */
+static int make_strips(struct make *m, uint32_t tokens)
+{
+	const struct work_list *list = m->want->list;
+
+	m->n_strips = 0;
+	for (uint32_t i = 0; i < list->n_items; i++) {
+		const struct work_item *item = &list->items[i];
+
+		for (uint32_t row = item->row_begin; row < item->row_end; row += tokens) {
+			struct strip *strips =
+				scratch_room(m, STRIPS, (size_t)m->n_strips + 1, sizeof(*strips));
+			struct strip *strip;
+
+			if (!strips)
+				return -ENOMEM;
+			strip = &strips[m->n_strips];
+			*strip = (struct strip){i, row, min_u32(item->row_end, row + tokens), 0};
+			if (!wanted(m, strip->row_begin, strip->row_end))
+				continue;
+			strip->cost = strip_cost(m, strip);
+			m->n_strips++;
+		}
+	}
+	return 0;
+}
+
+static const struct strip *strips_of(const struct make *m)
+{
+	return m->p->scratch[STRIPS].at;
+}
+
+static uint32_t cuts_of(const struct strip *strip, double limit_ns)
+{
+	double n = strip->cost / limit_ns;
+
+	return n <= 1.15 ? 1 : (uint32_t)(n + 0.85);
+}
+
+/* Time of all units if none is to take longer than limit_ns, cuts' partials and the merge included. */
+static double time_of(const struct make *m, double limit_ns)
+{
+	const struct strip *strips = strips_of(m);
+	double total = 0, longest = 0, n_units = 0, time, waves;
+	bool cut = false;
+
+	for (uint32_t i = 0; i < m->n_strips; i++) {
+		uint32_t n = cuts_of(&strips[i], limit_ns);
+		double unit = strips[i].cost / n;
+
+		if (n > 1)
+			unit += UNIT_NS + (strips[i].row_end - strips[i].row_begin) * m->part_ns;
+		cut = cut || n > 1;
+		total += unit * n;
+		n_units += n;
+		longest = unit > longest ? unit : longest;
+	}
+	total *= m->want->shape->n_kv_heads;
+	n_units *= m->want->shape->n_kv_heads;
+	time = total / m->want->n_blocks;
+	waves = n_units / m->want->n_blocks;
+	if (waves <= 4)
+		time *= (double)(uint64_t)(waves + 0.999) / (waves > 0 ? waves : 1);
+	else
+		time += 0.4 * longest;
+	return (time > longest ? time : longest) + (cut ? MERGE_NS : 0);
+}
+
+static double total_of(const struct make *m)
+{
+	double total = 0;
+
+	for (uint32_t i = 0; i < m->n_strips; i++)
+		total += strips_of(m)[i].cost;
+	return total * m->want->shape->n_kv_heads;
+}
+
+/* The best limit for strips of these rows, and its time. */
+static double best_limit(const struct make *m, double *ret_limit_ns)
+{
+	static const double shares[N_CUTS_TRIED] = {1e9, 1.05, 0.55, 0.36};
+	double best = 0;
+
+	for (uint32_t i = 0; i < N_CUTS_TRIED; i++) {
+		double limit = total_of(m) / m->want->n_blocks * shares[i], time;
+
+		limit = limit > 2 * UNIT_NS ? limit : 2 * UNIT_NS;
+		time = time_of(m, limit);
+		if (i == 0 || time < best) {
+			best = time;
+			*ret_limit_ns = limit;
+		}
+	}
+	return best;
+}
+
+static int choose(struct make *m, double *ret_limit_ns)
+{
+	uint32_t best_tokens = 0;
+	double best = 0, limit;
+	int r;
+
+	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {
+		uint32_t tokens = (DEVICE_UNIT_ROWS >> i) / m->heads;
+		double time;
+
+		if (tokens == 0)
+			break;
+		r = make_strips(m, tokens);
+		if (r)
+			return r;
+		time = best_limit(m, &limit);
+		if (i == 0 || time < best) {
+			best = time;
+			best_tokens = tokens;
+			*ret_limit_ns = limit;
+		}
+	}
+	return make_strips(m, best_tokens);
+}
+
+/* ---- slots of a unit --------------------------------------------------------------------------------------------- */
+
+/* A unit under way: groups [begin, end) of the strip, rows (tokens) [row_begin, row_end) of it. */
+struct cut {
+	const struct strip *strip;
+	uint32_t begin, end;
+	uint32_t row_begin, row_end;
+	uint32_t blocks_log2;
+	uint32_t turns[DEVICE_WARPS +
+		       1]; /* slots dealt so far, by block; the last: those that several see */
+};
+
+static bool row_sees(const struct make *m, const struct strip *strip, const struct device_group *g,
+		     uint32_t token)
+{
+	return token >= g->row_begin && token < g->row_end &&
+	       (int64_t)m->want->list->rows[strip->row_begin + token].pos >=
+		       (int64_t)g->pos + g->first;
+}
+
+/* Whether all rows of the unit's block (those that exist) see all 8 tokens. */
+static bool block_plain(const struct make *m, const struct cut *cut, const struct device_group *g,
+			uint32_t block)
+{
+	const struct work_row *rows = &m->want->list->rows[cut->strip->row_begin + cut->row_begin];
+	uint32_t first = block * DEVICE_BLOCK_ROWS / m->heads;
+	uint32_t last = ((block + 1) * DEVICE_BLOCK_ROWS - 1) / m->heads;
+
+	last = min_u32(last, cut->row_end - cut->row_begin - 1);
+	if (g->first != 0 || g->end != DEVICE_GROUP_TOKENS || first < g->row_begin ||
+	    last >= g->row_end)
+		return false;
+	for (uint32_t t = first; t <= last; t++) {
+		if ((int64_t)rows[t].pos < (int64_t)g->pos + DEVICE_GROUP_TOKENS - 1)
+			return false;
+	}
+	return true;
+}
+
+/* Groups that go into one slot: indices of the strip's. */
+struct packed {
+	uint32_t groups[DEVICE_SLOT_GROUPS];
+	uint32_t n;
+	uint32_t blocks; /* of the unit */
+};
+
+static uint32_t slot_warps(struct cut *cut, uint32_t blocks)
+{
+	uint32_t n_blocks = 1u << cut->blocks_log2, n_splits = DEVICE_WARPS / n_blocks, turn;
+	bool alone = (blocks & (blocks - 1)) == 0;
+
+	turn = cut->turns[alone ? (uint32_t)__builtin_ctz(blocks) : DEVICE_WARPS]++;
+	return blocks << (turn % n_splits * n_blocks);
+}
+
+static int emit_slot(struct make *m, struct cut *cut, const struct packed *packed)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	struct device_slot *slot = append(m, PROGRAM_SLOTS, 1);
+	struct device_source *source = append(m, PROGRAM_SOURCES, 1);
+	uint8_t *warps = append(m, PROGRAM_WARPS, 1);
+	uint32_t plain = packed->n == DEVICE_SLOT_GROUPS ? packed->blocks : 0;
+
+	if (!slot || !source || !warps)
+		return -ENOMEM;
+	memset(slot, 0, sizeof(*slot));
+	memset(source, 0xff, sizeof(*source));
+	for (uint32_t i = 0; i < packed->n; i++) {
+		struct device_group *g = &slot->groups[i];
+
+		*g = groups[packed->groups[i]].group;
+		g->row_begin = (uint16_t)(max_u32(g->row_begin, cut->row_begin) - cut->row_begin);
+		g->row_end = (uint16_t)(min_u32(g->row_end, cut->row_end) - cut->row_begin);
+		source->groups[i] = groups[packed->groups[i]].source;
+		for (uint32_t b = 0; b < DEVICE_WARPS; b++) {
+			if (plain >> b & 1 && !block_plain(m, cut, g, b))
+				plain &= ~(1u << b);
+		}
+	}
+	slot->warps = *warps = (uint8_t)slot_warps(cut, packed->blocks);
+	slot->plain = 0;
+	for (uint32_t w = 0; w < DEVICE_WARPS; w++) {
+		if (slot->warps >> w & 1 && plain >> (w & ((1u << cut->blocks_log2) - 1)) & 1)
+			slot->plain |= (uint8_t)(1u << w);
+	}
+	m->p->n_groups += packed->n;
+	return 0;
+}
+
+/* Which of the unit's blocks fold the group; the strip's blocks will not do where the unit begins later. */
+static uint32_t unit_blocks(const struct make *m, const struct cut *cut,
+			    const struct piece_group *at)
+{
+	uint32_t begin = max_u32(at->group.row_begin, cut->row_begin), blocks = 0;
+	uint32_t end = min_u32(at->group.row_end, cut->row_end);
+
+	if (cut->row_begin == 0)
+		return at->blocks;
+	for (uint32_t t = begin; t < end; t++) {
+		uint32_t first = (t - cut->row_begin) * m->heads, last = first + m->heads - 1;
+
+		if (!row_sees(m, cut->strip, &at->group, t))
+			continue;
+		for (uint32_t b = first / DEVICE_BLOCK_ROWS; b <= last / DEVICE_BLOCK_ROWS; b++)
+			blocks |= 1u << b;
+	}
+	return blocks;
+}
+
+/* Packs groups into slots: a queue for each block that sees groups alone, one for those that several see. */
+struct queue {
+	struct packed *slots;
+	uint32_t n, used;
+};
+
+static void queue_add(struct queue *queue, uint32_t group, uint32_t blocks)
+{
+	struct packed *last = &queue->slots[queue->n ? queue->n - 1 : 0];
+
+	if (queue->n == 0 || last->n == DEVICE_SLOT_GROUPS) {
+		last = &queue->slots[queue->n++];
+		*last = (struct packed){.n = 0};
+	}
+	last->groups[last->n++] = group;
+	last->blocks |= blocks;
+}
+
+/* Block after block in turn, and of the common slots as many as keep pace. */
+static int emit_queues(struct make *m, struct cut *cut, struct queue *queues)
+{
+	struct queue *common = &queues[DEVICE_WARPS];
+	uint32_t n_alone = 0, n_done = 0, block = 0;
+	int r = 0;
+
+	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
+		n_alone += queues[b].n;
+	while (!r && (n_done < n_alone || common->used < common->n)) {
+		bool behind = (uint64_t)common->used * n_alone <= (uint64_t)n_done * common->n;
+
+		if (common->used < common->n && (behind || n_done == n_alone)) {
+			r = emit_slot(m, cut, &common->slots[common->used++]);
+			continue;
+		}
+		while (queues[block % DEVICE_WARPS].used == queues[block % DEVICE_WARPS].n)
+			block++;
+		r = emit_slot(
+			m, cut,
+			&queues[block % DEVICE_WARPS].slots[queues[block % DEVICE_WARPS].used++]);
+		block++;
+		n_done++;
+	}
+	return r;
+}
+
+static int make_slots(struct make *m, struct cut *cut)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t n = cut->end - cut->begin, counts[DEVICE_WARPS + 1] = {0}, offset = 0;
+	struct packed *slots;
+	struct queue queues[DEVICE_WARPS + 1];
+
+	for (uint32_t i = cut->begin; i < cut->end; i++) {
+		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
+
+		counts[blocks & (blocks - 1) ? DEVICE_WARPS : (uint32_t)__builtin_ctz(blocks)]++;
+	}
+	slots = scratch_room(m, QUEUES, n / DEVICE_SLOT_GROUPS + DEVICE_WARPS + 2, sizeof(*slots));
+	if (!slots)
+		return -ENOMEM;
+	for (uint32_t b = 0; b <= DEVICE_WARPS; b++) {
+		queues[b] = (struct queue){.slots = slots + offset};
+		offset += (counts[b] + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS;
+	}
+	for (uint32_t i = cut->begin; i < cut->end; i++) {
+		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
+		uint32_t b = blocks & (blocks - 1) ? DEVICE_WARPS : (uint32_t)__builtin_ctz(blocks);
+
+		queue_add(&queues[b], i, blocks);
+	}
+	return emit_queues(m, cut, queues);
+}
+
+/* ---- units ------------------------------------------------------------------------------------------------------- */
+
+/* Rows that see something of the cut's groups: marks them, and narrows the cut to them. */
+static void find_rows(const struct make *m, struct cut *cut, bool *sees)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t n_rows = cut->strip->row_end - cut->strip->row_begin;
+
+	memset(sees, 0, n_rows * sizeof(*sees));
+	for (uint32_t i = cut->begin; i < cut->end; i++) {
+		for (uint32_t t = groups[i].group.row_begin; t < groups[i].group.row_end; t++)
+			sees[t] = sees[t] || row_sees(m, cut->strip, &groups[i].group, t);
+	}
+	cut->row_begin = 0;
+	cut->row_end = n_rows;
+	while (cut->row_begin < n_rows && !sees[cut->row_begin])
+		cut->row_begin++;
+	while (cut->row_end > cut->row_begin && !sees[cut->row_end - 1])
+		cut->row_end--;
+}
+
+/* Each row's place in the unit; which of them are partials is known only when all units are made. */
+static int make_dests(struct make *m, const struct cut *cut, const bool *sees)
+{
+	uint32_t n = cut->row_end - cut->row_begin, at = m->p->n[PROGRAM_DESTS];
+	uint32_t *dests = append(m, PROGRAM_DESTS, n);
+	uint32_t *counts = m->p->scratch[COUNTS].at;
+	struct seen *seen = scratch_room(m, SEEN, (size_t)m->n_seen + n, sizeof(*seen));
+
+	if (!dests || !seen)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t row = cut->strip->row_begin + cut->row_begin + i;
+
+		dests[i] = DEVICE_DEST_NOTHING;
+		if (!sees[cut->row_begin + i])
+			continue;
+		counts[row]++;
+		seen[m->n_seen++] = (struct seen){row, at + i};
+	}
+	return 0;
+}
+
+static int make_unit(struct make *m, struct cut *cut)
+{
+	bool sees[DEVICE_UNIT_ROWS];
+	struct device_unit *unit;
+	uint32_t n_blocks, slot = m->p->n[PROGRAM_SLOTS], dest = m->p->n[PROGRAM_DESTS];
+	int r;
+
+	find_rows(m, cut, sees);
+	if (cut->row_begin == cut->row_end)
+		return 0;
+	n_blocks = ((cut->row_end - cut->row_begin) * m->heads + DEVICE_BLOCK_ROWS - 1) /
+		   DEVICE_BLOCK_ROWS;
+	while (1u << cut->blocks_log2 < n_blocks)
+		cut->blocks_log2++;
+	r = make_dests(m, cut, sees);
+	if (!r)
+		r = make_slots(m, cut);
+	unit = r ? NULL : append(m, PROGRAM_UNITS, 1);
+	if (!unit)
+		return -ENOMEM;
+	*unit = (struct device_unit){
+		.row = cut->strip->row_begin + cut->row_begin,
+		.n_rows = cut->row_end - cut->row_begin,
+		.slot = slot,
+		.n_slots = m->p->n[PROGRAM_SLOTS] - slot,
+		.dest = dest,
+		.blocks_log2 = cut->blocks_log2,
+	};
+	return 0;
+}
+
+static double group_cost(const struct make *m, const struct piece_group *at)
+{
+	double fold = __builtin_popcount(at->blocks) * m->fold_ns;
+
+	return fold > m->read_ns ? fold : m->read_ns;
+}
+
+/* Cuts the strip at equal cost, in whole slots. */
+static int make_units(struct make *m, const struct strip *strip, double limit_ns)
+{
+	const struct piece_group *groups;
+	double total = 0, sum = 0;
+	uint32_t n = cuts_of(strip, limit_ns), begin = 0, end = 0;
+	int r = read_strip(m, strip);
+
+	groups = m->p->scratch[GROUPS].at;
+	for (uint32_t i = 0; i < m->n_groups; i++)
+		total += group_cost(m, &groups[i]);
+	for (uint32_t k = 1; k <= n && !r; k++, begin = end) {
+		struct cut cut = {.strip = strip, .begin = begin};
+
+		while (end < m->n_groups &&
+		       (sum < total * k / n || (end - begin) % DEVICE_SLOT_GROUPS || k == n))
+			sum += group_cost(m, &groups[end++]);
+		cut.end = end;
+		if (begin < end)
+			r = make_unit(m, &cut);
+	}
+	return r;
+}
+
+/* Rows of one unit alone go to the output; the others get partials side by side, in the order of units. */
+static int place_rows(struct make *m)
+{
+	const struct work_list *list = m->want->list;
+	uint32_t *counts = m->p->scratch[COUNTS].at, *dests = m->p->arrays[PROGRAM_DESTS].at;
+	uint32_t *bases = scratch_room(m, BASES, list->n_rows + 1, sizeof(*bases));
+	const struct seen *seen = m->p->scratch[SEEN].at;
+
+	if (!bases)
+		return -ENOMEM;
+	for (uint32_t row = 0; row < list->n_rows; row++) {
+		struct device_merge *merge;
+
+		bases[row] = m->p->n_parts;
+		if (counts[row] == 1 || !wanted(m, row, row + 1))
+			continue;
+		merge = append(m, PROGRAM_MERGES, 1);
+		if (!merge)
+			return -ENOMEM;
+		*merge = (struct device_merge){row, m->p->n_parts, counts[row], 0};
+		m->p->n_parts += counts[row];
+	}
+	for (uint32_t i = 0; i < m->n_seen; i++) {
+		uint32_t row = seen[i].row;
+
+		if (counts[row] == 1)
+			dests[seen[i].dest] = DEVICE_NONE;
+		else if (wanted(m, row, row + 1))
+			dests[seen[i].dest] = bases[row]++;
+	}
+	return 0;
+}
+
+/* Longest first; equals in their order. */
+static int compare_units(const void *left, const void *right)
+{
+	const struct device_unit *a = left, *b = right;
+
+	if (a->n_slots != b->n_slots)
+		return a->n_slots < b->n_slots ? 1 : -1;
+	return a->slot < b->slot ? -1 : a->slot > b->slot;
+}
+
+static int make_all(struct make *m, double limit_ns)
+{
+	uint32_t *counts =
+		scratch_room(m, COUNTS, (size_t)m->want->list->n_rows + 1, sizeof(*counts));
+	int r = 0;
+
+	if (!counts)
+		return -ENOMEM;
+	memset(counts, 0, m->want->list->n_rows * sizeof(*counts));
+	for (uint32_t i = 0; i < m->n_strips && !r; i++)
+		r = make_units(m, &strips_of(m)[i], limit_ns);
+	if (!r)
+		r = place_rows(m);
+	if (!r && m->p->n[PROGRAM_UNITS] > 1)
+		qsort(m->p->arrays[PROGRAM_UNITS].at, m->p->n[PROGRAM_UNITS],
+		      sizeof(struct device_unit), compare_units);
+	return r;
+}
+
+int program_make(struct program *program, const struct program_want *want)
+{
+	double group_kb = DEVICE_GROUP_TOKENS * 4.0 * want->shape->head_dim / 1024, limit_ns = 0;
+	uint32_t heads = want->shape->n_q_heads / want->shape->n_kv_heads;
+	struct make m = {
+		.p = program,
+		.want = want,
+		.heads = heads,
+		.read_ns = READ_NS * group_kb,
+		.fold_ns = FOLD_NS * group_kb,
+		.part_ns = PART_NS * heads * want->shape->head_dim * 8 / 1024,
+	};
+	int r;
+
+	memset(program->n, 0, sizeof(program->n));
+	program->n_parts = 0;
+	program->n_groups = 0;
+	r = choose(&m, &limit_ns);
+	return r ? r : make_all(&m, limit_ns);
+}
+
+void program_done(struct program *program)
+{
+	for (uint32_t i = 0; i < PROGRAM_N_ARRAYS; i++)
+		free(program->arrays[i].at);
+	for (uint32_t i = 0; i < PROGRAM_N_SCRATCH; i++)
+		free(program->scratch[i].at);
+	*program = (struct program){0};
+}

@@ -1,0 +1,186 @@
+/*
+ * rows.cu - what is done row by row: new tokens into pages, tokens from page to page, partials to outputs.
+ *
+ * append   grid: tokens x KV heads, a warp each.
+ * move     one block: all layers and heads of one token; warps take head blocks in turn.
+ * merge    grid: rows that have no partial or several x query heads, a warp each. Partials are folded in index order, so
+ *          that the bits repeat. A row without any gets O = 0 and LSE = -inf.
+ */
+#include "device.h"
+#include "hopper.cuh"
+
+#define WARPS 4u
+
+#if __CUDA_ARCH__ >= 800
+/* Bytes of chunk c (8 values) of a row in its group; K and V each begin a half of the group. */
+__device__ inline uint32_t chunk_offset(uint32_t row, uint32_t chunk)
+{
+	return chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4);
+}
+
+__device__ inline uint4 load_any(uint64_t from, bool aligned)
+{
+	const uint16_t *at = (const uint16_t *)from;
+
+	if (aligned)
+		return *(const uint4 *)from;
+	return make_uint4(at[0] | (uint32_t)at[1] << 16, at[2] | (uint32_t)at[3] << 16, at[4] | (uint32_t)at[5] << 16,
+			  at[6] | (uint32_t)at[7] << 16);
+}
+#endif
+
+__global__ void __launch_bounds__(WARPS * 32) append_kernel(const __grid_constant__ struct device_append a)
+{
+#if __CUDA_ARCH__ >= 800
+	uint64_t warp = (uint64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+	uint32_t dim = a.shape.head_dim, chunks = dim / 8, head = warp % a.shape.n_kv_heads;
+	uint64_t token = warp / a.shape.n_kv_heads;
+
+	launch_wait();
+	launch_next();
+	if (token >= a.n_tokens)
+		return;
+
+	struct device_token at = a.tokens[token];
+	char *group = a.pool + head * a.shape.head_bytes + (uint64_t)at.source * DEVICE_SOURCE_BYTES;
+
+	for (uint32_t i = threadIdx.x % 32; i < 2 * chunks; i += 32) {
+		uint32_t chunk = i % chunks;
+		uint64_t from = (i < chunks ? at.k : at.v) + ((uint64_t)head * dim + chunk * 8) * 2;
+		char *to = group + (i < chunks ? 0 : 16 * dim) + chunk_offset(at.row, chunk);
+
+		*(uint4 *)to = load_any(from, a.shape.aligned);
+	}
+#endif
+}
+
+__global__ void __launch_bounds__(WARPS * 32) move_kernel(const __grid_constant__ struct device_move m)
+{
+#if __CUDA_ARCH__ >= 800
+	uint32_t chunks = m.head_dim / 8;
+
+	for (uint32_t head = threadIdx.x / 32; head < m.n_heads; head += WARPS) {
+		char *pool = m.pool + head * m.head_bytes;
+		const char *from = pool + (uint64_t)m.from * DEVICE_SOURCE_BYTES;
+		char *to = pool + (uint64_t)m.to * DEVICE_SOURCE_BYTES;
+
+		for (uint32_t i = threadIdx.x % 32; i < 2 * chunks; i += 32) {
+			uint32_t half = i < chunks ? 0 : 16 * m.head_dim, chunk = i % chunks;
+
+			*(uint4 *)(to + half + chunk_offset(m.to_row, chunk)) =
+				*(const uint4 *)(from + half + chunk_offset(m.from_row, chunk));
+		}
+	}
+#endif
+}
+
+#if __CUDA_ARCH__ >= 800
+/* Columns of the lane: n of them, 32 n to a row. */
+template <typename DTYPE, uint32_t N>
+__device__ inline void merge_row(const struct device_attend &a, const struct device_merge &m, uint32_t q_head)
+{
+	uint32_t lane = threadIdx.x % 32, n_q_heads = a.shape.n_kv_heads * a.shape.group;
+	const struct device_row *row = &a.rows[m.row];
+	float max = -INFINITY, sum = 0, o[N] = {};
+
+	if (!row->o)
+		return;
+	for (uint32_t i = lane; i < m.n_parts; i += 32)
+		max = fmaxf(max, a.part_stats[((uint64_t)(m.first + i) * n_q_heads + q_head) * 2]);
+	for (uint32_t i = 16; i; i /= 2)
+		max = fmaxf(max, __shfl_xor_sync(~0u, max, i));
+#pragma unroll 4
+	for (uint32_t i = 0; i < m.n_parts; i++) {
+		uint64_t entry = (uint64_t)(m.first + i) * n_q_heads + q_head;
+		float2 stats = *(const float2 *)&a.part_stats[entry * 2];
+		const float *part = &a.part_o[entry * 32 * N + lane * N];
+		float weight = stats.x == -INFINITY ? 0 : exp2_fast(stats.x - max);
+
+		sum += weight * stats.y;
+#pragma unroll
+		for (uint32_t j = 0; j < N; j += 2) {
+			float2 v = *(const float2 *)&part[j];
+
+			o[j] += weight * v.x;
+			o[j + 1] += weight * v.y;
+		}
+	}
+
+	float scale = sum > 0 ? 1 / sum : 0;
+	uint64_t to = row->o + ((uint64_t)q_head * 32 * N + lane * N) * 2;
+
+#pragma unroll
+	for (uint32_t j = 0; j < N; j += 2) {
+		uint32_t packed = DTYPE::pack(o[j] * scale, o[j + 1] * scale);
+
+		if (a.shape.aligned) {
+			*(uint32_t *)(to + j * 2) = packed;
+			continue;
+		}
+		((uint16_t *)to)[j] = (uint16_t)packed;
+		((uint16_t *)to)[j + 1] = (uint16_t)(packed >> 16);
+	}
+	if (lane == 0 && row->lse)
+		((float *)row->lse)[q_head] = sum > 0 ? (max + log2f(sum)) * 0.6931471805599453f : -INFINITY;
+}
+#endif
+
+template <typename DTYPE, uint32_t N>
+__global__ void __launch_bounds__(WARPS * 32) merge_kernel(const __grid_constant__ struct device_attend a)
+{
+#if __CUDA_ARCH__ >= 800
+	uint32_t n_q_heads = a.shape.n_kv_heads * a.shape.group;
+	uint64_t warp = (uint64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+
+	launch_wait();
+	launch_next();
+	if (warp / n_q_heads < a.n_merges)
+		merge_row<DTYPE, N>(a, a.merges[warp / n_q_heads], warp % n_q_heads);
+#endif
+}
+
+/* ---- host -------------------------------------------------------------------------------------------------------- */
+
+template <typename ARGUMENT>
+static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps, device_stream stream)
+{
+	cudaLaunchAttribute attribute = {};
+	cudaLaunchConfig_t config = {};
+
+	if (n_warps == 0)
+		return cudaSuccess;
+	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	attribute.val.programmaticStreamSerializationAllowed = 1;
+	config.gridDim = dim3((uint32_t)((n_warps + WARPS - 1) / WARPS));
+	config.blockDim = dim3(WARPS * 32);
+	config.stream = stream;
+	config.attrs = &attribute;
+	config.numAttrs = 1;
+	return cudaLaunchKernelEx(&config, kernel, *argument);
+}
+
+extern "C" int device_append(const struct device_append *append, device_stream stream)
+{
+	return launch(append_kernel, append, (uint64_t)append->n_tokens * append->shape.n_kv_heads, stream);
+}
+
+extern "C" int device_move(const struct device_move *move, device_stream stream)
+{
+	move_kernel<<<1, WARPS * 32, 0, stream>>>(*move);
+	return cudaGetLastError();
+}
+
+extern "C" int device_merge(const struct device_attend *attend, device_stream stream)
+{
+	uint64_t n_warps = (uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.group;
+	bool bf16 = attend->shape.bf16;
+
+	switch (attend->shape.head_dim) {
+	case 64:
+		return launch(bf16 ? merge_kernel<dtype_bf16, 2> : merge_kernel<dtype_half, 2>, attend, n_warps, stream);
+	case 128:
+		return launch(bf16 ? merge_kernel<dtype_bf16, 4> : merge_kernel<dtype_half, 4>, attend, n_warps, stream);
+	default:
+		return launch(bf16 ? merge_kernel<dtype_bf16, 8> : merge_kernel<dtype_half, 8>, attend, n_warps, stream);
+	}
+}

@@ -1,0 +1,440 @@
+/*
+ * cuda_test.c - the GPU's attention against float64, over random trees, shapes and policies; and the module's manners.
+ *
+ * argv[1] is the module. Without a device the program says so and exits with 77, which CTest counts as skipped.
+ */
+#include "kernels/cuda/module.h"
+#include "world.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define SKIPPED 77
+/* The log of a sum of exponentials: scores are sums of products in fp32 of which the tensor cores round some down, and
+ * exp2 has 2 units of the last place. */
+#define LSE_BOUND 1e-4
+
+/* As attention_test.c: half a unit of the last place is 2^-12 of a value in fp16 and 2^-9 in bf16, of the weights as
+ * well as of the output. */
+static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
+static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE,
+					    PLAN_DEFT, PLAN_DEFT, PLAN_DEFT};
+static const struct backend_ops *cuda;
+
+static struct work_shape shape_make(uint32_t ratio, uint32_t head_dim, uint32_t page_tokens,
+				    enum work_dtype dtype)
+{
+	return (struct work_shape){.n_layers = 2,
+				   .n_q_heads = 2 * ratio,
+				   .n_kv_heads = 2,
+				   .head_dim = head_dim,
+				   .page_tokens = page_tokens,
+				   .dtype = dtype,
+				   .scale = 1 / sqrtf((float)head_dim)};
+}
+
+static void config_make(const struct world *w, uint32_t which, struct plan_config *ret)
+{
+	plan_config_init(ret, policies[which], &w->shape, 66);
+	ret->tile_rows = cuda->tile_rows(w->backend, &w->shape);
+	if (policies[which] == PLAN_DEFT)
+		ret->deft = which - 4;
+	/* contexts here are short: cut them all the same */
+	ret->segment_tokens = 2 * WORK_TILE_TOKENS;
+}
+
+/* All policies on one world: each within the bound, twice with the same bits. */
+static void check_policies(struct world *w)
+{
+	double bound = bounds[w->shape.dtype];
+
+	for (uint32_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+		struct plan_config config;
+		struct world_answer answer, again;
+		double lse, error;
+
+		config_make(w, i, &config);
+		world_run(w, &config, 0, w->tree.n_queries, &answer);
+		world_run(w, &config, 0, w->tree.n_queries, &again);
+		error = world_error(w, 0, w->tree.n_queries, &answer, &lse);
+		if (error > bound || lse > LSE_BOUND)
+			fail_msg("policy %s (%u), ratio %u, dim %u, page %u, dtype %d: error %g "
+				 "(at most %g), LSE %g",
+				 plan_policy_name(policies[i]), i,
+				 w->shape.n_q_heads / w->shape.n_kv_heads, w->shape.head_dim,
+				 w->shape.page_tokens, (int)w->shape.dtype, error, bound, lse);
+		assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);
+		world_answer_done(&answer);
+		world_answer_done(&again);
+	}
+}
+
+static void run_world(struct work_shape shape, uint32_t node_tokens, struct oracle_random *random)
+{
+	struct world_want want = {.shape = shape,
+				  .ops = cuda,
+				  .n_nodes = 1 + oracle_below(random, 10),
+				  .n_queries = 1 + oracle_below(random, 8),
+				  .node_tokens = node_tokens,
+				  .drafts = true};
+	struct world w;
+
+	world_init(&w, &want, random);
+	check_policies(&w);
+	world_done(&w);
+}
+
+static void test_every_head_dim_and_dtype_is_within_its_bound(void **state)
+{
+	static const uint32_t dims[] = {64, 128, 256};
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		for (int dtype = WORK_FP16; dtype <= WORK_BF16; dtype++) {
+			for (uint32_t page = 16; page <= 64; page *= 2)
+				run_world(shape_make(4, dims[i], page, dtype), 200, &random);
+		}
+	}
+}
+
+static void test_every_ratio_of_heads_is_within_its_bound(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t ratio = 1; ratio <= 16; ratio++) {
+		run_world(shape_make(ratio, 64, 16u << oracle_below(&random, 3), WORK_FP16), 200,
+			  &random);
+		run_world(shape_make(ratio, 128, 32, WORK_BF16), 200, &random);
+	}
+}
+
+static void test_long_contexts_that_are_cut_are_within_their_bound(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++)
+		run_world(shape_make(1 + 3 * i, 128, 64, WORK_FP16 + i % 2), 3000, &random);
+}
+
+/* ---- lists made by hand ------------------------------------------------------------------------------------------ */
+
+/* One row of one query over a page; K is 0, so that O is the mean of V. */
+struct probe {
+	struct world w;
+	struct work_query query;
+	struct work_tree tree;
+	struct work_row row;
+	struct work_piece piece;
+	struct work_tile tile;
+	struct work_item item;
+	uint32_t merge_first[2], merge_part;
+	struct work_list list;
+	_Float16 *q, *o, *k, *v; /* of an arena: [4][64], [4][64], [2][64], [2][64] */
+	float *lse; /* [4] */
+};
+
+static void probe_init(struct probe *p, struct oracle_random *random)
+{
+	struct world_want want = {.shape = shape_make(2, 64, 32, WORK_FP16),
+				  .ops = cuda,
+				  .n_nodes = 1,
+				  .n_queries = 1,
+				  .node_tokens = 1};
+	char *at;
+
+	*p = (struct probe){.query = {.n_rows = 1},
+			    .row = {.pos = 63},
+			    .tile = {0, 1, 0, 1},
+			    .item = {0, 1, 0, 1, 0, WORK_NONE},
+			    .merge_first = {0, 1}};
+	world_init(&p->w, &want, random);
+	p->tree = (struct work_tree){.queries = &p->query, .n_queries = 1};
+	p->list = (struct work_list){.rows = &p->row,
+				     .items = &p->item,
+				     .tiles = &p->tile,
+				     .pieces = &p->piece,
+				     .merge_first = p->merge_first,
+				     .merge_parts = &p->merge_part,
+				     .n_rows = 1,
+				     .n_items = 1,
+				     .n_tiles = 1,
+				     .n_pieces = 1,
+				     .n_parts = 1,
+				     .kv_tokens_read = 1,
+				     .kv_tokens_alone = 3};
+	at = world_alloc(&p->w, 4096);
+	memset(at, 0, 4096);
+	p->q = (_Float16 *)at;
+	p->o = (_Float16 *)(at + 512);
+	p->k = (_Float16 *)(at + 1024);
+	p->v = (_Float16 *)(at + 1280);
+	p->lse = (float *)(at + 1536);
+}
+
+static void probe_submit(struct probe *p, const struct work_list *list, const struct backend_io *io,
+			 uint32_t layer)
+{
+	struct backend_job job = {
+		.shape = &p->w.shape, .tree = &p->tree, .list = list, .io = io, .layer = layer};
+	struct backend_batch batch = {&job, 1};
+	uint64_t id = 0, done = 0;
+
+	assert_int_equal(cuda->submit(p->w.backend, &batch, &id), 0);
+	while (done < id)
+		assert_int_equal(cuda->completed(p->w.backend, &done), 0);
+}
+
+static void probe_put(struct probe *p, uint32_t layer, uint32_t page, uint32_t row, float value)
+{
+	struct work_slice slot = {page, (uint16_t)row, 1};
+	struct work_list nothing = {0};
+	struct backend_io io = {.k = world_address(&p->w, p->k),
+				.v = world_address(&p->w, p->v),
+				.slots = &slot,
+				.n_slots = 1};
+
+	for (uint32_t i = 0; i < 128; i++)
+		p->v[i] = (_Float16)(value + (float)i);
+	probe_submit(p, &nothing, &io, layer);
+}
+
+static struct backend_io probe_io(struct probe *p)
+{
+	memset(p->o, 0xff, 512);
+	return (struct backend_io){.q = world_address(&p->w, p->q),
+				   .o = world_address(&p->w, p->o),
+				   .lse = world_address(&p->w, p->lse)};
+}
+
+static void assert_row(struct probe *p, uint32_t layer, uint32_t page, uint32_t row, float value)
+{
+	struct backend_io io = probe_io(p);
+
+	p->piece = (struct work_piece){page, (uint16_t)row, 1, row, row, 0, 1};
+	probe_submit(p, &p->list, &io, layer);
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true((float)p->o[i] == value + (float)(i / 128 * 64 + i % 64));
+}
+
+static void test_moves_are_done_in_order_for_all_layers(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct backend_move moves[] = {{0, 3, 1, 17}, {1, 17, 1, 18}, {0, 4, 0, 3}};
+	struct probe p;
+
+	(void)state;
+	probe_init(&p, &random);
+	for (uint32_t layer = 0; layer < 2; layer++) {
+		probe_put(&p, layer, 0, 3, 100.0f + (float)layer);
+		probe_put(&p, layer, 0, 4, 200.0f + (float)layer);
+	}
+	assert_int_equal(cuda->move(p.w.backend, &p.w.shape, moves, 3), 0);
+	for (uint32_t layer = 0; layer < 2; layer++) {
+		assert_row(&p, layer, 1, 17, 100.0f + (float)layer);
+		assert_row(&p, layer, 1, 18, 100.0f + (float)layer);
+		assert_row(&p, layer, 0, 3, 200.0f + (float)layer);
+		assert_row(&p, layer, 0, 4, 200.0f + (float)layer);
+	}
+	world_done(&p.w);
+}
+
+static void assert_nothing_seen(const struct probe *p)
+{
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true(p->o[i] == 0);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_true(p->lse[i] == -INFINITY);
+}
+
+static void test_a_row_without_partials_is_zero_with_lse_minus_infinity(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct work_list list = {.n_rows = 1};
+	struct backend_io io;
+	struct probe p;
+
+	(void)state;
+	probe_init(&p, &random);
+	io = probe_io(&p);
+	list.rows = &p.row;
+	list.merge_first = p.merge_first;
+	p.merge_first[1] = 0;
+	probe_submit(&p, &list, &io, 1);
+	assert_nothing_seen(&p);
+	world_done(&p.w);
+}
+
+static void test_a_row_that_sees_no_key_of_its_tiles_is_zero_too(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct backend_io io;
+	struct probe p;
+
+	(void)state;
+	probe_init(&p, &random);
+	io = probe_io(&p);
+	p.row.pos = 4;
+	p.piece = (struct work_piece){0, 0, 1, 0, 5, 0, 1};
+	probe_submit(&p, &p.list, &io, 1);
+	assert_nothing_seen(&p);
+	world_done(&p.w);
+}
+
+static void test_a_released_extent_comes_back_zeroed(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct probe p;
+
+	(void)state;
+	probe_init(&p, &random);
+	probe_put(&p, 0, 0, 0, 7);
+	cuda->extent_release(p.w.backend, 0);
+	assert_int_equal(cuda->extent_commit(p.w.backend, 0), 0);
+	assert_int_equal(cuda->extent_commit(p.w.backend, 0), -EINVAL);
+
+	struct backend_io io = probe_io(&p);
+
+	p.piece = (struct work_piece){0, 0, 1, 0, 0, 0, 1};
+	probe_submit(&p, &p.list, &io, 0);
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true(p.o[i] == 0);
+	world_done(&p.w);
+}
+
+/* An output two bytes past a multiple of 16. */
+static void test_rows_may_lie_at_any_address(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct backend_io io;
+	struct probe p;
+
+	(void)state;
+	probe_init(&p, &random);
+	probe_put(&p, 0, 0, 9, 3);
+	io = probe_io(&p);
+	io.o += 2;
+	p.piece = (struct work_piece){0, 9, 1, 9, 9, 0, 1};
+	probe_submit(&p, &p.list, &io, 0);
+	for (uint32_t i = 0; i < 255; i++)
+		assert_true((float)p.o[i + 1] == 3 + (float)(i / 128 * 64 + i % 64));
+	world_done(&p.w);
+}
+
+static void test_a_plan_is_used_again_under_its_id(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct backend_counters before, after;
+	struct probe p;
+
+	(void)state;
+	probe_init(&p, &random);
+	probe_put(&p, 0, 0, 3, 40);
+	probe_put(&p, 1, 0, 3, 50);
+	p.piece = (struct work_piece){0, 3, 1, 3, 3, 0, 1};
+	cuda->counters(p.w.backend, &before);
+	for (uint32_t i = 0; i < 40; i++) {
+		struct backend_io io = probe_io(&p);
+		struct backend_job job = {.shape = &p.w.shape,
+					  .tree = &p.tree,
+					  .list = &p.list,
+					  .io = &io,
+					  .plan_id = 1 + i / 20,
+					  .layer = i % 2};
+		struct backend_batch batch = {&job, 1};
+		uint64_t id = 0, done = 0;
+
+		assert_int_equal(cuda->submit(p.w.backend, &batch, &id), 0);
+		while (done < id)
+			assert_int_equal(cuda->completed(p.w.backend, &done), 0);
+		assert_true((float)p.o[5] == (i % 2 ? 55 : 45));
+	}
+	cuda->counters(p.w.backend, &after);
+	assert_int_equal(after.batches - before.batches, 40);
+	assert_int_equal(after.rows - before.rows, 40);
+	assert_true(after.kv_bytes_read > before.kv_bytes_read && after.busy_ns > before.busy_ns);
+	world_done(&p.w);
+}
+
+static void test_what_cannot_be_computed_is_refused_in_a_sentence(void **state)
+{
+	struct backend_config config = {.pool_bytes = 4 * MIB, .extent_bytes = 2 * MIB};
+	struct work_shape shape = shape_make(1, 64, 32, WORK_FP32);
+	char error[256] = "";
+	struct backend *b;
+
+	(void)state;
+	assert_int_equal(cuda->open(&config, &b, error, sizeof(error)), 0);
+	assert_int_equal(cuda->page_bytes(b, &shape, error, sizeof(error)), 0);
+	assert_non_null(strstr(error, "fp32"));
+	shape.dtype = WORK_FP16;
+	shape.head_dim = 96;
+	assert_int_equal(cuda->page_bytes(b, &shape, error, sizeof(error)), 0);
+	assert_non_null(strstr(error, "head_dim 96"));
+	shape.head_dim = 64;
+	shape.n_q_heads = 34;
+	assert_int_equal(cuda->page_bytes(b, &shape, error, sizeof(error)), 0);
+	assert_non_null(strstr(error, "17"));
+	cuda->close(b);
+	config.pool_bytes = UINT64_C(1) << 50;
+	assert_int_equal(cuda->open(&config, &b, error, sizeof(error)), -ENOMEM);
+	assert_non_null(strstr(error, "smaller"));
+	config.pool_bytes = 4 * MIB;
+	config.device = "GPU-00000000-nobody";
+	assert_int_equal(cuda->open(&config, &b, error, sizeof(error)), -EINVAL);
+	assert_non_null(strstr(error, "nvidia-smi"));
+}
+
+/* 0, or why there is nothing to test. */
+static int find_device(const char *path)
+{
+	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
+	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	char error[256] = "";
+	struct backend *b = NULL;
+	cuda_ops find = NULL;
+
+	if (module)
+		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
+	if (!find) {
+		printf("%s does not load: %s\n", path, dlerror());
+		return 1;
+	}
+	cuda = find();
+	if (cuda->open(&config, &b, error, sizeof(error)) != 0) {
+		printf("skipped: %s\n", error);
+		return SKIPPED;
+	}
+	cuda->close(b);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_moves_are_done_in_order_for_all_layers),
+		cmocka_unit_test(test_a_row_without_partials_is_zero_with_lse_minus_infinity),
+		cmocka_unit_test(test_a_row_that_sees_no_key_of_its_tiles_is_zero_too),
+		cmocka_unit_test(test_a_released_extent_comes_back_zeroed),
+		cmocka_unit_test(test_rows_may_lie_at_any_address),
+		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),
+		cmocka_unit_test(test_what_cannot_be_computed_is_refused_in_a_sentence),
+		cmocka_unit_test(test_every_head_dim_and_dtype_is_within_its_bound),
+		cmocka_unit_test(test_every_ratio_of_heads_is_within_its_bound),
+		cmocka_unit_test(test_long_contexts_that_are_cut_are_within_their_bound),
+	};
+	int r = find_device(argc > 1 ? argv[1] : CUDA_MODULE_NAME);
+
+	return r ? r : cmocka_run_group_tests(tests, NULL, NULL);
+}
