@@ -6,12 +6,17 @@
 
 #include "../backend.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define CUDA_MODULE_NAME "coppice-cuda.so"
 #define CUDA_MODULE_OPS "coppice_backend_cuda"
 #define CUDA_MODULE_ARENA_NEW "coppice_cuda_arena_new"
 #define CUDA_MODULE_ARENA_COPY "coppice_cuda_arena_copy"
 #define CUDA_MODULE_ARENA_FREE "coppice_cuda_arena_free"
 #define CUDA_MODULE_MEASURE "coppice_cuda_measure"
+#define CUDA_MODULE_STREAM "coppice_cuda_stream"
 
 /* Times the attention of the batch that was submitted last, over and over: a graph of its launches, replayed between
  * two events, after flush_bytes of other memory were written. ret_us [n]. Blocks. 0 or -EIO. */
@@ -35,5 +40,19 @@ CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
 CUDA_MODULE_EXPORT int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from,
 					       uint64_t bytes);
 CUDA_MODULE_EXPORT void coppice_cuda_arena_free(struct backend *b, uint64_t base);
+
+/* Times a bare kernel that reads bytes in scattered tiles of a pool, replayed as by cuda_measure; bytes == 0: an empty
+ * graph. On the device of the backend that the calling thread opened last, with memory of its own. pool_bytes and
+ * tile_bytes (4 to 128 KiB) are powers of two. ret_us [n]. Blocks. 0, -EINVAL, -ENOMEM, -EIO. */
+typedef int (*cuda_stream)(uint64_t pool_bytes, uint64_t flush_bytes, uint64_t bytes,
+			   uint32_t tile_bytes, uint32_t n, float *ret_us);
+
+CUDA_MODULE_EXPORT int coppice_cuda_stream(uint64_t pool_bytes, uint64_t flush_bytes,
+					   uint64_t bytes, uint32_t tile_bytes, uint32_t n,
+					   float *ret_us);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -10,6 +10,7 @@
 
 #ifdef BENCH_HAVE_KERNELS
 #include "attention_cuda.h"
+#include "cases.h"
 #include "kernels/plan/plan.h"
 #include "machine.h"
 #include "workload.h"
@@ -35,14 +36,18 @@ struct options {
 	uint32_t n_threads;
 	uint32_t page_tokens;
 	enum work_dtype dtype;
+	double tflops;
+	bool brief;
 };
+
+enum { KEY_TFLOPS = 256, KEY_BRIEF };
 
 static const struct argp_option options[] = {
 	{"policy", 'p', "POLICY", 0,
 	 "auto (default), none, cascade, fasttree, deft, deft-node, ...; cuda: several between "
-	 "commas",
+	 "commas, or all",
 	 0},
-	{"backend", 'b', "BACKEND", 0, "cpu (default), or cuda, which needs a workload file", 0},
+	{"backend", 'b', "BACKEND", 0, "cpu (default), or cuda", 0},
 	{"module", 'm', "FILE", 0, "cuda: the module (default: that of this build)", 0},
 	{"workload", 'w', "FILE", 0, "JSON: nodes and tokens per level; else the built-in cases",
 	 0},
@@ -50,6 +55,9 @@ static const struct argp_option options[] = {
 	{"only", 'o', "NAME", 0, "Only the case of this name", 0},
 	{"page", 'P', "N", 0, "Tokens of a page: 16, 32 or 64 (default)", 0},
 	{"dtype", 'd', "TYPE", 0, "fp32, fp16 or bf16 (default)", 0},
+	{"tflops", KEY_TFLOPS, "RATE", 0,
+	 "cuda: what the tensor cores do, for limits (default 790, an H200)", 0},
+	{"brief", KEY_BRIEF, NULL, 0, "cuda: the tables at the end alone", 0},
 	{0},
 };
 
@@ -91,6 +99,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'P':
 		o->page_tokens = (uint32_t)strtoul(arg, NULL, 10);
+		return 0;
+	case KEY_TFLOPS:
+		o->tflops = strtod(arg, NULL);
+		if (!(o->tflops > 0))
+			argp_error(state, "--tflops wants a rate above 0, not \"%s\"", arg);
+		return 0;
+	case KEY_BRIEF:
+		o->brief = true;
 		return 0;
 	case 'd':
 		if (parse_dtype(arg, o) != 0)
@@ -314,73 +330,40 @@ static int built_in(const struct options *o, const struct workload_spec *spec, b
 
 static int all_built_in(const struct options *o)
 {
+	static const uint32_t nodes[] = {1, 64}, one_tokens = 131072, tokens[] = {4096, 1};
 	struct workload_spec one = {.name = "one_131072",
-				    .nodes = {1},
-				    .tokens = {131072},
-				    .n_levels = 1,
 				    .shape = {1, 32, 8, 128, o->page_tokens, o->dtype, 0.0883883f}};
-	struct workload_spec shared = {.name = "shared_4096x64",
-				       .nodes = {1, 64},
-				       .tokens = {4096, 1},
-				       .n_levels = 2,
-				       .shape = one.shape};
+	struct workload_spec shared = {.name = "shared_4096x64", .shape = one.shape};
+	int status = 1;
 
-	return built_in(o, &one, bench_reading) | built_in(o, &shared, bench_sharing);
-}
-
-static uint32_t read_array(const json_t *array, uint32_t *to)
-{
-	size_t n = json_array_size(array);
-
-	n = n < WORKLOAD_LEVELS ? n : WORKLOAD_LEVELS;
-	for (size_t i = 0; i < n; i++)
-		to[i] = (uint32_t)json_integer_value(json_array_get(array, i));
-	return (uint32_t)n;
-}
-
-static uint32_t read_number(const json_t *entry, const char *key)
-{
-	return (uint32_t)json_integer_value(json_object_get(entry, key));
-}
-
-static int read_spec(const json_t *entry, const struct options *o, struct workload_spec *ret)
-{
-	const char *name = json_string_value(json_object_get(entry, "name"));
-
-	*ret = (struct workload_spec){
-		.shape = {1, read_number(entry, "q_heads"), read_number(entry, "kv_heads"),
-			  read_number(entry, "head_dim"), o->page_tokens, o->dtype, 0}};
-	ret->n_levels = read_array(json_object_get(entry, "nodes"), ret->nodes);
-	if (!name || ret->n_levels == 0 || ret->shape.n_kv_heads == 0 ||
-	    read_array(json_object_get(entry, "lengths"), ret->tokens) != ret->n_levels)
-		return -EINVAL;
-	for (uint32_t i = 0; i < ret->n_levels; i++) {
-		if (ret->nodes[i] == 0 || ret->tokens[i] == 0)
-			return -EINVAL;
-	}
-	ret->shape.scale = 1 / sqrtf((float)ret->shape.head_dim);
-	snprintf(ret->name, sizeof(ret->name), "%s", name);
-	return 0;
+	if (workload_spec_levels(&one, nodes, &one_tokens, 1) == 0 &&
+	    workload_spec_levels(&shared, nodes, tokens, 2) == 0)
+		status = built_in(o, &one, bench_reading) | built_in(o, &shared, bench_sharing);
+	workload_spec_done(&one);
+	workload_spec_done(&shared);
+	return status;
 }
 
 static int bench_entry(const json_t *entry, const struct options *o)
 {
+	struct case_options cases = {o->page_tokens, o->dtype};
 	struct workload_spec spec;
 	struct run r;
 	int status = 1;
 
-	if (read_spec(entry, o, &spec) != 0) {
+	if (case_read(entry, &cases, &spec) != 0) {
 		fprintf(stderr,
 			"coppice-bench: %s: an entry lacks name, nodes, lengths, q_heads, "
 			"kv_heads or head_dim\n",
 			o->workload);
-		return 1;
+	} else if (!selected(o, spec.name)) {
+		status = 0;
+	} else {
+		if (run_init(&r, o, &spec) == 0)
+			status = bench_plain(&r) ? 0 : 1;
+		run_done(&r);
 	}
-	if (!selected(o, spec.name))
-		return 0;
-	if (run_init(&r, o, &spec) == 0)
-		status = bench_plain(&r) ? 0 : 1;
-	run_done(&r);
+	workload_spec_done(&spec);
 	return status;
 }
 
@@ -409,6 +392,23 @@ static uint32_t n_cores(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
+static int on_cuda(const struct options *o)
+{
+	struct attention_cuda cuda = {.module = o->module,
+				      .policies = o->policy,
+				      .workload = o->workload,
+				      .only = o->only,
+				      .page_tokens = o->page_tokens,
+				      .dtype = o->dtype,
+				      .tflops = o->tflops,
+				      .brief = o->brief};
+
+	if (o->dtype != WORK_FP32)
+		return attention_cuda_main(&cuda);
+	fprintf(stderr, "coppice-bench: --backend cuda takes --dtype fp16 or bf16\n");
+	return 64;
+}
+
 int attention_main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
@@ -423,14 +423,13 @@ int attention_main(int argc, char **argv)
 			    .backend = "cpu",
 			    .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
 			    .page_tokens = 64,
-			    .dtype = WORK_BF16};
+			    .dtype = WORK_BF16,
+			    .tflops = 790};
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
 		return 64;
-	if (strcmp(o.backend, "cuda") == 0 && o.workload && o.dtype != WORK_FP32)
-		return attention_cuda_main(&(struct attention_cuda){o.module, o.policy, o.workload,
-								    o.only, o.page_tokens,
-								    o.dtype});
+	if (strcmp(o.backend, "cuda") == 0)
+		return on_cuda(&o);
 	if (!backend_find(o.backend)) {
 		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
 		return 64;

@@ -3,8 +3,11 @@
 
 #ifdef BENCH_HAVE_KERNELS
 #include "bench.h"
+#include "cases.h"
 #include "kernels/cuda/module.h"
 #include "kernels/plan/plan.h"
+#include "limits.h"
+#include "results.h"
 #include "workload.h"
 
 #include <dlfcn.h>
@@ -19,25 +22,20 @@
 #define FLUSH_BYTES (UINT64_C(256) << 20)
 #define REPS_MAX 1000u
 #define N_UNITS 132u
-#define MEANS_MAX 64u
-#define NAME_BYTES 64u
-
-/* Sum of logarithms of limit / time, of a policy and a kind of workloads. */
-struct mean {
-	char name[2 * NAME_BYTES];
-	double sum;
-	uint32_t n;
-};
+#define NAME_BYTES 128u
+#define ALL_POLICIES "auto,none,cascade,fasttree,deft-node,deft-chunk,deft-flatten"
 
 struct bench {
 	const struct attention_cuda *o;
 	const struct backend_ops *ops;
 	cuda_measure measure;
+	cuda_stream stream;
 	cuda_arena_new arena_new;
 	cuda_arena_copy arena_copy;
 	cuda_arena_free arena_free;
-	struct mean means[MEANS_MAX];
-	uint32_t n_means;
+	struct limits limits;
+	struct results results;
+	uint64_t plan_id; /* of the last plan */
 };
 
 static int load(struct bench *b)
@@ -48,11 +46,13 @@ static int load(struct bench *b)
 	if (module) {
 		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
 		*(void **)&b->measure = dlsym(module, CUDA_MODULE_MEASURE);
+		*(void **)&b->stream = dlsym(module, CUDA_MODULE_STREAM);
 		*(void **)&b->arena_new = dlsym(module, CUDA_MODULE_ARENA_NEW);
 		*(void **)&b->arena_copy = dlsym(module, CUDA_MODULE_ARENA_COPY);
 		*(void **)&b->arena_free = dlsym(module, CUDA_MODULE_ARENA_FREE);
 	}
-	if (!find || !b->measure || !b->arena_new || !b->arena_copy || !b->arena_free) {
+	if (!find || !b->measure || !b->stream || !b->arena_new || !b->arena_copy ||
+	    !b->arena_free) {
 		fprintf(stderr, "coppice-bench: %s: %s\n", b->o->module, dlerror());
 		return -ENOENT;
 	}
@@ -60,64 +60,31 @@ static int load(struct bench *b)
 	return 0;
 }
 
-static uint32_t read_array(const json_t *array, uint32_t *to)
-{
-	size_t n = json_array_size(array);
+/* ---- what the file says of other systems ------------------------------------------------------------------------- */
 
-	n = n < WORKLOAD_LEVELS ? n : WORKLOAD_LEVELS;
-	for (size_t i = 0; i < n; i++)
-		to[i] = (uint32_t)json_integer_value(json_array_get(array, i));
-	return (uint32_t)n;
+/* Microseconds of a key that is another system's time, else 0; ret_name is the system's. */
+static double peer_us(const char *key, const json_t *value, char ret_name[NAME_BYTES])
+{
+	size_t n = strlen(key);
+	bool us = n > 3 && strcmp(key + n - 3, "_us") == 0;
+
+	if (!json_is_number(value) || (!us && !(n > 3 && strcmp(key + n - 3, "_ms") == 0)) ||
+	    strcmp(key, "limit_us") == 0 || strcmp(key, "floor_us") == 0)
+		return 0;
+	snprintf(ret_name, NAME_BYTES, "ratio_%.*s", (int)(n - 3), key);
+	return json_number_value(value) * (us ? 1 : 1000);
 }
 
-static uint32_t read_number(const json_t *entry, const char *key)
-{
-	return (uint32_t)json_integer_value(json_object_get(entry, key));
-}
-
-static int read_spec(const json_t *entry, const struct attention_cuda *o, struct workload_spec *ret)
-{
-	const char *name = json_string_value(json_object_get(entry, "name"));
-
-	*ret = (struct workload_spec){
-		.shape = {1, read_number(entry, "q_heads"), read_number(entry, "kv_heads"),
-			  read_number(entry, "head_dim"), o->page_tokens, o->dtype, 0}};
-	ret->n_levels = read_array(json_object_get(entry, "nodes"), ret->nodes);
-	if (!name || ret->n_levels == 0 || ret->shape.n_kv_heads == 0 ||
-	    read_array(json_object_get(entry, "lengths"), ret->tokens) != ret->n_levels)
-		return -EINVAL;
-	ret->shape.scale = 1 / sqrtf((float)ret->shape.head_dim);
-	snprintf(ret->name, sizeof(ret->name), "%s", name);
-	return 0;
-}
-
-static struct mean *find_mean(struct bench *b, const char *policy, const struct workload_spec *spec)
-{
-	char name[2 * NAME_BYTES];
-	struct mean *mean;
-
-	snprintf(name, sizeof(name), "%s %.7s %u/%u", policy, spec->name, spec->shape.n_q_heads,
-		 spec->shape.n_kv_heads);
-	for (uint32_t i = 0; i < b->n_means; i++) {
-		if (strcmp(b->means[i].name, name) == 0)
-			return &b->means[i];
-	}
-	if (b->n_means == MEANS_MAX)
-		return NULL;
-	mean = &b->means[b->n_means++];
-	*mean = (struct mean){.sum = 0};
-	memcpy(mean->name, name, sizeof(name));
-	return mean;
-}
-
-/* The time of the fastest of the others, 0 where the file names none. */
 static double best_peer(const json_t *entry)
 {
-	static const char *const keys[] = {"fasttree_us", "deft_us", "pat_us", "flashinfer_us"};
+	char name[NAME_BYTES];
+	const char *key;
 	double best = 0;
+	json_t *value;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		double us = json_number_value(json_object_get(entry, keys[i]));
+	json_object_foreach((json_t *)entry, key, value)
+	{
+		double us = peer_us(key, value, name);
 
 		if (us > 0 && (best == 0 || us < best))
 			best = us;
@@ -127,52 +94,42 @@ static double best_peer(const json_t *entry)
 
 static void print_peers(const json_t *entry, const char *name, double us)
 {
+	char metric[NAME_BYTES];
 	const char *key;
 	json_t *value;
 
 	json_object_foreach((json_t *)entry, key, value)
 	{
-		size_t n = strlen(key);
-		char metric[NAME_BYTES];
+		double peer = peer_us(key, value, metric);
 
-		if (n < 4 || strcmp(key + n - 3, "_us") != 0 || !json_is_number(value) ||
-		    strcmp(key, "limit_us") == 0 || strcmp(key, "floor_us") == 0)
-			continue;
-		snprintf(metric, sizeof(metric), "ratio_%.*s", (int)(n - 3), key);
-		bench_print("attention", name, metric, json_number_value(value) / us, "x");
+		if (peer > 0)
+			bench_print("attention", name, metric, peer / us, "x");
 	}
 }
 
-static bool print_result(struct bench *b, const json_t *entry, const struct workload_spec *spec,
-			 const char *policy, double us, double error)
+static void print_result(const json_t *entry, const struct result *x)
 {
-	static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
-	double limit = json_number_value(json_object_get(entry, "limit_us")),
-	       peer = best_peer(entry);
-	struct mean *mean = find_mean(b, policy, spec);
-	char name[2 * NAME_BYTES];
-	bool right = error <= bounds[spec->shape.dtype];
+	char name[NAME_BYTES];
 
-	snprintf(name, sizeof(name), "%s/%s", spec->name, policy);
-	bench_print("attention", name, "time", us, "us");
-	bench_print("attention", name, "limit", limit, "us");
-	bench_print("attention", name, "ratio_limit", limit / us, "1");
-	print_peers(entry, name, us);
-	if (peer > 0)
-		bench_print("attention", name, "ratio_best_peer", peer / us, "x");
-	bench_print("attention", name, "error", error, "norm/norm");
-	if (mean && limit > 0) {
-		mean->sum += log(limit / us);
-		mean->n++;
-	}
-	if (!right)
-		fprintf(stderr, "coppice-bench: %s: the output is wrong\n", name);
-	return right;
+	snprintf(name, sizeof(name), "%s/%s", x->name, x->policy);
+	bench_print("attention", name, "time", x->us, "us");
+	bench_print("attention", name, "limit", x->limit_us, "us");
+	bench_print("attention", name, "ratio_limit", x->limit_us / x->us, "1");
+	print_peers(entry, name, x->us);
+	if (x->peer_us > 0)
+		bench_print("attention", name, "ratio_best_peer", x->peer_us / x->us, "x");
+	bench_print("attention", name, "tflops", x->tflops, "TFLOP/s");
+	bench_print("attention", name, "plan", x->plan_us, "us");
+	bench_print("attention", name, "submit_first", x->submit_us, "us");
+	bench_print("attention", name, "submit_again", x->again_us, "us");
+	bench_print("attention", name, "error", x->error, "norm/norm");
 }
 
-/* One workload in its own backend. */
+/* ---- one workload in its own backend ----------------------------------------------------------------------------- */
+
 struct run {
 	struct bench *bench;
+	const json_t *entry; /* of the file, or NULL */
 	struct workload_spec spec;
 	struct backend *backend; /* owned */
 	struct workload workload;
@@ -219,28 +176,113 @@ static int run_open(struct run *r, char *error, size_t error_bytes)
 	return ret ? ret : run_place(r);
 }
 
-static int run_once(struct run *r)
+/* One batch to its end; ret_us is what its submission took. */
+static int run_once(struct run *r, double *ret_us)
 {
 	const struct backend_ops *ops = r->bench->ops;
 	struct backend_job job = {.shape = &r->spec.shape,
 				  .tree = &r->workload.tree,
 				  .list = &r->list,
-				  .io = r->workload.io};
+				  .io = r->workload.io,
+				  .plan_id = r->bench->plan_id};
 	struct backend_batch batch = {&job, 1};
-	uint64_t id = 0, done = 0;
+	uint64_t id = 0, done = 0, start_ns = bench_now_ns();
 	int ret = ops->submit(r->backend, &batch, &id);
 
+	*ret_us = (double)(bench_now_ns() - start_ns) / 1e3;
 	while (!ret && done < id)
 		ret = ops->completed(r->backend, &done);
 	return ret;
 }
 
-static bool run_policy(struct run *r, const json_t *entry, const char *policy)
+/* The list, twice, so that its memory is there at the second; a batch of a new plan, and others of the same. */
+static int run_planned(struct run *r, const struct plan_config *config, struct result *x)
 {
-	struct plan_config config;
+	double again_us[5], first_us;
+	uint64_t start_ns;
+	int ret = plan_make(config, &r->workload.tree, &r->list);
+
+	start_ns = bench_now_ns();
+	if (!ret)
+		ret = plan_make(config, &r->workload.tree, &r->list);
+	x->plan_us = (double)(bench_now_ns() - start_ns) / 1e3;
+	r->bench->plan_id++;
+	if (!ret)
+		ret = run_once(r, &first_us);
+	for (uint32_t i = 0; i < 5 && !ret; i++)
+		ret = run_once(r, &again_us[i]);
+	if (ret)
+		return ret;
+	x->submit_us = first_us;
+	x->again_us = bench_median(again_us, 5);
+	return 0;
+}
+
+static int run_timed(struct run *r, struct result *x)
+{
 	float times_us[REPS_MAX];
 	double sorted[REPS_MAX];
 	uint32_t reps = bench_reps(21);
+	int ret = r->bench->measure(r->backend, FLUSH_BYTES, reps, times_us);
+
+	if (ret)
+		return ret;
+	for (uint32_t i = 0; i < reps; i++)
+		sorted[i] = times_us[i];
+	x->us = bench_median(sorted, reps);
+	return 0;
+}
+
+/* O is garbage before and the batch's after. */
+static int run_whole(struct run *r, const struct plan_config *config, struct result *x)
+{
+	struct workload_arena *o = &r->workload.arenas[2];
+	void *device = (void *)(uintptr_t)r->o;
+	int ret;
+
+	memset(o->host, 0xff, o->bytes);
+	ret = r->bench->arena_copy(r->backend, device, o->host, o->bytes);
+	if (!ret)
+		ret = run_planned(r, config, x);
+	if (!ret)
+		ret = run_timed(r, x);
+	return ret ? ret : r->bench->arena_copy(r->backend, o->host, device, o->bytes);
+}
+
+static void run_compare(struct run *r, struct result *x)
+{
+	static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
+	double named = json_number_value(json_object_get(r->entry, "limit_us"));
+	double flops = workload_flops(&r->workload);
+
+	x->limit_us = named > 0 ? named
+				: limits_us(&r->bench->limits, (double)workload_bytes(&r->workload),
+					    flops);
+	x->peer_us = best_peer(r->entry);
+	x->tflops = flops / x->us * 1e-6;
+	x->error = workload_error(&r->workload);
+	x->right = x->error <= bounds[r->spec.shape.dtype];
+}
+
+/* Trees and cascades of a file by the letters of their names; what is built in is one kind. */
+static void name_result(const struct run *r, const char *policy, struct result *x)
+{
+	const char *name = r->spec.name;
+	int letters = (int)strspn(name, "abcdefghijklmnopqrstuvwxyz");
+
+	snprintf(x->name, sizeof(x->name), "%s", name);
+	snprintf(x->policy, sizeof(x->policy), "%s", policy);
+	if (r->entry)
+		snprintf(x->kind, sizeof(x->kind), "%.*s %u/%u", letters > 20 ? 20 : letters, name,
+			 r->spec.shape.n_q_heads, r->spec.shape.n_kv_heads);
+	else
+		snprintf(x->kind, sizeof(x->kind), "built in");
+}
+
+static bool run_policy(struct run *r, const char *policy)
+{
+	struct plan_config config;
+	struct result x = {.right = false};
 
 	plan_config_init(&config, PLAN_AUTO, &r->spec.shape,
 			 N_UNITS / r->spec.shape.n_kv_heads + 1);
@@ -249,74 +291,126 @@ static bool run_policy(struct run *r, const json_t *entry, const char *policy)
 		return false;
 	}
 	config.tile_rows = r->bench->ops->tile_rows(r->backend, &r->spec.shape);
-	memset(r->workload.o, 0xff, r->workload.arenas[2].bytes);
-	if (r->bench->arena_copy(r->backend, (void *)(uintptr_t)r->o, r->workload.o,
-				 r->workload.arenas[2].bytes) != 0 ||
-	    plan_make(&config, &r->workload.tree, &r->list) != 0 || run_once(r) != 0 ||
-	    r->bench->measure(r->backend, FLUSH_BYTES, reps, times_us) != 0 ||
-	    r->bench->arena_copy(r->backend, r->workload.o, (void *)(uintptr_t)r->o,
-				 r->workload.arenas[2].bytes) != 0) {
+	name_result(r, policy, &x);
+	if (run_whole(r, &config, &x) != 0) {
 		fprintf(stderr, "coppice-bench: %s: %s failed\n", r->spec.name, policy);
 		return false;
 	}
-	for (uint32_t i = 0; i < reps; i++)
-		sorted[i] = times_us[i];
-	return print_result(r->bench, entry, &r->spec, policy, bench_median(sorted, reps),
-			    workload_error(&r->workload));
+	run_compare(r, &x);
+	results_add(&r->bench->results, &x);
+	if (!r->bench->o->brief)
+		print_result(r->entry, &x);
+	if (!x.right)
+		fprintf(stderr, "coppice-bench: %s/%s: the output is wrong\n", x.name, policy);
+	return x.right;
 }
 
-static bool bench_entry(struct bench *b, const json_t *entry)
+static void run_done(struct run *r)
 {
-	struct run r = {.bench = b};
+	plan_list_done(&r->list);
+	if (r->q)
+		r->bench->arena_free(r->backend, r->q);
+	if (r->o)
+		r->bench->arena_free(r->backend, r->o);
+	workload_done(&r->workload);
+	r->bench->ops->close(r->backend);
+}
+
+/* All policies on r->spec, which it frees. */
+static bool bench_spec(struct run *r)
+{
+	const struct attention_cuda *o = r->bench->o;
 	char error[256] = "", names[256], *rest = names, *policy;
-	bool right = false;
+	bool right = true;
 	int ret;
 
-	if (read_spec(entry, b->o, &r.spec) != 0) {
-		fprintf(stderr, "coppice-bench: %s: an entry lacks name, nodes, lengths or heads\n",
-			b->o->workload);
-		return false;
-	}
-	if (b->o->only && !strstr(r.spec.name, b->o->only))
+	if (o->only && !strstr(r->spec.name, o->only)) {
+		workload_spec_done(&r->spec);
 		return true;
-	ret = run_open(&r, error, sizeof(error));
+	}
+	ret = run_open(r, error, sizeof(error));
 	if (ret)
-		fprintf(stderr, "coppice-bench: %s: %s %s\n", r.spec.name, strerror(-ret), error);
-	snprintf(names, sizeof(names), "%s", b->o->policies);
+		fprintf(stderr, "coppice-bench: %s: %s %s\n", r->spec.name, strerror(-ret), error);
+	snprintf(names, sizeof(names), "%s",
+		 strcmp(o->policies, "all") == 0 ? ALL_POLICIES : o->policies);
 	for (right = !ret; !ret && (policy = strsep(&rest, ",")) != NULL;)
-		right = run_policy(&r, entry, policy) && right;
-	plan_list_done(&r.list);
-	if (r.q)
-		b->arena_free(r.backend, r.q);
-	if (r.o)
-		b->arena_free(r.backend, r.o);
-	workload_done(&r.workload);
-	b->ops->close(r.backend);
+		right = run_policy(r, policy) && right;
+	run_done(r);
+	workload_spec_done(&r->spec);
 	return right;
+}
+
+/* ---- all of them -------------------------------------------------------------------------------------------------- */
+
+static bool bench_file(struct bench *b, const struct case_options *cases)
+{
+	json_error_t error;
+	json_t *root = json_load_file(b->o->workload, 0, &error);
+	bool right = json_is_array(root);
+
+	if (!right)
+		fprintf(stderr, "coppice-bench: %s: line %d: %s\n", b->o->workload, error.line,
+			root ? "no array of workloads" : error.text);
+	for (size_t i = 0; i < json_array_size(root); i++) {
+		struct run r = {.bench = b, .entry = json_array_get(root, i)};
+
+		if (case_read(r.entry, cases, &r.spec) == 0) {
+			right = bench_spec(&r) && right;
+			continue;
+		}
+		fprintf(stderr,
+			"coppice-bench: %s: entry %zu lacks name, nodes, lengths or heads\n",
+			b->o->workload, i + 1);
+		workload_spec_done(&r.spec);
+		right = false;
+	}
+	json_decref(root);
+	return right;
+}
+
+static bool bench_built_in(struct bench *b, const struct case_options *cases)
+{
+	bool right = true;
+
+	for (uint32_t i = 0; i < case_count(); i++) {
+		struct run r = {.bench = b};
+
+		if (case_built_in(i, cases, &r.spec) == 0)
+			right = bench_spec(&r) && right;
+		else
+			right = false;
+	}
+	return right;
+}
+
+/* A backend of nothing, so that the device is chosen and there. */
+static int measure_card(struct bench *b)
+{
+	struct backend_config config = {.pool_bytes = EXTENT_BYTES, .extent_bytes = EXTENT_BYTES};
+	struct backend *backend = NULL;
+	char error[256] = "";
+	int ret = b->ops->open(&config, &backend, error, sizeof(error));
+
+	if (!ret)
+		ret = limits_init(&b->limits, b->stream, b->o->tflops);
+	if (ret)
+		fprintf(stderr, "coppice-bench: the card cannot be measured: %s\n", error);
+	b->ops->close(backend);
+	return ret;
 }
 
 int attention_cuda_main(const struct attention_cuda *options)
 {
+	struct case_options cases = {options->page_tokens, options->dtype};
 	struct bench b = {.o = options};
-	json_error_t error;
-	json_t *root;
-	bool right = true;
+	bool right;
 
-	if (load(&b) != 0)
+	if (load(&b) != 0 || measure_card(&b) != 0)
 		return 1;
-	root = json_load_file(options->workload, 0, &error);
-	if (!json_is_array(root)) {
-		fprintf(stderr, "coppice-bench: %s: line %d: %s\n", options->workload, error.line,
-			root ? "no array of workloads" : error.text);
-		json_decref(root);
-		return 1;
-	}
-	for (size_t i = 0; i < json_array_size(root); i++)
-		right = bench_entry(&b, json_array_get(root, i)) && right;
-	for (uint32_t i = 0; i < b.n_means; i++)
-		bench_print("attention", b.means[i].name, "mean_ratio_limit",
-			    exp(b.means[i].sum / b.means[i].n), "1");
-	json_decref(root);
+	right = options->workload ? bench_file(&b, &cases) : bench_built_in(&b, &cases);
+	results_print_means(&b.results);
+	results_print(&b.results, stdout);
+	results_done(&b.results);
 	return right ? 0 : 1;
 }
 #endif

@@ -1,22 +1,27 @@
 /*
  * attention_cuda.h - coppice-bench attention --backend cuda: kernels alone, as published systems are timed.
  *
- * Each workload of a file: time (median of replays of a graph between two events, after other memory was written to flush
- * the cache), the limit that the file names, their ratio and those to the times of other systems in the file
- * (keys that end in _us). Geometric means over workloads of one kind of heads and shape at the end.
+ * First the time of an empty graph and what the card's memory gives. Then each workload of a file, or those built in: time
+ * (median of replays of a graph between two events, after other memory was written to flush the cache), the limit that
+ * the file names, else the one drawn from the card's curve and the tensor cores' rate, their ratio, those to the times of other
+ * systems in the file (keys that end in _us or _ms), and what planning takes. At the end tables: see results.h.
  */
 #ifndef COPPICE_BENCH_ATTENTION_CUDA_H
 #define COPPICE_BENCH_ATTENTION_CUDA_H
 
 #include "kernels/work.h"
 
+#include <stdbool.h>
+
 struct attention_cuda {
 	const char *module; /* path of coppice-cuda.so */
-	const char *policies; /* names between commas */
-	const char *workload; /* path of the file */
+	const char *policies; /* names between commas, or all */
+	const char *workload; /* path of the file; NULL: those built in */
 	const char *only; /* part of a workload's name, or NULL */
 	uint32_t page_tokens;
 	enum work_dtype dtype;
+	double tflops; /* of the tensor cores, in fp16 and bf16 */
+	bool brief; /* the tables alone */
 };
 
 /* Exit status. */

@@ -10,8 +10,46 @@
 #define TABLE 65536u
 #define PERIOD ((size_t)32000003) /* values; a prime, so that no page repeats another's rows */
 #define PAGE_BYTES 4096u
-#define SAMPLE_QUERIES 3u
 #define SAMPLE_HEADS 2u
+#define GROUP_VALUES (16u * 256u) /* of the query heads of a KV head, at most */
+
+int workload_spec_levels(struct workload_spec *spec, const uint32_t *nodes, const uint32_t *tokens,
+			 uint32_t n_levels)
+{
+	uint32_t n = 0, above = 0;
+
+	for (uint32_t level = 0; level < n_levels; level++)
+		n += nodes[level];
+	spec->parents = calloc(n, sizeof(*spec->parents));
+	spec->tokens = calloc(n, sizeof(*spec->tokens));
+	if (!spec->parents || !spec->tokens)
+		return -ENOMEM;
+	spec->n_new = 1;
+	for (uint32_t level = 0; level < n_levels; level++) {
+		uint32_t first = spec->n_nodes;
+
+		for (uint32_t i = 0; i < nodes[level]; i++) {
+			uint32_t parent =
+				level ? above + (uint32_t)((uint64_t)i * nodes[level - 1] /
+							   nodes[level])
+				      : WORK_NONE;
+
+			spec->parents[spec->n_nodes] = parent;
+			spec->tokens[spec->n_nodes++] = tokens[level];
+		}
+		above = first;
+	}
+	return 0;
+}
+
+void workload_spec_done(struct workload_spec *spec)
+{
+	free(spec->parents);
+	free(spec->tokens);
+	spec->parents = spec->tokens = NULL;
+}
+
+/* ---- the tree ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t pages_of(const struct workload_spec *spec, uint32_t pos, uint32_t n_tokens)
 {
@@ -20,26 +58,22 @@ static uint32_t pages_of(const struct workload_spec *spec, uint32_t pos, uint32_
 	return n_tokens ? (pos + n_tokens - 1) / page - pos / page + 1 : 0;
 }
 
-static uint32_t count_pages(const struct workload_spec *spec, uint32_t *ret_nodes)
+/* An upper bound where nodes begin anywhere in a page. */
+static uint32_t count_pages(const struct workload_spec *spec)
 {
-	uint32_t pos = 0, pages = 0;
+	uint32_t pages = 0;
 
-	*ret_nodes = 0;
-	for (uint32_t i = 0; i < spec->n_levels; i++) {
-		pages += spec->nodes[i] * pages_of(spec, pos, spec->tokens[i]);
-		pos += spec->tokens[i];
-		*ret_nodes += spec->nodes[i];
-	}
+	for (uint32_t i = 0; i < spec->n_nodes; i++)
+		pages += pages_of(spec, spec->shape.page_tokens - 1, spec->tokens[i]);
 	return pages;
 }
 
 uint64_t workload_pool_bytes(const struct workload_spec *spec, uint64_t page_bytes,
 			     uint64_t extent_bytes)
 {
-	uint32_t nodes, pages = count_pages(spec, &nodes);
 	uint64_t per_extent = extent_bytes / page_bytes;
 
-	return (pages + per_extent - 1) / per_extent * extent_bytes;
+	return (count_pages(spec) + per_extent - 1) / per_extent * extent_bytes;
 }
 
 static void give_pages(struct workload *w, struct work_node *node)
@@ -59,38 +93,70 @@ static void give_pages(struct workload *w, struct work_node *node)
 	w->tokens += node->n_tokens;
 }
 
-static void make_level(struct workload *w, const struct workload_spec *spec, uint32_t level,
-		       uint32_t above)
+static void make_node(struct workload *w, const struct workload_spec *spec, uint32_t i)
 {
-	for (uint32_t i = 0; i < spec->nodes[level]; i++) {
-		struct work_node *node = &w->nodes[w->tree.n_nodes++];
+	struct work_node *node = &w->nodes[i];
 
-		*node = (struct work_node){.parent = WORK_NONE, .n_tokens = spec->tokens[level]};
-		if (level > 0) {
-			node->parent = above + (uint32_t)((uint64_t)i * spec->nodes[level - 1] /
-							  spec->nodes[level]);
-			node->pos = w->nodes[node->parent].pos + w->nodes[node->parent].n_tokens;
-		}
-		give_pages(w, node);
-	}
+	*node = (struct work_node){.parent = spec->parents[i], .n_tokens = spec->tokens[i]};
+	if (node->parent != WORK_NONE)
+		node->pos = w->nodes[node->parent].pos + w->nodes[node->parent].n_tokens;
+	give_pages(w, node);
 }
 
-static void make_tree(struct workload *w, const struct workload_spec *spec)
+/* Tokens that row i sees of the rows before it and itself. */
+static uint32_t rows_seen(const struct workload *w, uint32_t i)
 {
-	uint32_t above = 0;
+	uint32_t n = 0;
 
-	for (uint32_t level = 0; level < spec->n_levels; level++) {
-		uint32_t first = w->tree.n_nodes;
+	if (!w->draft_parents)
+		return i + 1;
+	for (; i != WORK_NONE; i = w->draft_parents[i])
+		n++;
+	return n;
+}
 
-		make_level(w, spec, level, above);
-		above = first;
+static void make_query(struct workload *w, const struct workload_spec *spec, uint32_t leaf)
+{
+	uint32_t pos = w->nodes[leaf].pos + w->nodes[leaf].n_tokens - spec->n_new;
+
+	w->queries[w->tree.n_queries++] = (struct work_query){.node = leaf,
+							      .pos = pos,
+							      .n_rows = spec->n_new,
+							      .parents = w->draft_parents};
+	w->n_rows += spec->n_new;
+	for (uint32_t i = 0; i < spec->n_new; i++)
+		w->path_tokens += pos + rows_seen(w, i);
+}
+
+static uint32_t count_leaves(const struct workload_spec *spec, bool *ret_inner)
+{
+	uint32_t n = spec->n_nodes;
+
+	for (uint32_t i = 0; i < spec->n_nodes; i++) {
+		uint32_t parent = spec->parents[i];
+
+		if (parent != WORK_NONE && !ret_inner[parent]) {
+			ret_inner[parent] = true;
+			n--;
+		}
 	}
-	for (uint32_t node = above; node < w->tree.n_nodes; node++) {
-		uint32_t end = w->nodes[node].pos + w->nodes[node].n_tokens;
+	return n;
+}
 
-		w->queries[w->tree.n_queries++] =
-			(struct work_query){.node = node, .pos = end - 1, .n_rows = 1};
-		w->path_tokens += end;
+static void make_tree(struct workload *w, const struct workload_spec *spec, const bool *inner)
+{
+	struct oracle_random random = {11};
+
+	for (uint32_t i = 0; w->draft_parents && i < spec->n_new; i++) {
+		uint32_t back = oracle_below(&random, i < 16 ? i + 1 : 16);
+
+		w->draft_parents[i] = i ? i - 1 - (back < i ? back : 0) : WORK_NONE;
+	}
+	for (uint32_t i = 0; i < spec->n_nodes; i++) {
+		make_node(w, spec, i);
+		w->tree.n_nodes++;
+		if (!inner[i])
+			make_query(w, spec, i);
 	}
 }
 
@@ -181,50 +247,65 @@ static int attach(struct workload *w, struct workload_arena *arena, size_t bytes
 	return r;
 }
 
-static int alloc(struct workload *w, const struct workload_spec *spec)
+static int alloc_tree(struct workload *w, const struct workload_spec *spec, uint32_t n_queries)
 {
-	uint32_t n_nodes, n_pages = count_pages(spec, &n_nodes);
-	uint32_t n_queries = spec->nodes[spec->n_levels - 1];
-
-	w->nodes = calloc(n_nodes, sizeof(*w->nodes));
-	w->slices = calloc(n_pages, sizeof(*w->slices));
+	w->nodes = calloc(spec->n_nodes, sizeof(*w->nodes));
+	w->slices = calloc(count_pages(spec), sizeof(*w->slices));
 	w->queries = calloc(n_queries, sizeof(*w->queries));
 	w->io = calloc(n_queries, sizeof(*w->io));
-	if (!w->nodes || !w->slices || !w->queries || !w->io ||
-	    attach(w, &w->arenas[0],
-		   (size_t)n_pages * w->shape.page_tokens * kv_bytes(&w->shape) * 2, &w->kv) != 0 ||
-	    attach(w, &w->arenas[1], n_queries * q_bytes(&w->shape), &w->q) != 0 ||
-	    attach(w, &w->arenas[2], n_queries * q_bytes(&w->shape), &w->o) != 0)
-		return -ENOMEM;
-	memset(w->o, 0, n_queries * q_bytes(&w->shape));
+	if (spec->drafts)
+		w->draft_parents = calloc(spec->n_new, sizeof(*w->draft_parents));
 	w->tree = (struct work_tree){.nodes = w->nodes, .slices = w->slices, .queries = w->queries};
+	return w->nodes && w->slices && w->queries && w->io && (!spec->drafts || w->draft_parents)
+		       ? 0
+		       : -ENOMEM;
+}
+
+static int init_tree(struct workload *w, const struct workload_spec *spec)
+{
+	bool *inner = calloc(spec->n_nodes, sizeof(*inner));
+	int r = inner ? alloc_tree(w, spec, count_leaves(spec, inner)) : -ENOMEM;
+
+	if (!r)
+		make_tree(w, spec, inner);
+	free(inner);
+	return r;
+}
+
+static int init_arenas(struct workload *w)
+{
+	size_t bytes = q_bytes(&w->shape), values = bytes / work_dtype_bytes(w->shape.dtype);
+	size_t kv_values = (size_t)w->n_pages * w->shape.page_tokens * w->shape.n_kv_heads * 2 *
+			   w->shape.head_dim;
+
+	if (attach(w, &w->arenas[0], kv_values * work_dtype_bytes(w->shape.dtype), &w->kv) != 0 ||
+	    attach(w, &w->arenas[1], w->n_rows * bytes, &w->q) != 0 ||
+	    attach(w, &w->arenas[2], w->n_rows * bytes, &w->o) != 0 ||
+	    fill(w->shape.dtype, w->q, w->n_rows * values, 3) != 0 ||
+	    fill(w->shape.dtype, w->kv, kv_values, 5) != 0)
+		return -ENOMEM;
+	memset(w->o, 0, w->n_rows * bytes);
 	return 0;
 }
 
 int workload_init(struct workload *w, const struct workload_spec *spec,
 		  const struct backend_ops *ops, struct backend *backend)
 {
-	size_t bytes = q_bytes(&spec->shape);
+	size_t bytes = q_bytes(&spec->shape), at = 0;
 	int r;
 
 	*w = (struct workload){.ops = ops, .backend = backend, .shape = spec->shape};
-	r = alloc(w, spec);
-	if (r)
-		return r;
-	make_tree(w, spec);
-	if (fill(w->shape.dtype, w->q, w->tree.n_queries * bytes / work_dtype_bytes(w->shape.dtype),
-		 3) != 0 ||
-	    fill(w->shape.dtype, w->kv,
-		 (size_t)w->n_pages * w->shape.page_tokens * w->shape.n_kv_heads * 2 *
-			 w->shape.head_dim,
-		 5) != 0)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < w->tree.n_queries; i++)
-		w->io[i] = (struct backend_io){.q = w->arenas[1].base + i * bytes,
-					       .o = w->arenas[2].base + i * bytes,
+	r = init_tree(w, spec);
+	if (!r)
+		r = init_arenas(w);
+	for (uint32_t i = 0; i < w->tree.n_queries && !r; i++) {
+		w->io[i] = (struct backend_io){.q = w->arenas[1].base + at,
+					       .o = w->arenas[2].base + at,
 					       .q_stride = bytes,
 					       .o_stride = bytes};
-	return append(w);
+		at += w->queries[i].n_rows * bytes;
+	}
+	return r ? r : append(w);
 }
 
 void workload_done(struct workload *w)
@@ -232,7 +313,10 @@ void workload_done(struct workload *w)
 	free(w->nodes);
 	free(w->slices);
 	free(w->queries);
+	free(w->draft_parents);
 	free(w->io);
+	for (uint32_t i = 0; i < w->n_samples; i++)
+		free(w->samples[i].want);
 	for (uint32_t i = 0; i < 3; i++) {
 		if (w->arenas[i].base)
 			w->ops->arena_detach(w->backend, w->arenas[i].base, w->arenas[i].bytes);
@@ -255,44 +339,94 @@ static int take_head(const struct workload *w, uint32_t head, struct oracle_kv *
 	return 0;
 }
 
-static void add_sample(const struct workload *w, const struct oracle_kv *kv, uint32_t query,
-		       uint32_t head, double *off, double *norm)
-{
-	uint32_t group = kv->shape->n_q_heads, dim = kv->shape->head_dim;
-	size_t at = query * q_bytes(&w->shape) +
-		    (size_t)head * group * dim * work_dtype_bytes(w->shape.dtype);
-	float q[16 * 256], o[16 * 256];
-	double want[16 * 256], lse[16];
+/* ---- what is right ------------------------------------------------------------------------------------------------ */
 
-	oracle_decode(w->shape.dtype, q, w->q + at, (size_t)group * dim);
-	oracle_decode(w->shape.dtype, o, w->o + at, (size_t)group * dim);
-	oracle_row(kv, &w->tree, query, 0, q, want, lse);
-	for (uint32_t i = 0; i < group * dim; i++) {
-		*off += (want[i] - o[i]) * (want[i] - o[i]);
-		*norm += want[i] * want[i];
-	}
+/* Bytes of the first value of a sample's row in Q and O. */
+static size_t sample_at(const struct workload *w, const struct workload_sample *s)
+{
+	uint32_t row = s->token, group = w->shape.n_q_heads / w->shape.n_kv_heads;
+
+	for (uint32_t i = 0; i < s->query; i++)
+		row += w->queries[i].n_rows;
+	return row * q_bytes(&w->shape) +
+	       (size_t)s->head * group * w->shape.head_dim * work_dtype_bytes(w->shape.dtype);
 }
 
-double workload_error(const struct workload *w)
+static int sample_make(const struct workload *w, const struct oracle_kv *kv,
+		       struct workload_sample *s)
+{
+	size_t n = (size_t)kv->shape->n_q_heads * kv->shape->head_dim;
+	float q[GROUP_VALUES];
+	double lse[16];
+
+	s->want = calloc(n, sizeof(*s->want));
+	if (!s->want)
+		return -ENOMEM;
+	oracle_decode(w->shape.dtype, q, w->q + sample_at(w, s), n);
+	oracle_row(kv, &w->tree, s->query, s->token, q, s->want, lse);
+	return 0;
+}
+
+/* First, middle and last query; in each another row; of the first and the last KV head. */
+static int samples_of_head(struct workload *w, struct oracle_kv *kv, uint32_t head)
+{
+	static const uint32_t n = WORKLOAD_SAMPLES / SAMPLE_HEADS;
+	int r = take_head(w, head, kv);
+
+	for (uint32_t i = 0; i < n && !r; i++) {
+		struct workload_sample *s = &w->samples[w->n_samples];
+
+		s->query = (uint32_t)((uint64_t)i * (w->tree.n_queries - 1) / (n - 1));
+		s->token = (uint32_t)((uint64_t)i * (w->queries[s->query].n_rows - 1) / (n - 1));
+		s->head = head;
+		r = sample_make(w, kv, s);
+		if (!r)
+			w->n_samples++;
+	}
+	return r;
+}
+
+static int samples_init(struct workload *w)
 {
 	struct work_shape one = w->shape;
 	struct oracle_kv kv;
-	double off = 0, norm = 0;
+	int r;
 
 	one.n_q_heads /= one.n_kv_heads;
 	one.n_kv_heads = 1;
-	if (oracle_kv_init(&kv, &one, w->n_pages) != 0) {
-		oracle_kv_done(&kv);
-		return NAN;
-	}
-	for (uint32_t i = 0; i < SAMPLE_HEADS; i++) {
-		uint32_t head = i * (w->shape.n_kv_heads - 1);
-
-		take_head(w, head, &kv);
-		for (uint32_t j = 0; j < SAMPLE_QUERIES; j++)
-			add_sample(w, &kv, j * (w->tree.n_queries - 1) / (SAMPLE_QUERIES - 1), head,
-				   &off, &norm);
-	}
+	r = oracle_kv_init(&kv, &one, w->n_pages);
+	for (uint32_t i = 0; i < SAMPLE_HEADS && !r; i++)
+		r = samples_of_head(w, &kv, i * (w->shape.n_kv_heads - 1));
 	oracle_kv_done(&kv);
+	return r;
+}
+
+double workload_error(struct workload *w)
+{
+	size_t n = (size_t)w->shape.n_q_heads / w->shape.n_kv_heads * w->shape.head_dim;
+	double off = 0, norm = 0;
+	float o[GROUP_VALUES];
+
+	if (!w->n_samples && samples_init(w) != 0)
+		return NAN;
+	for (uint32_t i = 0; i < w->n_samples; i++) {
+		const struct workload_sample *s = &w->samples[i];
+
+		oracle_decode(w->shape.dtype, o, w->o + sample_at(w, s), n);
+		for (size_t j = 0; j < n; j++) {
+			off += (s->want[j] - o[j]) * (s->want[j] - o[j]);
+			norm += s->want[j] * s->want[j];
+		}
+	}
 	return sqrt(off / norm);
+}
+
+uint64_t workload_bytes(const struct workload *w)
+{
+	return w->tokens * kv_bytes(&w->shape) * 2 + w->n_rows * q_bytes(&w->shape) * 2;
+}
+
+double workload_flops(const struct workload *w)
+{
+	return 4.0 * w->shape.head_dim * w->shape.n_q_heads * (double)w->path_tokens;
 }
