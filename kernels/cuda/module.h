@@ -41,14 +41,21 @@ CUDA_MODULE_EXPORT int coppice_cuda_arena_copy(struct backend *b, void *to, cons
 					       uint64_t bytes);
 CUDA_MODULE_EXPORT void coppice_cuda_arena_free(struct backend *b, uint64_t base);
 
-/* Times a bare kernel that reads bytes in scattered tiles of a pool, replayed as by cuda_measure; bytes == 0: an empty
- * graph. On the device of the backend that the calling thread opened last, with memory of its own. pool_bytes and
- * tile_bytes (4 to 128 KiB) are powers of two. ret_us [n]. Blocks. 0, -EINVAL, -ENOMEM, -EIO. */
-typedef int (*cuda_stream)(uint64_t pool_bytes, uint64_t flush_bytes, uint64_t bytes,
-			   uint32_t tile_bytes, uint32_t n, float *ret_us);
+/* How the bare kernel of cuda_stream reads: tiles of a pool, both powers of two of bytes, tiles of 4 KiB and more; blocks a
+ * multiprocessor, each with a ring that is a multiple of the tile (up to 64). */
+struct cuda_stream_tiles {
+	uint64_t pool_bytes;
+	uint32_t tile_bytes, ring_bytes, blocks;
+};
 
-CUDA_MODULE_EXPORT int coppice_cuda_stream(uint64_t pool_bytes, uint64_t flush_bytes,
-					   uint64_t bytes, uint32_t tile_bytes, uint32_t n,
+/* Times a bare kernel that reads bytes in scattered tiles, replayed as by cuda_measure; bytes == 0: an empty graph. On the
+ * device of the backend that the calling thread opened last, with memory of its own. ret_us [n]. Blocks. 0, -EINVAL,
+ * -ENOMEM, -EIO. */
+typedef int (*cuda_stream)(const struct cuda_stream_tiles *tiles, uint64_t flush_bytes,
+			   uint64_t bytes, uint32_t n, float *ret_us);
+
+CUDA_MODULE_EXPORT int coppice_cuda_stream(const struct cuda_stream_tiles *tiles,
+					   uint64_t flush_bytes, uint64_t bytes, uint32_t n,
 					   float *ret_us);
 
 #ifdef __cplusplus

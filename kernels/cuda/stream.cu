@@ -2,11 +2,13 @@
  * stream.cu - what the card's memory gives: the time in which a bare kernel reads so many bytes in scattered tiles, the
  * best that attention which reads as much can reach.
  *
- * bulk    grid: a block on every SM. Warp 8 orders tiles into a ring, one bulk copy each; warps 0 to 7 read them there.
- * plain   before sm_90. grid: 8 blocks on every SM, each reads whole tiles of 8 KiB by loads of 16 bytes.
+ * bulk    grid: one or two blocks on every SM. Warp 8 orders tiles into a ring, one bulk copy each; warps 0 to 7 read them
+ *         there.
+ * plain   before sm_90. grid: 8 blocks on every SM, each reads whole tiles by loads of 16 bytes.
  * empty   grid: a block on every SM, for the time of a graph that does nothing.
  *
- * Tile i of a launch is tile i x SCATTER of the pool: a permutation, as the pool has a power of two of them.
+ * Tile i of a launch is another of the pool by a permutation: multiplications by odd numbers and a shift, as the pool has a
+ * power of two of tiles.
  */
 #include "hopper.cuh"
 #include "module.h"
@@ -14,12 +16,10 @@
 #include <cuda_runtime_api.h>
 #include <errno.h>
 
-#define RING_BYTES (128u << 10)
+#define BARRIER_BYTES 1024u
 #define READERS 8u
 #define BLOCK ((READERS + 1) * 32)
 #define PLAIN_THREADS 256u
-#define PLAIN_TILE_BYTES 8192u
-#define SCATTER 0x9e3779b1u
 #define MAGIC 0x5eed5eedu
 #define WARM_UPS 3u
 
@@ -27,13 +27,16 @@ struct reading {
 	const char *pool;
 	uint32_t *sink; /* written in a case that never comes, so that nothing is left out */
 	uint32_t tile_bytes;
+	uint32_t n_slots; /* of the ring */
 	uint32_t n_tiles;
-	uint32_t mask; /* tiles of the pool - 1 */
+	uint32_t mask, shift; /* tiles of the pool - 1; half of their bits */
 };
 
 __device__ inline const char *tile_at(const struct reading &r, uint32_t tile)
 {
-	return r.pool + (uint64_t)(tile * SCATTER & r.mask) * r.tile_bytes;
+	tile = tile * 0x9e3779b1u & r.mask;
+	tile = (tile ^ tile >> r.shift) * 0x85ebca6bu & r.mask;
+	return r.pool + (uint64_t)(tile ^ tile >> r.shift) * r.tile_bytes;
 }
 
 __device__ inline uint32_t fold(uint4 v)
@@ -45,7 +48,7 @@ __device__ inline uint32_t fold(uint4 v)
 /* Barriers of ring slot i: full at 16 i, empty 8 behind. */
 __device__ inline void order_tiles(const struct reading &r, uint32_t ring, uint32_t barriers)
 {
-	uint32_t slots = RING_BYTES / r.tile_bytes, n = 0;
+	uint32_t slots = r.n_slots, n = 0;
 
 	for (uint32_t tile = blockIdx.x; tile < r.n_tiles; tile += gridDim.x, n++) {
 		uint32_t slot = n % slots, full = barriers + slot * 16;
@@ -59,7 +62,7 @@ __device__ inline void order_tiles(const struct reading &r, uint32_t ring, uint3
 
 __device__ inline uint32_t read_tiles(const struct reading &r, const char *ring, uint32_t barriers)
 {
-	uint32_t slots = RING_BYTES / r.tile_bytes, n = 0, sum = 0;
+	uint32_t slots = r.n_slots, n = 0, sum = 0;
 
 	for (uint32_t tile = blockIdx.x; tile < r.n_tiles; tile += gridDim.x, n++) {
 		uint32_t slot = n % slots, full = barriers + slot * 16;
@@ -75,11 +78,11 @@ __device__ inline uint32_t read_tiles(const struct reading &r, const char *ring,
 }
 #endif
 
-__global__ void __launch_bounds__(BLOCK, 1) bulk_kernel(const __grid_constant__ struct reading r)
+__global__ void __launch_bounds__(BLOCK, 2) bulk_kernel(const __grid_constant__ struct reading r)
 {
 #if __CUDA_ARCH__ >= 900
 	extern __shared__ __align__(1024) char ring[];
-	uint32_t slots = RING_BYTES / r.tile_bytes, barriers = shared_address(ring) + RING_BYTES;
+	uint32_t slots = r.n_slots, barriers = shared_address(ring) + slots * r.tile_bytes;
 
 	if (threadIdx.x == 0) {
 		for (uint32_t i = 0; i < slots; i++) {
@@ -147,7 +150,7 @@ static void card_done(struct card *c)
 
 static int card_init(struct card *c, uint64_t pool_bytes, uint64_t flush_bytes)
 {
-	int device, sms, major;
+	int device, sms, major, shared;
 
 	*c = (struct card){};
 	c->pool_bytes = pool_bytes;
@@ -155,6 +158,7 @@ static int card_init(struct card *c, uint64_t pool_bytes, uint64_t flush_bytes)
 	if (cudaGetDevice(&device) != cudaSuccess ||
 	    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
 	    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+	    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess ||
 	    cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaEventCreate(&c->begin) != cudaSuccess || cudaEventCreate(&c->end) != cudaSuccess)
 		return -EIO;
@@ -164,25 +168,36 @@ static int card_init(struct card *c, uint64_t pool_bytes, uint64_t flush_bytes)
 	c->n_sms = (uint32_t)sms;
 	c->bulk = major == 9;
 	fill_kernel<<<c->n_sms * 8, 256, 0, c->stream>>>((uint4 *)c->pool, pool_bytes / 16);
-	if (cudaFuncSetAttribute(bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES + 1024) !=
-	    cudaSuccess)
+	if (c->bulk && cudaFuncSetAttribute(bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess)
 		return -EIO;
 	return cudaStreamSynchronize(c->stream) == cudaSuccess ? 0 : -EIO;
 }
 
-static int launch(const struct card *c, uint64_t bytes, uint32_t tile_bytes)
+static uint32_t half_log2(uint64_t n)
+{
+	uint32_t log2 = 0;
+
+	while (n >>= 1)
+		log2++;
+	return (log2 + 1) / 2;
+}
+
+static int launch(const struct card *c, const struct cuda_stream_tiles *t, uint64_t bytes)
 {
 	struct reading r = {};
+	uint64_t pool_tiles = c->pool_bytes / t->tile_bytes;
 
 	r.pool = c->pool;
 	r.sink = (uint32_t *)(c->pool + c->pool_bytes);
-	r.tile_bytes = tile_bytes;
-	r.n_tiles = (uint32_t)(bytes / tile_bytes);
-	r.mask = (uint32_t)(c->pool_bytes / tile_bytes - 1);
+	r.tile_bytes = t->tile_bytes;
+	r.n_slots = t->ring_bytes / t->tile_bytes;
+	r.n_tiles = (uint32_t)(bytes / t->tile_bytes);
+	r.mask = (uint32_t)(pool_tiles - 1);
+	r.shift = half_log2(pool_tiles);
 	if (bytes == 0)
 		empty_kernel<<<c->n_sms, 32, 0, c->stream>>>();
 	else if (c->bulk)
-		bulk_kernel<<<c->n_sms, BLOCK, RING_BYTES + 1024, c->stream>>>(r);
+		bulk_kernel<<<c->n_sms * t->blocks, BLOCK, t->ring_bytes + BARRIER_BYTES, c->stream>>>(r);
 	else
 		plain_kernel<<<c->n_sms * 8, PLAIN_THREADS, 0, c->stream>>>(r);
 	return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
@@ -202,7 +217,7 @@ static int replay(const struct card *c, cudaGraphExec_t graph, int value, float 
 	return 0;
 }
 
-static int time_tiles(const struct card *c, uint64_t bytes, uint32_t tile_bytes, uint32_t n, float *ret_us)
+static int time_tiles(const struct card *c, const struct cuda_stream_tiles *t, uint64_t bytes, uint32_t n, float *ret_us)
 {
 	cudaGraph_t graph = NULL;
 	cudaGraphExec_t exec = NULL;
@@ -210,7 +225,7 @@ static int time_tiles(const struct card *c, uint64_t bytes, uint32_t tile_bytes,
 
 	if (cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
 		return -EIO;
-	r = launch(c, bytes, tile_bytes);
+	r = launch(c, t, bytes);
 	if (cudaStreamEndCapture(c->stream, &graph) != cudaSuccess || r ||
 	    cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess)
 		r = -EIO;
@@ -225,20 +240,24 @@ static int time_tiles(const struct card *c, uint64_t bytes, uint32_t tile_bytes,
 	return r;
 }
 
-extern "C" int coppice_cuda_stream(uint64_t pool_bytes, uint64_t flush_bytes, uint64_t bytes, uint32_t tile_bytes,
-				   uint32_t n, float *ret_us)
+static bool power_of_two(uint64_t n)
+{
+	return n && !(n & (n - 1));
+}
+
+extern "C" int coppice_cuda_stream(const struct cuda_stream_tiles *t, uint64_t flush_bytes, uint64_t bytes, uint32_t n,
+				   float *ret_us)
 {
 	struct card c;
-	int r = bytes <= pool_bytes && tile_bytes && tile_bytes <= RING_BYTES && !(pool_bytes & (pool_bytes - 1)) &&
-				!(tile_bytes & (tile_bytes - 1)) && tile_bytes >= 4096 ?
-			0 :
-			-EINVAL;
+	int r;
 
-	if (r)
-		return r;
-	r = card_init(&c, pool_bytes, flush_bytes);
+	if (!power_of_two(t->pool_bytes) || !power_of_two(t->tile_bytes) || t->tile_bytes < 4096 ||
+	    t->ring_bytes < t->tile_bytes || t->ring_bytes > t->tile_bytes * (BARRIER_BYTES / 16) ||
+	    bytes > t->pool_bytes)
+		return -EINVAL;
+	r = card_init(&c, t->pool_bytes, flush_bytes);
 	if (!r)
-		r = time_tiles(&c, bytes, tile_bytes, n, ret_us);
+		r = time_tiles(&c, t, bytes, n, ret_us);
 	card_done(&c);
 	return r;
 }

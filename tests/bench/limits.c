@@ -12,17 +12,34 @@
 #define MIB 1048576.0
 #define REPS_MAX 1000u
 
-static double median_us(cuda_stream stream, uint64_t bytes, uint32_t tile_bytes)
+/* Each is the fastest at some size. */
+static const struct cuda_stream_tiles ways[] = {
+	{POOL_BYTES, 16384, 128 << 10, 1},
+	{POOL_BYTES, 8192, 64 << 10, 1},
+	{POOL_BYTES, 16384, 96 << 10, 2},
+	{POOL_BYTES, 8192, 96 << 10, 2},
+};
+
+static double median_us(cuda_stream stream, const struct cuda_stream_tiles *way, uint64_t bytes)
 {
 	float us[REPS_MAX];
 	double sorted[REPS_MAX];
 	uint32_t n = bench_reps(21);
 
-	if (stream(POOL_BYTES, FLUSH_BYTES, bytes, tile_bytes, n, us) != 0)
+	if (stream(way, FLUSH_BYTES, bytes, n, us) != 0)
 		return INFINITY;
 	for (uint32_t i = 0; i < n; i++)
 		sorted[i] = us[i];
 	return bench_median(sorted, n);
+}
+
+static double best_us(cuda_stream stream, uint64_t bytes)
+{
+	double best = INFINITY;
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+		best = fmin(best, median_us(stream, &ways[i], bytes));
+	return best;
 }
 
 int limits_init(struct limits *l, cuda_stream stream, double tflops)
@@ -35,7 +52,7 @@ int limits_init(struct limits *l, cuda_stream stream, double tflops)
 		char name[32];
 
 		l->bytes[i] = mib[i] * MIB;
-		l->us[i] = fmin(median_us(stream, bytes, 8192), median_us(stream, bytes, 16384));
+		l->us[i] = best_us(stream, bytes);
 		if (!isfinite(l->us[i]))
 			return -1;
 		snprintf(name, sizeof(name), "stream_%u_MiB", mib[i]);
