@@ -7,8 +7,8 @@ file(GLOB bench_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.c)
 add_executable(coppice-bench ${bench_sources} ${CMAKE_CURRENT_LIST_DIR}/../unit/oracle.c)
 target_link_libraries(coppice-bench PRIVATE PkgConfig::JANSSON Threads::Threads ${CMAKE_DL_LIBS} m)
 target_include_directories(coppice-bench PRIVATE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(coppice-bench PRIVATE BENCH_BUILD_DIR="${PROJECT_BINARY_DIR}"
-	BENCH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+target_compile_definitions(coppice-bench PRIVATE BENCH_BUILD_DIR="${coppice_programs}"
+	BENCH_SOURCE_DIR="${coppice_data}")
 foreach(part kernels kvstore proto)
 	if(TARGET coppice_${part})
 		string(TOUPPER BENCH_HAVE_${part} have)

@@ -3,6 +3,7 @@
  * what goes wrong is one sentence and a status. argv[1] is the daemon's program.
  */
 #include "control_harness.h"
+#include "element.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -193,11 +194,13 @@ static void the_report_adds_up(void **state)
 	json_t *report;
 	const json_t *sequence;
 
-	agent_run(&a, *state, WORDS("-p", prompts[2], "-n", "24", "--json", "--kv-dtype", "fp32"));
+	const char *dtype = test_on_gpu() ? "fp16" : "fp32";
+
+	agent_run(&a, *state, WORDS("-p", prompts[2], "-n", "24", "--json", "--kv-dtype", dtype));
 	assert_string_equal(a.err, "");
 	report = agent_report(&a);
 	sequence = sequence_of(report, 0);
-	assert_string_equal(json_string_value(json_object_get(report, "kv_dtype")), "fp32");
+	assert_string_equal(json_string_value(json_object_get(report, "kv_dtype")), dtype);
 	assert_int_equal(number_of(report, "tokens_generated"), N_TOKENS);
 	assert_int_equal(number_of(sequence, "prompt_tokens"), strlen(prompts[2]));
 	assert_int_equal(number_of(sequence, "cached") + number_of(sequence, "waited") +

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define N_LAYERS 2u
-#define ROW_FLOATS (N_NEW * HEAD_DIM)
+#define ROWS_ELEMENTS (N_NEW * HEAD_DIM)
 
 struct counts counts_of(struct fixture *f)
 {
@@ -35,14 +35,17 @@ void assert_explained(struct coppice *c, const char *words)
 
 /* ---- the daemon and two sessions --------------------------------------------------------------------------------- */
 
-const struct coppice_model_info fixture_model = {
-	.name = "m",
-	.n_layers = N_LAYERS,
-	.n_q_heads = 1,
-	.n_kv_heads = 1,
-	.head_dim = HEAD_DIM,
-	.dtype = COPPICE_FP32,
-};
+struct coppice_model_info fixture_model(void)
+{
+	return (struct coppice_model_info){
+		.name = "m",
+		.n_layers = N_LAYERS,
+		.n_q_heads = 1,
+		.n_kv_heads = 1,
+		.head_dim = HEAD_DIM,
+		.dtype = (enum coppice_dtype)element_dtype(),
+	};
+}
 
 void fixture_open_seq(struct fixture *f)
 {
@@ -71,6 +74,7 @@ static void make_ghosts(struct fixture *f)
 static int setup_with(void **state, const char *flag, const char *flag2)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
+	struct coppice_model_info info = fixture_model();
 
 	assert_non_null(f);
 	for (uint32_t i = 0; i < N_IDS; i++)
@@ -84,8 +88,8 @@ static int setup_with(void **state, const char *flag, const char *flag2)
 	f->watch = client_open(f->h);
 	assert_int_equal(coppice_connect(&f->c, f->h->socket), 0);
 	assert_int_equal(coppice_connect(&f->stranger, f->h->socket), 0);
-	assert_int_equal(coppice_model_open(f->c, &fixture_model, &f->model), 0);
-	assert_int_equal(coppice_model_open(f->stranger, &fixture_model, &f->strangers_model), 0);
+	assert_int_equal(coppice_model_open(f->c, &info, &f->model), 0);
+	assert_int_equal(coppice_model_open(f->stranger, &info, &f->strangers_model), 0);
 	assert_int_equal(coppice_arena_new(f->c, COPPICE_HOST, 1, &f->arena), 0);
 	assert_int_equal(coppice_arena_new(f->c, COPPICE_HOST, 1, &f->other_arena), 0);
 	assert_int_equal(coppice_lane_new(f->c, &f->lane), 0);
@@ -101,7 +105,7 @@ int fixture_setup(void **state)
 	return setup_with(state, NULL, NULL);
 }
 
-/* Room for 16,384 tokens of the model. */
+/* Room for 4,096 tokens of the model in fp32, twice as many in fp16. */
 int fixture_setup_small_pool(void **state)
 {
 	return setup_with(state, "--pool=4M", "--extent=2M");
@@ -128,16 +132,16 @@ int fixture_teardown(void **state)
 
 struct coppice_step_seq right_part(struct fixture *f)
 {
-	float *rows = coppice_arena_base(f->arena);
+	void *rows = coppice_arena_base(f->arena);
 
 	return (struct coppice_step_seq){
 		.seq = f->seq,
 		.n_new = N_NEW,
 		.q = rows,
-		.k = rows + ROW_FLOATS,
-		.v = rows + 2 * ROW_FLOATS,
-		.o = rows + 3 * ROW_FLOATS,
-		.lse = rows + 4 * ROW_FLOATS,
+		.k = element_at(rows, ROWS_ELEMENTS),
+		.v = element_at(rows, 2 * ROWS_ELEMENTS),
+		.o = element_at(rows, 3 * ROWS_ELEMENTS),
+		.lse = element_at(rows, 4 * ROWS_ELEMENTS),
 	};
 }
 
@@ -146,18 +150,20 @@ int right_step(struct fixture *f, uint32_t layer)
 {
 	struct coppice_step_seq part = right_part(f);
 	struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
-	float *rows = coppice_arena_base(f->arena);
+	/* fp16 rounds weights and output by up to 2^-11 of the largest value */
+	const double tolerance = test_on_gpu() ? 0.1 : 1e-4;
+	void *v = (void *)(uintptr_t)part.v;
 	uint64_t ticket;
 	int r;
 
-	for (uint32_t i = 0; i < ROW_FLOATS; i++) {
-		rows[2 * ROW_FLOATS + i] = (float)(i % HEAD_DIM);
-		rows[3 * ROW_FLOATS + i] = -1;
+	for (uint32_t i = 0; i < ROWS_ELEMENTS; i++) {
+		element_put(v, i, (float)(i % HEAD_DIM));
+		element_put(part.o, i, -1);
 	}
 	assert_int_equal(coppice_step(f->lane, &step, &ticket), 0);
 	r = coppice_wait(f->lane, ticket, PATIENCE_NS);
-	for (uint32_t i = 0; r == 0 && i < ROW_FLOATS; i++)
-		assert_float_equal(rows[3 * ROW_FLOATS + i], (float)(i % HEAD_DIM), 1e-4);
+	for (uint32_t i = 0; r == 0 && i < ROWS_ELEMENTS; i++)
+		assert_float_equal(element_get(part.o, i), (float)(i % HEAD_DIM), tolerance);
 	return r;
 }
 

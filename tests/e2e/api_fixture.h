@@ -9,8 +9,9 @@
 #include "client/coppice.h"
 #include "client/seq.h"
 #include "control_harness.h"
+#include "element.h"
 
-#define HEAD_DIM 16u
+#define HEAD_DIM 64u
 #define N_NEW 4u
 #define MAX_SEQ_TOKENS 30000u
 #define N_IDS 32768u
@@ -37,9 +38,9 @@ struct counts {
 	uint64_t n_nodes, n_tokens, n_pages, n_seqs, n_pins;
 };
 
-extern const struct coppice_model_info fixture_model;
+struct coppice_model_info fixture_model(void);
 
-/* CMocka's: *state is a struct fixture. A small pool has room for 16,384 tokens, a small share as well. */
+/* CMocka's: *state is a struct fixture. A small pool has room for some thousand tokens, a small share as well. */
 int fixture_setup(void **state);
 int fixture_setup_small_pool(void **state);
 int fixture_setup_small_share(void **state);

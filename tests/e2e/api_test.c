@@ -28,12 +28,12 @@ static char *end_of_arena(const struct attempt *a)
 
 static void misalign_q(struct attempt *a)
 {
-	a->parts[0].q = (const char *)a->parts[0].q + 2;
+	a->parts[0].q = (const char *)a->parts[0].q + 1;
 }
 
 static void misalign_stride(struct attempt *a)
 {
-	a->parts[0].k_stride = HEAD_DIM * sizeof(float) + 2;
+	a->parts[0].k_stride = HEAD_DIM * (uint32_t)element_bytes() + 1;
 }
 
 static void misalign_lse(struct attempt *a)
@@ -43,7 +43,7 @@ static void misalign_lse(struct attempt *a)
 
 static void reach_beyond_with_o(struct attempt *a)
 {
-	a->parts[0].o = end_of_arena(a) - HEAD_DIM * sizeof(float);
+	a->parts[0].o = end_of_arena(a) - HEAD_DIM * element_bytes();
 }
 
 static void reach_beyond_with_stride(struct attempt *a)
@@ -385,21 +385,22 @@ static void wrong_models_are_refused_by_name(void **state)
 		uint32_t n_q_heads, n_kv_heads, head_dim, dtype, window;
 		const char *words;
 	} cases[] = {
-		{3, 2, 16, 0, 0, "(n_q_heads)"}, {34, 2, 16, 0, 0, "(n_q_heads)"},
-		{0, 1, 16, 0, 0, "(n_q_heads)"}, {1, 0, 16, 0, 0, "(n_kv_heads)"},
+		{3, 2, 64, 0, 0, "(n_q_heads)"}, {34, 2, 64, 0, 0, "(n_q_heads)"},
+		{0, 1, 64, 0, 0, "(n_q_heads)"}, {1, 0, 64, 0, 0, "(n_kv_heads)"},
 		{1, 1, 24, 0, 0, "(head_dim)"},	 {1, 1, 512, 0, 0, "(head_dim)"},
-		{1, 1, 16, 7, 0, "(dtype)"},	 {1, 1, 16, 0, 128, "(window)"},
+		{1, 1, 64, 7, 0, "(dtype)"},	 {1, 1, 64, 0, 128, "(window)"},
 	};
 	struct fixture *f = *state;
 	uint32_t model = 77;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		struct coppice_model_info info = fixture_model;
+		struct coppice_model_info info = fixture_model();
 
 		info.n_q_heads = cases[i].n_q_heads;
 		info.n_kv_heads = cases[i].n_kv_heads;
 		info.head_dim = cases[i].head_dim;
-		info.dtype = (enum coppice_dtype)cases[i].dtype;
+		if (cases[i].dtype)
+			info.dtype = (enum coppice_dtype)cases[i].dtype;
 		info.window = cases[i].window;
 		assert_true(coppice_model_open(f->c, &info, &model) < 0);
 		assert_explained(f->c, cases[i].words);

@@ -2,6 +2,7 @@
  * control_harness.c - processes and packets for control_test.c.
  */
 #include "control_harness.h"
+#include "element.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,7 +94,7 @@ static void child_environment(const struct harness *h)
 
 static void child_run(const struct harness *h)
 {
-	char loop[32], socket[128];
+	char loop[32], socket[128], backend[64];
 	const char *argv[HARNESS_FLAGS + 16] = {harness_daemon,
 						"--config=/dev/null",
 						socket,
@@ -105,11 +106,13 @@ static void child_run(const struct harness *h)
 						"--max-arenas=2",
 						"--max-arena-bytes=8M",
 						"--max-lanes=2",
-						"--spin-us=0"};
-	int n = 12, log = open(h->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+						"--spin-us=0",
+						backend};
+	int n = 13, log = open(h->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 
 	snprintf(socket, sizeof(socket), "--socket=%s", h->socket);
 	snprintf(loop, sizeof(loop), "--loop=%s", h->loop);
+	snprintf(backend, sizeof(backend), "--backend=%s", test_backend());
 	for (int i = 0; i < HARNESS_FLAGS && h->flags[i]; i++)
 		argv[n++] = h->flags[i];
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -285,6 +288,7 @@ uint32_t client_model(struct client *c)
 	m.n_q_heads = 4;
 	m.n_kv_heads = 2;
 	m.head_dim = 64;
+	m.dtype = element_dtype();
 	reply = client_verb(c, model_open, &m);
 	assert_int_equal(reply->code, 0);
 	return reply->model->model;

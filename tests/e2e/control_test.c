@@ -2,6 +2,7 @@
  * control_test.c - control messages, good and bad, to a real daemon on both loops.
  */
 #include "control_harness.h"
+#include "element.h"
 
 #include <errno.h>
 #include <string.h>
@@ -191,7 +192,7 @@ static void bad_models_are_refused_by_field(void **state)
 		m.n_q_heads = cases[i].q;
 		m.n_kv_heads = cases[i].kv;
 		m.head_dim = cases[i].dim;
-		m.dtype = cases[i].dtype;
+		m.dtype = cases[i].dtype ? cases[i].dtype : element_dtype();
 		m.has_page_tokens = m.has_window = m.has_soft_cap = m.has_n_sinks = true;
 		m.page_tokens = cases[i].page;
 		m.window = cases[i].window;
@@ -215,7 +216,8 @@ static void a_model_name_too_long_is_refused(void **state)
 	name[128] = 0;
 	m.name = name;
 	m.n_layers = m.n_q_heads = m.n_kv_heads = 1;
-	m.head_dim = 16;
+	m.head_dim = 64;
+	m.dtype = element_dtype();
 	assert_refused(client_verb(&c, model_open, &m), -EINVAL, "name", "127");
 	name[127] = 0;
 	assert_int_equal(client_verb(&c, model_open, &m)->code, 0);

@@ -5,6 +5,7 @@ if(TARGET coppiced AND TARGET coppicectl AND TARGET coppice)
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/ctl_test.c ${CMAKE_CURRENT_LIST_DIR}/ctl_fixture.c
 		LIBS coppice coppice_proto PkgConfig::JANSSON
 		LABELS e2e)
-	target_compile_definitions(ctl_test PRIVATE COPPICED_PATH="$<TARGET_FILE:coppiced>"
-		COPPICECTL_PATH="$<TARGET_FILE:coppicectl>")
+	coppice_path(coppiced coppiced)
+	coppice_path(coppicectl coppicectl)
+	target_compile_definitions(ctl_test PRIVATE COPPICED_PATH="${coppiced}" COPPICECTL_PATH="${coppicectl}")
 endif()

@@ -3,6 +3,7 @@
  */
 #include "ctl_fixture.h"
 
+#include "element.h"
 #include "proto/channel.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@
 #include <cmocka.h>
 
 #define N_LAYERS 2u
-#define HEAD_DIM 16u
+#define HEAD_DIM 64u
 #define MAX_TOKENS 64u
 #define MAX_ARGS 12u
 
@@ -38,16 +39,17 @@ static void nap_ms(long ms)
 
 static void daemon_start(struct ctl_fixture *f)
 {
-	char option[96];
+	char option[96], backend[64];
 	int fd;
 
 	snprintf(option, sizeof(option), "--socket=%s", f->socket);
+	snprintf(backend, sizeof(backend), "--backend=%s", test_backend());
 	f->daemon = fork();
 	assert_true(f->daemon >= 0);
 	if (f->daemon == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(COPPICED_PATH, "coppiced", option, "--pool=64M", "--extent=2M", "--threads=1",
-		      "--config=/dev/null", "--log-level=warning", NULL);
+		execl(COPPICED_PATH, "coppiced", option, backend, "--pool=64M", "--extent=2M",
+		      "--threads=1", "--config=/dev/null", "--log-level=warning", NULL);
 		_exit(127);
 	}
 	for (int i = 0; i < 1000; i++) {
@@ -85,13 +87,13 @@ static uint32_t prompt_tokens(const char *prompt, uint32_t *ids)
 /* All layers of the tokens behind cached, whose K and V are zero: what is computed is not this test's concern. */
 static void compute(struct ctl_fixture *f, struct coppice_seq *seq, const uint32_t *ids, uint32_t n)
 {
-	float *base = coppice_arena_base(f->arena);
+	void *base = coppice_arena_base(f->arena);
 	struct coppice_step_seq part = {.seq = seq,
 					.n_new = n,
 					.q = base,
 					.k = base,
 					.v = base,
-					.o = base + MAX_TOKENS * HEAD_DIM};
+					.o = element_at(base, MAX_TOKENS * HEAD_DIM)};
 	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
 	uint64_t ticket;
 
@@ -108,7 +110,7 @@ static void client_start(struct ctl_fixture *f)
 					  .n_q_heads = 1,
 					  .n_kv_heads = 1,
 					  .head_dim = HEAD_DIM,
-					  .dtype = COPPICE_FP32,
+					  .dtype = (enum coppice_dtype)element_dtype(),
 					  .page_tokens = 16};
 	struct coppice_match match;
 	uint32_t ids[MAX_TOKENS];

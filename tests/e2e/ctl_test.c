@@ -3,6 +3,8 @@
  */
 #include "ctl_fixture.h"
 
+#include "element.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
@@ -132,8 +134,8 @@ static void test_tree_quotes_names(void **state)
 					  .n_layers = 1,
 					  .n_q_heads = 1,
 					  .n_kv_heads = 1,
-					  .head_dim = 16,
-					  .dtype = COPPICE_FP32};
+					  .head_dim = 64,
+					  .dtype = (enum coppice_dtype)element_dtype()};
 	struct coppice_match match;
 	struct coppice_seq *seq;
 	struct ctl_answer a;

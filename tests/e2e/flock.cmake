@@ -17,7 +17,8 @@ if(TARGET coppiced AND TARGET coppice-agent)
 	coppice_test(NAME agent_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/agent_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
 		LIBS coppice_proto PkgConfig::JANSSON ARGS $<TARGET_FILE:coppiced> LABELS e2e)
-	target_compile_definitions(agent_test PRIVATE AGENT_PATH="$<TARGET_FILE:coppice-agent>"
-		MODEL_DIR="${PROJECT_SOURCE_DIR}/tests/model")
+	coppice_path(agent coppice-agent)
+	target_compile_definitions(agent_test PRIVATE AGENT_PATH="${agent}"
+		MODEL_DIR="${coppice_data}/tests/model")
 	add_dependencies(agent_test coppiced coppice-agent)
 endif()

@@ -3,15 +3,18 @@
  */
 #include "flock_stem.h"
 
+#include "element.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define N_Q_HEADS 2u
-#define HEAD_DIM 16u
+#define HEAD_DIM 64u
 #define CHECK_EVERY 61u /* rows of a chunk, besides its last */
-#define MAX_ERROR 2e-6 /* norm of the difference by norm: what attention promises for fp32 */
+/* Norm of the difference by norm: what attention promises for fp32 and for fp16. */
+#define MAX_ERROR (test_on_gpu() ? 5e-4 : 2e-6)
 #define PATIENCE_NS UINT64_C(50000000000)
 
 _Noreturn void stem_die(const struct stem *s, const char *condition, int line)
@@ -53,14 +56,14 @@ static void fill(float *ret, uint32_t n, uint64_t prefix, uint32_t layer, char k
 	uint64_t state = mix(prefix ^ ((uint64_t)layer << 8 | (unsigned char)kind));
 
 	for (uint32_t i = 0; i < n; i++)
-		ret[i] = (float)(mix(state + i) >> 40) * 0x1p-24f;
+		ret[i] = element_round((float)(mix(state + i) >> 40) * 0x1p-24f);
 }
 
 static void fill_q(float *ret, uint64_t prefix, uint32_t layer)
 {
 	fill(ret, N_Q_HEADS * HEAD_DIM, prefix, layer, 'q');
 	for (uint32_t i = 0; i < N_Q_HEADS * HEAD_DIM; i++)
-		ret[i] = 6 * ret[i] - 3;
+		ret[i] = element_round(3 * ret[i] - 1.5f);
 }
 
 static void add_token(struct stem *s, uint32_t id)
@@ -106,29 +109,42 @@ static void plain_output(const struct stem *s, uint32_t pos, uint32_t layer, dou
 		ret[i] /= sums[i / HEAD_DIM];
 }
 
-static void check_row(const struct stem *s, const float *row, uint32_t pos, uint32_t layer)
+static void check_row(const struct stem *s, const void *row, uint32_t pos, uint32_t layer)
 {
 	double right[N_Q_HEADS * HEAD_DIM], difference = 0, norm = 0;
 
 	plain_output(s, pos, layer, right);
 	for (uint32_t i = 0; i < N_Q_HEADS * HEAD_DIM; i++) {
-		difference += (row[i] - right[i]) * (row[i] - right[i]);
+		double off = element_get(row, i) - right[i];
+
+		difference += off * off;
 		norm += right[i] * right[i];
 	}
 	MUST(sqrt(difference / norm) <= MAX_ERROR);
 }
 
+static void put(void *rows, size_t at, const float *from, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		element_put(rows, at + i, from[i]);
+}
+
 static void write_inputs(struct stem *s, uint32_t n, uint32_t layer)
 {
+	float values[N_Q_HEADS * HEAD_DIM];
+
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t prefix = s->prefixes[s->n_done + i];
 
-		fill_q(s->q + i * N_Q_HEADS * HEAD_DIM, prefix, layer);
-		fill(s->k + i * HEAD_DIM, HEAD_DIM, prefix, layer, 'k');
-		fill(s->v + i * HEAD_DIM, HEAD_DIM, prefix, layer, 'v');
+		fill_q(values, prefix, layer);
+		put(s->q, i * N_Q_HEADS * HEAD_DIM, values, N_Q_HEADS * HEAD_DIM);
+		fill(values, HEAD_DIM, prefix, layer, 'k');
+		put(s->k, i * HEAD_DIM, values, HEAD_DIM);
+		fill(values, HEAD_DIM, prefix, layer, 'v');
+		put(s->v, i * HEAD_DIM, values, HEAD_DIM);
 	}
 	/* A row that nobody writes is no number. */
-	memset(s->o, 0xff, n * N_Q_HEADS * HEAD_DIM * sizeof(*s->o));
+	memset(s->o, 0xff, n * N_Q_HEADS * HEAD_DIM * element_bytes());
 }
 
 void stem_run_layer(struct stem *s, uint32_t n, uint32_t layer)
@@ -143,7 +159,8 @@ void stem_run_layer(struct stem *s, uint32_t n, uint32_t layer)
 	MUST(coppice_wait(s->lane, ticket, PATIENCE_NS) == 0);
 	for (uint32_t i = 0; i < n; i++)
 		if (i == n - 1 || i % CHECK_EVERY == 0)
-			check_row(s, s->o + i * N_Q_HEADS * HEAD_DIM, s->n_done + i, layer);
+			check_row(s, element_at(s->o, i * N_Q_HEADS * HEAD_DIM), s->n_done + i,
+				  layer);
 }
 
 static void compute_chunk(struct stem *s, uint32_t n)
@@ -169,7 +186,7 @@ void stem_connect(struct stem *s, const char *socket)
 		.n_q_heads = N_Q_HEADS,
 		.n_kv_heads = 1,
 		.head_dim = HEAD_DIM,
-		.dtype = COPPICE_FP32,
+		.dtype = (enum coppice_dtype)element_dtype(),
 	};
 
 	MUST(coppice_connect(&s->c, socket) == 0);
@@ -177,9 +194,9 @@ void stem_connect(struct stem *s, const char *socket)
 	MUST(coppice_arena_new(s->c, COPPICE_HOST, 1, &s->arena) == 0);
 	MUST(coppice_lane_new(s->c, &s->lane) == 0);
 	s->q = coppice_arena_base(s->arena);
-	s->k = s->q + CHUNK * N_Q_HEADS * HEAD_DIM;
-	s->v = s->k + CHUNK * HEAD_DIM;
-	s->o = s->v + CHUNK * HEAD_DIM;
+	s->k = element_at(s->q, CHUNK * N_Q_HEADS * HEAD_DIM);
+	s->v = element_at(s->k, CHUNK * HEAD_DIM);
+	s->o = element_at(s->v, CHUNK * HEAD_DIM);
 }
 
 void stem_open(struct stem *s)

@@ -42,7 +42,7 @@ struct stem {
 	uint32_t n_done; /* of them in the store */
 	uint32_t ids[MAX_TOKENS];
 	uint64_t prefixes[MAX_TOKENS]; /* hashes of the ids up to each, and the salt */
-	float *q, *k, *v, *o; /* [CHUNK][heads][HEAD_DIM], in the arena */
+	void *q, *k, *v, *o; /* [CHUNK][heads][HEAD_DIM] elements, in the arena */
 };
 
 /* A process of its own cannot use the framework's assertions: it tells and ends. */

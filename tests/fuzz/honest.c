@@ -1,6 +1,8 @@
 /* honest.c - see honest.h. Q is zero, so that the answer is the mean of V; V is made of a hash of the tokens so far. */
 #include "honest.h"
 
+#include "../e2e/element.h"
+
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -34,7 +36,7 @@ static float v_of(uint64_t hash, uint32_t layer, int d)
 {
 	uint64_t h = mix(hash, (uint32_t)d + 1000 * (layer + 1));
 
-	return (float)((double)(h >> 40) / (1 << 24)) - 0.5f;
+	return element_round((float)((double)(h >> 40) / (1 << 24)) - 0.5f);
 }
 
 /* r: of the submission. */
@@ -46,24 +48,25 @@ static void done(struct honest *h, int r, const uint64_t *ticket)
 		fail_msg("an honest client was answered %d: %s", r, coppice_explain(h->c));
 }
 
-/* Layout of the arena, in floats: q, k, v, o. */
+/* Layout of the arena, in elements: q, k, v, o. fp16 rounds weights and output by up to 2^-11 of values up to a half. */
 static void compute_layer(struct honest *h, uint32_t layer)
 {
-	float *q = coppice_arena_base(h->arena), *k = q + HONEST_DIM, *v = k + HONEST_DIM;
-	float *o = v + HONEST_DIM;
+	void *q = coppice_arena_base(h->arena), *k = element_at(q, HONEST_DIM);
+	void *v = element_at(k, HONEST_DIM), *o = element_at(v, HONEST_DIM);
+	const double tolerance = test_on_gpu() ? 1e-3 : 1e-5;
 	struct coppice_step_seq part = {.seq = h->seq, .n_new = 1, .q = q, .k = k, .v = v, .o = o};
 	struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
 	uint64_t ticket = 0;
 
 	for (int d = 0; d < HONEST_DIM; d++) {
-		q[d] = 0;
-		k[d] = v_of(h->hash + 1, layer, d);
-		v[d] = v_of(h->hash, layer, d);
-		h->sum[layer][d] += v[d];
+		element_put(q, (size_t)d, 0);
+		element_put(k, (size_t)d, v_of(h->hash + 1, layer, d));
+		element_put(v, (size_t)d, v_of(h->hash, layer, d));
+		h->sum[layer][d] += v_of(h->hash, layer, d);
 	}
 	done(h, coppice_step(h->lane, &step, &ticket), &ticket);
 	for (int d = 0; d < HONEST_DIM; d++)
-		assert_true(fabs(o[d] - h->sum[layer][d] / h->n) < 1e-5);
+		assert_true(fabs(element_get(o, (size_t)d) - h->sum[layer][d] / h->n) < tolerance);
 }
 
 static void compute_token(struct honest *h, uint32_t id)
@@ -105,7 +108,7 @@ void honest_start(struct honest *h, const char *socket, uint32_t family)
 					  .n_q_heads = 1,
 					  .n_kv_heads = 1,
 					  .head_dim = HONEST_DIM,
-					  .dtype = COPPICE_FP32};
+					  .dtype = (enum coppice_dtype)element_dtype()};
 
 	*h = (struct honest){.family = family};
 	assert_int_equal(coppice_connect(&h->c, socket), 0);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define HONEST_DIM 16
+#define HONEST_DIM 64
 #define HONEST_LAYERS 2
 
 struct honest {

@@ -11,9 +11,10 @@ coppice_test(NAME llama_test
 	SOURCES ${CMAKE_CURRENT_LIST_DIR}/llama_test.c ${CMAKE_CURRENT_LIST_DIR}/plain_attention.c
 	LIBS coppice_agent)
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/plain_attention.c PROPERTIES COMPILE_OPTIONS -O3)
-target_compile_definitions(llama_test PRIVATE MODEL_DIR="${PROJECT_SOURCE_DIR}/tests/model")
+target_compile_definitions(llama_test PRIVATE MODEL_DIR="${coppice_data}/tests/model")
 if(TARGET coppiced)
-	target_compile_definitions(llama_test PRIVATE COPPICED_PATH="$<TARGET_FILE:coppiced>")
+	coppice_path(coppiced coppiced)
+	target_compile_definitions(llama_test PRIVATE COPPICED_PATH="${coppiced}")
 	add_dependencies(llama_test coppiced)
 endif()
 # 8,000 tokens under a sanitizer take most of a minute and touch no line that 600 do not.
