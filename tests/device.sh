@@ -1,36 +1,89 @@
 #!/usr/bin/env bash
-# Tests and times the GPU backend on a machine that has a GPU but lacks what the build needs.
+# Takes the GPU's tests and benches to a machine that has a GPU but lacks what the build needs.
 #
-#   tests/device.sh pack BUILD WORKLOADS    here: gathers programs, their libraries and a workload file in build-device/
-#   tests/device.sh run [BENCH-OPTION...]   there, from the same folder: all GPU tests, then the bench over the workloads
+#   tests/device.sh pack [BUILD [WORKLOADS...]]   here: gathers programs, their libraries, data and workload files in
+#                                                 build-device/, which stands alone; BUILD is configured with
+#                                                 -DCOPPICE_CARRIED=ON (without one: build/carried, built now)
+#   tests/device.sh check                         there, beside that folder: all that packaging/check.sh --gpu checks
+#   tests/device.sh run [BENCH-OPTION...]         there: the kernels' tests, then the bench over the workload files
+#
+# COPPICE_PACK names another folder. In the folder itself, packaging/check.sh --gpu and packaging/demo.sh --gpu run as here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-pack=build-device
+pack=${COPPICE_PACK:-build-device}
 
-pack() { # build folder, workload file
+programs=(daemon/coppiced client/ctl/coppicectl client/agent/coppice-agent tests/coppice-bench)
+tests=(cuda_test attention_test backend_test plan_test device_test soak_test control_test service_test ctl_test api_test
+	flock_test agent_test llama_test hostile_test control_fuzz)
+modules=(client/libcoppice.so.0 kernels/cuda/coppice-cuda.so)
+
+build_carried() { # build folder
+	cmake -S . -B "$1" -G Ninja -DCOPPICE_CARRIED=ON -DBUILD_TESTING=ON >"$pack/build.log" &&
+		cmake --build "$1" -j "$(nproc)" >>"$pack/build.log" || {
+		tail -n 40 "$pack/build.log" >&2
+		exit 1
+	}
+}
+
+# What the programs link, but for what every machine with their C library has.
+copy_libraries() {
+	find "$pack" -type f \( -perm -u+x -o -name '*.so*' \) ! -name '*.sh' -exec ldd {} + 2>/dev/null |
+		sed -nE 's/.* => (\/\S+) .*/\1/p' | grep -Ev '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+)\.so' |
+		sort -u | xargs -I{} cp -L {} "$pack/lib"
+}
+
+copy_data() {
+	mkdir -p "$pack/packaging" "$pack/tests/model" "$pack/workloads"
+	cp -r packaging/{check,check-gpu,demo,await-socket}.sh packaging/demo "$pack/packaging"
+	cp -r tests/model/{config.json,model.safetensors,fixture} "$pack/tests/model"
+	[[ $# == 0 ]] || cp "$@" "$pack/workloads"
+}
+
+pack() { # [build folder [workload files]]
+	local build=${1:-} file
 	rm -rf "$pack"
 	mkdir -p "$pack/lib"
-	cp "$1/tests/cuda_test" "$1/tests/coppice-bench" "$1/kernels/cuda/coppice-cuda.so" "$pack"
-	strip "$pack/cuda_test" "$pack/coppice-bench"
-	ldd "$pack/cuda_test" "$pack/coppice-bench" | sed -nE 's/.*(libcmocka|libjansson|libprotobuf-c|liburing|libcoppice)(\S*) => (\S+) .*/\3/p' |
-		sort -u | xargs -I{} cp -L {} "$pack/lib"
-	cp "$2" "$pack/workloads.json"
+	if [[ -z $build ]]; then
+		build=build/carried
+		build_carried "$build"
+	fi
+	for file in "${programs[@]}" "${tests[@]/#/tests/}" "${modules[@]}"; do
+		[[ -f $build/$file ]] || continue
+		mkdir -p "$pack/$(dirname "$file")"
+		cp -L "$build/$file" "$pack/$file"
+		strip "$pack/$file"
+	done
+	copy_data "${@:2}"
+	copy_libraries
+	touch "$pack/packed"
 	du -sh "$pack"
 }
 
+enter() {
+	cd "$pack"
+	export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
+check() {
+	enter
+	packaging/check.sh --gpu
+}
+
 run() { # bench options
-	export LD_LIBRARY_PATH=$PWD/$pack/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-	"$pack/cuda_test" "$pack/coppice-cuda.so"
-	"$pack/coppice-bench" attention --backend cuda --module "$pack/coppice-cuda.so" --page 32 --dtype fp16 \
-		--workload "$pack/workloads.json" "$@"
+	local file
+	enter
+	tests/cuda_test kernels/cuda/coppice-cuda.so
+	for file in workloads/*.json; do
+		tests/coppice-bench attention --backend cuda --page 32 --dtype fp16 --workload "$file" "$@"
+	done
 }
 
 verb=${1:-}
 shift || true
 case $verb in
-pack | run) "$verb" "$@" ;;
+pack | check | run) "$verb" "$@" ;;
 *)
-	echo "usage: tests/device.sh pack BUILD WORKLOADS | run [BENCH-OPTION...]" >&2
+	echo "usage: tests/device.sh pack [BUILD [WORKLOADS...]] | check | run [BENCH-OPTION...]" >&2
 	exit 2
 	;;
 esac

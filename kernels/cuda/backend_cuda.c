@@ -166,7 +166,8 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 		    (unsigned long long)config->pool_bytes);
 	if (r)
 		return r;
-	r = batch_init(&b->batch, &b->pool, (uint32_t)prop->multiProcessorCount);
+	r = batch_init(&b->batch, &b->pool, (uint32_t)prop->multiProcessorCount,
+		       prop->major == 9 && prop->minor == 0);
 	if (r)
 		say(error, error_bytes, "%s: no memory for streams and events", prop->name);
 	return r;

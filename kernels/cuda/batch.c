@@ -123,9 +123,9 @@ static int grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool
 	return 0;
 }
 
-int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks)
+int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks, bool wide)
 {
-	*b = (struct batch){.pool = pool, .n_blocks = n_blocks};
+	*b = (struct batch){.pool = pool, .n_blocks = n_blocks, .wide = wide};
 	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaMalloc((void **)&b->ticket, 2 * sizeof(*b->ticket)) != cudaSuccess ||
 	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->stream) != cudaSuccess)
@@ -219,7 +219,7 @@ static void place_program(struct batch_plan *plan, const struct program *p)
 		.units = (const void *)(uintptr_t)at[PROGRAM_UNITS],
 		.slots = (const void *)(uintptr_t)at[PROGRAM_SLOTS],
 		.sources = (const void *)(uintptr_t)at[PROGRAM_SOURCES],
-		.warps = (const void *)(uintptr_t)at[PROGRAM_WARPS],
+		.firsts = (const void *)(uintptr_t)at[PROGRAM_FIRSTS],
 		.dests = (const void *)(uintptr_t)at[PROGRAM_DESTS],
 		.merges = (const void *)(uintptr_t)at[PROGRAM_MERGES],
 		.n_units = p->n[PROGRAM_UNITS],
@@ -295,6 +295,7 @@ static int make_plan(struct batch *b, const struct backend_job *job, const bool 
 		.wanted = wanted,
 		.pages = pages_of(b, job->shape),
 		.n_blocks = b->n_blocks,
+		.wide = b->wide && job->shape->head_dim <= 128,
 	};
 	int r = program_make(&b->program, &want);
 

@@ -47,6 +47,7 @@ struct batch {
 	struct program program;
 	uint32_t *ticket; /* owned, device */
 	uint32_t n_blocks;
+	bool wide; /* the device computes stages */
 	uint64_t last_id, done_id, uses;
 	struct backend_counters counters;
 	struct device_attend last[BATCH_JOBS_KEPT]; /* of the last batch that attended */
@@ -59,7 +60,7 @@ uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shap
 			  size_t error_bytes);
 
 /* 0, -ENOMEM, -EIO. */
-int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks);
+int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks, bool wide);
 /* Waits for what is running. */
 void batch_done(struct batch *b);
 

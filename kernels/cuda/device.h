@@ -6,10 +6,15 @@
  *   group    8 tokens: 8 rows of K, then 8 rows of V, each in atoms of 8 rows x 128 bytes; the 16-byte chunk c of a
  *            row r lies at c ^ r of its atom (the 128-byte swizzle), so that any run of groups is one bulk copy
  *   slot     what shared memory takes at a time: up to 4 groups, one step of a warp's softmax
+ *   stage    4 slots one after the other that warp groups (4 warps, 64 rows) take in one go: wide
  *   unit     rows x slots that one block computes for one KV head; an entry of the ticket counter is (unit, head)
  *
- * A unit's rows (tokens x query heads of the KV head) stand in blocks of 16. With 2^blocks_log2 blocks, warp w takes
- * block w mod 2^blocks_log2; the warps of one block share its slots out and merge in shared memory.
+ * A unit's rows (tokens x query heads of the KV head) stand in blocks of 16, whole tokens and as many in each block as in the
+ * others. With 2^blocks_log2 blocks, warp w takes block w mod 2^blocks_log2; the warps of one block share its slots
+ * out and merge in shared memory.
+ *
+ * Values in the pool are finite, all of them: append stores a token whose V has an infinity or a NaN as V = 0, K = NaN, so that
+ * rows that see it become NaN and rows that do not, in the same tile, are spared (0 x NaN is NaN).
  */
 #ifndef COPPICE_CUDA_DEVICE_H
 #define COPPICE_CUDA_DEVICE_H
@@ -19,6 +24,8 @@
 
 #define DEVICE_GROUP_TOKENS 8u
 #define DEVICE_SLOT_GROUPS 4u
+#define DEVICE_STAGE_SLOTS 4u
+#define DEVICE_FIRST_SLOTS 8u /* of a unit, whose sources stand apart */
 #define DEVICE_WARPS 8u /* that compute */
 #define DEVICE_BLOCK_ROWS 16u
 #define DEVICE_UNIT_ROWS 128u
@@ -35,9 +42,11 @@ struct device_group {
 
 struct device_slot {
 	struct device_group groups[DEVICE_SLOT_GROUPS];
-	uint8_t warps; /* bit w: warp w computes it */
+	uint8_t warps; /* bit w: warp w computes it; in a stage all 4 slots have the same */
 	uint8_t plain; /* bit w: all rows of the warp see all keys */
-	uint8_t pad[14];
+	uint8_t wide; /* of a stage, which begins at a multiple of 4 in its unit */
+	uint8_t causal; /* some row sees some of a group's tokens by position */
+	uint8_t pad[12];
 };
 
 /* Where the groups of a slot lie in the pool, for layer and head 0; DEVICE_NONE: no group. */
@@ -53,7 +62,8 @@ struct device_unit {
 	uint32_t
 		dest; /* first of n_rows in dests: DEVICE_NONE: the output itself; else a partial's index */
 	uint32_t blocks_log2;
-	uint32_t pad[2];
+	uint32_t wide; /* has stages */
+	uint32_t block_tokens; /* of a row block */
 };
 
 #define DEVICE_DEST_NOTHING (DEVICE_NONE - 1) /* the row sees nothing of the unit */
@@ -94,8 +104,9 @@ struct device_attend {
 	struct device_shape shape;
 	const struct device_unit *units;
 	const struct device_slot *slots;
+	const struct device_source *
+		firsts; /* [unit][DEVICE_FIRST_SLOTS], once more: one miss less on the way to them */
 	const struct device_source *sources;
-	const uint8_t *warps; /* of each slot, once more */
 	const uint32_t *dests;
 	const struct device_merge *merges;
 	const struct device_row *rows;

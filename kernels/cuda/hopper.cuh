@@ -44,19 +44,6 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
 	} while (!done);
 }
 
-__device__ inline void store_release(uint32_t to, uint32_t value)
-{
-	asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
-}
-
-__device__ inline uint32_t load_acquire(uint32_t from)
-{
-	uint32_t value;
-
-	asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
-	return value;
-}
-
 /* Among the given number of threads of the block. */
 __device__ inline void named_barrier(uint32_t id, uint32_t n_threads)
 {
@@ -77,6 +64,12 @@ __device__ inline void bulk_copy(uint32_t to, const void *from, uint32_t bytes, 
 		     : "memory");
 }
 
+/* Ordinary stores to shared memory come before what bulk copies and wgmma do after the next barrier. */
+__device__ inline void fence_async()
+{
+	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* The kernel before this one on the stream is complete, its writes are seen. */
 __device__ inline void launch_wait()
 {
@@ -94,6 +87,10 @@ __device__ inline void launch_wait()
 }
 
 __device__ inline void launch_next()
+{
+}
+
+__device__ inline void fence_async()
 {
 }
 #endif
@@ -135,9 +132,102 @@ __device__ inline float exp2_fast(float x)
 	return y;
 }
 
+/* ---- warp groups --------------------------------------------------------------------------------------------------
+ * wgmma runs behind the program's back: registers that it reads or writes are its own from wgmma_begin to wgmma_wait.
+ */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define WGMMA 1
+
+template <uint32_t N> __device__ inline void registers_more()
+{
+	asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <uint32_t N> __device__ inline void registers_less()
+{
+	asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+__device__ inline void wgmma_begin()
+{
+	asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ inline void wgmma_commit()
+{
+	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+__device__ inline void wgmma_wait()
+{
+	asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+/* Nobody moves what is done with these registers across this line. */
+template <uint32_t N> __device__ inline void registers_fence(float (&d)[N][4])
+{
+#pragma unroll
+	for (uint32_t i = 0; i < N; i++) {
+#pragma unroll
+		for (uint32_t j = 0; j < 4; j++)
+			asm volatile("" : "+f"(d[i][j])::"memory");
+	}
+}
+
+/* A matrix in shared memory in atoms of 8 rows x 128 bytes, 128-byte swizzle; bytes from atom to atom along the rows'
+ * direction and across (PTX ISA, matrix descriptor of wgmma). */
+__device__ inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t stride)
+{
+	return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 |
+	       UINT64_C(1) << 62;
+}
+
+#define WGMMA_D4(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+#define WGMMA_D16(i) WGMMA_D4(i), WGMMA_D4(i + 1), WGMMA_D4(i + 2), WGMMA_D4(i + 3)
+#define WGMMA_32 \
+	"%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+	"%30,%31"
+#define WGMMA_64 \
+	WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
+		 "%56,%57,%58,%59,%60,%61,%62,%63"
+
+/* d (64 x 8 n) = or += a (64 x 16, of the warps' registers as mma.m16n8k16 has it) x b (16 x 8 n in shared memory, with
+ * TRANSPOSED: its rows lie side by side). */
+#define WGMMA_DEFINE(TYPE)                                                                                             \
+	template <uint32_t TRANSPOSED>                                                                                 \
+	__device__ static void multiply_wide(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool add)          \
+	{                                                                                                              \
+		asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE \
+			     "." TYPE " {" WGMMA_64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, %70; }"                       \
+			     : WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8), WGMMA_D16(12)                                 \
+			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),                 \
+			       "n"(TRANSPOSED));                                                                       \
+	}                                                                                                              \
+	template <uint32_t TRANSPOSED>                                                                                 \
+	__device__ static void multiply_wide(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add)           \
+	{                                                                                                              \
+		asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE \
+			     "." TYPE " {" WGMMA_32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, %38; }"                       \
+			     : WGMMA_D16(0), WGMMA_D16(4)                                                              \
+			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),                 \
+			       "n"(TRANSPOSED));                                                                       \
+	}
+#else
+template <uint32_t N> __device__ inline void registers_more()
+{
+}
+
+template <uint32_t N> __device__ inline void registers_less()
+{
+}
+
+#define WGMMA_DEFINE(TYPE)
+#endif
+
 /* What differs between the two dtypes. c += a x b of 16 x 16 by 16 x 8. */
 struct dtype_half {
 	typedef __half type;
+	WGMMA_DEFINE("f16")
 	__device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 	{
 		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
@@ -155,6 +245,7 @@ struct dtype_half {
 
 struct dtype_bf16 {
 	typedef __nv_bfloat16 type;
+	WGMMA_DEFINE("bf16")
 	__device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 	{
 		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "

@@ -2,9 +2,9 @@
  * program.c - see program.h.
  *
  * A *strip* is a run of an item's rows that units take together; its groups stand in the list's order, so that a cut
- * anywhere gives two units whose rows are those that see something on their side. In a unit, groups that one row
- * block alone sees are dealt to the warps in turn, and slots that many warps compute are spread among them: the ones
- * wait for memory, the others for the tensor cores.
+ * anywhere gives two units whose rows are those that see something on their side. In a unit, groups that most row blocks of
+ * a warp group see are packed into stages; of the others those that one row block alone sees are dealt to its warps in
+ * turn. Stages and slots alternate: the ones wait for the tensor cores, the others for memory.
  */
 #include "program.h"
 
@@ -13,22 +13,26 @@
 #include <string.h>
 
 /* Nanoseconds of one multiprocessor of an H200, for 1 KB of groups from memory and for the arithmetic of one row block
- * on it; what a unit costs beyond that; a partial's KB, written and read. They steer cuts, they promise nothing. */
-#define READ_NS 30.0
-#define FOLD_NS 4.5
+ * on it, in a slot and in a stage; what a unit costs beyond that; a partial's KB, written and read. They steer cuts,
+ * they promise nothing. */
+#define READ_NS 28.0
+#define SLOT_NS 6.0
+#define STAGE_NS 2.6
 #define UNIT_NS 700.0
 #define PART_NS 30.0
 #define MERGE_NS 2500.0
 #define N_ROWS_TRIED 4u
 #define N_CUTS_TRIED 4u
+#define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
+#define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
 
-enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES, ORDER };
+enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES };
 
 /* A group of a strip; rows are tokens from the strip's first. */
 struct piece_group {
 	struct device_group group;
 	uint32_t source;
-	uint32_t blocks; /* row blocks of the strip that fold it */
+	bool causal; /* some of its rows see some of its tokens by position */
 };
 
 struct strip {
@@ -41,7 +45,8 @@ struct make {
 	struct program *p;
 	const struct program_want *want;
 	uint32_t heads; /* query heads of a KV head */
-	double read_ns, fold_ns, part_ns; /* of a group, of a group and block, of a row */
+	uint32_t block_tokens; /* of a row block, at most */
+	double read_ns, slot_ns, stage_ns, part_ns; /* of a group, of a group and block, of a row */
 	uint32_t n_groups; /* of the strip at hand */
 	uint32_t n_strips;
 	uint32_t n_seen;
@@ -56,9 +61,9 @@ size_t program_entry_bytes(enum program_array array)
 {
 	static const size_t bytes[] = {
 		[PROGRAM_UNITS] = sizeof(struct device_unit),
+		[PROGRAM_FIRSTS] = DEVICE_FIRST_SLOTS * sizeof(struct device_source),
 		[PROGRAM_SLOTS] = sizeof(struct device_slot),
 		[PROGRAM_SOURCES] = sizeof(struct device_source),
-		[PROGRAM_WARPS] = 1,
 		[PROGRAM_DESTS] = sizeof(uint32_t),
 		[PROGRAM_MERGES] = sizeof(struct device_merge),
 	};
@@ -120,38 +125,43 @@ static uint32_t page_source(const struct program_want *want, uint32_t page)
 
 /* ---- groups of a strip ------------------------------------------------------------------------------------------- */
 
-/* Row blocks of the strip with a row that sees something of the group. */
-static uint32_t blocks_of(const struct make *m, const struct device_group *g,
-			  const struct strip *strip)
+/* Does some row of [begin, end) see only some of the tokens up to last? Is there one that sees none from first on? */
+static bool is_causal(const struct make *m, uint32_t begin, uint32_t end, uint32_t last)
 {
-	const struct work_row *rows = &m->want->list->rows[strip->row_begin];
-	uint32_t blocks = 0, t = g->row_begin;
-
-	while (t < g->row_end) {
-		uint32_t first = t * m->heads / DEVICE_BLOCK_ROWS;
-		uint32_t last = (t * m->heads + m->heads - 1) / DEVICE_BLOCK_ROWS;
-
-		if ((int64_t)rows[t].pos >= (int64_t)g->pos + g->first) {
-			for (; first <= last; first++)
-				blocks |= 1u << first;
-		}
-		t++;
+	for (uint32_t row = begin; row < end; row++) {
+		if (m->want->list->rows[row].pos < last)
+			return true;
 	}
-	return blocks;
+	return false;
 }
 
-static int add_group(struct make *m, const struct strip *strip, const struct device_group *group,
-		     uint32_t source)
+static bool some_row_sees(const struct make *m, const struct strip *strip,
+			  const struct device_group *g)
 {
-	uint32_t blocks = blocks_of(m, group, strip);
+	for (uint32_t t = g->row_begin; t < g->row_end; t++) {
+		if ((int64_t)m->want->list->rows[strip->row_begin + t].pos >=
+		    (int64_t)g->pos + g->first)
+			return true;
+	}
+	return false;
+}
+
+/* Those tokens of a piece that lie in one group. */
+static int add_group(struct make *m, const struct strip *strip, const struct device_group *group,
+		     uint32_t source, bool causal)
+{
 	struct piece_group *at;
 
-	if (!blocks)
+	if (causal && !some_row_sees(m, strip, group))
 		return 0;
 	at = scratch_room(m, GROUPS, (size_t)m->n_groups + 1, sizeof(*at));
 	if (!at)
 		return -ENOMEM;
-	at[m->n_groups++] = (struct piece_group){*group, source, blocks};
+	if (causal)
+		causal = is_causal(m, strip->row_begin + group->row_begin,
+				   strip->row_begin + group->row_end,
+				   (uint32_t)(group->pos + group->end - 1));
+	at[m->n_groups++] = (struct piece_group){*group, source, causal};
 	return 0;
 }
 
@@ -160,11 +170,14 @@ static int add_piece(struct make *m, const struct strip *strip, const struct wor
 	uint32_t begin = max_u32(piece->row_begin, strip->row_begin);
 	uint32_t end = min_u32(piece->row_end, strip->row_end);
 	uint32_t step = DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
-	uint32_t row = piece->first, last = (uint32_t)piece->first + piece->count;
+	uint32_t row = piece->first, last = (uint32_t)piece->first + piece->count, page;
+	bool causal;
 	int r = 0;
 
 	if (begin >= end)
 		return 0;
+	causal = is_causal(m, begin, end, piece->pos + piece->count - 1);
+	page = page_source(m->want, piece->page);
 	while (row < last && !r) {
 		uint32_t index = row / DEVICE_GROUP_TOKENS, base = index * DEVICE_GROUP_TOKENS;
 		uint32_t stop = min_u32(last, base + DEVICE_GROUP_TOKENS);
@@ -176,7 +189,7 @@ static int add_piece(struct make *m, const struct strip *strip, const struct wor
 			.end = (uint16_t)(stop - base),
 		};
 
-		r = add_group(m, strip, &group, page_source(m->want, piece->page) + index * step);
+		r = add_group(m, strip, &group, page + index * step, causal);
 		row = stop;
 	}
 	return r;
@@ -202,6 +215,14 @@ static int read_strip(struct make *m, const struct strip *strip)
 
 /* ---- rows of a strip, and cuts ----------------------------------------------------------------------------------- */
 
+/* Modelled time of a group that so many row blocks see. */
+static double fold_cost(const struct make *m, uint32_t blocks)
+{
+	double ns = blocks * (m->want->wide && blocks >= WARP_GROUP - 1 ? m->stage_ns : m->slot_ns);
+
+	return ns > m->read_ns ? ns : m->read_ns;
+}
+
 /* Modelled time of a piece's groups for some of its rows, without making them. */
 static double piece_cost(const struct make *m, const struct strip *strip,
 			 const struct work_piece *piece)
@@ -214,8 +235,8 @@ static double piece_cost(const struct make *m, const struct strip *strip,
 
 	if (begin >= end || m->want->list->rows[end - 1].pos < piece->pos)
 		return 0;
-	blocks = ((end - begin) * m->heads + DEVICE_BLOCK_ROWS - 1) / DEVICE_BLOCK_ROWS;
-	return groups * (m->read_ns > blocks * m->fold_ns ? m->read_ns : blocks * m->fold_ns);
+	blocks = (end - begin + m->block_tokens - 1) / m->block_tokens;
+	return groups * fold_cost(m, blocks);
 }
 
 static double strip_cost(const struct make *m, const struct strip *strip)
@@ -347,7 +368,7 @@ static int choose(struct make *m, double *ret_limit_ns)
 	int r;
 
 	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {
-		uint32_t tokens = (DEVICE_UNIT_ROWS >> i) / m->heads;
+		uint32_t tokens = (DEVICE_WARPS >> i) * m->block_tokens;
 		double time;
 
 		if (tokens == 0)
@@ -367,184 +388,260 @@ static int choose(struct make *m, double *ret_limit_ns)
 
 /* ---- slots of a unit --------------------------------------------------------------------------------------------- */
 
+/* Groups that go into slots of one kind, in the order in which they came. */
+struct queue {
+	uint32_t *groups; /* indices of the strip's */
+	uint32_t *blocks; /* of the unit, of each */
+	uint32_t n, used;
+};
+
+enum queue_kind { QUEUE_COMMON = DEVICE_WARPS, QUEUE_STAGES, N_QUEUES };
+
 /* A unit under way: groups [begin, end) of the strip, rows (tokens) [row_begin, row_end) of it. */
 struct cut {
 	const struct strip *strip;
 	uint32_t begin, end;
 	uint32_t row_begin, row_end;
 	uint32_t blocks_log2;
-	uint32_t turns[DEVICE_WARPS +
-		       1]; /* slots dealt so far, by block; the last: those that several see */
+	uint32_t block_tokens;
+	uint32_t turns[N_QUEUES]; /* slots or stages dealt so far */
+	struct queue queues[N_QUEUES];
 };
 
-static bool row_sees(const struct make *m, const struct strip *strip, const struct device_group *g,
+static bool row_sees(const struct make *m, const struct strip *strip, const struct piece_group *at,
 		     uint32_t token)
 {
-	return token >= g->row_begin && token < g->row_end &&
-	       (int64_t)m->want->list->rows[strip->row_begin + token].pos >=
-		       (int64_t)g->pos + g->first;
-}
+	const struct device_group *g = &at->group;
 
-/* Whether all rows of the unit's block (those that exist) see all 8 tokens. */
-static bool block_plain(const struct make *m, const struct cut *cut, const struct device_group *g,
-			uint32_t block)
-{
-	const struct work_row *rows = &m->want->list->rows[cut->strip->row_begin + cut->row_begin];
-	uint32_t first = block * DEVICE_BLOCK_ROWS / m->heads;
-	uint32_t last = ((block + 1) * DEVICE_BLOCK_ROWS - 1) / m->heads;
-
-	last = min_u32(last, cut->row_end - cut->row_begin - 1);
-	if (g->first != 0 || g->end != DEVICE_GROUP_TOKENS || first < g->row_begin ||
-	    last >= g->row_end)
+	if (token < g->row_begin || token >= g->row_end)
 		return false;
-	for (uint32_t t = first; t <= last; t++) {
-		if ((int64_t)rows[t].pos < (int64_t)g->pos + DEVICE_GROUP_TOKENS - 1)
-			return false;
-	}
-	return true;
+	return !at->causal || (int64_t)m->want->list->rows[strip->row_begin + token].pos >=
+				      (int64_t)g->pos + g->first;
 }
 
-/* Groups that go into one slot: indices of the strip's. */
-struct packed {
-	uint32_t groups[DEVICE_SLOT_GROUPS];
-	uint32_t n;
-	uint32_t blocks; /* of the unit */
-};
-
-static uint32_t slot_warps(struct cut *cut, uint32_t blocks)
+/* Tokens of the group's rows in the unit. */
+static void unit_interval(const struct cut *cut, const struct device_group *g, uint32_t *ret_begin,
+			  uint32_t *ret_end)
 {
-	uint32_t n_blocks = 1u << cut->blocks_log2, n_splits = DEVICE_WARPS / n_blocks, turn;
-	bool alone = (blocks & (blocks - 1)) == 0;
-
-	turn = cut->turns[alone ? (uint32_t)__builtin_ctz(blocks) : DEVICE_WARPS]++;
-	return blocks << (turn % n_splits * n_blocks);
+	*ret_begin = max_u32(g->row_begin, cut->row_begin) - cut->row_begin;
+	*ret_end = min_u32(g->row_end, cut->row_end);
+	*ret_end = *ret_end > cut->row_begin ? *ret_end - cut->row_begin : 0;
 }
 
-static int emit_slot(struct make *m, struct cut *cut, const struct packed *packed)
-{
-	const struct piece_group *groups = m->p->scratch[GROUPS].at;
-	struct device_slot *slot = append(m, PROGRAM_SLOTS, 1);
-	struct device_source *source = append(m, PROGRAM_SOURCES, 1);
-	uint8_t *warps = append(m, PROGRAM_WARPS, 1);
-	uint32_t plain = packed->n == DEVICE_SLOT_GROUPS ? packed->blocks : 0;
-
-	if (!slot || !source || !warps)
-		return -ENOMEM;
-	memset(slot, 0, sizeof(*slot));
-	memset(source, 0xff, sizeof(*source));
-	for (uint32_t i = 0; i < packed->n; i++) {
-		struct device_group *g = &slot->groups[i];
-
-		*g = groups[packed->groups[i]].group;
-		g->row_begin = (uint16_t)(max_u32(g->row_begin, cut->row_begin) - cut->row_begin);
-		g->row_end = (uint16_t)(min_u32(g->row_end, cut->row_end) - cut->row_begin);
-		source->groups[i] = groups[packed->groups[i]].source;
-		for (uint32_t b = 0; b < DEVICE_WARPS; b++) {
-			if (plain >> b & 1 && !block_plain(m, cut, g, b))
-				plain &= ~(1u << b);
-		}
-	}
-	slot->warps = *warps = (uint8_t)slot_warps(cut, packed->blocks);
-	slot->plain = 0;
-	for (uint32_t w = 0; w < DEVICE_WARPS; w++) {
-		if (slot->warps >> w & 1 && plain >> (w & ((1u << cut->blocks_log2) - 1)) & 1)
-			slot->plain |= (uint8_t)(1u << w);
-	}
-	m->p->n_groups += packed->n;
-	return 0;
-}
-
-/* Which of the unit's blocks fold the group; the strip's blocks will not do where the unit begins later. */
+/* Row blocks of the unit with a row that sees something of the group. */
 static uint32_t unit_blocks(const struct make *m, const struct cut *cut,
 			    const struct piece_group *at)
 {
-	uint32_t begin = max_u32(at->group.row_begin, cut->row_begin), blocks = 0;
-	uint32_t end = min_u32(at->group.row_end, cut->row_end);
+	uint32_t begin, end, blocks = 0;
 
-	if (cut->row_begin == 0)
-		return at->blocks;
+	unit_interval(cut, &at->group, &begin, &end);
+	if (begin >= end)
+		return 0;
+	if (!at->causal) {
+		uint32_t first = begin / cut->block_tokens, last = (end - 1) / cut->block_tokens;
+
+		return (2u << last) - (1u << first);
+	}
 	for (uint32_t t = begin; t < end; t++) {
-		uint32_t first = (t - cut->row_begin) * m->heads, last = first + m->heads - 1;
-
-		if (!row_sees(m, cut->strip, &at->group, t))
-			continue;
-		for (uint32_t b = first / DEVICE_BLOCK_ROWS; b <= last / DEVICE_BLOCK_ROWS; b++)
-			blocks |= 1u << b;
+		if (row_sees(m, cut->strip, at, cut->row_begin + t))
+			blocks |= 1u << t / cut->block_tokens;
 	}
 	return blocks;
 }
 
-/* Packs groups into slots: a queue for each block that sees groups alone, one for those that several see. */
-struct queue {
-	struct packed *slots;
-	uint32_t n, used;
-};
-
-static void queue_add(struct queue *queue, uint32_t group, uint32_t blocks)
+/* Row blocks whose rows (those that exist) all see all 8 tokens. */
+static uint32_t plain_blocks(const struct make *m, const struct cut *cut,
+			     const struct piece_group *at)
 {
-	struct packed *last = &queue->slots[queue->n ? queue->n - 1 : 0];
+	const struct device_group *g = &at->group;
+	uint32_t begin, end, n = cut->row_end - cut->row_begin, blocks = 0;
 
-	if (queue->n == 0 || last->n == DEVICE_SLOT_GROUPS) {
-		last = &queue->slots[queue->n++];
-		*last = (struct packed){.n = 0};
+	unit_interval(cut, g, &begin, &end);
+	if (g->first != 0 || g->end != DEVICE_GROUP_TOKENS)
+		return 0;
+	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++) {
+		uint32_t first = b * cut->block_tokens,
+			 last = min_u32(first + cut->block_tokens, n);
+		bool plain = first < last && first >= begin && last <= end;
+
+		for (uint32_t t = first; at->causal && plain && t < last; t++)
+			plain = (int64_t)m->want->list
+					->rows[cut->strip->row_begin + cut->row_begin + t]
+					.pos >= (int64_t)g->pos + DEVICE_GROUP_TOKENS - 1;
+		blocks |= (uint32_t)plain << b;
 	}
-	last->groups[last->n++] = group;
-	last->blocks |= blocks;
+	return blocks;
 }
 
-/* Block after block in turn, and of the common slots as many as keep pace. */
-static int emit_queues(struct make *m, struct cut *cut, struct queue *queues)
+/* A mask of row blocks as one of the warps that take them in this turn. */
+static uint32_t warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t blocks)
 {
-	struct queue *common = &queues[DEVICE_WARPS];
-	uint32_t n_alone = 0, n_done = 0, block = 0;
+	uint32_t n_blocks = 1u << cut->blocks_log2, n_splits = DEVICE_WARPS / n_blocks;
+
+	return blocks << (cut->turns[kind]++ % n_splits * n_blocks);
+}
+
+/* Takes up to 4 of the queue's groups into a slot. */
+static int emit_slot(struct make *m, struct cut *cut, struct queue *queue, uint32_t n,
+		     uint32_t warps, bool wide)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	struct device_slot *slot = append(m, PROGRAM_SLOTS, 1);
+	struct device_source *source = append(m, PROGRAM_SOURCES, 1);
+	uint32_t plain = n == DEVICE_SLOT_GROUPS ? ~0u : 0;
+
+	if (!slot || !source)
+		return -ENOMEM;
+	memset(slot, 0, sizeof(*slot));
+	memset(source, 0xff, sizeof(*source));
+	for (uint32_t i = 0; i < n; i++) {
+		const struct piece_group *at = &groups[queue->groups[queue->used++]];
+		struct device_group *g = &slot->groups[i];
+		uint32_t begin, end;
+
+		unit_interval(cut, &at->group, &begin, &end);
+		*g = at->group;
+		g->row_begin = (uint16_t)begin;
+		g->row_end = (uint16_t)end;
+		source->groups[i] = at->source;
+		slot->causal |= at->causal;
+		if (plain)
+			plain &= plain_blocks(m, cut, at);
+	}
+	slot->warps = (uint8_t)warps;
+	for (uint32_t w = 0; w < DEVICE_WARPS; w++) {
+		if (warps >> w & 1 && plain >> (w & ((1u << cut->blocks_log2) - 1)) & 1)
+			slot->plain |= (uint8_t)(1u << w);
+	}
+	slot->wide = wide;
+	m->p->n_groups += n;
+	return 0;
+}
+
+/* The next slot of a queue of slots. */
+static int emit_next(struct make *m, struct cut *cut, uint32_t kind)
+{
+	struct queue *queue = &cut->queues[kind];
+	uint32_t n = min_u32(queue->n - queue->used, DEVICE_SLOT_GROUPS), blocks = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		blocks |= queue->blocks[queue->used + i];
+	return emit_slot(m, cut, queue, n, warps_in_turn(cut, kind, blocks), false);
+}
+
+static int emit_stage(struct make *m, struct cut *cut)
+{
+	struct queue *queue = &cut->queues[QUEUE_STAGES];
+	uint32_t n = min_u32(queue->n - queue->used, STAGE_GROUPS), warps = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t blocks = queue->blocks[queue->used + i];
+
+		warps |= (blocks & 0x0f ? 0x0f : 0) | (blocks & 0xf0 ? 0xf0 : 0);
+	}
+	warps = warps_in_turn(cut, QUEUE_STAGES, warps);
+	for (uint32_t i = 0; i < STAGE_GROUPS && !r; i += DEVICE_SLOT_GROUPS)
+		r = emit_slot(m, cut, queue, n > i ? min_u32(n - i, DEVICE_SLOT_GROUPS) : 0, warps,
+			      true);
+	return r;
+}
+
+/* Slots that are no stages: block after block in turn, and of the common ones as many as keep pace. */
+static int emit_narrow(struct make *m, struct cut *cut, uint32_t *block)
+{
+	const struct queue *common = &cut->queues[QUEUE_COMMON];
+	uint32_t left = 0, left_common = (common->n - common->used + DEVICE_SLOT_GROUPS - 1) /
+					 DEVICE_SLOT_GROUPS;
+
+	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
+		left += (cut->queues[b].n - cut->queues[b].used + DEVICE_SLOT_GROUPS - 1) /
+			DEVICE_SLOT_GROUPS;
+	if (left == 0 || (left_common && *block % (1 + left / left_common) == 0)) {
+		(*block)++;
+		return left_common ? emit_next(m, cut, QUEUE_COMMON) : 0;
+	}
+	while (cut->queues[*block % DEVICE_WARPS].used == cut->queues[*block % DEVICE_WARPS].n)
+		(*block)++;
+	return emit_next(m, cut, (*block)++ % DEVICE_WARPS);
+}
+
+static uint32_t slots_of(const struct queue *queue)
+{
+	return (queue->n + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS;
+}
+
+/* Between stages as many slots as keep pace, in fours, as stages begin at multiples of four. */
+static int emit_queues(struct make *m, struct cut *cut)
+{
+	struct queue *stages = &cut->queues[QUEUE_STAGES];
+	uint32_t n_narrow = slots_of(&cut->queues[QUEUE_COMMON]), block = 0, done = 0;
+	uint32_t n_stages = (stages->n + STAGE_GROUPS - 1) / STAGE_GROUPS;
 	int r = 0;
 
 	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
-		n_alone += queues[b].n;
-	while (!r && (n_done < n_alone || common->used < common->n)) {
-		bool behind = (uint64_t)common->used * n_alone <= (uint64_t)n_done * common->n;
+		n_narrow += slots_of(&cut->queues[b]);
+	for (uint32_t i = 0; i < n_stages && !r; i++) {
+		uint32_t due = n_narrow * (i + 1) / (n_stages + 1) / DEVICE_STAGE_SLOTS *
+			       DEVICE_STAGE_SLOTS;
 
-		if (common->used < common->n && (behind || n_done == n_alone)) {
-			r = emit_slot(m, cut, &common->slots[common->used++]);
-			continue;
-		}
-		while (queues[block % DEVICE_WARPS].used == queues[block % DEVICE_WARPS].n)
-			block++;
-		r = emit_slot(
-			m, cut,
-			&queues[block % DEVICE_WARPS].slots[queues[block % DEVICE_WARPS].used++]);
-		block++;
-		n_done++;
+		r = emit_stage(m, cut);
+		for (; done < due && !r; done++)
+			r = emit_narrow(m, cut, &block);
 	}
+	for (; done < n_narrow && !r; done++)
+		r = emit_narrow(m, cut, &block);
 	return r;
+}
+
+/* Which queue a group that these blocks see goes to. */
+static uint32_t queue_of(const struct make *m, const struct cut *cut, uint32_t blocks)
+{
+	bool wide = __builtin_popcount(blocks & 0x0f) >= (int)WARP_GROUP - 1 ||
+		    __builtin_popcount(blocks & 0xf0) >= (int)WARP_GROUP - 1;
+
+	if (m->want->wide && wide && cut->blocks_log2 >= 2)
+		return QUEUE_STAGES;
+	return blocks & (blocks - 1) ? QUEUE_COMMON : (uint32_t)__builtin_ctz(blocks);
+}
+
+/* A last stage of little is left to slots. */
+static void spare_stage(struct cut *cut)
+{
+	struct queue *stages = &cut->queues[QUEUE_STAGES], *common = &cut->queues[QUEUE_COMMON];
+	uint32_t rest = stages->n % STAGE_GROUPS;
+
+	if (rest == 0 || rest > DEVICE_SLOT_GROUPS)
+		return;
+	stages->n -= rest;
+	for (uint32_t i = 0; i < rest; i++, common->n++) {
+		common->groups[common->n] = stages->groups[stages->n + i];
+		common->blocks[common->n] = stages->blocks[stages->n + i];
+	}
 }
 
 static int make_slots(struct make *m, struct cut *cut)
 {
 	const struct piece_group *groups = m->p->scratch[GROUPS].at;
-	uint32_t n = cut->end - cut->begin, counts[DEVICE_WARPS + 1] = {0}, offset = 0;
-	struct packed *slots;
-	struct queue queues[DEVICE_WARPS + 1];
+	uint32_t n = cut->end - cut->begin, stride = n + DEVICE_SLOT_GROUPS;
+	uint32_t *at = scratch_room(m, QUEUES, (size_t)stride * N_QUEUES * 2, sizeof(*at));
 
-	for (uint32_t i = cut->begin; i < cut->end; i++) {
-		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
-
-		counts[blocks & (blocks - 1) ? DEVICE_WARPS : (uint32_t)__builtin_ctz(blocks)]++;
-	}
-	slots = scratch_room(m, QUEUES, n / DEVICE_SLOT_GROUPS + DEVICE_WARPS + 2, sizeof(*slots));
-	if (!slots)
+	if (!at)
 		return -ENOMEM;
-	for (uint32_t b = 0; b <= DEVICE_WARPS; b++) {
-		queues[b] = (struct queue){.slots = slots + offset};
-		offset += (counts[b] + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS;
-	}
+	for (uint32_t q = 0; q < N_QUEUES; q++, at += (size_t)2 * stride)
+		cut->queues[q] = (struct queue){.groups = at, .blocks = at + stride};
 	for (uint32_t i = cut->begin; i < cut->end; i++) {
 		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
-		uint32_t b = blocks & (blocks - 1) ? DEVICE_WARPS : (uint32_t)__builtin_ctz(blocks);
+		struct queue *queue;
 
-		queue_add(&queues[b], i, blocks);
+		if (!blocks)
+			continue;
+		queue = &cut->queues[queue_of(m, cut, blocks)];
+		queue->groups[queue->n] = i;
+		queue->blocks[queue->n++] = blocks;
 	}
-	return emit_queues(m, cut, queues);
+	spare_stage(cut);
+	return emit_queues(m, cut);
 }
 
 /* ---- units ------------------------------------------------------------------------------------------------------- */
@@ -557,8 +654,14 @@ static void find_rows(const struct make *m, struct cut *cut, bool *sees)
 
 	memset(sees, 0, n_rows * sizeof(*sees));
 	for (uint32_t i = cut->begin; i < cut->end; i++) {
-		for (uint32_t t = groups[i].group.row_begin; t < groups[i].group.row_end; t++)
-			sees[t] = sees[t] || row_sees(m, cut->strip, &groups[i].group, t);
+		const struct device_group *g = &groups[i].group;
+
+		if (i > cut->begin && !groups[i].causal && !groups[i - 1].causal &&
+		    g->row_begin == groups[i - 1].group.row_begin &&
+		    g->row_end == groups[i - 1].group.row_end)
+			continue;
+		for (uint32_t t = g->row_begin; t < g->row_end; t++)
+			sees[t] = sees[t] || row_sees(m, cut->strip, &groups[i], t);
 	}
 	cut->row_begin = 0;
 	cut->row_end = n_rows;
@@ -594,16 +697,16 @@ static int make_unit(struct make *m, struct cut *cut)
 {
 	bool sees[DEVICE_UNIT_ROWS];
 	struct device_unit *unit;
-	uint32_t n_blocks, slot = m->p->n[PROGRAM_SLOTS], dest = m->p->n[PROGRAM_DESTS];
+	uint32_t n_rows, slot = m->p->n[PROGRAM_SLOTS], dest = m->p->n[PROGRAM_DESTS];
 	int r;
 
 	find_rows(m, cut, sees);
 	if (cut->row_begin == cut->row_end)
 		return 0;
-	n_blocks = ((cut->row_end - cut->row_begin) * m->heads + DEVICE_BLOCK_ROWS - 1) /
-		   DEVICE_BLOCK_ROWS;
-	while (1u << cut->blocks_log2 < n_blocks)
+	n_rows = cut->row_end - cut->row_begin;
+	while (m->block_tokens << cut->blocks_log2 < n_rows)
 		cut->blocks_log2++;
+	cut->block_tokens = (n_rows + (1u << cut->blocks_log2) - 1) >> cut->blocks_log2;
 	r = make_dests(m, cut, sees);
 	if (!r)
 		r = make_slots(m, cut);
@@ -617,15 +720,16 @@ static int make_unit(struct make *m, struct cut *cut)
 		.n_slots = m->p->n[PROGRAM_SLOTS] - slot,
 		.dest = dest,
 		.blocks_log2 = cut->blocks_log2,
+		.wide = cut->queues[QUEUE_STAGES].n > 0,
+		.block_tokens = cut->block_tokens,
 	};
 	return 0;
 }
 
 static double group_cost(const struct make *m, const struct piece_group *at)
 {
-	double fold = __builtin_popcount(at->blocks) * m->fold_ns;
-
-	return fold > m->read_ns ? fold : m->read_ns;
+	return fold_cost(m, (at->group.row_end - at->group.row_begin + m->block_tokens - 1) /
+				    m->block_tokens);
 }
 
 /* Cuts the strip at equal cost, in whole slots. */
@@ -695,6 +799,22 @@ static int compare_units(const void *left, const void *right)
 	return a->slot < b->slot ? -1 : a->slot > b->slot;
 }
 
+static int make_firsts(struct make *m)
+{
+	uint32_t n = m->p->n[PROGRAM_UNITS];
+	struct device_source *firsts = append(m, PROGRAM_FIRSTS, n);
+	const struct device_unit *units = m->p->arrays[PROGRAM_UNITS].at;
+	const struct device_source *sources = m->p->arrays[PROGRAM_SOURCES].at;
+
+	if (!firsts)
+		return n ? -ENOMEM : 0;
+	memset(firsts, 0xff, n * program_entry_bytes(PROGRAM_FIRSTS));
+	for (uint32_t i = 0; i < n; i++, firsts += DEVICE_FIRST_SLOTS)
+		memcpy(firsts, &sources[units[i].slot],
+		       min_u32(units[i].n_slots, DEVICE_FIRST_SLOTS) * sizeof(*firsts));
+	return 0;
+}
+
 static int make_all(struct make *m, double limit_ns)
 {
 	uint32_t *counts =
@@ -711,7 +831,7 @@ static int make_all(struct make *m, double limit_ns)
 	if (!r && m->p->n[PROGRAM_UNITS] > 1)
 		qsort(m->p->arrays[PROGRAM_UNITS].at, m->p->n[PROGRAM_UNITS],
 		      sizeof(struct device_unit), compare_units);
-	return r;
+	return r ? r : make_firsts(m);
 }
 
 int program_make(struct program *program, const struct program_want *want)
@@ -723,7 +843,9 @@ int program_make(struct program *program, const struct program_want *want)
 		.want = want,
 		.heads = heads,
 		.read_ns = READ_NS * group_kb,
-		.fold_ns = FOLD_NS * group_kb,
+		.block_tokens = DEVICE_BLOCK_ROWS / heads,
+		.slot_ns = SLOT_NS * group_kb,
+		.stage_ns = STAGE_NS * group_kb,
 		.part_ns = PART_NS * heads * want->shape->head_dim * 8 / 1024,
 	};
 	int r;

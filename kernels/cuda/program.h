@@ -1,6 +1,6 @@
 /*
- * program.h - from a work list to what the kernels run (device.h): groups of 8 tokens in slots of 4, rows in units of
- * at most 128, long units cut so that every multiprocessor has about the same to do.
+ * program.h - from a work list to what the kernels run (device.h): groups of 8 tokens in slots of 4 and stages of 16, rows in
+ * units of at most 128, long units cut so that every multiprocessor has about the same to do.
  *
  * Depends on nothing but the list and the shape: made once per plan, used by every layer. How many rows a unit takes
  * and how finely units are cut is chosen by modelled time: bytes from memory, arithmetic, partials that cuts cost.
@@ -25,6 +25,7 @@ struct program_want {
 	const bool *wanted; /* [queries]: whose output is wanted; NULL: all */
 	struct program_pages pages;
 	uint32_t n_blocks; /* that compute at the same time */
+	bool wide; /* stages can be computed */
 };
 
 /* Memory that grows and never shrinks. */
@@ -35,9 +36,9 @@ struct program_memory {
 
 enum program_array {
 	PROGRAM_UNITS,
+	PROGRAM_FIRSTS,
 	PROGRAM_SLOTS,
 	PROGRAM_SOURCES,
-	PROGRAM_WARPS,
 	PROGRAM_DESTS,
 	PROGRAM_MERGES,
 	PROGRAM_N_ARRAYS,

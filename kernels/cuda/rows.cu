@@ -1,7 +1,7 @@
 /*
  * rows.cu - what is done row by row: new tokens into pages, tokens from page to page, partials to outputs.
  *
- * append   grid: tokens x KV heads, a warp each.
+ * append   grid: tokens x KV heads, a warp each. A token whose V is not finite: see device.h.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
  * merge    grid: rows that have no partial or several x query heads, a warp each. Partials are folded in index order, so
  *          that the bits repeat. A row without any gets O = 0 and LSE = -inf.
@@ -29,11 +29,56 @@ __device__ inline uint4 load_any(uint64_t from, bool aligned)
 }
 #endif
 
+#if __CUDA_ARCH__ >= 800
+/* Two values: is one of them infinite or NaN? */
+__device__ inline bool not_finite(uint32_t two, bool bf16)
+{
+	uint32_t exponent = bf16 ? 0x7f80u : 0x7c00u;
+
+	return (two & exponent) == exponent || (two >> 16 & exponent) == exponent;
+}
+
+__device__ inline bool not_finite(const uint4 &v, bool bf16)
+{
+	return not_finite(v.x, bf16) || not_finite(v.y, bf16) || not_finite(v.z, bf16) || not_finite(v.w, bf16);
+}
+
+/* A lane's chunks of K and V of a token: two lots of 32 chunks at most. */
+template <uint32_t N> __device__ inline void append_token(const struct device_append &a, const struct device_token &at, uint32_t head, char *group)
+{
+	uint32_t dim = a.shape.head_dim, chunks = dim / 8, lane = threadIdx.x % 32;
+	uint4 v[N];
+	bool bad = false;
+
+#pragma unroll
+	for (uint32_t n = 0; n < N; n++) {
+		uint32_t i = n * 32 + lane, chunk = i % chunks;
+
+		v[n] = make_uint4(0, 0, 0, 0);
+		if (i >= 2 * chunks)
+			continue;
+		v[n] = load_any((i < chunks ? at.k : at.v) + ((uint64_t)head * dim + chunk * 8) * 2, a.shape.aligned);
+		bad = bad || (i >= chunks && not_finite(v[n], a.shape.bf16));
+	}
+	bad = __any_sync(~0u, bad);
+#pragma unroll
+	for (uint32_t n = 0; n < N; n++) {
+		uint32_t i = n * 32 + lane, chunk = i % chunks, fill = i < chunks ? ~0u : 0;
+
+		if (i >= 2 * chunks)
+			continue;
+		if (bad)
+			v[n] = make_uint4(fill, fill, fill, fill);
+		*(uint4 *)(group + (i < chunks ? 0 : 16 * dim) + chunk_offset(at.row, chunk)) = v[n];
+	}
+}
+#endif
+
 __global__ void __launch_bounds__(WARPS * 32) append_kernel(const __grid_constant__ struct device_append a)
 {
 #if __CUDA_ARCH__ >= 800
 	uint64_t warp = (uint64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-	uint32_t dim = a.shape.head_dim, chunks = dim / 8, head = warp % a.shape.n_kv_heads;
+	uint32_t head = warp % a.shape.n_kv_heads;
 	uint64_t token = warp / a.shape.n_kv_heads;
 
 	launch_wait();
@@ -44,13 +89,10 @@ __global__ void __launch_bounds__(WARPS * 32) append_kernel(const __grid_constan
 	struct device_token at = a.tokens[token];
 	char *group = a.pool + head * a.shape.head_bytes + (uint64_t)at.source * DEVICE_SOURCE_BYTES;
 
-	for (uint32_t i = threadIdx.x % 32; i < 2 * chunks; i += 32) {
-		uint32_t chunk = i % chunks;
-		uint64_t from = (i < chunks ? at.k : at.v) + ((uint64_t)head * dim + chunk * 8) * 2;
-		char *to = group + (i < chunks ? 0 : 16 * dim) + chunk_offset(at.row, chunk);
-
-		*(uint4 *)to = load_any(from, a.shape.aligned);
-	}
+	if (a.shape.head_dim <= 128)
+		append_token<1>(a, at, head, group);
+	else
+		append_token<2>(a, at, head, group);
 #endif
 }
 
@@ -106,7 +148,7 @@ __device__ inline void merge_row(const struct device_attend &a, const struct dev
 		}
 	}
 
-	float scale = sum > 0 ? 1 / sum : 0;
+	float scale = sum == 0 ? 0 : 1 / sum;
 	uint64_t to = row->o + ((uint64_t)q_head * 32 * N + lane * N) * 2;
 
 #pragma unroll
@@ -121,7 +163,7 @@ __device__ inline void merge_row(const struct device_attend &a, const struct dev
 		((uint16_t *)to)[j + 1] = (uint16_t)(packed >> 16);
 	}
 	if (lane == 0 && row->lse)
-		((float *)row->lse)[q_head] = sum > 0 ? (max + log2f(sum)) * 0.6931471805599453f : -INFINITY;
+		((float *)row->lse)[q_head] = sum == 0 ? -INFINITY : ((max == -INFINITY ? 0 : max) + log2f(sum)) * 0.6931471805599453f;
 }
 #endif
 

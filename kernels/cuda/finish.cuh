@@ -1,0 +1,237 @@
+/*
+ * finish.cuh - the end of a unit: what several warps have of the same rows is added up, and goes to the output or to the
+ * partials that the merge folds.
+ */
+#ifndef COPPICE_CUDA_FINISH_CUH
+#define COPPICE_CUDA_FINISH_CUH
+
+#include "fold.cuh"
+
+#if __CUDA_ARCH__ >= 800
+
+/* The warps of a row block wait for each other. Units of other shapes, which other warps may be at, have other barriers. */
+__device__ inline void block_sync(const struct warp_unit &w)
+{
+	named_barrier((1u << w.unit.blocks_log2) + w.block, w.n_splits * 32);
+}
+
+__device__ inline uint32_t warp_of(const struct warp_unit &w, uint32_t split)
+{
+	return w.block + (split << w.unit.blocks_log2);
+}
+
+/* max and sum over the warps of the block, of row lane % 16. */
+__device__ inline struct warp_sums add_splits(const struct warp_unit &w, const struct warp_sums *sums, uint32_t lane)
+{
+	struct warp_sums all = {-INFINITY, 0};
+
+	for (uint32_t i = 0; i < w.n_splits; i++)
+		all.max = fmaxf(all.max, sums[warp_of(w, i) * DEVICE_BLOCK_ROWS + lane % 16].max);
+	for (uint32_t i = 0; i < w.n_splits; i++) {
+		struct warp_sums part = sums[warp_of(w, i) * DEVICE_BLOCK_ROWS + lane % 16];
+
+		if (part.max != -INFINITY || part.sum != 0)
+			all.sum += part.sum * exp2_fast(max_or_zero(part.max) - max_or_zero(all.max));
+	}
+	return all;
+}
+
+/* Of a row whose sums these are: what its O is to be multiplied with. A row that saw a NaN keeps it. */
+__device__ inline float inverse_of(float sum)
+{
+	return sum == 0 ? 0 : 1 / sum;
+}
+
+__device__ inline float log_of(float max, float sum)
+{
+	return sum == 0 ? -INFINITY : (max_or_zero(max) + log2f(sum)) * 0.6931471805599453f;
+}
+
+/* Statistics of the row lane % 16 to where they belong. */
+__device__ inline void store_sums(const struct device_attend &a, const struct warp_unit &w, struct warp_sums all)
+{
+	if (w.mine_dest < DEVICE_DEST_NOTHING)
+		*(float2 *)&a.part_stats[(uint64_t)w.mine_dest * 2] = make_float2(all.max, all.sum);
+	else if (w.mine_dest == DEVICE_NONE && w.mine_o && w.mine_lse)
+		*(float *)w.mine_lse = log_of(all.max, all.sum);
+}
+
+template <typename DTYPE> __device__ inline void store_four(uint64_t to, const float4 &v, float scale, bool aligned)
+{
+	uint2 packed = make_uint2(DTYPE::pack(v.x * scale, v.y * scale), DTYPE::pack(v.z * scale, v.w * scale));
+	uint16_t *at = (uint16_t *)to;
+
+	if (aligned) {
+		*(uint2 *)to = packed;
+		return;
+	}
+	at[0] = (uint16_t)packed.x;
+	at[1] = (uint16_t)(packed.x >> 16);
+	at[2] = (uint16_t)packed.y;
+	at[3] = (uint16_t)(packed.y >> 16);
+}
+
+/* ---- several warps to a row block -------------------------------------------------------------------------------- */
+
+/* 64 columns of the lane's rows into the warp's stage: blocks of 8 columns, b of row r at b ^ (r mod 8). */
+template <uint32_t DIM>
+__device__ inline void stage_o(const struct warp_state<DIM> &s, uint32_t pass, const float (&factor)[2], float *stage,
+			       uint32_t lane)
+{
+#pragma unroll
+	for (uint32_t n = 0; n < 8; n++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 2; i++) {
+			uint32_t row = lane / 4 + 8 * i;
+			float2 v = make_float2(s.o[pass * 8 + n][2 * i] * factor[i],
+					       s.o[pass * 8 + n][2 * i + 1] * factor[i]);
+
+			*(float2 *)&stage[row * 64 + ((n ^ (row & 7)) << 3) + lane % 4 * 2] = v;
+		}
+	}
+}
+
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w, float *stages,
+				     struct warp_sums *sums, uint32_t warp, uint32_t lane, struct warp_state<DIM> &s)
+{
+	struct warp_sums all;
+	float factor[2], scale;
+
+	if (lane % 4 == 0) {
+		sums[warp * DEVICE_BLOCK_ROWS + lane / 4] = (struct warp_sums){s.max[0], s.sum[0]};
+		sums[warp * DEVICE_BLOCK_ROWS + lane / 4 + 8] = (struct warp_sums){s.max[1], s.sum[1]};
+	}
+	block_sync(w);
+	all = add_splits(w, sums, lane);
+	scale = inverse_of(all.sum);
+	if (w.split == 0 && lane < 16)
+		store_sums(a, w, all);
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		float max = __shfl_sync(~0u, all.max, lane / 4 + 8 * i);
+
+		factor[i] = exp2_fast(max_or_zero(s.max[i]) - max_or_zero(max));
+	}
+#pragma unroll
+	for (uint32_t pass = 0; pass < DIM / 64; pass++) {
+		stage_o<DIM>(s, pass, factor, stages + warp * (STAGE_BYTES / 4), lane);
+		block_sync(w);
+		for (uint32_t i = w.split * 32 + lane; i < 256; i += w.n_splits * 32) {
+			uint32_t row = i / 16, block = i % 16 / 2, half = i % 2;
+			uint32_t at = row * 64 + ((block ^ (row & 7)) << 3) + half * 4;
+			float4 sum = *(const float4 *)&stages[warp_of(w, 0) * (STAGE_BYTES / 4) + at];
+			uint64_t column = pass * 64 + block * 8 + half * 4;
+			uint32_t dest = __shfl_sync(~0u, w.mine_dest, row);
+			uint64_t to = __shfl_sync(~0u, w.mine_o, row);
+			float row_scale = __shfl_sync(~0u, scale, row);
+
+			for (uint32_t k = 1; k < w.n_splits; k++) {
+				float4 part = *(const float4 *)&stages[warp_of(w, k) * (STAGE_BYTES / 4) + at];
+
+				sum.x += part.x;
+				sum.y += part.y;
+				sum.z += part.z;
+				sum.w += part.w;
+			}
+			if (dest < DEVICE_DEST_NOTHING)
+				*(float4 *)&a.part_o[(uint64_t)dest * DIM + column] = sum;
+			else if (dest == DEVICE_NONE && to)
+				store_four<DTYPE>(to + column * 2, sum, row_scale, a.shape.aligned);
+		}
+		block_sync(w);
+	}
+}
+
+/* ---- a warp of its own to every row block ------------------------------------------------------------------------ */
+
+/* Of four lanes with four words each, lane c gets word c of all: columns 8 c to 8 c + 7 of four blocks of 8. */
+__device__ inline uint4 transpose_quad(uint32_t (&v)[4], uint32_t lane)
+{
+	bool odd = lane & 1, high = lane & 2;
+	uint32_t x0 = __shfl_xor_sync(~0u, odd ? v[0] : v[1], 1), x1 = __shfl_xor_sync(~0u, odd ? v[2] : v[3], 1);
+	uint32_t r0 = odd ? x0 : v[0], r1 = odd ? v[1] : x0, r2 = odd ? x1 : v[2], r3 = odd ? v[3] : x1;
+	uint32_t y0 = __shfl_xor_sync(~0u, high ? r0 : r2, 2), y1 = __shfl_xor_sync(~0u, high ? r1 : r3, 2);
+
+	return high ? make_uint4(y0, y1, r2, r3) : make_uint4(r0, r1, y0, y1);
+}
+
+/* Row i of the lane's two to its output. */
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void store_row(const struct warp_state<DIM> &s, uint32_t i, uint64_t to, float scale, bool aligned, uint32_t lane)
+{
+#pragma unroll
+	for (uint32_t n = 0; n < DIM / 8; n += 4) {
+		uint32_t v[4];
+		uint4 mine;
+
+#pragma unroll
+		for (uint32_t j = 0; j < 4; j++)
+			v[j] = DTYPE::pack(s.o[n + j][2 * i] * scale, s.o[n + j][2 * i + 1] * scale);
+		mine = transpose_quad(v, lane);
+		if (!to)
+			continue;
+		if (aligned) {
+			*(uint4 *)(to + (n + lane % 4) * 16) = mine;
+			continue;
+		}
+#pragma unroll
+		for (uint32_t j = 0; j < 8; j++) {
+			uint32_t word = j < 2 ? mine.x : j < 4 ? mine.y : j < 6 ? mine.z : mine.w;
+
+			((uint16_t *)(to + (n + lane % 4) * 16))[j] = (uint16_t)(word >> 16 * (j % 2));
+		}
+	}
+}
+
+template <uint32_t DIM>
+__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s, uint32_t i, uint32_t dest, uint32_t lane)
+{
+	float *to = &a.part_o[(uint64_t)dest * DIM + lane % 4 * 2];
+
+	if (dest >= DEVICE_DEST_NOTHING)
+		return;
+#pragma unroll
+	for (uint32_t n = 0; n < DIM / 8; n++)
+		*(float2 *)(to + n * 8) = make_float2(s.o[n][2 * i], s.o[n][2 * i + 1]);
+}
+
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void finish_alone(const struct device_attend &a, const struct warp_unit &w, uint32_t lane, struct warp_state<DIM> &s)
+{
+	struct warp_sums all;
+
+	/* of row lane % 16, which lanes 4 (lane % 8) to 4 (lane % 8) + 3 have */
+	all.max = __shfl_sync(~0u, s.max[0], lane % 8 * 4);
+	all.sum = __shfl_sync(~0u, s.sum[0], lane % 8 * 4);
+
+	float high_max = __shfl_sync(~0u, s.max[1], lane % 8 * 4), high_sum = __shfl_sync(~0u, s.sum[1], lane % 8 * 4);
+
+	if (lane & 8)
+		all = (struct warp_sums){high_max, high_sum};
+	if (lane < 16)
+		store_sums(a, w, all);
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		uint32_t dest = __shfl_sync(~0u, w.mine_dest, lane / 4 + 8 * i);
+		uint64_t to = __shfl_sync(~0u, w.mine_o, lane / 4 + 8 * i);
+		bool output = dest == DEVICE_NONE && to;
+
+		if (__any_sync(~0u, dest < DEVICE_DEST_NOTHING))
+			store_part<DIM>(a, s, i, dest, lane);
+		if (__any_sync(~0u, output))
+			store_row<DTYPE, DIM>(s, i, output ? to : 0, inverse_of(s.sum[i]), a.shape.aligned, lane);
+	}
+}
+
+template <uint32_t DIM> __device__ inline void sum_quads(struct warp_state<DIM> &s)
+{
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		s.sum[i] += __shfl_xor_sync(~0u, s.sum[i], 1);
+		s.sum[i] += __shfl_xor_sync(~0u, s.sum[i], 2);
+	}
+}
+#endif
+
+#endif

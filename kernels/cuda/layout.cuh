@@ -1,0 +1,93 @@
+/*
+ * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
+ *
+ *   ring    slots of KV on their way from memory to the warps that compute, with a note each
+ *   rows    Q of the unit's rows on the way in (256 bytes a row, or 512 of head_dim 256; 16-byte chunk c of row r at
+ *           c ^ (r mod 8)); where several warps share a row block, their sums on the way out
+ *   work    what entry comes next, from the fetching warp to all others
+ *
+ * Warps 0 to 7 compute, 8 fetches KV, 9 to 11 fetch Q.
+ */
+#ifndef COPPICE_CUDA_LAYOUT_CUH
+#define COPPICE_CUDA_LAYOUT_CUH
+
+#include "device.h"
+#include "hopper.cuh"
+
+#define WARPS 12u
+#define Q_WARPS (WARPS - DEVICE_WARPS - 1)
+#define THREADS (WARPS * 32)
+#define STAGE_BYTES 4096u /* of a warp: 64 columns of its rows' sums on the way out */
+#define WORK_SLOTS 4u
+#define COMPUTE_REGISTERS 232
+#define FETCH_REGISTERS 40
+
+#if __CUDA_ARCH__ >= 900
+#define LARGE true
+#else
+#define LARGE false
+#endif
+
+/* Slots of the ring: what 227 KB (sm_90) or 163 KB (sm_80) leave room for; whole stages where there are any. */
+__host__ __device__ constexpr uint32_t ring_slots(uint32_t dim, bool large)
+{
+	return dim == 256 ? (large ? 5 : 3) : dim == 128 ? (large ? 12 : 8) : (large ? 20 : 16);
+}
+
+__host__ __device__ constexpr uint32_t slot_bytes(uint32_t dim)
+{
+	return DEVICE_SLOT_GROUPS * 32 * dim;
+}
+
+/* Of an entry, as the fetching warp hands it on. */
+struct work {
+	struct device_unit unit;
+	uint32_t head;
+	uint32_t pad[3];
+};
+
+struct warp_sums {
+	float max, sum;
+};
+
+template <uint32_t DIM, uint32_t SLOTS> struct layout {
+	static constexpr uint32_t rows = SLOTS * slot_bytes(DIM);
+	static constexpr uint32_t rows_bytes =
+		DEVICE_UNIT_ROWS * DIM * 2 > DEVICE_WARPS * STAGE_BYTES ? DEVICE_UNIT_ROWS * DIM * 2 : DEVICE_WARPS * STAGE_BYTES;
+	static constexpr uint32_t notes = rows + rows_bytes; /* struct device_slot of each slot */
+	static constexpr uint32_t sums = notes + SLOTS * sizeof(struct device_slot);
+	static constexpr uint32_t work = sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct warp_sums);
+	static constexpr uint32_t full = work + WORK_SLOTS * sizeof(struct work);
+	static constexpr uint32_t empty = full + SLOTS * 8;
+	static constexpr uint32_t work_full = empty + SLOTS * 8;
+	static constexpr uint32_t work_empty = work_full + WORK_SLOTS * 8;
+	static constexpr uint32_t rows_full = work_empty + WORK_SLOTS * 8;
+	static constexpr uint32_t rows_empty = rows_full + 8;
+	static constexpr uint32_t bytes = rows_empty + 8;
+};
+
+static_assert(layout<64, ring_slots(64, true)>::bytes <= 232448, "shared memory of sm_90");
+static_assert(layout<128, ring_slots(128, true)>::bytes <= 232448, "shared memory of sm_90");
+static_assert(layout<256, ring_slots(256, true)>::bytes <= 232448, "shared memory of sm_90");
+static_assert(layout<64, ring_slots(64, false)>::bytes <= 166912, "shared memory of sm_80");
+static_assert(layout<128, ring_slots(128, false)>::bytes <= 166912, "shared memory of sm_80");
+static_assert(layout<256, ring_slots(256, false)>::bytes <= 166912, "shared memory of sm_80");
+
+/* A place in the ring and the parity of the phase that it is in; all who walk the ring step alike. */
+template <uint32_t SLOTS> struct ring {
+	uint32_t slot, parity;
+
+	__device__ void step()
+	{
+		slot++;
+		if (slot == SLOTS) {
+			slot = 0;
+			parity ^= 1;
+		}
+	}
+};
+
+/* The same of entries of work. */
+typedef struct ring<WORK_SLOTS> work_ring;
+
+#endif
