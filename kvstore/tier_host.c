@@ -1,0 +1,62 @@
+/* tier_host.c - see tier_host.h. */
+#include "tier_host.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ALIGNMENT 4096u
+
+static int host_fail(struct tier_host *host, int r, char *error, size_t error_bytes)
+{
+	if (r == -EINVAL)
+		snprintf(error, error_bytes,
+			 "host tier: %zu bytes in units of %u: it needs whole units of 4 KiB, "
+			 "and one chunk of them at least",
+			 host->bytes, host->unit_bytes);
+	else
+		snprintf(error, error_bytes,
+			 "host tier: %zu bytes of host memory cannot be had or not be pinned",
+			 host->bytes);
+	tier_host_free(host);
+	return r;
+}
+
+int tier_host_new(const struct tier_host_config *config, struct tier_host **ret, char *error,
+		  size_t error_bytes)
+{
+	struct tier_host *host = calloc(1, sizeof(*host));
+	int r = host ? 0 : -ENOMEM;
+
+	if (r) {
+		snprintf(error, error_bytes, "host tier: no memory");
+		return r;
+	}
+	host->memory = config->memory;
+	host->unit_bytes = config->unit_bytes;
+	host->bytes = config->bytes;
+	if (config->unit_bytes == 0 || config->unit_bytes % ALIGNMENT)
+		return host_fail(host, -EINVAL, error, error_bytes);
+	r = tier_room_init(&host->room, config->bytes / config->unit_bytes, config->chunk_units);
+	if (r)
+		return host_fail(host, r, error, error_bytes);
+	uint64_t n_units = (uint64_t)host->room.n_chunks * config->chunk_units;
+	host->bytes = n_units * host->unit_bytes;
+	host->filling = calloc(n_units, sizeof(*host->filling));
+	host->base = config->memory.alloc(config->memory.ctx, host->bytes);
+	if (!host->base || !host->filling)
+		return host_fail(host, -ENOMEM, error, error_bytes);
+	*ret = host;
+	return 0;
+}
+
+void tier_host_free(struct tier_host *host)
+{
+	if (!host)
+		return;
+	if (host->base)
+		host->memory.free(host->memory.ctx, host->base, host->bytes);
+	free(host->filling);
+	tier_room_done(&host->room);
+	free(host);
+}
