@@ -54,8 +54,6 @@ static int map_shared(struct coppice_lane *lane, const Coppice__LaneReply *reply
 	if (atomic_load_explicit(&lane->shared->version, memory_order_acquire) != ABI_VERSION ||
 	    lane->shared->magic != ABI_LANE_MAGIC || lane->shared->generation != reply->generation)
 		return -EPROTO;
-	/* A CPU client's inputs are written before it submits. */
-	atomic_store_explicit(&lane->shared->ready, UINT64_MAX, memory_order_release);
 	return 0;
 }
 

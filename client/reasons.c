@@ -85,6 +85,9 @@ static const struct reason reasons[ABI_N_REASONS] = {
 				"daemon's log",
 				false},
 	[ABI_NO_MEMORY] = {"the daemon is out of memory; retry later", false},
+	[ABI_BAD_WORD] = {"the step has no such pair of words; the lane's memory was written by "
+			  "something other than the library",
+			  false},
 };
 
 const struct reason *reason_of(uint16_t reason)

@@ -457,6 +457,8 @@ void batch_submit(struct sched *s)
 		batch_shrink(s);
 		r = batch_start(s);
 	}
+	if (r == -EIO)
+		sched_fail(s);
 	if (r < 0) {
 		batch_end(s, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
 		return;

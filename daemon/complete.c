@@ -38,6 +38,9 @@ void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome out
 	s->stats.entries_failed += outcome.status != 0;
 	lane->session->entries++;
 	ring_complete(lane->shared, &completion);
+	if (lane->word < ABI_LANE_WORDS)
+		ring_set_done_word(lane->shared, lane->word);
+	lane->word = ABI_LANE_WORDS;
 	if (ring_client_asleep(lane->shared))
 		wake_sleepers(lane->shared);
 	if (lane->notify_fd >= 0 && ring_take_notify(lane->shared))

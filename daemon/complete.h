@@ -4,14 +4,6 @@
 
 #include "sched_impl.h"
 
-/* How an entry ended. status: 0 or -errno; where: index of the offending sequence or token. */
-struct outcome {
-	int32_t status;
-	enum abi_reason reason;
-	uint32_t where;
-	uint64_t value;
-};
-
 #define OUTCOME_OK ((struct outcome){0})
 
 static inline struct outcome outcome_bad(int status, enum abi_reason reason, uint32_t where)
@@ -19,8 +11,8 @@ static inline struct outcome outcome_bad(int status, enum abi_reason reason, uin
 	return (struct outcome){.status = status, .reason = reason, .where = where};
 }
 
-/* Completes the lane's entry `accepted`: writes the completion, advances done, wakes sleepers, rings the completion
- * descriptor if it was asked for. Never blocks. */
+/* Completes the lane's entry `accepted`: writes the completion, advances done, lets the stream go on that waits for the
+ * entry's word, wakes sleepers, rings the completion descriptor if it was asked for. Never blocks. */
 void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome outcome);
 
 #endif

@@ -88,13 +88,18 @@ static const struct key keys[] = {
 	COUNT("max_lanes", max_lanes, 1, 4096, "lanes of a session"),
 	COUNT("max_seqs", max_seqs, 1, 1u << 20, "sequences of a session"),
 	COUNT("max_arenas", max_arenas, 1, 4096, "arenas of a session"),
-	SIZE("max_arena_bytes", max_arena_bytes, 2 * MIB, "bytes of all arenas of a session"),
+	SIZE("max_arena_bytes", max_arena_bytes, 2 * MIB, "bytes of all host arenas of a session"),
+	SIZE("max_device_arena_bytes", max_device_arena_bytes, 0,
+	     "bytes of all device arenas of a session"),
+	SIZE("device_arena_bytes", device_arena_bytes, 0, "device arenas of all sessions"),
 	SIZE("domain_bytes", domain_bytes, 0, "KV of a domain; 0: no limit"),
 	COUNT("max_seq_tokens", max_seq_tokens, 1, 1u << 28, "tokens of a sequence"),
 	COUNT("max_domain_pins", max_domain_pins, 1, 1u << 20, "pins of a domain"),
 	COUNT("max_pin_ms", max_pin_ms, 0, UINT64_C(31622400000), "how long a pin may hold"),
 	CHOICE("loop", KEY_CHOICE, loop, "auto io_uring epoll ",
 	       "event loop: auto, io_uring, epoll"),
+	{"keep_socket", NULL, "PATH", "where coppiced --keep listens", KEY_PATH, FIELD(keep_socket),
+	 0, 0, NULL},
 	CHOICE("log_level", KEY_CHOICE, log_level, "debug info warning error ",
 	       "debug, info, warning, error"),
 };
@@ -127,6 +132,8 @@ void config_init(struct config *config)
 		.max_seqs = 1024,
 		.max_arenas = 64,
 		.max_arena_bytes = 1024 * MIB,
+		.max_device_arena_bytes = 1024 * MIB,
+		.device_arena_bytes = 4096 * MIB,
 		.max_seq_tokens = 1u << 20,
 		.max_domain_pins = 1024,
 		.max_pin_ms = 24 * 3600 * 1000,
@@ -393,6 +400,7 @@ static int file_read(struct config *config, const char *path, bool must_exist)
 
 #define FLAG_KEYS 256 /* option numbers of keys begin here */
 #define FLAG_CHECK 1
+#define FLAG_KEEP 2
 #define FLAG_CONFIG 'c'
 #define FLAG_HELP '?'
 #define FLAG_VERSION 'V'
@@ -401,6 +409,7 @@ struct flags {
 	const char *file; /* NULL: the default one, if it is there */
 	const char *values[N_KEYS];
 	bool check_only;
+	bool keep;
 	bool answered; /* help or version */
 };
 
@@ -410,6 +419,8 @@ static error_t flag_read(int option, char *arg, struct argp_state *state)
 
 	if (option >= FLAG_KEYS && option < FLAG_KEYS + (int)N_KEYS) {
 		flags->values[option - FLAG_KEYS] = arg;
+	} else if (option == FLAG_KEEP) {
+		flags->keep = true;
 	} else if (option == FLAG_CONFIG) {
 		flags->file = arg;
 	} else if (option == FLAG_CHECK) {
@@ -436,6 +447,8 @@ static void flags_table(struct argp_option *options, char (*names)[32])
 		{"config", FLAG_CONFIG, "FILE", 0, "default: " DEFAULT_FILE ", if it is there", 1},
 		{"check-config", FLAG_CHECK, NULL, 0, "read flags and file, say what is wrong, end",
 		 1},
+		{"keep", FLAG_KEEP, NULL, 0,
+		 "be no daemon, but what releases its clients' streams when it dies", 1},
 		{"help", FLAG_HELP, NULL, 0, "this text", 1},
 		{"version", FLAG_VERSION, NULL, 0, "the version", 1},
 		{NULL, 0, NULL, 0, "Each is also a key of the file (with _ for -):", 2},
@@ -455,7 +468,7 @@ static void flags_table(struct argp_option *options, char (*names)[32])
 
 static int flags_parse(struct flags *flags, int argc, char **argv)
 {
-	struct argp_option options[N_KEYS + 8] = {0};
+	struct argp_option options[N_KEYS + 9] = {0};
 	char names[N_KEYS][32];
 	const struct argp argp = {.options = options,
 				  .parser = flag_read,
@@ -477,6 +490,7 @@ static int flags_apply(struct config *config, const struct flags *flags)
 			r = -EINVAL;
 	}
 	config->check_only = flags->check_only;
+	config->keep = flags->keep;
 	return r;
 }
 
@@ -510,6 +524,10 @@ static int whole_check(struct config *config)
 		return -EINVAL;
 	}
 	config->pool_bytes -= config->pool_bytes % config->extent_bytes;
+	if (config->keep && !config->keep_socket[0]) {
+		log_error("--keep: it needs keep_socket, which the daemon is told as well");
+		return -EINVAL;
+	}
 	return 0;
 }
 

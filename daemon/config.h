@@ -36,12 +36,16 @@ struct config {
 	uint32_t max_lanes;
 	uint32_t max_seqs;
 	uint32_t max_arenas;
-	uint64_t max_arena_bytes;
+	uint64_t max_arena_bytes; /* host memory */
+	uint64_t max_device_arena_bytes; /* device memory */
+	uint64_t device_arena_bytes; /* of all sessions */
 	uint64_t domain_bytes; /* KV of a domain; 0: no limit */
 	uint32_t max_seq_tokens;
 	uint32_t max_domain_pins;
 	uint64_t max_pin_ms;
 	char loop[16]; /* auto, io_uring, epoll */
+	char keep_socket[108]; /* where a keeper listens; empty: none */
+	bool keep; /* --keep: be the keeper */
 	bool check_only; /* --check-config */
 	char log_level[8]; /* debug, info, warning, error */
 };

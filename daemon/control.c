@@ -189,6 +189,9 @@ static const uint32_t *tokens_find(struct session *s, uint64_t id, const Coppice
 	if (!arena)
 		reply_error(s, id, -ENOENT, "arena", "There is no arena %u in this session.",
 			    m->arena);
+	else if (!arena->map)
+		reply_error(s, id, -EINVAL, "arena",
+			    "Arena %u is device memory: token ids lie in host memory.", m->arena);
 	else if (!segment_find(s->lanes, config->max_lanes, m->lane))
 		reply_error(s, id, -ENOENT, "lane", "There is no lane %u in this session.",
 			    m->lane);
@@ -389,6 +392,16 @@ static void verb_drain(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+/* ---- the end ---- */
+
+static void verb_leave(struct session *s, uint64_t id, const void *message)
+{
+	(void)id;
+	(void)message;
+	s->has_left = true;
+	session_end(s, "it has left");
+}
+
 /* ---- dispatch ---- */
 
 typedef void (*verb_function)(struct session *s, uint64_t id, const void *message);
@@ -399,7 +412,7 @@ static const verb_function verbs[] = {
 	[6] = lend_lane_new,   [7] = lend_lane_free,  [8] = verb_seq_open,  [9] = verb_seq_wait,
 	[10] = verb_seq_close, [11] = verb_seq_pin,   [12] = verb_unpin,    [13] = verb_status,
 	[14] = verb_tree,      [15] = verb_sessions,  [16] = verb_node_pin, [17] = verb_evict,
-	[18] = verb_drain,
+	[18] = verb_drain,     [19] = verb_leave,
 };
 
 struct verb {

@@ -2,7 +2,7 @@
 #include "entry.h"
 
 #include "complete.h"
-#include "hold.h"
+#include "ready.h"
 #include "seq.h"
 #include "step.h"
 
@@ -253,11 +253,21 @@ static struct outcome do_seq_entry(struct sched *s, struct sched_lane *lane,
 	}
 }
 
-/* Completes the entry, or parks the lane with it. */
+uint32_t entry_word(const struct abi_entry *e, uint64_t ticket)
+{
+	bool has = e->ticket == ticket && e->kind == ABI_STEP && e->flags & ABI_STEP_WORDS;
+
+	return has && e->arg < ABI_LANE_WORDS ? (uint32_t)e->arg : ABI_LANE_WORDS;
+}
+
+/* Completes the entry, or parks the lane with it. A step with a word is parked even to be refused: its stream will write
+ * the word, which must not be found by the next replay. */
 static void serve_entry(struct sched *s, struct sched_lane *lane, const struct abi_entry *e)
 {
 	struct outcome outcome = OUTCOME_OK;
+	bool is_step = e->kind == ABI_STEP && e->ticket == lane->accepted;
 
+	lane->word = entry_word(e, lane->accepted);
 	if (e->ticket != lane->accepted)
 		outcome = outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
 	else if (!copy_body(lane, e))
@@ -269,13 +279,10 @@ static void serve_entry(struct sched *s, struct sched_lane *lane, const struct a
 	else if (e->kind != ABI_NOP)
 		outcome = do_seq_entry(s, lane, e);
 
-	if (e->kind == ABI_STEP && outcome.status == 0 && e->ticket == lane->accepted) {
-		lane->parked = true;
-		s->n_parked++;
-		hold_arrived(s, lane);
-	} else {
+	if (lane->word < ABI_LANE_WORDS || (is_step && outcome.status == 0))
+		ready_park(s, lane, outcome);
+	else
 		complete_entry(s, lane, outcome);
-	}
 }
 
 /* `submitted` only grows, and by no more than the ring holds; anything else is no client of ours. One answer, no more. */

@@ -30,8 +30,8 @@ struct group {
 
 static bool in_group(const struct sched_lane *lane, const struct group *g)
 {
-	return lane->parked && !lane->step.prefill && lane->step.model == g->model &&
-	       lane->step.layer == g->layer;
+	return lane->parked && !lane->awaited && !lane->step.prefill &&
+	       lane->step.model == g->model && lane->step.layer == g->layer;
 }
 
 /* Tokens that two sequences read in common. */
@@ -83,7 +83,7 @@ static bool is_companion(const struct sched_lane *a, const struct sched_lane *b,
 	const struct lockstep *x = &a->lockstep, *y = &b->lockstep;
 
 	if (y->cohort && y->cohort == x->cohort)
-		return !b->parked && y->next_layer == g->layer;
+		return (!b->parked || b->awaited) && y->next_layer == g->layer;
 	if (g->layer != 0 || !y->cohort)
 		return false;
 	if (!x->cohort || y->cohort_lanes != x->cohort_lanes)
@@ -233,7 +233,7 @@ void hold_choose(struct sched *s)
 		lane->lockstep.chosen = false;
 	for (lane = TAILQ_FIRST(&s->lanes); lane; lane = next) {
 		next = TAILQ_NEXT(lane, link);
-		if (!lane->parked || lane->step.prefill || lane->lockstep.chosen)
+		if (!lane->parked || lane->awaited || lane->step.prefill || lane->lockstep.chosen)
 			continue;
 		struct group g = group_of(s, lane);
 		uint64_t until_ns = group_until_ns(s, &g);

@@ -31,6 +31,7 @@ int lane_add(struct sched *s, struct sched_session *session, uint32_t number,
 	lane->serial = ++s->last_lane;
 	lane->shared = shared;
 	lane->notify_fd = notify_fd;
+	lane->word = ABI_LANE_WORDS;
 	lane->poll = s->n_lanes;
 	s->polls[s->n_lanes++] = (struct lane_poll){.submitted = &shared->submitted, .lane = lane};
 	TAILQ_INSERT_TAIL(&s->lanes, lane, link);
@@ -55,18 +56,21 @@ void lane_remove(struct sched *s, struct sched_lane *lane)
 	free(lane);
 }
 
-void lane_shut_down(struct sched *s, struct sched_lane *lane)
+void lane_shut_down(struct sched *s, struct sched_lane *lane, struct outcome outcome)
 {
 	uint64_t submitted = ring_submitted(lane->shared);
-	struct outcome ended = outcome_bad(-ESHUTDOWN, ABI_SESSION_ENDED, 0);
 
 	if (lane->parked)
-		step_fail(s, lane, ended);
+		step_fail(s, lane, outcome);
 	if (lane->broken || submitted - lane->accepted > ABI_LANE_SLOTS)
 		return;
 	while (lane->accepted < submitted) {
+		struct abi_entry entry;
+
 		lane->accepted++;
-		complete_entry(s, lane, ended);
+		ring_copy_entry(lane->shared, lane->accepted, &entry);
+		lane->word = entry_word(&entry, lane->accepted);
+		complete_entry(s, lane, outcome);
 	}
 }
 

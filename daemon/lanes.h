@@ -9,8 +9,8 @@ int lane_add(struct sched *s, struct sched_session *session, uint32_t number,
 	     struct abi_lane *shared, int notify_fd);
 /* Its sequences are closed. Entries not accepted yet are nobody's. */
 void lane_remove(struct sched *s, struct sched_lane *lane);
-/* The lane ends: every entry that the client has published completes with -ESHUTDOWN. */
-void lane_shut_down(struct sched *s, struct sched_lane *lane);
+/* Every entry that the client has published, whoever awaits it, completes with this: the lane ends, or the backend has. */
+void lane_shut_down(struct sched *s, struct sched_lane *lane, struct outcome outcome);
 
 /* Serves every lane that has something. Returns whether one had. */
 bool lanes_serve(struct sched *s);

@@ -15,13 +15,39 @@
 
 /* ---- arenas ---- */
 
+enum { ARENA_HOST = 0, ARENA_DEVICE = 1 };
+
+/* What limits the next arena of a kind. */
+struct arena_room {
+	uint64_t bytes;
+	const char *whose, *key;
+};
+
+static struct arena_room arena_room(const struct session *s, uint32_t kind)
+{
+	const struct config *config = s->server->parts.config;
+	struct arena_room room = {config->max_arena_bytes - s->arena_bytes, "the session's arenas",
+				  "max_arena_bytes"};
+	uint64_t all = config->device_arena_bytes - s->server->device_bytes;
+
+	if (kind == ARENA_HOST)
+		return room;
+	room = (struct arena_room){config->max_device_arena_bytes - s->device_bytes,
+				   "the session's device arenas", "max_device_arena_bytes"};
+	if (all < room.bytes)
+		room = (struct arena_room){all, "all sessions' device arenas",
+					   "device_arena_bytes"};
+	return room;
+}
+
 static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
 {
 	const struct config *config = s->server->parts.config;
-	uint64_t room = config->max_arena_bytes - s->arena_bytes;
+	struct arena_room room = arena_room(s, m->kind);
 
-	if (m->kind != 0)
-		reply_error(s, id, -EINVAL, "kind", "Arenas are of kind 0 (host memory), not %u.",
+	if (m->kind > ARENA_DEVICE)
+		reply_error(s, id, -EINVAL, "kind",
+			    "Arenas are of kind 0 (host memory) or 1 (device memory), not %u.",
 			    m->kind);
 	else if (m->bytes == 0)
 		reply_error(s, id, -EINVAL, "bytes", "An arena of no bytes.");
@@ -29,15 +55,36 @@ static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew 
 		reply_error(s, id, -EDQUOT, NULL,
 			    "The session has %u arenas, as many as it may (max_arenas): free some.",
 			    config->max_arenas);
-	else if (m->bytes > room ||
-		 (m->bytes + ARENA_GRAIN_BYTES - 1) / ARENA_GRAIN_BYTES > room / ARENA_GRAIN_BYTES)
+	else if (m->bytes > room.bytes || (m->bytes + ARENA_GRAIN_BYTES - 1) / ARENA_GRAIN_BYTES >
+						  room.bytes / ARENA_GRAIN_BYTES)
 		reply_error(s, id, -EDQUOT, "bytes",
-			    "%" PRIu64 " bytes are too many: the session's arenas may have %" PRIu64
-			    " more (max_arena_bytes).",
-			    m->bytes, room - room % ARENA_GRAIN_BYTES);
+			    "%" PRIu64 " bytes are too many: %s may have %" PRIu64 " more (%s).",
+			    m->bytes, room.whose, room.bytes - room.bytes % ARENA_GRAIN_BYTES,
+			    room.key);
 	else
 		return true;
 	return false;
+}
+
+/* The memory itself, or, where the scheduler will make it, the room for it. */
+static int arena_make(struct session *s, struct segment *arena, struct request *request,
+		      const Coppice__ArenaNew *m)
+{
+	uint64_t bytes = (m->bytes + ARENA_GRAIN_BYTES - 1) & ~(ARENA_GRAIN_BYTES - 1);
+	int r;
+
+	if (m->kind == ARENA_DEVICE) {
+		segment_new_device(arena, bytes);
+		s->device_bytes += bytes;
+		s->server->device_bytes += bytes;
+		return 0;
+	}
+	r = segment_new(arena, "coppice-arena", bytes, &request->fds[0]);
+	if (r < 0)
+		return r;
+	request->n_fds = 1;
+	s->arena_bytes += bytes;
+	return 0;
 }
 
 void lend_arena_new(struct session *s, uint64_t id, const void *message)
@@ -46,7 +93,6 @@ void lend_arena_new(struct session *s, uint64_t id, const void *message)
 	uint32_t number = segment_find_free(s->arenas, s->server->parts.config->max_arenas);
 	struct segment *arena;
 	struct request *request;
-	uint64_t bytes;
 	int r;
 
 	if (!arena_check(s, id, m, number))
@@ -55,20 +101,17 @@ void lend_arena_new(struct session *s, uint64_t id, const void *message)
 	if (!request)
 		return;
 	arena = &s->arenas[number - 1];
-	bytes = (m->bytes + ARENA_GRAIN_BYTES - 1) & ~(ARENA_GRAIN_BYTES - 1);
-	r = segment_new(arena, "coppice-arena", bytes, &request->fds[0]);
+	r = arena_make(s, arena, request, m);
 	if (r < 0) {
 		reply_error(s, id, r, NULL, "The arena's memory could not be had: %s.",
 			    strerror(-r));
 		request_free(request);
 		return;
 	}
-	request->n_fds = 1;
 	request->number = number;
 	request->sched.in.arena.arena = number;
 	request->sched.in.arena.base = arena->map;
-	request->sched.in.arena.bytes = bytes;
-	s->arena_bytes += bytes;
+	request->sched.in.arena.bytes = arena->bytes;
 	request_post(request);
 }
 
@@ -109,17 +152,19 @@ static void lane_header(struct abi_lane *lane, uint32_t number, uint64_t generat
 /* The segment and, if asked for, the completion descriptor; both ends' descriptors are in the request or segment. */
 static int lane_make(struct segment *lane, struct request *request, bool notify)
 {
+	bool keep = request->server->parts.config->keep_socket[0];
 	int r = segment_new(lane, "coppice-lane", sizeof(struct abi_lane), &request->fds[0]);
 
 	if (r < 0)
 		return r;
 	request->n_fds = 1;
-	if (!notify)
-		return 0;
-	r = segment_notify_new(lane, &request->fds[1]);
+	if (keep)
+		r = segment_keep_fd(lane, request->fds[0]);
+	if (r == 0 && notify)
+		r = segment_notify_new(lane, &request->fds[1]);
 	if (r < 0)
 		segment_done(lane);
-	else
+	else if (notify)
 		request->n_fds = 2;
 	return r;
 }

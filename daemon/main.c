@@ -5,6 +5,7 @@
  * the lanes and the backend.
  */
 #include "backends.h"
+#include "keep.h"
 #include "log.h"
 #include "server.h"
 
@@ -136,6 +137,11 @@ int main(int argc, char **argv)
 	}
 	if (log_level_parse(d->config.log_level, &level) == 0)
 		log_level_set(level);
+	if (d->config.keep) {
+		r = keep_run(&d->config);
+		free(d);
+		return r;
+	}
 	signals_block();
 	return daemon_run(d);
 }

@@ -131,8 +131,22 @@ void reply_model(struct request *request)
 
 static void arena_drop(struct session *session, struct segment *arena)
 {
-	session->arena_bytes -= arena->bytes;
+	if (arena->map) {
+		session->arena_bytes -= arena->bytes;
+	} else {
+		session->device_bytes -= arena->bytes;
+		session->server->device_bytes -= arena->bytes;
+	}
 	segment_done(arena);
+}
+
+static void arena_handle(Coppice__ArenaReply *arena, struct request *request)
+{
+	struct backend_arena *device = &request->sched.out.arena;
+
+	arena->has_handle = arena->has_device = true;
+	arena->handle = (ProtobufCBinaryData){sizeof(device->handle), device->handle};
+	arena->device = (ProtobufCBinaryData){sizeof(device->device), device->device};
 }
 
 void reply_arena(struct request *request)
@@ -148,6 +162,8 @@ void reply_arena(struct request *request)
 	segment->state = SEGMENT_READY;
 	arena.arena = request->number;
 	arena.bytes = segment->bytes;
+	if (!segment->map)
+		arena_handle(&arena, request);
 	reply.arena = &arena;
 	send_with_fds(request, &reply);
 }
@@ -174,6 +190,8 @@ void reply_lane(struct request *request)
 		return;
 	}
 	segment->state = SEGMENT_READY;
+	if (segment->fd >= 0) /* before the client can put a stream on it */
+		keeper_look(&request->server->keeper);
 	lane.lane = request->number;
 	lane.bytes = segment->bytes;
 	lane.generation = request->server->parts.board->generation;
@@ -185,10 +203,12 @@ void reply_lane_removed(struct request *request)
 {
 	struct segment *segment = &request->session->lanes[request->number - 1];
 
-	if (request->sched.code == 0)
+	if (request->sched.code == 0) {
+		keeper_forget(&request->server->keeper, request->session, segment);
 		segment_done(segment);
-	else
+	} else {
 		segment->state = SEGMENT_READY;
+	}
 	reply_plain(request);
 }
 

@@ -1,15 +1,19 @@
 /*
  * sched.c - the scheduler's thread: the way of a step, top to bottom.
  *
- * A round: finish the batch in flight; serve what lanes have published (steps park); between batches serve a
- * request of the loop's and start the next batch. A round without anything to do spins for a while if cores are free,
- * then sleeps on the board until a client's bell, the loop's, or the next deadline.
+ * A round: finish the batch in flight; look whether streams have written the inputs of parked steps; serve what lanes
+ * have published (steps park); between batches serve a request of the loop's and start the next batch. A round without
+ * anything to do spins for a while if cores are free, then sleeps on the board until a client's bell, the loop's, or the
+ * next deadline. Streams ring no bell: while steps are awaited, the next look at them is a deadline.
  */
 #include "sched.h"
 
 #include "bells.h"
+#include "complete.h"
 #include "hold.h"
 #include "lanes.h"
+#include "log.h"
+#include "ready.h"
 #include "sched_impl.h"
 #include "step.h"
 #include "verbs.h"
@@ -20,11 +24,13 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SPIN_LOOK_NS UINT64_C(1000000) /* how often it is decided whether cores are free */
 #define REQUESTS_A_ROUND 8
+#define TIMER_SLACK_NS 1000ul /* looks at streams are not to be 50 us late */
 
 static uint64_t monotonic_ns(void)
 {
@@ -56,7 +62,7 @@ static struct sched_lane *next_prefill(struct sched *s)
 	struct sched_lane *lane;
 
 	TAILQ_FOREACH (lane, &s->lanes, link) {
-		if (lane->parked && lane->step.prefill)
+		if (lane->parked && !lane->awaited && lane->step.prefill)
 			return lane;
 	}
 	return NULL;
@@ -107,8 +113,24 @@ static void look_at_clocks(struct sched *s)
 
 void sched_fail(struct sched *s)
 {
-	atomic_store(&s->failed, true);
+	if (atomic_exchange(&s->failed, true))
+		return;
+	const char *why = s->ops->fault ? s->ops->fault(s->backend) : NULL;
+
+	log_error("the %s backend has failed for good: %s", s->ops->name,
+		  why ? why : "it does not say why");
 	mailbox_ring(&s->mailbox);
+}
+
+/* What is open and what still comes fails, with a status, until the daemon has ended. */
+static void fail_lanes(struct sched *s)
+{
+	struct sched_lane *lane;
+
+	if (s->batch.in_flight)
+		batch_fail(s);
+	TAILQ_FOREACH (lane, &s->lanes, link)
+		lane_shut_down(s, lane, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
 }
 
 bool sched_round(struct sched *s)
@@ -118,6 +140,9 @@ bool sched_round(struct sched *s)
 	s->now_ns = s->clock();
 	if (s->batch.in_flight)
 		busy |= batch_poll(s);
+	if (sched_failed(s))
+		fail_lanes(s);
+	busy |= ready_look(s);
 	busy |= lanes_serve(s);
 	if (!s->batch.in_flight) {
 		busy |= serve_requests(s);
@@ -147,7 +172,9 @@ static bool has_spun_enough(struct sched *s)
 {
 	if (s->now_ns >= s->spin_look_ns)
 		look_at_cores(s);
-	return !s->batch.in_flight && s->now_ns - s->active_ns >= s->spin_ns;
+	if (s->batch.in_flight || (s->spin_ns && ready_soon(s)))
+		return false;
+	return s->now_ns - s->active_ns >= s->spin_ns;
 }
 
 static uint64_t next_deadline_ns(const struct sched *s)
@@ -159,6 +186,8 @@ static uint64_t next_deadline_ns(const struct sched *s)
 		deadline = wait;
 	if (s->n_parked && s->hold_until_ns < deadline)
 		deadline = s->hold_until_ns;
+	if (!TAILQ_EMPTY(&s->awaited) && s->await_look_ns < deadline)
+		deadline = s->await_look_ns;
 	return deadline;
 }
 
@@ -184,6 +213,7 @@ static void *sched_main(void *arg)
 	struct sched *s = arg;
 
 	pthread_setname_np(pthread_self(), "coppice-sched");
+	prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
 	while (!atomic_load_explicit(&s->stopping, memory_order_relaxed)) {
 		if (sched_round(s))
 			s->active_ns = s->now_ns;
@@ -255,8 +285,11 @@ int sched_make(const struct config *config, const struct backend_ops *ops, struc
 	s->hold_until_ns = UINT64_MAX;
 	s->seqs.free = UINT32_MAX;
 	LIST_INIT(&s->sessions);
+	LIST_INIT(&s->ended_sessions);
 	LIST_INIT(&s->models);
+	s->await_look_ns = UINT64_MAX;
 	TAILQ_INIT(&s->lanes);
+	TAILQ_INIT(&s->awaited);
 	TAILQ_INIT(&s->waits);
 	int r = mailbox_init(&s->mailbox);
 

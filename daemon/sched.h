@@ -4,7 +4,8 @@
  * The loop thread posts requests (struct sched_request) and gets each back, served, through sched_reap. Everything that
  * a session has (models, arenas, lanes, sequences) lives behind struct sched_session, which only the scheduler touches
  * between SESSION_ADD and the answer to SESSION_END; memory that the loop lends with ARENA_ADD and LANE_ADD stays
- * mapped until the answer to ARENA_REMOVE, LANE_REMOVE or SESSION_END.
+ * mapped until the answer to ARENA_REMOVE, LANE_REMOVE or SESSION_END. Device arenas are the scheduler's; a SESSION_END
+ * with keep_device ends everything but them, a second one ends them.
  *
  *      loop                     scheduler
  *      sched_post  ---------->  serve one, between batches
@@ -82,9 +83,10 @@ struct sched_request {
 				shape; /* page_tokens 0: the daemon's choice; scale 0: 1 / sqrt(head_dim) */
 			uint64_t weights_hash;
 		} model;
+		bool keep_device; /* session_end: the device arenas stay, for a second one */
 		struct {
 			uint32_t arena; /* number in the session, from 1, given by the loop */
-			void *base; /* lent */
+			void *base; /* lent; NULL: device memory, which the backend makes */
 			uint64_t bytes;
 		} arena;
 		struct {
@@ -116,7 +118,9 @@ struct sched_request {
 	char message[240]; /* a sentence where code is not 0 */
 	const char *field; /* static; NULL: none */
 	union {
-		struct sched_session *session;
+		struct sched_session
+			*session; /* session_end: NULL, or it has device arenas still */
+		struct backend_arena arena; /* of a device arena */
 		struct {
 			uint32_t model, page_tokens;
 			uint64_t page_bytes;

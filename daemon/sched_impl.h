@@ -30,18 +30,25 @@ struct sched {
 
 	struct sched_session_list sessions; /* owned */
 	struct sched_model_list models; /* owned */
+	struct sched_session_list ended_sessions; /* owned: whose device arenas may still be open */
 	struct sched_lane_queue lanes; /* borrowed from sessions */
+	struct sched_lane_queue awaited; /* some of them */
 	struct sched_wait_queue waits; /* borrowed */
 	struct handle_table seqs;
 	struct lane_poll
 		*polls; /* owned, [n_lanes]: what a round reads of idle lanes, close together */
-	uint32_t n_sessions, n_lanes, n_parked;
+	uint32_t n_sessions, n_lanes;
+	uint32_t n_parked; /* lanes whose step could run */
+	uint64_t
+		await_look_ns; /* when to look at the first of those awaited; UINT64_MAX: at none */
+	uint64_t await_since_ns; /* since when the newest of them is awaited */
 	uint64_t step_mark;
 	uint64_t
 		store_version; /* grows whenever a path may have changed: cached trees are for one version */
 	uint64_t wait_epoch; /* store_epoch when waits were last looked at */
 	uint64_t next_tick_ns;
 	bool draining;
+	bool told_time_slices; /* the warning about clients without MPS was given */
 	bool prefill_turn; /* the last batch was decode */
 	int bells; /* owned epoll descriptor: the loop's bell and those of the sessions, edges only */
 	int bell_fd; /* owned eventfd: the loop's */

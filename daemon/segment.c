@@ -6,6 +6,7 @@
 #include "proto/channel.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,11 +34,23 @@ int segment_new(struct segment *segment, const char *name, size_t bytes, int *re
 
 	if (r < 0)
 		return r;
-	*segment = (struct segment){.state = SEGMENT_ADDING,
-				    .map = map,
-				    .bytes = bytes,
-				    .notify_fd = -1};
+	*segment = (struct segment){
+		.state = SEGMENT_ADDING, .map = map, .bytes = bytes, .fd = -1, .notify_fd = -1};
 	return 0;
+}
+
+void segment_new_device(struct segment *segment, size_t bytes)
+{
+	*segment = (struct segment){.state = SEGMENT_ADDING,
+				    .bytes = bytes,
+				    .fd = -1,
+				    .notify_fd = -1};
+}
+
+int segment_keep_fd(struct segment *segment, int fd)
+{
+	segment->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return segment->fd < 0 ? -errno : 0;
 }
 
 int segment_notify_new(struct segment *segment, int *ret_fd)
@@ -55,8 +68,11 @@ void segment_done(struct segment *segment)
 {
 	if (segment->state == SEGMENT_FREE)
 		return;
-	munmap(segment->map, segment->bytes);
+	if (segment->map)
+		munmap(segment->map, segment->bytes);
+	if (segment->fd >= 0)
+		close(segment->fd);
 	if (segment->notify_fd >= 0)
 		close(segment->notify_fd);
-	*segment = (struct segment){.state = SEGMENT_FREE, .notify_fd = -1};
+	*segment = (struct segment){.state = SEGMENT_FREE, .fd = -1, .notify_fd = -1};
 }

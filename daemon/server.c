@@ -37,6 +37,10 @@ static void on_answers(struct loop_op *op, int result)
 		log_warning("the scheduler's descriptor cannot be read: %s", strerror(errno));
 	while ((answer = sched_reap(server->parts.sched)))
 		request_over(answer->cookie);
+	if (sched_failed(server->parts.sched) && !server->stopping) {
+		log_error("leaving, to be started anew");
+		server_stop(server, 1);
+	}
 }
 
 static void on_grace(struct loop_op *op, int result)
@@ -69,6 +73,7 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 	listener->fd = -1;
 	listener_start(&server->listener, server);
 	service_init(&server->service, server);
+	keeper_init(&server->keeper, server);
 	loop_poll(parts->loop, &server->answers, sched_reply_fd(parts->sched), POLLIN);
 	return 0;
 }
@@ -76,6 +81,7 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 void server_done(struct server *server)
 {
 	listener_done(&server->listener);
+	keeper_done(&server->keeper);
 	signals_done(&server->signals);
 }
 

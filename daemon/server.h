@@ -11,6 +11,7 @@
 #define COPPICED_SERVER_H
 
 #include "control.h"
+#include "keeper.h"
 #include "listen.h"
 #include "loop.h"
 #include "sched.h"
@@ -32,11 +33,13 @@ struct server {
 	struct server_parts parts;
 	struct listener listener;
 	struct service service;
+	struct keeper keeper;
 	struct signals signals;
 	struct loop_op answers; /* the scheduler's reply descriptor */
 	struct loop_op grace;
 	struct session_list sessions;
 	uint32_t n_connections;
+	uint64_t device_bytes; /* of device arenas, those of ending sessions too */
 	uint64_t last_session;
 	uint64_t started_ns;
 	bool stopping;

@@ -91,12 +91,9 @@ static void on_tick(struct loop_op *op, int result)
 
 	if (result < 0 || server->stopping)
 		return;
-	if (sched_failed(server->parts.sched)) {
-		log_error("the backend has failed for good: leaving, to be started anew");
-		server_stop(server, 1);
-		return;
-	}
+	probe_send(service); /* a device may fail while nothing is asked of it */
 	sessions_expire(server);
+	keeper_look(&server->keeper);
 	if (service->has_manager && service->n_ticks++ % TICKS_A_STATUS == 0)
 		figures_ask(service);
 }

@@ -63,14 +63,51 @@ static void on_receive(struct loop_op *op, int result)
 		session_receive(session);
 }
 
+static void end_post(struct session *session);
+
+/* What is left may have become nobody's meanwhile. */
+static void on_ended(struct request *request)
+{
+	struct session *session = request->session;
+
+	session->end_posted = false;
+	session->sched = request->sched.out.session;
+	if (!session->sched)
+		loop_cancel(loop_of(session), &session->gone);
+	else if (session->has_left)
+		end_post(session);
+}
+
+/* Embedded in the session: the end cannot fail for want of memory. */
+static void end_post(struct session *session)
+{
+	request_init(&session->end, session->server, session, SCHED_SESSION_END, on_ended);
+	session->end.sched.in.keep_device = !session->has_left;
+	session->end_posted = true;
+	request_post(&session->end);
+}
+
+/* Nobody has the device arenas of an ending session open any more, or is to be waited for. */
+static void device_arenas_end(struct session *session)
+{
+	session->has_left = true;
+	loop_cancel(loop_of(session), &session->gone);
+	if (session->state == SESSION_ENDING && session->sched && !session->end_posted)
+		end_post(session);
+}
+
 static void on_gone(struct loop_op *op, int result)
 {
 	struct session *session = op->user;
 
+	if (result != -ECANCELED)
+		session->has_left = true;
 	if (result > 0)
 		session_end(session, "its process is gone");
 	else if (result != -ECANCELED)
 		session_end(session, "its process cannot be watched: %s", strerror(-result));
+	if (session->has_left)
+		device_arenas_end(session);
 	session_settle(session);
 }
 
@@ -171,8 +208,10 @@ static void session_free(struct session *session)
 		close(session->peer.pidfd);
 	for (uint32_t i = 0; i < config->max_arenas; i++)
 		segment_done(&session->arenas[i]);
-	for (uint32_t i = 0; i < config->max_lanes; i++)
+	for (uint32_t i = 0; i < config->max_lanes; i++) {
+		keeper_forget(&session->server->keeper, session, &session->lanes[i]);
 		segment_done(&session->lanes[i]);
+	}
 	free(session->arenas);
 	free(session->lanes);
 	free(session);
@@ -205,18 +244,6 @@ void session_new(struct server *server, int fd)
 		loop_poll(server->parts.loop, &session->gone, session->peer.pidfd, POLLIN);
 }
 
-static void on_ended(struct request *request)
-{
-	request->session->sched = NULL;
-}
-
-/* Embedded in the session: the end cannot fail for want of memory. */
-static void end_post(struct session *session)
-{
-	request_init(&session->end, session->server, session, SCHED_SESSION_END, on_ended);
-	request_post(&session->end);
-}
-
 void session_opened(struct session *session, struct sched_session *sched)
 {
 	session->sched = sched;
@@ -240,9 +267,15 @@ void session_end(struct session *session, const char *why, ...)
 	char text[160];
 	va_list args;
 
-	if (session->state == SESSION_ENDING)
+	if (session->state == SESSION_ENDING) {
+		if (session->server->stopping)
+			device_arenas_end(session);
 		return;
+	}
 	session->state = SESSION_ENDING;
+	/* Without a pidfd there is nothing to wait for. */
+	if (session->device_bytes == 0 || session->peer.pidfd < 0 || session->server->stopping)
+		session->has_left = true;
 	va_start(args, why);
 	vsnprintf(text, sizeof(text), why, args);
 	va_end(args);
@@ -250,7 +283,8 @@ void session_end(struct session *session, const char *why, ...)
 		  session->peer.pid, session->peer.uid, text);
 	shutdown(session->fd, SHUT_RDWR);
 	loop_cancel(loop_of(session), &session->receive);
-	loop_cancel(loop_of(session), &session->gone);
+	if (session->has_left)
+		loop_cancel(loop_of(session), &session->gone);
 	if (session->sched)
 		end_post(session);
 }
@@ -260,8 +294,9 @@ void session_settle(struct session *session)
 	struct server *server = session->server;
 
 	if (session->state != SESSION_ENDING || session->receive.live || session->gone.live ||
-	    session->n_requests > 0)
+	    session->n_requests > 0 || session->sched)
 		return;
+	server->device_bytes -= session->device_bytes;
 	TAILQ_REMOVE(&server->sessions, session, entry);
 	session_free(session);
 	server_session_gone(server);

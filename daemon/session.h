@@ -8,7 +8,8 @@
  * A session ends at hang-up, when its peer's process is gone, at a breach of protocol, when it does not read its replies,
  * or when the daemon stops. ENDING: nothing is read, no reply is sent. It is freed by session_settle once its loop
  * operations have had their last callbacks and all its requests are back, SESSION_END among them; until then the
- * scheduler may use its memory. Only callbacks of the loop call session_settle, after which the session may be gone.
+ * scheduler may use its memory. Device arenas that the client did not say to have closed are kept until its process is
+ * gone, and the session's bones with them. Only callbacks of the loop call session_settle, after which the session may be gone.
  */
 #ifndef COPPICED_SESSION_H
 #define COPPICED_SESSION_H
@@ -31,6 +32,7 @@ struct session {
 	enum session_state state;
 	bool joined; /* counts as a session, not as a mere connection */
 	bool privileged; /* root or the daemon's own user */
+	bool has_left; /* it has no device arena open, or is no more */
 	uint64_t id;
 	int fd; /* owned */
 	int bell_fd; /* owned eventfd: the client rings it, the scheduler listens; -1 before hello */
@@ -41,10 +43,12 @@ struct session {
 	struct loop_op gone; /* the peer's pidfd */
 	struct sched_session *sched; /* the scheduler's; NULL: none */
 	struct request end;
+	bool end_posted; /* and not back */
 	uint32_t n_requests; /* posted, not over */
 	struct segment *arenas; /* owned, [config->max_arenas] */
 	struct segment *lanes; /* owned, [config->max_lanes] */
-	uint64_t arena_bytes;
+	uint64_t arena_bytes; /* host memory */
+	uint64_t device_bytes; /* device memory */
 	struct iovec iov;
 	struct msghdr msg;
 	uint8_t packet[CHANNEL_MAX_BYTES];

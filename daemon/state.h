@@ -7,7 +7,8 @@
  *                    --- seqs        --> sched_seq  --- store_seq
  *
  * A lane serves its entries in order and never holds more than one step, its *parked* step: nothing behind it is
- * looked at until the step's batch is complete. Sequence handles are (generation << 32 | index) into one
+ * looked at until the step's batch is complete. A parked step whose inputs a stream still writes is *awaited* (ready.h)
+ * and takes part in nothing else until they are there. Sequence handles are (generation << 32 | index) into one
  * table of the daemon, so that a stale or foreign handle is told from a live one.
  */
 #ifndef COPPICED_STATE_H
@@ -35,6 +36,15 @@ struct sched_model {
 struct sched_arena {
 	uint64_t base; /* the backend's address; 0: no arena */
 	uint64_t bytes;
+	bool device; /* memory of the backend's own device; else lent by the loop */
+};
+
+/* How an entry ended. status: 0 or -errno; where: index of the offending sequence or token. */
+struct outcome {
+	int32_t status;
+	enum abi_reason reason;
+	uint32_t where;
+	uint64_t value;
 };
 
 struct sched_seq {
@@ -74,6 +84,7 @@ struct step {
 	struct step_part *parts; /* owned, grows, [n_parts] */
 	uint32_t parts_room;
 	uint32_t n_draft_rows; /* of draft trees */
+	bool on_stream; /* a stream writes its inputs, and says so in `ready` */
 	bool prefill; /* runs in slices between decode batches */
 	uint32_t next_part, next_row; /* prefill: where the next slice begins */
 	uint64_t arrival_ns;
@@ -114,7 +125,13 @@ struct sched_lane {
 	struct abi_lane *shared; /* lent by the loop; hostile */
 	int notify_fd; /* lent; -1: none */
 	uint64_t accepted; /* tickets taken from the ring; ours, never read back */
+	uint32_t word; /* the entry's pair of words; ABI_LANE_WORDS: none */
 	bool parked; /* step holds the entry `accepted`, not complete yet */
+	bool awaited; /* parked, and a stream has not written its inputs yet */
+	TAILQ_ENTRY(sched_lane) await_link; /* of the scheduler, while awaited */
+	uint64_t await_since_ns, await_look_ns; /* since when; when to look again */
+	struct outcome
+		refusal; /* how the parked step ends once its inputs are there; status 0: it runs */
 	bool broken; /* its words made no sense: not served any more */
 	uint32_t n_seqs;
 	uint64_t active_ns; /* when it last had an entry */
@@ -135,6 +152,7 @@ struct sched_session {
 	struct sched_arena *arenas; /* owned array of config.max_arenas + 1, by number */
 	struct sched_lane_list lanes; /* owned */
 	struct sched_seq_list seqs; /* owned */
+	bool ended; /* nothing is left but device arenas, which the client's process may have open */
 	uint32_t n_seqs, n_lanes, n_arenas;
 	uint64_t arena_bytes;
 	uint64_t cohort; /* the last that one of its lanes was in */

@@ -3,6 +3,7 @@
 
 #include "entry.h"
 #include "hold.h"
+#include "ready.h"
 #include "seq.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define DECODE_MAX_NEW 16 /* longer extensions are prefill, unless they are draft trees */
+#define STEP_FLAGS (ABI_STEP_APPEND_ONLY | ABI_STEP_STREAM | ABI_STEP_WORDS)
 #define DECODE_MAX_DRAFTS \
 	1024 /* rows of a step's draft trees; more are done tree by tree, as prefill is */
 
@@ -179,8 +181,11 @@ struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct
 	struct step *step = &lane->step;
 	struct outcome bad = OUTCOME_OK;
 
-	if (e->flags & ~(uint32_t)ABI_STEP_APPEND_ONLY)
+	if (e->flags & ~(uint32_t)STEP_FLAGS ||
+	    (e->flags & ABI_STEP_STREAM && e->flags & ABI_STEP_WORDS))
 		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
+	if (e->flags & ABI_STEP_WORDS && e->arg >= ABI_LANE_WORDS)
+		return outcome_bad(-EINVAL, ABI_BAD_WORD, 0);
 	if (e->count == 0)
 		return outcome_bad(-EINVAL, ABI_NO_TOKENS, 0);
 	if (e->body_bytes != (uint64_t)e->count * sizeof(*recs))
@@ -191,6 +196,7 @@ struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct
 			      .parts_room = step->parts_room,
 			      .layer = e->layer,
 			      .n_parts = e->count,
+			      .on_stream = e->flags & ABI_STEP_STREAM,
 			      .arrival_ns = s->now_ns};
 	s->step_mark++;
 	for (uint32_t i = 0; i < e->count && bad.status == 0; i++)
@@ -223,7 +229,10 @@ static int seq_advance(struct sched *s, struct sched_seq *seq)
 static void unpark(struct sched *s, struct sched_lane *lane)
 {
 	lane->parked = false;
-	s->n_parked--;
+	if (lane->awaited)
+		ready_forget(s, lane);
+	else
+		s->n_parked--;
 	s->hold_stale = true;
 }
 
@@ -246,12 +255,28 @@ void step_finish(struct sched *s, struct sched_lane *lane)
 	complete_entry(s, lane, outcome);
 }
 
-void step_fail(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+static void void_parts(struct sched *s, struct sched_lane *lane)
 {
 	for (uint32_t i = 0; i < lane->step.n_parts; i++)
 		entry_void_seq(s, lane->step.parts[i].seq);
+	lane->step.n_parts = 0;
+}
+
+void step_fail(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	void_parts(s, lane);
 	unpark(s, lane);
 	complete_entry(s, lane, outcome);
+}
+
+void step_cancel(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	if (!lane->awaited || lane->word == ABI_LANE_WORDS) {
+		step_fail(s, lane, outcome);
+		return;
+	}
+	void_parts(s, lane);
+	lane->refusal = outcome;
 }
 
 void step_drop(struct sched *s, struct sched_seq *seq)
@@ -260,6 +285,6 @@ void step_drop(struct sched *s, struct sched_seq *seq)
 
 	for (uint32_t i = 0; lane->parked && i < lane->step.n_parts; i++) {
 		if (lane->step.parts[i].seq == seq)
-			step_fail(s, lane, outcome_bad(-ECANCELED, ABI_STALE_SEQ, i));
+			step_cancel(s, lane, outcome_bad(-ECANCELED, ABI_STALE_SEQ, i));
 	}
 }

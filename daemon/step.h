@@ -16,7 +16,10 @@ void step_finish(struct sched *s, struct sched_lane *lane);
 /* The parked step ends with this outcome and its extensions are void. */
 void step_fail(struct sched *s, struct sched_lane *lane, struct outcome outcome);
 
-/* If a parked step names this sequence, it fails (the sequence is about to be closed). */
+/* The same, but a step that is awaited by a word ends only when that is there. Nothing of the step is used any more. */
+void step_cancel(struct sched *s, struct sched_lane *lane, struct outcome outcome);
+
+/* If a parked step names this sequence, it is cancelled (the sequence is about to be closed). */
 void step_drop(struct sched *s, struct sched_seq *seq);
 
 #endif

@@ -72,6 +72,17 @@ struct backend_cost {
 	double row_ns_per_byte; /* arithmetic of one row and head on KV */
 };
 
+#define BACKEND_HANDLE_BYTES 64u
+#define BACKEND_DEVICE_BYTES 16u
+
+/* Memory of the device that one other process may open. */
+struct backend_arena {
+	uint64_t base; /* what io addresses are made of */
+	uint8_t handle[BACKEND_HANDLE_BYTES]; /* CUDA IPC's */
+	uint8_t device[BACKEND_DEVICE_BYTES]; /* UUID of the device */
+	bool time_sliced; /* the device goes round among processes instead of serving them at once (no MPS) */
+};
+
 struct backend_ops {
 	const char *name;
 	/* 0, -ENOMEM, -EINVAL; what was wrong goes to error (a sentence). Blocks. */
@@ -90,6 +101,11 @@ struct backend_ops {
 	int (*arena_attach)(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base);
 	void (*arena_detach)(struct backend *b, uint64_t base, uint64_t bytes);
 
+	/* Device memory, zeroed, under a handle that no other owner has had; bytes: a multiple of 2 MiB. 0, -ENOMEM, -EIO.
+	 * Freed once nobody has the handle open any more. Both NULL: the backend has no device. Block. */
+	int (*arena_new)(struct backend *b, uint64_t bytes, struct backend_arena *ret);
+	void (*arena_free)(struct backend *b, uint64_t base);
+
 	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0 or -errno (nothing started). */
 	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
 	/* Id of the newest batch that is complete. -EIO: the device failed, nothing will complete any more. Does not block. */
@@ -100,6 +116,9 @@ struct backend_ops {
 
 	void (*counters)(struct backend *b, struct backend_counters *ret);
 	void (*cost)(struct backend *b, const struct work_shape *shape, struct backend_cost *ret);
+	/* What has failed for good, in a sentence; NULL: nothing. The pointer itself is NULL where nothing can fail. Does not
+	 * block. */
+	const char *(*fault)(struct backend *b);
 	/* How the planner should weigh things on this backend. */
 	uint32_t (*tile_rows)(struct backend *b, const struct work_shape *shape);
 };

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ABI_VERSION 1u
+#define ABI_VERSION 2u
 #define ABI_BOARD_MAGIC UINT64_C(0x6472616f62706f63) /* "copboard" */
 #define ABI_LANE_MAGIC UINT64_C(0x656e616c2d706f63) /* "cop-lane" */
 
@@ -26,6 +26,11 @@
 #define ABI_BODY_ARENA_BYTES (1u << 20)
 #define ABI_BODY_MAX_BYTES (1u << 18) /* of one entry */
 #define ABI_NO_OFFSET UINT64_MAX
+#define ABI_LANE_WORDS 1024u /* pairs of words for steps captured in graphs */
+/* Of a lane: all that streams and coppiced --keep touch. */
+#define ABI_LANE_HEAD_BYTES (640u + 16u * ABI_LANE_WORDS)
+/* In `done`: the daemon is dead, nobody is to wait any more. Streams compare cyclically: all ones would hold them. */
+#define ABI_RELEASED (UINT64_C(1) << 62)
 
 #define ABI_LINE _Alignas(128) /* two lines: the neighbour is prefetched */
 
@@ -60,6 +65,9 @@ enum abi_entry_flags {
 	ABI_EXTEND_DRAFT = 1u << 0, /* tokens wait for ABI_ACCEPT */
 	ABI_EXTEND_PARENTS = 1u << 1, /* a draft tree; implies ABI_EXTEND_DRAFT */
 	ABI_STEP_APPEND_ONLY = 1u << 2, /* K and V only, no attention */
+	ABI_STEP_STREAM = 1u << 3, /* a stream writes the inputs: runs once `ready` >= ticket */
+	ABI_STEP_WORDS =
+		1u << 4, /* the same by the pair of words number arg, for replayed graphs */
 };
 
 /* An entry; slot (ticket - 1) % ABI_LANE_SLOTS. Tickets count from 1. */
@@ -68,7 +76,7 @@ struct abi_entry {
 	uint32_t kind;
 	uint32_t flags;
 	uint64_t seq; /* extend, accept, trim, fork */
-	uint64_t arg;
+	uint64_t arg; /* trim; step with ABI_STEP_WORDS */
 	uint32_t layer; /* step */
 	uint32_t count;
 	uint32_t body; /* offset in the body arena, multiple of 8 */
@@ -122,6 +130,7 @@ enum abi_reason {
 	ABI_SESSION_ENDED,
 	ABI_BACKEND_FAILED,
 	ABI_NO_MEMORY,
+	ABI_BAD_WORD, /* no such pair of words */
 	ABI_N_REASONS
 };
 
@@ -145,7 +154,7 @@ struct abi_lane {
 	/* client writes */
 	ABI_LINE _Atomic uint64_t submitted; /* tickets published: entries 1..submitted are there */
 	ABI_LINE _Atomic uint64_t
-		ready; /* reserved for steps whose inputs a device stream writes; not read in this version */
+		ready; /* its stream does: inputs of steps with ABI_STEP_STREAM up to this ticket are there */
 	ABI_LINE _Atomic uint32_t sleepers; /* client threads that sleep on done */
 	_Atomic uint32_t
 		notify; /* 1: the completion descriptor is wanted; the daemon takes it back to 0 when it rings */
@@ -153,6 +162,12 @@ struct abi_lane {
 	/* daemon writes */
 	ABI_LINE _Atomic uint64_t
 		done; /* tickets completed, in order; its low half is the clients' futex */
+
+	/* Handed over and back, step by step: the client's stream writes 1 into ready_words[i], the daemon takes it back to
+	 * 0 and later writes 1 into done_words[i], which the stream takes back to 0. */
+	ABI_LINE _Atomic uint64_t ready_words[ABI_LANE_WORDS];
+	ABI_LINE _Atomic uint64_t done_words[ABI_LANE_WORDS];
+
 	ABI_LINE struct abi_entry entries[ABI_LANE_SLOTS];
 	ABI_LINE struct abi_completion completions[ABI_LANE_SLOTS];
 	ABI_LINE uint8_t bodies[ABI_BODY_ARENA_BYTES];
@@ -161,8 +176,12 @@ static_assert(offsetof(struct abi_lane, submitted) == 128, "lane layout");
 static_assert(offsetof(struct abi_lane, ready) == 256, "lane layout");
 static_assert(offsetof(struct abi_lane, sleepers) == 384, "lane layout");
 static_assert(offsetof(struct abi_lane, done) == 512, "lane layout");
-static_assert(offsetof(struct abi_lane, entries) == 640, "lane layout");
-static_assert(offsetof(struct abi_lane, completions) == 640 + 64 * ABI_LANE_SLOTS, "lane layout");
-static_assert(offsetof(struct abi_lane, bodies) == 640 + 96 * ABI_LANE_SLOTS, "lane layout");
+static_assert(offsetof(struct abi_lane, ready_words) == 640, "lane layout");
+static_assert(offsetof(struct abi_lane, done_words) == 640 + 8 * ABI_LANE_WORDS, "lane layout");
+static_assert(offsetof(struct abi_lane, entries) == ABI_LANE_HEAD_BYTES, "lane layout");
+static_assert(offsetof(struct abi_lane, completions) == ABI_LANE_HEAD_BYTES + 64 * ABI_LANE_SLOTS,
+	      "lane layout");
+static_assert(offsetof(struct abi_lane, bodies) == ABI_LANE_HEAD_BYTES + 96 * ABI_LANE_SLOTS,
+	      "lane layout");
 
 #endif

@@ -122,6 +122,35 @@ static inline bool ring_take_notify(struct abi_lane *lane)
 	       atomic_exchange_explicit(&lane->notify, 0, memory_order_relaxed) != 0;
 }
 
+/* Daemon: has a stream written the inputs of a step with ABI_STEP_STREAM? Pairs with the stream's write of `ready`, before
+ * which the device has made all its earlier writes visible. */
+static inline bool ring_is_ready(const struct abi_lane *lane, uint64_t ticket)
+{
+	return atomic_load_explicit(&lane->ready, memory_order_acquire) >= ticket;
+}
+
+/* Daemon: the same of a step with ABI_STEP_WORDS; the word is taken back, for the next replay. */
+static inline bool ring_take_ready_word(struct abi_lane *lane, uint32_t word)
+{
+	return atomic_load_explicit(&lane->ready_words[word], memory_order_relaxed) != 0 &&
+	       atomic_exchange_explicit(&lane->ready_words[word], 0, memory_order_acquire) != 0;
+}
+
+/* Daemon, after ring_complete: lets the stream of a step with ABI_STEP_WORDS go on, which takes the word back. */
+static inline void ring_set_done_word(struct abi_lane *lane, uint32_t word)
+{
+	atomic_store_explicit(&lane->done_words[word], 1, memory_order_release);
+}
+
+/* Whoever outlives the daemon: every stream that waits in the lane goes on. May be done by several, and again, for those
+ * that began to wait later. */
+static inline void ring_release_streams(struct abi_lane *lane)
+{
+	atomic_fetch_or_explicit(&lane->done, ABI_RELEASED, memory_order_release);
+	for (uint32_t i = 0; i < ABI_LANE_WORDS; i++)
+		atomic_store_explicit(&lane->done_words[i], 1, memory_order_release);
+}
+
 /* The futex that client threads sleep on: low half of done. */
 static inline _Atomic uint32_t *ring_done_futex(struct abi_lane *lane)
 {

@@ -41,7 +41,7 @@ static void another_version_is_refused_and_both_are_named(void **state)
 
 	hello.abi_version = 77;
 	reply = client_verb(&c, hello, &hello);
-	assert_refused(reply, -EPROTO, "abi_version", "ABI version 1");
+	assert_refused(reply, -EPROTO, "abi_version", "ABI version 2");
 	assert_refused(reply, -EPROTO, "abi_version", "version 77");
 	assert_true(client_is_cut_off(&c));
 	client_close(&c);
@@ -238,7 +238,7 @@ static void bad_arenas_are_refused(void **state)
 	m.bytes = UINT64_MAX;
 	assert_refused(client_verb(&c, arena_new, &m), -EDQUOT, "bytes", NULL);
 	m.bytes = 1;
-	m.kind = 1;
+	m.kind = 2;
 	assert_refused(client_verb(&c, arena_new, &m), -EINVAL, "kind", NULL);
 	f.arena = 1;
 	assert_refused(client_verb(&c, arena_free, &f), -ENOENT, "arena", NULL);

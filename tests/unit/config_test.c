@@ -118,6 +118,10 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.batch_hold, CONFIG_HOLD_COST);
 	assert_int_equal(c.batch_wait_max_us, 2000);
 	assert_int_equal(c.max_arena_bytes, 1u << 30);
+	assert_int_equal(c.max_device_arena_bytes, 1u << 30);
+	assert_int_equal(c.device_arena_bytes, UINT64_C(4) << 30);
+	assert_string_equal(c.keep_socket, "");
+	assert_false(c.keep);
 	assert_int_equal(c.max_pin_ms, 24 * 3600 * 1000);
 }
 
@@ -228,6 +232,9 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"max_seqs = 0", "a number from 1"},
 		{"max_arenas = 0", "a number from 1"},
 		{"max_arena_bytes = 1K", "from 2097152"},
+		{"max_device_arena_bytes = some", "K, M, G or T"},
+		{"device_arena_bytes = -1", "K, M, G or T"},
+		{"keep_socket = keep.sock", "begins with / or ./"},
 		{"domain_bytes = x", "K, M, G or T"},
 		{"max_seq_tokens = 0", "a number from 1"},
 		{"max_pin_ms = forever", "a number from 0"},

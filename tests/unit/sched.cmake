@@ -8,3 +8,5 @@ coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c unit/sched_
 if(COPPICE_SANITIZE)
 	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
 endif()
+
+coppice_test(NAME ready_test SOURCES unit/ready_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
