@@ -2,11 +2,16 @@
 # Builds and tests everything, as CI does.
 #
 #   packaging/check.sh [--quick]
+#   packaging/check.sh --gpu [--quick]
 #
 # Plain build with warnings as errors and all tests; the same under ASan and UBSan; the tests labelled tsan under TSan;
 # format, layers, scripts, man pages, an installed copy with the example built against it, the units. Builds stand in
 # build/, what each stage said in build/check-logs/. The last line is "N passed, N failed": tests and other checks
 # together. Exit status 0 only if nothing failed. --quick leaves the sanitizers out.
+#
+# --gpu: on a machine with an NVIDIA GPU, the plain build and its tests, then what applies there with the GPU's backend:
+# attention against float64 and the CPU's backend, real processes over a daemon, compute-sanitizer. In a folder that
+# tests/device.sh packed, nothing is built.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
@@ -266,23 +271,36 @@ sanitizers() {
 # ---- main ------------------------------------------------------------------------------------------------------------
 
 quick=
+gpu=
 for option in "$@"; do
 	case $option in
 	--quick) quick=1 ;;
-	--gpu)
-		say "check.sh: this version has no CUDA backend, so there is nothing to check on a GPU" >&2
-		exit 2
-		;;
+	--gpu) gpu=1 ;;
 	*)
-		say "usage: packaging/check.sh [--quick]" >&2
+		say "usage: packaging/check.sh [--gpu] [--quick]" >&2
 		exit 2
 		;;
 	esac
 done
 
-packaging/install-deps.sh check || exit 1
 mkdir -p "$logs"
-rm -f "$logs"/*.log
+rm -f "$logs"/*
+if [[ -n $gpu ]]; then
+	# shellcheck source=packaging/check-gpu.sh
+	. packaging/check-gpu.sh
+	gpu_present || exit 1
+fi
+packed=
+if [[ -e packed ]]; then
+	packed=1
+	[[ -n $gpu ]] || {
+		say "check.sh: a packed folder has no sources, only --gpu works here" >&2
+		exit 2
+	}
+	export LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+else
+	packaging/install-deps.sh check || exit 1
+fi
 # The sanitizers' shadow memory wants addresses where kernels with much randomization do not leave room.
 no_aslr=()
 if setarch -R true 2>/dev/null; then
@@ -290,13 +308,22 @@ if setarch -R true 2>/dev/null; then
 fi
 
 say "coppice: checks on $jobs cores"
-texts
-if build "plain" build/check; then
-	tests "tests" build/check
-	installed_copy
+if [[ -n $packed ]]; then
+	gpu_checks .
+elif [[ -n $gpu ]]; then
+	if build "plain" build/check; then
+		tests "tests" build/check
+		gpu_checks build/check
+	fi
+else
+	texts
+	if build "plain" build/check; then
+		tests "tests" build/check
+		installed_copy
+	fi
+	cuda
+	[[ -n $quick ]] || sanitizers
 fi
-cuda
-[[ -n $quick ]] || sanitizers
 
 say ""
 for line in "${summary[@]}"; do

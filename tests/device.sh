@@ -34,7 +34,7 @@ copy_libraries() {
 
 copy_data() {
 	mkdir -p "$pack/packaging" "$pack/tests/model" "$pack/workloads"
-	cp -r packaging/{check,check-gpu,demo,await-socket}.sh packaging/demo "$pack/packaging"
+	cp -r packaging/{check,check-gpu,demo,await-socket}.sh packaging/{racecheck.py,demo} "$pack/packaging"
 	cp -r tests/model/{config.json,model.safetensors,fixture} "$pack/tests/model"
 	[[ $# == 0 ]] || cp "$@" "$pack/workloads"
 }

@@ -88,7 +88,10 @@ static void child_environment(const struct harness *h)
 		snprintf(pid, sizeof(pid), "%d", getpid());
 		setenv("LISTEN_PID", pid, 1);
 		setenv("LISTEN_FDS", "1", 1);
-		dup2(h->listen_fd, 3);
+		if (h->listen_fd == 3)
+			fcntl(3, F_SETFD, 0);
+		else
+			dup2(h->listen_fd, 3);
 	}
 }
 

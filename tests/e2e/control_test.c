@@ -138,7 +138,7 @@ static void status_names_the_loop(void **state)
 
 	assert_int_equal(client_verb(&c, status, &status)->code, 0);
 	assert_string_equal(c.reply->status->loop, h->loop);
-	assert_string_equal(c.reply->status->backend, "cpu");
+	assert_string_equal(c.reply->status->backend, test_backend());
 	assert_string_equal(c.reply->status->policy, "auto");
 	assert_int_equal(c.reply->status->pool_bytes, 64u << 20);
 	assert_int_equal(c.reply->status->n_sessions, 1);

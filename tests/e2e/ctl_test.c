@@ -97,7 +97,7 @@ static void test_status_counts_what_was_computed(void **state)
 	assert_true(integer(object, "entries") >= 6);
 	assert_int_equal(integer(object, "entries_failed"), 0);
 	assert_true(json_is_false(json_object_get(object, "draining")));
-	assert_string_equal(json_string_value(json_object_get(object, "backend")), "cpu");
+	assert_string_equal(json_string_value(json_object_get(object, "backend")), test_backend());
 	json_decref(object);
 }
 

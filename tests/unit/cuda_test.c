@@ -1,7 +1,8 @@
 /*
  * cuda_test.c - the GPU's attention against float64, over random trees, shapes and policies; and the module's manners.
  *
- * argv[1] is the module. Without a device the program says so and exits with 77, which CTest counts as skipped.
+ * argv[1] is the module; argv[2] "few": the tests that suit a tool which slows kernels down a hundredfold. Without a device
+ * the program says so and exits with 77, which CTest counts as skipped.
  */
 #include "kernels/cuda/module.h"
 #include "world.h"
@@ -126,6 +127,72 @@ static void test_long_contexts_that_are_cut_are_within_their_bound(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++)
 		run_world(shape_make(1 + 3 * i, 128, 64, WORK_FP16 + i % 2), 3000, &random);
+}
+
+/* One world on either backend, from the same random numbers. Each is within its bound of float64, so that they are within
+ * twice that of each other. */
+static void check_against_cpu(struct work_shape shape, struct oracle_random *random)
+{
+	struct world_want want = {.shape = shape,
+				  .ops = cuda,
+				  .n_nodes = 1 + oracle_below(random, 10),
+				  .n_queries = 1 + oracle_below(random, 8),
+				  .node_tokens = 300,
+				  .drafts = true};
+	struct oracle_random same = *random;
+	struct world_answer gpu, cpu;
+	struct plan_config config;
+	struct world w;
+
+	world_init(&w, &want, random);
+	config_make(&w, 0, &config);
+	world_run(&w, &config, 0, w.tree.n_queries, &gpu);
+	world_done(&w);
+	want.ops = &backend_cpu;
+	want.n_threads = 1;
+	world_init(&w, &want, &same);
+	plan_config_init(&config, PLAN_AUTO, &shape, 1);
+	config.tile_rows = backend_cpu.tile_rows(w.backend, &shape);
+	world_run(&w, &config, 0, w.tree.n_queries, &cpu);
+
+	double off = 0, norm = 0;
+
+	for (size_t i = 0; i < world_rows(&w) * world_row_values(&w); i++) {
+		off += pow(gpu.o[i] - cpu.o[i], 2);
+		norm += pow(cpu.o[i], 2);
+	}
+	assert_true(sqrt(off) <= 2 * bounds[shape.dtype] * sqrt(norm));
+	for (size_t i = 0; i < (size_t)world_rows(&w) * shape.n_q_heads; i++)
+		assert_true(gpu.lse[i] == cpu.lse[i] ||
+			    fabs(gpu.lse[i] - cpu.lse[i]) <= 2 * LSE_BOUND);
+	world_answer_done(&gpu);
+	world_answer_done(&cpu);
+	world_done(&w);
+}
+
+static void test_the_cpus_backend_answers_the_same(void **state)
+{
+	static const uint32_t dims[] = {64, 128, 256};
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < 24; i++)
+		check_against_cpu(shape_make(1 + oracle_below(&random, 16), dims[i % 3],
+					     16u << oracle_below(&random, 3),
+					     WORK_FP16 + i / 3 % 2),
+				  &random);
+}
+
+/* A tool that looks at each access takes seconds for what else takes milliseconds: one world of each path. */
+static void test_few_worlds_are_within_their_bound(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	run_world(shape_make(4, 128, 32, WORK_FP16), 100, &random);
+	run_world(shape_make(16, 64, 16, WORK_BF16), 60, &random);
+	run_world(shape_make(1, 256, 64, WORK_FP16), 60, &random);
+	run_world(shape_make(8, 128, 32, WORK_BF16), 700, &random);
 }
 
 /* ---- lists made by hand ------------------------------------------------------------------------------------------ */
@@ -433,8 +500,19 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_every_head_dim_and_dtype_is_within_its_bound),
 		cmocka_unit_test(test_every_ratio_of_heads_is_within_its_bound),
 		cmocka_unit_test(test_long_contexts_that_are_cut_are_within_their_bound),
+		cmocka_unit_test(test_the_cpus_backend_answers_the_same),
+	};
+	const struct CMUnitTest few[] = {
+		cmocka_unit_test(test_moves_are_done_in_order_for_all_layers),
+		cmocka_unit_test(test_a_row_without_partials_is_zero_with_lse_minus_infinity),
+		cmocka_unit_test(test_rows_may_lie_at_any_address),
+		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),
+		cmocka_unit_test(test_few_worlds_are_within_their_bound),
 	};
 	int r = find_device(argc > 1 ? argv[1] : CUDA_MODULE_NAME);
 
-	return r ? r : cmocka_run_group_tests(tests, NULL, NULL);
+	if (r)
+		return r;
+	return argc > 2 && strcmp(argv[2], "few") == 0 ? cmocka_run_group_tests(few, NULL, NULL)
+						       : cmocka_run_group_tests(tests, NULL, NULL);
 }

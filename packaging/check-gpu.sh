@@ -1,0 +1,107 @@
+# What packaging/check.sh checks on a GPU, over programs that are built: sourced by it, with its functions check and say.
+#
+# Tests run with backend = cuda. Their folder is laid out as a build's; what it lacks is named and counts as failed, but for
+# what is marked optional.
+
+gpu_folder= # of the programs
+
+# A sentence and status 1 where there is no GPU to check on.
+gpu_present() {
+	[[ -e /dev/nvidiactl || -e /dev/dxg || -d /proc/driver/nvidia ]] || {
+		say "check.sh --gpu: no NVIDIA GPU here (no /dev/nvidiactl): run this on a machine that has one, or take a build" \
+			"there with tests/device.sh" >&2
+		return 1
+	}
+}
+
+# gpu_test NAME COMMAND...: in the folder of the data, in a process group of its own, with its time limited.
+gpu_test() {
+	local name=$1
+	shift
+	gpu_names+=("$name")
+	if [[ ! -x $1 ]]; then
+		echo "$1 is missing" >"$logs/gpu-$name.log"
+		echo 127 >"$logs/gpu-$name.rc"
+		return
+	fi
+	(
+		begin=$SECONDS
+		timeout --kill-after=10 "${gpu_limit:-150}" "$@" >"$logs/gpu-$name.log" 2>&1
+		echo $? >"$logs/gpu-$name.rc"
+		echo $((SECONDS - begin)) >"$logs/gpu-$name.s"
+	) &
+	while (($(jobs -rp | wc -l) >= gpu_jobs)); do
+		wait -n
+	done
+}
+
+# Waits for all of them and counts.
+gpu_collect() {
+	local name r
+	wait
+	for name in "${gpu_names[@]}"; do
+		r=$(cat "$logs/gpu-$name.rc")
+		if ((r == 0)); then
+			n=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) test.*/\1/p' "$logs/gpu-$name.log" | tail -n 1)
+			passed "$name on the GPU${n:+: $n tests}" "$(cat "$logs/gpu-$name.s")"
+		else
+			failed "$name on the GPU (status $r)" "$(cat "$logs/gpu-$name.s" 2>/dev/null || echo 0)" "$logs/gpu-$name.log"
+			grep -E '\[  FAILED|\*\*\*|: error' "$logs/gpu-$name.log" | head -n 12 | sed 's/^/          /'
+		fi
+	done
+	gpu_names=()
+}
+
+# A tool of compute-sanitizer over the reduced set; what it found is printed whatever the status.
+gpu_sanitizer() { # tool
+	local tool=$1 log=$logs/gpu-$1.log begin=$SECONDS module=$gpu_folder/kernels/cuda/coppice-cuda.so r
+	timeout --kill-after=10 "${gpu_limit:-240}" compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 0 \
+		"$gpu_folder/tests/cuda_test" "$module" few >"$log" 2>&1
+	r=$?
+	sed -nE 's/^=+ ((ERROR|RACECHECK|LEAK) SUMMARY.*)/          \1/p' "$log"
+	if [[ $tool == racecheck && $r == 99 ]]; then
+		packaging/racecheck.py "$log" "$module" >"$log.hazards"
+		r=$?
+		sed 's/^/          /' "$log.hazards"
+	fi
+	if ((r == 0)); then
+		passed "compute-sanitizer $tool" $((SECONDS - begin))
+	else
+		failed "compute-sanitizer $tool (status $r)" $((SECONDS - begin)) "$log"
+	fi
+}
+
+gpu_sanitizers() {
+	local tool
+	if ! command -v compute-sanitizer >/dev/null; then
+		say "  -       compute-sanitizer is not here"
+		return
+	fi
+	for tool in memcheck racecheck synccheck; do
+		gpu_sanitizer "$tool"
+	done
+}
+
+# All of it. The folder has daemon/, client/, kernels/ and tests/ of a build.
+gpu_checks() { # folder
+	local at name
+	gpu_folder=$1
+	gpu_names=()
+	gpu_jobs=$((jobs > 6 ? 6 : jobs))
+	export COPPICE_TEST_BACKEND=cuda
+	at=$gpu_folder/tests
+	gpu_test cuda_test "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	wait
+	if [[ $(cat "$logs/gpu-cuda_test.rc") == 77 ]]; then
+		say "check.sh --gpu: $(tail -n 1 "$logs/gpu-cuda_test.log")" >&2
+		exit 1
+	fi
+	[[ ! -x $at/device_test ]] || gpu_test device_test "$at/device_test" "$gpu_folder/daemon/coppiced"
+	for name in control_test service_test api_test flock_test agent_test hostile_test control_fuzz soak_test; do
+		gpu_test "$name" "$at/$name" "$gpu_folder/daemon/coppiced"
+	done
+	gpu_test ctl_test "$at/ctl_test"
+	gpu_test llama_test "$at/llama_test"
+	gpu_collect
+	[[ -n $quick ]] || gpu_sanitizers
+}

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Says which of the hazards that compute-sanitizer's racecheck reports involve a bulk asynchronous copy.
+
+	racecheck.py LOG MODULE
+
+racecheck counts what a bulk copy writes to shared memory as the issuing thread's, and does not know that who waits on
+the copy's mbarrier is ordered behind it: it reports each read of a tile. Here every access is looked up in the module's
+machine code (cuobjdump): pairs of which one is a bulk copy are counted apart, all others are printed. Exit status 0 if there
+are no others, 1 if there are, 2 if the code cannot be looked at.
+"""
+
+import collections
+import re
+import subprocess
+import sys
+
+BULK = "UBLKCP"
+ACCESS = re.compile(r"(Read|Write) access at (.*)\+0x([0-9a-f]+)")
+HAZARDS = re.compile(r"\[(\d+) hazards?\]")
+
+
+def plain(name):
+	"""A demangled name without what demanglers spell in different ways."""
+	return re.sub(r"\(unsigned int\)|[\su]", "", name)
+
+
+def demangle(names):
+	out = subprocess.run(["c++filt"], input="\n".join(names), text=True, capture_output=True, check=True)
+	return dict(zip(names, out.stdout.split("\n")))
+
+
+def instructions(module):
+	"""(plain name, offset) -> instruction, of the code for sm_90a."""
+	out = subprocess.run(["cuobjdump", "--dump-sass", "--gpu-architecture", "sm_90a", module], text=True,
+		capture_output=True, check=True).stdout
+	code, name = {}, None
+	for line in out.split("\n"):
+		function = re.match(r"\s*Function : (\S+)", line)
+		at = re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", line)
+		if function:
+			name = function[1]
+		elif at and name:
+			code[(name, int(at[1], 16))] = at[2]
+	names = demangle(sorted({name for name, _ in code}))
+	return {(plain(names[name]), offset): text for (name, offset), text in code.items()}
+
+
+def hazards(log):
+	"""(access, access, how many) of each pair; an access is (kind, name, offset)."""
+	first = None
+	for line in log:
+		access = ACCESS.search(line)
+		if not access:
+			continue
+		one = (access[1], plain(access[2]), int(access[3], 16))
+		if "Race reported" in line:
+			first = one
+		elif first:
+			n = HAZARDS.search(line)
+			yield first, one, int(n[1]) if n else 1
+
+
+def main():
+	try:
+		code = instructions(sys.argv[2])
+	except (OSError, subprocess.CalledProcessError) as e:
+		print(f"the module's code cannot be looked at: {e}")
+		return 2
+	bulk, others = 0, collections.Counter()
+	with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
+		for a, b, n in hazards(log):
+			texts = [code.get((x[1], x[2]), "?") for x in (a, b)]
+			if any(BULK in text for text in texts):
+				bulk += n
+			else:
+				others[(a[0], texts[0], b[0], texts[1], a[1])] += n
+	print(f"{bulk} hazards of bulk copies, which racecheck does not order by their mbarriers; {sum(others.values())} others")
+	for (kind_a, a, kind_b, b, name), n in others.most_common(20):
+		print(f"  {n} of {kind_a} '{a}' and {kind_b} '{b}' in {name}")
+	return 1 if others else 0
+
+
+if __name__ == "__main__":
+	sys.exit(main())
