@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Eight processes, one document, one daemon.
 #
-#   packaging/demo.sh [--tokens N] [--document FILE] [--model DIR]
+#   packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--gpu]
 #
 # Installs what is missing, builds in build/demo, starts coppiced on a private socket, lets eight coppice-agent processes
 # continue one document at once, each with a prompt of its own, then each again alone with sharing off. Prints what they
 # wrote and what it took. Exit status 0 only if each wrote the same tokens both times. Nothing is left behind but the build.
+#
+# --gpu: the daemon computes on an NVIDIA GPU, and all eight run once more over a daemon that computes on the CPU. Q, K, V and O
+# are fp16 then, of which a GPU rounds sums in another order: each token is the likeliest, and where the two differ their log
+# probabilities are printed, which must be as good as equal. In a folder that tests/device.sh packed, nothing is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +18,7 @@ model=tests/model
 document=
 document_bytes=4500
 n_tokens=160
+gpu=
 work=
 daemon=
 pids=()
@@ -50,7 +55,12 @@ read_options() {
 		--tokens) n_tokens=${2:?--tokens needs a number} ;;
 		--document) document=${2:?--document needs a file} ;;
 		--model) model=${2:?--model needs a folder} ;;
-		*) die "usage: packaging/demo.sh [--tokens N] [--document FILE] [--model DIR]" ;;
+		--gpu)
+			gpu=1
+			shift
+			continue
+			;;
+		*) die "usage: packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--gpu]" ;;
 		esac
 		shift 2
 	done
@@ -70,11 +80,18 @@ build_all() {
 	fi
 }
 
-start_daemon() {
+start_daemon() { # backend
 	export COPPICE_SOCKET=$work/sock
-	"$build/daemon/coppiced" --config packaging/demo/coppiced.conf --socket "$COPPICE_SOCKET" 2>"$work/coppiced.log" &
+	"$build/daemon/coppiced" --config packaging/demo/coppiced.conf --backend "$1" --socket "$COPPICE_SOCKET" \
+		2>"$work/coppiced.log" &
 	daemon=$!
 	packaging/await-socket.sh "$COPPICE_SOCKET" "$daemon" || die "coppiced did not start"
+}
+
+stop_daemon() {
+	kill "$daemon"
+	wait "$daemon" || die "coppiced ended badly"
+	daemon=
 }
 
 # ---- agents ----------------------------------------------------------------------------------------------------------
@@ -87,7 +104,7 @@ start_agent() { # kind, index, option...
 	local kind=$1 i=$2 name=$work/$1-$2
 	shift 2
 	"$build/client/agent/coppice-agent" --model "$model" --document "$document" --prompt "${prompts[i]}" \
-		--tokens "$n_tokens" --temperature 0.6 --seed $((i + 1)) --report "$name.json" --progress "$@" \
+		--tokens "$n_tokens" "${draws[@]}" --seed $((i + 1)) --report "$name.json" --progress "$@" \
 		>"$name.txt" 2>"$name.err" &
 	pids+=($!)
 }
@@ -136,14 +153,13 @@ await_agents() { # kind, agents...
 	[[ -z $failed ]] || die "an agent failed"
 }
 
-run_together() {
+run_together() { # kind
 	local i begin=$EPOCHREALTIME
-	say "$n_agents agents at once over one document of $(wc -c <"$document") tokens; a token is a byte:"
 	for i in "${!prompts[@]}"; do
-		start_agent together "$i"
+		start_agent "$1" "$i"
 	done
-	await_agents together "${!prompts[@]}"
-	awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f\n", b - a }' >"$work/together-s"
+	await_agents "$1" "${!prompts[@]}"
+	awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f\n", b - a }' >"$work/$1-s"
 }
 
 run_alone() {
@@ -176,18 +192,34 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/coppice-demo-XXXXXX")
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-build_all
+draws=(--temperature 0.6)
+[[ -z $gpu ]] || draws=(--temperature 0 --kv-dtype fp16 --logprobs)
+if [[ -e packed ]]; then
+	build=.
+	export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+else
+	build_all
+fi
 mapfile -t prompts <packaging/demo/prompts.txt
 n_agents=${#prompts[@]}
 if [[ -z $document ]]; then
 	document=$work/document.txt
 	python3 packaging/demo/document.py "$document_bytes" >"$document"
 fi
-start_daemon
+backend=cpu
+[[ -z $gpu ]] || backend=cuda
+start_daemon "$backend"
 status 0
-run_together
+say "$n_agents agents at once over one document of $(wc -c <"$document") tokens; a token is a byte:"
+run_together together
 status 1
 print_texts
 run_alone
+if [[ -n $gpu ]]; then
+	stop_daemon
+	start_daemon cpu
+	say "All of them at once, attention on the CPU:"
+	run_together cpu
+fi
 say ""
 python3 packaging/demo/table.py "$work" "$n_agents"

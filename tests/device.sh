@@ -33,9 +33,9 @@ copy_libraries() {
 }
 
 copy_data() {
-	mkdir -p "$pack/packaging" "$pack/tests/model" "$pack/workloads"
+	mkdir -p "$pack/packaging" "$pack/tests" "$pack/workloads"
 	cp -r packaging/{check,check-gpu,demo,await-socket}.sh packaging/{racecheck.py,demo} "$pack/packaging"
-	cp -r tests/model/{config.json,model.safetensors,fixture} "$pack/tests/model"
+	cp -r tests/model "$pack/tests"
 	[[ $# == 0 ]] || cp "$@" "$pack/workloads"
 }
 

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Reads what a run of demo.sh left in a folder, prints its tables, and ends with 1 unless every agent's tokens are the
-same together and alone.
+same together and alone, and on the CPU where that ran too; but for ties, if the log probabilities were recorded.
 
 	table.py FOLDER N_AGENTS
 
-FOLDER has together-I.json and alone-I.json (coppice-agent's reports), status-J.json (coppicectl's status: 0 before all,
-1 after the agents together, 2 ... after each alone) and together-s (how many seconds the agents took together).
+FOLDER has together-I.json, alone-I.json and, if the agents ran on the CPU too, cpu-I.json (coppice-agent's reports),
+status-J.json (coppicectl's status: 0 before all, 1 after the agents together, 2 ... after each alone) and together-s (how
+many seconds the agents took together).
 """
 
 import json
 import sys
 from pathlib import Path
+
+# fp16 rounds each attention output by up to 2^-11 of itself; what that leaves of a log probability after five layers.
+TIE_NATS = 0.03
 
 
 def read(folder, name):
@@ -35,6 +39,35 @@ def times(more, less):
 def mean_sessions(before, after):
 	jobs = grown(before, after, "decode_jobs")
 	return grown(before, after, "decode_sessions") / jobs if jobs else 0
+
+
+def ids(report):
+	return report["sequences"][0]["ids"]
+
+
+def as_text(token):
+	return repr(bytes([token]).decode("latin-1")) if token < 256 else str(token)
+
+
+def choice(report, at):
+	"""Of the token at a place: its id and log probability, then those of the runner-up."""
+	logprob, other, other_logprob = report["sequences"][0]["logprobs"][at]
+	return ids(report)[at], logprob, other, other_logprob
+
+
+def compare(i, one, name_one, other, name_other):
+	"""True where two reports have the same tokens, or part at a tie; that is printed."""
+	if ids(one) == ids(other):
+		return True
+	at = next(k for k, pair in enumerate(zip(ids(one), ids(other))) if pair[0] != pair[1])
+	if "logprobs" not in one["sequences"][0]:
+		print(f"Agent {i + 1} wrote other tokens {name_one} than {name_other}, from token {at + 1} on.")
+		return False
+	a, b = choice(one, at), choice(other, at)
+	tie = a[0] == b[2] and a[2] == b[0] and max(a[1] - a[3], b[1] - b[3]) <= TIE_NATS
+	print(f"Agent {i + 1}, token {at + 1}, {'a tie' if tie else 'NO TIE'}: {name_one} {as_text(a[0])} {a[1]:.4f}, "
+		f"then {as_text(a[2])} {a[3]:.4f}; {name_other} {as_text(b[0])} {b[1]:.4f}, then {as_text(b[2])} {b[3]:.4f}")
+	return tie
 
 
 def print_agents(together, alone, same):
@@ -72,7 +105,7 @@ def main():
 	alone = [read(folder, f"alone-{i}.json") for i in range(n)]
 	status = [read(folder, f"status-{j}.json") for j in range(n + 2)]
 	seconds = float((folder / "together-s").read_text())
-	same = [t["sequences"][0]["ids"] == a["sequences"][0]["ids"] for t, a in zip(together, alone)]
+	same = [ids(t) == ids(a) for t, a in zip(together, alone)]
 	generated = sum(t["tokens_generated"] for t in together)
 
 	print_agents(together, alone, same)
@@ -81,12 +114,16 @@ def main():
 	print(f"\nTogether: {generated} tokens in {seconds:.1f} s, prefill included: {generated / seconds:.1f} tokens/s.")
 	if sum(grown(status[0], s, "pages_evicted") for s in status[-1:]):
 		print("Pages were evicted: the pool is too small for these figures to mean much.")
-	for i, ok in enumerate(same):
-		if not ok:
-			print(f"Agent {i + 1} wrote other tokens alone than together.")
+	fine = [compare(i, t, "together", a, "alone") for i, (t, a) in enumerate(zip(together, alone))]
 	if all(same):
 		print(f"Each of the {n} agents wrote the same tokens together as alone.")
-	return 0 if all(same) else 1
+	if (folder / "cpu-0.json").exists():
+		cpu = [read(folder, f"cpu-{i}.json") for i in range(n)]
+		fine += [compare(i, t, "GPU", c, "CPU") for i, (t, c) in enumerate(zip(together, cpu))]
+		n_same = sum(ids(t) == ids(c) for t, c in zip(together, cpu))
+		print(f"{n_same} of the {n} agents wrote the same tokens on the GPU as on the CPU"
+			f"{', the others but for ties' if all(fine) and n_same < n else ''}.")
+	return 0 if all(fine) else 1
 
 
 if __name__ == "__main__":
