@@ -50,6 +50,7 @@ gpu_collect() {
 		fi
 	done
 	gpu_names=()
+	sed -nE 's/^[0-9]+ batches on .*/          soak: &/p' "$logs/gpu-soak_test.log"
 }
 
 # A tool of compute-sanitizer over the reduced set; what it found is printed whatever the status.
@@ -89,6 +90,7 @@ gpu_checks() { # folder
 	gpu_names=()
 	gpu_jobs=$((jobs > 6 ? 6 : jobs))
 	export COPPICE_TEST_BACKEND=cuda
+	[[ -n $quick ]] || export COPPICE_SOAK_BATCHES=${COPPICE_SOAK_BATCHES:-10000}
 	at=$gpu_folder/tests
 	gpu_test cuda_test "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait
