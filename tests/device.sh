@@ -26,10 +26,10 @@ build_carried() { # build folder
 }
 
 # What the programs link, but for what every machine with their C library has.
-copy_libraries() {
-	find "$pack" -type f \( -perm -u+x -o -name '*.so*' \) ! -name '*.sh' -exec ldd {} + 2>/dev/null |
-		sed -nE 's/.* => (\/\S+) .*/\1/p' | grep -Ev '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+)\.so' |
-		sort -u | xargs -I{} cp -L {} "$pack/lib"
+copy_libraries() { # programs and libraries
+	ldd "$@" | sed -nE 's/.* => (\/\S+) .*/\1/p' |
+		grep -Ev '/(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+)\.so' | sort -u |
+		xargs -I{} cp -L {} "$pack/lib"
 }
 
 copy_data() {
@@ -40,7 +40,7 @@ copy_data() {
 }
 
 pack() { # [build folder [workload files]]
-	local build=${1:-} file
+	local build=${1:-} file files=()
 	rm -rf "$pack"
 	mkdir -p "$pack/lib"
 	if [[ -z $build ]]; then
@@ -52,9 +52,10 @@ pack() { # [build folder [workload files]]
 		mkdir -p "$pack/$(dirname "$file")"
 		cp -L "$build/$file" "$pack/$file"
 		strip "$pack/$file"
+		files+=("$pack/$file")
 	done
 	copy_data "${@:2}"
-	copy_libraries
+	copy_libraries "${files[@]}"
 	touch "$pack/packed"
 	du -sh "$pack"
 }

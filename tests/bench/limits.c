@@ -7,26 +7,37 @@
 #include <math.h>
 #include <stdio.h>
 
-#define POOL_BYTES (UINT64_C(8) << 30)
+#define POOL_BYTES (UINT64_C(64) << 20) /* at least, so that it is no L2's size */
 #define FLUSH_BYTES (UINT64_C(256) << 20)
 #define MIB 1048576.0
 #define REPS_MAX 1000u
 
 /* Each is the fastest at some size. */
 static const struct cuda_stream_tiles ways[] = {
-	{POOL_BYTES, 16384, 128 << 10, 1},
-	{POOL_BYTES, 8192, 64 << 10, 1},
-	{POOL_BYTES, 16384, 96 << 10, 2},
-	{POOL_BYTES, 8192, 96 << 10, 2},
+	{.tile_bytes = 16384, .ring_bytes = 128 << 10, .blocks = 1},
+	{.tile_bytes = 32768, .ring_bytes = 192 << 10, .blocks = 1},
+	{.tile_bytes = 16384, .ring_bytes = 96 << 10, .blocks = 2},
 };
+
+/* Of which each tile is read once; a larger one would be read slower, as more of it is open at a time. */
+static uint64_t pool_of(uint64_t bytes)
+{
+	uint64_t pool = POOL_BYTES;
+
+	while (pool < bytes)
+		pool *= 2;
+	return pool;
+}
 
 static double median_us(cuda_stream stream, const struct cuda_stream_tiles *way, uint64_t bytes)
 {
 	float us[REPS_MAX];
 	double sorted[REPS_MAX];
+	struct cuda_stream_tiles tiles = *way;
 	uint32_t n = bench_reps(21);
 
-	if (stream(way, FLUSH_BYTES, bytes, n, us) != 0)
+	tiles.pool_bytes = pool_of(bytes);
+	if (stream(&tiles, FLUSH_BYTES, bytes, n, us) != 0)
 		return INFINITY;
 	for (uint32_t i = 0; i < n; i++)
 		sorted[i] = us[i];
