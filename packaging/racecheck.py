@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Says which of the hazards that compute-sanitizer's racecheck reports involve a bulk asynchronous copy.
+"""Sorts the hazards that compute-sanitizer's racecheck reports into those that are argued here and others.
 
 	racecheck.py LOG MODULE
 
-racecheck counts what a bulk copy writes to shared memory as the issuing thread's, and does not know that who waits on
-the copy's mbarrier is ordered behind it: it reports each read of a tile. Here every access is looked up in the module's
-machine code (cuobjdump): pairs of which one is a bulk copy are counted apart, all others are printed. Exit status 0 if there
-are no others, 1 if there are, 2 if the code cannot be looked at.
+racecheck sees neither what bulk copies write to shared memory nor the order that an mbarrier with a transaction count
+makes. So it reports pairs that such a barrier orders. Every access is looked up in the module's machine code (cuobjdump);
+pairs that ARGUED names are counted apart, all others are printed. Exit status 0 if there are no others, 1 if there are, 2
+if the code cannot be looked at.
 """
 
 import collections
@@ -14,7 +14,12 @@ import re
 import subprocess
 import sys
 
-BULK = "UBLKCP"
+# Patterns of the two instructions in either order, and why they are in order.
+ARGUED = [
+	(r"STS\S* .*, RZ", r"LDSM",
+		"a fetching warp clears a slot's missing groups, synchronises, and arrives at the slot's full barrier with the "
+		"copies' transaction count; who reads the slot has waited for that barrier"),
+]
 ACCESS = re.compile(r"(Read|Write) access at (.*)\+0x([0-9a-f]+)")
 HAZARDS = re.compile(r"\[(\d+) hazards?\]")
 
@@ -60,21 +65,31 @@ def hazards(log):
 			yield first, one, int(n[1]) if n else 1
 
 
+def argued(a, b):
+	for one, other, why in ARGUED:
+		if (re.search(one, a) and re.search(other, b)) or (re.search(one, b) and re.search(other, a)):
+			return why
+	return None
+
+
 def main():
 	try:
 		code = instructions(sys.argv[2])
 	except (OSError, subprocess.CalledProcessError) as e:
 		print(f"the module's code cannot be looked at: {e}")
 		return 2
-	bulk, others = 0, collections.Counter()
+	known, others = collections.Counter(), collections.Counter()
 	with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
 		for a, b, n in hazards(log):
 			texts = [code.get((x[1], x[2]), "?") for x in (a, b)]
-			if any(BULK in text for text in texts):
-				bulk += n
+			why = argued(*texts)
+			if why:
+				known[why] += n
 			else:
 				others[(a[0], texts[0], b[0], texts[1], a[1])] += n
-	print(f"{bulk} hazards of bulk copies, which racecheck does not order by their mbarriers; {sum(others.values())} others")
+	for why, n in known.items():
+		print(f"{n} hazards that are none: {why}")
+	print(f"{sum(others.values())} other hazards")
 	for (kind_a, a, kind_b, b, name), n in others.most_common(20):
 		print(f"  {n} of {kind_a} '{a}' and {kind_b} '{b}' in {name}")
 	return 1 if others else 0
