@@ -28,6 +28,7 @@ LIST_HEAD(store_holding_list, store_holding);
 TAILQ_HEAD(store_lru, store_node);
 TAILQ_HEAD(store_claims, store_seq);
 TAILQ_HEAD(store_spaces, store_space);
+TAILQ_HEAD(store_wants, store_seq);
 
 #define STORE_NAME_BYTES 128u
 #define HOLDING_AHEAD 16u
@@ -41,6 +42,7 @@ struct store_model {
 	uint32_t n_refs;
 	struct pages_lent lent;
 	struct pages_tenant tenant; /* where domains have no limit */
+	uint32_t file_number; /* of the model in the tier file; 0: not yet */
 	struct store_holding_list holdings;
 	LIST_ENTRY(store_model) all;
 };
@@ -51,6 +53,7 @@ struct store_domain {
 	uint64_t bytes; /* of pages held */
 	uint32_t n_extents; /* where domains have a limit */
 	uint32_t n_pins;
+	uint64_t tier_units[STORE_TIERS]; /* of lower tiers */
 	struct store_holding_list holdings;
 };
 
@@ -58,12 +61,15 @@ struct store_holding {
 	struct store_model *model;
 	struct store_domain *domain;
 	struct pages_tenant tenant; /* where domains have a limit */
-	struct store_lru lru; /* unused nodes, the oldest first */
+	/* Unused nodes with slices on the device, the oldest first; then with slices in host memory but not on the device; then
+	 * with images in the file. */
+	struct store_lru lru[STORE_TIERS];
 	struct store_node *last_listed[HOLDING_AHEAD]; /* a ring; some may be gone */
 	uint32_t n_listed; /* ever */
 	uint64_t
-		n_idle_slices; /* of the nodes in lru: as many pages at most are to be had by eviction */
+		n_idle_slices; /* on the device, of the nodes in lru: as many pages at most are to be had by eviction */
 	uint32_t n_spaces;
+	uint32_t n_moves; /* under way, that hold pages or places */
 	LIST_ENTRY(store_holding) of_model;
 	LIST_ENTRY(store_holding) of_domain;
 	LIST_ENTRY(store_holding) all;
@@ -92,7 +98,7 @@ struct store_node {
 	uint32_t n_slices;
 	uint32_t slices_capacity;
 	uint32_t tokens_capacity;
-	bool listed; /* in its holding's lru */
+	bool listed; /* in its holding's lru[STORE_DEVICE] */
 	TAILQ_ENTRY(store_node) lru;
 	LIST_ENTRY(store_node) sibling; /* of a free node: in the slab */
 	struct store_node
@@ -104,6 +110,7 @@ struct store_node {
 	struct store_seq_list seqs; /* that stand in this node, not below */
 	struct store_pin_list pins;
 	uint64_t mark;
+	struct store_lower *lower; /* owned; NULL: all slices are on the device, and nowhere else */
 };
 
 _Static_assert(offsetof(struct store_node, slices) == 64, "a match reads one line of a node");
@@ -136,6 +143,15 @@ struct store_seq {
 	struct index_link claim_link; /* in store.claims, by place and first token */
 	TAILQ_ENTRY(store_seq) claim_order;
 	LIST_ENTRY(store_seq) at_node;
+	/* What is wanted from lower tiers: the path to here. It counts as used. */
+	struct store_node *want; /* NULL: nothing */
+	uint32_t want_path;
+	bool want_waits; /* in tiers.wants: not all of it is there yet */
+	bool want_failed; /* there was no room: not wanted again */
+	enum store_tier want_tier; /* the lowest that it comes from */
+	uint64_t want_since_ns;
+	LIST_ENTRY(store_seq) at_want;
+	TAILQ_ENTRY(store_seq) want_order;
 };
 
 struct store {
@@ -151,6 +167,7 @@ struct store {
 	struct store_claims claim_order; /* the lease that ends first, first */
 	struct pin_heap pin_heap;
 	struct walk walk;
+	struct tiers *tiers; /* owned; NULL: none below the device */
 	uint64_t stamp;
 	uint64_t epoch;
 	struct store_stats stats; /* what is counted as it happens; store_stats adds the rest */
@@ -164,6 +181,11 @@ static inline struct store *node_store(const struct store_node *n)
 static inline struct pages_tenant *holding_tenant(struct store_holding *h)
 {
 	return h->model->store->pages.domain_extents ? &h->tenant : &h->model->tenant;
+}
+
+static inline struct store_model *node_model(const struct store_node *n)
+{
+	return n->space->holding->model;
 }
 
 static inline uint32_t node_end(const struct store_node *n)

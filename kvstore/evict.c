@@ -7,39 +7,15 @@
  */
 #include "evict.h"
 
+#include "lru.h"
 #include "node.h"
 #include "radix.h"
 #include "space.h"
+#include "spill.h"
+#include "tiers.h"
 
 #include <errno.h>
 #include <string.h>
-
-static struct store_node *older(struct store_node *best, const struct store_holding *h)
-{
-	struct store_node *n = TAILQ_FIRST(&h->lru);
-
-	return n && (!best || n->stamp < best->stamp) ? n : best;
-}
-
-static struct store_node *oldest_of_domain(const struct store_domain *d)
-{
-	struct store_node *best = NULL;
-	struct store_holding *h;
-
-	LIST_FOREACH (h, &d->holdings, of_domain)
-		best = older(best, h);
-	return best;
-}
-
-static struct store_node *oldest_of_model(const struct store_model *m)
-{
-	struct store_node *best = NULL;
-	struct store_holding *h;
-
-	LIST_FOREACH (h, &m->holdings, of_model)
-		best = older(best, h);
-	return best;
-}
 
 static struct store_node *oldest_of_name(const struct store *s, const char *name)
 {
@@ -47,20 +23,11 @@ static struct store_node *oldest_of_name(const struct store *s, const char *name
 	const struct store_model *m;
 
 	LIST_FOREACH (m, &s->all_models, all) {
-		struct store_node *n = strcmp(m->name, name) ? NULL : oldest_of_model(m);
+		struct store_node *n =
+			strcmp(m->name, name) ? NULL : lru_oldest_of_model(m, STORE_DEVICE);
 		if (n && (!best || n->stamp < best->stamp))
 			best = n;
 	}
-	return best;
-}
-
-static struct store_node *oldest_of_all(const struct store *s)
-{
-	struct store_node *best = NULL;
-	struct store_holding *h;
-
-	LIST_FOREACH (h, &s->all_holdings, all)
-		best = older(best, h);
 	return best;
 }
 
@@ -95,12 +62,17 @@ static void victims_prefetch(const struct store *s, const struct store_node *n)
 		__builtin_prefetch(&LIST_NEXT(n, sibling)->sibling);
 }
 
-/* Returns how many pages were freed. */
+/* The node goes, or where there is a tier for it, its last slice. Returns how many pages were freed. */
 static uint32_t evict_node(struct store *s, struct store_node *n)
 {
 	struct store_space *space = n->space;
 	uint64_t before = s->pages.n_used;
 
+	if (s->tiers && tiers_units(s->tiers, node_model(n)) > 0) {
+		uint32_t n_freed = spill_slice(s, n);
+		s->stats.pages_evicted += n_freed;
+		return n_freed;
+	}
 	victims_prefetch(s, n);
 	radix_cut(n);
 	space_settle(space);
@@ -180,7 +152,7 @@ static int room_check(const struct store *s, struct store_holding *h, uint32_t n
 static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 {
 	while (over_bytes(s, d, bytes)) {
-		struct store_node *victim = oldest_of_domain(d);
+		struct store_node *victim = lru_oldest_of_domain(d, STORE_DEVICE);
 		if (!victim)
 			return -EDQUOT;
 		evict_node(s, victim);
@@ -191,12 +163,14 @@ static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 /* The own oldest goes first: no other is sure to leave a page behind that can be had. */
 static struct store_node *victim_for(struct store *s, struct store_holding *h, int error)
 {
-	struct store_node *n =
-		s->pages.domain_extents ? TAILQ_FIRST(&h->lru) : oldest_of_model(h->model);
+	struct store_node *n = s->pages.domain_extents
+				       ? TAILQ_FIRST(&h->lru[STORE_DEVICE])
+				       : lru_oldest_of_model(h->model, STORE_DEVICE);
 
 	if (n)
 		return n;
-	return error == -EDQUOT ? oldest_of_domain(h->domain) : oldest_of_all(s);
+	return error == -EDQUOT ? lru_oldest_of_domain(h->domain, STORE_DEVICE)
+				: lru_oldest(s, STORE_DEVICE);
 }
 
 static int page_take(struct store *s, struct store_holding *h, uint32_t row, uint32_t *ret)
@@ -236,7 +210,7 @@ int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *
 
 void evict_all(struct store *s)
 {
-	for (struct store_node *n; (n = oldest_of_all(s));)
+	for (struct store_node *n; (n = lru_oldest(s, STORE_DEVICE));)
 		evict_node(s, n);
 }
 
@@ -246,7 +220,8 @@ uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32
 
 	pages_settle(&s->pages);
 	for (uint32_t i = 0; i < max_nodes && freed < n_pages; i++) {
-		struct store_node *victim = name ? oldest_of_name(s, name) : oldest_of_all(s);
+		struct store_node *victim =
+			name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
 		if (!victim)
 			break;
 		freed += evict_node(s, victim);

@@ -8,6 +8,8 @@
 
 #include "claim.h"
 #include "evict.h"
+#include "fetch.h"
+#include "lower.h"
 #include "node.h"
 #include "radix.h"
 #include "seq.h"
@@ -82,6 +84,7 @@ int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool 
 	if (n == 0 || !ids || n > s->config.max_seq_tokens ||
 	    q->n_path > s->config.max_seq_tokens - n)
 		return -EINVAL;
+	fetch_end(s, q);
 	uint32_t row = q->n_path % model_of(q)->page_tokens;
 	uint32_t n_slots = slots_needed(q, row, n);
 	int r = live_reserve(q, n, n_slots);
@@ -187,6 +190,8 @@ static int join_prepare(struct store_seq *q, const uint32_t *ids, uint32_t n, st
 
 	assert(q->n_path == node_end(q->node));
 	j.n_adopted = radix_match(node_store(q->node), &j.at, ids, n);
+	if (j.n_adopted < n && node_store(q->node)->tiers)
+		lower_make_way(node_store(q->node), j.at.node, j.at.n_path, ids[j.n_adopted]);
 	if (j.n_adopted < n) {
 		uint32_t row = (q->n_path + j.n_adopted) % model_of(q)->page_tokens;
 		r = radix_graft_prepare(j.at, n - j.n_adopted,

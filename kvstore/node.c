@@ -1,6 +1,9 @@
 /* node.c - nodes, their arrays and their users; see node.h. */
 #include "node.h"
 
+#include "lower.h"
+#include "lru.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -82,6 +85,7 @@ void node_free(struct store *s, struct store_node *n)
 	if (!n)
 		return;
 	assert(!n->listed && n->n_users == 0);
+	lower_free(s, n);
 	blocks_put(&s->blocks, n->tokens, n->tokens_capacity * sizeof(*n->tokens));
 	blocks_put(&s->blocks, n->slices, n->slices_capacity * sizeof(*n->slices));
 	n->space = NULL;
@@ -132,6 +136,7 @@ static bool slice_merge(struct store_node *n, struct store_slice slice)
 	if (!last || last->page != slice.page)
 		return false;
 	assert(last->first + last->count == slice.first);
+	lower_unback_last(n);
 	last->count = (uint16_t)(last->count + slice.count);
 	pages_at(&m->store->pages, &m->lent, slice.page)->n_slices--;
 	return true;
@@ -149,60 +154,21 @@ void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 	for (uint32_t i = 0; i < n_slices; i++)
 		if (i > 0 || !slice_merge(n, slices[i]))
 			n->slices[n->n_slices++] = slices[i];
-}
-
-/* Nodes that are gone may be written to here: their memory stays, and nobody reads it. */
-static void node_announce(struct store_holding *h, struct store_node *n)
-{
-	struct store_node **last = &h->last_listed[h->n_listed++ % HOLDING_AHEAD];
-
-	if (*last)
-		(*last)->ahead = n;
-	*last = n;
-}
-
-static void node_list(struct store_node *n)
-{
-	struct store_holding *h = n->space->holding;
-
-	n->listed = true;
-	n->stamp = ++node_store(n)->stamp;
-	TAILQ_INSERT_TAIL(&h->lru, n, lru);
-	node_announce(h, n);
-	h->n_idle_slices += n->n_slices;
-}
-
-void node_list_after(struct store_node *n, struct store_node *listed)
-{
-	struct store_holding *h = n->space->holding;
-
-	n->listed = true;
-	n->stamp = listed->stamp;
-	TAILQ_INSERT_AFTER(&h->lru, listed, n, lru);
-	h->n_idle_slices += n->n_slices;
-}
-
-void node_unlist(struct store_node *n)
-{
-	struct store_holding *h = n->space->holding;
-
-	n->listed = false;
-	TAILQ_REMOVE(&h->lru, n, lru);
-	h->n_idle_slices -= n->n_slices;
+	lower_appended(n);
 }
 
 void node_attach(struct store_node *n, const struct store_node *stop)
 {
 	for (; n != stop; n = n->parent)
-		if (n->n_users++ == 0 && n->listed)
-			node_unlist(n);
+		if (n->n_users++ == 0)
+			lru_leave(n);
 }
 
 void node_detach(struct store_node *n, const struct store_node *stop)
 {
 	for (; n != stop; n = n->parent) {
 		assert(n->n_users > 0);
-		if (--n->n_users == 0 && n->parent)
-			node_list(n);
+		if (--n->n_users == 0)
+			lru_settle(n);
 	}
 }

@@ -30,8 +30,5 @@ void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 /* One user more, or fewer, from the node up to stop, exclusive; NULL: up to the root. */
 void node_attach(struct store_node *n, const struct store_node *stop);
 void node_detach(struct store_node *n, const struct store_node *stop);
-/* Lists a node that is idle at birth right after another that is listed. */
-void node_list_after(struct store_node *n, struct store_node *listed);
-void node_unlist(struct store_node *n);
 
 #endif

@@ -93,7 +93,7 @@ int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t unt
 	return 0;
 }
 
-static void pin_free(struct store *s, struct store_pin *p)
+void pin_end(struct store *s, struct store_pin *p)
 {
 	struct store_space *space = p->node->space;
 
@@ -109,7 +109,7 @@ static void pin_free(struct store *s, struct store_pin *p)
 void pin_expire(struct store *s, uint64_t now_ns)
 {
 	while (s->pin_heap.n > 0 && s->pin_heap.pins[0]->until_ns <= now_ns)
-		pin_free(s, s->pin_heap.pins[0]);
+		pin_end(s, s->pin_heap.pins[0]);
 }
 
 uint64_t pin_next_ns(const struct store *s)
@@ -120,7 +120,7 @@ uint64_t pin_next_ns(const struct store *s)
 void pin_done(struct store *s)
 {
 	while (s->pin_heap.n > 0)
-		pin_free(s, s->pin_heap.pins[0]);
+		pin_end(s, s->pin_heap.pins[0]);
 	free(s->pin_heap.pins);
 }
 
@@ -143,7 +143,7 @@ int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns)
 	     l = index_find_next(l)) {
 		struct store_pin *p = INDEX_ENTRY(l, struct store_pin, link);
 		if (p->id == pin && (domain == UINT64_MAX || domain == domain_of(p->node)->id)) {
-			pin_free(s, p);
+			pin_end(s, p);
 			return 0;
 		}
 	}

@@ -7,6 +7,8 @@
 #include "radix.h"
 
 #include "claim.h"
+#include "lower.h"
+#include "lru.h"
 #include "node.h"
 
 #include <assert.h>
@@ -33,8 +35,7 @@ static struct store_node *child_lookup(const struct store *s, const struct store
 	return NULL;
 }
 
-static struct store_node *child_find(const struct store *s, struct store_node *parent,
-				     uint32_t token)
+struct store_node *radix_child(const struct store *s, struct store_node *parent, uint32_t token)
 {
 	struct store_node *n = parent->hint;
 
@@ -74,22 +75,30 @@ uint32_t radix_common(const uint32_t *a, const uint32_t *b, uint32_t n)
 	return done;
 }
 
-uint32_t radix_match(struct store *s, struct radix_place *at, const uint32_t *tokens, uint32_t n)
+/* How far a match may go in a node. */
+static uint32_t match_limit(const struct store_node *n, bool anywhere)
+{
+	return anywhere ? n->n_tokens : node_device_tokens(n);
+}
+
+static inline uint32_t match(struct store *s, struct radix_place *at, const uint32_t *tokens,
+			     uint32_t n, bool anywhere)
 {
 	struct store_node *node = at->node;
+	uint32_t limit = match_limit(node, anywhere);
 	uint32_t offset = at->n_path - node->pos;
 	uint32_t done = 0;
 
 	while (done < n) {
 		if (offset == node->n_tokens) {
-			struct store_node *child = child_find(s, node, tokens[done]);
-			if (!child)
+			struct store_node *child = radix_child(s, node, tokens[done]);
+			if (!child || (limit = match_limit(child, anywhere)) == 0)
 				break;
 			node = child;
 			offset = 0;
 			__builtin_prefetch(node->hint);
 		}
-		uint32_t rest = node->n_tokens - offset;
+		uint32_t rest = limit - offset;
 		uint32_t common = radix_common(node->tokens + offset, tokens + done,
 					       rest < n - done ? rest : n - done);
 		done += common;
@@ -99,6 +108,18 @@ uint32_t radix_match(struct store *s, struct radix_place *at, const uint32_t *to
 	}
 	*at = (struct radix_place){.node = node, .n_path = node->pos + offset};
 	return done;
+}
+
+uint32_t radix_match(struct store *s, struct radix_place *at, const uint32_t *tokens, uint32_t n)
+{
+	/* Without tiers all is on the device, and a match need not read a second line of each node. */
+	return match(s, at, tokens, n, !s->tiers);
+}
+
+uint32_t radix_match_anywhere(struct store *s, struct radix_place *at, const uint32_t *tokens,
+			      uint32_t n)
+{
+	return match(s, at, tokens, n, true);
 }
 
 struct store_node *radix_ancestor(struct store_node *n, uint32_t n_path)
@@ -138,6 +159,10 @@ int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_nod
 
 	assert(n_upper > 0 && n_upper < n->n_tokens);
 	int r = node_new(n->space, n_upper, slices_count(n, n_upper), &upper);
+	if (!r && n->lower && lower_reserve(upper, slices_count(n, n_upper))) {
+		node_free(node_store(n), upper);
+		r = -ENOMEM;
+	}
 	if (r)
 		return r;
 	memcpy(upper->tokens, n->tokens, n_upper * sizeof(*n->tokens));
@@ -149,10 +174,9 @@ int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_nod
 	return 0;
 }
 
-/* Takes the upper part off the lower one's arrays. A page that both touch has one slice more. */
-static void split_arrays(struct store_node *n, const struct store_node *upper)
+/* Takes the upper part off the lower one's arrays. A slice that is cut in two is referred to twice. */
+static void split_arrays(struct store_node *n, struct store_node *upper)
 {
-	struct store_model *m = n->space->holding->model;
 	const struct store_slice *cut = &upper->slices[upper->n_slices - 1];
 	struct store_slice *boundary = &n->slices[upper->n_slices - 1];
 	uint32_t gone = upper->n_slices;
@@ -160,9 +184,10 @@ static void split_arrays(struct store_node *n, const struct store_node *upper)
 	if (cut->count < boundary->count) {
 		boundary->first = (uint16_t)(boundary->first + cut->count);
 		boundary->count = (uint16_t)(boundary->count - cut->count);
-		pages_at(&m->store->pages, &m->lent, cut->page)->n_slices++;
+		lower_share(n, gone - 1);
 		gone--;
 	}
+	lower_split(n, upper, gone);
 	n->n_slices -= gone;
 	memmove(n->slices, n->slices + gone, n->n_slices * sizeof(*n->slices));
 	n->n_tokens -= upper->n_tokens;
@@ -194,6 +219,15 @@ static void split_users(struct store *s, struct store_node *n, struct store_node
 	struct store_seq *q, *next_q;
 	struct store_pin *p, *next_p;
 
+	for (q = n->lower ? LIST_FIRST(&n->lower->wants) : NULL; q; q = next_q) {
+		next_q = LIST_NEXT(q, at_want);
+		if (q->want_path > n->pos)
+			continue;
+		LIST_REMOVE(q, at_want);
+		LIST_INSERT_HEAD(&upper->lower->wants, q, at_want);
+		q->want = upper;
+		node_detach(n, upper);
+	}
 	for (q = LIST_FIRST(&n->seqs); q; q = next_q) {
 		next_q = LIST_NEXT(q, at_node);
 		if (q->n_path > n->pos)
@@ -221,12 +255,11 @@ void radix_split(struct store_node *n, struct store_node *upper)
 	struct store_holding *h = n->space->holding;
 
 	if (n->listed)
-		h->n_idle_slices -= n->n_slices;
+		h->n_idle_slices -= node_n_device(n);
 	split_links(s, n, upper);
-	if (n->listed) {
-		h->n_idle_slices += n->n_slices;
-		node_list_after(upper, n);
-	}
+	if (n->listed)
+		h->n_idle_slices += node_n_device(n) + node_n_device(upper);
+	lru_split(n, upper);
 	upper->n_users = n->n_users;
 	upper->hits = n->hits;
 	split_users(s, n, upper);
@@ -279,16 +312,14 @@ struct store_node *radix_graft_commit(struct radix_graft *g, uint32_t first_toke
 void radix_cut(struct store_node *leaf)
 {
 	struct store *s = node_store(leaf);
-	struct store_holding *h = leaf->space->holding;
 
 	assert(leaf->n_users == 0);
 	walk_cut(&s->walk, leaf);
-	if (leaf->listed)
-		node_unlist(leaf);
+	lru_leave(leaf);
 	child_unlink(s, leaf);
 	LIST_REMOVE(leaf, sibling);
 	for (uint32_t i = leaf->n_slices; i-- > 0;)
-		pages_drop(&s->pages, h->model, h->domain, leaf->slices[i]);
+		lower_release(leaf, i);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
 	node_free(s, leaf);

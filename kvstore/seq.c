@@ -2,6 +2,7 @@
 #include "seq.h"
 
 #include "claim.h"
+#include "fetch.h"
 #include "live.h"
 #include "node.h"
 #include "radix.h"
@@ -110,12 +111,17 @@ static uint32_t pending_of(const struct store_seq *q, const struct store_seq *cl
 			    min_u32(n_ours, n_theirs));
 }
 
-/* Part of the prompt is left: either somebody computes it, or from now on we do. */
+/* Part of the prompt is left: it comes from a lower tier, or somebody computes it, or from now on we do. */
 static void seq_look(struct store *s, struct store_seq *q, uint64_t now_ns, struct store_match *ret)
 {
-	struct store_seq *claimant = claim_find(s, q);
-
 	*ret = (struct store_match){.cached = q->n_path};
+	if (fetch_want(s, q, now_ns)) {
+		claim_end(s, q);
+		ret->pending = q->want_path - q->n_path;
+		ret->fetching = true;
+		return;
+	}
+	struct store_seq *claimant = claim_find(s, q);
 	if (claimant && claimant != q) {
 		ret->pending = pending_of(q, claimant);
 		return;
@@ -215,6 +221,7 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns)
 	struct store *s = seq_enter(q, now_ns);
 	struct store_space *space = q->node->space;
 
+	fetch_end(s, q);
 	claim_end(s, q);
 	live_drop(q);
 	LIST_REMOVE(q, at_node);
@@ -233,6 +240,7 @@ int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns)
 
 	if (n_tokens > q->n_path)
 		return -EINVAL;
+	fetch_end(s, q);
 	claim_end(s, q);
 	live_drop(q);
 	if (n_tokens < q->n_path) {

@@ -131,9 +131,10 @@ static int domain_get(struct store *s, uint64_t id, struct store_domain **ret)
 	return 0;
 }
 
-static void domain_settle(struct store *s, struct store_domain *d)
+void domain_settle(struct store *s, struct store_domain *d)
 {
-	if (!LIST_EMPTY(&d->holdings))
+	if (!LIST_EMPTY(&d->holdings) || d->tier_units[STORE_HOST] > 0 ||
+	    d->tier_units[STORE_FILE] > 0)
 		return;
 	assert(d->bytes == 0 && d->n_extents == 0);
 	index_remove(&s->domains, &d->link);
@@ -149,7 +150,8 @@ static int holding_new(struct store_model *m, struct store_domain *d, struct sto
 	h->model = m;
 	h->domain = d;
 	h->tenant.domain = d;
-	TAILQ_INIT(&h->lru);
+	for (enum store_tier i = 0; i < STORE_TIERS; i++)
+		TAILQ_INIT(&h->lru[i]);
 	LIST_INSERT_HEAD(&m->holdings, h, of_model);
 	LIST_INSERT_HEAD(&d->holdings, h, of_domain);
 	LIST_INSERT_HEAD(&m->store->all_holdings, h, all);
@@ -157,14 +159,16 @@ static int holding_new(struct store_model *m, struct store_domain *d, struct sto
 	return 0;
 }
 
-static void holding_settle(struct store_holding *h)
+void holding_settle(struct store_holding *h)
 {
 	struct store_domain *d = h->domain;
 	struct store_model *m = h->model;
 
-	if (h->n_spaces > 0)
+	if (h->n_spaces > 0 || h->n_moves > 0)
 		return;
-	assert(TAILQ_EMPTY(&h->lru) && h->n_idle_slices == 0 && h->tenant.n_extents == 0);
+	for (enum store_tier i = 0; i < STORE_TIERS; i++)
+		assert(TAILQ_EMPTY(&h->lru[i]));
+	assert(h->n_idle_slices == 0 && h->tenant.n_extents == 0);
 	LIST_REMOVE(h, of_model);
 	LIST_REMOVE(h, of_domain);
 	LIST_REMOVE(h, all);

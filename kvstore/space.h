@@ -12,6 +12,9 @@
 int space_get(struct store_model *m, uint64_t domain, uint64_t salt, struct store_space **ret);
 /* Frees the space if it is empty and unused, and then what is empty above it. */
 void space_settle(struct store_space *space);
+/* Free what is empty, holds no places and no moves, and then what is empty above it. */
+void holding_settle(struct store_holding *h);
+void domain_settle(struct store *s, struct store_domain *d);
 void model_free(struct store_model *m);
 
 #endif

@@ -5,6 +5,7 @@
 #include "evict.h"
 #include "node.h"
 #include "space.h"
+#include "tiers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -60,9 +61,11 @@ void store_free(struct store *s)
 	assert(s->stats.n_seqs == 0);
 	pages_settle(&s->pages);
 	pin_done(s);
+	tiers_stop(s);
 	evict_all(s);
 	while (!LIST_EMPTY(&s->all_models))
 		model_free(LIST_FIRST(&s->all_models));
+	tiers_free(s);
 	pages_done(&s->pages);
 	node_slab_done(&s->slab);
 	blocks_done(&s->blocks);

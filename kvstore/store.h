@@ -19,7 +19,9 @@
  *  - a sequence is (node, n_path) plus at most one live extension, whose rows are its own;
  *  - a node that is not a root is in the LRU list of its model and domain exactly if neither it nor any descendant has
  *    a user (sequence or pin); in that list children stand before parents, so the oldest entry is always a leaf;
- *  - a space that is empty and unused is no more.
+ *  - a space that is empty and unused is no more;
+ *  - with lower tiers: of every path a first part is on the device, a first part at least as long is in memory, and a
+ *    first part is in the file; every slice is in memory or in the file; sequences stand on the device.
  *
  * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict, -EDQUOT the domain's limit, -EBUSY an
  * extension is live, -EINVAL a bad argument, -ENOMEM. A sequence that was refused is what it was. Idle nodes, also
@@ -58,7 +60,8 @@ struct store_config {
 };
 
 int store_new(const struct store_config *config, struct store **ret);
-void store_free(struct store *s); /* sequences must be closed; NULL is fine */
+/* Sequences must be closed; NULL is fine. With lower tiers it waits for what is under way; what is in the file stays. */
+void store_free(struct store *s);
 
 /* A model is a name plus a fingerprint; same name, other fingerprint: other KV. */
 struct store_model_info {
@@ -75,12 +78,14 @@ int store_model_open(struct store *s, const struct store_model_info *info,
 /* One reference less. The KV stays until evicted. */
 void store_model_unref(struct store_model *m);
 
-/* Where a prompt stands. cached <= n_prompt - 1: tokens whose KV is in the tree. pending: tokens after those that
- * another sequence has claimed and computes. claimed: the rest is ours to compute under a lease. */
+/* Where a prompt stands. cached <= n_prompt - 1: tokens whose KV is on the device. pending: tokens after those that
+ * another sequence has claimed and computes, or (fetching) that are on their way from a lower tier. claimed: the rest is
+ * ours to compute under a lease. */
 struct store_match {
 	uint32_t cached;
 	uint32_t pending;
 	bool claimed;
+	bool fetching;
 };
 
 struct store_open {
@@ -186,12 +191,17 @@ struct store_stats {
 };
 void store_stats(const struct store *s, struct store_stats *ret);
 
+/* Where KV may lie. Without lower tiers (tier.h) all of it is on the device. */
+enum store_tier { STORE_DEVICE, STORE_HOST, STORE_FILE, STORE_TIERS };
+
 /* One node as a report shows it. */
 struct store_node_info {
 	uint64_t id, parent_id; /* 0: the parent of a root */
 	const char *model;
 	uint64_t domain, salt;
 	uint32_t depth, pos, n_tokens, n_pages, n_users; /* users: sequences and pins at or below */
+	uint32_t n_pages_in[STORE_TIERS]; /* of n_pages, by the tier that has them nearest */
+	uint32_t n_pages_backed; /* of n_pages, that are in the file, wherever else */
 	uint64_t hits; /* opens that matched through it */
 	uint32_t head[8]; /* first tokens */
 	uint32_t n_head;

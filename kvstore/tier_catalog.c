@@ -6,16 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum record_type { RECORD_MODEL = 1, RECORD_IMAGE = 2, RECORD_GONE = 3 };
+enum record_type { RECORD_MODEL = 1, RECORD_IMAGE = 2, RECORD_SHORTER = 3 };
 
-struct record_gone {
+/* Of an image the first n_tokens are left; 0: it is gone. */
+struct record_shorter {
 	uint64_t id;
 	uint32_t place;
-	uint32_t pad;
+	uint32_t n_tokens;
 };
 
 _Static_assert(sizeof(struct tier_model) == 160 && sizeof(struct tier_image) == 64 &&
-		       sizeof(struct record_gone) == 16,
+		       sizeof(struct record_shorter) == 16,
 	       "as they lie in files");
 
 static uint32_t image_bytes(const struct tier_image *image)
@@ -48,6 +49,13 @@ static void image_forget(struct tier_catalog *c, uint32_t place)
 	c->live_bytes -= tier_journal_record_bytes(image_bytes(c->images[place]));
 	free(c->images[place]);
 	c->images[place] = NULL;
+}
+
+static void image_shorten(struct tier_catalog *c, struct tier_image *image, uint32_t n_tokens)
+{
+	c->live_bytes -= tier_journal_record_bytes(image_bytes(image));
+	image->n_tokens = n_tokens;
+	c->live_bytes += tier_journal_record_bytes(image_bytes(image));
 }
 
 static int image_remember(struct tier_catalog *c, const struct tier_image *image)
@@ -104,15 +112,22 @@ static int replay_image(struct tier_catalog *c, const struct tier_image *image, 
 	return 0;
 }
 
-static int replay_gone(struct tier_catalog *c, const struct record_gone *gone, uint32_t bytes)
+static int replay_shorter(struct tier_catalog *c, const struct record_shorter *shorter,
+			  uint32_t bytes)
 {
 	uint64_t n_units = (uint64_t)c->room.n_chunks * c->room.chunk_units;
+	struct tier_image *image = bytes == sizeof(*shorter) && shorter->place < n_units
+					   ? c->images[shorter->place]
+					   : NULL;
 
-	if (bytes != sizeof(*gone) || gone->place >= n_units || !c->images[gone->place] ||
-	    c->images[gone->place]->id != gone->id)
+	if (!image || image->id != shorter->id || shorter->n_tokens >= image->n_tokens)
 		return -EINVAL;
-	image_forget(c, gone->place);
-	tier_room_unref(&c->room, gone->place);
+	if (shorter->n_tokens > 0) {
+		image_shorten(c, image, shorter->n_tokens);
+		return 0;
+	}
+	image_forget(c, shorter->place);
+	tier_room_unref(&c->room, shorter->place);
 	return 0;
 }
 
@@ -123,8 +138,8 @@ static int replay(void *ctx, uint32_t type, const void *body, uint32_t bytes)
 		return replay_model(ctx, body, bytes);
 	case RECORD_IMAGE:
 		return replay_image(ctx, body, bytes);
-	case RECORD_GONE:
-		return replay_gone(ctx, body, bytes);
+	case RECORD_SHORTER:
+		return replay_shorter(ctx, body, bytes);
 	default:
 		return -EINVAL;
 	}
@@ -305,17 +320,34 @@ int tier_catalog_keep(struct tier_catalog *c, const struct tier_image *image)
 	return r;
 }
 
+/* A full journal is written anew, and then says it all; an error shows at the next image. */
+static void note_shorter(struct tier_catalog *c, const struct record_shorter *shorter)
+{
+	if (tier_journal_append(&c->journal, RECORD_SHORTER, shorter, sizeof(*shorter)) == -ENOSPC)
+		catalog_compact(c);
+}
+
 bool tier_catalog_unref(struct tier_catalog *c, uint32_t place)
 {
 	if (!tier_room_unref(&c->room, place))
 		return false;
 	if (!c->images[place])
 		return true;
-	struct record_gone gone = {.id = c->images[place]->id, .place = place};
+	struct record_shorter gone = {.id = c->images[place]->id, .place = place};
 	image_forget(c, place);
-	if (tier_journal_append(&c->journal, RECORD_GONE, &gone, sizeof(gone)) == -ENOSPC)
-		catalog_compact(c); /* and an error shows at the next image */
+	note_shorter(c, &gone);
 	return true;
+}
+
+void tier_catalog_shorten(struct tier_catalog *c, uint32_t place, uint32_t pos)
+{
+	struct tier_image *image = c->images[place];
+
+	assert(image && pos > image->pos && pos < image->pos + image->n_tokens);
+	image_shorten(c, image, pos - image->pos);
+	note_shorter(c, &(struct record_shorter){.id = image->id,
+						 .place = place,
+						 .n_tokens = image->n_tokens});
 }
 
 /* By place on their paths, so that none stands before what it follows. */

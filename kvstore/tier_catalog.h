@@ -77,6 +77,8 @@ int tier_catalog_keep(struct tier_catalog *c, const struct tier_image *image);
 bool tier_catalog_unref(struct tier_catalog *c, uint32_t place);
 /* Is the image before it there, and does it reach to where this one begins? */
 bool tier_catalog_follows(const struct tier_catalog *c, const struct tier_image *image);
+/* Of a place with an image only the tokens before pos are referred to any more. */
+void tier_catalog_shorten(struct tier_catalog *c, uint32_t place, uint32_t pos);
 /* All images, those before others on a path first; the array is the caller's to free. -ENOMEM. */
 int tier_catalog_images(const struct tier_catalog *c, struct tier_image ***ret, uint64_t *ret_n);
 

@@ -7,29 +7,16 @@
 #include "store.h"
 
 #include "claim.h"
-#include "core.h"
+#include "lru.h"
 #include "node.h"
+#include "validate.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-struct found_extent {
-	uint32_t *n_slices; /* owned: [page] */
-	uint8_t *rows; /* owned: [page][row] covered by a slice */
-};
-
-struct validate {
-	const struct store *s;
-	char *error;
-	size_t error_bytes;
-	struct found_extent *extents; /* owned */
-	uint64_t *lru_places; /* owned: [node slot] place in its list, 0: not listed */
-	uint64_t n_nodes, n_tokens, n_seqs, n_pins, n_claims, n_spaces;
-};
-
-__attribute__((format(printf, 2, 3))) static int fail(struct validate *v, const char *format, ...)
+int validate_fail(struct validate *v, const char *format, ...)
 {
 	va_list args;
 
@@ -39,22 +26,8 @@ __attribute__((format(printf, 2, 3))) static int fail(struct validate *v, const 
 	return -EINVAL;
 }
 
-#define CHECK(v, condition, ...) \
-	do { \
-		if (!(condition)) \
-			return fail(v, __VA_ARGS__); \
-	} while (0)
-
-#define TRY(call) \
-	do { \
-		int try_result = (call); \
-		if (try_result) \
-			return try_result; \
-	} while (0)
-
-/* A slice of tokens that begin at pos: in a page of the holding's, rows where they belong and nobody else's. */
-static int check_slice(struct validate *v, struct store_holding *h, struct store_slice slice,
-		       uint32_t pos)
+int validate_slice(struct validate *v, struct store_holding *h, struct store_slice slice,
+		   uint32_t pos)
 {
 	const struct pages *pages = &v->s->pages;
 	const struct store_model *m = h->model;
@@ -92,7 +65,7 @@ static int check_slices(struct validate *v, struct store_holding *h,
 	for (uint32_t i = 0; i < n_slices; i++) {
 		CHECK(v, i == 0 || slices[i].page != slices[i - 1].page,
 		      "two slices of page %u follow each other", slices[i].page);
-		TRY(check_slice(v, h, slices[i], pos + n));
+		TRY(validate_slice(v, h, slices[i], pos + n));
 		n += slices[i].count;
 	}
 	CHECK(v, n == n_tokens, "slices at %u cover %u tokens of %u", pos, n, n_tokens);
@@ -151,24 +124,33 @@ static int check_users(struct validate *v, const struct store_node *n)
 		TRY(check_pin(v, n, p));
 		n_users++;
 	}
+	if (n->lower)
+		LIST_FOREACH (q, &n->lower->wants, at_want) {
+			TRY(validate_want(v, n, q));
+			n_users++;
+		}
 	CHECK(v, n_users == n->n_users, "node at %u: %u users, counted %u", n->pos, n->n_users,
 	      n_users);
 	return 0;
 }
 
-static uint64_t lru_place(const struct validate *v, const struct store_node *n)
+static uint64_t lru_place(const struct validate *v, const struct store_node *n,
+			  enum store_tier tier)
 {
-	return v->lru_places[(uint32_t)n->id - 1];
+	return v->lru_places[tier][(uint32_t)n->id - 1];
 }
 
-static int check_lru(struct validate *v, const struct store_node *n)
+static int check_lru(struct validate *v, const struct store_node *n, enum store_tier tier)
 {
-	bool idle = n->parent && n->n_users == 0;
+	bool due = n->parent && n->n_users == 0 && node_n_in(n, tier) > 0;
+	bool listed = lru_has(n, tier);
 
-	CHECK(v, n->listed == idle, "node at %u with %u users: listed %d", n->pos, n->n_users,
-	      n->listed);
-	CHECK(v, n->listed == (lru_place(v, n) > 0), "node at %u is not in its list", n->pos);
-	CHECK(v, !n->listed || !n->parent->listed || lru_place(v, n) < lru_place(v, n->parent),
+	CHECK(v, listed == due, "node at %u with %u users: listed %d in tier %d", n->pos,
+	      n->n_users, listed, tier);
+	CHECK(v, listed == (lru_place(v, n, tier) > 0), "node at %u is not in its list", n->pos);
+	CHECK(v,
+	      !listed || !lru_has(n->parent, tier) ||
+		      lru_place(v, n, tier) < lru_place(v, n->parent, tier),
 	      "a parent stands before its child at %u", n->pos);
 	return 0;
 }
@@ -203,10 +185,12 @@ static int check_node(struct validate *v, const struct store_node *n)
 	CHECK(v, node_by_id(v->s, n->id) == n, "a node is not found by its id");
 	if (n->parent)
 		TRY(check_link(v, n));
-	TRY(check_slices(v, n->space->holding, n->slices, n->n_slices, n->pos, n->n_tokens));
+	TRY(validate_lower(v, n));
 	TRY(check_users(v, n));
 	v->n_tokens += n->n_tokens;
-	return check_lru(v, n);
+	for (enum store_tier i = 0; i < STORE_TIERS; i++)
+		TRY(check_lru(v, n, i));
+	return 0;
 }
 
 static const struct store_node *node_next(const struct store_node *n)
@@ -234,20 +218,21 @@ static int check_space(struct validate *v, const struct store_space *space)
 	return 0;
 }
 
-static int note_lru(struct validate *v, const struct store_holding *h)
+static int note_lru(struct validate *v, const struct store_holding *h, enum store_tier tier)
 {
 	const struct store_node *n;
 	uint64_t n_slices = 0, stamp = 0, place = 0;
 
-	TAILQ_FOREACH (n, &h->lru, lru) {
-		CHECK(v, n->stamp >= stamp, "stamps fall along a list");
+	for (n = TAILQ_FIRST(&h->lru[tier]); n;
+	     n = tier == STORE_DEVICE ? TAILQ_NEXT(n, lru) : TAILQ_NEXT(n, lower->lru[tier])) {
+		CHECK(v, lru_stamp(n, tier) >= stamp, "stamps fall along a list");
 		CHECK(v, n->space->holding == h, "a node in the list of another holding");
-		stamp = n->stamp;
-		v->lru_places[(uint32_t)n->id - 1] = ++place;
-		n_slices += n->n_slices;
+		stamp = lru_stamp(n, tier);
+		v->lru_places[tier][(uint32_t)n->id - 1] = ++place;
+		n_slices += node_n_device(n);
 	}
-	CHECK(v, n_slices == h->n_idle_slices, "%lu idle slices, counted %lu", h->n_idle_slices,
-	      n_slices);
+	CHECK(v, tier != STORE_DEVICE || n_slices == h->n_idle_slices,
+	      "%lu idle slices, counted %lu", h->n_idle_slices, n_slices);
 	return 0;
 }
 
@@ -388,7 +373,7 @@ static uint64_t space_bytes(struct validate *v, const struct store_space *space)
 
 	for (const struct store_node *n = space->root; n; n = node_next(n)) {
 		const struct store_seq *q;
-		n_pages += count_pages(v, m, n->slices, n->n_slices);
+		n_pages += count_pages(v, m, n->slices, node_n_device(n));
 		LIST_FOREACH (q, &n->seqs, at_node)
 			n_pages += count_pages(v, m, q->slots, q->n_slots);
 	}
@@ -409,6 +394,8 @@ static int check_domains(struct validate *v)
 		TAILQ_FOREACH (space, &v->s->all_spaces, all)
 			if (space->holding->domain == h->domain)
 				bytes += space_bytes(v, space);
+		LIST_FOREACH (other, &h->domain->holdings, of_domain)
+			bytes += validate_moving_pages(v, other) * other->model->lent.page_bytes;
 		uint64_t limit = v->s->config.domain_bytes;
 		CHECK(v, limit == 0 || bytes <= limit, "domain %lu: %lu bytes are over its limit",
 		      h->domain->id, bytes);
@@ -465,10 +452,15 @@ static int validate_begin(struct validate *v)
 {
 	const struct pages *pages = &v->s->pages;
 
-	v->lru_places =
-		calloc((size_t)v->s->slab.n_chunks * NODE_SLAB_NODES + 1, sizeof(*v->lru_places));
+	size_t n_nodes = (size_t)v->s->slab.n_chunks * NODE_SLAB_NODES + 1;
+
+	for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+		v->lru_places[i] = calloc(n_nodes, sizeof(*v->lru_places[i]));
+		if (!v->lru_places[i])
+			return -ENOMEM;
+	}
 	v->extents = calloc(pages->n_extents, sizeof(*v->extents));
-	if (!v->lru_places || !v->extents)
+	if (!v->extents || validate_tiers_begin(v))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < pages->n_extents; i++) {
 		const struct store_model *m = pages->extents[i].model;
@@ -489,7 +481,9 @@ static void validate_done(struct validate *v)
 		free(v->extents[i].rows);
 	}
 	free(v->extents);
-	free(v->lru_places);
+	for (enum store_tier i = 0; i < STORE_TIERS; i++)
+		free(v->lru_places[i]);
+	validate_tiers_done(v);
 }
 
 static int validate_all(struct validate *v)
@@ -498,9 +492,11 @@ static int validate_all(struct validate *v)
 	const struct store_space *space;
 
 	LIST_FOREACH (h, &v->s->all_holdings, all)
-		TRY(note_lru(v, h));
+		for (enum store_tier i = 0; i < STORE_TIERS; i++)
+			TRY(note_lru(v, h, i));
 	TAILQ_FOREACH (space, &v->s->all_spaces, all)
 		TRY(check_space(v, space));
+	TRY(validate_tiers(v));
 	TRY(check_pages(v));
 	TRY(check_tenants(v));
 	TRY(check_claims(v));
@@ -513,7 +509,7 @@ int store_validate(const struct store *s, char *error, size_t error_bytes)
 	struct validate v = {.s = s, .error = error, .error_bytes = error_bytes};
 	int r = validate_begin(&v);
 
-	r = r ? fail(&v, "no memory to validate with") : validate_all(&v);
+	r = r ? validate_fail(&v, "no memory to validate with") : validate_all(&v);
 	validate_done(&v);
 	return r;
 }

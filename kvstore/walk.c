@@ -7,6 +7,7 @@
 #include "walk.h"
 
 #include "core.h"
+#include "lower.h"
 
 #include <assert.h>
 #include <string.h>
@@ -121,6 +122,10 @@ static void node_describe(const struct store_node *n, uint32_t depth, struct sto
 		.hits = n->hits,
 		.n_head = n->n_tokens < 8 ? n->n_tokens : 8,
 	};
+	ret->n_pages_in[STORE_DEVICE] = node_n_device(n);
+	ret->n_pages_in[STORE_HOST] = node_n_memory(n) - node_n_device(n);
+	ret->n_pages_in[STORE_FILE] = n->n_slices - node_n_memory(n);
+	ret->n_pages_backed = node_n_backed(n);
 	if (ret->n_head > 0)
 		memcpy(ret->head, n->tokens, ret->n_head * sizeof(*ret->head));
 }

@@ -6,15 +6,21 @@
  * accept, and lost when their extent goes back. After each operation every token of the sequence's path must be in its
  * row with the right prefix; claims, matches, lengths and counts must be the table's.
  *
- * One run is done with plenty of room, the others with little, or with tight limits for the domains. COPPICE_SEED
- * repeats them, COPPICE_OPS sets the operations of each.
+ * One run is done with plenty of room, the others with little, or with tight limits for the domains, or with lower tiers
+ * so small that everything moves all the time. There the rows are real bytes: copies end late, leave alone what they need
+ * not copy, and bits flip in the file; restarts keep the file alone. COPPICE_SEED repeats the runs, COPPICE_OPS sets the
+ * operations of each.
  */
 #include "store_fixture.h"
 
+#include "kvstore/tier.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define N_SEQS 24u
 #define MAX_TOKENS 48u
@@ -22,8 +28,10 @@
 #define N_SPACES 6u
 #define N_PINS 4u
 #define N_RECENT 32u
-#define EXTENT_BYTES 800u
-#define MAX_ROWS 4096u
+#define EXTENT_BYTES 832u
+#define UNIT_BYTES 4096u
+#define CHUNK_UNITS 4u
+#define MAX_COPIES 256u
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define DEFAULT_OPS 40000u
@@ -49,25 +57,49 @@ struct model_seq {
 /* A token string that was published and may be there still. */
 struct recent {
 	uint32_t space, n;
-	uint64_t nodes_evicted; /* when it was seen to be there */
+	uint64_t losses; /* when it was seen to be there */
 	uint32_t tokens[MAX_TOKENS];
+};
+
+/* Of a run. */
+struct room {
+	uint32_t n_extents;
+	uint64_t domain_bytes;
+	uint32_t host_units, file_units; /* 0: no such tier */
+	uint64_t domain_tier_bytes;
+	bool flips; /* bits in the file */
+};
+
+/* A copy under way: down, with the bytes on their way; up, not begun. */
+struct copy {
+	struct tier_copy what;
+	uint8_t bytes[EXTENT_BYTES];
+};
+
+/* Copies of one way, a ring. */
+struct copies {
+	struct copy ring[MAX_COPIES];
+	uint64_t n_asked, n_done;
 };
 
 struct world {
 	struct fixture f;
+	struct room room;
+	char directory[64], path[80];
+	struct copies downs, ups;
 	struct store_model *models[N_MODELS];
 	struct model_seq seqs[N_SEQS];
 	struct recent recent[N_RECENT];
 	uint64_t pins[N_PINS];
-	uint64_t rows[N_MODELS][MAX_ROWS];
+	uint8_t pool[FIXTURE_EXTENTS][EXTENT_BYTES];
 	uint64_t random;
 	uint64_t cursor;
 	uint32_t n_recent;
-	uint64_t n_enospc, n_edquot;
+	uint64_t n_enospc, n_edquot, n_fetched, n_restarts, n_restored;
 };
 
 static const uint32_t page_tokens[N_MODELS] = {4, 6};
-static const uint32_t page_bytes[N_MODELS] = {100, 160};
+static const uint32_t page_bytes[N_MODELS] = {104, 160};
 
 static uint32_t random_below(struct world *w, uint32_t n)
 {
@@ -104,11 +136,11 @@ static uint64_t path_hash(const uint32_t *tokens, uint32_t n)
 static uint64_t *row_at(struct world *w, uint32_t model, uint32_t page, uint32_t row)
 {
 	uint32_t n_pages = EXTENT_BYTES / page_bytes[model];
-	uint32_t index = page * page_tokens[model] + row;
+	uint32_t extent = page / n_pages;
 
-	assert_true(w->f.committed[page / n_pages]);
-	assert_true(row < page_tokens[model] && index < MAX_ROWS);
-	return &w->rows[model][index];
+	assert_true(extent < FIXTURE_EXTENTS && w->f.committed[extent]);
+	assert_true(row < page_tokens[model]);
+	return (uint64_t *)(void *)(w->pool[extent] + page % n_pages * page_bytes[model]) + row;
 }
 
 static void world_release(void *ctx, uint32_t extent)
@@ -116,10 +148,7 @@ static void world_release(void *ctx, uint32_t extent)
 	struct world *w = ctx;
 
 	fixture_release(&w->f, extent);
-	for (uint32_t m = 0; m < N_MODELS; m++) {
-		uint32_t n = EXTENT_BYTES / page_bytes[m] * page_tokens[m];
-		memset(&w->rows[m][extent * n], 0, n * sizeof(w->rows[m][0]));
-	}
+	memset(w->pool[extent], 0, EXTENT_BYTES);
 }
 
 static int world_commit(void *ctx, uint32_t extent)
@@ -162,9 +191,13 @@ static void end_leases(struct world *w)
 			w->seqs[i].claims = false;
 }
 
-static uint64_t nodes_evicted(struct world *w)
+/* Changes when something went that a match might have found. */
+static uint64_t losses(struct world *w)
 {
-	return fixture_stats(&w->f).nodes_evicted;
+	struct store_tiers_stats stats;
+
+	store_tiers_stats(w->f.store, &stats);
+	return fixture_stats(&w->f).nodes_evicted + stats.slices_dropped + stats.wants_failed;
 }
 
 static uint32_t common(const uint32_t *a, const uint32_t *b, uint32_t n)
@@ -180,7 +213,7 @@ static uint32_t common(const uint32_t *a, const uint32_t *b, uint32_t n)
 static uint32_t least_cached(struct world *w, const struct model_seq *m, const uint32_t *tokens,
 			     uint32_t n)
 {
-	uint64_t evicted = nodes_evicted(w);
+	uint64_t lost = losses(w);
 	uint32_t best = 0;
 
 	for (uint32_t i = 0; i < N_SEQS; i++) {
@@ -192,7 +225,7 @@ static uint32_t least_cached(struct world *w, const struct model_seq *m, const u
 	}
 	for (uint32_t i = 0; i < N_RECENT; i++) {
 		const struct recent *r = &w->recent[i];
-		if (r->space != m->space || r->nodes_evicted != evicted)
+		if (r->space != m->space || r->losses != lost)
 			continue;
 		uint32_t c = common(tokens, r->tokens, min_u32(n, r->n));
 		best = c > best ? c : best;
@@ -204,7 +237,7 @@ static void remember(struct world *w, const struct model_seq *m)
 {
 	struct recent *r = &w->recent[w->n_recent++ % N_RECENT];
 
-	*r = (struct recent){.space = m->space, .n = m->n, .nodes_evicted = nodes_evicted(w)};
+	*r = (struct recent){.space = m->space, .n = m->n, .losses = losses(w)};
 	memcpy(r->tokens, m->tokens, m->n * sizeof(*r->tokens));
 }
 
@@ -232,6 +265,13 @@ static void check_match(struct world *w, struct model_seq *m, struct store_match
 	const struct model_seq *claimant = claimant_at(w, m);
 
 	assert_int_equal(match.cached, m->n);
+	if (match.fetching) {
+		assert_true(w->room.host_units > 0 && !match.claimed && match.pending > 0);
+		assert_true(m->n + match.pending < m->n_prompt);
+		m->claims = false;
+		w->n_fetched++;
+		return;
+	}
 	assert_int_equal(match.claimed, !claimant);
 	if (claimant) {
 		uint32_t n = min_u32(m->n_prompt - 1, claimant->n_prompt) - m->n;
@@ -280,7 +320,7 @@ static void op_open(struct world *w, struct model_seq *m)
 	uint32_t least = least_cached(w, m, tokens, n - 1);
 	end_leases(w);
 	assert_int_equal(store_seq_open(w->f.store, &open, w->f.now_ns, &m->q, &match), 0);
-	assert_true(match.cached >= least && match.cached < n);
+	assert_true(match.cached + match.pending * match.fetching >= least && match.cached < n);
 	m->n = match.cached;
 	check_match(w, m, match);
 }
@@ -298,7 +338,8 @@ static void op_rematch(struct world *w, struct model_seq *m)
 		assert_true(match.cached == m->n && !match.pending && !match.claimed);
 		return;
 	}
-	assert_true(match.cached >= least_cached(w, m, m->tokens, m->n_prompt - 1));
+	if (!w->room.host_units)
+		assert_true(match.cached >= least_cached(w, m, m->tokens, m->n_prompt - 1));
 	assert_true(match.cached >= m->n && match.cached < m->n_prompt);
 	m->n = match.cached;
 	move_claim(w, m);
@@ -499,6 +540,160 @@ static void op_walk(struct world *w)
 	assert_int_equal(store_node_pin(w->f.store, info[0].id, w->f.now_ns + 50, &pin), 0);
 }
 
+/* Rows of a page that matter; the others are left alone or spoilt. */
+static void rows_copy(void *to, const void *from, const struct tier_copy *what)
+{
+	size_t at = what->first * sizeof(uint64_t);
+
+	memcpy((char *)to + at, (const char *)from + at, what->count * sizeof(uint64_t));
+}
+
+static struct copy *copy_ask(struct copies *c, const struct tier_copy *what)
+{
+	struct copy *copy = &c->ring[c->n_asked++ % MAX_COPIES];
+
+	assert_true(c->n_asked - c->n_done <= MAX_COPIES);
+	copy->what = *what;
+	return copy;
+}
+
+static uint64_t world_down(void *ctx, const struct tier_copy *what)
+{
+	struct world *w = ctx;
+	struct copy *copy = copy_ask(&w->downs, what);
+
+	assert_true(w->f.committed[what->extent]);
+	assert_true(what->offset_bytes + what->bytes <= EXTENT_BYTES);
+	memcpy(copy->bytes, w->pool[what->extent] + what->offset_bytes, what->bytes);
+	memset(what->host, 0xdb, what->bytes);
+	return w->downs.n_asked;
+}
+
+static uint64_t world_up(void *ctx, const struct tier_copy *what)
+{
+	struct world *w = ctx;
+
+	assert_true(w->f.committed[what->extent]);
+	assert_true(what->offset_bytes + what->bytes <= EXTENT_BYTES);
+	memset(w->pool[what->extent] + what->offset_bytes, 0xdb, what->bytes);
+	copy_ask(&w->ups, what);
+	return w->ups.n_asked;
+}
+
+/* Some end now. */
+static uint64_t world_downs_done(void *ctx)
+{
+	struct world *w = ctx;
+
+	while (w->downs.n_done < w->downs.n_asked && random_below(w, 4)) {
+		struct copy *copy = &w->downs.ring[w->downs.n_done++ % MAX_COPIES];
+		rows_copy(copy->what.host, copy->bytes, &copy->what);
+	}
+	return w->downs.n_done;
+}
+
+static uint64_t world_ups_done(void *ctx)
+{
+	struct world *w = ctx;
+
+	while (w->ups.n_done < w->ups.n_asked && random_below(w, 4)) {
+		const struct tier_copy *what = &w->ups.ring[w->ups.n_done++ % MAX_COPIES].what;
+		assert_true(w->f.committed[what->extent]);
+		rows_copy(w->pool[what->extent] + what->offset_bytes, what->host, what);
+	}
+	return w->ups.n_done;
+}
+
+static void world_kick(void *ctx)
+{
+	(void)ctx;
+}
+
+static void *memory_alloc(void *ctx, size_t bytes)
+{
+	(void)ctx;
+	return aligned_alloc(UNIT_BYTES, bytes);
+}
+
+static void memory_free(void *ctx, void *memory, size_t bytes)
+{
+	(void)ctx;
+	(void)bytes;
+	free(memory);
+}
+
+static struct tier_file *world_file(struct world *w)
+{
+	char error[256] = "";
+	struct tier_file *file;
+	struct tier_file_config config = {
+		.path = w->path,
+		.bytes = (256u << 10) + w->room.file_units * UNIT_BYTES,
+		.unit_bytes = UNIT_BYTES,
+		.chunk_units = CHUNK_UNITS,
+		.depth = 4,
+	};
+
+	if (tier_file_open(&config, &file, error, sizeof(error)))
+		fail_msg("%s", error);
+	return file;
+}
+
+static void world_attach(struct world *w)
+{
+	char error[256] = "";
+	struct store_tiers_found found;
+	struct tier_host_config host = {
+		.memory = {.alloc = memory_alloc, .free = memory_free},
+		.bytes = w->room.host_units * UNIT_BYTES,
+		.unit_bytes = UNIT_BYTES,
+		.chunk_units = CHUNK_UNITS,
+	};
+	struct store_tiers_config config = {
+		.mover = {.ctx = w,
+			  .down = world_down,
+			  .up = world_up,
+			  .downs_done = world_downs_done,
+			  .ups_done = world_ups_done,
+			  .kick = world_kick},
+		.domain_bytes = {0, w->room.domain_tier_bytes, w->room.domain_tier_bytes},
+		.depth = 4,
+	};
+
+	w->downs.n_asked = w->downs.n_done = w->ups.n_asked = w->ups.n_done = 0;
+	if (tier_host_new(&host, &config.host, error, sizeof(error)))
+		fail_msg("%s", error);
+	if (w->room.file_units)
+		config.file = world_file(w);
+	assert_int_equal(store_tiers_attach(w->f.store, &config, &found), 0);
+	assert_int_equal(found.n_lost, 0);
+	w->n_restored += found.n_tokens;
+}
+
+static void op_poll(struct world *w)
+{
+	store_tiers_poll(w->f.store, w->f.now_ns);
+}
+
+/* One bit of some page in the file, past the journal. */
+static void op_flip(struct world *w)
+{
+	static _Alignas(UNIT_BYTES) uint8_t block[UNIT_BYTES];
+	struct tier_head head;
+	char why[128];
+	int fd = open(w->path, O_RDWR | O_CLOEXEC),
+	    direct = open(w->path, O_RDWR | O_DIRECT | O_CLOEXEC);
+
+	assert_true(fd >= 0 && direct >= 0);
+	assert_int_equal(tier_head_read(fd, UINT64_MAX, &head, why, sizeof(why)), 0);
+	off_t at = (off_t)(head.data_at + random_below(w, (uint32_t)head.n_units) * UNIT_BYTES);
+	assert_int_equal(pread(direct, block, UNIT_BYTES, at), UNIT_BYTES);
+	block[random_below(w, 104)] ^= (uint8_t)(1u << random_below(w, 8));
+	assert_int_equal(pwrite(direct, block, UNIT_BYTES, at), UNIT_BYTES);
+	close(fd);
+	close(direct);
+}
+
 static void op_tick(struct world *w)
 {
 	w->f.now_ns += random_below(w, 40);
@@ -534,12 +729,68 @@ static void op_on_seq(struct world *w, struct model_seq *m)
 		check_path(w, m);
 }
 
+static void world_open(struct world *w)
+{
+	struct store_config config = {
+		.pool = {.ctx = w, .commit = world_commit, .release = world_release},
+		.n_extents = w->room.n_extents,
+		.extent_bytes = EXTENT_BYTES,
+		.claim_ns = FIXTURE_CLAIM_NS,
+		.domain_bytes = w->room.domain_bytes,
+		.max_seq_tokens = MAX_TOKENS,
+	};
+
+	assert_int_equal(store_new(&config, &w->f.store), 0);
+	if (w->room.host_units)
+		world_attach(w);
+	w->models[0] = fixture_model(&w->f, "a", page_tokens[0], page_bytes[0]);
+	w->models[1] = fixture_model(&w->f, "b", page_tokens[1], page_bytes[1]);
+	for (uint32_t i = 0; i < N_RECENT; i++)
+		w->recent[i].space = N_SPACES;
+	memset(w->pins, 0, sizeof(w->pins));
+	w->cursor = 0;
+}
+
+static void world_close(struct world *w)
+{
+	for (uint32_t i = 0; i < N_SEQS; i++) {
+		store_seq_close(w->seqs[i].q, w->f.now_ns);
+		w->seqs[i] = (struct model_seq){0};
+	}
+	fixture_check(&w->f);
+	for (uint32_t i = 0; i < N_MODELS; i++)
+		store_model_unref(w->models[i]);
+	store_free(w->f.store);
+	assert_int_equal(w->f.n_committed, 0);
+	assert_true(w->downs.n_done == w->downs.n_asked && w->ups.n_done == w->ups.n_asked);
+}
+
+/* The file alone is left; now and then all of it was written first. */
+static void op_restart(struct world *w)
+{
+	if (random_below(w, 2)) {
+		store_tiers_flush(w->f.store);
+		for (uint32_t i = 0; i < 50; i++)
+			store_tiers_poll(w->f.store, w->f.now_ns);
+	}
+	world_close(w);
+	world_open(w);
+	w->n_restarts++;
+	fixture_check(&w->f);
+}
+
 static void world_step(struct world *w)
 {
 	struct model_seq *m = &w->seqs[random_below(w, N_SEQS)];
 	const struct model_seq *other = &w->seqs[random_below(w, N_SEQS)];
 	uint32_t op = random_below(w, 100);
 
+	if (w->room.host_units && random_below(w, 3) == 0)
+		op_poll(w);
+	if (w->room.flips && random_below(w, 200) == 0)
+		op_flip(w);
+	if (w->room.file_units && random_below(w, 3000) == 0)
+		op_restart(w);
 	if (op < 3)
 		op_tick(w);
 	else if (op == 3)
@@ -574,34 +825,24 @@ static void check_counts(struct world *w)
 	fixture_check(&w->f);
 }
 
-static void world_init(struct world *w, uint64_t seed, uint32_t n_extents, uint64_t domain_bytes)
+static void world_init(struct world *w, uint64_t seed, struct room room)
 {
-	struct store_config config = {
-		.pool = {.ctx = w, .commit = world_commit, .release = world_release},
-		.n_extents = n_extents,
-		.extent_bytes = EXTENT_BYTES,
-		.claim_ns = FIXTURE_CLAIM_NS,
-		.domain_bytes = domain_bytes,
-		.max_seq_tokens = MAX_TOKENS,
-	};
-
-	*w = (struct world){.random = seed * 2 + 1};
-	assert_int_equal(store_new(&config, &w->f.store), 0);
-	w->models[0] = fixture_model(&w->f, "a", page_tokens[0], page_bytes[0]);
-	w->models[1] = fixture_model(&w->f, "b", page_tokens[1], page_bytes[1]);
-	for (uint32_t i = 0; i < N_RECENT; i++)
-		w->recent[i].space = N_SPACES;
+	*w = (struct world){.random = seed * 2 + 1, .room = room};
+	if (room.file_units) {
+		strcpy(w->directory, "store_random_test.XXXXXX");
+		assert_non_null(mkdtemp(w->directory));
+		snprintf(w->path, sizeof(w->path), "%s/kv", w->directory);
+	}
+	world_open(w);
 }
 
 static void world_done(struct world *w)
 {
-	for (uint32_t i = 0; i < N_SEQS; i++)
-		store_seq_close(w->seqs[i].q, w->f.now_ns);
-	fixture_check(&w->f);
-	for (uint32_t i = 0; i < N_MODELS; i++)
-		store_model_unref(w->models[i]);
-	store_free(w->f.store);
-	assert_int_equal(w->f.n_committed, 0);
+	world_close(w);
+	if (w->room.file_units) {
+		unlink(w->path);
+		assert_int_equal(rmdir(w->directory), 0);
+	}
 }
 
 static uint64_t number_from(const char *name, uint64_t otherwise)
@@ -611,7 +852,21 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
 	return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-static void run(uint32_t n_extents, uint64_t domain_bytes)
+static void print_tiers(struct world *w)
+{
+	struct store_tiers_stats t;
+
+	store_tiers_stats(w->f.store, &t);
+	printf("fetching %lu times; since the last of %lu restarts: hits %lu + %lu, down %lu, up "
+	       "%lu, "
+	       "written %lu, read %lu, dropped %lu, bad %lu, failed %lu; restored %lu tokens; %s\n",
+	       w->n_fetched, w->n_restarts, t.tiers[STORE_HOST].hits, t.tiers[STORE_FILE].hits,
+	       t.tiers[STORE_HOST].bytes_in, t.tiers[STORE_HOST].bytes_out,
+	       t.tiers[STORE_FILE].bytes_in, t.tiers[STORE_FILE].bytes_out, t.slices_dropped,
+	       t.images_bad, t.wants_failed, w->n_restored, t.error ? t.error : "no error");
+}
+
+static void run(struct room room)
 {
 	static struct world w;
 	uint64_t seed = number_from("COPPICE_SEED", (uint64_t)time(NULL));
@@ -619,10 +874,10 @@ static void run(uint32_t n_extents, uint64_t domain_bytes)
 
 	printf("COPPICE_SEED=%lu COPPICE_OPS=%lu\n", seed, n_ops);
 	fflush(stdout);
-	world_init(&w, seed, n_extents, domain_bytes);
+	world_init(&w, seed, room);
 	for (uint64_t i = 0; i < n_ops; i++) {
 		world_step(&w);
-		if (i % 200 == 0)
+		if (i % (room.host_units ? 20 : 200) == 0)
 			check_counts(&w);
 	}
 	check_counts(&w);
@@ -631,31 +886,67 @@ static void run(uint32_t n_extents, uint64_t domain_bytes)
 	       "%lu without room, %lu over quota\n",
 	       s.tokens_matched, s.tokens_published, s.tokens_dropped, s.splits, s.nodes_evicted,
 	       w.n_enospc, w.n_edquot);
+	if (room.host_units)
+		print_tiers(&w);
 	world_done(&w);
 }
 
 static void test_with_plenty_of_room(void **state)
 {
 	(void)state;
-	run(48, 0);
+	run((struct room){.n_extents = 48});
 }
 
 static void test_with_little_room(void **state)
 {
 	(void)state;
-	run(9, 0);
+	run((struct room){.n_extents = 9});
 }
 
 static void test_with_limits_of_domains(void **state)
 {
 	(void)state;
-	run(48, 3000);
+	run((struct room){.n_extents = 48, .domain_bytes = 3000});
 }
 
 static void test_with_little_room_and_limits(void **state)
 {
 	(void)state;
-	run(12, 5000);
+	run((struct room){.n_extents = 12, .domain_bytes = 5000});
+}
+
+static void test_with_host_memory_below(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 9, .host_units = 40});
+}
+
+static void test_with_a_file_below(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 9, .host_units = 24, .file_units = 100});
+}
+
+static void test_with_a_roomy_file_below(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 9, .host_units = 12, .file_units = 1000});
+}
+
+static void test_with_tiers_and_limits(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 12,
+			  .domain_bytes = 5000,
+			  .host_units = 32,
+			  .file_units = 100,
+			  .domain_tier_bytes = 20 * UNIT_BYTES});
+}
+
+static void test_with_a_file_whose_bits_flip(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 9, .host_units = 24, .file_units = 200, .flips = true});
 }
 
 int main(void)
@@ -665,6 +956,11 @@ int main(void)
 		cmocka_unit_test(test_with_little_room),
 		cmocka_unit_test(test_with_limits_of_domains),
 		cmocka_unit_test(test_with_little_room_and_limits),
+		cmocka_unit_test(test_with_host_memory_below),
+		cmocka_unit_test(test_with_a_file_below),
+		cmocka_unit_test(test_with_a_roomy_file_below),
+		cmocka_unit_test(test_with_tiers_and_limits),
+		cmocka_unit_test(test_with_a_file_whose_bits_flip),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

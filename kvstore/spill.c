@@ -1,0 +1,127 @@
+/* spill.c - see spill.h. */
+#include "spill.h"
+
+#include "lower.h"
+#include "lru.h"
+#include "move.h"
+#include "write.h"
+
+#include <assert.h>
+
+/* The last slice in host memory goes. If it is not in the file, it is the last of a leaf: what is below would be in
+ * neither. */
+static bool leave_host(struct store *s, struct store_node *n)
+{
+	struct store_lower *l = n->lower;
+	uint32_t i = l->n_memory - 1;
+
+	if (s->tiers->host->filling[n->slices[i].page])
+		return false;
+	if (i >= l->n_backed) {
+		lower_drop_last(s, n);
+		return true;
+	}
+	tiers_unref(s, STORE_HOST, n->slices[i].page);
+	l->n_memory--;
+	lru_settle(n);
+	return true;
+}
+
+/* The last image goes. If its slice is not in memory, it is the last of a leaf, as above. */
+static void leave_file(struct store *s, struct store_node *n)
+{
+	struct store_lower *l = n->lower;
+
+	if (l->n_backed > l->n_memory)
+		lower_drop_last(s, n);
+	else
+		lower_unback(n);
+}
+
+static bool is_above(const struct store_node *a, const struct store_node *n)
+{
+	while (n && n != a)
+		n = n->parent;
+	return n != NULL;
+}
+
+bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tier, bool of_domain,
+		   const struct store_node *avoid)
+{
+	struct store_node *n;
+
+	if (of_domain)
+		n = lru_oldest_of_domain(h->domain, tier);
+	else if (!(n = lru_oldest_of_model(h->model, tier)))
+		n = lru_oldest(s, tier);
+	if (!n || is_above(n, avoid))
+		return false;
+	if (tier == STORE_HOST)
+		return leave_host(s, n);
+	leave_file(s, n);
+	return true;
+}
+
+/* Is anything below the node's first slices in memory? */
+static bool is_held_up(const struct store_node *n, uint32_t n_slices)
+{
+	const struct store_node *child;
+
+	if (n_slices < node_n_memory(n))
+		return true;
+	if (n_slices < n->n_slices)
+		return false;
+	LIST_FOREACH (child, &n->children, sibling)
+		if (node_n_memory(child) > 0)
+			return true;
+	return false;
+}
+
+/* Host memory has a place for the node's slice. */
+static bool to_host(struct store *s, struct store_node *n, uint32_t index, uint32_t place)
+{
+	uint64_t token;
+
+	if (move_down(s, n->space->holding, n->slices[index], place, &token)) {
+		tiers_unref(s, STORE_HOST, place);
+		return false;
+	}
+	n->slices[index].page = place;
+	return true;
+}
+
+static void leave_device(struct store *s, struct store_node *n, bool to_memory)
+{
+	struct store_lower *l = n->lower;
+
+	l->n_device--;
+	l->device_tokens -= n->slices[l->n_device].count;
+	l->n_memory -= !to_memory;
+	n->space->holding->n_idle_slices--;
+	lru_settle(n);
+	if (to_memory)
+		write_want(s, n);
+}
+
+uint32_t spill_slice(struct store *s, struct store_node *n)
+{
+	struct store_holding *h = n->space->holding;
+	uint64_t before = s->pages.n_used;
+
+	assert(n->listed && node_n_device(n) > 0);
+	if (lower_reserve(n, 0)) {
+		lower_forget(s, n, 0);
+		return (uint32_t)(before - s->pages.n_used);
+	}
+	uint32_t place = tiers_take(s, h, STORE_HOST, NULL);
+	uint32_t i = node_n_device(n) - 1;
+	struct store_slice slice = n->slices[i];
+	bool to_memory = place != TIER_NONE && to_host(s, n, i, place);
+	if (!to_memory && (i >= n->lower->n_backed || is_held_up(n, i + 1))) {
+		lower_forget(s, n, i);
+	} else {
+		pages_drop(&s->pages, h->model, h->domain, slice);
+		leave_device(s, n, to_memory);
+	}
+	return (uint32_t)(before - s->pages.n_used);
+}

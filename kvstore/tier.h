@@ -1,0 +1,100 @@
+/*
+ * tier.h - tiers below the device: host memory, and a file.
+ *
+ *      device pages  --down-->  host memory  --write-->  file          eviction; the file is also written ahead
+ *                    <---up---               <--read---                a match, the slices nearest to the root first
+ *
+ * With tiers eviction moves slices down instead of dropping them, the last of the oldest leaf first; where a tier is
+ * full, its oldest go. A match that ends in a lower tier reports the rest as pending and asks for it; it is cached once
+ * it is on the device, or ours to compute where it cannot be had. So sequences stand on the device, always.
+ *
+ * The file holds copies, of whole paths from the root on, and outlives the process. What a read brings is verified;
+ * bytes that are not what was written become a miss, and what hangs below them with them.
+ *
+ * The store moves no bytes of pages: the mover does, for any backend.
+ */
+#ifndef COPPICE_KVSTORE_TIER_H
+#define COPPICE_KVSTORE_TIER_H
+
+#include "store.h"
+#include "tier_file.h"
+#include "tier_host.h"
+
+/* A page of the pool and as many bytes of host memory. */
+struct tier_copy {
+	uint32_t extent;
+	uint64_t offset_bytes; /* of the page, in the extent */
+	uint64_t bytes;
+	void *host; /* aligned to 4 KiB */
+	uint32_t page_tokens;
+	uint16_t first, count; /* the rows that matter; the others may be copied or not */
+};
+
+/*
+ * Copies between the pool and host memory. Copies of one way end in the order in which they were asked for; tokens count
+ * them, from 1.
+ *
+ * After down() returns the store takes the page for free: whoever writes to it later (a batch, a copy up) must do so
+ * after the copy has read it. After up() returns the page belongs to the copy: it is written after batches that were
+ * submitted before have read it; the store tells nobody of it before ups_done() says that it is there.
+ */
+struct tier_mover {
+	void *ctx; /* borrowed */
+	uint64_t (*down)(void *ctx,
+			 const struct tier_copy *copy); /* returns its token; does not block */
+	uint64_t (*up)(void *ctx, const struct tier_copy *copy);
+	uint64_t (*downs_done)(void *ctx); /* token of the newest that has ended, 0: none */
+	uint64_t (*ups_done)(void *ctx);
+	void (*kick)(void *ctx); /* no more for now: what was asked for begins at the latest now */
+};
+
+struct store_tiers_config {
+	struct tier_mover mover;
+	struct tier_host *host; /* the store's from success on */
+	struct tier_file *file; /* the same; NULL: none */
+	uint64_t domain_bytes[STORE_TIERS]; /* of host and file a domain may have; 0: no limit */
+	uint32_t depth; /* moves of each kind under way at most */
+};
+
+/* What a restart found. */
+struct store_tiers_found {
+	uint64_t n_tokens; /* in the file, whole paths */
+	uint64_t
+		n_lost; /* images of no use: their model does not fit, or their path is not all there */
+};
+
+/* Gives an empty store its lower tiers; what the file holds joins the tree. -EINVAL: the store is not empty, or the file's
+ * units are not the host's; -ENOMEM. Blocks while it reads the file's index, not its pages. */
+int store_tiers_attach(struct store *s, const struct store_tiers_config *config,
+		       struct store_tiers_found *ret);
+
+/* Takes note of what has ended and begins what is next. To be called when store_tiers_fd is readable, when copies have
+ * ended, and after calls that opened, matched again or evicted. Does not block. Returns whether anything is under way or
+ * waits to be. */
+bool store_tiers_poll(struct store *s, uint64_t now_ns);
+/* Readable while reads or writes of the file have ended; -1: no file. */
+int store_tiers_fd(const struct store *s);
+/* All that is not in the file yet shall be written, as far as it has room; store_tiers_poll returns false when that is
+ * done. For an orderly end. */
+void store_tiers_flush(struct store *s);
+
+struct store_tier_stats {
+	uint64_t used_bytes, capacity_bytes; /* of host and file */
+	uint64_t hits; /* slices that matches found here and in no nearer tier */
+	uint64_t bytes_in; /* moved here from the tier above: down, written */
+	uint64_t bytes_out; /* moved to the tier above: up, read */
+	uint64_t waited_ns; /* from match to arrival, of what came from here at the lowest */
+};
+
+struct store_tiers_stats {
+	struct store_tier_stats tiers[STORE_TIERS]; /* of the device: none */
+	uint64_t slices_dropped; /* evicted from the last tier that could have had them */
+	uint64_t images_bad; /* came back altered, or not at all */
+	uint64_t wants_failed; /* for lack of room */
+	uint64_t n_wants, n_moves; /* now */
+	const char *error; /* why nothing is written to the file any more; NULL: it is */
+};
+
+void store_tiers_stats(const struct store *s, struct store_tiers_stats *ret);
+
+#endif
