@@ -39,16 +39,17 @@ static void print_row(const struct result *x, FILE *to)
 
 	if (x->peer_us > 0)
 		snprintf(peer, sizeof(peer), "%.2f", x->peer_us / x->us);
-	fprintf(to, "%-30s %-12s %9.1f %9.1f %6.3f %6s %7.1f %7.0f %7.0f %6.1f %8.1e%s\n", x->name,
-		x->policy, x->us, x->limit_us, x->limit_us / x->us, peer, x->tflops, x->plan_us,
-		x->submit_us, x->again_us, x->error, x->right ? "" : " WRONG");
+	fprintf(to, "%-30s %-12s %9.1f %9.1f %6.3f %6s %7.1f %7.0f %7.0f %6.1f %7.0f %8.1e%s\n",
+		x->name, x->policy, x->us, x->limit_us, x->limit_us / x->us, peer, x->tflops,
+		x->plan_us, x->submit_us, x->again_us, x->next_us, x->error,
+		x->right ? "" : " WRONG");
 }
 
 static void print_head(FILE *to)
 {
-	fprintf(to, "%-30s %-12s %9s %9s %6s %6s %7s %7s %7s %6s %8s\n", "workload", "policy",
+	fprintf(to, "%-30s %-12s %9s %9s %6s %6s %7s %7s %7s %6s %7s %8s\n", "workload", "policy",
 		"time us", "limit us", "ratio", "peer x", "TFLOP/s", "plan us", "first", "again",
-		"error");
+		"next", "error");
 }
 
 static bool same_mean(const struct result *a, const struct result *b)

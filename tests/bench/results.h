@@ -17,6 +17,7 @@ struct result {
 	double peer_us; /* of the fastest other system; 0: none is known */
 	double plan_us, submit_us; /* of a tree not seen before: list; program, upload and launch */
 	double again_us; /* the submit of a plan seen before */
+	double next_us; /* list and submit of the tree a token later */
 	double tflops;
 	double error;
 	bool right;

@@ -253,10 +253,12 @@ static int alloc_tree(struct workload *w, const struct workload_spec *spec, uint
 	w->slices = calloc(count_pages(spec), sizeof(*w->slices));
 	w->queries = calloc(n_queries, sizeof(*w->queries));
 	w->io = calloc(n_queries, sizeof(*w->io));
+	w->grown = calloc(n_queries, sizeof(*w->grown));
 	if (spec->drafts)
 		w->draft_parents = calloc(spec->n_new, sizeof(*w->draft_parents));
 	w->tree = (struct work_tree){.nodes = w->nodes, .slices = w->slices, .queries = w->queries};
-	return w->nodes && w->slices && w->queries && w->io && (!spec->drafts || w->draft_parents)
+	return w->nodes && w->slices && w->queries && w->io && w->grown &&
+			       (!spec->drafts || w->draft_parents)
 		       ? 0
 		       : -ENOMEM;
 }
@@ -315,6 +317,7 @@ void workload_done(struct workload *w)
 	free(w->queries);
 	free(w->draft_parents);
 	free(w->io);
+	free(w->grown);
 	for (uint32_t i = 0; i < w->n_samples; i++)
 		free(w->samples[i].want);
 	for (uint32_t i = 0; i < 3; i++) {
@@ -337,6 +340,40 @@ static int take_head(const struct workload *w, uint32_t head, struct oracle_kv *
 			      w->kv + row * bytes * 2 + bytes + at, dim);
 	}
 	return 0;
+}
+
+/* ---- a step later ------------------------------------------------------------------------------------------------- */
+
+static void lengthen(struct workload *w, uint32_t query, int by)
+{
+	struct work_node *node = &w->nodes[w->queries[query].node];
+	struct work_slice *last = &w->slices[node->slice + node->n_slices - 1];
+
+	last->count = (uint16_t)(last->count + by);
+	node->n_tokens += (uint32_t)by;
+	w->queries[query].pos += (uint32_t)by;
+}
+
+/* The rows of a page that no node has were filled with the others. */
+void workload_grow(struct workload *w)
+{
+	for (uint32_t i = 0; i < w->tree.n_queries; i++) {
+		const struct work_node *node = &w->nodes[w->queries[i].node];
+
+		w->grown[i] = w->queries[i].n_rows == 1 &&
+			      (node->pos + node->n_tokens) % w->shape.page_tokens != 0;
+		if (w->grown[i])
+			lengthen(w, i, 1);
+	}
+}
+
+void workload_shrink(struct workload *w)
+{
+	for (uint32_t i = 0; i < w->tree.n_queries; i++) {
+		if (w->grown[i])
+			lengthen(w, i, -1);
+		w->grown[i] = false;
+	}
 }
 
 /* ---- what is right ------------------------------------------------------------------------------------------------ */

@@ -49,6 +49,7 @@ struct workload {
 	struct work_query *queries; /* owned */
 	uint32_t *draft_parents; /* owned, [n_new], of every query; NULL: none */
 	struct backend_io *io; /* owned, [n_queries] */
+	bool *grown; /* owned, [n_queries]: is a token longer than it was made */
 	struct workload_arena arenas[3]; /* of kv, q and o */
 	char *kv; /* [page * page_tokens + row][K, V][n_kv_heads][head_dim] */
 	char *q; /* [n_rows][n_q_heads][head_dim] */
@@ -69,6 +70,10 @@ uint64_t workload_pool_bytes(const struct workload_spec *spec, uint64_t page_byt
 int workload_init(struct workload *w, const struct workload_spec *spec,
 		  const struct backend_ops *ops, struct backend *backend);
 void workload_done(struct workload *w);
+
+/* A decode step later, and back: each query that is one row is that of the next token, where its page has room for it. */
+void workload_grow(struct workload *w);
+void workload_shrink(struct workload *w);
 
 /* Bytes that a batch must read and write at least: the KV of each node once, Q and O. */
 uint64_t workload_bytes(const struct workload *w);
