@@ -6,6 +6,7 @@
  * view of the host memory, which is registered with the driver.
  */
 #include "batch.h"
+#include "lend.h"
 #include "module.h"
 
 #include <cuda_runtime_api.h>
@@ -28,6 +29,8 @@ struct backend {
 	int device;
 	struct pool pool;
 	struct batch batch;
+	struct lend lend;
+	char fault[240]; /* what it was */
 };
 
 __attribute__((format(printf, 3, 4))) static void say(char *error, size_t error_bytes,
@@ -149,6 +152,7 @@ static void cuda_close(struct backend *b)
 	cudaSetDevice(b->device);
 	batch_done(&b->batch);
 	pool_done(&b->pool);
+	lend_done(&b->lend);
 	free(b);
 }
 
@@ -170,7 +174,7 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 		       prop->major == 9 && prop->minor == 0);
 	if (r)
 		say(error, error_bytes, "%s: no memory for streams and events", prop->name);
-	return r;
+	return r ? r : lend_init(&b->lend, b->device);
 }
 
 static int cuda_open(const struct backend_config *config, struct backend **ret, char *error,
@@ -260,6 +264,39 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 	cudaGetLastError();
 }
 
+static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *ret)
+{
+	cudaSetDevice(b->device);
+	return lend_new(&b->lend, bytes, b->batch.stream, ret);
+}
+
+static void cuda_unlend(struct backend *b, uint64_t base)
+{
+	cudaSetDevice(b->device);
+	lend_free(&b->lend, base, b->batch.stream);
+}
+
+/* A fault stays: every later call says it again. */
+static const char *cuda_fault(struct backend *b)
+{
+	cudaError_t r;
+	int mps = 0;
+
+	cudaSetDevice(b->device);
+	r = cudaStreamQuery(b->batch.stream);
+	if (r == cudaErrorNotReady)
+		cudaGetLastError();
+	if ((r == cudaSuccess || r == cudaErrorNotReady) && !b->batch.failed)
+		return NULL;
+	cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, b->device);
+	snprintf(b->fault, sizeof(b->fault), "the GPU does not go on (%s: %s)%s",
+		 cudaGetErrorName(r), cudaGetErrorString(r),
+		 mps ? "; under MPS a fatal fault of one process ends the work of all on the GPU, "
+		       "and nobody is admitted before all have left"
+		     : "");
+	return b->fault;
+}
+
 static int cuda_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	cudaSetDevice(b->device);
@@ -310,11 +347,14 @@ static const struct backend_ops ops = {
 	.extent_release = cuda_extent_release,
 	.arena_attach = cuda_arena_attach,
 	.arena_detach = cuda_arena_detach,
+	.arena_new = cuda_lend,
+	.arena_free = cuda_unlend,
 	.submit = cuda_submit,
 	.completed = cuda_completed,
 	.move = cuda_move,
 	.counters = cuda_counters,
 	.cost = cuda_cost,
+	.fault = cuda_fault,
 	.tile_rows = cuda_tile_rows,
 };
 

@@ -1,0 +1,153 @@
+/* lend.c - see lend.h. */
+#include "lend.h"
+
+#include <assert.h>
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DRIVER_VERSION 11040 /* of the first driver that has all of them */
+#define TRIES 16u /* blocks held back while a new handle is looked for */
+
+static_assert(sizeof(cudaIpcMemHandle_t) == BACKEND_HANDLE_BYTES, "as the seam has it");
+static_assert(sizeof(CUuuid) == BACKEND_DEVICE_BYTES, "as the seam has it");
+
+static void *entry_point(const char *name)
+{
+	enum cudaDriverEntryPointQueryResult found;
+	void *at = NULL;
+
+	if (cudaGetDriverEntryPointByVersion(name, &at, DRIVER_VERSION, cudaEnableDefault,
+					     &found) != cudaSuccess ||
+	    found != cudaDriverEntryPointSuccess)
+		return NULL;
+	return at;
+}
+
+int lend_init(struct lend *lend, int device)
+{
+	*lend = (struct lend){.device = device, .known = calloc(LEND_KNOWN, sizeof(*lend->known))};
+	return lend->known ? 0 : -ENOMEM;
+}
+
+void lend_done(struct lend *lend)
+{
+	free(lend->known);
+	*lend = (struct lend){0};
+}
+
+static uint64_t hash_of(const cudaIpcMemHandle_t *handle)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < sizeof(*handle); i++)
+		hash = (hash ^ (uint8_t)handle->reserved[i]) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+static bool is_known(const struct lend *lend, uint64_t hash)
+{
+	uint64_t n = lend->n_known < LEND_KNOWN ? lend->n_known : LEND_KNOWN;
+
+	for (uint64_t i = 0; i < n; i++) {
+		if (lend->known[i] == hash)
+			return true;
+	}
+	return false;
+}
+
+/* The driver holds nothing behind the address but the block. */
+static bool is_whole(const void *at, uint64_t bytes)
+{
+	CUresult (*range)(CUdeviceptr *, size_t *, CUdeviceptr) =
+		(CUresult(*)(CUdeviceptr *, size_t *, CUdeviceptr))entry_point(
+			"cuMemGetAddressRange");
+	CUdeviceptr base = 0;
+	size_t size = 0;
+
+	return range && range(&base, &size, (uintptr_t)at) == CUDA_SUCCESS &&
+	       base == (uintptr_t)at && size == bytes;
+}
+
+static int take_block(uint64_t bytes, void **ret_at, cudaIpcMemHandle_t *ret_handle)
+{
+	if (cudaMalloc(ret_at, bytes) != cudaSuccess) {
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	if (is_whole(*ret_at, bytes) && cudaIpcGetMemHandle(ret_handle, *ret_at) == cudaSuccess)
+		return 0;
+	cudaGetLastError();
+	cudaFree(*ret_at);
+	return -EIO;
+}
+
+/* A block under a handle that nobody has had. */
+static int find_block(struct lend *lend, uint64_t bytes, void **ret_at, cudaIpcMemHandle_t *handle)
+{
+	void *held[TRIES];
+	uint32_t n = 0;
+	int r = take_block(bytes, &held[0], handle);
+
+	while (r == 0 && is_known(lend, hash_of(handle))) {
+		n++;
+		r = n < TRIES ? take_block(bytes, &held[n], handle) : -ENOMEM;
+	}
+	if (r == 0)
+		*ret_at = held[n];
+	for (uint32_t i = 0; i < n; i++)
+		cudaFree(held[i]);
+	return r;
+}
+
+static void describe_device(const struct lend *lend, struct backend_arena *arena)
+{
+	CUresult (*uuid_of)(CUuuid *, CUdevice) =
+		(CUresult(*)(CUuuid *, CUdevice))entry_point("cuDeviceGetUuid");
+	struct cudaDeviceProp prop;
+	CUuuid uuid = {{0}};
+	int mps = 0;
+
+	/* The driver's own, which is also a part's where the device is parted. */
+	if (!uuid_of || uuid_of(&uuid, lend->device) != CUDA_SUCCESS) {
+		if (cudaGetDeviceProperties(&prop, lend->device) == cudaSuccess)
+			uuid = prop.uuid;
+	}
+	memcpy(arena->device, &uuid, sizeof(arena->device));
+	arena->time_sliced =
+		cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, lend->device) == cudaSuccess &&
+		mps == 0;
+	cudaGetLastError();
+}
+
+int lend_new(struct lend *lend, uint64_t bytes, struct CUstream_st *stream,
+	     struct backend_arena *ret)
+{
+	struct backend_arena arena = {0};
+	cudaIpcMemHandle_t handle;
+	void *at = NULL;
+	int r = find_block(lend, bytes, &at, &handle);
+
+	if (r)
+		return r;
+	if (cudaMemsetAsync(at, 0, bytes, stream) != cudaSuccess ||
+	    cudaStreamSynchronize(stream) != cudaSuccess) {
+		cudaFree(at);
+		return -EIO;
+	}
+	lend->known[lend->n_known++ % LEND_KNOWN] = hash_of(&handle);
+	arena.base = (uintptr_t)at;
+	memcpy(arena.handle, &handle, sizeof(handle));
+	describe_device(lend, &arena);
+	*ret = arena;
+	return 0;
+}
+
+void lend_free(struct lend *lend, uint64_t base, struct CUstream_st *stream)
+{
+	(void)lend;
+	cudaStreamSynchronize(stream);
+	cudaFree((void *)(uintptr_t)base);
+}
