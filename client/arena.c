@@ -1,7 +1,8 @@
-/* arena.c - host arenas. The connection keeps them in an array that is sorted by address. */
+/* arena.c - arenas. The connection keeps them in an array that is sorted by address. */
 #include "arena.h"
 
 #include "connection.h"
+#include "driver.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -70,9 +71,17 @@ struct arena_place arena_place_of(struct coppice *c, const void *address)
 	return place;
 }
 
+static void unmap(struct coppice_arena *arena)
+{
+	if (arena->device.address)
+		device_close(arena->c, &arena->device);
+	else
+		connection_unmap(arena->c, arena->base, arena->bytes);
+}
+
 static void destroy(struct coppice_arena *arena)
 {
-	connection_unmap(arena->c, arena->base, arena->bytes);
+	unmap(arena);
 	free(arena);
 }
 
@@ -100,32 +109,66 @@ static void release(struct coppice *c, uint32_t id)
 	(void)connection_call(c, &call, &answer);
 }
 
-/* Maps what the daemon gave and puts it in its place. */
+static int explain_map(struct coppice *c, int code)
+{
+	return explain(c->key, code, "coppice_arena_new: cannot map the arena: %s",
+		       strerrordesc_np(-code));
+}
+
+static int map_host(struct coppice_arena *arena, int fd)
+{
+	void *map;
+	int r = channel_segment_map(fd, arena->bytes, 1, &map);
+
+	if (r < 0)
+		return explain_map(arena->c, r);
+	arena->base = map;
+	return 0;
+}
+
+static int map_device(struct coppice_arena *arena, const Coppice__ArenaReply *reply)
+{
+	int r = device_open(arena->c, reply, &arena->device);
+
+	if (r < 0)
+		return r;
+	arena->base = (uint8_t *)(uintptr_t)arena->device.address;
+	atomic_store_explicit(&arena->c->has_device, 1, memory_order_relaxed);
+	return 0;
+}
+
+/* Maps what the daemon gave (fd -1: device memory) and puts it in its place. Explains. */
 static int adopt(struct coppice *c, const Coppice__ArenaReply *reply, int fd,
 		 struct coppice_arena **ret)
 {
 	struct coppice_arena *arena = calloc(1, sizeof(*arena));
-	void *map;
 	int r;
 
 	if (!arena)
-		return -ENOMEM;
+		return explain_map(c, -ENOMEM);
 	*arena = (struct coppice_arena){.c = c, .id = reply->arena, .bytes = reply->bytes};
-	r = channel_segment_map(fd, arena->bytes, 1, &map);
+	r = fd >= 0 ? map_host(arena, fd) : map_device(arena, reply);
 	if (r < 0) {
 		free(arena);
 		return r;
 	}
-	arena->base = map;
 	pthread_mutex_lock(&c->lists_lock);
 	r = insert_locked(&c->arenas, arena);
 	pthread_mutex_unlock(&c->lists_lock);
 	if (r < 0) {
 		destroy(arena);
-		return r;
+		return explain_map(c, r);
 	}
 	*ret = arena;
 	return 0;
+}
+
+static bool is_as_agreed(const struct answer *answer, enum coppice_memory memory, size_t bytes)
+{
+	const Coppice__ArenaReply *arena = answer->reply->arena;
+
+	return arena && arena->arena != 0 && arena->bytes >= bytes &&
+	       answer->n_fds == (memory == COPPICE_HOST ? 1 : 0);
 }
 
 int coppice_arena_new(struct coppice *c, enum coppice_memory memory, size_t bytes,
@@ -138,28 +181,29 @@ int coppice_arena_new(struct coppice *c, enum coppice_memory memory, size_t byte
 		.timeout_ns = COPPICE_FOREVER,
 	};
 	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+	const struct driver *driver;
 	int r = connection_check(c);
 
 	if (r < 0)
 		return r;
 	if (bytes == 0)
 		return explain(c->key, -EINVAL, "coppice_arena_new: an arena of no bytes");
+	if (memory != COPPICE_HOST)
+		r = driver_find(c, call.what, &driver);
+	if (r < 0)
+		return r;
 	message.kind = (uint32_t)memory;
 	message.bytes = bytes;
 	call.request.arena_new = &message;
 	r = connection_call(c, &call, &answer);
 	if (r < 0)
 		return r;
-	if (!answer.reply->arena || answer.n_fds != 1 || answer.reply->arena->bytes < bytes ||
-	    answer.reply->arena->arena == 0)
+	if (!is_as_agreed(&answer, memory, bytes))
 		return connection_bad_answer(c, call.what);
-	r = adopt(c, answer.reply->arena, answer.fds[0], ret);
-	if (r < 0) {
+	r = adopt(c, answer.reply->arena, answer.n_fds ? answer.fds[0] : -1, ret);
+	if (r < 0)
 		release(c, answer.reply->arena->arena);
-		return explain(c->key, r, "coppice_arena_new: cannot map the arena: %s",
-			       strerrordesc_np(-r));
-	}
-	return 0;
+	return r;
 }
 
 void *coppice_arena_base(const struct coppice_arena *arena)
@@ -179,9 +223,17 @@ void coppice_arena_free(struct coppice_arena *arena)
 	/* In a forked child the locks are not to be touched, and all of it goes with the connection. */
 	if (connection_is_foreign(arena->c))
 		return;
+
+	bool device = arena->device.address != 0;
+
 	pthread_mutex_lock(&arena->c->lists_lock);
 	remove_locked(&arena->c->arenas, arena);
 	pthread_mutex_unlock(&arena->c->lists_lock);
+	/* Device memory is freed when the daemon hears of it: nobody may have it open then. */
+	if (device)
+		unmap(arena);
 	release(arena->c, arena->id);
-	destroy(arena);
+	if (!device)
+		unmap(arena);
+	free(arena);
 }

@@ -1,14 +1,16 @@
-/* arena.h - memory that both sides see, and the way from a pointer to (arena, offset). */
+/* arena.h - memory that both sides see, of the host or of the device, and the way from a pointer to (arena, offset). */
 #ifndef COPPICE_CLIENT_ARENA_H
 #define COPPICE_CLIENT_ARENA_H
 
 #include "coppice.h"
+#include "device.h"
 
 struct coppice_arena {
 	struct coppice *c;
 	uint32_t id;
-	uint8_t *base; /* owned mapping */
+	uint8_t *base; /* owned mapping; of a device arena the device's address */
 	size_t bytes;
+	struct device_memory device; /* owned; address 0: a host arena */
 };
 
 struct arena_place {

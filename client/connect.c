@@ -69,6 +69,7 @@ static void connection_free(struct coppice *c)
 	}
 	munmap((void *)c->alive, (size_t)sysconf(_SC_PAGESIZE));
 	free(c->inbox);
+	free(c->driver);
 	free(c);
 }
 
@@ -168,6 +169,7 @@ static int say_hello(struct coppice *c)
 			       "the same version of both",
 			       answer.reply->hello->daemon_version,
 			       answer.reply->hello->abi_version, ABI_VERSION);
+	c->daemon_pid = answer.reply->hello->daemon_pid;
 	c->bell = answer_take_fd(&answer, 1);
 	return map_board(c, answer.fds[0]);
 }
@@ -201,6 +203,7 @@ void coppice_close(struct coppice *c)
 		return;
 	lane_drop_all(c);
 	arena_drop_all(c);
+	connection_leave(c);
 	model_drop_all(c);
 	connection_free(c);
 }

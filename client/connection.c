@@ -2,6 +2,7 @@
 #include "connection.h"
 
 #include "clock.h"
+#include "lane.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -49,8 +50,10 @@ void connection_unmap(const struct coppice *c, void *map, size_t bytes)
 		munmap(map, bytes);
 }
 
+/* Whoever waits for the daemon on a stream goes on; again at every call, for those that began to wait meanwhile. */
 static int explain_broken(struct coppice *c)
 {
+	lanes_release(c);
 	return explain(c->key, -ECONNRESET,
 		       "the daemon is gone or has ended this session; close the connection and "
 		       "connect again");
@@ -109,7 +112,7 @@ static void pending_remove(struct coppice *c, struct pending *pending)
 	pthread_mutex_unlock(&c->lock);
 }
 
-static int send_request(struct coppice *c, const Coppice__Request *request)
+static int send_request(struct coppice *c, const Coppice__Request *request, int flags)
 {
 	size_t bytes = coppice__request__get_packed_size(request);
 	uint8_t *packet;
@@ -121,7 +124,7 @@ static int send_request(struct coppice *c, const Coppice__Request *request)
 	if (!packet)
 		return -ENOMEM;
 	coppice__request__pack(request, packet);
-	r = channel_send(c->socket, packet, bytes, NULL, 0, 0);
+	r = channel_send(c->socket, packet, bytes, NULL, 0, flags);
 	free(packet);
 	return r == -EPIPE ? -ECONNRESET : r;
 }
@@ -246,7 +249,7 @@ int connection_call(struct coppice *c, struct call *call, struct answer *ret)
 		return r;
 	pending_add(c, &pending);
 	call->request.id = pending.id;
-	r = send_request(c, &call->request);
+	r = send_request(c, &call->request, 0);
 	if (r == 0)
 		r = await(c, &pending, call->timeout_ns);
 	pending_remove(c, &pending);
@@ -257,6 +260,18 @@ int connection_call(struct coppice *c, struct call *call, struct answer *ret)
 		return explain_failed_call(c, call->what, r);
 	*ret = pending.answer;
 	return judge_reply(c, call->what, ret->reply);
+}
+
+void connection_leave(struct coppice *c)
+{
+	Coppice__Leave leave = COPPICE__LEAVE__INIT;
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+
+	if (!atomic_load_explicit(&c->has_device, memory_order_relaxed) || connection_check(c) < 0)
+		return;
+	request.leave = &leave;
+	/* Where it does not get through the daemon waits for the end of the process. */
+	(void)send_request(c, &request, MSG_DONTWAIT);
 }
 
 int connection_bad_answer(struct coppice *c, const char *what)

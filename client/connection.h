@@ -27,7 +27,10 @@ struct coppice {
 	struct abi_board *board; /* owned mapping, read-only */
 	int socket; /* owned */
 	int bell; /* owned eventfd; wakes the scheduler */
+	uint32_t daemon_pid; /* in its own namespace */
 	_Atomic uint32_t broken; /* 1: the daemon hung up */
+	_Atomic uint32_t
+		has_device; /* 1: device arenas were opened; the daemon waits to hear that they are closed */
 	_Atomic uint64_t probed_ns; /* when the socket was last looked at for a hang-up */
 
 	pthread_mutex_t lock; /* of the four below */
@@ -37,7 +40,8 @@ struct coppice {
 	bool reading; /* somebody reads the socket, into inbox */
 	uint8_t *inbox; /* owned, CHANNEL_MAX_BYTES; the reader's */
 
-	pthread_mutex_t lists_lock; /* of the three below */
+	pthread_mutex_t lists_lock; /* of the four below */
+	struct driver *driver; /* owned; NULL: nothing has needed it */
 	struct list lanes; /* owned struct coppice_lane */
 	struct arena_set {
 		struct coppice_arena **items; /* owned, by address */
@@ -85,6 +89,8 @@ void connection_unmap(const struct coppice *c, void *map, size_t bytes);
 /* Sends and waits for the answer. *ret is set whenever the daemon has answered, also with a code; release it with
  * answer_done either way. 0, the daemon's code, -ECONNRESET, -EOWNERDEAD, -ETIMEDOUT. Explains. */
 int connection_call(struct coppice *c, struct call *call, struct answer *ret);
+/* The session's last words: nothing of the device is open any more. Does not block. */
+void connection_leave(struct coppice *c);
 /* The daemon's answer lacks what it must have. Explains; returns -EPROTO. */
 int connection_bad_answer(struct coppice *c, const char *what);
 

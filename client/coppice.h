@@ -37,9 +37,10 @@ struct coppice; /* a connection */
 struct coppice_arena;
 struct coppice_lane;
 struct coppice_seq;
+struct coppice_capture;
 
 enum coppice_dtype { COPPICE_FP32 = 0, COPPICE_FP16 = 1, COPPICE_BF16 = 2 };
-enum coppice_memory { COPPICE_HOST = 0 };
+enum coppice_memory { COPPICE_HOST = 0, COPPICE_DEVICE = 1 };
 
 /* ---- connection ------------------------------------------------------------------------------------------------ */
 
@@ -79,21 +80,30 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_model_open(struct coppice *c,
 
 /* ---- arenas: memory that both sides see --------------------------------------------------------------------------- */
 
-/* bytes are rounded up to 2 MiB. Blocks for a message and its answer. -EDQUOT: the session's limit. */
+/*
+ * bytes are rounded up to 2 MiB. Blocks for a message and its answer. -EDQUOT: the session's limit, or the daemon's.
+ *
+ * COPPICE_HOST: shared memory; nothing of CUDA is needed, whatever the daemon computes with. COPPICE_DEVICE: memory of the
+ * daemon's GPU, by CUDA IPC: a CUDA pointer, usable in the calling thread's context if that is one of the GPU, else in the
+ * GPU's primary context, which is that of the CUDA runtime. libcuda.so.1 is looked for here first. -ENODEV: there is no
+ * driver, or the daemon's GPU is not among those that this process sees; -EOPNOTSUPP: the daemon computes without a GPU; -EIO:
+ * CUDA IPC is refused (coppice_explain has the way out); -ENOMEM: the GPU is full.
+ */
 COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum coppice_memory memory,
 						     size_t bytes, struct coppice_arena **ret);
 /* First byte, page aligned, zeroed at birth. */
 COPPICE_API void *coppice_arena_base(const struct coppice_arena *arena);
 COPPICE_API size_t coppice_arena_bytes(const struct coppice_arena *arena);
-/* Steps in flight that use it end with -ECANCELED, or with -EINVAL where the daemon has not read them yet. Blocks for a
- * message and its answer. NULL is fine. */
+/* Steps in flight that use it end with -ECANCELED, or with -EINVAL where the daemon has not read them yet. Of a device
+ * arena: nothing of the app may be running on it any more. Blocks for a message and its answer. NULL is fine. */
 COPPICE_API void coppice_arena_free(struct coppice_arena *arena);
 
 /* ---- lanes: ordered timelines --------------------------------------------------------------------------------------- */
 
 /* Blocks for a message and its answer. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
-/* Its sequences must be closed. NULL is fine. */
+/* Its sequences must be closed, and CUDA streams that were used with it past all that was put on them (synchronise them;
+ * the same before coppice_close). NULL is fine. */
 COPPICE_API void coppice_lane_free(struct coppice_lane *lane);
 /* A descriptor that polls readable when something has completed since coppice_lane_arm. The lane owns it. -1 with a
  * lane from coppice_lane_new; coppice_lane_new_pollable makes one that has it. */
@@ -203,6 +213,73 @@ struct coppice_step {
 COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
 						const struct coppice_step *step,
 						uint64_t *ret_ticket);
+
+/* ---- steps on CUDA streams -------------------------------------------------------------------------------------------- */
+
+/*
+ * The app's own stream (a CUstream or cudaStream_t) writes q, k and v and waits for o, so that all layers of a token can be queued
+ * without the CPU coming back:
+ *
+ *      coppice_seq_extend(seq, ids, 1, NULL);
+ *      for each layer:
+ *              launch what writes q, k, v on the stream
+ *              coppice_step_on_stream(lane, &step, stream, &ticket);
+ *              coppice_wait_on_stream(lane, ticket, stream);
+ *              launch what reads o on the stream
+ *      cudaStreamSynchronize(stream); coppice_poll(lane, ...) for how the tickets ended
+ *
+ * Arenas may be of either kind. The stream goes on however a step ends: what it finds in o is to be used only once the
+ * ticket's status is known to be 0. A lane's steps are of one stream at a time, or of streams that are ordered by events.
+ * When the daemon dies, streams that wait go on at the next call of the library (a broken connection says -ECONNRESET), or at
+ * once where coppiced --keep runs; a client that only ever waits for its stream needs the latter. Under MPS a step
+ * costs some 20 us, without it some 300 more, as the GPU goes round between the processes: coppiced(8).
+ */
+
+/* As coppice_step, but q, k and v are what the stream has written when it comes to this point. Does not block, but for the
+ * lane's first time. -ENODEV: no driver; -EIO: CUDA refuses; -EINVAL: also where the stream is being captured. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_step_on_stream(struct coppice_lane *lane,
+							  const struct coppice_step *step,
+							  void *stream, uint64_t *ret_ticket);
+/* What is put on the stream after this runs after the ticket has completed. Does not block; as above. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_wait_on_stream(struct coppice_lane *lane,
+							  uint64_t ticket, void *stream);
+
+/*
+ * The same in a CUDA graph that is launched again and again. While the stream is captured, coppice_capture_step and
+ * coppice_capture_wait take the place of the calls above; nothing is submitted then. Each launch of the graph needs one
+ * coppice_capture_submit, before or after it, and the extensions of the sequences before that:
+ *
+ *      coppice_capture_new(lane, stream, &capture);
+ *      cudaStreamBeginCapture(stream, ...);
+ *      for each layer: ... coppice_capture_step(capture, &step, stream); coppice_capture_wait(capture, stream); ...
+ *      cudaStreamEndCapture(stream, &graph); cudaGraphInstantiate(...)
+ *
+ *      for each token: coppice_seq_extend(...); coppice_capture_submit(capture, NULL, &ticket); cudaGraphLaunch(...)
+ *
+ * A graph that is launched and not submitted waits for ever; one submitted and not launched blocks the lane. So check the one
+ * before the other. Several launches may be queued ahead, as far as the lane has room.
+ */
+/* The stream is one that will be captured, and is not yet: what CUDA does not allow during a capture is done here. May
+ * block. -ENODEV, -EIO as above. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_capture_new(struct coppice_lane *lane, void *stream,
+						       struct coppice_capture **ret);
+/* The step's pointers, layer, numbers of rows and strides are those of every launch; so are its sequences, unless
+ * coppice_capture_submit names others. Does not block. -E2BIG: more than 256 steps, or records of more than 1 MiB (80 bytes
+ * a sequence and step); -ENOSPC: 1,024 captured steps in the lane. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_capture_step(struct coppice_capture *capture,
+							const struct coppice_step *step,
+							void *stream);
+/* What is captured after this runs after all steps captured so far. The last step must be waited for. Does not block. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_capture_wait(struct coppice_capture *capture,
+							void *stream);
+/* Submits all steps for one launch, or none. seqs NULL: those captured; else every step's i-th sequence is seqs[i], with as
+ * many live tokens. *ret_ticket: the last step's; the others' are those before it. Does not block. -EAGAIN as coppice_nop:
+ * wait for earlier launches. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_capture_submit(struct coppice_capture *capture,
+							  struct coppice_seq *const *seqs,
+							  uint64_t *ret_ticket);
+/* The graph must not be launched any more and its launches be over. NULL is fine. */
+COPPICE_API void coppice_capture_free(struct coppice_capture *capture);
 
 #ifdef __cplusplus
 }

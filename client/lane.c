@@ -4,6 +4,7 @@
 #include "connection.h"
 #include "proto/ring.h"
 #include "seq.h"
+#include "stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,16 +12,32 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-uint64_t lane_done(const struct coppice_lane *lane)
+uint64_t lane_done(struct coppice_lane *lane)
 {
 	uint64_t done = ring_done(lane->shared);
 
-	return done < lane->submitted ? done : lane->submitted;
+	if (done >= ABI_RELEASED) {
+		atomic_store_explicit(&lane->c->broken, 1, memory_order_relaxed);
+		return lane->done;
+	}
+	lane->done = done < lane->submitted ? done : lane->submitted;
+	return lane->done;
+}
+
+void lanes_release(struct coppice *c)
+{
+	struct list *link;
+
+	pthread_mutex_lock(&c->lists_lock);
+	for (link = c->lanes.next; link != &c->lanes; link = link->next)
+		ring_release_streams(list_object(link, struct coppice_lane, link)->shared);
+	pthread_mutex_unlock(&c->lists_lock);
 }
 
 static void destroy(struct coppice_lane *lane)
 {
 	seq_drop_all(lane);
+	stream_forget(lane);
 	connection_unmap(lane->c, lane->shared, lane->bytes);
 	if (lane->fd >= 0)
 		close(lane->fd);

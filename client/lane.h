@@ -22,13 +22,20 @@ struct coppice_lane {
 	int fd; /* owned; the completion descriptor, -1: none */
 	struct list seqs; /* owned struct coppice_seq */
 	uint64_t submitted; /* tickets; the shared word is never read back */
+	uint64_t done; /* highest ticket that the daemon was seen to have completed */
+	uint64_t stream_base; /* the segment's address for streams; 0: they do not know it yet */
+	void *stream_context; /* in which it was registered */
+	uint64_t words[ABI_LANE_WORDS / 64]; /* bit i: pair i belongs to a captured step */
 	uint64_t bodies_head; /* bytes ever taken from the body arena, gaps at its end included */
 	uint64_t bodies_tail; /* bytes ever given back */
 	struct lane_note notes[ABI_LANE_SLOTS];
 };
 
-/* Highest completed ticket, never above what was submitted. Acquires all that its completion says. */
-uint64_t lane_done(const struct coppice_lane *lane);
+/* Highest completed ticket, never above what was submitted. Acquires all that its completion says. Where the word says
+ * that the daemon has died, the connection is broken from now on. */
+uint64_t lane_done(struct coppice_lane *lane);
+/* Streams that wait in the connection's lanes go on: the daemon is dead. Any thread. */
+void lanes_release(struct coppice *c);
 /* Frees all lanes and their sequences without asking the daemon, for the session ends. */
 void lane_drop_all(struct coppice *c);
 

@@ -1,9 +1,10 @@
 /* step.c - a step's pointers become places in arenas, natural strides are filled in, and the entry goes out. */
+#include "step.h"
+
 #include "arena.h"
 #include "connection.h"
-#include "lane.h"
 #include "seq.h"
-#include "submit.h"
+#include "stream.h"
 
 #include <errno.h>
 
@@ -121,7 +122,7 @@ static int make_record(struct coppice *c, uint32_t i, const struct coppice_step 
 	return r < 0 ? r : place_outputs(c, i, step, ret);
 }
 
-static int check_step(struct coppice *c, const struct coppice_step *step)
+int step_check(struct coppice *c, const struct coppice_step *step)
 {
 	int r = connection_check(c);
 
@@ -137,26 +138,64 @@ static int check_step(struct coppice *c, const struct coppice_step *step)
 	return 0;
 }
 
-int coppice_step(struct coppice_lane *lane, const struct coppice_step *step, uint64_t *ret_ticket)
+int step_records(struct coppice *c, const struct coppice_step *step, struct abi_step_seq *ret)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < step->n_seqs; i++)
+		r = make_record(c, i, step, &ret[i]);
+	return r;
+}
+
+/* All but the publication. */
+static int prepare(struct coppice_lane *lane, const struct coppice_step *step, struct slip *ret)
+{
+	int r = step_check(lane->c, step);
+
+	if (r == 0)
+		r = submit_begin(lane, step->n_seqs * sizeof(struct abi_step_seq), ret);
+	return r < 0 ? r : step_records(lane->c, step, ret->body);
+}
+
+static void publish(struct coppice_lane *lane, const struct coppice_step *step, uint32_t flags,
+		    const struct slip *slip, uint64_t *ret_ticket)
 {
 	struct abi_entry entry = {
 		.kind = ABI_STEP,
-		.flags = step->append_only ? ABI_STEP_APPEND_ONLY : 0,
+		.flags = flags | (step->append_only ? ABI_STEP_APPEND_ONLY : 0),
 		.layer = step->layer,
 		.count = step->n_seqs,
 	};
-	struct slip slip;
-	uint64_t ticket;
-	int r = check_step(lane->c, step);
+	uint64_t ticket = submit_end(lane, slip, entry);
 
-	if (r == 0)
-		r = submit_begin(lane, step->n_seqs * sizeof(struct abi_step_seq), &slip);
-	for (uint32_t i = 0; r == 0 && i < step->n_seqs; i++)
-		r = make_record(lane->c, i, step, (struct abi_step_seq *)slip.body + i);
-	if (r < 0)
-		return r;
-	ticket = submit_end(lane, &slip, entry);
 	if (ret_ticket)
 		*ret_ticket = ticket;
-	return 0;
+}
+
+int coppice_step(struct coppice_lane *lane, const struct coppice_step *step, uint64_t *ret_ticket)
+{
+	struct slip slip;
+	int r = prepare(lane, step, &slip);
+
+	if (r == 0)
+		publish(lane, step, 0, &slip, ret_ticket);
+	return r;
+}
+
+/* The stream's word is queued before the entry is out: an entry whose word never comes would block its lane. */
+int coppice_step_on_stream(struct coppice_lane *lane, const struct coppice_step *step, void *stream,
+			   uint64_t *ret_ticket)
+{
+	static const char what[] = "coppice_step_on_stream";
+	struct slip slip;
+	int r = prepare(lane, step, &slip);
+
+	if (r == 0)
+		r = stream_join(lane, what, stream, STREAM_LIVE);
+	if (r == 0)
+		r = stream_write(lane, what, stream, offsetof(struct abi_lane, ready),
+				 lane->submitted + 1);
+	if (r == 0)
+		publish(lane, step, ABI_STEP_STREAM, &slip, ret_ticket);
+	return r;
 }

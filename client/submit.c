@@ -28,20 +28,41 @@ static int explain_full(struct coppice_lane *lane, const char *what)
 	return explain(lane->c->key, -EAGAIN, "%s; wait for an earlier ticket first", what);
 }
 
-int submit_begin(struct coppice_lane *lane, size_t body_bytes, struct slip *ret)
+/* For n more entries; gives the bodies of completed ones back. */
+static int check_slots(struct coppice_lane *lane, uint32_t n)
 {
 	int r = connection_check_peer(lane->c);
 	uint64_t done;
-	uint64_t head;
 
 	if (r < 0)
 		return r;
 	done = lane_done(lane);
-	if (lane->submitted - done >= ABI_LANE_SLOTS)
+	if (lane->submitted - done + n > ABI_LANE_SLOTS)
 		return explain_full(lane, "the lane has 256 entries in flight");
 	/* The note of `done` is still its own: its slot is next taken by the ticket after a full ring. */
 	if (done)
 		lane->bodies_tail = lane->notes[ring_slot(done)].bodies_end;
+	return 0;
+}
+
+int submit_check_room(struct coppice_lane *lane, uint32_t n, size_t body_bytes)
+{
+	int r = check_slots(lane, n);
+
+	if (r < 0)
+		return r;
+	if (lane->bodies_head + body_bytes - lane->bodies_tail > ABI_BODY_ARENA_BYTES)
+		return explain_full(lane, "the lane has 1 MiB of entries' data in flight");
+	return 0;
+}
+
+int submit_begin(struct coppice_lane *lane, size_t body_bytes, struct slip *ret)
+{
+	uint64_t head;
+	int r = check_slots(lane, 1);
+
+	if (r < 0)
+		return r;
 	head = place_body(lane->bodies_head, body_bytes);
 	if (head + body_bytes - lane->bodies_tail > ABI_BODY_ARENA_BYTES)
 		return explain_full(lane, "the lane has 1 MiB of entries' data in flight");

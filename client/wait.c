@@ -114,7 +114,7 @@ static inline void relax(void)
 }
 
 /* Spins for as long as the board says, at most timeout_ns. True: the ticket is done. */
-static bool spin(const struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns)
+static bool spin(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns)
 {
 	uint64_t spin_ns = NS_PER_US * atomic_load_explicit(&lane->c->board->client_spin_us,
 							    memory_order_relaxed);
@@ -162,10 +162,13 @@ static int sleep_until_done(struct coppice_lane *lane, uint64_t ticket, uint64_t
 	uint64_t done;
 	int r = 0;
 
-	while ((done = ring_done(lane->shared)) < ticket) {
+	while (lane_done(lane) < ticket) {
 		uint64_t now_ns = clock_now_ns();
 		uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 
+		done = ring_done(lane->shared);
+		if (done >= ticket && done < ABI_RELEASED)
+			continue;
 		sleep_slice(lane, done, left_ns < slice_ns ? left_ns : slice_ns);
 		if (ring_done(lane->shared) != done)
 			continue;

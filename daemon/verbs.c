@@ -80,13 +80,20 @@ static bool let_arenas_go(struct sched *s, struct sched_session *session, bool k
 	return kept;
 }
 
+/* What is open ends for the reason that came first. */
+static struct outcome ending(const struct sched *s)
+{
+	return sched_failed(s) ? outcome_bad(-EIO, ABI_BACKEND_FAILED, 0)
+			       : outcome_bad(-ESHUTDOWN, ABI_SESSION_ENDED, 0);
+}
+
 static void session_strip(struct sched *s, struct sched_session *session)
 {
 	struct sched_seq *seq;
 	struct sched_lane *lane;
 
 	LIST_FOREACH (lane, &session->lanes, session_link)
-		lane_shut_down(s, lane, outcome_bad(-ESHUTDOWN, ABI_SESSION_ENDED, 0));
+		lane_shut_down(s, lane, ending(s));
 	while ((seq = LIST_FIRST(&session->seqs)))
 		close_seq(s, seq);
 	while ((lane = LIST_FIRST(&session->lanes)))
@@ -251,7 +258,7 @@ static int lane_verb_remove(struct sched *s, struct sched_request *rq)
 	struct sched_seq *seq, *next;
 
 	assert(lane);
-	lane_shut_down(s, lane, outcome_bad(-ESHUTDOWN, ABI_SESSION_ENDED, 0));
+	lane_shut_down(s, lane, ending(s));
 	for (seq = LIST_FIRST(&rq->session->seqs); seq; seq = next) {
 		next = LIST_NEXT(seq, link);
 		if (seq->lane == lane)

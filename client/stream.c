@@ -1,0 +1,152 @@
+/* stream.c - see stream.h. */
+#include "stream.h"
+
+#include "connection.h"
+#include "proto/ring.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#define REGISTER_PORTABLE 1u /* for all contexts of the process */
+#define REGISTER_MAPPED 2u
+#define ATTRIBUTE_64_BIT_MEM_OPS 122
+#define CAPTURING 1 /* of cuStreamIsCapturing */
+#define WAIT_GEQ 0u
+
+static size_t head_bytes(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	return (ABI_LANE_HEAD_BYTES + page - 1) / page * page;
+}
+
+static int check_device(struct coppice *c, const char *what)
+{
+	int device = 0, can = 0;
+	int error = c->driver->context_device(&device);
+
+	if (error == 0)
+		error = c->driver->device_attribute(&can, ATTRIBUTE_64_BIT_MEM_OPS, device);
+	if (error)
+		return driver_explain(c, what, "tell the stream's device", error);
+	if (!can)
+		return explain(c->key, -ENODEV,
+			       "%s: the stream's device lacks 64-bit stream memory operations; "
+			       "use coppice_step and coppice_wait",
+			       what);
+	return 0;
+}
+
+/* In the stream's context. */
+static int register_words(struct coppice_lane *lane, const char *what)
+{
+	const struct driver *driver = lane->c->driver;
+	int r = check_device(lane->c, what);
+	int error;
+
+	if (r < 0)
+		return r;
+	error = driver->host_register(lane->shared, head_bytes(),
+				      REGISTER_PORTABLE | REGISTER_MAPPED);
+	if (error)
+		return driver_explain(lane->c, what, "register the lane's words", error);
+	error = driver->host_address(&lane->stream_base, lane->shared, 0);
+	if (error == 0)
+		return 0;
+	lane->stream_base = 0;
+	driver->host_unregister(lane->shared);
+	return driver_explain(lane->c, what, "map the lane's words", error);
+}
+
+static int join_first(struct coppice_lane *lane, const char *what, void *stream)
+{
+	const struct driver *driver = lane->c->driver;
+	void *context = NULL;
+	int error = driver->stream_context(stream, &context);
+	int r;
+
+	if (error == 0)
+		error = driver->context_push(context);
+	if (error)
+		return driver_explain(lane->c, what, "enter the stream's context", error);
+	r = register_words(lane, what);
+	driver->context_pop(&lane->stream_context);
+	return r;
+}
+
+int stream_join(struct coppice_lane *lane, const char *what, void *stream, enum stream_mode mode)
+{
+	const struct driver *driver;
+	int capturing = 0;
+	int r = driver_find(lane->c, what, &driver);
+	int error;
+
+	if (r < 0)
+		return r;
+	error = driver->stream_capturing(stream, &capturing);
+	if (error)
+		return driver_explain(lane->c, what, "look at the stream", error);
+	if (mode == STREAM_LIVE && capturing)
+		return explain(
+			lane->c->key, -EINVAL,
+			"%s: the stream is being captured into a graph; coppice_capture_step "
+			"and coppice_capture_wait are for that, after a "
+			"coppice_capture_new before it",
+			what);
+	if (mode == STREAM_CAPTURED && capturing != CAPTURING)
+		return explain(lane->c->key, -EINVAL,
+			       "%s: the stream is not being captured; begin a capture, or use "
+			       "coppice_step_on_stream and coppice_wait_on_stream",
+			       what);
+	return lane->stream_base ? 0 : join_first(lane, what, stream);
+}
+
+int stream_write(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
+		 uint64_t value)
+{
+	int error = lane->c->driver->stream_write(stream, lane->stream_base + offset, value, 0);
+
+	return error ? driver_explain(lane->c, what, "write a word on the stream", error) : 0;
+}
+
+int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
+		uint64_t value)
+{
+	int error =
+		lane->c->driver->stream_wait(stream, lane->stream_base + offset, value, WAIT_GEQ);
+
+	return error ? driver_explain(lane->c, what, "wait on the stream", error) : 0;
+}
+
+void stream_forget(struct coppice_lane *lane)
+{
+	const struct driver *driver = lane->c->driver;
+	void *popped;
+
+	if (!lane->stream_base || connection_is_foreign(lane->c))
+		return;
+	ring_release_streams(lane->shared);
+	if (driver->context_push(lane->stream_context) == 0) {
+		driver->host_unregister(lane->shared);
+		driver->context_pop(&popped);
+	}
+	lane->stream_base = 0;
+}
+
+int coppice_wait_on_stream(struct coppice_lane *lane, uint64_t ticket, void *stream)
+{
+	static const char what[] = "coppice_wait_on_stream";
+	int r = connection_check_peer(lane->c);
+
+	if (r < 0)
+		return r;
+	if (ticket == 0 || ticket > lane->submitted)
+		return explain(lane->c->key, -EINVAL,
+			       "%s: ticket %llu was not submitted on this lane; the last was %llu",
+			       what, (unsigned long long)ticket,
+			       (unsigned long long)lane->submitted);
+	r = stream_join(lane, what, stream, STREAM_LIVE);
+	if (r < 0)
+		return r;
+	return stream_wait(lane, what, stream, offsetof(struct abi_lane, done), ticket);
+}

@@ -1,0 +1,26 @@
+/*
+ * stream.h - the app's CUDA streams in a lane: what they write and what they wait for, by the driver's stream memory
+ * operations on the lane's words.
+ */
+#ifndef COPPICE_CLIENT_STREAM_H
+#define COPPICE_CLIENT_STREAM_H
+
+#include "driver.h"
+#include "lane.h"
+
+/* STREAM_LIVE: operations are to run now; STREAM_CAPTURED: the stream is being captured into a graph. */
+enum stream_mode { STREAM_LIVE, STREAM_CAPTURED };
+
+/* The stream may be used in the lane: there is a driver, the lane's words are registered with it, and the stream is in this
+ * mode. what: the public function. 0, -ENODEV, -EIO, -EINVAL (the other mode); explains. Does not block but for the first time. */
+int stream_join(struct coppice_lane *lane, const char *what, void *stream, enum stream_mode mode);
+/* Of a stream that has joined: it writes the word at this offset of the segment, after all that it has done before. 0, -EIO. */
+int stream_write(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
+		 uint64_t value);
+/* It goes on once the word has reached the value. */
+int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
+		uint64_t value);
+/* The lane goes: streams that still wait in it go on, and its words are taken from the driver. */
+void stream_forget(struct coppice_lane *lane);
+
+#endif

@@ -1,0 +1,22 @@
+# Device arenas and streams: on a GPU, and everywhere over a driver and a module that have none. The fakes stand where the
+# real ones are looked for.
+if(NOT TARGET coppiced OR NOT TARGET coppice_static)
+	return()
+endif()
+set(fakes ${CMAKE_CURRENT_BINARY_DIR}/fakes)
+add_library(fake_driver SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_driver.c)
+set_target_properties(fake_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY ${fakes})
+target_link_libraries(fake_driver PRIVATE Threads::Threads)
+add_library(fake_module MODULE ${CMAKE_CURRENT_LIST_DIR}/fake_module.c)
+set_target_properties(fake_module PROPERTIES PREFIX "" OUTPUT_NAME coppice-cuda LIBRARY_OUTPUT_DIRECTORY ${fakes})
+target_link_libraries(fake_module PRIVATE coppice_kernels)
+
+add_executable(device_test ${CMAKE_CURRENT_LIST_DIR}/device_test.c ${CMAKE_CURRENT_LIST_DIR}/device_stem.c
+	${CMAKE_CURRENT_LIST_DIR}/device_gpu.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c)
+target_link_libraries(device_test PRIVATE coppice_static coppice_proto PkgConfig::CMOCKA ${CMAKE_DL_LIBS} m)
+add_dependencies(device_test coppiced fake_driver fake_module)
+add_test(NAME device_test COMMAND device_test $<TARGET_FILE:coppiced>)
+set_tests_properties(device_test PROPERTIES TIMEOUT 300 LABELS "gpu" SKIP_RETURN_CODE 77)
+add_test(NAME device_fake_test COMMAND device_test $<TARGET_FILE:coppiced>)
+set_tests_properties(device_fake_test PROPERTIES TIMEOUT 300 LABELS "e2e;tsan"
+	ENVIRONMENT "FAKE_CUDA=1;LD_LIBRARY_PATH=${fakes};COPPICE_MODULE_DIR=${fakes}")

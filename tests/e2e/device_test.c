@@ -1,0 +1,633 @@
+/*
+ * device_test.c - device arenas, CUDA IPC and steps on streams, with a real daemon and real client processes
+ * (device_stem.c).
+ *
+ *      device_test COPPICED            needs a GPU: without one it says so and exits with 77
+ *
+ * With FAKE_CUDA set, and the fake driver and module in the paths where the real ones are looked for, the same without a GPU,
+ * and what a real driver cannot be made to do besides.
+ */
+#include "control_harness.h"
+#include "device_stem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define TRIES 1000 /* of 5 ms */
+#define ARENA_BYTES (2u << 20)
+
+static const char *program, *coppiced;
+static bool fake;
+
+struct stem {
+	pid_t pid;
+	int in, out; /* owned: its stdin and stdout */
+};
+
+struct fixture {
+	struct harness *h;
+	char keep_flag[128], keep_socket[112], fault[96];
+	pid_t keeper;
+};
+
+/* ---- client processes -------------------------------------------------------------------------------------------- */
+
+#define MAX_ARGS 4
+
+/* Its environment may differ: NAME=VALUE or NULL. */
+static struct stem stem_start_with(const struct fixture *f, const char *variable, const char *role,
+				   const char *arg, const char *arg2)
+{
+	const char *argv[] = {program, coppiced, f->h->socket, role, arg, arg2, NULL};
+	int in[2], out[2];
+	struct stem stem;
+
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	stem = (struct stem){fork(), in[1], out[0]};
+	assert_true(stem.pid >= 0);
+	if (stem.pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(in[0], STDIN_FILENO);
+		dup2(out[1], STDOUT_FILENO);
+		if (variable)
+			putenv((char *)variable);
+		execv(program, (char **)argv);
+		_exit(98);
+	}
+	close(in[0]);
+	close(out[1]);
+	return stem;
+}
+
+static struct stem stem_start(const struct fixture *f, const char *role, const char *arg,
+			      const char *arg2)
+{
+	return stem_start_with(f, NULL, role, arg, arg2);
+}
+
+/* It has said "go". */
+static void stem_await_go(const struct stem *stem)
+{
+	struct pollfd p = {.fd = stem->out, .events = POLLIN};
+	char text[4] = "";
+
+	assert_int_equal(poll(&p, 1, 60000), 1);
+	assert_int_equal(read(stem->out, text, 3), 3);
+	assert_string_equal(text, "go\n");
+}
+
+static void stem_go(const struct stem *stem)
+{
+	assert_int_equal(write(stem->in, "\n", 1), 1);
+}
+
+/* Its exit status. */
+static int stem_end(struct stem *stem)
+{
+	int status = harness_wait(stem->pid);
+
+	close(stem->in);
+	close(stem->out);
+	return status;
+}
+
+static void stem_run(const struct fixture *f, const char *role, const char *arg, const char *arg2)
+{
+	struct stem stem = stem_start(f, role, arg, arg2);
+
+	assert_int_equal(stem_end(&stem), 0);
+}
+
+static void stem_kill(struct stem *stem)
+{
+	kill(stem->pid, SIGKILL);
+	assert_int_equal(stem_end(stem), -SIGKILL);
+}
+
+/* ---- fixture ----------------------------------------------------------------------------------------------------- */
+
+static void keeper_start(struct fixture *f)
+{
+	f->keeper = fork();
+	assert_true(f->keeper >= 0);
+	if (f->keeper == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl(coppiced, coppiced, "--keep", "--config=/dev/null", f->keep_flag,
+		      (char *)NULL);
+		_exit(98);
+	}
+	for (int i = 0; i < TRIES && access(f->keep_socket, F_OK) < 0; i++)
+		sleep_ms(5);
+}
+
+/* flag: one more of the daemon's, or NULL; keep: with a keeper. */
+static struct fixture *fixture_new(const char *flag, bool keep)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	int n = 0;
+
+	assert_non_null(f);
+	f->h = harness_new("auto");
+	snprintf(f->keep_socket, sizeof(f->keep_socket), "%s/keep", f->h->folder);
+	snprintf(f->keep_flag, sizeof(f->keep_flag), "--keep-socket=%s", f->keep_socket);
+	snprintf(f->fault, sizeof(f->fault), "%s/fault", f->h->folder);
+	setenv("FAKE_CUDA_FAULT", f->fault, 1);
+	f->h->flags[n++] = "--backend=cuda";
+	f->h->flags[n++] = "--threads=2";
+	f->h->flags[n++] = "--spin-us=50";
+	f->h->flags[n++] = "--max-device-arena-bytes=6M";
+	f->h->flags[n++] = "--max-arenas=4";
+	f->h->flags[n++] = flag ? flag : "--device-arena-bytes=64M";
+	if (keep) {
+		f->h->flags[n++] = f->keep_flag;
+		keeper_start(f);
+	}
+	harness_start(f->h);
+	return f;
+}
+
+static int setup(void **state)
+{
+	*state = fixture_new(NULL, false);
+	return 0;
+}
+
+static int setup_kept(void **state)
+{
+	*state = fixture_new(NULL, true);
+	return 0;
+}
+
+static int setup_one_arena(void **state)
+{
+	*state = fixture_new("--device-arena-bytes=2M", false);
+	return 0;
+}
+
+static int setup_four_arenas(void **state)
+{
+	*state = fixture_new("--device-arena-bytes=8M", false);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	if (f->h->pid)
+		assert_int_equal(harness_stop(f->h, SIGTERM), 0);
+	if (f->keeper) {
+		kill(f->keeper, SIGTERM);
+		assert_int_equal(harness_wait(f->keeper), 0);
+	}
+	unlink(f->fault);
+	harness_free(f->h);
+	free(f);
+	return 0;
+}
+
+static const Coppice__Reply *arena_new(struct client *c)
+{
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+
+	m.kind = 1;
+	m.bytes = ARENA_BYTES;
+	return client_verb(c, arena_new, &m);
+}
+
+static void arena_free(struct client *c, uint32_t arena)
+{
+	Coppice__ArenaFree m = COPPICE__ARENA_FREE__INIT;
+
+	m.arena = arena;
+	assert_int_equal(client_verb(c, arena_free, &m)->code, 0);
+}
+
+/* Soon there is room for an arena again, for a client of this process, which gives it back. */
+static void assert_room_comes_back(const struct fixture *f)
+{
+	struct client c = client_open(f->h);
+
+	for (int i = 0; i < TRIES && arena_new(&c)->code != 0; i++)
+		sleep_ms(5);
+	assert_int_equal(c.reply->code, 0);
+	arena_free(&c, c.reply->arena->arena);
+	client_close(&c);
+}
+
+static unsigned count_in_log(const struct fixture *f, const char *words)
+{
+	FILE *log = fopen(f->h->log, "re");
+	char line[1024];
+	unsigned n = 0;
+
+	assert_non_null(log);
+	while (fgets(line, sizeof(line), log))
+		n += strstr(line, words) != NULL;
+	fclose(log);
+	return n;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+static void steps_on_a_stream_with_a_device_arena_are_right(void **state)
+{
+	stem_run(*state, "decode", "device", NULL);
+}
+
+static void steps_on_a_stream_with_a_host_arena_are_right(void **state)
+{
+	stem_run(*state, "decode", "host", NULL);
+}
+
+static void steps_without_cuda_are_right(void **state)
+{
+	stem_run(*state, "plain", NULL, NULL);
+}
+
+static void a_graph_is_right_at_its_thousandth_launch(void **state)
+{
+	stem_run(*state, "graph", "device", "1000");
+}
+
+static void a_graph_over_a_host_arena_is_right(void **state)
+{
+	stem_run(*state, "graph", "host", "100");
+}
+
+static void mistakes_are_told_and_cost_nothing(void **state)
+{
+	stem_run(*state, "mistakes", NULL, NULL);
+}
+
+static void clients_at_once_are_right(void **state)
+{
+	struct stem stems[4];
+
+	for (uint32_t i = 0; i < 4; i++)
+		stems[i] = stem_start(*state, i % 2 ? "graph" : "decode", i < 2 ? "device" : "host",
+				      i % 2 ? "50" : NULL);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(stem_end(&stems[i]), 0);
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+static void a_client_killed_in_a_step_costs_nobody_else_anything(void **state)
+{
+	const struct fixture *f = *state;
+	struct stem honest = stem_start(f, "graph", "device", "300");
+
+	for (int i = 0; i < 3; i++) {
+		struct stem busy = stem_start(f, "busy", NULL, NULL);
+
+		stem_await_go(&busy);
+		sleep_ms(7 * (unsigned)i);
+		stem_kill(&busy);
+	}
+	assert_int_equal(stem_end(&honest), 0);
+}
+
+static void a_killed_clients_arena_is_free_again(void **state)
+{
+	const struct fixture *f = *state;
+	struct stem busy = stem_start(f, "busy", NULL, NULL);
+	struct client c;
+
+	stem_await_go(&busy);
+	c = client_open(f->h);
+	assert_refused(arena_new(&c), -EDQUOT, "bytes", "device_arena_bytes");
+	client_close(&c);
+	stem_kill(&busy);
+	assert_room_comes_back(f);
+}
+
+static void the_keeper_lets_a_stream_go_on_when_the_daemon_dies(void **state)
+{
+	struct fixture *f = *state;
+	struct stem waiter = stem_start(f, "waiter", "alone", NULL);
+
+	stem_await_go(&waiter);
+	sleep_ms(100);
+	harness_stop(f->h, SIGKILL);
+	assert_int_equal(stem_end(&waiter), 0);
+}
+
+static void the_library_lets_a_stream_go_on_when_the_daemon_dies(void **state)
+{
+	struct fixture *f = *state;
+	struct stem waiter = stem_start(f, "waiter", "calling", NULL);
+
+	stem_await_go(&waiter);
+	harness_stop(f->h, SIGKILL);
+	stem_go(&waiter);
+	assert_int_equal(stem_end(&waiter), 0);
+}
+
+static void a_daemon_that_stops_lets_streams_go_on(void **state)
+{
+	struct fixture *f = *state;
+	struct stem waiter = stem_start(f, "waiter", "stopped", NULL);
+
+	stem_await_go(&waiter);
+	assert_int_equal(harness_stop(f->h, SIGTERM), 0);
+	assert_int_equal(stem_end(&waiter), 0);
+}
+
+/* Under MPS (COPPICE_TEST_MPS says so) it is everybody's fault: then the daemon says what happened and ends. */
+static void a_clients_own_fault_is_its_own(void **state)
+{
+	struct fixture *f = *state;
+	bool mps = getenv("COPPICE_TEST_MPS") != NULL;
+
+	stem_run(f, "fault", NULL, NULL);
+	if (!mps) {
+		stem_run(f, "decode", "device", NULL);
+		return;
+	}
+	assert_int_equal(harness_wait(f->h->pid), 1);
+	f->h->pid = 0;
+	assert_int_equal(count_in_log(f, "under MPS a fatal fault"), 1);
+	harness_start(f->h);
+	stem_run(f, "decode", "device", NULL);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static void an_arena_is_zero_whoever_had_the_memory(void **state)
+{
+	for (int i = 0; i < 4; i++) {
+		struct stem stem =
+			stem_start(*state, "hold", i % 2 ? "165" : "90", i < 2 ? "tidy" : "gone");
+
+		stem_await_go(&stem);
+		stem_go(&stem);
+		assert_int_equal(stem_end(&stem), 0);
+	}
+}
+
+static void sessions_do_not_see_each_others_arenas(void **state)
+{
+	const struct fixture *f = *state;
+	struct stem one = stem_start(f, "hold", "17", "tidy"), other;
+	struct client two = client_open(f->h);
+
+	for (uint32_t i = 1; i <= 3; i++)
+		assert_int_equal(arena_new(&two)->arena->arena, i);
+	stem_await_go(&one);
+	other = stem_start(f, "hold", "34", "tidy");
+	stem_await_go(&other);
+	stem_run(f, "thief", NULL, NULL);
+	stem_go(&one);
+	stem_go(&other);
+	assert_int_equal(stem_end(&one), 0);
+	assert_int_equal(stem_end(&other), 0);
+	for (uint32_t i = 1; i <= 3; i++)
+		arena_free(&two, i);
+	client_close(&two);
+}
+
+static void who_lies_about_closing_sees_nothing_of_others(void **state)
+{
+	const struct fixture *f = *state;
+	struct stem liar = stem_start(f, "liar", "51", NULL), honest;
+
+	stem_await_go(&liar);
+	honest = stem_start(f, "hold", "51", "tidy");
+	stem_await_go(&honest);
+	stem_go(&liar);
+	assert_int_equal(stem_end(&liar), 0);
+	stem_go(&honest);
+	assert_int_equal(stem_end(&honest), 0);
+}
+
+static void no_two_owners_have_the_same_handle(void **state)
+{
+	const struct fixture *f = *state;
+	uint8_t handles[24][64];
+
+	for (int i = 0; i < 24; i++) {
+		struct client c = client_open(f->h);
+
+		assert_int_equal(arena_new(&c)->code, 0);
+		assert_int_equal(c.n_fds, 0);
+		assert_int_equal(c.reply->arena->handle.len, 64);
+		assert_int_equal(c.reply->arena->device.len, 16);
+		memcpy(handles[i], c.reply->arena->handle.data, 64);
+		for (int j = 0; j < i; j++)
+			assert_memory_not_equal(handles[i], handles[j], 64);
+		arena_free(&c, 1);
+		client_close(&c);
+	}
+}
+
+static void device_memory_has_limits(void **state)
+{
+	const struct fixture *f = *state;
+	struct client a = client_open(f->h), b = client_open(f->h);
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(arena_new(&a)->code, 0);
+	assert_refused(arena_new(&a), -EDQUOT, "bytes", "(max_device_arena_bytes)");
+	assert_int_equal(arena_new(&b)->code, 0);
+	assert_refused(arena_new(&b), -EDQUOT, "bytes", "(device_arena_bytes)");
+	arena_free(&a, 1);
+	assert_int_equal(arena_new(&b)->code, 0);
+	arena_free(&a, 2);
+	arena_free(&a, 3);
+	arena_free(&b, 1);
+	arena_free(&b, 2);
+	client_close(&a);
+	client_close(&b);
+}
+
+/* This process is the client, and lives. */
+static void memory_stays_with_who_hangs_up_and_may_have_it_open(void **state)
+{
+	const struct fixture *f = *state;
+	struct client a = client_open(f->h), b = client_open(f->h);
+	Coppice__Leave leave = COPPICE__LEAVE__INIT;
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+
+	assert_int_equal(arena_new(&a)->code, 0);
+	request.leave = &leave;
+	client_send(&a, &request);
+	assert_true(client_is_cut_off(&a));
+	assert_room_comes_back(f);
+	client_close(&a);
+	a = client_open(f->h);
+	assert_int_equal(arena_new(&a)->code, 0);
+	client_close(&a);
+	count_becomes(&b, 1);
+	sleep_ms(50);
+	assert_refused(arena_new(&b), -EDQUOT, "bytes", "device_arena_bytes");
+	client_close(&b);
+}
+
+static void token_ids_do_not_lie_in_device_memory(void **state)
+{
+	const struct fixture *f = *state;
+	struct client c = client_open(f->h);
+	Coppice__ModelOpen m = COPPICE__MODEL_OPEN__INIT;
+	Coppice__SeqOpen seq = COPPICE__SEQ_OPEN__INIT;
+	uint32_t lane = client_lane(&c);
+
+	m.name = "m";
+	m.n_layers = m.n_q_heads = m.n_kv_heads = 1;
+	m.head_dim = 64;
+	m.dtype = 1;
+	assert_int_equal(client_verb(&c, model_open, &m)->code, 0);
+	assert_int_equal(arena_new(&c)->code, 0);
+	seq.model = 1;
+	seq.lane = lane;
+	seq.arena = 1;
+	seq.n_tokens = 4;
+	assert_refused(client_verb(&c, seq_open, &seq), -EINVAL, "arena", "device memory");
+	arena_free(&c, 1);
+	client_close(&c);
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+
+static void refused_with(const struct fixture *f, const char *variable, const char *words)
+{
+	struct stem stem = stem_start_with(f, variable, "refused", words, NULL);
+
+	assert_int_equal(stem_end(&stem), 0);
+}
+
+static void a_client_that_sees_no_gpu_is_told_so(void **state)
+{
+	refused_with(*state, fake ? "FAKE_CUDA_DEVICES=0" : "CUDA_VISIBLE_DEVICES=-1",
+		     fake ? "sees no GPU" : "the NVIDIA driver");
+}
+
+static void a_client_without_a_driver_is_told_so(void **state)
+{
+	refused_with(*state, "LD_LIBRARY_PATH=/nonexistent", "no NVIDIA driver");
+}
+
+static void a_client_on_another_device_is_told_so(void **state)
+{
+	refused_with(*state, "FAKE_CUDA_DEVICE=other",
+		     "GPU-636f7070-6963-6520-6661-6b6520677075 is not among");
+}
+
+static void refused_ipc_is_explained(void **state)
+{
+	refused_with(*state, "FAKE_CUDA_IPC=refuse", "--ipc=host");
+	assert_room_comes_back(*state);
+}
+
+static void clients_without_mps_are_warned_of_once(void **state)
+{
+	struct fixture *f = *state;
+
+	stem_run(f, "plain", NULL, NULL);
+	assert_int_equal(count_in_log(f, "no MPS"), 0);
+	assert_room_comes_back(f);
+	assert_room_comes_back(f);
+	assert_int_equal(count_in_log(f, "296 us measured"), 1);
+}
+
+static void a_device_that_fails_ends_the_daemon_with_a_reason(void **state)
+{
+	struct fixture *f = *state;
+	struct stem waiter = stem_start(f, "waiter", "failed", NULL);
+	int fault;
+
+	stem_await_go(&waiter);
+	fault = open(f->fault, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fault >= 0);
+	close(fault);
+	assert_int_equal(harness_wait(f->h->pid), 1);
+	f->h->pid = 0;
+	stem_go(&waiter);
+	assert_int_equal(stem_end(&waiter), 0);
+	assert_int_equal(count_in_log(f, "the fake device burns"), 1);
+	assert_int_equal(count_in_log(f, "to be started anew"), 1);
+}
+
+/* ---- main -------------------------------------------------------------------------------------------------------- */
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define WITH(how, name) cmocka_unit_test_setup_teardown(name, setup_##how, teardown)
+
+static const struct CMUnitTest tests[] = {
+	CASE(steps_on_a_stream_with_a_device_arena_are_right),
+	CASE(steps_on_a_stream_with_a_host_arena_are_right),
+	CASE(steps_without_cuda_are_right),
+	CASE(a_graph_is_right_at_its_thousandth_launch),
+	CASE(a_graph_over_a_host_arena_is_right),
+	CASE(mistakes_are_told_and_cost_nothing),
+	CASE(clients_at_once_are_right),
+	CASE(a_client_killed_in_a_step_costs_nobody_else_anything),
+	WITH(one_arena, a_killed_clients_arena_is_free_again),
+	WITH(kept, the_keeper_lets_a_stream_go_on_when_the_daemon_dies),
+	CASE(the_library_lets_a_stream_go_on_when_the_daemon_dies),
+	CASE(a_daemon_that_stops_lets_streams_go_on),
+	CASE(an_arena_is_zero_whoever_had_the_memory),
+	CASE(sessions_do_not_see_each_others_arenas),
+	CASE(who_lies_about_closing_sees_nothing_of_others),
+	CASE(no_two_owners_have_the_same_handle),
+	WITH(four_arenas, device_memory_has_limits),
+	WITH(one_arena, memory_stays_with_who_hangs_up_and_may_have_it_open),
+	CASE(token_ids_do_not_lie_in_device_memory),
+	CASE(a_client_that_sees_no_gpu_is_told_so),
+};
+
+static const struct CMUnitTest real_tests[] = {
+	CASE(a_clients_own_fault_is_its_own),
+};
+
+static const struct CMUnitTest fake_tests[] = {
+	CASE(a_client_without_a_driver_is_told_so),
+	CASE(a_client_on_another_device_is_told_so),
+	CASE(refused_ipc_is_explained),
+	CASE(clients_without_mps_are_warned_of_once),
+	CASE(a_device_that_fails_ends_the_daemon_with_a_reason),
+};
+
+/* 0, or why there is nothing to test. */
+static int find_device(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		execl(program, program, coppiced, "none", "probe", (char *)NULL);
+		_exit(98);
+	}
+	return harness_wait(pid);
+}
+
+int main(int argc, char **argv)
+{
+	char self[512];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	int r;
+
+	if (argc > 3)
+		return stem_main(argv[2], argc - 3, argv + 3);
+	r = harness_init(argc, argv);
+	if (r || n < 0)
+		return 1;
+	self[n] = 0;
+	program = self;
+	coppiced = argv[1];
+	fake = getenv("FAKE_CUDA") != NULL;
+	r = find_device();
+	if (r)
+		return r;
+	r = cmocka_run_group_tests(tests, NULL, NULL);
+	if (fake)
+		return r + cmocka_run_group_tests(fake_tests, NULL, NULL);
+	return r + cmocka_run_group_tests(real_tests, NULL, NULL);
+}

@@ -1,0 +1,18 @@
+/* fake.h - what the fake driver and the fake module agree on: device memory is a memfd of the daemon. */
+#ifndef COPPICE_FAKE_H
+#define COPPICE_FAKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAKE_UUID "coppice fake gpu" /* 16 bytes */
+#define FAKE_ARENA_BYTES (UINT64_C(2) << 20) /* arenas of the tests */
+
+struct fake_handle {
+	int32_t pid, fd;
+	uint64_t bytes;
+	uint64_t serial;
+	uint8_t pad[40];
+};
+
+#endif

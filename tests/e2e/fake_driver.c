@@ -1,0 +1,442 @@
+/*
+ * fake_driver.c - a libcuda.so.1 without a GPU: streams are threads, device memory is shared memory, graphs are lists.
+ *
+ * It has what libcoppice and device_test.c call, with CUDA's ABI, so that both run where there is no device. What the real
+ * one promises is kept: operations of a stream run in order, a write of a word comes after all before it, waits compare
+ * cyclically, what is captured does not run. It refuses IPC within a process, as the real one does, and where
+ * FAKE_CUDA_IPC=refuse; FAKE_CUDA_DEVICE=other is another device than the module's.
+ */
+#include "fake.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+#define ERROR_VALUE 1
+#define ERROR_CONTEXT 201 /* what CUDA says to IPC within a process */
+#define ERROR_MAP 205
+#define ERROR_CAPTURING 900
+#define SPINS 200
+
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+enum op_kind { OP_WRITE, OP_WAIT, OP_COPY, OP_CALL };
+
+struct op {
+	struct op *next;
+	enum op_kind kind;
+	uint64_t address, value; /* write, wait; copy: to, from */
+	size_t bytes;
+	void (*call)(void *);
+	void *arg;
+};
+
+struct list {
+	struct op *first, **last;
+	uint64_t n;
+};
+
+struct stream {
+	pthread_t thread;
+	pthread_mutex_t mutex;
+	pthread_cond_t moved;
+	struct list queue;
+	uint64_t done;
+	bool stopping;
+	struct list *capture; /* owned until the capture ends; NULL: none */
+};
+
+struct batch_op {
+	uint32_t kind, pad0;
+	uint64_t address, value;
+	uint32_t flags, pad1;
+	uint64_t alias, pad2;
+};
+
+static _Atomic int n_captures;
+static int the_context; /* its address is the only context there is */
+static __thread void *current;
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+static void run(const struct op *op)
+{
+	_Atomic uint64_t *word = (_Atomic uint64_t *)(uintptr_t)op->address;
+
+	switch (op->kind) {
+	case OP_WRITE:
+		atomic_store(word, op->value);
+		break;
+	case OP_WAIT:
+		for (uint32_t i = 0; (int64_t)(atomic_load(word) - op->value) < 0; i++) {
+			if (i < SPINS)
+				sched_yield();
+			else
+				usleep(50);
+		}
+		break;
+	case OP_COPY:
+		memcpy((void *)(uintptr_t)op->address, (void *)(uintptr_t)op->value, op->bytes);
+		break;
+	default:
+		op->call(op->arg);
+	}
+}
+
+static void list_push(struct list *list, const struct op *op)
+{
+	struct op *copy = malloc(sizeof(*copy));
+
+	*copy = *op;
+	copy->next = NULL;
+	*list->last = copy;
+	list->last = &copy->next;
+	list->n++;
+}
+
+static struct list *list_new(void)
+{
+	struct list *list = calloc(1, sizeof(*list));
+
+	list->last = &list->first;
+	return list;
+}
+
+static void list_free(struct list *list)
+{
+	for (struct op *op = list->first, *next; op; op = next) {
+		next = op->next;
+		free(op);
+	}
+	free(list);
+}
+
+static void *stream_main(void *arg)
+{
+	struct stream *s = arg;
+
+	pthread_mutex_lock(&s->mutex);
+	for (;;) {
+		struct op *op = s->queue.first;
+
+		if (!op && s->stopping)
+			break;
+		if (!op) {
+			pthread_cond_wait(&s->moved, &s->mutex);
+			continue;
+		}
+		pthread_mutex_unlock(&s->mutex);
+		run(op);
+		pthread_mutex_lock(&s->mutex);
+		s->queue.first = op->next;
+		if (!op->next)
+			s->queue.last = &s->queue.first;
+		s->done++;
+		free(op);
+		pthread_cond_broadcast(&s->moved);
+	}
+	pthread_mutex_unlock(&s->mutex);
+	return NULL;
+}
+
+static int put(struct stream *s, struct op op)
+{
+	pthread_mutex_lock(&s->mutex);
+	list_push(s->capture ? s->capture : &s->queue, &op);
+	pthread_cond_broadcast(&s->moved);
+	pthread_mutex_unlock(&s->mutex);
+	return 0;
+}
+
+/* ---- the driver, devices, contexts ------------------------------------------------------------------------------- */
+
+API int cuInit(unsigned flags)
+{
+	return flags ? ERROR_VALUE : 0;
+}
+
+API int cuGetErrorString(int error, const char **ret)
+{
+	*ret = error == ERROR_CONTEXT ? "invalid device context" : "an error of the fake driver";
+	return 0;
+}
+
+API int cuDeviceGetCount(int *ret)
+{
+	const char *n = getenv("FAKE_CUDA_DEVICES");
+
+	*ret = n ? atoi(n) : 1;
+	return 0;
+}
+
+API int cuDeviceGet(int *ret, int index)
+{
+	*ret = index;
+	return 0;
+}
+
+API int cuDeviceGetUuid_v2(uint8_t *ret, int device)
+{
+	const char *which = getenv("FAKE_CUDA_DEVICE");
+
+	(void)device;
+	memcpy(ret, FAKE_UUID, 16);
+	if (which && strcmp(which, "other") == 0)
+		ret[0] = 'X';
+	return 0;
+}
+
+API int cuDeviceGetAttribute(int *ret, int attribute, int device)
+{
+	(void)attribute;
+	(void)device;
+	*ret = 1;
+	return 0;
+}
+
+API int cuDevicePrimaryCtxRetain(void **ret, int device)
+{
+	(void)device;
+	*ret = &the_context;
+	return 0;
+}
+
+API int cuDevicePrimaryCtxRelease_v2(int device)
+{
+	(void)device;
+	return 0;
+}
+
+API int cuCtxGetCurrent(void **ret)
+{
+	*ret = current;
+	return 0;
+}
+
+API int cuCtxGetDevice(int *ret)
+{
+	*ret = 0;
+	return current ? 0 : ERROR_CONTEXT;
+}
+
+API int cuCtxPushCurrent_v2(void *context)
+{
+	current = context;
+	return 0;
+}
+
+/* The thread's own stays: nobody here has two. */
+API int cuCtxPopCurrent_v2(void **ret)
+{
+	*ret = current;
+	return 0;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+API int cuIpcOpenMemHandle_v2(uint64_t *ret, struct fake_handle handle, unsigned flags)
+{
+	const char *refuse = getenv("FAKE_CUDA_IPC");
+	char path[64];
+	void *map;
+	int fd;
+
+	if (flags != 1)
+		return ERROR_VALUE;
+	if (handle.pid == getpid() || (refuse && strcmp(refuse, "refuse") == 0))
+		return ERROR_CONTEXT;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.pid, handle.fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return ERROR_MAP;
+	map = mmap(NULL, handle.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (map == MAP_FAILED)
+		return ERROR_MAP;
+	*ret = (uintptr_t)map;
+	return 0;
+}
+
+API int cuIpcCloseMemHandle(uint64_t address)
+{
+	return munmap((void *)(uintptr_t)address, FAKE_ARENA_BYTES) < 0 ? ERROR_VALUE : 0;
+}
+
+API int cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags)
+{
+	(void)flags;
+	if (atomic_load(&n_captures))
+		return ERROR_CAPTURING;
+	return (uintptr_t)host % 4096 || bytes % 4096 ? ERROR_VALUE : 0;
+}
+
+API int cuMemHostUnregister(void *host)
+{
+	return host ? 0 : ERROR_VALUE;
+}
+
+API int cuMemHostGetDevicePointer_v2(uint64_t *ret, void *host, unsigned flags)
+{
+	(void)flags;
+	*ret = (uintptr_t)host;
+	return 0;
+}
+
+API int cuMemHostAlloc(void **ret, size_t bytes, unsigned flags)
+{
+	(void)flags;
+	*ret = calloc(1, bytes);
+	return *ret ? 0 : ERROR_VALUE;
+}
+
+API int cuMemFreeHost(void *host)
+{
+	free(host);
+	return 0;
+}
+
+API int cuMemcpy(uint64_t to, uint64_t from, size_t bytes)
+{
+	memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+	return 0;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+API int cuStreamCreate(struct stream **ret, unsigned flags)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+
+	(void)flags;
+	s->queue.last = &s->queue.first;
+	pthread_mutex_init(&s->mutex, NULL);
+	pthread_cond_init(&s->moved, NULL);
+	pthread_create(&s->thread, NULL, stream_main, s);
+	*ret = s;
+	return 0;
+}
+
+API int cuStreamSynchronize(struct stream *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	while (s->done < s->queue.n)
+		pthread_cond_wait(&s->moved, &s->mutex);
+	pthread_mutex_unlock(&s->mutex);
+	return 0;
+}
+
+API int cuStreamDestroy_v2(struct stream *s)
+{
+	pthread_mutex_lock(&s->mutex);
+	s->stopping = true;
+	pthread_cond_broadcast(&s->moved);
+	pthread_mutex_unlock(&s->mutex);
+	pthread_join(s->thread, NULL);
+	pthread_cond_destroy(&s->moved);
+	pthread_mutex_destroy(&s->mutex);
+	free(s);
+	return 0;
+}
+
+API int cuStreamGetCtx(struct stream *s, void **ret)
+{
+	(void)s;
+	*ret = &the_context;
+	return 0;
+}
+
+API int cuStreamIsCapturing(struct stream *s, int *ret)
+{
+	*ret = s->capture != NULL;
+	return 0;
+}
+
+API int cuStreamWriteValue64_v2(struct stream *s, uint64_t address, uint64_t value, unsigned flags)
+{
+	return flags ? ERROR_VALUE
+		     : put(s, (struct op){.kind = OP_WRITE, .address = address, .value = value});
+}
+
+API int cuStreamWaitValue64_v2(struct stream *s, uint64_t address, uint64_t value, unsigned flags)
+{
+	return flags ? ERROR_VALUE
+		     : put(s, (struct op){.kind = OP_WAIT, .address = address, .value = value});
+}
+
+API int cuStreamBatchMemOp_v2(struct stream *s, unsigned n, const struct batch_op *ops,
+			      unsigned flags)
+{
+	if (flags || n > 256)
+		return ERROR_VALUE;
+	for (unsigned i = 0; i < n; i++) {
+		if (ops[i].kind != 4 && ops[i].kind != 5)
+			return ERROR_VALUE;
+		put(s, (struct op){.kind = ops[i].kind == 4 ? OP_WAIT : OP_WRITE,
+				   .address = ops[i].address,
+				   .value = ops[i].value});
+	}
+	return 0;
+}
+
+API int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, struct stream *s)
+{
+	return put(s, (struct op){.kind = OP_COPY, .address = to, .value = from, .bytes = bytes});
+}
+
+API int cuLaunchHostFunc(struct stream *s, void (*call)(void *), void *arg)
+{
+	return put(s, (struct op){.kind = OP_CALL, .call = call, .arg = arg});
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+API int cuStreamBeginCapture_v2(struct stream *s, int mode)
+{
+	(void)mode;
+	s->capture = list_new();
+	atomic_fetch_add(&n_captures, 1);
+	return 0;
+}
+
+API int cuStreamEndCapture(struct stream *s, struct list **ret)
+{
+	*ret = s->capture;
+	s->capture = NULL;
+	atomic_fetch_sub(&n_captures, 1);
+	return *ret ? 0 : ERROR_VALUE;
+}
+
+/* The graph itself is launched. */
+API int cuGraphInstantiateWithFlags(struct list **ret, struct list *graph, unsigned long long flags)
+{
+	(void)flags;
+	*ret = graph;
+	return 0;
+}
+
+API int cuGraphLaunch(struct list *graph, struct stream *s)
+{
+	for (const struct op *op = graph->first; op; op = op->next)
+		put(s, *op);
+	return 0;
+}
+
+API int cuGraphExecDestroy(struct list *graph)
+{
+	(void)graph;
+	return 0;
+}
+
+API int cuGraphDestroy(struct list *graph)
+{
+	list_free(graph);
+	return 0;
+}

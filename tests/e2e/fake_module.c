@@ -1,0 +1,87 @@
+/*
+ * fake_module.c - a coppice-cuda.so without a GPU: the CPU's backend, and device arenas for the fake driver to open.
+ *
+ * FAKE_CUDA_MPS=1: as under MPS. FAKE_CUDA_FAULT names a file; once it is there the device has failed for good.
+ */
+#include "fake.h"
+
+#include "kernels/backend.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BLOCKS 64
+
+static struct {
+	struct backend_ops ops;
+	struct {
+		void *map;
+		uint64_t bytes;
+		int fd;
+	} blocks[BLOCKS];
+	uint64_t serial;
+} fake;
+
+static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
+{
+	struct fake_handle handle = {.pid = getpid(), .bytes = bytes, .serial = ++fake.serial};
+	int i = 0;
+
+	(void)b;
+	while (i < BLOCKS && fake.blocks[i].map)
+		i++;
+	if (i == BLOCKS)
+		return -ENOMEM;
+	handle.fd = memfd_create("fake-device", MFD_CLOEXEC);
+	if (handle.fd < 0 || ftruncate(handle.fd, (off_t)bytes) < 0)
+		return -ENOMEM;
+	fake.blocks[i].map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, handle.fd, 0);
+	fake.blocks[i].bytes = bytes;
+	fake.blocks[i].fd = handle.fd;
+	*ret = (struct backend_arena){.base = (uintptr_t)fake.blocks[i].map,
+				      .time_sliced = getenv("FAKE_CUDA_MPS") == NULL};
+	memcpy(ret->handle, &handle, sizeof(handle));
+	memcpy(ret->device, FAKE_UUID, sizeof(ret->device));
+	return 0;
+}
+
+static void fake_arena_free(struct backend *b, uint64_t base)
+{
+	(void)b;
+	for (int i = 0; i < BLOCKS; i++) {
+		if ((uintptr_t)fake.blocks[i].map != base)
+			continue;
+		munmap(fake.blocks[i].map, fake.blocks[i].bytes);
+		close(fake.blocks[i].fd);
+		fake.blocks[i].map = NULL;
+	}
+}
+
+static const char *fake_fault(struct backend *b)
+{
+	const char *file = getenv("FAKE_CUDA_FAULT");
+
+	(void)b;
+	return file && access(file, F_OK) == 0 ? "the fake device burns" : NULL;
+}
+
+static int fake_completed(struct backend *b, uint64_t *ret_id)
+{
+	return fake_fault(b) ? -EIO : backend_cpu.completed(b, ret_id);
+}
+
+__attribute__((visibility("default"))) const struct backend_ops *coppice_backend_cuda(void);
+
+const struct backend_ops *coppice_backend_cuda(void)
+{
+	fake.ops = backend_cpu;
+	fake.ops.name = "cuda";
+	fake.ops.arena_new = fake_arena_new;
+	fake.ops.arena_free = fake_arena_free;
+	fake.ops.fault = fake_fault;
+	fake.ops.completed = fake_completed;
+	return &fake.ops;
+}
