@@ -189,6 +189,15 @@ static bool is_busy(const struct tiers *t)
 	       0;
 }
 
+/* Are slices of the path on their way to the device? */
+static bool is_rising(const struct tiers *t, uint32_t depth)
+{
+	for (uint32_t i = 0; i < depth; i++)
+		if (t->path[i]->lower && t->path[i]->lower->n_rising > 0)
+			return true;
+	return false;
+}
+
 /* What cannot be had is not waited for: the sequence computes it. */
 static void want_fail(struct store *s, struct store_seq *q)
 {
@@ -204,7 +213,8 @@ static void want_serve(struct store *s, struct store_seq *q)
 	int r = depth ? rise(s, q, depth) : -ENOMEM;
 
 	if (r && r != -EAGAIN) {
-		want_fail(s, q);
+		if (!is_rising(s->tiers, depth))
+			want_fail(s, q);
 		return;
 	}
 	r = read_ahead(s, q, depth);

@@ -10,6 +10,7 @@
 #include "evict.h"
 #include "fetch.h"
 #include "lower.h"
+#include "move.h"
 #include "node.h"
 #include "radix.h"
 #include "seq.h"
@@ -85,6 +86,8 @@ int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool 
 	    q->n_path > s->config.max_seq_tokens - n)
 		return -EINVAL;
 	fetch_end(s, q);
+	if (s->tiers)
+		moves_retire(s); /* pages of copies that have ended may be had */
 	uint32_t row = q->n_path % model_of(q)->page_tokens;
 	uint32_t n_slots = slots_needed(q, row, n);
 	int r = live_reserve(q, n, n_slots);

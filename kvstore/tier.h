@@ -11,7 +11,8 @@
  * The file holds copies, of whole paths from the root on, and outlives the process. What a read brings is verified;
  * bytes that are not what was written become a miss, and what hangs below them with them.
  *
- * The store moves no bytes of pages: the mover does, for any backend.
+ * The store moves no bytes of pages: the mover does, for any backend. While copies up are under way that nobody wants any
+ * more, their pages are not to be had: an extension that finds no room then may do so after the next poll.
  */
 #ifndef COPPICE_KVSTORE_TIER_H
 #define COPPICE_KVSTORE_TIER_H
