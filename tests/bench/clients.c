@@ -1,43 +1,46 @@
 /*
  * clients.c - coppice-bench clients: N processes decode through a daemon, their sequences sharing a prefix.
  *
- * Each process has one lane and one host arena with random Q, K and V; the prefix is stored once, without attention.
- * Printed: time from a step's submission to its end (p50, p99), tokens a second of all, and the backend's own time a
- * batch, so that what the way through the daemon costs can be told apart.
+ * Each process has one lane and one arena with random Q, K and V; the prefix is stored once, without attention. With host
+ * memory a step is submitted and waited for layer by layer; with device memory the layers of a token are queued on the
+ * client's own stream, and the time is that of a token by its layers.
+ * Printed, once all are warm: time of a step (p50, p99), the backend's own time a batch and what the p50 is over it, how many
+ * sessions meet in a job, tokens a second of all.
  */
 #include "bench.h"
+#include "client.h"
 #include "daemon.h"
-
-#include "client/coppice.h"
+#include "mps.h"
 
 #include <argp.h>
 #include <err.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#define CHUNK 256u
 #define MAX_CLIENTS 64u
 #define MAX_STEPS 100000u
 
 static struct {
-	uint32_t clients, seqs, prefix, layers, tokens, q_heads, kv_heads, dim;
-	const char *backend;
-} options = {.clients = 8,
-	     .seqs = 1,
-	     .prefix = 4096,
-	     .layers = 4,
-	     .tokens = 200,
-	     .q_heads = 32,
-	     .kv_heads = 8,
-	     .dim = 128,
-	     .backend = "auto"};
+	struct client_options each;
+	uint32_t clients;
+	double kernel_us; /* of a batch, measured elsewhere; 0: not known */
+	const char *backend, *hold;
+	bool mps;
+} options = {.each = {.seqs = 1,
+		      .prefix = 4096,
+		      .layers = 4,
+		      .tokens = 200,
+		      .q_heads = 32,
+		      .kv_heads = 8,
+		      .dim = 128},
+	     .clients = 8,
+	     .backend = "auto",
+	     .hold = "cost"};
 
-enum { KEY_KV_HEADS = 256, KEY_DIM };
+enum { KEY_KV_HEADS = 256, KEY_DIM, KEY_MPS, KEY_STAGGER, KEY_HOLD, KEY_KERNEL };
 
 static const struct argp_option argp_options[] = {
 	{"clients", 'c', "N", 0, "Processes (default 8)", 0},
@@ -49,8 +52,25 @@ static const struct argp_option argp_options[] = {
 	{"kv-heads", KEY_KV_HEADS, "N", 0, "KV heads (default 8)", 0},
 	{"dim", KEY_DIM, "N", 0, "Head dim (default 128)", 0},
 	{"backend", 'b', "NAME", 0, "The daemon's backend (default auto)", 0},
+	{"memory", 'm', "KIND", 0, "Of Q, K, V and O: host (default), or device, by CUDA IPC", 0},
+	{"mps", KEY_MPS, NULL, 0, "Under an MPS control daemon of the bench's own", 0},
+	{"stagger-ms", KEY_STAGGER, "MS", 0,
+	 "Each client starts at a random moment of so many (default 0)", 0},
+	{"batch-hold", KEY_HOLD, "HOW", 0, "The daemon's: cost (default), always, never", 0},
+	{"kernel-us", KEY_KERNEL, "US", 0,
+	 "Of a batch's attention, as coppice-bench attention has it: what the p50 is over it", 0},
 	{0},
 };
+
+static void check_options(const struct argp_state *state)
+{
+	const struct client_options *o = &options.each;
+
+	if (!options.clients || options.clients > MAX_CLIENTS || !o->seqs || !o->layers ||
+	    o->tokens < 4 || (uint64_t)o->tokens * o->layers > MAX_STEPS || o->prefix < 2)
+		argp_error(state, "1 to %u clients, 4 tokens and more, %u steps at most",
+			   MAX_CLIENTS, MAX_STEPS);
+}
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
@@ -61,35 +81,48 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		options.clients = n;
 		break;
 	case 's':
-		options.seqs = n;
+		options.each.seqs = n;
 		break;
 	case 'p':
-		options.prefix = n;
+		options.each.prefix = n;
 		break;
 	case 'l':
-		options.layers = n;
+		options.each.layers = n;
 		break;
 	case 't':
-		options.tokens = n;
+		options.each.tokens = n;
 		break;
 	case 'q':
-		options.q_heads = n;
+		options.each.q_heads = n;
 		break;
 	case KEY_KV_HEADS:
-		options.kv_heads = n;
+		options.each.kv_heads = n;
 		break;
 	case KEY_DIM:
-		options.dim = n;
+		options.each.dim = n;
 		break;
 	case 'b':
 		options.backend = arg;
 		break;
+	case 'm':
+		if (strcmp(arg, "host") && strcmp(arg, "device"))
+			argp_error(state, "--memory: host or device, not \"%s\"", arg);
+		options.each.memory = strcmp(arg, "host") ? COPPICE_DEVICE : COPPICE_HOST;
+		break;
+	case KEY_MPS:
+		options.mps = true;
+		break;
+	case KEY_STAGGER:
+		options.each.stagger_ms = n;
+		break;
+	case KEY_HOLD:
+		options.hold = arg;
+		break;
+	case KEY_KERNEL:
+		options.kernel_us = strtod(arg, NULL);
+		break;
 	case ARGP_KEY_END:
-		if (!options.clients || options.clients > MAX_CLIENTS || !options.seqs ||
-		    !options.layers || options.tokens < 2 ||
-		    options.tokens * options.layers > MAX_STEPS || options.prefix < 2)
-			argp_error(state, "1 to %u clients, 2 tokens and more, %u steps at most",
-				   MAX_CLIENTS, MAX_STEPS);
+		check_options(state);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -97,169 +130,26 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* ---- a client ---------------------------------------------------------------------------------------------- */
-
-struct client {
-	struct coppice *c;
-	struct coppice_lane *lane;
-	struct coppice_seq **seqs; /* [options.seqs] */
-	struct coppice_step_seq *parts;
-	uint16_t *arena; /* q, k, v, o of every sequence's rows, one part after the other */
-	double *us; /* of each step */
-	uint32_t n_us;
-};
-
-static void check(int r, const struct coppice *c)
-{
-	if (r < 0)
-		errx(1, "%s", coppice_explain(c));
-}
-
-static size_t part_elements(uint32_t n_rows)
-{
-	return (size_t)n_rows * options.dim * 2 * (options.q_heads + options.kv_heads);
-}
-
-static void part_place(struct client *cl, uint32_t i, uint32_t n_rows)
-{
-	size_t q = (size_t)n_rows * options.q_heads * options.dim,
-	       k = (size_t)n_rows * options.kv_heads * options.dim;
-	uint16_t *at = cl->arena + i * part_elements(n_rows);
-
-	cl->parts[i] = (struct coppice_step_seq){.seq = cl->seqs[i],
-						 .n_new = n_rows,
-						 .q = at,
-						 .k = at + q,
-						 .v = at + q + k,
-						 .o = at + q + 2 * k};
-}
-
-static uint64_t submit(struct client *cl, uint32_t layer, uint32_t n_seqs, bool append_only)
-{
-	struct coppice_step step = {.layer = layer,
-				    .seqs = cl->parts,
-				    .n_seqs = n_seqs,
-				    .append_only = append_only};
-	uint64_t ticket;
-
-	check(coppice_step(cl->lane, &step, &ticket), cl->c);
-	return ticket;
-}
-
-/* What is not cached of the prompt, chunk by chunk, stored without attention. */
-static void fill(struct client *cl, const uint32_t *prompt, uint32_t from)
-{
-	for (uint32_t n; from < options.prefix; from += n) {
-		n = options.prefix - from < CHUNK ? options.prefix - from : CHUNK;
-		check(coppice_seq_extend(cl->seqs[0], prompt + from, n, NULL), cl->c);
-		part_place(cl, 0, n);
-		for (uint32_t layer = 0; layer < options.layers; layer++)
-			check(coppice_wait(cl->lane, submit(cl, layer, 1, true), COPPICE_FOREVER),
-			      cl->c);
-	}
-}
-
-static void client_open(struct client *cl, const char *socket, uint32_t number)
-{
-	struct coppice_model_info info = {.name = "bench",
-					  .n_layers = options.layers,
-					  .n_q_heads = options.q_heads,
-					  .n_kv_heads = options.kv_heads,
-					  .head_dim = options.dim,
-					  .dtype = COPPICE_BF16};
-	size_t rows = options.seqs > CHUNK ? options.seqs : CHUNK;
-	struct coppice_arena *arena;
-	uint32_t model, *prompt = calloc(options.prefix, sizeof(*prompt));
-
-	check(coppice_connect(&cl->c, socket), NULL);
-	check(coppice_model_open(cl->c, &info, &model), cl->c);
-	check(coppice_arena_new(cl->c, COPPICE_HOST, part_elements((uint32_t)rows) * 2, &arena),
-	      cl->c);
-	check(coppice_lane_new(cl->c, &cl->lane), cl->c);
-	cl->arena = coppice_arena_base(arena);
-	srandom(number + 1);
-	for (size_t i = 0; i < part_elements((uint32_t)rows); i++) /* bf16 in (-2, 2) */
-		cl->arena[i] = (uint16_t)((random() & 0x80ff) | 0x3f00);
-	for (uint32_t i = 0; i < options.prefix; i++)
-		prompt[i] = i;
-	cl->seqs = calloc(options.seqs, sizeof(struct coppice_seq *));
-	cl->parts = calloc(options.seqs, sizeof(*cl->parts));
-	cl->us = calloc(options.tokens * options.layers, sizeof(*cl->us));
-	for (uint32_t i = 0; i < options.seqs; i++) {
-		struct coppice_match match;
-
-		check(coppice_seq_open(cl->lane, model, prompt, options.prefix, 0, &cl->seqs[i],
-				       &match),
-		      cl->c);
-		check(coppice_seq_wait(cl->seqs[i], COPPICE_FOREVER, &match), cl->c);
-		struct coppice_seq *first = cl->seqs[0];
-
-		cl->seqs[0] = cl->seqs[i];
-		fill(cl, prompt, match.cached);
-		cl->seqs[0] = first;
-	}
-	free(prompt);
-}
-
-static void decode(struct client *cl, uint32_t number)
-{
-	for (uint32_t i = 0; i < options.seqs; i++)
-		part_place(cl, i, 1);
-	for (uint32_t t = 0; t < options.tokens; t++) {
-		for (uint32_t i = 0; i < options.seqs; i++) {
-			uint32_t id = 1000000 + number * 65536 + i * 1024 + t % 1024;
-
-			check(coppice_seq_extend(cl->seqs[i], &id, 1, NULL), cl->c);
-		}
-		for (uint32_t layer = 0; layer < options.layers; layer++) {
-			uint64_t start_ns = bench_now_ns();
-
-			check(coppice_wait(cl->lane, submit(cl, layer, options.seqs, false),
-					   COPPICE_FOREVER),
-			      cl->c);
-			cl->us[cl->n_us++] = (double)(bench_now_ns() - start_ns) / 1e3;
-		}
-	}
-}
-
-/* Ready to the parent, go from it, times back. */
-static void client_main(const char *socket, uint32_t number, int to_parent, int from_parent)
-{
-	struct client cl = {0};
-	char go;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	client_open(&cl, socket, number);
-	if (write(to_parent, "r", 1) != 1 || read(from_parent, &go, 1) != 1)
-		errx(1, "the parent is gone");
-	decode(&cl, number);
-	size_t bytes = cl.n_us * sizeof(*cl.us), done = 0;
-
-	while (done < bytes) {
-		ssize_t n = write(to_parent, (char *)cl.us + done, bytes - done);
-
-		if (n <= 0)
-			errx(1, "the parent is gone");
-		done += (size_t)n;
-	}
-	coppice_close(cl.c);
-	exit(0);
-}
-
 /* ---- all of them -------------------------------------------------------------------------------------------- */
 
-struct busy {
-	double batches, busy_ns;
+struct counts {
+	double batches, busy_ns, rows, jobs, sessions;
 };
 
-static struct busy busy_now(const struct bench_daemon *d)
+static double count_of(const json_t *status, const char *key)
+{
+	return json_number_value(json_object_get(status, key));
+}
+
+static struct counts counts_now(const struct bench_daemon *d)
 {
 	json_t *status = bench_daemon_ask(d, "status");
-	struct busy b = {json_number_value(json_object_get(status, "batches")),
-			 json_number_value(json_object_get(status, "busy_ns"))};
+	struct counts c = {count_of(status, "batches"), count_of(status, "busy_ns"),
+			   count_of(status, "rows"), count_of(status, "decode_jobs"),
+			   count_of(status, "decode_sessions")};
 
 	json_decref(status);
-	return b;
+	return c;
 }
 
 static void read_all(int fd, void *to, size_t bytes)
@@ -280,50 +170,66 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void report(double *us, uint32_t n, double wall_s, struct busy before, struct busy after)
+static void report(double *us, uint32_t n, double wall_s, struct counts before, struct counts after)
 {
-	char name[64];
+	const struct client_options *o = &options.each;
+	double batches = after.batches - before.batches,
+	       backend_us = (after.busy_ns - before.busy_ns) / 1e3 / batches;
+	char name[80];
 
-	snprintf(name, sizeof(name), "%ux%u_p%u_%u/%u", options.clients, options.seqs,
-		 options.prefix, options.q_heads, options.kv_heads);
+	snprintf(name, sizeof(name), "%ux%u_p%u_%u/%u%s%s", options.clients, o->seqs, o->prefix,
+		 o->q_heads, o->kv_heads, o->memory == COPPICE_HOST ? "" : "_device",
+		 options.mps ? "_mps" : "");
 	qsort(us, n, sizeof(*us), compare);
 	bench_print("clients", name, "p50_us", us[n / 2], "us");
 	bench_print("clients", name, "p99_us", us[(uint32_t)(n * 0.99)], "us");
-	bench_print("clients", name, "backend_us",
-		    (after.busy_ns - before.busy_ns) / 1e3 / (after.batches - before.batches),
-		    "us");
-	bench_print("clients", name, "steps_a_batch", n / (after.batches - before.batches),
-		    "steps");
-	bench_print("clients", name, "tokens_s",
-		    options.clients * options.seqs * options.tokens / wall_s, "1/s");
+	bench_print("clients", name, "backend_us", backend_us, "us");
+	bench_print("clients", name, "over_backend_us", us[n / 2] - backend_us, "us");
+	if (options.kernel_us > 0)
+		bench_print("clients", name, "over_kernel_us", us[n / 2] - options.kernel_us, "us");
+	bench_print("clients", name, "sessions_a_job",
+		    (after.sessions - before.sessions) / (after.jobs - before.jobs), "sessions");
+	bench_print("clients", name, "tokens_s", (after.rows - before.rows) / o->layers / wall_s,
+		    "1/s");
+}
+
+static void start(const struct bench_daemon *d, uint32_t i, int up[2], int down[2])
+{
+	char ready;
+
+	if (pipe(up) < 0 || pipe(down) < 0)
+		err(1, "pipe");
+	if (fork() == 0) {
+		close(up[0]);
+		client_main(&options.each, d->socket, i, up[1], down[0]);
+	}
+	close(up[1]);
+	read_all(up[0], &ready, 1);
 }
 
 static void run(const struct bench_daemon *d)
 {
-	uint32_t each = options.tokens * options.layers, n = each * options.clients;
+	uint32_t each = client_times(&options.each), n = each * options.clients;
 	double *us = calloc(n, sizeof(*us));
 	int up[MAX_CLIENTS][2], down[MAX_CLIENTS][2];
-	char ready;
+	char warm;
 
-	for (uint32_t i = 0; i < options.clients; i++) {
-		if (pipe(up[i]) < 0 || pipe(down[i]) < 0)
-			err(1, "pipe");
-		if (fork() == 0)
-			client_main(d->socket, i, up[i][1], down[i][0]);
-		read_all(up[i][0], &ready, 1);
-	}
-	struct busy before = busy_now(d);
-	uint64_t start_ns = bench_now_ns();
-
+	for (uint32_t i = 0; i < options.clients; i++)
+		start(d, i, up[i], down[i]);
 	for (uint32_t i = 0; i < options.clients; i++) {
 		if (write(down[i][1], "g", 1) != 1)
 			err(1, "pipe");
 	}
 	for (uint32_t i = 0; i < options.clients; i++)
+		read_all(up[i][0], &warm, 1);
+	struct counts before = counts_now(d);
+	uint64_t start_ns = bench_now_ns();
+
+	for (uint32_t i = 0; i < options.clients; i++)
 		read_all(up[i][0], us + i * each, each * sizeof(*us));
 	double wall_s = (double)(bench_now_ns() - start_ns) / 1e9;
 
-	report(us, n, wall_s, before, busy_now(d));
+	report(us, n, wall_s, before, counts_now(d));
 	free(us);
 }
 
@@ -338,9 +244,14 @@ int clients_main(int argc, char **argv)
 	struct bench_daemon d;
 
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (options.mps)
+		mps_start();
 	bench_daemon_start(&d, -1,
-			   (const char *[]){"--backend", options.backend, "--pool", "4G", NULL});
+			   (const char *[]){"--backend", options.backend, "--pool", "4G",
+					    "--batch-hold", options.hold, NULL});
 	run(&d);
 	bench_daemon_stop(&d);
+	if (options.mps)
+		mps_stop();
 	return 0;
 }
