@@ -71,37 +71,112 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ inline void compute_align(str
 	}
 }
 
+template <uint32_t DIM, uint32_t SLOTS> __device__ inline void wait_stage(const struct ring<SLOTS> &at, uint32_t base)
+{
+	typedef layout<DIM, SLOTS> in;
+
+#pragma unroll
+	for (uint32_t j = 0; j < DEVICE_STAGE_SLOTS; j++)
+		barrier_wait(base + in::full + (at.slot + j) * 8, at.parity);
+}
+
+template <uint32_t DIM, uint32_t SLOTS> __device__ inline void pass_stage(struct ring<SLOTS> &at, uint32_t base, uint32_t lane)
+{
+	typedef layout<DIM, SLOTS> in;
+
+	__syncwarp();
+	if (lane < DEVICE_STAGE_SLOTS)
+		barrier_arrive(base + in::empty + (at.slot + lane) * 8);
+	at = next_stage(at);
+}
+
+#ifdef WGMMA
+/*
+ * A run of n stages, each in two halves: while the tensor cores multiply Q with the keys of one half, and the weights of the half
+ * before with its values, the weights of the half between are made. After the last stage its scores are begun once more,
+ * and left: cheaper than a loop that knows its end.
+ */
+template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
+__device__ inline void fold_run(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at, char *shared,
+				uint32_t n, struct warp_state<DIM> &s)
+{
+	typedef layout<DIM, SLOTS> in;
+	constexpr uint32_t half_bytes = DEVICE_STAGE_SLOTS / 2 * slot_bytes(DIM);
+	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
+	half_scores low, high;
+
+	wait_stage<DIM>(at, base);
+	start_scores<DTYPE, DIM>(s, low, base + at.slot * slot_bytes(DIM));
+	do {
+		const struct device_slot *notes = (const struct device_slot *)(shared + in::notes) + at.slot;
+		uint32_t keys = base + at.slot * slot_bytes(DIM), p[2][HALF_GROUPS / 2][4];
+		bool plain = notes->plain_stage >> warp & 1;
+		struct ring<SLOTS> next = n > 1 ? next_stage(at) : at;
+
+		start_scores<DTYPE, DIM>(s, high, keys + half_bytes);
+		wgmma_wait<1>();
+		registers_fence(low);
+		weigh_half<DTYPE, DIM>(a, w, low, notes, plain, s, p[0]);
+		start_values<DTYPE, DIM>(s, p[0], keys);
+		wgmma_wait<0>();
+		registers_fence(high);
+		registers_fence(s.o);
+		if (n > 1) {
+			wait_stage<DIM>(next, base);
+			start_scores<DTYPE, DIM>(s, low, base + next.slot * slot_bytes(DIM));
+		}
+		weigh_half<DTYPE, DIM>(a, w, high, notes + DEVICE_STAGE_SLOTS / 2, plain, s, p[1]);
+		start_values<DTYPE, DIM>(s, p[1], keys + half_bytes);
+		wgmma_wait<0>();
+		registers_fence(low);
+		registers_fence(s.o);
+		pass_stage<DIM>(at, base, lane);
+	} while (--n);
+}
+
+/* The run that begins here: returns how many slots it has. */
+template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
+__device__ inline uint32_t compute_run_of(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at, char *shared,
+					  const struct device_slot *note, struct warp_state<DIM> &s)
+{
+	uint32_t run = note->run, base = shared_address(shared);
+
+	if (note->warps >> threadIdx.x / 32 & 1) {
+		fold_run<DTYPE, DIM, SLOTS>(a, w, at, shared, run, s);
+		return run * DEVICE_STAGE_SLOTS;
+	}
+	for (uint32_t i = 0; i < run; i++) {
+		wait_stage<DIM>(at, base);
+		pass_stage<DIM>(at, base, threadIdx.x % 32);
+	}
+	return run * DEVICE_STAGE_SLOTS;
+}
+#endif
+
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
 __device__ inline void compute_slots(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at, char *shared,
 				     struct warp_state<DIM> &s)
 {
 	typedef layout<DIM, SLOTS> in;
-	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
+	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared), i = 0;
 
-	for (uint32_t i = 0; i < w.unit.n_slots; i++) {
+	while (i < w.unit.n_slots) {
 		const struct device_slot *note = (const struct device_slot *)(shared + in::notes) + at.slot;
 
 		barrier_wait(base + in::full + at.slot * 8, at.parity);
 #ifdef WGMMA
-		if (DIM <= 128 && note->wide) {
-			for (uint32_t j = 1; j < DEVICE_STAGE_SLOTS; j++)
-				barrier_wait(base + in::full + (at.slot + j) * 8, at.parity);
-			if constexpr (DIM <= 128) {
-				if (note->warps >> warp & 1)
-					fold_stage<DTYPE, DIM>(a, w, base + at.slot * slot_bytes(DIM), note, warp, lane, s);
+		if constexpr (DIM <= 128) {
+			if (note->wide) {
+				i += compute_run_of<DTYPE, DIM, SLOTS>(a, w, at, shared, note, s);
+				continue;
 			}
-			for (uint32_t j = 0; j < DEVICE_STAGE_SLOTS; j++) {
-				pass_slot(base + in::empty + at.slot * 8, lane);
-				at.step();
-			}
-			i += DEVICE_STAGE_SLOTS - 1;
-			continue;
 		}
 #endif
 		if (note->warps >> warp & 1)
 			fold_slot<DTYPE, DIM>(a, w, base + at.slot * slot_bytes(DIM), note, note->plain >> warp & 1, lane, s);
 		pass_slot(base + in::empty + at.slot * 8, lane);
 		at.step();
+		i++;
 	}
 }
 
@@ -123,7 +198,7 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 	load_q<DIM>(w, base + in::rows, lane, s);
 	if (w.n_splits == 1)
 		pass_slot(base + in::rows_empty, lane);
-	if (w.unit.wide)
+	if (w.unit.flags & DEVICE_UNIT_WIDE)
 		compute_align<DIM, SLOTS>(at, base, lane);
 	compute_slots<DTYPE, DIM, SLOTS>(a, w, at, shared, s);
 	sum_quads(s);
@@ -160,6 +235,7 @@ __device__ inline void prefetch(const void *from, uint64_t bytes)
 {
 	uint64_t i = ((uint64_t)threadIdx.x * gridDim.x + blockIdx.x) * 128, step = (uint64_t)blockDim.x * gridDim.x * 128;
 
+#pragma unroll 1
 	for (; i < bytes; i += step)
 		asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + i));
 }

@@ -247,6 +247,10 @@ static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint
 		cudaGetLastError();
 		return -EIO;
 	}
+	if (batch_add_host(&b->batch, (uintptr_t)device, bytes) != 0) {
+		cudaHostUnregister(host);
+		return -ENOMEM;
+	}
 	*ret_base = (uintptr_t)device;
 	return 0;
 }
@@ -258,6 +262,7 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 	(void)bytes;
 	cudaSetDevice(b->device);
 	cudaStreamSynchronize(b->batch.stream);
+	batch_drop_host(&b->batch, base);
 	if (cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
 	    attributes.hostPointer)
 		cudaHostUnregister(attributes.hostPointer);

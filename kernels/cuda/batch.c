@@ -156,6 +156,7 @@ void batch_done(struct batch *b)
 		cudaFree(b->plans[i].device.at);
 	cudaFree(b->parts.at);
 	cudaFree(b->ticket);
+	free(b->hosts);
 	program_done(&b->program);
 	if (b->stream)
 		cudaStreamDestroy(b->stream);
@@ -164,11 +165,12 @@ void batch_done(struct batch *b)
 
 /* ---- what goes up with a batch ----------------------------------------------------------------------------------- */
 
-/* A frame being filled. Copies go to where they belong on the device in order of the stream. */
+/* A frame being filled: tables in pinned memory, which kernels read or copy, and device memory beside them. */
 struct upload {
 	struct batch *b;
 	struct batch_frame *frame;
 	size_t host_used, device_used;
+	size_t host_due; /* of tables to come */
 };
 
 static size_t align_up(size_t n)
@@ -176,25 +178,21 @@ static size_t align_up(size_t n)
 	return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Room for a table that lives as long as the frame does; *ret_device is where upload_send takes it. */
-static void *upload_table(struct upload *u, size_t bytes, uint64_t *ret_device)
+/* The kernels see pinned memory under the same address. */
+static void *upload_host(struct upload *u, size_t bytes)
 {
 	void *at = (char *)u->frame->host.at + u->host_used;
 
-	*ret_device = (uintptr_t)u->frame->device.at + u->device_used;
 	u->host_used += align_up(bytes);
-	u->device_used += align_up(bytes);
 	return at;
 }
 
-static int upload_send(struct upload *u, const void *from, uint64_t to, size_t bytes)
+static uint64_t upload_device(struct upload *u, size_t bytes)
 {
-	if (bytes == 0)
-		return 0;
-	if (cudaMemcpyAsync((void *)(uintptr_t)to, from, bytes, cudaMemcpyHostToDevice,
-			    u->b->stream) != cudaSuccess)
-		return -EIO;
-	return 0;
+	uint64_t at = (uintptr_t)u->frame->device.at + u->device_used;
+
+	u->device_used += align_up(bytes);
+	return at;
 }
 
 static size_t program_bytes(const struct program *p)
@@ -233,18 +231,24 @@ static void place_program(struct batch_plan *plan, const struct program *p)
 
 static int send_program(struct upload *u, struct batch_plan *plan, const struct program *p)
 {
-	char *host = (char *)u->frame->host.at + u->host_used;
-	size_t at = 0;
+	size_t bytes = program_bytes(p), at = 0;
+	char *host;
+	int r = grow(u->b, &u->frame->host, u->host_used + bytes + u->host_due, true);
 
+	if (r)
+		return r;
+	host = upload_host(u, bytes);
 	for (int i = 0; i < PROGRAM_N_ARRAYS; i++) {
-		size_t bytes = p->n[i] * program_entry_bytes(i);
+		size_t n = p->n[i] * program_entry_bytes(i);
 
-		if (bytes)
-			memcpy(host + at, p->arrays[i].at, bytes);
-		at += align_up(bytes);
+		if (n)
+			memcpy(host + at, p->arrays[i].at, n);
+		at += align_up(n);
 	}
-	u->host_used += at;
-	return upload_send(u, host, (uintptr_t)plan->device.at, at);
+	if (cudaMemcpyAsync(plan->device.at, host, bytes, cudaMemcpyHostToDevice, u->b->stream) !=
+	    cudaSuccess)
+		return -EIO;
+	return 0;
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
@@ -314,17 +318,46 @@ static int make_plan(struct batch *b, const struct backend_job *job, const bool 
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
-static bool io_aligned(const struct backend_job *job)
+static size_t row_bytes_of(const struct work_shape *shape)
 {
-	uint64_t all = 0;
+	return (size_t)shape->n_q_heads * shape->head_dim * 2;
+}
+
+static bool in_host(struct batch *b, uint64_t address)
+{
+	const struct batch_host *last = &b->hosts[b->last_host];
+
+	if (b->last_host < b->n_hosts && address - last->base < last->bytes)
+		return true;
+	for (uint32_t i = 0; i < b->n_hosts; i++) {
+		if (address - b->hosts[i].base < b->hosts[i].bytes) {
+			b->last_host = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What attention cannot work on where it lies. */
+struct placement {
+	bool stage_q; /* across the bus, or at odd addresses */
+	bool stage_o; /* at odd addresses */
+	bool aligned_kv;
+};
+
+static struct placement place_io(struct batch *b, const struct backend_job *job)
+{
+	struct placement p = {.aligned_kv = true};
 
 	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
 		const struct backend_io *io = &job->io[i];
 
-		all |= io->q | io->k | io->v | io->o | io->q_stride | io->k_stride | io->v_stride |
-		       io->o_stride;
+		p.stage_q = p.stage_q || (io->q | io->q_stride) % 16 || in_host(b, io->q);
+		p.stage_o = p.stage_o || (io->o | io->o_stride) % 16;
+		p.aligned_kv =
+			p.aligned_kv && (io->k | io->v | io->k_stride | io->v_stride) % 16 == 0;
 	}
-	return all % 16 == 0;
+	return p;
 }
 
 static struct device_shape device_shape_of(const struct backend_job *job)
@@ -338,7 +371,6 @@ static struct device_shape device_shape_of(const struct backend_job *job)
 		.group = s->n_q_heads / s->n_kv_heads,
 		.head_bytes = head_bytes_of(s),
 		.scale_log2 = (float)(s->scale * LOG2_E),
-		.aligned = io_aligned(job),
 	};
 }
 
@@ -387,56 +419,89 @@ static void fill_tokens(const struct batch *b, const struct backend_job *job,
 	}
 }
 
-static void fill_rows(const struct backend_job *job, struct device_row *at)
+/* A job's tables: rows in pinned memory, and copies of what is staged. */
+struct tables {
+	struct device_row *rows;
+	struct device_copy *q, *o; /* NULL: not staged */
+	uint64_t rows_to, q_to, o_to; /* in device memory */
+};
+
+static void fill_rows(const struct backend_job *job, const struct tables *t)
 {
+	size_t row_bytes = row_bytes_of(job->shape);
+
 	for (uint32_t i = 0; i < job->list->n_rows; i++) {
 		const struct work_row *row = &job->list->rows[i];
 		const struct backend_io *io = &job->io[row->query];
+		struct device_row *at = &t->rows[i];
 
-		at[i] = (struct device_row){
+		*at = (struct device_row){
 			.q = io->q + row->token * io->q_stride,
 			.o = io->o ? io->o + row->token * io->o_stride : 0,
 			.lse = io->o && io->lse ? io->lse + row->token * io->lse_stride : 0,
 			.pos = row->pos,
 		};
+		if (t->q) {
+			t->q[i] = (struct device_copy){at->q, t->q_to + i * row_bytes};
+			at->q = t->q[i].to;
+		}
+		if (t->o) {
+			t->o[i] = (struct device_copy){t->o_to + i * row_bytes, at->o};
+			at->o = at->o ? t->o[i].from : 0;
+		}
 	}
 }
 
-static int run_append(struct upload *u, const struct backend_job *job)
+static void make_tables(struct upload *u, const struct backend_job *job,
+			const struct placement *place, struct tables *ret)
 {
-	struct device_append append = {.shape = device_shape_of(job),
-				       .pool = layer_of(u->b, job),
-				       .n_tokens = count_tokens(job)};
-	size_t bytes = append.n_tokens * sizeof(struct device_token);
-	struct device_token *tokens;
-	uint64_t to;
-	int r;
+	uint32_t n = job->list->n_rows;
+	size_t row_bytes = row_bytes_of(job->shape);
 
-	if (append.n_tokens == 0)
-		return 0;
-	tokens = upload_table(u, bytes, &to);
+	*ret = (struct tables){.rows = upload_host(u, n * sizeof(*ret->rows))};
+	ret->rows_to = upload_device(u, n * sizeof(*ret->rows));
+	if (place->stage_q) {
+		ret->q = upload_host(u, n * sizeof(*ret->q));
+		ret->q_to = upload_device(u, n * row_bytes);
+	}
+	if (place->stage_o) {
+		ret->o = upload_host(u, n * sizeof(*ret->o));
+		ret->o_to = upload_device(u, n * row_bytes);
+	}
+	fill_rows(job, ret);
+}
+
+static int run_inbound(struct upload *u, const struct backend_job *job,
+		       const struct placement *place, const struct tables *t)
+{
+	struct device_inbound in = {
+		.shape = device_shape_of(job),
+		.copies = t->q,
+		.pool = layer_of(u->b, job),
+		.rows_from = t->rows,
+		.rows_to = (void *)(uintptr_t)t->rows_to,
+		.n_tokens = count_tokens(job),
+		.n_copies = t->q ? job->list->n_rows : 0,
+		.n_rows = job->list->n_rows,
+		.copy_bytes = (uint32_t)row_bytes_of(job->shape),
+		.aligned = place->aligned_kv,
+	};
+	struct device_token *tokens = upload_host(u, in.n_tokens * sizeof(*tokens));
+
 	fill_tokens(u->b, job, tokens);
-	append.tokens = (const void *)(uintptr_t)to;
-	r = upload_send(u, tokens, to, bytes);
-	return r ? r : device_append(&append, u->b->stream) ? -EIO : 0;
+	in.tokens = tokens;
+	return device_inbound(&in, u->b->stream) ? -EIO : 0;
 }
 
 static int run_attend(struct upload *u, const struct backend_job *job,
-		      const struct batch_plan *plan)
+		      const struct batch_plan *plan, const struct tables *t)
 {
 	struct batch *b = u->b;
 	struct device_attend attend = plan->attend;
-	size_t bytes = job->list->n_rows * sizeof(struct device_row);
-	uint64_t to, entries = (uint64_t)plan->n_parts * job->shape->n_q_heads;
-	struct device_row *rows = upload_table(u, bytes, &to);
-	int r;
+	uint64_t entries = (uint64_t)plan->n_parts * job->shape->n_q_heads;
 
-	fill_rows(job, rows);
-	r = upload_send(u, rows, to, bytes);
-	if (r)
-		return r;
 	attend.shape = device_shape_of(job);
-	attend.rows = (const void *)(uintptr_t)to;
+	attend.rows = (const void *)(uintptr_t)t->rows_to;
 	attend.n_rows = job->list->n_rows;
 	attend.pool = layer_of(b, job);
 	attend.part_o = b->parts.at;
@@ -450,55 +515,92 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	return device_merge(&attend, b->stream) ? -EIO : 0;
 }
 
-static int run_job(struct upload *u, const struct backend_job *job)
+/* Rows whose O went to device memory on the way to where it is wanted. */
+static int run_outbound(struct upload *u, const struct backend_job *job, const struct tables *t)
+{
+	uint32_t n = 0;
+
+	if (!t->o)
+		return 0;
+	for (uint32_t i = 0; i < job->list->n_rows; i++) {
+		if (t->o[i].to)
+			t->o[n++] = t->o[i];
+	}
+	return device_outbound(t->o, n, (uint32_t)row_bytes_of(job->shape), u->b->stream) ? -EIO
+											  : 0;
+}
+
+/* The job's plan, on the device. */
+static int ready_plan(struct upload *u, const struct backend_job *job, struct batch_plan **ret)
 {
 	struct batch *b = u->b;
 	bool *flags = malloc(job->tree->n_queries + 1), some;
-	struct batch_plan *plan;
-	uint64_t key_bytes = 4 * (uint64_t)job->shape->head_dim * job->shape->n_kv_heads;
-	int r = flags ? run_append(u, job) : -ENOMEM;
+	int r = 0;
 
-	if (r || job->list->n_rows == 0) {
-		free(flags);
-		return r;
-	}
+	if (!flags)
+		return -ENOMEM;
 	some = find_wanted(job, flags);
-	plan = some ? NULL : find_plan(b, job->plan_id, job->shape);
-	if (!plan) {
-		r = make_plan(b, job, some ? flags : NULL, &plan);
+	*ret = some ? NULL : find_plan(b, job->plan_id, job->shape);
+	if (!*ret) {
+		r = make_plan(b, job, some ? flags : NULL, ret);
 		if (!r)
-			r = grow(b, &u->frame->host,
-				 u->host_used + program_bytes(&b->program) +
-					 align_up(job->list->n_rows * sizeof(struct device_row)),
-				 true);
-		if (!r)
-			r = send_program(u, plan, &b->program);
+			r = send_program(u, *ret, &b->program);
 	}
 	free(flags);
 	if (!r)
 		r = grow(b, &b->parts,
-			 (uint64_t)plan->n_parts * job->shape->n_q_heads *
+			 (uint64_t)(*ret)->n_parts * job->shape->n_q_heads *
 				 (job->shape->head_dim + 2) * sizeof(float),
 			 false);
-	if (r)
-		return r;
-	plan->used = ++b->uses;
+	return r;
+}
+
+static void count_job(struct batch *b, const struct backend_job *job, const struct batch_plan *plan)
+{
+	uint64_t key_bytes = 4 * (uint64_t)job->shape->head_dim * job->shape->n_kv_heads;
+
 	b->counters.rows += job->list->n_rows;
 	b->counters.kv_bytes_read += plan->n_groups * DEVICE_GROUP_TOKENS * key_bytes;
 	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
-	return run_attend(u, job, plan);
+}
+
+static int run_job(struct upload *u, const struct backend_job *job)
+{
+	struct placement place = place_io(u->b, job);
+	struct batch_plan *plan = NULL;
+	struct tables tables;
+	int r = job->list->n_rows ? ready_plan(u, job, &plan) : 0;
+
+	if (r)
+		return r;
+	make_tables(u, job, &place, &tables);
+	r = run_inbound(u, job, &place, &tables);
+	if (r || !plan)
+		return r;
+	plan->used = ++u->b->uses;
+	count_job(u->b, job, plan);
+	r = run_attend(u, job, plan, &tables);
+	return r ? r : run_outbound(u, job, &tables);
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
-static size_t tables_bytes(const struct backend_batch *batch)
+/* Pinned and device memory that a batch's tables take at most, programs apart. */
+static void count_tables(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
+			 size_t *ret_device)
 {
-	size_t bytes = 0;
+	*ret_host = *ret_device = 0;
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		const struct backend_job *job = &batch->jobs[i];
+		struct placement place = place_io(b, job);
+		uint32_t n = job->list->n_rows, n_staged = place.stage_q + (uint32_t)place.stage_o;
 
-	for (uint32_t i = 0; i < batch->n_jobs; i++)
-		bytes += align_up(count_tokens(&batch->jobs[i]) * sizeof(struct device_token)) +
-			 align_up(batch->jobs[i].list->n_rows * sizeof(struct device_row));
-	return bytes;
+		*ret_host += align_up(count_tokens(job) * sizeof(struct device_token)) +
+			     align_up(n * sizeof(struct device_row)) +
+			     n_staged * align_up(n * sizeof(struct device_copy));
+		*ret_device += align_up(n * sizeof(struct device_row)) +
+			       n_staged * align_up(n * row_bytes_of(job->shape));
+	}
 }
 
 static void frame_count(struct batch *b, struct batch_frame *frame)
@@ -513,8 +615,9 @@ static void frame_count(struct batch *b, struct batch_frame *frame)
 	b->done_id = frame->id > b->done_id ? frame->id : b->done_id;
 }
 
-static int frame_take(struct batch *b, size_t bytes, struct upload *ret)
+static int frame_take(struct batch *b, const struct backend_batch *batch, struct upload *ret)
 {
+	size_t host, device;
 	struct batch_frame *frame = &b->frames[(b->last_id + 1) % BATCH_FRAMES];
 	int r;
 
@@ -523,12 +626,13 @@ static int frame_take(struct batch *b, size_t bytes, struct upload *ret)
 			return -EIO;
 		frame_count(b, frame);
 	}
-	r = grow(b, &frame->host, bytes, true);
+	count_tables(b, batch, &host, &device);
+	r = grow(b, &frame->host, host, true);
 	if (!r)
-		r = grow(b, &frame->device, bytes, false);
+		r = grow(b, &frame->device, device, false);
 	if (!r && cudaEventRecord(frame->begin, b->stream) != cudaSuccess)
 		r = -EIO;
-	*ret = (struct upload){.b = b, .frame = frame};
+	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
 	return r;
 }
 
@@ -545,6 +649,27 @@ static int check_batch(const struct batch *b, const struct backend_batch *batch)
 	return 0;
 }
 
+int batch_add_host(struct batch *b, uint64_t base, uint64_t bytes)
+{
+	struct batch_host *hosts = realloc(b->hosts, (b->n_hosts + 1) * sizeof(*hosts));
+
+	if (!hosts)
+		return -ENOMEM;
+	b->hosts = hosts;
+	hosts[b->n_hosts++] = (struct batch_host){base, bytes};
+	return 0;
+}
+
+void batch_drop_host(struct batch *b, uint64_t base)
+{
+	for (uint32_t i = 0; i < b->n_hosts; i++) {
+		if (b->hosts[i].base == base) {
+			b->hosts[i] = b->hosts[--b->n_hosts];
+			return;
+		}
+	}
+}
+
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	struct upload u;
@@ -552,7 +677,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 
 	if (r)
 		return r;
-	r = frame_take(b, tables_bytes(batch), &u);
+	r = frame_take(b, batch, &u);
 	b->n_last = 0;
 	for (uint32_t i = 0; i < batch->n_jobs && !r; i++)
 		r = run_job(&u, &batch->jobs[i]);

@@ -38,6 +38,11 @@ struct batch_plan {
 	uint64_t used; /* when it was last */
 };
 
+/* Host memory that kernels reach across the bus. */
+struct batch_host {
+	uint64_t base, bytes;
+};
+
 struct batch {
 	device_stream stream; /* owned */
 	struct pool *pool;
@@ -46,6 +51,8 @@ struct batch {
 	struct batch_buffer parts; /* owned, device: partials and their statistics */
 	struct program program;
 	uint32_t *ticket; /* owned, device */
+	struct batch_host *hosts; /* owned */
+	uint32_t n_hosts, last_host;
 	uint32_t n_blocks;
 	bool wide; /* the device computes stages */
 	uint64_t last_id, done_id, uses;
@@ -63,6 +70,10 @@ uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shap
 int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks, bool wide);
 /* Waits for what is running. */
 void batch_done(struct batch *b);
+
+/* Addresses of these are staged: read once, many at a time, before attention. 0 or -ENOMEM. */
+int batch_add_host(struct batch *b, uint64_t base, uint64_t bytes);
+void batch_drop_host(struct batch *b, uint64_t base);
 
 /* As backend_ops say. */
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);

@@ -45,8 +45,10 @@ struct device_slot {
 	uint8_t warps; /* bit w: warp w computes it; in a stage all 4 slots have the same */
 	uint8_t plain; /* bit w: all rows of the warp see all keys */
 	uint8_t wide; /* of a stage, which begins at a multiple of 4 in its unit */
-	uint8_t causal; /* some row sees some of a group's tokens by position */
-	uint8_t pad[12];
+	uint8_t causal; /* some row sees some of a group's tokens by position; not in stages, whose groups are whole */
+	uint8_t run; /* of a stage: stages from here on that the same warps take */
+	uint8_t plain_stage; /* of a stage: bit w: plain in all 4 slots */
+	uint8_t pad[10];
 };
 
 /* Where the groups of a slot lie in the pool, for layer and head 0; DEVICE_NONE: no group. */
@@ -62,8 +64,14 @@ struct device_unit {
 	uint32_t
 		dest; /* first of n_rows in dests: DEVICE_NONE: the output itself; else a partial's index */
 	uint32_t blocks_log2;
-	uint32_t wide; /* has stages */
+	uint32_t flags;
 	uint32_t block_tokens; /* of a row block */
+};
+
+enum device_unit_flags {
+	DEVICE_UNIT_WIDE = 1, /* has stages */
+	DEVICE_UNIT_DEALT =
+		2, /* token t stands in block t mod 2^blocks_log2, else in block t / block_tokens */
 };
 
 #define DEVICE_DEST_NOTHING (DEVICE_NONE - 1) /* the row sees nothing of the unit */
@@ -76,7 +84,7 @@ struct device_merge {
 	uint32_t pad;
 };
 
-/* A token row of the list: addresses of head 0. o == 0: not wanted; lse == 0: not wanted. */
+/* A token row of the list: addresses of head 0, of q and o multiples of 16. o == 0: not wanted; lse == 0: not wanted. */
 struct device_row {
 	uint64_t q, o, lse;
 	uint32_t pos;
@@ -97,7 +105,7 @@ struct device_shape {
 	uint32_t group; /* query heads of a KV head */
 	uint64_t head_bytes; /* from a KV head to the next */
 	float scale_log2; /* softmax scale x log2 e */
-	uint32_t aligned; /* all addresses and strides are multiples of 16 bytes */
+	uint32_t pad;
 };
 
 struct device_attend {
@@ -121,11 +129,24 @@ struct device_attend {
 	uint32_t n_blocks;
 };
 
-struct device_append {
+/* Rows of bytes from anywhere to anywhere. */
+struct device_copy {
+	uint64_t from, to;
+};
+
+/* What comes before attention: new tokens into pages, rows of Q that lie elsewhere or askew into device memory, the rows' table
+ * itself. Tables may lie in pinned host memory. */
+struct device_inbound {
 	struct device_shape shape;
 	const struct device_token *tokens;
-	char *pool;
-	uint32_t n_tokens;
+	const struct device_copy *copies;
+	char *pool; /* at the layer */
+	const struct device_row *rows_from;
+	struct device_row *rows_to;
+	uint32_t n_tokens, n_copies, n_rows;
+	uint32_t copy_bytes; /* a multiple of 16 */
+	uint32_t aligned; /* K and V lie at multiples of 16 bytes */
+	uint32_t pad;
 };
 
 /* Rows [from_row] of the group at from to [to_row] of that at to, of n_heads head blocks (all layers and heads). */
@@ -147,7 +168,10 @@ typedef struct CUstream_st *device_stream;
 /* Each returns a cudaError_t as int: 0 is success. They start work on the stream and do not wait. */
 int device_attend(const struct device_attend *attend, device_stream stream);
 int device_merge(const struct device_attend *attend, device_stream stream);
-int device_append(const struct device_append *append, device_stream stream);
+int device_inbound(const struct device_inbound *inbound, device_stream stream);
+/* Copies of so many bytes each, a multiple of 2, as are their addresses. */
+int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes,
+		    device_stream stream);
 int device_move(const struct device_move *move, device_stream stream);
 
 /* Readies the kernels of this shape. Blocks. */

@@ -17,11 +17,23 @@ template <uint32_t SLOTS> struct fetch {
 	bool again; /* the ring has been gone round */
 };
 
-/* Where a slot's groups are missing for the first time, shared memory holds anything; 0 x NaN is NaN. */
-template <uint32_t DIM> __device__ inline void clear_missing(char *slot, const uint32_t (&source)[DEVICE_SLOT_GROUPS], uint32_t lane)
+/* Those that are there come first. */
+__device__ inline uint32_t count_groups(const uint32_t (&source)[DEVICE_SLOT_GROUPS])
 {
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-		for (uint32_t i = lane; source[j] == DEVICE_NONE && i < DIM; i += 32)
+	uint32_t n = 0;
+
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++)
+		n += source[j] != DEVICE_NONE;
+	return n;
+}
+
+/* Where a slot's groups from first on are missing for the first time, shared memory holds anything; 0 x NaN is NaN. */
+template <uint32_t DIM> __device__ inline void clear_missing(char *slot, uint32_t first, uint32_t lane)
+{
+#pragma unroll 1
+	for (uint32_t j = first; j < DEVICE_SLOT_GROUPS; j++) {
+#pragma unroll 1
+		for (uint32_t i = lane; i < DIM; i += 32)
 			((uint4 *)(slot + j * 32 * DIM + 16 * DIM))[i] = make_uint4(0, 0, 0, 0);
 	}
 	fence_async();
@@ -36,12 +48,10 @@ __device__ inline void fetch_copy(uint32_t lane, uint32_t to, uint32_t note, uin
 	constexpr uint32_t group_bytes = 32 * DIM, step = group_bytes / DEVICE_SOURCE_BYTES;
 
 #if __CUDA_ARCH__ >= 900
-	uint32_t n = 0;
+	uint32_t n = count_groups(source);
 
 	if (lane != 0)
 		return;
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++)
-		n += source[j] != DEVICE_NONE;
 	barrier_expect(full, n * group_bytes + (uint32_t)sizeof(*from));
 	if (n == 4 && source[1] == source[0] + step && source[2] == source[0] + 2 * step &&
 	    source[3] == source[0] + 3 * step) {
@@ -92,7 +102,7 @@ __device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, con
 
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
 		if (!f.again && source[DEVICE_SLOT_GROUPS - 1] == DEVICE_NONE)
-			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), source, f.lane);
+			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), count_groups(source), f.lane);
 		fetch_copy<DIM>(f.lane, base + f.at.slot * slot_bytes(DIM),
 				base + at::notes + f.at.slot * (uint32_t)sizeof(struct device_slot),
 				base + at::full + f.at.slot * 8, head, source, &slots[i]);
@@ -110,11 +120,8 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ inline void fetch_align(struc
 
 	while (f.at.slot % DEVICE_STAGE_SLOTS) {
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
-		if (!f.again) {
-			const uint32_t none[DEVICE_SLOT_GROUPS] = {DEVICE_NONE, DEVICE_NONE, DEVICE_NONE, DEVICE_NONE};
-
-			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), none, f.lane);
-		}
+		if (!f.again)
+			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), 0, f.lane);
 		if (LARGE ? f.lane == 0 : true)
 			barrier_arrive(base + at::full + f.at.slot * 8);
 		__syncwarp();
@@ -135,7 +142,7 @@ __device__ inline void fetch_unit(struct fetch<SLOTS> &f, const struct device_un
 
 	if (done + f.lane < unit.n_slots)
 		next = sources[done + f.lane];
-	if (unit.wide)
+	if (unit.flags & DEVICE_UNIT_WIDE)
 		fetch_align<DIM, SLOTS>(f);
 	fetch_slots<DIM, SLOTS>(f, pool, slots, first, unit.n_slots < done ? unit.n_slots : done);
 	for (; done < unit.n_slots; done += 32) {
@@ -196,22 +203,6 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct d
 
 /* ---- Q ----------------------------------------------------------------------------------------------------------- */
 
-__device__ inline uint4 load_chunk(uint64_t from)
-{
-	const uint16_t *at = (const uint16_t *)from;
-
-	return make_uint4(at[0] | (uint32_t)at[1] << 16, at[2] | (uint32_t)at[3] << 16, at[4] | (uint32_t)at[5] << 16,
-			  at[6] | (uint32_t)at[7] << 16);
-}
-
-/* Row of the block to token of the unit; the block's last rows may have none. */
-__device__ inline uint32_t token_of(const struct device_unit &unit, uint32_t block, uint32_t row, uint32_t inverse)
-{
-	uint32_t token = row * inverse >> 16;
-
-	return token < unit.block_tokens ? block * unit.block_tokens + token : DEVICE_NONE;
-}
-
 /* Rows up to the last row block that some warp takes; those that do not exist are 0. */
 template <uint32_t DIM>
 __device__ inline void q_unit(const struct device_attend &a, const struct work &work, char *rows, uint32_t thread)
@@ -219,7 +210,7 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 	constexpr uint32_t chunks = DIM / 8;
 	uint32_t group = a.shape.group, inverse = 65536 / group + 1, n = (DEVICE_BLOCK_ROWS << work.unit.blocks_log2) * chunks;
 
-#pragma unroll 8
+#pragma unroll 4
 	for (uint32_t i = thread; i < n; i += Q_WARPS * 32) {
 		uint32_t row = i / chunks, chunk = i % chunks, in_block = row % DEVICE_BLOCK_ROWS;
 		uint32_t token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
@@ -229,12 +220,10 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 
 		if (token < work.unit.n_rows)
 			from = a.rows[work.unit.row + token].q + ((uint64_t)q_head * DIM + chunk * 8) * 2;
-		if (from == 0)
-			*(uint4 *)to = make_uint4(0, 0, 0, 0);
-		else if (a.shape.aligned)
+		if (from)
 			copy_16(shared_address(to), (const void *)from);
 		else
-			*(uint4 *)to = load_chunk(from);
+			*(uint4 *)to = make_uint4(0, 0, 0, 0);
 	}
 }
 

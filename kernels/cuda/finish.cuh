@@ -25,8 +25,10 @@ __device__ inline struct warp_sums add_splits(const struct warp_unit &w, const s
 {
 	struct warp_sums all = {-INFINITY, 0};
 
+#pragma unroll 1
 	for (uint32_t i = 0; i < w.n_splits; i++)
 		all.max = fmaxf(all.max, sums[warp_of(w, i) * DEVICE_BLOCK_ROWS + lane % 16].max);
+#pragma unroll 1
 	for (uint32_t i = 0; i < w.n_splits; i++) {
 		struct warp_sums part = sums[warp_of(w, i) * DEVICE_BLOCK_ROWS + lane % 16];
 
@@ -56,19 +58,9 @@ __device__ inline void store_sums(const struct device_attend &a, const struct wa
 		*(float *)w.mine_lse = log_of(all.max, all.sum);
 }
 
-template <typename DTYPE> __device__ inline void store_four(uint64_t to, const float4 &v, float scale, bool aligned)
+template <typename DTYPE> __device__ inline void store_four(uint64_t to, const float4 &v, float scale)
 {
-	uint2 packed = make_uint2(DTYPE::pack(v.x * scale, v.y * scale), DTYPE::pack(v.z * scale, v.w * scale));
-	uint16_t *at = (uint16_t *)to;
-
-	if (aligned) {
-		*(uint2 *)to = packed;
-		return;
-	}
-	at[0] = (uint16_t)packed.x;
-	at[1] = (uint16_t)(packed.x >> 16);
-	at[2] = (uint16_t)packed.y;
-	at[3] = (uint16_t)(packed.y >> 16);
+	*(uint2 *)to = make_uint2(DTYPE::pack(v.x * scale, v.y * scale), DTYPE::pack(v.z * scale, v.w * scale));
 }
 
 /* ---- several warps to a row block -------------------------------------------------------------------------------- */
@@ -117,6 +109,7 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 	for (uint32_t pass = 0; pass < DIM / 64; pass++) {
 		stage_o<DIM>(s, pass, factor, stages + warp * (STAGE_BYTES / 4), lane);
 		block_sync(w);
+#pragma unroll 1
 		for (uint32_t i = w.split * 32 + lane; i < 256; i += w.n_splits * 32) {
 			uint32_t row = i / 16, block = i % 16 / 2, half = i % 2;
 			uint32_t at = row * 64 + ((block ^ (row & 7)) << 3) + half * 4;
@@ -126,6 +119,7 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 			uint64_t to = __shfl_sync(~0u, w.mine_o, row);
 			float row_scale = __shfl_sync(~0u, scale, row);
 
+#pragma unroll 2
 			for (uint32_t k = 1; k < w.n_splits; k++) {
 				float4 part = *(const float4 *)&stages[warp_of(w, k) * (STAGE_BYTES / 4) + at];
 
@@ -137,7 +131,7 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 			if (dest < DEVICE_DEST_NOTHING)
 				*(float4 *)&a.part_o[(uint64_t)dest * DIM + column] = sum;
 			else if (dest == DEVICE_NONE && to)
-				store_four<DTYPE>(to + column * 2, sum, row_scale, a.shape.aligned);
+				store_four<DTYPE>(to + column * 2, sum, row_scale);
 		}
 		block_sync(w);
 	}
@@ -158,7 +152,7 @@ __device__ inline uint4 transpose_quad(uint32_t (&v)[4], uint32_t lane)
 
 /* Row i of the lane's two to its output. */
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void store_row(const struct warp_state<DIM> &s, uint32_t i, uint64_t to, float scale, bool aligned, uint32_t lane)
+__device__ inline void store_row(const struct warp_state<DIM> &s, uint32_t i, uint64_t to, float scale, uint32_t lane)
 {
 #pragma unroll
 	for (uint32_t n = 0; n < DIM / 8; n += 4) {
@@ -169,18 +163,8 @@ __device__ inline void store_row(const struct warp_state<DIM> &s, uint32_t i, ui
 		for (uint32_t j = 0; j < 4; j++)
 			v[j] = DTYPE::pack(s.o[n + j][2 * i] * scale, s.o[n + j][2 * i + 1] * scale);
 		mine = transpose_quad(v, lane);
-		if (!to)
-			continue;
-		if (aligned) {
+		if (to)
 			*(uint4 *)(to + (n + lane % 4) * 16) = mine;
-			continue;
-		}
-#pragma unroll
-		for (uint32_t j = 0; j < 8; j++) {
-			uint32_t word = j < 2 ? mine.x : j < 4 ? mine.y : j < 6 ? mine.z : mine.w;
-
-			((uint16_t *)(to + (n + lane % 4) * 16))[j] = (uint16_t)(word >> 16 * (j % 2));
-		}
 	}
 }
 
@@ -220,7 +204,7 @@ __device__ inline void finish_alone(const struct device_attend &a, const struct 
 		if (__any_sync(~0u, dest < DEVICE_DEST_NOTHING))
 			store_part<DIM>(a, s, i, dest, lane);
 		if (__any_sync(~0u, output))
-			store_row<DTYPE, DIM>(s, i, output ? to : 0, inverse_of(s.sum[i]), a.shape.aligned, lane);
+			store_row<DTYPE, DIM>(s, i, output ? to : 0, inverse_of(s.sum[i]), lane);
 	}
 }
 

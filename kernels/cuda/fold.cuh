@@ -174,56 +174,70 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 
 #ifdef WGMMA
 #define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
+#define HALF_GROUPS (STAGE_GROUPS / 2)
 
-/* Half of a stage's weights times its values, started. */
+typedef float half_scores[HALF_GROUPS][4];
+
+/* Scores of half a stage, which begins at the shared address; started. */
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void add_values(struct warp_state<DIM> &s, const uint32_t (&p)[STAGE_GROUPS / 4][4], uint32_t at)
+__device__ inline void start_scores(const struct warp_state<DIM> &s, half_scores &scores, uint32_t at)
+{
+	wgmma_begin();
+#pragma unroll
+	for (uint32_t k = 0; k < DIM / 16; k++)
+		DTYPE::template multiply_wide<0>(scores, s.q[k],
+						 wgmma_matrix(at + k / 4 * 1024 + k % 4 * 32, 16, 32 * DIM), k != 0);
+	wgmma_commit();
+}
+
+/* Weights times values of half a stage; started. */
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void start_values(struct warp_state<DIM> &s, const uint32_t (&p)[HALF_GROUPS / 2][4], uint32_t at)
 {
 	constexpr uint32_t group_bytes = 32 * DIM;
 
 	wgmma_begin();
 #pragma unroll
-	for (uint32_t t = 0; t < STAGE_GROUPS / 4; t++)
+	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
 		DTYPE::template multiply_wide<1>(
 			s.o, p[t], wgmma_matrix(at + group_bytes / 2 + t * 2 * group_bytes, 1024, group_bytes), true);
 	wgmma_commit();
 }
 
-/* Folds the stage whose slots begin at the shared address and have these notes. The tensor cores multiply the first half of the
- * values while the weights of the second are made. */
-template <typename DTYPE, uint32_t DIM>
-__device__ inline void fold_stage(const struct device_attend &a, const struct warp_unit &w, uint32_t at,
-				  const struct device_slot *notes, uint32_t warp, uint32_t lane, struct warp_state<DIM> &s)
+/* Whole groups are seen by intervals of tokens. */
+__device__ inline void mask_half(half_scores &scores, const struct device_slot *notes, const struct warp_unit &w)
 {
-	constexpr uint32_t group_bytes = 32 * DIM;
-	float scores[STAGE_GROUPS][4], low[2];
-	uint32_t p[2][STAGE_GROUPS / 4][4];
+#pragma unroll
+	for (uint32_t j = 0; j < HALF_GROUPS; j++) {
+		const struct device_group &group = notes[j / DEVICE_SLOT_GROUPS].groups[j % DEVICE_SLOT_GROUPS];
+		uint32_t begin = group.row_begin, n = group.row_end - begin;
 
-	wgmma_begin();
 #pragma unroll
-	for (uint32_t k = 0; k < DIM / 16; k++)
-		DTYPE::template multiply_wide<0>(scores, s.q[k], wgmma_matrix(at + k / 4 * 1024 + k % 4 * 32, 16, group_bytes),
-						 k != 0);
-	wgmma_commit();
-	wgmma_wait();
-	registers_fence(scores);
-#pragma unroll
-	for (uint32_t i = 0; i < DEVICE_STAGE_SLOTS; i++) {
-		if (!(notes[i].plain >> warp & 1))
-			mask_scores(scores, i * DEVICE_SLOT_GROUPS, &notes[i], w, lane);
+		for (uint32_t i = 0; i < 2; i++) {
+			bool sees = w.token[i] - begin < n;
+
+			scores[j][2 * i] = sees ? scores[j][2 * i] : -INFINITY;
+			scores[j][2 * i + 1] = sees ? scores[j][2 * i + 1] : -INFINITY;
+		}
 	}
+}
+
+/* From scores of half a stage to weights. What was started before these scores is complete when this returns. */
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void weigh_half(const struct device_attend &a, const struct warp_unit &w, half_scores &scores,
+				  const struct device_slot *notes, bool plain, struct warp_state<DIM> &s,
+				  uint32_t (&p)[HALF_GROUPS / 2][4])
+{
+	float low[2];
+
+	if (!plain)
+		mask_half(scores, notes, w);
 	raise_max<DIM>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);
 #pragma unroll
-	for (uint32_t half = 0; half < 2; half++) {
-#pragma unroll
-		for (uint32_t t = 0; t < STAGE_GROUPS / 4; t++)
-			weigh<DTYPE, DIM>(s, scores, half * STAGE_GROUPS / 2 + 2 * t, a.shape.scale_log2, low, p[half][t]);
-		add_values<DTYPE, DIM>(s, p[half], at + half * STAGE_GROUPS / 2 * group_bytes);
-	}
-	wgmma_wait();
-	registers_fence(s.o);
+	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
+		weigh<DTYPE, DIM>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
 }
 #endif
 #endif

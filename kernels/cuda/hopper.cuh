@@ -158,9 +158,10 @@ __device__ inline void wgmma_commit()
 	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-__device__ inline void wgmma_wait()
+/* Until no more than the last N that were committed are under way. */
+template <uint32_t N> __device__ inline void wgmma_wait()
 {
-	asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+	asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
 /* Nobody moves what is done with these registers across this line. */

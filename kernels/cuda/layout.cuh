@@ -66,6 +66,16 @@ template <uint32_t DIM, uint32_t SLOTS> struct layout {
 	static constexpr uint32_t bytes = rows_empty + 8;
 };
 
+/* Row of a row block to token of the unit; the block's last rows may have none. inverse: 65536 / query heads + 1. */
+__device__ inline uint32_t token_of(const struct device_unit &unit, uint32_t block, uint32_t row, uint32_t inverse)
+{
+	uint32_t token = row * inverse >> 16;
+
+	if (token >= unit.block_tokens)
+		return DEVICE_NONE;
+	return unit.flags & DEVICE_UNIT_DEALT ? (token << unit.blocks_log2) + block : block * unit.block_tokens + token;
+}
+
 static_assert(layout<64, ring_slots(64, true)>::bytes <= 232448, "shared memory of sm_90");
 static_assert(layout<128, ring_slots(128, true)>::bytes <= 232448, "shared memory of sm_90");
 static_assert(layout<256, ring_slots(256, true)>::bytes <= 232448, "shared memory of sm_90");
@@ -86,6 +96,14 @@ template <uint32_t SLOTS> struct ring {
 		}
 	}
 };
+
+template <uint32_t SLOTS> __device__ inline struct ring<SLOTS> next_stage(struct ring<SLOTS> at)
+{
+	at.slot += DEVICE_STAGE_SLOTS;
+	if (at.slot == SLOTS)
+		return (struct ring<SLOTS>){0, at.parity ^ 1};
+	return at;
+}
 
 /* The same of entries of work. */
 typedef struct ring<WORK_SLOTS> work_ring;

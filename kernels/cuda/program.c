@@ -404,6 +404,7 @@ struct cut {
 	uint32_t row_begin, row_end;
 	uint32_t blocks_log2;
 	uint32_t block_tokens;
+	bool dealt; /* tokens to blocks in turn */
 	uint32_t turns[N_QUEUES]; /* slots or stages dealt so far */
 	struct queue queues[N_QUEUES];
 };
@@ -428,6 +429,11 @@ static void unit_interval(const struct cut *cut, const struct device_group *g, u
 	*ret_end = *ret_end > cut->row_begin ? *ret_end - cut->row_begin : 0;
 }
 
+static uint32_t block_of(const struct cut *cut, uint32_t token)
+{
+	return cut->dealt ? token & ((1u << cut->blocks_log2) - 1) : token / cut->block_tokens;
+}
+
 /* Row blocks of the unit with a row that sees something of the group. */
 static uint32_t unit_blocks(const struct make *m, const struct cut *cut,
 			    const struct piece_group *at)
@@ -437,16 +443,38 @@ static uint32_t unit_blocks(const struct make *m, const struct cut *cut,
 	unit_interval(cut, &at->group, &begin, &end);
 	if (begin >= end)
 		return 0;
-	if (!at->causal) {
+	if (cut->dealt && end - begin >= 1u << cut->blocks_log2 && !at->causal)
+		return (1u << (1u << cut->blocks_log2)) - 1;
+	if (!cut->dealt && !at->causal) {
 		uint32_t first = begin / cut->block_tokens, last = (end - 1) / cut->block_tokens;
 
 		return (2u << last) - (1u << first);
 	}
 	for (uint32_t t = begin; t < end; t++) {
 		if (row_sees(m, cut->strip, at, cut->row_begin + t))
-			blocks |= 1u << t / cut->block_tokens;
+			blocks |= 1u << block_of(cut, t);
 	}
 	return blocks;
+}
+
+/* Whether all tokens of the block (those that exist) lie in [begin, end) and see the whole group. */
+static bool block_plain(const struct make *m, const struct cut *cut, const struct piece_group *at,
+			uint32_t block, uint32_t begin, uint32_t end)
+{
+	const struct work_row *rows = &m->want->list->rows[cut->strip->row_begin + cut->row_begin];
+	uint32_t n = cut->row_end - cut->row_begin, step = cut->dealt ? 1u << cut->blocks_log2 : 1;
+	uint32_t t = cut->dealt ? block : block * cut->block_tokens;
+
+	if (t >= n)
+		return false;
+	for (uint32_t i = 0; i < cut->block_tokens && t < n; i++, t += step) {
+		if (t < begin || t >= end)
+			return false;
+		if (at->causal &&
+		    (int64_t)rows[t].pos < (int64_t)at->group.pos + DEVICE_GROUP_TOKENS - 1)
+			return false;
+	}
+	return true;
 }
 
 /* Row blocks whose rows (those that exist) all see all 8 tokens. */
@@ -454,22 +482,13 @@ static uint32_t plain_blocks(const struct make *m, const struct cut *cut,
 			     const struct piece_group *at)
 {
 	const struct device_group *g = &at->group;
-	uint32_t begin, end, n = cut->row_end - cut->row_begin, blocks = 0;
+	uint32_t begin, end, blocks = 0;
 
 	unit_interval(cut, g, &begin, &end);
 	if (g->first != 0 || g->end != DEVICE_GROUP_TOKENS)
 		return 0;
-	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++) {
-		uint32_t first = b * cut->block_tokens,
-			 last = min_u32(first + cut->block_tokens, n);
-		bool plain = first < last && first >= begin && last <= end;
-
-		for (uint32_t t = first; at->causal && plain && t < last; t++)
-			plain = (int64_t)m->want->list
-					->rows[cut->strip->row_begin + cut->row_begin + t]
-					.pos >= (int64_t)g->pos + DEVICE_GROUP_TOKENS - 1;
-		blocks |= (uint32_t)plain << b;
-	}
+	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++)
+		blocks |= (uint32_t)block_plain(m, cut, at, b, begin, end) << b;
 	return blocks;
 }
 
@@ -529,22 +548,39 @@ static int emit_next(struct make *m, struct cut *cut, uint32_t kind)
 	return emit_slot(m, cut, queue, n, warps_in_turn(cut, kind, blocks), false);
 }
 
-static int emit_stage(struct make *m, struct cut *cut)
+/* The warps of the queue's stage i. */
+static uint32_t stage_warps(const struct queue *queue, uint32_t i)
+{
+	uint32_t warps = 0;
+
+	for (uint32_t g = i * STAGE_GROUPS; g < (i + 1) * STAGE_GROUPS && g < queue->n; g++)
+		warps |=
+			(queue->blocks[g] & 0x0f ? 0x0f : 0) | (queue->blocks[g] & 0xf0 ? 0xf0 : 0);
+	return warps;
+}
+
+/* Stage i, of those up to end that follow each other. */
+static int emit_stage(struct make *m, struct cut *cut, uint32_t i, uint32_t end)
 {
 	struct queue *queue = &cut->queues[QUEUE_STAGES];
-	uint32_t n = min_u32(queue->n - queue->used, STAGE_GROUPS), warps = 0;
+	uint32_t n = min_u32(queue->n - queue->used, STAGE_GROUPS), run = 0;
+	uint32_t warps = warps_in_turn(cut, QUEUE_STAGES, stage_warps(queue, i));
+	uint32_t first = m->p->n[PROGRAM_SLOTS], n_splits = DEVICE_WARPS >> cut->blocks_log2;
+	struct device_slot *slots;
 	int r = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t blocks = queue->blocks[queue->used + i];
-
-		warps |= (blocks & 0x0f ? 0x0f : 0) | (blocks & 0xf0 ? 0xf0 : 0);
-	}
-	warps = warps_in_turn(cut, QUEUE_STAGES, warps);
-	for (uint32_t i = 0; i < STAGE_GROUPS && !r; i += DEVICE_SLOT_GROUPS)
-		r = emit_slot(m, cut, queue, n > i ? min_u32(n - i, DEVICE_SLOT_GROUPS) : 0, warps,
+	while (i + run < end &&
+	       (run == 0 || (n_splits == 1 && stage_warps(queue, i + run) == warps)))
+		run++;
+	for (uint32_t g = 0; g < STAGE_GROUPS && !r; g += DEVICE_SLOT_GROUPS)
+		r = emit_slot(m, cut, queue, n > g ? min_u32(n - g, DEVICE_SLOT_GROUPS) : 0, warps,
 			      true);
-	return r;
+	if (r)
+		return r;
+	slots = (struct device_slot *)m->p->arrays[PROGRAM_SLOTS].at + first;
+	slots[0].run = (uint8_t)run;
+	slots[0].plain_stage = slots[0].plain & slots[1].plain & slots[2].plain & slots[3].plain;
+	return 0;
 }
 
 /* Slots that are no stages: block after block in turn, and of the common ones as many as keep pace. */
@@ -576,17 +612,20 @@ static int emit_queues(struct make *m, struct cut *cut)
 {
 	struct queue *stages = &cut->queues[QUEUE_STAGES];
 	uint32_t n_narrow = slots_of(&cut->queues[QUEUE_COMMON]), block = 0, done = 0;
-	uint32_t n_stages = (stages->n + STAGE_GROUPS - 1) / STAGE_GROUPS;
+	uint32_t n_stages = (stages->n + STAGE_GROUPS - 1) / STAGE_GROUPS, run;
 	int r = 0;
 
 	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
 		n_narrow += slots_of(&cut->queues[b]);
+	run = n_narrow < DEVICE_STAGE_SLOTS ? n_stages
+					    : 1 + n_stages * DEVICE_STAGE_SLOTS / (n_narrow + 1);
+	run = min_u32(run, UINT8_MAX);
 	for (uint32_t i = 0; i < n_stages && !r; i++) {
-		uint32_t due = n_narrow * (i + 1) / (n_stages + 1) / DEVICE_STAGE_SLOTS *
-			       DEVICE_STAGE_SLOTS;
+		uint32_t end = min_u32(n_stages, (i / run + 1) * run);
+		uint32_t due = end == i + 1 ? n_narrow * end / (n_stages + 1) : 0;
 
-		r = emit_stage(m, cut);
-		for (; done < due && !r; done++)
+		r = emit_stage(m, cut, i, end);
+		for (due -= due % DEVICE_STAGE_SLOTS; done < due && !r; done++)
 			r = emit_narrow(m, cut, &block);
 	}
 	for (; done < n_narrow && !r; done++)
@@ -595,12 +634,15 @@ static int emit_queues(struct make *m, struct cut *cut)
 }
 
 /* Which queue a group that these blocks see goes to. */
-static uint32_t queue_of(const struct make *m, const struct cut *cut, uint32_t blocks)
+static uint32_t queue_of(const struct make *m, const struct cut *cut, const struct piece_group *at,
+			 uint32_t blocks)
 {
+	bool whole = !at->causal && at->group.first == 0 && at->group.end == DEVICE_GROUP_TOKENS;
+
 	bool wide = __builtin_popcount(blocks & 0x0f) >= (int)WARP_GROUP - 1 ||
 		    __builtin_popcount(blocks & 0xf0) >= (int)WARP_GROUP - 1;
 
-	if (m->want->wide && wide && cut->blocks_log2 >= 2)
+	if (m->want->wide && wide && whole && cut->blocks_log2 >= 2)
 		return QUEUE_STAGES;
 	return blocks & (blocks - 1) ? QUEUE_COMMON : (uint32_t)__builtin_ctz(blocks);
 }
@@ -620,6 +662,36 @@ static void spare_stage(struct cut *cut)
 	}
 }
 
+/* Twice the groups that the busiest warp folds in slots, and those that all fold in stages, which take half as long. */
+static uint32_t busiest(const struct make *m, const struct cut *cut)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t counts[N_QUEUES] = {0}, most = 0;
+
+	for (uint32_t i = cut->begin; i < cut->end; i++) {
+		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
+
+		if (blocks)
+			counts[queue_of(m, cut, &groups[i], blocks)]++;
+	}
+	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++)
+		most = max_u32(most, counts[b]);
+	return 2 * (most + counts[QUEUE_COMMON]) + counts[QUEUE_STAGES];
+}
+
+/* Deals tokens to row blocks in turn where neighbours have so unlike amounts to read that some warps would have little to do. */
+static void choose_dealt(const struct make *m, struct cut *cut)
+{
+	uint32_t apart, dealt;
+
+	if (cut->blocks_log2 == 0)
+		return;
+	apart = busiest(m, cut);
+	cut->dealt = true;
+	dealt = busiest(m, cut);
+	cut->dealt = dealt < apart - apart / 4;
+}
+
 static int make_slots(struct make *m, struct cut *cut)
 {
 	const struct piece_group *groups = m->p->scratch[GROUPS].at;
@@ -636,7 +708,7 @@ static int make_slots(struct make *m, struct cut *cut)
 
 		if (!blocks)
 			continue;
-		queue = &cut->queues[queue_of(m, cut, blocks)];
+		queue = &cut->queues[queue_of(m, cut, &groups[i], blocks)];
 		queue->groups[queue->n] = i;
 		queue->blocks[queue->n++] = blocks;
 	}
@@ -707,6 +779,7 @@ static int make_unit(struct make *m, struct cut *cut)
 	while (m->block_tokens << cut->blocks_log2 < n_rows)
 		cut->blocks_log2++;
 	cut->block_tokens = (n_rows + (1u << cut->blocks_log2) - 1) >> cut->blocks_log2;
+	choose_dealt(m, cut);
 	r = make_dests(m, cut, sees);
 	if (!r)
 		r = make_slots(m, cut);
@@ -720,7 +793,8 @@ static int make_unit(struct make *m, struct cut *cut)
 		.n_slots = m->p->n[PROGRAM_SLOTS] - slot,
 		.dest = dest,
 		.blocks_log2 = cut->blocks_log2,
-		.wide = cut->queues[QUEUE_STAGES].n > 0,
+		.flags = (cut->queues[QUEUE_STAGES].n > 0 ? DEVICE_UNIT_WIDE : 0) |
+			 (cut->dealt ? DEVICE_UNIT_DEALT : 0),
 		.block_tokens = cut->block_tokens,
 	};
 	return 0;

@@ -1,7 +1,10 @@
 /*
- * rows.cu - what is done row by row: new tokens into pages, tokens from page to page, partials to outputs.
+ * rows.cu - what is done row by row: new tokens into pages, Q to where it is read, tokens from page to page, partials to
+ * outputs.
  *
- * append   grid: tokens x KV heads, a warp each. A token whose V is not finite: see device.h.
+ * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h), for every 512 bytes of Q
+ *          that are to be brought, and for as much of the rows' table.
+ * outbound a block for every row of O that must not lie where attention can write it.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
  * merge    grid: rows that have no partial or several x query heads, a warp each. Partials are folded in index order, so
  *          that the bits repeat. A row without any gets O = 0 and LSE = -inf.
@@ -44,7 +47,7 @@ __device__ inline bool not_finite(const uint4 &v, bool bf16)
 }
 
 /* A lane's chunks of K and V of a token: two lots of 32 chunks at most. */
-template <uint32_t N> __device__ inline void append_token(const struct device_append &a, const struct device_token &at, uint32_t head, char *group)
+template <uint32_t N> __device__ inline void append_token(const struct device_inbound &a, const struct device_token &at, uint32_t head, char *group)
 {
 	uint32_t dim = a.shape.head_dim, chunks = dim / 8, lane = threadIdx.x % 32;
 	uint4 v[N];
@@ -57,7 +60,7 @@ template <uint32_t N> __device__ inline void append_token(const struct device_ap
 		v[n] = make_uint4(0, 0, 0, 0);
 		if (i >= 2 * chunks)
 			continue;
-		v[n] = load_any((i < chunks ? at.k : at.v) + ((uint64_t)head * dim + chunk * 8) * 2, a.shape.aligned);
+		v[n] = load_any((i < chunks ? at.k : at.v) + ((uint64_t)head * dim + chunk * 8) * 2, a.aligned);
 		bad = bad || (i >= chunks && not_finite(v[n], a.shape.bf16));
 	}
 	bad = __any_sync(~0u, bad);
@@ -74,25 +77,63 @@ template <uint32_t N> __device__ inline void append_token(const struct device_ap
 }
 #endif
 
-__global__ void __launch_bounds__(WARPS * 32) append_kernel(const __grid_constant__ struct device_append a)
+#define COPY_BYTES 512u /* of a warp */
+
+#if __CUDA_ARCH__ >= 800
+/* The warp's part of row copies: a lane has 16 bytes, which end up at a multiple of 16. */
+__device__ inline void copy_part(const struct device_inbound &a, uint64_t part)
+{
+	uint32_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES, at = part % parts * COPY_BYTES + threadIdx.x % 32 * 16;
+	struct device_copy copy = a.copies[part / parts];
+
+	if (at < a.copy_bytes)
+		*(uint4 *)(copy.to + at) = load_any(copy.from + at, copy.from % 16 == 0);
+}
+
+__device__ inline void copy_rows(const struct device_inbound &a, uint64_t part)
+{
+	uint64_t i = part * 32 + threadIdx.x % 32;
+	const uint4 *from = (const uint4 *)a.rows_from;
+
+	if (i < (uint64_t)a.n_rows * sizeof(*a.rows_from) / 16)
+		((uint4 *)a.rows_to)[i] = from[i];
+}
+#endif
+
+__global__ void __launch_bounds__(WARPS * 32) inbound_kernel(const __grid_constant__ struct device_inbound a)
 {
 #if __CUDA_ARCH__ >= 800
 	uint64_t warp = (uint64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-	uint32_t head = warp % a.shape.n_kv_heads;
-	uint64_t token = warp / a.shape.n_kv_heads;
+	uint64_t n_appends = (uint64_t)a.n_tokens * a.shape.n_kv_heads;
+	uint64_t n_parts = (uint64_t)a.n_copies * ((a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES);
 
 	launch_wait();
 	launch_next();
-	if (token >= a.n_tokens)
-		return;
+	if (warp < n_appends) {
+		struct device_token at = a.tokens[warp / a.shape.n_kv_heads];
+		uint32_t head = warp % a.shape.n_kv_heads;
+		char *group = a.pool + head * a.shape.head_bytes + (uint64_t)at.source * DEVICE_SOURCE_BYTES;
 
-	struct device_token at = a.tokens[token];
-	char *group = a.pool + head * a.shape.head_bytes + (uint64_t)at.source * DEVICE_SOURCE_BYTES;
+		if (a.shape.head_dim <= 128)
+			append_token<1>(a, at, head, group);
+		else
+			append_token<2>(a, at, head, group);
+	} else if (warp < n_appends + n_parts) {
+		copy_part(a, warp - n_appends);
+	} else {
+		copy_rows(a, warp - n_appends - n_parts);
+	}
+#endif
+}
 
-	if (a.shape.head_dim <= 128)
-		append_token<1>(a, at, head, group);
-	else
-		append_token<2>(a, at, head, group);
+/* A block a copy. */
+__global__ void __launch_bounds__(WARPS * 32) outbound_kernel(const struct device_copy *copies, uint32_t bytes)
+{
+#if __CUDA_ARCH__ >= 800
+	struct device_copy copy = copies[blockIdx.x];
+
+	for (uint32_t i = threadIdx.x * 2; i < bytes; i += WARPS * 64)
+		*(uint16_t *)(copy.to + i) = *(const uint16_t *)(copy.from + i);
 #endif
 }
 
@@ -155,12 +196,7 @@ __device__ inline void merge_row(const struct device_attend &a, const struct dev
 	for (uint32_t j = 0; j < N; j += 2) {
 		uint32_t packed = DTYPE::pack(o[j] * scale, o[j + 1] * scale);
 
-		if (a.shape.aligned) {
-			*(uint32_t *)(to + j * 2) = packed;
-			continue;
-		}
-		((uint16_t *)to)[j] = (uint16_t)packed;
-		((uint16_t *)to)[j + 1] = (uint16_t)(packed >> 16);
+		*(uint32_t *)(to + j * 2) = packed;
 	}
 	if (lane == 0 && row->lse)
 		((float *)row->lse)[q_head] = sum == 0 ? -INFINITY : ((max == -INFINITY ? 0 : max) + log2f(sum)) * 0.6931471805599453f;
@@ -201,9 +237,21 @@ static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n
 	return cudaLaunchKernelEx(&config, kernel, *argument);
 }
 
-extern "C" int device_append(const struct device_append *append, device_stream stream)
+extern "C" int device_inbound(const struct device_inbound *in, device_stream stream)
 {
-	return launch(append_kernel, append, (uint64_t)append->n_tokens * append->shape.n_kv_heads, stream);
+	uint64_t parts = (in->copy_bytes + COPY_BYTES - 1) / COPY_BYTES;
+	uint64_t n_warps = (uint64_t)in->n_tokens * in->shape.n_kv_heads + in->n_copies * parts +
+			   ((uint64_t)in->n_rows * sizeof(struct device_row) + COPY_BYTES - 1) / COPY_BYTES;
+
+	return launch(inbound_kernel, in, n_warps, stream);
+}
+
+extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes, device_stream stream)
+{
+	if (n == 0)
+		return cudaSuccess;
+	outbound_kernel<<<n, WARPS * 32, 0, stream>>>(copies, bytes);
+	return cudaGetLastError();
 }
 
 extern "C" int device_move(const struct device_move *move, device_stream stream)
