@@ -40,10 +40,11 @@ static void document_of(uint32_t i, char *ret)
 	ret[n] = 0;
 }
 
+/* Two documents find room on the device, whatever part they share. */
 static struct tier_world_options options_of(const char *path)
 {
 	return (struct tier_world_options){
-		.device_pages = 30, .host_pages = 24, .file_pages = 160, .path = path, .depth = 8};
+		.device_pages = 48, .host_pages = 24, .file_pages = 160, .path = path, .depth = 8};
 }
 
 /* Until killed. */
