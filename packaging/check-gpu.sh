@@ -83,6 +83,29 @@ gpu_sanitizers() {
 	done
 }
 
+# Device arenas once more under an MPS control daemon of our own, which changes no setting of the card.
+gpu_mps() {
+	local folder log=$logs/gpu-mps.log begin=$SECONDS r
+	if ! command -v nvidia-cuda-mps-control >/dev/null; then
+		say "  -       MPS: no nvidia-cuda-mps-control here"
+		return
+	fi
+	folder=$(mktemp -d) || return
+	export CUDA_MPS_PIPE_DIRECTORY=$folder CUDA_MPS_LOG_DIRECTORY=$folder
+	nvidia-cuda-mps-control -d >"$log" 2>&1 &&
+		COPPICE_TEST_MPS=1 timeout --kill-after=10 "${gpu_limit:-150}" "$gpu_folder/tests/device_test" \
+			"$gpu_folder/daemon/coppiced" >>"$log" 2>&1
+	r=$?
+	echo "quit -t 5" | timeout 15 nvidia-cuda-mps-control >>"$log" 2>&1
+	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+	rm -rf "$folder"
+	if ((r == 0)); then
+		passed "device_test under MPS" $((SECONDS - begin))
+	else
+		failed "device_test under MPS (status $r)" $((SECONDS - begin)) "$log"
+	fi
+}
+
 # All of it. The folder has daemon/, client/, kernels/ and tests/ of a build.
 gpu_checks() { # folder
 	local at name
@@ -98,12 +121,15 @@ gpu_checks() { # folder
 		say "check.sh --gpu: $(tail -n 1 "$logs/gpu-cuda_test.log")" >&2
 		exit 1
 	fi
+	# alone: its clients have the GPU go round between them
 	[[ ! -x $at/device_test ]] || gpu_test device_test "$at/device_test" "$gpu_folder/daemon/coppiced"
-	for name in control_test service_test api_test flock_test agent_test hostile_test control_fuzz soak_test; do
+	wait
+	for name in control_test service_test keep_test api_test flock_test agent_test hostile_test control_fuzz soak_test; do
 		gpu_test "$name" "$at/$name" "$gpu_folder/daemon/coppiced"
 	done
 	gpu_test ctl_test "$at/ctl_test"
 	gpu_test llama_test "$at/llama_test"
 	gpu_collect
+	[[ ! -x $at/device_test ]] || gpu_mps
 	[[ -n $quick ]] || gpu_sanitizers
 }
