@@ -8,11 +8,11 @@
  * and what a real driver cannot be made to do besides.
  */
 #include "control_harness.h"
+#include "device_process.h"
 #include "device_stem.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,11 +26,6 @@
 static const char *program, *coppiced;
 static bool fake;
 
-struct stem {
-	pid_t pid;
-	int in, out; /* owned: its stdin and stdout */
-};
-
 struct fixture {
 	struct harness *h;
 	char keep_flag[128], keep_socket[112], fault[96];
@@ -39,32 +34,12 @@ struct fixture {
 
 /* ---- client processes -------------------------------------------------------------------------------------------- */
 
-#define MAX_ARGS 4
-
-/* Its environment may differ: NAME=VALUE or NULL. */
 static struct stem stem_start_with(const struct fixture *f, const char *variable, const char *role,
 				   const char *arg, const char *arg2)
 {
 	const char *argv[] = {program, coppiced, f->h->socket, role, arg, arg2, NULL};
-	int in[2], out[2];
-	struct stem stem;
 
-	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
-	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-	stem = (struct stem){fork(), in[1], out[0]};
-	assert_true(stem.pid >= 0);
-	if (stem.pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		dup2(in[0], STDIN_FILENO);
-		dup2(out[1], STDOUT_FILENO);
-		if (variable)
-			putenv((char *)variable);
-		execv(program, (char **)argv);
-		_exit(98);
-	}
-	close(in[0]);
-	close(out[1]);
-	return stem;
+	return stem_exec(argv, variable);
 }
 
 static struct stem stem_start(const struct fixture *f, const char *role, const char *arg,
@@ -73,43 +48,11 @@ static struct stem stem_start(const struct fixture *f, const char *role, const c
 	return stem_start_with(f, NULL, role, arg, arg2);
 }
 
-/* It has said "go". */
-static void stem_await_go(const struct stem *stem)
-{
-	struct pollfd p = {.fd = stem->out, .events = POLLIN};
-	char text[4] = "";
-
-	assert_int_equal(poll(&p, 1, 60000), 1);
-	assert_int_equal(read(stem->out, text, 3), 3);
-	assert_string_equal(text, "go\n");
-}
-
-static void stem_go(const struct stem *stem)
-{
-	assert_int_equal(write(stem->in, "\n", 1), 1);
-}
-
-/* Its exit status. */
-static int stem_end(struct stem *stem)
-{
-	int status = harness_wait(stem->pid);
-
-	close(stem->in);
-	close(stem->out);
-	return status;
-}
-
 static void stem_run(const struct fixture *f, const char *role, const char *arg, const char *arg2)
 {
 	struct stem stem = stem_start(f, role, arg, arg2);
 
 	assert_int_equal(stem_end(&stem), 0);
-}
-
-static void stem_kill(struct stem *stem)
-{
-	kill(stem->pid, SIGKILL);
-	assert_int_equal(stem_end(stem), -SIGKILL);
 }
 
 /* ---- fixture ----------------------------------------------------------------------------------------------------- */
@@ -319,6 +262,17 @@ static void the_keeper_lets_a_stream_go_on_when_the_daemon_dies(void **state)
 	sleep_ms(100);
 	harness_stop(f->h, SIGKILL);
 	assert_int_equal(stem_end(&waiter), 0);
+}
+
+static void a_sleeping_cpu_is_told_what_the_keeper_did(void **state)
+{
+	struct fixture *f = *state;
+	struct stem sleeper = stem_start(f, "sleeper", NULL, NULL);
+
+	stem_await_go(&sleeper);
+	sleep_ms(50);
+	harness_stop(f->h, SIGKILL);
+	assert_int_equal(stem_end(&sleeper), 0);
 }
 
 static void the_library_lets_a_stream_go_on_when_the_daemon_dies(void **state)
@@ -572,6 +526,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(a_client_killed_in_a_step_costs_nobody_else_anything),
 	WITH(one_arena, a_killed_clients_arena_is_free_again),
 	WITH(kept, the_keeper_lets_a_stream_go_on_when_the_daemon_dies),
+	WITH(kept, a_sleeping_cpu_is_told_what_the_keeper_did),
 	CASE(the_library_lets_a_stream_go_on_when_the_daemon_dies),
 	CASE(a_daemon_that_stops_lets_streams_go_on),
 	CASE(an_arena_is_zero_whoever_had_the_memory),

@@ -24,6 +24,7 @@
 
 #include <cmocka.h>
 
+#define N_WORDS 4 /* pairs that steps have: few, so that two have the same */
 #define GUARD_BYTES 65536u
 #define ARENA_BYTES (256u << 10)
 #define HOSTILE_LANE 2
@@ -292,6 +293,9 @@ static void make_step(struct world *w, struct nonsense *x)
 
 	x->entry.kind = ABI_STEP;
 	x->entry.flags = draw_one_in(&w->draw, 6) ? ABI_STEP_APPEND_ONLY : 0;
+	if (draw_one_in(&w->draw, 4))
+		x->entry.flags |= draw_one_in(&w->draw, 2) ? ABI_STEP_STREAM : ABI_STEP_WORDS;
+	x->entry.arg = draw_below(&w->draw, N_WORDS);
 	for (uint32_t i = 0; i < n; i++) {
 		seq = any_seq(w, hostile_lane(w), true);
 		if (!seq)
@@ -470,9 +474,17 @@ static void scribble_words(struct world *w)
 	struct abi_lane *lane = w->hostile.lane;
 	uint32_t slot = draw_below(&w->draw, ABI_LANE_SLOTS);
 
-	switch (draw_below(&w->draw, 8)) {
+	switch (draw_below(&w->draw, 10)) {
 	case 0:
 		atomic_store(&lane->ready, draw_border(&w->draw));
+		break;
+	case 6:
+		atomic_store(&lane->ready_words[draw_below(&w->draw, N_WORDS)],
+			     draw_border(&w->draw));
+		break;
+	case 7:
+		atomic_store(&lane->done_words[draw_below(&w->draw, ABI_LANE_WORDS)],
+			     draw_border(&w->draw));
 		break;
 	case 1:
 		atomic_store(&lane->sleepers, (uint32_t)draw_border(&w->draw));
@@ -532,14 +544,29 @@ static void hostile_act(struct world *w)
 	}
 }
 
+/* As a stream would; or it never comes, until something else lets the lane go. */
+static void write_ready(struct world *w)
+{
+	const struct sched_lane *lane = hostile_lane(w);
+
+	if (!lane->awaited || draw_one_in(&w->draw, 6))
+		return;
+	if (lane->word < ABI_LANE_WORDS)
+		atomic_store(&w->hostile.lane->ready_words[lane->word], 1);
+	else
+		atomic_store(&w->hostile.lane->ready, lane->accepted);
+}
+
 /* And counts what has gone well; the completion may be scribbled over, which is of no matter. */
 static void rounds_until_served(struct world *w)
 {
 	struct hostile *x = &w->hostile;
 	const struct sched_lane *lane = hostile_lane(w);
 
-	for (int i = 0; i < 1000 && (lane->accepted < x->ticket || lane->parked); i++)
+	for (int i = 0; i < 1000 && (lane->accepted < x->ticket || lane->parked); i++) {
+		write_ready(w);
 		sched_round(w->h.sched);
+	}
 	uint32_t slot = ring_slot(x->ticket), kind = x->lane->entries[slot].kind;
 
 	if (kind < ABI_N_KINDS && x->lane->completions[slot].status == 0)

@@ -1,0 +1,19 @@
+/* device_process.h - client processes of device_test.c: started, spoken to over their stdin and stdout, ended. Asserts. */
+#ifndef COPPICE_DEVICE_PROCESS_H
+#define COPPICE_DEVICE_PROCESS_H
+
+#include <sys/types.h>
+
+struct stem {
+	pid_t pid;
+	int in, out; /* owned: its stdin and stdout */
+};
+
+/* argv up to NULL, argv[0] the program; variable: NAME=VALUE in its environment, or NULL. */
+struct stem stem_exec(const char *const *argv, const char *variable);
+void stem_await_go(const struct stem *stem); /* until it has said "go" */
+void stem_go(const struct stem *stem); /* lets it go on */
+int stem_end(struct stem *stem); /* waits; its exit status, -signal where that ended it */
+void stem_kill(struct stem *stem);
+
+#endif
