@@ -80,6 +80,16 @@ bool ready_look(struct sched *s)
 	return any;
 }
 
+uint32_t ready_count(const struct sched *s)
+{
+	const struct sched_lane *lane;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH (lane, &s->awaited, await_link)
+		n++;
+	return n;
+}
+
 bool ready_soon(const struct sched *s)
 {
 	return !TAILQ_EMPTY(&s->awaited) && s->now_ns - s->await_since_ns < SOON_NS;

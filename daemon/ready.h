@@ -17,6 +17,8 @@ void ready_park(struct sched *s, struct sched_lane *lane, struct outcome checked
 bool ready_look(struct sched *s);
 /* The lane's step is not awaited any more. */
 void ready_forget(struct sched *s, struct sched_lane *lane);
+/* Lanes whose step is awaited. */
+uint32_t ready_count(const struct sched *s);
 /* Is there a step that is worth staying awake for? */
 bool ready_soon(const struct sched *s);
 

@@ -285,6 +285,7 @@ static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_sta
 	to->holds_won = from->holds_won;
 	to->holds_lost = from->holds_lost;
 	to->hold_ns = from->hold_ns;
+	to->n_awaited = from->n_awaited;
 	to->busy_ns = from->backend.busy_ns;
 }
 
@@ -304,6 +305,7 @@ void reply_status(struct request *request)
 	status.uptime_ns = server_now_ns() - request->server->started_ns;
 	status_of_store(&status, &figures->store, parts->config);
 	status_of_scheduler(&status, figures);
+	status.device_arena_bytes = request->server->device_bytes;
 	reply.status = &status;
 	reply_send(request->session, &reply, NULL, 0);
 }

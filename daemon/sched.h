@@ -55,6 +55,7 @@ struct sched_status {
 	uint64_t batches, decode_jobs, decode_sessions, prefill_jobs;
 	uint64_t decode_kv_bytes_read, decode_kv_bytes_alone;
 	uint64_t holds_won, holds_lost, hold_ns;
+	uint64_t n_awaited; /* lanes whose step awaits a stream */
 	bool draining;
 };
 

@@ -6,6 +6,7 @@
 #include "lanes.h"
 #include "log.h"
 #include "models.h"
+#include "ready.h"
 #include "refuse.h"
 #include "seq.h"
 #include "step.h"
@@ -397,6 +398,7 @@ static int verb_status(struct sched *s, struct sched_request *rq)
 	s->ops->counters(s->backend, &out->backend);
 	out->n_sessions = s->n_sessions;
 	out->n_lanes = s->n_lanes;
+	out->n_awaited = ready_count(s);
 	out->draining = s->draining;
 	return 0;
 }

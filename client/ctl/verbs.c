@@ -111,6 +111,9 @@ static void print_counts(const Coppice__StatusReply *s)
 	printf("  pages      %s in use, %s; %s of %s lent to models\n", text_count(s->n_pages).s,
 	       text_bytes(s->page_bytes).s, text_bytes(s->pool_bytes_used).s,
 	       text_bytes(s->pool_bytes).s);
+	if (s->device_arena_bytes || s->n_awaited)
+		printf("  streams    %s of device arenas; %s lanes await their stream\n",
+		       text_bytes(s->device_arena_bytes).s, text_count(s->n_awaited).s);
 	printf("  tokens     %s matched, %s published, %s dropped as copies; %s pages evicted\n",
 	       text_count(s->tokens_matched).s, text_count(s->tokens_published).s,
 	       text_count(s->tokens_dropped).s, text_count(s->pages_evicted).s);
