@@ -244,7 +244,6 @@ __device__ inline void prefetch_program(const struct device_attend &a)
 {
 	prefetch(a.units, (uint64_t)a.n_units * sizeof(*a.units));
 	prefetch(a.firsts, (uint64_t)a.n_units * DEVICE_FIRST_SLOTS * sizeof(*a.firsts));
-	prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows));
 	prefetch(a.slots, (uint64_t)a.n_slots * sizeof(*a.slots));
 	prefetch(a.sources, (uint64_t)a.n_slots * sizeof(*a.sources));
 	prefetch(a.dests, (uint64_t)a.n_dests * sizeof(*a.dests));
@@ -282,11 +281,13 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 
 	init_barriers<DIM, slots>(shared);
 	__syncthreads();
+	/* the program was there before the launch that brings rows and tokens */
+	prefetch_program(a);
 	launch_wait();
 	launch_next();
+	prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows));
 	if (threadIdx.x < DEVICE_WARPS * 32) {
 		registers_more<COMPUTE_REGISTERS>();
-		prefetch_program(a);
 		compute_run<DTYPE, DIM, slots>(a, shared);
 	} else {
 		registers_less<FETCH_REGISTERS>();

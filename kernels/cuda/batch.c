@@ -11,6 +11,7 @@
 
 #define LOG2_E 1.4426950408889634
 #define ALIGN 256u
+#define MERGE_ALONE 4u /* partials of a row that one warp folds */
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
@@ -224,6 +225,7 @@ static void place_program(struct batch_plan *plan, const struct program *p)
 		.n_slots = p->n[PROGRAM_SLOTS],
 		.n_dests = p->n[PROGRAM_DESTS],
 		.n_merges = p->n[PROGRAM_MERGES],
+		.merge_warps_log2 = p->most_parts > MERGE_ALONE ? 2 : 0,
 	};
 	plan->n_parts = p->n_parts;
 	plan->n_groups = p->n_groups;

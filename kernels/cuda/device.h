@@ -126,6 +126,7 @@ struct device_attend {
 	uint32_t n_units;
 	uint32_t n_slots, n_dests, n_rows;
 	uint32_t n_merges;
+	uint32_t merge_warps_log2; /* that share a merge: 0 or 2 */
 	uint32_t n_blocks;
 };
 

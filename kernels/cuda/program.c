@@ -20,7 +20,7 @@
 #define STAGE_NS 2.6
 #define UNIT_NS 700.0
 #define PART_NS 30.0
-#define MERGE_NS 2500.0
+#define MERGE_NS 4000.0
 #define N_ROWS_TRIED 4u
 #define N_CUTS_TRIED 4u
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
@@ -851,6 +851,7 @@ static int place_rows(struct make *m)
 			return -ENOMEM;
 		*merge = (struct device_merge){row, m->p->n_parts, counts[row], 0};
 		m->p->n_parts += counts[row];
+		m->p->most_parts = max_u32(m->p->most_parts, counts[row]);
 	}
 	for (uint32_t i = 0; i < m->n_seen; i++) {
 		uint32_t row = seen[i].row;
@@ -926,6 +927,7 @@ int program_make(struct program *program, const struct program_want *want)
 
 	memset(program->n, 0, sizeof(program->n));
 	program->n_parts = 0;
+	program->most_parts = 0;
 	program->n_groups = 0;
 	r = choose(&m, &limit_ns);
 	return r ? r : make_all(&m, limit_ns);

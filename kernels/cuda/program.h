@@ -49,6 +49,7 @@ struct program {
 	struct program_memory arrays[PROGRAM_N_ARRAYS]; /* owned */
 	uint32_t n[PROGRAM_N_ARRAYS]; /* entries */
 	uint32_t n_parts; /* of one query head */
+	uint32_t most_parts; /* of one row */
 	uint64_t n_groups; /* fetched for one KV head */
 	struct program_memory scratch[PROGRAM_N_SCRATCH]; /* owned */
 };
