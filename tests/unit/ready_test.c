@@ -366,6 +366,110 @@ static void sleep_ms(uint32_t ms)
 	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000l}, NULL);
 }
 
+/* ---- company ----------------------------------------------------------------------------------------------------- */
+
+#define TOKENS 150
+#define SHARED 200
+
+struct decoder {
+	struct client c;
+	uint64_t seq;
+	uint32_t late_us; /* it begins so much later */
+};
+
+static void pause_us(uint32_t us)
+{
+	nanosleep(&(struct timespec){.tv_nsec = us * 1000l}, NULL);
+}
+
+/* All layers of a token are published, then the stream comes to one after the other. */
+static void *decode_on_stream(void *arg)
+{
+	struct decoder *d = arg;
+	struct abi_step_seq rec = client_step_seq(&d->c, d->seq, 1);
+
+	pause_us(d->late_us);
+	for (uint32_t i = 0; i < TOKENS; i++) {
+		uint32_t id = i;
+		uint64_t first = d->c.ticket + 2;
+
+		client_submit(&d->c,
+			      (struct abi_entry){.kind = ABI_EXTEND, .seq = d->seq, .count = 1},
+			      &id, sizeof(id));
+		for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++)
+			client_submit(&d->c,
+				      (struct abi_entry){.kind = ABI_STEP,
+							 .count = 1,
+							 .layer = layer,
+							 .flags = ABI_STEP_STREAM},
+				      &rec, sizeof(rec));
+		for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++) {
+			pause_us(200);
+			atomic_store(&d->c.lane->ready, first + layer);
+			client_wait(&d->c, first + layer);
+		}
+	}
+	return NULL;
+}
+
+static void compute_shared(struct client *c)
+{
+	uint32_t ids[SHARED];
+	struct store_match match;
+	uint64_t seq;
+
+	for (uint32_t i = 0; i < SHARED; i++)
+		ids[i] = i;
+	assert_int_equal(client_open(c, ids, SHARED, &seq, &match), 0);
+	client_compute(c, seq, ids, SHARED);
+	assert_int_equal(client_close(c, seq), 0);
+}
+
+static void open_on_shared(struct decoder *d)
+{
+	uint32_t ids[SHARED + 1];
+	struct store_match match;
+
+	for (uint32_t i = 0; i <= SHARED; i++)
+		ids[i] = i;
+	assert_int_equal(client_open(&d->c, ids, SHARED + 1, &d->seq, &match), 0);
+	assert_int_equal(match.cached, SHARED);
+}
+
+/* A step counts as come when its inputs are there: who published it early waits for the others as everybody does. */
+static void streams_fall_into_lockstep(void **state)
+{
+	struct harness h;
+	struct decoder decoders[3] = {0};
+	struct sched_status before, after;
+	pthread_t threads[3];
+
+	(void)state;
+	harness_init(&h);
+	h.config.batch_hold = CONFIG_HOLD_ALWAYS;
+	h.config.batch_wait_max_us = 20000;
+	harness_start(&h);
+	for (uint32_t i = 0; i < 3; i++) {
+		client_start(&decoders[i].c, &h, 1000, &SHAPE, 1 << 20);
+		decoders[i].late_us = 700 * i;
+		if (i == 0)
+			compute_shared(&decoders[i].c);
+		open_on_shared(&decoders[i]);
+	}
+	before = harness_status(&h);
+	for (uint32_t i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, decode_on_stream, &decoders[i]);
+	for (uint32_t i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	after = harness_status(&h);
+	/* Alone it would be 1; a sanitizer or a busy machine may part them now and then. */
+	assert_true((double)(after.decode_sessions - before.decode_sessions) >=
+		    2.0 * (double)(after.decode_jobs - before.decode_jobs));
+	for (uint32_t i = 0; i < 3; i++)
+		client_end(&decoders[i].c);
+	harness_stop(&h);
+}
+
 /* A stream that does not come is looked at a thousand times a second, not for ever. */
 static void looks_at_an_awaited_step_become_rare(void **state)
 {
@@ -577,6 +681,7 @@ int main(void)
 		STEPPED(flags_and_words_that_are_not_are_refused),
 		STEPPED(a_session_that_ends_lets_its_streams_go),
 		THREADED(the_thousandth_replay_is_as_right_as_the_first),
+		cmocka_unit_test(streams_fall_into_lockstep),
 		THREADED(looks_at_an_awaited_step_become_rare),
 		STEPPED(a_backend_without_a_device_refuses_device_arenas),
 		DEVICE(rows_in_device_arenas_are_checked_as_others),
