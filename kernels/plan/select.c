@@ -1,0 +1,176 @@
+/* select.c - see select.h. */
+#include "select.h"
+
+#include "build.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct heavy {
+	double mass;
+	uint32_t block;
+};
+
+static int compare_heavy(const void *left, const void *right)
+{
+	const struct heavy *a = left, *b = right;
+
+	if (a->mass != b->mass)
+		return a->mass > b->mass ? -1 : 1;
+	return a->block > b->block ? -1 : a->block < b->block;
+}
+
+static void keep(uint64_t *kept, const double *mass, uint32_t block, struct select_result *result)
+{
+	if (select_has(kept, block))
+		return;
+	kept[block / 64] |= UINT64_C(1) << (block % 64);
+	result->n_kept++;
+	result->kept_mass += mass[block];
+}
+
+/* Does the kept mass do? */
+static bool is_enough(const struct select_config *config, const struct select_result *result)
+{
+	return config->tau < 1 && result->kept_mass >= config->tau * result->total_mass;
+}
+
+int select_blocks(const struct select_config *config, const double *mass, uint32_t n,
+		  uint64_t *ret_kept, struct select_result *ret)
+{
+	struct select_result result = {0};
+	struct heavy *order = malloc((n + 1u) * sizeof(*order));
+
+	if (!order)
+		return -ENOMEM;
+	memset(ret_kept, 0, select_n_words(n) * sizeof(*ret_kept));
+	for (uint32_t i = 0; i < n; i++) {
+		order[i] = (struct heavy){mass[i], i};
+		result.total_mass += mass[i];
+	}
+	for (uint32_t i = 0; i < n; i++)
+		if (i < config->sink_blocks || n - i <= config->recent_blocks)
+			keep(ret_kept, mass, i, &result);
+	qsort(order, n, sizeof(*order), compare_heavy);
+	for (uint32_t i = 0; i < n && !is_enough(config, &result); i++)
+		keep(ret_kept, mass, order[i].block, &result);
+	free(order);
+	*ret = result;
+	return 0;
+}
+
+struct select {
+	struct build build;
+	const struct select_query *query;
+	uint32_t block_tokens;
+	uint32_t segment; /* of the item that is open, plus 1; 0: none is */
+	uint32_t node; /* on the path: those before it have been passed */
+};
+
+static bool is_kept(const struct select *s, uint32_t pos)
+{
+	uint32_t block = pos / s->block_tokens;
+
+	return !s->query->kept || block >= s->query->n_blocks || select_has(s->query->kept, block);
+}
+
+/* Tokens [from, to) of the path, which lie in one tile. */
+static void add_tile(struct select *s, uint32_t from, uint32_t to, struct order_rows rows)
+{
+	const struct order *order = s->build.order;
+	const struct work_node *nodes = s->build.tree->nodes;
+
+	while (from < to) {
+		const struct work_node *node = &nodes[order->path[s->node]];
+		uint32_t end = node->pos + node->n_tokens;
+		if (from >= end) {
+			s->node++;
+			continue;
+		}
+		build_tokens(&s->build, order->path[s->node], from, end < to ? end : to, rows);
+		from = end;
+	}
+	build_tile_end(&s->build);
+}
+
+/* A row's partials are of segments, as with `none`. */
+static void open_segment(struct select *s, uint32_t pos)
+{
+	uint32_t segment = pos / s->build.config->segment_tokens + 1;
+
+	if (s->segment == segment)
+		return;
+	if (s->segment)
+		build_item_end(&s->build);
+	build_item(&s->build);
+	s->segment = segment;
+}
+
+static void add_span(struct select *s, const struct order_span *span)
+{
+	struct order_rows rows = {span->row_begin, span->row_end};
+
+	s->segment = 0;
+	s->node = 0;
+	for (uint32_t pos = span->start, next; pos < span->end; pos = next) {
+		next = span->end - pos < WORK_TILE_TOKENS - pos % WORK_TILE_TOKENS
+			       ? span->end
+			       : pos + WORK_TILE_TOKENS - pos % WORK_TILE_TOKENS;
+		if (!is_kept(s, pos))
+			continue;
+		open_segment(s, pos);
+		add_tile(s, pos, next, rows);
+	}
+	if (s->segment)
+		build_item_end(&s->build);
+}
+
+static int select_make(struct select *s, const struct select_query *queries)
+{
+	struct build *build = &s->build;
+	struct order *order = build->order;
+	int r = order_count(order, build->tree);
+
+	if (!r)
+		r = build_begin(build, NULL);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < build->tree->n_queries; i++) {
+		order_step(order, build->tree, &order->spans[i]);
+		s->query = &queries[order->spans[i].query];
+		add_span(s, &order->spans[i]);
+	}
+	return build_finish(build);
+}
+
+static void list_empty(struct work_list *list)
+{
+	list->n_rows = list->n_items = list->n_tiles = list->n_pieces = list->n_masks = 0;
+	list->n_parts = 0;
+	list->kv_tokens_read = list->kv_tokens_alone = 0;
+}
+
+int select_plan(const struct plan_config *config, const struct work_tree *tree,
+		const struct select_query *queries, uint32_t block_tokens, struct work_list *list)
+{
+	struct select s = {
+		.build = {.config = config, .tree = tree, .list = list},
+		.block_tokens = block_tokens,
+	};
+
+	list_empty(list);
+	if (!config->group_heads || !block_tokens || block_tokens % WORK_TILE_TOKENS ||
+	    !config->segment_tokens || config->segment_tokens % WORK_TILE_TOKENS)
+		return -EINVAL;
+	if (!list->scratch)
+		list->scratch = calloc(1, sizeof(*list->scratch));
+	if (!list->scratch)
+		return -ENOMEM;
+	s.build.scratch = list->scratch;
+	s.build.order = &list->scratch->order;
+	int r = select_make(&s, queries);
+	if (r)
+		list_empty(list);
+	return r;
+}

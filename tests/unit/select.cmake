@@ -1,0 +1,9 @@
+if(TARGET coppice_kernels)
+	coppice_test(NAME estimate_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/estimate_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		LIBS coppice_kernels LABELS unit kernels)
+	coppice_test(NAME select_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/select_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
+			${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		LIBS coppice_kernels LABELS unit kernels)
+endif()
