@@ -54,14 +54,18 @@ static uint32_t shared_tokens(const struct sched_seq *a, const struct sched_seq 
 	return x ? store_node_pos(x) + store_node_n_tokens(x) : 0;
 }
 
-/* What b's company in one layer saves a: KV read once instead of twice. */
+/* What b's company in one layer saves a: KV read once instead of twice, one batch instead of two. */
 static double saving_ns(const struct sched_lane *a, const struct sched_lane *b)
 {
 	const struct sched_model *m = a->step.model;
 
-	return (double)shared_tokens(a->lockstep.seq, b->lockstep.seq) * 2 * m->shape.n_kv_heads *
-	       m->shape.head_dim * (double)work_dtype_bytes(m->shape.dtype) *
-	       m->cost.kv_ns_per_byte;
+	uint32_t n_tokens = shared_tokens(a->lockstep.seq, b->lockstep.seq);
+
+	if (n_tokens == 0)
+		return 0;
+	return m->cost.fixed_ns + (double)n_tokens * 2 * m->shape.n_kv_heads * m->shape.head_dim *
+					  (double)work_dtype_bytes(m->shape.dtype) *
+					  m->cost.kv_ns_per_byte;
 }
 
 /* When b's step of this layer may be expected: its last one, and its usual lag for each layer on the way. */

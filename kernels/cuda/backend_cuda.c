@@ -20,8 +20,9 @@
 #define EXTENT_STEP (UINT64_C(2) << 20)
 #define SPARE_BYTES (UINT64_C(512) << 20) /* for context, tables and partials */
 
-/* Of an H200, for weighing waits: an empty batch, reading at 4.2 TB/s, and arithmetic at 300 TFLOP/s. */
-#define FIXED_NS 10000.0
+/* Of an H200, for weighing waits: a batch of next to nothing, from submit to completion, reading at 4.2 TB/s, and arithmetic
+ * at 300 TFLOP/s. */
+#define FIXED_NS 30000.0
 #define READ_NS_PER_BYTE 0.00024
 #define ROW_NS_PER_BYTE 0.0000033
 
@@ -293,6 +294,8 @@ static const char *cuda_fault(struct backend *b)
 		cudaGetLastError();
 	if ((r == cudaSuccess || r == cudaErrorNotReady) && !b->batch.failed)
 		return NULL;
+	if (b->batch.error != cudaSuccess)
+		r = (cudaError_t)b->batch.error;
 	cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, b->device);
 	snprintf(b->fault, sizeof(b->fault), "the GPU does not go on (%s: %s)%s",
 		 cudaGetErrorName(r), cudaGetErrorString(r),

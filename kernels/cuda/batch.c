@@ -102,6 +102,16 @@ static uint64_t head_bytes_of(const struct work_shape *shape)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
+/* The first that went wrong is remembered. 0 or -EIO. */
+static int expect(struct batch *b, int r)
+{
+	if (r == cudaSuccess)
+		return 0;
+	if (b->error == cudaSuccess)
+		b->error = r;
+	return -EIO;
+}
+
 /* Grows a buffer; what runs may be using the old one. */
 static int grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool host)
 {
@@ -110,7 +120,7 @@ static int grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool
 	if (bytes <= buffer->bytes)
 		return 0;
 	bytes += bytes / 2;
-	if (cudaStreamSynchronize(b->stream) != cudaSuccess)
+	if (expect(b, cudaStreamSynchronize(b->stream)) != 0)
 		return -EIO;
 	if ((host ? cudaMallocHost(&at, bytes) : cudaMalloc(&at, bytes)) != cudaSuccess) {
 		cudaGetLastError();
@@ -247,10 +257,8 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 			memcpy(host + at, p->arrays[i].at, n);
 		at += align_up(n);
 	}
-	if (cudaMemcpyAsync(plan->device.at, host, bytes, cudaMemcpyHostToDevice, u->b->stream) !=
-	    cudaSuccess)
-		return -EIO;
-	return 0;
+	return expect(u->b, cudaMemcpyAsync(plan->device.at, host, bytes, cudaMemcpyHostToDevice,
+					    u->b->stream));
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
@@ -492,7 +500,7 @@ static int run_inbound(struct upload *u, const struct backend_job *job,
 
 	fill_tokens(u->b, job, tokens);
 	in.tokens = tokens;
-	return device_inbound(&in, u->b->stream) ? -EIO : 0;
+	return expect(u->b, device_inbound(&in, u->b->stream));
 }
 
 static int run_attend(struct upload *u, const struct backend_job *job,
@@ -512,9 +520,9 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	attend.n_blocks = b->n_blocks;
 	if (b->n_last < BATCH_JOBS_KEPT)
 		b->last[b->n_last++] = attend;
-	if (attend.n_units && device_attend(&attend, b->stream) != cudaSuccess)
+	if (attend.n_units && expect(b, device_attend(&attend, b->stream)) != 0)
 		return -EIO;
-	return device_merge(&attend, b->stream) ? -EIO : 0;
+	return expect(b, device_merge(&attend, b->stream));
 }
 
 /* Rows whose O went to device memory on the way to where it is wanted. */
@@ -528,8 +536,8 @@ static int run_outbound(struct upload *u, const struct backend_job *job, const s
 		if (t->o[i].to)
 			t->o[n++] = t->o[i];
 	}
-	return device_outbound(t->o, n, (uint32_t)row_bytes_of(job->shape), u->b->stream) ? -EIO
-											  : 0;
+	return expect(u->b,
+		      device_outbound(t->o, n, (uint32_t)row_bytes_of(job->shape), u->b->stream));
 }
 
 /* The job's plan, on the device. */
@@ -624,7 +632,7 @@ static int frame_take(struct batch *b, const struct backend_batch *batch, struct
 	int r;
 
 	if (frame->id && !frame->counted) {
-		if (cudaEventSynchronize(frame->end) != cudaSuccess)
+		if (expect(b, cudaEventSynchronize(frame->end)) != 0)
 			return -EIO;
 		frame_count(b, frame);
 	}
@@ -632,20 +640,20 @@ static int frame_take(struct batch *b, const struct backend_batch *batch, struct
 	r = grow(b, &frame->host, host, true);
 	if (!r)
 		r = grow(b, &frame->device, device, false);
-	if (!r && cudaEventRecord(frame->begin, b->stream) != cudaSuccess)
-		r = -EIO;
+	if (!r)
+		r = expect(b, cudaEventRecord(frame->begin, b->stream));
 	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
 	return r;
 }
 
-static int check_batch(const struct batch *b, const struct backend_batch *batch)
+static int check_batch(struct batch *b, const struct backend_batch *batch)
 {
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct work_shape *shape = batch->jobs[i].shape;
 
 		if (batch_page_bytes(b->pool, shape, NULL, 0) == 0)
 			return -EINVAL;
-		if (device_attend_init(shape->head_dim, shape->dtype == WORK_BF16) != cudaSuccess)
+		if (expect(b, device_attend_init(shape->head_dim, shape->dtype == WORK_BF16)) != 0)
 			return -EIO;
 	}
 	return 0;
@@ -683,8 +691,8 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	b->n_last = 0;
 	for (uint32_t i = 0; i < batch->n_jobs && !r; i++)
 		r = run_job(&u, &batch->jobs[i]);
-	if (!r && cudaEventRecord(u.frame->end, b->stream) != cudaSuccess)
-		r = -EIO;
+	if (!r)
+		r = expect(b, cudaEventRecord(u.frame->end, b->stream));
 	if (r) {
 		b->failed = b->failed || r == -EIO;
 		return r;
@@ -707,7 +715,7 @@ int batch_completed(struct batch *b, uint64_t *ret_id)
 		if (r == cudaSuccess)
 			frame_count(b, frame);
 		else
-			b->failed = true;
+			b->failed = expect(b, r) != 0;
 	}
 	if (b->failed)
 		return -EIO;
@@ -737,9 +745,9 @@ int batch_move(struct batch *b, const struct work_shape *shape, const struct bac
 			.to_row = move->to_row % DEVICE_GROUP_TOKENS,
 		};
 
-		wrong = wrong || device_move(&to, b->stream) != cudaSuccess;
+		wrong = wrong || expect(b, device_move(&to, b->stream)) != 0;
 	}
-	if (wrong || cudaStreamSynchronize(b->stream) != cudaSuccess) {
+	if (wrong || expect(b, cudaStreamSynchronize(b->stream)) != 0) {
 		b->failed = true;
 		return -EIO;
 	}

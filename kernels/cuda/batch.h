@@ -60,6 +60,7 @@ struct batch {
 	struct device_attend last[BATCH_JOBS_KEPT]; /* of the last batch that attended */
 	uint32_t n_last;
 	bool failed;
+	int error; /* the cudaError_t that failed it */
 };
 
 /* Bytes of a page that the kernels can work with; 0 where they cannot, and why. */

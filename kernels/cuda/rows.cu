@@ -276,6 +276,7 @@ __global__ void __launch_bounds__(WARPS * 32) merge_kernel(const __grid_constant
 
 /* ---- host -------------------------------------------------------------------------------------------------------- */
 
+/* Each says how its own launch went: cudaGetLastError would say what somebody asked before. */
 template <typename ARGUMENT>
 static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps, device_stream stream)
 {
@@ -305,16 +306,24 @@ extern "C" int device_inbound(const struct device_inbound *in, device_stream str
 
 extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes, device_stream stream)
 {
+	cudaLaunchConfig_t config = {};
+
 	if (n == 0)
 		return cudaSuccess;
-	outbound_kernel<<<n, WARPS * 32, 0, stream>>>(copies, bytes);
-	return cudaGetLastError();
+	config.gridDim = dim3(n);
+	config.blockDim = dim3(WARPS * 32);
+	config.stream = stream;
+	return cudaLaunchKernelEx(&config, outbound_kernel, copies, bytes);
 }
 
 extern "C" int device_move(const struct device_move *move, device_stream stream)
 {
-	move_kernel<<<1, WARPS * 32, 0, stream>>>(*move);
-	return cudaGetLastError();
+	cudaLaunchConfig_t config = {};
+
+	config.gridDim = dim3(1);
+	config.blockDim = dim3(WARPS * 32);
+	config.stream = stream;
+	return cudaLaunchKernelEx(&config, move_kernel, *move);
 }
 
 extern "C" int device_merge(const struct device_attend *attend, device_stream stream)
