@@ -11,3 +11,10 @@ if(TARGET coppiced AND TARGET coppice)
 	add_dependencies(control_fuzz coppiced)
 	target_include_directories(control_fuzz PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/e2e)
 endif()
+# The same with a daemon that has a device, of a kind.
+if(TARGET control_fuzz AND TARGET fake_module)
+	add_test(NAME control_fuzz_device COMMAND control_fuzz $<TARGET_FILE:coppiced>)
+	set_tests_properties(control_fuzz_device PROPERTIES TIMEOUT 120 LABELS fuzz
+		ENVIRONMENT "COPPICE_TEST_BACKEND=cuda;COPPICE_MODULE_DIR=${CMAKE_CURRENT_BINARY_DIR}/fakes")
+	add_dependencies(control_fuzz fake_module)
+endif()
