@@ -42,16 +42,22 @@ static uint64_t monotonic_ns(void)
 
 /* ---- a round ------------------------------------------------------------------------------------------ */
 
+/* Drivers take their time over memory, a millisecond or more: one such request between two batches. */
+static bool is_slow(const struct sched_request *request)
+{
+	return request->verb == SCHED_ARENA_ADD || request->verb == SCHED_ARENA_REMOVE;
+}
+
 static bool serve_requests(struct sched *s)
 {
 	struct sched_request *request;
 	int n = 0;
 
 	while (n < REQUESTS_A_ROUND && (request = mailbox_take(&s->mailbox))) {
+		n += is_slow(request) ? REQUESTS_A_ROUND : 1;
 		s->now_ns = s->clock(); /* time limits begin now, not when the round did */
 		verbs_serve(s, request);
 		s->next_tick_ns = 0; /* it may have made a claim or a pin */
-		n++;
 	}
 	return n > 0;
 }

@@ -115,6 +115,12 @@ static int setup_one_arena(void **state)
 	return 0;
 }
 
+static int setup_without_device(void **state)
+{
+	*state = fixture_new("--backend=cpu", false);
+	return 0;
+}
+
 static int setup_four_arenas(void **state)
 {
 	*state = fixture_new("--device-arena-bytes=8M", false);
@@ -475,6 +481,11 @@ static void a_client_on_another_device_is_told_so(void **state)
 		     "GPU-636f7070-6963-6520-6661-6b6520677075 is not among");
 }
 
+static void a_daemon_without_a_device_says_so(void **state)
+{
+	refused_with(*state, NULL, "a daemon with backend = cuda");
+}
+
 static void refused_ipc_is_explained(void **state)
 {
 	refused_with(*state, "FAKE_CUDA_IPC=refuse", "--ipc=host");
@@ -547,6 +558,7 @@ static const struct CMUnitTest fake_tests[] = {
 	CASE(a_client_without_a_driver_is_told_so),
 	CASE(a_client_on_another_device_is_told_so),
 	CASE(refused_ipc_is_explained),
+	WITH(without_device, a_daemon_without_a_device_says_so),
 	CASE(clients_without_mps_are_warned_of_once),
 	CASE(a_device_that_fails_ends_the_daemon_with_a_reason),
 };
