@@ -14,6 +14,7 @@
 #include "node.h"
 #include "radix.h"
 #include "seq.h"
+#include "tiers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -173,8 +174,9 @@ void live_drop(struct store_seq *q)
 struct join {
 	const uint32_t *ids;
 	uint32_t n;
-	uint32_t n_adopted; /* of them in the tree by now */
-	struct radix_place at; /* where the adopted ones end */
+	uint32_t n_adopted; /* of them in the tree by now, on the device */
+	uint32_t n_filled; /* of the others in the tree, in lower tiers: they get the own rows */
+	struct radix_place at; /* where these end */
 	struct radix_graft graft; /* for the others, if any */
 };
 
@@ -186,6 +188,30 @@ static bool stands_alone(const struct store_seq *q, const struct store_node *n)
 	return !first || (first == q && !LIST_NEXT(first, at_node));
 }
 
+/* How far the tree goes on in lower tiers; a node ends there. */
+static int fill_prepare(struct store *s, struct join *j)
+{
+	struct radix_place end = j->at;
+	struct store_node *upper;
+	uint32_t n_filled =
+		radix_match_anywhere(s, &end, j->ids + j->n_adopted, j->n - j->n_adopted);
+
+	if (n_filled == 0)
+		return 0;
+	if (tiers_path(s->tiers, end.node) == 0)
+		return -ENOMEM;
+	if (end.n_path < node_end(end.node)) {
+		int r = radix_split_prepare(end.node, end.n_path - end.node->pos, &upper);
+		if (r)
+			return r;
+		radix_split(end.node, upper);
+		end.node = upper;
+	}
+	j->n_filled = n_filled;
+	j->at = end;
+	return 0;
+}
+
 static int join_prepare(struct store_seq *q, const uint32_t *ids, uint32_t n, struct join *ret)
 {
 	struct join j = {.ids = ids, .n = n, .at = {.node = q->node, .n_path = q->n_path}};
@@ -194,13 +220,13 @@ static int join_prepare(struct store_seq *q, const uint32_t *ids, uint32_t n, st
 	assert(q->n_path == node_end(q->node));
 	j.n_adopted = radix_match(node_store(q->node), &j.at, ids, n);
 	if (j.n_adopted < n && node_store(q->node)->tiers)
-		lower_make_way(node_store(q->node), j.at.node, j.at.n_path, ids[j.n_adopted]);
-	if (j.n_adopted < n) {
-		uint32_t row = (q->n_path + j.n_adopted) % model_of(q)->page_tokens;
-		r = radix_graft_prepare(j.at, n - j.n_adopted,
-					slots_needed(q, row, n - j.n_adopted),
+		r = fill_prepare(node_store(q->node), &j);
+	uint32_t n_new = n - j.n_adopted - j.n_filled;
+	if (!r && n_new > 0)
+		r = radix_graft_prepare(j.at, n_new,
+					slots_needed(q, j.at.n_path % model_of(q)->page_tokens,
+						     n_new),
 					stands_alone(q, j.at.node), &j.graft);
-	}
 	if (!r)
 		*ret = j;
 	return r;
@@ -210,18 +236,21 @@ static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
 {
 	struct store *s = node_store(q->node);
 	struct store_node *n = j->at.node;
-	uint32_t n_new = j->n - j->n_adopted;
+	const uint32_t *ids = j->ids + j->n_adopted + j->n_filled;
+	uint32_t n_new = j->n - j->n_adopted - j->n_filled;
 
 	live_keep(q, j->n_adopted, j->n);
+	if (j->n_filled > 0)
+		q->n_slots = lower_fill(s, n, q->slots, q->n_slots);
 	if (n_new > 0)
-		n = radix_graft_commit(&j->graft, j->ids[j->n_adopted]);
+		n = radix_graft_commit(&j->graft, ids[0]);
 	seq_move_down(q, n, q->n_path + j->n);
 	if (n_new > 0)
-		node_append(n, j->ids + j->n_adopted, n_new, q->slots, q->n_slots);
+		node_append(n, ids, n_new, q->slots, q->n_slots);
 	q->n_slots = 0;
 	q->n_live = 0;
 	q->draft = false;
-	s->stats.tokens_published += n_new;
+	s->stats.tokens_published += j->n - j->n_adopted;
 	s->stats.tokens_dropped += j->n_adopted;
 	seq_prompt_pass(q, j->ids, j->n);
 	claim_move(s, q);

@@ -49,8 +49,6 @@ int lower_reserve(struct store_node *n, uint32_t n_images)
 
 void lower_free(struct store *s, struct store_node *n)
 {
-	if (!n->lower)
-		return;
 	assert(!n->lower->listed[STORE_HOST] && !n->lower->listed[STORE_FILE]);
 	assert(LIST_EMPTY(&n->lower->wants));
 	if (n->lower->dirty) {
@@ -272,16 +270,62 @@ void lower_cut_all(struct store *s)
 	}
 }
 
-void lower_make_way(struct store *s, struct store_node *n, uint32_t n_path, uint32_t token)
-{
-	uint32_t offset = n_path - n->pos;
+/* Rows of live slots that are about to become slices of the tree. */
+struct slots {
+	struct store_slice *slots;
+	uint32_t n;
+	uint32_t used; /* rows of the first */
+};
 
-	if (offset < n->n_tokens) {
-		if (offset == node_device_tokens(n) && n->tokens[offset] == token)
-			lower_forget(s, n, node_n_device(n));
-		return;
+/* The next so many rows are a slice's now. Returns their page. */
+static uint32_t slots_use(struct store_model *m, struct slots *from, struct store_slice slice)
+{
+	struct store_slice slot = from->slots[0];
+	struct page *page = pages_at(&m->store->pages, &m->lent, slot.page);
+
+	assert(from->n > 0 && slot.first + from->used == slice.first);
+	assert(from->used + slice.count <= slot.count);
+	page->n_slices++;
+	from->used += slice.count;
+	if (from->used == slot.count) {
+		page->n_slices--;
+		from->slots++;
+		from->n--;
+		from->used = 0;
 	}
-	struct store_node *child = radix_child(s, n, token);
-	if (child)
-		lower_forget(s, child, 0);
+	return slot.page;
+}
+
+static void node_fill(struct store *s, struct store_node *n, struct slots *from)
+{
+	struct store_lower *l = n->lower;
+
+	for (; l && l->n_device < n->n_slices; l->n_device++) {
+		struct store_slice *slice = &n->slices[l->n_device];
+		if (l->n_device < l->n_memory)
+			tiers_unref(s, STORE_HOST, slice->page);
+		else
+			l->n_memory++;
+		slice->page = slots_use(node_model(n), from, *slice);
+		l->device_tokens += slice->count;
+		n->space->holding->n_idle_slices += n->listed;
+	}
+	lru_settle(n);
+}
+
+uint32_t lower_fill(struct store *s, struct store_node *n, struct store_slice *slots,
+		    uint32_t n_slots)
+{
+	struct slots from = {.slots = slots, .n = n_slots};
+	uint32_t depth = tiers_path(s->tiers, n);
+
+	assert(depth > 0);
+	for (uint32_t i = 0; i < depth; i++)
+		node_fill(s, s->tiers->path[i], &from);
+	memmove(slots, from.slots, from.n * sizeof(*slots));
+	if (from.n > 0) {
+		slots[0].first = (uint16_t)(slots[0].first + from.used);
+		slots[0].count = (uint16_t)(slots[0].count - from.used);
+	}
+	return from.n;
 }

@@ -65,6 +65,7 @@ static inline uint32_t node_n_in(const struct store_node *n, enum store_tier tie
 
 /* The node's part, made if there is none, with room for so many images. -ENOMEM: the node is what it was. */
 int lower_reserve(struct store_node *n, uint32_t n_images);
+/* There is one. */
 void lower_free(struct store *s, struct store_node *n);
 
 /* A slice is referred to once more: a split has cut it in two. */
@@ -72,7 +73,7 @@ void lower_share(struct store_node *n, uint32_t index);
 /* A split has given the node's first slices to upper, and n_gone of them are its own no more. upper has a part with room for
  * as many images. */
 void lower_split(struct store_node *n, struct store_node *upper, uint32_t n_gone);
-/* Nobody refers to the node's last slice any more, wherever it is; what the node counts is another matter. */
+/* Nobody refers to a slice of the node's any more, wherever it is; what the node counts is another matter. */
 void lower_release(struct store_node *n, uint32_t index);
 /* Slices and tokens were appended on the device. */
 void lower_appended(struct store_node *n);
@@ -89,8 +90,12 @@ void lower_drop_last(struct store *s, struct store_node *n);
 void lower_forget(struct store *s, struct store_node *n, uint32_t n_slices);
 /* All trees go. Nobody uses them. */
 void lower_cut_all(struct store *s);
-/* Tokens about to join the tree at a place, which is as far as they are on the device: what begins like them there in a
- * lower tier goes. */
-void lower_make_way(struct store *s, struct store_node *n, uint32_t n_path, uint32_t token);
+/*
+ * All of the path to a node is on the device from now on: what was not has been computed anew, in the first rows of
+ * these slots, which change hands. Returns how many slots are left; the first may have lost rows. The path fits
+ * tiers_path.
+ */
+uint32_t lower_fill(struct store *s, struct store_node *n, struct store_slice *slots,
+		    uint32_t n_slots);
 
 #endif

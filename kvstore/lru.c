@@ -13,7 +13,8 @@ uint64_t lru_stamp(const struct store_node *n, enum store_tier tier)
 	return tier == STORE_DEVICE ? n->stamp : n->lower->stamps[tier];
 }
 
-static void list_note(struct store_node *n, enum store_tier tier, bool listed, uint64_t stamp)
+static inline void list_note(struct store_node *n, enum store_tier tier, bool listed,
+			     uint64_t stamp)
 {
 	if (tier == STORE_DEVICE) {
 		n->listed = listed;
@@ -34,7 +35,7 @@ static void node_announce(struct store_holding *h, struct store_node *n)
 	*last = n;
 }
 
-static void list_append(struct store_node *n, enum store_tier tier)
+static inline void list_append(struct store_node *n, enum store_tier tier)
 {
 	struct store_holding *h = n->space->holding;
 
@@ -47,7 +48,7 @@ static void list_append(struct store_node *n, enum store_tier tier)
 	}
 }
 
-static void list_before(struct store_node *n, struct store_node *at, enum store_tier tier)
+static inline void list_before(struct store_node *n, struct store_node *at, enum store_tier tier)
 {
 	list_note(n, tier, true, lru_stamp(at, tier));
 	if (tier == STORE_DEVICE)
@@ -56,7 +57,7 @@ static void list_before(struct store_node *n, struct store_node *at, enum store_
 		TAILQ_INSERT_BEFORE(at, n, lower->lru[tier]);
 }
 
-static void list_after(struct store_node *n, struct store_node *at, enum store_tier tier)
+static inline void list_after(struct store_node *n, struct store_node *at, enum store_tier tier)
 {
 	struct store_holding *h = n->space->holding;
 
@@ -67,7 +68,7 @@ static void list_after(struct store_node *n, struct store_node *at, enum store_t
 		TAILQ_INSERT_AFTER(&h->lru[tier], at, n, lower->lru[tier]);
 }
 
-static void list_remove(struct store_node *n, enum store_tier tier)
+static inline void list_remove(struct store_node *n, enum store_tier tier)
 {
 	struct store_holding *h = n->space->holding;
 
@@ -78,7 +79,7 @@ static void list_remove(struct store_node *n, enum store_tier tier)
 	list_note(n, tier, false, lru_stamp(n, tier));
 }
 
-static void join(struct store_node *n, enum store_tier tier)
+static inline void join(struct store_node *n, enum store_tier tier)
 {
 	if (lru_has(n->parent, tier))
 		list_before(n, n->parent, tier);
@@ -88,7 +89,7 @@ static void join(struct store_node *n, enum store_tier tier)
 		n->space->holding->n_idle_slices += node_n_device(n);
 }
 
-static void leave(struct store_node *n, enum store_tier tier)
+static inline void leave(struct store_node *n, enum store_tier tier)
 {
 	list_remove(n, tier);
 	if (tier == STORE_DEVICE)
@@ -97,11 +98,14 @@ static void leave(struct store_node *n, enum store_tier tier)
 
 void lru_settle(struct store_node *n)
 {
-	enum store_tier n_tiers = n->lower ? STORE_TIERS : STORE_HOST;
-
 	if (n->n_users > 0 || !n->parent)
 		return;
-	for (enum store_tier tier = STORE_DEVICE; tier < n_tiers; tier++) {
+	if (!n->lower) { /* the most frequent case by far */
+		if (!n->listed && n->n_slices > 0)
+			join(n, STORE_DEVICE);
+		return;
+	}
+	for (enum store_tier tier = STORE_DEVICE; tier < STORE_TIERS; tier++) {
 		bool due = node_n_in(n, tier) > 0;
 		if (due && !lru_has(n, tier))
 			join(n, tier);
@@ -112,9 +116,9 @@ void lru_settle(struct store_node *n)
 
 void lru_leave(struct store_node *n)
 {
-	enum store_tier n_tiers = n->lower ? STORE_TIERS : STORE_HOST;
-
-	for (enum store_tier tier = STORE_DEVICE; tier < n_tiers; tier++)
+	if (n->listed)
+		leave(n, STORE_DEVICE);
+	for (enum store_tier tier = STORE_HOST; n->lower && tier < STORE_TIERS; tier++)
 		if (lru_has(n, tier))
 			leave(n, tier);
 }

@@ -85,7 +85,8 @@ void node_free(struct store *s, struct store_node *n)
 	if (!n)
 		return;
 	assert(!n->listed && n->n_users == 0);
-	lower_free(s, n);
+	if (n->lower)
+		lower_free(s, n);
 	blocks_put(&s->blocks, n->tokens, n->tokens_capacity * sizeof(*n->tokens));
 	blocks_put(&s->blocks, n->slices, n->slices_capacity * sizeof(*n->slices));
 	n->space = NULL;
@@ -160,7 +161,7 @@ void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 void node_attach(struct store_node *n, const struct store_node *stop)
 {
 	for (; n != stop; n = n->parent)
-		if (n->n_users++ == 0)
+		if (n->n_users++ == 0 && (n->listed || n->lower))
 			lru_leave(n);
 }
 

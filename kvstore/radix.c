@@ -35,7 +35,8 @@ static struct store_node *child_lookup(const struct store *s, const struct store
 	return NULL;
 }
 
-struct store_node *radix_child(const struct store *s, struct store_node *parent, uint32_t token)
+static struct store_node *child_find(const struct store *s, struct store_node *parent,
+				     uint32_t token)
 {
 	struct store_node *n = parent->hint;
 
@@ -91,7 +92,7 @@ static inline uint32_t match(struct store *s, struct radix_place *at, const uint
 
 	while (done < n) {
 		if (offset == node->n_tokens) {
-			struct store_node *child = radix_child(s, node, tokens[done]);
+			struct store_node *child = child_find(s, node, tokens[done]);
 			if (!child || (limit = match_limit(child, anywhere)) == 0)
 				break;
 			node = child;
@@ -113,7 +114,7 @@ static inline uint32_t match(struct store *s, struct radix_place *at, const uint
 uint32_t radix_match(struct store *s, struct radix_place *at, const uint32_t *tokens, uint32_t n)
 {
 	/* Without tiers all is on the device, and a match need not read a second line of each node. */
-	return match(s, at, tokens, n, !s->tiers);
+	return s->tiers ? match(s, at, tokens, n, false) : match(s, at, tokens, n, true);
 }
 
 uint32_t radix_match_anywhere(struct store *s, struct radix_place *at, const uint32_t *tokens,
@@ -312,6 +313,7 @@ struct store_node *radix_graft_commit(struct radix_graft *g, uint32_t first_toke
 void radix_cut(struct store_node *leaf)
 {
 	struct store *s = node_store(leaf);
+	struct store_holding *h = leaf->space->holding;
 
 	assert(leaf->n_users == 0);
 	walk_cut(&s->walk, leaf);
@@ -319,7 +321,10 @@ void radix_cut(struct store_node *leaf)
 	child_unlink(s, leaf);
 	LIST_REMOVE(leaf, sibling);
 	for (uint32_t i = leaf->n_slices; i-- > 0;)
-		lower_release(leaf, i);
+		if (leaf->lower)
+			lower_release(leaf, i);
+		else
+			pages_drop(&s->pages, h->model, h->domain, leaf->slices[i]);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
 	node_free(s, leaf);

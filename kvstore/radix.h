@@ -20,8 +20,6 @@ uint32_t radix_match(struct store *s, struct radix_place *at, const uint32_t *to
 /* The same for tokens in any tier. */
 uint32_t radix_match_anywhere(struct store *s, struct radix_place *at, const uint32_t *tokens,
 			      uint32_t n);
-/* NULL: none. */
-struct store_node *radix_child(const struct store *s, struct store_node *parent, uint32_t token);
 /* The place n_path tokens deep on the way to the node. */
 struct store_node *radix_ancestor(struct store_node *n, uint32_t n_path);
 /* Length of the common prefix. */

@@ -57,11 +57,12 @@ struct store_tiers_config {
 	uint32_t depth; /* moves of each kind under way at most */
 };
 
-/* What a restart found. */
+/* What a restart found, and how the file will be served. */
 struct store_tiers_found {
 	uint64_t n_tokens; /* in the file, whole paths */
-	uint64_t
-		n_lost; /* images of no use: their model does not fit, or their path is not all there */
+	uint64_t n_lost; /* images of no use: a model that does not fit, or no path before them */
+	/* 0, or why host memory is pinned anew for each read and write (-ENOMEM: at its limit). */
+	int register_error;
 };
 
 /* Gives an empty store its lower tiers; what the file holds joins the tree. -EINVAL: the store is not empty, or the file's

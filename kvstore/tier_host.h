@@ -10,7 +10,8 @@
 
 #include <stddef.h>
 
-/* Where the memory comes from. alloc: NULL where it cannot be had (or not be pinned); aligned to 4 KiB. */
+/* Where the memory comes from. alloc: NULL where it cannot be had (or not be pinned); aligned to 4 KiB. Direct I/O goes there:
+ * ordinary pages that are pinned afterwards, not a driver's own mapping. */
 struct tier_memory {
 	void *ctx; /* borrowed */
 	void *(*alloc)(void *ctx, size_t bytes);

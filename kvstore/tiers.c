@@ -168,6 +168,9 @@ int store_tiers_attach(struct store *s, const struct store_tiers_config *config,
 		r = owners_new(s->tiers, STORE_FILE);
 	if (!r && config->file)
 		r = restore_all(s, &found);
+	if (!r && config->file)
+		found.register_error =
+			tier_file_register(config->file, config->host->base, config->host->bytes);
 	if (r) {
 		tiers_undo(s);
 		return r;

@@ -263,6 +263,28 @@ static void test_who_does_not_wait_may_compute(void **state)
 	store_seq_close(waiting, 0);
 }
 
+/* And what hangs below stays. */
+static void test_what_is_computed_anyway_takes_its_place(void **state)
+{
+	struct tier_world *w = world(state, (struct tier_world_options){16, 32, 64});
+	struct store_match match;
+
+	tier_world_leave(w, "abcdefghijk");
+	tier_world_leave(w, "abcdefghijkLMNOPQRST");
+	tier_world_leave(w, "abcdefghij01234");
+	evict(w);
+	struct store_seq *q = tier_world_seq(w, any, "abcdefghijkLMxy", &match);
+	assert_int_equal(match.pending, 13);
+	assert_int_equal(tier_world_publish(w, q, "abcdefghijkLMxy"), 0);
+	assert_int_equal(store_seq_n_tokens(q), 15);
+	assert_true(tier_world_right(w, q, "abcdefghijkLMxy"));
+	assert_int_equal(tier_world_stats(w).slices_dropped, 0);
+	store_seq_close(q, 0);
+	assert_int_equal(tier_world_cached(w, any, "abcdefghijkLMNOPQRST"), 19);
+	assert_int_equal(tier_world_cached(w, any, "abcdefghij01234"), 14);
+	assert_int_equal(tier_world_cached(w, any, "abcdefghijkLMxyz"), 15);
+}
+
 static void test_a_sequence_may_close_while_it_is_served(void **state)
 {
 	struct tier_world *w = world(state, (struct tier_world_options){8, 16, 32});
@@ -497,6 +519,7 @@ int main(void)
 		TEST(test_a_domain_displaces_its_own),
 		TEST(test_what_finds_no_room_is_ours_to_compute),
 		TEST(test_who_does_not_wait_may_compute),
+		TEST(test_what_is_computed_anyway_takes_its_place),
 		TEST(test_a_sequence_may_close_while_it_is_served),
 		TEST(test_what_leaves_host_memory_comes_back_from_the_file),
 		TEST(test_a_restart_finds_documents_again),
