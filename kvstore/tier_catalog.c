@@ -230,7 +230,7 @@ static int compare_ids(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* What is not needed any more leaves the journal. An error is final. */
+/* What is not needed any more leaves the journal. -ENOMEM: nothing has changed; other errors are final. */
 static int catalog_compact(struct tier_catalog *c)
 {
 	struct tier_journal_copy copy;
@@ -238,10 +238,9 @@ static int catalog_compact(struct tier_catalog *c)
 	uint64_t n;
 	int r = tier_catalog_images(c, &images, &n);
 
-	if (!r)
-		r = tier_journal_copy_begin(&c->journal, &copy);
-	else
-		images = NULL;
+	if (r)
+		return r;
+	r = tier_journal_copy_begin(&c->journal, &copy);
 	if (!r) {
 		qsort(images, n, sizeof(struct tier_image *), compare_ids);
 		r = copy_all(c, images, n, &copy);
@@ -251,9 +250,9 @@ static int catalog_compact(struct tier_catalog *c)
 			r = tier_journal_copy_commit(&c->journal, &copy);
 	}
 	free(images);
-	if (r)
-		c->journal.failed = true;
-	return r ? -EIO : 0;
+	if (!r)
+		c->behind = false;
+	return r;
 }
 
 /* A compaction pays where it frees an eighth of the area at least. */
@@ -264,16 +263,13 @@ static bool compaction_pays(const struct tier_catalog *c)
 	return c->live_bytes < room - room / 8;
 }
 
+/* Something new, which the tables have already: a journal that is written anew has it too. */
 static int append(struct tier_catalog *c, enum record_type type, const void *body, uint32_t bytes)
 {
+	if (c->behind)
+		return catalog_compact(c);
 	int r = tier_journal_append(&c->journal, type, body, bytes);
-
-	if (r != -ENOSPC)
-		return r;
-	if (!compaction_pays(c))
-		return -ENOSPC;
-	r = catalog_compact(c);
-	return r ? r : tier_journal_append(&c->journal, type, body, bytes);
+	return r == -ENOSPC && compaction_pays(c) ? catalog_compact(c) : r;
 }
 
 static bool model_is(const struct tier_model *a, const struct tier_model *b)
@@ -293,11 +289,15 @@ int tier_catalog_model(struct tier_catalog *c, const struct tier_model *model, u
 			return 0;
 		}
 	new.number = c->n_models + 1;
-	int r = append(c, RECORD_MODEL, &new, sizeof(new));
-	if (!r)
-		r = model_remember(c, &new);
+	int r = model_remember(c, &new);
 	if (r)
 		return r;
+	r = append(c, RECORD_MODEL, &new, sizeof(new));
+	if (r) {
+		c->n_models--;
+		c->live_bytes -= tier_journal_record_bytes(sizeof(new));
+		return r;
+	}
 	*ret_number = new.number;
 	return 0;
 }
@@ -312,19 +312,20 @@ int tier_catalog_keep(struct tier_catalog *c, const struct tier_image *image)
 	mine->id = ++c->last_id;
 	mine->before_id = mine->before == TIER_NONE ? 0 : c->images[mine->before]->id;
 	mine->pad = 0;
-	r = tier_journal_append(&c->journal, RECORD_IMAGE, mine, image_bytes(mine));
-	if (r == -ENOSPC && compaction_pays(c))
-		r = catalog_compact(c); /* the copy has this image too */
+	r = append(c, RECORD_IMAGE, mine, image_bytes(mine));
 	if (r)
 		image_forget(c, image->place);
 	return r;
 }
 
-/* A full journal is written anew, and then says it all; an error shows at the next image. */
+/* Something less, which the tables do not have any more. */
 static void note_shorter(struct tier_catalog *c, const struct record_shorter *shorter)
 {
-	if (tier_journal_append(&c->journal, RECORD_SHORTER, shorter, sizeof(*shorter)) == -ENOSPC)
-		catalog_compact(c);
+	int r = tier_journal_append(&c->journal, RECORD_SHORTER, shorter, sizeof(*shorter));
+
+	if (r == -ENOSPC)
+		r = catalog_compact(c);
+	c->behind = c->behind || r;
 }
 
 bool tier_catalog_unref(struct tier_catalog *c, uint32_t place)

@@ -56,6 +56,7 @@ struct tier_catalog {
 	uint32_t n_models;
 	uint32_t unit_bytes;
 	uint64_t last_id;
+	bool behind; /* something is gone that the journal still has: it is written anew before anything new */
 	uint64_t live_bytes; /* of the records that are needed */
 	struct tier_report report; /* as found at open */
 };

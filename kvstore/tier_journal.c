@@ -7,6 +7,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#define SOME_BYTES \
+	1024u /* of records for which no memory is needed; those of what goes are short */
 #define AREA_MAGIC UINT64_C(0x316c6e6a656361ff)
 
 struct area_head {
@@ -193,14 +195,16 @@ int tier_journal_append(struct tier_journal *j, uint32_t type, const void *body,
 		return -EIO;
 	if (j->tail + record_bytes + end_bytes > j->area_bytes)
 		return -ENOSPC;
-	char *buffer = calloc(1, record_bytes + end_bytes);
-	if (!buffer) {
-		j->failed = true;
+	char some[SOME_BYTES];
+	char *buffer =
+		record_bytes + end_bytes <= sizeof(some) ? some : malloc(record_bytes + end_bytes);
+	if (!buffer)
 		return -ENOMEM;
-	}
 	record_make(buffer, type, body, bytes, record_seed(j->file_id, j->generation));
+	memset(buffer + record_bytes, 0, end_bytes);
 	int r = write_all(j->fd, buffer, record_bytes + end_bytes, j->at[j->active] + j->tail);
-	free(buffer);
+	if (buffer != some)
+		free(buffer);
 	if (r) {
 		j->failed = true;
 		return r == -ENOSPC ? -EIO : r;

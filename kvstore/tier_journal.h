@@ -43,7 +43,7 @@ int tier_journal_replay(struct tier_journal *j, tier_journal_read read, void *ct
 
 /* Bytes that a record with such a body takes. */
 uint64_t tier_journal_record_bytes(uint32_t body_bytes);
-/* -ENOSPC: the area is full, nothing has changed. Any other error is final. */
+/* -ENOSPC: the area is full, -ENOMEM (never for a few hundred bytes): nothing has changed. Any other error is final. */
 int tier_journal_append(struct tier_journal *j, uint32_t type, const void *body, uint32_t bytes);
 
 /* All that is to stay, collected for the other area. */

@@ -8,8 +8,8 @@
  *
  * One run is done with plenty of room, the others with little, or with tight limits for the domains, or with lower tiers
  * so small that everything moves all the time. There the rows are real bytes: copies end late, leave alone what they need
- * not copy, and bits flip in the file; restarts keep the file alone. COPPICE_SEED repeats the runs, COPPICE_OPS sets the
- * operations of each.
+ * not copy, bits flip in the file, and memory runs short; restarts keep the file alone. COPPICE_SEED repeats the runs,
+ * COPPICE_OPS sets the operations of each.
  */
 #include "store_fixture.h"
 
@@ -68,6 +68,7 @@ struct room {
 	uint32_t host_units, file_units; /* 0: no such tier */
 	uint64_t domain_tier_bytes;
 	bool flips; /* bits in the file */
+	bool short_memory; /* of tiers, extensions and publications */
 };
 
 /* A copy under way: down, with the bytes on their way; up, not begun. */
@@ -100,6 +101,38 @@ struct world {
 
 static const uint32_t page_tokens[N_MODELS] = {4, 6};
 static const uint32_t page_bytes[N_MODELS] = {104, 160};
+
+/* Every fortieth request for memory fails, while this is on. */
+static bool memory_is_short;
+static uint64_t memory_random = 88172645463325252u;
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *old, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+
+static bool memory_fails(void)
+{
+	memory_random = memory_random * 6364136223846793005u + 1442695040888963407u;
+	return memory_is_short && (memory_random >> 33) % 40 == 0;
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+	return memory_fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+	return memory_fails() ? NULL : __real_calloc(n, bytes);
+}
+
+void *__wrap_realloc(void *old, size_t bytes)
+{
+	return memory_fails() ? NULL : __real_realloc(old, bytes);
+}
 
 static uint32_t random_below(struct world *w, uint32_t n)
 {
@@ -388,7 +421,9 @@ static void op_extend(struct world *w, struct model_seq *m)
 	for (uint32_t i = 0; i < n; i++)
 		live[i] = on_prompt && m->n + i < m->n_prompt ? m->tokens[m->n + i]
 							      : random_below(w, 2);
+	memory_is_short = w->room.short_memory;
 	int r = store_seq_extend(m->q, live, n, draft, w->f.now_ns);
+	memory_is_short = false;
 	end_leases(w);
 	w->n_enospc += r == -ENOSPC;
 	w->n_edquot += r == -EDQUOT;
@@ -397,7 +432,8 @@ static void op_extend(struct world *w, struct model_seq *m)
 	else if (m->n + n > MAX_TOKENS)
 		assert_int_equal(r, -EINVAL);
 	else
-		assert_true(r == 0 || r == -ENOSPC || r == -EDQUOT);
+		assert_true(r == 0 || r == -ENOSPC || r == -EDQUOT ||
+			    (r == -ENOMEM && w->room.short_memory));
 	if (r)
 		return;
 	m->n_live = n;
@@ -429,9 +465,13 @@ static void join(struct world *w, struct model_seq *m, const uint32_t *ids, uint
 
 static void op_publish(struct world *w, struct model_seq *m)
 {
+	memory_is_short = w->room.short_memory;
 	int r = store_seq_publish(m->q, w->f.now_ns);
 
+	memory_is_short = false;
 	end_leases(w);
+	if (r == -ENOMEM && w->room.short_memory)
+		return;
 	assert_int_equal(r, m->n_live == 0 || m->draft ? -EINVAL : 0);
 	if (r)
 		return;
@@ -672,7 +712,9 @@ static void world_attach(struct world *w)
 
 static void op_poll(struct world *w)
 {
+	memory_is_short = w->room.short_memory;
 	store_tiers_poll(w->f.store, w->f.now_ns);
+	memory_is_short = false;
 }
 
 /* One bit of some page in the file, past the journal. */
@@ -949,6 +991,13 @@ static void test_with_a_file_whose_bits_flip(void **state)
 	run((struct room){.n_extents = 9, .host_units = 24, .file_units = 200, .flips = true});
 }
 
+static void test_with_tiers_and_short_memory(void **state)
+{
+	(void)state;
+	run((struct room){
+		.n_extents = 9, .host_units = 24, .file_units = 200, .short_memory = true});
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -961,6 +1010,7 @@ int main(void)
 		cmocka_unit_test(test_with_a_roomy_file_below),
 		cmocka_unit_test(test_with_tiers_and_limits),
 		cmocka_unit_test(test_with_a_file_whose_bits_flip),
+		cmocka_unit_test(test_with_tiers_and_short_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
