@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DOCUMENT_A "abcdefghijklmnopq"
@@ -496,6 +497,87 @@ static void test_a_file_that_cannot_be_written_is_left_alone(void **state)
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
 }
 
+static uint64_t random_next(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state >> 11;
+}
+
+/* Some bytes of the file are others now, or its end is missing, or a stretch of it is zero. */
+static void damage(const char *path, const uint8_t *sound, size_t bytes, uint64_t *random)
+{
+	static uint8_t zero[8192];
+	int fd = open(path, O_RDWR | O_TRUNC | O_CLOEXEC);
+	size_t at = random_next(random) % (random_next(random) % 2 ? bytes : 8192);
+
+	assert_int_equal(write(fd, sound, bytes), bytes);
+	for (uint64_t i = random_next(random) % 3; i > 0; i--) {
+		uint8_t byte = (uint8_t)random_next(random);
+		assert_int_equal(pwrite(fd, &byte, 1, (off_t)(random_next(random) % bytes)), 1);
+		byte = (uint8_t)random_next(random);
+		assert_int_equal(pwrite(fd, &byte, 1, (off_t)(random_next(random) % 9000)), 1);
+	}
+	if (random_next(random) % 8 == 0)
+		assert_int_equal(ftruncate(fd, (off_t)at), 0);
+	else if (random_next(random) % 2 && at + sizeof(zero) <= bytes)
+		assert_int_equal(pwrite(fd, zero, sizeof(zero), (off_t)at), sizeof(zero));
+	close(fd);
+}
+
+static uint8_t *file_bytes(const char *path, size_t *ret_bytes)
+{
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	assert_int_equal(fstat(fd, &st), 0);
+	uint8_t *bytes = malloc((size_t)st.st_size);
+	assert_int_equal(read(fd, bytes, (size_t)st.st_size), st.st_size);
+	close(fd);
+	*ret_bytes = (size_t)st.st_size;
+	return bytes;
+}
+
+/* Refused with a sentence, or served as far as it is right. */
+static void test_damage_of_any_kind_leaves_only_what_is_right(void **state)
+{
+	struct fixture *f = *state;
+	struct tier_world_options options = {8, 16, 24, .path = f->path};
+	struct tier_world *w = world(state, options);
+	const char *seed = getenv("COPPICE_SEED");
+	uint64_t random = (seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL)) * 2 + 1;
+	uint32_t n_refused = 0, n_served = 0;
+	size_t bytes;
+
+	printf("COPPICE_SEED=%lu\n", random / 2);
+	tier_world_leave(w, DOCUMENT_A);
+	tier_world_leave(w, "abcdefXYZ");
+	tier_world_leave(w, DOCUMENT_B);
+	store_tiers_flush(w->store);
+	tier_world_settle(w);
+	tier_world_close(w);
+	uint8_t *sound = file_bytes(f->path, &bytes);
+	for (uint32_t i = 0; i < 300; i++) {
+		damage(f->path, sound, bytes, &random);
+		f->error[0] = 0;
+		if (tier_world_open(&f->w, options, f->error, sizeof(f->error))) {
+			assert_true(f->error[0]);
+			n_refused++;
+			continue;
+		}
+		n_served += tier_world_cached(&f->w, any, DOCUMENT_A);
+		n_served += tier_world_cached(&f->w, any, DOCUMENT_B);
+		n_served += tier_world_cached(&f->w, any, "abcdefXYZ");
+		tier_world_leave(&f->w, DOCUMENT_C);
+		tier_world_settle(&f->w);
+		tier_world_close(&f->w);
+	}
+	printf("%u refused, %u tokens served, all right\n", n_refused, n_served);
+	assert_true(n_refused > 0 && n_served > 0);
+	free(sound);
+}
+
 static void test_tiers_come_to_an_empty_store_alone(void **state)
 {
 	struct tier_world *w = world(state, (struct tier_world_options){8, 16, 0});
@@ -530,6 +612,7 @@ int main(void)
 		TEST(test_the_oldest_goes_where_the_file_is_full),
 		TEST(test_a_document_larger_than_the_file_is_written_in_part),
 		TEST(test_a_file_that_cannot_be_written_is_left_alone),
+		TEST(test_damage_of_any_kind_leaves_only_what_is_right),
 		TEST(test_tiers_come_to_an_empty_store_alone),
 	};
 
