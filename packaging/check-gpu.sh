@@ -37,12 +37,12 @@ gpu_test() {
 
 # Waits for all of them and counts.
 gpu_collect() {
-	local name r
+	local name n r
 	wait
 	for name in "${gpu_names[@]}"; do
 		r=$(cat "$logs/gpu-$name.rc")
 		if ((r == 0)); then
-			n=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) test.*/\1/p' "$logs/gpu-$name.log" | tail -n 1)
+			n=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) test.*/\1/p' "$logs/gpu-$name.log" | awk '{ n += $1 } END { print n }')
 			passed "$name on the GPU${n:+: $n tests}" "$(cat "$logs/gpu-$name.s")"
 		else
 			failed "$name on the GPU (status $r)" "$(cat "$logs/gpu-$name.s" 2>/dev/null || echo 0)" "$logs/gpu-$name.log"
