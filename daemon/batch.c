@@ -116,6 +116,16 @@ static int job_add_path(struct batch *b, struct batch_job *job, struct store_nod
 	return 0;
 }
 
+static struct batch_planned planned_of(const struct step_part *part)
+{
+	const struct store_seq *store = part->seq->store;
+
+	return (struct batch_planned){.handle = part->seq->handle,
+				      .path_version = store_seq_path_version(store),
+				      .n_tokens = store_seq_n_tokens(store),
+				      .n_new = part->n_new};
+}
+
 /* Rows [row, row + n_rows) of a part, at the end of the sequence's path. */
 static int job_add_query(struct batch *b, struct batch_job *job, const struct step_part *part,
 			 uint32_t row, uint32_t n_rows)
@@ -127,7 +137,7 @@ static int job_add_query(struct batch *b, struct batch_job *job, const struct st
 
 	if (RESERVE(job->queries, job->queries_room, q + 1) < 0 ||
 	    RESERVE(job->io, job->io_room, q + 1) < 0 ||
-	    RESERVE(job->planned_for, job->planned_room, q + 1) < 0 ||
+	    RESERVE(job->planned, job->planned_room, q + 1) < 0 ||
 	    job_add_path(b, job, store_seq_node(part->seq->store), &parent) < 0)
 		return -ENOMEM;
 	uint32_t node = job->tree.n_nodes++;
@@ -144,7 +154,7 @@ static int job_add_query(struct batch *b, struct batch_job *job, const struct st
 					      .pos = base + row,
 					      .n_rows = n_rows,
 					      .parents = part->seq->parents};
-	job->planned_for[q] = part->seq->handle;
+	job->planned[q] = planned_of(part);
 	job->tree.n_queries++;
 	return 0;
 }
@@ -153,7 +163,7 @@ static void job_begin_tree(struct batch *b, struct batch_job *job)
 {
 	b->mark++;
 	job->tree = (struct work_tree){0};
-	job->planned_version = 0;
+	job->n_planned = 0;
 }
 
 static int job_plan(struct batch_job *job)
@@ -166,41 +176,63 @@ static int job_plan(struct batch_job *job)
 
 /* ---- jobs of a batch ---------------------------------------------------------------------------------- */
 
-/* Does the job's tree, made for an earlier layer, fit these lanes' steps too? */
-static bool job_is_planned(const struct sched *s, const struct batch_job *job)
+/* How a job's plan, made for an earlier layer or token, fits these lanes' steps. */
+enum fit { FIT_NOT, FIT_AS_IT_IS, FIT_A_TOKEN_LATER };
+
+static enum fit part_fit(const struct batch_planned *planned, const struct step_part *part)
 {
-	uint32_t q = 0;
+	struct batch_planned now = planned_of(part);
 
-	if (job->planned_version != s->store_version)
-		return false;
-	for (uint32_t l = 0; l < s->batch.n_lanes; l++) {
-		const struct step *step = &s->batch.lanes[l]->step;
+	if (now.handle != planned->handle || now.path_version != planned->path_version ||
+	    now.n_new != planned->n_new)
+		return FIT_NOT;
+	if (now.n_tokens == planned->n_tokens)
+		return FIT_AS_IT_IS;
+	if (now.n_tokens == planned->n_tokens + 1 && now.n_new == 1 && !part->seq->parents)
+		return FIT_A_TOKEN_LATER;
+	return FIT_NOT;
+}
 
-		if (step->model != job->model || step->layer != job->layer)
-			continue;
-		for (uint32_t i = 0; i < step->n_parts; i++, q++) {
-			if (q >= job->n_planned ||
-			    job->planned_for[q] != step->parts[i].seq->handle)
-				return false;
-		}
+/* The next step part of the job in order of lanes, from *ret_lane and *ret_part on; NULL: there is none. */
+static const struct step_part *next_part(const struct batch *b, const struct batch_job *job,
+					 uint32_t *lane, uint32_t *part)
+{
+	for (; *lane < b->n_lanes; (*lane)++, *part = 0) {
+		const struct step *step = &b->lanes[*lane]->step;
+
+		if (step->model == job->model && step->layer == job->layer && *part < step->n_parts)
+			return &step->parts[(*part)++];
 	}
-	return q == job->n_planned;
+	return NULL;
+}
+
+static enum fit job_fit(const struct sched *s, const struct batch_job *job)
+{
+	const struct step_part *part;
+	uint32_t q = 0, lane = 0, at = 0;
+	enum fit fit = FIT_NOT;
+
+	while ((part = next_part(&s->batch, job, &lane, &at)) != NULL) {
+		enum fit this = q < job->n_planned ? part_fit(&job->planned[q], part) : FIT_NOT;
+
+		if (this == FIT_NOT || (q > 0 && this != fit))
+			return FIT_NOT;
+		fit = this;
+		q++;
+	}
+	return q == job->n_planned ? fit : FIT_NOT;
 }
 
 static int job_make_tree(struct sched *s, struct batch_job *job)
 {
 	struct batch *b = &s->batch;
+	const struct step_part *part;
+	uint32_t lane = 0, at = 0;
 
 	job_begin_tree(b, job);
-	for (uint32_t l = 0; l < b->n_lanes; l++) {
-		const struct step *step = &b->lanes[l]->step;
-
-		if (step->model != job->model || step->layer != job->layer)
-			continue;
-		for (uint32_t i = 0; i < step->n_parts; i++) {
-			if (job_add_query(b, job, &step->parts[i], 0, step->parts[i].n_new) < 0)
-				return -ENOMEM;
-		}
+	while ((part = next_part(b, job, &lane, &at)) != NULL) {
+		if (job_add_query(b, job, part, 0, part->n_new) < 0)
+			return -ENOMEM;
 	}
 	int r = job_plan(job);
 
@@ -208,28 +240,48 @@ static int job_make_tree(struct sched *s, struct batch_job *job)
 		return r;
 	job->plan_id = ++s->batch.last_plan;
 	job->n_planned = job->tree.n_queries;
-	job->planned_version = s->store_version;
 	return 0;
 }
 
 /* Addresses change from layer to layer, the tree does not. */
 static void job_fill_io(struct sched *s, struct batch_job *job)
 {
-	uint32_t q = 0;
+	const struct step_part *part;
+	uint32_t lane = 0, at = 0;
 
-	for (uint32_t l = 0; l < s->batch.n_lanes; l++) {
-		const struct step *step = &s->batch.lanes[l]->step;
-
-		if (step->model != job->model || step->layer != job->layer)
-			continue;
-		for (uint32_t i = 0; i < step->n_parts; i++, q++) {
-			struct backend_io *io = &job->io[q];
-
-			*io = step->parts[i].io;
-			io->slots = (const struct work_slice *)
-				store_seq_slots(step->parts[i].seq->store, &io->n_slots);
-		}
+	for (struct backend_io *io = job->io;
+	     (part = next_part(&s->batch, job, &lane, &at)) != NULL; io++) {
+		*io = part->io;
+		io->slots =
+			(const struct work_slice *)store_seq_slots(part->seq->store, &io->n_slots);
 	}
+}
+
+static struct backend_job backend_job_of(const struct sched *s, const struct batch_job *job)
+{
+	return (struct backend_job){.shape = &job->model->shape,
+				    .tree = &job->tree,
+				    .list = &job->list,
+				    .io = job->io,
+				    .plan_id = s->batch.prefill ? 0 : job->plan_id,
+				    .layer = job->layer};
+}
+
+/* The plan serves the queries' next tokens too, if the backend can take them into it. 0, -ESTALE, -ENOMEM. */
+static int job_advance(struct sched *s, struct batch_job *job)
+{
+	struct work_list *list = &job->list;
+
+	if (!s->ops->advance)
+		return -ESTALE;
+	job_fill_io(s, job);
+	for (uint32_t i = 0; i < list->n_rows; i++)
+		list->rows[i].pos = ++job->planned[list->rows[i].query].n_tokens;
+	list->kv_tokens_read += list->n_rows;
+	list->kv_tokens_alone += list->n_rows;
+	struct backend_job advanced = backend_job_of(s, job);
+
+	return s->ops->advance(s->backend, &advanced);
 }
 
 static void job_init(struct sched *s, struct batch_job *job, struct sched_model *model,
@@ -244,7 +296,7 @@ static void job_init(struct sched *s, struct batch_job *job, struct sched_model 
 		plan_config_init(&job->plan, s->config->policy.policy, &model->shape, n_units);
 		job->plan.deft = s->config->policy.deft;
 		job->plan.tile_rows = s->ops->tile_rows(s->backend, &model->shape);
-		job->planned_version = 0;
+		job->n_planned = 0;
 	}
 	job->model = model;
 	job->layer = layer;
@@ -358,8 +410,13 @@ static int job_make(struct sched *s, struct batch_job *job)
 {
 	if (s->batch.prefill)
 		return slice_make(s, job);
-	int r = job_is_planned(s, job) ? 0 : job_make_tree(s, job);
+	enum fit fit = job_fit(s, job);
+	int r = fit == FIT_AS_IT_IS ? 0 : -ESTALE;
 
+	if (fit == FIT_A_TOKEN_LATER)
+		r = job_advance(s, job);
+	if (r == -ESTALE)
+		r = job_make_tree(s, job);
 	if (r == 0)
 		job_fill_io(s, job);
 	return r;
@@ -377,12 +434,7 @@ static int batch_make(struct sched *s)
 
 		if (r < 0)
 			return r;
-		b->backend_jobs[i] = (struct backend_job){.shape = &job->model->shape,
-							  .tree = &job->tree,
-							  .list = &job->list,
-							  .io = job->io,
-							  .plan_id = b->prefill ? 0 : job->plan_id,
-							  .layer = job->layer};
+		b->backend_jobs[i] = backend_job_of(s, job);
 	}
 	return 0;
 }
@@ -526,7 +578,7 @@ void batch_done(struct batch *b)
 		free(job->slices);
 		free(job->queries);
 		free(job->io);
-		free(job->planned_for);
+		free(job->planned);
 	}
 	free(b->jobs);
 	free(b->backend_jobs);

@@ -14,6 +14,14 @@
 struct sched;
 
 /* Growing arrays of one job, kept from batch to batch. */
+/* A query as it was planned: as long as all this is so, the plan holds. */
+struct batch_planned {
+	uint64_t handle;
+	uint64_t path_version;
+	uint32_t n_tokens; /* before the new ones */
+	uint32_t n_new;
+};
+
 struct batch_job {
 	struct sched_model *model;
 	uint32_t layer;
@@ -26,10 +34,8 @@ struct batch_job {
 	struct work_query *queries;
 	struct backend_io *io;
 	uint32_t nodes_room, slices_room, queries_room, io_room;
-	/* The tree and list above are for these sequences at this version of the store; 0: for none. */
-	uint64_t planned_version;
 	uint64_t plan_id; /* of the list above */
-	uint64_t *planned_for; /* owned: the handles of the tree's queries, in order */
+	struct batch_planned *planned; /* owned: whom tree and list are for, in order of queries */
 	uint32_t planned_room, n_planned;
 };
 

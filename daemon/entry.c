@@ -42,7 +42,6 @@ void entry_void_seq(struct sched *s, struct sched_seq *seq)
 	store_seq_void(seq->store, s->now_ns);
 	seq_clear_extension(seq);
 	seq->voided = true;
-	s->store_version++;
 }
 
 static int copy_parents(const uint32_t *parents, uint32_t n, uint32_t **ret)
@@ -109,7 +108,6 @@ static struct outcome do_extend(struct sched *s, struct sched_seq *seq, const st
 	seq->parents = parents;
 	seq->draft = draft;
 	seq->next_layer = 0;
-	s->store_version++;
 	return OUTCOME_OK;
 }
 
@@ -169,7 +167,6 @@ static struct outcome do_accept(struct sched *s, struct sched_seq *seq, const st
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
 	int r = store_seq_accept(seq->store, indices, e->count, s->now_ns, moves, &n_moves);
 
-	s->store_version++;
 	if (r == 0 && carry_out(s, seq, moves, n_moves) < 0) {
 		sched_fail(s); /* published rows were not moved: nothing may be matched any more */
 		r = -EIO;
@@ -192,7 +189,6 @@ static struct outcome do_trim(struct sched *s, struct sched_seq *seq, const stru
 		return outcome_bad(-EINVAL, ABI_TOO_LONG, 0);
 	int r = store_seq_trim(seq->store, (uint32_t)e->arg, s->now_ns);
 
-	s->store_version++;
 	if (r < 0)
 		return from_store(r);
 	seq_clear_extension(seq);

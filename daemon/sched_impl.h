@@ -43,8 +43,6 @@ struct sched {
 		await_look_ns; /* when to look at the first of those awaited; UINT64_MAX: at none */
 	uint64_t await_since_ns; /* since when the newest of them is awaited */
 	uint64_t step_mark;
-	uint64_t
-		store_version; /* grows whenever a path may have changed: cached trees are for one version */
 	uint64_t wait_epoch; /* store_epoch when waits were last looked at */
 	uint64_t next_tick_ns;
 	bool draining;

@@ -26,7 +26,6 @@ static int seq_new(struct sched *s, const struct seq_open *open, struct store_se
 	LIST_INSERT_HEAD(&open->session->seqs, seq, link);
 	open->session->n_seqs++;
 	open->lane->n_seqs++;
-	s->store_version++;
 	*ret = seq;
 	return 0;
 }
@@ -83,6 +82,5 @@ void seq_close(struct sched *s, struct sched_seq *seq)
 	LIST_REMOVE(seq, link);
 	seq->session->n_seqs--;
 	seq->lane->n_seqs--;
-	s->store_version++;
 	free(seq);
 }

@@ -218,7 +218,6 @@ static int seq_advance(struct sched *s, struct sched_seq *seq)
 	uint32_t n_live = store_seq_n_live(seq->store);
 	int r = store_seq_publish(seq->store, s->now_ns);
 
-	s->store_version++;
 	if (r < 0)
 		return r;
 	seq->session->tokens_computed += n_live;

@@ -464,7 +464,6 @@ static int verb_evict(struct sched *s, struct sched_request *rq)
 		return refuse(rq, -ENOENT, "model", "No model is called \"%s\".", name);
 	want = want < UINT32_MAX ? want : UINT32_MAX;
 	rq->out.n_pages = store_evict(s->store, name, (uint32_t)want, EVICT_NODES_A_TURN);
-	s->store_version++;
 	return 0;
 }
 

@@ -23,7 +23,6 @@ static void look_at(struct sched *s, struct sched_seq *seq)
 	struct store_match match = {0};
 	int r = store_seq_rematch(seq->store, s->now_ns, &match);
 
-	s->store_version++;
 	s->next_tick_ns = 0; /* it may have taken a claim over: the lease has an end */
 	if (r == -EBUSY)
 		answer(s, seq, &match, r, "The sequence is being extended: it waits for nobody.");

@@ -106,6 +106,11 @@ struct backend_ops {
 	int (*arena_new)(struct backend *b, uint64_t bytes, struct backend_arena *ret);
 	void (*arena_free)(struct backend *b, uint64_t base);
 
+	/* The plan of job->plan_id, made for an earlier job of the same queries, one new token each, is to serve this one, whose
+	 * queries have each come one token further: list->rows have the new positions and io the new slots, the tree and the rest
+	 * of the list are as they were. Called once per token, before the first submit with it. 0, or -ESTALE or
+	 * -ENOMEM: make a new plan. NULL: this backend never can. */
+	int (*advance)(struct backend *b, const struct backend_job *job);
 	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0 or -errno (nothing started). */
 	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
 	/* Id of the newest batch that is complete. -EIO: the device failed, nothing will complete any more. Does not block. */

@@ -127,6 +127,7 @@ struct node_slab {
 struct store_seq {
 	struct store_node *node;
 	uint32_t n_path;
+	uint64_t path_version;
 	uint32_t n_prompt; /* 0: the prompt is computed or left */
 	uint32_t *prompt; /* owned: its tokens from prompt_pos on; NULL when n_prompt is 0 */
 	uint32_t prompt_pos;

@@ -167,6 +167,7 @@ void live_drop(struct store_seq *q)
 	if (q->n_live == 0)
 		return;
 	live_keep(q, 0, 0);
+	q->path_version++;
 	q->n_live = 0;
 	q->draft = false;
 }
@@ -244,6 +245,8 @@ static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
 		q->n_slots = lower_fill(s, n, q->slots, q->n_slots);
 	if (n_new > 0)
 		n = radix_graft_commit(&j->graft, ids[0]);
+	if (j->n_adopted > 0 || q->draft)
+		q->path_version++;
 	seq_move_down(q, n, q->n_path + j->n);
 	if (n_new > 0)
 		node_append(n, ids, n_new, q->slots, q->n_slots);

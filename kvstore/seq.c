@@ -46,6 +46,7 @@ void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
 {
 	struct store_node *below = q->node;
 
+	q->path_version++;
 	seq_stand(q, n, n_path);
 	node_detach(below, n);
 }
@@ -176,6 +177,7 @@ static void seq_follow(struct store *s, struct store_seq *q)
 	if (n == 0)
 		return;
 	count_hits(at.node, q->node);
+	q->path_version++;
 	seq_move_down(q, at.node, at.n_path);
 	claim_move(s, q);
 	s->stats.tokens_matched += n;
@@ -255,6 +257,11 @@ void store_seq_progress(struct store_seq *q, uint64_t now_ns)
 	struct store *s = seq_enter(q, now_ns);
 
 	claim_renew(s, q, now_ns);
+}
+
+uint64_t store_seq_path_version(const struct store_seq *q)
+{
+	return q->path_version;
 }
 
 uint32_t store_seq_n_tokens(const struct store_seq *q)

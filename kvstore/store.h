@@ -137,6 +137,8 @@ int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns);
 void store_seq_progress(struct store_seq *q, uint64_t now_ns);
 
 uint32_t store_seq_n_tokens(const struct store_seq *q); /* published part of its path */
+/* While it stays the same, tokens of the path lie where they lay, and those that were live have joined it where they were. */
+uint64_t store_seq_path_version(const struct store_seq *q);
 uint32_t store_seq_n_live(const struct store_seq *q); /* tokens of the live extension, 0: none */
 bool store_seq_is_draft(const struct store_seq *q);
 const struct store_model *store_seq_model(const struct store_seq *q);

@@ -311,6 +311,11 @@ static int cuda_submit(struct backend *b, const struct backend_batch *batch, uin
 	return batch_submit(&b->batch, batch, ret_id);
 }
 
+static int cuda_advance(struct backend *b, const struct backend_job *job)
+{
+	return batch_advance(&b->batch, job);
+}
+
 static int cuda_completed(struct backend *b, uint64_t *ret_id)
 {
 	return batch_completed(&b->batch, ret_id);
@@ -357,6 +362,7 @@ static const struct backend_ops ops = {
 	.arena_detach = cuda_arena_detach,
 	.arena_new = cuda_lend,
 	.arena_free = cuda_unlend,
+	.advance = cuda_advance,
 	.submit = cuda_submit,
 	.completed = cuda_completed,
 	.move = cuda_move,

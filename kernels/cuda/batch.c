@@ -151,6 +151,15 @@ int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks, bool wide)
 	return 0;
 }
 
+static void drop_tails(struct batch_plan *plan)
+{
+	free(plan->tails);
+	free(plan->unit_slots);
+	plan->tails = NULL;
+	plan->unit_slots = NULL;
+	plan->n_tails = plan->n_patches = 0;
+}
+
 void batch_done(struct batch *b)
 {
 	if (b->stream)
@@ -163,8 +172,11 @@ void batch_done(struct batch *b)
 		if (b->frames[i].end)
 			cudaEventDestroy(b->frames[i].end);
 	}
-	for (uint32_t i = 0; i < BATCH_PLANS; i++)
+	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
 		cudaFree(b->plans[i].device.at);
+		drop_tails(&b->plans[i]);
+		free(b->plans[i].patches);
+	}
 	cudaFree(b->parts.at);
 	cudaFree(b->ticket);
 	free(b->hosts);
@@ -218,7 +230,7 @@ static size_t program_bytes(const struct program *p)
 /* Tells the plan where its arrays are. */
 static void place_program(struct batch_plan *plan, const struct program *p)
 {
-	uint64_t at[PROGRAM_N_ARRAYS], next = (uintptr_t)plan->device.at;
+	uint64_t *at = plan->arrays, next = (uintptr_t)plan->device.at;
 
 	for (int i = 0; i < PROGRAM_N_ARRAYS; i++) {
 		at[i] = next;
@@ -286,6 +298,93 @@ static struct batch_plan *oldest_plan(struct batch *b)
 	return oldest;
 }
 
+/* What advancing needs outlives the program. */
+static int keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows)
+{
+	const struct device_unit *units = p->arrays[PROGRAM_UNITS].at;
+	uint32_t n_units = p->n[PROGRAM_UNITS];
+
+	drop_tails(plan);
+	if (!p->tails)
+		return 0;
+	plan->tails = malloc((n_rows + 1) * sizeof(*plan->tails));
+	plan->unit_slots = malloc((n_units + 1) * sizeof(*plan->unit_slots));
+	if (!plan->tails || !plan->unit_slots) {
+		drop_tails(plan);
+		return -ENOMEM;
+	}
+	memcpy(plan->tails, p->tails, n_rows * sizeof(*plan->tails));
+	for (uint32_t i = 0; i < n_units; i++)
+		plan->unit_slots[i] = units[i].n_slots;
+	plan->n_tails = n_rows;
+	return 0;
+}
+
+/* One new token each, at the end of a path of its own. */
+static bool may_advance(const struct backend_job *job)
+{
+	if (job->plan_id == 0)
+		return false;
+	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
+		if (job->tree->queries[i].n_rows != 1 || job->tree->queries[i].parents)
+			return false;
+	}
+	return true;
+}
+
+static int add_patches(struct batch_plan *plan, const struct program_patch *patches, uint32_t n)
+{
+	if (plan->n_patches + n > plan->patches_room) {
+		uint32_t room = 2 * plan->patches_room + 256;
+		void *at = realloc(plan->patches, room * sizeof(*plan->patches));
+
+		if (!at)
+			return -ENOMEM;
+		plan->patches = at;
+		plan->patches_room = room;
+	}
+	memcpy(plan->patches + plan->n_patches, patches, n * sizeof(*patches));
+	plan->n_patches += n;
+	return 0;
+}
+
+static int advance_rows(const struct batch *b, struct batch_plan *plan,
+			const struct backend_job *job)
+{
+	struct program_pages pages = pages_of(b, job->shape);
+	struct program_patch patches[PROGRAM_PATCHES_MAX];
+
+	for (uint32_t i = 0; i < plan->n_tails; i++) {
+		const struct work_row *row = &job->list->rows[i];
+		const struct work_slice *slot = job->io[row->query].slots;
+		int n;
+
+		if (job->io[row->query].n_slots != 1 || slot->count != 1)
+			return -ESTALE;
+		n = program_advance(&plan->tails[i], row->pos,
+				    source_of(job->shape, &pages, slot->page, slot->first),
+				    plan->unit_slots, patches);
+		if (n > 0)
+			n = add_patches(plan, patches, (uint32_t)n);
+		if (n < 0)
+			return n;
+	}
+	return 0;
+}
+
+int batch_advance(struct batch *b, const struct backend_job *job)
+{
+	struct batch_plan *plan = find_plan(b, job->plan_id, job->shape);
+	int r;
+
+	if (!plan || plan->n_tails == 0 || plan->n_tails != job->list->n_rows)
+		return -ESTALE;
+	r = advance_rows(b, plan, job);
+	if (r)
+		plan->plan_id = 0; /* half advanced: of no use to anyone */
+	return r;
+}
+
 /* False where all outputs are wanted; else which. */
 static bool find_wanted(const struct backend_job *job, bool *wanted)
 {
@@ -310,12 +409,16 @@ static int make_plan(struct batch *b, const struct backend_job *job, const bool 
 		.pages = pages_of(b, job->shape),
 		.n_blocks = b->n_blocks,
 		.wide = b->wide && job->shape->head_dim <= 128,
+		.tails = !wanted && may_advance(job),
 	};
 	int r = program_make(&b->program, &want);
 
 	if (r)
 		return r;
 	plan->plan_id = 0;
+	r = keep_tails(plan, &b->program, job->list->n_rows);
+	if (r)
+		return r;
 	r = grow(b, &plan->device, program_bytes(&b->program), false);
 	if (r)
 		return r;
@@ -481,7 +584,27 @@ static void make_tables(struct upload *u, const struct backend_job *job,
 	fill_rows(job, ret);
 }
 
-static int run_inbound(struct upload *u, const struct backend_job *job,
+/* The plan's patches; from here on the device has them. */
+static const struct device_patch *take_patches(struct upload *u, struct batch_plan *plan,
+					       uint32_t *ret_n)
+{
+	struct device_patch *patches;
+
+	*ret_n = plan ? plan->n_patches : 0;
+	if (*ret_n == 0)
+		return NULL;
+	patches = upload_host(u, *ret_n * sizeof(*patches));
+	for (uint32_t i = 0; i < *ret_n; i++) {
+		const struct program_patch *patch = &plan->patches[i];
+
+		patches[i] = (struct device_patch){.to = plan->arrays[patch->array] + patch->offset,
+						   .value = patch->value};
+	}
+	plan->n_patches = 0;
+	return patches;
+}
+
+static int run_inbound(struct upload *u, const struct backend_job *job, struct batch_plan *plan,
 		       const struct placement *place, const struct tables *t)
 {
 	struct device_inbound in = {
@@ -500,6 +623,7 @@ static int run_inbound(struct upload *u, const struct backend_job *job,
 
 	fill_tokens(u->b, job, tokens);
 	in.tokens = tokens;
+	in.patches = take_patches(u, plan, &in.n_patches);
 	return expect(u->b, device_inbound(&in, u->b->stream));
 }
 
@@ -581,10 +705,15 @@ static int run_job(struct upload *u, const struct backend_job *job)
 	struct tables tables;
 	int r = job->list->n_rows ? ready_plan(u, job, &plan) : 0;
 
+	if (!r && plan && plan->n_patches)
+		r = grow(u->b, &u->frame->host,
+			 u->host_used + u->host_due +
+				 align_up(plan->n_patches * sizeof(struct device_patch)),
+			 true);
 	if (r)
 		return r;
 	make_tables(u, job, &place, &tables);
-	r = run_inbound(u, job, &place, &tables);
+	r = run_inbound(u, job, plan, &place, &tables);
 	if (r || !plan)
 		return r;
 	plan->used = ++u->b->uses;

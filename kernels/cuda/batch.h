@@ -36,6 +36,13 @@ struct batch_plan {
 	uint32_t n_parts;
 	uint64_t n_groups;
 	uint64_t used; /* when it was last */
+	struct program_tail
+		*tails; /* owned, [n_tails]: of the list's rows; none: it cannot be advanced */
+	uint32_t n_tails;
+	uint32_t *unit_slots; /* owned, [attend.n_units] */
+	struct program_patch *patches; /* owned: what the device does not know yet */
+	uint32_t n_patches, patches_room;
+	uint64_t arrays[PROGRAM_N_ARRAYS]; /* where they lie */
 };
 
 /* Host memory that kernels reach across the bus. */
@@ -78,6 +85,7 @@ void batch_drop_host(struct batch *b, uint64_t base);
 
 /* As backend_ops say. */
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);
+int batch_advance(struct batch *b, const struct backend_job *job);
 int batch_completed(struct batch *b, uint64_t *ret_id);
 int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,
 	       uint32_t n);

@@ -135,6 +135,13 @@ struct device_copy {
 	uint64_t from, to;
 };
 
+/* A word of a program that changes as tokens come. */
+struct device_patch {
+	uint64_t to;
+	uint32_t value;
+	uint32_t pad;
+};
+
 /* What comes before attention: new tokens into pages, rows of Q that lie elsewhere or askew into device memory, the rows' table
  * itself. Tables may lie in pinned host memory. */
 struct device_inbound {
@@ -144,7 +151,8 @@ struct device_inbound {
 	char *pool; /* at the layer */
 	const struct device_row *rows_from;
 	struct device_row *rows_to;
-	uint32_t n_tokens, n_copies, n_rows;
+	const struct device_patch *patches;
+	uint32_t n_tokens, n_copies, n_rows, n_patches;
 	uint32_t copy_bytes; /* a multiple of 16 */
 	uint32_t aligned; /* K and V lie at multiples of 16 bytes */
 	uint32_t pad;

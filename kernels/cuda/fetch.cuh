@@ -17,23 +17,23 @@ template <uint32_t SLOTS> struct fetch {
 	bool again; /* the ring has been gone round */
 };
 
-/* Those that are there come first. */
-__device__ inline uint32_t count_groups(const uint32_t (&source)[DEVICE_SLOT_GROUPS])
+/* Bit j: group j is there. */
+__device__ inline uint32_t groups_there(const uint32_t (&source)[DEVICE_SLOT_GROUPS])
 {
-	uint32_t n = 0;
+	uint32_t there = 0;
 
 	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++)
-		n += source[j] != DEVICE_NONE;
-	return n;
+		there |= (source[j] != DEVICE_NONE) << j;
+	return there;
 }
 
-/* Where a slot's groups from first on are missing for the first time, shared memory holds anything; 0 x NaN is NaN. */
-template <uint32_t DIM> __device__ inline void clear_missing(char *slot, uint32_t first, uint32_t lane)
+/* Where groups of a slot are missing for the first time, shared memory holds anything; 0 x NaN is NaN. */
+template <uint32_t DIM> __device__ inline void clear_missing(char *slot, uint32_t there, uint32_t lane)
 {
 #pragma unroll 1
-	for (uint32_t j = first; j < DEVICE_SLOT_GROUPS; j++) {
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
 #pragma unroll 1
-		for (uint32_t i = lane; i < DIM; i += 32)
+		for (uint32_t i = lane; !(there >> j & 1) && i < DIM; i += 32)
 			((uint4 *)(slot + j * 32 * DIM + 16 * DIM))[i] = make_uint4(0, 0, 0, 0);
 	}
 	fence_async();
@@ -48,7 +48,7 @@ __device__ inline void fetch_copy(uint32_t lane, uint32_t to, uint32_t note, uin
 	constexpr uint32_t group_bytes = 32 * DIM, step = group_bytes / DEVICE_SOURCE_BYTES;
 
 #if __CUDA_ARCH__ >= 900
-	uint32_t n = count_groups(source);
+	uint32_t there = groups_there(source), n = __popc(there);
 
 	if (lane != 0)
 		return;
@@ -62,14 +62,13 @@ __device__ inline void fetch_copy(uint32_t lane, uint32_t to, uint32_t note, uin
 	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j += 2) {
 		const char *at = head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES;
 
-		if (source[j] == DEVICE_NONE)
-			break;
-		if (source[j + 1] == source[j] + step) {
+		if ((there >> j & 3) == 3 && source[j + 1] == source[j] + step) {
 			bulk_copy(to + j * group_bytes, at, 2 * group_bytes, full);
 			continue;
 		}
-		bulk_copy(to + j * group_bytes, at, group_bytes, full);
-		if (source[j + 1] != DEVICE_NONE)
+		if (there >> j & 1)
+			bulk_copy(to + j * group_bytes, at, group_bytes, full);
+		if (there >> j & 2)
 			bulk_copy(to + (j + 1) * group_bytes, head + (uint64_t)source[j + 1] * DEVICE_SOURCE_BYTES,
 				  group_bytes, full);
 	}
@@ -101,8 +100,8 @@ __device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, con
 			__shfl_sync(~0u, mine.x, i), __shfl_sync(~0u, mine.y, i), __shfl_sync(~0u, mine.z, i), __shfl_sync(~0u, mine.w, i)};
 
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
-		if (!f.again && source[DEVICE_SLOT_GROUPS - 1] == DEVICE_NONE)
-			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), count_groups(source), f.lane);
+		if (!f.again && groups_there(source) != 0xf)
+			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), groups_there(source), f.lane);
 		fetch_copy<DIM>(f.lane, base + f.at.slot * slot_bytes(DIM),
 				base + at::notes + f.at.slot * (uint32_t)sizeof(struct device_slot),
 				base + at::full + f.at.slot * 8, head, source, &slots[i]);

@@ -26,13 +26,14 @@
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
 #define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
 
-enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES };
+enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES, TAILS, UNIT_OF_SLOT };
 
 /* A group of a strip; rows are tokens from the strip's first. */
 struct piece_group {
 	struct device_group group;
 	uint32_t source;
 	bool causal; /* some of its rows see some of its tokens by position */
+	bool tail; /* ends with its only row's own token, and grows */
 };
 
 struct strip {
@@ -146,6 +147,14 @@ static bool some_row_sees(const struct make *m, const struct strip *strip,
 	return false;
 }
 
+/* The group's last token is that of its only row: what follows in the group will be its next ones. */
+static bool is_tail(const struct make *m, const struct strip *strip, const struct device_group *g)
+{
+	return m->want->tails && g->row_end - g->row_begin == 1 &&
+	       m->want->list->rows[strip->row_begin + g->row_begin].pos ==
+		       (uint32_t)(g->pos + g->end - 1);
+}
+
 /* Those tokens of a piece that lie in one group. */
 static int add_group(struct make *m, const struct strip *strip, const struct device_group *group,
 		     uint32_t source, bool causal)
@@ -161,7 +170,12 @@ static int add_group(struct make *m, const struct strip *strip, const struct dev
 		causal = is_causal(m, strip->row_begin + group->row_begin,
 				   strip->row_begin + group->row_end,
 				   (uint32_t)(group->pos + group->end - 1));
-	at[m->n_groups++] = (struct piece_group){*group, source, causal};
+	at += m->n_groups++;
+	*at = (struct piece_group){*group, source, causal, is_tail(m, strip, group)};
+	if (at->tail) {
+		at->group.end = DEVICE_GROUP_TOKENS;
+		at->causal = true;
+	}
 	return 0;
 }
 
@@ -405,6 +419,7 @@ struct cut {
 	uint32_t blocks_log2;
 	uint32_t block_tokens;
 	bool dealt; /* tokens to blocks in turn */
+	uint32_t slot; /* the unit's first */
 	uint32_t turns[N_QUEUES]; /* slots or stages dealt so far */
 	struct queue queues[N_QUEUES];
 };
@@ -633,6 +648,76 @@ static int emit_queues(struct make *m, struct cut *cut)
 	return r;
 }
 
+/* Tokens of the unit's row blocks that have tails. */
+struct tails {
+	uint32_t tokens[DEVICE_WARPS][DEVICE_BLOCK_ROWS];
+	uint32_t groups[DEVICE_WARPS][DEVICE_BLOCK_ROWS];
+	uint32_t n[DEVICE_WARPS];
+};
+
+static void find_tails(const struct make *m, const struct cut *cut, struct tails *ret)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+
+	memset(ret->n, 0, sizeof(ret->n));
+	for (uint32_t i = cut->begin; i < cut->end; i++) {
+		uint32_t token, block;
+
+		if (!groups[i].tail)
+			continue;
+		token = groups[i].group.row_begin - cut->row_begin;
+		block = block_of(cut, token);
+		ret->groups[block][ret->n[block]] =
+			(uint32_t)groups[i].group.pos / DEVICE_GROUP_TOKENS;
+		ret->tokens[block][ret->n[block]++] = token;
+	}
+}
+
+/* Sets the k-th group aside for up to 4 of the block's tails, from i on. */
+static int reserve_slot(struct make *m, struct cut *cut, const struct tails *tails, uint32_t block,
+			uint32_t i, uint32_t k)
+{
+	struct program_tail *all = m->p->scratch[TAILS].at;
+	uint32_t index = m->p->n[PROGRAM_SLOTS];
+	struct device_slot *slot = append(m, PROGRAM_SLOTS, 1);
+	struct device_source *source = append(m, PROGRAM_SOURCES, 1);
+	uint32_t warps = warps_in_turn(cut, block, 1u << block);
+
+	if (!slot || !source)
+		return -ENOMEM;
+	memset(slot, 0, sizeof(*slot));
+	memset(source, 0xff, sizeof(*source));
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS && i + j < tails->n[block]; j++) {
+		uint32_t token = tails->tokens[block][i + j];
+		struct program_tail *tail = &all[cut->strip->row_begin + cut->row_begin + token];
+
+		tail->slots[k] = index;
+		tail->groups[k] = (uint8_t)j;
+		tail->warps[k] = (uint8_t)warps;
+		tail->unit_slot = cut->slot;
+		tail->token = token;
+		tail->group = tails->groups[block][i + j];
+		tail->unit = 0;
+	}
+	return 0;
+}
+
+/* Groups that come at the same time share slots. */
+static int reserve_tails(struct make *m, struct cut *cut)
+{
+	struct tails tails;
+	int r = 0;
+
+	find_tails(m, cut, &tails);
+	for (uint32_t k = 0; k < PROGRAM_TAIL_GROUPS; k++) {
+		for (uint32_t b = 0; b < DEVICE_WARPS; b++) {
+			for (uint32_t i = 0; i < tails.n[b] && !r; i += DEVICE_SLOT_GROUPS)
+				r = reserve_slot(m, cut, &tails, b, i, k);
+		}
+	}
+	return r;
+}
+
 /* Which queue a group that these blocks see goes to. */
 static uint32_t queue_of(const struct make *m, const struct cut *cut, const struct piece_group *at,
 			 uint32_t blocks)
@@ -769,7 +854,7 @@ static int make_unit(struct make *m, struct cut *cut)
 {
 	bool sees[DEVICE_UNIT_ROWS];
 	struct device_unit *unit;
-	uint32_t n_rows, slot = m->p->n[PROGRAM_SLOTS], dest = m->p->n[PROGRAM_DESTS];
+	uint32_t n_rows, n_slots = 0, dest = m->p->n[PROGRAM_DESTS];
 	int r;
 
 	find_rows(m, cut, sees);
@@ -780,17 +865,21 @@ static int make_unit(struct make *m, struct cut *cut)
 		cut->blocks_log2++;
 	cut->block_tokens = (n_rows + (1u << cut->blocks_log2) - 1) >> cut->blocks_log2;
 	choose_dealt(m, cut);
+	cut->slot = m->p->n[PROGRAM_SLOTS];
 	r = make_dests(m, cut, sees);
 	if (!r)
 		r = make_slots(m, cut);
+	n_slots = m->p->n[PROGRAM_SLOTS] - cut->slot;
+	if (!r && m->want->tails)
+		r = reserve_tails(m, cut);
 	unit = r ? NULL : append(m, PROGRAM_UNITS, 1);
 	if (!unit)
 		return -ENOMEM;
 	*unit = (struct device_unit){
 		.row = cut->strip->row_begin + cut->row_begin,
 		.n_rows = cut->row_end - cut->row_begin,
-		.slot = slot,
-		.n_slots = m->p->n[PROGRAM_SLOTS] - slot,
+		.slot = cut->slot,
+		.n_slots = n_slots,
 		.dest = dest,
 		.blocks_log2 = cut->blocks_log2,
 		.flags = (cut->queues[QUEUE_STAGES].n > 0 ? DEVICE_UNIT_WIDE : 0) |
@@ -890,6 +979,38 @@ static int make_firsts(struct make *m)
 	return 0;
 }
 
+/* Tails know their unit by its first slot until units are sorted. */
+static int place_tails(struct make *m)
+{
+	const struct device_unit *units = m->p->arrays[PROGRAM_UNITS].at;
+	struct program_tail *tails = m->p->scratch[TAILS].at;
+	uint32_t *unit_of =
+		scratch_room(m, UNIT_OF_SLOT, (size_t)m->p->n[PROGRAM_SLOTS] + 1, sizeof(*unit_of));
+
+	if (!unit_of)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < m->p->n[PROGRAM_UNITS]; i++)
+		unit_of[units[i].slot] = i;
+	for (uint32_t row = 0; row < m->want->list->n_rows; row++) {
+		if (tails[row].unit != PROGRAM_NO_TAIL)
+			tails[row].unit = unit_of[tails[row].unit_slot];
+	}
+	m->p->tails = tails;
+	return 0;
+}
+
+static int clear_tails(struct make *m)
+{
+	uint32_t n = m->want->list->n_rows;
+	struct program_tail *tails = scratch_room(m, TAILS, (size_t)n + 1, sizeof(*tails));
+
+	if (!tails)
+		return -ENOMEM;
+	for (uint32_t row = 0; row < n; row++)
+		tails[row] = (struct program_tail){.unit = PROGRAM_NO_TAIL};
+	return 0;
+}
+
 static int make_all(struct make *m, double limit_ns)
 {
 	uint32_t *counts =
@@ -899,6 +1020,8 @@ static int make_all(struct make *m, double limit_ns)
 	if (!counts)
 		return -ENOMEM;
 	memset(counts, 0, m->want->list->n_rows * sizeof(*counts));
+	if (m->want->tails)
+		r = clear_tails(m);
 	for (uint32_t i = 0; i < m->n_strips && !r; i++)
 		r = make_units(m, &strips_of(m)[i], limit_ns);
 	if (!r)
@@ -906,7 +1029,9 @@ static int make_all(struct make *m, double limit_ns)
 	if (!r && m->p->n[PROGRAM_UNITS] > 1)
 		qsort(m->p->arrays[PROGRAM_UNITS].at, m->p->n[PROGRAM_UNITS],
 		      sizeof(struct device_unit), compare_units);
-	return r ? r : make_firsts(m);
+	if (!r)
+		r = make_firsts(m);
+	return r || !m->want->tails ? r : place_tails(m);
 }
 
 int program_make(struct program *program, const struct program_want *want)
@@ -928,9 +1053,63 @@ int program_make(struct program *program, const struct program_want *want)
 	memset(program->n, 0, sizeof(program->n));
 	program->n_parts = 0;
 	program->most_parts = 0;
+	program->tails = NULL;
 	program->n_groups = 0;
 	r = choose(&m, &limit_ns);
 	return r ? r : make_all(&m, limit_ns);
+}
+
+/* ---- the next tokens ------------------------------------------------------------------------------------------------ */
+
+/* Words of the k-th group set aside, as it comes into use. */
+static int patch_group(const struct program_tail *tail, uint32_t k, uint32_t pos, uint32_t source,
+		       struct program_patch *to)
+{
+	uint32_t slot = tail->slots[k], j = tail->groups[k], n = 0;
+	uint32_t in_slots = slot * (uint32_t)sizeof(struct device_slot);
+	uint32_t in_group = in_slots + j * (uint32_t)sizeof(struct device_group);
+	uint32_t rows = tail->token | (tail->token + 1) << 16;
+	uint32_t flags = in_slots + (uint32_t)offsetof(struct device_slot, warps);
+
+	to[n++] = (struct program_patch){PROGRAM_SLOTS, in_group, pos};
+	to[n++] = (struct program_patch){PROGRAM_SLOTS, in_group + 4, rows};
+	to[n++] = (struct program_patch){PROGRAM_SLOTS, in_group + 8, DEVICE_GROUP_TOKENS << 16};
+	to[n++] = (struct program_patch){PROGRAM_SLOTS, flags, tail->warps[k] | 1u << 24};
+	to[n++] = (struct program_patch){PROGRAM_SOURCES, slot * 16 + j * 4, source};
+	if (slot - tail->unit_slot < DEVICE_FIRST_SLOTS)
+		to[n++] = (struct program_patch){
+			PROGRAM_FIRSTS,
+			(tail->unit * DEVICE_FIRST_SLOTS + slot - tail->unit_slot) * 16 + j * 4,
+			source};
+	return (int)n;
+}
+
+int program_advance(struct program_tail *tail, uint32_t pos, uint32_t source, uint32_t *unit_slots,
+		    struct program_patch *ret_patches)
+{
+	uint32_t group = pos / DEVICE_GROUP_TOKENS, n_slots;
+	int n;
+
+	if (tail->unit == PROGRAM_NO_TAIL)
+		return -ESTALE;
+	if (group == tail->group)
+		return 0;
+	if (group != tail->group + 1 || tail->used == PROGRAM_TAIL_GROUPS)
+		return -ESTALE;
+	n = patch_group(tail, tail->used, group * DEVICE_GROUP_TOKENS, source, ret_patches);
+	n_slots = tail->slots[tail->used] - tail->unit_slot + 1;
+	if (n_slots > unit_slots[tail->unit]) {
+		unit_slots[tail->unit] = n_slots;
+		ret_patches[n++] =
+			(struct program_patch){PROGRAM_UNITS,
+					       tail->unit * (uint32_t)sizeof(struct device_unit) +
+						       (uint32_t)offsetof(struct device_unit,
+									  n_slots),
+					       n_slots};
+	}
+	tail->used++;
+	tail->group = group;
+	return n;
 }
 
 void program_done(struct program *program)

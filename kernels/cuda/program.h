@@ -2,7 +2,8 @@
  * program.h - from a work list to what the kernels run (device.h): groups of 8 tokens in slots of 4 and stages of 16, rows in
  * units of at most 128, long units cut so that every multiprocessor has about the same to do.
  *
- * Depends on nothing but the list and the shape: made once per plan, used by every layer. How many rows a unit takes
+ * Depends on nothing but the list and the shape: made once per plan, used by every layer, and, where every query is a single
+ * token at the end of a path of its own, by the next tokens too: program_advance says what changes. How many rows a unit takes
  * and how finely units are cut is chosen by modelled time: bytes from memory, arithmetic, partials that cuts cost.
  */
 #ifndef COPPICE_CUDA_PROGRAM_H
@@ -26,12 +27,37 @@ struct program_want {
 	struct program_pages pages;
 	uint32_t n_blocks; /* that compute at the same time */
 	bool wide; /* stages can be computed */
+	bool tails; /* every query is one token, and may be followed by the next */
 };
 
 /* Memory that grows and never shrinks. */
 struct program_memory {
 	void *at; /* owned */
 	size_t bytes;
+};
+
+#define PROGRAM_TAIL_GROUPS 4u /* of 8 tokens, that a row may grow by */
+#define PROGRAM_PATCHES_MAX 8u
+
+/* Where the next tokens of a row's own go: groups set aside in slots behind those of the unit. */
+struct program_tail {
+	uint32_t slots[PROGRAM_TAIL_GROUPS];
+	uint8_t groups[PROGRAM_TAIL_GROUPS]; /* of the slot */
+	uint8_t warps[PROGRAM_TAIL_GROUPS]; /* that fold the slot once it has something */
+	uint32_t unit; /* PROGRAM_NO_TAIL: none */
+	uint32_t unit_slot; /* its first */
+	uint32_t token; /* of the unit */
+	uint32_t group; /* newest: its tokens are at 8 x group and on */
+	uint32_t used; /* of the groups set aside */
+};
+
+#define PROGRAM_NO_TAIL UINT32_MAX
+
+/* A word at an offset of an array. */
+struct program_patch {
+	uint32_t array; /* enum program_array */
+	uint32_t offset; /* bytes */
+	uint32_t value;
 };
 
 enum program_array {
@@ -51,6 +77,8 @@ struct program {
 	uint32_t n_parts; /* of one query head */
 	uint32_t most_parts; /* of one row */
 	uint64_t n_groups; /* fetched for one KV head */
+	struct program_tail *
+		tails; /* [rows of the list] with want.tails, else NULL; until the next program_make */
 	struct program_memory scratch[PROGRAM_N_SCRATCH]; /* owned */
 };
 
@@ -59,6 +87,11 @@ size_t program_entry_bytes(enum program_array array);
 
 /* Fills *program, which the caller zeroed once and may use again. 0 or -ENOMEM. */
 int program_make(struct program *program, const struct program_want *want);
+
+/* The row's next token is at pos, in the group at source. unit_slots: of each unit how many slots it has by now, which may grow.
+ * Returns the number of patches, at most PROGRAM_PATCHES_MAX, or -ESTALE where there is no room: make a new program. */
+int program_advance(struct program_tail *tail, uint32_t pos, uint32_t source, uint32_t *unit_slots,
+		    struct program_patch *ret_patches);
 void program_done(struct program *program);
 
 #endif

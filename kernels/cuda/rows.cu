@@ -91,9 +91,14 @@ __device__ inline void copy_part(const struct device_inbound &a, uint64_t part)
 		*(uint4 *)(copy.to + at) = load_any(copy.from + at, copy.from % 16 == 0);
 }
 
+/* Rows' table and patches. */
 __device__ inline void copy_rows(const struct device_inbound &a, uint64_t part)
 {
 	uint64_t i = part * 32 + threadIdx.x % 32;
+
+	if (i < a.n_patches)
+		*(uint32_t *)a.patches[i].to = a.patches[i].value;
+
 	const uint4 *from = (const uint4 *)a.rows_from;
 
 	if (i < (uint64_t)a.n_rows * sizeof(*a.rows_from) / 16)
@@ -259,6 +264,8 @@ __global__ void __launch_bounds__(WARPS * 32) merge_kernel(const __grid_constant
 	struct device_row row = {};
 	float max;
 
+	if (a.n_units == 0) /* then what comes before is what brings the rows */
+		launch_wait();
 	if (index < a.n_merges) {
 		m = a.merges[index];
 		row = a.rows[m.row];
@@ -299,7 +306,8 @@ extern "C" int device_inbound(const struct device_inbound *in, device_stream str
 {
 	uint64_t parts = (in->copy_bytes + COPY_BYTES - 1) / COPY_BYTES;
 	uint64_t n_warps = (uint64_t)in->n_tokens * in->shape.n_kv_heads + in->n_copies * parts +
-			   ((uint64_t)in->n_rows * sizeof(struct device_row) + COPY_BYTES - 1) / COPY_BYTES;
+			   ((uint64_t)in->n_rows * sizeof(struct device_row) + COPY_BYTES - 1) / COPY_BYTES +
+			   (in->n_patches + 31) / 32;
 
 	return launch(inbound_kernel, in, n_warps, stream);
 }

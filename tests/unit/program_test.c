@@ -1,0 +1,334 @@
+/*
+ * program_test.c - what the GPU is given to run, looked at without one: every row of a program sees each token of its path
+ * once and no other, also after tokens have been taken into it.
+ *
+ * The program is read as the kernels read it: units, their slots in order, groups by mask.
+ */
+#include "kernels/cuda/program.h"
+#include "kernels/plan/plan.h"
+#include "oracle.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PAGE_TOKENS 32u
+#define PAGES_MAX 8192u
+#define NODES_MAX 64u
+#define QUERIES_MAX 48u
+#define N_BLOCKS 132u
+
+/* A tree whose page p holds the tokens of one node; queries stand at leaves of their own. */
+struct tree {
+	struct work_shape shape;
+	struct work_node nodes[NODES_MAX + QUERIES_MAX];
+	struct work_slice slices[PAGES_MAX];
+	struct work_query queries[QUERIES_MAX];
+	struct work_tree tree;
+	uint32_t n_pages;
+};
+
+static struct program_pages pages_of(const struct work_shape *shape)
+{
+	uint64_t sources =
+		4ull * shape->head_dim * PAGE_TOKENS * shape->n_kv_heads / DEVICE_SOURCE_BYTES;
+
+	return (struct program_pages){.per_extent = 64,
+				      .page_sources = sources,
+				      .extent_sources = 64 * sources};
+}
+
+static uint32_t source_of(const struct work_shape *shape, uint32_t page, uint32_t row)
+{
+	struct program_pages p = pages_of(shape);
+
+	return (uint32_t)(page / p.per_extent * p.extent_sources +
+			  page % p.per_extent * p.page_sources) +
+	       row / DEVICE_GROUP_TOKENS *
+		       (DEVICE_GROUP_TOKENS * 4 * shape->head_dim / DEVICE_SOURCE_BYTES);
+}
+
+static uint32_t add_node(struct tree *t, uint32_t parent, uint32_t n_tokens)
+{
+	const struct work_node *above = parent == WORK_NONE ? NULL : &t->nodes[parent];
+	struct work_node *node = &t->nodes[t->tree.n_nodes];
+	uint32_t pos = above ? above->pos + above->n_tokens : 0, end = pos + n_tokens;
+
+	*node = (struct work_node){.parent = parent,
+				   .pos = pos,
+				   .n_tokens = n_tokens,
+				   .slice = t->tree.n_slices};
+	while (pos < end) {
+		uint32_t row = pos % PAGE_TOKENS, n = PAGE_TOKENS - row;
+
+		n = n < end - pos ? n : end - pos;
+		t->slices[t->tree.n_slices++] =
+			(struct work_slice){t->n_pages++, (uint16_t)row, (uint16_t)n};
+		pos += n;
+	}
+	node->n_slices = t->tree.n_slices - node->slice;
+	return t->tree.n_nodes++;
+}
+
+static void tree_init(struct tree *t, struct oracle_random *random)
+{
+	uint32_t n_inner = 1 + oracle_below(random, 12), n = 1 + oracle_below(random, QUERIES_MAX);
+	uint32_t kv_heads = 1u << oracle_below(random, 3);
+
+	memset(t, 0, sizeof(*t));
+	t->shape = (struct work_shape){
+		1, kv_heads * (1 + oracle_below(random, 16)), kv_heads, 128, PAGE_TOKENS, WORK_FP16,
+		1};
+	t->tree.nodes = t->nodes;
+	t->tree.slices = t->slices;
+	t->tree.queries = t->queries;
+	for (uint32_t i = 0; i < n_inner; i++)
+		add_node(t, i ? oracle_below(random, i) : WORK_NONE,
+			 1 + oracle_below(random, i ? 100 : 900));
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t leaf =
+			add_node(t, oracle_below(random, n_inner), 1 + oracle_below(random, 60));
+
+		t->queries[i] =
+			(struct work_query){.node = leaf,
+					    .pos = t->nodes[leaf].pos + t->nodes[leaf].n_tokens - 1,
+					    .n_rows = 1};
+	}
+	t->tree.n_queries = n;
+}
+
+/* ---- reading a program ----------------------------------------------------------------------------------------- */
+
+/* How often a row sees each group's token, by source and row in the group. */
+struct sight {
+	uint8_t *times; /* owned, [sources][8] */
+	uint32_t n_sources;
+};
+
+static const void *array_of(const struct program *p, enum program_array array)
+{
+	return p->arrays[array].at;
+}
+
+static uint32_t block_of_token(const struct device_unit *unit, uint32_t token)
+{
+	return unit->flags & DEVICE_UNIT_DEALT ? token & ((1u << unit->blocks_log2) - 1)
+					       : token / unit->block_tokens;
+}
+
+static void see_slot(const struct program *p, const struct device_unit *unit, uint32_t slot,
+		     uint32_t token, uint32_t pos, struct sight *sight)
+{
+	const struct device_slot *s = (const struct device_slot *)array_of(p, PROGRAM_SLOTS) + slot;
+	const struct device_source *from =
+		(const struct device_source *)array_of(p, PROGRAM_SOURCES) + slot;
+	uint32_t block = block_of_token(unit, token), mine = 0;
+
+	for (uint32_t w = 0; w < DEVICE_WARPS; w++)
+		mine += s->warps >> w & 1 && (w & ((1u << unit->blocks_log2) - 1)) == block;
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
+		const struct device_group *g = &s->groups[j];
+		int64_t end = g->end;
+
+		if (token < g->row_begin || token >= g->row_end)
+			continue;
+		if (s->causal && (int64_t)pos - g->pos + 1 < end)
+			end = (int64_t)pos - g->pos + 1;
+		for (int64_t i = g->first; i < end; i++) {
+			assert_int_not_equal(from->groups[j], DEVICE_NONE);
+			sight->times[from->groups[j] * 8 + i] += (uint8_t)mine;
+		}
+	}
+}
+
+static void see_row(const struct program *p, uint32_t row, uint32_t pos, struct sight *sight)
+{
+	const struct device_unit *units = array_of(p, PROGRAM_UNITS);
+	const struct device_source *firsts = array_of(p, PROGRAM_FIRSTS);
+	const struct device_source *sources = array_of(p, PROGRAM_SOURCES);
+
+	memset(sight->times, 0, sight->n_sources * 8);
+	for (uint32_t u = 0; u < p->n[PROGRAM_UNITS]; u++) {
+		const struct device_unit *unit = &units[u];
+
+		for (uint32_t i = 0; i < unit->n_slots && i < DEVICE_FIRST_SLOTS; i++)
+			assert_memory_equal(&firsts[u * DEVICE_FIRST_SLOTS + i],
+					    &sources[unit->slot + i], sizeof(*sources));
+		if (row < unit->row || row >= unit->row + unit->n_rows)
+			continue;
+		for (uint32_t i = 0; i < unit->n_slots; i++)
+			see_slot(p, unit, unit->slot + i, row - unit->row, pos, sight);
+	}
+}
+
+/* Takes what a row should have seen away; nothing must be left. */
+static void unsee(struct sight *sight, const struct work_shape *shape, uint32_t page, uint32_t row)
+{
+	uint8_t *at = &sight->times[source_of(shape, page, row) * 8 + row % 8];
+
+	assert_int_equal(*at, 1);
+	(*at)--;
+}
+
+static void unsee_path(struct sight *sight, const struct tree *t, uint32_t node)
+{
+	for (; node != WORK_NONE; node = t->nodes[node].parent) {
+		const struct work_node *n = &t->nodes[node];
+
+		for (uint32_t i = n->slice; i < n->slice + n->n_slices; i++) {
+			for (uint32_t j = 0; j < t->slices[i].count; j++)
+				unsee(sight, &t->shape, t->slices[i].page, t->slices[i].first + j);
+		}
+	}
+}
+
+static void expect_nothing(const struct sight *sight)
+{
+	for (uint32_t i = 0; i < sight->n_sources * 8; i++)
+		assert_int_equal(sight->times[i], 0);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------ */
+
+struct fixture {
+	struct tree t;
+	struct work_list list;
+	struct program program;
+	struct sight sight;
+};
+
+static void fixture_init(struct fixture *f, struct oracle_random *random, bool tails)
+{
+	struct plan_config config;
+	struct program_want want;
+
+	memset(f, 0, sizeof(*f));
+	tree_init(&f->t, random);
+	plan_config_init(&config, PLAN_AUTO, &f->t.shape, N_BLOCKS);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	assert_int_equal(plan_make(&config, &f->t.tree, &f->list), 0);
+	want = (struct program_want){.shape = &f->t.shape,
+				     .list = &f->list,
+				     .pages = pages_of(&f->t.shape),
+				     .n_blocks = N_BLOCKS,
+				     .wide = oracle_below(random, 4) != 0,
+				     .tails = tails};
+	assert_int_equal(program_make(&f->program, &want), 0);
+	f->sight.n_sources = (uint32_t)((PAGES_MAX / 64 + 1) * want.pages.extent_sources / 8);
+	f->sight.times = malloc((size_t)f->sight.n_sources * 8);
+	assert_non_null(f->sight.times);
+}
+
+static void fixture_done(struct fixture *f)
+{
+	free(f->sight.times);
+	program_done(&f->program);
+	plan_list_done(&f->list);
+}
+
+static void test_every_row_sees_its_path_once(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture *f = malloc(sizeof(*f));
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		fixture_init(f, &random, i % 2);
+		for (uint32_t row = 0; row < f->list.n_rows; row++) {
+			see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
+			unsee_path(&f->sight, &f->t, f->t.queries[f->list.rows[row].query].node);
+			expect_nothing(&f->sight);
+		}
+		fixture_done(f);
+	}
+	free(f);
+}
+
+static void apply(struct program *p, const struct program_patch *patches, int n)
+{
+	for (int i = 0; i < n; i++)
+		memcpy((char *)p->arrays[patches[i].array].at + patches[i].offset,
+		       &patches[i].value, sizeof(patches[i].value));
+}
+
+/* A row's own tokens beyond the plan: page and row of each. */
+struct grown {
+	uint32_t page, row;
+};
+
+static void next_token(struct tree *t, uint32_t row_pos, struct grown *last)
+{
+	if (row_pos % PAGE_TOKENS == 0)
+		last->page = t->n_pages++;
+	last->row = row_pos % PAGE_TOKENS;
+}
+
+static void test_tokens_are_taken_into_a_program(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture *f = malloc(sizeof(*f));
+	static struct grown grown[QUERIES_MAX][64];
+
+	(void)state;
+	for (int i = 0; i < 30; i++) {
+		uint32_t unit_slots[4096], n_tokens = 0;
+		bool stale = false;
+
+		fixture_init(f, &random, true);
+		for (uint32_t u = 0; u < f->program.n[PROGRAM_UNITS]; u++)
+			unit_slots[u] = ((const struct device_unit *)array_of(&f->program,
+									      PROGRAM_UNITS))[u]
+						.n_slots;
+		while (!stale) {
+			for (uint32_t row = 0; row < f->list.n_rows && !stale; row++) {
+				struct program_patch patches[PROGRAM_PATCHES_MAX];
+				uint32_t query = f->list.rows[row].query;
+				const struct work_node *leaf =
+					&f->t.nodes[f->t.queries[query].node];
+				struct grown *at = &grown[row][n_tokens];
+				int n;
+
+				if (n_tokens == 0)
+					at->page =
+						f->t.slices[leaf->slice + leaf->n_slices - 1].page;
+				else
+					*at = at[-1];
+				next_token(&f->t, ++f->list.rows[row].pos, at);
+				n = program_advance(&f->program.tails[row], f->list.rows[row].pos,
+						    source_of(&f->t.shape, at->page, at->row),
+						    unit_slots, patches);
+				stale = n < 0;
+				assert_true(n >= 0 || n == -ESTALE);
+				apply(&f->program, patches, n);
+			}
+			n_tokens += !stale;
+			for (uint32_t row = 0; row < f->list.n_rows && !stale; row += 5) {
+				see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
+				unsee_path(&f->sight, &f->t,
+					   f->t.queries[f->list.rows[row].query].node);
+				for (uint32_t k = 0; k < n_tokens; k++)
+					unsee(&f->sight, &f->t.shape, grown[row][k].page,
+					      grown[row][k].row);
+				expect_nothing(&f->sight);
+			}
+		}
+		assert_true(n_tokens >= (PROGRAM_TAIL_GROUPS - 1) * DEVICE_GROUP_TOKENS);
+		fixture_done(f);
+	}
+	free(f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_row_sees_its_path_once),
+		cmocka_unit_test(test_tokens_are_taken_into_a_program),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
