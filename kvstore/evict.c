@@ -208,6 +208,13 @@ int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *
 	return 0;
 }
 
+bool evict_is_due(struct store_holding *h)
+{
+	const struct pages *p = &h->model->store->pages;
+
+	return holding_tenant(h)->n_free == 0 && p->n_extents_used - p->n_spares == p->n_extents;
+}
+
 void evict_all(struct store *s)
 {
 	for (struct store_node *n; (n = lru_oldest(s, STORE_DEVICE));)
@@ -222,7 +229,7 @@ uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32
 	for (uint32_t i = 0; i < max_nodes && freed < n_pages; i++) {
 		struct store_node *victim =
 			name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
-		if (!victim)
+		if (!victim || (s->tiers && spill_can_wait(s, victim->space->holding)))
 			break;
 		freed += evict_node(s, victim);
 	}

@@ -13,6 +13,8 @@
  * gone only where it was close.
  */
 int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *ret, uint32_t n);
+/* Is there no page for the holding unless something is evicted? */
+bool evict_is_due(struct store_holding *h);
 /* Evicts everything that nobody uses. */
 void evict_all(struct store *s);
 

@@ -6,6 +6,7 @@
 #include "move.h"
 #include "node.h"
 #include "radix.h"
+#include "spill.h"
 
 #include <errno.h>
 
@@ -120,6 +121,8 @@ static int rise_slice(struct store *s, struct store_node *n, uint32_t index)
 
 	if (!move_has_room(s->tiers, TIER_UP) || s->tiers->host->filling[n->slices[index].page])
 		return -EAGAIN;
+	if (evict_is_due(h) && spill_can_wait(s, h))
+		return -EAGAIN;
 	int r = evict_take(h, n->slices[index].first, &page, 1);
 	if (r)
 		return r;
@@ -135,7 +138,8 @@ static int read_slice(struct store *s, struct store_node *n, uint32_t index)
 {
 	struct tiers *t = s->tiers;
 
-	if (!move_has_room(t, TIER_READ) || !tier_file_has_room(t->file))
+	if (!move_has_room(t, TIER_READ) || !tier_file_has_room(t->file) ||
+	    spill_can_wait(s, n->space->holding))
 		return -EAGAIN;
 	uint32_t host = tiers_take(s, n->space->holding, STORE_HOST, NULL);
 	if (host == TIER_NONE)

@@ -357,16 +357,23 @@ static void writes_go_on(struct tiers *t)
 	}
 }
 
+void moves_retire_down(struct store *s)
+{
+	struct tiers *t = s->tiers;
+	uint64_t done = t->mover.downs_done(t->mover.ctx);
+
+	copies_end(&t->queues[TIER_DOWN], done, MOVE_ENDED);
+	copies_end(&t->queues[TIER_WRITE], done, MOVE_READY);
+	retire_ended(s, TIER_DOWN);
+}
+
 void moves_retire(struct store *s)
 {
 	struct tiers *t = s->tiers;
-	uint64_t downs = t->mover.downs_done(t->mover.ctx);
 
-	copies_end(&t->queues[TIER_DOWN], downs, MOVE_ENDED);
-	copies_end(&t->queues[TIER_WRITE], downs, MOVE_READY);
+	moves_retire_down(s);
 	copies_end(&t->queues[TIER_UP], t->mover.ups_done(t->mover.ctx), MOVE_ENDED);
 	io_end(t);
-	retire_ended(s, TIER_DOWN);
 	retire_ended(s, TIER_UP);
 	retire_ended(s, TIER_READ);
 	retire_ended(s, TIER_WRITE);

@@ -50,6 +50,8 @@ int move_write(struct store *s, struct store_node *n, uint32_t index, uint32_t h
 
 /* Moves that have ended take effect. */
 void moves_retire(struct store *s);
+/* Of these, copies down: their places are filled. At any time, as no tree is concerned. */
+void moves_retire_down(struct store *s);
 /* Until none is left; none begins. Blocks. */
 void moves_drain(struct store *s);
 

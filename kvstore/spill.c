@@ -16,6 +16,8 @@ static bool leave_host(struct store *s, struct store_node *n)
 	uint32_t i = l->n_memory - 1;
 
 	if (s->tiers->host->filling[n->slices[i].page])
+		moves_retire_down(s);
+	if (s->tiers->host->filling[n->slices[i].page])
 		return false;
 	if (i >= l->n_backed) {
 		lower_drop_last(s, n);
@@ -45,15 +47,35 @@ static bool is_above(const struct store_node *a, const struct store_node *n)
 	return n != NULL;
 }
 
-bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tier, bool of_domain,
-		   const struct store_node *avoid)
+/* Of the domain if that is over its limit, else of the model if it has any, else of all. */
+static struct store_node *victim_of(const struct store *s, const struct store_holding *h,
+				    enum store_tier tier)
 {
 	struct store_node *n;
 
-	if (of_domain)
-		n = lru_oldest_of_domain(h->domain, tier);
-	else if (!(n = lru_oldest_of_model(h->model, tier)))
-		n = lru_oldest(s, tier);
+	if (tiers_over_limit(s, h, tier))
+		return lru_oldest_of_domain(h->domain, tier);
+	n = lru_oldest_of_model(h->model, tier);
+	return n ? n : lru_oldest(s, tier);
+}
+
+bool spill_can_wait(const struct store *s, const struct store_holding *h)
+{
+	const struct tiers *t = s->tiers;
+
+	if (tiers_units(t, h->model) == 0 || tiers_has_room(s, h, STORE_HOST))
+		return false;
+	const struct store_node *n = victim_of(s, h, STORE_HOST);
+	if (!n || t->host->filling[n->slices[node_n_memory(n) - 1].page])
+		return n != NULL;
+	return node_n_backed(n) < node_n_memory(n) && t->n_dirty + t->queues[TIER_WRITE].n > 0;
+}
+
+bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tier,
+		   const struct store_node *avoid)
+{
+	struct store_node *n = victim_of(s, h, tier);
+
 	if (!n || is_above(n, avoid))
 		return false;
 	if (tier == STORE_HOST)

@@ -11,9 +11,11 @@
  * freed, 0 or 1. The node may be gone. */
 uint32_t spill_slice(struct store *s, struct store_node *n);
 
-/* Some slice leaves a tier to make room for a page of the holding's: of the domain, if that is over its limit, else of the
- * model if it has any, else of all. Not of the path to avoid. False: nothing could go. */
-bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tier, bool of_domain,
+/* Would a page of the holding's cost host memory a slice that could stay if what is under way had ended? Who can wait does. */
+bool spill_can_wait(const struct store *s, const struct store_holding *h);
+
+/* Some slice leaves a tier to make room for a page of the holding's, not of the path to avoid. False: nothing could go. */
+bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tier,
 		   const struct store_node *avoid);
 
 #endif

@@ -174,7 +174,8 @@ int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns)
 bool store_has_model(const struct store *s, const char *name);
 /* Evicts up to n_pages of the least recently used leaves, at most max_nodes of them, of all models of a name, whatever
  * their fingerprints, open or not; name NULL: of all models. Returns the number of pages freed. With lower tiers slices
- * move there one by one, and max_nodes limits these. */
+ * move there one by one, and max_nodes limits these; it stops where slices would be lost that could stay if what is under
+ * way had ended: store_tiers_poll, and evict again. */
 uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_nodes);
 
 /* Ends leases and pins that are over. Returns the time of the next one, UINT64_MAX if none. */

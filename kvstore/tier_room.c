@@ -81,6 +81,11 @@ uint32_t tier_room_take(struct tier_room *room, uint32_t n_units)
 	return place;
 }
 
+bool tier_room_has(const struct tier_room *room, uint32_t n_units)
+{
+	return !LIST_EMPTY(&room->open[n_units]) || !LIST_EMPTY(&room->empty);
+}
+
 bool tier_room_claim(struct tier_room *room, uint32_t place, uint32_t n_units)
 {
 	if (n_units == 0 || n_units > room->chunk_units ||

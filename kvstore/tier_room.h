@@ -42,6 +42,8 @@ void tier_room_done(struct tier_room *room); /* one that is all zero is fine */
 
 /* A free run with one reference; TIER_NONE: there is none. n_units <= chunk_units. */
 uint32_t tier_room_take(struct tier_room *room, uint32_t n_units);
+/* Would tier_room_take find one? */
+bool tier_room_has(const struct tier_room *room, uint32_t n_units);
 /* The run at this place, or false where it is used or no place of such a run. */
 bool tier_room_claim(struct tier_room *room, uint32_t place, uint32_t n_units);
 void tier_room_ref(struct tier_room *room, uint32_t place);

@@ -30,9 +30,14 @@ uint32_t tiers_units(const struct tiers *t, const struct store_model *m)
 	return n <= t->host->room.chunk_units ? (uint32_t)n : 0;
 }
 
-uint32_t tiers_take_free(struct store *s, struct store_model *m, enum store_tier tier)
+uint32_t tiers_take_passing(struct store *s, struct store_model *m)
 {
-	return tier_room_take(tiers_room(s->tiers, tier), tiers_units(s->tiers, m));
+	struct tiers *t = s->tiers;
+	uint32_t n = tiers_units(t, m), place = tier_room_take(&t->host->room, n);
+
+	if (place != TIER_NONE)
+		t->n_passing += n;
+	return place;
 }
 
 void tiers_charge(struct tiers *t, struct store_domain *d, enum store_tier tier, uint32_t place)
@@ -41,23 +46,45 @@ void tiers_charge(struct tiers *t, struct store_domain *d, enum store_tier tier,
 	d->tier_units[tier] += tier_room_run(tiers_room(t, tier), place);
 }
 
+/* Host memory that is left for pages on their way from the device to the file: these go before the others, so that what
+ * waits for them in host memory may go too. */
+static uint64_t reserve_of(const struct tiers *t, enum store_tier tier, uint32_t n_units)
+{
+	uint64_t most = (uint64_t)t->host->room.n_chunks * t->host->room.chunk_units / 4;
+	uint64_t wanted = (uint64_t)t->depth * n_units;
+
+	if (tier != STORE_HOST || !t->file || t->stats.error)
+		return 0;
+	return wanted < most ? wanted : most;
+}
+
+bool tiers_over_limit(const struct store *s, const struct store_holding *h, enum store_tier tier)
+{
+	return h->domain->tier_units[tier] + tiers_units(s->tiers, h->model) >
+	       s->tiers->domain_units[tier];
+}
+
+bool tiers_has_room(const struct store *s, const struct store_holding *h, enum store_tier tier)
+{
+	const struct tier_room *room = tiers_room(s->tiers, tier);
+	uint32_t n = tiers_units(s->tiers, h->model);
+	uint64_t n_all = (uint64_t)room->n_chunks * room->chunk_units;
+	uint32_t n_passing = tier == STORE_HOST ? s->tiers->n_passing : 0;
+
+	return !tiers_over_limit(s, h, tier) && tier_room_has(room, n) &&
+	       room->n_used - n_passing + n + reserve_of(s->tiers, tier, n) <= n_all;
+}
+
 uint32_t tiers_take(struct store *s, struct store_holding *h, enum store_tier tier,
 		    const struct store_node *avoid)
 {
-	struct tiers *t = s->tiers;
-	struct store_domain *d = h->domain;
-	uint32_t n = tiers_units(t, h->model);
-
-	for (;;) {
-		bool over = d->tier_units[tier] + n > t->domain_units[tier];
-		uint32_t place = over ? TIER_NONE : tiers_take_free(s, h->model, tier);
-		if (place != TIER_NONE) {
-			tiers_charge(t, d, tier, place);
-			return place;
-		}
-		if (!spill_reclaim(s, h, tier, over, avoid))
+	while (!tiers_has_room(s, h, tier))
+		if (!spill_reclaim(s, h, tier, avoid))
 			return TIER_NONE;
-	}
+	uint32_t place =
+		tier_room_take(tiers_room(s->tiers, tier), tiers_units(s->tiers, h->model));
+	tiers_charge(s->tiers, h->domain, tier, place);
+	return place;
 }
 
 void tiers_ref(struct tiers *t, enum store_tier tier, uint32_t place)
@@ -73,8 +100,13 @@ void tiers_unref(struct store *s, enum store_tier tier, uint32_t place)
 	bool gone = tier == STORE_FILE ? tier_catalog_unref(tier_file_catalog(t->file), place)
 				       : tier_room_unref(&t->host->room, place);
 
-	if (!gone || !d)
+	if (!gone)
 		return;
+	if (!d) {
+		assert(tier == STORE_HOST);
+		t->n_passing -= n;
+		return;
+	}
 	t->owners[tier][place] = NULL;
 	d->tier_units[tier] -= n;
 	domain_settle(s, d);

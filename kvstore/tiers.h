@@ -21,6 +21,8 @@ struct tiers {
 	struct tier_host *host; /* owned */
 	struct tier_file *file; /* owned; NULL: none */
 	struct store_domain **owners[STORE_TIERS]; /* owned: [place] who is charged; NULL: nobody */
+	uint32_t
+		n_passing; /* units of host memory that nobody is charged for: on the way to the file */
 	uint64_t domain_units[STORE_TIERS]; /* a domain may have; UINT64_MAX: no limit */
 	uint32_t depth;
 	struct tier_queue queues[TIER_WAYS];
@@ -36,13 +38,17 @@ struct tiers {
 uint32_t tiers_units(const struct tiers *t, const struct store_model *m);
 struct tier_room *tiers_room(const struct tiers *t, enum store_tier tier);
 
+/* Would the holding's domain have more than it may, with a page of the holding's more? */
+bool tiers_over_limit(const struct store *s, const struct store_holding *h, enum store_tier tier);
+/* Is there a place for a page of the holding's, without anybody making room? */
+bool tiers_has_room(const struct store *s, const struct store_holding *h, enum store_tier tier);
 /* A place for a page of the holding's, with one reference and its domain charged; the oldest make room. avoid: a node whose
  * path must stay as it is; NULL: none. TIER_NONE: there is none. */
 uint32_t tiers_take(struct store *s, struct store_holding *h, enum store_tier tier,
 		    const struct store_node *avoid);
-/* The same without anybody making room or being charged. */
-uint32_t tiers_take_free(struct store *s, struct store_model *m, enum store_tier tier);
-/* A taken place is the domain's from now on. */
+/* The same in host memory, for a page that passes through on its way to the file: nobody makes room or is charged. */
+uint32_t tiers_take_passing(struct store *s, struct store_model *m);
+/* A place that was taken elsewhere is the domain's from now on. */
 void tiers_charge(struct tiers *t, struct store_domain *d, enum store_tier tier, uint32_t place);
 void tiers_ref(struct tiers *t, enum store_tier tier, uint32_t place);
 void tiers_unref(struct store *s, enum store_tier tier, uint32_t place);

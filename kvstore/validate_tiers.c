@@ -162,6 +162,19 @@ static int check_rooms(struct validate *v, enum store_tier tier)
 	return 0;
 }
 
+static int check_passing(struct validate *v)
+{
+	const struct tiers *t = v->s->tiers;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < n_places(t, STORE_HOST); i++)
+		if (t->host->room.refs[i] > 0 && !t->owners[STORE_HOST][i])
+			n += tier_room_run(&t->host->room, i);
+	CHECK(v, n == t->n_passing, "%u units pass through host memory, counted %lu", t->n_passing,
+	      n);
+	return 0;
+}
+
 static int check_charges(struct validate *v, enum store_tier tier)
 {
 	const struct tiers *t = v->s->tiers;
@@ -194,6 +207,7 @@ int validate_tiers(struct validate *v)
 		TRY(check_rooms(v, i));
 		TRY(check_charges(v, i));
 	}
+	TRY(check_passing(v));
 	CHECK(v, v->n_wants == t->n_wants, "%u wants, counted %lu", t->n_wants, v->n_wants);
 	CHECK(v, v->n_dirty == t->n_dirty, "%u nodes to be written, counted %lu", t->n_dirty,
 	      v->n_dirty);

@@ -77,7 +77,7 @@ static int source_take(struct store *s, struct store_node *n, uint32_t index, ui
 		tiers_ref(t, STORE_HOST, *ret);
 		return 0;
 	}
-	*ret = tiers_take_free(s, node_model(n), STORE_HOST);
+	*ret = tiers_take_passing(s, node_model(n));
 	if (*ret == TIER_NONE)
 		return -EAGAIN;
 	int r = move_down(s, n->space->holding, n->slices[index], *ret, ret_token);
@@ -131,6 +131,16 @@ static int write_path(struct store *s, struct store_node *leaf)
 	return depth > 0 ? 0 : -ENOMEM;
 }
 
+/* Will anything that is under way make room? */
+static bool is_moving(const struct tiers *t)
+{
+	uint32_t n = 0;
+
+	for (enum tier_way way = 0; way < TIER_WAYS; way++)
+		n += t->queues[way].n;
+	return n > 0;
+}
+
 void write_begin_moves(struct store *s)
 {
 	struct tiers *t = s->tiers;
@@ -138,7 +148,7 @@ void write_begin_moves(struct store *s)
 	for (uint32_t n_left = t->n_dirty; n_left > 0 && !TAILQ_EMPTY(&t->dirty); n_left--) {
 		struct store_node *n = TAILQ_FIRST(&t->dirty);
 		int r = move_has_room(t, TIER_WRITE) ? write_path(s, n) : -EAGAIN;
-		if (r == -EAGAIN)
+		if (r == -EAGAIN && is_moving(t))
 			return;
 		if (r || n->lower->n_backed == n->n_slices) {
 			unwant(t, n);
