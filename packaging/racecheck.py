@@ -19,6 +19,9 @@ ARGUED = [
 	(r"STS\S* .*, RZ", r"LDSM",
 		"a fetching warp clears a slot's missing groups, synchronises, and arrives at the slot's full barrier with the "
 		"copies' transaction count; who reads the slot has waited for that barrier"),
+	(r"STS\.64 |STS\.128 .*, RZ", r"STS\.64 |STS\.128 .*, RZ|LDGSTS",
+		"sums of a unit on their way out, and Q of the next or of the same one on its way in: the warps that write sums "
+		"have read their Q, and all warps arrive at the barrier that the fetching warps wait for once they are done"),
 ]
 ACCESS = re.compile(r"(Read|Write) access at (.*)\+0x([0-9a-f]+)")
 HAZARDS = re.compile(r"\[(\d+) hazards?\]")

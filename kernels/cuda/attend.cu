@@ -33,10 +33,10 @@ __device__ inline void unit_rows(const struct device_attend &a, struct warp_unit
 	}
 }
 
-template <uint32_t DIM>
-__device__ inline void load_q(const struct warp_unit &w, uint32_t rows, uint32_t lane, struct warp_state<DIM> &s)
+/* From the part of shared memory that the row block's Q lies in. */
+template <uint32_t DIM> __device__ inline void load_q(uint32_t rows, uint32_t lane, struct warp_state<DIM> &s)
 {
-	uint32_t row = w.block * DEVICE_BLOCK_ROWS + lane % 16;
+	uint32_t row = lane % DEVICE_BLOCK_ROWS;
 
 #pragma unroll
 	for (uint32_t k = 0; k < DIM / 16; k++)
@@ -195,7 +195,7 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 	unit_rows(a, w, lane, DIM);
 	clear_state(s);
 	barrier_wait(base + in::rows_full, parity);
-	load_q<DIM>(w, base + in::rows, lane, s);
+	load_q<DIM>(base + in::rows + w.block * in::rows_stride, lane, s);
 	if (w.n_splits == 1)
 		pass_slot(base + in::rows_empty, lane);
 	if (w.unit.flags & DEVICE_UNIT_WIDE)
@@ -206,7 +206,7 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 		finish_alone<DTYPE, DIM>(a, w, lane, s);
 		return;
 	}
-	finish_shared<DTYPE, DIM>(a, w, (float *)(shared + in::rows), (struct warp_sums *)(shared + in::sums), warp, lane, s);
+	finish_shared<DTYPE, DIM, in::rows_stride>(a, w, shared + in::rows, (struct warp_sums *)(shared + in::sums), warp, lane, s);
 	pass_slot(base + in::rows_empty, lane);
 }
 
@@ -281,13 +281,12 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 
 	init_barriers<DIM, slots>(shared);
 	__syncthreads();
-	/* the program was there before the launch that brings rows and tokens */
-	prefetch_program(a);
-	launch_wait();
-	launch_next();
-	prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows));
+	prefetch_program(a); /* which was there before the launch that brings rows and tokens */
 	if (threadIdx.x < DEVICE_WARPS * 32) {
 		registers_more<COMPUTE_REGISTERS>();
+		launch_wait();
+		launch_next();
+		prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows));
 		compute_run<DTYPE, DIM, slots>(a, shared);
 	} else {
 		registers_less<FETCH_REGISTERS>();
@@ -349,8 +348,11 @@ static uint32_t *known(uint32_t dim, bool bf16)
 extern "C" int device_attend_init(uint32_t head_dim, bool bf16)
 {
 	uint32_t bytes;
-	cudaError_t r = shared_bytes(head_dim, bf16, &bytes);
+	cudaError_t r;
 
+	if (*known(head_dim, bf16))
+		return cudaSuccess;
+	r = shared_bytes(head_dim, bf16, &bytes);
 	if (r == cudaSuccess)
 		r = cudaFuncSetAttribute((const void *)find_kernel(head_dim, bf16),
 					 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
@@ -364,10 +366,11 @@ extern "C" int device_attend(const struct device_attend *attend, device_stream s
 	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
 	struct device_attend copy = *attend;
+	uint64_t n_entries = (uint64_t)attend->n_units * attend->shape.n_kv_heads;
 
 	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
 	attribute.val.programmaticStreamSerializationAllowed = 1;
-	config.gridDim = dim3(attend->n_blocks);
+	config.gridDim = dim3(n_entries < attend->n_blocks ? (uint32_t)n_entries : attend->n_blocks);
 	config.blockDim = dim3(THREADS);
 	config.dynamicSmemBytes = *known(attend->shape.head_dim, attend->shape.bf16);
 	config.stream = stream;

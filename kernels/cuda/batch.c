@@ -537,6 +537,7 @@ struct tables {
 	struct device_row *rows;
 	struct device_copy *q, *o; /* NULL: not staged */
 	uint64_t rows_to, q_to, o_to; /* in device memory */
+	bool patched; /* the plan, by what comes before attention */
 };
 
 static void fill_rows(const struct backend_job *job, const struct tables *t)
@@ -605,7 +606,7 @@ static const struct device_patch *take_patches(struct upload *u, struct batch_pl
 }
 
 static int run_inbound(struct upload *u, const struct backend_job *job, struct batch_plan *plan,
-		       const struct placement *place, const struct tables *t)
+		       const struct placement *place, struct tables *t)
 {
 	struct device_inbound in = {
 		.shape = device_shape_of(job),
@@ -624,6 +625,7 @@ static int run_inbound(struct upload *u, const struct backend_job *job, struct b
 	fill_tokens(u->b, job, tokens);
 	in.tokens = tokens;
 	in.patches = take_patches(u, plan, &in.n_patches);
+	t->patched = in.n_patches > 0;
 	return expect(u->b, device_inbound(&in, u->b->stream));
 }
 
@@ -641,6 +643,7 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	attend.part_o = b->parts.at;
 	attend.part_stats = (float *)b->parts.at + entries * job->shape->head_dim;
 	attend.ticket = b->ticket;
+	attend.patched = t->patched;
 	attend.n_blocks = b->n_blocks;
 	if (b->n_last < BATCH_JOBS_KEPT)
 		b->last[b->n_last++] = attend;

@@ -70,8 +70,8 @@ struct device_unit {
 
 enum device_unit_flags {
 	DEVICE_UNIT_WIDE = 1, /* has stages */
-	DEVICE_UNIT_DEALT =
-		2, /* token t stands in block t mod 2^blocks_log2, else in block t / block_tokens */
+	DEVICE_UNIT_DEALT = 2, /* token t stands in block t mod 2^blocks_log2, else in block t / block_tokens */
+	DEVICE_UNIT_OLD = 4, /* nothing of its KV is new, and nothing of it is ever patched */
 };
 
 #define DEVICE_DEST_NOTHING (DEVICE_NONE - 1) /* the row sees nothing of the unit */
@@ -127,6 +127,7 @@ struct device_attend {
 	uint32_t n_slots, n_dests, n_rows;
 	uint32_t n_merges;
 	uint32_t merge_warps_log2; /* that share a merge: 0 or 2 */
+	uint32_t patched; /* units may have been, by the launch before */
 	uint32_t n_blocks;
 };
 

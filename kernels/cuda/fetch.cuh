@@ -1,6 +1,7 @@
 /*
  * fetch.cuh - the warps that fetch. One draws entries, longest first, and runs ahead of those that compute by a ring of KV
- * slots; three bring Q of the next unit's rows as soon as the place is free.
+ * slots; three bring Q of the next unit's rows as soon as the place is free. What the launch before this one writes is waited
+ * for no sooner than needed: KV of old tokens is under way by then.
  */
 #ifndef COPPICE_CUDA_FETCH_CUH
 #define COPPICE_CUDA_FETCH_CUH
@@ -162,12 +163,26 @@ __device__ inline void return_tickets(const struct device_attend &a)
 	a.ticket[1] = 0;
 }
 
+/* Past the first-level cache, which may hold it as it was before the launch that patched it. */
+__device__ inline struct device_unit load_fresh(const struct device_unit *from)
+{
+	union {
+		struct device_unit unit;
+		uint4 words[2];
+	} v;
+
+	v.words[0] = __ldcg((const uint4 *)from);
+	v.words[1] = __ldcg((const uint4 *)from + 1);
+	return v.unit;
+}
+
 template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct device_attend &a, char *shared)
 {
 	typedef layout<DIM, SLOTS> at;
 	struct fetch<SLOTS> f = {&a, shared, threadIdx.x % 32, {0, 0}, false};
 	uint32_t n_entries = a.n_units * a.shape.n_kv_heads, base = shared_address(shared);
 	uint32_t ticket = blockIdx.x; /* the first ones are dealt, what follows is drawn */
+	bool waited = false;
 	work_ring to = {0, 0};
 
 	for (;; to.step()) {
@@ -179,6 +194,12 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct d
 		unit.blocks_log2 = DEVICE_NONE;
 		if (ticket < n_entries) {
 			unit = a.units[index];
+			if (!waited && !(unit.flags & DEVICE_UNIT_OLD)) {
+				launch_wait();
+				waited = true;
+				if (a.patched)
+					unit = load_fresh(&a.units[index]);
+			}
 			if (f.lane < DEVICE_FIRST_SLOTS)
 				first = ((const uint4 *)a.firsts)[index * DEVICE_FIRST_SLOTS + f.lane];
 			if (n_entries > gridDim.x && f.lane == 0)
@@ -203,7 +224,7 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct d
 /* ---- Q ----------------------------------------------------------------------------------------------------------- */
 
 /* Rows up to the last row block that some warp takes; those that do not exist are 0. */
-template <uint32_t DIM>
+template <uint32_t DIM, uint32_t STRIDE>
 __device__ inline void q_unit(const struct device_attend &a, const struct work &work, char *rows, uint32_t thread)
 {
 	constexpr uint32_t chunks = DIM / 8;
@@ -214,7 +235,7 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 		uint32_t row = i / chunks, chunk = i % chunks, in_block = row % DEVICE_BLOCK_ROWS;
 		uint32_t token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
 		uint32_t q_head = work.head * group + in_block - (in_block * inverse >> 16) * group;
-		char *to = rows + row * DIM * 2 + ((chunk ^ (row & 7)) << 4);
+		char *to = rows + row / DEVICE_BLOCK_ROWS * STRIDE + in_block * DIM * 2 + ((chunk ^ (row & 7)) << 4);
 		uint64_t from = 0;
 
 		if (token < work.unit.n_rows)
@@ -232,6 +253,7 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void q_run(const struct devic
 	uint32_t base = shared_address(shared), parity = 1;
 	work_ring from = {0, 0};
 
+	launch_wait();
 	for (;; from.step(), parity ^= 1) {
 		struct work work;
 
@@ -243,7 +265,7 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void q_run(const struct devic
 		if (work.unit.blocks_log2 == DEVICE_NONE)
 			return;
 		barrier_wait(base + at::rows_empty, parity);
-		q_unit<DIM>(a, work, shared + at::rows, threadIdx.x - (DEVICE_WARPS + 1) * 32);
+		q_unit<DIM, at::rows_stride>(a, work, shared + at::rows, threadIdx.x - (DEVICE_WARPS + 1) * 32);
 		copy_arrive(base + at::rows_full);
 		barrier_arrive(base + at::rows_full);
 	}

@@ -83,8 +83,8 @@ __device__ inline void stage_o(const struct warp_state<DIM> &s, uint32_t pass, c
 	}
 }
 
-template <typename DTYPE, uint32_t DIM>
-__device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w, float *stages,
+template <typename DTYPE, uint32_t DIM, uint32_t STRIDE>
+__device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w, char *rows,
 				     struct warp_sums *sums, uint32_t warp, uint32_t lane, struct warp_state<DIM> &s)
 {
 	struct warp_sums all;
@@ -107,13 +107,13 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 	}
 #pragma unroll
 	for (uint32_t pass = 0; pass < DIM / 64; pass++) {
-		stage_o<DIM>(s, pass, factor, stages + warp * (STAGE_BYTES / 4), lane);
+		stage_o<DIM>(s, pass, factor, (float *)(rows + warp * STRIDE), lane);
 		block_sync(w);
 #pragma unroll 1
 		for (uint32_t i = w.split * 32 + lane; i < 256; i += w.n_splits * 32) {
 			uint32_t row = i / 16, block = i % 16 / 2, half = i % 2;
-			uint32_t at = row * 64 + ((block ^ (row & 7)) << 3) + half * 4;
-			float4 sum = *(const float4 *)&stages[warp_of(w, 0) * (STAGE_BYTES / 4) + at];
+			uint32_t at = (row * 64 + ((block ^ (row & 7)) << 3) + half * 4) * 4;
+			float4 sum = *(const float4 *)(rows + warp_of(w, 0) * STRIDE + at);
 			uint64_t column = pass * 64 + block * 8 + half * 4;
 			uint32_t dest = __shfl_sync(~0u, w.mine_dest, row);
 			uint64_t to = __shfl_sync(~0u, w.mine_o, row);
@@ -121,7 +121,7 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 
 #pragma unroll 2
 			for (uint32_t k = 1; k < w.n_splits; k++) {
-				float4 part = *(const float4 *)&stages[warp_of(w, k) * (STAGE_BYTES / 4) + at];
+				float4 part = *(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
 
 				sum.x += part.x;
 				sum.y += part.y;

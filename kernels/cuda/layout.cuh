@@ -2,8 +2,8 @@
  * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
  *
  *   ring    slots of KV on their way from memory to the warps that compute, with a note each
- *   rows    Q of the unit's rows on the way in (256 bytes a row, or 512 of head_dim 256; 16-byte chunk c of row r at
- *           c ^ (r mod 8)); where several warps share a row block, their sums on the way out
+ *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^ (r mod 8)), where several
+ *           warps share a row block 64 columns of warp w's sums on the way out: who writes them is past its Q
  *   work    what entry comes next, from the fetching warp to all others
  *
  * Warps 0 to 7 compute, 8 fetches KV, 9 to 11 fetch Q.
@@ -17,7 +17,6 @@
 #define WARPS 12u
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
 #define THREADS (WARPS * 32)
-#define STAGE_BYTES 4096u /* of a warp: 64 columns of its rows' sums on the way out */
 #define WORK_SLOTS 4u
 #define COMPUTE_REGISTERS 232
 #define FETCH_REGISTERS 40
@@ -52,9 +51,8 @@ struct warp_sums {
 
 template <uint32_t DIM, uint32_t SLOTS> struct layout {
 	static constexpr uint32_t rows = SLOTS * slot_bytes(DIM);
-	static constexpr uint32_t rows_bytes =
-		DEVICE_UNIT_ROWS * DIM * 2 > DEVICE_WARPS * STAGE_BYTES ? DEVICE_UNIT_ROWS * DIM * 2 : DEVICE_WARPS * STAGE_BYTES;
-	static constexpr uint32_t notes = rows + rows_bytes; /* struct device_slot of each slot */
+	static constexpr uint32_t rows_stride = DIM == 256 ? 8192 : 4096; /* from warp to warp */
+	static constexpr uint32_t notes = rows + DEVICE_WARPS * rows_stride; /* struct device_slot of each slot */
 	static constexpr uint32_t sums = notes + SLOTS * sizeof(struct device_slot);
 	static constexpr uint32_t work = sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct warp_sums);
 	static constexpr uint32_t full = work + WORK_SLOTS * sizeof(struct work);

@@ -419,6 +419,7 @@ struct cut {
 	uint32_t blocks_log2;
 	uint32_t block_tokens;
 	bool dealt; /* tokens to blocks in turn */
+	bool old; /* without tails, where others have some */
 	uint32_t slot; /* the unit's first */
 	uint32_t turns[N_QUEUES]; /* slots or stages dealt so far */
 	struct queue queues[N_QUEUES];
@@ -709,6 +710,9 @@ static int reserve_tails(struct make *m, struct cut *cut)
 	int r = 0;
 
 	find_tails(m, cut, &tails);
+	cut->old = true;
+	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
+		cut->old = cut->old && tails.n[b] == 0;
 	for (uint32_t k = 0; k < PROGRAM_TAIL_GROUPS; k++) {
 		for (uint32_t b = 0; b < DEVICE_WARPS; b++) {
 			for (uint32_t i = 0; i < tails.n[b] && !r; i += DEVICE_SLOT_GROUPS)
@@ -883,7 +887,7 @@ static int make_unit(struct make *m, struct cut *cut)
 		.dest = dest,
 		.blocks_log2 = cut->blocks_log2,
 		.flags = (cut->queues[QUEUE_STAGES].n > 0 ? DEVICE_UNIT_WIDE : 0) |
-			 (cut->dealt ? DEVICE_UNIT_DEALT : 0),
+			 (cut->dealt ? DEVICE_UNIT_DEALT : 0) | (cut->old ? DEVICE_UNIT_OLD : 0),
 		.block_tokens = cut->block_tokens,
 	};
 	return 0;

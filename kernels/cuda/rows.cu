@@ -79,6 +79,8 @@ template <uint32_t N> __device__ inline void append_token(const struct device_in
 #endif
 
 #define COPY_BYTES 512u /* of a warp */
+#define INBOUND_WARPS 16u
+#define BUS_BLOCKS 48u /* saturate the bus, and leave the other multiprocessors to attention */
 
 #if __CUDA_ARCH__ >= 800
 /* The warp's part of row copies: a lane has 16 bytes, which end up at a multiple of 16. */
@@ -106,15 +108,22 @@ __device__ inline void copy_rows(const struct device_inbound &a, uint64_t part)
 }
 #endif
 
-__global__ void __launch_bounds__(WARPS * 32) inbound_kernel(const __grid_constant__ struct device_inbound a)
+/* A warp's worth of what there is to bring. */
+__host__ __device__ inline uint64_t inbound_warps(const struct device_inbound &a)
 {
+	uint64_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES;
+	uint64_t rows = ((uint64_t)a.n_rows * sizeof(struct device_row) + COPY_BYTES - 1) / COPY_BYTES;
+	uint64_t patches = (a.n_patches + 31) / 32;
+
+	return (uint64_t)a.n_tokens * a.shape.n_kv_heads + a.n_copies * parts + (rows > patches ? rows : patches);
+}
+
 #if __CUDA_ARCH__ >= 800
-	uint64_t warp = (uint64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+__device__ inline void bring(const struct device_inbound &a, uint64_t warp)
+{
 	uint64_t n_appends = (uint64_t)a.n_tokens * a.shape.n_kv_heads;
 	uint64_t n_parts = (uint64_t)a.n_copies * ((a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES);
 
-	launch_wait();
-	launch_next();
 	if (warp < n_appends) {
 		struct device_token at = a.tokens[warp / a.shape.n_kv_heads];
 		uint32_t head = warp % a.shape.n_kv_heads;
@@ -129,6 +138,18 @@ __global__ void __launch_bounds__(WARPS * 32) inbound_kernel(const __grid_consta
 	} else {
 		copy_rows(a, warp - n_appends - n_parts);
 	}
+}
+#endif
+
+__global__ void __launch_bounds__(INBOUND_WARPS * 32) inbound_kernel(const __grid_constant__ struct device_inbound a)
+{
+#if __CUDA_ARCH__ >= 800
+	uint64_t warp = (uint64_t)blockIdx.x * INBOUND_WARPS + threadIdx.x / 32, step = (uint64_t)gridDim.x * INBOUND_WARPS;
+
+	launch_wait();
+	launch_next();
+	for (uint64_t end = inbound_warps(a); warp < end; warp += step)
+		bring(a, warp);
 #endif
 }
 
@@ -285,8 +306,10 @@ __global__ void __launch_bounds__(WARPS * 32) merge_kernel(const __grid_constant
 
 /* Each says how its own launch went: cudaGetLastError would say what somebody asked before. */
 template <typename ARGUMENT>
-static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps, device_stream stream)
+static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps, uint32_t block_warps, uint32_t most_blocks,
+		  device_stream stream)
 {
+	uint64_t n_blocks = (n_warps + block_warps - 1) / block_warps;
 	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
 
@@ -294,8 +317,8 @@ static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n
 		return cudaSuccess;
 	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
 	attribute.val.programmaticStreamSerializationAllowed = 1;
-	config.gridDim = dim3((uint32_t)((n_warps + WARPS - 1) / WARPS));
-	config.blockDim = dim3(WARPS * 32);
+	config.gridDim = dim3((uint32_t)(n_blocks < most_blocks ? n_blocks : most_blocks));
+	config.blockDim = dim3(block_warps * 32);
 	config.stream = stream;
 	config.attrs = &attribute;
 	config.numAttrs = 1;
@@ -304,12 +327,7 @@ static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n
 
 extern "C" int device_inbound(const struct device_inbound *in, device_stream stream)
 {
-	uint64_t parts = (in->copy_bytes + COPY_BYTES - 1) / COPY_BYTES;
-	uint64_t n_warps = (uint64_t)in->n_tokens * in->shape.n_kv_heads + in->n_copies * parts +
-			   ((uint64_t)in->n_rows * sizeof(struct device_row) + COPY_BYTES - 1) / COPY_BYTES +
-			   (in->n_patches + 31) / 32;
-
-	return launch(inbound_kernel, in, n_warps, stream);
+	return launch(inbound_kernel, in, inbound_warps(*in), INBOUND_WARPS, in->n_copies ? BUS_BLOCKS : UINT32_MAX, stream);
 }
 
 extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes, device_stream stream)
@@ -341,10 +359,10 @@ extern "C" int device_merge(const struct device_attend *attend, device_stream st
 
 	switch (attend->shape.head_dim) {
 	case 64:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 2> : merge_kernel<dtype_half, 2>, attend, n_warps, stream);
+		return launch(bf16 ? merge_kernel<dtype_bf16, 2> : merge_kernel<dtype_half, 2>, attend, n_warps, WARPS, UINT32_MAX, stream);
 	case 128:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 4> : merge_kernel<dtype_half, 4>, attend, n_warps, stream);
+		return launch(bf16 ? merge_kernel<dtype_bf16, 4> : merge_kernel<dtype_half, 4>, attend, n_warps, WARPS, UINT32_MAX, stream);
 	default:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 8> : merge_kernel<dtype_half, 8>, attend, n_warps, stream);
+		return launch(bf16 ? merge_kernel<dtype_bf16, 8> : merge_kernel<dtype_half, 8>, attend, n_warps, WARPS, UINT32_MAX, stream);
 	}
 }
