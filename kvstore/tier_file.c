@@ -263,7 +263,8 @@ void tier_file_close(struct tier_file *f)
 	while (f->n_under_way > 0) {
 		struct io_uring_cqe *cqe;
 		io_uring_submit(&f->ring);
-		if (io_uring_wait_cqe(&f->ring, &cqe) && errno != EINTR)
+		int r = io_uring_wait_cqe(&f->ring, &cqe);
+		if (r && r != -EINTR && r != -EAGAIN)
 			break;
 		while (tier_file_next(f, &done))
 			;
