@@ -4,7 +4,7 @@
  * keys has no partial listed there.
  */
 #include "attend.h"
-#include "merge.h"
+#include "../merge.h"
 
 #include <assert.h>
 #include <errno.h>

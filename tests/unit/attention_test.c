@@ -1,6 +1,5 @@
 /* attention_test.c - the CPU backend's attention against float64, over random trees, shapes and policies. */
 #include "world.h"
-#include "kernels/cpu/merge.h"
 #include "kernels/cpu/vec.h"
 
 #include <math.h>
@@ -436,68 +435,6 @@ static void test_exp2_is_within_two_units_and_exact_at_0(void **state)
 	}
 }
 
-#define DIM 32u
-
-struct part {
-	struct merge_state state;
-	float o[DIM];
-};
-
-static struct part part_random(struct oracle_random *random)
-{
-	struct part p = {{oracle_normal(random) * 20, 1 + fabsf(oracle_normal(random))}, {0}};
-
-	for (uint32_t i = 0; i < DIM; i++)
-		p.o[i] = 5 + oracle_normal(random);
-	return p;
-}
-
-static void part_fold(struct part *p, const struct part *q)
-{
-	merge_fold(&p->state, p->o, &q->state, q->o, DIM);
-}
-
-static void assert_parts_near(const struct part *p, const struct part *q)
-{
-	assert_true(p->state.max == q->state.max);
-	assert_true(fabsf(p->state.sum - q->state.sum) <= 1e-6f * p->state.sum);
-	for (uint32_t i = 0; i < DIM; i++)
-		assert_true(fabsf(p->o[i] - q->o[i]) <= 2e-6f * fabsf(p->o[i]) + 1e-6f);
-}
-
-static void test_merge_is_associative_and_commutative_within_rounding(void **state)
-{
-	struct oracle_random random = oracle_seed(__func__);
-
-	(void)state;
-	for (int i = 0; i < 1000; i++) {
-		struct part a = part_random(&random), b = part_random(&random);
-		struct part c = part_random(&random), left = a, right = b, other = b;
-
-		part_fold(&left, &b);
-		part_fold(&other, &a);
-		assert_parts_near(&left, &other);
-		part_fold(&left, &c);
-		part_fold(&right, &c);
-		part_fold(&a, &right);
-		assert_parts_near(&left, &a);
-	}
-}
-
-static void test_merge_with_nothing_changes_no_bit(void **state)
-{
-	struct oracle_random random = oracle_seed(__func__);
-	struct part part = part_random(&random), before = part, nothing;
-
-	(void)state;
-	merge_empty(&nothing.state, nothing.o, DIM);
-	assert_true(merge_scale(&nothing.state) == 0 && merge_lse(&nothing.state) == -INFINITY);
-	part_fold(&part, &nothing);
-	assert_memory_equal(&part, &before, sizeof(part));
-	part_fold(&nothing, &part);
-	assert_memory_equal(&nothing, &before, sizeof(part));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -512,8 +449,6 @@ int main(void)
 		cmocka_unit_test(test_scores_of_minus_infinity_weigh_nothing),
 		cmocka_unit_test(test_two_partials_of_a_row_are_merged),
 		cmocka_unit_test(test_exp2_is_within_two_units_and_exact_at_0),
-		cmocka_unit_test(test_merge_is_associative_and_commutative_within_rounding),
-		cmocka_unit_test(test_merge_with_nothing_changes_no_bit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

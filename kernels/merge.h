@@ -7,9 +7,10 @@
  * 0), is its neutral element, exactly. This is the one definition; whoever exchanges parts between devices uses it.
  * (Online normalizer calculation for softmax, arXiv:1805.02867; recursive attention states of Cascade inference.)
  */
-#ifndef COPPICE_CPU_MERGE_H
-#define COPPICE_CPU_MERGE_H
+#ifndef COPPICE_MERGE_H
+#define COPPICE_MERGE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct merge_state {
@@ -22,6 +23,8 @@ void merge_empty(struct merge_state *state, float *o, uint32_t n);
  * where it is empty itself. */
 void merge_fold(struct merge_state *state, float *o, const struct merge_state *part,
 		const float *part_o, uint32_t n);
+/* n_entries of max, sum and output, one after the other ([n_entries][2 + head_dim]): to := merge of it and from. */
+void merge_fold_entries(float *to, const float *from, size_t n_entries, uint32_t head_dim);
 /* What o must be multiplied with to be the output: 0 where there were no keys. */
 float merge_scale(const struct merge_state *state);
 /* Natural logarithm of the sum of e^score; -inf where there were no keys. */

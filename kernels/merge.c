@@ -29,6 +29,15 @@ void merge_fold(struct merge_state *state, float *o, const struct merge_state *p
 		o[i] = o[i] * ours + part_o[i] * theirs;
 }
 
+void merge_fold_entries(float *to, const float *from, size_t n_entries, uint32_t head_dim)
+{
+	size_t n = 2 + (size_t)head_dim;
+
+	for (size_t i = 0; i < n_entries; i++, to += n, from += n)
+		merge_fold((struct merge_state *)to, to + 2, (const struct merge_state *)from,
+			   from + 2, head_dim);
+}
+
 float merge_scale(const struct merge_state *state)
 {
 	return state->sum == 0.0f ? 0.0f : 1.0f / state->sum;
