@@ -3,4 +3,7 @@ if(TARGET coppice_kernels)
 	coppice_test(NAME merge_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/merge_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_kernels LABELS unit kernels)
+	coppice_test(NAME exchange_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/exchange_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		LIBS coppice_kernels Threads::Threads LABELS unit kernels)
 endif()
