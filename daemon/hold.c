@@ -8,10 +8,11 @@
 #include <errno.h>
 #include <math.h>
 
-#define LAG_WEIGHT 0.25 /* of a new sample in a lane's usual lag */
+#define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
 #define SLOW_FACTOR 4.0 /* a lane with so many times the others' lag is not waited for */
 #define SLOW_SLACK_NS 200e3
+#define BOARD_TOKENS 16.0 /* that company found is reckoned to last */
 #define MEMBERS_MAX \
 	8 /* of a group that are asked whom to wait for: looking must stay cheap in a crowd */
 
@@ -68,16 +69,13 @@ static double saving_ns(const struct sched_lane *a, const struct sched_lane *b)
 					  m->cost.kv_ns_per_byte;
 }
 
-/* When b's step of this layer may be expected: its last one, and its usual lag for each layer on the way. */
+/* When b's step of this layer may be expected: its last one, what layers on the way usually take, its usual lag. */
 static double expected_ns(const struct sched_lane *b, const struct group *g)
 {
 	const struct lockstep *l = &b->lockstep;
 	uint32_t layers = (g->layer + l->n_layers - l->next_layer) % l->n_layers;
-	bool new_token = g->layer <= l->next_layer && (layers || g->layer == 0);
 
-	if (layers == 0)
-		return (double)l->done_ns + l->lag_ns[g->layer == 0];
-	return (double)l->done_ns + l->lag_ns[0] * layers + (new_token ? l->lag_ns[1] : 0);
+	return (double)l->done_ns + l->layer_ns * layers + l->lag_ns[g->layer == 0];
 }
 
 /* b is in a's cohort and its next step is this one; or a new token begins and b's larger cohort will begin one too. */
@@ -95,21 +93,23 @@ static bool is_companion(const struct sched_lane *a, const struct sched_lane *b,
 	return y->cohort_eldest < x->cohort_eldest;
 }
 
-/* Until when a should wait for b at most; 0: not at all. Who is late may be as late again. */
+/* Until when a should wait for b at most; 0: not at all. Who is late may be as late again. Whom a would board with but
+ * cannot reach in one wait comes closer by a wait a token. */
 static double worth_waiting_until_ns(const struct sched *s, const struct sched_lane *a,
 				     const struct sched_lane *b, const struct group *g)
 {
 	double expected = expected_ns(b, g);
 	double saving = saving_ns(a, b);
+	bool boards = a->lockstep.cohort != b->lockstep.cohort;
 
-	if (saving <= 0 || expected > (double)g->deadline_ns)
+	if (saving <= 0 || (expected > (double)g->deadline_ns && !boards))
 		return 0;
 	if (b->lockstep.lag_ns[0] > SLOW_FACTOR * g->lag_ns + SLOW_SLACK_NS)
 		return 0;
 	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
 		return (double)g->deadline_ns;
-	if (a->lockstep.cohort != b->lockstep.cohort) /* the company lasts a token at least */
-		saving *= g->model->shape.n_layers;
+	if (boards)
+		saving *= g->model->shape.n_layers * BOARD_TOKENS;
 	return expected - (double)s->now_ns < saving ? expected + saving : 0;
 }
 
@@ -178,7 +178,8 @@ static void forget_who_stayed_away(struct sched *s, const struct group *g)
 		bool awaited = false;
 
 		for (uint32_t i = 0; can_come(b, g) && i < g->n_members; i++)
-			awaited |= is_companion(g->members[i], b, g);
+			awaited |= is_companion(g->members[i], b, g) &&
+				   expected_ns(b, g) <= (double)g->deadline_ns;
 		if (awaited)
 			b->lockstep.cohort = b->lockstep.cohort_lanes = 0;
 	}
@@ -249,6 +250,12 @@ void hold_choose(struct sched *s)
 	}
 }
 
+static void become_usual(double *usual_ns, double sample_ns)
+{
+	sample_ns = sample_ns < LAG_MAX_NS ? sample_ns : LAG_MAX_NS;
+	*usual_ns = *usual_ns > 0 ? *usual_ns + LAG_WEIGHT * (sample_ns - *usual_ns) : sample_ns;
+}
+
 void hold_arrived(struct sched *s, struct sched_lane *lane)
 {
 	struct lockstep *l = &lane->lockstep;
@@ -258,13 +265,8 @@ void hold_arrived(struct sched *s, struct sched_lane *lane)
 		*l = (struct lockstep){0};
 		return;
 	}
-	if (l->done_ns) {
-		double sample = (double)(s->now_ns - l->done_ns);
-		double *lag = &l->lag_ns[lane->step.layer == 0];
-
-		sample = sample < LAG_MAX_NS ? sample : LAG_MAX_NS;
-		*lag = *lag > 0 ? *lag + LAG_WEIGHT * (sample - *lag) : sample;
-	}
+	if (l->done_ns)
+		become_usual(&l->lag_ns[lane->step.layer == 0], (double)(s->now_ns - l->done_ns));
 	l->model = lane->step.model;
 	l->seq = lane->step.parts[0].seq;
 	l->n_layers = lane->step.model->shape.n_layers;
@@ -318,6 +320,8 @@ void hold_finished(struct sched *s, struct sched_lane *lane)
 
 	if (lane->step.prefill)
 		return;
+	if (l->done_ns && lane->step.layer != 0)
+		become_usual(&l->layer_ns, (double)(s->now_ns - l->done_ns));
 	l->done_ns = s->now_ns;
 	l->next_layer = (lane->step.layer + 1) % l->n_layers;
 }

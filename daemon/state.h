@@ -104,6 +104,7 @@ struct lockstep {
 	uint64_t done_ns; /* when its last decode step completed; 0: never */
 	double lag_ns
 		[2]; /* from completion to the next step: [0] within a token, [1] to the next token's first layer */
+	double layer_ns; /* from completion to completion within a token */
 	const struct sched_model *model;
 	const struct sched_seq *seq; /* the first of its last step: what it may share with others */
 };

@@ -25,7 +25,7 @@ struct backend_config {
  * row i of Q is q + i * q_stride bytes: [n_q_heads][head_dim], of K and V [n_kv_heads][head_dim], of O as Q.
  * LSE is natural-log sum-exp of the scaled scores, fp32 [n_q_heads] a row; lse == 0: not wanted.
  * slots: where the query's n_rows tokens go, as slices in row order (n_slots of them); none when the K and V
- * are there already. o == 0: append only. */
+ * are there already. o == 0: append only; q may be anything then. */
 struct backend_io {
 	uint64_t q, k, v, o, lse;
 	uint64_t q_stride, k_stride, v_stride, o_stride, lse_stride;

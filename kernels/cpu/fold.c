@@ -96,7 +96,11 @@ static void pack_q(const struct fold *f, struct fold_state *state, uint32_t head
 			io->q + row->token * io->q_stride + (head * group + i % group) * head_bytes;
 		float *to = state->q + (size_t)((first + i) / block) * VEC_BLOCK * dim + i % block;
 
-		f->vec->widen[shape->dtype](state->line, (const void *)(uintptr_t)q, dim, scale);
+		if (io->o)
+			f->vec->widen[shape->dtype](state->line, (const void *)(uintptr_t)q, dim,
+						    scale);
+		else
+			memset(state->line, 0, dim * sizeof(*state->line));
 		for (uint32_t d = 0; d < dim; d++)
 			to[d * VEC_BLOCK] = state->line[d];
 	}

@@ -465,7 +465,8 @@ static struct placement place_io(struct batch *b, const struct backend_job *job)
 	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
 		const struct backend_io *io = &job->io[i];
 
-		p.stage_q = p.stage_q || (io->q | io->q_stride) % 16 || in_host(b, io->q);
+		p.stage_q =
+			p.stage_q || (io->o && ((io->q | io->q_stride) % 16 || in_host(b, io->q)));
 		p.stage_o = p.stage_o || (io->o | io->o_stride) % 16;
 		p.aligned_kv =
 			p.aligned_kv && (io->k | io->v | io->k_stride | io->v_stride) % 16 == 0;
@@ -550,14 +551,14 @@ static void fill_rows(const struct backend_job *job, const struct tables *t)
 		struct device_row *at = &t->rows[i];
 
 		*at = (struct device_row){
-			.q = io->q + row->token * io->q_stride,
+			.q = io->o ? io->q + row->token * io->q_stride : 0,
 			.o = io->o ? io->o + row->token * io->o_stride : 0,
 			.lse = io->o && io->lse ? io->lse + row->token * io->lse_stride : 0,
 			.pos = row->pos,
 		};
 		if (t->q) {
 			t->q[i] = (struct device_copy){at->q, t->q_to + i * row_bytes};
-			at->q = t->q[i].to;
+			at->q = at->q ? t->q[i].to : 0;
 		}
 		if (t->o) {
 			t->o[i] = (struct device_copy){t->o_to + i * row_bytes, at->o};

@@ -84,7 +84,7 @@ struct device_merge {
 	uint32_t pad;
 };
 
-/* A token row of the list: addresses of head 0, of q and o multiples of 16. o == 0: not wanted; lse == 0: not wanted. */
+/* A token row of the list: addresses of head 0, of q and o multiples of 16. o == 0: not wanted, q is 0 then; lse == 0: not wanted. */
 struct device_row {
 	uint64_t q, o, lse;
 	uint32_t pos;

@@ -239,7 +239,9 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 		uint64_t from = 0;
 
 		if (token < work.unit.n_rows)
-			from = a.rows[work.unit.row + token].q + ((uint64_t)q_head * DIM + chunk * 8) * 2;
+			from = a.rows[work.unit.row + token].q;
+		if (from)
+			from += ((uint64_t)q_head * DIM + chunk * 8) * 2;
 		if (from)
 			copy_16(shared_address(to), (const void *)from);
 		else

@@ -83,13 +83,13 @@ template <uint32_t N> __device__ inline void append_token(const struct device_in
 #define BUS_BLOCKS 48u /* saturate the bus, and leave the other multiprocessors to attention */
 
 #if __CUDA_ARCH__ >= 800
-/* The warp's part of row copies: a lane has 16 bytes, which end up at a multiple of 16. */
+/* The warp's part of row copies: a lane has 16 bytes, which end up at a multiple of 16. From 0: nothing is wanted. */
 __device__ inline void copy_part(const struct device_inbound &a, uint64_t part)
 {
 	uint32_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES, at = part % parts * COPY_BYTES + threadIdx.x % 32 * 16;
 	struct device_copy copy = a.copies[part / parts];
 
-	if (at < a.copy_bytes)
+	if (copy.from && at < a.copy_bytes)
 		*(uint4 *)(copy.to + at) = load_any(copy.from + at, copy.from % 16 == 0);
 }
 

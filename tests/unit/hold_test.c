@@ -234,6 +234,39 @@ static void who_boards_in_vain_does_so_once(void **state)
 	}
 }
 
+/* Two agents that need lag_ns from a completion to the next step, for so many milliseconds. */
+static void decode(struct fixture *f, uint64_t (*due_ns)[2], uint64_t lag_ns, int n_ms)
+{
+	for (int ms = 0; ms < n_ms; ms++) {
+		for (int k = 0; k < 2; k++) {
+			if (is_done(f, k) && (*due_ns)[k] == 0)
+				(*due_ns)[k] = fake_ns + lag_ns;
+			if (is_done(f, k) && fake_ns >= (*due_ns)[k]) {
+				(*due_ns)[k] = 0;
+				step(f, k);
+			}
+		}
+		pass_us(f, 1000);
+	}
+}
+
+/* Tokens that take longer than the bound, half of one apart: each token's wait brings the younger closer. */
+static void who_cannot_board_in_one_wait_comes_closer(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t lag_ns = WAIT_MAX_US * 1000, due_ns[2] = {fake_ns, fake_ns + lag_ns * 3 / 2};
+	int token_ms = N_LAYERS * WAIT_MAX_US / 1000;
+	uint64_t jobs, sessions;
+
+	decode(f, &due_ns, lag_ns, 30 * token_ms);
+	jobs = status(f)->decode_jobs;
+	sessions = status(f)->decode_sessions;
+	decode(f, &due_ns, lag_ns, 10 * token_ms);
+	assert_true(status(f)->decode_jobs > jobs + 20);
+	assert_int_equal(status(f)->decode_sessions - sessions,
+			 2 * (status(f)->decode_jobs - jobs));
+}
+
 static void the_slow_are_not_waited_for(void **state)
 {
 	struct fixture *f = *state;
@@ -293,12 +326,11 @@ static void with_cost_nobody_waits_longer_than_it_saves(void **state)
 	(void)state;
 	start(f, CONFIG_HOLD_COST, 1000);
 	for (int i = 0; i < 2 * N_LAYERS; i++) {
-		pass_us(f, 100);
 		step(f, 0);
-		pass_us(f, 40); /* a layer's 25 KB are no reason to wait for so long */
+		pass_us(f, 4000); /* a layer's 25 KB are no reason to wait for so long */
 		assert_true(is_done(f, 0));
 		step(f, 1);
-		pass_us(f, 40);
+		pass_us(f, 4000);
 		assert_true(is_done(f, 1));
 	}
 	*state = f;
@@ -330,6 +362,7 @@ int main(void)
 		TEST(nobody_is_waited_for_beyond_the_bound),
 		TEST(who_stays_away_is_not_waited_for_again_until_they_meet),
 		TEST(who_boards_in_vain_does_so_once),
+		TEST(who_cannot_board_in_one_wait_comes_closer),
 		TEST(the_slow_are_not_waited_for),
 		TEST(nobody_waits_for_who_shares_nothing),
 		TEST(who_closes_is_not_waited_for),

@@ -47,6 +47,7 @@ struct world {
 	uint32_t parents[WORLD_QUERIES][WORLD_ROWS];
 	uint32_t first_row[WORLD_QUERIES + 1]; /* of a query, in q and answers */
 	bool appends[WORLD_QUERIES]; /* its tokens come with the batch */
+	bool silent[WORLD_QUERIES]; /* it wants no output, and its Q is nowhere */
 	uint32_t next_page;
 	float *q; /* owned, [rows][n_q_heads][head_dim] as the dtype holds it */
 	void *q_raw; /* of an arena */
