@@ -154,10 +154,9 @@ int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks, bool wide)
 static void drop_tails(struct batch_plan *plan)
 {
 	free(plan->tails);
-	free(plan->unit_slots);
+	program_growth_done(&plan->growth);
 	plan->tails = NULL;
-	plan->unit_slots = NULL;
-	plan->n_tails = plan->n_patches = 0;
+	plan->n_tails = 0;
 }
 
 void batch_done(struct batch *b)
@@ -175,7 +174,6 @@ void batch_done(struct batch *b)
 	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
 		cudaFree(b->plans[i].device.at);
 		drop_tails(&b->plans[i]);
-		free(b->plans[i].patches);
 	}
 	cudaFree(b->parts.at);
 	cudaFree(b->ticket);
@@ -301,21 +299,15 @@ static struct batch_plan *oldest_plan(struct batch *b)
 /* What advancing needs outlives the program. */
 static int keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows)
 {
-	const struct device_unit *units = p->arrays[PROGRAM_UNITS].at;
-	uint32_t n_units = p->n[PROGRAM_UNITS];
-
 	drop_tails(plan);
 	if (!p->tails)
 		return 0;
 	plan->tails = malloc((n_rows + 1) * sizeof(*plan->tails));
-	plan->unit_slots = malloc((n_units + 1) * sizeof(*plan->unit_slots));
-	if (!plan->tails || !plan->unit_slots) {
+	if (!plan->tails || program_growth_init(&plan->growth, p) != 0) {
 		drop_tails(plan);
 		return -ENOMEM;
 	}
 	memcpy(plan->tails, p->tails, n_rows * sizeof(*plan->tails));
-	for (uint32_t i = 0; i < n_units; i++)
-		plan->unit_slots[i] = units[i].n_slots;
 	plan->n_tails = n_rows;
 	return 0;
 }
@@ -332,42 +324,23 @@ static bool may_advance(const struct backend_job *job)
 	return true;
 }
 
-static int add_patches(struct batch_plan *plan, const struct program_patch *patches, uint32_t n)
-{
-	if (plan->n_patches + n > plan->patches_room) {
-		uint32_t room = 2 * plan->patches_room + 256;
-		void *at = realloc(plan->patches, room * sizeof(*plan->patches));
-
-		if (!at)
-			return -ENOMEM;
-		plan->patches = at;
-		plan->patches_room = room;
-	}
-	memcpy(plan->patches + plan->n_patches, patches, n * sizeof(*patches));
-	plan->n_patches += n;
-	return 0;
-}
-
 static int advance_rows(const struct batch *b, struct batch_plan *plan,
 			const struct backend_job *job)
 {
 	struct program_pages pages = pages_of(b, job->shape);
-	struct program_patch patches[PROGRAM_PATCHES_MAX];
 
 	for (uint32_t i = 0; i < plan->n_tails; i++) {
 		const struct work_row *row = &job->list->rows[i];
 		const struct work_slice *slot = job->io[row->query].slots;
-		int n;
+		int r;
 
 		if (job->io[row->query].n_slots != 1 || slot->count != 1)
 			return -ESTALE;
-		n = program_advance(&plan->tails[i], row->pos,
+		r = program_advance(&plan->tails[i], row->pos,
 				    source_of(job->shape, &pages, slot->page, slot->first),
-				    plan->unit_slots, patches);
-		if (n > 0)
-			n = add_patches(plan, patches, (uint32_t)n);
-		if (n < 0)
-			return n;
+				    &plan->growth);
+		if (r)
+			return r;
 	}
 	return 0;
 }
@@ -590,19 +563,20 @@ static void make_tables(struct upload *u, const struct backend_job *job,
 static const struct device_patch *take_patches(struct upload *u, struct batch_plan *plan,
 					       uint32_t *ret_n)
 {
+	const struct program_growth *growth = plan ? &plan->growth : NULL;
 	struct device_patch *patches;
 
-	*ret_n = plan ? plan->n_patches : 0;
+	*ret_n = growth ? growth->n_patches : 0;
 	if (*ret_n == 0)
 		return NULL;
 	patches = upload_host(u, *ret_n * sizeof(*patches));
 	for (uint32_t i = 0; i < *ret_n; i++) {
-		const struct program_patch *patch = &plan->patches[i];
+		const struct program_patch *patch = &growth->patches[i];
 
 		patches[i] = (struct device_patch){.to = plan->arrays[patch->array] + patch->offset,
 						   .value = patch->value};
 	}
-	plan->n_patches = 0;
+	program_growth_written(&plan->growth);
 	return patches;
 }
 
@@ -709,10 +683,10 @@ static int run_job(struct upload *u, const struct backend_job *job)
 	struct tables tables;
 	int r = job->list->n_rows ? ready_plan(u, job, &plan) : 0;
 
-	if (!r && plan && plan->n_patches)
+	if (!r && plan && plan->growth.n_patches)
 		r = grow(u->b, &u->frame->host,
 			 u->host_used + u->host_due +
-				 align_up(plan->n_patches * sizeof(struct device_patch)),
+				 align_up(plan->growth.n_patches * sizeof(struct device_patch)),
 			 true);
 	if (r)
 		return r;

@@ -39,9 +39,7 @@ struct batch_plan {
 	struct program_tail
 		*tails; /* owned, [n_tails]: of the list's rows; none: it cannot be advanced */
 	uint32_t n_tails;
-	uint32_t *unit_slots; /* owned, [attend.n_units] */
-	struct program_patch *patches; /* owned: what the device does not know yet */
-	uint32_t n_patches, patches_room;
+	struct program_growth growth; /* by tokens taken in: what the device does not know yet */
 	uint64_t arrays[PROGRAM_N_ARRAYS]; /* where they lie */
 };
 

@@ -37,7 +37,6 @@ struct program_memory {
 };
 
 #define PROGRAM_TAIL_GROUPS 4u /* of 8 tokens, that a row may grow by */
-#define PROGRAM_PATCHES_MAX 8u
 
 /* Where the next tokens of a row's own go: groups set aside in slots behind those of the unit. */
 struct program_tail {
@@ -82,16 +81,31 @@ struct program {
 	struct program_memory scratch[PROGRAM_N_SCRATCH]; /* owned */
 };
 
+/* What a program has become since it was made. */
+struct program_growth {
+	uint32_t *unit_slots; /* owned, [n_units]: how many slots each has by now */
+	uint32_t *unit_patches; /* owned, [n_units]: 1 + index of the patch that says so; 0: none */
+	struct program_patch *
+		patches; /* owned: not written yet. No two are of the same word with another value */
+	uint32_t n_units, n_patches, patches_room;
+};
+
 /* Bytes of an entry. */
 size_t program_entry_bytes(enum program_array array);
 
 /* Fills *program, which the caller zeroed once and may use again. 0 or -ENOMEM. */
 int program_make(struct program *program, const struct program_want *want);
 
-/* The row's next token is at pos, in the group at source. unit_slots: of each unit how many slots it has by now, which may grow.
- * Returns the number of patches, at most PROGRAM_PATCHES_MAX, or -ESTALE where there is no room: make a new program. */
-int program_advance(struct program_tail *tail, uint32_t pos, uint32_t source, uint32_t *unit_slots,
-		    struct program_patch *ret_patches);
+/* Of a program as it was made. 0 or -ENOMEM. */
+int program_growth_init(struct program_growth *growth, const struct program *program);
+/* The patches are written, or will be before anything else is. */
+void program_growth_written(struct program_growth *growth);
+void program_growth_done(struct program_growth *growth);
+
+/* The row's next token is at pos, in the group at source: adds what is to be patched. 0, -ENOMEM, or -ESTALE where there is
+ * no room; after either: make a new program. */
+int program_advance(struct program_tail *tail, uint32_t pos, uint32_t source,
+		    struct program_growth *growth);
 void program_done(struct program *program);
 
 #endif

@@ -249,11 +249,24 @@ static void test_every_row_sees_its_path_once(void **state)
 	free(f);
 }
 
-static void apply(struct program *p, const struct program_patch *patches, int n)
+/* As the device does: side by side, so in any order. */
+static void write_patches(struct program *p, struct program_growth *growth,
+			  struct oracle_random *random)
 {
-	for (int i = 0; i < n; i++)
-		memcpy((char *)p->arrays[patches[i].array].at + patches[i].offset,
-		       &patches[i].value, sizeof(patches[i].value));
+	for (uint32_t i = growth->n_patches; i > 1; i--) {
+		uint32_t j = oracle_below(random, i);
+		struct program_patch patch = growth->patches[j];
+
+		growth->patches[j] = growth->patches[i - 1];
+		growth->patches[i - 1] = patch;
+	}
+	for (uint32_t i = 0; i < growth->n_patches; i++) {
+		const struct program_patch *patch = &growth->patches[i];
+
+		memcpy((char *)p->arrays[patch->array].at + patch->offset, &patch->value,
+		       sizeof(patch->value));
+	}
+	program_growth_written(growth);
 }
 
 /* A row's own tokens beyond the plan: page and row of each. */
@@ -268,56 +281,69 @@ static void next_token(struct tree *t, uint32_t row_pos, struct grown *last)
 	last->row = row_pos % PAGE_TOKENS;
 }
 
+/* The next token of every row. 0 or -ESTALE. */
+static int take_tokens(struct fixture *f, struct grown (*grown)[64], uint32_t n,
+		       struct program_growth *growth)
+{
+	for (uint32_t row = 0; row < f->list.n_rows; row++) {
+		uint32_t query = f->list.rows[row].query;
+		const struct work_node *leaf = &f->t.nodes[f->t.queries[query].node];
+		struct grown *at = &grown[row][n];
+		int r;
+
+		if (n == 0)
+			at->page = f->t.slices[leaf->slice + leaf->n_slices - 1].page;
+		else
+			*at = at[-1];
+		next_token(&f->t, ++f->list.rows[row].pos, at);
+		r = program_advance(&f->program.tails[row], f->list.rows[row].pos,
+				    source_of(&f->t.shape, at->page, at->row), growth);
+		assert_true(r == 0 || r == -ESTALE);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+static void expect_path_and_tokens(struct fixture *f, uint32_t row, const struct grown *grown,
+				   uint32_t n)
+{
+	see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
+	unsee_path(&f->sight, &f->t, f->t.queries[f->list.rows[row].query].node);
+	for (uint32_t k = 0; k < n; k++)
+		unsee(&f->sight, &f->t.shape, grown[k].page, grown[k].row);
+	expect_nothing(&f->sight);
+}
+
+/* Patches are written every so many tokens. */
+static void take_all_tokens(struct fixture *f, uint32_t every, struct oracle_random *random)
+{
+	static struct grown grown[QUERIES_MAX][64];
+	struct program_growth growth;
+	uint32_t n = 0;
+
+	assert_int_equal(program_growth_init(&growth, &f->program), 0);
+	while (take_tokens(f, grown, n, &growth) == 0) {
+		n++;
+		if (n % every)
+			continue;
+		write_patches(&f->program, &growth, random);
+		for (uint32_t row = n % 5; row < f->list.n_rows; row += 5)
+			expect_path_and_tokens(f, row, grown[row], n);
+	}
+	assert_true(n >= (PROGRAM_TAIL_GROUPS - 1) * DEVICE_GROUP_TOKENS);
+	program_growth_done(&growth);
+}
+
 static void test_tokens_are_taken_into_a_program(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
 	struct fixture *f = malloc(sizeof(*f));
-	static struct grown grown[QUERIES_MAX][64];
 
 	(void)state;
 	for (int i = 0; i < 30; i++) {
-		uint32_t unit_slots[4096], n_tokens = 0;
-		bool stale = false;
-
 		fixture_init(f, &random, true);
-		for (uint32_t u = 0; u < f->program.n[PROGRAM_UNITS]; u++)
-			unit_slots[u] = ((const struct device_unit *)array_of(&f->program,
-									      PROGRAM_UNITS))[u]
-						.n_slots;
-		while (!stale) {
-			for (uint32_t row = 0; row < f->list.n_rows && !stale; row++) {
-				struct program_patch patches[PROGRAM_PATCHES_MAX];
-				uint32_t query = f->list.rows[row].query;
-				const struct work_node *leaf =
-					&f->t.nodes[f->t.queries[query].node];
-				struct grown *at = &grown[row][n_tokens];
-				int n;
-
-				if (n_tokens == 0)
-					at->page =
-						f->t.slices[leaf->slice + leaf->n_slices - 1].page;
-				else
-					*at = at[-1];
-				next_token(&f->t, ++f->list.rows[row].pos, at);
-				n = program_advance(&f->program.tails[row], f->list.rows[row].pos,
-						    source_of(&f->t.shape, at->page, at->row),
-						    unit_slots, patches);
-				stale = n < 0;
-				assert_true(n >= 0 || n == -ESTALE);
-				apply(&f->program, patches, n);
-			}
-			n_tokens += !stale;
-			for (uint32_t row = 0; row < f->list.n_rows && !stale; row += 5) {
-				see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
-				unsee_path(&f->sight, &f->t,
-					   f->t.queries[f->list.rows[row].query].node);
-				for (uint32_t k = 0; k < n_tokens; k++)
-					unsee(&f->sight, &f->t.shape, grown[row][k].page,
-					      grown[row][k].row);
-				expect_nothing(&f->sight);
-			}
-		}
-		assert_true(n_tokens >= (PROGRAM_TAIL_GROUPS - 1) * DEVICE_GROUP_TOKENS);
+		take_all_tokens(f, i % 3 ? 1 : 9, &random);
 		fixture_done(f);
 	}
 	free(f);
