@@ -70,7 +70,7 @@ struct device_unit {
 
 enum device_unit_flags {
 	DEVICE_UNIT_WIDE = 1, /* has stages */
-	DEVICE_UNIT_DEALT = 2, /* token t stands in block t mod 2^blocks_log2, else in block t / block_tokens */
+	DEVICE_UNIT_DEALT = 2, /* token t is in block t mod 2^blocks_log2, not t / block_tokens */
 	DEVICE_UNIT_OLD = 4, /* nothing of its KV is new, and nothing of it is ever patched */
 };
 
