@@ -13,12 +13,14 @@
 #include <stdbool.h>
 
 struct backend; /* each backend's own */
+struct group_config; /* group/group.h */
 
 struct backend_config {
 	uint64_t pool_bytes; /* capacity of the KV pool; a multiple of extent_bytes */
 	uint64_t extent_bytes; /* multiple of 2 MiB */
 	uint32_t n_threads; /* CPU: threads that compute, the caller among them; 0: one per core */
 	const char *device; /* CUDA: index or UUID; NULL: the first */
+	const struct group_config *group; /* a group: its devices, else unused */
 };
 
 /* The new tokens of one query (same index as tree->queries). Addresses are the backend's own, from arena_attach;
@@ -42,6 +44,10 @@ struct backend_job {
 	uint32_t layer;
 	/* Of tree and list: the same as in an earlier job, the same plan; 0: made for this job alone. */
 	uint64_t plan_id;
+	/* A device of a group that has some of the KV only: the address of [list->n_rows][n_q_heads][2 + head_dim] fp32, where (max,
+	 * sum, output) of each row and head go as merge.h has them, instead of O and LSE (io->o still says whether the row is wanted).
+	 * 0: no. Only where the backend's leaves_parts says so. */
+	uint64_t parts;
 };
 
 struct backend_batch {
@@ -85,6 +91,7 @@ struct backend_arena {
 
 struct backend_ops {
 	const char *name;
+	bool leaves_parts; /* knows job->parts, as a device of a group must whose devices share tokens */
 	/* 0, -ENOMEM, -EINVAL; what was wrong goes to error (a sentence). Blocks. */
 	int (*open)(const struct backend_config *config, struct backend **ret, char *error,
 		    size_t error_bytes);

@@ -4,7 +4,6 @@
  * keys has no partial listed there.
  */
 #include "attend.h"
-#include "../merge.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -186,20 +185,19 @@ static void make_merges(struct attend *a, const struct backend_job *job)
 	}
 }
 
-/* q_head: of all query heads. */
-static void write_row(const struct run *run, uint32_t row, uint32_t q_head,
-		      const struct merge_state *state, const float *o)
+void attend_write(const struct vec *vec, const struct backend_job *job, uint32_t row,
+		  uint32_t q_head, const struct merge_state *state, const float *o)
 {
-	const struct work_shape *shape = run->job->shape;
-	const struct work_row *at = &run->job->list->rows[row];
-	const struct backend_io *io = &run->job->io[at->query];
+	const struct work_shape *shape = job->shape;
+	const struct work_row *at = &job->list->rows[row];
+	const struct backend_io *io = &job->io[at->query];
 	uint64_t head_bytes = shape->head_dim * work_dtype_bytes(shape->dtype);
 
 	if (!io->o)
 		return;
-	run->a->vec->narrow[shape->dtype]((void *)(uintptr_t)(io->o + at->token * io->o_stride +
-							      q_head * head_bytes),
-					  o, shape->head_dim, merge_scale(state));
+	vec->narrow[shape->dtype]((void *)(uintptr_t)(io->o + at->token * io->o_stride +
+						      q_head * head_bytes),
+				  o, shape->head_dim, merge_scale(state));
 	if (io->lse) {
 		float lse = merge_lse(state);
 
@@ -207,6 +205,23 @@ static void write_row(const struct run *run, uint32_t row, uint32_t q_head,
 			       q_head * sizeof(lse),
 		       &lse, sizeof(lse));
 	}
+}
+
+/* q_head: of all query heads. */
+static void leave_row(const struct run *run, uint32_t row, uint32_t q_head,
+		      const struct merge_state *state, const float *o)
+{
+	const struct work_shape *shape = run->job->shape;
+	size_t entry = (size_t)row * shape->n_q_heads + q_head;
+	float *to = (float *)(uintptr_t)run->job->parts;
+
+	if (!to) {
+		attend_write(run->a->vec, run->job, row, q_head, state, o);
+		return;
+	}
+	to += entry * (2 + shape->head_dim);
+	memcpy(to, state, sizeof(*state));
+	memcpy(to + 2, o, shape->head_dim * sizeof(*o));
 }
 
 static struct merge_state *part_state(const struct run *run, size_t entry)
@@ -243,7 +258,7 @@ static void finish_head(const struct run *run, const struct attend_unit *unit,
 			keep_part(run, (head * (size_t)list->n_parts + part) * group + i % group,
 				  &sums, o);
 		else if (n == 1 && list->merge_parts[list->merge_first[row]] == part)
-			write_row(run, row, head * group + i % group, &sums, o);
+			leave_row(run, row, head * group + i % group, &sums, o);
 	}
 }
 
@@ -311,7 +326,7 @@ static void merge_run(void *arg, uint32_t thread, uint32_t index)
 
 			merge_fold(&state, o, part_state(run, entry), part_o(run, entry), dim);
 		}
-		write_row(run, row, head * run->group + i, &state, o);
+		leave_row(run, row, head * run->group + i, &state, o);
 	}
 }
 

@@ -5,6 +5,7 @@
 #define COPPICE_CPU_ATTEND_H
 
 #include "../backend.h"
+#include "../merge.h"
 #include "fold.h"
 #include "threads.h"
 
@@ -37,5 +38,9 @@ int attend_reserve(struct attend *a, const struct backend_job *job);
 /* Computes a job for which there is room; ret_keys: keys read, of one KV head. */
 void attend_run(struct attend *a, const struct backend_job *job, const struct pool_pages *pages,
 		uint64_t *ret_keys);
+
+/* O and LSE of a list row and query head go where its io says; nothing where no O is wanted. */
+void attend_write(const struct vec *vec, const struct backend_job *job, uint32_t row,
+		  uint32_t q_head, const struct merge_state *state, const float *o);
 
 #endif

@@ -285,6 +285,7 @@ static uint32_t cpu_tile_rows(struct backend *b, const struct work_shape *shape)
 
 const struct backend_ops backend_cpu = {
 	.name = "cpu",
+	.leaves_parts = true,
 	.open = cpu_open,
 	.close = cpu_close,
 	.page_bytes = cpu_page_bytes,

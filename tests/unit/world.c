@@ -275,9 +275,11 @@ static void load(struct world *w)
 
 static void open_backend(struct world *w, const struct world_want *want)
 {
-	struct backend_config config = {.pool_bytes = POOL_BYTES,
-					.extent_bytes = EXTENT_BYTES,
-					.n_threads = want->n_threads};
+	uint64_t extent_bytes = want->extent_bytes ? want->extent_bytes : EXTENT_BYTES;
+	struct backend_config config = {.pool_bytes = POOL_BYTES / extent_bytes * extent_bytes,
+					.extent_bytes = extent_bytes,
+					.n_threads = want->n_threads,
+					.group = want->group};
 	char error[256] = "";
 	uint64_t page_bytes;
 	uint32_t per_extent;
@@ -286,7 +288,7 @@ static void open_backend(struct world *w, const struct world_want *want)
 	must(w->ops->open(&config, &w->backend, error, sizeof(error)) == 0, error);
 	page_bytes = w->ops->page_bytes(w->backend, &w->shape, error, sizeof(error));
 	must(page_bytes > 0, error);
-	per_extent = (uint32_t)(EXTENT_BYTES / page_bytes);
+	per_extent = (uint32_t)(extent_bytes / page_bytes);
 	for (uint32_t i = 0; i * per_extent < w->kv.n_pages; i++)
 		must(w->ops->extent_commit(w->backend, i) == 0, "extent_commit");
 }

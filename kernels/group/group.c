@@ -1,0 +1,678 @@
+/*
+ * group.c - see group.h: opens the devices, shares out what belongs to them, and runs a batch with a thread a device.
+ *
+ *      submit   prepare (nothing has started yet: may fail) -> a thread a device: its share, then for each job the
+ *               exchange and the rows it owns -> all have ended
+ */
+#include "group.h"
+
+#include "../cpu/attend.h"
+#include "../cpu/threads.h"
+#include "exchange_memory.h"
+#include "share.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define EXTENT_STEP (UINT64_C(2) << 20)
+#define TIMEOUT_MS 60000u
+#define PAGE_BYTES 4096u
+#define FAULT_BYTES 256u
+
+/* Partials of a batch's rows, job after job, as the device reaches them. */
+struct parts {
+	float *host; /* owned */
+	size_t bytes;
+	uint64_t base;
+};
+
+struct device {
+	struct backend *backend; /* owned */
+	struct exchange *exchange; /* owned; NULL where nothing is exchanged */
+	struct share share;
+	struct parts parts;
+	float *folded; /* owned */
+	size_t folded_bytes;
+	struct group_stats stats;
+	uint32_t n_committed;
+	int result; /* of the batch */
+	bool own_fault; /* it was the device itself that failed, not the exchange */
+	char error[FAULT_BYTES];
+};
+
+struct backend {
+	const struct backend_ops *ops; /* of all devices */
+	struct device *devices; /* owned, [n_devices] */
+	uint32_t n_devices;
+	bool tokens; /* else heads */
+	uint32_t timeout_ms;
+	uint64_t extent_bytes;
+	const struct vec *vec;
+	struct threads *threads; /* owned, one a device */
+	struct array
+		owner; /* owned: device that writes a row, of all jobs' rows one after the other */
+	const struct backend_batch *batch; /* while it runs */
+	uint64_t last_id;
+	struct backend_counters counters;
+	char fault[FAULT_BYTES];
+};
+
+__attribute__((format(printf, 3, 4))) static void say(char *error, size_t error_bytes,
+						      const char *format, ...)
+{
+	va_list args;
+
+	if (!error || error_bytes == 0)
+		return;
+	va_start(args, format);
+	vsnprintf(error, error_bytes, format, args);
+	va_end(args);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------------------------- */
+
+static void device_done(struct backend *b, struct device *d)
+{
+	if (d->parts.base)
+		b->ops->arena_detach(d->backend, d->parts.base, d->parts.bytes);
+	free(d->parts.host);
+	free(d->folded);
+	share_done(&d->share);
+	exchange_free(d->exchange);
+	b->ops->close(d->backend);
+}
+
+static void group_close(struct backend *b)
+{
+	if (!b)
+		return;
+	threads_free(b->threads);
+	for (uint32_t i = 0; i < b->n_devices; i++)
+		device_done(b, &b->devices[i]);
+	free(b->devices);
+	array_done(&b->owner);
+	free(b);
+}
+
+static int check_kinds(const struct group_config *g, char *error, size_t error_bytes)
+{
+	for (uint32_t i = 1; i < g->n_devices; i++) {
+		if (g->devices[i].ops == g->devices[0].ops)
+			continue;
+		say(error, error_bytes,
+		    "devices of a group are of one kind: device 0 is of %s, %u of %s",
+		    g->devices[0].ops->name, i, g->devices[i].ops->name);
+		return -EINVAL;
+	}
+	if (g->split == GROUP_TOKENS && g->n_devices > 1 && !g->devices[0].ops->leaves_parts) {
+		say(error, error_bytes, "devices of %s cannot share the tokens of a sequence",
+		    g->devices[0].ops->name);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int check_config(const struct backend_config *config, char *error, size_t error_bytes)
+{
+	const struct group_config *g = config->group;
+
+	if (!g || g->n_devices == 0 || g->n_devices > GROUP_DEVICES_MAX) {
+		say(error, error_bytes, "a group is of 1 to %u devices", GROUP_DEVICES_MAX);
+		return -EINVAL;
+	}
+	if (g->split == GROUP_HEADS &&
+	    (config->extent_bytes == 0 || config->extent_bytes % (g->n_devices * EXTENT_STEP))) {
+		say(error, error_bytes,
+		    "extent_bytes %llu is no multiple of 2 MiB on each of %u devices that share "
+		    "heads",
+		    (unsigned long long)config->extent_bytes, g->n_devices);
+		return -EINVAL;
+	}
+	return check_kinds(g, error, error_bytes);
+}
+
+static uint32_t threads_of_device(const struct backend_config *config)
+{
+	cpu_set_t set;
+	uint32_t n = config->n_threads;
+
+	if (n == 0)
+		n = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+	n /= config->group->n_devices;
+	return n ? n : 1;
+}
+
+static int open_devices(struct backend *b, const struct backend_config *config, char *error,
+			size_t error_bytes)
+{
+	struct backend_config own = *config;
+	int r = 0;
+
+	own.group = NULL;
+	own.n_threads = threads_of_device(config);
+	if (!b->tokens) {
+		own.pool_bytes /= config->group->n_devices;
+		own.extent_bytes /= config->group->n_devices;
+	}
+	while (r == 0 && b->n_devices < config->group->n_devices) {
+		struct device *d = &b->devices[b->n_devices];
+
+		own.device = config->group->devices[b->n_devices].name;
+		share_init(&d->share, b->n_devices, config->group->n_devices);
+		r = b->ops->open(&own, &d->backend, error, error_bytes);
+		b->n_devices += r == 0;
+	}
+	return r;
+}
+
+static int open_between(struct backend *b, char *error, size_t error_bytes)
+{
+	struct exchange *ends[GROUP_DEVICES_MAX];
+	int r = threads_new(b->n_devices, &b->threads);
+
+	if (r == 0 && b->tokens)
+		r = exchange_memory_new(b->n_devices, b->timeout_ms, ends);
+	if (r)
+		say(error, error_bytes, "cannot start a thread for each of %u devices",
+		    b->n_devices);
+	for (uint32_t i = 0; r == 0 && b->tokens && i < b->n_devices; i++)
+		b->devices[i].exchange = ends[i];
+	return r;
+}
+
+static int group_open(const struct backend_config *config, struct backend **ret, char *error,
+		      size_t error_bytes)
+{
+	int r = check_config(config, error, error_bytes);
+	struct backend *b;
+
+	if (r)
+		return r;
+	b = calloc(1, sizeof(*b));
+	if (b)
+		b->devices = calloc(config->group->n_devices, sizeof(*b->devices));
+	if (!b || !b->devices) {
+		free(b);
+		say(error, error_bytes, "out of memory");
+		return -ENOMEM;
+	}
+	b->ops = config->group->devices[0].ops;
+	/* one device has all of both */
+	b->tokens = config->group->split == GROUP_TOKENS && config->group->n_devices > 1;
+	b->timeout_ms = config->group->timeout_ms ? config->group->timeout_ms : TIMEOUT_MS;
+	b->extent_bytes = config->extent_bytes;
+	b->vec = vec_select(getenv("COPPICE_CPU_ISA"));
+	r = open_devices(b, config, error, error_bytes);
+	if (r == 0)
+		r = open_between(b, error, error_bytes);
+	if (r) {
+		group_close(b);
+		return r;
+	}
+	*ret = b;
+	return 0;
+}
+
+/* ---- pages, extents, arenas ---------------------------------------------------------------------------------------- */
+
+static uint64_t group_page_bytes(struct backend *b, const struct work_shape *shape, char *error,
+				 size_t error_bytes)
+{
+	struct work_shape share;
+
+	if (b->tokens || shape->n_kv_heads == 0 || shape->n_q_heads % shape->n_kv_heads != 0)
+		return b->ops->page_bytes(b->devices[0].backend, shape, error, error_bytes);
+	if (shape->n_kv_heads % b->n_devices != 0) {
+		say(error, error_bytes, "%u KV heads cannot be shared out evenly to %u devices",
+		    shape->n_kv_heads, b->n_devices);
+		return 0;
+	}
+	share = share_shape(shape, b->n_devices);
+	return b->n_devices * b->ops->page_bytes(b->devices[0].backend, &share, error, error_bytes);
+}
+
+static struct cut_stripe stripe_of(struct backend *b, const struct work_shape *shape)
+{
+	uint64_t page_bytes = group_page_bytes(b, shape, NULL, 0);
+
+	return (struct cut_stripe){(uint32_t)(b->extent_bytes / page_bytes), b->n_devices};
+}
+
+static bool has_extent(const struct backend *b, uint32_t device, uint32_t extent)
+{
+	return !b->tokens || group_device_of(extent, b->n_devices) == device;
+}
+
+static void count_extent(struct backend *b, struct device *d, int by)
+{
+	uint64_t bytes = b->tokens ? b->extent_bytes : b->extent_bytes / b->n_devices;
+
+	d->n_committed += (uint32_t)by;
+	d->stats.pool_bytes = d->n_committed * bytes;
+	if (d->stats.pool_bytes > d->stats.pool_peak_bytes)
+		d->stats.pool_peak_bytes = d->stats.pool_bytes;
+}
+
+static void group_extent_release(struct backend *b, uint32_t extent)
+{
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		if (!has_extent(b, i, extent))
+			continue;
+		b->ops->extent_release(b->devices[i].backend, extent);
+		count_extent(b, &b->devices[i], -1);
+	}
+}
+
+static int group_extent_commit(struct backend *b, uint32_t extent)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < b->n_devices && r == 0; i++) {
+		if (!has_extent(b, i, extent))
+			continue;
+		r = b->ops->extent_commit(b->devices[i].backend, extent);
+		if (r == 0)
+			count_extent(b, &b->devices[i], 1);
+		while (r && i--) {
+			if (!has_extent(b, i, extent))
+				continue;
+			b->ops->extent_release(b->devices[i].backend, extent);
+			count_extent(b, &b->devices[i], -1);
+		}
+	}
+	return r;
+}
+
+/* io has one address for all devices. */
+static int group_arena_attach(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)
+{
+	uint64_t first = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		uint64_t base = 0;
+
+		r = b->ops->arena_attach(b->devices[i].backend, host, bytes, &base);
+		first = i ? first : base;
+		if (r == 0 && base != first) {
+			b->ops->arena_detach(b->devices[i].backend, base, bytes);
+			r = -ENOTSUP;
+		}
+		while (r && i--)
+			b->ops->arena_detach(b->devices[i].backend, first, bytes);
+		if (r)
+			return r;
+	}
+	*ret_base = first;
+	return 0;
+}
+
+static void group_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < b->n_devices; i++)
+		b->ops->arena_detach(b->devices[i].backend, base, bytes);
+}
+
+/* ---- a batch, on a device's thread --------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static int device_fail(struct device *d, int r,
+							     const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(d->error, sizeof(d->error), format, args);
+	va_end(args);
+	return r;
+}
+
+static int device_local(struct backend *b, struct device *d)
+{
+	struct backend_batch batch = {d->share.jobs, b->batch->n_jobs};
+	uint64_t deadline_ns = now_ns() + b->timeout_ms * UINT64_C(1000000), id, done = 0;
+	int r = b->ops->submit(d->backend, &batch, &id);
+
+	if (r)
+		return device_fail(d, r, "its share was refused: %s", strerror(-r));
+	while (done < id && r == 0) {
+		r = b->ops->completed(d->backend, &done);
+		if (r)
+			return device_fail(d, r, "it failed: %s", strerror(-r));
+		if (done < id && now_ns() > deadline_ns)
+			return device_fail(d, -ETIMEDOUT, "it has not answered for %u ms",
+					   b->timeout_ms);
+	}
+	return 0;
+}
+
+static void write_rows(const struct backend *b, uint32_t device, const struct backend_job *job,
+		       const struct exchange_rows *rows)
+{
+	size_t n = 2 + (size_t)rows->head_dim;
+
+	for (uint32_t row = 0; row < rows->n_rows; row++) {
+		const float *at = rows->folded + row * exchange_row_floats(rows);
+
+		for (uint32_t head = 0; rows->owner[row] == device && head < rows->n_heads;
+		     head++, at += n)
+			attend_write(b->vec, job, row, head, (const struct merge_state *)at,
+				     at + 2);
+	}
+}
+
+static int device_exchange(struct backend *b, struct device *d)
+{
+	const float *parts = d->parts.host;
+	const uint32_t *owner = b->owner.data;
+
+	for (uint32_t i = 0; i < b->batch->n_jobs; i++) {
+		const struct backend_job *job = &b->batch->jobs[i];
+		struct exchange_rows rows = {.parts = parts,
+					     .folded = d->folded,
+					     .owner = owner,
+					     .n_rows = job->list->n_rows,
+					     .n_heads = job->shape->n_q_heads,
+					     .head_dim = job->shape->head_dim};
+		int r = exchange_run(d->exchange, &rows);
+
+		if (r)
+			return device_fail(d, r, "exchange: %s", d->exchange->error);
+		write_rows(b, d->share.device, job, &rows);
+		parts += rows.n_rows * exchange_row_floats(&rows);
+		owner += rows.n_rows;
+	}
+	return 0;
+}
+
+static void run_device(void *arg, uint32_t thread, uint32_t unit)
+{
+	struct backend *b = arg;
+	struct device *d = &b->devices[unit];
+	uint64_t start_ns = now_ns(), local_ns;
+
+	(void)thread;
+	d->result = device_local(b, d);
+	d->own_fault = d->result != 0;
+	local_ns = now_ns();
+	d->stats.local_ns += local_ns - start_ns;
+	if (!b->tokens)
+		return;
+	if (d->result)
+		exchange_abort(d->exchange);
+	else
+		d->result = device_exchange(b, d);
+	d->stats.exchange_ns += now_ns() - local_ns;
+}
+
+/* ---- a batch ------------------------------------------------------------------------------------------------------- */
+
+/* Partials that the device can reach; zero, as rows that nobody wants stay unwritten. */
+static int reserve_parts(struct backend *b, struct device *d, size_t bytes)
+{
+	struct parts more = {.bytes = (bytes + bytes / 2 + PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES};
+
+	if (bytes <= d->parts.bytes)
+		return 0;
+	if (posix_memalign((void **)&more.host, PAGE_BYTES, more.bytes) != 0)
+		return -ENOMEM;
+	memset(more.host, 0, more.bytes);
+	if (b->ops->arena_attach(d->backend, more.host, more.bytes, &more.base) != 0) {
+		free(more.host);
+		return -ENOMEM;
+	}
+	if (d->parts.base)
+		b->ops->arena_detach(d->backend, d->parts.base, d->parts.bytes);
+	free(d->parts.host);
+	d->parts = more;
+	return 0;
+}
+
+static int reserve_folded(struct device *d, size_t bytes)
+{
+	float *more;
+
+	if (bytes <= d->folded_bytes)
+		return 0;
+	more = malloc(bytes);
+	if (!more)
+		return -ENOMEM;
+	free(d->folded);
+	d->folded = more;
+	d->folded_bytes = bytes;
+	return 0;
+}
+
+/* Rows to devices in equal runs. */
+static int make_owners(struct backend *b, const struct backend_batch *batch)
+{
+	uint32_t *owner;
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < batch->n_jobs; i++)
+		n += batch->jobs[i].list->n_rows;
+	owner = array_room(&b->owner, n, sizeof(*owner));
+	if (!owner)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		uint32_t n_rows = batch->jobs[i].list->n_rows;
+
+		for (uint32_t row = 0; row < n_rows; row++)
+			*owner++ = (uint32_t)((uint64_t)row * b->n_devices / n_rows);
+	}
+	return 0;
+}
+
+static int prepare_tokens(struct backend *b, struct device *d, const struct backend_batch *batch)
+{
+	size_t all = 0, most = 0, at = 0;
+
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		size_t bytes = group_parts_bytes(batch->jobs[i].shape, batch->jobs[i].list->n_rows);
+
+		all += bytes;
+		most = bytes > most ? bytes : most;
+	}
+	if (reserve_parts(b, d, all) != 0 || reserve_folded(d, most) != 0)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		const struct backend_job *job = &batch->jobs[i];
+		struct cut_stripe stripe = stripe_of(b, job->shape);
+
+		if (share_tokens(&d->share, i, job, &stripe, d->parts.base + at) != 0)
+			return -ENOMEM;
+		at += group_parts_bytes(job->shape, job->list->n_rows);
+	}
+	return 0;
+}
+
+static int prepare_heads(struct device *d, const struct backend_batch *batch)
+{
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		if (share_heads(&d->share, i, &batch->jobs[i]) != 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int prepare(struct backend *b, const struct backend_batch *batch)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		if (group_page_bytes(b, batch->jobs[i].shape, NULL, 0) == 0)
+			return -EINVAL;
+	}
+	if (b->tokens && make_owners(b, batch) != 0)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < b->n_devices && r == 0; i++) {
+		struct device *d = &b->devices[i];
+
+		r = share_begin(&d->share, batch->n_jobs);
+		if (r == 0)
+			r = b->tokens ? prepare_tokens(b, d, batch) : prepare_heads(d, batch);
+	}
+	return r;
+}
+
+static void count_batch(struct backend *b, uint64_t busy_ns)
+{
+	b->counters.batches++;
+	b->counters.busy_ns += busy_ns;
+	for (uint32_t i = 0; i < b->batch->n_jobs; i++) {
+		const struct backend_job *job = &b->batch->jobs[i];
+		uint64_t key_bytes = 2 * (uint64_t)job->shape->head_dim *
+				     work_dtype_bytes(job->shape->dtype) * job->shape->n_kv_heads;
+
+		b->counters.rows += job->list->n_rows;
+		b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
+	}
+}
+
+/* What the group dies of: the first device that failed itself, else what the first heard of the others. */
+static void find_fault(struct backend *b)
+{
+	for (int own = 1; own >= 0; own--) {
+		for (uint32_t i = 0; i < b->n_devices && !b->fault[0]; i++) {
+			if (b->devices[i].result && b->devices[i].own_fault == own)
+				say(b->fault, sizeof(b->fault), "device %u of %u: %.200s", i,
+				    b->n_devices, b->devices[i].error);
+		}
+	}
+}
+
+static int group_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	uint64_t start_ns = now_ns();
+	int r = b->fault[0] ? -EIO : prepare(b, batch);
+
+	if (r)
+		return r;
+	b->batch = batch;
+	threads_run(b->threads, run_device, b, b->n_devices, false);
+	find_fault(b);
+	count_batch(b, now_ns() - start_ns);
+	b->batch = NULL;
+	*ret_id = ++b->last_id;
+	return 0;
+}
+
+static int group_completed(struct backend *b, uint64_t *ret_id)
+{
+	if (b->fault[0])
+		return -EIO;
+	*ret_id = b->last_id;
+	return 0;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------------------ */
+
+static int move_tokens(struct backend *b, const struct work_shape *shape,
+		       const struct backend_move *moves, uint32_t n)
+{
+	struct cut_stripe stripe = stripe_of(b, shape);
+	int r = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (cut_device(&stripe, moves[i].from_page) !=
+		    cut_device(&stripe, moves[i].to_page))
+			return -EXDEV;
+	}
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		struct device *d = &b->devices[cut_device(&stripe, moves[i].to_page)];
+
+		r = b->ops->move(d->backend, shape, &moves[i], 1);
+	}
+	return r;
+}
+
+static int group_move(struct backend *b, const struct work_shape *shape,
+		      const struct backend_move *moves, uint32_t n)
+{
+	struct work_shape share = share_shape(shape, b->n_devices);
+	int r = 0;
+
+	if (group_page_bytes(b, shape, NULL, 0) == 0)
+		return -EINVAL;
+	if (b->tokens)
+		return move_tokens(b, shape, moves, n);
+	for (uint32_t i = 0; i < b->n_devices && r == 0; i++)
+		r = b->ops->move(b->devices[i].backend, &share, moves, n);
+	return r;
+}
+
+void group_stats(struct backend *b, uint32_t device, struct group_stats *ret)
+{
+	struct device *d = &b->devices[device];
+	struct backend_counters counters;
+
+	b->ops->counters(d->backend, &counters);
+	*ret = d->stats;
+	ret->kv_bytes_read = counters.kv_bytes_read;
+	ret->appended_tokens = d->share.appended_tokens;
+	ret->exchange_bytes = d->exchange ? d->exchange->sent_bytes : 0;
+}
+
+static void group_counters(struct backend *b, struct backend_counters *ret)
+{
+	*ret = b->counters;
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		struct backend_counters own;
+
+		b->ops->counters(b->devices[i].backend, &own);
+		ret->kv_bytes_read += own.kv_bytes_read;
+	}
+}
+
+static void group_cost(struct backend *b, const struct work_shape *shape, struct backend_cost *ret)
+{
+	b->ops->cost(b->devices[0].backend, shape, ret);
+	ret->kv_ns_per_byte /= b->n_devices;
+	ret->row_ns_per_byte /= b->n_devices;
+}
+
+static const char *group_fault(struct backend *b)
+{
+	for (uint32_t i = 0; !b->fault[0] && b->ops->fault && i < b->n_devices; i++) {
+		const char *fault = b->ops->fault(b->devices[i].backend);
+
+		if (fault)
+			return fault;
+	}
+	return b->fault[0] ? b->fault : NULL;
+}
+
+static uint32_t group_tile_rows(struct backend *b, const struct work_shape *shape)
+{
+	return b->ops->tile_rows(b->devices[0].backend, shape);
+}
+
+const struct backend_ops backend_group = {
+	.name = "group",
+	.open = group_open,
+	.close = group_close,
+	.page_bytes = group_page_bytes,
+	.extent_commit = group_extent_commit,
+	.extent_release = group_extent_release,
+	.arena_attach = group_arena_attach,
+	.arena_detach = group_arena_detach,
+	.submit = group_submit,
+	.completed = group_completed,
+	.move = group_move,
+	.counters = group_counters,
+	.cost = group_cost,
+	.fault = group_fault,
+	.tile_rows = group_tile_rows,
+};

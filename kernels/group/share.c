@@ -1,0 +1,259 @@
+/*
+ * share.c - see share.h. The slots of a query that are on one device need not follow each other; then those of each run are
+ * a query more, of which nothing is asked but to be appended.
+ *
+ *      slots      [page 0][page 1][page 2]       stripe of one page, 2 devices
+ *      device 0   query: [page 0]      one more: [page 2], K and V from its first row on
+ *      device 1   query: [page 1], K and V from its first row on
+ */
+#include "share.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CUTS_MIN 8u
+
+void share_init(struct share *s, uint32_t device, uint32_t n_devices)
+{
+	*s = (struct share){.device = device, .n_devices = n_devices};
+}
+
+void share_done(struct share *s)
+{
+	for (uint32_t i = 0; i < s->n_room; i++) {
+		array_done(&s->behind[i].io);
+		array_done(&s->behind[i].queries);
+	}
+	for (uint32_t i = 0; i < s->n_cuts; i++)
+		cut_done(&s->cuts[i].cut);
+	free(s->jobs);
+	free(s->behind);
+	free(s->cuts);
+	*s = (struct share){0};
+}
+
+/* An array of n things, the new ones zero; the old array where memory is short. */
+static void *grow(void *old, uint32_t n_old, uint32_t n, size_t size)
+{
+	char *grown = realloc(old, n * size);
+
+	if (grown)
+		memset(grown + n_old * size, 0, (n - n_old) * size);
+	return grown;
+}
+
+static int grow_jobs(struct share *s, uint32_t n)
+{
+	struct backend_job *jobs = grow(s->jobs, s->n_room, n, sizeof(*jobs));
+	struct share_job *behind;
+
+	if (!jobs)
+		return -ENOMEM;
+	s->jobs = jobs;
+	behind = grow(s->behind, s->n_room, n, sizeof(*behind));
+	if (!behind)
+		return -ENOMEM;
+	s->behind = behind;
+	s->n_room = n;
+	return 0;
+}
+
+static int grow_cuts(struct share *s, uint32_t n)
+{
+	struct share_cut *cuts = grow(s->cuts, s->n_cuts, n, sizeof(*cuts));
+
+	if (!cuts)
+		return -ENOMEM;
+	s->cuts = cuts;
+	s->n_cuts = n;
+	return 0;
+}
+
+int share_begin(struct share *s, uint32_t n_jobs)
+{
+	uint32_t n_cuts = n_jobs < CUTS_MIN ? CUTS_MIN : n_jobs;
+
+	s->n_batches++;
+	if (n_jobs > s->n_room && grow_jobs(s, n_jobs) != 0)
+		return -ENOMEM;
+	if (n_cuts > s->n_cuts && grow_cuts(s, n_cuts) != 0)
+		return -ENOMEM;
+	return 0;
+}
+
+/* ---- lists -------------------------------------------------------------------------------------------------------- */
+
+/* The plan's cut, or the one that is longest out of use: no more are in use than there are jobs. */
+static struct share_cut *find_cut(struct share *s, uint64_t plan_id)
+{
+	struct share_cut *oldest = &s->cuts[0];
+
+	for (uint32_t i = 0; i < s->n_cuts; i++) {
+		if (plan_id && s->cuts[i].plan_id == plan_id)
+			return &s->cuts[i];
+		if (s->cuts[i].used < oldest->used)
+			oldest = &s->cuts[i];
+	}
+	oldest->plan_id = 0;
+	return oldest;
+}
+
+static int get_list(struct share *s, const struct backend_job *job, const struct cut_stripe *stripe,
+		    const struct work_list **ret)
+{
+	struct share_cut *c = find_cut(s, job->plan_id);
+
+	if (!c->plan_id && cut_make(&c->cut, job->list, stripe, s->device) != 0)
+		return -ENOMEM;
+	c->plan_id = job->plan_id;
+	c->used = s->n_batches;
+	c->cut.list.rows = job->list->rows;
+	*ret = &c->cut.list;
+	return 0;
+}
+
+/* ---- slots -------------------------------------------------------------------------------------------------------- */
+
+struct run {
+	uint32_t slot, n_slots;
+	uint32_t row, n_rows; /* of the query */
+};
+
+/* The next run of slots that are here, from run->slot + run->n_slots on. */
+static bool next_run(const struct share *s, const struct backend_io *io,
+		     const struct cut_stripe *stripe, struct run *run)
+{
+	uint32_t i = run->slot + run->n_slots;
+
+	run->row += run->n_rows;
+	run->n_rows = run->n_slots = 0;
+	for (; i < io->n_slots && cut_device(stripe, io->slots[i].page) != s->device; i++)
+		run->row += io->slots[i].count;
+	run->slot = i;
+	for (; i < io->n_slots && cut_device(stripe, io->slots[i].page) == s->device; i++)
+		run->n_rows += io->slots[i].count;
+	run->n_slots = i - run->slot;
+	return run->n_slots > 0;
+}
+
+static void io_take(struct backend_io *io, const struct backend_io *from, const struct run *run)
+{
+	io->slots = from->slots + run->slot;
+	io->n_slots = run->n_slots;
+	io->k = from->k + run->row * from->k_stride;
+	io->v = from->v + run->row * from->v_stride;
+}
+
+static uint32_t count_slots(const struct backend_job *job)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < job->tree->n_queries; i++)
+		n += job->io[i].n_slots;
+	return n;
+}
+
+static void share_slots(struct share *s, struct share_job *to, const struct backend_job *job,
+			const struct cut_stripe *stripe)
+{
+	struct backend_io *io = to->io.data;
+	struct work_query *queries = to->queries.data;
+	uint32_t n = job->tree->n_queries;
+
+	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
+		struct run run = {0};
+
+		io[i].n_slots = 0;
+		while (next_run(s, &job->io[i], stripe, &run)) {
+			uint32_t at = io[i].n_slots ? n++ : i;
+
+			s->appended_tokens += run.n_rows;
+			if (at != i) {
+				queries[at] = (struct work_query){.node = WORK_NONE,
+								  .n_rows = run.n_rows};
+				io[at] = (struct backend_io){.k_stride = job->io[i].k_stride,
+							     .v_stride = job->io[i].v_stride};
+			}
+			io_take(&io[at], &job->io[i], &run);
+		}
+	}
+	to->tree.n_queries = n;
+}
+
+/* io and queries of the job, and room for as many more as there may be runs. */
+static int copy_queries(struct share_job *to, const struct backend_job *job, uint32_t n_more)
+{
+	size_t n = job->tree->n_queries, all = n + n_more;
+
+	if (!array_room(&to->io, all, sizeof(*job->io)) ||
+	    !array_room(&to->queries, all, sizeof(*job->tree->queries)))
+		return -ENOMEM;
+	if (n) {
+		memcpy(to->io.data, job->io, n * sizeof(*job->io));
+		memcpy(to->queries.data, job->tree->queries, n * sizeof(*job->tree->queries));
+	}
+	to->tree = *job->tree;
+	to->tree.queries = to->queries.data;
+	return 0;
+}
+
+int share_tokens(struct share *s, uint32_t i, const struct backend_job *job,
+		 const struct cut_stripe *stripe, uint64_t parts)
+{
+	struct share_job *to = &s->behind[i];
+	const struct work_list *list;
+
+	if (get_list(s, job, stripe, &list) != 0 || copy_queries(to, job, count_slots(job)) != 0)
+		return -ENOMEM;
+	share_slots(s, to, job, stripe);
+	s->jobs[i] = *job;
+	s->jobs[i].tree = &to->tree;
+	s->jobs[i].list = list;
+	s->jobs[i].io = to->io.data;
+	s->jobs[i].parts = parts;
+	return 0;
+}
+
+/* ---- heads -------------------------------------------------------------------------------------------------------- */
+
+struct work_shape share_shape(const struct work_shape *shape, uint32_t n_devices)
+{
+	struct work_shape share = *shape;
+
+	share.n_q_heads /= n_devices;
+	share.n_kv_heads /= n_devices;
+	return share;
+}
+
+static void io_shift(struct backend_io *io, uint32_t device, const struct work_shape *shape)
+{
+	uint64_t head_bytes = shape->head_dim * work_dtype_bytes(shape->dtype);
+	uint64_t q_head = (uint64_t)device * shape->n_q_heads;
+	uint64_t kv_head = (uint64_t)device * shape->n_kv_heads;
+
+	io->q += q_head * head_bytes;
+	io->k += kv_head * head_bytes;
+	io->v += kv_head * head_bytes;
+	io->o += io->o ? q_head * head_bytes : 0;
+	io->lse += io->lse ? q_head * sizeof(float) : 0;
+}
+
+int share_heads(struct share *s, uint32_t i, const struct backend_job *job)
+{
+	struct share_job *to = &s->behind[i];
+	struct backend_io *io;
+
+	if (copy_queries(to, job, 0) != 0)
+		return -ENOMEM;
+	io = to->io.data;
+	to->shape = share_shape(job->shape, s->n_devices);
+	for (uint32_t q = 0; q < job->tree->n_queries; q++) {
+		io_shift(&io[q], s->device, &to->shape);
+		s->appended_tokens += io[q].n_slots ? job->tree->queries[q].n_rows : 0;
+	}
+	s->jobs[i] = *job;
+	s->jobs[i].shape = &to->shape;
+	s->jobs[i].io = io;
+	return 0;
+}

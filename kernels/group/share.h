@@ -1,0 +1,50 @@
+/*
+ * share.h - what one device of a group is to do of a batch: jobs with its slots and its list, or with its heads.
+ */
+#ifndef COPPICE_GROUP_SHARE_H
+#define COPPICE_GROUP_SHARE_H
+
+#include "../backend.h"
+#include "../plan/cut.h"
+
+/* A list cut for this device, kept for later jobs of the same plan. */
+struct share_cut {
+	struct cut cut; /* owned */
+	uint64_t plan_id; /* 0: of a job alone */
+	uint64_t used; /* number of the batch that used it last */
+};
+
+/* What a job of the device points to. */
+struct share_job {
+	struct work_shape shape;
+	struct work_tree tree;
+	struct array io; /* owned: struct backend_io, one a query */
+	struct array queries; /* owned: struct work_query */
+};
+
+struct share {
+	uint32_t device, n_devices;
+	struct backend_job *jobs; /* owned, [n_room] */
+	struct share_job *behind; /* owned, [n_room] */
+	struct share_cut *cuts; /* owned, [n_cuts] */
+	uint32_t n_room, n_cuts;
+	uint64_t n_batches;
+	uint64_t appended_tokens; /* times layers */
+};
+
+void share_init(struct share *s, uint32_t device, uint32_t n_devices);
+void share_done(struct share *s);
+
+/* A new batch: what the last one's jobs were is gone. 0 or -ENOMEM. */
+int share_begin(struct share *s, uint32_t n_jobs);
+
+/* s->jobs[i] becomes the device's share of job: the tokens of its pages, all heads; partials go to parts. 0 or -ENOMEM. */
+int share_tokens(struct share *s, uint32_t i, const struct backend_job *job,
+		 const struct cut_stripe *stripe, uint64_t parts);
+/* The same: all tokens, its heads. n_devices divides the KV heads. */
+int share_heads(struct share *s, uint32_t i, const struct backend_job *job);
+
+/* The shape that a device sees where heads are shared out. */
+struct work_shape share_shape(const struct work_shape *shape, uint32_t n_devices);
+
+#endif
