@@ -164,6 +164,7 @@ static void job_begin_tree(struct batch *b, struct batch_job *job)
 	b->mark++;
 	job->tree = (struct work_tree){0};
 	job->n_planned = 0;
+	job->advanced = false;
 }
 
 static int job_plan(struct batch_job *job)
@@ -264,16 +265,17 @@ static struct backend_job backend_job_of(const struct sched *s, const struct bat
 				    .list = &job->list,
 				    .io = job->io,
 				    .plan_id = s->batch.prefill ? 0 : job->plan_id,
+				    .advanced = job->advanced,
 				    .layer = job->layer};
 }
 
-/* The plan serves the queries' next tokens too, if the backend can take them into it. 0, -ESTALE, -ENOMEM. */
-static int job_advance(struct sched *s, struct batch_job *job)
+/* The plan serves the queries' next tokens too, if the backend can take them into it. */
+static enum fit job_advance(struct sched *s, struct batch_job *job)
 {
 	struct work_list *list = &job->list;
 
 	if (!s->ops->advance)
-		return -ESTALE;
+		return FIT_NOT;
 	job_fill_io(s, job);
 	for (uint32_t i = 0; i < list->n_rows; i++)
 		list->rows[i].pos = ++job->planned[list->rows[i].query].n_tokens;
@@ -281,7 +283,8 @@ static int job_advance(struct sched *s, struct batch_job *job)
 	list->kv_tokens_alone += list->n_rows;
 	struct backend_job advanced = backend_job_of(s, job);
 
-	return s->ops->advance(s->backend, &advanced);
+	job->advanced = true;
+	return s->ops->advance(s->backend, &advanced) == 0 ? FIT_AS_IT_IS : FIT_NOT;
 }
 
 static void job_init(struct sched *s, struct batch_job *job, struct sched_model *model,
@@ -411,11 +414,11 @@ static int job_make(struct sched *s, struct batch_job *job)
 	if (s->batch.prefill)
 		return slice_make(s, job);
 	enum fit fit = job_fit(s, job);
-	int r = fit == FIT_AS_IT_IS ? 0 : -ESTALE;
+	int r = 0;
 
 	if (fit == FIT_A_TOKEN_LATER)
-		r = job_advance(s, job);
-	if (r == -ESTALE)
+		fit = job_advance(s, job);
+	if (fit == FIT_NOT)
 		r = job_make_tree(s, job);
 	if (r == 0)
 		job_fill_io(s, job);
@@ -474,7 +477,7 @@ static void batch_end(struct sched *s, struct outcome outcome)
 	batch_clear(&s->batch);
 }
 
-static int batch_start(struct sched *s)
+static int batch_try(struct sched *s)
 {
 	struct batch *b = &s->batch;
 	struct backend_batch batch = {.n_jobs = b->n_jobs};
@@ -482,6 +485,20 @@ static int batch_start(struct sched *s)
 
 	batch.jobs = b->backend_jobs;
 	return r < 0 ? r : s->ops->submit(s->backend, &batch, &b->id);
+}
+
+/* The backend keeps plans for a while only, and one that has taken in tokens cannot be had from its list again. */
+static int batch_start(struct sched *s)
+{
+	int r = batch_try(s);
+
+	if (r != -ESTALE)
+		return r;
+	for (uint32_t i = 0; i < s->batch.n_jobs; i++) {
+		if (s->batch.jobs[i].advanced)
+			s->batch.jobs[i].n_planned = 0;
+	}
+	return batch_try(s);
 }
 
 /* One job alone, the others' steps stay parked: a job that cannot be run fails nobody but its own. */

@@ -35,6 +35,7 @@ struct batch_job {
 	struct backend_io *io;
 	uint32_t nodes_room, slices_room, queries_room, io_room;
 	uint64_t plan_id; /* of the list above */
+	bool advanced; /* the plan has tokens that tree and list lack */
 	struct batch_planned *planned; /* owned: whom tree and list are for, in order of queries */
 	uint32_t planned_room, n_planned;
 };

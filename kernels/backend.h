@@ -44,6 +44,7 @@ struct backend_job {
 	uint32_t layer;
 	/* Of tree and list: the same as in an earlier job, the same plan; 0: made for this job alone. */
 	uint64_t plan_id;
+	bool advanced; /* the plan has taken in tokens that tree and list lack: nothing else serves this job */
 	/* A device of a group that has some of the KV only: the address of [list->n_rows][n_q_heads][2 + head_dim] fp32, where (max,
 	 * sum, output) of each row and head go as merge.h has them, instead of O and LSE (io->o still says whether the row is wanted).
 	 * 0: no. Only where the backend's leaves_parts says so. */
@@ -118,7 +119,8 @@ struct backend_ops {
 	 * of the list are as they were. Called once per token, before the first submit with it. 0, or -ESTALE or
 	 * -ENOMEM: make a new plan. NULL: this backend never can. */
 	int (*advance)(struct backend *b, const struct backend_job *job);
-	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0 or -errno (nothing started). */
+	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0; -ESTALE: an advanced job's plan is gone or
+	 * does not fit what is wanted, make new ones; or -errno. After an error nothing is under way. */
 	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
 	/* Id of the newest batch that is complete. -EIO: the device failed, nothing will complete any more. Does not block. */
 	int (*completed)(struct backend *b, uint64_t *ret_id);

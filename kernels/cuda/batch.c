@@ -642,6 +642,20 @@ static int run_outbound(struct upload *u, const struct backend_job *job, const s
 		      device_outbound(t->o, n, (uint32_t)row_bytes_of(job->shape), u->b->stream));
 }
 
+/* Makes a plan; one that the device does not get is nobody's. */
+static int send_plan(struct upload *u, const struct backend_job *job, const bool *wanted,
+		     struct batch_plan **ret)
+{
+	int r = make_plan(u->b, job, wanted, ret);
+
+	if (r)
+		return r;
+	r = send_program(u, *ret, &u->b->program);
+	if (r)
+		(*ret)->plan_id = 0;
+	return r;
+}
+
 /* The job's plan, on the device. */
 static int ready_plan(struct upload *u, const struct backend_job *job, struct batch_plan **ret)
 {
@@ -653,11 +667,8 @@ static int ready_plan(struct upload *u, const struct backend_job *job, struct ba
 		return -ENOMEM;
 	some = find_wanted(job, flags);
 	*ret = some ? NULL : find_plan(b, job->plan_id, job->shape);
-	if (!*ret) {
-		r = make_plan(b, job, some ? flags : NULL, ret);
-		if (!r)
-			r = send_program(u, *ret, &b->program);
-	}
+	if (!*ret)
+		r = job->advanced ? -ESTALE : send_plan(u, job, some ? flags : NULL, ret);
 	free(flags);
 	if (!r)
 		r = grow(b, &b->parts,
@@ -802,6 +813,8 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 		r = expect(b, cudaEventRecord(u.frame->end, b->stream));
 	if (r) {
 		b->failed = b->failed || r == -EIO;
+		/* Jobs before this one may be reading tables that the next batch overwrites. */
+		cudaStreamSynchronize(b->stream);
 		return r;
 	}
 	u.frame->id = ++b->last_id;

@@ -10,3 +10,5 @@ if(COPPICE_SANITIZE)
 endif()
 
 coppice_test(NAME ready_test SOURCES unit/ready_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+
+coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit)

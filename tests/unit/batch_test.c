@@ -1,0 +1,145 @@
+/* batch_test.c - plans that take in the next tokens: when a backend is asked to, and what follows where it has lost one. */
+#include "daemon/sched_impl.h"
+#include "sched_harness.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct work_shape SHAPE = {.n_layers = 2,
+					.n_q_heads = 4,
+					.n_kv_heads = 2,
+					.head_dim = 16,
+					.page_tokens = 16,
+					.dtype = WORK_FP32};
+static const uint32_t IDS[] = {7, 8, 9, 10};
+
+/* A backend whose plans take in tokens, as far as the daemon can see. */
+static struct {
+	struct backend_ops ops; /* the CPU's, but for two */
+	int advance_result;
+	bool lost; /* the plans */
+	uint32_t n_advanced, n_stale;
+	bool was_advanced; /* the last job that was taken */
+	uint32_t end; /* of its tree's tokens */
+} device;
+
+static int device_advance(struct backend *b, const struct backend_job *job)
+{
+	(void)b;
+	(void)job;
+	device.n_advanced += device.advance_result == 0;
+	return device.advance_result;
+}
+
+static int device_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	const struct backend_job *job = &batch->jobs[0];
+	const struct work_node *node = &job->tree->nodes[job->tree->queries[0].node];
+
+	if (job->advanced && device.lost) {
+		device.n_stale++;
+		return -ESTALE;
+	}
+	device.was_advanced = job->advanced;
+	device.end = node->pos + node->n_tokens;
+	return backend_cpu.submit(b, batch, ret_id);
+}
+
+struct fixture {
+	struct harness h;
+	struct client c;
+	uint64_t seq;
+};
+
+/* A sequence of 5 tokens, the last of which was decoded alone. */
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct store_match match;
+
+	memset(&device, 0, sizeof(device));
+	device.ops = backend_cpu;
+	device.ops.advance = device_advance;
+	device.ops.submit = device_submit;
+	harness_init(&f->h);
+	f->h.stepped = true;
+	harness_start(&f->h);
+	f->h.sched->ops = &device.ops;
+	client_start(&f->c, &f->h, 1000, &SHAPE, 1 << 20);
+	assert_int_equal(client_open(&f->c, IDS, 4, &f->seq, &match), 0);
+	client_compute(&f->c, f->seq, IDS, 4);
+	client_compute(&f->c, f->seq, IDS, 1);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	client_end(&f->c);
+	harness_stop(&f->h);
+	free(f);
+	return 0;
+}
+
+static void the_next_token_is_taken_into_the_plan(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(device.n_advanced, 0);
+	client_compute(&f->c, f->seq, IDS, 1);
+	assert_int_equal(device.n_advanced, 1); /* by the first layer, for both */
+	assert_true(device.was_advanced);
+	client_compute(&f->c, f->seq, IDS, 1);
+	assert_int_equal(device.n_advanced, 2);
+}
+
+static void a_plan_that_takes_no_more_is_made_anew(void **state)
+{
+	static const int results[] = {-ESTALE, -ENOMEM};
+	struct fixture *f = *state;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		device.advance_result = results[i];
+		client_compute(&f->c, f->seq, IDS, 1);
+		assert_false(device.was_advanced);
+		assert_int_equal(device.end, 6 + i);
+	}
+}
+
+/* The list that the plan came from lacks the tokens: a plan made of it would not see them. */
+static void a_plan_lost_between_two_layers_is_made_anew(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
+
+	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_step(&f->c, &rec, 0).status, 0);
+	assert_true(device.was_advanced);
+	device.lost = true;
+	assert_int_equal(client_step(&f->c, &rec, 1).status, 0);
+	assert_int_equal(device.n_stale, 1);
+	assert_false(device.was_advanced);
+	assert_int_equal(device.end, 6);
+	device.lost = false;
+	client_compute(&f->c, f->seq, IDS, 1);
+	assert_int_equal(device.n_advanced, 2);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(the_next_token_is_taken_into_the_plan),
+		TEST(a_plan_that_takes_no_more_is_made_anew),
+		TEST(a_plan_lost_between_two_layers_is_made_anew),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
