@@ -1,0 +1,124 @@
+/*
+ * program_impl.h - between the parts of a program's making.
+ *
+ * A *strip* is a run of an item's rows that units take together; its groups stand in the list's order, so that a cut
+ * anywhere gives two units whose rows are those that see something on their side.
+ *
+ *      list --program_strips.c--> strips --program.c--> cuts, units --program_slots.c--> slots, stages
+ *                                                             \-----program_tails.c--> slots set aside for tokens to come
+ */
+#ifndef COPPICE_CUDA_PROGRAM_IMPL_H
+#define COPPICE_CUDA_PROGRAM_IMPL_H
+
+#include "program.h"
+
+#define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
+#define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
+
+enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES, TAILS, UNIT_OF_SLOT };
+
+/* A group of a strip; rows are tokens from the strip's first. */
+struct piece_group {
+	struct device_group group;
+	uint32_t source;
+	bool causal; /* some of its rows see some of its tokens by position */
+	bool tail; /* ends with its only row's own token, and grows */
+};
+
+struct strip {
+	uint32_t item;
+	uint32_t row_begin, row_end; /* of the list */
+	double cost;
+};
+
+struct make {
+	struct program *p;
+	const struct program_want *want;
+	uint32_t heads; /* query heads of a KV head */
+	uint32_t block_tokens; /* of a row block, at most */
+	double read_ns, slot_ns, stage_ns, part_ns; /* of a group, of a group and block, of a row */
+	uint32_t n_groups; /* of the strip at hand */
+	uint32_t n_strips;
+	uint32_t n_seen;
+};
+
+/* Groups that go into slots of one kind, in the order in which they came. */
+struct queue {
+	uint32_t *groups; /* indices of the strip's */
+	uint32_t *blocks; /* of the unit, of each */
+	uint32_t n, used;
+};
+
+enum queue_kind { QUEUE_COMMON = DEVICE_WARPS, QUEUE_STAGES, N_QUEUES };
+
+/* A unit under way: groups [begin, end) of the strip, rows (tokens) [row_begin, row_end) of it. */
+struct cut {
+	const struct strip *strip;
+	uint32_t begin, end;
+	uint32_t row_begin, row_end;
+	uint32_t blocks_log2;
+	uint32_t block_tokens;
+	bool dealt; /* tokens to blocks in turn */
+	bool old; /* without tails, where others have some */
+	uint32_t slot; /* the unit's first */
+	uint32_t turns[N_QUEUES]; /* slots or stages dealt so far */
+	struct queue queues[N_QUEUES];
+};
+
+static inline uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint32_t max_u32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static inline const struct strip *make_strips_of(const struct make *m)
+{
+	return m->p->scratch[STRIPS].at;
+}
+
+/* ---- program.c --------------------------------------------------------------------------------------------------- */
+
+/* Room for n elements in scratch memory, what is there stays. NULL: none. */
+void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size);
+/* The next n entries of an array; NULL: no memory. Ends pointers into the array. */
+void *make_append(struct make *m, enum program_array array, uint32_t n);
+/* Is some row's output of [begin, end) of the list wanted? */
+bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
+
+/* ---- program_strips.c -------------------------------------------------------------------------------------------- */
+
+/* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
+int strips_choose(struct make *m, double *ret_limit_ns);
+/* Fills scratch GROUPS with the strip's groups, make->n_groups. 0 or -ENOMEM. */
+int strip_read(struct make *m, const struct strip *strip);
+/* How many units the strip is cut into. */
+uint32_t strip_cuts(const struct strip *strip, double limit_ns);
+/* Modelled time of a group that so many row blocks see. */
+double strip_fold_cost(const struct make *m, uint32_t blocks);
+
+/* ---- program_slots.c --------------------------------------------------------------------------------------------- */
+
+/* Deals tokens to row blocks in turn where neighbours have so unlike amounts to read that some warps would have little to do. */
+void slots_deal(const struct make *m, struct cut *cut);
+/* Slots and stages of the cut, in the order in which they are folded. 0 or -ENOMEM. */
+int slots_make(struct make *m, struct cut *cut);
+/* Does the token of the strip see something of the group? */
+bool cut_row_sees(const struct make *m, const struct strip *strip, const struct piece_group *at,
+		  uint32_t token);
+/* Row block of a token of the unit. */
+uint32_t cut_block_of(const struct cut *cut, uint32_t token);
+/* A mask of row blocks as one of the warps that take them in this turn. */
+uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t blocks);
+
+/* ---- program_tails.c --------------------------------------------------------------------------------------------- */
+
+/* Before the first unit, behind the slots of each, and once units are sorted. 0 or -ENOMEM. */
+int tails_clear(struct make *m);
+int tails_reserve(struct make *m, struct cut *cut);
+int tails_place(struct make *m);
+
+#endif
