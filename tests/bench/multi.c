@@ -1,0 +1,376 @@
+/*
+ * multi.c - coppice-bench multi: sequences whose KV is shared out to several devices, on devices that are the CPU.
+ *
+ * For each number of devices, split, batch and length: the time of a layer; its local part (of the slowest device) and
+ * its exchange (of the device that waits least for the others); the bytes exchanged, beside what the formula says; the KV of the
+ * fullest device. A file of peers' figures (gpus, batch, tokens and times in us) gives the cases instead, and its figures are printed
+ * beside.
+ */
+#include "bench.h"
+
+#ifdef BENCH_HAVE_KERNELS
+#include "kernels/group/exchange.h"
+#include "kernels/group/group.h"
+#include "kernels/plan/plan.h"
+#include "machine.h"
+#include "workload.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXTENT_BYTES (UINT64_C(4) << 20)
+#define REPS_MAX 1000u
+#define LIST_MAX 8u
+
+struct options {
+	const char *workload;
+	uint32_t devices[LIST_MAX], tokens[LIST_MAX], batches[LIST_MAX];
+	uint32_t n_devices, n_tokens, n_batches;
+	uint32_t n_threads;
+	uint32_t most_tokens;
+};
+
+static const struct argp_option options[] = {
+	{"devices", 'D', "N,...", 0, "Numbers of devices (default 1,2,4)", 0},
+	{"tokens", 'l', "N,...", 0, "Lengths (default 16384,131072)", 0},
+	{"batch", 'b', "N,...", 0, "Sequences of that length (default 1)", 0},
+	{"workload", 'w', "FILE", 0, "JSON: cases and figures of other systems", 0},
+	{"most", 'm', "N", 0, "Leave out cases of more tokens (default 262144)", 0},
+	{"threads", 't', "N", 0, "Threads, shared out to the devices (default: one per core)", 0},
+	{0},
+};
+
+static uint32_t parse_list(const char *arg, uint32_t *ret, struct argp_state *state)
+{
+	uint32_t n = 0;
+	char *end;
+
+	for (; *arg && n < LIST_MAX; arg = *end ? end + 1 : end) {
+		ret[n] = (uint32_t)strtoul(arg, &end, 10);
+		if (end == arg || (*end && *end != ',') || ret[n++] == 0)
+			argp_error(state, "\"%s\" is no list of numbers above 0", arg);
+	}
+	return n;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case 'D':
+		o->n_devices = parse_list(arg, o->devices, state);
+		return 0;
+	case 'l':
+		o->n_tokens = parse_list(arg, o->tokens, state);
+		return 0;
+	case 'b':
+		o->n_batches = parse_list(arg, o->batches, state);
+		return 0;
+	case 'w':
+		o->workload = arg;
+		return 0;
+	case 'm':
+		o->most_tokens = (uint32_t)strtoul(arg, NULL, 10);
+		return 0;
+	case 't':
+		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+struct multi {
+	uint32_t n_devices, n_threads;
+	enum group_split split;
+	struct workload_spec spec;
+	struct backend *backend; /* owned */
+	struct workload workload;
+	struct work_list list; /* owned */
+};
+
+/* Sums over a group's devices, and the extremes. */
+struct sums {
+	double local_ns[GROUP_DEVICES_MAX], exchange_ns[GROUP_DEVICES_MAX];
+	double kv_bytes[GROUP_DEVICES_MAX];
+	double exchange_bytes;
+};
+
+static int open_group(struct multi *m)
+{
+	struct group_device devices[GROUP_DEVICES_MAX];
+	struct group_config group = {devices, m->n_devices, m->split, 0};
+	struct backend_config config = {.extent_bytes = EXTENT_BYTES * m->n_devices,
+					.n_threads = m->n_threads,
+					.group = &group};
+	const struct work_shape *shape = &m->spec.shape;
+	uint64_t page_bytes = 2ull * shape->page_tokens * shape->head_dim * shape->n_kv_heads *
+			      work_dtype_bytes(shape->dtype);
+	char error[256] = "";
+	int r;
+
+	if (m->split == GROUP_TOKENS)
+		config.extent_bytes = EXTENT_BYTES;
+	for (uint32_t i = 0; i < m->n_devices; i++)
+		devices[i] = (struct group_device){&backend_cpu, NULL};
+	config.pool_bytes = workload_pool_bytes(&m->spec, page_bytes, config.extent_bytes);
+	r = backend_group.open(&config, &m->backend, error, sizeof(error));
+	if (r == 0 && backend_group.page_bytes(m->backend, shape, error, sizeof(error)) == 0)
+		r = -EINVAL;
+	for (uint32_t i = 0; r == 0 && i < config.pool_bytes / config.extent_bytes; i++)
+		r = backend_group.extent_commit(m->backend, i);
+	if (r)
+		fprintf(stderr, "coppice-bench: %s: %s %s\n", m->spec.name, strerror(-r), error);
+	return r;
+}
+
+static int multi_init(struct multi *m)
+{
+	struct plan_config config;
+	int r = open_group(m);
+
+	if (r == 0)
+		r = workload_init(&m->workload, &m->spec, &backend_group, m->backend);
+	if (r)
+		return r;
+	plan_config_init(&config, PLAN_AUTO, &m->spec.shape, m->n_threads);
+	config.tile_rows = backend_group.tile_rows(m->backend, &m->spec.shape);
+	return plan_make(&config, &m->workload.tree, &m->list);
+}
+
+static void multi_done(struct multi *m)
+{
+	plan_list_done(&m->list);
+	if (m->workload.ops)
+		workload_done(&m->workload);
+	backend_group.close(m->backend);
+	workload_spec_done(&m->spec);
+}
+
+/* Seconds of one layer; infinity where it failed. */
+static double run_once(struct multi *m)
+{
+	struct backend_job job = {.shape = &m->spec.shape,
+				  .tree = &m->workload.tree,
+				  .list = &m->list,
+				  .io = m->workload.io,
+				  .plan_id = 1};
+	struct backend_batch batch = {&job, 1};
+	uint64_t start_ns = bench_now_ns(), id = 0;
+
+	if (backend_group.submit(m->backend, &batch, &id) != 0 ||
+	    backend_group.completed(m->backend, &id) != 0)
+		return INFINITY;
+	return (double)(bench_now_ns() - start_ns) * 1e-9;
+}
+
+static void take_sums(const struct multi *m, struct sums *ret)
+{
+	*ret = (struct sums){0};
+	for (uint32_t i = 0; i < m->n_devices; i++) {
+		struct group_stats stats;
+
+		group_stats(m->backend, i, &stats);
+		ret->local_ns[i] = (double)stats.local_ns;
+		ret->exchange_ns[i] = (double)stats.exchange_ns;
+		ret->kv_bytes[i] = (double)stats.kv_bytes_read;
+		ret->exchange_bytes += (double)stats.exchange_bytes;
+	}
+}
+
+static void print(const struct multi *m, const char *metric, double value, const char *unit)
+{
+	bench_print("multi", m->spec.name, metric, value, unit);
+}
+
+static double formula_bytes(const struct multi *m)
+{
+	if (m->split == GROUP_HEADS)
+		return 0;
+	return (double)exchange_bytes(EXCHANGE_DIRECT, false, m->n_devices,
+				      group_parts_bytes(&m->spec.shape, m->list.n_rows));
+}
+
+/* False where the output is wrong or more was exchanged than the formula says. */
+static bool print_case(struct multi *m, double seconds, uint32_t reps, const struct sums *before,
+		       const struct sums *after)
+{
+	double local = 0, exchange = INFINITY, fullest = 0, error = workload_error(&m->workload);
+	double bytes = (after->exchange_bytes - before->exchange_bytes) / reps;
+
+	for (uint32_t i = 0; i < m->n_devices; i++) {
+		local = fmax(local, (after->local_ns[i] - before->local_ns[i]) / reps);
+		exchange = fmin(exchange, (after->exchange_ns[i] - before->exchange_ns[i]) / reps);
+		fullest = fmax(fullest, (after->kv_bytes[i] - before->kv_bytes[i]) / reps);
+	}
+	print(m, "time_us", seconds * 1e6, "us");
+	print(m, "local_us", local * 1e-3, "us");
+	print(m, "exchange_us", exchange * 1e-3, "us");
+	print(m, "exchange_bytes", bytes, "B");
+	print(m, "formula_bytes", formula_bytes(m), "B");
+	print(m, "fullest_kv_bytes", fullest, "B");
+	print(m, "error", error, "norm/norm");
+	if (error <= 4e-3 && bytes == formula_bytes(m))
+		return true;
+	fprintf(stderr, "coppice-bench: %s: the output is wrong\n", m->spec.name);
+	return false;
+}
+
+/* All devices are one CPU: what they read comes through its one memory. */
+static void print_limit(const struct multi *m)
+{
+	struct machine machine = {0};
+
+	if (machine_init(&machine, m->n_threads) == 0)
+		print(m, "limit_us",
+		      (double)workload_bytes(&m->workload) / machine_read_rate(&machine) * 1e6,
+		      "us");
+	machine_done(&machine);
+}
+
+static bool bench_case(struct multi *m)
+{
+	uint32_t reps = bench_reps(11);
+	double times[REPS_MAX];
+	struct sums before, after;
+
+	if (multi_init(m) != 0)
+		return false;
+	run_once(m);
+	take_sums(m, &before);
+	for (uint32_t i = 0; i < reps; i++)
+		times[i] = run_once(m);
+	take_sums(m, &after);
+	print_limit(m);
+	return print_case(m, bench_median(times, reps), reps, &before, &after);
+}
+
+static bool bench_one(const struct options *o, uint32_t n_devices, enum group_split split,
+		      uint32_t batch, uint32_t tokens)
+{
+	struct multi m = {.n_devices = n_devices, .n_threads = o->n_threads, .split = split};
+	bool right = false;
+
+	m.spec.shape = (struct work_shape){1, 32, 8, 128, 64, WORK_BF16, 0.0883883f};
+	snprintf(m.spec.name, sizeof(m.spec.name), "%ux %s b%u l%u", n_devices,
+		 split == GROUP_HEADS ? "heads" : "tokens", batch, tokens);
+	if (workload_spec_levels(&m.spec, &batch, &tokens, 1) == 0)
+		right = bench_case(&m);
+	multi_done(&m);
+	return right;
+}
+
+/* Both splits, but heads where the devices do not divide them. */
+static bool bench_splits(const struct options *o, uint32_t n_devices, uint32_t batch,
+			 uint32_t tokens)
+{
+	bool right;
+
+	if ((uint64_t)batch * tokens > o->most_tokens) {
+		fprintf(stderr, "coppice-bench: %u x %u tokens are more than --most=%u\n", batch,
+			tokens, o->most_tokens);
+		return true;
+	}
+	right = bench_one(o, n_devices, GROUP_TOKENS, batch, tokens);
+	if (n_devices > 1 && 8 % n_devices == 0)
+		right &= bench_one(o, n_devices, GROUP_HEADS, batch, tokens);
+	return right;
+}
+
+static bool bench_built_in(const struct options *o)
+{
+	bool right = true;
+
+	for (uint32_t b = 0; b < o->n_batches; b++) {
+		for (uint32_t l = 0; l < o->n_tokens; l++) {
+			for (uint32_t d = 0; d < o->n_devices; d++)
+				right &=
+					bench_splits(o, o->devices[d], o->batches[b], o->tokens[l]);
+		}
+	}
+	return right;
+}
+
+static void print_peers(const json_t *entry, uint32_t n_devices, uint32_t batch, uint32_t tokens)
+{
+	static const char *const columns[] = {"floor_us", "flashinfer_local_us", "nccl_tree_us",
+					      "ring_us"};
+	char name[64];
+
+	snprintf(name, sizeof(name), "%ux GPUs b%u l%u", n_devices, batch, tokens);
+	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+		const json_t *value = json_object_get(entry, columns[i]);
+
+		if (json_is_number(value))
+			bench_print("multi", name, columns[i], json_number_value(value), "us");
+	}
+}
+
+static bool bench_entry(const struct options *o, const json_t *entry)
+{
+	json_int_t devices = json_integer_value(json_object_get(entry, "gpus"));
+	json_int_t batch = json_integer_value(json_object_get(entry, "batch"));
+	json_int_t tokens = json_integer_value(json_object_get(entry, "tokens"));
+
+	if (devices < 1 || devices > GROUP_DEVICES_MAX || batch < 1 || batch > UINT16_MAX ||
+	    tokens < 1 || tokens > INT32_MAX) {
+		fprintf(stderr, "coppice-bench: %s: an entry lacks gpus, batch or tokens\n",
+			o->workload);
+		return false;
+	}
+	print_peers(entry, (uint32_t)devices, (uint32_t)batch, (uint32_t)tokens);
+	return bench_splits(o, (uint32_t)devices, (uint32_t)batch, (uint32_t)tokens);
+}
+
+static bool bench_file(const struct options *o)
+{
+	json_error_t error;
+	json_t *root = json_load_file(o->workload, 0, &error);
+	bool right = json_is_array(root);
+
+	if (!right)
+		fprintf(stderr, "coppice-bench: %s: line %d: %s\n", o->workload, error.line,
+			root ? "no array of cases" : error.text);
+	for (size_t i = 0; i < json_array_size(root); i++)
+		right &= bench_entry(o, json_array_get(root, i));
+	json_decref(root);
+	return right;
+}
+
+static uint32_t n_cores(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+int multi_main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.doc = "Times a layer of sequences whose KV is shared out to devices of a group.",
+		.children = children,
+	};
+	struct options o = {.devices = {1, 2, 4},
+			    .tokens = {16384, 131072},
+			    .batches = {1},
+			    .n_devices = 3,
+			    .n_tokens = 2,
+			    .n_batches = 1,
+			    .most_tokens = 262144};
+
+	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
+		return 64;
+	o.n_threads = o.n_threads ? o.n_threads : n_cores();
+	return (o.workload ? bench_file(&o) : bench_built_in(&o)) ? 0 : 1;
+}
+#endif
