@@ -1,0 +1,92 @@
+/*
+ * batch_impl.h - between the parts of a batch's way: what shapes come to (batch_shape.c), plans that are kept (batch_plans.c),
+ * tables that go up with a batch (batch_tables.c), and the batch itself (batch.c).
+ */
+#ifndef COPPICE_CUDA_BATCH_IMPL_H
+#define COPPICE_CUDA_BATCH_IMPL_H
+
+#include "batch.h"
+
+#define BATCH_ALIGN 256u /* of tables and of a program's arrays */
+
+/* A frame being filled: tables in pinned memory, which kernels read or copy, and device memory beside them. */
+struct upload {
+	struct batch *b;
+	struct batch_frame *frame;
+	size_t host_used, device_used;
+	size_t host_due; /* of tables to come */
+};
+
+/* What attention cannot work on where it lies. */
+struct placement {
+	bool stage_q; /* across the bus, or at odd addresses */
+	bool stage_o; /* at odd addresses */
+	bool aligned_kv;
+};
+
+/* A job's tables: rows in pinned memory, and copies of what is staged. */
+struct tables {
+	struct device_row *rows;
+	struct device_copy *q, *o; /* NULL: not staged */
+	uint64_t rows_to, q_to, o_to; /* in device memory */
+	bool patched; /* the plan, by what comes before attention */
+};
+
+static inline size_t align_up(size_t n)
+{
+	return (n + BATCH_ALIGN - 1) / BATCH_ALIGN * BATCH_ALIGN;
+}
+
+/* Of a row of Q or O. */
+static inline size_t shape_row_bytes(const struct work_shape *shape)
+{
+	return (size_t)shape->n_q_heads * shape->head_dim * 2;
+}
+
+/* ---- batch.c ----------------------------------------------------------------------------------------------------- */
+
+/* The first that went wrong is remembered. 0 or -EIO. */
+int batch_expect(struct batch *b, int r);
+/* Grows a buffer, whose contents are lost; waits for what may be using the old one. 0, -ENOMEM, -EIO. */
+int batch_grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool host);
+
+/* ---- batch_shape.c: of a shape that batch_page_bytes takes -------------------------------------------------------- */
+
+struct program_pages shape_pages(const struct batch *b, const struct work_shape *shape);
+/* Where the group of a page's row lies. */
+uint32_t shape_source(const struct work_shape *shape, const struct program_pages *pages,
+		      uint32_t page, uint32_t row);
+/* Of a page of one KV head. */
+uint64_t shape_head_bytes(const struct work_shape *shape);
+
+/* ---- batch_plans.c ----------------------------------------------------------------------------------------------- */
+
+/* NULL: not kept (any more). */
+struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape);
+/* Makes a program in b->program and a plan that has room for it, in the place of the one that was used longest ago. wanted
+ * [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
+int plan_make(struct batch *b, const struct backend_job *job, const bool *wanted,
+	      struct batch_plan **ret);
+/* Of the program's arrays, one behind the other at multiples of BATCH_ALIGN. */
+size_t plan_bytes(const struct program *p);
+void plan_drop_tails(struct batch_plan *plan);
+
+/* ---- batch_tables.c ---------------------------------------------------------------------------------------------- */
+
+/* Pinned and device memory that a batch's tables take at most, programs and patches apart. */
+void tables_count(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
+		  size_t *ret_device);
+/* The next bytes of the frame's pinned memory, which has room for them. */
+void *upload_host(struct upload *u, size_t bytes);
+struct placement tables_place(struct batch *b, const struct backend_job *job);
+void tables_make(struct upload *u, const struct backend_job *job, const struct placement *place,
+		 struct tables *ret);
+/* New tokens of the job. */
+uint32_t tables_count_tokens(const struct backend_job *job);
+void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
+			struct device_token *at);
+/* The plan's patches, in pinned memory; from here on the device has them. plan == NULL: none. */
+const struct device_patch *tables_take_patches(struct upload *u, struct batch_plan *plan,
+					       uint32_t *ret_n);
+
+#endif

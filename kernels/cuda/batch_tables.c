@@ -1,0 +1,172 @@
+/* batch_tables.c - what goes up with a batch: addresses of rows and tokens, copies, patches. See batch_impl.h. */
+#include "batch_impl.h"
+
+/* The kernels see pinned memory under the same address. */
+void *upload_host(struct upload *u, size_t bytes)
+{
+	void *at = (char *)u->frame->host.at + u->host_used;
+
+	u->host_used += align_up(bytes);
+	return at;
+}
+
+static uint64_t upload_device(struct upload *u, size_t bytes)
+{
+	uint64_t at = (uintptr_t)u->frame->device.at + u->device_used;
+
+	u->device_used += align_up(bytes);
+	return at;
+}
+
+static bool in_host(struct batch *b, uint64_t address)
+{
+	const struct batch_host *last = &b->hosts[b->last_host];
+
+	if (b->last_host < b->n_hosts && address - last->base < last->bytes)
+		return true;
+	for (uint32_t i = 0; i < b->n_hosts; i++) {
+		if (address - b->hosts[i].base < b->hosts[i].bytes) {
+			b->last_host = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+struct placement tables_place(struct batch *b, const struct backend_job *job)
+{
+	struct placement p = {.aligned_kv = true};
+
+	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
+		const struct backend_io *io = &job->io[i];
+
+		p.stage_q =
+			p.stage_q || (io->o && ((io->q | io->q_stride) % 16 || in_host(b, io->q)));
+		p.stage_o = p.stage_o || (io->o | io->o_stride) % 16;
+		p.aligned_kv =
+			p.aligned_kv && (io->k | io->v | io->k_stride | io->v_stride) % 16 == 0;
+	}
+	return p;
+}
+
+uint32_t tables_count_tokens(const struct backend_job *job)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
+		for (uint32_t s = 0; s < job->io[i].n_slots; s++)
+			n += job->io[i].slots[s].count;
+	}
+	return n;
+}
+
+void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
+			struct device_token *at)
+{
+	struct program_pages pages = shape_pages(b, job->shape);
+
+	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
+		const struct backend_io *io = &job->io[i];
+		uint64_t token = 0;
+
+		for (uint32_t s = 0; s < io->n_slots; s++) {
+			const struct work_slice *slice = &io->slots[s];
+
+			for (uint32_t j = 0; j < slice->count; j++, token++) {
+				uint32_t row = (uint32_t)slice->first + j;
+
+				*at++ = (struct device_token){
+					.k = io->k + token * io->k_stride,
+					.v = io->v + token * io->v_stride,
+					.source =
+						shape_source(job->shape, &pages, slice->page, row),
+					.row = row % DEVICE_GROUP_TOKENS,
+				};
+			}
+		}
+	}
+}
+
+static void fill_rows(const struct backend_job *job, const struct tables *t)
+{
+	size_t row_bytes = shape_row_bytes(job->shape);
+
+	for (uint32_t i = 0; i < job->list->n_rows; i++) {
+		const struct work_row *row = &job->list->rows[i];
+		const struct backend_io *io = &job->io[row->query];
+		struct device_row *at = &t->rows[i];
+
+		*at = (struct device_row){
+			.q = io->o ? io->q + row->token * io->q_stride : 0,
+			.o = io->o ? io->o + row->token * io->o_stride : 0,
+			.lse = io->o && io->lse ? io->lse + row->token * io->lse_stride : 0,
+			.pos = row->pos,
+		};
+		if (t->q) {
+			t->q[i] = (struct device_copy){at->q, t->q_to + i * row_bytes};
+			at->q = at->q ? t->q[i].to : 0;
+		}
+		if (t->o) {
+			t->o[i] = (struct device_copy){t->o_to + i * row_bytes, at->o};
+			at->o = at->o ? t->o[i].from : 0;
+		}
+	}
+}
+
+void tables_make(struct upload *u, const struct backend_job *job, const struct placement *place,
+		 struct tables *ret)
+{
+	uint32_t n = job->list->n_rows;
+	size_t row_bytes = shape_row_bytes(job->shape);
+
+	*ret = (struct tables){.rows = upload_host(u, n * sizeof(*ret->rows))};
+	ret->rows_to = upload_device(u, n * sizeof(*ret->rows));
+	if (place->stage_q) {
+		ret->q = upload_host(u, n * sizeof(*ret->q));
+		ret->q_to = upload_device(u, n * row_bytes);
+	}
+	if (place->stage_o) {
+		ret->o = upload_host(u, n * sizeof(*ret->o));
+		ret->o_to = upload_device(u, n * row_bytes);
+	}
+	fill_rows(job, ret);
+}
+
+/* The plan's patches; from here on the device has them. */
+const struct device_patch *tables_take_patches(struct upload *u, struct batch_plan *plan,
+					       uint32_t *ret_n)
+{
+	const struct program_growth *growth = plan ? &plan->growth : NULL;
+	struct device_patch *patches;
+
+	*ret_n = growth ? growth->n_patches : 0;
+	if (*ret_n == 0)
+		return NULL;
+	patches = upload_host(u, *ret_n * sizeof(*patches));
+	for (uint32_t i = 0; i < *ret_n; i++) {
+		const struct program_patch *patch = &growth->patches[i];
+
+		patches[i] = (struct device_patch){.to = plan->arrays[patch->array] + patch->offset,
+						   .value = patch->value};
+	}
+	program_growth_written(&plan->growth);
+	return patches;
+}
+
+/* Pinned and device memory that a batch's tables take at most, programs apart. */
+void tables_count(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
+		  size_t *ret_device)
+{
+	*ret_host = *ret_device = 0;
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		const struct backend_job *job = &batch->jobs[i];
+		struct placement place = tables_place(b, job);
+		uint32_t n = job->list->n_rows, n_staged = place.stage_q + (uint32_t)place.stage_o;
+
+		*ret_host += align_up(tables_count_tokens(job) * sizeof(struct device_token)) +
+			     align_up(n * sizeof(struct device_row)) +
+			     n_staged * align_up(n * sizeof(struct device_copy));
+		*ret_device += align_up(n * sizeof(struct device_row)) +
+			       n_staged * align_up(n * shape_row_bytes(job->shape));
+	}
+}
