@@ -1,14 +1,15 @@
 /*
  * attend.cu - attention over a program (device.h).
  *
- * Grid: as many blocks as the device has multiprocessors (layout.cuh says what their warps do). Q and O of a warp's 16 rows
- * stay in registers for the whole unit. All warps that compute walk the ring in order, slot by slot, and take what is
- * theirs; a slot is free again when all have passed it.
+ * Grid: as many blocks as the device has multiprocessors (layout.cuh says what their warps do). Q and O of a warp's
+ * 16 rows stay in registers for the whole unit. All warps that compute walk the ring in order, slot by slot, and take
+ * what is theirs; a slot is free again when all have passed it.
  *
  * A row that sees nothing has no destination here; what it gets is written by the merge.
  */
 #include "fetch.cuh"
 #include "finish.cuh"
+#include "launch.cuh"
 
 #if __CUDA_ARCH__ >= 800
 
@@ -60,7 +61,8 @@ __device__ inline void pass_slot(uint32_t empty, uint32_t lane)
 }
 
 /* As fetch_align. */
-template <uint32_t DIM, uint32_t SLOTS> __device__ inline void compute_align(struct ring<SLOTS> &at, uint32_t base, uint32_t lane)
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ inline void compute_align(struct ring<SLOTS> &at, uint32_t base, uint32_t lane)
 {
 	typedef layout<DIM, SLOTS> in;
 
@@ -80,7 +82,8 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ inline void wait_stage(const 
 		barrier_wait(base + in::full + (at.slot + j) * 8, at.parity);
 }
 
-template <uint32_t DIM, uint32_t SLOTS> __device__ inline void pass_stage(struct ring<SLOTS> &at, uint32_t base, uint32_t lane)
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ inline void pass_stage(struct ring<SLOTS> &at, uint32_t base, uint32_t lane)
 {
 	typedef layout<DIM, SLOTS> in;
 
@@ -92,13 +95,13 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ inline void pass_stage(struct
 
 #ifdef WGMMA
 /*
- * A run of n stages, each in two halves: while the tensor cores multiply Q with the keys of one half, and the weights of the half
- * before with its values, the weights of the half between are made. After the last stage its scores are begun once more,
- * and left: cheaper than a loop that knows its end.
+ * A run of n stages, each in two halves: while the tensor cores multiply Q with the keys of one half, and the weights
+ * of the half before with its values, the weights of the half between are made. After the last stage its scores are
+ * begun once more, and left: cheaper than a loop that knows its end.
  */
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fold_run(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at, char *shared,
-				uint32_t n, struct warp_state<DIM> &s)
+__device__ inline void fold_run(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at,
+				char *shared, uint32_t n, struct warp_state<DIM> &s)
 {
 	typedef layout<DIM, SLOTS> in;
 	constexpr uint32_t half_bytes = DEVICE_STAGE_SLOTS / 2 * slot_bytes(DIM);
@@ -136,8 +139,9 @@ __device__ inline void fold_run(const struct device_attend &a, const struct warp
 
 /* The run that begins here: returns how many slots it has. */
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
-__device__ inline uint32_t compute_run_of(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at, char *shared,
-					  const struct device_slot *note, struct warp_state<DIM> &s)
+__device__ inline uint32_t compute_run_of(const struct device_attend &a, const struct warp_unit &w,
+					  struct ring<SLOTS> &at, char *shared, const struct device_slot *note,
+					  struct warp_state<DIM> &s)
 {
 	uint32_t run = note->run, base = shared_address(shared);
 
@@ -154,8 +158,8 @@ __device__ inline uint32_t compute_run_of(const struct device_attend &a, const s
 #endif
 
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
-__device__ inline void compute_slots(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at, char *shared,
-				     struct warp_state<DIM> &s)
+__device__ inline void compute_slots(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at,
+				     char *shared, struct warp_state<DIM> &s)
 {
 	typedef layout<DIM, SLOTS> in;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared), i = 0;
@@ -181,8 +185,8 @@ __device__ inline void compute_slots(const struct device_attend &a, const struct
 }
 
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
-__device__ inline void compute_unit(const struct device_attend &a, const struct work &work, char *shared, struct ring<SLOTS> &at,
-				    uint32_t parity)
+__device__ inline void compute_unit(const struct device_attend &a, const struct work &work, char *shared,
+				    struct ring<SLOTS> &at, uint32_t parity)
 {
 	typedef layout<DIM, SLOTS> in;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
@@ -206,7 +210,8 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 		finish_alone<DTYPE, DIM>(a, w, lane, s);
 		return;
 	}
-	finish_shared<DTYPE, DIM, in::rows_stride>(a, w, shared + in::rows, (struct warp_sums *)(shared + in::sums), warp, lane, s);
+	finish_shared<DTYPE, DIM, in::rows_stride>(a, w, shared + in::rows, (struct warp_sums *)(shared + in::sums),
+						   warp, lane, s);
 	pass_slot(base + in::rows_empty, lane);
 }
 
@@ -363,18 +368,9 @@ extern "C" int device_attend_init(uint32_t head_dim, bool bf16)
 
 extern "C" int device_attend(const struct device_attend *attend, device_stream stream)
 {
-	cudaLaunchAttribute attribute = {};
-	cudaLaunchConfig_t config = {};
-	struct device_attend copy = *attend;
 	uint64_t n_entries = (uint64_t)attend->n_units * attend->shape.n_kv_heads;
+	struct launch_shape shape = {n_entries < attend->n_blocks ? (uint32_t)n_entries : attend->n_blocks, THREADS,
+				     *known(attend->shape.head_dim, attend->shape.bf16)};
 
-	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	attribute.val.programmaticStreamSerializationAllowed = 1;
-	config.gridDim = dim3(n_entries < attend->n_blocks ? (uint32_t)n_entries : attend->n_blocks);
-	config.blockDim = dim3(THREADS);
-	config.dynamicSmemBytes = *known(attend->shape.head_dim, attend->shape.bf16);
-	config.stream = stream;
-	config.attrs = &attribute;
-	config.numAttrs = 1;
-	return cudaLaunchKernelEx(&config, find_kernel(attend->shape.head_dim, attend->shape.bf16), copy);
+	return launch_early(find_kernel(attend->shape.head_dim, attend->shape.bf16), attend, shape, stream);
 }

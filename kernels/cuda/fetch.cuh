@@ -1,7 +1,7 @@
 /*
- * fetch.cuh - the warps that fetch. One draws entries, longest first, and runs ahead of those that compute by a ring of KV
- * slots; three bring Q of the next unit's rows as soon as the place is free. What the launch before this one writes is waited
- * for no sooner than needed: KV of old tokens is under way by then.
+ * fetch.cuh - the warps that fetch. One draws entries, longest first, and runs ahead of those that compute by a ring
+ * of KV slots; three bring Q of the next unit's rows as soon as the place is free. What the launch before this one
+ * writes is waited for no sooner than needed: KV of old tokens is under way by then.
  */
 #ifndef COPPICE_CUDA_FETCH_CUH
 #define COPPICE_CUDA_FETCH_CUH
@@ -90,8 +90,8 @@ __device__ inline void fetch_copy(uint32_t lane, uint32_t to, uint32_t note, uin
 
 /* The slots from first on of the unit, n of them, whose sources the lanes hold one each. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, const struct device_slot *slots, uint4 mine,
-				   uint32_t n)
+__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, const struct device_slot *slots,
+				   uint4 mine, uint32_t n)
 {
 	typedef layout<DIM, SLOTS> at;
 	uint32_t base = shared_address(f.shared);

@@ -1,6 +1,6 @@
 /*
- * finish.cuh - the end of a unit: what several warps have of the same rows is added up, and goes to the output or to the
- * partials that the merge folds.
+ * finish.cuh - the end of a unit: what several warps have of the same rows is added up, and goes to the output or to
+ * the partials that the merge folds.
  */
 #ifndef COPPICE_CUDA_FINISH_CUH
 #define COPPICE_CUDA_FINISH_CUH
@@ -9,7 +9,8 @@
 
 #if __CUDA_ARCH__ >= 800
 
-/* The warps of a row block wait for each other. Units of other shapes, which other warps may be at, have other barriers. */
+/* The warps of a row block wait for each other. Units of other shapes, which other warps may be at, have other
+ * barriers. */
 __device__ inline void block_sync(const struct warp_unit &w)
 {
 	named_barrier((1u << w.unit.blocks_log2) + w.block, w.n_splits * 32);
@@ -169,7 +170,8 @@ __device__ inline void store_row(const struct warp_state<DIM> &s, uint32_t i, ui
 }
 
 template <uint32_t DIM>
-__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s, uint32_t i, uint32_t dest, uint32_t lane)
+__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s, uint32_t i,
+				  uint32_t dest, uint32_t lane)
 {
 	float *to = &a.part_o[(uint64_t)dest * DIM + lane % 4 * 2];
 
@@ -181,7 +183,8 @@ __device__ inline void store_part(const struct device_attend &a, const struct wa
 }
 
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void finish_alone(const struct device_attend &a, const struct warp_unit &w, uint32_t lane, struct warp_state<DIM> &s)
+__device__ inline void finish_alone(const struct device_attend &a, const struct warp_unit &w, uint32_t lane,
+				    struct warp_state<DIM> &s)
 {
 	struct warp_sums all;
 

@@ -1,8 +1,8 @@
 /*
  * fold.cuh - rows against keys: a warp's 16 rows against a slot with mma, a warp group's 64 against a stage with wgmma.
  *
- * Both keep Q and O of a warp's rows in the same registers (wgmma's rows per warp lie as those of mma.m16n8k16), so that a
- * row's whole path ends in one place whoever computes what. Online softmax: O and sum are relative to max, the
+ * Both keep Q and O of a warp's rows in the same registers (wgmma's rows per warp lie as those of mma.m16n8k16), so
+ * that a row's whole path ends in one place whoever computes what. Online softmax: O and sum are relative to max, the
  * largest score so far, in units of scale_log2.
  */
 #ifndef COPPICE_CUDA_FOLD_CUH

@@ -2,8 +2,8 @@
  * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
  *
  *   ring    slots of KV on their way from memory to the warps that compute, with a note each
- *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^ (r mod 8)), where several
- *           warps share a row block 64 columns of warp w's sums on the way out: who writes them is past its Q
+ *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^ (r mod 8)), where
+ *           several warps share a row block 64 columns of warp w's sums on the way out: who writes them is past its Q
  *   work    what entry comes next, from the fetching warp to all others
  *
  * Warps 0 to 7 compute, 8 fetches KV, 9 to 11 fetch Q.

@@ -1,17 +1,18 @@
 /*
- * rows.cu - what is done row by row: new tokens into pages, Q to where it is read, tokens from page to page, partials to
- * outputs.
+ * rows.cu - what is done row by row: new tokens into pages, Q to where it is read, tokens from page to page, partials
+ * to outputs.
  *
- * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h), for every 512 bytes of Q
- *          that are to be brought, and for as much of the rows' table.
+ * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h), for every 512 bytes
+ *          of Q that are to be brought, and for as much of the rows' table.
  * outbound a block for every row of O that must not lie where attention can write it.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
- * merge    a warp for every row that has no partial or several and every query head, or four where there are many partials.
- *          Each folds its own in index order, and so do they, so that the bits repeat. A row without any gets
- *          O = 0 and LSE = -inf.
+ * merge    a warp for every row that has no partial or several and every query head, or four where there are many
+ *          partials. Each folds its own in index order, and so do they, so that the bits repeat. A row without any
+ *          gets O = 0 and LSE = -inf.
  */
 #include "device.h"
 #include "hopper.cuh"
+#include "launch.cuh"
 
 #define WARPS 4u
 
@@ -48,7 +49,9 @@ __device__ inline bool not_finite(const uint4 &v, bool bf16)
 }
 
 /* A lane's chunks of K and V of a token: two lots of 32 chunks at most. */
-template <uint32_t N> __device__ inline void append_token(const struct device_inbound &a, const struct device_token &at, uint32_t head, char *group)
+template <uint32_t N>
+__device__ inline void append_token(const struct device_inbound &a, const struct device_token &at, uint32_t head,
+				    char *group)
 {
 	uint32_t dim = a.shape.head_dim, chunks = dim / 8, lane = threadIdx.x % 32;
 	uint4 v[N];
@@ -192,7 +195,8 @@ template <uint32_t N> struct merged {
 };
 
 /* The largest max of the row's partials. */
-__device__ inline float merge_max(const struct device_attend &a, const struct device_merge &m, uint32_t q_head, uint32_t n_q_heads)
+__device__ inline float merge_max(const struct device_attend &a, const struct device_merge &m, uint32_t q_head,
+				  uint32_t n_q_heads)
 {
 	float max = -INFINITY;
 
@@ -220,8 +224,8 @@ template <uint32_t N> __device__ inline void load_columns(float (&to)[N], const 
 
 /* Adds the partials first, first + step, ... in this order. */
 template <uint32_t N>
-__device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m, uint32_t q_head, uint32_t n_q_heads,
-				   uint32_t first, uint32_t step, float max, struct merged<N> &ret)
+__device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m, uint32_t q_head,
+				   uint32_t n_q_heads, uint32_t first, uint32_t step, float max, struct merged<N> &ret)
 {
 #pragma unroll 4
 	for (uint32_t i = first; i < m.n_parts; i += step) {
@@ -304,25 +308,14 @@ __global__ void __launch_bounds__(WARPS * 32) merge_kernel(const __grid_constant
 
 /* ---- host -------------------------------------------------------------------------------------------------------- */
 
-/* Each says how its own launch went: cudaGetLastError would say what somebody asked before. */
 template <typename ARGUMENT>
-static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps, uint32_t block_warps, uint32_t most_blocks,
-		  device_stream stream)
+static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps, uint32_t block_warps,
+		  uint32_t most_blocks, device_stream stream)
 {
 	uint64_t n_blocks = (n_warps + block_warps - 1) / block_warps;
-	cudaLaunchAttribute attribute = {};
-	cudaLaunchConfig_t config = {};
+	struct launch_shape shape = {(uint32_t)(n_blocks < most_blocks ? n_blocks : most_blocks), block_warps * 32, 0};
 
-	if (n_warps == 0)
-		return cudaSuccess;
-	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	attribute.val.programmaticStreamSerializationAllowed = 1;
-	config.gridDim = dim3((uint32_t)(n_blocks < most_blocks ? n_blocks : most_blocks));
-	config.blockDim = dim3(block_warps * 32);
-	config.stream = stream;
-	config.attrs = &attribute;
-	config.numAttrs = 1;
-	return cudaLaunchKernelEx(&config, kernel, *argument);
+	return n_warps ? launch_early(kernel, argument, shape, stream) : (int)cudaSuccess;
 }
 
 extern "C" int device_inbound(const struct device_inbound *in, device_stream stream)
@@ -354,15 +347,19 @@ extern "C" int device_move(const struct device_move *move, device_stream stream)
 
 extern "C" int device_merge(const struct device_attend *attend, device_stream stream)
 {
-	uint64_t n_warps = (uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.group << attend->merge_warps_log2;
+	uint64_t n_warps = (uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.group
+			   << attend->merge_warps_log2;
 	bool bf16 = attend->shape.bf16;
 
 	switch (attend->shape.head_dim) {
 	case 64:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 2> : merge_kernel<dtype_half, 2>, attend, n_warps, WARPS, UINT32_MAX, stream);
+		return launch(bf16 ? merge_kernel<dtype_bf16, 2> : merge_kernel<dtype_half, 2>, attend, n_warps, WARPS,
+			      UINT32_MAX, stream);
 	case 128:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 4> : merge_kernel<dtype_half, 4>, attend, n_warps, WARPS, UINT32_MAX, stream);
+		return launch(bf16 ? merge_kernel<dtype_bf16, 4> : merge_kernel<dtype_half, 4>, attend, n_warps, WARPS,
+			      UINT32_MAX, stream);
 	default:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 8> : merge_kernel<dtype_half, 8>, attend, n_warps, WARPS, UINT32_MAX, stream);
+		return launch(bf16 ? merge_kernel<dtype_bf16, 8> : merge_kernel<dtype_half, 8>, attend, n_warps, WARPS,
+			      UINT32_MAX, stream);
 	}
 }

@@ -2,13 +2,13 @@
  * stream.cu - what the card's memory gives: the time in which a bare kernel reads so many bytes in scattered tiles, the
  * best that attention which reads as much can reach.
  *
- * bulk    grid: one or two blocks on every SM. Warp 8 orders tiles into a ring, one bulk copy each; warps 0 to 7 read them
- *         there.
+ * bulk    grid: one or two blocks on every SM. Warp 8 orders tiles into a ring, one bulk copy each; warps 0 to 7 read
+ *         them there.
  * plain   before sm_90. grid: 8 blocks on every SM, each reads whole tiles by loads of 16 bytes.
  * empty   grid: a block on every SM, for the time of a graph that does nothing.
  *
- * Tile i of a launch is another of the pool by a permutation: multiplications by odd numbers and a shift, as the pool has a
- * power of two of tiles.
+ * Tile i of a launch is another of the pool by a permutation: multiplications by odd numbers and a shift, as the pool
+ * has a power of two of tiles.
  */
 #include "hopper.cuh"
 #include "module.h"
@@ -217,7 +217,8 @@ static int replay(const struct card *c, cudaGraphExec_t graph, int value, float 
 	return 0;
 }
 
-static int time_tiles(const struct card *c, const struct cuda_stream_tiles *t, uint64_t bytes, uint32_t n, float *ret_us)
+static int time_tiles(const struct card *c, const struct cuda_stream_tiles *t, uint64_t bytes, uint32_t n,
+		      float *ret_us)
 {
 	cudaGraph_t graph = NULL;
 	cudaGraphExec_t exec = NULL;
