@@ -1,0 +1,25 @@
+/*
+ * ranks.h - from a list of addresses to an exchange between processes, of one host or of several.
+ *
+ * Every rank listens at its own address, calls those below it and is called by those above. Both ends say who they are; whoever
+ * says anything else is hung up on. What may reach the addresses is trusted: they belong on a network, or in a folder,
+ * of the ranks' own.
+ */
+#ifndef COPPICE_GROUP_RANKS_H
+#define COPPICE_GROUP_RANKS_H
+
+#include "exchange.h"
+
+struct ranks_config {
+	const char *const *
+		addresses; /* [n_ranks]: path of a socket (with a slash), or numeric host:port, [host]:port */
+	uint32_t rank, n_ranks; /* this one's, of all */
+	uint32_t timeout_ms; /* until all have come; and of the exchange's each round */
+};
+
+/* Blocks until all ranks are joined, no longer than timeout_ms. Ranks may start in any order. 0; -ETIMEDOUT, -EINVAL (no such address),
+ * -EADDRINUSE and other errors of bind, with a sentence in error. */
+int ranks_connect(const struct ranks_config *config, struct exchange **ret, char *error,
+		  size_t error_bytes);
+
+#endif
