@@ -17,8 +17,9 @@
 
 #include <cmocka.h>
 
-#define PAGE_TOKENS 32u
+#define EXTENT_PAGES 64u
 #define PAGES_MAX 8192u
+#define ROWS_MAX 150u
 #define NODES_MAX 64u
 #define QUERIES_MAX 48u
 #define N_BLOCKS 132u
@@ -29,18 +30,24 @@ struct tree {
 	struct work_node nodes[NODES_MAX + QUERIES_MAX];
 	struct work_slice slices[PAGES_MAX];
 	struct work_query queries[QUERIES_MAX];
+	uint32_t parents[QUERIES_MAX][ROWS_MAX]; /* of draft trees */
 	struct work_tree tree;
 	uint32_t n_pages;
 };
 
+/* From a group to the next, in sources. */
+static uint32_t group_step(const struct work_shape *shape)
+{
+	return DEVICE_GROUP_TOKENS * 4 * shape->head_dim / DEVICE_SOURCE_BYTES;
+}
+
 static struct program_pages pages_of(const struct work_shape *shape)
 {
-	uint64_t sources =
-		4ull * shape->head_dim * PAGE_TOKENS * shape->n_kv_heads / DEVICE_SOURCE_BYTES;
+	uint64_t sources = shape->page_tokens / DEVICE_GROUP_TOKENS * group_step(shape);
 
-	return (struct program_pages){.per_extent = 64,
+	return (struct program_pages){.per_extent = EXTENT_PAGES,
 				      .page_sources = sources,
-				      .extent_sources = 64 * sources};
+				      .extent_sources = EXTENT_PAGES * sources};
 }
 
 static uint32_t source_of(const struct work_shape *shape, uint32_t page, uint32_t row)
@@ -49,8 +56,7 @@ static uint32_t source_of(const struct work_shape *shape, uint32_t page, uint32_
 
 	return (uint32_t)(page / p.per_extent * p.extent_sources +
 			  page % p.per_extent * p.page_sources) +
-	       row / DEVICE_GROUP_TOKENS *
-		       (DEVICE_GROUP_TOKENS * 4 * shape->head_dim / DEVICE_SOURCE_BYTES);
+	       row / DEVICE_GROUP_TOKENS * group_step(shape);
 }
 
 static uint32_t add_node(struct tree *t, uint32_t parent, uint32_t n_tokens)
@@ -64,7 +70,7 @@ static uint32_t add_node(struct tree *t, uint32_t parent, uint32_t n_tokens)
 				   .n_tokens = n_tokens,
 				   .slice = t->tree.n_slices};
 	while (pos < end) {
-		uint32_t row = pos % PAGE_TOKENS, n = PAGE_TOKENS - row;
+		uint32_t row = pos % t->shape.page_tokens, n = t->shape.page_tokens - row;
 
 		n = n < end - pos ? n : end - pos;
 		t->slices[t->tree.n_slices++] =
@@ -75,15 +81,34 @@ static uint32_t add_node(struct tree *t, uint32_t parent, uint32_t n_tokens)
 	return t->tree.n_nodes++;
 }
 
-static void tree_init(struct tree *t, struct oracle_random *random)
+/* The last n_rows tokens of the leaf; every other time a draft tree. */
+static void add_query(struct tree *t, struct oracle_random *random, uint32_t leaf, uint32_t n_rows)
+{
+	uint32_t i = t->tree.n_queries++, end = t->nodes[leaf].pos + t->nodes[leaf].n_tokens;
+
+	t->queries[i] = (struct work_query){.node = leaf, .pos = end - n_rows, .n_rows = n_rows};
+	if (n_rows == 1 || oracle_below(random, 2))
+		return;
+	for (uint32_t j = 0; j < n_rows; j++)
+		t->parents[i][j] = j == 0 || oracle_below(random, 9) == 0 ? WORK_NONE
+									  : oracle_below(random, j);
+	t->queries[i].parents = t->parents[i];
+}
+
+/* Queries of at most so many rows. */
+static void tree_init(struct tree *t, struct oracle_random *random, uint32_t rows_max)
 {
 	uint32_t n_inner = 1 + oracle_below(random, 12), n = 1 + oracle_below(random, QUERIES_MAX);
 	uint32_t kv_heads = 1u << oracle_below(random, 3);
 
 	memset(t, 0, sizeof(*t));
-	t->shape = (struct work_shape){
-		1, kv_heads * (1 + oracle_below(random, 16)), kv_heads, 128, PAGE_TOKENS, WORK_FP16,
-		1};
+	t->shape = (struct work_shape){1,
+				       kv_heads * (1 + oracle_below(random, 16)),
+				       kv_heads,
+				       64u << oracle_below(random, 3),
+				       16u << oracle_below(random, 3),
+				       WORK_FP16,
+				       1};
 	t->tree.nodes = t->nodes;
 	t->tree.slices = t->slices;
 	t->tree.queries = t->queries;
@@ -91,23 +116,22 @@ static void tree_init(struct tree *t, struct oracle_random *random)
 		add_node(t, i ? oracle_below(random, i) : WORK_NONE,
 			 1 + oracle_below(random, i ? 100 : 900));
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t leaf =
-			add_node(t, oracle_below(random, n_inner), 1 + oracle_below(random, 60));
+		uint32_t n_rows = 1 + oracle_below(random, rows_max);
 
-		t->queries[i] =
-			(struct work_query){.node = leaf,
-					    .pos = t->nodes[leaf].pos + t->nodes[leaf].n_tokens - 1,
-					    .n_rows = 1};
+		add_query(t, random,
+			  add_node(t, oracle_below(random, n_inner),
+				   n_rows + oracle_below(random, 60)),
+			  n_rows);
 	}
-	t->tree.n_queries = n;
 }
 
 /* ---- reading a program ----------------------------------------------------------------------------------------- */
 
-/* How often a row sees each group's token, by source and row in the group. */
+/* How often a row sees each group's token, by group and row in the group. */
 struct sight {
-	uint8_t *times; /* owned, [sources][8] */
-	uint32_t n_sources;
+	uint8_t *times; /* owned, [groups][8] */
+	uint32_t n_groups;
+	uint32_t step; /* from a group's source to the next */
 };
 
 static const void *array_of(const struct program *p, enum program_array array)
@@ -121,6 +145,22 @@ static uint32_t block_of_token(const struct device_unit *unit, uint32_t token)
 					       : token / unit->block_tokens;
 }
 
+/* Where a warp does not look at the mask, its rows see all of the group. */
+static void expect_plain(const struct device_slot *s, const struct device_unit *unit,
+			 uint32_t token, uint32_t pos, const struct device_group *g)
+{
+	uint32_t block = block_of_token(unit, token), mask = (1u << unit->blocks_log2) - 1;
+
+	for (uint32_t w = 0; w < DEVICE_WARPS; w++) {
+		if (!((s->plain | s->plain_stage) >> w & 1) || (w & mask) != block)
+			continue;
+		assert_true(token >= g->row_begin && token < g->row_end);
+		assert_true(g->first == 0 && g->end == DEVICE_GROUP_TOKENS);
+		assert_true(!s->causal ||
+			    (int64_t)pos >= (int64_t)g->pos + DEVICE_GROUP_TOKENS - 1);
+	}
+}
+
 static void see_slot(const struct program *p, const struct device_unit *unit, uint32_t slot,
 		     uint32_t token, uint32_t pos, struct sight *sight)
 {
@@ -131,17 +171,21 @@ static void see_slot(const struct program *p, const struct device_unit *unit, ui
 
 	for (uint32_t w = 0; w < DEVICE_WARPS; w++)
 		mine += s->warps >> w & 1 && (w & ((1u << unit->blocks_log2) - 1)) == block;
+	assert_true(!s->wide || !s->causal);
 	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
 		const struct device_group *g = &s->groups[j];
 		int64_t end = g->end;
 
+		if (s->wide && from->groups[j] != DEVICE_NONE)
+			assert_true(g->first == 0 && g->end == DEVICE_GROUP_TOKENS);
+		expect_plain(s, unit, token, pos, g);
 		if (token < g->row_begin || token >= g->row_end)
 			continue;
 		if (s->causal && (int64_t)pos - g->pos + 1 < end)
 			end = (int64_t)pos - g->pos + 1;
 		for (int64_t i = g->first; i < end; i++) {
 			assert_int_not_equal(from->groups[j], DEVICE_NONE);
-			sight->times[from->groups[j] * 8 + i] += (uint8_t)mine;
+			sight->times[from->groups[j] / sight->step * 8 + i] += (uint8_t)mine;
 		}
 	}
 }
@@ -152,7 +196,7 @@ static void see_row(const struct program *p, uint32_t row, uint32_t pos, struct 
 	const struct device_source *firsts = array_of(p, PROGRAM_FIRSTS);
 	const struct device_source *sources = array_of(p, PROGRAM_SOURCES);
 
-	memset(sight->times, 0, sight->n_sources * 8);
+	memset(sight->times, 0, sight->n_groups * 8);
 	for (uint32_t u = 0; u < p->n[PROGRAM_UNITS]; u++) {
 		const struct device_unit *unit = &units[u];
 
@@ -169,27 +213,43 @@ static void see_row(const struct program *p, uint32_t row, uint32_t pos, struct 
 /* Takes what a row should have seen away; nothing must be left. */
 static void unsee(struct sight *sight, const struct work_shape *shape, uint32_t page, uint32_t row)
 {
-	uint8_t *at = &sight->times[source_of(shape, page, row) * 8 + row % 8];
+	uint8_t *at = &sight->times[source_of(shape, page, row) / sight->step * 8 + row % 8];
 
 	assert_int_equal(*at, 1);
 	(*at)--;
 }
 
-static void unsee_path(struct sight *sight, const struct tree *t, uint32_t node)
+/* Does row i of the query see the token of its node at pos? */
+static bool sees_own(const struct work_query *query, uint32_t i, uint32_t pos)
 {
-	for (; node != WORK_NONE; node = t->nodes[node].parent) {
+	if (!query->parents || pos < query->pos)
+		return pos <= query->pos + i;
+	while (i != WORK_NONE && i != pos - query->pos)
+		i = query->parents[i];
+	return i != WORK_NONE;
+}
+
+static void unsee_path(struct sight *sight, const struct tree *t, const struct work_row *row)
+{
+	const struct work_query *query = &t->queries[row->query];
+
+	for (uint32_t node = query->node; node != WORK_NONE; node = t->nodes[node].parent) {
 		const struct work_node *n = &t->nodes[node];
+		uint32_t pos = n->pos;
 
 		for (uint32_t i = n->slice; i < n->slice + n->n_slices; i++) {
-			for (uint32_t j = 0; j < t->slices[i].count; j++)
-				unsee(sight, &t->shape, t->slices[i].page, t->slices[i].first + j);
+			for (uint32_t j = 0; j < t->slices[i].count; j++, pos++) {
+				if (node != query->node || sees_own(query, row->token, pos))
+					unsee(sight, &t->shape, t->slices[i].page,
+					      t->slices[i].first + j);
+			}
 		}
 	}
 }
 
 static void expect_nothing(const struct sight *sight)
 {
-	for (uint32_t i = 0; i < sight->n_sources * 8; i++)
+	for (uint32_t i = 0; i < sight->n_groups * 8; i++)
 		assert_int_equal(sight->times[i], 0);
 }
 
@@ -202,13 +262,14 @@ struct fixture {
 	struct sight sight;
 };
 
-static void fixture_init(struct fixture *f, struct oracle_random *random, bool tails)
+/* rows_max == 0: of one row each, and the program takes in tokens. */
+static void fixture_init(struct fixture *f, struct oracle_random *random, uint32_t rows_max)
 {
 	struct plan_config config;
 	struct program_want want;
 
 	memset(f, 0, sizeof(*f));
-	tree_init(&f->t, random);
+	tree_init(&f->t, random, rows_max ? rows_max : 1);
 	plan_config_init(&config, PLAN_AUTO, &f->t.shape, N_BLOCKS);
 	config.tile_rows = PLAN_DEVICE_ROWS;
 	assert_int_equal(plan_make(&config, &f->t.tree, &f->list), 0);
@@ -217,10 +278,12 @@ static void fixture_init(struct fixture *f, struct oracle_random *random, bool t
 				     .pages = pages_of(&f->t.shape),
 				     .n_blocks = N_BLOCKS,
 				     .wide = oracle_below(random, 4) != 0,
-				     .tails = tails};
+				     .tails = rows_max == 0};
 	assert_int_equal(program_make(&f->program, &want), 0);
-	f->sight.n_sources = (uint32_t)((PAGES_MAX / 64 + 1) * want.pages.extent_sources / 8);
-	f->sight.times = malloc((size_t)f->sight.n_sources * 8);
+	f->sight.step = group_step(&f->t.shape);
+	f->sight.n_groups = (f->t.n_pages + QUERIES_MAX * PROGRAM_TAIL_GROUPS) *
+			    f->t.shape.page_tokens / DEVICE_GROUP_TOKENS;
+	f->sight.times = malloc((size_t)f->sight.n_groups * 8);
 	assert_non_null(f->sight.times);
 }
 
@@ -231,19 +294,38 @@ static void fixture_done(struct fixture *f)
 	plan_list_done(&f->list);
 }
 
+static void expect_paths(struct fixture *f, uint32_t step)
+{
+	for (uint32_t row = 0; row < f->list.n_rows; row += step) {
+		see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
+		unsee_path(&f->sight, &f->t, &f->list.rows[row]);
+		expect_nothing(&f->sight);
+	}
+}
+
 static void test_every_row_sees_its_path_once(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
 	struct fixture *f = malloc(sizeof(*f));
 
 	(void)state;
-	for (int i = 0; i < 60; i++) {
+	for (uint32_t i = 0; i < 60; i++) {
 		fixture_init(f, &random, i % 2);
-		for (uint32_t row = 0; row < f->list.n_rows; row++) {
-			see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
-			unsee_path(&f->sight, &f->t, f->t.queries[f->list.rows[row].query].node);
-			expect_nothing(&f->sight);
-		}
+		expect_paths(f, 1);
+		fixture_done(f);
+	}
+	free(f);
+}
+
+static void test_prompts_and_drafts_see_theirs_once(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture *f = malloc(sizeof(*f));
+
+	(void)state;
+	for (uint32_t i = 0; i < 40; i++) {
+		fixture_init(f, &random, i % 4 ? 20 : ROWS_MAX);
+		expect_paths(f, i % 4 ? 3 : 17);
 		fixture_done(f);
 	}
 	free(f);
@@ -276,9 +358,9 @@ struct grown {
 
 static void next_token(struct tree *t, uint32_t row_pos, struct grown *last)
 {
-	if (row_pos % PAGE_TOKENS == 0)
+	if (row_pos % t->shape.page_tokens == 0)
 		last->page = t->n_pages++;
-	last->row = row_pos % PAGE_TOKENS;
+	last->row = row_pos % t->shape.page_tokens;
 }
 
 /* The next token of every row. 0 or -ESTALE. */
@@ -309,7 +391,7 @@ static void expect_path_and_tokens(struct fixture *f, uint32_t row, const struct
 				   uint32_t n)
 {
 	see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
-	unsee_path(&f->sight, &f->t, f->t.queries[f->list.rows[row].query].node);
+	unsee_path(&f->sight, &f->t, &f->list.rows[row]);
 	for (uint32_t k = 0; k < n; k++)
 		unsee(&f->sight, &f->t.shape, grown[k].page, grown[k].row);
 	expect_nothing(&f->sight);
@@ -342,7 +424,7 @@ static void test_tokens_are_taken_into_a_program(void **state)
 
 	(void)state;
 	for (int i = 0; i < 30; i++) {
-		fixture_init(f, &random, true);
+		fixture_init(f, &random, 0);
 		take_all_tokens(f, i % 3 ? 1 : 9, &random);
 		fixture_done(f);
 	}
@@ -353,6 +435,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_row_sees_its_path_once),
+		cmocka_unit_test(test_prompts_and_drafts_see_theirs_once),
 		cmocka_unit_test(test_tokens_are_taken_into_a_program),
 	};
 
