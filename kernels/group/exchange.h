@@ -66,9 +66,9 @@ struct exchange_ops {
 	void (*free)(struct exchange *x);
 };
 
-/* parts stay as they are until this rank's next run has ended: others may still be reading. 0; -ETIMEDOUT: a rank did not answer in time;
- * -ECONNRESET: a rank is gone; -EPROTO: a rank speaks of other rows; -EIO: failed before or given up by another; -ENOMEM. After an
- * error all ends of the exchange are done with. */
+/* Others may read parts after this rank's run has ended: they stay as they are until its next run, or everybody's this one, has ended.
+ * 0; -ETIMEDOUT: a rank did not answer in time; -ECONNRESET: a rank is gone; -EPROTO: a rank speaks of other rows; -EIO: failed before
+ * or given up by another; -ENOMEM. After an error all ends of the exchange are done with. */
 static inline int exchange_run(struct exchange *x, const struct exchange_rows *rows)
 {
 	return x->ops->run(x, rows);

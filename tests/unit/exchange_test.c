@@ -34,6 +34,7 @@ typedef float parts[ROWS_MAX][ROW_FLOATS];
 
 /* What a rank found; written by it alone. */
 struct report {
+	parts mine[2]; /* outlives the rank, as others may read its last partials after its end */
 	parts folded[RUNS];
 	uint64_t sent_bytes;
 	int result;
@@ -91,17 +92,16 @@ static void plan_done(struct plan *plan)
 static void live(const struct plan *plan, struct exchange *x)
 {
 	struct report *report = &plan->reports[x->rank];
-	static _Thread_local parts mine[2];
 
 	for (uint32_t run = 0; run < RUNS && report->result == 0; run++) {
-		struct exchange_rows rows = {.parts = mine[run % 2][0],
+		struct exchange_rows rows = {.parts = report->mine[run % 2][0],
 					     .folded = report->folded[run][0],
 					     .owner = plan->all ? NULL : plan->owner,
 					     .n_rows = plan->n_rows,
 					     .n_heads = HEADS,
 					     .head_dim = DIM};
 
-		draw(plan, x->rank, run, mine[run % 2]);
+		draw(plan, x->rank, run, report->mine[run % 2]);
 		report->result = exchange_run(x, &rows);
 	}
 	report->sent_bytes = x->sent_bytes;
