@@ -104,7 +104,8 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 	for (uint32_t i = 0; i < 2; i++) {
 		float max = __shfl_sync(~0u, all.max, lane / 4 + 8 * i);
 
-		factor[i] = exp2_fast(max_or_zero(s.max[i]) - max_or_zero(max));
+		/* 0 of what has seen nothing, as the others' max may be so low that 2^-max is infinite. */
+		factor[i] = s.max[i] == -INFINITY ? 0 : exp2_fast(s.max[i] - max_or_zero(max));
 	}
 #pragma unroll
 	for (uint32_t pass = 0; pass < DIM / 64; pass++) {

@@ -390,6 +390,24 @@ static void test_a_row_that_sees_no_key_of_its_tiles_is_zero_too(void **state)
 	world_done(&p.w);
 }
 
+/* Warps that share out one slot: those that get none of it have no scores, and 2 to the power of what the other has is more
+ * than a float holds. */
+static void test_a_row_whose_scores_are_all_very_low_has_its_mean(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct probe p;
+
+	(void)state;
+	probe_init(&p, &random);
+	for (uint32_t i = 0; i < 128; i++)
+		p.k[i] = (_Float16)4;
+	for (uint32_t i = 0; i < 256; i++)
+		p.q[i] = (_Float16)-4;
+	probe_put(&p, 0, 0, 9, 3);
+	assert_row(&p, 0, 0, 9, 3);
+	world_done(&p.w);
+}
+
 static void test_a_released_extent_comes_back_zeroed(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -524,6 +542,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_moves_are_done_in_order_for_all_layers),
 		cmocka_unit_test(test_a_row_without_partials_is_zero_with_lse_minus_infinity),
 		cmocka_unit_test(test_a_row_that_sees_no_key_of_its_tiles_is_zero_too),
+		cmocka_unit_test(test_a_row_whose_scores_are_all_very_low_has_its_mean),
 		cmocka_unit_test(test_a_released_extent_comes_back_zeroed),
 		cmocka_unit_test(test_rows_may_lie_at_any_address),
 		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),
