@@ -59,6 +59,18 @@ struct program_patch {
 	uint32_t value;
 };
 
+/* What was chosen, and the modelled time of one launch by its parts, spread over all blocks. */
+struct program_expect {
+	uint32_t unit_tokens; /* of the list's rows, at most */
+	uint32_t n_cut; /* strips of rows whose groups several units share */
+	double groups_ns; /* reading and folding */
+	double units_ns; /* what each unit costs beyond that */
+	double parts_ns; /* partials written and read */
+	double idle_ns; /* blocks that wait for the last */
+	double merge_ns;
+	double all_ns;
+};
+
 enum program_array {
 	PROGRAM_UNITS,
 	PROGRAM_FIRSTS,
@@ -76,6 +88,7 @@ struct program {
 	uint32_t n_parts; /* of one query head */
 	uint32_t most_parts; /* of one row */
 	uint64_t n_groups; /* fetched for one KV head */
+	struct program_expect expect;
 	struct program_tail *
 		tails; /* [rows of the list] with want.tails, else NULL; until the next program_make */
 	struct program_memory scratch[PROGRAM_N_SCRATCH]; /* owned */

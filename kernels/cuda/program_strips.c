@@ -201,32 +201,36 @@ uint32_t strip_cuts(const struct strip *strip, double limit_ns)
 }
 
 /* Time of all units if none is to take longer than limit_ns, cuts' partials and the merge included. */
-static double time_of(const struct make *m, double limit_ns)
+static struct program_expect expect_of(const struct make *m, double limit_ns)
 {
 	const struct strip *strips = make_strips_of(m);
-	double total = 0, longest = 0, n_units = 0, time, waves;
-	bool cut = false;
+	double share = (double)m->want->shape->n_kv_heads / m->want->n_blocks;
+	double longest = 0, n_units = 0, time, waves;
+	struct program_expect e = {0};
 
 	for (uint32_t i = 0; i < m->n_strips; i++) {
 		uint32_t n = strip_cuts(&strips[i], limit_ns);
-		double unit = strips[i].cost / n;
+		double rows = strips[i].row_end - strips[i].row_begin;
+		double part_ns = n > 1 ? rows * m->part_ns : 0;
+		double unit = strips[i].cost / n + (n > 1 ? UNIT_NS : 0) + part_ns;
 
-		if (n > 1)
-			unit += UNIT_NS + (strips[i].row_end - strips[i].row_begin) * m->part_ns;
-		cut = cut || n > 1;
-		total += unit * n;
+		e.n_cut += n > 1;
+		e.groups_ns += share * (strips[i].cost - UNIT_NS);
+		e.units_ns += share * UNIT_NS * (n > 1 ? n + 1 : 1);
+		e.parts_ns += share * part_ns * n;
 		n_units += n;
 		longest = unit > longest ? unit : longest;
 	}
-	total *= m->want->shape->n_kv_heads;
-	n_units *= m->want->shape->n_kv_heads;
-	time = total / m->want->n_blocks;
-	waves = n_units / m->want->n_blocks;
-	if (waves <= 4)
-		time *= (double)(uint64_t)(waves + 0.999) / (waves > 0 ? waves : 1);
-	else
-		time += 0.4 * longest;
-	return (time > longest ? time : longest) + (cut ? MERGE_NS : 0);
+	time = e.groups_ns + e.units_ns + e.parts_ns;
+	waves = n_units * share;
+	e.idle_ns = waves > 4	? 0.4 * longest
+		    : waves > 0 ? time * ((double)(uint64_t)(waves + 0.999) / waves - 1)
+				: 0;
+	if (time + e.idle_ns < longest)
+		e.idle_ns = longest - time;
+	e.merge_ns = e.n_cut ? MERGE_NS : 0;
+	e.all_ns = time + e.idle_ns + e.merge_ns;
+	return e;
 }
 
 static double total_of(const struct make *m)
@@ -238,19 +242,20 @@ static double total_of(const struct make *m)
 	return total * m->want->shape->n_kv_heads;
 }
 
-/* The best limit for strips of these rows, and its time. */
-static double best_limit(const struct make *m, double *ret_limit_ns)
+/* The best limit for strips of these rows, and what it takes. */
+static struct program_expect best_limit(const struct make *m, double *ret_limit_ns)
 {
 	static const double shares[N_CUTS_TRIED] = {1e9, 1.05, 0.55, 0.36};
-	double best = 0;
+	struct program_expect best = {0};
 
 	for (uint32_t i = 0; i < N_CUTS_TRIED; i++) {
-		double limit = total_of(m) / m->want->n_blocks * shares[i], time;
+		double limit = total_of(m) / m->want->n_blocks * shares[i];
+		struct program_expect e;
 
 		limit = limit > 2 * UNIT_NS ? limit : 2 * UNIT_NS;
-		time = time_of(m, limit);
-		if (i == 0 || time < best) {
-			best = time;
+		e = expect_of(m, limit);
+		if (i == 0 || e.all_ns < best.all_ns) {
+			best = e;
 			*ret_limit_ns = limit;
 		}
 	}
@@ -259,25 +264,26 @@ static double best_limit(const struct make *m, double *ret_limit_ns)
 
 int strips_choose(struct make *m, double *ret_limit_ns)
 {
-	uint32_t best_tokens = 0;
-	double best = 0, limit;
+	struct program_expect best = {0};
+	double limit;
 	int r;
 
 	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {
 		uint32_t tokens = (DEVICE_WARPS >> i) * m->block_tokens;
-		double time;
+		struct program_expect e;
 
 		if (tokens == 0)
 			break;
 		r = make_strips(m, tokens);
 		if (r)
 			return r;
-		time = best_limit(m, &limit);
-		if (i == 0 || time < best) {
-			best = time;
-			best_tokens = tokens;
+		e = best_limit(m, &limit);
+		if (i == 0 || e.all_ns < best.all_ns) {
+			best = e;
+			best.unit_tokens = tokens;
 			*ret_limit_ns = limit;
 		}
 	}
-	return make_strips(m, best_tokens);
+	m->p->expect = best;
+	return make_strips(m, best.unit_tokens);
 }

@@ -10,6 +10,7 @@
 
 #ifdef BENCH_HAVE_KERNELS
 #include "attention_cuda.h"
+#include "explain.h"
 #include "cases.h"
 #include "kernels/plan/plan.h"
 #include "machine.h"
@@ -38,9 +39,10 @@ struct options {
 	enum work_dtype dtype;
 	double tflops;
 	bool brief;
+	uint32_t explain; /* for so many multiprocessors; 0: do not */
 };
 
-enum { KEY_TFLOPS = 256, KEY_BRIEF };
+enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN };
 
 static const struct argp_option options[] = {
 	{"policy", 'p', "POLICY", 0,
@@ -57,6 +59,10 @@ static const struct argp_option options[] = {
 	{"dtype", 'd', "TYPE", 0, "fp32, fp16 or bf16 (default)", 0},
 	{"tflops", KEY_TFLOPS, "RATE", 0,
 	 "cuda: what the tensor cores do, for limits (default 790, an H200)", 0},
+	{"explain", KEY_EXPLAIN, "N", OPTION_ARG_OPTIONAL,
+	 "What the GPU's planner chooses for N multiprocessors (132), and what it expects; runs "
+	 "nothing",
+	 0},
 	{"brief", KEY_BRIEF, NULL, 0, "cuda: the tables at the end alone", 0},
 	{0},
 };
@@ -104,6 +110,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->tflops = strtod(arg, NULL);
 		if (!(o->tflops > 0))
 			argp_error(state, "--tflops wants a rate above 0, not \"%s\"", arg);
+		return 0;
+	case KEY_EXPLAIN:
+		o->explain = arg ? (uint32_t)strtoul(arg, NULL, 10) : 132;
+		if (o->explain == 0)
+			argp_error(state, "--explain wants a number above 0, not \"%s\"", arg);
 		return 0;
 	case KEY_BRIEF:
 		o->brief = true;
@@ -428,6 +439,9 @@ int attention_main(int argc, char **argv)
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
 		return 64;
+	if (o.explain)
+		return explain_main(
+			&(struct explain){o.workload, o.only, {o.page_tokens, o.dtype}, o.explain});
 	if (strcmp(o.backend, "cuda") == 0)
 		return on_cuda(&o);
 	if (!backend_find(o.backend)) {

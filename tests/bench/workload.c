@@ -290,6 +290,12 @@ static int init_arenas(struct workload *w)
 	return 0;
 }
 
+int workload_init_tree(struct workload *w, const struct workload_spec *spec)
+{
+	*w = (struct workload){.shape = spec->shape};
+	return init_tree(w, spec);
+}
+
 int workload_init(struct workload *w, const struct workload_spec *spec,
 		  const struct backend_ops *ops, struct backend *backend)
 {

@@ -66,6 +66,8 @@ struct workload {
 uint64_t workload_pool_bytes(const struct workload_spec *spec, uint64_t page_bytes,
 			     uint64_t extent_bytes);
 
+/* Builds the tree alone, without KV, Q and O: what planning needs. 0 or -ENOMEM. */
+int workload_init_tree(struct workload *w, const struct workload_spec *spec);
 /* Builds the tree and appends its KV; the backend stays open until workload_done. 0 or -errno. */
 int workload_init(struct workload *w, const struct workload_spec *spec,
 		  const struct backend_ops *ops, struct backend *backend);

@@ -1,0 +1,127 @@
+/* explain.c - see explain.h. */
+#include "explain.h"
+
+#ifdef BENCH_HAVE_KERNELS
+#include "kernels/cuda/program.h"
+#include "kernels/plan/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PAGES_PER_EXTENT 64u
+
+static void print_head(void)
+{
+	printf("%-28s %5s %6s %5s %6s %6s %6s %6s %7s | %8s %6s %6s %6s %6s %8s us expected\n",
+	       "workload", "rows", "units", "cut", "waves", "stages", "slots", "read x", "partials",
+	       "groups", "units", "parts", "idle", "merge", "all");
+}
+
+static void print_program(const struct workload *w, const char *name, const struct program *p,
+			  uint32_t n_blocks)
+{
+	const struct program_expect *e = &p->expect;
+	const struct device_slot *slots = p->arrays[PROGRAM_SLOTS].at;
+	uint32_t heads = w->shape.n_q_heads / w->shape.n_kv_heads, n_wide = 0;
+	double n_entries = (double)p->n[PROGRAM_UNITS] * w->shape.n_kv_heads;
+
+	for (uint32_t i = 0; i < p->n[PROGRAM_SLOTS]; i++)
+		n_wide += slots[i].wide;
+	printf("%-28s %5u %6u %5u %6.2f %6u %6u %6.2f %8u | %8.1f %6.1f %6.1f %6.1f %6.1f %8.1f\n",
+	       name, e->unit_tokens * heads, p->n[PROGRAM_UNITS], e->n_cut, n_entries / n_blocks,
+	       n_wide / DEVICE_STAGE_SLOTS, p->n[PROGRAM_SLOTS] - n_wide,
+	       (double)p->n_groups * DEVICE_GROUP_TOKENS / (double)w->tokens, p->n_parts,
+	       e->groups_ns / 1e3, e->units_ns / 1e3, e->parts_ns / 1e3, e->idle_ns / 1e3,
+	       e->merge_ns / 1e3, e->all_ns / 1e3);
+}
+
+static int explain(const struct workload *w, const char *name, uint32_t n_blocks,
+		   struct work_list *list, struct program *program)
+{
+	uint64_t page_bytes =
+		4 * (uint64_t)w->shape.head_dim * w->shape.page_tokens * w->shape.n_kv_heads;
+	struct program_want want = {
+		.shape = &w->shape,
+		.list = list,
+		.pages = {PAGES_PER_EXTENT, page_bytes / DEVICE_SOURCE_BYTES,
+			  PAGES_PER_EXTENT * page_bytes / DEVICE_SOURCE_BYTES},
+		.n_blocks = n_blocks,
+		.wide = w->shape.head_dim <= 128,
+	};
+	struct plan_config config;
+	int r;
+
+	plan_config_init(&config, PLAN_AUTO, &w->shape, n_blocks);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	r = plan_make(&config, &w->tree, list);
+	if (!r)
+		r = program_make(program, &want);
+	if (!r)
+		print_program(w, name, program, n_blocks);
+	return r;
+}
+
+static int explain_spec(const struct explain *e, const struct workload_spec *spec)
+{
+	struct program program = {0};
+	struct work_list list = {0};
+	struct workload w;
+	int r;
+
+	if (e->only && !strstr(spec->name, e->only))
+		return 0;
+	r = workload_init_tree(&w, spec);
+	if (!r)
+		r = explain(&w, spec->name, e->n_blocks, &list, &program);
+	program_done(&program);
+	plan_list_done(&list);
+	workload_done(&w);
+	return r;
+}
+
+static int explain_file(const struct explain *e, const json_t *root)
+{
+	int r = json_is_array(root) ? 0 : -EINVAL;
+
+	for (size_t i = 0; i < json_array_size(root) && !r; i++) {
+		struct workload_spec spec;
+
+		r = case_read(json_array_get(root, i), &e->cases, &spec);
+		if (!r)
+			r = explain_spec(e, &spec);
+		workload_spec_done(&spec);
+	}
+	return r;
+}
+
+static int explain_built_in(const struct explain *e)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < case_count() && !r; i++) {
+		struct workload_spec spec;
+
+		r = case_built_in(i, &e->cases, &spec);
+		if (!r)
+			r = explain_spec(e, &spec);
+		workload_spec_done(&spec);
+	}
+	return r;
+}
+
+int explain_main(const struct explain *e)
+{
+	json_error_t error = {.text = ""};
+	json_t *root = e->workload ? json_load_file(e->workload, 0, &error) : NULL;
+	int r;
+
+	print_head();
+	r = e->workload ? explain_file(e, root) : explain_built_in(e);
+	if (r)
+		fprintf(stderr, "coppice-bench: %s: %s %s\n", e->workload ? e->workload : "explain",
+			strerror(-r), error.text);
+	json_decref(root);
+	return r ? 1 : 0;
+}
+#endif

@@ -1,0 +1,20 @@
+/*
+ * explain.h - coppice-bench attention --explain: what the GPU's planner chooses for a workload, and what it expects each part
+ * to cost. Needs no device.
+ */
+#ifndef COPPICE_BENCH_EXPLAIN_H
+#define COPPICE_BENCH_EXPLAIN_H
+
+#include "cases.h"
+
+struct explain {
+	const char *workload; /* file; NULL: the built-in cases of --backend cuda */
+	const char *only; /* part of a name; NULL: all */
+	struct case_options cases;
+	uint32_t n_blocks; /* multiprocessors */
+};
+
+/* Prints a line for each workload. Returns the exit status. */
+int explain_main(const struct explain *e);
+
+#endif
