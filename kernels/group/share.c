@@ -85,12 +85,12 @@ int share_begin(struct share *s, uint32_t n_jobs)
 /* ---- lists -------------------------------------------------------------------------------------------------------- */
 
 /* The plan's cut, or the one that is longest out of use: no more are in use than there are jobs. */
-static struct share_cut *find_cut(struct share *s, uint64_t plan_id)
+static struct share_cut *find_cut(struct share *s, uint64_t plan_id, uint32_t run_pages)
 {
 	struct share_cut *oldest = &s->cuts[0];
 
 	for (uint32_t i = 0; i < s->n_cuts; i++) {
-		if (plan_id && s->cuts[i].plan_id == plan_id)
+		if (plan_id && s->cuts[i].plan_id == plan_id && s->cuts[i].run_pages == run_pages)
 			return &s->cuts[i];
 		if (s->cuts[i].used < oldest->used)
 			oldest = &s->cuts[i];
@@ -102,11 +102,12 @@ static struct share_cut *find_cut(struct share *s, uint64_t plan_id)
 static int get_list(struct share *s, const struct backend_job *job, const struct cut_stripe *stripe,
 		    const struct work_list **ret)
 {
-	struct share_cut *c = find_cut(s, job->plan_id);
+	struct share_cut *c = find_cut(s, job->plan_id, stripe->run_pages);
 
 	if (!c->plan_id && cut_make(&c->cut, job->list, stripe, s->device) != 0)
 		return -ENOMEM;
 	c->plan_id = job->plan_id;
+	c->run_pages = stripe->run_pages;
 	c->used = s->n_batches;
 	c->cut.list.rows = job->list->rows;
 	*ret = &c->cut.list;

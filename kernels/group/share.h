@@ -11,6 +11,7 @@
 struct share_cut {
 	struct cut cut; /* owned */
 	uint64_t plan_id; /* 0: of a job alone */
+	uint32_t run_pages; /* of the stripe */
 	uint64_t used; /* number of the batch that used it last */
 };
 
