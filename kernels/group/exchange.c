@@ -1,10 +1,11 @@
 /* exchange.c - which way, and how many bytes. */
 #include "exchange.h"
 
-/* Round figures of sockets on one host: they choose, they promise nothing. */
-#define ROUND_NS 10000.0 /* until the other side is awake */
+/* Two processes on a two-core machine, over a socket: 15 us for 16 KB, 7.6 ms for 16 MB, in round figures. Ranks are taken to have
+ * cores of their own; where they share them, a tree is sooner the faster one. */
+#define ROUND_NS 6000.0 /* until the other side is awake */
 #define MESSAGE_NS 3000.0
-#define BYTE_NS 0.25
+#define BYTE_NS 0.4 /* sending, receiving and merging */
 
 static uint32_t log2_up(uint32_t n)
 {
