@@ -4,6 +4,9 @@
  * A backend owns the KV pool (extents of equal size, named by index; the store decides what lies in which page)
  * and runs batches: append new K and V to pages, then attention over a work list. Page p of a model with n
  * pages to an extent lies in extent p / n. All calls come from one thread, the scheduler's, but for open and close.
+ *
+ * Several devices of one kind are a backend too (group/group.h). Where they share tokens, extent e is on device e mod their
+ * number, whoever gives out pages stripes each node's over the devices' extents, and no move goes from device to device.
  */
 #ifndef COPPICE_BACKEND_H
 #define COPPICE_BACKEND_H
