@@ -175,7 +175,12 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 		       prop->major == 9 && prop->minor == 0);
 	if (r)
 		say(error, error_bytes, "%s: no memory for streams and events", prop->name);
-	return r ? r : lend_init(&b->lend, b->device);
+	if (r)
+		return r;
+	r = lend_init(&b->lend, b->device);
+	if (r)
+		say(error, error_bytes, "out of memory");
+	return r;
 }
 
 static int cuda_open(const struct backend_config *config, struct backend **ret, char *error,

@@ -247,12 +247,22 @@ static void count_job(struct batch *b, const struct backend_job *job, const stru
 	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
 }
 
+/* Who only appends needs no plan. */
+static bool wants_output(const struct backend_job *job)
+{
+	for (uint32_t i = 0; job->list->n_rows && i < job->tree->n_queries; i++) {
+		if (job->io[i].o)
+			return true;
+	}
+	return false;
+}
+
 static int run_job(struct upload *u, const struct backend_job *job)
 {
 	struct placement place = tables_place(u->b, job);
 	struct batch_plan *plan = NULL;
 	struct tables tables;
-	int r = job->list->n_rows ? ready_plan(u, job, &plan) : 0;
+	int r = wants_output(job) ? ready_plan(u, job, &plan) : 0;
 
 	if (!r && plan && plan->growth.n_patches)
 		r = batch_grow(u->b, &u->frame->host,
@@ -266,7 +276,7 @@ static int run_job(struct upload *u, const struct backend_job *job)
 	r = run_inbound(u, job, plan, &place, &tables);
 	if (r || !plan)
 		return r;
-	plan->used = ++u->b->uses;
+	plan->used = plan->plan_id ? ++u->b->uses : 0;
 	count_job(u->b, job, plan);
 	r = run_attend(u, job, plan, &tables);
 	return r ? r : run_outbound(u, job, &tables);

@@ -35,7 +35,7 @@ struct batch_plan {
 	struct device_attend attend; /* without what changes from job to job */
 	uint32_t n_parts;
 	uint64_t n_groups;
-	uint64_t used; /* when it was last */
+	uint64_t used; /* when it was last; 0: nobody asks for it again */
 	struct program_tail
 		*tails; /* owned, [n_tails]: of the list's rows; none: it cannot be advanced */
 	uint32_t n_tails;

@@ -63,7 +63,7 @@ uint64_t shape_head_bytes(const struct work_shape *shape);
 
 /* NULL: not kept (any more). */
 struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape);
-/* Makes a program in b->program and a plan that has room for it, in the place of the one that was used longest ago. wanted
+/* Makes a program in b->program and a plan that has room for it, in the place of one that is needed least. wanted
  * [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
 int plan_make(struct batch *b, const struct backend_job *job, const bool *wanted,
 	      struct batch_plan **ret);

@@ -1,6 +1,6 @@
 /*
- * batch_plans.c - plans that are kept on the device, and take in tokens. There are few: who needs another takes the place of the
- * one that was used longest ago. See batch_impl.h.
+ * batch_plans.c - plans that are kept on the device, and take in tokens. There are few: who needs another takes the place of
+ * one that nobody can ask for again, or else of the one that was used longest ago. See batch_impl.h.
  */
 #include "batch_impl.h"
 
