@@ -414,12 +414,11 @@ static int job_make(struct sched *s, struct batch_job *job)
 	if (s->batch.prefill)
 		return slice_make(s, job);
 	enum fit fit = job_fit(s, job);
-	int r = 0;
 
 	if (fit == FIT_A_TOKEN_LATER)
 		fit = job_advance(s, job);
-	if (fit == FIT_NOT)
-		r = job_make_tree(s, job);
+	int r = fit == FIT_NOT ? job_make_tree(s, job) : 0;
+
 	if (r == 0)
 		job_fill_io(s, job);
 	return r;
@@ -494,10 +493,8 @@ static int batch_start(struct sched *s)
 
 	if (r != -ESTALE)
 		return r;
-	for (uint32_t i = 0; i < s->batch.n_jobs; i++) {
-		if (s->batch.jobs[i].advanced)
-			s->batch.jobs[i].n_planned = 0;
-	}
+	for (uint32_t i = 0; i < s->batch.n_jobs; i++)
+		s->batch.jobs[i].n_planned *= !s->batch.jobs[i].advanced;
 	return batch_try(s);
 }
 

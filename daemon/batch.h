@@ -13,7 +13,6 @@
 
 struct sched;
 
-/* Growing arrays of one job, kept from batch to batch. */
 /* A query as it was planned: as long as all this is so, the plan holds. */
 struct batch_planned {
 	uint64_t handle;
@@ -22,6 +21,7 @@ struct batch_planned {
 	uint32_t n_new;
 };
 
+/* Arrays grow, and are kept from batch to batch. */
 struct batch_job {
 	struct sched_model *model;
 	uint32_t layer;
