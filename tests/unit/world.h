@@ -58,7 +58,8 @@ struct world_want {
 	struct work_shape shape;
 	const struct backend_ops *ops; /* NULL: the CPU's */
 	const struct group_config *group; /* of ops that are a group's */
-	uint64_t extent_bytes; /* 0: 4 MiB; small ones spread the pages over the devices of a group */
+	uint64_t
+		extent_bytes; /* 0: 4 MiB; small ones spread the pages over the devices of a group */
 	uint32_t n_threads;
 	uint32_t n_nodes;
 	uint32_t n_queries;
