@@ -9,9 +9,9 @@
 #include "pool.h"
 #include "threads.h"
 #include "vec.h"
+#include "../say.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,18 +31,6 @@ struct backend {
 	uint64_t last_id;
 	struct backend_counters counters;
 };
-
-__attribute__((format(printf, 3, 4))) static void say(char *error, size_t error_bytes,
-						      const char *format, ...)
-{
-	va_list args;
-
-	if (!error || error_bytes == 0)
-		return;
-	va_start(args, format);
-	vsnprintf(error, error_bytes, format, args);
-	va_end(args);
-}
 
 static uint64_t now_ns(void)
 {

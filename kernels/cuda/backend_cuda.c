@@ -8,10 +8,10 @@
 #include "batch.h"
 #include "lend.h"
 #include "module.h"
+#include "../say.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,18 +33,6 @@ struct backend {
 	struct lend lend;
 	char fault[240]; /* what it was */
 };
-
-__attribute__((format(printf, 3, 4))) static void say(char *error, size_t error_bytes,
-						      const char *format, ...)
-{
-	va_list args;
-
-	if (!error || error_bytes == 0)
-		return;
-	va_start(args, format);
-	vsnprintf(error, error_bytes, format, args);
-	va_end(args);
-}
 
 static int check_config(const struct backend_config *config, char *error, size_t error_bytes)
 {

@@ -1,20 +1,8 @@
 /* batch_shape.c - what the kernels can work with, and where its pages lie. See batch_impl.h. */
 #include "batch_impl.h"
+#include "../say.h"
 
-#include <stdarg.h>
 #include <stdio.h>
-
-__attribute__((format(printf, 3, 4))) static void say(char *error, size_t error_bytes,
-						      const char *format, ...)
-{
-	va_list args;
-
-	if (!error || error_bytes == 0)
-		return;
-	va_start(args, format);
-	vsnprintf(error, error_bytes, format, args);
-	va_end(args);
-}
 
 static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
 {

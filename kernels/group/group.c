@@ -3,10 +3,10 @@
 
 #include "batch.h"
 #include "exchange_memory.h"
+#include "../say.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +17,6 @@
 
 /* What coppice-bench multi finds on a two-core machine, in round figures: it weighs a wait, it promises nothing. */
 #define EXCHANGE_NS 30000.0
-
-__attribute__((format(printf, 3, 4))) static void say(char *error, size_t error_bytes,
-						      const char *format, ...)
-{
-	va_list args;
-
-	if (!error || error_bytes == 0)
-		return;
-	va_start(args, format);
-	vsnprintf(error, error_bytes, format, args);
-	va_end(args);
-}
 
 static uint64_t now_ns(void)
 {
