@@ -9,14 +9,11 @@
 #include "pool.h"
 #include "threads.h"
 #include "vec.h"
-#include "../say.h"
+#include "../pool_config.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-
-#define EXTENT_STEP (UINT64_C(2) << 20)
 
 /* One core of a two-core Zen 5 machine reads KV at 24 GB/s from memory, and a batch of nothing takes 2 us; round
  * figures of coppice-bench attention there: they weigh a wait, they promise nothing. */
@@ -50,22 +47,6 @@ static void cpu_close(struct backend *b)
 	free(b);
 }
 
-static int check_config(const struct backend_config *config, char *error, size_t error_bytes)
-{
-	if (config->extent_bytes == 0 || config->extent_bytes % EXTENT_STEP != 0) {
-		say(error, error_bytes, "extent_bytes %llu is no multiple of 2 MiB",
-		    (unsigned long long)config->extent_bytes);
-		return -EINVAL;
-	}
-	if (config->pool_bytes == 0 || config->pool_bytes % config->extent_bytes != 0) {
-		say(error, error_bytes, "pool_bytes %llu is no multiple of extent_bytes %llu",
-		    (unsigned long long)config->pool_bytes,
-		    (unsigned long long)config->extent_bytes);
-		return -EINVAL;
-	}
-	return 0;
-}
-
 static int open_parts(struct backend *b, const struct backend_config *config, char *error,
 		      size_t error_bytes)
 {
@@ -92,7 +73,7 @@ static int cpu_open(const struct backend_config *config, struct backend **ret, c
 {
 	const char *isa = getenv("COPPICE_CPU_ISA");
 	const struct vec *vec = vec_select(isa);
-	int r = check_config(config, error, error_bytes);
+	int r = pool_config_check(config, error, error_bytes);
 
 	if (r)
 		return r;

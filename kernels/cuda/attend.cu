@@ -96,8 +96,8 @@ __device__ inline void pass_stage(struct ring<SLOTS> &at, uint32_t base, uint32_
 #ifdef WGMMA
 /*
  * A run of n stages, each in two halves: while the tensor cores multiply Q with the keys of one half, and the weights
- * of the half before with its values, the weights of the half between are made. After the last stage its scores are
- * begun once more, and left: cheaper than a loop that knows its end.
+ * of the half before with its values, the weights of the half between are made. n is at least 1, and the loop says so:
+ * where wgmma could be under way past a loop that is not entered, the compiler puts all of them one after the other.
  */
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
 __device__ inline void fold_run(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at,

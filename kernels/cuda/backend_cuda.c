@@ -8,7 +8,7 @@
 #include "batch.h"
 #include "lend.h"
 #include "module.h"
-#include "../say.h"
+#include "../pool_config.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -17,7 +17,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define EXTENT_STEP (UINT64_C(2) << 20)
 #define SPARE_BYTES (UINT64_C(512) << 20) /* for context, tables and partials */
 
 /* Of an H200, for weighing waits: a batch of next to nothing, from submit to completion, reading at 4.2 TB/s, and arithmetic
@@ -33,22 +32,6 @@ struct backend {
 	struct lend lend;
 	char fault[240]; /* what it was */
 };
-
-static int check_config(const struct backend_config *config, char *error, size_t error_bytes)
-{
-	if (config->extent_bytes == 0 || config->extent_bytes % EXTENT_STEP != 0) {
-		say(error, error_bytes, "extent_bytes %llu is no multiple of 2 MiB",
-		    (unsigned long long)config->extent_bytes);
-		return -EINVAL;
-	}
-	if (config->pool_bytes == 0 || config->pool_bytes % config->extent_bytes != 0) {
-		say(error, error_bytes, "pool_bytes %llu is no multiple of extent_bytes %llu",
-		    (unsigned long long)config->pool_bytes,
-		    (unsigned long long)config->extent_bytes);
-		return -EINVAL;
-	}
-	return 0;
-}
 
 static int count_devices(char *error, size_t error_bytes, int *ret)
 {
@@ -176,7 +159,7 @@ static int cuda_open(const struct backend_config *config, struct backend **ret, 
 {
 	struct cudaDeviceProp prop;
 	struct backend *b;
-	int n_devices = 0, device, r = check_config(config, error, error_bytes);
+	int n_devices = 0, device, r = pool_config_check(config, error, error_bytes);
 
 	if (!r)
 		r = count_devices(error, error_bytes, &n_devices);

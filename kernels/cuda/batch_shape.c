@@ -2,8 +2,6 @@
 #include "batch_impl.h"
 #include "../say.h"
 
-#include <stdio.h>
-
 static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
 {
 	if (s->n_layers == 0 || s->n_kv_heads == 0 || s->n_q_heads == 0)

@@ -40,8 +40,7 @@ __device__ inline int32_t seen_end(const struct device_group &group, uint32_t to
 }
 
 /* What a row does not see scores -inf. */
-template <uint32_t N>
-__device__ inline void mask_scores(float (&scores)[N][4], uint32_t first, const struct device_slot *note,
+__device__ inline void mask_scores(float (&scores)[DEVICE_SLOT_GROUPS][4], const struct device_slot *note,
 				   const struct warp_unit &w, uint32_t lane)
 {
 	int32_t key = (int32_t)(lane % 4 * 2), pos[2] = {0, 0};
@@ -60,9 +59,9 @@ __device__ inline void mask_scores(float (&scores)[N][4], uint32_t first, const 
 			int32_t end = seen_end(group, w.token[i], causal, pos[i]);
 
 			if (key < (int32_t)group.first || key >= end)
-				scores[first + j][2 * i] = -INFINITY;
+				scores[j][2 * i] = -INFINITY;
 			if (key + 1 < (int32_t)group.first || key + 1 >= end)
-				scores[first + j][2 * i + 1] = -INFINITY;
+				scores[j][2 * i + 1] = -INFINITY;
 		}
 	}
 }
@@ -148,7 +147,7 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 		}
 	}
 	if (!plain)
-		mask_scores(scores, 0, note, w, lane);
+		mask_scores(scores, note, w, lane);
 	raise_max<DIM>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);

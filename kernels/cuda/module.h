@@ -29,12 +29,11 @@ typedef int (*cuda_arena_new)(struct backend *b, uint64_t bytes, uint64_t *ret_b
 typedef int (*cuda_arena_copy)(struct backend *b, void *to, const void *from, uint64_t bytes);
 typedef void (*cuda_arena_free)(struct backend *b, uint64_t base);
 
-__attribute__((visibility("default"))) const struct backend_ops *coppice_backend_cuda(void);
-__attribute__((visibility("default"))) int coppice_cuda_measure(struct backend *b,
-								uint64_t flush_bytes, uint32_t n,
-								float *ret_us);
 #define CUDA_MODULE_EXPORT __attribute__((visibility("default")))
 
+CUDA_MODULE_EXPORT const struct backend_ops *coppice_backend_cuda(void);
+CUDA_MODULE_EXPORT int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n,
+					    float *ret_us);
 CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
 					      uint64_t *ret_base);
 CUDA_MODULE_EXPORT int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from,

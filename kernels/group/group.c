@@ -3,16 +3,14 @@
 
 #include "batch.h"
 #include "exchange_memory.h"
-#include "../say.h"
+#include "../pool_config.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define EXTENT_STEP (UINT64_C(2) << 20)
 #define TIMEOUT_MS 60000u
 
 /* What coppice-bench multi finds on a two-core machine, in round figures: it weighs a wait, it promises nothing. */

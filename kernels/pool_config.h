@@ -1,0 +1,32 @@
+/*
+ * pool_config.h - what every backend asks of the sizes of its pool.
+ */
+#ifndef COPPICE_POOL_CONFIG_H
+#define COPPICE_POOL_CONFIG_H
+
+#include "backend.h"
+#include "say.h"
+
+#include <errno.h>
+
+#define EXTENT_STEP (UINT64_C(2) << 20) /* extents are multiples of it */
+
+/* 0, or -EINVAL and a sentence in error. */
+static inline int pool_config_check(const struct backend_config *config, char *error,
+				    size_t error_bytes)
+{
+	if (config->extent_bytes == 0 || config->extent_bytes % EXTENT_STEP != 0) {
+		say(error, error_bytes, "extent_bytes %llu is no multiple of 2 MiB",
+		    (unsigned long long)config->extent_bytes);
+		return -EINVAL;
+	}
+	if (config->pool_bytes == 0 || config->pool_bytes % config->extent_bytes != 0) {
+		say(error, error_bytes, "pool_bytes %llu is no multiple of extent_bytes %llu",
+		    (unsigned long long)config->pool_bytes,
+		    (unsigned long long)config->extent_bytes);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+#endif
