@@ -19,12 +19,6 @@
 
 #define SPARE_BYTES (UINT64_C(512) << 20) /* for context, tables and partials */
 
-/* Of an H200, for weighing waits: a batch of next to nothing, from submit to completion, reading at 4.2 TB/s, and arithmetic
- * at 300 TFLOP/s. */
-#define FIXED_NS 30000.0
-#define READ_NS_PER_BYTE 0.00024
-#define ROW_NS_PER_BYTE 0.0000033
-
 struct backend {
 	int device;
 	struct pool pool;
@@ -142,8 +136,8 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 		    (unsigned long long)config->pool_bytes);
 	if (r)
 		return r;
-	r = batch_init(&b->batch, &b->pool, (uint32_t)prop->multiProcessorCount,
-		       prop->major == 9 && prop->minor == 0);
+	r = batch_init(&b->batch, &b->pool, costs_find(prop->major, prop->minor),
+		       (uint32_t)prop->multiProcessorCount, prop->major == 9 && prop->minor == 0);
 	if (r)
 		say(error, error_bytes, "%s: no memory for streams and events", prop->name);
 	if (r)
@@ -309,14 +303,18 @@ static void cuda_counters(struct backend *b, struct backend_counters *ret)
 	*ret = b->batch.counters;
 }
 
+/* All multiprocessors at work; rows as where many share KV. */
 static void cuda_cost(struct backend *b, const struct work_shape *shape, struct backend_cost *ret)
 {
-	(void)b;
-	(void)shape;
+	const struct costs *costs = b->batch.costs;
+	double kb_ns = 1 / (1024.0 * b->batch.n_blocks);
+	double fold = b->batch.wide && shape->head_dim <= 128 ? costs->stage_ns_per_kb
+							      : costs->slot_ns_per_kb;
+
 	*ret = (struct backend_cost){
-		.fixed_ns = FIXED_NS,
-		.kv_ns_per_byte = READ_NS_PER_BYTE,
-		.row_ns_per_byte = ROW_NS_PER_BYTE,
+		.fixed_ns = costs->batch_ns,
+		.kv_ns_per_byte = costs->read_ns_per_kb * kb_ns,
+		.row_ns_per_byte = fold / DEVICE_BLOCK_ROWS * kb_ns,
 	};
 }
 

@@ -42,9 +42,10 @@ int batch_grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool 
 	return 0;
 }
 
-int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks, bool wide)
+int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
+	       bool wide)
 {
-	*b = (struct batch){.pool = pool, .n_blocks = n_blocks, .wide = wide};
+	*b = (struct batch){.pool = pool, .costs = costs, .n_blocks = n_blocks, .wide = wide};
 	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaMalloc((void **)&b->ticket, 2 * sizeof(*b->ticket)) != cudaSuccess ||
 	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->stream) != cudaSuccess)

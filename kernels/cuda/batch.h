@@ -58,6 +58,7 @@ struct batch {
 	uint32_t *ticket; /* owned, device */
 	struct batch_host *hosts; /* owned */
 	uint32_t n_hosts, last_host;
+	const struct costs *costs;
 	uint32_t n_blocks;
 	bool wide; /* the device computes stages */
 	uint64_t last_id, done_id, uses;
@@ -73,7 +74,8 @@ uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shap
 			  size_t error_bytes);
 
 /* 0, -ENOMEM, -EIO. */
-int batch_init(struct batch *b, struct pool *pool, uint32_t n_blocks, bool wide);
+int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
+	       bool wide);
 /* Waits for what is running. */
 void batch_done(struct batch *b);
 

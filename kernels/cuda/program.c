@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Nanoseconds of one multiprocessor of an H200, for 1 KB of groups from memory and for the arithmetic of one row block
- * on it, in a slot and in a stage; a partial's KB, written and read. They steer cuts, they promise nothing. */
-#define READ_NS 28.0
-#define SLOT_NS 6.0
-#define STAGE_NS 2.6
-#define PART_NS 30.0
-
 /* A row that a unit has something for, in the order of units. */
 struct seen {
 	uint32_t row, dest;
@@ -285,11 +278,11 @@ int program_make(struct program *program, const struct program_want *want)
 		.p = program,
 		.want = want,
 		.heads = heads,
-		.read_ns = READ_NS * group_kb,
+		.read_ns = want->costs->read_ns_per_kb * group_kb,
 		.block_tokens = DEVICE_BLOCK_ROWS / heads,
-		.slot_ns = SLOT_NS * group_kb,
-		.stage_ns = STAGE_NS * group_kb,
-		.part_ns = PART_NS * heads * want->shape->head_dim * 8 / 1024,
+		.slot_ns = want->costs->slot_ns_per_kb * group_kb,
+		.stage_ns = want->costs->stage_ns_per_kb * group_kb,
+		.part_ns = want->costs->part_ns_per_kb * heads * want->shape->head_dim * 8 / 1024,
 	};
 	int r;
 

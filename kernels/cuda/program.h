@@ -10,6 +10,7 @@
 #define COPPICE_CUDA_PROGRAM_H
 
 #include "../work.h"
+#include "costs.h"
 #include "device.h"
 
 #include <stddef.h>
@@ -25,6 +26,7 @@ struct program_want {
 	const struct work_list *list;
 	const bool *wanted; /* [queries]: whose output is wanted; NULL: all */
 	struct program_pages pages;
+	const struct costs *costs;
 	uint32_t n_blocks; /* that compute at the same time */
 	bool wide; /* stages can be computed */
 	bool tails; /* every query is one token, and may be followed by the next */

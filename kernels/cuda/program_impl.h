@@ -4,7 +4,7 @@
  * A *strip* is a run of an item's rows that units take together; its groups stand in the list's order, so that a cut
  * anywhere gives two units whose rows are those that see something on their side.
  *
- *      list --program_strips.c--> strips --program.c--> cuts, units --program_slots.c--> slots, stages
+ *      list --program_strips.c, program_cost.c--> strips --program.c--> cuts, units --program_slots.c--> slots, stages
  *                                                             \-----program_tails.c--> slots set aside for tokens to come
  */
 #ifndef COPPICE_CUDA_PROGRAM_IMPL_H
@@ -91,10 +91,16 @@ bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
 
 /* ---- program_strips.c -------------------------------------------------------------------------------------------- */
 
-/* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
-int strips_choose(struct make *m, double *ret_limit_ns);
+/* All items' rows in strips of so many tokens. 0 or -ENOMEM. */
+int strips_make(struct make *m, uint32_t tokens);
 /* Fills scratch GROUPS with the strip's groups, make->n_groups. 0 or -ENOMEM. */
 int strip_read(struct make *m, const struct strip *strip);
+/* ---- program_cost.c ---------------------------------------------------------------------------------------------- */
+
+/* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
+int strips_choose(struct make *m, double *ret_limit_ns);
+/* Modelled time of a strip as one unit. */
+double strip_cost(const struct make *m, const struct strip *strip);
 /* How many units the strip is cut into. */
 uint32_t strip_cuts(const struct strip *strip, double limit_ns);
 /* Modelled time of a group that so many row blocks see. */

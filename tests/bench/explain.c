@@ -46,6 +46,7 @@ static int explain(const struct workload *w, const char *name, uint32_t n_blocks
 		.list = list,
 		.pages = {PAGES_PER_EXTENT, page_bytes / DEVICE_SOURCE_BYTES,
 			  PAGES_PER_EXTENT * page_bytes / DEVICE_SOURCE_BYTES},
+		.costs = costs_find(9, 0),
 		.n_blocks = n_blocks,
 		.wide = w->shape.head_dim <= 128,
 	};

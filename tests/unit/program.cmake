@@ -2,6 +2,8 @@
 coppice_test(NAME program_test
 	SOURCES ${CMAKE_CURRENT_LIST_DIR}/program_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program.c
+		${PROJECT_SOURCE_DIR}/kernels/cuda/costs.c
+		${PROJECT_SOURCE_DIR}/kernels/cuda/program_cost.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program_strips.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program_slots.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program_tails.c

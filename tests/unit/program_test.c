@@ -276,6 +276,7 @@ static void fixture_init(struct fixture *f, struct oracle_random *random, uint32
 	want = (struct program_want){.shape = &f->t.shape,
 				     .list = &f->list,
 				     .pages = pages_of(&f->t.shape),
+				     .costs = costs_find(9, 0),
 				     .n_blocks = N_BLOCKS,
 				     .wide = oracle_below(random, 4) != 0,
 				     .tails = rows_max == 0};
