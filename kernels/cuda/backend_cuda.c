@@ -380,6 +380,23 @@ void coppice_cuda_arena_free(struct backend *b, uint64_t base)
 	cudaFree((void *)(uintptr_t)base);
 }
 
+void coppice_cuda_describe(struct backend *b, struct cuda_card *ret)
+{
+	struct cudaDeviceProp prop;
+
+	*ret = (struct cuda_card){
+		.n_blocks = b->batch.n_blocks, .wide = b->batch.wide, .costs = b->batch.costs};
+	if (cudaGetDeviceProperties(&prop, b->device) == cudaSuccess)
+		snprintf(ret->name, sizeof(ret->name), "%.63s", prop.name);
+}
+
+void coppice_cuda_plan_as(struct backend *b, const struct costs *costs,
+			  const struct program_choice *choice)
+{
+	b->batch.costs = costs;
+	b->batch.choice = *choice;
+}
+
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
 struct measure {
@@ -408,11 +425,9 @@ static int measure_capture(struct batch *b, struct measure *m)
 
 	if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
 		return -EIO;
-	for (uint32_t i = 0; i < b->n_last; i++) {
-		if (b->last[i].n_units)
-			r |= device_attend(&b->last[i], b->stream);
-		r |= device_merge(&b->last[i], b->stream);
-	}
+	if (b->last.n_units)
+		r |= device_attend(&b->last, b->stream);
+	r |= device_merge(&b->last, b->stream);
 	if (cudaStreamEndCapture(b->stream, &m->graph) != cudaSuccess || r ||
 	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess)
 		return -EIO;
@@ -442,6 +457,8 @@ int coppice_cuda_measure(struct backend *backend, uint64_t flush_bytes, uint32_t
 	struct measure m = {0};
 	int r = -EIO;
 
+	if (b->n_last != 1)
+		return -EINVAL;
 	cudaSetDevice(backend->device);
 	if (cudaEventCreate(&m.begin) == cudaSuccess && cudaEventCreate(&m.end) == cudaSuccess &&
 	    (!flush_bytes || cudaMalloc(&m.flush, flush_bytes) == cudaSuccess))

@@ -181,8 +181,8 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	attend.ticket = b->ticket;
 	attend.patched = t->patched;
 	attend.n_blocks = b->n_blocks;
-	if (b->n_last < BATCH_JOBS_KEPT)
-		b->last[b->n_last++] = attend;
+	b->last = attend;
+	b->n_last++;
 	if (attend.n_units && batch_expect(b, device_attend(&attend, b->stream)) != 0)
 		return -EIO;
 	return batch_expect(b, device_merge(&attend, b->stream));

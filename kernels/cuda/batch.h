@@ -13,7 +13,6 @@
 
 #define BATCH_FRAMES 8u
 #define BATCH_PLANS 16u
-#define BATCH_JOBS_KEPT 8u /* of the last batch, for measuring */
 
 struct batch_buffer {
 	void *at; /* owned, device or pinned host memory */
@@ -59,12 +58,13 @@ struct batch {
 	struct batch_host *hosts; /* owned */
 	uint32_t n_hosts, last_host;
 	const struct costs *costs;
+	struct program_choice choice; /* of the planner's, where it is not its own */
 	uint32_t n_blocks;
 	bool wide; /* the device computes stages */
 	uint64_t last_id, done_id, uses;
 	struct backend_counters counters;
-	struct device_attend last[BATCH_JOBS_KEPT]; /* of the last batch that attended */
-	uint32_t n_last;
+	struct device_attend last; /* of the last batch's only job that attended */
+	uint32_t n_last; /* such jobs of it */
 	bool failed;
 	int error; /* the cudaError_t that failed it */
 };

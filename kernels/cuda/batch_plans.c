@@ -148,6 +148,7 @@ int plan_make(struct batch *b, const struct backend_job *job, const bool *wanted
 		.wanted = wanted,
 		.pages = shape_pages(b, job->shape),
 		.costs = b->costs,
+		.choice = b->choice,
 		.n_blocks = b->n_blocks,
 		.wide = b->wide && job->shape->head_dim <= 128,
 		.tails = !wanted && may_advance(job),

@@ -10,13 +10,16 @@
 struct costs {
 	const char *architecture;
 	const char *fitted; /* on which card, and when */
-	double launch_ns; /* of attention, of next to nothing, between two events */
+	double launch_ns; /* of attention with next to nothing to do, between two events */
 	double unit_ns; /* of a unit, beyond its groups and rows */
-	double read_ns_per_kb; /* groups read by one multiprocessor */
+	double row_ns_per_kb; /* Q and O of a unit's rows */
+	double read_ns_per_kb; /* groups */
 	double slot_ns_per_kb; /* arithmetic of one row block on groups in slots */
 	double stage_ns_per_kb; /* the same in stages */
 	double part_ns_per_kb; /* partials, written and read */
 	double merge_ns; /* of the launch that merges partials */
+	double flush_ns_per_kb; /* more, of the first cache_kb that all read together, where a bench wrote other memory before */
+	double cache_kb;
 	double batch_ns; /* of next to nothing, from submit to completion */
 };
 

@@ -17,9 +17,15 @@ extern "C" {
 #define CUDA_MODULE_ARENA_FREE "coppice_cuda_arena_free"
 #define CUDA_MODULE_MEASURE "coppice_cuda_measure"
 #define CUDA_MODULE_STREAM "coppice_cuda_stream"
+#define CUDA_MODULE_DESCRIBE "coppice_cuda_describe"
+#define CUDA_MODULE_PLAN_AS "coppice_cuda_plan_as"
+
+struct costs;
+struct program_choice;
 
 /* Times the attention of the batch that was submitted last, over and over: a graph of its launches, replayed between
- * two events, after flush_bytes of other memory were written. ret_us [n]. Blocks. 0 or -EIO. */
+ * two events, after flush_bytes of other memory were written. ret_us [n]. Blocks. 0; -EINVAL where not exactly one of the
+ * batch's jobs attended, as jobs of a batch use one another's memory; -EIO. */
 typedef int (*cuda_measure)(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us);
 typedef const struct backend_ops *(*cuda_ops)(void);
 
@@ -28,6 +34,19 @@ typedef const struct backend_ops *(*cuda_ops)(void);
 typedef int (*cuda_arena_new)(struct backend *b, uint64_t bytes, uint64_t *ret_base);
 typedef int (*cuda_arena_copy)(struct backend *b, void *to, const void *from, uint64_t bytes);
 typedef void (*cuda_arena_free)(struct backend *b, uint64_t base);
+
+/* What the planner knows of the backend's device. */
+struct cuda_card {
+	char name[64];
+	uint32_t n_blocks; /* multiprocessors */
+	bool wide; /* it computes stages, of head dims up to 128 */
+	const struct costs *costs; /* while the module is loaded */
+};
+
+typedef void (*cuda_describe)(struct backend *b, struct cuda_card *ret);
+/* Plans made from here on take these costs, which the caller keeps, and this choice (copied). */
+typedef void (*cuda_plan_as)(struct backend *b, const struct costs *costs,
+			     const struct program_choice *choice);
 
 #define CUDA_MODULE_EXPORT __attribute__((visibility("default")))
 
@@ -39,6 +58,10 @@ CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
 CUDA_MODULE_EXPORT int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from,
 					       uint64_t bytes);
 CUDA_MODULE_EXPORT void coppice_cuda_arena_free(struct backend *b, uint64_t base);
+
+CUDA_MODULE_EXPORT void coppice_cuda_describe(struct backend *b, struct cuda_card *ret);
+CUDA_MODULE_EXPORT void coppice_cuda_plan_as(struct backend *b, const struct costs *costs,
+					     const struct program_choice *choice);
 
 /* How the bare kernel of cuda_stream reads: tiles of a pool, both powers of two of bytes, tiles of 4 KiB and more; blocks a
  * multiprocessor, each with a ring that is a multiple of the tile (up to 64). */

@@ -270,29 +270,46 @@ static int make_all(struct make *m, double limit_ns)
 	return r || !m->want->tails ? r : tails_place(m);
 }
 
-int program_make(struct program *program, const struct program_want *want)
+static struct make make_begin(struct program *program, const struct program_want *want)
 {
-	double group_kb = DEVICE_GROUP_TOKENS * 4.0 * want->shape->head_dim / 1024, limit_ns = 0;
+	const struct costs *costs = want->costs;
+	double group_kb = DEVICE_GROUP_TOKENS * 4.0 * want->shape->head_dim / 1024;
 	uint32_t heads = want->shape->n_q_heads / want->shape->n_kv_heads;
-	struct make m = {
-		.p = program,
-		.want = want,
-		.heads = heads,
-		.read_ns = want->costs->read_ns_per_kb * group_kb,
-		.block_tokens = DEVICE_BLOCK_ROWS / heads,
-		.slot_ns = want->costs->slot_ns_per_kb * group_kb,
-		.stage_ns = want->costs->stage_ns_per_kb * group_kb,
-		.part_ns = want->costs->part_ns_per_kb * heads * want->shape->head_dim * 8 / 1024,
-	};
-	int r;
+	double row_kb = heads * want->shape->head_dim * 4.0 / 1024;
 
 	memset(program->n, 0, sizeof(program->n));
 	program->n_parts = 0;
 	program->most_parts = 0;
 	program->tails = NULL;
 	program->n_groups = 0;
-	r = strips_choose(&m, &limit_ns);
+	return (struct make){
+		.p = program,
+		.want = want,
+		.heads = heads,
+		.block_tokens = DEVICE_BLOCK_ROWS / heads,
+		.read_ns = costs->read_ns_per_kb * group_kb,
+		.slot_ns = costs->slot_ns_per_kb * group_kb,
+		.stage_ns = costs->stage_ns_per_kb * group_kb,
+		.row_ns = costs->row_ns_per_kb * row_kb,
+		.part_ns = costs->part_ns_per_kb * row_kb * 2,
+	};
+}
+
+int program_make(struct program *program, const struct program_want *want)
+{
+	struct make m = make_begin(program, want);
+	double limit_ns = 0;
+	int r = strips_choose(&m, &limit_ns);
+
 	return r ? r : make_all(&m, limit_ns);
+}
+
+int program_estimate(struct program *program, const struct program_want *want)
+{
+	struct make m = make_begin(program, want);
+	double limit_ns = 0;
+
+	return strips_choose(&m, &limit_ns);
 }
 
 void program_done(struct program *program)

@@ -21,6 +21,12 @@ struct program_pages {
 	uint64_t page_sources, extent_sources;
 };
 
+/* How rows and groups are parted, where it is not the planner's to choose. */
+struct program_choice {
+	uint32_t unit_tokens; /* of the list's rows, at most; 0: the planner chooses */
+	double share; /* of what a block has to do if all have the same, that a unit takes at most; 0: no cuts */
+};
+
 struct program_want {
 	const struct work_shape *shape;
 	const struct work_list *list;
@@ -29,6 +35,8 @@ struct program_want {
 	const struct costs *costs;
 	uint32_t n_blocks; /* that compute at the same time */
 	bool wide; /* stages can be computed */
+	bool flushed; /* the time is that of a bench that writes other memory before */
+	struct program_choice choice;
 	bool tails; /* every query is one token, and may be followed by the next */
 };
 
@@ -65,8 +73,10 @@ struct program_patch {
 struct program_expect {
 	uint32_t unit_tokens; /* of the list's rows, at most */
 	uint32_t n_cut; /* strips of rows whose groups several units share */
+	double launch_ns; /* whatever there is to do */
+	double flush_ns; /* with want.flushed */
 	double groups_ns; /* reading and folding */
-	double units_ns; /* what each unit costs beyond that */
+	double units_ns; /* what each unit costs beyond that, its rows' Q and O among it */
 	double parts_ns; /* partials written and read */
 	double idle_ns; /* blocks that wait for the last */
 	double merge_ns;
@@ -110,6 +120,8 @@ size_t program_entry_bytes(enum program_array array);
 
 /* Fills *program, which the caller zeroed once and may use again. 0 or -ENOMEM. */
 int program_make(struct program *program, const struct program_want *want);
+/* As program_make, program->expect alone. */
+int program_estimate(struct program *program, const struct program_want *want);
 
 /* Of a program as it was made. 0 or -ENOMEM. */
 int program_growth_init(struct program_growth *growth, const struct program *program);

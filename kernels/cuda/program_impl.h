@@ -36,7 +36,8 @@ struct make {
 	const struct program_want *want;
 	uint32_t heads; /* query heads of a KV head */
 	uint32_t block_tokens; /* of a row block, at most */
-	double read_ns, slot_ns, stage_ns, part_ns; /* of a group, of a group and block, of a row */
+	double read_ns, slot_ns, stage_ns; /* of a group; of a group and block */
+	double row_ns, part_ns; /* of a row */
 	uint32_t n_groups; /* of the strip at hand */
 	uint32_t n_strips;
 	uint32_t n_seen;

@@ -3,62 +3,28 @@
 
 #ifdef BENCH_HAVE_KERNELS
 #include "bench.h"
+#include "card.h"
 #include "cases.h"
-#include "kernels/cuda/module.h"
-#include "kernels/plan/plan.h"
+#include "kernels/cuda/program.h"
 #include "limits.h"
 #include "results.h"
-#include "workload.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define EXTENT_BYTES (UINT64_C(32) << 20)
-#define FLUSH_BYTES (UINT64_C(256) << 20)
-#define REPS_MAX 1000u
-#define N_UNITS 132u
 #define NAME_BYTES 128u
 #define ALL_POLICIES "auto,none,cascade,fasttree,deft-node,deft-chunk,deft-flatten"
 
 struct bench {
 	const struct attention_cuda *o;
-	const struct backend_ops *ops;
-	cuda_measure measure;
-	cuda_stream stream;
-	cuda_arena_new arena_new;
-	cuda_arena_copy arena_copy;
-	cuda_arena_free arena_free;
+	struct card card;
+	struct cuda_card known;
 	struct limits limits;
 	struct results results;
-	uint64_t plan_id; /* of the last plan */
 };
-
-static int load(struct bench *b)
-{
-	void *module = dlopen(b->o->module, RTLD_NOW | RTLD_LOCAL);
-	cuda_ops find = NULL;
-
-	if (module) {
-		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
-		*(void **)&b->measure = dlsym(module, CUDA_MODULE_MEASURE);
-		*(void **)&b->stream = dlsym(module, CUDA_MODULE_STREAM);
-		*(void **)&b->arena_new = dlsym(module, CUDA_MODULE_ARENA_NEW);
-		*(void **)&b->arena_copy = dlsym(module, CUDA_MODULE_ARENA_COPY);
-		*(void **)&b->arena_free = dlsym(module, CUDA_MODULE_ARENA_FREE);
-	}
-	if (!find || !b->measure || !b->stream || !b->arena_new || !b->arena_copy ||
-	    !b->arena_free) {
-		fprintf(stderr, "coppice-bench: %s: %s\n", b->o->module, dlerror());
-		return -ENOENT;
-	}
-	b->ops = find();
-	return 0;
-}
 
 /* ---- what the file says of other systems ------------------------------------------------------------------------- */
 
@@ -118,6 +84,8 @@ static void print_result(const json_t *entry, const struct result *x)
 	print_peers(entry, name, x->us);
 	if (x->peer_us > 0)
 		bench_print("attention", name, "ratio_best_peer", x->peer_us / x->us, "x");
+	bench_print("attention", name, "expected", x->expect_us, "us");
+	bench_print("attention", name, "ratio_expected", x->expect_us / x->us, "1");
 	bench_print("attention", name, "tflops", x->tflops, "TFLOP/s");
 	bench_print("attention", name, "plan", x->plan_us, "us");
 	bench_print("attention", name, "submit_first", x->submit_us, "us");
@@ -132,86 +100,25 @@ struct run {
 	struct bench *bench;
 	const json_t *entry; /* of the file, or NULL */
 	struct workload_spec spec;
-	struct backend *backend; /* owned */
-	struct workload workload;
-	struct work_list list; /* owned */
-	uint64_t q, o; /* owned, device memory of as many bytes as the workload's */
+	struct card_run on;
 };
-
-/* Q and O in device memory, where the published systems have them. */
-static int run_place(struct run *r)
-{
-	struct workload *w = &r->workload;
-	const struct workload_arena *q = &w->arenas[1], *o = &w->arenas[2];
-	int ret = r->bench->arena_new(r->backend, q->bytes, &r->q);
-
-	if (!ret)
-		ret = r->bench->arena_new(r->backend, o->bytes, &r->o);
-	if (!ret)
-		ret = r->bench->arena_copy(r->backend, (void *)(uintptr_t)r->q, q->host, q->bytes);
-	for (uint32_t i = 0; i < w->tree.n_queries && !ret; i++) {
-		w->io[i].q = r->q + (w->io[i].q - q->base);
-		w->io[i].o = r->o + (w->io[i].o - o->base);
-	}
-	return ret;
-}
-
-static int run_open(struct run *r, char *error, size_t error_bytes)
-{
-	const struct backend_ops *ops = r->bench->ops;
-	struct backend_config config = {.pool_bytes = EXTENT_BYTES, .extent_bytes = EXTENT_BYTES};
-	uint64_t page_bytes = 4 * (uint64_t)r->spec.shape.head_dim * r->spec.shape.page_tokens *
-			      r->spec.shape.n_kv_heads;
-	int ret;
-
-	config.pool_bytes = workload_pool_bytes(&r->spec, page_bytes, EXTENT_BYTES);
-	ret = ops->open(&config, &r->backend, error, error_bytes);
-	if (ret)
-		return ret;
-	if (ops->page_bytes(r->backend, &r->spec.shape, error, error_bytes) != page_bytes)
-		return -EINVAL;
-	for (uint32_t i = 0; ret == 0 && i < config.pool_bytes / EXTENT_BYTES; i++)
-		ret = ops->extent_commit(r->backend, i);
-	if (!ret)
-		ret = workload_init(&r->workload, &r->spec, ops, r->backend);
-	return ret ? ret : run_place(r);
-}
-
-/* One batch to its end; ret_us is what its submission took. */
-static int run_once(struct run *r, double *ret_us)
-{
-	const struct backend_ops *ops = r->bench->ops;
-	struct backend_job job = {.shape = &r->spec.shape,
-				  .tree = &r->workload.tree,
-				  .list = &r->list,
-				  .io = r->workload.io,
-				  .plan_id = r->bench->plan_id};
-	struct backend_batch batch = {&job, 1};
-	uint64_t id = 0, done = 0, start_ns = bench_now_ns();
-	int ret = ops->submit(r->backend, &batch, &id);
-
-	*ret_us = (double)(bench_now_ns() - start_ns) / 1e3;
-	while (!ret && done < id)
-		ret = ops->completed(r->backend, &done);
-	return ret;
-}
 
 /* The list, twice, so that its memory is there at the second; a batch of a new plan, and others of the same. */
 static int run_planned(struct run *r, const struct plan_config *config, struct result *x)
 {
 	double again_us[5], first_us;
 	uint64_t start_ns;
-	int ret = plan_make(config, &r->workload.tree, &r->list);
+	int ret = plan_make(config, &r->on.workload.tree, &r->on.list);
 
 	start_ns = bench_now_ns();
 	if (!ret)
-		ret = plan_make(config, &r->workload.tree, &r->list);
+		ret = plan_make(config, &r->on.workload.tree, &r->on.list);
 	x->plan_us = (double)(bench_now_ns() - start_ns) / 1e3;
-	r->bench->plan_id++;
+	r->bench->card.plan_id++;
 	if (!ret)
-		ret = run_once(r, &first_us);
+		ret = card_run_once(&r->on, &first_us);
 	for (uint32_t i = 0; i < 5 && !ret; i++)
-		ret = run_once(r, &again_us[i]);
+		ret = card_run_once(&r->on, &again_us[i]);
 	if (ret)
 		return ret;
 	x->submit_us = first_us;
@@ -229,53 +136,53 @@ static int run_next(struct run *r, const struct plan_config *config, struct resu
 		uint64_t start_ns;
 
 		if (i % 2)
-			workload_shrink(&r->workload);
+			workload_shrink(&r->on.workload);
 		else
-			workload_grow(&r->workload);
-		r->bench->plan_id++;
+			workload_grow(&r->on.workload);
+		r->bench->card.plan_id++;
 		start_ns = bench_now_ns();
-		ret = plan_make(config, &r->workload.tree, &r->list);
+		ret = plan_make(config, &r->on.workload.tree, &r->on.list);
 		next_us[i] = (double)(bench_now_ns() - start_ns) / 1e3;
 		if (!ret)
-			ret = run_once(r, &submit_us);
+			ret = card_run_once(&r->on, &submit_us);
 		next_us[i] += submit_us;
 	}
-	workload_shrink(&r->workload);
+	workload_shrink(&r->on.workload);
 	if (!ret)
 		x->next_us = bench_median(next_us, 5);
 	return ret;
 }
 
-static int run_timed(struct run *r, struct result *x)
+/* What the planner expected of the plan that was timed. */
+static int run_expect(struct run *r, struct result *x)
 {
-	float times_us[REPS_MAX];
-	double sorted[REPS_MAX];
-	uint32_t reps = bench_reps(21);
-	int ret = r->bench->measure(r->backend, FLUSH_BYTES, reps, times_us);
+	struct program program = {0};
+	struct program_want want = {.shape = &r->spec.shape,
+				    .list = &r->on.list,
+				    .costs = r->bench->known.costs,
+				    .n_blocks = r->bench->known.n_blocks,
+				    .wide = r->bench->known.wide && r->spec.shape.head_dim <= 128,
+				    .flushed = true};
+	int ret = program_estimate(&program, &want);
 
-	if (ret)
-		return ret;
-	for (uint32_t i = 0; i < reps; i++)
-		sorted[i] = times_us[i];
-	x->us = bench_median(sorted, reps);
-	return 0;
+	x->expect_us = program.expect.all_ns / 1e3;
+	program_done(&program);
+	return ret;
 }
 
 /* O is garbage before and the batch's after. */
 static int run_whole(struct run *r, const struct plan_config *config, struct result *x)
 {
-	struct workload_arena *o = &r->workload.arenas[2];
-	void *device = (void *)(uintptr_t)r->o;
-	int ret;
+	int ret = card_run_spoil(&r->on);
 
-	memset(o->host, 0xff, o->bytes);
-	ret = r->bench->arena_copy(r->backend, device, o->host, o->bytes);
 	if (!ret)
 		ret = run_planned(r, config, x);
 	if (!ret)
-		ret = run_timed(r, x);
+		ret = card_run_time(&r->on, bench_reps(21), &x->us);
 	if (!ret)
-		ret = r->bench->arena_copy(r->backend, o->host, device, o->bytes);
+		ret = card_run_fetch(&r->on);
+	if (!ret)
+		ret = run_expect(r, x);
 	return ret ? ret : run_next(r, config, x);
 }
 
@@ -283,14 +190,14 @@ static void run_compare(struct run *r, struct result *x)
 {
 	static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 	double named = json_number_value(json_object_get(r->entry, "limit_us"));
-	double flops = workload_flops(&r->workload);
+	double flops = workload_flops(&r->on.workload);
 
 	x->limit_us = named > 0 ? named
-				: limits_us(&r->bench->limits, (double)workload_bytes(&r->workload),
-					    flops);
+				: limits_us(&r->bench->limits,
+					    (double)workload_bytes(&r->on.workload), flops);
 	x->peer_us = best_peer(r->entry);
 	x->tflops = flops / x->us * 1e-6;
-	x->error = workload_error(&r->workload);
+	x->error = workload_error(&r->on.workload);
 	x->right = x->error <= bounds[r->spec.shape.dtype];
 }
 
@@ -315,12 +222,12 @@ static bool run_policy(struct run *r, const char *policy)
 	struct result x = {.right = false};
 
 	plan_config_init(&config, PLAN_AUTO, &r->spec.shape,
-			 N_UNITS / r->spec.shape.n_kv_heads + 1);
+			 r->bench->known.n_blocks / r->spec.shape.n_kv_heads + 1);
 	if (plan_policy_parse(policy, &config) != 0) {
 		fprintf(stderr, "coppice-bench: no policy \"%s\"\n", policy);
 		return false;
 	}
-	config.tile_rows = r->bench->ops->tile_rows(r->backend, &r->spec.shape);
+	config.tile_rows = r->on.card->ops->tile_rows(r->on.backend, &r->spec.shape);
 	name_result(r, policy, &x);
 	if (run_whole(r, &config, &x) != 0) {
 		fprintf(stderr, "coppice-bench: %s: %s failed\n", r->spec.name, policy);
@@ -335,17 +242,6 @@ static bool run_policy(struct run *r, const char *policy)
 	return x.right;
 }
 
-static void run_done(struct run *r)
-{
-	plan_list_done(&r->list);
-	if (r->q)
-		r->bench->arena_free(r->backend, r->q);
-	if (r->o)
-		r->bench->arena_free(r->backend, r->o);
-	workload_done(&r->workload);
-	r->bench->ops->close(r->backend);
-}
-
 /* All policies on r->spec, which it frees. */
 static bool bench_spec(struct run *r)
 {
@@ -358,14 +254,14 @@ static bool bench_spec(struct run *r)
 		workload_spec_done(&r->spec);
 		return true;
 	}
-	ret = run_open(r, error, sizeof(error));
+	ret = card_run_init(&r->on, &r->bench->card, &r->spec, error, sizeof(error));
 	if (ret)
 		fprintf(stderr, "coppice-bench: %s: %s %s\n", r->spec.name, strerror(-ret), error);
 	snprintf(names, sizeof(names), "%s",
 		 strcmp(o->policies, "all") == 0 ? ALL_POLICIES : o->policies);
 	for (right = !ret; !ret && (policy = strsep(&rest, ",")) != NULL;)
 		right = run_policy(r, policy) && right;
-	run_done(r);
+	card_run_done(&r->on);
 	workload_spec_done(&r->spec);
 	return right;
 }
@@ -413,19 +309,18 @@ static bool bench_built_in(struct bench *b, const struct case_options *cases)
 	return right;
 }
 
-/* A backend of nothing, so that the device is chosen and there. */
 static int measure_card(struct bench *b)
 {
-	struct backend_config config = {.pool_bytes = EXTENT_BYTES, .extent_bytes = EXTENT_BYTES};
 	struct backend *backend = NULL;
-	char error[256] = "";
-	int ret = b->ops->open(&config, &backend, error, sizeof(error));
+	int ret = card_open(&b->card, &backend);
 
-	if (!ret)
-		ret = limits_init(&b->limits, b->stream, b->o->tflops);
 	if (ret)
-		fprintf(stderr, "coppice-bench: the card cannot be measured: %s\n", error);
-	b->ops->close(backend);
+		return ret;
+	b->card.describe(backend, &b->known);
+	ret = limits_init(&b->limits, b->card.stream, b->o->tflops);
+	if (ret)
+		fprintf(stderr, "coppice-bench: the card cannot be measured\n");
+	b->card.ops->close(backend);
 	return ret;
 }
 
@@ -435,7 +330,7 @@ int attention_cuda_main(const struct attention_cuda *options)
 	struct bench b = {.o = options};
 	bool right;
 
-	if (load(&b) != 0 || measure_card(&b) != 0)
+	if (card_load(&b.card, options->module) != 0 || measure_card(&b) != 0)
 		return 1;
 	right = options->workload ? bench_file(&b, &cases) : bench_built_in(&b, &cases);
 	results_print_means(&b.results);

@@ -13,9 +13,14 @@
 
 static void print_head(void)
 {
-	printf("%-28s %5s %6s %5s %6s %6s %6s %6s %7s | %8s %6s %6s %6s %6s %8s us expected\n",
+	const struct costs *costs = costs_find(9, 0);
+
+	printf("costs of %s (%s); the cache was flushed by a write, as the bench does\n\n",
+	       costs->architecture, costs->fitted);
+	printf("%-28s %5s %6s %5s %6s %6s %6s %6s %7s | %6s %6s %8s %6s %6s %6s %6s %8s us "
+	       "expected\n",
 	       "workload", "rows", "units", "cut", "waves", "stages", "slots", "read x", "partials",
-	       "groups", "units", "parts", "idle", "merge", "all");
+	       "launch", "flush", "groups", "units", "parts", "idle", "merge", "all");
 }
 
 static void print_program(const struct workload *w, const char *name, const struct program *p,
@@ -28,12 +33,13 @@ static void print_program(const struct workload *w, const char *name, const stru
 
 	for (uint32_t i = 0; i < p->n[PROGRAM_SLOTS]; i++)
 		n_wide += slots[i].wide;
-	printf("%-28s %5u %6u %5u %6.2f %6u %6u %6.2f %8u | %8.1f %6.1f %6.1f %6.1f %6.1f %8.1f\n",
-	       name, e->unit_tokens * heads, p->n[PROGRAM_UNITS], e->n_cut, n_entries / n_blocks,
-	       n_wide / DEVICE_STAGE_SLOTS, p->n[PROGRAM_SLOTS] - n_wide,
-	       (double)p->n_groups * DEVICE_GROUP_TOKENS / (double)w->tokens, p->n_parts,
-	       e->groups_ns / 1e3, e->units_ns / 1e3, e->parts_ns / 1e3, e->idle_ns / 1e3,
-	       e->merge_ns / 1e3, e->all_ns / 1e3);
+	printf("%-28s %5u %6u %5u %6.2f %6u %6u %6.2f %8u | ", name, e->unit_tokens * heads,
+	       p->n[PROGRAM_UNITS], e->n_cut, n_entries / n_blocks, n_wide / DEVICE_STAGE_SLOTS,
+	       p->n[PROGRAM_SLOTS] - n_wide,
+	       (double)p->n_groups * DEVICE_GROUP_TOKENS / (double)w->tokens, p->n_parts);
+	printf("%6.1f %6.1f %8.1f %6.1f %6.1f %6.1f %6.1f %8.1f\n", e->launch_ns / 1e3,
+	       e->flush_ns / 1e3, e->groups_ns / 1e3, e->units_ns / 1e3, e->parts_ns / 1e3,
+	       e->idle_ns / 1e3, e->merge_ns / 1e3, e->all_ns / 1e3);
 }
 
 static int explain(const struct workload *w, const char *name, uint32_t n_blocks,
@@ -47,6 +53,7 @@ static int explain(const struct workload *w, const char *name, uint32_t n_blocks
 		.pages = {PAGES_PER_EXTENT, page_bytes / DEVICE_SOURCE_BYTES,
 			  PAGES_PER_EXTENT * page_bytes / DEVICE_SOURCE_BYTES},
 		.costs = costs_find(9, 0),
+		.flushed = true,
 		.n_blocks = n_blocks,
 		.wide = w->shape.head_dim <= 128,
 	};

@@ -39,17 +39,18 @@ static void print_row(const struct result *x, FILE *to)
 
 	if (x->peer_us > 0)
 		snprintf(peer, sizeof(peer), "%.2f", x->peer_us / x->us);
-	fprintf(to, "%-30s %-12s %9.1f %9.1f %6.3f %6s %7.1f %7.0f %7.0f %6.1f %7.0f %8.1e%s\n",
-		x->name, x->policy, x->us, x->limit_us, x->limit_us / x->us, peer, x->tflops,
-		x->plan_us, x->submit_us, x->again_us, x->next_us, x->error,
-		x->right ? "" : " WRONG");
+	fprintf(to,
+		"%-30s %-12s %9.1f %9.1f %6.3f %6s %6.2f %7.1f %7.0f %7.0f %6.1f %7.0f %8.1e%s\n",
+		x->name, x->policy, x->us, x->limit_us, x->limit_us / x->us, peer,
+		x->expect_us / x->us, x->tflops, x->plan_us, x->submit_us, x->again_us, x->next_us,
+		x->error, x->right ? "" : " WRONG");
 }
 
 static void print_head(FILE *to)
 {
-	fprintf(to, "%-30s %-12s %9s %9s %6s %6s %7s %7s %7s %6s %7s %8s\n", "workload", "policy",
-		"time us", "limit us", "ratio", "peer x", "TFLOP/s", "plan us", "first", "again",
-		"next", "error");
+	fprintf(to, "%-30s %-12s %9s %9s %6s %6s %6s %7s %7s %7s %6s %7s %8s\n", "workload",
+		"policy", "time us", "limit us", "ratio", "peer x", "exp x", "TFLOP/s", "plan us",
+		"first", "again", "next", "error");
 }
 
 static bool same_mean(const struct result *a, const struct result *b)
@@ -151,8 +152,26 @@ static const struct result *best_other(const struct results *r, const struct res
 	return best;
 }
 
+/* The workload on which auto is slowest against the best of the other policies; NULL: no other was timed. */
+static const struct result *worst_against_others(const struct results *r)
+{
+	const struct result *worst = NULL;
+	double most = 0;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct result *x = &r->list[i], *other = is_auto(x) ? best_other(r, x) : NULL;
+
+		if (!other || x->us / other->us <= most)
+			continue;
+		worst = x;
+		most = x->us / other->us;
+	}
+	return worst;
+}
+
 static void print_policies(const struct results *r, FILE *to)
 {
+	const struct result *worst = worst_against_others(r);
 	uint32_t n = 0, n_slower = 0;
 
 	for (uint32_t i = 0; i < r->n; i++) {
@@ -167,10 +186,33 @@ static void print_policies(const struct results *r, FILE *to)
 			n_slower++ ? "" : "\nauto slower than another policy\n", x->name, x->us,
 			other->policy, other->us, (x->us / other->us - 1) * 100);
 	}
+	if (!worst)
+		return;
+	fprintf(to, "\nauto is slower than another policy by over 3 %% on %u of %u workloads\n",
+		n_slower, n);
+	fprintf(to, "auto against the best other policy at worst: %.3f (%s, %s)\n",
+		worst->us / best_other(r, worst)->us, worst->name, best_other(r, worst)->policy);
+}
+
+/* How far the planner's expectation of auto is from what was measured. */
+static void print_expected(const struct results *r, FILE *to)
+{
+	double sum = 0, least = INFINITY, most = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		double ratio = r->list[i].expect_us / r->list[i].us;
+
+		if (!is_auto(&r->list[i]))
+			continue;
+		sum += log(ratio);
+		least = fmin(least, ratio);
+		most = fmax(most, ratio);
+		n++;
+	}
 	if (n)
-		fprintf(to,
-			"\nauto is slower than another policy by over 3 %% on %u of %u workloads\n",
-			n_slower, n);
+		fprintf(to, "\nexpected / measured, auto: geometric mean %.3f, from %.3f to %.3f\n",
+			exp(sum / n), least, most);
 }
 
 void results_print(const struct results *r, FILE *to)
@@ -183,24 +225,24 @@ void results_print(const struct results *r, FILE *to)
 		print_row(&r->list[i], to);
 	print_means(r, to);
 	print_worst(r, to);
+	print_expected(r, to);
 	print_policies(r, to);
 }
 
 void results_print_means(const struct results *r)
 {
-	double worst = 0;
+	const struct result *worst = worst_against_others(r);
 
 	for (uint32_t i = 0; i < r->n; i++) {
-		const struct result *x = &r->list[i], *other = is_auto(x) ? best_other(r, x) : NULL;
 		char name[80];
 
-		if (other)
-			worst = fmax(worst, x->us / other->us);
 		if (!first_of_mean(r, i))
 			continue;
-		snprintf(name, sizeof(name), "%s %s", x->kind, x->policy);
-		bench_print("attention", name, "mean_ratio_limit", mean_of(r, x).ratio, "1");
+		snprintf(name, sizeof(name), "%s %s", r->list[i].kind, r->list[i].policy);
+		bench_print("attention", name, "mean_ratio_limit", mean_of(r, &r->list[i]).ratio,
+			    "1");
 	}
-	if (worst > 0)
-		bench_print("attention", "auto", "slower_at_most", worst, "x");
+	if (worst)
+		bench_print("attention", "auto", "slower_at_most",
+			    worst->us / best_other(r, worst)->us, "x");
 }

@@ -14,6 +14,7 @@ struct result {
 	char kind[40]; /* what is averaged together */
 	char policy[24];
 	double us, limit_us;
+	double expect_us; /* by the planner */
 	double peer_us; /* of the fastest other system; 0: none is known */
 	double plan_us, submit_us; /* of a tree not seen before: list; program, upload and launch */
 	double again_us; /* the submit of a plan seen before */
