@@ -384,8 +384,9 @@ void coppice_cuda_describe(struct backend *b, struct cuda_card *ret)
 {
 	struct cudaDeviceProp prop;
 
-	*ret = (struct cuda_card){
-		.n_blocks = b->batch.n_blocks, .wide = b->batch.wide, .costs = b->batch.costs};
+	*ret = (struct cuda_card){.n_blocks = b->batch.n_blocks,
+				  .wide = b->batch.wide,
+				  .costs = b->batch.costs};
 	if (cudaGetDeviceProperties(&prop, b->device) == cudaSuccess)
 		snprintf(ret->name, sizeof(ret->name), "%.63s", prop.name);
 }

@@ -91,8 +91,8 @@ static double flush_cost(const struct make *m)
 {
 	const struct work_shape *s = m->want->shape;
 	const struct work_list *list = m->want->list;
-	double values = (double)list->kv_tokens_read * s->n_kv_heads +
-			(double)list->n_rows * s->n_q_heads;
+	double values =
+		(double)list->kv_tokens_read * s->n_kv_heads + (double)list->n_rows * s->n_q_heads;
 	double kb = values * 4 * s->head_dim / 1024;
 
 	kb = kb < m->want->costs->cache_kb ? kb : m->want->costs->cache_kb;
@@ -115,8 +115,8 @@ static struct program_expect expect_of(const struct make *m, double limit_ns)
 		longest = unit > longest ? unit : longest;
 	}
 	time = e.groups_ns + e.units_ns + e.parts_ns;
-	e.idle_ns = idle_of(time, n_units * m->want->shape->n_kv_heads / m->want->n_blocks,
-			    longest);
+	e.idle_ns =
+		idle_of(time, n_units * m->want->shape->n_kv_heads / m->want->n_blocks, longest);
 	e.merge_ns = e.n_cut ? m->want->costs->merge_ns : 0;
 	e.all_ns = e.launch_ns + e.flush_ns + time + e.idle_ns + e.merge_ns;
 	return e;
