@@ -173,11 +173,14 @@ static struct store_node *victim_for(struct store *s, struct store_holding *h, i
 				: lru_oldest(s, STORE_DEVICE);
 }
 
+/* On the device that *ret says. */
 static int page_take(struct store *s, struct store_holding *h, uint32_t row, uint32_t *ret)
 {
 	int r;
 
-	while ((r = pages_take(&s->pages, h, row, ret)) == -ENOSPC || r == -EDQUOT) {
+	uint32_t device = *ret;
+
+	while ((r = pages_take(&s->pages, h, device, row, ret)) == -ENOSPC || r == -EDQUOT) {
 		struct store_node *victim = victim_for(s, h, r);
 		if (!victim)
 			return r;
@@ -211,8 +214,11 @@ int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *
 bool evict_is_due(struct store_holding *h)
 {
 	const struct pages *p = &h->model->store->pages;
+	bool is_full = false;
 
-	return holding_tenant(h)->n_free == 0 && p->n_extents_used - p->n_spares == p->n_extents;
+	for (uint32_t i = 0; i < h->model->lent.n_devices; i++)
+		is_full = is_full || LIST_EMPTY(&holding_tenant(h)->room[i]);
+	return is_full && p->n_extents_used - p->n_spares == p->n_extents;
 }
 
 void evict_all(struct store *s)

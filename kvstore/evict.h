@@ -7,7 +7,8 @@
 #include "core.h"
 
 /*
- * Takes n pages for a holding, the first to be filled from first_row on; ret[i].page. Where room is short, the
+ * Takes n pages for a holding, the first to be filled from first_row on, page i on device ret[i].page (0 where the model is
+ * not striped); they are ret[i].page then. Where room is short, the
  * domain's own oldest nodes go for its limit, then those of who shares extents with it, then others' until an extent
  * is free. All or none: -EDQUOT, -ENOSPC, -ENOMEM. Where no eviction could make the room nothing is evicted; idle nodes may have
  * gone only where it was close.

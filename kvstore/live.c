@@ -14,6 +14,7 @@
 #include "node.h"
 #include "radix.h"
 #include "seq.h"
+#include "stripe.h"
 #include "tiers.h"
 
 #include <assert.h>
@@ -75,6 +76,68 @@ static void live_fill(struct store_seq *q, uint32_t row, uint32_t n)
 	}
 }
 
+struct take {
+	const struct store_node *end; /* in which the path ends */
+	uint32_t row, n, n_slots;
+	bool draft;
+	bool goes_on; /* in the path's last page */
+};
+
+static uint32_t last_page(const struct take *t)
+{
+	return t->end->slices[t->end->n_slices - 1].page;
+}
+
+/* Of a striped model: the device of each new page. */
+static void take_devices(struct store_seq *q, const struct take *t, struct stripe *stripe)
+{
+	uint32_t page_tokens = model_of(q)->page_tokens, row = t->row, n = t->n;
+
+	for (uint32_t i = 0; i < t->n_slots; i++) {
+		uint32_t room = page_tokens - row, count = n < room ? n : room;
+		if (i > 0 || !t->goes_on)
+			q->slots[i].page = stripe_choose(stripe, room, count);
+		else
+			stripe_go_on(stripe, last_page(t), count);
+		n -= count;
+		row = 0;
+	}
+}
+
+/* The same of a draft, all on one; it leaves the path's last page where it is needed elsewhere. */
+static void take_device(struct store_seq *q, struct take *t, struct stripe *stripe)
+{
+	uint32_t device = t->goes_on ? pages_device(&model_of(q)->lent, last_page(t)) : 0;
+
+	if (t->n_slots > 1 && !(t->goes_on && stripe_allows(stripe, device, t->n)))
+		t->goes_on = false;
+	if (!t->goes_on)
+		device = stripe_choose(stripe, t->n, t->n);
+	for (uint32_t i = t->goes_on; i < t->n_slots; i++)
+		q->slots[i].page = device;
+}
+
+/* Pages for an extension, in slots[].page. */
+static int live_take(struct store_seq *q, struct take *t)
+{
+	struct stripe stripe;
+
+	for (uint32_t i = 0; i < t->n_slots; i++)
+		q->slots[i].page = 0;
+	if (model_of(q)->lent.n_devices > 1) {
+		stripe_begin(&stripe, q->node, q->n_path);
+		if (t->draft)
+			take_device(q, t, &stripe);
+		else
+			take_devices(q, t, &stripe);
+	}
+	int r = evict_take(q->node->space->holding, t->goes_on ? 0 : t->row, q->slots + t->goes_on,
+			   t->n_slots - t->goes_on);
+	if (!r && t->goes_on)
+		q->slots[0].page = last_page(t);
+	return r;
+}
+
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
 		     uint64_t now_ns)
 {
@@ -96,16 +159,13 @@ int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool 
 		r = radix_split_prepare(q->node, q->n_path - q->node->pos, &upper);
 	if (r)
 		return r;
-	const struct store_node *end = upper ? upper : q->node;
-	bool goes_on = page_goes_on(end, row);
-	r = evict_take(q->node->space->holding, goes_on ? 0 : row, q->slots + goes_on,
-		       n_slots - goes_on);
+	struct take take = {upper ? upper : q->node, row, n, n_slots, draft, false};
+	take.goes_on = page_goes_on(take.end, row);
+	r = live_take(q, &take);
 	if (r) {
 		node_free(s, upper);
 		return r;
 	}
-	if (goes_on)
-		q->slots[0].page = end->slices[end->n_slices - 1].page;
 	if (upper)
 		radix_split(q->node, upper);
 	q->n_slots = n_slots;

@@ -1,7 +1,7 @@
 /*
  * pages.c - page table and extents; see pages.h.
  *
- *      pool.free --commit--> tenant.room <--> all pages used, in no list
+ *      pool.free --commit--> tenant's, its sides in tenant.room while they have a free page
  *          ^                   |      ^
  *        release         last page    | first page
  *          |                   v      |
@@ -20,7 +20,9 @@ int pages_init(struct pages *p, const struct store_config *config)
 	uint64_t bytes = config->domain_bytes;
 	uint64_t n = bytes / config->extent_bytes + (bytes % config->extent_bytes > 0);
 
-	*p = (struct pages){.pool = config->pool, .n_extents = config->n_extents};
+	*p = (struct pages){.pool = config->pool,
+			    .n_extents = config->n_extents,
+			    .n_devices = config->n_devices ? config->n_devices : 1};
 	p->domain_extents = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 	p->extents = calloc(p->n_extents, sizeof(*p->extents));
 	if (!p->extents)
@@ -47,29 +49,52 @@ struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint
 	return &extent_of(p, lent, page)->pages[page % lent->extent_pages];
 }
 
+/* Page table and sides of an empty extent, all pages free. */
+static int extent_tables(struct extent *e, const struct pages_lent *lent)
+{
+	uint32_t n = lent->extent_pages, n_devices = lent->n_devices;
+	struct page *pages = calloc(n, sizeof(*pages));
+	struct extent_side *sides = calloc(n_devices, sizeof(*sides));
+
+	if (!pages || !sides) {
+		free(pages);
+		free(sides);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		pages[i].next_free = n - i > n_devices ? i + n_devices : PAGES_NONE;
+	for (uint32_t i = 0; i < n_devices; i++)
+		sides[i] = (struct extent_side){.extent = e, .free_page = i};
+	e->pages = pages;
+	e->sides = sides;
+	return 0;
+}
+
+static void extent_forget(struct extent *e)
+{
+	free(e->pages);
+	free(e->sides);
+	e->pages = NULL;
+	e->sides = NULL;
+}
+
 /* An empty extent of the pool's becomes the model's, with memory. -ENOSPC, -ENOMEM. */
 static int extent_commit(struct pages *p, struct store_model *m, struct extent **ret)
 {
 	struct extent *e = LIST_FIRST(&p->free);
-	uint32_t n = m->lent.extent_pages;
 
 	if (!e)
 		return -ENOSPC;
-	struct page *table = calloc(n, sizeof(*table));
-	if (!table)
+	if (extent_tables(e, &m->lent))
 		return -ENOMEM;
 	if (p->pool.commit(p->pool.ctx, (uint32_t)(e - p->extents))) {
-		free(table);
+		extent_forget(e);
 		return -ENOSPC;
 	}
-	for (uint32_t i = 0; i < n; i++)
-		table[i].next_free = i + 1 < n ? i + 1 : PAGES_NONE;
 	LIST_REMOVE(e, link);
-	e->pages = table;
 	e->model = m;
-	e->free_page = 0;
 	m->lent.n_extents++;
-	m->lent.n_free += n;
+	m->lent.n_free += m->lent.extent_pages;
 	p->n_extents_used++;
 	*ret = e;
 	return 0;
@@ -80,8 +105,7 @@ static void extent_return(struct pages *p, struct extent *e)
 {
 	struct pages_lent *lent = &e->model->lent;
 
-	free(e->pages);
-	e->pages = NULL;
+	extent_forget(e);
 	e->model = NULL;
 	lent->n_extents--;
 	lent->n_free -= lent->extent_pages;
@@ -142,7 +166,8 @@ static int tenant_add_extent(struct pages *p, struct pages_tenant *t, struct sto
 	int r = extent_borrow(p, m, &e);
 	if (r)
 		return r;
-	LIST_INSERT_HEAD(&t->room, e, link);
+	for (uint32_t i = 0; i < m->lent.n_devices; i++)
+		LIST_INSERT_HEAD(&t->room[i], &e->sides[i], link);
 	e->tenant = t;
 	t->n_extents++;
 	t->n_free += m->lent.extent_pages;
@@ -156,7 +181,8 @@ static void tenant_lose_extent(struct extent *e)
 {
 	struct pages_tenant *t = e->tenant;
 
-	LIST_REMOVE(e, link);
+	for (uint32_t i = 0; i < e->model->lent.n_devices; i++)
+		LIST_REMOVE(&e->sides[i], link);
 	e->tenant = NULL;
 	t->n_extents--;
 	t->n_free -= e->model->lent.extent_pages;
@@ -164,29 +190,45 @@ static void tenant_lose_extent(struct extent *e)
 		t->domain->n_extents--;
 }
 
-int pages_take(struct pages *p, struct store_holding *h, uint32_t row, uint32_t *ret)
+/* A page of the model's was taken, or with by == -1 freed. */
+static void count_page(struct pages *p, struct store_model *m, struct store_domain *d,
+		       uint32_t page, int by)
+{
+	uint64_t bytes = (uint64_t)by * m->lent.page_bytes;
+
+	m->lent.n_free -= (uint64_t)by;
+	d->bytes += bytes;
+	p->n_used += (uint64_t)by;
+	p->used_bytes += bytes;
+	if (m->lent.n_devices > 1)
+		p->device_bytes[pages_device(&m->lent, page)] += bytes;
+	for (uint32_t i = 0; m->lent.n_devices == 1 && i < p->n_devices; i++)
+		p->device_bytes[i] += (uint64_t)by * (m->lent.page_bytes / p->n_devices);
+}
+
+int pages_take(struct pages *p, struct store_holding *h, uint32_t device, uint32_t row,
+	       uint32_t *ret)
 {
 	struct pages_tenant *t = holding_tenant(h);
 	struct pages_lent *lent = &h->model->lent;
 
-	if (LIST_EMPTY(&t->room)) {
+	if (LIST_EMPTY(&t->room[device])) {
 		int r = tenant_add_extent(p, t, h->model);
 		if (r)
 			return r;
 	}
-	struct extent *e = LIST_FIRST(&t->room);
-	struct page *page = &e->pages[e->free_page];
-	*ret = (uint32_t)(e - p->extents) * lent->extent_pages + e->free_page;
-	e->free_page = page->next_free;
-	if (++e->n_used == lent->extent_pages)
-		LIST_REMOVE(e, link);
+	struct extent_side *side = LIST_FIRST(&t->room[device]);
+	struct extent *e = side->extent;
+	struct page *page = &e->pages[side->free_page];
+	*ret = (uint32_t)(e - p->extents) * lent->extent_pages + side->free_page;
+	side->free_page = page->next_free;
+	if (side->free_page == PAGES_NONE)
+		LIST_REMOVE(side, link);
+	e->n_used++;
 	page->n_slices = 0;
 	page->fill = row;
 	t->n_free--;
-	lent->n_free--;
-	h->domain->bytes += lent->page_bytes;
-	p->n_used++;
-	p->used_bytes += lent->page_bytes;
+	count_page(p, h->model, h->domain, *ret, 1);
 	return 0;
 }
 
@@ -195,17 +237,16 @@ static void page_free(struct pages *p, struct store_model *m, struct store_domai
 {
 	struct extent *e = extent_of(p, &m->lent, index);
 	struct page *page = pages_at(p, &m->lent, index);
+	uint32_t device = pages_device(&m->lent, index);
+	struct extent_side *side = &e->sides[device];
 
-	page->next_free = e->free_page;
-	e->free_page = (uint32_t)(page - e->pages);
-	if (e->n_used-- == m->lent.extent_pages)
-		LIST_INSERT_HEAD(&e->tenant->room, e, link);
+	if (side->free_page == PAGES_NONE)
+		LIST_INSERT_HEAD(&e->tenant->room[device], side, link);
+	page->next_free = side->free_page;
+	side->free_page = (uint32_t)(page - e->pages);
 	e->tenant->n_free++;
-	m->lent.n_free++;
-	d->bytes -= m->lent.page_bytes;
-	p->n_used--;
-	p->used_bytes -= m->lent.page_bytes;
-	if (e->n_used)
+	count_page(p, m, d, index, -1);
+	if (--e->n_used)
 		return;
 	tenant_lose_extent(e);
 	if (p->hold)

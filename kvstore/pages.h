@@ -9,6 +9,9 @@
  * keeps all of its extent from others, so a limit on pages alone would let a domain with many models and a page of each
  * take the whole pool; a limited domain is charged whole extents as well, and shares none.
  *
+ * With several devices an extent has as much memory on each. Page p of a model that is striped lies on device p mod their
+ * number; the pages of others lie on all devices, a part on each. So what holds of extents holds of each device.
+ *
  * An extent whose last page goes becomes its model's spare, so that the next page need not pay for fresh memory; if the
  * model has one, it goes back to the pool. Spares are as good as free: whoever finds the pool empty gets them.
  */
@@ -20,6 +23,7 @@
 #include <sys/queue.h>
 
 #define PAGES_NONE UINT32_MAX
+#define PAGES_DEVICES_MAX 64u
 
 struct store_domain;
 struct store_holding;
@@ -31,14 +35,23 @@ struct page {
 };
 
 LIST_HEAD(extent_list, extent);
+LIST_HEAD(extent_sides, extent_side);
+
+/* The free pages of an extent on one device. */
+struct extent_side {
+	struct extent *extent;
+	uint32_t free_page; /* PAGES_NONE: no page is free */
+	LIST_ENTRY(extent_side)
+	link; /* in the tenant's room for the device, while a page is free */
+};
 
 struct extent {
 	struct page *pages; /* owned; NULL: in the pool */
+	struct extent_side *sides; /* owned, [model's n_devices] */
 	struct store_model *model;
 	struct pages_tenant *tenant; /* NULL: no page is used */
 	uint32_t n_used;
-	uint32_t free_page;
-	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, or the tenant's with room */
+	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, while no page is used */
 };
 
 /* Who shares extents. */
@@ -46,13 +59,14 @@ struct pages_tenant {
 	struct store_domain *domain; /* that is charged for them; NULL: none */
 	uint32_t n_extents;
 	uint64_t n_free; /* pages */
-	struct extent_list room; /* extents with a free page */
+	struct extent_sides room[PAGES_DEVICES_MAX]; /* of extents, with a free page */
 };
 
 /* The extents of one model. */
 struct pages_lent {
 	uint64_t page_bytes;
-	uint32_t extent_pages;
+	uint32_t extent_pages; /* a multiple of n_devices */
+	uint32_t n_devices; /* that its pages are striped over; 1: a page is on all alike */
 	uint32_t n_extents;
 	uint64_t n_free; /* pages, of the spare too */
 	struct extent *spare; /* an empty one; NULL: none */
@@ -67,6 +81,8 @@ struct pages {
 	uint32_t n_spares; /* of those used */
 	uint64_t n_used;
 	uint64_t used_bytes;
+	uint32_t n_devices;
+	uint64_t device_bytes[PAGES_DEVICES_MAX]; /* of those used */
 	struct extent_list free;
 	struct extent_list spares;
 	struct extent_list vacant; /* empty, but somebody may still read from them */
@@ -77,9 +93,15 @@ int pages_init(struct pages *p, const struct store_config *config);
 void pages_done(struct pages *p);
 
 struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page);
-/* A page for a holding whose rows are handed out from row on; no slice yet. -ENOSPC: nothing free in the tenant's
- * extents, and no extent to be had. -EDQUOT: nothing free, and the domain may have no more extents. -ENOMEM. */
-int pages_take(struct pages *p, struct store_holding *h, uint32_t row, uint32_t *ret);
+static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page)
+{
+	return page % lent->n_devices;
+}
+/* A page on a device (of a model that is striped, else 0) for a holding whose rows are handed out from row on; no slice yet.
+ * -ENOSPC: nothing free there in the tenant's extents, and no extent to be had. -EDQUOT: nothing free, and the domain may
+ * have no more extents. -ENOMEM. */
+int pages_take(struct pages *p, struct store_holding *h, uint32_t device, uint32_t row,
+	       uint32_t *ret);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(struct pages *p, struct store_model *m, uint32_t page,
 			      uint32_t count);

@@ -38,15 +38,47 @@ static bool model_info_ok(const struct store_model_info *info)
 	       info->page_bytes > 0;
 }
 
-static int model_new(struct store *s, const struct store_model_info *info, uint64_t hash,
-		     struct store_model **ret)
+/* -EMSGSIZE: an extent has no room for a page; -EINVAL: the pool has too many. */
+static int lent_of(const struct store *s, const struct store_model_info *info,
+		   struct pages_lent *ret)
 {
-	uint64_t extent_pages = s->config.extent_bytes / info->page_bytes;
+	uint64_t n_devices = info->striped ? s->pages.n_devices : 1;
+	uint64_t extent_pages = s->config.extent_bytes / n_devices / info->page_bytes * n_devices;
 
 	if (extent_pages == 0)
 		return -EMSGSIZE;
 	if (extent_pages * s->config.n_extents >= PAGES_NONE)
 		return -EINVAL;
+	*ret = (struct pages_lent){.page_bytes = info->page_bytes,
+				   .extent_pages = (uint32_t)extent_pages,
+				   .n_devices = (uint32_t)n_devices};
+	return 0;
+}
+
+/* What was restored from a file does not know yet how it is striped. */
+static int model_agree(struct store_model *m, const struct store_model_info *info)
+{
+	struct pages_lent lent;
+
+	if (m->page_tokens != info->page_tokens || m->lent.page_bytes != info->page_bytes)
+		return -EINVAL;
+	int r = lent_of(m->store, info, &lent);
+	if (r || lent.n_devices == m->lent.n_devices)
+		return r;
+	if (m->lent.n_extents > 0)
+		return -EINVAL;
+	m->lent = lent;
+	return 0;
+}
+
+static int model_new(struct store *s, const struct store_model_info *info, uint64_t hash,
+		     struct store_model **ret)
+{
+	struct pages_lent lent;
+	int r = lent_of(s, info, &lent);
+
+	if (r)
+		return r;
 	struct store_model *m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
@@ -54,8 +86,7 @@ static int model_new(struct store *s, const struct store_model_info *info, uint6
 	strcpy(m->name, info->name);
 	memcpy(m->fingerprint, info->fingerprint, sizeof(m->fingerprint));
 	m->page_tokens = info->page_tokens;
-	m->lent.page_bytes = info->page_bytes;
-	m->lent.extent_pages = (uint32_t)extent_pages;
+	m->lent = lent;
 	index_insert(&s->models, &m->link, hash);
 	LIST_INSERT_HEAD(&s->all_models, m, all);
 	*ret = m;
@@ -86,9 +117,7 @@ int store_model_open(struct store *s, const struct store_model_info *info, struc
 		return -EINVAL;
 	uint64_t hash = model_hash(s, info);
 	struct store_model *m = model_find(s, info, hash);
-	if (m && (m->page_tokens != info->page_tokens || m->lent.page_bytes != info->page_bytes))
-		return -EINVAL;
-	int r = m ? 0 : model_new(s, info, hash, &m);
+	int r = m ? model_agree(m, info) : model_new(s, info, hash, &m);
 	if (r)
 		return r;
 	m->n_refs++;

@@ -15,7 +15,7 @@
 static bool config_ok(const struct store_config *c)
 {
 	return c->pool.commit && c->pool.release && c->n_extents > 0 && c->extent_bytes > 0 &&
-	       c->max_seq_tokens > 0;
+	       c->max_seq_tokens > 0 && c->n_devices <= PAGES_DEVICES_MAX;
 }
 
 static void store_init(struct store *s, const struct store_config *config)
@@ -104,6 +104,12 @@ void store_stats(const struct store *s, struct store_stats *ret)
 	ret->page_bytes = s->pages.used_bytes;
 	ret->n_extents = s->pages.n_extents;
 	ret->n_extents_used = s->pages.n_extents_used;
+	ret->n_devices = s->pages.n_devices;
+}
+
+uint64_t store_device_bytes(const struct store *s, uint32_t device)
+{
+	return device < s->pages.n_devices ? s->pages.device_bytes[device] : 0;
 }
 
 struct store_node *store_node_parent(const struct store_node *n)

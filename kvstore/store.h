@@ -20,6 +20,7 @@
  *  - a node that is not a root is in the LRU list of its model and domain exactly if neither it nor any descendant has
  *    a user (sequence or pin); in that list children stand before parents, so the oldest entry is always a leaf;
  *  - a space that is empty and unused is no more;
+ *  - with several devices a model's extent has as many pages on each, page p on device p mod their number;
  *  - with lower tiers: of every path a first part is on the device, a first part at least as long is in memory, and a
  *    first part is in the file; every slice is in memory or in the file; sequences stand on the device.
  *
@@ -49,7 +50,8 @@ struct store_pool {
 struct store_config {
 	struct store_pool pool;
 	uint32_t n_extents;
-	uint64_t extent_bytes;
+	uint64_t extent_bytes; /* on all devices together: as much on each */
+	uint32_t n_devices; /* 0: one */
 	uint64_t claim_ns; /* a claim without progress for so long lapses */
 	/* What a domain may hold, pinned and used pages included; 0: no limit. Memory is lent in extents, so it is both the
 	 * bytes of its pages, and, rounded up to whole extents, those that it has pages in: a limited domain shares
@@ -70,6 +72,7 @@ struct store_model_info {
 		[2]; /* of dimensions, dtype, page size and what the app says of its weights */
 	uint32_t page_tokens;
 	uint64_t page_bytes;
+	bool striped; /* a page is on one device, page p on device p mod n_devices; else all devices have a part of each */
 };
 
 /* Finds or makes the model; one reference more. -EMSGSIZE: a page is larger than an extent. */
@@ -110,7 +113,8 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns);
 
 /*
  * Room for n more tokens after the published ones: all pages are reserved, or nothing of the sequence changes and at
- * most idle nodes have gone. draft: the tokens wait for store_seq_accept instead of being published. Splits the node under the sequence if its path ends inside one.
+ * most idle nodes have gone. Of a striped model tokens go to devices such that at every place of the tree what a path has on
+ * two of them differs by no more than a run (STORE_RUN_PAGES); a draft, which may be longer, is on one. draft: the tokens wait for store_seq_accept instead of being published. Splits the node under the sequence if its path ends inside one.
  */
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
 		     uint64_t now_ns);
@@ -143,6 +147,8 @@ uint32_t store_seq_n_live(const struct store_seq *q); /* tokens of the live exte
 bool store_seq_is_draft(const struct store_seq *q);
 const struct store_model *store_seq_model(const struct store_seq *q);
 uint64_t store_seq_owner(const struct store_seq *q);
+
+#define STORE_RUN_PAGES 2u
 
 /* Rows [first, first + count) of a page. */
 struct store_slice {
@@ -189,11 +195,14 @@ struct store_stats {
 	uint64_t n_tokens; /* in the tree */
 	uint64_t n_pages, page_bytes; /* in use, by tree and live extensions */
 	uint64_t n_extents, n_extents_used;
+	uint32_t n_devices;
 	uint64_t tokens_matched, tokens_published,
 		tokens_dropped; /* dropped: adopted from others at publication */
 	uint64_t pages_evicted, nodes_evicted, splits;
 };
 void store_stats(const struct store *s, struct store_stats *ret);
+/* Of the pages in use, on one device. */
+uint64_t store_device_bytes(const struct store *s, uint32_t device);
 
 /* Where KV may lie. Without lower tiers (tier.h) all of it is on the device. */
 enum store_tier { STORE_DEVICE, STORE_HOST, STORE_FILE, STORE_TIERS };

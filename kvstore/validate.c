@@ -236,6 +236,23 @@ static int note_lru(struct validate *v, const struct store_holding *h, enum stor
 	return 0;
 }
 
+/* Adds the free pages of an extent on a device. */
+static int count_free(struct validate *v, uint32_t index, uint32_t device, uint32_t *n_free)
+{
+	const struct extent *e = &v->s->pages.extents[index];
+	const struct pages_lent *lent = &e->model->lent;
+
+	CHECK(v, e->sides[device].extent == e, "extent %u: the side of another", index);
+	for (uint32_t i = e->sides[device].free_page; i != PAGES_NONE; i = e->pages[i].next_free) {
+		CHECK(v, i < lent->extent_pages && e->pages[i].n_slices == 0,
+		      "page %u of extent %u is not free", i, index);
+		CHECK(v, pages_device(lent, i) == device, "extent %u: page %u is not on device %u",
+		      index, i, device);
+		CHECK(v, ++*n_free <= lent->extent_pages, "extent %u: a ring of free pages", index);
+	}
+	return 0;
+}
+
 /* Each page has the slices that were found; a free one is in the extent's list. Returns the free ones. */
 static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_n_free)
 {
@@ -249,11 +266,8 @@ static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_
 		      v->extents[index].n_slices[i]);
 		n_used += e->pages[i].n_slices > 0;
 	}
-	for (uint32_t i = e->free_page; i != PAGES_NONE; i = e->pages[i].next_free) {
-		CHECK(v, i < n && e->pages[i].n_slices == 0, "page %u of extent %u is not free", i,
-		      index);
-		CHECK(v, ++n_free <= n, "extent %u: a ring of free pages", index);
-	}
+	for (uint32_t d = 0; d < e->model->lent.n_devices; d++)
+		TRY(count_free(v, index, d, &n_free));
 	CHECK(v, n_used == e->n_used && n_used + n_free == n,
 	      "extent %u: %u pages used, counted %u, %u free", index, e->n_used, n_used, n_free);
 	CHECK(v, n_used > 0 || v->s->pages.hold || e == e->model->lent.spare,
@@ -282,12 +296,31 @@ static int check_model_pages(struct validate *v, const struct store_model *m)
 	return 0;
 }
 
+static int check_room(struct validate *v, const struct store_model *m, const struct pages_tenant *t,
+		      uint32_t device)
+{
+	const struct pages *pages = &v->s->pages;
+	const struct extent_side *side;
+	uint32_t n_room = 0;
+
+	for (uint32_t i = 0; i < pages->n_extents; i++) {
+		const struct extent *e = &pages->extents[i];
+		n_room += e->tenant == t && e->sides[device].free_page != PAGES_NONE;
+	}
+	LIST_FOREACH (side, &t->room[device], link)
+		CHECK(v, side->extent->tenant == t && n_room-- > 0,
+		      "extents with room on device %u that are not so", device);
+	CHECK(v, n_room == 0, "model %s: %u extents with room on device %u are not listed", m->name,
+	      n_room, device);
+	return 0;
+}
+
 static int check_tenant(struct validate *v, const struct store_model *m,
 			const struct pages_tenant *t)
 {
 	const struct pages *pages = &v->s->pages;
 	const struct extent *e;
-	uint32_t n_extents = 0, n_room = 0;
+	uint32_t n_extents = 0;
 	uint64_t n_free = 0;
 
 	for (uint32_t i = 0; i < pages->n_extents; i++) {
@@ -297,11 +330,9 @@ static int check_tenant(struct validate *v, const struct store_model *m,
 		CHECK(v, e->model == m, "extent %u of another model's tenant", i);
 		n_extents++;
 		n_free += m->lent.extent_pages - e->n_used;
-		n_room += e->n_used < m->lent.extent_pages;
 	}
-	LIST_FOREACH (e, &t->room, link)
-		CHECK(v, e->tenant == t && n_room-- > 0, "extents with room that are not so");
-	CHECK(v, n_room == 0, "model %s: %u extents with room are not listed", m->name, n_room);
+	for (uint32_t d = 0; d < m->lent.n_devices; d++)
+		TRY(check_room(v, m, t, d));
 	CHECK(v, n_extents == t->n_extents && n_free == t->n_free,
 	      "a tenant of model %s: %u extents, counted %u", m->name, t->n_extents, n_extents);
 	return 0;
@@ -318,6 +349,29 @@ static int check_tenants(struct validate *v)
 	LIST_FOREACH (h, &v->s->all_holdings, all) {
 		CHECK(v, h->tenant.domain == h->domain, "a holding charges another domain");
 		TRY(check_tenant(v, h->model, &h->tenant));
+	}
+	return 0;
+}
+
+/* The bytes on a device are those of the pages there, and its part of those that are everywhere. */
+static int check_devices(struct validate *v)
+{
+	const struct pages *pages = &v->s->pages;
+
+	for (uint32_t d = 0; d < pages->n_devices; d++) {
+		uint64_t bytes = 0;
+		for (uint32_t i = 0; i < pages->n_extents; i++) {
+			const struct store_model *m = pages->extents[i].model;
+			for (uint32_t p = 0; m && p < m->lent.extent_pages; p++) {
+				bool is_here =
+					m->lent.n_devices == 1 || pages_device(&m->lent, p) == d;
+				uint64_t n = m->lent.n_devices == 1 ? pages->n_devices : 1;
+				if (is_here && pages->extents[i].pages[p].n_slices > 0)
+					bytes += m->lent.page_bytes / n;
+			}
+		}
+		CHECK(v, bytes == pages->device_bytes[d], "device %u: %lu bytes, counted %lu", d,
+		      pages->device_bytes[d], bytes);
 	}
 	return 0;
 }
@@ -348,7 +402,7 @@ static int check_pages(struct validate *v)
 	      "%u extents used, counted %u, %u free", pages->n_extents_used, n_extents, n_free);
 	CHECK(v, n_used == pages->n_used && used_bytes == pages->used_bytes,
 	      "%lu pages used, counted %lu", pages->n_used, n_used);
-	return 0;
+	return check_devices(v);
 }
 
 /* Distinct pages of a domain are those that its slices touch first. */

@@ -1,4 +1,4 @@
-foreach(unit pages radix claims evict store store_random tier_room tier_file)
+foreach(unit pages stripe radix claims evict store store_random tier_room tier_file)
 	if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${unit}_test.c)
 		continue()
 	endif()

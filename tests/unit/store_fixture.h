@@ -51,6 +51,7 @@ static void fixture_release(void *ctx, uint32_t extent)
 /* Pages of 4 tokens and 100 bytes unless said otherwise. */
 struct fixture_options {
 	uint32_t n_extents, extent_pages, page_tokens;
+	uint32_t n_devices; /* 0: one */
 	uint64_t domain_bytes;
 	uint32_t max_domain_pins;
 };
@@ -64,6 +65,7 @@ static struct store_model *fixture_model(struct fixture *f, const char *name, ui
 		.fingerprint = {1, 2},
 		.page_tokens = page_tokens,
 		.page_bytes = page_bytes,
+		.striped = true,
 	};
 
 	assert_int_equal(store_model_open(f->store, &info, &m), 0);
@@ -76,6 +78,7 @@ static inline void fixture_init(struct fixture *f, struct fixture_options o)
 		.pool = {.ctx = f, .commit = fixture_commit, .release = fixture_release},
 		.n_extents = o.n_extents ? o.n_extents : 8,
 		.extent_bytes = 100 * (o.extent_pages ? o.extent_pages : 16),
+		.n_devices = o.n_devices,
 		.claim_ns = FIXTURE_CLAIM_NS,
 		.domain_bytes = o.domain_bytes,
 		.max_domain_pins = o.max_domain_pins,

@@ -64,6 +64,7 @@ struct recent {
 /* Of a run. */
 struct room {
 	uint32_t n_extents;
+	uint32_t n_devices; /* 0: one */
 	uint64_t domain_bytes;
 	uint32_t host_units, file_units; /* 0: no such tier */
 	uint64_t domain_tier_bytes;
@@ -166,9 +167,14 @@ static uint64_t path_hash(const uint32_t *tokens, uint32_t n)
 	return hash;
 }
 
+static uint32_t n_devices_of(const struct world *w)
+{
+	return w->room.n_devices ? w->room.n_devices : 1;
+}
+
 static uint64_t *row_at(struct world *w, uint32_t model, uint32_t page, uint32_t row)
 {
-	uint32_t n_pages = EXTENT_BYTES / page_bytes[model];
+	uint32_t n = n_devices_of(w), n_pages = EXTENT_BYTES / n / page_bytes[model] * n;
 	uint32_t extent = page / n_pages;
 
 	assert_true(extent < FIXTURE_EXTENTS && w->f.committed[extent]);
@@ -490,9 +496,12 @@ static void op_accept(struct world *w, struct model_seq *m)
 	assert_int_equal(r, m->draft ? 0 : -EINVAL);
 	if (r)
 		return;
-	for (uint32_t i = 0; i < n_moves; i++)
+	for (uint32_t i = 0; i < n_moves; i++) {
+		assert_int_equal(moves[i].to_page % n_devices_of(w),
+				 moves[i].from_page % n_devices_of(w));
 		*row_at(w, model, moves[i].to_page, moves[i].to_row) =
 			*row_at(w, model, moves[i].from_page, moves[i].from_row);
+	}
 	for (uint32_t i = 0; i < m->n_accepted; i++)
 		ids[i] = m->live[m->accepted[i]];
 	m->n_live = 0;
@@ -777,6 +786,7 @@ static void world_open(struct world *w)
 		.pool = {.ctx = w, .commit = world_commit, .release = world_release},
 		.n_extents = w->room.n_extents,
 		.extent_bytes = EXTENT_BYTES,
+		.n_devices = w->room.n_devices,
 		.claim_ns = FIXTURE_CLAIM_NS,
 		.domain_bytes = w->room.domain_bytes,
 		.max_seq_tokens = MAX_TOKENS,
@@ -998,6 +1008,30 @@ static void test_with_tiers_and_short_memory(void **state)
 		.n_extents = 9, .host_units = 24, .file_units = 200, .short_memory = true});
 }
 
+static void test_with_two_devices(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 48, .n_devices = 2});
+}
+
+static void test_with_three_devices_and_little_room(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 12, .n_devices = 3});
+}
+
+static void test_with_four_devices_and_limits(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 24, .n_devices = 4, .domain_bytes = 9000});
+}
+
+static void test_with_four_devices_and_tiers(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 16, .n_devices = 4, .host_units = 24, .file_units = 200});
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1011,6 +1045,10 @@ int main(void)
 		cmocka_unit_test(test_with_tiers_and_limits),
 		cmocka_unit_test(test_with_a_file_whose_bits_flip),
 		cmocka_unit_test(test_with_tiers_and_short_memory),
+		cmocka_unit_test(test_with_two_devices),
+		cmocka_unit_test(test_with_three_devices_and_little_room),
+		cmocka_unit_test(test_with_four_devices_and_limits),
+		cmocka_unit_test(test_with_four_devices_and_tiers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
