@@ -93,6 +93,36 @@ struct backend_arena {
 	bool time_sliced; /* the device goes round among processes instead of serving them at once (no MPS) */
 };
 
+/* Bytes of an extent that has memory, and as many of host memory that was pinned. */
+struct backend_copy {
+	uint32_t extent;
+	uint64_t offset_bytes, bytes; /* in the extent */
+	void *host;
+};
+
+/*
+ * Copies between the pool and host memory, beside batches. Those of one way end in the order in which they were asked for;
+ * tokens count them, from 1.
+ *
+ * A copy down reads what batches submitted before it have written, a copy up writes after these have read; batches, moves and
+ * copies after it find both done as far as they write to the same bytes, and extents stay until copies have left them. What a
+ * copy up brings may be read by batches that are submitted once ups_done says so. The host memory is the copy's until then.
+ */
+struct backend_tier_ops {
+	/* Host memory, aligned to 4 KiB, becomes reachable for copies. 0, or -ENOMEM: it cannot be pinned. Blocks. */
+	int (*pin)(struct backend *b, void *host, uint64_t bytes);
+	void (*unpin)(struct backend *b, void *host, uint64_t bytes);
+	/* Return the token; do not block but where very many are under way. */
+	uint64_t (*down)(struct backend *b, const struct backend_copy *copy);
+	uint64_t (*up)(struct backend *b, const struct backend_copy *copy);
+	/* Token of the newest that has ended, 0: none. Do not block. */
+	uint64_t (*downs_done)(struct backend *b);
+	uint64_t (*ups_done)(struct backend *b);
+	void (*kick)(struct backend *b); /* what was asked for begins at the latest now */
+	/* What the bytes of a page mean: pages of another layout mean nothing here. Not 0. */
+	uint64_t (*layout)(struct backend *b);
+};
+
 struct backend_ops {
 	const char *name;
 	bool leaves_parts; /* knows job->parts, as a device of a group must whose devices share tokens */
@@ -138,6 +168,8 @@ struct backend_ops {
 	const char *(*fault)(struct backend *b);
 	/* How the planner should weigh things on this backend. */
 	uint32_t (*tile_rows)(struct backend *b, const struct work_shape *shape);
+	/* NULL: KV stays in the pool. */
+	const struct backend_tier_ops *tier;
 };
 
 extern const struct backend_ops backend_cpu;

@@ -6,6 +6,7 @@
 #include "../backend.h"
 #include "append.h"
 #include "attend.h"
+#include "mover.h"
 #include "pool.h"
 #include "threads.h"
 #include "vec.h"
@@ -25,6 +26,7 @@ struct backend {
 	struct threads *threads; /* owned */
 	struct attend attend;
 	const struct vec *vec;
+	struct mover *mover; /* owned; NULL: nothing was ever pinned */
 	uint64_t last_id;
 	struct backend_counters counters;
 };
@@ -41,6 +43,7 @@ static void cpu_close(struct backend *b)
 {
 	if (!b)
 		return;
+	mover_free(b->mover);
 	attend_done(&b->attend);
 	threads_free(b->threads);
 	pool_done(&b->pool);
@@ -157,6 +160,9 @@ static int cpu_extent_commit(struct backend *b, uint32_t extent)
 
 static void cpu_extent_release(struct backend *b, uint32_t extent)
 {
+	if (b->mover)
+		mover_await(b->mover, b->pool.base + extent * b->pool.extent_bytes,
+			    b->pool.extent_bytes);
 	pool_release(&b->pool, extent);
 }
 
@@ -175,6 +181,21 @@ static void cpu_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 	(void)bytes;
 }
 
+/* Rows are about to be written to a page: copies of it come first. */
+static void await_page(struct backend *b, const struct pool_pages *pages, uint32_t page)
+{
+	if (b->mover && page < pages->n_pages)
+		mover_await(b->mover, pool_block(pages, page, 0, 0), pages->page_bytes);
+}
+
+static void await_slots(struct backend *b, const struct pool_pages *pages,
+			const struct backend_job *job)
+{
+	for (uint32_t q = 0; b->mover && q < job->tree->n_queries; q++)
+		for (uint32_t i = 0; i < job->io[q].n_slots; i++)
+			await_page(b, pages, job->io[q].slots[i].page);
+}
+
 static void run_job(struct backend *b, const struct backend_job *job)
 {
 	const struct work_shape *shape = job->shape;
@@ -184,6 +205,7 @@ static void run_job(struct backend *b, const struct backend_job *job)
 	uint64_t keys;
 
 	pool_pages_init(&pages, &b->pool, shape, b->vec);
+	await_slots(b, &pages, job);
 	append_job(&pages, b->threads, job);
 	attend_run(&b->attend, job, &pages, &keys);
 	b->counters.rows += job->list->n_rows;
@@ -223,8 +245,10 @@ static int cpu_move(struct backend *b, const struct work_shape *shape,
 	if (cpu_page_bytes(b, shape, NULL, 0) == 0)
 		return -EINVAL;
 	pool_pages_init(&pages, &b->pool, shape, b->vec);
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
+		await_page(b, &pages, moves[i].to_page);
 		append_move(&pages, shape, &moves[i]);
+	}
 	return 0;
 }
 
@@ -252,6 +276,75 @@ static uint32_t cpu_tile_rows(struct backend *b, const struct work_shape *shape)
 	return FOLD_ROWS;
 }
 
+/* Memory need not be pinned for memcpy: the thread for it is all there is to be had. */
+static int cpu_pin(struct backend *b, void *host, uint64_t bytes)
+{
+	(void)host;
+	(void)bytes;
+	return b->mover || mover_new(&b->mover) == 0 ? 0 : -ENOMEM;
+}
+
+static void cpu_unpin(struct backend *b, void *host, uint64_t bytes)
+{
+	(void)b;
+	(void)host;
+	(void)bytes;
+}
+
+static uint64_t add_copy(struct backend *b, const struct backend_copy *copy, enum mover_way way)
+{
+	return mover_add(b->mover,
+			 &(struct mover_copy){
+				 .way = way,
+				 .pool = b->pool.base + copy->extent * b->pool.extent_bytes +
+					 copy->offset_bytes,
+				 .host = copy->host,
+				 .bytes = copy->bytes,
+			 });
+}
+
+static uint64_t cpu_down(struct backend *b, const struct backend_copy *copy)
+{
+	return add_copy(b, copy, MOVER_DOWN);
+}
+
+static uint64_t cpu_up(struct backend *b, const struct backend_copy *copy)
+{
+	return add_copy(b, copy, MOVER_UP);
+}
+
+static uint64_t cpu_downs_done(struct backend *b)
+{
+	return mover_done(b->mover, MOVER_DOWN);
+}
+
+static uint64_t cpu_ups_done(struct backend *b)
+{
+	return mover_done(b->mover, MOVER_UP);
+}
+
+static void cpu_kick(struct backend *b)
+{
+	(void)b;
+}
+
+/* Lines of a page are in the order that the vectors want. */
+static uint64_t cpu_layout(struct backend *b)
+{
+	return UINT64_C(0x63707500) << 8 | b->vec->lanes;
+}
+
+static const struct backend_tier_ops cpu_tier = {
+	.pin = cpu_pin,
+	.unpin = cpu_unpin,
+	.down = cpu_down,
+	.up = cpu_up,
+	.downs_done = cpu_downs_done,
+	.ups_done = cpu_ups_done,
+	.kick = cpu_kick,
+	.layout = cpu_layout,
+};
+
 const struct backend_ops backend_cpu = {
 	.name = "cpu",
 	.leaves_parts = true,
@@ -268,4 +361,5 @@ const struct backend_ops backend_cpu = {
 	.counters = cpu_counters,
 	.cost = cpu_cost,
 	.tile_rows = cpu_tile_rows,
+	.tier = &cpu_tier,
 };
