@@ -93,6 +93,16 @@ static const struct key keys[] = {
 	     "bytes of all device arenas of a session"),
 	SIZE("device_arena_bytes", device_arena_bytes, 0, "device arenas of all sessions"),
 	SIZE("domain_bytes", domain_bytes, 0, "KV of a domain; 0: no limit"),
+	SIZE("host_tier", host_tier_bytes, 0, "host memory for KV that leaves the pool; 0: none"),
+	{"file_tier", NULL, "PATH", "file for KV that leaves host memory", KEY_PATH,
+	 FIELD(file_tier), 0, 0, NULL},
+	SIZE("file_tier_bytes", file_tier_bytes, 4 * MIB, "its size when it is made"),
+	SIZE("domain_host_bytes", domain_host_bytes, 0,
+	     "KV of a domain in host memory; 0: no limit"),
+	SIZE("domain_file_bytes", domain_file_bytes, 0, "KV of a domain in the file; 0: no limit"),
+	COUNT("tier_depth", tier_depth, 1, 1024, "moves of a kind between tiers at a time"),
+	COUNT("tier_flush_ms", tier_flush_ms, 0, 3600000,
+	      "how long a daemon that ends writes to the file"),
 	COUNT("max_seq_tokens", max_seq_tokens, 1, 1u << 28, "tokens of a sequence"),
 	COUNT("max_domain_pins", max_domain_pins, 1, 1u << 20, "pins of a domain"),
 	COUNT("max_pin_ms", max_pin_ms, 0, UINT64_C(31622400000), "how long a pin may hold"),
@@ -134,6 +144,9 @@ void config_init(struct config *config)
 		.max_arena_bytes = 1024 * MIB,
 		.max_device_arena_bytes = 1024 * MIB,
 		.device_arena_bytes = 4096 * MIB,
+		.file_tier_bytes = 16384 * MIB,
+		.tier_depth = 32,
+		.tier_flush_ms = 8000,
 		.max_seq_tokens = 1u << 20,
 		.max_domain_pins = 1024,
 		.max_pin_ms = 24 * 3600 * 1000,
@@ -401,6 +414,7 @@ static int file_read(struct config *config, const char *path, bool must_exist)
 #define FLAG_KEYS 256 /* option numbers of keys begin here */
 #define FLAG_CHECK 1
 #define FLAG_KEEP 2
+#define FLAG_VERIFY_TIER 3
 #define FLAG_CONFIG 'c'
 #define FLAG_HELP '?'
 #define FLAG_VERSION 'V'
@@ -410,6 +424,7 @@ struct flags {
 	const char *values[N_KEYS];
 	bool check_only;
 	bool keep;
+	const char *verify_tier; /* NULL: not asked for */
 	bool answered; /* help or version */
 };
 
@@ -421,6 +436,8 @@ static error_t flag_read(int option, char *arg, struct argp_state *state)
 		flags->values[option - FLAG_KEYS] = arg;
 	} else if (option == FLAG_KEEP) {
 		flags->keep = true;
+	} else if (option == FLAG_VERIFY_TIER) {
+		flags->verify_tier = arg;
 	} else if (option == FLAG_CONFIG) {
 		flags->file = arg;
 	} else if (option == FLAG_CHECK) {
@@ -449,6 +466,8 @@ static void flags_table(struct argp_option *options, char (*names)[32])
 		 1},
 		{"keep", FLAG_KEEP, NULL, 0,
 		 "be no daemon, but what releases its clients' streams when it dies", 1},
+		{"verify-tier", FLAG_VERIFY_TIER, "FILE", 0,
+		 "read a tier file that no daemon uses, say what is wrong in it, end", 1},
 		{"help", FLAG_HELP, NULL, 0, "this text", 1},
 		{"version", FLAG_VERSION, NULL, 0, "the version", 1},
 		{NULL, 0, NULL, 0, "Each is also a key of the file (with _ for -):", 2},
@@ -468,7 +487,7 @@ static void flags_table(struct argp_option *options, char (*names)[32])
 
 static int flags_parse(struct flags *flags, int argc, char **argv)
 {
-	struct argp_option options[N_KEYS + 9] = {0};
+	struct argp_option options[N_KEYS + 10] = {0};
 	char names[N_KEYS][32];
 	const struct argp argp = {.options = options,
 				  .parser = flag_read,
@@ -478,6 +497,17 @@ static int flags_parse(struct flags *flags, int argc, char **argv)
 	if (argp_parse(&argp, argc, argv, ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_IN_ORDER, NULL, flags))
 		return -EINVAL;
 	return flags->answered ? 1 : 0;
+}
+
+static int verify_tier_set(struct config *config, const char *path)
+{
+	if (path[0] && strlen(path) < sizeof(config->verify_tier)) {
+		strcpy(config->verify_tier, path);
+		return 0;
+	}
+	log_error("--verify-tier: \"%.80s\" is no path of 1 to %zu bytes", path,
+		  sizeof(config->verify_tier) - 1);
+	return -EINVAL;
 }
 
 static int flags_apply(struct config *config, const struct flags *flags)
@@ -491,6 +521,8 @@ static int flags_apply(struct config *config, const struct flags *flags)
 	}
 	config->check_only = flags->check_only;
 	config->keep = flags->keep;
+	if (flags->verify_tier && verify_tier_set(config, flags->verify_tier) < 0)
+		r = -EINVAL;
 	return r;
 }
 
@@ -524,6 +556,16 @@ static int whole_check(struct config *config)
 		return -EINVAL;
 	}
 	config->pool_bytes -= config->pool_bytes % config->extent_bytes;
+	if (config->file_tier[0] && !config->host_tier_bytes) {
+		log_error("file_tier: it needs host_tier: KV goes to the file through host memory");
+		return -EINVAL;
+	}
+	if (config->host_tier_bytes && config->host_tier_bytes < config->extent_bytes) {
+		log_error("host_tier: %" PRIu64 " is not accepted; accepted: 0, or one extent "
+			  "(%" PRIu64 ") or more",
+			  config->host_tier_bytes, config->extent_bytes);
+		return -EINVAL;
+	}
 	if (config->keep && !config->keep_socket[0]) {
 		log_error("--keep: it needs keep_socket, which the daemon is told as well");
 		return -EINVAL;

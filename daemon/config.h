@@ -40,6 +40,14 @@ struct config {
 	uint64_t max_device_arena_bytes; /* device memory */
 	uint64_t device_arena_bytes; /* of all sessions */
 	uint64_t domain_bytes; /* KV of a domain; 0: no limit */
+	uint64_t host_tier_bytes; /* of host memory for KV that leaves the pool; 0: none */
+	char file_tier[4096]; /* where KV goes from there; empty: nowhere */
+	uint64_t file_tier_bytes; /* of a file that is made */
+	uint64_t domain_host_bytes; /* KV of a domain there; 0: no limit */
+	uint64_t domain_file_bytes;
+	uint32_t tier_depth; /* copies, reads and writes of each kind under way at most */
+	uint32_t
+		tier_flush_ms; /* what is not in the file yet when the daemon ends is written for so long */
 	uint32_t max_seq_tokens;
 	uint32_t max_domain_pins;
 	uint64_t max_pin_ms;
@@ -47,6 +55,7 @@ struct config {
 	char keep_socket[108]; /* where a keeper listens; empty: none */
 	bool keep; /* --keep: be the keeper */
 	bool check_only; /* --check-config */
+	char verify_tier[4096]; /* --verify-tier: check this file and end; empty: no */
 	char log_level[8]; /* debug, info, warning, error */
 };
 

@@ -8,6 +8,7 @@
 #include "keep.h"
 #include "log.h"
 #include "server.h"
+#include "tiers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -139,6 +140,11 @@ int main(int argc, char **argv)
 		log_level_set(level);
 	if (d->config.keep) {
 		r = keep_run(&d->config);
+		free(d);
+		return r;
+	}
+	if (d->config.verify_tier[0]) {
+		r = tiers_verify(&d->config);
 		free(d);
 		return r;
 	}

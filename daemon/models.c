@@ -12,12 +12,14 @@
 #define MAX_LAYERS 1024u
 #define MAX_Q_HEADS 1024u
 
-/* Everything that changes KV or its place: same name, other fingerprint, other KV. */
-static void fingerprint(const struct work_shape *shape, uint64_t weights_hash, uint64_t ret[2])
+/* Everything that changes KV, its place or, as KV outlives the daemon in files, how it lies in a page: same name, other
+ * fingerprint, other KV. */
+static void fingerprint(const struct sched *s, const struct work_shape *shape,
+			uint64_t weights_hash, uint64_t ret[2])
 {
 	struct {
 		uint32_t n_layers, n_q_heads, n_kv_heads, head_dim, page_tokens, dtype;
-		uint64_t weights_hash;
+		uint64_t weights_hash, layout;
 		uint32_t scale_bits, pad;
 	} of = {shape->n_layers,
 		shape->n_q_heads,
@@ -26,6 +28,7 @@ static void fingerprint(const struct work_shape *shape, uint64_t weights_hash, u
 		shape->page_tokens,
 		shape->dtype,
 		weights_hash,
+		s->ops->tier ? s->ops->tier->layout(s->backend) : 0,
 		0,
 		0};
 
@@ -160,7 +163,7 @@ int model_open(struct sched *s, struct sched_request *rq)
 
 	if (r < 0)
 		return r;
-	fingerprint(&rq->in.model.shape, rq->in.model.weights_hash, print);
+	fingerprint(s, &rq->in.model.shape, rq->in.model.weights_hash, print);
 	struct sched_model *model = find(s, rq->in.model.name, print);
 
 	if (!model)

@@ -289,12 +289,55 @@ static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_sta
 	to->busy_ns = from->backend.busy_ns;
 }
 
+static void tier_row(Coppice__TierStatus *to, const char *name, const struct store_tier_stats *from)
+{
+	coppice__tier_status__init(to);
+	to->name = (char *)name;
+	to->used_bytes = from->used_bytes;
+	to->capacity_bytes = from->capacity_bytes;
+	to->hits = from->hits;
+	to->bytes_in = from->bytes_in;
+	to->bytes_out = from->bytes_out;
+	to->waited_ns = from->waited_ns;
+}
+
+/* Rows that live as long as the reply. */
+struct tier_rows {
+	Coppice__TierStatus rows[STORE_TIERS];
+	Coppice__TierStatus *pointers[STORE_TIERS];
+};
+
+static void status_of_tiers(Coppice__StatusReply *to, const struct store_tiers_stats *from,
+			    struct tier_rows *rows)
+{
+	static const char *const names[STORE_TIERS] = {
+		[STORE_HOST] = "host", [STORE_FILE] = "file"};
+
+	for (enum store_tier i = STORE_HOST; i < STORE_TIERS; i++) {
+		if (!from->tiers[i].capacity_bytes)
+			continue;
+		tier_row(&rows->rows[to->n_tier], names[i], &from->tiers[i]);
+		rows->pointers[to->n_tier] = &rows->rows[to->n_tier];
+		to->n_tier++;
+	}
+	to->tier = rows->pointers;
+	to->has_tier_wants = to->has_tier_moves = to->has_tier_wants_failed = 1;
+	to->has_tier_dropped = to->has_tier_altered = 1;
+	to->tier_wants = from->n_wants;
+	to->tier_moves = from->n_moves;
+	to->tier_wants_failed = from->wants_failed;
+	to->tier_dropped = from->slices_dropped;
+	to->tier_altered = from->images_bad;
+	to->tier_error = (char *)from->error;
+}
+
 void reply_status(struct request *request)
 {
 	const struct server_parts *parts = &request->server->parts;
 	const struct sched_status *figures = request->lent;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__StatusReply status = COPPICE__STATUS_REPLY__INIT;
+	struct tier_rows tiers;
 
 	if (failed(request))
 		return;
@@ -305,6 +348,8 @@ void reply_status(struct request *request)
 	status.uptime_ns = server_now_ns() - request->server->started_ns;
 	status_of_store(&status, &figures->store, parts->config);
 	status_of_scheduler(&status, figures);
+	if (figures->has_tiers)
+		status_of_tiers(&status, &figures->tiers, &tiers);
 	status.device_arena_bytes = request->server->device_bytes;
 	reply.status = &status;
 	reply_send(request->session, &reply, NULL, 0);
@@ -326,9 +371,13 @@ static void tree_node(Coppice__TreeNode *to, struct store_node_info *from)
 	to->hits = from->hits;
 	to->head = from->head;
 	to->n_head = from->n_head;
+	to->has_n_pages_host = to->has_n_pages_file = to->has_n_pages_backed = 1;
+	to->n_pages_host = from->n_pages_in[STORE_HOST];
+	to->n_pages_file = from->n_pages_in[STORE_FILE];
+	to->n_pages_backed = from->n_pages_backed;
 }
 
-/* A node takes at most 254 bytes (a name of 127, a domain of 32 bits, everything else at its widest), so that
+/* A node takes at most 272 bytes (a name of 127, a domain of 32 bits, everything else at its widest), so that
  * SCHED_TREE_PAGE of them always fit a message. */
 void reply_tree(struct request *request)
 {
@@ -398,14 +447,14 @@ void reply_sessions(struct request *request)
 void reply_evict(struct request *request)
 {
 	uint64_t *wanted = &request->sched.in.evict.n_pages; /* 0: all */
-	uint64_t gone = request->sched.out.n_pages;
+	uint64_t gone = request->sched.out.evict.n_pages;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__EvictReply evict = COPPICE__EVICT_REPLY__INIT;
 
 	if (failed(request))
 		return;
 	request->n_pages += gone;
-	if (gone > 0 && (*wanted == 0 || gone < *wanted) &&
+	if (request->sched.out.evict.more && (*wanted == 0 || gone < *wanted) &&
 	    request->session->state != SESSION_ENDING) {
 		*wanted -= *wanted ? gone : 0;
 		request->again = true;

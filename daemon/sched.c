@@ -154,6 +154,7 @@ bool sched_round(struct sched *s)
 		busy |= serve_requests(s);
 		busy |= start_batch(s);
 	}
+	sched_tiers_poll(s);
 	look_at_clocks(s);
 	atomic_store_explicit(&s->rounds, s->rounds + 1, memory_order_relaxed);
 	return busy;
@@ -194,7 +195,8 @@ static uint64_t next_deadline_ns(const struct sched *s)
 		deadline = s->hold_until_ns;
 	if (!TAILQ_EMPTY(&s->awaited) && s->await_look_ns < deadline)
 		deadline = s->await_look_ns;
-	return deadline;
+	uint64_t tiers = sched_tiers_deadline_ns(s);
+	return tiers < deadline ? tiers : deadline;
 }
 
 /* asleep, fence, last look, wait: who publishes after the look sees asleep and rings (proto/ring.h). */
@@ -310,6 +312,7 @@ int sched_make(const struct config *config, const struct backend_ops *ops, struc
 		sched_free(s);
 		return r;
 	}
+	sched_tiers_attach(s);
 	*ret = s;
 	return 0;
 }
@@ -331,6 +334,16 @@ int sched_new(const struct config *config, const struct backend_ops *ops, struct
 	return 0;
 }
 
+/* Of a backend that has failed copies never end, and the process does: the file is what it was. */
+static void free_store(struct sched *s)
+{
+	if (s->tiers.on && sched_failed(s))
+		return;
+	if (s->store)
+		sched_tiers_flush(s);
+	store_free(s->store);
+}
+
 void sched_free(struct sched *s)
 {
 	if (!s)
@@ -344,7 +357,7 @@ void sched_free(struct sched *s)
 		batch_fail(s);
 	verbs_end_all(s);
 	batch_done(&s->batch);
-	store_free(s->store);
+	free_store(s);
 	handle_table_done(&s->seqs);
 	mailbox_done(&s->mailbox);
 	bells_done(s);

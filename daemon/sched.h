@@ -16,7 +16,7 @@
 
 #include "config.h"
 #include "kernels/backend.h"
-#include "kvstore/store.h"
+#include "kvstore/tier.h"
 #include "proto/abi.h"
 
 struct sched;
@@ -44,11 +44,13 @@ enum sched_verb {
 	SCHED_PROBE, /* the watchdog's: answers prove that the scheduler and the backend move */
 };
 
-#define SCHED_TREE_PAGE 256u
+#define SCHED_TREE_PAGE 224u
 #define SCHED_SESSIONS_PAGE 64u
 
 struct sched_status {
 	struct store_stats store;
+	struct store_tiers_stats tiers; /* of no use where has_tiers is false */
+	bool has_tiers;
 	struct backend_counters backend;
 	uint64_t n_sessions, n_lanes;
 	uint64_t entries, entries_failed;
@@ -146,7 +148,10 @@ struct sched_request {
 			uint32_t n;
 			uint64_t cursor;
 		} sessions;
-		uint64_t n_pages;
+		struct {
+			uint64_t n_pages;
+			bool more; /* some may go when copies to lower tiers have ended */
+		} evict;
 	} out;
 };
 

@@ -7,6 +7,7 @@
 #include "mailbox.h"
 #include "sched.h"
 #include "state.h"
+#include "tiers.h"
 
 #include <pthread.h>
 
@@ -56,6 +57,7 @@ struct sched {
 	uint64_t hold_until_ns; /* then it must look again; UINT64_MAX: nothing is held */
 	uint64_t next_cohort, last_lane;
 
+	struct sched_tiers tiers;
 	struct batch batch;
 	struct sched_status stats; /* the counters of it */
 };

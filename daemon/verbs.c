@@ -395,6 +395,8 @@ static int verb_status(struct sched *s, struct sched_request *rq)
 
 	*out = s->stats;
 	store_stats(s->store, &out->store);
+	store_tiers_stats(s->store, &out->tiers);
+	out->has_tiers = s->tiers.on;
 	s->ops->counters(s->backend, &out->backend);
 	out->n_sessions = s->n_sessions;
 	out->n_lanes = s->n_lanes;
@@ -460,10 +462,11 @@ static int verb_evict(struct sched *s, struct sched_request *rq)
 	const char *name = rq->in.evict.model[0] ? rq->in.evict.model : NULL;
 
 	/* A model that nobody has open goes with its last page, in an earlier turn. */
-	if (name && rq->out.n_pages == 0 && !store_has_model(s->store, name))
+	if (name && !rq->out.evict.more && !store_has_model(s->store, name))
 		return refuse(rq, -ENOENT, "model", "No model is called \"%s\".", name);
 	want = want < UINT32_MAX ? want : UINT32_MAX;
-	rq->out.n_pages = store_evict(s->store, name, (uint32_t)want, EVICT_NODES_A_TURN);
+	rq->out.evict.n_pages = store_evict(s->store, name, (uint32_t)want, EVICT_NODES_A_TURN);
+	rq->out.evict.more = rq->out.evict.n_pages > 0 || s->tiers.busy;
 	return 0;
 }
 

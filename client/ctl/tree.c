@@ -1,12 +1,14 @@
 /*
  * tree.c - the radix tree, drawn.
  *
- *      node  tokens  pages  users  hits
- *         1       0      0      8     8  model "m", user root
- *         2     256      8      8     7  └─ "In the b"...
- *         3     256      8      8     7     ┊  "n the se"...
- *         4      60      2      1     0     ├─ "And it c"...
- *         5      48      2      1     0     └─ "Woe unto"...
+ *      node  tokens  pages  where    users  hits
+ *         1       0      0               8     8  model "m", user root
+ *         2     256      8               8     7  └─ "In the b"...
+ *         3     256      8               8     7     ┊  "n the se"...
+ *         4      60      2               1     0     ├─ "And it c"...
+ *         5      48      2  1h 1f        0     0     └─ "Woe unto"...
+ *
+ * Where: how many of the pages are not in the pool but in host memory (h), or in the file alone (f).
  *
  * The daemon sends nodes depth first, so the nodes behind a node tell whether it has younger siblings.
  */
@@ -137,13 +139,39 @@ static void print_label(const Coppice__TreeNode *n)
 	putchar('\n');
 }
 
+/* "3h 12f"; empty: all of the node is in the pool. */
+static struct text where_text(const Coppice__TreeNode *n)
+{
+	struct text t = {""};
+	size_t used = 0;
+
+	if (n->n_pages_host)
+		used = (size_t)snprintf(t.s, sizeof(t.s), "%" PRIu32 "h", n->n_pages_host);
+	if (n->n_pages_file)
+		snprintf(t.s + used, sizeof(t.s) - used, "%s%" PRIu32 "f", used ? " " : "",
+			 n->n_pages_file);
+	return t;
+}
+
+static bool has_lower(const struct tree *t)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (t->nodes[i]->n_pages_host || t->nodes[i]->n_pages_file)
+			return true;
+	return false;
+}
+
 static void print_tree(const struct tree *t, const struct tree_place *places, bool *open)
 {
-	printf("%8s %9s %7s %6s %9s\n", "node", "tokens", "pages", "users", "hits");
+	int where = has_lower(t) ? 13 : 0; /* no such column where all is in the pool */
+
+	printf("%8s %9s %7s%*s %6s %9s\n", "node", "tokens", "pages", where, where ? "where" : "",
+	       "users", "hits");
 	for (size_t i = 0; i < t->n; i++) {
 		const Coppice__TreeNode *n = t->nodes[i];
-		printf("%8" PRIu64 " %9s %7s %6" PRIu32 " %9s  ", n->id, text_count(n->n_tokens).s,
-		       text_count(n->n_pages).s, n->n_users, text_count(n->hits).s);
+		printf("%8" PRIu64 " %9s %7s%*s %6" PRIu32 " %9s  ", n->id,
+		       text_count(n->n_tokens).s, text_count(n->n_pages).s, where, where_text(n).s,
+		       n->n_users, text_count(n->hits).s);
 		draw_branches(open, &places[i]);
 		if (!places[i].only)
 			open[places[i].level] = places[i].younger;

@@ -136,12 +136,36 @@ static void print_work(const Coppice__StatusReply *s)
 	       100 * ratio(s->busy_ns, s->uptime_ns));
 }
 
+static void print_tier(const Coppice__TierStatus *t)
+{
+	printf("  %-10s %s of %s; %s pages found here, %s in, %s out, %s waited\n", t->name,
+	       text_bytes(t->used_bytes).s, text_bytes(t->capacity_bytes).s, text_count(t->hits).s,
+	       text_bytes(t->bytes_in).s, text_bytes(t->bytes_out).s,
+	       text_duration(t->waited_ns).s);
+}
+
+static void print_tiers(const Coppice__StatusReply *s)
+{
+	for (size_t i = 0; i < s->n_tier; i++)
+		print_tier(s->tier[i]);
+	if (s->n_tier == 0)
+		return;
+	printf("  moves      %s under way for %s sequences; %s could not be had, %s pages dropped, "
+	       "%s altered\n",
+	       text_count(s->tier_moves).s, text_count(s->tier_wants).s,
+	       text_count(s->tier_wants_failed).s, text_count(s->tier_dropped).s,
+	       text_count(s->tier_altered).s);
+	if (s->tier_error)
+		printf("  file       nothing is written to it any more: %s\n", s->tier_error);
+}
+
 void verbs_print_status(const Coppice__StatusReply *s)
 {
 	printf("coppiced %s, up %s%s\n", s->version, text_duration(s->uptime_ns).s,
 	       s->draining ? ", draining" : "");
 	printf("  backend    %s, policy %s, loop %s\n", s->backend, s->policy, s->loop);
 	print_counts(s);
+	print_tiers(s);
 	print_work(s);
 }
 

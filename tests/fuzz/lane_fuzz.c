@@ -634,7 +634,7 @@ static void world_done(struct world *w)
 	sched_round(w->h.sched);
 	do
 		assert_int_equal(harness_call(&w->h, &evict), 0);
-	while (evict.out.n_pages);
+	while (evict.out.evict.n_pages);
 	struct sched_status end = harness_status(&w->h);
 
 	assert_int_equal(end.store.n_seqs + end.store.n_claims + end.store.n_pins, 0);

@@ -6,7 +6,7 @@ if(TARGET coppice_daemon)
 	endforeach()
 endif()
 if(TARGET coppiced)
-	foreach(name control service keep)
+	foreach(name control service keep tiers)
 		coppice_test(NAME ${name}_test
 			SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/e2e/${name}_test.c
 				${CMAKE_CURRENT_SOURCE_DIR}/e2e/control_harness.c

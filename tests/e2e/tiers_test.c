@@ -1,0 +1,280 @@
+/*
+ * tiers_test.c - the daemon as a process, with tiers below its pool: what is wrong with a tier is a clear sentence and a
+ * working daemon without it. On both loops.
+ */
+#include "control_harness.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct tiers {
+	struct harness *h;
+	char path[128], flag[160];
+};
+
+static struct tiers tiers_of(void **state)
+{
+	struct tiers t = {.h = *state};
+
+	snprintf(t.path, sizeof(t.path), "%s/tier", t.h->folder);
+	snprintf(t.flag, sizeof(t.flag), "--file-tier=%s", t.path);
+	return t;
+}
+
+static void start_with(struct tiers *t, const char *host, const char *file_bytes)
+{
+	t->h->flags[0] = host;
+	t->h->flags[1] = t->flag;
+	t->h->flags[2] = file_bytes;
+	harness_start(t->h);
+}
+
+/* Capacities of host memory and file as the daemon reports them; 0: no such tier. The daemon serves. */
+static void assert_tiers(struct tiers *t, uint64_t host_mib, uint64_t file_mib)
+{
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	struct client c = client_open(t->h);
+	const Coppice__Reply *reply = client_verb(&c, status, &status);
+	uint64_t got[2] = {0};
+
+	for (size_t i = 0; i < reply->status->n_tier; i++)
+		got[!strcmp(reply->status->tier[i]->name, "file")] =
+			reply->status->tier[i]->capacity_bytes >> 20;
+	assert_int_equal(got[0], host_mib);
+	assert_int_equal(got[1], file_mib);
+	client_model(&c);
+	client_arena(&c, 4096);
+	client_lane(&c);
+	assert_int_equal(client_seq(&c, 1, 1, 1, 100)->code, 0);
+	client_close(&c);
+}
+
+static void done(struct tiers *t)
+{
+	unlink(t->path);
+}
+
+static void tiers_are_reported(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=130M");
+	assert_true(harness_log_has(t.h, "lower tiers: 64 MiB of host memory, file "));
+	assert_tiers(&t, 64, 96);
+	assert_int_equal(harness_stop(t.h, SIGTERM), 0);
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=1G");
+	assert_tiers(&t, 64, 96); /* a file that is there keeps its size */
+	done(&t);
+}
+
+static void a_file_that_is_too_small_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=4M");
+	assert_true(harness_log_has(t.h, "4194304 bytes are too few"));
+	assert_tiers(&t, 64, 0);
+	assert_int_not_equal(access(t.path, F_OK), 0);
+}
+
+static void put(const char *path, long at, const void *bytes, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, bytes, n, at), (ssize_t)n);
+	close(fd);
+}
+
+static void a_foreign_file_is_left_alone(void **state)
+{
+	struct tiers t = tiers_of(state);
+	struct stat st;
+
+	put(t.path, 0, "poem", 4);
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "it is no tier file, and is left alone"));
+	assert_tiers(&t, 64, 0);
+	assert_int_equal(stat(t.path, &st), 0);
+	assert_int_equal(st.st_size, 4);
+	done(&t);
+}
+
+/* A file of a daemon that was, with something done to it. */
+static void a_file(struct tiers *t)
+{
+	start_with(t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_int_equal(harness_stop(t->h, SIGTERM), 0);
+}
+
+static void a_truncated_file_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	a_file(&t);
+	assert_int_equal(truncate(t.path, 1 << 20), 0);
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "going on without it"));
+	assert_tiers(&t, 64, 0);
+	done(&t);
+}
+
+static void another_version_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+	const uint32_t version = 77;
+
+	a_file(&t);
+	put(t.path, 8, &version, sizeof(version));
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "version 77"));
+	assert_tiers(&t, 64, 0);
+	done(&t);
+}
+
+static void a_damaged_head_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	a_file(&t);
+	put(t.path, 20, "\xff", 1);
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "going on without it"));
+	assert_tiers(&t, 64, 0);
+	done(&t);
+}
+
+static void a_folder_is_no_file(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	assert_int_equal(mkdir(t.path, 0700), 0);
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "it is no regular file"));
+	assert_tiers(&t, 64, 0);
+	rmdir(t.path);
+}
+
+static void a_file_in_use_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+	struct harness *other;
+
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	other = harness_new(t.h->loop);
+	struct tiers u = {.h = other};
+	memcpy(u.flag, t.flag, sizeof(u.flag));
+	start_with(&u, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(other, "another process uses it"));
+	assert_tiers(&u, 64, 0);
+	harness_free(other);
+	assert_tiers(&t, 64, 32);
+	done(&t);
+}
+
+/* Files may not grow beyond 16 MiB, as where a file system is full. */
+static void a_full_file_system_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+	struct rlimit before, small;
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	small = (struct rlimit){16 << 20, before.rlim_max};
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_true(harness_log_has(t.h, "there is no room for "));
+	assert_tiers(&t, 64, 0);
+	assert_int_not_equal(access(t.path, F_OK), 0);
+}
+
+static void memory_that_cannot_be_had_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	start_with(&t, "--host-tier=4T", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "of host memory cannot be had or not be pinned"));
+	assert_tiers(&t, 0, 0);
+	done(&t);
+}
+
+static void without_io_uring_there_is_no_file(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	t.h->loop = "auto";
+	t.h->refuse_uring = true;
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "io_uring is refused: Operation not permitted"));
+	assert_tiers(&t, 64, 0);
+	done(&t);
+}
+
+static void a_file_needs_host_memory(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	t.h->flags[0] = t.flag;
+	assert_int_equal(harness_wait(harness_spawn(t.h)), 1);
+	assert_true(harness_log_has(t.h, "file_tier: it needs host_tier"));
+	t.h->flags[0] = "--host-tier=1M";
+	assert_int_equal(harness_wait(harness_spawn(t.h)), 1);
+	assert_true(harness_log_has(t.h, "one extent (33554432) or more"));
+}
+
+static void a_file_is_verified(void **state)
+{
+	struct tiers t = tiers_of(state);
+	char flag[160];
+
+	a_file(&t);
+	snprintf(flag, sizeof(flag), "--verify-tier=%s", t.path);
+	t.h->flags[0] = flag;
+	t.h->flags[1] = NULL;
+	assert_int_equal(harness_wait(harness_spawn(t.h)), 0);
+	put(t.path, 8, "\xff", 1);
+	assert_int_equal(harness_wait(harness_spawn(t.h)), 1);
+	done(&t);
+	assert_int_equal(harness_wait(harness_spawn(t.h)), 1);
+	assert_true(harness_log_has(t.h, "it cannot be opened: No such file or directory"));
+}
+
+#define CASES(loop) \
+	{ \
+		HARNESS_BARE(loop, tiers_are_reported), \
+			HARNESS_BARE(loop, a_file_that_is_too_small_is_said), \
+			HARNESS_BARE(loop, a_foreign_file_is_left_alone), \
+			HARNESS_BARE(loop, a_truncated_file_is_said), \
+			HARNESS_BARE(loop, another_version_is_said), \
+			HARNESS_BARE(loop, a_damaged_head_is_said), \
+			HARNESS_BARE(loop, a_folder_is_no_file), \
+			HARNESS_BARE(loop, a_file_in_use_is_said), \
+			HARNESS_BARE(loop, a_full_file_system_is_said), \
+			HARNESS_BARE(loop, memory_that_cannot_be_had_is_said), \
+			HARNESS_BARE(loop, without_io_uring_there_is_no_file), \
+			HARNESS_BARE(loop, a_file_needs_host_memory), \
+			HARNESS_BARE(loop, a_file_is_verified), \
+	}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest epoll[] = CASES(epoll);
+	const struct CMUnitTest uring[] = CASES(uring);
+	int failures;
+
+	if (harness_init(argc, argv) < 0)
+		return 1;
+	if (!harness_has_uring()) {
+		print_message("no io_uring here, and so no file\n");
+		return 0;
+	}
+	failures = cmocka_run_group_tests_name("tiers, epoll", epoll, NULL, NULL);
+	failures += cmocka_run_group_tests_name("tiers, io_uring", uring, NULL, NULL);
+	return failures;
+}
