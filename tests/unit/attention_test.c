@@ -1,5 +1,6 @@
 /* attention_test.c - the CPU backend's attention against float64, over random trees, shapes and policies. */
 #include "world.h"
+#include "world_cases.h"
 #include "kernels/cpu/vec.h"
 
 #include <math.h>
@@ -435,34 +436,28 @@ static void test_exp2_is_within_two_units_and_exact_at_0(void **state)
 	}
 }
 
-/* Who only appends may stand in one item with others. */
+static struct world_cases cases(void)
+{
+	return (struct world_cases){&backend_cpu, bounds, sizeof(policies) / sizeof(policies[0]),
+				    config_make};
+}
+
 static void test_q_of_what_wants_no_output_is_not_read(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
+	struct world_cases c = cases();
 
 	(void)state;
-	for (int i = 0; i < 12; i++) {
-		struct world_want want = {.shape = shape_make(4, 64, 32, WORK_FP16),
-					  .n_nodes = 1 + oracle_below(&random, 6),
-					  .n_queries = 2 + oracle_below(&random, 6),
-					  .node_tokens = 100,
-					  .drafts = true};
-		struct world_answer answer;
-		struct plan_config config;
-		struct world w;
-		double lse;
+	world_cases_silent(&c, &random);
+}
 
-		world_init(&w, &want, &random);
-		for (uint32_t q = 0; q < w.tree.n_queries; q++)
-			w.silent[q] = oracle_below(&random, 2);
-		config_make(&w, 0, &config);
-		world_run(&w, &config, 0, w.tree.n_queries, &answer);
-		for (uint32_t q = 0; q < w.tree.n_queries; q++)
-			assert_true(w.silent[q] ||
-				    world_error(&w, q, 1, &answer, &lse) <= bounds[WORK_FP16]);
-		world_answer_done(&answer);
-		world_done(&w);
-	}
+static void test_a_token_that_is_not_finite_harms_only_who_sees_it(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct world_cases c = cases();
+
+	(void)state;
+	world_cases_not_finite(&c, &random);
 }
 
 int main(void)
@@ -478,6 +473,7 @@ int main(void)
 		cmocka_unit_test(test_pieces_lie_at_any_key_of_a_tile_and_row_of_a_page),
 		cmocka_unit_test(test_scores_of_minus_infinity_weigh_nothing),
 		cmocka_unit_test(test_q_of_what_wants_no_output_is_not_read),
+		cmocka_unit_test(test_a_token_that_is_not_finite_harms_only_who_sees_it),
 		cmocka_unit_test(test_two_partials_of_a_row_are_merged),
 		cmocka_unit_test(test_exp2_is_within_two_units_and_exact_at_0),
 	};

@@ -2,6 +2,7 @@
 if(TARGET coppice_cuda)
 	coppice_test(NAME cuda_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
+			${CMAKE_CURRENT_LIST_DIR}/world_cases.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(cuda_test PROPERTIES SKIP_RETURN_CODE 77)

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/module.h"
 #include "world.h"
+#include "world_cases.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -108,35 +109,28 @@ static void test_every_head_dim_and_dtype_is_within_its_bound(void **state)
 	}
 }
 
-/* Who only appends may stand in one item with others. */
+static struct world_cases cases(void)
+{
+	return (struct world_cases){cuda, bounds, sizeof(policies) / sizeof(policies[0]),
+				    config_make};
+}
+
 static void test_q_of_what_wants_no_output_is_not_read(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
+	struct world_cases c = cases();
 
 	(void)state;
-	for (int i = 0; i < 12; i++) {
-		struct world_want want = {.shape = shape_make(4, 64, 32, WORK_FP16),
-					  .ops = cuda,
-					  .n_nodes = 1 + oracle_below(&random, 6),
-					  .n_queries = 2 + oracle_below(&random, 6),
-					  .node_tokens = 100,
-					  .drafts = true};
-		struct world_answer answer;
-		struct plan_config config;
-		struct world w;
-		double lse;
+	world_cases_silent(&c, &random);
+}
 
-		world_init(&w, &want, &random);
-		for (uint32_t q = 0; q < w.tree.n_queries; q++)
-			w.silent[q] = oracle_below(&random, 2);
-		config_make(&w, 0, &config);
-		world_run(&w, &config, 0, w.tree.n_queries, &answer);
-		for (uint32_t q = 0; q < w.tree.n_queries; q++)
-			assert_true(w.silent[q] ||
-				    world_error(&w, q, 1, &answer, &lse) <= bounds[WORK_FP16]);
-		world_answer_done(&answer);
-		world_done(&w);
-	}
+static void test_a_token_that_is_not_finite_harms_only_who_sees_it(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct world_cases c = cases();
+
+	(void)state;
+	world_cases_not_finite(&c, &random);
 }
 
 static void test_every_ratio_of_heads_is_within_its_bound(void **state)
@@ -549,6 +543,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_what_cannot_be_computed_is_refused_in_a_sentence),
 		cmocka_unit_test(test_every_head_dim_and_dtype_is_within_its_bound),
 		cmocka_unit_test(test_q_of_what_wants_no_output_is_not_read),
+		cmocka_unit_test(test_a_token_that_is_not_finite_harms_only_who_sees_it),
 		cmocka_unit_test(test_every_ratio_of_heads_is_within_its_bound),
 		cmocka_unit_test(test_long_contexts_that_are_cut_are_within_their_bound),
 		cmocka_unit_test(test_the_cpus_backend_answers_the_same),

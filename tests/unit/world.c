@@ -218,7 +218,8 @@ static void encode_kv(struct world *w)
 	size_t rows = (size_t)w->kv.n_pages * w->shape.page_tokens, n = kv_values(w);
 	size_t bytes = n * work_dtype_bytes(w->shape.dtype);
 
-	w->kv_raw = world_alloc(w, rows * bytes * 2);
+	if (!w->kv_raw)
+		w->kv_raw = world_alloc(w, rows * bytes * 2);
 	for (size_t i = 0; i < rows; i++) {
 		oracle_encode(w->shape.dtype, (char *)w->kv_raw + i * bytes * 2, w->kv.k + i * n,
 			      n);
@@ -255,8 +256,7 @@ static void submit(struct world *w, const struct work_tree *tree, const struct w
 	while (done < id);
 }
 
-/* The whole of the pool's pages from kv_raw, NaN outside slices. */
-static void load(struct world *w)
+void world_load(struct world *w)
 {
 	size_t bytes = kv_values(w) * work_dtype_bytes(w->shape.dtype);
 	struct work_slice *slots = must_alloc(w->kv.n_pages * sizeof(*slots));
@@ -265,6 +265,7 @@ static void load(struct world *w)
 	struct work_list list = {0};
 	struct backend_io io = kv_io(w, slots, w->kv.n_pages);
 
+	encode_kv(w);
 	for (uint32_t i = 0; i < w->kv.n_pages; i++)
 		slots[i] = (struct work_slice){i, 0, (uint16_t)w->shape.page_tokens};
 	io.k = world_address(w, w->kv_raw);
@@ -313,8 +314,7 @@ void world_init(struct world *w, const struct world_want *want, struct oracle_ra
 		make_query(w, want, random);
 	fill_kv(w, random);
 	open_backend(w, want);
-	encode_kv(w);
-	load(w);
+	world_load(w);
 
 	size_t n = world_rows(w) * world_row_values(w);
 

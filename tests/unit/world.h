@@ -70,6 +70,8 @@ struct world_want {
 /* Asserts that all goes well; layer is the last of the shape. */
 void world_init(struct world *w, const struct world_want *want, struct oracle_random *random);
 void world_done(struct world *w);
+/* The whole of the pool's pages once more from kv, NaN outside slices. */
+void world_load(struct world *w);
 
 /* Runs the queries [first, first + n) by a policy and decodes; other rows of the answer stay NaN. */
 void world_run(struct world *w, const struct plan_config *config, uint32_t first, uint32_t n,
