@@ -18,6 +18,7 @@ static const struct bench_command commands[] = {
 #ifdef BENCH_HAVE_KERNELS
 	{"attention", "Attention over a workload's trees, or over the built-in cases.",
 	 attention_main},
+	{"fit", "Constants of the GPU planner's model, from what the card takes.", fit_main},
 	{"multi", "A layer of sequences whose KV is shared out to several devices.", multi_main},
 #endif
 	{NULL, NULL, NULL},

@@ -38,6 +38,7 @@ int store_main(int argc, char **argv);
 #endif
 #ifdef BENCH_HAVE_KERNELS
 int attention_main(int argc, char **argv);
+int fit_main(int argc, char **argv);
 int multi_main(int argc, char **argv);
 #endif
 

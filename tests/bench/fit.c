@@ -1,0 +1,436 @@
+/*
+ * fit.c - coppice-bench fit: measures on the card what the planner's model is made of (fit_model.h), fits its constants, checks
+ * them on workloads that were not fitted, and prints the architecture's table as kernels/cuda/costs.c has it.
+ */
+#include "bench.h"
+
+#ifdef BENCH_HAVE_KERNELS
+#include "card.h"
+#include "cases.h"
+#include "fit_model.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PAGE_TOKENS 32u
+#define BATCHES 100u
+#define BATCH "batch" /* the name of what batch_ns is measured by */
+
+struct options {
+	const char *module;
+	const char *workload; /* file that the fit is checked on; NULL: the built-in cases */
+	const char *times; /* file to read times from; NULL: the card */
+	const char *save; /* file to write times to, or NULL */
+	uint32_t n_blocks; /* with times */
+	bool choices;
+};
+
+enum { KEY_TIMES = 256, KEY_SAVE, KEY_BLOCKS, KEY_CHOICES };
+
+static const struct argp_option options[] = {
+	{"module", 'm', "FILE", 0, "The module (default: that of this build)", 0},
+	{"workload", 'w', "FILE", 0,
+	 "JSON as attention's: what the fit is checked on (default: attention's built-in cases)",
+	 0},
+	{"save", KEY_SAVE, "FILE", 0, "Write what was measured to FILE", 0},
+	{"times", KEY_TIMES, "FILE", 0, "Measure nothing: take what an earlier run saved", 0},
+	{"choices", KEY_CHOICES, NULL, 0,
+	 "Time what else the planner could have chosen for what the fit is checked on", 0},
+	{"multiprocessors", KEY_BLOCKS, "N", 0, "With --times: of that card (default 132)", 0},
+	{0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case 'm':
+		o->module = arg;
+		return 0;
+	case 'w':
+		o->workload = arg;
+		return 0;
+	case KEY_TIMES:
+		o->times = arg;
+		return 0;
+	case KEY_SAVE:
+		o->save = arg;
+		return 0;
+	case KEY_CHOICES:
+		o->choices = true;
+		return 0;
+	case KEY_BLOCKS:
+		o->n_blocks = (uint32_t)strtoul(arg, NULL, 10);
+		if (o->n_blocks == 0)
+			argp_error(state, "--multiprocessors wants a number above 0, not \"%s\"",
+				   arg);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+struct fit {
+	const struct options *o;
+	struct card card;
+	struct cuda_card known;
+	struct fit_card model;
+	struct costs costs;
+	json_t *times; /* owned: name -> us */
+	struct fit_experiment *experiments; /* owned, [fit_count()] */
+	uint32_t n; /* of which were made */
+};
+
+/* ---- measuring ---------------------------------------------------------------------------------------------------- */
+
+/* Of a batch, submit to completion. */
+static int time_batch(struct card_run *run, double *ret_us)
+{
+	double us[BATCHES], unused;
+	int r = 0;
+
+	for (uint32_t i = 0; i < BATCHES && !r; i++) {
+		uint64_t start_ns = bench_now_ns();
+
+		r = card_run_once(run, &unused);
+		us[i] = (double)(bench_now_ns() - start_ns) / 1e3;
+	}
+	if (!r)
+		*ret_us = bench_median(us, BATCHES);
+	return r;
+}
+
+/* The experiment's workload on the card, where that is what times are from. 0 or -errno; end_run frees after either. */
+static int begin_run(struct fit *f, const struct fit_experiment *e, struct card_run *run)
+{
+	struct plan_config config;
+	char error[256] = "";
+	int r;
+
+	*run = (struct card_run){0};
+	if (f->o->times)
+		return 0;
+	r = card_run_init(run, &f->card, &e->spec, error, sizeof(error));
+	if (!r) {
+		plan_config_init(&config, PLAN_AUTO, &e->spec.shape, 1);
+		config.tile_rows = f->card.ops->tile_rows(run->backend, &e->spec.shape);
+		r = plan_make(&config, &run->workload.tree, &run->list);
+	}
+	if (r)
+		fprintf(stderr, "coppice-bench: %s: %s %s\n", e->spec.name, strerror(-r), error);
+	return r;
+}
+
+static void end_run(struct card_run *run)
+{
+	if (run->card)
+		card_run_done(run);
+}
+
+/* Planned as the experiment says; whole: of its batch, else of the kernels alone. */
+static int time_on_card(struct fit *f, const struct fit_experiment *e, struct card_run *run,
+			bool whole, double *ret_us)
+{
+	double unused;
+	int r;
+
+	f->card.plan_as(run->backend, &f->costs, &e->choice);
+	f->card.plan_id++;
+	r = card_run_once(run, &unused);
+	if (!r)
+		r = whole ? time_batch(run, ret_us) : card_run_time(run, bench_reps(21), ret_us);
+	if (r)
+		fprintf(stderr, "coppice-bench: %s: %s\n", e->spec.name, strerror(-r));
+	return r;
+}
+
+/* From the file, -ENOENT where it has none; or from the card. */
+static int find_time(struct fit *f, const struct fit_experiment *e, struct card_run *run,
+		     const char *name, double *ret_us)
+{
+	int r;
+
+	if (f->o->times) {
+		*ret_us = json_number_value(json_object_get(f->times, name));
+		return *ret_us > 0 ? 0 : -ENOENT;
+	}
+	r = time_on_card(f, e, run, strcmp(name, BATCH) == 0, ret_us);
+	if (!r)
+		r = json_object_set_new(f->times, name, json_real(*ret_us)) ? -ENOMEM : 0;
+	return r;
+}
+
+/* The kernels' time, and of the first experiment the batch's too. */
+static int find_times(struct fit *f, struct fit_experiment *e, bool first)
+{
+	struct card_run run;
+	double us = 0;
+	int r = begin_run(f, e, &run);
+
+	if (!r)
+		r = find_time(f, e, &run, e->spec.name, &e->us);
+	if (!r && first) {
+		r = find_time(f, e, &run, BATCH, &us);
+		f->costs.batch_ns = us * 1e3;
+	}
+	end_run(&run);
+	return r;
+}
+
+static int make_experiments(struct fit *f)
+{
+	int r = 0;
+
+	f->experiments = calloc(fit_count(), sizeof(*f->experiments));
+	if (!f->experiments)
+		return -ENOMEM;
+	for (; f->n < fit_count() && !r; f->n++) {
+		struct fit_experiment *e = &f->experiments[f->n];
+
+		r = fit_experiment_init(e, f->n, &f->model);
+		if (!r)
+			r = find_times(f, e, f->n == 0);
+		if (r == -ENOENT)
+			fprintf(stderr, "coppice-bench: %s: no time of %s\n", f->o->times,
+				e->spec.name);
+	}
+	return r;
+}
+
+/* ---- what came of it ---------------------------------------------------------------------------------------------- */
+
+struct errors {
+	double log_sum, most;
+	uint32_t n;
+};
+
+/* What a workload could take, planned as told; choice.unit_tokens == 0: planned as it is. */
+struct best {
+	double us;
+	struct program_choice choice;
+};
+
+struct checks {
+	struct errors errors;
+	double regret; /* what the planner chose over the best that it could have, at most */
+};
+
+static int print_case(struct fit *f, const struct fit_experiment *e, struct errors *errors)
+{
+	double us, off;
+	int r = fit_expect(e, &f->model, &f->costs, &us);
+
+	if (r)
+		return r;
+	off = log(us / e->us);
+	errors->log_sum += fabs(off);
+	errors->most = fmax(errors->most, fabs(off));
+	errors->n++;
+	printf("%-30s %9.1f %9.1f %+7.1f %%\n", e->spec.name, e->us, us, (us / e->us - 1) * 100);
+	fflush(stdout);
+	return 0;
+}
+
+static void print_errors(const char *of, const struct errors *e)
+{
+	if (e->n == 0)
+		return;
+	bench_print("fit", of, "off_by", exp(e->log_sum / e->n), "x");
+	bench_print("fit", of, "off_by_at_most", exp(e->most), "x");
+	printf("\n");
+}
+
+static int print_experiments(struct fit *f)
+{
+	struct errors errors = {0};
+	int r = 0;
+
+	printf("%-30s %9s %9s\n", "experiment", "time us", "expected");
+	for (uint32_t i = 0; i < f->n && !r; i++)
+		r = print_case(f, &f->experiments[i], &errors);
+	print_errors("experiments", &errors);
+	return r;
+}
+
+/* Times what the planner could have chosen instead: the least of it. */
+static int find_best(struct fit *f, const struct fit_experiment *e, struct card_run *run,
+		     struct best *ret)
+{
+	static const double shares[] = {0, 1.05, 0.55, 0.36};
+	uint32_t heads = e->spec.shape.n_q_heads / e->spec.shape.n_kv_heads;
+	struct fit_experiment told = *e;
+
+	*ret = (struct best){.us = e->us};
+	for (uint32_t i = 0; i < 16; i++) {
+		char name[96];
+		double us;
+		int r;
+
+		told.choice.unit_tokens = (DEVICE_UNIT_ROWS >> i / 4) / heads;
+		told.choice.share = shares[i % 4];
+		if (told.choice.unit_tokens == 0)
+			break;
+		snprintf(name, sizeof(name), "%s@%u/%.2f", e->spec.name, told.choice.unit_tokens,
+			 told.choice.share);
+		r = find_time(f, &told, run, name, &us);
+		if (r && r != -ENOENT)
+			return r;
+		if (!r && us < ret->us)
+			*ret = (struct best){us, told.choice};
+	}
+	return 0;
+}
+
+/* One that was not fitted. Takes over spec. */
+static int check_one(struct fit *f, struct workload_spec *spec, struct checks *checks)
+{
+	struct fit_experiment e;
+	struct card_run run = {0};
+	struct best best = {0};
+	int r = fit_experiment_of(&e, spec);
+
+	if (!r)
+		r = begin_run(f, &e, &run);
+	if (!r)
+		r = find_time(f, &e, &run, e.spec.name, &e.us);
+	if (!r && f->o->choices)
+		r = find_best(f, &e, &run, &best);
+	if (!r)
+		r = print_case(f, &e, &checks->errors);
+	if (!r && best.us > 0 && e.us / best.us > checks->regret)
+		checks->regret = e.us / best.us;
+	if (!r && best.choice.unit_tokens)
+		printf("%-30s %9.1f with units of %u tokens, cut at %.2f of a share\n", "", best.us,
+		       best.choice.unit_tokens, best.choice.share);
+	end_run(&run);
+	fit_experiment_done(&e);
+	return r == -ENOENT ? 0 : r;
+}
+
+static int check(struct fit *f)
+{
+	struct case_options cases = {PAGE_TOKENS, WORK_FP16};
+	json_error_t error = {.text = ""};
+	json_t *root = f->o->workload ? json_load_file(f->o->workload, 0, &error) : NULL;
+	size_t n = f->o->workload ? json_array_size(root) : case_count();
+	struct checks checks = {0};
+	int r = f->o->workload && !json_is_array(root) ? -EINVAL : 0;
+
+	printf("%-30s %9s %9s\n", "not fitted", "time us", "expected");
+	for (size_t i = 0; i < n && !r; i++) {
+		struct workload_spec spec;
+
+		r = root ? case_read(json_array_get(root, i), &cases, &spec)
+			 : case_built_in((uint32_t)i, &cases, &spec);
+		if (!r)
+			r = check_one(f, &spec, &checks);
+		else
+			workload_spec_done(&spec);
+	}
+	if (r)
+		fprintf(stderr, "coppice-bench: %s: %s %s\n",
+			f->o->workload ? f->o->workload : "built-in cases", strerror(-r),
+			error.text);
+	print_errors("not_fitted", &checks.errors);
+	if (checks.regret > 0)
+		bench_print("fit", "not_fitted", "slower_than_best_choice", checks.regret, "x");
+	json_decref(root);
+	return r;
+}
+
+static void print_table(struct fit *f)
+{
+	time_t now = time(NULL);
+	char date[16];
+
+	strftime(date, sizeof(date), "%Y-%m-%d", gmtime(&now));
+	printf("\t{\n\t\t.architecture = \"%s\",\n\t\t.fitted = \"%s, %s\",\n",
+	       f->costs.architecture, f->o->times ? f->o->times : f->known.name, date);
+	for (uint32_t i = 0; i < FIT_CONSTANTS; i++)
+		printf("\t\t.%s = %.4g,\n", fit_constant_name(i), *fit_constant(&f->costs, i));
+	printf("\t\t.batch_ns = %.4g,\n\t},\n", f->costs.batch_ns);
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------------------- */
+
+static int open_card(struct fit *f)
+{
+	struct backend *backend = NULL;
+	int r = card_load(&f->card, f->o->module);
+
+	if (!r)
+		r = card_open(&f->card, &backend);
+	if (r)
+		return r;
+	f->card.describe(backend, &f->known);
+	f->card.ops->close(backend);
+	f->model = (struct fit_card){f->known.n_blocks, f->known.wide};
+	f->costs = *f->known.costs;
+	f->times = json_object();
+	return 0;
+}
+
+static int open_times(struct fit *f)
+{
+	json_error_t error;
+
+	f->times = json_load_file(f->o->times, 0, &error);
+	f->model = (struct fit_card){f->o->n_blocks, true};
+	f->costs = *costs_find(9, 0);
+	if (json_is_object(f->times))
+		return 0;
+	fprintf(stderr, "coppice-bench: %s: line %d: %s\n", f->o->times, error.line,
+		f->times ? "no object of times" : error.text);
+	return -EINVAL;
+}
+
+static int fit(struct fit *f)
+{
+	int r = f->o->times ? open_times(f) : open_card(f);
+
+	if (!r)
+		r = make_experiments(f);
+	if (!r)
+		r = fit_solve(f->experiments, f->n, &f->model, &f->costs);
+	if (!r)
+		r = print_experiments(f);
+	if (!r)
+		r = check(f);
+	if (f->o->save && f->times && json_dump_file(f->times, f->o->save, JSON_INDENT(1)) != 0)
+		fprintf(stderr, "coppice-bench: %s: cannot be written\n", f->o->save);
+	if (!r)
+		print_table(f);
+	return r;
+}
+
+int fit_main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.doc = "Fits the constants of the GPU planner's model on the card.",
+		.children = children,
+	};
+	struct options o = {.module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
+			    .n_blocks = 132};
+	struct fit f = {.o = &o};
+	int r;
+
+	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
+		return 64;
+	r = fit(&f);
+	for (uint32_t i = 0; i < f.n; i++)
+		fit_experiment_done(&f.experiments[i]);
+	free(f.experiments);
+	json_decref(f.times);
+	return r ? 1 : 0;
+}
+#endif

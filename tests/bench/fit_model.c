@@ -1,0 +1,313 @@
+/* fit_model.c - see fit_model.h. */
+#include "fit_model.h"
+
+#ifdef BENCH_HAVE_KERNELS
+#include "kernels/plan/plan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_TOKENS 32u
+#define PAGES_PER_EXTENT 64u
+#define ROUNDS 40u
+#define STEP 0.01 /* of a constant, for slopes */
+#define RIDGE 1e-6 /* what no experiment tells stays where it was */
+
+static const struct {
+	const char *name;
+	size_t offset;
+} constants[FIT_CONSTANTS] = {
+	{"launch_ns", offsetof(struct costs, launch_ns)},
+	{"unit_ns", offsetof(struct costs, unit_ns)},
+	{"row_ns_per_kb", offsetof(struct costs, row_ns_per_kb)},
+	{"read_ns_per_kb", offsetof(struct costs, read_ns_per_kb)},
+	{"slot_ns_per_kb", offsetof(struct costs, slot_ns_per_kb)},
+	{"stage_ns_per_kb", offsetof(struct costs, stage_ns_per_kb)},
+	{"part_ns_per_kb", offsetof(struct costs, part_ns_per_kb)},
+	{"merge_ns", offsetof(struct costs, merge_ns)},
+	{"flush_ns_per_kb", offsetof(struct costs, flush_ns_per_kb)},
+	{"cache_kb", offsetof(struct costs, cache_kb)},
+};
+
+const char *fit_constant_name(uint32_t i)
+{
+	return constants[i].name;
+}
+
+double *fit_constant(struct costs *costs, uint32_t i)
+{
+	return (double *)((char *)costs + constants[i].offset);
+}
+
+/* ---- experiments -------------------------------------------------------------------------------------------------- */
+
+/* Two levels, in 16 query heads of one KV head; nodes in 24ths of the multiprocessors, 0: one. Units of so many tokens (of 16
+ * rows each), cut to this share of a block's. */
+struct design {
+	const char *name;
+	uint32_t head_dim;
+	uint32_t roots, leaves;
+	uint32_t root_tokens, leaf_tokens;
+	uint32_t unit_tokens;
+	double share;
+};
+
+static const struct design designs[] = {
+	/* one unit a multiprocessor, then two and more: launch, unit */
+	{"units_1", 128, 24, 24, 31, 1, 1, 0},
+	{"units_2", 128, 48, 48, 31, 1, 1, 0},
+	{"units_3", 128, 72, 72, 31, 1, 1, 0},
+	{"units_4", 128, 96, 96, 31, 1, 1, 0},
+	/* more to read of each: read; and of the cache's size and beyond: flush, cache */
+	{"read_128", 128, 24, 24, 127, 1, 1, 0},
+	{"read_512", 128, 24, 24, 511, 1, 1, 0},
+	{"read_1024", 128, 24, 24, 1023, 1, 1, 0},
+	{"read_2048", 128, 24, 24, 2047, 1, 1, 0},
+	{"read_4096", 128, 24, 24, 4095, 1, 1, 0},
+	/* 128 rows on what all read, in stages, and of a head dim that has none: stage, slot */
+	{"stages_1024", 128, 0, 192, 1024, 1, 8, 0},
+	{"stages_4096", 128, 0, 192, 4096, 1, 8, 0},
+	{"stages_8192", 128, 0, 192, 8192, 1, 8, 0},
+	{"slots_512", 256, 0, 192, 512, 1, 8, 0},
+	{"slots_2048", 256, 0, 192, 2048, 1, 8, 0},
+	/* 16 and 128 rows on little: row */
+	{"rows_16", 128, 24, 24, 256, 1, 1, 0},
+	{"rows_32", 128, 24, 48, 256, 1, 2, 0},
+	{"rows_64", 128, 24, 96, 256, 1, 4, 0},
+	{"rows_128", 128, 24, 192, 256, 1, 8, 0},
+	{"rows_128_2", 128, 48, 384, 256, 1, 8, 0},
+	/* the same cut in two, three and four, with many rows and few: merge, part */
+	{"cut_2x128", 128, 12, 96, 1024, 1, 8, 1},
+	{"cut_3x128", 128, 8, 64, 1536, 1, 8, 1},
+	{"cut_4x128", 128, 6, 48, 2048, 1, 8, 1},
+	{"cut_2x16", 128, 12, 12, 1023, 1, 1, 1},
+	{"cut_4x16", 128, 6, 6, 2047, 1, 1, 1},
+	{"cut_8x16", 128, 3, 3, 4095, 1, 1, 1},
+};
+
+uint32_t fit_count(void)
+{
+	return sizeof(designs) / sizeof(designs[0]);
+}
+
+static struct work_shape shape_of(const struct design *d)
+{
+	return (struct work_shape){.n_layers = 1,
+				   .n_q_heads = 16,
+				   .n_kv_heads = 1,
+				   .head_dim = d->head_dim,
+				   .page_tokens = PAGE_TOKENS,
+				   .dtype = WORK_FP16,
+				   .scale = 1 / sqrtf((float)d->head_dim)};
+}
+
+static uint32_t nodes_of(uint32_t part, const struct fit_card *card)
+{
+	uint32_t n = part * card->n_blocks / 24;
+
+	return n ? n : 1;
+}
+
+/* As the backend's. */
+static int plan(struct fit_experiment *e)
+{
+	struct plan_config config;
+
+	plan_config_init(&config, PLAN_AUTO, &e->spec.shape, 1);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	return plan_make(&config, &e->workload.tree, &e->list);
+}
+
+int fit_experiment_of(struct fit_experiment *e, struct workload_spec *spec)
+{
+	int r;
+
+	*e = (struct fit_experiment){.spec = *spec};
+	*spec = (struct workload_spec){0};
+	r = workload_init_tree(&e->workload, &e->spec);
+	return r ? r : plan(e);
+}
+
+int fit_experiment_init(struct fit_experiment *e, uint32_t i, const struct fit_card *card)
+{
+	const struct design *d = &designs[i];
+	uint32_t nodes[] = {nodes_of(d->roots, card), nodes_of(d->leaves, card)};
+	uint32_t tokens[] = {d->root_tokens, d->leaf_tokens};
+	struct workload_spec spec = {.shape = shape_of(d)};
+	int r;
+
+	*e = (struct fit_experiment){0};
+	snprintf(spec.name, sizeof(spec.name), "%s", d->name);
+	r = workload_spec_levels(&spec, nodes, tokens, 2);
+	if (!r)
+		r = fit_experiment_of(e, &spec);
+	workload_spec_done(&spec);
+	e->choice = (struct program_choice){d->unit_tokens, d->share};
+	return r;
+}
+
+void fit_experiment_done(struct fit_experiment *e)
+{
+	plan_list_done(&e->list);
+	workload_done(&e->workload);
+	workload_spec_done(&e->spec);
+}
+
+int fit_expect(const struct fit_experiment *e, const struct fit_card *card,
+	       const struct costs *costs, double *ret_us)
+{
+	struct program program = {0};
+	struct program_want want = {.shape = &e->spec.shape,
+				    .list = &e->list,
+				    .costs = costs,
+				    .n_blocks = card->n_blocks,
+				    .wide = card->wide && e->spec.shape.head_dim <= 128,
+				    .flushed = true,
+				    .choice = e->choice};
+	int r = program_estimate(&program, &want);
+
+	*ret_us = program.expect.all_ns / 1e3;
+	program_done(&program);
+	return r;
+}
+
+/* ---- least squares ------------------------------------------------------------------------------------------------ */
+
+struct system {
+	double a[FIT_CONSTANTS][FIT_CONSTANTS], b[FIT_CONSTANTS];
+};
+
+/* By elimination; a is symmetric and, with the ridge, definite. */
+static void solve(struct system *s, double *x)
+{
+	for (uint32_t i = 0; i < FIT_CONSTANTS; i++) {
+		for (uint32_t j = i + 1; j < FIT_CONSTANTS; j++) {
+			double f = s->a[j][i] / s->a[i][i];
+
+			for (uint32_t k = i; k < FIT_CONSTANTS; k++)
+				s->a[j][k] -= f * s->a[i][k];
+			s->b[j] -= f * s->b[i];
+		}
+	}
+	for (uint32_t i = FIT_CONSTANTS; i-- > 0;) {
+		x[i] = s->b[i];
+		for (uint32_t k = i + 1; k < FIT_CONSTANTS; k++)
+			x[i] -= s->a[i][k] * x[k];
+		x[i] /= s->a[i][i];
+	}
+}
+
+/* Sum of squares of relative residuals. */
+static int misfit(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
+		  const struct costs *costs, double *ret)
+{
+	*ret = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		double us;
+		int r = fit_expect(&experiments[i], card, costs, &us);
+
+		if (r)
+			return r;
+		*ret += pow(us / experiments[i].us - 1, 2);
+	}
+	return 0;
+}
+
+/* Relative slopes of an experiment's time, a constant growing by its own size. */
+static int slopes(const struct fit_experiment *e, const struct fit_card *card,
+		  const struct costs *costs, double *ret_residual, double *ret)
+{
+	double us, more;
+	int r = fit_expect(e, card, costs, &us);
+
+	*ret_residual = us / e->us - 1;
+	for (uint32_t j = 0; j < FIT_CONSTANTS && !r; j++) {
+		struct costs moved = *costs;
+
+		*fit_constant(&moved, j) *= 1 + STEP;
+		r = fit_expect(e, card, &moved, &more);
+		ret[j] = (more - us) / (STEP * e->us);
+	}
+	return r;
+}
+
+static int make_system(const struct fit_experiment *experiments, uint32_t n,
+		       const struct fit_card *card, const struct costs *costs, struct system *ret)
+{
+	*ret = (struct system){0};
+	for (uint32_t j = 0; j < FIT_CONSTANTS; j++)
+		ret->a[j][j] = RIDGE * n;
+	for (uint32_t i = 0; i < n; i++) {
+		double slope[FIT_CONSTANTS], residual;
+		int r = slopes(&experiments[i], card, costs, &residual, slope);
+
+		if (r)
+			return r;
+		for (uint32_t j = 0; j < FIT_CONSTANTS; j++) {
+			for (uint32_t k = 0; k < FIT_CONSTANTS; k++)
+				ret->a[j][k] += slope[j] * slope[k];
+			ret->b[j] -= slope[j] * residual;
+		}
+	}
+	return 0;
+}
+
+/* Costs moved by a share of the step, no constant by more than half of itself. */
+static struct costs moved_by(const struct costs *costs, const double *step, double share)
+{
+	struct costs moved = *costs;
+
+	for (uint32_t j = 0; j < FIT_CONSTANTS; j++)
+		*fit_constant(&moved, j) *= 1 + fmax(-0.5, fmin(0.5, share * step[j]));
+	return moved;
+}
+
+/* Arithmetic that hides behind reading has no slope, nor has what is nothing: starts above. */
+static void start_above(struct costs *costs)
+{
+	double hidden = 1.5 * costs->read_ns_per_kb / DEVICE_WARPS;
+
+	costs->slot_ns_per_kb = fmax(costs->slot_ns_per_kb, hidden);
+	costs->stage_ns_per_kb = fmax(costs->stage_ns_per_kb, hidden);
+	for (uint32_t j = 0; j < FIT_CONSTANTS; j++) {
+		if (*fit_constant(costs, j) <= 0)
+			*fit_constant(costs, j) = 1;
+	}
+}
+
+int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
+	      struct costs *costs)
+{
+	double now, next, step[FIT_CONSTANTS];
+	int r;
+
+	start_above(costs);
+	r = misfit(experiments, n, card, costs, &now);
+
+	for (uint32_t round = 0; round < ROUNDS && !r; round++) {
+		double share = 1, before = now;
+		struct system system;
+
+		r = make_system(experiments, n, card, costs, &system);
+		if (r)
+			return r;
+		solve(&system, step);
+		for (; share > 1e-3 && !r && now == before; share /= 2) {
+			struct costs moved = moved_by(costs, step, share);
+
+			r = misfit(experiments, n, card, &moved, &next);
+			if (r || next >= now)
+				continue;
+			*costs = moved;
+			now = next;
+		}
+		if (before - now < 1e-9)
+			break;
+	}
+	return r;
+}
+#endif

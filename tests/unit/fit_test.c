@@ -1,0 +1,104 @@
+/* fit_test.c - constants that times were made of are found again. */
+#include "tests/bench/fit_model.h"
+#include "oracle.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct fit_card card = {132, true};
+
+/* Of the size of an H200's. */
+static const struct costs first = {
+	.launch_ns = 4000,
+	.unit_ns = 4500,
+	.row_ns_per_kb = 12,
+	.read_ns_per_kb = 29,
+	.slot_ns_per_kb = 6,
+	.stage_ns_per_kb = 4,
+	.part_ns_per_kb = 20,
+	.merge_ns = 3500,
+	.flush_ns_per_kb = 0.1,
+	.cache_kb = 80000,
+};
+
+struct fixture {
+	struct fit_experiment *experiments; /* owned */
+	struct costs costs; /* that times are made of */
+};
+
+/* Times as the model has them, but for noise. */
+static void fixture_init(struct fixture *f, struct oracle_random *random, double noise)
+{
+	f->experiments = calloc(fit_count(), sizeof(*f->experiments));
+	assert_non_null(f->experiments);
+	f->costs = first;
+	for (uint32_t i = 0; i < FIT_CONSTANTS; i++)
+		*fit_constant(&f->costs, i) *= 0.8 + 0.4 * oracle_below(random, 1000) / 1000;
+	/* arithmetic in stages must be what they take */
+	f->costs.stage_ns_per_kb = f->costs.read_ns_per_kb * 1.2 / DEVICE_WARPS;
+	for (uint32_t i = 0; i < fit_count(); i++) {
+		struct fit_experiment *e = &f->experiments[i];
+
+		assert_int_equal(fit_experiment_init(e, i, &card), 0);
+		assert_int_equal(fit_expect(e, &card, &f->costs, &e->us), 0);
+		e->us *= 1 + noise * (2.0 * oracle_below(random, 1000) / 1000 - 1);
+	}
+}
+
+static void fixture_done(struct fixture *f)
+{
+	for (uint32_t i = 0; i < fit_count(); i++)
+		fit_experiment_done(&f->experiments[i]);
+	free(f->experiments);
+}
+
+static void check_constants(struct fixture *f, double bound)
+{
+	struct costs found = first;
+
+	assert_int_equal(fit_solve(f->experiments, fit_count(), &card, &found), 0);
+	for (uint32_t i = 0; i < FIT_CONSTANTS; i++) {
+		double want = *fit_constant(&f->costs, i), got = *fit_constant(&found, i);
+
+		if (fabs(got / want - 1) > bound)
+			fail_msg("%s is %g, found as %g", fit_constant_name(i), want, got);
+	}
+}
+
+static void test_constants_that_times_are_made_of_are_found(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture f;
+
+	(void)state;
+	fixture_init(&f, &random, 0);
+	check_constants(&f, 0.02);
+	fixture_done(&f);
+}
+
+static void test_noise_of_one_in_a_thousand_moves_none_by_a_fifth(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture f;
+
+	(void)state;
+	fixture_init(&f, &random, 1e-3);
+	check_constants(&f, 0.2);
+	fixture_done(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_constants_that_times_are_made_of_are_found),
+		cmocka_unit_test(test_noise_of_one_in_a_thousand_moves_none_by_a_fifth),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
