@@ -117,6 +117,8 @@ gpu_checks() { # folder
 	at=$gpu_folder/tests
 	gpu_test cuda_test "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait
+	gpu_test mover_test "$at/mover_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	wait
 	if [[ $(cat "$logs/gpu-cuda_test.rc") == 77 ]]; then
 		say "check.sh --gpu: $(tail -n 1 "$logs/gpu-cuda_test.log")" >&2
 		exit 1

@@ -8,6 +8,7 @@
 #include "batch.h"
 #include "lend.h"
 #include "module.h"
+#include "tier.h"
 #include "../pool_config.h"
 
 #include <cuda_runtime_api.h>
@@ -24,6 +25,8 @@ struct backend {
 	struct pool pool;
 	struct batch batch;
 	struct lend lend;
+	struct tier tier;
+	uint32_t n_blocks; /* of attention, where copies leave it all multiprocessors */
 	char fault[240]; /* what it was */
 };
 
@@ -116,6 +119,7 @@ static void cuda_close(struct backend *b)
 	if (!b)
 		return;
 	cudaSetDevice(b->device);
+	tier_done(&b->tier);
 	batch_done(&b->batch);
 	pool_done(&b->pool);
 	lend_done(&b->lend);
@@ -199,6 +203,7 @@ static int cuda_extent_commit(struct backend *b, uint32_t extent)
 static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
 	cudaSetDevice(b->device);
+	tier_settle(&b->tier);
 	cudaStreamSynchronize(b->batch.stream);
 	pool_release(&b->pool, extent);
 }
@@ -262,10 +267,12 @@ static const char *cuda_fault(struct backend *b)
 	r = cudaStreamQuery(b->batch.stream);
 	if (r == cudaErrorNotReady)
 		cudaGetLastError();
-	if ((r == cudaSuccess || r == cudaErrorNotReady) && !b->batch.failed)
+	if ((r == cudaSuccess || r == cudaErrorNotReady) && !b->batch.failed && !b->tier.error)
 		return NULL;
 	if (b->batch.error != cudaSuccess)
 		r = (cudaError_t)b->batch.error;
+	else if (b->tier.error)
+		r = (cudaError_t)b->tier.error;
 	cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, b->device);
 	snprintf(b->fault, sizeof(b->fault), "the GPU does not go on (%s: %s)%s",
 		 cudaGetErrorName(r), cudaGetErrorString(r),
@@ -275,9 +282,35 @@ static const char *cuda_fault(struct backend *b)
 	return b->fault;
 }
 
+/* A batch writes to a page that a copy still reads only after that. */
+static void await_readers(struct backend *b, const struct backend_job *job)
+{
+	uint64_t page_bytes = batch_page_bytes(&b->pool, job->shape, NULL, 0);
+	uint64_t n_pages = page_bytes ? b->pool.extent_bytes / page_bytes : 0;
+
+	for (uint32_t q = 0; n_pages && q < job->tree->n_queries; q++)
+		for (uint32_t i = 0; i < job->io[q].n_slots; i++) {
+			uint64_t page = job->io[q].slots[i].page;
+			tier_before_write(&b->tier,
+					  b->pool.base + page / n_pages * b->pool.extent_bytes +
+						  page % n_pages * page_bytes,
+					  page_bytes);
+		}
+}
+
+/* Blocks of attention that found no room would begin when others have ended, and double its time. */
+static void make_way(struct backend *b, const struct backend_batch *batch)
+{
+	for (uint32_t i = 0; tier_reads(&b->tier) && i < batch->n_jobs; i++)
+		await_readers(b, &batch->jobs[i]);
+	if (b->tier.ready)
+		b->batch.n_blocks = b->n_blocks - tier_blocks(&b->tier);
+}
+
 static int cuda_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	cudaSetDevice(b->device);
+	make_way(b, batch);
 	return batch_submit(&b->batch, batch, ret_id);
 }
 
@@ -295,6 +328,8 @@ static int cuda_move(struct backend *b, const struct work_shape *shape,
 		     const struct backend_move *moves, uint32_t n)
 {
 	cudaSetDevice(b->device);
+	if (tier_reads(&b->tier))
+		tier_settle(&b->tier);
 	return batch_move(&b->batch, shape, moves, n);
 }
 
@@ -325,6 +360,79 @@ static uint32_t cuda_tile_rows(struct backend *b, const struct work_shape *shape
 	return DEVICE_UNIT_ROWS;
 }
 
+/* ---- tiers ------------------------------------------------------------------------------------------------------- */
+
+static int cuda_pin(struct backend *b, void *host, uint64_t bytes)
+{
+	struct cudaDeviceProp prop;
+
+	cudaSetDevice(b->device);
+	if (cudaGetDeviceProperties(&prop, b->device) != cudaSuccess)
+		return -ENOMEM;
+	if (!b->tier.ready)
+		b->n_blocks = b->batch.n_blocks;
+	return tier_pin(&b->tier, b->batch.stream, prop.major == 9, host, bytes);
+}
+
+static void cuda_unpin(struct backend *b, void *host, uint64_t bytes)
+{
+	(void)bytes;
+	cudaSetDevice(b->device);
+	tier_unpin(&b->tier, host);
+}
+
+static uint64_t cuda_copy(struct backend *b, const struct backend_copy *copy, enum tier_way way)
+{
+	uint64_t at = b->pool.base + copy->extent * b->pool.extent_bytes + copy->offset_bytes;
+
+	cudaSetDevice(b->device);
+	return tier_copy(&b->tier, way, at, copy->host, copy->bytes);
+}
+
+static uint64_t cuda_down(struct backend *b, const struct backend_copy *copy)
+{
+	return cuda_copy(b, copy, TIER_DOWN);
+}
+
+static uint64_t cuda_up(struct backend *b, const struct backend_copy *copy)
+{
+	return cuda_copy(b, copy, TIER_UP);
+}
+
+static uint64_t cuda_downs_done(struct backend *b)
+{
+	return tier_ended(&b->tier, TIER_DOWN);
+}
+
+static uint64_t cuda_ups_done(struct backend *b)
+{
+	return tier_ended(&b->tier, TIER_UP);
+}
+
+static void cuda_kick(struct backend *b)
+{
+	cudaSetDevice(b->device);
+	tier_kick(&b->tier);
+}
+
+/* Of device.h: groups of 8 tokens, swizzled. */
+static uint64_t cuda_layout(struct backend *b)
+{
+	(void)b;
+	return UINT64_C(0x6375646100000001);
+}
+
+static const struct backend_tier_ops tier_ops = {
+	.pin = cuda_pin,
+	.unpin = cuda_unpin,
+	.down = cuda_down,
+	.up = cuda_up,
+	.downs_done = cuda_downs_done,
+	.ups_done = cuda_ups_done,
+	.kick = cuda_kick,
+	.layout = cuda_layout,
+};
+
 static const struct backend_ops ops = {
 	.name = "cuda",
 	.open = cuda_open,
@@ -344,6 +452,7 @@ static const struct backend_ops ops = {
 	.cost = cuda_cost,
 	.fault = cuda_fault,
 	.tile_rows = cuda_tile_rows,
+	.tier = &tier_ops,
 };
 
 const struct backend_ops *coppice_backend_cuda(void)

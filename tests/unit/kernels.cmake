@@ -6,3 +6,10 @@ coppice_test(NAME attention_test
 	LIBS coppice_kernels LABELS unit kernels)
 coppice_test(NAME backend_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_test.c
 	LIBS coppice_kernels LABELS unit kernels)
+
+coppice_test(NAME mover_test SOURCES unit/mover_test.c LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
+if(TARGET coppice_cuda)
+	coppice_path(cuda_module coppice_cuda)
+	add_test(NAME mover_test_cuda COMMAND mover_test ${cuda_module})
+	set_tests_properties(mover_test_cuda PROPERTIES SKIP_RETURN_CODE 77 LABELS "unit;gpu" TIMEOUT 120)
+endif()

@@ -1,0 +1,291 @@
+/* tier.c - see tier.h. */
+#include "tier.h"
+
+#include <assert.h>
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGE_BYTES (1u << 20) /* from here on the copy engines are as fast */
+
+/* The first error stays; what is asked for after it never ends. */
+static bool is_well(struct tier *t, cudaError_t r)
+{
+	if (r != cudaSuccess && !t->error)
+		t->error = r;
+	return !t->error;
+}
+
+/* ---- beginning and end ------------------------------------------------------------------------------------------- */
+
+static int way_init(struct tier_stream *w, int priority)
+{
+	cudaStream_t stream;
+
+	if (cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority) != cudaSuccess)
+		return -ENOMEM;
+	w->stream = stream;
+	for (uint32_t i = 0; i < TIER_LAUNCHES; i++) {
+		cudaEvent_t event;
+		if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
+			return -ENOMEM;
+		w->events[i] = event;
+	}
+	return 0;
+}
+
+static void way_done(struct tier_stream *w)
+{
+	if (w->stream)
+		cudaStreamSynchronize(w->stream);
+	for (uint32_t i = 0; i < TIER_LAUNCHES; i++)
+		if (w->events[i])
+			cudaEventDestroy(w->events[i]);
+	if (w->stream)
+		cudaStreamDestroy(w->stream);
+	memset(w, 0, sizeof(*w));
+}
+
+/* Streams before those of batches: two blocks that find no room while others wait for it would hold up all that wants what
+ * they bring. */
+static int tier_init(struct tier *t, device_stream batches, bool bulk)
+{
+	int least, greatest;
+	cudaEvent_t event;
+
+	if (cudaDeviceGetStreamPriorityRange(&least, &greatest) != cudaSuccess ||
+	    cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
+		return -ENOMEM;
+	t->before = event;
+	t->batches = batches;
+	t->bulk = bulk;
+	if (bulk && device_tier_init() != cudaSuccess)
+		return -ENOMEM;
+	for (enum tier_way way = 0; way < TIER_WAYS; way++)
+		if (way_init(&t->ways[way], greatest) != 0)
+			return -ENOMEM;
+	t->ready = true;
+	return 0;
+}
+
+void tier_done(struct tier *t)
+{
+	for (enum tier_way way = 0; way < TIER_WAYS; way++)
+		way_done(&t->ways[way]);
+	if (t->before)
+		cudaEventDestroy(t->before);
+	free(t->memories);
+	memset(t, 0, sizeof(*t));
+}
+
+int tier_pin(struct tier *t, device_stream batches, bool bulk, void *host, uint64_t bytes)
+{
+	struct tier_memory *memories =
+		realloc(t->memories, (t->n_memories + 1) * sizeof(*memories));
+	void *device;
+
+	if (!memories)
+		return -ENOMEM;
+	t->memories = memories;
+	if (!t->ready && tier_init(t, batches, bulk) != 0) {
+		cudaGetLastError();
+		tier_done(t);
+		return -ENOMEM;
+	}
+	if (cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
+		    cudaSuccess ||
+	    cudaHostGetDevicePointer(&device, host, 0) != cudaSuccess) {
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	memories[t->n_memories++] = (struct tier_memory){.host = (uintptr_t)host,
+							 .device = (uintptr_t)device,
+							 .bytes = bytes};
+	return 0;
+}
+
+void tier_unpin(struct tier *t, void *host)
+{
+	tier_settle(t);
+	for (uint32_t i = 0; i < t->n_memories; i++) {
+		if (t->memories[i].host != (uintptr_t)host)
+			continue;
+		cudaHostUnregister(host);
+		t->memories[i] = t->memories[--t->n_memories];
+		return;
+	}
+}
+
+/* As the device sees it. */
+static uint64_t device_address(const struct tier *t, const void *host)
+{
+	uint64_t at = (uintptr_t)host;
+
+	for (uint32_t i = 0; i < t->n_memories; i++)
+		if (at - t->memories[i].host < t->memories[i].bytes)
+			return at - t->memories[i].host + t->memories[i].device;
+	assert(!"memory that was pinned");
+	return 0;
+}
+
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
+
+static void way_look(struct tier *t, struct tier_stream *w)
+{
+	while (!t->error && w->n_ended < w->n_launched) {
+		uint32_t i = w->n_ended % TIER_LAUNCHES;
+		cudaError_t r = cudaEventQuery(w->events[i]);
+
+		if (r == cudaErrorNotReady)
+			return;
+		if (!is_well(t, r))
+			return;
+		w->n_done = w->tokens[i];
+		w->n_ended++;
+	}
+}
+
+/* Waits until no more than so many launches are under way. */
+static void way_await(struct tier *t, struct tier_stream *w, uint64_t n_under_way)
+{
+	way_look(t, w);
+	while (!t->error && w->n_launched - w->n_ended > n_under_way) {
+		is_well(t, cudaEventSynchronize(w->events[w->n_ended % TIER_LAUNCHES]));
+		way_look(t, w);
+	}
+}
+
+static cudaError_t run_large(const struct device_tier *copies, cudaStream_t stream)
+{
+	cudaError_t r = cudaSuccess;
+
+	for (uint32_t i = 0; i < copies->n && r == cudaSuccess; i++)
+		r = cudaMemcpyAsync((void *)(uintptr_t)copies->to[i],
+				    (const void *)(uintptr_t)copies->from[i], copies->bytes,
+				    cudaMemcpyDefault, stream);
+	return r;
+}
+
+/* After the batches so far; copies up also after copies down that read what they write to. */
+static bool way_order(struct tier *t, struct tier_stream *w)
+{
+	const struct tier_stream *downs = &t->ways[TIER_DOWN];
+
+	if (!is_well(t, cudaEventRecord(t->before, t->batches)) ||
+	    !is_well(t, cudaStreamWaitEvent(w->stream, t->before, 0)))
+		return false;
+	if (w->behind <= downs->n_ended)
+		return true;
+	return is_well(t, cudaStreamWaitEvent(w->stream,
+					      downs->events[(w->behind - 1) % TIER_LAUNCHES], 0));
+}
+
+static void way_launch(struct tier *t, struct tier_stream *w)
+{
+	if (w->next.n == 0 || t->error)
+		return;
+	way_await(t, w, TIER_LAUNCHES - 1);
+	bool small = t->bulk && w->next.bytes < LARGE_BYTES;
+	if (t->error || !way_order(t, w) ||
+	    !is_well(t, small ? (cudaError_t)device_tier(&w->next, w->stream)
+			      : run_large(&w->next, w->stream)))
+		return;
+	uint32_t i = w->n_launched % TIER_LAUNCHES;
+	if (!is_well(t, cudaEventRecord(w->events[i], w->stream)))
+		return;
+	w->tokens[i] = w->n_asked;
+	w->small[i] = small;
+	w->n_launched++;
+	w->next.n = 0;
+}
+
+/* Launches down until the copies that read any of these bytes are done; 0: none does. */
+static uint64_t readers_of(struct tier *t, uint64_t pool, uint64_t bytes)
+{
+	struct tier_stream *w = &t->ways[TIER_DOWN];
+	uint64_t launch = 0;
+
+	for (uint64_t i = w->n_done; i < w->n_asked; i++) {
+		const struct tier_known *known = &w->known[i % TIER_KNOWN];
+		if (known->pool < pool + bytes && pool < known->pool + known->bytes)
+			launch = known->launch;
+	}
+	if (launch > w->n_launched)
+		way_launch(t, w);
+	return launch;
+}
+
+uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void *host,
+		   uint64_t bytes)
+{
+	struct tier_stream *w = &t->ways[way];
+	uint64_t at = device_address(t, host);
+
+	if (w->next.n == TIER_COPIES || (w->next.n > 0 && w->next.bytes != bytes))
+		way_launch(t, w);
+	while (!t->error && w->n_asked - w->n_done >= TIER_KNOWN) {
+		way_launch(t, w);
+		way_await(t, w, 0);
+	}
+	if (t->error)
+		return ++w->n_asked;
+	if (way == TIER_UP) {
+		uint64_t behind = readers_of(t, pool, bytes);
+		w->behind = behind > w->behind ? behind : w->behind;
+	}
+	w->next.bytes = (uint32_t)bytes;
+	w->next.from[w->next.n] = way == TIER_DOWN ? pool : at;
+	w->next.to[w->next.n++] = way == TIER_DOWN ? at : pool;
+	w->known[w->n_asked % TIER_KNOWN] =
+		(struct tier_known){.pool = pool, .bytes = bytes, .launch = w->n_launched + 1};
+	return ++w->n_asked;
+}
+
+void tier_kick(struct tier *t)
+{
+	for (enum tier_way way = 0; way < TIER_WAYS; way++)
+		way_launch(t, &t->ways[way]);
+}
+
+uint64_t tier_ended(struct tier *t, enum tier_way way)
+{
+	way_look(t, &t->ways[way]);
+	return t->ways[way].n_done;
+}
+
+void tier_before_write(struct tier *t, uint64_t pool, uint64_t bytes)
+{
+	struct tier_stream *w = &t->ways[TIER_DOWN];
+	uint64_t launch = readers_of(t, pool, bytes);
+
+	if (launch > w->n_ended && !t->error)
+		is_well(t, cudaStreamWaitEvent(t->batches, w->events[(launch - 1) % TIER_LAUNCHES],
+					       0));
+}
+
+bool tier_reads(const struct tier *t)
+{
+	return t->ways[TIER_DOWN].n_asked > t->ways[TIER_DOWN].n_done;
+}
+
+void tier_settle(struct tier *t)
+{
+	tier_kick(t);
+	for (enum tier_way way = 0; way < TIER_WAYS; way++)
+		if (t->ready)
+			way_await(t, &t->ways[way], 0);
+}
+
+uint32_t tier_blocks(struct tier *t)
+{
+	uint32_t n = 0;
+
+	for (enum tier_way way = 0; t->ready && way < TIER_WAYS; way++) {
+		struct tier_stream *w = &t->ways[way];
+		way_look(t, w);
+		if (w->n_ended < w->n_launched && w->small[w->n_ended % TIER_LAUNCHES])
+			n += TIER_BLOCKS;
+	}
+	return n;
+}
