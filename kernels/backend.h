@@ -5,8 +5,9 @@
  * and runs batches: append new K and V to pages, then attention over a work list. Page p of a model with n
  * pages to an extent lies in extent p / n. All calls come from one thread, the scheduler's, but for open and close.
  *
- * Several devices of one kind are a backend too (group/group.h). Where they share tokens, extent e is on device e mod their
- * number, whoever gives out pages stripes each node's over the devices' extents, and no move goes from device to device.
+ * Several devices of one kind are a backend too (group/group.h). Each has as much of every extent. Where they share the tokens
+ * of a model (shape->split), its page p is on device p mod their number, whoever gives out pages stripes each node's over
+ * the devices, and no move goes from device to device.
  */
 #ifndef COPPICE_BACKEND_H
 #define COPPICE_BACKEND_H
@@ -52,6 +53,9 @@ struct backend_job {
 	 * sum, output) of each row and head go as merge.h has them, instead of O and LSE (io->o still says whether the row is wanted).
 	 * 0: no. Only where the backend's leaves_parts says so. */
 	uint64_t parts;
+	/* Or, of devices that have met: whose O and LSE the rows are, [list->n_rows]. Each device merges and writes its own, from what all
+	 * have. NULL: this device has all of the KV. */
+	const uint32_t *owner;
 };
 
 struct backend_batch {
@@ -125,11 +129,17 @@ struct backend_tier_ops {
 
 struct backend_ops {
 	const char *name;
-	bool leaves_parts; /* knows job->parts, as a device of a group must whose devices share tokens */
+	bool leaves_parts; /* knows job->parts, as a device of a group must whose devices share tokens and do not meet */
 	/* 0, -ENOMEM, -EINVAL; what was wrong goes to error (a sentence). Blocks. */
 	int (*open)(const struct backend_config *config, struct backend **ret, char *error,
 		    size_t error_bytes);
 	void (*close)(struct backend *b); /* NULL is fine */
+	/* The devices of a group find ways to each other, once, before anything else: jobs may have owners then, and submits of
+	 * all the same jobs follow in the same order on each, from a thread each. A device that waits for another in vain for
+	 * timeout_ms fails. 0, or -errno and a sentence; notice: another, of what works but not well; else empty. NULL: devices of
+	 * this kind do not meet. */
+	int (*meet)(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
+		    char *error, size_t bytes);
 
 	/* Bytes of one page of this shape, or 0 where the backend refuses the shape (why goes to error). */
 	uint64_t (*page_bytes)(struct backend *b, const struct work_shape *shape, char *error,
@@ -142,7 +152,8 @@ struct backend_ops {
 	int (*arena_attach)(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base);
 	void (*arena_detach)(struct backend *b, uint64_t base, uint64_t bytes);
 
-	/* Device memory, zeroed, under a handle that no other owner has had; bytes: a multiple of 2 MiB. 0, -ENOMEM, -EIO.
+	/* Device memory, zeroed, under a handle that no other owner has had; bytes: a multiple of 2 MiB. ret->device is that wanted, 0
+	 * in all bytes: any. 0, -ENOMEM, -ENODEV (none of this backend's), -ENOTSUP (no device has memory of its own), -EIO.
 	 * Freed once nobody has the handle open any more. Both NULL: the backend has no device. Block. */
 	int (*arena_new)(struct backend *b, uint64_t bytes, struct backend_arena *ret);
 	void (*arena_free)(struct backend *b, uint64_t base);

@@ -11,12 +11,47 @@
 #include <time.h>
 
 #define PAGE_BYTES 4096u
+#define GRACE_MS 1000u /* devices that wait for another say so themselves, by then */
 
-struct cut_stripe batch_stripe(struct backend *b, const struct work_shape *shape)
+/* One device has all of both. */
+static bool shares_tokens(const struct backend *b, const struct work_shape *shape)
 {
-	uint64_t page_bytes = b->ops->page_bytes(b->devices[0].backend, shape, NULL, 0);
+	return shape->split == WORK_TOKENS && b->n_devices > 1;
+}
 
-	return (struct cut_stripe){(uint32_t)(b->extent_bytes / page_bytes), b->n_devices};
+/* ---- arenas of devices ---------------------------------------------------------------------------------------------- */
+
+int batch_add_arena(struct backend *b, uint32_t device, uint64_t base, uint64_t bytes)
+{
+	struct batch_arena *arenas = realloc(b->arenas, (b->n_arenas + 1) * sizeof(*arenas));
+
+	if (!arenas) {
+		b->ops->arena_free(b->devices[device].backend, base);
+		return -ENOMEM;
+	}
+	b->arenas = arenas;
+	arenas[b->n_arenas++] = (struct batch_arena){base, bytes, device};
+	return 0;
+}
+
+static const struct batch_arena *find_arena(const struct backend *b, uint64_t address)
+{
+	for (uint32_t i = 0; i < b->n_arenas; i++) {
+		if (address - b->arenas[i].base < b->arenas[i].bytes)
+			return &b->arenas[i];
+	}
+	return NULL;
+}
+
+bool batch_drop_arena(struct backend *b, uint64_t base, uint32_t *ret_device)
+{
+	const struct batch_arena *arena = find_arena(b, base);
+
+	if (!arena)
+		return false;
+	*ret_device = arena->device;
+	b->arenas[arena - b->arenas] = b->arenas[--b->n_arenas];
+	return true;
 }
 
 /* ---- a batch, on a device's thread --------------------------------------------------------------------------------- */
@@ -40,14 +75,21 @@ __attribute__((format(printf, 3, 4))) static int device_fail(struct device *d, i
 	return r;
 }
 
-static int device_local(struct backend *b, struct device *d)
+static int device_submit(struct backend *b, struct device *d, uint64_t *ret_id)
 {
 	struct backend_batch batch = {d->share.jobs, b->batch->n_jobs};
+	int r = b->ops->submit(d->backend, &batch, ret_id);
+
+	return r ? device_fail(d, r, "its share was refused: %s", strerror(-r)) : 0;
+}
+
+static int device_local(struct backend *b, struct device *d)
+{
 	uint64_t deadline_ns = now_ns() + b->timeout_ms * UINT64_C(1000000), id, done = 0;
-	int r = b->ops->submit(d->backend, &batch, &id);
+	int r = device_submit(b, d, &id);
 
 	if (r)
-		return device_fail(d, r, "its share was refused: %s", strerror(-r));
+		return r;
 	while (done < id && r == 0) {
 		r = b->ops->completed(d->backend, &done);
 		if (r)
@@ -81,6 +123,9 @@ static int device_exchange(struct backend *b, struct device *d)
 
 	for (uint32_t i = 0; i < b->batch->n_jobs; i++) {
 		const struct backend_job *job = &b->batch->jobs[i];
+		if (!shares_tokens(b, job->shape))
+			continue;
+
 		struct exchange_rows rows = {.parts = parts,
 					     .folded = d->folded,
 					     .owner = owner,
@@ -102,14 +147,14 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 {
 	struct backend *b = arg;
 	struct device *d = &b->devices[unit];
-	uint64_t start_ns = now_ns(), local_ns;
+	uint64_t start_ns = now_ns(), local_ns, id;
 
 	(void)thread;
-	d->result = device_local(b, d);
+	d->result = b->meets ? device_submit(b, d, &id) : device_local(b, d);
 	d->own_fault = d->result != 0;
 	local_ns = now_ns();
 	d->stats.local_ns += local_ns - start_ns;
-	if (!b->tokens)
+	if (!d->exchange)
 		return;
 	if (d->result)
 		exchange_abort(d->exchange);
@@ -156,71 +201,86 @@ static int reserve_folded(struct device *d, size_t bytes)
 	return 0;
 }
 
-/* Rows to devices in equal runs. */
+/* Rows whose O is wanted in a device's arena go to that device, others to all in equal runs. */
+static void choose_owners(const struct backend *b, const struct backend_job *job, uint32_t *owner)
+{
+	for (uint32_t row = 0; row < job->list->n_rows; row++) {
+		const struct backend_io *io = &job->io[job->list->rows[row].query];
+		const struct batch_arena *arena =
+			b->n_arenas && io->o ? find_arena(b, io->o) : NULL;
+
+		owner[row] = arena ? arena->device
+				   : (uint32_t)((uint64_t)row * b->n_devices / job->list->n_rows);
+	}
+}
+
 static int make_owners(struct backend *b, const struct backend_batch *batch)
 {
 	uint32_t *owner;
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < batch->n_jobs; i++)
-		n += batch->jobs[i].list->n_rows;
+		n += shares_tokens(b, batch->jobs[i].shape) ? batch->jobs[i].list->n_rows : 0;
 	owner = array_room(&b->owner, n, sizeof(*owner));
 	if (!owner)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
-		uint32_t n_rows = batch->jobs[i].list->n_rows;
-
-		for (uint32_t row = 0; row < n_rows; row++)
-			*owner++ = (uint32_t)((uint64_t)row * b->n_devices / n_rows);
+		if (!shares_tokens(b, batch->jobs[i].shape))
+			continue;
+		choose_owners(b, &batch->jobs[i], owner);
+		owner += batch->jobs[i].list->n_rows;
 	}
 	return 0;
 }
 
-static int prepare_tokens(struct backend *b, struct device *d, const struct backend_batch *batch)
+/* Where devices do not meet, their partials come to the host. */
+static int prepare_parts(struct backend *b, struct device *d, const struct backend_batch *batch)
 {
-	size_t all = 0, most = 0, at = 0;
+	size_t all = 0, most = 0;
 
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
-		size_t bytes = group_parts_bytes(batch->jobs[i].shape, batch->jobs[i].list->n_rows);
+		const struct backend_job *job = &batch->jobs[i];
+		size_t bytes = shares_tokens(b, job->shape)
+				       ? group_parts_bytes(job->shape, job->list->n_rows)
+				       : 0;
 
 		all += bytes;
 		most = bytes > most ? bytes : most;
 	}
-	if (reserve_parts(b, d, all) != 0 || reserve_folded(d, most) != 0)
+	return reserve_parts(b, d, all) != 0 || reserve_folded(d, most) != 0 ? -ENOMEM : 0;
+}
+
+static int prepare_device(struct backend *b, struct device *d, const struct backend_batch *batch)
+{
+	const uint32_t *owner = b->owner.data;
+	size_t at = 0;
+
+	if (share_begin(&d->share, batch->n_jobs) != 0 ||
+	    (!b->meets && prepare_parts(b, d, batch) != 0))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct backend_job *job = &batch->jobs[i];
-		struct cut_stripe stripe = batch_stripe(b, job->shape);
+		bool tokens = shares_tokens(b, job->shape);
+		int r = tokens ? share_tokens(&d->share, i, job) : share_heads(&d->share, i, job);
 
-		if (share_tokens(&d->share, i, job, &stripe, d->parts.base + at) != 0)
-			return -ENOMEM;
+		if (r)
+			return r;
+		if (!tokens)
+			continue;
+		d->share.jobs[i].owner = b->meets ? owner : NULL;
+		d->share.jobs[i].parts = b->meets ? 0 : d->parts.base + at;
+		owner += job->list->n_rows;
 		at += group_parts_bytes(job->shape, job->list->n_rows);
-	}
-	return 0;
-}
-
-static int prepare_heads(struct device *d, const struct backend_batch *batch)
-{
-	for (uint32_t i = 0; i < batch->n_jobs; i++) {
-		if (share_heads(&d->share, i, &batch->jobs[i]) != 0)
-			return -ENOMEM;
 	}
 	return 0;
 }
 
 int batch_prepare(struct backend *b, const struct backend_batch *batch)
 {
-	int r = 0;
+	int r = make_owners(b, batch);
 
-	if (b->tokens && make_owners(b, batch) != 0)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < b->n_devices && r == 0; i++) {
-		struct device *d = &b->devices[i];
-
-		r = share_begin(&d->share, batch->n_jobs);
-		if (r == 0)
-			r = b->tokens ? prepare_tokens(b, d, batch) : prepare_heads(d, batch);
-	}
+	for (uint32_t i = 0; i < b->n_devices && r == 0; i++)
+		r = prepare_device(b, &b->devices[i], batch);
 	return r;
 }
 
@@ -242,4 +302,36 @@ void batch_run(struct backend *b, const struct backend_batch *batch)
 	threads_run(b->threads, run_device, b, b->n_devices, false);
 	b->batch = NULL;
 	find_fault(b);
+	if (!b->meets)
+		b->done_id = b->last_id;
+}
+
+void batch_look(struct backend *b)
+{
+	uint64_t least = b->last_id;
+	uint32_t slowest = 0;
+
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		struct device *d = &b->devices[i];
+		const char *why = NULL;
+		uint64_t done = 0;
+
+		d->result = b->ops->completed(d->backend, &done);
+		if (d->result && b->ops->fault)
+			why = b->ops->fault(d->backend);
+		if (d->result)
+			device_fail(d, d->result, "it failed: %s",
+				    why ? why : strerror(-d->result));
+		d->own_fault = d->result != 0;
+		slowest = done < least ? i : slowest;
+		least = done < least ? done : least;
+	}
+	if (least > b->done_id)
+		b->progress_ns = now_ns();
+	else if (now_ns() - b->progress_ns > (b->timeout_ms + GRACE_MS) * UINT64_C(1000000))
+		b->devices[slowest].result =
+			device_fail(&b->devices[slowest], -ETIMEDOUT,
+				    "it has not answered for %u ms", b->timeout_ms);
+	find_fault(b);
+	b->done_id = least;
 }

@@ -2,7 +2,8 @@
  * batch.h - a batch on all devices of a group, a thread each.
  *
  *      prepare   shares, memory: nothing has started yet, may fail
- *      run       a device's share, then for each job the exchange and the rows that it writes; returns when all have ended
+ *      run       a device's share, then for each job the exchange and the rows that it writes; returns when all have ended, or
+ *                of devices that meet: when all have begun
  */
 #ifndef COPPICE_GROUP_BATCH_H
 #define COPPICE_GROUP_BATCH_H
@@ -15,6 +16,7 @@
 #include "share.h"
 
 #define FAULT_BYTES 256u
+#define NOTICE_BYTES 256u
 
 /* Partials of a batch's rows, job after job, as the device reaches them. */
 struct parts {
@@ -37,29 +39,43 @@ struct device {
 	char error[FAULT_BYTES];
 };
 
+/* Memory of one device. */
+struct batch_arena {
+	uint64_t base, bytes;
+	uint32_t device;
+};
+
 struct backend {
 	const struct backend_ops *ops; /* of all devices */
 	struct device *devices; /* owned, [n_devices] */
 	uint32_t n_devices;
-	bool tokens; /* else heads */
+	bool meets;
 	uint32_t timeout_ms;
-	uint64_t extent_bytes;
+	uint64_t extent_bytes; /* on each */
+	char notice[NOTICE_BYTES];
+	struct batch_arena *arenas; /* owned */
+	uint32_t n_arenas;
 	const struct vec *vec;
 	struct threads *threads; /* owned, one a device */
 	struct array
 		owner; /* owned: device that writes a row, of all jobs' rows one after the other */
 	const struct backend_batch *batch; /* while it runs */
-	uint64_t last_id;
+	uint64_t last_id, done_id;
+	uint64_t progress_ns; /* when done_id last grew, or something to be done came */
 	struct backend_counters counters;
 	char fault[FAULT_BYTES];
 };
 
-/* With tokens: which pages are where. The devices take the shape. */
-struct cut_stripe batch_stripe(struct backend *b, const struct work_shape *shape);
+/* O that is wanted there is best written by that device. 0 or -ENOMEM. */
+int batch_add_arena(struct backend *b, uint32_t device, uint64_t base, uint64_t bytes);
+/* False: no such arena. */
+bool batch_drop_arena(struct backend *b, uint64_t base, uint32_t *ret_device);
 
 /* The devices take the shapes of all jobs. 0 or -ENOMEM. */
 int batch_prepare(struct backend *b, const struct backend_batch *batch);
 /* Runs what was prepared last. Where a device fails, b->fault says which and why. */
 void batch_run(struct backend *b, const struct backend_batch *batch);
+/* Of devices that meet: how far all are. Where one has failed, or is silent for too long, b->fault says so. */
+void batch_look(struct backend *b);
 
 #endif

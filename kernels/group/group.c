@@ -14,7 +14,9 @@
 #define TIMEOUT_MS 60000u
 
 /* What coppice-bench multi finds on a two-core machine, in round figures: it weighs a wait, it promises nothing. */
-#define EXCHANGE_NS 30000.0
+#define HOST_EXCHANGE_NS 30000.0
+/* Of devices that meet: flags and a launch, and the partials at what a link between two gives. */
+#define EXCHANGE_NS 5000.0
 
 static uint64_t now_ns(void)
 {
@@ -45,6 +47,7 @@ static void group_close(struct backend *b)
 	for (uint32_t i = 0; i < b->n_devices; i++)
 		device_done(b, &b->devices[i]);
 	free(b->devices);
+	free(b->arenas);
 	array_done(&b->owner);
 	free(b);
 }
@@ -59,7 +62,7 @@ static int check_kinds(const struct group_config *g, char *error, size_t error_b
 		    g->devices[0].ops->name, i, g->devices[i].ops->name);
 		return -EINVAL;
 	}
-	if (g->split == GROUP_TOKENS && g->n_devices > 1 && !g->devices[0].ops->leaves_parts) {
+	if (g->n_devices > 1 && !g->devices[0].ops->leaves_parts && !g->devices[0].ops->meet) {
 		say(error, error_bytes, "devices of %s cannot share the tokens of a sequence",
 		    g->devices[0].ops->name);
 		return -EINVAL;
@@ -75,15 +78,15 @@ static int check_config(const struct backend_config *config, char *error, size_t
 		say(error, error_bytes, "a group is of 1 to %u devices", GROUP_DEVICES_MAX);
 		return -EINVAL;
 	}
-	if (g->split == GROUP_HEADS &&
-	    (config->extent_bytes == 0 || config->extent_bytes % (g->n_devices * EXTENT_STEP))) {
+	if (check_kinds(g, error, error_bytes) != 0)
+		return -EINVAL;
+	if (config->extent_bytes == 0 || config->extent_bytes % (g->n_devices * EXTENT_STEP)) {
 		say(error, error_bytes,
-		    "extent_bytes %llu is no multiple of 2 MiB on each of %u devices that share "
-		    "heads",
+		    "extent_bytes %llu is no multiple of 2 MiB on each of %u devices",
 		    (unsigned long long)config->extent_bytes, g->n_devices);
 		return -EINVAL;
 	}
-	return check_kinds(g, error, error_bytes);
+	return 0;
 }
 
 static uint32_t threads_of_device(const struct backend_config *config)
@@ -105,10 +108,8 @@ static int open_devices(struct backend *b, const struct backend_config *config, 
 
 	own.group = NULL;
 	own.n_threads = threads_of_device(config);
-	if (!b->tokens) {
-		own.pool_bytes /= config->group->n_devices;
-		own.extent_bytes /= config->group->n_devices;
-	}
+	own.pool_bytes /= config->group->n_devices;
+	own.extent_bytes /= config->group->n_devices;
 	while (r == 0 && b->n_devices < config->group->n_devices) {
 		struct device *d = &b->devices[b->n_devices];
 
@@ -120,19 +121,31 @@ static int open_devices(struct backend *b, const struct backend_config *config, 
 	return r;
 }
 
+static int open_meeting(struct backend *b, char *error, size_t error_bytes)
+{
+	struct backend *members[GROUP_DEVICES_MAX];
+
+	for (uint32_t i = 0; i < b->n_devices; i++)
+		members[i] = b->devices[i].backend;
+	b->meets = true;
+	return b->ops->meet(members, b->n_devices, b->timeout_ms, b->notice, error,
+			    error_bytes < sizeof(b->notice) ? error_bytes : sizeof(b->notice));
+}
+
 static int open_between(struct backend *b, char *error, size_t error_bytes)
 {
 	struct exchange *ends[GROUP_DEVICES_MAX];
+	bool host = b->n_devices > 1 && !b->ops->meet;
 	int r = threads_new(b->n_devices, &b->threads);
 
-	if (r == 0 && b->tokens)
+	if (r == 0 && host)
 		r = exchange_memory_new(b->n_devices, b->timeout_ms, ends);
 	if (r)
 		say(error, error_bytes, "cannot start a thread for each of %u devices",
 		    b->n_devices);
-	for (uint32_t i = 0; r == 0 && b->tokens && i < b->n_devices; i++)
+	for (uint32_t i = 0; r == 0 && host && i < b->n_devices; i++)
 		b->devices[i].exchange = ends[i];
-	return r;
+	return r || host || b->n_devices == 1 ? r : open_meeting(b, error, error_bytes);
 }
 
 static int group_open(const struct backend_config *config, struct backend **ret, char *error,
@@ -152,10 +165,8 @@ static int group_open(const struct backend_config *config, struct backend **ret,
 		return -ENOMEM;
 	}
 	b->ops = config->group->devices[0].ops;
-	/* one device has all of both */
-	b->tokens = config->group->split == GROUP_TOKENS && config->group->n_devices > 1;
 	b->timeout_ms = config->group->timeout_ms ? config->group->timeout_ms : TIMEOUT_MS;
-	b->extent_bytes = config->extent_bytes;
+	b->extent_bytes = config->extent_bytes / config->group->n_devices;
 	b->vec = vec_select(getenv("COPPICE_CPU_ISA"));
 	r = open_devices(b, config, error, error_bytes);
 	if (r == 0)
@@ -175,7 +186,8 @@ static uint64_t group_page_bytes(struct backend *b, const struct work_shape *sha
 {
 	struct work_shape share;
 
-	if (b->tokens || shape->n_kv_heads == 0 || shape->n_q_heads % shape->n_kv_heads != 0)
+	if (shape->split == WORK_TOKENS || shape->n_kv_heads == 0 ||
+	    shape->n_q_heads % shape->n_kv_heads != 0)
 		return b->ops->page_bytes(b->devices[0].backend, shape, error, error_bytes);
 	if (shape->n_kv_heads % b->n_devices != 0) {
 		say(error, error_bytes, "%u KV heads cannot be shared out evenly to %u devices",
@@ -186,17 +198,10 @@ static uint64_t group_page_bytes(struct backend *b, const struct work_shape *sha
 	return b->n_devices * b->ops->page_bytes(b->devices[0].backend, &share, error, error_bytes);
 }
 
-static bool has_extent(const struct backend *b, uint32_t device, uint32_t extent)
-{
-	return !b->tokens || group_device_of(extent, b->n_devices) == device;
-}
-
 static void count_extent(struct backend *b, struct device *d, int by)
 {
-	uint64_t bytes = b->tokens ? b->extent_bytes : b->extent_bytes / b->n_devices;
-
 	d->n_committed += (uint32_t)by;
-	d->stats.pool_bytes = d->n_committed * bytes;
+	d->stats.pool_bytes = d->n_committed * b->extent_bytes;
 	if (d->stats.pool_bytes > d->stats.pool_peak_bytes)
 		d->stats.pool_peak_bytes = d->stats.pool_bytes;
 }
@@ -204,8 +209,6 @@ static void count_extent(struct backend *b, struct device *d, int by)
 static void group_extent_release(struct backend *b, uint32_t extent)
 {
 	for (uint32_t i = 0; i < b->n_devices; i++) {
-		if (!has_extent(b, i, extent))
-			continue;
 		b->ops->extent_release(b->devices[i].backend, extent);
 		count_extent(b, &b->devices[i], -1);
 	}
@@ -216,14 +219,10 @@ static int group_extent_commit(struct backend *b, uint32_t extent)
 	int r = 0;
 
 	for (uint32_t i = 0; i < b->n_devices && r == 0; i++) {
-		if (!has_extent(b, i, extent))
-			continue;
 		r = b->ops->extent_commit(b->devices[i].backend, extent);
 		if (r == 0)
 			count_extent(b, &b->devices[i], 1);
 		while (r && i--) {
-			if (!has_extent(b, i, extent))
-				continue;
 			b->ops->extent_release(b->devices[i].backend, extent);
 			count_extent(b, &b->devices[i], -1);
 		}
@@ -257,8 +256,32 @@ static int group_arena_attach(struct backend *b, void *host, uint64_t bytes, uin
 
 static void group_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 {
-	for (uint32_t i = 0; i < b->n_devices; i++)
+	/* the first has the memory, others share it */
+	for (uint32_t i = b->n_devices; i-- > 0;)
 		b->ops->arena_detach(b->devices[i].backend, base, bytes);
+}
+
+/* On the device that ret->device names. */
+static int group_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
+{
+	int r = -ENOTSUP;
+
+	if (b->ops->arena_new)
+		r = -ENODEV;
+	for (uint32_t i = 0; r == -ENODEV && i < b->n_devices; i++) {
+		r = b->ops->arena_new(b->devices[i].backend, bytes, ret);
+		if (r == 0)
+			r = batch_add_arena(b, i, ret->base, bytes);
+	}
+	return r;
+}
+
+static void group_arena_free(struct backend *b, uint64_t base)
+{
+	uint32_t device;
+
+	if (batch_drop_arena(b, base, &device))
+		b->ops->arena_free(b->devices[device].backend, base);
 }
 
 /* ---- a batch ------------------------------------------------------------------------------------------------------ */
@@ -297,17 +320,22 @@ static int group_submit(struct backend *b, const struct backend_batch *batch, ui
 		r = batch_prepare(b, batch);
 	if (r)
 		return r;
+	if (b->done_id == b->last_id)
+		b->progress_ns = start_ns;
+	b->last_id++;
 	batch_run(b, batch);
-	count_batch(b, batch, now_ns() - start_ns);
-	*ret_id = ++b->last_id;
+	count_batch(b, batch, b->meets ? 0 : now_ns() - start_ns);
+	*ret_id = b->last_id;
 	return 0;
 }
 
 static int group_completed(struct backend *b, uint64_t *ret_id)
 {
+	if (b->done_id < b->last_id && !b->fault[0])
+		batch_look(b);
 	if (b->fault[0])
 		return -EIO;
-	*ret_id = b->last_id;
+	*ret_id = b->done_id;
 	return 0;
 }
 
@@ -316,18 +344,21 @@ static int group_completed(struct backend *b, uint64_t *ret_id)
 static int move_tokens(struct backend *b, const struct work_shape *shape,
 		       const struct backend_move *moves, uint32_t n)
 {
-	struct cut_stripe stripe = batch_stripe(b, shape);
+	uint32_t n_devices = b->n_devices;
 	int r = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (cut_device(&stripe, moves[i].from_page) !=
-		    cut_device(&stripe, moves[i].to_page))
+		if (cut_device(moves[i].from_page, n_devices) !=
+		    cut_device(moves[i].to_page, n_devices))
 			return -EXDEV;
 	}
 	for (uint32_t i = 0; i < n && r == 0; i++) {
-		struct device *d = &b->devices[cut_device(&stripe, moves[i].to_page)];
+		struct device *d = &b->devices[cut_device(moves[i].to_page, n_devices)];
+		struct backend_move move = moves[i];
 
-		r = b->ops->move(d->backend, shape, &moves[i], 1);
+		move.from_page = cut_page(move.from_page, n_devices);
+		move.to_page = cut_page(move.to_page, n_devices);
+		r = b->ops->move(d->backend, shape, &move, 1);
 	}
 	return r;
 }
@@ -340,7 +371,7 @@ static int group_move(struct backend *b, const struct work_shape *shape,
 
 	if (group_page_bytes(b, shape, NULL, 0) == 0)
 		return -EINVAL;
-	if (b->tokens)
+	if (shape->split == WORK_TOKENS)
 		return move_tokens(b, shape, moves, n);
 	for (uint32_t i = 0; i < b->n_devices && r == 0; i++)
 		r = b->ops->move(b->devices[i].backend, &share, moves, n);
@@ -356,7 +387,17 @@ void group_stats(struct backend *b, uint32_t device, struct group_stats *ret)
 	*ret = d->stats;
 	ret->kv_bytes_read = counters.kv_bytes_read;
 	ret->appended_tokens = d->share.appended_tokens;
-	ret->exchange_bytes = d->exchange ? d->exchange->sent_bytes : 0;
+	ret->exchange_bytes = d->stats.exchange_bytes + (d->exchange ? d->exchange->sent_bytes : 0);
+}
+
+uint32_t group_n_devices(const struct backend *b)
+{
+	return b->n_devices;
+}
+
+const char *group_notice(const struct backend *b)
+{
+	return b->notice[0] ? b->notice : NULL;
 }
 
 static void group_counters(struct backend *b, struct backend_counters *ret)
@@ -367,13 +408,16 @@ static void group_counters(struct backend *b, struct backend_counters *ret)
 
 		b->ops->counters(b->devices[i].backend, &own);
 		ret->kv_bytes_read += own.kv_bytes_read;
+		if (b->meets && own.busy_ns > ret->busy_ns)
+			ret->busy_ns = own.busy_ns;
 	}
 }
 
 static void group_cost(struct backend *b, const struct work_shape *shape, struct backend_cost *ret)
 {
 	b->ops->cost(b->devices[0].backend, shape, ret);
-	ret->fixed_ns += b->tokens ? EXCHANGE_NS : 0;
+	if (shape->split == WORK_TOKENS && b->n_devices > 1)
+		ret->fixed_ns += b->meets ? EXCHANGE_NS : HOST_EXCHANGE_NS;
 	ret->kv_ns_per_byte /= b->n_devices;
 	ret->row_ns_per_byte /= b->n_devices;
 }
@@ -403,6 +447,8 @@ const struct backend_ops backend_group = {
 	.extent_release = group_extent_release,
 	.arena_attach = group_arena_attach,
 	.arena_detach = group_arena_detach,
+	.arena_new = group_arena_new,
+	.arena_free = group_arena_free,
 	.submit = group_submit,
 	.completed = group_completed,
 	.move = group_move,

@@ -2,15 +2,18 @@
  * group.h - several devices as one backend: each has a share of the KV, computes on it, and tells the others no more of a
  * row than (max, sum, output).
  *
- *      tokens   extent e, with all its pages, is on device e % n: whoever gives out pages stripes each node's over
- *               extents of all devices. Every device computes partials of all rows on what it has; rows are merged
- *               and written in equal runs, one device each.
- *      heads    every device has every extent, of each page its KV heads: it writes its heads of every row, and nothing
- *               is exchanged.
+ *      tokens   page p of a model is on device p % n, which knows it as page p / n: whoever gives out pages stripes each
+ *               node's over all devices. Every device computes partials of all rows on what it has; rows are merged and
+ *               written by one device each: in equal runs, or where the arena is that wants them.
+ *      heads    every device has every page, of each its KV heads: it writes its heads of every row, and nothing is
+ *               exchanged.
  *
- * KV never moves between devices: with tokens, a move from a page of one device to a page of another is refused
- * (-EXDEV). Extents and pages have the same numbers on devices as in the group. With tokens each device is opened with the whole pool's
- * address space and commits its own extents; with heads each has 1 / n of pool and extent.
+ * Which it is, each model's shape says. Each device has 1 / n of the pool and of every extent, so that what limits extents
+ * limits each device. KV never moves between devices: with tokens, a move from a page of one device to a page of another is
+ * refused (-EXDEV).
+ *
+ * Devices that meet (backend_ops) exchange partials among themselves and run ahead of the caller; others give them to the
+ * host, whose threads merge and write, and a batch is complete when submit returns.
  *
  * The answer does not depend on how fast a device is, but on how many there are: partials are merged in order of devices.
  */
@@ -21,8 +24,6 @@
 
 #define GROUP_DEVICES_MAX 64u
 
-enum group_split { GROUP_TOKENS, GROUP_HEADS };
-
 struct group_device {
 	const struct backend_ops *ops; /* the same for all */
 	const char *name; /* as backend_config's device */
@@ -32,15 +33,8 @@ struct group_device {
 struct group_config {
 	const struct group_device *devices; /* [n_devices] */
 	uint32_t n_devices;
-	enum group_split split;
 	uint32_t timeout_ms; /* longest wait for a device; 0: 60 s */
 };
-
-/* With tokens: where an extent is. */
-static inline uint32_t group_device_of(uint32_t extent, uint32_t n_devices)
-{
-	return extent % n_devices;
-}
 
 /* Since open. */
 struct group_stats {
@@ -55,14 +49,18 @@ struct group_stats {
 /* Of a device of an open backend_group. */
 void group_stats(struct backend *b, uint32_t device, struct group_stats *ret);
 
+uint32_t group_n_devices(const struct backend *b);
+/* What works, but not well: a sentence; NULL: nothing. */
+const char *group_notice(const struct backend *b);
+
 /* Partials of all rows of a list, as exchange_bytes wants them. */
 static inline uint64_t group_parts_bytes(const struct work_shape *shape, uint32_t n_rows)
 {
 	return (uint64_t)n_rows * shape->n_q_heads * (2 + shape->head_dim) * sizeof(float);
 }
 
-/* config->group says of what. A batch is complete when submit returns. A device that fails within a batch ends it, and the group with
- * it: completed returns -EIO from then on, fault says which device and why. */
+/* config->group says of what; pool_bytes and extent_bytes are of all devices together. A device that fails within a batch ends it, and
+ * the group with it: completed returns -EIO from then on, fault says which device and why. */
 extern const struct backend_ops backend_group;
 
 #endif

@@ -2,9 +2,9 @@
  * share.c - see share.h. The slots of a query that are on one device need not follow each other; then those of each run are
  * a query more, of which nothing is asked but to be appended.
  *
- *      slots      [page 0][page 1][page 2]       stripe of one page, 2 devices
- *      device 0   query: [page 0]      one more: [page 2], K and V from its first row on
- *      device 1   query: [page 1], K and V from its first row on
+ *      slots      [page 0][page 1][page 2]       2 devices
+ *      device 0   query: [page 0]      one more: [page 1], K and V from its first row on
+ *      device 1   query: [page 0], K and V from its first row on
  */
 #include "share.h"
 
@@ -24,6 +24,7 @@ void share_done(struct share *s)
 	for (uint32_t i = 0; i < s->n_room; i++) {
 		array_done(&s->behind[i].io);
 		array_done(&s->behind[i].queries);
+		array_done(&s->behind[i].slots);
 	}
 	for (uint32_t i = 0; i < s->n_cuts; i++)
 		cut_done(&s->cuts[i].cut);
@@ -85,12 +86,12 @@ int share_begin(struct share *s, uint32_t n_jobs)
 /* ---- lists -------------------------------------------------------------------------------------------------------- */
 
 /* The plan's cut, or the one that is longest out of use: no more are in use than there are jobs. */
-static struct share_cut *find_cut(struct share *s, uint64_t plan_id, uint32_t run_pages)
+static struct share_cut *find_cut(struct share *s, uint64_t plan_id)
 {
 	struct share_cut *oldest = &s->cuts[0];
 
 	for (uint32_t i = 0; i < s->n_cuts; i++) {
-		if (plan_id && s->cuts[i].plan_id == plan_id && s->cuts[i].run_pages == run_pages)
+		if (plan_id && s->cuts[i].plan_id == plan_id)
 			return &s->cuts[i];
 		if (s->cuts[i].used < oldest->used)
 			oldest = &s->cuts[i];
@@ -99,15 +100,13 @@ static struct share_cut *find_cut(struct share *s, uint64_t plan_id, uint32_t ru
 	return oldest;
 }
 
-static int get_list(struct share *s, const struct backend_job *job, const struct cut_stripe *stripe,
-		    const struct work_list **ret)
+static int get_list(struct share *s, const struct backend_job *job, const struct work_list **ret)
 {
-	struct share_cut *c = find_cut(s, job->plan_id, stripe->run_pages);
+	struct share_cut *c = find_cut(s, job->plan_id);
 
-	if (!c->plan_id && cut_make(&c->cut, job->list, stripe, s->device) != 0)
+	if (!c->plan_id && cut_make(&c->cut, job->list, s->n_devices, s->device) != 0)
 		return -ENOMEM;
 	c->plan_id = job->plan_id;
-	c->run_pages = stripe->run_pages;
 	c->used = s->n_batches;
 	c->cut.list.rows = job->list->rows;
 	*ret = &c->cut.list;
@@ -122,25 +121,35 @@ struct run {
 };
 
 /* The next run of slots that are here, from run->slot + run->n_slots on. */
-static bool next_run(const struct share *s, const struct backend_io *io,
-		     const struct cut_stripe *stripe, struct run *run)
+static bool is_here(const struct share *s, const struct work_slice *slot)
+{
+	return cut_device(slot->page, s->n_devices) == s->device;
+}
+
+static bool next_run(const struct share *s, const struct backend_io *io, struct run *run)
 {
 	uint32_t i = run->slot + run->n_slots;
 
 	run->row += run->n_rows;
 	run->n_rows = run->n_slots = 0;
-	for (; i < io->n_slots && cut_device(stripe, io->slots[i].page) != s->device; i++)
+	for (; i < io->n_slots && !is_here(s, &io->slots[i]); i++)
 		run->row += io->slots[i].count;
 	run->slot = i;
-	for (; i < io->n_slots && cut_device(stripe, io->slots[i].page) == s->device; i++)
+	for (; i < io->n_slots && is_here(s, &io->slots[i]); i++)
 		run->n_rows += io->slots[i].count;
 	run->n_slots = i - run->slot;
 	return run->n_slots > 0;
 }
 
-static void io_take(struct backend_io *io, const struct backend_io *from, const struct run *run)
+/* to: room for the run's slots as the device calls them. */
+static void io_take(const struct share *s, struct backend_io *io, const struct backend_io *from,
+		    const struct run *run, struct work_slice *to)
 {
-	io->slots = from->slots + run->slot;
+	for (uint32_t i = 0; i < run->n_slots; i++) {
+		to[i] = from->slots[run->slot + i];
+		to[i].page = cut_page(to[i].page, s->n_devices);
+	}
+	io->slots = to;
 	io->n_slots = run->n_slots;
 	io->k = from->k + run->row * from->k_stride;
 	io->v = from->v + run->row * from->v_stride;
@@ -155,18 +164,18 @@ static uint32_t count_slots(const struct backend_job *job)
 	return n;
 }
 
-static void share_slots(struct share *s, struct share_job *to, const struct backend_job *job,
-			const struct cut_stripe *stripe)
+static void share_slots(struct share *s, struct share_job *to, const struct backend_job *job)
 {
 	struct backend_io *io = to->io.data;
 	struct work_query *queries = to->queries.data;
+	struct work_slice *slots = to->slots.data;
 	uint32_t n = job->tree->n_queries;
 
 	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
 		struct run run = {0};
 
 		io[i].n_slots = 0;
-		while (next_run(s, &job->io[i], stripe, &run)) {
+		while (next_run(s, &job->io[i], &run)) {
 			uint32_t at = io[i].n_slots ? n++ : i;
 
 			s->appended_tokens += run.n_rows;
@@ -176,7 +185,8 @@ static void share_slots(struct share *s, struct share_job *to, const struct back
 				io[at] = (struct backend_io){.k_stride = job->io[i].k_stride,
 							     .v_stride = job->io[i].v_stride};
 			}
-			io_take(&io[at], &job->io[i], &run);
+			io_take(s, &io[at], &job->io[i], &run, slots);
+			slots += run.n_slots;
 		}
 	}
 	to->tree.n_queries = n;
@@ -188,6 +198,7 @@ static int copy_queries(struct share_job *to, const struct backend_job *job, uin
 	size_t n = job->tree->n_queries, all = n + n_more;
 
 	if (!array_room(&to->io, all, sizeof(*job->io)) ||
+	    !array_room(&to->slots, n_more, sizeof(struct work_slice)) ||
 	    !array_room(&to->queries, all, sizeof(*job->tree->queries)))
 		return -ENOMEM;
 	if (n) {
@@ -199,20 +210,18 @@ static int copy_queries(struct share_job *to, const struct backend_job *job, uin
 	return 0;
 }
 
-int share_tokens(struct share *s, uint32_t i, const struct backend_job *job,
-		 const struct cut_stripe *stripe, uint64_t parts)
+int share_tokens(struct share *s, uint32_t i, const struct backend_job *job)
 {
 	struct share_job *to = &s->behind[i];
 	const struct work_list *list;
 
-	if (get_list(s, job, stripe, &list) != 0 || copy_queries(to, job, count_slots(job)) != 0)
+	if (get_list(s, job, &list) != 0 || copy_queries(to, job, count_slots(job)) != 0)
 		return -ENOMEM;
-	share_slots(s, to, job, stripe);
+	share_slots(s, to, job);
 	s->jobs[i] = *job;
 	s->jobs[i].tree = &to->tree;
 	s->jobs[i].list = list;
 	s->jobs[i].io = to->io.data;
-	s->jobs[i].parts = parts;
 	return 0;
 }
 

@@ -11,7 +11,6 @@
 struct share_cut {
 	struct cut cut; /* owned */
 	uint64_t plan_id; /* 0: of a job alone */
-	uint32_t run_pages; /* of the stripe */
 	uint64_t used; /* number of the batch that used it last */
 };
 
@@ -21,6 +20,7 @@ struct share_job {
 	struct work_tree tree;
 	struct array io; /* owned: struct backend_io, one a query */
 	struct array queries; /* owned: struct work_query */
+	struct array slots; /* owned: struct work_slice */
 };
 
 struct share {
@@ -39,9 +39,9 @@ void share_done(struct share *s);
 /* A new batch: what the last one's jobs were is gone. 0 or -ENOMEM. */
 int share_begin(struct share *s, uint32_t n_jobs);
 
-/* s->jobs[i] becomes the device's share of job: the tokens of its pages, all heads; partials go to parts. 0 or -ENOMEM. */
-int share_tokens(struct share *s, uint32_t i, const struct backend_job *job,
-		 const struct cut_stripe *stripe, uint64_t parts);
+/* s->jobs[i] becomes the device's share of job: the tokens of its pages, all heads; parts and owner are for the caller to
+ * say. 0 or -ENOMEM. */
+int share_tokens(struct share *s, uint32_t i, const struct backend_job *job);
 /* The same: all tokens, its heads. n_devices divides the KV heads. */
 int share_heads(struct share *s, uint32_t i, const struct backend_job *job);
 

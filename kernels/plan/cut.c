@@ -7,7 +7,7 @@
 struct making {
 	struct cut *cut;
 	const struct work_list *from;
-	const struct cut_stripe *stripe;
+	uint32_t n_devices;
 	uint32_t device;
 	uint32_t *new_parts; /* [from->n_parts], a partial's number in the cut list, or WORK_NONE */
 };
@@ -72,9 +72,10 @@ static bool cut_tile(const struct making *m, const struct work_item *item,
 		uint32_t begin = max_u32(item->row_begin, piece->row_begin);
 		uint32_t end = min_u32(item->row_end, piece->row_end);
 
-		if (begin >= end || cut_device(m->stripe, piece->page) != m->device)
+		if (begin >= end || cut_device(piece->page, m->n_devices) != m->device)
 			continue;
-		list->pieces[list->n_pieces++] = *piece;
+		list->pieces[list->n_pieces] = *piece;
+		list->pieces[list->n_pieces++].page = cut_page(piece->page, m->n_devices);
 		list->kv_tokens_read += piece->count;
 		tile.n_pieces++;
 		tile.row_begin = min_u32(tile.row_begin, begin);
@@ -152,10 +153,9 @@ static void cut_merges(const struct making *m)
 	list->merge_first[list->n_rows] = n;
 }
 
-int cut_make(struct cut *cut, const struct work_list *list, const struct cut_stripe *stripe,
-	     uint32_t device)
+int cut_make(struct cut *cut, const struct work_list *list, uint32_t n_devices, uint32_t device)
 {
-	struct making m = {cut, list, stripe, device};
+	struct making m = {cut, list, n_devices, device};
 	int r = make_room(&m);
 
 	if (r) {

@@ -1,11 +1,11 @@
 /*
  * cut.h - a list cut per device: each gets the pieces whose pages it has, and nothing is planned again.
  *
- *      list      item 0: [page 0][page 1][page 2][page 3]      stripe of 2 pages, 2 devices
- *      device 0  item 0: [page 0][page 1]                      rows keep their numbers on every device; a row's partials are
- *      device 1  item 0:                 [page 2][page 3]      those of the items in which it sees something there
+ *      list      item 0: [page 0][page 1][page 2][page 3]      2 devices
+ *      device 0  item 0: [page 0]        [page 1]              rows keep their numbers on every device; a row's partials are
+ *      device 1  item 0:         [page 0]        [page 1]      those of the items in which it sees something there
  *
- * Keys keep their place in a tile. Items and tiles shrink to the rows that see something, or vanish.
+ * Page p is on device p mod their number, which knows it as page p / their number. Keys keep their place in a tile. Items and tiles shrink to the rows that see something, or vanish.
  */
 #ifndef COPPICE_PLAN_CUT_H
 #define COPPICE_PLAN_CUT_H
@@ -13,15 +13,15 @@
 #include "array.h"
 #include "../work.h"
 
-/* Runs of pages go round the devices. */
-struct cut_stripe {
-	uint32_t run_pages;
-	uint32_t n_devices;
-};
-
-static inline uint32_t cut_device(const struct cut_stripe *stripe, uint32_t page)
+static inline uint32_t cut_device(uint32_t page, uint32_t n_devices)
 {
-	return page / stripe->run_pages % stripe->n_devices;
+	return page % n_devices;
+}
+
+/* What the device calls it. */
+static inline uint32_t cut_page(uint32_t page, uint32_t n_devices)
+{
+	return page / n_devices;
 }
 
 enum cut_memory {
@@ -41,9 +41,8 @@ struct cut {
 	struct array memory[CUT_N_MEMORY]; /* owned */
 };
 
-/* What device has of the list. The list's rows must outlive its use. 0 or -ENOMEM. */
-int cut_make(struct cut *cut, const struct work_list *list, const struct cut_stripe *stripe,
-	     uint32_t device);
+/* What device of n_devices has of the list. The list's rows must outlive its use. 0 or -ENOMEM. */
+int cut_make(struct cut *cut, const struct work_list *list, uint32_t n_devices, uint32_t device);
 void cut_done(struct cut *cut);
 
 #endif

@@ -89,7 +89,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 struct multi {
 	uint32_t n_devices, n_threads;
-	enum group_split split;
 	struct workload_spec spec;
 	struct backend *backend; /* owned */
 	struct workload workload;
@@ -106,7 +105,7 @@ struct sums {
 static int open_group(struct multi *m)
 {
 	struct group_device devices[GROUP_DEVICES_MAX];
-	struct group_config group = {devices, m->n_devices, m->split, 0};
+	struct group_config group = {devices, m->n_devices, 0};
 	struct backend_config config = {.extent_bytes = EXTENT_BYTES * m->n_devices,
 					.n_threads = m->n_threads,
 					.group = &group};
@@ -116,8 +115,6 @@ static int open_group(struct multi *m)
 	char error[256] = "";
 	int r;
 
-	if (m->split == GROUP_TOKENS)
-		config.extent_bytes = EXTENT_BYTES;
 	for (uint32_t i = 0; i < m->n_devices; i++)
 		devices[i] = (struct group_device){&backend_cpu, NULL};
 	config.pool_bytes = workload_pool_bytes(&m->spec, page_bytes, config.extent_bytes);
@@ -192,7 +189,7 @@ static void print(const struct multi *m, const char *metric, double value, const
 
 static double formula_bytes(const struct multi *m)
 {
-	if (m->split == GROUP_HEADS)
+	if (m->spec.shape.split == WORK_HEADS)
 		return 0;
 	return (double)exchange_bytes(EXCHANGE_DIRECT, false, m->n_devices,
 				      group_parts_bytes(&m->spec.shape, m->list.n_rows));
@@ -252,15 +249,15 @@ static bool bench_case(struct multi *m)
 	return print_case(m, bench_median(times, reps), reps, &before, &after);
 }
 
-static bool bench_one(const struct options *o, uint32_t n_devices, enum group_split split,
+static bool bench_one(const struct options *o, uint32_t n_devices, enum work_split split,
 		      uint32_t batch, uint32_t tokens)
 {
-	struct multi m = {.n_devices = n_devices, .n_threads = o->n_threads, .split = split};
+	struct multi m = {.n_devices = n_devices, .n_threads = o->n_threads};
 	bool right = false;
 
-	m.spec.shape = (struct work_shape){1, 32, 8, 128, 64, WORK_BF16, 0.0883883f};
+	m.spec.shape = (struct work_shape){1, 32, 8, 128, 64, WORK_BF16, 0.0883883f, split};
 	snprintf(m.spec.name, sizeof(m.spec.name), "%ux %s b%u l%u", n_devices,
-		 split == GROUP_HEADS ? "heads" : "tokens", batch, tokens);
+		 split == WORK_HEADS ? "heads" : "tokens", batch, tokens);
 	if (workload_spec_levels(&m.spec, &batch, &tokens, 1) == 0)
 		right = bench_case(&m);
 	multi_done(&m);
@@ -278,9 +275,9 @@ static bool bench_splits(const struct options *o, uint32_t n_devices, uint32_t b
 			tokens, o->most_tokens);
 		return true;
 	}
-	right = bench_one(o, n_devices, GROUP_TOKENS, batch, tokens);
+	right = bench_one(o, n_devices, WORK_TOKENS, batch, tokens);
 	if (n_devices > 1 && 8 % n_devices == 0)
-		right &= bench_one(o, n_devices, GROUP_HEADS, batch, tokens);
+		right &= bench_one(o, n_devices, WORK_HEADS, batch, tokens);
 	return right;
 }
 

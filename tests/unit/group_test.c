@@ -28,15 +28,14 @@ struct members {
 	struct group_config config;
 };
 
-static void members_init(struct members *m, uint32_t n, enum group_split split)
+static void members_init(struct members *m, uint32_t n)
 {
-	*m = (struct members){.config = {.n_devices = n, .split = split, .timeout_ms = TIMEOUT_MS}};
+	*m = (struct members){.config = {.n_devices = n, .timeout_ms = TIMEOUT_MS}};
 	for (uint32_t i = 0; i < n; i++)
 		m->devices[i].ops = &backend_cpu;
 	m->config.devices = m->devices;
 }
 
-/* Pages are as large as an extent holds one or two of, so that every few tokens are on another device. */
 static struct work_shape shape_make(uint32_t n_kv_heads, uint32_t ratio, uint32_t page_tokens,
 				    enum work_dtype dtype)
 {
@@ -90,10 +89,10 @@ static void check_policy(struct world *w, uint32_t which, const struct group_con
 		fail_msg(
 			"policy %s (%u), %u devices, split %d, page %u, dtype %d: error %g, LSE %g",
 			plan_policy_name(policies[which]), which, group->n_devices,
-			(int)group->split, w->shape.page_tokens, (int)w->shape.dtype, error, lse);
+			(int)w->shape.split, w->shape.page_tokens, (int)w->shape.dtype, error, lse);
 	world_run(w, &config, 0, w->tree.n_queries, &again);
 	assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);
-	want = group->split == GROUP_HEADS
+	want = w->shape.split == WORK_HEADS
 		       ? 0
 		       : exchange_bytes(EXCHANGE_DIRECT, false, group->n_devices,
 					group_parts_bytes(&w->shape, world_rows(w)));
@@ -102,15 +101,15 @@ static void check_policy(struct world *w, uint32_t which, const struct group_con
 	world_answer_done(&again);
 }
 
-static void run_world(uint32_t n, enum group_split split, enum work_dtype dtype,
+static void run_world(uint32_t n, enum work_split split, enum work_dtype dtype,
 		      struct oracle_random *random)
 {
 	struct members m;
 	struct world w;
 	struct world_want want = {.ops = &backend_group,
 				  .group = &m.config,
-				  .extent_bytes = split == GROUP_HEADS ? 2 * MIB * n : 2 * MIB,
-				  .shape = shape_make(split == GROUP_HEADS ? 2 * n : 2,
+				  .extent_bytes = 2 * MIB * n,
+				  .shape = shape_make(split == WORK_HEADS ? 2 * n : 2,
 						      1 + oracle_below(random, 5),
 						      16u << oracle_below(random, 3), dtype),
 				  .n_nodes = 1 + oracle_below(random, 6),
@@ -118,14 +117,15 @@ static void run_world(uint32_t n, enum group_split split, enum work_dtype dtype,
 				  .node_tokens = 100,
 				  .drafts = true};
 
-	members_init(&m, n, split);
+	members_init(&m, n);
+	want.shape.split = split;
 	world_init(&w, &want, random);
 	for (uint32_t i = 0; i < N_POLICIES; i++)
 		check_policy(&w, i, &m.config);
 	world_done(&w);
 }
 
-static void run_worlds(enum group_split split, const char *name)
+static void run_worlds(enum work_split split, const char *name)
 {
 	struct oracle_random random = oracle_seed(name);
 
@@ -140,13 +140,13 @@ static void run_worlds(enum group_split split, const char *name)
 static void test_devices_that_share_tokens_answer_as_one(void **state)
 {
 	(void)state;
-	run_worlds(GROUP_TOKENS, __func__);
+	run_worlds(WORK_TOKENS, __func__);
 }
 
 static void test_devices_that_share_heads_answer_as_one(void **state)
 {
 	(void)state;
-	run_worlds(GROUP_HEADS, __func__);
+	run_worlds(WORK_HEADS, __func__);
 }
 
 /* ---- shares ------------------------------------------------------------------------------------------------------- */
@@ -157,13 +157,13 @@ static void shared_world(struct world *w, struct members *m, uint32_t n,
 {
 	struct world_want want = {.ops = &backend_group,
 				  .group = &m->config,
-				  .extent_bytes = 2 * MIB,
+				  .extent_bytes = 2 * MIB * n,
 				  .shape = shape_make(2, 4, 32, WORK_FP32),
 				  .n_nodes = 6,
 				  .n_queries = 6,
 				  .node_tokens = 100};
 
-	members_init(m, n, GROUP_TOKENS);
+	members_init(m, n);
 	for (uint32_t i = 0; i < n; i++)
 		m->devices[i].ops = member;
 	world_init(w, &want, random);
@@ -250,32 +250,26 @@ static void test_each_key_is_read_once_and_appended_once(void **state)
 	}
 }
 
-static void test_a_device_commits_its_share_alone(void **state)
+static void test_an_extent_has_as_much_on_each_device(void **state)
 {
 	struct backend_config config = {.pool_bytes = 48 * MIB, .extent_bytes = 6 * MIB};
 	struct members m;
 	struct group_stats stats;
+	struct backend *b = NULL;
 
 	(void)state;
 	config.group = &m.config;
-	for (int split = GROUP_TOKENS; split <= GROUP_HEADS; split++) {
-		struct backend *b = NULL;
-
-		members_init(&m, 3, (enum group_split)split);
-		assert_int_equal(backend_group.open(&config, &b, NULL, 0), 0);
-		for (uint32_t e = 0; e < 6; e++)
-			assert_int_equal(backend_group.extent_commit(b, e), 0);
-		backend_group.extent_release(b, 1);
-		for (uint32_t i = 0; i < 3; i++) {
-			group_stats(b, i, &stats);
-			assert_int_equal(stats.pool_peak_bytes, 12 * MIB);
-			if (split == GROUP_HEADS)
-				assert_int_equal(stats.pool_bytes, 10 * MIB);
-			else
-				assert_int_equal(stats.pool_bytes, (i == 1 ? 6 : 12) * MIB);
-		}
-		backend_group.close(b);
+	members_init(&m, 3);
+	assert_int_equal(backend_group.open(&config, &b, NULL, 0), 0);
+	for (uint32_t e = 0; e < 6; e++)
+		assert_int_equal(backend_group.extent_commit(b, e), 0);
+	backend_group.extent_release(b, 1);
+	for (uint32_t i = 0; i < 3; i++) {
+		group_stats(b, i, &stats);
+		assert_int_equal(stats.pool_peak_bytes, 12 * MIB);
+		assert_int_equal(stats.pool_bytes, 10 * MIB);
 	}
+	backend_group.close(b);
 }
 
 static void test_jobs_of_one_plan_and_of_many_answer_alike(void **state)
@@ -325,8 +319,7 @@ static void test_a_move_between_devices_is_refused(void **state)
 	struct ask ask;
 	float *before;
 	size_t bytes;
-	/* two pages to an extent, two devices */
-	struct backend_move within = {0, 3, 5, 4}, between = {0, 3, 2, 3};
+	struct backend_move within = {0, 3, 4, 4}, between = {0, 3, 1, 3};
 	struct backend_move both[2] = {within, between};
 
 	(void)state;
@@ -427,10 +420,10 @@ static void test_a_device_that_never_answers_ends_them_in_time(void **state)
 	struct oracle_random random = oracle_seed(__func__);
 	struct backend_ops ops = faulty_ops();
 	struct group_device devices[3] = {{&ops, NULL}, {&ops, NULL}, {&ops, NULL}};
-	struct group_config group = {devices, 3, GROUP_TOKENS, SHORT_MS};
+	struct group_config group = {devices, 3, SHORT_MS};
 	struct world_want want = {.ops = &backend_group,
 				  .group = &group,
-				  .extent_bytes = 2 * MIB,
+				  .extent_bytes = 6 * MIB,
 				  .shape = shape_make(2, 4, 32, WORK_FP32),
 				  .n_nodes = 1,
 				  .n_queries = 1,
@@ -472,23 +465,21 @@ static void test_open_refuses_what_is_no_group_in_a_sentence(void **state)
 	other.name = "other";
 	mute.leaves_parts = false;
 	assert_refused(NULL, 2 * MIB, "1 to 64 devices");
-	members_init(&m, 0, GROUP_TOKENS);
+	members_init(&m, 0);
 	assert_refused(&m.config, 2 * MIB, "1 to 64 devices");
-	members_init(&m, 2, GROUP_TOKENS);
+	members_init(&m, 2);
 	m.devices[1].ops = &other;
 	assert_refused(&m.config, 2 * MIB, "device 0 is of cpu, 1 of other");
 	m.devices[0].ops = m.devices[1].ops = &mute;
 	assert_refused(&m.config, 2 * MIB, "cannot share the tokens");
-	members_init(&m, 2, GROUP_TOKENS);
-	assert_refused(&m.config, 3 * MIB, "extent_bytes");
-	members_init(&m, 3, GROUP_HEADS);
-	assert_refused(&m.config, 8 * MIB, "3 devices that share heads");
+	members_init(&m, 3);
+	assert_refused(&m.config, 8 * MIB, "2 MiB on each of 3 devices");
 }
 
 static void test_heads_that_devices_do_not_divide_are_refused_in_a_sentence(void **state)
 {
 	struct backend_config config = {.pool_bytes = 24 * MIB, .extent_bytes = 6 * MIB};
-	struct work_shape shape = shape_make(8, 4, 32, WORK_FP16), odd = shape;
+	struct work_shape shape = shape_make(8, 4, 32, WORK_FP16), odd;
 	struct members m;
 	struct backend *b = NULL;
 	struct backend_job job = {.shape = &shape};
@@ -497,7 +488,9 @@ static void test_heads_that_devices_do_not_divide_are_refused_in_a_sentence(void
 	uint64_t id;
 
 	(void)state;
-	members_init(&m, 3, GROUP_HEADS);
+	shape.split = WORK_HEADS;
+	odd = shape;
+	members_init(&m, 3);
 	config.group = &m.config;
 	assert_int_equal(backend_group.open(&config, &b, error, sizeof(error)), 0);
 	assert_int_equal(backend_group.page_bytes(b, &shape, error, sizeof(error)), 0);
@@ -518,7 +511,7 @@ int main(void)
 		cmocka_unit_test(test_devices_that_share_tokens_answer_as_one),
 		cmocka_unit_test(test_devices_that_share_heads_answer_as_one),
 		cmocka_unit_test(test_each_key_is_read_once_and_appended_once),
-		cmocka_unit_test(test_a_device_commits_its_share_alone),
+		cmocka_unit_test(test_an_extent_has_as_much_on_each_device),
 		cmocka_unit_test(test_jobs_of_one_plan_and_of_many_answer_alike),
 		cmocka_unit_test(test_a_move_between_devices_is_refused),
 		cmocka_unit_test(test_a_device_that_fails_ends_the_batch_and_the_group),

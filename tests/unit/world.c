@@ -1,5 +1,6 @@
 /* world.c - see world.h. */
 #include "world.h"
+#include "kernels/group/group.h"
 
 #include <assert.h>
 #include <math.h>
@@ -281,15 +282,17 @@ static void open_backend(struct world *w, const struct world_want *want)
 					.extent_bytes = extent_bytes,
 					.n_threads = want->n_threads,
 					.group = want->group};
+	uint32_t n_devices = want->group ? want->group->n_devices : 1, per_extent;
 	char error[256] = "";
 	uint64_t page_bytes;
-	uint32_t per_extent;
 
 	w->ops = want->ops ? want->ops : &backend_cpu;
 	must(w->ops->open(&config, &w->backend, error, sizeof(error)) == 0, error);
 	page_bytes = w->ops->page_bytes(w->backend, &w->shape, error, sizeof(error));
 	must(page_bytes > 0, error);
-	per_extent = (uint32_t)(extent_bytes / page_bytes);
+	per_extent = (uint32_t)(extent_bytes / n_devices / page_bytes) * n_devices;
+	if (w->shape.split == WORK_HEADS)
+		per_extent = (uint32_t)(extent_bytes / page_bytes);
 	for (uint32_t i = 0; i * per_extent < w->kv.n_pages; i++)
 		must(w->ops->extent_commit(w->backend, i) == 0, "extent_commit");
 }
