@@ -171,10 +171,8 @@ static bool is_as_agreed(const struct answer *answer, enum coppice_memory memory
 	       answer->n_fds == (memory == COPPICE_HOST ? 1 : 0);
 }
 
-int coppice_arena_new(struct coppice *c, enum coppice_memory memory, size_t bytes,
-		      struct coppice_arena **ret)
+static int arena_ask(struct coppice *c, Coppice__ArenaNew *message, struct coppice_arena **ret)
 {
-	Coppice__ArenaNew message = COPPICE__ARENA_NEW__INIT;
 	struct call call = {
 		.what = "coppice_arena_new",
 		.request = COPPICE__REQUEST__INIT,
@@ -186,24 +184,45 @@ int coppice_arena_new(struct coppice *c, enum coppice_memory memory, size_t byte
 
 	if (r < 0)
 		return r;
-	if (bytes == 0)
+	if (message->bytes == 0)
 		return explain(c->key, -EINVAL, "coppice_arena_new: an arena of no bytes");
-	if (memory != COPPICE_HOST)
+	if (message->kind != COPPICE_HOST)
 		r = driver_find(c, call.what, &driver);
 	if (r < 0)
 		return r;
-	message.kind = (uint32_t)memory;
-	message.bytes = bytes;
-	call.request.arena_new = &message;
+	call.request.arena_new = message;
 	r = connection_call(c, &call, &answer);
 	if (r < 0)
 		return r;
-	if (!is_as_agreed(&answer, memory, bytes))
+	if (!is_as_agreed(&answer, (enum coppice_memory)message->kind, message->bytes))
 		return connection_bad_answer(c, call.what);
 	r = adopt(c, answer.reply->arena, answer.n_fds ? answer.fds[0] : -1, ret);
 	if (r < 0)
 		release(c, answer.reply->arena->arena);
 	return r;
+}
+
+int coppice_arena_new(struct coppice *c, enum coppice_memory memory, size_t bytes,
+		      struct coppice_arena **ret)
+{
+	Coppice__ArenaNew message = COPPICE__ARENA_NEW__INIT;
+
+	message.kind = (uint32_t)memory;
+	message.bytes = bytes;
+	return arena_ask(c, &message, ret);
+}
+
+int coppice_arena_new_on(struct coppice *c, const uint8_t *device, size_t bytes,
+			 struct coppice_arena **ret)
+{
+	Coppice__ArenaNew message = COPPICE__ARENA_NEW__INIT;
+
+	message.kind = COPPICE_DEVICE;
+	message.bytes = bytes;
+	message.has_device = 1;
+	message.device.data = (uint8_t *)(uintptr_t)device;
+	message.device.len = COPPICE_DEVICE_BYTES;
+	return arena_ask(c, &message, ret);
 }
 
 void *coppice_arena_base(const struct coppice_arena *arena)

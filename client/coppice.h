@@ -91,6 +91,12 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_model_open(struct coppice *c,
  */
 COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum coppice_memory memory,
 						     size_t bytes, struct coppice_arena **ret);
+/* COPPICE_DEVICE, on one of several devices that the daemon computes with: that of this UUID (16 bytes, as cuDeviceGetUuid has
+ * it), where the outputs of steps that name the arena are then written by that device itself. -ENODEV: the daemon has no such
+ * device. */
+#define COPPICE_DEVICE_BYTES 16
+COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new_on(struct coppice *c, const uint8_t *device,
+							size_t bytes, struct coppice_arena **ret);
 /* First byte, page aligned, zeroed at birth. */
 COPPICE_API void *coppice_arena_base(const struct coppice_arena *arena);
 COPPICE_API size_t coppice_arena_bytes(const struct coppice_arena *arena);

@@ -1,6 +1,7 @@
 /* backends.c - see backends.h. */
 #include "backends.h"
 
+#include "devices.h"
 #include "log.h"
 
 #include <dlfcn.h>
@@ -13,6 +14,27 @@
 
 #define WHY_BYTES 400
 
+/* Several devices of one kind, as one. */
+static int open_group(const struct config *config, const struct backend_config *of,
+		      const struct backend_ops *ops, struct backend **ret, char *why)
+{
+	char copy[sizeof(config->devices)];
+	const char *names[GROUP_DEVICES_MAX];
+	struct group_device devices[GROUP_DEVICES_MAX];
+	struct group_config group = {devices, config->n_devices, 0};
+	struct backend_config all = *of;
+	int r;
+
+	devices_names(config->devices, copy, names, config->n_devices);
+	for (uint32_t i = 0; i < config->n_devices; i++)
+		devices[i] = (struct group_device){ops, names[i]};
+	all.group = &group;
+	r = backend_group.open(&all, ret, why, WHY_BYTES);
+	if (r == 0 && group_notice(*ret))
+		log_warning("%s", group_notice(*ret));
+	return r;
+}
+
 static int open_with(const struct config *config, const struct backend_ops *ops, void *module,
 		     struct opened_backend *ret, char *why)
 {
@@ -23,12 +45,14 @@ static int open_with(const struct config *config, const struct backend_ops *ops,
 		.device = config->device[0] ? config->device : NULL,
 	};
 	struct backend *backend;
-	int r = ops->open(&of, &backend, why, WHY_BYTES);
+	bool one = config->n_devices <= 1;
+	int r = one ? ops->open(&of, &backend, why, WHY_BYTES)
+		    : open_group(config, &of, ops, &backend, why);
 
 	if (r < 0 && !why[0])
 		snprintf(why, WHY_BYTES, "%s", strerror(-r));
 	if (r == 0)
-		*ret = (struct opened_backend){ops, backend, module};
+		*ret = (struct opened_backend){one ? ops : &backend_group, backend, module};
 	return r;
 }
 

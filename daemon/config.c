@@ -6,6 +6,8 @@
  */
 #include "config.h"
 
+#include "config_value.h"
+#include "devices.h"
 #include "log.h"
 
 #include <argp.h>
@@ -23,28 +25,6 @@
 #define MIB (UINT64_C(1) << 20)
 #define TIB (UINT64_C(1) << 40)
 #define EXTENT_GRAIN_BYTES (2 * MIB)
-
-enum key_kind {
-	KEY_COUNT,
-	KEY_SIZE,
-	KEY_OCTAL,
-	KEY_CHOICE,
-	KEY_PATH,
-	KEY_DEVICE,
-	KEY_POLICY,
-	KEY_HOLD
-};
-
-struct key {
-	const char *name; /* in the file; as a flag with - for _ */
-	const char *flag; /* where the flag is called otherwise */
-	const char *arg; /* for the help */
-	const char *help;
-	enum key_kind kind;
-	uint32_t offset, bytes; /* of the field */
-	uint64_t min, max; /* numbers */
-	const char *choices; /* words, each followed by a space */
-};
 
 #define FIELD(f) offsetof(struct config, f), sizeof(((struct config *)0)->f)
 #define COUNT(name, field, min, max, help) \
@@ -67,11 +47,16 @@ static const struct key keys[] = {
 	CHOICE("backend", KEY_CHOICE, backend, "auto cpu cuda ", "what computes: auto, cpu, cuda"),
 	{"device", NULL, "DEVICE", "which GPU, by index or UUID", KEY_DEVICE, FIELD(device), 0, 0,
 	 NULL},
+	{"devices", NULL, "LIST", "several GPUs, or cpu,cpu,...", KEY_DEVICES, FIELD(devices), 0, 0,
+	 NULL},
+	{"split", NULL, "HOW", "KV over devices: auto, tokens, heads, MODEL:tokens, ...", KEY_SPLIT,
+	 FIELD(split), 0, 0, NULL},
 	CHOICE("policy", KEY_POLICY, policy,
 	       "auto none cascade fasttree deft deft-node deft-chunk deft-flatten ",
 	       "how work is grouped: auto, none, cascade, fasttree, deft, deft-node, ..."),
 	SIZE("pool", pool_bytes, 0, "memory for KV; 0: a quarter of the machine's"),
-	SIZE("extent", extent_bytes, EXTENT_GRAIN_BYTES, "it is lent to models in pieces so large"),
+	SIZE("extent", extent_bytes, EXTENT_GRAIN_BYTES,
+	     "it is lent to models in pieces so large on each device"),
 	COUNT("threads", n_threads, 0, 1024, "threads that compute; 0: one per core"),
 	COUNT("page_tokens", page_tokens, 16, 64, "tokens per page where a model does not say"),
 	COUNT("spin_us", spin_us, 0, 1000000, "how long idle sides spin before they sleep"),
@@ -116,12 +101,6 @@ static const struct key keys[] = {
 
 #define N_KEYS (sizeof(keys) / sizeof(*keys))
 
-/* Where a value was found, for the messages. */
-struct place {
-	const char *file; /* NULL: a flag */
-	unsigned line;
-};
-
 void config_init(struct config *config)
 {
 	*config = (struct config){
@@ -154,175 +133,6 @@ void config_init(struct config *config)
 		.log_level = "info",
 	};
 	config->policy.policy = PLAN_AUTO;
-}
-
-/* ---- values ---- */
-
-static int number_parse(const char *text, int base, uint64_t *ret, const char **ret_end)
-{
-	char *end;
-
-	if (*text < '0' || *text > '9')
-		return -EINVAL;
-	errno = 0;
-	*ret = strtoull(text, &end, base);
-	*ret_end = end;
-	return errno ? -errno : 0;
-}
-
-/* A number and at most one of K, M, G, T (binary, either case). */
-static int size_parse(const char *text, uint64_t *ret)
-{
-	static const char suffixes[] = "KMGT";
-	const char *end, *suffix;
-	uint64_t n;
-	unsigned shift = 0;
-
-	if (number_parse(text, 10, &n, &end) < 0)
-		return -EINVAL;
-	if (*end) {
-		suffix = strchr(suffixes, *end & ~0x20);
-		if (!suffix || !*suffix || end[1])
-			return -EINVAL;
-		shift = 10 * (unsigned)(suffix - suffixes + 1);
-	}
-	if (n > UINT64_MAX >> shift)
-		return -ERANGE;
-	*ret = n << shift;
-	return 0;
-}
-
-static int number_set(struct config *config, const struct key *key, const char *text)
-{
-	void *field = (char *)config + key->offset;
-	const char *end = "";
-	uint64_t n;
-	int r;
-
-	if (key->kind == KEY_SIZE)
-		r = size_parse(text, &n);
-	else
-		r = number_parse(text, key->kind == KEY_OCTAL ? 8 : 10, &n, &end);
-	if (r < 0 || *end || n < key->min || n > key->max)
-		return -EINVAL;
-	if (key->bytes == sizeof(uint64_t))
-		*(uint64_t *)field = n;
-	else
-		*(uint32_t *)field = (uint32_t)n;
-	return 0;
-}
-
-/* Index of a word among the key's choices, or -EINVAL. */
-static int choice_index(const struct key *key, const char *text)
-{
-	size_t length = strlen(text);
-	int index = 0;
-
-	for (const char *c = key->choices; *c; c = strchr(c, ' ') + 1, index++) {
-		if (length > 0 && strncmp(c, text, length) == 0 && c[length] == ' ')
-			return index;
-	}
-	return -EINVAL;
-}
-
-static int choice_set(struct config *config, const struct key *key, const char *text)
-{
-	int index = choice_index(key, text);
-
-	if (index < 0)
-		return index;
-	if (key->kind == KEY_HOLD)
-		config->batch_hold = (enum config_hold)index;
-	else if (key->kind == KEY_POLICY)
-		return plan_policy_parse(text, &config->policy);
-	else
-		snprintf((char *)config + key->offset, key->bytes, "%s", text);
-	return 0;
-}
-
-static int path_set(struct config *config, const struct key *key, const char *text)
-{
-	if (*text != '/' && strncmp(text, "./", 2) != 0)
-		return -EINVAL;
-	if (strlen(text) >= key->bytes)
-		return -ENAMETOOLONG;
-	strcpy((char *)config + key->offset, text);
-	return 0;
-}
-
-static int device_set(struct config *config, const struct key *key, const char *text)
-{
-	if (!text[0] || strlen(text) >= key->bytes)
-		return -EINVAL;
-	strcpy((char *)config + key->offset, text);
-	return 0;
-}
-
-static int value_set(struct config *config, const struct key *key, const char *text)
-{
-	switch (key->kind) {
-	case KEY_COUNT:
-	case KEY_SIZE:
-	case KEY_OCTAL:
-		return number_set(config, key, text);
-	case KEY_PATH:
-		return path_set(config, key, text);
-	case KEY_DEVICE:
-		return device_set(config, key, text);
-	default:
-		return choice_set(config, key, text);
-	}
-}
-
-/* ---- errors ---- */
-
-static void accepted_text(const struct key *key, char *text, size_t bytes)
-{
-	switch (key->kind) {
-	case KEY_COUNT:
-		snprintf(text, bytes, "a number from %" PRIu64 " to %" PRIu64, key->min, key->max);
-		break;
-	case KEY_SIZE:
-		snprintf(text, bytes, "bytes, or a number with K, M, G or T, from %" PRIu64,
-			 key->min);
-		break;
-	case KEY_OCTAL:
-		snprintf(text, bytes, "permission bits in octal, 0 to 0777");
-		break;
-	case KEY_PATH:
-		snprintf(text, bytes, "a path that begins with / or ./ and has at most %u bytes",
-			 key->bytes - 1);
-		break;
-	case KEY_DEVICE:
-		snprintf(text, bytes, "an index, or a UUID as nvidia-smi -L prints it");
-		break;
-	default:
-		snprintf(text, bytes, "one of: %.*s", (int)strlen(key->choices) - 1, key->choices);
-	}
-}
-
-static void place_text(const struct place *place, const struct key *key, char *text, size_t bytes)
-{
-	if (place->file) {
-		snprintf(text, bytes, "%s:%u: %s", place->file, place->line, key->name);
-		return;
-	}
-	snprintf(text, bytes, "--%s", key->flag ? key->flag : key->name);
-	for (char *c = text; *c; c++)
-		*c = *c == '_' ? '-' : *c;
-}
-
-static int value_read(struct config *config, const struct key *key, const char *text,
-		      const struct place *place)
-{
-	char where[PATH_MAX + 64], accepted[160];
-
-	if (value_set(config, key, text) == 0)
-		return 0;
-	place_text(place, key, where, sizeof(where));
-	accepted_text(key, accepted, sizeof(accepted));
-	log_error("%s: \"%s\" is not accepted; accepted: %s", where, text, accepted);
-	return -EINVAL;
 }
 
 /* ---- the file ---- */
@@ -533,6 +343,32 @@ static uint64_t machine_bytes(void)
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* The devices decide what computes; an extent is as large on each. */
+static int devices_check(struct config *config)
+{
+	bool cpu = false;
+
+	config->n_devices = 1;
+	if (config->devices[0])
+		devices_parse(config->devices, &config->n_devices, &cpu);
+	if (config->devices[0] && config->device[0]) {
+		log_error("devices and device are both there; accepted: one of them");
+		return -EINVAL;
+	}
+	if (config->devices[0] && !strcmp(config->backend, cpu ? "cuda" : "cpu")) {
+		log_error("devices: \"%s\" is not accepted with backend = %s; accepted: devices of "
+			  "that kind",
+			  config->devices, config->backend);
+		return -EINVAL;
+	}
+	if (config->devices[0])
+		strcpy(config->backend, cpu ? "cpu" : "cuda");
+	if (config->devices[0] && config->n_devices == 1 && !cpu)
+		snprintf(config->device, sizeof(config->device), "%.63s", config->devices);
+	config->extent_bytes *= config->n_devices;
+	return 0;
+}
+
 /* What one value alone does not tell. */
 static int whole_check(struct config *config)
 {
@@ -546,12 +382,14 @@ static int whole_check(struct config *config)
 			  config->extent_bytes);
 		return -EINVAL;
 	}
+	if (devices_check(config) < 0)
+		return -EINVAL;
 	if (config->pool_bytes == 0)
 		config->pool_bytes = machine_bytes() / 4;
 	if (config->pool_bytes < config->extent_bytes ||
 	    config->pool_bytes / config->extent_bytes > UINT32_MAX) {
 		log_error("pool: %" PRIu64 " is not accepted; accepted: one extent (%" PRIu64
-			  ") or more",
+			  " on all devices together) or more",
 			  config->pool_bytes, config->extent_bytes);
 		return -EINVAL;
 	}

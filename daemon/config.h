@@ -19,8 +19,12 @@ struct config {
 	uint32_t socket_mode; /* octal in the file, 0666: domains part users, not the socket */
 	char backend[16]; /* auto, cpu, cuda */
 	char device[64]; /* of the GPU: index or UUID; empty: the first */
+	char devices[1024]; /* several; empty: one */
+	uint32_t n_devices; /* 0: as 1 */
+	char split[512]; /* of KV over several devices; devices.h */
 	struct plan_config policy; /* policy and deft only */
-	uint64_t pool_bytes; /* 0: a quarter of the machine's memory */
+	uint64_t
+		pool_bytes; /* of all devices together, as extent_bytes; 0: a quarter of the machine's memory */
 	uint64_t extent_bytes;
 	uint32_t n_threads; /* CPU backend; 0: one per core */
 	uint32_t page_tokens; /* where a model does not say */

@@ -358,6 +358,20 @@ static void verb_sessions(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+static void verb_models(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__Models *m = message;
+	struct request *request =
+		request_begin_lent(s, id, SCHED_MODELS, reply_models,
+				   SCHED_MODELS_PAGE * sizeof(struct sched_model_info));
+
+	if (!request)
+		return;
+	request->sched.in.cursor = m->cursor;
+	request->sched.out.models.infos = request->lent;
+	request_post(request);
+}
+
 static void verb_evict(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__Evict *m = message;
@@ -412,7 +426,7 @@ static const verb_function verbs[] = {
 	[6] = lend_lane_new,   [7] = lend_lane_free,  [8] = verb_seq_open,  [9] = verb_seq_wait,
 	[10] = verb_seq_close, [11] = verb_seq_pin,   [12] = verb_unpin,    [13] = verb_status,
 	[14] = verb_tree,      [15] = verb_sessions,  [16] = verb_node_pin, [17] = verb_evict,
-	[18] = verb_drain,     [19] = verb_leave,
+	[18] = verb_drain,     [19] = verb_leave,     [20] = verb_models,
 };
 
 struct verb {

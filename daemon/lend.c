@@ -49,6 +49,11 @@ static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew 
 		reply_error(s, id, -EINVAL, "kind",
 			    "Arenas are of kind 0 (host memory) or 1 (device memory), not %u.",
 			    m->kind);
+	else if (m->has_device &&
+		 (m->kind != ARENA_DEVICE || m->device.len != BACKEND_DEVICE_BYTES))
+		reply_error(s, id, -EINVAL, "device",
+			    "A device is named by its UUID of %u bytes, for an arena of kind 1.",
+			    BACKEND_DEVICE_BYTES);
 	else if (m->bytes == 0)
 		reply_error(s, id, -EINVAL, "bytes", "An arena of no bytes.");
 	else if (number == 0)
@@ -112,6 +117,8 @@ void lend_arena_new(struct session *s, uint64_t id, const void *message)
 	request->sched.in.arena.arena = number;
 	request->sched.in.arena.base = arena->map;
 	request->sched.in.arena.bytes = arena->bytes;
+	if (m->has_device)
+		memcpy(request->sched.in.arena.device, m->device.data, m->device.len);
 	request_post(request);
 }
 

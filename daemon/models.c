@@ -1,6 +1,7 @@
 /* models.c - see models.h. */
 #include "models.h"
 
+#include "devices.h"
 #include "refuse.h"
 
 #include <errno.h>
@@ -96,10 +97,14 @@ static struct sched_model *find(const struct sched *s, const char *name, const u
 static int make(struct sched *s, struct sched_request *rq, const uint64_t print[2],
 		struct sched_model **ret)
 {
-	const struct work_shape *shape = &rq->in.model.shape;
-	char why[160] = "";
-	uint64_t page_bytes = s->ops->page_bytes(s->backend, shape, why, sizeof(why));
+	struct work_shape *shape = &rq->in.model.shape;
+	char why[160] = "", split_why[200] = "";
+	uint64_t page_bytes;
 
+	if (split_choose(s->config, s->ops, s->backend, rq->in.model.name, shape, split_why,
+			 sizeof(split_why)) < 0)
+		return refuse(rq, -ENOTSUP, "n_kv_heads", "%s", split_why);
+	page_bytes = s->ops->page_bytes(s->backend, shape, why, sizeof(why));
 	if (!page_bytes)
 		return refuse(rq, -ENOTSUP, NULL, "%s", why);
 	struct sched_model *model = calloc(1, sizeof(*model));
@@ -111,11 +116,13 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 	memcpy(model->fingerprint, print, sizeof(model->fingerprint));
 	model->shape = *shape;
 	model->page_bytes = page_bytes;
+	strcpy(model->split_why, split_why);
 	s->ops->cost(s->backend, shape, &model->cost);
 	struct store_model_info info = {.name = model->name,
 					.fingerprint = {print[0], print[1]},
 					.page_tokens = shape->page_tokens,
-					.page_bytes = page_bytes};
+					.page_bytes = page_bytes,
+					.striped = shape->split == WORK_TOKENS};
 	int r = store_model_open(s->store, &info, &model->store);
 
 	if (r < 0) {
@@ -180,4 +187,37 @@ void model_unuse(struct sched *s, struct sched_model *model)
 {
 	if (--model->n_users == 0)
 		model_free(s, model);
+}
+
+static struct sched_model_info model_info(const struct sched *s, const struct sched_model *model)
+{
+	struct sched_model_info info = {.shape = model->shape,
+					.page_bytes = model->page_bytes,
+					.n_users = model->n_users,
+					.n_devices =
+						s->config->n_devices ? s->config->n_devices : 1};
+
+	strcpy(info.name, model->name);
+	strcpy(info.split_why, model->split_why);
+	return info;
+}
+
+/* The cursor counts those that were told. */
+int model_list(struct sched *s, struct sched_request *rq)
+{
+	const struct sched_model *model;
+	uint64_t index = 0;
+
+	rq->out.models.n = 0;
+	rq->out.models.cursor = 0;
+	LIST_FOREACH (model, &s->models, link) {
+		if (index++ < rq->in.cursor)
+			continue;
+		if (rq->out.models.n == SCHED_MODELS_PAGE) {
+			rq->out.models.cursor = index - 1;
+			break;
+		}
+		rq->out.models.infos[rq->out.models.n++] = model_info(s, model);
+	}
+	return 0;
 }

@@ -443,6 +443,42 @@ void reply_sessions(struct request *request)
 	reply_send(request->session, &reply, NULL, 0);
 }
 
+static void model_row(Coppice__Model *to, struct sched_model_info *from)
+{
+	coppice__model__init(to);
+	to->name = from->name;
+	to->n_layers = from->shape.n_layers;
+	to->n_q_heads = from->shape.n_q_heads;
+	to->n_kv_heads = from->shape.n_kv_heads;
+	to->head_dim = from->shape.head_dim;
+	to->dtype = from->shape.dtype;
+	to->page_tokens = from->shape.page_tokens;
+	to->page_bytes = from->page_bytes;
+	to->n_sessions = from->n_users;
+	to->n_devices = from->n_devices;
+	to->split = from->shape.split == WORK_HEADS ? "heads" : "tokens";
+	to->split_why = from->split_why;
+}
+
+void reply_models(struct request *request)
+{
+	Coppice__Reply reply = reply_to(request);
+	Coppice__ModelsReply models = COPPICE__MODELS_REPLY__INIT;
+	Coppice__Model rows[SCHED_MODELS_PAGE], *pointers[SCHED_MODELS_PAGE];
+
+	if (failed(request))
+		return;
+	models.n_model = request->sched.out.models.n;
+	models.model = pointers;
+	models.cursor = request->sched.out.models.cursor;
+	for (size_t i = 0; i < models.n_model; i++) {
+		model_row(&rows[i], &request->sched.out.models.infos[i]);
+		pointers[i] = &rows[i];
+	}
+	reply.models = &models;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
 /* The scheduler evicts a bounded number at a time: it is asked again while pages go and more are wanted. */
 void reply_evict(struct request *request)
 {

@@ -34,6 +34,7 @@ void reply_pin(struct request *request);
 void reply_status(struct request *request);
 void reply_tree(struct request *request); /* lent: a struct reply_tree_room */
 void reply_sessions(struct request *request);
+void reply_models(struct request *request);
 void reply_evict(struct request *request);
 
 #endif

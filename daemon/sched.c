@@ -254,6 +254,7 @@ static int make_store(struct sched *s)
 		.pool = {.ctx = s, .commit = commit_extent, .release = release_extent},
 		.n_extents = (uint32_t)(config->pool_bytes / config->extent_bytes),
 		.extent_bytes = config->extent_bytes,
+		.n_devices = config->n_devices,
 		.claim_ns = config->claim_ms * UINT64_C(1000000),
 		.domain_bytes = config->domain_bytes,
 		.max_domain_pins = config->max_domain_pins,

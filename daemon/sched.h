@@ -39,6 +39,7 @@ enum sched_verb {
 	SCHED_STATUS,
 	SCHED_TREE,
 	SCHED_SESSIONS,
+	SCHED_MODELS,
 	SCHED_EVICT,
 	SCHED_DRAIN,
 	SCHED_PROBE, /* the watchdog's: answers prove that the scheduler and the backend move */
@@ -46,6 +47,7 @@ enum sched_verb {
 
 #define SCHED_TREE_PAGE 224u
 #define SCHED_SESSIONS_PAGE 64u
+#define SCHED_MODELS_PAGE 64u
 
 struct sched_status {
 	struct store_stats store;
@@ -65,6 +67,14 @@ struct sched_session_info {
 	uint64_t id;
 	uint32_t n_lanes, n_seqs, n_arenas;
 	uint64_t arena_bytes, entries, decode_steps, tokens_matched, tokens_computed;
+};
+
+struct sched_model_info {
+	char name[128];
+	struct work_shape shape;
+	uint64_t page_bytes;
+	uint32_t n_users, n_devices;
+	char split_why[200];
 };
 
 /* Zeroed by the poster, who owns it before sched_post and again after sched_reap. */
@@ -91,6 +101,7 @@ struct sched_request {
 			uint32_t arena; /* number in the session, from 1, given by the loop */
 			void *base; /* lent; NULL: device memory, which the backend makes */
 			uint64_t bytes;
+			uint8_t device[BACKEND_DEVICE_BYTES]; /* UUID; all zero: any */
 		} arena;
 		struct {
 			uint32_t lane; /* as arena */
@@ -110,7 +121,7 @@ struct sched_request {
 		struct {
 			uint64_t node, for_ns;
 		} node_pin;
-		uint64_t cursor; /* tree, sessions */
+		uint64_t cursor; /* tree, sessions, models */
 		struct {
 			char model[128]; /* empty: all */
 			uint64_t n_pages; /* 0: all that can go */
@@ -148,6 +159,12 @@ struct sched_request {
 			uint32_t n;
 			uint64_t cursor;
 		} sessions;
+		struct {
+			struct sched_model_info
+				*infos; /* lent by the poster: room for SCHED_MODELS_PAGE */
+			uint32_t n;
+			uint64_t cursor;
+		} models;
 		struct {
 			uint64_t n_pages;
 			bool more; /* some may go when copies to lower tiers have ended */

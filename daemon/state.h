@@ -31,6 +31,7 @@ struct sched_model {
 	struct store_model *store; /* owned: one reference */
 	uint32_t n_users; /* sessions that have it */
 	struct backend_cost cost;
+	char split_why[200]; /* why its KV is split over devices as it is */
 };
 
 struct sched_arena {

@@ -151,15 +151,20 @@ static void warn_of_time_slices(struct sched *s, const struct backend_arena *are
 
 static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t *ret_base)
 {
-	struct backend_arena arena;
-	int r;
+	struct backend_arena arena = {0};
+	int r = -ENOTSUP;
 
-	if (!s->ops->arena_new)
+	memcpy(arena.device, rq->in.arena.device, sizeof(arena.device));
+	if (s->ops->arena_new)
+		r = s->ops->arena_new(s->backend, rq->in.arena.bytes, &arena);
+	if (r == -ENOTSUP)
 		return refuse(rq, -EOPNOTSUPP, "kind",
 			      "The %s backend has no device memory: use a host arena, or a daemon "
 			      "with backend = cuda.",
 			      s->ops->name);
-	r = s->ops->arena_new(s->backend, rq->in.arena.bytes, &arena);
+	if (r == -ENODEV)
+		return refuse(rq, r, "device",
+			      "No GPU of that UUID is among the daemon's devices.");
 	if (r == -ENOMEM)
 		return refuse(
 			rq, r, "bytes",
@@ -504,6 +509,8 @@ static int serve(struct sched *s, struct sched_request *rq)
 		return verb_tree(s, rq);
 	case SCHED_SESSIONS:
 		return verb_sessions(s, rq);
+	case SCHED_MODELS:
+		return model_list(s, rq);
 	case SCHED_EVICT:
 		return verb_evict(s, rq);
 	case SCHED_DRAIN:

@@ -6,6 +6,7 @@
  */
 #include "ctl.h"
 #include "json.h"
+#include "models.h"
 #include "top.h"
 #include "tree.h"
 #include "verbs.h"
@@ -16,6 +17,7 @@ static const struct options_verb verbs[] = {
 	{"status", NULL, 0, verbs_status},
 	{"tree", NULL, 0, tree_run},
 	{"sessions", NULL, 0, verbs_sessions},
+	{"models", NULL, 0, models_run},
 	{"top", NULL, OPTIONS_INTERVAL | OPTIONS_COUNT, top_run},
 	{"pin", "NODE", OPTIONS_FOR, verbs_pin},
 	{"unpin", "PIN", 0, verbs_unpin},

@@ -144,7 +144,7 @@ void options_read(struct options *options, const struct options_verb *verbs, int
 	static const struct argp argp = {
 		.options = options_table,
 		.parser = parse_key,
-		.args_doc = "status\ntree\nsessions\ntop\npin NODE --for TIME\nunpin PIN\n"
+		.args_doc = "status\ntree\nsessions\nmodels\ntop\npin NODE --for TIME\nunpin PIN\n"
 			    "evict [--model NAME] [--pages N]\ndrain [--off]",
 		.doc = "Looks into a running coppiced and tells it what to keep, drop and refuse.",
 	};

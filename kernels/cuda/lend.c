@@ -125,11 +125,17 @@ static void describe_device(const struct lend *lend, struct backend_arena *arena
 int lend_new(struct lend *lend, uint64_t bytes, struct CUstream_st *stream,
 	     struct backend_arena *ret)
 {
+	static const uint8_t any[BACKEND_DEVICE_BYTES];
 	struct backend_arena arena = {0};
 	cudaIpcMemHandle_t handle;
 	void *at = NULL;
-	int r = find_block(lend, bytes, &at, &handle);
+	int r;
 
+	describe_device(lend, &arena);
+	if (memcmp(ret->device, any, sizeof(any)) != 0 &&
+	    memcmp(ret->device, arena.device, sizeof(any)) != 0)
+		return -ENODEV;
+	r = find_block(lend, bytes, &at, &handle);
 	if (r)
 		return r;
 	if (cudaMemsetAsync(at, 0, bytes, stream) != cudaSuccess ||
@@ -140,7 +146,6 @@ int lend_new(struct lend *lend, uint64_t bytes, struct CUstream_st *stream,
 	lend->known[lend->n_known++ % LEND_KNOWN] = hash_of(&handle);
 	arena.base = (uintptr_t)at;
 	memcpy(arena.handle, &handle, sizeof(handle));
-	describe_device(lend, &arena);
 	*ret = arena;
 	return 0;
 }

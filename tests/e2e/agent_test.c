@@ -210,6 +210,56 @@ static void the_report_adds_up(void **state)
 	json_decref(report);
 }
 
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
+
+static json_t *greedy_report(const struct harness *h)
+{
+	static struct agent a;
+
+	agent_run(&a, h, WORDS("--document", DOCUMENT, "-p", prompts[0], "-n", "24", "--json"));
+	return agent_report(&a);
+}
+
+static void restart_with(struct harness *h, const char *devices, const char *split)
+{
+	harness_stop(h, SIGTERM);
+	h->flags[0] = devices;
+	h->flags[1] = split;
+	h->flags[2] = "--extent=2M";
+	harness_start(h);
+}
+
+static void four_devices_say_what_one_says(void **state)
+{
+	static const char *const splits[] = {"--split=tokens", "--split=auto"};
+	const char *four = test_on_gpu() ? "--devices=0,0,0,0" : "--devices=cpu,cpu,cpu,cpu";
+	struct harness *h = *state;
+	json_t *one = greedy_report(h);
+
+	for (size_t i = 0; i < 2; i++) {
+		restart_with(h,
+			     getenv("COPPICE_TEST_DEVICES") ? getenv("COPPICE_TEST_DEVICES") : four,
+			     splits[i]);
+		json_t *report = greedy_report(h);
+
+		assert_same_ids(sequence_of(one, 0), sequence_of(report, 0));
+		json_decref(report);
+	}
+	json_decref(one);
+}
+
+static void heads_that_devices_do_not_divide_are_one_sentence(void **state)
+{
+	static struct agent a;
+	struct harness *h = *state;
+
+	restart_with(h, test_on_gpu() ? "--devices=0,0,0" : "--devices=cpu,cpu,cpu",
+		     "--split=heads");
+	agent_run(&a, h, WORDS("-p", "x", "-n", "2"));
+	assert_int_equal(a.status, 1);
+	assert_non_null(strstr(a.err, "cannot be shared out evenly to 3 devices"));
+}
+
 /* ---- signals ----------------------------------------------------------------------------------------------------- */
 
 static void control_c_ends_it_and_its_session(void **state)
@@ -419,6 +469,8 @@ int main(int argc, char **argv)
 		TEST(eight_at_once_say_what_each_says_alone),
 		TEST(two_prompts_in_one_process_are_as_in_two),
 		TEST(the_report_adds_up),
+		TEST(four_devices_say_what_one_says),
+		TEST(heads_that_devices_do_not_divide_are_one_sentence),
 		TEST(control_c_ends_it_and_its_session),
 		TEST(nobody_to_attend_is_one_sentence),
 		TEST(a_daemons_death_is_one_sentence),

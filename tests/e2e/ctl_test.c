@@ -188,6 +188,23 @@ static void test_sessions_list_this_process(void **state)
 	json_decref(object);
 }
 
+static void test_models_say_how_they_are_split(void **state)
+{
+	json_t *object = ASK(*state, 0, "models");
+	const json_t *models = json_object_get(object, "models");
+	json_t *model = json_array_get(models, 0);
+	struct ctl_answer a;
+
+	assert_int_equal(json_array_size(models), 1);
+	assert_int_equal(integer(model, "n_devices"), 1);
+	assert_string_equal(json_string_value(json_object_get(model, "split")), "tokens");
+	assert_string_equal(json_string_value(json_object_get(model, "split_why")), "one device");
+	RUN(*state, &a, "models");
+	assert_int_equal(a.status, 0);
+	assert_says(a.out, "pages of");
+	json_decref(object);
+}
+
 static void test_sessions_read_as_text(void **state)
 {
 	char pid[16];
@@ -478,6 +495,7 @@ int main(void)
 		WITH_DAEMON(test_tree_json_links_children_to_parents),
 		WITH_DAEMON(test_sessions_list_this_process),
 		WITH_DAEMON(test_sessions_read_as_text),
+		WITH_DAEMON(test_models_say_how_they_are_split),
 		WITH_DAEMON(test_top_looks_as_often_as_asked),
 		WITH_DAEMON(test_top_json_is_an_object_a_line),
 		WITH_DAEMON(test_top_ends_with_q),

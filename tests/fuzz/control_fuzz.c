@@ -46,6 +46,7 @@ struct words {
 		Coppice__Status status;
 		Coppice__Tree tree;
 		Coppice__Sessions sessions;
+		Coppice__Models models;
 		Coppice__NodePin node_pin;
 		Coppice__Evict evict;
 		ProtobufCMessage base;
@@ -64,6 +65,10 @@ static void field_set(struct draw *d, const ProtobufCFieldDescriptor *field, voi
 		break;
 	case PROTOBUF_C_TYPE_UINT64:
 		*(uint64_t *)at = draw_one_in(d, 2) ? draw_below(d, 4) : draw_border(d);
+		break;
+	case PROTOBUF_C_TYPE_BYTES:
+		*(ProtobufCBinaryData *)at =
+			(ProtobufCBinaryData){draw_below(d, 3) * 8, (uint8_t *)names[2]};
 		break;
 	case PROTOBUF_C_TYPE_BOOL:
 		*(protobuf_c_boolean *)at = draw_one_in(d, 2);
@@ -112,13 +117,24 @@ static void valid_verb(struct words *w, const ProtobufCMessageDescriptor *verb)
 	}
 }
 
-/* Any verb but hello and drain, which would be the honest client's end as well. */
+/* Any verb but hello, and drain and leave, which would be the honest client's end as well. */
+static const ProtobufCFieldDescriptor *verb_draw(struct draw *d)
+{
+	const ProtobufCMessageDescriptor *request = &coppice__request__descriptor;
+	const ProtobufCFieldDescriptor *field;
+
+	do
+		field = &request->fields[2 + draw_below(d, request->n_fields - 2)];
+	while (field->descriptor == &coppice__drain__descriptor ||
+	       field->descriptor == &coppice__leave__descriptor);
+	return field;
+}
+
 static void words_make(struct draw *d, struct words *w, uint64_t id)
 {
 	const ProtobufCMessageDescriptor *request = &coppice__request__descriptor;
-	uint32_t n_verbs = request->n_fields - 3;
 	const ProtobufCFieldDescriptor *field =
-		&request->fields[draw_one_in(d, 50) ? 1 : 2 + draw_below(d, n_verbs)];
+		draw_one_in(d, 50) ? &request->fields[1] : verb_draw(d);
 
 	*w = (struct words){.request = COPPICE__REQUEST__INIT};
 	w->request.id = id;

@@ -209,6 +209,11 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"backend = tpu", "auto cpu cuda"},
 		{"device = 0123456789012345678901234567890123456789012345678901234567890123",
 		 "an index, or a UUID"},
+		{"devices = 0,,1", "64 devices of one kind"},
+		{"devices = cpu,0", "64 devices of one kind"},
+		{"split = halves", "auto, tokens or heads"},
+		{"split = auto, :heads", "auto, tokens or heads"},
+		{"split = m:", "auto, tokens or heads"},
 		{"policy = best", "one of: auto none cascade"},
 		{"pool = lots", "K, M, G or T"},
 		{"pool = 5X", "K, M, G or T"},
@@ -276,6 +281,29 @@ static void what_one_value_does_not_tell_is_checked_too(void **state)
 	assert_says(READ((char *)"--extent=3M"), "multiples of 2M");
 	assert_says(READ((char *)"--pool=4M"), "one extent");
 	assert_int_equal(READ((char *)"--pool=4M")->r, -EINVAL);
+	assert_says(READ((char *)"--devices=0,1", (char *)"--device=2"), "one of them");
+	assert_says(READ((char *)"--devices=0,1", (char *)"--backend=cpu"), "devices of that kind");
+	assert_says(READ((char *)"--devices=cpu,cpu", (char *)"--backend=cuda"),
+		    "devices of that kind");
+}
+
+static void devices_say_what_computes_and_how_large_an_extent_is(void **state)
+{
+	struct reading *reading = READ((char *)"--devices=0, 1,GPU-7", (char *)"--extent=4M",
+				       (char *)"--pool=100M", (char *)"--split=auto, a:b:heads");
+
+	(void)state;
+	assert_int_equal(reading->r, 0);
+	assert_string_equal(reading->config.backend, "cuda");
+	assert_int_equal(reading->config.n_devices, 3);
+	assert_int_equal(reading->config.extent_bytes, 12u << 20);
+	assert_int_equal(reading->config.pool_bytes, 96u << 20);
+	reading = READ((char *)"--devices=cpu,cpu");
+	assert_string_equal(reading->config.backend, "cpu");
+	assert_int_equal(reading->config.n_devices, 2);
+	reading = READ((char *)"--devices=3");
+	assert_string_equal(reading->config.device, "3");
+	assert_int_equal(reading->config.n_devices, 1);
 }
 
 static void pool_is_cut_to_whole_extents(void **state)
@@ -387,6 +415,7 @@ int main(void)
 		cmocka_unit_test(every_bad_value_in_a_file_has_its_message),
 		cmocka_unit_test(bad_flags_have_their_message),
 		cmocka_unit_test(what_one_value_does_not_tell_is_checked_too),
+		cmocka_unit_test(devices_say_what_computes_and_how_large_an_extent_is),
 		cmocka_unit_test(pool_is_cut_to_whole_extents),
 		cmocka_unit_test(unknown_keys_sections_and_lines_are_errors),
 		cmocka_unit_test(a_line_too_long_is_an_error),

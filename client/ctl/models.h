@@ -1,0 +1,10 @@
+/* models.h - coppicectl models: what is open, and how its KV is split over devices. */
+#ifndef CTL_MODELS_H
+#define CTL_MODELS_H
+
+#include "ctl.h"
+
+/* 0, or -errno with ctl->call.error. */
+int models_run(struct ctl *ctl);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * devices.h - several devices as the config names them, and how the KV of a model is split over them.
+ *
+ *      devices = 0,1,2,3                GPUs by index or UUID; or cpu,cpu: as many pools and sets of threads
+ *      split = auto, m:tokens           what all models do, and what those do that are named
+ */
+#ifndef COPPICED_DEVICES_H
+#define COPPICED_DEVICES_H
+
+#include "config.h"
+#include "kernels/backend.h"
+#include "kernels/group/group.h"
+
+#include <stddef.h>
+
+/* How many there are, and whether they are the CPU. -EINVAL: an empty name, too many, or of unlike kinds. */
+int devices_parse(const char *text, uint32_t *ret_n, bool *ret_cpu);
+/* The names one by one: cut out of copy, which holds what text holds, [n]. */
+void devices_names(const char *text, char *copy, const char **ret_names, uint32_t n);
+
+/* Is it a list of words and of NAME:word, each word auto, tokens or heads? */
+bool split_is_valid(const char *text);
+
+/* Chooses shape->split for a model, and says why in a sentence. -ENOTSUP: it is told to be split over heads, which devices do not
+ * divide; why says so. */
+int split_choose(const struct config *config, const struct backend_ops *ops,
+		 struct backend *backend, const char *model, struct work_shape *shape, char *why,
+		 size_t why_bytes);
+
+#endif
