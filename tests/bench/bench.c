@@ -19,6 +19,9 @@ static const struct bench_command commands[] = {
 	{"attention", "Attention over a workload's trees, or over the built-in cases.",
 	 attention_main},
 	{"fit", "Constants of the GPU planner's model, from what the card takes.", fit_main},
+#ifdef BENCH_HAVE_KVSTORE
+	{"tiers", "KV on its way to host memory, to a file, and back.", tiers_main},
+#endif
 	{"multi", "A layer of sequences whose KV is shared out to several devices.", multi_main},
 #endif
 	{NULL, NULL, NULL},

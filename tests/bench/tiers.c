@@ -1,0 +1,304 @@
+/* tiers.c - coppice-bench tiers: options, and what its parts share; see tiers.h. */
+#include "tiers.h"
+
+#if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE)
+#include "bench.h"
+#include "card.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define UNDER_WAY 4u
+
+static const struct argp_option options[] = {
+	{"backend", 'b', "NAME", 0, "cpu or cuda (default cpu)", 0},
+	{"module", 'm', "FILE", 0, "coppice-cuda.so (default: the build's)", 0},
+	{"file", 'f', "FILE", 0, "A tier file to be made there, and removed", 0},
+	{"tokens", 't', "N", 0, "Of the document (default 131072 on a GPU, else 8192)", 0},
+	{"file-tokens", 'F', "N", 0, "Of the document from the file (default: an eighth)", 0},
+	{"layers", 'l', "N", 0, "Layers of the document's KV (default 32 on a GPU, else 4)", 0},
+	{"bytes", 'B', "MIB", 0, "Copied in a measurement (default 4096 on a GPU, else 256)", 0},
+	{"brief", 'q', NULL, 0, "Copies alone", 0},
+	{0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct tiers_options *o = state->input;
+
+	if (key == 'b')
+		o->backend = arg;
+	else if (key == 'm')
+		o->module = arg;
+	else if (key == 'f')
+		o->file = arg;
+	else if (key == 't')
+		o->tokens = (uint32_t)strtoul(arg, NULL, 10);
+	else if (key == 'F')
+		o->file_tokens = (uint32_t)strtoul(arg, NULL, 10);
+	else if (key == 'l')
+		o->n_layers = (uint32_t)strtoul(arg, NULL, 10);
+	else if (key == 'B')
+		o->copy_bytes = strtoull(arg, NULL, 10) << 20;
+	else if (key == 'q')
+		o->brief = true;
+	else if (key == ARGP_KEY_INIT)
+		state->child_inputs[0] = NULL;
+	else
+		return ARGP_ERR_UNKNOWN;
+	return 0;
+}
+
+/* ---- a backend with host memory ---------------------------------------------------------------------------------- */
+
+int tiers_bench_init(struct tiers_bench *b, const struct tiers_options *o,
+		     const struct backend_ops *ops, uint64_t pool_bytes, uint64_t host_bytes)
+{
+	const struct backend_config config = {.pool_bytes = pool_bytes,
+					      .extent_bytes = TIERS_EXTENT_BYTES};
+	char error[400] = "";
+
+	*b = (struct tiers_bench){.options = o,
+				  .ops = ops,
+				  .pool_bytes = pool_bytes,
+				  .host_bytes = host_bytes};
+	int r = ops->open(&config, &b->backend, error, sizeof(error));
+	if (r) {
+		fprintf(stderr, "coppice-bench: %s\n", error);
+		return r;
+	}
+	if (host_bytes == 0)
+		return 0;
+	char *host =
+		mmap(NULL, host_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (host == MAP_FAILED)
+		return -ENOMEM;
+	madvise(host, host_bytes, MADV_HUGEPAGE);
+	memset(host, 1, host_bytes);
+	r = ops->tier->pin(b->backend, host, host_bytes);
+	if (r) {
+		munmap(host, host_bytes);
+		fprintf(stderr, "coppice-bench: %lu bytes cannot be pinned\n", host_bytes);
+		return r;
+	}
+	b->host = host;
+	return 0;
+}
+
+void tiers_bench_done(struct tiers_bench *b)
+{
+	if (b->host) {
+		b->ops->tier->unpin(b->backend, b->host, b->host_bytes);
+		munmap(b->host, b->host_bytes);
+	}
+	b->ops->close(b->backend);
+}
+
+struct work_shape tiers_shape(const struct tiers_bench *b, uint32_t n_layers)
+{
+	bool gpu = b->ops != &backend_cpu;
+
+	return (struct work_shape){.n_layers = n_layers,
+				   .n_q_heads = gpu ? 32 : 8,
+				   .n_kv_heads = gpu ? 8 : 2,
+				   .head_dim = 128,
+				   .page_tokens = 32,
+				   .dtype = WORK_BF16,
+				   .scale = 1 / sqrtf(128)};
+}
+
+uint32_t tiers_extents(struct tiers_bench *b, const struct work_shape *shape, uint64_t n_tokens)
+{
+	uint64_t page_bytes = b->ops->page_bytes(b->backend, shape, NULL, 0);
+	uint64_t n_pages = (n_tokens + shape->page_tokens - 1) / shape->page_tokens;
+	uint64_t each = TIERS_EXTENT_BYTES / page_bytes;
+
+	return (uint32_t)((n_pages + each - 1) / each);
+}
+
+/* ---- attention to be at work ------------------------------------------------------------------------------------- */
+
+static int attention_arena(struct tiers_attention *a, uint64_t bytes)
+{
+	const struct backend_ops *ops = a->bench->ops;
+	struct backend_arena arena;
+
+	a->arena_bytes = (bytes + (2u << 20) - 1) >> 21 << 21;
+	if (ops->arena_new) {
+		int r = ops->arena_new(a->bench->backend, a->arena_bytes, &arena);
+		a->arena = r ? 0 : arena.base;
+		return r;
+	}
+	a->arena_host = mmap(NULL, a->arena_bytes, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (a->arena_host == MAP_FAILED) {
+		a->arena_host = NULL;
+		return -ENOMEM;
+	}
+	return ops->arena_attach(a->bench->backend, a->arena_host, a->arena_bytes, &a->arena);
+}
+
+static void attention_tree(struct tiers_attention *a, uint32_t n, uint32_t n_old, uint32_t n_new)
+{
+	uint32_t page_tokens = a->shape.page_tokens, n_tokens = n_old + n_new, slice = 0;
+	uint64_t row_bytes = (uint64_t)a->shape.n_q_heads * a->shape.head_dim * 2;
+
+	for (uint32_t i = 0; i < n; i++) {
+		a->nodes[i] = (struct work_node){.parent = WORK_NONE,
+						 .n_tokens = n_tokens,
+						 .slice = slice};
+		for (uint32_t at = 0; at < n_tokens; at += page_tokens, slice++) {
+			uint32_t left = n_tokens - at;
+			a->slices[slice] = (struct work_slice){
+				.page = slice,
+				.count = (uint16_t)(left < page_tokens ? left : page_tokens)};
+		}
+		a->nodes[i].n_slices = slice - a->nodes[i].slice;
+		a->queries[i] = (struct work_query){.node = i, .pos = n_old, .n_rows = n_new};
+		a->io[i] = (struct backend_io){.q = a->arena + i * n_new * row_bytes,
+					       .o = a->arena + (n + i) * n_new * row_bytes,
+					       .q_stride = row_bytes,
+					       .o_stride = row_bytes};
+	}
+	a->tree = (struct work_tree){.nodes = a->nodes,
+				     .slices = a->slices,
+				     .queries = a->queries,
+				     .n_nodes = n,
+				     .n_slices = slice,
+				     .n_queries = n};
+}
+
+static int attention_plan(struct tiers_attention *a)
+{
+	struct plan_config config;
+
+	plan_config_init(&config, PLAN_AUTO, &a->shape, 8);
+	config.tile_rows = a->bench->ops->tile_rows(a->bench->backend, &a->shape);
+	return plan_make(&config, &a->tree, &a->list);
+}
+
+int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint32_t n,
+			 uint32_t n_old, uint32_t n_new)
+{
+	*a = (struct tiers_attention){.bench = b, .shape = tiers_shape(b, 1)};
+	uint32_t pages = (n_old + n_new + a->shape.page_tokens - 1) / a->shape.page_tokens;
+	uint32_t n_extents =
+		tiers_extents(b, &a->shape, (uint64_t)n * pages * a->shape.page_tokens);
+	int r = 0;
+
+	for (uint32_t i = 0; i < n_extents && !r; i++) {
+		r = b->ops->extent_commit(b->backend, i);
+		r = r == -EINVAL ? 0 : r; /* it has some already */
+	}
+	a->nodes = calloc(n, sizeof(*a->nodes));
+	a->slices = calloc((size_t)n * pages, sizeof(*a->slices));
+	a->queries = calloc(n, sizeof(*a->queries));
+	a->io = calloc(n, sizeof(*a->io));
+	if (!a->nodes || !a->slices || !a->queries || !a->io)
+		return -ENOMEM;
+	if (!r)
+		r = attention_arena(a, (uint64_t)2 * n * n_new * a->shape.n_q_heads *
+					       a->shape.head_dim * 2);
+	if (r)
+		return r;
+	attention_tree(a, n, n_old, n_new);
+	return attention_plan(a);
+}
+
+void tiers_attention_done(struct tiers_attention *a)
+{
+	const struct backend_ops *ops = a->bench->ops;
+
+	tiers_attention_settle(a);
+	if (a->arena_host) {
+		ops->arena_detach(a->bench->backend, a->arena, a->arena_bytes);
+		munmap(a->arena_host, a->arena_bytes);
+	} else if (a->arena) {
+		ops->arena_free(a->bench->backend, a->arena);
+	}
+	plan_list_done(&a->list);
+	free(a->nodes);
+	free(a->slices);
+	free(a->queries);
+	free(a->io);
+}
+
+int tiers_attention_pump(struct tiers_attention *a)
+{
+	const struct backend_ops *ops = a->bench->ops;
+	int r = a->n_asked ? ops->completed(a->bench->backend, &a->n_done) : 0;
+
+	for (uint32_t i = 0; !r && i < UNDER_WAY && a->n_asked - a->n_done < UNDER_WAY; i++) {
+		const struct backend_job job = {.shape = &a->shape,
+						.tree = &a->tree,
+						.list = &a->list,
+						.io = a->io,
+						.plan_id = (uintptr_t)a};
+		r = ops->submit(a->bench->backend, &(struct backend_batch){&job, 1}, &a->n_asked);
+		if (!r)
+			r = ops->completed(a->bench->backend, &a->n_done);
+	}
+	return r;
+}
+
+int tiers_attention_settle(struct tiers_attention *a)
+{
+	int r = 0;
+
+	while (!r && a->n_done < a->n_asked)
+		r = a->bench->ops->completed(a->bench->backend, &a->n_done);
+	return r;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+static void defaults(struct tiers_options *o, bool gpu)
+{
+	o->tokens = o->tokens ? o->tokens : gpu ? 131072 : 8192;
+	o->file_tokens = o->file_tokens ? o->file_tokens : o->tokens / 8;
+	o->n_layers = o->n_layers ? o->n_layers : gpu ? 32 : 4;
+	o->copy_bytes = o->copy_bytes ? o->copy_bytes : UINT64_C(1) << (gpu ? 32 : 28);
+}
+
+int tiers_main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.doc = "How fast KV goes down and comes back: slices between pool and host memory, "
+		       "alone and beside attention, pages of the file, and a document that a "
+		       "prompt matches in each tier.",
+		.children = children,
+	};
+	struct tiers_options o = {.backend = "cpu",
+				  .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so"};
+	const struct backend_ops *ops = &backend_cpu;
+	struct card card;
+
+	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
+		return 64;
+	if (strcmp(o.backend, "cuda") == 0) {
+		if (card_load(&card, o.module) != 0)
+			return 1;
+		ops = card.ops;
+	} else if (strcmp(o.backend, "cpu") != 0) {
+		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
+		return 64;
+	}
+	defaults(&o, ops != &backend_cpu);
+	int r = tiers_copies(&o, ops);
+	if (!r && o.file)
+		r = tiers_file(&o);
+	if (!r && !o.brief)
+		r = tiers_document(&o, ops);
+	if (r)
+		fprintf(stderr, "coppice-bench: tiers: %s\n", strerror(-r));
+	return r != 0;
+}
+#endif

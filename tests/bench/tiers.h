@@ -1,0 +1,70 @@
+/*
+ * tiers.h - the parts of coppice-bench tiers: a backend with a pool, host memory and attention to be at work meanwhile;
+ * copies, the file, and a document in each tier.
+ */
+#ifndef COPPICE_BENCH_TIERS_H
+#define COPPICE_BENCH_TIERS_H
+
+#include "kernels/backend.h"
+#include "kernels/plan/plan.h"
+
+#define TIERS_EXTENT_BYTES (UINT64_C(32) << 20)
+
+struct tiers_options {
+	const char *backend, *module;
+	const char *file; /* NULL: no file */
+	uint32_t tokens; /* of the document */
+	uint32_t file_tokens; /* of that which comes from the file */
+	uint32_t n_layers;
+	uint64_t copy_bytes; /* of a measurement */
+	bool brief; /* copies alone */
+};
+
+struct tiers_bench {
+	const struct tiers_options *options;
+	const struct backend_ops *ops;
+	struct backend *backend; /* owned */
+	uint64_t pool_bytes;
+	char *host; /* owned, pinned */
+	uint64_t host_bytes;
+};
+
+/* A backend with a pool of which nothing has memory yet, and pinned host memory. 0 or -errno, and says why. */
+int tiers_bench_init(struct tiers_bench *b, const struct tiers_options *options,
+		     const struct backend_ops *ops, uint64_t pool_bytes, uint64_t host_bytes);
+void tiers_bench_done(struct tiers_bench *b);
+
+/* Batches of one job, over and over. */
+struct tiers_attention {
+	struct tiers_bench *bench;
+	struct work_shape shape;
+	struct work_node *nodes; /* owned, as all here */
+	struct work_slice *slices;
+	struct work_query *queries;
+	struct backend_io *io;
+	struct work_tree tree;
+	struct work_list list;
+	uint64_t arena, arena_bytes;
+	void *arena_host; /* NULL: device memory */
+	uint64_t n_asked, n_done;
+};
+
+/* n sequences of n_old tokens each, and n_new more with queries; 32 / 8 heads of 128 in 16 bits on a GPU, fewer on the CPU.
+ * The pool's first extents get memory. */
+int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint32_t n,
+			 uint32_t n_old, uint32_t n_new);
+void tiers_attention_done(struct tiers_attention *a);
+/* Submits while few are under way; counts those that have ended. 0 or -errno. */
+int tiers_attention_pump(struct tiers_attention *a);
+int tiers_attention_settle(struct tiers_attention *a);
+
+struct work_shape tiers_shape(const struct tiers_bench *b, uint32_t n_layers);
+/* Extents that so many tokens take. */
+uint32_t tiers_extents(struct tiers_bench *b, const struct work_shape *shape, uint64_t n_tokens);
+
+/* Each prints what it finds. 0 or -errno. */
+int tiers_copies(const struct tiers_options *options, const struct backend_ops *ops);
+int tiers_file(const struct tiers_options *options);
+int tiers_document(const struct tiers_options *options, const struct backend_ops *ops);
+
+#endif

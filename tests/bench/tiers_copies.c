@@ -1,0 +1,189 @@
+/*
+ * tiers_copies.c - slices between pool and host memory, by their size: each way, both at once, and both beside attention over
+ * KV of which nothing is in the caches; against copies of whole extents, the most that the machine gives.
+ */
+#include "tiers.h"
+
+#if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE)
+#include "bench.h"
+
+#include <stdio.h>
+
+#define KICK 32u /* copies */
+#define UNDER_WAY 512u
+
+struct way {
+	uint64_t n_asked, n_done;
+	uint64_t (*copy)(struct backend *b, const struct backend_copy *copy);
+	uint64_t (*done)(struct backend *b);
+	bool on;
+};
+
+struct copies {
+	struct tiers_bench bench;
+	struct tiers_attention attention;
+	uint32_t first_extent, n_extents; /* of what is copied */
+	struct way ways[2]; /* down, up */
+	uint64_t before[2]; /* tokens of earlier measurements */
+};
+
+/* Scattered, and each once: slice i of n, an odd multiple of it. */
+static struct backend_copy slice_of(const struct copies *c, uint64_t i, uint64_t bytes,
+				    uint32_t way)
+{
+	uint64_t each = TIERS_EXTENT_BYTES / bytes, n = each * c->n_extents;
+	uint64_t at = i * 2654435761u % n, host = i * 40503u % n;
+
+	return (struct backend_copy){
+		.extent = c->first_extent + (uint32_t)(at / each),
+		.offset_bytes = at % each * bytes,
+		.bytes = bytes,
+		.host = c->bench.host + (way * c->n_extents) * TIERS_EXTENT_BYTES +
+			host / each * TIERS_EXTENT_BYTES + host % each * bytes,
+	};
+}
+
+static void way_go_on(struct copies *c, uint32_t i, uint64_t bytes, uint64_t n)
+{
+	struct way *w = &c->ways[i];
+	uint32_t asked = 0;
+
+	w->n_done = w->done(c->bench.backend) - c->before[i];
+	for (; w->n_asked < n && w->n_asked - w->n_done < UNDER_WAY && asked < KICK; asked++) {
+		struct backend_copy copy = slice_of(c, w->n_asked, bytes, i);
+		w->n_asked = w->copy(c->bench.backend, &copy) - c->before[i];
+	}
+	if (asked > 0)
+		c->bench.ops->tier->kick(c->bench.backend);
+}
+
+/* So many bytes each way that is on; returns the seconds that the ways took, 0 for one that is off. */
+static int measure(struct copies *c, uint64_t bytes, bool busy, double ret_s[2],
+		   double *ret_batches)
+{
+	uint64_t n = c->bench.options->copy_bytes / bytes, start_ns = bench_now_ns();
+	uint64_t first = c->attention.n_done;
+	int r = 0;
+
+	ret_s[0] = ret_s[1] = 0;
+	for (uint32_t i = 0; i < 2; i++) {
+		c->before[i] = c->ways[i].done(c->bench.backend);
+		c->ways[i].n_asked = c->ways[i].n_done = 0;
+	}
+	for (bool more = true; more && !r;) {
+		more = false;
+		for (uint32_t i = 0; i < 2; i++) {
+			if (!c->ways[i].on || ret_s[i] > 0)
+				continue;
+			way_go_on(c, i, bytes, n);
+			more = true;
+			if (c->ways[i].n_done == n)
+				ret_s[i] = (double)(bench_now_ns() - start_ns) / 1e9;
+		}
+		if (busy)
+			r = tiers_attention_pump(&c->attention);
+	}
+	double s = (double)(bench_now_ns() - start_ns) / 1e9;
+	*ret_batches = (double)(c->attention.n_done - first) / s;
+	return r;
+}
+
+/* Batches a second of attention alone. */
+static int attention_alone(struct copies *c, double *ret)
+{
+	uint64_t start_ns, first;
+	int r = 0;
+
+	for (start_ns = bench_now_ns(); !r && bench_now_ns() - start_ns < 100000000u;)
+		r = tiers_attention_pump(&c->attention);
+	first = c->attention.n_done;
+	for (start_ns = bench_now_ns(); !r && bench_now_ns() - start_ns < 500000000u;)
+		r = tiers_attention_pump(&c->attention);
+	*ret = (double)(c->attention.n_done - first) / ((double)(bench_now_ns() - start_ns) / 1e9);
+	return r;
+}
+
+static void print_rate(const struct copies *c, const char *name, const char *metric, double s)
+{
+	if (s > 0)
+		bench_print("tiers", name, metric, (double)c->bench.options->copy_bytes / s / 1e9,
+			    "GB/s");
+}
+
+static int one_size(struct copies *c, const char *name, uint64_t bytes, double alone)
+{
+	static const char *const ways[] = {"down", "up"}, *const both[] = {"both_down", "both_up"};
+	static const char *const busy[] = {"busy_down", "busy_up"};
+	static const char *const left[] = {"attention_down", "attention_up"};
+	double s[2], batches;
+	int r = 0;
+
+	for (uint32_t i = 0; i < 2 && !r; i++) {
+		c->ways[i].on = true;
+		c->ways[1 - i].on = false;
+		r = measure(c, bytes, false, s, &batches);
+		print_rate(c, name, ways[i], s[i]);
+		if (r || alone == 0)
+			continue;
+		r = measure(c, bytes, true, s, &batches);
+		print_rate(c, name, busy[i], s[i]);
+		bench_print("tiers", name, left[i], batches / alone, "of alone");
+		if (!r)
+			r = tiers_attention_settle(&c->attention);
+	}
+	c->ways[0].on = c->ways[1].on = true;
+	if (!r)
+		r = measure(c, bytes, false, s, &batches);
+	for (uint32_t i = 0; i < 2 && !r; i++)
+		print_rate(c, name, both[i], s[i]);
+	return r;
+}
+
+static int all_sizes(struct copies *c)
+{
+	static const struct {
+		const char *name;
+		uint64_t bytes;
+	} sizes[] = {{"extents", TIERS_EXTENT_BYTES},
+		     {"16K", 16384},
+		     {"64K", 65536},
+		     {"128K", 131072},
+		     {"256K", 262144},
+		     {"1M", 1u << 20},
+		     {"4M", 4u << 20}};
+	double alone = 0;
+	int r = attention_alone(c, &alone);
+
+	if (!r)
+		r = tiers_attention_settle(&c->attention);
+	bench_print("tiers", "attention", "alone", alone, "batches/s");
+	for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !r; i++)
+		r = one_size(c, sizes[i].name, sizes[i].bytes, alone);
+	return r;
+}
+
+int tiers_copies(const struct tiers_options *o, const struct backend_ops *ops)
+{
+	bool gpu = ops != &backend_cpu;
+	uint32_t n_extents = gpu ? 16 : 4, n = gpu ? 64 : 4, old = gpu ? 4095 : 2047;
+	uint64_t attention_extents = gpu ? 40 : 4;
+	struct copies c = {.n_extents = n_extents, .first_extent = (uint32_t)attention_extents};
+	int r = tiers_bench_init(&c.bench, o, ops,
+				 (attention_extents + n_extents) * TIERS_EXTENT_BYTES,
+				 2 * n_extents * TIERS_EXTENT_BYTES);
+
+	if (r)
+		return r;
+	c.ways[0] = (struct way){.copy = ops->tier->down, .done = ops->tier->downs_done};
+	c.ways[1] = (struct way){.copy = ops->tier->up, .done = ops->tier->ups_done};
+	for (uint32_t i = 0; i < n_extents && !r; i++)
+		r = ops->extent_commit(c.bench.backend, c.first_extent + i);
+	if (!r)
+		r = tiers_attention_init(&c.attention, &c.bench, n, old, 1);
+	if (!r)
+		r = all_sizes(&c);
+	tiers_attention_done(&c.attention);
+	tiers_bench_done(&c.bench);
+	return r;
+}
+#endif
