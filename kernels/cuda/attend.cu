@@ -343,7 +343,9 @@ static cudaError_t shared_bytes(uint32_t dim, bool bf16, uint32_t *ret)
 	return r;
 }
 
-static uint32_t known_bytes[2][3]; /* of shared memory, by dtype and dim; written by device_attend_init */
+/* By dtype and dim, of device_attend_init: of shared memory; and the devices that have been told, a bit each. */
+static uint32_t known_bytes[2][3];
+static uint64_t told[2][3];
 
 static uint32_t *known(uint32_t dim, bool bf16)
 {
@@ -352,17 +354,22 @@ static uint32_t *known(uint32_t dim, bool bf16)
 
 extern "C" int device_attend_init(uint32_t head_dim, bool bf16)
 {
+	uint64_t *on = &told[bf16][head_dim == 64 ? 0 : head_dim == 128 ? 1 : 2], bit;
+	int device = 0;
 	uint32_t bytes;
-	cudaError_t r;
+	cudaError_t r = cudaGetDevice(&device);
 
-	if (*known(head_dim, bf16))
-		return cudaSuccess;
+	bit = UINT64_C(1) << device % 64;
+	if (__atomic_load_n(on, __ATOMIC_ACQUIRE) & bit)
+		return r;
 	r = shared_bytes(head_dim, bf16, &bytes);
 	if (r == cudaSuccess)
 		r = cudaFuncSetAttribute((const void *)find_kernel(head_dim, bf16),
 					 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 	if (r == cudaSuccess)
 		*known(head_dim, bf16) = bytes;
+	if (r == cudaSuccess)
+		__atomic_fetch_or(on, bit, __ATOMIC_RELEASE);
 	return r;
 }
 

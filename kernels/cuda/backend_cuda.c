@@ -7,6 +7,7 @@
  */
 #include "batch.h"
 #include "lend.h"
+#include "measure.h"
 #include "module.h"
 #include "tier.h"
 #include "../pool_config.h"
@@ -211,21 +212,22 @@ static void cuda_extent_release(struct backend *b, uint32_t extent)
 static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)
 {
 	void *device = NULL;
+	cudaError_t r;
+	bool mine;
 
 	cudaSetDevice(b->device);
-	if (cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
-	    cudaSuccess) {
-		cudaGetLastError();
+	r = cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+	cudaGetLastError();
+	/* that of a group's first device is for all of them */
+	mine = r == cudaSuccess;
+	if (!mine && r != cudaErrorHostMemoryAlreadyRegistered)
 		return -ENOMEM;
-	}
-	if (cudaHostGetDevicePointer(&device, host, 0) != cudaSuccess) {
-		cudaHostUnregister(host);
+	if (cudaHostGetDevicePointer(&device, host, 0) != cudaSuccess ||
+	    batch_add_host(&b->batch, (uintptr_t)device, bytes) != 0) {
+		if (mine)
+			cudaHostUnregister(host);
 		cudaGetLastError();
-		return -EIO;
-	}
-	if (batch_add_host(&b->batch, (uintptr_t)device, bytes) != 0) {
-		cudaHostUnregister(host);
-		return -ENOMEM;
+		return device ? -ENOMEM : -EIO;
 	}
 	*ret_base = (uintptr_t)device;
 	return 0;
@@ -257,11 +259,37 @@ static void cuda_unlend(struct backend *b, uint64_t base)
 	lend_free(&b->lend, base, b->batch.stream);
 }
 
+static void list_members(struct backend *const *members, uint32_t n, struct batch **ret_batches,
+			 int *ret_devices)
+{
+	for (uint32_t i = 0; i < n && i < PEERS_MAX; i++) {
+		ret_batches[i] = &members[i]->batch;
+		ret_devices[i] = members[i]->device;
+	}
+}
+
+/* Devices that share the tokens of sequences. */
+static int cuda_meet(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
+		     char *error, size_t bytes)
+{
+	struct batch *batches[PEERS_MAX];
+	int devices[PEERS_MAX];
+
+	list_members(members, n, batches, devices);
+	return peer_meet(batches, devices, n, timeout_ms, notice, error, bytes);
+}
+
 /* A fault stays: every later call says it again. */
 static const char *cuda_fault(struct backend *b)
 {
+	uint32_t rank;
 	cudaError_t r;
 	int mps = 0;
+
+	if (peer_is_late(b->batch.peer, &rank)) {
+		snprintf(b->fault, sizeof(b->fault), "it waited for device %u in vain", rank);
+		return b->fault;
+	}
 
 	cudaSetDevice(b->device);
 	r = cudaStreamQuery(b->batch.stream);
@@ -437,6 +465,7 @@ static const struct backend_ops ops = {
 	.name = "cuda",
 	.open = cuda_open,
 	.close = cuda_close,
+	.meet = cuda_meet,
 	.page_bytes = cuda_page_bytes,
 	.extent_commit = cuda_extent_commit,
 	.extent_release = cuda_extent_release,
@@ -507,74 +536,29 @@ void coppice_cuda_plan_as(struct backend *b, const struct costs *costs,
 	b->batch.choice = *choice;
 }
 
-/* ---- measuring --------------------------------------------------------------------------------------------------- */
-
-struct measure {
-	cudaGraph_t graph;
-	cudaGraphExec_t replay;
-	cudaEvent_t begin, end;
-	void *flush;
-};
-
-static void measure_done(struct measure *m)
+int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
 {
-	if (m->replay)
-		cudaGraphExecDestroy(m->replay);
-	if (m->graph)
-		cudaGraphDestroy(m->graph);
-	if (m->begin)
-		cudaEventDestroy(m->begin);
-	if (m->end)
-		cudaEventDestroy(m->end);
-	cudaFree(m->flush);
+	cudaSetDevice(b->device);
+	return measure_attention(&b->batch, flush_bytes, n, ret_us);
 }
 
-static int measure_capture(struct batch *b, struct measure *m)
+int coppice_cuda_measure_group(struct backend *const *members, uint32_t n_members,
+			       const struct cuda_measure_layers *how, uint32_t n, float *ret_us)
 {
-	int r = 0;
+	struct batch *batches[PEERS_MAX];
+	int devices[PEERS_MAX];
 
-	if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+	list_members(members, n_members, batches, devices);
+	return measure_group(batches, devices, n_members, how, n, ret_us);
+}
+
+int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret)
+{
+	size_t free_bytes, all_bytes;
+
+	cudaSetDevice(b->device);
+	if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess)
 		return -EIO;
-	if (b->last.n_units)
-		r |= device_attend(&b->last, b->stream);
-	r |= device_merge(&b->last, b->stream);
-	if (cudaStreamEndCapture(b->stream, &m->graph) != cudaSuccess || r ||
-	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess)
-		return -EIO;
+	*ret = free_bytes;
 	return 0;
-}
-
-static int measure_once(struct batch *b, struct measure *m, uint64_t flush_bytes, int fill,
-			float *ret_us)
-{
-	float ms;
-
-	if ((flush_bytes &&
-	     cudaMemsetAsync(m->flush, fill, flush_bytes, b->stream) != cudaSuccess) ||
-	    cudaEventRecord(m->begin, b->stream) != cudaSuccess ||
-	    cudaGraphLaunch(m->replay, b->stream) != cudaSuccess ||
-	    cudaEventRecord(m->end, b->stream) != cudaSuccess ||
-	    cudaEventSynchronize(m->end) != cudaSuccess ||
-	    cudaEventElapsedTime(&ms, m->begin, m->end) != cudaSuccess)
-		return -EIO;
-	*ret_us = ms * 1000;
-	return 0;
-}
-
-int coppice_cuda_measure(struct backend *backend, uint64_t flush_bytes, uint32_t n, float *ret_us)
-{
-	struct batch *b = &backend->batch;
-	struct measure m = {0};
-	int r = -EIO;
-
-	if (b->n_last != 1)
-		return -EINVAL;
-	cudaSetDevice(backend->device);
-	if (cudaEventCreate(&m.begin) == cudaSuccess && cudaEventCreate(&m.end) == cudaSuccess &&
-	    (!flush_bytes || cudaMalloc(&m.flush, flush_bytes) == cudaSuccess))
-		r = measure_capture(b, &m);
-	for (uint32_t i = 0; i < n && !r; i++)
-		r = measure_once(b, &m, flush_bytes, (int)i, &ret_us[i]);
-	measure_done(&m);
-	return r;
 }

@@ -80,6 +80,7 @@ void batch_done(struct batch *b)
 	cudaFree(b->ticket);
 	free(b->hosts);
 	program_done(&b->program);
+	peer_free(b->peer);
 	if (b->stream)
 		cudaStreamDestroy(b->stream);
 	*b = (struct batch){0};
@@ -152,7 +153,7 @@ static int run_inbound(struct upload *u, const struct backend_job *job, struct b
 		.rows_to = (void *)(uintptr_t)t->rows_to,
 		.n_tokens = tables_count_tokens(job),
 		.n_copies = t->q ? job->list->n_rows : 0,
-		.n_rows = job->list->n_rows,
+		.n_rows = t->lse_to ? 2 * job->list->n_rows : job->list->n_rows,
 		.copy_bytes = (uint32_t)shape_row_bytes(job->shape),
 		.aligned = place->aligned_kv,
 	};
@@ -182,10 +183,29 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	attend.patched = t->patched;
 	attend.n_blocks = b->n_blocks;
 	b->last = attend;
+	b->last_exchange.n_rows = 0;
 	b->n_last++;
 	if (attend.n_units && batch_expect(b, device_attend(&attend, b->stream)) != 0)
 		return -EIO;
 	return batch_expect(b, device_merge(&attend, b->stream));
+}
+
+/* What all devices have of the rows becomes one, where it is wanted. */
+static int run_exchange(struct upload *u, const struct backend_job *job, const struct tables *t)
+{
+	struct batch *b = u->b;
+	struct peer_rows rows = {
+		.o = t->o_to,
+		.lse = t->lse_to,
+		.dests = t->rows_to + job->list->n_rows * sizeof(struct device_row),
+		.n_rows = job->list->n_rows,
+		.n_heads = job->shape->n_q_heads,
+		.head_dim = job->shape->head_dim,
+		.bf16 = job->shape->dtype == WORK_BF16,
+	};
+
+	peer_describe(b, &rows, &b->last_exchange);
+	return peer_exchange(b, &rows);
 }
 
 /* Rows whose O went to device memory on the way to where it is wanted. */
@@ -280,6 +300,8 @@ static int run_job(struct upload *u, const struct backend_job *job)
 	plan->used = plan->plan_id ? ++u->b->uses : 0;
 	count_job(u->b, job, plan);
 	r = run_attend(u, job, plan, &tables);
+	if (!r && tables.lse_to)
+		return run_exchange(u, job, &tables);
 	return r ? r : run_outbound(u, job, &tables);
 }
 
@@ -381,6 +403,9 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 
 int batch_completed(struct batch *b, uint64_t *ret_id)
 {
+	uint32_t rank;
+
+	b->failed = b->failed || peer_is_late(b->peer, &rank);
 	while (b->done_id < b->last_id && !b->failed) {
 		struct batch_frame *frame = &b->frames[(b->done_id + 1) % BATCH_FRAMES];
 		cudaError_t r = cudaEventQuery(frame->end);

@@ -8,6 +8,7 @@
 #define COPPICE_CUDA_BATCH_H
 
 #include "../backend.h"
+#include "peer.h"
 #include "pool.h"
 #include "program.h"
 
@@ -63,7 +64,9 @@ struct batch {
 	bool wide; /* the device computes stages */
 	uint64_t last_id, done_id, uses;
 	struct backend_counters counters;
+	struct peer *peer; /* owned; NULL: the device has met no other */
 	struct device_attend last; /* of the last batch's only job that attended */
+	struct device_exchange last_exchange; /* behind it; n_rows 0: none */
 	uint32_t n_last; /* such jobs of it */
 	bool failed;
 	int error; /* the cudaError_t that failed it */

@@ -21,6 +21,7 @@ struct upload {
 struct placement {
 	bool stage_q; /* across the bus, or at odd addresses */
 	bool stage_o; /* at odd addresses */
+	bool met; /* devices exchange the rows: Q, O and LSE are staged on each */
 	bool aligned_kv;
 };
 
@@ -28,7 +29,9 @@ struct placement {
 struct tables {
 	struct device_row *rows;
 	struct device_copy *q, *o; /* NULL: not staged */
-	uint64_t rows_to, q_to, o_to; /* in device memory */
+	uint64_t rows_to, q_to,
+		o_to; /* in device memory; of rows that are exchanged, where they go is behind the rows */
+	uint64_t lse_to; /* 0: not staged */
 	bool patched; /* the plan, by what comes before attention */
 };
 

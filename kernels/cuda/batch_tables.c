@@ -46,6 +46,8 @@ struct placement tables_place(struct batch *b, const struct backend_job *job)
 		p.aligned_kv =
 			p.aligned_kv && (io->k | io->v | io->k_stride | io->v_stride) % 16 == 0;
 	}
+	p.met = job->owner != NULL;
+	p.stage_q = p.stage_q || p.met;
 	return p;
 }
 
@@ -87,6 +89,19 @@ void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 	}
 }
 
+/* What attention has of a row waits on the device, and where it goes behind the table. */
+static void exchange_row(const struct backend_job *job, const struct tables *t, uint32_t i)
+{
+	struct device_row *at = &t->rows[i];
+
+	t->rows[job->list->n_rows + i] =
+		(struct device_row){.o = at->o, .lse = at->lse, .pos = job->owner[i]};
+	if (!at->o)
+		return;
+	at->o = t->o_to + i * shape_row_bytes(job->shape);
+	at->lse = t->lse_to + (uint64_t)i * job->shape->n_q_heads * sizeof(float);
+}
+
 static void fill_rows(const struct backend_job *job, const struct tables *t)
 {
 	size_t row_bytes = shape_row_bytes(job->shape);
@@ -110,22 +125,28 @@ static void fill_rows(const struct backend_job *job, const struct tables *t)
 			t->o[i] = (struct device_copy){t->o_to + i * row_bytes, at->o};
 			at->o = at->o ? t->o[i].from : 0;
 		}
+		if (t->lse_to)
+			exchange_row(job, t, i);
 	}
 }
 
 void tables_make(struct upload *u, const struct backend_job *job, const struct placement *place,
 		 struct tables *ret)
 {
-	uint32_t n = job->list->n_rows;
+	uint32_t n = job->list->n_rows, n_table = place->met ? 2 * n : n;
 	size_t row_bytes = shape_row_bytes(job->shape);
 
-	*ret = (struct tables){.rows = upload_host(u, n * sizeof(*ret->rows))};
-	ret->rows_to = upload_device(u, n * sizeof(*ret->rows));
+	*ret = (struct tables){.rows = upload_host(u, n_table * sizeof(*ret->rows))};
+	ret->rows_to = upload_device(u, n_table * sizeof(*ret->rows));
+	if (place->met) {
+		ret->o_to = upload_device(u, n * row_bytes);
+		ret->lse_to = upload_device(u, n * job->shape->n_q_heads * sizeof(float));
+	}
 	if (place->stage_q) {
 		ret->q = upload_host(u, n * sizeof(*ret->q));
 		ret->q_to = upload_device(u, n * row_bytes);
 	}
-	if (place->stage_o) {
+	if (place->stage_o && !place->met) {
 		ret->o = upload_host(u, n * sizeof(*ret->o));
 		ret->o_to = upload_device(u, n * row_bytes);
 	}
@@ -161,12 +182,16 @@ void tables_count(struct batch *b, const struct backend_batch *batch, size_t *re
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct backend_job *job = &batch->jobs[i];
 		struct placement place = tables_place(b, job);
-		uint32_t n = job->list->n_rows, n_staged = place.stage_q + (uint32_t)place.stage_o;
+		bool stage_o = place.stage_o || place.met;
+		uint32_t n = job->list->n_rows, n_staged = place.stage_q + (uint32_t)stage_o;
+		uint32_t n_table = place.met ? 2 * n : n;
 
 		*ret_host += align_up(tables_count_tokens(job) * sizeof(struct device_token)) +
-			     align_up(n * sizeof(struct device_row)) +
+			     align_up(n_table * sizeof(struct device_row)) +
 			     n_staged * align_up(n * sizeof(struct device_copy));
-		*ret_device += align_up(n * sizeof(struct device_row)) +
+		*ret_device += align_up(n_table * sizeof(struct device_row)) +
 			       n_staged * align_up(n * shape_row_bytes(job->shape));
+		if (place.met)
+			*ret_device += align_up(n * job->shape->n_q_heads * sizeof(float));
 	}
 }

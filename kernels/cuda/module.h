@@ -16,6 +16,8 @@ extern "C" {
 #define CUDA_MODULE_ARENA_COPY "coppice_cuda_arena_copy"
 #define CUDA_MODULE_ARENA_FREE "coppice_cuda_arena_free"
 #define CUDA_MODULE_MEASURE "coppice_cuda_measure"
+#define CUDA_MODULE_MEASURE_GROUP "coppice_cuda_measure_group"
+#define CUDA_MODULE_FREE_BYTES "coppice_cuda_free_bytes"
 #define CUDA_MODULE_STREAM "coppice_cuda_stream"
 #define CUDA_MODULE_DESCRIBE "coppice_cuda_describe"
 #define CUDA_MODULE_PLAN_AS "coppice_cuda_plan_as"
@@ -48,11 +50,30 @@ typedef void (*cuda_describe)(struct backend *b, struct cuda_card *ret);
 typedef void (*cuda_plan_as)(struct backend *b, const struct costs *costs,
 			     const struct program_choice *choice);
 
+/* Layers of a model, one after the other. */
+struct cuda_measure_layers {
+	uint32_t n_layers; /* of the model, taken in turn */
+	uint32_t layer; /* that of the batch */
+	uint32_t depth; /* launched one behind the other */
+	bool exchange; /* between devices that have met; else their local parts alone */
+};
+
+/* Times layers of the job that was submitted last to devices that have met, a graph and a thread a device: the slowest device's
+ * time divided by depth. ret_us [n]. Blocks. As cuda_measure. */
+typedef int (*cuda_measure_group)(struct backend *const *members, uint32_t n_members,
+				  const struct cuda_measure_layers *how, uint32_t n, float *ret_us);
+typedef int (*cuda_free_bytes)(struct backend *b, uint64_t *ret);
+
 #define CUDA_MODULE_EXPORT __attribute__((visibility("default")))
 
 CUDA_MODULE_EXPORT const struct backend_ops *coppice_backend_cuda(void);
 CUDA_MODULE_EXPORT int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n,
 					    float *ret_us);
+CUDA_MODULE_EXPORT int coppice_cuda_measure_group(struct backend *const *members,
+						  uint32_t n_members,
+						  const struct cuda_measure_layers *how, uint32_t n,
+						  float *ret_us);
+CUDA_MODULE_EXPORT int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret);
 CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
 					      uint64_t *ret_base);
 CUDA_MODULE_EXPORT int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from,

@@ -250,6 +250,16 @@ static int prepare_parts(struct backend *b, struct device *d, const struct backe
 	return reserve_parts(b, d, all) != 0 || reserve_folded(d, most) != 0 ? -ENOMEM : 0;
 }
 
+/* Rows that are others', of devices that meet. */
+static void count_given(struct device *d, const struct backend_job *job, const uint32_t *owner)
+{
+	uint64_t n = 0;
+
+	for (uint32_t row = 0; row < job->list->n_rows; row++)
+		n += owner[row] != d->share.device && job->io[job->list->rows[row].query].o != 0;
+	d->stats.exchange_bytes += n * group_met_row_bytes(job->shape);
+}
+
 static int prepare_device(struct backend *b, struct device *d, const struct backend_batch *batch)
 {
 	const uint32_t *owner = b->owner.data;
@@ -268,6 +278,8 @@ static int prepare_device(struct backend *b, struct device *d, const struct back
 		if (!tokens)
 			continue;
 		d->share.jobs[i].owner = b->meets ? owner : NULL;
+		if (b->meets)
+			count_given(d, job, owner);
 		d->share.jobs[i].parts = b->meets ? 0 : d->parts.base + at;
 		owner += job->list->n_rows;
 		at += group_parts_bytes(job->shape, job->list->n_rows);

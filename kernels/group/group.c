@@ -395,6 +395,11 @@ uint32_t group_n_devices(const struct backend *b)
 	return b->n_devices;
 }
 
+struct backend *group_member(struct backend *b, uint32_t device)
+{
+	return b->devices[device].backend;
+}
+
 const char *group_notice(const struct backend *b)
 {
 	return b->notice[0] ? b->notice : NULL;

@@ -59,6 +59,16 @@ static inline uint64_t group_parts_bytes(const struct work_shape *shape, uint32_
 	return (uint64_t)n_rows * shape->n_q_heads * (2 + shape->head_dim) * sizeof(float);
 }
 
+/* Of a row of a device that has met others: O as the model has it, and LSE. */
+static inline uint64_t group_met_row_bytes(const struct work_shape *shape)
+{
+	return (uint64_t)shape->n_q_heads *
+	       (shape->head_dim * work_dtype_bytes(shape->dtype) + sizeof(float));
+}
+
+/* The devices' own, [group_n_devices]. */
+struct backend *group_member(struct backend *b, uint32_t device);
+
 /* config->group says of what; pool_bytes and extent_bytes are of all devices together. A device that fails within a batch ends it, and
  * the group with it: completed returns -EIO from then on, fault says which device and why. */
 extern const struct backend_ops backend_group;

@@ -1,0 +1,303 @@
+/*
+ * peer.c - see peer.h: what devices share of each other, and the rounds of an exchange.
+ */
+#include "peer.h"
+
+#include "batch_impl.h"
+#include "nccl.h"
+#include "../say.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOT_BYTES \
+	(UINT64_C(1) << 20) /* of an inbox, for each sender and half: some row of any shape */
+#define GATHER_BYTES (UINT64_C(16) << 20) /* of what comes from all at once */
+
+/* What all ends share; the last to go frees it, as others' kernels may reach into an inbox until then. */
+struct meeting {
+	atomic_uint n_ends;
+	uint32_t n;
+	int devices[PEERS_MAX];
+	char *inboxes[PEERS_MAX]; /* owned: slots, then flags, then the state */
+	uint32_t *flags[PEERS_MAX];
+	uint64_t slot_bytes;
+	uint64_t timeout_ns;
+	struct nccl *nccl; /* owned; NULL: inboxes */
+};
+
+struct peer {
+	struct meeting *meeting;
+	uint32_t rank;
+	uint32_t *late; /* owned, pinned */
+	struct batch_buffer gathered; /* owned */
+};
+
+static void meeting_unref(struct meeting *m)
+{
+	if (atomic_fetch_sub(&m->n_ends, 1) > 1)
+		return;
+	nccl_free(m->nccl);
+	for (uint32_t i = 0; i < m->n; i++) {
+		cudaSetDevice(m->devices[i]);
+		cudaFree(m->inboxes[i]);
+	}
+	free(m);
+}
+
+void peer_free(struct peer *p)
+{
+	if (!p)
+		return;
+	cudaFreeHost(p->late);
+	cudaFree(p->gathered.at);
+	meeting_unref(p->meeting);
+	free(p);
+}
+
+/* ---- meeting ------------------------------------------------------------------------------------------------------ */
+
+static int check_alike(const struct meeting *m, char *error, size_t bytes)
+{
+	struct cudaDeviceProp first, prop;
+
+	if (cudaGetDeviceProperties(&first, m->devices[0]) != cudaSuccess)
+		return -EIO;
+	for (uint32_t i = 1; i < m->n; i++) {
+		if (cudaGetDeviceProperties(&prop, m->devices[i]) != cudaSuccess)
+			return -EIO;
+		if (prop.major == first.major && prop.minor == first.minor &&
+		    prop.multiProcessorCount == first.multiProcessorCount)
+			continue;
+		say(error, bytes,
+		    "device 0 is %s with %d multiprocessors, device %u is %s with %d: devices of a "
+		    "group are alike",
+		    first.name, first.multiProcessorCount, i, prop.name, prop.multiProcessorCount);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* The first pair of which one cannot reach the other's memory; false: all can, and may from now on. */
+static bool find_apart(const struct meeting *m, uint32_t *ret_from, uint32_t *ret_to)
+{
+	for (uint32_t i = 0; i < m->n * m->n; i++) {
+		uint32_t from = i / m->n, to = i % m->n;
+		int can = 1;
+		cudaError_t r = cudaSuccess;
+
+		if (m->devices[from] == m->devices[to])
+			continue;
+		cudaDeviceCanAccessPeer(&can, m->devices[from], m->devices[to]);
+		cudaSetDevice(m->devices[from]);
+		if (can)
+			r = cudaDeviceEnablePeerAccess(m->devices[to], 0);
+		cudaGetLastError();
+		if (can && (r == cudaSuccess || r == cudaErrorPeerAccessAlreadyEnabled))
+			continue;
+		*ret_from = from;
+		*ret_to = to;
+		return true;
+	}
+	return false;
+}
+
+static uint64_t slots_bytes(const struct meeting *m)
+{
+	return 2 * m->n * m->slot_bytes;
+}
+
+static uint64_t flags_bytes(const struct meeting *m)
+{
+	return m->n * PEER_BLOCKS * sizeof(uint32_t);
+}
+
+static int make_inboxes(struct meeting *m)
+{
+	m->slot_bytes = SLOT_BYTES;
+	for (uint32_t i = 0; i < m->n; i++) {
+		uint64_t bytes = slots_bytes(m) + flags_bytes(m) + sizeof(struct peer_state);
+
+		cudaSetDevice(m->devices[i]);
+		if (cudaMalloc((void **)&m->inboxes[i], bytes) != cudaSuccess ||
+		    cudaMemset(m->inboxes[i], 0, bytes) != cudaSuccess ||
+		    cudaDeviceSynchronize() != cudaSuccess) {
+			cudaGetLastError();
+			return -ENOMEM;
+		}
+		m->flags[i] = (uint32_t *)(void *)(m->inboxes[i] + slots_bytes(m));
+	}
+	return 0;
+}
+
+static struct peer_state *state_of(const struct meeting *m, uint32_t rank)
+{
+	return (struct peer_state *)(void *)(m->inboxes[rank] + slots_bytes(m) + flags_bytes(m));
+}
+
+/* Where not all reach each other, or it is wanted so: by NCCL, with a notice. */
+static int choose_way(struct meeting *m, char *notice, char *error, size_t bytes)
+{
+	const char *wanted = getenv("COPPICE_EXCHANGE");
+	uint32_t from = 0, to = 0;
+	bool apart = find_apart(m, &from, &to);
+	char why[128] = "";
+	int r;
+
+	if (!apart && !(wanted && !strcmp(wanted, "nccl")))
+		return 0;
+	r = nccl_new(m->devices, m->n, &m->nccl, why, sizeof(why));
+	if (r && apart)
+		say(error, bytes,
+		    "device %u cannot reach the memory of device %u, and NCCL cannot do it "
+		    "instead: %s",
+		    from, to, why);
+	else if (r)
+		say(error, bytes, "COPPICE_EXCHANGE=nccl: %s", why);
+	else if (apart)
+		say(notice, bytes,
+		    "device %u cannot reach the memory of device %u: they exchange by NCCL, which "
+		    "takes tens of microseconds more a layer",
+		    from, to);
+	return r;
+}
+
+static int make_ends(struct meeting *m, struct batch *const *members)
+{
+	for (uint32_t i = 0; i < m->n; i++) {
+		struct peer *p = calloc(1, sizeof(*p));
+
+		if (!p)
+			return -ENOMEM;
+		*p = (struct peer){.meeting = m, .rank = i};
+		atomic_fetch_add(&m->n_ends, 1);
+		members[i]->peer = p;
+		if (cudaHostAlloc((void **)&p->late, sizeof(*p->late), cudaHostAllocPortable) !=
+		    cudaSuccess)
+			return -ENOMEM;
+		*p->late = 0;
+	}
+	return 0;
+}
+
+int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint32_t timeout_ms,
+	      char *notice, char *error, size_t bytes)
+{
+	struct meeting *m;
+	int r;
+
+	if (n > PEERS_MAX) {
+		say(error, bytes, "%u GPUs are too many: %u can meet", n, PEERS_MAX);
+		return -EINVAL;
+	}
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->n = n;
+	m->n_ends = 1; /* this function's */
+	m->timeout_ns = timeout_ms * UINT64_C(1000000);
+	memcpy(m->devices, devices, n * sizeof(*devices));
+	r = check_alike(m, error, bytes);
+	if (r == 0)
+		r = choose_way(m, notice, error, bytes);
+	if (r == 0 && !m->nccl)
+		r = make_inboxes(m);
+	if (r == 0)
+		r = make_ends(m, members);
+	if (r == -ENOMEM)
+		say(error, bytes, "no memory for what %u devices exchange", n);
+	meeting_unref(m);
+	return r;
+}
+
+/* ---- exchange ----------------------------------------------------------------------------------------------------- */
+
+static struct device_exchange describe(const struct peer *p, const struct peer_rows *rows,
+				       uint32_t first, uint32_t n_rows)
+{
+	const struct meeting *m = p->meeting;
+	uint64_t entry = (uint64_t)first * rows->n_heads;
+	struct device_exchange x = {
+		.o = (const void *)(uintptr_t)(rows->o + entry * rows->head_dim * 2),
+		.lse = (const float *)(uintptr_t)rows->lse + entry,
+		.dests = (const struct device_row *)(uintptr_t)rows->dests + first,
+		.late = p->late,
+		.timeout_ns = m->timeout_ns,
+		.slot_bytes = m->slot_bytes,
+		.rank = p->rank,
+		.n_ranks = m->n,
+		.n_rows = n_rows,
+		.n_heads = rows->n_heads,
+		.head_dim = rows->head_dim,
+		.bf16 = rows->bf16,
+	};
+
+	if (m->nccl)
+		return x;
+	memcpy(x.inboxes, m->inboxes, sizeof(x.inboxes));
+	memcpy(x.flags, m->flags, sizeof(x.flags));
+	x.state = state_of(m, p->rank);
+	return x;
+}
+
+/* All rows of all devices come to each. */
+static int gather(struct batch *b, struct device_exchange *x)
+{
+	struct peer *p = b->peer;
+	uint64_t entries = (uint64_t)x->n_rows * x->n_heads, o_bytes = entries * x->head_dim * 2;
+	uint64_t lse_bytes = entries * sizeof(float);
+	char *at;
+	int r = batch_grow(b, &p->gathered, x->n_ranks * (o_bytes + lse_bytes), false);
+
+	if (r)
+		return r;
+	at = p->gathered.at;
+	x->gathered = at;
+	r = nccl_gather(p->meeting->nccl, p->rank, x->o, at, o_bytes, b->stream);
+	if (r == 0)
+		r = nccl_gather(p->meeting->nccl, p->rank, x->lse, at + x->n_ranks * o_bytes,
+				lse_bytes, b->stream);
+	return r;
+}
+
+static uint32_t round_rows(const struct peer *p, const struct peer_rows *rows)
+{
+	uint64_t row_bytes = (uint64_t)rows->n_heads * peer_entry_bytes(rows->head_dim);
+	uint64_t bytes = p->meeting->nccl ? GATHER_BYTES / p->meeting->n : p->meeting->slot_bytes;
+	uint64_t n = bytes / row_bytes ? bytes / row_bytes : 1;
+
+	return n < rows->n_rows ? (uint32_t)n : rows->n_rows;
+}
+
+int peer_exchange(struct batch *b, const struct peer_rows *rows)
+{
+	uint32_t step = round_rows(b->peer, rows);
+	int r = 0;
+
+	for (uint32_t first = 0; first < rows->n_rows && r == 0; first += step) {
+		uint32_t n = rows->n_rows - first < step ? rows->n_rows - first : step;
+		struct device_exchange x = describe(b->peer, rows, first, n);
+
+		if (b->peer->meeting->nccl)
+			r = gather(b, &x);
+		if (r == 0)
+			r = batch_expect(b, device_exchange(&x, b->stream));
+	}
+	return r;
+}
+
+bool peer_is_late(const struct peer *p, uint32_t *ret_rank)
+{
+	uint32_t late = p ? *(volatile const uint32_t *)p->late : 0;
+
+	*ret_rank = late - 1;
+	return late > 0;
+}
+
+void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)
+{
+	*ret = describe(b->peer, rows, 0, round_rows(b->peer, rows));
+}

@@ -1,0 +1,95 @@
+/*
+ * peer.h - devices that have met: what each has of a row goes to the device whose row it is, which merges and writes it.
+ *
+ *      this device   O, LSE of all rows ---store---> inbox of the owner, a slot for each sender, twice (odd and even launches)
+ *                                       ---flag----> of every other device, after the stores
+ *      every device  waits for the flags of all others, merges the rows that are its own, writes them to their arenas
+ *
+ * A launch comes right after the attention whose rows it takes; all devices make the same launches in the same order. No
+ * device is more than a launch ahead of another, so two halves of an inbox are enough. Waits are bounded in time.
+ *
+ * Where a device cannot reach another's memory, all gather all rows by NCCL instead, and each merges its own.
+ */
+#ifndef COPPICE_CUDA_PEER_H
+#define COPPICE_CUDA_PEER_H
+
+#include "device.h"
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PEERS_MAX 32u /* a warp asks all for a row at once */
+#define PEER_BLOCKS 64u /* of a launch, at most: flags */
+
+struct batch;
+
+/* What is exchanged of a row and head: O as the model has it, and its LSE. Stands apart by more: see peer_entry_bytes. */
+static inline uint32_t peer_payload_bytes(uint32_t head_dim)
+{
+	return 2 * head_dim + 4;
+}
+
+/* In an inbox: LSE in the first 4 of 16 bytes, then O. */
+static inline uint32_t peer_entry_bytes(uint32_t head_dim)
+{
+	return 16 + 2 * head_dim;
+}
+
+/* Words in device memory, 0 at first. */
+struct peer_state {
+	uint32_t epoch; /* launches that are done */
+	uint32_t n_blocks; /* of this one, that are done */
+};
+
+/* Rows of a launch: n_rows of them fit an inbox's slot. */
+struct device_exchange {
+	const void *o; /* [n_rows][n_heads][head_dim], this device's */
+	const float *lse; /* [n_rows][n_heads] */
+	const struct device_row
+		*dests; /* [n_rows]: o, lse: where the row is wanted (0: not); pos: its owner */
+	char *inboxes[PEERS_MAX]; /* of all, as this device reaches them */
+	uint32_t *flags[PEERS_MAX]; /* of all, [sender][PEER_BLOCKS] */
+	const char *
+		gathered; /* else: [n_ranks][n_rows] of O, [n_ranks][n_rows] of LSE behind; NULL: inboxes */
+	struct peer_state *state;
+	uint32_t *late; /* pinned: 1 + the device that did not come in time; 0: none */
+	uint64_t timeout_ns;
+	uint64_t slot_bytes; /* of an inbox, [2][n_ranks] of them */
+	uint32_t rank, n_ranks;
+	uint32_t n_rows, n_heads, head_dim;
+	uint32_t bf16;
+};
+
+/* cudaError_t as int. */
+int device_exchange(const struct device_exchange *exchange, device_stream stream);
+
+/* Of a batch's job: rows whose attention is under way on the batch's stream, staged one behind the other. */
+struct peer_rows {
+	uint64_t o, lse, dests; /* as device_exchange has them, for all rows */
+	uint32_t n_rows, n_heads, head_dim;
+	bool bf16;
+};
+
+struct peer;
+
+/* The members' batches get their ends, b->peer. devices: the CUDA ordinals. As backend_ops.meet. */
+int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint32_t timeout_ms,
+	      char *notice, char *error, size_t bytes);
+/* NULL is fine. The last end to go frees what all share. */
+void peer_free(struct peer *p);
+/* Starts the exchange of the rows, in rounds that fit. 0, or -EIO (in b->error). */
+int peer_exchange(struct batch *b, const struct peer_rows *rows);
+/* A device that this one waited for in vain. */
+bool peer_is_late(const struct peer *p, uint32_t *ret_rank);
+/* Of the rows' first round, as peer_exchange would launch it; for measuring. */
+void peer_describe(const struct batch *b, const struct peer_rows *rows,
+		   struct device_exchange *ret);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,310 @@
+/*
+ * group_cuda_test.c - several GPUs as one: the same answers as float64 within the bounds of one, nothing but rows between them,
+ * and a device that never comes. The twin of group_test.c.
+ *
+ * argv[1] is the module. COPPICE_DEVICES names the devices, with commas (default 0,0,0,0: one GPU can be several). Without a device the
+ * program says so and exits with 77, which CTest counts as skipped.
+ */
+#include "kernels/cuda/module.h"
+#include "kernels/group/exchange.h"
+#include "kernels/group/group.h"
+#include "world.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define SKIPPED 77
+#define DEVICES_MAX 8u
+#define TIMEOUT_MS 5000u
+#define SHORT_MS 300u
+#define LSE_BOUND 1e-4 /* as cuda_test.c */
+
+/* As cuda_test.c. A part is rounded once more before the merge, but parts of n devices count for 1 / n each. */
+static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
+static const struct backend_ops *cuda;
+static char names[DEVICES_MAX][64];
+static uint32_t n_names;
+
+static void members_init(uint32_t n, struct group_device *devices)
+{
+	for (uint32_t i = 0; i < n; i++)
+		devices[i] = (struct group_device){cuda, names[i]};
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------------------ */
+
+static struct work_shape shape_make(uint32_t n_kv_heads, uint32_t ratio, uint32_t head_dim,
+				    enum work_dtype dtype)
+{
+	return (struct work_shape){.n_layers = 2,
+				   .n_q_heads = n_kv_heads * ratio,
+				   .n_kv_heads = n_kv_heads,
+				   .head_dim = head_dim,
+				   .page_tokens = 32,
+				   .dtype = dtype,
+				   .scale = 1 / sqrtf((float)head_dim)};
+}
+
+static uint64_t exchanged(const struct world *w, uint32_t n)
+{
+	struct group_stats stats;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		group_stats(w->backend, i, &stats);
+		bytes += stats.exchange_bytes;
+	}
+	return bytes;
+}
+
+static uint64_t wanted_rows(const struct world *w)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < w->tree.n_queries; i++)
+		n += w->silent[i] ? 0 : w->queries[i].n_rows;
+	return n;
+}
+
+static void check_world(struct world *w, uint32_t n)
+{
+	struct world_answer answer, again;
+	struct plan_config config;
+	uint64_t before = exchanged(w, n), bytes = group_met_row_bytes(&w->shape);
+	double error, lse;
+
+	plan_config_init(&config, PLAN_AUTO, &w->shape, 66);
+	config.tile_rows = w->ops->tile_rows(w->backend, &w->shape);
+	world_run(w, &config, 0, w->tree.n_queries, &answer);
+	error = world_error(w, 0, w->tree.n_queries, &answer, &lse);
+	if (error > bounds[w->shape.dtype] || lse > LSE_BOUND)
+		fail_msg("%u devices, split %d, dim %u, dtype %d: error %g, LSE %g", n,
+			 (int)w->shape.split, w->shape.head_dim, (int)w->shape.dtype, error, lse);
+	bytes *= w->shape.split == WORK_TOKENS ? (n - 1) * wanted_rows(w) : 0;
+	assert_int_equal(exchanged(w, n) - before, bytes);
+	world_run(w, &config, 0, w->tree.n_queries, &again);
+	assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);
+	world_answer_done(&answer);
+	world_answer_done(&again);
+}
+
+static void run_world(uint32_t n, const struct work_shape *shape, uint32_t node_tokens,
+		      struct oracle_random *random)
+{
+	struct group_device devices[DEVICES_MAX];
+	struct group_config group = {devices, n, TIMEOUT_MS};
+	struct world_want want = {.ops = &backend_group,
+				  .group = &group,
+				  .extent_bytes = 2 * MIB * n,
+				  .shape = *shape,
+				  .n_nodes = 1 + oracle_below(random, 6),
+				  .n_queries = 1 + oracle_below(random, 8),
+				  .node_tokens = node_tokens,
+				  .drafts = true};
+	struct world w;
+
+	members_init(n, devices);
+	world_init(&w, &want, random);
+	check_world(&w, n);
+	world_done(&w);
+}
+
+static void run_worlds(enum work_split split, const char *name)
+{
+	static const uint32_t dims[] = {64, 128, 256};
+	struct oracle_random random = oracle_seed(name);
+
+	for (uint32_t n = 2; n <= n_names; n++) {
+		for (uint32_t i = 0; i < 6; i++) {
+			struct work_shape shape =
+				shape_make(split == WORK_HEADS ? n : 1 + oracle_below(&random, 3),
+					   1 + oracle_below(&random, 8), dims[i % 3],
+					   i % 2 ? WORK_BF16 : WORK_FP16);
+
+			shape.split = split;
+			run_world(n, &shape, 150, &random);
+		}
+	}
+}
+
+static void test_devices_that_share_tokens_answer_as_one(void **state)
+{
+	(void)state;
+	run_worlds(WORK_TOKENS, __func__);
+}
+
+static void test_devices_that_share_heads_answer_as_one(void **state)
+{
+	(void)state;
+	run_worlds(WORK_HEADS, __func__);
+}
+
+/* More of it than an inbox holds. */
+static void test_many_rows_are_exchanged_in_rounds(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct group_device devices[DEVICES_MAX];
+	struct group_config group = {devices, n_names, TIMEOUT_MS};
+	struct world_want want = {.ops = &backend_group,
+				  .group = &group,
+				  .extent_bytes = 4 * MIB * n_names,
+				  .shape = shape_make(8, 8, 128, WORK_BF16),
+				  .n_nodes = 4,
+				  .n_queries = WORLD_QUERIES,
+				  .node_tokens = 60};
+	struct world w;
+
+	(void)state;
+	want.shape.n_layers = 1;
+	members_init(n_names, devices);
+	world_init(&w, &want, &random);
+	check_world(&w, n_names);
+	world_done(&w);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void open_two(struct backend **ret)
+{
+	char notice[256] = "", error[256] = "";
+
+	for (uint32_t i = 0; i < 2; i++) {
+		struct backend_config config = {.pool_bytes = 4 * MIB,
+						.extent_bytes = 2 * MIB,
+						.device = names[i]};
+
+		assert_int_equal(cuda->open(&config, &ret[i], error, sizeof(error)), 0);
+		assert_int_equal(cuda->extent_commit(ret[i], 0), 0);
+	}
+	if (cuda->meet(ret, 2, SHORT_MS, notice, error, sizeof(error)) != 0)
+		fail_msg("%s", error);
+}
+
+/* A row over a page of zeros, on the first device alone. */
+static int submit_alone(struct backend *b, const struct work_shape *shape, uint64_t q, uint64_t o)
+{
+	struct work_slice slice = {0, 0, 16};
+	struct work_node node = {.parent = WORK_NONE, .n_tokens = 16, .n_slices = 1};
+	struct work_query query = {.node = 0, .pos = 15, .n_rows = 1};
+	struct work_tree tree = {&node, &slice, &query, 1, 1, 1};
+	struct backend_io io = {.q = q, .o = o};
+	struct work_list list = {0};
+	struct plan_config config;
+	uint32_t owner = 0;
+	uint64_t id;
+
+	plan_config_init(&config, PLAN_AUTO, shape, 66);
+	config.tile_rows = cuda->tile_rows(b, shape);
+	assert_int_equal(plan_make(&config, &tree, &list), 0);
+
+	struct backend_job job = {
+		.shape = shape, .tree = &tree, .list = &list, .io = &io, .owner = &owner};
+	struct backend_batch batch = {&job, 1};
+	int r = cuda->submit(b, &batch, &id);
+
+	plan_list_done(&list);
+	return r;
+}
+
+static void test_a_device_that_never_comes_is_waited_for_so_long(void **state)
+{
+	struct work_shape shape = shape_make(1, 1, 64, WORK_FP16);
+	struct backend *b[2];
+	void *memory = NULL;
+	uint64_t base, done = 0, start = now_ms();
+	int r = 0;
+
+	(void)state;
+	open_two(b);
+	assert_int_equal(posix_memalign(&memory, 4096, 4096), 0);
+	memset(memory, 0, 4096);
+	assert_int_equal(cuda->arena_attach(b[0], memory, 4096, &base), 0);
+	assert_int_equal(submit_alone(b[0], &shape, base, base + 2048), 0);
+	while (r == 0 && done == 0 && now_ms() - start < 20 * SHORT_MS)
+		r = cuda->completed(b[0], &done);
+	assert_int_equal(r, -EIO);
+	assert_true(now_ms() - start >= SHORT_MS);
+	assert_string_equal(cuda->fault(b[0]), "it waited for device 1 in vain");
+	cuda->arena_detach(b[0], base, 4096);
+	cuda->close(b[0]);
+	cuda->close(b[1]);
+	free(memory);
+}
+
+/* ---- the program ------------------------------------------------------------------------------------------------- */
+
+static void read_names(const char *text)
+{
+	while (*text && n_names < DEVICES_MAX) {
+		size_t n = strcspn(text, ",");
+
+		snprintf(names[n_names++], sizeof(names[0]), "%.*s", (int)n, text);
+		text += n + (text[n] == ',');
+	}
+}
+
+static bool has_device(void)
+{
+	struct backend_config config = {.pool_bytes = 2 * MIB,
+					.extent_bytes = 2 * MIB,
+					.device = names[0]};
+	struct backend *b = NULL;
+	char error[256] = "";
+
+	if (cuda->open(&config, &b, error, sizeof(error)) != 0) {
+		fprintf(stderr, "group_cuda_test: %s\n", error);
+		return false;
+	}
+	cuda->close(b);
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_devices_that_share_tokens_answer_as_one),
+		cmocka_unit_test(test_devices_that_share_heads_answer_as_one),
+		cmocka_unit_test(test_many_rows_are_exchanged_in_rounds),
+	};
+	const struct CMUnitTest faults[] = {
+		cmocka_unit_test(test_a_device_that_never_comes_is_waited_for_so_long),
+	};
+	const char *text = getenv("COPPICE_DEVICES"), *way = getenv("COPPICE_EXCHANGE");
+	void *module = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
+	cuda_ops find = NULL;
+	int n_failed;
+
+	if (module)
+		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
+	if (!find) {
+		fprintf(stderr, "group_cuda_test: %s\n", dlerror());
+		return 1;
+	}
+	cuda = find();
+	read_names(text ? text : "0,0,0,0");
+	if (!has_device())
+		return SKIPPED;
+	n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+	/* NCCL has no limit of its own to a wait */
+	if (!way || strcmp(way, "nccl") != 0)
+		n_failed += cmocka_run_group_tests(faults, NULL, NULL);
+	return n_failed;
+}
