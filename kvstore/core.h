@@ -124,6 +124,15 @@ struct node_slab {
 	struct store_node_list free;
 };
 
+/* Tokens behind the path that are nobody else's yet; see tail.h. */
+struct seq_tail {
+	uint32_t n; /* 0: none */
+	uint32_t n_slots;
+	uint32_t *ids; /* owned */
+	struct store_slice *slots; /* owned: one a page */
+	uint32_t ids_capacity, slots_capacity;
+};
+
 struct store_seq {
 	struct store_node *node;
 	uint32_t n_path;
@@ -139,6 +148,7 @@ struct store_seq {
 	struct store_slice *slots; /* owned */
 	uint32_t ids_capacity;
 	uint32_t slots_capacity;
+	struct seq_tail tail;
 	uint64_t owner;
 	uint64_t lease_ns; /* end of the claim */
 	struct index_link claim_link; /* in store.claims, by place and first token */
@@ -149,6 +159,7 @@ struct store_seq {
 	uint32_t want_path;
 	bool want_waits; /* in tiers.wants: not all of it is there yet */
 	bool want_failed; /* there was no room: not wanted again */
+	bool want_stays; /* there was none on the device: it is to be in memory */
 	enum store_tier want_tier; /* the lowest that it comes from */
 	uint64_t want_since_ns;
 	LIST_ENTRY(store_seq) at_want;

@@ -47,6 +47,7 @@ static void want_begin(struct store *s, struct store_seq *q, struct radix_place 
 	q->want = at.node;
 	q->want_path = at.n_path;
 	q->want_waits = true;
+	q->want_stays = false;
 	q->want_since_ns = now_ns;
 	LIST_INSERT_HEAD(&at.node->lower->wants, q, at_want);
 	TAILQ_INSERT_TAIL(&s->tiers->wants, q, want_order);
@@ -94,8 +95,15 @@ bool fetch_want(struct store *s, struct store_seq *q, uint64_t now_ns)
 	return n > 0;
 }
 
+bool fetch_is_there(const struct store_seq *q)
+{
+	return q->want && q->want_stays && node_n_memory(q->want) >= n_wanted(q, q->want);
+}
+
 static bool is_met(const struct store_seq *q)
 {
+	if (q->want_stays)
+		return fetch_is_there(q);
 	return q->want->pos + node_device_tokens(q->want) >= q->want_path;
 }
 
@@ -215,8 +223,14 @@ static void want_fail(struct store *s, struct store_seq *q)
 static void want_serve(struct store *s, struct store_seq *q)
 {
 	uint32_t depth = tiers_path(s->tiers, q->want);
-	int r = depth ? rise(s, q, depth) : -ENOMEM;
+	int r = depth ? 0 : -ENOMEM;
 
+	if (!r && !q->want_stays)
+		r = rise(s, q, depth);
+	if (r && r != -EAGAIN && s->tiers->long_paths && depth) {
+		q->want_stays = true;
+		r = 0;
+	}
 	if (r && r != -EAGAIN) {
 		if (!is_rising(s->tiers, depth))
 			want_fail(s, q);

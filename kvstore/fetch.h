@@ -15,6 +15,9 @@ bool fetch_want(struct store *s, struct store_seq *q, uint64_t now_ns);
 /* Nothing is wanted any more. */
 void fetch_end(struct store *s, struct store_seq *q);
 
+/* Is all that the sequence wants in memory, and is it to stay there? */
+bool fetch_is_there(const struct store_seq *q);
+
 /* Wants that are met are noted. */
 void fetch_look(struct store *s, uint64_t now_ns);
 /* Begins reads and copies while there is room for moves. */

@@ -15,6 +15,7 @@
 #include "radix.h"
 #include "seq.h"
 #include "stripe.h"
+#include "tail.h"
 #include "tiers.h"
 
 #include <assert.h>
@@ -52,14 +53,22 @@ static int live_reserve(struct store_seq *q, uint32_t n, uint32_t n_slots)
 	return 0;
 }
 
-/* May the tokens at this row go on in the page in which the path ends at the end of this node? */
-static bool page_goes_on(const struct store_node *n, uint32_t row)
+/* The page of the last token, where the path ends at the end of this node; PAGES_NONE: it is none of the device's. */
+static uint32_t page_before(const struct store_seq *q, const struct store_node *end)
 {
-	const struct store_model *m = n->space->holding->model;
+	if (q->tail.n > 0)
+		return tail_last_page(q);
+	return end->n_slices > 0 && tail_is_resident(q) ? end->slices[end->n_slices - 1].page
+							: PAGES_NONE;
+}
 
-	if (row == 0)
-		return false;
-	return pages_at(&m->store->pages, &m->lent, n->slices[n->n_slices - 1].page)->fill == row;
+/* May the tokens at this row go on in that page? */
+static bool page_goes_on(const struct store_seq *q, uint32_t page, uint32_t row)
+{
+	const struct store_model *m = model_of(q);
+
+	return row > 0 && page != PAGES_NONE &&
+	       pages_at(&m->store->pages, &m->lent, page)->fill == row;
 }
 
 /* The pages are in slots[].page; hands out their rows. */
@@ -77,16 +86,11 @@ static void live_fill(struct store_seq *q, uint32_t row, uint32_t n)
 }
 
 struct take {
-	const struct store_node *end; /* in which the path ends */
+	uint32_t page; /* of the last token before */
 	uint32_t row, n, n_slots;
 	bool draft;
 	bool goes_on; /* in the path's last page */
 };
-
-static uint32_t last_page(const struct take *t)
-{
-	return t->end->slices[t->end->n_slices - 1].page;
-}
 
 /* Of a striped model: the device of each new page. */
 static void take_devices(struct store_seq *q, const struct take *t, struct stripe *stripe)
@@ -98,7 +102,7 @@ static void take_devices(struct store_seq *q, const struct take *t, struct strip
 		if (i > 0 || !t->goes_on)
 			q->slots[i].page = stripe_choose(stripe, room, count);
 		else
-			stripe_go_on(stripe, last_page(t), count);
+			stripe_go_on(stripe, t->page, count);
 		n -= count;
 		row = 0;
 	}
@@ -107,7 +111,7 @@ static void take_devices(struct store_seq *q, const struct take *t, struct strip
 /* The same of a draft, all on one; it leaves the path's last page where it is needed elsewhere. */
 static void take_device(struct store_seq *q, struct take *t, struct stripe *stripe)
 {
-	uint32_t device = t->goes_on ? pages_device(&model_of(q)->lent, last_page(t)) : 0;
+	uint32_t device = t->goes_on ? pages_device(&model_of(q)->lent, t->page) : 0;
 
 	if (t->n_slots > 1 && !(t->goes_on && stripe_allows(stripe, device, t->n)))
 		t->goes_on = false;
@@ -134,33 +138,24 @@ static int live_take(struct store_seq *q, struct take *t)
 	int r = evict_take(q->node->space->holding, t->goes_on ? 0 : t->row, q->slots + t->goes_on,
 			   t->n_slots - t->goes_on);
 	if (!r && t->goes_on)
-		q->slots[0].page = last_page(t);
+		q->slots[0].page = t->page;
 	return r;
 }
 
-int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
-		     uint64_t now_ns)
+static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft)
 {
-	struct store *s = seq_enter(q, now_ns);
+	struct store *s = node_store(q->node);
 	struct store_node *upper = NULL;
-
-	if (q->n_live > 0)
-		return -EBUSY;
-	if (n == 0 || !ids || n > s->config.max_seq_tokens ||
-	    q->n_path > s->config.max_seq_tokens - n)
-		return -EINVAL;
-	fetch_end(s, q);
-	if (s->tiers)
-		moves_retire(s); /* pages of copies that have ended may be had */
-	uint32_t row = q->n_path % model_of(q)->page_tokens;
+	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->page_tokens;
 	uint32_t n_slots = slots_needed(q, row, n);
 	int r = live_reserve(q, n, n_slots);
+
 	if (!r && q->n_path < node_end(q->node))
 		r = radix_split_prepare(q->node, q->n_path - q->node->pos, &upper);
 	if (r)
 		return r;
-	struct take take = {upper ? upper : q->node, row, n, n_slots, draft, false};
-	take.goes_on = page_goes_on(take.end, row);
+	struct take take = {page_before(q, upper ? upper : q->node), row, n, n_slots, draft, false};
+	take.goes_on = page_goes_on(q, take.page, row);
 	r = live_take(q, &take);
 	if (r) {
 		node_free(s, upper);
@@ -173,9 +168,35 @@ int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool 
 	q->draft = draft;
 	live_fill(q, row, n);
 	memcpy(q->ids, ids, n * sizeof(*ids));
-	if (q->claims && !seq_prompt_agrees(q, q->n_path, ids, n))
-		claim_end(s, q);
 	return 0;
+}
+
+/* The path's own slices make room where nothing else can. */
+static bool may_make_room(struct store_seq *q, int error)
+{
+	return (error == -ENOSPC || error == -EDQUOT) && tail_make_room(q);
+}
+
+int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
+		     uint64_t now_ns)
+{
+	struct store *s = seq_enter(q, now_ns);
+	int r;
+
+	if (q->n_live > 0)
+		return -EBUSY;
+	if (n == 0 || !ids || n > s->config.max_seq_tokens ||
+	    q->n_path + q->tail.n > s->config.max_seq_tokens - n)
+		return -EINVAL;
+	fetch_end(s, q);
+	if (s->tiers)
+		moves_retire(s); /* pages of copies that have ended may be had */
+	do
+		r = live_extend(q, ids, n, draft);
+	while (may_make_room(q, r));
+	if (!r && q->claims && !seq_prompt_agrees(q, q->n_path, ids, n))
+		claim_end(s, q);
+	return r;
 }
 
 /* Of a slot that holds tokens [begin, begin + count) those in [first, end) stay. Returns false if none does. */
@@ -205,7 +226,7 @@ static bool slot_keep(struct store_seq *q, struct store_slice *slot, uint32_t be
 }
 
 /* Of the live tokens only [first, end) keep their rows. From the last to the first, so that pages can take rows back. */
-static void live_keep(struct store_seq *q, uint32_t first, uint32_t end)
+void live_keep(struct store_seq *q, uint32_t first, uint32_t end)
 {
 	uint32_t begin = q->n_live;
 	uint32_t kept_at = q->n_slots;
@@ -320,6 +341,21 @@ static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
 	claim_renew(s, q, now_ns);
 }
 
+/* What is to become the tail's is nobody's to wait for. */
+static int tail_publish(struct store_seq *q, const uint32_t *ids, uint32_t n)
+{
+	struct store *s = node_store(q->node);
+	int r = tail_append(q, ids, n);
+
+	if (r)
+		return r;
+	s->stats.tokens_published += n;
+	claim_end(s, q);
+	seq_prompt_drop(q);
+	s->epoch++;
+	return 0;
+}
+
 int store_seq_publish(struct store_seq *q, uint64_t now_ns)
 {
 	struct join join;
@@ -327,6 +363,8 @@ int store_seq_publish(struct store_seq *q, uint64_t now_ns)
 	seq_enter(q, now_ns);
 	if (q->n_live == 0 || q->draft)
 		return -EINVAL;
+	if (!tail_is_resident(q))
+		return tail_publish(q, q->ids, q->n_live);
 	int r = join_prepare(q, q->ids, q->n_live, &join);
 	if (r)
 		return r;
@@ -347,7 +385,7 @@ static void live_slot(const struct store_seq *q, uint32_t token, uint32_t *ret_p
 		      uint32_t *ret_row)
 {
 	uint32_t page_tokens = model_of(q)->page_tokens;
-	uint32_t at = q->n_path % page_tokens + token;
+	uint32_t at = (q->n_path + q->tail.n) % page_tokens + token;
 
 	*ret_page = q->slots[at / page_tokens].page;
 	*ret_row = at % page_tokens;
@@ -387,8 +425,13 @@ int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, u
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
 		ids[i] = q->ids[indices[i]];
-	int r = join_prepare(q, ids, n, &join);
-	if (!r) {
+	bool resident = tail_is_resident(q);
+	int r = resident ? join_prepare(q, ids, n, &join) : 0;
+	if (!r && !resident) {
+		pages_hold(&s->pages);
+		*ret_n_moves = live_moves(q, indices, 0, n, ret_moves);
+		r = tail_publish(q, ids, n);
+	} else if (!r) {
 		/* The caller still reads rows that go now. */
 		pages_hold(&s->pages);
 		*ret_n_moves = live_moves(q, indices, join.n_adopted, n, ret_moves);

@@ -6,6 +6,8 @@
 
 #include "core.h"
 
+/* Of the live tokens only [first, end) keep their rows; what else there is of the extension is the caller's. */
+void live_keep(struct store_seq *q, uint32_t first, uint32_t end);
 /* The extension goes, and its rows with it. None: nothing happens. */
 void live_drop(struct store_seq *q);
 

@@ -7,6 +7,8 @@
 #include "node.h"
 #include "radix.h"
 #include "space.h"
+#include "tail.h"
+#include "tiers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -51,7 +53,7 @@ void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
 	node_detach(below, n);
 }
 
-static void prompt_drop(struct store_seq *q)
+void seq_prompt_drop(struct store_seq *q)
 {
 	free(q->prompt);
 	q->prompt = NULL;
@@ -70,7 +72,7 @@ void seq_prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n)
 	if (q->n_prompt == 0)
 		return;
 	if (q->n_path >= q->n_prompt || !seq_prompt_agrees(q, q->n_path - n, ids, n))
-		prompt_drop(q);
+		seq_prompt_drop(q);
 	node_store(q->node)->epoch++;
 }
 
@@ -171,9 +173,15 @@ int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_
 static void seq_follow(struct store *s, struct store_seq *q)
 {
 	struct radix_place at = {.node = q->node, .n_path = q->n_path};
-	uint32_t n = radix_match(s, &at, q->prompt + (q->n_path - q->prompt_pos),
-				 q->n_prompt - 1 - q->n_path);
+	uint32_t n = 0;
 
+	if (fetch_is_there(q)) {
+		at = (struct radix_place){.node = q->want, .n_path = q->want_path};
+		n = q->want_path - q->n_path;
+	} else if (tail_is_resident(q)) {
+		n = radix_match(s, &at, q->prompt + (q->n_path - q->prompt_pos),
+				q->n_prompt - 1 - q->n_path);
+	}
 	if (n == 0)
 		return;
 	count_hits(at.node, q->node);
@@ -190,7 +198,7 @@ int store_seq_rematch(struct store_seq *q, uint64_t now_ns, struct store_match *
 	if (q->n_live > 0)
 		return -EBUSY;
 	if (q->n_prompt == 0) {
-		*ret_match = (struct store_match){.cached = q->n_path};
+		*ret_match = (struct store_match){.cached = q->n_path + q->tail.n};
 		return 0;
 	}
 	seq_follow(s, q);
@@ -205,10 +213,13 @@ int store_seq_fork(struct store_seq *q, uint64_t owner, uint64_t now_ns, struct 
 	seq_enter(q, now_ns);
 	if (q->n_live > 0)
 		return -EBUSY;
+	int r = tail_settle(q);
+	if (r)
+		return r;
 	uint32_t n_rest = q->n_prompt ? q->n_prompt - q->n_path : 0;
 	const uint32_t *rest = n_rest ? q->prompt + (q->n_path - q->prompt_pos) : NULL;
-	int r = seq_new((struct radix_place){.node = q->node, .n_path = q->n_path}, rest, n_rest,
-			&fork);
+	r = seq_new((struct radix_place){.node = q->node, .n_path = q->n_path}, rest, n_rest,
+		    &fork);
 	if (r)
 		return r;
 	fork->owner = owner;
@@ -226,6 +237,7 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns)
 	fetch_end(s, q);
 	claim_end(s, q);
 	live_drop(q);
+	tail_done(q);
 	LIST_REMOVE(q, at_node);
 	node_detach(q->node, NULL);
 	s->stats.n_seqs--;
@@ -240,13 +252,14 @@ int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns)
 {
 	struct store *s = seq_enter(q, now_ns);
 
-	if (n_tokens > q->n_path)
+	if (n_tokens > q->n_path + q->tail.n)
 		return -EINVAL;
 	fetch_end(s, q);
 	claim_end(s, q);
 	live_drop(q);
+	tail_cut(q, n_tokens > q->n_path ? n_tokens - q->n_path : 0);
 	if (n_tokens < q->n_path) {
-		prompt_drop(q);
+		seq_prompt_drop(q);
 		seq_move_up(q, radix_ancestor(q->node, n_tokens), n_tokens);
 	}
 	return 0;
@@ -261,12 +274,14 @@ void store_seq_progress(struct store_seq *q, uint64_t now_ns)
 
 uint64_t store_seq_path_version(const struct store_seq *q)
 {
-	return q->path_version;
+	const struct tiers *t = node_store(q->node)->tiers;
+
+	return q->path_version + (t ? t->n_left : 0);
 }
 
 uint32_t store_seq_n_tokens(const struct store_seq *q)
 {
-	return q->n_path;
+	return q->n_path + q->tail.n;
 }
 
 const struct store_model *store_seq_model(const struct store_seq *q)

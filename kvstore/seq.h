@@ -13,6 +13,8 @@ void seq_move_down(struct store_seq *q, struct store_node *n, uint32_t n_path);
 void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path);
 /* The sequence has just moved down over ids: the prompt's part is computed, or the sequence has left the prompt. */
 void seq_prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n);
+/* What is left of the prompt is of no interest any more. */
+void seq_prompt_drop(struct store_seq *q);
 /* Are these tokens what comes next in the prompt, as far as it goes? */
 bool seq_prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n);
 

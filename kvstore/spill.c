@@ -7,6 +7,7 @@
 #include "write.h"
 
 #include <assert.h>
+#include <errno.h>
 
 /* The last slice in host memory goes. If it is not in the file, it is the last of a leaf: what is below would be in
  * neither. */
@@ -146,4 +147,27 @@ uint32_t spill_slice(struct store *s, struct store_node *n)
 		leave_device(s, n, to_memory);
 	}
 	return (uint32_t)(before - s->pages.n_used);
+}
+
+int spill_used(struct store *s, struct store_node *n)
+{
+	struct store_holding *h = n->space->holding;
+
+	assert(!n->listed && node_n_device(n) > 0);
+	if (lower_reserve(n, 0))
+		return -ENOMEM;
+	uint32_t place = tiers_take(s, h, STORE_HOST, NULL);
+	if (place == TIER_NONE)
+		return -ENOSPC;
+	struct store_lower *l = n->lower;
+	struct store_slice slice = n->slices[l->n_device - 1];
+	if (!to_host(s, n, l->n_device - 1, place))
+		return -ENOMEM;
+	pages_drop(&s->pages, h->model, h->domain, slice);
+	l->n_device--;
+	l->device_tokens -= slice.count;
+	lru_settle(n);
+	write_want(s, n);
+	s->tiers->n_left++;
+	return 0;
 }

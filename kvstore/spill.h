@@ -11,6 +11,9 @@
  * freed, 0 or 1. The node may be gone. */
 uint32_t spill_slice(struct store *s, struct store_node *n);
 
+/* The same of a node that is used: its sequences stand below the device then. -ENOSPC: no place in host memory; -ENOMEM. */
+int spill_used(struct store *s, struct store_node *n);
+
 /* Would a page of the holding's cost host memory a slice that could stay if what is under way had ended? Who can wait does. */
 bool spill_can_wait(const struct store *s, const struct store_holding *h);
 

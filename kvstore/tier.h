@@ -6,7 +6,8 @@
  *
  * With tiers eviction moves slices down instead of dropping them, the last of the oldest leaf first; where a tier is
  * full, its oldest go. A match that ends in a lower tier reports the rest as pending and asks for it; it is cached once
- * it is on the device, or ours to compute where it cannot be had. So sequences stand on the device, always.
+ * it is on the device, or ours to compute where it cannot be had. So sequences stand on the device, unless long_paths
+ * allows otherwise.
  *
  * The file holds copies, of whole paths from the root on, and outlives the process. What a read brings is verified;
  * bytes that are not what was written become a miss, and what hangs below them with them.
@@ -55,6 +56,9 @@ struct store_tiers_config {
 	struct tier_file *file; /* the same; NULL: none */
 	uint64_t domain_bytes[STORE_TIERS]; /* of host and file a domain may have; 0: no limit */
 	uint32_t depth; /* moves of each kind under way at most */
+	/* Paths may be longer than the device has room for: see gather.h. Else an extension for which they would have to be
+	 * fails, and so does a want. */
+	bool long_paths;
 };
 
 /* What a restart found, and how the file will be served. */

@@ -167,6 +167,7 @@ static void tiers_init(struct tiers *t, const struct store_tiers_config *c)
 	t->host = c->host;
 	t->file = c->file;
 	t->depth = c->depth;
+	t->long_paths = c->long_paths;
 	for (enum store_tier i = STORE_HOST; i < STORE_TIERS; i++)
 		t->domain_units[i] = units_of(c->domain_bytes[i], c->host->unit_bytes);
 	for (enum tier_way i = 0; i < TIER_WAYS; i++)

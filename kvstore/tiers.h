@@ -25,6 +25,8 @@ struct tiers {
 		n_passing; /* units of host memory that nobody is charged for: on the way to the file */
 	uint64_t domain_units[STORE_TIERS]; /* a domain may have; UINT64_MAX: no limit */
 	uint32_t depth;
+	bool long_paths; /* sequences may stand below the device */
+	uint64_t n_left; /* slices that left the device while they were used */
 	struct tier_queue queues[TIER_WAYS];
 	struct store_wants wants; /* not met yet, in order of asking */
 	struct store_lru dirty; /* nodes whose paths are to be written */

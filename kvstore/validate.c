@@ -93,7 +93,11 @@ static int check_seq(struct validate *v, const struct store_node *n, const struc
 	      "prompt [%u, %u) at %u", q->prompt_pos, q->n_prompt, q->n_path);
 	CHECK(v, !q->n_live || q->n_path == node_end(n), "a live extension inside a node");
 	CHECK(v, q->n_live || (!q->n_slots && !q->draft), "slots without an extension");
-	TRY(check_slices(v, n->space->holding, q->slots, q->n_slots, q->n_path, q->n_live));
+	TRY(check_slices(v, n->space->holding, q->slots, q->n_slots, q->n_path + q->tail.n,
+			 q->n_live));
+	TRY(check_slices(v, n->space->holding, q->tail.slots, q->tail.n_slots, q->n_path,
+			 q->tail.n));
+	CHECK(v, q->tail.n == 0 || q->n_path == node_end(n), "a tail in the middle of a node");
 	return check_claim(v, q);
 }
 
@@ -429,7 +433,8 @@ static uint64_t space_bytes(struct validate *v, const struct store_space *space)
 		const struct store_seq *q;
 		n_pages += count_pages(v, m, n->slices, node_n_device(n));
 		LIST_FOREACH (q, &n->seqs, at_node)
-			n_pages += count_pages(v, m, q->slots, q->n_slots);
+			n_pages += count_pages(v, m, q->slots, q->n_slots) +
+				   count_pages(v, m, q->tail.slots, q->tail.n_slots);
 	}
 	return n_pages * m->lent.page_bytes;
 }

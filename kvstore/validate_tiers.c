@@ -96,6 +96,21 @@ static int check_prefixes(struct validate *v, const struct store_node *n)
 	return 0;
 }
 
+/* A sequence stands on the device, or where it may not, in memory. */
+static int check_stand(struct validate *v, const struct store_node *n, const struct store_seq *q)
+{
+	uint32_t end = n->pos;
+
+	if (q->n_path <= n->pos + node_device_tokens(n))
+		return 0;
+	CHECK(v, v->s->tiers && v->s->tiers->long_paths,
+	      "a sequence of %u tokens stands below the device", q->n_path);
+	for (uint32_t i = 0; i < node_n_memory(n); i++)
+		end += n->slices[i].count;
+	CHECK(v, q->n_path <= end, "a sequence of %u tokens stands in the file", q->n_path);
+	return 0;
+}
+
 int validate_lower(struct validate *v, const struct store_node *n)
 {
 	const struct store_seq *q;
@@ -104,8 +119,7 @@ int validate_lower(struct validate *v, const struct store_node *n)
 	TRY(check_prefixes(v, n));
 	TRY(check_places(v, n));
 	LIST_FOREACH (q, &n->seqs, at_node)
-		CHECK(v, q->n_path <= n->pos + node_device_tokens(n),
-		      "a sequence of %u tokens stands below the device", q->n_path);
+		TRY(check_stand(v, n, q));
 	v->n_dirty += n->lower && n->lower->dirty;
 	return 0;
 }

@@ -7,7 +7,7 @@ endforeach()
 target_link_options(store_test PRIVATE
 	-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc)
 target_link_options(store_random_test PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
-foreach(unit tier tier_kill)
+foreach(unit tier tier_kill tail)
 	if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${unit}_test.c)
 		coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/tier_world.c
 			LIBS coppice_kvstore LABELS unit kvstore)

@@ -155,6 +155,7 @@ static void attach(struct tier_world *w, struct tier_file *file)
 		.domain_bytes = {0, (uint64_t)o->domain_host_pages * WORLD_PAGE_BYTES,
 				 (uint64_t)o->domain_file_pages * WORLD_PAGE_BYTES},
 		.depth = o->depth ? o->depth : 4,
+		.long_paths = o->long_paths,
 	};
 
 	if (tier_host_new(&host, &config.host, error, sizeof(error)))
@@ -334,6 +335,43 @@ bool tier_world_right(struct tier_world *w, const struct store_seq *q, const cha
 		end = store_node_pos(n);
 	}
 	return true;
+}
+
+static bool rows_right(const struct store_slice *slice, const uint8_t *page, const char *tokens,
+		       uint32_t *pos)
+{
+	for (uint32_t j = 0; j < slice->count; j++) {
+		uint64_t row[WORLD_ROW_BYTES / sizeof(uint64_t)];
+		row_pattern(prefix_of(tokens, ++*pos), row);
+		if (memcmp(page + (slice->first + j) * WORLD_ROW_BYTES, row, WORLD_ROW_BYTES))
+			return false;
+	}
+	return true;
+}
+
+bool tier_world_right_anywhere(struct tier_world *w, const struct store_seq *q, const char *tokens)
+{
+	struct gather g = {0};
+	uint32_t pos = 0, n_slots, n_tail;
+	const struct store_slice *tail = store_seq_tail(q, &n_slots, &n_tail);
+	bool right = true;
+
+	assert_int_equal(gather_begin(&g, q), 0);
+	for (uint32_t i = 0; i < g.n_slices && right; i++) {
+		for (uint32_t j = 0; i >= g.n_device && !gather_is_there(&g, i); j++) {
+			assert_true(j < 1000);
+			store_tiers_poll(w->store, w->now_ns);
+		}
+		right = rows_right(&g.slices[i],
+				   i < g.n_device ? page_at(w, g.slices[i].page)
+						  : gather_memory(&g, i),
+				   tokens, &pos);
+	}
+	gather_done(&g);
+	for (uint32_t i = 0; i < n_slots && right; i++)
+		right = rows_right(&tail[i], page_at(w, tail[i].page), tokens, &pos);
+	assert_true(!right || pos == store_seq_n_tokens(q));
+	return right;
 }
 
 void tier_world_leave(struct tier_world *w, const char *document)

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "kvstore/gather.h"
 #include "kvstore/tier.h"
 
 #define WORLD_EXTENTS 64u
@@ -33,6 +34,7 @@ struct tier_world_options {
 	uint32_t domain_host_pages, domain_file_pages;
 	const char *path; /* of the file */
 	uint32_t depth; /* 0: 4 */
+	bool long_paths;
 };
 
 /* Copies of one way, in order. */
@@ -77,6 +79,8 @@ struct store_match tier_world_wait(struct tier_world *w, struct store_seq *q);
 void tier_world_settle(struct tier_world *w);
 /* Every byte of the sequence's path is what ought to be there for these tokens. */
 bool tier_world_right(struct tier_world *w, const struct store_seq *q, const char *tokens);
+/* The same of a path that may be partly in host memory; waits for copies under way. */
+bool tier_world_right_anywhere(struct tier_world *w, const struct store_seq *q, const char *tokens);
 
 /* Computes a document and leaves it. */
 void tier_world_leave(struct tier_world *w, const char *document);
