@@ -259,6 +259,21 @@ static int rest_settle(struct store_seq *q, struct radix_place at)
 	return 0;
 }
 
+/* A node ends at the place, as a tail begins at the end of one. */
+static int place_end(struct radix_place *at)
+{
+	struct store_node *upper;
+
+	if (at->n_path == node_end(at->node))
+		return 0;
+	int r = radix_split_prepare(at->node, at->n_path - at->node->pos, &upper);
+	if (r)
+		return r;
+	radix_split(at->node, upper);
+	at->node = upper;
+	return 0;
+}
+
 int tail_settle(struct store_seq *q)
 {
 	struct store *s = node_store(q->node);
@@ -268,12 +283,15 @@ int tail_settle(struct store_seq *q)
 		return 0;
 	assert(q->n_path == node_end(q->node));
 	uint32_t n = tail_match(s, q, &at);
+	int r = n > 0 ? place_end(&at) : 0;
+	if (r)
+		return r;
 	q->path_version++;
 	if (n > 0) {
 		tail_pass(q, n);
 		seq_move_down(q, at.node, at.n_path);
 	}
-	int r = q->tail.n > 0 ? rest_settle(q, at) : 0;
+	r = q->tail.n > 0 ? rest_settle(q, at) : 0;
 	claim_move(s, q);
 	return r;
 }
