@@ -104,6 +104,9 @@ struct backend_copy {
 	void *host;
 };
 
+/* Passes of a job: the first begins, the last ends it; one may be both. */
+enum backend_pass { BACKEND_PASS_FIRST = 1, BACKEND_PASS_LAST = 2 };
+
 /*
  * Copies between the pool and host memory, beside batches. Those of one way end in the order in which they were asked for;
  * tokens count them, from 1.
@@ -123,6 +126,11 @@ struct backend_tier_ops {
 	uint64_t (*downs_done)(struct backend *b);
 	uint64_t (*ups_done)(struct backend *b);
 	void (*kick)(struct backend *b); /* what was asked for begins at the latest now */
+	/* Attention of one query whose KV is in the pool a part at a time: submits a job that sees such a part. Its rows' states are
+	 * folded in order of passes; they stay with the backend, for one query at a time; the last pass writes O and LSE. io of all
+	 * passes is the same but for the slots, and rows are known by their tokens. Errors and ret_id as submit. */
+	int (*pass)(struct backend *b, const struct backend_job *job, uint32_t flags,
+		    uint64_t *ret_id);
 	/* What the bytes of a page mean: pages of another layout mean nothing here. Not 0. */
 	uint64_t (*layout)(struct backend *b);
 };
@@ -136,10 +144,13 @@ struct backend_ops {
 	void (*close)(struct backend *b); /* NULL is fine */
 	/* The devices of a group find ways to each other, once, before anything else: jobs may have owners then, and submits of
 	 * all the same jobs follow in the same order on each, from a thread each. A device that waits for another in vain for
-	 * timeout_ms fails. 0, or -errno and a sentence; notice: another, of what works but not well; else empty. NULL: devices of
+	 * timeout_ms fails. Every batch is submitted to all, then concluded on all. 0, or -errno and a sentence; notice: another, of what works but not well; else empty. NULL: devices of
 	 * this kind do not meet. */
 	int (*meet)(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
 		    char *error, size_t bytes);
+	/* Of devices that have met: what waits for others begins, of the batch submitted last. Once submit has returned on all, so that
+	 * nobody waits for a device that still gets memory ready. 0 or -EIO. */
+	int (*conclude)(struct backend *b);
 
 	/* Bytes of one page of this shape, or 0 where the backend refuses the shape (why goes to error). */
 	uint64_t (*page_bytes)(struct backend *b, const struct work_shape *shape, char *error,

@@ -279,6 +279,12 @@ static int cuda_meet(struct backend *const *members, uint32_t n, uint32_t timeou
 	return peer_meet(batches, devices, n, timeout_ms, notice, error, bytes);
 }
 
+static int cuda_conclude(struct backend *b)
+{
+	cudaSetDevice(b->device);
+	return batch_conclude(&b->batch);
+}
+
 /* A fault stays: every later call says it again. */
 static const char *cuda_fault(struct backend *b)
 {
@@ -466,6 +472,7 @@ static const struct backend_ops ops = {
 	.open = cuda_open,
 	.close = cuda_close,
 	.meet = cuda_meet,
+	.conclude = cuda_conclude,
 	.page_bytes = cuda_page_bytes,
 	.extent_commit = cuda_extent_commit,
 	.extent_release = cuda_extent_release,

@@ -190,8 +190,8 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	return batch_expect(b, device_merge(&attend, b->stream));
 }
 
-/* What all devices have of the rows becomes one, where it is wanted. */
-static int run_exchange(struct upload *u, const struct backend_job *job, const struct tables *t)
+/* What all devices have of the rows is to become one, where it is wanted. */
+static int add_exchange(struct upload *u, const struct backend_job *job, const struct tables *t)
 {
 	struct batch *b = u->b;
 	struct peer_rows rows = {
@@ -205,7 +205,7 @@ static int run_exchange(struct upload *u, const struct backend_job *job, const s
 	};
 
 	peer_describe(b, &rows, &b->last_exchange);
-	return peer_exchange(b, &rows);
+	return peer_add(b->peer, &rows);
 }
 
 /* Rows whose O went to device memory on the way to where it is wanted. */
@@ -301,7 +301,7 @@ static int run_job(struct upload *u, const struct backend_job *job)
 	count_job(u->b, job, plan);
 	r = run_attend(u, job, plan, &tables);
 	if (!r && tables.lse_to)
-		return run_exchange(u, job, &tables);
+		return add_exchange(u, job, &tables);
 	return r ? r : run_outbound(u, job, &tables);
 }
 
@@ -386,7 +386,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	b->n_last = 0;
 	for (uint32_t i = 0; i < batch->n_jobs && !r; i++)
 		r = run_job(&u, &batch->jobs[i]);
-	if (!r)
+	if (!r && !b->peer)
 		r = batch_expect(b, cudaEventRecord(u.frame->end, b->stream));
 	if (r) {
 		b->failed = b->failed || r == -EIO;
@@ -399,6 +399,17 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	b->counters.batches++;
 	*ret_id = b->last_id;
 	return 0;
+}
+
+int batch_conclude(struct batch *b)
+{
+	struct batch_frame *frame = &b->frames[b->last_id % BATCH_FRAMES];
+	int r = peer_conclude(b);
+
+	if (!r)
+		r = batch_expect(b, cudaEventRecord(frame->end, b->stream));
+	b->failed = b->failed || r;
+	return r;
 }
 
 int batch_completed(struct batch *b, uint64_t *ret_id)

@@ -89,6 +89,7 @@ void batch_drop_host(struct batch *b, uint64_t base);
 /* As backend_ops say. */
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);
 int batch_advance(struct batch *b, const struct backend_job *job);
+int batch_conclude(struct batch *b);
 int batch_completed(struct batch *b, uint64_t *ret_id);
 int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,
 	       uint32_t n);

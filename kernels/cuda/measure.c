@@ -114,7 +114,9 @@ static int capture_layers(struct batch *b, const struct cuda_measure_layers *how
 			r |= device_exchange(&b->last_exchange, b->stream);
 	}
 	if (cudaStreamEndCapture(b->stream, &m->graph) != cudaSuccess || r ||
-	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess)
+	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess ||
+	    cudaGraphUpload(m->replay, b->stream) != cudaSuccess ||
+	    cudaStreamSynchronize(b->stream) != cudaSuccess)
 		return -EIO;
 	return 0;
 }

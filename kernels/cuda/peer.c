@@ -34,6 +34,8 @@ struct peer {
 	uint32_t rank;
 	uint32_t *late; /* owned, pinned */
 	struct batch_buffer gathered; /* owned */
+	struct peer_rows *rows; /* owned, [n_room]: of the batch, [n_rows] */
+	uint32_t n_rows, n_room;
 };
 
 static void meeting_unref(struct meeting *m)
@@ -54,6 +56,7 @@ void peer_free(struct peer *p)
 		return;
 	cudaFreeHost(p->late);
 	cudaFree(p->gathered.at);
+	free(p->rows);
 	meeting_unref(p->meeting);
 	free(p);
 }
@@ -179,6 +182,9 @@ static int make_ends(struct meeting *m, struct batch *const *members)
 		    cudaSuccess)
 			return -ENOMEM;
 		*p->late = 0;
+		cudaSetDevice(m->devices[i]);
+		if (device_exchange_init() != cudaSuccess)
+			return -EIO;
 	}
 	return 0;
 }
@@ -207,6 +213,9 @@ int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint
 		r = make_inboxes(m);
 	if (r == 0)
 		r = make_ends(m, members);
+	if (r == -EIO && !error[0])
+		say(error, bytes, "a device does not answer: %s",
+		    cudaGetErrorString(cudaGetLastError()));
 	if (r == -ENOMEM)
 		say(error, bytes, "no memory for what %u devices exchange", n);
 	meeting_unref(m);
@@ -272,7 +281,7 @@ static uint32_t round_rows(const struct peer *p, const struct peer_rows *rows)
 	return n < rows->n_rows ? (uint32_t)n : rows->n_rows;
 }
 
-int peer_exchange(struct batch *b, const struct peer_rows *rows)
+static int exchange_rows(struct batch *b, const struct peer_rows *rows)
 {
 	uint32_t step = round_rows(b->peer, rows);
 	int r = 0;
@@ -286,6 +295,31 @@ int peer_exchange(struct batch *b, const struct peer_rows *rows)
 		if (r == 0)
 			r = batch_expect(b, device_exchange(&x, b->stream));
 	}
+	return r;
+}
+
+int peer_add(struct peer *p, const struct peer_rows *rows)
+{
+	if (p->n_rows == p->n_room) {
+		uint32_t n = 2 * p->n_room + 8;
+		struct peer_rows *more = realloc(p->rows, n * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		p->rows = more;
+		p->n_room = n;
+	}
+	p->rows[p->n_rows++] = *rows;
+	return 0;
+}
+
+int peer_conclude(struct batch *b)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < b->peer->n_rows && r == 0; i++)
+		r = exchange_rows(b, &b->peer->rows[i]);
+	b->peer->n_rows = 0;
 	return r;
 }
 

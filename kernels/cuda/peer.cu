@@ -239,6 +239,21 @@ __global__ void __launch_bounds__(WARPS * 32) exchange_kernel(const __grid_const
 #endif
 }
 
+/* A kernel is loaded where it is first launched, which must not be while another device waits for this one. */
+extern "C" int device_exchange_init()
+{
+	void (*const kernels[])(struct device_exchange) = {
+		exchange_kernel<dtype_half, 2>, exchange_kernel<dtype_half, 4>, exchange_kernel<dtype_half, 8>,
+		exchange_kernel<dtype_bf16, 2>, exchange_kernel<dtype_bf16, 4>, exchange_kernel<dtype_bf16, 8>,
+	};
+	cudaFuncAttributes attributes;
+	cudaError_t r = cudaSuccess;
+
+	for (auto kernel : kernels)
+		r = r == cudaSuccess ? cudaFuncGetAttributes(&attributes, (const void *)kernel) : r;
+	return r;
+}
+
 extern "C" int device_exchange(const struct device_exchange *x, device_stream stream)
 {
 	uint32_t n_blocks = (x->n_rows * x->n_heads + WARPS - 1) / WARPS;

@@ -63,7 +63,8 @@ struct device_exchange {
 	uint32_t bf16;
 };
 
-/* cudaError_t as int. */
+/* cudaError_t as int. Init readies the kernels on the current device, before the first launch on any. */
+int device_exchange_init(void);
 int device_exchange(const struct device_exchange *exchange, device_stream stream);
 
 /* Of a batch's job: rows whose attention is under way on the batch's stream, staged one behind the other. */
@@ -80,11 +81,13 @@ int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint
 	      char *notice, char *error, size_t bytes);
 /* NULL is fine. The last end to go frees what all share. */
 void peer_free(struct peer *p);
-/* Starts the exchange of the rows, in rounds that fit. 0, or -EIO (in b->error). */
-int peer_exchange(struct batch *b, const struct peer_rows *rows);
+/* The rows are to be exchanged when the batch is concluded. 0 or -ENOMEM. */
+int peer_add(struct peer *p, const struct peer_rows *rows);
+/* Starts the exchange of what was added, in rounds that fit; nothing is left then. 0, or -EIO (in b->error). */
+int peer_conclude(struct batch *b);
 /* A device that this one waited for in vain. */
 bool peer_is_late(const struct peer *p, uint32_t *ret_rank);
-/* Of the rows' first round, as peer_exchange would launch it; for measuring. */
+/* Of the rows' first round, as peer_conclude would launch it; for measuring. */
 void peer_describe(const struct batch *b, const struct peer_rows *rows,
 		   struct device_exchange *ret);
 

@@ -163,6 +163,18 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 	d->stats.exchange_ns += now_ns() - local_ns;
 }
 
+static void conclude_device(void *arg, uint32_t thread, uint32_t unit)
+{
+	struct backend *b = arg;
+	struct device *d = &b->devices[unit];
+
+	(void)thread;
+	d->result = b->ops->conclude(d->backend);
+	if (d->result)
+		device_fail(d, d->result, "the exchange did not begin: %s", strerror(-d->result));
+	d->own_fault = d->result != 0;
+}
+
 /* ---- before and after ------------------------------------------------------------------------------------------------------- */
 
 /* Partials that the device can reach; zero, as rows that nobody wants stay unwritten. */
@@ -314,6 +326,10 @@ void batch_run(struct backend *b, const struct backend_batch *batch)
 	threads_run(b->threads, run_device, b, b->n_devices, false);
 	b->batch = NULL;
 	find_fault(b);
+	if (b->meets && !b->fault[0]) {
+		threads_run(b->threads, conclude_device, b, b->n_devices, false);
+		find_fault(b);
+	}
 	if (!b->meets)
 		b->done_id = b->last_id;
 }

@@ -220,6 +220,8 @@ static int submit_alone(struct backend *b, const struct work_shape *shape, uint6
 	struct backend_batch batch = {&job, 1};
 	int r = cuda->submit(b, &batch, &id);
 
+	if (r == 0)
+		r = cuda->conclude(b);
 	plan_list_done(&list);
 	return r;
 }
