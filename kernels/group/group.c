@@ -395,7 +395,7 @@ uint32_t group_n_devices(const struct backend *b)
 	return b->n_devices;
 }
 
-struct backend *group_member(struct backend *b, uint32_t device)
+struct backend *group_backend(struct backend *b, uint32_t device)
 {
 	return b->devices[device].backend;
 }

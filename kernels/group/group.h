@@ -67,7 +67,7 @@ static inline uint64_t group_met_row_bytes(const struct work_shape *shape)
 }
 
 /* The devices' own, [group_n_devices]. */
-struct backend *group_member(struct backend *b, uint32_t device);
+struct backend *group_backend(struct backend *b, uint32_t device);
 
 /* config->group says of what; pool_bytes and extent_bytes are of all devices together. A device that fails within a batch ends it, and
  * the group with it: completed returns -EIO from then on, fault says which device and why. */
