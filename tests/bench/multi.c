@@ -1,5 +1,5 @@
 /*
- * multi.c - coppice-bench multi: sequences whose KV is shared out to several devices, on devices that are the CPU.
+ * multi.c - coppice-bench multi: sequences whose KV is shared out to several devices, which are the CPU or (multi_gpus.h) GPUs.
  *
  * For each number of devices, split, batch and length: the time of a layer; its local part (of the slowest device) and
  * its exchange (of the device that waits least for the others); the bytes exchanged, beside what the formula says; the KV of the
@@ -13,6 +13,7 @@
 #include "kernels/group/group.h"
 #include "kernels/plan/plan.h"
 #include "machine.h"
+#include "multi_gpus.h"
 #include "workload.h"
 
 #include <argp.h>
@@ -27,9 +28,15 @@
 #define EXTENT_BYTES (UINT64_C(4) << 20)
 #define REPS_MAX 1000u
 #define LIST_MAX 8u
+#define AGENTS 64u
+#define OWN_TOKENS 256u
+#define GPU_PAGE_TOKENS 32u
+#define GPU_LAYERS 2u /* taken in turn, so that none is in a cache when it comes */
 
 struct options {
-	const char *workload;
+	const char *workload, *module, *on, *split;
+	struct multi_gpus *gpus; /* NULL: the CPU */
+	bool agents;
 	uint32_t devices[LIST_MAX], tokens[LIST_MAX], batches[LIST_MAX];
 	uint32_t n_devices, n_tokens, n_batches;
 	uint32_t n_threads;
@@ -42,6 +49,10 @@ static const struct argp_option options[] = {
 	{"batch", 'b', "N,...", 0, "Sequences of that length (default 1)", 0},
 	{"workload", 'w', "FILE", 0, "JSON: cases and figures of other systems", 0},
 	{"most", 'm', "N", 0, "Leave out cases of more tokens (default 262144)", 0},
+	{"on", 'o', "LIST", 0, "On these GPUs, by index or UUID, the first so many of them", 0},
+	{"module", 'M', "FILE", 0, "Of the GPUs (default: that of this build)", 0},
+	{"split", 's', "HOW", 0, "tokens or heads (default: both)", 0},
+	{"agents", 'a', NULL, 0, "64 agents with 256 tokens each on a prefix of each length", 0},
 	{"threads", 't', "N", 0, "Threads, shared out to the devices (default: one per core)", 0},
 	{0},
 };
@@ -78,6 +89,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'm':
 		o->most_tokens = (uint32_t)strtoul(arg, NULL, 10);
+		return 0;
+	case 'o':
+		o->on = arg;
+		return 0;
+	case 'M':
+		o->module = arg;
+		return 0;
+	case 's':
+		o->split = arg;
+		return 0;
+	case 'a':
+		o->agents = true;
 		return 0;
 	case 't':
 		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
@@ -255,13 +278,28 @@ static bool bench_one(const struct options *o, uint32_t n_devices, enum work_spl
 	struct multi m = {.n_devices = n_devices, .n_threads = o->n_threads};
 	bool right = false;
 
+	const uint32_t nodes[] = {o->agents ? 1 : batch, AGENTS}, lengths[] = {tokens, OWN_TOKENS};
+
 	m.spec.shape = (struct work_shape){1, 32, 8, 128, 64, WORK_BF16, 0.0883883f, split};
-	snprintf(m.spec.name, sizeof(m.spec.name), "%ux %s b%u l%u", n_devices,
-		 split == WORK_HEADS ? "heads" : "tokens", batch, tokens);
-	if (workload_spec_levels(&m.spec, &batch, &tokens, 1) == 0)
-		right = bench_case(&m);
-	multi_done(&m);
+	if (o->gpus)
+		m.spec.shape.page_tokens = GPU_PAGE_TOKENS;
+	if (o->gpus)
+		m.spec.shape.n_layers = GPU_LAYERS;
+	snprintf(m.spec.name, sizeof(m.spec.name), "%ux %s %s%u l%u", n_devices,
+		 split == WORK_HEADS ? "heads" : "tokens", o->agents ? "agents" : "b",
+		 o->agents ? AGENTS : batch, tokens);
+	if (workload_spec_levels(&m.spec, nodes, lengths, o->agents ? 2 : 1) == 0)
+		right = o->gpus ? multi_gpus_case(o->gpus, &m.spec, n_devices) : bench_case(&m);
+	if (o->gpus)
+		workload_spec_done(&m.spec);
+	else
+		multi_done(&m);
 	return right;
+}
+
+static bool wants(const struct options *o, const char *split)
+{
+	return !o->split || strcmp(o->split, split) == 0;
 }
 
 /* Both splits, but heads where the devices do not divide them. */
@@ -275,8 +313,9 @@ static bool bench_splits(const struct options *o, uint32_t n_devices, uint32_t b
 			tokens, o->most_tokens);
 		return true;
 	}
-	right = bench_one(o, n_devices, WORK_TOKENS, batch, tokens);
-	if (n_devices > 1 && 8 % n_devices == 0)
+	right = (wants(o, "heads") && !wants(o, "tokens") && n_devices > 1) ||
+		bench_one(o, n_devices, WORK_TOKENS, batch, tokens);
+	if (n_devices > 1 && 8 % n_devices == 0 && wants(o, "heads"))
 		right &= bench_one(o, n_devices, WORK_HEADS, batch, tokens);
 	return right;
 }
@@ -363,11 +402,18 @@ int multi_main(int argc, char **argv)
 			    .n_devices = 3,
 			    .n_tokens = 2,
 			    .n_batches = 1,
+			    .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
 			    .most_tokens = 262144};
+	static struct multi_gpus gpus;
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
 		return 64;
 	o.n_threads = o.n_threads ? o.n_threads : n_cores();
+	if (o.on) {
+		if (multi_gpus_init(&gpus, o.module, o.on) != 0)
+			return 1;
+		o.gpus = &gpus;
+	}
 	return (o.workload ? bench_file(&o) : bench_built_in(&o)) ? 0 : 1;
 }
 #endif

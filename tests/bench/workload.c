@@ -225,8 +225,10 @@ static int append(struct workload *w)
 
 	for (uint32_t i = 0; slots && i < w->n_pages; i++)
 		slots[i] = (struct work_slice){i, 0, (uint16_t)w->shape.page_tokens};
-	if (slots)
+	for (uint32_t i = 0; slots && i < w->shape.n_layers && (i == 0 || !r); i++) {
+		job.layer = i;
 		r = run(w, &batch);
+	}
 	free(slots);
 	return r;
 }

@@ -1,0 +1,260 @@
+/* multi_gpus.c - see multi_gpus.h. */
+#include "multi_gpus.h"
+
+#ifdef BENCH_HAVE_KERNELS
+#include "bench.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEPTH 64u
+#define REPS_MAX 100u
+#define TFLOPS 790.0
+#define TIMEOUT_MS 5000u
+#define ERROR_BOUND 4e-3 /* of bf16 */
+
+struct gpus_run {
+	struct multi_gpus *g;
+	const struct workload_spec *spec;
+	uint32_t n_devices;
+	struct backend *backend; /* owned */
+	struct backend *members[GROUP_DEVICES_MAX];
+	uint64_t free_bytes[GROUP_DEVICES_MAX]; /* before anything lay there */
+	struct workload workload;
+	struct work_list list; /* owned */
+	uint64_t pool_bytes;
+};
+
+int multi_gpus_init(struct multi_gpus *g, const char *module, const char *names)
+{
+	struct backend *b = NULL;
+	void *at;
+	int r = card_load(&g->card, module);
+
+	if (r)
+		return r;
+	at = dlopen(module, RTLD_NOW | RTLD_LOCAL);
+	*(void **)&g->measure_group = dlsym(at, CUDA_MODULE_MEASURE_GROUP);
+	*(void **)&g->free_bytes = dlsym(at, CUDA_MODULE_FREE_BYTES);
+	if (!g->measure_group || !g->free_bytes)
+		return -ENOENT;
+	for (g->n_names = 0; *names && g->n_names < GROUP_DEVICES_MAX; g->n_names++) {
+		size_t n = strcspn(names, ",");
+
+		snprintf(g->names[g->n_names], sizeof(g->names[0]), "%.*s", (int)n, names);
+		names += n + (names[n] == ',');
+	}
+	r = card_open(&g->card, &b);
+	if (r == 0)
+		r = limits_init(&g->limits, g->card.stream, TFLOPS);
+	g->card.ops->close(b);
+	return r;
+}
+
+/* ---- a case ------------------------------------------------------------------------------------------------------- */
+
+static int open_group(struct gpus_run *run)
+{
+	struct group_device devices[GROUP_DEVICES_MAX];
+	struct group_config group = {devices, run->n_devices, TIMEOUT_MS};
+	struct backend_config config = {.extent_bytes = CARD_EXTENT_BYTES * run->n_devices,
+					.group = &group};
+	const struct work_shape *shape = &run->spec->shape;
+	uint64_t page_bytes =
+		4ull * shape->page_tokens * shape->head_dim * shape->n_kv_heads * shape->n_layers;
+	char error[256] = "";
+	int r;
+
+	for (uint32_t i = 0; i < run->n_devices; i++)
+		devices[i] = (struct group_device){run->g->card.ops, run->g->names[i]};
+	config.pool_bytes = workload_pool_bytes(run->spec, page_bytes, config.extent_bytes);
+	run->pool_bytes = config.pool_bytes / run->n_devices;
+	r = backend_group.open(&config, &run->backend, error, sizeof(error));
+	if (r == 0 && backend_group.page_bytes(run->backend, shape, error, sizeof(error)) == 0)
+		r = -EINVAL;
+	for (uint32_t i = 0; r == 0 && i < run->n_devices; i++) {
+		run->members[i] = group_backend(run->backend, i);
+		r = run->g->free_bytes(run->members[i], &run->free_bytes[i]);
+	}
+	for (uint32_t i = 0; r == 0 && i < config.pool_bytes / config.extent_bytes; i++)
+		r = backend_group.extent_commit(run->backend, i);
+	if (r)
+		fprintf(stderr, "coppice-bench: %s: %s %s\n", run->spec->name, strerror(-r), error);
+	return r;
+}
+
+static int run_init(struct gpus_run *run)
+{
+	struct plan_config config;
+	int r = open_group(run);
+
+	if (r == 0)
+		r = workload_init(&run->workload, run->spec, &backend_group, run->backend);
+	if (r)
+		return r;
+	plan_config_init(&config, PLAN_AUTO, &run->spec->shape, 132);
+	config.tile_rows = backend_group.tile_rows(run->backend, &run->spec->shape);
+	return plan_make(&config, &run->workload.tree, &run->list);
+}
+
+static void run_done(struct gpus_run *run)
+{
+	plan_list_done(&run->list);
+	if (run->workload.ops)
+		workload_done(&run->workload);
+	backend_group.close(run->backend);
+}
+
+/* A layer through the group, from submit to the end. */
+static int run_once(struct gpus_run *run, double *ret_us)
+{
+	struct backend_job job = {.shape = &run->spec->shape,
+				  .tree = &run->workload.tree,
+				  .list = &run->list,
+				  .io = run->workload.io,
+				  .plan_id = 1};
+	struct backend_batch batch = {&job, 1};
+	uint64_t start_ns = bench_now_ns(), id = 0, done = 0;
+	int r = backend_group.submit(run->backend, &batch, &id);
+
+	while (r == 0 && done < id)
+		r = backend_group.completed(run->backend, &done);
+	*ret_us = (double)(bench_now_ns() - start_ns) * 1e-3;
+	if (r)
+		fprintf(stderr, "coppice-bench: %s: %s: %s\n", run->spec->name, strerror(-r),
+			backend_group.fault(run->backend) ? backend_group.fault(run->backend) : "");
+	return r;
+}
+
+static double measure(struct gpus_run *run, bool exchange)
+{
+	struct cuda_measure_layers how = {run->spec->shape.n_layers, 0, DEPTH, exchange};
+	uint32_t n = bench_reps(11);
+	float us[REPS_MAX];
+	double sorted[REPS_MAX];
+
+	n = n < REPS_MAX ? n : REPS_MAX;
+	if (run->g->measure_group(run->members, run->n_devices, &how, n, us) != 0)
+		return INFINITY;
+	for (uint32_t i = 0; i < n; i++)
+		sorted[i] = us[i];
+	return bench_median(sorted, n);
+}
+
+struct gpus_sums {
+	double exchange_bytes, kv_bytes[GROUP_DEVICES_MAX];
+};
+
+static struct gpus_sums take_sums(struct gpus_run *run)
+{
+	struct gpus_sums sums = {0};
+
+	for (uint32_t i = 0; i < run->n_devices; i++) {
+		struct group_stats stats;
+
+		group_stats(run->backend, i, &stats);
+		sums.exchange_bytes += (double)stats.exchange_bytes;
+		sums.kv_bytes[i] = (double)stats.kv_bytes_read;
+	}
+	return sums;
+}
+
+static void print(const struct gpus_run *run, const char *metric, double value, const char *unit)
+{
+	bench_print("multi", run->spec->name, metric, value, unit);
+}
+
+/* Beside the KV, of the device that has most. */
+static double beside_bytes(struct gpus_run *run)
+{
+	double most = 0;
+
+	for (uint32_t i = 0; i < run->n_devices; i++) {
+		uint64_t now = 0;
+
+		if (run->g->free_bytes(run->members[i], &now) == 0)
+			most = fmax(most, (double)run->free_bytes[i] - (double)now -
+						  (double)run->pool_bytes);
+	}
+	return most;
+}
+
+static double fullest(const struct gpus_run *run, const struct gpus_sums *before,
+		      const struct gpus_sums *after)
+{
+	double most = 0;
+
+	for (uint32_t i = 0; i < run->n_devices; i++)
+		most = fmax(most, after->kv_bytes[i] - before->kv_bytes[i]);
+	return most;
+}
+
+static void print_times(struct gpus_run *run, double kv_bytes, double submit_us)
+{
+	double local = measure(run, false), all = measure(run, true);
+	double flops = workload_flops(&run->workload) / run->n_devices;
+	double limit = limits_us(&run->g->limits, kv_bytes, flops);
+
+	print(run, "time", all, "us");
+	print(run, "local", local, "us");
+	print(run, "exchange", all - local, "us");
+	print(run, "limit", limit, "us");
+	print(run, "local_ratio", limit / local, "limit/time");
+	print(run, "submit_to_end", submit_us, "us");
+	print(run, "fullest_kv_bytes", kv_bytes, "B");
+	print(run, "beside_kv_bytes", beside_bytes(run), "B");
+}
+
+static bool check(struct gpus_run *run, double bytes)
+{
+	bool tokens = run->spec->shape.split == WORK_TOKENS;
+	double row = (double)group_met_row_bytes(&run->spec->shape);
+	double want = tokens ? (run->n_devices - 1) * row * run->list.n_rows : 0;
+	double error = workload_error(&run->workload);
+
+	print(run, "exchange_bytes", bytes, "B");
+	print(run, "formula_bytes", want, "B");
+	print(run, "error", error, "norm/norm");
+	if (error <= ERROR_BOUND && bytes == want)
+		return true;
+	fprintf(stderr, "coppice-bench: %s: the output is wrong\n", run->spec->name);
+	return false;
+}
+
+static bool run_case(struct gpus_run *run)
+{
+	struct gpus_sums before, after;
+	double us[5];
+
+	if (run_init(run) != 0 || run_once(run, us) != 0)
+		return false;
+	before = take_sums(run);
+	if (run_once(run, us) != 0)
+		return false;
+	after = take_sums(run);
+	for (uint32_t i = 0; i < 5; i++) {
+		if (run_once(run, &us[i]) != 0)
+			return false;
+	}
+	print_times(run, fullest(run, &before, &after), bench_median(us, 5));
+	return check(run, after.exchange_bytes - before.exchange_bytes);
+}
+
+bool multi_gpus_case(struct multi_gpus *g, const struct workload_spec *spec, uint32_t n_devices)
+{
+	struct gpus_run run = {.g = g, .spec = spec, .n_devices = n_devices};
+	bool right = false;
+
+	if (n_devices > g->n_names)
+		fprintf(stderr, "coppice-bench: %u devices are wanted, %u are named\n", n_devices,
+			g->n_names);
+	else
+		right = run_case(&run);
+	run_done(&run);
+	return right;
+}
+#endif

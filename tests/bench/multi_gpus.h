@@ -1,0 +1,28 @@
+/*
+ * multi_gpus.h - a case of coppice-bench multi on GPUs.
+ *
+ * A layer's time is that of 64 layers, launched one behind the other from a graph on each device, divided by 64: each begins
+ * when the device has all others' rows of the one before. Its local part is the same without the exchange.
+ */
+#ifndef COPPICE_BENCH_MULTI_GPUS_H
+#define COPPICE_BENCH_MULTI_GPUS_H
+
+#include "card.h"
+#include "kernels/group/group.h"
+#include "limits.h"
+
+struct multi_gpus {
+	struct card card;
+	cuda_measure_group measure_group;
+	cuda_free_bytes free_bytes;
+	struct limits limits;
+	char names[GROUP_DEVICES_MAX][48];
+	uint32_t n_names;
+};
+
+/* names: devices with commas. Measures what a bare kernel reads on the first. 0 or -errno, and says why. */
+int multi_gpus_init(struct multi_gpus *g, const char *module, const char *names);
+/* On the first n_devices. False where something failed, or the output or the bytes are wrong; said on stderr. */
+bool multi_gpus_case(struct multi_gpus *g, const struct workload_spec *spec, uint32_t n_devices);
+
+#endif
