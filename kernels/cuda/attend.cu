@@ -37,11 +37,10 @@ __device__ inline void unit_rows(const struct device_attend &a, struct warp_unit
 /* From the part of shared memory that the row block's Q lies in. */
 template <uint32_t DIM> __device__ inline void load_q(uint32_t rows, uint32_t lane, struct warp_state<DIM> &s)
 {
-	uint32_t row = lane % DEVICE_BLOCK_ROWS;
-
+	s.rows = rows;
 #pragma unroll
-	for (uint32_t k = 0; k < DIM / 16; k++)
-		load_matrix(s.q[k], rows + row * DIM * 2 + (((2 * k + lane / 16) ^ (row & 7)) << 4));
+	for (uint32_t k = 0; k < DIM / 16 && keeps_q(DIM); k++)
+		load_q_columns(s.q[k], rows, DIM * 2, k, lane);
 }
 
 template <uint32_t DIM> __device__ inline void clear_state(struct warp_state<DIM> &s)
@@ -166,18 +165,20 @@ __device__ inline void compute_slots(const struct device_attend &a, const struct
 
 	while (i < w.unit.n_slots) {
 		const struct device_slot *note = (const struct device_slot *)(shared + in::notes) + at.slot;
+		uint32_t marks;
 
 		barrier_wait(base + in::full + at.slot * 8, at.parity);
+		marks = *(const uint32_t *)&note->warps; /* plain, wide and causal with them: one load in place of four */
 #ifdef WGMMA
 		if constexpr (DIM <= 128) {
-			if (note->wide) {
+			if (marks >> 16 & 0xff) {
 				i += compute_run_of<DTYPE, DIM, SLOTS>(a, w, at, shared, note, s);
 				continue;
 			}
 		}
 #endif
-		if (note->warps >> warp & 1)
-			fold_slot<DTYPE, DIM>(a, w, base + at.slot * slot_bytes(DIM), note, note->plain >> warp & 1, lane, s);
+		if (marks >> warp & 1)
+			fold_slot<DTYPE, DIM>(a, w, base + at.slot * slot_bytes(DIM), note, marks >> (8 + warp) & 1, lane, s);
 		pass_slot(base + in::empty + at.slot * 8, lane);
 		at.step();
 		i++;
@@ -186,21 +187,28 @@ __device__ inline void compute_slots(const struct device_attend &a, const struct
 
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
 __device__ inline void compute_unit(const struct device_attend &a, const struct work &work, char *shared,
-				    struct ring<SLOTS> &at, uint32_t parity)
+				    struct ring<SLOTS> &at, uint32_t index)
 {
 	typedef layout<DIM, SLOTS> in;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
 	struct warp_unit w = {work.unit, work.head};
 	struct warp_state<DIM> s;
 
+	if (index == 0)
+		q_first<DIM, SLOTS>(a, work, shared);
 	w.block = warp & ((1u << w.unit.blocks_log2) - 1);
 	w.split = warp >> w.unit.blocks_log2;
 	w.n_splits = DEVICE_WARPS >> w.unit.blocks_log2;
 	unit_rows(a, w, lane, DIM);
 	clear_state(s);
-	barrier_wait(base + in::rows_full, parity);
+	if (index == 0) {
+		copy_wait();
+		named_barrier(COMPUTE_BARRIER, DEVICE_WARPS * 32);
+	} else {
+		barrier_wait(base + in::rows_full, (index - 1) & 1);
+	}
 	load_q<DIM>(base + in::rows + w.block * in::rows_stride, lane, s);
-	if (w.n_splits == 1)
+	if (w.n_splits == 1 && keeps_q(DIM))
 		pass_slot(base + in::rows_empty, lane);
 	if (w.unit.flags & DEVICE_UNIT_WIDE)
 		compute_align<DIM, SLOTS>(at, base, lane);
@@ -208,6 +216,8 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 	sum_quads(s);
 	if (w.n_splits == 1) {
 		finish_alone<DTYPE, DIM>(a, w, lane, s);
+		if (!keeps_q(DIM))
+			pass_slot(base + in::rows_empty, lane);
 		return;
 	}
 	finish_shared<DTYPE, DIM, in::rows_stride>(a, w, shared + in::rows, (struct warp_sums *)(shared + in::sums),
@@ -219,11 +229,11 @@ template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
 __device__ void compute_run(const struct device_attend &a, char *shared)
 {
 	typedef layout<DIM, SLOTS> in;
-	uint32_t base = shared_address(shared), parity = 0;
+	uint32_t base = shared_address(shared);
 	struct ring<SLOTS> at = {0, 0};
 	work_ring from = {0, 0};
 
-	for (;; from.step(), parity ^= 1) {
+	for (uint32_t index = 0;; from.step(), index++) {
 		struct work work;
 
 		barrier_wait(base + in::work_full + from.slot * 8, from.parity);
@@ -231,27 +241,20 @@ __device__ void compute_run(const struct device_attend &a, char *shared)
 		pass_slot(base + in::work_empty + from.slot * 8, threadIdx.x % 32);
 		if (work.unit.blocks_log2 == DEVICE_NONE)
 			return;
-		compute_unit<DTYPE, DIM, SLOTS>(a, work, shared, at, parity);
+		compute_unit<DTYPE, DIM, SLOTS>(a, work, shared, at, index);
 	}
 }
 
-/* The blocks together bring the program into the second-level cache, as reading it is a chain of misses. */
-__device__ inline void prefetch(const void *from, uint64_t bytes)
-{
-	uint64_t i = ((uint64_t)threadIdx.x * gridDim.x + blockIdx.x) * 128, step = (uint64_t)blockDim.x * gridDim.x * 128;
-
-#pragma unroll 1
-	for (; i < bytes; i += step)
-		asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + i));
-}
-
+/* By the threads that compute. Reading a program is a chain of misses. */
 __device__ inline void prefetch_program(const struct device_attend &a)
 {
-	prefetch(a.units, (uint64_t)a.n_units * sizeof(*a.units));
-	prefetch(a.firsts, (uint64_t)a.n_units * DEVICE_FIRST_SLOTS * sizeof(*a.firsts));
-	prefetch(a.slots, (uint64_t)a.n_slots * sizeof(*a.slots));
-	prefetch(a.sources, (uint64_t)a.n_slots * sizeof(*a.sources));
-	prefetch(a.dests, (uint64_t)a.n_dests * sizeof(*a.dests));
+	constexpr uint32_t n = DEVICE_WARPS * 32;
+
+	prefetch(a.slots, (uint64_t)a.n_slots * sizeof(*a.slots), threadIdx.x, n);
+	prefetch(a.sources, (uint64_t)a.n_slots * sizeof(*a.sources), threadIdx.x, n);
+	prefetch(a.dests, (uint64_t)a.n_dests * sizeof(*a.dests), threadIdx.x, n);
+	prefetch(a.units, (uint64_t)a.n_units * sizeof(*a.units), threadIdx.x, n);
+	prefetch(a.firsts, (uint64_t)a.n_units * DEVICE_FIRST_SLOTS * sizeof(*a.firsts), threadIdx.x, n);
 }
 
 template <uint32_t DIM, uint32_t SLOTS> __device__ void init_barriers(char *shared)
@@ -268,7 +271,7 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void init_barriers(char *shar
 		barrier_init(base + at::work_empty + i * 8, DEVICE_WARPS + Q_WARPS);
 	}
 	if (i == 0) {
-		barrier_init(base + at::rows_full, 2 * Q_WARPS * 32);
+		barrier_init(base + at::rows_full, Q_WARPS * 32);
 		barrier_init(base + at::rows_empty, DEVICE_WARPS);
 	}
 #if __CUDA_ARCH__ >= 900
@@ -283,20 +286,22 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 #if __CUDA_ARCH__ >= 800
 	constexpr uint32_t slots = ring_slots(DIM, LARGE);
 	extern __shared__ __align__(1024) char shared[];
+	struct entry first = {};
 
+	if (threadIdx.x / 32 == DEVICE_WARPS)
+		first = read_entry(a, blockIdx.x, threadIdx.x % 32);
 	init_barriers<DIM, slots>(shared);
 	__syncthreads();
-	prefetch_program(a); /* which was there before the launch that brings rows and tokens */
 	if (threadIdx.x < DEVICE_WARPS * 32) {
 		registers_more<COMPUTE_REGISTERS>();
+		prefetch_program(a); /* which was there before the launch that brings rows and tokens */
 		launch_wait();
 		launch_next();
-		prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows));
 		compute_run<DTYPE, DIM, slots>(a, shared);
 	} else {
 		registers_less<FETCH_REGISTERS>();
 		if (threadIdx.x < (DEVICE_WARPS + 1) * 32)
-			fetch_run<DIM, slots>(a, shared);
+			fetch_run<DIM, slots>(a, shared, first);
 		else
 			q_run<DIM, slots>(a, shared);
 	}

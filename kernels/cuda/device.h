@@ -25,7 +25,7 @@
 #define DEVICE_GROUP_TOKENS 8u
 #define DEVICE_SLOT_GROUPS 4u
 #define DEVICE_STAGE_SLOTS 4u
-#define DEVICE_FIRST_SLOTS 8u /* of a unit, whose sources stand apart */
+#define DEVICE_FIRST_SLOTS 16u /* of a unit, whose sources stand apart */
 #define DEVICE_WARPS 8u /* that compute */
 #define DEVICE_BLOCK_ROWS 16u
 #define DEVICE_UNIT_ROWS 128u

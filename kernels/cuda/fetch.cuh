@@ -1,7 +1,8 @@
 /*
  * fetch.cuh - the warps that fetch. One draws entries, longest first, and runs ahead of those that compute by a ring
- * of KV slots; three bring Q of the next unit's rows as soon as the place is free. What the launch before this one
- * writes is waited for no sooner than needed: KV of old tokens is under way by then.
+ * of KV slots; three bring Q of the next unit's rows as soon as the place is free. (The first unit's Q is brought by
+ * those who wait for it.) What the launch before this one writes is waited for no sooner than needed: KV of old tokens
+ * is under way by then.
  */
 #ifndef COPPICE_CUDA_FETCH_CUH
 #define COPPICE_CUDA_FETCH_CUH
@@ -10,12 +11,31 @@
 
 #if __CUDA_ARCH__ >= 800
 
+/* The blocks together bring what they will read in small pieces into the second-level cache. */
+__device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t thread, uint32_t n_threads)
+{
+	uint64_t i = ((uint64_t)thread * gridDim.x + blockIdx.x) * 128, step = (uint64_t)n_threads * gridDim.x * 128;
+
+#pragma unroll 1
+	for (; i < bytes; i += step)
+		asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + i));
+}
+
 template <uint32_t SLOTS> struct fetch {
 	const struct device_attend *a;
 	char *shared;
 	uint32_t lane;
 	struct ring<SLOTS> at;
 	bool again; /* the ring has been gone round */
+	uint32_t early; /* slots that may still be asked for before the first unit's Q is */
+
+	__device__ void step(uint32_t n)
+	{
+		struct ring<SLOTS> next = at.ahead(n);
+
+		again = again || next.parity != at.parity;
+		at = next;
+	}
 };
 
 /* Bit j: group j is there. */
@@ -41,76 +61,123 @@ template <uint32_t DIM> __device__ inline void clear_missing(char *slot, uint32_
 	__syncwarp();
 }
 
-/* Copies the groups of a slot and its note; the barrier knows how much comes. */
-template <uint32_t DIM>
-__device__ inline void fetch_copy(uint32_t lane, uint32_t to, uint32_t note, uint32_t full, const char *head,
-				  const uint32_t (&source)[DEVICE_SLOT_GROUPS], const struct device_slot *from)
+#define NO_LIMIT UINT32_MAX
+
+/* What is asked for first comes first, and nothing can begin without Q: a ring full of KV would be before it. */
+template <uint32_t SLOTS> __device__ inline void await_q(struct fetch<SLOTS> &f)
 {
-	constexpr uint32_t group_bytes = 32 * DIM, step = group_bytes / DEVICE_SOURCE_BYTES;
-
-#if __CUDA_ARCH__ >= 900
-	uint32_t there = groups_there(source), n = __popc(there);
-
-	if (lane != 0)
-		return;
-	barrier_expect(full, n * group_bytes + (uint32_t)sizeof(*from));
-	if (n == 4 && source[1] == source[0] + step && source[2] == source[0] + 2 * step &&
-	    source[3] == source[0] + 3 * step) {
-		bulk_copy(to, head + (uint64_t)source[0] * DEVICE_SOURCE_BYTES, 4 * group_bytes, full);
-		bulk_copy(note, from, sizeof(*from), full);
-		return;
-	}
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j += 2) {
-		const char *at = head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES;
-
-		if ((there >> j & 3) == 3 && source[j + 1] == source[j] + step) {
-			bulk_copy(to + j * group_bytes, at, 2 * group_bytes, full);
-			continue;
-		}
-		if (there >> j & 1)
-			bulk_copy(to + j * group_bytes, at, group_bytes, full);
-		if (there >> j & 2)
-			bulk_copy(to + (j + 1) * group_bytes, head + (uint64_t)source[j + 1] * DEVICE_SOURCE_BYTES,
-				  group_bytes, full);
-	}
-	bulk_copy(note, from, sizeof(*from), full);
-#else
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-		const char *at = head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES;
-
-		for (uint32_t i = lane * 16; source[j] != DEVICE_NONE && i < group_bytes; i += 32 * 16)
-			copy_16(to + j * group_bytes + i, at + i);
-	}
-	if (lane < sizeof(*from) / 16)
-		copy_16(note + lane * 16, (const char *)from + lane * 16);
-	copy_arrive(full);
-	(void)step;
-#endif
+	named_barrier(FIRST_Q_BARRIER, (DEVICE_WARPS + 1) * 32);
+	f.early = NO_LIMIT;
 }
 
-/* The slots from first on of the unit, n of them, whose sources the lanes hold one each. */
+#if __CUDA_ARCH__ >= 900
+/* Of a slot's groups from j on, how many lie side by side. */
+template <uint32_t DIM> __device__ inline uint32_t run_of(const uint32_t (&source)[DEVICE_SLOT_GROUPS], uint32_t j)
+{
+	uint32_t n = 1;
+
+#pragma unroll
+	for (uint32_t k = 1; k < DEVICE_SLOT_GROUPS; k++) {
+		if (j + k < DEVICE_SLOT_GROUPS && n == k && source[j + k] == source[j] + k * (32 * DIM / DEVICE_SOURCE_BYTES))
+			n++;
+	}
+	return n;
+}
+
+/* The lane's slot: its groups, run by run, and its note. The barrier knows how much comes. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, const struct device_slot *slots,
-				   uint4 mine, uint32_t n)
+__device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head,
+				  const uint32_t (&source)[DEVICE_SLOT_GROUPS], const struct device_slot *note)
 {
 	typedef layout<DIM, SLOTS> at;
+	constexpr uint32_t group_bytes = 32 * DIM;
+	uint32_t full = base + at::full + slot * 8, done = 0;
+
+	barrier_expect(full, __popc(groups_there(source)) * group_bytes + (uint32_t)sizeof(*note));
+#pragma unroll
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
+		if (source[j] == DEVICE_NONE || j < done)
+			continue;
+		done = j + run_of<DIM>(source, j);
+		bulk_copy(base + slot * slot_bytes(DIM) + j * group_bytes, head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES,
+			  (done - j) * group_bytes, full);
+	}
+	bulk_copy(base + at::notes + slot * (uint32_t)sizeof(*note), note, sizeof(*note), full);
+}
+
+/* Slots of these lanes, which nothing was ever copied to. */
+template <uint32_t DIM>
+__device__ inline void clear_slots(char *shared, uint32_t lanes, uint32_t slot, uint32_t there, uint32_t lane)
+{
+	for (; lanes; lanes &= lanes - 1) {
+		uint32_t from = __ffs(lanes) - 1;
+
+		clear_missing<DIM>(shared + __shfl_sync(~0u, slot, from) * slot_bytes(DIM), __shfl_sync(~0u, there, from), lane);
+	}
+}
+
+/* n slots, whose sources the lanes hold one each. A lane takes as long for its slot as all of them for theirs: so as
+ * many at a time as there is room for. */
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, const struct device_slot *notes, uint4 mine,
+				   uint32_t n)
+{
+	typedef layout<DIM, SLOTS> at;
+	uint32_t base = shared_address(f.shared), source[DEVICE_SLOT_GROUPS] = {mine.x, mine.y, mine.z, mine.w};
+
+	for (uint32_t i = 0, k; i < n; i += k) {
+		if (f.early == 0)
+			await_q(f);
+
+		uint32_t ahead = f.lane - i;
+		struct ring<SLOTS> to = f.at.ahead(ahead);
+		bool again = f.again || to.parity != f.at.parity, free;
+
+		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
+		free = ahead < min(n - i, SLOTS) && barrier_test(base + at::empty + to.slot * 8, to.parity ^ 1);
+		k = min(__ffs(~(__ballot_sync(~0u, free) >> i)) - 1, f.early);
+		f.early -= f.early == NO_LIMIT ? 0 : k;
+		clear_slots<DIM>(f.shared, __ballot_sync(~0u, ahead < k && !again && groups_there(source) != 0xf), to.slot,
+				 groups_there(source), f.lane);
+		if (ahead < k)
+			fetch_copy<DIM, SLOTS>(base, to.slot, head, source, &notes[f.lane]);
+		__syncwarp();
+		f.step(k);
+	}
+}
+#else
+/* n slots, whose sources the lanes hold one each. */
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, const struct device_slot *notes, uint4 mine,
+				   uint32_t n)
+{
+	typedef layout<DIM, SLOTS> at;
+	constexpr uint32_t group_bytes = 32 * DIM;
 	uint32_t base = shared_address(f.shared);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t source[DEVICE_SLOT_GROUPS] = {
 			__shfl_sync(~0u, mine.x, i), __shfl_sync(~0u, mine.y, i), __shfl_sync(~0u, mine.z, i), __shfl_sync(~0u, mine.w, i)};
+		uint32_t to = base + f.at.slot * slot_bytes(DIM);
+		uint32_t note = base + at::notes + f.at.slot * (uint32_t)sizeof(*notes);
 
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
 		if (!f.again && groups_there(source) != 0xf)
 			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), groups_there(source), f.lane);
-		fetch_copy<DIM>(f.lane, base + f.at.slot * slot_bytes(DIM),
-				base + at::notes + f.at.slot * (uint32_t)sizeof(struct device_slot),
-				base + at::full + f.at.slot * 8, head, source, &slots[i]);
+		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
+			const char *from = head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES;
+
+			for (uint32_t b = f.lane * 16; source[j] != DEVICE_NONE && b < group_bytes; b += 32 * 16)
+				copy_16(to + j * group_bytes + b, from + b);
+		}
+		if (f.lane < sizeof(*notes) / 16)
+			copy_16(note + f.lane * 16, (const char *)&notes[i] + f.lane * 16);
+		copy_arrive(base + at::full + f.at.slot * 8);
 		__syncwarp();
-		f.at.step();
-		f.again = f.again || f.at.slot == 0;
+		f.step(1);
 	}
 }
+#endif
 
 /* Goes on to where a stage can begin. Those who compute do the same. */
 template <uint32_t DIM, uint32_t SLOTS> __device__ inline void fetch_align(struct fetch<SLOTS> &f)
@@ -125,8 +192,7 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ inline void fetch_align(struc
 		if (LARGE ? f.lane == 0 : true)
 			barrier_arrive(base + at::full + f.at.slot * 8);
 		__syncwarp();
-		f.at.step();
-		f.again = f.again || f.at.slot == 0;
+		f.step(1);
 	}
 }
 
@@ -137,20 +203,17 @@ __device__ inline void fetch_unit(struct fetch<SLOTS> &f, const struct device_un
 	const char *pool = f.a->pool + head * f.a->shape.head_bytes;
 	const struct device_slot *slots = f.a->slots + unit.slot;
 	const uint4 *sources = (const uint4 *)f.a->sources + unit.slot;
-	uint32_t done = DEVICE_FIRST_SLOTS;
-	uint4 next = make_uint4(0, 0, 0, 0);
+	uint4 mine = first;
 
-	if (done + f.lane < unit.n_slots)
-		next = sources[done + f.lane];
 	if (unit.flags & DEVICE_UNIT_WIDE)
 		fetch_align<DIM, SLOTS>(f);
-	fetch_slots<DIM, SLOTS>(f, pool, slots, first, unit.n_slots < done ? unit.n_slots : done);
-	for (; done < unit.n_slots; done += 32) {
-		uint4 mine = next;
+	for (uint32_t done = 0, n = DEVICE_FIRST_SLOTS; done < unit.n_slots; done += n, n = 32) {
+		uint4 next = make_uint4(0, 0, 0, 0);
 
-		if (done + 32 + f.lane < unit.n_slots)
-			next = sources[done + 32 + f.lane];
-		fetch_slots<DIM, SLOTS>(f, pool, slots + done, mine, unit.n_slots - done < 32 ? unit.n_slots - done : 32);
+		if (done + n + f.lane < unit.n_slots)
+			next = sources[done + n + f.lane];
+		fetch_slots<DIM, SLOTS>(f, pool, slots + done, mine, unit.n_slots - done < n ? unit.n_slots - done : n);
+		mine = next;
 	}
 }
 
@@ -163,23 +226,35 @@ __device__ inline void return_tickets(const struct device_attend &a)
 	a.ticket[1] = 0;
 }
 
-/* Past the first-level cache, which may hold it as it was before the launch that patched it. */
-__device__ inline struct device_unit load_fresh(const struct device_unit *from)
+/* What a ticket stands for, with as much of what comes next as can be asked for at the same time. */
+struct entry {
+	struct device_unit unit;
+	uint4 first; /* as fetch_unit wants it */
+};
+
+/* Past the first-level cache, which may hold them as they were before the launch that patched them. */
+__device__ inline struct entry read_entry(const struct device_attend &a, uint32_t ticket, uint32_t lane)
 {
+	uint32_t index = ticket / a.shape.n_kv_heads;
 	union {
 		struct device_unit unit;
 		uint4 words[2];
 	} v;
+	uint4 first = make_uint4(0, 0, 0, 0);
 
-	v.words[0] = __ldcg((const uint4 *)from);
-	v.words[1] = __ldcg((const uint4 *)from + 1);
-	return v.unit;
+	v.words[0] = __ldcg((const uint4 *)&a.units[index]);
+	v.words[1] = __ldcg((const uint4 *)&a.units[index] + 1);
+	if (lane < DEVICE_FIRST_SLOTS)
+		first = __ldcg((const uint4 *)a.firsts + index * DEVICE_FIRST_SLOTS + lane);
+	return (struct entry){v.unit, first};
 }
 
-template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct device_attend &a, char *shared)
+/* now: what the block's first ticket stands for, read while the block made itself ready. */
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ void fetch_run(const struct device_attend &a, char *shared, struct entry now)
 {
 	typedef layout<DIM, SLOTS> at;
-	struct fetch<SLOTS> f = {&a, shared, threadIdx.x % 32, {0, 0}, false};
+	struct fetch<SLOTS> f = {&a, shared, threadIdx.x % 32, {0, 0}, false, SLOTS_BEFORE_Q};
 	uint32_t n_entries = a.n_units * a.shape.n_kv_heads, base = shared_address(shared);
 	uint32_t ticket = blockIdx.x; /* the first ones are dealt, what follows is drawn */
 	bool waited = false;
@@ -187,35 +262,35 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct d
 
 	for (;; to.step()) {
 		struct work *work = (struct work *)(shared + at::work) + to.slot;
-		uint32_t index = ticket / a.shape.n_kv_heads, head = ticket % a.shape.n_kv_heads, next = n_entries;
-		struct device_unit unit = {};
-		uint4 first = make_uint4(0, 0, 0, 0);
+		uint32_t head = ticket % a.shape.n_kv_heads, next = n_entries;
 
-		unit.blocks_log2 = DEVICE_NONE;
-		if (ticket < n_entries) {
-			unit = a.units[index];
-			if (!waited && !(unit.flags & DEVICE_UNIT_OLD)) {
+		if (ticket >= n_entries) {
+			now.unit.blocks_log2 = DEVICE_NONE;
+		} else {
+			if (!waited && !(now.unit.flags & DEVICE_UNIT_OLD)) {
 				launch_wait();
 				waited = true;
 				if (a.patched)
-					unit = load_fresh(&a.units[index]);
+					now = read_entry(a, ticket, f.lane);
 			}
-			if (f.lane < DEVICE_FIRST_SLOTS)
-				first = ((const uint4 *)a.firsts)[index * DEVICE_FIRST_SLOTS + f.lane];
 			if (n_entries > gridDim.x && f.lane == 0)
 				next = gridDim.x + atomicAdd(&a.ticket[0], 1);
 		}
 		barrier_wait(base + at::work_empty + to.slot * 8, to.parity ^ 1);
 		if (f.lane == 0) {
-			work->unit = unit;
+			work->unit = now.unit;
 			work->head = head;
 			barrier_arrive(base + at::work_full + to.slot * 8);
 		}
 		__syncwarp();
 		if (ticket >= n_entries)
 			break;
-		fetch_unit<DIM, SLOTS>(f, unit, head, first);
+		fetch_unit<DIM, SLOTS>(f, now.unit, head, now.first);
+		if (f.early != NO_LIMIT)
+			await_q(f);
 		ticket = __shfl_sync(~0u, next, 0);
+		if (ticket < n_entries)
+			now = read_entry(a, ticket, f.lane);
 	}
 	if (f.lane == 0 && n_entries > gridDim.x)
 		return_tickets(a);
@@ -223,40 +298,62 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct d
 
 /* ---- Q ----------------------------------------------------------------------------------------------------------- */
 
+/* Where Q of the unit's tokens begins, for its KV head; 0: nowhere. */
+__device__ inline void q_addresses(const struct device_attend &a, const struct work &work, uint32_t dim, uint64_t *ret,
+				   uint32_t thread, uint32_t n_threads)
+{
+	for (uint32_t t = thread; t < work.unit.n_rows; t += n_threads) {
+		uint64_t q = a.rows[work.unit.row + t].q;
+
+		ret[t] = q ? q + (uint64_t)work.head * a.shape.group * dim * 2 : 0;
+	}
+}
+
 /* Rows up to the last row block that some warp takes; those that do not exist are 0. */
-template <uint32_t DIM, uint32_t STRIDE>
-__device__ inline void q_unit(const struct device_attend &a, const struct work &work, char *rows, uint32_t thread)
+template <uint32_t DIM, uint32_t STRIDE, uint32_t N_THREADS>
+__device__ inline void q_unit(const struct device_attend &a, const struct work &work, uint32_t rows,
+			      const uint64_t *addresses, uint32_t thread)
 {
 	constexpr uint32_t chunks = DIM / 8;
 	uint32_t group = a.shape.group, inverse = 65536 / group + 1, n = (DEVICE_BLOCK_ROWS << work.unit.blocks_log2) * chunks;
 
 #pragma unroll 4
-	for (uint32_t i = thread; i < n; i += Q_WARPS * 32) {
+	for (uint32_t i = thread; i < n; i += N_THREADS) {
 		uint32_t row = i / chunks, chunk = i % chunks, in_block = row % DEVICE_BLOCK_ROWS;
 		uint32_t token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
-		uint32_t q_head = work.head * group + in_block - (in_block * inverse >> 16) * group;
-		char *to = rows + row / DEVICE_BLOCK_ROWS * STRIDE + in_block * DIM * 2 + ((chunk ^ (row & 7)) << 4);
-		uint64_t from = 0;
+		uint32_t head = in_block - (in_block * inverse >> 16) * group;
+		uint64_t q = token < work.unit.n_rows ? addresses[token] : 0;
+		uint64_t from = q ? q + (head * DIM + chunk * 8) * 2 : (uint64_t)a.rows;
 
-		if (token < work.unit.n_rows)
-			from = a.rows[work.unit.row + token].q;
-		if (from)
-			from += ((uint64_t)q_head * DIM + chunk * 8) * 2;
-		if (from)
-			copy_16(shared_address(to), (const void *)from);
-		else
-			*(uint4 *)to = make_uint4(0, 0, 0, 0);
+		copy_some_16(rows + row / DEVICE_BLOCK_ROWS * STRIDE + in_block * DIM * 2 + ((chunk ^ (row & 7)) << 4),
+			     (const void *)from, q ? 16 : 0);
 	}
+}
+
+/* The first unit's Q, by all who compute and have nothing to do before it comes; others copy the rest of KV behind it. */
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ inline void q_first(const struct device_attend &a, const struct work &work, char *shared)
+{
+	typedef layout<DIM, SLOTS> at;
+	constexpr uint32_t n = DEVICE_WARPS * 32;
+	uint64_t *addresses = (uint64_t *)(shared + at::sums);
+
+	q_addresses(a, work, DIM, addresses, threadIdx.x, n);
+	named_barrier(COMPUTE_BARRIER, n);
+	q_unit<DIM, at::rows_stride, n>(a, work, shared_address(shared) + at::rows, addresses, threadIdx.x);
+	named_arrive(FIRST_Q_BARRIER, n + 32);
 }
 
 template <uint32_t DIM, uint32_t SLOTS> __device__ void q_run(const struct device_attend &a, char *shared)
 {
 	typedef layout<DIM, SLOTS> at;
-	uint32_t base = shared_address(shared), parity = 1;
+	uint32_t base = shared_address(shared), thread = threadIdx.x - (DEVICE_WARPS + 1) * 32;
+	uint64_t *addresses = (uint64_t *)(shared + at::sums);
 	work_ring from = {0, 0};
 
 	launch_wait();
-	for (;; from.step(), parity ^= 1) {
+	prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows), thread, Q_WARPS * 32);
+	for (uint32_t unit = 0;; from.step(), unit++) {
 		struct work work;
 
 		barrier_wait(base + at::work_full + from.slot * 8, from.parity);
@@ -266,10 +363,13 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void q_run(const struct devic
 			barrier_arrive(base + at::work_empty + from.slot * 8);
 		if (work.unit.blocks_log2 == DEVICE_NONE)
 			return;
-		barrier_wait(base + at::rows_empty, parity);
-		q_unit<DIM, at::rows_stride>(a, work, shared + at::rows, threadIdx.x - (DEVICE_WARPS + 1) * 32);
+		if (unit == 0)
+			continue;
+		barrier_wait(base + at::rows_empty, (unit - 1) & 1);
+		q_addresses(a, work, DIM, addresses, thread, Q_WARPS * 32);
+		named_barrier(Q_BARRIER, Q_WARPS * 32);
+		q_unit<DIM, at::rows_stride, Q_WARPS * 32>(a, work, base + at::rows, addresses, thread);
 		copy_arrive(base + at::rows_full);
-		barrier_arrive(base + at::rows_full);
 	}
 }
 #endif

@@ -24,17 +24,18 @@ __device__ inline uint32_t warp_of(const struct warp_unit &w, uint32_t split)
 /* max and sum over the warps of the block, of row lane % 16. */
 __device__ inline struct warp_sums add_splits(const struct warp_unit &w, const struct warp_sums *sums, uint32_t lane)
 {
-	struct warp_sums all = {-INFINITY, 0};
+	struct warp_sums all = {-INFINITY, 0}, parts[DEVICE_WARPS];
 
-#pragma unroll 1
-	for (uint32_t i = 0; i < w.n_splits; i++)
-		all.max = fmaxf(all.max, sums[warp_of(w, i) * DEVICE_BLOCK_ROWS + lane % 16].max);
-#pragma unroll 1
-	for (uint32_t i = 0; i < w.n_splits; i++) {
-		struct warp_sums part = sums[warp_of(w, i) * DEVICE_BLOCK_ROWS + lane % 16];
-
-		if (part.max != -INFINITY || part.sum != 0)
-			all.sum += part.sum * exp2_fast(max_or_zero(part.max) - max_or_zero(all.max));
+#pragma unroll
+	for (uint32_t i = 0; i < DEVICE_WARPS; i++) {
+		parts[i] = i < w.n_splits ? sums[warp_of(w, i) * DEVICE_BLOCK_ROWS + lane % 16] :
+					    (struct warp_sums){-INFINITY, 0};
+		all.max = fmaxf(all.max, parts[i].max);
+	}
+#pragma unroll
+	for (uint32_t i = 0; i < DEVICE_WARPS; i++) {
+		if (parts[i].max != -INFINITY || parts[i].sum != 0)
+			all.sum += parts[i].sum * exp2_fast(max_or_zero(parts[i].max) - max_or_zero(all.max));
 	}
 	return all;
 }
@@ -121,10 +122,12 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 			uint64_t to = __shfl_sync(~0u, w.mine_o, row);
 			float row_scale = __shfl_sync(~0u, scale, row);
 
-#pragma unroll 2
-			for (uint32_t k = 1; k < w.n_splits; k++) {
-				float4 part = *(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
+#pragma unroll
+			for (uint32_t k = 1; k < DEVICE_WARPS; k++) {
+				float4 part = make_float4(0, 0, 0, 0);
 
+				if (k < w.n_splits)
+					part = *(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
 				sum.x += part.x;
 				sum.y += part.y;
 				sum.z += part.z;
@@ -135,7 +138,8 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 			else if (dest == DEVICE_NONE && to)
 				store_four<DTYPE>(to + column * 2, sum, row_scale);
 		}
-		block_sync(w);
+		if (pass + 1 < DIM / 64)
+			block_sync(w);
 	}
 }
 

@@ -23,11 +23,26 @@ struct warp_unit {
 	uint32_t token[2]; /* of the lane's rows, lane / 4 and 8 more */
 };
 
+/* With 256 columns there are no registers left for Q, which stays in shared memory until the unit ends. */
+__host__ __device__ constexpr bool keeps_q(uint32_t dim)
+{
+	return dim <= 128;
+}
+
 template <uint32_t DIM> struct warp_state {
 	float o[DIM / 8][4];
 	float max[2], sum[2]; /* of the lane's rows; sum of the lane's columns */
-	uint32_t q[DIM / 16][4];
+	uint32_t q[keeps_q(DIM) ? DIM / 16 : 2][4]; /* all of it, or what is being multiplied */
+	uint32_t rows; /* where Q lies in shared memory */
 };
+
+/* Columns 16 k and on of the row block's Q. */
+__device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t row_bytes, uint32_t k, uint32_t lane)
+{
+	uint32_t row = lane % DEVICE_BLOCK_ROWS;
+
+	load_matrix(q, rows + row * row_bytes + (((2 * k + lane / 16) ^ (row & 7)) << 4));
+}
 
 /* Keys of the group that the lane's row i sees end here. */
 __device__ inline int32_t seen_end(const struct device_group &group, uint32_t token, bool causal, int32_t pos)
@@ -137,13 +152,17 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 		uint32_t chunk = k * 4 + lane / 8;
 		uint32_t from = at + chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4);
 
+		if constexpr (!keeps_q(DIM)) {
+			load_q_columns(s.q[0], s.rows, DIM * 2, 2 * k, lane);
+			load_q_columns(s.q[1], s.rows, DIM * 2, 2 * k + 1, lane);
+		}
 #pragma unroll
 		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
 			uint32_t b[4];
 
 			load_matrix(b, from + j * group_bytes);
-			DTYPE::multiply(scores[j], s.q[2 * k], b[0], b[1]);
-			DTYPE::multiply(scores[j], s.q[2 * k + 1], b[2], b[3]);
+			DTYPE::multiply(scores[j], s.q[keeps_q(DIM) ? 2 * k : 0], b[0], b[1]);
+			DTYPE::multiply(scores[j], s.q[keeps_q(DIM) ? 2 * k + 1 : 1], b[2], b[3]);
 		}
 	}
 	if (!plain)

@@ -44,10 +44,28 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
 	} while (!done);
 }
 
+/* Has the phase of that parity ended? */
+__device__ inline bool barrier_test(uint32_t barrier, uint32_t parity)
+{
+	uint32_t done;
+
+	asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+		     : "=r"(done)
+		     : "r"(barrier), "r"(parity)
+		     : "memory");
+	return done;
+}
+
 /* Among the given number of threads of the block. */
 __device__ inline void named_barrier(uint32_t id, uint32_t n_threads)
 {
 	asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
+}
+
+/* Is counted there, and does not wait. */
+__device__ inline void named_arrive(uint32_t id, uint32_t n_threads)
+{
+	asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -99,6 +117,18 @@ __device__ inline void fence_async()
 __device__ inline void copy_16(uint32_t to, const void *from)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+/* Of those 16 bytes the first n are copied, the others become 0; from is an address even if n is 0. */
+__device__ inline void copy_some_16(uint32_t to, const void *from, uint32_t n)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n) : "memory");
+}
+
+/* This lane's copies so far are there. */
+__device__ inline void copy_wait()
+{
+	asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 /* The barrier counts this lane once its copies so far are there. */

@@ -4,6 +4,7 @@
  *   ring    slots of KV on their way from memory to the warps that compute, with a note each
  *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^ (r mod 8)), where
  *           several warps share a row block 64 columns of warp w's sums on the way out: who writes them is past its Q
+ *   sums    of each warp's rows, when a unit ends; before it begins, where Q of its tokens lies
  *   work    what entry comes next, from the fetching warp to all others
  *
  * Warps 0 to 7 compute, 8 fetches KV, 9 to 11 fetch Q.
@@ -18,8 +19,12 @@
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
 #define THREADS (WARPS * 32)
 #define WORK_SLOTS 4u
-#define COMPUTE_REGISTERS 232
-#define FETCH_REGISTERS 40
+#define SLOTS_BEFORE_Q 6u /* of KV, asked for before the block's first Q: no more than keeps memory busy */
+
+/* Named; those who compute have 1 to 7 for what concerns a row block. */
+#define COMPUTE_BARRIER 13
+#define FIRST_Q_BARRIER 14
+#define Q_BARRIER 15
 
 #if __CUDA_ARCH__ >= 900
 #define LARGE true
@@ -37,6 +42,15 @@ __host__ __device__ constexpr uint32_t slot_bytes(uint32_t dim)
 {
 	return DEVICE_SLOT_GROUPS * 32 * dim;
 }
+
+/* Of a thread, when the block begins; then of those who compute, for sums, scores and Q, and of the others. */
+#define LAUNCH_REGISTERS 168
+#define COMPUTE_REGISTERS 216
+#define FETCH_REGISTERS 72
+
+/* Or the block would wait for more for ever. */
+static_assert(COMPUTE_REGISTERS * DEVICE_WARPS + FETCH_REGISTERS * (WARPS - DEVICE_WARPS) <= LAUNCH_REGISTERS * WARPS,
+	      "registers of a block");
 
 /* Of an entry, as the fetching warp hands it on. */
 struct work {
@@ -92,6 +106,14 @@ template <uint32_t SLOTS> struct ring {
 			slot = 0;
 			parity ^= 1;
 		}
+	}
+
+	/* n places on, at most once round. */
+	__device__ struct ring<SLOTS> ahead(uint32_t n) const
+	{
+		bool round = slot + n >= SLOTS;
+
+		return (struct ring<SLOTS>){round ? slot + n - SLOTS : slot + n, parity ^ round};
 	}
 };
 

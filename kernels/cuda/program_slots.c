@@ -291,11 +291,45 @@ void slots_deal(const struct make *m, struct cut *cut)
 	cut->dealt = dealt < apart - apart / 4;
 }
 
+/* Of the queue's groups from i on: 4, 2 or 1 that lie side by side in the pool. */
+static uint32_t side_by_side(const struct make *m, const struct queue *queue, uint32_t i)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t step = DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
+	uint32_t n = 1;
+
+	while (n < DEVICE_SLOT_GROUPS && i + n < queue->n &&
+	       groups[queue->groups[i + n]].source == groups[queue->groups[i]].source + n * step)
+		n++;
+	return n == 3 ? 2 : n;
+}
+
+/* Groups that lie side by side come by one copy if they share a slot, and copies have their price: fours before pairs before
+ * what stands alone. */
+static void order_queue(const struct make *m, struct queue *queue, struct queue *other)
+{
+	struct queue from = *queue;
+
+	for (uint32_t width = DEVICE_SLOT_GROUPS; width; width /= 2) {
+		for (uint32_t i = 0, n; i < from.n; i += n) {
+			n = side_by_side(m, &from, i);
+			if (n != width)
+				continue;
+			memcpy(&other->groups[other->n], &from.groups[i], n * sizeof(*from.groups));
+			memcpy(&other->blocks[other->n], &from.blocks[i], n * sizeof(*from.blocks));
+			other->n += n;
+		}
+	}
+	*queue = *other;
+	*other = (struct queue){.groups = from.groups, .blocks = from.blocks};
+}
+
 int slots_make(struct make *m, struct cut *cut)
 {
 	const struct piece_group *groups = m->p->scratch[GROUPS].at;
 	uint32_t n = cut->end - cut->begin, stride = n + DEVICE_SLOT_GROUPS;
-	uint32_t *at = make_scratch(m, QUEUES, (size_t)stride * N_QUEUES * 2, sizeof(*at));
+	uint32_t *at = make_scratch(m, QUEUES, (size_t)stride * (N_QUEUES + 1) * 2, sizeof(*at));
+	struct queue other;
 
 	if (!at)
 		return -ENOMEM;
@@ -311,6 +345,9 @@ int slots_make(struct make *m, struct cut *cut)
 		queue->groups[queue->n] = i;
 		queue->blocks[queue->n++] = blocks;
 	}
+	other = (struct queue){.groups = at, .blocks = at + stride};
+	for (uint32_t q = 0; q < N_QUEUES; q++)
+		order_queue(m, &cut->queues[q], &other);
 	spare_stage(cut);
 	return emit_queues(m, cut);
 }
