@@ -9,36 +9,9 @@
 #ifndef COPPICED_BATCH_H
 #define COPPICED_BATCH_H
 
-#include "state.h"
+#include "job.h"
 
-struct sched;
-
-/* A query as it was planned: as long as all this is so, the plan holds. */
-struct batch_planned {
-	uint64_t handle;
-	uint64_t path_version;
-	uint32_t n_tokens; /* before the new ones */
-	uint32_t n_new;
-};
-
-/* Arrays grow, and are kept from batch to batch. */
-struct batch_job {
-	struct sched_model *model;
-	uint32_t layer;
-	uint32_t n_lanes;
-	struct work_tree tree;
-	struct work_list list; /* owned */
-	struct plan_config plan;
-	struct work_node *nodes; /* owned, as the arrays below */
-	struct work_slice *slices;
-	struct work_query *queries;
-	struct backend_io *io;
-	uint32_t nodes_room, slices_room, queries_room, io_room;
-	uint64_t plan_id; /* of the list above */
-	bool advanced; /* the plan has tokens that tree and list lack */
-	struct batch_planned *planned; /* owned: whom tree and list are for, in order of queries */
-	uint32_t planned_room, n_planned;
-};
+struct sched_lane;
 
 struct batch {
 	struct batch_job *jobs; /* owned */

@@ -1,0 +1,345 @@
+/* job.c - see job.h. */
+#include "job.h"
+
+#include "grow.h"
+#include "sched_impl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static_assert(sizeof(struct store_slice) == sizeof(struct work_slice), "one struct, two borders");
+
+/* ---- the tree of a job -------------------------------------------------------------------------------- */
+
+static int job_add_slices(struct batch_job *job, const struct store_slice *slices, uint32_t n)
+{
+	if (GROW(job->slices, job->slices_room, job->tree.n_slices + n) < 0)
+		return -ENOMEM;
+	memcpy(job->slices + job->tree.n_slices, slices, n * sizeof(*slices));
+	job->tree.n_slices += n;
+	return 0;
+}
+
+/* Tokens [first, first + count) of a run of slices. */
+static int job_add_slices_cut(struct batch_job *job, const struct store_slice *slices,
+			      uint32_t first, uint32_t count)
+{
+	for (; count; slices++) {
+		if (first >= slices->count) {
+			first -= slices->count;
+			continue;
+		}
+		uint32_t n = slices->count - first < count ? slices->count - first : count;
+		struct store_slice cut = {slices->page, (uint16_t)(slices->first + first),
+					  (uint16_t)n};
+
+		if (job_add_slices(job, &cut, 1) < 0)
+			return -ENOMEM;
+		first = 0;
+		count -= n;
+	}
+	return 0;
+}
+
+/* A mark is the tree's number and the node's index in it; numbers last for years, and nodes are born with none. */
+#define INDEX_BITS 24
+#define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
+
+/* A node's mark tells whether this tree has it already, and where. */
+static bool is_marked(const struct batch *b, struct store_node *node)
+{
+	return *store_node_mark(node) >> INDEX_BITS == b->mark;
+}
+
+static int job_add_node(struct batch *b, struct batch_job *job, struct store_node *node,
+			uint32_t index, uint32_t parent)
+{
+	uint32_t n_slices;
+	const struct store_slice *slices = store_node_slices(node, &n_slices);
+
+	job->nodes[index] = (struct work_node){.parent = parent,
+					       .pos = store_node_pos(node),
+					       .n_tokens = store_node_n_tokens(node),
+					       .slice = job->tree.n_slices,
+					       .n_slices = n_slices};
+	*store_node_mark(node) = b->mark << INDEX_BITS | index;
+	return job_add_slices(job, slices, n_slices);
+}
+
+/* Nodes from the root down to here that the tree does not have yet, parents first. Roots are empty: left out. */
+static int job_add_path(struct batch *b, struct batch_job *job, struct store_node *leaf,
+			uint32_t *ret_index)
+{
+	uint32_t depth = 0;
+	struct store_node *top = leaf;
+
+	while (store_node_parent(top) && !is_marked(b, top)) {
+		top = store_node_parent(top);
+		depth++;
+	}
+	uint32_t first = job->tree.n_nodes;
+	uint32_t above = store_node_parent(top) ? *store_node_mark(top) & INDEX_MASK : WORK_NONE;
+
+	if (first + depth > INDEX_MASK || GROW(job->nodes, job->nodes_room, first + depth + 1) < 0)
+		return -ENOMEM;
+	job->tree.n_nodes += depth;
+	struct store_node *node = leaf;
+
+	for (uint32_t i = depth; i-- > 0; node = store_node_parent(node)) {
+		if (job_add_node(b, job, node, first + i, i ? first + i - 1 : above) < 0)
+			return -ENOMEM;
+	}
+	*ret_index = depth ? first + depth - 1 : above;
+	return 0;
+}
+
+static struct batch_planned planned_of(const struct step_part *part)
+{
+	const struct store_seq *store = part->seq->store;
+
+	return (struct batch_planned){.handle = part->seq->handle,
+				      .path_version = store_seq_path_version(store),
+				      .n_tokens = store_seq_n_tokens(store),
+				      .n_new = part->n_new};
+}
+
+/* Rows [row, row + n_rows) of a part, at the end of the sequence's path. */
+static int job_add_query(struct batch *b, struct batch_job *job, const struct step_part *part,
+			 uint32_t row, uint32_t n_rows)
+{
+	uint32_t base = store_seq_n_tokens(part->seq->store);
+	uint32_t n_slots, parent = WORK_NONE;
+	const struct store_slice *slots = store_seq_slots(part->seq->store, &n_slots);
+	uint32_t q = job->tree.n_queries;
+
+	if (GROW(job->queries, job->queries_room, q + 1) < 0 ||
+	    GROW(job->io, job->io_room, q + 1) < 0 ||
+	    GROW(job->planned, job->planned_room, q + 1) < 0 ||
+	    job_add_path(b, job, store_seq_node(part->seq->store), &parent) < 0)
+		return -ENOMEM;
+	uint32_t node = job->tree.n_nodes++;
+	uint32_t slice = job->tree.n_slices;
+
+	if (job_add_slices_cut(job, slots, 0, row + n_rows) < 0)
+		return -ENOMEM;
+	job->nodes[node] = (struct work_node){.parent = parent,
+					      .pos = base,
+					      .n_tokens = row + n_rows,
+					      .slice = slice,
+					      .n_slices = job->tree.n_slices - slice};
+	job->queries[q] = (struct work_query){.node = node,
+					      .pos = base + row,
+					      .n_rows = n_rows,
+					      .parents = part->seq->parents};
+	job->planned[q] = planned_of(part);
+	job->tree.n_queries++;
+	return 0;
+}
+
+static void job_begin_tree(struct batch *b, struct batch_job *job)
+{
+	b->mark++;
+	job->tree = (struct work_tree){0};
+	job->n_planned = 0;
+	job->advanced = false;
+}
+
+static int job_plan(struct batch_job *job)
+{
+	job->tree.nodes = job->nodes;
+	job->tree.slices = job->slices;
+	job->tree.queries = job->queries;
+	return plan_make(&job->plan, &job->tree, &job->list);
+}
+
+/* ---- plans that are kept ------------------------------------------------------------------------------ */
+
+/* How a job's plan, made for an earlier layer or token, fits these lanes' steps. */
+enum fit { FIT_NOT, FIT_AS_IT_IS, FIT_A_TOKEN_LATER };
+
+static enum fit part_fit(const struct batch_planned *planned, const struct step_part *part)
+{
+	struct batch_planned now = planned_of(part);
+
+	if (now.handle != planned->handle || now.path_version != planned->path_version ||
+	    now.n_new != planned->n_new)
+		return FIT_NOT;
+	if (now.n_tokens == planned->n_tokens)
+		return FIT_AS_IT_IS;
+	if (now.n_tokens == planned->n_tokens + 1 && now.n_new == 1 && !part->seq->parents)
+		return FIT_A_TOKEN_LATER;
+	return FIT_NOT;
+}
+
+/* The next step part of the job in order of lanes, from *ret_lane and *ret_part on; NULL: there is none. */
+static const struct step_part *next_part(const struct batch *b, const struct batch_job *job,
+					 uint32_t *lane, uint32_t *part)
+{
+	for (; *lane < b->n_lanes; (*lane)++, *part = 0) {
+		const struct step *step = &b->lanes[*lane]->step;
+
+		if (step->model == job->model && step->layer == job->layer && *part < step->n_parts)
+			return &step->parts[(*part)++];
+	}
+	return NULL;
+}
+
+static enum fit job_fit(const struct sched *s, const struct batch_job *job)
+{
+	const struct step_part *part;
+	uint32_t q = 0, lane = 0, at = 0;
+	enum fit fit = FIT_NOT;
+
+	while ((part = next_part(&s->batch, job, &lane, &at)) != NULL) {
+		enum fit this = q < job->n_planned ? part_fit(&job->planned[q], part) : FIT_NOT;
+
+		if (this == FIT_NOT || (q > 0 && this != fit))
+			return FIT_NOT;
+		fit = this;
+		q++;
+	}
+	return q == job->n_planned ? fit : FIT_NOT;
+}
+
+static int job_make_tree(struct sched *s, struct batch_job *job)
+{
+	struct batch *b = &s->batch;
+	const struct step_part *part;
+	uint32_t lane = 0, at = 0;
+
+	job_begin_tree(b, job);
+	while ((part = next_part(b, job, &lane, &at)) != NULL) {
+		if (job_add_query(b, job, part, 0, part->n_new) < 0)
+			return -ENOMEM;
+	}
+	int r = job_plan(job);
+
+	if (r < 0)
+		return r;
+	job->plan_id = ++s->batch.last_plan;
+	job->n_planned = job->tree.n_queries;
+	return 0;
+}
+
+/* Addresses change from layer to layer, the tree does not. */
+static void job_fill_io(struct sched *s, struct batch_job *job)
+{
+	const struct step_part *part;
+	uint32_t lane = 0, at = 0;
+
+	for (struct backend_io *io = job->io;
+	     (part = next_part(&s->batch, job, &lane, &at)) != NULL; io++) {
+		*io = part->io;
+		io->slots =
+			(const struct work_slice *)store_seq_slots(part->seq->store, &io->n_slots);
+	}
+}
+
+struct backend_job job_for_backend(const struct sched *s, const struct batch_job *job)
+{
+	return (struct backend_job){.shape = &job->model->shape,
+				    .tree = &job->tree,
+				    .list = &job->list,
+				    .io = job->io,
+				    .plan_id = s->batch.prefill ? 0 : job->plan_id,
+				    .advanced = job->advanced,
+				    .layer = job->layer};
+}
+
+/* The plan serves the queries' next tokens too, whose io there is, if the backend can take them into it. */
+static enum fit job_advance(struct sched *s, struct batch_job *job)
+{
+	struct work_list *list = &job->list;
+
+	if (!s->ops->advance)
+		return FIT_NOT;
+	for (uint32_t i = 0; i < list->n_rows; i++)
+		list->rows[i].pos = ++job->planned[list->rows[i].query].n_tokens;
+	list->kv_tokens_read += list->n_rows;
+	list->kv_tokens_alone += list->n_rows;
+	struct backend_job advanced = job_for_backend(s, job);
+
+	job->advanced = true;
+	return s->ops->advance(s->backend, &advanced) == 0 ? FIT_AS_IT_IS : FIT_NOT;
+}
+
+void job_init(struct sched *s, struct batch_job *job, struct sched_model *model, uint32_t layer)
+{
+	if (job->model != model) {
+		uint32_t n_threads = s->config->n_threads ? s->config->n_threads : s->n_cores;
+		uint32_t n_heads = model->shape.n_kv_heads;
+		uint32_t n_units =
+			(n_threads + n_heads - 1) / n_heads; /* an item is run once per KV head */
+
+		plan_config_init(&job->plan, s->config->policy.policy, &model->shape, n_units);
+		job->plan.deft = s->config->policy.deft;
+		job->plan.tile_rows = s->ops->tile_rows(s->backend, &model->shape);
+		job->n_planned = 0;
+	}
+	job->model = model;
+	job->layer = layer;
+	job->n_lanes = 0;
+}
+
+/* ---- prefill: one slice ----------------------------------------------------------------------------------- */
+
+static int slice_make(struct sched *s, struct batch_job *job)
+{
+	struct batch *b = &s->batch;
+	const struct step_part *part = &b->lanes[0]->step.parts[b->slice_part];
+	uint32_t n_slots;
+	const struct store_slice *slots = store_seq_slots(part->seq->store, &n_slots);
+
+	job_begin_tree(b, job);
+	if (job_add_query(b, job, part, b->slice_row, b->slice_rows) < 0)
+		return -ENOMEM;
+	uint32_t first = job->tree.n_slices;
+
+	if (job_add_slices_cut(job, slots, b->slice_row, b->slice_rows) < 0)
+		return -ENOMEM;
+	struct backend_io *io = &job->io[0];
+	uint64_t row = b->slice_row;
+
+	*io = part->io;
+	io->q += io->q ? row * io->q_stride : 0;
+	io->k += row * io->k_stride;
+	io->v += row * io->v_stride;
+	io->o += io->o ? row * io->o_stride : 0;
+	io->lse += io->lse ? row * io->lse_stride : 0;
+	io->slots = job->slices + first;
+	io->n_slots = job->tree.n_slices - first;
+	job->tree.n_slices = first;
+	return job_plan(job);
+}
+
+/* ---- outside ---------------------------------------------------------------------------------------------- */
+
+int job_make(struct sched *s, struct batch_job *job)
+{
+	if (s->batch.prefill)
+		return slice_make(s, job);
+	enum fit fit = job_fit(s, job);
+
+	if (fit != FIT_NOT)
+		job_fill_io(s, job);
+	if (fit == FIT_A_TOKEN_LATER)
+		fit = job_advance(s, job);
+	if (fit != FIT_NOT)
+		return 0;
+	int r = job_make_tree(s, job);
+
+	if (r == 0)
+		job_fill_io(s, job);
+	return r;
+}
+
+void job_done(struct batch_job *job)
+{
+	plan_list_done(&job->list);
+	free(job->nodes);
+	free(job->slices);
+	free(job->queries);
+	free(job->io);
+	free(job->planned);
+}
