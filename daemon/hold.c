@@ -10,9 +10,12 @@
 
 #define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
-#define SLOW_FACTOR 4.0 /* a lane with so many times the others' lag is not waited for */
-#define SLOW_SLACK_NS 200e3
-#define BOARD_TOKENS 16.0 /* that company found is reckoned to last */
+#define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
+#define PACE_FACTOR 3.0 /* a lane with so many times another's lag keeps it no company */
+#define PACE_SLACK_NS 200e3
+#define LATE_LAYERS \
+	2.0 /* who is so late may be left behind, as to wait for it at the next layer costs as much */
+#define LASTING_TOKENS 4.0 /* that company found is reckoned to last */
 #define MEMBERS_MAX \
 	8 /* of a group that are asked whom to wait for: looking must stay cheap in a crowd */
 
@@ -24,6 +27,8 @@ struct group {
 	uint64_t deadline_ns;
 	double lag_ns; /* the longest usual lag among them */
 	uint64_t due_ns; /* until when it was to wait; 0: it has not */
+	uint64_t eldest; /* least serial */
+	uint32_t n_lanes;
 	const struct sched_lane
 		*members[MEMBERS_MAX]; /* some of them: whom they know, the others know */
 	uint32_t n_members;
@@ -69,53 +74,73 @@ static double saving_ns(const struct sched_lane *a, const struct sched_lane *b)
 					  m->cost.kv_ns_per_byte;
 }
 
-/* When b's step of this layer may be expected: its last one, what layers on the way usually take, its usual lag. */
-static double expected_ns(const struct sched_lane *b, const struct group *g)
+/* Layers that b has to go before it is at the group's. */
+static uint32_t layers_behind(const struct sched_lane *b, const struct group *g)
 {
 	const struct lockstep *l = &b->lockstep;
-	uint32_t layers = (g->layer + l->n_layers - l->next_layer) % l->n_layers;
 
-	return (double)l->done_ns + l->layer_ns * layers + l->lag_ns[g->layer == 0];
+	return (g->layer + l->n_layers - l->next_layer) % l->n_layers;
 }
 
-/* b is in a's cohort and its next step is this one; or a new token begins and b's larger cohort will begin one too. */
-static bool is_companion(const struct sched_lane *a, const struct sched_lane *b,
-			 const struct group *g)
+static bool is_there(const struct sched_lane *b)
 {
-	const struct lockstep *x = &a->lockstep, *y = &b->lockstep;
-
-	if (y->cohort && y->cohort == x->cohort)
-		return (!b->parked || b->awaited) && y->next_layer == g->layer;
-	if (g->layer != 0 || !y->cohort)
-		return false;
-	if (!x->cohort || y->cohort_lanes != x->cohort_lanes)
-		return y->cohort_lanes > x->cohort_lanes;
-	return y->cohort_eldest < x->cohort_eldest;
+	return b->parked && !b->awaited;
 }
 
-/* Until when a should wait for b at most; 0: not at all. Who is late may be as late again. Whom a would board with but
- * cannot reach in one wait comes closer by a wait a token. */
+/* When b's step of the group's layer may be expected. */
+static double expected_ns(const struct sched *s, const struct sched_lane *b, const struct group *g)
+{
+	const struct lockstep *l = &b->lockstep;
+	double way_ns = l->layer_ns * layers_behind(b, g);
+
+	if (is_there(b))
+		return (double)s->now_ns + way_ns;
+	return (double)l->done_ns + l->lag_ns[g->layer == 0] + way_ns;
+}
+
+/* Of the two ways to meet, b's to the group's layer and the group's to b's, the one for which fewer wait for less. */
+static bool is_for_us_to_wait(const struct sched_lane *b, const struct group *g)
+{
+	const struct lockstep *l = &b->lockstep;
+	uint64_t behind = layers_behind(b, g), ahead = l->n_layers - behind;
+	uint64_t ours = behind * g->n_lanes, theirs = ahead * (l->n_met ? l->n_met : 1);
+
+	return ours != theirs ? ours < theirs : b->serial < g->eldest;
+}
+
+/* From a completion to the next step one needs much longer than the other: who is slow would set the pace of who is not. */
+static bool differ_in_pace(double lag_ns, double other_ns, double slack_ns)
+{
+	return fmax(lag_ns, other_ns) > PACE_FACTOR * fmin(lag_ns, other_ns) + slack_ns;
+}
+
+/* Until when the group should wait for b at most, which shares KV with a; 0: not at all. */
 static double worth_waiting_until_ns(const struct sched *s, const struct sched_lane *a,
 				     const struct sched_lane *b, const struct group *g)
 {
-	double expected = expected_ns(b, g);
-	double saving = saving_ns(a, b);
-	bool boards = a->lockstep.cohort != b->lockstep.cohort;
+	bool always = s->config->batch_hold == CONFIG_HOLD_ALWAYS;
+	double saving = saving_ns(a, b), expected = expected_ns(s, b, g);
+	double late = expected + LATE_LAYERS * b->lockstep.layer_ns;
 
-	if (saving <= 0 || (expected > (double)g->deadline_ns && !boards))
+	if (saving <= 0 ||
+	    differ_in_pace(b->lockstep.lag_ns[0], g->lag_ns, always ? PACE_SLACK_NS : saving))
 		return 0;
-	if (b->lockstep.lag_ns[0] > SLOW_FACTOR * g->lag_ns + SLOW_SLACK_NS)
+	if (late < (double)g->first_ns) /* it had stayed away before the group came */
 		return 0;
-	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
+	if (expected > (double)g->deadline_ns && g->layer != 0)
+		return 0;
+	if (always)
 		return (double)g->deadline_ns;
-	if (boards)
-		saving *= g->model->shape.n_layers * BOARD_TOKENS;
-	return expected - (double)s->now_ns < saving ? expected + saving : 0;
+	saving *= g->model->shape.n_layers * LASTING_TOKENS;
+	saving += (double)g->first_ns;
+	return expected < saving ? fmin(late, saving) : 0;
 }
 
+/* Those that are at work, or that are there for another layer and do not wait themselves. */
 static bool can_come(const struct sched_lane *b, const struct group *g)
 {
-	return b->lockstep.model == g->model && b->lockstep.seq && !b->broken && !in_group(b, g);
+	return b->lockstep.model == g->model && b->lockstep.seq && !b->broken && !in_group(b, g) &&
+	       !(is_there(b) && b->lockstep.chosen && b->lockstep.held_until_ns);
 }
 
 /* Until when the group should wait for b. */
@@ -124,10 +149,10 @@ static double wait_for_until_ns(const struct sched *s, const struct sched_lane *
 {
 	double until = 0;
 
-	for (uint32_t i = 0; i < g->n_members; i++) {
-		if (is_companion(g->members[i], b, g))
-			until = fmax(until, worth_waiting_until_ns(s, g->members[i], b, g));
-	}
+	if (!is_for_us_to_wait(b, g))
+		return 0;
+	for (uint32_t i = 0; i < g->n_members && until <= 0; i++)
+		until = worth_waiting_until_ns(s, g->members[i], b, g);
 	return until;
 }
 
@@ -135,7 +160,8 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 {
 	struct group g = {.model = lane->step.model,
 			  .layer = lane->step.layer,
-			  .first_ns = UINT64_MAX};
+			  .first_ns = UINT64_MAX,
+			  .eldest = UINT64_MAX};
 	const struct sched_lane *a;
 
 	TAILQ_FOREACH (a, &s->lanes, link) {
@@ -143,6 +169,9 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 			continue;
 		if (g.n_members < MEMBERS_MAX)
 			g.members[g.n_members++] = a;
+		g.n_lanes++;
+		if (a->serial < g.eldest)
+			g.eldest = a->serial;
 		if (a->step.arrival_ns < g.first_ns)
 			g.first_ns = a->step.arrival_ns;
 		if (a->lockstep.lag_ns[0] > g.lag_ns)
@@ -169,30 +198,12 @@ static uint64_t group_until_ns(const struct sched *s, const struct group *g)
 	return until < (double)g->deadline_ns ? (uint64_t)until : g->deadline_ns;
 }
 
-/* Nobody waits again for whom this group has waited in vain, until they meet. */
-static void forget_who_stayed_away(struct sched *s, const struct group *g)
-{
-	struct sched_lane *b;
-
-	TAILQ_FOREACH (b, &s->lanes, link) {
-		bool awaited = false;
-
-		for (uint32_t i = 0; can_come(b, g) && i < g->n_members; i++)
-			awaited |= is_companion(g->members[i], b, g) &&
-				   expected_ns(b, g) <= (double)g->deadline_ns;
-		if (awaited)
-			b->lockstep.cohort = b->lockstep.cohort_lanes = 0;
-	}
-}
-
 static void count_hold(struct sched *s, const struct group *g)
 {
 	bool lost = s->now_ns >= g->due_ns;
 
 	if (!g->due_ns)
 		return;
-	if (lost)
-		forget_who_stayed_away(s, g);
 	s->stats.hold_ns += s->now_ns - g->first_ns;
 	s->stats.holds_won += !lost;
 	s->stats.holds_lost += lost;
@@ -252,7 +263,9 @@ void hold_choose(struct sched *s)
 
 static void become_usual(double *usual_ns, double sample_ns)
 {
-	sample_ns = sample_ns < LAG_MAX_NS ? sample_ns : LAG_MAX_NS;
+	double most_ns = *usual_ns > 0 ? LAG_GROWS * *usual_ns : LAG_MAX_NS;
+
+	sample_ns = sample_ns < most_ns ? sample_ns : most_ns;
 	*usual_ns = *usual_ns > 0 ? *usual_ns + LAG_WEIGHT * (sample_ns - *usual_ns) : sample_ns;
 }
 
@@ -273,20 +286,8 @@ void hold_arrived(struct sched *s, struct sched_lane *lane)
 	l->next_layer = lane->step.layer;
 }
 
-/* Who had met these before and is not among them has stayed away. */
-static void leave_behind(struct sched *s, uint64_t cohort)
-{
-	struct sched_lane *b;
-
-	TAILQ_FOREACH (b, &s->lanes, link) {
-		if (cohort && b->lockstep.cohort == cohort)
-			b->lockstep.cohort = b->lockstep.cohort_lanes = 0;
-	}
-}
-
 uint32_t hold_met(struct sched *s, const struct batch_job *job)
 {
-	uint64_t eldest = UINT64_MAX;
 	uint32_t n_sessions = 0;
 
 	s->next_cohort++;
@@ -295,21 +296,9 @@ uint32_t hold_met(struct sched *s, const struct batch_job *job)
 
 		if (lane->step.model != job->model || lane->step.layer != job->layer)
 			continue;
-		lane->lockstep.cohort_before = lane->lockstep.cohort;
-		lane->lockstep.cohort = s->next_cohort;
-		lane->lockstep.cohort_lanes = job->n_lanes;
-		if (lane->serial < eldest)
-			eldest = lane->serial;
-		n_sessions += lane->session->cohort != s->next_cohort;
-		lane->session->cohort = s->next_cohort;
-	}
-	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
-		struct lockstep *l = &s->batch.lanes[i]->lockstep;
-
-		if (l->cohort != s->next_cohort)
-			continue;
-		l->cohort_eldest = eldest;
-		leave_behind(s, l->cohort_before);
+		lane->lockstep.n_met = job->n_lanes;
+		n_sessions += lane->session->meeting != s->next_cohort;
+		lane->session->meeting = s->next_cohort;
 	}
 	return n_sessions;
 }

@@ -93,15 +93,11 @@ struct step {
 
 /* How a lane keeps company; hold.c. All zero: it has decoded nothing yet. */
 struct lockstep {
-	uint64_t cohort; /* lanes that met in their last decode job have the same; 0: none */
-	uint64_t
-		cohort_eldest; /* the least serial among them: of two cohorts of a size, the elder is boarded */
-	uint32_t cohort_lanes; /* how many met */
+	uint32_t n_met; /* how many met in its last decode job; 0: none was */
 	uint32_t n_layers;
 	uint32_t next_layer;
 	bool chosen; /* its step has been decided on */
 	uint64_t held_until_ns; /* its step waits for company until then at most; 0: it does not */
-	uint64_t cohort_before; /* the one before that */
 	uint64_t done_ns; /* when its last decode step completed; 0: never */
 	double lag_ns
 		[2]; /* from completion to the next step: [0] within a token, [1] to the next token's first layer */
@@ -157,7 +153,7 @@ struct sched_session {
 	bool ended; /* nothing is left but device arenas, which the client's process may have open */
 	uint32_t n_seqs, n_lanes, n_arenas;
 	uint64_t arena_bytes;
-	uint64_t cohort; /* the last that one of its lanes was in */
+	uint64_t meeting; /* the last that one of its lanes was in */
 	uint64_t entries, decode_steps, tokens_matched, tokens_computed;
 };
 LIST_HEAD(sched_session_list, sched_session);

@@ -13,5 +13,7 @@ coppice_test(NAME ready_test SOURCES unit/ready_test.c unit/sched_harness.c LIBS
 
 coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit)
 
+coppice_test(NAME lockstep_test SOURCES unit/lockstep_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+
 coppice_test(NAME sched_tiers_test SOURCES unit/sched_tiers_test.c unit/sched_harness.c LIBS coppice_daemon
 	LABELS unit tsan)

@@ -23,6 +23,7 @@
 void harness_init(struct harness *h)
 {
 	*h = (struct harness){0};
+	h->ops = &backend_cpu;
 	config_init(&h->config);
 	h->config.extent_bytes = 2u << 20;
 	h->config.pool_bytes = 64u << 20;
@@ -41,8 +42,8 @@ void harness_start(struct harness *h)
 			-1, 0);
 	assert_ptr_not_equal(h->board, MAP_FAILED);
 	assert_int_equal(backend_cpu.open(&backend, &h->backend, error, sizeof(error)), 0);
-	int r = (h->stepped ? sched_make : sched_new)(&h->config, &backend_cpu, h->backend,
-						      h->board, &h->sched);
+	int r = (h->stepped ? sched_make : sched_new)(&h->config, h->ops, h->backend, h->board,
+						      &h->sched);
 
 	assert_int_equal(r, 0);
 }
