@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define LOG2_E 1.4426950408889634
+#define LOOKS_A_QUERY 256u
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -47,16 +48,13 @@ int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, ui
 {
 	*b = (struct batch){.pool = pool, .costs = costs, .n_blocks = n_blocks, .wide = wide};
 	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
+	    cudaMallocHost((void **)&b->clocks, BATCH_FRAMES * sizeof(*b->clocks)) != cudaSuccess ||
 	    cudaMalloc((void **)&b->ticket, 2 * sizeof(*b->ticket)) != cudaSuccess ||
 	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->stream) != cudaSuccess)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
-		struct batch_frame *f = &b->frames[i];
-
-		if (cudaEventCreate((cudaEvent_t *)&f->begin) != cudaSuccess ||
-		    cudaEventCreate((cudaEvent_t *)&f->end) != cudaSuccess)
-			return -ENOMEM;
-	}
+	memset(b->clocks, 0, BATCH_FRAMES * sizeof(*b->clocks));
+	for (uint32_t i = 0; i < BATCH_FRAMES; i++)
+		b->frames[i].clock = &b->clocks[i];
 	return 0;
 }
 
@@ -67,10 +65,6 @@ void batch_done(struct batch *b)
 	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
 		cudaFreeHost(b->frames[i].host.at);
 		cudaFree(b->frames[i].device.at);
-		if (b->frames[i].begin)
-			cudaEventDestroy(b->frames[i].begin);
-		if (b->frames[i].end)
-			cudaEventDestroy(b->frames[i].end);
 	}
 	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
 		cudaFree(b->plans[i].device.at);
@@ -78,6 +72,9 @@ void batch_done(struct batch *b)
 	}
 	cudaFree(b->parts.at);
 	cudaFree(b->ticket);
+	cudaFreeHost(b->clocks);
+	launch_chain_done(&b->chain);
+	free(b->needs);
 	free(b->hosts);
 	program_done(&b->program);
 	peer_free(b->peer);
@@ -108,18 +105,6 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 						  cudaMemcpyHostToDevice, u->b->stream));
 }
 
-/* False where all outputs are wanted; else which. */
-static bool find_wanted(const struct backend_job *job, bool *wanted)
-{
-	bool some = false;
-
-	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
-		wanted[i] = job->io[i].o != 0;
-		some = some || !wanted[i];
-	}
-	return some;
-}
-
 static struct device_shape device_shape_of(const struct backend_job *job)
 {
 	const struct work_shape *s = job->shape;
@@ -143,7 +128,7 @@ static char *layer_of(const struct batch *b, const struct backend_job *job)
 }
 
 static int run_inbound(struct upload *u, const struct backend_job *job, struct batch_plan *plan,
-		       const struct placement *place, struct tables *t)
+		       const struct batch_need *need, struct tables *t)
 {
 	struct device_inbound in = {
 		.shape = device_shape_of(job),
@@ -151,11 +136,12 @@ static int run_inbound(struct upload *u, const struct backend_job *job, struct b
 		.pool = layer_of(u->b, job),
 		.rows_from = t->rows,
 		.rows_to = (void *)(uintptr_t)t->rows_to,
-		.n_tokens = tables_count_tokens(job),
+		.n_tokens = need->n_tokens,
 		.n_copies = t->q ? job->list->n_rows : 0,
 		.n_rows = t->lse_to ? 2 * job->list->n_rows : job->list->n_rows,
 		.copy_bytes = (uint32_t)shape_row_bytes(job->shape),
-		.aligned = place->aligned_kv,
+		.aligned = need->place.aligned_kv,
+		.begin_ns = u->begun ? NULL : &u->frame->clock->begin_ns,
 	};
 	struct device_token *tokens = upload_host(u, in.n_tokens * sizeof(*tokens));
 
@@ -163,6 +149,7 @@ static int run_inbound(struct upload *u, const struct backend_job *job, struct b
 	in.tokens = tokens;
 	in.patches = tables_take_patches(u, plan, &in.n_patches);
 	t->patched = in.n_patches > 0;
+	u->begun = true;
 	return batch_expect(u->b, device_inbound(&in, u->b->stream));
 }
 
@@ -237,20 +224,35 @@ static int send_plan(struct upload *u, const struct backend_job *job, const bool
 	return r;
 }
 
+/* A plan of those rows alone whose output is wanted. */
+static int send_plan_of_wanted(struct upload *u, const struct backend_job *job,
+			       struct batch_plan **ret)
+{
+	bool *wanted = malloc(job->tree->n_queries);
+	int r;
+
+	if (!wanted)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < job->tree->n_queries; i++)
+		wanted[i] = job->io[i].o != 0;
+	r = send_plan(u, job, wanted, ret);
+	free(wanted);
+	return r;
+}
+
 /* The job's plan, on the device. */
-static int ready_plan(struct upload *u, const struct backend_job *job, struct batch_plan **ret)
+static int ready_plan(struct upload *u, const struct backend_job *job,
+		      const struct batch_need *need, struct batch_plan **ret)
 {
 	struct batch *b = u->b;
-	bool *flags = malloc(job->tree->n_queries + 1), some;
+	bool all = need->n_wanted == job->tree->n_queries;
 	int r = 0;
 
-	if (!flags)
-		return -ENOMEM;
-	some = find_wanted(job, flags);
-	*ret = some ? NULL : plan_find(b, job->plan_id, job->shape);
-	if (!*ret)
-		r = job->advanced ? -ESTALE : send_plan(u, job, some ? flags : NULL, ret);
-	free(flags);
+	*ret = all ? plan_find(b, job->plan_id, job->shape) : NULL;
+	if (!*ret && job->advanced)
+		r = -ESTALE;
+	else if (!*ret)
+		r = all ? send_plan(u, job, NULL, ret) : send_plan_of_wanted(u, job, ret);
 	if (!r)
 		r = batch_grow(b, &b->parts,
 			       (uint64_t)(*ret)->n_parts * job->shape->n_q_heads *
@@ -268,22 +270,12 @@ static void count_job(struct batch *b, const struct backend_job *job, const stru
 	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
 }
 
-/* Who only appends needs no plan. */
-static bool wants_output(const struct backend_job *job)
+/* Launches that are to be a chain. Who only appends needs no plan. */
+static int run_job(struct upload *u, const struct backend_job *job, const struct batch_need *need)
 {
-	for (uint32_t i = 0; job->list->n_rows && i < job->tree->n_queries; i++) {
-		if (job->io[i].o)
-			return true;
-	}
-	return false;
-}
-
-static int run_job(struct upload *u, const struct backend_job *job)
-{
-	struct placement place = tables_place(u->b, job);
 	struct batch_plan *plan = NULL;
 	struct tables tables;
-	int r = wants_output(job) ? ready_plan(u, job, &plan) : 0;
+	int r = job->list->n_rows && need->n_wanted ? ready_plan(u, job, need, &plan) : 0;
 
 	if (!r && plan && plan->growth.n_patches)
 		r = batch_grow(u->b, &u->frame->host,
@@ -293,8 +285,8 @@ static int run_job(struct upload *u, const struct backend_job *job)
 			       true);
 	if (r)
 		return r;
-	tables_make(u, job, &place, &tables);
-	r = run_inbound(u, job, plan, &place, &tables);
+	tables_make(u, job, &need->place, &tables);
+	r = run_inbound(u, job, plan, need, &tables);
 	if (r || !plan)
 		return r;
 	plan->used = plan->plan_id ? ++u->b->uses : 0;
@@ -307,16 +299,38 @@ static int run_job(struct upload *u, const struct backend_job *job)
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
+static bool frame_is_done(const struct batch_frame *frame)
+{
+	return __atomic_load_n(&frame->clock->id, __ATOMIC_ACQUIRE) == frame->id;
+}
+
 static void frame_count(struct batch *b, struct batch_frame *frame)
 {
-	float ms = 0;
+	const struct device_clock *clock = frame->clock;
 
-	if (frame->counted || frame->id == 0)
-		return;
 	frame->counted = true;
-	if (cudaEventElapsedTime(&ms, frame->begin, frame->end) == cudaSuccess)
-		b->counters.busy_ns += (uint64_t)(ms * 1e6);
+	if (clock->begin_ns && clock->end_ns > clock->begin_ns)
+		b->counters.busy_ns += clock->end_ns - clock->begin_ns;
 	b->done_id = frame->id > b->done_id ? frame->id : b->done_id;
+}
+
+static int find_needs(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
+		      size_t *ret_device)
+{
+	*ret_host = *ret_device = 0;
+	if (batch->n_jobs > b->needs_room) {
+		struct batch_need *needs = realloc(b->needs, batch->n_jobs * sizeof(*needs));
+
+		if (!needs)
+			return -ENOMEM;
+		b->needs = needs;
+		b->needs_room = batch->n_jobs;
+	}
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		b->needs[i] = tables_need(b, &batch->jobs[i]);
+		tables_count(&batch->jobs[i], &b->needs[i], ret_host, ret_device);
+	}
+	return 0;
 }
 
 static int frame_take(struct batch *b, const struct backend_batch *batch, struct upload *ret)
@@ -326,16 +340,16 @@ static int frame_take(struct batch *b, const struct backend_batch *batch, struct
 	int r;
 
 	if (frame->id && !frame->counted) {
-		if (batch_expect(b, cudaEventSynchronize(frame->end)) != 0)
+		if (batch_expect(b, cudaStreamSynchronize(b->stream)) != 0)
 			return -EIO;
 		frame_count(b, frame);
 	}
-	tables_count(b, batch, &host, &device);
-	r = batch_grow(b, &frame->host, host, true);
+	r = find_needs(b, batch, &host, &device);
+	if (!r)
+		r = batch_grow(b, &frame->host, host, true);
 	if (!r)
 		r = batch_grow(b, &frame->device, device, false);
-	if (!r)
-		r = batch_expect(b, cudaEventRecord(frame->begin, b->stream));
+	frame->clock->begin_ns = 0;
 	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
 	return r;
 }
@@ -375,6 +389,30 @@ void batch_drop_host(struct batch *b, uint64_t base)
 	}
 }
 
+/* The batch is done when all that was launched is. */
+static int finish(struct batch *b, uint64_t id)
+{
+	struct device_finish last = {.clock = b->frames[id % BATCH_FRAMES].clock, .id = id};
+
+	return batch_expect(b, device_finish(&last, b->stream));
+}
+
+/* A job's launches are a chain, as buffers may grow between jobs; the last one ends with the batch, unless that is concluded. */
+static int run_chain(struct upload *u, const struct backend_batch *batch, uint32_t i)
+{
+	struct batch *b = u->b;
+	int r;
+
+	launch_chain_begin(&b->chain);
+	r = run_job(u, &batch->jobs[i], &b->needs[i]);
+	if (!r && i + 1 == batch->n_jobs && !b->peer)
+		r = finish(b, b->last_id + 1);
+	if (!r)
+		return batch_expect(b, launch_chain_go(&b->chain, b->stream));
+	launch_chain_drop();
+	return r;
+}
+
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	struct upload u;
@@ -385,9 +423,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	r = frame_take(b, batch, &u);
 	b->n_last = 0;
 	for (uint32_t i = 0; i < batch->n_jobs && !r; i++)
-		r = run_job(&u, &batch->jobs[i]);
-	if (!r && !b->peer)
-		r = batch_expect(b, cudaEventRecord(u.frame->end, b->stream));
+		r = run_chain(&u, batch, i);
 	if (r) {
 		b->failed = b->failed || r == -EIO;
 		/* Jobs before this one may be reading tables that the next batch overwrites. */
@@ -401,15 +437,29 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	return 0;
 }
 
+/* Launched one by one: the first of a graph may wait for memory. */
 int batch_conclude(struct batch *b)
 {
-	struct batch_frame *frame = &b->frames[b->last_id % BATCH_FRAMES];
 	int r = peer_conclude(b);
 
 	if (!r)
-		r = batch_expect(b, cudaEventRecord(frame->end, b->stream));
+		r = finish(b, b->last_id);
 	b->failed = b->failed || r;
 	return r;
+}
+
+/* A device that has failed writes nothing any more, and says so when it is asked. */
+static void look_for_failure(struct batch *b)
+{
+	cudaError_t r;
+
+	if (++b->n_looks % LOOKS_A_QUERY)
+		return;
+	r = cudaStreamQuery(b->stream);
+	if (r == cudaErrorNotReady)
+		cudaGetLastError();
+	else
+		b->failed = batch_expect(b, r) != 0;
 }
 
 int batch_completed(struct batch *b, uint64_t *ret_id)
@@ -419,14 +469,12 @@ int batch_completed(struct batch *b, uint64_t *ret_id)
 	b->failed = b->failed || peer_is_late(b->peer, &rank);
 	while (b->done_id < b->last_id && !b->failed) {
 		struct batch_frame *frame = &b->frames[(b->done_id + 1) % BATCH_FRAMES];
-		cudaError_t r = cudaEventQuery(frame->end);
 
-		if (r == cudaErrorNotReady)
+		if (!frame_is_done(frame)) {
+			look_for_failure(b);
 			break;
-		if (r == cudaSuccess)
-			frame_count(b, frame);
-		else
-			b->failed = batch_expect(b, r) != 0;
+		}
+		frame_count(b, frame);
 	}
 	if (b->failed)
 		return -EIO;

@@ -1,13 +1,15 @@
 /*
  * batch.h - batches on their way through the device: programs kept per plan, tables of addresses, launches.
  *
- * Everything runs on one stream. A batch takes a frame: pinned memory for what goes up with it and an event that says
- * when it is done; there are few, so that whoever submits faster than the device computes waits for the oldest.
+ * Everything runs on one stream, the kernels of a job as one launch. A batch takes a frame: pinned memory for what goes up
+ * with it and a clock that the device writes when it is done; there are few, so that whoever submits faster than the device
+ * computes waits for the oldest.
  */
 #ifndef COPPICE_CUDA_BATCH_H
 #define COPPICE_CUDA_BATCH_H
 
 #include "../backend.h"
+#include "launch.h"
 #include "peer.h"
 #include "pool.h"
 #include "program.h"
@@ -22,7 +24,7 @@ struct batch_buffer {
 
 struct batch_frame {
 	struct batch_buffer host, device; /* owned */
-	void *begin, *end; /* owned events */
+	struct device_clock *clock; /* borrowed from the batch's */
 	uint64_t id; /* of the batch that is in it; 0: none was yet */
 	bool counted;
 };
@@ -43,6 +45,8 @@ struct batch_plan {
 	uint64_t arrays[PROGRAM_N_ARRAYS]; /* where they lie */
 };
 
+struct batch_need; /* batch_impl.h */
+
 /* Host memory that kernels reach across the bus. */
 struct batch_host {
 	uint64_t base, bytes;
@@ -52,6 +56,12 @@ struct batch {
 	device_stream stream; /* owned */
 	struct pool *pool;
 	struct batch_frame frames[BATCH_FRAMES];
+	struct device_clock *clocks; /* owned, pinned: of the frames */
+	struct launch_chain chain;
+	struct batch_need
+		*needs; /* owned, grows: what the jobs of the batch that is being made need */
+	uint32_t needs_room;
+	uint32_t n_looks; /* at the clock of a batch under way */
 	struct batch_plan plans[BATCH_PLANS];
 	struct batch_buffer parts; /* owned, device: partials and their statistics */
 	struct program program;

@@ -15,6 +15,7 @@ struct upload {
 	struct batch_frame *frame;
 	size_t host_used, device_used;
 	size_t host_due; /* of tables to come */
+	bool begun; /* something has been launched that says when the batch began */
 };
 
 /* What attention cannot work on where it lies. */
@@ -23,6 +24,13 @@ struct placement {
 	bool stage_o; /* at odd addresses */
 	bool met; /* devices exchange the rows: Q, O and LSE are staged on each */
 	bool aligned_kv;
+};
+
+/* What a job needs beside its plan: found once, as it takes a look at every query. */
+struct batch_need {
+	struct placement place;
+	uint32_t n_tokens; /* new ones */
+	uint32_t n_wanted; /* queries whose output is wanted */
 };
 
 /* A job's tables: rows in pinned memory, and copies of what is staged. */
@@ -76,16 +84,14 @@ void plan_drop_tails(struct batch_plan *plan);
 
 /* ---- batch_tables.c ---------------------------------------------------------------------------------------------- */
 
-/* Pinned and device memory that a batch's tables take at most, programs and patches apart. */
-void tables_count(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
-		  size_t *ret_device);
+struct batch_need tables_need(struct batch *b, const struct backend_job *job);
+/* Adds the pinned and device memory that the job's tables take at most, programs and patches apart. */
+void tables_count(const struct backend_job *job, const struct batch_need *need, size_t *host_bytes,
+		  size_t *device_bytes);
 /* The next bytes of the frame's pinned memory, which has room for them. */
 void *upload_host(struct upload *u, size_t bytes);
-struct placement tables_place(struct batch *b, const struct backend_job *job);
 void tables_make(struct upload *u, const struct backend_job *job, const struct placement *place,
 		 struct tables *ret);
-/* New tokens of the job. */
-uint32_t tables_count_tokens(const struct backend_job *job);
 void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 			struct device_token *at);
 /* The plan's patches, in pinned memory; from here on the device has them. plan == NULL: none. */

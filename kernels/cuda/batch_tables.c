@@ -33,33 +33,28 @@ static bool in_host(struct batch *b, uint64_t address)
 	return false;
 }
 
-struct placement tables_place(struct batch *b, const struct backend_job *job)
+static void place_query(struct batch *b, const struct backend_io *io, struct placement *p)
 {
-	struct placement p = {.aligned_kv = true};
+	p->stage_q = p->stage_q || (io->o && ((io->q | io->q_stride) % 16 || in_host(b, io->q)));
+	p->stage_o = p->stage_o || (io->o | io->o_stride) % 16;
+	p->aligned_kv = p->aligned_kv && (io->k | io->v | io->k_stride | io->v_stride) % 16 == 0;
+}
+
+struct batch_need tables_need(struct batch *b, const struct backend_job *job)
+{
+	struct batch_need need = {.place.aligned_kv = true};
 
 	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
 		const struct backend_io *io = &job->io[i];
 
-		p.stage_q =
-			p.stage_q || (io->o && ((io->q | io->q_stride) % 16 || in_host(b, io->q)));
-		p.stage_o = p.stage_o || (io->o | io->o_stride) % 16;
-		p.aligned_kv =
-			p.aligned_kv && (io->k | io->v | io->k_stride | io->v_stride) % 16 == 0;
+		place_query(b, io, &need.place);
+		need.n_wanted += io->o != 0;
+		for (uint32_t s = 0; s < io->n_slots; s++)
+			need.n_tokens += io->slots[s].count;
 	}
-	p.met = job->owner != NULL;
-	p.stage_q = p.stage_q || p.met;
-	return p;
-}
-
-uint32_t tables_count_tokens(const struct backend_job *job)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
-		for (uint32_t s = 0; s < job->io[i].n_slots; s++)
-			n += job->io[i].slots[s].count;
-	}
-	return n;
+	need.place.met = job->owner != NULL;
+	need.place.stage_q = need.place.stage_q || need.place.met;
+	return need;
 }
 
 void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
@@ -174,24 +169,18 @@ const struct device_patch *tables_take_patches(struct upload *u, struct batch_pl
 	return patches;
 }
 
-/* Pinned and device memory that a batch's tables take at most, programs apart. */
-void tables_count(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
-		  size_t *ret_device)
+void tables_count(const struct backend_job *job, const struct batch_need *need, size_t *host_bytes,
+		  size_t *device_bytes)
 {
-	*ret_host = *ret_device = 0;
-	for (uint32_t i = 0; i < batch->n_jobs; i++) {
-		const struct backend_job *job = &batch->jobs[i];
-		struct placement place = tables_place(b, job);
-		bool stage_o = place.stage_o || place.met;
-		uint32_t n = job->list->n_rows, n_staged = place.stage_q + (uint32_t)stage_o;
-		uint32_t n_table = place.met ? 2 * n : n;
+	bool met = need->place.met, stage_o = need->place.stage_o || met;
+	uint32_t n = job->list->n_rows, n_staged = need->place.stage_q + (uint32_t)stage_o;
+	uint32_t n_table = met ? 2 * n : n;
 
-		*ret_host += align_up(tables_count_tokens(job) * sizeof(struct device_token)) +
-			     align_up(n_table * sizeof(struct device_row)) +
-			     n_staged * align_up(n * sizeof(struct device_copy));
-		*ret_device += align_up(n_table * sizeof(struct device_row)) +
-			       n_staged * align_up(n * shape_row_bytes(job->shape));
-		if (place.met)
-			*ret_device += align_up(n * job->shape->n_q_heads * sizeof(float));
-	}
+	*host_bytes += align_up(need->n_tokens * sizeof(struct device_token)) +
+		       align_up(n_table * sizeof(struct device_row)) +
+		       n_staged * align_up(n * sizeof(struct device_copy));
+	*device_bytes += align_up(n_table * sizeof(struct device_row)) +
+			 n_staged * align_up(n * shape_row_bytes(job->shape));
+	if (met)
+		*device_bytes += align_up(n * job->shape->n_q_heads * sizeof(float));
 }

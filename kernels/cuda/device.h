@@ -157,6 +157,19 @@ struct device_inbound {
 	uint32_t copy_bytes; /* a multiple of 16 */
 	uint32_t aligned; /* K and V lie at multiples of 16 bytes */
 	uint32_t pad;
+	uint64_t *begin_ns; /* written as it begins; NULL: nowhere */
+};
+
+/* Of a batch, in pinned host memory, by the device's clock; the id comes last, when all that the batch writes is there. */
+struct device_clock {
+	uint64_t begin_ns, end_ns;
+	uint64_t id;
+	uint64_t pad[5];
+};
+
+struct device_finish {
+	struct device_clock *clock;
+	uint64_t id;
 };
 
 /* Rows [from_row] of the group at from to [to_row] of that at to, of n_heads head blocks (all layers and heads). */
@@ -182,6 +195,8 @@ int device_inbound(const struct device_inbound *inbound, device_stream stream);
 /* Copies of so many bytes each, a multiple of 2, as are their addresses. */
 int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes,
 		    device_stream stream);
+/* When all before it is complete. */
+int device_finish(const struct device_finish *finish, device_stream stream);
 int device_move(const struct device_move *move, device_stream stream);
 
 /* Readies the kernels of this shape. Blocks. */

@@ -5,6 +5,8 @@
 #ifndef COPPICE_CUDA_LAUNCH_CUH
 #define COPPICE_CUDA_LAUNCH_CUH
 
+#include "launch.h"
+
 #include <cuda_runtime_api.h>
 
 struct launch_shape {
@@ -18,28 +20,35 @@ static inline bool launches_overlap()
 	int device = 0;
 
 	if (major == 0 && cudaGetDevice(&device) == cudaSuccess &&
-	    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess)
+	    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) !=
+		    cudaSuccess)
 		major = 0;
 	return major == 9;
 }
 
-/* Says how its own launch went: cudaGetLastError would say what somebody asked before. */
+/* early: what comes before need not have ended. A cudaError_t. */
 template <typename ARGUMENT>
-static int launch_early(void (*kernel)(ARGUMENT), const ARGUMENT *argument, struct launch_shape shape,
-			cudaStream_t stream)
+static int launch_kernel(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
+			 struct launch_shape shape, bool early, cudaStream_t stream)
 {
-	cudaLaunchAttribute attribute = {};
-	cudaLaunchConfig_t config = {};
+	struct launch l = {};
 
-	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	attribute.val.programmaticStreamSerializationAllowed = 1;
-	config.gridDim = dim3(shape.n_blocks);
-	config.blockDim = dim3(shape.block_threads);
-	config.dynamicSmemBytes = shape.shared_bytes;
-	config.stream = stream;
-	config.attrs = &attribute;
-	config.numAttrs = launches_overlap() ? 1 : 0;
-	return cudaLaunchKernelEx(&config, kernel, *argument);
+	static_assert(sizeof(ARGUMENT) <= LAUNCH_ARGUMENT_BYTES, "room for it in a chain");
+	l.kernel = (const void *)kernel;
+	l.n_blocks = shape.n_blocks;
+	l.block_threads = shape.block_threads;
+	l.shared_bytes = shape.shared_bytes;
+	l.early = early;
+	l.argument = argument;
+	l.argument_bytes = sizeof(*argument);
+	return launch_put(&l, stream);
+}
+
+template <typename ARGUMENT>
+static int launch_early(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
+			struct launch_shape shape, cudaStream_t stream)
+{
+	return launch_kernel(kernel, argument, shape, launches_overlap(), stream);
 }
 
 #endif

@@ -5,6 +5,7 @@
  * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h), for every 512 bytes
  *          of Q that are to be brought, and for as much of the rows' table.
  * outbound a block for every row of O that must not lie where attention can write it.
+ * finish   one thread: the batch is done.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
  * merge    a warp for every row that has no partial or several and every query head, or four where there are many
  *          partials. Each folds its own in index order, and so do they, so that the bits repeat. A row without any
@@ -15,6 +16,16 @@
 #include "launch.cuh"
 
 #define WARPS 4u
+
+#if __CUDA_ARCH__ >= 800
+__device__ inline uint64_t device_now_ns()
+{
+	uint64_t now;
+
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+	return now;
+}
+#endif
 
 #if __CUDA_ARCH__ >= 800
 /* Bytes of chunk c (8 values) of a row in its group; K and V each begin a half of the group. */
@@ -149,6 +160,8 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32) inbound_kernel(const __gri
 #if __CUDA_ARCH__ >= 800
 	uint64_t warp = (uint64_t)blockIdx.x * INBOUND_WARPS + threadIdx.x / 32, step = (uint64_t)gridDim.x * INBOUND_WARPS;
 
+	if (a.begin_ns && blockIdx.x == 0 && threadIdx.x == 0)
+		*a.begin_ns = device_now_ns();
 	launch_wait();
 	launch_next();
 	for (uint64_t end = inbound_warps(a); warp < end; warp += step)
@@ -156,14 +169,30 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32) inbound_kernel(const __gri
 #endif
 }
 
+struct outbound {
+	const struct device_copy *copies;
+	uint32_t bytes;
+};
+
 /* A block a copy. */
-__global__ void __launch_bounds__(WARPS * 32) outbound_kernel(const struct device_copy *copies, uint32_t bytes)
+__global__ void __launch_bounds__(WARPS * 32) outbound_kernel(const __grid_constant__ struct outbound a)
 {
 #if __CUDA_ARCH__ >= 800
-	struct device_copy copy = copies[blockIdx.x];
+	struct device_copy copy = a.copies[blockIdx.x];
 
-	for (uint32_t i = threadIdx.x * 2; i < bytes; i += WARPS * 64)
+	for (uint32_t i = threadIdx.x * 2; i < a.bytes; i += WARPS * 64)
 		*(uint16_t *)(copy.to + i) = *(const uint16_t *)(copy.from + i);
+#endif
+}
+
+/* What the launches before wrote to host memory is there before the id is. */
+__global__ void finish_kernel(const __grid_constant__ struct device_finish a)
+{
+#if __CUDA_ARCH__ >= 800
+	launch_wait();
+	a.clock->end_ns = device_now_ns();
+	__threadfence_system();
+	*(volatile uint64_t *)&a.clock->id = a.id;
 #endif
 }
 
@@ -325,24 +354,24 @@ extern "C" int device_inbound(const struct device_inbound *in, device_stream str
 
 extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes, device_stream stream)
 {
-	cudaLaunchConfig_t config = {};
+	struct outbound outbound = {copies, bytes};
+	struct launch_shape shape = {n, WARPS * 32, 0};
 
-	if (n == 0)
-		return cudaSuccess;
-	config.gridDim = dim3(n);
-	config.blockDim = dim3(WARPS * 32);
-	config.stream = stream;
-	return cudaLaunchKernelEx(&config, outbound_kernel, copies, bytes);
+	return n ? launch_kernel(outbound_kernel, &outbound, shape, false, stream) : (int)cudaSuccess;
+}
+
+extern "C" int device_finish(const struct device_finish *finish, device_stream stream)
+{
+	struct launch_shape shape = {1, 1, 0};
+
+	return launch_early(finish_kernel, finish, shape, stream);
 }
 
 extern "C" int device_move(const struct device_move *move, device_stream stream)
 {
-	cudaLaunchConfig_t config = {};
+	struct launch_shape shape = {1, WARPS * 32, 0};
 
-	config.gridDim = dim3(1);
-	config.blockDim = dim3(WARPS * 32);
-	config.stream = stream;
-	return cudaLaunchKernelEx(&config, move_kernel, *move);
+	return launch_kernel(move_kernel, move, shape, false, stream);
 }
 
 extern "C" int device_merge(const struct device_attend *attend, device_stream stream)
