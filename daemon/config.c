@@ -109,7 +109,7 @@ void config_init(struct config *config)
 		.backend = "auto",
 		.extent_bytes = 32 * MIB,
 		.page_tokens = 32,
-		.spin_us = 50,
+		.spin_us = 200,
 		.claim_ms = 10000,
 		.batch_hold = CONFIG_HOLD_COST,
 		.batch_wait_max_us = 2000,
