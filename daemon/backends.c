@@ -35,6 +35,15 @@ static int open_group(const struct config *config, const struct backend_config *
 	return r;
 }
 
+static void name_group(const struct config *config, const struct backend_ops *ops,
+		       struct opened_backend *ret)
+{
+	snprintf(ret->name, sizeof(ret->name), "%s x %u", ops->name, config->n_devices);
+	ret->group = backend_group;
+	ret->group.name = ret->name;
+	ret->ops = &ret->group;
+}
+
 static int open_with(const struct config *config, const struct backend_ops *ops, void *module,
 		     struct opened_backend *ret, char *why)
 {
@@ -52,7 +61,9 @@ static int open_with(const struct config *config, const struct backend_ops *ops,
 	if (r < 0 && !why[0])
 		snprintf(why, WHY_BYTES, "%s", strerror(-r));
 	if (r == 0)
-		*ret = (struct opened_backend){one ? ops : &backend_group, backend, module};
+		*ret = (struct opened_backend){.ops = ops, .backend = backend, .module = module};
+	if (r == 0 && !one)
+		name_group(config, ops, ret);
 	return r;
 }
 

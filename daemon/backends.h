@@ -11,7 +11,9 @@
 #include "kernels/backend.h"
 
 struct opened_backend {
-	const struct backend_ops *ops;
+	const struct backend_ops *ops; /* stay where they are while this does */
+	struct backend_ops group; /* of several devices: ops */
+	char name[32]; /* its name: "cpu x 4" */
 	struct backend *backend; /* owned */
 	void *module; /* owned; NULL: linked in */
 };

@@ -95,9 +95,23 @@ static void child_environment(const struct harness *h)
 	}
 }
 
+/* Devices for the daemon; NULL: what the test says it is to compute with is not of their kind, or there are none. */
+static const char *group_of(const struct harness *h)
+{
+	const char *group = getenv("COPPICE_TEST_DEVICES");
+
+	for (int i = 0; group && i < HARNESS_FLAGS && h->flags[i]; i++) {
+		if (!strncmp(h->flags[i], "--backend=", 10) &&
+		    strcmp(h->flags[i] + 10, strncmp(group, "cpu", 3) ? "cuda" : "cpu") != 0)
+			return NULL;
+	}
+	return group;
+}
+
 static void child_run(const struct harness *h)
 {
-	char loop[32], socket[128], backend[64];
+	const char *group = group_of(h);
+	char loop[32], socket[128], backend[64], devices[128];
 	const char *argv[HARNESS_FLAGS + 16] = {harness_daemon,
 						"--config=/dev/null",
 						socket,
@@ -116,6 +130,11 @@ static void child_run(const struct harness *h)
 	snprintf(socket, sizeof(socket), "--socket=%s", h->socket);
 	snprintf(loop, sizeof(loop), "--loop=%s", h->loop);
 	snprintf(backend, sizeof(backend), "--backend=%s", test_backend());
+	if (group) {
+		snprintf(devices, sizeof(devices), "--devices=%s", group);
+		argv[n++] = devices;
+		argv[n++] = "--extent=2M"; /* on each, of a small pool */
+	}
 	for (int i = 0; i < HARNESS_FLAGS && h->flags[i]; i++)
 		argv[n++] = h->flags[i];
 	prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -28,9 +28,13 @@ static struct {
 static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
 	struct fake_handle handle = {.pid = getpid(), .bytes = bytes, .serial = ++fake.serial};
+	static const uint8_t any[BACKEND_DEVICE_BYTES];
 	int i = 0;
 
 	(void)b;
+	if (memcmp(ret->device, any, sizeof(any)) != 0 &&
+	    memcmp(ret->device, FAKE_UUID, sizeof(any)) != 0)
+		return -ENODEV;
 	while (i < BLOCKS && fake.blocks[i].map)
 		i++;
 	if (i == BLOCKS)

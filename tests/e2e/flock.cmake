@@ -22,3 +22,9 @@ if(TARGET coppiced AND TARGET coppice-agent)
 		MODEL_DIR="${coppice_data}/tests/model")
 	add_dependencies(agent_test coppiced coppice-agent)
 endif()
+# The same over several devices.
+if(TARGET flock_test)
+	add_test(NAME flock_devices_test COMMAND flock_test $<TARGET_FILE:coppiced>)
+	set_tests_properties(flock_devices_test PROPERTIES TIMEOUT 120 LABELS e2e
+		ENVIRONMENT "COPPICE_TEST_DEVICES=cpu,cpu,cpu")
+endif()

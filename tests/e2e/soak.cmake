@@ -6,3 +6,8 @@ if(TARGET coppiced AND TARGET coppice)
 	add_dependencies(soak_test coppiced)
 	target_include_directories(soak_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/fuzz ${PROJECT_SOURCE_DIR}/client)
 endif()
+if(TARGET soak_test)
+	add_test(NAME soak_devices_test COMMAND soak_test $<TARGET_FILE:coppiced>)
+	set_tests_properties(soak_devices_test PROPERTIES TIMEOUT 300 LABELS e2e
+		ENVIRONMENT "COPPICE_TEST_DEVICES=cpu,cpu,cpu,cpu")
+endif()

@@ -1,0 +1,137 @@
+/*
+ * devices_test.c - a daemon with several devices, as clients see it: arenas on the device that is named, models split over
+ * heads or tokens with a reason. argv[1] is the daemon's program; the fake module stands where the real one is looked for.
+ */
+#include "control_harness.h"
+#include "fake.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int setup(void **state)
+{
+	struct harness *h = harness_new("auto");
+
+	h->flags[0] = "--backend=cuda";
+	h->flags[1] = "--devices=0,1";
+	h->flags[2] = "--split=auto,whole:tokens";
+	h->flags[3] = "--extent=2M";
+	harness_start(h);
+	*state = h;
+	return 0;
+}
+
+static const Coppice__Reply *ask_arena(struct client *c, const char *device, size_t n,
+				       uint32_t kind)
+{
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+
+	m.kind = kind;
+	m.bytes = FAKE_ARENA_BYTES;
+	m.has_device = device != NULL;
+	m.device = (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)device};
+	return client_verb(c, arena_new, &m);
+}
+
+static void a_device_arena_is_on_the_device_that_is_named(void **state)
+{
+	struct client c = client_open(*state);
+	const Coppice__Reply *reply = ask_arena(&c, FAKE_UUID, 16, 1);
+
+	assert_int_equal(reply->code, 0);
+	assert_memory_equal(reply->arena->device.data, FAKE_UUID, 16);
+	assert_int_equal(ask_arena(&c, NULL, 0, 1)->code, 0);
+	client_close(&c);
+}
+
+static void a_device_that_the_daemon_lacks_is_refused(void **state)
+{
+	struct client c = client_open(*state);
+
+	assert_refused(ask_arena(&c, "another's device", 16, 1), -ENODEV, "device",
+		       "among the daemon's devices");
+	assert_refused(ask_arena(&c, FAKE_UUID, 15, 1), -EINVAL, "device", "16 bytes");
+	assert_refused(ask_arena(&c, FAKE_UUID, 16, 0), -EINVAL, "device", "kind 1");
+	client_close(&c);
+}
+
+static const Coppice__Reply *open_model(struct client *c, const char *name, uint32_t n_kv_heads)
+{
+	Coppice__ModelOpen m = COPPICE__MODEL_OPEN__INIT;
+
+	m.name = (char *)(uintptr_t)name;
+	m.n_layers = 2;
+	m.n_q_heads = 12;
+	m.n_kv_heads = n_kv_heads;
+	m.head_dim = 64;
+	m.dtype = 1;
+	return client_verb(c, model_open, &m);
+}
+
+static const Coppice__Model *find_model(struct client *c, const char *name)
+{
+	Coppice__Models m = COPPICE__MODELS__INIT;
+	const Coppice__ModelsReply *reply = client_verb(c, models, &m)->models;
+
+	assert_non_null(reply);
+	for (size_t i = 0; i < reply->n_model; i++) {
+		if (strcmp(reply->model[i]->name, name) == 0)
+			return reply->model[i];
+	}
+	fail_msg("no model is called %s", name);
+	return NULL;
+}
+
+static void models_say_how_they_are_split_and_why(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t n_kv_heads;
+		const char *split, *why;
+	} cases[] = {
+		{"even", 4, "heads", "with heads (2 on each device"},
+		{"odd", 3, "tokens", "3 KV heads cannot be shared out evenly to 2 devices"},
+		{"whole", 4, "tokens", "in the config"},
+	};
+	struct client c = client_open(*state);
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		assert_int_equal(open_model(&c, cases[i].name, cases[i].n_kv_heads)->code, 0);
+
+		const Coppice__Model *model = find_model(&c, cases[i].name);
+
+		assert_int_equal(model->n_devices, 2);
+		assert_string_equal(model->split, cases[i].split);
+		assert_non_null(strstr(model->split_why, cases[i].why));
+	}
+	client_close(&c);
+}
+
+static void heads_that_are_not_to_be_divided_are_refused(void **state)
+{
+	struct harness *h = *state;
+	struct client c;
+
+	harness_stop(h, 15);
+	h->flags[2] = "--split=heads";
+	harness_start(h);
+	c = client_open(h);
+	assert_refused(open_model(&c, "odd", 3), -ENOTSUP, "n_kv_heads", "use tokens or auto");
+	client_close(&c);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, harness_teardown)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_device_arena_is_on_the_device_that_is_named),
+		TEST(a_device_that_the_daemon_lacks_is_refused),
+		TEST(models_say_how_they_are_split_and_why),
+		TEST(heads_that_are_not_to_be_divided_are_refused),
+	};
+
+	if (harness_init(argc, argv) < 0)
+		return 2;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
