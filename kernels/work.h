@@ -71,6 +71,9 @@ struct work_node {
  * itself, parents[i], parents[parents[i]], ... until WORK_NONE. parents[i] < i or WORK_NONE. Nobody else sees
  * that node: no other query ends at it, no node hangs below it.
  *
+ * A query may also come wholly after its node's end (pos >= node's pos + n_tokens), where its own tokens are elsewhere: all rows
+ * see all of the path then.
+ *
  * node == WORK_NONE: no KV at all; the rows get no partials.
  */
 struct work_query {

@@ -308,6 +308,8 @@ static uint64_t tokens_alone(const struct work_tree *tree, const struct work_que
 
 	if (i == WORK_NONE)
 		return 0;
+	if (end > tree->nodes[i].pos + tree->nodes[i].n_tokens)
+		end = tree->nodes[i].pos + tree->nodes[i].n_tokens;
 	for (; i != WORK_NONE; i = tree->nodes[i].parent)
 		start = tree->nodes[i].pos;
 	return end > start ? end - start : 0;

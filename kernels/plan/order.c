@@ -71,7 +71,8 @@ static int check_query(const struct work_tree *tree, const struct work_query *qu
 	if (query->node >= tree->n_nodes)
 		return -EINVAL;
 	node = &tree->nodes[query->node];
-	if (query->pos + query->n_rows > node->pos + node->n_tokens)
+	if (query->pos + query->n_rows > node->pos + node->n_tokens &&
+	    (query->parents || query->pos < node->pos + node->n_tokens))
 		return -EINVAL;
 	return query->parents ? check_draft(tree, query) : 0;
 }
@@ -241,7 +242,11 @@ void order_place(struct order *order, const struct work_tree *tree, const bool *
 		*span = (struct order_span){rows[row].query, query->node, row, row + query->n_rows};
 		if (query->node != WORK_NONE) {
 			span->start = order->nodes[query->node].start;
+			const struct work_node *node = &tree->nodes[query->node];
+
 			span->end = query->pos + query->n_rows;
+			if (span->end > node->pos + node->n_tokens)
+				span->end = node->pos + node->n_tokens;
 			if (span->end < span->start)
 				span->end = span->start;
 		}

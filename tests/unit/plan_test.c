@@ -671,11 +671,32 @@ static void test_trees_that_break_a_rule_are_refused(void **state)
 	REFUSED(g->queries[0].node = 3);
 	REFUSED(g->queries[0].n_rows = 0);
 	REFUSED(g->queries[0].n_rows = UINT32_MAX);
-	REFUSED(g->queries[0].pos = 110);
+	REFUSED((g->queries[0].pos = 109, g->queries[0].n_rows = 2));
+	REFUSED(g->queries[0] = ((struct work_query){1, 110, 3, forward}));
 	REFUSED(g->queries[0] = ((struct work_query){1, 107, 3, forward}));
 	REFUSED(g->queries[0] = ((struct work_query){1, 106, 3, fork}));
 	REFUSED(g->queries[0] = ((struct work_query){WORK_NONE, 0, 3, fork}));
 	REFUSED(g->queries[0] = ((struct work_query){2, 107, 3, fork}));
+}
+
+/* Where its own tokens are elsewhere, all rows see all of the path. */
+static void test_a_query_may_come_behind_its_node(void **state)
+{
+	static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE,
+						    PLAN_FASTTREE, PLAN_DEFT};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+		struct plan_config config = config_of(policies[i]);
+		struct work_list list = {0};
+		struct grove *g = fan(1000, 3, 70);
+
+		g->queries[0] = (struct work_query){1, 1070, 40, NULL};
+		g->queries[1] = (struct work_query){2, 5000, 3, NULL};
+		make(g, &config, &list);
+		plan_list_done(&list);
+		free(g);
+	}
 }
 
 static void test_configs_that_make_no_sense_are_refused(void **state)
@@ -762,6 +783,7 @@ int main(void)
 		cmocka_unit_test(test_fasttree_splits_long_contexts_for_idle_units),
 		cmocka_unit_test(test_empty_cases_are_plans),
 		cmocka_unit_test(test_trees_that_break_a_rule_are_refused),
+		cmocka_unit_test(test_a_query_may_come_behind_its_node),
 		cmocka_unit_test(test_configs_that_make_no_sense_are_refused),
 		cmocka_unit_test(test_the_check_finds_faults),
 		cmocka_unit_test(test_policies_have_names),
