@@ -56,6 +56,26 @@ struct backend_job {
 	/* Or, of devices that have met: whose O and LSE the rows are, [list->n_rows]. Each device merges and writes its own, from what all
 	 * have. NULL: this device has all of the KV. */
 	const uint32_t *owner;
+	/* KV heads [head, head + n_heads) alone, and their query heads' part of the rows; n_heads 0: all. Only where the backend can
+	 * estimate. */
+	uint32_t head, n_heads;
+};
+
+static inline uint32_t backend_job_heads(const struct backend_job *job)
+{
+	return job->n_heads ? job->n_heads : job->shape->n_kv_heads;
+}
+
+/* What a chunk of queries of one sequence will attend to, from a few of its products (cpu/estimate.h). */
+struct backend_estimate {
+	const struct work_shape *shape;
+	const struct work_slice *slices; /* of the path: its n_k tokens from position 0 on */
+	uint32_t n_slices;
+	uint32_t layer;
+	uint64_t q, q_stride; /* as backend_io's */
+	uint32_t n_q, q_pos, n_k;
+	uint32_t stride; /* 8 or 16; q_pos is a multiple of it */
+	uint32_t block_tokens; /* of the masses: 8 x stride x a power of two */
 };
 
 struct backend_batch {
@@ -177,6 +197,10 @@ struct backend_ops {
 	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0; -ESTALE: an advanced job's plan is gone or
 	 * does not fit what is wanted, make new ones; or -errno. After an error nothing is under way. */
 	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
+	/* Masses [n_kv_heads][blocks of n_q][blocks of n_k] go to ret_mass. Batches submitted before have written their K. Blocks
+	 * until the masses are there. 0, -EINVAL, -ENOMEM, -EIO. NULL: this backend cannot. */
+	int (*estimate)(struct backend *b, const struct backend_estimate *estimate,
+			float *ret_mass);
 	/* Id of the newest batch that is complete. -EIO: the device failed, nothing will complete any more. Does not block. */
 	int (*completed)(struct backend *b, uint64_t *ret_id);
 	/* Moves are done in order. Blocks until done. */

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* One core of a two-core Zen 5 machine reads KV at 24 GB/s from memory, and a batch of nothing takes 2 us; round
@@ -26,6 +27,9 @@ struct backend {
 	struct threads *threads; /* owned */
 	struct attend attend;
 	const struct vec *vec;
+	float *pass_state,
+		*pass_part; /* owned, [pass_room]: of rows by token, and as a pass leaves them */
+	size_t pass_room;
 	struct mover *mover; /* owned; NULL: nothing was ever pinned */
 	uint64_t last_id;
 	struct backend_counters counters;
@@ -44,6 +48,8 @@ static void cpu_close(struct backend *b)
 	if (!b)
 		return;
 	mover_free(b->mover);
+	free(b->pass_state);
+	free(b->pass_part);
 	attend_done(&b->attend);
 	threads_free(b->threads);
 	pool_done(&b->pool);
@@ -276,6 +282,68 @@ static uint32_t cpu_tile_rows(struct backend *b, const struct work_shape *shape)
 	return FOLD_ROWS;
 }
 
+static int pass_reserve(struct backend *b, size_t n)
+{
+	if (n <= b->pass_room)
+		return 0;
+	free(b->pass_state);
+	free(b->pass_part);
+	b->pass_state = malloc(n * sizeof(float));
+	b->pass_part = malloc(n * sizeof(float));
+	b->pass_room = b->pass_state && b->pass_part ? n : 0;
+	return b->pass_room ? 0 : -ENOMEM;
+}
+
+static void pass_fold(struct backend *b, const struct backend_job *job, bool first)
+{
+	const struct work_list *list = job->list;
+	uint32_t n_heads = job->shape->n_q_heads, dim = job->shape->head_dim;
+	size_t row_floats = (size_t)n_heads * (2 + dim);
+
+	for (uint32_t row = 0; row < list->n_rows; row++) {
+		const float *from = b->pass_part + row * row_floats;
+		float *to = b->pass_state + list->rows[row].token * row_floats;
+		if (first)
+			memcpy(to, from, row_floats * sizeof(*to));
+		else
+			merge_fold_entries(to, from, n_heads, dim);
+	}
+}
+
+static void pass_write(struct backend *b, const struct backend_job *job)
+{
+	uint32_t n_heads = job->shape->n_q_heads, stride = 2 + job->shape->head_dim;
+
+	for (uint32_t row = 0; row < job->list->n_rows; row++)
+		for (uint32_t head = 0; head < n_heads; head++) {
+			size_t entry = (size_t)job->list->rows[row].token * n_heads + head;
+			const float *at = b->pass_state + entry * stride;
+			struct merge_state state = {at[0], at[1]};
+			attend_write(b->vec, job, row, head, &state, at + 2);
+		}
+}
+
+static int cpu_pass(struct backend *b, const struct backend_job *job, uint32_t flags,
+		    uint64_t *ret_id)
+{
+	struct backend_job part = *job;
+	size_t n_floats =
+		(size_t)job->list->n_rows * job->shape->n_q_heads * (2 + job->shape->head_dim);
+	int r = flags & BACKEND_PASS_FIRST ? pass_reserve(b, n_floats) : 0;
+
+	if (!r && n_floats > b->pass_room)
+		r = -EINVAL;
+	part.parts = (uintptr_t)b->pass_part;
+	if (!r)
+		r = cpu_submit(b, &(struct backend_batch){&part, 1}, ret_id);
+	if (r)
+		return r;
+	pass_fold(b, job, flags & BACKEND_PASS_FIRST);
+	if (flags & BACKEND_PASS_LAST)
+		pass_write(b, job);
+	return 0;
+}
+
 /* Memory need not be pinned for memcpy: the thread for it is all there is to be had. */
 static int cpu_pin(struct backend *b, void *host, uint64_t bytes)
 {
@@ -342,6 +410,7 @@ static const struct backend_tier_ops cpu_tier = {
 	.downs_done = cpu_downs_done,
 	.ups_done = cpu_ups_done,
 	.kick = cpu_kick,
+	.pass = cpu_pass,
 	.layout = cpu_layout,
 };
 

@@ -7,9 +7,12 @@ coppice_test(NAME attention_test
 coppice_test(NAME backend_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_test.c
 	LIBS coppice_kernels LABELS unit kernels)
 
-coppice_test(NAME mover_test SOURCES unit/mover_test.c LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
-if(TARGET coppice_cuda)
-	coppice_path(cuda_module coppice_cuda)
-	add_test(NAME mover_test_cuda COMMAND mover_test ${cuda_module})
-	set_tests_properties(mover_test_cuda PROPERTIES SKIP_RETURN_CODE 77 LABELS "unit;gpu" TIMEOUT 120)
-endif()
+foreach(name mover passes)
+	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c LIBS coppice_kernels ${CMAKE_DL_LIBS}
+		LABELS unit kernels tsan)
+	if(TARGET coppice_cuda)
+		coppice_path(cuda_module coppice_cuda)
+		add_test(NAME ${name}_test_cuda COMMAND ${name}_test ${cuda_module})
+		set_tests_properties(${name}_test_cuda PROPERTIES SKIP_RETURN_CODE 77 LABELS "unit;gpu" TIMEOUT 120)
+	endif()
+endforeach()
