@@ -85,6 +85,7 @@ static const struct key keys[] = {
 	SIZE("domain_host_bytes", domain_host_bytes, 0,
 	     "KV of a domain in host memory; 0: no limit"),
 	SIZE("domain_file_bytes", domain_file_bytes, 0, "KV of a domain in the file; 0: no limit"),
+	SIZE("stage", stage_bytes, 0, "of the pool, for attention to KV in host memory; 0: none"),
 	COUNT("tier_depth", tier_depth, 1, 1024, "moves of a kind between tiers at a time"),
 	COUNT("tier_flush_ms", tier_flush_ms, 0, 3600000,
 	      "how long a daemon that ends writes to the file"),
@@ -396,6 +397,19 @@ static int whole_check(struct config *config)
 	config->pool_bytes -= config->pool_bytes % config->extent_bytes;
 	if (config->file_tier[0] && !config->host_tier_bytes) {
 		log_error("file_tier: it needs host_tier: KV goes to the file through host memory");
+		return -EINVAL;
+	}
+	if (config->stage_bytes && !config->host_tier_bytes) {
+		log_error("stage: it needs host_tier: KV comes from there");
+		return -EINVAL;
+	}
+	config->stage_bytes += config->extent_bytes - 1;
+	config->stage_bytes -= config->stage_bytes % config->extent_bytes;
+	if (config->stage_bytes >= config->pool_bytes) {
+		log_error("stage: %" PRIu64
+			  " is not accepted; accepted: less than the pool (%" PRIu64
+			  "), whose part it is",
+			  config->stage_bytes, config->pool_bytes);
 		return -EINVAL;
 	}
 	if (config->host_tier_bytes && config->host_tier_bytes < config->extent_bytes) {

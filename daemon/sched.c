@@ -68,7 +68,8 @@ static struct sched_lane *next_prefill(struct sched *s)
 	struct sched_lane *lane;
 
 	TAILQ_FOREACH (lane, &s->lanes, link) {
-		if (lane->parked && !lane->awaited && lane->step.prefill)
+		if (lane->parked && !lane->awaited && lane->step.prefill &&
+		    (!lane->step.in_passes || passes_may(s, lane)))
 			return lane;
 	}
 	return NULL;
@@ -89,6 +90,10 @@ static bool choose_prefill(struct sched *s)
 		return false;
 	TAILQ_REMOVE(&s->lanes, lane, link);
 	TAILQ_INSERT_TAIL(&s->lanes, lane, link);
+	if (lane->step.in_passes) {
+		passes_begin(s, lane);
+		return false;
+	}
 	if (batch_add_slice(s, lane) == 0)
 		return true;
 	step_fail(s, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
@@ -100,6 +105,7 @@ static bool start_batch(struct sched *s)
 {
 	if (!s->n_parked)
 		return false;
+	passes_mark(s);
 	bool chosen = s->prefill_turn ? choose_prefill(s) || choose_decode(s)
 				      : choose_decode(s) || choose_prefill(s);
 
@@ -135,6 +141,7 @@ static void fail_lanes(struct sched *s)
 
 	if (s->batch.in_flight)
 		batch_fail(s);
+	passes_fail(s);
 	TAILQ_FOREACH (lane, &s->lanes, link)
 		lane_shut_down(s, lane, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
 }
@@ -146,11 +153,12 @@ bool sched_round(struct sched *s)
 	s->now_ns = s->clock();
 	if (s->batch.in_flight)
 		busy |= batch_poll(s);
+	busy |= passes_poll(s);
 	if (sched_failed(s))
 		fail_lanes(s);
 	busy |= ready_look(s);
 	busy |= lanes_serve(s);
-	if (!s->batch.in_flight) {
+	if (!s->batch.in_flight && !s->passes.in_flight) {
 		busy |= serve_requests(s);
 		busy |= start_batch(s);
 	}
@@ -179,7 +187,7 @@ static bool has_spun_enough(struct sched *s)
 {
 	if (s->now_ns >= s->spin_look_ns)
 		look_at_cores(s);
-	if (s->batch.in_flight || (s->spin_ns && ready_soon(s)))
+	if (s->batch.in_flight || s->passes.in_flight || (s->spin_ns && ready_soon(s)))
 		return false;
 	return s->now_ns - s->active_ns >= s->spin_ns;
 }
@@ -252,7 +260,8 @@ static int make_store(struct sched *s)
 	const struct config *config = s->config;
 	struct store_config of = {
 		.pool = {.ctx = s, .commit = commit_extent, .release = release_extent},
-		.n_extents = (uint32_t)(config->pool_bytes / config->extent_bytes),
+		.n_extents = (uint32_t)((config->pool_bytes - config->stage_bytes) /
+					config->extent_bytes),
 		.extent_bytes = config->extent_bytes,
 		.n_devices = config->n_devices,
 		.claim_ns = config->claim_ms * UINT64_C(1000000),
@@ -358,6 +367,7 @@ void sched_free(struct sched *s)
 		batch_fail(s);
 	verbs_end_all(s);
 	batch_done(&s->batch);
+	passes_done(&s->passes);
 	free_store(s);
 	handle_table_done(&s->seqs);
 	mailbox_done(&s->mailbox);

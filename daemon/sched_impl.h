@@ -5,6 +5,7 @@
 
 #include "batch.h"
 #include "mailbox.h"
+#include "passes.h"
 #include "sched.h"
 #include "state.h"
 #include "tiers.h"
@@ -58,6 +59,7 @@ struct sched {
 	uint64_t next_cohort, last_lane;
 
 	struct sched_tiers tiers;
+	struct passes passes;
 	struct batch batch;
 	struct sched_status stats; /* the counters of it */
 };

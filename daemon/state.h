@@ -87,6 +87,7 @@ struct step {
 	uint32_t n_draft_rows; /* of draft trees */
 	bool on_stream; /* a stream writes its inputs, and says so in `ready` */
 	bool prefill; /* runs in slices between decode batches */
+	bool in_passes; /* and its paths are not all on the device: passes.h */
 	uint32_t next_part, next_row; /* prefill: where the next slice begins */
 	uint64_t arrival_ns;
 };

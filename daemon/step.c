@@ -3,6 +3,7 @@
 
 #include "entry.h"
 #include "hold.h"
+#include "passes.h"
 #include "ready.h"
 #include "seq.h"
 
@@ -228,6 +229,7 @@ static int seq_advance(struct sched *s, struct sched_seq *seq)
 static void unpark(struct sched *s, struct sched_lane *lane)
 {
 	lane->parked = false;
+	passes_forget(s, lane);
 	if (lane->awaited)
 		ready_forget(s, lane);
 	else

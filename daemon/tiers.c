@@ -175,6 +175,7 @@ static int attach(struct sched *s, struct tier_host *host, struct tier_file *fil
 		.domain_bytes = {[STORE_HOST] = config->domain_host_bytes,
 				 [STORE_FILE] = config->domain_file_bytes},
 		.depth = config->tier_depth,
+		.long_paths = s->passes.n_extents > 0,
 	};
 	struct tier_report report = {0};
 	struct store_tiers_found found;
@@ -196,6 +197,31 @@ static void listen_to_file(struct sched *s)
 		log_warning("tier file: its ring cannot be waited for; it is looked at in turns");
 }
 
+/* The last extents of the pool, which the store does not have. */
+static void take_stage(struct sched *s)
+{
+	uint64_t extent_bytes = s->config->extent_bytes;
+	uint32_t first =
+		(uint32_t)((s->config->pool_bytes - s->config->stage_bytes) / extent_bytes);
+	uint32_t n = (uint32_t)(s->config->stage_bytes / extent_bytes);
+
+	if (n > 0 && !s->ops->tier->pass) {
+		log_error("stage: the %s backend computes no attention in passes; going on without",
+			  s->ops->name);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		if (s->ops->extent_commit(s->backend, first + i) == 0)
+			continue;
+		while (i-- > 0)
+			s->ops->extent_release(s->backend, first + i);
+		log_error("stage: there is no memory for it; going on without");
+		return;
+	}
+	s->passes.first_extent = first;
+	s->passes.n_extents = n;
+}
+
 void sched_tiers_attach(struct sched *s)
 {
 	const struct config *config = s->config;
@@ -207,6 +233,7 @@ void sched_tiers_attach(struct sched *s)
 			  s->ops->name);
 		return;
 	}
+	take_stage(s);
 	struct tier_file *file = open_file(config);
 	struct tier_host *host = open_host(s, file);
 	int r = host ? attach(s, host, file) : -ENOMEM;
@@ -251,7 +278,7 @@ void sched_tiers_poll(struct sched *s)
 
 uint64_t sched_tiers_deadline_ns(const struct sched *s)
 {
-	return s->tiers.busy ? s->now_ns + LOOK_NS : UINT64_MAX;
+	return s->tiers.busy || s->passes.lane ? s->now_ns + LOOK_NS : UINT64_MAX;
 }
 
 void sched_tiers_flush(struct sched *s)

@@ -131,6 +131,9 @@ struct seq_tail {
 	uint32_t *ids; /* owned */
 	struct store_slice *slots; /* owned: one a page */
 	uint32_t ids_capacity, slots_capacity;
+	bool listed; /* in tiers.tails */
+	bool held; /* a gather is about it: it stays where it is */
+	TAILQ_ENTRY(store_seq) order;
 };
 
 struct store_seq {

@@ -73,7 +73,7 @@ static void fill(struct gather *g, const struct store_seq *q, uint32_t end)
 		g->n_device_tokens = g->n_tokens;
 }
 
-int gather_begin(struct gather *g, const struct store_seq *q)
+int gather_begin(struct gather *g, struct store_seq *q)
 {
 	struct store *s = node_store(q->node);
 	uint32_t n = count_slices(q);
@@ -82,6 +82,8 @@ int gather_begin(struct gather *g, const struct store_seq *q)
 	if (r)
 		return r;
 	g->store = s;
+	g->seq = q;
+	q->tail.held = true;
 	g->n_slices = n;
 	g->n_tokens = q->n_path;
 	g->n_device = g->n_device_tokens = 0;
@@ -96,6 +98,9 @@ void gather_end(struct gather *g)
 	for (uint32_t i = g->n_device; i < g->n_slices; i++)
 		tiers_unref(g->store, STORE_HOST, g->slices[i].page);
 	g->n_slices = g->n_device = 0;
+	if (g->seq)
+		g->seq->tail.held = false;
+	g->seq = NULL;
 }
 
 void gather_done(struct gather *g)

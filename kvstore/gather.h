@@ -15,6 +15,7 @@
 
 struct gather {
 	struct store *store;
+	struct store_seq *seq; /* whose it is; NULL: nobody's */
 	struct store_slice *slices; /* owned; page: of the pool, or a place */
 	uint32_t n_slices, n_device;
 	uint32_t n_tokens, n_device_tokens; /* of the path; behind it lies the tail */
@@ -30,8 +31,9 @@ const struct store_slice *store_seq_tail(const struct store_seq *q, uint32_t *re
 /* Grows when sequences may have come to stand below the device. */
 uint64_t store_n_left(const struct store *s);
 
-/* Of a gather that is all zero, or was ended. -ENOMEM. */
-int gather_begin(struct gather *g, const struct store_seq *q);
+/* Of a gather that is all zero, or was ended; one at a time for a sequence, which outlives it. Its tail stays on the device until
+ * the end. -ENOMEM. */
+int gather_begin(struct gather *g, struct store_seq *q);
 /* The places may be used otherwise. The room stays, for the next. */
 void gather_end(struct gather *g);
 void gather_done(struct gather *g); /* frees the room too */

@@ -174,7 +174,7 @@ static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, boo
 /* The path's own slices make room where nothing else can. */
 static bool may_make_room(struct store_seq *q, int error)
 {
-	return (error == -ENOSPC || error == -EDQUOT) && tail_make_room(q);
+	return (error == -ENOSPC || error == -EDQUOT) && tail_make_room(q, error);
 }
 
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,

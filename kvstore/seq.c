@@ -178,6 +178,7 @@ static void seq_follow(struct store *s, struct store_seq *q)
 	if (fetch_is_there(q)) {
 		at = (struct radix_place){.node = q->want, .n_path = q->want_path};
 		n = q->want_path - q->n_path;
+		s->tiers->n_left++;
 	} else if (tail_is_resident(q)) {
 		n = radix_match(s, &at, q->prompt + (q->n_path - q->prompt_pos),
 				q->n_prompt - 1 - q->n_path);

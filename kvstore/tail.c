@@ -28,6 +28,20 @@ uint32_t tail_last_page(const struct store_seq *q)
 	return q->tail.n > 0 ? q->tail.slots[q->tail.n_slots - 1].page : PAGES_NONE;
 }
 
+/* It has one now, or has none any more. */
+static void tail_note(struct store_seq *q)
+{
+	struct tiers *t = node_store(q->node)->tiers;
+
+	if (q->tail.listed == (q->tail.n > 0))
+		return;
+	q->tail.listed = q->tail.n > 0;
+	if (q->tail.listed)
+		TAILQ_INSERT_TAIL(&t->tails, q, tail.order);
+	else
+		TAILQ_REMOVE(&t->tails, q, tail.order);
+}
+
 /* ---- what is appended ------------------------------------------------------------------------------------------- */
 
 static int tail_reserve(struct seq_tail *t, uint32_t n, uint32_t n_slots)
@@ -85,6 +99,7 @@ int tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n)
 	q->n_live = 0;
 	q->draft = false;
 	q->path_version++;
+	tail_note(q);
 	return 0;
 }
 
@@ -112,6 +127,7 @@ void tail_cut(struct store_seq *q, uint32_t n)
 		last->count = (uint16_t)(last->count - n_gone);
 	}
 	q->path_version++;
+	tail_note(q);
 }
 
 void tail_done(struct store_seq *q)
@@ -292,44 +308,86 @@ int tail_settle(struct store_seq *q)
 		seq_move_down(q, at.node, at.n_path);
 	}
 	r = q->tail.n > 0 ? rest_settle(q, at) : 0;
+	tail_note(q);
 	claim_move(s, q);
 	return r;
 }
 
 /* ---- room ------------------------------------------------------------------------------------------------------- */
 
-/* The last node of the own path that has slices on the device, or one below that has, the lowest. */
-static struct store_node *own_victim(const struct store_seq *q)
+/* Of a node and what is below it, a lowest that has slices on the device; NULL: none has. */
+static struct store_node *lowest(struct store_node *n)
 {
-	struct store_node *n = q->node, *child;
+	struct store_node *child = n;
 
-	while (n->parent && node_n_device(n) == 0)
-		n = n->parent;
-	if (!n->parent)
-		return NULL;
-	for (;;) {
+	while (child) {
+		n = child;
 		LIST_FOREACH (child, &n->children, sibling)
 			if (node_n_device(child) > 0)
 				break;
-		if (!child)
-			return n;
-		n = child;
 	}
+	return node_n_device(n) > 0 ? n : NULL;
 }
 
-bool tail_make_room(struct store_seq *q)
+/* At the end of the own path, or of what hangs on it. */
+static struct store_node *own_victim(const struct store_seq *q)
+{
+	struct store_node *n = q->node;
+
+	while (n->parent && node_n_device(n) == 0)
+		n = n->parent;
+	return n->parent ? lowest(n) : NULL;
+}
+
+static struct store_node *any_victim(const struct store *s, const struct store_domain *d)
+{
+	struct store_node *n = NULL;
+	const struct store_space *space;
+
+	TAILQ_FOREACH (space, &s->all_spaces, all) {
+		if ((!d || space->holding->domain == d) &&
+		    tiers_units(s->tiers, space->holding->model) > 0)
+			n = lowest(space->root);
+		if (n)
+			break;
+	}
+	return n;
+}
+
+static bool node_leaves(struct store *s, struct store_node *n)
+{
+	if (!n->listed)
+		return spill_used(s, n) == 0;
+	spill_slice(s, n);
+	return true;
+}
+
+static struct store_seq *any_tail(const struct store *s, const struct store_domain *d)
+{
+	struct store_seq *q;
+
+	TAILQ_FOREACH (q, &s->tiers->tails, tail.order)
+		if (!q->tail.held && (!d || q->node->space->holding->domain == d))
+			break;
+	return q;
+}
+
+bool tail_make_room(struct store_seq *q, int error)
 {
 	struct store *s = node_store(q->node);
-	const struct store_model *m = q->node->space->holding->model;
+	const struct store_holding *h = q->node->space->holding;
+	const struct store_domain *d = error == -EDQUOT ? h->domain : NULL;
 
-	if (!s->tiers || !s->tiers->long_paths || tiers_units(s->tiers, m) == 0)
+	if (!s->tiers || !s->tiers->long_paths || tiers_units(s->tiers, h->model) == 0)
 		return false;
 	if (q->tail.n > 0)
 		return tail_settle(q) == 0;
 	struct store_node *n = own_victim(q);
-	if (n && n->listed) {
-		spill_slice(s, n);
-		return true;
-	}
-	return n && spill_used(s, n) == 0;
+	if (n)
+		return node_leaves(s, n);
+	struct store_seq *other = any_tail(s, d);
+	if (other)
+		return tail_settle(other) == 0;
+	n = any_victim(s, d);
+	return n && node_leaves(s, n);
 }

@@ -5,7 +5,7 @@
  *      sequence                                        t t t t L L    its tail, and the live extension: on the device
  *
  * Where nothing idle is left to make room for an extension, the last slices of the own path leave the device, though they
- * are used. Who computes attention over the path fetches them for that (gather.h). What such a sequence publishes cannot
+ * are used, and then those of others. Who computes attention over the path fetches them for that (gather.h). What such a sequence publishes cannot
  * join the tree where it lies, as below a slice that is not on the device none is: it becomes the sequence's tail, which
  * moves to host memory, and so joins the tree, when the next extension needs its room, or the sequence forks or closes.
  */
@@ -25,9 +25,9 @@ uint32_t tail_last_page(const struct store_seq *q);
 void tail_cut(struct store_seq *q, uint32_t n);
 /* The tail moves to host memory and joins the tree. -ENOSPC, -ENOMEM: it stays. */
 int tail_settle(struct store_seq *q);
-/* Something of the sequence's leaves the device, so that others may have its room. False: there is nothing, or no place
- * for it. */
-bool tail_make_room(struct store_seq *q);
+/* Something that is used leaves the device, so that the sequence may have its room: of its own, else of others, for -EDQUOT
+ * of its own domain. False: there is nothing, or no place for it. */
+bool tail_make_room(struct store_seq *q, int error);
 /* A sequence that ends: the tail settles, or is lost. */
 void tail_done(struct store_seq *q);
 

@@ -173,6 +173,7 @@ static void tiers_init(struct tiers *t, const struct store_tiers_config *c)
 	for (enum tier_way i = 0; i < TIER_WAYS; i++)
 		TAILQ_INIT(&t->queues[i].moves);
 	TAILQ_INIT(&t->wants);
+	TAILQ_INIT(&t->tails);
 	TAILQ_INIT(&t->dirty);
 }
 

@@ -26,9 +26,11 @@ struct tiers {
 	uint64_t domain_units[STORE_TIERS]; /* a domain may have; UINT64_MAX: no limit */
 	uint32_t depth;
 	bool long_paths; /* sequences may stand below the device */
-	uint64_t n_left; /* slices that left the device while they were used */
+	uint64_t
+		n_left; /* slices that left the device while they were used, and sequences that came to stand below it */
 	struct tier_queue queues[TIER_WAYS];
 	struct store_wants wants; /* not met yet, in order of asking */
+	struct store_wants tails; /* sequences that have one, in order of having got it */
 	struct store_lru dirty; /* nodes whose paths are to be written */
 	uint32_t n_wants, n_dirty;
 	struct store_node **path; /* owned: room for a path */

@@ -281,6 +281,11 @@ static void what_one_value_does_not_tell_is_checked_too(void **state)
 	assert_says(READ((char *)"--extent=3M"), "multiples of 2M");
 	assert_says(READ((char *)"--pool=4M"), "one extent");
 	assert_int_equal(READ((char *)"--pool=4M")->r, -EINVAL);
+	assert_says(READ((char *)"--file-tier=/x"), "file_tier: it needs host_tier");
+	assert_says(READ((char *)"--host-tier=1M"), "one extent");
+	assert_says(READ((char *)"--stage=32M"), "stage: it needs host_tier");
+	assert_says(READ((char *)"--stage=64M", (char *)"--pool=64M", (char *)"--host-tier=1G"),
+		    "less than the pool");
 	assert_says(READ((char *)"--devices=0,1", (char *)"--device=2"), "one of them");
 	assert_says(READ((char *)"--devices=0,1", (char *)"--backend=cpu"), "devices of that kind");
 	assert_says(READ((char *)"--devices=cpu,cpu", (char *)"--backend=cuda"),

@@ -349,7 +349,7 @@ static bool rows_right(const struct store_slice *slice, const uint8_t *page, con
 	return true;
 }
 
-bool tier_world_right_anywhere(struct tier_world *w, const struct store_seq *q, const char *tokens)
+bool tier_world_right_anywhere(struct tier_world *w, struct store_seq *q, const char *tokens)
 {
 	struct gather g = {0};
 	uint32_t pos = 0, n_slots, n_tail;

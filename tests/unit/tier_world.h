@@ -80,7 +80,7 @@ void tier_world_settle(struct tier_world *w);
 /* Every byte of the sequence's path is what ought to be there for these tokens. */
 bool tier_world_right(struct tier_world *w, const struct store_seq *q, const char *tokens);
 /* The same of a path that may be partly in host memory; waits for copies under way. */
-bool tier_world_right_anywhere(struct tier_world *w, const struct store_seq *q, const char *tokens);
+bool tier_world_right_anywhere(struct tier_world *w, struct store_seq *q, const char *tokens);
 
 /* Computes a document and leaves it. */
 void tier_world_leave(struct tier_world *w, const char *document);
