@@ -120,7 +120,8 @@ static int list_set(struct config *config, const struct key *key, const char *te
 
 	if (strlen(text) >= key->bytes)
 		return -EINVAL;
-	if (key->kind == KEY_DEVICES ? devices_parse(text, &n, &cpu) < 0 : !split_is_valid(text))
+	if (key->kind == KEY_DEVICES ? *text && devices_parse(text, &n, &cpu) < 0
+				     : !split_is_valid(text))
 		return -EINVAL;
 	strcpy((char *)config + key->offset, text);
 	return 0;
