@@ -106,6 +106,28 @@ gpu_mps() {
 	fi
 }
 
+# Groups of two to four devices: those that there are, over and over where they are fewer.
+gpu_groups() { # folder of the tests
+	local at=$1 n i names=0
+	n=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+	n=$((n > 1 ? n : 1))
+	for ((i = 1; i < 4; i++)); do
+		names+=,$((i % n))
+	done
+	export COPPICE_TEST_GROUP=$names
+	COPPICE_DEVICES=$names gpu_test group_cuda_test "$at/group_cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	wait
+	COPPICE_TEST_DEVICES=$names gpu_test flock_test_devices "$at/flock_test" "$gpu_folder/daemon/coppiced"
+	COPPICE_TEST_DEVICES=$names gpu_test soak_test_devices "$at/soak_test" "$gpu_folder/daemon/coppiced"
+	wait
+	((n > 1)) || return
+	# NCCL takes a device once
+	n=$((n > 4 ? 4 : n))
+	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$(seq -s, 0 $((n - 1))) gpu_test group_cuda_test_nccl "$at/group_cuda_test" \
+		"$gpu_folder/kernels/cuda/coppice-cuda.so"
+	wait
+}
+
 # All of it. The folder has daemon/, client/, kernels/ and tests/ of a build.
 gpu_checks() { # folder
 	local at name
@@ -123,6 +145,7 @@ gpu_checks() { # folder
 		say "check.sh --gpu: $(tail -n 1 "$logs/gpu-cuda_test.log")" >&2
 		exit 1
 	fi
+	gpu_groups "$at"
 	# alone: its clients have the GPU go round between them
 	[[ ! -x $at/device_test ]] || gpu_test device_test "$at/device_test" "$gpu_folder/daemon/coppiced"
 	wait
