@@ -164,7 +164,7 @@ struct backend_ops {
 	void (*close)(struct backend *b); /* NULL is fine */
 	/* The devices of a group find ways to each other, once, before anything else: jobs may have owners then, and submits of
 	 * all the same jobs follow in the same order on each, from a thread each. A device that waits for another in vain for
-	 * timeout_ms fails. Every batch is submitted to all, then concluded on all. 0, or -errno and a sentence; notice: another, of what works but not well; else empty. NULL: devices of
+	 * timeout_ms fails. Every batch is submitted to all, then concluded on all, after which its pointers are theirs no more. 0, or -errno and a sentence; notice: another, of what works but not well; else empty. NULL: devices of
 	 * this kind do not meet. */
 	int (*meet)(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
 		    char *error, size_t bytes);

@@ -12,4 +12,8 @@ if(TARGET coppice_kernels)
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_kernels LABELS unit kernels)
+	coppice_test(NAME group_meet_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_meet_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
+			${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		LIBS coppice_kernels Threads::Threads LABELS unit kernels)
 endif()

@@ -1,0 +1,375 @@
+/*
+ * group_meet_test.c - devices that meet, as GPUs do, here CPUs: they run behind the caller, and rows are merged and written by their
+ * owners, not by the group.
+ *
+ * A member computes partials when a batch is submitted; the last to conclude merges all rows. It is complete when the test lets it be.
+ */
+#include "kernels/cpu/attend.h"
+#include "kernels/group/group.h"
+#include "kernels/merge.h"
+#include "world.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define DEVICES 3u
+#define SHORT_MS 100u
+
+struct end {
+	struct backend *backend;
+	struct backend_job job; /* of the batch, as it was given */
+	float *parts; /* owned; NULL: the batch has no owners */
+	uint64_t submitted, concluded;
+	uint32_t n_rows_written; /* by this owner, ever */
+	uint64_t arena; /* its only one */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	struct end ends[DEVICES];
+	uint32_t n, n_concluded;
+	uint32_t n_behind; /* batches that nobody has told of yet */
+	bool silent; /* of the second: nothing is ever complete */
+	bool refuses; /* the second does not conclude */
+} meeting = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct end *end_of(struct backend *b)
+{
+	for (uint32_t i = 0; i < meeting.n; i++) {
+		if (meeting.ends[i].backend == b)
+			return &meeting.ends[i];
+	}
+	fail_msg("a backend that has met nobody");
+	return NULL;
+}
+
+static int meet_meet(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
+		     char *error, size_t bytes)
+{
+	(void)timeout_ms;
+	(void)error;
+	assert_int_equal(n, DEVICES);
+	memset(meeting.ends, 0, sizeof(meeting.ends));
+	meeting.n = n;
+	meeting.n_concluded = 0;
+	meeting.silent = meeting.refuses = false;
+	for (uint32_t i = 0; i < n; i++)
+		meeting.ends[i].backend = members[i];
+	snprintf(notice, bytes, "they meet slowly");
+	return 0;
+}
+
+static int meet_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	struct end *e = end_of(b);
+	struct backend_job job = batch->jobs[0];
+	struct backend_batch own = {&job, 1};
+
+	assert_int_equal(batch->n_jobs, 1);
+	assert_int_equal(job.parts, 0);
+	e->job = job;
+	free(e->parts);
+	e->parts = NULL;
+	if (job.owner) {
+		uint64_t bytes = group_parts_bytes(job.shape, job.list->n_rows);
+
+		assert_non_null(e->parts = calloc(1, bytes + 1));
+		job.parts = (uintptr_t)e->parts;
+		job.owner = NULL;
+	}
+	*ret_id = ++e->submitted;
+	assert_int_equal(e->submitted, e->concluded + 1);
+	return backend_cpu.submit(b, &own, &(uint64_t){0});
+}
+
+/* A row by its owner, who sees Q and O where they are; in order of devices. */
+static void merge_row(uint32_t row)
+{
+	struct end *owner = &meeting.ends[meeting.ends[0].job.owner[row]];
+	const struct work_shape *shape = owner->job.shape;
+	size_t n = 2 + (size_t)shape->head_dim, row_floats = n * shape->n_q_heads;
+	float *to = malloc(row_floats * sizeof(*to));
+
+	assert_non_null(to);
+	memcpy(to, meeting.ends[0].parts + row * row_floats, row_floats * sizeof(*to));
+	for (uint32_t i = 1; i < meeting.n; i++)
+		merge_fold_entries(to, meeting.ends[i].parts + row * row_floats, shape->n_q_heads,
+				   shape->head_dim);
+	for (uint32_t head = 0; head < shape->n_q_heads; head++)
+		attend_write(vec_select(NULL), &owner->job, row, head,
+			     (const struct merge_state *)(to + head * n), to + head * n + 2);
+	owner->n_rows_written++;
+	free(to);
+}
+
+static int meet_conclude(struct backend *b)
+{
+	struct end *e = end_of(b);
+	int r = 0;
+
+	pthread_mutex_lock(&meeting.lock);
+	for (uint32_t i = 0; i < meeting.n; i++) /* all were submitted before */
+		assert_int_equal(meeting.ends[i].submitted, e->submitted);
+	if (meeting.refuses && e == &meeting.ends[1])
+		r = -EIO;
+	e->concluded = e->submitted;
+	if (r == 0 && ++meeting.n_concluded % meeting.n == 0 && e->job.owner) {
+		for (uint32_t row = 0; row < e->job.list->n_rows; row++)
+			merge_row(row);
+	}
+	pthread_mutex_unlock(&meeting.lock);
+	return r;
+}
+
+static int meet_completed(struct backend *b, uint64_t *ret_id)
+{
+	struct end *e = end_of(b);
+
+	*ret_id = e->concluded > meeting.n_behind ? e->concluded - meeting.n_behind : 0;
+	if (meeting.silent && e == &meeting.ends[1])
+		*ret_id = 0;
+	return 0;
+}
+
+static void meet_close(struct backend *b)
+{
+	if (!b)
+		return;
+	for (uint32_t i = 0; i < meeting.n; i++) {
+		if (meeting.ends[i].backend == b)
+			free(meeting.ends[i].parts);
+	}
+	backend_cpu.close(b);
+}
+
+static int meet_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
+{
+	uint32_t i = (uint32_t)(end_of(b) - meeting.ends);
+
+	if (ret->device[0] && ret->device[0] != i + 1)
+		return -ENODEV;
+	ret->base = (uintptr_t)calloc(1, bytes);
+	meeting.ends[i].arena = ret->base;
+	return ret->base ? 0 : -ENOMEM;
+}
+
+static void meet_arena_free(struct backend *b, uint64_t base)
+{
+	assert_int_equal(end_of(b)->arena, base);
+	free((void *)(uintptr_t)base);
+}
+
+static struct backend_ops meeting_ops(void)
+{
+	struct backend_ops ops = backend_cpu;
+
+	ops.leaves_parts = false;
+	ops.meet = meet_meet;
+	ops.submit = meet_submit;
+	ops.conclude = meet_conclude;
+	ops.completed = meet_completed;
+	ops.close = meet_close;
+	ops.arena_new = meet_arena_new;
+	ops.arena_free = meet_arena_free;
+	return ops;
+}
+
+/* ---- worlds ------------------------------------------------------------------------------------------------------- */
+
+struct meet_world {
+	struct backend_ops ops;
+	struct group_device devices[DEVICES];
+	struct group_config group;
+	struct world w;
+	struct oracle_random random;
+};
+
+static void world_open(struct meet_world *m, enum work_split split, const char *name)
+{
+	struct world_want want = {.ops = &backend_group,
+				  .group = &m->group,
+				  .extent_bytes = 2 * MIB * DEVICES,
+				  .shape = {.n_layers = 16,
+					    .n_q_heads = 6,
+					    .n_kv_heads = 3,
+					    .head_dim = 64,
+					    .page_tokens = 16,
+					    .dtype = WORK_FP32,
+					    .scale = 0.125f,
+					    .split = split},
+				  .n_nodes = 5,
+				  .n_queries = 6,
+				  .node_tokens = 120,
+				  .drafts = true};
+
+	*m = (struct meet_world){.ops = meeting_ops(), .random = oracle_seed(name)};
+	for (uint32_t i = 0; i < DEVICES; i++)
+		m->devices[i] = (struct group_device){&m->ops, NULL};
+	m->group = (struct group_config){m->devices, DEVICES, SHORT_MS};
+	meeting.n_behind = 0;
+	world_init(&m->w, &want, &m->random);
+}
+
+static void check_world(struct meet_world *m)
+{
+	struct world *w = &m->w;
+	struct world_answer answer;
+	struct plan_config config;
+	double lse, error;
+
+	plan_config_init(&config, PLAN_AUTO, &w->shape, 4);
+	config.tile_rows = w->ops->tile_rows(w->backend, &w->shape);
+	world_run(w, &config, 0, w->tree.n_queries, &answer);
+	error = world_error(w, 0, w->tree.n_queries, &answer, &lse);
+	assert_true(error <= 2e-6 && lse <= 1e-5);
+	world_answer_done(&answer);
+}
+
+static void test_they_answer_as_one(void **state)
+{
+	struct meet_world m;
+
+	(void)state;
+	for (int split = WORK_TOKENS; split <= WORK_HEADS; split++) {
+		world_open(&m, (enum work_split)split, __func__);
+		assert_string_equal(group_notice(m.w.backend), "they meet slowly");
+		check_world(&m);
+		world_done(&m.w);
+	}
+}
+
+/* A batch that reads the first query alone, its output at o. */
+static int submit_one(struct meet_world *m, uint64_t o, uint64_t *ret_id)
+{
+	struct world *w = &m->w;
+	struct work_tree tree = w->tree;
+	struct work_list list = {0};
+	uint64_t row_bytes = world_row_values(w) * sizeof(float);
+	struct backend_io io = {.q = world_address(w, w->q_raw),
+				.o = o,
+				.q_stride = row_bytes,
+				.o_stride = row_bytes};
+	struct backend_job job = {.shape = &w->shape, .tree = &tree, .list = &list, .io = &io};
+	struct backend_batch batch = {&job, 1};
+	struct plan_config config;
+	int r;
+
+	tree.n_queries = 1;
+	plan_config_init(&config, PLAN_AUTO, &w->shape, 4);
+	config.tile_rows = w->ops->tile_rows(w->backend, &w->shape);
+	assert_int_equal(plan_make(&config, &tree, &list), 0);
+	r = w->ops->submit(w->backend, &batch, ret_id);
+	plan_list_done(&list);
+	return r;
+}
+
+static void test_rows_are_merged_where_the_arena_is_that_wants_them(void **state)
+{
+	struct meet_world m;
+	struct backend_arena arena = {.device = {3}}, none = {.device = {9}};
+	uint32_t before[DEVICES];
+	uint64_t id;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	assert_int_equal(m.w.ops->arena_new(m.w.backend, 2 * MIB, &none), -ENODEV);
+	assert_int_equal(m.w.ops->arena_new(m.w.backend, 2 * MIB, &arena), 0);
+	assert_int_equal(arena.base, meeting.ends[2].arena);
+	for (uint32_t i = 0; i < DEVICES; i++)
+		before[i] = meeting.ends[i].n_rows_written;
+	assert_int_equal(submit_one(&m, arena.base, &id), 0);
+	assert_int_equal(meeting.ends[0].n_rows_written, before[0]);
+	assert_int_equal(meeting.ends[1].n_rows_written, before[1]);
+	assert_int_equal(meeting.ends[2].n_rows_written, before[2] + m.w.queries[0].n_rows);
+	m.w.ops->arena_free(m.w.backend, arena.base);
+	world_done(&m.w);
+}
+
+static void test_a_batch_is_complete_when_it_is_on_all(void **state)
+{
+	struct meet_world m;
+	uint64_t id = 0, done = 0, ids[3];
+	void *o;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
+	meeting.n_behind = 2;
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(submit_one(&m, world_address(&m.w, o), &ids[i]), 0);
+	assert_int_equal(m.w.ops->completed(m.w.backend, &done), 0);
+	assert_int_equal(done, ids[0]);
+	meeting.n_behind = 0;
+	assert_int_equal(m.w.ops->completed(m.w.backend, &done), 0);
+	assert_int_equal(done, ids[2]);
+	assert_true(ids[0] < ids[1] && ids[1] < ids[2] && id == 0);
+	world_done(&m.w);
+}
+
+static void assert_dead(struct meet_world *m, const char *why)
+{
+	uint64_t done;
+	int r = 0;
+
+	for (uint32_t i = 0; i < 400 && r == 0; i++) {
+		struct timespec ten_ms = {.tv_nsec = 10000000};
+
+		r = m->w.ops->completed(m->w.backend, &done);
+		nanosleep(&ten_ms, NULL);
+	}
+	assert_int_equal(r, -EIO);
+	assert_non_null(strstr(m->w.ops->fault(m->w.backend), "device 1 of 3: "));
+	assert_non_null(strstr(m->w.ops->fault(m->w.backend), why));
+	assert_int_equal(submit_one(m, 0, &done), -EIO);
+}
+
+static void test_a_device_that_is_never_done_ends_the_group_in_time(void **state)
+{
+	struct meet_world m;
+	uint64_t id;
+	void *o;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
+	meeting.silent = true;
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), 0);
+	assert_dead(&m, "it has not answered for 100 ms");
+	world_done(&m.w);
+}
+
+static void test_a_device_that_does_not_conclude_ends_the_group(void **state)
+{
+	struct meet_world m;
+	uint64_t id;
+	void *o;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
+	meeting.refuses = true;
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), 0);
+	assert_dead(&m, "the exchange did not begin");
+	world_done(&m.w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_they_answer_as_one),
+		cmocka_unit_test(test_rows_are_merged_where_the_arena_is_that_wants_them),
+		cmocka_unit_test(test_a_batch_is_complete_when_it_is_on_all),
+		cmocka_unit_test(test_a_device_that_is_never_done_ends_the_group_in_time),
+		cmocka_unit_test(test_a_device_that_does_not_conclude_ends_the_group),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
