@@ -351,6 +351,12 @@ void reply_status(struct request *request)
 	if (figures->has_tiers)
 		status_of_tiers(&status, &figures->tiers, &tiers);
 	status.device_arena_bytes = request->server->device_bytes;
+	if (figures->store.n_devices > 1) {
+		status.n_device_page_bytes = figures->store.n_devices;
+		status.device_page_bytes = (uint64_t *)(uintptr_t)figures->device_page_bytes;
+		status.has_exchange_bytes = 1;
+		status.exchange_bytes = figures->backend.exchange_bytes;
+	}
 	reply.status = &status;
 	reply_send(request->session, &reply, NULL, 0);
 }

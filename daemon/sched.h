@@ -16,6 +16,7 @@
 
 #include "config.h"
 #include "kernels/backend.h"
+#include "kernels/group/group.h"
 #include "kvstore/tier.h"
 #include "proto/abi.h"
 
@@ -60,6 +61,7 @@ struct sched_status {
 	uint64_t decode_kv_bytes_read, decode_kv_bytes_alone;
 	uint64_t holds_won, holds_lost, hold_ns;
 	uint64_t n_awaited; /* lanes whose step awaits a stream */
+	uint64_t device_page_bytes[GROUP_DEVICES_MAX]; /* of pages in use, of each device */
 	bool draining;
 };
 

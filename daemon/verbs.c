@@ -406,6 +406,8 @@ static int verb_status(struct sched *s, struct sched_request *rq)
 	out->n_sessions = s->n_sessions;
 	out->n_lanes = s->n_lanes;
 	out->n_awaited = ready_count(s);
+	for (uint32_t i = 0; i < out->store.n_devices && i < GROUP_DEVICES_MAX; i++)
+		out->device_page_bytes[i] = store_device_bytes(s->store, i);
 	out->draining = s->draining;
 	return 0;
 }

@@ -91,6 +91,7 @@ struct backend_counters {
 	uint64_t kv_bytes_read;
 	uint64_t kv_bytes_alone; /* what the same rows would have read, each query alone */
 	uint64_t busy_ns;
+	uint64_t exchange_bytes; /* that devices of a group gave each other: of rows, never of KV */
 };
 
 /* Rows from one page to another, all layers and heads; for accepted draft tokens. */

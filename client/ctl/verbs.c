@@ -119,6 +119,16 @@ static void print_counts(const Coppice__StatusReply *s)
 	       text_count(s->tokens_dropped).s, text_count(s->pages_evicted).s);
 }
 
+static void print_devices(const Coppice__StatusReply *s)
+{
+	if (s->n_device_page_bytes == 0)
+		return;
+	printf("  devices    %zu with", s->n_device_page_bytes);
+	for (size_t i = 0; i < s->n_device_page_bytes; i++)
+		printf("%s %s", i ? "," : "", text_bytes(s->device_page_bytes[i]).s);
+	printf(" of pages; %s exchanged\n", text_bytes(s->exchange_bytes).s);
+}
+
 static void print_work(const Coppice__StatusReply *s)
 {
 	printf("  entries    %s, %s failed\n", text_count(s->entries).s,
@@ -165,6 +175,7 @@ void verbs_print_status(const Coppice__StatusReply *s)
 	       s->draining ? ", draining" : "");
 	printf("  backend    %s, policy %s, loop %s\n", s->backend, s->policy, s->loop);
 	print_counts(s);
+	print_devices(s);
 	print_tiers(s);
 	print_work(s);
 }

@@ -378,6 +378,12 @@ static int group_move(struct backend *b, const struct work_shape *shape,
 	return r;
 }
 
+/* Given by itself, where devices meet; else by the host for it. */
+static uint64_t exchange_bytes_of(const struct device *d)
+{
+	return d->stats.exchange_bytes + (d->exchange ? d->exchange->sent_bytes : 0);
+}
+
 void group_stats(struct backend *b, uint32_t device, struct group_stats *ret)
 {
 	struct device *d = &b->devices[device];
@@ -387,7 +393,7 @@ void group_stats(struct backend *b, uint32_t device, struct group_stats *ret)
 	*ret = d->stats;
 	ret->kv_bytes_read = counters.kv_bytes_read;
 	ret->appended_tokens = d->share.appended_tokens;
-	ret->exchange_bytes = d->stats.exchange_bytes + (d->exchange ? d->exchange->sent_bytes : 0);
+	ret->exchange_bytes = exchange_bytes_of(d);
 }
 
 uint32_t group_n_devices(const struct backend *b)
@@ -413,6 +419,7 @@ static void group_counters(struct backend *b, struct backend_counters *ret)
 
 		b->ops->counters(b->devices[i].backend, &own);
 		ret->kv_bytes_read += own.kv_bytes_read;
+		ret->exchange_bytes += exchange_bytes_of(&b->devices[i]);
 		if (b->meets && own.busy_ns > ret->busy_ns)
 			ret->busy_ns = own.busy_ns;
 	}

@@ -107,6 +107,18 @@ static void models_say_how_they_are_split_and_why(void **state)
 	client_close(&c);
 }
 
+static void status_counts_each_device(void **state)
+{
+	struct client c = client_open(*state);
+	Coppice__Status m = COPPICE__STATUS__INIT;
+	const Coppice__StatusReply *status = client_verb(&c, status, &m)->status;
+
+	assert_string_equal(status->backend, "cuda x 2");
+	assert_int_equal(status->n_device_page_bytes, 2);
+	assert_true(status->has_exchange_bytes);
+	client_close(&c);
+}
+
 static void heads_that_are_not_to_be_divided_are_refused(void **state)
 {
 	struct harness *h = *state;
@@ -128,6 +140,7 @@ int main(int argc, char **argv)
 		TEST(a_device_arena_is_on_the_device_that_is_named),
 		TEST(a_device_that_the_daemon_lacks_is_refused),
 		TEST(models_say_how_they_are_split_and_why),
+		TEST(status_counts_each_device),
 		TEST(heads_that_are_not_to_be_divided_are_refused),
 	};
 
