@@ -328,6 +328,10 @@ static int slice_begin(struct sched *s, struct sched_lane *lane)
 	p->cell_pages = n_pages / PASSES_CELLS;
 	p->n_staged = (n_missing + p->cell_pages - 1) / p->cell_pages;
 	p->n_passes = (p->gather.n_device > 0) + p->n_staged + 1;
+	if (!part->io.o) { /* who only appends sees nothing */
+		p->n_staged = 0;
+		p->n_passes = 1;
+	}
 	p->next = p->n_asked = p->n_asked_slices = 0;
 	p->staged_tokens = p->gather.n_device_tokens;
 	copies_ask(s);

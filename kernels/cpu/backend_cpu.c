@@ -6,6 +6,7 @@
 #include "../backend.h"
 #include "append.h"
 #include "attend.h"
+#include "estimate_pages.h"
 #include "mover.h"
 #include "pool.h"
 #include "threads.h"
@@ -237,6 +238,16 @@ static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint
 	return 0;
 }
 
+static int cpu_estimate(struct backend *b, const struct backend_estimate *estimate, float *ret_mass)
+{
+	struct pool_pages pages;
+
+	if (cpu_page_bytes(b, estimate->shape, NULL, 0) == 0)
+		return -EINVAL;
+	pool_pages_init(&pages, &b->pool, estimate->shape, b->vec);
+	return estimate_pages(&pages, b->vec, b->threads, estimate, ret_mass);
+}
+
 static int cpu_completed(struct backend *b, uint64_t *ret_id)
 {
 	*ret_id = b->last_id;
@@ -327,6 +338,9 @@ static int cpu_pass(struct backend *b, const struct backend_job *job, uint32_t f
 		    uint64_t *ret_id)
 {
 	struct backend_job part = *job;
+
+	if (!job->io[0].o)
+		return cpu_submit(b, &(struct backend_batch){job, 1}, ret_id);
 	size_t n_floats =
 		(size_t)job->list->n_rows * job->shape->n_q_heads * (2 + job->shape->head_dim);
 	int r = flags & BACKEND_PASS_FIRST ? pass_reserve(b, n_floats) : 0;
@@ -425,6 +439,7 @@ const struct backend_ops backend_cpu = {
 	.arena_attach = cpu_arena_attach,
 	.arena_detach = cpu_arena_detach,
 	.submit = cpu_submit,
+	.estimate = cpu_estimate,
 	.completed = cpu_completed,
 	.move = cpu_move,
 	.counters = cpu_counters,

@@ -441,6 +441,35 @@ static void tokens_are_decoded_behind_it_one_by_one(void **state)
 	stop(f);
 }
 
+/* Tokens that are only stored, half of them behind what the pool has room for, and then attended to. */
+static void what_is_only_appended_needs_no_passes(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint32_t ids[CHUNK];
+	uint64_t seq;
+
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	for (uint32_t pos = 0; pos < LONG_TOKENS - CHUNK; pos += CHUNK) {
+		struct abi_step_seq rec = client_step_seq(&f->c, seq, CHUNK);
+		for (uint32_t i = 0; i < CHUNK; i++)
+			ids[i] = token_of(LONG_DOC, pos + i);
+		assert_int_equal(client_extend(&f->c, seq, ids, CHUNK).status, 0);
+		for (uint32_t layer = 0; layer < N_LAYERS; layer++) {
+			struct abi_entry e = {.kind = ABI_STEP,
+					      .count = 1,
+					      .layer = layer,
+					      .flags = ABI_STEP_APPEND_ONLY};
+			fill(&f->c, LONG_DOC, pos, CHUNK, layer);
+			assert_int_equal(client_do(&f->c, e, &rec, sizeof(rec)).status, 0);
+		}
+	}
+	go_on(&f->c, seq, LONG_TOKENS - CHUNK, LONG_TOKENS, CHUNK);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	stop(f);
+}
+
 static void a_restart_finds_it_in_the_file(void **state)
 {
 	struct fixture *f = *state;
@@ -517,6 +546,7 @@ int main(void)
 		CASE(memory_that_cannot_be_had_leaves_the_pool),
 		CASE(a_document_longer_than_the_pool_is_computed_and_found),
 		CASE(tokens_are_decoded_behind_it_one_by_one),
+		CASE(what_is_only_appended_needs_no_passes),
 		CASE(a_restart_finds_it_in_the_file),
 		CASE(others_are_served_meanwhile),
 		CASE(a_session_may_end_in_the_middle_of_passes),
