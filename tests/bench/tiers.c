@@ -292,11 +292,14 @@ int tiers_main(int argc, char **argv)
 		return 64;
 	}
 	defaults(&o, ops != &backend_cpu);
-	int r = tiers_copies(&o, ops);
+	double rate = 1;
+	int r = tiers_copies(&o, ops, &rate);
 	if (!r && o.file)
 		r = tiers_file(&o);
 	if (!r && !o.brief)
 		r = tiers_document(&o, ops);
+	if (!r && !o.brief)
+		r = tiers_long(&o, ops, rate);
 	if (r)
 		fprintf(stderr, "coppice-bench: tiers: %s\n", strerror(-r));
 	return r != 0;

@@ -62,9 +62,12 @@ struct work_shape tiers_shape(const struct tiers_bench *b, uint32_t n_layers);
 /* Extents that so many tokens take. */
 uint32_t tiers_extents(struct tiers_bench *b, const struct work_shape *shape, uint64_t n_tokens);
 
-/* Each prints what it finds. 0 or -errno. */
-int tiers_copies(const struct tiers_options *options, const struct backend_ops *ops);
+/* Each prints what it finds. 0 or -errno. ret_rate: bytes a second of slices of 128 KiB on their way up. */
+int tiers_copies(const struct tiers_options *options, const struct backend_ops *ops,
+		 double *ret_rate);
 int tiers_file(const struct tiers_options *options);
 int tiers_document(const struct tiers_options *options, const struct backend_ops *ops);
+int tiers_long(const struct tiers_options *options, const struct backend_ops *ops,
+	       double copy_rate);
 
 #endif

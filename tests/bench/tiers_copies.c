@@ -25,6 +25,7 @@ struct copies {
 	uint32_t first_extent, n_extents; /* of what is copied */
 	struct way ways[2]; /* down, up */
 	uint64_t before[2]; /* tokens of earlier measurements */
+	double up_rate; /* of slices of 128 KiB, alone */
 };
 
 /* Scattered, and each once: slice i of n, an odd multiple of it. */
@@ -123,6 +124,8 @@ static int one_size(struct copies *c, const char *name, uint64_t bytes, double a
 		c->ways[1 - i].on = false;
 		r = measure(c, bytes, false, s, &batches);
 		print_rate(c, name, ways[i], s[i]);
+		if (i == 1 && bytes == 131072)
+			c->up_rate = (double)c->bench.options->copy_bytes / s[i];
 		if (r || alone == 0)
 			continue;
 		r = measure(c, bytes, true, s, &batches);
@@ -162,7 +165,7 @@ static int all_sizes(struct copies *c)
 	return r;
 }
 
-int tiers_copies(const struct tiers_options *o, const struct backend_ops *ops)
+int tiers_copies(const struct tiers_options *o, const struct backend_ops *ops, double *ret_rate)
 {
 	bool gpu = ops != &backend_cpu;
 	uint32_t n_extents = gpu ? 16 : 4, n = gpu ? 64 : 4, old = gpu ? 4095 : 2047;
@@ -184,6 +187,7 @@ int tiers_copies(const struct tiers_options *o, const struct backend_ops *ops)
 		r = all_sizes(&c);
 	tiers_attention_done(&c.attention);
 	tiers_bench_done(&c.bench);
+	*ret_rate = c.up_rate;
 	return r;
 }
 #endif
