@@ -350,6 +350,9 @@ void reply_status(struct request *request)
 	status_of_scheduler(&status, figures);
 	if (figures->has_tiers)
 		status_of_tiers(&status, &figures->tiers, &tiers);
+	status.has_n_passes = status.has_staged_bytes = 1;
+	status.n_passes = figures->n_passes;
+	status.staged_bytes = figures->staged_bytes;
 	status.device_arena_bytes = request->server->device_bytes;
 	if (figures->store.n_devices > 1) {
 		status.n_device_page_bytes = figures->store.n_devices;

@@ -54,6 +54,7 @@ struct sched_status {
 	struct store_stats store;
 	struct store_tiers_stats tiers; /* of no use where has_tiers is false */
 	bool has_tiers;
+	uint64_t n_passes, staged_bytes; /* passes.h */
 	struct backend_counters backend;
 	uint64_t n_sessions, n_lanes;
 	uint64_t entries, entries_failed;

@@ -402,6 +402,8 @@ static int verb_status(struct sched *s, struct sched_request *rq)
 	store_stats(s->store, &out->store);
 	store_tiers_stats(s->store, &out->tiers);
 	out->has_tiers = s->tiers.on;
+	out->n_passes = s->passes.n_done;
+	out->staged_bytes = s->passes.staged_bytes;
 	s->ops->counters(s->backend, &out->backend);
 	out->n_sessions = s->n_sessions;
 	out->n_lanes = s->n_lanes;

@@ -165,6 +165,10 @@ static void print_tiers(const Coppice__StatusReply *s)
 	       text_count(s->tier_moves).s, text_count(s->tier_wants).s,
 	       text_count(s->tier_wants_failed).s, text_count(s->tier_dropped).s,
 	       text_count(s->tier_altered).s);
+	if (s->n_passes)
+		printf("  passes     %s of attention to longer paths than the pool holds, %s "
+		       "staged\n",
+		       text_count(s->n_passes).s, text_bytes(s->staged_bytes).s);
 	if (s->tier_error)
 		printf("  file       nothing is written to it any more: %s\n", s->tier_error);
 }
