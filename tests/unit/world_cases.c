@@ -59,7 +59,8 @@ void world_cases_silent(const struct world_cases *c, struct oracle_random *rando
 	}
 }
 
-/* A few tokens of some nodes lose a value of one head. */
+/* A few tokens of some nodes lose a value of one head. (An infinite K may give a score of -inf, a weight of 0 and a row of
+ * numbers, or none: no more is promised of it.) */
 static void spoil(struct world *w, struct oracle_random *random)
 {
 	static const float values[] = {NAN, INFINITY, -INFINITY};
@@ -70,7 +71,10 @@ static void spoil(struct world *w, struct oracle_random *random)
 		size_t at = oracle_kv_row(&w->kv, slice->page, row) +
 			    oracle_below(random, w->shape.n_kv_heads * w->shape.head_dim);
 
-		(oracle_below(random, 2) ? w->kv.k : w->kv.v)[at] = values[oracle_below(random, 3)];
+		if (oracle_below(random, 2))
+			w->kv.k[at] = NAN;
+		else
+			w->kv.v[at] = values[oracle_below(random, 3)];
 	}
 	world_load(w);
 }
