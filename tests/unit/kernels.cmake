@@ -16,3 +16,10 @@ foreach(name mover passes)
 		set_tests_properties(${name}_test_cuda PROPERTIES SKIP_RETURN_CODE 77 LABELS "unit;gpu" TIMEOUT 120)
 	endif()
 endforeach()
+
+# Host code of the GPU's backend over a runtime of the test's own: needs CUDA's headers alone.
+if(TARGET coppice_cuda AND COPPICE_CUDA_INCLUDE)
+	coppice_test(NAME tier_cuda_test
+		SOURCES unit/tier_cuda_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/tier.c LIBS coppice_kernels LABELS unit)
+	target_include_directories(tier_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
+endif()

@@ -1,0 +1,421 @@
+/*
+ * tier_cuda_test.c - the order of copies on a GPU's streams (kernels/cuda/tier.c), over a runtime that has no GPU: streams are
+ * queues of which any may go on next, unless it waits for an event, so that whatever CUDA leaves open happens.
+ */
+#include "kernels/cuda/tier.h"
+
+#include <cuda_runtime_api.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define N_PAGES 12u
+#define N_HOSTS 24u
+#define PAGE_BYTES 4096u
+#define OPERATIONS 20000u
+
+/* ---- the runtime ------------------------------------------------------------------------------------------------- */
+
+struct event {
+	uint64_t recorded, ended; /* how often */
+};
+
+enum kind { COPY, RECORD, WAIT };
+
+struct op {
+	TAILQ_ENTRY(op) link;
+	enum kind kind;
+	void *to;
+	const void *from;
+	size_t bytes;
+	struct event *event;
+	uint64_t count;
+};
+
+struct stream {
+	TAILQ_HEAD(, op) ops;
+	TAILQ_ENTRY(stream) link;
+};
+
+static TAILQ_HEAD(, stream) streams = TAILQ_HEAD_INITIALIZER(streams);
+static uint64_t random_state = 1;
+static uint32_t n_small_launches;
+
+static uint32_t draw(uint32_t n)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 7;
+	random_state ^= random_state << 17;
+	return (uint32_t)(random_state >> 33) % n;
+}
+
+static struct stream *stream_of(void *stream)
+{
+	return stream;
+}
+
+static void enqueue(void *stream, struct op what)
+{
+	struct op *op = malloc(sizeof(*op));
+
+	*op = what;
+	TAILQ_INSERT_TAIL(&stream_of(stream)->ops, op, link);
+}
+
+/* One operation of a stream, if its turn can come. */
+static bool stream_step(struct stream *s)
+{
+	struct op *op = TAILQ_FIRST(&s->ops);
+
+	if (!op || (op->kind == WAIT && op->event->ended < op->count))
+		return false;
+	if (op->kind == COPY)
+		memcpy(op->to, op->from, op->bytes);
+	if (op->kind == RECORD)
+		op->event->ended = op->count;
+	TAILQ_REMOVE(&s->ops, op, link);
+	free(op);
+	return true;
+}
+
+/* A few operations of streams drawn at random. */
+static void go_on(uint32_t n)
+{
+	for (; n > 0; n--) {
+		uint32_t skip = draw(3);
+		struct stream *s;
+		TAILQ_FOREACH (s, &streams, link)
+			if (skip-- == 0)
+				break;
+		if (s)
+			stream_step(s);
+	}
+}
+
+static bool any_step(void)
+{
+	struct stream *s;
+
+	TAILQ_FOREACH (s, &streams, link)
+		if (stream_step(s))
+			return true;
+	return false;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *ret, unsigned flags, int priority)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+
+	(void)flags;
+	(void)priority;
+	TAILQ_INIT(&s->ops);
+	TAILQ_INSERT_TAIL(&streams, s, link);
+	*ret = (cudaStream_t)(void *)s;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	while (!TAILQ_EMPTY(&stream_of(stream)->ops))
+		if (!stream_step(stream_of(stream)))
+			assert_true(any_step());
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	cudaStreamSynchronize(stream);
+	TAILQ_REMOVE(&streams, stream_of(stream), link);
+	free(stream);
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	*least = 0;
+	*greatest = -5;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *ret, unsigned flags)
+{
+	(void)flags;
+	*ret = (cudaEvent_t)calloc(1, sizeof(struct event));
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+	free(event);
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	struct event *e = (void *)event;
+
+	enqueue(stream, (struct op){.kind = RECORD, .event = e, .count = ++e->recorded});
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+	struct event *e = (void *)event;
+
+	(void)flags;
+	enqueue(stream, (struct op){.kind = WAIT, .event = e, .count = e->recorded});
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+	struct event *e = (void *)event;
+
+	go_on(draw(4));
+	return e->ended == e->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+	struct event *e = (void *)event;
+
+	while (e->ended < e->recorded)
+		assert_true(any_step());
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+			    cudaStream_t stream)
+{
+	(void)kind;
+	enqueue(stream, (struct op){.kind = COPY, .to = to, .from = from, .bytes = bytes});
+	return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void *host, size_t bytes, unsigned flags)
+{
+	(void)host;
+	(void)bytes;
+	(void)flags;
+	return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *host)
+{
+	(void)host;
+	return cudaSuccess;
+}
+
+cudaError_t cudaHostGetDevicePointer(void **ret, void *host, unsigned flags)
+{
+	(void)flags;
+	*ret = host;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	return cudaSuccess;
+}
+
+int device_tier_init(void)
+{
+	return 0;
+}
+
+/* In any order: the blocks deal pieces out among themselves. */
+int device_tier(const struct device_tier *copies, device_stream stream)
+{
+	uint32_t first = draw(copies->n);
+
+	n_small_launches++;
+	for (uint32_t i = 0; i < copies->n; i++) {
+		uint32_t at = (first + i) % copies->n;
+		cudaMemcpyAsync((void *)(uintptr_t)copies->to[at],
+				(const void *)(uintptr_t)copies->from[at], copies->bytes,
+				cudaMemcpyDefault, (cudaStream_t)(void *)stream);
+	}
+	return 0;
+}
+
+/* ---- the test ---------------------------------------------------------------------------------------------------- */
+
+struct fixture {
+	struct tier tier;
+	cudaStream_t batches;
+	uint64_t *pool, *hosts; /* pages */
+};
+
+static void *page_of(uint64_t *pages, uint32_t i)
+{
+	return (char *)pages + (size_t)i * PAGE_BYTES;
+}
+
+static void fill(void *page, uint64_t number)
+{
+	for (uint32_t i = 0; i < PAGE_BYTES / 8; i++)
+		((uint64_t *)page)[i] = number * 1000 + i;
+}
+
+static bool holds(const void *page, uint64_t number)
+{
+	for (uint32_t i = 0; i < PAGE_BYTES / 8; i++)
+		if (((const uint64_t *)page)[i] != number * 1000 + i)
+			return false;
+	return true;
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	f->pool = calloc(N_PAGES, PAGE_BYTES);
+	f->hosts = calloc(N_HOSTS, PAGE_BYTES);
+	assert_int_equal(cudaStreamCreateWithPriority(&f->batches, 0, 0), 0);
+	assert_int_equal(tier_pin(&f->tier, (device_stream)(void *)f->batches, draw(2), f->hosts,
+				  N_HOSTS * PAGE_BYTES),
+			 0);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	tier_unpin(&f->tier, f->hosts);
+	tier_done(&f->tier);
+	cudaStreamDestroy(f->batches);
+	free(f->pool);
+	free(f->hosts);
+	free(f);
+	return 0;
+}
+
+struct place {
+	uint64_t number, up, down;
+	bool used; /* has a number */
+};
+
+static void await(struct fixture *f, enum tier_way way, uint64_t token)
+{
+	tier_kick(&f->tier);
+	for (uint32_t i = 0; tier_ended(&f->tier, way) < token; i++) {
+		assert_true(i < 1000000);
+		go_on(2);
+	}
+}
+
+/* A batch writes a page from a buffer that lives on: after whatever still reads the page. */
+static void batch_write(struct fixture *f, uint32_t page, void *from)
+{
+	tier_before_write(&f->tier, (uintptr_t)page_of(f->pool, page), PAGE_BYTES);
+	cudaMemcpyAsync(page_of(f->pool, page), from, PAGE_BYTES, cudaMemcpyDefault, f->batches);
+}
+
+static void copies_and_batches_at_random_keep_their_order(void **state)
+{
+	struct fixture *f = *state;
+	struct place pages[N_PAGES] = {0}, hosts[N_HOSTS] = {0};
+	void **buffers = calloc(OPERATIONS, sizeof(*buffers));
+	uint64_t last = 0;
+
+	for (uint32_t i = 0; i < OPERATIONS; i++) {
+		uint32_t p = draw(N_PAGES), h = draw(N_HOSTS), what = draw(8);
+		uint64_t pool = (uintptr_t)page_of(f->pool, p);
+		void *host = page_of(f->hosts, h);
+
+		if (what < 3) {
+			await(f, TIER_UP, hosts[h].up);
+			await(f, TIER_DOWN, hosts[h].down);
+			if (hosts[h].used && !holds(host, hosts[h].number))
+				fail_msg("operation %u: host page %u is wrong", i, h);
+		}
+		if (what == 0 && pages[p].used) {
+			await(f, TIER_UP, pages[p].up);
+			hosts[h] = (struct place){.number = pages[p].number, .used = true};
+			hosts[h].down = tier_copy(&f->tier, TIER_DOWN, pool, host, PAGE_BYTES);
+		} else if (what == 1 || what == 2) {
+			fill(host, ++last);
+			pages[p] = (struct place){.number = last, .used = true};
+			hosts[h] = pages[p];
+			pages[p].up = hosts[h].up =
+				tier_copy(&f->tier, TIER_UP, pool, host, PAGE_BYTES);
+		} else if (what == 3) {
+			await(f, TIER_UP, pages[p].up);
+			buffers[i] = malloc(PAGE_BYTES);
+			fill(buffers[i], ++last);
+			batch_write(f, p, buffers[i]);
+			pages[p].number = last;
+			pages[p].used = true;
+		} else if (what == 4) {
+			tier_kick(&f->tier);
+		} else {
+			go_on(draw(6));
+		}
+	}
+	tier_settle(&f->tier);
+	cudaStreamSynchronize(f->batches);
+	for (uint32_t i = 0; i < N_PAGES; i++)
+		assert_true(!pages[i].used || holds(page_of(f->pool, i), pages[i].number));
+	for (uint32_t i = 0; i < OPERATIONS; i++)
+		free(buffers[i]);
+	free(buffers);
+}
+
+static void blocks_are_kept_while_small_copies_run(void **state)
+{
+	struct fixture *f = *state;
+
+	f->tier.bulk = true;
+	assert_int_equal(tier_blocks(&f->tier), 0);
+	tier_copy(&f->tier, TIER_DOWN, (uintptr_t)f->pool, f->hosts, PAGE_BYTES);
+	assert_int_equal(tier_blocks(&f->tier), 0);
+	assert_true(tier_reads(&f->tier));
+	tier_kick(&f->tier);
+	assert_true(n_small_launches > 0);
+	tier_settle(&f->tier);
+	assert_int_equal(tier_blocks(&f->tier), 0);
+	assert_false(tier_reads(&f->tier));
+}
+
+/* More than the rings of events and of known copies hold. */
+static void very_many_copies_wait_for_room(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t token = 0;
+
+	for (uint32_t i = 0; i < 5 * TIER_KNOWN; i++) {
+		token = tier_copy(&f->tier, TIER_DOWN, (uintptr_t)page_of(f->pool, i % N_PAGES),
+				  page_of(f->hosts, i % N_HOSTS), PAGE_BYTES);
+		assert_int_equal(token, i + 1);
+		if (i % 3 == 0)
+			tier_kick(&f->tier);
+	}
+	await(f, TIER_DOWN, token);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(copies_and_batches_at_random_keep_their_order),
+		CASE(copies_and_batches_at_random_keep_their_order),
+		CASE(copies_and_batches_at_random_keep_their_order),
+		CASE(blocks_are_kept_while_small_copies_run),
+		CASE(very_many_copies_wait_for_room),
+	};
+	const char *text = getenv("COPPICE_SEED");
+
+	random_state = (text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL)) * 2 + 1;
+	print_message("COPPICE_SEED=%lu\n", random_state / 2);
+	return cmocka_run_group_tests_name("order of copies", tests, NULL, NULL);
+}
