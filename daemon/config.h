@@ -49,7 +49,8 @@ struct config {
 	uint64_t file_tier_bytes; /* of a file that is made */
 	uint64_t domain_host_bytes; /* KV of a domain there; 0: no limit */
 	uint64_t domain_file_bytes;
-	uint64_t stage_bytes; /* of the pool, for paths that are longer than the rest of it; 0: none are */
+	uint64_t
+		stage_bytes; /* of the pool, for paths that are longer than the rest of it; 0: none are */
 	uint32_t tier_depth; /* copies, reads and writes of each kind under way at most */
 	uint32_t
 		tier_flush_ms; /* what is not in the file yet when the daemon ends is written for so long */
