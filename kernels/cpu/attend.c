@@ -268,14 +268,14 @@ static void unit_run(void *arg, uint32_t thread, uint32_t index)
 	const struct attend_unit *unit = &run->a->units[index / run->unit_splits];
 	struct fold_state *state = &run->a->states[thread];
 	uint32_t head = index % run->unit_splits * run->unit_heads;
-	uint32_t left = run->job->shape->n_kv_heads - head;
+	uint32_t left = backend_job_heads(run->job) - head, first = run->job->head + head;
 	uint32_t stride = fold_stride(run->group, (unit->end - unit->begin) * run->group);
 	struct fold fold = {
 		.vec = run->a->vec,
 		.pages = run->pages,
 		.job = run->job,
 		.item = unit->item,
-		.head = head,
+		.head = first,
 		.n_heads = left < run->unit_heads ? left : run->unit_heads,
 		.begin = unit->begin,
 		.end = unit->end,
@@ -283,14 +283,14 @@ static void unit_run(void *arg, uint32_t thread, uint32_t index)
 
 	fold_run(&fold, state);
 	for (uint32_t h = 0; h < fold.n_heads; h++)
-		finish_head(run, unit, state, head + h, h * stride);
+		finish_head(run, unit, state, first + h, h * stride);
 }
 
 /* The blocks of a page's KV heads lie side by side: a unit of few rows takes several heads, as memory is read
  * fastest in order, unless too few units would be left for the threads. */
 static void choose_heads(struct run *run)
 {
-	uint32_t n_heads = run->job->shape->n_kv_heads, most = 1;
+	uint32_t n_heads = backend_job_heads(run->job), most = 1;
 	uint32_t enough = UNITS_PER_THREAD * threads_count(run->a->threads);
 
 	for (uint32_t i = 0; i < run->a->n_units; i++) {
@@ -311,7 +311,7 @@ static void merge_run(void *arg, uint32_t thread, uint32_t index)
 {
 	const struct run *run = arg;
 	const struct work_list *list = run->job->list;
-	uint32_t n_heads = run->job->shape->n_kv_heads, head = index % n_heads;
+	uint32_t n_heads = backend_job_heads(run->job), head = run->job->head + index % n_heads;
 	uint32_t row = run->a->merges[index / n_heads], dim = run->job->shape->head_dim;
 	float *o = run->a->states[thread].line;
 
@@ -334,7 +334,7 @@ void attend_run(struct attend *a, const struct backend_job *job, const struct po
 		uint64_t *ret_keys)
 {
 	struct run run = {.a = a, .job = job, .pages = pages, .group = group_of(job->shape)};
-	uint32_t n_heads = job->shape->n_kv_heads;
+	uint32_t n_heads = backend_job_heads(job);
 	uint64_t keys = 0, work = 0;
 
 	make_units(a, job);
@@ -346,7 +346,7 @@ void attend_run(struct attend *a, const struct backend_job *job, const struct po
 	}
 
 	double ns =
-		(double)work * job->shape->n_q_heads * job->shape->head_dim * 2 * a->vec->fma_ns;
+		(double)work * n_heads * run.group * job->shape->head_dim * 2 * a->vec->fma_ns;
 	bool alone = ns < ALONE_NS;
 
 	threads_run(a->threads, unit_run, &run, a->n_units * run.unit_splits, alone);

@@ -30,12 +30,20 @@ static const float *key_at(const struct estimate *e, const float *keys, uint32_t
 	return keys + ((size_t)token * s->n_kv_heads + head) * s->head_dim;
 }
 
+#define DOT_SUMS 8u /* side by side, so that vectors can have them */
+
 static double dot(const float *a, const float *b, uint32_t n)
 {
-	double sum = 0;
+	double sums[DOT_SUMS] = {0}, sum = 0;
+	uint32_t i = 0;
 
-	for (uint32_t i = 0; i < n; i++)
+	for (; i + DOT_SUMS <= n; i += DOT_SUMS)
+		for (uint32_t j = 0; j < DOT_SUMS; j++)
+			sums[j] += (double)a[i + j] * (double)b[i + j];
+	for (; i < n; i++)
 		sum += (double)a[i] * (double)b[i];
+	for (uint32_t j = 0; j < DOT_SUMS; j++)
+		sum += sums[j];
 	return sum;
 }
 

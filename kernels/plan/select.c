@@ -60,6 +60,57 @@ int select_blocks(const struct select_config *config, const double *mass, uint32
 	return 0;
 }
 
+struct select_range select_range_at(const struct select_chunk *chunk, uint32_t index)
+{
+	uint32_t begin = chunk->skip + index * chunk->block_tokens;
+	uint32_t n =
+		chunk->n - begin < chunk->block_tokens ? chunk->n - begin : chunk->block_tokens;
+
+	return (struct select_range){index ? begin : 0, begin + n};
+}
+
+/* One range, whose last query stands in block `last`, the first in block `first`. */
+static int select_one(const struct select_config *config, uint32_t first, uint32_t last,
+		      const float *mass, uint64_t *ret_kept, struct select_result *ret)
+{
+	struct select_config own = *config;
+	double *masses = malloc((last + 1u) * sizeof(*masses));
+	int r;
+
+	if (!masses)
+		return -ENOMEM;
+	for (uint32_t i = 0; i <= last; i++)
+		masses[i] = (double)mass[i];
+	if (own.recent_blocks < last - first + 1)
+		own.recent_blocks = last - first + 1;
+	r = select_blocks(&own, masses, last + 1, ret_kept, ret);
+	free(masses);
+	return r;
+}
+
+int select_chunk(const struct select_config *config, const struct select_chunk *chunk,
+		 const float *mass, uint64_t *ret_kept, struct select_shares *shares)
+{
+	uint32_t n = select_n_ranges(chunk), n_words = select_n_words(chunk->n_blocks);
+
+	memset(ret_kept, 0, (size_t)n * n_words * sizeof(*ret_kept));
+	for (uint32_t i = 0; i < n; i++) {
+		struct select_range range = select_range_at(chunk, i);
+		uint32_t first = (chunk->pos + range.begin) / chunk->block_tokens;
+		uint32_t last = (chunk->pos + range.end - 1) / chunk->block_tokens;
+		struct select_result result;
+		int r = select_one(config, first, last, mass + (size_t)i * chunk->n_blocks,
+				   ret_kept + (size_t)i * n_words, &result);
+		if (r)
+			return r;
+		shares->attended += (double)(range.end - range.begin) * result.n_kept;
+		shares->visible += (double)(range.end - range.begin) * (last + 1);
+		shares->kept_mass += result.kept_mass;
+		shares->total_mass += result.total_mass;
+	}
+	return 0;
+}
+
 struct select {
 	struct build build;
 	const struct select_query *query;

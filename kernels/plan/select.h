@@ -43,6 +43,43 @@ struct select_result {
 int select_blocks(const struct select_config *config, const double *mass, uint32_t n,
 		  uint64_t *ret_kept, struct select_result *ret);
 
+/*
+ * A chunk of queries of one sequence, and the blocks of keys that were estimated for blocks of its queries. The first `skip`
+ * queries had no estimate: they go with the first block.
+ */
+struct select_chunk {
+	uint32_t block_tokens; /* of queries and of keys */
+	uint32_t pos, n; /* of its queries */
+	uint32_t skip;
+	uint32_t n_blocks; /* of keys up to the end, in a row of masses */
+};
+
+/* Shares, each in what it is a part of. */
+struct select_shares {
+	double attended, visible; /* query x block of keys */
+	double kept_mass, total_mass;
+};
+
+/* Queries [begin, end) of a chunk. */
+struct select_range {
+	uint32_t begin, end;
+};
+
+static inline uint32_t select_n_ranges(const struct select_chunk *chunk)
+{
+	uint32_t n = chunk->n - chunk->skip;
+
+	return n / chunk->block_tokens + (n % chunk->block_tokens > 0);
+}
+
+/* Of a chunk that has more queries than it skips. */
+struct select_range select_range_at(const struct select_chunk *chunk, uint32_t index);
+
+/* For one KV head: mass [ranges][n_blocks], ret_kept [ranges][select_n_words(n_blocks)]. Beside what the config says the blocks that
+ * a range's own queries stand in are kept. Adds to *shares. 0 or -ENOMEM. */
+int select_chunk(const struct select_config *config, const struct select_chunk *chunk,
+		 const float *mass, uint64_t *ret_kept, struct select_shares *shares);
+
 /* What one query attends to. */
 struct select_query {
 	const uint64_t *kept; /* bits; NULL: everything */
