@@ -125,6 +125,7 @@ struct coppice_result {
 	uint64_t ticket;
 	int status; /* 0 or -errno */
 	uint64_t value;
+	float attended, mass; /* of a step: see struct coppice_sparse; 1 where attention was exact */
 };
 
 /* Has this ticket completed? 0 and its result, or -EAGAIN. A ticket's result stays until 256 more have been submitted
@@ -184,6 +185,24 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_seq_trim(struct coppice_seq *seq, uin
 /* A second sequence at the same place in the same lane. Blocks until the daemon has answered. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_fork(struct coppice_seq *seq,
 						    struct coppice_seq **ret);
+/*
+ * Prefill that attends to part of its path: steps of more than 16 new tokens read, for each KV head and block_tokens rows, the blocks
+ * of the path that together hold tau of attention as an estimate has it (XAttention, arXiv:2503.16428), the first sink_blocks, the last
+ * recent_blocks, and those of the rows themselves. Decode, drafts, and what does not fit the device stay exact. The result of a
+ * step's ticket says which share of the path was attended to, and how much of the estimated mass it holds.
+ */
+struct coppice_sparse {
+	double tau; /* above 0; 1: exact */
+	uint32_t stride; /* of the estimate, 8 or 16; 0: 8 */
+	uint32_t block_tokens; /* a power of two from 8 x stride to 65,536; 0: 128 */
+	uint32_t sink_blocks, recent_blocks;
+};
+
+/* From here on, forks included. -EOPNOTSUPP of the ticket: the daemon's backend cannot. Does not block; -EAGAIN as
+ * coppice_nop. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_sparse(struct coppice_seq *seq,
+						      const struct coppice_sparse *sparse,
+						      uint64_t *ret_ticket);
 /* Keeps the sequence's tokens from eviction for for_ns, also after its end. Blocks for a message and its answer. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_pin(struct coppice_seq *seq, uint64_t for_ns,
 						   uint64_t *ret_pin);

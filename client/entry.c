@@ -112,6 +112,33 @@ int coppice_seq_trim(struct coppice_seq *seq, uint32_t n_tokens, uint64_t *ret_t
 	return submit_tokens(seq, &tokens, entry, ret_ticket);
 }
 
+#define SPARSE_STRIDE 8u
+#define SPARSE_BLOCK_TOKENS 128u
+
+int coppice_seq_sparse(struct coppice_seq *seq, const struct coppice_sparse *sparse,
+		       uint64_t *ret_ticket)
+{
+	const struct abi_sparse body = {
+		.tau = sparse->tau,
+		.stride = sparse->stride ? sparse->stride : SPARSE_STRIDE,
+		.block_tokens = sparse->block_tokens ? sparse->block_tokens : SPARSE_BLOCK_TOKENS,
+		.sink_blocks = sparse->sink_blocks,
+		.recent_blocks = sparse->recent_blocks,
+	};
+	struct abi_entry entry = {.kind = ABI_SPARSE, .seq = seq->handle};
+	struct slip slip;
+	uint64_t ticket;
+	int r = submit_begin(seq->lane, sizeof(body), &slip);
+
+	if (r < 0)
+		return r;
+	memcpy(slip.body, &body, sizeof(body));
+	ticket = submit_end(seq->lane, &slip, entry);
+	if (ret_ticket)
+		*ret_ticket = ticket;
+	return 0;
+}
+
 /* Submits a fork; where the lane is full, once its oldest entry has left. */
 static int submit_fork(struct coppice_seq *seq, uint64_t *ret_ticket)
 {

@@ -85,6 +85,11 @@ static const struct reason reasons[ABI_N_REASONS] = {
 				"daemon's log",
 				false},
 	[ABI_NO_MEMORY] = {"the daemon is out of memory; retry later", false},
+	[ABI_BAD_SPARSE] =
+		{"tau must be above 0 and at most 1, stride 8 or 16, block_tokens a power "
+		 "of two from 8 x stride to 65,536",
+		 false},
+	[ABI_NO_SPARSE] = {"the daemon's backend cannot estimate blocks; leave tau at 1", false},
 	[ABI_BAD_WORD] = {"the step has no such pair of words; the lane's memory was written by "
 			  "something other than the library",
 			  false},

@@ -27,6 +27,7 @@ static const char *kind_name(uint16_t kind)
 	static const char *const names[ABI_N_KINDS] = {
 		[ABI_NOP] = "nop",	 [ABI_STEP] = "step", [ABI_EXTEND] = "extend",
 		[ABI_ACCEPT] = "accept", [ABI_TRIM] = "trim", [ABI_FORK] = "fork",
+		[ABI_SPARSE] = "sparse",
 	};
 
 	return kind < ABI_N_KINDS ? names[kind] : "entry";
@@ -100,6 +101,8 @@ int coppice_poll(struct coppice_lane *lane, uint64_t ticket, struct coppice_resu
 		.ticket = ticket,
 		.status = completion.status,
 		.value = completion.value,
+		.attended = completion.attended,
+		.mass = completion.mass,
 	};
 	return 0;
 }

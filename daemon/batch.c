@@ -145,6 +145,8 @@ static int batch_try(struct sched *s)
 	int r = batch_make(s);
 
 	batch.jobs = b->backend_jobs;
+	if (r == 0 && b->prefill)
+		r = sparse_choose(s, &batch);
 	return r < 0 ? r : s->ops->submit(s->backend, &batch, &b->id);
 }
 
@@ -248,6 +250,7 @@ void batch_done(struct batch *b)
 {
 	for (uint32_t i = 0; i < b->jobs_room; i++)
 		job_done(&b->jobs[i]);
+	sparse_done(&b->sparse);
 	free(b->jobs);
 	free(b->backend_jobs);
 	free(b->lanes);

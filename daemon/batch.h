@@ -10,6 +10,7 @@
 #define COPPICED_BATCH_H
 
 #include "job.h"
+#include "sparse.h"
 
 struct sched_lane;
 
@@ -25,6 +26,7 @@ struct batch {
 	bool in_flight;
 	uint64_t id; /* the backend's */
 	uint64_t last_plan; /* ids given to plans */
+	struct sparse sparse;
 	uint64_t mark; /* stamps store nodes with their index in a job's tree */
 };
 

@@ -32,6 +32,8 @@ void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome out
 		.reason = (uint16_t)outcome.reason,
 		.where = (uint16_t)(outcome.where < UINT16_MAX ? outcome.where : UINT16_MAX),
 		.value = outcome.value,
+		.attended = outcome.attended,
+		.mass = outcome.mass,
 	};
 
 	s->stats.entries++;

@@ -4,6 +4,7 @@
 #include "complete.h"
 #include "ready.h"
 #include "seq.h"
+#include "sparse.h"
 #include "step.h"
 
 #include "proto/ring.h"
@@ -215,6 +216,24 @@ static struct outcome do_fork(struct sched *s, struct sched_seq *seq, const stru
 	return (struct outcome){.value = twin->handle};
 }
 
+static struct outcome do_sparse(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
+				const void *body)
+{
+	struct abi_sparse wish;
+
+	if (e->flags)
+		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
+	if (e->body_bytes != sizeof(wish))
+		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	memcpy(&wish, body, sizeof(wish));
+	if (!sparse_is_sane(&wish))
+		return outcome_bad(-EINVAL, ABI_BAD_SPARSE, 0);
+	if (wish.tau < 1 && !s->ops->estimate)
+		return outcome_bad(-EOPNOTSUPP, ABI_NO_SPARSE, 0);
+	seq->sparse = wish;
+	return OUTCOME_OK;
+}
+
 /* The one copy of the body. The client may scribble while we copy: we check what we got. */
 static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
 {
@@ -244,6 +263,8 @@ static struct outcome do_seq_entry(struct sched *s, struct sched_lane *lane,
 		return do_accept(s, seq, e, words);
 	case ABI_TRIM:
 		return do_trim(s, seq, e);
+	case ABI_SPARSE:
+		return do_sparse(s, seq, e, words);
 	default:
 		return do_fork(s, seq, e);
 	}

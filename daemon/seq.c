@@ -60,7 +60,11 @@ int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret)
 	struct store_seq *store_seq;
 	int r = store_seq_fork(seq->store, seq->session->id, s->now_ns, &store_seq);
 
-	return r < 0 ? r : seq_new(s, &open, store_seq, ret);
+	if (r == 0)
+		r = seq_new(s, &open, store_seq, ret);
+	if (r == 0)
+		(*ret)->sparse = seq->sparse;
+	return r;
 }
 
 void seq_clear_extension(struct sched_seq *seq)

@@ -16,7 +16,7 @@
 
 #include "sched.h"
 
-#include "kernels/plan/plan.h"
+#include "kernels/plan/select.h"
 #include "proto/abi.h"
 
 #include <sys/queue.h>
@@ -46,6 +46,7 @@ struct outcome {
 	enum abi_reason reason;
 	uint32_t where;
 	uint64_t value;
+	float attended, mass; /* of a step: struct abi_completion */
 };
 
 struct sched_seq {
@@ -62,6 +63,7 @@ struct sched_seq {
 	bool draft; /* the live extension awaits accept */
 	bool computed; /* the draft has all layers */
 	bool voided; /* a step failed: entries end with ABI_VOID until a trim */
+	struct abi_sparse sparse; /* tau 0: it has not asked for it */
 	uint64_t step_mark; /* the last step that named it: finds doubles */
 	struct sched_request *wait; /* lent by the poster; a SEQ_WAIT not answered yet */
 	uint64_t wait_deadline_ns;
@@ -88,6 +90,7 @@ struct step {
 	bool on_stream; /* a stream writes its inputs, and says so in `ready` */
 	bool prefill; /* runs in slices between decode batches */
 	bool in_passes; /* and its paths are not all on the device: passes.h */
+	struct select_shares shares; /* of slices whose blocks were chosen */
 	uint32_t next_part, next_row; /* prefill: where the next slice begins */
 	uint64_t arrival_ns;
 };

@@ -237,9 +237,17 @@ static void unpark(struct sched *s, struct sched_lane *lane)
 	s->hold_stale = true;
 }
 
+static struct outcome finished(const struct select_shares *x)
+{
+	return (struct outcome){
+		.attended = x->visible > 0 ? (float)(x->attended / x->visible) : 1,
+		.mass = x->total_mass > 0 ? (float)(x->kept_mass / x->total_mass) : 1,
+	};
+}
+
 void step_finish(struct sched *s, struct sched_lane *lane)
 {
-	struct outcome outcome = OUTCOME_OK;
+	struct outcome outcome = finished(&lane->step.shares);
 
 	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
 		struct sched_seq *seq = lane->step.parts[i].seq;

@@ -58,6 +58,7 @@ enum abi_kind {
 	ABI_ACCEPT = 3, /* body: indices u32[count]; count 0 drops the draft */
 	ABI_TRIM = 4, /* arg: tokens to keep */
 	ABI_FORK = 5, /* completion value: the new handle */
+	ABI_SPARSE = 6, /* body: struct abi_sparse */
 	ABI_N_KINDS
 };
 
@@ -97,6 +98,15 @@ struct abi_step_seq {
 };
 static_assert(sizeof(struct abi_step_seq) == 80, "step layout");
 
+/* How prefill of a sequence, from here on, attends to its path: blocks are chosen by an estimate of their share of attention. */
+struct abi_sparse {
+	double tau; /* share of the estimated mass to attend to, above 0; 1: to everything */
+	uint32_t stride; /* of the estimate: 8 or 16 */
+	uint32_t block_tokens; /* a power of two, 8 x stride to 65,536 */
+	uint32_t sink_blocks, recent_blocks; /* the first and the last, always attended to */
+};
+static_assert(sizeof(struct abi_sparse) == 24, "sparse layout");
+
 /* Why an entry failed: the client library has a sentence for each. where: in a step, index of the offending sequence. */
 enum abi_reason {
 	ABI_OK = 0,
@@ -131,6 +141,8 @@ enum abi_reason {
 	ABI_BACKEND_FAILED,
 	ABI_NO_MEMORY,
 	ABI_BAD_WORD, /* no such pair of words */
+	ABI_BAD_SPARSE, /* tau, stride or block_tokens out of range */
+	ABI_NO_SPARSE, /* the backend cannot estimate */
 	ABI_N_REASONS
 };
 
@@ -140,7 +152,9 @@ struct abi_completion {
 	uint16_t reason; /* enum abi_reason */
 	uint16_t where;
 	uint64_t value;
-	uint64_t reserved;
+	/* Of a step that succeeded: the share of its path that prefill attended to, and of the estimated mass in it; 1 where
+	 * attention was exact. */
+	float attended, mass;
 };
 static_assert(sizeof(struct abi_completion) == 32, "half a line");
 

@@ -231,6 +231,13 @@ static int trim_to_more_than_there_is(struct fixture *f, uint64_t *ret_ticket)
 	return coppice_seq_trim(f->seq, 1, ret_ticket);
 }
 
+static int attend_to_more_than_everything(struct fixture *f, uint64_t *ret_ticket)
+{
+	const struct coppice_sparse wish = {.tau = 1.01};
+
+	return coppice_seq_sparse(f->seq, &wish, ret_ticket);
+}
+
 static int fork_a_closed_one(struct fixture *f, uint64_t *ret_ticket)
 {
 	struct coppice_seq *fork;
@@ -297,6 +304,7 @@ static void wrong_calls_are_refused_and_change_nothing(void **state)
 		{accept_without_a_draft, -EINVAL, "no live tokens"},
 		{draft_with_a_parent_that_comes_later, -EINVAL, "a parent does not come before"},
 		{trim_to_more_than_there_is, -EINVAL, "fewer tokens than are to be kept"},
+		{attend_to_more_than_everything, -EINVAL, "tau must be above 0"},
 		{fork_a_closed_one, -ESTALE, "fork (ticket"},
 		{wait_for_a_closed_one, -ESTALE, "coppice_seq_wait: No open sequence"},
 		{pin_a_strangers, -ESTALE, "coppice_seq_pin: No open sequence"},

@@ -397,8 +397,24 @@ static uint32_t next_kind(struct world *w, const struct sched_seq *seq)
 	if (store_seq_n_live(seq->store))
 		return ABI_STEP;
 	return draw_one_in(&w->draw, 6)	  ? ABI_FORK
+	       : draw_one_in(&w->draw, 6) ? ABI_SPARSE
 	       : draw_one_in(&w->draw, 6) ? ABI_TRIM
 					  : ABI_EXTEND;
+}
+
+static void make_sparse(struct world *w, struct nonsense *x)
+{
+	const struct abi_sparse wish = {
+		.tau = draw_below(&w->draw, 110) / 100.0,
+		.stride = draw_one_in(&w->draw, 8) ? draw_below(&w->draw, 20) : 8,
+		.block_tokens = 32u << draw_below(&w->draw, 4),
+		.sink_blocks = draw_below(&w->draw, 3),
+		.recent_blocks = draw_one_in(&w->draw, 8) ? UINT32_MAX : draw_below(&w->draw, 3),
+	};
+
+	x->entry.kind = ABI_SPARSE;
+	x->entry.body_bytes = sizeof(wish);
+	memcpy(&x->body, &wish, sizeof(wish));
 }
 
 static void make_any(struct world *w, struct nonsense *x)
@@ -425,6 +441,9 @@ static void make_any(struct world *w, struct nonsense *x)
 		break;
 	case ABI_FORK:
 		x->entry.kind = ABI_FORK;
+		break;
+	case ABI_SPARSE:
+		make_sparse(w, x);
 		break;
 	default:
 		break;

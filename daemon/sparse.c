@@ -1,0 +1,243 @@
+/* sparse.c - see sparse.h. */
+#include "sparse.h"
+
+#include "grow.h"
+#include "sched_impl.h"
+
+#include "kernels/cpu/estimate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STRIDE_BLOCK_MIN 8u /* a block has so many strides at least */
+#define BLOCK_MAX 65536u
+
+/* A slice being chosen for. */
+struct choice {
+	struct sched *s;
+	struct sparse *sparse;
+	const struct batch_job *job;
+	const struct backend_job *exact;
+	const struct abi_sparse *wish;
+	struct select_chunk chunk;
+	uint32_t n_ranges, n_words;
+};
+
+bool sparse_is_sane(const struct abi_sparse *wish)
+{
+	uint32_t block = wish->block_tokens;
+
+	return wish->tau > 0 && wish->tau <= 1 && (wish->stride == 8 || wish->stride == 16) &&
+	       block > 0 && block <= BLOCK_MAX && block % WORK_TILE_TOKENS == 0 &&
+	       block % (STRIDE_BLOCK_MIN * wish->stride) == 0 && (block & (block - 1)) == 0;
+}
+
+/* ---- what there is -------------------------------------------------------------------------------------------- */
+
+static bool is_wanted(const struct sched *s, const struct step_part *part,
+		      const struct batch_job *job)
+{
+	const struct abi_sparse *wish = &part->seq->sparse;
+
+	return wish->tau > 0 && wish->tau < 1 && s->ops->estimate && part->io.o &&
+	       !part->seq->parents && job->tree.n_queries == 1;
+}
+
+static void choice_init(struct choice *c, struct sched *s, const struct step_part *part)
+{
+	const struct batch_job *job = &s->batch.jobs[0];
+	const struct work_query *query = &job->tree.queries[0];
+	uint32_t stride = part->seq->sparse.stride, block = part->seq->sparse.block_tokens;
+
+	*c = (struct choice){.s = s,
+			     .sparse = &s->batch.sparse,
+			     .job = job,
+			     .exact = &s->batch.backend_jobs[0],
+			     .wish = &part->seq->sparse};
+	c->sparse->tree = job->tree;
+	c->chunk = (struct select_chunk){
+		.block_tokens = block,
+		.pos = query->pos,
+		.n = query->n_rows,
+		.skip = (stride - query->pos % stride) % stride,
+		.n_blocks = estimate_n_blocks(query->pos + query->n_rows, block),
+	};
+	if (c->chunk.n > c->chunk.skip)
+		c->n_ranges = select_n_ranges(&c->chunk);
+	c->n_words = select_n_words(c->chunk.n_blocks);
+}
+
+static int choice_reserve(struct choice *c)
+{
+	struct sparse *x = c->sparse;
+	uint32_t n_heads = c->job->model->shape.n_kv_heads, had = x->lists_room;
+
+	if (GROW(x->lists, x->lists_room, n_heads) < 0)
+		return -ENOMEM;
+	memset(x->lists + had, 0, (x->lists_room - had) * sizeof(*x->lists));
+	if (GROW(x->jobs, x->jobs_room, n_heads) < 0 ||
+	    GROW(x->path, x->path_room, c->sparse->tree.n_slices) < 0 ||
+	    GROW(x->queries, x->queries_room, c->n_ranges) < 0 ||
+	    GROW(x->io, x->io_room, c->n_ranges) < 0 ||
+	    GROW(x->chosen, x->chosen_room, c->n_ranges) < 0 ||
+	    GROW(x->mass, x->mass_room, n_heads * c->n_ranges * c->chunk.n_blocks) < 0 ||
+	    GROW(x->kept, x->kept_room, c->n_ranges * c->n_words) < 0)
+		return -ENOMEM;
+	return 0;
+}
+
+/* Slices from the root down, in order. */
+static uint32_t collect_path(struct choice *c)
+{
+	const struct work_node *nodes = c->sparse->tree.nodes;
+	uint32_t leaf = c->sparse->tree.queries[0].node, n = 0, at;
+
+	for (uint32_t node = leaf; node != WORK_NONE; node = nodes[node].parent)
+		n += nodes[node].n_slices;
+	at = n;
+	for (uint32_t node = leaf; node != WORK_NONE; node = nodes[node].parent) {
+		at -= nodes[node].n_slices;
+		memcpy(c->sparse->path + at, c->sparse->tree.slices + nodes[node].slice,
+		       nodes[node].n_slices * sizeof(*c->sparse->path));
+	}
+	return n;
+}
+
+/* ---- what is to be done ----------------------------------------------------------------------------------------- */
+
+/* K has to be in its pages before anything can be estimated from it. */
+static int append_rows(struct choice *c)
+{
+	struct backend_io io = c->exact->io[0];
+	struct backend_job job = *c->exact;
+	uint64_t id;
+
+	io.o = io.lse = 0;
+	job.io = &io;
+	return c->s->ops->submit(c->s->backend, &(struct backend_batch){&job, 1}, &id);
+}
+
+static int estimate_rows(struct choice *c)
+{
+	const struct backend_io *io = &c->exact->io[0];
+	const struct backend_estimate estimate = {
+		.shape = c->exact->shape,
+		.slices = c->sparse->path,
+		.n_slices = collect_path(c),
+		.layer = c->exact->layer,
+		.q = io->q + c->chunk.skip * io->q_stride,
+		.q_stride = io->q_stride,
+		.n_q = c->chunk.n - c->chunk.skip,
+		.q_pos = c->chunk.pos + c->chunk.skip,
+		.n_k = c->chunk.pos + c->chunk.n,
+		.stride = c->wish->stride,
+		.block_tokens = c->wish->block_tokens,
+	};
+
+	return c->s->ops->estimate(c->s->backend, &estimate, c->sparse->mass);
+}
+
+/* A query for each block of rows; what they append is there already. */
+static void cut_query(struct choice *c)
+{
+	const struct work_query *whole = &c->job->tree.queries[0];
+	const struct backend_io *io = &c->exact->io[0];
+
+	for (uint32_t i = 0; i < c->n_ranges; i++) {
+		struct select_range range = select_range_at(&c->chunk, i);
+		struct backend_io *part = &c->sparse->io[i];
+		c->sparse->queries[i] = (struct work_query){.node = whole->node,
+							    .pos = whole->pos + range.begin,
+							    .n_rows = range.end - range.begin};
+		*part = *io;
+		part->q += range.begin * io->q_stride;
+		part->o += range.begin * io->o_stride;
+		part->lse += io->lse ? range.begin * io->lse_stride : 0;
+		part->slots = NULL;
+		part->n_slots = 0;
+		c->sparse->chosen[i] =
+			(struct select_query){.kept = c->sparse->kept + (size_t)i * c->n_words,
+					      .n_blocks = c->chunk.n_blocks};
+	}
+	c->sparse->tree.queries = c->sparse->queries;
+	c->sparse->tree.n_queries = c->n_ranges;
+}
+
+static int choose_head(struct choice *c, uint32_t head, struct select_shares *shares)
+{
+	const struct select_config config = {.tau = c->wish->tau,
+					     .sink_blocks = c->wish->sink_blocks,
+					     .recent_blocks = c->wish->recent_blocks};
+	const float *mass = c->sparse->mass + (size_t)head * c->n_ranges * c->chunk.n_blocks;
+	struct backend_job *job = &c->sparse->jobs[head];
+	int r = select_chunk(&config, &c->chunk, mass, c->sparse->kept, shares);
+
+	if (!r)
+		r = select_plan(&c->job->plan, &c->sparse->tree, c->sparse->chosen,
+				c->wish->block_tokens, &c->sparse->lists[head]);
+	*job = *c->exact;
+	job->tree = &c->sparse->tree;
+	job->list = &c->sparse->lists[head];
+	job->io = c->sparse->io;
+	job->plan_id = 0;
+	job->head = head;
+	job->n_heads = 1;
+	return r;
+}
+
+static int choose(struct choice *c, struct select_shares *shares)
+{
+	int r = choice_reserve(c);
+
+	if (!r)
+		r = append_rows(c);
+	if (!r)
+		r = estimate_rows(c);
+	if (r)
+		return r;
+	cut_query(c);
+	for (uint32_t head = 0; head < c->job->model->shape.n_kv_heads && !r; head++)
+		r = choose_head(c, head, shares);
+	return r;
+}
+
+int sparse_choose(struct sched *s, struct backend_batch *batch)
+{
+	struct step *step = &s->batch.lanes[0]->step;
+	const struct step_part *part = &step->parts[s->batch.slice_part];
+	struct select_shares shares = {0};
+	struct choice c;
+	int r;
+
+	if (!is_wanted(s, part, &s->batch.jobs[0]))
+		return 0;
+	choice_init(&c, s, part);
+	if (c.n_ranges == 0)
+		return 0;
+	r = choose(&c, &shares);
+	if (r)
+		return r == -EIO ? r : 0;
+	batch->jobs = s->batch.sparse.jobs;
+	batch->n_jobs = c.job->model->shape.n_kv_heads;
+	step->shares.attended += shares.attended;
+	step->shares.visible += shares.visible;
+	step->shares.kept_mass += shares.kept_mass;
+	step->shares.total_mass += shares.total_mass;
+	return 0;
+}
+
+void sparse_done(struct sparse *sparse)
+{
+	for (uint32_t i = 0; i < sparse->lists_room; i++)
+		plan_list_done(&sparse->lists[i]);
+	free(sparse->lists);
+	free(sparse->jobs);
+	free(sparse->path);
+	free(sparse->queries);
+	free(sparse->io);
+	free(sparse->chosen);
+	free(sparse->mass);
+	free(sparse->kept);
+	*sparse = (struct sparse){0};
+}

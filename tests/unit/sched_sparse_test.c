@@ -1,0 +1,294 @@
+/* sched_sparse_test.c - prefill that attends to part of its path, asked for through a ring. */
+#include "sched_harness.h"
+
+#include "oracle.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define N 900u
+#define HALF 430u /* not at a stride */
+
+static const struct work_shape SHAPE = {.n_layers = 2,
+					.n_q_heads = 4,
+					.n_kv_heads = 2,
+					.head_dim = 16,
+					.page_tokens = 32,
+					.dtype = WORK_FP32,
+					.scale = 0.25f};
+
+struct fixture {
+	struct harness h;
+	struct client c;
+	uint32_t ids[N];
+	struct oracle_random random;
+};
+
+static void start(struct fixture *f)
+{
+	harness_start(&f->h);
+	client_start(&f->c, &f->h, 1000, &SHAPE, 1 << 20);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	harness_init(&f->h);
+	f->h.config.prefill_rows = 256;
+	f->random = oracle_seed("sched_sparse");
+	for (uint32_t i = 0; i < N; i++)
+		f->ids[i] = i;
+	start(f);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	client_end(&f->c);
+	harness_stop(&f->h);
+	free(f);
+	return 0;
+}
+
+static struct abi_completion ask(struct fixture *f, uint64_t seq, const struct abi_sparse *wish)
+{
+	return client_do(&f->c, (struct abi_entry){.kind = ABI_SPARSE, .seq = seq}, wish,
+			 sizeof(*wish));
+}
+
+static uint64_t open_seq(struct fixture *f, const struct abi_sparse *wish)
+{
+	struct store_match match;
+	uint64_t seq;
+
+	assert_int_equal(client_open(&f->c, f->ids, N, &seq, &match), 0);
+	assert_int_equal(match.cached, 0);
+	if (wish)
+		assert_int_equal(ask(f, seq, wish).status, 0);
+	return seq;
+}
+
+static size_t q_bytes(uint32_t n)
+{
+	return (size_t)n * SHAPE.n_q_heads * SHAPE.head_dim * sizeof(float);
+}
+
+static size_t k_bytes(uint32_t n)
+{
+	return (size_t)n * SHAPE.n_kv_heads * SHAPE.head_dim * sizeof(float);
+}
+
+/* Extends by tokens [from, to) and runs all layers on the same Q, K, V; returns how the last step ended, and its O. */
+static struct abi_completion compute(struct fixture *f, uint64_t seq, uint32_t from, uint32_t to,
+				     const float *values, float *ret_o)
+{
+	uint32_t n = to - from;
+	struct abi_step_seq rec = client_step_seq(&f->c, seq, n);
+	struct abi_completion done = {0};
+
+	assert_int_equal(client_extend(&f->c, seq, f->ids + from, n).status, 0);
+	memcpy(f->c.arena + rec.q, (const char *)values + q_bytes(from), q_bytes(n));
+	memcpy(f->c.arena + rec.k, (const char *)values + q_bytes(N) + k_bytes(from), k_bytes(n));
+	memcpy(f->c.arena + rec.v, (const char *)values + q_bytes(N) + k_bytes(N) + k_bytes(from),
+	       k_bytes(n));
+	for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++) {
+		done = client_step(&f->c, &rec, layer);
+		assert_int_equal(done.status, 0);
+	}
+	memcpy((char *)ret_o + q_bytes(from), f->c.arena + rec.o, q_bytes(n));
+	return done;
+}
+
+/* Q, K and V of N tokens; those of some blocks of K lean towards all queries. */
+static float *make_values(struct fixture *f)
+{
+	size_t n_q = q_bytes(N) / sizeof(float), n_k = k_bytes(N) / sizeof(float);
+	float *values = malloc((n_q + 2 * n_k) * sizeof(*values));
+
+	for (size_t i = 0; i < n_q + 2 * n_k; i++)
+		values[i] = oracle_normal(&f->random) + (i < n_q ? 1 : 0);
+	for (size_t i = 0; i < n_k; i++)
+		values[n_q + i] += i / (n_k / N) / 64 % 4 == 1 ? 2.0f : 0.0f;
+	return values;
+}
+
+/* Two extensions, then it is closed and forgotten. */
+static struct abi_completion run(struct fixture *f, const struct abi_sparse *wish,
+				 const float *values, float *ret_o)
+{
+	struct sched_request evict = {.verb = SCHED_EVICT};
+	uint64_t seq = open_seq(f, wish);
+	struct abi_completion done;
+
+	compute(f, seq, 0, HALF, values, ret_o);
+	done = compute(f, seq, HALF, N, values, ret_o);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	assert_int_equal(harness_call(&f->h, &evict), 0);
+	return done;
+}
+
+static void steps_that_ask_for_nothing_are_exact(void **state)
+{
+	struct fixture *f = *state;
+	float *values = make_values(f), *o = malloc(q_bytes(N));
+	struct abi_completion done = run(f, NULL, values, o);
+
+	assert_true(done.attended == 1 && done.mass == 1);
+	free(values);
+	free(o);
+}
+
+static void all_blocks_are_exact_attention(void **state)
+{
+	const struct abi_sparse all = {.tau = 0.5,
+				       .stride = 8,
+				       .block_tokens = 64,
+				       .recent_blocks = 999};
+	const struct abi_sparse one = {.tau = 1, .stride = 8, .block_tokens = 64};
+	struct fixture *f = *state;
+	float *values = make_values(f), *o = malloc(q_bytes(N)), *exact = malloc(q_bytes(N));
+	struct abi_completion done;
+
+	run(f, NULL, values, exact);
+	done = run(f, &all, values, o);
+	assert_true(done.attended == 1 && fabsf(done.mass - 1) < 1e-5f);
+	assert_memory_equal(o, exact, q_bytes(N));
+	done = run(f, &one, values, o);
+	assert_true(done.attended == 1 && done.mass == 1);
+	assert_memory_equal(o, exact, q_bytes(N));
+	free(values);
+	free(o);
+	free(exact);
+}
+
+static double distance(const float *a, const float *b, size_t n)
+{
+	double d = 0, sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		d += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+		sum += (double)b[i] * b[i];
+	}
+	return sqrt(d / sum);
+}
+
+static void less_is_attended_to_and_nearly_the_same_comes_out(void **state)
+{
+	const struct abi_sparse strides[] = {{0.9, 8, 64, 1, 1}, {0.9, 16, 128, 1, 1}};
+	struct fixture *f = *state;
+	float *values = make_values(f), *o = malloc(q_bytes(N)), *exact = malloc(q_bytes(N));
+
+	run(f, NULL, values, exact);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct abi_completion done = run(f, &strides[i], values, o);
+		assert_true(done.attended > 0.05f && done.attended < 0.9f);
+		assert_true(done.mass >= 0.9f && done.mass < 1);
+		assert_true(distance(o, exact, q_bytes(N) / sizeof(float)) < 0.35);
+	}
+	free(values);
+	free(o);
+	free(exact);
+}
+
+static void forks_want_the_same(void **state)
+{
+	const struct abi_sparse wish = {.tau = 0.5, .stride = 8, .block_tokens = 64};
+	struct fixture *f = *state;
+	float *values = make_values(f), *o = malloc(q_bytes(N));
+	uint64_t seq = open_seq(f, &wish);
+	struct abi_completion done;
+
+	compute(f, seq, 0, HALF, values, o);
+	done = client_do(&f->c, (struct abi_entry){.kind = ABI_FORK, .seq = seq}, NULL, 0);
+	assert_int_equal(done.status, 0);
+	done = compute(f, done.value, HALF, N, values, o);
+	assert_true(done.attended < 0.9f && done.mass >= 0.5f);
+	free(values);
+	free(o);
+}
+
+static void decode_stays_exact(void **state)
+{
+	const struct abi_sparse wish = {.tau = 0.1, .stride = 8, .block_tokens = 64};
+	struct fixture *f = *state;
+	float *values = make_values(f), *o = malloc(q_bytes(N));
+	uint64_t seq = open_seq(f, &wish);
+	struct abi_completion done;
+
+	compute(f, seq, 0, HALF, values, o);
+	done = compute(f, seq, HALF, HALF + 1, values, o);
+	assert_true(done.attended == 1 && done.mass == 1);
+	free(values);
+	free(o);
+}
+
+static void wishes_that_make_no_sense_are_refused(void **state)
+{
+	const struct abi_sparse bad[] = {
+		{0, 8, 64, 0, 0},	{1.5, 8, 64, 0, 0},    {(double)NAN, 8, 64, 0, 0},
+		{-1, 8, 64, 0, 0},	{0.5, 0, 64, 0, 0},    {0.5, 4, 64, 0, 0},
+		{0.5, 8, 0, 0, 0},	{0.5, 8, 192, 0, 0},   {0.5, 16, 64, 0, 0},
+		{0.5, 8, 131072, 0, 0}, {0.5, 8, 65535, 0, 0},
+	};
+	struct fixture *f = *state;
+	uint64_t seq = open_seq(f, NULL);
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct abi_completion done = ask(f, seq, &bad[i]);
+		assert_int_equal(done.status, -EINVAL);
+		assert_int_equal(done.reason, ABI_BAD_SPARSE);
+	}
+	struct abi_entry entry = {.kind = ABI_SPARSE, .seq = seq};
+	assert_int_equal(client_do(&f->c, entry, bad, 8).reason, ABI_BAD_BODY);
+	entry.flags = 1;
+	assert_int_equal(client_do(&f->c, entry, bad, sizeof(bad[0])).reason, ABI_BAD_FLAGS);
+}
+
+/* A backend that cannot estimate takes no wish but for everything. */
+static void a_backend_that_cannot_says_so(void **state)
+{
+	const struct abi_sparse some = {0.5, 8, 64, 0, 0}, all = {1, 8, 64, 0, 0};
+	static struct backend_ops ops;
+	struct fixture f = {0};
+	struct abi_completion done;
+
+	(void)state;
+	ops = backend_cpu;
+	ops.estimate = NULL;
+	harness_init(&f.h);
+	f.h.ops = &ops;
+	start(&f);
+	uint64_t seq = open_seq(&f, NULL);
+	done = ask(&f, seq, &some);
+	assert_int_equal(done.status, -EOPNOTSUPP);
+	assert_int_equal(done.reason, ABI_NO_SPARSE);
+	assert_int_equal(ask(&f, seq, &all).status, 0);
+	client_end(&f.c);
+	harness_stop(&f.h);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(steps_that_ask_for_nothing_are_exact),
+		TEST(all_blocks_are_exact_attention),
+		TEST(less_is_attended_to_and_nearly_the_same_comes_out),
+		TEST(forks_want_the_same),
+		TEST(decode_stays_exact),
+		TEST(wishes_that_make_no_sense_are_refused),
+		cmocka_unit_test(a_backend_that_cannot_says_so),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
