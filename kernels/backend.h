@@ -164,9 +164,10 @@ struct backend_ops {
 		    size_t error_bytes);
 	void (*close)(struct backend *b); /* NULL is fine */
 	/* The devices of a group find ways to each other, once, before anything else: jobs may have owners then, and submits of
-	 * all the same jobs follow in the same order on each, from a thread each. A device that waits for another in vain for
-	 * timeout_ms fails. Every batch is submitted to all, then concluded on all, after which its pointers are theirs no more. 0, or -errno and a sentence; notice: another, of what works but not well; else empty. NULL: devices of
-	 * this kind do not meet. */
+	 * all the same jobs follow in the same order on each, from a thread each. Every batch is submitted to all, then concluded
+	 * on all, after which its pointers are theirs no more. A device that waits for another in vain for timeout_ms fails. 0;
+	 * 1: they do not reach each other's memory; -errno and a sentence. notice: one of what works but not well, else empty.
+	 * NULL: devices of this kind do not meet. */
 	int (*meet)(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
 		    char *error, size_t bytes);
 	/* Of devices that have met: what waits for others begins, of the batch submitted last. Once submit has returned on all, so that

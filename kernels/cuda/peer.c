@@ -26,6 +26,7 @@ struct meeting {
 	uint32_t *flags[PEERS_MAX];
 	uint64_t slot_bytes;
 	uint64_t timeout_ns;
+	bool apart; /* not all reach each other's memory */
 	struct nccl *nccl; /* owned; NULL: inboxes */
 };
 
@@ -150,6 +151,7 @@ static int choose_way(struct meeting *m, char *notice, char *error, size_t bytes
 	char why[128] = "";
 	int r;
 
+	m->apart = apart;
 	if (!apart && !(wanted && !strcmp(wanted, "nccl")))
 		return 0;
 	r = nccl_new(m->devices, m->n, &m->nccl, why, sizeof(why));
@@ -163,7 +165,7 @@ static int choose_way(struct meeting *m, char *notice, char *error, size_t bytes
 	else if (apart)
 		say(notice, bytes,
 		    "device %u cannot reach the memory of device %u: they exchange by NCCL, which "
-		    "takes tens of microseconds more a layer",
+		    "takes tens of microseconds more a layer, and there are no device arenas",
 		    from, to);
 	return r;
 }
@@ -218,6 +220,8 @@ int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint
 		    cudaGetErrorString(cudaGetLastError()));
 	if (r == -ENOMEM)
 		say(error, bytes, "no memory for what %u devices exchange", n);
+	if (r == 0 && m->apart)
+		r = 1;
 	meeting_unref(m);
 	return r;
 }

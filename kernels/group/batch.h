@@ -50,6 +50,7 @@ struct backend {
 	struct device *devices; /* owned, [n_devices] */
 	uint32_t n_devices;
 	bool meets;
+	bool apart; /* they have met, but do not reach each other's memory */
 	uint32_t timeout_ms;
 	uint64_t extent_bytes; /* on each */
 	char notice[NOTICE_BYTES];

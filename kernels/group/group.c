@@ -124,12 +124,15 @@ static int open_devices(struct backend *b, const struct backend_config *config, 
 static int open_meeting(struct backend *b, char *error, size_t error_bytes)
 {
 	struct backend *members[GROUP_DEVICES_MAX];
+	int r;
 
 	for (uint32_t i = 0; i < b->n_devices; i++)
 		members[i] = b->devices[i].backend;
+	r = b->ops->meet(members, b->n_devices, b->timeout_ms, b->notice, error,
+			 error_bytes < sizeof(b->notice) ? error_bytes : sizeof(b->notice));
 	b->meets = true;
-	return b->ops->meet(members, b->n_devices, b->timeout_ms, b->notice, error,
-			    error_bytes < sizeof(b->notice) ? error_bytes : sizeof(b->notice));
+	b->apart = r == 1;
+	return r < 0 ? r : 0;
 }
 
 static int open_between(struct backend *b, char *error, size_t error_bytes)
@@ -266,7 +269,7 @@ static int group_arena_new(struct backend *b, uint64_t bytes, struct backend_are
 {
 	int r = -ENOTSUP;
 
-	if (b->ops->arena_new)
+	if (b->ops->arena_new && !b->apart)
 		r = -ENODEV;
 	for (uint32_t i = 0; r == -ENODEV && i < b->n_devices; i++) {
 		r = b->ops->arena_new(b->devices[i].backend, bytes, ret);

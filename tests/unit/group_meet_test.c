@@ -39,6 +39,7 @@ static struct {
 	uint32_t n_behind; /* batches that nobody has told of yet */
 	bool silent; /* of the second: nothing is ever complete */
 	bool refuses; /* the second does not conclude */
+	bool apart; /* they do not reach each other's memory */
 } meeting = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct end *end_of(struct backend *b)
@@ -64,7 +65,7 @@ static int meet_meet(struct backend *const *members, uint32_t n, uint32_t timeou
 	for (uint32_t i = 0; i < n; i++)
 		meeting.ends[i].backend = members[i];
 	snprintf(notice, bytes, "they meet slowly");
-	return 0;
+	return meeting.apart ? 1 : 0;
 }
 
 static int meet_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
@@ -293,6 +294,20 @@ static void test_rows_are_merged_where_the_arena_is_that_wants_them(void **state
 	world_done(&m.w);
 }
 
+static void test_devices_that_do_not_reach_each_other_have_no_arenas(void **state)
+{
+	struct backend_arena arena = {0};
+	struct meet_world m;
+
+	(void)state;
+	meeting.apart = true;
+	world_open(&m, WORK_TOKENS, __func__);
+	meeting.apart = false;
+	assert_int_equal(m.w.ops->arena_new(m.w.backend, 2 * MIB, &arena), -ENOTSUP);
+	check_world(&m);
+	world_done(&m.w);
+}
+
 static void test_a_batch_is_complete_when_it_is_on_all(void **state)
 {
 	struct meet_world m;
@@ -366,6 +381,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_they_answer_as_one),
 		cmocka_unit_test(test_rows_are_merged_where_the_arena_is_that_wants_them),
+		cmocka_unit_test(test_devices_that_do_not_reach_each_other_have_no_arenas),
 		cmocka_unit_test(test_a_batch_is_complete_when_it_is_on_all),
 		cmocka_unit_test(test_a_device_that_is_never_done_ends_the_group_in_time),
 		cmocka_unit_test(test_a_device_that_does_not_conclude_ends_the_group),
