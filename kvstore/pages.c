@@ -54,11 +54,14 @@ static int extent_tables(struct extent *e, const struct pages_lent *lent)
 {
 	uint32_t n = lent->extent_pages, n_devices = lent->n_devices;
 	struct page *pages = calloc(n, sizeof(*pages));
-	struct extent_side *sides = calloc(n_devices, sizeof(*sides));
+	struct extent_side *sides = &e->side;
 
+	if (n_devices > 1)
+		sides = calloc(n_devices, sizeof(*sides));
 	if (!pages || !sides) {
 		free(pages);
-		free(sides);
+		if (n_devices > 1)
+			free(sides);
 		return -ENOMEM;
 	}
 	for (uint32_t i = 0; i < n; i++)
@@ -73,7 +76,8 @@ static int extent_tables(struct extent *e, const struct pages_lent *lent)
 static void extent_forget(struct extent *e)
 {
 	free(e->pages);
-	free(e->sides);
+	if (e->sides != &e->side)
+		free(e->sides);
 	e->pages = NULL;
 	e->sides = NULL;
 }
@@ -203,7 +207,7 @@ static void count_page(struct pages *p, struct store_model *m, struct store_doma
 	if (m->lent.n_devices > 1)
 		p->device_bytes[pages_device(&m->lent, page)] += bytes;
 	for (uint32_t i = 0; m->lent.n_devices == 1 && i < p->n_devices; i++)
-		p->device_bytes[i] += (uint64_t)by * (m->lent.page_bytes / p->n_devices);
+		p->device_bytes[i] += (uint64_t)by * m->lent.part_bytes;
 }
 
 int pages_take(struct pages *p, struct store_holding *h, uint32_t device, uint32_t row,

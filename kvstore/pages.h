@@ -47,7 +47,8 @@ struct extent_side {
 
 struct extent {
 	struct page *pages; /* owned; NULL: in the pool */
-	struct extent_side *sides; /* owned, [model's n_devices] */
+	struct extent_side *sides; /* [model's n_devices]: one is here, several are owned */
+	struct extent_side side;
 	struct store_model *model;
 	struct pages_tenant *tenant; /* NULL: no page is used */
 	uint32_t n_used;
@@ -67,6 +68,7 @@ struct pages_lent {
 	uint64_t page_bytes;
 	uint32_t extent_pages; /* a multiple of n_devices */
 	uint32_t n_devices; /* that its pages are striped over; 1: a page is on all alike */
+	uint64_t part_bytes; /* of a page on a device that has any of it */
 	uint32_t n_extents;
 	uint64_t n_free; /* pages, of the spare too */
 	struct extent *spare; /* an empty one; NULL: none */
@@ -95,7 +97,7 @@ void pages_done(struct pages *p);
 struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page);
 static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page)
 {
-	return page % lent->n_devices;
+	return lent->n_devices > 1 ? page % lent->n_devices : 0;
 }
 /* A page on a device (of a model that is striped, else 0) for a holding whose rows are handed out from row on; no slice yet.
  * -ENOSPC: nothing free there in the tenant's extents, and no extent to be had. -EDQUOT: nothing free, and the domain may

@@ -50,6 +50,9 @@ static int lent_of(const struct store *s, const struct store_model_info *info,
 	if (extent_pages * s->config.n_extents >= PAGES_NONE)
 		return -EINVAL;
 	*ret = (struct pages_lent){.page_bytes = info->page_bytes,
+				   .part_bytes = info->striped
+							 ? info->page_bytes
+							 : info->page_bytes / s->pages.n_devices,
 				   .extent_pages = (uint32_t)extent_pages,
 				   .n_devices = (uint32_t)n_devices};
 	return 0;
