@@ -171,10 +171,24 @@ static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, boo
 	return 0;
 }
 
-/* The path's own slices make room where nothing else can. */
-static bool may_make_room(struct store_seq *q, int error)
+/* Are these more than there would be if all else went? */
+static bool is_hopeless(const struct store_seq *q, uint32_t n_slots)
 {
-	return (error == -ENOSPC || error == -EDQUOT) && tail_make_room(q, error);
+	const struct store_model *m = model_of(q);
+	const struct store *s = m->store;
+	uint64_t limit = s->config.domain_bytes;
+
+	return n_slots > (uint64_t)s->config.n_extents * m->lent.extent_pages ||
+	       (limit > 0 && n_slots * m->lent.page_bytes > limit);
+}
+
+/* What is used makes room where nothing else can. */
+static bool may_make_room(struct store_seq *q, int error, uint32_t n)
+{
+	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->page_tokens;
+
+	return (error == -ENOSPC || error == -EDQUOT) && !is_hopeless(q, slots_needed(q, row, n)) &&
+	       tail_make_room(q, error);
 }
 
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
@@ -193,7 +207,7 @@ int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool 
 		moves_retire(s); /* pages of copies that have ended may be had */
 	do
 		r = live_extend(q, ids, n, draft);
-	while (may_make_room(q, r));
+	while (may_make_room(q, r, n));
 	if (!r && q->claims && !seq_prompt_agrees(q, q->n_path, ids, n))
 		claim_end(s, q);
 	return r;
