@@ -52,10 +52,14 @@ struct harness *harness_new(const char *loop)
 
 void harness_free(struct harness *h)
 {
+	char tier[96];
+
 	if (h->pid)
 		harness_stop(h, SIGKILL);
 	unlink(h->socket);
 	unlink(h->log);
+	snprintf(tier, sizeof(tier), "%s/tier", h->folder);
+	unlink(tier);
 	rmdir(h->folder);
 	free(h);
 }
@@ -108,11 +112,16 @@ static const char *group_of(const struct harness *h)
 	return group;
 }
 
+/* A pool so small that everything moves all the time, for tests that know nothing of it (COPPICE_TEST_TIERS). */
+#define TINY_TIERS \
+	"--pool=12M", "--extent=2M", "--stage=4M", "--host-tier=512M", "--file-tier-bytes=128M"
+#define N_TINY_TIERS 5
+
 static void child_run(const struct harness *h)
 {
 	const char *group = group_of(h);
-	char loop[32], socket[128], backend[64], devices[128];
-	const char *argv[HARNESS_FLAGS + 16] = {harness_daemon,
+	char loop[32], socket[128], backend[64], devices[128], tier[128];
+	const char *argv[HARNESS_FLAGS + 24] = {harness_daemon,
 						"--config=/dev/null",
 						socket,
 						loop,
@@ -137,6 +146,11 @@ static void child_run(const struct harness *h)
 	}
 	for (int i = 0; i < HARNESS_FLAGS && h->flags[i]; i++)
 		argv[n++] = h->flags[i];
+	if (getenv("COPPICE_TEST_TIERS")) {
+		snprintf(tier, sizeof(tier), "--file-tier=%s/tier", h->folder);
+		memcpy(argv + n, (const char *const[]){TINY_TIERS, tier},
+		       (N_TINY_TIERS + 1) * sizeof(*argv));
+	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	dup2(log, STDERR_FILENO);
 	child_environment(h);
