@@ -6,6 +6,9 @@
 #                                                 -DCOPPICE_CARRIED=ON (without one: build/carried, built now)
 #   tests/device.sh check                         there, beside that folder: all that packaging/check.sh --gpu checks
 #   tests/device.sh run [BENCH-OPTION...]         there: the kernels' tests, then the bench over the workload files
+#   tests/device.sh multi WORKLOAD [BENCH-OPTION...]
+#                                                 there, with several GPUs: their tests, NCCL's too, the agent's over all of
+#                                                 them, then coppice-bench multi; each step ends within a minute or two
 #
 # COPPICE_PACK names another folder. In the folder itself, packaging/check.sh --gpu and packaging/demo.sh --gpu run as here.
 set -euo pipefail
@@ -79,12 +82,33 @@ run() { # bench options
 	done
 }
 
+limited() { # seconds, command
+	timeout -s KILL "$@" || echo "failed with $?: ${*:2}"
+}
+
+multi() { # workload file, bench options
+	local workload=workloads/$(basename "$1") n all four=0 i module=kernels/cuda/coppice-cuda.so
+	shift
+	enter
+	n=$(nvidia-smi -L | grep -c '^GPU ')
+	all=$(seq -s, 0 $((n - 1)))
+	for ((i = 1; i < 4; i++)); do
+		four+=,$((i % n))
+	done
+	COPPICE_DEVICES=$four limited 60 tests/group_cuda_test "$module"
+	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$all limited 60 tests/group_cuda_test "$module"
+	COPPICE_TEST_BACKEND=cuda COPPICE_TEST_GROUP=$all limited 60 tests/agent_test daemon/coppiced
+	limited 150 tests/coppice-bench multi -M "$module" --on "$all" --workload "$workload" --split tokens --most 1100000 "$@"
+	limited 100 tests/coppice-bench multi -M "$module" --on "$all" --devices "1,$n" --agents --tokens 262144 "$@"
+	limited 60 tests/coppice-bench multi -M "$module" --on "$all" --devices "$n" --tokens 131072 --split heads "$@"
+}
+
 verb=${1:-}
 shift || true
 case $verb in
-pack | check | run) "$verb" "$@" ;;
+pack | check | run | multi) "$verb" "$@" ;;
 *)
-	echo "usage: tests/device.sh pack [BUILD [WORKLOADS...]] | check | run [BENCH-OPTION...]" >&2
+	echo "usage: tests/device.sh pack [BUILD [WORKLOADS...]] | check | run [BENCH-OPTION...] | multi WORKLOAD [...]" >&2
 	exit 2
 	;;
 esac
