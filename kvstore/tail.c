@@ -304,6 +304,8 @@ int tail_settle(struct store_seq *q)
 		return r;
 	q->path_version++;
 	if (n > 0) {
+		s->stats.tokens_published -= n;
+		s->stats.tokens_dropped += n;
 		tail_pass(q, n);
 		seq_move_down(q, at.node, at.n_path);
 	}
