@@ -11,13 +11,13 @@
 #define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
 #define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
-#define PACE_FACTOR 3.0 /* a lane with so many times another's lag keeps it no company */
-#define PACE_SLACK_NS 200e3
-#define LATE_LAYERS \
-	2.0 /* who is so late may be left behind, as to wait for it at the next layer costs as much */
+#define PACE_FACTOR 4.0 /* a lane with so many times another's lag keeps it no company */
+#define SLACK_NS 200e3 /* of pace and lateness, where waits cost nothing */
+/* Who is so late may be left behind, as to wait for it at the next layer costs as much. */
+#define LATE_LAYERS 3.0
 #define LASTING_TOKENS 4.0 /* that company found is reckoned to last */
-#define MEMBERS_MAX \
-	8 /* of a group that are asked whom to wait for: looking must stay cheap in a crowd */
+/* Of a group that are asked whom to wait for: looking must stay cheap in a crowd. */
+#define MEMBERS_MAX 8
 
 /* Parked decode steps of one model and layer. */
 struct group {
@@ -25,7 +25,7 @@ struct group {
 	uint32_t layer;
 	uint64_t first_ns; /* arrival of the first */
 	uint64_t deadline_ns;
-	double lag_ns; /* the longest usual lag among them */
+	double lag_ns, least_lag_ns; /* the longest and the shortest usual lag among them */
 	uint64_t due_ns; /* until when it was to wait; 0: it has not */
 	uint64_t eldest; /* least serial */
 	uint32_t n_lanes;
@@ -108,10 +108,14 @@ static bool is_for_us_to_wait(const struct sched_lane *b, const struct group *g)
 	return ours != theirs ? ours < theirs : b->serial < g->eldest;
 }
 
-/* From a completion to the next step one needs much longer than the other: who is slow would set the pace of who is not. */
-static bool differ_in_pace(double lag_ns, double other_ns, double slack_ns)
+/* b needs much longer than all of them from a completion to the next step, or they than b: who is slow would set the pace
+ * of who is not. */
+static bool differs_in_pace(const struct sched_lane *b, const struct group *g, double slack_ns)
 {
-	return fmax(lag_ns, other_ns) > PACE_FACTOR * fmin(lag_ns, other_ns) + slack_ns;
+	double lag_ns = b->lockstep.lag_ns[0];
+
+	return lag_ns > PACE_FACTOR * g->lag_ns + slack_ns ||
+	       g->least_lag_ns > PACE_FACTOR * lag_ns + slack_ns;
 }
 
 /* Until when the group should wait for b at most, which shares KV with a; 0: not at all. */
@@ -119,11 +123,11 @@ static double worth_waiting_until_ns(const struct sched *s, const struct sched_l
 				     const struct sched_lane *b, const struct group *g)
 {
 	bool always = s->config->batch_hold == CONFIG_HOLD_ALWAYS;
-	double saving = saving_ns(a, b), expected = expected_ns(s, b, g);
-	double late = expected + LATE_LAYERS * b->lockstep.layer_ns;
+	double saving = saving_ns(a, b), slack = always ? SLACK_NS : saving;
+	double expected = expected_ns(s, b, g);
+	double late = expected + LATE_LAYERS * b->lockstep.layer_ns + slack;
 
-	if (saving <= 0 ||
-	    differ_in_pace(b->lockstep.lag_ns[0], g->lag_ns, always ? PACE_SLACK_NS : saving))
+	if (saving <= 0 || differs_in_pace(b, g, slack))
 		return 0;
 	if (late < (double)g->first_ns) /* it had stayed away before the group came */
 		return 0;
@@ -161,7 +165,8 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 	struct group g = {.model = lane->step.model,
 			  .layer = lane->step.layer,
 			  .first_ns = UINT64_MAX,
-			  .eldest = UINT64_MAX};
+			  .eldest = UINT64_MAX,
+			  .least_lag_ns = INFINITY};
 	const struct sched_lane *a;
 
 	TAILQ_FOREACH (a, &s->lanes, link) {
@@ -174,8 +179,8 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 			g.eldest = a->serial;
 		if (a->step.arrival_ns < g.first_ns)
 			g.first_ns = a->step.arrival_ns;
-		if (a->lockstep.lag_ns[0] > g.lag_ns)
-			g.lag_ns = a->lockstep.lag_ns[0];
+		g.lag_ns = fmax(g.lag_ns, a->lockstep.lag_ns[0]);
+		g.least_lag_ns = fmin(g.least_lag_ns, a->lockstep.lag_ns[0]);
 		if (a->lockstep.held_until_ns > g.due_ns)
 			g.due_ns = a->lockstep.held_until_ns;
 	}
