@@ -222,6 +222,8 @@ bool batch_poll(struct sched *s)
 	}
 	if (completed < b->id)
 		return false;
+	for (uint32_t i = 0; i < b->n_lanes && !b->prefill; i++)
+		step_tell(s, b->lanes[i]);
 	s->now_ns = s->clock();
 	for (uint32_t i = 0; i < b->n_lanes; i++) {
 		if (b->prefill)

@@ -88,6 +88,7 @@ struct step {
 	uint32_t parts_room;
 	uint32_t n_draft_rows; /* of draft trees */
 	bool on_stream; /* a stream writes its inputs, and says so in `ready` */
+	bool told; /* its entry is complete already */
 	bool prefill; /* runs in slices between decode batches */
 	bool in_passes; /* and its paths are not all on the device: passes.h */
 	struct select_shares shares; /* of slices whose blocks were chosen */

@@ -245,6 +245,15 @@ static struct outcome finished(const struct select_shares *x)
 	};
 }
 
+void step_tell(struct sched *s, struct sched_lane *lane)
+{
+	struct step *step = &lane->step;
+
+	step->told = step->layer + 1 < step->model->shape.n_layers;
+	if (step->told)
+		complete_entry(s, lane, finished(&step->shares));
+}
+
 void step_finish(struct sched *s, struct sched_lane *lane)
 {
 	struct outcome outcome = finished(&lane->step.shares);
@@ -261,7 +270,8 @@ void step_finish(struct sched *s, struct sched_lane *lane)
 	lane->session->decode_steps += !lane->step.prefill;
 	unpark(s, lane);
 	hold_finished(s, lane);
-	complete_entry(s, lane, outcome);
+	if (!lane->step.told)
+		complete_entry(s, lane, outcome);
 }
 
 static void void_parts(struct sched *s, struct sched_lane *lane)

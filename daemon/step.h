@@ -9,6 +9,10 @@
  * rightly named lose their extension (entry_void_seq), and the outcome says which and why. */
 struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct abi_entry *e);
 
+/* The parked step's layer is done for all its rows and nothing can fail any more, unless it is the last: the entry completes
+ * now, so that the client need not wait for step_finish, which must follow. */
+void step_tell(struct sched *s, struct sched_lane *lane);
+
 /* The parked step's layer is done for all its rows: extensions advance, tokens are published after the last layer, the
  * entry completes. */
 void step_finish(struct sched *s, struct sched_lane *lane);
