@@ -52,23 +52,32 @@ static void remove_locked(struct arena_set *set, const struct coppice_arena *are
 	memmove(&set->items[at], &set->items[at + 1], (set->n - at) * sizeof(*set->items));
 }
 
-struct arena_place arena_place_of(struct coppice *c, const void *address)
+/* The last arena that begins at or before the address. */
+static struct arena_span find_span(struct coppice *c, const uint8_t *address)
 {
-	struct arena_place place = {0};
-	const uint8_t *byte = address;
+	struct arena_span span = {0};
 	size_t n;
 
 	pthread_mutex_lock(&c->lists_lock);
-	n = count_up_to(&c->arenas, byte);
+	n = count_up_to(&c->arenas, address);
 	if (n) {
 		const struct coppice_arena *arena = c->arenas.items[n - 1];
-		size_t offset = (size_t)(byte - arena->base);
 
-		if (offset < arena->bytes)
-			place = (struct arena_place){.arena = arena->id, .offset = offset};
+		span = (struct arena_span){arena->base, arena->bytes, arena->id};
 	}
 	pthread_mutex_unlock(&c->lists_lock);
-	return place;
+	return span;
+}
+
+struct arena_place arena_place_of(struct coppice *c, const void *address, struct arena_span *last)
+{
+	uintptr_t at = (uintptr_t)address;
+
+	if (at - (uintptr_t)last->base >= last->bytes)
+		*last = find_span(c, address);
+	if (at - (uintptr_t)last->base >= last->bytes)
+		return (struct arena_place){0};
+	return (struct arena_place){.arena = last->arena, .offset = at - (uintptr_t)last->base};
 }
 
 static void unmap(struct coppice_arena *arena)

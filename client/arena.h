@@ -18,8 +18,15 @@ struct arena_place {
 	uint64_t offset;
 };
 
-/* Where an address lies. Thread-safe. */
-struct arena_place arena_place_of(struct coppice *c, const void *address);
+/* An arena that an address was found in; all zero: none yet. */
+struct arena_span {
+	const uint8_t *base;
+	size_t bytes;
+	uint32_t arena;
+};
+
+/* Where an address lies; last is looked at first, and the one that it is found in afterwards. Thread-safe. */
+struct arena_place arena_place_of(struct coppice *c, const void *address, struct arena_span *last);
 /* Unmaps and frees all arenas without asking the daemon, for the session ends. */
 void arena_drop_all(struct coppice *c);
 

@@ -23,13 +23,14 @@ static int explain_tensor(struct coppice *c, uint32_t index, const char *name, c
 	return explain(c->key, -EINVAL, "coppice_step: %s of sequence %u %s", name, index, wrong);
 }
 
-static int place_tensor(struct coppice *c, uint32_t index, const struct tensor *tensor)
+static int place_tensor(struct coppice *c, uint32_t index, const struct tensor *tensor,
+			struct arena_span *last)
 {
 	struct arena_place place;
 
 	if (!tensor->pointer)
 		return explain_tensor(c, index, tensor->name, "is NULL");
-	place = arena_place_of(c, tensor->pointer);
+	place = arena_place_of(c, tensor->pointer, last);
 	if (place.arena == 0)
 		return explain_tensor(c, index, tensor->name,
 				      "does not lie in an arena of this connection; allocate it "
@@ -44,7 +45,7 @@ static int place_tensor(struct coppice *c, uint32_t index, const struct tensor *
 }
 
 static int place_inputs(struct coppice *c, uint32_t i, const struct coppice_step *step,
-			struct abi_step_seq *record)
+			struct abi_step_seq *record, struct arena_span *last)
 {
 	const struct coppice_step_seq *s = &step->seqs[i];
 	const struct tensor tensors[] = {
@@ -55,7 +56,7 @@ static int place_inputs(struct coppice *c, uint32_t i, const struct coppice_step
 	int n_tensors = step->append_only ? 2 : 3;
 
 	for (int t = 0; t < n_tensors; t++) {
-		int r = place_tensor(c, i, &tensors[t]);
+		int r = place_tensor(c, i, &tensors[t], last);
 
 		if (r < 0)
 			return r;
@@ -64,7 +65,7 @@ static int place_inputs(struct coppice *c, uint32_t i, const struct coppice_step
 }
 
 static int place_outputs(struct coppice *c, uint32_t i, const struct coppice_step *step,
-			 struct abi_step_seq *record)
+			 struct abi_step_seq *record, struct arena_span *last)
 {
 	const struct coppice_step_seq *s = &step->seqs[i];
 	struct tensor o = {"o", s->o, &record->arena_out, &record->o};
@@ -76,9 +77,9 @@ static int place_outputs(struct coppice *c, uint32_t i, const struct coppice_ste
 		record->arena_out = record->arena_in;
 		return 0;
 	}
-	r = place_tensor(c, i, &o);
+	r = place_tensor(c, i, &o, last);
 	if (r == 0 && s->lse)
-		r = place_tensor(c, i, &lse);
+		r = place_tensor(c, i, &lse, last);
 	return r;
 }
 
@@ -101,7 +102,7 @@ static int check_seq(struct coppice *c, uint32_t index, const struct coppice_ste
 }
 
 static int make_record(struct coppice *c, uint32_t i, const struct coppice_step *step,
-		       struct abi_step_seq *ret)
+		       struct abi_step_seq *ret, struct arena_span *last)
 {
 	const struct coppice_step_seq *s = &step->seqs[i];
 	int r = check_seq(c, i, s);
@@ -118,8 +119,8 @@ static int make_record(struct coppice *c, uint32_t i, const struct coppice_step 
 		.lse_stride = stride_or(s->lse_stride, s->seq->model.lse_row_bytes),
 		.n_new = s->n_new,
 	};
-	r = place_inputs(c, i, step, ret);
-	return r < 0 ? r : place_outputs(c, i, step, ret);
+	r = place_inputs(c, i, step, ret, last);
+	return r < 0 ? r : place_outputs(c, i, step, ret, last);
 }
 
 int step_check(struct coppice *c, const struct coppice_step *step)
@@ -140,10 +141,11 @@ int step_check(struct coppice *c, const struct coppice_step *step)
 
 int step_records(struct coppice *c, const struct coppice_step *step, struct abi_step_seq *ret)
 {
+	struct arena_span last = {0};
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < step->n_seqs; i++)
-		r = make_record(c, i, step, &ret[i]);
+		r = make_record(c, i, step, &ret[i], &last);
 	return r;
 }
 
