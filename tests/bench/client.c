@@ -5,6 +5,7 @@
 #include "bench.h"
 
 #include <err.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -24,6 +25,8 @@ struct client {
 	void *inputs; /* device memory that the stream copies to the arena, as large as a token's parts */
 	double *us; /* the times */
 	uint32_t n_us;
+	bool measures; /* times are taken */
+	uint32_t n_tokens; /* decoded */
 };
 
 static void check(int r, const struct coppice *c)
@@ -163,26 +166,26 @@ static void extend_all(struct client *cl, uint32_t number, uint32_t token)
 	}
 }
 
-static void put_time(struct client *cl, uint32_t token, double us)
+static void put_time(struct client *cl, double us)
 {
-	if (token >= client_warm_tokens(cl->o))
+	if (cl->measures)
 		cl->us[cl->n_us++] = us;
 }
 
 /* Layer by layer: each is waited for. */
-static void token_on_host(struct client *cl, uint32_t token)
+static void token_on_host(struct client *cl)
 {
 	for (uint32_t layer = 0; layer < cl->o->layers; layer++) {
 		uint64_t start_ns = bench_now_ns();
 		uint64_t ticket = submit(cl, layer, cl->o->seqs, false);
 
 		check(coppice_wait(cl->lane, ticket, COPPICE_FOREVER), cl->c);
-		put_time(cl, token, (double)(bench_now_ns() - start_ns) / 1e3);
+		put_time(cl, (double)(bench_now_ns() - start_ns) / 1e3);
 	}
 }
 
 /* All layers on the stream: each begins with a copy to Q, K and V, as the app's kernels would write them. */
-static void token_on_stream(struct client *cl, uint32_t token)
+static void token_on_stream(struct client *cl)
 {
 	size_t part = part_elements(cl, 1) * sizeof(uint16_t);
 	void *stream = app_stream_handle(cl->stream);
@@ -199,33 +202,32 @@ static void token_on_stream(struct client *cl, uint32_t token)
 		check(coppice_wait_on_stream(cl->lane, ticket, stream), cl->c);
 	}
 	app_stream_wait(cl->stream);
-	put_time(cl, token, (double)(bench_now_ns() - start_ns) / 1e3 / cl->o->layers);
+	put_time(cl, (double)(bench_now_ns() - start_ns) / 1e3 / cl->o->layers);
 	check(coppice_wait(cl->lane, ticket, COPPICE_FOREVER), cl->c);
 	check(coppice_poll(cl->lane, ticket, &result), cl->c);
 	check(result.status, cl->c);
 }
 
-static void decode(struct client *cl, uint32_t number, int to_parent)
+static void decode_token(struct client *cl, uint32_t number)
 {
-	for (uint32_t i = 0; i < cl->o->seqs; i++)
-		part_place(cl, i, 1);
-	for (uint32_t t = 0; t < cl->o->tokens; t++) {
-		if (t == client_warm_tokens(cl->o) && write(to_parent, "w", 1) != 1)
-			errx(1, "the parent is gone");
-		extend_all(cl, number, t);
-		if (cl->stream)
-			token_on_stream(cl, t);
-		else
-			token_on_host(cl, t);
-	}
+	extend_all(cl, number, cl->n_tokens);
+	if (cl->stream)
+		token_on_stream(cl);
+	else
+		token_on_host(cl);
+	cl->n_tokens++;
 }
 
-static void send_times(const struct client *cl, int to_parent)
+static void decode(struct client *cl, uint32_t number, uint32_t n_tokens)
 {
-	size_t bytes = cl->n_us * sizeof(*cl->us);
+	for (uint32_t i = 0; i < n_tokens; i++)
+		decode_token(cl, number);
+}
 
+static void tell(int to_parent, const void *what, size_t bytes)
+{
 	for (size_t done = 0; done < bytes;) {
-		ssize_t n = write(to_parent, (const char *)cl->us + done, bytes - done);
+		ssize_t n = write(to_parent, (const char *)what + done, bytes - done);
 
 		if (n <= 0)
 			errx(1, "the parent is gone");
@@ -233,20 +235,54 @@ static void send_times(const struct client *cl, int to_parent)
 	}
 }
 
+static void await(int from_parent)
+{
+	char byte;
+
+	if (read(from_parent, &byte, 1) != 1)
+		errx(1, "the parent is gone");
+}
+
+static void decode_until_told(struct client *cl, uint32_t number, int from_parent)
+{
+	struct pollfd p = {.fd = from_parent, .events = POLLIN};
+
+	while (poll(&p, 1, 0) == 0)
+		decode_token(cl, number);
+	await(from_parent);
+}
+
+static void measure(struct client *cl, uint32_t number, int to_parent)
+{
+	uint32_t first = cl->n_tokens;
+	double tail;
+
+	cl->measures = true;
+	decode(cl, number, cl->o->tokens - client_warm_tokens(cl->o));
+	cl->measures = false;
+	tail = (first + cl->n_tokens + 1) / 2.0;
+	tell(to_parent, &tail, sizeof(tail));
+	tell(to_parent, cl->us, cl->n_us * sizeof(*cl->us));
+}
+
 void client_main(const struct client_options *options, const char *socket, uint32_t number,
 		 int to_parent, int from_parent)
 {
 	struct client cl = {.o = options};
-	char go;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	client_open(&cl, socket, number);
-	if (write(to_parent, "r", 1) != 1 || read(from_parent, &go, 1) != 1)
-		errx(1, "the parent is gone");
+	tell(to_parent, "r", 1);
+	await(from_parent);
 	if (options->stagger_ms)
 		usleep((useconds_t)random() % (options->stagger_ms * 1000));
-	decode(&cl, number, to_parent);
-	send_times(&cl, to_parent);
+	for (uint32_t i = 0; i < cl.o->seqs; i++)
+		part_place(&cl, i, 1);
+	decode(&cl, number, client_warm_tokens(options));
+	tell(to_parent, "w", 1);
+	decode_until_told(&cl, number, from_parent);
+	measure(&cl, number, to_parent);
+	decode_until_told(&cl, number, from_parent);
 	coppice_close(cl.c);
 	exit(0);
 }

@@ -3,7 +3,8 @@
  * with everybody's.
  *
  * On the pipes: "r" once the prefix is there; it starts on a byte from the parent, after a random moment; "w" when it is
- * warm; then the times of all steps since, as doubles.
+ * warm. It decodes on until the next byte, from which it takes times; then, as doubles, the mean length of a sequence's
+ * own tail meanwhile and the times. It decodes on until the last byte, so that nobody is ever measured in less company.
  */
 #ifndef COPPICE_BENCH_CLIENT_H
 #define COPPICE_BENCH_CLIENT_H

@@ -4,8 +4,9 @@
  * Each process has one lane and one arena with random Q, K and V; the prefix is stored once, without attention. With host
  * memory a step is submitted and waited for layer by layer; with device memory the layers of a token are queued on the
  * client's own stream, and the time is that of a token by its layers.
- * Printed, once all are warm: time of a step (p50, p99), the backend's own time a batch and what the p50 is over it, how many
- * sessions meet in a job, tokens a second of all.
+ * Printed, while all are at work and warm: time of a step (p50, p99), the backend's own time a batch and what the p50 is over
+ * it, how many sessions meet in a job, how long the sequences' own tails were (for whom the kernels' time is to be measured
+ * with tails of that length), tokens a second of all.
  */
 #include "bench.h"
 #include "client.h"
@@ -14,10 +15,12 @@
 
 #include <argp.h>
 #include <err.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_CLIENTS 64u
@@ -170,7 +173,8 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void report(double *us, uint32_t n, double wall_s, struct counts before, struct counts after)
+static void report(double *us, uint32_t n, double tail, double wall_s, struct counts before,
+		   struct counts after)
 {
 	const struct client_options *o = &options.each;
 	double batches = after.batches - before.batches,
@@ -189,22 +193,36 @@ static void report(double *us, uint32_t n, double wall_s, struct counts before, 
 		bench_print("clients", name, "over_kernel_us", us[n / 2] - options.kernel_us, "us");
 	bench_print("clients", name, "sessions_a_job",
 		    (after.sessions - before.sessions) / (after.jobs - before.jobs), "sessions");
+	bench_print("clients", name, "tail_tokens", tail, "tokens");
 	bench_print("clients", name, "tokens_s", (after.rows - before.rows) / o->layers / wall_s,
 		    "1/s");
 }
 
-static void start(const struct bench_daemon *d, uint32_t i, int up[2], int down[2])
+static void tell_all(int down[MAX_CLIENTS][2])
 {
+	for (uint32_t i = 0; i < options.clients; i++) {
+		if (write(down[i][1], "g", 1) != 1)
+			err(1, "pipe");
+	}
+}
+
+/* The pipe holds all its times: who waits for room would decode no more. */
+static pid_t start(const struct bench_daemon *d, uint32_t i, int up[2], int down[2])
+{
+	pid_t pid;
 	char ready;
 
 	if (pipe(up) < 0 || pipe(down) < 0)
 		err(1, "pipe");
-	if (fork() == 0) {
+	fcntl(up[1], F_SETPIPE_SZ, 1 << 20);
+	pid = fork();
+	if (pid == 0) {
 		close(up[0]);
 		client_main(&options.each, d->socket, i, up[1], down[0]);
 	}
 	close(up[1]);
 	read_all(up[0], &ready, 1);
+	return pid;
 }
 
 static void run(const struct bench_daemon *d)
@@ -212,24 +230,31 @@ static void run(const struct bench_daemon *d)
 	uint32_t each = client_times(&options.each), n = each * options.clients;
 	double *us = calloc(n, sizeof(*us));
 	int up[MAX_CLIENTS][2], down[MAX_CLIENTS][2];
+	double tail, tails = 0;
+	pid_t pids[MAX_CLIENTS];
 	char warm;
 
 	for (uint32_t i = 0; i < options.clients; i++)
-		start(d, i, up[i], down[i]);
-	for (uint32_t i = 0; i < options.clients; i++) {
-		if (write(down[i][1], "g", 1) != 1)
-			err(1, "pipe");
-	}
+		pids[i] = start(d, i, up[i], down[i]);
+	tell_all(down);
 	for (uint32_t i = 0; i < options.clients; i++)
 		read_all(up[i][0], &warm, 1);
+	tell_all(down);
 	struct counts before = counts_now(d);
 	uint64_t start_ns = bench_now_ns();
 
-	for (uint32_t i = 0; i < options.clients; i++)
+	for (uint32_t i = 0; i < options.clients; i++) {
+		read_all(up[i][0], &tail, sizeof(tail));
+		tails += tail;
 		read_all(up[i][0], us + i * each, each * sizeof(*us));
-	double wall_s = (double)(bench_now_ns() - start_ns) / 1e9;
+	}
+	struct counts after = counts_now(d);
 
-	report(us, n, wall_s, before, counts_now(d));
+	report(us, n, tails / options.clients, (double)(bench_now_ns() - start_ns) / 1e9, before,
+	       after);
+	tell_all(down);
+	for (uint32_t i = 0; i < options.clients; i++)
+		waitpid(pids[i], NULL, 0);
 	free(us);
 }
 
