@@ -57,6 +57,27 @@ int multi_gpus_init(struct multi_gpus *g, const char *module, const char *names)
 
 /* ---- a case ------------------------------------------------------------------------------------------------------- */
 
+/* What each device has free before there is more than a context; a backend of next to nothing makes that. */
+static int look_at_memory(struct gpus_run *run, char *error, size_t error_bytes)
+{
+	const struct backend_ops *ops = run->g->card.ops;
+	struct backend_config config = {.pool_bytes = CARD_EXTENT_BYTES,
+					.extent_bytes = CARD_EXTENT_BYTES};
+	int r = 0;
+
+	for (uint32_t i = 0; i < 2 * run->n_devices && r == 0; i++) {
+		uint32_t device = i % run->n_devices;
+		struct backend *b = NULL;
+
+		config.device = run->g->names[device];
+		r = ops->open(&config, &b, error, error_bytes);
+		if (r == 0)
+			r = run->g->free_bytes(b, &run->free_bytes[device]);
+		ops->close(b);
+	}
+	return r;
+}
+
 static int open_group(struct gpus_run *run)
 {
 	struct group_device devices[GROUP_DEVICES_MAX];
@@ -73,13 +94,13 @@ static int open_group(struct gpus_run *run)
 		devices[i] = (struct group_device){run->g->card.ops, run->g->names[i]};
 	config.pool_bytes = workload_pool_bytes(run->spec, page_bytes, config.extent_bytes);
 	run->pool_bytes = config.pool_bytes / run->n_devices;
-	r = backend_group.open(&config, &run->backend, error, sizeof(error));
+	r = look_at_memory(run, error, sizeof(error));
+	if (r == 0)
+		r = backend_group.open(&config, &run->backend, error, sizeof(error));
 	if (r == 0 && backend_group.page_bytes(run->backend, shape, error, sizeof(error)) == 0)
 		r = -EINVAL;
-	for (uint32_t i = 0; r == 0 && i < run->n_devices; i++) {
+	for (uint32_t i = 0; r == 0 && i < run->n_devices; i++)
 		run->members[i] = group_backend(run->backend, i);
-		r = run->g->free_bytes(run->members[i], &run->free_bytes[i]);
-	}
 	for (uint32_t i = 0; r == 0 && i < config.pool_bytes / config.extent_bytes; i++)
 		r = backend_group.extent_commit(run->backend, i);
 	if (r)
@@ -168,7 +189,7 @@ static void print(const struct gpus_run *run, const char *metric, double value, 
 	bench_print("multi", run->spec->name, metric, value, unit);
 }
 
-/* Beside the KV, of the device that has most. */
+/* Beside context and KV, of the device that has most. */
 static double beside_bytes(struct gpus_run *run)
 {
 	double most = 0;
