@@ -125,7 +125,8 @@ struct coppice_result {
 	uint64_t ticket;
 	int status; /* 0 or -errno */
 	uint64_t value;
-	float attended, mass; /* of a step: see struct coppice_sparse; 1 where attention was exact */
+	float attended,
+		mass; /* of a step: see struct coppice_sparse; 1 where attention was exact */
 };
 
 /* Has this ticket completed? 0 and its result, or -EAGAIN. A ticket's result stays until 256 more have been submitted
@@ -143,8 +144,8 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_nop(struct coppice_lane *lane, uint64
 /* ---- sequences ------------------------------------------------------------------------------------------------------ */
 
 /* Where a prompt stands. The first `cached` tokens have their KV in the store: skip them (at most n - 1: the last one is
- * always computed by who asks). The next `pending` ones are being computed by another sequence: coppice_seq_wait,
- * or compute them too. claimed: what is not cached is now ours to compute, others may wait for us. */
+ * always computed by who asks). The next `pending` ones are being computed by another sequence, or are on their way back
+ * from host memory or a file: coppice_seq_wait, or compute them too. claimed: what is not cached is now ours to compute, others may wait for us. */
 struct coppice_match {
 	uint32_t cached;
 	uint32_t pending;
