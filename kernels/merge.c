@@ -2,6 +2,7 @@
 #include "merge.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 void merge_empty(struct merge_state *state, float *o, uint32_t n)
@@ -10,12 +11,18 @@ void merge_empty(struct merge_state *state, float *o, uint32_t n)
 	memset(o, 0, n * sizeof(*o));
 }
 
+/* Of no keys; scores that are no numbers have a sum that is none, which is not lost. */
+static bool is_empty(const struct merge_state *state)
+{
+	return state->max == -INFINITY && state->sum == 0;
+}
+
 void merge_fold(struct merge_state *state, float *o, const struct merge_state *part,
 		const float *part_o, uint32_t n)
 {
-	if (part->max == -INFINITY)
+	if (is_empty(part))
 		return;
-	if (state->max == -INFINITY) {
+	if (is_empty(state)) {
 		*state = *part;
 		memcpy(o, part_o, n * sizeof(*o));
 		return;

@@ -73,7 +73,7 @@ static void add_key(struct sums *s, uint32_t page, uint32_t row)
 	score *= s->kv->shape->scale;
 	old = score > s->max ? exp(s->max - score) : 1;
 	s->max = score > s->max ? score : s->max;
-	weight = s->max == -INFINITY ? 0 : exp(score - s->max);
+	weight = score == -INFINITY ? 0 : exp(score - s->max);
 	s->sum = s->sum * old + weight;
 	for (uint32_t d = 0; d < dim; d++)
 		s->o[d] = s->o[d] * old + weight * s->kv->v[at + d];
