@@ -4,25 +4,62 @@
 #include "control_harness.h"
 
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PATIENCE_MS 60000
 
-struct stem stem_exec(const char *const *argv, const char *variable)
+static pid_t clone_with(uint64_t flags, const pid_t *as)
+{
+	struct clone_args args = {.flags = flags,
+				  .exit_signal = SIGCHLD,
+				  .set_tid = (uintptr_t)as,
+				  .set_tid_size = as ? 1 : 0};
+
+	return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+}
+
+static int status_of(pid_t pid)
+{
+	int status;
+
+	if (waitpid(pid, &status, 0) != pid)
+		return 98;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 97;
+}
+
+/* In a child: it goes on as the process that is wanted, or as its parent, the first of the namespace, which ends with it. */
+static void become(pid_t pid)
+{
+	pid_t child = clone_with(0, &pid);
+
+	if (child > 0)
+		_exit(status_of(child));
+	if (child < 0)
+		_exit(98);
+}
+
+/* pid == 0: a child like any. */
+static struct stem exec_as(const char *const *argv, const char *variable, pid_t pid)
 {
 	int in[2], out[2];
 	struct stem stem;
 
 	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-	stem = (struct stem){fork(), in[1], out[0]};
-	assert_true(stem.pid >= 0);
+	stem = (struct stem){pid ? clone_with(CLONE_NEWUSER | CLONE_NEWPID, NULL) : fork(), in[1],
+			     out[0]};
 	if (stem.pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (pid)
+			become(pid);
 		dup2(in[0], STDIN_FILENO);
 		dup2(out[1], STDOUT_FILENO);
 		if (variable)
@@ -32,6 +69,25 @@ struct stem stem_exec(const char *const *argv, const char *variable)
 	}
 	close(in[0]);
 	close(out[1]);
+	return stem;
+}
+
+struct stem stem_exec(const char *const *argv, const char *variable)
+{
+	struct stem stem = exec_as(argv, variable, 0);
+
+	assert_true(stem.pid >= 0);
+	return stem;
+}
+
+struct stem stem_exec_as(const char *const *argv, const char *variable, pid_t pid)
+{
+	struct stem stem = exec_as(argv, variable, pid);
+
+	if (stem.pid < 0) {
+		close(stem.in);
+		close(stem.out);
+	}
 	return stem;
 }
 

@@ -11,6 +11,8 @@ struct stem {
 
 /* argv up to NULL, argv[0] the program; variable: NAME=VALUE in its environment, or NULL. */
 struct stem stem_exec(const char *const *argv, const char *variable);
+/* The same in a PID namespace of its own, with this pid there. Where the kernel does not let it, pid is -1. */
+struct stem stem_exec_as(const char *const *argv, const char *variable, pid_t pid);
 void stem_await_go(const struct stem *stem); /* until it has said "go" */
 void stem_go(const struct stem *stem); /* lets it go on */
 int stem_end(struct stem *stem); /* waits; its exit status, -signal where that ended it */

@@ -492,6 +492,20 @@ static void refused_ipc_is_explained(void **state)
 	assert_room_comes_back(*state);
 }
 
+/* As in two containers, in each of which the first program has the same pid. */
+static void refused_ipc_of_equal_pids_is_explained(void **state)
+{
+	const struct fixture *f = *state;
+	const char *argv[] = {program, coppiced, f->h->socket, "refused", "the same pid", NULL};
+	struct stem stem = stem_exec_as(argv, "FAKE_CUDA_IPC=refuse", f->h->pid);
+
+	if (stem.pid < 0) {
+		print_message("skipped: no PID namespace to be had here\n");
+		return;
+	}
+	assert_int_equal(stem_end(&stem), 0);
+}
+
 static void clients_without_mps_are_warned_of_once(void **state)
 {
 	struct fixture *f = *state;
@@ -558,6 +572,7 @@ static const struct CMUnitTest fake_tests[] = {
 	CASE(a_client_without_a_driver_is_told_so),
 	CASE(a_client_on_another_device_is_told_so),
 	CASE(refused_ipc_is_explained),
+	CASE(refused_ipc_of_equal_pids_is_explained),
 	WITH(without_device, a_daemon_without_a_device_says_so),
 	CASE(clients_without_mps_are_warned_of_once),
 	CASE(a_device_that_fails_ends_the_daemon_with_a_reason),
