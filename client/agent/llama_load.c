@@ -103,7 +103,7 @@ static int set_frequencies(struct llama *model, struct fault *fault)
 
 int llama_load(const char *dir, struct llama *ret, struct fault *fault)
 {
-	struct llama model = {.ops = vec_select(NULL)};
+	struct llama model = {.ops = vec_ops_select(NULL)};
 	char path[PATH_MAX];
 	snprintf(path, sizeof(path), "%s/config.json", dir);
 	int r = llama_config_read(path, &model.config, fault);

@@ -18,7 +18,7 @@ static bool cpu_runs(const struct vec_ops *ops)
 	return ops == &vec_ops_baseline;
 }
 
-const struct vec_ops *vec_select(const char *isa)
+const struct vec_ops *vec_ops_select(const char *isa)
 {
 	static const struct vec_ops *const all[] = {
 #if defined(__x86_64__)

@@ -48,6 +48,6 @@ static inline size_t vec_dtype_bytes(enum coppice_dtype dtype)
 }
 
 /* The ops by name ("avx512", "avx2", "baseline"), or the best ones for NULL. NULL where this CPU lacks them. */
-const struct vec_ops *vec_select(const char *isa);
+const struct vec_ops *vec_ops_select(const char *isa);
 
 #endif

@@ -329,7 +329,7 @@ static void check_every_isa(struct fixture *f, const char *name)
 	static const char *const isas[] = {"baseline", "avx2", "avx512"};
 	for (int i = 0; i < 3; i++) {
 		struct runner run;
-		f->model.ops = vec_select(isas[i]);
+		f->model.ops = vec_ops_select(isas[i]);
 		if (!f->model.ops)
 			continue;
 		runner_plain(&run, f, COPPICE_FP32);

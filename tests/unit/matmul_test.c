@@ -114,7 +114,7 @@ static void a_row_has_the_same_bits_in_any_company(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
-		const struct vec_ops *ops = vec_select(isas[i]);
+		const struct vec_ops *ops = vec_ops_select(isas[i]);
 		for (int dtype = COPPICE_FP32; ops && dtype <= COPPICE_BF16; dtype++) {
 			check_company(ops, dtype, 1 + random_below(12), 1 + random_below(70));
 			check_company(ops, dtype, 7, 64);
@@ -149,7 +149,7 @@ static void products_agree_with_double(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
-		const struct vec_ops *ops = vec_select(isas[i]);
+		const struct vec_ops *ops = vec_ops_select(isas[i]);
 		for (int round = 0; ops && round < 30; round++)
 			check_values(ops, round % 3);
 	}
@@ -158,7 +158,7 @@ static void products_agree_with_double(void **state)
 static void add_adds_to_what_is_there(void **state)
 {
 	(void)state;
-	const struct vec_ops *ops = vec_select(NULL);
+	const struct vec_ops *ops = vec_ops_select(NULL);
 	struct problem p = make(ops, COPPICE_BF16, 9, 5, 33);
 	multiply(ops, &p, 0, 9, p.y);
 	float *twice = malloc(9 * 5 * sizeof(float));
@@ -184,7 +184,7 @@ static void narrowing_rounds_to_nearest_even_and_keeps_the_odd_ones(void **state
 				0x1.010002p0f, INFINITY, -0.0f,	    NAN};
 	const uint16_t bf16[] = {0x3f80, 0xc020, 0x3f80, 0x3f82, 0x3f81, 0x7f80, 0x8000};
 	for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
-		const struct vec_ops *ops = vec_select(isas[i]);
+		const struct vec_ops *ops = vec_ops_select(isas[i]);
 		if (!ops)
 			continue;
 		uint16_t narrow[8];
@@ -205,7 +205,7 @@ static void swiglu_agrees_with_double(void **state)
 	(void)state;
 	enum { N = 333 };
 	for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
-		const struct vec_ops *ops = vec_select(isas[i]);
+		const struct vec_ops *ops = vec_ops_select(isas[i]);
 		float gate[N], up[N], result[N];
 		for (int j = 0; j < N; j++) {
 			gate[j] = random_float() * (j % 2 ? 80 : 3);
@@ -228,7 +228,7 @@ static void rmsnorm_agrees_with_double(void **state)
 	(void)state;
 	enum { N = 333 };
 	for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
-		const struct vec_ops *ops = vec_select(isas[i]);
+		const struct vec_ops *ops = vec_ops_select(isas[i]);
 		float x[N], weight[N], y[N];
 		double squares = 0;
 		for (int j = 0; j < N; j++) {
