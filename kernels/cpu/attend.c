@@ -345,8 +345,7 @@ void attend_run(struct attend *a, const struct backend_job *job, const struct po
 		work += a->units[i].work;
 	}
 
-	double ns =
-		(double)work * n_heads * run.group * job->shape->head_dim * 2 * a->vec->fma_ns;
+	double ns = (double)work * n_heads * run.group * job->shape->head_dim * 2 * a->vec->fma_ns;
 	bool alone = ns < ALONE_NS;
 
 	threads_run(a->threads, unit_run, &run, a->n_units * run.unit_splits, alone);

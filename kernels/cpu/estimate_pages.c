@@ -1,97 +1,186 @@
-/* estimate_pages.c - see estimate_pages.h. A unit of work is a KV head. */
+/* estimate_pages.c - see estimate_pages.h. A unit of work is a KV head; its scores are all there before they are summed. */
 #include "estimate_pages.h"
 
 #include "estimate.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
+#define LOG2_E 1.4426950408889634
 #define DIM_MAX 256u
+#define TILE WORK_TILE_TOKENS /* squares */
 
 struct run {
 	const struct pool_pages *pages;
 	const struct vec *vec;
 	const struct backend_estimate *e;
-	struct estimate_shape shape; /* of one KV head */
-	size_t n_mass; /* of one KV head */
+	uint32_t dim, depth; /* of a token, of a square */
+	uint32_t n_rows, n_columns; /* squares of one query head, of the keys */
+	uint32_t m, m_room; /* rows of one KV head, and in whole blocks */
+	uint32_t columns_room; /* in whole tiles */
+	uint32_t n_q_blocks, n_k_blocks;
 	float *mass;
 	_Atomic int error;
 };
 
-/* What one KV head is estimated from. */
+/* What one KV head takes. */
 struct head {
-	float *q, *k; /* owned */
-	double *mass; /* owned */
+	float *q; /* owned, [m_room / VEC_BLOCK][depth][VEC_BLOCK], scaled */
+	float *k; /* owned, [depth][TILE] */
+	float *scores; /* owned, [m_room][columns_room] */
+	double *mass; /* owned, [n_q_blocks][n_k_blocks] */
+	uint32_t slice, row; /* the next key's */
 };
+
+static void *lines(size_t n, size_t bytes)
+{
+	return aligned_alloc(64, (n * bytes + 63) / 64 * 64);
+}
 
 static int head_init(struct head *h, const struct run *run)
 {
-	size_t dim = run->shape.head_dim;
+	size_t n_mass = (size_t)run->n_q_blocks * run->n_k_blocks;
 
-	h->q = malloc((size_t)run->e->n_q * run->shape.n_q_heads * dim * sizeof(*h->q));
-	h->k = malloc((size_t)run->e->n_k * dim * sizeof(*h->k));
-	h->mass = malloc(run->n_mass * sizeof(*h->mass));
-	return h->q && h->k && h->mass ? 0 : -ENOMEM;
+	h->q = lines((size_t)run->m_room * run->depth, sizeof(*h->q));
+	h->k = lines((size_t)run->depth * TILE, sizeof(*h->k));
+	h->scores = lines((size_t)run->m_room * run->columns_room, sizeof(*h->scores));
+	h->mass = calloc(n_mass, sizeof(*h->mass));
+	return h->q && h->k && h->scores && h->mass ? 0 : -ENOMEM;
 }
 
 static void head_done(struct head *h)
 {
 	free(h->q);
 	free(h->k);
+	free(h->scores);
 	free(h->mass);
 }
 
-static void take_queries(const struct run *run, uint32_t head, float *ret)
+/* Token i of a square of queries meets token stride - 1 - i of one of keys: they get the same place. */
+static void take_query(const struct run *run, uint32_t head, uint32_t row, struct head *h)
 {
 	const struct work_shape *s = run->e->shape;
-	uint32_t n = run->shape.n_q_heads * s->head_dim;
-	uint64_t at = run->e->q + (uint64_t)head * n * work_dtype_bytes(s->dtype);
+	uint32_t group = s->n_q_heads / s->n_kv_heads, stride = run->e->stride;
+	uint32_t q_head = head * group + row / run->n_rows, first = row % run->n_rows * stride;
+	float scale = (float)((double)s->scale * LOG2_E / stride), token[DIM_MAX] = {0};
+	float *to = h->q + (size_t)(row / VEC_BLOCK) * run->depth * VEC_BLOCK + row % VEC_BLOCK;
 
-	for (uint32_t i = 0; i < run->e->n_q; i++, at += run->e->q_stride)
-		run->vec->widen[s->dtype](ret + (size_t)i * n, (const void *)(uintptr_t)at, n, 1);
-}
-
-/* One key: its dimensions lie a line apart. */
-static void take_key(const struct run *run, const char *block, uint32_t row, float *ret)
-{
-	const struct work_shape *s = run->e->shape;
-	size_t bytes = work_dtype_bytes(s->dtype), line = s->page_tokens * bytes;
-	_Alignas(64) char key[DIM_MAX * 4];
-	const char *from = block + run->pages->key_place[row] * bytes;
-
-	for (uint32_t d = 0; d < s->head_dim; d++)
-		__builtin_memcpy(key + d * bytes, from + d * line, bytes);
-	run->vec->widen[s->dtype](ret, key, s->head_dim, 1);
-}
-
-static void take_keys(const struct run *run, uint32_t head, float *ret)
-{
-	const struct backend_estimate *e = run->e;
-
-	for (uint32_t i = 0; i < e->n_slices; i++) {
-		const struct work_slice *slice = &e->slices[i];
-		const char *block = pool_block(run->pages, slice->page, e->layer, head);
-		for (uint32_t j = 0; j < slice->count; j++, ret += e->shape->head_dim)
-			take_key(run, block, slice->first + j, ret);
+	for (uint32_t i = 0; i < stride; i++) {
+		uint32_t query = first + stride - 1 - i;
+		bool there = row < run->m && query < run->e->n_q;
+		uint64_t at = run->e->q + query * run->e->q_stride +
+			      (uint64_t)q_head * run->dim * work_dtype_bytes(s->dtype);
+		if (there)
+			run->vec->widen[s->dtype](token, (const void *)(uintptr_t)at, run->dim,
+						  scale);
+		for (uint32_t d = 0; d < run->dim; d++, to += VEC_BLOCK)
+			*to = there ? token[d] : 0;
 	}
 }
 
-static int run_head(struct run *run, uint32_t head, struct head *h)
+/* The path's next key: its dimensions lie a line apart. */
+static void take_key(const struct run *run, uint32_t head, struct head *h, float *ret)
 {
-	struct estimate_input input = {.q = h->q,
-				       .k = h->k,
-				       .n_q = run->e->n_q,
-				       .q_pos = run->e->q_pos,
-				       .n_k = run->e->n_k};
-	int r;
+	const struct work_shape *s = run->e->shape;
+	const struct work_slice *slice = &run->e->slices[h->slice];
+	size_t bytes = work_dtype_bytes(s->dtype), line = s->page_tokens * bytes;
+	const char *from = pool_block(run->pages, slice->page, run->e->layer, head) +
+			   run->pages->key_place[slice->first + h->row] * bytes;
+	_Alignas(64) char key[DIM_MAX * 4];
 
-	take_queries(run, head, h->q);
-	take_keys(run, head, h->k);
-	r = estimate_blocks(&run->shape, &input, h->mass);
-	for (size_t i = 0; i < run->n_mass && !r; i++)
-		run->mass[head * run->n_mass + i] = (float)h->mass[i];
-	return r;
+	for (uint32_t d = 0; d < run->dim; d++)
+		__builtin_memcpy(key + d * bytes, from + d * line, bytes);
+	run->vec->widen[s->dtype](ret, key, run->dim, 1);
+	if (++h->row == slice->count) {
+		h->row = 0;
+		h->slice++;
+	}
+}
+
+static void take_tile(const struct run *run, uint32_t head, uint32_t column, struct head *h)
+{
+	uint32_t stride = run->e->stride;
+	float key[DIM_MAX];
+
+	for (uint32_t i = 0; i < TILE * stride; i++) {
+		float *to = h->k + (size_t)(i % stride) * run->dim * TILE + i / stride;
+		bool there = column * stride + i < run->e->n_k;
+		if (there)
+			take_key(run, head, h, key);
+		for (uint32_t d = 0; d < run->dim; d++)
+			to[(size_t)d * TILE] = there ? key[d] : 0;
+	}
+}
+
+static void score_tile(const struct run *run, uint32_t column, struct head *h)
+{
+	_Alignas(64) float s[VEC_BLOCK * TILE];
+
+	for (uint32_t row = 0; row < run->m_room; row += VEC_BLOCK) {
+		struct vec_score score = {.q = h->q + (size_t)row * run->depth,
+					  .k = h->k,
+					  .s = s,
+					  .n_rows = VEC_BLOCK,
+					  .n_keys = TILE,
+					  .head_dim = run->depth,
+					  .page_tokens = TILE};
+		run->vec->score[WORK_FP32](&score);
+		for (uint32_t i = 0; i < VEC_BLOCK; i++)
+			memcpy(h->scores + (size_t)(row + i) * run->columns_room + column,
+			       s + i * TILE, TILE * sizeof(*s));
+	}
+}
+
+/* The largest of n; NaN where one is not finite. */
+static float largest(const float *scores, uint32_t n)
+{
+	float max = -INFINITY;
+	bool finite = true;
+
+	for (uint32_t i = 0; i < n; i++) {
+		max = scores[i] > max ? scores[i] : max;
+		finite = finite && isfinite(scores[i]);
+	}
+	return finite ? max : NAN;
+}
+
+/* Softmax over what the row sees, added to its blocks. What is not finite leaves nothing to choose by: NaN. */
+static void sum_row(const struct run *run, uint32_t row, struct head *h)
+{
+	uint32_t stride = run->e->stride, block = run->e->block_tokens / stride;
+	uint32_t n = run->e->q_pos / stride + row % run->n_rows + 1;
+	float *scores = h->scores + (size_t)row * run->columns_room, max;
+	double *mass = h->mass + (size_t)(row % run->n_rows / block) * run->n_k_blocks, sum = 0;
+
+	n = n < run->n_columns ? n : run->n_columns;
+	max = largest(scores, n);
+	for (uint32_t i = 0; i < run->columns_room; i++)
+		scores[i] = i < n ? scores[i] - max : -INFINITY;
+	if (!isnan(max))
+		run->vec->exp2(scores, scores, run->columns_room);
+	for (uint32_t i = 0; i < n; i++)
+		sum += (double)scores[i];
+	for (uint32_t i = 0; i < n; i++)
+		mass[i / block] += (double)scores[i] / sum;
+}
+
+static void run_head(struct run *run, uint32_t head, struct head *h)
+{
+	size_t n_mass = (size_t)run->n_q_blocks * run->n_k_blocks;
+
+	for (uint32_t row = 0; row < run->m_room; row++)
+		take_query(run, head, row, h);
+	for (uint32_t column = 0; column < run->n_columns; column += TILE) {
+		take_tile(run, head, column, h);
+		score_tile(run, column, h);
+	}
+	for (uint32_t row = 0; row < run->m; row++)
+		sum_row(run, row, h);
+	for (size_t i = 0; i < n_mass; i++)
+		run->mass[head * n_mass + i] = (float)h->mass[i];
 }
 
 static void unit_run(void *arg, uint32_t thread, uint32_t head)
@@ -101,10 +190,10 @@ static void unit_run(void *arg, uint32_t thread, uint32_t head)
 	int r = head_init(&h, run);
 
 	(void)thread;
-	if (!r)
-		r = run_head(run, head, &h);
 	if (r)
 		atomic_store(&run->error, r);
+	else
+		run_head(run, head, &h);
 	head_done(&h);
 }
 
@@ -113,12 +202,19 @@ static bool slices_fit(const struct pool_pages *pages, const struct backend_esti
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < e->n_slices; i++) {
-		if (e->slices[i].page >= pages->n_pages ||
+		if (e->slices[i].page >= pages->n_pages || e->slices[i].count == 0 ||
 		    e->slices[i].first + e->slices[i].count > e->shape->page_tokens)
 			return false;
 		n += e->slices[i].count;
 	}
 	return n == e->n_k;
+}
+
+static bool fits(const struct pool_pages *pages, const struct backend_estimate *e)
+{
+	return (e->stride == 8 || e->stride == 16) && e->block_tokens > 0 &&
+	       e->block_tokens % e->stride == 0 && e->n_q > 0 && e->q_pos % e->stride == 0 &&
+	       slices_fit(pages, e);
 }
 
 int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct threads *threads,
@@ -127,18 +223,17 @@ int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct
 	const struct work_shape *s = estimate->shape;
 	struct run run = {.pages = pages, .vec = vec, .e = estimate, .mass = ret_mass};
 
-	if ((estimate->stride != 8 && estimate->stride != 16) || estimate->block_tokens == 0 ||
-	    estimate->block_tokens % estimate->stride != 0 || estimate->n_q == 0 ||
-	    estimate->q_pos % estimate->stride != 0 || !slices_fit(pages, estimate))
+	if (!fits(pages, estimate))
 		return -EINVAL;
-	run.shape = (struct estimate_shape){.n_q_heads = s->n_q_heads / s->n_kv_heads,
-					    .n_kv_heads = 1,
-					    .head_dim = s->head_dim,
-					    .stride = estimate->stride,
-					    .block_tokens = estimate->block_tokens,
-					    .scale = (double)s->scale};
-	run.n_mass = (size_t)estimate_n_blocks(estimate->n_q, estimate->block_tokens) *
-		     estimate_n_blocks(estimate->n_k, estimate->block_tokens);
+	run.dim = s->head_dim;
+	run.depth = s->head_dim * estimate->stride;
+	run.n_rows = estimate_n_blocks(estimate->n_q, estimate->stride);
+	run.n_columns = estimate_n_blocks(estimate->n_k, estimate->stride);
+	run.m = s->n_q_heads / s->n_kv_heads * run.n_rows;
+	run.m_room = estimate_n_blocks(run.m, VEC_BLOCK) * VEC_BLOCK;
+	run.columns_room = estimate_n_blocks(run.n_columns, TILE) * TILE;
+	run.n_q_blocks = estimate_n_blocks(estimate->n_q, estimate->block_tokens);
+	run.n_k_blocks = estimate_n_blocks(estimate->n_k, estimate->block_tokens);
 	threads_run(threads, unit_run, &run, s->n_kv_heads, false);
 	return run.error;
 }

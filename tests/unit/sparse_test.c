@@ -191,8 +191,9 @@ static void check_estimate(struct oracle_random *random, enum work_dtype dtype, 
 
 	assert_int_equal(estimate_blocks(&shape, &input, want), 0);
 	assert_int_equal(backend_cpu.estimate(f.backend, &e, got), 0);
-	for (size_t i = 0; i < n; i++) /* rounded once, from sums in another order */
-		assert_true(fabs((double)got[i] - want[i]) <= 1e-6 * want[i]);
+	/* A score is a sum of 512 products in fp32, at most 40 here: some 2e-5 off, and so are its weights. */
+	for (size_t i = 0; i < n; i++)
+		assert_true(fabs((double)got[i] - want[i]) <= 1e-4 * want[i] + 1e-30);
 	free(got);
 	free(want);
 	fixture_done(&f);
