@@ -22,6 +22,9 @@ static const struct bench_command commands[] = {
 #ifdef BENCH_HAVE_KVSTORE
 	{"tiers", "KV on its way to host memory, to a file, and back.", tiers_main},
 #endif
+#ifdef BENCH_HAVE_AGENT
+	{"sparse", "Prefill that attends to part of its path: estimates, time, loss.", sparse_main},
+#endif
 	{"multi", "A layer of sequences whose KV is shared out to several devices.", multi_main},
 #endif
 	{NULL, NULL, NULL},

@@ -40,6 +40,9 @@ int store_main(int argc, char **argv);
 int attention_main(int argc, char **argv);
 int fit_main(int argc, char **argv);
 int multi_main(int argc, char **argv);
+#ifdef BENCH_HAVE_AGENT
+int sparse_main(int argc, char **argv);
+#endif
 #ifdef BENCH_HAVE_KVSTORE
 int tiers_main(int argc, char **argv);
 #endif

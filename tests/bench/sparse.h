@@ -1,0 +1,18 @@
+/* sparse.h - the parts of coppice-bench sparse: figures of a backend (sparse.c), and of the small real model behind a daemon
+ * (sparse_model.c). */
+#ifndef COPPICE_BENCH_SPARSE_H
+#define COPPICE_BENCH_SPARSE_H
+
+#include <stdint.h>
+
+struct sparse_options {
+	uint32_t n_tokens, n_queries; /* of the path; of the chunk at its end */
+	uint32_t n_windows; /* of held-out text */
+	uint32_t stride, block_tokens; /* of the model's table */
+};
+
+/* Held-out loss, what was attended to, and time of the small model's windows, for several tau. Ends the program where something
+ * fails. */
+void sparse_model(const struct sparse_options *options);
+
+#endif
