@@ -1,6 +1,7 @@
 /*
- * fit.c - coppice-bench fit: measures on the card what the planner's model is made of (fit_model.h), fits its constants, checks
- * them on workloads that were not fitted, and prints the architecture's table as kernels/cuda/costs.c has it.
+ * fit.c - coppice-bench fit: measures on the card what the planner's model is made of (fit_model.h) and attention's built-in
+ * cases under every choice that the planner has, fits its constants, checks them on a file's workloads, which are not
+ * fitted, and prints the architecture's table as kernels/cuda/costs.c has it.
  */
 #include "bench.h"
 
@@ -24,24 +25,19 @@
 
 struct options {
 	const char *module;
-	const char *workload; /* file that the fit is checked on; NULL: the built-in cases */
+	const char *workload; /* file that the fit is checked on, or NULL */
 	const char *times; /* file to read times from; NULL: the card */
 	const char *save; /* file to write times to, or NULL */
 	uint32_t n_blocks; /* with times */
-	bool choices;
 };
 
-enum { KEY_TIMES = 256, KEY_SAVE, KEY_BLOCKS, KEY_CHOICES };
+enum { KEY_TIMES = 256, KEY_SAVE, KEY_BLOCKS };
 
 static const struct argp_option options[] = {
 	{"module", 'm', "FILE", 0, "The module (default: that of this build)", 0},
-	{"workload", 'w', "FILE", 0,
-	 "JSON as attention's: what the fit is checked on (default: attention's built-in cases)",
-	 0},
+	{"workload", 'w', "FILE", 0, "JSON as attention's: what the fit is checked on", 0},
 	{"save", KEY_SAVE, "FILE", 0, "Write what was measured to FILE", 0},
 	{"times", KEY_TIMES, "FILE", 0, "Measure nothing: take what an earlier run saved", 0},
-	{"choices", KEY_CHOICES, NULL, 0,
-	 "Time what else the planner could have chosen for what the fit is checked on", 0},
 	{"multiprocessors", KEY_BLOCKS, "N", 0, "With --times: of that card (default 132)", 0},
 	{0},
 };
@@ -63,9 +59,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_SAVE:
 		o->save = arg;
 		return 0;
-	case KEY_CHOICES:
-		o->choices = true;
-		return 0;
 	case KEY_BLOCKS:
 		o->n_blocks = (uint32_t)strtoul(arg, NULL, 10);
 		if (o->n_blocks == 0)
@@ -84,8 +77,8 @@ struct fit {
 	struct fit_card model;
 	struct costs costs;
 	json_t *times; /* owned: name -> us */
-	struct fit_experiment *experiments; /* owned, [fit_count()] */
-	uint32_t n; /* of which were made */
+	struct fit_experiment *experiments; /* owned, [n] */
+	uint32_t n;
 };
 
 /* ---- measuring ---------------------------------------------------------------------------------------------------- */
@@ -167,40 +160,95 @@ static int find_time(struct fit *f, const struct fit_experiment *e, struct card_
 	return r;
 }
 
-/* The kernels' time, and of the first experiment the batch's too. */
-static int find_times(struct fit *f, struct fit_experiment *e, bool first)
+static struct fit_experiment *append(struct fit *f)
 {
-	struct card_run run;
+	struct fit_experiment *at = realloc(f->experiments, (f->n + 1) * sizeof(*f->experiments));
+
+	if (!at)
+		return NULL;
+	f->experiments = at;
+	at[f->n] = (struct fit_experiment){0};
+	return &at[f->n++];
+}
+
+/* The i-th that is designed; of the first the batch's time too. */
+static int add_designed(struct fit *f, uint32_t i)
+{
+	struct fit_experiment *e = append(f);
+	struct card_run run = {0};
 	double us = 0;
-	int r = begin_run(f, e, &run);
+	int r = e ? fit_experiment_init(e, i, &f->model) : -ENOMEM;
 
 	if (!r)
+		r = begin_run(f, e, &run);
+	if (!r)
 		r = find_time(f, e, &run, e->spec.name, &e->us);
-	if (!r && first) {
+	if (!r && i == 0) {
 		r = find_time(f, e, &run, BATCH, &us);
 		f->costs.batch_ns = us * 1e3;
 	}
 	end_run(&run);
-	return r;
+	if (r != -ENOENT)
+		return r;
+	fprintf(stderr, "coppice-bench: %s: no time of %s\n", f->o->times, e->spec.name);
+	fit_experiment_done(e);
+	f->n--;
+	return 0;
+}
+
+#define N_CHOICES 16u
+
+/* The i-th that the planner has for the shape; ret_name: of the workload so planned. False: it has no more. */
+static bool choice_of(const struct fit_experiment *e, uint32_t i, struct program_choice *ret,
+		      char ret_name[96])
+{
+	static const double shares[] = {0, 1.05, 0.55, 0.36};
+	uint32_t heads = e->spec.shape.n_q_heads / e->spec.shape.n_kv_heads;
+
+	*ret = (struct program_choice){(DEVICE_UNIT_ROWS >> i / 4) / heads, shares[i % 4]};
+	snprintf(ret_name, 96, "%s@%u/%.2f", e->spec.name, ret->unit_tokens, ret->share);
+	return i < N_CHOICES && ret->unit_tokens > 0;
+}
+
+/* A built-in case under every choice. */
+static int add_choices(struct fit *f, uint32_t index)
+{
+	struct case_options cases = {PAGE_TOKENS, WORK_FP16};
+	struct program_choice choice;
+	struct card_run run = {0};
+	char name[96];
+	int r = 0;
+
+	for (uint32_t i = 0; !r; i++) {
+		struct workload_spec spec;
+		struct fit_experiment *e = append(f);
+
+		r = e ? case_built_in(index, &cases, &spec) : -ENOMEM;
+		if (!r)
+			r = fit_experiment_of(e, &spec);
+		if (r || !choice_of(e, i, &choice, name))
+			break;
+		e->choice = choice;
+		if (i == 0)
+			r = begin_run(f, e, &run);
+		if (!r)
+			r = find_time(f, e, &run, name, &e->us);
+	}
+	/* the last is no experiment */
+	if (f->n)
+		fit_experiment_done(&f->experiments[--f->n]);
+	end_run(&run);
+	return r == -ENOENT ? 0 : r;
 }
 
 static int make_experiments(struct fit *f)
 {
 	int r = 0;
 
-	f->experiments = calloc(fit_count(), sizeof(*f->experiments));
-	if (!f->experiments)
-		return -ENOMEM;
-	for (; f->n < fit_count() && !r; f->n++) {
-		struct fit_experiment *e = &f->experiments[f->n];
-
-		r = fit_experiment_init(e, f->n, &f->model);
-		if (!r)
-			r = find_times(f, e, f->n == 0);
-		if (r == -ENOENT)
-			fprintf(stderr, "coppice-bench: %s: no time of %s\n", f->o->times,
-				e->spec.name);
-	}
+	for (uint32_t i = 0; i < fit_count() && !r; i++)
+		r = add_designed(f, i);
+	for (uint32_t i = 0; i < case_count() && !r; i++)
+		r = add_choices(f, i);
 	return r;
 }
 
@@ -222,8 +270,10 @@ struct checks {
 	double regret; /* what the planner chose over the best that it could have, at most */
 };
 
-static int print_case(struct fit *f, const struct fit_experiment *e, struct errors *errors)
+static int print_case(struct fit *f, const struct fit_experiment *e, bool told,
+		      struct errors *errors)
 {
+	char name[96];
 	double us, off;
 	int r = fit_expect(e, &f->model, &f->costs, &us);
 
@@ -233,7 +283,11 @@ static int print_case(struct fit *f, const struct fit_experiment *e, struct erro
 	errors->log_sum += fabs(off);
 	errors->most = fmax(errors->most, fabs(off));
 	errors->n++;
-	printf("%-30s %9.1f %9.1f %+7.1f %%\n", e->spec.name, e->us, us, (us / e->us - 1) * 100);
+	snprintf(name, sizeof(name), "%s", e->spec.name);
+	if (told)
+		snprintf(name, sizeof(name), "%s@%u/%.2f", e->spec.name, e->choice.unit_tokens,
+			 e->choice.share);
+	printf("%-36s %9.1f %9.1f %+7.1f %%\n", name, e->us, us, (us / e->us - 1) * 100);
 	fflush(stdout);
 	return 0;
 }
@@ -252,9 +306,10 @@ static int print_experiments(struct fit *f)
 	struct errors errors = {0};
 	int r = 0;
 
-	printf("%-30s %9s %9s\n", "experiment", "time us", "expected");
+	printf("%-36s %9s %9s\n", "experiment", "time us", "expected");
 	for (uint32_t i = 0; i < f->n && !r; i++)
-		r = print_case(f, &f->experiments[i], &errors);
+		r = print_case(f, &f->experiments[i], f->experiments[i].choice.unit_tokens > 0,
+			       &errors);
 	print_errors("experiments", &errors);
 	return r;
 }
@@ -263,23 +318,14 @@ static int print_experiments(struct fit *f)
 static int find_best(struct fit *f, const struct fit_experiment *e, struct card_run *run,
 		     struct best *ret)
 {
-	static const double shares[] = {0, 1.05, 0.55, 0.36};
-	uint32_t heads = e->spec.shape.n_q_heads / e->spec.shape.n_kv_heads;
 	struct fit_experiment told = *e;
+	char name[96];
 
 	*ret = (struct best){.us = e->us};
-	for (uint32_t i = 0; i < 16; i++) {
-		char name[96];
+	for (uint32_t i = 0; choice_of(e, i, &told.choice, name); i++) {
 		double us;
-		int r;
+		int r = find_time(f, &told, run, name, &us);
 
-		told.choice.unit_tokens = (DEVICE_UNIT_ROWS >> i / 4) / heads;
-		told.choice.share = shares[i % 4];
-		if (told.choice.unit_tokens == 0)
-			break;
-		snprintf(name, sizeof(name), "%s@%u/%.2f", e->spec.name, told.choice.unit_tokens,
-			 told.choice.share);
-		r = find_time(f, &told, run, name, &us);
 		if (r && r != -ENOENT)
 			return r;
 		if (!r && us < ret->us)
@@ -300,14 +346,14 @@ static int check_one(struct fit *f, struct workload_spec *spec, struct checks *c
 		r = begin_run(f, &e, &run);
 	if (!r)
 		r = find_time(f, &e, &run, e.spec.name, &e.us);
-	if (!r && f->o->choices)
+	if (!r)
 		r = find_best(f, &e, &run, &best);
 	if (!r)
-		r = print_case(f, &e, &checks->errors);
+		r = print_case(f, &e, false, &checks->errors);
 	if (!r && best.us > 0 && e.us / best.us > checks->regret)
 		checks->regret = e.us / best.us;
 	if (!r && best.choice.unit_tokens)
-		printf("%-30s %9.1f with units of %u tokens, cut at %.2f of a share\n", "", best.us,
+		printf("%-36s %9.1f with units of %u tokens, cut at %.2f of a share\n", "", best.us,
 		       best.choice.unit_tokens, best.choice.share);
 	end_run(&run);
 	fit_experiment_done(&e);
@@ -318,25 +364,22 @@ static int check(struct fit *f)
 {
 	struct case_options cases = {PAGE_TOKENS, WORK_FP16};
 	json_error_t error = {.text = ""};
-	json_t *root = f->o->workload ? json_load_file(f->o->workload, 0, &error) : NULL;
-	size_t n = f->o->workload ? json_array_size(root) : case_count();
+	json_t *root = json_load_file(f->o->workload, 0, &error);
 	struct checks checks = {0};
-	int r = f->o->workload && !json_is_array(root) ? -EINVAL : 0;
+	int r = json_is_array(root) ? 0 : -EINVAL;
 
-	printf("%-30s %9s %9s\n", "not fitted", "time us", "expected");
-	for (size_t i = 0; i < n && !r; i++) {
+	printf("%-36s %9s %9s\n", "not fitted", "time us", "expected");
+	for (size_t i = 0; i < json_array_size(root) && !r; i++) {
 		struct workload_spec spec;
 
-		r = root ? case_read(json_array_get(root, i), &cases, &spec)
-			 : case_built_in((uint32_t)i, &cases, &spec);
-		if (!r)
-			r = check_one(f, &spec, &checks);
-		else
+		r = case_read(json_array_get(root, i), &cases, &spec);
+		if (r)
 			workload_spec_done(&spec);
+		else
+			r = check_one(f, &spec, &checks);
 	}
 	if (r)
-		fprintf(stderr, "coppice-bench: %s: %s %s\n",
-			f->o->workload ? f->o->workload : "built-in cases", strerror(-r),
+		fprintf(stderr, "coppice-bench: %s: %s %s\n", f->o->workload, strerror(-r),
 			error.text);
 	print_errors("not_fitted", &checks.errors);
 	if (checks.regret > 0)
@@ -401,7 +444,7 @@ static int fit(struct fit *f)
 		r = fit_solve(f->experiments, f->n, &f->model, &f->costs);
 	if (!r)
 		r = print_experiments(f);
-	if (!r)
+	if (!r && f->o->workload)
 		r = check(f);
 	if (f->o->save && f->times && json_dump_file(f->times, f->o->save, JSON_INDENT(1)) != 0)
 		fprintf(stderr, "coppice-bench: %s: cannot be written\n", f->o->save);

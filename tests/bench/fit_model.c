@@ -13,9 +13,11 @@
 
 #define PAGE_TOKENS 32u
 #define PAGES_PER_EXTENT 64u
-#define ROUNDS 40u
+#define ROUNDS 60u
 #define STEP 0.01 /* of a constant, for slopes */
-#define RIDGE 1e-6 /* what no experiment tells stays where it was */
+#define DAMPING_LEAST 1e-6 /* what no experiment tells stays where it was */
+#define DAMPING_MOST 1e4
+#define ENOUGH 1e-4 /* of what is left, less than which no round is worth */
 
 static const struct {
 	const char *name;
@@ -62,31 +64,37 @@ static const struct design designs[] = {
 	{"units_2", 128, 48, 48, 31, 1, 1, 0},
 	{"units_3", 128, 72, 72, 31, 1, 1, 0},
 	{"units_4", 128, 96, 96, 31, 1, 1, 0},
-	/* more to read of each: read; and of the cache's size and beyond: flush, cache */
+	/* more to read, the same for all and each its own, up to the cache's size and beyond: read, flush, cache */
+	{"again_1024", 128, 0, 24, 1024, 1, 1, 0},
+	{"again_4096", 128, 0, 24, 4096, 1, 1, 0},
 	{"read_128", 128, 24, 24, 127, 1, 1, 0},
 	{"read_512", 128, 24, 24, 511, 1, 1, 0},
 	{"read_1024", 128, 24, 24, 1023, 1, 1, 0},
 	{"read_2048", 128, 24, 24, 2047, 1, 1, 0},
 	{"read_4096", 128, 24, 24, 4095, 1, 1, 0},
+	{"read_8192", 128, 24, 24, 8191, 1, 1, 0},
 	/* 128 rows on what all read, in stages, and of a head dim that has none: stage, slot */
 	{"stages_1024", 128, 0, 192, 1024, 1, 8, 0},
 	{"stages_4096", 128, 0, 192, 4096, 1, 8, 0},
 	{"stages_8192", 128, 0, 192, 8192, 1, 8, 0},
 	{"slots_512", 256, 0, 192, 512, 1, 8, 0},
 	{"slots_2048", 256, 0, 192, 2048, 1, 8, 0},
-	/* 16 and 128 rows on little: row */
-	{"rows_16", 128, 24, 24, 256, 1, 1, 0},
-	{"rows_32", 128, 24, 48, 256, 1, 2, 0},
-	{"rows_64", 128, 24, 96, 256, 1, 4, 0},
-	{"rows_128", 128, 24, 192, 256, 1, 8, 0},
-	{"rows_128_2", 128, 48, 384, 256, 1, 8, 0},
-	/* the same cut in two, three and four, with many rows and few: merge, part */
-	{"cut_2x128", 128, 12, 96, 1024, 1, 8, 1},
-	{"cut_3x128", 128, 8, 64, 1536, 1, 8, 1},
-	{"cut_4x128", 128, 6, 48, 2048, 1, 8, 1},
-	{"cut_2x16", 128, 12, 12, 1023, 1, 1, 1},
-	{"cut_4x16", 128, 6, 6, 2047, 1, 1, 1},
-	{"cut_8x16", 128, 3, 3, 4095, 1, 1, 1},
+	/* 16 rows and more, each block of them with a slot of its own, of 32 tokens or of one: row */
+	{"rows_16", 128, 24, 24, 256, 32, 1, 0},
+	{"rows_32", 128, 24, 48, 256, 32, 2, 0},
+	{"rows_64", 128, 24, 96, 256, 32, 4, 0},
+	{"rows_128", 128, 24, 192, 256, 32, 8, 0},
+	{"rows_128_2", 128, 48, 384, 256, 32, 8, 0},
+	{"small_64", 128, 24, 96, 256, 1, 4, 0},
+	{"small_128", 128, 24, 192, 256, 1, 8, 0},
+	/* the same, on what all read, cut in two, three and four, with many rows and few: merge, part */
+	{"cut_1x128", 128, 0, 192, 512, 32, 8, 0},
+	{"cut_2x128", 128, 0, 96, 1024, 32, 8, 1},
+	{"cut_3x128", 128, 0, 64, 1536, 32, 8, 1},
+	{"cut_4x128", 128, 0, 48, 2048, 32, 8, 1},
+	{"cut_2x16", 128, 0, 12, 2048, 32, 1, 1},
+	{"cut_4x16", 128, 0, 6, 4096, 32, 1, 1},
+	{"cut_8x16", 128, 0, 3, 8192, 32, 1, 1},
 };
 
 uint32_t fit_count(void)
@@ -239,8 +247,6 @@ static int make_system(const struct fit_experiment *experiments, uint32_t n,
 		       const struct fit_card *card, const struct costs *costs, struct system *ret)
 {
 	*ret = (struct system){0};
-	for (uint32_t j = 0; j < FIT_CONSTANTS; j++)
-		ret->a[j][j] = RIDGE * n;
 	for (uint32_t i = 0; i < n; i++) {
 		double slope[FIT_CONSTANTS], residual;
 		int r = slopes(&experiments[i], card, costs, &residual, slope);
@@ -256,13 +262,17 @@ static int make_system(const struct fit_experiment *experiments, uint32_t n,
 	return 0;
 }
 
-/* Costs moved by a share of the step, no constant by more than half of itself. */
-static struct costs moved_by(const struct costs *costs, const double *step, double share)
+/* Costs a damped step further, no constant moved by more than half of itself. */
+static struct costs moved_by(const struct costs *costs, struct system system, double damping)
 {
 	struct costs moved = *costs;
+	double step[FIT_CONSTANTS];
 
 	for (uint32_t j = 0; j < FIT_CONSTANTS; j++)
-		*fit_constant(&moved, j) *= 1 + fmax(-0.5, fmin(0.5, share * step[j]));
+		system.a[j][j] += damping;
+	solve(&system, step);
+	for (uint32_t j = 0; j < FIT_CONSTANTS; j++)
+		*fit_constant(&moved, j) *= 1 + fmax(-0.5, fmin(0.5, step[j]));
 	return moved;
 }
 
@@ -282,30 +292,28 @@ static void start_above(struct costs *costs)
 int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
 	      struct costs *costs)
 {
-	double now, next, step[FIT_CONSTANTS];
+	double damping = DAMPING_LEAST, now, next;
 	int r;
 
 	start_above(costs);
 	r = misfit(experiments, n, card, costs, &now);
-
-	for (uint32_t round = 0; round < ROUNDS && !r; round++) {
-		double share = 1, before = now;
+	for (uint32_t round = 0; round < ROUNDS && !r && damping < DAMPING_MOST; round++) {
 		struct system system;
+		double before = now;
 
 		r = make_system(experiments, n, card, costs, &system);
-		if (r)
-			return r;
-		solve(&system, step);
-		for (; share > 1e-3 && !r && now == before; share /= 2) {
-			struct costs moved = moved_by(costs, step, share);
+		for (bool better = false; !r && !better && damping < DAMPING_MOST;) {
+			struct costs moved = moved_by(costs, system, damping);
 
 			r = misfit(experiments, n, card, &moved, &next);
-			if (r || next >= now)
+			better = !r && next < now;
+			damping = better ? fmax(damping / 10, DAMPING_LEAST) : damping * 10;
+			if (!better)
 				continue;
 			*costs = moved;
 			now = next;
 		}
-		if (before - now < 1e-9)
+		if (before - now < ENOUGH * before)
 			break;
 	}
 	return r;

@@ -3,7 +3,7 @@
  *
  * An *experiment* is a workload under a choice of the planner's that is told, not its own; in each of a few families one thing
  * alone grows, so that the times tell the constants apart. The model is bent (maxima, waves), so that its slopes are taken
- * anew in every round (Gauss-Newton); residuals are relative, as times go from microseconds to hundreds of them.
+ * anew in every round (Gauss-Newton, damped); residuals are relative, as times go from microseconds to hundreds of them.
  */
 #ifndef COPPICE_BENCH_FIT_MODEL_H
 #define COPPICE_BENCH_FIT_MODEL_H
