@@ -338,4 +338,6 @@ bool peer_is_late(const struct peer *p, uint32_t *ret_rank)
 void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)
 {
 	*ret = describe(b->peer, rows, 0, round_rows(b->peer, rows));
+	if (b->peer->meeting->nccl)
+		ret->n_rows = 0;
 }

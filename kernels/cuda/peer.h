@@ -87,7 +87,7 @@ int peer_add(struct peer *p, const struct peer_rows *rows);
 int peer_conclude(struct batch *b);
 /* A device that this one waited for in vain. */
 bool peer_is_late(const struct peer *p, uint32_t *ret_rank);
-/* Of the rows' first round, as peer_conclude would launch it; for measuring. */
+/* Of the rows' first round, as peer_conclude would launch it; for measuring. n_rows 0: it is not a launch alone. */
 void peer_describe(const struct batch *b, const struct peer_rows *rows,
 		   struct device_exchange *ret);
 
