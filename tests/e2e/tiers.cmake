@@ -5,3 +5,8 @@ foreach(name flock hostile soak)
 		set_tests_properties(${name}_tiers_test PROPERTIES TIMEOUT 300 LABELS e2e ENVIRONMENT COPPICE_TEST_TIERS=1)
 	endif()
 endforeach()
+if(TARGET coppiced AND TARGET coppice)
+	coppice_test(NAME tiers_kill_test SOURCES e2e/tiers_kill_test.c e2e/control_harness.c
+		LIBS coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
+	add_dependencies(tiers_kill_test coppiced)
+endif()
