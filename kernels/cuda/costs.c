@@ -20,7 +20,7 @@ static const struct costs tables[] = {
 	},
 	{
 		.architecture = "sm_90",
-		.fitted = "H200",
+		.fitted = "by hand, H200",
 		.launch_ns = 6500,
 		.unit_ns = 700,
 		.row_ns_per_kb = 0,

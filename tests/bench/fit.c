@@ -334,6 +334,30 @@ static int find_best(struct fit *f, const struct fit_experiment *e, struct card_
 	return 0;
 }
 
+/* What the planner's own choice takes. From a file it is that of the choice which is expected to take the least. */
+static int find_chosen(struct fit *f, const struct fit_experiment *e, struct card_run *run,
+		       double *ret_us)
+{
+	struct fit_experiment told = *e;
+	double least = INFINITY, us;
+	char name[96], chosen[96];
+
+	if (!f->o->times)
+		return find_time(f, e, run, e->spec.name, ret_us);
+	snprintf(chosen, sizeof(chosen), "%s", e->spec.name);
+	for (uint32_t i = 0; choice_of(e, i, &told.choice, name); i++) {
+		int r = fit_expect(&told, &f->model, &f->costs, &us);
+
+		if (r)
+			return r;
+		if (us >= least)
+			continue;
+		least = us;
+		snprintf(chosen, sizeof(chosen), "%s", name);
+	}
+	return find_time(f, e, run, chosen, ret_us);
+}
+
 /* One that was not fitted. Takes over spec. */
 static int check_one(struct fit *f, struct workload_spec *spec, struct checks *checks)
 {
@@ -345,7 +369,7 @@ static int check_one(struct fit *f, struct workload_spec *spec, struct checks *c
 	if (!r)
 		r = begin_run(f, &e, &run);
 	if (!r)
-		r = find_time(f, &e, &run, e.spec.name, &e.us);
+		r = find_chosen(f, &e, &run, &e.us);
 	if (!r)
 		r = find_best(f, &e, &run, &best);
 	if (!r)
