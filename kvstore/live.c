@@ -188,7 +188,7 @@ static bool may_make_room(struct store_seq *q, int error, uint32_t n)
 	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->page_tokens;
 
 	return (error == -ENOSPC || error == -EDQUOT) && !is_hopeless(q, slots_needed(q, row, n)) &&
-	       tail_make_room(q, error);
+	       tail_make_room(q);
 }
 
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,

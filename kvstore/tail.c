@@ -341,14 +341,13 @@ static struct store_node *own_victim(const struct store_seq *q)
 	return n->parent ? lowest(n) : NULL;
 }
 
-static struct store_node *any_victim(const struct store *s, const struct store_domain *d)
+static struct store_node *domain_victim(const struct store *s, const struct store_domain *d)
 {
 	struct store_node *n = NULL;
 	const struct store_space *space;
 
 	TAILQ_FOREACH (space, &s->all_spaces, all) {
-		if ((!d || space->holding->domain == d) &&
-		    tiers_units(s->tiers, space->holding->model) > 0)
+		if (space->holding->domain == d && tiers_units(s->tiers, space->holding->model) > 0)
 			n = lowest(space->root);
 		if (n)
 			break;
@@ -364,21 +363,20 @@ static bool node_leaves(struct store *s, struct store_node *n)
 	return true;
 }
 
-static struct store_seq *any_tail(const struct store *s, const struct store_domain *d)
+static struct store_seq *domain_tail(const struct store *s, const struct store_domain *d)
 {
 	struct store_seq *q;
 
 	TAILQ_FOREACH (q, &s->tiers->tails, tail.order)
-		if (!q->tail.held && (!d || q->node->space->holding->domain == d))
+		if (!q->tail.held && q->node->space->holding->domain == d)
 			break;
 	return q;
 }
 
-bool tail_make_room(struct store_seq *q, int error)
+bool tail_make_room(struct store_seq *q)
 {
 	struct store *s = node_store(q->node);
 	const struct store_holding *h = q->node->space->holding;
-	const struct store_domain *d = error == -EDQUOT ? h->domain : NULL;
 
 	if (!s->tiers || !s->tiers->long_paths || tiers_units(s->tiers, h->model) == 0)
 		return false;
@@ -387,9 +385,9 @@ bool tail_make_room(struct store_seq *q, int error)
 	struct store_node *n = own_victim(q);
 	if (n)
 		return node_leaves(s, n);
-	struct store_seq *other = any_tail(s, d);
+	struct store_seq *other = domain_tail(s, h->domain);
 	if (other)
 		return tail_settle(other) == 0;
-	n = any_victim(s, d);
+	n = domain_victim(s, h->domain);
 	return n && node_leaves(s, n);
 }

@@ -25,9 +25,9 @@ uint32_t tail_last_page(const struct store_seq *q);
 void tail_cut(struct store_seq *q, uint32_t n);
 /* The tail moves to host memory and joins the tree. -ENOSPC, -ENOMEM: it stays. */
 int tail_settle(struct store_seq *q);
-/* Something that is used leaves the device, so that the sequence may have its room: of its own, else of others, for -EDQUOT
- * of its own domain. False: there is nothing, or no place for it. */
-bool tail_make_room(struct store_seq *q, int error);
+/* Something that is used leaves the device, so that the sequence may have its room: of its own, else of others of its domain; who
+ * shares nothing with it is not to be slowed down by it. False: there is nothing, or no place for it. */
+bool tail_make_room(struct store_seq *q);
 /* A sequence that ends: the tail settles, or is lost. */
 void tail_done(struct store_seq *q);
 

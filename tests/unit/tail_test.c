@@ -165,6 +165,29 @@ static void test_without_room_in_host_memory_an_extension_fails(void **state)
 	store_seq_close(q, w->now_ns);
 }
 
+static void test_what_another_domain_uses_stays(void **state)
+{
+	struct tier_world *w = world(state, 6, 64);
+	const struct tier_world_key other = {.domain = 2};
+	char text[LONGEST + 1], theirs[LONGEST + 1];
+	struct store_seq *q, *of_others;
+
+	text_fill(text, 24, 0);
+	q = tier_world_seq(w, any, text, NULL);
+	grow(w, q, text, 8);
+	text_fill(theirs, 8, 1);
+	of_others = tier_world_seq(w, other, theirs, NULL);
+	assert_int_equal(tier_world_publish(w, of_others, theirs), -ENOSPC);
+	assert_true(store_seq_is_resident(q));
+	store_seq_close(of_others, w->now_ns);
+	of_others = tier_world_seq(w, any, theirs, NULL);
+	grow(w, of_others, theirs, 4);
+	assert_false(store_seq_is_resident(q));
+	assert_true(tier_world_right_anywhere(w, q, text));
+	store_seq_close(of_others, w->now_ns);
+	store_seq_close(q, w->now_ns);
+}
+
 /* ---- at random ------------------------------------------------------------------------------------------------ */
 
 static uint64_t random_next(uint64_t *state)
@@ -292,6 +315,7 @@ int main(void)
 		TEST(test_a_fork_shares_it),
 		TEST(test_a_trim_takes_back_what_is_anywhere),
 		TEST(test_without_room_in_host_memory_an_extension_fails),
+		TEST(test_what_another_domain_uses_stays),
 		TEST(test_sequences_at_random_are_right),
 	};
 
