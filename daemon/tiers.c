@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #define UNIT_BYTES 16384u
 #define LOOK_NS UINT64_C(50000) /* how often copies are looked at that ring no bell */
@@ -21,10 +20,27 @@
 
 /* ---- host memory ---------------------------------------------------------------------------------------- */
 
+/* What the kernel would give without swapping, caches included; 0: it does not say. */
+static uint64_t available_bytes(void)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	uint64_t kib = 0;
+	char line[128];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
+			break;
+	if (file)
+		fclose(file);
+	return kib << 10;
+}
+
 /* Such a mapping could be had, and would kill the daemon when it is used. */
 static bool is_more_than_there_is(size_t bytes)
 {
-	return bytes / (size_t)sysconf(_SC_PAGESIZE) >= (size_t)sysconf(_SC_AVPHYS_PAGES);
+	uint64_t available = available_bytes();
+
+	return available > 0 && bytes >= available;
 }
 
 static void *memory_alloc(void *ctx, size_t bytes)
