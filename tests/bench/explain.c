@@ -2,6 +2,7 @@
 #include "explain.h"
 
 #ifdef BENCH_HAVE_KERNELS
+#include "bench.h"
 #include "kernels/cuda/program.h"
 #include "kernels/plan/plan.h"
 
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define PAGES_PER_EXTENT 64u
+#define NEXT_TOKENS 16u /* two new groups for each sequence */
 
 static void print_head(void)
 {
@@ -18,9 +20,36 @@ static void print_head(void)
 	printf("costs of %s (%s); the cache was flushed by a write, as the bench does\n\n",
 	       costs->architecture, costs->fitted);
 	printf("%-28s %5s %6s %5s %6s %6s %6s %6s %7s | %6s %6s %8s %6s %6s %6s %6s %8s us "
-	       "expected\n",
+	       "expected | %8s us of this CPU\n",
 	       "workload", "rows", "units", "cut", "waves", "stages", "slots", "read x", "partials",
-	       "launch", "flush", "groups", "units", "parts", "idle", "merge", "all");
+	       "launch", "flush", "groups", "units", "parts", "idle", "merge", "all", "a token");
+}
+
+static bool is_decode(const struct work_tree *tree)
+{
+	for (uint32_t i = 0; i < tree->n_queries; i++) {
+		if (tree->queries[i].n_rows != 1 || tree->queries[i].parents)
+			return false;
+	}
+	return true;
+}
+
+/* The mean time that it takes to take the next token of every sequence into list and program. 0, or -ESTALE: this is no plan
+ * for that. */
+static int time_tokens(const struct program *program, struct work_list *list, double *ret_us)
+{
+	struct program_growth growth = {0};
+	int r = program->tails ? program_growth_init(&growth, program) : -ESTALE;
+	uint64_t start_ns = bench_now_ns();
+
+	for (uint32_t t = 0; t < NEXT_TOKENS && !r; t++) {
+		for (uint32_t i = 0; i < list->n_rows && !r; i++)
+			r = program_advance(&program->tails[i], ++list->rows[i].pos, 0, &growth);
+		program_growth_written(&growth);
+	}
+	*ret_us = (double)(bench_now_ns() - start_ns) / 1e3 / NEXT_TOKENS;
+	program_growth_done(&growth);
+	return r;
 }
 
 static void print_program(const struct workload *w, const char *name, const struct program *p,
@@ -37,7 +66,7 @@ static void print_program(const struct workload *w, const char *name, const stru
 	       p->n[PROGRAM_UNITS], e->n_cut, n_entries / n_blocks, n_wide / DEVICE_STAGE_SLOTS,
 	       p->n[PROGRAM_SLOTS] - n_wide,
 	       (double)p->n_groups * DEVICE_GROUP_TOKENS / (double)w->tokens, p->n_parts);
-	printf("%6.1f %6.1f %8.1f %6.1f %6.1f %6.1f %6.1f %8.1f\n", e->launch_ns / 1e3,
+	printf("%6.1f %6.1f %8.1f %6.1f %6.1f %6.1f %6.1f %8.1f             | ", e->launch_ns / 1e3,
 	       e->flush_ns / 1e3, e->groups_ns / 1e3, e->units_ns / 1e3, e->parts_ns / 1e3,
 	       e->idle_ns / 1e3, e->merge_ns / 1e3, e->all_ns / 1e3);
 }
@@ -58,6 +87,7 @@ static int explain(const struct workload *w, const char *name, uint32_t n_blocks
 		.wide = w->shape.head_dim <= 128,
 	};
 	struct plan_config config;
+	double token_us;
 	int r;
 
 	plan_config_init(&config, PLAN_AUTO, &w->shape, n_blocks);
@@ -65,8 +95,15 @@ static int explain(const struct workload *w, const char *name, uint32_t n_blocks
 	r = plan_make(&config, &w->tree, list);
 	if (!r)
 		r = program_make(program, &want);
-	if (!r)
-		print_program(w, name, program, n_blocks);
+	if (r)
+		return r;
+	print_program(w, name, program, n_blocks);
+	want.tails = is_decode(&w->tree);
+	r = program_make(program, &want);
+	if (!r && time_tokens(program, list, &token_us) == 0)
+		printf("%8.1f\n", token_us);
+	else
+		printf("%8s\n", "-");
 	return r;
 }
 
