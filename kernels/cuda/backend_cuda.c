@@ -1,11 +1,11 @@
 /*
- * backend_cuda.c - the backend that computes on an NVIDIA GPU: finds the device, checks what it has, and ties pool,
- * batches and arenas to the table of functions.
+ * backend_cuda.c - the backend that computes on an NVIDIA GPU: ties pool, batches and arenas to the table of functions.
  *
  * A batch is under way when submit returns; everything runs on one stream, in order. Arena addresses are the device's
  * view of the host memory, which is registered with the driver.
  */
 #include "batch.h"
+#include "card.h"
 #include "lend.h"
 #include "measure.h"
 #include "module.h"
@@ -16,10 +16,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-
-#define SPARE_BYTES (UINT64_C(512) << 20) /* for context, tables and partials */
 
 struct backend {
 	int device;
@@ -30,90 +26,6 @@ struct backend {
 	uint32_t n_blocks; /* of attention, where copies leave it all multiprocessors */
 	char fault[240]; /* what it was */
 };
-
-static int count_devices(char *error, size_t error_bytes, int *ret)
-{
-	cudaError_t r = cudaGetDeviceCount(ret);
-
-	if (r == cudaSuccess && *ret > 0)
-		return 0;
-	if (r == cudaErrorInsufficientDriver)
-		say(error, error_bytes,
-		    "no NVIDIA driver, or one too old for CUDA %d: install a newer driver, or use "
-		    "backend = cpu",
-		    CUDART_VERSION / 1000);
-	else if (r == cudaErrorNoDevice || r == cudaSuccess)
-		say(error, error_bytes,
-		    "the NVIDIA driver sees no GPU here (is it passed to this container?); "
-		    "backend = cpu works without");
-	else
-		say(error, error_bytes,
-		    "the NVIDIA driver does not start: %s; backend = cpu works without",
-		    cudaGetErrorString(r));
-	return -EINVAL;
-}
-
-static void format_uuid(const struct cudaDeviceProp *prop, char ret[48])
-{
-	const unsigned char *u = (const unsigned char *)prop->uuid.bytes;
-
-	snprintf(ret, 48,
-		 "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
-		 u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
-		 u[14], u[15]);
-}
-
-/* By index, by UUID or by the first part of one; NULL: the first. */
-static int find_device(const char *name, int n_devices, struct cudaDeviceProp *prop)
-{
-	char *end, uuid[48];
-	long index = name ? strtol(name, &end, 10) : 0;
-
-	if (!name || (*name && *end == '\0')) {
-		if (index < 0 || index >= n_devices ||
-		    cudaGetDeviceProperties(prop, (int)index) != cudaSuccess)
-			return -1;
-		return (int)index;
-	}
-	for (int i = 0; i < n_devices; i++) {
-		if (cudaGetDeviceProperties(prop, i) != cudaSuccess)
-			continue;
-		format_uuid(prop, uuid);
-		if (strlen(name) > 4 && strncasecmp(uuid, name, strlen(name)) == 0)
-			return i;
-	}
-	return -1;
-}
-
-static int check_device(const struct backend_config *config, const struct cudaDeviceProp *prop,
-			char *error, size_t error_bytes)
-{
-	size_t free_bytes = 0, all_bytes = 0;
-
-	if (prop->major < 8) {
-		say(error, error_bytes,
-		    "%s is of compute capability %d.%d; 8.0 (Ampere) is the oldest that this "
-		    "backend "
-		    "takes: name another with device =, or use backend = cpu",
-		    prop->name, prop->major, prop->minor);
-		return -EINVAL;
-	}
-	if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess) {
-		say(error, error_bytes, "%s does not answer: %s", prop->name,
-		    cudaGetErrorString(cudaGetLastError()));
-		return -EINVAL;
-	}
-	if (config->pool_bytes + SPARE_BYTES <= free_bytes)
-		return 0;
-	say(error, error_bytes,
-	    "%s has %llu MiB free, a pool of %llu MiB and %llu MiB beside it do not fit: make the "
-	    "pool "
-	    "smaller, or free the device",
-	    prop->name, (unsigned long long)(free_bytes >> 20),
-	    (unsigned long long)(config->pool_bytes >> 20),
-	    (unsigned long long)(SPARE_BYTES >> 20));
-	return -ENOMEM;
-}
 
 static void cuda_close(struct backend *b)
 {
@@ -128,7 +40,7 @@ static void cuda_close(struct backend *b)
 }
 
 static int open_parts(struct backend *b, const struct backend_config *config,
-		      const struct cudaDeviceProp *prop, char *error, size_t error_bytes)
+		      const struct card *card, char *error, size_t error_bytes)
 {
 	int r = pool_init(&b->pool, b->device, config->pool_bytes, config->extent_bytes);
 
@@ -141,10 +53,10 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 		    (unsigned long long)config->pool_bytes);
 	if (r)
 		return r;
-	r = batch_init(&b->batch, &b->pool, costs_find(prop->major, prop->minor),
-		       (uint32_t)prop->multiProcessorCount, prop->major == 9 && prop->minor == 0);
+	r = batch_init(&b->batch, &b->pool, costs_find(card->major, card->minor), card->n_blocks,
+		       card->major == 9 && card->minor == 0);
 	if (r)
-		say(error, error_bytes, "%s: no memory for streams and events", prop->name);
+		say(error, error_bytes, "%s: no memory for streams and events", card->name);
 	if (r)
 		return r;
 	r = lend_init(&b->lend, b->device);
@@ -156,22 +68,12 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 static int cuda_open(const struct backend_config *config, struct backend **ret, char *error,
 		     size_t error_bytes)
 {
-	struct cudaDeviceProp prop;
+	struct card card;
 	struct backend *b;
-	int n_devices = 0, device, r = pool_config_check(config, error, error_bytes);
+	int r = pool_config_check(config, error, error_bytes);
 
 	if (!r)
-		r = count_devices(error, error_bytes, &n_devices);
-	if (r)
-		return r;
-	device = find_device(config->device, n_devices, &prop);
-	if (device < 0 || cudaSetDevice(device) != cudaSuccess) {
-		say(error, error_bytes,
-		    "no GPU \"%s\" among %d: nvidia-smi -L lists indices and UUIDs",
-		    config->device ? config->device : "0", n_devices);
-		return -EINVAL;
-	}
-	r = check_device(config, &prop, error, error_bytes);
+		r = card_find(config, &card, error, error_bytes);
 	if (r)
 		return r;
 	b = calloc(1, sizeof(*b));
@@ -179,8 +81,8 @@ static int cuda_open(const struct backend_config *config, struct backend **ret, 
 		say(error, error_bytes, "out of memory");
 		return -ENOMEM;
 	}
-	b->device = device;
-	r = open_parts(b, config, &prop, error, error_bytes);
+	b->device = card.device;
+	r = open_parts(b, config, &card, error, error_bytes);
 	if (r) {
 		cuda_close(b);
 		return r == -EIO ? -EINVAL : r;

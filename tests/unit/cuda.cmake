@@ -13,4 +13,9 @@ if(TARGET coppice_cuda)
 		LIBS coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(group_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(group_cuda_test coppice_cuda)
+	# What is said where no GPU can compute: the runtime's part is the test's.
+	coppice_test(NAME card_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/card_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/card.c
+		LIBS coppice_kernels LABELS unit kernels)
+	target_include_directories(card_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 endif()
