@@ -12,9 +12,11 @@
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
 #define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
 #define PACE_FACTOR 4.0 /* a lane with so many times another's lag keeps it no company */
-#define SLACK_NS 200e3 /* of pace and lateness, where waits cost nothing */
 /* Who is so late may be left behind, as to wait for it at the next layer costs as much. */
 #define LATE_LAYERS 3.0
+/* Where waits cost nothing, in parts of the longest: how much lags may differ, and how late one may be. */
+#define PACE_PART 0.1
+#define PATIENCE_PART 0.75
 #define LASTING_TOKENS 4.0 /* that company found is reckoned to last */
 /* Of a group that are asked whom to wait for: looking must stay cheap in a crowd. */
 #define MEMBERS_MAX 8
@@ -118,26 +120,52 @@ static bool differs_in_pace(const struct sched_lane *b, const struct group *g, d
 	       g->least_lag_ns > PACE_FACTOR * lag_ns + slack_ns;
 }
 
-/* Until when the group should wait for b at most, which shares KV with a; 0: not at all. */
-static double worth_waiting_until_ns(const struct sched *s, const struct sched_lane *a,
-				     const struct sched_lane *b, const struct group *g)
+/* What company with b saves one of the group in a layer. */
+static double group_saving_ns(const struct sched_lane *b, const struct group *g)
 {
-	bool always = s->config->batch_hold == CONFIG_HOLD_ALWAYS;
-	double saving = saving_ns(a, b), slack = always ? SLACK_NS : saving;
-	double expected = expected_ns(s, b, g);
-	double late = expected + LATE_LAYERS * b->lockstep.layer_ns + slack;
+	double saving = 0;
 
-	if (saving <= 0 || differs_in_pace(b, g, slack))
-		return 0;
+	for (uint32_t i = 0; i < g->n_members && saving <= 0; i++)
+		saving = saving_ns(g->members[i], b);
+	return saving;
+}
+
+static double longest_wait_ns(const struct group *g)
+{
+	return (double)(g->deadline_ns - g->first_ns);
+}
+
+static double pace_slack_ns(const struct sched *s, const struct group *g)
+{
+	return s->config->batch_hold == CONFIG_HOLD_ALWAYS ? PACE_PART * longest_wait_ns(g)
+							   : g->model->cost.fixed_ns;
+}
+
+/* How late b may be before it is known to stay away. */
+static double patience_ns(const struct sched *s, const struct sched_lane *b, const struct group *g)
+{
+	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
+		return PATIENCE_PART * longest_wait_ns(g);
+	return LATE_LAYERS * b->lockstep.layer_ns + g->model->cost.fixed_ns;
+}
+
+/* b will be there in time if it keeps to what is usual for it; late_ns: when it has not. */
+static bool is_on_its_way(const struct sched *s, const struct sched_lane *b, const struct group *g,
+			  double *ret_expected_ns, double *ret_late_ns)
+{
+	double slack = pace_slack_ns(s, g), expected = expected_ns(s, b, g);
+	double late = expected + patience_ns(s, b, g);
+
+	if (!is_for_us_to_wait(b, g) || differs_in_pace(b, g, slack))
+		return false;
 	if (late < (double)g->first_ns) /* it had stayed away before the group came */
-		return 0;
-	if (expected > (double)g->deadline_ns && g->layer != 0)
-		return 0;
-	if (always)
-		return (double)g->deadline_ns;
-	saving *= g->model->shape.n_layers * LASTING_TOKENS;
-	saving += (double)g->first_ns;
-	return expected < saving ? fmin(late, saving) : 0;
+		return false;
+	/* Who has a way to go comes closer by one wait a token. */
+	if (expected > (double)g->deadline_ns && (g->layer != 0 || layers_behind(b, g) == 0))
+		return false;
+	*ret_expected_ns = expected;
+	*ret_late_ns = late;
+	return true;
 }
 
 /* Those that are at work, or that are there for another layer and do not wait themselves. */
@@ -147,17 +175,21 @@ static bool can_come(const struct sched_lane *b, const struct group *g)
 	       !(is_there(b) && b->lockstep.chosen && b->lockstep.held_until_ns);
 }
 
-/* Until when the group should wait for b. */
+/* Until when the group should wait for b at most; 0: not at all. */
 static double wait_for_until_ns(const struct sched *s, const struct sched_lane *b,
 				const struct group *g)
 {
-	double until = 0;
+	double expected, late, saving, worth;
 
-	if (!is_for_us_to_wait(b, g))
+	if (!is_on_its_way(s, b, g, &expected, &late))
 		return 0;
-	for (uint32_t i = 0; i < g->n_members && until <= 0; i++)
-		until = worth_waiting_until_ns(s, g->members[i], b, g);
-	return until;
+	saving = group_saving_ns(b, g);
+	if (saving <= 0)
+		return 0;
+	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
+		return (double)g->deadline_ns;
+	worth = (double)g->first_ns + saving * g->model->shape.n_layers * LASTING_TOKENS;
+	return expected < worth ? fmin(late, worth) : 0;
 }
 
 static struct group group_of(const struct sched *s, const struct sched_lane *lane)
@@ -197,6 +229,8 @@ static uint64_t group_until_ns(const struct sched *s, const struct group *g)
 	if (s->config->batch_hold == CONFIG_HOLD_NEVER)
 		return 0;
 	TAILQ_FOREACH (b, &s->lanes, link) {
+		if (until >= (double)g->deadline_ns)
+			break;
 		if (can_come(b, g))
 			until = fmax(until, wait_for_until_ns(s, b, g));
 	}
