@@ -1,15 +1,13 @@
+# Sparse prefill: estimates, selection, and both behind a scheduler.
 if(TARGET coppice_kernels)
-	coppice_test(NAME estimate_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/estimate_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels LABELS unit kernels)
+	foreach(name estimate sparse)
+		coppice_test(NAME ${name}_test
+			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+			LIBS coppice_kernels LABELS unit kernels)
+	endforeach()
 	coppice_test(NAME select_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/select_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels LABELS unit kernels)
-endif()
-if(TARGET coppice_kernels)
-	coppice_test(NAME sparse_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_kernels LABELS unit kernels)
 endif()
 if(TARGET coppice_daemon)
@@ -17,4 +15,16 @@ if(TARGET coppice_daemon)
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sched_sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/sched_harness.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_daemon LABELS unit tsan)
+endif()
+
+# The device's own, linked without the module; skipped where there is no device.
+if(TARGET coppice_cuda)
+	coppice_test(NAME estimate_cuda_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/estimate_cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		LIBS coppice_kernels ${PROJECT_BINARY_DIR}/kernels/cuda/estimate.o ${COPPICE_CUDART}
+			Threads::Threads ${CMAKE_DL_LIBS} rt m
+		LABELS gpu TIMEOUT 300)
+	target_include_directories(estimate_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
+	set_tests_properties(estimate_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
+	add_dependencies(estimate_cuda_test coppice_cuda)
 endif()
