@@ -112,6 +112,7 @@ int coppice_seq_trim(struct coppice_seq *seq, uint32_t n_tokens, uint64_t *ret_t
 	return submit_tokens(seq, &tokens, entry, ret_ticket);
 }
 
+#define SPARSE_TAU 0.97
 #define SPARSE_STRIDE 8u
 #define SPARSE_BLOCK_TOKENS 128u
 
@@ -119,7 +120,7 @@ int coppice_seq_sparse(struct coppice_seq *seq, const struct coppice_sparse *spa
 		       uint64_t *ret_ticket)
 {
 	const struct abi_sparse body = {
-		.tau = sparse->tau,
+		.tau = sparse->tau != 0 ? sparse->tau : SPARSE_TAU,
 		.stride = sparse->stride ? sparse->stride : SPARSE_STRIDE,
 		.block_tokens = sparse->block_tokens ? sparse->block_tokens : SPARSE_BLOCK_TOKENS,
 		.sink_blocks = sparse->sink_blocks,
