@@ -1,7 +1,7 @@
 /*
  * tiers_kill_test.c - a daemon that is killed while KV is on its way to its tier file, again and again on the same file.
  *
- * A client computes documents, so many that most of their KV is in lower tiers; at a random moment the daemon is killed. The
+ * A client computes documents, many more than the pool has room for; at a random moment the daemon is killed. The
  * next one serves all documents: V is the same vector in all of a document's tokens and another in each document, so that
  * attention gives that vector if, and only if, nothing but the document's own KV is seen. COPPICE_SEED repeats the moments,
  * COPPICE_KILLS sets how many.
@@ -27,7 +27,8 @@
 #define HEAD_DIM 64u
 #define ROWS (CHUNK * HEAD_DIM)
 #define PATIENCE_NS UINT64_C(20000000000)
-#define MAX_DELAY_US 60000u
+#define MAX_DELAY_US 20000u
+#define MAX_DOCS 60u /* before that; the pool has room for 20 */
 
 struct session {
 	struct coppice *c;
@@ -169,6 +170,8 @@ static void what_a_killed_daemon_leaves_is_right(void **state)
 			assert_true(cached >= 0);
 			n_found += (uint64_t)cached;
 		}
+		for (uint32_t n = draw(MAX_DOCS); n > 0; n--)
+			assert_true(use(&s, N_DOCS + draw(4 * N_DOCS)) >= 0);
 		pid_t killer = kill_later(h->pid);
 		while (cached >= 0)
 			cached = use(&s, N_DOCS + draw(4 * N_DOCS));
