@@ -329,15 +329,15 @@ uint32_t hold_met(struct sched *s, const struct batch_job *job)
 {
 	uint32_t n_sessions = 0;
 
-	s->next_cohort++;
+	s->last_meeting++;
 	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
 		struct sched_lane *lane = s->batch.lanes[i];
 
 		if (lane->step.model != job->model || lane->step.layer != job->layer)
 			continue;
 		lane->lockstep.n_met = job->n_lanes;
-		n_sessions += lane->session->meeting != s->next_cohort;
-		lane->session->meeting = s->next_cohort;
+		n_sessions += lane->session->meeting != s->last_meeting;
+		lane->session->meeting = s->last_meeting;
 	}
 	return n_sessions;
 }

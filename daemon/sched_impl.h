@@ -56,7 +56,7 @@ struct sched {
 
 	bool hold_stale; /* something happened that hold_choose must look at */
 	uint64_t hold_until_ns; /* then it must look again; UINT64_MAX: nothing is held */
-	uint64_t next_cohort, last_lane;
+	uint64_t last_meeting, last_lane;
 
 	struct sched_tiers tiers;
 	struct passes passes;
