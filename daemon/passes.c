@@ -1,4 +1,11 @@
-/* passes.c - see passes.h. */
+/*
+ * passes.c - see passes.h.
+ *
+ *      members      0: a b c d e x        passes    1  what all share on the device: a b
+ *                   1: a b c d e y z                2  the same, staged: c d | e
+ *                                                   3  each member's own, on the device and staged: x, y z
+ *                                                   4  all: tails and live tokens, which are appended
+ */
 #include "passes.h"
 
 #include "complete.h"
@@ -9,8 +16,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_BYTES (UINT64_C(256) << 20) /* of the rows of a slice */
+#define STATE_BYTES (UINT64_C(256) << 20) /* of all members' rows */
 #define ROWS_MAX 8192u
+#define MEMBERS_MAX 256u
+#define GROUP_ROWS 16u /* a member of several has so many at most */
+
+/* Room for n elements; 0 or -ENOMEM. */
+static int reserve(void **array, uint32_t *room, uint32_t n, size_t element_bytes)
+{
+	uint32_t more = n + n / 2 + 8;
+
+	if (n <= *room)
+		return 0;
+	void *grown = realloc(*array, more * element_bytes);
+	if (!grown)
+		return -ENOMEM;
+	memset((char *)grown + *room * element_bytes, 0, (more - *room) * element_bytes);
+	*array = grown;
+	*room = more;
+	return 0;
+}
 
 /* ---- which steps ---------------------------------------------------------------------------------------- */
 
@@ -38,162 +63,347 @@ void passes_mark(struct sched *s)
 	}
 }
 
-/* ---- copies into the stage ------------------------------------------------------------------------------ */
-
-/* The stage's pages are of one layer: all layers' parts of a page lie one after the other. */
-static struct work_shape stage_shape(const struct sched_model *model)
+/* Could all of the step be done together with others'? */
+static bool may_join(const struct step *step)
 {
-	struct work_shape shape = model->shape;
+	for (uint32_t i = 0; i < step->n_parts; i++) {
+		const struct step_part *part = &step->parts[i];
 
-	shape.n_layers = 1;
-	return shape;
+		if (part->n_new > GROUP_ROWS || part->seq->parents || !part->io.o)
+			return false;
+	}
+	return step->next_part == 0 && step->next_row == 0;
 }
 
-static uint64_t layer_bytes(const struct sched_model *model)
+/* ---- members -------------------------------------------------------------------------------------------- */
+
+static uint32_t rows_room(const struct sched_model *model)
 {
-	return model->page_bytes / model->shape.n_layers;
+	const struct work_shape *shape = &model->shape;
+	uint64_t row_bytes = (uint64_t)shape->n_q_heads * (shape->head_dim + 2) * sizeof(float);
+	uint64_t most = STATE_BYTES / row_bytes + 1;
+
+	return most < ROWS_MAX ? (uint32_t)most : ROWS_MAX;
 }
 
-static uint32_t extent_pages(const struct sched *s, const struct sched_model *model)
+static uint32_t n_rows_of(const struct passes *p)
 {
-	return (uint32_t)(s->config->extent_bytes / layer_bytes(model));
+	const struct passes_member *last;
+
+	if (p->n_members == 0)
+		return 0;
+	last = &p->members[p->n_members - 1];
+	return last->first_row + last->n_rows;
 }
 
-/* Slices of a staged pass: [*ret, end). */
-static uint32_t staged_end(const struct passes *p, uint32_t pass, uint32_t *ret)
+static int member_add(struct passes *p, struct sched_lane *lane, uint32_t part, uint32_t row,
+		      uint32_t n_rows)
 {
-	uint32_t begin = p->gather.n_device + pass * p->cell_pages;
-	uint32_t left = p->gather.n_slices - begin;
+	uint32_t first_row = n_rows_of(p);
+	int r = reserve((void **)&p->members, &p->members_room, p->n_members + 1,
+			sizeof(*p->members));
 
-	*ret = begin;
-	return begin + (left < p->cell_pages ? left : p->cell_pages);
+	if (r < 0)
+		return r;
+	struct passes_member *m = &p->members[p->n_members];
+
+	m->lane = lane;
+	m->part = &lane->step.parts[part];
+	m->row = row;
+	m->n_rows = n_rows;
+	m->first_row = first_row;
+	r = gather_begin(&m->gather, m->part->seq->store);
+	p->n_members += r == 0;
+	return r;
 }
 
-static void copy_ask(struct sched *s, uint32_t cell, uint32_t index, uint32_t slice)
+static void members_drop(struct passes *p, uint32_t n_left)
+{
+	while (p->n_members > n_left)
+		gather_end(&p->members[--p->n_members].gather);
+}
+
+/* Slices that two paths begin with. */
+static uint32_t common(const struct gather *a, const struct gather *b)
+{
+	uint32_t n = a->n_slices < b->n_slices ? a->n_slices : b->n_slices, i = 0;
+
+	while (i < n && (i < a->n_device) == (i < b->n_device) &&
+	       !memcmp(&a->slices[i], &b->slices[i], sizeof(*a->slices)))
+		i++;
+	return i;
+}
+
+/* Does the last member's path begin with half of the first's at least? */
+static bool is_alike(const struct passes *p)
+{
+	const struct gather *first = &p->members[0].gather;
+
+	return 2 * common(first, &p->members[p->n_members - 1].gather) >= first->n_slices;
+}
+
+/* All parts of a step; none of one that is not alike those that are there. */
+static int step_join(struct passes *p, struct sched_lane *lane)
+{
+	uint32_t n_before = p->n_members;
+	int r = 0;
+
+	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
+		r = member_add(p, lane, i, 0, lane->step.parts[i].n_new);
+		if (r == 0 && n_before > 0 && !is_alike(p))
+			r = -EXDEV;
+	}
+	if (r < 0)
+		members_drop(p, n_before);
+	return r;
+}
+
+static bool has_room_for(const struct passes *p, const struct step *step)
+{
+	uint32_t n_rows = n_rows_of(p);
+
+	for (uint32_t i = 0; i < step->n_parts; i++)
+		n_rows += step->parts[i].n_new;
+	return n_rows <= rows_room(p->model) && p->n_members + step->n_parts <= MEMBERS_MAX;
+}
+
+static void others_join(struct sched *s, const struct sched_lane *leader)
 {
 	struct passes *p = &s->passes;
-	const struct step *step = &p->lane->step;
-	uint64_t bytes = layer_bytes(step->model);
-	uint32_t each = extent_pages(s, step->model), page = cell * p->cell_pages + index;
+	struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &s->lanes, link) {
+		const struct step *step = &lane->step;
+
+		if (lane != leader && lane->parked && !lane->awaited && step->in_passes &&
+		    step->model == p->model && step->layer == p->layer && may_join(step) &&
+		    has_room_for(p, step))
+			step_join(p, lane);
+	}
+}
+
+/* The next rows of a part of a step that is alone. */
+static int slice_join(struct passes *p, struct sched_lane *lane)
+{
+	const struct step *step = &lane->step;
+	const struct step_part *part = &step->parts[step->next_part];
+	uint32_t left = part->n_new - step->next_row, most = rows_room(p->model);
+
+	return member_add(p, lane, step->next_part, step->next_row,
+			  part->seq->parents || left < most ? left : most);
+}
+
+/* ---- what passes there are ------------------------------------------------------------------------------ */
+
+static int pass_add(struct passes *p, struct passes_pass pass)
+{
+	int r = reserve((void **)&p->passes, &p->passes_room, p->n_passes + 1, sizeof(*p->passes));
+
+	if (r == 0)
+		p->passes[p->n_passes++] = pass;
+	return r;
+}
+
+static uint32_t count_tokens(const struct gather *g, uint32_t begin, uint32_t end)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = begin; i < end; i++)
+		n += g->slices[i].count;
+	return n;
+}
+
+/* Slices [begin, end) of a member's path: what is on the device in one go, the rest a cell at a time. */
+static int span_add(struct passes *p, uint32_t member, uint32_t begin, uint32_t end)
+{
+	const struct gather *g = &p->members[member == PASSES_ALL ? 0 : member].gather;
+	uint32_t pos = count_tokens(g, 0, begin);
+	int r = 0;
+
+	for (uint32_t to; begin < end && r == 0; begin = to) {
+		bool staged = begin >= g->n_device;
+		uint32_t room = staged ? p->cell_pages : g->n_device - begin;
+
+		to = end - begin < room ? end : begin + room;
+		r = pass_add(p, (struct passes_pass){staged ? PASSES_STAGED : PASSES_DEVICE, member,
+						     begin, to, pos});
+		pos += count_tokens(g, begin, to);
+	}
+	return r;
+}
+
+/* How much of the first's path all have. */
+static uint32_t shared_slices(const struct passes *p)
+{
+	uint32_t n = p->members[0].gather.n_slices;
+
+	for (uint32_t i = 1; i < p->n_members; i++) {
+		uint32_t c = common(&p->members[0].gather, &p->members[i].gather);
+
+		n = c < n ? c : n;
+	}
+	return n;
+}
+
+static int passes_make(struct passes *p)
+{
+	bool appends = p->members[0].part->io.o == 0; /* who only appends sees nothing */
+	uint32_t n_shared = shared_slices(p);
+	int r = appends ? 0 : span_add(p, PASSES_ALL, 0, n_shared);
+
+	for (uint32_t i = 0; i < p->n_members && r == 0 && !appends; i++)
+		r = span_add(p, i, n_shared, p->members[i].gather.n_slices);
+	return r ? r : pass_add(p, (struct passes_pass){.kind = PASSES_REST, .member = PASSES_ALL});
+}
+
+/* ---- copies into the stage ------------------------------------------------------------------------------ */
+
+static uint64_t layer_bytes(const struct passes *p)
+{
+	return p->model->page_bytes / p->model->shape.n_layers;
+}
+
+/* The stage's pages are of one layer: all layers' parts of a page lie one after the other. */
+static uint32_t extent_pages(const struct sched *s)
+{
+	return (uint32_t)(s->config->extent_bytes / layer_bytes(&s->passes));
+}
+
+static const struct gather *gather_of(const struct passes *p, const struct passes_pass *pass)
+{
+	return &p->members[pass->member == PASSES_ALL ? 0 : pass->member].gather;
+}
+
+static void copy_ask(struct sched *s, uint32_t cell, uint32_t index, void *host)
+{
+	struct passes *p = &s->passes;
+	uint64_t bytes = layer_bytes(p);
+	uint32_t each = extent_pages(s), page = cell * p->cell_pages + index;
 	struct backend_copy copy = {
 		.extent = p->first_extent + page / each,
 		.offset_bytes = page % each * bytes,
 		.bytes = bytes,
-		.host = (char *)gather_memory(&p->gather, slice) + step->layer * bytes,
+		.host = (char *)host + p->layer * bytes,
 	};
 
 	p->tokens[cell] = s->ops->tier->up(s->backend, &copy);
 	p->staged_bytes += bytes;
 }
 
-/* Staged passes that the backend has done. */
-static uint32_t staged_done(const struct passes *p)
+/* Of one pass. False: slices are still on their way down, they come later. */
+static bool pass_ask(struct sched *s, const struct passes_pass *pass)
 {
-	uint32_t prefix = p->gather.n_device > 0;
+	struct passes *p = &s->passes;
+	const struct gather *g = gather_of(p, pass);
 
-	return p->next > prefix ? p->next - prefix : 0;
+	for (; pass->begin + p->n_asked_slices < pass->end; p->n_asked_slices++) {
+		uint32_t slice = pass->begin + p->n_asked_slices;
+
+		if (!gather_is_there(g, slice))
+			return false;
+		copy_ask(s, p->n_asked % PASSES_CELLS, p->n_asked_slices, gather_memory(g, slice));
+	}
+	p->n_asked++;
+	p->n_asked_slices = 0;
+	s->ops->tier->kick(s->backend);
+	return true;
 }
 
-/* For all cells that are free; slices that are still on their way down come later. */
+/* For all cells that are free. */
 static void copies_ask(struct sched *s)
 {
 	struct passes *p = &s->passes;
 
-	while (p->n_asked < p->n_staged && p->n_asked < staged_done(p) + PASSES_CELLS) {
-		uint32_t begin, end = staged_end(p, p->n_asked, &begin);
-
-		for (; begin + p->n_asked_slices < end; p->n_asked_slices++) {
-			if (!gather_is_there(&p->gather, begin + p->n_asked_slices))
-				return;
-			copy_ask(s, p->n_asked % PASSES_CELLS, p->n_asked_slices,
-				 begin + p->n_asked_slices);
-		}
-		p->n_asked++;
-		p->n_asked_slices = 0;
-		s->ops->tier->kick(s->backend);
-	}
-}
-
-/* ---- passes --------------------------------------------------------------------------------------------- */
-
-enum kind { PREFIX, STAGED, REST };
-
-static enum kind kind_of(const struct passes *p, uint32_t *ret_staged)
-{
-	*ret_staged = staged_done(p);
-	if (p->next == p->n_passes - 1)
-		return REST;
-	return p->next == 0 && p->gather.n_device > 0 ? PREFIX : STAGED;
+	for (; p->ask < p->n_passes && p->n_asked < p->n_staged + PASSES_CELLS; p->ask++)
+		if (p->passes[p->ask].kind == PASSES_STAGED && !pass_ask(s, &p->passes[p->ask]))
+			return;
 }
 
 /* What the next pass is about is there. */
 static bool next_is_ready(struct sched *s)
 {
 	struct passes *p = &s->passes;
-	uint32_t staged;
 
-	if (kind_of(p, &staged) != STAGED)
+	if (p->passes[p->next].kind != PASSES_STAGED)
 		return true;
-	return staged < p->n_asked &&
-	       p->tokens[staged % PASSES_CELLS] <= s->ops->tier->ups_done(s->backend);
+	return p->n_staged < p->n_asked &&
+	       p->tokens[p->n_staged % PASSES_CELLS] <= s->ops->tier->ups_done(s->backend);
 }
 
-static int slices_reserve(struct passes *p, uint32_t n)
-{
-	if (n <= p->slices_room)
-		return 0;
-	struct work_slice *slices = realloc(p->slices, n * sizeof(*slices));
+/* ---- a pass --------------------------------------------------------------------------------------------- */
 
-	if (!slices)
-		return -ENOMEM;
-	p->slices = slices;
-	p->slices_room = n;
-	return 0;
-}
-
-/* What a pass sees: one run of tokens, and the rows behind or at its end. */
+/* What the backend is told of a pass. */
 struct view {
 	struct work_shape shape;
-	struct work_node node;
-	struct work_query query;
-	struct backend_io io;
+	struct work_tree tree;
 	uint32_t layer;
+	uint32_t first_row;
 };
 
-static void view_add(struct passes *p, struct view *v, struct store_slice slice)
+static void node_begin(struct passes *p, struct view *v, uint32_t pos)
 {
-	p->slices[v->node.n_slices++] = (struct work_slice){slice.page, slice.first, slice.count};
-	v->node.n_tokens += slice.count;
+	p->nodes[v->tree.n_nodes++] =
+		(struct work_node){.parent = WORK_NONE, .pos = pos, .slice = v->tree.n_slices};
 }
 
-static void view_prefix(struct passes *p, struct view *v)
+static void slice_add(struct passes *p, struct view *v, struct store_slice slice)
 {
-	for (uint32_t i = 0; i < p->gather.n_device; i++)
-		view_add(p, v, p->gather.slices[i]);
+	struct work_node *node = &p->nodes[v->tree.n_nodes - 1];
+
+	p->slices[v->tree.n_slices++] = (struct work_slice){slice.page, slice.first, slice.count};
+	node->n_slices++;
+	node->n_tokens += slice.count;
 }
 
-static void view_staged(struct sched *s, struct view *v, uint32_t staged)
+static void query_add(struct passes *p, struct view *v, const struct passes_member *m,
+		      uint32_t node)
+{
+	struct backend_io io = m->part->io;
+	uint64_t row = m->row;
+
+	io.q += io.q ? row * io.q_stride : 0;
+	io.k += row * io.k_stride;
+	io.v += row * io.v_stride;
+	io.o += io.o ? row * io.o_stride : 0;
+	io.lse += io.lse ? row * io.lse_stride : 0;
+	io.slots = NULL;
+	io.n_slots = 0;
+	p->io[v->tree.n_queries] = io;
+	p->queries[v->tree.n_queries++] =
+		(struct work_query){.node = node,
+				    .pos = store_seq_n_tokens(m->part->seq->store) + m->row,
+				    .n_rows = m->n_rows};
+}
+
+/* A run of slices, seen by one member or all. */
+static void view_span(struct sched *s, const struct passes_pass *pass, struct view *v)
 {
 	struct passes *p = &s->passes;
-	const struct sched_model *model = p->lane->step.model;
-	uint32_t begin, end = staged_end(p, staged, &begin);
+	const struct gather *g = gather_of(p, pass);
+	bool all = pass->member == PASSES_ALL, staged = pass->kind == PASSES_STAGED;
 	uint32_t page =
-		p->first_extent * extent_pages(s, model) + staged % PASSES_CELLS * p->cell_pages;
+		p->first_extent * extent_pages(s) + p->n_staged % PASSES_CELLS * p->cell_pages;
 
-	v->shape = stage_shape(model);
-	v->layer = 0;
-	v->node.pos = p->staged_tokens;
-	for (uint32_t i = begin; i < end; i++) {
-		struct store_slice slice = p->gather.slices[i];
+	v->shape.n_layers = staged ? 1 : v->shape.n_layers;
+	v->layer = staged ? 0 : v->layer;
+	node_begin(p, v, pass->pos);
+	for (uint32_t i = pass->begin; i < pass->end; i++) {
+		struct store_slice slice = g->slices[i];
 
-		slice.page = page + i - begin;
-		view_add(p, v, slice);
+		slice.page = staged ? page++ : slice.page;
+		slice_add(p, v, slice);
 	}
+	for (uint32_t i = 0; all && i < p->n_members; i++)
+		query_add(p, v, &p->members[i], 0);
+	if (all)
+		return;
+	query_add(p, v, &p->members[pass->member], 0);
+	v->first_row = p->members[pass->member].first_row;
 }
 
 /* Tokens [first, first + count) of a run of slices. */
-static void view_add_cut(struct passes *p, struct view *v, const struct store_slice *slices,
-			 uint32_t first, uint32_t count)
+static void cut_add(struct passes *p, struct view *v, const struct store_slice *slices,
+		    uint32_t first, uint32_t count)
 {
 	for (; count > 0; slices++) {
 		if (first >= slices->count) {
@@ -202,145 +412,147 @@ static void view_add_cut(struct passes *p, struct view *v, const struct store_sl
 		}
 		uint32_t n = slices->count - first < count ? slices->count - first : count;
 
-		view_add(p, v,
-			 (struct store_slice){slices->page, (uint16_t)(slices->first + first),
-					      (uint16_t)n});
+		slice_add(p, v,
+			  (struct store_slice){slices->page, (uint16_t)(slices->first + first),
+					       (uint16_t)n});
 		first = 0;
 		count -= n;
 	}
 }
 
-/* Tail and live tokens up to the slice's last, which are appended. Their slots stand behind the view's slices. */
-static void view_rest(struct passes *p, struct view *v, const struct step_part *part)
+/* A member's tail and live tokens up to its last row, which are appended. Their slots stand behind the node's slices. */
+static void view_rest(struct passes *p, const struct passes_member *m, struct view *v)
 {
-	uint32_t n_slots, n_tail_slices, n_tail;
-	const struct store_slice *slots = store_seq_slots(part->seq->store, &n_slots);
-	const struct store_slice *tail = store_seq_tail(part->seq->store, &n_tail_slices, &n_tail);
+	uint32_t n_slots, n_tail_slices, n_tail, n = v->tree.n_nodes;
+	const struct store_slice *slots = store_seq_slots(m->part->seq->store, &n_slots);
+	const struct store_slice *tail =
+		store_seq_tail(m->part->seq->store, &n_tail_slices, &n_tail);
 
-	v->node.pos = p->gather.n_tokens;
+	node_begin(p, v, m->gather.n_tokens);
 	for (uint32_t i = 0; i < n_tail_slices; i++)
-		view_add(p, v, tail[i]);
-	view_add_cut(p, v, slots, 0, p->row + p->n_rows);
-	struct work_node all = v->node;
+		slice_add(p, v, tail[i]);
+	cut_add(p, v, slots, 0, m->row + m->n_rows);
+	query_add(p, v, m, n);
+	p->queries[n].parents = m->part->seq->parents;
+	struct work_node all = p->nodes[n];
 
-	v->io.slots = p->slices + all.n_slices;
-	view_add_cut(p, v, slots, p->row, p->n_rows);
-	v->io.n_slots = v->node.n_slices - all.n_slices;
-	v->node = all;
-	v->query.parents = part->seq->parents;
+	p->io[n].slots = p->slices + v->tree.n_slices;
+	cut_add(p, v, slots, m->row, m->n_rows);
+	p->io[n].n_slots = p->nodes[n].n_slices - all.n_slices;
+	p->nodes[n] = all;
 }
 
-static void view_init(const struct passes *p, const struct step_part *part, struct view *v)
+static int pass_reserve(struct passes *p, const struct passes_pass *pass)
 {
-	uint64_t row = p->row;
+	uint32_t n = pass->end - pass->begin, room = p->queries_room;
+	uint32_t rooms[3] = {room, room, room};
 
-	*v = (struct view){
-		.shape = p->lane->step.model->shape,
-		.node = {.parent = WORK_NONE},
-		.query = {.pos = store_seq_n_tokens(part->seq->store) + p->row,
-			  .n_rows = p->n_rows},
-		.io = part->io,
-		.layer = p->lane->step.layer,
-	};
-	v->io.q += v->io.q ? row * v->io.q_stride : 0;
-	v->io.k += row * v->io.k_stride;
-	v->io.v += row * v->io.v_stride;
-	v->io.o += v->io.o ? row * v->io.o_stride : 0;
-	v->io.lse += v->io.lse ? row * v->io.lse_stride : 0;
-	v->io.slots = NULL;
-	v->io.n_slots = 0;
+	for (uint32_t i = 0; pass->kind == PASSES_REST && i < p->n_members; i++) {
+		uint32_t n_slots, n_tail_slices, n_tail;
+
+		store_seq_slots(p->members[i].part->seq->store, &n_slots);
+		store_seq_tail(p->members[i].part->seq->store, &n_tail_slices, &n_tail);
+		n += n_tail_slices + 2 * n_slots + 2;
+	}
+	int r = reserve((void **)&p->slices, &p->slices_room, n + 1, sizeof(*p->slices));
+
+	if (r == 0)
+		r = reserve((void **)&p->nodes, &rooms[0], p->n_members, sizeof(*p->nodes));
+	if (r == 0)
+		r = reserve((void **)&p->queries, &rooms[1], p->n_members, sizeof(*p->queries));
+	if (r == 0)
+		r = reserve((void **)&p->io, &rooms[2], p->n_members, sizeof(*p->io));
+	if (r == 0)
+		p->queries_room = rooms[0];
+	return r;
 }
 
-static int view_plan(struct sched *s, const struct view *v, const struct work_tree *tree)
+static int view_plan(struct sched *s, struct view *v)
 {
+	struct passes *p = &s->passes;
 	uint32_t n_threads = s->config->n_threads ? s->config->n_threads : s->n_cores;
 	uint32_t n_heads = v->shape.n_kv_heads;
 	struct plan_config config;
 
+	v->tree.nodes = p->nodes;
+	v->tree.slices = p->slices;
+	v->tree.queries = p->queries;
 	plan_config_init(&config, PLAN_AUTO, &v->shape, (n_threads + n_heads - 1) / n_heads);
 	config.tile_rows = s->ops->tile_rows(s->backend, &v->shape);
-	return plan_make(&config, tree, &s->passes.list);
+	return plan_make(&config, &v->tree, &p->list);
 }
 
 static int pass_submit(struct sched *s)
 {
 	struct passes *p = &s->passes;
-	const struct step *step = &p->lane->step;
-	const struct step_part *part = &step->parts[step->next_part];
-	uint32_t staged, n_slots, n_tail_slices, n_tail;
-	enum kind kind = kind_of(p, &staged);
-	struct view v;
-
-	store_seq_slots(part->seq->store, &n_slots);
-	store_seq_tail(part->seq->store, &n_tail_slices, &n_tail);
-	if (slices_reserve(p, p->gather.n_slices + n_tail_slices + 2 * n_slots + 2) < 0)
-		return -ENOMEM;
-	view_init(p, part, &v);
-	if (kind == PREFIX)
-		view_prefix(p, &v);
-	else if (kind == STAGED)
-		view_staged(s, &v, staged);
-	else
-		view_rest(p, &v, part);
-	struct work_tree tree = {&v.node, p->slices, &v.query, 1, v.node.n_slices, 1};
-	int r = view_plan(s, &v, &tree);
+	const struct passes_pass *pass = &p->passes[p->next];
+	struct view v = {.shape = p->model->shape, .layer = p->layer};
+	int r = pass_reserve(p, pass);
 
 	if (r < 0)
 		return r;
-	struct backend_job job = {
-		.shape = &v.shape, .tree = &tree, .list = &p->list, .io = &v.io, .layer = v.layer};
-	uint32_t flags =
-		(p->next == 0 ? BACKEND_PASS_FIRST : 0u) | (kind == REST ? BACKEND_PASS_LAST : 0u);
+	for (uint32_t i = 0; pass->kind == PASSES_REST && i < p->n_members; i++)
+		view_rest(p, &p->members[i], &v);
+	if (pass->kind != PASSES_REST)
+		view_span(s, pass, &v);
+	r = view_plan(s, &v);
+	if (r < 0)
+		return r;
+	struct backend_job job = {.shape = &v.shape,
+				  .tree = &v.tree,
+				  .list = &p->list,
+				  .io = p->io,
+				  .layer = v.layer};
+	struct backend_pass of = {.first_row = v.first_row,
+				  .n_rows = n_rows_of(p),
+				  .first = p->next == 0,
+				  .last = pass->kind == PASSES_REST};
 
-	if (kind == STAGED)
-		p->staged_tokens += v.node.n_tokens;
-	return s->ops->tier->pass(s->backend, &job, flags, &p->id);
+	return s->ops->tier->pass(s->backend, &job, &of, &p->id);
 }
 
-/* ---- slices of a step ----------------------------------------------------------------------------------- */
+/* ---- from the first pass to the last -------------------------------------------------------------------- */
 
-static uint32_t rows_at_once(const struct sched_model *model, const struct step_part *part,
-			     uint32_t left)
+static void give_up(struct passes *p)
 {
-	const struct work_shape *shape = &model->shape;
-	uint64_t row_bytes = (uint64_t)shape->n_q_heads * (shape->head_dim + 2) * sizeof(float);
-	uint64_t most = STATE_BYTES / row_bytes + 1;
-
-	most = most < ROWS_MAX ? most : ROWS_MAX;
-	return part->seq->parents || left < most ? left : (uint32_t)most;
+	members_drop(p, 0);
+	p->n_passes = p->next = p->ask = 0;
+	p->in_flight = false;
 }
 
 static int slice_begin(struct sched *s, struct sched_lane *lane)
 {
 	struct passes *p = &s->passes;
-	const struct step *step = &lane->step;
-	const struct step_part *part = &step->parts[step->next_part];
-	uint32_t n_pages = p->n_extents * extent_pages(s, step->model);
-	int r = gather_begin(&p->gather, part->seq->store);
 
+	p->model = lane->step.model;
+	p->layer = lane->step.layer;
+	p->cell_pages = p->n_extents * extent_pages(s) / PASSES_CELLS;
+	p->n_staged = p->n_asked = p->n_asked_slices = p->ask = p->next = p->n_passes = 0;
+	bool group = may_join(&lane->step) && has_room_for(p, &lane->step);
+	int r = group ? step_join(p, lane) : slice_join(p, lane);
+
+	if (r == 0 && group)
+		others_join(s, lane);
+	if (r == 0)
+		r = passes_make(p);
 	if (r < 0)
-		return r;
-	uint32_t n_missing = p->gather.n_slices - p->gather.n_device;
+		give_up(p);
+	else
+		copies_ask(s);
+	return r;
+}
 
-	p->lane = lane;
-	p->row = step->next_row;
-	p->n_rows = rows_at_once(step->model, part, part->n_new - step->next_row);
-	p->cell_pages = n_pages / PASSES_CELLS;
-	p->n_staged = (n_missing + p->cell_pages - 1) / p->cell_pages;
-	p->n_passes = (p->gather.n_device > 0) + p->n_staged + 1;
-	if (!part->io.o) { /* who only appends sees nothing */
-		p->n_staged = 0;
-		p->n_passes = 1;
-	}
-	p->next = p->n_asked = p->n_asked_slices = 0;
-	p->staged_tokens = p->gather.n_device_tokens;
-	copies_ask(s);
-	return 0;
+static bool is_member(const struct passes *p, const struct sched_lane *lane)
+{
+	for (uint32_t i = 0; i < p->n_members; i++)
+		if (p->members[i].lane == lane)
+			return true;
+	return false;
 }
 
 bool passes_may(struct sched *s, const struct sched_lane *lane)
 {
-	return !s->passes.lane || (s->passes.lane == lane && next_is_ready(s));
+	return !passes_busy(&s->passes) || (is_member(&s->passes, lane) && next_is_ready(s));
 }
 
 static void lane_fail(struct sched *s, struct sched_lane *lane, int r)
@@ -352,7 +564,7 @@ static void lane_fail(struct sched *s, struct sched_lane *lane, int r)
 
 void passes_begin(struct sched *s, struct sched_lane *lane)
 {
-	int r = s->passes.lane ? 0 : slice_begin(s, lane);
+	int r = passes_busy(&s->passes) ? 0 : slice_begin(s, lane);
 
 	if (r == 0 && !next_is_ready(s))
 		return;
@@ -365,20 +577,27 @@ void passes_begin(struct sched *s, struct sched_lane *lane)
 }
 
 /* The step goes on with the next rows or part, or is done. */
-static void slice_end(struct sched *s)
+static void step_go_on(struct sched *s, struct sched_lane *lane, uint32_t row_end)
 {
-	struct passes *p = &s->passes;
-	struct sched_lane *lane = p->lane;
 	struct step *step = &lane->step;
 
-	passes_forget(s, lane);
-	s->stats.prefill_jobs++;
-	step->next_row = p->row + p->n_rows;
-	if (step->next_row < step->parts[step->next_part].n_new)
+	step->next_row = row_end;
+	if (row_end < step->parts[step->next_part].n_new)
 		return;
 	step->next_row = 0;
 	if (++step->next_part == step->n_parts)
 		step_finish(s, lane);
+}
+
+static void slice_end(struct sched *s)
+{
+	struct passes *p = &s->passes;
+	uint32_t n = p->n_members;
+
+	give_up(p);
+	s->stats.prefill_jobs++;
+	for (uint32_t i = 0; i < n; i++)
+		step_go_on(s, p->members[i].lane, p->members[i].row + p->members[i].n_rows);
 }
 
 bool passes_poll(struct sched *s)
@@ -386,7 +605,7 @@ bool passes_poll(struct sched *s)
 	struct passes *p = &s->passes;
 	uint64_t completed;
 
-	if (!p->lane)
+	if (!passes_busy(p))
 		return false;
 	if (!p->in_flight) {
 		copies_ask(s);
@@ -403,6 +622,7 @@ bool passes_poll(struct sched *s)
 	s->stats.batches++;
 	p->in_flight = false;
 	p->n_done++;
+	p->n_staged += p->passes[p->next].kind == PASSES_STAGED;
 	if (++p->next == p->n_passes)
 		slice_end(s);
 	else
@@ -412,24 +632,25 @@ bool passes_poll(struct sched *s)
 
 void passes_forget(struct sched *s, const struct sched_lane *lane)
 {
-	struct passes *p = &s->passes;
-
-	if (p->lane != lane)
-		return;
-	gather_end(&p->gather);
-	p->lane = NULL;
-	p->in_flight = false;
+	if (is_member(&s->passes, lane))
+		give_up(&s->passes);
 }
 
 void passes_fail(struct sched *s)
 {
-	if (s->passes.lane)
-		step_fail(s, s->passes.lane, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
+	while (passes_busy(&s->passes))
+		step_fail(s, s->passes.members[0].lane, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
 }
 
 void passes_done(struct passes *p)
 {
-	gather_done(&p->gather);
+	for (uint32_t i = 0; i < p->members_room; i++)
+		gather_done(&p->members[i].gather);
 	plan_list_done(&p->list);
+	free(p->members);
+	free(p->passes);
+	free(p->nodes);
+	free(p->queries);
+	free(p->io);
 	free(p->slices);
 }

@@ -6,7 +6,10 @@
  *
  * What lies in host memory comes through the stage, extents that the store does not have: a ring of cells, into which
  * copies of this one layer go while attention works on what has come before. The backend folds the passes' states. Between
- * two passes others' batches may run. One such step is under way at a time; it is done in slices of rows as prefill is.
+ * two passes others' batches may run.
+ *
+ * Decode steps of one model and layer go together, as far as their paths begin alike: what they share comes once. A prefill
+ * step is alone, and is done in slices of rows.
  * The scheduler's thread alone.
  */
 #ifndef COPPICED_PASSES_H
@@ -20,22 +23,49 @@
 
 struct sched;
 
+/* Rows of a sequence. */
+struct passes_member {
+	struct sched_lane *lane;
+	const struct step_part *part;
+	struct gather gather; /* owned */
+	uint32_t row, n_rows; /* of the part */
+	uint32_t first_row; /* of all members' */
+};
+
+enum passes_kind { PASSES_DEVICE, PASSES_STAGED, PASSES_REST };
+
+/* A pass over slices [begin, end) of a member's path, for that member or for all. */
+struct passes_pass {
+	enum passes_kind kind;
+	uint32_t member; /* PASSES_ALL: the first's path, for all */
+	uint32_t begin, end;
+	uint32_t pos; /* of the first token */
+};
+
+#define PASSES_ALL UINT32_MAX
+
 struct passes {
 	uint32_t first_extent, n_extents; /* of the stage; 0: none, and paths are never so long */
-	struct sched_lane *lane; /* whose step is under way; NULL: none */
 	bool in_flight; /* a pass */
 	uint64_t id; /* the backend's, of it */
-	/* The slice under way. */
-	struct gather gather;
-	uint32_t row, n_rows; /* of part next_part of the step */
+	/* What is under way. */
+	struct passes_member *members; /* owned, and their gathers' room */
+	uint32_t n_members, members_room; /* 0: nothing */
+	struct sched_model *model;
+	uint32_t layer;
 	uint32_t cell_pages;
-	uint32_t n_staged; /* passes */
-	uint32_t next, n_passes; /* with the prefix, if any, and the rest */
-	uint32_t n_asked; /* staged passes whose copies were asked for */
+	struct passes_pass *passes; /* owned */
+	uint32_t n_passes, passes_room, next;
+	uint32_t n_staged; /* passes that are done and were staged */
+	uint32_t ask; /* the next pass that may want copies */
+	uint32_t n_asked; /* staged passes all of whose copies were asked for */
 	uint32_t n_asked_slices; /* of the next */
-	uint32_t staged_tokens; /* positions before the next staged pass, behind the prefix */
 	uint64_t tokens[PASSES_CELLS]; /* of each cell's last copy */
-	struct work_slice *slices; /* owned */
+	struct work_node *nodes; /* owned, as the arrays below: of a pass */
+	struct work_query *queries;
+	struct backend_io *io;
+	uint32_t queries_room;
+	struct work_slice *slices;
 	uint32_t slices_room;
 	struct work_list list; /* owned */
 	uint64_t n_done; /* passes, ever */
@@ -50,9 +80,14 @@ bool passes_may(struct sched *s, const struct sched_lane *lane);
 void passes_begin(struct sched *s, struct sched_lane *lane);
 /* Goes on with copies, and finishes a pass that the backend has. Returns whether anything is finished. */
 bool passes_poll(struct sched *s);
-/* Nothing of the lane's is under way any more, as its step has ended. */
+/* Is anything under way? */
+static inline bool passes_busy(const struct passes *p)
+{
+	return p->n_members > 0;
+}
+/* The lane's step has ended: what is under way with it is given up, and begins anew for the others. */
 void passes_forget(struct sched *s, const struct sched_lane *lane);
-/* The backend is gone: the step that is under way fails. */
+/* The backend is gone: the steps that are under way fail. */
 void passes_fail(struct sched *s);
 void passes_done(struct passes *p);
 

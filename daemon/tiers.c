@@ -294,7 +294,7 @@ void sched_tiers_poll(struct sched *s)
 
 uint64_t sched_tiers_deadline_ns(const struct sched *s)
 {
-	return s->tiers.busy || s->passes.lane ? s->now_ns + LOOK_NS : UINT64_MAX;
+	return s->tiers.busy || passes_busy(&s->passes) ? s->now_ns + LOOK_NS : UINT64_MAX;
 }
 
 void sched_tiers_flush(struct sched *s)

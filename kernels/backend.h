@@ -125,8 +125,13 @@ struct backend_copy {
 	void *host;
 };
 
-/* Passes of a job: the first begins, the last ends it; one may be both. */
-enum backend_pass { BACKEND_PASS_FIRST = 1, BACKEND_PASS_LAST = 2 };
+/* One of several passes over the KV of the same rows: those of the job's queries, in their order, are rows first_row and on
+ * of all n_rows. */
+struct backend_pass {
+	uint32_t first_row, n_rows;
+	bool first; /* nothing is known of any row yet */
+	bool last; /* O and LSE of the job's rows are written; the state goes */
+};
 
 /*
  * Copies between the pool and host memory, beside batches. Those of one way end in the order in which they were asked for;
@@ -147,11 +152,11 @@ struct backend_tier_ops {
 	uint64_t (*downs_done)(struct backend *b);
 	uint64_t (*ups_done)(struct backend *b);
 	void (*kick)(struct backend *b); /* what was asked for begins at the latest now */
-	/* Attention of one query whose KV is in the pool a part at a time: submits a job that sees such a part. Its rows' states are
-	 * folded in order of passes; they stay with the backend, for one query at a time; the last pass writes O and LSE. io of all
-	 * passes is the same but for the slots, and rows are known by their tokens. Errors and ret_id as submit. */
-	int (*pass)(struct backend *b, const struct backend_job *job, uint32_t flags,
-		    uint64_t *ret_id);
+	/* Attention of rows whose KV is in the pool a part at a time: submits a job that sees such a part of some of them or all. Their
+	 * states are folded in order of passes and stay with the backend from the first pass to the last, of one such set of rows at a
+	 * time. io of a row is the same in all passes but for the slots. Errors and ret_id as submit. NULL: cannot. */
+	int (*pass)(struct backend *b, const struct backend_job *job,
+		    const struct backend_pass *pass, uint64_t *ret_id);
 	/* What the bytes of a page mean: pages of another layout mean nothing here. Not 0. */
 	uint64_t (*layout)(struct backend *b);
 };

@@ -28,8 +28,7 @@ struct backend {
 	struct threads *threads; /* owned */
 	struct attend attend;
 	const struct vec *vec;
-	float *pass_state,
-		*pass_part; /* owned, [pass_room]: of rows by token, and as a pass leaves them */
+	float *pass_state, *pass_part; /* owned, [pass_room]: of all rows, and of those of a pass */
 	size_t pass_room;
 	struct mover *mover; /* owned; NULL: nothing was ever pinned */
 	uint64_t last_id;
@@ -293,69 +292,85 @@ static uint32_t cpu_tile_rows(struct backend *b, const struct work_shape *shape)
 	return FOLD_ROWS;
 }
 
-static int pass_reserve(struct backend *b, size_t n)
+/* Room for the states of all rows, and for those that one pass leaves. */
+static int pass_reserve(struct backend *b, size_t n_floats)
 {
-	if (n <= b->pass_room)
+	if (n_floats <= b->pass_room)
 		return 0;
 	free(b->pass_state);
 	free(b->pass_part);
-	b->pass_state = malloc(n * sizeof(float));
-	b->pass_part = malloc(n * sizeof(float));
-	b->pass_room = b->pass_state && b->pass_part ? n : 0;
+	b->pass_state = malloc(n_floats * sizeof(float));
+	b->pass_part = malloc(n_floats * sizeof(float));
+	b->pass_room = b->pass_state && b->pass_part ? n_floats : 0;
 	return b->pass_room ? 0 : -ENOMEM;
 }
 
-static void pass_fold(struct backend *b, const struct backend_job *job, bool first)
+static size_t row_floats(const struct backend_job *job)
 {
-	const struct work_list *list = job->list;
-	uint32_t n_heads = job->shape->n_q_heads, dim = job->shape->head_dim;
-	size_t row_floats = (size_t)n_heads * (2 + dim);
+	return (size_t)job->shape->n_q_heads * (2 + job->shape->head_dim);
+}
 
-	for (uint32_t row = 0; row < list->n_rows; row++) {
-		const float *from = b->pass_part + row * row_floats;
-		float *to = b->pass_state + list->rows[row].token * row_floats;
-		if (first)
-			memcpy(to, from, row_floats * sizeof(*to));
-		else
-			merge_fold_entries(to, from, n_heads, dim);
+static int pass_begin(struct backend *b, const struct backend_job *job, uint32_t n_rows)
+{
+	uint32_t dim = job->shape->head_dim;
+	size_t n_entries = (size_t)n_rows * job->shape->n_q_heads;
+	int r = pass_reserve(b, row_floats(job) * n_rows);
+
+	for (size_t i = 0; i < n_entries && !r; i++) {
+		float *at = b->pass_state + i * (2 + dim);
+		struct merge_state empty;
+
+		merge_empty(&empty, at + 2, dim);
+		memcpy(at, &empty, sizeof(empty));
+	}
+	return r;
+}
+
+/* The state of a list's row. */
+static float *pass_row(const struct backend *b, const struct backend_job *job,
+		       const struct backend_pass *pass, uint32_t row)
+{
+	const struct work_row *at = &job->list->rows[row];
+	uint32_t n = pass->first_row + at->token;
+
+	for (uint32_t i = 0; i < at->query; i++)
+		n += job->tree->queries[i].n_rows;
+	return b->pass_state + row_floats(job) * n;
+}
+
+static void pass_write(struct backend *b, const struct backend_job *job, uint32_t row,
+		       const float *at)
+{
+	uint32_t stride = 2 + job->shape->head_dim;
+
+	for (uint32_t head = 0; head < job->shape->n_q_heads; head++, at += stride) {
+		struct merge_state state = {at[0], at[1]};
+		attend_write(b->vec, job, row, head, &state, at + 2);
 	}
 }
 
-static void pass_write(struct backend *b, const struct backend_job *job)
-{
-	uint32_t n_heads = job->shape->n_q_heads, stride = 2 + job->shape->head_dim;
-
-	for (uint32_t row = 0; row < job->list->n_rows; row++)
-		for (uint32_t head = 0; head < n_heads; head++) {
-			size_t entry = (size_t)job->list->rows[row].token * n_heads + head;
-			const float *at = b->pass_state + entry * stride;
-			struct merge_state state = {at[0], at[1]};
-			attend_write(b->vec, job, row, head, &state, at + 2);
-		}
-}
-
-static int cpu_pass(struct backend *b, const struct backend_job *job, uint32_t flags,
-		    uint64_t *ret_id)
+static int cpu_pass(struct backend *b, const struct backend_job *job,
+		    const struct backend_pass *pass, uint64_t *ret_id)
 {
 	struct backend_job part = *job;
+	int r = pass->first ? pass_begin(b, job, pass->n_rows) : 0;
 
-	if (!job->io[0].o)
-		return cpu_submit(b, &(struct backend_batch){job, 1}, ret_id);
-	size_t n_floats =
-		(size_t)job->list->n_rows * job->shape->n_q_heads * (2 + job->shape->head_dim);
-	int r = flags & BACKEND_PASS_FIRST ? pass_reserve(b, n_floats) : 0;
-
-	if (!r && n_floats > b->pass_room)
+	if (!r && row_floats(job) * pass->n_rows > b->pass_room)
 		r = -EINVAL;
 	part.parts = (uintptr_t)b->pass_part;
 	if (!r)
 		r = cpu_submit(b, &(struct backend_batch){&part, 1}, ret_id);
-	if (r)
-		return r;
-	pass_fold(b, job, flags & BACKEND_PASS_FIRST);
-	if (flags & BACKEND_PASS_LAST)
-		pass_write(b, job);
-	return 0;
+	for (uint32_t row = 0; !r && row < job->list->n_rows; row++) {
+		const float *from = b->pass_part + row_floats(job) * row;
+		float *to = pass_row(b, job, pass, row);
+
+		if (!job->io[job->list->rows[row].query].o)
+			continue;
+		merge_fold_entries(to, from, job->shape->n_q_heads, job->shape->head_dim);
+		if (pass->last)
+			pass_write(b, job, row, to);
+	}
+	return r;
 }
 
 /* Memory need not be pinned for memcpy: the thread for it is all there is to be had. */

@@ -94,7 +94,7 @@ struct view {
 	struct backend_io io;
 };
 
-static int run(struct fixture *f, const struct view *v, int pass)
+static int run(struct fixture *f, const struct view *v, const struct backend_pass *pass)
 {
 	struct work_slice slices[N_TOKENS / PAGE_TOKENS + 1];
 	struct work_node node = {.parent = WORK_NONE,
@@ -120,8 +120,8 @@ static int run(struct fixture *f, const struct view *v, int pass)
 	assert_int_equal(plan_make(&config, &tree, &list), 0);
 	const struct backend_job job = {
 		.shape = &f->shape, .tree = &tree, .list = &list, .io = &v->io, .layer = 1};
-	int r = pass < 0 ? ops->submit(f->backend, &(struct backend_batch){&job, 1}, &id)
-			 : ops->tier->pass(f->backend, &job, (uint32_t)pass, &id);
+	int r = pass ? ops->tier->pass(f->backend, &job, pass, &id)
+		     : ops->submit(f->backend, &(struct backend_batch){&job, 1}, &id);
 
 	while (!r && done < id)
 		r = ops->completed(f->backend, &done);
@@ -150,7 +150,7 @@ static void append(struct fixture *f)
 				   .v_stride = K_ROW,
 				   .slots = f->slices,
 				   .n_slots = f->n_slices};
-	assert_int_equal(run(f, &v, -1), 0);
+	assert_int_equal(run(f, &v, NULL), 0);
 }
 
 static int setup(void **state)
@@ -230,16 +230,16 @@ static void passes_give_what_one_go_gives(void **state)
 		uint32_t n_rows = 1 + draw(&random) % N_ROWS_MAX, old = N_TOKENS - n_rows;
 		struct view whole = {0, N_TOKENS, n_rows, io_of(f, O_AT, LSE_AT)};
 		struct view part = {0, 0, n_rows, io_of(f, OTHER_O_AT, OTHER_LSE_AT)};
-		uint32_t flags = BACKEND_PASS_FIRST;
+		struct backend_pass pass = {.n_rows = n_rows, .first = true};
 
-		assert_int_equal(run(f, &whole, -1), 0);
+		assert_int_equal(run(f, &whole, NULL), 0);
 		while (part.end < N_TOKENS) {
 			uint32_t n = 1 + draw(&random) % 400;
 			part.begin = part.end;
 			part.end = part.begin + n < old ? part.begin + n : N_TOKENS;
-			flags |= part.end == N_TOKENS ? BACKEND_PASS_LAST : 0u;
-			assert_int_equal(run(f, &part, (int)flags), 0);
-			flags = 0;
+			pass.last = part.end == N_TOKENS;
+			assert_int_equal(run(f, &part, &pass), 0);
+			pass.first = false;
 		}
 		double error = difference(f, n_rows), lse = lse_difference(f, n_rows);
 		if (error > 4e-3 || lse > 2e-4)

@@ -491,6 +491,60 @@ static void a_restart_finds_it_in_the_file(void **state)
 	stop(f);
 }
 
+/* The long document's last token by n sequences in one step; returns how many bytes were staged. */
+static uint64_t decode_together(struct fixture *f, uint32_t n)
+{
+	const uint32_t row_bytes = ROW * sizeof(float), id = token_of(LONG_DOC, LONG_TOKENS - 1);
+	struct abi_step_seq recs[8];
+	float o[8][N_LAYERS][ROW];
+	uint64_t staged = harness_status(&f->h).staged_bytes;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct store_match match;
+		uint64_t seq = open_long(&f->c, LONG_TOKENS, &match);
+		uint64_t at = (uint64_t)i * 4 * row_bytes;
+
+		assert_int_equal(match.cached, LONG_TOKENS - 1);
+		assert_int_equal(client_extend(&f->c, seq, &id, 1).status, 0);
+		recs[i] = client_step_seq(&f->c, seq, 1);
+		recs[i].q = at;
+		recs[i].k = at + row_bytes;
+		recs[i].v = at + 2 * row_bytes;
+		recs[i].o = at + 3 * row_bytes;
+	}
+	for (uint32_t layer = 0; layer < N_LAYERS; layer++) {
+		struct abi_entry e = {.kind = ABI_STEP, .count = n, .layer = layer};
+
+		fill(&f->c, LONG_DOC, LONG_TOKENS - 1, 1, layer);
+		for (uint32_t i = 1; i < n; i++)
+			memcpy(f->c.arena + recs[i].q, f->c.arena, 3 * row_bytes);
+		assert_int_equal(client_do(&f->c, e, recs, n * sizeof(*recs)).status, 0);
+		for (uint32_t i = 0; i < n; i++)
+			memcpy(o[i][layer], f->c.arena + recs[i].o, row_bytes);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		assert_close(o[i], expected_long[LONG_CHUNKS - 1]);
+		assert_int_equal(client_close(&f->c, recs[i].seq), 0);
+	}
+	return harness_status(&f->h).staged_bytes - staged;
+}
+
+static void what_sequences_share_is_staged_once(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint64_t seq;
+
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, LONG_TOKENS - CHUNK, CHUNK);
+	go_on(&f->c, seq, LONG_TOKENS - CHUNK, LONG_TOKENS - 1, CHUNK);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	uint64_t one = decode_together(f, 1), eight = decode_together(f, 8);
+	assert_true(one > 0 && eight < 2 * one);
+	stop(f);
+}
+
 static void others_are_served_meanwhile(void **state)
 {
 	struct fixture *f = *state;
@@ -550,6 +604,7 @@ int main(void)
 		CASE(tokens_are_decoded_behind_it_one_by_one),
 		CASE(what_is_only_appended_needs_no_passes),
 		CASE(a_restart_finds_it_in_the_file),
+		CASE(what_sequences_share_is_staged_once),
 		CASE(others_are_served_meanwhile),
 		CASE(a_session_may_end_in_the_middle_of_passes),
 	};
