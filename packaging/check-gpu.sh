@@ -138,6 +138,7 @@ gpu_checks() { # folder
 	[[ -n $quick ]] || export COPPICE_SOAK_BATCHES=${COPPICE_SOAK_BATCHES:-10000}
 	at=$gpu_folder/tests
 	gpu_test cuda_test "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	gpu_test estimate_cuda_test "$at/estimate_cuda_test"
 	wait
 	gpu_test mover_test "$at/mover_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait
