@@ -298,7 +298,7 @@ int tiers_main(int argc, char **argv)
 		r = tiers_file(&o);
 	if (!r && !o.brief)
 		r = tiers_document(&o, ops);
-	if (!r && !o.brief)
+	if (!r && !o.brief && ops->tier->pass)
 		r = tiers_long(&o, ops, rate);
 	if (r)
 		fprintf(stderr, "coppice-bench: tiers: %s\n", strerror(-r));
