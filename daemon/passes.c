@@ -269,6 +269,16 @@ static uint32_t extent_pages(const struct sched *s)
 	return (uint32_t)(s->config->extent_bytes / layer_bytes(&s->passes));
 }
 
+/* A stage of very few pages has as many cells. */
+static void cells_cut(struct sched *s)
+{
+	struct passes *p = &s->passes;
+	uint64_t n_pages = (uint64_t)p->n_extents * extent_pages(s);
+
+	p->n_cells = n_pages < PASSES_CELLS ? (uint32_t)n_pages : PASSES_CELLS;
+	p->cell_pages = (uint32_t)(n_pages / p->n_cells);
+}
+
 static const struct gather *gather_of(const struct passes *p, const struct passes_pass *pass)
 {
 	return &p->members[pass->member == PASSES_ALL ? 0 : pass->member].gather;
@@ -301,7 +311,7 @@ static bool pass_ask(struct sched *s, const struct passes_pass *pass)
 
 		if (!gather_is_there(g, slice))
 			return false;
-		copy_ask(s, p->n_asked % PASSES_CELLS, p->n_asked_slices, gather_memory(g, slice));
+		copy_ask(s, p->n_asked % p->n_cells, p->n_asked_slices, gather_memory(g, slice));
 	}
 	p->n_asked++;
 	p->n_asked_slices = 0;
@@ -314,7 +324,7 @@ static void copies_ask(struct sched *s)
 {
 	struct passes *p = &s->passes;
 
-	for (; p->ask < p->n_passes && p->n_asked < p->n_staged + PASSES_CELLS; p->ask++)
+	for (; p->ask < p->n_passes && p->n_asked < p->n_staged + p->n_cells; p->ask++)
 		if (p->passes[p->ask].kind == PASSES_STAGED && !pass_ask(s, &p->passes[p->ask]))
 			return;
 }
@@ -327,7 +337,7 @@ static bool next_is_ready(struct sched *s)
 	if (p->passes[p->next].kind != PASSES_STAGED)
 		return true;
 	return p->n_staged < p->n_asked &&
-	       p->tokens[p->n_staged % PASSES_CELLS] <= s->ops->tier->ups_done(s->backend);
+	       p->tokens[p->n_staged % p->n_cells] <= s->ops->tier->ups_done(s->backend);
 }
 
 /* ---- a pass --------------------------------------------------------------------------------------------- */
@@ -382,7 +392,7 @@ static void view_span(struct sched *s, const struct passes_pass *pass, struct vi
 	const struct gather *g = gather_of(p, pass);
 	bool all = pass->member == PASSES_ALL, staged = pass->kind == PASSES_STAGED;
 	uint32_t page =
-		p->first_extent * extent_pages(s) + p->n_staged % PASSES_CELLS * p->cell_pages;
+		p->first_extent * extent_pages(s) + p->n_staged % p->n_cells * p->cell_pages;
 
 	v->shape.n_layers = staged ? 1 : v->shape.n_layers;
 	v->layer = staged ? 0 : v->layer;
@@ -526,7 +536,7 @@ static int slice_begin(struct sched *s, struct sched_lane *lane)
 
 	p->model = lane->step.model;
 	p->layer = lane->step.layer;
-	p->cell_pages = p->n_extents * extent_pages(s) / PASSES_CELLS;
+	cells_cut(s);
 	p->n_staged = p->n_asked = p->n_asked_slices = p->ask = p->next = p->n_passes = 0;
 	bool group = may_join(&lane->step) && has_room_for(p, &lane->step);
 	int r = group ? step_join(p, lane) : slice_join(p, lane);

@@ -19,7 +19,7 @@
 
 #include "kvstore/gather.h"
 
-#define PASSES_CELLS 4u
+#define PASSES_CELLS 4u /* at most */
 
 struct sched;
 
@@ -53,7 +53,7 @@ struct passes {
 	uint32_t n_members, members_room; /* 0: nothing */
 	struct sched_model *model;
 	uint32_t layer;
-	uint32_t cell_pages;
+	uint32_t n_cells, cell_pages;
 	struct passes_pass *passes; /* owned */
 	uint32_t n_passes, passes_room, next;
 	uint32_t n_staged; /* passes that are done and were staged */

@@ -491,6 +491,35 @@ static void a_restart_finds_it_in_the_file(void **state)
 	stop(f);
 }
 
+/* Two pages of a layer are all that the stage has room for. */
+static void a_stage_of_a_few_pages_does(void **state)
+{
+	const struct work_shape wide = {.n_layers = 1,
+					.n_q_heads = 16,
+					.n_kv_heads = 16,
+					.head_dim = 128,
+					.page_tokens = 64,
+					.dtype = WORK_FP32};
+	struct fixture *f = *state;
+	struct store_match match;
+	uint32_t ids[CHUNK];
+	struct client c;
+	uint64_t seq;
+
+	start_small(f);
+	client_start(&c, &f->h, 1, &wide, UINT64_C(4) << 20);
+	seq = open_long(&c, 1, &match);
+	for (uint32_t i = 0; i < 8; i++) {
+		for (uint32_t at = 0; at < CHUNK; at++)
+			ids[at] = token_of(LONG_DOC, i * CHUNK + at);
+		client_compute(&c, seq, ids, CHUNK);
+	}
+	assert_true(harness_status(&f->h).staged_bytes > 0);
+	assert_int_equal(client_close(&c, seq), 0);
+	client_end(&c);
+	stop(f);
+}
+
 /* The long document's last token by n sequences in one step; returns how many bytes were staged. */
 static uint64_t decode_together(struct fixture *f, uint32_t n)
 {
@@ -604,6 +633,7 @@ int main(void)
 		CASE(tokens_are_decoded_behind_it_one_by_one),
 		CASE(what_is_only_appended_needs_no_passes),
 		CASE(a_restart_finds_it_in_the_file),
+		CASE(a_stage_of_a_few_pages_does),
 		CASE(what_sequences_share_is_staged_once),
 		CASE(others_are_served_meanwhile),
 		CASE(a_session_may_end_in_the_middle_of_passes),
