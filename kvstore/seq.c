@@ -285,11 +285,6 @@ uint32_t store_seq_n_tokens(const struct store_seq *q)
 	return q->n_path + q->tail.n;
 }
 
-const struct store_model *store_seq_model(const struct store_seq *q)
-{
-	return q->node->space->holding->model;
-}
-
 uint64_t store_seq_owner(const struct store_seq *q)
 {
 	return q->owner;

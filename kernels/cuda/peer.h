@@ -26,13 +26,7 @@ extern "C" {
 
 struct batch;
 
-/* What is exchanged of a row and head: O as the model has it, and its LSE. Stands apart by more: see peer_entry_bytes. */
-static inline uint32_t peer_payload_bytes(uint32_t head_dim)
-{
-	return 2 * head_dim + 4;
-}
-
-/* In an inbox: LSE in the first 4 of 16 bytes, then O. */
+/* Of a row and head in an inbox: LSE in the first 4 of 16 bytes, then O as the model has it. */
 static inline uint32_t peer_entry_bytes(uint32_t head_dim)
 {
 	return 16 + 2 * head_dim;
