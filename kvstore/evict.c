@@ -176,9 +176,8 @@ static struct store_node *victim_for(struct store *s, struct store_holding *h, i
 /* On the device that *ret says. */
 static int page_take(struct store *s, struct store_holding *h, uint32_t row, uint32_t *ret)
 {
-	int r;
-
 	uint32_t device = *ret;
+	int r;
 
 	while ((r = pages_take(&s->pages, h, device, row, ret)) == -ENOSPC || r == -EDQUOT) {
 		struct store_node *victim = victim_for(s, h, r);

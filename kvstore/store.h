@@ -16,13 +16,15 @@
  *  - rows of a page are handed out once, in order (page.fill); whoever extends exactly at fill continues the page,
  *    anybody else starts a new page at that row;
  *  - published rows never change; siblings differ in their first token; no node but a root is empty;
- *  - a sequence is (node, n_path) plus at most one live extension, whose rows are its own;
+ *  - a sequence is (node, n_path) plus at most one live extension, whose rows are its own, and where its path is longer than
+ *    the device has room for, a tail between the two (tail.h);
  *  - a node that is not a root is in the LRU list of its model and domain exactly if neither it nor any descendant has
  *    a user (sequence or pin); in that list children stand before parents, so the oldest entry is always a leaf;
  *  - a space that is empty and unused is no more;
  *  - with several devices a model's extent has as many pages on each, page p on device p mod their number;
  *  - with lower tiers: of every path a first part is on the device, a first part at least as long is in memory, and a
- *    first part is in the file; every slice is in memory or in the file; sequences stand on the device.
+ *    first part is in the file; every slice is in memory or in the file; sequences stand on the device, or where
+ *    they may be longer than that has room for (store_tiers_config.long_paths), in memory.
  *
  * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict, -EDQUOT the domain's limit, -EBUSY an
  * extension is live, -EINVAL a bad argument, -ENOMEM. A sequence that was refused is what it was. Idle nodes, also
@@ -114,7 +116,8 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns);
 /*
  * Room for n more tokens after the published ones: all pages are reserved, or nothing of the sequence changes and at
  * most idle nodes have gone. Of a striped model tokens go to devices such that at every place of the tree what a path has on
- * two of them differs by no more than a run (STORE_RUN_PAGES); a draft, which may be longer, is on one. draft: the tokens wait for store_seq_accept instead of being published. Splits the node under the sequence if its path ends inside one.
+ * two of them differs by no more than a run (STORE_RUN_PAGES); a draft, which may be longer, is on one. draft: the tokens
+ * wait for store_seq_accept instead of being published. Splits the node under the sequence if its path ends inside one.
  */
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
 		     uint64_t now_ns);
@@ -145,7 +148,6 @@ uint32_t store_seq_n_tokens(const struct store_seq *q); /* published part of its
 uint64_t store_seq_path_version(const struct store_seq *q);
 uint32_t store_seq_n_live(const struct store_seq *q); /* tokens of the live extension, 0: none */
 bool store_seq_is_draft(const struct store_seq *q);
-const struct store_model *store_seq_model(const struct store_seq *q);
 uint64_t store_seq_owner(const struct store_seq *q);
 
 #define STORE_RUN_PAGES 2u

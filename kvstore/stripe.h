@@ -18,7 +18,7 @@ struct stripe {
 	uint64_t bytes[PAGES_DEVICES_MAX]; /* in use, these pages included */
 };
 
-/* The path's first n_path tokens, which end in the node; those of them that are on the device side. */
+/* The path's first n_path tokens, which end in the node; those of them that are in the pool. */
 void stripe_begin(struct stripe *s, const struct store_node *n, uint32_t n_path);
 /* So many tokens more in a page that the path has. */
 void stripe_go_on(struct stripe *s, uint32_t page, uint32_t n_tokens);
