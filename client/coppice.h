@@ -92,8 +92,8 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_model_open(struct coppice *c,
 COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum coppice_memory memory,
 						     size_t bytes, struct coppice_arena **ret);
 /* COPPICE_DEVICE, on one of several devices that the daemon computes with: that of this UUID (16 bytes, as cuDeviceGetUuid has
- * it), where the outputs of steps that name the arena are then written by that device itself. -ENODEV: the daemon has no such
- * device. */
+ * it), where the outputs of steps that name the arena are then written by that device itself. Blocks and fails as
+ * coppice_arena_new does; -ENODEV: also where the daemon has no such device. */
 #define COPPICE_DEVICE_BYTES 16
 COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new_on(struct coppice *c, const uint8_t *device,
 							size_t bytes, struct coppice_arena **ret);
@@ -145,7 +145,8 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_nop(struct coppice_lane *lane, uint64
 
 /* Where a prompt stands. The first `cached` tokens have their KV in the store: skip them (at most n - 1: the last one is
  * always computed by who asks). The next `pending` ones are being computed by another sequence, or are on their way back
- * from host memory or a file: coppice_seq_wait, or compute them too. claimed: what is not cached is now ours to compute, others may wait for us. */
+ * from host memory or a file: coppice_seq_wait, or compute them too. claimed: what is not cached is now ours to compute,
+ * others may wait for us. */
 struct coppice_match {
 	uint32_t cached;
 	uint32_t pending;

@@ -172,7 +172,7 @@ static enum fit part_fit(const struct batch_planned *planned, const struct step_
 	return FIT_NOT;
 }
 
-/* The next step part of the job in order of lanes, from *ret_lane and *ret_part on; NULL: there is none. */
+/* The next step part of the job in order of lanes, from *lane and *part on, which then stand behind it; NULL: there is none. */
 static const struct step_part *next_part(const struct batch *b, const struct batch_job *job,
 					 uint32_t *lane, uint32_t *part)
 {

@@ -2,7 +2,7 @@
  * tiers.h - the store's lower tiers as the daemon has them: host memory that the backend can reach, and a file.
  *
  * A tier that cannot be had is said in the log and left out: the daemon works without it. The scheduler's thread alone,
- * but for sched_tiers_attach (before it is there) and sched_tiers_end (after).
+ * but for sched_tiers_attach (before it is there) and sched_tiers_flush (after).
  */
 #ifndef COPPICED_TIERS_H
 #define COPPICED_TIERS_H

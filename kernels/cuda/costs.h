@@ -1,6 +1,6 @@
 /*
  * costs.h - what things take on a GPU, for the planner (program.h) and for weighing waits (backend.h): one table per
- * architecture, fitted on a card by coppice-bench fit, which prints it as costs.c has it.
+ * architecture, which says where its figures come from. coppice-bench fit fits one on a card and prints it as costs.c has it.
  *
  * Multiprocessors are taken to work side by side: a KB that one of them reads costs what it does while all the others read.
  */
@@ -9,7 +9,7 @@
 
 struct costs {
 	const char *architecture;
-	const char *fitted; /* on which card, and when */
+	const char *fitted; /* how, and for which card */
 	double launch_ns; /* of attention with next to nothing to do, between two events */
 	double unit_ns; /* of a unit, beyond its groups and rows */
 	double row_ns_per_kb; /* Q and O of a unit's rows */
