@@ -5,9 +5,10 @@
  *      sequence                                        t t t t L L    its tail, and the live extension: on the device
  *
  * Where nothing idle is left to make room for an extension, the last slices of the own path leave the device, though they
- * are used, and then those of others. Who computes attention over the path fetches them for that (gather.h). What such a sequence publishes cannot
- * join the tree where it lies, as below a slice that is not on the device none is: it becomes the sequence's tail, which
- * moves to host memory, and so joins the tree, when the next extension needs its room, or the sequence forks or closes.
+ * are used, and then those of others of its domain. Who computes attention over the path fetches them for that (gather.h).
+ * What such a sequence publishes cannot join the tree where it lies, as below a slice that is not on the device none is: it
+ * becomes the sequence's tail, which moves to host memory, and so joins the tree, when the next extension needs its room, or
+ * the sequence forks or closes.
  */
 #ifndef COPPICE_KVSTORE_TAIL_H
 #define COPPICE_KVSTORE_TAIL_H

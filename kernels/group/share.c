@@ -120,12 +120,12 @@ struct run {
 	uint32_t row, n_rows; /* of the query */
 };
 
-/* The next run of slots that are here, from run->slot + run->n_slots on. */
 static bool is_here(const struct share *s, const struct work_slice *slot)
 {
 	return cut_device(slot->page, s->n_devices) == s->device;
 }
 
+/* The next run of slots that are here, from run->slot + run->n_slots on. */
 static bool next_run(const struct share *s, const struct backend_io *io, struct run *run)
 {
 	uint32_t i = run->slot + run->n_slots;

@@ -5,7 +5,8 @@
  *      device 0  item 0: [page 0]        [page 1]              rows keep their numbers on every device; a row's partials are
  *      device 1  item 0:         [page 0]        [page 1]      those of the items in which it sees something there
  *
- * Page p is on device p mod their number, which knows it as page p / their number. Keys keep their place in a tile. Items and tiles shrink to the rows that see something, or vanish.
+ * Page p is on device p mod their number, which knows it as page p / their number. Keys keep their place in a tile. Items
+ * and tiles shrink to the rows that see something, or vanish.
  */
 #ifndef COPPICE_PLAN_CUT_H
 #define COPPICE_PLAN_CUT_H
