@@ -87,7 +87,10 @@ static int cpu_open(const struct backend_config *config, struct backend **ret, c
 	if (r)
 		return r;
 	if (!vec) {
-		say(error, error_bytes, "COPPICE_CPU_ISA=%s: this machine has no such thing", isa);
+		say(error, error_bytes,
+		    "COPPICE_CPU_ISA=%s: this machine has no such thing; accepted, as far as it has "
+		    "them: avx512, avx2, generic",
+		    isa);
 		return -EINVAL;
 	}
 
