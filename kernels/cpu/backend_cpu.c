@@ -88,8 +88,8 @@ static int cpu_open(const struct backend_config *config, struct backend **ret, c
 		return r;
 	if (!vec) {
 		say(error, error_bytes,
-		    "COPPICE_CPU_ISA=%s: this machine has no such thing; accepted, as far as it has "
-		    "them: avx512, avx2, generic",
+		    "COPPICE_CPU_ISA=%s: this machine has no such thing; accepted: generic, and "
+		    "where it has them avx2, avx512",
 		    isa);
 		return -EINVAL;
 	}
