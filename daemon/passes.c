@@ -6,11 +6,10 @@
  *                                                   3  each member's own, on the device and staged: x, y z
  *                                                   4  all: tails and live tokens, which are appended
  */
-#include "passes.h"
+#include "passes_impl.h"
 
 #include "complete.h"
-#include "sched_impl.h"
-#include "step.h"
+#include "grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,22 +19,6 @@
 #define ROWS_MAX 8192u
 #define MEMBERS_MAX 256u
 #define GROUP_ROWS 16u /* a member of several has so many at most */
-
-/* Room for n elements; 0 or -ENOMEM. */
-static int reserve(void **array, uint32_t *room, uint32_t n, size_t element_bytes)
-{
-	uint32_t more = n + n / 2 + 8;
-
-	if (n <= *room)
-		return 0;
-	void *grown = realloc(*array, more * element_bytes);
-	if (!grown)
-		return -ENOMEM;
-	memset((char *)grown + *room * element_bytes, 0, (more - *room) * element_bytes);
-	*array = grown;
-	*room = more;
-	return 0;
-}
 
 /* ---- which steps ---------------------------------------------------------------------------------------- */
 
@@ -86,22 +69,23 @@ static uint32_t rows_room(const struct sched_model *model)
 	return most < ROWS_MAX ? (uint32_t)most : ROWS_MAX;
 }
 
-static uint32_t n_rows_of(const struct passes *p)
+/* Members that never were have gathers of nothing. */
+static int members_grow(struct passes *p)
 {
-	const struct passes_member *last;
+	uint32_t n_before = p->members_room;
+	int r = GROW(p->members, p->members_room, p->n_members + 1);
 
-	if (p->n_members == 0)
-		return 0;
-	last = &p->members[p->n_members - 1];
-	return last->first_row + last->n_rows;
+	if (r == 0)
+		memset(&p->members[n_before], 0,
+		       (p->members_room - n_before) * sizeof(*p->members));
+	return r;
 }
 
 static int member_add(struct passes *p, struct sched_lane *lane, uint32_t part, uint32_t row,
 		      uint32_t n_rows)
 {
-	uint32_t first_row = n_rows_of(p);
-	int r = reserve((void **)&p->members, &p->members_room, p->n_members + 1,
-			sizeof(*p->members));
+	uint32_t first_row = passes_n_rows(p);
+	int r = members_grow(p);
 
 	if (r < 0)
 		return r;
@@ -160,7 +144,7 @@ static int step_join(struct passes *p, struct sched_lane *lane)
 
 static bool has_room_for(const struct passes *p, const struct step *step)
 {
-	uint32_t n_rows = n_rows_of(p);
+	uint32_t n_rows = passes_n_rows(p);
 
 	for (uint32_t i = 0; i < step->n_parts; i++)
 		n_rows += step->parts[i].n_new;
@@ -197,7 +181,7 @@ static int slice_join(struct passes *p, struct sched_lane *lane)
 
 static int pass_add(struct passes *p, struct passes_pass pass)
 {
-	int r = reserve((void **)&p->passes, &p->passes_room, p->n_passes + 1, sizeof(*p->passes));
+	int r = GROW(p->passes, p->passes_room, p->n_passes + 1);
 
 	if (r == 0)
 		p->passes[p->n_passes++] = pass;
@@ -258,37 +242,21 @@ static int passes_make(struct passes *p)
 
 /* ---- copies into the stage ------------------------------------------------------------------------------ */
 
-static uint64_t layer_bytes(const struct passes *p)
-{
-	return p->model->page_bytes / p->model->shape.n_layers;
-}
-
-/* The stage's pages are of one layer: all layers' parts of a page lie one after the other. */
-static uint32_t extent_pages(const struct sched *s)
-{
-	return (uint32_t)(s->config->extent_bytes / layer_bytes(&s->passes));
-}
-
 /* A stage of very few pages has as many cells. */
 static void cells_cut(struct sched *s)
 {
 	struct passes *p = &s->passes;
-	uint64_t n_pages = (uint64_t)p->n_extents * extent_pages(s);
+	uint64_t n_pages = (uint64_t)p->n_extents * passes_extent_pages(s);
 
 	p->n_cells = n_pages < PASSES_CELLS ? (uint32_t)n_pages : PASSES_CELLS;
 	p->cell_pages = (uint32_t)(n_pages / p->n_cells);
 }
 
-static const struct gather *gather_of(const struct passes *p, const struct passes_pass *pass)
-{
-	return &p->members[pass->member == PASSES_ALL ? 0 : pass->member].gather;
-}
-
 static void copy_ask(struct sched *s, uint32_t cell, uint32_t index, void *host)
 {
 	struct passes *p = &s->passes;
-	uint64_t bytes = layer_bytes(p);
-	uint32_t each = extent_pages(s), page = cell * p->cell_pages + index;
+	uint64_t bytes = passes_layer_bytes(p);
+	uint32_t each = passes_extent_pages(s), page = cell * p->cell_pages + index;
 	struct backend_copy copy = {
 		.extent = p->first_extent + page / each,
 		.offset_bytes = page % each * bytes,
@@ -304,7 +272,7 @@ static void copy_ask(struct sched *s, uint32_t cell, uint32_t index, void *host)
 static bool pass_ask(struct sched *s, const struct passes_pass *pass)
 {
 	struct passes *p = &s->passes;
-	const struct gather *g = gather_of(p, pass);
+	const struct gather *g = passes_gather(p, pass);
 
 	for (; pass->begin + p->n_asked_slices < pass->end; p->n_asked_slices++) {
 		uint32_t slice = pass->begin + p->n_asked_slices;
@@ -338,187 +306,6 @@ static bool next_is_ready(struct sched *s)
 		return true;
 	return p->n_staged < p->n_asked &&
 	       p->tokens[p->n_staged % p->n_cells] <= s->ops->tier->ups_done(s->backend);
-}
-
-/* ---- a pass --------------------------------------------------------------------------------------------- */
-
-/* What the backend is told of a pass. */
-struct view {
-	struct work_shape shape;
-	struct work_tree tree;
-	uint32_t layer;
-	uint32_t first_row;
-};
-
-static void node_begin(struct passes *p, struct view *v, uint32_t pos)
-{
-	p->nodes[v->tree.n_nodes++] =
-		(struct work_node){.parent = WORK_NONE, .pos = pos, .slice = v->tree.n_slices};
-}
-
-static void slice_add(struct passes *p, struct view *v, struct store_slice slice)
-{
-	struct work_node *node = &p->nodes[v->tree.n_nodes - 1];
-
-	p->slices[v->tree.n_slices++] = (struct work_slice){slice.page, slice.first, slice.count};
-	node->n_slices++;
-	node->n_tokens += slice.count;
-}
-
-static void query_add(struct passes *p, struct view *v, const struct passes_member *m,
-		      uint32_t node)
-{
-	struct backend_io io = m->part->io;
-	uint64_t row = m->row;
-
-	io.q += io.q ? row * io.q_stride : 0;
-	io.k += row * io.k_stride;
-	io.v += row * io.v_stride;
-	io.o += io.o ? row * io.o_stride : 0;
-	io.lse += io.lse ? row * io.lse_stride : 0;
-	io.slots = NULL;
-	io.n_slots = 0;
-	p->io[v->tree.n_queries] = io;
-	p->queries[v->tree.n_queries++] =
-		(struct work_query){.node = node,
-				    .pos = store_seq_n_tokens(m->part->seq->store) + m->row,
-				    .n_rows = m->n_rows};
-}
-
-/* A run of slices, seen by one member or all. */
-static void view_span(struct sched *s, const struct passes_pass *pass, struct view *v)
-{
-	struct passes *p = &s->passes;
-	const struct gather *g = gather_of(p, pass);
-	bool all = pass->member == PASSES_ALL, staged = pass->kind == PASSES_STAGED;
-	uint32_t page =
-		p->first_extent * extent_pages(s) + p->n_staged % p->n_cells * p->cell_pages;
-
-	v->shape.n_layers = staged ? 1 : v->shape.n_layers;
-	v->layer = staged ? 0 : v->layer;
-	node_begin(p, v, pass->pos);
-	for (uint32_t i = pass->begin; i < pass->end; i++) {
-		struct store_slice slice = g->slices[i];
-
-		slice.page = staged ? page++ : slice.page;
-		slice_add(p, v, slice);
-	}
-	for (uint32_t i = 0; all && i < p->n_members; i++)
-		query_add(p, v, &p->members[i], 0);
-	if (all)
-		return;
-	query_add(p, v, &p->members[pass->member], 0);
-	v->first_row = p->members[pass->member].first_row;
-}
-
-/* Tokens [first, first + count) of a run of slices. */
-static void cut_add(struct passes *p, struct view *v, const struct store_slice *slices,
-		    uint32_t first, uint32_t count)
-{
-	for (; count > 0; slices++) {
-		if (first >= slices->count) {
-			first -= slices->count;
-			continue;
-		}
-		uint32_t n = slices->count - first < count ? slices->count - first : count;
-
-		slice_add(p, v,
-			  (struct store_slice){slices->page, (uint16_t)(slices->first + first),
-					       (uint16_t)n});
-		first = 0;
-		count -= n;
-	}
-}
-
-/* A member's tail and live tokens up to its last row, which are appended. Their slots stand behind the node's slices. */
-static void view_rest(struct passes *p, const struct passes_member *m, struct view *v)
-{
-	uint32_t n_slots, n_tail_slices, n_tail, n = v->tree.n_nodes;
-	const struct store_slice *slots = store_seq_slots(m->part->seq->store, &n_slots);
-	const struct store_slice *tail =
-		store_seq_tail(m->part->seq->store, &n_tail_slices, &n_tail);
-
-	node_begin(p, v, m->gather.n_tokens);
-	for (uint32_t i = 0; i < n_tail_slices; i++)
-		slice_add(p, v, tail[i]);
-	cut_add(p, v, slots, 0, m->row + m->n_rows);
-	query_add(p, v, m, n);
-	p->queries[n].parents = m->part->seq->parents;
-	struct work_node all = p->nodes[n];
-
-	p->io[n].slots = p->slices + v->tree.n_slices;
-	cut_add(p, v, slots, m->row, m->n_rows);
-	p->io[n].n_slots = p->nodes[n].n_slices - all.n_slices;
-	p->nodes[n] = all;
-}
-
-static int pass_reserve(struct passes *p, const struct passes_pass *pass)
-{
-	uint32_t n = pass->end - pass->begin, room = p->queries_room;
-	uint32_t rooms[3] = {room, room, room};
-
-	for (uint32_t i = 0; pass->kind == PASSES_REST && i < p->n_members; i++) {
-		uint32_t n_slots, n_tail_slices, n_tail;
-
-		store_seq_slots(p->members[i].part->seq->store, &n_slots);
-		store_seq_tail(p->members[i].part->seq->store, &n_tail_slices, &n_tail);
-		n += n_tail_slices + 2 * n_slots + 2;
-	}
-	int r = reserve((void **)&p->slices, &p->slices_room, n + 1, sizeof(*p->slices));
-
-	if (r == 0)
-		r = reserve((void **)&p->nodes, &rooms[0], p->n_members, sizeof(*p->nodes));
-	if (r == 0)
-		r = reserve((void **)&p->queries, &rooms[1], p->n_members, sizeof(*p->queries));
-	if (r == 0)
-		r = reserve((void **)&p->io, &rooms[2], p->n_members, sizeof(*p->io));
-	if (r == 0)
-		p->queries_room = rooms[0];
-	return r;
-}
-
-static int view_plan(struct sched *s, struct view *v)
-{
-	struct passes *p = &s->passes;
-	uint32_t n_threads = s->config->n_threads ? s->config->n_threads : s->n_cores;
-	uint32_t n_heads = v->shape.n_kv_heads;
-	struct plan_config config;
-
-	v->tree.nodes = p->nodes;
-	v->tree.slices = p->slices;
-	v->tree.queries = p->queries;
-	plan_config_init(&config, PLAN_AUTO, &v->shape, (n_threads + n_heads - 1) / n_heads);
-	config.tile_rows = s->ops->tile_rows(s->backend, &v->shape);
-	return plan_make(&config, &v->tree, &p->list);
-}
-
-static int pass_submit(struct sched *s)
-{
-	struct passes *p = &s->passes;
-	const struct passes_pass *pass = &p->passes[p->next];
-	struct view v = {.shape = p->model->shape, .layer = p->layer};
-	int r = pass_reserve(p, pass);
-
-	if (r < 0)
-		return r;
-	for (uint32_t i = 0; pass->kind == PASSES_REST && i < p->n_members; i++)
-		view_rest(p, &p->members[i], &v);
-	if (pass->kind != PASSES_REST)
-		view_span(s, pass, &v);
-	r = view_plan(s, &v);
-	if (r < 0)
-		return r;
-	struct backend_job job = {.shape = &v.shape,
-				  .tree = &v.tree,
-				  .list = &p->list,
-				  .io = p->io,
-				  .layer = v.layer};
-	struct backend_pass of = {.first_row = v.first_row,
-				  .n_rows = n_rows_of(p),
-				  .first = p->next == 0,
-				  .last = pass->kind == PASSES_REST};
-
-	return s->ops->tier->pass(s->backend, &job, &of, &p->id);
 }
 
 /* ---- from the first pass to the last -------------------------------------------------------------------- */
@@ -579,7 +366,7 @@ void passes_begin(struct sched *s, struct sched_lane *lane)
 	if (r == 0 && !next_is_ready(s))
 		return;
 	if (r == 0)
-		r = pass_submit(s);
+		r = passes_submit(s);
 	if (r < 0)
 		lane_fail(s, lane, r);
 	else
