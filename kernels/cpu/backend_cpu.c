@@ -11,6 +11,7 @@
 #include "pool.h"
 #include "threads.h"
 #include "vec.h"
+#include "../heads.h"
 #include "../pool_config.h"
 
 #include <errno.h>
@@ -110,24 +111,9 @@ static int cpu_open(const struct backend_config *config, struct backend **ret, c
 	return 0;
 }
 
-static bool check_heads(const struct work_shape *s, char *error, size_t error_bytes)
-{
-	if (s->n_layers == 0 || s->n_kv_heads == 0 || s->n_q_heads == 0)
-		say(error, error_bytes, "a model needs layers, query heads and KV heads");
-	else if (s->n_q_heads % s->n_kv_heads != 0)
-		say(error, error_bytes, "%u query heads are no multiple of %u KV heads",
-		    s->n_q_heads, s->n_kv_heads);
-	else if (s->n_q_heads / s->n_kv_heads > 16)
-		say(error, error_bytes, "%u query heads to a KV head; at most 16 can be done",
-		    s->n_q_heads / s->n_kv_heads);
-	else
-		return true;
-	return false;
-}
-
 static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
 {
-	if (!check_heads(s, error, error_bytes))
+	if (!heads_check(s, error, error_bytes))
 		return false;
 	if (s->head_dim == 0 || s->head_dim % 16 != 0 || s->head_dim > FOLD_DIM_MAX)
 		say(error, error_bytes, "head_dim %u is no multiple of 16 from 16 to %u",

@@ -1,18 +1,13 @@
 /* batch_shape.c - what the kernels can work with, and where its pages lie. See batch_impl.h. */
 #include "batch_impl.h"
+#include "../heads.h"
 #include "../say.h"
 
 static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
 {
-	if (s->n_layers == 0 || s->n_kv_heads == 0 || s->n_q_heads == 0)
-		say(error, error_bytes, "a model needs layers, query heads and KV heads");
-	else if (s->n_q_heads % s->n_kv_heads != 0)
-		say(error, error_bytes, "%u query heads are no multiple of %u KV heads",
-		    s->n_q_heads, s->n_kv_heads);
-	else if (s->n_q_heads / s->n_kv_heads > 16)
-		say(error, error_bytes, "%u query heads to a KV head; at most 16 can be done",
-		    s->n_q_heads / s->n_kv_heads);
-	else if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
+	if (!heads_check(s, error, error_bytes))
+		return false;
+	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
 		say(error, error_bytes,
 		    "head_dim %u is not 64, 128 or 256, which the GPU computes; backend = cpu "
 		    "takes it",
