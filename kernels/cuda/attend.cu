@@ -10,6 +10,7 @@
 #include "fetch.cuh"
 #include "finish.cuh"
 #include "launch.cuh"
+#include "merge.cuh"
 
 #if __CUDA_ARCH__ >= 800
 
@@ -255,6 +256,7 @@ __device__ inline void prefetch_program(const struct device_attend &a)
 	prefetch(a.dests, (uint64_t)a.n_dests * sizeof(*a.dests), threadIdx.x, n);
 	prefetch(a.units, (uint64_t)a.n_units * sizeof(*a.units), threadIdx.x, n);
 	prefetch(a.firsts, (uint64_t)a.n_units * DEVICE_FIRST_SLOTS * sizeof(*a.firsts), threadIdx.x, n);
+	prefetch(a.merges, (uint64_t)a.n_merges * sizeof(*a.merges), threadIdx.x, n);
 }
 
 template <uint32_t DIM, uint32_t SLOTS> __device__ void init_barriers(char *shared)
@@ -385,4 +387,28 @@ extern "C" int device_attend(const struct device_attend *attend, device_stream s
 				     *known(attend->shape.head_dim, attend->shape.bf16)};
 
 	return launch_early(find_kernel(attend->shape.head_dim, attend->shape.bf16), attend, shape, stream);
+}
+
+typedef void (*merge_function)(struct device_attend);
+
+static merge_function find_merge(uint32_t dim, bool bf16)
+{
+	switch (dim) {
+	case 64:
+		return bf16 ? merge_kernel<dtype_bf16, 2> : merge_kernel<dtype_half, 2>;
+	case 128:
+		return bf16 ? merge_kernel<dtype_bf16, 4> : merge_kernel<dtype_half, 4>;
+	default:
+		return bf16 ? merge_kernel<dtype_bf16, 8> : merge_kernel<dtype_half, 8>;
+	}
+}
+
+extern "C" int device_merge(const struct device_attend *attend, device_stream stream)
+{
+	uint64_t n_warps = (uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.group
+			   << attend->merge_warps_log2;
+	struct launch_shape shape = {(uint32_t)((n_warps + MERGE_WARPS - 1) / MERGE_WARPS), MERGE_WARPS * 32, 0};
+
+	return n_warps ? launch_early(find_merge(attend->shape.head_dim, attend->shape.bf16), attend, shape, stream) :
+			 (int)cudaSuccess;
 }

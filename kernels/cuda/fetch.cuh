@@ -21,6 +21,8 @@ __device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t threa
 		asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + i));
 }
 
+#define PREFETCH_ROWS 256u
+
 template <uint32_t SLOTS> struct fetch {
 	const struct device_attend *a;
 	char *shared;
@@ -344,6 +346,21 @@ __device__ inline void q_first(const struct device_attend &a, const struct work 
 	named_arrive(FIRST_Q_BARRIER, n + 32);
 }
 
+/* Those who wait for the first unit's Q learn where it lies once they know the unit: until then it is on its way to the
+ * second-level cache. Of a few rows alone: more would be in KV's way. */
+__device__ inline void prefetch_q(const struct device_attend &a, uint32_t dim, uint32_t thread, uint32_t n_threads)
+{
+	uint32_t lines = a.shape.n_kv_heads * a.shape.group * dim / 64, n = min(a.n_rows, PREFETCH_ROWS) * lines;
+
+#pragma unroll 1
+	for (uint32_t i = thread * gridDim.x + blockIdx.x; i < n; i += n_threads * gridDim.x) {
+		uint64_t q = a.rows[i / lines].q;
+
+		if (q)
+			asm volatile("prefetch.global.L2 [%0];" ::"l"(q + i % lines * 128));
+	}
+}
+
 template <uint32_t DIM, uint32_t SLOTS> __device__ void q_run(const struct device_attend &a, char *shared)
 {
 	typedef layout<DIM, SLOTS> at;
@@ -353,6 +370,7 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void q_run(const struct devic
 
 	launch_wait();
 	prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows), thread, Q_WARPS * 32);
+	prefetch_q(a, DIM, thread, Q_WARPS * 32);
 	for (uint32_t unit = 0;; from.step(), unit++) {
 		struct work work;
 

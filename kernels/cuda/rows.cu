@@ -1,15 +1,11 @@
 /*
- * rows.cu - what is done row by row: new tokens into pages, Q to where it is read, tokens from page to page, partials
- * to outputs.
+ * rows.cu - what is done row by row: new tokens into pages, Q to where it is read, tokens from page to page.
  *
  * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h), for every 512 bytes
  *          of Q that are to be brought, and for as much of the rows' table.
  * outbound a block for every row of O that must not lie where attention can write it.
  * finish   one thread: the batch is done.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
- * merge    a warp for every row that has no partial or several and every query head, or four where there are many
- *          partials. Each folds its own in index order, and so do they, so that the bits repeat. A row without any
- *          gets O = 0 and LSE = -inf.
  */
 #include "device.h"
 #include "hopper.cuh"
@@ -216,125 +212,6 @@ __global__ void __launch_bounds__(WARPS * 32) move_kernel(const __grid_constant_
 #endif
 }
 
-#if __CUDA_ARCH__ >= 800
-/* What a warp has of a row: N columns a lane, 32 N to a row, relative to the same max as the others'. */
-template <uint32_t N> struct merged {
-	float o[N];
-	float sum;
-};
-
-/* The largest max of the row's partials. */
-__device__ inline float merge_max(const struct device_attend &a, const struct device_merge &m, uint32_t q_head,
-				  uint32_t n_q_heads)
-{
-	float max = -INFINITY;
-
-	for (uint32_t i = threadIdx.x % 32; i < m.n_parts; i += 32)
-		max = fmaxf(max, a.part_stats[((uint64_t)(m.first + i) * n_q_heads + q_head) * 2]);
-#pragma unroll
-	for (uint32_t i = 16; i; i /= 2)
-		max = fmaxf(max, __shfl_xor_sync(~0u, max, i));
-	return max;
-}
-
-template <uint32_t N> __device__ inline void load_columns(float (&to)[N], const float *from)
-{
-	if constexpr (N == 2) {
-		float2 v = *(const float2 *)from;
-
-		to[0] = v.x;
-		to[1] = v.y;
-	} else {
-#pragma unroll
-		for (uint32_t j = 0; j < N; j += 4)
-			*(float4 *)&to[j] = *(const float4 *)&from[j];
-	}
-}
-
-/* Adds the partials first, first + step, ... in this order. */
-template <uint32_t N>
-__device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m, uint32_t q_head,
-				   uint32_t n_q_heads, uint32_t first, uint32_t step, float max, struct merged<N> &ret)
-{
-#pragma unroll 4
-	for (uint32_t i = first; i < m.n_parts; i += step) {
-		uint64_t entry = (uint64_t)(m.first + i) * n_q_heads + q_head;
-		float2 stats = *(const float2 *)&a.part_stats[entry * 2];
-		float weight = stats.x == -INFINITY ? 0 : exp2_fast(stats.x - max), o[N];
-
-		load_columns<N>(o, &a.part_o[entry * 32 * N + threadIdx.x % 32 * N]);
-		ret.sum += weight * stats.y;
-#pragma unroll
-		for (uint32_t j = 0; j < N; j++)
-			ret.o[j] += weight * o[j];
-	}
-}
-
-template <typename DTYPE, uint32_t N>
-__device__ inline void merge_store(const struct device_row &row, uint32_t q_head, float max, const struct merged<N> &m)
-{
-	uint32_t lane = threadIdx.x % 32;
-	uint32_t *to = (uint32_t *)(row.o + ((uint64_t)q_head * 32 * N + lane * N) * 2);
-	float scale = m.sum == 0 ? 0 : 1 / m.sum;
-
-#pragma unroll
-	for (uint32_t j = 0; j < N; j += 2)
-		to[j / 2] = DTYPE::pack(m.o[j] * scale, m.o[j + 1] * scale);
-	if (lane == 0 && row.lse)
-		((float *)row.lse)[q_head] =
-			m.sum == 0 ? -INFINITY : ((max == -INFINITY ? 0 : max) + log2f(m.sum)) * 0.6931471805599453f;
-}
-
-/* The first warp of a row adds what the others of the block have, in their order. */
-template <uint32_t N> __device__ inline void merge_warps(struct merged<N> &mine, uint32_t n_warps)
-{
-	__shared__ float shared[WARPS][32][N + 1];
-	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-	for (uint32_t j = 0; j < N; j++)
-		shared[warp][lane][j] = mine.o[j];
-	shared[warp][lane][N] = mine.sum;
-	__syncthreads();
-	if (warp % n_warps)
-		return;
-	for (uint32_t k = 1; k < n_warps; k++) {
-		for (uint32_t j = 0; j < N; j++)
-			mine.o[j] += shared[warp + k][lane][j];
-		mine.sum += shared[warp + k][lane][N];
-	}
-}
-#endif
-
-/* 2^warps_log2 warps to a row and query head. What comes before launch_wait was there before attention began. */
-template <typename DTYPE, uint32_t N>
-__global__ void __launch_bounds__(WARPS * 32) merge_kernel(const __grid_constant__ struct device_attend a)
-{
-#if __CUDA_ARCH__ >= 800
-	uint32_t n_q_heads = a.shape.n_kv_heads * a.shape.group, n_warps = 1u << a.merge_warps_log2;
-	uint64_t warp = (uint64_t)blockIdx.x * WARPS + threadIdx.x / 32, index = (warp >> a.merge_warps_log2) / n_q_heads;
-	uint32_t q_head = (warp >> a.merge_warps_log2) % n_q_heads;
-	struct merged<N> mine = {};
-	struct device_merge m = {};
-	struct device_row row = {};
-	float max;
-
-	if (a.n_units == 0) /* then what comes before is what brings the rows */
-		launch_wait();
-	if (index < a.n_merges) {
-		m = a.merges[index];
-		row = a.rows[m.row];
-	}
-	launch_wait();
-	launch_next();
-	max = merge_max(a, m, q_head, n_q_heads);
-	merge_parts<N>(a, m, q_head, n_q_heads, warp % n_warps, n_warps, max, mine);
-	if (n_warps > 1)
-		merge_warps<N>(mine, n_warps);
-	if (row.o && warp % n_warps == 0)
-		merge_store<DTYPE, N>(row, q_head, max, mine);
-#endif
-}
-
 /* ---- host -------------------------------------------------------------------------------------------------------- */
 
 template <typename ARGUMENT>
@@ -372,23 +249,4 @@ extern "C" int device_move(const struct device_move *move, device_stream stream)
 	struct launch_shape shape = {1, WARPS * 32, 0};
 
 	return launch_kernel(move_kernel, move, shape, false, stream);
-}
-
-extern "C" int device_merge(const struct device_attend *attend, device_stream stream)
-{
-	uint64_t n_warps = (uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.group
-			   << attend->merge_warps_log2;
-	bool bf16 = attend->shape.bf16;
-
-	switch (attend->shape.head_dim) {
-	case 64:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 2> : merge_kernel<dtype_half, 2>, attend, n_warps, WARPS,
-			      UINT32_MAX, stream);
-	case 128:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 4> : merge_kernel<dtype_half, 4>, attend, n_warps, WARPS,
-			      UINT32_MAX, stream);
-	default:
-		return launch(bf16 ? merge_kernel<dtype_bf16, 8> : merge_kernel<dtype_half, 8>, attend, n_warps, WARPS,
-			      UINT32_MAX, stream);
-	}
 }

@@ -134,6 +134,7 @@ static int time_on_card(struct fit *f, const struct fit_experiment *e, struct ca
 	double unused;
 	int r;
 
+	run->spec = &e->spec; /* experiments move as more come */
 	f->card.plan_as(run->backend, &f->costs, &e->choice);
 	f->card.plan_id++;
 	r = card_run_once(run, &unused);
