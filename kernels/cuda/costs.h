@@ -13,11 +13,13 @@ struct costs {
 	double launch_ns; /* of attention with next to nothing to do, between two events */
 	double unit_ns; /* of a unit, beyond its groups and rows */
 	double row_ns_per_kb; /* Q and O of a unit's rows */
-	double read_ns_per_kb; /* groups */
+	double read_ns_per_kb; /* groups, from the cache */
+	double copy_ns; /* more, of what lies apart: up to 4 groups side by side come by one copy */
 	double slot_ns_per_kb; /* arithmetic of one row block on groups in slots */
 	double stage_ns_per_kb; /* the same in stages */
 	double part_ns_per_kb; /* partials, written and read */
 	double merge_ns; /* of the launch that merges partials */
+	double memory_ns_per_kb; /* what all read and write together, each KB once */
 	double flush_ns_per_kb; /* more, of the first cache_kb that all read together, where a bench wrote other memory before */
 	double cache_kb;
 	double batch_ns; /* of next to nothing, from submit to completion */

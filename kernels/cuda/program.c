@@ -157,32 +157,57 @@ static int make_unit(struct make *m, struct cut *cut)
 	return 0;
 }
 
-static double group_cost(const struct make *m, const struct piece_group *at)
+/* The end of groups from i on that lie side by side for the same rows, of a slot that begins at a multiple from begin. */
+static uint32_t run_end(const struct make *m, uint32_t begin, uint32_t i)
 {
-	return strip_fold_cost(m, (at->group.row_end - at->group.row_begin + m->block_tokens - 1) /
-					  m->block_tokens);
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t step = DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
+	uint32_t end = i + 1;
+
+	while (end < m->n_groups && (end - begin) % DEVICE_SLOT_GROUPS &&
+	       groups[end].source == groups[end - 1].source + step &&
+	       groups[end].group.row_begin == groups[i].group.row_begin &&
+	       groups[end].group.row_end == groups[i].group.row_end)
+		end++;
+	return end;
 }
 
-/* Cuts the strip at equal cost, in whole slots. */
+/* From begin on, whole slots that together take so long; the end of them. */
+static uint32_t part_end(const struct make *m, const struct strip *strip, uint32_t begin,
+			 double part_ns)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	struct run run = {.n_pieces = 1};
+	struct load load;
+	uint32_t i = begin;
+
+	load_init(m, strip, &load);
+	while (i < m->n_groups) {
+		const struct device_group *g = &groups[i].group;
+		uint32_t end = run_end(m, begin, i);
+
+		run.n_groups = end - i;
+		load_add(m, &load, &run, g->row_begin, g->row_end);
+		i = end;
+		if ((i - begin) % DEVICE_SLOT_GROUPS == 0 && load_ns(m, &load) >= part_ns)
+			break;
+	}
+	return i;
+}
+
+/* A strip whole, or cut into parts that take about the same. */
 static int make_units(struct make *m, const struct strip *strip, double limit_ns)
 {
-	const struct piece_group *groups;
-	double total = 0, sum = 0;
-	uint32_t n = strip_cuts(strip, limit_ns), begin = 0, end = 0;
+	uint32_t n = strip_cuts(strip, limit_ns), end = 0;
 	int r = strip_read(m, strip);
 
-	groups = m->p->scratch[GROUPS].at;
-	for (uint32_t i = 0; i < m->n_groups; i++)
-		total += group_cost(m, &groups[i]);
-	for (uint32_t k = 1; k <= n && !r; k++, begin = end) {
-		struct cut cut = {.strip = strip, .begin = begin};
+	while (end < m->n_groups && !r) {
+		struct cut cut = {.strip = strip, .begin = end, .end = m->n_groups};
 
-		while (end < m->n_groups &&
-		       (sum < total * k / n || (end - begin) % DEVICE_SLOT_GROUPS || k == n))
-			sum += group_cost(m, &groups[end++]);
-		cut.end = end;
-		if (begin < end)
-			r = make_unit(m, &cut);
+		if (n > 1)
+			cut.end = part_end(m, strip, end, strip_part_ns(m, strip, n));
+		end = cut.end;
+		r = make_unit(m, &cut);
 	}
 	return r;
 }

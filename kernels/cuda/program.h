@@ -23,7 +23,8 @@ struct program_pages {
 
 /* How rows and groups are parted, where it is not the planner's to choose. */
 struct program_choice {
-	uint32_t unit_tokens; /* of the list's rows, at most; 0: the planner chooses */
+	uint32_t
+		unit_tokens; /* of the list's rows, at most 128 with their heads; 0: the planner chooses */
 	double share; /* of what a block has to do if all have the same, that a unit takes at most; 0: no cuts */
 };
 
@@ -74,11 +75,11 @@ struct program_expect {
 	uint32_t unit_tokens; /* of the list's rows, at most */
 	uint32_t n_cut; /* strips of rows whose groups several units share */
 	double launch_ns; /* whatever there is to do */
-	double flush_ns; /* with want.flushed */
 	double groups_ns; /* reading and folding */
 	double units_ns; /* what each unit costs beyond that, its rows' Q and O among it */
 	double parts_ns; /* partials written and read */
 	double idle_ns; /* blocks that wait for the last */
+	double memory_ns; /* blocks that wait for memory, which all share */
 	double merge_ns;
 	double all_ns;
 };
@@ -91,7 +92,7 @@ enum program_array {
 	PROGRAM_DESTS,
 	PROGRAM_MERGES,
 	PROGRAM_N_ARRAYS,
-	PROGRAM_N_SCRATCH = 8
+	PROGRAM_N_SCRATCH = 10
 };
 
 struct program {

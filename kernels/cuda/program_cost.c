@@ -4,32 +4,188 @@
  */
 #include "program_impl.h"
 
+#include <errno.h>
+#include <math.h>
+
 #define N_ROWS_TRIED 4u
 #define N_CUTS_TRIED 4u
+#define NEVER_NS 1e18
+#define IDLE_LEAST 0.03
+#define RUN_GROUPS 8u /* and a page's more: a run is not cut */
 
-/* Modelled time of a group that so many row blocks see. */
-double strip_fold_cost(const struct make *m, uint32_t blocks)
+void load_init(const struct make *m, const struct strip *strip, struct load *ret)
 {
-	double ns = blocks * (m->want->wide && blocks >= WARP_GROUP - 1 ? m->stage_ns : m->slot_ns);
+	uint32_t n = strip->row_end - strip->row_begin;
 
-	return ns > m->read_ns ? ns : m->read_ns;
+	*ret = (struct load){.n_rows = n, .n_blocks = 1, .first = DEVICE_WARPS};
+	while (ret->n_blocks * m->block_tokens < n)
+		ret->n_blocks *= 2;
+	ret->block_tokens = (n + ret->n_blocks - 1) / ret->n_blocks;
 }
 
-/* Modelled time of a piece's groups for some of its rows, without making them. */
-static double piece_cost(const struct make *m, const struct strip *strip,
-			 const struct work_piece *piece)
+/* Whole slots of so many groups are folded by all blocks that see something of them: the first by those of the open one. */
+static void fill(struct open_slot *open, uint32_t *folded, uint32_t room, uint32_t groups,
+		 uint32_t blocks)
 {
-	uint32_t begin = max_u32(piece->row_begin, strip->row_begin);
-	uint32_t end = min_u32(piece->row_end, strip->row_end), blocks;
-	double groups =
-		(piece->first + piece->count + DEVICE_GROUP_TOKENS - 1) / DEVICE_GROUP_TOKENS -
-		piece->first / DEVICE_GROUP_TOKENS;
+	uint32_t whole = (open->groups + groups) / room;
 
-	if (begin >= end || m->want->list->rows[end - 1].pos < piece->pos)
+	open->blocks |= blocks;
+	for (uint32_t rest = whole ? open->blocks : 0; rest; rest &= rest - 1)
+		folded[__builtin_ctz(rest)] += room;
+	for (uint32_t rest = whole > 1 ? blocks : 0; rest; rest &= rest - 1)
+		folded[__builtin_ctz(rest)] += room * (whole - 1);
+	open->groups = (open->groups + groups) % room;
+	if (whole)
+		open->blocks = open->groups ? blocks : 0;
+}
+
+/* Groups that lie side by side, in slots of which the first has some already: each slot takes a copy for each piece. */
+static uint32_t copies_of(uint32_t filled, const struct run *run)
+{
+	uint32_t groups = (run->n_groups + run->n_pieces - 1) / run->n_pieces;
+
+	return run->n_pieces * ((filled % DEVICE_SLOT_GROUPS + groups + DEVICE_SLOT_GROUPS - 1) /
+				DEVICE_SLOT_GROUPS);
+}
+
+/* As slots_make: for one block, in a stage, or for some. Returns how many copies bring them. */
+static uint32_t deal_add(const struct make *m, struct deal *deal, uint32_t n_blocks,
+			 const struct run *run, uint32_t blocks)
+{
+	uint32_t copies;
+	uint32_t low = blocks & 0x0f, high = blocks & 0xf0;
+	bool wide = __builtin_popcount(low) >= (int)WARP_GROUP - 1 ||
+		    __builtin_popcount(high) >= (int)WARP_GROUP - 1;
+
+	if ((blocks & (blocks - 1)) == 0) {
+		copies = copies_of(deal->narrow[__builtin_ctz(blocks)], run);
+		deal->narrow[__builtin_ctz(blocks)] += run->n_groups;
+	} else if (m->want->wide && wide && n_blocks >= WARP_GROUP) {
+		copies = copies_of(deal->stage.groups, run);
+		fill(&deal->stage, deal->wide, STAGE_GROUPS, run->n_groups,
+		     (low ? 0x0f : 0) | (high ? 0xf0 : 0));
+	} else {
+		copies = copies_of(deal->common.groups, run);
+		fill(&deal->common, deal->narrow, DEVICE_SLOT_GROUPS, run->n_groups, blocks);
+	}
+	return copies;
+}
+
+void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
+	      uint32_t end)
+{
+	uint32_t first = begin / load->block_tokens, last = (end - 1) / load->block_tokens;
+	uint32_t all = (1u << load->n_blocks) - 1, turns = all;
+
+	if (end - begin == load->n_rows) {
+		load->first = 0;
+		load->last = load->n_blocks - 1;
+		load->all += run->n_groups;
+		load->read_ns +=
+			run->n_groups * m->read_ns + copies_of(0, run) * m->want->costs->copy_ns;
+		return;
+	}
+	if (end - begin < load->n_blocks) {
+		turns = ((1u << (end - begin)) - 1) << begin % load->n_blocks;
+		turns = (turns | turns >> load->n_blocks) & all;
+	}
+	load->first = min_u32(load->first, first);
+	load->last = max_u32(load->last, last);
+	load->read_ns += run->n_groups * m->read_ns + deal_add(m, &load->near, load->n_blocks, run,
+							       (2u << last) - (1u << first)) *
+							      m->want->costs->copy_ns;
+	deal_add(m, &load->turns, load->n_blocks, run, turns);
+}
+
+/* Of the busiest of blocks [first, last], slots being folded whole; warps that have no block share those of others. */
+static double deal_ns(const struct make *m, const struct deal *deal, uint32_t first, uint32_t last)
+{
+	double most = 0;
+	uint32_t sharing = 1;
+
+	for (uint32_t b = first; b <= last; b++) {
+		uint32_t slots = (deal->narrow[b] + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS +
+				 (deal->common.blocks >> b & 1);
+		double ns = slots * DEVICE_SLOT_GROUPS * m->slot_ns + deal->wide[b] * m->stage_ns;
+
+		if (deal->stage.blocks >> b & 1)
+			ns += deal->stage.groups * m->stage_ns;
+		most = ns > most ? ns : most;
+	}
+	while (sharing < last - first + 1)
+		sharing *= 2;
+	return most * sharing;
+}
+
+/* Of a group that all row blocks see, for each of them. */
+static double all_ns(const struct make *m, const struct load *load)
+{
+	return m->want->wide && load->n_blocks >= WARP_GROUP ? m->stage_ns : m->slot_ns;
+}
+
+double load_ns(const struct make *m, const struct load *load)
+{
+	double near, turns, fold;
+
+	if (load->first > load->last)
 		return 0;
-	blocks = (end - begin + m->block_tokens - 1) / m->block_tokens;
-	return groups * strip_fold_cost(m, blocks);
+	near = deal_ns(m, &load->near, load->first, load->last);
+	turns = deal_ns(m, &load->turns, 0, load->n_blocks - 1);
+	fold = (turns < near ? turns : near) + load->all * load->n_blocks * all_ns(m, load);
+	return load->read_ns > fold ? load->read_ns : fold;
 }
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t groups_of(const struct work_piece *piece)
+{
+	return (piece->first + piece->count + DEVICE_GROUP_TOKENS - 1) / DEVICE_GROUP_TOKENS -
+	       piece->first / DEVICE_GROUP_TOKENS;
+}
+
+/* The piece goes on where the last of the item's runs ends, or begins another. */
+static int add_to_runs(struct make *m, uint32_t first, const struct work_piece *piece)
+{
+	struct run *runs = make_scratch(m, RUNS, (size_t)m->n_runs + 1, sizeof(*runs));
+	struct run *last = m->n_runs > first ? &runs[m->n_runs - 1] : NULL;
+
+	if (!runs)
+		return -ENOMEM;
+	if (!last || last->n_groups >= RUN_GROUPS || last->row_begin != piece->row_begin ||
+	    last->row_end != piece->row_end) {
+		last = &runs[m->n_runs++];
+		*last = (struct run){piece->row_begin, piece->row_end, piece->pos, 0, 0};
+	}
+	last->n_pieces++;
+	last->n_groups += groups_of(piece);
+	return 0;
+}
+
+/* Of all items. */
+static int make_runs(struct make *m)
+{
+	const struct work_list *list = m->want->list;
+	uint32_t *firsts = make_scratch(m, RUN_FIRSTS, (size_t)list->n_items + 1, sizeof(*firsts));
+	int r = firsts ? 0 : -ENOMEM;
+
+	m->n_runs = 0;
+	for (uint32_t i = 0; i < list->n_items && !r; i++) {
+		const struct work_item *item = &list->items[i];
+
+		firsts[i] = m->n_runs;
+		for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
+			const struct work_tile *tile = &list->tiles[t];
+
+			for (uint32_t p = tile->piece; p < tile->piece + tile->n_pieces && !r; p++)
+				r = add_to_runs(m, firsts[i], &list->pieces[p]);
+		}
+	}
+	if (!r)
+		firsts[list->n_items] = m->n_runs;
+	return r;
+}
+
+/* ---- strips ------------------------------------------------------------------------------------------------------ */
 
 /* What each unit of the strip costs beyond its groups: its rows' Q and O among it. */
 static double fixed_cost(const struct make *m, const struct strip *strip)
@@ -37,21 +193,41 @@ static double fixed_cost(const struct make *m, const struct strip *strip)
 	return m->want->costs->unit_ns + (strip->row_end - strip->row_begin) * m->row_ns;
 }
 
+/* Of parts of the strip, each as long as goes with limit_ns (of groups alone): how many, and the sum of what they take. */
+static uint32_t cut_runs(const struct make *m, const struct strip *strip, double limit_ns,
+			 double *ret_sum_ns)
+{
+	const uint32_t *firsts = m->p->scratch[RUN_FIRSTS].at;
+	const struct run *runs = m->p->scratch[RUNS].at;
+	double sum = 0, now = 0;
+	uint32_t n = 1;
+	struct load load;
+
+	load_init(m, strip, &load);
+	for (uint32_t i = firsts[strip->item]; i < firsts[strip->item + 1]; i++) {
+		uint32_t begin = max_u32(runs[i].row_begin, strip->row_begin);
+		uint32_t end = min_u32(runs[i].row_end, strip->row_end);
+
+		if (begin >= end || m->want->list->rows[end - 1].pos < runs[i].pos)
+			continue;
+		if (now >= limit_ns) {
+			sum += now;
+			n++;
+			load_init(m, strip, &load);
+		}
+		load_add(m, &load, &runs[i], begin - strip->row_begin, end - strip->row_begin);
+		now = limit_ns < NEVER_NS ? load_ns(m, &load) : 0;
+	}
+	*ret_sum_ns = sum + load_ns(m, &load);
+	return n;
+}
+
 double strip_cost(const struct make *m, const struct strip *strip)
 {
-	const struct work_list *list = m->want->list;
-	const struct work_item *item = &list->items[strip->item];
-	double cost = fixed_cost(m, strip);
+	double groups;
 
-	for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
-		const struct work_tile *tile = &list->tiles[t];
-
-		if (tile->row_begin >= strip->row_end || tile->row_end <= strip->row_begin)
-			continue;
-		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces; i++)
-			cost += piece_cost(m, strip, &list->pieces[i]);
-	}
-	return cost;
+	cut_runs(m, strip, NEVER_NS, &groups);
+	return fixed_cost(m, strip) + groups;
 }
 
 uint32_t strip_cuts(const struct strip *strip, double limit_ns)
@@ -61,19 +237,30 @@ uint32_t strip_cuts(const struct strip *strip, double limit_ns)
 	return n <= 1.15 ? 1 : (uint32_t)(n + 0.85);
 }
 
-/* Of a strip in n units: adds to the sums, spread over all blocks. Returns what one of the units takes. */
-static double expect_strip(const struct make *m, const struct strip *strip, uint32_t n,
-			   struct program_expect *e)
+double strip_part_ns(const struct make *m, const struct strip *strip, uint32_t n)
+{
+	return n == 1 ? NEVER_NS : (strip->cost - fixed_cost(m, strip)) / n;
+}
+
+/* Of a strip cut at the limit: adds to the sums, spread over all blocks. Returns how many units, and what one takes. */
+static uint32_t expect_strip(const struct make *m, const struct strip *strip, double limit_ns,
+			     struct program_expect *e, double *ret_unit_ns)
 {
 	double share = (double)m->want->shape->n_kv_heads / m->want->n_blocks;
-	double fixed = fixed_cost(m, strip), groups = strip->cost - fixed;
-	double parts = n > 1 ? (strip->row_end - strip->row_begin) * m->part_ns : 0;
+	double fixed = fixed_cost(m, strip), groups = strip->cost - fixed, parts = 0;
+	uint32_t n = strip_cuts(strip, limit_ns);
+	double part_ns = strip_part_ns(m, strip, n);
 
+	if (n > 1)
+		n = cut_runs(m, strip, part_ns, &groups);
+	if (n > 1)
+		parts = (strip->row_end - strip->row_begin) * m->part_ns;
 	e->n_cut += n > 1;
 	e->groups_ns += share * groups;
 	e->units_ns += share * fixed * n;
 	e->parts_ns += share * parts * n;
-	return groups / n + fixed + parts;
+	*ret_unit_ns = (n > 1 ? part_ns : groups) + fixed + parts;
+	return n;
 }
 
 /* Blocks that wait for the last: few units of like length come in waves, of many the last ends somewhere in a unit's time. */
@@ -86,17 +273,25 @@ static double idle_of(double time, double waves, double longest)
 	return time + idle < longest ? longest - time : idle;
 }
 
-/* What other memory that was written before has left in the cache goes back as this is read. */
-static double flush_cost(const struct make *m)
+/* All that is read and written, once: KV, Q and O; where a bench wrote other memory before, that goes back as this comes. */
+static double memory_cost(const struct make *m)
 {
+	const struct costs *costs = m->want->costs;
 	const struct work_shape *s = m->want->shape;
 	const struct work_list *list = m->want->list;
 	double values =
 		(double)list->kv_tokens_read * s->n_kv_heads + (double)list->n_rows * s->n_q_heads;
 	double kb = values * 4 * s->head_dim / 1024;
+	double cache = kb < costs->cache_kb ? kb : costs->cache_kb;
 
-	kb = kb < m->want->costs->cache_kb ? kb : m->want->costs->cache_kb;
-	return m->want->flushed ? kb * m->want->costs->flush_ns_per_kb : 0;
+	return kb * costs->memory_ns_per_kb +
+	       (m->want->flushed ? cache * costs->flush_ns_per_kb : 0);
+}
+
+/* Of two things that go on side by side and are in each other's way where they take about the same. */
+static double side_by_side(double a, double b)
+{
+	return sqrt(sqrt(a * a * a * a + b * b * b * b));
 }
 
 /* Time of all units if none is to take longer than limit_ns, cuts' partials and the merge included. */
@@ -104,21 +299,21 @@ static struct program_expect expect_of(const struct make *m, double limit_ns)
 {
 	const struct strip *strips = make_strips_of(m);
 	double longest = 0, n_units = 0, time;
-	struct program_expect e = {.launch_ns = m->want->costs->launch_ns,
-				   .flush_ns = flush_cost(m)};
+	struct program_expect e = {.launch_ns = m->want->costs->launch_ns};
 
 	for (uint32_t i = 0; i < m->n_strips; i++) {
-		uint32_t n = strip_cuts(&strips[i], limit_ns);
-		double unit = expect_strip(m, &strips[i], n, &e);
+		double unit;
 
-		n_units += n;
+		n_units += expect_strip(m, &strips[i], limit_ns, &e, &unit);
 		longest = unit > longest ? unit : longest;
 	}
 	time = e.groups_ns + e.units_ns + e.parts_ns;
 	e.idle_ns =
 		idle_of(time, n_units * m->want->shape->n_kv_heads / m->want->n_blocks, longest);
+	time += e.idle_ns;
+	e.memory_ns = side_by_side(time, memory_cost(m)) - time;
 	e.merge_ns = e.n_cut ? m->want->costs->merge_ns : 0;
-	e.all_ns = e.launch_ns + e.flush_ns + time + e.idle_ns + e.merge_ns;
+	e.all_ns = e.launch_ns + time + e.memory_ns + e.merge_ns;
 	return e;
 }
 
@@ -135,7 +330,7 @@ static double block_share(const struct make *m)
 /* The best limit for strips of these rows, and what it takes. */
 static struct program_expect best_limit(const struct make *m, double *ret_limit_ns)
 {
-	static const double shares[N_CUTS_TRIED] = {1e9, 1.05, 0.55, 0.36};
+	static const double shares[N_CUTS_TRIED] = {NEVER_NS, 1.05, 0.55, 0.36};
 	double least = 2 * m->want->costs->unit_ns, share_ns = block_share(m);
 	struct program_expect best = {0};
 
@@ -147,6 +342,9 @@ static struct program_expect best_limit(const struct make *m, double *ret_limit_
 			best = e;
 			*ret_limit_ns = limit;
 		}
+		/* which is what cuts are for */
+		if (best.idle_ns < IDLE_LEAST * best.all_ns)
+			break;
 	}
 	return best;
 }
@@ -159,7 +357,7 @@ static int choose_as_told(struct make *m, double *ret_limit_ns)
 
 	if (r)
 		return r;
-	*ret_limit_ns = choice->share > 0 ? choice->share * block_share(m) : 1e18;
+	*ret_limit_ns = choice->share > 0 ? choice->share * block_share(m) : NEVER_NS;
 	m->p->expect = expect_of(m, *ret_limit_ns);
 	m->p->expect.unit_tokens = choice->unit_tokens;
 	return 0;
@@ -169,8 +367,10 @@ int strips_choose(struct make *m, double *ret_limit_ns)
 {
 	struct program_expect best = {0};
 	double limit;
-	int r;
+	int r = make_runs(m);
 
+	if (r)
+		return r;
 	if (m->want->choice.unit_tokens)
 		return choose_as_told(m, ret_limit_ns);
 	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {

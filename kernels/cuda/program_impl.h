@@ -15,7 +15,7 @@
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
 #define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
 
-enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES, TAILS, UNIT_OF_SLOT };
+enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES, TAILS, UNIT_OF_SLOT, RUNS, RUN_FIRSTS };
 
 /* A group of a strip; rows are tokens from the strip's first. */
 struct piece_group {
@@ -39,7 +39,7 @@ struct make {
 	double read_ns, slot_ns, stage_ns; /* of a group; of a group and block */
 	double row_ns, part_ns; /* of a row */
 	uint32_t n_groups; /* of the strip at hand */
-	uint32_t n_strips;
+	uint32_t n_strips, n_runs;
 	uint32_t n_seen;
 };
 
@@ -64,6 +64,34 @@ struct cut {
 	uint32_t slot; /* the unit's first */
 	uint32_t turns[N_QUEUES]; /* slots or stages dealt so far */
 	struct queue queues[N_QUEUES];
+};
+
+/* Pieces of an item one after the other that the same rows see; in pages of their own, so that no copy brings two. */
+struct run {
+	uint32_t row_begin, row_end; /* of the list */
+	uint32_t pos; /* of the first token */
+	uint32_t n_pieces, n_groups;
+};
+
+/* A slot or stage that is not full: row blocks that see something of it. */
+struct open_slot {
+	uint32_t groups, blocks;
+};
+
+/* Groups that each row block folds, one way of dealing tokens to blocks. */
+struct deal {
+	uint32_t narrow[DEVICE_WARPS], wide[DEVICE_WARPS]; /* in slots, in stages */
+	struct open_slot common, stage;
+};
+
+/* What warps have to do with groups of a strip: reading goes on beside arithmetic, and who has most to fold is waited for. */
+struct load {
+	double read_ns;
+	uint32_t all; /* groups that all rows see */
+	struct deal near; /* of the others: neighbours in a row block */
+	struct deal turns; /* tokens dealt in turn */
+	uint32_t n_rows, n_blocks, block_tokens;
+	uint32_t first, last; /* row blocks of neighbours that see something */
 };
 
 static inline uint32_t min_u32(uint32_t a, uint32_t b)
@@ -100,12 +128,15 @@ int strip_read(struct make *m, const struct strip *strip);
 
 /* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
 int strips_choose(struct make *m, double *ret_limit_ns);
-/* Modelled time of a strip as one unit. */
+/* Modelled time of a strip as one unit; into how many it is cut, and how long groups of one go on being added to it. */
 double strip_cost(const struct make *m, const struct strip *strip);
-/* How many units the strip is cut into. */
 uint32_t strip_cuts(const struct strip *strip, double limit_ns);
-/* Modelled time of a group that so many row blocks see. */
-double strip_fold_cost(const struct make *m, uint32_t blocks);
+double strip_part_ns(const struct make *m, const struct strip *strip, uint32_t n);
+/* Nothing; and a run, as rows [begin, end) of the strip see it; and what all of it takes together. */
+void load_init(const struct make *m, const struct strip *strip, struct load *ret);
+void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
+	      uint32_t end);
+double load_ns(const struct make *m, const struct load *load);
 
 /* ---- program_slots.c --------------------------------------------------------------------------------------------- */
 

@@ -19,10 +19,10 @@ static void print_head(void)
 
 	printf("costs of %s (%s); the cache was flushed by a write, as the bench does\n\n",
 	       costs->architecture, costs->fitted);
-	printf("%-28s %5s %6s %5s %6s %6s %6s %6s %7s | %6s %6s %8s %6s %6s %6s %6s %8s us "
+	printf("%-28s %5s %6s %5s %6s %6s %6s %6s %7s | %6s %8s %6s %6s %6s %6s %6s %8s us "
 	       "expected | %8s us of this CPU\n",
 	       "workload", "rows", "units", "cut", "waves", "stages", "slots", "read x", "partials",
-	       "launch", "flush", "groups", "units", "parts", "idle", "merge", "all", "a token");
+	       "launch", "groups", "units", "parts", "idle", "memory", "merge", "all", "a token");
 }
 
 static bool is_decode(const struct work_tree *tree)
@@ -66,9 +66,9 @@ static void print_program(const struct workload *w, const char *name, const stru
 	       p->n[PROGRAM_UNITS], e->n_cut, n_entries / n_blocks, n_wide / DEVICE_STAGE_SLOTS,
 	       p->n[PROGRAM_SLOTS] - n_wide,
 	       (double)p->n_groups * DEVICE_GROUP_TOKENS / (double)w->tokens, p->n_parts);
-	printf("%6.1f %6.1f %8.1f %6.1f %6.1f %6.1f %6.1f %8.1f             | ", e->launch_ns / 1e3,
-	       e->flush_ns / 1e3, e->groups_ns / 1e3, e->units_ns / 1e3, e->parts_ns / 1e3,
-	       e->idle_ns / 1e3, e->merge_ns / 1e3, e->all_ns / 1e3);
+	printf("%6.1f %8.1f %6.1f %6.1f %6.1f %6.1f %6.1f %8.1f             | ", e->launch_ns / 1e3,
+	       e->groups_ns / 1e3, e->units_ns / 1e3, e->parts_ns / 1e3, e->idle_ns / 1e3,
+	       e->memory_ns / 1e3, e->merge_ns / 1e3, e->all_ns / 1e3);
 }
 
 static int explain(const struct workload *w, const char *name, uint32_t n_blocks,

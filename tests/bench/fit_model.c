@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define PAGE_TOKENS 32u
+#define SLOT_KB 16 /* of head dim 128 */
 #define PAGES_PER_EXTENT 64u
 #define ROUNDS 60u
 #define STEP 0.01 /* of a constant, for slopes */
@@ -27,10 +28,12 @@ static const struct {
 	{"unit_ns", offsetof(struct costs, unit_ns)},
 	{"row_ns_per_kb", offsetof(struct costs, row_ns_per_kb)},
 	{"read_ns_per_kb", offsetof(struct costs, read_ns_per_kb)},
+	{"copy_ns", offsetof(struct costs, copy_ns)},
 	{"slot_ns_per_kb", offsetof(struct costs, slot_ns_per_kb)},
 	{"stage_ns_per_kb", offsetof(struct costs, stage_ns_per_kb)},
 	{"part_ns_per_kb", offsetof(struct costs, part_ns_per_kb)},
 	{"merge_ns", offsetof(struct costs, merge_ns)},
+	{"memory_ns_per_kb", offsetof(struct costs, memory_ns_per_kb)},
 	{"flush_ns_per_kb", offsetof(struct costs, flush_ns_per_kb)},
 	{"cache_kb", offsetof(struct costs, cache_kb)},
 };
@@ -47,7 +50,7 @@ double *fit_constant(struct costs *costs, uint32_t i)
 
 /* ---- experiments -------------------------------------------------------------------------------------------------- */
 
-/* Two levels, in 16 query heads of one KV head; nodes in 24ths of the multiprocessors, 0: one. Units of so many tokens (of 16
+/* Two levels, in 16 query heads a KV head; nodes in 24ths of the multiprocessors, 0: one. Units of so many tokens (of 16
  * rows each), cut to this share of a block's. */
 struct design {
 	const char *name;
@@ -56,6 +59,7 @@ struct design {
 	uint32_t root_tokens, leaf_tokens;
 	uint32_t unit_tokens;
 	double share;
+	uint32_t page_tokens, kv_heads; /* 0: 32, 1 */
 };
 
 static const struct design designs[] = {
@@ -64,9 +68,12 @@ static const struct design designs[] = {
 	{"units_2", 128, 48, 48, 31, 1, 1, 0},
 	{"units_3", 128, 72, 72, 31, 1, 1, 0},
 	{"units_4", 128, 96, 96, 31, 1, 1, 0},
-	/* more to read, the same for all and each its own, up to the cache's size and beyond: read, flush, cache */
+	/* more to read of each, the same for all and each its own, up to the cache's size and beyond: read; memory, flush, cache */
 	{"again_1024", 128, 0, 24, 1024, 1, 1, 0},
 	{"again_4096", 128, 0, 24, 4096, 1, 1, 0},
+	/* the same in pages half as long, of which each head's lie apart: copy */
+	{"apart_1024", 128, 0, 12, 1024, 1, 1, 0, 16, 2},
+	{"apart_4096", 128, 0, 12, 4096, 1, 1, 0, 16, 2},
 	{"read_128", 128, 24, 24, 127, 1, 1, 0},
 	{"read_512", 128, 24, 24, 511, 1, 1, 0},
 	{"read_1024", 128, 24, 24, 1023, 1, 1, 0},
@@ -104,11 +111,13 @@ uint32_t fit_count(void)
 
 static struct work_shape shape_of(const struct design *d)
 {
+	uint32_t kv_heads = d->kv_heads ? d->kv_heads : 1;
+
 	return (struct work_shape){.n_layers = 1,
-				   .n_q_heads = 16,
-				   .n_kv_heads = 1,
+				   .n_q_heads = 16 * kv_heads,
+				   .n_kv_heads = kv_heads,
 				   .head_dim = d->head_dim,
-				   .page_tokens = PAGE_TOKENS,
+				   .page_tokens = d->page_tokens ? d->page_tokens : PAGE_TOKENS,
 				   .dtype = WORK_FP16,
 				   .scale = 1 / sqrtf((float)d->head_dim)};
 }
@@ -279,7 +288,8 @@ static struct costs moved_by(const struct costs *costs, struct system system, do
 /* Arithmetic that hides behind reading has no slope, nor has what is nothing: starts above. */
 static void start_above(struct costs *costs)
 {
-	double hidden = 1.5 * costs->read_ns_per_kb / DEVICE_WARPS;
+	double read = costs->read_ns_per_kb + costs->copy_ns / SLOT_KB;
+	double hidden = 1.5 * read / DEVICE_WARPS;
 
 	costs->slot_ns_per_kb = fmax(costs->slot_ns_per_kb, hidden);
 	costs->stage_ns_per_kb = fmax(costs->stage_ns_per_kb, hidden);

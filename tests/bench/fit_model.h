@@ -43,7 +43,7 @@ int fit_expect(const struct fit_experiment *e, const struct fit_card *card,
 int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
 	      struct costs *costs);
 
-#define FIT_CONSTANTS 10u
+#define FIT_CONSTANTS 12u
 
 /* Names and places of the fitted. */
 const char *fit_constant_name(uint32_t i);

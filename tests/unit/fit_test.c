@@ -18,11 +18,13 @@ static const struct costs first = {
 	.launch_ns = 4000,
 	.unit_ns = 4500,
 	.row_ns_per_kb = 12,
-	.read_ns_per_kb = 29,
+	.read_ns_per_kb = 14,
+	.copy_ns = 110,
 	.slot_ns_per_kb = 6,
 	.stage_ns_per_kb = 4,
 	.part_ns_per_kb = 20,
 	.merge_ns = 3500,
+	.memory_ns_per_kb = 0.24,
 	.flush_ns_per_kb = 0.2,
 	.cache_kb = 80000,
 };
@@ -41,7 +43,8 @@ static void fixture_init(struct fixture *f, struct oracle_random *random, double
 	for (uint32_t i = 0; i < FIT_CONSTANTS; i++)
 		*fit_constant(&f->costs, i) *= 0.8 + 0.4 * oracle_below(random, 1000) / 1000;
 	/* arithmetic in stages must be what they take */
-	f->costs.stage_ns_per_kb = f->costs.read_ns_per_kb * 1.2 / DEVICE_WARPS;
+	f->costs.stage_ns_per_kb =
+		(f->costs.read_ns_per_kb + f->costs.copy_ns / 16) * 1.4 / DEVICE_WARPS;
 	for (uint32_t i = 0; i < fit_count(); i++) {
 		struct fit_experiment *e = &f->experiments[i];
 
