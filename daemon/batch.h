@@ -26,6 +26,7 @@ struct batch {
 	bool in_flight;
 	uint64_t id; /* the backend's */
 	uint64_t last_plan; /* ids given to plans */
+	uint64_t uses; /* of jobs' plans */
 	struct sparse sparse;
 	uint64_t mark; /* stamps store nodes with their index in a job's tree */
 };

@@ -202,6 +202,50 @@ static enum fit job_fit(const struct sched *s, const struct batch_job *job)
 	return q == job->n_planned ? fit : FIT_NOT;
 }
 
+/* What is kept changes places; the job stays the batch's. */
+static void job_swap(struct sched *s, struct batch_job *job, struct batch_job *kept)
+{
+	struct batch_job was = *job;
+
+	*job = *kept;
+	*kept = was;
+	job_init(s, job, was.model, was.layer);
+	job->n_lanes = was.n_lanes;
+}
+
+/* What was used longest ago of what is kept, so that a plan that is made takes the place of none in use. */
+static void job_take_oldest(struct sched *s, struct batch_job *job)
+{
+	struct batch *b = &s->batch;
+	struct batch_job *oldest = job;
+
+	for (uint32_t i = b->n_jobs; i < b->jobs_room; i++) {
+		if (b->jobs[i].used < oldest->used)
+			oldest = &b->jobs[i];
+	}
+	if (oldest != job)
+		job_swap(s, job, oldest);
+}
+
+/* Lanes that take turns have a plan each, among the jobs beyond those of the batch. */
+static enum fit job_find_kept(struct sched *s, struct batch_job *job)
+{
+	struct batch *b = &s->batch;
+	enum fit fit = job_fit(s, job);
+
+	for (uint32_t i = b->n_jobs; i < b->jobs_room && fit == FIT_NOT; i++) {
+		struct batch_job *kept = &b->jobs[i];
+
+		if (kept->model != job->model)
+			continue;
+		kept->layer = job->layer;
+		fit = job_fit(s, kept);
+		if (fit != FIT_NOT)
+			job_swap(s, job, kept);
+	}
+	return fit;
+}
+
 static int job_make_tree(struct sched *s, struct batch_job *job)
 {
 	struct batch *b = &s->batch;
@@ -291,6 +335,8 @@ static int slice_make(struct sched *s, struct batch_job *job)
 	uint32_t n_slots;
 	const struct store_slice *slots = store_seq_slots(part->seq->store, &n_slots);
 
+	job_take_oldest(s, job);
+	job->used = 0;
 	job_begin_tree(b, job);
 	if (job_add_query(b, job, part, b->slice_row, b->slice_rows) < 0)
 		return -ENOMEM;
@@ -319,12 +365,15 @@ int job_make(struct sched *s, struct batch_job *job)
 {
 	if (s->batch.prefill)
 		return slice_make(s, job);
-	enum fit fit = job_fit(s, job);
+	enum fit fit = job_find_kept(s, job);
 
 	if (fit != FIT_NOT)
 		job_fill_io(s, job);
+	else
+		job_take_oldest(s, job);
 	if (fit == FIT_A_TOKEN_LATER)
 		fit = job_advance(s, job);
+	job->used = ++s->batch.uses;
 	if (fit != FIT_NOT)
 		return 0;
 	int r = job_make_tree(s, job);

@@ -1,7 +1,7 @@
 /*
  * job.h - all steps of one model and layer in a batch, as the backend wants them: the tree of their paths, a plan, and where
  * their tensors lie. Tree and plan are kept from batch to batch: the next layer's are the same, and so, but for one token
- * more at the end of each sequence, are the next token's.
+ * more at the end of each sequence, are the next token's. Where lanes take turns, those of each turn are kept.
  */
 #ifndef COPPICED_JOB_H
 #define COPPICED_JOB_H
@@ -35,6 +35,7 @@ struct batch_job {
 	bool advanced; /* the plan has tokens that tree and list lack */
 	struct batch_planned *planned; /* owned: whom tree and list are for, in order of queries */
 	uint32_t planned_room, n_planned;
+	uint64_t used; /* grows with each use; 0: nothing is kept */
 };
 
 /* Of this model and layer, without steps; what is kept of an earlier use stays if it is of the same model. */

@@ -132,6 +132,55 @@ static void a_plan_lost_between_two_layers_is_made_anew(void **state)
 	assert_int_equal(device.n_advanced, 2);
 }
 
+/* The sequence of a client of its own, of 4 tokens. */
+static uint64_t open_other(struct fixture *f, struct client *c)
+{
+	static const uint32_t ids[] = {11, 12, 13, 14};
+	struct store_match match;
+	uint64_t seq;
+
+	client_start(c, &f->h, 1000, &SHAPE, 1 << 20);
+	assert_int_equal(client_open(c, ids, 4, &seq, &match), 0);
+	client_compute(c, seq, ids, 4);
+	return seq;
+}
+
+static void lanes_that_take_turns_keep_their_plans(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+	uint64_t seq = open_other(f, &other);
+
+	client_compute(&other, seq, IDS, 1);
+	for (uint32_t i = 0; i < 3; i++) {
+		client_compute(&f->c, f->seq, IDS, 1);
+		assert_true(device.was_advanced);
+		client_compute(&other, seq, IDS, 1);
+		assert_true(device.was_advanced);
+	}
+	assert_int_equal(device.n_advanced, 6);
+	client_end(&other);
+}
+
+/* 20 tokens more at once: a slice needs no plan that is kept. */
+static void prefill_between_leaves_the_plan(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+	uint64_t seq = open_other(f, &other);
+	uint32_t ids[20];
+
+	for (uint32_t i = 0; i < 20; i++)
+		ids[i] = 100 + i;
+	for (uint32_t i = 0; i < 3; i++) {
+		client_compute(&f->c, f->seq, IDS, 1);
+		assert_true(device.was_advanced);
+		client_compute(&other, seq, ids, 20);
+	}
+	assert_int_equal(device.n_advanced, 3);
+	client_end(&other);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -139,6 +188,8 @@ int main(void)
 		TEST(the_next_token_is_taken_into_the_plan),
 		TEST(a_plan_that_takes_no_more_is_made_anew),
 		TEST(a_plan_lost_between_two_layers_is_made_anew),
+		TEST(lanes_that_take_turns_keep_their_plans),
+		TEST(prefill_between_leaves_the_plan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
