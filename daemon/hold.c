@@ -17,7 +17,7 @@
 /* Where waits cost nothing, in parts of the longest: how much lags may differ, and how late one may be. */
 #define PACE_PART 0.1
 #define PATIENCE_PART 0.75
-#define LASTING_TOKENS 4.0 /* that company found is reckoned to last */
+#define LASTING_TOKENS 16.0 /* that company found is reckoned to last */
 /* Of a group that are asked whom to wait for: looking must stay cheap in a crowd. */
 #define MEMBERS_MAX 8
 

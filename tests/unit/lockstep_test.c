@@ -25,9 +25,13 @@
 #define START_NS (50 * MS) /* agents start within so many */
 #define FIXED_NS (45 * US) /* of a job */
 #define COST_NS (30 * US) /* what the backend says of it */
-#define HICCUP_NS (150 * US) /* of one step in 50 */
+#define HICCUP_NS (150 * US)
 #define ROW_NS (1 * US)
 #define TOKEN_NS (60 * US) /* of thinking more between two tokens */
+#define PLAN_NS \
+	(200 * \
+	 US) /* of a new plan, and of a submission under a known one: nothing is looked at meanwhile */
+#define SUBMIT_NS (10 * US)
 
 static const struct work_shape SHAPE = {.n_layers = N_LAYERS,
 					.n_q_heads = 1,
@@ -40,16 +44,30 @@ static const struct work_shape SHAPE = {.n_layers = N_LAYERS,
 
 static uint64_t now_ns, backend_done_ns, backend_id;
 static bool slow; /* the backend takes its time */
+static uint64_t plan_ids[64]; /* that were seen */
+static uint64_t n_plans;
 
 static uint64_t fake_clock(void)
 {
 	return now_ns;
 }
 
+static bool is_new_plan(uint64_t id)
+{
+	for (uint64_t i = 0; i < n_plans && i < 64; i++) {
+		if (plan_ids[i] == id)
+			return false;
+	}
+	plan_ids[n_plans++ % 64] = id;
+	return true;
+}
+
 static int slow_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	int r = backend_cpu.submit(b, batch, &backend_id);
 
+	for (uint32_t i = 0; slow && i < batch->n_jobs; i++)
+		now_ns += is_new_plan(batch->jobs[i].plan_id) ? PLAN_NS : SUBMIT_NS;
 	backend_done_ns = now_ns;
 	for (uint32_t i = 0; slow && i < batch->n_jobs; i++)
 		backend_done_ns += FIXED_NS + ROW_NS * batch->jobs[i].tree->n_queries;
@@ -84,7 +102,7 @@ struct agent {
 	struct client c;
 	uint64_t seq;
 	uint32_t layer; /* of the next step */
-	uint64_t think_ns, jitter_ns;
+	uint64_t think_ns, jitter_ns, hiccups; /* one of so many steps has one */
 	uint64_t due_ns; /* of the next step; 0: one is under way */
 	uint64_t n_steps;
 };
@@ -136,7 +154,7 @@ static void go(struct fixture *f)
 			continue;
 		a->n_steps++;
 		a->due_ns = now_ns + a->think_ns + draw(f, a->jitter_ns) +
-			    (a->layer == 0 ? TOKEN_NS : 0) + (draw(f, 50) ? 0 : HICCUP_NS);
+			    (a->layer == 0 ? TOKEN_NS : 0) + (draw(f, a->hiccups) ? 0 : HICCUP_NS);
 	}
 }
 
@@ -201,6 +219,7 @@ static void open_agent(struct fixture *f, struct agent *a)
 		client_compute(&a->c, a->seq, prompt + match.cached, N_PROMPT - match.cached);
 	a->think_ns = 20 * US;
 	a->jitter_ns = 40 * US;
+	a->hiccups = 50;
 }
 
 static uint64_t seed(void)
@@ -267,6 +286,22 @@ static void who_starts_at_random_falls_into_step(void **state)
 	assert_true(of.sessions_a_job >= 7.5);
 }
 
+/* Streams of a GPU are alike: chance brings nobody together. */
+static void who_are_alike_fall_into_step(void **state)
+{
+	struct fixture *f = *state;
+	struct figures of;
+
+	for (struct agent *a = f->agents; a < f->agents + N_AGENTS; a++) {
+		a->think_ns = 40 * US;
+		a->jitter_ns = 3 * US;
+		a->hiccups = 5000;
+	}
+	of = run(f, START_NS + 50 * MS, 100 * MS);
+	show("alike", &of);
+	assert_true(of.sessions_a_job >= 7.5);
+}
+
 /* The last agent thinks for so long; the others are to be as fast as they are without it, or nearly. */
 static void check_slow(struct fixture *f, uint64_t think_ns)
 {
@@ -300,6 +335,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(who_starts_at_random_falls_into_step),
+		TEST(who_are_alike_fall_into_step),
 		TEST(a_slow_one_neither_holds_the_others_nor_starves),
 		TEST(a_very_slow_one_neither_holds_the_others_nor_starves),
 	};
