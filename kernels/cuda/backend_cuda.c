@@ -9,6 +9,7 @@
 #include "lend.h"
 #include "measure.h"
 #include "module.h"
+#include "pass.h"
 #include "tier.h"
 #include "../pool_config.h"
 
@@ -23,6 +24,7 @@ struct backend {
 	struct batch batch;
 	struct lend lend;
 	struct tier tier;
+	struct pass pass;
 	uint32_t n_blocks; /* of attention, where copies leave it all multiprocessors */
 	char fault[240]; /* what it was */
 };
@@ -33,6 +35,7 @@ static void cuda_close(struct backend *b)
 		return;
 	cudaSetDevice(b->device);
 	tier_done(&b->tier);
+	pass_done(&b->pass);
 	batch_done(&b->batch);
 	pool_done(&b->pool);
 	lend_done(&b->lend);
@@ -257,7 +260,11 @@ static int cuda_advance(struct backend *b, const struct backend_job *job)
 
 static int cuda_completed(struct backend *b, uint64_t *ret_id)
 {
-	return batch_completed(&b->batch, ret_id);
+	int r = batch_completed(&b->batch, ret_id);
+
+	if (!r)
+		pass_completed(&b->pass, ret_id);
+	return r;
 }
 
 static int cuda_move(struct backend *b, const struct work_shape *shape,
@@ -358,6 +365,19 @@ static uint64_t cuda_layout(struct backend *b)
 	return UINT64_C(0x6375646100000001);
 }
 
+static int cuda_pass(struct backend *b, const struct backend_job *job,
+		     const struct backend_pass *pass, uint64_t *ret_id)
+{
+	const struct backend_job *of;
+	int r;
+
+	cudaSetDevice(b->device);
+	r = pass_begin(&b->pass, &b->batch, job, pass, &of);
+	if (!r)
+		r = cuda_submit(b, &(struct backend_batch){of, 1}, ret_id);
+	return r ? r : pass_end(&b->pass, &b->batch, job, pass, *ret_id);
+}
+
 static const struct backend_tier_ops tier_ops = {
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,
@@ -366,6 +386,7 @@ static const struct backend_tier_ops tier_ops = {
 	.downs_done = cuda_downs_done,
 	.ups_done = cuda_ups_done,
 	.kick = cuda_kick,
+	.pass = cuda_pass,
 	.layout = cuda_layout,
 };
 

@@ -207,7 +207,7 @@ static uint64_t readers_of(struct tier *t, uint64_t pool, uint64_t bytes)
 	uint64_t launch = 0;
 
 	for (uint64_t i = w->n_done; i < w->n_asked; i++) {
-		const struct tier_known *known = &w->known[i % TIER_KNOWN];
+		const struct tier_known *known = &t->readers[i % TIER_KNOWN];
 		if (known->pool < pool + bytes && pool < known->pool + known->bytes)
 			launch = known->launch;
 	}
@@ -224,7 +224,7 @@ uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void 
 
 	if (w->next.n == TIER_COPIES || (w->next.n > 0 && w->next.bytes != bytes))
 		way_launch(t, w);
-	while (!t->error && w->n_asked - w->n_done >= TIER_KNOWN) {
+	while (!t->error && way == TIER_DOWN && w->n_asked - w->n_done >= TIER_KNOWN) {
 		way_launch(t, w);
 		way_await(t, w, 0);
 	}
@@ -237,8 +237,11 @@ uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void 
 	w->next.bytes = (uint32_t)bytes;
 	w->next.from[w->next.n] = way == TIER_DOWN ? pool : at;
 	w->next.to[w->next.n++] = way == TIER_DOWN ? at : pool;
-	w->known[w->n_asked % TIER_KNOWN] =
-		(struct tier_known){.pool = pool, .bytes = bytes, .launch = w->n_launched + 1};
+	if (way == TIER_DOWN)
+		t->readers[w->n_asked % TIER_KNOWN] =
+			(struct tier_known){.pool = pool,
+					    .bytes = bytes,
+					    .launch = w->n_launched + 1};
 	return ++w->n_asked;
 }
 

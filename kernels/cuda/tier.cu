@@ -4,6 +4,9 @@
  * grid: TIER_BLOCKS blocks of one warp, of which one thread works. Copies are cut into pieces of 16 KiB, dealt to the
  * blocks in turns; a block has a ring of SLOTS pieces, DEPTH of them on their way in, the others on their way out. Before
  * sm_90 nothing: the copy engines do it.
+ *
+ * fold: a warp an entry (row and head). Two outputs with their log sum-exps become one; an LSE of -inf is of no keys and counts
+ * nothing; a NaN stays one.
  */
 #include "hopper.cuh"
 #include "tier.h"
@@ -79,6 +82,72 @@ __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct
 	}
 	asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 #endif
+}
+
+template <typename TYPE> __device__ inline float wide_of(TYPE x);
+template <> __device__ inline float wide_of(__half x)
+{
+	return __half2float(x);
+}
+template <> __device__ inline float wide_of(__nv_bfloat16 x)
+{
+	return __bfloat162float(x);
+}
+
+template <typename TYPE> __device__ inline TYPE narrow_of(float x);
+template <> __device__ inline __half narrow_of(float x)
+{
+	return __float2half_rn(x);
+}
+template <> __device__ inline __nv_bfloat16 narrow_of(float x)
+{
+	return __float2bfloat16_rn(x);
+}
+
+#define FOLD_WARPS 8u
+
+template <typename TYPE> __global__ void __launch_bounds__(FOLD_WARPS * 32) fold_kernel(const __grid_constant__ struct device_fold f)
+{
+	uint32_t entry = blockIdx.x * FOLD_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+	uint32_t row = entry / f.n_heads, head = entry % f.n_heads;
+
+	if (row >= f.n_rows)
+		return;
+	float *state = f.state + (uint64_t)entry * (f.head_dim + 2);
+	const TYPE *part = (const TYPE *)f.part_o + (uint64_t)entry * f.head_dim;
+	TYPE *o = (TYPE *)(f.o + row * f.o_stride) + head * f.head_dim;
+	float part_lse = f.part_lse[entry], lse = state[f.head_dim + 1] == 0 ? -INFINITY : state[f.head_dim];
+	bool none = lse == -INFINITY, part_none = part_lse == -INFINITY;
+	float most = fmaxf(lse, part_lse);
+	float a = none ? 0 : __expf(lse - most), b = part_none ? 0 : __expf(part_lse - most);
+	float both = none && part_none ? -INFINITY : most + __logf(a + b);
+	float scale = none && part_none ? 0 : 1 / (a + b);
+
+	__syncwarp(); /* all lanes have read the LSE */
+	for (uint32_t i = lane; i < f.head_dim; i += 32) {
+		float x = (none ? 0 : state[i] * a) + (part_none ? 0 : wide_of(part[i]) * b);
+
+		state[i] = x * scale;
+		if (f.last)
+			o[i] = narrow_of<TYPE>(x * scale);
+	}
+	if (lane != 0)
+		return;
+	state[f.head_dim] = both;
+	state[f.head_dim + 1] = 1;
+	if (f.last && f.lse)
+		((float *)(f.lse + row * f.lse_stride))[head] = both;
+}
+
+extern "C" int device_fold(const struct device_fold *fold, device_stream stream)
+{
+	uint32_t n_blocks = (fold->n_rows * fold->n_heads + FOLD_WARPS - 1) / FOLD_WARPS;
+
+	if (fold->bf16)
+		fold_kernel<__nv_bfloat16><<<n_blocks, FOLD_WARPS * 32, 0, stream>>>(*fold);
+	else
+		fold_kernel<__half><<<n_blocks, FOLD_WARPS * 32, 0, stream>>>(*fold);
+	return cudaGetLastError();
 }
 
 extern "C" int device_tier_init(void)

@@ -18,8 +18,8 @@
 
 #define TIER_COPIES 128u /* of a launch */
 #define TIER_BLOCKS 2u
-#define TIER_LAUNCHES 64u /* of a way under way */
-#define TIER_KNOWN 1024u /* copies of a way under way */
+#define TIER_LAUNCHES 256u /* of a way under way */
+#define TIER_KNOWN 1024u /* copies down under way */
 
 enum tier_way { TIER_DOWN, TIER_UP, TIER_WAYS };
 
@@ -27,6 +27,17 @@ enum tier_way { TIER_DOWN, TIER_UP, TIER_WAYS };
 struct device_tier {
 	uint64_t from[TIER_COPIES], to[TIER_COPIES];
 	uint32_t n, bytes;
+};
+
+/* The states of rows folded with a part, which attention has left as O and LSE: [n_rows][n_heads] entries of head_dim values. */
+struct device_fold {
+	float *state; /* [entry][head_dim + 2]: output, LSE, and 1 where there is anything yet; all zero: nothing */
+	const void *part_o;
+	const float *part_lse;
+	uint64_t o, lse; /* of the last: where the rows' outputs go; lse == 0: not wanted */
+	uint64_t o_stride, lse_stride;
+	uint32_t n_rows, n_heads, head_dim;
+	uint32_t bf16, last;
 };
 
 struct tier_known {
@@ -42,7 +53,6 @@ struct tier_stream {
 	bool small[TIER_LAUNCHES]; /* that launch takes blocks */
 	uint64_t n_asked, n_done; /* copies */
 	uint64_t n_launched, n_ended; /* launches */
-	struct tier_known known[TIER_KNOWN]; /* [token % TIER_KNOWN] */
 	uint64_t behind; /* up: launches down that the next launch comes after */
 };
 
@@ -53,6 +63,7 @@ struct tier_memory {
 
 struct tier {
 	struct tier_stream ways[TIER_WAYS];
+	struct tier_known readers[TIER_KNOWN]; /* copies down: [token % TIER_KNOWN] */
 	device_stream batches; /* borrowed: where the pool's other readers and writers are */
 	void *before; /* owned event */
 	struct tier_memory *memories; /* owned */
@@ -90,6 +101,7 @@ extern "C" {
 
 int device_tier_init(void); /* readies the kernel; a cudaError_t */
 int device_tier(const struct device_tier *copies, device_stream stream);
+int device_fold(const struct device_fold *fold, device_stream stream);
 
 #ifdef __cplusplus
 }

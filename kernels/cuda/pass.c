@@ -1,0 +1,187 @@
+/* pass.c - see pass.h. */
+#include "pass.h"
+
+#include "tier.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where in the memory what lies. */
+struct room {
+	uint64_t row; /* of Q and O */
+	uint64_t state_row, lse_row;
+	uint64_t q, o, lse, end;
+};
+
+static struct room room_of(const struct backend_job *job, uint32_t n_rows)
+{
+	const struct work_shape *shape = job->shape;
+	struct room r = {.row = (uint64_t)shape->n_q_heads * shape->head_dim * 2,
+			 .state_row = (uint64_t)shape->n_q_heads * (shape->head_dim + 2) * 4,
+			 .lse_row = (uint64_t)shape->n_q_heads * 4};
+
+	r.q = (r.state_row * n_rows + 255) / 256 * 256;
+	r.o = r.q + r.row * n_rows;
+	r.lse = r.o + r.row * n_rows;
+	r.end = r.lse + r.lse_row * n_rows;
+	return r;
+}
+
+void pass_done(struct pass *p)
+{
+	if (p->end)
+		cudaEventDestroy(p->end);
+	cudaFree(p->at);
+	free(p->io);
+	free(p->there);
+	memset(p, 0, sizeof(*p));
+}
+
+static int memory_reserve(struct pass *p, struct batch *b, uint64_t bytes)
+{
+	cudaEvent_t event;
+	void *at;
+
+	if (!p->end) {
+		if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
+			return -ENOMEM;
+		p->end = event;
+	}
+	if (bytes <= p->bytes)
+		return 0;
+	cudaStreamSynchronize(b->stream);
+	cudaFree(p->at);
+	p->at = NULL;
+	p->bytes = 0;
+	if (cudaMalloc(&at, bytes) != cudaSuccess) {
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	p->at = at;
+	p->bytes = bytes;
+	return 0;
+}
+
+static int reserve(void **at, uint32_t *room, uint32_t n, size_t bytes)
+{
+	void *more;
+
+	if (n <= *room)
+		return 0;
+	more = realloc(*at, n * bytes);
+	if (!more)
+		return -ENOMEM;
+	*at = more;
+	*room = n;
+	return 0;
+}
+
+/* The query's Q comes to the device before the first pass that has it, so that attention never reads it over the bus. */
+static bool query_place(struct pass *p, struct batch *b, const struct backend_io *from,
+			const struct room *room, uint32_t row, uint32_t n_rows,
+			struct backend_io *ret)
+{
+	char *q = p->at + room->q + row * room->row;
+	bool there = p->there[row];
+
+	ret->q = (uintptr_t)q;
+	ret->o = (uintptr_t)p->at + room->o + row * room->row;
+	ret->lse = (uintptr_t)p->at + room->lse + row * room->lse_row;
+	ret->q_stride = ret->o_stride = room->row;
+	ret->lse_stride = room->lse_row;
+	p->there[row] = true;
+	return there ||
+	       cudaMemcpy2DAsync(q, room->row, (const void *)(uintptr_t)from->q, from->q_stride,
+				 room->row, n_rows, cudaMemcpyDefault, b->stream) == cudaSuccess;
+}
+
+/* Nothing is known of any row. */
+static int rows_begin(struct pass *p, struct batch *b, const struct room *room, uint32_t n_rows)
+{
+	int r = reserve((void **)&p->there, &p->there_room, n_rows, sizeof(*p->there));
+
+	if (!r)
+		r = memory_reserve(p, b, room->end);
+	if (r)
+		return r;
+	memset(p->there, 0, n_rows * sizeof(*p->there));
+	return cudaMemsetAsync(p->at, 0, room->q, b->stream) == cudaSuccess ? 0 : -EIO;
+}
+
+int pass_begin(struct pass *p, struct batch *b, const struct backend_job *job,
+	       const struct backend_pass *pass, const struct backend_job **ret)
+{
+	struct room room = room_of(job, pass->n_rows);
+	uint32_t n = job->tree->n_queries, row = pass->first_row;
+	int r = reserve((void **)&p->io, &p->io_room, n, sizeof(*p->io));
+
+	if (!r && pass->first)
+		r = rows_begin(p, b, &room, pass->n_rows);
+	if (!r && (room.end > p->bytes || pass->n_rows > p->there_room))
+		r = -EINVAL;
+	for (uint32_t i = 0; i < n && !r; i++) {
+		uint32_t n_rows = job->tree->queries[i].n_rows;
+
+		p->io[i] = job->io[i];
+		if (job->io[i].o && !query_place(p, b, &job->io[i], &room, row, n_rows, &p->io[i]))
+			r = -EIO;
+		row += n_rows;
+	}
+	p->job = *job;
+	p->job.io = p->io;
+	*ret = &p->job;
+	b->failed = b->failed || r == -EIO;
+	return r;
+}
+
+static bool query_fold(struct pass *p, struct batch *b, const struct backend_job *job,
+		       const struct room *room, uint32_t query, uint32_t row, bool last)
+{
+	const struct backend_io *io = &job->io[query];
+	const struct device_fold fold = {
+		.state = (float *)(void *)(p->at + row * room->state_row),
+		.part_o = p->at + room->o + row * room->row,
+		.part_lse = (const float *)(void *)(p->at + room->lse + row * room->lse_row),
+		.o = io->o,
+		.lse = io->lse,
+		.o_stride = io->o_stride,
+		.lse_stride = io->lse_stride,
+		.n_rows = job->tree->queries[query].n_rows,
+		.n_heads = job->shape->n_q_heads,
+		.head_dim = job->shape->head_dim,
+		.bf16 = job->shape->dtype == WORK_BF16,
+		.last = last,
+	};
+
+	return !io->o || device_fold(&fold, b->stream) == 0;
+}
+
+int pass_end(struct pass *p, struct batch *b, const struct backend_job *job,
+	     const struct backend_pass *pass, uint64_t id)
+{
+	struct room room = room_of(job, pass->n_rows);
+	uint32_t row = pass->first_row;
+	bool well = true;
+
+	for (uint32_t i = 0; i < job->tree->n_queries && well; i++) {
+		well = query_fold(p, b, job, &room, i, row, pass->last);
+		row += job->tree->queries[i].n_rows;
+	}
+	if (well && pass->last)
+		well = cudaEventRecord(p->end, b->stream) == cudaSuccess;
+	p->id = pass->last ? id : 0;
+	b->failed = b->failed || !well;
+	return well ? 0 : -EIO;
+}
+
+void pass_completed(struct pass *p, uint64_t *id)
+{
+	if (p->id == 0 || *id < p->id)
+		return;
+	if (cudaEventQuery(p->end) == cudaErrorNotReady)
+		*id = p->id - 1;
+	else
+		p->id = 0;
+}

@@ -1,0 +1,31 @@
+/*
+ * pass.h - attention in passes: rows whose KV is in the pool a part at a time. A pass leaves O and LSE in memory of the
+ * device's; they are folded into the rows' states there, behind the batch on its stream.
+ */
+#ifndef COPPICE_CUDA_PASS_H
+#define COPPICE_CUDA_PASS_H
+
+#include "batch.h"
+
+struct pass {
+	char *at; /* owned, device: states, then Q, O and LSE of all rows */
+	uint64_t bytes;
+	struct backend_io *io; /* owned: of a pass' queries */
+	bool *there; /* owned, of a row's begin: its query's Q is in that memory */
+	uint32_t io_room, there_room;
+	struct backend_job job; /* what is submitted */
+	void *end; /* owned event: of the last pass */
+	uint64_t id; /* of that; 0: none is under way */
+};
+
+void pass_done(struct pass *p); /* one that is all zero is fine */
+/* The job to be submitted for this one. 0, -ENOMEM, -EIO. */
+int pass_begin(struct pass *p, struct batch *b, const struct backend_job *job,
+	       const struct backend_pass *pass, const struct backend_job **ret);
+/* It was submitted, as id. */
+int pass_end(struct pass *p, struct batch *b, const struct backend_job *job,
+	     const struct backend_pass *pass, uint64_t id);
+/* A last pass is complete when its states are folded too, which comes behind its batch. */
+void pass_completed(struct pass *p, uint64_t *id);
+
+#endif
