@@ -22,6 +22,7 @@ static const struct argp_option options[] = {
 	{"tokens", 't', "N", 0, "Of the document (default 131072 on a GPU, else 8192)", 0},
 	{"file-tokens", 'F', "N", 0, "Of the document from the file (default: an eighth)", 0},
 	{"layers", 'l', "N", 0, "Layers of the document's KV (default 32 on a GPU, else 4)", 0},
+	{"stage", 's', "MIB", 0, "Stage of the long prefill (default 256 on a GPU, else 4)", 0},
 	{"bytes", 'B', "MIB", 0, "Copied in a measurement (default 4096 on a GPU, else 256)", 0},
 	{"brief", 'q', NULL, 0, "Copies alone", 0},
 	{0},
@@ -43,6 +44,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->file_tokens = (uint32_t)strtoul(arg, NULL, 10);
 	else if (key == 'l')
 		o->n_layers = (uint32_t)strtoul(arg, NULL, 10);
+	else if (key == 's')
+		o->stage_bytes = strtoull(arg, NULL, 10) << 20;
 	else if (key == 'B')
 		o->copy_bytes = strtoull(arg, NULL, 10) << 20;
 	else if (key == 'q')
@@ -126,7 +129,7 @@ uint32_t tiers_extents(struct tiers_bench *b, const struct work_shape *shape, ui
 static int attention_arena(struct tiers_attention *a, uint64_t bytes)
 {
 	const struct backend_ops *ops = a->bench->ops;
-	struct backend_arena arena;
+	struct backend_arena arena = {0};
 
 	a->arena_bytes = (bytes + (2u << 20) - 1) >> 21 << 21;
 	if (ops->arena_new) {
@@ -262,6 +265,7 @@ static void defaults(struct tiers_options *o, bool gpu)
 	o->tokens = o->tokens ? o->tokens : gpu ? 131072 : 8192;
 	o->file_tokens = o->file_tokens ? o->file_tokens : o->tokens / 8;
 	o->n_layers = o->n_layers ? o->n_layers : gpu ? 32 : 4;
+	o->stage_bytes = o->stage_bytes ? o->stage_bytes : UINT64_C(1) << (gpu ? 28 : 22);
 	o->copy_bytes = o->copy_bytes ? o->copy_bytes : UINT64_C(1) << (gpu ? 32 : 28);
 }
 

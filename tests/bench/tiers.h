@@ -17,6 +17,7 @@ struct tiers_options {
 	uint32_t file_tokens; /* of that which comes from the file */
 	uint32_t n_layers;
 	uint64_t copy_bytes; /* of a measurement */
+	uint64_t stage_bytes; /* of a long prefill */
 	bool brief; /* copies alone */
 };
 

@@ -146,7 +146,7 @@ int tiers_long(const struct tiers_options *o, const struct backend_ops *ops, dou
 			    .chunk = gpu ? 4096 : 256};
 	uint64_t token_bytes = (uint64_t)p.shape.n_layers * p.shape.n_kv_heads * 128 * 4;
 	uint64_t all = (uint64_t)p.n_tokens * token_bytes, step = UINT64_C(2) << 20;
-	uint64_t stage = gpu ? UINT64_C(256) << 20 : 2 * step;
+	uint64_t stage = o->stage_bytes;
 	uint64_t room = (all / 8 + step - 1) / step * step;
 	double alone = run(&p, o, all / step * step + 4 * step, 0, 0);
 	double streamed = run(&p, o, room + stage, stage, 2 * all + 64 * step);
