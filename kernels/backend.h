@@ -7,7 +7,8 @@
  *
  * Several devices of one kind are a backend too (group/group.h). Each has as much of every extent. Where they share the tokens
  * of a model (shape->split), its page p is on device p mod their number, whoever gives out pages stripes each node's over
- * the devices, and no move goes from device to device.
+ * the devices, and no move goes from device to device; where one device has all of it, whoever gives out pages gives pages of
+ * that device.
  */
 #ifndef COPPICE_BACKEND_H
 #define COPPICE_BACKEND_H
@@ -92,6 +93,8 @@ struct backend_counters {
 	uint64_t kv_bytes_alone; /* what the same rows would have read, each query alone */
 	uint64_t busy_ns;
 	uint64_t exchange_bytes; /* that devices of a group gave each other: of rows, never of KV */
+	uint64_t
+		exchange_ns; /* of busy_ns: telling each other, and waiting for the others; of a group, the longest device's */
 };
 
 /* Rows from one page to another, all layers and heads; for accepted draft tokens. */
@@ -197,9 +200,9 @@ struct backend_ops {
 	void (*arena_free)(struct backend *b, uint64_t base);
 
 	/* The plan of job->plan_id, made for an earlier job of the same queries, one new token each, is to serve this one, whose
-	 * queries have each come one token further: list->rows have the new positions and io the new slots, the tree and the rest
-	 * of the list are as they were. Called once per token, before the first submit with it. 0, or -ESTALE or
-	 * -ENOMEM: make a new plan. NULL: this backend never can. */
+	 * queries have each come one token further: list->rows have the new positions and io the new slots (none where the token
+	 * is on another device of a group), the tree and the rest of the list are as they were. Called once per token, before the
+	 * first submit with it. 0, or -ESTALE or -ENOMEM: make a new plan. NULL: this backend never can. */
 	int (*advance)(struct backend *b, const struct backend_job *job);
 	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0; -ESTALE: an advanced job's plan is gone or
 	 * does not fit what is wanted, make new ones; or -errno. After an error nothing is under way. */

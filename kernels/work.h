@@ -29,8 +29,9 @@ static inline size_t work_dtype_bytes(enum work_dtype dtype)
 	return dtype == WORK_FP32 ? 4 : 2;
 }
 
-/* How the devices of a group share the KV of a model: each has some of the pages, or some of the KV heads of every page. */
-enum work_split { WORK_TOKENS = 0, WORK_HEADS = 1 };
+/* How the devices of a group share the KV of a model: each has some of the pages, or some of the KV heads of every page; or one has
+ * it all, and of pages those that would be its own if they were shared out. */
+enum work_split { WORK_TOKENS = 0, WORK_HEADS = 1, WORK_HOME = 2 };
 
 /* What the KV of a model looks like. n_q_heads is a multiple of n_kv_heads (ratio 1 to 16). */
 struct work_shape {
@@ -42,6 +43,7 @@ struct work_shape {
 	enum work_dtype dtype; /* of Q, K, V, O and of the pages */
 	float scale; /* softmax scale; the planner ignores it */
 	enum work_split split; /* where there are several devices; planner and devices ignore it */
+	uint32_t home; /* the one device, with WORK_HOME; else 0 */
 };
 
 /* Rows [first, first + count) of a page: the token at absolute position p lies in row p % page_tokens. */

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define OPEN (UINT32_C(1) << 31)
@@ -38,6 +39,7 @@ struct threads {
 	_Alignas(64) _Atomic uint32_t epoch;
 	_Atomic bool stop;
 	uint32_t idle_spins; /* 0 where a spinning worker would take somebody's core */
+	_Atomic uint64_t idle_ns; /* and more of them, for so long */
 	uint32_t n_workers;
 	struct worker *workers; /* owned, [n_workers] */
 };
@@ -91,15 +93,32 @@ static void leave(struct threads *t)
 		futex_wake_all(&t->state);
 }
 
-static uint32_t wait_epoch(struct threads *t, uint32_t seen)
+static uint64_t now_ns(void)
 {
-	uint32_t epoch;
+	struct timespec now;
 
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static bool spin(struct threads *t, uint32_t seen)
+{
 	for (uint32_t i = 0; i < t->idle_spins; i++) {
 		if (atomic_load_explicit(&t->epoch, memory_order_relaxed) != seen)
-			break;
+			return true;
 		relax();
 	}
+	return false;
+}
+
+static uint32_t wait_epoch(struct threads *t, uint32_t seen)
+{
+	uint64_t idle_ns = atomic_load_explicit(&t->idle_ns, memory_order_relaxed);
+	uint64_t start_ns = idle_ns ? now_ns() : 0;
+	uint32_t epoch;
+
+	while (!spin(t, seen) && idle_ns && t->idle_spins && now_ns() - start_ns < idle_ns)
+		;
 	/* acquire: pairs with the release that counts epoch, so that OPEN or stop is seen */
 	while ((epoch = atomic_load_explicit(&t->epoch, memory_order_acquire)) == seen)
 		futex_wait(&t->epoch, seen);
@@ -181,6 +200,11 @@ void threads_free(struct threads *t)
 		pthread_join(t->workers[i].id, NULL);
 	free(t->workers);
 	free(t);
+}
+
+void threads_watch(struct threads *t, uint64_t ns)
+{
+	atomic_store_explicit(&t->idle_ns, ns, memory_order_relaxed);
 }
 
 uint32_t threads_count(const struct threads *t)

@@ -19,6 +19,9 @@ typedef void (*threads_unit)(void *arg, uint32_t thread, uint32_t unit);
 int threads_new(uint32_t n, struct threads **ret);
 void threads_free(struct threads *t); /* NULL is fine; no job may be running */
 
+/* Workers look for the next job for so long before they sleep, where every one has a core to itself. */
+void threads_watch(struct threads *t, uint64_t ns);
+
 uint32_t threads_count(const struct threads *t);
 /* Runs units 0 to n_units - 1, taken in ascending order; returns when all are done. alone: by the caller only.
  * From one thread at a time. */

@@ -4,7 +4,9 @@
 #include "../cpu/attend.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +14,24 @@
 
 #define PAGE_BYTES 4096u
 #define GRACE_MS 1000u /* devices that wait for another say so themselves, by then */
+#define SPINS 256u
 
 /* One device has all of both. */
 static bool shares_tokens(const struct backend *b, const struct work_shape *shape)
 {
 	return shape->split == WORK_TOKENS && b->n_devices > 1;
+}
+
+/* A page is on one device. */
+static bool has_pages(const struct backend *b, const struct work_shape *shape)
+{
+	return shape->split != WORK_HEADS && b->n_devices > 1;
+}
+
+/* It has something of the KV. */
+static bool takes_part(const struct device *d, const struct work_shape *shape)
+{
+	return shape->split != WORK_HOME || shape->home == d->share.device;
 }
 
 /* ---- arenas of devices ---------------------------------------------------------------------------------------------- */
@@ -77,7 +92,7 @@ __attribute__((format(printf, 3, 4))) static int device_fail(struct device *d, i
 
 static int device_submit(struct backend *b, struct device *d, uint64_t *ret_id)
 {
-	struct backend_batch batch = {d->share.jobs, b->batch->n_jobs};
+	struct backend_batch batch = {d->share.jobs, d->share.n_jobs};
 	int r = b->ops->submit(d->backend, &batch, ret_id);
 
 	return r ? device_fail(d, r, "its share was refused: %s", strerror(-r)) : 0;
@@ -147,10 +162,10 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 {
 	struct backend *b = arg;
 	struct device *d = &b->devices[unit];
-	uint64_t start_ns = now_ns(), local_ns, id;
+	uint64_t start_ns = now_ns(), local_ns;
 
 	(void)thread;
-	d->result = b->meets ? device_submit(b, d, &id) : device_local(b, d);
+	d->result = device_local(b, d);
 	d->own_fault = d->result != 0;
 	local_ns = now_ns();
 	d->stats.local_ns += local_ns - start_ns;
@@ -163,12 +178,32 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 	d->stats.exchange_ns += now_ns() - local_ns;
 }
 
-static void conclude_device(void *arg, uint32_t thread, uint32_t unit)
+/* Every device has a thread, which is in here until all are. False: one was refused. */
+static bool all_submitted(struct backend *b, bool refused)
+{
+	atomic_fetch_add_explicit(&b->n_refused, refused, memory_order_relaxed);
+	/* release: whoever counts all sees who was refused */
+	atomic_fetch_add_explicit(&b->n_submitted, 1, memory_order_release);
+	for (uint32_t i = 0;
+	     atomic_load_explicit(&b->n_submitted, memory_order_acquire) < b->n_devices; i++) {
+		if (i % SPINS == SPINS - 1)
+			sched_yield();
+	}
+	return atomic_load_explicit(&b->n_refused, memory_order_relaxed) == 0;
+}
+
+/* Of devices that meet. */
+static void start_device(void *arg, uint32_t thread, uint32_t unit)
 {
 	struct backend *b = arg;
 	struct device *d = &b->devices[unit];
+	uint64_t id;
 
 	(void)thread;
+	d->result = device_submit(b, d, &id);
+	d->own_fault = d->result != 0;
+	if (!all_submitted(b, d->result != 0))
+		return;
 	d->result = b->ops->conclude(d->backend);
 	if (d->result)
 		device_fail(d, d->result, "the exchange did not begin: %s", strerror(-d->result));
@@ -282,17 +317,21 @@ static int prepare_device(struct backend *b, struct device *d, const struct back
 		return -ENOMEM;
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct backend_job *job = &batch->jobs[i];
-		bool tokens = shares_tokens(b, job->shape);
-		int r = tokens ? share_tokens(&d->share, i, job) : share_heads(&d->share, i, job);
+		struct backend_job *own;
+		int r;
 
+		if (!takes_part(d, job->shape))
+			continue;
+		r = has_pages(b, job->shape) ? share_tokens(&d->share, job, &own)
+					     : share_heads(&d->share, job, &own);
 		if (r)
 			return r;
-		if (!tokens)
+		if (!shares_tokens(b, job->shape))
 			continue;
-		d->share.jobs[i].owner = b->meets ? owner : NULL;
+		own->owner = b->meets ? owner : NULL;
 		if (b->meets)
 			count_given(d, job, owner);
-		d->share.jobs[i].parts = b->meets ? 0 : d->parts.base + at;
+		own->parts = b->meets ? 0 : d->parts.base + at;
 		owner += job->list->n_rows;
 		at += group_parts_bytes(job->shape, job->list->n_rows);
 	}
@@ -320,18 +359,52 @@ static void find_fault(struct backend *b)
 	}
 }
 
-void batch_run(struct backend *b, const struct backend_batch *batch)
+/* What all devices that meet say alike, each before it has begun anything. */
+static int find_refusal(const struct backend *b)
 {
+	int r = b->devices[0].result;
+
+	if (!b->meets || b->n_refused < b->n_devices)
+		return 0;
+	for (uint32_t i = 1; i < b->n_devices; i++)
+		r = b->devices[i].result == r ? r : 0;
+	return r == -EIO ? 0 : r;
+}
+
+int batch_run(struct backend *b, const struct backend_batch *batch)
+{
+	int r;
+
 	b->batch = batch;
-	threads_run(b->threads, run_device, b, b->n_devices, false);
+	b->n_submitted = b->n_refused = 0;
+	threads_run(b->threads, b->meets ? start_device : run_device, b, b->n_devices, false);
 	b->batch = NULL;
+	r = find_refusal(b);
+	if (r)
+		return r;
 	find_fault(b);
-	if (b->meets && !b->fault[0]) {
-		threads_run(b->threads, conclude_device, b, b->n_devices, false);
-		find_fault(b);
-	}
 	if (!b->meets)
 		b->done_id = b->last_id;
+	return 0;
+}
+
+/* Those after one that cannot keep the plan as it was; nobody asks for it again. */
+int batch_advance(struct backend *b, const struct backend_job *job)
+{
+	int r = b->ops->advance ? 0 : -ESTALE;
+
+	for (uint32_t i = 0; i < b->n_devices && r == 0; i++) {
+		struct device *d = &b->devices[i];
+		struct backend_job own;
+
+		if (!takes_part(d, job->shape))
+			continue;
+		r = has_pages(b, job->shape) ? share_advance_tokens(&d->share, job, &own)
+					     : share_advance_heads(&d->share, job, &own);
+		if (r == 0)
+			r = b->ops->advance(d->backend, &own);
+	}
+	return r;
 }
 
 void batch_look(struct backend *b)

@@ -3,7 +3,7 @@
  *
  *      prepare   shares, memory: nothing has started yet, may fail
  *      run       a device's share, then for each job the exchange and the rows that it writes; returns when all have ended, or
- *                of devices that meet: when all have begun
+ *                of devices that meet: when all have begun. What they exchange begins once all have submitted.
  */
 #ifndef COPPICE_GROUP_BATCH_H
 #define COPPICE_GROUP_BATCH_H
@@ -61,6 +61,7 @@ struct backend {
 	struct array
 		owner; /* owned: device that writes a row, of all jobs' rows one after the other */
 	const struct backend_batch *batch; /* while it runs */
+	_Atomic uint32_t n_submitted, n_refused; /* of it: devices that meet */
 	uint64_t last_id, done_id;
 	uint64_t progress_ns; /* when done_id last grew, or something to be done came */
 	struct backend_counters counters;
@@ -74,8 +75,11 @@ bool batch_drop_arena(struct backend *b, uint64_t base, uint32_t *ret_device);
 
 /* The devices take the shapes of all jobs. 0 or -ENOMEM. */
 int batch_prepare(struct backend *b, const struct backend_batch *batch);
-/* Runs what was prepared last. Where a device fails, b->fault says which and why. */
-void batch_run(struct backend *b, const struct backend_batch *batch);
+/* Runs what was prepared last, as b->last_id. Where a device fails, b->fault says which and why. 0, or an error of all devices that
+ * meet, which has changed nothing. */
+int batch_run(struct backend *b, const struct backend_batch *batch);
+/* As backend_ops.advance, of devices that can. */
+int batch_advance(struct backend *b, const struct backend_job *job);
 /* Of devices that meet: how far all are. Where one has failed, or is silent for too long, b->fault says so. */
 void batch_look(struct backend *b);
 

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #define TIMEOUT_MS 60000u
+#define WATCH_NS 1000000u /* between layers of a step: to wake a thread takes longer than a layer */
 
 /* What coppice-bench multi finds on a two-core machine, in round figures: it weighs a wait, it promises nothing. */
 #define HOST_EXCHANGE_NS 30000.0
@@ -141,6 +142,9 @@ static int open_between(struct backend *b, char *error, size_t error_bytes)
 	bool host = b->n_devices > 1 && !b->ops->meet;
 	int r = threads_new(b->n_devices, &b->threads);
 
+	if (r == 0 && b->ops->meet)
+		threads_watch(b->threads, WATCH_NS);
+
 	if (r == 0 && host)
 		r = exchange_memory_new(b->n_devices, b->timeout_ms, ends);
 	if (r)
@@ -189,7 +193,11 @@ static uint64_t group_page_bytes(struct backend *b, const struct work_shape *sha
 {
 	struct work_shape share;
 
-	if (shape->split == WORK_TOKENS || shape->n_kv_heads == 0 ||
+	if (shape->split == WORK_HOME && shape->home >= b->n_devices) {
+		say(error, error_bytes, "there is no device %u of %u", shape->home, b->n_devices);
+		return 0;
+	}
+	if (shape->split != WORK_HEADS || shape->n_kv_heads == 0 ||
 	    shape->n_q_heads % shape->n_kv_heads != 0)
 		return b->ops->page_bytes(b->devices[0].backend, shape, error, error_bytes);
 	if (shape->n_kv_heads % b->n_devices != 0) {
@@ -326,10 +334,19 @@ static int group_submit(struct backend *b, const struct backend_batch *batch, ui
 	if (b->done_id == b->last_id)
 		b->progress_ns = start_ns;
 	b->last_id++;
-	batch_run(b, batch);
+	r = batch_run(b, batch);
+	if (r) {
+		b->last_id--;
+		return r;
+	}
 	count_batch(b, batch, b->meets ? 0 : now_ns() - start_ns);
 	*ret_id = b->last_id;
 	return 0;
+}
+
+static int group_advance(struct backend *b, const struct backend_job *job)
+{
+	return b->fault[0] ? -ESTALE : batch_advance(b, job);
 }
 
 static int group_completed(struct backend *b, uint64_t *ret_id)
@@ -374,7 +391,7 @@ static int group_move(struct backend *b, const struct work_shape *shape,
 
 	if (group_page_bytes(b, shape, NULL, 0) == 0)
 		return -EINVAL;
-	if (shape->split == WORK_TOKENS)
+	if (shape->split != WORK_HEADS)
 		return move_tokens(b, shape, moves, n);
 	for (uint32_t i = 0; i < b->n_devices && r == 0; i++)
 		r = b->ops->move(b->devices[i].backend, &share, moves, n);
@@ -397,6 +414,10 @@ void group_stats(struct backend *b, uint32_t device, struct group_stats *ret)
 	ret->kv_bytes_read = counters.kv_bytes_read;
 	ret->appended_tokens = d->share.appended_tokens;
 	ret->exchange_bytes = exchange_bytes_of(d);
+	if (b->meets) {
+		ret->exchange_ns = counters.exchange_ns;
+		ret->local_ns = counters.busy_ns - counters.exchange_ns;
+	}
 }
 
 uint32_t group_n_devices(const struct backend *b)
@@ -423,6 +444,9 @@ static void group_counters(struct backend *b, struct backend_counters *ret)
 		b->ops->counters(b->devices[i].backend, &own);
 		ret->kv_bytes_read += own.kv_bytes_read;
 		ret->exchange_bytes += exchange_bytes_of(&b->devices[i]);
+		own.exchange_ns += b->devices[i].stats.exchange_ns;
+		if (own.exchange_ns > ret->exchange_ns)
+			ret->exchange_ns = own.exchange_ns;
 		if (b->meets && own.busy_ns > ret->busy_ns)
 			ret->busy_ns = own.busy_ns;
 	}
@@ -433,6 +457,8 @@ static void group_cost(struct backend *b, const struct work_shape *shape, struct
 	b->ops->cost(b->devices[0].backend, shape, ret);
 	if (shape->split == WORK_TOKENS && b->n_devices > 1)
 		ret->fixed_ns += b->meets ? EXCHANGE_NS : HOST_EXCHANGE_NS;
+	if (shape->split == WORK_HOME)
+		return;
 	ret->kv_ns_per_byte /= b->n_devices;
 	ret->row_ns_per_byte /= b->n_devices;
 }
@@ -464,6 +490,7 @@ const struct backend_ops backend_group = {
 	.arena_detach = group_arena_detach,
 	.arena_new = group_arena_new,
 	.arena_free = group_arena_free,
+	.advance = group_advance,
 	.submit = group_submit,
 	.completed = group_completed,
 	.move = group_move,

@@ -8,9 +8,12 @@
  *      heads    every device has every page, of each its KV heads: it writes its heads of every row, and nothing is
  *               exchanged.
  *
+ *      home     one device has all, such pages as it has with tokens: the others do nothing. So the heads of each rank of a
+ *               tensor-parallel engine can be a model of their own, on the device of that rank.
+ *
  * Which it is, each model's shape says. Each device has 1 / n of the pool and of every extent, so that what limits extents
- * limits each device. KV never moves between devices: with tokens, a move from a page of one device to a page of another is
- * refused (-EXDEV).
+ * limits each device. KV never moves between devices: a move from a page of one device to a page of another is refused
+ * (-EXDEV).
  *
  * Devices that meet (backend_ops) exchange partials among themselves and run ahead of the caller; others give them to the
  * host, whose threads merge and write, and a batch is complete when submit returns.

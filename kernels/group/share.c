@@ -19,13 +19,18 @@ void share_init(struct share *s, uint32_t device, uint32_t n_devices)
 	*s = (struct share){.device = device, .n_devices = n_devices};
 }
 
+static void share_job_done(struct share_job *job)
+{
+	array_done(&job->io);
+	array_done(&job->queries);
+	array_done(&job->slots);
+}
+
 void share_done(struct share *s)
 {
-	for (uint32_t i = 0; i < s->n_room; i++) {
-		array_done(&s->behind[i].io);
-		array_done(&s->behind[i].queries);
-		array_done(&s->behind[i].slots);
-	}
+	for (uint32_t i = 0; i < s->n_room; i++)
+		share_job_done(&s->behind[i]);
+	share_job_done(&s->advanced);
 	for (uint32_t i = 0; i < s->n_cuts; i++)
 		cut_done(&s->cuts[i].cut);
 	free(s->jobs);
@@ -76,6 +81,7 @@ int share_begin(struct share *s, uint32_t n_jobs)
 	uint32_t n_cuts = n_jobs < CUTS_MIN ? CUTS_MIN : n_jobs;
 
 	s->n_batches++;
+	s->n_jobs = 0;
 	if (n_jobs > s->n_room && grow_jobs(s, n_jobs) != 0)
 		return -ENOMEM;
 	if (n_cuts > s->n_cuts && grow_cuts(s, n_cuts) != 0)
@@ -210,18 +216,41 @@ static int copy_queries(struct share_job *to, const struct backend_job *job, uin
 	return 0;
 }
 
-int share_tokens(struct share *s, uint32_t i, const struct backend_job *job)
+int share_tokens(struct share *s, const struct backend_job *job, struct backend_job **ret)
 {
-	struct share_job *to = &s->behind[i];
+	struct share_job *to = &s->behind[s->n_jobs];
+	struct backend_job *own = &s->jobs[s->n_jobs];
 	const struct work_list *list;
 
 	if (get_list(s, job, &list) != 0 || copy_queries(to, job, count_slots(job)) != 0)
 		return -ENOMEM;
 	share_slots(s, to, job);
-	s->jobs[i] = *job;
-	s->jobs[i].tree = &to->tree;
-	s->jobs[i].list = list;
-	s->jobs[i].io = to->io.data;
+	*own = *job;
+	own->tree = &to->tree;
+	own->list = list;
+	own->io = to->io.data;
+	s->n_jobs++;
+	*ret = own;
+	return 0;
+}
+
+int share_advance_tokens(struct share *s, const struct backend_job *job, struct backend_job *ret)
+{
+	uint32_t n = job->tree->n_queries;
+	struct backend_io *io = array_room(&s->advanced.io, n, sizeof(*io));
+	struct work_slice *slots = array_room(&s->advanced.slots, n, sizeof(*slots));
+
+	if (!io || !slots)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		if (job->io[i].n_slots != 1)
+			return -ESTALE;
+		slots[i] = job->io[i].slots[0];
+		io[i] = (struct backend_io){.slots = &slots[i], .n_slots = is_here(s, &slots[i])};
+		slots[i].page = cut_page(slots[i].page, s->n_devices);
+	}
+	*ret = *job;
+	ret->io = io;
 	return 0;
 }
 
@@ -249,9 +278,10 @@ static void io_shift(struct backend_io *io, uint32_t device, const struct work_s
 	io->lse += io->lse ? q_head * sizeof(float) : 0;
 }
 
-int share_heads(struct share *s, uint32_t i, const struct backend_job *job)
+int share_heads(struct share *s, const struct backend_job *job, struct backend_job **ret)
 {
-	struct share_job *to = &s->behind[i];
+	struct share_job *to = &s->behind[s->n_jobs];
+	struct backend_job *own = &s->jobs[s->n_jobs];
 	struct backend_io *io;
 
 	if (copy_queries(to, job, 0) != 0)
@@ -262,8 +292,18 @@ int share_heads(struct share *s, uint32_t i, const struct backend_job *job)
 		io_shift(&io[q], s->device, &to->shape);
 		s->appended_tokens += io[q].n_slots ? job->tree->queries[q].n_rows : 0;
 	}
-	s->jobs[i] = *job;
-	s->jobs[i].shape = &to->shape;
-	s->jobs[i].io = io;
+	*own = *job;
+	own->shape = &to->shape;
+	own->io = io;
+	s->n_jobs++;
+	*ret = own;
+	return 0;
+}
+
+int share_advance_heads(struct share *s, const struct backend_job *job, struct backend_job *ret)
+{
+	s->advanced.shape = share_shape(job->shape, s->n_devices);
+	*ret = *job;
+	ret->shape = &s->advanced.shape;
 	return 0;
 }

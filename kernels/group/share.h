@@ -28,6 +28,8 @@ struct share {
 	struct backend_job *jobs; /* owned, [n_room] */
 	struct share_job *behind; /* owned, [n_room] */
 	struct share_cut *cuts; /* owned, [n_cuts] */
+	struct share_job advanced; /* what is behind the last share of a plan's next tokens */
+	uint32_t n_jobs; /* of the batch, that this device takes part in */
 	uint32_t n_room, n_cuts;
 	uint64_t n_batches;
 	uint64_t appended_tokens; /* times layers */
@@ -36,14 +38,18 @@ struct share {
 void share_init(struct share *s, uint32_t device, uint32_t n_devices);
 void share_done(struct share *s);
 
-/* A new batch: what the last one's jobs were is gone. 0 or -ENOMEM. */
+/* A new batch, of n_jobs at most: what the last one's jobs were is gone. 0 or -ENOMEM. */
 int share_begin(struct share *s, uint32_t n_jobs);
 
-/* s->jobs[i] becomes the device's share of job: the tokens of its pages, all heads; parts and owner are for the caller to
- * say. 0 or -ENOMEM. */
-int share_tokens(struct share *s, uint32_t i, const struct backend_job *job);
+/* Adds a job: the device's share, the tokens of its pages, all heads; parts and owner are for the caller to say. 0 or -ENOMEM. */
+int share_tokens(struct share *s, const struct backend_job *job, struct backend_job **ret);
 /* The same: all tokens, its heads. n_devices divides the KV heads. */
-int share_heads(struct share *s, uint32_t i, const struct backend_job *job);
+int share_heads(struct share *s, const struct backend_job *job, struct backend_job **ret);
+
+/* What backend_ops.advance of the device is to be asked, of the same splits: ret is good until the next of this share. A query whose
+ * token is on another device has no slot. 0, -ENOMEM, or -ESTALE where queries have come further than by a token. */
+int share_advance_tokens(struct share *s, const struct backend_job *job, struct backend_job *ret);
+int share_advance_heads(struct share *s, const struct backend_job *job, struct backend_job *ret);
 
 /* The shape that a device sees where heads are shared out. */
 struct work_shape share_shape(const struct work_shape *shape, uint32_t n_devices);

@@ -30,6 +30,8 @@ struct end {
 	uint64_t submitted, concluded;
 	uint32_t n_rows_written; /* by this owner, ever */
 	uint64_t arena; /* its only one */
+	uint32_t n_advanced,
+		next_page; /* tokens that its plan took in, and where the last of them went */
 };
 
 static struct {
@@ -39,6 +41,8 @@ static struct {
 	uint32_t n_behind; /* batches that nobody has told of yet */
 	bool silent; /* of the second: nothing is ever complete */
 	bool refuses; /* the second does not conclude */
+	bool stale, one_stale; /* all refuse what is submitted, or the second */
+	bool full; /* the second cannot take in another token */
 	bool apart; /* they do not reach each other's memory */
 } meeting = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -61,7 +65,8 @@ static int meet_meet(struct backend *const *members, uint32_t n, uint32_t timeou
 	memset(meeting.ends, 0, sizeof(meeting.ends));
 	meeting.n = n;
 	meeting.n_concluded = 0;
-	meeting.silent = meeting.refuses = false;
+	meeting.silent = meeting.refuses = meeting.full = false;
+	meeting.stale = meeting.one_stale = false;
 	for (uint32_t i = 0; i < n; i++)
 		meeting.ends[i].backend = members[i];
 	snprintf(notice, bytes, "they meet slowly");
@@ -76,6 +81,8 @@ static int meet_submit(struct backend *b, const struct backend_batch *batch, uin
 
 	assert_int_equal(batch->n_jobs, 1);
 	assert_int_equal(job.parts, 0);
+	if (meeting.stale || (meeting.one_stale && e == &meeting.ends[1]))
+		return -ESTALE;
 	e->job = job;
 	free(e->parts);
 	e->parts = NULL;
@@ -168,12 +175,29 @@ static void meet_arena_free(struct backend *b, uint64_t base)
 	free((void *)(uintptr_t)base);
 }
 
+static int meet_advance(struct backend *b, const struct backend_job *job)
+{
+	struct end *e = end_of(b);
+
+	assert_int_equal(job->shape->n_kv_heads, job->shape->split == WORK_TOKENS ? 3 : 1);
+	assert_int_equal(job->list->n_rows, 2);
+	if (meeting.full && e == &meeting.ends[1])
+		return -ESTALE;
+	for (uint32_t i = 0; i < 2; i++) {
+		e->n_advanced += job->io[i].n_slots;
+		if (job->io[i].n_slots)
+			e->next_page = job->io[i].slots->page;
+	}
+	return 0;
+}
+
 static struct backend_ops meeting_ops(void)
 {
 	struct backend_ops ops = backend_cpu;
 
 	ops.leaves_parts = false;
 	ops.meet = meet_meet;
+	ops.advance = meet_advance;
 	ops.submit = meet_submit;
 	ops.conclude = meet_conclude;
 	ops.completed = meet_completed;
@@ -329,6 +353,90 @@ static void test_a_batch_is_complete_when_it_is_on_all(void **state)
 	world_done(&m.w);
 }
 
+/* ---- plans that go on --------------------------------------------------------------------------------------------- */
+
+/* Two queries' next tokens, on pages 4 and 5. */
+static int advance_two(struct meet_world *m)
+{
+	struct work_slice slots[] = {{4, 7, 1}, {5, 0, 1}};
+	struct backend_io io[] = {{.slots = &slots[0], .n_slots = 1},
+				  {.slots = &slots[1], .n_slots = 1}};
+	struct work_query queries[2] = {{.n_rows = 1}, {.n_rows = 1}};
+	struct work_tree tree = {.queries = queries, .n_queries = 2};
+	struct work_row rows[2] = {{0, 0, 1}, {1, 0, 1}};
+	struct work_list list = {.rows = rows, .n_rows = 2};
+	struct backend_job job = {.shape = &m->w.shape,
+				  .tree = &tree,
+				  .list = &list,
+				  .io = io,
+				  .plan_id = 7,
+				  .advanced = true};
+
+	return m->w.ops->advance(m->w.backend, &job);
+}
+
+static void test_a_next_token_is_for_the_device_of_its_page(void **state)
+{
+	struct meet_world m;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	assert_int_equal(advance_two(&m), 0);
+	assert_int_equal(meeting.ends[0].n_advanced, 0);
+	assert_int_equal(meeting.ends[1].n_advanced, 1);
+	assert_int_equal(meeting.ends[1].next_page, 4 / DEVICES);
+	assert_int_equal(meeting.ends[2].n_advanced, 1);
+	assert_int_equal(meeting.ends[2].next_page, 5 / DEVICES);
+	world_done(&m.w);
+}
+
+static void test_a_next_token_is_for_all_who_share_heads(void **state)
+{
+	struct meet_world m;
+
+	(void)state;
+	world_open(&m, WORK_HEADS, __func__);
+	assert_int_equal(advance_two(&m), 0);
+	for (uint32_t i = 0; i < DEVICES; i++) {
+		assert_int_equal(meeting.ends[i].n_advanced, 2);
+		assert_int_equal(meeting.ends[i].next_page, 5);
+	}
+	world_done(&m.w);
+}
+
+static void test_a_plan_that_is_full_on_one_device_is_stale(void **state)
+{
+	struct meet_world m;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	meeting.full = true;
+	assert_int_equal(advance_two(&m), -ESTALE);
+	world_done(&m.w);
+}
+
+static void test_what_all_devices_refuse_changes_nothing(void **state)
+{
+	struct meet_world m;
+	uint64_t id, first, done = 0;
+	void *o;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &first), 0);
+	meeting.stale = true;
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), -ESTALE);
+	meeting.stale = false;
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), 0);
+	assert_int_equal(id, first + 1);
+	assert_int_equal(m.w.ops->completed(m.w.backend, &done), 0);
+	assert_int_equal(done, id);
+	world_done(&m.w);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------------- */
+
 static void assert_dead(struct meet_world *m, const char *why)
 {
 	uint64_t done;
@@ -376,6 +484,21 @@ static void test_a_device_that_does_not_conclude_ends_the_group(void **state)
 	world_done(&m.w);
 }
 
+static void test_what_one_device_refuses_ends_the_group(void **state)
+{
+	struct meet_world m;
+	uint64_t id;
+	void *o;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
+	meeting.one_stale = true;
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), 0);
+	assert_dead(&m, "its share was refused");
+	world_done(&m.w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -383,6 +506,11 @@ int main(void)
 		cmocka_unit_test(test_rows_are_merged_where_the_arena_is_that_wants_them),
 		cmocka_unit_test(test_devices_that_do_not_reach_each_other_have_no_arenas),
 		cmocka_unit_test(test_a_batch_is_complete_when_it_is_on_all),
+		cmocka_unit_test(test_a_next_token_is_for_the_device_of_its_page),
+		cmocka_unit_test(test_a_next_token_is_for_all_who_share_heads),
+		cmocka_unit_test(test_a_plan_that_is_full_on_one_device_is_stale),
+		cmocka_unit_test(test_what_all_devices_refuse_changes_nothing),
+		cmocka_unit_test(test_what_one_device_refuses_ends_the_group),
 		cmocka_unit_test(test_a_device_that_is_never_done_ends_the_group_in_time),
 		cmocka_unit_test(test_a_device_that_does_not_conclude_ends_the_group),
 	};

@@ -92,7 +92,7 @@ static void check_policy(struct world *w, uint32_t which, const struct group_con
 			(int)w->shape.split, w->shape.page_tokens, (int)w->shape.dtype, error, lse);
 	world_run(w, &config, 0, w->tree.n_queries, &again);
 	assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);
-	want = w->shape.split == WORK_HEADS
+	want = w->shape.split != WORK_TOKENS
 		       ? 0
 		       : exchange_bytes(EXCHANGE_DIRECT, false, group->n_devices,
 					group_parts_bytes(&w->shape, world_rows(w)));
@@ -119,6 +119,7 @@ static void run_world(uint32_t n, enum work_split split, enum work_dtype dtype,
 
 	members_init(&m, n);
 	want.shape.split = split;
+	want.shape.home = split == WORK_HOME ? oracle_below(random, n) : 0;
 	world_init(&w, &want, random);
 	for (uint32_t i = 0; i < N_POLICIES; i++)
 		check_policy(&w, i, &m.config);
@@ -147,6 +148,12 @@ static void test_devices_that_share_heads_answer_as_one(void **state)
 {
 	(void)state;
 	run_worlds(WORK_HEADS, __func__);
+}
+
+static void test_a_device_that_has_all_answers_for_all(void **state)
+{
+	(void)state;
+	run_worlds(WORK_HOME, __func__);
 }
 
 /* ---- shares ------------------------------------------------------------------------------------------------------- */
@@ -510,6 +517,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_devices_that_share_tokens_answer_as_one),
 		cmocka_unit_test(test_devices_that_share_heads_answer_as_one),
+		cmocka_unit_test(test_a_device_that_has_all_answers_for_all),
 		cmocka_unit_test(test_each_key_is_read_once_and_appended_once),
 		cmocka_unit_test(test_an_extent_has_as_much_on_each_device),
 		cmocka_unit_test(test_jobs_of_one_plan_and_of_many_answer_alike),

@@ -85,6 +85,14 @@ static size_t kv_values(const struct world *w)
 	return (size_t)w->shape.n_kv_heads * w->shape.head_dim;
 }
 
+/* 7 is prime to the number of pages: neighbours are not neighbours in memory. */
+static uint32_t next_page(struct world *w)
+{
+	uint32_t n = w->kv.n_pages / w->page_step;
+
+	return w->next_page++ * 7 % n * w->page_step + w->shape.home;
+}
+
 /* Slices for the node's tokens; each begins in a page of its own at the row that its position says. */
 static void give_pages(struct world *w, struct work_node *node)
 {
@@ -97,11 +105,8 @@ static void give_pages(struct world *w, struct work_node *node)
 
 		count = count < end - pos ? count : end - pos;
 		must(w->tree.n_slices < WORLD_SLICES, "too many slices");
-		/* 7 is prime to the number of pages: neighbours are not neighbours in memory */
 		w->slices[w->tree.n_slices++] =
-			(struct work_slice){w->next_page * 7 % w->kv.n_pages, (uint16_t)first,
-					    (uint16_t)count};
-		w->next_page++;
+			(struct work_slice){next_page(w), (uint16_t)first, (uint16_t)count};
 		pos += count;
 	}
 	node->n_slices = w->tree.n_slices - node->slice;
@@ -278,7 +283,8 @@ void world_load(struct world *w)
 static void open_backend(struct world *w, const struct world_want *want)
 {
 	uint64_t extent_bytes = want->extent_bytes ? want->extent_bytes : EXTENT_BYTES;
-	struct backend_config config = {.pool_bytes = POOL_BYTES / extent_bytes * extent_bytes,
+	struct backend_config config = {.pool_bytes = w->page_step * POOL_BYTES / extent_bytes *
+						      extent_bytes,
 					.extent_bytes = extent_bytes,
 					.n_threads = want->n_threads,
 					.group = want->group};
@@ -303,7 +309,9 @@ static void count_pages(struct world *w, const struct world_want *want)
 	uint32_t n = 2 + w->tree.n_nodes +
 		     want->n_nodes * (want->node_tokens / w->shape.page_tokens + 2);
 
-	must(oracle_kv_init(&w->kv, &w->shape, n % 7 ? n : n + 1) == 0, "oracle");
+	w->page_step = want->shape.split == WORK_HOME ? want->group->n_devices : 1;
+	n = (n % 7 ? n : n + 1) * w->page_step;
+	must(oracle_kv_init(&w->kv, &w->shape, n) == 0, "oracle");
 }
 
 void world_init(struct world *w, const struct world_want *want, struct oracle_random *random)

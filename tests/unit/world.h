@@ -49,6 +49,7 @@ struct world {
 	bool appends[WORLD_QUERIES]; /* its tokens come with the batch */
 	bool silent[WORLD_QUERIES]; /* it wants no output, and its Q is nowhere */
 	uint32_t next_page;
+	uint32_t page_step; /* pages are those that are shape.home modulo this */
 	float *q; /* owned, [rows][n_q_heads][head_dim] as the dtype holds it */
 	void *q_raw; /* of an arena */
 	void *kv_raw; /* of an arena: [token row of the pool][K, V][n_kv_heads][head_dim] */
