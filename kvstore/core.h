@@ -79,6 +79,8 @@ struct store_space {
 	struct index_link link; /* in store.spaces, by holding and salt */
 	struct store_holding *holding;
 	uint64_t salt;
+	bool at_home; /* new pages are on one device */
+	uint32_t home;
 	struct store_node *root; /* owned */
 	TAILQ_ENTRY(store_space) all;
 };

@@ -126,7 +126,7 @@ void fetch_look(struct store *s, uint64_t now_ns)
 static int rise_slice(struct store *s, struct store_node *n, uint32_t index)
 {
 	struct store_holding *h = n->space->holding;
-	struct store_slice page = {.page = stripe_round(h->model, n->pos, index)};
+	struct store_slice page = {.page = stripe_round(n, index)};
 
 	if (!move_has_room(s->tiers, TIER_UP) || s->tiers->host->filling[n->slices[index].page])
 		return -EAGAIN;

@@ -150,9 +150,13 @@ int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_
 		return -EINVAL;
 	pages_settle(&s->pages);
 	claim_expire(s, now_ns);
+	if (open->at_home && open->home >= s->pages.n_devices)
+		return -EINVAL;
 	int r = space_get(open->model, open->domain, open->salt, &space);
 	if (r)
 		return r;
+	space->at_home = open->at_home && open->model->lent.n_devices > 1;
+	space->home = open->home;
 	struct radix_place at = {.node = space->root};
 	uint32_t n_cached = radix_match(s, &at, open->tokens, open->n_tokens - 1);
 	struct store_seq *q;

@@ -100,6 +100,8 @@ struct store_open {
 	const uint32_t *tokens; /* borrowed during the call; n_tokens >= 1 */
 	uint32_t n_tokens;
 	uint64_t owner; /* session, for reports */
+	bool at_home; /* of a striped model: all pages of this salt are on one device, home */
+	uint32_t home; /* the same for all who open the same salt */
 };
 
 /* Matches the prompt, remembers what is not cached, and claims it if nobody else has. */

@@ -17,7 +17,7 @@ void stripe_begin(struct stripe *s, const struct store_node *n, uint32_t n_path)
 {
 	const struct pages *pages = &node_store(n)->pages;
 
-	*s = (struct stripe){.model = node_model(n)};
+	*s = (struct stripe){.model = node_model(n), .space = n->space};
 	for (uint32_t i = 0; i < pages->n_devices; i++)
 		s->bytes[i] = pages->device_bytes[i];
 	for (uint32_t end = n_path; n; end = n->pos, n = n->parent)
@@ -42,6 +42,8 @@ bool stripe_allows(const struct stripe *s, uint32_t device, uint32_t n_tokens)
 {
 	uint64_t run = (uint64_t)STORE_RUN_PAGES * s->model->page_tokens, min = least(s);
 
+	if (s->space->at_home)
+		return device == s->space->home;
 	return s->tokens[device] == min || s->tokens[device] + n_tokens <= min + run;
 }
 
@@ -61,7 +63,11 @@ uint32_t stripe_choose(struct stripe *s, uint32_t room, uint32_t n_tokens)
 	return best;
 }
 
-uint32_t stripe_round(const struct store_model *m, uint32_t pos, uint32_t index)
+uint32_t stripe_round(const struct store_node *n, uint32_t index)
 {
-	return (pos / m->page_tokens + index) % m->lent.n_devices;
+	const struct store_model *m = node_model(n);
+
+	if (n->space->at_home)
+		return n->space->home;
+	return (n->pos / m->page_tokens + index) % m->lent.n_devices;
 }

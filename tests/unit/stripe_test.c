@@ -131,6 +131,97 @@ static void test_leaves_of_one_place_go_to_all_devices(void **state)
 	fixture_done(&f);
 }
 
+static uint32_t tokens_of(const char *text, uint32_t *ret)
+{
+	uint32_t n = 0;
+
+	for (; text[n]; n++)
+		ret[n] = (unsigned char)text[n];
+	return n;
+}
+
+static struct store_seq *open_at_home(struct fixture *f, const char *text, uint64_t salt,
+				      uint32_t home)
+{
+	uint32_t ids[MOST_TOKENS];
+	struct store_open open = {.model = f->model,
+				  .domain = 1,
+				  .salt = salt,
+				  .tokens = ids,
+				  .n_tokens = tokens_of(text, ids),
+				  .at_home = true,
+				  .home = home};
+	struct store_match match;
+	struct store_seq *q;
+
+	assert_int_equal(store_seq_open(f->store, &open, 0, &q, &match), 0);
+	return q;
+}
+
+static void test_a_space_with_a_home_has_its_pages_there(void **state)
+{
+	const char *text = "aaaabbbbccccddddeeeeffffgggghhhh";
+	const uint32_t accepted[] = {0, 2};
+	struct store_move moves[2];
+	struct store_seq *q[3];
+	struct fixture f;
+	uint32_t n_moves, page = 0, row;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 8, .n_devices = 3});
+	for (uint32_t home = 0; home < 3; home++) {
+		q[home] = open_at_home(&f, text, 50 + home, home);
+		fixture_publish(&f, q[home], text);
+		assert_int_equal(fixture_extend(&f, q[home], "ijklmnop", true), 0);
+		assert_int_equal(store_seq_accept(q[home], accepted, 2, 0, moves, &n_moves), 0);
+		fixture_check(&f);
+		for (uint32_t pos = 0; pos < store_seq_n_tokens(q[home]); pos++) {
+			fixture_row(q[home], pos, &page, &row);
+			assert_int_equal(page % 3, home);
+		}
+	}
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(store_device_bytes(f.store, i), 9 * 100);
+		fixture_close(&f, q[i]);
+	}
+	fixture_done(&f);
+}
+
+/* The home of one is full, however much room there is elsewhere. */
+static void test_a_home_is_not_left_for_lack_of_room(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f,
+		     (struct fixture_options){.n_extents = 1, .extent_pages = 4, .n_devices = 2});
+	struct store_seq *q = open_at_home(&f, "aaaabbbb", 7, 1);
+	fixture_publish(&f, q, "aaaabbbb");
+	assert_int_equal(fixture_extend(&f, q, "cccc", false), -ENOSPC);
+	assert_int_equal(store_device_bytes(f.store, 0), 0);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_a_home_is_one_of_the_devices(void **state)
+{
+	uint32_t id = 1;
+	struct store_match match;
+	struct store_seq *q;
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_devices = 2});
+	struct store_open open = {.model = f.model,
+				  .domain = 1,
+				  .tokens = &id,
+				  .n_tokens = 1,
+				  .at_home = true,
+				  .home = 2};
+	assert_int_equal(store_seq_open(f.store, &open, 0, &q, &match), -EINVAL);
+	fixture_done(&f);
+}
+
 static void check_draft(const struct store_seq *q, uint32_t n_devices)
 {
 	uint32_t n_slots;
@@ -228,6 +319,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_path_is_even_to_within_a_run),
 		cmocka_unit_test(test_leaves_of_one_place_go_to_all_devices),
+		cmocka_unit_test(test_a_space_with_a_home_has_its_pages_there),
+		cmocka_unit_test(test_a_home_is_not_left_for_lack_of_room),
+		cmocka_unit_test(test_a_home_is_one_of_the_devices),
 		cmocka_unit_test(test_a_draft_is_on_one_device),
 		cmocka_unit_test(test_a_full_device_is_made_room_on),
 		cmocka_unit_test(test_an_extent_has_as_many_pages_on_each_device),
