@@ -71,6 +71,15 @@ struct coppice_model_info {
 	uint32_t window; /* must be 0: sliding windows are not in this version */
 	float soft_cap; /* must be 0 */
 	uint32_t n_sinks; /* must be 0 */
+	/*
+	 * A rank of a tensor-parallel engine: the KV heads that it has, own_kv_heads of the model's n_kv_heads from first_kv_head on;
+	 * 0: all. Rows of Q, K, V, O and LSE hold these, and the query heads that go with them, alone. Ranks share no KV with each
+	 * other: each has prompts matched, pending and evicted for itself, so an engine whose ranks differ in match.cached goes
+	 * by the least (a prompt opened anew with a token more than that has no more cached). Where the daemon has several
+	 * devices and splits models by heads, a rank's KV is on the one device that would have these heads: best that of the
+	 * rank itself, where its arena is (coppice_arena_new_on).
+	 */
+	uint32_t first_kv_head, own_kv_heads;
 };
 
 /* Opens a model. *ret_model is its number in this connection. Blocks for a message and its answer. */

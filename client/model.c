@@ -65,12 +65,14 @@ void model_drop_all(struct coppice *c)
 static struct model model_of(const struct coppice_model_info *info, uint32_t id)
 {
 	uint32_t element_bytes = info->dtype == COPPICE_FP32 ? 4 : 2;
+	uint32_t n_kv = info->own_kv_heads ? info->own_kv_heads : info->n_kv_heads;
+	uint32_t n_q = info->n_kv_heads ? info->n_q_heads / info->n_kv_heads * n_kv : 0;
 
 	return (struct model){
 		.id = id,
-		.q_row_bytes = info->n_q_heads * info->head_dim * element_bytes,
-		.kv_row_bytes = info->n_kv_heads * info->head_dim * element_bytes,
-		.lse_row_bytes = info->n_q_heads * (uint32_t)sizeof(float),
+		.q_row_bytes = n_q * info->head_dim * element_bytes,
+		.kv_row_bytes = n_kv * info->head_dim * element_bytes,
+		.lse_row_bytes = n_q * (uint32_t)sizeof(float),
 	};
 }
 
@@ -90,6 +92,10 @@ static Coppice__ModelOpen message_of(const struct coppice_model_info *info)
 	m.scale = info->scale;
 	m.has_weights_hash = info->weights_hash != 0;
 	m.weights_hash = info->weights_hash;
+	m.has_first_kv_head = info->first_kv_head != 0;
+	m.first_kv_head = info->first_kv_head;
+	m.has_own_kv_heads = info->own_kv_heads != 0;
+	m.own_kv_heads = info->own_kv_heads;
 	m.has_window = info->window != 0;
 	m.window = info->window;
 	m.has_soft_cap = info->soft_cap != 0;

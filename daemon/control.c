@@ -174,6 +174,8 @@ static void verb_model_open(struct session *s, uint64_t id, const void *message)
 		.scale = m->scale,
 	};
 	request->sched.in.model.weights_hash = m->weights_hash;
+	request->sched.in.model.first_kv_head = m->first_kv_head;
+	request->sched.in.model.own_kv_heads = m->own_kv_heads;
 	request_post(request);
 }
 

@@ -163,9 +163,37 @@ static void choose_by_cost(const struct backend_ops *ops, struct backend *backen
 		 REFERENCE_TOKENS, tokens_us, heads_us, shape->n_kv_heads / n);
 }
 
+/* Of some heads: the device that has them, if they are of one. */
+static bool find_home(const struct split_heads *heads, uint32_t n_own, uint32_t n, uint32_t *ret)
+{
+	uint32_t each = heads->all / n;
+
+	*ret = each ? heads->first / each : 0;
+	return heads->all % n == 0 && (heads->first + n_own - 1) / each == *ret;
+}
+
+static int choose_home(struct work_shape *shape, const struct split_heads *heads, uint32_t n,
+		       bool must, char *why, size_t why_bytes)
+{
+	uint32_t last = heads->first + shape->n_kv_heads - 1, home;
+
+	if (find_home(heads, shape->n_kv_heads, n, &home)) {
+		shape->split = WORK_HOME;
+		shape->home = home;
+		snprintf(why, why_bytes,
+			 "KV heads %u to %u of %u are those of device %u, of %u devices",
+			 heads->first, last, heads->all, home, n);
+		return 0;
+	}
+	snprintf(why, why_bytes, "%sKV heads %u to %u of %u are not those of one of %u devices%s",
+		 must ? "split = heads, but " : "auto: ", heads->first, last, heads->all, n,
+		 must ? ": open those of one, or use tokens or auto." : "");
+	return must ? -ENOTSUP : 0;
+}
+
 int split_choose(const struct config *config, const struct backend_ops *ops,
-		 struct backend *backend, const char *model, struct work_shape *shape, char *why,
-		 size_t why_bytes)
+		 struct backend *backend, const char *model, const struct split_heads *heads,
+		 struct work_shape *shape, char *why, size_t why_bytes)
 {
 	enum split split = split_of(config->split, model);
 	uint32_t n = config->n_devices;
@@ -174,6 +202,8 @@ int split_choose(const struct config *config, const struct backend_ops *ops,
 	shape->split = WORK_TOKENS;
 	if (n <= 1)
 		snprintf(why, why_bytes, "one device");
+	else if (heads->all && split != SPLIT_TOKENS)
+		return choose_home(shape, heads, n, split == SPLIT_HEADS, why, why_bytes);
 	else if (split == SPLIT_HEADS)
 		return choose_heads(shape, n, divides, why, why_bytes);
 	else if (split == SPLIT_TOKENS)

@@ -21,10 +21,15 @@ void devices_names(const char *text, char *copy, const char **ret_names, uint32_
 /* Is it a list of words and of NAME:word, each word auto, tokens or heads? */
 bool split_is_valid(const char *text);
 
-/* Chooses shape->split for a model, and says why in a sentence. -ENOTSUP: it is told to be split over heads, which devices do not
- * divide; why says so. */
+/* Which of a model's KV heads a shape has; all == 0: it has them all. */
+struct split_heads {
+	uint32_t first, all;
+};
+
+/* Chooses shape->split for a model, and says why in a sentence. Some of its heads alone are on the device that would have them, if the
+ * model were split over heads. -ENOTSUP: it is told to be split over heads, which devices do not divide; why says so. */
 int split_choose(const struct config *config, const struct backend_ops *ops,
-		 struct backend *backend, const char *model, struct work_shape *shape, char *why,
-		 size_t why_bytes);
+		 struct backend *backend, const char *model, const struct split_heads *heads,
+		 struct work_shape *shape, char *why, size_t why_bytes);
 
 #endif

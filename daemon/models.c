@@ -16,12 +16,12 @@
 /* Everything that changes KV, its place or, as KV outlives the daemon in files, how it lies in a page: same name, other
  * fingerprint, other KV. */
 static void fingerprint(const struct sched *s, const struct work_shape *shape,
-			uint64_t weights_hash, uint64_t ret[2])
+			const struct split_heads *heads, uint64_t weights_hash, uint64_t ret[2])
 {
 	struct {
 		uint32_t n_layers, n_q_heads, n_kv_heads, head_dim, page_tokens, dtype;
 		uint64_t weights_hash, layout;
-		uint32_t scale_bits, pad;
+		uint32_t scale_bits, all_heads;
 	} of = {shape->n_layers,
 		shape->n_q_heads,
 		shape->n_kv_heads,
@@ -31,7 +31,7 @@ static void fingerprint(const struct sched *s, const struct work_shape *shape,
 		weights_hash,
 		s->ops->tier ? s->ops->tier->layout(s->backend) : 0,
 		0,
-		0};
+		heads->all};
 
 	memcpy(&of.scale_bits, &shape->scale, sizeof(of.scale_bits));
 	XXH128_hash_t hash = XXH3_128bits(&of, sizeof(of));
@@ -82,28 +82,54 @@ static int check_shape(const struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-static struct sched_model *find(const struct sched *s, const char *name, const uint64_t print[2])
+/* The shape becomes that of the heads that the session brings. Pages of the same number of them are alike, and come from the same
+ * extents; what lies in them is told apart by its salt. */
+static int take_heads(struct sched_request *rq, struct split_heads *ret)
+{
+	struct work_shape *shape = &rq->in.model.shape;
+	uint32_t first = rq->in.model.first_kv_head, n = rq->in.model.own_kv_heads;
+
+	*ret = (struct split_heads){0};
+	if (n == 0 && first != 0)
+		return refuse(rq, -EINVAL, "own_kv_heads",
+			      "KV heads from the %u-th on, but how many is not said.", first);
+	if (first >= shape->n_kv_heads || n > shape->n_kv_heads - first)
+		return refuse(rq, -EINVAL,
+			      first >= shape->n_kv_heads ? "first_kv_head" : "own_kv_heads",
+			      "%u KV heads from head %u on are not among the model's %u.", n, first,
+			      shape->n_kv_heads);
+	if (n == 0 || n == shape->n_kv_heads)
+		return 0;
+	*ret = (struct split_heads){.first = first, .all = shape->n_kv_heads};
+	shape->n_q_heads = shape->n_q_heads / shape->n_kv_heads * n;
+	shape->n_kv_heads = n;
+	return 0;
+}
+
+static struct sched_model *find(const struct sched *s, const char *name, const uint64_t print[2],
+				const struct split_heads *heads)
 {
 	struct sched_model *model;
 
 	LIST_FOREACH (model, &s->models, link) {
 		if (!strcmp(model->name, name) && model->fingerprint[0] == print[0] &&
-		    model->fingerprint[1] == print[1])
+		    model->fingerprint[1] == print[1] && model->heads.first == heads->first)
 			return model;
 	}
 	return NULL;
 }
 
 static int make(struct sched *s, struct sched_request *rq, const uint64_t print[2],
-		struct sched_model **ret)
+		const struct split_heads *heads, struct sched_model **ret)
 {
 	struct work_shape *shape = &rq->in.model.shape;
 	char why[160] = "", split_why[200] = "";
 	uint64_t page_bytes;
 
-	if (split_choose(s->config, s->ops, s->backend, rq->in.model.name, shape, split_why,
+	if (split_choose(s->config, s->ops, s->backend, rq->in.model.name, heads, shape, split_why,
 			 sizeof(split_why)) < 0)
-		return refuse(rq, -ENOTSUP, "n_kv_heads", "%s", split_why);
+		return refuse(rq, -ENOTSUP, heads->all ? "own_kv_heads" : "n_kv_heads", "%s",
+			      split_why);
 	page_bytes = s->ops->page_bytes(s->backend, shape, why, sizeof(why));
 	if (!page_bytes)
 		return refuse(rq, -ENOTSUP, NULL, "%s", why);
@@ -115,6 +141,7 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 	model->name[sizeof(model->name) - 1] = 0;
 	memcpy(model->fingerprint, print, sizeof(model->fingerprint));
 	model->shape = *shape;
+	model->heads = *heads;
 	model->page_bytes = page_bytes;
 	strcpy(model->split_why, split_why);
 	s->ops->cost(s->backend, shape, &model->cost);
@@ -122,7 +149,7 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 					.fingerprint = {print[0], print[1]},
 					.page_tokens = shape->page_tokens,
 					.page_bytes = page_bytes,
-					.striped = shape->split == WORK_TOKENS};
+					.striped = shape->split != WORK_HEADS};
 	int r = store_model_open(s->store, &info, &model->store);
 
 	if (r < 0) {
@@ -165,16 +192,19 @@ static void model_free(struct sched *s, struct sched_model *model)
 
 int model_open(struct sched *s, struct sched_request *rq)
 {
+	struct split_heads heads;
 	uint64_t print[2];
 	int r = check_shape(s, rq);
 
+	if (r == 0)
+		r = take_heads(rq, &heads);
 	if (r < 0)
 		return r;
-	fingerprint(s, &rq->in.model.shape, rq->in.model.weights_hash, print);
-	struct sched_model *model = find(s, rq->in.model.name, print);
+	fingerprint(s, &rq->in.model.shape, &heads, rq->in.model.weights_hash, print);
+	struct sched_model *model = find(s, rq->in.model.name, print, &heads);
 
 	if (!model)
-		r = make(s, rq, print, &model);
+		r = make(s, rq, print, &heads, &model);
 	if (r < 0)
 		return r;
 	r = give_number(s, rq, model);
@@ -192,6 +222,8 @@ void model_unuse(struct sched *s, struct sched_model *model)
 static struct sched_model_info model_info(const struct sched *s, const struct sched_model *model)
 {
 	struct sched_model_info info = {.shape = model->shape,
+					.first_kv_head = model->heads.first,
+					.all_kv_heads = model->heads.all,
 					.page_bytes = model->page_bytes,
 					.n_users = model->n_users,
 					.n_devices =

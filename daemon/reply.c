@@ -452,6 +452,8 @@ void reply_sessions(struct request *request)
 	reply_send(request->session, &reply, NULL, 0);
 }
 
+static const char *const split_names[] = {"tokens", "heads", "home"};
+
 static void model_row(Coppice__Model *to, struct sched_model_info *from)
 {
 	coppice__model__init(to);
@@ -465,8 +467,11 @@ static void model_row(Coppice__Model *to, struct sched_model_info *from)
 	to->page_bytes = from->page_bytes;
 	to->n_sessions = from->n_users;
 	to->n_devices = from->n_devices;
-	to->split = from->shape.split == WORK_HEADS ? "heads" : "tokens";
+	to->split = (char *)split_names[from->shape.split];
 	to->split_why = from->split_why;
+	to->has_first_kv_head = to->has_all_kv_heads = from->all_kv_heads != 0;
+	to->first_kv_head = from->first_kv_head;
+	to->all_kv_heads = from->all_kv_heads;
 }
 
 void reply_models(struct request *request)

@@ -75,6 +75,8 @@ struct sched_session_info {
 struct sched_model_info {
 	char name[128];
 	struct work_shape shape;
+	uint32_t first_kv_head,
+		all_kv_heads; /* where the shape's are some of them; 0, 0: they are all */
 	uint64_t page_bytes;
 	uint32_t n_users, n_devices;
 	char split_why[200];
@@ -98,6 +100,8 @@ struct sched_request {
 			struct work_shape
 				shape; /* page_tokens 0: the daemon's choice; scale 0: 1 / sqrt(head_dim) */
 			uint64_t weights_hash;
+			uint32_t first_kv_head,
+				own_kv_heads; /* the shape's that are meant; 0, 0: all */
 		} model;
 		bool keep_device; /* session_end: the device arenas stay, for a second one */
 		struct {

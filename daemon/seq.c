@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 /* Takes over store_seq, also when it fails. */
 static int seq_new(struct sched *s, const struct seq_open *open, struct store_seq *store_seq,
@@ -30,16 +31,26 @@ static int seq_new(struct sched *s, const struct seq_open *open, struct store_se
 	return 0;
 }
 
+/* KV of some heads is no KV of others. */
+static uint64_t salt_of(const struct seq_open *open)
+{
+	const struct split_heads *heads = &open->model->heads;
+
+	return heads->all ? XXH3_64bits_withSeed(heads, sizeof(*heads), open->salt) : open->salt;
+}
+
 int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **ret,
 	     struct store_match *ret_match)
 {
 	struct store_open what = {
 		.model = open->model->store,
 		.domain = open->session->domain,
-		.salt = open->salt,
+		.salt = salt_of(open),
 		.tokens = open->tokens,
 		.n_tokens = open->n_tokens,
 		.owner = open->session->id,
+		.at_home = open->model->shape.split == WORK_HOME,
+		.home = open->model->shape.home,
 	};
 	struct store_seq *store_seq;
 	struct store_match match;

@@ -14,6 +14,7 @@
 #ifndef COPPICED_STATE_H
 #define COPPICED_STATE_H
 
+#include "devices.h"
 #include "sched.h"
 
 #include "kernels/plan/select.h"
@@ -27,6 +28,7 @@ struct sched_model {
 	char name[128];
 	uint64_t fingerprint[2];
 	struct work_shape shape;
+	struct split_heads heads; /* of the model that the shape has */
 	uint64_t page_bytes;
 	struct store_model *store; /* owned: one reference */
 	uint32_t n_users; /* sessions that have it */

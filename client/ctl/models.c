@@ -24,6 +24,9 @@ static void print_model(const Coppice__Model *m)
 	       text_quoted(name, sizeof(name), m->name), m->n_layers, m->n_q_heads, m->n_kv_heads,
 	       m->head_dim, dtype_name(m->dtype), m->page_tokens, text_bytes(m->page_bytes).s,
 	       m->n_sessions);
+	if (m->has_all_kv_heads)
+		printf("  KV heads %" PRIu32 " to %" PRIu32 " of %" PRIu32 "\n", m->first_kv_head,
+		       m->first_kv_head + m->n_kv_heads - 1, m->all_kv_heads);
 	if (m->n_devices > 1)
 		printf("  KV on %" PRIu32 " devices by %s: %s\n", m->n_devices, m->split,
 		       text_quoted(why, sizeof(why), m->split_why));

@@ -22,6 +22,13 @@ if(TARGET coppiced AND TARGET coppice-agent)
 		MODEL_DIR="${coppice_data}/tests/model")
 	add_dependencies(agent_test coppiced coppice-agent)
 endif()
+# The ranks of an engine.
+if(TARGET coppiced AND TARGET coppice)
+	coppice_test(NAME heads_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/heads_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
+		LIBS coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+	add_dependencies(heads_test coppiced)
+endif()
 # The same over several devices.
 if(TARGET flock_test)
 	add_test(NAME flock_devices_test COMMAND flock_test $<TARGET_FILE:coppiced>)
