@@ -14,6 +14,7 @@
 
 #define GATHER_THREADS 256u
 #define WEIGHT_WARPS 4u
+#define MASS_THREADS 1024u
 
 __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(const __grid_constant__ struct estimate_job j)
 {
@@ -83,12 +84,12 @@ __device__ inline float row_mass(const struct estimate_job &j, uint64_t row, uin
 }
 #endif
 
-/* Block x: 32 columns; y: block of queries; z: KV head. Threads of a column take rows in turn. */
-__global__ void __launch_bounds__(1024) mass_kernel(const __grid_constant__ struct estimate_job j)
+/* Block x: some columns; y: block of queries; z: KV head. Threads of a column take rows in turn. */
+__global__ void __launch_bounds__(MASS_THREADS) mass_kernel(const __grid_constant__ struct estimate_job j)
 {
 #if __CUDA_ARCH__ >= 800
-	__shared__ float parts[32][33];
-	uint32_t column = blockIdx.x * 32 + threadIdx.x, group = j.e.shape.group;
+	__shared__ float parts[MASS_THREADS];
+	uint32_t column = blockIdx.x * blockDim.x + threadIdx.x, group = j.e.shape.group;
 	uint32_t of_block = j.e.block_tokens / j.e.stride, first = blockIdx.y * of_block;
 	uint32_t n = j.n_rows - first < of_block ? j.n_rows - first : of_block;
 	uint32_t chunks = (of_block >> j.chunk_log2) >> 3, begin = column * chunks;
@@ -102,13 +103,15 @@ __global__ void __launch_bounds__(1024) mass_kernel(const __grid_constant__ stru
 		for (uint32_t i = threadIdx.y; i < n * group; i += blockDim.y)
 			sum += row_mass(j, (uint64_t)blockIdx.z * j.m + i / n * j.n_rows + first + i % n, begin, end);
 	}
-	parts[threadIdx.y][threadIdx.x] = sum;
-	__syncthreads();
+	parts[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+	for (uint32_t half = blockDim.y / 2; half; half /= 2) {
+		__syncthreads();
+		if (threadIdx.y < half)
+			parts[threadIdx.y * blockDim.x + threadIdx.x] += parts[(threadIdx.y + half) * blockDim.x + threadIdx.x];
+	}
 	if (threadIdx.y > 0 || column >= j.n_k_blocks)
 		return;
-	for (uint32_t i = 1; i < blockDim.y; i++)
-		sum += parts[i][threadIdx.x];
-	j.e.mass[((uint64_t)blockIdx.z * j.n_q_blocks + blockIdx.y) * j.n_k_blocks + column] = sum;
+	j.e.mass[((uint64_t)blockIdx.z * j.n_q_blocks + blockIdx.y) * j.n_k_blocks + column] = parts[threadIdx.x];
 #endif
 }
 
@@ -139,6 +142,25 @@ static bool shape_ok(const struct device_estimate *e)
 	       e->shape.scale_log2 > 0 && (e->q | e->q_stride) % 16 == 0;
 }
 
+/* Those of which nothing is seen are left out if there is room to list the others. */
+static void count_tiles(struct estimate_job *j, bool wide)
+{
+	uint32_t tile_rows = wide ? WIDE_BLOCKS * WIDE_ROWS : NARROW_ROWS, n_seen = 0;
+
+	j->n_common = j->n_tiles;
+	for (uint32_t i = 0; i < j->n_row_tiles; i++) {
+		uint32_t n = last_seen_of(*j, i * tile_rows, (i + 1) * tile_rows) / j->tile_columns + 1;
+
+		n_seen += n;
+		j->n_common = n < j->n_common ? n : j->n_common;
+	}
+	j->n_head_tiles = n_seen;
+	if (wide && j->n_row_tiles <= ESTIMATE_LIST_ROWS && (j->n_tiles - j->n_common) * j->n_row_tiles <= ESTIMATE_LIST)
+		return;
+	j->n_common = j->n_tiles;
+	j->n_head_tiles = j->n_tiles * j->n_row_tiles;
+}
+
 static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 {
 	struct estimate_job j = {};
@@ -147,6 +169,7 @@ static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 	j.e = *e;
 	j.group_bytes = 32 * e->shape.head_dim;
 	j.k_slabs = e->shape.head_dim / SLAB_VALUES * DEVICE_GROUP_TOKENS;
+	j.page_groups = (uint32_t)(e->page_bytes / j.group_bytes);
 	j.n_slabs = j.k_slabs * (e->stride / DEVICE_GROUP_TOKENS);
 	j.n_rows = round_up(e->n_q, e->stride);
 	j.n_columns = round_up(e->n_k, e->stride);
@@ -157,6 +180,7 @@ static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 		j.chunk_log2++;
 	j.n_chunks = j.n_tiles * (j.tile_columns >> j.chunk_log2 >> 3);
 	j.n_row_tiles = round_up(j.m, wide ? WIDE_BLOCKS * WIDE_ROWS : NARROW_ROWS);
+	count_tiles(&j, wide);
 	j.n_q_blocks = round_up(e->n_q, e->block_tokens);
 	j.n_k_blocks = round_up(e->n_k, e->block_tokens);
 	j.scale_log2 = e->shape.scale_log2 / (float)e->stride;
@@ -205,6 +229,20 @@ static bool encode_keys(encode_function to, CUtensorMap *map, const struct estim
 	return encode(to, map, j.e.shape.bf16, 4, j.e.pool, sizes, strides, box);
 }
 
+/* What a warp brings of a slab, where pages lie side by side. */
+static bool encode_runs(encode_function to, CUtensorMap *map, const struct estimate_job &j, uint32_t groups)
+{
+	uint32_t squares = j.e.page_tokens / j.e.stride, n_pages = WIDE_MINE / WIDE_BRINGERS / squares;
+
+	if (n_pages == 0 || squares == 0)
+		return true;
+	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, groups, j.e.pool_bytes / j.group_bytes / groups, n_pages};
+	const cuuint64_t strides[] = {SLAB_BYTES, j.group_bytes, (cuuint64_t)j.group_bytes * groups, j.e.page_bytes};
+	const cuuint32_t box[] = {SLAB_VALUES, 1, 1, squares, n_pages};
+
+	return encode(to, map, j.e.shape.bf16, 5, j.e.pool, sizes, strides, box);
+}
+
 static bool maps_make(const struct estimate_job &j, struct wide_maps *ret)
 {
 	enum cudaDriverEntryPointQueryResult found;
@@ -222,6 +260,7 @@ static bool maps_make(const struct estimate_job &j, struct wide_maps *ret)
 	encode_function to = (encode_function)at;
 
 	return encode(to, &ret->q, j.e.shape.bf16, 3, (uint64_t)j.q, sizes, strides, box) &&
+	       encode_runs(to, &ret->runs, j, groups) &&
 	       encode_keys(to, &ret->windows, j, groups, ESTIMATE_WINDOW_TOKENS / j.e.stride) &&
 	       encode_keys(to, &ret->groups, j, 1, 1);
 }
@@ -280,11 +319,18 @@ static int start_multiply(const struct estimate_job &j, bool wide, cudaStream_t 
 	return start(j.e.shape.bf16 ? wide_kernel<dtype_bf16> : wide_kernel<dtype_half>, clusters, stream, j, maps);
 }
 
+/* Fewer columns a block where there would be too few blocks. */
 static int start_masses(const struct estimate_job &j, cudaStream_t stream)
 {
 	uint32_t rows = j.e.block_tokens / j.e.stride * j.e.shape.group; /* 8 at least */
-	const struct grid grid = {dim3(round_up(j.n_k_blocks, 32), j.n_q_blocks, j.e.shape.n_kv_heads),
-				  dim3(32, rows / 4 > 32 ? 32 : rows / 4), 0, 1};
+	uint32_t columns = 32, threads = 1, others = j.n_q_blocks * j.e.shape.n_kv_heads;
+
+	while (columns > 4 && round_up(j.n_k_blocks, columns) * others < 2 * multiprocessors())
+		columns /= 2;
+	while (threads * columns < MASS_THREADS && threads * 8 <= rows)
+		threads *= 2;
+	const struct grid grid = {dim3(round_up(j.n_k_blocks, columns), j.n_q_blocks, j.e.shape.n_kv_heads),
+				  dim3(columns, threads), 0, 1};
 
 	return start(mass_kernel, grid, stream, j);
 }

@@ -32,7 +32,7 @@ struct device_estimate {
 	uint32_t layer;
 	uint32_t pad;
 	uint64_t q, q_stride; /* multiples of 16; row i of Q, [query heads][head_dim] */
-	uint64_t pool, pool_bytes;
+	uint64_t pool, pool_bytes, page_bytes;
 	/* [n_k / 32, rounded up]: the first group, counted in groups from the pool's begin, for layer and head 0; or a list */
 	const uint32_t *windows;
 	const uint32_t

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(NARROW_THREADS) narrow_kernel(const __grid_con
 {
 #if __CUDA_ARCH__ >= 800
 	extern __shared__ __align__(1024) char shared[];
-	uint32_t n = j.n_row_tiles * j.n_tiles * j.e.shape.n_kv_heads;
+	uint32_t n = j.n_head_tiles * j.e.shape.n_kv_heads;
 	struct estimate_tile tile;
 
 	launch_wait();
@@ -123,10 +123,14 @@ __global__ void __launch_bounds__(NARROW_THREADS) narrow_kernel(const __grid_con
 	for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
 		float scores[16][4] = {};
 
-		if (!find_tile(j, i, NARROW_ROWS, tile))
+		if (!find_tile(j, i, NARROW_ROWS, NULL, tile))
 			continue;
+		uint32_t row = tile.rows + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+		int32_t seen[2];
+
 		narrow_tile<DTYPE>(j, tile, shared_address(shared), scores);
-		sum_tile(j, tile, tile.rows + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, scores);
+		find_seen(j, tile, row, seen);
+		sum_tile(j, tile, row, seen, scores);
 	}
 #endif
 }

@@ -20,7 +20,8 @@
 #define WIDE_FULL (WIDE_STAGES * WIDE_STAGE_BYTES)
 #define WIDE_EMPTY (WIDE_FULL + WIDE_STAGES * 8)
 #define WIDE_WINDOWS (WIDE_EMPTY + WIDE_STAGES * 8) /* of a tile: each bringing warp's */
-#define WIDE_BYTES (WIDE_WINDOWS + 64 * 4)
+#define WIDE_LIST (WIDE_WINDOWS + 64 * 4) /* of tiles */
+#define WIDE_BYTES (WIDE_LIST + ESTIMATE_LIST * 4)
 #define WIDE_WARPS 8u /* that multiply */
 #define WIDE_BLOCKS 2u /* of a cluster */
 #define WIDE_BRINGERS 4u /* warps that bring */
@@ -28,6 +29,7 @@
 
 struct wide_maps {
 	CUtensorMap q; /* values of a row, rows, KV heads */
+	CUtensorMap runs; /* values of a slab, slabs, groups of a square, squares of a page, pages: of pages side by side */
 	CUtensorMap windows; /* values of a slab, slabs, groups of a square, squares: a window's */
 	CUtensorMap groups; /* the same of one group */
 };
@@ -38,6 +40,7 @@ struct wide {
 	const struct wide_maps &maps;
 	uint32_t base; /* of shared memory */
 	uint32_t rank; /* in the cluster */
+	const uint32_t *list; /* of tiles */
 };
 
 struct wide_ring {
@@ -69,13 +72,26 @@ __device__ inline void tensor_copy_both(uint32_t to, const CUtensorMap *map, uin
 		     : "memory");
 }
 
+/* A warp's whole share of a slab, of pages side by side. */
+__device__ inline void copy_run(uint32_t to, const CUtensorMap *map, uint32_t slab, uint32_t group, int32_t at,
+				uint32_t barrier)
+{
+	asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %2}], [%6], %7;" ::"r"(to),
+		     "l"(map), "r"(0), "r"(slab), "r"(group), "r"(at), "r"(barrier),
+		     "h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
+		     : "memory");
+}
+
+/* What was read is known to have been read, and nothing that was written is handed on: an arrival that had the cluster see
+ * writes would take a fence of the whole device's memory each time. */
 __device__ inline void arrive_both(uint32_t barrier)
 {
 	uint32_t lane = threadIdx.x % 32;
 
 	if (lane < WIDE_BLOCKS)
 		asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; "
-			     "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r]; }" ::"r"(barrier),
+			     "mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(barrier),
 			     "r"(lane)
 			     : "memory");
 }
@@ -120,17 +136,34 @@ __device__ inline void bring_window(const struct wide &w, uint32_t window, uint3
 	}
 }
 
+/* Are the windows those of pages side by side, from a page's first on? */
+__device__ inline bool is_run(const struct estimate_job &j, const uint32_t *windows, uint32_t n)
+{
+	uint32_t per_page = j.e.page_tokens / ESTIMATE_WINDOW_TOKENS;
+
+	if (per_page == 0 || per_page > n || windows[0] & ESTIMATE_LISTED ||
+	    windows[0] % (j.e.page_tokens / DEVICE_GROUP_TOKENS))
+		return false;
+	for (uint32_t i = 1; i < n; i++) {
+		if (windows[i] != windows[0] + i / per_page * j.page_groups + i % per_page * 4)
+			return false;
+	}
+	return true;
+}
+
 /* A thread of each warp that brings takes n windows of every slab. */
 __device__ inline void bring_tile(const struct wide &w, const struct estimate_tile &tile, uint32_t n, uint32_t *windows,
 				  struct wide_ring &at)
 {
 	uint32_t warp = threadIdx.x / 32 % WIDE_BRINGERS, groups = head_groups(w.j, tile.head);
 	uint32_t window_bytes = ESTIMATE_WINDOW_TOKENS / w.j.e.stride * SLAB_BYTES, listed = 0;
+	bool run;
 
 	for (uint32_t i = 0; i < n; i++) {
 		windows[i] = window_of(w.j, first_window(w, tile, n) + i);
 		listed |= windows[i] & ESTIMATE_LISTED;
 	}
+	run = is_run(w.j, windows, n);
 #pragma unroll 1
 	for (uint32_t slab = 0; slab < w.j.n_slabs; slab++, at.step()) {
 		uint32_t full = w.base + WIDE_FULL + at.slot * 8, stage = w.base + at.slot * WIDE_STAGE_BYTES;
@@ -142,6 +175,10 @@ __device__ inline void bring_tile(const struct wide &w, const struct estimate_ti
 			barrier_expect(full, WIDE_STAGE_BYTES);
 			tensor_copy_3(stage, &w.maps.q, slab * SLAB_VALUES, tile.rows + w.rank * WIDE_ROWS, tile.head,
 				      full);
+		}
+		if (run) {
+			copy_run(to, &w.maps.runs, of, half, (int32_t)((windows[0] + groups) >> shift), full);
+			continue;
 		}
 		if (!listed) {
 #pragma unroll 4
@@ -211,9 +248,25 @@ __device__ inline void multiply_tile(const struct wide &w, struct wide_ring &at,
 	arrive_both(w.base + WIDE_EMPTY + last * 8);
 }
 
+/* By one warp. */
+__device__ inline void list_tiles(const struct estimate_job &j, uint32_t *list)
+{
+	uint32_t n = (j.n_tiles - j.n_common) * j.n_row_tiles, at = 0, rows = WIDE_BLOCKS * WIDE_ROWS;
+
+	for (uint32_t i = threadIdx.x % 32; i < (n + 31) / 32 * 32; i += 32) {
+		uint32_t row = i % j.n_row_tiles, column = i / j.n_row_tiles;
+		bool seen = i < n && (j.n_common + column) * j.tile_columns <= last_seen_of(j, row * rows, (row + 1) * rows);
+		uint32_t others = __ballot_sync(~0u, seen);
+
+		if (seen)
+			list[at + __popc(others & ((1u << threadIdx.x % 32) - 1))] = column * ESTIMATE_LIST_ROWS + row;
+		at += __popc(others);
+	}
+}
+
 template <typename DTYPE> __device__ void wide_multiply(const struct wide &w, uint32_t cluster, uint32_t n_clusters)
 {
-	uint32_t n = w.j.n_row_tiles * w.j.n_tiles * w.j.e.shape.n_kv_heads, thread = threadIdx.x % 256;
+	uint32_t n = w.j.n_head_tiles * w.j.e.shape.n_kv_heads, thread = threadIdx.x % 256;
 	struct wide_ring at = {0, 0};
 	struct estimate_tile tile;
 
@@ -221,23 +274,27 @@ template <typename DTYPE> __device__ void wide_multiply(const struct wide &w, ui
 	for (uint32_t i = cluster; i < n; i += n_clusters) {
 		float scores[32][4];
 
-		if (!find_tile(w.j, i, WIDE_BLOCKS * WIDE_ROWS, tile))
+		if (!find_tile(w.j, i, WIDE_BLOCKS * WIDE_ROWS, w.list, tile))
 			continue;
+		uint32_t row = tile.rows + w.rank * WIDE_ROWS + thread / 32 * 16 + thread % 32 / 4;
+		int32_t seen[2];
+
+		find_seen(w.j, tile, row, seen);
 		multiply_tile<DTYPE>(w, at, scores);
-		sum_tile(w.j, tile, tile.rows + w.rank * WIDE_ROWS + thread / 32 * 16 + thread % 32 / 4, scores);
+		sum_tile(w.j, tile, row, seen, scores);
 	}
 }
 
 __device__ inline void wide_bring(const struct wide &w, uint32_t *windows, uint32_t cluster, uint32_t n_clusters)
 {
-	uint32_t n = w.j.n_row_tiles * w.j.n_tiles * w.j.e.shape.n_kv_heads;
+	uint32_t n = w.j.n_head_tiles * w.j.e.shape.n_kv_heads;
 	uint32_t n_windows = WIDE_MINE * w.j.e.stride / ESTIMATE_WINDOW_TOKENS / WIDE_BRINGERS;
 	struct wide_ring at = {0, 0};
 	struct estimate_tile tile;
 
 #pragma unroll 1
 	for (uint32_t i = cluster; i < n; i += n_clusters) {
-		if (find_tile(w.j, i, WIDE_BLOCKS * WIDE_ROWS, tile))
+		if (find_tile(w.j, i, WIDE_BLOCKS * WIDE_ROWS, w.list, tile))
 			bring_tile(w, tile, n_windows, windows, at);
 	}
 }
@@ -249,8 +306,11 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
 {
 #ifdef WGMMA
 	extern __shared__ __align__(1024) char shared[];
-	struct wide w = {j, maps, shared_address(shared), blockIdx.x % WIDE_BLOCKS};
+	uint32_t *list = (uint32_t *)(shared + WIDE_LIST);
+	struct wide w = {j, maps, shared_address(shared), blockIdx.x % WIDE_BLOCKS, list};
 
+	if (threadIdx.x / 32 == 1)
+		list_tiles(j, list);
 	if (threadIdx.x < WIDE_STAGES) {
 		barrier_init(w.base + WIDE_FULL + threadIdx.x * 8, 1);
 		barrier_init(w.base + WIDE_EMPTY + threadIdx.x * 8, WIDE_BLOCKS * WIDE_WARPS);

@@ -29,6 +29,7 @@ struct shape {
 	uint32_t dim, n_q_heads, n_kv_heads, stride, block_tokens, n_q, q_pos, page_tokens;
 	uint32_t mixed; /* of 100 windows, so many have tokens of two pages each */
 	enum work_dtype dtype;
+	bool in_order; /* pages side by side */
 };
 
 /* Host's and device's side of one estimate. */
@@ -101,6 +102,8 @@ static void make_path(struct world *w)
 		w->places[i] = w->places[j];
 		w->places[j] = i;
 	}
+	for (uint32_t i = 0; i < n_places && w->s.in_order; i++)
+		w->places[i] = i % 2 * (n_places / 2) + i / 2;
 	for (uint32_t i = 0; i < w->n_windows; i++) {
 		uint32_t begin = i * ESTIMATE_WINDOW_TOKENS, end = begin + ESTIMATE_WINDOW_TOKENS;
 		bool mixed = oracle_below(w->random, 100) < w->s.mixed;
@@ -179,6 +182,8 @@ static void world_done(struct world *w)
 static struct device_estimate estimate_of(const struct shape *s, uint64_t head_bytes,
 					  uint64_t pool_bytes)
 {
+	uint64_t page_bytes = head_bytes * s->n_kv_heads * LAYERS;
+
 	return (struct device_estimate){
 		.shape = {.head_dim = s->dim,
 			  .bf16 = s->dtype == WORK_BF16,
@@ -195,6 +200,7 @@ static struct device_estimate estimate_of(const struct shape *s, uint64_t head_b
 		.layer = LAYER,
 		.q_stride = (uint64_t)s->n_q_heads * s->dim * 2,
 		.pool_bytes = pool_bytes,
+		.page_bytes = page_bytes,
 	};
 }
 
@@ -288,6 +294,23 @@ static void test_masses_are_those_of_the_twin(void **state)
 		check_shape(&shapes[i], &random);
 }
 
+static void test_pages_side_by_side_too(void **state)
+{
+	static const struct shape shapes[] = {
+		{128, 2, 1, 8, 128, 512, 4096, 32, 0, WORK_FP16, true},
+		{128, 2, 2, 8, 256, 512, 4096, 64, 2, WORK_BF16, true},
+		{128, 1, 1, 16, 128, 512, 8192, 32, 1, WORK_FP16, true},
+		{64, 2, 1, 16, 128, 512, 8192, 64, 0, WORK_FP16, true},
+		{256, 2, 1, 8, 1024, 256, 4096, 32, 1, WORK_FP16, true},
+		{128, 1, 1, 8, 128, 256, 2048, 16, 0, WORK_FP16, true},
+	};
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		check_shape(&shapes[i], &random);
+}
+
 static void test_what_cannot_be_done_takes_no_scratch(void **state)
 {
 	struct shape s = {128, 2, 1, 8, 128, 256, 0, 32, 0, WORK_FP16};
@@ -366,8 +389,10 @@ static void time_shape(const struct shape *s, struct oracle_random *random, void
 	void *mass;
 
 	for (uint32_t i = 0; i < n; i++)
-		windows[i] = oracle_below(random, (uint32_t)(TIME_POOL / page_bytes)) *
-			     (uint32_t)(page_bytes / (32 * s->dim));
+		windows[i] =
+			(s->in_order ? i
+				     : oracle_below(random, (uint32_t)(TIME_POOL / page_bytes))) *
+			(uint32_t)(page_bytes / (32 * s->dim));
 	void *on_device = upload(windows, n * sizeof(*windows));
 	check(cudaMalloc(&mass, 64u << 20));
 	e.pool = (uintptr_t)pool;
@@ -376,9 +401,10 @@ static void time_shape(const struct shape *s, struct oracle_random *random, void
 	e.scratch = scratch;
 	e.mass = mass;
 	float ms = median_ms(&e);
-	printf("dim %u, %u/%u heads, stride %2u, %u queries, %6u keys, block %4u: %.3f ms, %.0f "
+	printf("%s dim %u, %u/%u heads, stride %2u, %u queries, %6u keys, block %4u: %.3f ms, %.0f "
 	       "TFLOP/s\n",
-	       s->dim, s->n_q_heads, s->n_kv_heads, s->stride, s->n_q, e.n_k, s->block_tokens, ms,
+	       s->in_order ? "in order," : "anywhere,", s->dim, s->n_q_heads, s->n_kv_heads,
+	       s->stride, s->n_q, e.n_k, s->block_tokens, ms,
 	       2e-9 * s->n_q_heads * s->n_q / s->stride * e.n_k * s->dim / ms);
 	check(cudaFree(mass));
 	check(cudaFree(on_device));
@@ -396,9 +422,10 @@ static void test_times(void **state)
 
 	(void)state;
 	check(cudaMalloc(&scratch, 1u << 30));
-	for (uint32_t i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 6; i++)
 		for (uint32_t j = 0; j < 5; j++) {
-			s.q_pos = lengths[i] - s.n_q;
+			s.in_order = i % 2;
+			s.q_pos = lengths[i / 2] - s.n_q;
 			s.block_tokens = blocks[j];
 			time_shape(&s, &random, pool, q, scratch);
 		}
@@ -418,6 +445,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_masses_are_those_of_the_twin),
+		cmocka_unit_test(test_pages_side_by_side_too),
 		cmocka_unit_test(test_what_cannot_be_done_takes_no_scratch),
 	};
 	const struct CMUnitTest times[] = {cmocka_unit_test(test_times)};
