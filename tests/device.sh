@@ -98,7 +98,7 @@ multi() { # workload file, bench options
 	COPPICE_DEVICES=$four limited 60 tests/group_cuda_test "$module"
 	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$all limited 60 tests/group_cuda_test "$module"
 	COPPICE_TEST_BACKEND=cuda COPPICE_TEST_GROUP=$all limited 60 tests/agent_test daemon/coppiced
-	limited 150 tests/coppice-bench multi -M "$module" --on "$all" --workload "$workload" --split tokens --most 1100000 "$@"
+	limited 150 tests/coppice-bench multi -M "$module" --on "$all" --workload "$workload" --split tokens --most 2200000 "$@"
 	limited 100 tests/coppice-bench multi -M "$module" --on "$all" --devices "1,$n" --agents --tokens 262144 "$@"
 	limited 60 tests/coppice-bench multi -M "$module" --on "$all" --devices "$n" --tokens 131072 --split heads "$@"
 }

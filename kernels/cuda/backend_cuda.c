@@ -473,13 +473,14 @@ int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n, fl
 }
 
 int coppice_cuda_measure_group(struct backend *const *members, uint32_t n_members,
-			       const struct cuda_measure_layers *how, uint32_t n, float *ret_us)
+			       const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
+			       struct cuda_measure_stamp *ret_stamps)
 {
 	struct batch *batches[PEERS_MAX];
 	int devices[PEERS_MAX];
 
 	list_members(members, n_members, batches, devices);
-	return measure_group(batches, devices, n_members, how, n, ret_us);
+	return measure_group(batches, devices, n_members, how, n, ret_us, ret_stamps);
 }
 
 int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret)

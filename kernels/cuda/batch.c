@@ -311,6 +311,7 @@ static void frame_count(struct batch *b, struct batch_frame *frame)
 	frame->counted = true;
 	if (clock->begin_ns && clock->end_ns > clock->begin_ns)
 		b->counters.busy_ns += clock->end_ns - clock->begin_ns;
+	b->counters.exchange_ns = clock->exchange_ns;
 	b->done_id = frame->id > b->done_id ? frame->id : b->done_id;
 }
 
@@ -392,7 +393,10 @@ void batch_drop_host(struct batch *b, uint64_t base)
 /* The batch is done when all that was launched is. */
 static int finish(struct batch *b, uint64_t id)
 {
-	struct device_finish last = {.clock = b->frames[id % BATCH_FRAMES].clock, .id = id};
+	const struct peer_state *state = peer_state_of(b->peer);
+	struct device_finish last = {.clock = b->frames[id % BATCH_FRAMES].clock,
+				     .id = id,
+				     .exchange_ns = state ? &state->exchange_ns : NULL};
 
 	return batch_expect(b, device_finish(&last, b->stream));
 }

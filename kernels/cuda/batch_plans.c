@@ -113,6 +113,8 @@ static int advance_rows(const struct batch *b, struct batch_plan *plan,
 		const struct work_slice *slot = job->io[row->query].slots;
 		int r;
 
+		if (job->io[row->query].n_slots == 0)
+			continue;
 		if (job->io[row->query].n_slots != 1 || slot->count != 1)
 			return -ESTALE;
 		r = program_advance(&plan->tails[i], row->pos,

@@ -164,12 +164,14 @@ struct device_inbound {
 struct device_clock {
 	uint64_t begin_ns, end_ns;
 	uint64_t id;
-	uint64_t pad[5];
+	uint64_t exchange_ns; /* with other devices, of all batches up to this */
+	uint64_t pad[4];
 };
 
 struct device_finish {
 	struct device_clock *clock;
 	uint64_t id;
+	const uint64_t *exchange_ns; /* for the clock's; NULL: 0 */
 };
 
 /* Rows [from_row] of the group at from to [to_row] of that at to, of n_heads head blocks (all layers and heads). */

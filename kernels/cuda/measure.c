@@ -81,7 +81,8 @@ struct layers {
 	struct batch *const *batches;
 	const int *devices;
 	const struct cuda_measure_layers *how;
-	uint32_t n;
+	uint32_t n, n_devices;
+	struct cuda_measure_stamp *stamps; /* [n][n_devices][depth]; NULL: not wanted */
 	pthread_barrier_t begin;
 };
 
@@ -121,6 +122,27 @@ static int capture_layers(struct batch *b, const struct cuda_measure_layers *how
 	return 0;
 }
 
+/* Of the last depth launches. */
+static int read_stamps(struct layers *all, uint32_t device, uint32_t i)
+{
+	const struct peer_state *at = peer_state_of(all->batches[device]->peer);
+	uint32_t depth = all->how->depth;
+	struct peer_state state;
+
+	if (!all->stamps || !all->how->exchange || !at)
+		return 0;
+	if (cudaMemcpy(&state, at, sizeof(state), cudaMemcpyDeviceToHost) != cudaSuccess)
+		return -EIO;
+	for (uint32_t layer = 0; layer < depth; layer++) {
+		const struct peer_stamp *from =
+			&state.stamps[(state.epoch - depth + 1 + layer) % PEER_STAMPS];
+
+		all->stamps[((size_t)i * all->n_devices + device) * depth + layer] =
+			(struct cuda_measure_stamp){from->begin_ns, from->end_ns};
+	}
+	return 0;
+}
+
 static void *run_layers(void *arg)
 {
 	struct layers_thread *t = arg;
@@ -135,6 +157,7 @@ static void *run_layers(void *arg)
 	for (uint32_t i = 0; i < all->n; i++) {
 		pthread_barrier_wait(&all->begin);
 		r = r ? r : measure_once(b, &m, 0, 0, &t->us[i]);
+		r = r ? r : read_stamps(all, t->index, i);
 	}
 	measure_done(&m);
 	t->result = r;
@@ -158,14 +181,20 @@ static int start_threads(struct layers *all, struct layers_thread *threads, uint
 }
 
 int measure_group(struct batch *const *batches, const int *devices, uint32_t n_devices,
-		  const struct cuda_measure_layers *how, uint32_t n, float *ret_us)
+		  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
+		  struct cuda_measure_stamp *ret_stamps)
 {
-	struct layers all = {batches, devices, how, n};
+	struct layers all = {.batches = batches,
+			     .devices = devices,
+			     .how = how,
+			     .n = n,
+			     .n_devices = n_devices,
+			     .stamps = ret_stamps};
 	struct layers_thread threads[PEERS_MAX] = {0};
 	int r;
 
 	for (uint32_t i = 0; i < n_devices; i++) {
-		if (batches[i]->n_last != 1)
+		if (batches[i]->n_last != 1 || how->depth > CUDA_MEASURE_DEPTH)
 			return -EINVAL;
 	}
 	pthread_barrier_init(&all.begin, NULL, n_devices);

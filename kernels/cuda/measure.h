@@ -11,6 +11,7 @@
 int measure_attention(struct batch *b, uint64_t flush_bytes, uint32_t n, float *ret_us);
 /* As cuda_measure_group says; devices: the CUDA ordinals. */
 int measure_group(struct batch *const *batches, const int *devices, uint32_t n_devices,
-		  const struct cuda_measure_layers *how, uint32_t n, float *ret_us);
+		  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
+		  struct cuda_measure_stamp *ret_stamps);
 
 #endif

@@ -58,10 +58,19 @@ struct cuda_measure_layers {
 	bool exchange; /* between devices that have met; else their local parts alone */
 };
 
+/* A layer on a device, by the device's own clock: its partials are there, and it has what the others have. */
+struct cuda_measure_stamp {
+	uint64_t begin_ns, end_ns;
+};
+
+#define CUDA_MEASURE_DEPTH 64u /* layers, at most */
+
 /* Times layers of the job that was submitted last to devices that have met, a graph and a thread a device: the slowest device's
- * time divided by depth. ret_us [n]. Blocks. As cuda_measure. */
+ * time divided by depth. ret_us [n]; ret_stamps [n][n_members][depth], where there is an exchange of their own, else zeros; NULL:
+ * not wanted. Blocks. As cuda_measure. */
 typedef int (*cuda_measure_group)(struct backend *const *members, uint32_t n_members,
-				  const struct cuda_measure_layers *how, uint32_t n, float *ret_us);
+				  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
+				  struct cuda_measure_stamp *ret_stamps);
 typedef int (*cuda_free_bytes)(struct backend *b, uint64_t *ret);
 
 #define CUDA_MODULE_EXPORT __attribute__((visibility("default")))
@@ -72,7 +81,8 @@ CUDA_MODULE_EXPORT int coppice_cuda_measure(struct backend *b, uint64_t flush_by
 CUDA_MODULE_EXPORT int coppice_cuda_measure_group(struct backend *const *members,
 						  uint32_t n_members,
 						  const struct cuda_measure_layers *how, uint32_t n,
-						  float *ret_us);
+						  float *ret_us,
+						  struct cuda_measure_stamp *ret_stamps);
 CUDA_MODULE_EXPORT int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret);
 CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
 					      uint64_t *ret_base);

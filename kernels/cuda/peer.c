@@ -22,8 +22,8 @@ struct meeting {
 	atomic_uint n_ends;
 	uint32_t n;
 	int devices[PEERS_MAX];
-	char *inboxes[PEERS_MAX]; /* owned: slots, then flags, then the state */
-	uint32_t *flags[PEERS_MAX];
+	char *inboxes[PEERS_MAX]; /* owned: slots, then the state, then who has come */
+	bool crowded; /* some of them are one */
 	uint64_t slot_bytes;
 	uint64_t timeout_ns;
 	bool apart; /* not all reach each other's memory */
@@ -63,6 +63,17 @@ void peer_free(struct peer *p)
 }
 
 /* ---- meeting ------------------------------------------------------------------------------------------------------ */
+
+static bool is_crowded(const int *devices, uint32_t n)
+{
+	for (uint32_t i = 1; i < n; i++) {
+		for (uint32_t j = 0; j < i; j++) {
+			if (devices[i] == devices[j])
+				return true;
+		}
+	}
+	return false;
+}
 
 static int check_alike(const struct meeting *m, char *error, size_t bytes)
 {
@@ -114,16 +125,22 @@ static uint64_t slots_bytes(const struct meeting *m)
 	return 2 * m->n * m->slot_bytes;
 }
 
-static uint64_t flags_bytes(const struct meeting *m)
+static struct peer_state *find_state(const struct meeting *m, uint32_t rank)
 {
-	return m->n * PEER_BLOCKS * sizeof(uint32_t);
+	return (struct peer_state *)(void *)(m->inboxes[rank] + slots_bytes(m));
+}
+
+static uint32_t *find_come(const struct meeting *m, uint32_t rank)
+{
+	return (uint32_t *)(find_state(m, rank) + 1);
 }
 
 static int make_inboxes(struct meeting *m)
 {
 	m->slot_bytes = SLOT_BYTES;
 	for (uint32_t i = 0; i < m->n; i++) {
-		uint64_t bytes = slots_bytes(m) + flags_bytes(m) + sizeof(struct peer_state);
+		uint64_t bytes =
+			slots_bytes(m) + sizeof(struct peer_state) + m->n * sizeof(uint32_t);
 
 		cudaSetDevice(m->devices[i]);
 		if (cudaMalloc((void **)&m->inboxes[i], bytes) != cudaSuccess ||
@@ -132,14 +149,8 @@ static int make_inboxes(struct meeting *m)
 			cudaGetLastError();
 			return -ENOMEM;
 		}
-		m->flags[i] = (uint32_t *)(void *)(m->inboxes[i] + slots_bytes(m));
 	}
 	return 0;
-}
-
-static struct peer_state *state_of(const struct meeting *m, uint32_t rank)
-{
-	return (struct peer_state *)(void *)(m->inboxes[rank] + slots_bytes(m) + flags_bytes(m));
 }
 
 /* Where not all reach each other, or it is wanted so: by NCCL, with a notice. */
@@ -208,6 +219,7 @@ int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint
 	m->n_ends = 1; /* this function's */
 	m->timeout_ns = timeout_ms * UINT64_C(1000000);
 	memcpy(m->devices, devices, n * sizeof(*devices));
+	m->crowded = is_crowded(devices, n);
 	r = check_alike(m, error, bytes);
 	if (r == 0)
 		r = choose_way(m, notice, error, bytes);
@@ -246,13 +258,16 @@ static struct device_exchange describe(const struct peer *p, const struct peer_r
 		.n_heads = rows->n_heads,
 		.head_dim = rows->head_dim,
 		.bf16 = rows->bf16,
+		.crowded = m->crowded,
 	};
 
 	if (m->nccl)
 		return x;
-	memcpy(x.inboxes, m->inboxes, sizeof(x.inboxes));
-	memcpy(x.flags, m->flags, sizeof(x.flags));
-	x.state = state_of(m, p->rank);
+	for (uint32_t i = 0; i < m->n; i++) {
+		x.inboxes[i] = m->inboxes[i];
+		x.come[i] = find_come(m, i);
+	}
+	x.state = find_state(m, p->rank);
 	return x;
 }
 
@@ -333,6 +348,11 @@ bool peer_is_late(const struct peer *p, uint32_t *ret_rank)
 
 	*ret_rank = late - 1;
 	return late > 0;
+}
+
+const struct peer_state *peer_state_of(const struct peer *p)
+{
+	return p && !p->meeting->nccl ? find_state(p->meeting, p->rank) : NULL;
 }
 
 void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)

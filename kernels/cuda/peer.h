@@ -2,8 +2,12 @@
  * peer.h - devices that have met: what each has of a row goes to the device whose row it is, which merges and writes it.
  *
  *      this device   O, LSE of all rows ---store---> inbox of the owner, a slot for each sender, twice (odd and even launches)
- *                                       ---flag----> of every other device, after the stores
- *      every device  waits for the flags of all others, merges the rows that are its own, writes them to their arenas
+ *                    its epoch          ---store---> every other device: it has come so far
+ *      every device  merges the rows that are its own, each part as it comes, and writes them to their arenas;
+ *                    leaves when all others have come
+ *
+ *      packet        8 bytes of O, LSE, tag: 16 bytes that are written and read as one, so that whoever sees the tag sees the
+ *                    rest. Who has read a packet clears it.
  *
  * A launch comes right after the attention whose rows it takes; all devices make the same launches in the same order. No
  * device is more than a launch ahead of another, so two halves of an inbox are enough. Waits are bounded in time.
@@ -21,21 +25,31 @@
 extern "C" {
 #endif
 
-#define PEERS_MAX 32u /* a warp asks all for a row at once */
-#define PEER_BLOCKS 64u /* of a launch, at most: flags */
+#define PEERS_MAX 32u
+#define PEER_BLOCKS \
+	64u /* of a launch, at most: they wait for others', and so are all there at once */
+#define PEER_STAMPS 128u /* launches that are remembered */
+#define PEER_PACKET_BYTES 16u
 
 struct batch;
 
-/* Of a row and head in an inbox: LSE in the first 4 of 16 bytes, then O as the model has it. */
+/* Of a row and head in an inbox: packets of a warp, one to a lane, two where a lane has more than 8 bytes of O. */
 static inline uint32_t peer_entry_bytes(uint32_t head_dim)
 {
-	return 16 + 2 * head_dim;
+	return 32 * PEER_PACKET_BYTES * (head_dim > 128 ? 2 : 1);
 }
 
-/* Words in device memory, 0 at first. */
+/* A launch, by the device's clock: what it exchanges is there; it has what the others have of it. */
+struct peer_stamp {
+	uint64_t begin_ns, end_ns;
+};
+
+/* In device memory, 0 at first. */
 struct peer_state {
 	uint32_t epoch; /* launches that are done */
-	uint32_t n_blocks; /* of this one, that are done */
+	uint32_t n_blocks; /* of this one, that know the epoch */
+	uint64_t exchange_ns; /* of all launches, from begin to end */
+	struct peer_stamp stamps[PEER_STAMPS]; /* by epoch */
 };
 
 /* Rows of a launch: n_rows of them fit an inbox's slot. */
@@ -45,7 +59,7 @@ struct device_exchange {
 	const struct device_row
 		*dests; /* [n_rows]: o, lse: where the row is wanted (0: not); pos: its owner */
 	char *inboxes[PEERS_MAX]; /* of all, as this device reaches them */
-	uint32_t *flags[PEERS_MAX]; /* of all, [sender][PEER_BLOCKS] */
+	uint32_t *come[PEERS_MAX]; /* of all, [sender]: the newest epoch to which it has come */
 	const char *
 		gathered; /* else: [n_ranks][n_rows] of O, [n_ranks][n_rows] of LSE behind; NULL: inboxes */
 	struct peer_state *state;
@@ -55,6 +69,8 @@ struct device_exchange {
 	uint32_t rank, n_ranks;
 	uint32_t n_rows, n_heads, head_dim;
 	uint32_t bf16;
+	uint32_t
+		crowded; /* some devices are one: what comes next would keep others from ever coming */
 };
 
 /* cudaError_t as int. Init readies the kernels on the current device, before the first launch on any. */
@@ -81,6 +97,8 @@ int peer_add(struct peer *p, const struct peer_rows *rows);
 int peer_conclude(struct batch *b);
 /* A device that this one waited for in vain. */
 bool peer_is_late(const struct peer *p, uint32_t *ret_rank);
+/* In device memory; NULL: NCCL exchanges, or p is NULL. */
+const struct peer_state *peer_state_of(const struct peer *p);
 /* Of the rows' first round, as peer_conclude would launch it; for measuring. n_rows 0: it is not a launch alone. */
 void peer_describe(const struct batch *b, const struct peer_rows *rows,
 		   struct device_exchange *ret);

@@ -187,6 +187,8 @@ __global__ void finish_kernel(const __grid_constant__ struct device_finish a)
 #if __CUDA_ARCH__ >= 800
 	launch_wait();
 	a.clock->end_ns = device_now_ns();
+	if (a.exchange_ns)
+		a.clock->exchange_ns = __ldcg(a.exchange_ns);
 	__threadfence_system();
 	*(volatile uint64_t *)&a.clock->id = a.id;
 #endif

@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH 64u
+#define DEPTH CUDA_MEASURE_DEPTH
 #define REPS_MAX 100u
+#define SUBMITS 9u
 #define TFLOPS 790.0
 #define TIMEOUT_MS 5000u
 #define ERROR_BOUND 4e-3 /* of bf16 */
@@ -27,6 +28,7 @@ struct gpus_run {
 	struct workload workload;
 	struct work_list list; /* owned */
 	uint64_t pool_bytes;
+	uint64_t o; /* owned: in the first device's memory */
 };
 
 int multi_gpus_init(struct multi_gpus *g, const char *module, const char *names)
@@ -108,6 +110,30 @@ static int open_group(struct gpus_run *run)
 	return r;
 }
 
+/* As the ranks of an engine have it: nothing crosses the bus. Devices with a notice do not reach each other's memory. */
+static int place_o(struct gpus_run *run)
+{
+	struct workload *w = &run->workload;
+	const struct workload_arena *o = &w->arenas[2];
+	int r = 0;
+
+	if (group_notice(run->backend))
+		return 0;
+	r = run->g->card.arena_new(run->members[0], o->bytes, &run->o);
+	for (uint32_t i = 0; r == 0 && i < w->tree.n_queries; i++)
+		w->io[i].o += run->o - o->base;
+	return r;
+}
+
+static int fetch_o(struct gpus_run *run)
+{
+	const struct workload_arena *o = &run->workload.arenas[2];
+
+	return run->o ? run->g->card.arena_copy(run->members[0], o->host, (void *)(uintptr_t)run->o,
+						o->bytes)
+		      : 0;
+}
+
 static int run_init(struct gpus_run *run)
 {
 	struct plan_config config;
@@ -119,51 +145,116 @@ static int run_init(struct gpus_run *run)
 		return r;
 	plan_config_init(&config, PLAN_AUTO, &run->spec->shape, 132);
 	config.tile_rows = backend_group.tile_rows(run->backend, &run->spec->shape);
-	return plan_make(&config, &run->workload.tree, &run->list);
+	r = plan_make(&config, &run->workload.tree, &run->list);
+	return r ? r : place_o(run);
 }
 
 static void run_done(struct gpus_run *run)
 {
+	if (run->o)
+		run->g->card.arena_free(run->members[0], run->o);
 	plan_list_done(&run->list);
 	if (run->workload.ops)
 		workload_done(&run->workload);
 	backend_group.close(run->backend);
 }
 
-/* A layer through the group, from submit to the end. */
-static int run_once(struct gpus_run *run, double *ret_us)
+/* Of a layer through the group: until submit returns, and until the end. */
+struct submitted {
+	double submit_us, end_us;
+};
+
+static int run_once(struct gpus_run *run, uint64_t plan_id, struct submitted *ret)
 {
 	struct backend_job job = {.shape = &run->spec->shape,
 				  .tree = &run->workload.tree,
 				  .list = &run->list,
 				  .io = run->workload.io,
-				  .plan_id = 1};
+				  .plan_id = plan_id};
 	struct backend_batch batch = {&job, 1};
 	uint64_t start_ns = bench_now_ns(), id = 0, done = 0;
 	int r = backend_group.submit(run->backend, &batch, &id);
 
+	ret->submit_us = (double)(bench_now_ns() - start_ns) * 1e-3;
 	while (r == 0 && done < id)
 		r = backend_group.completed(run->backend, &done);
-	*ret_us = (double)(bench_now_ns() - start_ns) * 1e-3;
+	ret->end_us = (double)(bench_now_ns() - start_ns) * 1e-3;
 	if (r)
 		fprintf(stderr, "coppice-bench: %s: %s: %s\n", run->spec->name, strerror(-r),
 			backend_group.fault(run->backend) ? backend_group.fault(run->backend) : "");
 	return r;
 }
 
-static double measure(struct gpus_run *run, bool exchange)
+static uint32_t n_reps(void)
+{
+	uint32_t n = bench_reps(11);
+
+	return n < REPS_MAX ? n : REPS_MAX;
+}
+
+/* stamps: [n_reps][n_devices][DEPTH], or NULL. */
+static double measure(struct gpus_run *run, bool exchange, struct cuda_measure_stamp *stamps)
 {
 	struct cuda_measure_layers how = {run->spec->shape.n_layers, 0, DEPTH, exchange};
-	uint32_t n = bench_reps(11);
+	uint32_t n = n_reps();
 	float us[REPS_MAX];
 	double sorted[REPS_MAX];
 
-	n = n < REPS_MAX ? n : REPS_MAX;
-	if (run->g->measure_group(run->members, run->n_devices, &how, n, us) != 0)
+	if (run->g->measure_group(run->members, run->n_devices, &how, n, us, stamps) != 0)
 		return INFINITY;
 	for (uint32_t i = 0; i < n; i++)
 		sorted[i] = us[i];
 	return bench_median(sorted, n);
+}
+
+/* Of a layer, in us. */
+struct layer_parts {
+	double local, exchange, skew;
+};
+
+/* stamps: the layer's and that of the layer before, DEPTH apart from device to device. */
+static struct layer_parts layer_parts_of(const struct cuda_measure_stamp *stamps,
+					 uint32_t n_devices)
+{
+	double most = 0, sum = 0, all = 0;
+
+	for (uint32_t i = 0; i < n_devices; i++, stamps += DEPTH) {
+		double local = (double)(stamps[1].begin_ns - stamps[0].end_ns);
+
+		most = fmax(most, local);
+		sum += local / n_devices;
+		all += (double)(stamps[1].end_ns - stamps[0].end_ns) / n_devices;
+	}
+	return (struct layer_parts){most * 1e-3, (all - most) * 1e-3, (most - sum) * 1e-3};
+}
+
+/* Medians over the layers of all repetitions but the first of each. False: there were no stamps, or no memory. */
+static bool find_parts(const struct gpus_run *run, const struct cuda_measure_stamp *stamps,
+		       struct layer_parts *ret)
+{
+	uint32_t n = n_reps() * (DEPTH - 1);
+	double *of[3] = {0};
+
+	for (uint32_t k = 0; k < 3; k++)
+		of[k] = calloc(n, sizeof(double));
+	if (!of[0] || !of[1] || !of[2] || stamps[0].end_ns == 0)
+		n = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t rep = i / (DEPTH - 1), layer = i % (DEPTH - 1);
+		struct layer_parts parts =
+			layer_parts_of(&stamps[rep * run->n_devices * DEPTH + layer],
+				       run->n_devices);
+
+		of[0][i] = parts.local;
+		of[1][i] = parts.exchange;
+		of[2][i] = parts.skew;
+	}
+	if (n)
+		*ret = (struct layer_parts){bench_median(of[0], n), bench_median(of[1], n),
+					    bench_median(of[2], n)};
+	for (uint32_t k = 0; k < 3; k++)
+		free(of[k]);
+	return n > 0;
 }
 
 struct gpus_sums {
@@ -214,18 +305,53 @@ static double fullest(const struct gpus_run *run, const struct gpus_sums *before
 	return most;
 }
 
-static void print_times(struct gpus_run *run, double kv_bytes, double submit_us)
+/* Returns the local part. */
+static double print_layer(struct gpus_run *run)
 {
-	double local = measure(run, false), all = measure(run, true);
-	double flops = workload_flops(&run->workload) / run->n_devices;
+	struct cuda_measure_stamp *stamps =
+		calloc((size_t)n_reps() * run->n_devices * DEPTH, sizeof(*stamps));
+	double alone = measure(run, false, NULL), all = measure(run, true, stamps);
+	struct layer_parts parts = {.local = all};
+
+	if (stamps)
+		find_parts(run, stamps, &parts);
+	free(stamps);
+	print(run, "time", all, "us");
+	print(run, "local", parts.local, "us");
+	print(run, "exchange", parts.exchange, "us");
+	print(run, "skew", parts.skew, "us");
+	print(run, "local_alone", alone, "us");
+	return parts.local;
+}
+
+/* Medians of layers of new plans, or of one plan. */
+static int print_submits(struct gpus_run *run, bool new_plans)
+{
+	double submit_us[SUBMITS], end_us[SUBMITS];
+
+	for (uint32_t i = 0; i < SUBMITS; i++) {
+		struct submitted us;
+		int r = run_once(run, new_plans ? 2 + i : 1, &us);
+
+		if (r)
+			return r;
+		submit_us[i] = us.submit_us;
+		end_us[i] = us.end_us;
+	}
+	print(run, new_plans ? "submit_new_plan" : "submit", bench_median(submit_us, SUBMITS),
+	      "us");
+	if (!new_plans)
+		print(run, "submit_to_end", bench_median(end_us, SUBMITS), "us");
+	return 0;
+}
+
+static void print_times(struct gpus_run *run, double kv_bytes)
+{
+	double local = print_layer(run), flops = workload_flops(&run->workload) / run->n_devices;
 	double limit = limits_us(&run->g->limits, kv_bytes, flops);
 
-	print(run, "time", all, "us");
-	print(run, "local", local, "us");
-	print(run, "exchange", all - local, "us");
 	print(run, "limit", limit, "us");
 	print(run, "local_ratio", limit / local, "limit/time");
-	print(run, "submit_to_end", submit_us, "us");
 	print(run, "fullest_kv_bytes", kv_bytes, "B");
 	print(run, "beside_kv_bytes", beside_bytes(run), "B");
 }
@@ -235,7 +361,7 @@ static bool check(struct gpus_run *run, double bytes)
 	bool tokens = run->spec->shape.split == WORK_TOKENS;
 	double row = (double)group_met_row_bytes(&run->spec->shape);
 	double want = tokens ? (run->n_devices - 1) * row * run->list.n_rows : 0;
-	double error = workload_error(&run->workload);
+	double error = fetch_o(run) == 0 ? workload_error(&run->workload) : INFINITY;
 
 	print(run, "exchange_bytes", bytes, "B");
 	print(run, "formula_bytes", want, "B");
@@ -249,19 +375,17 @@ static bool check(struct gpus_run *run, double bytes)
 static bool run_case(struct gpus_run *run)
 {
 	struct gpus_sums before, after;
-	double us[5];
+	struct submitted us;
 
-	if (run_init(run) != 0 || run_once(run, us) != 0)
+	if (run_init(run) != 0 || run_once(run, 1, &us) != 0)
 		return false;
 	before = take_sums(run);
-	if (run_once(run, us) != 0)
+	if (run_once(run, 1, &us) != 0)
 		return false;
 	after = take_sums(run);
-	for (uint32_t i = 0; i < 5; i++) {
-		if (run_once(run, &us[i]) != 0)
-			return false;
-	}
-	print_times(run, fullest(run, &before, &after), bench_median(us, 5));
+	if (print_submits(run, true) != 0 || print_submits(run, false) != 0)
+		return false;
+	print_times(run, fullest(run, &before, &after));
 	return check(run, after.exchange_bytes - before.exchange_bytes);
 }
 

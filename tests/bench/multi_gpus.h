@@ -1,8 +1,16 @@
 /*
  * multi_gpus.h - a case of coppice-bench multi on GPUs.
  *
- * A layer's time is that of 64 layers, launched one behind the other from a graph on each device, divided by 64: each begins
- * when the device has all others' rows of the one before. Its local part is the same without the exchange.
+ *   time         64 layers, launched one behind the other from a graph on each device, divided by 64: each begins when the device has
+ *                all others' rows of the one before. O goes to the first device's memory.
+ *   local        of the same layers, by the devices' own clocks: from the end of the layer before to when a device's partials
+ *                are there, of the slowest device of each layer
+ *   exchange     the rest of the layer: from there to the end of its exchange
+ *   skew         how much sooner the partials are there on the average of the devices than on the slowest
+ *   local_alone  the time of 64 layers without an exchange, divided by 64, of the slowest device: no layer waits for another
+ *                device's, and the end of one overlaps with the begin of the next
+ *
+ * Times of layers are medians. Where heads are shared out nothing is exchanged, and all of the time is local.
  */
 #ifndef COPPICE_BENCH_MULTI_GPUS_H
 #define COPPICE_BENCH_MULTI_GPUS_H
