@@ -359,6 +359,8 @@ void reply_status(struct request *request)
 		status.device_page_bytes = (uint64_t *)(uintptr_t)figures->device_page_bytes;
 		status.has_exchange_bytes = 1;
 		status.exchange_bytes = figures->backend.exchange_bytes;
+		status.has_exchange_ns = 1;
+		status.exchange_ns = figures->backend.exchange_ns;
 	}
 	reply.status = &status;
 	reply_send(request->session, &reply, NULL, 0);

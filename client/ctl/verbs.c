@@ -126,7 +126,8 @@ static void print_devices(const Coppice__StatusReply *s)
 	printf("  devices    %zu with", s->n_device_page_bytes);
 	for (size_t i = 0; i < s->n_device_page_bytes; i++)
 		printf("%s %s", i ? "," : "", text_bytes(s->device_page_bytes[i]).s);
-	printf(" of pages; %s exchanged\n", text_bytes(s->exchange_bytes).s);
+	printf(" of pages; %s exchanged in %s\n", text_bytes(s->exchange_bytes).s,
+	       text_duration(s->exchange_ns).s);
 }
 
 static void print_work(const Coppice__StatusReply *s)

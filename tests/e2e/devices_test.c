@@ -115,7 +115,7 @@ static void status_counts_each_device(void **state)
 
 	assert_string_equal(status->backend, "cuda x 2");
 	assert_int_equal(status->n_device_page_bytes, 2);
-	assert_true(status->has_exchange_bytes);
+	assert_true(status->has_exchange_bytes && status->has_exchange_ns);
 	client_close(&c);
 }
 
