@@ -17,6 +17,8 @@
 
 #include <stdbool.h>
 
+#define BACKEND_DEVICES_MAX 32u /* of a group */
+
 struct backend; /* each backend's own */
 struct group_config; /* group/group.h */
 

@@ -13,10 +13,13 @@
 #include "tier.h"
 #include "../pool_config.h"
 
+#include <assert.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+static_assert(PEERS_MAX == BACKEND_DEVICES_MAX, "whatever is a group can meet");
 
 struct backend {
 	int device;

@@ -208,10 +208,6 @@ int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint
 	struct meeting *m;
 	int r;
 
-	if (n > PEERS_MAX) {
-		say(error, bytes, "%u GPUs are too many: %u can meet", n, PEERS_MAX);
-		return -EINVAL;
-	}
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;

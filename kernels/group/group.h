@@ -25,7 +25,7 @@
 
 #include "../backend.h"
 
-#define GROUP_DEVICES_MAX 64u
+#define GROUP_DEVICES_MAX BACKEND_DEVICES_MAX
 
 struct group_device {
 	const struct backend_ops *ops; /* the same for all */

@@ -471,9 +471,9 @@ static void test_open_refuses_what_is_no_group_in_a_sentence(void **state)
 	(void)state;
 	other.name = "other";
 	mute.leaves_parts = false;
-	assert_refused(NULL, 2 * MIB, "1 to 64 devices");
+	assert_refused(NULL, 2 * MIB, "1 to 32 devices");
 	members_init(&m, 0);
-	assert_refused(&m.config, 2 * MIB, "1 to 64 devices");
+	assert_refused(&m.config, 2 * MIB, "1 to 32 devices");
 	members_init(&m, 2);
 	m.devices[1].ops = &other;
 	assert_refused(&m.config, 2 * MIB, "device 0 is of cpu, 1 of other");
