@@ -12,12 +12,12 @@
 #include "threads.h"
 #include "vec.h"
 #include "../heads.h"
+#include "../clock.h"
 #include "../pool_config.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* One core of a two-core Zen 5 machine reads KV at 24 GB/s from memory, and a batch of nothing takes 2 us; round
  * figures of coppice-bench attention there: they weigh a wait, they promise nothing. */
@@ -35,14 +35,6 @@ struct backend {
 	uint64_t last_id;
 	struct backend_counters counters;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void cpu_close(struct backend *b)
 {
@@ -210,7 +202,7 @@ static void run_job(struct backend *b, const struct backend_job *job)
 
 static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
-	uint64_t start_ns = now_ns();
+	uint64_t start_ns = clock_ns();
 
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		if (cpu_page_bytes(b, batch->jobs[i].shape, NULL, 0) == 0)
@@ -221,7 +213,7 @@ static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint
 	for (uint32_t i = 0; i < batch->n_jobs; i++)
 		run_job(b, &batch->jobs[i]);
 	b->counters.batches++;
-	b->counters.busy_ns += now_ns() - start_ns;
+	b->counters.busy_ns += clock_ns() - start_ns;
 	*ret_id = ++b->last_id;
 	return 0;
 }

@@ -7,6 +7,8 @@
  */
 #include "threads.h"
 
+#include "../clock.h"
+
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -16,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define OPEN (UINT32_C(1) << 31)
@@ -93,14 +94,6 @@ static void leave(struct threads *t)
 		futex_wake_all(&t->state);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static bool spin(struct threads *t, uint32_t seen)
 {
 	for (uint32_t i = 0; i < t->idle_spins; i++) {
@@ -114,10 +107,10 @@ static bool spin(struct threads *t, uint32_t seen)
 static uint32_t wait_epoch(struct threads *t, uint32_t seen)
 {
 	uint64_t idle_ns = atomic_load_explicit(&t->idle_ns, memory_order_relaxed);
-	uint64_t start_ns = idle_ns ? now_ns() : 0;
+	uint64_t start_ns = idle_ns ? clock_ns() : 0;
 	uint32_t epoch;
 
-	while (!spin(t, seen) && idle_ns && t->idle_spins && now_ns() - start_ns < idle_ns)
+	while (!spin(t, seen) && idle_ns && t->idle_spins && clock_ns() - start_ns < idle_ns)
 		;
 	/* acquire: pairs with the release that counts epoch, so that OPEN or stop is seen */
 	while ((epoch = atomic_load_explicit(&t->epoch, memory_order_acquire)) == seen)

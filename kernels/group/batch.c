@@ -1,6 +1,7 @@
 /* batch.c - see batch.h. */
 #include "batch.h"
 
+#include "../clock.h"
 #include "../cpu/attend.h"
 
 #include <errno.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define PAGE_BYTES 4096u
 #define GRACE_MS 1000u /* devices that wait for another say so themselves, by then */
@@ -71,14 +71,6 @@ bool batch_drop_arena(struct backend *b, uint64_t base, uint32_t *ret_device)
 
 /* ---- a batch, on a device's thread --------------------------------------------------------------------------------- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 __attribute__((format(printf, 3, 4))) static int device_fail(struct device *d, int r,
 							     const char *format, ...)
 {
@@ -100,7 +92,7 @@ static int device_submit(struct backend *b, struct device *d, uint64_t *ret_id)
 
 static int device_local(struct backend *b, struct device *d)
 {
-	uint64_t deadline_ns = now_ns() + b->timeout_ms * UINT64_C(1000000), id, done = 0;
+	uint64_t deadline_ns = clock_ns() + b->timeout_ms * UINT64_C(1000000), id, done = 0;
 	int r = device_submit(b, d, &id);
 
 	if (r)
@@ -109,7 +101,7 @@ static int device_local(struct backend *b, struct device *d)
 		r = b->ops->completed(d->backend, &done);
 		if (r)
 			return device_fail(d, r, "it failed: %s", strerror(-r));
-		if (done < id && now_ns() > deadline_ns)
+		if (done < id && clock_ns() > deadline_ns)
 			return device_fail(d, -ETIMEDOUT, "it has not answered for %u ms",
 					   b->timeout_ms);
 	}
@@ -162,12 +154,12 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 {
 	struct backend *b = arg;
 	struct device *d = &b->devices[unit];
-	uint64_t start_ns = now_ns(), local_ns;
+	uint64_t start_ns = clock_ns(), local_ns;
 
 	(void)thread;
 	d->result = device_local(b, d);
 	d->own_fault = d->result != 0;
-	local_ns = now_ns();
+	local_ns = clock_ns();
 	d->stats.local_ns += local_ns - start_ns;
 	if (!d->exchange)
 		return;
@@ -175,7 +167,7 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 		exchange_abort(d->exchange);
 	else
 		d->result = device_exchange(b, d);
-	d->stats.exchange_ns += now_ns() - local_ns;
+	d->stats.exchange_ns += clock_ns() - local_ns;
 }
 
 /* Every device has a thread, which is in here until all are. False: one was refused. */
@@ -428,8 +420,8 @@ void batch_look(struct backend *b)
 		least = done < least ? done : least;
 	}
 	if (least > b->done_id)
-		b->progress_ns = now_ns();
-	else if (now_ns() - b->progress_ns > (b->timeout_ms + GRACE_MS) * UINT64_C(1000000))
+		b->progress_ns = clock_ns();
+	else if (clock_ns() - b->progress_ns > (b->timeout_ms + GRACE_MS) * UINT64_C(1000000))
 		b->devices[slowest].result =
 			device_fail(&b->devices[slowest], -ETIMEDOUT,
 				    "it has not answered for %u ms", b->timeout_ms);

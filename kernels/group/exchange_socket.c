@@ -6,6 +6,7 @@
  */
 #include "exchange_socket.h"
 
+#include "../clock.h"
 #include "../merge.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAGIC 0x58504f43u
@@ -55,14 +55,6 @@ __attribute__((format(printf, 3, 4))) static int fail(struct end *e, int r, cons
 	vsnprintf(e->base.error, sizeof(e->base.error), format, args);
 	va_end(args);
 	return r;
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 static bool message_over(const struct message *m)
@@ -136,7 +128,7 @@ static int round_step(struct end *e, struct message *messages, uint32_t n, uint6
 {
 	struct pollfd fds[2 * EXCHANGE_RANKS_MAX];
 	uint32_t at[2 * EXCHANGE_RANKS_MAX], n_open = list_open(e, messages, n, fds, at);
-	uint64_t now = now_ms();
+	uint64_t now = clock_ms();
 	int r = 0;
 
 	*ret_over = n_open == 0;
@@ -156,7 +148,7 @@ static int round_step(struct end *e, struct message *messages, uint32_t n, uint6
 
 static int run_round(struct end *e, struct message *messages, uint32_t n)
 {
-	uint64_t deadline_ms = now_ms() + e->timeout_ms;
+	uint64_t deadline_ms = clock_ms() + e->timeout_ms;
 	bool over = false;
 	int r = 0;
 

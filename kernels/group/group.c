@@ -3,13 +3,13 @@
 
 #include "batch.h"
 #include "exchange_memory.h"
+#include "../clock.h"
 #include "../pool_config.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TIMEOUT_MS 60000u
 #define WATCH_NS 1000000u /* between layers of a step: to wake a thread takes longer than a layer */
@@ -18,14 +18,6 @@
 #define HOST_EXCHANGE_NS 30000.0
 /* Of devices that meet: flags and a launch, and the partials at what a link between two gives. */
 #define EXCHANGE_NS 5000.0
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ---- open and close ----------------------------------------------------------------------------------------------- */
 
@@ -324,7 +316,7 @@ static int check_jobs(struct backend *b, const struct backend_batch *batch)
 
 static int group_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
-	uint64_t start_ns = now_ns();
+	uint64_t start_ns = clock_ns();
 	int r = check_jobs(b, batch);
 
 	if (r == 0)
@@ -339,7 +331,7 @@ static int group_submit(struct backend *b, const struct backend_batch *batch, ui
 		b->last_id--;
 		return r;
 	}
-	count_batch(b, batch, b->meets ? 0 : now_ns() - start_ns);
+	count_batch(b, batch, b->meets ? 0 : clock_ns() - start_ns);
 	*ret_id = b->last_id;
 	return 0;
 }
