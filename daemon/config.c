@@ -8,6 +8,7 @@
 
 #include "config_value.h"
 #include "devices.h"
+#include "joined.h"
 #include "log.h"
 
 #include <argp.h>
@@ -51,6 +52,11 @@ static const struct key keys[] = {
 	 NULL},
 	{"split", NULL, "HOW", "KV over devices: auto, tokens, heads, MODEL:tokens, ...", KEY_SPLIT,
 	 FIELD(split), 0, 0, NULL},
+	{"ranks", NULL, "LIST", "addresses of daemons that join, this one's among them", KEY_RANKS,
+	 FIELD(ranks), 0, 0, NULL},
+	COUNT("rank", rank, 0, 63, "which of them is this one's, from 0"),
+	COUNT("ranks_timeout_ms", ranks_timeout_ms, 1, 3600000,
+	      "longest wait for the others to join"),
 	CHOICE("policy", KEY_POLICY, policy,
 	       "auto none cascade fasttree deft deft-node deft-chunk deft-flatten ",
 	       "how work is grouped: auto, none, cascade, fasttree, deft, deft-node, ..."),
@@ -125,6 +131,7 @@ void config_init(struct config *config)
 		.max_device_arena_bytes = 1024 * MIB,
 		.device_arena_bytes = 4096 * MIB,
 		.file_tier_bytes = 16384 * MIB,
+		.ranks_timeout_ms = 60000,
 		.tier_depth = 32,
 		.tier_flush_ms = 8000,
 		.max_seq_tokens = 1u << 20,
@@ -370,6 +377,19 @@ static int devices_check(struct config *config)
 	return 0;
 }
 
+static int ranks_check(struct config *config)
+{
+	config->n_ranks = 1;
+	if (config->ranks[0])
+		joined_parse(config->ranks, &config->n_ranks);
+	if (config->rank < config->n_ranks)
+		return 0;
+	log_error("rank: %u is not accepted; accepted: a number below %u, as many as ranks has "
+		  "addresses",
+		  config->rank, config->n_ranks);
+	return -EINVAL;
+}
+
 /* What one value alone does not tell. */
 static int whole_check(struct config *config)
 {
@@ -383,7 +403,7 @@ static int whole_check(struct config *config)
 			  config->extent_bytes);
 		return -EINVAL;
 	}
-	if (devices_check(config) < 0)
+	if (devices_check(config) < 0 || ranks_check(config) < 0)
 		return -EINVAL;
 	if (config->pool_bytes == 0)
 		config->pool_bytes = machine_bytes() / 4;

@@ -22,6 +22,9 @@ struct config {
 	char devices[1024]; /* several; empty: one */
 	uint32_t n_devices; /* 0: as 1 */
 	char split[512]; /* of KV over several devices; devices.h */
+	char ranks[2048]; /* addresses of daemons that join; empty: this one is alone. joined.h */
+	uint32_t rank, n_ranks; /* this one's, of them */
+	uint32_t ranks_timeout_ms;
 	struct plan_config policy; /* policy and deft only */
 	uint64_t
 		pool_bytes; /* of all devices together, as extent_bytes; 0: a quarter of the machine's memory */

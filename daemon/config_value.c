@@ -2,6 +2,8 @@
 #include "config_value.h"
 
 #include "devices.h"
+#include "joined.h"
+#include "kernels/group/exchange.h"
 #include "log.h"
 
 #include <errno.h>
@@ -113,15 +115,21 @@ static int device_set(struct config *config, const struct key *key, const char *
 	return 0;
 }
 
-static int list_set(struct config *config, const struct key *key, const char *text)
+static bool list_is_valid(enum key_kind kind, const char *text)
 {
-	uint32_t n = 0;
+	uint32_t n;
 	bool cpu;
 
-	if (strlen(text) >= key->bytes)
-		return -EINVAL;
-	if (key->kind == KEY_DEVICES ? *text && devices_parse(text, &n, &cpu) < 0
-				     : !split_is_valid(text))
+	if (kind == KEY_SPLIT)
+		return split_is_valid(text);
+	if (!*text)
+		return true;
+	return (kind == KEY_RANKS ? joined_parse(text, &n) : devices_parse(text, &n, &cpu)) == 0;
+}
+
+static int list_set(struct config *config, const struct key *key, const char *text)
+{
+	if (strlen(text) >= key->bytes || !list_is_valid(key->kind, text))
 		return -EINVAL;
 	strcpy((char *)config + key->offset, text);
 	return 0;
@@ -140,6 +148,7 @@ static int value_set(struct config *config, const struct key *key, const char *t
 		return device_set(config, key, text);
 	case KEY_DEVICES:
 	case KEY_SPLIT:
+	case KEY_RANKS:
 		return list_set(config, key, text);
 	default:
 		return choice_set(config, key, text);
@@ -173,6 +182,12 @@ static void accepted_text(const struct key *key, char *text, size_t bytes)
 			 "at most %u devices of one kind, with commas: GPUs by index or UUID, or "
 			 "cpu,cpu,...",
 			 GROUP_DEVICES_MAX);
+		break;
+	case KEY_RANKS:
+		snprintf(text, bytes,
+			 "at most %u addresses with commas, each the path of a socket or a numeric "
+			 "host:port",
+			 EXCHANGE_RANKS_MAX);
 		break;
 	case KEY_SPLIT:
 		snprintf(text, bytes,

@@ -15,6 +15,7 @@ enum key_kind {
 	KEY_DEVICE,
 	KEY_DEVICES,
 	KEY_SPLIT,
+	KEY_RANKS,
 	KEY_POLICY,
 	KEY_HOLD
 };

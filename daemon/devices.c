@@ -51,6 +51,23 @@ int devices_parse(const char *text, uint32_t *ret_n, bool *ret_cpu)
 	return 0;
 }
 
+int list_split(const char *text, char *copy, const char **ret, uint32_t most)
+{
+	uint32_t n = 0;
+
+	for (const char *at = text; at; n++) {
+		struct item item = item_next(&at);
+
+		if (item.length == 0 || n == most)
+			return -EINVAL;
+		memcpy(copy, item.text, item.length);
+		copy[item.length] = 0;
+		ret[n] = copy;
+		copy += item.length + 1;
+	}
+	return (int)n;
+}
+
 void devices_names(const char *text, char *copy, const char **ret_names, uint32_t n)
 {
 	const char *at = text;

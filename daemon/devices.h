@@ -15,6 +15,8 @@
 
 /* How many there are, and whether they are the CPU. -EINVAL: an empty name, too many, or of unlike kinds. */
 int devices_parse(const char *text, uint32_t *ret_n, bool *ret_cpu);
+/* Items of a list with commas, cut out of copy, which holds what text holds: how many; -EINVAL: an empty one, or more than most. */
+int list_split(const char *text, char *copy, const char **ret, uint32_t most);
 /* The names one by one: cut out of copy, which holds what text holds, [n]. */
 void devices_names(const char *text, char *copy, const char **ret_names, uint32_t n);
 

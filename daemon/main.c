@@ -5,7 +5,9 @@
  * the lanes and the backend.
  */
 #include "backends.h"
+#include "joined.h"
 #include "keep.h"
+#include "kernels/group/exchange.h"
 #include "log.h"
 #include "server.h"
 #include "tiers.h"
@@ -22,6 +24,7 @@ struct daemon {
 	struct config config;
 	struct loop *loop; /* owned, as all below */
 	struct opened_backend backend;
+	struct exchange *joined; /* NULL: there are no other daemons */
 	struct abi_board *board;
 	int board_fd;
 	struct sched *sched;
@@ -57,6 +60,9 @@ static int daemon_start(struct daemon *d)
 		return r;
 	}
 	r = backends_open(&d->config, &d->backend);
+	if (r < 0)
+		return r;
+	r = joined_open(&d->config, &d->joined);
 	if (r < 0)
 		return r;
 	r = board_new(d);
@@ -101,6 +107,7 @@ static void daemon_done(struct daemon *d)
 		munmap(d->board, ABI_BOARD_BYTES);
 	if (d->board_fd >= 0)
 		close(d->board_fd);
+	exchange_free(d->joined);
 	backends_close(&d->backend);
 	loop_free(d->loop);
 	free(d);

@@ -8,6 +8,7 @@
 #include "ranks.h"
 
 #include "exchange_socket.h"
+#include "../clock.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -56,14 +57,6 @@ __attribute__((format(printf, 3, 4))) static int fail(struct joining *j, int r, 
 	return r;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* ---- addresses ---------------------------------------------------------------------------------------------------- */
 
 static int parse_path(const char *text, struct address *ret)
@@ -102,10 +95,22 @@ static int parse_host(const char *text, struct address *ret)
 	return 0;
 }
 
+static int parse_address(const char *text, struct address *ret)
+{
+	return strchr(text, '/') ? parse_path(text, ret) : parse_host(text, ret);
+}
+
+bool ranks_is_address(const char *text)
+{
+	struct address address;
+
+	return parse_address(text, &address) == 0;
+}
+
 static int parse(struct joining *j, uint32_t rank, struct address *ret)
 {
 	const char *text = j->config->addresses[rank];
-	int r = strchr(text, '/') ? parse_path(text, ret) : parse_host(text, ret);
+	int r = parse_address(text, ret);
 
 	if (r)
 		return fail(j, r, "rank %u: \"%s\" is neither a path nor a numeric host:port", rank,
@@ -130,7 +135,7 @@ static int socket_new(const struct address *address)
 static int wait_for(int fd, short events, uint64_t deadline_ms)
 {
 	struct pollfd p = {.fd = fd, .events = events};
-	uint64_t now = now_ms();
+	uint64_t now = clock_ms();
 	int n = now < deadline_ms ? poll(&p, 1, (int)(deadline_ms - now)) : 0;
 
 	if (n < 0)
@@ -241,7 +246,7 @@ static int call(struct joining *j, uint32_t rank)
 	if (r)
 		return r;
 	while ((r = call_once(j, rank, &address)) != 0) {
-		if (now_ms() + RETRY_MS >= j->deadline_ms)
+		if (clock_ms() + RETRY_MS >= j->deadline_ms)
 			return fail(j, -ETIMEDOUT, "rank %u at %s has not answered for %u ms: %s",
 				    rank, j->config->addresses[rank], j->config->timeout_ms,
 				    strerror(-r));
@@ -252,7 +257,7 @@ static int call(struct joining *j, uint32_t rank)
 
 static uint64_t hello_deadline(const struct joining *j)
 {
-	uint64_t limit = now_ms() + HELLO_MS;
+	uint64_t limit = clock_ms() + HELLO_MS;
 
 	return limit < j->deadline_ms ? limit : j->deadline_ms;
 }
@@ -314,7 +319,7 @@ int ranks_connect(const struct ranks_config *config, struct exchange **ret, char
 		  size_t error_bytes)
 {
 	struct joining j = {.config = config,
-			    .deadline_ms = now_ms() + config->timeout_ms,
+			    .deadline_ms = clock_ms() + config->timeout_ms,
 			    .listener = -1,
 			    .error = error,
 			    .error_bytes = error_bytes};

@@ -17,6 +17,9 @@ struct ranks_config {
 	uint32_t timeout_ms; /* until all have come; and of the exchange's each round */
 };
 
+/* Is it a path, or a numeric host:port? */
+bool ranks_is_address(const char *text);
+
 /* Blocks until all ranks are joined, no longer than timeout_ms. Ranks may start in any order. 0; -ETIMEDOUT, -EINVAL (no such address),
  * -EADDRINUSE and other errors of bind, with a sentence in error. */
 int ranks_connect(const struct ranks_config *config, struct exchange **ret, char *error,

@@ -29,6 +29,13 @@ if(TARGET coppiced AND TARGET coppice)
 		LIBS coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 	add_dependencies(heads_test coppiced)
 endif()
+# Daemons of several hosts, here of one.
+if(TARGET coppiced)
+	coppice_test(NAME joined_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/joined_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
+		LIBS coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+	add_dependencies(joined_test coppiced)
+endif()
 # The same over several devices.
 if(TARGET flock_test)
 	add_test(NAME flock_devices_test COMMAND flock_test $<TARGET_FILE:coppiced>)

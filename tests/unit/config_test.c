@@ -209,11 +209,14 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"backend = tpu", "auto cpu cuda"},
 		{"device = 0123456789012345678901234567890123456789012345678901234567890123",
 		 "an index, or a UUID"},
-		{"devices = 0,,1", "64 devices of one kind"},
-		{"devices = cpu,0", "64 devices of one kind"},
+		{"devices = 0,,1", "32 devices of one kind"},
+		{"devices = cpu,0", "32 devices of one kind"},
 		{"split = halves", "auto, tokens or heads"},
 		{"split = auto, :heads", "auto, tokens or heads"},
 		{"split = m:", "auto, tokens or heads"},
+		{"ranks = here", "a numeric host:port"},
+		{"ranks = /a,,/b", "at most 64 addresses"},
+		{"ranks = 10.0.0.1:4800,host:4800", "a numeric host:port"},
 		{"policy = best", "one of: auto none cascade"},
 		{"pool = lots", "K, M, G or T"},
 		{"pool = 5X", "K, M, G or T"},
@@ -290,6 +293,8 @@ static void what_one_value_does_not_tell_is_checked_too(void **state)
 	assert_says(READ((char *)"--devices=0,1", (char *)"--backend=cpu"), "devices of that kind");
 	assert_says(READ((char *)"--devices=cpu,cpu", (char *)"--backend=cuda"),
 		    "devices of that kind");
+	assert_says(READ((char *)"--ranks=/a,/b", (char *)"--rank=2"), "a number below 2");
+	assert_says(READ((char *)"--rank=1"), "a number below 1");
 }
 
 static void devices_say_what_computes_and_how_large_an_extent_is(void **state)

@@ -1,0 +1,103 @@
+/* joined.c - see joined.h. */
+#include "joined.h"
+
+#include "devices.h"
+#include "kernels/group/ranks.h"
+#include "log.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+/* What all must have alike, as numbers that floats hold. */
+enum agreed { AGREED_PAGE_TOKENS, AGREED_DEVICES, AGREED_EXTENT_MIB, AGREED_POOL_MIB, AGREED_N };
+
+static const char *const agreed_names[] = {"page_tokens", "devices", "extent (MiB)", "pool (MiB)"};
+
+int joined_parse(const char *text, uint32_t *ret_n)
+{
+	char copy[sizeof(((struct config *)0)->ranks)];
+	const char *addresses[EXCHANGE_RANKS_MAX];
+	int n = list_split(text, copy, addresses, EXCHANGE_RANKS_MAX);
+
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++) {
+		if (!ranks_is_address(addresses[i]))
+			return -EINVAL;
+	}
+	*ret_n = (uint32_t)n;
+	return 0;
+}
+
+/* Each rank fills a row and leaves the others empty, so that the merge is all rows as they are. */
+static int compare(const struct config *config, struct exchange *x)
+{
+	const float mine[AGREED_N] = {
+		[AGREED_PAGE_TOKENS] = (float)config->page_tokens,
+		[AGREED_DEVICES] = (float)config->n_devices,
+		[AGREED_EXTENT_MIB] = (float)(config->extent_bytes >> 20),
+		[AGREED_POOL_MIB] = (float)(config->pool_bytes >> 20),
+	};
+	float parts[EXCHANGE_RANKS_MAX][2 + AGREED_N], all[EXCHANGE_RANKS_MAX][2 + AGREED_N];
+	struct exchange_rows rows = {.parts = parts[0],
+				     .folded = all[0],
+				     .n_rows = x->n_ranks,
+				     .n_heads = 1,
+				     .head_dim = AGREED_N};
+
+	for (uint32_t i = 0; i < x->n_ranks; i++)
+		memset(parts[i], 0, sizeof(parts[i])), parts[i][0] = -INFINITY;
+	parts[x->rank][0] = 0;
+	parts[x->rank][1] = 1;
+	memcpy(&parts[x->rank][2], mine, sizeof(mine));
+	int r = exchange_run(x, &rows);
+
+	if (r < 0) {
+		log_error("ranks: %s", x->error);
+		return r;
+	}
+	for (uint32_t i = 0; i < x->n_ranks * AGREED_N; i++) {
+		float theirs = all[i / AGREED_N][2 + i % AGREED_N];
+
+		if (theirs == mine[i % AGREED_N])
+			continue;
+		log_error("ranks: rank %u has %.0f for %s, this one, rank %u, has %.0f: all have "
+			  "the same",
+			  i / AGREED_N, (double)theirs, agreed_names[i % AGREED_N], x->rank,
+			  (double)mine[i % AGREED_N]);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int joined_open(const struct config *config, struct exchange **ret)
+{
+	char copy[sizeof(config->ranks)], error[256] = "";
+	const char *addresses[EXCHANGE_RANKS_MAX];
+	struct ranks_config ranks = {.addresses = addresses,
+				     .rank = config->rank,
+				     .n_ranks = config->n_ranks,
+				     .timeout_ms = config->ranks_timeout_ms};
+	struct exchange *x;
+
+	*ret = NULL;
+	if (!config->ranks[0])
+		return 0;
+	list_split(config->ranks, copy, addresses, EXCHANGE_RANKS_MAX);
+	log_info("rank %u of %u: waiting for the others", config->rank, config->n_ranks);
+	int r = ranks_connect(&ranks, &x, error, sizeof(error));
+
+	if (r < 0) {
+		log_error("ranks: %s", error);
+		return r;
+	}
+	r = compare(config, x);
+	if (r < 0) {
+		exchange_free(x);
+		return r;
+	}
+	log_info("rank %u of %u: all have joined", config->rank, config->n_ranks);
+	*ret = x;
+	return 0;
+}
