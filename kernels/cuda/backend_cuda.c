@@ -368,17 +368,17 @@ static uint64_t cuda_layout(struct backend *b)
 	return UINT64_C(0x6375646100000001);
 }
 
-static int cuda_pass(struct backend *b, const struct backend_job *job,
+static int cuda_pass(struct backend *b, const struct backend_batch *batch,
 		     const struct backend_pass *pass, uint64_t *ret_id)
 {
-	const struct backend_job *of;
+	const struct backend_job *jobs;
 	int r;
 
 	cudaSetDevice(b->device);
-	r = pass_begin(&b->pass, &b->batch, job, pass, &of);
+	r = pass_begin(&b->pass, &b->batch, batch, pass, &jobs);
 	if (!r)
-		r = cuda_submit(b, &(struct backend_batch){of, 1}, ret_id);
-	return r ? r : pass_end(&b->pass, &b->batch, job, pass, *ret_id);
+		r = cuda_submit(b, &(struct backend_batch){jobs, batch->n_jobs}, ret_id);
+	return r ? r : pass_end(&b->pass, &b->batch, batch, pass, *ret_id);
 }
 
 static const struct backend_tier_ops tier_ops = {

@@ -36,6 +36,7 @@ void pass_done(struct pass *p)
 	cudaFree(p->at);
 	free(p->io);
 	free(p->there);
+	free(p->jobs);
 	memset(p, 0, sizeof(*p));
 }
 
@@ -110,13 +111,28 @@ static int rows_begin(struct pass *p, struct batch *b, const struct room *room, 
 	return cudaMemsetAsync(p->at, 0, room->q, b->stream) == cudaSuccess ? 0 : -EIO;
 }
 
-int pass_begin(struct pass *p, struct batch *b, const struct backend_job *job,
+/* All jobs read Q from here, and leave O and LSE here. */
+static int jobs_make(struct pass *p, const struct backend_batch *batch)
+{
+	int r = reserve((void **)&p->jobs, &p->jobs_room, batch->n_jobs, sizeof(*p->jobs));
+
+	for (uint32_t i = 0; i < batch->n_jobs && !r; i++) {
+		p->jobs[i] = batch->jobs[i];
+		p->jobs[i].io = p->io;
+	}
+	return r;
+}
+
+int pass_begin(struct pass *p, struct batch *b, const struct backend_batch *batch,
 	       const struct backend_pass *pass, const struct backend_job **ret)
 {
+	const struct backend_job *job = &batch->jobs[0];
 	struct room room = room_of(job, pass->n_rows);
 	uint32_t n = job->tree->n_queries, row = pass->first_row;
 	int r = reserve((void **)&p->io, &p->io_room, n, sizeof(*p->io));
 
+	if (!r)
+		r = jobs_make(p, batch);
 	if (!r && pass->first)
 		r = rows_begin(p, b, &room, pass->n_rows);
 	if (!r && (room.end > p->bytes || pass->n_rows > p->there_room))
@@ -129,16 +145,28 @@ int pass_begin(struct pass *p, struct batch *b, const struct backend_job *job,
 			r = -EIO;
 		row += n_rows;
 	}
-	p->job = *job;
-	p->job.io = p->io;
-	*ret = &p->job;
+	*ret = p->jobs;
 	b->failed = b->failed || r == -EIO;
 	return r;
 }
 
-static bool query_fold(struct pass *p, struct batch *b, const struct backend_job *job,
+/* KV heads that a job has. */
+static uint64_t heads_of(const struct backend_batch *batch)
+{
+	uint64_t heads = 0;
+
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		uint32_t n = backend_job_heads(&batch->jobs[i]);
+
+		heads |= (n < 64 ? (UINT64_C(1) << n) - 1 : UINT64_MAX) << batch->jobs[i].head;
+	}
+	return heads;
+}
+
+static bool query_fold(struct pass *p, struct batch *b, const struct backend_batch *batch,
 		       const struct room *room, uint32_t query, uint32_t row, bool last)
 {
+	const struct backend_job *job = &batch->jobs[0];
 	const struct backend_io *io = &job->io[query];
 	const struct device_fold fold = {
 		.state = (float *)(void *)(p->at + row * room->state_row),
@@ -148,8 +176,10 @@ static bool query_fold(struct pass *p, struct batch *b, const struct backend_job
 		.lse = io->lse,
 		.o_stride = io->o_stride,
 		.lse_stride = io->lse_stride,
+		.heads = job->n_heads ? heads_of(batch) : UINT64_MAX,
 		.n_rows = job->tree->queries[query].n_rows,
 		.n_heads = job->shape->n_q_heads,
+		.group = job->shape->n_q_heads / job->shape->n_kv_heads,
 		.head_dim = job->shape->head_dim,
 		.bf16 = job->shape->dtype == WORK_BF16,
 		.last = last,
@@ -158,15 +188,16 @@ static bool query_fold(struct pass *p, struct batch *b, const struct backend_job
 	return !io->o || device_fold(&fold, b->stream) == 0;
 }
 
-int pass_end(struct pass *p, struct batch *b, const struct backend_job *job,
+int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
 	     const struct backend_pass *pass, uint64_t id)
 {
+	const struct backend_job *job = &batch->jobs[0];
 	struct room room = room_of(job, pass->n_rows);
 	uint32_t row = pass->first_row;
 	bool well = true;
 
 	for (uint32_t i = 0; i < job->tree->n_queries && well; i++) {
-		well = query_fold(p, b, job, &room, i, row, pass->last);
+		well = query_fold(p, b, batch, &room, i, row, pass->last);
 		row += job->tree->queries[i].n_rows;
 	}
 	if (well && pass->last)

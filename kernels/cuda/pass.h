@@ -13,17 +13,18 @@ struct pass {
 	struct backend_io *io; /* owned: of a pass' queries */
 	bool *there; /* owned, of a row's begin: its query's Q is in that memory */
 	uint32_t io_room, there_room;
-	struct backend_job job; /* what is submitted */
+	struct backend_job *jobs; /* owned: what is submitted */
+	uint32_t jobs_room;
 	void *end; /* owned event: of the last pass */
 	uint64_t id; /* of that; 0: none is under way */
 };
 
 void pass_done(struct pass *p); /* one that is all zero is fine */
-/* The job to be submitted for this one. 0, -ENOMEM, -EIO. */
-int pass_begin(struct pass *p, struct batch *b, const struct backend_job *job,
+/* The jobs to be submitted for these, as many. 0, -ENOMEM, -EIO. */
+int pass_begin(struct pass *p, struct batch *b, const struct backend_batch *batch,
 	       const struct backend_pass *pass, const struct backend_job **ret);
-/* It was submitted, as id. */
-int pass_end(struct pass *p, struct batch *b, const struct backend_job *job,
+/* They were submitted, as id. */
+int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
 	     const struct backend_pass *pass, uint64_t id);
 /* A last pass is complete when its states are folded too, which comes behind its batch. */
 void pass_completed(struct pass *p, uint64_t *id);

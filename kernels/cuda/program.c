@@ -212,6 +212,53 @@ static int make_units(struct make *m, const struct strip *strip, double limit_ns
 	return r;
 }
 
+/* ---- units that are alike ---------------------------------------------------------------------------------------- */
+
+/* Units of the strip that are those before, with rows of its own. */
+static int copy_units(struct make *m, const struct strip *strip)
+{
+	bool sees[DEVICE_UNIT_ROWS];
+	int r = 0;
+
+	memset(sees, true, sizeof(sees));
+	for (uint32_t i = 0; i < m->alike.n_units && !r; i++) {
+		struct cut cut = {.strip = strip, .row_end = m->alike.n_rows};
+		uint32_t dest = m->p->n[PROGRAM_DESTS];
+		struct device_unit *unit;
+
+		r = make_dests(m, &cut, sees);
+		unit = r ? NULL : make_append(m, PROGRAM_UNITS, 1);
+		if (!unit)
+			return -ENOMEM;
+		*unit = ((struct device_unit *)m->p->arrays[PROGRAM_UNITS].at)[m->alike.unit + i];
+		unit->row = strip->row_begin;
+		unit->dest = dest;
+	}
+	m->p->n_groups += m->alike.n_groups;
+	return r;
+}
+
+/* Where all rows see all, only the first strip needs slots. */
+static int make_strip(struct make *m, const struct strip *strip, double limit_ns)
+{
+	uint32_t n_rows = strip->row_end - strip->row_begin, unit = m->p->n[PROGRAM_UNITS];
+	bool all = !m->want->tails && strip_sees_all(m, strip);
+	uint64_t n_groups = m->p->n_groups;
+
+	if (all && m->alike.item == strip->item && m->alike.n_rows == n_rows)
+		return copy_units(m, strip);
+	int r = make_units(m, strip, limit_ns);
+	if (all)
+		m->alike = (struct alike){.item = strip->item,
+					  .n_rows = n_rows,
+					  .unit = unit,
+					  .n_units = m->p->n[PROGRAM_UNITS] - unit,
+					  .n_groups = m->p->n_groups - n_groups};
+	return r;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
 /* Rows of one unit alone go to the output; the others get partials side by side, in the order of units. */
 static int place_rows(struct make *m)
 {
@@ -253,7 +300,9 @@ static int compare_units(const void *left, const void *right)
 
 	if (a->n_slots != b->n_slots)
 		return a->n_slots < b->n_slots ? 1 : -1;
-	return a->slot < b->slot ? -1 : a->slot > b->slot;
+	if (a->slot != b->slot)
+		return a->slot < b->slot ? -1 : 1;
+	return a->row < b->row ? -1 : a->row > b->row;
 }
 
 static int make_firsts(struct make *m)
@@ -284,7 +333,7 @@ static int make_all(struct make *m, double limit_ns)
 	if (m->want->tails)
 		r = tails_clear(m);
 	for (uint32_t i = 0; i < m->n_strips && !r; i++)
-		r = make_units(m, &make_strips_of(m)[i], limit_ns);
+		r = make_strip(m, &make_strips_of(m)[i], limit_ns);
 	if (!r)
 		r = place_rows(m);
 	if (!r && m->p->n[PROGRAM_UNITS] > 1)

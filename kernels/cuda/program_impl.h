@@ -31,6 +31,21 @@ struct strip {
 	double cost;
 };
 
+/* What all of an item's pieces have in common. */
+struct common {
+	uint32_t row_begin, row_end; /* that see something of each */
+	uint64_t pos_end; /* of the last */
+	uint32_t item;
+	bool known;
+};
+
+/* Units of a strip whose rows all see the whole of its item: those of the next such strip have the same slots. */
+struct alike {
+	uint32_t item, n_rows; /* of the strip; n_rows 0: none yet */
+	uint32_t unit, n_units;
+	uint64_t n_groups;
+};
+
 struct make {
 	struct program *p;
 	const struct program_want *want;
@@ -41,6 +56,8 @@ struct make {
 	uint32_t n_groups; /* of the strip at hand */
 	uint32_t n_strips, n_runs;
 	uint32_t n_seen;
+	struct common common;
+	struct alike alike;
 };
 
 /* Groups that go into slots of one kind, in the order in which they came. */
@@ -122,6 +139,8 @@ bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
 
 /* All items' rows in strips of so many tokens. 0 or -ENOMEM. */
 int strips_make(struct make *m, uint32_t tokens);
+/* Do all rows of the strip see all tokens of its item? */
+bool strip_sees_all(struct make *m, const struct strip *strip);
 /* Fills scratch GROUPS with the strip's groups, make->n_groups. 0 or -ENOMEM. */
 int strip_read(struct make *m, const struct strip *strip);
 /* ---- program_cost.c ---------------------------------------------------------------------------------------------- */

@@ -76,6 +76,16 @@ static bool block_plain(const struct make *m, const struct cut *cut, const struc
 	return true;
 }
 
+/* Row blocks that have a row. */
+static uint32_t blocks_of_all(const struct cut *cut)
+{
+	uint32_t n_rows = cut->row_end - cut->row_begin;
+	uint32_t n = cut->dealt ? min_u32(n_rows, 1u << cut->blocks_log2)
+				: (n_rows + cut->block_tokens - 1) / cut->block_tokens;
+
+	return (1u << n) - 1;
+}
+
 /* Row blocks whose rows (those that exist) all see all 8 tokens. */
 static uint32_t plain_blocks(const struct make *m, const struct cut *cut,
 			     const struct piece_group *at)
@@ -86,6 +96,8 @@ static uint32_t plain_blocks(const struct make *m, const struct cut *cut,
 	unit_interval(cut, g, &begin, &end);
 	if (g->first != 0 || g->end != DEVICE_GROUP_TOKENS)
 		return 0;
+	if (!at->causal && begin == 0 && end == cut->row_end - cut->row_begin)
+		return blocks_of_all(cut);
 	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++)
 		blocks |= (uint32_t)block_plain(m, cut, at, b, begin, end) << b;
 	return blocks;
@@ -158,19 +170,29 @@ static uint32_t stage_warps(const struct queue *queue, uint32_t i)
 	return warps;
 }
 
-/* Stage i, of those up to end that follow each other. */
-static int emit_stage(struct make *m, struct cut *cut, uint32_t i, uint32_t end)
+/* How many stages from i on, of those up to end, the same warps take. */
+static uint32_t stage_run(const struct cut *cut, uint32_t i, uint32_t end)
+{
+	const struct queue *queue = &cut->queues[QUEUE_STAGES];
+	uint32_t warps = stage_warps(queue, i), run = 1;
+
+	if (DEVICE_WARPS >> cut->blocks_log2 > 1)
+		return 1;
+	while (i + run < end && stage_warps(queue, i + run) == warps)
+		run++;
+	return run;
+}
+
+/* Stage i, the first of a run. */
+static int emit_stage(struct make *m, struct cut *cut, uint32_t i, uint32_t run)
 {
 	struct queue *queue = &cut->queues[QUEUE_STAGES];
-	uint32_t n = min_u32(queue->n - queue->used, STAGE_GROUPS), run = 0;
+	uint32_t n = min_u32(queue->n - queue->used, STAGE_GROUPS);
 	uint32_t warps = cut_warps_in_turn(cut, QUEUE_STAGES, stage_warps(queue, i));
-	uint32_t first = m->p->n[PROGRAM_SLOTS], n_splits = DEVICE_WARPS >> cut->blocks_log2;
+	uint32_t first = m->p->n[PROGRAM_SLOTS];
 	struct device_slot *slots;
 	int r = 0;
 
-	while (i + run < end &&
-	       (run == 0 || (n_splits == 1 && stage_warps(queue, i + run) == warps)))
-		run++;
 	for (uint32_t g = 0; g < STAGE_GROUPS && !r; g += DEVICE_SLOT_GROUPS)
 		r = emit_slot(m, cut, queue, n > g ? min_u32(n - g, DEVICE_SLOT_GROUPS) : 0, warps,
 			      true);
@@ -211,7 +233,7 @@ static int emit_queues(struct make *m, struct cut *cut)
 {
 	struct queue *stages = &cut->queues[QUEUE_STAGES];
 	uint32_t n_narrow = slots_of(&cut->queues[QUEUE_COMMON]), block = 0, done = 0;
-	uint32_t n_stages = (stages->n + STAGE_GROUPS - 1) / STAGE_GROUPS, run;
+	uint32_t n_stages = (stages->n + STAGE_GROUPS - 1) / STAGE_GROUPS, run, alike = 0;
 	int r = 0;
 
 	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
@@ -223,7 +245,8 @@ static int emit_queues(struct make *m, struct cut *cut)
 		uint32_t end = min_u32(n_stages, (i / run + 1) * run);
 		uint32_t due = end == i + 1 ? n_narrow * end / (n_stages + 1) : 0;
 
-		r = emit_stage(m, cut, i, end);
+		alike = alike > 1 ? alike - 1 : stage_run(cut, i, end);
+		r = emit_stage(m, cut, i, alike);
 		for (due -= due % DEVICE_STAGE_SLOTS; done < due && !r; done++)
 			r = emit_narrow(m, cut, &block);
 	}

@@ -116,6 +116,47 @@ int strip_read(struct make *m, const struct strip *strip)
 
 /* ---- strips ------------------------------------------------------------------------------------------------------ */
 
+static void common_find(struct make *m, uint32_t item)
+{
+	const struct work_list *list = m->want->list;
+	const struct work_item *of = &list->items[item];
+
+	m->common = (struct common){.row_end = UINT32_MAX, .item = item, .known = true};
+	for (uint32_t t = of->tile; t < of->tile + of->n_tiles; t++) {
+		const struct work_tile *tile = &list->tiles[t];
+		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces; i++) {
+			const struct work_piece *piece = &list->pieces[i];
+			uint64_t end = (uint64_t)piece->pos + piece->count;
+			m->common.row_begin = max_u32(m->common.row_begin, piece->row_begin);
+			m->common.row_end = min_u32(m->common.row_end, piece->row_end);
+			m->common.pos_end = end > m->common.pos_end ? end : m->common.pos_end;
+		}
+	}
+}
+
+bool strip_sees_all(struct make *m, const struct strip *strip)
+{
+	if (!m->common.known || m->common.item != strip->item)
+		common_find(m, strip->item);
+	if (strip->row_begin < m->common.row_begin || strip->row_end > m->common.row_end)
+		return false;
+	for (uint32_t row = strip->row_begin; row < strip->row_end; row++)
+		if (m->want->list->rows[row].pos + UINT64_C(1) < m->common.pos_end)
+			return false;
+	return true;
+}
+
+/* Strips that see all of an item cost the same. */
+static double cost_of(struct make *m, const struct strip *strip, const struct strip *before)
+{
+	bool alike = before && before->item == strip->item &&
+		     before->row_end - before->row_begin == strip->row_end - strip->row_begin;
+
+	if (alike && strip_sees_all(m, before) && strip_sees_all(m, strip))
+		return before->cost;
+	return strip_cost(m, strip);
+}
+
 /* All items' rows in strips of so many tokens. */
 int strips_make(struct make *m, uint32_t tokens)
 {
@@ -136,7 +177,7 @@ int strips_make(struct make *m, uint32_t tokens)
 			*strip = (struct strip){i, row, min_u32(item->row_end, row + tokens), 0};
 			if (!make_wants(m, strip->row_begin, strip->row_end))
 				continue;
-			strip->cost = strip_cost(m, strip);
+			strip->cost = cost_of(m, strip, m->n_strips ? strip - 1 : NULL);
 			m->n_strips++;
 		}
 	}

@@ -116,7 +116,8 @@ template <typename TYPE> __global__ void __launch_bounds__(FOLD_WARPS * 32) fold
 	float *state = f.state + (uint64_t)entry * (f.head_dim + 2);
 	const TYPE *part = (const TYPE *)f.part_o + (uint64_t)entry * f.head_dim;
 	TYPE *o = (TYPE *)(f.o + row * f.o_stride) + head * f.head_dim;
-	float part_lse = f.part_lse[entry], lse = state[f.head_dim + 1] == 0 ? -INFINITY : state[f.head_dim];
+	bool there = head / f.group >= 64 || (f.heads >> head / f.group & 1);
+	float part_lse = there ? f.part_lse[entry] : -INFINITY, lse = state[f.head_dim + 1] == 0 ? -INFINITY : state[f.head_dim];
 	bool none = lse == -INFINITY, part_none = part_lse == -INFINITY;
 	float most = fmaxf(lse, part_lse);
 	float a = none ? 0 : __expf(lse - most), b = part_none ? 0 : __expf(part_lse - most);

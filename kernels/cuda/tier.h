@@ -36,7 +36,9 @@ struct device_fold {
 	const float *part_lse;
 	uint64_t o, lse; /* of the last: where the rows' outputs go; lse == 0: not wanted */
 	uint64_t o_stride, lse_stride;
+	uint64_t heads; /* bits: KV heads that there is a part of; from 64 on all */
 	uint32_t n_rows, n_heads, head_dim;
+	uint32_t group; /* query heads of a KV head */
 	uint32_t bf16, last;
 };
 
