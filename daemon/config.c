@@ -92,6 +92,8 @@ static const struct key keys[] = {
 	     "KV of a domain in host memory; 0: no limit"),
 	SIZE("domain_file_bytes", domain_file_bytes, 0, "KV of a domain in the file; 0: no limit"),
 	SIZE("stage", stage_bytes, 0, "of the pool, for attention to KV in host memory; 0: none"),
+	COUNT("stage_block", stage_block, 64, 65536,
+	      "tokens of it that sparse prefill fetches or leaves, a power of two"),
 	COUNT("tier_depth", tier_depth, 1, 1024, "moves of a kind between tiers at a time"),
 	COUNT("tier_flush_ms", tier_flush_ms, 0, 3600000,
 	      "how long a daemon that ends writes to the file"),
@@ -132,6 +134,7 @@ void config_init(struct config *config)
 		.device_arena_bytes = 4096 * MIB,
 		.file_tier_bytes = 16384 * MIB,
 		.ranks_timeout_ms = 60000,
+		.stage_block = 4096,
 		.tier_depth = 32,
 		.tier_flush_ms = 8000,
 		.max_seq_tokens = 1u << 20,
@@ -430,6 +433,11 @@ static int whole_check(struct config *config)
 			  " is not accepted; accepted: less than the pool (%" PRIu64
 			  "), whose part it is",
 			  config->stage_bytes, config->pool_bytes);
+		return -EINVAL;
+	}
+	if (config->stage_block & (config->stage_block - 1)) {
+		log_error("stage_block: %u is not accepted; accepted: a power of two",
+			  config->stage_block);
 		return -EINVAL;
 	}
 	if (config->host_tier_bytes && config->host_tier_bytes < config->extent_bytes) {

@@ -54,6 +54,7 @@ struct config {
 	uint64_t domain_file_bytes;
 	uint64_t
 		stage_bytes; /* of the pool, for paths that are longer than the rest of it; 0: none are */
+	uint32_t stage_block; /* tokens of them that sparse prefill fetches or leaves */
 	uint32_t tier_depth; /* copies, reads and writes of each kind under way at most */
 	uint32_t
 		tier_flush_ms; /* what is not in the file yet when the daemon ends is written for so long */

@@ -193,6 +193,7 @@ static struct outcome do_trim(struct sched *s, struct sched_seq *seq, const stru
 	if (r < 0)
 		return from_store(r);
 	seq_clear_extension(seq);
+	passes_summary_cut(seq, (uint32_t)e->arg);
 	seq->voided = false;
 	return OUTCOME_OK;
 }

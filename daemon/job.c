@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include "grow.h"
+#include "slice.h"
 #include "sched_impl.h"
 
 #include <errno.h>
@@ -25,19 +26,11 @@ static int job_add_slices(struct batch_job *job, const struct store_slice *slice
 static int job_add_slices_cut(struct batch_job *job, const struct store_slice *slices,
 			      uint32_t first, uint32_t count)
 {
-	for (; count; slices++) {
-		if (first >= slices->count) {
-			first -= slices->count;
-			continue;
-		}
-		uint32_t n = slices->count - first < count ? slices->count - first : count;
-		struct store_slice cut = {slices->page, (uint16_t)(slices->first + first),
-					  (uint16_t)n};
+	for (; count > 0; slices++) {
+		struct store_slice cut = slice_cut(slices, &first, &count);
 
-		if (job_add_slices(job, &cut, 1) < 0)
+		if (cut.count > 0 && job_add_slices(job, &cut, 1) < 0)
 			return -ENOMEM;
-		first = 0;
-		count -= n;
 	}
 	return 0;
 }

@@ -197,6 +197,24 @@ static uint32_t count_tokens(const struct gather *g, uint32_t begin, uint32_t en
 	return n;
 }
 
+/* Lengthens a pass by what follows on its side of the device's end, as far as a cell has room for what is seen of it. Returns
+ * how many slices are seen. */
+static uint32_t pass_fill(const struct passes *p, const struct gather *g, uint32_t end,
+			  struct passes_pass *pass)
+{
+	bool staged = pass->kind == PASSES_STAGED;
+	uint32_t pos = pass->pos, any = p->model->shape.n_kv_heads, n_seen = 0;
+
+	end = staged || end < g->n_device ? end : g->n_device;
+	for (; pass->end < end; pos += g->slices[pass->end++].count) {
+		bool seen = choice_has(p, any, pos);
+		if (staged && seen && n_seen == p->cell_pages)
+			break;
+		n_seen += seen;
+	}
+	return n_seen;
+}
+
 /* Slices [begin, end) of a member's path: what is on the device in one go, the rest a cell at a time. */
 static int span_add(struct passes *p, uint32_t member, uint32_t begin, uint32_t end)
 {
@@ -204,14 +222,13 @@ static int span_add(struct passes *p, uint32_t member, uint32_t begin, uint32_t 
 	uint32_t pos = count_tokens(g, 0, begin);
 	int r = 0;
 
-	for (uint32_t to; begin < end && r == 0; begin = to) {
-		bool staged = begin >= g->n_device;
-		uint32_t room = staged ? p->cell_pages : g->n_device - begin;
-
-		to = end - begin < room ? end : begin + room;
-		r = pass_add(p, (struct passes_pass){staged ? PASSES_STAGED : PASSES_DEVICE, member,
-						     begin, to, pos});
-		pos += count_tokens(g, begin, to);
+	while (begin < end && r == 0) {
+		struct passes_pass pass = {begin >= g->n_device ? PASSES_STAGED : PASSES_DEVICE,
+					   member, begin, begin, pos};
+		if (pass_fill(p, g, end, &pass) > 0)
+			r = pass_add(p, pass);
+		pos += count_tokens(g, begin, pass.end);
+		begin = pass.end;
 	}
 	return r;
 }
@@ -252,20 +269,41 @@ static void cells_cut(struct sched *s)
 	p->cell_pages = (uint32_t)(n_pages / p->n_cells);
 }
 
-static void copy_ask(struct sched *s, uint32_t cell, uint32_t index, void *host)
+/* Heads [head, head + n_heads) of a page's layer. */
+static void copy_ask(struct sched *s, uint32_t page, const char *host, uint32_t head,
+		     uint32_t n_heads)
 {
 	struct passes *p = &s->passes;
-	uint64_t bytes = passes_layer_bytes(p);
-	uint32_t each = passes_extent_pages(s), page = cell * p->cell_pages + index;
+	uint64_t bytes = passes_layer_bytes(p), head_bytes = bytes / p->model->shape.n_kv_heads;
+	uint32_t each = passes_extent_pages(s);
 	struct backend_copy copy = {
 		.extent = p->first_extent + page / each,
-		.offset_bytes = page % each * bytes,
-		.bytes = bytes,
-		.host = (char *)host + p->layer * bytes,
+		.offset_bytes = page % each * bytes + head * head_bytes,
+		.bytes = n_heads * head_bytes,
+		.host = (char *)(uintptr_t)host + p->layer * bytes + head * head_bytes,
 	};
 
-	p->tokens[cell] = s->ops->tier->up(s->backend, &copy);
-	p->staged_bytes += bytes;
+	p->tokens[page / p->cell_pages] = s->ops->tier->up(s->backend, &copy);
+	p->staged_bytes += copy.bytes;
+}
+
+/* What any head sees of a page: all heads' at once where all do. */
+static void page_ask(struct sched *s, uint32_t pos, const char *host)
+{
+	struct passes *p = &s->passes;
+	uint32_t n_heads = p->model->shape.n_kv_heads;
+	uint32_t page = p->n_asked % p->n_cells * p->cell_pages + p->n_asked_pages;
+
+	if (!choice_has(p, n_heads, pos))
+		return;
+	p->n_asked_pages++;
+	if (choice_has(p, n_heads + 1, pos)) {
+		copy_ask(s, page, host, 0, n_heads);
+		return;
+	}
+	for (uint32_t head = 0; head < n_heads; head++)
+		if (choice_has(p, head, pos))
+			copy_ask(s, page, host, head, 1);
 }
 
 /* Of one pass. False: slices are still on their way down, they come later. */
@@ -273,16 +311,18 @@ static bool pass_ask(struct sched *s, const struct passes_pass *pass)
 {
 	struct passes *p = &s->passes;
 	const struct gather *g = passes_gather(p, pass);
+	uint32_t pos = pass->pos + count_tokens(g, pass->begin, pass->begin + p->n_asked_slices);
 
 	for (; pass->begin + p->n_asked_slices < pass->end; p->n_asked_slices++) {
 		uint32_t slice = pass->begin + p->n_asked_slices;
 
 		if (!gather_is_there(g, slice))
 			return false;
-		copy_ask(s, p->n_asked % p->n_cells, p->n_asked_slices, gather_memory(g, slice));
+		page_ask(s, pos, gather_memory(g, slice));
+		pos += g->slices[slice].count;
 	}
 	p->n_asked++;
-	p->n_asked_slices = 0;
+	p->n_asked_slices = p->n_asked_pages = 0;
 	s->ops->tier->kick(s->backend);
 	return true;
 }
@@ -302,10 +342,10 @@ static bool next_is_ready(struct sched *s)
 {
 	struct passes *p = &s->passes;
 
-	if (p->passes[p->next].kind != PASSES_STAGED)
+	if (p->passes[p->n_begun].kind != PASSES_STAGED)
 		return true;
-	return p->n_staged < p->n_asked &&
-	       p->tokens[p->n_staged % p->n_cells] <= s->ops->tier->ups_done(s->backend);
+	return p->n_filled < p->n_asked &&
+	       p->tokens[p->n_filled % p->n_cells] <= s->ops->tier->ups_done(s->backend);
 }
 
 /* ---- from the first pass to the last -------------------------------------------------------------------- */
@@ -313,7 +353,8 @@ static bool next_is_ready(struct sched *s)
 static void give_up(struct passes *p)
 {
 	members_drop(p, 0);
-	p->n_passes = p->next = p->ask = 0;
+	p->choice.sums = p->choice.made = p->choice.appended = false;
+	p->n_passes = p->n_begun = p->n_ended = p->ask = 0;
 	p->in_flight = false;
 }
 
@@ -324,12 +365,15 @@ static int slice_begin(struct sched *s, struct sched_lane *lane)
 	p->model = lane->step.model;
 	p->layer = lane->step.layer;
 	cells_cut(s);
-	p->n_staged = p->n_asked = p->n_asked_slices = p->ask = p->next = p->n_passes = 0;
+	p->n_filled = p->n_staged = p->n_asked = p->n_asked_slices = p->n_asked_pages = 0;
+	p->n_passes = p->n_begun = p->n_ended = p->ask = 0;
 	bool group = may_join(&lane->step) && has_room_for(p, &lane->step);
 	int r = group ? step_join(p, lane) : slice_join(p, lane);
 
 	if (r == 0 && group)
 		others_join(s, lane);
+	if (r == 0 && !group)
+		r = choice_begin(s);
 	if (r == 0)
 		r = passes_make(p);
 	if (r < 0)
@@ -369,8 +413,20 @@ void passes_begin(struct sched *s, struct sched_lane *lane)
 		r = passes_submit(s);
 	if (r < 0)
 		lane_fail(s, lane, r);
-	else
-		s->passes.in_flight = true;
+}
+
+/* The pass after one that the backend has, where nobody else waits: so the backend need not. */
+static void go_ahead(struct sched *s)
+{
+	struct passes *p = &s->passes;
+	uint32_t n_flying = p->n_begun - p->n_ended;
+
+	if (p->n_members != 1 || s->n_parked > 1 || n_flying == 0 || n_flying == PASSES_VIEWS ||
+	    p->n_begun == p->n_passes || !next_is_ready(s))
+		return;
+	int r = passes_submit(s);
+	if (r < 0)
+		lane_fail(s, p->members[0].lane, r);
 }
 
 /* The step goes on with the next rows or part, or is done. */
@@ -391,40 +447,48 @@ static void slice_end(struct sched *s)
 	struct passes *p = &s->passes;
 	uint32_t n = p->n_members;
 
+	choice_end(s);
 	give_up(p);
 	s->stats.prefill_jobs++;
 	for (uint32_t i = 0; i < n; i++)
 		step_go_on(s, p->members[i].lane, p->members[i].row + p->members[i].n_rows);
 }
 
+static void pass_end(struct sched *s)
+{
+	struct passes *p = &s->passes;
+
+	s->stats.batches++;
+	p->n_done++;
+	p->n_staged += p->views[p->n_ended++ % PASSES_VIEWS].staged;
+	p->in_flight = p->n_ended < p->n_begun;
+}
+
 bool passes_poll(struct sched *s)
 {
 	struct passes *p = &s->passes;
+	uint32_t n_ended = p->n_ended;
 	uint64_t completed;
 
 	if (!passes_busy(p))
 		return false;
-	if (!p->in_flight) {
-		copies_ask(s);
-		return false;
-	}
-	if (s->ops->completed(s->backend, &completed) < 0) {
+	if (p->in_flight && s->ops->completed(s->backend, &completed) < 0) {
 		sched_fail(s);
 		passes_fail(s);
 		return true;
 	}
-	if (completed < p->id)
-		return false;
-	s->now_ns = s->clock();
-	s->stats.batches++;
-	p->in_flight = false;
-	p->n_done++;
-	p->n_staged += p->passes[p->next].kind == PASSES_STAGED;
-	if (++p->next == p->n_passes)
+	while (p->in_flight && p->views[p->n_ended % PASSES_VIEWS].id <= completed)
+		pass_end(s);
+	if (p->n_ended > n_ended)
+		s->now_ns = s->clock();
+	if (p->n_ended == p->n_passes) {
 		slice_end(s);
-	else
-		copies_ask(s);
-	return true;
+		return true;
+	}
+	n_ended -= p->n_ended;
+	copies_ask(s);
+	go_ahead(s);
+	return n_ended != 0;
 }
 
 void passes_forget(struct sched *s, const struct sched_lane *lane)
@@ -443,11 +507,8 @@ void passes_done(struct passes *p)
 {
 	for (uint32_t i = 0; i < p->members_room; i++)
 		gather_done(&p->members[i].gather);
-	plan_list_done(&p->list);
+	passes_views_done(p);
+	choice_done(&p->choice);
 	free(p->members);
 	free(p->passes);
-	free(p->nodes);
-	free(p->queries);
-	free(p->io);
-	free(p->slices);
 }

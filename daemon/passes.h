@@ -8,6 +8,10 @@
  * copies of this one layer go while attention works on what has come before. The backend folds the passes' states. Between
  * two passes others' batches may run.
  *
+ * Sparse prefill: while a sequence's KV passes by, the mean keys of every 8 tokens are kept on the device. Once they are there
+ * of all that lies before a slice, blocks of the path are chosen from them, for each KV head, and the others stay where they
+ * are.
+ *
  * Decode steps of one model and layer go together, as far as their paths begin alike: what they share comes once. A prefill
  * step is alone, and is done in slices of rows.
  * The scheduler's thread alone.
@@ -20,6 +24,7 @@
 #include "kvstore/gather.h"
 
 #define PASSES_CELLS 4u /* at most */
+#define PASSES_VIEWS 2u /* passes that the backend has at a time, where nobody else waits for it */
 
 struct sched;
 
@@ -44,10 +49,42 @@ struct passes_pass {
 
 #define PASSES_ALL UINT32_MAX
 
+/* What the only member, a slice of sparse prefill, sees of its path. */
+struct passes_choice {
+	bool sums; /* what passes see is taken into the sequence's summary */
+	bool made; /* blocks were chosen; else all are seen */
+	bool appended; /* the rows' K and V are in their pages */
+	uint32_t block_tokens, n_blocks, n_words;
+	uint64_t *kept; /* owned, bits: of each KV head, then of any, then of all */
+	float *mass; /* owned */
+	double *masses; /* owned: a KV head's */
+	uint32_t kept_room, mass_room, masses_room;
+	uint64_t summary_bytes; /* of all sequences */
+};
+
+/* A pass as the backend has it. */
+struct passes_view {
+	uint64_t id; /* the backend's */
+	bool staged;
+	struct work_shape shape;
+	uint32_t layer;
+	uint32_t first_row;
+	struct work_tree tree;
+	struct work_node *nodes; /* owned, as the arrays below */
+	struct work_query *queries;
+	struct backend_io *io;
+	struct work_slice *slices;
+	struct work_list
+		*lists; /* owned, as jobs: of heads that see the same, mostly one for all */
+	struct backend_job *jobs;
+	uint32_t nodes_room, queries_room, io_room, slices_room, lists_room, jobs_room;
+	uint32_t n_jobs;
+};
+
 struct passes {
 	uint32_t first_extent, n_extents; /* of the stage; 0: none, and paths are never so long */
-	bool in_flight; /* a pass */
-	uint64_t id; /* the backend's, of it */
+	bool in_flight; /* passes: views [n_ended, n_begun) mod PASSES_VIEWS */
+	uint32_t n_begun, n_ended; /* of what is under way */
 	/* What is under way. */
 	struct passes_member *members; /* owned, and their gathers' room */
 	uint32_t n_members, members_room; /* 0: nothing */
@@ -55,19 +92,15 @@ struct passes {
 	uint32_t layer;
 	uint32_t n_cells, cell_pages;
 	struct passes_pass *passes; /* owned */
-	uint32_t n_passes, passes_room, next;
-	uint32_t n_staged; /* passes that are done and were staged */
+	uint32_t n_passes, passes_room; /* the next is n_begun */
+	uint32_t n_filled, n_staged; /* staged passes that have begun, that have ended */
 	uint32_t ask; /* the next pass that may want copies */
 	uint32_t n_asked; /* staged passes all of whose copies were asked for */
 	uint32_t n_asked_slices; /* of the next */
+	uint32_t n_asked_pages; /* of these, in the cell */
+	struct passes_choice choice;
 	uint64_t tokens[PASSES_CELLS]; /* of each cell's last copy */
-	struct work_node *nodes; /* owned, as the arrays below: of a pass */
-	struct work_query *queries;
-	struct backend_io *io;
-	uint32_t queries_room;
-	struct work_slice *slices;
-	uint32_t slices_room;
-	struct work_list list; /* owned */
+	struct passes_view views[PASSES_VIEWS];
 	uint64_t n_done; /* passes, ever */
 	uint64_t staged_bytes; /* ever */
 };
@@ -90,5 +123,9 @@ void passes_forget(struct sched *s, const struct sched_lane *lane);
 /* The backend is gone: the steps that are under way fail. */
 void passes_fail(struct sched *s);
 void passes_done(struct passes *p);
+
+/* The sequence is about to go, or loses what comes behind n_tokens. */
+void passes_summary_drop(struct sched *s, struct sched_seq *seq);
+void passes_summary_cut(struct sched_seq *seq, uint32_t n_tokens);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * passes_impl.h - between the parts of passes: passes.c decides which there are and brings what they need, passes_view.c makes
- * one into a job.
+ * one into a job, passes_choice.c decides what sparse prefill sees of them.
  */
 #ifndef COPPICED_PASSES_IMPL_H
 #define COPPICED_PASSES_IMPL_H
@@ -39,6 +39,32 @@ static inline const struct gather *passes_gather(const struct passes *p,
 	return &p->members[pass->member == PASSES_ALL ? 0 : pass->member].gather;
 }
 
+/* Bits of a KV head's blocks; head n_kv_heads: of those that any has, n_kv_heads + 1: that all have. */
+static inline const uint64_t *choice_bits(const struct passes *p, uint32_t head)
+{
+	return p->choice.kept + (size_t)head * p->choice.n_words;
+}
+
+/* Does the KV head, see choice_bits, see what stands here of the path? */
+static inline bool choice_has(const struct passes *p, uint32_t head, uint32_t pos)
+{
+	return !p->choice.made || select_has(choice_bits(p, head), pos / p->choice.block_tokens);
+}
+
+/* The slice that is about to begin: blocks are chosen where its sequence wants it and its summary can tell, and appends then, for
+ * which it blocks. What cannot be chosen for is seen whole. 0, or -EIO: the backend has failed. */
+int choice_begin(struct sched *s);
+/* It is done. */
+void choice_end(struct sched *s);
+/* Jobs of KV heads for a view of the path, of which there is one as if all were seen. 0 or -errno. */
+int choice_jobs(struct passes *p, const struct plan_config *plan, struct passes_view *v);
+/* What was submitted has seen these tokens: they go into the summary. 0 or -EIO. */
+int choice_take_in(struct sched *s, const struct passes_view *v);
+void choice_done(struct passes_choice *choice);
+
+/* K and V of the only member's rows go to their pages. As passes_submit. */
+int passes_append(struct sched *s);
+void passes_views_done(struct passes *p);
 /* Submits the next pass, whose slices are there. 0, -ENOMEM, or what the backend says. */
 int passes_submit(struct sched *s);
 

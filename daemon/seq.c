@@ -2,6 +2,7 @@
 #include "seq.h"
 
 #include "hold.h"
+#include "passes.h"
 #include "wait.h"
 
 #include <errno.h>
@@ -93,6 +94,7 @@ void seq_close(struct sched *s, struct sched_seq *seq)
 	hold_forget(s, seq);
 	store_seq_close(seq->store, s->now_ns);
 	seq_clear_extension(seq);
+	passes_summary_drop(s, seq);
 	handle_remove(&s->seqs, seq->handle);
 	LIST_REMOVE(seq, link);
 	seq->session->n_seqs--;

@@ -51,6 +51,13 @@ struct outcome {
 	float attended, mass; /* of a step: struct abi_completion */
 };
 
+/* Mean keys of a path that is longer than the pool, for sparse prefill: passes.h. */
+struct sched_summary {
+	struct backend_summary *of; /* owned; NULL: none */
+	uint32_t *n_known; /* owned, [n_layers]: tokens that it has taken in */
+	uint64_t bytes;
+};
+
 struct sched_seq {
 	LIST_ENTRY(sched_seq) link; /* of its session */
 	TAILQ_ENTRY(sched_seq)
@@ -66,6 +73,7 @@ struct sched_seq {
 	bool computed; /* the draft has all layers */
 	bool voided; /* a step failed: entries end with ABI_VOID until a trim */
 	struct abi_sparse sparse; /* tau 0: it has not asked for it */
+	struct sched_summary summary;
 	uint64_t step_mark; /* the last step that named it: finds doubles */
 	struct sched_request *wait; /* lent by the poster; a SEQ_WAIT not answered yet */
 	uint64_t wait_deadline_ns;

@@ -69,15 +69,20 @@ static inline uint32_t backend_job_heads(const struct backend_job *job)
 	return job->n_heads ? job->n_heads : job->shape->n_kv_heads;
 }
 
+struct backend_summary; /* each backend's own */
+
 /* What a chunk of queries of one sequence will attend to, from a few of its products (cpu/estimate.h). */
 struct backend_estimate {
 	const struct work_shape *shape;
-	const struct work_slice *slices; /* of the path: its n_k tokens from position 0 on */
+	const struct backend_summary
+		*summary; /* mean keys of the path's n_k tokens; NULL: their K, in pages */
+	const struct work_slice
+		*slices; /* of the path: its n_k tokens from position 0 on; unused with a summary */
 	uint32_t n_slices;
 	uint32_t layer;
 	uint64_t q, q_stride; /* as backend_io's */
 	uint32_t n_q, q_pos, n_k;
-	uint32_t stride; /* 8 or 16; q_pos is a multiple of it */
+	uint32_t stride; /* 8 or 16, with a summary 8; q_pos is a multiple of it */
 	uint32_t block_tokens; /* of the masses: 8 x stride x a power of two */
 };
 
@@ -138,6 +143,33 @@ struct backend_pass {
 	bool last; /* O and LSE of the job's rows are written; the state goes */
 };
 
+#define BACKEND_SUMMARY_TOKENS 8u /* of a mean key */
+
+/* Tokens of a path, in pages. */
+struct backend_span {
+	const struct work_shape *shape; /* of the pages */
+	const struct work_slice *slices;
+	uint32_t n_slices;
+	uint32_t layer; /* of the pages */
+	uint32_t to_layer; /* of the summary */
+	uint32_t pos; /* of the first token */
+};
+
+/*
+ * What is left on the device of a path whose KV is not: of each layer, KV head and 8 tokens from a multiple of 8 on their mean
+ * key, in the model's type. That is 1/16 of K and V, and enough for an estimate of which blocks matter.
+ */
+struct backend_summary_ops {
+	/* 0 or -ENOMEM. Of nothing yet. */
+	int (*make)(struct backend *b, const struct work_shape *shape,
+		    struct backend_summary **ret);
+	void (*free)(struct backend *b, struct backend_summary *summary); /* NULL is fine */
+	/* Takes in tokens, as batches submitted before leave them and before any submitted later alters them. Of 8 tokens that come in
+	 * several slices the last one's part counts. 0, -ENOMEM, -EIO. */
+	int (*add)(struct backend *b, struct backend_summary *summary,
+		   const struct backend_span *span);
+};
+
 /*
  * Copies between the pool and host memory, beside batches. Those of one way end in the order in which they were asked for;
  * tokens count them, from 1.
@@ -145,6 +177,8 @@ struct backend_pass {
  * A copy down reads what batches submitted before it have written, a copy up writes after these have read; batches, moves and
  * copies after it find both done as far as they write to the same bytes, and extents stay until copies have left them. What a
  * copy up brings may be read by batches that are submitted once ups_done says so. The host memory is the copy's until then.
+ *
+ * A page is its layers' parts one after the other, and these are their KV heads': each may be copied alone.
  */
 struct backend_tier_ops {
 	/* Host memory, aligned to 4 KiB, becomes reachable for copies. 0, or -ENOMEM: it cannot be pinned. Blocks. */
@@ -157,11 +191,13 @@ struct backend_tier_ops {
 	uint64_t (*downs_done)(struct backend *b);
 	uint64_t (*ups_done)(struct backend *b);
 	void (*kick)(struct backend *b); /* what was asked for begins at the latest now */
-	/* Attention of rows whose KV is in the pool a part at a time: submits a job that sees such a part of some of them or all. Their
-	 * states are folded in order of passes and stay with the backend from the first pass to the last, of one such set of rows at a
-	 * time. io of a row is the same in all passes but for the slots. Errors and ret_id as submit. NULL: cannot. */
-	int (*pass)(struct backend *b, const struct backend_job *job,
+	/* Attention of rows whose KV is in the pool a part at a time: submits a batch that sees such a part of some of them or all, in one
+	 * job, or in several of the same tree and io and some KV heads each; heads that have none see nothing. The rows' states are
+	 * folded in order of passes and stay with the backend from the first pass to the last, which is one job; of one such set of
+	 * rows at a time. io of a row is the same in all passes but for the slots. Errors and ret_id as submit. NULL: cannot. */
+	int (*pass)(struct backend *b, const struct backend_batch *batch,
 		    const struct backend_pass *pass, uint64_t *ret_id);
+	const struct backend_summary_ops *summary; /* NULL: cannot */
 	/* What the bytes of a page mean: pages of another layout mean nothing here. Not 0. */
 	uint64_t (*layout)(struct backend *b);
 };

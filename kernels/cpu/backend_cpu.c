@@ -9,6 +9,7 @@
 #include "estimate_pages.h"
 #include "mover.h"
 #include "pool.h"
+#include "summary.h"
 #include "threads.h"
 #include "vec.h"
 #include "../heads.h"
@@ -330,29 +331,73 @@ static void pass_write(struct backend *b, const struct backend_job *job, uint32_
 	}
 }
 
-static int cpu_pass(struct backend *b, const struct backend_job *job,
-		    const struct backend_pass *pass, uint64_t *ret_id)
+/* Folds what a job has left of its heads. */
+static void pass_fold(struct backend *b, const struct backend_job *job,
+		      const struct backend_pass *pass)
 {
-	struct backend_job part = *job;
-	int r = pass->first ? pass_begin(b, job, pass->n_rows) : 0;
+	uint32_t dim = job->shape->head_dim, group = job->shape->n_q_heads / job->shape->n_kv_heads;
+	size_t skip = (size_t)job->head * group * (2 + dim);
+	size_t n_entries = (size_t)backend_job_heads(job) * group;
 
-	if (!r && row_floats(job) * pass->n_rows > b->pass_room)
-		r = -EINVAL;
-	part.parts = (uintptr_t)b->pass_part;
-	if (!r)
-		r = cpu_submit(b, &(struct backend_batch){&part, 1}, ret_id);
-	for (uint32_t row = 0; !r && row < job->list->n_rows; row++) {
+	for (uint32_t row = 0; row < job->list->n_rows; row++) {
 		const float *from = b->pass_part + row_floats(job) * row;
 		float *to = pass_row(b, job, pass, row);
 
 		if (!job->io[job->list->rows[row].query].o)
 			continue;
-		merge_fold_entries(to, from, job->shape->n_q_heads, job->shape->head_dim);
+		merge_fold_entries(to + skip, from + skip, n_entries, dim);
 		if (pass->last)
 			pass_write(b, job, row, to);
 	}
+}
+
+static int cpu_pass(struct backend *b, const struct backend_batch *batch,
+		    const struct backend_pass *pass, uint64_t *ret_id)
+{
+	size_t n_floats = row_floats(&batch->jobs[0]) * pass->n_rows;
+	int r = pass->first ? pass_begin(b, &batch->jobs[0], pass->n_rows) : 0;
+
+	if (!r && n_floats > b->pass_room)
+		r = -EINVAL;
+	for (uint32_t i = 0; i < batch->n_jobs && !r; i++) {
+		struct backend_job part = batch->jobs[i];
+		part.parts = (uintptr_t)b->pass_part;
+		r = cpu_submit(b, &(struct backend_batch){&part, 1}, ret_id);
+		if (!r)
+			pass_fold(b, &part, pass);
+	}
 	return r;
 }
+
+static int cpu_summary_make(struct backend *b, const struct work_shape *shape,
+			    struct backend_summary **ret)
+{
+	(void)b;
+	return summary_new(shape, ret);
+}
+
+static void cpu_summary_free(struct backend *b, struct backend_summary *summary)
+{
+	(void)b;
+	summary_free(summary);
+}
+
+static int cpu_summary_add(struct backend *b, struct backend_summary *summary,
+			   const struct backend_span *span)
+{
+	struct pool_pages pages;
+
+	if (cpu_page_bytes(b, span->shape, NULL, 0) == 0)
+		return -EINVAL;
+	pool_pages_init(&pages, &b->pool, span->shape, b->vec);
+	return summary_add(summary, &pages, b->vec, span);
+}
+
+static const struct backend_summary_ops summary_ops = {
+	.make = cpu_summary_make,
+	.free = cpu_summary_free,
+	.add = cpu_summary_add,
+};
 
 /* Memory need not be pinned for memcpy: the thread for it is all there is to be had. */
 static int cpu_pin(struct backend *b, void *host, uint64_t bytes)
@@ -421,6 +466,7 @@ static const struct backend_tier_ops cpu_tier = {
 	.ups_done = cpu_ups_done,
 	.kick = cpu_kick,
 	.pass = cpu_pass,
+	.summary = &summary_ops,
 	.layout = cpu_layout,
 };
 

@@ -2,6 +2,7 @@
 #include "estimate_pages.h"
 
 #include "estimate.h"
+#include "summary.h"
 
 #include <errno.h>
 #include <math.h>
@@ -76,8 +77,11 @@ static void take_query(const struct run *run, uint32_t head, uint32_t row, struc
 		if (there)
 			run->vec->widen[s->dtype](token, (const void *)(uintptr_t)at, run->dim,
 						  scale);
+		/* A mean meets the sum of a square's queries. */
+		if (run->e->summary && i > 0)
+			to -= (size_t)run->dim * VEC_BLOCK;
 		for (uint32_t d = 0; d < run->dim; d++, to += VEC_BLOCK)
-			*to = there ? token[d] : 0;
+			*to = (run->e->summary && i > 0 ? *to : 0) + (there ? token[d] : 0);
 	}
 }
 
@@ -86,13 +90,10 @@ static void take_key(const struct run *run, uint32_t head, struct head *h, float
 {
 	const struct work_shape *s = run->e->shape;
 	const struct work_slice *slice = &run->e->slices[h->slice];
-	size_t bytes = work_dtype_bytes(s->dtype), line = s->page_tokens * bytes;
-	const char *from = pool_block(run->pages, slice->page, run->e->layer, head) +
-			   run->pages->key_place[slice->first + h->row] * bytes;
 	_Alignas(64) char key[DIM_MAX * 4];
 
-	for (uint32_t d = 0; d < run->dim; d++)
-		__builtin_memcpy(key + d * bytes, from + d * line, bytes);
+	pool_key(run->pages, s, pool_block(run->pages, slice->page, run->e->layer, head),
+		 slice->first + h->row, key);
 	run->vec->widen[s->dtype](ret, key, run->dim, 1);
 	if (++h->row == slice->count) {
 		h->row = 0;
@@ -100,10 +101,30 @@ static void take_key(const struct run *run, uint32_t head, struct head *h, float
 	}
 }
 
+static void take_means(const struct run *run, uint32_t head, uint32_t column, struct head *h)
+{
+	float mean[DIM_MAX];
+
+	for (uint32_t i = 0; i < TILE; i++) {
+		bool there = column + i < run->n_columns;
+		if (there)
+			run->vec->widen[run->e->shape->dtype](
+				mean, summary_at(run->e->summary, column + i, run->e->layer, head),
+				run->dim, 1);
+		for (uint32_t d = 0; d < run->dim; d++)
+			h->k[(size_t)d * TILE + i] = there ? mean[d] : 0;
+	}
+}
+
 static void take_tile(const struct run *run, uint32_t head, uint32_t column, struct head *h)
 {
 	uint32_t stride = run->e->stride;
 	float key[DIM_MAX];
+
+	if (run->e->summary) {
+		take_means(run, head, column, h);
+		return;
+	}
 
 	for (uint32_t i = 0; i < TILE * stride; i++) {
 		float *to = h->k + (size_t)(i % stride) * run->dim * TILE + i / stride;
@@ -210,11 +231,18 @@ static bool slices_fit(const struct pool_pages *pages, const struct backend_esti
 	return n == e->n_k;
 }
 
+static bool keys_fit(const struct pool_pages *pages, const struct backend_estimate *e)
+{
+	if (e->summary)
+		return e->stride == BACKEND_SUMMARY_TOKENS && e->n_k <= summary_tokens(e->summary);
+	return slices_fit(pages, e);
+}
+
 static bool fits(const struct pool_pages *pages, const struct backend_estimate *e)
 {
 	return (e->stride == 8 || e->stride == 16) && e->block_tokens > 0 &&
 	       e->block_tokens % e->stride == 0 && e->n_q > 0 && e->q_pos % e->stride == 0 &&
-	       slices_fit(pages, e);
+	       keys_fit(pages, e);
 }
 
 int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct threads *threads,
@@ -226,7 +254,7 @@ int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct
 	if (!fits(pages, estimate))
 		return -EINVAL;
 	run.dim = s->head_dim;
-	run.depth = s->head_dim * estimate->stride;
+	run.depth = s->head_dim * (estimate->summary ? 1 : estimate->stride);
 	run.n_rows = estimate_n_blocks(estimate->n_q, estimate->stride);
 	run.n_columns = estimate_n_blocks(estimate->n_k, estimate->stride);
 	run.m = s->n_q_heads / s->n_kv_heads * run.n_rows;

@@ -98,3 +98,13 @@ void pool_pages_init(struct pool_pages *pages, const struct pool *pool,
 		pages->dim_place[i] =
 			(uint16_t)vec_place(vec->lanes, shape->dtype, shape->head_dim, i);
 }
+
+void pool_key(const struct pool_pages *pages, const struct work_shape *shape, const char *block,
+	      uint32_t row, char *ret)
+{
+	size_t bytes = work_dtype_bytes(shape->dtype), line = shape->page_tokens * bytes;
+	const char *from = block + pages->key_place[row] * bytes;
+
+	for (uint32_t d = 0; d < shape->head_dim; d++)
+		__builtin_memcpy(ret + d * bytes, from + d * line, bytes);
+}

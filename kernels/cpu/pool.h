@@ -58,4 +58,8 @@ static inline char *pool_block(const struct pool_pages *p, uint32_t page, uint32
 	       head * p->block_bytes;
 }
 
+/* The key of a block's row, whose dimensions lie a line apart. */
+void pool_key(const struct pool_pages *pages, const struct work_shape *shape, const char *block,
+	      uint32_t row, char *ret);
+
 #endif

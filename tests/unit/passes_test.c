@@ -120,8 +120,9 @@ static int run(struct fixture *f, const struct view *v, const struct backend_pas
 	assert_int_equal(plan_make(&config, &tree, &list), 0);
 	const struct backend_job job = {
 		.shape = &f->shape, .tree = &tree, .list = &list, .io = &v->io, .layer = 1};
-	int r = pass ? ops->tier->pass(f->backend, &job, pass, &id)
-		     : ops->submit(f->backend, &(struct backend_batch){&job, 1}, &id);
+	const struct backend_batch batch = {&job, 1};
+	int r = pass ? ops->tier->pass(f->backend, &batch, pass, &id)
+		     : ops->submit(f->backend, &batch, &id);
 
 	while (!r && done < id)
 		r = ops->completed(f->backend, &done);

@@ -254,6 +254,123 @@ static void wishes_that_make_no_sense_are_refused(void **state)
 	assert_int_equal(client_do(&f->c, entry, bad, sizeof(bad[0])).reason, ABI_BAD_FLAGS);
 }
 
+/* ---- a path that is longer than the pool ----------------------------------------------------------------------- */
+
+#define LONG 1600u
+#define STEP 100u
+
+/* Pages of 64 KiB: the pool has room for 1,024 tokens beside the stage. */
+static const struct work_shape LONG_SHAPE = {.n_layers = 2,
+					     .n_q_heads = 4,
+					     .n_kv_heads = 2,
+					     .head_dim = 64,
+					     .page_tokens = 32,
+					     .dtype = WORK_FP32,
+					     .scale = 0.125f};
+
+struct long_run {
+	struct abi_completion done; /* of the last step */
+	uint64_t staged_bytes;
+	float o[STEP * 4 * 64]; /* of that */
+};
+
+/* The same numbers for the same token. */
+static float long_value(uint32_t token, uint32_t tensor, uint32_t i)
+{
+	struct oracle_random random = {
+		((uint64_t)token << 20 ^ tensor << 10 ^ i) * UINT64_C(0x9e3779b97f4a7c15) + 1};
+	float lean = tensor == 0 ? 0.5f : tensor == 1 && token / 64 % 4 == 1 ? 1 : 0;
+
+	oracle_normal(&random);
+	return oracle_normal(&random) + lean;
+}
+
+static void long_fill(struct client *c, const struct abi_step_seq *rec, uint32_t pos)
+{
+	const uint32_t values[] = {4 * 64, 2 * 64, 2 * 64};
+	const uint64_t at[] = {rec->q, rec->k, rec->v};
+
+	for (uint32_t tensor = 0; tensor < 3; tensor++)
+		for (uint32_t t = 0; t < STEP; t++)
+			for (uint32_t i = 0; i < values[tensor]; i++)
+				((float *)(void *)(c->arena + at[tensor]))[t * values[tensor] + i] =
+					long_value(pos + t, tensor, i);
+}
+
+/* A prompt of LONG tokens in steps of STEP; back: trimmed by as many after some steps, and gone on from there. */
+static void long_prefill(uint64_t pool_bytes, uint64_t stage_bytes, const struct abi_sparse *wish,
+			 bool back, struct long_run *ret)
+{
+	struct fixture f = {0};
+	uint32_t ids[LONG], n_steps = 0;
+	struct store_match match;
+	struct client c;
+	uint64_t seq;
+
+	for (uint32_t i = 0; i < LONG; i++)
+		ids[i] = i;
+	harness_init(&f.h);
+	f.h.config.pool_bytes = pool_bytes;
+	f.h.config.stage_bytes = stage_bytes;
+	f.h.config.stage_block = 64;
+	f.h.config.host_tier_bytes = 16u << 20;
+	harness_start(&f.h);
+	client_start(&c, &f.h, 1000, &LONG_SHAPE, 1 << 20);
+	assert_int_equal(client_open(&c, ids, 1, &seq, &match), 0);
+	struct abi_entry entry = {.kind = ABI_SPARSE, .seq = seq};
+	if (wish)
+		assert_int_equal(client_do(&c, entry, wish, sizeof(*wish)).status, 0);
+	for (uint32_t pos = 0; pos < LONG; pos += STEP) {
+		struct abi_step_seq rec = client_step_seq(&c, seq, STEP);
+
+		if (back && n_steps++ == 14) {
+			pos -= 2 * STEP;
+			entry = (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = pos};
+			assert_int_equal(client_do(&c, entry, NULL, 0).status, 0);
+		}
+		assert_int_equal(client_extend(&c, seq, ids + pos, STEP).status, 0);
+		for (uint32_t layer = 0; layer < LONG_SHAPE.n_layers; layer++) {
+			long_fill(&c, &rec, pos);
+			ret->done = client_step(&c, &rec, layer);
+			assert_int_equal(ret->done.status, 0);
+		}
+		memcpy(ret->o, c.arena + rec.o, sizeof(ret->o));
+	}
+	ret->staged_bytes = harness_status(&f.h).staged_bytes;
+	assert_int_equal(client_close(&c, seq), 0);
+	client_end(&c);
+	harness_stop(&f.h);
+}
+
+#define SMALL_POOL (UINT64_C(4) << 20)
+#define STAGE (UINT64_C(2) << 20)
+
+static void what_is_not_chosen_stays_where_it_is(void **state)
+{
+	const struct abi_sparse wish = {0.8, 8, 64, 1, 1}, all = {0.8, 8, 64, 1, 999};
+	struct long_run *exact = malloc(5 * sizeof(*exact)), *passes = exact + 1;
+	struct long_run *chosen = exact + 2, *every = exact + 3, *back = exact + 4;
+	const size_t n = sizeof(exact->o) / sizeof(float);
+
+	(void)state;
+	long_prefill(UINT64_C(16) << 20, 0, NULL, false, exact);
+	long_prefill(SMALL_POOL, STAGE, NULL, false, passes);
+	assert_true(exact->staged_bytes == 0 && passes->staged_bytes > 0);
+	assert_true(distance(passes->o, exact->o, n) < 1e-6);
+	long_prefill(SMALL_POOL, STAGE, &all, false, every);
+	assert_true(every->done.attended == 1 && every->done.mass > 0.9999f);
+	assert_true(distance(every->o, exact->o, n) < 1e-6);
+	long_prefill(SMALL_POOL, STAGE, &wish, false, chosen);
+	assert_true(chosen->done.attended > 0.05f && chosen->done.attended < 0.8f);
+	assert_true(chosen->done.mass >= 0.8f && chosen->done.mass < 1);
+	assert_true(chosen->staged_bytes < passes->staged_bytes * 0.9);
+	/* A fifth of the weight lacks, and values are as random as keys. */
+	assert_true(distance(chosen->o, exact->o, n) < 0.5);
+	long_prefill(SMALL_POOL, STAGE, &wish, true, back);
+	assert_true(distance(back->o, chosen->o, n) < 1e-5);
+	free(exact);
+}
+
 /* A backend that cannot estimate takes no wish but for everything. */
 static void a_backend_that_cannot_says_so(void **state)
 {
@@ -287,6 +404,7 @@ int main(void)
 		TEST(forks_want_the_same),
 		TEST(decode_stays_exact),
 		TEST(wishes_that_make_no_sense_are_refused),
+		cmocka_unit_test(what_is_not_chosen_stays_where_it_is),
 		cmocka_unit_test(a_backend_that_cannot_says_so),
 	};
 
