@@ -57,11 +57,13 @@ struct program_tail {
 	uint32_t unit; /* PROGRAM_NO_TAIL: none */
 	uint32_t unit_slot; /* its first */
 	uint32_t token; /* of the unit */
-	uint32_t group; /* newest: its tokens are at 8 x group and on */
+	uint32_t
+		group; /* newest: its tokens are at 8 x group and on; PROGRAM_NO_GROUP: the row's last token is on another device */
 	uint32_t used; /* of the groups set aside */
 };
 
 #define PROGRAM_NO_TAIL UINT32_MAX
+#define PROGRAM_NO_GROUP UINT32_MAX
 
 /* A word at an offset of an array. */
 struct program_patch {
@@ -92,7 +94,7 @@ enum program_array {
 	PROGRAM_DESTS,
 	PROGRAM_MERGES,
 	PROGRAM_N_ARRAYS,
-	PROGRAM_N_SCRATCH = 10
+	PROGRAM_N_SCRATCH = 11
 };
 
 struct program {
@@ -130,8 +132,8 @@ int program_growth_init(struct program_growth *growth, const struct program *pro
 void program_growth_written(struct program_growth *growth);
 void program_growth_done(struct program_growth *growth);
 
-/* The row's next token is at pos, in the group at source: adds what is to be patched. 0, -ENOMEM, or -ESTALE where there is
- * no room; after either: make a new program. */
+/* The row's next token is at pos, in the group at source: adds what is to be patched. Tokens between, if any, are on other devices. 0,
+ * -ENOMEM, or -ESTALE where there is no room; after either: make a new program. */
 int program_advance(struct program_tail *tail, uint32_t pos, uint32_t source,
 		    struct program_growth *growth);
 void program_done(struct program *program);

@@ -15,14 +15,27 @@
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
 #define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
 
-enum scratch { GROUPS, STRIPS, SEEN, COUNTS, BASES, QUEUES, TAILS, UNIT_OF_SLOT, RUNS, RUN_FIRSTS };
+enum scratch {
+	GROUPS,
+	STRIPS,
+	SEEN,
+	COUNTS,
+	BASES,
+	QUEUES,
+	TAILS,
+	UNIT_OF_SLOT,
+	RUNS,
+	RUN_FIRSTS,
+	LAST_OWN
+};
 
 /* A group of a strip; rows are tokens from the strip's first. */
 struct piece_group {
 	struct device_group group;
 	uint32_t source;
 	bool causal; /* some of its rows see some of its tokens by position */
-	bool tail; /* ends with its only row's own token, and grows */
+	bool tail; /* ends with the last token here that its only row alone sees: behind it come the next ones */
+	bool grows; /* and that is the row's own: they begin in this group */
 };
 
 struct strip {
@@ -174,6 +187,7 @@ uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t block
 /* ---- program_tails.c --------------------------------------------------------------------------------------------- */
 
 /* Before the first unit, behind the slots of each, and once units are sorted. 0 or -ENOMEM. */
+/* Finds where rows end here, too: scratch LAST_OWN, of each row of the list 1 + the position of the last token that it alone sees. */
 int tails_clear(struct make *m);
 int tails_reserve(struct make *m, struct cut *cut);
 int tails_place(struct make *m);

@@ -35,11 +35,19 @@ static bool some_row_sees(const struct make *m, const struct strip *strip,
 }
 
 /* The group's last token is that of its only row: what follows in the group will be its next ones. */
-static bool is_tail(const struct make *m, const struct strip *strip, const struct device_group *g)
+static bool grows(const struct make *m, const struct strip *strip, const struct device_group *g)
 {
 	return m->want->tails && g->row_end - g->row_begin == 1 &&
 	       m->want->list->rows[strip->row_begin + g->row_begin].pos ==
 		       (uint32_t)(g->pos + g->end - 1);
+}
+
+static bool is_tail(const struct make *m, const struct strip *strip, const struct device_group *g)
+{
+	const uint32_t *last = m->p->scratch[LAST_OWN].at;
+
+	return m->want->tails && g->row_end - g->row_begin == 1 &&
+	       last[strip->row_begin + g->row_begin] == (uint32_t)(g->pos + g->end);
 }
 
 /* Those tokens of a piece that lie in one group. */
@@ -58,8 +66,10 @@ static int add_group(struct make *m, const struct strip *strip, const struct dev
 				   strip->row_begin + group->row_end,
 				   (uint32_t)(group->pos + group->end - 1));
 	at += m->n_groups++;
-	*at = (struct piece_group){*group, source, causal, is_tail(m, strip, group)};
-	if (at->tail) {
+	*at = (struct piece_group){*group, source, causal, is_tail(m, strip, group),
+				   grows(m, strip, group)};
+	at->tail = at->tail || at->grows;
+	if (at->grows) {
 		at->group.end = DEVICE_GROUP_TOKENS;
 		at->causal = true;
 	}

@@ -30,7 +30,8 @@ static void find_tails(const struct make *m, const struct cut *cut, struct tails
 		token = groups[i].group.row_begin - cut->row_begin;
 		block = cut_block_of(cut, token);
 		ret->groups[block][ret->n[block]] =
-			(uint32_t)groups[i].group.pos / DEVICE_GROUP_TOKENS;
+			groups[i].grows ? (uint32_t)groups[i].group.pos / DEVICE_GROUP_TOKENS
+					: PROGRAM_NO_GROUP;
 		ret->tokens[block][ret->n[block]++] = token;
 	}
 }
@@ -53,6 +54,10 @@ static int reserve_slot(struct make *m, struct cut *cut, const struct tails *tai
 		uint32_t token = tails->tokens[block][i + j];
 		struct program_tail *tail = &all[cut->strip->row_begin + cut->row_begin + token];
 
+		/* another unit has the row's last token */
+		if (tails->groups[block][i + j] == PROGRAM_NO_GROUP &&
+		    tail->unit != PROGRAM_NO_TAIL && tail->unit_slot != cut->slot)
+			continue;
 		tail->slots[k] = index;
 		tail->groups[k] = (uint8_t)j;
 		tail->warps[k] = (uint8_t)warps;
@@ -103,15 +108,38 @@ int tails_place(struct make *m)
 	return 0;
 }
 
+/* Pieces that one row alone sees, and of these what it sees. */
+static void find_last(const struct work_list *list, const struct work_item *item, uint32_t *last)
+{
+	for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
+		const struct work_tile *tile = &list->tiles[t];
+
+		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces; i++) {
+			const struct work_piece *piece = &list->pieces[i];
+			uint32_t row = piece->row_begin;
+
+			if (piece->row_end - row == 1 && row >= item->row_begin &&
+			    row < item->row_end && list->rows[row].pos >= piece->pos)
+				last[row] = max_u32(last[row], min_u32(piece->pos + piece->count,
+								       list->rows[row].pos + 1));
+		}
+	}
+}
+
 int tails_clear(struct make *m)
 {
-	uint32_t n = m->want->list->n_rows;
+	const struct work_list *list = m->want->list;
+	uint32_t n = list->n_rows;
 	struct program_tail *tails = make_scratch(m, TAILS, (size_t)n + 1, sizeof(*tails));
+	uint32_t *last = make_scratch(m, LAST_OWN, (size_t)n + 1, sizeof(*last));
 
-	if (!tails)
+	if (!tails || !last)
 		return -ENOMEM;
+	memset(last, 0, n * sizeof(*last));
 	for (uint32_t row = 0; row < n; row++)
 		tails[row] = (struct program_tail){.unit = PROGRAM_NO_TAIL};
+	for (uint32_t i = 0; i < list->n_items; i++)
+		find_last(list, &list->items[i], last);
 	return 0;
 }
 
@@ -222,7 +250,7 @@ int program_advance(struct program_tail *tail, uint32_t pos, uint32_t source,
 		return -ESTALE;
 	if (group == tail->group)
 		return 0;
-	if (group != tail->group + 1 || tail->used == PROGRAM_TAIL_GROUPS)
+	if (pos % DEVICE_GROUP_TOKENS || tail->used == PROGRAM_TAIL_GROUPS)
 		return -ESTALE;
 	if (room_for_patches(growth, PATCHES_OF_GROUP + 1) != 0)
 		return -ENOMEM;

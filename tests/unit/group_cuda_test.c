@@ -182,20 +182,22 @@ static void test_many_rows_are_exchanged_in_rounds(void **state)
 /* ---- the next tokens ----------------------------------------------------------------------------------------------- */
 
 #define STEM_TOKENS 64u
-#define OWN_TOKENS 5u /* of each query, when the plan is made */
-#define NEXT_TOKENS 20u
+#define PAGE_TOKENS 32u
+#define OWN_PAGES 8u /* that each query has at most: some on each device */
+#define OWN_TOKENS (7 * PAGE_TOKENS - 12) /* of each query, when the plan is made */
+#define NEXT_TOKENS 20u /* into a new page, which is on another device */
 #define ROW_VALUES 512u /* of Q and O, of K and of V */
 #define ROW_BYTES (2 * ROW_VALUES * 2) /* of K with V */
 #define MEMORY_BYTES (UINT64_C(4) << 20)
 
-/* Two queries on a stem of two pages, each with a page of its own; KV row i of the memory is that of token i, those of queries
+/* Two queries on a stem of two pages, each with pages of its own; KV row i of the memory is that of token i, those of queries
  * behind the stem's. */
 struct growing {
 	struct work_shape shape;
 	struct backend *backend; /* owned */
 	uint8_t *memory; /* owned */
 	uint64_t base;
-	struct work_slice slices[4];
+	struct work_slice slices[2 + 2 * OWN_PAGES];
 	struct work_node nodes[3];
 	struct work_query queries[2];
 	struct work_tree tree;
@@ -232,17 +234,40 @@ static void growing_fill(struct growing *g)
 		at[i] = (uint16_t)((oracle_below(&random, 1u << 16) & 0x83ff) | 0x3800);
 }
 
+/* Of a query's own tokens. */
+static struct work_slice own_slice(uint32_t query, uint32_t first, uint32_t count)
+{
+	return (struct work_slice){2 + query * OWN_PAGES + first / PAGE_TOKENS,
+				   (uint16_t)(first % PAGE_TOKENS), (uint16_t)count};
+}
+
+/* All n of them, which returns how many slices they are. */
+static uint32_t own_slices(uint32_t query, uint32_t n, struct work_slice *to)
+{
+	uint32_t i = 0;
+
+	for (uint32_t first = 0; first < n; first += PAGE_TOKENS)
+		to[i++] =
+			own_slice(query, first, n - first < PAGE_TOKENS ? n - first : PAGE_TOKENS);
+	return i;
+}
+
 /* The tree, each query with n tokens of its own. */
 static void growing_shape(struct growing *g, uint32_t n)
 {
-	for (uint16_t i = 0; i < 4; i++)
-		g->slices[i] = (struct work_slice){i, 0, i < 2 ? 32 : (uint16_t)n};
+	uint32_t at = 2;
+
+	for (uint32_t i = 0; i < 2; i++)
+		g->slices[i] = (struct work_slice){i, 0, PAGE_TOKENS};
 	g->nodes[0] = (struct work_node){WORK_NONE, 0, STEM_TOKENS, 0, 2};
 	for (uint32_t i = 0; i < 2; i++) {
-		g->nodes[1 + i] = (struct work_node){0, STEM_TOKENS, n, 2 + i, 1};
+		uint32_t n_slices = own_slices(i, n, &g->slices[at]);
+
+		g->nodes[1 + i] = (struct work_node){0, STEM_TOKENS, n, at, n_slices};
 		g->queries[i] = (struct work_query){1 + i, STEM_TOKENS + n - 1, 1, NULL};
+		at += n_slices;
 	}
-	g->tree = (struct work_tree){g->nodes, g->slices, g->queries, 3, 4, 2};
+	g->tree = (struct work_tree){g->nodes, g->slices, g->queries, 3, at, 2};
 }
 
 static void growing_run(struct growing *g, const struct backend_job *job)
@@ -259,9 +284,9 @@ static void growing_run(struct growing *g, const struct backend_job *job)
 static struct backend_io growing_io(const struct growing *g, uint32_t query, uint32_t token,
 				    struct work_slice *slot)
 {
-	uint64_t row = STEM_TOKENS + query * 64 + token;
+	uint64_t row = STEM_TOKENS + query * OWN_PAGES * PAGE_TOKENS + token;
 
-	*slot = (struct work_slice){2 + query, (uint16_t)token, 1};
+	*slot = own_slice(query, token, 1);
 	return (struct backend_io){.k = g->base + row * ROW_BYTES,
 				   .v = g->base + row * ROW_BYTES + ROW_BYTES / 2,
 				   .k_stride = ROW_BYTES,
@@ -276,15 +301,15 @@ static void growing_load(struct growing *g)
 	const uint32_t counts[] = {STEM_TOKENS, OWN_TOKENS - 1, OWN_TOKENS - 1};
 	struct work_query queries[3];
 	struct backend_io io[3];
-	struct work_slice slots[3];
+	struct work_slice slots[3][OWN_PAGES];
 	struct work_tree tree = {.queries = queries, .n_queries = 3};
 	struct work_list list = {0};
 	struct backend_job job = {.shape = &g->shape, .tree = &tree, .list = &list, .io = io};
 
 	for (uint32_t i = 0; i < 3; i++) {
 		queries[i] = (struct work_query){.node = WORK_NONE, .n_rows = counts[i]};
-		io[i] = growing_io(g, i ? i - 1 : 0, 0, &slots[i]);
-		slots[i].count = (uint16_t)counts[i];
+		io[i] = growing_io(g, i ? i - 1 : 0, 0, slots[i]);
+		io[i].n_slots = own_slices(i ? i - 1 : 0, counts[i], slots[i]);
 	}
 	io[0].k = g->base;
 	io[0].v = g->base + ROW_BYTES / 2;

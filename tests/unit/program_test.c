@@ -5,6 +5,7 @@
  * The program is read as the kernels read it: units, their slots in order, groups by mask.
  */
 #include "kernels/cuda/program.h"
+#include "kernels/plan/cut.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
 
@@ -23,6 +24,9 @@
 #define NODES_MAX 64u
 #define QUERIES_MAX 48u
 #define N_BLOCKS 132u
+#define TOKENS_MAX 64u /* that a program takes in */
+
+static bool lone_paths; /* queries have long paths of their own */
 
 /* A tree whose page p holds the tokens of one node; queries stand at leaves of their own. */
 struct tree {
@@ -120,7 +124,7 @@ static void tree_init(struct tree *t, struct oracle_random *random, uint32_t row
 
 		add_query(t, random,
 			  add_node(t, oracle_below(random, n_inner),
-				   n_rows + oracle_below(random, 60)),
+				   n_rows + (lone_paths ? 1000 : oracle_below(random, 60))),
 			  n_rows);
 	}
 }
@@ -132,6 +136,8 @@ struct sight {
 	uint8_t *times; /* owned, [groups][8] */
 	uint32_t n_groups;
 	uint32_t step; /* from a group's source to the next */
+	uint32_t device,
+		n_devices; /* whose pages are looked at: page p is device p % n_devices's page p / n_devices */
 };
 
 static const void *array_of(const struct program *p, enum program_array array)
@@ -213,8 +219,11 @@ static void see_row(const struct program *p, uint32_t row, uint32_t pos, struct 
 /* Takes what a row should have seen away; nothing must be left. */
 static void unsee(struct sight *sight, const struct work_shape *shape, uint32_t page, uint32_t row)
 {
-	uint8_t *at = &sight->times[source_of(shape, page, row) / sight->step * 8 + row % 8];
+	uint32_t own = page / sight->n_devices;
+	uint8_t *at = &sight->times[source_of(shape, own, row) / sight->step * 8 + row % 8];
 
+	if (page % sight->n_devices != sight->device)
+		return;
 	assert_int_equal(*at, 1);
 	(*at)--;
 }
@@ -258,23 +267,28 @@ static void expect_nothing(const struct sight *sight)
 struct fixture {
 	struct tree t;
 	struct work_list list;
+	struct cut cut; /* of the list, where there are several devices */
 	struct program program;
 	struct sight sight;
 };
 
-/* rows_max == 0: of one row each, and the program takes in tokens. */
-static void fixture_init(struct fixture *f, struct oracle_random *random, uint32_t rows_max)
+/* rows_max == 0: of one row each, and the program takes in tokens; that of one of several devices. */
+static void fixture_init_on(struct fixture *f, struct oracle_random *random, uint32_t rows_max,
+			    uint32_t device, uint32_t n_devices)
 {
 	struct plan_config config;
 	struct program_want want;
 
 	memset(f, 0, sizeof(*f));
+	f->sight = (struct sight){.device = device, .n_devices = n_devices};
 	tree_init(&f->t, random, rows_max ? rows_max : 1);
 	plan_config_init(&config, PLAN_AUTO, &f->t.shape, N_BLOCKS);
 	config.tile_rows = PLAN_DEVICE_ROWS;
 	assert_int_equal(plan_make(&config, &f->t.tree, &f->list), 0);
+	if (n_devices > 1)
+		assert_int_equal(cut_make(&f->cut, &f->list, n_devices, device), 0);
 	want = (struct program_want){.shape = &f->t.shape,
-				     .list = &f->list,
+				     .list = n_devices > 1 ? &f->cut.list : &f->list,
 				     .pages = pages_of(&f->t.shape),
 				     .costs = costs_find(9, 0),
 				     .n_blocks = N_BLOCKS,
@@ -282,14 +296,20 @@ static void fixture_init(struct fixture *f, struct oracle_random *random, uint32
 				     .tails = rows_max == 0};
 	assert_int_equal(program_make(&f->program, &want), 0);
 	f->sight.step = group_step(&f->t.shape);
-	f->sight.n_groups = (f->t.n_pages + QUERIES_MAX * PROGRAM_TAIL_GROUPS) *
+	f->sight.n_groups = (f->t.n_pages + QUERIES_MAX * PROGRAM_TAIL_GROUPS * (n_devices + 1)) *
 			    f->t.shape.page_tokens / DEVICE_GROUP_TOKENS;
 	f->sight.times = malloc((size_t)f->sight.n_groups * 8);
 	assert_non_null(f->sight.times);
 }
 
+static void fixture_init(struct fixture *f, struct oracle_random *random, uint32_t rows_max)
+{
+	fixture_init_on(f, random, rows_max, 0, 1);
+}
+
 static void fixture_done(struct fixture *f)
 {
+	cut_done(&f->cut);
 	free(f->sight.times);
 	program_done(&f->program);
 	plan_list_done(&f->list);
@@ -379,8 +399,11 @@ static int take_tokens(struct fixture *f, struct grown (*grown)[64], uint32_t n,
 		else
 			*at = at[-1];
 		next_token(&f->t, ++f->list.rows[row].pos, at);
+		if (at->page % f->sight.n_devices != f->sight.device)
+			continue;
 		r = program_advance(&f->program.tails[row], f->list.rows[row].pos,
-				    source_of(&f->t.shape, at->page, at->row), growth);
+				    source_of(&f->t.shape, at->page / f->sight.n_devices, at->row),
+				    growth);
 		assert_true(r == 0 || r == -ESTALE);
 		if (r)
 			return r;
@@ -398,15 +421,15 @@ static void expect_path_and_tokens(struct fixture *f, uint32_t row, const struct
 	expect_nothing(&f->sight);
 }
 
-/* Patches are written every so many tokens. */
-static void take_all_tokens(struct fixture *f, uint32_t every, struct oracle_random *random)
+/* Patches are written every so many tokens. Returns how many there were. */
+static uint32_t take_all_tokens(struct fixture *f, uint32_t every, struct oracle_random *random)
 {
-	static struct grown grown[QUERIES_MAX][64];
+	static struct grown grown[QUERIES_MAX][TOKENS_MAX];
 	struct program_growth growth;
 	uint32_t n = 0;
 
 	assert_int_equal(program_growth_init(&growth, &f->program), 0);
-	while (take_tokens(f, grown, n, &growth) == 0) {
+	while (n < TOKENS_MAX && take_tokens(f, grown, n, &growth) == 0) {
 		n++;
 		if (n % every)
 			continue;
@@ -414,8 +437,8 @@ static void take_all_tokens(struct fixture *f, uint32_t every, struct oracle_ran
 		for (uint32_t row = n % 5; row < f->list.n_rows; row += 5)
 			expect_path_and_tokens(f, row, grown[row], n);
 	}
-	assert_true(n >= (PROGRAM_TAIL_GROUPS - 1) * DEVICE_GROUP_TOKENS);
 	program_growth_done(&growth);
+	return n;
 }
 
 static void test_tokens_are_taken_into_a_program(void **state)
@@ -426,7 +449,50 @@ static void test_tokens_are_taken_into_a_program(void **state)
 	(void)state;
 	for (int i = 0; i < 30; i++) {
 		fixture_init(f, &random, 0);
-		take_all_tokens(f, i % 3 ? 1 : 9, &random);
+		assert_true(take_all_tokens(f, i % 3 ? 1 : 9, &random) >=
+			    (PROGRAM_TAIL_GROUPS - 1) * DEVICE_GROUP_TOKENS);
+		fixture_done(f);
+	}
+	free(f);
+}
+
+/* Each device takes in those of its pages, and sees them and no others. */
+static void test_tokens_are_taken_in_by_the_device_of_their_page(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture *f = malloc(sizeof(*f));
+	uint32_t n_later = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < 40; i++) {
+		struct oracle_random again = random;
+		uint32_t n_devices = 2 + i % 3;
+
+		for (uint32_t device = 0; device < n_devices; device++) {
+			random = again;
+			fixture_init_on(f, &random, 0, device, n_devices);
+			n_later +=
+				take_all_tokens(f, i % 2 ? 1 : 5, &random) > f->t.shape.page_tokens;
+			fixture_done(f);
+		}
+	}
+	assert_true(n_later > 0); /* pages that came to a device after others */
+	free(f);
+}
+
+/* Each device has something of each path that is the path's own. */
+static void test_a_page_elsewhere_needs_no_new_program(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture *f = malloc(sizeof(*f));
+
+	(void)state;
+	for (uint32_t i = 0; i < 40; i++) {
+		lone_paths = true;
+		fixture_init_on(f, &random, 0, i % 4, 4);
+		lone_paths = false;
+		assert_true(take_all_tokens(f, 3, &random) >=
+			    (PROGRAM_TAIL_GROUPS - 1) * DEVICE_GROUP_TOKENS);
 		fixture_done(f);
 	}
 	free(f);
@@ -438,6 +504,8 @@ int main(void)
 		cmocka_unit_test(test_every_row_sees_its_path_once),
 		cmocka_unit_test(test_prompts_and_drafts_see_theirs_once),
 		cmocka_unit_test(test_tokens_are_taken_into_a_program),
+		cmocka_unit_test(test_tokens_are_taken_in_by_the_device_of_their_page),
+		cmocka_unit_test(test_a_page_elsewhere_needs_no_new_program),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
