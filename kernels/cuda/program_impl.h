@@ -186,8 +186,8 @@ uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t block
 
 /* ---- program_tails.c --------------------------------------------------------------------------------------------- */
 
-/* Before the first unit, behind the slots of each, and once units are sorted. 0 or -ENOMEM. */
-/* Finds where rows end here, too: scratch LAST_OWN, of each row of the list 1 + the position of the last token that it alone sees. */
+/* Before the first unit, behind the slots of each, and once units are sorted. The first finds where rows end here, too: scratch
+ * LAST_OWN, of each row of the list 1 + the position of the last token that it alone sees; 0: there is none. 0 or -ENOMEM. */
 int tails_clear(struct make *m);
 int tails_reserve(struct make *m, struct cut *cut);
 int tails_place(struct make *m);
