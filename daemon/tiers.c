@@ -238,6 +238,14 @@ static void take_stage(struct sched *s)
 	s->passes.n_extents = n;
 }
 
+/* There is nowhere for KV to come from. */
+static void give_stage(struct sched *s)
+{
+	for (uint32_t i = 0; i < s->passes.n_extents; i++)
+		s->ops->extent_release(s->backend, s->passes.first_extent + i);
+	s->passes.n_extents = 0;
+}
+
 void sched_tiers_attach(struct sched *s)
 {
 	const struct config *config = s->config;
@@ -249,14 +257,19 @@ void sched_tiers_attach(struct sched *s)
 			  s->ops->name);
 		return;
 	}
-	take_stage(s);
 	struct tier_file *file = open_file(config);
 	struct tier_host *host = open_host(s, file);
-	int r = host ? attach(s, host, file) : -ENOMEM;
+	int r = host ? 0 : -ENOMEM;
+
+	if (r == 0) {
+		take_stage(s);
+		r = attach(s, host, file);
+	}
 
 	if (r < 0) {
 		if (host)
 			log_error("lower tiers: %s; going on without", strerror(-r));
+		give_stage(s);
 		tier_host_free(host);
 		tier_file_close(file);
 		return;

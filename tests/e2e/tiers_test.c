@@ -194,10 +194,34 @@ static void a_full_file_system_is_said(void **state)
 	assert_int_not_equal(access(t.path, F_OK), 0);
 }
 
+static void a_file_system_without_direct_io_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	strcpy(t.flag, "--file-tier=/proc/self/comm");
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "its file system has no direct I/O (O_DIRECT)"));
+	assert_tiers(&t, 64, 0);
+}
+
+/* Files of the kernel's that nobody may write to stand for a file system that is mounted so. */
+static void a_file_that_cannot_be_written_is_said(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	strcpy(t.flag, "--file-tier=/proc/version");
+	start_with(&t, "--host-tier=64M", "--file-tier-bytes=64M");
+	assert_true(harness_log_has(t.h, "tier file /proc/version: it"));
+	assert_true(harness_log_has(t.h, "going on without it"));
+	assert_tiers(&t, 64, 0);
+}
+
+/* Nor is there a stage then, whose memory goes back. */
 static void memory_that_cannot_be_had_is_said(void **state)
 {
 	struct tiers t = tiers_of(state);
 
+	t.h->flags[3] = "--stage=32M";
 	start_with(&t, "--host-tier=4T", "--file-tier-bytes=64M");
 	assert_true(harness_log_has(t.h, "of host memory cannot be had or not be pinned"));
 	assert_tiers(&t, 0, 0);
@@ -256,6 +280,8 @@ static void a_file_is_verified(void **state)
 			HARNESS_BARE(loop, a_folder_is_no_file), \
 			HARNESS_BARE(loop, a_file_in_use_is_said), \
 			HARNESS_BARE(loop, a_full_file_system_is_said), \
+			HARNESS_BARE(loop, a_file_system_without_direct_io_is_said), \
+			HARNESS_BARE(loop, a_file_that_cannot_be_written_is_said), \
 			HARNESS_BARE(loop, memory_that_cannot_be_had_is_said), \
 			HARNESS_BARE(loop, without_io_uring_there_is_no_file), \
 			HARNESS_BARE(loop, a_file_needs_host_memory), \
