@@ -259,20 +259,24 @@ __device__ inline void prefetch_program(const struct device_attend &a)
 	prefetch(a.merges, (uint64_t)a.n_merges * sizeof(*a.merges), threadIdx.x, n);
 }
 
-template <uint32_t DIM, uint32_t SLOTS> __device__ void init_barriers(char *shared)
+/* By a thread of each warp that does not fetch: those of one warp would wait for each other at every barrier. */
+template <uint32_t DIM, uint32_t SLOTS> __device__ inline void init_barriers(char *shared)
 {
 	typedef layout<DIM, SLOTS> at;
-	uint32_t base = shared_address(shared), i = threadIdx.x;
+	uint32_t base = shared_address(shared), first = threadIdx.x / 32;
 
-	if (i < SLOTS) {
+	if (!elected())
+		return;
+	first -= first > DEVICE_WARPS;
+	for (uint32_t i = first; i < SLOTS; i += WARPS - 1) {
 		barrier_init(base + at::full + i * 8, LARGE ? 1 : 32);
 		barrier_init(base + at::empty + i * 8, DEVICE_WARPS);
 	}
-	if (i < WORK_SLOTS) {
-		barrier_init(base + at::work_full + i * 8, 1);
-		barrier_init(base + at::work_empty + i * 8, DEVICE_WARPS + Q_WARPS);
+	if (first < WORK_SLOTS) {
+		barrier_init(base + at::work_full + first * 8, 1);
+		barrier_init(base + at::work_empty + first * 8, DEVICE_WARPS + Q_WARPS);
 	}
-	if (i == 0) {
+	if (first == WORK_SLOTS) {
 		barrier_init(base + at::rows_full, Q_WARPS * 32);
 		barrier_init(base + at::rows_empty, DEVICE_WARPS);
 	}
@@ -288,12 +292,17 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 #if __CUDA_ARCH__ >= 800
 	constexpr uint32_t slots = ring_slots(DIM, LARGE);
 	extern __shared__ __align__(1024) char shared[];
-	struct entry first = {};
 
-	if (threadIdx.x / 32 == DEVICE_WARPS)
-		first = read_entry(a, blockIdx.x, threadIdx.x % 32);
+	if (threadIdx.x / 32 == DEVICE_WARPS) {
+		struct entry first = read_entry(a, blockIdx.x, threadIdx.x % 32);
+
+		named_barrier(START_BARRIER, THREADS);
+		registers_less<FETCH_REGISTERS>();
+		fetch_run<DIM, slots>(a, shared, first);
+		return;
+	}
 	init_barriers<DIM, slots>(shared);
-	__syncthreads();
+	named_barrier(START_BARRIER, THREADS);
 	if (threadIdx.x < DEVICE_WARPS * 32) {
 		registers_more<COMPUTE_REGISTERS>();
 		prefetch_program(a); /* which was there before the launch that brings rows and tokens */
@@ -302,10 +311,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 		compute_run<DTYPE, DIM, slots>(a, shared);
 	} else {
 		registers_less<FETCH_REGISTERS>();
-		if (threadIdx.x < (DEVICE_WARPS + 1) * 32)
-			fetch_run<DIM, slots>(a, shared, first);
-		else
-			q_run<DIM, slots>(a, shared);
+		q_run<DIM, slots>(a, shared);
 	}
 #endif
 }

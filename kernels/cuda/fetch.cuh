@@ -86,16 +86,17 @@ template <uint32_t DIM> __device__ inline uint32_t run_of(const uint32_t (&sourc
 	return n;
 }
 
-/* The lane's slot: its groups, run by run, and its note. The barrier knows how much comes. */
+/* The lane's slot: its groups, run by run, and n_notes notes from its own on: all walk the ring in order, so who comes to a slot
+ * has waited for those before it. The barrier knows how much comes. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head,
-				  const uint32_t (&source)[DEVICE_SLOT_GROUPS], const struct device_slot *note)
+__device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head, const uint32_t (&source)[DEVICE_SLOT_GROUPS],
+				  const struct device_slot *note, uint32_t n_notes)
 {
 	typedef layout<DIM, SLOTS> at;
 	constexpr uint32_t group_bytes = 32 * DIM;
-	uint32_t full = base + at::full + slot * 8, done = 0;
+	uint32_t full = base + at::full + slot * 8, note_bytes = n_notes * (uint32_t)sizeof(*note), done = 0;
 
-	barrier_expect(full, __popc(groups_there(source)) * group_bytes + (uint32_t)sizeof(*note));
+	barrier_expect(full, __popc(groups_there(source)) * group_bytes + note_bytes);
 #pragma unroll
 	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
 		if (source[j] == DEVICE_NONE || j < done)
@@ -104,7 +105,8 @@ __device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head
 		bulk_copy(base + slot * slot_bytes(DIM) + j * group_bytes, head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES,
 			  (done - j) * group_bytes, full);
 	}
-	bulk_copy(base + at::notes + slot * (uint32_t)sizeof(*note), note, sizeof(*note), full);
+	if (n_notes)
+		bulk_copy(base + at::notes + slot * (uint32_t)sizeof(*note), note, note_bytes, full);
 }
 
 /* Slots of these lanes, which nothing was ever copied to. */
@@ -116,6 +118,13 @@ __device__ inline void clear_slots(char *shared, uint32_t lanes, uint32_t slot, 
 
 		clear_missing<DIM>(shared + __shfl_sync(~0u, slot, from) * slot_bytes(DIM), __shfl_sync(~0u, there, from), lane);
 	}
+}
+
+/* Of k slots that are asked for together, how many have their notes brought with those of this one: they lie side by side, but
+ * where the ring begins anew. */
+template <uint32_t SLOTS> __device__ inline uint32_t notes_of(uint32_t ahead, uint32_t slot, uint32_t k)
+{
+	return ahead == 0 ? min(k, SLOTS - slot) : slot == 0 ? k - ahead : 0;
 }
 
 /* n slots, whose sources the lanes hold one each. A lane takes as long for its slot as all of them for theirs: so as
@@ -142,7 +151,7 @@ __device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, con
 		clear_slots<DIM>(f.shared, __ballot_sync(~0u, ahead < k && !again && groups_there(source) != 0xf), to.slot,
 				 groups_there(source), f.lane);
 		if (ahead < k)
-			fetch_copy<DIM, SLOTS>(base, to.slot, head, source, &notes[f.lane]);
+			fetch_copy<DIM, SLOTS>(base, to.slot, head, source, &notes[f.lane], notes_of<SLOTS>(ahead, to.slot, k));
 		__syncwarp();
 		f.step(k);
 	}
@@ -300,18 +309,23 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 
 /* ---- Q ----------------------------------------------------------------------------------------------------------- */
 
-/* Where Q of the unit's tokens begins, for its KV head; 0: nowhere. */
+/* Where Q of a token of the unit begins, for its KV head; 0: nowhere. */
+__device__ inline uint64_t q_address(const struct device_attend &a, const struct work &work, uint32_t token, uint32_t dim)
+{
+	uint64_t q = a.rows[work.unit.row + token].q;
+
+	return q ? q + (uint64_t)work.head * a.shape.group * dim * 2 : 0;
+}
+
 __device__ inline void q_addresses(const struct device_attend &a, const struct work &work, uint32_t dim, uint64_t *ret,
 				   uint32_t thread, uint32_t n_threads)
 {
-	for (uint32_t t = thread; t < work.unit.n_rows; t += n_threads) {
-		uint64_t q = a.rows[work.unit.row + t].q;
-
-		ret[t] = q ? q + (uint64_t)work.head * a.shape.group * dim * 2 : 0;
-	}
+	for (uint32_t t = thread; t < work.unit.n_rows; t += n_threads)
+		ret[t] = q_address(a, work, t, dim);
 }
 
-/* Rows up to the last row block that some warp takes; those that do not exist are 0. */
+/* Rows up to the last row block that some warp takes; those that do not exist are 0. addresses: of q_addresses; NULL: looked
+ * up by each thread for itself, which is sooner where the table is not made yet. */
 template <uint32_t DIM, uint32_t STRIDE, uint32_t N_THREADS>
 __device__ inline void q_unit(const struct device_attend &a, const struct work &work, uint32_t rows,
 			      const uint64_t *addresses, uint32_t thread)
@@ -324,7 +338,7 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 		uint32_t row = i / chunks, chunk = i % chunks, in_block = row % DEVICE_BLOCK_ROWS;
 		uint32_t token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
 		uint32_t head = in_block - (in_block * inverse >> 16) * group;
-		uint64_t q = token < work.unit.n_rows ? addresses[token] : 0;
+		uint64_t q = token >= work.unit.n_rows ? 0 : addresses ? addresses[token] : q_address(a, work, token, DIM);
 		uint64_t from = q ? q + (head * DIM + chunk * 8) * 2 : (uint64_t)a.rows;
 
 		copy_some_16(rows + row / DEVICE_BLOCK_ROWS * STRIDE + in_block * DIM * 2 + ((chunk ^ (row & 7)) << 4),
@@ -338,11 +352,8 @@ __device__ inline void q_first(const struct device_attend &a, const struct work 
 {
 	typedef layout<DIM, SLOTS> at;
 	constexpr uint32_t n = DEVICE_WARPS * 32;
-	uint64_t *addresses = (uint64_t *)(shared + at::sums);
 
-	q_addresses(a, work, DIM, addresses, threadIdx.x, n);
-	named_barrier(COMPUTE_BARRIER, n);
-	q_unit<DIM, at::rows_stride, n>(a, work, shared_address(shared) + at::rows, addresses, threadIdx.x);
+	q_unit<DIM, at::rows_stride, n>(a, work, shared_address(shared) + at::rows, NULL, threadIdx.x);
 	named_arrive(FIRST_Q_BARRIER, n + 32);
 }
 

@@ -62,6 +62,15 @@ __device__ inline void named_barrier(uint32_t id, uint32_t n_threads)
 	asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
 }
 
+/* One lane of the warp. Not by its number: who waits for the barriers asks for that, and would keep the answer in memory. */
+__device__ inline bool elected()
+{
+	uint32_t lane;
+
+	asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+	return lane == 0;
+}
+
 /* Is counted there, and does not wait. */
 __device__ inline void named_arrive(uint32_t id, uint32_t n_threads)
 {
