@@ -48,7 +48,8 @@ struct device_slot {
 	uint8_t causal; /* some row sees some of a group's tokens by position; not in stages, whose groups are whole */
 	uint8_t run; /* of a stage: stages from here on that the same warps take */
 	uint8_t plain_stage; /* of a stage: bit w: plain in all 4 slots */
-	uint8_t pad[10];
+	uint8_t partial; /* some group has, or may come to have, tokens that not all of its rows see */
+	uint8_t pad[9];
 };
 
 /* Where the groups of a slot lie in the pool, for layer and head 0; DEVICE_NONE: no group. */

@@ -2,8 +2,8 @@
  * fold.cuh - rows against keys: a warp's 16 rows against a slot with mma, a warp group's 64 against a stage with wgmma.
  *
  * Both keep Q and O of a warp's rows in the same registers (wgmma's rows per warp lie as those of mma.m16n8k16), so
- * that a row's whole path ends in one place whoever computes what. Online softmax: O and sum are relative to max, the
- * largest score so far, in units of scale_log2.
+ * that a row's whole path ends in one place whoever computes what. Online softmax: O and sum are relative to max, in units of
+ * scale_log2: a score of the row than which none so far is larger by more than MAX_SLACK.
  */
 #ifndef COPPICE_CUDA_FOLD_CUH
 #define COPPICE_CUDA_FOLD_CUH
@@ -11,6 +11,8 @@
 #include "layout.cuh"
 
 #if __CUDA_ARCH__ >= 800
+
+#define MAX_SLACK 8.0f /* powers of 2: weights up to 256 lose nothing in fp16 */
 
 /* What a warp knows of its unit. Lane i < 16 holds what concerns row i of the block as a whole (mine_*). */
 struct warp_unit {
@@ -81,29 +83,52 @@ __device__ inline void mask_scores(float (&scores)[DEVICE_SLOT_GROUPS][4], const
 	}
 }
 
-/* The new maximum of the lane's rows; O and sum follow it. */
+/* Where whole groups are seen or not, by intervals of tokens. */
+template <uint32_t N>
+__device__ inline void mask_groups(float (&scores)[N][4], const struct device_slot *notes, const struct warp_unit &w)
+{
+#pragma unroll
+	for (uint32_t j = 0; j < N; j++) {
+		const struct device_group &group = notes[j / DEVICE_SLOT_GROUPS].groups[j % DEVICE_SLOT_GROUPS];
+		uint32_t begin = group.row_begin, n = group.row_end - begin;
+
+#pragma unroll
+		for (uint32_t i = 0; i < 2; i++) {
+			bool sees = w.token[i] - begin < n;
+
+			scores[j][2 * i] = sees ? scores[j][2 * i] : -INFINITY;
+			scores[j][2 * i + 1] = sees ? scores[j][2 * i + 1] : -INFINITY;
+		}
+	}
+}
+
+/* The maximum of the lane's rows, raised where scores are so far above it that weights would grow beyond 2^MAX_SLACK; O and sum
+ * follow it. Most slots leave all as it is, and need not even ask what the row's other lanes have. */
 template <uint32_t DIM, uint32_t N>
 __device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores)[N][4], float scale_log2)
 {
-	float scale[2];
-	bool same = true;
+	float high[2], scale[2];
 
 #pragma unroll
 	for (uint32_t i = 0; i < 2; i++) {
-		float max = -INFINITY;
-
+		high[i] = -INFINITY;
 #pragma unroll
 		for (uint32_t j = 0; j < N; j++)
-			max = fmaxf(max, fmaxf(scores[j][2 * i], scores[j][2 * i + 1]));
+			high[i] = fmaxf(high[i], fmaxf(scores[j][2 * i], scores[j][2 * i + 1]));
+		high[i] *= scale_log2;
+	}
+	if (!__any_sync(~0u, high[0] > s.max[0] + MAX_SLACK || high[1] > s.max[1] + MAX_SLACK))
+		return;
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		float max = high[i];
+
 		max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
 		max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
-		max = fmaxf(s.max[i], max * scale_log2);
+		max = fmaxf(s.max[i], max);
 		scale[i] = max == s.max[i] ? 1 : exp2_fast(s.max[i] - max);
-		same = same && max == s.max[i];
 		s.max[i] = max;
 	}
-	if (__all_sync(~0u, same))
-		return;
 	s.sum[0] *= scale[0];
 	s.sum[1] *= scale[1];
 #pragma unroll
@@ -165,8 +190,10 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 			DTYPE::multiply(scores[j], s.q[keeps_q(DIM) ? 2 * k + 1 : 1], b[2], b[3]);
 		}
 	}
-	if (!plain)
+	if (!plain && note->partial)
 		mask_scores(scores, note, w, lane);
+	else if (!plain)
+		mask_groups(scores, note, w);
 	raise_max<DIM>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);
@@ -222,24 +249,6 @@ __device__ inline void start_values(struct warp_state<DIM> &s, const uint32_t (&
 	wgmma_commit();
 }
 
-/* Whole groups are seen by intervals of tokens. */
-__device__ inline void mask_half(half_scores &scores, const struct device_slot *notes, const struct warp_unit &w)
-{
-#pragma unroll
-	for (uint32_t j = 0; j < HALF_GROUPS; j++) {
-		const struct device_group &group = notes[j / DEVICE_SLOT_GROUPS].groups[j % DEVICE_SLOT_GROUPS];
-		uint32_t begin = group.row_begin, n = group.row_end - begin;
-
-#pragma unroll
-		for (uint32_t i = 0; i < 2; i++) {
-			bool sees = w.token[i] - begin < n;
-
-			scores[j][2 * i] = sees ? scores[j][2 * i] : -INFINITY;
-			scores[j][2 * i + 1] = sees ? scores[j][2 * i + 1] : -INFINITY;
-		}
-	}
-}
-
 /* From scores of half a stage to weights. What was started before these scores is complete when this returns. */
 template <typename DTYPE, uint32_t DIM>
 __device__ inline void weigh_half(const struct device_attend &a, const struct warp_unit &w, half_scores &scores,
@@ -249,7 +258,7 @@ __device__ inline void weigh_half(const struct device_attend &a, const struct wa
 	float low[2];
 
 	if (!plain)
-		mask_half(scores, notes, w);
+		mask_groups(scores, notes, w);
 	raise_max<DIM>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);

@@ -135,6 +135,7 @@ static int emit_slot(struct make *m, struct cut *cut, struct queue *queue, uint3
 		g->row_end = (uint16_t)end;
 		source->groups[i] = at->source;
 		slot->causal |= at->causal;
+		slot->partial |= at->causal || g->first != 0 || g->end != DEVICE_GROUP_TOKENS;
 		if (plain)
 			plain &= plain_blocks(m, cut, at);
 	}

@@ -50,6 +50,7 @@ static int reserve_slot(struct make *m, struct cut *cut, const struct tails *tai
 		return -ENOMEM;
 	memset(slot, 0, sizeof(*slot));
 	memset(source, 0xff, sizeof(*source));
+	slot->partial = true;
 	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS && i + j < tails->n[block]; j++) {
 		uint32_t token = tails->tokens[block][i + j];
 		struct program_tail *tail = &all[cut->strip->row_begin + cut->row_begin + token];
