@@ -21,22 +21,25 @@ __device__ inline uint32_t warp_of(const struct warp_unit &w, uint32_t split)
 	return w.block + (split << w.unit.blocks_log2);
 }
 
-/* max and sum over the warps of the block, of row lane % 16. */
+/* max and sum over the warps of the block, of row lane % 16. Each half of the warp looks at every other one: code that runs once is
+ * as slow as it is long. */
 __device__ inline struct warp_sums add_splits(const struct warp_unit &w, const struct warp_sums *sums, uint32_t lane)
 {
-	struct warp_sums all = {-INFINITY, 0}, parts[DEVICE_WARPS];
+	struct warp_sums all = {-INFINITY, 0};
 
-#pragma unroll
-	for (uint32_t i = 0; i < DEVICE_WARPS; i++) {
-		parts[i] = i < w.n_splits ? sums[warp_of(w, i) * DEVICE_BLOCK_ROWS + lane % 16] :
-					    (struct warp_sums){-INFINITY, 0};
-		all.max = fmaxf(all.max, parts[i].max);
+	sums += lane % 16;
+#pragma unroll 1
+	for (uint32_t i = lane / 16; i < w.n_splits; i += 2)
+		all.max = fmaxf(all.max, sums[warp_of(w, i) * DEVICE_BLOCK_ROWS].max);
+	all.max = fmaxf(all.max, __shfl_xor_sync(~0u, all.max, 16));
+#pragma unroll 1
+	for (uint32_t i = lane / 16; i < w.n_splits; i += 2) {
+		const struct warp_sums part = sums[warp_of(w, i) * DEVICE_BLOCK_ROWS];
+
+		if (part.max != -INFINITY || part.sum != 0)
+			all.sum += part.sum * exp2_fast(max_or_zero(part.max) - max_or_zero(all.max));
 	}
-#pragma unroll
-	for (uint32_t i = 0; i < DEVICE_WARPS; i++) {
-		if (parts[i].max != -INFINITY || parts[i].sum != 0)
-			all.sum += parts[i].sum * exp2_fast(max_or_zero(parts[i].max) - max_or_zero(all.max));
-	}
+	all.sum += __shfl_xor_sync(~0u, all.sum, 16);
 	return all;
 }
 
@@ -116,22 +119,21 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 		for (uint32_t i = w.split * 32 + lane; i < 256; i += w.n_splits * 32) {
 			uint32_t row = i / 16, block = i % 16 / 2, half = i % 2;
 			uint32_t at = (row * 64 + ((block ^ (row & 7)) << 3) + half * 4) * 4;
-			float4 sum = *(const float4 *)(rows + warp_of(w, 0) * STRIDE + at);
+			float4 sum = make_float4(0, 0, 0, 0);
 			uint64_t column = pass * 64 + block * 8 + half * 4;
 			uint32_t dest = __shfl_sync(~0u, w.mine_dest, row);
 			uint64_t to = __shfl_sync(~0u, w.mine_o, row);
 			float row_scale = __shfl_sync(~0u, scale, row);
 
-#pragma unroll
-			for (uint32_t k = 1; k < DEVICE_WARPS; k++) {
-				float4 part = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+			for (uint32_t k = 0; k < w.n_splits; k += 2) {
+				const float4 x = *(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
+				const float4 y = *(const float4 *)(rows + warp_of(w, k + 1) * STRIDE + at);
 
-				if (k < w.n_splits)
-					part = *(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
-				sum.x += part.x;
-				sum.y += part.y;
-				sum.z += part.z;
-				sum.w += part.w;
+				sum.x += x.x + y.x;
+				sum.y += x.y + y.y;
+				sum.z += x.z + y.z;
+				sum.w += x.w + y.w;
 			}
 			if (dest < DEVICE_DEST_NOTHING)
 				*(float4 *)&a.part_o[(uint64_t)dest * DIM + column] = sum;
