@@ -34,6 +34,7 @@ struct options {
 	const char *workload;
 	const char *only;
 	const char *module;
+	const char *costs;
 	uint32_t n_threads;
 	uint32_t page_tokens;
 	enum work_dtype dtype;
@@ -42,7 +43,7 @@ struct options {
 	uint32_t explain; /* for so many multiprocessors; 0: do not */
 };
 
-enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN };
+enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN, KEY_COSTS };
 
 static const struct argp_option options[] = {
 	{"policy", 'p', "POLICY", 0,
@@ -63,6 +64,7 @@ static const struct argp_option options[] = {
 	 "What the GPU's planner chooses for N multiprocessors (132), and what it expects; runs "
 	 "nothing",
 	 0},
+	{"costs", KEY_COSTS, "FILE", 0, "cuda: plan by constants that fit --save wrote", 0},
 	{"brief", KEY_BRIEF, NULL, 0, "cuda: the tables at the end alone", 0},
 	{0},
 };
@@ -115,6 +117,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->explain = arg ? (uint32_t)strtoul(arg, NULL, 10) : 132;
 		if (o->explain == 0)
 			argp_error(state, "--explain wants a number above 0, not \"%s\"", arg);
+		return 0;
+	case KEY_COSTS:
+		o->costs = arg;
 		return 0;
 	case KEY_BRIEF:
 		o->brief = true;
@@ -412,6 +417,7 @@ static int on_cuda(const struct options *o)
 				      .page_tokens = o->page_tokens,
 				      .dtype = o->dtype,
 				      .tflops = o->tflops,
+				      .costs = o->costs,
 				      .brief = o->brief};
 
 	if (o->dtype != WORK_FP32)

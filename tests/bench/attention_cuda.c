@@ -5,6 +5,7 @@
 #include "bench.h"
 #include "card.h"
 #include "cases.h"
+#include "fit_model.h"
 #include "kernels/cuda/program.h"
 #include "limits.h"
 #include "results.h"
@@ -22,6 +23,7 @@ struct bench {
 	const struct attention_cuda *o;
 	struct card card;
 	struct cuda_card known;
+	struct costs costs; /* with o->costs */
 	struct limits limits;
 	struct results results;
 };
@@ -257,6 +259,9 @@ static bool bench_spec(struct run *r)
 	ret = card_run_init(&r->on, &r->bench->card, &r->spec, error, sizeof(error));
 	if (ret)
 		fprintf(stderr, "coppice-bench: %s: %s %s\n", r->spec.name, strerror(-ret), error);
+	else if (o->costs)
+		r->bench->card.plan_as(r->on.backend, &r->bench->costs,
+				       &(struct program_choice){0});
 	snprintf(names, sizeof(names), "%s",
 		 strcmp(o->policies, "all") == 0 ? ALL_POLICIES : o->policies);
 	for (right = !ret; !ret && (policy = strsep(&rest, ",")) != NULL;)
@@ -324,6 +329,29 @@ static int measure_card(struct bench *b)
 	return ret;
 }
 
+/* What the file does not name stays as it is compiled in. */
+static bool read_costs(struct bench *b)
+{
+	json_error_t error;
+	json_t *root = json_load_file(b->o->costs, 0, &error);
+	json_t *costs = json_object_get(root, FIT_COSTS);
+	bool right = json_is_object(costs);
+
+	b->costs = *b->known.costs;
+	for (uint32_t i = 0; i < FIT_CONSTANTS && right; i++) {
+		double value = json_number_value(json_object_get(costs, fit_constant_name(i)));
+
+		if (value > 0)
+			*fit_constant(&b->costs, i) = value;
+	}
+	b->known.costs = &b->costs;
+	if (!right)
+		fprintf(stderr, "coppice-bench: %s: %s\n", b->o->costs,
+			root ? "no constants; fit --save writes them" : error.text);
+	json_decref(root);
+	return right;
+}
+
 int attention_cuda_main(const struct attention_cuda *options)
 {
 	struct case_options cases = {options->page_tokens, options->dtype};
@@ -331,6 +359,8 @@ int attention_cuda_main(const struct attention_cuda *options)
 	bool right;
 
 	if (card_load(&b.card, options->module) != 0 || measure_card(&b) != 0)
+		return 1;
+	if (options->costs && !read_costs(&b))
 		return 1;
 	right = options->workload ? bench_file(&b, &cases) : bench_built_in(&b, &cases);
 	results_print_means(&b.results);

@@ -21,6 +21,7 @@ struct attention_cuda {
 	uint32_t page_tokens;
 	enum work_dtype dtype;
 	double tflops; /* of the tensor cores, in fp16 and bf16 */
+	const char *costs; /* path of a file that fit saved; NULL: what is compiled in */
 	bool brief; /* the tables alone */
 };
 

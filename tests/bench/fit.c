@@ -36,7 +36,7 @@ enum { KEY_TIMES = 256, KEY_SAVE, KEY_BLOCKS };
 static const struct argp_option options[] = {
 	{"module", 'm', "FILE", 0, "The module (default: that of this build)", 0},
 	{"workload", 'w', "FILE", 0, "JSON as attention's: what the fit is checked on", 0},
-	{"save", KEY_SAVE, "FILE", 0, "Write what was measured to FILE", 0},
+	{"save", KEY_SAVE, "FILE", 0, "Write what was measured, and the constants, to FILE", 0},
 	{"times", KEY_TIMES, "FILE", 0, "Measure nothing: take what an earlier run saved", 0},
 	{"multiprocessors", KEY_BLOCKS, "N", 0, "With --times: of that card (default 132)", 0},
 	{0},
@@ -426,6 +426,22 @@ static void print_table(struct fit *f)
 	printf("\t\t.batch_ns = %.4g,\n\t},\n", f->costs.batch_ns);
 }
 
+/* With what was measured, so that attention --costs can try them before they are compiled in. */
+static int save_times(struct fit *f)
+{
+	json_t *costs = json_object();
+	int r = json_object_set_new(f->times, FIT_COSTS, costs);
+
+	for (uint32_t i = 0; i < FIT_CONSTANTS && !r; i++)
+		r = json_object_set_new(costs, fit_constant_name(i),
+					json_real(*fit_constant(&f->costs, i)));
+	if (!r)
+		r = json_dump_file(f->times, f->o->save, JSON_INDENT(1));
+	if (r)
+		fprintf(stderr, "coppice-bench: %s: cannot be written\n", f->o->save);
+	return r;
+}
+
 /* ---- the whole ---------------------------------------------------------------------------------------------------- */
 
 static int open_card(struct fit *f)
@@ -471,8 +487,8 @@ static int fit(struct fit *f)
 		r = print_experiments(f);
 	if (!r && f->o->workload)
 		r = check(f);
-	if (f->o->save && f->times && json_dump_file(f->times, f->o->save, JSON_INDENT(1)) != 0)
-		fprintf(stderr, "coppice-bench: %s: cannot be written\n", f->o->save);
+	if (f->o->save && f->times)
+		save_times(f);
 	if (!r)
 		print_table(f);
 	return r;

@@ -44,6 +44,7 @@ int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct
 	      struct costs *costs);
 
 #define FIT_CONSTANTS 12u
+#define FIT_COSTS "costs" /* of a file of times: the constants that were fitted to them, by name */
 
 /* Names and places of the fitted. */
 const char *fit_constant_name(uint32_t i);
