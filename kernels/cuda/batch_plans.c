@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MERGE_ALONE 4u /* partials of a row that one warp folds */
+#define MERGE_ALONE 8u /* partials of a row that one warp folds */
 
 void plan_drop_tails(struct batch_plan *plan)
 {

@@ -86,11 +86,12 @@ template <uint32_t DIM> __device__ inline uint32_t run_of(const uint32_t (&sourc
 	return n;
 }
 
-/* The lane's slot: its groups, run by run, and n_notes notes from its own on: all walk the ring in order, so who comes to a slot
- * has waited for those before it. The barrier knows how much comes. */
+/* The lane's slot: its groups, run by run, and n_notes notes from its own on: all walk the ring in order, so who comes to a
+ * slot has waited for those before it. The barrier knows how much comes. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head, const uint32_t (&source)[DEVICE_SLOT_GROUPS],
-				  const struct device_slot *note, uint32_t n_notes)
+__device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head,
+				  const uint32_t (&source)[DEVICE_SLOT_GROUPS], const struct device_slot *note,
+				  uint32_t n_notes)
 {
 	typedef layout<DIM, SLOTS> at;
 	constexpr uint32_t group_bytes = 32 * DIM;
@@ -120,8 +121,8 @@ __device__ inline void clear_slots(char *shared, uint32_t lanes, uint32_t slot, 
 	}
 }
 
-/* Of k slots that are asked for together, how many have their notes brought with those of this one: they lie side by side, but
- * where the ring begins anew. */
+/* Of k slots that are asked for together, how many have their notes brought with those of this one: they lie side by side,
+ * but where the ring begins anew. */
 template <uint32_t SLOTS> __device__ inline uint32_t notes_of(uint32_t ahead, uint32_t slot, uint32_t k)
 {
 	return ahead == 0 ? min(k, SLOTS - slot) : slot == 0 ? k - ahead : 0;
@@ -325,7 +326,7 @@ __device__ inline void q_addresses(const struct device_attend &a, const struct w
 }
 
 /* Rows up to the last row block that some warp takes; those that do not exist are 0. addresses: of q_addresses; NULL: looked
- * up by each thread for itself, which is sooner where the table is not made yet. */
+ * up by each thread for itself, which is sooner where there are few. */
 template <uint32_t DIM, uint32_t STRIDE, uint32_t N_THREADS>
 __device__ inline void q_unit(const struct device_attend &a, const struct work &work, uint32_t rows,
 			      const uint64_t *addresses, uint32_t thread)
@@ -352,8 +353,14 @@ __device__ inline void q_first(const struct device_attend &a, const struct work 
 {
 	typedef layout<DIM, SLOTS> at;
 	constexpr uint32_t n = DEVICE_WARPS * 32;
+	uint64_t *addresses = NULL;
 
-	q_unit<DIM, at::rows_stride, n>(a, work, shared_address(shared) + at::rows, NULL, threadIdx.x);
+	if (work.unit.blocks_log2 > 1) {
+		addresses = (uint64_t *)(shared + at::sums);
+		q_addresses(a, work, DIM, addresses, threadIdx.x, n);
+		named_barrier(COMPUTE_BARRIER, n);
+	}
+	q_unit<DIM, at::rows_stride, n>(a, work, shared_address(shared) + at::rows, addresses, threadIdx.x);
 	named_arrive(FIRST_Q_BARRIER, n + 32);
 }
 

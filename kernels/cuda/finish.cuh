@@ -21,8 +21,8 @@ __device__ inline uint32_t warp_of(const struct warp_unit &w, uint32_t split)
 	return w.block + (split << w.unit.blocks_log2);
 }
 
-/* max and sum over the warps of the block, of row lane % 16. Each half of the warp looks at every other one: code that runs once is
- * as slow as it is long. */
+/* max and sum over the warps of the block, of row lane % 16. Each half of the warp looks at every other one: code that runs
+ * once is as slow as it is long. */
 __device__ inline struct warp_sums add_splits(const struct warp_unit &w, const struct warp_sums *sums, uint32_t lane)
 {
 	struct warp_sums all = {-INFINITY, 0};

@@ -2,8 +2,8 @@
  * fold.cuh - rows against keys: a warp's 16 rows against a slot with mma, a warp group's 64 against a stage with wgmma.
  *
  * Both keep Q and O of a warp's rows in the same registers (wgmma's rows per warp lie as those of mma.m16n8k16), so
- * that a row's whole path ends in one place whoever computes what. Online softmax: O and sum are relative to max, in units of
- * scale_log2: a score of the row than which none so far is larger by more than MAX_SLACK.
+ * that a row's whole path ends in one place whoever computes what. Online softmax: O and sum are relative to max, in units
+ * of scale_log2: a score of the row than which none so far is larger by more than MAX_SLACK.
  */
 #ifndef COPPICE_CUDA_FOLD_CUH
 #define COPPICE_CUDA_FOLD_CUH
@@ -102,8 +102,8 @@ __device__ inline void mask_groups(float (&scores)[N][4], const struct device_sl
 	}
 }
 
-/* The maximum of the lane's rows, raised where scores are so far above it that weights would grow beyond 2^MAX_SLACK; O and sum
- * follow it. Most slots leave all as it is, and need not even ask what the row's other lanes have. */
+/* The maximum of the lane's rows, raised where scores are so far above it that weights would grow beyond 2^MAX_SLACK; O and
+ * sum follow it. Most slots leave all as it is, and need not even ask what the row's other lanes have. */
 template <uint32_t DIM, uint32_t N>
 __device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores)[N][4], float scale_log2)
 {
