@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #define WHY_BYTES 400
+#define SPINS_A_LAYER \
+	5 /* to wake a thread takes longer than most layers: until the next comes it stays awake */
 
 /* Several devices of one kind, as one. */
 static int open_group(const struct config *config, const struct backend_config *of,
@@ -21,7 +23,9 @@ static int open_group(const struct config *config, const struct backend_config *
 	char copy[sizeof(config->devices)];
 	const char *names[GROUP_DEVICES_MAX];
 	struct group_device devices[GROUP_DEVICES_MAX];
-	struct group_config group = {devices, config->n_devices, 0};
+	struct group_config group = {.devices = devices,
+				     .n_devices = config->n_devices,
+				     .watch_us = SPINS_A_LAYER * config->spin_us};
 	struct backend_config all = *of;
 	int r;
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *dtype_name(uint32_t dtype)
 {
@@ -27,7 +28,10 @@ static void print_model(const Coppice__Model *m)
 	if (m->has_all_kv_heads)
 		printf("  KV heads %" PRIu32 " to %" PRIu32 " of %" PRIu32 "\n", m->first_kv_head,
 		       m->first_kv_head + m->n_kv_heads - 1, m->all_kv_heads);
-	if (m->n_devices > 1)
+	if (m->n_devices > 1 && !strcmp(m->split, "home"))
+		printf("  KV on one of %" PRIu32 " devices: %s\n", m->n_devices,
+		       text_quoted(why, sizeof(why), m->split_why));
+	else if (m->n_devices > 1)
 		printf("  KV on %" PRIu32 " devices by %s: %s\n", m->n_devices, m->split,
 		       text_quoted(why, sizeof(why), m->split_why));
 }

@@ -40,7 +40,8 @@ int nccl_new(const int *devices, uint32_t n, struct nccl **ret, char *error, siz
 		return -ENOMEM;
 	/* Nothing here is large enough for multicast, which not every host may use. */
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
-	l->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+	/* it has threads of its own that may outlive what it refused */
+	l->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!l->library || find_all(l) != 0) {
 		say(error, bytes, "libnccl.so.2 is not installed, or lacks what is needed");
 		nccl_free(l);

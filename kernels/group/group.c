@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define TIMEOUT_MS 60000u
-#define WATCH_NS 1000000u /* between layers of a step: to wake a thread takes longer than a layer */
 
 /* What coppice-bench multi finds on a two-core machine, in round figures: it weighs a wait, it promises nothing. */
 #define HOST_EXCHANGE_NS 30000.0
@@ -128,14 +127,14 @@ static int open_meeting(struct backend *b, char *error, size_t error_bytes)
 	return r < 0 ? r : 0;
 }
 
-static int open_between(struct backend *b, char *error, size_t error_bytes)
+static int open_between(struct backend *b, uint32_t watch_us, char *error, size_t error_bytes)
 {
 	struct exchange *ends[GROUP_DEVICES_MAX];
 	bool host = b->n_devices > 1 && !b->ops->meet;
 	int r = threads_new(b->n_devices, &b->threads);
 
 	if (r == 0 && b->ops->meet)
-		threads_watch(b->threads, WATCH_NS);
+		threads_watch(b->threads, watch_us * UINT64_C(1000));
 
 	if (r == 0 && host)
 		r = exchange_memory_new(b->n_devices, b->timeout_ms, ends);
@@ -169,7 +168,7 @@ static int group_open(const struct backend_config *config, struct backend **ret,
 	b->vec = vec_select(getenv("COPPICE_CPU_ISA"));
 	r = open_devices(b, config, error, error_bytes);
 	if (r == 0)
-		r = open_between(b, error, error_bytes);
+		r = open_between(b, config->group->watch_us, error, error_bytes);
 	if (r) {
 		group_close(b);
 		return r;

@@ -37,6 +37,8 @@ struct group_config {
 	const struct group_device *devices; /* [n_devices] */
 	uint32_t n_devices;
 	uint32_t timeout_ms; /* longest wait for a device; 0: 60 s */
+	uint32_t
+		watch_us; /* devices that meet: how long their threads look for the next batch before they sleep, as there are cores */
 };
 
 /* Since open. */

@@ -16,6 +16,7 @@
 #define SUBMITS 9u
 #define TFLOPS 790.0
 #define TIMEOUT_MS 5000u
+#define WATCH_US 1000u /* as the daemon has it */
 #define ERROR_BOUND 4e-3 /* of bf16 */
 
 struct gpus_run {
@@ -83,7 +84,7 @@ static int look_at_memory(struct gpus_run *run, char *error, size_t error_bytes)
 static int open_group(struct gpus_run *run)
 {
 	struct group_device devices[GROUP_DEVICES_MAX];
-	struct group_config group = {devices, run->n_devices, TIMEOUT_MS};
+	struct group_config group = {devices, run->n_devices, TIMEOUT_MS, WATCH_US};
 	struct backend_config config = {.extent_bytes = CARD_EXTENT_BYTES * run->n_devices,
 					.group = &group};
 	const struct work_shape *shape = &run->spec->shape;

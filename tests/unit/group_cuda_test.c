@@ -426,6 +426,25 @@ static void open_two(struct backend **ret)
 		fail_msg("%s", error);
 }
 
+/* One GPU is no two ranks of NCCL, if there is NCCL at all. */
+static void test_what_nccl_refuses_is_said(void **state)
+{
+	struct group_device devices[] = {{cuda, names[0]}, {cuda, names[0]}};
+	struct group_config group = {devices, 2, TIMEOUT_MS, 0};
+	struct backend_config config = {.pool_bytes = 4 * MIB,
+					.extent_bytes = 4 * MIB,
+					.group = &group};
+	struct backend *b = NULL;
+	char error[256] = "";
+
+	(void)state;
+	setenv("COPPICE_EXCHANGE", "nccl", 1);
+	assert_int_not_equal(backend_group.open(&config, &b, error, sizeof(error)), 0);
+	unsetenv("COPPICE_EXCHANGE");
+	if (!strstr(error, "COPPICE_EXCHANGE=nccl: "))
+		fail_msg("\"%s\" does not say that it is NCCL", error);
+}
+
 /* A row over a page of zeros, on the first device alone. */
 static int submit_alone(struct backend *b, const struct work_shape *shape, uint64_t q, uint64_t o)
 {
@@ -518,6 +537,7 @@ int main(int argc, char **argv)
 	};
 	const struct CMUnitTest faults[] = {
 		cmocka_unit_test(test_a_device_that_never_comes_is_waited_for_so_long),
+		cmocka_unit_test(test_what_nccl_refuses_is_said),
 	};
 	const char *text = getenv("COPPICE_DEVICES"), *way = getenv("COPPICE_EXCHANGE");
 	void *module = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
