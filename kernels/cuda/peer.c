@@ -24,6 +24,7 @@ struct meeting {
 	int devices[PEERS_MAX];
 	char *inboxes[PEERS_MAX]; /* owned: slots, then the state, then who has come */
 	bool crowded; /* some of them are one */
+	uint32_t most_blocks;
 	uint64_t slot_bytes;
 	uint64_t timeout_ns;
 	bool apart; /* not all reach each other's memory */
@@ -75,12 +76,17 @@ static bool is_crowded(const int *devices, uint32_t n)
 	return false;
 }
 
-static int check_alike(const struct meeting *m, char *error, size_t bytes)
+/* And how many blocks of an exchange each has room for, were all devices one. */
+static int check_alike(struct meeting *m, char *error, size_t bytes)
 {
 	struct cudaDeviceProp first, prop;
+	uint32_t room;
 
 	if (cudaGetDeviceProperties(&first, m->devices[0]) != cudaSuccess)
 		return -EIO;
+	room = PEER_BLOCKS_AT_ONCE * (uint32_t)first.multiProcessorCount;
+	room = m->crowded ? room / m->n : room;
+	m->most_blocks = room < PEER_BLOCKS ? room + !room : PEER_BLOCKS;
 	for (uint32_t i = 1; i < m->n; i++) {
 		if (cudaGetDeviceProperties(&prop, m->devices[i]) != cudaSuccess)
 			return -EIO;
@@ -254,6 +260,7 @@ static struct device_exchange describe(const struct peer *p, const struct peer_r
 		.n_heads = rows->n_heads,
 		.head_dim = rows->head_dim,
 		.bf16 = rows->bf16,
+		.most_blocks = m->most_blocks,
 		.crowded = m->crowded,
 	};
 

@@ -1,7 +1,7 @@
 /*
  * peer.cu - the exchange between devices that have met; see peer.h.
  *
- * exchange  a warp to a row and head, 64 blocks at most: its entries go to their owners' inboxes, this device's own too; then those
+ * exchange  a warp to a row and head: its entries go to their owners' inboxes, this device's own too; then those
  *           of rows that are this device's are merged from what all have sent, each as soon as its packets are there. The first
  *           block says to all others that this device has come, and waits until they have. Rows that nobody wants are left
  *           out; a row of which no device has anything gets O = 0, LSE = -inf. A device that does not come in time is named
@@ -318,7 +318,7 @@ __device__ inline void leave(const struct device_exchange &x, uint32_t epoch, ui
 
 /* What comes before launch_wait was there before attention began. */
 template <typename DTYPE, uint32_t N>
-__global__ void __launch_bounds__(WARPS * 32) exchange_kernel(const __grid_constant__ struct device_exchange x)
+__global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kernel(const __grid_constant__ struct device_exchange x)
 {
 #if __CUDA_ARCH__ >= 800
 	uint32_t first = blockIdx.x * WARPS + threadIdx.x / 32, n = x.n_rows * x.n_heads, step = gridDim.x * WARPS, epoch = 0;
@@ -374,8 +374,7 @@ extern "C" int device_exchange_init()
 extern "C" int device_exchange(const struct device_exchange *x, device_stream stream)
 {
 	uint32_t n_blocks = (x->n_rows * x->n_heads + WARPS - 1) / WARPS;
-	uint32_t most = x->crowded ? PEER_BLOCKS / 8 : PEER_BLOCKS;
-	struct launch_shape shape = {n_blocks < most ? n_blocks : most, WARPS * 32, 0};
+	struct launch_shape shape = {n_blocks < x->most_blocks ? n_blocks : x->most_blocks, WARPS * 32, 0};
 	bool bf16 = x->bf16;
 
 	switch (x->head_dim) {

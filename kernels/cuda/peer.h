@@ -26,8 +26,8 @@ extern "C" {
 #endif
 
 #define PEERS_MAX 32u
-#define PEER_BLOCKS \
-	64u /* of a launch, at most: they wait for others', and so are all there at once */
+#define PEER_BLOCKS 256u /* of a launch, at most */
+#define PEER_BLOCKS_AT_ONCE 2u /* that a multiprocessor has room for at least, whatever the shape */
 #define PEER_STAMPS 128u /* launches that are remembered */
 #define PEER_PACKET_BYTES 16u
 
@@ -69,6 +69,8 @@ struct device_exchange {
 	uint32_t rank, n_ranks;
 	uint32_t n_rows, n_heads, head_dim;
 	uint32_t bf16;
+	uint32_t
+		most_blocks; /* as they wait for others', they are all there at once, on a device that is several, too */
 	uint32_t
 		crowded; /* some devices are one: what comes next would keep others from ever coming */
 };
