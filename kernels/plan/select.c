@@ -36,25 +36,99 @@ static bool is_enough(const struct select_config *config, const struct select_re
 	return config->tau < 1 && result->kept_mass >= config->tau * result->total_mass;
 }
 
+/* Masses by size: a bucket is an eighth of an octave, the heaviest first, the last one all that is lighter. */
+#define BUCKETS 256u
+#define MANTISSA_SHIFT 49u
+
+static uint64_t size_of(double mass)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &mass, sizeof(bits));
+	return bits >> MANTISSA_SHIFT;
+}
+
+static uint32_t bucket_of(double mass, uint64_t most)
+{
+	uint64_t bucket = most - size_of(mass);
+
+	return bucket < BUCKETS ? (uint32_t)bucket : BUCKETS - 1;
+}
+
+/* Blocks that may be left out: those from begin to end. */
+struct field {
+	const double *mass;
+	uint32_t begin, end;
+	uint64_t most; /* size of the heaviest */
+};
+
+/* Up to which bucket all blocks are kept, whose mass is counted; of that one, some. BUCKETS: there is none. */
+static uint32_t find_bucket(const struct field *f, const struct select_config *config,
+			    struct select_result *result)
+{
+	double sums[BUCKETS] = {0};
+	uint32_t bucket;
+
+	for (uint32_t i = f->begin; i < f->end; i++)
+		sums[bucket_of(f->mass[i], f->most)] += f->mass[i];
+	for (bucket = 0; bucket < BUCKETS; bucket++) {
+		struct select_result more = *result;
+
+		more.kept_mass += sums[bucket];
+		if (is_enough(config, &more))
+			break;
+		*result = more;
+	}
+	return bucket;
+}
+
+/* Sorting all would take as long as the attention that is saved: only where the line is drawn does the order count. */
+static void keep_heaviest(const struct field *f, const struct select_config *config,
+			  struct heavy *order, uint64_t *kept, struct select_result *result)
+{
+	uint32_t line = find_bucket(f, config, result), n = 0, n_kept = 0;
+
+	for (uint32_t i = f->begin, end; i < f->end; i = end) {
+		uint64_t word = 0;
+
+		end = (i / 64 + 1) * 64 < f->end ? (i / 64 + 1) * 64 : f->end;
+		for (uint32_t j = i; j < end; j++) {
+			uint32_t bucket = bucket_of(f->mass[j], f->most);
+
+			word |= (uint64_t)(bucket < line) << (j % 64);
+			n_kept += bucket < line;
+			order[n] = (struct heavy){f->mass[j], j};
+			n += bucket == line;
+		}
+		kept[i / 64] |= word;
+	}
+	result->n_kept += n_kept;
+	qsort(order, n, sizeof(*order), compare_heavy);
+	for (uint32_t i = 0; i < n && !is_enough(config, result); i++)
+		keep(kept, f->mass, order[i].block, result);
+}
+
 int select_blocks(const struct select_config *config, const double *mass, uint32_t n,
 		  uint64_t *ret_kept, struct select_result *ret)
 {
 	struct select_result result = {0};
+	struct field f = {.mass = mass, .begin = n, .end = n};
 	struct heavy *order = malloc((n + 1u) * sizeof(*order));
 
 	if (!order)
 		return -ENOMEM;
 	memset(ret_kept, 0, select_n_words(n) * sizeof(*ret_kept));
+	f.begin = config->sink_blocks < n ? config->sink_blocks : n;
+	f.end = config->recent_blocks < n - f.begin ? n - config->recent_blocks : f.begin;
 	for (uint32_t i = 0; i < n; i++) {
-		order[i] = (struct heavy){mass[i], i};
 		result.total_mass += mass[i];
-	}
-	for (uint32_t i = 0; i < n; i++)
-		if (i < config->sink_blocks || n - i <= config->recent_blocks)
+		if (i < f.begin || i >= f.end)
 			keep(ret_kept, mass, i, &result);
-	qsort(order, n, sizeof(*order), compare_heavy);
-	for (uint32_t i = 0; i < n && !is_enough(config, &result); i++)
-		keep(ret_kept, mass, order[i].block, &result);
+		else if (size_of(mass[i]) > f.most)
+			f.most = size_of(mass[i]);
+	}
+	if (!is_enough(config, &result))
+		keep_heaviest(&f, config, order, ret_kept, &result);
 	free(order);
 	*ret = result;
 	return 0;
