@@ -17,6 +17,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define HOME_LOOKS 64u /* for a victim at home on the right device */
+
 static struct store_node *oldest_of_name(const struct store *s, const char *name)
 {
 	struct store_node *best = NULL;
@@ -160,9 +162,46 @@ static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 	return 0;
 }
 
-/* The own oldest goes first: no other is sure to leave a page behind that can be had. */
-static struct store_node *victim_for(struct store *s, struct store_holding *h, int error)
+/* The oldest of those that share the space's extents and are not at home elsewhere. The first of a space in the list is a leaf. */
+static struct store_node *victim_at_home(const struct store_space *space)
 {
+	struct store_node *n = TAILQ_FIRST(&space->holding->lru[STORE_DEVICE]);
+
+	for (uint32_t i = 0; n && i < HOME_LOOKS; i++, n = TAILQ_NEXT(n, lru))
+		if (!n->space->at_home || n->space->home == space->home)
+			return n;
+	return NULL;
+}
+
+/* Of those who have extents of their own, or of the domain that is short of them. */
+static struct store_node *victim_of_others(const struct store *s, const struct store_holding *h,
+					   int error)
+{
+	struct store_node *best = NULL;
+	struct store_holding *of;
+
+	LIST_FOREACH (of, &s->all_holdings, all) {
+		struct store_node *n = TAILQ_FIRST(&of->lru[STORE_DEVICE]);
+
+		if (of == h || !n || (error == -EDQUOT && of->domain != h->domain))
+			continue;
+		if (!best || n->stamp < best->stamp)
+			best = n;
+	}
+	return best;
+}
+
+/* The own oldest goes first: no other is sure to leave a page behind that can be had. */
+static struct store_node *victim_for(struct store *s, const struct store_space *space, int error)
+{
+	struct store_holding *h = space->holding;
+
+	if (space->at_home) {
+		struct store_node *own = victim_at_home(space);
+
+		return own ? own : victim_of_others(s, h, error);
+	}
+
 	struct store_node *n = s->pages.domain_extents
 				       ? TAILQ_FIRST(&h->lru[STORE_DEVICE])
 				       : lru_oldest_of_model(h->model, STORE_DEVICE);
@@ -174,13 +213,14 @@ static struct store_node *victim_for(struct store *s, struct store_holding *h, i
 }
 
 /* On the device that *ret says. */
-static int page_take(struct store *s, struct store_holding *h, uint32_t row, uint32_t *ret)
+static int page_take(struct store *s, const struct store_space *space, uint32_t row, uint32_t *ret)
 {
+	struct store_holding *h = space->holding;
 	uint32_t device = *ret;
 	int r;
 
 	while ((r = pages_take(&s->pages, h, device, row, ret)) == -ENOSPC || r == -EDQUOT) {
-		struct store_node *victim = victim_for(s, h, r);
+		struct store_node *victim = victim_for(s, space, r);
 		if (!victim)
 			return r;
 		evict_node(s, victim);
@@ -188,8 +228,10 @@ static int page_take(struct store *s, struct store_holding *h, uint32_t row, uin
 	return r;
 }
 
-int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *ret, uint32_t n)
+int evict_take(const struct store_space *space, uint32_t first_row, struct store_slice *ret,
+	       uint32_t n)
 {
+	struct store_holding *h = space->holding;
 	struct store *s = h->model->store;
 	uint64_t bytes = n * h->model->lent.page_bytes;
 	int r = room_check(s, h, n, bytes);
@@ -199,7 +241,7 @@ int evict_take(struct store_holding *h, uint32_t first_row, struct store_slice *
 	if (r)
 		return r;
 	for (uint32_t i = 0; i < n; i++) {
-		r = page_take(s, h, i == 0 ? first_row : 0, &ret[i].page);
+		r = page_take(s, space, i == 0 ? first_row : 0, &ret[i].page);
 		if (!r)
 			continue;
 		while (i-- > 0)

@@ -132,7 +132,7 @@ static int rise_slice(struct store *s, struct store_node *n, uint32_t index)
 		return -EAGAIN;
 	if (evict_is_due(h) && spill_can_wait(s, h))
 		return -EAGAIN;
-	int r = evict_take(h, n->slices[index].first, &page, 1);
+	int r = evict_take(n->space, n->slices[index].first, &page, 1);
 	if (r)
 		return r;
 	page = pages_fill(&s->pages, h->model, page.page, n->slices[index].count);

@@ -135,7 +135,7 @@ static int live_take(struct store_seq *q, struct take *t)
 		else
 			take_devices(q, t, &stripe);
 	}
-	int r = evict_take(q->node->space->holding, t->goes_on ? 0 : t->row, q->slots + t->goes_on,
+	int r = evict_take(q->node->space, t->goes_on ? 0 : t->row, q->slots + t->goes_on,
 			   t->n_slots - t->goes_on);
 	if (!r && t->goes_on)
 		q->slots[0].page = t->page;

@@ -203,6 +203,30 @@ static void test_a_home_is_not_left_for_lack_of_room(void **state)
 	fixture_done(&f);
 }
 
+/* What idles elsewhere stays; what idles at home goes. */
+static void test_room_at_home_is_made_at_home(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f,
+		     (struct fixture_options){.n_extents = 1, .extent_pages = 4, .n_devices = 2});
+	struct store_seq *q = open_at_home(&f, "aaaabbbb", 1, 0);
+	fixture_publish(&f, q, "aaaabbbb");
+	fixture_close(&f, q);
+	q = open_at_home(&f, "ccccdddd", 2, 1);
+	fixture_publish(&f, q, "ccccdddd");
+	assert_int_equal(fixture_extend(&f, q, "eeee", false), -ENOSPC);
+	assert_int_equal(store_device_bytes(f.store, 0), 2 * 100);
+	fixture_close(&f, q);
+	q = open_at_home(&f, "ffff", 3, 1);
+	fixture_publish(&f, q, "ffff");
+	assert_int_equal(store_device_bytes(f.store, 0), 2 * 100);
+	assert_true(store_device_bytes(f.store, 1) <= 2 * 100);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
 static void test_a_home_is_one_of_the_devices(void **state)
 {
 	uint32_t id = 1;
@@ -321,6 +345,7 @@ int main(void)
 		cmocka_unit_test(test_leaves_of_one_place_go_to_all_devices),
 		cmocka_unit_test(test_a_space_with_a_home_has_its_pages_there),
 		cmocka_unit_test(test_a_home_is_not_left_for_lack_of_room),
+		cmocka_unit_test(test_room_at_home_is_made_at_home),
 		cmocka_unit_test(test_a_home_is_one_of_the_devices),
 		cmocka_unit_test(test_a_draft_is_on_one_device),
 		cmocka_unit_test(test_a_full_device_is_made_room_on),
