@@ -9,6 +9,7 @@
 
 #define LOOK_MAX_NS UINT64_C(1000000) /* between two looks at a step */
 #define LOOK_PART 8 /* of the time that it has been awaited */
+#define LOOK_EACH_NS UINT64_C(200000) /* for so long who spins looks in each round */
 #define SOON_NS UINT64_C(1000000) /* a stream that is at work writes the next inputs in less */
 
 /* The client's words are read and compared, nothing is made of them. */
@@ -53,6 +54,15 @@ void ready_forget(struct sched *s, struct sched_lane *lane)
 	lane->awaited = false;
 }
 
+static uint64_t pause_between_looks_ns(const struct sched *s, const struct sched_lane *lane)
+{
+	uint64_t for_ns = s->now_ns - lane->await_since_ns;
+
+	if (s->spin_ns && for_ns < LOOK_EACH_NS)
+		return 0;
+	return for_ns / LOOK_PART < LOOK_MAX_NS ? for_ns / LOOK_PART : LOOK_MAX_NS;
+}
+
 bool ready_look(struct sched *s)
 {
 	struct sched_lane *lane, *next;
@@ -62,7 +72,7 @@ bool ready_look(struct sched *s)
 		return false;
 	s->await_look_ns = UINT64_MAX;
 	for (lane = TAILQ_FIRST(&s->awaited); lane; lane = next) {
-		uint64_t pause_ns = (s->now_ns - lane->await_since_ns) / LOOK_PART;
+		uint64_t pause_ns = pause_between_looks_ns(s, lane);
 
 		next = TAILQ_NEXT(lane, await_link);
 		if (s->now_ns >= lane->await_look_ns && is_ready(lane)) {
@@ -72,8 +82,7 @@ bool ready_look(struct sched *s)
 			continue;
 		}
 		if (s->now_ns >= lane->await_look_ns)
-			lane->await_look_ns =
-				s->now_ns + (pause_ns < LOOK_MAX_NS ? pause_ns : LOOK_MAX_NS);
+			lane->await_look_ns = s->now_ns + pause_ns;
 		if (lane->await_look_ns < s->await_look_ns)
 			s->await_look_ns = lane->await_look_ns;
 	}

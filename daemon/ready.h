@@ -3,8 +3,8 @@
  *
  * A stream can write a word, but it cannot ring a bell: the words are polled. How often depends on how long the step has been
  * awaited: it is seen at most an eighth of that too late, and a millisecond at most, so that a stream that never comes costs
- * a thousand looks a second. While cores are free the scheduler stays awake for the first millisecond. Nothing but the
- * step's own lane waits.
+ * a thousand looks a second. While cores are free the scheduler stays awake for the first millisecond, and looks in each
+ * round for a fifth of it. Nothing but the step's own lane waits.
  */
 #ifndef COPPICED_READY_H
 #define COPPICED_READY_H
