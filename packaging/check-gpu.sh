@@ -119,6 +119,7 @@ gpu_groups() { # folder of the tests
 	wait
 	COPPICE_TEST_DEVICES=$names gpu_test flock_test_devices "$at/flock_test" "$gpu_folder/daemon/coppiced"
 	COPPICE_TEST_DEVICES=$names gpu_test soak_test_devices "$at/soak_test" "$gpu_folder/daemon/coppiced"
+	COPPICE_TEST_DEVICES=$names gpu_test heads_test_devices "$at/heads_test" "$gpu_folder/daemon/coppiced"
 	wait
 	((n > 1)) || return
 	# NCCL takes a device once

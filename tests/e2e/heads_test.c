@@ -1,9 +1,11 @@
 /*
  * heads_test.c - the ranks of a tensor-parallel engine as clients, each with its heads of a model: they get what a client with all heads
- * gets, on the device that has these heads, and share nothing with each other. argv[1] is the daemon's program.
+ * gets, on the device that has these heads, and share nothing with each other. argv[1] is the daemon's program. With
+ * COPPICE_TEST_BACKEND=cuda the devices are the four of COPPICE_TEST_DEVICES.
  */
 #include "client/coppice.h"
 #include "control_harness.h"
+#include "element.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,6 +23,7 @@
 #define Q_VALUES (N_KV_HEADS * RATIO * HEAD_DIM) /* of a row of all heads */
 #define PATIENCE_NS UINT64_C(30000000000)
 #define ARENA_BYTES (UINT64_C(2) << 20)
+#define FP16_BOUND 2e-3 /* sums and outputs rounded in another order, of values below 1 */
 
 /* A client with KV heads [first, first + n) of the model's; n is N_KV_HEADS: with all. */
 struct rank {
@@ -41,8 +44,8 @@ static struct harness *start(const char *devices, const char *split)
 
 	h->flags[0] = "--extent=2M";
 	h->flags[1] = "--pool=64M";
-	h->flags[2] = devices;
-	h->flags[3] = devices ? split : NULL;
+	h->flags[2] = devices ? split : NULL;
+	h->flags[3] = test_on_gpu() ? NULL : devices; /* GPUs are the harness's to name */
 	harness_start(h);
 	for (uint32_t i = 0; i < TOKENS; i++)
 		ids[i] = i + 7;
@@ -64,7 +67,7 @@ static struct coppice_model_info info_of(uint32_t first, uint32_t n)
 		.n_q_heads = N_KV_HEADS * RATIO,
 		.n_kv_heads = N_KV_HEADS,
 		.head_dim = HEAD_DIM,
-		.dtype = COPPICE_FP32,
+		.dtype = (enum coppice_dtype)element_dtype(),
 		.first_kv_head = n == N_KV_HEADS ? 0 : first,
 		.own_kv_heads = n == N_KV_HEADS ? 0 : n,
 	};
@@ -104,15 +107,16 @@ static float value(uint32_t layer, uint32_t token, enum kind kind, uint32_t head
 }
 
 /* Rows of tokens first and on, of the rank's heads alone. */
-static void fill(const struct rank *r, float *to, uint32_t layer, uint32_t first, uint32_t n,
+static void fill(const struct rank *r, void *to, uint32_t layer, uint32_t first, uint32_t n,
 		 enum kind kind)
 {
 	uint32_t ratio = kind == KIND_Q ? RATIO : 1;
+	size_t at = 0;
 
 	for (uint32_t token = first; token < first + n; token++) {
 		for (uint32_t head = r->first * ratio; head < (r->first + r->n) * ratio; head++) {
 			for (uint32_t i = 0; i < HEAD_DIM; i++)
-				*to++ = value(layer, token, kind, head, i);
+				element_put(to, at++, value(layer, token, kind, head, i));
 		}
 	}
 }
@@ -121,8 +125,8 @@ static void fill(const struct rank *r, float *to, uint32_t layer, uint32_t first
 static void rank_step(struct rank *r, uint32_t layer, uint32_t first, uint32_t n, float *o)
 {
 	uint32_t q_values = r->n * RATIO * HEAD_DIM, kv_values = r->n * HEAD_DIM;
-	float *q = coppice_arena_base(r->arena), *k = q + TOKENS * q_values;
-	float *v = k + TOKENS * kv_values, *out = v + TOKENS * kv_values;
+	void *q = coppice_arena_base(r->arena), *k = element_at(q, TOKENS * q_values);
+	void *v = element_at(k, TOKENS * kv_values), *out = element_at(v, TOKENS * kv_values);
 	struct coppice_step_seq part = {
 		.seq = r->seq, .n_new = n, .q = q, .k = k, .v = v, .o = out};
 	struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
@@ -133,7 +137,8 @@ static void rank_step(struct rank *r, uint32_t layer, uint32_t first, uint32_t n
 	fill(r, v, layer, first, n, KIND_V);
 	assert_int_equal(coppice_step(r->lane, &step, &ticket), 0);
 	assert_int_equal(coppice_wait(r->lane, ticket, PATIENCE_NS), 0);
-	memcpy(o, out, n * q_values * sizeof(float));
+	for (size_t i = 0; i < n * q_values; i++)
+		o[i] = element_get(out, i);
 }
 
 /* A prompt, then token by token. o: [layers][TOKENS][the rank's query heads][HEAD_DIM], owned by the caller. */
@@ -202,6 +207,11 @@ static void run_ranks(const char *devices, const char *split, double bound)
 static void ranks_get_what_one_client_gets(void **state)
 {
 	(void)state;
+	if (test_on_gpu()) {
+		run_ranks("theirs", "--split=heads", FP16_BOUND);
+		run_ranks("theirs", "--split=tokens", FP16_BOUND);
+		return;
+	}
 	run_ranks("--devices=cpu,cpu,cpu,cpu", "--split=heads", 0);
 	run_ranks("--devices=cpu,cpu", "--split=auto", 0);
 	run_ranks("--devices=cpu,cpu,cpu", "--split=auto", 1e-5);
@@ -319,14 +329,13 @@ static void rows_are_those_of_the_ranks_heads(void **state)
 	struct harness *h = start("--devices=cpu,cpu,cpu,cpu", "--split=heads");
 	struct rank r = rank_open(h, 4, 2);
 	size_t row = r.n * RATIO * HEAD_DIM;
-	float *base = coppice_arena_base(r.arena);
-	float *end = base + coppice_arena_bytes(r.arena) / sizeof(float);
+	char *base = coppice_arena_base(r.arena), *end = base + coppice_arena_bytes(r.arena);
 	struct coppice_step_seq part = {.seq = r.seq,
 					.n_new = 1,
 					.q = base,
-					.k = base + row,
-					.v = base + 2 * row,
-					.o = end - row};
+					.k = element_at(base, row),
+					.v = element_at(base, 2 * row),
+					.o = end - row * element_bytes()};
 	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
 	uint64_t ticket;
 	int status;
@@ -336,7 +345,7 @@ static void rows_are_those_of_the_ranks_heads(void **state)
 	assert_int_equal(coppice_step(r.lane, &step, &ticket), 0);
 	assert_int_equal(coppice_wait(r.lane, ticket, PATIENCE_NS), 0);
 	step.layer = 1;
-	part.o = end - row + 1;
+	part.o = end - (row - 1) * element_bytes();
 	status = coppice_step(r.lane, &step, &ticket);
 	if (status == 0)
 		status = coppice_wait(r.lane, ticket, PATIENCE_NS);
