@@ -35,6 +35,10 @@ static const struct {
 	{"cuStreamWriteValue64_v2", offsetof(struct driver, stream_write)},
 	{"cuStreamWaitValue64_v2", offsetof(struct driver, stream_wait)},
 	{"cuStreamBatchMemOp_v2", offsetof(struct driver, stream_batch)},
+	{"cuModuleLoadData", offsetof(struct driver, module_load)},
+	{"cuModuleUnload", offsetof(struct driver, module_unload)},
+	{"cuModuleGetFunction", offsetof(struct driver, module_function)},
+	{"cuLaunchKernelEx", offsetof(struct driver, launch)},
 };
 
 /* The library stays loaded for good: a process that has begun with CUDA does not end with it. */

@@ -37,6 +37,26 @@ struct driver_op {
 };
 static_assert(sizeof(struct driver_op) == 48, "CUstreamBatchMemOpParams");
 
+enum { DRIVER_LAUNCH_EARLY = 6 }; /* programmatic stream serialization */
+
+struct driver_launch_attribute {
+	uint32_t kind;
+	uint32_t pad;
+	uint64_t value[8];
+};
+static_assert(sizeof(struct driver_launch_attribute) == 72, "CUlaunchAttribute");
+
+struct driver_launch {
+	uint32_t grid[3], block[3];
+	uint32_t shared_bytes;
+	uint32_t pad0;
+	void *stream;
+	struct driver_launch_attribute *attributes;
+	uint32_t n_attributes;
+	uint32_t pad1;
+};
+static_assert(sizeof(struct driver_launch) == 56, "CUlaunchConfig");
+
 struct driver {
 	int (*init)(unsigned flags);
 	int (*error_string)(int error, const char **ret);
@@ -60,6 +80,11 @@ struct driver {
 	int (*stream_write)(void *stream, uint64_t address, uint64_t value, unsigned flags);
 	int (*stream_wait)(void *stream, uint64_t address, uint64_t value, unsigned flags);
 	int (*stream_batch)(void *stream, unsigned n, struct driver_op *ops, unsigned flags);
+	int (*module_load)(void **ret, const void *image);
+	int (*module_unload)(void *module);
+	int (*module_function)(void **ret, void *module, const char *name);
+	int (*launch)(const struct driver_launch *launch, void *function, void **arguments,
+		      void **extra);
 };
 
 /* The driver, initialised; found once for a connection. what: the public function, for the sentence. 0, -ENODEV (none, too

@@ -195,8 +195,7 @@ int coppice_step_on_stream(struct coppice_lane *lane, const struct coppice_step 
 	if (r == 0)
 		r = stream_join(lane, what, stream, STREAM_LIVE);
 	if (r == 0)
-		r = stream_write(lane, what, stream, offsetof(struct abi_lane, ready),
-				 lane->submitted + 1);
+		r = stream_tell_ready(lane, what, stream, lane->submitted + 1);
 	if (r == 0)
 		publish(lane, step, ABI_STEP_STREAM, &slip, ret_ticket);
 	return r;

@@ -20,13 +20,14 @@ static size_t head_bytes(void)
 	return (ABI_LANE_HEAD_BYTES + page - 1) / page * page;
 }
 
-static int check_device(struct coppice *c, const char *what)
+/* Of the current context. */
+static int check_device(struct coppice *c, const char *what, int *ret_device)
 {
-	int device = 0, can = 0;
-	int error = c->driver->context_device(&device);
+	int can = 0;
+	int error = c->driver->context_device(ret_device);
 
 	if (error == 0)
-		error = c->driver->device_attribute(&can, ATTRIBUTE_64_BIT_MEM_OPS, device);
+		error = c->driver->device_attribute(&can, ATTRIBUTE_64_BIT_MEM_OPS, *ret_device);
 	if (error)
 		return driver_explain(c, what, "tell the stream's device", error);
 	if (!can)
@@ -41,8 +42,8 @@ static int check_device(struct coppice *c, const char *what)
 static int register_words(struct coppice_lane *lane, const char *what)
 {
 	const struct driver *driver = lane->c->driver;
-	int r = check_device(lane->c, what);
-	int error;
+	int device = 0, error;
+	int r = check_device(lane->c, what, &device);
 
 	if (r < 0)
 		return r;
@@ -51,8 +52,10 @@ static int register_words(struct coppice_lane *lane, const char *what)
 	if (error)
 		return driver_explain(lane->c, what, "register the lane's words", error);
 	error = driver->host_address(&lane->stream_base, lane->shared, 0);
-	if (error == 0)
+	if (error == 0) {
+		turn_load(driver, device, &lane->turn);
 		return 0;
+	}
 	lane->stream_base = 0;
 	driver->host_unregister(lane->shared);
 	return driver_explain(lane->c, what, "map the lane's words", error);
@@ -118,6 +121,48 @@ int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_
 	return error ? driver_explain(lane->c, what, "wait on the stream", error) : 0;
 }
 
+typedef int turn_verb(const struct driver *driver, const struct turn *turn, void *stream,
+		      uint64_t address, uint64_t value);
+
+static int take_turn(struct coppice_lane *lane, turn_verb *verb, void *stream, size_t offset,
+		     uint64_t value)
+{
+	const struct driver *driver = lane->c->driver;
+	void *popped;
+	int error = driver->context_push(lane->stream_context);
+
+	if (error)
+		return error;
+	error = verb(driver, &lane->turn, stream, lane->stream_base + offset, value);
+	driver->context_pop(&popped);
+	return error;
+}
+
+int stream_tell_ready(struct coppice_lane *lane, const char *what, void *stream, uint64_t ticket)
+{
+	size_t ready = offsetof(struct abi_lane, ready);
+	int error;
+
+	if (!lane->turn.module)
+		return stream_write(lane, what, stream, ready, ticket);
+	error = take_turn(lane, turn_tell, stream, ready, ticket);
+	return error ? driver_explain(lane->c, what, "launch on the stream", error) : 0;
+}
+
+int stream_await_done(struct coppice_lane *lane, const char *what, void *stream, uint64_t ticket)
+{
+	size_t done = offsetof(struct abi_lane, done);
+	int r, error;
+
+	if (!lane->turn.module)
+		return stream_wait(lane, what, stream, done, ticket);
+	r = stream_wait(lane, what, stream, offsetof(struct abi_lane, soon), ticket);
+	if (r < 0)
+		return r;
+	error = take_turn(lane, turn_await, stream, done, ticket);
+	return error ? driver_explain(lane->c, what, "launch on the stream", error) : 0;
+}
+
 void stream_forget(struct coppice_lane *lane)
 {
 	const struct driver *driver = lane->c->driver;
@@ -127,6 +172,7 @@ void stream_forget(struct coppice_lane *lane)
 		return;
 	ring_release_streams(lane->shared);
 	if (driver->context_push(lane->stream_context) == 0) {
+		turn_unload(driver, &lane->turn);
 		driver->host_unregister(lane->shared);
 		driver->context_pop(&popped);
 	}
@@ -148,5 +194,5 @@ int coppice_wait_on_stream(struct coppice_lane *lane, uint64_t ticket, void *str
 	r = stream_join(lane, what, stream, STREAM_LIVE);
 	if (r < 0)
 		return r;
-	return stream_wait(lane, what, stream, offsetof(struct abi_lane, done), ticket);
+	return stream_await_done(lane, what, stream, ticket);
 }

@@ -1,6 +1,6 @@
 /*
  * stream.h - the app's CUDA streams in a lane: what they write and what they wait for, by the driver's stream memory
- * operations on the lane's words.
+ * operations on the lane's words, or by kernels where those are faster (turn.h).
  */
 #ifndef COPPICE_CLIENT_STREAM_H
 #define COPPICE_CLIENT_STREAM_H
@@ -20,6 +20,9 @@ int stream_write(struct coppice_lane *lane, const char *what, void *stream, size
 /* It goes on once the word has reached the value. */
 int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
 		uint64_t value);
+/* The two of a step that is not captured: the inputs up to this ticket are there; it goes on once the ticket is done. 0, -EIO. */
+int stream_tell_ready(struct coppice_lane *lane, const char *what, void *stream, uint64_t ticket);
+int stream_await_done(struct coppice_lane *lane, const char *what, void *stream, uint64_t ticket);
 /* The lane goes: streams that still wait in it go on, and its words are taken from the driver. */
 void stream_forget(struct coppice_lane *lane);
 

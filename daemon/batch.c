@@ -8,10 +8,14 @@
 #include "sched_impl.h"
 #include "step.h"
 
+#include "proto/ring.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* After a submission: its launches have come to the device, and attention is on all multiprocessors. */
+#define TELL_SOON_NS UINT64_C(12000)
 #define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
 #define DEVICE_ROWS 4096u
 #define SLICE_PAIRS \
@@ -207,6 +211,7 @@ void batch_submit(struct sched *s)
 	}
 	batch_count(s);
 	b->in_flight = true;
+	b->soon_ns = b->prefill ? UINT64_MAX : s->clock() + TELL_SOON_NS;
 }
 
 /* The slice is done: the step goes on with the next rows or part, or is done. */
@@ -222,6 +227,19 @@ static void slice_finish(struct sched *s, struct sched_lane *lane)
 		step_finish(s, lane);
 }
 
+static void batch_tell_soon(struct sched *s)
+{
+	struct batch *b = &s->batch;
+
+	if (s->now_ns < b->soon_ns)
+		return;
+	b->soon_ns = UINT64_MAX;
+	for (uint32_t i = 0; i < b->n_lanes; i++) {
+		if (b->lanes[i]->step.on_stream)
+			ring_tell_soon(b->lanes[i]->shared, b->lanes[i]->accepted);
+	}
+}
+
 bool batch_poll(struct sched *s)
 {
 	struct batch *b = &s->batch;
@@ -232,8 +250,10 @@ bool batch_poll(struct sched *s)
 		batch_fail(s);
 		return true;
 	}
-	if (completed < b->id)
+	if (completed < b->id) {
+		batch_tell_soon(s);
 		return false;
+	}
 	for (uint32_t i = 0; i < b->n_lanes && !b->prefill; i++)
 		step_tell(s, b->lanes[i]);
 	s->now_ns = s->clock();

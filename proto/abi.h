@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ABI_VERSION 2u
+#define ABI_VERSION 3u
 #define ABI_BOARD_MAGIC UINT64_C(0x6472616f62706f63) /* "copboard" */
 #define ABI_LANE_MAGIC UINT64_C(0x656e616c2d706f63) /* "cop-lane" */
 
@@ -176,6 +176,8 @@ struct abi_lane {
 	/* daemon writes */
 	ABI_LINE _Atomic uint64_t
 		done; /* tickets completed, in order; its low half is the clients' futex */
+	_Atomic uint64_t
+		soon; /* tickets that are done, or whose step a device is at: a matter of microseconds */
 
 	/* Handed over and back, step by step: the client's stream writes 1 into ready_words[i], the daemon takes it back to
 	 * 0 and later writes 1 into done_words[i], which the stream takes back to 0. */
@@ -190,6 +192,7 @@ static_assert(offsetof(struct abi_lane, submitted) == 128, "lane layout");
 static_assert(offsetof(struct abi_lane, ready) == 256, "lane layout");
 static_assert(offsetof(struct abi_lane, sleepers) == 384, "lane layout");
 static_assert(offsetof(struct abi_lane, done) == 512, "lane layout");
+static_assert(offsetof(struct abi_lane, soon) == 520, "lane layout");
 static_assert(offsetof(struct abi_lane, ready_words) == 640, "lane layout");
 static_assert(offsetof(struct abi_lane, done_words) == 640 + 8 * ABI_LANE_WORDS, "lane layout");
 static_assert(offsetof(struct abi_lane, entries) == ABI_LANE_HEAD_BYTES, "lane layout");

@@ -103,7 +103,14 @@ static inline void ring_copy_entry(const struct abi_lane *lane, uint64_t ticket,
 static inline void ring_complete(struct abi_lane *lane, const struct abi_completion *completion)
 {
 	lane->completions[ring_slot(completion->ticket)] = *completion;
+	atomic_store_explicit(&lane->soon, completion->ticket, memory_order_relaxed);
 	atomic_store_explicit(&lane->done, completion->ticket, memory_order_release);
+}
+
+/* Daemon: the step with this ticket, the next to complete, is on the device. Nothing but time depends on it. */
+static inline void ring_tell_soon(struct abi_lane *lane, uint64_t ticket)
+{
+	atomic_store_explicit(&lane->soon, ticket, memory_order_relaxed);
 }
 
 /* Daemon, after ring_complete: does a client thread sleep on done? */
@@ -147,6 +154,7 @@ static inline void ring_set_done_word(struct abi_lane *lane, uint32_t word)
 static inline void ring_release_streams(struct abi_lane *lane)
 {
 	atomic_fetch_or_explicit(&lane->done, ABI_RELEASED, memory_order_release);
+	atomic_fetch_or_explicit(&lane->soon, ABI_RELEASED, memory_order_release);
 	for (uint32_t i = 0; i < ABI_LANE_WORDS; i++)
 		atomic_store_explicit(&lane->done_words[i], 1, memory_order_release);
 }

@@ -21,6 +21,10 @@ set_tests_properties(device_test PROPERTIES TIMEOUT 300 LABELS "gpu" SKIP_RETURN
 add_test(NAME device_fake_test COMMAND device_test $<TARGET_FILE:coppiced>)
 set_tests_properties(device_fake_test PROPERTIES TIMEOUT 300 LABELS "e2e;tsan"
 	ENVIRONMENT "FAKE_CUDA=1;LD_LIBRARY_PATH=${fakes};COPPICE_MODULE_DIR=${fakes}")
+# The same under MPS, where the library's streams take turns by kernels.
+add_test(NAME device_fake_mps_test COMMAND device_test $<TARGET_FILE:coppiced>)
+set_tests_properties(device_fake_mps_test PROPERTIES TIMEOUT 300 LABELS "e2e;tsan"
+	ENVIRONMENT "FAKE_CUDA=1;FAKE_CUDA_MPS=1;LD_LIBRARY_PATH=${fakes};COPPICE_MODULE_DIR=${fakes}")
 # Several devices: clients notice nothing, so that their tests are the same; and what there is to be noticed.
 coppice_test(NAME devices_test
 	SOURCES ${CMAKE_CURRENT_LIST_DIR}/devices_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c

@@ -4,7 +4,8 @@
  * It has what libcoppice and device_test.c call, with CUDA's ABI, so that both run where there is no device. What the real
  * one promises is kept: operations of a stream run in order, a write of a word comes after all before it, waits compare
  * cyclically, what is captured does not run. It refuses IPC within a process, as the real one does, and where
- * FAKE_CUDA_IPC=refuse; FAKE_CUDA_DEVICE=other is another device than the module's.
+ * FAKE_CUDA_IPC=refuse; FAKE_CUDA_DEVICE=other is another device than the module's; FAKE_CUDA_MPS=1 is one of sm_90 under
+ * MPS, on which modules may be loaded: of libcoppice's kernels, whatever their code, it does what it knows them to do.
  */
 #include "fake.h"
 
@@ -25,6 +26,8 @@
 #define ERROR_MAP 205
 #define ERROR_CAPTURING 900
 #define SPINS 200
+#define ATTRIBUTE_MAJOR 75
+#define ATTRIBUTE_MPS 133
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
@@ -196,9 +199,10 @@ API int cuDeviceGetUuid_v2(uint8_t *ret, int device)
 
 API int cuDeviceGetAttribute(int *ret, int attribute, int device)
 {
-	(void)attribute;
+	bool mps = getenv("FAKE_CUDA_MPS") != NULL;
+
 	(void)device;
-	*ret = 1;
+	*ret = attribute == ATTRIBUTE_MPS ? mps : attribute == ATTRIBUTE_MAJOR ? (mps ? 9 : 8) : 1;
 	return 0;
 }
 
@@ -385,6 +389,50 @@ API int cuStreamBatchMemOp_v2(struct stream *s, unsigned n, const struct batch_o
 	}
 	return 0;
 }
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+
+API int cuModuleLoadData(void **ret, const void *image)
+{
+	*ret = (void *)(uintptr_t)image;
+	return atomic_load(&n_captures) ? ERROR_CAPTURING : 0;
+}
+
+API int cuModuleUnload(void *module)
+{
+	return module ? 0 : ERROR_VALUE;
+}
+
+/* A function is what it does. */
+API int cuModuleGetFunction(const enum op_kind **ret, void *module, const char *name)
+{
+	static const enum op_kind write = OP_WRITE, wait = OP_WAIT;
+
+	if (!module || (strcmp(name, "tell") != 0 && strcmp(name, "await") != 0))
+		return ERROR_VALUE;
+	*ret = strcmp(name, "tell") == 0 ? &write : &wait;
+	return 0;
+}
+
+struct launch {
+	uint32_t grid[3], block[3], shared_bytes;
+	struct stream *stream;
+	void *attributes;
+	uint32_t n_attributes;
+};
+
+API int cuLaunchKernelEx(const struct launch *launch, const enum op_kind *function,
+			 void **arguments, void **extra)
+{
+	const uint64_t *const *words = (const uint64_t *const *)arguments;
+
+	if (!current || extra || launch->grid[0] != 1 || launch->block[0] != 1)
+		return ERROR_VALUE;
+	return put(launch->stream,
+		   (struct op){.kind = *function, .address = *words[0], .value = *words[1]});
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 API int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, struct stream *s)
 {

@@ -1,4 +1,7 @@
-/* batch_test.c - plans that take in the next tokens: when a backend is asked to, and what follows where it has lost one. */
+/*
+ * batch_test.c - plans that take in the next tokens: when a backend is asked to, and what follows where it has lost one;
+ * and what streams are told of a batch in flight.
+ */
 #include "daemon/sched_impl.h"
 #include "sched_harness.h"
 
@@ -23,6 +26,7 @@ static struct {
 	struct backend_ops ops; /* the CPU's, but for two */
 	int advance_result;
 	bool lost; /* the plans */
+	bool busy; /* nothing completes */
 	uint32_t n_advanced, n_stale;
 	bool was_advanced; /* the last job that was taken */
 	uint32_t end; /* of its tree's tokens */
@@ -50,6 +54,14 @@ static int device_submit(struct backend *b, const struct backend_batch *batch, u
 	return backend_cpu.submit(b, batch, ret_id);
 }
 
+static int device_completed(struct backend *b, uint64_t *ret_id)
+{
+	if (!device.busy)
+		return backend_cpu.completed(b, ret_id);
+	*ret_id = 0;
+	return 0;
+}
+
 struct fixture {
 	struct harness h;
 	struct client c;
@@ -66,6 +78,7 @@ static int setup(void **state)
 	device.ops = backend_cpu;
 	device.ops.advance = device_advance;
 	device.ops.submit = device_submit;
+	device.ops.completed = device_completed;
 	harness_init(&f->h);
 	f->h.stepped = true;
 	harness_start(&f->h);
@@ -132,6 +145,36 @@ static void a_plan_lost_between_two_layers_is_made_anew(void **state)
 	assert_int_equal(device.n_advanced, 2);
 }
 
+/* Who waits for the step itself knows more; a stream comes to its last wait meanwhile. */
+static void a_stream_is_told_that_its_step_is_soon_done(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
+	uint64_t ticket;
+
+	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	device.busy = true;
+	ticket = client_submit(
+		&f->c, (struct abi_entry){.kind = ABI_STEP, .count = 1, .flags = ABI_STEP_STREAM},
+		&rec, sizeof(rec));
+	sched_round(f->h.sched);
+	assert_int_equal(atomic_load(&f->c.lane->soon), ticket - 1); /* its inputs are not there */
+	atomic_store(&f->c.lane->ready, ticket);
+	while (atomic_load(&f->c.lane->soon) != ticket)
+		sched_round(f->h.sched);
+	assert_int_equal(ring_done(f->c.lane), ticket - 1);
+	device.busy = false;
+	assert_int_equal(client_wait(&f->c, ticket).status, 0);
+}
+
+static void an_entry_that_no_device_sees_is_soon_done_when_it_is_done(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(atomic_load(&f->c.lane->soon), ring_done(f->c.lane));
+}
+
 /* The sequence of a client of its own, of 4 tokens. */
 static uint64_t open_other(struct fixture *f, struct client *c)
 {
@@ -188,6 +231,8 @@ int main(void)
 		TEST(the_next_token_is_taken_into_the_plan),
 		TEST(a_plan_that_takes_no_more_is_made_anew),
 		TEST(a_plan_lost_between_two_layers_is_made_anew),
+		TEST(a_stream_is_told_that_its_step_is_soon_done),
+		TEST(an_entry_that_no_device_sees_is_soon_done_when_it_is_done),
 		TEST(lanes_that_take_turns_keep_their_plans),
 		TEST(prefill_between_leaves_the_plan),
 	};

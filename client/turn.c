@@ -1,0 +1,92 @@
+/* turn.c - see turn.h. */
+#include "turn.h"
+
+#include <stdbool.h>
+
+#define ATTRIBUTE_MAJOR 75 /* of the compute capability */
+#define ATTRIBUTE_MPS 133
+#define LEAST_MAJOR 9
+
+/* As the memory operations do it: a write is behind a fence for the whole system, a wait compares cyclically. */
+static const char image[] = ".version 7.8\n"
+			    ".target sm_90\n"
+			    ".address_size 64\n"
+			    ".visible .entry tell(.param .u64 word, .param .u64 value)\n"
+			    "{\n"
+			    "	.reg .b64 %word, %value;\n"
+			    "	ld.param.u64 %word, [word];\n"
+			    "	ld.param.u64 %value, [value];\n"
+			    "	griddepcontrol.wait;\n"
+			    "	fence.acq_rel.sys;\n"
+			    "	st.relaxed.sys.global.u64 [%word], %value;\n"
+			    "	ret;\n"
+			    "}\n"
+			    ".visible .entry await(.param .u64 word, .param .u64 value)\n"
+			    "{\n"
+			    "	.reg .pred %before;\n"
+			    "	.reg .b64 %word, %value, %now;\n"
+			    "	ld.param.u64 %word, [word];\n"
+			    "	ld.param.u64 %value, [value];\n"
+			    "look:\n"
+			    "	ld.acquire.sys.global.u64 %now, [%word];\n"
+			    "	sub.s64 %now, %now, %value;\n"
+			    "	setp.lt.s64 %before, %now, 0;\n"
+			    "	@%before bra look;\n"
+			    "	ret;\n"
+			    "}\n";
+
+static bool is_served(const struct driver *driver, int device)
+{
+	int mps = 0, major = 0;
+
+	return driver->device_attribute(&mps, ATTRIBUTE_MPS, device) == 0 && mps == 1 &&
+	       driver->device_attribute(&major, ATTRIBUTE_MAJOR, device) == 0 &&
+	       major >= LEAST_MAJOR;
+}
+
+void turn_load(const struct driver *driver, int device, struct turn *ret)
+{
+	struct turn turn = {0};
+
+	*ret = turn;
+	if (!is_served(driver, device) || driver->module_load(&turn.module, image) != 0)
+		return;
+	if (driver->module_function(&turn.tell, turn.module, "tell") == 0 &&
+	    driver->module_function(&turn.await, turn.module, "await") == 0)
+		*ret = turn;
+	else
+		driver->module_unload(turn.module);
+}
+
+void turn_unload(const struct driver *driver, struct turn *turn)
+{
+	if (turn->module)
+		driver->module_unload(turn->module);
+	*turn = (struct turn){0};
+}
+
+static int launch(const struct driver *driver, void *function, void *stream, bool early,
+		  uint64_t address, uint64_t value)
+{
+	void *arguments[] = {&address, &value};
+	struct driver_launch_attribute attribute = {.kind = DRIVER_LAUNCH_EARLY, .value = {1}};
+	struct driver_launch one = {.grid = {1, 1, 1},
+				    .block = {1, 1, 1},
+				    .stream = stream,
+				    .attributes = &attribute,
+				    .n_attributes = early};
+
+	return driver->launch(&one, function, arguments, NULL);
+}
+
+int turn_tell(const struct driver *driver, const struct turn *turn, void *stream, uint64_t address,
+	      uint64_t value)
+{
+	return launch(driver, turn->tell, stream, true, address, value);
+}
+
+int turn_await(const struct driver *driver, const struct turn *turn, void *stream, uint64_t address,
+	       uint64_t value)
+{
+	return launch(driver, turn->await, stream, false, address, value);
+}
