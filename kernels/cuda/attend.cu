@@ -293,16 +293,11 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 	constexpr uint32_t slots = ring_slots(DIM, LARGE);
 	extern __shared__ __align__(1024) char shared[];
 
-	if (threadIdx.x / 32 == DEVICE_WARPS) {
-		struct entry first = read_entry(a, blockIdx.x, threadIdx.x % 32);
-
-		named_barrier(START_BARRIER, THREADS);
-		registers_less<FETCH_REGISTERS>();
-		fetch_run<DIM, slots>(a, shared, first);
-		return;
-	}
-	init_barriers<DIM, slots>(shared);
-	named_barrier(START_BARRIER, THREADS);
+	if (threadIdx.x / 32 == DEVICE_WARPS)
+		prefetch_entry(a, blockIdx.x, threadIdx.x % 32);
+	else
+		init_barriers<DIM, slots>(shared);
+	__syncthreads();
 	if (threadIdx.x < DEVICE_WARPS * 32) {
 		registers_more<COMPUTE_REGISTERS>();
 		prefetch_program(a); /* which was there before the launch that brings rows and tokens */
@@ -311,7 +306,10 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 		compute_run<DTYPE, DIM, slots>(a, shared);
 	} else {
 		registers_less<FETCH_REGISTERS>();
-		q_run<DIM, slots>(a, shared);
+		if (threadIdx.x < (DEVICE_WARPS + 1) * 32)
+			fetch_run<DIM, slots>(a, shared);
+		else
+			q_run<DIM, slots>(a, shared);
 	}
 #endif
 }

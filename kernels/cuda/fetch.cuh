@@ -261,14 +261,24 @@ __device__ inline struct entry read_entry(const struct device_attend &a, uint32_
 	return (struct entry){v.unit, first};
 }
 
-/* now: what the block's first ticket stands for, read while the block made itself ready. */
-template <uint32_t DIM, uint32_t SLOTS>
-__device__ void fetch_run(const struct device_attend &a, char *shared, struct entry now)
+/* On its way while the block makes itself ready. */
+__device__ inline void prefetch_entry(const struct device_attend &a, uint32_t ticket, uint32_t lane)
+{
+	uint32_t index = ticket / a.shape.n_kv_heads;
+
+	if (lane == 0)
+		asm volatile("prefetch.global.L2 [%0];" ::"l"(&a.units[index]));
+	else if (lane <= DEVICE_FIRST_SLOTS / 8)
+		asm volatile("prefetch.global.L2 [%0];" ::"l"(&a.firsts[index * DEVICE_FIRST_SLOTS + (lane - 1) * 8]));
+}
+
+template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct device_attend &a, char *shared)
 {
 	typedef layout<DIM, SLOTS> at;
 	struct fetch<SLOTS> f = {&a, shared, threadIdx.x % 32, {0, 0}, false, SLOTS_BEFORE_Q};
 	uint32_t n_entries = a.n_units * a.shape.n_kv_heads, base = shared_address(shared);
 	uint32_t ticket = blockIdx.x; /* the first ones are dealt, what follows is drawn */
+	struct entry now = read_entry(a, ticket, f.lane);
 	bool waited = false;
 	work_ring to = {0, 0};
 
@@ -332,12 +342,11 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 			      const uint64_t *addresses, uint32_t thread)
 {
 	constexpr uint32_t chunks = DIM / 8;
-	uint32_t group = a.shape.group, inverse = 65536 / group + 1, n = (DEVICE_BLOCK_ROWS << work.unit.blocks_log2) * chunks;
+	uint32_t group = a.shape.group, inverse = 65536 / group + 1, chunk = thread % chunks;
 
-#pragma unroll 4
-	for (uint32_t i = thread; i < n; i += N_THREADS) {
-		uint32_t row = i / chunks, chunk = i % chunks, in_block = row % DEVICE_BLOCK_ROWS;
-		uint32_t token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
+#pragma unroll 1
+	for (uint32_t row = thread / chunks; row < DEVICE_BLOCK_ROWS << work.unit.blocks_log2; row += N_THREADS / chunks) {
+		uint32_t in_block = row % DEVICE_BLOCK_ROWS, token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
 		uint32_t head = in_block - (in_block * inverse >> 16) * group;
 		uint64_t q = token >= work.unit.n_rows ? 0 : addresses ? addresses[token] : q_address(a, work, token, DIM);
 		uint64_t from = q ? q + (head * DIM + chunk * 8) * 2 : (uint64_t)a.rows;

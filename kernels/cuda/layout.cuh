@@ -22,7 +22,6 @@
 #define SLOTS_BEFORE_Q 6u /* of KV, asked for before the block's first Q: no more than keeps memory busy */
 
 /* Named; those who compute have 1 to 7 for what concerns a row block. */
-#define START_BARRIER 12
 #define COMPUTE_BARRIER 13
 #define FIRST_Q_BARRIER 14
 #define Q_BARRIER 15
