@@ -42,6 +42,20 @@ struct backend_io {
 	uint32_t n_slots;
 };
 
+/* A query's rows in ranges, each of which attends to some blocks of its path, other ones for every KV head. */
+struct backend_chosen {
+	/* Of the path: its tokens from position 0 on, the query's own among them. page WORK_NONE: not there, and in no block that is
+	 * kept. */
+	const struct work_slice *slices;
+	uint32_t n_slices;
+	uint32_t block_tokens; /* a multiple of WORK_TILE_TOKENS */
+	uint32_t n_blocks; /* up to the path's end */
+	uint32_t n_ranges;
+	const uint32_t *ranges; /* [n_ranges]: first row, ascending from 0 */
+	/* [n_kv_heads][n_ranges][(n_blocks + 63) / 64]: bits; NULL: everything. Blocks that a row stands in are kept. */
+	const uint64_t *kept;
+};
+
 /* All steps of one model and layer in a batch. Pointers stay valid until the batch is complete. */
 struct backend_job {
 	const struct work_shape *shape;
@@ -62,6 +76,9 @@ struct backend_job {
 	/* KV heads [head, head + n_heads) alone, and their query heads' part of the rows; n_heads 0: all. Only where the backend can
 	 * estimate. */
 	uint32_t head, n_heads;
+	/* Of a tree of one query: what it attends to, in place of what the list says, whose rows alone count. NULL: the list. Only
+	 * where the backend's takes_chosen says so. */
+	const struct backend_chosen *chosen;
 };
 
 static inline uint32_t backend_job_heads(const struct backend_job *job)
@@ -249,6 +266,9 @@ struct backend_ops {
 	 * until the masses are there. 0, -EINVAL, -ENOMEM, -EIO. NULL: this backend cannot. */
 	int (*estimate)(struct backend *b, const struct backend_estimate *estimate,
 			float *ret_mass);
+	/* Can the backend take the job with the blocks chosen as they are? Otherwise the same comes of jobs of single heads. Where
+	 * everything is kept: is it better so than by the job's list? Does not block. NULL: it never can. */
+	bool (*takes_chosen)(struct backend *b, const struct backend_job *job);
 	/* Id of the newest batch that is complete. -EIO: the device failed, nothing will complete any more. Does not block. */
 	int (*completed)(struct backend *b, uint64_t *ret_id);
 	/* Moves are done in order. Blocks until done. */

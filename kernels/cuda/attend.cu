@@ -386,7 +386,7 @@ extern "C" int device_attend_init(uint32_t head_dim, bool bf16)
 
 extern "C" int device_attend(const struct device_attend *attend, device_stream stream)
 {
-	uint64_t n_entries = (uint64_t)attend->n_units * attend->shape.n_kv_heads;
+	uint64_t n_entries = (uint64_t)attend->n_units * (attend->head_units ? 1 : attend->shape.n_kv_heads);
 	struct launch_shape shape = {n_entries < attend->n_blocks ? (uint32_t)n_entries : attend->n_blocks, THREADS,
 				     *known(attend->shape.head_dim, attend->shape.bf16)};
 

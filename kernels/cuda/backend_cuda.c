@@ -5,6 +5,8 @@
  * view of the host memory, which is registered with the driver.
  */
 #include "batch.h"
+#include "batch_chosen.h"
+#include "estimate_pages.h"
 #include "card.h"
 #include "lend.h"
 #include "measure.h"
@@ -28,6 +30,7 @@ struct backend {
 	struct lend lend;
 	struct tier tier;
 	struct pass pass;
+	struct estimate_room estimate;
 	uint32_t n_blocks; /* of attention, where copies leave it all multiprocessors */
 	char fault[240]; /* what it was */
 };
@@ -39,6 +42,7 @@ static void cuda_close(struct backend *b)
 	cudaSetDevice(b->device);
 	tier_done(&b->tier);
 	pass_done(&b->pass);
+	estimate_room_done(&b->estimate);
 	batch_done(&b->batch);
 	pool_done(&b->pool);
 	lend_done(&b->lend);
@@ -261,6 +265,19 @@ static int cuda_advance(struct backend *b, const struct backend_job *job)
 	return batch_advance(&b->batch, job);
 }
 
+static int cuda_estimate(struct backend *b, const struct backend_estimate *estimate,
+			 float *ret_mass)
+{
+	cudaSetDevice(b->device);
+	return b->batch.failed ? -EIO
+			       : estimate_room_run(&b->estimate, &b->batch, estimate, ret_mass);
+}
+
+static bool cuda_takes_chosen(struct backend *b, const struct backend_job *job)
+{
+	return chosen_takes(&b->batch, job);
+}
+
 static int cuda_completed(struct backend *b, uint64_t *ret_id)
 {
 	int r = batch_completed(&b->batch, ret_id);
@@ -408,6 +425,8 @@ static const struct backend_ops ops = {
 	.arena_free = cuda_unlend,
 	.advance = cuda_advance,
 	.submit = cuda_submit,
+	.estimate = cuda_estimate,
+	.takes_chosen = cuda_takes_chosen,
 	.completed = cuda_completed,
 	.move = cuda_move,
 	.counters = cuda_counters,

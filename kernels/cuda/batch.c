@@ -1,4 +1,5 @@
 /* batch.c - see batch.h. */
+#include "batch_chosen.h"
 #include "batch_impl.h"
 
 #include <cuda_runtime_api.h>
@@ -71,6 +72,9 @@ void batch_done(struct batch *b)
 		plan_drop_tails(&b->plans[i]);
 	}
 	cudaFree(b->parts.at);
+	cudaFree(b->chosen.units.at);
+	cudaFree(b->chosen.programs.at);
+	cudaFree(b->chosen.tables.at);
 	cudaFree(b->ticket);
 	cudaFreeHost(b->clocks);
 	launch_chain_done(&b->chain);
@@ -161,9 +165,10 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	uint64_t entries = (uint64_t)plan->n_parts * job->shape->n_q_heads;
 
 	attend.shape = device_shape_of(job);
+	attend.shape.n_kv_heads = backend_job_heads(job);
 	attend.rows = (const void *)(uintptr_t)t->rows_to;
 	attend.n_rows = job->list->n_rows;
-	attend.pool = layer_of(b, job);
+	attend.pool = layer_of(b, job) + job->head * attend.shape.head_bytes;
 	attend.part_o = b->parts.at;
 	attend.part_stats = (float *)b->parts.at + entries * job->shape->head_dim;
 	attend.ticket = b->ticket;
@@ -175,6 +180,30 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	if (attend.n_units && batch_expect(b, device_attend(&attend, b->stream)) != 0)
 		return -EIO;
 	return batch_expect(b, device_merge(&attend, b->stream));
+}
+
+/* Of chosen blocks: no plan, no partials. */
+static int run_chosen(struct upload *u, const struct backend_job *job,
+		      const struct chosen_job *chosen, const struct tables *t)
+{
+	struct batch *b = u->b;
+	struct device_attend attend = {
+		.shape = device_shape_of(job),
+		.rows = (const void *)(uintptr_t)t->rows_to,
+		.n_rows = job->list->n_rows,
+		.pool = layer_of(b, job),
+		.ticket = b->ticket,
+		.n_blocks = b->n_blocks,
+	};
+
+	b->last_exchange.n_rows = 0;
+	b->n_last++;
+	b->counters.rows += job->list->n_rows;
+	b->counters.kv_bytes_read += chosen->n_slots * DEVICE_SLOT_GROUPS * DEVICE_GROUP_TOKENS *
+				     4 * (uint64_t)job->shape->head_dim;
+	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * 4 *
+				      (uint64_t)job->shape->head_dim * job->shape->n_kv_heads;
+	return chosen_launch(u, chosen, &attend);
 }
 
 /* What all devices have of the rows is to become one, where it is wanted. */
@@ -206,7 +235,9 @@ static int run_outbound(struct upload *u, const struct backend_job *job, const s
 		if (t->o[i].to)
 			t->o[n++] = t->o[i];
 	}
-	return batch_expect(u->b, device_outbound(t->o, n, (uint32_t)shape_row_bytes(job->shape),
+	return batch_expect(u->b, device_outbound(t->o, n,
+						  backend_job_heads(job) *
+							  (uint32_t)shape_group_bytes(job->shape),
 						  u->b->stream));
 }
 
@@ -263,7 +294,7 @@ static int ready_plan(struct upload *u, const struct backend_job *job,
 
 static void count_job(struct batch *b, const struct backend_job *job, const struct batch_plan *plan)
 {
-	uint64_t key_bytes = 4 * (uint64_t)job->shape->head_dim * job->shape->n_kv_heads;
+	uint64_t key_bytes = 4 * (uint64_t)job->shape->head_dim * backend_job_heads(job);
 
 	b->counters.rows += job->list->n_rows;
 	b->counters.kv_bytes_read += plan->n_groups * DEVICE_GROUP_TOKENS * key_bytes;
@@ -273,10 +304,14 @@ static void count_job(struct batch *b, const struct backend_job *job, const stru
 /* Launches that are to be a chain. Who only appends needs no plan. */
 static int run_job(struct upload *u, const struct backend_job *job, const struct batch_need *need)
 {
+	bool wanted = job->list->n_rows && need->n_wanted;
 	struct batch_plan *plan = NULL;
+	struct chosen_job chosen;
 	struct tables tables;
-	int r = job->list->n_rows && need->n_wanted ? ready_plan(u, job, need, &plan) : 0;
+	int r = 0;
 
+	if (wanted)
+		r = job->chosen ? chosen_ready(u, job, &chosen) : ready_plan(u, job, need, &plan);
 	if (!r && plan && plan->growth.n_patches)
 		r = batch_grow(u->b, &u->frame->host,
 			       u->host_used + u->host_due +
@@ -287,8 +322,12 @@ static int run_job(struct upload *u, const struct backend_job *job, const struct
 		return r;
 	tables_make(u, job, &need->place, &tables);
 	r = run_inbound(u, job, plan, need, &tables);
-	if (r || !plan)
+	if (r || !wanted)
 		return r;
+	if (job->chosen) {
+		r = run_chosen(u, job, &chosen, &tables);
+		return r ? r : run_outbound(u, job, &tables);
+	}
 	plan->used = plan->plan_id ? ++u->b->uses : 0;
 	count_job(u->b, job, plan);
 	r = run_attend(u, job, plan, &tables);

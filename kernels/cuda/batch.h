@@ -64,6 +64,9 @@ struct batch {
 	uint32_t n_looks; /* at the clock of a batch under way */
 	struct batch_plan plans[BATCH_PLANS];
 	struct batch_buffer parts; /* owned, device: partials and their statistics */
+	struct {
+		struct batch_buffer units, programs, tables; /* owned, device */
+	} chosen; /* of jobs of chosen blocks */
 	struct program program;
 	uint32_t *ticket; /* owned, device */
 	struct batch_host *hosts; /* owned */

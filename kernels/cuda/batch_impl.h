@@ -54,6 +54,12 @@ static inline size_t shape_row_bytes(const struct work_shape *shape)
 	return (size_t)shape->n_q_heads * shape->head_dim * 2;
 }
 
+/* Of the query heads of one KV head in it. */
+static inline size_t shape_group_bytes(const struct work_shape *shape)
+{
+	return shape_row_bytes(shape) / shape->n_kv_heads;
+}
+
 /* ---- batch.c ----------------------------------------------------------------------------------------------------- */
 
 /* The first that went wrong is remembered. 0 or -EIO. */

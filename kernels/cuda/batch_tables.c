@@ -97,6 +97,22 @@ static void exchange_row(const struct backend_job *job, const struct tables *t, 
 	at->lse = t->lse_to + (uint64_t)i * job->shape->n_q_heads * sizeof(float);
 }
 
+/* A job of some KV heads has its query heads' part of the row. */
+static void skip_heads(const struct backend_job *job, struct device_row *at, struct device_copy *o)
+{
+	uint64_t bytes = job->head * shape_group_bytes(job->shape);
+
+	at->q += at->q ? bytes : 0;
+	at->o += at->o ? bytes : 0;
+	at->lse += at->lse ? job->head * (job->shape->n_q_heads / job->shape->n_kv_heads) *
+				     sizeof(float)
+			   : 0;
+	if (o && o->to) {
+		o->from += bytes;
+		o->to += bytes;
+	}
+}
+
 static void fill_rows(const struct backend_job *job, const struct tables *t)
 {
 	size_t row_bytes = shape_row_bytes(job->shape);
@@ -120,6 +136,7 @@ static void fill_rows(const struct backend_job *job, const struct tables *t)
 			t->o[i] = (struct device_copy){t->o_to + i * row_bytes, at->o};
 			at->o = at->o ? t->o[i].from : 0;
 		}
+		skip_heads(job, at, t->o ? &t->o[i] : NULL);
 		if (t->lse_to)
 			exchange_row(job, t, i);
 	}

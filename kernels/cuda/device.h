@@ -7,7 +7,8 @@
  *            row r lies at c ^ r of its atom (the 128-byte swizzle), so that any run of groups is one bulk copy
  *   slot     what shared memory takes at a time: up to 4 groups, one step of a warp's softmax
  *   stage    4 slots one after the other that warp groups (4 warps, 64 rows) take in one go: wide
- *   unit     rows x slots that one block computes for one KV head; an entry of the ticket counter is (unit, head)
+ *   unit     rows x slots that one block computes for one KV head; an entry of the ticket counter is (unit, head), or a unit
+ *            where every head has its own
  *
  * A unit's rows (tokens x query heads of the KV head) stand in blocks of 16, whole tokens and as many in each block as in the
  * others. With 2^blocks_log2 blocks, warp w takes block w mod 2^blocks_log2; the warps of one block share its slots
@@ -130,6 +131,9 @@ struct device_attend {
 	uint32_t merge_warps_log2; /* that share a merge: 0 or 2 */
 	uint32_t patched; /* units may have been, by the launch before */
 	uint32_t n_blocks;
+	uint32_t
+		head_units; /* each KV head has so many of its own, of n_units; 0: all have the same */
+	uint32_t first_head; /* of those that do */
 };
 
 /* Rows of bytes from anywhere to anywhere. */

@@ -244,10 +244,21 @@ struct entry {
 	uint4 first; /* as fetch_unit wants it */
 };
 
+/* Entries are drawn unit by unit, or head by head where each has its own. */
+__device__ inline uint32_t entries_of(const struct device_attend &a)
+{
+	return a.head_units ? a.n_units : a.n_units * a.shape.n_kv_heads;
+}
+
+__device__ inline uint32_t entry_head(const struct device_attend &a, uint32_t ticket)
+{
+	return a.head_units ? a.first_head + ticket / a.head_units : ticket % a.shape.n_kv_heads;
+}
+
 /* Past the first-level cache, which may hold them as they were before the launch that patched them. */
 __device__ inline struct entry read_entry(const struct device_attend &a, uint32_t ticket, uint32_t lane)
 {
-	uint32_t index = ticket / a.shape.n_kv_heads;
+	uint32_t index = a.head_units ? ticket : ticket / a.shape.n_kv_heads;
 	union {
 		struct device_unit unit;
 		uint4 words[2];
@@ -276,7 +287,7 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct d
 {
 	typedef layout<DIM, SLOTS> at;
 	struct fetch<SLOTS> f = {&a, shared, threadIdx.x % 32, {0, 0}, false, SLOTS_BEFORE_Q};
-	uint32_t n_entries = a.n_units * a.shape.n_kv_heads, base = shared_address(shared);
+	uint32_t n_entries = entries_of(a), base = shared_address(shared);
 	uint32_t ticket = blockIdx.x; /* the first ones are dealt, what follows is drawn */
 	struct entry now = read_entry(a, ticket, f.lane);
 	bool waited = false;
@@ -284,7 +295,7 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct d
 
 	for (;; to.step()) {
 		struct work *work = (struct work *)(shared + at::work) + to.slot;
-		uint32_t head = ticket % a.shape.n_kv_heads, next = n_entries;
+		uint32_t head = entry_head(a, ticket), next = n_entries;
 
 		if (ticket >= n_entries) {
 			now.unit.blocks_log2 = DEVICE_NONE;

@@ -3,7 +3,7 @@ if(TARGET coppice_kernels)
 	foreach(name estimate sparse)
 		coppice_test(NAME ${name}_test
 			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-			LIBS coppice_kernels LABELS unit kernels)
+			LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
 	endforeach()
 	coppice_test(NAME select_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/select_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
@@ -14,7 +14,7 @@ if(TARGET coppice_daemon)
 	coppice_test(NAME sched_sparse_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sched_sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/sched_harness.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_daemon LABELS unit tsan)
+		LIBS coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
 endif()
 
 # The device's own, linked without the module; skipped where there is no device.
@@ -27,4 +27,11 @@ if(TARGET coppice_cuda)
 	target_include_directories(estimate_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 	set_tests_properties(estimate_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(estimate_cuda_test coppice_cuda)
+	coppice_path(module coppice_cuda)
+	foreach(name sparse sched_sparse)
+		if(TARGET ${name}_test)
+			add_test(NAME ${name}_cuda_test COMMAND ${name}_test ${module})
+			set_tests_properties(${name}_cuda_test PROPERTIES SKIP_RETURN_CODE 77 LABELS gpu TIMEOUT 300)
+		endif()
+	endforeach()
 endif()
