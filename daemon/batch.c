@@ -163,7 +163,14 @@ static int batch_try(struct sched *s)
 	batch.jobs = b->backend_jobs;
 	if (r == 0 && b->prefill)
 		r = sparse_choose(s, &batch);
-	return r < 0 ? r : s->ops->submit(s->backend, &batch, &b->id);
+	if (r < 0)
+		return r;
+	r = s->ops->submit(s->backend, &batch, &b->id);
+	if (r != -ENOMEM || batch.jobs == b->backend_jobs)
+		return r;
+	/* Everything by its list takes less. */
+	batch = (struct backend_batch){.jobs = b->backend_jobs, .n_jobs = b->n_jobs};
+	return s->ops->submit(s->backend, &batch, &b->id);
 }
 
 /* The backend keeps plans for a while only, and one that has taken in tokens cannot be had from its list again. */

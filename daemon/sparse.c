@@ -82,7 +82,8 @@ static int choice_reserve(struct choice *c)
 	    GROW(x->io, x->io_room, c->n_ranges) < 0 ||
 	    GROW(x->chosen, x->chosen_room, c->n_ranges) < 0 ||
 	    GROW(x->mass, x->mass_room, n_heads * c->n_ranges * c->chunk.n_blocks) < 0 ||
-	    GROW(x->kept, x->kept_room, c->n_ranges * c->n_words) < 0)
+	    GROW(x->kept, x->kept_room, n_heads * c->n_ranges * c->n_words) < 0 ||
+	    GROW(x->ranges, x->ranges_room, c->n_ranges) < 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -156,26 +157,63 @@ static void cut_query(struct choice *c)
 		part->lse += io->lse ? range.begin * io->lse_stride : 0;
 		part->slots = NULL;
 		part->n_slots = 0;
-		c->sparse->chosen[i] =
-			(struct select_query){.kept = c->sparse->kept + (size_t)i * c->n_words,
-					      .n_blocks = c->chunk.n_blocks};
 	}
 	c->sparse->tree.queries = c->sparse->queries;
 	c->sparse->tree.n_queries = c->n_ranges;
 }
 
-static int choose_head(struct choice *c, uint32_t head, struct select_shares *shares)
+static uint64_t *kept_of(const struct choice *c, uint32_t head)
+{
+	return c->sparse->kept + (size_t)head * c->n_ranges * c->n_words;
+}
+
+static int select_heads(struct choice *c, struct select_shares *shares)
 {
 	const struct select_config config = {.tau = c->wish->tau,
 					     .sink_blocks = c->wish->sink_blocks,
 					     .recent_blocks = c->wish->recent_blocks};
-	const float *mass = c->sparse->mass + (size_t)head * c->n_ranges * c->chunk.n_blocks;
-	struct backend_job *job = &c->sparse->jobs[head];
-	int r = select_chunk(&config, &c->chunk, mass, c->sparse->kept, shares);
+	int r = 0;
 
-	if (!r)
-		r = select_plan(&c->job->plan, &c->sparse->tree, c->sparse->chosen,
-				c->wish->block_tokens, &c->sparse->lists[head]);
+	for (uint32_t head = 0; head < c->job->model->shape.n_kv_heads && !r; head++)
+		r = select_chunk(&config, &c->chunk,
+				 c->sparse->mass + (size_t)head * c->n_ranges * c->chunk.n_blocks,
+				 kept_of(c, head), shares);
+	return r;
+}
+
+/* One job, if the backend makes of chosen blocks what it needs. */
+static bool choose_at_once(struct choice *c)
+{
+	struct sparse *x = c->sparse;
+
+	if (!c->s->ops->takes_chosen)
+		return false;
+	for (uint32_t i = 0; i < c->n_ranges; i++)
+		x->ranges[i] = select_range_at(&c->chunk, i).begin;
+	x->blocks = (struct backend_chosen){.slices = x->path,
+					    .n_slices = collect_path(c),
+					    .block_tokens = c->wish->block_tokens,
+					    .n_blocks = c->chunk.n_blocks,
+					    .n_ranges = c->n_ranges,
+					    .ranges = x->ranges,
+					    .kept = x->kept};
+	x->io[0] = c->exact->io[0];
+	x->io[0].slots = NULL;
+	x->io[0].n_slots = 0;
+	x->jobs[0] = *c->exact;
+	x->jobs[0].io = x->io;
+	x->jobs[0].chosen = &x->blocks;
+	return c->s->ops->takes_chosen(c->s->backend, &x->jobs[0]);
+}
+
+static int choose_head(struct choice *c, uint32_t head)
+{
+	struct backend_job *job = &c->sparse->jobs[head];
+
+	for (uint32_t i = 0; i < c->n_ranges; i++)
+		c->sparse->chosen[i] =
+			(struct select_query){.kept = kept_of(c, head) + (size_t)i * c->n_words,
+					      .n_blocks = c->chunk.n_blocks};
 	*job = *c->exact;
 	job->tree = &c->sparse->tree;
 	job->list = &c->sparse->lists[head];
@@ -183,23 +221,60 @@ static int choose_head(struct choice *c, uint32_t head, struct select_shares *sh
 	job->plan_id = 0;
 	job->head = head;
 	job->n_heads = 1;
-	return r;
+	return select_plan(&c->job->plan, &c->sparse->tree, c->sparse->chosen,
+			   c->wish->block_tokens, &c->sparse->lists[head]);
 }
 
-static int choose(struct choice *c, struct select_shares *shares)
+static int choose(struct choice *c, struct select_shares *shares, uint32_t *ret_n_jobs)
 {
+	uint32_t n_heads = c->job->model->shape.n_kv_heads;
 	int r = choice_reserve(c);
 
 	if (!r)
 		r = append_rows(c);
 	if (!r)
 		r = estimate_rows(c);
+	if (!r)
+		r = select_heads(c, shares);
 	if (r)
 		return r;
+	*ret_n_jobs = 1;
+	if (choose_at_once(c))
+		return 0;
+	*ret_n_jobs = n_heads;
 	cut_query(c);
-	for (uint32_t head = 0; head < c->job->model->shape.n_kv_heads && !r; head++)
-		r = choose_head(c, head, shares);
+	for (uint32_t head = 0; head < n_heads && !r; head++)
+		r = choose_head(c, head);
 	return r;
+}
+
+/* Exact, and so long that the backend does better without the list. */
+static void take_everything(struct sched *s, const struct step_part *part,
+			    struct backend_batch *batch)
+{
+	static const uint32_t first[1] = {0};
+	struct sparse *x = &s->batch.sparse;
+	struct choice c = {.s = s, .sparse = x, .job = &s->batch.jobs[0]};
+	const struct work_query *query = &c.job->tree.queries[0];
+	uint32_t end = query->pos + query->n_rows;
+
+	if (!s->ops->takes_chosen || part->seq->parents || c.job->tree.n_queries != 1 ||
+	    !part->io.o)
+		return;
+	x->tree = c.job->tree;
+	if (GROW(x->jobs, x->jobs_room, 1) < 0 || GROW(x->path, x->path_room, x->tree.n_slices) < 0)
+		return;
+	x->blocks = (struct backend_chosen){.slices = x->path,
+					    .n_slices = collect_path(&c),
+					    .block_tokens = (end + WORK_TILE_TOKENS - 1) /
+							    WORK_TILE_TOKENS * WORK_TILE_TOKENS,
+					    .n_blocks = 1,
+					    .n_ranges = 1,
+					    .ranges = first};
+	x->jobs[0] = s->batch.backend_jobs[0];
+	x->jobs[0].chosen = &x->blocks;
+	if (s->ops->takes_chosen(s->backend, &x->jobs[0]))
+		batch->jobs = x->jobs;
 }
 
 int sparse_choose(struct sched *s, struct backend_batch *batch)
@@ -208,18 +283,21 @@ int sparse_choose(struct sched *s, struct backend_batch *batch)
 	const struct step_part *part = &step->parts[s->batch.slice_part];
 	struct select_shares shares = {0};
 	struct choice c;
+	uint32_t n_jobs;
 	int r;
 
-	if (!is_wanted(s, part, &s->batch.jobs[0]))
+	if (!is_wanted(s, part, &s->batch.jobs[0])) {
+		take_everything(s, part, batch);
 		return 0;
+	}
 	choice_init(&c, s, part);
 	if (c.n_ranges == 0)
 		return 0;
-	r = choose(&c, &shares);
+	r = choose(&c, &shares, &n_jobs);
 	if (r)
 		return r == -EIO ? r : 0;
 	batch->jobs = s->batch.sparse.jobs;
-	batch->n_jobs = c.job->model->shape.n_kv_heads;
+	batch->n_jobs = n_jobs;
 	step->shares.attended += shares.attended;
 	step->shares.visible += shares.visible;
 	step->shares.kept_mass += shares.kept_mass;
@@ -239,5 +317,6 @@ void sparse_done(struct sparse *sparse)
 	free(sparse->chosen);
 	free(sparse->mass);
 	free(sparse->kept);
+	free(sparse->ranges);
 	*sparse = (struct sparse){0};
 }

@@ -41,7 +41,7 @@ void harness_start(struct harness *h)
 	h->board = mmap(NULL, ABI_BOARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 			-1, 0);
 	assert_ptr_not_equal(h->board, MAP_FAILED);
-	assert_int_equal(backend_cpu.open(&backend, &h->backend, error, sizeof(error)), 0);
+	assert_int_equal(h->ops->open(&backend, &h->backend, error, sizeof(error)), 0);
 	int r = (h->stepped ? sched_make : sched_new)(&h->config, h->ops, h->backend, h->board,
 						      &h->sched);
 
@@ -51,7 +51,7 @@ void harness_start(struct harness *h)
 void harness_stop(struct harness *h)
 {
 	sched_free(h->sched);
-	backend_cpu.close(h->backend);
+	h->ops->close(h->backend);
 	munmap(h->board, ABI_BOARD_BYTES);
 }
 

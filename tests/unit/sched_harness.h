@@ -16,8 +16,8 @@ struct harness {
 	struct abi_board *board; /* owned */
 	struct sched *sched; /* owned */
 	uint64_t next_session;
-	const struct backend_ops *
-		ops; /* the CPU backend's; another that has its struct backend, before harness_start */
+	const struct backend_ops
+		*ops; /* the CPU backend's, or another from before harness_start on */
 	bool stepped; /* no thread: waiting goes the rounds; set before harness_start */
 };
 

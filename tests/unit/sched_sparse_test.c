@@ -1,12 +1,18 @@
-/* sched_sparse_test.c - prefill that attends to part of its path, asked for through a ring. */
+/*
+ * sched_sparse_test.c - prefill that attends to part of its path, asked for through a ring. argv[1]: the module of the backend, else it
+ * is the CPU's; without its device the program says so and exits with 77.
+ */
 #include "sched_harness.h"
 
+#include "kernels/cuda/module.h"
 #include "oracle.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,13 +21,18 @@
 #define N 900u
 #define HALF 430u /* not at a stride */
 
-static const struct work_shape SHAPE = {.n_layers = 2,
-					.n_q_heads = 4,
-					.n_kv_heads = 2,
-					.head_dim = 16,
-					.page_tokens = 32,
-					.dtype = WORK_FP32,
-					.scale = 0.25f};
+#define SKIPPED 77
+#define MIB (UINT64_C(1) << 20)
+#define ROUNDING 1e-3 /* of two answers in fp16 */
+
+static struct work_shape shape = {.n_layers = 2,
+				  .n_q_heads = 4,
+				  .n_kv_heads = 2,
+				  .head_dim = 16,
+				  .page_tokens = 32,
+				  .dtype = WORK_FP32,
+				  .scale = 0.25f};
+static const struct backend_ops *ops = &backend_cpu;
 
 struct fixture {
 	struct harness h;
@@ -33,7 +44,7 @@ struct fixture {
 static void start(struct fixture *f)
 {
 	harness_start(&f->h);
-	client_start(&f->c, &f->h, 1000, &SHAPE, 1 << 20);
+	client_start(&f->c, &f->h, 1000, &shape, 1 << 20);
 }
 
 static int setup(void **state)
@@ -42,6 +53,7 @@ static int setup(void **state)
 
 	harness_init(&f->h);
 	f->h.config.prefill_rows = 256;
+	f->h.ops = ops;
 	f->random = oracle_seed("sched_sparse");
 	for (uint32_t i = 0; i < N; i++)
 		f->ids[i] = i;
@@ -80,51 +92,54 @@ static uint64_t open_seq(struct fixture *f, const struct abi_sparse *wish)
 
 static size_t q_bytes(uint32_t n)
 {
-	return (size_t)n * SHAPE.n_q_heads * SHAPE.head_dim * sizeof(float);
+	return (size_t)n * shape.n_q_heads * shape.head_dim * work_dtype_bytes(shape.dtype);
 }
 
 static size_t k_bytes(uint32_t n)
 {
-	return (size_t)n * SHAPE.n_kv_heads * SHAPE.head_dim * sizeof(float);
+	return (size_t)n * shape.n_kv_heads * shape.head_dim * work_dtype_bytes(shape.dtype);
 }
 
 /* Extends by tokens [from, to) and runs all layers on the same Q, K, V; returns how the last step ended, and its O. */
 static struct abi_completion compute(struct fixture *f, uint64_t seq, uint32_t from, uint32_t to,
-				     const float *values, float *ret_o)
+				     const char *values, char *ret_o)
 {
 	uint32_t n = to - from;
 	struct abi_step_seq rec = client_step_seq(&f->c, seq, n);
 	struct abi_completion done = {0};
 
 	assert_int_equal(client_extend(&f->c, seq, f->ids + from, n).status, 0);
-	memcpy(f->c.arena + rec.q, (const char *)values + q_bytes(from), q_bytes(n));
-	memcpy(f->c.arena + rec.k, (const char *)values + q_bytes(N) + k_bytes(from), k_bytes(n));
-	memcpy(f->c.arena + rec.v, (const char *)values + q_bytes(N) + k_bytes(N) + k_bytes(from),
-	       k_bytes(n));
-	for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++) {
+	memcpy(f->c.arena + rec.q, values + q_bytes(from), q_bytes(n));
+	memcpy(f->c.arena + rec.k, values + q_bytes(N) + k_bytes(from), k_bytes(n));
+	memcpy(f->c.arena + rec.v, values + q_bytes(N) + k_bytes(N) + k_bytes(from), k_bytes(n));
+	for (uint32_t layer = 0; layer < shape.n_layers; layer++) {
 		done = client_step(&f->c, &rec, layer);
 		assert_int_equal(done.status, 0);
 	}
-	memcpy((char *)ret_o + q_bytes(from), f->c.arena + rec.o, q_bytes(n));
+	memcpy(ret_o + q_bytes(from), f->c.arena + rec.o, q_bytes(n));
 	return done;
 }
 
 /* Q, K and V of N tokens; those of some blocks of K lean towards all queries. */
-static float *make_values(struct fixture *f)
+static char *make_values(struct fixture *f)
 {
-	size_t n_q = q_bytes(N) / sizeof(float), n_k = k_bytes(N) / sizeof(float);
+	size_t n_q = (size_t)N * shape.n_q_heads * shape.head_dim;
+	size_t n_k = (size_t)N * shape.n_kv_heads * shape.head_dim;
 	float *values = malloc((n_q + 2 * n_k) * sizeof(*values));
+	char *raw = malloc(q_bytes(N) + 2 * k_bytes(N));
 
 	for (size_t i = 0; i < n_q + 2 * n_k; i++)
 		values[i] = oracle_normal(&f->random) + (i < n_q ? 1 : 0);
 	for (size_t i = 0; i < n_k; i++)
 		values[n_q + i] += i / (n_k / N) / 64 % 4 == 1 ? 2.0f : 0.0f;
-	return values;
+	oracle_encode(shape.dtype, raw, values, n_q + 2 * n_k);
+	free(values);
+	return raw;
 }
 
 /* Two extensions, then it is closed and forgotten. */
 static struct abi_completion run(struct fixture *f, const struct abi_sparse *wish,
-				 const float *values, float *ret_o)
+				 const char *values, char *ret_o)
 {
 	struct sched_request evict = {.verb = SCHED_EVICT};
 	uint64_t seq = open_seq(f, wish);
@@ -140,7 +155,7 @@ static struct abi_completion run(struct fixture *f, const struct abi_sparse *wis
 static void steps_that_ask_for_nothing_are_exact(void **state)
 {
 	struct fixture *f = *state;
-	float *values = make_values(f), *o = malloc(q_bytes(N));
+	char *values = make_values(f), *o = malloc(q_bytes(N));
 	struct abi_completion done = run(f, NULL, values, o);
 
 	assert_true(done.attended == 1 && done.mass == 1);
@@ -148,29 +163,7 @@ static void steps_that_ask_for_nothing_are_exact(void **state)
 	free(o);
 }
 
-static void all_blocks_are_exact_attention(void **state)
-{
-	const struct abi_sparse all = {.tau = 0.5,
-				       .stride = 8,
-				       .block_tokens = 64,
-				       .recent_blocks = 999};
-	const struct abi_sparse one = {.tau = 1, .stride = 8, .block_tokens = 64};
-	struct fixture *f = *state;
-	float *values = make_values(f), *o = malloc(q_bytes(N)), *exact = malloc(q_bytes(N));
-	struct abi_completion done;
-
-	run(f, NULL, values, exact);
-	done = run(f, &all, values, o);
-	assert_true(done.attended == 1 && fabsf(done.mass - 1) < 1e-5f);
-	assert_memory_equal(o, exact, q_bytes(N));
-	done = run(f, &one, values, o);
-	assert_true(done.attended == 1 && done.mass == 1);
-	assert_memory_equal(o, exact, q_bytes(N));
-	free(values);
-	free(o);
-	free(exact);
-}
-
+/* Norm of the difference over that of one. */
 static double distance(const float *a, const float *b, size_t n)
 {
 	double d = 0, sum = 0;
@@ -182,18 +175,63 @@ static double distance(const float *a, const float *b, size_t n)
 	return sqrt(d / sum);
 }
 
+/* Of two answers to all tokens. */
+static double answers_distance(const char *a, const char *b)
+{
+	size_t n = (size_t)N * shape.n_q_heads * shape.head_dim;
+	float *x = malloc(2 * n * sizeof(*x)), *y = x + n;
+	double d;
+
+	oracle_decode(shape.dtype, x, a, n);
+	oracle_decode(shape.dtype, y, b, n);
+	d = distance(x, y, n);
+	free(x);
+	return d;
+}
+
+/* Bit by bit, on the CPU. */
+static void assert_same(const char *a, const char *b)
+{
+	if (ops == &backend_cpu)
+		assert_memory_equal(a, b, q_bytes(N));
+	assert_true(answers_distance(a, b) < ROUNDING);
+}
+
+static void all_blocks_are_exact_attention(void **state)
+{
+	const struct abi_sparse all = {.tau = 0.5,
+				       .stride = 8,
+				       .block_tokens = 64,
+				       .recent_blocks = 999};
+	const struct abi_sparse one = {.tau = 1, .stride = 8, .block_tokens = 64};
+	struct fixture *f = *state;
+	char *values = make_values(f), *o = malloc(q_bytes(N)), *exact = malloc(q_bytes(N));
+	struct abi_completion done;
+
+	run(f, NULL, values, exact);
+	done = run(f, &all, values, o);
+	assert_true(done.attended == 1 && fabsf(done.mass - 1) < 1e-5f);
+	assert_same(o, exact);
+	done = run(f, &one, values, o);
+	assert_true(done.attended == 1 && done.mass == 1);
+	assert_same(o, exact);
+	free(values);
+	free(o);
+	free(exact);
+}
+
 static void less_is_attended_to_and_nearly_the_same_comes_out(void **state)
 {
 	const struct abi_sparse strides[] = {{0.9, 8, 64, 1, 1}, {0.9, 16, 128, 1, 1}};
 	struct fixture *f = *state;
-	float *values = make_values(f), *o = malloc(q_bytes(N)), *exact = malloc(q_bytes(N));
+	char *values = make_values(f), *o = malloc(q_bytes(N)), *exact = malloc(q_bytes(N));
 
 	run(f, NULL, values, exact);
 	for (uint32_t i = 0; i < 2; i++) {
 		struct abi_completion done = run(f, &strides[i], values, o);
 		assert_true(done.attended > 0.05f && done.attended < 0.9f);
 		assert_true(done.mass >= 0.9f && done.mass < 1);
-		assert_true(distance(o, exact, q_bytes(N) / sizeof(float)) < 0.35);
+		assert_true(answers_distance(o, exact) < 0.35);
 	}
 	free(values);
 	free(o);
@@ -204,7 +242,7 @@ static void forks_want_the_same(void **state)
 {
 	const struct abi_sparse wish = {.tau = 0.5, .stride = 8, .block_tokens = 64};
 	struct fixture *f = *state;
-	float *values = make_values(f), *o = malloc(q_bytes(N));
+	char *values = make_values(f), *o = malloc(q_bytes(N));
 	uint64_t seq = open_seq(f, &wish);
 	struct abi_completion done;
 
@@ -221,7 +259,7 @@ static void decode_stays_exact(void **state)
 {
 	const struct abi_sparse wish = {.tau = 0.1, .stride = 8, .block_tokens = 64};
 	struct fixture *f = *state;
-	float *values = make_values(f), *o = malloc(q_bytes(N));
+	char *values = make_values(f), *o = malloc(q_bytes(N));
 	uint64_t seq = open_seq(f, &wish);
 	struct abi_completion done;
 
@@ -375,15 +413,15 @@ static void what_is_not_chosen_stays_where_it_is(void **state)
 static void a_backend_that_cannot_says_so(void **state)
 {
 	const struct abi_sparse some = {0.5, 8, 64, 0, 0}, all = {1, 8, 64, 0, 0};
-	static struct backend_ops ops;
+	static struct backend_ops without;
 	struct fixture f = {0};
 	struct abi_completion done;
 
 	(void)state;
-	ops = backend_cpu;
-	ops.estimate = NULL;
+	without = *ops;
+	without.estimate = NULL;
 	harness_init(&f.h);
-	f.h.ops = &ops;
+	f.h.ops = &without;
 	start(&f);
 	uint64_t seq = open_seq(&f, NULL);
 	done = ask(&f, seq, &some);
@@ -394,7 +432,89 @@ static void a_backend_that_cannot_says_so(void **state)
 	harness_stop(&f.h);
 }
 
-int main(void)
+/* ---- a backend that does without lists -------------------------------------------------------------------------- */
+
+static uint32_t n_everything; /* jobs of everything */
+
+static bool takes_everything(struct backend *b, const struct backend_job *job)
+{
+	uint32_t n = 0;
+
+	(void)b;
+	for (uint32_t i = 0; i < job->chosen->n_slices; i++)
+		n += job->chosen->slices[i].count;
+	assert_int_equal(n, job->list->rows[job->list->n_rows - 1].pos + 1);
+	assert_true(job->chosen->block_tokens * job->chosen->n_blocks >= n);
+	return !job->chosen->kept;
+}
+
+static int submit_by_list(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	struct backend_job job = batch->jobs[0];
+
+	if (!job.chosen)
+		return backend_cpu.submit(b, batch, ret_id);
+	if (n_everything++ % 2)
+		return -ENOMEM;
+	job.chosen = NULL;
+	return backend_cpu.submit(b, &(struct backend_batch){&job, 1}, ret_id);
+}
+
+static void exact_prefill_may_do_without_its_list(void **state)
+{
+	const struct abi_sparse some = {0.5, 8, 64, 0, 0};
+	static struct backend_ops other;
+	struct fixture *f = *state;
+	char *values = make_values(f), *o = malloc(q_bytes(N)), *exact = malloc(q_bytes(N));
+
+	if (ops == &backend_cpu) {
+		run(f, NULL, values, exact);
+		client_end(&f->c);
+		harness_stop(&f->h);
+		other = backend_cpu;
+		other.takes_chosen = takes_everything;
+		other.submit = submit_by_list;
+		f->h.ops = &other;
+		start(f);
+		run(f, NULL, values, o);
+		assert_int_equal(n_everything, 2 * shape.n_layers * 2);
+		assert_same(o, exact);
+		run(f, &some, values, o);
+		assert_int_equal(n_everything, 2 * shape.n_layers * 2);
+	}
+	free(values);
+	free(o);
+	free(exact);
+}
+
+/* 0, or why there is nothing to test. A GPU knows no fp32, and fewer head dims. */
+static int find_device(const char *path)
+{
+	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
+	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	char error[256] = "";
+	struct backend *b = NULL;
+	cuda_ops find = NULL;
+
+	if (module)
+		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
+	if (!find) {
+		printf("%s does not load: %s\n", path, dlerror());
+		return 1;
+	}
+	ops = find();
+	if (ops->open(&config, &b, error, sizeof(error)) != 0) {
+		printf("skipped: %s\n", error);
+		return SKIPPED;
+	}
+	ops->close(b);
+	shape.dtype = WORK_FP16;
+	shape.head_dim = 64;
+	shape.scale = 0.0625f;
+	return 0;
+}
+
+int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
@@ -406,7 +526,10 @@ int main(void)
 		TEST(wishes_that_make_no_sense_are_refused),
 		cmocka_unit_test(what_is_not_chosen_stays_where_it_is),
 		cmocka_unit_test(a_backend_that_cannot_says_so),
+		TEST(exact_prefill_may_do_without_its_list),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int r = argc > 1 ? find_device(argv[1]) : 0;
+
+	return r ? r : cmocka_run_group_tests(tests, NULL, NULL);
 }
