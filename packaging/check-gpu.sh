@@ -140,6 +140,8 @@ gpu_checks() { # folder
 	at=$gpu_folder/tests
 	gpu_test cuda_test "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	gpu_test estimate_cuda_test "$at/estimate_cuda_test"
+	gpu_test sparse_test "$at/sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	gpu_test sched_sparse_test "$at/sched_sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait
 	gpu_test mover_test "$at/mover_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait

@@ -2,9 +2,9 @@
  * sparse.c - coppice-bench sparse: what an estimate costs by length, stride and block; a chunk's prefill with chosen blocks
  * beside exact prefill; the small model's loss.
  *
- * One layer, 8/2 heads of dim 128 in bf16. Keys of every seventh block of 128 lean towards the queries, so that there is something to choose.
+ * One layer of dim 128 in bf16, 8/2 heads on the CPU, 32/32 on a GPU.
  */
-#include "sparse.h"
+#include "sparse_path.h"
 
 #if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_AGENT)
 #include "bench.h"
@@ -12,7 +12,6 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/estimate.h"
 #include "kernels/plan/select.h"
-#include "tests/unit/oracle.h"
 
 #include <argp.h>
 #include <err.h>
@@ -21,25 +20,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXTENT_BYTES (UINT64_C(2) << 20)
-#define LEAN_BLOCK 128u
-
-static const struct work_shape SHAPE = {.n_layers = 1,
-					.n_q_heads = 8,
-					.n_kv_heads = 2,
-					.head_dim = 128,
-					.page_tokens = 32,
-					.dtype = WORK_BF16,
-					.scale = 0.08838834764831845f};
+#define PLAN_EXACT 1u /* the id of a plan that is kept */
+#define RUNS_MOST 64u
+#define WINDOWS_UNSAID UINT32_MAX
 
 static const struct argp_option options[] = {
-	{"tokens", 't', "N", 0, "Of the path (default 16384)", 0},
-	{"queries", 'q', "N", 0, "Of the chunk at its end (default 512)", 0},
-	{"windows", 'w', "N", 0, "Of the model's held-out text (default 4; 0: none)", 0},
-	{"stride", 's', "N", 0, "Of the model's table (default 8)", 0},
-	{"block", 'b', "N", 0, "Of the model's table, in tokens (default 128)", 0},
+	{"backend", 'B', "NAME", 0, "cpu or cuda (default cpu)", 0},
+	{"module", 'm', "FILE", 0, "coppice-cuda.so (default: the build's)", 0},
+	{"heads", 'H', "N", 0, "Query heads (default 8; cuda: 32)", 0},
+	{"kv-heads", 'K', "N", 0, "KV heads (default 2; cuda: 32)", 0},
+	{"tokens", 't', "N", 0, "Of the path (default 16384; cuda: 131072)", 0},
+	{"queries", 'q', "N", 0, "Of the chunk at its end (default 512; cuda: 4096)", 0},
+	{"windows", 'w', "N", 0, "Of the model's held-out text (default 4, cuda: 0, none)", 0},
+	{"stride", 's', "N", 0, "Of what is chosen and of the model's table (default 8)", 0},
+	{"block", 'b', "N", 0, "The same, in tokens (default 128)", 0},
 	{0},
 };
+
+static error_t parse_heads(int key, char *arg, struct sparse_options *o)
+{
+	if (key == 'B')
+		o->backend = arg;
+	else if (key == 'm')
+		o->module = arg;
+	else if (key == 'H')
+		o->n_q_heads = (uint32_t)strtoul(arg, NULL, 10);
+	else if (key == 'K')
+		o->n_kv_heads = (uint32_t)strtoul(arg, NULL, 10);
+	else
+		return ARGP_ERR_UNKNOWN;
+	return 0;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -58,131 +69,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	else if (key == ARGP_KEY_INIT)
 		state->child_inputs[0] = NULL;
 	else
-		return ARGP_ERR_UNKNOWN;
+		return parse_heads(key, arg, o);
 	return 0;
-}
-
-/* ---- a path in pages ---------------------------------------------------------------------------------------------- */
-
-struct path {
-	struct backend *backend; /* owned */
-	uint32_t n_tokens;
-	struct work_slice *slices; /* owned */
-	uint32_t n_slices;
-	void *q, *k, *v, *o; /* owned: q and o of the chunk */
-	struct work_node node;
-	struct work_tree tree;
-	struct plan_config plan;
-};
-
-static void *make_values(struct oracle_random *random, uint32_t n_tokens, uint32_t n_heads,
-			 uint32_t lean_blocks, float lean)
-{
-	size_t n = (size_t)n_heads * SHAPE.head_dim;
-	float *token = malloc(n * sizeof(*token));
-	char *values = malloc(n_tokens * n * 2);
-
-	if (!token || !values)
-		errx(1, "out of memory");
-	for (uint32_t t = 0; t < n_tokens; t++) {
-		float more = t / LEAN_BLOCK % lean_blocks == 0 ? lean : 0;
-		for (size_t i = 0; i < n; i++)
-			token[i] = oracle_normal(random) + more;
-		oracle_encode(SHAPE.dtype, values + t * n * 2, token, n);
-	}
-	free(token);
-	return values;
-}
-
-static void run(struct path *p, const struct backend_job *jobs, uint32_t n_jobs)
-{
-	uint64_t id = 0, done = 0;
-
-	if (backend_cpu.submit(p->backend, &(struct backend_batch){jobs, n_jobs}, &id) != 0)
-		errx(1, "the backend does not take a batch");
-	while (done < id)
-		if (backend_cpu.completed(p->backend, &done) != 0)
-			errx(1, "the backend has failed");
-}
-
-static void append_all(struct path *p, const struct sparse_options *o)
-{
-	uint64_t row_bytes = (uint64_t)SHAPE.n_kv_heads * SHAPE.head_dim * 2;
-	struct backend_io io = {.k = (uintptr_t)p->k,
-				.v = (uintptr_t)p->v,
-				.k_stride = row_bytes,
-				.v_stride = row_bytes,
-				.slots = p->slices,
-				.n_slots = p->n_slices};
-	struct work_query all = {.n_rows = o->n_tokens};
-	struct work_list list = {0};
-	struct backend_job job = {.shape = &SHAPE, .tree = &p->tree, .list = &list, .io = &io};
-
-	p->tree.queries = &all;
-	if (plan_make(&p->plan, &p->tree, &list) != 0)
-		errx(1, "no plan");
-	run(p, &job, 1);
-	plan_list_done(&list);
-}
-
-static void path_open(struct path *p, const struct sparse_options *o)
-{
-	uint64_t page_bytes = (uint64_t)SHAPE.page_tokens * SHAPE.n_kv_heads * SHAPE.head_dim * 4;
-	uint32_t n_pages = o->n_tokens / SHAPE.page_tokens;
-	uint32_t n_extents = (uint32_t)(n_pages * page_bytes / EXTENT_BYTES) + 1;
-	struct backend_config config = {.pool_bytes = n_extents * EXTENT_BYTES,
-					.extent_bytes = EXTENT_BYTES};
-	struct oracle_random random = {88172645463325252u};
-	char error[400] = "";
-
-	*p = (struct path){.n_tokens = o->n_tokens, .n_slices = n_pages};
-	if (backend_cpu.open(&config, &p->backend, error, sizeof(error)) != 0)
-		errx(1, "%s", error);
-	for (uint32_t i = 0; i < n_extents; i++)
-		if (backend_cpu.extent_commit(p->backend, i) != 0)
-			errx(1, "no memory for the pool");
-	p->slices = calloc(n_pages, sizeof(*p->slices));
-	p->o = malloc((size_t)o->n_queries * SHAPE.n_q_heads * SHAPE.head_dim * 2);
-	if (!p->slices || !p->o)
-		errx(1, "out of memory");
-	for (uint32_t i = 0; i < n_pages; i++)
-		p->slices[i] = (struct work_slice){i, 0, (uint16_t)SHAPE.page_tokens};
-	p->q = make_values(&random, o->n_queries, SHAPE.n_q_heads, 1, 0.5f);
-	p->k = make_values(&random, o->n_tokens, SHAPE.n_kv_heads, 7, 1);
-	p->v = make_values(&random, o->n_tokens, SHAPE.n_kv_heads, 1, 0);
-	p->node = (struct work_node){.parent = WORK_NONE,
-				     .n_tokens = o->n_tokens,
-				     .n_slices = n_pages};
-	p->tree = (struct work_tree){.nodes = &p->node,
-				     .slices = p->slices,
-				     .n_nodes = 1,
-				     .n_slices = n_pages,
-				     .n_queries = 1};
-	plan_config_init(&p->plan, PLAN_AUTO, &SHAPE, 1);
-	p->plan.tile_rows = backend_cpu.tile_rows(p->backend, &SHAPE);
-	append_all(p, o);
-}
-
-static void path_close(struct path *p)
-{
-	backend_cpu.close(p->backend);
-	free(p->slices);
-	free(p->q);
-	free(p->k);
-	free(p->v);
-	free(p->o);
 }
 
 /* ---- estimates ------------------------------------------------------------------------------------------------------ */
 
-static struct backend_estimate estimate_of(const struct path *p, const struct sparse_options *o,
-					   uint32_t n_tokens, uint32_t stride, uint32_t block)
+static struct backend_estimate estimate_of(const struct sparse_path *p,
+					   const struct sparse_options *o, uint32_t n_tokens,
+					   uint32_t stride, uint32_t block)
 {
-	return (struct backend_estimate){.shape = &SHAPE,
+	return (struct backend_estimate){.shape = &p->shape,
 					 .slices = p->slices,
-					 .n_slices = n_tokens / SHAPE.page_tokens,
-					 .q = (uintptr_t)p->q,
-					 .q_stride = (uint64_t)SHAPE.n_q_heads * SHAPE.head_dim * 2,
+					 .n_slices = n_tokens / p->shape.page_tokens,
+					 .q = p->q,
+					 .q_stride = sparse_q_row_bytes(p),
 					 .n_q = o->n_queries,
 					 .q_pos = n_tokens - o->n_queries,
 					 .n_k = n_tokens,
@@ -190,21 +91,23 @@ static struct backend_estimate estimate_of(const struct path *p, const struct sp
 					 .block_tokens = block};
 }
 
-static double estimate_ms(struct path *p, const struct backend_estimate *e, float *mass)
+static double estimate_ms(struct sparse_path *p, const struct backend_estimate *e, float *mass)
 {
-	double times[64];
-	uint32_t n = bench_reps(3) < 64 ? bench_reps(3) : 64;
+	double times[RUNS_MOST];
+	uint32_t n = bench_reps(3) < RUNS_MOST ? bench_reps(3) : RUNS_MOST;
 
+	if (p->ops->estimate(p->backend, e, mass) != 0) /* memory grows */
+		errx(1, "no estimate of %u tokens", e->n_k);
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t start_ns = bench_now_ns();
-		if (backend_cpu.estimate(p->backend, e, mass) != 0)
+		if (p->ops->estimate(p->backend, e, mass) != 0)
 			errx(1, "no estimate of %u tokens", e->n_k);
 		times[i] = (double)(bench_now_ns() - start_ns) / 1e6;
 	}
 	return bench_median(times, n);
 }
 
-static void bench_estimates(struct path *p, const struct sparse_options *o, float *mass)
+static void bench_estimates(struct sparse_path *p, const struct sparse_options *o, float *mass)
 {
 	static const uint32_t strides[] = {8, 16}, blocks[] = {128, 512, 1024, 4096};
 	char name[64];
@@ -225,153 +128,297 @@ static void bench_estimates(struct path *p, const struct sparse_options *o, floa
 
 /* A chunk being attended to. */
 struct chunk {
-	struct path *path;
+	struct sparse_path *path;
+	const struct sparse_options *options;
 	struct select_chunk of;
+	uint32_t n_ranges, n_words;
 	struct work_query whole,
 		*queries; /* owned, as the arrays below: of a block of queries each */
 	struct backend_io io, *ios;
 	struct select_query *chosen;
-	uint64_t *kept;
+	uint32_t *ranges;
+	uint64_t *kept; /* of each KV head and block of queries */
 	float *mass; /* borrowed */
+	struct work_list exact, list; /* owned */
 };
 
-static void chunk_init(struct chunk *c, struct path *p, const struct sparse_options *o, float *mass)
+static void chunk_ranges(struct chunk *c)
 {
-	uint64_t row_bytes = (uint64_t)SHAPE.n_q_heads * SHAPE.head_dim * 2;
-	uint32_t pos = o->n_tokens - o->n_queries, n;
-
-	*c = (struct chunk){.path = p, .mass = mass};
-	c->of = (struct select_chunk){128, pos, o->n_queries, 0,
-				      estimate_n_blocks(o->n_tokens, 128)};
-	n = select_n_ranges(&c->of);
-	c->whole = (struct work_query){.pos = pos, .n_rows = o->n_queries};
-	c->io = (struct backend_io){.q = (uintptr_t)p->q,
-				    .o = (uintptr_t)p->o,
-				    .q_stride = row_bytes,
-				    .o_stride = row_bytes};
-	c->queries = calloc(n, sizeof(*c->queries));
-	c->ios = calloc(n, sizeof(*c->ios));
-	c->chosen = calloc(n, sizeof(*c->chosen));
-	c->kept = calloc((size_t)n * select_n_words(c->of.n_blocks), sizeof(*c->kept));
-	if (!c->queries || !c->ios || !c->chosen || !c->kept)
-		errx(1, "out of memory");
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < c->n_ranges; i++) {
 		struct select_range range = select_range_at(&c->of, i);
-		c->queries[i] =
-			(struct work_query){0, pos + range.begin, range.end - range.begin, NULL};
+		c->ranges[i] = range.begin;
+		c->queries[i] = (struct work_query){0, c->of.pos + range.begin,
+						    range.end - range.begin, NULL};
 		c->ios[i] = c->io;
-		c->ios[i].q += range.begin * row_bytes;
-		c->ios[i].o += range.begin * row_bytes;
-		c->chosen[i] =
-			(struct select_query){c->kept + (size_t)i * select_n_words(c->of.n_blocks),
-					      c->of.n_blocks};
+		c->ios[i].q += range.begin * c->io.q_stride;
+		c->ios[i].o += range.begin * c->io.o_stride;
 	}
+}
+
+static void chunk_init(struct chunk *c, struct sparse_path *p, const struct sparse_options *o,
+		       float *mass)
+{
+	uint32_t pos = o->n_tokens - o->n_queries, block = o->block_tokens;
+
+	*c = (struct chunk){.path = p, .options = o, .mass = mass};
+	c->of = (struct select_chunk){block, pos, o->n_queries, 0,
+				      estimate_n_blocks(o->n_tokens, block)};
+	c->n_ranges = select_n_ranges(&c->of);
+	c->n_words = select_n_words(c->of.n_blocks);
+	c->whole = (struct work_query){.pos = pos, .n_rows = o->n_queries};
+	c->io = (struct backend_io){.q = p->q,
+				    .o = p->o,
+				    .q_stride = sparse_q_row_bytes(p),
+				    .o_stride = sparse_q_row_bytes(p)};
+	c->queries = calloc(c->n_ranges, sizeof(*c->queries));
+	c->ios = calloc(c->n_ranges, sizeof(*c->ios));
+	c->chosen = calloc(c->n_ranges, sizeof(*c->chosen));
+	c->ranges = calloc(c->n_ranges, sizeof(*c->ranges));
+	c->kept = calloc((size_t)p->shape.n_kv_heads * c->n_ranges * c->n_words, sizeof(*c->kept));
+	if (!c->queries || !c->ios || !c->chosen || !c->ranges || !c->kept)
+		errx(1, "out of memory");
+	chunk_ranges(c);
+	p->tree.queries = &c->whole;
+	if (plan_make(&p->plan, &p->tree, &c->exact) != 0)
+		errx(1, "no plan");
 }
 
 static void chunk_done(struct chunk *c)
 {
+	plan_list_done(&c->exact);
+	plan_list_done(&c->list);
 	free(c->queries);
 	free(c->ios);
 	free(c->chosen);
+	free(c->ranges);
 	free(c->kept);
 }
 
-static double exact_ms(struct chunk *c)
+static struct backend_job exact_job(struct chunk *c)
 {
-	uint64_t start_ns = bench_now_ns();
-	struct work_list list = {0};
-	struct backend_job job = {.shape = &SHAPE,
-				  .tree = &c->path->tree,
-				  .list = &list,
-				  .io = &c->io};
-
 	c->path->tree.queries = &c->whole;
 	c->path->tree.n_queries = 1;
-	if (plan_make(&c->path->plan, &c->path->tree, &list) != 0)
-		errx(1, "no plan");
-	run(c->path, &job, 1);
-	plan_list_done(&list);
-	return (double)(bench_now_ns() - start_ns) / 1e6;
+	return (struct backend_job){.shape = &c->path->shape,
+				    .tree = &c->path->tree,
+				    .list = &c->exact,
+				    .io = &c->io};
 }
 
-static double sparse_ms(struct chunk *c, const struct sparse_options *o, double tau,
-			struct select_shares *ret)
+/* By the plan that layers share: made before. */
+static void run_exact(struct chunk *c)
 {
-	struct select_config config = {.tau = tau, .sink_blocks = 1, .recent_blocks = 1};
-	struct backend_estimate e = estimate_of(c->path, o, o->n_tokens, 8, 128);
-	uint32_t n = select_n_ranges(&c->of);
-	uint64_t start_ns = bench_now_ns();
-	struct work_list list = {0};
+	struct backend_job job = exact_job(c);
 
-	*ret = (struct select_shares){0};
-	c->path->tree.queries = c->queries;
-	c->path->tree.n_queries = n;
-	if (backend_cpu.estimate(c->path->backend, &e, c->mass) != 0)
-		errx(1, "no estimate");
-	for (uint32_t head = 0; head < SHAPE.n_kv_heads; head++) {
-		struct backend_job job = {.shape = &SHAPE,
-					  .tree = &c->path->tree,
-					  .list = &list,
+	job.plan_id = PLAN_EXACT;
+	sparse_run(c->path, &job, 1);
+}
+
+/* kept NULL: everything. False: the backend does not take it so. */
+static bool run_at_once(struct chunk *c, const uint64_t *kept)
+{
+	const struct backend_chosen of = {c->path->slices,
+					  c->path->n_slices,
+					  c->of.block_tokens,
+					  c->of.n_blocks,
+					  c->n_ranges,
+					  c->ranges,
+					  kept};
+	struct backend_job job = exact_job(c);
+
+	job.chosen = &of;
+	if (!c->path->ops->takes_chosen || !c->path->ops->takes_chosen(c->path->backend, &job))
+		return false;
+	sparse_run(c->path, &job, 1);
+	return true;
+}
+
+static void run_everything(struct chunk *c)
+{
+	run_at_once(c, NULL);
+}
+
+/* A job for each KV head. */
+static void run_heads(struct chunk *c)
+{
+	struct sparse_path *p = c->path;
+
+	p->tree.queries = c->queries;
+	p->tree.n_queries = c->n_ranges;
+	for (uint32_t head = 0; head < p->shape.n_kv_heads; head++) {
+		struct backend_job job = {.shape = &p->shape,
+					  .tree = &p->tree,
+					  .list = &c->list,
 					  .io = c->ios,
 					  .head = head,
 					  .n_heads = 1};
-		if (select_chunk(&config, &c->of, c->mass + (size_t)head * n * c->of.n_blocks,
-				 c->kept, ret) != 0 ||
-		    select_plan(&c->path->plan, &c->path->tree, c->chosen, 128, &list) != 0)
+		for (uint32_t i = 0; i < c->n_ranges; i++)
+			c->chosen[i] = (struct select_query){c->kept + ((size_t)head * c->n_ranges +
+									i) * c->n_words,
+							     c->of.n_blocks};
+		if (select_plan(&p->plan, &p->tree, c->chosen, c->of.block_tokens, &c->list) != 0)
 			errx(1, "no plan of chosen blocks");
-		run(c->path, &job, 1);
+		sparse_run(p, &job, 1);
 	}
-	plan_list_done(&list);
-	return (double)(bench_now_ns() - start_ns) / 1e6;
 }
 
-static void bench_prefill(struct path *p, const struct sparse_options *o, float *mass)
+static void run_chosen(struct chunk *c)
+{
+	if (!run_at_once(c, c->kept))
+		run_heads(c);
+}
+
+static void choose(struct chunk *c, double tau, struct select_shares *ret)
+{
+	struct select_config config = {.tau = tau, .sink_blocks = 1, .recent_blocks = 1};
+	const struct sparse_options *o = c->options;
+	struct backend_estimate e =
+		estimate_of(c->path, o, o->n_tokens, o->stride, o->block_tokens);
+
+	*ret = (struct select_shares){0};
+	if (c->path->ops->estimate(c->path->backend, &e, c->mass) != 0)
+		errx(1, "no estimate");
+	for (uint32_t head = 0; head < c->path->shape.n_kv_heads; head++)
+		if (select_chunk(&config, &c->of,
+				 c->mass + (size_t)head * c->n_ranges * c->of.n_blocks,
+				 c->kept + (size_t)head * c->n_ranges * c->n_words, ret) != 0)
+			errx(1, "nothing chosen");
+}
+
+/* Every other block, beside the chosen shares of tau = 0: half of what there is. */
+static void choose_half(struct chunk *c)
+{
+	struct select_shares shares;
+
+	choose(c, 1e-9, &shares);
+	for (size_t i = 0; i < (size_t)c->path->shape.n_kv_heads * c->n_ranges * c->n_words; i++) {
+		uint32_t range = i / c->n_words % c->n_ranges, word = i % c->n_words;
+		struct select_range rows = select_range_at(&c->of, range);
+		uint32_t n = (c->of.pos + rows.end - 1) / c->of.block_tokens + 1;
+		uint64_t seen = n >= (word + 1) * 64 ? ~UINT64_C(0)
+				: n > word * 64	     ? (UINT64_C(1) << n % 64) - 1
+						     : 0;
+		c->kept[i] |= UINT64_C(0x5555555555555555) & seen;
+	}
+}
+
+static double median_ms(struct chunk *c, void (*what)(struct chunk *c))
+{
+	double times[RUNS_MOST];
+	uint32_t n = bench_reps(3) < RUNS_MOST ? bench_reps(3) : RUNS_MOST;
+
+	what(c);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t start_ns = bench_now_ns();
+		what(c);
+		times[i] = (double)(bench_now_ns() - start_ns) / 1e6;
+	}
+	return bench_median(times, n);
+}
+
+static void choose_and_run_half(struct chunk *c)
+{
+	choose_half(c);
+	run_chosen(c);
+}
+
+static void bench_exact(struct chunk *c, const char *name)
+{
+	uint64_t start_ns = bench_now_ns();
+	double exact_ms;
+
+	run_exact(c);
+	bench_print("sparse", name, "exact_and_plan", (double)(bench_now_ns() - start_ns) / 1e6,
+		    "ms");
+	exact_ms = median_ms(c, run_exact);
+	bench_print("sparse", name, "exact", exact_ms, "ms");
+	if (run_at_once(c, NULL))
+		bench_print("sparse", name, "exact_at_once", median_ms(c, run_everything), "ms");
+	double half_ms = median_ms(c, choose_and_run_half);
+	bench_print("sparse", name, "half", half_ms, "ms");
+	bench_print("sparse", name, "half_over_exact", exact_ms / half_ms, "x");
+}
+
+static void bench_tau(struct chunk *c, const char *name, double tau)
+{
+	struct select_shares shares;
+	uint64_t start_ns;
+	double ms;
+
+	choose(c, tau, &shares);
+	run_chosen(c);
+	start_ns = bench_now_ns();
+	choose(c, tau, &shares);
+	run_chosen(c);
+	ms = (double)(bench_now_ns() - start_ns) / 1e6;
+	bench_print("sparse", name, "sparse", ms, "ms");
+	bench_print("sparse", name, "attended", shares.attended / shares.visible, "of 1");
+	bench_print("sparse", name, "mass", shares.kept_mass / shares.total_mass, "of 1");
+}
+
+static void bench_prefill(struct sparse_path *p, const struct sparse_options *o, float *mass)
 {
 	static const double taus[] = {0.8, 0.9, 0.95, 0.99};
-	struct select_shares shares;
 	struct chunk c;
 	char name[64];
 
 	chunk_init(&c, p, o, mass);
-	exact_ms(&c);
 	snprintf(name, sizeof(name), "q%u_k%u", o->n_queries, o->n_tokens);
-	bench_print("sparse", name, "exact", exact_ms(&c), "ms");
+	bench_exact(&c, name);
 	for (uint32_t i = 0; i < sizeof(taus) / sizeof(taus[0]); i++) {
-		double ms = sparse_ms(&c, o, taus[i], &shares);
 		snprintf(name, sizeof(name), "q%u_k%u_tau%g", o->n_queries, o->n_tokens, taus[i]);
-		bench_print("sparse", name, "sparse", ms, "ms");
-		bench_print("sparse", name, "attended", shares.attended / shares.visible, "of 1");
-		bench_print("sparse", name, "mass", shares.kept_mass / shares.total_mass, "of 1");
+		bench_tau(&c, name, taus[i]);
 	}
 	chunk_done(&c);
+}
+
+/* What was not asked for. */
+static void defaults(struct sparse_options *o)
+{
+	bool gpu = strcmp(o->backend, "cuda") == 0;
+
+	o->n_q_heads = o->n_q_heads ? o->n_q_heads : gpu ? 32 : 8;
+	o->n_kv_heads = o->n_kv_heads ? o->n_kv_heads : gpu ? 32 : 2;
+	o->n_tokens = o->n_tokens ? o->n_tokens : gpu ? 131072 : 16384;
+	o->n_queries = o->n_queries ? o->n_queries : gpu ? 4096 : 512;
+	if (o->n_windows == WINDOWS_UNSAID)
+		o->n_windows = gpu ? 0 : 4;
+	o->n_tokens -= o->n_tokens % 512;
+	o->n_queries -= o->n_queries % 16;
+	if (!gpu && strcmp(o->backend, "cpu") != 0)
+		errx(64, "no backend \"%s\"", o->backend);
+	if (o->n_queries == 0 || o->n_queries > o->n_tokens / 4)
+		errx(64, "a chunk has 16 queries at least, and a quarter of the path at most");
 }
 
 int sparse_main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
 	static const struct argp argp = {.options = options, .parser = parse, .children = children};
-	struct sparse_options o = {.n_tokens = 16384,
-				   .n_queries = 512,
-				   .n_windows = 4,
+	struct sparse_options o = {.backend = "cpu",
+				   .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
+				   .n_windows = WINDOWS_UNSAID,
 				   .stride = 8,
 				   .block_tokens = 128};
-	struct path path;
+	struct sparse_path path;
+	struct card card;
+	bool gpu;
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
 		return 64;
-	o.n_tokens -= o.n_tokens % 512;
-	o.n_queries -= o.n_queries % 16;
-	if (o.n_queries == 0 || o.n_queries > o.n_tokens / 4)
-		errx(64, "a chunk has 16 queries at least, and a quarter of the path at most");
-	path_open(&path, &o);
-	float *mass = malloc((size_t)SHAPE.n_kv_heads * estimate_n_blocks(o.n_queries, 128) *
-			     estimate_n_blocks(o.n_tokens, 128) * sizeof(*mass));
+	defaults(&o);
+	gpu = strcmp(o.backend, "cuda") == 0;
+	if (gpu && card_load(&card, o.module) != 0)
+		return 1;
+	sparse_path_open(&path, &o, gpu ? &card : NULL);
+	uint32_t least = o.block_tokens < 128 ? o.block_tokens : 128;
+	float *mass = malloc((size_t)o.n_kv_heads * estimate_n_blocks(o.n_queries, least) *
+			     estimate_n_blocks(o.n_tokens, least) * sizeof(*mass));
 	if (!mass)
 		errx(1, "out of memory");
 	bench_estimates(&path, &o, mass);
 	bench_prefill(&path, &o, mass);
 	free(mass);
-	path_close(&path);
+	sparse_path_close(&path);
 	if (o.n_windows)
 		sparse_model(&o);
 	return 0;

@@ -86,6 +86,12 @@ static void read_text(struct table *t)
 	t->n_held_out = (size_t)((double)t->n_text * HELD_OUT_SHARE);
 }
 
+/* Which knows no fp32. */
+static bool on_gpu(const struct sparse_options *options)
+{
+	return strcmp(options->backend, "cuda") == 0;
+}
+
 static void open_attention(struct table *t)
 {
 	const struct llama_config *c = &t->model.config;
@@ -95,7 +101,8 @@ static void open_attention(struct table *t)
 							 .n_q_heads = c->n_q_heads,
 							 .n_kv_heads = c->n_kv_heads,
 							 .head_dim = c->head_dim,
-							 .dtype = COPPICE_FP32,
+							 .dtype = on_gpu(t->options) ? COPPICE_FP16
+										     : COPPICE_FP32,
 							 .weights_hash = t->model.hash},
 					       .max_rows = CHUNK};
 	struct fault fault;
@@ -111,7 +118,7 @@ static void open_attention(struct table *t)
 
 static void table_open(struct table *t, const struct sparse_options *options)
 {
-	static const char *const flags[] = {"--pool", "512M", NULL};
+	const char *const flags[] = {"--backend", options->backend, "--pool", "512M", NULL};
 	struct fault fault;
 
 	*t = (struct table){.options = options};
