@@ -36,73 +36,121 @@ static bool is_enough(const struct select_config *config, const struct select_re
 	return config->tau < 1 && result->kept_mass >= config->tau * result->total_mass;
 }
 
-/* Masses by size: a bucket is an eighth of an octave, the heaviest first, the last one all that is lighter. */
+/*
+ * Sorting all would take longer than the attention that is saved, and where the line is drawn is all that counts: so masses are
+ * dealt into buckets by size, the heaviest first, and those of the bucket that the line goes through into finer ones.
+ */
 #define BUCKETS 256u
-#define MANTISSA_SHIFT 49u
+#define BUCKET_BITS 8u
+#define FIRST_SHIFT 49u /* an eighth of an octave; the last bucket is all that is lighter */
+#define SORTED_MOST 24u /* so few are sorted */
 
-static uint64_t size_of(double mass)
+static uint64_t bits_of(double mass)
 {
 	uint64_t bits;
 
 	memcpy(&bits, &mass, sizeof(bits));
-	return bits >> MANTISSA_SHIFT;
+	return bits;
 }
 
-static uint32_t bucket_of(double mass, uint64_t most)
+/* The first bucket not all of whose blocks are needed, BUCKETS if there is none; the mass of those before it is counted. */
+static uint32_t find_line(const double (*sums)[BUCKETS], const struct select_config *config,
+			  struct select_result *result)
 {
-	uint64_t bucket = most - size_of(mass);
+	uint32_t line = 0;
 
-	return bucket < BUCKETS ? (uint32_t)bucket : BUCKETS - 1;
+	for (; line < BUCKETS; line++) {
+		struct select_result more = *result;
+
+		more.kept_mass += (*sums)[line];
+		if (is_enough(config, &more))
+			break;
+		*result = more;
+	}
+	return line;
+}
+
+static void mark(uint64_t *kept, uint32_t block, struct select_result *result)
+{
+	kept[block / 64] |= UINT64_C(1) << (block % 64);
+	result->n_kept++;
+}
+
+/* Blocks whose masses are alike but for the last shift bits: returns how many the line goes through now, which come first. */
+static uint32_t refine(struct heavy *some, uint32_t n, uint32_t shift,
+		       const struct select_config *config, uint64_t *kept,
+		       struct select_result *result)
+{
+	double sums[BUCKETS] = {0};
+	uint32_t line, n_left = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		sums[BUCKETS - 1 - (bits_of(some[i].mass) >> shift) % BUCKETS] += some[i].mass;
+	line = find_line(&sums, config, result);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t bucket = BUCKETS - 1 - (bits_of(some[i].mass) >> shift) % BUCKETS;
+
+		if (bucket < line)
+			mark(kept, some[i].block, result);
+		else if (bucket == line)
+			some[n_left++] = some[i];
+	}
+	return n_left;
 }
 
 /* Blocks that may be left out: those from begin to end. */
 struct field {
 	const double *mass;
 	uint32_t begin, end;
-	uint64_t most; /* size of the heaviest */
+	uint64_t most; /* bits of the heaviest */
 };
 
-/* Up to which bucket all blocks are kept, whose mass is counted; of that one, some. BUCKETS: there is none. */
-static uint32_t find_bucket(const struct field *f, const struct select_config *config,
-			    struct select_result *result)
+static uint32_t bucket_of(const struct field *f, uint32_t block)
 {
-	double sums[BUCKETS] = {0};
-	uint32_t bucket;
+	uint64_t bucket = (f->most >> FIRST_SHIFT) - (bits_of(f->mass[block]) >> FIRST_SHIFT);
 
-	for (uint32_t i = f->begin; i < f->end; i++)
-		sums[bucket_of(f->mass[i], f->most)] += f->mass[i];
-	for (bucket = 0; bucket < BUCKETS; bucket++) {
-		struct select_result more = *result;
-
-		more.kept_mass += sums[bucket];
-		if (is_enough(config, &more))
-			break;
-		*result = more;
-	}
-	return bucket;
+	return bucket < BUCKETS ? (uint32_t)bucket : BUCKETS - 1;
 }
 
-/* Sorting all would take as long as the attention that is saved: only where the line is drawn does the order count. */
-static void keep_heaviest(const struct field *f, const struct select_config *config,
-			  struct heavy *order, uint64_t *kept, struct select_result *result)
+/* Keeps what is heavier than the line's bucket; returns how many are in that. */
+static uint32_t keep_above(const struct field *f, uint32_t line, struct heavy *ret_line,
+			   uint64_t *kept, struct select_result *result)
 {
-	uint32_t line = find_bucket(f, config, result), n = 0, n_kept = 0;
+	uint32_t n = 0, n_kept = 0;
 
 	for (uint32_t i = f->begin, end; i < f->end; i = end) {
 		uint64_t word = 0;
 
 		end = (i / 64 + 1) * 64 < f->end ? (i / 64 + 1) * 64 : f->end;
 		for (uint32_t j = i; j < end; j++) {
-			uint32_t bucket = bucket_of(f->mass[j], f->most);
+			uint32_t bucket = bucket_of(f, j);
 
 			word |= (uint64_t)(bucket < line) << (j % 64);
 			n_kept += bucket < line;
-			order[n] = (struct heavy){f->mass[j], j};
+			ret_line[n] = (struct heavy){f->mass[j], j};
 			n += bucket == line;
 		}
 		kept[i / 64] |= word;
 	}
 	result->n_kept += n_kept;
+	return n;
+}
+
+/* order: room for all blocks of the field, and one more. */
+static void keep_heaviest(const struct field *f, const struct select_config *config,
+			  struct heavy *order, uint64_t *kept, struct select_result *result)
+{
+	uint32_t line, n, shift = FIRST_SHIFT;
+	double sums[BUCKETS] = {0};
+
+	for (uint32_t i = f->begin; i < f->end; i++)
+		sums[bucket_of(f, i)] += f->mass[i];
+	line = find_line(&sums, config, result);
+	n = keep_above(f, line, order, kept, result);
+	while (n > SORTED_MOST && shift >= BUCKET_BITS && line < BUCKETS - 1) {
+		shift -= BUCKET_BITS;
+		n = refine(order, n, shift, config, kept, result);
+	}
 	qsort(order, n, sizeof(*order), compare_heavy);
 	for (uint32_t i = 0; i < n && !is_enough(config, result); i++)
 		keep(kept, f->mass, order[i].block, result);
@@ -124,8 +172,8 @@ int select_blocks(const struct select_config *config, const double *mass, uint32
 		result.total_mass += mass[i];
 		if (i < f.begin || i >= f.end)
 			keep(ret_kept, mass, i, &result);
-		else if (size_of(mass[i]) > f.most)
-			f.most = size_of(mass[i]);
+		else if (bits_of(mass[i]) > f.most)
+			f.most = bits_of(mass[i]);
 	}
 	if (!is_enough(config, &result))
 		keep_heaviest(&f, config, order, ret_kept, &result);

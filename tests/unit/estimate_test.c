@@ -372,6 +372,14 @@ static void test_tau_of_one_selects_everything(void **state)
 	assert_int_equal(result.n_kept, 0);
 }
 
+/* A few that are often the same, any, or all nearly the same; sums are exact. */
+static double some_mass(struct oracle_random *random, uint32_t kind)
+{
+	if (kind == 2)
+		return 1 + ldexp(oracle_below(random, 999), -20);
+	return ldexp(oracle_below(random, 8), kind == 1 ? -(int)oracle_below(random, 40) : 0);
+}
+
 static void test_no_selection_could_do_with_less(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -383,9 +391,8 @@ static void test_no_selection_could_do_with_less(void **state)
 		struct select_config config = {.tau = oracle_below(&random, 1000) / 1000.0};
 		struct select_result result;
 		uint32_t n = 1 + oracle_below(&random, 100);
-		for (uint32_t i = 0; i < n; i++) /* sums are exact */
-			mass[i] = ldexp(oracle_below(&random, 8),
-					run % 2 ? -(int)oracle_below(&random, 40) : 0);
+		for (uint32_t i = 0; i < n; i++)
+			mass[i] = some_mass(&random, run % 3);
 		assert_int_equal(select_blocks(&config, mass, n, kept, &result), 0);
 		assert_true(result.kept_mass >= config.tau * result.total_mass);
 		lightest = INFINITY;
