@@ -5,7 +5,9 @@
  *                all others' rows of the one before. O goes to the first device's memory.
  *   local        of the same layers, by the devices' own clocks: from the end of the layer before to when a device's partials
  *                are there, of the slowest device of each layer
- *   exchange     the rest of the layer: from there to the end of its exchange
+ *   exchange     from there until a device has what the others have, of the device that waits least for them
+ *   rest         of the layer, on the average of the devices, but for the slowest's local part: less than the exchange where whose
+ *                rows are merged ends later than others and is not the slowest of the next layer, too
  *   skew         how much sooner the partials are there on the average of the devices than on the slowest
  *   local_alone  the time of 64 layers without an exchange, divided by 64, of the slowest device: no layer waits for another
  *                device's, and the end of one overlaps with the begin of the next
