@@ -328,4 +328,77 @@ int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct
 	}
 	return r;
 }
+
+/* ---- choices ------------------------------------------------------------------------------------------------------ */
+
+/* How many experiments from the i-th on are one workload under choices that are told. */
+static uint32_t choices_from(const struct fit_experiment *experiments, uint32_t n, uint32_t i)
+{
+	uint32_t end = i;
+
+	while (end < n && experiments[end].choice.unit_tokens &&
+	       strcmp(experiments[end].spec.name, experiments[i].spec.name) == 0)
+		end++;
+	return end - i > 1 ? end - i : 0;
+}
+
+/* By how much less than the best of its choices, as a logarithm, a workload gets if the model chooses. expected: of each choice. */
+static double regret(const struct fit_experiment *choices, const double *expected, uint32_t n)
+{
+	double least = INFINITY;
+	uint32_t chosen = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		least = fmin(least, choices[i].us);
+		if (expected[i] < expected[chosen])
+			chosen = i;
+	}
+	return log(choices[chosen].us / least);
+}
+
+/* Mean square of relative residuals, and mean regret. */
+static int badness(const struct fit_experiment *experiments, uint32_t n,
+		   const struct fit_card *card, const struct costs *costs, double *ret)
+{
+	double *expected = calloc(n + 1, sizeof(*expected)), squares = 0, regrets = 0;
+	uint32_t n_workloads = 0;
+	int r = expected ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < n && !r; i++) {
+		r = fit_expect(&experiments[i], card, costs, &expected[i]);
+		squares += pow(expected[i] / experiments[i].us - 1, 2);
+	}
+	for (uint32_t i = 0, k; i < n && !r; i += k ? k : 1) {
+		k = choices_from(experiments, n, i);
+		regrets += k ? regret(&experiments[i], &expected[i], k) : 0;
+		n_workloads += k > 0;
+	}
+	free(expected);
+	*ret = squares / n + (n_workloads ? regrets / n_workloads : 0);
+	return r;
+}
+
+int fit_choose(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
+	       struct costs *costs)
+{
+	static const double factors[] = {0.7, 0.9, 1.1, 1.4};
+	double now, next;
+	int r = badness(experiments, n, card, costs, &now);
+
+	for (bool better = true; better && !r;) {
+		better = false;
+		for (uint32_t i = 0; i < 4 * FIT_CONSTANTS && !r; i++) {
+			struct costs moved = *costs;
+
+			*fit_constant(&moved, i / 4) *= factors[i % 4];
+			r = badness(experiments, n, card, &moved, &next);
+			if (r || next >= now * (1 - ENOUGH))
+				continue;
+			better = true;
+			*costs = moved;
+			now = next;
+		}
+	}
+	return r;
+}
 #endif

@@ -43,6 +43,12 @@ int fit_expect(const struct fit_experiment *e, const struct fit_card *card,
 int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
 	      struct costs *costs);
 
+/* Moves constants, one at a time, as long as that makes the sum less of the mean square of relative residuals and the mean logarithm
+ * of what workloads whose choices are among the experiments, next to each other, lose by the model's choice. Choices are
+ * among near equals: what fits best on the whole can be wrong about which is less. 0 or -ENOMEM. */
+int fit_choose(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
+	       struct costs *costs);
+
 #define FIT_CONSTANTS 12u
 #define FIT_COSTS "costs" /* of a file of times: the constants that were fitted to them, by name */
 

@@ -96,11 +96,70 @@ static void test_noise_of_one_in_a_thousand_moves_none_by_a_third(void **state)
 	fixture_done(&f);
 }
 
+/* Every designed workload under all cuts, one after the other; times are the first constants'. */
+static struct fit_experiment *make_choices(uint32_t *ret_n)
+{
+	static const double shares[] = {0, 1.05, 0.55, 0.36};
+	struct fit_experiment *choices = calloc(4 * fit_count(), sizeof(*choices));
+
+	assert_non_null(choices);
+	*ret_n = 4 * fit_count();
+	for (uint32_t i = 0; i < *ret_n; i++) {
+		struct fit_experiment *e = &choices[i];
+
+		assert_int_equal(fit_experiment_init(e, i / 4, &card), 0);
+		e->choice.share = shares[i % 4];
+		assert_int_equal(fit_expect(e, &card, &first, &e->us), 0);
+	}
+	return choices;
+}
+
+/* What is lost by choosing with these constants, over all workloads: a sum of logarithms. */
+static double lost(const struct fit_experiment *choices, uint32_t n, const struct costs *costs)
+{
+	double all = 0;
+
+	for (uint32_t i = 0; i < n; i += 4) {
+		double least = INFINITY, chosen = 0, best = INFINITY;
+
+		for (uint32_t k = i; k < i + 4; k++) {
+			double us;
+
+			assert_int_equal(fit_expect(&choices[k], &card, costs, &us), 0);
+			chosen = us < least ? choices[k].us : chosen;
+			least = fmin(least, us);
+			best = fmin(best, choices[k].us);
+		}
+		all += log(chosen / best);
+	}
+	return all;
+}
+
+static void test_constants_that_choose_badly_are_moved_until_they_do_not(void **state)
+{
+	struct costs costs = first;
+	uint32_t n;
+	struct fit_experiment *choices = make_choices(&n);
+	double before;
+
+	(void)state;
+	costs.part_ns_per_kb *= 8;
+	costs.merge_ns *= 8;
+	before = lost(choices, n, &costs);
+	assert_true(before > 0.1);
+	assert_int_equal(fit_choose(choices, n, &card, &costs), 0);
+	assert_true(lost(choices, n, &costs) < before / 20);
+	for (uint32_t i = 0; i < n; i++)
+		fit_experiment_done(&choices[i]);
+	free(choices);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_constants_that_times_are_made_of_are_found),
 		cmocka_unit_test(test_noise_of_one_in_a_thousand_moves_none_by_a_third),
+		cmocka_unit_test(test_constants_that_choose_badly_are_moved_until_they_do_not),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
