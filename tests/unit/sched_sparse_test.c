@@ -4,10 +4,9 @@
  */
 #include "sched_harness.h"
 
-#include "kernels/cuda/module.h"
+#include "device_ops.h"
 #include "oracle.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -21,8 +20,6 @@
 #define N 900u
 #define HALF 430u /* not at a stride */
 
-#define SKIPPED 77
-#define MIB (UINT64_C(1) << 20)
 #define ROUNDING 1e-3 /* of two answers in fp16 */
 
 static struct work_shape shape = {.n_layers = 2,
@@ -487,31 +484,15 @@ static void exact_prefill_may_do_without_its_list(void **state)
 	free(exact);
 }
 
-/* 0, or why there is nothing to test. A GPU knows no fp32, and fewer head dims. */
-static int find_device(const char *path)
+/* A GPU knows no fp32, and fewer head dims. */
+static int find_device(const char *module)
 {
-	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
-	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	char error[256] = "";
-	struct backend *b = NULL;
-	cuda_ops find = NULL;
+	int r = device_ops(module, &ops);
 
-	if (module)
-		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
-	if (!find) {
-		printf("%s does not load: %s\n", path, dlerror());
-		return 1;
-	}
-	ops = find();
-	if (ops->open(&config, &b, error, sizeof(error)) != 0) {
-		printf("skipped: %s\n", error);
-		return SKIPPED;
-	}
-	ops->close(b);
 	shape.dtype = WORK_FP16;
 	shape.head_dim = 64;
 	shape.scale = 0.0625f;
-	return 0;
+	return r;
 }
 
 int main(int argc, char **argv)

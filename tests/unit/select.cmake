@@ -1,10 +1,12 @@
 # Sparse prefill: estimates, selection, and both behind a scheduler.
 if(TARGET coppice_kernels)
-	foreach(name estimate sparse)
-		coppice_test(NAME ${name}_test
-			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-			LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
-	endforeach()
+	coppice_test(NAME estimate_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/estimate_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		LIBS coppice_kernels LABELS unit kernels)
+	coppice_test(NAME sparse_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/sparse_fixture.c
+			${CMAKE_CURRENT_LIST_DIR}/device_ops.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
 	coppice_test(NAME select_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/select_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
@@ -13,7 +15,7 @@ endif()
 if(TARGET coppice_daemon)
 	coppice_test(NAME sched_sparse_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sched_sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/sched_harness.c
-			${CMAKE_CURRENT_LIST_DIR}/oracle.c
+			${CMAKE_CURRENT_LIST_DIR}/device_ops.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
 endif()
 
