@@ -365,6 +365,7 @@ static int slice_begin(struct sched *s, struct sched_lane *lane)
 	p->model = lane->step.model;
 	p->layer = lane->step.layer;
 	cells_cut(s);
+	p->rows_id++;
 	p->n_filled = p->n_staged = p->n_asked = p->n_asked_slices = p->n_asked_pages = 0;
 	p->n_passes = p->n_begun = p->n_ended = p->ask = 0;
 	bool group = may_join(&lane->step) && has_room_for(p, &lane->step);

@@ -91,6 +91,7 @@ struct passes {
 	struct sched_model *model;
 	uint32_t layer;
 	uint32_t n_cells, cell_pages;
+	uint64_t rows_id; /* counts */
 	struct passes_pass *passes; /* owned */
 	uint32_t n_passes, passes_room; /* the next is n_begun */
 	uint32_t n_filled, n_staged; /* staged passes that have begun, that have ended */

@@ -138,7 +138,8 @@ static int estimate(struct sched *s, uint32_t skip)
 					    .q_pos = first_pos(p) + skip,
 					    .n_k = first_pos(p) + m->n_rows,
 					    .stride = BACKEND_SUMMARY_TOKENS,
-					    .block_tokens = p->choice.block_tokens};
+					    .block_tokens = p->choice.block_tokens,
+					    .rows_id = skip ? 0 : p->rows_id};
 
 	return s->ops->estimate(s->backend, &of, p->choice.mass);
 }

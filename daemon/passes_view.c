@@ -200,7 +200,8 @@ int passes_submit(struct sched *s)
 	struct backend_pass of = {.first_row = v->first_row,
 				  .n_rows = passes_n_rows(p),
 				  .first = p->n_begun == 0,
-				  .last = pass->kind == PASSES_REST};
+				  .last = pass->kind == PASSES_REST,
+				  .rows_id = p->choice.made ? p->rows_id : 0};
 
 	r = s->ops->tier->pass(s->backend, &batch, &of, &v->id);
 	if (r < 0)

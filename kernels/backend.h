@@ -101,6 +101,7 @@ struct backend_estimate {
 	uint32_t n_q, q_pos, n_k;
 	uint32_t stride; /* 8 or 16, with a summary 8; q_pos is a multiple of it */
 	uint32_t block_tokens; /* of the masses: 8 x stride x a power of two */
+	uint64_t rows_id; /* with a summary: these rows may next be seen in passes; 0: no */
 };
 
 struct backend_batch {
@@ -158,6 +159,8 @@ struct backend_pass {
 	uint32_t first_row, n_rows;
 	bool first; /* nothing is known of any row yet */
 	bool last; /* O and LSE of the job's rows are written; the state goes */
+	uint64_t
+		rows_id; /* the estimate before was of all these rows, and Q is what it was; 0: it was not */
 };
 
 #define BACKEND_SUMMARY_TOKENS 8u /* of a mean key */

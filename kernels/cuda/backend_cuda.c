@@ -12,6 +12,7 @@
 #include "measure.h"
 #include "module.h"
 #include "pass.h"
+#include "summary.h"
 #include "tier.h"
 #include "../pool_config.h"
 
@@ -30,6 +31,7 @@ struct backend {
 	struct lend lend;
 	struct tier tier;
 	struct pass pass;
+	struct summary_room summaries;
 	struct estimate_room estimate;
 	uint32_t n_blocks; /* of attention, where copies leave it all multiprocessors */
 	char fault[240]; /* what it was */
@@ -42,6 +44,7 @@ static void cuda_close(struct backend *b)
 	cudaSetDevice(b->device);
 	tier_done(&b->tier);
 	pass_done(&b->pass);
+	summary_room_done(&b->summaries);
 	estimate_room_done(&b->estimate);
 	batch_done(&b->batch);
 	pool_done(&b->pool);
@@ -269,8 +272,11 @@ static int cuda_estimate(struct backend *b, const struct backend_estimate *estim
 			 float *ret_mass)
 {
 	cudaSetDevice(b->device);
-	return b->batch.failed ? -EIO
-			       : estimate_room_run(&b->estimate, &b->batch, estimate, ret_mass);
+	if (b->batch.failed)
+		return -EIO;
+	if (estimate->summary)
+		return summary_estimate(&b->summaries, &b->batch, &b->pass, estimate, ret_mass);
+	return estimate_room_run(&b->estimate, &b->batch, estimate, ret_mass);
 }
 
 static bool cuda_takes_chosen(struct backend *b, const struct backend_job *job)
@@ -398,6 +404,32 @@ static int cuda_pass(struct backend *b, const struct backend_batch *batch,
 	return r ? r : pass_end(&b->pass, &b->batch, batch, pass, *ret_id);
 }
 
+static int cuda_summary_make(struct backend *b, const struct work_shape *shape,
+			     struct backend_summary **ret)
+{
+	(void)b;
+	return summary_new(shape, ret);
+}
+
+static void cuda_summary_free(struct backend *b, struct backend_summary *summary)
+{
+	cudaSetDevice(b->device);
+	summary_free(summary);
+}
+
+static int cuda_summary_add(struct backend *b, struct backend_summary *summary,
+			    const struct backend_span *span)
+{
+	cudaSetDevice(b->device);
+	return b->batch.failed ? -EIO : summary_add(&b->summaries, &b->batch, summary, span);
+}
+
+static const struct backend_summary_ops summary_ops = {
+	.make = cuda_summary_make,
+	.free = cuda_summary_free,
+	.add = cuda_summary_add,
+};
+
 static const struct backend_tier_ops tier_ops = {
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,
@@ -407,6 +439,7 @@ static const struct backend_tier_ops tier_ops = {
 	.ups_done = cuda_ups_done,
 	.kick = cuda_kick,
 	.pass = cuda_pass,
+	.summary = &summary_ops,
 	.layout = cuda_layout,
 };
 

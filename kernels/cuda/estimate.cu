@@ -2,12 +2,13 @@
  * estimate.cu - see estimate.h. Four launches:
  *
  *   gather   a thread for 16 bytes: Q into rows of squares, in the order that the pool has K in
- *   multiply estimate_wide.cuh or estimate_narrow.cuh: scores of tiles, of which maxima and sums are kept
+ *   multiply estimate_wide.cuh or estimate_narrow.cuh (of mean keys estimate_means.cuh, gather too): scores of tiles, of which maxima and sums are kept
  *   weights  a warp for each row: what its tiles' sums weigh, once the row's maximum and sum are known
  *   masses   blocks of 32 columns x some rows: sums over the rows of a block of queries
  *
  * A row that sees nothing cannot be; a NaN among what it sees makes all its masses NaN.
  */
+#include "estimate_means.cuh"
 #include "estimate_narrow.cuh"
 #include "estimate_wide.cuh"
 #include "launch.cuh"
@@ -139,7 +140,7 @@ static bool shape_ok(const struct device_estimate *e)
 
 	return (e->stride == 8 || e->stride == 16) && eights > 0 && (eights & (eights - 1)) == 0 &&
 	       e->block_tokens % (8 * e->stride) == 0 && e->n_q > 0 && e->n_k > 0 && e->q_pos % e->stride == 0 &&
-	       e->shape.scale_log2 > 0 && (e->q | e->q_stride) % 16 == 0;
+	       (!e->means || e->stride == DEVICE_GROUP_TOKENS) && e->shape.scale_log2 > 0 && (e->q | e->q_stride) % 16 == 0;
 }
 
 /* Those of which nothing is seen are left out if there is room to list the others. */
@@ -170,7 +171,7 @@ static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 	j.group_bytes = 32 * e->shape.head_dim;
 	j.k_slabs = e->shape.head_dim / SLAB_VALUES * DEVICE_GROUP_TOKENS;
 	j.page_groups = (uint32_t)(e->page_bytes / j.group_bytes);
-	j.n_slabs = j.k_slabs * (e->stride / DEVICE_GROUP_TOKENS);
+	j.n_slabs = e->means ? e->shape.head_dim / SLAB_VALUES : j.k_slabs * (e->stride / DEVICE_GROUP_TOKENS);
 	j.n_rows = round_up(e->n_q, e->stride);
 	j.n_columns = round_up(e->n_k, e->stride);
 	j.m = e->shape.group * j.n_rows;
@@ -183,7 +184,7 @@ static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 	count_tiles(&j, wide);
 	j.n_q_blocks = round_up(e->n_q, e->block_tokens);
 	j.n_k_blocks = round_up(e->n_k, e->block_tokens);
-	j.scale_log2 = e->shape.scale_log2 / (float)e->stride;
+	j.scale_log2 = e->means ? e->shape.scale_log2 : e->shape.scale_log2 / (float)e->stride;
 	return j;
 }
 
@@ -310,8 +311,11 @@ static int start_multiply(const struct estimate_job &j, bool wide, cudaStream_t 
 	const struct grid narrow = {dim3(multiprocessors()), dim3(NARROW_THREADS), NARROW_BYTES, 1};
 	const struct grid clusters = {dim3(multiprocessors() / WIDE_BLOCKS * WIDE_BLOCKS), dim3(WIDE_THREADS), WIDE_BYTES,
 				      WIDE_BLOCKS};
+	const struct grid means = {dim3(2 * multiprocessors()), dim3(MEANS_THREADS), j.n_slabs * NARROW_STAGE_BYTES, 1};
 	struct wide_maps maps;
 
+	if (j.e.means)
+		return start(j.e.shape.bf16 ? means_kernel<dtype_bf16> : means_kernel<dtype_half>, means, stream, j);
 	if (!wide)
 		return start(j.e.shape.bf16 ? narrow_kernel<dtype_bf16> : narrow_kernel<dtype_half>, narrow, stream, j);
 	if (!maps_make(j, &maps))
@@ -355,6 +359,7 @@ extern "C" int device_estimate(const struct device_estimate *e, device_stream st
 		r = cudaErrorInvalidValue;
 	if (r != cudaSuccess)
 		return r;
+	wide = wide && !e->means;
 	struct estimate_job j = job_make(e, wide);
 	uint64_t rows = (uint64_t)e->shape.n_kv_heads * j.m, n_chunks = rows * j.n_slabs * 8;
 	const struct grid gather = {dim3((uint32_t)((n_chunks + GATHER_THREADS - 1) / GATHER_THREADS)),
@@ -366,7 +371,7 @@ extern "C" int device_estimate(const struct device_estimate *e, device_stream st
 	j.q = (uint4 *)e->scratch;
 	j.sums = (float *)((char *)e->scratch + bytes[0]);
 	j.stats = (float2 *)((char *)e->scratch + bytes[0] + bytes[1]);
-	r = start(gather_kernel, gather, stream, j);
+	r = start(e->means ? means_query_kernel : gather_kernel, gather, stream, j);
 	if (r == cudaSuccess)
 		r = start_multiply(j, wide, stream);
 	if (r == cudaSuccess)

@@ -32,6 +32,9 @@ struct device_estimate {
 	uint32_t layer;
 	uint32_t pad;
 	uint64_t q, q_stride; /* multiples of 16; row i of Q, [query heads][head_dim] */
+	/* [squares of n_k] mean keys, so many bytes apart, each [n_kv_heads][head_dim]; the stride is 8. NULL: all K, in pages */
+	const void *means;
+	uint64_t means_stride;
 	uint64_t pool, pool_bytes, page_bytes;
 	/* [n_k / 32, rounded up]: the first group, counted in groups from the pool's begin, for layer and head 0; or a list */
 	const uint32_t *windows;

@@ -15,9 +15,8 @@ struct room {
 	uint64_t q, o, lse, end;
 };
 
-static struct room room_of(const struct backend_job *job, uint32_t n_rows)
+static struct room room_of(const struct work_shape *shape, uint32_t n_rows)
 {
-	const struct work_shape *shape = job->shape;
 	struct room r = {.row = (uint64_t)shape->n_q_heads * shape->head_dim * 2,
 			 .state_row = (uint64_t)shape->n_q_heads * (shape->head_dim + 2) * 4,
 			 .lse_row = (uint64_t)shape->n_q_heads * 4};
@@ -98,9 +97,28 @@ static bool query_place(struct pass *p, struct batch *b, const struct backend_io
 				 room->row, n_rows, cudaMemcpyDefault, b->stream) == cudaSuccess;
 }
 
-/* Nothing is known of any row. */
-static int rows_begin(struct pass *p, struct batch *b, const struct room *room, uint32_t n_rows)
+int pass_bring(struct pass *p, struct batch *b, const struct backend_estimate *e, uint64_t *ret_q)
 {
+	struct room room = room_of(e->shape, e->n_q);
+	int r = memory_reserve(p, b, room.end);
+
+	if (r)
+		return r;
+	*ret_q = (uintptr_t)p->at + room.q;
+	p->ahead = e->rows_id;
+	p->ahead_rows = e->n_q;
+	if (cudaMemcpy2DAsync(p->at + room.q, room.row, (const void *)(uintptr_t)e->q, e->q_stride,
+			      room.row, e->n_q, cudaMemcpyDefault, b->stream) == cudaSuccess)
+		return 0;
+	b->failed = true;
+	return -EIO;
+}
+
+/* Nothing is known of any row, but Q may be there. */
+static int rows_begin(struct pass *p, struct batch *b, const struct room *room,
+		      const struct backend_pass *pass)
+{
+	uint32_t n_rows = pass->n_rows;
 	int r = reserve((void **)&p->there, &p->there_room, n_rows, sizeof(*p->there));
 
 	if (!r)
@@ -108,6 +126,8 @@ static int rows_begin(struct pass *p, struct batch *b, const struct room *room, 
 	if (r)
 		return r;
 	memset(p->there, 0, n_rows * sizeof(*p->there));
+	p->there[0] = pass->rows_id && pass->rows_id == p->ahead && n_rows == p->ahead_rows;
+	p->ahead = 0;
 	return cudaMemsetAsync(p->at, 0, room->q, b->stream) == cudaSuccess ? 0 : -EIO;
 }
 
@@ -127,14 +147,14 @@ int pass_begin(struct pass *p, struct batch *b, const struct backend_batch *batc
 	       const struct backend_pass *pass, const struct backend_job **ret)
 {
 	const struct backend_job *job = &batch->jobs[0];
-	struct room room = room_of(job, pass->n_rows);
+	struct room room = room_of(job->shape, pass->n_rows);
 	uint32_t n = job->tree->n_queries, row = pass->first_row;
 	int r = reserve((void **)&p->io, &p->io_room, n, sizeof(*p->io));
 
 	if (!r)
 		r = jobs_make(p, batch);
 	if (!r && pass->first)
-		r = rows_begin(p, b, &room, pass->n_rows);
+		r = rows_begin(p, b, &room, pass);
 	if (!r && (room.end > p->bytes || pass->n_rows > p->there_room))
 		r = -EINVAL;
 	for (uint32_t i = 0; i < n && !r; i++) {
@@ -192,7 +212,7 @@ int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
 	     const struct backend_pass *pass, uint64_t id)
 {
 	const struct backend_job *job = &batch->jobs[0];
-	struct room room = room_of(job, pass->n_rows);
+	struct room room = room_of(job->shape, pass->n_rows);
 	uint32_t row = pass->first_row;
 	bool well = true;
 

@@ -13,6 +13,8 @@ struct pass {
 	struct backend_io *io; /* owned: of a pass' queries */
 	bool *there; /* owned, of a row's begin: its query's Q is in that memory */
 	uint32_t io_room, there_room;
+	uint64_t ahead; /* an estimate's rows_id, whose Q is there, of as many rows; 0: none */
+	uint32_t ahead_rows;
 	struct backend_job *jobs; /* owned: what is submitted */
 	uint32_t jobs_room;
 	void *end; /* owned event: of the last pass */
@@ -20,6 +22,9 @@ struct pass {
 };
 
 void pass_done(struct pass *p); /* one that is all zero is fine */
+/* An estimate's Q comes to where passes of the same rows want it. 0, -ENOMEM, -EIO. */
+int pass_bring(struct pass *p, struct batch *b, const struct backend_estimate *estimate,
+	       uint64_t *ret_q);
 /* The jobs to be submitted for these, as many. 0, -ENOMEM, -EIO. */
 int pass_begin(struct pass *p, struct batch *b, const struct backend_batch *batch,
 	       const struct backend_pass *pass, const struct backend_job **ret);

@@ -288,7 +288,9 @@ uint32_t tier_blocks(struct tier *t)
 		struct tier_stream *w = &t->ways[way];
 		way_look(t, w);
 		if (w->n_ended < w->n_launched && w->small[w->n_ended % TIER_LAUNCHES])
-			n += TIER_BLOCKS;
+			w->stays = TIER_STAYS;
+		n += w->stays > 0 ? TIER_BLOCKS : 0;
+		w->stays -= w->stays > 0;
 	}
 	return n;
 }

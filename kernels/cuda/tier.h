@@ -18,6 +18,8 @@
 
 #define TIER_COPIES 128u /* of a launch */
 #define TIER_BLOCKS 2u
+#define TIER_STAYS \
+	32u /* batches that leave room for copies behind the last one beside which there were some */
 #define TIER_LAUNCHES 256u /* of a way under way */
 #define TIER_KNOWN 1024u /* copies down under way */
 
@@ -55,6 +57,7 @@ struct tier_stream {
 	bool small[TIER_LAUNCHES]; /* that launch takes blocks */
 	uint64_t n_asked, n_done; /* copies */
 	uint64_t n_launched, n_ended; /* launches */
+	uint32_t stays; /* batches that still leave it room */
 	uint64_t behind; /* up: launches down that the next launch comes after */
 };
 
@@ -94,7 +97,8 @@ void tier_before_write(struct tier *t, uint64_t pool, uint64_t bytes);
 bool tier_reads(const struct tier *t);
 /* Until nothing is under way. */
 void tier_settle(struct tier *t);
-/* Multiprocessors that copies under way keep for themselves. */
+/* Multiprocessors that a batch is to leave to copies, those under way and those that come while it waits: to be asked once for
+ * each. */
 uint32_t tier_blocks(struct tier *t);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define UNDER_WAY 4u
+#define UNDER_WAY 2u
 
 static const struct argp_option options[] = {
 	{"backend", 'b', "NAME", 0, "cpu or cuda (default cpu)", 0},
@@ -24,7 +24,8 @@ static const struct argp_option options[] = {
 	{"layers", 'l', "N", 0, "Layers of the document's KV (default 32 on a GPU, else 4)", 0},
 	{"stage", 's', "MIB", 0, "Stage of the long prefill (default 256 on a GPU, else 4)", 0},
 	{"bytes", 'B', "MIB", 0, "Copied in a measurement (default 4096 on a GPU, else 256)", 0},
-	{"brief", 'q', NULL, 0, "Copies alone", 0},
+	{"only", 'o', "PART", 0, "One part alone: copies, file, document, long", 0},
+	{"tau", 'T', "X", 0, "Of sparse long prefill too (default 0.6; 0: none)", 0},
 	{0},
 };
 
@@ -48,8 +49,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->stage_bytes = strtoull(arg, NULL, 10) << 20;
 	else if (key == 'B')
 		o->copy_bytes = strtoull(arg, NULL, 10) << 20;
-	else if (key == 'q')
-		o->brief = true;
+	else if (key == 'o')
+		o->only = arg;
+	else if (key == 'T')
+		o->tau = strtod(arg, NULL);
 	else if (key == ARGP_KEY_INIT)
 		state->child_inputs[0] = NULL;
 	else
@@ -188,7 +191,11 @@ static int attention_plan(struct tiers_attention *a)
 int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint32_t n,
 			 uint32_t n_old, uint32_t n_new)
 {
-	*a = (struct tiers_attention){.bench = b, .shape = tiers_shape(b, 1)};
+	static uint64_t n_plans;
+
+	*a = (struct tiers_attention){.bench = b,
+				      .shape = tiers_shape(b, 1),
+				      .plan_id = UINT64_C(1) << 32 | ++n_plans};
 	uint32_t pages = (n_old + n_new + a->shape.page_tokens - 1) / a->shape.page_tokens;
 	uint32_t n_extents =
 		tiers_extents(b, &a->shape, (uint64_t)n * pages * a->shape.page_tokens);
@@ -241,7 +248,7 @@ int tiers_attention_pump(struct tiers_attention *a)
 						.tree = &a->tree,
 						.list = &a->list,
 						.io = a->io,
-						.plan_id = (uintptr_t)a};
+						.plan_id = a->plan_id};
 		r = ops->submit(a->bench->backend, &(struct backend_batch){&job, 1}, &a->n_asked);
 		if (!r)
 			r = ops->completed(a->bench->backend, &a->n_done);
@@ -269,6 +276,11 @@ static void defaults(struct tiers_options *o, bool gpu)
 	o->copy_bytes = o->copy_bytes ? o->copy_bytes : UINT64_C(1) << (gpu ? 32 : 28);
 }
 
+static bool is_asked(const struct tiers_options *o, const char *part)
+{
+	return !o->only || strcmp(o->only, part) == 0;
+}
+
 int tiers_main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
@@ -281,6 +293,7 @@ int tiers_main(int argc, char **argv)
 		.children = children,
 	};
 	struct tiers_options o = {.backend = "cpu",
+				  .tau = 0.6,
 				  .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so"};
 	const struct backend_ops *ops = &backend_cpu;
 	struct card card;
@@ -296,14 +309,13 @@ int tiers_main(int argc, char **argv)
 		return 64;
 	}
 	defaults(&o, ops != &backend_cpu);
-	double rate = 1;
-	int r = tiers_copies(&o, ops, &rate);
-	if (!r && o.file)
+	int r = is_asked(&o, "copies") ? tiers_copies(&o, ops) : 0;
+	if (!r && o.file && is_asked(&o, "file"))
 		r = tiers_file(&o);
-	if (!r && !o.brief)
+	if (!r && is_asked(&o, "document"))
 		r = tiers_document(&o, ops);
-	if (!r && !o.brief && ops->tier->pass)
-		r = tiers_long(&o, ops, rate);
+	if (!r && is_asked(&o, "long"))
+		r = tiers_long(&o, ops);
 	if (r)
 		fprintf(stderr, "coppice-bench: tiers: %s\n", strerror(-r));
 	return r != 0;

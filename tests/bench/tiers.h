@@ -18,7 +18,8 @@ struct tiers_options {
 	uint32_t n_layers;
 	uint64_t copy_bytes; /* of a measurement */
 	uint64_t stage_bytes; /* of a long prefill */
-	bool brief; /* copies alone */
+	const char *only; /* a part; NULL: all */
+	double tau; /* of sparse long prefill; 0: none */
 };
 
 struct tiers_bench {
@@ -48,6 +49,7 @@ struct tiers_attention {
 	uint64_t arena, arena_bytes;
 	void *arena_host; /* NULL: device memory */
 	uint64_t n_asked, n_done;
+	uint64_t plan_id;
 };
 
 /* n sequences of n_old tokens each, and n_new more with queries; 32 / 8 heads of 128 in 16 bits on a GPU, fewer on the CPU.
@@ -63,12 +65,16 @@ struct work_shape tiers_shape(const struct tiers_bench *b, uint32_t n_layers);
 /* Extents that so many tokens take. */
 uint32_t tiers_extents(struct tiers_bench *b, const struct work_shape *shape, uint64_t n_tokens);
 
-/* Each prints what it finds. 0 or -errno. ret_rate: bytes a second of slices of 128 KiB on their way up. */
-int tiers_copies(const struct tiers_options *options, const struct backend_ops *ops,
-		 double *ret_rate);
+/* Each prints what it finds. 0 or -errno. */
+int tiers_copies(const struct tiers_options *options, const struct backend_ops *ops);
 int tiers_file(const struct tiers_options *options);
 int tiers_document(const struct tiers_options *options, const struct backend_ops *ops);
-int tiers_long(const struct tiers_options *options, const struct backend_ops *ops,
-	       double copy_rate);
+int tiers_long(const struct tiers_options *options, const struct backend_ops *ops);
+
+/* Bytes a second of slices of 128 KiB on their way up, nothing else at work. */
+int tiers_up_rate(const struct tiers_options *options, const struct backend_ops *ops, double *ret);
+/* Seconds of attention alone of the document in chunks, of n_layers. */
+int tiers_recompute_seconds(const struct tiers_options *options, const struct backend_ops *ops,
+			    uint32_t n_layers, double *ret);
 
 #endif

@@ -9,8 +9,9 @@
 
 #include <stdio.h>
 
-#define KICK 32u /* copies */
-#define UNDER_WAY 512u
+#define KICK 128u /* copies */
+#define UNDER_WAY \
+	1000u /* copies wait for batches that were submitted before: as many as these take the time of */
 
 struct way {
 	uint64_t n_asked, n_done;
@@ -25,7 +26,6 @@ struct copies {
 	uint32_t first_extent, n_extents; /* of what is copied */
 	struct way ways[2]; /* down, up */
 	uint64_t before[2]; /* tokens of earlier measurements */
-	double up_rate; /* of slices of 128 KiB, alone */
 };
 
 /* Scattered, and each once: slice i of n, an odd multiple of it. */
@@ -124,8 +124,6 @@ static int one_size(struct copies *c, const char *name, uint64_t bytes, double a
 		c->ways[1 - i].on = false;
 		r = measure(c, bytes, false, s, &batches);
 		print_rate(c, name, ways[i], s[i]);
-		if (i == 1 && bytes == 131072)
-			c->up_rate = (double)c->bench.options->copy_bytes / s[i];
 		if (r || alone == 0)
 			continue;
 		r = measure(c, bytes, true, s, &batches);
@@ -142,6 +140,18 @@ static int one_size(struct copies *c, const char *name, uint64_t bytes, double a
 	return r;
 }
 
+/* Attention that waits for memory, and attention that computes: the same slices beside either. */
+static int beside(struct copies *c, const char *name)
+{
+	double alone = 0;
+	int r = attention_alone(c, &alone);
+
+	if (!r)
+		r = tiers_attention_settle(&c->attention);
+	bench_print("tiers", name, "alone", alone, "batches/s");
+	return r ? r : one_size(c, name, 65536, alone);
+}
+
 static int all_sizes(struct copies *c)
 {
 	static const struct {
@@ -154,40 +164,66 @@ static int all_sizes(struct copies *c)
 		     {"256K", 262144},
 		     {"1M", 1u << 20},
 		     {"4M", 4u << 20}};
-	double alone = 0;
-	int r = attention_alone(c, &alone);
+	int r = 0;
 
-	if (!r)
-		r = tiers_attention_settle(&c->attention);
-	bench_print("tiers", "attention", "alone", alone, "batches/s");
 	for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !r; i++)
-		r = one_size(c, sizes[i].name, sizes[i].bytes, alone);
+		r = one_size(c, sizes[i].name, sizes[i].bytes, 0);
 	return r;
 }
 
-int tiers_copies(const struct tiers_options *o, const struct backend_ops *ops, double *ret_rate)
+static int copies_init(struct copies *c, const struct tiers_options *o,
+		       const struct backend_ops *ops, uint32_t attention_extents)
 {
-	bool gpu = ops != &backend_cpu;
-	uint32_t n_extents = gpu ? 16 : 4, n = gpu ? 64 : 4, old = gpu ? 4095 : 2047;
-	uint64_t attention_extents = gpu ? 40 : 4;
-	struct copies c = {.n_extents = n_extents, .first_extent = (uint32_t)attention_extents};
-	int r = tiers_bench_init(&c.bench, o, ops,
+	uint32_t n_extents = ops == &backend_cpu ? 4 : 16;
+	*c = (struct copies){.n_extents = n_extents, .first_extent = attention_extents};
+	int r = tiers_bench_init(&c->bench, o, ops,
 				 (attention_extents + n_extents) * TIERS_EXTENT_BYTES,
 				 2 * n_extents * TIERS_EXTENT_BYTES);
 
 	if (r)
 		return r;
-	c.ways[0] = (struct way){.copy = ops->tier->down, .done = ops->tier->downs_done};
-	c.ways[1] = (struct way){.copy = ops->tier->up, .done = ops->tier->ups_done};
+	c->ways[0] = (struct way){.copy = ops->tier->down, .done = ops->tier->downs_done};
+	c->ways[1] = (struct way){.copy = ops->tier->up, .done = ops->tier->ups_done};
 	for (uint32_t i = 0; i < n_extents && !r; i++)
-		r = ops->extent_commit(c.bench.backend, c.first_extent + i);
-	if (!r)
-		r = tiers_attention_init(&c.attention, &c.bench, n, old, 1);
-	if (!r)
-		r = all_sizes(&c);
-	tiers_attention_done(&c.attention);
+		r = ops->extent_commit(c->bench.backend, c->first_extent + i);
+	return r;
+}
+
+int tiers_up_rate(const struct tiers_options *o, const struct backend_ops *ops, double *ret)
+{
+	const uint64_t bytes = 131072;
+	double s[2], batches;
+	struct copies c;
+	int r = copies_init(&c, o, ops, 0);
+
+	if (r)
+		return r;
+	c.ways[1].on = true;
+	r = measure(&c, bytes, false, s, &batches);
 	tiers_bench_done(&c.bench);
-	*ret_rate = c.up_rate;
+	*ret = (double)(o->copy_bytes / bytes * bytes) / s[1];
+	return r;
+}
+
+int tiers_copies(const struct tiers_options *o, const struct backend_ops *ops)
+{
+	bool gpu = ops != &backend_cpu;
+	static const char *const names[] = {"64K beside decode", "64K beside prefill"};
+	const uint32_t n[] = {gpu ? 64 : 4, 1}, old[] = {gpu ? 4095 : 2047, gpu ? 8192 : 1024};
+	const uint32_t n_new[] = {1, gpu ? 2048 : 64};
+	struct copies c;
+	int r = copies_init(&c, o, ops, gpu ? 40 : 4);
+
+	if (r)
+		return r;
+	r = all_sizes(&c);
+	for (uint32_t i = 0; i < 2 && !r; i++) {
+		r = tiers_attention_init(&c.attention, &c.bench, n[i], old[i], n_new[i]);
+		if (!r)
+			r = beside(&c, names[i]);
+		tiers_attention_done(&c.attention);
+	}
+	tiers_bench_done(&c.bench);
 	return r;
 }
 #endif

@@ -260,8 +260,8 @@ static int chunk_seconds(struct tiers_bench *b, uint32_t n_old, uint32_t n_new, 
 }
 
 /* Of all chunks and layers; chunks cost what lies between the first's and the last's, as their keys do. */
-static int recompute_seconds(const struct tiers_options *o, const struct backend_ops *ops,
-			     double *ret)
+int tiers_recompute_seconds(const struct tiers_options *o, const struct backend_ops *ops,
+			    uint32_t n_layers, double *ret)
 {
 	uint32_t chunk = o->tokens < CHUNK ? o->tokens : CHUNK, n = o->tokens / chunk;
 	struct tiers_bench b;
@@ -281,7 +281,7 @@ static int recompute_seconds(const struct tiers_options *o, const struct backend
 	if (!r)
 		r = chunk_seconds(&b, o->tokens - chunk, chunk, &last);
 	tiers_bench_done(&b);
-	*ret = (first + last) / 2 * n * o->n_layers;
+	*ret = (first + last) / 2 * n * n_layers;
 	return r;
 }
 
@@ -358,7 +358,7 @@ int tiers_document(const struct tiers_options *o, const struct backend_ops *ops)
 	struct document d = {.n_tokens = o->tokens,
 			     .tokens = calloc(o->tokens + 1, sizeof(*d.tokens))};
 	double recompute_s = 0;
-	int r = d.tokens ? recompute_seconds(o, ops, &recompute_s) : -ENOMEM;
+	int r = d.tokens ? tiers_recompute_seconds(o, ops, o->n_layers, &recompute_s) : -ENOMEM;
 
 	for (uint32_t i = 0; !r && i <= o->tokens; i++)
 		d.tokens[i] = i;

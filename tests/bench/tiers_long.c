@@ -1,26 +1,38 @@
 /*
  * tiers_long.c - prefill of a context that the pool has no room for, through a daemon: chunk by chunk, with room for an eighth of
- * it and the rest streaming from host memory, against the same in a pool that has room for all, and against the time that
- * what streamed takes to be copied alone.
+ * it and the rest streaming from host memory, against the same in a pool that has room for all, attention alone, and the time
+ * that what streamed takes to be copied alone; and once more with as many blocks left out as tau says.
+ *
+ * Keys of some KV heads lean towards the queries, other heads' from chunk to chunk, so that there is something to choose.
  */
 #include "tiers.h"
 
 #if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE) && defined(BENCH_HAVE_CLIENT)
+#include "app_stream.h"
 #include "bench.h"
 #include "client/coppice.h"
 #include "daemon.h"
 
 #include <err.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define KINDS 8u /* of keys */
+#define LEAN 0.35f
+#define BLOCK_TOKENS 4096u /* that are chosen or not */
 
 struct prefill {
+	const struct tiers_options *options;
 	struct work_shape shape;
 	uint32_t n_tokens, chunk;
+	double tau; /* 0: exact */
 	const char *socket;
 	struct coppice *c;
 	struct coppice_lane *lane;
 	uint16_t *arena;
+	double attended, visible; /* tokens of the path, sums over steps */
 };
 
 static void check(int r, const struct coppice *c)
@@ -29,46 +41,97 @@ static void check(int r, const struct coppice *c)
 		errx(1, "%s", coppice_explain(c));
 }
 
-static struct coppice_step_seq part_of(const struct prefill *p, struct coppice_seq *seq)
+static size_t q_values(const struct prefill *p)
 {
-	size_t q = (size_t)p->chunk * p->shape.n_q_heads * p->shape.head_dim;
-	size_t k = (size_t)p->chunk * p->shape.n_kv_heads * p->shape.head_dim;
+	return (size_t)p->chunk * p->shape.n_q_heads * p->shape.head_dim;
+}
+
+static size_t k_values(const struct prefill *p)
+{
+	return (size_t)p->chunk * p->shape.n_kv_heads * p->shape.head_dim;
+}
+
+/* Q, O, V, then K of each kind. */
+static struct coppice_step_seq part_of(const struct prefill *p, struct coppice_seq *seq,
+				       uint32_t kind)
+{
+	size_t q = q_values(p), k = k_values(p);
 
 	return (struct coppice_step_seq){.seq = seq,
 					 .n_new = p->chunk,
 					 .q = p->arena,
-					 .k = p->arena + q,
-					 .v = p->arena + q + k,
-					 .o = p->arena + q + 2 * k};
+					 .o = p->arena + q,
+					 .v = p->arena + 2 * q,
+					 .k = p->arena + 2 * q + k * (1 + kind)};
+}
+
+/* In about (-1.7, 1.7) around a mean, as bf16. */
+static void draw(uint16_t *at, size_t n, float mean, uint64_t *random)
+{
+	for (size_t i = 0; i < n; i++) {
+		*random = *random * UINT64_C(6364136223846793005) + 1;
+		float value = (float)(int32_t)(*random >> 32) * 8e-10f + mean;
+		uint32_t bits;
+
+		memcpy(&bits, &value, sizeof(bits));
+		at[i] = (uint16_t)(bits >> 16);
+	}
+}
+
+static void draw_all(const struct prefill *p, uint16_t *at)
+{
+	uint32_t dim = p->shape.head_dim, n_heads = p->shape.n_kv_heads;
+	uint64_t random = 1;
+
+	draw(at, 2 * q_values(p), LEAN, &random);
+	draw(at + 2 * q_values(p), k_values(p), 0, &random);
+	at += 2 * q_values(p) + k_values(p);
+	for (uint32_t kind = 0; kind < KINDS; kind++)
+		for (uint32_t t = 0; t < p->chunk; t++)
+			for (uint32_t head = 0; head < n_heads; head++, at += dim)
+				draw(at, dim, (kind + head) * 5 % 8 < 4 ? LEAN : 0, &random);
 }
 
 static void connect_to(struct prefill *p)
 {
-	size_t n = (size_t)p->chunk * p->shape.head_dim * 2 *
-		   (p->shape.n_q_heads + p->shape.n_kv_heads);
+	bool device = strcmp(p->options->backend, "cuda") == 0;
+	size_t bytes = (2 * q_values(p) + (1 + KINDS) * k_values(p)) * sizeof(uint16_t);
+	struct app_stream *stream = device ? app_stream_new() : NULL;
 	struct coppice_arena *arena;
+	uint16_t *values = malloc(bytes);
 
+	if (!values)
+		errx(1, "out of memory");
 	check(coppice_connect(&p->c, p->socket), p->c);
-	check(coppice_arena_new(p->c, COPPICE_HOST, n * sizeof(uint16_t), &arena), p->c);
+	check(coppice_arena_new(p->c, device ? COPPICE_DEVICE : COPPICE_HOST, bytes, &arena), p->c);
 	check(coppice_lane_new(p->c, &p->lane), p->c);
 	p->arena = coppice_arena_base(arena);
-	for (size_t i = 0; i < n; i++)
-		p->arena[i] = (uint16_t)((random() & 0x80ff) | 0x3f00);
+	draw_all(p, values);
+	if (device)
+		app_stream_upload(stream, p->arena, values, bytes);
+	else
+		memcpy(p->arena, values, bytes);
+	free(values);
 }
 
 static void chunk_run(struct prefill *p, struct coppice_seq *seq, const uint32_t *ids)
 {
-	struct coppice_step_seq part = part_of(p, seq);
+	struct coppice_result result;
 	uint64_t ticket;
 
 	check(coppice_seq_extend(seq, ids, p->chunk, NULL), p->c);
 	for (uint32_t layer = 0; layer < p->shape.n_layers; layer++) {
+		struct coppice_step_seq part =
+			part_of(p, seq, (ids[0] / p->chunk + 3 * layer) % KINDS);
 		check(coppice_step(
 			      p->lane,
 			      &(struct coppice_step){.layer = layer, .seqs = &part, .n_seqs = 1},
 			      &ticket),
 		      p->c);
 		check(coppice_wait(p->lane, ticket, COPPICE_FOREVER), p->c);
+		check(coppice_poll(p->lane, ticket, &result), p->c);
+		p->attended += (double)result.attended * (ids[0] + p->chunk);
+		p->visible += ids[0] + p->chunk;
 	}
 }
 
@@ -81,6 +144,7 @@ static double prefill_seconds(struct prefill *p)
 						.n_kv_heads = p->shape.n_kv_heads,
 						.head_dim = p->shape.head_dim,
 						.dtype = COPPICE_BF16};
+	const struct coppice_sparse sparse = {.tau = p->tau, .block_tokens = 128, .sink_blocks = 1};
 	uint32_t *ids = malloc(p->n_tokens * sizeof(*ids)), model;
 	struct coppice_match match;
 	struct coppice_seq *seq;
@@ -92,6 +156,9 @@ static double prefill_seconds(struct prefill *p)
 	connect_to(p);
 	check(coppice_model_open(p->c, &info, &model), p->c);
 	check(coppice_seq_open(p->lane, model, ids, 1, 0, &seq, &match), p->c);
+	if (p->tau > 0)
+		check(coppice_seq_sparse(seq, &sparse, NULL), p->c);
+	p->attended = p->visible = 0;
 	uint64_t start_ns = bench_now_ns();
 	for (uint32_t at = 0; at < p->n_tokens; at += p->chunk)
 		chunk_run(p, seq, ids + at);
@@ -101,14 +168,19 @@ static double prefill_seconds(struct prefill *p)
 	return s;
 }
 
-static double run(struct prefill *p, const struct tiers_options *o, uint64_t pool_bytes,
-		  uint64_t stage_bytes, uint64_t host_bytes)
+static void flag(char *to, size_t bytes, const char *name, uint64_t value)
 {
-	char pool[48], stage[48], host[48], backend[48];
+	snprintf(to, bytes, "--%s=%lu", name, value);
+}
+
+static double run(struct prefill *p, uint64_t pool_bytes, uint64_t stage_bytes, uint64_t host_bytes)
+{
+	char pool[48], stage[48], host[48], backend[48], block[48];
 	const char *const flags[] = {pool,
 				     stage,
 				     host,
 				     backend,
+				     block,
 				     "--extent=2M",
 				     "--threads=1",
 				     "--page-tokens=32",
@@ -116,10 +188,12 @@ static double run(struct prefill *p, const struct tiers_options *o, uint64_t poo
 				     NULL};
 	struct bench_daemon daemon;
 
-	snprintf(pool, sizeof(pool), "--pool=%lu", pool_bytes);
-	snprintf(stage, sizeof(stage), "--stage=%lu", stage_bytes);
-	snprintf(host, sizeof(host), "--host-tier=%lu", host_bytes);
-	snprintf(backend, sizeof(backend), "--backend=%s", o->backend);
+	flag(pool, sizeof(pool), "pool", pool_bytes);
+	flag(stage, sizeof(stage), "stage", stage_bytes);
+	flag(host, sizeof(host), "host-tier", host_bytes);
+	flag(block, sizeof(block), "stage-block",
+	     p->chunk < BLOCK_TOKENS ? p->chunk : BLOCK_TOKENS);
+	snprintf(backend, sizeof(backend), "--backend=%s", p->options->backend);
 	bench_daemon_start(&daemon, -1, flags);
 	p->socket = daemon.socket;
 	double s = prefill_seconds(p);
@@ -137,34 +211,59 @@ static double streamed_bytes(const struct prefill *p, uint64_t token_bytes, uint
 	return n * (double)token_bytes;
 }
 
-int tiers_long(const struct tiers_options *o, const struct backend_ops *ops, double copy_rate)
+static void print(const char *metric, double value, const char *unit)
+{
+	bench_print("tiers", "long prefill", metric, value, unit);
+}
+
+/* Room for all, and for an eighth. */
+static void compare(struct prefill *p, double attention_s, double copy_rate)
+{
+	uint64_t token_bytes = (uint64_t)p->shape.n_layers * p->shape.n_kv_heads * 128 * 4;
+	uint64_t all = (uint64_t)p->n_tokens * token_bytes, step = UINT64_C(2) << 20;
+	uint64_t stage = p->options->stage_bytes, host = 2 * all + 64 * step;
+	uint64_t room = (all / 8 + step - 1) / step * step;
+	double copy = streamed_bytes(p, token_bytes, room / token_bytes) / copy_rate;
+	double alone = run(p, all / step * step + 4 * step, 0, 0);
+	double exact = run(p, room + stage, stage, host);
+	double slower = attention_s > copy ? attention_s : copy;
+
+	print("attention alone", attention_s * 1e3, "ms");
+	print("copies alone", copy * 1e3, "ms");
+	print("room for all", alone * 1e3, "ms");
+	print("room for an eighth", exact * 1e3, "ms");
+	print("of slower alone", slower / exact, "1");
+	print("of room for all", (alone > copy ? alone : copy) / exact, "1");
+	if (p->options->tau <= 0)
+		return;
+	p->tau = p->options->tau;
+	double sparse = run(p, room + stage, stage, host);
+	print("sparse", sparse * 1e3, "ms");
+	print("sparse attended", p->attended / p->visible, "of 1");
+	print("sparse over exact", exact / sparse, "x");
+}
+
+int tiers_long(const struct tiers_options *o, const struct backend_ops *ops)
 {
 	const struct tiers_bench bench = {.ops = ops};
-	bool gpu = ops != &backend_cpu;
-	struct prefill p = {.shape = tiers_shape(&bench, 2),
+	struct prefill p = {.options = o,
+			    .shape = tiers_shape(&bench, 2),
 			    .n_tokens = o->tokens,
-			    .chunk = gpu ? 4096 : 256};
-	uint64_t token_bytes = (uint64_t)p.shape.n_layers * p.shape.n_kv_heads * 128 * 4;
-	uint64_t all = (uint64_t)p.n_tokens * token_bytes, step = UINT64_C(2) << 20;
-	uint64_t stage = o->stage_bytes;
-	uint64_t room = (all / 8 + step - 1) / step * step;
-	double alone = run(&p, o, all / step * step + 4 * step, 0, 0);
-	double streamed = run(&p, o, room + stage, stage, 2 * all + 64 * step);
-	double bytes = streamed_bytes(&p, token_bytes, room / token_bytes);
-	double copy = bytes / copy_rate, slower = alone > copy ? alone : copy;
+			    .chunk = ops == &backend_cpu ? 256 : 4096};
+	double attention_s, rate;
+	int r = ops->tier->pass ? tiers_up_rate(o, ops, &rate) : -ENOTSUP;
 
-	bench_print("tiers", "long prefill", "room for all", alone * 1e3, "ms");
-	bench_print("tiers", "long prefill", "room for an eighth", streamed * 1e3, "ms");
-	bench_print("tiers", "long prefill", "copies alone", copy * 1e3, "ms");
-	bench_print("tiers", "long prefill", "of_slower", slower / streamed, "1");
-	return 0;
+	if (!r)
+		r = tiers_recompute_seconds(o, ops, p.shape.n_layers, &attention_s);
+	if (!r)
+		compare(&p, attention_s, rate);
+	return r;
 }
 #elif defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE)
-int tiers_long(const struct tiers_options *o, const struct backend_ops *ops, double copy_rate)
+int tiers_long(const struct tiers_options *o, const struct backend_ops *ops)
 {
 	(void)o;
 	(void)ops;
-	(void)copy_rate;
 	return 0;
 }
 #endif

@@ -370,7 +370,7 @@ static void copies_and_batches_at_random_keep_their_order(void **state)
 	free(buffers);
 }
 
-static void blocks_are_kept_while_small_copies_run(void **state)
+static void blocks_are_kept_while_small_copies_run_and_a_while_longer(void **state)
 {
 	struct fixture *f = *state;
 
@@ -381,7 +381,10 @@ static void blocks_are_kept_while_small_copies_run(void **state)
 	assert_true(tier_reads(&f->tier));
 	tier_kick(&f->tier);
 	assert_true(n_small_launches > 0);
+	assert_int_equal(tier_blocks(&f->tier), TIER_BLOCKS);
 	tier_settle(&f->tier);
+	for (uint32_t i = 0; i < TIER_STAYS - 1; i++)
+		assert_int_equal(tier_blocks(&f->tier), TIER_BLOCKS);
 	assert_int_equal(tier_blocks(&f->tier), 0);
 	assert_false(tier_reads(&f->tier));
 }
@@ -410,7 +413,7 @@ int main(void)
 		CASE(copies_and_batches_at_random_keep_their_order),
 		CASE(copies_and_batches_at_random_keep_their_order),
 		CASE(copies_and_batches_at_random_keep_their_order),
-		CASE(blocks_are_kept_while_small_copies_run),
+		CASE(blocks_are_kept_while_small_copies_run_and_a_while_longer),
 		CASE(very_many_copies_wait_for_room),
 	};
 	const char *text = getenv("COPPICE_SEED");
