@@ -55,6 +55,7 @@ struct app_stream {
 	void *stream;
 	int (*alloc)(uint64_t *ret, size_t bytes);
 	int (*upload)(uint64_t to, const void *from, size_t bytes);
+	int (*download)(void *to, uint64_t from, size_t bytes);
 	int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);
 	int (*launch)(const struct launch *launch, void *function, void **arguments, void **extra);
 	void *kernel; /* that copies; NULL: the device takes none, its copy engine serves */
@@ -116,6 +117,7 @@ struct app_stream *app_stream_new(void)
 	*(void **)&create = find(driver, "cuStreamCreate");
 	*(void **)&s->alloc = find(driver, "cuMemAlloc_v2");
 	*(void **)&s->upload = find(driver, "cuMemcpyHtoD_v2");
+	*(void **)&s->download = find(driver, "cuMemcpyDtoH_v2");
 	*(void **)&s->copy = find(driver, "cuMemcpyDtoDAsync_v2");
 	*(void **)&s->wait = find(driver, "cuStreamSynchronize");
 	load_kernel(driver, s);
@@ -153,6 +155,11 @@ static void launch_copy(struct app_stream *s, uint64_t to, uint64_t from, uint64
 			     .n_attributes = 1};
 
 	must(s->launch(&one, s->kernel, arguments, NULL), "cuLaunchKernelEx");
+}
+
+void app_stream_download(struct app_stream *s, void *to, const void *from, size_t bytes)
+{
+	must(s->download(to, (uintptr_t)from, bytes), "cuMemcpyDtoH");
 }
 
 void app_stream_copy(struct app_stream *s, void *to, const void *from, size_t bytes)

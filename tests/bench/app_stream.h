@@ -16,6 +16,8 @@ void *app_stream_alloc(struct app_stream *s,
 		       size_t bytes); /* device memory, for as long as the process lives */
 /* From host memory; waits. */
 void app_stream_upload(struct app_stream *s, void *to, const void *from, size_t bytes);
+/* To host memory; waits. */
+void app_stream_download(struct app_stream *s, void *to, const void *from, size_t bytes);
 /* Within device memory; does not wait. */
 void app_stream_copy(struct app_stream *s, void *to, const void *from, size_t bytes);
 void app_stream_wait(struct app_stream *s);

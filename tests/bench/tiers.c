@@ -25,7 +25,7 @@ static const struct argp_option options[] = {
 	{"stage", 's', "MIB", 0, "Stage of the long prefill (default 256 on a GPU, else 4)", 0},
 	{"bytes", 'B', "MIB", 0, "Copied in a measurement (default 4096 on a GPU, else 256)", 0},
 	{"only", 'o', "PART", 0, "One part alone: copies, file, document, long", 0},
-	{"tau", 'T', "X", 0, "Of sparse long prefill too (default 0.6; 0: none)", 0},
+	{"tau", 'T', "X", 0, "Of sparse long prefill too (default 0.67; 0: none)", 0},
 	{0},
 };
 
@@ -293,7 +293,7 @@ int tiers_main(int argc, char **argv)
 		.children = children,
 	};
 	struct tiers_options o = {.backend = "cpu",
-				  .tau = 0.6,
+				  .tau = 0.67,
 				  .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so"};
 	const struct backend_ops *ops = &backend_cpu;
 	struct card card;

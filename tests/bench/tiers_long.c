@@ -15,6 +15,7 @@
 
 #include <err.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,8 @@ struct prefill {
 	struct coppice *c;
 	struct coppice_lane *lane;
 	uint16_t *arena;
+	struct app_stream *stream; /* NULL: the arena is host memory */
+	uint16_t *o; /* owned: of the last step */
 	double attended, visible; /* tokens of the path, sums over steps */
 };
 
@@ -96,19 +99,20 @@ static void connect_to(struct prefill *p)
 {
 	bool device = strcmp(p->options->backend, "cuda") == 0;
 	size_t bytes = (2 * q_values(p) + (1 + KINDS) * k_values(p)) * sizeof(uint16_t);
-	struct app_stream *stream = device ? app_stream_new() : NULL;
 	struct coppice_arena *arena;
 	uint16_t *values = malloc(bytes);
 
 	if (!values)
 		errx(1, "out of memory");
+	if (device && !p->stream)
+		p->stream = app_stream_new();
 	check(coppice_connect(&p->c, p->socket), p->c);
 	check(coppice_arena_new(p->c, device ? COPPICE_DEVICE : COPPICE_HOST, bytes, &arena), p->c);
 	check(coppice_lane_new(p->c, &p->lane), p->c);
 	p->arena = coppice_arena_base(arena);
 	draw_all(p, values);
 	if (device)
-		app_stream_upload(stream, p->arena, values, bytes);
+		app_stream_upload(p->stream, p->arena, values, bytes);
 	else
 		memcpy(p->arena, values, bytes);
 	free(values);
@@ -133,6 +137,42 @@ static void chunk_run(struct prefill *p, struct coppice_seq *seq, const uint32_t
 		p->attended += (double)result.attended * (ids[0] + p->chunk);
 		p->visible += ids[0] + p->chunk;
 	}
+}
+
+static void keep_output(struct prefill *p)
+{
+	const uint16_t *from = p->arena + q_values(p);
+
+	free(p->o);
+	p->o = malloc(q_values(p) * sizeof(*p->o));
+	if (!p->o)
+		errx(1, "out of memory");
+	if (p->stream)
+		app_stream_download(p->stream, p->o, from, q_values(p) * sizeof(*p->o));
+	else
+		memcpy(p->o, from, q_values(p) * sizeof(*p->o));
+}
+
+static double value_of(uint16_t bits)
+{
+	uint32_t wide = (uint32_t)bits << 16;
+	float value;
+
+	memcpy(&value, &wide, sizeof(value));
+	return (double)value;
+}
+
+/* Norm of the difference from what all at once gave, over its norm. */
+static double off_by(const struct prefill *p, const uint16_t *right)
+{
+	double d = 0, sum = 0;
+
+	for (size_t i = 0; i < q_values(p); i++) {
+		double x = value_of(right[i]), y = value_of(p->o[i]) - x;
+		d += y * y;
+		sum += x * x;
+	}
+	return sqrt(d / sum);
 }
 
 /* Seconds of all chunks. */
@@ -163,6 +203,7 @@ static double prefill_seconds(struct prefill *p)
 	for (uint32_t at = 0; at < p->n_tokens; at += p->chunk)
 		chunk_run(p, seq, ids + at);
 	double s = (double)(bench_now_ns() - start_ns) / 1e9;
+	keep_output(p);
 	coppice_close(p->c);
 	free(ids);
 	return s;
@@ -225,6 +266,8 @@ static void compare(struct prefill *p, double attention_s, double copy_rate)
 	uint64_t room = (all / 8 + step - 1) / step * step;
 	double copy = streamed_bytes(p, token_bytes, room / token_bytes) / copy_rate;
 	double alone = run(p, all / step * step + 4 * step, 0, 0);
+	uint16_t *right = p->o; /* owned */
+	p->o = NULL;
 	double exact = run(p, room + stage, stage, host);
 	double slower = attention_s > copy ? attention_s : copy;
 
@@ -234,11 +277,17 @@ static void compare(struct prefill *p, double attention_s, double copy_rate)
 	print("room for an eighth", exact * 1e3, "ms");
 	print("of slower alone", slower / exact, "1");
 	print("of room for all", (alone > copy ? alone : copy) / exact, "1");
-	if (p->options->tau <= 0)
-		return;
+	print("off by", off_by(p, right), "of 1");
+	fflush(stdout);
 	p->tau = p->options->tau;
-	double sparse = run(p, room + stage, stage, host);
+	double sparse = p->tau > 0 ? run(p, room + stage, stage, host) : 0;
+	double off = off_by(p, right);
+	free(right);
+	free(p->o);
+	if (p->tau <= 0)
+		return;
 	print("sparse", sparse * 1e3, "ms");
+	print("sparse off by", off, "of 1");
 	print("sparse attended", p->attended / p->visible, "of 1");
 	print("sparse over exact", exact / sparse, "x");
 }
