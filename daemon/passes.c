@@ -327,12 +327,12 @@ static bool pass_ask(struct sched *s, const struct passes_pass *pass)
 	return true;
 }
 
-/* For all cells that are free. */
-static void copies_ask(struct sched *s)
+/* For cells that are free, as long as no more than so many are filled. */
+static void copies_ask(struct sched *s, uint32_t n_cells)
 {
 	struct passes *p = &s->passes;
 
-	for (; p->ask < p->n_passes && p->n_asked < p->n_staged + p->n_cells; p->ask++)
+	for (; p->ask < p->n_passes && p->n_asked < p->n_staged + n_cells; p->ask++)
 		if (p->passes[p->ask].kind == PASSES_STAGED && !pass_ask(s, &p->passes[p->ask]))
 			return;
 }
@@ -380,7 +380,7 @@ static int slice_begin(struct sched *s, struct sched_lane *lane)
 	if (r < 0)
 		give_up(p);
 	else
-		copies_ask(s);
+		copies_ask(s, 1); /* the others while the first pass is at work */
 	return r;
 }
 
@@ -487,7 +487,7 @@ bool passes_poll(struct sched *s)
 		return true;
 	}
 	n_ended -= p->n_ended;
-	copies_ask(s);
+	copies_ask(s, p->n_cells);
 	go_ahead(s);
 	return n_ended != 0;
 }

@@ -77,7 +77,12 @@ struct passes_view {
 	struct work_list
 		*lists; /* owned, as jobs: of heads that see the same, mostly one for all */
 	struct backend_job *jobs;
-	uint32_t nodes_room, queries_room, io_room, slices_room, lists_room, jobs_room;
+	struct work_slice *
+		path; /* owned: from the root on, and bits of each head, where the backend chooses by itself */
+	uint64_t *kept; /* owned */
+	struct backend_chosen chosen;
+	uint32_t nodes_room, queries_room, io_room, slices_room, lists_room, jobs_room, path_room,
+		kept_room;
 	uint32_t n_jobs;
 };
 

@@ -12,6 +12,7 @@
 #define SUMMARY_SHARE \
 	16u /* of the bytes that the lower tier may have: that much of K and V it is */
 #define HEADS_MAX 64u
+#define WINDOW_TOKENS 32u
 #define SEGMENT_TOKENS \
 	(UINT32_C(1) << 30) /* a pass is one: states are merged with those of other passes anyway */
 
@@ -288,8 +289,65 @@ static int lists_reserve(struct passes_view *v, uint32_t n)
 	return GROW(v->jobs, v->jobs_room, n);
 }
 
-int choice_jobs(struct passes *p, const struct plan_config *plan, struct passes_view *v)
+/* The path up to the pass' end: what is not seen in it, or not in it, is not there. Bits of windows that are. False: no memory,
+ * or a head sees nothing. */
+static bool find_windows(struct passes *p, const struct passes_pass *pass, struct passes_view *v)
 {
+	const struct gather *g = passes_gather(p, pass);
+	uint32_t n_heads = p->model->shape.n_kv_heads, pos = 0, n_tokens = pass->pos, n_words;
+
+	for (uint32_t i = pass->begin; i < pass->end; i++)
+		n_tokens += g->slices[i].count;
+	v->chosen.n_blocks = estimate_n_blocks(n_tokens, WINDOW_TOKENS);
+	n_words = select_n_words(v->chosen.n_blocks);
+	if (GROW(v->path, v->path_room, pass->end) < 0 ||
+	    GROW(v->kept, v->kept_room, n_heads * n_words) < 0)
+		return false;
+	memset(v->kept, 0, (size_t)n_heads * n_words * sizeof(*v->kept));
+	for (uint32_t i = 0; i < pass->end; pos += g->slices[i++].count) {
+		bool seen = i >= pass->begin && choice_has(p, n_heads, pos);
+		uint32_t window = pos / WINDOW_TOKENS;
+		v->path[i] = (struct work_slice){seen ? v->slices[i - pass->begin].page : WORK_NONE,
+						 g->slices[i].first, g->slices[i].count};
+		for (uint32_t head = 0; seen && head < n_heads; head++)
+			if (choice_has(p, head, pos))
+				v->kept[head * n_words + window / 64] |= UINT64_C(1) << window % 64;
+	}
+	for (uint32_t head = 0; head < n_heads; head++) {
+		uint64_t seen = 0;
+		for (uint32_t i = 0; i < n_words; i++)
+			seen |= v->kept[head * n_words + i];
+		if (!seen)
+			return false;
+	}
+	return true;
+}
+
+/* One job, if the backend makes of chosen windows what it needs: pages have whole windows then. */
+static bool jobs_at_once(struct sched *s, const struct passes_pass *pass, struct passes_view *v)
+{
+	static const uint32_t first[1] = {0};
+
+	if (!s->ops->takes_chosen || v->shape.page_tokens % WINDOW_TOKENS ||
+	    !find_windows(&s->passes, pass, v))
+		return false;
+	v->chosen.slices = v->path;
+	v->chosen.n_slices = pass->end;
+	v->chosen.block_tokens = WINDOW_TOKENS;
+	v->chosen.n_ranges = 1;
+	v->chosen.ranges = first;
+	v->chosen.kept = v->kept;
+	v->jobs[0].chosen = &v->chosen;
+	if (s->ops->takes_chosen(s->backend, &v->jobs[0]))
+		return true;
+	v->jobs[0].chosen = NULL;
+	return false;
+}
+
+int choice_jobs(struct sched *s, const struct passes_pass *pass, const struct plan_config *plan,
+		struct passes_view *v)
+{
+	struct passes *p = &s->passes;
 	const struct passes_choice *c = &p->choice;
 	const struct work_node *node = &v->nodes[0];
 	uint32_t begin = node->pos / c->block_tokens, n_heads = p->model->shape.n_kv_heads;
@@ -299,7 +357,11 @@ int choice_jobs(struct passes *p, const struct plan_config *plan, struct passes_
 	int r = lists_reserve(v, n_heads);
 
 	config.segment_tokens = SEGMENT_TOKENS;
-
+	if (r == 0)
+		r = plan_make(&config, &v->tree, &v->lists[0]); /* for its rows */
+	v->jobs[0].list = &v->lists[0];
+	if (r == 0 && jobs_at_once(s, pass, v))
+		return 0;
 	v->n_jobs = 0;
 	for (uint32_t head = 0; head < n_heads && r == 0; head = next) {
 		const struct select_query query = {choice_bits(p, head), c->n_blocks};

@@ -57,7 +57,8 @@ int choice_begin(struct sched *s);
 /* It is done. */
 void choice_end(struct sched *s);
 /* Jobs of KV heads for a view of the path, of which there is one as if all were seen. 0 or -errno. */
-int choice_jobs(struct passes *p, const struct plan_config *plan, struct passes_view *v);
+int choice_jobs(struct sched *s, const struct passes_pass *pass, const struct plan_config *plan,
+		struct passes_view *v);
 /* What was submitted has seen these tokens: they go into the summary. 0 or -EIO. */
 int choice_take_in(struct sched *s, const struct passes_view *v);
 void choice_done(struct passes_choice *choice);

@@ -191,7 +191,7 @@ int passes_submit(struct sched *s)
 		return r;
 	view_config(s, v, &config);
 	if (p->choice.made && pass->kind != PASSES_REST)
-		r = choice_jobs(p, &config, v);
+		r = choice_jobs(s, pass, &config, v);
 	else
 		r = plan_make(&config, &v->tree, &v->lists[0]);
 	if (r < 0)
@@ -224,5 +224,7 @@ void passes_views_done(struct passes *p)
 		free(v->queries);
 		free(v->io);
 		free(v->slices);
+		free(v->path);
+		free(v->kept);
 	}
 }

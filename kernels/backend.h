@@ -48,7 +48,7 @@ struct backend_chosen {
 	 * kept. */
 	const struct work_slice *slices;
 	uint32_t n_slices;
-	uint32_t block_tokens; /* a multiple of WORK_TILE_TOKENS */
+	uint32_t block_tokens; /* a multiple of 32 */
 	uint32_t n_blocks; /* up to the path's end */
 	uint32_t n_ranges;
 	const uint32_t *ranges; /* [n_ranges]: first row, ascending from 0 */

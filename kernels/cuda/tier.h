@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TIER_COPIES 128u /* of a launch */
+#define TIER_COPIES 248u /* of a launch, whose parameters have 4 KiB */
 #define TIER_BLOCKS 2u
 #define TIER_STAYS \
 	32u /* batches that leave room for copies behind the last one beside which there were some */

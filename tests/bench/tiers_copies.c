@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#define KICK 128u /* copies */
+#define KICK 248u /* copies */
 #define UNDER_WAY \
 	1000u /* copies wait for batches that were submitted before: as many as these take the time of */
 
