@@ -34,6 +34,8 @@ static const struct argp_option options[] = {
 	{"windows", 'w', "N", 0, "Of the model's held-out text (default 4, cuda: 0, none)", 0},
 	{"stride", 's', "N", 0, "Of what is chosen and of the model's table (default 8)", 0},
 	{"block", 'b', "N", 0, "The same, in tokens (default 128)", 0},
+	{"below", 'l', NULL, 0, "Keep the model's KV below a small pool, and choose by its summary",
+	 0},
 	{0},
 };
 
@@ -66,6 +68,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->stride = (uint32_t)strtoul(arg, NULL, 10);
 	else if (key == 'b')
 		o->block_tokens = (uint32_t)strtoul(arg, NULL, 10);
+	else if (key == 'l')
+		o->below = true;
 	else if (key == ARGP_KEY_INIT)
 		state->child_inputs[0] = NULL;
 	else

@@ -3,6 +3,7 @@
 #ifndef COPPICE_BENCH_SPARSE_H
 #define COPPICE_BENCH_SPARSE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sparse_options {
@@ -11,6 +12,7 @@ struct sparse_options {
 	uint32_t n_tokens, n_queries; /* of the path; of the chunk at its end */
 	uint32_t n_windows; /* of held-out text */
 	uint32_t stride, block_tokens; /* of what is chosen, and of the model's table */
+	bool below; /* the model's KV is below the pool: blocks are chosen from its summary */
 };
 
 /* Held-out loss, what was attended to, and time of the small model's windows, for several tau. Ends the program where something

@@ -118,13 +118,17 @@ static void open_attention(struct table *t)
 
 static void table_open(struct table *t, const struct sparse_options *options)
 {
+	char block[32];
 	const char *const flags[] = {"--backend", options->backend, "--pool", "512M", NULL};
+	const char *const below[] = {"--backend",  options->backend, "--pool=16M", "--extent=2M",
+				     "--stage=4M", "--host-tier=1G", block,	   NULL};
 	struct fault fault;
 
 	*t = (struct table){.options = options};
 	fail_on(llama_load(BENCH_SOURCE_DIR "/tests/model", &t->model, &fault), &fault);
 	read_text(t);
-	bench_daemon_start(&t->process, -1, flags);
+	snprintf(block, sizeof(block), "--stage-block=%u", options->block_tokens);
+	bench_daemon_start(&t->process, -1, options->below ? below : flags);
 	open_attention(t);
 }
 
@@ -216,8 +220,8 @@ static double run_tau(struct table *t, double tau, double exact, uint64_t salt)
 	t->counted.n_steps = 0;
 	for (uint32_t i = 0; i < t->options->n_windows; i++)
 		loss += run_window(t, i, tau, salt + i);
-	snprintf(name, sizeof(name), "model_s%u_b%u_tau%g", t->options->stride,
-		 t->options->block_tokens, tau);
+	snprintf(name, sizeof(name), "model%s_s%u_b%u_tau%g", t->options->below ? "_below" : "",
+		 t->options->stride, t->options->block_tokens, tau);
 	bench_print("sparse", name, "loss", loss / n, "nats/byte");
 	if (exact > 0)
 		bench_print("sparse", name, "more loss", 100 * (loss / n / exact - 1), "%");

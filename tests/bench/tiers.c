@@ -24,7 +24,7 @@ static const struct argp_option options[] = {
 	{"layers", 'l', "N", 0, "Layers of the document's KV (default 32 on a GPU, else 4)", 0},
 	{"stage", 's', "MIB", 0, "Stage of the long prefill (default 256 on a GPU, else 4)", 0},
 	{"bytes", 'B', "MIB", 0, "Copied in a measurement (default 4096 on a GPU, else 256)", 0},
-	{"only", 'o', "PART", 0, "One part alone: copies, file, document, long", 0},
+	{"only", 'o', "PART", 0, "One part alone: copies, file, document, long, recall", 0},
 	{"tau", 'T', "X", 0, "Of sparse long prefill too (default 0.67; 0: none)", 0},
 	{0},
 };
@@ -316,6 +316,8 @@ int tiers_main(int argc, char **argv)
 		r = tiers_document(&o, ops);
 	if (!r && is_asked(&o, "long"))
 		r = tiers_long(&o, ops);
+	if (!r && is_asked(&o, "recall"))
+		r = tiers_recall(&o, ops);
 	if (r)
 		fprintf(stderr, "coppice-bench: tiers: %s\n", strerror(-r));
 	return r != 0;

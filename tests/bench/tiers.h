@@ -70,6 +70,7 @@ int tiers_copies(const struct tiers_options *options, const struct backend_ops *
 int tiers_file(const struct tiers_options *options);
 int tiers_document(const struct tiers_options *options, const struct backend_ops *ops);
 int tiers_long(const struct tiers_options *options, const struct backend_ops *ops);
+int tiers_recall(const struct tiers_options *options, const struct backend_ops *ops);
 
 /* Bytes a second of slices of 128 KiB on their way up, nothing else at work. */
 int tiers_up_rate(const struct tiers_options *options, const struct backend_ops *ops, double *ret);
