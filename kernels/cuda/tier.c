@@ -206,6 +206,8 @@ static uint64_t readers_of(struct tier *t, uint64_t pool, uint64_t bytes)
 	struct tier_stream *w = &t->ways[TIER_DOWN];
 	uint64_t launch = 0;
 
+	if (w->n_asked == w->n_done || pool >= t->read_end || pool + bytes <= t->read_begin)
+		return 0;
 	for (uint64_t i = w->n_done; i < w->n_asked; i++) {
 		const struct tier_known *known = &t->readers[i % TIER_KNOWN];
 		if (known->pool < pool + bytes && pool < known->pool + known->bytes)
@@ -214,6 +216,17 @@ static uint64_t readers_of(struct tier *t, uint64_t pool, uint64_t bytes)
 	if (launch > w->n_launched)
 		way_launch(t, w);
 	return launch;
+}
+
+/* What copies down read lies in one range, for as long as there are any. */
+static void range_add(struct tier *t, uint64_t pool, uint64_t bytes)
+{
+	bool none = t->ways[TIER_DOWN].n_asked == t->ways[TIER_DOWN].n_done;
+
+	if (none || pool < t->read_begin)
+		t->read_begin = pool;
+	if (none || pool + bytes > t->read_end)
+		t->read_end = pool + bytes;
 }
 
 uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void *host,
@@ -237,6 +250,8 @@ uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void 
 	w->next.bytes = (uint32_t)bytes;
 	w->next.from[w->next.n] = way == TIER_DOWN ? pool : at;
 	w->next.to[w->next.n++] = way == TIER_DOWN ? at : pool;
+	if (way == TIER_DOWN)
+		range_add(t, pool, bytes);
 	if (way == TIER_DOWN)
 		t->readers[w->n_asked % TIER_KNOWN] =
 			(struct tier_known){.pool = pool,

@@ -69,6 +69,7 @@ struct tier_memory {
 struct tier {
 	struct tier_stream ways[TIER_WAYS];
 	struct tier_known readers[TIER_KNOWN]; /* copies down: [token % TIER_KNOWN] */
+	uint64_t read_begin, read_end; /* of the pool, that those under way read */
 	device_stream batches; /* borrowed: where the pool's other readers and writers are */
 	void *before; /* owned event */
 	struct tier_memory *memories; /* owned */
