@@ -460,6 +460,15 @@ static void test_a_token_that_is_not_finite_harms_only_who_sees_it(void **state)
 	world_cases_not_finite(&c, &random);
 }
 
+static void test_keys_that_grow_along_the_way_are_within_their_bound(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct world_cases c = cases();
+
+	(void)state;
+	world_cases_growing(&c, &random);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -474,6 +483,7 @@ int main(void)
 		cmocka_unit_test(test_scores_of_minus_infinity_weigh_nothing),
 		cmocka_unit_test(test_q_of_what_wants_no_output_is_not_read),
 		cmocka_unit_test(test_a_token_that_is_not_finite_harms_only_who_sees_it),
+		cmocka_unit_test(test_keys_that_grow_along_the_way_are_within_their_bound),
 		cmocka_unit_test(test_two_partials_of_a_row_are_merged),
 		cmocka_unit_test(test_exp2_is_within_two_units_and_exact_at_0),
 	};

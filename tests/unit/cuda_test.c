@@ -133,6 +133,15 @@ static void test_a_token_that_is_not_finite_harms_only_who_sees_it(void **state)
 	world_cases_not_finite(&c, &random);
 }
 
+static void test_keys_that_grow_along_the_way_are_within_their_bound(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct world_cases c = cases();
+
+	(void)state;
+	world_cases_growing(&c, &random);
+}
+
 static void test_every_ratio_of_heads_is_within_its_bound(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -544,6 +553,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_every_head_dim_and_dtype_is_within_its_bound),
 		cmocka_unit_test(test_q_of_what_wants_no_output_is_not_read),
 		cmocka_unit_test(test_a_token_that_is_not_finite_harms_only_who_sees_it),
+		cmocka_unit_test(test_keys_that_grow_along_the_way_are_within_their_bound),
 		cmocka_unit_test(test_every_ratio_of_heads_is_within_its_bound),
 		cmocka_unit_test(test_long_contexts_that_are_cut_are_within_their_bound),
 		cmocka_unit_test(test_the_cpus_backend_answers_the_same),

@@ -147,3 +147,43 @@ void world_cases_not_finite(const struct world_cases *c, struct oracle_random *r
 	}
 	assert_true(n_harmed > 0 && n_spared > 0);
 }
+
+/* By powers of 2, which no dtype rounds. */
+static void grow(struct world *w)
+{
+	uint32_t values = w->shape.n_kv_heads * w->shape.head_dim, token = 0;
+
+	for (uint32_t i = 0; i < w->tree.n_slices; i++) {
+		const struct work_slice *slice = &w->slices[i];
+
+		for (uint32_t row = slice->first; row < slice->first + slice->count;
+		     row++, token++) {
+			float *k = &w->kv.k[oracle_kv_row(&w->kv, slice->page, row)];
+
+			for (uint32_t j = 0; j < values; j++)
+				k[j] *= (float)(1u << token / 16 % 5);
+		}
+	}
+	world_load(w);
+}
+
+void world_cases_growing(const struct world_cases *c, struct oracle_random *random)
+{
+	for (uint32_t i = 0; i < WORLDS; i++) {
+		enum work_dtype dtype = i % 2 ? WORK_BF16 : WORK_FP16;
+		struct world w;
+
+		make_world(c, random, dtype, &w);
+		grow(&w);
+		for (uint32_t policy = 0; policy < c->n_policies; policy++) {
+			struct world_answer answer;
+			double lse;
+
+			run(c, &w, policy, &answer);
+			assert_true(world_error(&w, 0, w.tree.n_queries, &answer, &lse) <=
+				    c->bounds[dtype]);
+			world_answer_done(&answer);
+		}
+		world_done(&w);
+	}
+}
