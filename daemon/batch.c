@@ -165,6 +165,8 @@ static int batch_try(struct sched *s)
 	if (r < 0)
 		return r;
 	r = s->ops->submit(s->backend, &batch, &b->id);
+	if (r == 0 && b->prefill)
+		sparse_count(s);
 	if (r != -ENOMEM || batch.jobs == b->backend_jobs)
 		return r;
 	/* Everything by its list takes less. */

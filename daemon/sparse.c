@@ -279,13 +279,13 @@ static void take_everything(struct sched *s, const struct step_part *part,
 
 int sparse_choose(struct sched *s, struct backend_batch *batch)
 {
-	struct step *step = &s->batch.lanes[0]->step;
-	const struct step_part *part = &step->parts[s->batch.slice_part];
+	const struct step_part *part = &s->batch.lanes[0]->step.parts[s->batch.slice_part];
 	struct select_shares shares = {0};
 	struct choice c;
 	uint32_t n_jobs;
 	int r;
 
+	s->batch.sparse.shares = shares;
 	if (!is_wanted(s, part, &s->batch.jobs[0])) {
 		take_everything(s, part, batch);
 		return 0;
@@ -298,11 +298,19 @@ int sparse_choose(struct sched *s, struct backend_batch *batch)
 		return r == -EIO ? r : 0;
 	batch->jobs = s->batch.sparse.jobs;
 	batch->n_jobs = n_jobs;
-	step->shares.attended += shares.attended;
-	step->shares.visible += shares.visible;
-	step->shares.kept_mass += shares.kept_mass;
-	step->shares.total_mass += shares.total_mass;
+	s->batch.sparse.shares = shares;
 	return 0;
+}
+
+void sparse_count(struct sched *s)
+{
+	const struct select_shares *more = &s->batch.sparse.shares;
+	struct select_shares *to = &s->batch.lanes[0]->step.shares;
+
+	to->attended += more->attended;
+	to->visible += more->visible;
+	to->kept_mass += more->kept_mass;
+	to->total_mass += more->total_mass;
 }
 
 void sparse_done(struct sparse *sparse)

@@ -30,6 +30,7 @@ struct sparse {
 	uint32_t *ranges; /* owned, first rows of these */
 	struct backend_chosen blocks; /* of them all, where the backend takes it */
 	struct work_tree tree; /* the slice's, with a query for each block of rows */
+	struct select_shares shares; /* of what was chosen for the batch */
 	uint32_t lists_room, jobs_room, path_room, queries_room, io_room, chosen_room, mass_room,
 		kept_room, ranges_room;
 };
@@ -39,6 +40,8 @@ bool sparse_is_sane(const struct abi_sparse *wish);
 /* The batch is a slice of a prefill step: jobs for chosen blocks take the place of its job, where its sequence wants that; or a job
  * of all blocks, where the backend wants that. Blocks for the estimate. 0, or -EIO: the backend has failed. */
 int sparse_choose(struct sched *s, struct backend_batch *batch);
+/* The batch was submitted as it was chosen: its step has that share more. */
+void sparse_count(struct sched *s);
 void sparse_done(struct sparse *sparse);
 
 #endif

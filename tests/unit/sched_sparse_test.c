@@ -457,6 +457,14 @@ static int submit_by_list(struct backend *b, const struct backend_batch *batch, 
 	return backend_cpu.submit(b, &(struct backend_batch){&job, 1}, ret_id);
 }
 
+static void start_anew(struct fixture *f, const struct backend_ops *with)
+{
+	client_end(&f->c);
+	harness_stop(&f->h);
+	f->h.ops = with;
+	start(f);
+}
+
 static void exact_prefill_may_do_without_its_list(void **state)
 {
 	const struct abi_sparse some = {0.5, 8, 64, 0, 0};
@@ -466,18 +474,50 @@ static void exact_prefill_may_do_without_its_list(void **state)
 
 	if (ops == &backend_cpu) {
 		run(f, NULL, values, exact);
-		client_end(&f->c);
-		harness_stop(&f->h);
 		other = backend_cpu;
 		other.takes_chosen = takes_everything;
 		other.submit = submit_by_list;
-		f->h.ops = &other;
-		start(f);
+		start_anew(f, &other);
 		run(f, NULL, values, o);
 		assert_int_equal(n_everything, 2 * shape.n_layers * 2);
 		assert_same(o, exact);
 		run(f, &some, values, o);
 		assert_int_equal(n_everything, 2 * shape.n_layers * 2);
+	}
+	free(values);
+	free(o);
+	free(exact);
+}
+
+static bool takes_any(struct backend *b, const struct backend_job *job)
+{
+	(void)b;
+	return job->chosen->kept != NULL;
+}
+
+static int submit_lists_alone(struct backend *b, const struct backend_batch *batch,
+			      uint64_t *ret_id)
+{
+	return batch->jobs[0].chosen ? -ENOMEM : backend_cpu.submit(b, batch, ret_id);
+}
+
+static void what_finds_no_room_as_chosen_is_exact_and_says_so(void **state)
+{
+	const struct abi_sparse some = {0.5, 8, 64, 0, 0};
+	static struct backend_ops other;
+	struct fixture *f = *state;
+	char *values = make_values(f), *o = malloc(q_bytes(N)), *exact = malloc(q_bytes(N));
+	struct abi_completion done;
+
+	if (ops == &backend_cpu) {
+		run(f, NULL, values, exact);
+		other = backend_cpu;
+		other.takes_chosen = takes_any;
+		other.submit = submit_lists_alone;
+		start_anew(f, &other);
+		done = run(f, &some, values, o);
+		assert_true(done.attended == 1 && done.mass == 1);
+		assert_same(o, exact);
 	}
 	free(values);
 	free(o);
@@ -508,6 +548,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_is_not_chosen_stays_where_it_is),
 		cmocka_unit_test(a_backend_that_cannot_says_so),
 		TEST(exact_prefill_may_do_without_its_list),
+		TEST(what_finds_no_room_as_chosen_is_exact_and_says_so),
 	};
 
 	int r = argc > 1 ? find_device(argv[1]) : 0;
