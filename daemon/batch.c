@@ -60,6 +60,12 @@ int batch_add(struct sched *s, struct sched_lane *lane)
 	return 0;
 }
 
+/* A group of CPU pools could have memory of its own, but is none. */
+static bool is_on_device(const struct sched *s)
+{
+	return s->ops->arena_new && strcmp(s->config->backend, "cpu") != 0;
+}
+
 /* Rows of a slice: as many as the configuration wants, and fewer where a long context would make their partials many. A device
  * makes few, and would have little to do: it gets more. */
 static uint32_t slice_rows(const struct sched *s, const struct batch_job *job,
@@ -67,18 +73,14 @@ static uint32_t slice_rows(const struct sched *s, const struct batch_job *job,
 {
 	const struct work_shape *shape = &job->model->shape;
 	uint64_t end = (uint64_t)store_seq_n_tokens(part->seq->store) + part->n_new;
-
-	uint64_t rows = SLICE_PAIRS / end;
-
-	if (s->ops->arena_new && rows > s->config->prefill_rows)
-		return rows < DEVICE_ROWS ? (uint32_t)rows : DEVICE_ROWS;
-	if (s->ops->arena_new)
-		return s->config->prefill_rows;
 	uint64_t row_bytes = (end / job->plan.segment_tokens + 2) * shape->n_q_heads *
 			     (shape->head_dim + 2) * sizeof(float);
-	uint64_t most = SLICE_PARTIALS_BYTES / row_bytes + 1;
+	uint64_t most = SLICE_PARTIALS_BYTES / row_bytes + 1, least = SLICE_PAIRS / end;
 
-	return most < s->config->prefill_rows ? (uint32_t)most : s->config->prefill_rows;
+	if (!is_on_device(s))
+		return most < s->config->prefill_rows ? (uint32_t)most : s->config->prefill_rows;
+	least = least < DEVICE_ROWS ? least : DEVICE_ROWS;
+	return least > s->config->prefill_rows ? (uint32_t)least : s->config->prefill_rows;
 }
 
 int batch_add_slice(struct sched *s, struct sched_lane *lane)

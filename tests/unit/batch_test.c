@@ -1,6 +1,6 @@
 /*
  * batch_test.c - plans that take in the next tokens: when a backend is asked to, and what follows where it has lost one;
- * and what streams are told of a batch in flight.
+ * what streams are told of a batch in flight, and how long slices are.
  */
 #include "daemon/sched_impl.h"
 #include "sched_harness.h"
@@ -23,11 +23,11 @@ static const uint32_t IDS[] = {7, 8, 9, 10};
 
 /* A backend whose plans take in tokens, as far as the daemon can see. */
 static struct {
-	struct backend_ops ops; /* the CPU's, but for two */
+	struct backend_ops ops; /* the CPU's, but for some */
 	int advance_result;
 	bool lost; /* the plans */
 	bool busy; /* nothing completes */
-	uint32_t n_advanced, n_stale;
+	uint32_t n_advanced, n_stale, n_batches;
 	bool was_advanced; /* the last job that was taken */
 	uint32_t end; /* of its tree's tokens */
 } device;
@@ -49,6 +49,7 @@ static int device_submit(struct backend *b, const struct backend_batch *batch, u
 		device.n_stale++;
 		return -ESTALE;
 	}
+	device.n_batches++;
 	device.was_advanced = job->advanced;
 	device.end = node->pos + node->n_tokens;
 	return backend_cpu.submit(b, batch, ret_id);
@@ -224,6 +225,37 @@ static void prefill_between_leaves_the_plan(void **state)
 	client_end(&other);
 }
 
+static int device_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
+{
+	(void)b;
+	(void)bytes;
+	(void)ret;
+	return -ENOTSUP;
+}
+
+/* How many batches a prefill of 40 tokens takes, with slices of 17 rows. */
+static uint32_t batches_of_prefill(struct fixture *f, const char *backend)
+{
+	uint32_t ids[40], before = device.n_batches;
+
+	for (uint32_t i = 0; i < 40; i++)
+		ids[i] = 100 + i;
+	f->h.config.prefill_rows = 17;
+	strcpy(f->h.config.backend, backend);
+	client_compute(&f->c, f->seq, ids, 40);
+	return device.n_batches - before;
+}
+
+static void a_device_takes_more_rows_than_are_wanted(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(batches_of_prefill(f, "auto"), 3 * SHAPE.n_layers);
+	device.ops.arena_new = device_arena_new;
+	assert_int_equal(batches_of_prefill(f, "auto"), SHAPE.n_layers);
+	assert_int_equal(batches_of_prefill(f, "cpu"), 3 * SHAPE.n_layers); /* of several pools */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -235,6 +267,7 @@ int main(void)
 		TEST(an_entry_that_no_device_sees_is_soon_done_when_it_is_done),
 		TEST(lanes_that_take_turns_keep_their_plans),
 		TEST(prefill_between_leaves_the_plan),
+		TEST(a_device_takes_more_rows_than_are_wanted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
