@@ -29,7 +29,7 @@ static int open_group(const struct config *config, const struct backend_config *
 	struct backend_config all = *of;
 	int r;
 
-	devices_names(config->devices, copy, names, config->n_devices);
+	list_split(config->devices, copy, names, GROUP_DEVICES_MAX);
 	for (uint32_t i = 0; i < config->n_devices; i++)
 		devices[i] = (struct group_device){ops, names[i]};
 	all.group = &group;

@@ -68,20 +68,6 @@ int list_split(const char *text, char *copy, const char **ret, uint32_t most)
 	return (int)n;
 }
 
-void devices_names(const char *text, char *copy, const char **ret_names, uint32_t n)
-{
-	const char *at = text;
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct item item = item_next(&at);
-
-		memcpy(copy, item.text, item.length);
-		copy[item.length] = 0;
-		ret_names[i] = copy;
-		copy += item.length + 1;
-	}
-}
-
 /* ---- split -------------------------------------------------------------------------------------------------------- */
 
 enum split { SPLIT_AUTO, SPLIT_TOKENS, SPLIT_HEADS, SPLIT_NONE };

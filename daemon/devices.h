@@ -17,8 +17,6 @@
 int devices_parse(const char *text, uint32_t *ret_n, bool *ret_cpu);
 /* Items of a list with commas, cut out of copy, which holds what text holds: how many; -EINVAL: an empty one, or more than most. */
 int list_split(const char *text, char *copy, const char **ret, uint32_t most);
-/* The names one by one: cut out of copy, which holds what text holds, [n]. */
-void devices_names(const char *text, char *copy, const char **ret_names, uint32_t n);
 
 /* Is it a list of words and of NAME:word, each word auto, tokens or heads? */
 bool split_is_valid(const char *text);
