@@ -24,7 +24,8 @@
 #include "kvstore/gather.h"
 
 #define PASSES_CELLS 4u /* at most */
-#define PASSES_VIEWS 2u /* passes that the backend has at a time, where nobody else waits for it */
+#define PASSES_VIEWS \
+	3u /* passes that the backend has at a time, where nobody else waits for it: the last one takes longest to be planned */
 
 struct sched;
 
