@@ -95,8 +95,11 @@ int batch_add_slice(struct sched *s, struct sched_lane *lane)
 	uint32_t most = part->seq->parents ? left : slice_rows(s, &s->batch.jobs[0], part);
 
 	/* A device that gets little at the end has too little to do for all of it. */
-	if (s->ops->arena_new && left > most)
-		most = left / ((left + most - 1) / most) + 1;
+	if (is_on_device(s) && left > most) {
+		uint32_t n = (left + most - 1) / most;
+
+		most = (left + n - 1) / n;
+	}
 
 	s->batch.prefill = true;
 	s->batch.slice_part = step->next_part;
