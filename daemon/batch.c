@@ -16,6 +16,9 @@
 
 /* After a submission: its launches have come to the device, and attention is on all multiprocessors. */
 #define TELL_SOON_NS UINT64_C(12000)
+/* Streams that may then wait on multiprocessors of the device. If there were as many as it has of these, attention that comes
+ * late would never find one that it has for itself. */
+#define TELL_SOON_LANES 12u
 #define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
 #define DEVICE_ROWS 4096u
 #define SLICE_PAIRS \
@@ -247,13 +250,16 @@ static void slice_finish(struct sched *s, struct sched_lane *lane)
 static void batch_tell_soon(struct sched *s)
 {
 	struct batch *b = &s->batch;
+	uint32_t n_told = 0;
 
 	if (s->now_ns < b->soon_ns)
 		return;
 	b->soon_ns = UINT64_MAX;
-	for (uint32_t i = 0; i < b->n_lanes; i++) {
-		if (b->lanes[i]->step.on_stream)
-			ring_tell_soon(b->lanes[i]->shared, b->lanes[i]->accepted);
+	for (uint32_t i = 0; i < b->n_lanes && n_told < TELL_SOON_LANES; i++) {
+		if (!b->lanes[i]->step.on_stream)
+			continue;
+		ring_tell_soon(b->lanes[i]->shared, b->lanes[i]->accepted);
+		n_told++;
 	}
 }
 

@@ -20,6 +20,7 @@ static const struct work_shape SHAPE = {.n_layers = 2,
 					.page_tokens = 16,
 					.dtype = WORK_FP32};
 static const uint32_t IDS[] = {7, 8, 9, 10};
+enum { N_STREAMS = 20 };
 
 /* A backend whose plans take in tokens, as far as the daemon can see. */
 static struct {
@@ -189,6 +190,41 @@ static uint64_t open_other(struct fixture *f, struct client *c)
 	return seq;
 }
 
+/* Those that are told are on the device with what they wait for. */
+static void few_streams_of_many_are_told(void **state)
+{
+	struct fixture *f = *state;
+	struct client c[N_STREAMS];
+	uint64_t seqs[N_STREAMS], tickets[N_STREAMS];
+	uint32_t n_told = 0, n_lanes;
+
+	for (uint32_t i = 0; i < N_STREAMS; i++) {
+		seqs[i] = open_other(f, &c[i]);
+		assert_int_equal(client_extend(&c[i], seqs[i], IDS, 1).status, 0);
+	}
+	device.busy = true;
+	for (uint32_t i = 0; i < N_STREAMS; i++) {
+		struct abi_step_seq rec = client_step_seq(&c[i], seqs[i], 1);
+		struct abi_entry step = {.kind = ABI_STEP, .count = 1, .flags = ABI_STEP_STREAM};
+
+		tickets[i] = client_submit(&c[i], step, &rec, sizeof(rec));
+		atomic_store(&c[i].lane->ready, tickets[i]);
+	}
+	while (!f->h.sched->batch.in_flight || f->h.sched->batch.soon_ns != UINT64_MAX)
+		sched_round(f->h.sched);
+	for (uint32_t i = 0; i < N_STREAMS; i++)
+		n_told += atomic_load(&c[i].lane->soon) == tickets[i];
+	n_lanes = f->h.sched->batch.n_lanes;
+	device.busy = false; /* before anything can fail, as sessions end behind their batches */
+	assert_int_equal(n_lanes, N_STREAMS);
+	assert_int_equal(n_told, 12);
+	for (uint32_t i = 0; i < N_STREAMS; i++) {
+		assert_int_equal(client_wait(&c[i], tickets[i]).status, 0);
+		assert_int_equal(atomic_load(&c[i].lane->soon), tickets[i]);
+		client_end(&c[i]);
+	}
+}
+
 static void lanes_that_take_turns_keep_their_plans(void **state)
 {
 	struct fixture *f = *state;
@@ -265,6 +301,7 @@ int main(void)
 		TEST(a_plan_lost_between_two_layers_is_made_anew),
 		TEST(a_stream_is_told_that_its_step_is_soon_done),
 		TEST(an_entry_that_no_device_sees_is_soon_done_when_it_is_done),
+		TEST(few_streams_of_many_are_told),
 		TEST(lanes_that_take_turns_keep_their_plans),
 		TEST(prefill_between_leaves_the_plan),
 		TEST(a_device_takes_more_rows_than_are_wanted),
