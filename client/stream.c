@@ -121,6 +121,15 @@ int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_
 	return error ? driver_explain(lane->c, what, "wait on the stream", error) : 0;
 }
 
+/* Kernels are of the context that the lane was registered in; memory operations do for a stream of any. */
+static bool takes_turns(const struct coppice_lane *lane, void *stream)
+{
+	void *context = NULL;
+
+	return lane->turn.module && lane->c->driver->stream_context(stream, &context) == 0 &&
+	       context == lane->stream_context;
+}
+
 typedef int turn_verb(const struct driver *driver, const struct turn *turn, void *stream,
 		      uint64_t address, uint64_t value);
 
@@ -143,7 +152,7 @@ int stream_tell_ready(struct coppice_lane *lane, const char *what, void *stream,
 	size_t ready = offsetof(struct abi_lane, ready);
 	int error;
 
-	if (!lane->turn.module)
+	if (!takes_turns(lane, stream))
 		return stream_write(lane, what, stream, ready, ticket);
 	error = take_turn(lane, turn_tell, stream, ready, ticket);
 	return error ? driver_explain(lane->c, what, "launch on the stream", error) : 0;
@@ -154,7 +163,7 @@ int stream_await_done(struct coppice_lane *lane, const char *what, void *stream,
 	size_t done = offsetof(struct abi_lane, done);
 	int r, error;
 
-	if (!lane->turn.module)
+	if (!takes_turns(lane, stream))
 		return stream_wait(lane, what, stream, done, ticket);
 	r = stream_wait(lane, what, stream, offsetof(struct abi_lane, soon), ticket);
 	if (r < 0)
