@@ -384,8 +384,9 @@ static void test_chosen_blocks_of_all_heads_at_once(void **state)
 	struct oracle_random random = oracle_seed(__func__);
 
 	(void)state;
-	for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && fixture_ops->takes_chosen;
-	     i++) {
+	if (!fixture_ops->takes_chosen)
+		skip();
+	for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
 		const uint32_t *s = shapes[i];
 		struct fixture f = {.n = s[3],
 				    .chunk = s[4],
