@@ -271,16 +271,12 @@ static void run_chosen(struct chunk *c)
 		run_heads(c);
 }
 
-static void choose(struct chunk *c, double tau, struct select_shares *ret)
+/* From the masses that there are. */
+static void pick(struct chunk *c, double tau, struct select_shares *ret)
 {
 	struct select_config config = {.tau = tau, .sink_blocks = 1, .recent_blocks = 1};
-	const struct sparse_options *o = c->options;
-	struct backend_estimate e =
-		estimate_of(c->path, o, o->n_tokens, o->stride, o->block_tokens);
 
 	*ret = (struct select_shares){0};
-	if (c->path->ops->estimate(c->path->backend, &e, c->mass) != 0)
-		errx(1, "no estimate");
 	for (uint32_t head = 0; head < c->path->shape.n_kv_heads; head++)
 		if (select_chunk(&config, &c->of,
 				 c->mass + (size_t)head * c->n_ranges * c->of.n_blocks,
@@ -288,12 +284,25 @@ static void choose(struct chunk *c, double tau, struct select_shares *ret)
 			errx(1, "nothing chosen");
 }
 
-/* Every other block, beside the chosen shares of tau = 0: half of what there is. */
+static void choose(struct chunk *c, double tau, struct select_shares *ret)
+{
+	const struct sparse_options *o = c->options;
+	struct backend_estimate e =
+		estimate_of(c->path, o, o->n_tokens, o->stride, o->block_tokens);
+
+	if (c->path->ops->estimate(c->path->backend, &e, c->mass) != 0)
+		errx(1, "no estimate");
+	pick(c, tau, ret);
+}
+
+/* Every other block, beside those that a tau of next to nothing leaves: half of what there is. A choice of about as many comes
+ * before, as next to nothing is chosen without looking. */
 static void choose_half(struct chunk *c)
 {
 	struct select_shares shares;
 
-	choose(c, 1e-9, &shares);
+	choose(c, 0.5, &shares);
+	pick(c, 1e-9, &shares);
 	for (size_t i = 0; i < (size_t)c->path->shape.n_kv_heads * c->n_ranges * c->n_words; i++) {
 		uint32_t range = i / c->n_words % c->n_ranges, word = i % c->n_words;
 		struct select_range rows = select_range_at(&c->of, range);
