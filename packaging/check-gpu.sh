@@ -143,7 +143,9 @@ gpu_checks() { # folder
 	gpu_test sparse_test "$at/sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	gpu_test sched_sparse_test "$at/sched_sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait
-	gpu_test mover_test "$at/mover_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	for name in mover_test passes_test summary_test; do
+		gpu_test "$name" "$at/$name" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	done
 	wait
 	if [[ $(cat "$logs/gpu-cuda_test.rc") == 77 ]]; then
 		say "check.sh --gpu: $(tail -n 1 "$logs/gpu-cuda_test.log")" >&2
