@@ -8,8 +8,8 @@ coppice_test(NAME backend_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_test.c
 	LIBS coppice_kernels LABELS unit kernels)
 
 foreach(name mover passes summary)
-	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/oracle.c LIBS coppice_kernels ${CMAKE_DL_LIBS}
-		LABELS unit kernels tsan)
+	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/device_ops.c unit/oracle.c
+		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
 	if(TARGET coppice_cuda)
 		coppice_path(cuda_module coppice_cuda)
 		add_test(NAME ${name}_test_cuda COMMAND ${name}_test ${cuda_module})

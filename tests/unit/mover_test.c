@@ -2,9 +2,8 @@
  * mover_test.c - copies between a backend's pool and host memory: the CPU's, and with argv[1], the GPU's module, that one's
  * instead. Without a device the program says so and exits with 77, which CTest counts as skipped.
  */
-#include "kernels/cuda/module.h"
+#include "device_ops.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +18,6 @@
 #define EXTENT_BYTES (4 * MIB)
 #define N_EXTENTS 8u
 #define HOST_BYTES (64 * MIB)
-#define SKIPPED 77
 #define OPERATIONS 3000u
 
 static const struct backend_ops *ops = &backend_cpu;
@@ -198,30 +196,6 @@ static void copies_at_random_are_right(void **state)
 	}
 }
 
-/* The module, or NULL and the program's status. */
-static int load(const char *path)
-{
-	const struct backend_config config = {.pool_bytes = EXTENT_BYTES,
-					      .extent_bytes = EXTENT_BYTES};
-	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	struct backend *backend;
-	char error[400] = "";
-	cuda_ops get;
-
-	if (!module) {
-		fprintf(stderr, "%s\n", dlerror());
-		return 1;
-	}
-	*(void **)&get = dlsym(module, CUDA_MODULE_OPS);
-	ops = get();
-	if (ops->open(&config, &backend, error, sizeof(error)) != 0) {
-		printf("skipped: %s\n", error);
-		return SKIPPED;
-	}
-	ops->close(backend);
-	return 0;
-}
-
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv)
@@ -232,7 +206,7 @@ int main(int argc, char **argv)
 		CASE(what_leaves_is_read_before_others_come),
 		CASE(copies_at_random_are_right),
 	};
-	int r = argc > 1 ? load(argv[1]) : 0;
+	int r = argc > 1 ? device_ops(argv[1], &ops) : 0;
 
 	return r ? r : cmocka_run_group_tests_name("mover", tests, NULL, NULL);
 }

@@ -2,10 +2,9 @@
  * passes_test.c - attention over a path of which a pass sees a part at a time, against attention over all of it at once: the
  * CPU's backend, or with argv[1], the GPU's module, that one's. Without a device the program says so and exits with 77.
  */
-#include "kernels/cuda/module.h"
+#include "device_ops.h"
 #include "kernels/plan/plan.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +17,6 @@
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
-#define SKIPPED 77
 #define N_TOKENS 1000u
 #define N_ROWS_MAX 200u
 #define PAGE_TOKENS 32u
@@ -248,37 +246,12 @@ static void passes_give_what_one_go_gives(void **state)
 	}
 }
 
-static int load(const char *path)
-{
-	const struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
-	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	struct backend *backend;
-	char error[400] = "";
-	cuda_ops get;
-
-	if (!module) {
-		fprintf(stderr, "%s\n", dlerror());
-		return 1;
-	}
-	*(void **)&get = dlsym(module, CUDA_MODULE_OPS);
-	ops = get();
-	if (ops->open(&config, &backend, error, sizeof(error)) != 0) {
-		printf("skipped: %s\n", error);
-		return SKIPPED;
-	}
-	ops->close(backend);
-	if (ops->tier->pass)
-		return 0;
-	printf("skipped: the %s backend computes no attention in passes\n", ops->name);
-	return SKIPPED;
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(passes_give_what_one_go_gives, setup, teardown),
 	};
-	int r = argc > 1 ? load(argv[1]) : 0;
+	int r = argc > 1 ? device_ops(argv[1], &ops) : 0;
 
 	return r ? r : cmocka_run_group_tests_name("passes", tests, NULL, NULL);
 }

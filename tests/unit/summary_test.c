@@ -3,13 +3,12 @@
  * against the same in float64, and passes in which every KV head sees blocks of its own. The CPU's backend, or with argv[1],
  * the GPU's module, that one's. Without a device the program says so and exits with 77.
  */
+#include "device_ops.h"
 #include "oracle.h"
 
 #include "kernels/cpu/estimate.h"
-#include "kernels/cuda/module.h"
 #include "kernels/plan/select.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +20,6 @@
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
-#define SKIPPED 77
 #define N 1600u
 #define N_ROWS 200u
 #define PAGE 32u
@@ -393,31 +391,6 @@ static void heads_see_blocks_of_their_own(void **state)
 	}
 }
 
-static int load(const char *path)
-{
-	const struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
-	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	struct backend *backend;
-	char error[400] = "";
-	cuda_ops get;
-
-	if (!module) {
-		fprintf(stderr, "%s\n", dlerror());
-		return 1;
-	}
-	*(void **)&get = dlsym(module, CUDA_MODULE_OPS);
-	ops = get();
-	if (ops->open(&config, &backend, error, sizeof(error)) != 0) {
-		printf("skipped: %s\n", error);
-		return SKIPPED;
-	}
-	ops->close(backend);
-	if (ops->estimate && ops->tier->summary)
-		return 0;
-	printf("skipped: the %s backend keeps no summaries\n", ops->name);
-	return SKIPPED;
-}
-
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -426,7 +399,7 @@ int main(int argc, char **argv)
 		TEST(what_nobody_took_in_is_no_estimate),
 		TEST(heads_see_blocks_of_their_own),
 	};
-	int r = argc > 1 ? load(argv[1]) : 0;
+	int r = argc > 1 ? device_ops(argv[1], &ops) : 0;
 
 	return r ? r : cmocka_run_group_tests_name("summary", tests, NULL, NULL);
 }
