@@ -218,11 +218,14 @@ static uint64_t readers_of(struct tier *t, uint64_t pool, uint64_t bytes)
 	return launch;
 }
 
-/* What copies down read lies in one range, for as long as there are any. */
-static void range_add(struct tier *t, uint64_t pool, uint64_t bytes)
+/* The next copy down. What they read lies in one range, for as long as there are any. */
+static void reader_add(struct tier *t, uint64_t pool, uint64_t bytes)
 {
-	bool none = t->ways[TIER_DOWN].n_asked == t->ways[TIER_DOWN].n_done;
+	const struct tier_stream *w = &t->ways[TIER_DOWN];
+	bool none = w->n_asked == w->n_done;
 
+	t->readers[w->n_asked % TIER_KNOWN] =
+		(struct tier_known){.pool = pool, .bytes = bytes, .launch = w->n_launched + 1};
 	if (none || pool < t->read_begin)
 		t->read_begin = pool;
 	if (none || pool + bytes > t->read_end)
@@ -251,12 +254,7 @@ uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void 
 	w->next.from[w->next.n] = way == TIER_DOWN ? pool : at;
 	w->next.to[w->next.n++] = way == TIER_DOWN ? at : pool;
 	if (way == TIER_DOWN)
-		range_add(t, pool, bytes);
-	if (way == TIER_DOWN)
-		t->readers[w->n_asked % TIER_KNOWN] =
-			(struct tier_known){.pool = pool,
-					    .bytes = bytes,
-					    .launch = w->n_launched + 1};
+		reader_add(t, pool, bytes);
 	return ++w->n_asked;
 }
 
