@@ -46,8 +46,9 @@ static int compare(const struct config *config, struct exchange *x)
 				     .n_heads = 1,
 				     .head_dim = AGREED_N};
 
+	memset(parts, 0, sizeof(parts));
 	for (uint32_t i = 0; i < x->n_ranks; i++)
-		memset(parts[i], 0, sizeof(parts[i])), parts[i][0] = -INFINITY;
+		parts[i][0] = -INFINITY;
 	parts[x->rank][0] = 0;
 	parts[x->rank][1] = 1;
 	memcpy(&parts[x->rank][2], mine, sizeof(mine));
