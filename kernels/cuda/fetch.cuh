@@ -255,10 +255,16 @@ __device__ inline uint32_t entry_head(const struct device_attend &a, uint32_t ti
 	return a.head_units ? a.first_head + ticket / a.head_units : ticket % a.shape.n_kv_heads;
 }
 
+/* The unit that a ticket stands for. */
+__device__ inline uint32_t entry_unit(const struct device_attend &a, uint32_t ticket)
+{
+	return a.head_units ? ticket : ticket / a.shape.n_kv_heads;
+}
+
 /* Past the first-level cache, which may hold them as they were before the launch that patched them. */
 __device__ inline struct entry read_entry(const struct device_attend &a, uint32_t ticket, uint32_t lane)
 {
-	uint32_t index = a.head_units ? ticket : ticket / a.shape.n_kv_heads;
+	uint32_t index = entry_unit(a, ticket);
 	union {
 		struct device_unit unit;
 		uint4 words[2];
@@ -275,7 +281,7 @@ __device__ inline struct entry read_entry(const struct device_attend &a, uint32_
 /* On its way while the block makes itself ready. */
 __device__ inline void prefetch_entry(const struct device_attend &a, uint32_t ticket, uint32_t lane)
 {
-	uint32_t index = ticket / a.shape.n_kv_heads;
+	uint32_t index = entry_unit(a, ticket);
 
 	if (lane == 0)
 		asm volatile("prefetch.global.L2 [%0];" ::"l"(&a.units[index]));
@@ -300,7 +306,8 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct d
 		if (ticket >= n_entries) {
 			now.unit.blocks_log2 = DEVICE_NONE;
 		} else {
-			if (!waited && !(now.unit.flags & DEVICE_UNIT_OLD)) {
+			/* a program that the launch before makes says nothing yet */
+			if (!waited && (a.head_units || !(now.unit.flags & DEVICE_UNIT_OLD))) {
 				launch_wait();
 				waited = true;
 				if (a.patched)
