@@ -497,8 +497,8 @@ static int fit(struct fit *f)
 		r = print_experiments(f);
 	if (!r && f->o->workload)
 		r = check(f);
-	if (f->o->save && f->times)
-		save_times(f);
+	if (f->o->save && f->times && save_times(f) != 0)
+		r = r ? r : -EIO;
 	if (!r)
 		print_table(f);
 	return r;
