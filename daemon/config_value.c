@@ -184,10 +184,11 @@ static void accepted_text(const struct key *key, char *text, size_t bytes)
 			 GROUP_DEVICES_MAX);
 		break;
 	case KEY_RANKS:
-		snprintf(text, bytes,
-			 "at most %u addresses with commas, each the path of a socket or a numeric "
-			 "host:port",
-			 EXCHANGE_RANKS_MAX);
+		snprintf(
+			text, bytes,
+			"at most %u addresses with commas, each once and the path of a socket or a "
+			"numeric host:port",
+			EXCHANGE_RANKS_MAX);
 		break;
 	case KEY_SPLIT:
 		snprintf(text, bytes,

@@ -4,6 +4,7 @@
 #include "devices.h"
 #include "kernels/group/ranks.h"
 #include "log.h"
+#include "signals.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,6 +26,10 @@ int joined_parse(const char *text, uint32_t *ret_n)
 	for (int i = 0; i < n; i++) {
 		if (!ranks_is_address(addresses[i]))
 			return -EINVAL;
+		for (int j = 0; j < i; j++) {
+			if (strcmp(addresses[i], addresses[j]) == 0)
+				return -EINVAL;
+		}
 	}
 	*ret_n = (uint32_t)n;
 	return 0;
@@ -72,7 +77,7 @@ static int compare(const struct config *config, struct exchange *x)
 	return 0;
 }
 
-int joined_open(const struct config *config, struct exchange **ret)
+static int meet(const struct config *config, struct exchange **ret)
 {
 	char copy[sizeof(config->ranks)], error[256] = "";
 	const char *addresses[EXCHANGE_RANKS_MAX];
@@ -82,9 +87,6 @@ int joined_open(const struct config *config, struct exchange **ret)
 				     .timeout_ms = config->ranks_timeout_ms};
 	struct exchange *x;
 
-	*ret = NULL;
-	if (!config->ranks[0])
-		return 0;
 	list_split(config->ranks, copy, addresses, EXCHANGE_RANKS_MAX);
 	log_info("rank %u of %u: waiting for the others", config->rank, config->n_ranks);
 	int r = ranks_connect(&ranks, &x, error, sizeof(error));
@@ -101,4 +103,16 @@ int joined_open(const struct config *config, struct exchange **ret)
 	log_info("rank %u of %u: all have joined", config->rank, config->n_ranks);
 	*ret = x;
 	return 0;
+}
+
+int joined_open(const struct config *config, struct exchange **ret)
+{
+	*ret = NULL;
+	if (!config->ranks[0])
+		return 0;
+	signals_end(true);
+	int r = meet(config, ret);
+
+	signals_end(false);
+	return r;
 }

@@ -13,11 +13,11 @@
 
 struct exchange;
 
-/* How many addresses a list has; -EINVAL: too many, or one that is none. */
+/* How many addresses a list has; -EINVAL: too many, one that is none, or one twice. */
 int joined_parse(const char *text, uint32_t *ret_n);
 
 /* Blocks until all have joined, no longer than config->ranks_timeout_ms; says in the log what was wrong. *ret is NULL where the config
- * has no ranks. 0 or -errno. */
+ * has no ranks. SIGTERM and SIGINT end the process meanwhile. 0 or -errno. */
 int joined_open(const struct config *config, struct exchange **ret);
 
 #endif

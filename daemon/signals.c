@@ -30,6 +30,15 @@ void signals_block(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
+void signals_end(bool may)
+{
+	sigset_t set;
+
+	set_of(&set);
+	sigdelset(&set, SIGHUP);
+	pthread_sigmask(may ? SIG_UNBLOCK : SIG_BLOCK, &set, NULL);
+}
+
 static void serve(struct server *server, const struct signalfd_siginfo *info)
 {
 	if (info->ssi_signo == SIGHUP) {

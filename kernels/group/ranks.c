@@ -17,8 +17,10 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,6 +73,15 @@ static int parse_path(const char *text, struct address *ret)
 	return 0;
 }
 
+/* One that can be called: getaddrinfo takes any number, modulo 65536. */
+static bool is_port(const char *text)
+{
+	char *end;
+	unsigned long port = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+
+	return port >= 1 && port <= UINT16_MAX && !*end;
+}
+
 /* Numeric: a name server's silence has no place here. */
 static int parse_host(const char *text, struct address *ret)
 {
@@ -82,7 +93,7 @@ static int parse_host(const char *text, struct address *ret)
 	size_t n = colon ? (size_t)(colon - text) : 0;
 	bool bracketed = n > 2 && text[0] == '[' && text[n - 1] == ']';
 
-	if (n == 0 || n >= sizeof(host))
+	if (n == 0 || n >= sizeof(host) || !is_port(colon + 1))
 		return -EINVAL;
 	n -= bracketed ? 2 : 0;
 	memcpy(host, text + bracketed, n);
@@ -187,6 +198,20 @@ static int hear_hello(const struct joining *j, int fd, uint64_t deadline_ms, uin
 
 /* ---- joining ------------------------------------------------------------------------------------------------------ */
 
+/* What an earlier run left behind, a socket where nobody answers, goes; anything else is in the way. */
+static void clear_path(const struct address *own, const char *text)
+{
+	struct stat st;
+	int fd = socket_new(own);
+
+	if (fd >= 0 && lstat(text, &st) == 0 && S_ISSOCK(st.st_mode) &&
+	    connect(fd, (const struct sockaddr *)&own->at, own->bytes) != 0 &&
+	    errno == ECONNREFUSED)
+		unlink(text);
+	if (fd >= 0)
+		close(fd);
+}
+
 static int listen_own(struct joining *j)
 {
 	const char *text = j->config->addresses[j->config->rank];
@@ -195,17 +220,18 @@ static int listen_own(struct joining *j)
 
 	if (r)
 		return r;
-	/* what an earlier run left behind */
 	if (own.at.ss_family == AF_UNIX)
-		unlink(text);
-	j->listener = socket_new(&own);
-	if (j->listener < 0 || bind(j->listener, (struct sockaddr *)&own.at, own.bytes) != 0 ||
-	    listen(j->listener, EXCHANGE_RANKS_MAX) != 0) {
-		r = -errno;
-		return fail(j, r, "rank %u cannot listen at %s: %s", j->config->rank, text,
-			    strerror(-r));
+		clear_path(&own, text);
+	int fd = socket_new(&own);
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&own.at, own.bytes) == 0 &&
+	    listen(fd, EXCHANGE_RANKS_MAX) == 0) {
+		j->listener = fd;
+		return 0;
 	}
-	return 0;
+	r = -errno;
+	if (fd >= 0)
+		close(fd);
+	return fail(j, r, "rank %u cannot listen at %s: %s", j->config->rank, text, strerror(-r));
 }
 
 /* One attempt. */
@@ -262,6 +288,20 @@ static uint64_t hello_deadline(const struct joining *j)
 	return limit < j->deadline_ms ? limit : j->deadline_ms;
 }
 
+/* Has who called first, of that rank, hung up? It may have been started anew. */
+static bool is_gone(int fd)
+{
+	char byte;
+	ssize_t n = recv(fd, &byte, 1, MSG_PEEK);
+
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static bool is_awaited(const struct joining *j, uint32_t rank)
+{
+	return rank > j->config->rank && (j->fds[rank] < 0 || is_gone(j->fds[rank]));
+}
+
 /* A rank above this one, or a stranger, who is hung up on. */
 static void answer(struct joining *j)
 {
@@ -271,11 +311,13 @@ static void answer(struct joining *j)
 
 	if (fd < 0)
 		return;
-	if (hear_hello(j, fd, deadline_ms, &rank) != 0 || rank <= j->config->rank ||
-	    j->fds[rank] >= 0 || say_hello(j, fd, deadline_ms) != 0) {
+	if (hear_hello(j, fd, deadline_ms, &rank) != 0 || !is_awaited(j, rank) ||
+	    say_hello(j, fd, deadline_ms) != 0) {
 		close(fd);
 		return;
 	}
+	if (j->fds[rank] >= 0)
+		close(j->fds[rank]);
 	/* of no use to a path's socket, and refused by it */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	j->fds[rank] = fd;

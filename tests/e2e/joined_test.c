@@ -4,6 +4,7 @@
  */
 #include "control_harness.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,12 +110,29 @@ static void daemons_that_differ_say_in_what(void **state)
 	hosts_free(&hosts);
 }
 
+static void a_daemon_that_waits_for_others_can_be_ended(void **state)
+{
+	struct hosts hosts = hosts_new();
+	char path[80];
+	(void)state;
+
+	hosts_tell(&hosts, "--ranks-timeout-ms=3600000");
+	hosts.h[0]->pid = harness_spawn(hosts.h[0]);
+	snprintf(path, sizeof(path), "%s/a", hosts.folder);
+	for (uint32_t k = 0; k < 2000 && access(path, F_OK) != 0; k++)
+		usleep(5000);
+	assert_int_equal(harness_stop(hosts.h[0], SIGTERM), -SIGTERM);
+	assert_int_equal(unlink(path), 0); /* the next one takes its place */
+	hosts_free(&hosts);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(daemons_that_a_list_names_find_each_other_and_serve),
 		cmocka_unit_test(a_daemon_that_never_comes_is_named_in_time),
 		cmocka_unit_test(daemons_that_differ_say_in_what),
+		cmocka_unit_test(a_daemon_that_waits_for_others_can_be_ended),
 	};
 
 	return harness_init(argc, argv) || cmocka_run_group_tests(tests, NULL, NULL);

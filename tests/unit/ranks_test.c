@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -223,7 +224,8 @@ static void test_strangers_are_hung_up_on(void **state)
 
 static void test_what_is_no_address_is_refused_in_a_sentence(void **state)
 {
-	static const char *const wrong[] = {"nowhere", "localhost:80", ":80", "1.2.3.4:x"};
+	static const char *const wrong[] = {"nowhere",	"localhost:80", ":80",		"1.2.3.4:x",
+					    "1.2.3.4:", "1.2.3.4:0",	"1.2.3.4:65536"};
 	struct list l;
 
 	(void)state;
@@ -238,6 +240,75 @@ static void test_what_is_no_address_is_refused_in_a_sentence(void **state)
 	list_done(&l);
 }
 
+static void test_what_stands_at_its_own_address_stays_there(void **state)
+{
+	struct list l;
+	int fd;
+
+	(void)state;
+	list_paths(&l);
+	fd = open(l.addresses[0], O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_fails(&l, 0, -EADDRINUSE, "rank 0 cannot listen");
+	assert_int_equal(unlink(l.addresses[0]), 0); /* it was there */
+	list_done(&l);
+}
+
+static void test_a_second_of_a_rank_leaves_the_first_where_it_is(void **state)
+{
+	pid_t pids[RANKS];
+	struct list l;
+
+	(void)state;
+	list_paths(&l);
+	pids[0] = start(&l, 0);
+	close(call_path(l.addresses[0]));
+	assert_fails(&l, 0, -EADDRINUSE, "rank 0 cannot listen");
+	for (uint32_t i = 1; i < RANKS; i++)
+		pids[i] = start(&l, i);
+	for (uint32_t i = 0; i < RANKS; i++)
+		assert_ends_well(pids[i]);
+	list_done(&l);
+}
+
+static void test_a_socket_that_nobody_hears_is_replaced(void **state)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct list l;
+
+	(void)state;
+	list_paths(&l);
+	strcpy(at.sun_path, l.addresses[0]);
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	close(fd);
+	check_list(&l);
+}
+
+/* Its first life met rank 0 and ended. */
+static void test_a_rank_that_was_started_anew_is_taken_instead(void **state)
+{
+	uint32_t hello[3] = {0x52504f43u, 1, RANKS};
+	pid_t pids[RANKS];
+	struct list l;
+	int fd;
+
+	(void)state;
+	list_paths(&l);
+	pids[0] = start(&l, 0);
+	fd = call_path(l.addresses[0]);
+	assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
+	assert_int_equal(read(fd, hello, sizeof(hello)), sizeof(hello));
+	close(fd);
+	for (uint32_t i = 1; i < RANKS; i++)
+		pids[i] = start(&l, i);
+	for (uint32_t i = 0; i < RANKS; i++)
+		assert_ends_well(pids[i]);
+	list_done(&l);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -246,6 +317,10 @@ int main(void)
 		cmocka_unit_test(test_a_rank_that_never_comes_is_named_in_time),
 		cmocka_unit_test(test_strangers_are_hung_up_on),
 		cmocka_unit_test(test_what_is_no_address_is_refused_in_a_sentence),
+		cmocka_unit_test(test_what_stands_at_its_own_address_stays_there),
+		cmocka_unit_test(test_a_second_of_a_rank_leaves_the_first_where_it_is),
+		cmocka_unit_test(test_a_socket_that_nobody_hears_is_replaced),
+		cmocka_unit_test(test_a_rank_that_was_started_anew_is_taken_instead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
