@@ -162,7 +162,8 @@ static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 	return 0;
 }
 
-/* The oldest of those that share the space's extents and are not at home elsewhere. The first of a space in the list is a leaf. */
+/* The oldest of those that share the space's extents and are not at home elsewhere. The first of a space in the list is a leaf. Behind
+ * too many that are, the oldest of all: the next look goes further, and no stranger pays for it. */
 static struct store_node *victim_at_home(const struct store_space *space)
 {
 	struct store_node *n = TAILQ_FIRST(&space->holding->lru[STORE_DEVICE]);
@@ -170,7 +171,7 @@ static struct store_node *victim_at_home(const struct store_space *space)
 	for (uint32_t i = 0; n && i < HOME_LOOKS; i++, n = TAILQ_NEXT(n, lru))
 		if (!n->space->at_home || n->space->home == space->home)
 			return n;
-	return NULL;
+	return n ? TAILQ_FIRST(&space->holding->lru[STORE_DEVICE]) : NULL;
 }
 
 /* Of those who have extents of their own, or of the domain that is short of them. */

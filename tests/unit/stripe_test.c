@@ -227,6 +227,31 @@ static void test_room_at_home_is_made_at_home(void **state)
 	fixture_done(&f);
 }
 
+/* What idles at home is found behind however much that idles elsewhere, and was used before. */
+static void test_room_at_home_is_found_behind_many_others(void **state)
+{
+	const uint32_t n = 150;
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 1,
+						  .extent_pages = 2 * n,
+						  .n_devices = 2});
+	for (uint32_t i = 0; i < 2 * n; i++) {
+		struct store_seq *q = open_at_home(&f, "aaaa", i, i / n);
+
+		fixture_publish(&f, q, "aaaa");
+		fixture_close(&f, q);
+	}
+	struct store_seq *q = open_at_home(&f, "bbbb", 2 * n, 1);
+
+	assert_int_equal(fixture_extend(&f, q, "bbbb", false), 0);
+	assert_true(store_device_bytes(f.store, 0) > 0);
+	fixture_check(&f);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
 static void test_a_home_is_one_of_the_devices(void **state)
 {
 	uint32_t id = 1;
@@ -346,6 +371,7 @@ int main(void)
 		cmocka_unit_test(test_a_space_with_a_home_has_its_pages_there),
 		cmocka_unit_test(test_a_home_is_not_left_for_lack_of_room),
 		cmocka_unit_test(test_room_at_home_is_made_at_home),
+		cmocka_unit_test(test_room_at_home_is_found_behind_many_others),
 		cmocka_unit_test(test_a_home_is_one_of_the_devices),
 		cmocka_unit_test(test_a_draft_is_on_one_device),
 		cmocka_unit_test(test_a_full_device_is_made_room_on),
