@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOG2_E 1.4426950408889634
 #define LOOKS_A_QUERY 256u
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -109,20 +108,6 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 						  cudaMemcpyHostToDevice, u->b->stream));
 }
 
-static struct device_shape device_shape_of(const struct backend_job *job)
-{
-	const struct work_shape *s = job->shape;
-
-	return (struct device_shape){
-		.head_dim = s->head_dim,
-		.bf16 = s->dtype == WORK_BF16,
-		.n_kv_heads = s->n_kv_heads,
-		.group = s->n_q_heads / s->n_kv_heads,
-		.head_bytes = shape_head_bytes(s),
-		.scale_log2 = (float)(s->scale * LOG2_E),
-	};
-}
-
 static char *layer_of(const struct batch *b, const struct backend_job *job)
 {
 	uint64_t at =
@@ -135,7 +120,7 @@ static int run_inbound(struct upload *u, const struct backend_job *job, struct b
 		       const struct batch_need *need, struct tables *t)
 {
 	struct device_inbound in = {
-		.shape = device_shape_of(job),
+		.shape = shape_on_device(job->shape),
 		.copies = t->q,
 		.pool = layer_of(u->b, job),
 		.rows_from = t->rows,
@@ -164,7 +149,7 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	struct device_attend attend = plan->attend;
 	uint64_t entries = (uint64_t)plan->n_parts * job->shape->n_q_heads;
 
-	attend.shape = device_shape_of(job);
+	attend.shape = shape_on_device(job->shape);
 	attend.shape.n_kv_heads = backend_job_heads(job);
 	attend.rows = (const void *)(uintptr_t)t->rows_to;
 	attend.n_rows = job->list->n_rows;
@@ -188,7 +173,7 @@ static int run_chosen(struct upload *u, const struct backend_job *job,
 {
 	struct batch *b = u->b;
 	struct device_attend attend = {
-		.shape = device_shape_of(job),
+		.shape = shape_on_device(job->shape),
 		.rows = (const void *)(uintptr_t)t->rows_to,
 		.n_rows = job->list->n_rows,
 		.pool = layer_of(b, job),

@@ -48,6 +48,12 @@ static inline size_t align_up(size_t n)
 	return (n + BATCH_ALIGN - 1) / BATCH_ALIGN * BATCH_ALIGN;
 }
 
+/* How many of `of` each n takes, the last one perhaps in part. */
+static inline uint32_t n_of(uint32_t n, uint32_t of)
+{
+	return n / of + (n % of > 0);
+}
+
 /* Of a row of Q or O. */
 static inline size_t shape_row_bytes(const struct work_shape *shape)
 {
@@ -75,6 +81,8 @@ uint32_t shape_source(const struct work_shape *shape, const struct program_pages
 		      uint32_t page, uint32_t row);
 /* Of a page of one KV head. */
 uint64_t shape_head_bytes(const struct work_shape *shape);
+/* As kernels are told of it. */
+struct device_shape shape_on_device(const struct work_shape *shape);
 
 /* ---- batch_plans.c ----------------------------------------------------------------------------------------------- */
 

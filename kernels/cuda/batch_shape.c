@@ -3,6 +3,8 @@
 #include "../heads.h"
 #include "../say.h"
 
+#define LOG2_E 1.4426950408889634
+
 static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
 {
 	if (!heads_check(s, error, error_bytes))
@@ -68,4 +70,16 @@ uint32_t shape_source(const struct work_shape *shape, const struct program_pages
 uint64_t shape_head_bytes(const struct work_shape *shape)
 {
 	return (uint64_t)shape->page_tokens * 4 * shape->head_dim;
+}
+
+struct device_shape shape_on_device(const struct work_shape *shape)
+{
+	return (struct device_shape){
+		.head_dim = shape->head_dim,
+		.bf16 = shape->dtype == WORK_BF16,
+		.n_kv_heads = shape->n_kv_heads,
+		.group = shape->n_q_heads / shape->n_kv_heads,
+		.head_bytes = shape_head_bytes(shape),
+		.scale_log2 = (float)(shape->scale * LOG2_E),
+	};
 }

@@ -9,9 +9,7 @@
 #define COPPICE_CUDA_ESTIMATE_MEANS_CUH
 
 #include "estimate_narrow.cuh"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "halves.cuh"
 
 #define MEANS_THREADS 256u
 
@@ -38,7 +36,7 @@ __device__ inline float half_of(uint32_t two, uint32_t i, bool bf16)
 {
 	uint16_t bits = (uint16_t)(two >> 16 * i);
 
-	return bf16 ? __bfloat162float(*(const __nv_bfloat16 *)&bits) : __half2float(*(const __half *)&bits);
+	return bf16 ? value_of(*(const __nv_bfloat16 *)&bits) : value_of(*(const __half *)&bits);
 }
 
 /* 8 values of tokens [token, token + 8), those that there are: adds them up. */

@@ -2,25 +2,17 @@
 #include "estimate_pages.h"
 
 #include "batch_impl.h"
-#include "estimate.h"
 #include "windows.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <string.h>
 
-#define LOG2_E 1.4426950408889634
-
 /* Tables of an estimate, in pinned memory and then on the device. */
 struct tables_of {
 	uint32_t *windows, *lists;
 	uint32_t n_windows, n_lists;
 };
-
-static uint32_t n_of(uint32_t n, uint32_t of)
-{
-	return n / of + (n % of > 0);
-}
 
 static bool slices_fit(const struct backend_estimate *e)
 {
@@ -88,30 +80,35 @@ static void fill_tables(const struct batch *b, const struct backend_estimate *e,
 	}
 }
 
-static struct device_estimate device_estimate_of(const struct batch *b,
-						 const struct backend_estimate *e)
+struct device_estimate estimate_on_device(const struct backend_estimate *e)
 {
-	const struct work_shape *s = e->shape;
-
 	return (struct device_estimate){
-		.shape = {.head_dim = s->head_dim,
-			  .bf16 = s->dtype == WORK_BF16,
-			  .n_kv_heads = s->n_kv_heads,
-			  .group = s->n_q_heads / s->n_kv_heads,
-			  .head_bytes = shape_head_bytes(s),
-			  .scale_log2 = (float)(s->scale * LOG2_E)},
+		.shape = shape_on_device(e->shape),
 		.stride = e->stride,
 		.block_tokens = e->block_tokens,
 		.n_q = e->n_q,
 		.q_pos = e->q_pos,
 		.n_k = e->n_k,
-		.page_tokens = s->page_tokens,
-		.layer = e->layer,
-		.q_stride = shape_row_bytes(s),
-		.pool = b->pool->base,
-		.pool_bytes = b->pool->bytes,
-		.page_bytes = batch_page_bytes(b->pool, s, NULL, 0),
+		.page_tokens = e->shape->page_tokens,
+		.q_stride = shape_row_bytes(e->shape),
 	};
+}
+
+size_t estimate_n_masses(const struct backend_estimate *e)
+{
+	return (size_t)e->shape->n_kv_heads * n_of(e->n_q, e->block_tokens) *
+	       n_of(e->n_k, e->block_tokens);
+}
+
+static struct device_estimate from_pages(const struct batch *b, const struct backend_estimate *e)
+{
+	struct device_estimate on = estimate_on_device(e);
+
+	on.layer = e->layer;
+	on.pool = b->pool->base;
+	on.pool_bytes = b->pool->bytes;
+	on.page_bytes = batch_page_bytes(b->pool, e->shape, NULL, 0);
+	return on;
 }
 
 /* Q comes to the device whole: its rows may lie across the bus, or askew. */
@@ -146,14 +143,13 @@ int estimate_room_run(struct estimate_room *room, struct batch *b, const struct 
 
 	if (batch_page_bytes(b->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
 		return -EINVAL;
-	on = device_estimate_of(b, e);
+	on = from_pages(b, e);
 	scratch = device_estimate_bytes(&on);
 	if (scratch == 0)
 		return -EINVAL;
 	words = windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS);
 	q_bytes = align_up(e->n_q * shape_row_bytes(e->shape));
-	n_mass = (size_t)e->shape->n_kv_heads * n_of(e->n_q, e->block_tokens) *
-		 n_of(e->n_k, e->block_tokens);
+	n_mass = estimate_n_masses(e);
 	r = batch_grow(b, &room->host, align_up(words * 4) + n_mass * 4, true);
 	if (!r)
 		r = batch_grow(b, &room->device,

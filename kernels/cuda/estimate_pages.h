@@ -3,11 +3,16 @@
 #define COPPICE_CUDA_ESTIMATE_PAGES_H
 
 #include "batch.h"
+#include "estimate.h"
 
 /* Grows, and is kept. */
 struct estimate_room {
 	struct batch_buffer host, device;
 };
+
+/* What the device is told of it wherever its keys come from; how many masses it gives. */
+struct device_estimate estimate_on_device(const struct backend_estimate *estimate);
+size_t estimate_n_masses(const struct backend_estimate *estimate);
 
 /* As backend_ops.estimate. */
 int estimate_room_run(struct estimate_room *room, struct batch *b,

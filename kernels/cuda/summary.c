@@ -2,14 +2,12 @@
 #include "summary.h"
 
 #include "batch_impl.h"
-#include "estimate.h"
+#include "estimate_pages.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LOG2_E 1.4426950408889634
 
 struct backend_summary {
 	struct work_shape shape;
@@ -25,11 +23,6 @@ static size_t layer_bytes(const struct work_shape *shape)
 static size_t group_bytes(const struct work_shape *shape)
 {
 	return shape->n_layers * layer_bytes(shape);
-}
-
-static uint32_t n_of(uint32_t n, uint32_t of)
-{
-	return n / of + (n % of > 0);
 }
 
 void summary_room_done(struct summary_room *room)
@@ -183,27 +176,14 @@ int summary_add(struct summary_room *room, struct batch *b, struct backend_summa
 
 /* ---- estimates --------------------------------------------------------------------------------------------------- */
 
-static struct device_estimate device_estimate_of(const struct backend_estimate *e)
+static struct device_estimate from_means(const struct backend_estimate *e)
 {
-	const struct work_shape *s = e->shape;
+	struct device_estimate on = estimate_on_device(e);
 
-	return (struct device_estimate){
-		.shape = {.head_dim = s->head_dim,
-			  .bf16 = s->dtype == WORK_BF16,
-			  .n_kv_heads = s->n_kv_heads,
-			  .group = s->n_q_heads / s->n_kv_heads,
-			  .scale_log2 = (float)(s->scale * LOG2_E)},
-		.stride = e->stride,
-		.block_tokens = e->block_tokens,
-		.n_q = e->n_q,
-		.q_pos = e->q_pos,
-		.n_k = e->n_k,
-		.page_tokens = s->page_tokens,
-		.q_stride = shape_row_bytes(s),
-		.means = e->summary->at + e->layer * layer_bytes(s),
-		.means_stride = group_bytes(s),
-		.page_bytes = DEVICE_SOURCE_BYTES,
-	};
+	on.means = e->summary->at + e->layer * layer_bytes(e->shape);
+	on.means_stride = group_bytes(e->shape);
+	on.page_bytes = DEVICE_SOURCE_BYTES;
+	return on;
 }
 
 int summary_estimate(struct summary_room *room, struct batch *b, struct pass *pass,
@@ -216,12 +196,11 @@ int summary_estimate(struct summary_room *room, struct batch *b, struct pass *pa
 	if (e->n_q == 0 || e->block_tokens == 0 || e->layer >= e->summary->shape.n_layers ||
 	    n_of(e->n_k, BACKEND_SUMMARY_TOKENS) > e->summary->n_groups)
 		return -EINVAL;
-	on = device_estimate_of(e);
+	on = from_means(e);
 	scratch = device_estimate_bytes(&on);
 	if (scratch == 0)
 		return -EINVAL;
-	n_mass = (size_t)e->shape->n_kv_heads * n_of(e->n_q, e->block_tokens) *
-		 n_of(e->n_k, e->block_tokens);
+	n_mass = estimate_n_masses(e);
 	r = batch_grow(b, &room->host, n_mass * sizeof(float), true);
 	if (!r)
 		r = batch_grow(b, &room->device, scratch + n_mass * sizeof(float), false);

@@ -4,32 +4,11 @@
  * Grid: a warp for each mean and KV head, whose lanes have 8 values each. A key that is not a number makes its mean none.
  */
 #include "summary.h"
+#include "halves.cuh"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #define MEAN_WARPS 8u
-
-template <typename TYPE> __device__ inline float value_of(TYPE x);
-template <> __device__ inline float value_of(__half x)
-{
-	return __half2float(x);
-}
-template <> __device__ inline float value_of(__nv_bfloat16 x)
-{
-	return __bfloat162float(x);
-}
-
-template <typename TYPE> __device__ inline TYPE type_of(float x);
-template <> __device__ inline __half type_of(float x)
-{
-	return __float2half_rn(x);
-}
-template <> __device__ inline __nv_bfloat16 type_of(float x)
-{
-	return __float2bfloat16_rn(x);
-}
 
 template <typename TYPE> __global__ void __launch_bounds__(MEAN_WARPS * 32) mean_kernel(const __grid_constant__ struct device_means m)
 {

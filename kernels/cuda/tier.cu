@@ -8,6 +8,7 @@
  * fold: a warp an entry (row and head). Two outputs with their log sum-exps become one; an LSE of -inf is of no keys and counts
  * nothing; a NaN stays one.
  */
+#include "halves.cuh"
 #include "hopper.cuh"
 #include "tier.h"
 
@@ -84,26 +85,6 @@ __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct
 #endif
 }
 
-template <typename TYPE> __device__ inline float wide_of(TYPE x);
-template <> __device__ inline float wide_of(__half x)
-{
-	return __half2float(x);
-}
-template <> __device__ inline float wide_of(__nv_bfloat16 x)
-{
-	return __bfloat162float(x);
-}
-
-template <typename TYPE> __device__ inline TYPE narrow_of(float x);
-template <> __device__ inline __half narrow_of(float x)
-{
-	return __float2half_rn(x);
-}
-template <> __device__ inline __nv_bfloat16 narrow_of(float x)
-{
-	return __float2bfloat16_rn(x);
-}
-
 #define FOLD_WARPS 8u
 
 template <typename TYPE> __global__ void __launch_bounds__(FOLD_WARPS * 32) fold_kernel(const __grid_constant__ struct device_fold f)
@@ -126,11 +107,11 @@ template <typename TYPE> __global__ void __launch_bounds__(FOLD_WARPS * 32) fold
 
 	__syncwarp(); /* all lanes have read the LSE */
 	for (uint32_t i = lane; i < f.head_dim; i += 32) {
-		float x = (none ? 0 : state[i] * a) + (part_none ? 0 : wide_of(part[i]) * b);
+		float x = (none ? 0 : state[i] * a) + (part_none ? 0 : value_of(part[i]) * b);
 
 		state[i] = x * scale;
 		if (f.last)
-			o[i] = narrow_of<TYPE>(x * scale);
+			o[i] = type_of<TYPE>(x * scale);
 	}
 	if (lane != 0)
 		return;

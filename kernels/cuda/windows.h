@@ -10,7 +10,7 @@
 
 static inline uint32_t windows_count(uint32_t n_tokens)
 {
-	return n_tokens / WINDOW_TOKENS + (n_tokens % WINDOW_TOKENS > 0);
+	return n_of(n_tokens, WINDOW_TOKENS);
 }
 
 /* Of a path's slices, from position 0 on. ret [windows_count()]: as shape_source, of the window's first group if its tokens, as many
