@@ -194,7 +194,6 @@ static void join_heads(struct passes *p)
 static int choose(struct sched *s, uint32_t skip)
 {
 	struct passes *p = &s->passes;
-	struct select_shares *shares = &p->members[0].lane->step.shares;
 	uint32_t n_rows = p->members[0].n_rows, n_heads = p->model->shape.n_kv_heads;
 	uint32_t n_ranges = estimate_n_blocks(n_rows - skip, p->choice.block_tokens);
 	struct select_shares sum = {0};
@@ -214,10 +213,7 @@ static int choose(struct sched *s, uint32_t skip)
 	if (r < 0)
 		return r;
 	join_heads(p);
-	shares->attended += sum.attended;
-	shares->visible += sum.visible;
-	shares->kept_mass += sum.kept_mass;
-	shares->total_mass += sum.total_mass;
+	select_add_shares(&p->members[0].lane->step.shares, &sum);
 	return 0;
 }
 

@@ -304,13 +304,7 @@ int sparse_choose(struct sched *s, struct backend_batch *batch)
 
 void sparse_count(struct sched *s)
 {
-	const struct select_shares *more = &s->batch.sparse.shares;
-	struct select_shares *to = &s->batch.lanes[0]->step.shares;
-
-	to->attended += more->attended;
-	to->visible += more->visible;
-	to->kept_mass += more->kept_mass;
-	to->total_mass += more->total_mass;
+	select_add_shares(&s->batch.lanes[0]->step.shares, &s->batch.sparse.shares);
 }
 
 void sparse_done(struct sparse *sparse)
