@@ -454,49 +454,37 @@ static void assert_dead(struct meet_world *m, const char *why)
 	assert_int_equal(submit_one(m, 0, &done), -EIO);
 }
 
-static void test_a_device_that_is_never_done_ends_the_group_in_time(void **state)
+/* A batch while a device does this wrong, which ends the group. */
+static void check_ends(bool *wrong, const char *name, const char *why)
 {
 	struct meet_world m;
 	uint64_t id;
 	void *o;
 
-	(void)state;
-	world_open(&m, WORK_TOKENS, __func__);
+	world_open(&m, WORK_TOKENS, name);
 	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
-	meeting.silent = true;
+	*wrong = true;
 	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), 0);
-	assert_dead(&m, "it has not answered for 100 ms");
+	assert_dead(&m, why);
 	world_done(&m.w);
+}
+
+static void test_a_device_that_is_never_done_ends_the_group_in_time(void **state)
+{
+	(void)state;
+	check_ends(&meeting.silent, __func__, "it has not answered for 100 ms");
 }
 
 static void test_a_device_that_does_not_conclude_ends_the_group(void **state)
 {
-	struct meet_world m;
-	uint64_t id;
-	void *o;
-
 	(void)state;
-	world_open(&m, WORK_TOKENS, __func__);
-	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
-	meeting.refuses = true;
-	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), 0);
-	assert_dead(&m, "the exchange did not begin");
-	world_done(&m.w);
+	check_ends(&meeting.refuses, __func__, "the exchange did not begin");
 }
 
 static void test_what_one_device_refuses_ends_the_group(void **state)
 {
-	struct meet_world m;
-	uint64_t id;
-	void *o;
-
 	(void)state;
-	world_open(&m, WORK_TOKENS, __func__);
-	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
-	meeting.one_stale = true;
-	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), 0);
-	assert_dead(&m, "its share was refused");
-	world_done(&m.w);
+	check_ends(&meeting.one_stale, __func__, "its share was refused");
 }
 
 int main(void)
