@@ -446,8 +446,8 @@ int attention_main(int argc, char **argv)
 	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
 		return 64;
 	if (o.explain)
-		return explain_main(
-			&(struct explain){o.workload, o.only, {o.page_tokens, o.dtype}, o.explain});
+		return explain_main(&(struct explain){
+			o.workload, o.only, o.policy, {o.page_tokens, o.dtype}, o.explain});
 	if (strcmp(o.backend, "cuda") == 0)
 		return on_cuda(&o);
 	if (!backend_find(o.backend)) {

@@ -71,7 +71,7 @@ static void print_program(const struct workload *w, const char *name, const stru
 	       e->memory_ns / 1e3, e->merge_ns / 1e3, e->all_ns / 1e3);
 }
 
-static int explain(const struct workload *w, const char *name, uint32_t n_blocks,
+static int explain(const struct workload *w, const char *name, const struct explain *e,
 		   struct work_list *list, struct program *program)
 {
 	uint64_t page_bytes =
@@ -83,21 +83,23 @@ static int explain(const struct workload *w, const char *name, uint32_t n_blocks
 			  PAGES_PER_EXTENT * page_bytes / DEVICE_SOURCE_BYTES},
 		.costs = costs_find(9, 0),
 		.flushed = true,
-		.n_blocks = n_blocks,
+		.n_blocks = e->n_blocks,
 		.wide = w->shape.head_dim <= 128,
 	};
 	struct plan_config config;
 	double token_us;
 	int r;
 
-	plan_config_init(&config, PLAN_AUTO, &w->shape, n_blocks);
+	plan_config_init(&config, PLAN_AUTO, &w->shape, e->n_blocks);
+	r = plan_policy_parse(e->policy, &config);
 	config.tile_rows = PLAN_DEVICE_ROWS;
-	r = plan_make(&config, &w->tree, list);
+	if (!r)
+		r = plan_make(&config, &w->tree, list);
 	if (!r)
 		r = program_make(program, &want);
 	if (r)
 		return r;
-	print_program(w, name, program, n_blocks);
+	print_program(w, name, program, e->n_blocks);
 	want.tails = is_decode(&w->tree);
 	r = program_make(program, &want);
 	if (!r && time_tokens(program, list, &token_us) == 0)
@@ -118,7 +120,7 @@ static int explain_spec(const struct explain *e, const struct workload_spec *spe
 		return 0;
 	r = workload_init_tree(&w, spec);
 	if (!r)
-		r = explain(&w, spec->name, e->n_blocks, &list, &program);
+		r = explain(&w, spec->name, e, &list, &program);
 	program_done(&program);
 	plan_list_done(&list);
 	workload_done(&w);

@@ -10,6 +10,7 @@
 struct explain {
 	const char *workload; /* file; NULL: the built-in cases of --backend cuda */
 	const char *only; /* part of a name; NULL: all */
+	const char *policy;
 	struct case_options cases;
 	uint32_t n_blocks; /* multiprocessors */
 };
