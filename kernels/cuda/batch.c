@@ -9,40 +9,6 @@
 
 #define LOOKS_A_QUERY 256u
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
-
-/* The first that went wrong is remembered. 0 or -EIO. */
-int batch_expect(struct batch *b, int r)
-{
-	if (r == cudaSuccess)
-		return 0;
-	if (b->error == cudaSuccess)
-		b->error = r;
-	return -EIO;
-}
-
-/* Grows a buffer; what runs may be using the old one. */
-int batch_grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool host)
-{
-	void *at = NULL;
-
-	if (bytes <= buffer->bytes)
-		return 0;
-	bytes += bytes / 2;
-	if (batch_expect(b, cudaStreamSynchronize(b->stream)) != 0)
-		return -EIO;
-	if ((host ? cudaMallocHost(&at, bytes) : cudaMalloc(&at, bytes)) != cudaSuccess) {
-		cudaGetLastError();
-		return -ENOMEM;
-	}
-	if (host)
-		cudaFreeHost(buffer->at);
-	else
-		cudaFree(buffer->at);
-	*buffer = (struct batch_buffer){at, bytes};
-	return 0;
-}
-
 int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
 	       bool wide)
 {
@@ -230,7 +196,7 @@ static int run_outbound(struct upload *u, const struct backend_job *job, const s
 static int send_plan(struct upload *u, const struct backend_job *job, const bool *wanted,
 		     struct batch_plan **ret)
 {
-	int r = plan_make(u->b, job, wanted, ret);
+	int r = plan_prepare(u->b, job, wanted, ret);
 
 	if (r)
 		return r;
@@ -450,6 +416,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 		return r;
 	r = frame_take(b, batch, &u);
 	b->n_last = 0;
+	b->uses_before = b->uses;
 	for (uint32_t i = 0; i < batch->n_jobs && !r; i++)
 		r = run_chain(&u, batch, i);
 	if (!r && batch->n_jobs == 0 && !b->peer)

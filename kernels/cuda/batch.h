@@ -16,6 +16,9 @@
 
 #define BATCH_FRAMES 8u
 #define BATCH_PLANS 16u
+/* Of device memory, that plans take together: before one gets its memory, others that the batch at hand has not used are freed,
+ * those first that were used longest ago. A larger one is there by itself. */
+#define BATCH_PLANS_BYTES (UINT64_C(24) << 20)
 
 struct batch_buffer {
 	void *at; /* owned, device or pinned host memory */
@@ -75,7 +78,9 @@ struct batch {
 	struct program_choice choice; /* of the planner's, where it is not its own */
 	uint32_t n_blocks;
 	bool wide; /* the device computes stages */
-	uint64_t last_id, done_id, uses;
+	uint64_t last_id, done_id;
+	uint64_t uses; /* of plans */
+	uint64_t uses_before; /* the batch at hand */
 	struct backend_counters counters;
 	struct peer *peer; /* owned; NULL: the device has met no other */
 	struct device_attend last; /* of the last batch's only job that attended */

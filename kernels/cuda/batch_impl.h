@@ -1,5 +1,5 @@
 /*
- * batch_impl.h - between the parts of a batch's way: what shapes come to (batch_shape.c), plans that are kept (batch_plans.c),
+ * batch_impl.h - between the parts of a batch's way: what shapes come to (batch_shape.c), buffers (batch_memory.c), plans that are kept (batch_plans.c),
  * tables that go up with a batch (batch_tables.c), and the batch itself (batch.c).
  */
 #ifndef COPPICE_CUDA_BATCH_IMPL_H
@@ -8,6 +8,7 @@
 #include "batch.h"
 
 #define BATCH_ALIGN 256u /* of tables and of a program's arrays */
+#define DEVICE_GRANULE (UINT64_C(2) << 20) /* what the driver gives device memory in */
 
 /* A frame being filled: tables in pinned memory, which kernels read or copy, and device memory beside them. */
 struct upload {
@@ -48,6 +49,16 @@ static inline size_t align_up(size_t n)
 	return (n + BATCH_ALIGN - 1) / BATCH_ALIGN * BATCH_ALIGN;
 }
 
+/* What a buffer on the device is given for so much: some more, as it may grow, but nothing large. */
+static inline size_t device_room(size_t bytes)
+{
+	size_t room = bytes + bytes / 2;
+
+	if (room <= DEVICE_GRANULE / 2)
+		return room;
+	return (bytes + DEVICE_GRANULE - 1) / DEVICE_GRANULE * DEVICE_GRANULE;
+}
+
 /* How many of `of` each n takes, the last one perhaps in part. */
 static inline uint32_t n_of(uint32_t n, uint32_t of)
 {
@@ -66,7 +77,7 @@ static inline size_t shape_group_bytes(const struct work_shape *shape)
 	return shape_row_bytes(shape) / shape->n_kv_heads;
 }
 
-/* ---- batch.c ----------------------------------------------------------------------------------------------------- */
+/* ---- batch_memory.c ----------------------------------------------------------------------------------------------- */
 
 /* The first that went wrong is remembered. 0 or -EIO. */
 int batch_expect(struct batch *b, int r);
@@ -88,10 +99,10 @@ struct device_shape shape_on_device(const struct work_shape *shape);
 
 /* NULL: not kept (any more). */
 struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape);
-/* Makes a program in b->program and a plan that has room for it, in the place of one that is needed least. wanted
- * [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
-int plan_make(struct batch *b, const struct backend_job *job, const bool *wanted,
-	      struct batch_plan **ret);
+/* Makes a program in b->program and a plan that has room for it, in the place of one that is needed least; others may go, as
+ * BATCH_PLANS_BYTES says. wanted [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
+int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
+		 struct batch_plan **ret);
 /* Of the program's arrays, one behind the other at multiples of BATCH_ALIGN. */
 size_t plan_bytes(const struct program *p);
 void plan_drop_tails(struct batch_plan *plan);

@@ -4,6 +4,7 @@
  */
 #include "batch_impl.h"
 
+#include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,40 @@ struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct wor
 	return NULL;
 }
 
+/* ---- room on the device ------------------------------------------------------------------------------------------ */
+
+static size_t plans_bytes(const struct batch *b)
+{
+	size_t bytes = 0;
+
+	for (uint32_t i = 0; i < BATCH_PLANS; i++)
+		bytes += b->plans[i].device.bytes;
+	return bytes;
+}
+
+static void plan_free(struct batch_plan *plan)
+{
+	cudaFree(plan->device.at);
+	plan->device = (struct batch_buffer){0};
+	plan->plan_id = 0;
+	plan->used = 0;
+}
+
+/* One that has memory and that the batch at hand has not used; NULL: none. */
+static struct batch_plan *oldest_with_memory(struct batch *b)
+{
+	struct batch_plan *oldest = NULL;
+
+	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
+		struct batch_plan *plan = &b->plans[i];
+
+		if (plan->device.bytes && plan->used <= b->uses_before &&
+		    (!oldest || plan->used < oldest->used))
+			oldest = plan;
+	}
+	return oldest;
+}
+
 static struct batch_plan *oldest_plan(struct batch *b)
 {
 	struct batch_plan *oldest = &b->plans[0];
@@ -74,6 +109,37 @@ static struct batch_plan *oldest_plan(struct batch *b)
 	}
 	return oldest;
 }
+
+/* Whose place a plan of so many bytes takes: memory that would have to go is best taken over. */
+static struct batch_plan *find_place(struct batch *b, size_t bytes)
+{
+	struct batch_plan *plan = oldest_plan(b), *old;
+	bool fits = plans_bytes(b) - plan->device.bytes + device_room(bytes) <= BATCH_PLANS_BYTES;
+
+	if (bytes <= plan->device.bytes || fits)
+		return plan;
+	old = oldest_with_memory(b);
+	return old ? old : plan;
+}
+
+/* The plan gets memory, what it had is lost. All stay within their bounds, if need be without those of others. */
+static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes)
+{
+	size_t room = device_room(bytes);
+	struct batch_plan *old;
+
+	if (bytes <= plan->device.bytes && plans_bytes(b) <= BATCH_PLANS_BYTES)
+		return 0;
+	/* what runs may read any of them */
+	if (batch_expect(b, cudaStreamSynchronize(b->stream)) != 0)
+		return -EIO;
+	plan_free(plan);
+	while (plans_bytes(b) + room > BATCH_PLANS_BYTES && (old = oldest_with_memory(b)) != NULL)
+		plan_free(old);
+	return batch_grow(b, &plan->device, bytes, false);
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
 
 /* What advancing needs outlives the program. */
 static int keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows)
@@ -140,10 +206,10 @@ int batch_advance(struct batch *b, const struct backend_job *job)
 }
 
 /* Makes a program in b->program and a plan that has room for it. */
-int plan_make(struct batch *b, const struct backend_job *job, const bool *wanted,
-	      struct batch_plan **ret)
+int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
+		 struct batch_plan **ret)
 {
-	struct batch_plan *plan = oldest_plan(b);
+	struct batch_plan *plan;
 	struct program_want want = {
 		.shape = job->shape,
 		.list = job->list,
@@ -159,11 +225,12 @@ int plan_make(struct batch *b, const struct backend_job *job, const bool *wanted
 
 	if (r)
 		return r;
+	plan = find_place(b, plan_bytes(&b->program));
 	plan->plan_id = 0;
 	r = keep_tails(plan, &b->program, job->list->n_rows);
 	if (r)
 		return r;
-	r = batch_grow(b, &plan->device, plan_bytes(&b->program), false);
+	r = plan_grow(b, plan, plan_bytes(&b->program));
 	if (r)
 		return r;
 	plan->plan_id = wanted ? 0 : job->plan_id;

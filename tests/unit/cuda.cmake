@@ -18,4 +18,18 @@ if(TARGET coppice_cuda)
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/card_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/card.c
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(card_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
+	# Plans that share so much memory of a device; the runtime's part is the test's, too.
+	coppice_test(NAME plans_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/plans_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/program.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/costs.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/program_cost.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/program_strips.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/program_slots.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/program_tails.c
+		LIBS coppice_kernels LABELS unit kernels)
+	target_include_directories(plans_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 endif()

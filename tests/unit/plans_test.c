@@ -1,0 +1,361 @@
+/*
+ * plans_test.c - plans on a device share so much of its memory. The CUDA runtime's part is played here: memory that is counted,
+ * a stream on which kernels read what they were given until somebody waits for it.
+ */
+#include "kernels/cuda/batch_impl.h"
+#include "kernels/plan/plan.h"
+#include "oracle.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define PAGE_TOKENS 32u
+#define BLOCKS_MAX 64u
+#define SMALL 4096u /* tokens; next to nothing on the device */
+#define LARGE (2u << 20) /* a plan of 6 MiB */
+#define HUGE (12u << 20) /* one that is more than all may have */
+
+/* ---- the device ---------------------------------------------------------------------------------------------------- */
+
+struct block {
+	void *at; /* owned */
+	size_t bytes;
+	bool read; /* by what runs */
+};
+
+static struct {
+	struct block blocks[BLOCKS_MAX];
+	size_t bytes, peak_bytes;
+	uint32_t n_waits;
+	bool full;
+} device;
+
+cudaError_t cudaMalloc(void **ret, size_t bytes)
+{
+	for (uint32_t i = 0; i < BLOCKS_MAX && !device.full; i++) {
+		if (device.blocks[i].at)
+			continue;
+		assert_non_null(*ret = malloc(1)); /* an address; nobody writes there */
+		device.blocks[i] = (struct block){*ret, bytes, false};
+		device.bytes += bytes;
+		if (device.bytes > device.peak_bytes)
+			device.peak_bytes = device.bytes;
+		return cudaSuccess;
+	}
+	return cudaErrorMemoryAllocation;
+}
+
+static struct block *block_at(const void *at)
+{
+	for (uint32_t i = 0; i < BLOCKS_MAX; i++) {
+		if (device.blocks[i].at == at)
+			return &device.blocks[i];
+	}
+	fail_msg("%p is no memory of the device", at);
+	return NULL;
+}
+
+cudaError_t cudaFree(void *at)
+{
+	struct block *block;
+
+	if (!at)
+		return cudaSuccess;
+	block = block_at(at);
+	assert_false(block->read);
+	device.bytes -= block->bytes;
+	free(at);
+	*block = (struct block){0};
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	(void)stream;
+	for (uint32_t i = 0; i < BLOCKS_MAX; i++)
+		device.blocks[i].read = false;
+	device.n_waits++;
+	return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **ret, size_t bytes)
+{
+	assert_non_null(*ret = malloc(bytes));
+	return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *at)
+{
+	free(at);
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	return cudaSuccess;
+}
+
+/* ---- a batch ------------------------------------------------------------------------------------------------------ */
+
+static struct pool pool = {.bytes = 64 * 1024 * MIB, .extent_bytes = 64 * MIB, .n_extents = 1024};
+static struct batch batch;
+static const struct work_shape shape = {1, 8, 8, 128, PAGE_TOKENS, WORK_BF16, 0.0883883f, 0, 0};
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&device, 0, sizeof(device));
+	batch = (struct batch){.pool = &pool,
+			       .costs = costs_find(9, 0),
+			       .n_blocks = 132,
+			       .wide = true};
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	cudaStreamSynchronize(NULL);
+	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
+		plan_drop_tails(&batch.plans[i]);
+		cudaFree(batch.plans[i].device.at);
+	}
+	program_done(&batch.program);
+	assert_int_equal(device.bytes, 0);
+	return 0;
+}
+
+static void next_batch(void)
+{
+	batch.uses_before = batch.uses;
+}
+
+/* One row on so many tokens. */
+static struct work_list list_make(uint32_t n_tokens, struct work_tree *tree, struct work_node *node,
+				  struct work_query *query)
+{
+	uint32_t n = n_tokens / PAGE_TOKENS;
+	struct work_slice *slices = malloc(n * sizeof(*slices));
+	struct work_list list = {0};
+	struct plan_config config;
+
+	assert_non_null(slices);
+	for (uint32_t i = 0; i < n; i++)
+		slices[i] = (struct work_slice){i, 0, PAGE_TOKENS};
+	*node = (struct work_node){WORK_NONE, 0, n_tokens, 0, n};
+	*query = (struct work_query){.node = 0, .pos = n_tokens - 1, .n_rows = 1};
+	*tree = (struct work_tree){node, slices, query, 1, n, 1};
+	plan_config_init(&config, PLAN_AUTO, &shape, 132);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	assert_int_equal(plan_make(&config, tree, &list), 0);
+	return list;
+}
+
+/* As a job of the batch at hand does: its kernels read the plan. */
+static int use(uint64_t id, uint32_t n_tokens)
+{
+	struct batch_plan *plan = plan_find(&batch, id, &shape);
+	struct work_tree tree = {0};
+	struct work_node node;
+	struct work_query query;
+	struct work_list list = {0};
+	int r = 0;
+
+	if (!plan) {
+		list = list_make(n_tokens, &tree, &node, &query);
+		struct backend_job job = {.shape = &shape,
+					  .tree = &tree,
+					  .list = &list,
+					  .plan_id = id};
+
+		r = plan_prepare(&batch, &job, NULL, &plan);
+		plan_list_done(&list);
+		free((void *)(uintptr_t)tree.slices);
+	}
+	if (r)
+		return r;
+	assert_true(plan->device.bytes >= plan_bytes(&batch.program) || !list.n_rows);
+	plan->used = plan->plan_id ? ++batch.uses : 0;
+	block_at(plan->device.at)->read = true;
+	return 0;
+}
+
+static bool is_kept(uint64_t id)
+{
+	return plan_find(&batch, id, &shape) != NULL;
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------------- */
+
+static void test_small_plans_are_kept_as_many_as_there_may_be(void **state)
+{
+	(void)state;
+	for (uint64_t id = 1; id <= BATCH_PLANS; id++) {
+		next_batch();
+		assert_int_equal(use(id, SMALL), 0);
+	}
+	for (uint64_t id = 1; id <= BATCH_PLANS; id++)
+		assert_true(is_kept(id));
+	next_batch();
+	assert_int_equal(use(BATCH_PLANS + 1, SMALL), 0);
+	assert_false(is_kept(1));
+	assert_true(is_kept(2));
+}
+
+static void test_a_small_plan_takes_the_place_of_another_without_a_wait(void **state)
+{
+	(void)state;
+	for (uint64_t id = 1; id <= BATCH_PLANS; id++)
+		assert_int_equal(use(id, SMALL), 0);
+	device.n_waits = 0;
+	next_batch();
+	assert_int_equal(use(BATCH_PLANS + 1, SMALL), 0);
+	assert_int_equal(device.n_waits, 0);
+}
+
+static void test_large_plans_stay_within_their_bound(void **state)
+{
+	(void)state;
+	for (uint64_t id = 1; id <= 40; id++) {
+		next_batch();
+		assert_int_equal(use(id, LARGE), 0);
+		assert_true(device.bytes <= BATCH_PLANS_BYTES);
+	}
+	assert_true(device.peak_bytes <= BATCH_PLANS_BYTES);
+	assert_true(device.bytes > BATCH_PLANS_BYTES / 2);
+}
+
+static void test_a_large_plan_takes_the_place_of_one_like_it_without_a_wait(void **state)
+{
+	(void)state;
+	for (uint64_t id = 1; id <= 8; id++) {
+		next_batch();
+		assert_int_equal(use(id, LARGE), 0);
+	}
+	device.n_waits = 0;
+	next_batch();
+	assert_int_equal(use(9, LARGE), 0);
+	assert_int_equal(device.n_waits, 0);
+}
+
+static void test_the_one_that_was_used_longest_ago_goes_first(void **state)
+{
+	uint64_t last = BATCH_PLANS_BYTES / (8 * MIB); /* 6 MiB and what a granule leaves */
+
+	(void)state;
+	for (uint64_t id = 1; id <= last; id++) {
+		next_batch();
+		assert_int_equal(use(id, LARGE), 0);
+	}
+	next_batch();
+	assert_int_equal(use(1, LARGE), 0);
+	for (uint64_t id = last + 1; is_kept(2); id++) {
+		next_batch();
+		assert_int_equal(use(id, LARGE), 0);
+	}
+	assert_true(is_kept(1));
+}
+
+static void test_what_the_batch_at_hand_uses_stays(void **state)
+{
+	(void)state;
+	next_batch();
+	for (uint64_t id = 1; id <= 8; id++)
+		assert_int_equal(use(id, LARGE), 0);
+	for (uint64_t id = 1; id <= 8; id++)
+		assert_true(is_kept(id));
+	assert_true(device.bytes > BATCH_PLANS_BYTES);
+	next_batch();
+	assert_int_equal(use(9, LARGE), 0);
+	assert_true(device.bytes <= BATCH_PLANS_BYTES);
+}
+
+static void test_one_larger_than_all_may_be_is_there_by_itself(void **state)
+{
+	(void)state;
+	assert_int_equal(use(1, SMALL), 0);
+	next_batch();
+	assert_int_equal(use(2, HUGE), 0);
+	assert_true(is_kept(2));
+	assert_false(is_kept(1));
+	assert_true(device.bytes > BATCH_PLANS_BYTES);
+	next_batch();
+	assert_int_equal(use(3, SMALL), 0);
+	assert_true(is_kept(3));
+	assert_false(is_kept(2));
+	assert_true(device.bytes <= MIB);
+}
+
+static void test_a_device_without_room_says_so_and_goes_on(void **state)
+{
+	(void)state;
+	assert_int_equal(use(1, SMALL), 0);
+	device.full = true;
+	next_batch();
+	assert_int_equal(use(2, LARGE), -ENOMEM);
+	assert_false(is_kept(2));
+	device.full = false;
+	next_batch();
+	assert_int_equal(use(2, LARGE), 0);
+	assert_true(is_kept(2));
+}
+
+/* Of any sizes, several a batch. */
+static void test_any_plans_stay_within_their_bound_between_batches(void **state)
+{
+	static const uint32_t sizes[] = {SMALL, 1u << 18, 1u << 19, 1u << 20, LARGE};
+	struct oracle_random random = oracle_seed(__func__);
+	uint32_t n_of[64];
+
+	(void)state;
+	for (uint32_t i = 0; i < 64; i++)
+		n_of[i] = sizes[oracle_below(&random, 5)];
+	for (uint32_t i = 0; i < 60; i++) {
+		size_t own = 0;
+
+		next_batch();
+		for (uint32_t n = 1 + oracle_below(&random, 3); n > 0; n--) {
+			uint32_t id = oracle_below(&random, 64);
+
+			assert_int_equal(use(1 + id, n_of[id]), 0);
+			own += plan_find(&batch, 1 + id, &shape)->device.bytes;
+		}
+		assert_true(device.bytes <= (own > BATCH_PLANS_BYTES ? own : BATCH_PLANS_BYTES));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_small_plans_are_kept_as_many_as_there_may_be,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_a_small_plan_takes_the_place_of_another_without_a_wait, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_large_plans_stay_within_their_bound, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(
+			test_a_large_plan_takes_the_place_of_one_like_it_without_a_wait, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_the_one_that_was_used_longest_ago_goes_first,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_what_the_batch_at_hand_uses_stays, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_one_larger_than_all_may_be_is_there_by_itself,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_device_without_room_says_so_and_goes_on,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_any_plans_stay_within_their_bound_between_batches, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
