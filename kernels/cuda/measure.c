@@ -108,9 +108,10 @@ static int capture_layers(struct batch *b, const struct cuda_measure_layers *how
 		struct device_attend one = attend;
 
 		one.pool += i % how->n_layers * layer_bytes;
-		if (one.n_units)
+		if (how->attend && one.n_units)
 			r |= device_attend(&one, b->stream);
-		r |= device_merge(&one, b->stream);
+		if (how->attend)
+			r |= device_merge(&one, b->stream);
 		if (how->exchange && b->last_exchange.n_rows)
 			r |= device_exchange(&b->last_exchange, b->stream);
 	}
@@ -203,11 +204,8 @@ int measure_group(struct batch *const *batches, const int *devices, uint32_t n_d
 		if (threads[i].thread)
 			pthread_join(threads[i].thread, NULL);
 		r = r ? r : threads[i].result;
-		for (uint32_t k = 0; k < n && !r; k++) {
-			float us = threads[i].us[k] / (float)how->depth;
-
-			ret_us[k] = i && ret_us[k] > us ? ret_us[k] : us;
-		}
+		for (uint32_t k = 0; k < n && !r; k++)
+			ret_us[k * n_devices + i] = threads[i].us[k] / (float)how->depth;
 		free(threads[i].us);
 	}
 	pthread_barrier_destroy(&all.begin);

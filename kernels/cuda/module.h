@@ -55,7 +55,8 @@ struct cuda_measure_layers {
 	uint32_t n_layers; /* of the model, taken in turn */
 	uint32_t layer; /* that of the batch */
 	uint32_t depth; /* launched one behind the other */
-	bool exchange; /* between devices that have met; else their local parts alone */
+	bool attend,
+		exchange; /* a layer is both, or one of them alone: the exchange is between devices that have met */
 };
 
 /* A layer on a device, by the device's own clock: its partials are there, and it has what the others have. */
@@ -65,9 +66,9 @@ struct cuda_measure_stamp {
 
 #define CUDA_MEASURE_DEPTH 64u /* layers, at most */
 
-/* Times layers of the job that was submitted last to devices that have met, a graph and a thread a device: the slowest device's
- * time divided by depth. ret_us [n]; ret_stamps [n][n_members][depth], where there is an exchange of their own, else zeros; NULL:
- * not wanted. Blocks. As cuda_measure. */
+/* Times layers of the job that was submitted last to devices that have met, whose rows are there: a graph and a thread a device,
+ * each device's time divided by depth. ret_us [n][n_members]; ret_stamps [n][n_members][depth], where there is an exchange of their
+ * own, else zeros; NULL: not wanted. Blocks. As cuda_measure. */
 typedef int (*cuda_measure_group)(struct backend *const *members, uint32_t n_members,
 				  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
 				  struct cuda_measure_stamp *ret_stamps);

@@ -3,7 +3,7 @@
  *
  * For each number of devices, split, batch and length: the time of a layer; its local part (of the slowest device) and
  * its exchange (of the device that waits least for the others); the bytes exchanged, beside what the formula says; the KV of the
- * fullest device. A file of peers' figures (gpus, batch, tokens and times in us) gives the cases instead, and its figures are printed
+ * fullest device. At the end, of each that was measured at several lengths: how far its exchange is from the same at all. A file of peers' figures (gpus, batch, tokens and times in us) gives the cases instead, and its figures are printed
  * beside.
  */
 #include "bench.h"
@@ -31,7 +31,20 @@
 #define AGENTS 64u
 #define OWN_TOKENS 256u
 #define GPU_PAGE_TOKENS 32u
+#define FLATS_MAX 64u
 #define GPU_LAYERS 2u /* taken in turn, so that none is in a cache when it comes */
+
+/* Least and most over the lengths at which something was measured. */
+struct range {
+	double least, most;
+};
+
+/* Of a number of devices, a split and a batch. */
+struct flat {
+	char name[48];
+	uint32_t n_lengths;
+	struct range us, alone_us, bytes;
+};
 
 struct options {
 	const char *workload, *module, *on, *split;
@@ -41,6 +54,8 @@ struct options {
 	uint32_t n_devices, n_tokens, n_batches;
 	uint32_t n_threads;
 	uint32_t most_tokens;
+	struct flat flats[FLATS_MAX];
+	uint32_t n_flats;
 };
 
 static const struct argp_option options[] = {
@@ -220,7 +235,7 @@ static double formula_bytes(const struct multi *m)
 
 /* False where the output is wrong or more was exchanged than the formula says. */
 static bool print_case(struct multi *m, double seconds, uint32_t reps, const struct sums *before,
-		       const struct sums *after)
+		       const struct sums *after, struct multi_exchange *ret)
 {
 	double local = 0, exchange = INFINITY, fullest = 0, error = workload_error(&m->workload);
 	double bytes = (after->exchange_bytes - before->exchange_bytes) / reps;
@@ -237,6 +252,7 @@ static bool print_case(struct multi *m, double seconds, uint32_t reps, const str
 	print(m, "formula_bytes", formula_bytes(m), "B");
 	print(m, "fullest_kv_bytes", fullest, "B");
 	print(m, "error", error, "norm/norm");
+	*ret = (struct multi_exchange){.us = exchange * 1e-3, .bytes = bytes};
 	if (error <= 4e-3 && bytes == formula_bytes(m))
 		return true;
 	fprintf(stderr, "coppice-bench: %s: the output is wrong\n", m->spec.name);
@@ -255,7 +271,7 @@ static void print_limit(const struct multi *m)
 	machine_done(&machine);
 }
 
-static bool bench_case(struct multi *m)
+static bool bench_case(struct multi *m, struct multi_exchange *ret)
 {
 	uint32_t reps = bench_reps(11);
 	double times[REPS_MAX];
@@ -269,13 +285,64 @@ static bool bench_case(struct multi *m)
 		times[i] = run_once(m);
 	take_sums(m, &after);
 	print_limit(m);
-	return print_case(m, bench_median(times, reps), reps, &before, &after);
+	return print_case(m, bench_median(times, reps), reps, &before, &after, ret);
 }
 
-static bool bench_one(const struct options *o, uint32_t n_devices, enum work_split split,
-		      uint32_t batch, uint32_t tokens)
+/* ---- over lengths -------------------------------------------------------------------------------------------------- */
+
+static void widen(struct range *r, double value, bool first)
+{
+	r->least = first ? value : fmin(r->least, value);
+	r->most = first ? value : fmax(r->most, value);
+}
+
+/* What the length has no part in has one name for all of them. */
+static void add_length(struct options *o, const char *name, const struct multi_exchange *x)
+{
+	struct flat *f = o->flats;
+
+	while (f < o->flats + o->n_flats && strcmp(f->name, name) != 0)
+		f++;
+	if (f == o->flats + FLATS_MAX)
+		return;
+	if (f == o->flats + o->n_flats) {
+		*f = (struct flat){.n_lengths = 0};
+		snprintf(f->name, sizeof(f->name), "%s", name);
+		o->n_flats++;
+	}
+	widen(&f->us, x->us, f->n_lengths == 0);
+	widen(&f->alone_us, x->alone_us, f->n_lengths == 0);
+	widen(&f->bytes, x->bytes, f->n_lengths == 0);
+	f->n_lengths++;
+}
+
+static void print_flat(const struct flat *f, const char *metric, const struct range *r)
+{
+	if (r->least > 0)
+		bench_print("multi", f->name, metric, r->most / r->least, "most/least");
+}
+
+static void print_flats(const struct options *o)
+{
+	for (uint32_t i = 0; i < o->n_flats; i++) {
+		const struct flat *f = &o->flats[i];
+
+		if (f->n_lengths < 2 || f->bytes.most == 0)
+			continue;
+		print_flat(f, "exchange_flat", &f->us);
+		print_flat(f, "exchange_alone_flat", &f->alone_us);
+		print_flat(f, "exchange_bytes_flat", &f->bytes);
+	}
+}
+
+/* ---- cases --------------------------------------------------------------------------------------------------------- */
+
+static bool bench_one(struct options *o, uint32_t n_devices, enum work_split split, uint32_t batch,
+		      uint32_t tokens)
 {
 	struct multi m = {.n_devices = n_devices, .n_threads = o->n_threads};
+	struct multi_exchange exchange = {0};
+	char name[sizeof(o->flats[0].name)];
 	bool right = false;
 
 	const uint32_t nodes[] = {o->agents ? 1 : batch, AGENTS}, lengths[] = {tokens, OWN_TOKENS};
@@ -285,11 +352,15 @@ static bool bench_one(const struct options *o, uint32_t n_devices, enum work_spl
 		m.spec.shape.page_tokens = GPU_PAGE_TOKENS;
 	if (o->gpus)
 		m.spec.shape.n_layers = GPU_LAYERS;
-	snprintf(m.spec.name, sizeof(m.spec.name), "%ux %s %s%u l%u", n_devices,
+	snprintf(name, sizeof(name), "%ux %s %s%u", n_devices,
 		 split == WORK_HEADS ? "heads" : "tokens", o->agents ? "agents" : "b",
-		 o->agents ? AGENTS : batch, tokens);
+		 o->agents ? AGENTS : batch);
+	snprintf(m.spec.name, sizeof(m.spec.name), "%s l%u", name, tokens);
 	if (workload_spec_levels(&m.spec, nodes, lengths, o->agents ? 2 : 1) == 0)
-		right = o->gpus ? multi_gpus_case(o->gpus, &m.spec, n_devices) : bench_case(&m);
+		right = o->gpus ? multi_gpus_case(o->gpus, &m.spec, n_devices, &exchange)
+				: bench_case(&m, &exchange);
+	if (right)
+		add_length(o, name, &exchange);
 	if (o->gpus)
 		workload_spec_done(&m.spec);
 	else
@@ -303,8 +374,7 @@ static bool wants(const struct options *o, const char *split)
 }
 
 /* Both splits, but heads where the devices do not divide them. */
-static bool bench_splits(const struct options *o, uint32_t n_devices, uint32_t batch,
-			 uint32_t tokens)
+static bool bench_splits(struct options *o, uint32_t n_devices, uint32_t batch, uint32_t tokens)
 {
 	bool right;
 
@@ -320,7 +390,7 @@ static bool bench_splits(const struct options *o, uint32_t n_devices, uint32_t b
 	return right;
 }
 
-static bool bench_built_in(const struct options *o)
+static bool bench_built_in(struct options *o)
 {
 	bool right = true;
 
@@ -349,7 +419,7 @@ static void print_peers(const json_t *entry, uint32_t n_devices, uint32_t batch,
 	}
 }
 
-static bool bench_entry(const struct options *o, const json_t *entry)
+static bool bench_entry(struct options *o, const json_t *entry)
 {
 	json_int_t devices = json_integer_value(json_object_get(entry, "gpus"));
 	json_int_t batch = json_integer_value(json_object_get(entry, "batch"));
@@ -365,7 +435,7 @@ static bool bench_entry(const struct options *o, const json_t *entry)
 	return bench_splits(o, (uint32_t)devices, (uint32_t)batch, (uint32_t)tokens);
 }
 
-static bool bench_file(const struct options *o)
+static bool bench_file(struct options *o)
 {
 	json_error_t error;
 	json_t *root = json_load_file(o->workload, 0, &error);
@@ -405,6 +475,7 @@ int multi_main(int argc, char **argv)
 			    .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
 			    .most_tokens = 262144};
 	static struct multi_gpus gpus;
+	bool right;
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
 		return 64;
@@ -414,6 +485,8 @@ int multi_main(int argc, char **argv)
 			return 1;
 		o.gpus = &gpus;
 	}
-	return (o.workload ? bench_file(&o) : bench_built_in(&o)) ? 0 : 1;
+	right = o.workload ? bench_file(&o) : bench_built_in(&o);
+	print_flats(&o);
+	return right ? 0 : 1;
 }
 #endif

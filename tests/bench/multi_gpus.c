@@ -193,19 +193,32 @@ static uint32_t n_reps(void)
 	return n < REPS_MAX ? n : REPS_MAX;
 }
 
-/* stamps: [n_reps][n_devices][DEPTH], or NULL. */
-static double measure(struct gpus_run *run, bool exchange, struct cuda_measure_stamp *stamps)
-{
-	struct cuda_measure_layers how = {run->spec->shape.n_layers, 0, DEPTH, exchange};
-	uint32_t n = n_reps();
-	float us[REPS_MAX];
-	double sorted[REPS_MAX];
+/* Medians of each device. */
+struct device_times {
+	double us[GROUP_DEVICES_MAX], most_us;
+};
 
-	if (run->g->measure_group(run->members, run->n_devices, &how, n, us, stamps) != 0)
-		return INFINITY;
-	for (uint32_t i = 0; i < n; i++)
-		sorted[i] = us[i];
-	return bench_median(sorted, n);
+/* Median of the slowest device of each repetition. stamps: [n_reps][n_devices][DEPTH], or NULL. Infinite where it failed. */
+static struct device_times measure(struct gpus_run *run, bool attend, bool exchange,
+				   struct cuda_measure_stamp *stamps)
+{
+	struct cuda_measure_layers how = {run->spec->shape.n_layers, 0, DEPTH, attend, exchange};
+	struct device_times times = {.most_us = INFINITY};
+	uint32_t n = n_reps(), n_devices = run->n_devices;
+	float us[REPS_MAX * GROUP_DEVICES_MAX];
+	double sorted[REPS_MAX], most[REPS_MAX] = {0};
+
+	if (run->g->measure_group(run->members, n_devices, &how, n, us, stamps) != 0)
+		return times;
+	for (uint32_t d = 0; d < n_devices; d++) {
+		for (uint32_t i = 0; i < n; i++) {
+			sorted[i] = us[i * n_devices + d];
+			most[i] = fmax(most[i], sorted[i]);
+		}
+		times.us[d] = bench_median(sorted, n);
+	}
+	times.most_us = bench_median(most, n);
+	return times;
 }
 
 /* Of a layer, in us. */
@@ -308,11 +321,12 @@ static double fullest(const struct gpus_run *run, const struct gpus_sums *before
 }
 
 /* Returns the local part. */
-static double print_layer(struct gpus_run *run)
+static double print_layer(struct gpus_run *run, struct multi_exchange *ret)
 {
 	struct cuda_measure_stamp *stamps =
 		calloc((size_t)n_reps() * run->n_devices * DEPTH, sizeof(*stamps));
-	double alone = measure(run, false, NULL), all = measure(run, true, stamps);
+	struct device_times alone = measure(run, true, false, NULL);
+	double all = measure(run, true, true, stamps).most_us;
 	struct layer_parts parts = {.local = all};
 
 	if (stamps)
@@ -323,7 +337,18 @@ static double print_layer(struct gpus_run *run)
 	print(run, "exchange", parts.exchange, "us");
 	print(run, "rest", parts.rest, "us");
 	print(run, "skew", parts.skew, "us");
-	print(run, "local_alone", alone, "us");
+	print(run, "local_alone", alone.most_us, "us");
+	for (uint32_t i = 0; run->n_devices > 1 && i < run->n_devices; i++) {
+		char metric[32];
+
+		snprintf(metric, sizeof(metric), "local_alone_%u", i);
+		print(run, metric, alone.us[i], "us");
+	}
+	ret->us = parts.exchange;
+	if (run->n_devices > 1 && run->spec->shape.split == WORK_TOKENS) {
+		ret->alone_us = measure(run, false, true, NULL).most_us;
+		print(run, "exchange_alone", ret->alone_us, "us");
+	}
 	return parts.local;
 }
 
@@ -348,9 +373,10 @@ static int print_submits(struct gpus_run *run, bool new_plans)
 	return 0;
 }
 
-static void print_times(struct gpus_run *run, double kv_bytes)
+static void print_times(struct gpus_run *run, double kv_bytes, struct multi_exchange *ret)
 {
-	double local = print_layer(run), flops = workload_flops(&run->workload) / run->n_devices;
+	double local = print_layer(run, ret),
+	       flops = workload_flops(&run->workload) / run->n_devices;
 	double limit = limits_us(&run->g->limits, kv_bytes, flops);
 
 	print(run, "limit", limit, "us");
@@ -374,7 +400,7 @@ static bool check(struct gpus_run *run, double bytes)
 	return false;
 }
 
-static bool run_case(struct gpus_run *run)
+static bool run_case(struct gpus_run *run, struct multi_exchange *ret)
 {
 	struct gpus_sums before, after;
 	struct submitted us;
@@ -390,11 +416,13 @@ static bool run_case(struct gpus_run *run)
 	if (print_submits(run, true) != 0 || print_submits(run, false) != 0)
 		return false;
 	print(run, "beside_kv_bytes_of_ten_plans", beside_bytes(run), "B");
-	print_times(run, fullest(run, &before, &after));
-	return check(run, after.exchange_bytes - before.exchange_bytes);
+	print_times(run, fullest(run, &before, &after), ret);
+	ret->bytes = after.exchange_bytes - before.exchange_bytes;
+	return check(run, ret->bytes);
 }
 
-bool multi_gpus_case(struct multi_gpus *g, const struct workload_spec *spec, uint32_t n_devices)
+bool multi_gpus_case(struct multi_gpus *g, const struct workload_spec *spec, uint32_t n_devices,
+		     struct multi_exchange *ret)
 {
 	struct gpus_run run = {.g = g, .spec = spec, .n_devices = n_devices};
 	bool right = false;
@@ -403,7 +431,7 @@ bool multi_gpus_case(struct multi_gpus *g, const struct workload_spec *spec, uin
 		fprintf(stderr, "coppice-bench: %u devices are wanted, %u are named\n", n_devices,
 			g->n_names);
 	else
-		right = run_case(&run);
+		right = run_case(&run, ret);
 	run_done(&run);
 	return right;
 }
