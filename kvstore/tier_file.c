@@ -3,6 +3,10 @@
  *
  * Two descriptors of one file: one with O_DIRECT for pages, one through the page cache for head and journal; they
  * never touch the same blocks. A new file is made beside its name and renamed when it is whole.
+ *
+ * Operations wait for the next kick; those that follow one another in the file go to the system as one, a run: a request costs a
+ * disk much the same whatever its size. A run that does not come back whole is done again one by one, so that what is wrong with
+ * an operation is no other's loss.
  */
 #include "tier_file.h"
 
@@ -16,23 +20,35 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #define MAX_DEPTH 1024u
 #define BUFFER_BYTES ((size_t)1 << 30) /* of one registered buffer, the kernel's limit */
+#define RUN_BYTES (1u << 20) /* where a run ends */
+#define RUN_OPS 32u
 
-/* A read or write under way. */
+/* A read or write under way: it waits, is the first of a run or comes behind one, or has ended. */
 struct file_op {
-	struct file_op *next_free;
+	STAILQ_ENTRY(file_op) link; /* of whichever list */
 	void *tag;
 	void *page;
+	uint64_t at; /* in the file */
 	uint64_t bytes;
 	uint32_t io_bytes;
 	bool write;
+	bool alone; /* it was in a run that failed */
 	uint64_t checksum;
+	int result; /* once it has ended: as the system says */
+	/* The first of a run: */
+	STAILQ_HEAD(, file_op) others;
+	uint64_t run_bytes;
+	struct iovec parts[RUN_OPS];
 };
+
+STAILQ_HEAD(file_ops, file_op);
 
 struct tier_file {
 	struct io_uring ring;
@@ -41,7 +57,7 @@ struct tier_file {
 	int fd; /* owned, buffered; locked */
 	uint64_t data_at;
 	struct file_op *ops; /* owned */
-	struct file_op *free_op;
+	struct file_ops free_ops, waiting, ended;
 	uint32_t n_under_way;
 	char *registered; /* borrowed; NULL: none */
 	size_t registered_bytes;
@@ -223,10 +239,8 @@ static int file_open_ring(struct tier_file *f, uint32_t depth, const char *path,
 	f->ops = calloc(depth, sizeof(*f->ops));
 	if (!f->ops)
 		return fail(-ENOMEM, path, error, error_bytes, "no memory");
-	for (uint32_t i = depth; i-- > 0;) {
-		f->ops[i].next_free = f->free_op;
-		f->free_op = &f->ops[i];
-	}
+	for (uint32_t i = 0; i < depth; i++)
+		STAILQ_INSERT_TAIL(&f->free_ops, &f->ops[i], link);
 	return 0;
 }
 
@@ -241,6 +255,9 @@ int tier_file_open(const struct tier_file_config *config, struct tier_file **ret
 		return fail(-ENOMEM, config->path, error, error_bytes, "no memory");
 	f->fd = -1;
 	f->direct_fd = -1;
+	STAILQ_INIT(&f->free_ops);
+	STAILQ_INIT(&f->waiting);
+	STAILQ_INIT(&f->ended);
 	int r = file_open_fds(f, config, error, error_bytes);
 	if (!r)
 		r = file_read(f, config->path, error, error_bytes);
@@ -262,12 +279,12 @@ void tier_file_close(struct tier_file *f)
 		return;
 	while (f->n_under_way > 0) {
 		struct io_uring_cqe *cqe;
-		io_uring_submit(&f->ring);
-		int r = io_uring_wait_cqe(&f->ring, &cqe);
-		if (r && r != -EINTR && r != -EAGAIN)
-			break;
 		while (tier_file_next(f, &done))
 			;
+		tier_file_kick(f);
+		int r = f->n_under_way > 0 ? io_uring_wait_cqe(&f->ring, &cqe) : 0;
+		if (r && r != -EINTR && r != -EAGAIN)
+			break;
 	}
 	if (f->has_ring)
 		io_uring_queue_exit(&f->ring);
@@ -308,11 +325,11 @@ int tier_file_register(struct tier_file *f, void *base, size_t bytes)
 
 bool tier_file_has_room(const struct tier_file *f)
 {
-	return f->free_op != NULL;
+	return !STAILQ_EMPTY(&f->free_ops);
 }
 
 /* The registered buffer that holds all of it; -1: none does. */
-static int buffer_of(const struct tier_file *f, const char *page, uint32_t bytes)
+static int buffer_of(const struct tier_file *f, const char *page, uint64_t bytes)
 {
 	if (!f->registered || page < f->registered ||
 	    page + bytes > f->registered + f->registered_bytes)
@@ -321,35 +338,17 @@ static int buffer_of(const struct tier_file *f, const char *page, uint32_t bytes
 	return at / BUFFER_BYTES == (at + bytes - 1) / BUFFER_BYTES ? (int)(at / BUFFER_BYTES) : -1;
 }
 
-static void op_prepare(struct tier_file *f, struct file_op *op, uint32_t place)
-{
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&f->ring);
-	uint64_t at = f->data_at + (uint64_t)place * f->catalog.unit_bytes;
-	int buffer = buffer_of(f, op->page, op->io_bytes);
-
-	assert(sqe); /* as many as operations */
-	if (op->write && buffer >= 0)
-		io_uring_prep_write_fixed(sqe, 0, op->page, op->io_bytes, at, buffer);
-	else if (op->write)
-		io_uring_prep_write(sqe, 0, op->page, op->io_bytes, at);
-	else if (buffer >= 0)
-		io_uring_prep_read_fixed(sqe, 0, op->page, op->io_bytes, at, buffer);
-	else
-		io_uring_prep_read(sqe, 0, op->page, op->io_bytes, at);
-	io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
-	io_uring_sqe_set_data(sqe, op);
-}
-
 static void op_begin(struct tier_file *f, uint32_t place, const struct file_op *what)
 {
-	struct file_op *op = f->free_op;
+	struct file_op *op = STAILQ_FIRST(&f->free_ops);
 
 	assert(op && (uintptr_t)what->page % TIER_HEAD_BYTES == 0);
-	f->free_op = op->next_free;
+	STAILQ_REMOVE_HEAD(&f->free_ops, link);
 	*op = *what;
+	op->at = f->data_at + (uint64_t)place * f->catalog.unit_bytes;
 	op->io_bytes = (uint32_t)round_up(what->bytes, TIER_HEAD_BYTES);
 	f->n_under_way++;
-	op_prepare(f, op, place);
+	STAILQ_INSERT_TAIL(&f->waiting, op, link);
 }
 
 void tier_file_write(struct tier_file *f, uint32_t place, void *page, uint64_t bytes, void *tag)
@@ -371,39 +370,131 @@ void tier_file_read(struct tier_file *f, uint32_t place, void *page, uint64_t by
 				   .checksum = f->catalog.images[place]->checksum});
 }
 
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+/* Does the run, of so many parts, go on with this operation? */
+static bool run_takes(const struct file_op *run, uint32_t n_parts, const struct file_op *op)
+{
+	return op && !run->alone && !op->alone && op->write == run->write &&
+	       op->at == run->at + run->run_bytes && n_parts < RUN_OPS &&
+	       run->run_bytes + op->io_bytes <= RUN_BYTES;
+}
+
+/* Takes a run from those that wait. Returns how many pieces of memory it has: what lies together is one. */
+static uint32_t run_take(struct tier_file *f)
+{
+	struct file_op *run = STAILQ_FIRST(&f->waiting), *op = run;
+	uint32_t n_parts = 0;
+
+	run->run_bytes = 0;
+	STAILQ_INIT(&run->others);
+	do {
+		struct iovec *last = n_parts > 0 ? &run->parts[n_parts - 1] : NULL;
+
+		STAILQ_REMOVE_HEAD(&f->waiting, link);
+		if (op != run)
+			STAILQ_INSERT_TAIL(&run->others, op, link);
+		if (last && (char *)last->iov_base + last->iov_len == op->page)
+			last->iov_len += op->io_bytes;
+		else
+			run->parts[n_parts++] = (struct iovec){op->page, op->io_bytes};
+		run->run_bytes += op->io_bytes;
+		op = STAILQ_FIRST(&f->waiting);
+	} while (run_takes(run, n_parts, op));
+	return n_parts;
+}
+
+static void run_prepare(struct tier_file *f, struct file_op *run, uint32_t n_parts)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&f->ring);
+	unsigned bytes = (unsigned)run->run_bytes;
+	int buffer = n_parts == 1 ? buffer_of(f, run->page, bytes) : -1;
+
+	assert(sqe); /* as many as operations */
+	if (run->write && buffer >= 0)
+		io_uring_prep_write_fixed(sqe, 0, run->page, bytes, run->at, buffer);
+	else if (run->write)
+		io_uring_prep_writev(sqe, 0, run->parts, n_parts, run->at);
+	else if (buffer >= 0)
+		io_uring_prep_read_fixed(sqe, 0, run->page, bytes, run->at, buffer);
+	else
+		io_uring_prep_readv(sqe, 0, run->parts, n_parts, run->at);
+	io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+	io_uring_sqe_set_data(sqe, run);
+}
+
 void tier_file_kick(struct tier_file *f)
 {
+	while (!STAILQ_EMPTY(&f->waiting)) {
+		struct file_op *run = STAILQ_FIRST(&f->waiting);
+
+		run_prepare(f, run, run_take(f));
+	}
 	if (io_uring_sq_ready(&f->ring) > 0)
 		io_uring_submit(&f->ring);
 }
 
-/* What a read brought is what was written, or it is nothing. */
-static int op_result(const struct file_op *op, int result)
+/* A run that is not whole waits again, each operation alone; what was alone anyway has ended so. */
+static void run_end(struct tier_file *f, struct file_op *run, int result)
 {
-	if (result < 0)
-		return result;
-	if ((uint32_t)result != op->io_bytes)
+	bool whole = result >= 0 && (uint64_t)result == run->run_bytes;
+	struct file_ops *to = whole || STAILQ_EMPTY(&run->others) ? &f->ended : &f->waiting;
+	struct file_ops others = STAILQ_HEAD_INITIALIZER(others);
+	struct file_op *op;
+
+	STAILQ_CONCAT(&others, &run->others);
+	STAILQ_INSERT_HEAD(&others, run, link);
+	STAILQ_FOREACH (op, &others, link) {
+		op->alone = !whole;
+		op->result = whole ? (int)op->io_bytes : result;
+	}
+	STAILQ_CONCAT(to, &others);
+}
+
+/* What a read brought is what was written, or it is nothing. */
+static int op_result(const struct file_op *op)
+{
+	if (op->result < 0)
+		return op->result;
+	if ((uint32_t)op->result != op->io_bytes)
 		return -EIO;
 	if (!op->write && XXH3_64bits(op->page, op->bytes) != op->checksum)
 		return -EBADMSG;
 	return 0;
 }
 
-bool tier_file_next(struct tier_file *f, struct tier_done *ret)
+/* Runs that the system is done with, until something has ended. */
+static void look_at_runs(struct tier_file *f)
 {
 	struct io_uring_cqe *cqe;
 
-	if (f->n_under_way == 0 || io_uring_peek_cqe(&f->ring, &cqe))
+	while (STAILQ_EMPTY(&f->ended) && !io_uring_peek_cqe(&f->ring, &cqe)) {
+		struct file_op *run = io_uring_cqe_get_data(cqe);
+		int result = cqe->res;
+
+		io_uring_cqe_seen(&f->ring, cqe);
+		run_end(f, run, result);
+		if (STAILQ_EMPTY(&f->ended))
+			tier_file_kick(f);
+	}
+}
+
+bool tier_file_next(struct tier_file *f, struct tier_done *ret)
+{
+	struct file_op *op;
+
+	if (f->n_under_way > 0)
+		look_at_runs(f);
+	op = STAILQ_FIRST(&f->ended);
+	if (!op)
 		return false;
-	struct file_op *op = io_uring_cqe_get_data(cqe);
+	STAILQ_REMOVE_HEAD(&f->ended, link);
 	*ret = (struct tier_done){
 		.tag = op->tag,
-		.result = op_result(op, cqe->res),
+		.result = op_result(op),
 		.checksum = op->checksum,
 	};
-	io_uring_cqe_seen(&f->ring, cqe);
-	op->next_free = f->free_op;
-	f->free_op = op;
+	STAILQ_INSERT_HEAD(&f->free_ops, op, link);
 	f->n_under_way--;
 	return true;
 }

@@ -53,9 +53,9 @@ struct tier_done {
 	uint64_t checksum; /* of the page */
 };
 
-/* One that has ended since, false: none. Does not block. */
+/* One that has ended since, false: none. Does not block. To be asked until there is none: several end with one event. */
 bool tier_file_next(struct tier_file *file, struct tier_done *ret);
-/* A descriptor that is readable while there is one. */
+/* A descriptor that is readable when there is one again. */
 int tier_file_fd(const struct tier_file *file);
 
 /* Reads a whole file that nobody uses, and checks every image. 0 where it could be read, and ret says what is wrong in it;

@@ -284,6 +284,83 @@ static void test_registered_memory_serves_as_other_memory_does(void **state)
 	assert_true(page_is(f, 12, 1));
 }
 
+/* Reads four pages at once to scattered memory; results [page]. */
+static void read_four(struct fixture *f, const uint32_t *places, const uint32_t *to, int *ret)
+{
+	memset(f->memory, 0xee, (size_t)N_PAGES * 2 * UNIT);
+	for (uint32_t i = 0; i < 4; i++)
+		tier_file_read(f->file, places[i], page_at(f, to[i]), PAGE_BYTES, &ret[i]);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct tier_done done = wait_done(f);
+		*(int *)done.tag = done.result;
+	}
+}
+
+static void test_what_is_altered_among_neighbours_fails_alone(void **state)
+{
+	struct fixture *f = *state;
+	const uint32_t to[4] = {9, 3, 4, 12};
+	uint32_t places[4];
+	int results[4];
+
+	assert_int_equal(file_open(f), 0);
+	document_write(f, 4, places);
+	read_four(f, places, to, results);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(results[i], 0);
+		assert_true(page_is(f, to[i], i));
+	}
+	flip(f, data_at(f) + places[2] * UNIT + 5000);
+	read_four(f, places, to, results);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(results[i], i == 2 ? -EBADMSG : 0);
+		assert_int_equal(page_is(f, to[i], i), i != 2);
+	}
+}
+
+static void test_what_is_cut_off_behind_neighbours_fails_alone(void **state)
+{
+	struct fixture *f = *state;
+	const uint32_t to[4] = {0, 1, 2, 3};
+	uint32_t places[4];
+	int results[4];
+
+	assert_int_equal(file_open(f), 0);
+	document_write(f, 4, places);
+	assert_int_equal(truncate(f->path, (off_t)(data_at(f) + places[3] * UNIT)), 0);
+	read_four(f, places, to, results);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(results[i], i == 3 ? -EIO : 0);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_true(page_is(f, i, i));
+}
+
+static void test_neighbours_are_written_together(void **state)
+{
+	struct fixture *f = *state;
+	const uint32_t from[4] = {5, 6, 2, 9};
+	uint32_t places[4];
+
+	assert_int_equal(file_open(f), 0);
+	document_write(f, 4, places);
+	for (uint32_t i = 0; i < 4; i++) {
+		page_fill(f, from[i], 3 - i);
+		tier_file_write(f->file, places[3 - i], page_at(f, from[i]), PAGE_BYTES, f);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(wait_done(f).result, 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		page_fill(f, from[i], i);
+		tier_file_write(f->file, places[i], page_at(f, from[i]), PAGE_BYTES, f);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(wait_done(f).result, 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(page_read(f, places[i], i), 0);
+		assert_true(page_is(f, i, i));
+	}
+}
+
 static void test_an_image_that_goes_stays_away(void **state)
 {
 	struct fixture *f = *state;
@@ -571,6 +648,9 @@ int main(void)
 		TEST(test_pages_come_back_after_a_restart),
 		TEST(test_as_many_at_once_as_the_depth),
 		TEST(test_registered_memory_serves_as_other_memory_does),
+		TEST(test_what_is_altered_among_neighbours_fails_alone),
+		TEST(test_what_is_cut_off_behind_neighbours_fails_alone),
+		TEST(test_neighbours_are_written_together),
 		TEST(test_an_image_that_goes_stays_away),
 		TEST(test_the_journal_is_compacted),
 		TEST(test_a_flipped_bit_of_a_page_is_an_error),
