@@ -118,13 +118,17 @@ gpu_groups() { # folder of the tests
 	COPPICE_DEVICES=$names gpu_test group_cuda_test "$at/group_cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait
 	COPPICE_TEST_DEVICES=$names gpu_test flock_test_devices "$at/flock_test" "$gpu_folder/daemon/coppiced"
-	COPPICE_TEST_DEVICES=$names gpu_test soak_test_devices "$at/soak_test" "$gpu_folder/daemon/coppiced"
 	COPPICE_TEST_DEVICES=$names gpu_test heads_test_devices "$at/heads_test" "$gpu_folder/daemon/coppiced"
+	wait
+	COPPICE_TEST_DEVICES=$names gpu_test soak_test_devices "$at/soak_test" "$gpu_folder/daemon/coppiced"
 	wait
 	((n > 1)) || return
 	# NCCL takes a device once
 	n=$((n > 4 ? 4 : n))
 	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$(seq -s, 0 $((n - 1))) gpu_test group_cuda_test_nccl "$at/group_cuda_test" \
+		"$gpu_folder/kernels/cuda/coppice-cuda.so"
+	wait
+	COPPICE_DEVICES=$(seq -s, 0 $((n - 1))) gpu_test group_ranks_test "$at/group_ranks_test" \
 		"$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait
 }
@@ -155,11 +159,14 @@ gpu_checks() { # folder
 	# alone: its clients have the GPU go round between them
 	[[ ! -x $at/device_test ]] || gpu_test device_test "$at/device_test" "$gpu_folder/daemon/coppiced"
 	wait
-	for name in control_test service_test keep_test api_test flock_test agent_test hostile_test control_fuzz soak_test; do
+	for name in control_test service_test keep_test api_test flock_test agent_test hostile_test control_fuzz; do
 		gpu_test "$name" "$at/$name" "$gpu_folder/daemon/coppiced"
 	done
 	gpu_test ctl_test "$at/ctl_test"
 	gpu_test llama_test "$at/llama_test"
+	wait
+	# alone, as are the others of it: it measures the card's memory, of which a neighbour's context is half a gigabyte
+	gpu_test soak_test "$at/soak_test" "$gpu_folder/daemon/coppiced"
 	gpu_collect
 	[[ ! -x $at/device_test ]] || gpu_mps
 	[[ -n $quick ]] || gpu_sanitizers
