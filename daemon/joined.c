@@ -7,10 +7,9 @@
 #include "signals.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
-/* What all must have alike, as numbers that floats hold. */
+/* What all must have alike. */
 enum agreed { AGREED_PAGE_TOKENS, AGREED_DEVICES, AGREED_EXTENT_MIB, AGREED_POOL_MIB, AGREED_N };
 
 static const char *const agreed_names[] = {"page_tokens", "devices", "extent (MiB)", "pool (MiB)"};
@@ -35,43 +34,30 @@ int joined_parse(const char *text, uint32_t *ret_n)
 	return 0;
 }
 
-/* Each rank fills a row and leaves the others empty, so that the merge is all rows as they are. */
 static int compare(const struct config *config, struct exchange *x)
 {
-	const float mine[AGREED_N] = {
-		[AGREED_PAGE_TOKENS] = (float)config->page_tokens,
-		[AGREED_DEVICES] = (float)config->n_devices,
-		[AGREED_EXTENT_MIB] = (float)(config->extent_bytes >> 20),
-		[AGREED_POOL_MIB] = (float)(config->pool_bytes >> 20),
+	const uint64_t mine[AGREED_N] = {
+		[AGREED_PAGE_TOKENS] = config->page_tokens,
+		[AGREED_DEVICES] = config->n_devices,
+		[AGREED_EXTENT_MIB] = config->extent_bytes >> 20,
+		[AGREED_POOL_MIB] = config->pool_bytes >> 20,
 	};
-	float parts[EXCHANGE_RANKS_MAX][2 + AGREED_N], all[EXCHANGE_RANKS_MAX][2 + AGREED_N];
-	struct exchange_rows rows = {.parts = parts[0],
-				     .folded = all[0],
-				     .n_rows = x->n_ranks,
-				     .n_heads = 1,
-				     .head_dim = AGREED_N};
-
-	memset(parts, 0, sizeof(parts));
-	for (uint32_t i = 0; i < x->n_ranks; i++)
-		parts[i][0] = -INFINITY;
-	parts[x->rank][0] = 0;
-	parts[x->rank][1] = 1;
-	memcpy(&parts[x->rank][2], mine, sizeof(mine));
-	int r = exchange_run(x, &rows);
+	uint64_t all[EXCHANGE_RANKS_MAX][AGREED_N];
+	int r = exchange_tell(x, mine, sizeof(mine), all);
 
 	if (r < 0) {
 		log_error("ranks: %s", x->error);
 		return r;
 	}
 	for (uint32_t i = 0; i < x->n_ranks * AGREED_N; i++) {
-		float theirs = all[i / AGREED_N][2 + i % AGREED_N];
+		uint64_t theirs = all[i / AGREED_N][i % AGREED_N];
 
 		if (theirs == mine[i % AGREED_N])
 			continue;
-		log_error("ranks: rank %u has %.0f for %s, this one, rank %u, has %.0f: all have "
+		log_error("ranks: rank %u has %llu for %s, this one, rank %u, has %llu: all have "
 			  "the same",
-			  i / AGREED_N, (double)theirs, agreed_names[i % AGREED_N], x->rank,
-			  (double)mine[i % AGREED_N]);
+			  i / AGREED_N, (unsigned long long)theirs, agreed_names[i % AGREED_N],
+			  x->rank, (unsigned long long)mine[i % AGREED_N]);
 		return -EINVAL;
 	}
 	return 0;

@@ -80,6 +80,9 @@ static inline void exchange_abort(struct exchange *x)
 	x->ops->abort(x);
 }
 
+/* Every rank, each a process, tells all others so many bytes of its own: ret [n_ranks][bytes]. As exchange_run. */
+int exchange_tell(struct exchange *x, const void *mine, uint32_t bytes, void *ret);
+
 static inline void exchange_free(struct exchange *x) /* NULL is fine */
 {
 	if (x)
