@@ -135,6 +135,19 @@ struct backend_cost {
 	double row_ns_per_byte; /* arithmetic of one row and head on KV */
 };
 
+#define BACKEND_MEETING_BYTES 128u
+
+/* Devices of a group that find ways to each other: all of it, or those of one of several processes. */
+struct backend_meeting {
+	struct backend *const *members; /* [n] */
+	uint32_t n;
+	uint32_t first,
+		n_all; /* the members' places among all processes' devices; 0, n: one process */
+	const uint8_t *
+		id; /* what the first process's meeting_id said, for all of them; NULL: one process */
+	uint32_t timeout_ms;
+};
+
 #define BACKEND_HANDLE_BYTES 64u
 #define BACKEND_DEVICE_BYTES 16u
 
@@ -231,11 +244,13 @@ struct backend_ops {
 	void (*close)(struct backend *b); /* NULL is fine */
 	/* The devices of a group find ways to each other, once, before anything else: jobs may have owners then, and submits of
 	 * all the same jobs follow in the same order on each, from a thread each. Every batch is submitted to all, then concluded
-	 * on all, after which its pointers are theirs no more. A device that waits for another in vain for timeout_ms fails. 0;
-	 * 1: they do not reach each other's memory; -errno and a sentence. notice: one of what works but not well, else empty.
-	 * NULL: devices of this kind do not meet. */
-	int (*meet)(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
-		    char *error, size_t bytes);
+	 * on all, after which its pointers are theirs no more. A device that waits for another in vain for timeout_ms fails. Blocks
+	 * until all processes' have met. 0; 1: they do not reach each other's memory; -errno and a sentence. notice: one of what
+	 * works but not well, else empty. NULL: devices of this kind do not meet. */
+	int (*meet)(const struct backend_meeting *meeting, char *notice, char *error, size_t bytes);
+	/* What the processes of a meeting know it by, BACKEND_MEETING_BYTES; once for each. 0, or -errno and a sentence. NULL: devices
+	 * of several processes do not meet. */
+	int (*meeting_id)(uint8_t *ret, char *error, size_t bytes);
 	/* Of devices that have met: what waits for others begins, of the batch submitted last. Once submit has returned on all, so that
 	 * nobody waits for a device that still gets memory ready. 0 or -EIO. */
 	int (*conclude)(struct backend *b);

@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 pack=${COPPICE_PACK:-build-device}
 
 programs=(daemon/coppiced client/ctl/coppicectl client/agent/coppice-agent tests/coppice-bench)
-tests=(cuda_test estimate_cuda_test sparse_test sched_sparse_test group_cuda_test heads_test mover_test passes_test summary_test tiers_kill_test sched_tiers_test tiers_test attention_test backend_test plan_test device_test soak_test control_test service_test keep_test ctl_test api_test
+tests=(cuda_test estimate_cuda_test sparse_test sched_sparse_test group_cuda_test group_ranks_test heads_test mover_test passes_test summary_test tiers_kill_test sched_tiers_test tiers_test attention_test backend_test plan_test device_test soak_test control_test service_test keep_test ctl_test api_test
 	flock_test agent_test llama_test hostile_test control_fuzz)
 modules=(client/libcoppice.so.0 kernels/cuda/coppice-cuda.so)
 
@@ -97,6 +97,7 @@ multi() { # workload file, bench options
 	done
 	COPPICE_DEVICES=$four limited 60 tests/group_cuda_test "$module"
 	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$all limited 60 tests/group_cuda_test "$module"
+	COPPICE_DEVICES=$all limited 60 tests/group_ranks_test "$module"
 	COPPICE_TEST_BACKEND=cuda COPPICE_TEST_GROUP=$all limited 60 tests/agent_test daemon/coppiced
 	limited 150 tests/coppice-bench multi -M "$module" --on "$all" --workload "$workload" --split tokens --most 2200000 "$@"
 	limited 100 tests/coppice-bench multi -M "$module" --on "$all" --devices "1,$n" --agents --tokens 262144 "$@"

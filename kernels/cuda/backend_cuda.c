@@ -11,6 +11,7 @@
 #include "lend.h"
 #include "measure.h"
 #include "module.h"
+#include "nccl.h"
 #include "pass.h"
 #include "summary.h"
 #include "tier.h"
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static_assert(NCCL_ID_BYTES == BACKEND_MEETING_BYTES, "a meeting's id is NCCL's");
 static_assert(PEERS_MAX == BACKEND_DEVICES_MAX, "whatever is a group can meet");
 
 struct backend {
@@ -184,14 +186,20 @@ static void list_members(struct backend *const *members, uint32_t n, struct batc
 }
 
 /* Devices that share the tokens of sequences. */
-static int cuda_meet(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
-		     char *error, size_t bytes)
+static int cuda_meet(const struct backend_meeting *meeting, char *notice, char *error, size_t bytes)
 {
 	struct batch *batches[PEERS_MAX];
 	int devices[PEERS_MAX];
 
-	list_members(members, n, batches, devices);
-	return peer_meet(batches, devices, n, timeout_ms, notice, error, bytes);
+	list_members(meeting->members, meeting->n, batches, devices);
+	return peer_meet(&(struct peer_config){.members = batches,
+					       .devices = devices,
+					       .n = meeting->n,
+					       .first = meeting->first,
+					       .n_all = meeting->n_all,
+					       .id = meeting->id,
+					       .timeout_ms = meeting->timeout_ms},
+			 notice, error, bytes);
 }
 
 static int cuda_conclude(struct backend *b)
@@ -448,6 +456,7 @@ static const struct backend_ops ops = {
 	.open = cuda_open,
 	.close = cuda_close,
 	.meet = cuda_meet,
+	.meeting_id = nccl_id,
 	.conclude = cuda_conclude,
 	.page_bytes = cuda_page_bytes,
 	.extent_commit = cuda_extent_commit,

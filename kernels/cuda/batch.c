@@ -26,6 +26,7 @@ int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, ui
 
 void batch_done(struct batch *b)
 {
+	peer_settle(b);
 	if (b->stream)
 		cudaStreamSynchronize(b->stream);
 	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {

@@ -5,10 +5,12 @@
 
 #include "batch_impl.h"
 #include "nccl.h"
+#include "../clock.h"
 #include "../say.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +18,14 @@
 #define SLOT_BYTES \
 	(UINT64_C(1) << 20) /* of an inbox, for each sender and half: some row of any shape */
 #define GATHER_BYTES (UINT64_C(16) << 20) /* of what comes from all at once */
+#define TRY_BYTES 64u /* that devices gather when they meet */
+#define SETTLE_MS 2000u /* for what is under way in the end, at most */
 
 /* What all ends share; the last to go frees it, as others' kernels may reach into an inbox until then. */
 struct meeting {
 	atomic_uint n_ends;
-	uint32_t n;
+	uint32_t n; /* devices of this process */
+	uint32_t first, n_all; /* their places among all */
 	int devices[PEERS_MAX];
 	char *inboxes[PEERS_MAX]; /* owned: slots, then the state, then who has come */
 	bool crowded; /* some of them are one */
@@ -33,7 +38,7 @@ struct meeting {
 
 struct peer {
 	struct meeting *meeting;
-	uint32_t rank;
+	uint32_t index; /* of the process's devices */
 	uint32_t *late; /* owned, pinned */
 	struct batch_buffer gathered; /* owned */
 	struct peer_rows *rows; /* owned, [n_room]: of the batch, [n_rows] */
@@ -160,8 +165,10 @@ static int make_inboxes(struct meeting *m)
 }
 
 /* Where not all reach each other, or it is wanted so: by NCCL, with a notice. */
-static int choose_way(struct meeting *m, char *notice, char *error, size_t bytes)
+static int choose_way(struct meeting *m, const struct peer_config *config, char *notice,
+		      char *error, size_t bytes)
 {
+	const struct nccl_ranks ranks = {m->devices, m->n, m->first, m->n_all, config->id};
 	const char *wanted = getenv("COPPICE_EXCHANGE");
 	uint32_t from = 0, to = 0;
 	bool apart = find_apart(m, &from, &to);
@@ -169,10 +176,12 @@ static int choose_way(struct meeting *m, char *notice, char *error, size_t bytes
 	int r;
 
 	m->apart = apart;
-	if (!apart && !(wanted && !strcmp(wanted, "nccl")))
+	if (!apart && !config->id && !(wanted && !strcmp(wanted, "nccl")))
 		return 0;
-	r = nccl_new(m->devices, m->n, &m->nccl, why, sizeof(why));
-	if (r && apart)
+	r = nccl_new(&ranks, &m->nccl, why, sizeof(why));
+	if (r && config->id)
+		say(error, bytes, "with other processes: %s", why);
+	else if (r && apart)
 		say(error, bytes,
 		    "device %u cannot reach the memory of device %u, and NCCL cannot do it "
 		    "instead: %s",
@@ -194,7 +203,7 @@ static int make_ends(struct meeting *m, struct batch *const *members)
 
 		if (!p)
 			return -ENOMEM;
-		*p = (struct peer){.meeting = m, .rank = i};
+		*p = (struct peer){.meeting = m, .index = i};
 		atomic_fetch_add(&m->n_ends, 1);
 		members[i]->peer = p;
 		if (cudaHostAlloc((void **)&p->late, sizeof(*p->late), cudaHostAllocPortable) !=
@@ -208,36 +217,96 @@ static int make_ends(struct meeting *m, struct batch *const *members)
 	return 0;
 }
 
-int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint32_t timeout_ms,
-	      char *notice, char *error, size_t bytes)
+/* False: it still runs when the time is over. */
+static bool settles(const struct batch *b, uint64_t timeout_ns)
 {
-	struct meeting *m;
-	int r;
+	uint64_t deadline_ns = clock_ns() + timeout_ns;
+	cudaError_t r;
 
-	m = calloc(1, sizeof(*m));
-	if (!m)
-		return -ENOMEM;
-	m->n = n;
-	m->n_ends = 1; /* this function's */
-	m->timeout_ns = timeout_ms * UINT64_C(1000000);
-	memcpy(m->devices, devices, n * sizeof(*devices));
-	m->crowded = is_crowded(devices, n);
-	r = check_alike(m, error, bytes);
+	while ((r = cudaStreamQuery(b->stream)) == cudaErrorNotReady && clock_ns() < deadline_ns)
+		sched_yield();
+	cudaGetLastError();
+	return r != cudaErrorNotReady;
+}
+
+/* NCCL makes its connections where they are first used, which waits for all and has no limit: here, where all are. */
+static int try_nccl(struct meeting *m, struct batch *const *members)
+{
+	int r = 0, end;
+
+	for (uint32_t i = 0; i < m->n && r == 0; i++) {
+		cudaSetDevice(m->devices[i]);
+		r = batch_grow(members[i], &members[i]->peer->gathered,
+			       (m->n_all + UINT64_C(1)) * TRY_BYTES, false);
+	}
+	if (r || nccl_begin(m->nccl) != 0)
+		return r ? r : -EIO;
+	for (uint32_t i = 0; i < m->n && r == 0; i++) {
+		char *at = members[i]->peer->gathered.at;
+
+		cudaSetDevice(m->devices[i]);
+		r = nccl_gather(m->nccl, i, at, at + TRY_BYTES, TRY_BYTES, members[i]->stream);
+	}
+	end = nccl_end(m->nccl);
+	for (uint32_t i = 0; i < m->n && r == 0 && end == 0; i++)
+		r = settles(members[i], m->timeout_ns) ? 0 : -ETIMEDOUT;
+	return r ? r : end;
+}
+
+static int make_meeting(struct meeting *m, const struct peer_config *config, char *notice,
+			char *error, size_t bytes)
+{
+	int r = check_alike(m, error, bytes);
+
 	if (r == 0)
-		r = choose_way(m, notice, error, bytes);
+		r = choose_way(m, config, notice, error, bytes);
 	if (r == 0 && !m->nccl)
 		r = make_inboxes(m);
 	if (r == 0)
-		r = make_ends(m, members);
+		r = make_ends(m, config->members);
+	if (r == 0 && m->nccl)
+		r = try_nccl(m, config->members);
+	return r;
+}
+
+int peer_meet(const struct peer_config *config, char *notice, char *error, size_t bytes)
+{
+	struct meeting *m = calloc(1, sizeof(*m));
+	int r;
+
+	if (!m)
+		return -ENOMEM;
+	m->n = config->n;
+	m->first = config->first;
+	m->n_all = config->n_all;
+	m->n_ends = 1; /* this function's */
+	m->timeout_ns = config->timeout_ms * UINT64_C(1000000);
+	memcpy(m->devices, config->devices, m->n * sizeof(*m->devices));
+	m->crowded = is_crowded(m->devices, m->n);
+	r = make_meeting(m, config, notice, error, bytes);
 	if (r == -EIO && !error[0])
 		say(error, bytes, "a device does not answer: %s",
 		    cudaGetErrorString(cudaGetLastError()));
 	if (r == -ENOMEM)
-		say(error, bytes, "no memory for what %u devices exchange", n);
+		say(error, bytes, "no memory for what %u devices exchange", m->n_all);
+	if (r == -ETIMEDOUT)
+		say(error, bytes, "a device has not answered by NCCL for %u ms",
+		    config->timeout_ms);
 	if (r == 0 && m->apart)
 		r = 1;
 	meeting_unref(m);
 	return r;
+}
+
+void peer_settle(struct batch *b)
+{
+	const struct meeting *m = b->peer ? b->peer->meeting : NULL;
+	uint64_t limit_ns = SETTLE_MS * UINT64_C(1000000);
+
+	if (!m || !m->nccl)
+		return;
+	if (!settles(b, m->timeout_ns < limit_ns ? m->timeout_ns : limit_ns))
+		nccl_abort(m->nccl, b->peer->index);
 }
 
 /* ---- exchange ----------------------------------------------------------------------------------------------------- */
@@ -254,8 +323,8 @@ static struct device_exchange describe(const struct peer *p, const struct peer_r
 		.late = p->late,
 		.timeout_ns = m->timeout_ns,
 		.slot_bytes = m->slot_bytes,
-		.rank = p->rank,
-		.n_ranks = m->n,
+		.rank = m->first + p->index,
+		.n_ranks = m->n_all,
 		.n_rows = n_rows,
 		.n_heads = rows->n_heads,
 		.head_dim = rows->head_dim,
@@ -270,7 +339,7 @@ static struct device_exchange describe(const struct peer *p, const struct peer_r
 		x.inboxes[i] = m->inboxes[i];
 		x.come[i] = find_come(m, i);
 	}
-	x.state = find_state(m, p->rank);
+	x.state = find_state(m, p->index);
 	return x;
 }
 
@@ -287,9 +356,9 @@ static int gather(struct batch *b, struct device_exchange *x)
 		return r;
 	at = p->gathered.at;
 	x->gathered = at;
-	r = nccl_gather(p->meeting->nccl, p->rank, x->o, at, o_bytes, b->stream);
+	r = nccl_gather(p->meeting->nccl, p->index, x->o, at, o_bytes, b->stream);
 	if (r == 0)
-		r = nccl_gather(p->meeting->nccl, p->rank, x->lse, at + x->n_ranks * o_bytes,
+		r = nccl_gather(p->meeting->nccl, p->index, x->lse, at + x->n_ranks * o_bytes,
 				lse_bytes, b->stream);
 	return r;
 }
@@ -297,7 +366,8 @@ static int gather(struct batch *b, struct device_exchange *x)
 static uint32_t round_rows(const struct peer *p, const struct peer_rows *rows)
 {
 	uint64_t row_bytes = (uint64_t)rows->n_heads * peer_entry_bytes(rows->head_dim);
-	uint64_t bytes = p->meeting->nccl ? GATHER_BYTES / p->meeting->n : p->meeting->slot_bytes;
+	uint64_t bytes =
+		p->meeting->nccl ? GATHER_BYTES / p->meeting->n_all : p->meeting->slot_bytes;
 	uint64_t n = bytes / row_bytes ? bytes / row_bytes : 1;
 
 	return n < rows->n_rows ? (uint32_t)n : rows->n_rows;
@@ -355,7 +425,7 @@ bool peer_is_late(const struct peer *p, uint32_t *ret_rank)
 
 const struct peer_state *peer_state_of(const struct peer *p)
 {
-	return p && !p->meeting->nccl ? find_state(p->meeting, p->rank) : NULL;
+	return p && !p->meeting->nccl ? find_state(p->meeting, p->index) : NULL;
 }
 
 void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)

@@ -12,7 +12,8 @@
  * A launch comes right after the attention whose rows it takes; all devices make the same launches in the same order. No
  * device is more than a launch ahead of another, so two halves of an inbox are enough. Waits are bounded in time.
  *
- * Where a device cannot reach another's memory, all gather all rows by NCCL instead, and each merges its own.
+ * Where a device cannot reach another's memory, or is another process's, all gather all rows by NCCL instead, and each merges its
+ * own; where there are other processes, each process's devices share out all rows among themselves.
  */
 #ifndef COPPICE_CUDA_PEER_H
 #define COPPICE_CUDA_PEER_H
@@ -88,9 +89,18 @@ struct peer_rows {
 
 struct peer;
 
-/* The members' batches get their ends, b->peer. devices: the CUDA ordinals. As backend_ops.meet. */
-int peer_meet(struct batch *const *members, const int *devices, uint32_t n, uint32_t timeout_ms,
-	      char *notice, char *error, size_t bytes);
+struct peer_config {
+	struct batch *const *members; /* [n], of this process; they get their ends, b->peer */
+	const int *devices; /* [n]: the CUDA ordinals */
+	uint32_t n, first, n_all; /* as backend_meeting has them */
+	const uint8_t *id;
+	uint32_t timeout_ms;
+};
+
+/* As backend_ops.meet. */
+int peer_meet(const struct peer_config *config, char *notice, char *error, size_t bytes);
+/* Before a batch's stream is waited for at the end of all: what another device keeps it from is given up. */
+void peer_settle(struct batch *b);
 /* NULL is fine. The last end to go frees what all share. */
 void peer_free(struct peer *p);
 /* The rows are to be exchanged when the batch is concluded. 0 or -ENOMEM. */

@@ -19,13 +19,13 @@
 /* One device has all of both. */
 static bool shares_tokens(const struct backend *b, const struct work_shape *shape)
 {
-	return shape->split == WORK_TOKENS && b->n_devices > 1;
+	return shape->split == WORK_TOKENS && b->n_all > 1;
 }
 
 /* A page is on one device. */
 static bool has_pages(const struct backend *b, const struct work_shape *shape)
 {
-	return shape->split != WORK_HEADS && b->n_devices > 1;
+	return shape->split != WORK_HEADS && b->n_all > 1;
 }
 
 /* It has something of the KV. */
@@ -108,6 +108,7 @@ static int device_local(struct backend *b, struct device *d)
 	return 0;
 }
 
+/* Those of the device, or of all processes' rows this one's copy. */
 static void write_rows(const struct backend *b, uint32_t device, const struct backend_job *job,
 		       const struct exchange_rows *rows)
 {
@@ -116,8 +117,9 @@ static void write_rows(const struct backend *b, uint32_t device, const struct ba
 	for (uint32_t row = 0; row < rows->n_rows; row++) {
 		const float *at = rows->folded + row * exchange_row_floats(rows);
 
-		for (uint32_t head = 0; rows->owner[row] == device && head < rows->n_heads;
-		     head++, at += n)
+		if (rows->owner && rows->owner[row] != device)
+			continue;
+		for (uint32_t head = 0; head < rows->n_heads; head++, at += n)
 			attend_write(b->vec, job, row, head, (const struct merge_state *)at,
 				     at + 2);
 	}
@@ -135,7 +137,7 @@ static int device_exchange(struct backend *b, struct device *d)
 
 		struct exchange_rows rows = {.parts = parts,
 					     .folded = d->folded,
-					     .owner = owner,
+					     .owner = b->ranks ? NULL : owner,
 					     .n_rows = job->list->n_rows,
 					     .n_heads = job->shape->n_q_heads,
 					     .head_dim = job->shape->head_dim};
@@ -240,7 +242,7 @@ static int reserve_folded(struct device *d, size_t bytes)
 	return 0;
 }
 
-/* Rows whose O is wanted in a device's arena go to that device, others to all in equal runs. */
+/* Rows whose O is wanted in a device's arena go to that device, others to all in equal runs: of this process's. */
 static void choose_owners(const struct backend *b, const struct backend_job *job, uint32_t *owner)
 {
 	for (uint32_t row = 0; row < job->list->n_rows; row++) {
@@ -248,8 +250,9 @@ static void choose_owners(const struct backend *b, const struct backend_job *job
 		const struct batch_arena *arena =
 			b->n_arenas && io->o ? find_arena(b, io->o) : NULL;
 
-		owner[row] = arena ? arena->device
-				   : (uint32_t)((uint64_t)row * b->n_devices / job->list->n_rows);
+		owner[row] = b->first +
+			     (arena ? arena->device
+				    : (uint32_t)((uint64_t)row * b->n_devices / job->list->n_rows));
 	}
 }
 
@@ -289,13 +292,17 @@ static int prepare_parts(struct backend *b, struct device *d, const struct backe
 	return reserve_parts(b, d, all) != 0 || reserve_folded(d, most) != 0 ? -ENOMEM : 0;
 }
 
-/* Rows that are others', of devices that meet. */
-static void count_given(struct device *d, const struct backend_job *job, const uint32_t *owner)
+/* Rows that are others', of devices that meet; all others' where each process has all rows. */
+static void count_given(const struct backend *b, struct device *d, const struct backend_job *job,
+			const uint32_t *owner)
 {
 	uint64_t n = 0;
 
-	for (uint32_t row = 0; row < job->list->n_rows; row++)
-		n += owner[row] != d->share.device && job->io[job->list->rows[row].query].o != 0;
+	for (uint32_t row = 0; row < job->list->n_rows; row++) {
+		if (job->io[job->list->rows[row].query].o == 0)
+			continue;
+		n += b->ranks ? b->n_all - 1 : owner[row] != d->share.device;
+	}
 	d->stats.exchange_bytes += n * group_met_row_bytes(job->shape);
 }
 
@@ -322,7 +329,7 @@ static int prepare_device(struct backend *b, struct device *d, const struct back
 			continue;
 		own->owner = b->meets ? owner : NULL;
 		if (b->meets)
-			count_given(d, job, owner);
+			count_given(b, d, job, owner);
 		own->parts = b->meets ? 0 : d->parts.base + at;
 		owner += job->list->n_rows;
 		at += group_parts_bytes(job->shape, job->list->n_rows);
@@ -345,8 +352,8 @@ static void find_fault(struct backend *b)
 	for (int own = 1; own >= 0; own--) {
 		for (uint32_t i = 0; i < b->n_devices && !b->fault[0]; i++) {
 			if (b->devices[i].result && b->devices[i].own_fault == own)
-				snprintf(b->fault, sizeof(b->fault), "device %u of %u: %.200s", i,
-					 b->n_devices, b->devices[i].error);
+				snprintf(b->fault, sizeof(b->fault), "device %u of %u: %.200s",
+					 b->first + i, b->n_all, b->devices[i].error);
 		}
 	}
 }

@@ -27,7 +27,8 @@ struct parts {
 
 struct device {
 	struct backend *backend; /* owned */
-	struct exchange *exchange; /* owned; NULL where nothing is exchanged */
+	struct exchange *
+		exchange; /* owned, the ranks' is not; NULL where nothing is exchanged by the host */
 	struct share share;
 	struct parts parts;
 	float *folded; /* owned */
@@ -48,7 +49,9 @@ struct batch_arena {
 struct backend {
 	const struct backend_ops *ops; /* of all devices */
 	struct device *devices; /* owned, [n_devices] */
-	uint32_t n_devices;
+	uint32_t n_devices; /* of this process */
+	uint32_t first, n_all; /* their places among those of all processes */
+	struct exchange *ranks; /* borrowed; NULL: no other process */
 	bool meets;
 	bool apart; /* they have met, but do not reach each other's memory */
 	uint32_t timeout_ms;

@@ -2,12 +2,15 @@
 #include "group.h"
 
 #include "batch.h"
+#include "exchange.h"
 #include "exchange_memory.h"
 #include "../clock.h"
 #include "../pool_config.h"
 
 #include <errno.h>
 #include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +30,8 @@ static void device_done(struct backend *b, struct device *d)
 	free(d->parts.host);
 	free(d->folded);
 	share_done(&d->share);
-	exchange_free(d->exchange);
+	if (!b->ranks)
+		exchange_free(d->exchange);
 	b->ops->close(d->backend);
 }
 
@@ -44,6 +48,12 @@ static void group_close(struct backend *b)
 	free(b);
 }
 
+/* Of all processes, which have as many each. */
+static uint32_t n_all(const struct group_config *g)
+{
+	return g->n_devices * (g->ranks ? g->ranks->n_ranks : 1);
+}
+
 static int check_kinds(const struct group_config *g, char *error, size_t error_bytes)
 {
 	for (uint32_t i = 1; i < g->n_devices; i++) {
@@ -54,12 +64,27 @@ static int check_kinds(const struct group_config *g, char *error, size_t error_b
 		    g->devices[0].ops->name, i, g->devices[i].ops->name);
 		return -EINVAL;
 	}
-	if (g->n_devices > 1 && !g->devices[0].ops->leaves_parts && !g->devices[0].ops->meet) {
+	if (n_all(g) > 1 && !g->devices[0].ops->leaves_parts && !g->devices[0].ops->meet) {
 		say(error, error_bytes, "devices of %s cannot share the tokens of a sequence",
 		    g->devices[0].ops->name);
 		return -EINVAL;
 	}
 	return 0;
+}
+
+static int check_ranks(const struct group_config *g, char *error, size_t error_bytes)
+{
+	const struct backend_ops *ops = g->devices[0].ops;
+
+	if (!g->ranks || ops->meeting_id || (!ops->meet && g->n_devices == 1))
+		return 0;
+	if (ops->meet)
+		say(error, error_bytes, "devices of %s in several processes do not meet",
+		    ops->name);
+	else
+		say(error, error_bytes, "of devices of %s each of several processes has one",
+		    ops->name);
+	return -EINVAL;
 }
 
 static int check_config(const struct backend_config *config, char *error, size_t error_bytes)
@@ -70,12 +95,12 @@ static int check_config(const struct backend_config *config, char *error, size_t
 		say(error, error_bytes, "a group is of 1 to %u devices", GROUP_DEVICES_MAX);
 		return -EINVAL;
 	}
-	if (check_kinds(g, error, error_bytes) != 0)
+	if (check_kinds(g, error, error_bytes) != 0 || check_ranks(g, error, error_bytes) != 0)
 		return -EINVAL;
-	if (config->extent_bytes == 0 || config->extent_bytes % (g->n_devices * EXTENT_STEP)) {
+	if (config->extent_bytes == 0 || config->extent_bytes % (n_all(g) * EXTENT_STEP)) {
 		say(error, error_bytes,
 		    "extent_bytes %llu is no multiple of 2 MiB on each of %u devices",
-		    (unsigned long long)config->extent_bytes, g->n_devices);
+		    (unsigned long long)config->extent_bytes, n_all(g));
 		return -EINVAL;
 	}
 	return 0;
@@ -100,50 +125,134 @@ static int open_devices(struct backend *b, const struct backend_config *config, 
 
 	own.group = NULL;
 	own.n_threads = threads_of_device(config);
-	own.pool_bytes /= config->group->n_devices;
-	own.extent_bytes /= config->group->n_devices;
+	own.pool_bytes /= b->n_all;
+	own.extent_bytes /= b->n_all;
 	while (r == 0 && b->n_devices < config->group->n_devices) {
 		struct device *d = &b->devices[b->n_devices];
 
 		own.device = config->group->devices[b->n_devices].name;
-		share_init(&d->share, b->n_devices, config->group->n_devices);
+		share_init(&d->share, b->first + b->n_devices, b->n_all);
 		r = b->ops->open(&own, &d->backend, error, error_bytes);
 		b->n_devices += r == 0;
 	}
 	return r;
 }
 
-static int open_meeting(struct backend *b, char *error, size_t error_bytes)
+/* What processes tell each other. */
+struct hello {
+	char kind[16];
+	uint64_t n_devices, pool_bytes, extent_bytes;
+	uint8_t id[BACKEND_MEETING_BYTES]; /* the first one's is that of the meeting */
+};
+
+static int compare(const struct backend *b, const struct hello *mine, const struct hello *theirs,
+		   char *error, size_t error_bytes)
+{
+	for (uint32_t i = 0; i < b->ranks->n_ranks; i++) {
+		if (memcmp(mine, &theirs[i], offsetof(struct hello, id)) == 0)
+			continue;
+		say(error, error_bytes,
+		    "rank %u has %llu devices of %.15s, %llu bytes of pool and %llu of an extent, "
+		    "this one, rank %u, %llu of %s, %llu and %llu: all have the same",
+		    i, (unsigned long long)theirs[i].n_devices, theirs[i].kind,
+		    (unsigned long long)theirs[i].pool_bytes,
+		    (unsigned long long)theirs[i].extent_bytes, b->ranks->rank,
+		    (unsigned long long)mine->n_devices, mine->kind,
+		    (unsigned long long)mine->pool_bytes, (unsigned long long)mine->extent_bytes);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* All processes' devices are alike; ret: what the meeting is known by. Who fails keeps nobody waiting. */
+static int agree(struct backend *b, const struct backend_config *config, uint8_t *ret, char *error,
+		 size_t error_bytes)
+{
+	struct hello mine = {.n_devices = b->n_devices,
+			     .pool_bytes = config->pool_bytes,
+			     .extent_bytes = config->extent_bytes};
+	struct hello theirs[EXCHANGE_RANKS_MAX];
+	int r = 0;
+
+	snprintf(mine.kind, sizeof(mine.kind), "%s", b->ops->name);
+	if (b->ranks->rank == 0 && b->ops->meeting_id)
+		r = b->ops->meeting_id(mine.id, error, error_bytes);
+	if (r)
+		return r;
+	r = exchange_tell(b->ranks, &mine, sizeof(mine), theirs);
+	if (r) {
+		say(error, error_bytes, "ranks: %s", b->ranks->error);
+		return r;
+	}
+	memcpy(ret, theirs[0].id, sizeof(theirs[0].id));
+	return compare(b, &mine, theirs, error, error_bytes);
+}
+
+static int open_meeting(struct backend *b, const uint8_t *id, char *error, size_t error_bytes)
 {
 	struct backend *members[GROUP_DEVICES_MAX];
+	struct backend_meeting meeting = {.members = members,
+					  .n = b->n_devices,
+					  .first = b->first,
+					  .n_all = b->n_all,
+					  .id = b->ranks ? id : NULL,
+					  .timeout_ms = b->timeout_ms};
 	int r;
 
 	for (uint32_t i = 0; i < b->n_devices; i++)
 		members[i] = b->devices[i].backend;
-	r = b->ops->meet(members, b->n_devices, b->timeout_ms, b->notice, error,
+	r = b->ops->meet(&meeting, b->notice, error,
 			 error_bytes < sizeof(b->notice) ? error_bytes : sizeof(b->notice));
 	b->meets = true;
 	b->apart = r == 1;
 	return r < 0 ? r : 0;
 }
 
-static int open_between(struct backend *b, uint32_t watch_us, char *error, size_t error_bytes)
+/* Threads, one to a device, and where the host exchanges, its ends. */
+static int open_threads(struct backend *b, uint32_t watch_us)
 {
-	struct exchange *ends[GROUP_DEVICES_MAX];
-	bool host = b->n_devices > 1 && !b->ops->meet;
+	struct exchange *ends[GROUP_DEVICES_MAX] = {b->ranks};
 	int r = threads_new(b->n_devices, &b->threads);
 
-	if (r == 0 && b->ops->meet)
+	if (r)
+		return r;
+	if (b->ops->meet)
 		threads_watch(b->threads, watch_us * UINT64_C(1000));
-
-	if (r == 0 && host)
+	if (b->ops->meet || b->n_all == 1)
+		return 0;
+	if (!b->ranks)
 		r = exchange_memory_new(b->n_devices, b->timeout_ms, ends);
+	for (uint32_t i = 0; r == 0 && i < b->n_devices; i++)
+		b->devices[i].exchange = ends[i];
+	return r;
+}
+
+static int open_between(struct backend *b, const struct backend_config *config, char *error,
+			size_t error_bytes)
+{
+	uint8_t id[BACKEND_MEETING_BYTES];
+	int r = open_threads(b, config->group->watch_us);
+
 	if (r)
 		say(error, error_bytes, "cannot start a thread for each of %u devices",
 		    b->n_devices);
-	for (uint32_t i = 0; r == 0 && host && i < b->n_devices; i++)
-		b->devices[i].exchange = ends[i];
-	return r || host || b->n_devices == 1 ? r : open_meeting(b, error, error_bytes);
+	if (r == 0 && b->ranks)
+		r = agree(b, config, id, error, error_bytes);
+	if (r == 0 && b->ops->meet && b->n_all > 1)
+		r = open_meeting(b, id, error, error_bytes);
+	return r;
+}
+
+static int open_all(struct backend *b, const struct backend_config *config, char *error,
+		    size_t error_bytes)
+{
+	int r = open_devices(b, config, error, error_bytes);
+
+	if (r == 0)
+		r = open_between(b, config, error, error_bytes);
+	if (r && b->ranks)
+		exchange_abort(b->ranks);
+	return r;
 }
 
 static int group_open(const struct backend_config *config, struct backend **ret, char *error,
@@ -164,11 +273,12 @@ static int group_open(const struct backend_config *config, struct backend **ret,
 	}
 	b->ops = config->group->devices[0].ops;
 	b->timeout_ms = config->group->timeout_ms ? config->group->timeout_ms : TIMEOUT_MS;
-	b->extent_bytes = config->extent_bytes / config->group->n_devices;
+	b->ranks = config->group->ranks;
+	b->n_all = n_all(config->group);
+	b->first = b->ranks ? b->ranks->rank * config->group->n_devices : 0;
+	b->extent_bytes = config->extent_bytes / b->n_all;
 	b->vec = vec_select(getenv("COPPICE_CPU_ISA"));
-	r = open_devices(b, config, error, error_bytes);
-	if (r == 0)
-		r = open_between(b, config->group->watch_us, error, error_bytes);
+	r = open_all(b, config, error, error_bytes);
 	if (r) {
 		group_close(b);
 		return r;
@@ -184,6 +294,10 @@ static uint64_t group_page_bytes(struct backend *b, const struct work_shape *sha
 {
 	struct work_shape share;
 
+	if (b->ranks && shape->split != WORK_TOKENS) {
+		say(error, error_bytes, "devices of several processes share tokens, not heads");
+		return 0;
+	}
 	if (shape->split == WORK_HOME && shape->home >= b->n_devices) {
 		say(error, error_bytes, "there is no device %u of %u", shape->home, b->n_devices);
 		return 0;
@@ -355,21 +469,22 @@ static int group_completed(struct backend *b, uint64_t *ret_id)
 static int move_tokens(struct backend *b, const struct work_shape *shape,
 		       const struct backend_move *moves, uint32_t n)
 {
-	uint32_t n_devices = b->n_devices;
 	int r = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (cut_device(moves[i].from_page, n_devices) !=
-		    cut_device(moves[i].to_page, n_devices))
+		if (cut_device(moves[i].from_page, b->n_all) !=
+		    cut_device(moves[i].to_page, b->n_all))
 			return -EXDEV;
 	}
 	for (uint32_t i = 0; i < n && r == 0; i++) {
-		struct device *d = &b->devices[cut_device(moves[i].to_page, n_devices)];
+		uint32_t device = cut_device(moves[i].to_page, b->n_all) - b->first;
 		struct backend_move move = moves[i];
 
-		move.from_page = cut_page(move.from_page, n_devices);
-		move.to_page = cut_page(move.to_page, n_devices);
-		r = b->ops->move(d->backend, shape, &move, 1);
+		if (device >= b->n_devices)
+			continue; /* another process's */
+		move.from_page = cut_page(move.from_page, b->n_all);
+		move.to_page = cut_page(move.to_page, b->n_all);
+		r = b->ops->move(b->devices[device].backend, shape, &move, 1);
 	}
 	return r;
 }
@@ -446,12 +561,12 @@ static void group_counters(struct backend *b, struct backend_counters *ret)
 static void group_cost(struct backend *b, const struct work_shape *shape, struct backend_cost *ret)
 {
 	b->ops->cost(b->devices[0].backend, shape, ret);
-	if (shape->split == WORK_TOKENS && b->n_devices > 1)
+	if (shape->split == WORK_TOKENS && b->n_all > 1)
 		ret->fixed_ns += b->meets ? EXCHANGE_NS : HOST_EXCHANGE_NS;
 	if (shape->split == WORK_HOME)
 		return;
-	ret->kv_ns_per_byte /= b->n_devices;
-	ret->row_ns_per_byte /= b->n_devices;
+	ret->kv_ns_per_byte /= b->n_all;
+	ret->row_ns_per_byte /= b->n_all;
 }
 
 static const char *group_fault(struct backend *b)

@@ -18,12 +18,18 @@
  * Devices that meet (backend_ops) exchange partials among themselves and run ahead of the caller; others give them to the
  * host, whose threads merge and write, and a batch is complete when submit returns.
  *
+ * Processes, of one host or of several, can be one group (ranks): each has as many of the devices, page p is on device p % n of all
+ * of them, and each makes the same calls in the same order with arenas of its own, where it finds all rows. Devices that meet
+ * exchange them by themselves, others, one to a process, through the ranks' sockets. Such a group shares tokens and nothing else.
+ *
  * The answer does not depend on how fast a device is, but on how many there are: partials are merged in order of devices.
  */
 #ifndef COPPICE_GROUP_GROUP_H
 #define COPPICE_GROUP_GROUP_H
 
 #include "../backend.h"
+
+struct exchange; /* exchange.h */
 
 #define GROUP_DEVICES_MAX BACKEND_DEVICES_MAX
 
@@ -39,6 +45,8 @@ struct group_config {
 	uint32_t timeout_ms; /* longest wait for a device; 0: 60 s */
 	uint32_t
 		watch_us; /* devices that meet: how long their threads look for the next batch before they sleep, as there are cores */
+	struct exchange
+		*ranks; /* the processes, for as long as the group is open; NULL: this one alone */
 };
 
 /* Since open. */
@@ -51,7 +59,7 @@ struct group_stats {
 	uint64_t pool_bytes, pool_peak_bytes; /* committed */
 };
 
-/* Of a device of an open backend_group. */
+/* Of a device of this process, of an open backend_group. */
 void group_stats(struct backend *b, uint32_t device, struct group_stats *ret);
 
 uint32_t group_n_devices(const struct backend *b);
@@ -74,7 +82,8 @@ static inline uint64_t group_met_row_bytes(const struct work_shape *shape)
 /* The devices' own, [group_n_devices]. */
 struct backend *group_backend(struct backend *b, uint32_t device);
 
-/* config->group says of what; pool_bytes and extent_bytes are of all devices together. A device that fails within a batch ends it, and
+/* config->group says of what; pool_bytes and extent_bytes are of all devices together, those of other processes too. Open waits until all
+ * processes have come, no longer than the ranks' time limit each time. A device that fails within a batch ends it, and
  * the group with it: completed returns -EIO from then on, fault says which device and why. */
 extern const struct backend_ops backend_group;
 

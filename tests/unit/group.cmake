@@ -16,4 +16,13 @@ if(TARGET coppice_kernels)
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_meet_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_kernels Threads::Threads LABELS unit kernels)
+	coppice_test(NAME group_ranks_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_ranks_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
+			${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
+	# GPUs of COPPICE_DEVICES, one to a process; skipped, with a sentence, where there are no two.
+	if(TARGET coppice_cuda)
+		add_test(NAME group_ranks_cuda_test COMMAND group_ranks_test $<TARGET_FILE:coppice_cuda>)
+		set_tests_properties(group_ranks_cuda_test PROPERTIES LABELS gpu TIMEOUT 300 SKIP_RETURN_CODE 77)
+	endif()
 endif()

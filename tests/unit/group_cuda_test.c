@@ -422,7 +422,12 @@ static void open_two(struct backend **ret)
 		assert_int_equal(cuda->open(&config, &ret[i], error, sizeof(error)), 0);
 		assert_int_equal(cuda->extent_commit(ret[i], 0), 0);
 	}
-	if (cuda->meet(ret, 2, SHORT_MS, notice, error, sizeof(error)) != 0)
+	const struct backend_meeting meeting = {.members = ret,
+						.n = 2,
+						.n_all = 2,
+						.timeout_ms = SHORT_MS};
+
+	if (cuda->meet(&meeting, notice, error, sizeof(error)) != 0)
 		fail_msg("%s", error);
 }
 

@@ -56,19 +56,18 @@ static struct end *end_of(struct backend *b)
 	return NULL;
 }
 
-static int meet_meet(struct backend *const *members, uint32_t n, uint32_t timeout_ms, char *notice,
-		     char *error, size_t bytes)
+static int meet_meet(const struct backend_meeting *of, char *notice, char *error, size_t bytes)
 {
-	(void)timeout_ms;
 	(void)error;
-	assert_int_equal(n, DEVICES);
+	assert_int_equal(of->n, DEVICES);
+	assert_int_equal(of->n_all, DEVICES);
 	memset(meeting.ends, 0, sizeof(meeting.ends));
-	meeting.n = n;
+	meeting.n = of->n;
 	meeting.n_concluded = 0;
 	meeting.silent = meeting.refuses = meeting.full = false;
 	meeting.stale = meeting.one_stale = false;
-	for (uint32_t i = 0; i < n; i++)
-		meeting.ends[i].backend = members[i];
+	for (uint32_t i = 0; i < of->n; i++)
+		meeting.ends[i].backend = of->members[i];
 	snprintf(notice, bytes, "they meet slowly");
 	return meeting.apart ? 1 : 0;
 }

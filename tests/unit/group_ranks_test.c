@@ -1,0 +1,450 @@
+/*
+ * group_ranks_test.c - several processes of one host as one group: each has a device, all have the answers of float64.
+ *
+ * Without arguments processes have a CPU each, and exchange through the sockets by which they find each other. argv[1] is the module of
+ * GPUs: COPPICE_DEVICES names them, with commas, one to a process, and they exchange by NCCL. Where fewer than two are named the
+ * program says so and exits with 77, which CTest counts as skipped.
+ */
+#include "kernels/cuda/module.h"
+#include "kernels/group/group.h"
+#include "kernels/group/ranks.h"
+#include "world.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define SKIPPED 77
+#define RANKS_MAX 8u
+#define TIMEOUT_MS 30000u
+#define SHORT_MS 700u
+#define GPU_SHORT_MS 1500u
+#define WORLDS 6u
+#define GPU_WORLDS 4u /* each makes its connections anew, which takes a second */
+#define LSE_BOUND 1e-4
+
+static struct {
+	const char *module; /* NULL: CPUs */
+	char names[RANKS_MAX][64];
+	uint32_t n;
+	char folder[64];
+	char text[RANKS_MAX][96];
+	const char *addresses[RANKS_MAX];
+} ranks;
+
+/* ---- processes: what goes wrong in one is its exit status, and a sentence ------------------------------------------------------ */
+
+/* A process of all. Nothing of a device is looked at before the fork. */
+struct life {
+	struct exchange *exchange; /* owned */
+	struct group_device device;
+	struct group_config group;
+	bool alone; /* its group has another size than the others' */
+};
+
+typedef int (*live)(struct life *l, struct oracle_random random);
+
+static int complain(const struct life *l, const char *what)
+{
+	fprintf(stderr, "rank %u: %s\n", l->exchange ? l->exchange->rank : 0, what);
+	return 1;
+}
+
+static int find_device(struct life *l, uint32_t rank)
+{
+	void *module;
+	cuda_ops find = NULL;
+
+	l->device = (struct group_device){&backend_cpu, NULL};
+	if (!ranks.module)
+		return 0;
+	module = dlopen(ranks.module, RTLD_NOW | RTLD_LOCAL);
+	if (module)
+		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
+	if (!find)
+		return complain(l, dlerror());
+	l->device = (struct group_device){find(), ranks.names[rank]};
+	return 0;
+}
+
+/* GPUs take longer to be opened than a rank is waited for here. */
+static int run_life(live run, uint32_t rank, uint32_t timeout_ms, struct oracle_random random)
+{
+	struct ranks_config config = {ranks.addresses, rank, ranks.n,
+				      ranks.module ? TIMEOUT_MS : timeout_ms};
+	struct life l = {0};
+	char error[256] = "";
+	int r;
+
+	if (ranks_connect(&config, &l.exchange, error, sizeof(error)) != 0)
+		return complain(&l, error);
+	r = find_device(&l, rank);
+	l.group = (struct group_config){.devices = &l.device,
+					.n_devices = 1,
+					.timeout_ms = timeout_ms,
+					.ranks = l.exchange};
+	if (r == 0)
+		r = run(&l, random);
+	exchange_free(l.exchange);
+	return r;
+}
+
+static pid_t start(live run, uint32_t rank, uint32_t timeout_ms, struct oracle_random random)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(run_life(run, rank, timeout_ms, random));
+	return pid;
+}
+
+/* All of them, rank r by lives[r], or by the last. */
+static void run_lives(const live *lives, uint32_t n_lives, uint32_t timeout_ms, const char *name)
+{
+	struct oracle_random random = oracle_seed(name);
+	pid_t pids[RANKS_MAX];
+	bool right = true;
+
+	for (uint32_t i = 0; i < ranks.n; i++)
+		pids[i] = start(lives[i < n_lives ? i : n_lives - 1], i, timeout_ms, random);
+	for (uint32_t i = 0; i < ranks.n; i++) {
+		int status;
+
+		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+		right = right && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	}
+	assert_true(right);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------------------ */
+
+static double bound_of(enum work_dtype dtype)
+{
+	static const double bounds[] = {[WORK_FP32] = 2e-6, [WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
+
+	return bounds[dtype];
+}
+
+static struct work_shape draw_shape(const struct life *l, uint32_t i, struct oracle_random *random)
+{
+	static const enum work_dtype dtypes[] = {WORK_FP16, WORK_BF16, WORK_FP32};
+	static const uint32_t dims[] = {64, 128, 256};
+	uint32_t n_kv_heads = 1 + oracle_below(random, 3), dim = dims[i % 3];
+
+	return (struct work_shape){.n_layers = 2,
+				   .n_q_heads = n_kv_heads * (1 + oracle_below(random, 4)),
+				   .n_kv_heads = n_kv_heads,
+				   .head_dim = dim,
+				   .page_tokens = 32,
+				   .dtype = dtypes[i % (l->device.ops == &backend_cpu ? 3 : 2)],
+				   .scale = 1 / sqrtf((float)dim)};
+}
+
+static int check_world(const struct life *l, struct world *w)
+{
+	struct world_answer answer, again;
+	struct plan_config config;
+	double lse, error;
+	bool same;
+	char what[128];
+
+	plan_config_init(&config, PLAN_AUTO, &w->shape, 66);
+	config.tile_rows = w->ops->tile_rows(w->backend, &w->shape);
+	world_run(w, &config, 0, w->tree.n_queries, &answer);
+	error = world_error(w, 0, w->tree.n_queries, &answer, &lse);
+	world_run(w, &config, 0, w->tree.n_queries, &again);
+	same = memcmp(answer.raw, again.raw, answer.raw_bytes) == 0;
+	world_answer_done(&answer);
+	world_answer_done(&again);
+	snprintf(what, sizeof(what), "dim %u, dtype %d: error %g, LSE %g%s", w->shape.head_dim,
+		 (int)w->shape.dtype, error, lse, same ? "" : ", and another the second time");
+	return error <= bound_of(w->shape.dtype) && lse <= LSE_BOUND && same ? 0
+									     : complain(l, what);
+}
+
+/* Every process draws the same worlds. */
+static int live_in_worlds(struct life *l, struct oracle_random random)
+{
+	uint32_t n = ranks.module ? GPU_WORLDS : WORLDS;
+	int r = 0;
+
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		struct world_want want = {.ops = &backend_group,
+					  .group = &l->group,
+					  .extent_bytes = 2 * MIB * ranks.n,
+					  .n_nodes = 1 + oracle_below(&random, 6),
+					  .n_queries = 1 + oracle_below(&random, 8),
+					  .node_tokens = 150,
+					  .drafts = true};
+		struct world w;
+
+		want.shape = draw_shape(l, i, &random);
+		world_init(&w, &want, &random);
+		r = check_world(l, &w);
+		world_done(&w);
+	}
+	return r;
+}
+
+static void test_processes_that_share_tokens_answer_as_one(void **state)
+{
+	static const live lives[] = {live_in_worlds};
+
+	(void)state;
+	run_lives(lives, 1, TIMEOUT_MS, __func__);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------------- */
+
+static int open_group(struct life *l, uint64_t pool_bytes, struct backend **ret, char *error,
+		      size_t bytes)
+{
+	struct backend_config config = {.pool_bytes = pool_bytes,
+					.extent_bytes = 2 * MIB * ranks.n,
+					.group = &l->group};
+
+	return backend_group.open(&config, ret, error, bytes);
+}
+
+/* An append of nothing but a row of zeros, and attention on it. */
+static int submit_one(struct backend *b, const struct work_shape *shape, uint64_t at)
+{
+	struct work_slice slice = {0, 0, 1};
+	struct work_node node = {.parent = WORK_NONE, .n_tokens = 1, .n_slices = 1};
+	struct work_query query = {.node = 0, .n_rows = 1};
+	struct work_tree tree = {&node, &slice, &query, 1, 1, 1};
+	struct backend_io io = {
+		.q = at, .k = at, .v = at, .o = at + 1024, .slots = &slice, .n_slots = 1};
+	struct work_list list = {0};
+	struct backend_job job = {.shape = shape, .tree = &tree, .list = &list, .io = &io};
+	struct backend_batch batch = {&job, 1};
+	struct plan_config config;
+	uint64_t id = 0, done = 0;
+	int r;
+
+	plan_config_init(&config, PLAN_AUTO, shape, 66);
+	config.tile_rows = backend_group.tile_rows(b, shape);
+	r = plan_make(&config, &tree, &list);
+	if (r == 0)
+		r = backend_group.submit(b, &batch, &id);
+	while (r == 0 && done < id)
+		r = backend_group.completed(b, &done);
+	plan_list_done(&list);
+	return r;
+}
+
+static int run_one(struct life *l, struct backend *b, const char *says)
+{
+	const struct work_shape shape = {1, 1, 1, 64, 32, WORK_FP16, 0.125f, WORK_TOKENS, 0};
+	const char *why;
+	void *memory = NULL;
+	uint64_t base;
+	int r;
+
+	if (backend_group.extent_commit(b, 0) != 0 || posix_memalign(&memory, 4096, 4096) != 0 ||
+	    backend_group.arena_attach(b, memset(memory, 0, 4096), 4096, &base) != 0)
+		return complain(l, "no memory");
+	r = submit_one(b, &shape, base);
+	why = backend_group.fault(b);
+	if (says)
+		r = r == -EIO && why && strstr(why, says) ? 0 : complain(l, why ? why : "no fault");
+	backend_group.arena_detach(b, base, 4096);
+	free(memory);
+	return r;
+}
+
+static uint32_t short_ms(void)
+{
+	return ranks.module ? GPU_SHORT_MS : SHORT_MS;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static int live_and_wait(struct life *l, struct oracle_random random)
+{
+	struct backend *b = NULL;
+	char error[256] = "";
+	uint64_t begin;
+	int r;
+
+	(void)random;
+	if (open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error)) != 0)
+		return complain(l, error);
+	begin = now_ms();
+	/* by sockets those who hear of it first tell the others that they give up */
+	r = run_one(l, b, ranks.module ? "has not answered for 1500 ms" : "exchange: ");
+	backend_group.close(b);
+	if (now_ms() - begin > 12 * short_ms())
+		return complain(l, "it took too long");
+	return r;
+}
+
+static int live_and_never_answer(struct life *l, struct oracle_random random)
+{
+	struct backend *b = NULL;
+	char error[256] = "";
+
+	(void)random;
+	if (open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error)) != 0)
+		return complain(l, error);
+	usleep(4 * short_ms() * 1000);
+	backend_group.close(b);
+	return 0;
+}
+
+static void test_a_process_that_never_answers_ends_them_in_time(void **state)
+{
+	static const live lives[] = {live_and_never_answer, live_and_wait};
+
+	(void)state;
+	run_lives(lives, 2, short_ms(), __func__);
+}
+
+static int live_unlike(struct life *l, struct oracle_random random)
+{
+	uint64_t extents = l->exchange->rank == 1 ? 2 : 1;
+	struct backend *b = NULL;
+	char error[256] = "";
+
+	(void)random;
+	if (open_group(l, extents * 2 * MIB * ranks.n, &b, error, sizeof(error)) != -EINVAL)
+		return complain(l, "processes that are unlike are a group");
+	return strstr(error, "all have the same") ? 0 : complain(l, error);
+}
+
+static void test_processes_that_differ_say_in_what(void **state)
+{
+	static const live lives[] = {live_unlike};
+
+	(void)state;
+	run_lives(lives, 1, TIMEOUT_MS, __func__);
+}
+
+static int live_and_ask_for_heads(struct life *l, struct oracle_random random)
+{
+	const struct work_shape shape = {1, 4, 4, 64, 32, WORK_FP16, 0.125f, WORK_HEADS, 0};
+	struct backend *b = NULL;
+	char error[256] = "";
+	uint64_t bytes;
+
+	(void)random;
+	if (open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error)) != 0)
+		return complain(l, error);
+	bytes = backend_group.page_bytes(b, &shape, error, sizeof(error));
+	backend_group.close(b);
+	return bytes == 0 && strstr(error, "share tokens, not heads") ? 0 : complain(l, error);
+}
+
+static void test_heads_are_not_shared_by_processes(void **state)
+{
+	static const live lives[] = {live_and_ask_for_heads};
+
+	(void)state;
+	run_lives(lives, 1, TIMEOUT_MS, __func__);
+}
+
+/* Whose device is not there; the others are told. */
+static int live_without_a_device(struct life *l, struct oracle_random random)
+{
+	struct group_device two[2] = {l->device, l->device};
+	struct backend *b = NULL;
+	char error[256] = "";
+
+	(void)random;
+	if (l->exchange->rank == 1) {
+		l->group.devices = two;
+		l->group.n_devices = 2; /* CPUs, one to a process */
+	}
+	if (open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error)) == 0)
+		return complain(l, "a group of which one process has no device");
+	return error[0] ? 0 : complain(l, "no word of what is wrong");
+}
+
+static void test_a_process_that_cannot_open_its_device_keeps_nobody_waiting(void **state)
+{
+	static const live lives[] = {live_without_a_device};
+
+	(void)state;
+	if (ranks.module)
+		skip();
+	run_lives(lives, 1, TIMEOUT_MS, __func__);
+}
+
+/* ---- the program ------------------------------------------------------------------------------------------------- */
+
+static int make_addresses(void **state)
+{
+	(void)state;
+	strcpy(ranks.folder, "/tmp/group-ranks-XXXXXX");
+	if (!mkdtemp(ranks.folder))
+		return 1;
+	for (uint32_t i = 0; i < ranks.n; i++) {
+		snprintf(ranks.text[i], sizeof(ranks.text[i]), "%s/%u", ranks.folder, i);
+		ranks.addresses[i] = ranks.text[i];
+	}
+	return 0;
+}
+
+static int drop_addresses(void **state)
+{
+	(void)state;
+	return rmdir(ranks.folder);
+}
+
+static void read_names(const char *text)
+{
+	for (ranks.n = 0; *text && ranks.n < RANKS_MAX; ranks.n++) {
+		size_t n = strcspn(text, ",");
+
+		snprintf(ranks.names[ranks.n], sizeof(ranks.names[0]), "%.*s", (int)n, text);
+		text += n + (text[n] == ',');
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_processes_that_share_tokens_answer_as_one,
+						make_addresses, drop_addresses),
+		cmocka_unit_test_setup_teardown(test_a_process_that_never_answers_ends_them_in_time,
+						make_addresses, drop_addresses),
+		cmocka_unit_test_setup_teardown(test_processes_that_differ_say_in_what,
+						make_addresses, drop_addresses),
+		cmocka_unit_test_setup_teardown(test_heads_are_not_shared_by_processes,
+						make_addresses, drop_addresses),
+		cmocka_unit_test_setup_teardown(
+			test_a_process_that_cannot_open_its_device_keeps_nobody_waiting,
+			make_addresses, drop_addresses),
+	};
+	const char *names = getenv("COPPICE_DEVICES");
+
+	ranks.n = 4;
+	ranks.module = argc > 1 ? argv[1] : NULL;
+	if (ranks.module) {
+		read_names(names ? names : "");
+		if (ranks.n < 2) {
+			fprintf(stderr, "group_ranks_test: COPPICE_DEVICES names no two GPUs\n");
+			return SKIPPED;
+		}
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
