@@ -32,4 +32,16 @@ if(TARGET coppice_cuda)
 			${PROJECT_SOURCE_DIR}/kernels/cuda/program_tails.c
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(plans_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
+	# How devices find ways to each other; NCCL's part is played by a library of its name beside the test.
+	set(fakes ${CMAKE_CURRENT_BINARY_DIR}/fakes)
+	add_library(fake_nccl SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_nccl.c)
+	set_target_properties(fake_nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LIBRARY_OUTPUT_DIRECTORY ${fakes}
+		C_VISIBILITY_PRESET default)
+	coppice_test(NAME peers_test
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/peers_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/peer.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/nccl.c ${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
+		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
+	target_include_directories(peers_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
+	add_dependencies(peers_test fake_nccl)
+	set_tests_properties(peers_test PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${fakes}")
 endif()

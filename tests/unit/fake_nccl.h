@@ -1,0 +1,16 @@
+/* fake_nccl.h - what the fake libnccl.so.2 has seen. */
+#ifndef COPPICE_TESTS_FAKE_NCCL_H
+#define COPPICE_TESTS_FAKE_NCCL_H
+
+#include <stdint.h>
+
+struct fake_nccl {
+	int n_all; /* ranks of the newest communicator */
+	char id; /* its id's first byte */
+	uint32_t n_comms, n_open, n_aborted, n_gathers;
+	int ranks[16]; /* [n_comms]: whose */
+};
+
+struct fake_nccl *fake_nccl_find(void);
+
+#endif

@@ -1,0 +1,343 @@
+/*
+ * peers_test.c - how devices find ways to each other: by stores, by NCCL, with other processes' or not at all. The CUDA runtime's part is
+ * played here, NCCL's by fake_nccl.c, which lies where the test's program looks for it.
+ */
+#include "fake_nccl.h"
+#include "kernels/cuda/batch_impl.h"
+#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/peer.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DEVICES 3u
+#define TIMEOUT_MS 50u
+
+/* ---- the machine --------------------------------------------------------------------------------------------------- */
+
+static struct {
+	struct cudaDeviceProp devices[DEVICES];
+	bool reach[DEVICES][DEVICES]; /* from, to */
+	int current;
+	uint32_t n_blocks; /* of device memory */
+	bool stuck; /* what NCCL is asked for does not end */
+} machine;
+
+static struct fake_nccl *nccl;
+
+static bool is_busy(void)
+{
+	return machine.stuck && nccl->n_gathers > 0;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
+{
+	*prop = machine.devices[device];
+	return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+	machine.current = device;
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int from, int to)
+{
+	*can = machine.reach[from][to];
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int to, unsigned int flags)
+{
+	(void)flags;
+	return machine.reach[machine.current][to] ? cudaSuccess : cudaErrorPeerAccessUnsupported;
+}
+
+cudaError_t cudaMalloc(void **ret, size_t bytes)
+{
+	assert_non_null(*ret = malloc(bytes));
+	machine.n_blocks++;
+	return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *at)
+{
+	machine.n_blocks -= at != NULL;
+	free(at);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *at, int value, size_t bytes)
+{
+	memset(at, value, bytes);
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	(void)stream;
+	assert_false(is_busy());
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+	(void)stream;
+	return is_busy() ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **ret, size_t bytes, unsigned int flags)
+{
+	(void)flags;
+	assert_non_null(*ret = malloc(bytes));
+	return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **ret, size_t bytes)
+{
+	return cudaHostAlloc(ret, bytes, 0);
+}
+
+cudaError_t cudaFreeHost(void *at)
+{
+	free(at);
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+	(void)error;
+	return "some error";
+}
+
+int device_exchange_init(void)
+{
+	return cudaSuccess;
+}
+
+int device_exchange(const struct device_exchange *exchange, device_stream stream)
+{
+	(void)exchange;
+	(void)stream;
+	return cudaSuccess;
+}
+
+/* ---- meetings ------------------------------------------------------------------------------------------------------ */
+
+struct meeting_of {
+	struct batch batches[DEVICES];
+	struct batch *members[DEVICES];
+	int devices[DEVICES];
+	char notice[256], error[256];
+};
+
+static int setup(void **state)
+{
+	struct meeting_of *m = calloc(1, sizeof(*m));
+	void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+	struct fake_nccl *(*find)(void);
+
+	assert_non_null(library);
+	*(void **)&find = dlsym(library, "fake_nccl_find");
+	assert_non_null(find);
+	nccl = find();
+	memset(nccl, 0, sizeof(*nccl));
+	memset(&machine, 0, sizeof(machine));
+	for (uint32_t i = 0; i < DEVICES; i++) {
+		struct cudaDeviceProp *prop = &machine.devices[i];
+
+		snprintf(prop->name, sizeof(prop->name), "GPU of tests");
+		prop->major = 9;
+		prop->multiProcessorCount = 132;
+		m->devices[i] = (int)i;
+		m->members[i] = &m->batches[i];
+		for (uint32_t j = 0; j < DEVICES; j++)
+			machine.reach[i][j] = true;
+	}
+	*state = m;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct meeting_of *m = *state;
+
+	for (uint32_t i = 0; i < DEVICES; i++)
+		peer_free(m->batches[i].peer);
+	assert_int_equal(machine.n_blocks, 0);
+	assert_int_equal(nccl->n_open, 0);
+	free(m);
+	unsetenv("COPPICE_EXCHANGE");
+	unsetenv("FAKE_NCCL_REFUSE");
+	return 0;
+}
+
+static int meet(struct meeting_of *m, uint32_t first, uint32_t n_all, const uint8_t *id)
+{
+	struct peer_config config = {.members = m->members,
+				     .devices = m->devices,
+				     .n = DEVICES,
+				     .first = first,
+				     .n_all = n_all,
+				     .id = id,
+				     .timeout_ms = TIMEOUT_MS};
+
+	return peer_meet(&config, m->notice, m->error, sizeof(m->error));
+}
+
+static void assert_says(const char *text, const char *what)
+{
+	if (!strstr(text, what))
+		fail_msg("\"%s\" lacks \"%s\"", text, what);
+}
+
+static void test_devices_that_reach_each_other_need_no_nccl(void **state)
+{
+	struct meeting_of *m = *state;
+
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_int_equal(nccl->n_comms, 0);
+	assert_string_equal(m->notice, "");
+	for (uint32_t i = 0; i < DEVICES; i++)
+		assert_non_null(peer_state_of(m->batches[i].peer));
+}
+
+static void test_devices_of_unlike_kinds_are_refused(void **state)
+{
+	struct meeting_of *m = *state;
+
+	machine.devices[2].multiProcessorCount = 114;
+	assert_int_equal(meet(m, 0, DEVICES, NULL), -EINVAL);
+	assert_says(m->error, "device 2 is GPU of tests with 114: devices of a group are alike");
+}
+
+static void test_devices_that_do_not_reach_each_other_go_by_nccl_with_a_notice(void **state)
+{
+	struct meeting_of *m = *state;
+
+	machine.reach[1][2] = false;
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 1);
+	assert_says(m->notice,
+		    "device 1 cannot reach the memory of device 2: they exchange by NCCL");
+	assert_int_equal(nccl->n_comms, DEVICES);
+	assert_int_equal(nccl->n_all, DEVICES);
+	assert_int_equal(nccl->n_gathers, DEVICES);
+	assert_null(peer_state_of(m->batches[0].peer));
+}
+
+static void test_what_is_missing_is_said_where_neither_way_is_there(void **state)
+{
+	struct meeting_of *m = *state;
+
+	machine.reach[1][2] = false;
+	setenv("FAKE_NCCL_REFUSE", "1", 1);
+	assert_int_equal(meet(m, 0, DEVICES, NULL), -EIO);
+	assert_says(m->error, "device 1 cannot reach the memory of device 2, and NCCL cannot do it "
+			      "instead: NCCL: invalid usage");
+}
+
+static void test_nccl_is_taken_where_it_is_wanted(void **state)
+{
+	struct meeting_of *m = *state;
+
+	setenv("COPPICE_EXCHANGE", "nccl", 1);
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_int_equal(nccl->n_comms, DEVICES);
+	assert_string_equal(m->notice, "");
+}
+
+static void test_one_gpu_is_not_two_ranks_of_nccl(void **state)
+{
+	struct meeting_of *m = *state;
+
+	setenv("COPPICE_EXCHANGE", "nccl", 1);
+	m->devices[2] = 0;
+	assert_int_equal(meet(m, 0, DEVICES, NULL), -EIO);
+	assert_says(m->error, "COPPICE_EXCHANGE=nccl: NCCL: a GPU is one rank");
+}
+
+static void test_devices_of_several_processes_are_ranks_of_one_communicator(void **state)
+{
+	uint8_t id[NCCL_ID_BYTES] = {'t'};
+	struct meeting_of *m = *state;
+
+	assert_int_equal(meet(m, 6, 12, id), 0);
+	assert_int_equal(nccl->n_comms, DEVICES);
+	assert_int_equal(nccl->n_all, 12);
+	assert_int_equal(nccl->id, 't');
+	for (uint32_t i = 0; i < DEVICES; i++)
+		assert_int_equal(nccl->ranks[i], 6 + i);
+}
+
+static void test_a_meeting_has_an_id(void **state)
+{
+	uint8_t id[NCCL_ID_BYTES] = {0};
+	struct meeting_of *m = *state;
+
+	assert_int_equal(nccl_id(id, m->error, sizeof(m->error)), 0);
+	for (uint32_t i = 0; i < NCCL_ID_BYTES; i++)
+		assert_int_equal(id[i], 'i');
+}
+
+static void test_what_waits_for_others_in_the_end_is_given_up(void **state)
+{
+	struct meeting_of *m = *state;
+
+	setenv("COPPICE_EXCHANGE", "nccl", 1);
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	peer_settle(&m->batches[0]);
+	assert_int_equal(nccl->n_aborted, 0);
+	machine.stuck = true;
+	peer_settle(&m->batches[1]);
+	assert_int_equal(nccl->n_aborted, 1);
+	machine.stuck = false;
+}
+
+static void test_devices_that_do_not_answer_by_nccl_have_not_met(void **state)
+{
+	struct meeting_of *m = *state;
+
+	setenv("COPPICE_EXCHANGE", "nccl", 1);
+	machine.stuck = true;
+	assert_int_not_equal(meet(m, 0, DEVICES, NULL), 0);
+	machine.stuck = false;
+	assert_says(m->error, "has not answered by NCCL for 50 ms");
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(test_devices_that_reach_each_other_need_no_nccl),
+		CASE(test_devices_of_unlike_kinds_are_refused),
+		CASE(test_devices_that_do_not_reach_each_other_go_by_nccl_with_a_notice),
+		CASE(test_what_is_missing_is_said_where_neither_way_is_there),
+		CASE(test_nccl_is_taken_where_it_is_wanted),
+		CASE(test_one_gpu_is_not_two_ranks_of_nccl),
+		CASE(test_devices_of_several_processes_are_ranks_of_one_communicator),
+		CASE(test_a_meeting_has_an_id),
+		CASE(test_what_waits_for_others_in_the_end_is_given_up),
+		CASE(test_devices_that_do_not_answer_by_nccl_have_not_met),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
