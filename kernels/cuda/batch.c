@@ -19,8 +19,10 @@ int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, ui
 	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->stream) != cudaSuccess)
 		return -ENOMEM;
 	memset(b->clocks, 0, BATCH_FRAMES * sizeof(*b->clocks));
-	for (uint32_t i = 0; i < BATCH_FRAMES; i++)
+	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
 		b->frames[i].clock = &b->clocks[i];
+		b->frames[i].device = &b->staged[i % BATCH_STAGED];
+	}
 	return 0;
 }
 
@@ -29,10 +31,10 @@ void batch_done(struct batch *b)
 	peer_settle(b);
 	if (b->stream)
 		cudaStreamSynchronize(b->stream);
-	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
+	for (uint32_t i = 0; i < BATCH_FRAMES; i++)
 		cudaFreeHost(b->frames[i].host.at);
-		cudaFree(b->frames[i].device.at);
-	}
+	for (uint32_t i = 0; i < BATCH_STAGED; i++)
+		cudaFree(b->staged[i].at);
 	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
 		cudaFree(b->plans[i].device.at);
 		plan_drop_tails(&b->plans[i]);
@@ -340,7 +342,7 @@ static int frame_take(struct batch *b, const struct backend_batch *batch, struct
 	if (!r)
 		r = batch_grow(b, &frame->host, host, true);
 	if (!r)
-		r = batch_grow(b, &frame->device, device, false);
+		r = batch_grow(b, frame->device, device, false);
 	frame->clock->begin_ns = 0;
 	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
 	return r;

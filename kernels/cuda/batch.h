@@ -15,6 +15,8 @@
 #include "program.h"
 
 #define BATCH_FRAMES 8u
+#define BATCH_STAGED \
+	2u /* the stream keeps batches in order: the next but one begins when this one has ended */
 #define BATCH_PLANS 16u
 /* Of device memory, that plans take together: before one gets its memory, others that the batch at hand has not used are freed,
  * those first that were used longest ago. A larger one is there by itself. */
@@ -26,7 +28,8 @@ struct batch_buffer {
 };
 
 struct batch_frame {
-	struct batch_buffer host, device; /* owned */
+	struct batch_buffer host; /* owned */
+	struct batch_buffer *device; /* borrowed: of the batch's staged, in turn */
 	struct device_clock *clock; /* borrowed from the batch's */
 	uint64_t id; /* of the batch that is in it; 0: none was yet */
 	bool counted;
@@ -59,6 +62,7 @@ struct batch {
 	device_stream stream; /* owned */
 	struct pool *pool;
 	struct batch_frame frames[BATCH_FRAMES];
+	struct batch_buffer staged[BATCH_STAGED]; /* owned, device */
 	struct device_clock *clocks; /* owned, pinned: of the frames */
 	struct launch_chain chain;
 	struct batch_need

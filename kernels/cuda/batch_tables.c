@@ -12,7 +12,7 @@ void *upload_host(struct upload *u, size_t bytes)
 
 static uint64_t upload_device(struct upload *u, size_t bytes)
 {
-	uint64_t at = (uintptr_t)u->frame->device.at + u->device_used;
+	uint64_t at = (uintptr_t)u->frame->device->at + u->device_used;
 
 	u->device_used += align_up(bytes);
 	return at;
