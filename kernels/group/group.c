@@ -1,6 +1,7 @@
 /* group.c - see group.h: opens the devices and passes on to them what is theirs. */
 #include "group.h"
 
+#include "agree.h"
 #include "batch.h"
 #include "exchange.h"
 #include "exchange_memory.h"
@@ -9,8 +10,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,56 +137,6 @@ static int open_devices(struct backend *b, const struct backend_config *config, 
 	return r;
 }
 
-/* What processes tell each other. */
-struct hello {
-	char kind[16];
-	uint64_t n_devices, pool_bytes, extent_bytes;
-	uint8_t id[BACKEND_MEETING_BYTES]; /* the first one's is that of the meeting */
-};
-
-static int compare(const struct backend *b, const struct hello *mine, const struct hello *theirs,
-		   char *error, size_t error_bytes)
-{
-	for (uint32_t i = 0; i < b->ranks->n_ranks; i++) {
-		if (memcmp(mine, &theirs[i], offsetof(struct hello, id)) == 0)
-			continue;
-		say(error, error_bytes,
-		    "rank %u has %llu devices of %.15s, %llu bytes of pool and %llu of an extent, "
-		    "this one, rank %u, %llu of %s, %llu and %llu: all have the same",
-		    i, (unsigned long long)theirs[i].n_devices, theirs[i].kind,
-		    (unsigned long long)theirs[i].pool_bytes,
-		    (unsigned long long)theirs[i].extent_bytes, b->ranks->rank,
-		    (unsigned long long)mine->n_devices, mine->kind,
-		    (unsigned long long)mine->pool_bytes, (unsigned long long)mine->extent_bytes);
-		return -EINVAL;
-	}
-	return 0;
-}
-
-/* All processes' devices are alike; ret: what the meeting is known by. Who fails keeps nobody waiting. */
-static int agree(struct backend *b, const struct backend_config *config, uint8_t *ret, char *error,
-		 size_t error_bytes)
-{
-	struct hello mine = {.n_devices = b->n_devices,
-			     .pool_bytes = config->pool_bytes,
-			     .extent_bytes = config->extent_bytes};
-	struct hello theirs[EXCHANGE_RANKS_MAX];
-	int r = 0;
-
-	snprintf(mine.kind, sizeof(mine.kind), "%s", b->ops->name);
-	if (b->ranks->rank == 0 && b->ops->meeting_id)
-		r = b->ops->meeting_id(mine.id, error, error_bytes);
-	if (r)
-		return r;
-	r = exchange_tell(b->ranks, &mine, sizeof(mine), theirs);
-	if (r) {
-		say(error, error_bytes, "ranks: %s", b->ranks->error);
-		return r;
-	}
-	memcpy(ret, theirs[0].id, sizeof(theirs[0].id));
-	return compare(b, &mine, theirs, error, error_bytes);
-}
-
 static int open_meeting(struct backend *b, const uint8_t *id, char *error, size_t error_bytes)
 {
 	struct backend *members[GROUP_DEVICES_MAX];
@@ -237,7 +186,7 @@ static int open_between(struct backend *b, const struct backend_config *config, 
 		say(error, error_bytes, "cannot start a thread for each of %u devices",
 		    b->n_devices);
 	if (r == 0 && b->ranks)
-		r = agree(b, config, id, error, error_bytes);
+		r = agree(b->ranks, b->ops, config, id, error, error_bytes);
 	if (r == 0 && b->ops->meet && b->n_all > 1)
 		r = open_meeting(b, id, error, error_bytes);
 	return r;
