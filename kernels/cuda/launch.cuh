@@ -13,16 +13,16 @@ struct launch_shape {
 	uint32_t n_blocks, block_threads, shared_bytes;
 };
 
-/* The current device is sm_90: others run kernels in which launch_wait is nothing. */
+/* The current device is sm_90: others run kernels in which launch_wait is nothing. Devices' threads may ask at once. */
 static inline bool launches_overlap()
 {
-	static int major; /* of the device, which is one for all of a process */
-	int device = 0;
+	static int known; /* of the device, which is one for all of a process */
+	int major = __atomic_load_n(&known, __ATOMIC_RELAXED), device;
 
 	if (major == 0 && cudaGetDevice(&device) == cudaSuccess &&
-	    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) !=
+	    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
 		    cudaSuccess)
-		major = 0;
+		__atomic_store_n(&known, major, __ATOMIC_RELAXED);
 	return major == 9;
 }
 
