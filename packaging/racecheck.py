@@ -3,8 +3,8 @@
 
 	racecheck.py LOG MODULE
 
-racecheck sees neither what bulk copies write to shared memory nor the order that an mbarrier with a transaction count
-makes. So it reports pairs that such a barrier orders. Every access is looked up in the module's machine code (cuobjdump);
+racecheck does not see the order that an mbarrier with a transaction count makes, and of bulk copies to shared memory only
+some. So it reports pairs that such a barrier orders. Every access is looked up in the module's machine code (cuobjdump);
 pairs that ARGUED names are counted apart, all others are printed. Exit status 0 if there are no others, 1 if there are, 2
 if the code cannot be looked at.
 """
@@ -16,6 +16,9 @@ import sys
 
 # Patterns of the two instructions in either order, and why they are in order.
 ARGUED = [
+	(r"UBLKCP", r"LDS",
+		"a bulk copy is asked for once all readers have arrived at the slot's empty barrier, and completes its full barrier, "
+		"which who reads the slot has waited for"),
 	(r"STS\S* .*, RZ", r"LDSM",
 		"a fetching warp clears a slot's missing groups, synchronises, and arrives at the slot's full barrier with the "
 		"copies' transaction count; who reads the slot has waited for that barrier"),
