@@ -323,16 +323,25 @@ static void answer(struct joining *j)
 	j->fds[rank] = fd;
 }
 
+/* n_ranks: none. */
+static uint32_t next_awaited(const struct joining *j)
+{
+	uint32_t rank = j->config->rank + 1;
+
+	while (rank < j->config->n_ranks && !is_awaited(j, rank))
+		rank++;
+	return rank;
+}
+
 static int answer_all(struct joining *j)
 {
-	for (uint32_t rank = j->config->rank + 1; rank < j->config->n_ranks; rank++) {
-		while (j->fds[rank] < 0) {
-			if (wait_for(j->listener, POLLIN, j->deadline_ms) != 0)
-				return fail(j, -ETIMEDOUT, "rank %u of %s has not called for %u ms",
-					    rank, j->config->addresses[rank],
-					    j->config->timeout_ms);
-			answer(j);
-		}
+	uint32_t rank;
+
+	while ((rank = next_awaited(j)) < j->config->n_ranks) {
+		if (wait_for(j->listener, POLLIN, j->deadline_ms) != 0)
+			return fail(j, -ETIMEDOUT, "rank %u of %s has not called for %u ms", rank,
+				    j->config->addresses[rank], j->config->timeout_ms);
+		answer(j);
 	}
 	return 0;
 }
