@@ -254,6 +254,9 @@ struct backend_ops {
 	/* Of devices that have met: what waits for others begins, of the batch submitted last. Once submit has returned on all, so that
 	 * nobody waits for a device that still gets memory ready. 0 or -EIO. */
 	int (*conclude)(struct backend *b);
+	/* The group has failed: what waits for other devices without a limit of its own ends, so that all else does, too. Does not wait.
+	 * NULL: nothing waits so. */
+	void (*give_up)(struct backend *b);
 
 	/* Bytes of one page of this shape, or 0 where the backend refuses the shape (why goes to error). */
 	uint64_t (*page_bytes)(struct backend *b, const struct work_shape *shape, char *error,

@@ -208,6 +208,12 @@ static int cuda_conclude(struct backend *b)
 	return batch_conclude(&b->batch);
 }
 
+static void cuda_give_up(struct backend *b)
+{
+	cudaSetDevice(b->device);
+	peer_give_up(&b->batch);
+}
+
 /* A fault stays: every later call says it again. */
 static const char *cuda_fault(struct backend *b)
 {
@@ -458,6 +464,7 @@ static const struct backend_ops ops = {
 	.meet = cuda_meet,
 	.meeting_id = nccl_id,
 	.conclude = cuda_conclude,
+	.give_up = cuda_give_up,
 	.page_bytes = cuda_page_bytes,
 	.extent_commit = cuda_extent_commit,
 	.extent_release = cuda_extent_release,

@@ -7,10 +7,14 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define NCCL_INT8 0
+#define END_MS 2000u
 
 typedef struct ncclComm *nccl_comm;
 
@@ -57,13 +61,16 @@ static int find_all(struct nccl *n)
 static int load(struct nccl **ret, char *error, size_t bytes)
 {
 	struct nccl *l = calloc(1, sizeof(*l));
+	Dl_info own;
 
 	if (!l)
 		return -ENOMEM;
 	/* Nothing here is large enough for multicast, which not every host may use. */
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
-	/* it has threads of its own that may outlive what it refused */
+	/* it has threads of its own that may outlive what it refused, and so may those that end communicators */
 	l->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (dladdr((void *)(uintptr_t)load, &own) != 0)
+		dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 	if (!l->library || find_all(l) != 0) {
 		say(error, bytes, "libnccl.so.2 is not installed, or lacks what is needed");
 		nccl_free(l);
@@ -150,18 +157,81 @@ int nccl_new(const struct nccl_ranks *ranks, struct nccl **ret, char *error, siz
 	return 0;
 }
 
+/* ---- ending: a communicator's end waits for the other processes of the host, which may be no more --------------------------------- */
+
+struct ending {
+	int (*end)(nccl_comm);
+	nccl_comm comms[PEERS_MAX];
+	uint32_t n;
+	atomic_uint n_refs; /* the thread's, and that of who waits for it */
+	atomic_bool over;
+};
+
+static void ending_unref(struct ending *e)
+{
+	if (atomic_fetch_sub(&e->n_refs, 1) == 1)
+		free(e);
+}
+
+static void *run_ending(void *arg)
+{
+	struct ending *e = arg;
+
+	for (uint32_t i = 0; i < e->n; i++) {
+		if (e->comms[i])
+			e->end(e->comms[i]);
+	}
+	atomic_store(&e->over, true);
+	ending_unref(e);
+	return NULL;
+}
+
+/* On a thread that nobody joins; what cannot be ended stays. Waits for it no longer than that. */
+static void end_comms(int (*end)(nccl_comm), nccl_comm *comms, uint32_t n, uint32_t wait_ms)
+{
+	struct timespec pause = {0, 1000000};
+	struct ending *e = calloc(1, sizeof(*e));
+	pthread_t thread;
+
+	if (!e)
+		return;
+	e->end = end;
+	e->n = n;
+	memcpy(e->comms, comms, n * sizeof(*comms));
+	memset(comms, 0, n * sizeof(*comms));
+	atomic_store(&e->n_refs, 2);
+	if (pthread_create(&thread, NULL, run_ending, e) != 0) {
+		free(e);
+		return;
+	}
+	pthread_detach(thread);
+	for (uint32_t i = 0; i < wait_ms && !atomic_load(&e->over); i++)
+		nanosleep(&pause, NULL);
+	ending_unref(e);
+}
+
 void nccl_free(struct nccl *n)
 {
+	bool any = false;
+
 	if (!n)
 		return;
-	for (uint32_t i = 0; i < n->n; i++) {
-		if (n->comms[i])
-			n->destroy(n->comms[i]);
-	}
+	for (uint32_t i = 0; i < n->n; i++)
+		any = any || n->comms[i];
+	if (any)
+		end_comms(n->destroy, n->comms, n->n, END_MS);
 	if (n->library)
 		dlclose(n->library);
 	free(n);
 }
+
+void nccl_abort(struct nccl *n, uint32_t index)
+{
+	if (n->comms[index])
+		end_comms(n->abort, &n->comms[index], 1, 0);
+}
+
+/* ---- gathering ----------------------------------------------------------------------------------------------------- */
 
 int nccl_gather(struct nccl *n, uint32_t index, const void *from, void *to, uint64_t bytes,
 		struct CUstream_st *stream)
@@ -179,11 +249,4 @@ int nccl_begin(struct nccl *n)
 int nccl_end(struct nccl *n)
 {
 	return n->group_end() ? -EIO : 0;
-}
-
-void nccl_abort(struct nccl *n, uint32_t index)
-{
-	if (n->comms[index])
-		n->abort(n->comms[index]);
-	n->comms[index] = NULL;
 }

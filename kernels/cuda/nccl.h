@@ -22,7 +22,7 @@ struct nccl_ranks {
 int nccl_id(uint8_t *ret, char *error, size_t bytes);
 /* A communicator for each device. Blocks until all processes have come. As nccl_id. */
 int nccl_new(const struct nccl_ranks *ranks, struct nccl **ret, char *error, size_t bytes);
-void nccl_free(struct nccl *n); /* NULL is fine */
+void nccl_free(struct nccl *n); /* NULL is fine. Waits for other processes to do the same, but not for long */
 
 /* to gets bytes of each device's from, one behind the other; on a stream of the process's device so many. All ranks make the same
  * calls in the same order, each from its own thread, or together. 0 or -EIO. */
@@ -31,7 +31,7 @@ int nccl_gather(struct nccl *n, uint32_t index, const void *from, void *to, uint
 /* What one thread calls for several devices stands between these two. */
 int nccl_begin(struct nccl *n);
 int nccl_end(struct nccl *n);
-/* What is under way on the device ends, whoever it waits for; nothing more is asked of it. */
+/* What is under way on the device ends soon, whoever it waits for; nothing more is asked of it. Does not wait. */
 void nccl_abort(struct nccl *n, uint32_t index);
 
 #endif

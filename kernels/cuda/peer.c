@@ -19,7 +19,8 @@
 	(UINT64_C(1) << 20) /* of an inbox, for each sender and half: some row of any shape */
 #define GATHER_BYTES (UINT64_C(16) << 20) /* of what comes from all at once */
 #define TRY_BYTES 64u /* that devices gather when they meet */
-#define SETTLE_MS 2000u /* for what is under way in the end, at most */
+#define SETTLE_MS \
+	1000u /* for what is under way in the end, at most, and once more when it was given up */
 
 /* What all ends share; the last to go frees it, as others' kernels may reach into an inbox until then. */
 struct meeting {
@@ -298,15 +299,18 @@ int peer_meet(const struct peer_config *config, char *notice, char *error, size_
 	return r;
 }
 
+void peer_give_up(struct batch *b)
+{
+	if (b->peer && b->peer->meeting->nccl)
+		nccl_abort(b->peer->meeting->nccl, b->peer->index);
+}
+
 void peer_settle(struct batch *b)
 {
-	const struct meeting *m = b->peer ? b->peer->meeting : NULL;
-	uint64_t limit_ns = SETTLE_MS * UINT64_C(1000000);
-
-	if (!m || !m->nccl)
+	if (!b->peer || !b->peer->meeting->nccl || settles(b, SETTLE_MS * UINT64_C(1000000)))
 		return;
-	if (!settles(b, m->timeout_ns < limit_ns ? m->timeout_ns : limit_ns))
-		nccl_abort(m->nccl, b->peer->index);
+	peer_give_up(b);
+	settles(b, SETTLE_MS * UINT64_C(1000000));
 }
 
 /* ---- exchange ----------------------------------------------------------------------------------------------------- */

@@ -99,7 +99,9 @@ struct peer_config {
 
 /* As backend_ops.meet. */
 int peer_meet(const struct peer_config *config, char *notice, char *error, size_t bytes);
-/* Before a batch's stream is waited for at the end of all: what another device keeps it from is given up. */
+/* What waits for others by NCCL, which has no limit to that, ends soon. Does not wait. */
+void peer_give_up(struct batch *b);
+/* Before a batch's stream is waited for at the end of all: as that, where it goes on for seconds. */
 void peer_settle(struct batch *b);
 /* NULL is fine. The last end to go frees what all share. */
 void peer_free(struct peer *p);

@@ -346,6 +346,12 @@ int batch_prepare(struct backend *b, const struct backend_batch *batch)
 	return r;
 }
 
+static void give_up(struct backend *b)
+{
+	for (uint32_t i = 0; b->ops->give_up && i < b->n_devices; i++)
+		b->ops->give_up(b->devices[i].backend);
+}
+
 /* What the group dies of: the first device that failed itself, else what the first heard of the others. */
 static void find_fault(struct backend *b)
 {
@@ -356,6 +362,8 @@ static void find_fault(struct backend *b)
 					 b->first + i, b->n_all, b->devices[i].error);
 		}
 	}
+	if (b->fault[0])
+		give_up(b);
 }
 
 /* What all devices that meet say alike, each before it has begun anything. */

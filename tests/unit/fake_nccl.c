@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct fake_nccl fake_nccl;
 
@@ -45,18 +46,27 @@ int ncclCommInitRank(void **ret, int n, struct unique id, int rank)
 	return 0;
 }
 
-int ncclCommDestroy(void *comm)
+/* As the real one does while another rank has not ended. */
+static void wait_for_others(void)
 {
-	(void)comm;
-	fake_nccl.n_open--;
-	return 0;
+	while (fake_nccl.silent)
+		usleep(1000);
 }
 
 int ncclCommAbort(void *comm)
 {
 	(void)comm;
-	fake_nccl.n_open--;
 	fake_nccl.n_aborted++;
+	wait_for_others();
+	fake_nccl.n_open--;
+	return 0;
+}
+
+int ncclCommDestroy(void *comm)
+{
+	(void)comm;
+	wait_for_others();
+	fake_nccl.n_open--;
 	return 0;
 }
 

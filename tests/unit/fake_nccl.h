@@ -2,12 +2,15 @@
 #ifndef COPPICE_TESTS_FAKE_NCCL_H
 #define COPPICE_TESTS_FAKE_NCCL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct fake_nccl {
 	int n_all; /* ranks of the newest communicator */
 	char id; /* its id's first byte */
-	uint32_t n_comms, n_open, n_aborted, n_gathers;
+	uint32_t n_comms, n_gathers;
+	_Atomic uint32_t n_open, n_aborted;
+	_Atomic bool silent; /* another rank does not end: whatever ends waits for it */
 	int ranks[16]; /* [n_comms]: whose */
 };
 

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -177,14 +178,28 @@ static int setup(void **state)
 	return 0;
 }
 
+static void free_peers(struct meeting_of *m)
+{
+	for (uint32_t i = 0; i < DEVICES; i++) {
+		peer_free(m->batches[i].peer);
+		m->batches[i].peer = NULL;
+	}
+}
+
+static void await_zero(_Atomic uint32_t *n)
+{
+	for (uint32_t i = 0; i < 5000 && *n; i++)
+		usleep(1000);
+	assert_int_equal(*n, 0);
+}
+
 static int teardown(void **state)
 {
 	struct meeting_of *m = *state;
 
-	for (uint32_t i = 0; i < DEVICES; i++)
-		peer_free(m->batches[i].peer);
+	free_peers(m);
 	assert_int_equal(machine.n_blocks, 0);
-	assert_int_equal(nccl->n_open, 0);
+	await_zero(&nccl->n_open);
 	free(m);
 	unsetenv("COPPICE_EXCHANGE");
 	unsetenv("FAKE_NCCL_REFUSE");
@@ -305,11 +320,25 @@ static void test_what_waits_for_others_in_the_end_is_given_up(void **state)
 	setenv("COPPICE_EXCHANGE", "nccl", 1);
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
 	peer_settle(&m->batches[0]);
-	assert_int_equal(nccl->n_aborted, 0);
+	assert_int_equal(nccl->n_open, DEVICES);
 	machine.stuck = true;
 	peer_settle(&m->batches[1]);
-	assert_int_equal(nccl->n_aborted, 1);
 	machine.stuck = false;
+	assert_int_equal(nccl->n_aborted, 1);
+}
+
+/* Neither to give up nor to end takes longer because another process does neither. */
+static void test_a_process_that_does_not_end_keeps_nobody_from_it(void **state)
+{
+	struct meeting_of *m = *state;
+
+	setenv("COPPICE_EXCHANGE", "nccl", 1);
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	nccl->silent = true;
+	peer_give_up(&m->batches[0]);
+	free_peers(m);
+	assert_int_equal(nccl->n_open, DEVICES);
+	nccl->silent = false;
 }
 
 static void test_devices_that_do_not_answer_by_nccl_have_not_met(void **state)
@@ -336,6 +365,7 @@ int main(void)
 		CASE(test_devices_of_several_processes_are_ranks_of_one_communicator),
 		CASE(test_a_meeting_has_an_id),
 		CASE(test_what_waits_for_others_in_the_end_is_given_up),
+		CASE(test_a_process_that_does_not_end_keeps_nobody_from_it),
 		CASE(test_devices_that_do_not_answer_by_nccl_have_not_met),
 	};
 
