@@ -45,6 +45,7 @@ static void name_group(const struct config *config, const struct backend_ops *op
 	snprintf(ret->name, sizeof(ret->name), "%s x %u", ops->name, config->n_devices);
 	ret->group = backend_group;
 	ret->group.name = ret->name;
+	ret->group.wants_rows = ops->wants_rows;
 	ret->ops = &ret->group;
 }
 

@@ -63,14 +63,8 @@ int batch_add(struct sched *s, struct sched_lane *lane)
 	return 0;
 }
 
-/* A group of CPU pools could have memory of its own, but is none. */
-static bool is_on_device(const struct sched *s)
-{
-	return s->ops->arena_new && strcmp(s->config->backend, "cpu") != 0;
-}
-
-/* Rows of a slice: as many as the configuration wants, and fewer where a long context would make their partials many. A device
- * makes few, and would have little to do: it gets more. */
+/* Rows of a slice: as many as the configuration wants, and fewer where a long context would make their partials many. What wants
+ * rows makes few, and gets more. */
 static uint32_t slice_rows(const struct sched *s, const struct batch_job *job,
 			   const struct step_part *part)
 {
@@ -80,7 +74,7 @@ static uint32_t slice_rows(const struct sched *s, const struct batch_job *job,
 			     (shape->head_dim + 2) * sizeof(float);
 	uint64_t most = SLICE_PARTIALS_BYTES / row_bytes + 1, least = SLICE_PAIRS / end;
 
-	if (!is_on_device(s))
+	if (!s->ops->wants_rows)
 		return most < s->config->prefill_rows ? (uint32_t)most : s->config->prefill_rows;
 	least = least < DEVICE_ROWS ? least : DEVICE_ROWS;
 	return least > s->config->prefill_rows ? (uint32_t)least : s->config->prefill_rows;
@@ -98,7 +92,7 @@ int batch_add_slice(struct sched *s, struct sched_lane *lane)
 	uint32_t most = part->seq->parents ? left : slice_rows(s, &s->batch.jobs[0], part);
 
 	/* A device that gets little at the end has too little to do for all of it. */
-	if (is_on_device(s) && left > most) {
+	if (s->ops->wants_rows && left > most) {
 		uint32_t n = (left + most - 1) / most;
 
 		most = (left + n - 1) / n;

@@ -237,6 +237,7 @@ struct backend_tier_ops {
 
 struct backend_ops {
 	const char *name;
+	bool wants_rows; /* few rows leave most of it idle: slices of a prompt are to be long */
 	bool leaves_parts; /* knows job->parts, as a device of a group must whose devices share tokens and do not meet */
 	/* 0, -ENOMEM, -EINVAL; what was wrong goes to error (a sentence). Blocks. */
 	int (*open)(const struct backend_config *config, struct backend **ret, char *error,

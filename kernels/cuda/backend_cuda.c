@@ -459,6 +459,7 @@ static const struct backend_tier_ops tier_ops = {
 
 static const struct backend_ops ops = {
 	.name = "cuda",
+	.wants_rows = true,
 	.open = cuda_open,
 	.close = cuda_close,
 	.meet = cuda_meet,

@@ -83,6 +83,7 @@ const struct backend_ops *coppice_backend_cuda(void)
 {
 	fake.ops = backend_cpu;
 	fake.ops.name = "cuda";
+	fake.ops.wants_rows = true;
 	fake.ops.arena_new = fake_arena_new;
 	fake.ops.arena_free = fake_arena_free;
 	fake.ops.fault = fake_fault;

@@ -261,35 +261,25 @@ static void prefill_between_leaves_the_plan(void **state)
 	client_end(&other);
 }
 
-static int device_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
-{
-	(void)b;
-	(void)bytes;
-	(void)ret;
-	return -ENOTSUP;
-}
-
 /* How many batches a prefill of 40 tokens takes, with slices of 17 rows. */
-static uint32_t batches_of_prefill(struct fixture *f, const char *backend)
+static uint32_t batches_of_prefill(struct fixture *f)
 {
 	uint32_t ids[40], before = device.n_batches;
 
 	for (uint32_t i = 0; i < 40; i++)
 		ids[i] = 100 + i;
 	f->h.config.prefill_rows = 17;
-	strcpy(f->h.config.backend, backend);
 	client_compute(&f->c, f->seq, ids, 40);
 	return device.n_batches - before;
 }
 
-static void a_device_takes_more_rows_than_are_wanted(void **state)
+static void what_wants_rows_takes_more_than_are_configured(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(batches_of_prefill(f, "auto"), 3 * SHAPE.n_layers);
-	device.ops.arena_new = device_arena_new;
-	assert_int_equal(batches_of_prefill(f, "auto"), SHAPE.n_layers);
-	assert_int_equal(batches_of_prefill(f, "cpu"), 3 * SHAPE.n_layers); /* of several pools */
+	assert_int_equal(batches_of_prefill(f), 3 * SHAPE.n_layers);
+	device.ops.wants_rows = true;
+	assert_int_equal(batches_of_prefill(f), SHAPE.n_layers);
 }
 
 int main(void)
@@ -304,7 +294,7 @@ int main(void)
 		TEST(few_streams_of_many_are_told),
 		TEST(lanes_that_take_turns_keep_their_plans),
 		TEST(prefill_between_leaves_the_plan),
-		TEST(a_device_takes_more_rows_than_are_wanted),
+		TEST(what_wants_rows_takes_more_than_are_configured),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
