@@ -113,6 +113,25 @@ int driver_find(struct coppice *c, const char *what, const struct driver **ret)
 	return r;
 }
 
+const struct driver *driver_find_current(struct coppice *c, void **ret_context)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD), *context = NULL;
+	const struct driver *driver;
+	int (*current)(void **);
+
+	if (!library)
+		return NULL;
+	*(void **)&current = dlsym(library, "cuCtxGetCurrent");
+	if (!current || current(&context) != 0 || !context ||
+	    driver_find(c, "coppice_lane_new", &driver) < 0) {
+		dlclose(library);
+		return NULL;
+	}
+	dlclose(library);
+	*ret_context = context;
+	return driver;
+}
+
 const char *driver_error(const struct driver *driver, int error)
 {
 	const char *text = NULL;

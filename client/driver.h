@@ -90,6 +90,8 @@ struct driver {
 /* The driver, initialised; found once for a connection. what: the public function, for the sentence. 0, -ENODEV (none, too
  * old, or it sees no GPU), -ENOMEM; explains. */
 int driver_find(struct coppice *c, const char *what, const struct driver **ret);
+/* The same where the calling thread has a context already, which is *ret_context; else NULL, and nothing is begun. */
+const struct driver *driver_find_current(struct coppice *c, void **ret_context);
 /* Explains that CUDA has refused; returns -EIO. doing: what. */
 int driver_explain(struct coppice *c, const char *what, const char *doing, int error);
 /* CUDA's sentence for an error. */

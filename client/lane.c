@@ -91,6 +91,7 @@ static int adopt(struct coppice *c, struct answer *answer, struct coppice_lane *
 		destroy(lane);
 		return r;
 	}
+	stream_prepare(lane);
 	pthread_mutex_lock(&c->lists_lock);
 	list_add(&c->lanes, &lane->link);
 	pthread_mutex_unlock(&c->lists_lock);

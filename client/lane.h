@@ -26,7 +26,8 @@ struct coppice_lane {
 	uint64_t done; /* highest ticket that the daemon was seen to have completed */
 	uint64_t stream_base; /* the segment's address for streams; 0: they do not know it yet */
 	void *stream_context; /* in which it was registered */
-	struct turn turn; /* of that context */
+	struct turn turn;
+	void *turn_context; /* in which it was loaded */
 	uint64_t words[ABI_LANE_WORDS / 64]; /* bit i: pair i belongs to a captured step */
 	uint64_t bodies_head; /* bytes ever taken from the body arena, gaps at its end included */
 	uint64_t bodies_tail; /* bytes ever given back */

@@ -42,7 +42,7 @@ static int check_device(struct coppice *c, const char *what, int *ret_device)
 static int register_words(struct coppice_lane *lane, const char *what)
 {
 	const struct driver *driver = lane->c->driver;
-	int device = 0, error;
+	int device, error;
 	int r = check_device(lane->c, what, &device);
 
 	if (r < 0)
@@ -52,10 +52,8 @@ static int register_words(struct coppice_lane *lane, const char *what)
 	if (error)
 		return driver_explain(lane->c, what, "register the lane's words", error);
 	error = driver->host_address(&lane->stream_base, lane->shared, 0);
-	if (error == 0) {
-		turn_load(driver, device, &lane->turn);
+	if (error == 0)
 		return 0;
-	}
 	lane->stream_base = 0;
 	driver->host_unregister(lane->shared);
 	return driver_explain(lane->c, what, "map the lane's words", error);
@@ -121,13 +119,22 @@ int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_
 	return error ? driver_explain(lane->c, what, "wait on the stream", error) : 0;
 }
 
-/* Kernels are of the context that the lane was registered in; memory operations do for a stream of any. */
+void stream_prepare(struct coppice_lane *lane)
+{
+	const struct driver *driver = driver_find_current(lane->c, &lane->turn_context);
+	int device = 0;
+
+	if (driver && driver->context_device(&device) == 0)
+		turn_load(driver, device, &lane->turn);
+}
+
+/* Kernels are of the context that they were loaded in; memory operations do for a stream of any. */
 static bool takes_turns(const struct coppice_lane *lane, void *stream)
 {
 	void *context = NULL;
 
 	return lane->turn.module && lane->c->driver->stream_context(stream, &context) == 0 &&
-	       context == lane->stream_context;
+	       context == lane->turn_context;
 }
 
 typedef int turn_verb(const struct driver *driver, const struct turn *turn, void *stream,
@@ -138,7 +145,7 @@ static int take_turn(struct coppice_lane *lane, turn_verb *verb, void *stream, s
 {
 	const struct driver *driver = lane->c->driver;
 	void *popped;
-	int error = driver->context_push(lane->stream_context);
+	int error = driver->context_push(lane->turn_context);
 
 	if (error)
 		return error;
@@ -172,16 +179,28 @@ int stream_await_done(struct coppice_lane *lane, const char *what, void *stream,
 	return error ? driver_explain(lane->c, what, "launch on the stream", error) : 0;
 }
 
+static void forget_turn(struct coppice_lane *lane)
+{
+	const struct driver *driver = lane->c->driver;
+	void *popped;
+
+	if (!lane->turn.module || driver->context_push(lane->turn_context) != 0)
+		return;
+	turn_unload(driver, &lane->turn);
+	driver->context_pop(&popped);
+}
+
 void stream_forget(struct coppice_lane *lane)
 {
 	const struct driver *driver = lane->c->driver;
 	void *popped;
 
-	if (!lane->stream_base || connection_is_foreign(lane->c))
+	if (connection_is_foreign(lane->c))
 		return;
-	ring_release_streams(lane->shared);
-	if (driver->context_push(lane->stream_context) == 0) {
-		turn_unload(driver, &lane->turn);
+	if (lane->stream_base)
+		ring_release_streams(lane->shared);
+	forget_turn(lane);
+	if (lane->stream_base && driver->context_push(lane->stream_context) == 0) {
 		driver->host_unregister(lane->shared);
 		driver->context_pop(&popped);
 	}

@@ -11,6 +11,9 @@
 /* STREAM_LIVE: operations are to run now; STREAM_CAPTURED: the stream is being captured into a graph. */
 enum stream_mode { STREAM_LIVE, STREAM_CAPTURED };
 
+/* What streams are to find ready: to load kernels may wait for all that a context has under way, which may be waiting for the
+ * caller's next step. Of the calling thread's context, where it has one. May block. */
+void stream_prepare(struct coppice_lane *lane);
 /* The stream may be used in the lane: there is a driver, the lane's words are registered with it, and the stream is in this
  * mode. what: the public function. 0, -ENODEV, -EIO, -EINVAL (the other mode); explains. Does not block but for the first time. */
 int stream_join(struct coppice_lane *lane, const char *what, void *stream, enum stream_mode mode);
