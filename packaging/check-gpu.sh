@@ -143,6 +143,7 @@ gpu_checks() { # folder
 	[[ -n $quick ]] || export COPPICE_SOAK_BATCHES=${COPPICE_SOAK_BATCHES:-10000}
 	at=$gpu_folder/tests
 	gpu_test cuda_test "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	gpu_test stand_cuda_test "$at/stand_cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	gpu_test estimate_cuda_test "$at/estimate_cuda_test"
 	gpu_test sparse_test "$at/sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	gpu_test sched_sparse_test "$at/sched_sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"

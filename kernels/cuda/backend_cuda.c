@@ -39,6 +39,13 @@ struct backend {
 	char fault[240]; /* what it was */
 };
 
+/* For what may wait for the batches' stream: no launch stands on it any more. */
+static void enter(struct backend *b)
+{
+	cudaSetDevice(b->device);
+	stand_leave(&b->batch);
+}
+
 static void cuda_close(struct backend *b)
 {
 	if (!b)
@@ -114,13 +121,13 @@ static uint64_t cuda_page_bytes(struct backend *b, const struct work_shape *shap
 
 static int cuda_extent_commit(struct backend *b, uint32_t extent)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	return pool_commit(&b->pool, extent, b->batch.stream);
 }
 
 static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	tier_settle(&b->tier);
 	cudaStreamSynchronize(b->batch.stream);
 	pool_release(&b->pool, extent);
@@ -132,7 +139,7 @@ static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint
 	cudaError_t r;
 	bool mine;
 
-	cudaSetDevice(b->device);
+	enter(b);
 	r = cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
 	cudaGetLastError();
 	/* that of a group's first device is for all of them */
@@ -155,7 +162,7 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 	struct cudaPointerAttributes attributes;
 
 	(void)bytes;
-	cudaSetDevice(b->device);
+	enter(b);
 	cudaStreamSynchronize(b->batch.stream);
 	batch_drop_host(&b->batch, base);
 	if (cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
@@ -166,13 +173,13 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 
 static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	return lend_new(&b->lend, bytes, b->batch.stream, ret);
 }
 
 static void cuda_unlend(struct backend *b, uint64_t base)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	lend_free(&b->lend, base, b->batch.stream);
 }
 
@@ -204,7 +211,7 @@ static int cuda_meet(const struct backend_meeting *meeting, char *notice, char *
 
 static int cuda_conclude(struct backend *b)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	return batch_conclude(&b->batch);
 }
 
@@ -285,7 +292,7 @@ static int cuda_advance(struct backend *b, const struct backend_job *job)
 static int cuda_estimate(struct backend *b, const struct backend_estimate *estimate,
 			 float *ret_mass)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	if (b->batch.failed)
 		return -EIO;
 	if (estimate->summary)
@@ -310,7 +317,7 @@ static int cuda_completed(struct backend *b, uint64_t *ret_id)
 static int cuda_move(struct backend *b, const struct work_shape *shape,
 		     const struct backend_move *moves, uint32_t n)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	if (tier_reads(&b->tier))
 		tier_settle(&b->tier);
 	return batch_move(&b->batch, shape, moves, n);
@@ -349,18 +356,19 @@ static int cuda_pin(struct backend *b, void *host, uint64_t bytes)
 {
 	struct cudaDeviceProp prop;
 
-	cudaSetDevice(b->device);
+	enter(b);
 	if (cudaGetDeviceProperties(&prop, b->device) != cudaSuccess)
 		return -ENOMEM;
 	if (!b->tier.ready)
 		b->n_blocks = b->batch.n_blocks;
+	b->batch.stand.able = false; /* copies stand behind what was submitted before them */
 	return tier_pin(&b->tier, b->batch.stream, prop.major == 9, host, bytes);
 }
 
 static void cuda_unpin(struct backend *b, void *host, uint64_t bytes)
 {
 	(void)bytes;
-	cudaSetDevice(b->device);
+	enter(b);
 	tier_unpin(&b->tier, host);
 }
 
@@ -368,7 +376,7 @@ static uint64_t cuda_copy(struct backend *b, const struct backend_copy *copy, en
 {
 	uint64_t at = b->pool.base + copy->extent * b->pool.extent_bytes + copy->offset_bytes;
 
-	cudaSetDevice(b->device);
+	enter(b);
 	return tier_copy(&b->tier, way, at, copy->host, copy->bytes);
 }
 
@@ -394,7 +402,7 @@ static uint64_t cuda_ups_done(struct backend *b)
 
 static void cuda_kick(struct backend *b)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	tier_kick(&b->tier);
 }
 
@@ -411,7 +419,7 @@ static int cuda_pass(struct backend *b, const struct backend_batch *batch,
 	const struct backend_job *jobs;
 	int r;
 
-	cudaSetDevice(b->device);
+	enter(b);
 	r = pass_begin(&b->pass, &b->batch, batch, pass, &jobs);
 	if (!r)
 		r = cuda_submit(b, &(struct backend_batch){jobs, batch->n_jobs}, ret_id);
@@ -427,14 +435,14 @@ static int cuda_summary_make(struct backend *b, const struct work_shape *shape,
 
 static void cuda_summary_free(struct backend *b, struct backend_summary *summary)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	summary_free(summary);
 }
 
 static int cuda_summary_add(struct backend *b, struct backend_summary *summary,
 			    const struct backend_span *span)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	return b->batch.failed ? -EIO : summary_add(&b->summaries, &b->batch, summary, span);
 }
 
@@ -495,7 +503,7 @@ int coppice_cuda_arena_new(struct backend *b, uint64_t bytes, uint64_t *ret_base
 {
 	void *at;
 
-	cudaSetDevice(b->device);
+	enter(b);
 	if (cudaMalloc(&at, bytes) != cudaSuccess) {
 		cudaGetLastError();
 		return -ENOMEM;
@@ -506,7 +514,7 @@ int coppice_cuda_arena_new(struct backend *b, uint64_t bytes, uint64_t *ret_base
 
 int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint64_t bytes)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	if (cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->batch.stream) != cudaSuccess ||
 	    cudaStreamSynchronize(b->batch.stream) != cudaSuccess)
 		return -EIO;
@@ -515,7 +523,7 @@ int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint6
 
 void coppice_cuda_arena_free(struct backend *b, uint64_t base)
 {
-	cudaSetDevice(b->device);
+	enter(b);
 	cudaStreamSynchronize(b->batch.stream);
 	cudaFree((void *)(uintptr_t)base);
 }
@@ -540,8 +548,14 @@ void coppice_cuda_plan_as(struct backend *b, const struct costs *costs,
 
 int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
 {
-	cudaSetDevice(b->device);
-	return measure_attention(&b->batch, flush_bytes, n, ret_us);
+	enter(b);
+	return measure_attention(&b->batch, false, flush_bytes, n, ret_us);
+}
+
+int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
+{
+	enter(b);
+	return measure_attention(&b->batch, true, flush_bytes, n, ret_us);
 }
 
 int coppice_cuda_measure_group(struct backend *const *members, uint32_t n_members,
@@ -559,7 +573,7 @@ int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret)
 {
 	size_t free_bytes, all_bytes;
 
-	cudaSetDevice(b->device);
+	enter(b);
 	if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess)
 		return -EIO;
 	*ret = free_bytes;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKS_A_QUERY 256u
+#define LOOKS_A_QUERY 2048u
 
 int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
 	       bool wide)
@@ -23,12 +23,13 @@ int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, ui
 		b->frames[i].clock = &b->clocks[i];
 		b->frames[i].device = &b->staged[i % BATCH_STAGED];
 	}
-	return 0;
+	return stand_init(b);
 }
 
 void batch_done(struct batch *b)
 {
 	peer_settle(b);
+	stand_leave(b);
 	if (b->stream)
 		cudaStreamSynchronize(b->stream);
 	for (uint32_t i = 0; i < BATCH_FRAMES; i++)
@@ -46,6 +47,7 @@ void batch_done(struct batch *b)
 	cudaFree(b->ticket);
 	cudaFreeHost(b->clocks);
 	launch_chain_done(&b->chain);
+	stand_done(b);
 	free(b->needs);
 	free(b->hosts);
 	program_done(&b->program);
@@ -85,8 +87,9 @@ static char *layer_of(const struct batch *b, const struct backend_job *job)
 	return (char *)(uintptr_t)at;
 }
 
-static int run_inbound(struct upload *u, const struct backend_job *job, struct batch_plan *plan,
-		       const struct batch_need *need, struct tables *t)
+static struct device_inbound make_inbound(struct upload *u, const struct backend_job *job,
+					  struct batch_plan *plan, const struct batch_need *need,
+					  struct tables *t)
 {
 	struct device_inbound in = {
 		.shape = shape_on_device(job->shape),
@@ -108,7 +111,8 @@ static int run_inbound(struct upload *u, const struct backend_job *job, struct b
 	in.patches = tables_take_patches(u, plan, &in.n_patches);
 	t->patched = in.n_patches > 0;
 	u->begun = true;
-	return batch_expect(u->b, device_inbound(&in, u->b->stream));
+	u->b->last_in = in;
+	return in;
 }
 
 static int run_attend(struct upload *u, const struct backend_job *job,
@@ -260,6 +264,7 @@ static int run_job(struct upload *u, const struct backend_job *job, const struct
 {
 	bool wanted = job->list->n_rows && need->n_wanted;
 	struct batch_plan *plan = NULL;
+	struct device_inbound in;
 	struct chosen_job chosen;
 	struct tables tables;
 	int r = 0;
@@ -275,7 +280,8 @@ static int run_job(struct upload *u, const struct backend_job *job, const struct
 	if (r)
 		return r;
 	tables_make(u, job, &need->place, &tables);
-	r = run_inbound(u, job, plan, need, &tables);
+	in = make_inbound(u, job, plan, need, &tables);
+	r = batch_expect(u->b, device_inbound(&in, u->b->stream));
 	if (r || !wanted)
 		return r;
 	if (job->chosen) {
@@ -284,10 +290,26 @@ static int run_job(struct upload *u, const struct backend_job *job, const struct
 	}
 	plan->used = plan->plan_id ? ++u->b->uses : 0;
 	count_job(u->b, job, plan);
+	u->plan = plan;
 	r = run_attend(u, job, plan, &tables);
 	if (!r && tables.lse_to)
 		return add_exchange(u, job, &tables);
 	return r ? r : run_outbound(u, job, &tables);
+}
+
+/* The same of one that a launch stands for, which has all but the tables. */
+static void call_job(struct upload *u, const struct backend_job *job, const struct batch_need *need)
+{
+	struct batch_plan *plan = plan_find(u->b, job->plan_id, job->shape);
+	struct device_inbound in;
+	struct tables tables;
+
+	tables_make(u, job, &need->place, &tables);
+	in = make_inbound(u, job, plan, need, &tables);
+	plan->used = ++u->b->uses;
+	count_job(u->b, job, plan);
+	u->plan = plan;
+	stand_call(u->b, &in);
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
@@ -327,9 +349,8 @@ static int find_needs(struct batch *b, const struct backend_batch *batch, size_t
 	return 0;
 }
 
-static int frame_take(struct batch *b, const struct backend_batch *batch, struct upload *ret)
+static int frame_take(struct batch *b, size_t host, size_t device, struct upload *ret)
 {
-	size_t host, device;
 	struct batch_frame *frame = &b->frames[(b->last_id + 1) % BATCH_FRAMES];
 	int r;
 
@@ -338,9 +359,7 @@ static int frame_take(struct batch *b, const struct backend_batch *batch, struct
 			return -EIO;
 		frame_count(b, frame);
 	}
-	r = find_needs(b, batch, &host, &device);
-	if (!r)
-		r = batch_grow(b, &frame->host, host, true);
+	r = batch_grow(b, &frame->host, host, true);
 	if (!r)
 		r = batch_grow(b, frame->device, device, false);
 	frame->clock->begin_ns = 0;
@@ -410,20 +429,39 @@ static int run_chain(struct upload *u, const struct backend_batch *batch, uint32
 	return r;
 }
 
+static int run_batch(struct upload *u, const struct backend_batch *batch)
+{
+	struct batch *b = u->b;
+	int r = 0;
+
+	for (uint32_t i = 0; i < batch->n_jobs && !r; i++)
+		r = run_chain(u, batch, i);
+	if (!r && batch->n_jobs == 0 && !b->peer)
+		r = finish(b, b->last_id + 1);
+	return r;
+}
+
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	struct upload u;
+	size_t host, device;
+	bool called;
 	int r = b->failed ? -EIO : check_batch(b, batch);
 
+	if (!r)
+		r = find_needs(b, batch, &host, &device);
 	if (r)
 		return r;
-	r = frame_take(b, batch, &u);
+	called = batch->n_jobs == 1 && stand_fits(b, &batch->jobs[0], &b->needs[0], host, device);
+	r = called ? 0 : stand_leave(b);
+	if (!r)
+		r = frame_take(b, host, device, &u);
 	b->n_last = 0;
 	b->uses_before = b->uses;
-	for (uint32_t i = 0; i < batch->n_jobs && !r; i++)
-		r = run_chain(&u, batch, i);
-	if (!r && batch->n_jobs == 0 && !b->peer)
-		r = finish(b, b->last_id + 1);
+	if (!r && called)
+		call_job(&u, &batch->jobs[0], &b->needs[0]);
+	else if (!r)
+		r = run_batch(&u, batch);
 	if (r) {
 		b->failed = b->failed || r == -EIO;
 		/* Jobs before this one may be reading tables that the next batch overwrites. */
@@ -434,6 +472,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	u.frame->counted = false;
 	b->counters.batches++;
 	*ret_id = b->last_id;
+	stand_next(&u, batch->n_jobs == 1 ? &batch->jobs[0] : NULL);
 	return 0;
 }
 
@@ -474,7 +513,10 @@ int batch_completed(struct batch *b, uint64_t *ret_id)
 			look_for_failure(b);
 			break;
 		}
+		if (stand_again(b, frame->id))
+			break;
 		frame_count(b, frame);
+		stand_note_done(b);
 	}
 	if (b->failed)
 		return -EIO;

@@ -13,6 +13,7 @@
 #include "peer.h"
 #include "pool.h"
 #include "program.h"
+#include "stand.h"
 
 #define BATCH_FRAMES 8u
 #define BATCH_STAGED \
@@ -86,9 +87,12 @@ struct batch {
 	uint64_t uses; /* of plans */
 	uint64_t uses_before; /* the batch at hand */
 	struct backend_counters counters;
+	struct stand stand;
 	struct peer *peer; /* owned; NULL: the device has met no other */
 	struct device_attend last; /* of the last batch's only job that attended */
 	struct device_exchange last_exchange; /* behind it; n_rows 0: none */
+	struct device_inbound
+		last_in; /* before it; its tables are there until eight batches later */
 	uint32_t n_last; /* such jobs of it */
 	bool failed;
 	int error; /* the cudaError_t that failed it */

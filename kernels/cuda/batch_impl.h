@@ -16,6 +16,7 @@ struct upload {
 	struct batch_frame *frame;
 	size_t host_used, device_used;
 	size_t host_due; /* of tables to come */
+	const struct batch_plan *plan; /* of the last job that attended under one; NULL: none did */
 	bool begun; /* something has been launched that says when the batch began */
 };
 

@@ -20,6 +20,7 @@
 #ifndef COPPICE_CUDA_DEVICE_H
 #define COPPICE_CUDA_DEVICE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -165,12 +166,41 @@ struct device_inbound {
 	uint64_t *begin_ns; /* written as it begins; NULL: nowhere */
 };
 
+/*
+ * A call: what a launch that stands on the device, before anybody knows what it is for, waits for in pinned memory. A word of its
+ * device_inbound and the tag in one packet, which memory does not tear: whoever has read the tag has read the word.
+ */
+#define DEVICE_CALL_WORDS 16u
+#define DEVICE_CALL_GO(id) (2 * (uint64_t)(id))
+#define DEVICE_CALL_LEAVE(id) (2 * (uint64_t)(id) + 1)
+
+struct device_call {
+	struct {
+		uint64_t word, tag;
+	} packets[DEVICE_CALL_WORDS];
+};
+static_assert(sizeof(struct device_inbound) <= DEVICE_CALL_WORDS * 8, "room for it in a call");
+
+/* In the place of a device_inbound. Nobody calls in time, or says that it is to leave: what follows finds rows of which
+ * nothing is wanted. */
+struct device_stand {
+	const struct device_call *call; /* pinned */
+	struct device_call *heard; /* device memory: by the first block, for all others */
+	struct device_row *rows; /* of what follows */
+	uint64_t *answer; /* pinned: the tag by which it went on */
+	uint64_t id;
+	uint64_t patience_ns;
+	uint32_t n_rows;
+	uint32_t pad;
+};
+
 /* Of a batch, in pinned host memory, by the device's clock; the id comes last, when all that the batch writes is there. */
 struct device_clock {
-	uint64_t begin_ns, end_ns;
-	uint64_t id;
+	uint64_t begin_ns;
 	uint64_t exchange_ns; /* with other devices, of all batches up to this */
-	uint64_t pad[4];
+	uint64_t end_ns, id; /* written as one */
+	uint64_t answer; /* of the batch's launch that stood on the device: a call's tag */
+	uint64_t pad[3];
 };
 
 struct device_finish {
@@ -199,6 +229,7 @@ typedef struct CUstream_st *device_stream;
 int device_attend(const struct device_attend *attend, device_stream stream);
 int device_merge(const struct device_attend *attend, device_stream stream);
 int device_inbound(const struct device_inbound *inbound, device_stream stream);
+int device_stand(const struct device_stand *stand, device_stream stream);
 /* Copies of so many bytes each, a multiple of 2, as are their addresses. */
 int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes,
 		    device_stream stream);

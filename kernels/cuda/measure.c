@@ -26,12 +26,14 @@ static void measure_done(struct measure *m)
 	cudaFree(m->flush);
 }
 
-static int measure_capture(struct batch *b, struct measure *m)
+static int measure_capture(struct batch *b, struct measure *m, bool whole)
 {
 	int r = 0;
 
 	if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
 		return -EIO;
+	if (whole)
+		r |= device_inbound(&b->last_in, b->stream);
 	if (b->last.n_units)
 		r |= device_attend(&b->last, b->stream);
 	r |= device_merge(&b->last, b->stream);
@@ -58,7 +60,7 @@ static int measure_once(struct batch *b, struct measure *m, uint64_t flush_bytes
 	return 0;
 }
 
-int measure_attention(struct batch *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
+int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_t n, float *ret_us)
 {
 	struct measure m = {0};
 	int r = -EIO;
@@ -67,7 +69,7 @@ int measure_attention(struct batch *b, uint64_t flush_bytes, uint32_t n, float *
 		return -EINVAL;
 	if (cudaEventCreate(&m.begin) == cudaSuccess && cudaEventCreate(&m.end) == cudaSuccess &&
 	    (!flush_bytes || cudaMalloc(&m.flush, flush_bytes) == cudaSuccess))
-		r = measure_capture(b, &m);
+		r = measure_capture(b, &m, whole);
 	for (uint32_t i = 0; i < n && !r; i++)
 		r = measure_once(b, &m, flush_bytes, (int)i, &ret_us[i]);
 	measure_done(&m);

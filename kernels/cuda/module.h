@@ -16,6 +16,7 @@ extern "C" {
 #define CUDA_MODULE_ARENA_COPY "coppice_cuda_arena_copy"
 #define CUDA_MODULE_ARENA_FREE "coppice_cuda_arena_free"
 #define CUDA_MODULE_MEASURE "coppice_cuda_measure"
+#define CUDA_MODULE_MEASURE_STEP "coppice_cuda_measure_step"
 #define CUDA_MODULE_MEASURE_GROUP "coppice_cuda_measure_group"
 #define CUDA_MODULE_FREE_BYTES "coppice_cuda_free_bytes"
 #define CUDA_MODULE_STREAM "coppice_cuda_stream"
@@ -27,7 +28,8 @@ struct program_choice;
 
 /* Times the attention of the batch that was submitted last, over and over: a graph of its launches, replayed between
  * two events, after flush_bytes of other memory were written. ret_us [n]. Blocks. 0; -EINVAL where not exactly one of the
- * batch's jobs attended, as jobs of a batch use one another's memory; -EIO. */
+ * batch's jobs attended, as jobs of a batch use one another's memory; -EIO. cuda_measure_step: with what comes before it, the new
+ * tokens' K and V into pages and the rows' table, so that it is all that a step's kernels do. */
 typedef int (*cuda_measure)(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us);
 typedef const struct backend_ops *(*cuda_ops)(void);
 
@@ -79,6 +81,8 @@ typedef int (*cuda_free_bytes)(struct backend *b, uint64_t *ret);
 CUDA_MODULE_EXPORT const struct backend_ops *coppice_backend_cuda(void);
 CUDA_MODULE_EXPORT int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n,
 					    float *ret_us);
+CUDA_MODULE_EXPORT int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes,
+						 uint32_t n, float *ret_us);
 CUDA_MODULE_EXPORT int coppice_cuda_measure_group(struct backend *const *members,
 						  uint32_t n_members,
 						  const struct cuda_measure_layers *how, uint32_t n,

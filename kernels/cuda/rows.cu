@@ -3,6 +3,7 @@
  *
  * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h), for every 512 bytes
  *          of Q that are to be brought, and for as much of the rows' table.
+ * stand    the same, of what it hears when it has begun: block 0 listens to the host and tells the others.
  * outbound a block for every row of O that must not lie where attention can write it.
  * finish   one thread: the batch is done.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
@@ -165,6 +166,84 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32) inbound_kernel(const __gri
 #endif
 }
 
+#if __CUDA_ARCH__ >= 800
+__device__ inline ulonglong2 packet_load(const void *at)
+{
+	ulonglong2 v;
+
+	asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
+	return v;
+}
+
+__device__ inline void packet_store(void *at, ulonglong2 v)
+{
+	asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(v.x), "l"(v.y) : "memory");
+}
+
+/* A warp, until the call is there whole or there is none; a lane has its packet. patience_ns 0: for ever. */
+__device__ inline ulonglong2 hear(const struct device_call *call, uint64_t id, uint64_t patience_ns)
+{
+	uint64_t begin_ns = device_now_ns();
+	uint32_t lane = threadIdx.x % DEVICE_CALL_WORDS;
+
+	for (;;) {
+		ulonglong2 packet = packet_load(&call->packets[lane]);
+
+		if (__all_sync(~0u, packet.y == DEVICE_CALL_GO(id)))
+			return packet;
+		if (__any_sync(~0u, packet.y == DEVICE_CALL_LEAVE(id) ||
+					    (patience_ns && device_now_ns() - begin_ns > patience_ns)))
+			return make_ulonglong2(0, DEVICE_CALL_LEAVE(id));
+	}
+}
+
+/* Nothing of any row is wanted. */
+__device__ inline void empty_rows(const struct device_stand &a)
+{
+	uint32_t n = a.n_rows * (uint32_t)(sizeof(*a.rows) / 16);
+
+	for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+		((uint4 *)a.rows)[i] = make_uint4(0, 0, 0, 0);
+}
+#endif
+
+__global__ void __launch_bounds__(INBOUND_WARPS * 32) stand_kernel(const __grid_constant__ struct device_stand a)
+{
+#if __CUDA_ARCH__ >= 800
+	__shared__ uint64_t words[DEVICE_CALL_WORDS];
+	__shared__ bool called;
+	uint64_t warp = (uint64_t)blockIdx.x * INBOUND_WARPS + threadIdx.x / 32, step = (uint64_t)gridDim.x * INBOUND_WARPS;
+
+	launch_wait();
+	if (threadIdx.x < 32) {
+		ulonglong2 packet =
+			blockIdx.x ? hear(a.heard, a.id, 0) : hear(a.call, a.id, a.patience_ns);
+
+		if (blockIdx.x == 0 && threadIdx.x < DEVICE_CALL_WORDS)
+			packet_store(&a.heard->packets[threadIdx.x], packet);
+		if (threadIdx.x < DEVICE_CALL_WORDS)
+			words[threadIdx.x] = packet.x;
+		if (threadIdx.x == 0)
+			called = packet.y == DEVICE_CALL_GO(a.id);
+	}
+	__syncthreads();
+	launch_next();
+	if (blockIdx.x == 0 && threadIdx.x == 0)
+		*(volatile uint64_t *)a.answer = called ? DEVICE_CALL_GO(a.id) : DEVICE_CALL_LEAVE(a.id);
+	if (!called) {
+		empty_rows(a);
+		return;
+	}
+
+	const struct device_inbound &in = *(const struct device_inbound *)words;
+
+	if (in.begin_ns && blockIdx.x == 0 && threadIdx.x == 0)
+		*in.begin_ns = device_now_ns();
+	for (uint64_t end = inbound_warps(in); warp < end; warp += step)
+		bring(in, warp);
+#endif
+}
+
 struct outbound {
 	const struct device_copy *copies;
 	uint32_t bytes;
@@ -186,11 +265,13 @@ __global__ void finish_kernel(const __grid_constant__ struct device_finish a)
 {
 #if __CUDA_ARCH__ >= 800
 	launch_wait();
-	a.clock->end_ns = device_now_ns();
+
+	uint64_t end_ns = device_now_ns();
+
 	if (a.exchange_ns)
 		a.clock->exchange_ns = __ldcg(a.exchange_ns);
 	__threadfence_system();
-	*(volatile uint64_t *)&a.clock->id = a.id;
+	packet_store(&a.clock->end_ns, make_ulonglong2(end_ns, a.id));
 #endif
 }
 
@@ -229,6 +310,11 @@ static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n
 extern "C" int device_inbound(const struct device_inbound *in, device_stream stream)
 {
 	return launch(inbound_kernel, in, inbound_warps(*in), INBOUND_WARPS, in->n_copies ? BUS_BLOCKS : UINT32_MAX, stream);
+}
+
+extern "C" int device_stand(const struct device_stand *stand, device_stream stream)
+{
+	return launch(stand_kernel, stand, (uint64_t)BUS_BLOCKS * INBOUND_WARPS, INBOUND_WARPS, BUS_BLOCKS, stream);
 }
 
 extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes, device_stream stream)

@@ -5,6 +5,7 @@
  * the program says so and exits with 77, which CTest counts as skipped.
  */
 #include "kernels/cuda/module.h"
+#include "probe.h"
 #include "world.h"
 #include "world_cases.h"
 
@@ -231,86 +232,6 @@ static void test_few_worlds_are_within_their_bound(void **state)
 
 /* ---- lists made by hand ------------------------------------------------------------------------------------------ */
 
-/* One row of one query over a page; K is 0, so that O is the mean of V. */
-struct probe {
-	struct world w;
-	struct work_query query;
-	struct work_tree tree;
-	struct work_row row;
-	struct work_piece piece;
-	struct work_tile tile;
-	struct work_item item;
-	uint32_t merge_first[2], merge_part;
-	struct work_list list;
-	_Float16 *q, *o, *k, *v; /* of an arena: [4][64], [4][64], [2][64], [2][64] */
-	float *lse; /* [4] */
-};
-
-static void probe_init(struct probe *p, struct oracle_random *random)
-{
-	struct world_want want = {.shape = shape_make(2, 64, 32, WORK_FP16),
-				  .ops = cuda,
-				  .n_nodes = 1,
-				  .n_queries = 1,
-				  .node_tokens = 1};
-	char *at;
-
-	*p = (struct probe){.query = {.n_rows = 1},
-			    .row = {.pos = 63},
-			    .tile = {0, 1, 0, 1},
-			    .item = {0, 1, 0, 1, 0, WORK_NONE},
-			    .merge_first = {0, 1}};
-	world_init(&p->w, &want, random);
-	p->tree = (struct work_tree){.queries = &p->query, .n_queries = 1};
-	p->list = (struct work_list){.rows = &p->row,
-				     .items = &p->item,
-				     .tiles = &p->tile,
-				     .pieces = &p->piece,
-				     .merge_first = p->merge_first,
-				     .merge_parts = &p->merge_part,
-				     .n_rows = 1,
-				     .n_items = 1,
-				     .n_tiles = 1,
-				     .n_pieces = 1,
-				     .n_parts = 1,
-				     .kv_tokens_read = 1,
-				     .kv_tokens_alone = 3};
-	at = world_alloc(&p->w, 4096);
-	memset(at, 0, 4096);
-	p->q = (_Float16 *)at;
-	p->o = (_Float16 *)(at + 512);
-	p->k = (_Float16 *)(at + 1024);
-	p->v = (_Float16 *)(at + 1280);
-	p->lse = (float *)(at + 1536);
-}
-
-static void probe_submit(struct probe *p, const struct work_list *list, const struct backend_io *io,
-			 uint32_t layer)
-{
-	struct backend_job job = {
-		.shape = &p->w.shape, .tree = &p->tree, .list = list, .io = io, .layer = layer};
-	struct backend_batch batch = {&job, 1};
-	uint64_t id = 0, done = 0;
-
-	assert_int_equal(cuda->submit(p->w.backend, &batch, &id), 0);
-	while (done < id)
-		assert_int_equal(cuda->completed(p->w.backend, &done), 0);
-}
-
-static void probe_put(struct probe *p, uint32_t layer, uint32_t page, uint32_t row, float value)
-{
-	struct work_slice slot = {page, (uint16_t)row, 1};
-	struct work_list nothing = {0};
-	struct backend_io io = {.k = world_address(&p->w, p->k),
-				.v = world_address(&p->w, p->v),
-				.slots = &slot,
-				.n_slots = 1};
-
-	for (uint32_t i = 0; i < 128; i++)
-		p->v[i] = (_Float16)(value + (float)i);
-	probe_submit(p, &nothing, &io, layer);
-}
-
 static struct backend_io probe_io(struct probe *p)
 {
 	memset(p->o, 0xff, 512);
@@ -336,7 +257,7 @@ static void test_moves_are_done_in_order_for_all_layers(void **state)
 	struct probe p;
 
 	(void)state;
-	probe_init(&p, &random);
+	probe_init(&p, cuda, &random);
 	for (uint32_t layer = 0; layer < 2; layer++) {
 		probe_put(&p, layer, 0, 3, 100.0f + (float)layer);
 		probe_put(&p, layer, 0, 4, 200.0f + (float)layer);
@@ -367,7 +288,7 @@ static void test_a_row_without_partials_is_zero_with_lse_minus_infinity(void **s
 	struct probe p;
 
 	(void)state;
-	probe_init(&p, &random);
+	probe_init(&p, cuda, &random);
 	io = probe_io(&p);
 	list.rows = &p.row;
 	list.merge_first = p.merge_first;
@@ -384,7 +305,7 @@ static void test_a_row_that_sees_no_key_of_its_tiles_is_zero_too(void **state)
 	struct probe p;
 
 	(void)state;
-	probe_init(&p, &random);
+	probe_init(&p, cuda, &random);
 	io = probe_io(&p);
 	p.row.pos = 4;
 	p.piece = (struct work_piece){0, 0, 1, 0, 5, 0, 1};
@@ -401,7 +322,7 @@ static void test_a_row_whose_scores_are_all_very_low_has_its_mean(void **state)
 	struct probe p;
 
 	(void)state;
-	probe_init(&p, &random);
+	probe_init(&p, cuda, &random);
 	for (uint32_t i = 0; i < 128; i++)
 		p.k[i] = (_Float16)4;
 	for (uint32_t i = 0; i < 256; i++)
@@ -417,7 +338,7 @@ static void test_a_released_extent_comes_back_zeroed(void **state)
 	struct probe p;
 
 	(void)state;
-	probe_init(&p, &random);
+	probe_init(&p, cuda, &random);
 	probe_put(&p, 0, 0, 0, 7);
 	cuda->extent_release(p.w.backend, 0);
 	assert_int_equal(cuda->extent_commit(p.w.backend, 0), 0);
@@ -440,7 +361,7 @@ static void test_rows_may_lie_at_any_address(void **state)
 	struct probe p;
 
 	(void)state;
-	probe_init(&p, &random);
+	probe_init(&p, cuda, &random);
 	probe_put(&p, 0, 0, 9, 3);
 	io = probe_io(&p);
 	io.o += 2;
@@ -458,7 +379,7 @@ static void test_a_plan_is_used_again_under_its_id(void **state)
 	struct probe p;
 
 	(void)state;
-	probe_init(&p, &random);
+	probe_init(&p, cuda, &random);
 	probe_put(&p, 0, 0, 3, 40);
 	probe_put(&p, 1, 0, 3, 50);
 	p.piece = (struct work_piece){0, 3, 1, 3, 3, 0, 1};

@@ -1,0 +1,325 @@
+/* fake_stream.c - see fake_stream.h. */
+#include "fake_stream.h"
+
+#include "kernels/cuda/batch_chosen.h"
+#include "kernels/cuda/batch_impl.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* ---- the device ---------------------------------------------------------------------------------------------------- */
+
+struct fake_stream fake;
+
+void fake_reset(void)
+{
+	memset(&fake, 0, sizeof(fake));
+	fake.now_ns = (uint64_t)time(NULL) * 1000000000;
+}
+
+static bool is_called(const struct device_stand *stand)
+{
+	for (uint32_t i = 0; i < DEVICE_CALL_WORDS; i++) {
+		if (stand->call->packets[i].tag != DEVICE_CALL_GO(stand->id))
+			return false;
+	}
+	return true;
+}
+
+static void hear(struct fake_graph *g)
+{
+	uint64_t words[DEVICE_CALL_WORDS];
+
+	for (uint32_t i = 0; i < DEVICE_CALL_WORDS; i++)
+		words[i] = g->stand.call->packets[i].word;
+	memcpy(&g->in, words, sizeof(g->in));
+	assert_ptr_equal(g->in.rows_to, g->stand.rows);
+	fake.n_called++;
+}
+
+static void deed_of(const struct fake_graph *g)
+{
+	struct fake_deed *deed = &fake.deeds[g->finish.id];
+
+	deed->n++;
+	deed->k = g->in.n_tokens ? g->in.tokens[0].k : 0;
+	deed->pool = g->in.pool;
+	if (g->attends) {
+		assert_ptr_equal(g->attend.pool, g->in.pool);
+		assert_ptr_equal(g->attend.rows, g->in.rows_to);
+		assert_int_equal(g->attend.n_rows, g->in.n_rows);
+		assert_true(g->attend.patched || g->in.n_patches == 0);
+	}
+}
+
+/* false: it stands. */
+static bool graph_goes(struct fake_graph *g)
+{
+	bool told = g->stands && g->stand.call->packets[0].tag == DEVICE_CALL_LEAVE(g->stand.id);
+
+	if (g->stands && !g->left && !told && !is_called(&g->stand))
+		return false;
+	if (g->stands && (g->left || told)) {
+		*g->stand.answer = DEVICE_CALL_LEAVE(g->stand.id);
+	} else {
+		if (g->stands) {
+			hear(g);
+			*g->stand.answer = DEVICE_CALL_GO(g->stand.id);
+		}
+		deed_of(g);
+	}
+	if (g->finishes)
+		g->finish.clock->id = g->finish.id;
+	return true;
+}
+
+void fake_runs(void)
+{
+	while (fake.first < fake.end && graph_goes(&fake.graphs[fake.first % FAKE_GRAPHS]))
+		fake.first++;
+}
+
+void fake_is_impatient(void)
+{
+	fake_runs();
+	if (fake.first < fake.end)
+		fake.graphs[fake.first % FAKE_GRAPHS].left = true;
+}
+
+int device_stand(const struct device_stand *stand, device_stream stream)
+{
+	(void)stream;
+	fake.recorded.stand = *stand;
+	fake.recorded.stands = true;
+	fake.n_stood++;
+	return 0;
+}
+
+int device_inbound(const struct device_inbound *in, device_stream stream)
+{
+	(void)stream;
+	fake.recorded.in = *in;
+	return 0;
+}
+
+int device_attend(const struct device_attend *attend, device_stream stream)
+{
+	(void)stream;
+	fake.recorded.attend = *attend;
+	fake.recorded.attends = true;
+	return 0;
+}
+
+int device_finish(const struct device_finish *finish, device_stream stream)
+{
+	(void)stream;
+	fake.recorded.finish = *finish;
+	fake.recorded.finishes = true;
+	return 0;
+}
+
+void launch_chain_begin(struct launch_chain *chain)
+{
+	(void)chain;
+	fake.recorded = (struct fake_graph){0};
+}
+
+int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
+{
+	(void)chain;
+	(void)stream;
+	assert_true(fake.end - fake.first < FAKE_GRAPHS);
+	fake.graphs[fake.end++ % FAKE_GRAPHS] = fake.recorded;
+	return 0;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	(void)stream;
+	fake_runs();
+	assert_int_equal(fake.first, fake.end);
+	return cudaSuccess;
+}
+
+/* Who asks gives it time. */
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+	(void)stream;
+	fake_runs();
+	return fake.first == fake.end ? cudaSuccess : cudaErrorNotReady;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	(void)clock;
+	*ret = (struct timespec){(time_t)(fake.now_ns / 1000000000),
+				 (long)(fake.now_ns % 1000000000)};
+	return 0;
+}
+
+/* ---- the rest of it, which does next to nothing --------------------------------------------------------------------- */
+
+cudaError_t cudaMalloc(void **ret, size_t bytes)
+{
+	assert_non_null(*ret = calloc(1, bytes));
+	return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **ret, size_t bytes)
+{
+	assert_non_null(*ret = calloc(1, bytes));
+	return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *at)
+{
+	free(at);
+	return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *at)
+{
+	free(at);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+			    cudaStream_t stream)
+{
+	(void)kind;
+	(void)stream;
+	memcpy(to, from, bytes);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
+{
+	(void)stream;
+	memset(at, value, bytes);
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags)
+{
+	(void)flags;
+	*ret = (cudaStream_t)&fake;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	(void)stream;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	return cudaSuccess;
+}
+
+void launch_chain_drop(void)
+{
+}
+
+void launch_chain_done(struct launch_chain *chain)
+{
+	(void)chain;
+}
+
+int device_merge(const struct device_attend *attend, device_stream stream)
+{
+	(void)attend;
+	(void)stream;
+	return 0;
+}
+
+int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes,
+		    device_stream stream)
+{
+	(void)copies;
+	(void)n;
+	(void)bytes;
+	(void)stream;
+	return 0;
+}
+
+int device_move(const struct device_move *move, device_stream stream)
+{
+	(void)move;
+	(void)stream;
+	return 0;
+}
+
+int device_attend_init(uint32_t head_dim, bool bf16)
+{
+	(void)head_dim;
+	(void)bf16;
+	return 0;
+}
+
+/* The test has no chosen blocks and no other devices. */
+int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_job *ret)
+{
+	(void)u;
+	(void)job;
+	(void)ret;
+	return -EINVAL;
+}
+
+int chosen_launch(struct upload *u, const struct chosen_job *chosen, struct device_attend *attend)
+{
+	(void)u;
+	(void)chosen;
+	(void)attend;
+	return -EINVAL;
+}
+
+void peer_settle(struct batch *b)
+{
+	(void)b;
+}
+
+void peer_free(struct peer *p)
+{
+	(void)p;
+}
+
+bool peer_is_late(const struct peer *p, uint32_t *ret_rank)
+{
+	(void)p;
+	(void)ret_rank;
+	return false;
+}
+
+const struct peer_state *peer_state_of(const struct peer *p)
+{
+	(void)p;
+	return NULL;
+}
+
+int peer_add(struct peer *p, const struct peer_rows *rows)
+{
+	(void)p;
+	(void)rows;
+	return -EINVAL;
+}
+
+int peer_conclude(struct batch *b)
+{
+	(void)b;
+	return -EINVAL;
+}
+
+void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)
+{
+	(void)b;
+	(void)rows;
+	(void)ret;
+}

@@ -1,0 +1,201 @@
+/*
+ * stand_cuda_test.c - decode steps, for which launches stand on the device before they are submitted: right whatever comes in
+ * between, and however long it takes.
+ *
+ * argv[1] is the module; argv[2] "few": as many as suit a tool that slows kernels down a hundredfold. Without a device the program
+ * says so and exits with 77, which CTest counts as skipped.
+ */
+#include "kernels/cuda/module.h"
+#include "probe.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define SKIPPED 77
+#define DECODE_LANES 3u /* batches under way at once */
+#define STAND_NS 250000 /* that a launch stands */
+
+/* Decode steps of a token that is in no page before, each with a value of its own. */
+struct decode {
+	struct probe p;
+	struct decode_lane {
+		_Float16 *q, *k, *v, *o; /* as the probe's */
+		struct work_slice slot;
+		struct backend_io io;
+		float value;
+	} lanes[DECODE_LANES];
+	uint64_t plan_id, done, done_ns;
+	uint32_t layer;
+	float value;
+};
+
+static const struct backend_ops *cuda;
+static uint32_t n_steps = 6000;
+
+static uint64_t clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void decode_init(struct decode *d, struct oracle_random *random)
+{
+	*d = (struct decode){.plan_id = 1};
+	probe_init(&d->p, cuda, random);
+	d->p.piece = (struct work_piece){0, 3, 1, 3, 3, 0, 1};
+	for (uint32_t i = 0; i < DECODE_LANES; i++) {
+		struct decode_lane *lane = &d->lanes[i];
+		struct world *w = &d->p.w;
+		char *at = world_alloc(w, 2048);
+
+		memset(at, 0, 2048);
+		lane->q = (_Float16 *)at;
+		lane->o = (_Float16 *)(at + 512);
+		lane->k = (_Float16 *)(at + 1024);
+		lane->v = (_Float16 *)(at + 1280);
+		lane->slot = (struct work_slice){0, 3, 1};
+		lane->io = (struct backend_io){.q = world_address(w, lane->q),
+					       .k = world_address(w, lane->k),
+					       .v = world_address(w, lane->v),
+					       .o = world_address(w, lane->o),
+					       .slots = &lane->slot,
+					       .n_slots = 1};
+	}
+}
+
+static uint64_t decode_submit(struct decode *d, struct decode_lane *lane)
+{
+	struct backend_job job = {.shape = &d->p.w.shape,
+				  .tree = &d->p.tree,
+				  .list = &d->p.list,
+				  .io = &lane->io,
+				  .plan_id = d->plan_id,
+				  .layer = d->layer};
+	uint64_t id = 0;
+
+	d->value = d->value < 1000 ? d->value + 1 : 0;
+	lane->value = d->value;
+	for (uint32_t i = 0; i < 128; i++)
+		lane->v[i] = (_Float16)(lane->value + (float)i);
+	memset(lane->o, 0xff, 512);
+	assert_int_equal(cuda->submit(d->p.w.backend, &(struct backend_batch){&job, 1}, &id), 0);
+	d->layer = (d->layer + 1) % d->p.w.shape.n_layers;
+	return id;
+}
+
+static void decode_await(struct decode *d, uint64_t id)
+{
+	while (d->done < id)
+		assert_int_equal(cuda->completed(d->p.w.backend, &d->done), 0);
+	d->done_ns = clock_ns();
+}
+
+static void assert_decoded(const struct decode_lane *lane)
+{
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true((float)lane->o[i] == lane->value + (float)(i / 128 * 64 + i % 64));
+}
+
+/* Several layers one behind the other, then waits for all. */
+static void decode_some(struct decode *d, uint32_t n)
+{
+	uint64_t id = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		id = decode_submit(d, &d->lanes[i]);
+	decode_await(d, id);
+	for (uint32_t i = 0; i < n; i++)
+		assert_decoded(&d->lanes[i]);
+}
+
+static void pause_until(uint64_t ns)
+{
+	while (clock_ns() < ns)
+		;
+}
+
+/* What nobody could foresee. */
+static void decode_surprise(struct decode *d, struct oracle_random *random)
+{
+	struct backend_move move = {0, 5, 0, 6};
+
+	switch (oracle_below(random, 7)) {
+	case 0:
+		d->plan_id++;
+		break;
+	case 1:
+		d->layer = (d->layer + 1) % d->p.w.shape.n_layers;
+		break;
+	case 2:
+		probe_put(&d->p, 1, 0, 5, 7);
+		break;
+	case 3:
+		assert_int_equal(cuda->move(d->p.w.backend, &d->p.w.shape, &move, 1), 0);
+		break;
+	case 4:
+		pause_until(d->done_ns + 2 * STAND_NS);
+		break;
+	default: /* just as it leaves */
+		pause_until(d->done_ns + STAND_NS - 2000 + oracle_below(random, 14000));
+	}
+}
+
+static void test_steps_are_right_foreseen_or_not(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct decode d;
+
+	(void)state;
+	decode_init(&d, &random);
+	for (uint32_t i = 0; i < n_steps; i++) {
+		decode_some(&d, oracle_below(&random, 4) ? 1 : DECODE_LANES);
+		if (oracle_below(&random, 16) == 0)
+			decode_surprise(&d, &random);
+	}
+	world_done(&d.p.w);
+}
+
+/* 0, or why there is nothing to test. */
+static int find_device(const char *path)
+{
+	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
+	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	char error[256] = "";
+	struct backend *b = NULL;
+	cuda_ops find = NULL;
+
+	if (module)
+		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
+	if (!find) {
+		printf("%s does not load: %s\n", path, dlerror());
+		return 1;
+	}
+	cuda = find();
+	if (cuda->open(&config, &b, error, sizeof(error)) != 0) {
+		printf("skipped: %s\n", error);
+		return SKIPPED;
+	}
+	cuda->close(b);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_steps_are_right_foreseen_or_not),
+	};
+	int r = find_device(argc > 1 ? argv[1] : CUDA_MODULE_NAME);
+
+	if (argc > 2 && strcmp(argv[2], "few") == 0)
+		n_steps = 200;
+	return r ? r : cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,291 @@
+/*
+ * stand_test.c - launches that stand on a device before their batches are submitted: whatever comes, each batch does what it is
+ * to do, once, and nobody waits for a launch that waits for him. The device is fake_stream.h's.
+ */
+#include "fake_stream.h"
+#include "kernels/cuda/batch_impl.h"
+#include "kernels/plan/plan.h"
+#include "oracle.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define PAGE_TOKENS 32u
+#define LAYERS 3u
+#define LONG_NS UINT64_C(5000000)
+
+static struct pool pool = {.bytes = 1024 * MIB, .extent_bytes = 64 * MIB, .n_extents = 16};
+static const struct work_shape shape = {LAYERS,	   8,	       8, 128, PAGE_TOKENS,
+					WORK_BF16, 0.0883883f, 0, 0};
+
+/* A sequence of 256 tokens that is given the same one again and again. */
+struct decode {
+	struct batch batch;
+	struct work_slice slices[8], slot;
+	struct work_node node;
+	struct work_query query;
+	struct work_tree tree;
+	struct work_list list; /* owned */
+	uint64_t plan_id, last_id, k;
+	uint32_t layer;
+};
+
+static int setup(void **state)
+{
+	struct decode *d = calloc(1, sizeof(*d));
+	struct plan_config config;
+
+	assert_non_null(d);
+	fake_reset();
+	assert_int_equal(batch_init(&d->batch, &pool, costs_find(9, 0), 132, true), 0);
+	for (uint32_t i = 0; i < 8; i++)
+		d->slices[i] = (struct work_slice){i, 0, PAGE_TOKENS};
+	d->slot = (struct work_slice){7, PAGE_TOKENS - 1, 1};
+	d->node = (struct work_node){WORK_NONE, 0, 8 * PAGE_TOKENS, 0, 8};
+	d->query = (struct work_query){.node = 0, .pos = 8 * PAGE_TOKENS - 1, .n_rows = 1};
+	d->tree = (struct work_tree){&d->node, d->slices, &d->query, 1, 8, 1};
+	plan_config_init(&config, PLAN_AUTO, &shape, 132);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	assert_int_equal(plan_make(&config, &d->tree, &d->list), 0);
+	d->plan_id = 1;
+	*state = d;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct decode *d = *state;
+
+	batch_done(&d->batch);
+	plan_list_done(&d->list);
+	free(d);
+	return 0;
+}
+
+/* The next layer, to memory of its own. */
+static uint64_t submit(struct decode *d)
+{
+	struct backend_io io = {.q = 1 << 20,
+				.k = d->k += 4096,
+				.v = 2 << 20,
+				.o = 3 << 20,
+				.slots = &d->slot,
+				.n_slots = 1};
+	struct backend_job job = {.shape = &shape,
+				  .tree = &d->tree,
+				  .list = &d->list,
+				  .io = &io,
+				  .plan_id = d->plan_id,
+				  .layer = d->layer};
+
+	assert_int_equal(batch_submit(&d->batch, &(struct backend_batch){&job, 1}, &d->last_id), 0);
+	d->layer = (d->layer + 1) % LAYERS;
+	return d->last_id;
+}
+
+static void await(struct decode *d, uint64_t id)
+{
+	uint64_t done = 0;
+
+	for (uint32_t i = 0; i < 4 && done < id; i++) {
+		fake_runs();
+		assert_int_equal(batch_completed(&d->batch, &done), 0);
+	}
+	assert_true(done >= id);
+	fake.now_ns += 20000;
+}
+
+static void assert_did(const struct decode *d, uint64_t id, uint64_t k, uint32_t layer)
+{
+	const struct fake_deed *deed = &fake.deeds[id];
+	uint64_t layer_bytes = shape_head_bytes(&shape) * shape.n_kv_heads;
+
+	assert_int_equal(deed->n, 1);
+	assert_int_equal(deed->k, k);
+	assert_ptr_equal(deed->pool, (char *)(uintptr_t)d->batch.pool->base + layer * layer_bytes);
+}
+
+static void step(struct decode *d)
+{
+	uint32_t layer = d->layer;
+	uint64_t id = submit(d);
+
+	await(d, id);
+	assert_did(d, id, d->k, layer);
+}
+
+/* Until a launch stands. */
+static void steps_in_a_row(struct decode *d)
+{
+	uint32_t n = 0;
+
+	while (!d->batch.stand.stands) {
+		step(d);
+		assert_true(++n < 40);
+	}
+}
+
+/* ---- tests --------------------------------------------------------------------------------------------------------- */
+
+static void test_steps_in_a_row_are_called(void **state)
+{
+	struct decode *d = *state;
+
+	steps_in_a_row(d);
+	uint32_t n_called = fake.n_called, n_stood = fake.n_stood;
+
+	for (uint32_t i = 0; i < 50; i++)
+		step(d);
+	assert_int_equal(fake.n_called - n_called, 50);
+	assert_int_equal(fake.n_stood - n_stood, 50);
+}
+
+static void test_another_layer_is_launched(void **state)
+{
+	struct decode *d = *state;
+
+	steps_in_a_row(d);
+	uint32_t n_called = fake.n_called;
+
+	d->layer = (d->layer + 1) % LAYERS;
+	step(d);
+	assert_int_equal(fake.n_called, n_called);
+}
+
+static void test_another_plan_is_launched(void **state)
+{
+	struct decode *d = *state;
+
+	steps_in_a_row(d);
+	d->plan_id++;
+	step(d);
+	assert_false(d->batch.stand.stands);
+	steps_in_a_row(d);
+}
+
+static void test_a_launch_that_nobody_called_is_no_harm(void **state)
+{
+	struct decode *d = *state;
+
+	steps_in_a_row(d);
+	fake_is_impatient();
+	fake_runs();
+	uint32_t n_called = fake.n_called;
+
+	step(d);
+	assert_int_equal(fake.n_called, n_called);
+}
+
+static void test_one_that_had_left_when_it_was_called_is_made_up_for(void **state)
+{
+	struct decode *d = *state;
+
+	steps_in_a_row(d);
+	fake_is_impatient();
+	step(d);
+}
+
+static void test_that_is_made_up_for_before_the_next(void **state)
+{
+	struct decode *d = *state;
+	uint32_t layer = d->layer;
+	uint64_t id;
+
+	steps_in_a_row(d);
+	layer = d->layer;
+	fake_is_impatient();
+	id = submit(d);
+	uint64_t next = submit(d);
+
+	await(d, next);
+	assert_did(d, id, d->k - 4096, layer);
+	assert_did(d, next, d->k, (layer + 1) % LAYERS);
+}
+
+static void test_none_stands_where_batches_come_slowly(void **state)
+{
+	struct decode *d = *state;
+
+	for (uint32_t i = 0; i < 40; i++) {
+		fake.now_ns += LONG_NS;
+		step(d);
+	}
+	assert_int_equal(fake.n_stood, 0);
+}
+
+static void test_a_first_layer_that_comes_slowly_is_not_waited_for(void **state)
+{
+	struct decode *d = *state;
+
+	for (uint32_t i = 0; i < 60 * LAYERS; i++) {
+		if (d->layer == 0) {
+			assert_false(d->batch.stand.stands);
+			fake.now_ns += LONG_NS;
+		}
+		step(d);
+	}
+	assert_true(fake.n_called >= 50 * (LAYERS - 1));
+}
+
+static void test_whoever_waits_for_the_stream_has_it_leave_first(void **state)
+{
+	struct decode *d = *state;
+	struct backend_move move = {0, 1, 0, 2};
+
+	steps_in_a_row(d);
+	assert_int_equal(stand_leave(&d->batch), 0);
+	assert_int_equal(batch_move(&d->batch, &shape, &move, 1), 0);
+	step(d);
+}
+
+/* One more at once now and then, and anything in between. */
+static void test_any_steps_are_done_once(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct decode *d = *state;
+
+	for (uint32_t i = 0; i < 2000; i++) {
+		uint32_t layer = d->layer, n = 1 + oracle_below(&random, 3);
+		uint64_t ids[3], k = d->k;
+
+		for (uint32_t at = 0; at < n; at++) {
+			if (oracle_below(&random, 8) == 0)
+				fake_is_impatient();
+			ids[at] = submit(d);
+		}
+		await(d, ids[n - 1]);
+		for (uint32_t at = 0; at < n; at++)
+			assert_did(d, ids[at], k + (at + 1) * 4096, (layer + at) % LAYERS);
+		if (oracle_below(&random, 8) == 0)
+			d->layer = oracle_below(&random, LAYERS);
+		if (oracle_below(&random, 16) == 0)
+			d->plan_id = 1 + oracle_below(&random, 40);
+		if (oracle_below(&random, 16) == 0)
+			assert_int_equal(stand_leave(&d->batch), 0);
+	}
+	assert_true(fake.n_called > 100);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_steps_in_a_row_are_called),
+		TEST(test_another_layer_is_launched),
+		TEST(test_another_plan_is_launched),
+		TEST(test_a_launch_that_nobody_called_is_no_harm),
+		TEST(test_one_that_had_left_when_it_was_called_is_made_up_for),
+		TEST(test_that_is_made_up_for_before_the_next),
+		TEST(test_none_stands_where_batches_come_slowly),
+		TEST(test_a_first_layer_that_comes_slowly_is_not_waited_for),
+		TEST(test_whoever_waits_for_the_stream_has_it_leave_first),
+		TEST(test_any_steps_are_done_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
