@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int card_load(struct card *card, const char *module)
@@ -19,6 +20,7 @@ int card_load(struct card *card, const char *module)
 	} names[] = {
 		{CUDA_MODULE_OPS, &find},
 		{CUDA_MODULE_MEASURE, &card->measure},
+		{CUDA_MODULE_MEASURE_STEP, &card->measure_step},
 		{CUDA_MODULE_STREAM, &card->stream},
 		{CUDA_MODULE_ARENA_NEW, &card->arena_new},
 		{CUDA_MODULE_ARENA_COPY, &card->arena_copy},
@@ -122,11 +124,11 @@ int card_run_once(struct card_run *r, double *ret_us)
 	return ret;
 }
 
-int card_run_time(struct card_run *r, uint32_t reps, double *ret_us)
+static int time_median(struct card_run *r, cuda_measure measure, uint32_t reps, double *ret_us)
 {
 	float times_us[CARD_REPS_MAX];
 	double sorted[CARD_REPS_MAX];
-	int ret = r->card->measure(r->backend, CARD_FLUSH_BYTES, reps, times_us);
+	int ret = measure(r->backend, CARD_FLUSH_BYTES, reps, times_us);
 
 	if (ret)
 		return ret;
@@ -134,6 +136,45 @@ int card_run_time(struct card_run *r, uint32_t reps, double *ret_us)
 		sorted[i] = times_us[i];
 	*ret_us = bench_median(sorted, reps);
 	return 0;
+}
+
+int card_run_time(struct card_run *r, uint32_t reps, double *ret_us)
+{
+	return time_median(r, r->card->measure, reps, ret_us);
+}
+
+/* K and V are Q's first values: any will do. */
+static void append_last(struct card_run *r, struct work_slice *slots)
+{
+	const struct work_tree *tree = &r->workload.tree;
+
+	for (uint32_t i = 0; i < tree->n_queries; i++) {
+		const struct work_node *node = &tree->nodes[tree->queries[i].node];
+		const struct work_slice *last = &tree->slices[node->slice + node->n_slices - 1];
+		struct backend_io *io = &r->workload.io[i];
+
+		slots[i] = (struct work_slice){last->page,
+					       (uint16_t)(last->first + last->count - 1), 1};
+		io->k = io->v = io->q;
+		io->slots = &slots[i];
+		io->n_slots = 1;
+	}
+}
+
+int card_run_time_step(struct card_run *r, uint32_t reps, double *ret_us)
+{
+	struct work_slice *slots = calloc(r->workload.tree.n_queries, sizeof(*slots));
+	double submit_us;
+	int ret = -ENOMEM;
+
+	if (slots) {
+		append_last(r, slots);
+		ret = card_run_once(r, &submit_us);
+	}
+	if (!ret)
+		ret = time_median(r, r->card->measure_step, reps, ret_us);
+	free(slots);
+	return ret;
 }
 
 int card_run_spoil(struct card_run *r)

@@ -15,7 +15,7 @@
 
 struct card {
 	const struct backend_ops *ops;
-	cuda_measure measure;
+	cuda_measure measure, measure_step;
 	cuda_stream stream;
 	cuda_arena_new arena_new;
 	cuda_arena_copy arena_copy;
@@ -47,6 +47,9 @@ void card_run_done(struct card_run *run);
 int card_run_once(struct card_run *run, double *ret_us);
 /* Median time of the attention of the batch that was last. 0 or -EIO. */
 int card_run_time(struct card_run *run, uint32_t reps, double *ret_us);
+/* The same of all kernels of a decode step: the last token of each query, its K and V in device memory too, is appended first. The
+ * tokens' K and V are not those that workload_error knows. 0 or -errno. */
+int card_run_time_step(struct card_run *run, uint32_t reps, double *ret_us);
 /* O in device memory becomes garbage; O there comes to the host's. 0 or -EIO. */
 int card_run_spoil(struct card_run *run);
 int card_run_fetch(struct card_run *run);

@@ -5,13 +5,14 @@
  * memory a step is submitted and waited for layer by layer; with device memory the layers of a token are queued on the
  * client's own stream, and the time is that of a token by its layers.
  * Printed, while all are at work and warm: time of a step (p50, p99), the backend's own time a batch and what the p50 is over
- * it, how many sessions meet in a job, how long the sequences' own tails were (for whom the kernels' time is to be measured
- * with tails of that length), tokens a second of all.
+ * it, how many sessions meet in a job, how long the sequences' own tails were, tokens a second of all. On a GPU, once all have
+ * ended, the time of the kernels of a step of all sequences with tails of that length (step_kernels.h), and what the p50 is over it.
  */
 #include "bench.h"
 #include "client.h"
 #include "daemon.h"
 #include "mps.h"
+#include "step_kernels.h"
 
 #include <argp.h>
 #include <err.h>
@@ -61,7 +62,7 @@ static const struct argp_option argp_options[] = {
 	 "Each client starts at a random moment of so many (default 0)", 0},
 	{"batch-hold", KEY_HOLD, "HOW", 0, "The daemon's: cost (default), always, never", 0},
 	{"kernel-us", KEY_KERNEL, "US", 0,
-	 "Of a batch's attention, as coppice-bench attention has it: what the p50 is over it", 0},
+	 "Of a batch's kernels: what the p50 is over it (default: measured here)", 0},
 	{0},
 };
 
@@ -173,12 +174,29 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* With as many rows of so long tails as there are; 0: not on a GPU. */
+static double kernel_us(double tail)
+{
+	const struct client_options *o = &options.each;
+	struct step_kernels of = {.q_heads = o->q_heads,
+				  .kv_heads = o->kv_heads,
+				  .dim = o->dim,
+				  .prefix = o->prefix,
+				  .n_seqs = o->seqs * options.clients,
+				  .tail = (uint32_t)(tail + 0.5)};
+
+	if (options.kernel_us > 0)
+		return options.kernel_us;
+	return strncmp(options.backend, "cuda", 4) == 0 ? step_kernels_us(&of) : 0;
+}
+
 static void report(double *us, uint32_t n, double tail, double wall_s, struct counts before,
 		   struct counts after)
 {
 	const struct client_options *o = &options.each;
 	double batches = after.batches - before.batches,
-	       backend_us = (after.busy_ns - before.busy_ns) / 1e3 / batches;
+	       backend_us = (after.busy_ns - before.busy_ns) / 1e3 / batches,
+	       kernels = kernel_us(tail);
 	char name[80];
 
 	snprintf(name, sizeof(name), "%ux%u_p%u_%u/%u%s%s", options.clients, o->seqs, o->prefix,
@@ -189,8 +207,10 @@ static void report(double *us, uint32_t n, double tail, double wall_s, struct co
 	bench_print("clients", name, "p99_us", us[(uint32_t)(n * 0.99)], "us");
 	bench_print("clients", name, "backend_us", backend_us, "us");
 	bench_print("clients", name, "over_backend_us", us[n / 2] - backend_us, "us");
-	if (options.kernel_us > 0)
-		bench_print("clients", name, "over_kernel_us", us[n / 2] - options.kernel_us, "us");
+	if (kernels > 0) {
+		bench_print("clients", name, "kernel_us", kernels, "us");
+		bench_print("clients", name, "over_kernel_us", us[n / 2] - kernels, "us");
+	}
 	bench_print("clients", name, "sessions_a_job",
 		    (after.sessions - before.sessions) / (after.jobs - before.jobs), "sessions");
 	bench_print("clients", name, "tail_tokens", tail, "tokens");
@@ -250,11 +270,12 @@ static void run(const struct bench_daemon *d)
 	}
 	struct counts after = counts_now(d);
 
-	report(us, n, tails / options.clients, (double)(bench_now_ns() - start_ns) / 1e9, before,
-	       after);
+	double wall_s = (double)(bench_now_ns() - start_ns) / 1e9;
+
 	tell_all(down);
 	for (uint32_t i = 0; i < options.clients; i++)
 		waitpid(pids[i], NULL, 0);
+	report(us, n, tails / options.clients, wall_s, before, after);
 	free(us);
 }
 
