@@ -22,9 +22,8 @@ struct nccl_ranks {
 int nccl_id(uint8_t *ret, char *error, size_t bytes);
 /* A communicator for each device. Blocks until all processes have come. As nccl_id. */
 int nccl_new(const struct nccl_ranks *ranks, struct nccl **ret, char *error, size_t bytes);
-void nccl_free(
-	struct nccl
-		*n); /* NULL is fine. Waits for other processes to do the same, but not for long */
+/* NULL is fine. Waits for other processes to do the same, but not for long. */
+void nccl_free(struct nccl *n);
 
 /* to gets bytes of each device's from, one behind the other; on a stream of the process's device so many. All ranks make the same
  * calls in the same order, each from its own thread, or together. 0 or -EIO. */
