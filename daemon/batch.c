@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* After a submission: its launches have come to the device, and attention is on all multiprocessors. */
+/* After a submission to a backend that does not say when it has the device. */
 #define TELL_SOON_NS UINT64_C(12000)
 /* Streams that may then wait on multiprocessors of the device. If there were as many as it has of these, attention that comes
  * late would never find one that it has for itself. */
@@ -241,12 +241,19 @@ static void slice_finish(struct sched *s, struct sched_lane *lane)
 		step_finish(s, lane);
 }
 
+static bool is_settled(struct sched *s)
+{
+	if (s->ops->settled)
+		return s->ops->settled(s->backend, s->batch.id);
+	return s->now_ns >= s->batch.soon_ns;
+}
+
 static void batch_tell_soon(struct sched *s)
 {
 	struct batch *b = &s->batch;
 	uint32_t n_told = 0;
 
-	if (s->now_ns < b->soon_ns)
+	if (b->soon_ns == UINT64_MAX || !is_settled(s))
 		return;
 	b->soon_ns = UINT64_MAX;
 	for (uint32_t i = 0; i < b->n_lanes && n_told < TELL_SOON_LANES; i++) {

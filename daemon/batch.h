@@ -26,7 +26,7 @@ struct batch {
 	bool in_flight;
 	uint64_t id; /* the backend's */
 	uint64_t
-		soon_ns; /* when to tell its lanes' streams that they are soon done; UINT64_MAX: they know */
+		soon_ns; /* when to tell its lanes' streams that they are soon done, unless the backend says; UINT64_MAX: they know */
 	uint64_t last_plan; /* ids given to plans */
 	uint64_t uses; /* of jobs' plans */
 	struct sparse sparse;

@@ -293,6 +293,9 @@ struct backend_ops {
 	bool (*takes_chosen)(struct backend *b, const struct backend_job *job);
 	/* Id of the newest batch that is complete. -EIO: the device failed, nothing will complete any more. Does not block. */
 	int (*completed)(struct backend *b, uint64_t *ret_id);
+	/* Of the batch submitted last, by its id: it has all of the device that it wants, so that what others begin there now is not in its
+	 * way. Does not block. NULL: nobody knows. */
+	bool (*settled)(struct backend *b, uint64_t id);
 	/* Moves are done in order. Blocks until done. */
 	int (*move)(struct backend *b, const struct work_shape *shape,
 		    const struct backend_move *moves, uint32_t n);

@@ -314,6 +314,11 @@ static int cuda_completed(struct backend *b, uint64_t *ret_id)
 	return r;
 }
 
+static bool cuda_settled(struct backend *b, uint64_t id)
+{
+	return batch_settled(&b->batch, id);
+}
+
 static int cuda_move(struct backend *b, const struct work_shape *shape,
 		     const struct backend_move *moves, uint32_t n)
 {
@@ -486,6 +491,7 @@ static const struct backend_ops ops = {
 	.estimate = cuda_estimate,
 	.takes_chosen = cuda_takes_chosen,
 	.completed = cuda_completed,
+	.settled = cuda_settled,
 	.move = cuda_move,
 	.counters = cuda_counters,
 	.cost = cuda_cost,

@@ -8,6 +8,9 @@
 #include <string.h>
 
 #define LOOKS_A_QUERY 2048u
+#define BUS_BYTES_A_NS 40u
+/* From the first kernel's begin until attention is on all multiprocessors, but for what comes across the bus. */
+#define SETTLE_NS UINT64_C(4000)
 
 int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
 	       bool wide)
@@ -111,6 +114,11 @@ static struct device_inbound make_inbound(struct upload *u, const struct backend
 	in.patches = tables_take_patches(u, plan, &in.n_patches);
 	t->patched = in.n_patches > 0;
 	u->begun = true;
+	if (in.n_copies)
+		u->frame->bus_ns += ((uint64_t)in.n_copies * in.copy_bytes +
+				     in.n_tokens * 4 * (uint64_t)job->shape->n_kv_heads *
+					     job->shape->head_dim) /
+				    BUS_BYTES_A_NS;
 	u->b->last_in = in;
 	return in;
 }
@@ -363,6 +371,7 @@ static int frame_take(struct batch *b, size_t host, size_t device, struct upload
 	if (!r)
 		r = batch_grow(b, frame->device, device, false);
 	frame->clock->begin_ns = 0;
+	frame->begun_ns = frame->bus_ns = 0;
 	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
 	return r;
 }
@@ -522,6 +531,17 @@ int batch_completed(struct batch *b, uint64_t *ret_id)
 		return -EIO;
 	*ret_id = b->done_id;
 	return 0;
+}
+
+bool batch_settled(struct batch *b, uint64_t id)
+{
+	struct batch_frame *frame = &b->frames[id % BATCH_FRAMES];
+
+	if (frame->id != id || !__atomic_load_n(&frame->clock->begin_ns, __ATOMIC_RELAXED))
+		return false;
+	if (!frame->begun_ns)
+		frame->begun_ns = batch_now_ns();
+	return batch_now_ns() - frame->begun_ns >= SETTLE_NS + frame->bus_ns;
 }
 
 int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,

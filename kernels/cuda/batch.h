@@ -33,6 +33,9 @@ struct batch_frame {
 	struct batch_buffer *device; /* borrowed: of the batch's staged, in turn */
 	struct device_clock *clock; /* borrowed from the batch's */
 	uint64_t id; /* of the batch that is in it; 0: none was yet */
+	uint64_t begun_ns; /* when it was seen to have; 0: not yet */
+	uint64_t
+		bus_ns; /* what comes before attention takes so long where it comes across the bus */
 	bool counted;
 };
 
@@ -117,6 +120,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 int batch_advance(struct batch *b, const struct backend_job *job);
 int batch_conclude(struct batch *b);
 int batch_completed(struct batch *b, uint64_t *ret_id);
+bool batch_settled(struct batch *b, uint64_t id);
 int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,
 	       uint32_t n);
 

@@ -7,6 +7,8 @@
 
 #include "batch.h"
 
+#include <time.h>
+
 #define BATCH_ALIGN 256u /* of tables and of a program's arrays */
 #define DEVICE_GRANULE (UINT64_C(2) << 20) /* what the driver gives device memory in */
 
@@ -76,6 +78,14 @@ static inline size_t shape_row_bytes(const struct work_shape *shape)
 static inline size_t shape_group_bytes(const struct work_shape *shape)
 {
 	return shape_row_bytes(shape) / shape->n_kv_heads;
+}
+
+static inline uint64_t batch_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
 /* ---- batch_memory.c ----------------------------------------------------------------------------------------------- */

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define PATIENCE_NS UINT64_C(250000) /* of a launch that stands */
 #define GAP_MOST_NS \
@@ -13,14 +12,6 @@
 #define GAP_WEIGHT 4u
 #define SAME_LEAST 3u /* batches of a plan in a row before one stands for it */
 #define LOOKS_A_QUERY 2048u
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 int stand_init(struct batch *b)
 {
@@ -222,12 +213,12 @@ void stand_call(struct batch *b, const struct device_inbound *in)
 
 void stand_note_done(struct batch *b)
 {
-	b->stand.done_ns = now_ns();
+	b->stand.done_ns = batch_now_ns();
 }
 
 static void note_gap(struct stand *s, bool first)
 {
-	uint64_t gap_ns = now_ns() - s->done_ns, *usual = &s->gap_ns[first];
+	uint64_t gap_ns = batch_now_ns() - s->done_ns, *usual = &s->gap_ns[first];
 
 	if (!s->done_ns)
 		return;

@@ -51,6 +51,8 @@ static void deed_of(const struct fake_graph *g)
 	deed->n++;
 	deed->k = g->in.n_tokens ? g->in.tokens[0].k : 0;
 	deed->pool = g->in.pool;
+	if (g->in.begin_ns)
+		*g->in.begin_ns = fake.now_ns;
 	if (g->attends) {
 		assert_ptr_equal(g->attend.pool, g->in.pool);
 		assert_ptr_equal(g->attend.rows, g->in.rows_to);

@@ -243,6 +243,37 @@ static void test_whoever_waits_for_the_stream_has_it_leave_first(void **state)
 	step(d);
 }
 
+static void test_a_batch_has_the_device_a_while_after_it_has_begun(void **state)
+{
+	struct decode *d = *state;
+	uint64_t id = submit(d);
+
+	fake.now_ns += LONG_NS;
+	assert_false(batch_settled(&d->batch, id));
+	fake_runs();
+	assert_false(batch_settled(&d->batch, id));
+	fake.now_ns += 10000;
+	assert_true(batch_settled(&d->batch, id));
+	await(d, id);
+}
+
+static void test_what_comes_across_the_bus_takes_longer(void **state)
+{
+	struct decode *d = *state;
+	uint64_t id;
+
+	assert_int_equal(batch_add_host(&d->batch, 0, 8 << 20), 0);
+	id = submit(d);
+	fake_runs();
+	assert_false(batch_settled(&d->batch, id));
+	fake.now_ns += 4020;
+	assert_false(batch_settled(&d->batch, id));
+	fake.now_ns += 10000;
+	assert_true(batch_settled(&d->batch, id));
+	await(d, id);
+	batch_drop_host(&d->batch, 0);
+}
+
 /* One more at once now and then, and anything in between. */
 static void test_any_steps_are_done_once(void **state)
 {
@@ -284,6 +315,8 @@ int main(void)
 		TEST(test_none_stands_where_batches_come_slowly),
 		TEST(test_a_first_layer_that_comes_slowly_is_not_waited_for),
 		TEST(test_whoever_waits_for_the_stream_has_it_leave_first),
+		TEST(test_a_batch_has_the_device_a_while_after_it_has_begun),
+		TEST(test_what_comes_across_the_bus_takes_longer),
 		TEST(test_any_steps_are_done_once),
 	};
 
