@@ -20,7 +20,8 @@ struct ranks_config {
 /* Is it a path, or a numeric host:port? */
 bool ranks_is_address(const char *text);
 
-/* Blocks until all ranks are joined, no longer than timeout_ms. Ranks may start in any order. 0; -ETIMEDOUT, -EINVAL (no such address),
+/* Blocks until all ranks are joined, no longer than timeout_ms. Ranks may start in any order; one that goes
+ * before all have come is awaited once more. 0; -ETIMEDOUT, -EINVAL (no such address),
  * -EADDRINUSE and other errors of bind, with a sentence in error. */
 int ranks_connect(const struct ranks_config *config, struct exchange **ret, char *error,
 		  size_t error_bytes);

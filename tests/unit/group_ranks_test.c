@@ -6,6 +6,7 @@
  * program says so and exits with 77, which CTest counts as skipped.
  */
 #include "kernels/cuda/module.h"
+#include "kernels/group/exchange.h"
 #include "kernels/group/group.h"
 #include "kernels/group/ranks.h"
 #include "world.h"
@@ -84,12 +85,16 @@ static int run_life(live run, uint32_t rank, uint32_t timeout_ms, struct oracle_
 {
 	struct ranks_config config = {ranks.addresses, rank, ranks.n,
 				      ranks.module ? TIMEOUT_MS : timeout_ms};
+	uint8_t here = 1, all[RANKS_MAX];
 	struct life l = {0};
 	char error[256] = "";
 	int r;
 
 	if (ranks_connect(&config, &l.exchange, error, sizeof(error)) != 0)
 		return complain(&l, error);
+	/* who leaves while others still come would be awaited once more */
+	if (exchange_tell(l.exchange, &here, 1, all) != 0)
+		return complain(&l, l.exchange->error);
 	r = find_device(&l, rank);
 	l.group = (struct group_config){.devices = &l.device,
 					.n_devices = 1,
