@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PART_STEPS 12u
+
 /* A row that a unit has something for, in the order of units. */
 struct seen {
 	uint32_t row, dest;
@@ -172,7 +174,7 @@ static uint32_t run_end(const struct make *m, uint32_t begin, uint32_t i)
 	return end;
 }
 
-/* From begin on, whole slots that together take so long; the end of them. */
+/* From begin on, whole granules that together take so long; the end of them. */
 static uint32_t part_end(const struct make *m, const struct strip *strip, uint32_t begin,
 			 double part_ns)
 {
@@ -189,23 +191,39 @@ static uint32_t part_end(const struct make *m, const struct strip *strip, uint32
 		run.n_groups = end - i;
 		load_add(m, &load, &run, g->row_begin, g->row_end);
 		i = end;
-		if ((i - begin) % DEVICE_SLOT_GROUPS == 0 && load_ns(m, &load) >= part_ns)
+		if ((i - begin) % load_granule(&load) == 0 && load_ns(m, &load) >= part_ns)
 			break;
 	}
 	return i;
 }
 
+static uint32_t count_parts(const struct make *m, const struct strip *strip, double part_ns)
+{
+	uint32_t n = 0;
+
+	for (uint32_t end = 0; end < m->n_groups; n++)
+		end = part_end(m, strip, end, part_ns);
+	return n;
+}
+
 /* A strip whole, or cut into parts that take about the same. */
 static int make_units(struct make *m, const struct strip *strip, double limit_ns)
 {
-	uint32_t n = strip_cuts(strip, limit_ns), end = 0;
+	struct parts parts = strip_parts(m, strip, limit_ns);
 	int r = strip_read(m, strip);
+	uint32_t end = 0;
 
+	/* groups one by one take longer than in runs, and a unit more than there are blocks is waited for by all */
+	for (uint32_t i = 0; !r && m->one_wave && parts.n > 1 && i < PART_STEPS; i++) {
+		if (count_parts(m, strip, parts.each_ns) <= parts.n)
+			break;
+		parts.each_ns *= 1.05;
+	}
 	while (end < m->n_groups && !r) {
 		struct cut cut = {.strip = strip, .begin = end, .end = m->n_groups};
 
-		if (n > 1)
-			cut.end = part_end(m, strip, end, strip_part_ns(m, strip, n));
+		if (parts.n > 1)
+			cut.end = part_end(m, strip, end, parts.each_ns);
 		end = cut.end;
 		r = make_unit(m, &cut);
 	}
@@ -330,6 +348,7 @@ static int make_all(struct make *m, double limit_ns)
 	if (!counts)
 		return -ENOMEM;
 	memset(counts, 0, m->want->list->n_rows * sizeof(*counts));
+	m->one_wave = strips_entries(m, limit_ns) <= m->want->n_blocks;
 	if (m->want->tails)
 		r = tails_clear(m);
 	for (uint32_t i = 0; i < m->n_strips && !r; i++)

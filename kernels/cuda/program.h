@@ -28,6 +28,10 @@ struct program_choice {
 	double share; /* of what a block has to do if all have the same, that a unit takes at most; 0: no cuts */
 };
 
+/* Those that the planner tries. */
+#define PROGRAM_N_SHARES 5u
+extern const double program_shares[PROGRAM_N_SHARES];
+
 struct program_want {
 	const struct work_shape *shape;
 	const struct work_list *list;

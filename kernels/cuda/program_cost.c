@@ -8,10 +8,15 @@
 #include <math.h>
 
 #define N_ROWS_TRIED 4u
-#define N_CUTS_TRIED 4u
 #define NEVER_NS 1e18
 #define IDLE_LEAST 0.03
+#define LEAST_CUT 1.15 /* of the limit, that a strip takes before it is cut */
+#define LEAST_UNITS 0.5 /* a unit's fixed time, that a unit takes at least if it is cut */
+#define LIMIT_STEPS 12u
+#define SHARE_OF_WAVES 1.05
 #define RUN_GROUPS 8u /* and a page's more: a run is not cut */
+
+const double program_shares[PROGRAM_N_SHARES] = {0, 1.5, SHARE_OF_WAVES, 0.55, 0.36};
 
 void load_init(const struct make *m, const struct strip *strip, struct load *ret)
 {
@@ -48,19 +53,26 @@ static uint32_t copies_of(uint32_t filled, const struct run *run)
 				DEVICE_SLOT_GROUPS);
 }
 
+static bool is_staged(const struct make *m, uint32_t n_blocks, uint32_t blocks)
+{
+	int most = (int)WARP_GROUP - 1;
+
+	return m->want->wide && n_blocks >= WARP_GROUP &&
+	       (__builtin_popcount(blocks & 0x0f) >= most ||
+		__builtin_popcount(blocks & 0xf0) >= most);
+}
+
 /* As slots_make: for one block, in a stage, or for some. Returns how many copies bring them. */
 static uint32_t deal_add(const struct make *m, struct deal *deal, uint32_t n_blocks,
 			 const struct run *run, uint32_t blocks)
 {
 	uint32_t copies;
 	uint32_t low = blocks & 0x0f, high = blocks & 0xf0;
-	bool wide = __builtin_popcount(low) >= (int)WARP_GROUP - 1 ||
-		    __builtin_popcount(high) >= (int)WARP_GROUP - 1;
 
 	if ((blocks & (blocks - 1)) == 0) {
 		copies = copies_of(deal->narrow[__builtin_ctz(blocks)], run);
 		deal->narrow[__builtin_ctz(blocks)] += run->n_groups;
-	} else if (m->want->wide && wide && n_blocks >= WARP_GROUP) {
+	} else if (is_staged(m, n_blocks, blocks)) {
 		copies = copies_of(deal->stage.groups, run);
 		fill(&deal->stage, deal->wide, STAGE_GROUPS, run->n_groups,
 		     (low ? 0x0f : 0) | (high ? 0xf0 : 0));
@@ -75,8 +87,9 @@ void load_add(const struct make *m, struct load *load, const struct run *run, ui
 	      uint32_t end)
 {
 	uint32_t first = begin / load->block_tokens, last = (end - 1) / load->block_tokens;
-	uint32_t all = (1u << load->n_blocks) - 1, turns = all;
+	uint32_t all = (1u << load->n_blocks) - 1, turns = all, near = (2u << last) - (1u << first);
 
+	load->staged = is_staged(m, load->n_blocks, end - begin == load->n_rows ? all : near);
 	if (end - begin == load->n_rows) {
 		load->first = 0;
 		load->last = load->n_blocks - 1;
@@ -91,9 +104,9 @@ void load_add(const struct make *m, struct load *load, const struct run *run, ui
 	}
 	load->first = min_u32(load->first, first);
 	load->last = max_u32(load->last, last);
-	load->read_ns += run->n_groups * m->read_ns + deal_add(m, &load->near, load->n_blocks, run,
-							       (2u << last) - (1u << first)) *
-							      m->want->costs->copy_ns;
+	load->read_ns +=
+		run->n_groups * m->read_ns +
+		deal_add(m, &load->near, load->n_blocks, run, near) * m->want->costs->copy_ns;
 	deal_add(m, &load->turns, load->n_blocks, run, turns);
 }
 
@@ -121,6 +134,11 @@ static double deal_ns(const struct make *m, const struct deal *deal, uint32_t fi
 static double all_ns(const struct make *m, const struct load *load)
 {
 	return m->want->wide && load->n_blocks >= WARP_GROUP ? m->stage_ns : m->slot_ns;
+}
+
+uint32_t load_granule(const struct load *load)
+{
+	return load->staged ? STAGE_GROUPS : DEVICE_SLOT_GROUPS;
 }
 
 double load_ns(const struct make *m, const struct load *load)
@@ -199,8 +217,8 @@ static uint32_t cut_runs(const struct make *m, const struct strip *strip, double
 {
 	const uint32_t *firsts = m->p->scratch[RUN_FIRSTS].at;
 	const struct run *runs = m->p->scratch[RUNS].at;
+	uint32_t n = 1, n_groups = 0, whole = 0;
 	double sum = 0, now = 0;
-	uint32_t n = 1;
 	struct load load;
 
 	load_init(m, strip, &load);
@@ -210,12 +228,15 @@ static uint32_t cut_runs(const struct make *m, const struct strip *strip, double
 
 		if (begin >= end || m->want->list->rows[end - 1].pos < runs[i].pos)
 			continue;
-		if (now >= limit_ns) {
+		if (now >= limit_ns && n_groups / load_granule(&load) > whole) {
 			sum += now;
 			n++;
+			n_groups = 0;
 			load_init(m, strip, &load);
 		}
 		load_add(m, &load, &runs[i], begin - strip->row_begin, end - strip->row_begin);
+		whole = n_groups / load_granule(&load);
+		n_groups += runs[i].n_groups;
 		now = limit_ns < NEVER_NS ? load_ns(m, &load) : 0;
 	}
 	*ret_sum_ns = sum + load_ns(m, &load);
@@ -230,16 +251,16 @@ double strip_cost(const struct make *m, const struct strip *strip)
 	return fixed_cost(m, strip) + groups;
 }
 
-uint32_t strip_cuts(const struct strip *strip, double limit_ns)
+struct parts strip_parts(const struct make *m, const struct strip *strip, double limit_ns)
 {
-	double n = strip->cost / limit_ns;
+	double fixed = fixed_cost(m, strip), n = strip->cost / limit_ns;
+	struct parts parts = {1, strip->cost - fixed, strip->cost - fixed};
 
-	return n <= 1.15 ? 1 : (uint32_t)(n + 0.85);
-}
-
-double strip_part_ns(const struct make *m, const struct strip *strip, uint32_t n)
-{
-	return n == 1 ? NEVER_NS : (strip->cost - fixed_cost(m, strip)) / n;
+	if (n > LEAST_CUT) {
+		parts.each_ns /= (uint32_t)(n + 2 - LEAST_CUT);
+		parts.n = cut_runs(m, strip, parts.each_ns, &parts.all_ns);
+	}
+	return parts;
 }
 
 /* Of a strip cut at the limit: adds to the sums, spread over all blocks. Returns how many units, and what one takes. */
@@ -247,20 +268,17 @@ static uint32_t expect_strip(const struct make *m, const struct strip *strip, do
 			     struct program_expect *e, double *ret_unit_ns)
 {
 	double share = (double)m->want->shape->n_kv_heads / m->want->n_blocks;
-	double fixed = fixed_cost(m, strip), groups = strip->cost - fixed, parts = 0;
-	uint32_t n = strip_cuts(strip, limit_ns);
-	double part_ns = strip_part_ns(m, strip, n);
+	double fixed = fixed_cost(m, strip), rows_ns = 0;
+	struct parts parts = strip_parts(m, strip, limit_ns);
 
-	if (n > 1)
-		n = cut_runs(m, strip, part_ns, &groups);
-	if (n > 1)
-		parts = (strip->row_end - strip->row_begin) * m->part_ns;
-	e->n_cut += n > 1;
-	e->groups_ns += share * groups;
-	e->units_ns += share * fixed * n;
-	e->parts_ns += share * parts * n;
-	*ret_unit_ns = (n > 1 ? part_ns : groups) + fixed + parts;
-	return n;
+	if (parts.n > 1)
+		rows_ns = (strip->row_end - strip->row_begin) * m->part_ns;
+	e->n_cut += parts.n > 1;
+	e->groups_ns += share * parts.all_ns;
+	e->units_ns += share * fixed * parts.n;
+	e->parts_ns += share * rows_ns * parts.n;
+	*ret_unit_ns = parts.each_ns + fixed + rows_ns;
+	return parts.n;
 }
 
 /* Blocks that wait for the last: few units of like length come in waves, of many the last ends somewhere in a unit's time. */
@@ -327,15 +345,39 @@ static double block_share(const struct make *m)
 	return total * m->want->shape->n_kv_heads / m->want->n_blocks;
 }
 
+double strips_entries(const struct make *m, double limit_ns)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < m->n_strips; i++)
+		n += strip_parts(m, &make_strips_of(m)[i], limit_ns).n;
+	return (double)n * m->want->shape->n_kv_heads;
+}
+
+/* How long a unit is to take at most, if that is to be about this share of what a block has to do; 0: no cuts. Where a little
+ * more leaves every block a single unit, it is that: all would wait for the few that have two. */
+static double limit_of(const struct make *m, double share)
+{
+	double limit = fmax(share * block_share(m), LEAST_UNITS * m->want->costs->unit_ns);
+	double more = limit;
+
+	if (share == 0)
+		return NEVER_NS;
+	for (uint32_t i = 0; share >= 1 && i < LIMIT_STEPS; i++) {
+		if (strips_entries(m, more) <= m->want->n_blocks)
+			return more;
+		more *= 1.03;
+	}
+	return share > SHARE_OF_WAVES ? limit_of(m, SHARE_OF_WAVES) : limit;
+}
+
 /* The best limit for strips of these rows, and what it takes. */
 static struct program_expect best_limit(const struct make *m, double *ret_limit_ns)
 {
-	static const double shares[N_CUTS_TRIED] = {NEVER_NS, 1.05, 0.55, 0.36};
-	double least = 2 * m->want->costs->unit_ns, share_ns = block_share(m);
 	struct program_expect best = {0};
 
-	for (uint32_t i = 0; i < N_CUTS_TRIED; i++) {
-		double limit = share_ns * shares[i] > least ? share_ns * shares[i] : least;
+	for (uint32_t i = 0; i < PROGRAM_N_SHARES; i++) {
+		double limit = limit_of(m, program_shares[i]);
 		struct program_expect e = expect_of(m, limit);
 
 		if (i == 0 || e.all_ns < best.all_ns) {
@@ -357,7 +399,7 @@ static int choose_as_told(struct make *m, double *ret_limit_ns)
 
 	if (r)
 		return r;
-	*ret_limit_ns = choice->share > 0 ? choice->share * block_share(m) : NEVER_NS;
+	*ret_limit_ns = limit_of(m, choice->share);
 	m->p->expect = expect_of(m, *ret_limit_ns);
 	m->p->expect.unit_tokens = choice->unit_tokens;
 	return 0;

@@ -44,6 +44,12 @@ struct strip {
 	double cost;
 };
 
+/* Of a strip, each a unit: their groups' modelled time, as long as groups go on being added to one, and of all. */
+struct parts {
+	uint32_t n;
+	double each_ns, all_ns;
+};
+
 /* What all of an item's pieces have in common. */
 struct common {
 	uint32_t row_begin, row_end; /* that see something of each */
@@ -69,6 +75,7 @@ struct make {
 	uint32_t n_groups; /* of the strip at hand */
 	uint32_t n_strips, n_runs;
 	uint32_t n_seen;
+	bool one_wave; /* no block has more than one unit */
 	struct common common;
 	struct alike alike;
 };
@@ -122,6 +129,7 @@ struct load {
 	struct deal turns; /* tokens dealt in turn */
 	uint32_t n_rows, n_blocks, block_tokens;
 	uint32_t first, last; /* row blocks of neighbours that see something */
+	bool staged; /* the last that was added goes into stages */
 };
 
 static inline uint32_t min_u32(uint32_t a, uint32_t b)
@@ -160,15 +168,18 @@ int strip_read(struct make *m, const struct strip *strip);
 
 /* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
 int strips_choose(struct make *m, double *ret_limit_ns);
-/* Modelled time of a strip as one unit; into how many it is cut, and how long groups of one go on being added to it. */
+/* Modelled time of a strip as one unit; and what it is cut into. */
 double strip_cost(const struct make *m, const struct strip *strip);
-uint32_t strip_cuts(const struct strip *strip, double limit_ns);
-double strip_part_ns(const struct make *m, const struct strip *strip, uint32_t n);
+struct parts strip_parts(const struct make *m, const struct strip *strip, double limit_ns);
+/* Units of all heads if strips are cut at the limit. */
+double strips_entries(const struct make *m, double limit_ns);
 /* Nothing; and a run, as rows [begin, end) of the strip see it; and what all of it takes together. */
 void load_init(const struct make *m, const struct strip *strip, struct load *ret);
 void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
 	      uint32_t end);
 double load_ns(const struct make *m, const struct load *load);
+/* Groups of which a part has a multiple, if it ends behind the run added last: half a stage takes as long as a whole one. */
+uint32_t load_granule(const struct load *load);
 
 /* ---- program_slots.c --------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /*
  * fit.c - coppice-bench fit: measures on the card what the planner's model is made of (fit_model.h) and attention's built-in
- * cases under every choice that the planner has, fits its constants, checks them on a file's workloads, which are not
- * fitted, and prints the architecture's table as kernels/cuda/costs.c has it.
+ * cases and every second of a file's workloads under every choice that the planner has, fits its constants, checks them on the
+ * file's other workloads, and prints the architecture's table as kernels/cuda/costs.c has it.
  */
 #include "bench.h"
 
@@ -25,7 +25,7 @@
 
 struct options {
 	const char *module;
-	const char *workload; /* file that the fit is checked on, or NULL */
+	const char *workload; /* file of others, or NULL */
 	const char *times; /* file to read times from; NULL: the card */
 	const char *save; /* file to write times to, or NULL */
 	uint32_t n_blocks; /* with times */
@@ -35,7 +35,10 @@ enum { KEY_TIMES = 256, KEY_SAVE, KEY_BLOCKS };
 
 static const struct argp_option options[] = {
 	{"module", 'm', "FILE", 0, "The module (default: that of this build)", 0},
-	{"workload", 'w', "FILE", 0, "JSON as attention's: what the fit is checked on", 0},
+	{"workload", 'w', "FILE", 0,
+	 "JSON as attention's: every second of its workloads is fitted too, on the others the fit "
+	 "is checked",
+	 0},
 	{"save", KEY_SAVE, "FILE", 0, "Write what was measured, and the constants, to FILE", 0},
 	{"times", KEY_TIMES, "FILE", 0, "Measure nothing: take what an earlier run saved", 0},
 	{"multiprocessors", KEY_BLOCKS, "N", 0, "With --times: of that card (default 132)", 0},
@@ -77,6 +80,7 @@ struct fit {
 	struct fit_card model;
 	struct costs costs;
 	json_t *times; /* owned: name -> us */
+	json_t *workloads; /* of the file; NULL: none */
 	struct fit_experiment *experiments; /* owned, [n] */
 	uint32_t n;
 };
@@ -197,35 +201,52 @@ static int add_designed(struct fit *f, uint32_t i)
 	return 0;
 }
 
-#define N_CHOICES 16u
+#define N_CHOICES (4 * PROGRAM_N_SHARES)
 
 /* The i-th that the planner has for the shape; ret_name: of the workload so planned. False: it has no more. */
 static bool choice_of(const struct fit_experiment *e, uint32_t i, struct program_choice *ret,
 		      char ret_name[96])
 {
-	static const double shares[] = {0, 1.05, 0.55, 0.36};
 	uint32_t heads = e->spec.shape.n_q_heads / e->spec.shape.n_kv_heads;
 
-	*ret = (struct program_choice){(DEVICE_UNIT_ROWS >> i / 4) / heads, shares[i % 4]};
+	*ret = (struct program_choice){(DEVICE_UNIT_ROWS >> i / PROGRAM_N_SHARES) / heads,
+				       program_shares[i % PROGRAM_N_SHARES]};
 	snprintf(ret_name, 96, "%s@%u/%.2f", e->spec.name, ret->unit_tokens, ret->share);
 	return i < N_CHOICES && ret->unit_tokens > 0;
 }
 
-/* A built-in case under every choice. */
-static int add_choices(struct fit *f, uint32_t index)
+/* Makes the index-th of f's workloads. 0 or -errno; workload_spec_done frees after either. */
+typedef int (*maker)(struct fit *f, size_t index, struct workload_spec *ret);
+
+static const struct case_options cases = {PAGE_TOKENS, WORK_FP16};
+
+static int make_built_in(struct fit *f, size_t index, struct workload_spec *ret)
 {
-	struct case_options cases = {PAGE_TOKENS, WORK_FP16};
+	(void)f;
+	return case_built_in((uint32_t)index, &cases, ret);
+}
+
+static int make_of_file(struct fit *f, size_t index, struct workload_spec *ret)
+{
+	return case_read(json_array_get(f->workloads, index), &cases, ret);
+}
+
+/* A workload under every choice. */
+static int add_choices(struct fit *f, maker make, size_t index)
+{
 	struct program_choice choice;
 	struct card_run run = {0};
 	char name[96];
 	int r = 0;
 
 	for (uint32_t i = 0; !r; i++) {
-		struct workload_spec spec;
+		struct workload_spec spec = {0};
 		struct fit_experiment *e = append(f);
 
-		r = e ? case_built_in(index, &cases, &spec) : -ENOMEM;
-		if (!r)
+		r = e ? make(f, index, &spec) : -ENOMEM;
+		if (r)
+			workload_spec_done(&spec);
+		else
 			r = fit_experiment_of(e, &spec);
 		if (r || !choice_of(e, i, &choice, name))
 			break;
@@ -249,7 +270,9 @@ static int make_experiments(struct fit *f)
 	for (uint32_t i = 0; i < fit_count() && !r; i++)
 		r = add_designed(f, i);
 	for (uint32_t i = 0; i < case_count() && !r; i++)
-		r = add_choices(f, i);
+		r = add_choices(f, make_built_in, i);
+	for (size_t i = 1; i < json_array_size(f->workloads) && !r; i += 2)
+		r = add_choices(f, make_of_file, i);
 	return r;
 }
 
@@ -392,32 +415,25 @@ static int check_one(struct fit *f, struct workload_spec *spec, struct checks *c
 
 static int check(struct fit *f)
 {
-	struct case_options cases = {PAGE_TOKENS, WORK_FP16};
-	json_error_t error = {.text = ""};
-	json_t *root = json_load_file(f->o->workload, 0, &error);
 	struct checks checks = {0};
-	int r = json_is_array(root) ? 0 : -EINVAL;
+	int r = 0;
 
 	printf("%-36s %9s %9s\n", "not fitted", "time us", "expected");
-	for (size_t i = 0; i < json_array_size(root) && !r; i++) {
-		struct workload_spec spec;
+	for (size_t i = 0; i < json_array_size(f->workloads) && !r; i += 2) {
+		struct workload_spec spec = {0};
 
-		r = case_read(json_array_get(root, i), &cases, &spec);
+		r = make_of_file(f, i, &spec);
 		if (r)
 			workload_spec_done(&spec);
 		else
 			r = check_one(f, &spec, &checks);
 	}
-	if (r)
-		fprintf(stderr, "coppice-bench: %s: %s %s\n", f->o->workload, strerror(-r),
-			error.text);
 	print_errors("not_fitted", &checks.errors);
 	if (checks.n_compared) {
 		bench_print("fit", "not_fitted", "slower_than_best_choice",
 			    exp(checks.regret_sum / checks.n_compared), "x");
 		bench_print("fit", "not_fitted", "slower_at_most", checks.regret, "x");
 	}
-	json_decref(root);
 	return r;
 }
 
@@ -483,10 +499,26 @@ static int open_times(struct fit *f)
 	return -EINVAL;
 }
 
+static int open_workloads(struct fit *f)
+{
+	json_error_t error = {.text = ""};
+
+	if (!f->o->workload)
+		return 0;
+	f->workloads = json_load_file(f->o->workload, 0, &error);
+	if (json_is_array(f->workloads))
+		return 0;
+	fprintf(stderr, "coppice-bench: %s: line %d: %s\n", f->o->workload, error.line,
+		f->workloads ? "no array of workloads" : error.text);
+	return -EINVAL;
+}
+
 static int fit(struct fit *f)
 {
-	int r = f->o->times ? open_times(f) : open_card(f);
+	int r = open_workloads(f);
 
+	if (!r)
+		r = f->o->times ? open_times(f) : open_card(f);
 	if (!r)
 		r = make_experiments(f);
 	if (!r)
@@ -495,7 +527,7 @@ static int fit(struct fit *f)
 		r = fit_choose(f->experiments, f->n, &f->model, &f->costs);
 	if (!r)
 		r = print_experiments(f);
-	if (!r && f->o->workload)
+	if (!r && f->workloads)
 		r = check(f);
 	if (f->o->save && f->times && save_times(f) != 0)
 		r = r ? r : -EIO;
@@ -525,6 +557,7 @@ int fit_main(int argc, char **argv)
 		fit_experiment_done(&f.experiments[i]);
 	free(f.experiments);
 	json_decref(f.times);
+	json_decref(f.workloads);
 	return r ? 1 : 0;
 }
 #endif

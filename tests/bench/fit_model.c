@@ -19,6 +19,7 @@
 #define DAMPING_LEAST 1e-6 /* what no experiment tells stays where it was */
 #define DAMPING_MOST 1e4
 #define ENOUGH 1e-4 /* of what is left, less than which no round is worth */
+#define N_FACTORS 6u
 
 static const struct {
 	const char *name;
@@ -381,16 +382,16 @@ static int badness(const struct fit_experiment *experiments, uint32_t n,
 int fit_choose(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
 	       struct costs *costs)
 {
-	static const double factors[] = {0.7, 0.9, 1.1, 1.4};
+	static const double factors[N_FACTORS] = {0.7, 0.9, 0.97, 1.03, 1.1, 1.4};
 	double now, next;
 	int r = badness(experiments, n, card, costs, &now);
 
 	for (bool better = true; better && !r;) {
 		better = false;
-		for (uint32_t i = 0; i < 4 * FIT_CONSTANTS && !r; i++) {
+		for (uint32_t i = 0; i < N_FACTORS * FIT_CONSTANTS && !r; i++) {
 			struct costs moved = *costs;
 
-			*fit_constant(&moved, i / 4) *= factors[i % 4];
+			*fit_constant(&moved, i / N_FACTORS) *= factors[i % N_FACTORS];
 			r = badness(experiments, n, card, &moved, &next);
 			if (r || next >= now * (1 - ENOUGH))
 				continue;

@@ -96,19 +96,21 @@ static void test_noise_of_one_in_a_thousand_moves_none_by_a_third(void **state)
 	fixture_done(&f);
 }
 
-/* Every designed workload under all cuts, one after the other; times are the first constants'. */
+#define EVERY 4u
+
+/* Every fourth designed workload under all cuts, one after the other; times are the first constants'. */
 static struct fit_experiment *make_choices(uint32_t *ret_n)
 {
-	static const double shares[] = {0, 1.05, 0.55, 0.36};
-	struct fit_experiment *choices = calloc(4 * fit_count(), sizeof(*choices));
+	uint32_t n = (fit_count() + EVERY - 1) / EVERY * PROGRAM_N_SHARES;
+	struct fit_experiment *choices = calloc(n, sizeof(*choices));
 
 	assert_non_null(choices);
-	*ret_n = 4 * fit_count();
+	*ret_n = n;
 	for (uint32_t i = 0; i < *ret_n; i++) {
 		struct fit_experiment *e = &choices[i];
 
-		assert_int_equal(fit_experiment_init(e, i / 4, &card), 0);
-		e->choice.share = shares[i % 4];
+		assert_int_equal(fit_experiment_init(e, i / PROGRAM_N_SHARES * EVERY, &card), 0);
+		e->choice.share = program_shares[i % PROGRAM_N_SHARES];
 		assert_int_equal(fit_expect(e, &card, &first, &e->us), 0);
 	}
 	return choices;
@@ -119,10 +121,10 @@ static double lost(const struct fit_experiment *choices, uint32_t n, const struc
 {
 	double all = 0;
 
-	for (uint32_t i = 0; i < n; i += 4) {
+	for (uint32_t i = 0; i < n; i += PROGRAM_N_SHARES) {
 		double least = INFINITY, chosen = 0, best = INFINITY;
 
-		for (uint32_t k = i; k < i + 4; k++) {
+		for (uint32_t k = i; k < i + PROGRAM_N_SHARES; k++) {
 			double us;
 
 			assert_int_equal(fit_expect(&choices[k], &card, costs, &us), 0);
