@@ -164,6 +164,8 @@ struct backend_copy {
 	uint32_t extent;
 	uint64_t offset_bytes, bytes; /* in the extent */
 	void *host;
+	uint64_t
+		after; /* up: nothing submitted behind this batch has to do with these bytes; 0: it may */
 };
 
 /* One of several passes over the KV of the same rows: those of the job's queries, in their order, are rows first_row and on
@@ -226,7 +228,7 @@ struct backend_tier_ops {
 	void (*kick)(struct backend *b); /* what was asked for begins at the latest now */
 	/* Attention of rows whose KV is in the pool a part at a time: submits a batch that sees such a part of some of them or all, in one
 	 * job, or in several of the same tree and io and some KV heads each; heads that have none see nothing. The rows' states are
-	 * folded in order of passes and stay with the backend from the first pass to the last, which is one job; of one such set of
+	 * folded in order of passes and stay with the backend from the first pass to the last, which is of all rows; of one such set of
 	 * rows at a time. io of a row is the same in all passes but for the slots. Errors and ret_id as submit. NULL: cannot. */
 	int (*pass)(struct backend *b, const struct backend_batch *batch,
 		    const struct backend_pass *pass, uint64_t *ret_id);

@@ -382,7 +382,11 @@ static uint64_t cuda_copy(struct backend *b, const struct backend_copy *copy, en
 	uint64_t at = b->pool.base + copy->extent * b->pool.extent_bytes + copy->offset_bytes;
 
 	enter(b);
-	return tier_copy(&b->tier, way, at, copy->host, copy->bytes);
+	return tier_copy(&b->tier, way,
+			 &(struct tier_ask){.pool = at,
+					    .bytes = copy->bytes,
+					    .host = copy->host,
+					    .after = copy->after});
 }
 
 static uint64_t cuda_down(struct backend *b, const struct backend_copy *copy)
@@ -425,6 +429,7 @@ static int cuda_pass(struct backend *b, const struct backend_batch *batch,
 	int r;
 
 	enter(b);
+	tier_mark(&b->tier, b->batch.last_id);
 	r = pass_begin(&b->pass, &b->batch, batch, pass, &jobs);
 	if (!r)
 		r = cuda_submit(b, &(struct backend_batch){jobs, batch->n_jobs}, ret_id);

@@ -78,8 +78,7 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 			memcpy(host + at, p->arrays[i].at, n);
 		at += align_up(n);
 	}
-	return batch_expect(u->b, cudaMemcpyAsync(plan->device.at, host, bytes,
-						  cudaMemcpyHostToDevice, u->b->stream));
+	return batch_bring(u->b, plan->device.at, host, bytes);
 }
 
 static char *layer_of(const struct batch *b, const struct backend_job *job)

@@ -254,8 +254,7 @@ int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_
 		.wide = b->wide && shape->head_dim <= 128,
 	};
 	place_arrays(b, &l, most, &ret->choose);
-	return batch_expect(b, cudaMemcpyAsync(b->chosen.tables.at, host, bytes,
-					       cudaMemcpyHostToDevice, b->stream));
+	return batch_bring(b, b->chosen.tables.at, host, bytes);
 }
 
 /* ---- launches ------------------------------------------------------------------------------------------------------ */

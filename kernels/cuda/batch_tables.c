@@ -1,5 +1,6 @@
 /* batch_tables.c - what goes up with a batch: addresses of rows and tokens, copies, patches. See batch_impl.h. */
 #include "batch_impl.h"
+#include "bring.h"
 
 /* The kernels see pinned memory under the same address. */
 void *upload_host(struct upload *u, size_t bytes)
@@ -200,4 +201,14 @@ void tables_count(const struct backend_job *job, const struct batch_need *need, 
 			 n_staged * align_up(n * shape_row_bytes(job->shape));
 	if (met)
 		*device_bytes += align_up(n * job->shape->n_q_heads * sizeof(float));
+}
+
+int batch_bring(struct batch *b, void *to, const void *from, size_t bytes)
+{
+	const struct device_bring copy = {.from = (uintptr_t)from,
+					  .to = (uintptr_t)to,
+					  .row_bytes = bytes,
+					  .n_rows = 1};
+
+	return batch_expect(b, device_bring(&copy, b->stream));
 }

@@ -1,15 +1,20 @@
 /*
  * pass.h - attention in passes: rows whose KV is in the pool a part at a time. A pass leaves O and LSE in memory of the
- * device's; they are folded into the rows' states there, behind the batch on its stream.
+ * device's; several passes' are folded at once, behind the last of them on the batches' stream.
  */
 #ifndef COPPICE_CUDA_PASS_H
 #define COPPICE_CUDA_PASS_H
 
 #include "batch.h"
+#include "tier.h"
 
 struct pass {
-	char *at; /* owned, device: states, then Q, O and LSE of all rows */
+	char *at; /* owned, device: states, then Q of all rows, then O of so many passes, then their LSE */
 	uint64_t bytes;
+	struct device_part parts[FOLD_PARTS];
+	uint32_t n_parts; /* that wait to be folded */
+	bool had; /* others were */
+	bool sparing; /* there was no memory for several */
 	struct backend_io *io; /* owned: of a pass' queries */
 	bool *there; /* owned, of a row's begin: its query's Q is in that memory */
 	uint32_t io_room, there_room;

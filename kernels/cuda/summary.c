@@ -212,8 +212,7 @@ int summary_estimate(struct summary_room *room, struct batch *b, struct pass *pa
 	on.mass = (float *)(void *)((char *)room->device.at + scratch);
 	r = batch_expect(b, device_estimate(&on, b->stream));
 	if (!r)
-		r = batch_expect(b, cudaMemcpyAsync(room->host.at, on.mass, n_mass * sizeof(float),
-						    cudaMemcpyDeviceToHost, b->stream));
+		r = batch_bring(b, room->host.at, on.mass, n_mass * sizeof(float));
 	if (!r)
 		r = batch_expect(b, cudaStreamSynchronize(b->stream));
 	if (!r)

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGE_BYTES (1u << 20) /* from here on the copy engines are as fast */
-
 /* The first error stays; what is asked for after it never ends. */
 static bool is_well(struct tier *t, cudaError_t r)
 {
@@ -58,8 +56,13 @@ static int tier_init(struct tier *t, device_stream batches, bool bulk)
 	    cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
 		return -ENOMEM;
 	t->before = event;
+	for (uint32_t i = 0; i < TIER_MARKS; i++) {
+		if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
+			return -ENOMEM;
+		t->marks[i].event = event;
+	}
 	t->batches = batches;
-	t->bulk = bulk;
+	t->means = (struct tier_means){.together = true, .bulk = bulk};
 	if (bulk && device_tier_init() != cudaSuccess)
 		return -ENOMEM;
 	for (enum tier_way way = 0; way < TIER_WAYS; way++)
@@ -73,6 +76,9 @@ void tier_done(struct tier *t)
 {
 	for (enum tier_way way = 0; way < TIER_WAYS; way++)
 		way_done(&t->ways[way]);
+	for (uint32_t i = 0; i < TIER_MARKS; i++)
+		if (t->marks[i].event)
+			cudaEventDestroy(t->marks[i].event);
 	if (t->before)
 		cudaEventDestroy(t->before);
 	free(t->memories);
@@ -156,24 +162,35 @@ static void way_await(struct tier *t, struct tier_stream *w, uint64_t n_under_wa
 	}
 }
 
-static cudaError_t run_large(const struct device_tier *copies, cudaStream_t stream)
+void tier_mark(struct tier *t, uint64_t id)
 {
-	cudaError_t r = cudaSuccess;
+	struct tier_mark *mark = &t->marks[t->n_marks % TIER_MARKS];
 
-	for (uint32_t i = 0; i < copies->n && r == cudaSuccess; i++)
-		r = cudaMemcpyAsync((void *)(uintptr_t)copies->to[i],
-				    (const void *)(uintptr_t)copies->from[i], copies->bytes,
-				    cudaMemcpyDefault, stream);
-	return r;
+	if (!t->ready || !is_well(t, cudaEventRecord(mark->event, t->batches)))
+		return;
+	mark->id = id;
+	t->n_marks++;
 }
 
-/* After the batches so far; copies up also after copies down that read what they write to. */
+/* After which the batches' stream has all that came with this batch. NULL: an error. */
+static void *event_after(struct tier *t, uint64_t id)
+{
+	uint64_t first = t->n_marks < TIER_MARKS ? 0 : t->n_marks - TIER_MARKS;
+
+	for (uint64_t i = first; i < t->n_marks; i++)
+		if (t->marks[i % TIER_MARKS].id >= id)
+			return t->marks[i % TIER_MARKS].event;
+	return is_well(t, cudaEventRecord(t->before, t->batches)) ? t->before : NULL;
+}
+
+/* After those batches that have to do with it; copies up also after copies down that read what they write to. */
 static bool way_order(struct tier *t, struct tier_stream *w)
 {
 	const struct tier_stream *downs = &t->ways[TIER_DOWN];
+	void *event = event_after(t, w->after);
 
-	if (!is_well(t, cudaEventRecord(t->before, t->batches)) ||
-	    !is_well(t, cudaStreamWaitEvent(w->stream, t->before, 0)))
+	w->after = 0;
+	if (!event || !is_well(t, cudaStreamWaitEvent(w->stream, event, 0)))
 		return false;
 	if (w->behind <= downs->n_ended)
 		return true;
@@ -186,18 +203,16 @@ static void way_launch(struct tier *t, struct tier_stream *w)
 	if (w->next.n == 0 || t->error)
 		return;
 	way_await(t, w, TIER_LAUNCHES - 1);
-	bool small = t->bulk && w->next.bytes < LARGE_BYTES;
+	bool blocks;
 	if (t->error || !way_order(t, w) ||
-	    !is_well(t, small ? (cudaError_t)device_tier(&w->next, w->stream)
-			      : run_large(&w->next, w->stream)))
+	    !is_well(t, tier_runs_launch(&w->next, &t->means, w->stream, &blocks)))
 		return;
 	uint32_t i = w->n_launched % TIER_LAUNCHES;
 	if (!is_well(t, cudaEventRecord(w->events[i], w->stream)))
 		return;
 	w->tokens[i] = w->n_asked;
-	w->small[i] = small;
+	w->blocks[i] = blocks;
 	w->n_launched++;
-	w->next.n = 0;
 }
 
 /* Launches down until the copies that read any of these bytes are done; 0: none does. */
@@ -232,14 +247,12 @@ static void reader_add(struct tier *t, uint64_t pool, uint64_t bytes)
 		t->read_end = pool + bytes;
 }
 
-uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void *host,
-		   uint64_t bytes)
+uint64_t tier_copy(struct tier *t, enum tier_way way, const struct tier_ask *ask)
 {
 	struct tier_stream *w = &t->ways[way];
-	uint64_t at = device_address(t, host);
+	uint64_t at = device_address(t, ask->host), pool = ask->pool, bytes = ask->bytes;
+	uint64_t after = way == TIER_UP && ask->after ? ask->after : UINT64_MAX;
 
-	if (w->next.n == TIER_COPIES || (w->next.n > 0 && w->next.bytes != bytes))
-		way_launch(t, w);
 	while (!t->error && way == TIER_DOWN && w->n_asked - w->n_done >= TIER_KNOWN) {
 		way_launch(t, w);
 		way_await(t, w, 0);
@@ -250,9 +263,12 @@ uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void 
 		uint64_t behind = readers_of(t, pool, bytes);
 		w->behind = behind > w->behind ? behind : w->behind;
 	}
-	w->next.bytes = (uint32_t)bytes;
-	w->next.from[w->next.n] = way == TIER_DOWN ? pool : at;
-	w->next.to[w->next.n++] = way == TIER_DOWN ? at : pool;
+	uint64_t from = way == TIER_DOWN ? pool : at, to = way == TIER_DOWN ? at : pool;
+	if (!tier_runs_add(&w->next, from, to, bytes)) {
+		way_launch(t, w);
+		tier_runs_add(&w->next, from, to, bytes);
+	}
+	w->after = after > w->after ? after : w->after;
 	if (way == TIER_DOWN)
 		reader_add(t, pool, bytes);
 	return ++w->n_asked;
@@ -300,7 +316,7 @@ uint32_t tier_blocks(struct tier *t)
 	for (enum tier_way way = 0; t->ready && way < TIER_WAYS; way++) {
 		struct tier_stream *w = &t->ways[way];
 		way_look(t, w);
-		if (w->n_ended < w->n_launched && w->small[w->n_ended % TIER_LAUNCHES])
+		if (w->n_ended < w->n_launched && w->blocks[w->n_ended % TIER_LAUNCHES])
 			w->stays = TIER_STAYS;
 		n += w->stays > 0 ? TIER_BLOCKS : 0;
 		w->stays -= w->stays > 0;

@@ -5,7 +5,7 @@
  * blocks in turns; a block has a ring of SLOTS pieces, DEPTH of them on their way in, the others on their way out. Before
  * sm_90 nothing: the copy engines do it.
  *
- * fold: a warp an entry (row and head). Two outputs with their log sum-exps become one; an LSE of -inf is of no keys and counts
+ * fold: a warp an entry (row and head). Outputs with their log sum-exps become one; an LSE of -inf is of no keys and counts
  * nothing; a NaN stays one.
  */
 #include "halves.cuh"
@@ -87,38 +87,80 @@ __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct
 
 #define FOLD_WARPS 8u
 
+/* LSEs of an entry's parts: -inf where there is none. */
+__device__ inline void read_lses(const struct device_fold &f, uint32_t row, uint32_t head, float (&lse)[FOLD_PARTS])
+{
+#pragma unroll
+	for (uint32_t k = 0; k < FOLD_PARTS; k++) {
+		bool there = k < f.n_parts && row >= f.parts[k].begin && row < f.parts[k].end &&
+			     (head / f.group >= 64 || (f.parts[k].heads >> head / f.group & 1));
+
+		lse[k] = there ? ((const float *)(f.part_lse + k * f.lse_bytes))[(uint64_t)row * f.n_heads + head] : -INFINITY;
+	}
+}
+
+__device__ inline float weight_of(float lse, float most)
+{
+	return lse == -INFINITY ? 0 : __expf(lse - most);
+}
+
 template <typename TYPE> __global__ void __launch_bounds__(FOLD_WARPS * 32) fold_kernel(const __grid_constant__ struct device_fold f)
 {
-	uint32_t entry = blockIdx.x * FOLD_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
-	uint32_t row = entry / f.n_heads, head = entry % f.n_heads;
+	uint32_t index = blockIdx.x * FOLD_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+	uint32_t row = f.first_row + index / f.n_heads, head = index % f.n_heads;
+	uint64_t entry = (uint64_t)row * f.n_heads + head;
 
-	if (row >= f.n_rows)
+	if (index >= f.n_rows * f.n_heads)
 		return;
-	float *state = f.state + (uint64_t)entry * (f.head_dim + 2);
-	const TYPE *part = (const TYPE *)f.part_o + (uint64_t)entry * f.head_dim;
-	TYPE *o = (TYPE *)(f.o + row * f.o_stride) + head * f.head_dim;
-	bool there = head / f.group >= 64 || (f.heads >> head / f.group & 1);
-	float part_lse = there ? f.part_lse[entry] : -INFINITY, lse = state[f.head_dim + 1] == 0 ? -INFINITY : state[f.head_dim];
-	bool none = lse == -INFINITY, part_none = part_lse == -INFINITY;
-	float most = fmaxf(lse, part_lse);
-	float a = none ? 0 : __expf(lse - most), b = part_none ? 0 : __expf(part_lse - most);
-	float both = none && part_none ? -INFINITY : most + __logf(a + b);
-	float scale = none && part_none ? 0 : 1 / (a + b);
+	float *state = f.state + entry * (f.head_dim + 1);
+	TYPE *o = (TYPE *)(f.o + index / f.n_heads * f.o_stride) + head * f.head_dim;
+	float lse[FOLD_PARTS], before = f.had ? state[f.head_dim] : -INFINITY, most = before, sum;
+
+	read_lses(f, row, head, lse);
+#pragma unroll
+	for (uint32_t k = 0; k < FOLD_PARTS; k++)
+		most = fmaxf(most, lse[k]);
+	before = weight_of(before, most);
+	sum = before;
+#pragma unroll
+	for (uint32_t k = 0; k < FOLD_PARTS; k++)
+		sum += lse[k] = weight_of(lse[k], most);
+	float scale = sum == 0 ? 0 : 1 / sum;
 
 	__syncwarp(); /* all lanes have read the LSE */
-	for (uint32_t i = lane; i < f.head_dim; i += 32) {
-		float x = (none ? 0 : state[i] * a) + (part_none ? 0 : value_of(part[i]) * b);
+	for (uint32_t i = 2 * lane; i < f.head_dim; i += 64) {
+		float x = 0, y = 0;
 
-		state[i] = x * scale;
-		if (f.last)
+		if (before != 0) {
+			x = state[i] * before;
+			y = state[i + 1] * before;
+		}
+#pragma unroll
+		for (uint32_t k = 0; k < FOLD_PARTS; k++) {
+			if (lse[k] == 0)
+				continue;
+			const TYPE *part = (const TYPE *)(f.part_o + k * f.o_bytes) + entry * f.head_dim + i;
+			uint32_t both = *(const uint32_t *)part;
+
+			x += value_of(((const TYPE *)&both)[0]) * lse[k];
+			y += value_of(((const TYPE *)&both)[1]) * lse[k];
+		}
+		if (f.last) {
 			o[i] = type_of<TYPE>(x * scale);
+			o[i + 1] = type_of<TYPE>(y * scale);
+		} else {
+			state[i] = x * scale;
+			state[i + 1] = y * scale;
+		}
 	}
 	if (lane != 0)
 		return;
-	state[f.head_dim] = both;
-	state[f.head_dim + 1] = 1;
-	if (f.last && f.lse)
-		((float *)(f.lse + row * f.lse_stride))[head] = both;
+	float all = sum == 0 ? -INFINITY : most + __logf(sum);
+
+	if (!f.last)
+		state[f.head_dim] = all;
+	else if (f.lse)
+		((float *)(f.lse + index / f.n_heads * f.lse_stride))[head] = all;
 }
 
 extern "C" int device_fold(const struct device_fold *fold, device_stream stream)

@@ -5,43 +5,46 @@
  *      down    pool to host memory; after the batches that were submitted before
  *      up      the other way; and after those copies down that read what it is about to write to
  *
- * Large copies are the copy engines'. Small ones would take 3 us each there (a slice of 64 KiB: 16 GB/s of 55): they are
- * done by TIER_BLOCKS blocks of one busy thread each, for which attention leaves room (tier_blocks).
+ * Copies that follow one another in memory, or lie at equal distances, need fewer calls (tier_runs.h). Where multiprocessors do them,
+ * attention leaves these room (tier_blocks).
  */
 #ifndef COPPICE_CUDA_TIER_H
 #define COPPICE_CUDA_TIER_H
 
-#include "device.h"
+#include "tier_runs.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TIER_COPIES 248u /* of a launch, whose parameters have 4 KiB */
-#define TIER_BLOCKS 2u
 #define TIER_STAYS \
 	32u /* batches that leave room for copies behind the last one beside which there were some */
 #define TIER_LAUNCHES 256u /* of a way under way */
+#define TIER_MARKS 8u
 #define TIER_KNOWN 1024u /* copies down under way */
 
 enum tier_way { TIER_DOWN, TIER_UP, TIER_WAYS };
 
-/* Copies of so many bytes each, a multiple of 16, as are the addresses. */
-struct device_tier {
-	uint64_t from[TIER_COPIES], to[TIER_COPIES];
-	uint32_t n, bytes;
+#define FOLD_PARTS 8u
+
+/* What a pass has left of some of the rows as O and LSE. */
+struct device_part {
+	uint64_t heads; /* bits: KV heads that there is a part of; from 64 on all */
+	uint32_t begin, end; /* rows */
 };
 
-/* The states of rows folded with a part, which attention has left as O and LSE: [n_rows][n_heads] entries of head_dim values. */
+/* Parts of rows, and what was folded before, become one: [n_rows][n_heads] entries of head_dim values. */
 struct device_fold {
-	float *state; /* [entry][head_dim + 2]: output, LSE, and 1 where there is anything yet; all zero: nothing */
-	const void *part_o;
-	const float *part_lse;
+	float *state; /* [entry][head_dim + 1]: output, LSE */
+	const char *part_o, *part_lse; /* of the first part's */
+	uint64_t o_bytes, lse_bytes; /* from a part to the next */
+	struct device_part parts[FOLD_PARTS];
 	uint64_t o, lse; /* of the last: where the rows' outputs go; lse == 0: not wanted */
 	uint64_t o_stride, lse_stride;
-	uint64_t heads; /* bits: KV heads that there is a part of; from 64 on all */
-	uint32_t n_rows, n_heads, head_dim;
+	uint32_t first_row, n_rows; /* of state and parts */
+	uint32_t n_parts, n_heads, head_dim;
 	uint32_t group; /* query heads of a KV head */
 	uint32_t bf16, last;
+	uint32_t had; /* something was folded before */
 };
 
 struct tier_known {
@@ -51,14 +54,21 @@ struct tier_known {
 
 struct tier_stream {
 	device_stream stream; /* owned */
-	struct device_tier next; /* not launched yet */
+	struct tier_runs next; /* not launched yet */
 	void *events[TIER_LAUNCHES]; /* owned: [launch % TIER_LAUNCHES] */
 	uint64_t tokens[TIER_LAUNCHES]; /* the newest of that launch */
-	bool small[TIER_LAUNCHES]; /* that launch takes blocks */
+	bool blocks[TIER_LAUNCHES]; /* that launch takes multiprocessors */
 	uint64_t n_asked, n_done; /* copies */
 	uint64_t n_launched, n_ended; /* launches */
 	uint32_t stays; /* batches that still leave it room */
 	uint64_t behind; /* up: launches down that the next launch comes after */
+	uint64_t after; /* up: the batch that it comes after; UINT64_MAX: the newest */
+};
+
+/* Where the batches' stream had all that came with a batch. */
+struct tier_mark {
+	void *event; /* owned */
+	uint64_t id; /* the batch */
 };
 
 /* Host memory and where the device sees it. */
@@ -72,9 +82,11 @@ struct tier {
 	uint64_t read_begin, read_end; /* of the pool, that those under way read */
 	device_stream batches; /* borrowed: where the pool's other readers and writers are */
 	void *before; /* owned event */
+	struct tier_mark marks[TIER_MARKS]; /* [n % TIER_MARKS] */
+	uint64_t n_marks;
 	struct tier_memory *memories; /* owned */
 	uint32_t n_memories;
-	bool bulk; /* the device has bulk copies */
+	struct tier_means means;
 	bool ready; /* streams and events are there */
 	int error; /* the cudaError_t that ended it; 0: none */
 };
@@ -85,9 +97,16 @@ void tier_unpin(struct tier *t, void *host);
 /* One that is all zero is fine. Waits for what is under way. */
 void tier_done(struct tier *t);
 
+struct tier_ask {
+	uint64_t pool, bytes;
+	const void *host;
+	uint64_t after; /* as that of backend_copy */
+};
+
 /* Returns the token. Blocks where very many are under way. */
-uint64_t tier_copy(struct tier *t, enum tier_way way, uint64_t pool, const void *host,
-		   uint64_t bytes);
+uint64_t tier_copy(struct tier *t, enum tier_way way, const struct tier_ask *ask);
+/* What is on the batches' stream now is of batches up to this one. */
+void tier_mark(struct tier *t, uint64_t id);
 void tier_kick(struct tier *t);
 /* Token of the newest that has ended. */
 uint64_t tier_ended(struct tier *t, enum tier_way way);
@@ -106,8 +125,6 @@ uint32_t tier_blocks(struct tier *t);
 extern "C" {
 #endif
 
-int device_tier_init(void); /* readies the kernel; a cudaError_t */
-int device_tier(const struct device_tier *copies, device_stream stream);
 int device_fold(const struct device_fold *fold, device_stream stream);
 
 #ifdef __cplusplus

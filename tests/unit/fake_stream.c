@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/batch_chosen.h"
 #include "kernels/cuda/batch_impl.h"
+#include "kernels/cuda/bring.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -233,6 +234,13 @@ void launch_chain_drop(void)
 void launch_chain_done(struct launch_chain *chain)
 {
 	(void)chain;
+}
+
+int device_bring(const struct device_bring *copy, device_stream stream)
+{
+	(void)stream;
+	memcpy((void *)(uintptr_t)copy->to, (const void *)(uintptr_t)copy->from, copy->row_bytes);
+	return 0;
 }
 
 int device_merge(const struct device_attend *attend, device_stream stream)

@@ -59,13 +59,13 @@ struct fixture {
 	struct backend_summary *summary; /* owned */
 };
 
-/* Some pages' tokens lie in two: a path that leaves another inside a page, here between groups of 8. */
-static void make_slices(struct fixture *f)
+/* Some pages' tokens lie in two: a path that leaves another inside a page, here between groups of 8. whole: none do. */
+static void make_slices(struct fixture *f, bool whole)
 {
 	uint32_t spare = N_PAGES;
 
 	for (uint32_t i = 0; i < N_PAGES; i++) {
-		uint16_t cut = oracle_below(&f->random, 4) == 0
+		uint16_t cut = !whole && oracle_below(&f->random, 4) == 0
 				       ? (uint16_t)(8 + 8 * oracle_below(&f->random, PAGE / 8 - 1))
 				       : PAGE;
 		f->slices[f->n_slices++] = (struct work_slice){i * 7 % N_PAGES, 0, cut};
@@ -132,7 +132,7 @@ static void append(struct fixture *f)
 	plan_list_done(&list);
 }
 
-static int setup(void **state)
+static int open_with(void **state, bool whole)
 {
 	const struct backend_config config = {.pool_bytes = 8 * MIB, .extent_bytes = 2 * MIB};
 	struct fixture *f = calloc(1, sizeof(*f));
@@ -146,12 +146,22 @@ static int setup(void **state)
 	f->memory =
 		mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_int_equal(ops->arena_attach(f->backend, f->memory, ARENA_BYTES, &f->base), 0);
-	make_slices(f);
+	make_slices(f, whole);
 	fill(f);
 	append(f);
 	assert_int_equal(ops->tier->summary->make(f->backend, &SHAPE, &f->summary), 0);
 	*state = f;
 	return 0;
+}
+
+static int setup(void **state)
+{
+	return open_with(state, false);
+}
+
+static int setup_whole(void **state)
+{
+	return open_with(state, true);
 }
 
 static int teardown(void **state)
@@ -391,6 +401,90 @@ static void heads_see_blocks_of_their_own(void **state)
 	}
 }
 
+/* The same in one job, of blocks that the device makes slots of by itself: heads that see nothing here are in it too. */
+static void run_windows(struct fixture *f, const struct chosen *c, uint32_t begin, uint32_t end,
+			const struct backend_io *io, const struct backend_pass *pass)
+{
+	static const uint32_t first[1] = {0};
+	struct work_slice path[2 * N_PAGES], slices[2 * N_PAGES];
+	uint64_t here = ((UINT64_C(1) << end) - 1) & ~((UINT64_C(1) << begin) - 1), kept[3];
+	struct work_node node = {.parent = WORK_NONE,
+				 .pos = begin * BLOCK,
+				 .n_tokens = (end - begin) * BLOCK};
+	struct work_query query = {.pos = N - N_ROWS, .n_rows = N_ROWS};
+	struct work_tree tree = {&node, slices, &query, 1, 0, 1};
+	struct backend_chosen chosen = {.slices = path,
+					.block_tokens = BLOCK,
+					.n_blocks = end,
+					.n_ranges = 1,
+					.ranges = first,
+					.kept = kept};
+	struct plan_config plan = plan_of(f);
+	struct work_list list = {0};
+	struct backend_job job = {.shape = &SHAPE,
+				  .tree = &tree,
+				  .list = &list,
+				  .io = io,
+				  .layer = LAYER,
+				  .chosen = &chosen};
+	uint32_t pos = 0;
+
+	for (uint32_t i = 0; i < f->n_slices && pos < end * BLOCK; pos += f->slices[i++].count) {
+		path[chosen.n_slices] = f->slices[i];
+		if (pos >= begin * BLOCK)
+			slices[tree.n_slices++] = f->slices[i];
+		else
+			path[chosen.n_slices].page = WORK_NONE;
+		chosen.n_slices++;
+	}
+	node.n_slices = tree.n_slices;
+	for (uint32_t head = 0; head < 3; head++)
+		kept[head] = c->kept[head][0] & here;
+	assert_int_equal(plan_make(&plan, &tree, &list), 0);
+	assert_true(ops->takes_chosen(f->backend, &job));
+	submit(f, &job, 1, pass);
+	plan_list_done(&list);
+}
+
+/* In whatever order: what the rows themselves stand in is neither first nor last. */
+static void heads_see_windows_of_their_own(void **state)
+{
+	struct fixture *f = *state;
+	const struct backend_io whole = io_of(f, O_AT), part = io_of(f, OTHER_O_AT);
+	size_t n = N_ROWS * Q_VALUES;
+
+	if (!ops->takes_chosen)
+		skip();
+	for (uint32_t i = 0; i < 12; i++) {
+		const uint32_t last = (N - N_ROWS) / BLOCK, step = 1 + oracle_below(&f->random, 6);
+		struct chosen c = choose(f);
+		struct backend_pass pass = {.n_rows = N_ROWS, .first = true};
+
+		memset(f->memory + O_AT, 0xff, ARENA_BYTES - O_AT);
+		run_blocks(f, &c, 0, N_BLOCKS, &whole, NULL);
+		for (uint32_t begin = 0; begin < last; begin += step) {
+			uint32_t end = begin + step < last ? begin + step : last;
+
+			pass.last = end == last;
+			run_windows(f, &c, begin, end, &part, &pass);
+			if (pass.first)
+				run_windows(f, &c, last, N_BLOCKS, &part,
+					    &(struct backend_pass){.n_rows = N_ROWS});
+			pass.first = false;
+		}
+		float *a = decoded(f, O_AT, n), *b = decoded(f, OTHER_O_AT, n);
+		double *want = malloc(n * sizeof(*want));
+		for (size_t j = 0; j < n; j++)
+			want[j] = (double)a[j];
+		double d = distance(want, b, n); /* as above */
+		if (!(d < 4e-3))
+			fail_msg("case %u: %g", i, d);
+		free(want);
+		free(a);
+		free(b);
+	}
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -398,6 +492,8 @@ int main(int argc, char **argv)
 		TEST(masses_from_means_are_those_of_the_book),
 		TEST(what_nobody_took_in_is_no_estimate),
 		TEST(heads_see_blocks_of_their_own),
+		cmocka_unit_test_setup_teardown(heads_see_windows_of_their_own, setup_whole,
+						teardown),
 	};
 	int r = argc > 1 ? device_ops(argv[1], &ops) : 0;
 

@@ -46,7 +46,8 @@ struct stream {
 
 static TAILQ_HEAD(, stream) streams = TAILQ_HEAD_INITIALIZER(streams);
 static uint64_t random_state = 1;
-static uint32_t n_small_launches;
+static uint32_t n_small_launches, n_pitched, n_together;
+static bool has_together; /* the driver has the call */
 
 static uint32_t draw(uint32_t n)
 {
@@ -199,6 +200,39 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 	return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+			      size_t width, size_t height, enum cudaMemcpyKind kind,
+			      cudaStream_t stream)
+{
+	assert_true(to_pitch >= width && from_pitch >= width);
+	n_pitched++;
+	for (size_t i = 0; i < height; i++)
+		cudaMemcpyAsync((char *)to + i * to_pitch, (const char *)from + i * from_pitch,
+				width, kind, stream);
+	return cudaSuccess;
+}
+
+#if CUDART_VERSION >= 13000
+/* In any order, too. */
+cudaError_t cudaMemcpyBatchAsync(void *const *to, const void *const *from, const size_t *bytes,
+				 size_t count, struct cudaMemcpyAttributes *attributes,
+				 size_t *firsts, size_t n_attributes, cudaStream_t stream)
+{
+	size_t first = draw((uint32_t)count);
+
+	assert_int_equal(attributes->srcAccessOrder, cudaMemcpySrcAccessOrderStream);
+	assert_int_equal(n_attributes, 1);
+	assert_int_equal(firsts[0], 0);
+	if (!has_together)
+		return cudaErrorCallRequiresNewerDriver;
+	n_together++;
+	for (size_t i = 0; i < count; i++)
+		cudaMemcpyAsync(to[(first + i) % count], from[(first + i) % count],
+				bytes[(first + i) % count], cudaMemcpyDefault, stream);
+	return cudaSuccess;
+}
+#endif
+
 cudaError_t cudaHostRegister(void *host, size_t bytes, unsigned flags)
 {
 	(void)host;
@@ -278,6 +312,7 @@ static int setup(void **state)
 
 	f->pool = calloc(N_PAGES, PAGE_BYTES);
 	f->hosts = calloc(N_HOSTS, PAGE_BYTES);
+	has_together = draw(2);
 	assert_int_equal(cudaStreamCreateWithPriority(&f->batches, 0, 0), 0);
 	assert_int_equal(tier_pin(&f->tier, (device_stream)(void *)f->batches, draw(2), f->hosts,
 				  N_HOSTS * PAGE_BYTES),
@@ -301,11 +336,24 @@ static int teardown(void **state)
 
 struct place {
 	uint64_t number, up, down;
+	uint64_t batch; /* the last that wrote it; 0: none */
 	bool used; /* has a number */
 };
 
+static uint64_t copy(struct fixture *f, enum tier_way way, uint32_t page, void *host,
+		     uint64_t after)
+{
+	return tier_copy(&f->tier, way,
+			 &(struct tier_ask){.pool = (uintptr_t)page_of(f->pool, page),
+					    .bytes = PAGE_BYTES,
+					    .host = host,
+					    .after = after});
+}
+
 static void await(struct fixture *f, enum tier_way way, uint64_t token)
 {
+	if (tier_ended(&f->tier, way) >= token)
+		return;
 	tier_kick(&f->tier);
 	for (uint32_t i = 0; tier_ended(&f->tier, way) < token; i++) {
 		assert_true(i < 1000000);
@@ -325,11 +373,10 @@ static void copies_and_batches_at_random_keep_their_order(void **state)
 	struct fixture *f = *state;
 	struct place pages[N_PAGES] = {0}, hosts[N_HOSTS] = {0};
 	void **buffers = calloc(OPERATIONS, sizeof(*buffers));
-	uint64_t last = 0;
+	uint64_t last = 0, batch = 0;
 
 	for (uint32_t i = 0; i < OPERATIONS; i++) {
 		uint32_t p = draw(N_PAGES), h = draw(N_HOSTS), what = draw(8);
-		uint64_t pool = (uintptr_t)page_of(f->pool, p);
 		void *host = page_of(f->hosts, h);
 
 		if (what < 3) {
@@ -341,18 +388,24 @@ static void copies_and_batches_at_random_keep_their_order(void **state)
 		if (what == 0 && pages[p].used) {
 			await(f, TIER_UP, pages[p].up);
 			hosts[h] = (struct place){.number = pages[p].number, .used = true};
-			hosts[h].down = tier_copy(&f->tier, TIER_DOWN, pool, host, PAGE_BYTES);
+			hosts[h].down = copy(f, TIER_DOWN, p, host, draw(3));
 		} else if (what == 1 || what == 2) {
+			uint64_t after = draw(4) ? pages[p].batch : 0;
+			await(f, TIER_UP, pages[p].up);
 			fill(host, ++last);
-			pages[p] = (struct place){.number = last, .used = true};
+			pages[p] = (struct place){.number = last,
+						  .batch = pages[p].batch,
+						  .used = true};
 			hosts[h] = pages[p];
-			pages[p].up = hosts[h].up =
-				tier_copy(&f->tier, TIER_UP, pool, host, PAGE_BYTES);
+			pages[p].up = hosts[h].up = copy(f, TIER_UP, p, host, after);
 		} else if (what == 3) {
 			await(f, TIER_UP, pages[p].up);
 			buffers[i] = malloc(PAGE_BYTES);
 			fill(buffers[i], ++last);
+			if (draw(4))
+				tier_mark(&f->tier, batch);
 			batch_write(f, p, buffers[i]);
+			pages[p].batch = ++batch;
 			pages[p].number = last;
 			pages[p].used = true;
 		} else if (what == 4) {
@@ -374,9 +427,9 @@ static void blocks_are_kept_while_small_copies_run_and_a_while_longer(void **sta
 {
 	struct fixture *f = *state;
 
-	f->tier.bulk = true;
+	f->tier.means.bulk = true;
 	assert_int_equal(tier_blocks(&f->tier), 0);
-	tier_copy(&f->tier, TIER_DOWN, (uintptr_t)f->pool, f->hosts, PAGE_BYTES);
+	copy(f, TIER_DOWN, 0, f->hosts, 0);
 	assert_int_equal(tier_blocks(&f->tier), 0);
 	assert_true(tier_reads(&f->tier));
 	tier_kick(&f->tier);
@@ -396,13 +449,131 @@ static void very_many_copies_wait_for_room(void **state)
 	uint64_t token = 0;
 
 	for (uint32_t i = 0; i < 5 * TIER_KNOWN; i++) {
-		token = tier_copy(&f->tier, TIER_DOWN, (uintptr_t)page_of(f->pool, i % N_PAGES),
-				  page_of(f->hosts, i % N_HOSTS), PAGE_BYTES);
+		token = copy(f, TIER_DOWN, i % N_PAGES, page_of(f->hosts, i % N_HOSTS), 0);
 		assert_int_equal(token, i + 1);
 		if (i % 3 == 0)
 			tier_kick(&f->tier);
 	}
 	await(f, TIER_DOWN, token);
+}
+
+/* ---- runs --------------------------------------------------------------------------------------------------------- */
+
+#define AREA_BYTES (1u << 20)
+#define PIECE_MOST 4096u
+
+/* Pieces at equal distances, a few or many, or one alone, from the begin of what is left on either side. Returns how many. */
+static uint32_t pieces_draw(uint32_t *from, uint32_t *to, uint32_t (*ret)[3])
+{
+	uint32_t bytes = 16 * (1 + draw(PIECE_MOST / 16)), n = draw(3) ? 1 + draw(40) : 1;
+	uint32_t from_stride = bytes + 16 * draw(100) * draw(2),
+		 to_stride = bytes + 16 * draw(100) * draw(2);
+
+	*from += 16 * draw(3);
+	*to += 16 * draw(3);
+	for (uint32_t i = 0; i < n; i++, *from += from_stride, *to += to_stride) {
+		if (*from + bytes > AREA_BYTES || *to + bytes > AREA_BYTES)
+			return i;
+		ret[i][0] = *from;
+		ret[i][1] = *to;
+		ret[i][2] = bytes;
+	}
+	return n;
+}
+
+/* All of an area, in any pieces: what lies between them stays as it is. */
+static void areas_copy(struct tier_means *means, cudaStream_t stream, const char *from, char *to,
+		       char *right)
+{
+	struct tier_runs *runs = calloc(1, sizeof(*runs));
+	uint32_t at = 0, to_at = 0, pieces[40][3], n;
+	bool blocks;
+
+	while ((n = pieces_draw(&at, &to_at, pieces)) > 0)
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t k = draw(8) ? i : n - 1 - draw(n - i); /* not always in order */
+			const uint32_t *piece = pieces[k];
+			uint64_t pair[2] = {(uintptr_t)from + piece[0], (uintptr_t)to + piece[1]};
+
+			memcpy(right + piece[1], from + piece[0], piece[2]);
+			if (tier_runs_add(runs, pair[0], pair[1], piece[2]))
+				continue;
+			assert_int_equal(tier_runs_launch(runs, means,
+							  (device_stream)(void *)stream, &blocks),
+					 0);
+			assert_true(tier_runs_add(runs, pair[0], pair[1], piece[2]));
+		}
+	assert_int_equal(tier_runs_launch(runs, means, (device_stream)(void *)stream, &blocks), 0);
+	assert_int_equal(runs->n, 0);
+	free(runs);
+}
+
+static void pieces_that_lie_anyhow_are_copied(void **state)
+{
+	struct fixture *f = *state;
+	char *from = malloc(AREA_BYTES), *to = malloc(AREA_BYTES), *right = malloc(AREA_BYTES);
+
+	for (uint32_t i = 0; i < AREA_BYTES; i++)
+		from[i] = (char)draw(256);
+	for (uint32_t round = 0; round < 40; round++) {
+		struct tier_means means = {.together = draw(2), .bulk = draw(2)};
+		memset(to, 0, AREA_BYTES);
+		memset(right, 0, AREA_BYTES);
+		areas_copy(&means, f->batches, from, to, right);
+		cudaStreamSynchronize(f->batches);
+		assert_memory_equal(to, right, AREA_BYTES);
+	}
+	free(from);
+	free(to);
+	free(right);
+}
+
+static void many_at_equal_distances_are_one_call(void **state)
+{
+	struct fixture *f = *state;
+	struct tier_means means = {.bulk = true};
+	struct tier_runs *runs = calloc(1, sizeof(*runs));
+	char *from = calloc(1, AREA_BYTES), *to = calloc(1, AREA_BYTES);
+	bool blocks;
+
+	n_pitched = n_small_launches = 0;
+	for (uint32_t i = 0; i < 128; i++)
+		assert_true(tier_runs_add(runs, (uintptr_t)from + i * 8192,
+					  (uintptr_t)to + i * 4096, 4096));
+	assert_int_equal(runs->n, 1);
+	assert_int_equal(tier_runs_launch(runs, &means, (device_stream)(void *)f->batches, &blocks),
+			 0);
+	assert_int_equal(n_pitched, 1);
+	assert_int_equal(n_small_launches, 0);
+	assert_false(blocks);
+	cudaStreamSynchronize(f->batches);
+	free(runs);
+	free(from);
+	free(to);
+}
+
+static void a_driver_that_lacks_the_call_is_asked_once(void **state)
+{
+	struct fixture *f = *state;
+	struct tier_means means = {.together = true, .bulk = true};
+	struct tier_runs *runs = calloc(1, sizeof(*runs));
+	char *from = calloc(1, AREA_BYTES), *to = calloc(1, AREA_BYTES);
+	bool blocks;
+
+	has_together = false;
+	n_together = n_small_launches = 0;
+	for (uint32_t i = 0; i < 4; i++)
+		assert_true(tier_runs_add(runs, (uintptr_t)from + i * i * 65536,
+					  (uintptr_t)to + i * 65536, 65536));
+	assert_int_equal(tier_runs_launch(runs, &means, (device_stream)(void *)f->batches, &blocks),
+			 0);
+	assert_false(means.together);
+	assert_true(blocks);
+	assert_int_equal(n_small_launches, 1);
+	cudaStreamSynchronize(f->batches);
+	free(runs);
+	free(from);
+	free(to);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -415,6 +586,9 @@ int main(void)
 		CASE(copies_and_batches_at_random_keep_their_order),
 		CASE(blocks_are_kept_while_small_copies_run_and_a_while_longer),
 		CASE(very_many_copies_wait_for_room),
+		CASE(pieces_that_lie_anyhow_are_copied),
+		CASE(many_at_equal_distances_are_one_call),
+		CASE(a_driver_that_lacks_the_call_is_asked_once),
 	};
 	const char *text = getenv("COPPICE_SEED");
 
