@@ -246,6 +246,17 @@ static uint32_t shared_slices(const struct passes *p)
 	return n;
 }
 
+/* What needs no copies goes before what does, where the rows are one member's: these have its time too. */
+static void rest_goes_ahead(struct passes *p)
+{
+	struct passes_pass rest = p->passes[p->n_passes - 1];
+	uint32_t i = p->n_passes - 1;
+
+	for (; i > 0 && p->passes[i - 1].kind == PASSES_STAGED; i--)
+		p->passes[i] = p->passes[i - 1];
+	p->passes[i] = rest;
+}
+
 static int passes_make(struct passes *p)
 {
 	bool appends = p->members[0].part->io.o == 0; /* who only appends sees nothing */
@@ -254,7 +265,11 @@ static int passes_make(struct passes *p)
 
 	for (uint32_t i = 0; i < p->n_members && r == 0 && !appends; i++)
 		r = span_add(p, i, n_shared, p->members[i].gather.n_slices);
-	return r ? r : pass_add(p, (struct passes_pass){.kind = PASSES_REST, .member = PASSES_ALL});
+	if (r == 0)
+		r = pass_add(p, (struct passes_pass){.kind = PASSES_REST, .member = PASSES_ALL});
+	if (r == 0 && p->n_members == 1)
+		rest_goes_ahead(p);
+	return r;
 }
 
 /* ---- copies into the stage ------------------------------------------------------------------------------ */
@@ -263,10 +278,14 @@ static int passes_make(struct passes *p)
 static void cells_cut(struct sched *s)
 {
 	struct passes *p = &s->passes;
-	uint64_t n_pages = (uint64_t)p->n_extents * passes_extent_pages(s);
+	uint64_t n_pages = (uint64_t)p->n_extents * passes_extent_pages(s), newest = 0;
 
 	p->n_cells = n_pages < PASSES_CELLS ? (uint32_t)n_pages : PASSES_CELLS;
 	p->cell_pages = (uint32_t)(n_pages / p->n_cells);
+	for (uint32_t i = 0; i < PASSES_CELLS; i++)
+		newest = p->users[i] > newest ? p->users[i] : newest;
+	for (uint32_t i = 0; i < PASSES_CELLS; i++)
+		p->users[i] = newest; /* another model's cells lay elsewhere */
 }
 
 /* Heads [head, head + n_heads) of a page's layer. */
@@ -281,29 +300,50 @@ static void copy_ask(struct sched *s, uint32_t page, const char *host, uint32_t 
 		.offset_bytes = page % each * bytes + head * head_bytes,
 		.bytes = n_heads * head_bytes,
 		.host = (char *)(uintptr_t)host + p->layer * bytes + head * head_bytes,
+		.after = p->users[page / p->cell_pages],
 	};
 
 	p->tokens[page / p->cell_pages] = s->ops->tier->up(s->backend, &copy);
 	p->staged_bytes += copy.bytes;
 }
 
-/* What any head sees of a page: all heads' at once where all do. */
-static void page_ask(struct sched *s, uint32_t pos, const char *host)
+/* Slices [slice, end) of a path, all of one block: what any head sees of them, heads that stand together in one go, so that copies
+ * lie at equal distances. */
+static void block_ask(struct sched *s, const struct gather *g, uint32_t pos, uint32_t slice,
+		      uint32_t end)
 {
 	struct passes *p = &s->passes;
-	uint32_t n_heads = p->model->shape.n_kv_heads;
+	uint32_t n_heads = p->model->shape.n_kv_heads, next;
 	uint32_t page = p->n_asked % p->n_cells * p->cell_pages + p->n_asked_pages;
 
 	if (!choice_has(p, n_heads, pos))
 		return;
-	p->n_asked_pages++;
-	if (choice_has(p, n_heads + 1, pos)) {
-		copy_ask(s, page, host, 0, n_heads);
-		return;
+	p->n_asked_pages += end - slice;
+	for (uint32_t head = 0; head < n_heads; head = next + 1) {
+		for (next = head; next < n_heads && choice_has(p, next, pos);)
+			next++;
+		for (uint32_t i = slice; i < end && next > head; i++)
+			copy_ask(s, page + i - slice, gather_memory(g, i), head, next - head);
 	}
-	for (uint32_t head = 0; head < n_heads; head++)
-		if (choice_has(p, head, pos))
-			copy_ask(s, page, host, head, 1);
+}
+
+/* Where a block's slices end that begin here; in block_tokens, choice's too. */
+static uint32_t block_end(const struct sched *s, const struct gather *g, uint32_t pos,
+			  uint32_t slice, uint32_t end, uint32_t *ret_pos)
+{
+	uint32_t block = pos / s->config->stage_block;
+
+	for (; slice < end && pos / s->config->stage_block == block; slice++)
+		pos += g->slices[slice].count;
+	*ret_pos = pos;
+	return slice;
+}
+
+static bool all_are_there(const struct gather *g, uint32_t slice, uint32_t end)
+{
+	while (slice < end && gather_is_there(g, slice))
+		slice++;
+	return slice == end;
 }
 
 /* Of one pass. False: slices are still on their way down, they come later. */
@@ -311,15 +351,15 @@ static bool pass_ask(struct sched *s, const struct passes_pass *pass)
 {
 	struct passes *p = &s->passes;
 	const struct gather *g = passes_gather(p, pass);
-	uint32_t pos = pass->pos + count_tokens(g, pass->begin, pass->begin + p->n_asked_slices);
+	uint32_t slice = pass->begin + p->n_asked_slices, end, next_pos;
+	uint32_t pos = pass->pos + count_tokens(g, pass->begin, slice);
 
-	for (; pass->begin + p->n_asked_slices < pass->end; p->n_asked_slices++) {
-		uint32_t slice = pass->begin + p->n_asked_slices;
-
-		if (!gather_is_there(g, slice))
+	for (; slice < pass->end; slice = end, pos = next_pos) {
+		end = block_end(s, g, pos, slice, pass->end, &next_pos);
+		if (!all_are_there(g, slice, end))
 			return false;
-		page_ask(s, pos, gather_memory(g, slice));
-		pos += g->slices[slice].count;
+		block_ask(s, g, pos, slice, end);
+		p->n_asked_slices += end - slice;
 	}
 	p->n_asked++;
 	p->n_asked_slices = p->n_asked_pages = 0;
@@ -327,14 +367,16 @@ static bool pass_ask(struct sched *s, const struct passes_pass *pass)
 	return true;
 }
 
-/* For cells that are free, as long as no more than so many are filled. */
+/* For a cell that is free, as long as no more than so many are filled: one at a time, as attention is submitted in between. */
 static void copies_ask(struct sched *s, uint32_t n_cells)
 {
 	struct passes *p = &s->passes;
 
-	for (; p->ask < p->n_passes && p->n_asked < p->n_staged + n_cells; p->ask++)
-		if (p->passes[p->ask].kind == PASSES_STAGED && !pass_ask(s, &p->passes[p->ask]))
-			return;
+	while (p->ask < p->n_passes && p->passes[p->ask].kind != PASSES_STAGED)
+		p->ask++;
+	if (p->ask < p->n_passes && p->n_asked < p->n_staged + n_cells &&
+	    pass_ask(s, &p->passes[p->ask]))
+		p->ask++;
 }
 
 /* What the next pass is about is there. */
@@ -379,8 +421,10 @@ static int slice_begin(struct sched *s, struct sched_lane *lane)
 		r = passes_make(p);
 	if (r < 0)
 		give_up(p);
-	else
-		copies_ask(s, 1); /* the others while the first pass is at work */
+	else if (p->passes[0].kind == PASSES_STAGED)
+		copies_ask(
+			s,
+			1); /* the others, and where none is wanted first, while the first pass is at work */
 	return r;
 }
 

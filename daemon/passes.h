@@ -107,6 +107,7 @@ struct passes {
 	uint32_t n_asked_pages; /* of these, in the cell */
 	struct passes_choice choice;
 	uint64_t tokens[PASSES_CELLS]; /* of each cell's last copy */
+	uint64_t users[PASSES_CELLS]; /* the last batch that had to do with a cell */
 	struct passes_view views[PASSES_VIEWS];
 	uint64_t n_done; /* passes, ever */
 	uint64_t staged_bytes; /* ever */

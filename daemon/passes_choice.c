@@ -13,6 +13,8 @@
 	16u /* of the bytes that the lower tier may have: that much of K and V it is */
 #define HEADS_MAX 64u
 #define WINDOW_TOKENS 32u
+#define WIDE_ROWS \
+	32768u /* and heads: two rounds of all of a device's multiprocessors, 128 of them at a time */
 #define SEGMENT_TOKENS \
 	(UINT32_C(1) << 30) /* a pass is one: states are merged with those of other passes anyway */
 
@@ -285,50 +287,65 @@ static int lists_reserve(struct passes_view *v, uint32_t n)
 	return GROW(v->jobs, v->jobs_room, n);
 }
 
-/* The path up to the pass' end: what is not seen in it, or not in it, is not there. Bits of windows that are. False: no memory,
- * or a head sees nothing. */
+/* Bits of a window, for the heads that see it. */
+static void window_see(const struct passes *p, const struct passes_pass *pass, uint32_t pos,
+		       uint32_t n_words, uint64_t *kept)
+{
+	uint32_t n_heads = p->model->shape.n_kv_heads, window = pos / WINDOW_TOKENS;
+
+	for (uint32_t head = 0; head < n_heads; head++)
+		if (pass->kind == PASSES_REST || choice_has(p, head, pos))
+			kept[head * n_words + window / 64] |= UINT64_C(1) << window % 64;
+}
+
+/* The path up to the pass' end: what is not seen in it, or not in it, is not there. Bits of windows that are. False: no memory. */
 static bool find_windows(struct passes *p, const struct passes_pass *pass, struct passes_view *v)
 {
 	const struct gather *g = passes_gather(p, pass);
-	uint32_t n_heads = p->model->shape.n_kv_heads, pos = 0, n_tokens = pass->pos, n_words;
+	const struct work_node *node = &v->nodes[0];
+	uint32_t n_heads = p->model->shape.n_kv_heads, pos = 0, n_words;
+	uint32_t begin = pass->kind == PASSES_REST ? g->n_slices : pass->begin;
+	uint32_t n = begin + node->n_slices;
 
-	for (uint32_t i = pass->begin; i < pass->end; i++)
-		n_tokens += g->slices[i].count;
-	v->chosen.n_blocks = estimate_n_blocks(n_tokens, WINDOW_TOKENS);
+	v->chosen.n_blocks = estimate_n_blocks(node->pos + node->n_tokens, WINDOW_TOKENS);
+	v->chosen.n_slices = n;
 	n_words = select_n_words(v->chosen.n_blocks);
-	if (GROW(v->path, v->path_room, pass->end) < 0 ||
+	if (GROW(v->path, v->path_room, n) < 0 ||
 	    GROW(v->kept, v->kept_room, n_heads * n_words) < 0)
 		return false;
 	memset(v->kept, 0, (size_t)n_heads * n_words * sizeof(*v->kept));
-	for (uint32_t i = 0; i < pass->end; pos += g->slices[i++].count) {
-		bool seen = i >= pass->begin && choice_has(p, n_heads, pos);
-		uint32_t window = pos / WINDOW_TOKENS;
-		v->path[i] = (struct work_slice){seen ? v->slices[i - pass->begin].page : WORK_NONE,
-						 g->slices[i].first, g->slices[i].count};
-		for (uint32_t head = 0; seen && head < n_heads; head++)
-			if (choice_has(p, head, pos))
-				v->kept[head * n_words + window / 64] |= UINT64_C(1) << window % 64;
-	}
-	for (uint32_t head = 0; head < n_heads; head++) {
-		uint64_t seen = 0;
-		for (uint32_t i = 0; i < n_words; i++)
-			seen |= v->kept[head * n_words + i];
-		if (!seen)
-			return false;
+	for (uint32_t i = 0; i < begin; i++)
+		v->path[i] = (struct work_slice){WORK_NONE, g->slices[i].first, g->slices[i].count};
+	pos = node->pos;
+	for (uint32_t i = begin; i < n; pos += v->path[i++].count) {
+		v->path[i] = v->slices[node->slice + i - begin];
+		if (pass->kind != PASSES_REST && !choice_has(p, n_heads, pos))
+			v->path[i].page = WORK_NONE;
+		else
+			window_see(p, pass, pos, n_words, v->kept);
 	}
 	return true;
+}
+
+/* Has a job of chosen windows enough to do for a device, whose units it does not cut? Of what is causal a list takes the processor
+ * longer than the device needs; of what all rows see whole it takes little, and the device is faster with it. */
+static bool is_wide(const struct passes *p, const struct passes_pass *pass,
+		    const struct passes_view *v)
+{
+	return pass->kind == PASSES_REST && v->tree.n_queries == 1 && !v->queries[0].parents &&
+	       v->io[0].o && v->queries[0].n_rows * p->model->shape.n_q_heads >= WIDE_ROWS;
 }
 
 /* One job, if the backend makes of chosen windows what it needs: pages have whole windows then. */
 static bool jobs_at_once(struct sched *s, const struct passes_pass *pass, struct passes_view *v)
 {
 	static const uint32_t first[1] = {0};
+	bool parts = s->passes.choice.made && pass->kind != PASSES_REST;
 
 	if (!s->ops->takes_chosen || v->shape.page_tokens % WINDOW_TOKENS ||
-	    !find_windows(&s->passes, pass, v))
+	    !(parts || is_wide(&s->passes, pass, v)) || !find_windows(&s->passes, pass, v))
 		return false;
 	v->chosen.slices = v->path;
-	v->chosen.n_slices = pass->end;
 	v->chosen.block_tokens = WINDOW_TOKENS;
 	v->chosen.n_ranges = 1;
 	v->chosen.ranges = first;
@@ -340,24 +357,19 @@ static bool jobs_at_once(struct sched *s, const struct passes_pass *pass, struct
 	return false;
 }
 
-int choice_jobs(struct sched *s, const struct passes_pass *pass, const struct plan_config *plan,
-		struct passes_view *v)
+/* Lists of KV heads that see what they see of the pass. */
+static int jobs_of_heads(struct sched *s, const struct plan_config *plan, struct passes_view *v)
 {
 	struct passes *p = &s->passes;
 	const struct passes_choice *c = &p->choice;
 	const struct work_node *node = &v->nodes[0];
 	uint32_t begin = node->pos / c->block_tokens, n_heads = p->model->shape.n_kv_heads;
 	uint32_t end = estimate_n_blocks(node->pos + node->n_tokens, c->block_tokens), next;
-	const struct backend_job whole = v->jobs[0];
 	struct plan_config config = *plan;
 	int r = lists_reserve(v, n_heads);
+	const struct backend_job whole = v->jobs[0];
 
 	config.segment_tokens = SEGMENT_TOKENS;
-	if (r == 0)
-		r = plan_make(&config, &v->tree, &v->lists[0]); /* for its rows */
-	v->jobs[0].list = &v->lists[0];
-	if (r == 0 && jobs_at_once(s, pass, v))
-		return 0;
 	v->n_jobs = 0;
 	for (uint32_t head = 0; head < n_heads && r == 0; head = next) {
 		const struct select_query query = {choice_bits(p, head), c->n_blocks};
@@ -374,6 +386,16 @@ int choice_jobs(struct sched *s, const struct passes_pass *pass, const struct pl
 		r = select_plan(&config, &v->tree, &query, c->block_tokens, &v->lists[v->n_jobs++]);
 	}
 	return r;
+}
+
+int choice_jobs(struct sched *s, const struct passes_pass *pass, const struct plan_config *plan,
+		struct passes_view *v)
+{
+	int r = plan_make(plan, &v->tree, &v->lists[0]); /* of chosen windows its rows count */
+
+	if (r < 0 || jobs_at_once(s, pass, v))
+		return r;
+	return s->passes.choice.made && pass->kind != PASSES_REST ? jobs_of_heads(s, plan, v) : 0;
 }
 
 void choice_done(struct passes_choice *choice)

@@ -190,24 +190,22 @@ int passes_submit(struct sched *s)
 	if (r < 0)
 		return r;
 	view_config(s, v, &config);
-	if (p->choice.made && pass->kind != PASSES_REST)
-		r = choice_jobs(s, pass, &config, v);
-	else
-		r = plan_make(&config, &v->tree, &v->lists[0]);
+	r = choice_jobs(s, pass, &config, v);
 	if (r < 0)
 		return r;
 	struct backend_batch batch = {v->jobs, v->n_jobs};
 	struct backend_pass of = {.first_row = v->first_row,
 				  .n_rows = passes_n_rows(p),
 				  .first = p->n_begun == 0,
-				  .last = pass->kind == PASSES_REST,
+				  .last = p->n_begun + 1 == p->n_passes,
 				  .rows_id = p->choice.made ? p->rows_id : 0};
 
 	r = s->ops->tier->pass(s->backend, &batch, &of, &v->id);
 	if (r < 0)
 		return r;
 	p->n_begun++;
-	p->n_filled += v->staged;
+	if (v->staged)
+		p->users[p->n_filled++ % p->n_cells] = v->id;
 	p->in_flight = true;
 	return choice_take_in(s, v);
 }
