@@ -74,8 +74,13 @@ int tiers_recall(const struct tiers_options *options, const struct backend_ops *
 
 /* Bytes a second of slices of 128 KiB on their way up, nothing else at work. */
 int tiers_up_rate(const struct tiers_options *options, const struct backend_ops *ops, double *ret);
-/* Seconds of attention alone of the document in chunks, of n_layers. */
+/* Seconds of attention alone of the document in chunks: as batches take that are alone on an idle device, and as they take one
+ * behind the other for longer than half a second, where a device's power is what bounds it. */
+struct tiers_recompute {
+	double once_s, busy_s;
+};
+
 int tiers_recompute_seconds(const struct tiers_options *options, const struct backend_ops *ops,
-			    uint32_t n_layers, double *ret);
+			    uint32_t n_layers, struct tiers_recompute *ret);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * tiers_copies.c - slices between pool and host memory, by their size: each way, both at once, and both beside attention over
- * KV of which nothing is in the caches; against copies of whole extents, the most that the machine gives.
+ * KV of which nothing is in the caches; against copies of whole extents, the most that the machine gives. Slices lie scattered, or in
+ * order, as a layer's parts of pages do that follow one another.
  */
 #include "tiers.h"
 
@@ -26,6 +27,7 @@ struct copies {
 	uint32_t first_extent, n_extents; /* of what is copied */
 	struct way ways[2]; /* down, up */
 	uint64_t before[2]; /* tokens of earlier measurements */
+	bool in_order; /* else scattered */
 };
 
 /* Scattered, and each once: slice i of n, an odd multiple of it. */
@@ -35,6 +37,10 @@ static struct backend_copy slice_of(const struct copies *c, uint64_t i, uint64_t
 	uint64_t each = TIERS_EXTENT_BYTES / bytes, n = each * c->n_extents;
 	uint64_t at = i * 2654435761u % n, host = i * 40503u % n;
 
+	if (c->in_order) {
+		at = i % n;
+		host = 2 * at % n + 2 * at / n;
+	}
 	return (struct backend_copy){
 		.extent = c->first_extent + (uint32_t)(at / each),
 		.offset_bytes = at % each * bytes,
@@ -140,7 +146,16 @@ static int one_size(struct copies *c, const char *name, uint64_t bytes, double a
 	return r;
 }
 
-/* Attention that waits for memory, and attention that computes: the same slices beside either. */
+static int beside_one(struct copies *c, const char *what, const char *name, uint64_t bytes,
+		      double alone)
+{
+	char full[64];
+
+	snprintf(full, sizeof(full), "%s %s", what, name);
+	return one_size(c, full, bytes, alone);
+}
+
+/* Attention that waits for memory, and attention that computes: the same slices beside either, as they come and in order. */
 static int beside(struct copies *c, const char *name)
 {
 	double alone = 0;
@@ -149,7 +164,13 @@ static int beside(struct copies *c, const char *name)
 	if (!r)
 		r = tiers_attention_settle(&c->attention);
 	bench_print("tiers", name, "alone", alone, "batches/s");
-	return r ? r : one_size(c, name, 65536, alone);
+	if (!r)
+		r = beside_one(c, "64K", name, 65536, alone);
+	c->in_order = true;
+	if (!r)
+		r = beside_one(c, "64K in order", name, 65536, alone);
+	c->in_order = false;
+	return r ? r : beside_one(c, "extents", name, TIERS_EXTENT_BYTES, alone);
 }
 
 static int all_sizes(struct copies *c)
@@ -208,7 +229,7 @@ int tiers_up_rate(const struct tiers_options *o, const struct backend_ops *ops, 
 int tiers_copies(const struct tiers_options *o, const struct backend_ops *ops)
 {
 	bool gpu = ops != &backend_cpu;
-	static const char *const names[] = {"64K beside decode", "64K beside prefill"};
+	static const char *const names[] = {"beside decode", "beside prefill"};
 	const uint32_t n[] = {gpu ? 64 : 4, 1}, old[] = {gpu ? 4095 : 2047, gpu ? 8192 : 1024};
 	const uint32_t n_new[] = {1, gpu ? 2048 : 64};
 	struct copies c;
