@@ -50,7 +50,7 @@ static void cuda_close(struct backend *b)
 {
 	if (!b)
 		return;
-	cudaSetDevice(b->device);
+	enter(b);
 	tier_done(&b->tier);
 	pass_done(&b->pass);
 	summary_room_done(&b->summaries);
@@ -577,6 +577,8 @@ int coppice_cuda_measure_group(struct backend *const *members, uint32_t n_member
 	int devices[PEERS_MAX];
 
 	list_members(members, n_members, batches, devices);
+	for (uint32_t i = 0; i < n_members; i++)
+		enter(members[i]);
 	return measure_group(batches, devices, n_members, how, n, ret_us, ret_stamps);
 }
 
