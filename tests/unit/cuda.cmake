@@ -1,15 +1,18 @@
+file(GLOB planner ${PROJECT_SOURCE_DIR}/kernels/cuda/program*.c ${PROJECT_SOURCE_DIR}/kernels/cuda/costs.c)
+
 # The GPU's backend; skipped, with a sentence, where there is no device.
 if(TARGET coppice_cuda)
 	coppice_test(NAME cuda_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
 			${CMAKE_CURRENT_LIST_DIR}/world_cases.c ${CMAKE_CURRENT_LIST_DIR}/probe.c
-			${CMAKE_CURRENT_LIST_DIR}/oracle.c
+			${CMAKE_CURRENT_LIST_DIR}/device_ops.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(cuda_test coppice_cuda)
 	coppice_test(NAME stand_cuda_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/stand_cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
-			${CMAKE_CURRENT_LIST_DIR}/probe.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+			${CMAKE_CURRENT_LIST_DIR}/probe.c ${CMAKE_CURRENT_LIST_DIR}/device_ops.c
+			${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(stand_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(stand_cuda_test coppice_cuda)
@@ -30,12 +33,7 @@ if(TARGET coppice_cuda)
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/costs.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program_cost.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program_strips.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program_slots.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program_tails.c
+			${planner}
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(plans_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 	# Launches that wait for their batches, on a stream that is played.
@@ -48,12 +46,7 @@ if(TARGET coppice_cuda)
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_tables.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/costs.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program_cost.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program_strips.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program_slots.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/program_tails.c
+			${planner}
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(stand_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 	# How devices find ways to each other; NCCL's part is played by a library of its name beside the test.

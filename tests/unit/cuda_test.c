@@ -4,12 +4,12 @@
  * argv[1] is the module; argv[2] "few": the tests that suit a tool which slows kernels down a hundredfold. Without a device
  * the program says so and exits with 77, which CTest counts as skipped.
  */
+#include "device_ops.h"
 #include "kernels/cuda/module.h"
 #include "probe.h"
 #include "world.h"
 #include "world_cases.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +21,6 @@
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
-#define SKIPPED 77
 /* The log of a sum of exponentials: scores are sums of products in fp32 of which the tensor cores round some down, and
  * exp2 has 2 units of the last place. */
 #define LSE_BOUND 1e-4
@@ -436,30 +435,6 @@ static void test_what_cannot_be_computed_is_refused_in_a_sentence(void **state)
 	assert_non_null(strstr(error, "nvidia-smi"));
 }
 
-/* 0, or why there is nothing to test. */
-static int find_device(const char *path)
-{
-	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
-	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	char error[256] = "";
-	struct backend *b = NULL;
-	cuda_ops find = NULL;
-
-	if (module)
-		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
-	if (!find) {
-		printf("%s does not load: %s\n", path, dlerror());
-		return 1;
-	}
-	cuda = find();
-	if (cuda->open(&config, &b, error, sizeof(error)) != 0) {
-		printf("skipped: %s\n", error);
-		return SKIPPED;
-	}
-	cuda->close(b);
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -486,7 +461,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),
 		cmocka_unit_test(test_few_worlds_are_within_their_bound),
 	};
-	int r = find_device(argc > 1 ? argv[1] : CUDA_MODULE_NAME);
+	int r = device_ops(argc > 1 ? argv[1] : CUDA_MODULE_NAME, &cuda);
 
 	if (r)
 		return r;

@@ -5,10 +5,10 @@
  * argv[1] is the module; argv[2] "few": as many as suit a tool that slows kernels down a hundredfold. Without a device the program
  * says so and exits with 77, which CTest counts as skipped.
  */
+#include "device_ops.h"
 #include "kernels/cuda/module.h"
 #include "probe.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,8 +17,6 @@
 
 #include <cmocka.h>
 
-#define MIB (UINT64_C(1) << 20)
-#define SKIPPED 77
 #define DECODE_LANES 3u /* batches under way at once */
 #define STAND_NS 250000 /* that a launch stands */
 
@@ -164,36 +162,12 @@ static void test_steps_are_right_foreseen_or_not(void **state)
 	world_done(&d.p.w);
 }
 
-/* 0, or why there is nothing to test. */
-static int find_device(const char *path)
-{
-	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
-	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	char error[256] = "";
-	struct backend *b = NULL;
-	cuda_ops find = NULL;
-
-	if (module)
-		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
-	if (!find) {
-		printf("%s does not load: %s\n", path, dlerror());
-		return 1;
-	}
-	cuda = find();
-	if (cuda->open(&config, &b, error, sizeof(error)) != 0) {
-		printf("skipped: %s\n", error);
-		return SKIPPED;
-	}
-	cuda->close(b);
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_steps_are_right_foreseen_or_not),
 	};
-	int r = find_device(argc > 1 ? argv[1] : CUDA_MODULE_NAME);
+	int r = device_ops(argc > 1 ? argv[1] : CUDA_MODULE_NAME, &cuda);
 
 	if (argc > 2 && strcmp(argv[2], "few") == 0)
 		n_steps = 200;
