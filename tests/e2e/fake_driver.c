@@ -48,6 +48,7 @@ struct list {
 };
 
 struct stream {
+	struct stream *next; /* of all */
 	pthread_t thread;
 	pthread_mutex_t mutex;
 	pthread_cond_t moved;
@@ -315,6 +316,28 @@ API int cuMemcpy(uint64_t to, uint64_t from, size_t bytes)
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
+static struct stream *streams; /* of this process */
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void stream_link(struct stream *s)
+{
+	pthread_mutex_lock(&streams_lock);
+	s->next = streams;
+	streams = s;
+	pthread_mutex_unlock(&streams_lock);
+}
+
+static void stream_unlink(struct stream *s)
+{
+	struct stream **at = &streams;
+
+	pthread_mutex_lock(&streams_lock);
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	pthread_mutex_unlock(&streams_lock);
+}
+
 API int cuStreamCreate(struct stream **ret, unsigned flags)
 {
 	struct stream *s = calloc(1, sizeof(*s));
@@ -324,6 +347,7 @@ API int cuStreamCreate(struct stream **ret, unsigned flags)
 	pthread_mutex_init(&s->mutex, NULL);
 	pthread_cond_init(&s->moved, NULL);
 	pthread_create(&s->thread, NULL, stream_main, s);
+	stream_link(s);
 	*ret = s;
 	return 0;
 }
@@ -339,6 +363,7 @@ API int cuStreamSynchronize(struct stream *s)
 
 API int cuStreamDestroy_v2(struct stream *s)
 {
+	stream_unlink(s);
 	pthread_mutex_lock(&s->mutex);
 	s->stopping = true;
 	pthread_cond_broadcast(&s->moved);
@@ -392,8 +417,13 @@ API int cuStreamBatchMemOp_v2(struct stream *s, unsigned n, const struct batch_o
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
+/* Waits for all that is under way, as the real one may. */
 API int cuModuleLoadData(void **ret, const void *image)
 {
+	pthread_mutex_lock(&streams_lock);
+	for (struct stream *s = streams; s; s = s->next)
+		cuStreamSynchronize(s);
+	pthread_mutex_unlock(&streams_lock);
 	*ret = (void *)(uintptr_t)image;
 	return atomic_load(&n_captures) ? ERROR_CAPTURING : 0;
 }
