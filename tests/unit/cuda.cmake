@@ -22,6 +22,10 @@ if(TARGET coppice_cuda)
 		LIBS coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(group_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(group_cuda_test coppice_cuda)
+endif()
+
+# Host code of the backend, the sanitizers' too: it takes the runtime's headers, and what is behind them is the tests'.
+if(COPPICE_CUDA_INCLUDE)
 	# What is said where no GPU can compute: the runtime's part is the test's.
 	coppice_test(NAME card_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/card_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/card.c
@@ -57,7 +61,7 @@ if(TARGET coppice_cuda)
 	coppice_test(NAME peers_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/peers_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/peer.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/nccl.c ${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
-		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
+		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
 	target_include_directories(peers_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 	add_dependencies(peers_test fake_nccl)
 	set_tests_properties(peers_test PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${fakes}")

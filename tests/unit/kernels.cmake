@@ -18,7 +18,7 @@ foreach(name mover passes summary)
 endforeach()
 
 # Host code of the GPU's backend over a runtime of the test's own: needs CUDA's headers alone.
-if(TARGET coppice_cuda AND COPPICE_CUDA_INCLUDE)
+if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME tier_cuda_test
 		SOURCES unit/tier_cuda_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/tier.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/tier_runs.c LIBS coppice_kernels LABELS unit)
