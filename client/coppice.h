@@ -116,8 +116,9 @@ COPPICE_API void coppice_arena_free(struct coppice_arena *arena);
 /* ---- lanes: ordered timelines --------------------------------------------------------------------------------------- */
 
 /* Blocks for a message and its answer; where the calling thread has a CUDA context, and the device serves several processes at
- * once (MPS), also until kernels are loaded that the context's streams will find ready in the lane. Streams of a lane that was made
- * without a context do the same by slower means. */
+ * once (MPS), also until kernels are loaded that the context's streams will find ready in the lane. That may wait for all that the
+ * context has under way, so nothing of it may be waiting for what the caller has yet to submit; and the context is to be there for
+ * as long as the lane. Streams of a lane that was made without a context do the same by slower means. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
 /* Its sequences must be closed, and CUDA streams that were used with it past all that was put on them (synchronise them;
  * the same before coppice_close). NULL is fine. */
