@@ -185,7 +185,7 @@ static_assert(sizeof(struct device_inbound) <= DEVICE_CALL_WORDS * 8, "room for 
  * nothing is wanted. */
 struct device_stand {
 	const struct device_call *call; /* pinned */
-	struct device_call *heard; /* device memory: by the first block, for all others */
+	struct device_call *heard; /* device memory: handed on */
 	struct device_row *rows; /* of what follows */
 	uint64_t *answer; /* pinned: the tag by which it went on */
 	uint64_t id;

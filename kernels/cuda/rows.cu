@@ -3,7 +3,8 @@
  *
  * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h), for every 512 bytes
  *          of Q that are to be brought, and for as much of the rows' table.
- * stand    the same, of what it hears when it has begun: block 0 listens to the host and tells the others.
+ * stand    one warp: listens to the host, and tells
+ * called   which does as inbound does, of what it hears. It begins when stand has heard, and waits for no more of it.
  * outbound a block for every row of O that must not lie where attention can write it.
  * finish   one thread: the batch is done.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
@@ -207,20 +208,33 @@ __device__ inline void empty_rows(const struct device_stand &a)
 }
 #endif
 
-__global__ void __launch_bounds__(INBOUND_WARPS * 32) stand_kernel(const __grid_constant__ struct device_stand a)
+/* One warp, so that while it waits it is in nobody's way. */
+__global__ void __launch_bounds__(32) stand_kernel(const __grid_constant__ struct device_stand a)
+{
+#if __CUDA_ARCH__ >= 800
+	ulonglong2 packet;
+
+	launch_wait();
+	packet = hear(a.call, a.id, a.patience_ns);
+	if (threadIdx.x < DEVICE_CALL_WORDS)
+		packet_store(&a.heard->packets[threadIdx.x], packet);
+	__threadfence();
+	launch_next();
+	if (threadIdx.x == 0)
+		*(volatile uint64_t *)a.answer = packet.y;
+#endif
+}
+
+__global__ void __launch_bounds__(INBOUND_WARPS * 32) called_kernel(const __grid_constant__ struct device_stand a)
 {
 #if __CUDA_ARCH__ >= 800
 	__shared__ uint64_t words[DEVICE_CALL_WORDS];
 	__shared__ bool called;
 	uint64_t warp = (uint64_t)blockIdx.x * INBOUND_WARPS + threadIdx.x / 32, step = (uint64_t)gridDim.x * INBOUND_WARPS;
 
-	launch_wait();
 	if (threadIdx.x < 32) {
-		ulonglong2 packet =
-			blockIdx.x ? hear(a.heard, a.id, 0) : hear(a.call, a.id, a.patience_ns);
+		ulonglong2 packet = hear(a.heard, a.id, 0);
 
-		if (blockIdx.x == 0 && threadIdx.x < DEVICE_CALL_WORDS)
-			packet_store(&a.heard->packets[threadIdx.x], packet);
 		if (threadIdx.x < DEVICE_CALL_WORDS)
 			words[threadIdx.x] = packet.x;
 		if (threadIdx.x == 0)
@@ -228,8 +242,6 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32) stand_kernel(const __grid_
 	}
 	__syncthreads();
 	launch_next();
-	if (blockIdx.x == 0 && threadIdx.x == 0)
-		*(volatile uint64_t *)a.answer = called ? DEVICE_CALL_GO(a.id) : DEVICE_CALL_LEAVE(a.id);
 	if (!called) {
 		empty_rows(a);
 		return;
@@ -314,7 +326,10 @@ extern "C" int device_inbound(const struct device_inbound *in, device_stream str
 
 extern "C" int device_stand(const struct device_stand *stand, device_stream stream)
 {
-	return launch(stand_kernel, stand, (uint64_t)BUS_BLOCKS * INBOUND_WARPS, INBOUND_WARPS, BUS_BLOCKS, stream);
+	struct launch_shape one = {1, 32, 0}, all = {BUS_BLOCKS, INBOUND_WARPS * 32, 0};
+	int r = launch_early(stand_kernel, stand, one, stream);
+
+	return r ? r : launch_early(called_kernel, stand, all, stream);
 }
 
 extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes, device_stream stream)

@@ -1,7 +1,7 @@
 /*
  * stand.h - a launch that stands on the device before its batch is submitted: that of the next layer under the same plan, whose
- * first kernel waits for a call. A call is one write across the bus, and takes neither the processor's time nor the device's for a
- * launch.
+ * first kernel, one warp, waits for a call. A call is one write across the bus, and takes neither the processor's time nor the
+ * device's for a launch.
  *
  *      batch n - 1 is submitted; the launch for n stands behind it
  *      batch n is submitted:      what was foreseen: tables, then the call
@@ -9,7 +9,7 @@
  *      nobody calls for a while:  the launch leaves by itself
  *
  * A launch that leaves was an empty batch, with an id and a frame. One that had left when it was called is made up for once that is
- * known. None stands while the next batch usually takes long to come: a waiting kernel is in the way of others.
+ * known. None stands while the next batch usually takes long to come.
  */
 #ifndef COPPICE_CUDA_STAND_H
 #define COPPICE_CUDA_STAND_H
