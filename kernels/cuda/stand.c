@@ -151,6 +151,8 @@ bool stand_again(struct batch *b, uint64_t id)
 
 	if (b->stand.called_id != id)
 		return false;
+	if (answer >> 1 != id)
+		return true; /* on its way: what came behind did not wait for it */
 	b->failed = take_answer(b, answer) != 0;
 	return answer != DEVICE_CALL_GO(id);
 }

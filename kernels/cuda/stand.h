@@ -65,7 +65,8 @@ void stand_call(struct batch *b, const struct device_inbound *in);
  * launch reads. Waits for a few microseconds at most, if batches before the one that was called are done. 0 or -EIO. */
 int stand_leave(struct batch *b);
 
-/* All of this batch that was launched has ended: true if it did nothing, its launch having left, and has been launched now. */
+/* The batch says that it is done: true if it did nothing, its launch having left, and has been launched now; or if that is not known
+ * yet. */
 bool stand_again(struct batch *b, uint64_t id);
 void stand_note_done(struct batch *b);
 /* The upload's batch was submitted: of this one job; NULL: of none or several. A launch may stand from here on. */

@@ -207,6 +207,27 @@ static void test_that_is_made_up_for_before_the_next(void **state)
 	assert_did(d, next, d->k, (layer + 1) % LAYERS);
 }
 
+static void test_an_answer_that_comes_late_is_waited_for(void **state)
+{
+	struct decode *d = *state;
+	uint64_t id, done, answer, *at;
+
+	steps_in_a_row(d);
+	at = &d->batch.frames[(d->last_id + 1) % BATCH_FRAMES].clock->answer;
+	answer = *at;
+	id = submit(d);
+	fake_runs();
+	uint64_t right = *at;
+
+	*at = answer;
+	assert_int_equal(batch_completed(&d->batch, &done), 0);
+	assert_true(done < id);
+	*at = right;
+	assert_int_equal(batch_completed(&d->batch, &done), 0);
+	assert_int_equal(done, id);
+	assert_int_equal(fake.deeds[id].n, 1);
+}
+
 static void test_none_stands_where_batches_come_slowly(void **state)
 {
 	struct decode *d = *state;
@@ -312,6 +333,7 @@ int main(void)
 		TEST(test_a_launch_that_nobody_called_is_no_harm),
 		TEST(test_one_that_had_left_when_it_was_called_is_made_up_for),
 		TEST(test_that_is_made_up_for_before_the_next),
+		TEST(test_an_answer_that_comes_late_is_waited_for),
 		TEST(test_none_stands_where_batches_come_slowly),
 		TEST(test_a_first_layer_that_comes_slowly_is_not_waited_for),
 		TEST(test_whoever_waits_for_the_stream_has_it_leave_first),
