@@ -69,12 +69,11 @@ static struct arena_span find_span(struct coppice *c, const uint8_t *address)
 	return span;
 }
 
-struct arena_place arena_place_of(struct coppice *c, const void *address, struct arena_span *last)
+struct arena_place arena_find(struct coppice *c, const void *address, struct arena_span *last)
 {
 	uintptr_t at = (uintptr_t)address;
 
-	if (at - (uintptr_t)last->base >= last->bytes)
-		*last = find_span(c, address);
+	*last = find_span(c, address);
 	if (at - (uintptr_t)last->base >= last->bytes)
 		return (struct arena_place){0};
 	return (struct arena_place){.arena = last->arena, .offset = at - (uintptr_t)last->base};

@@ -25,8 +25,20 @@ struct arena_span {
 	uint32_t arena;
 };
 
-/* Where an address lies; last is looked at first, and the one that it is found in afterwards. Thread-safe. */
-struct arena_place arena_place_of(struct coppice *c, const void *address, struct arena_span *last);
+/* Where an address lies, in the arena that it is found in, which *last is afterwards. Thread-safe. */
+struct arena_place arena_find(struct coppice *c, const void *address, struct arena_span *last);
+
+/* The same; last is looked at first. */
+static inline struct arena_place arena_place_of(struct coppice *c, const void *address,
+						struct arena_span *last)
+{
+	uint64_t offset = (uint64_t)((uintptr_t)address - (uintptr_t)last->base);
+
+	if (offset >= last->bytes)
+		return arena_find(c, address, last);
+	return (struct arena_place){.arena = last->arena, .offset = offset};
+}
+
 /* Unmaps and frees all arenas without asking the daemon, for the session ends. */
 void arena_drop_all(struct coppice *c);
 
