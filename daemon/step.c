@@ -21,13 +21,13 @@ struct tensor {
 	uint64_t offset;
 	uint32_t stride;
 	uint64_t row_bytes;
-	uint32_t align;
+	uint32_t align; /* a power of two */
 };
 
 static enum abi_reason tensor_check(const struct sched_arena *arena, const struct tensor *t,
 				    uint32_t n_rows)
 {
-	if (t->offset % t->align || t->stride % t->align)
+	if ((t->offset | t->stride) & (t->align - 1))
 		return ABI_MISALIGNED;
 	if (t->offset >= arena->bytes || t->row_bytes > arena->bytes - t->offset)
 		return ABI_OUT_OF_ARENA;
