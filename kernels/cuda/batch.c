@@ -109,6 +109,7 @@ static struct device_inbound make_inbound(struct upload *u, const struct backend
 	struct device_token *tokens = upload_host(u, in.n_tokens * sizeof(*tokens));
 
 	tables_fill_tokens(u->b, job, tokens);
+	tables_describe_copies(t, in.n_copies, &in);
 	in.tokens = tokens;
 	in.patches = tables_take_patches(u, plan, &in.n_patches);
 	t->patched = in.n_patches > 0;

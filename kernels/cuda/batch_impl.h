@@ -128,6 +128,8 @@ void tables_count(const struct backend_job *job, const struct batch_need *need, 
 void *upload_host(struct upload *u, size_t bytes);
 void tables_make(struct upload *u, const struct backend_job *job, const struct placement *place,
 		 struct tables *ret);
+/* Where the n copies of Q lie as far apart as the first two, in says so. */
+void tables_describe_copies(const struct tables *t, uint32_t n, struct device_inbound *in);
 void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 			struct device_token *at);
 /* The plan's patches, in pinned memory; from here on the device has them. plan == NULL: none. */

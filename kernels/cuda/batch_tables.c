@@ -166,6 +166,22 @@ void tables_make(struct upload *u, const struct backend_job *job, const struct p
 	fill_rows(job, ret);
 }
 
+void tables_describe_copies(const struct tables *t, uint32_t n, struct device_inbound *in)
+{
+	const struct device_copy *first = t->q;
+	uint64_t stride = n > 1 ? first[1].from - first->from : 1;
+
+	if (n == 0)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		if (!first[i].from || first[i].from != first->from + i * stride)
+			return;
+	}
+	in->copy_from = first->from;
+	in->copy_to = first->to;
+	in->copy_stride = stride;
+}
+
 /* The plan's patches; from here on the device has them. */
 const struct device_patch *tables_take_patches(struct upload *u, struct batch_plan *plan,
 					       uint32_t *ret_n)

@@ -164,13 +164,15 @@ struct device_inbound {
 	uint32_t aligned; /* K and V lie at multiples of 16 bytes */
 	uint32_t pad;
 	uint64_t *begin_ns; /* written as it begins; NULL: nowhere */
+	/* Copy i is from copy_from + i x copy_stride to copy_to + i x copy_bytes, so that the table need not be read; stride 0: it must. */
+	uint64_t copy_from, copy_to, copy_stride;
 };
 
 /*
  * A call: what a launch that stands on the device, before anybody knows what it is for, waits for in pinned memory. A word of its
  * device_inbound and the tag in one packet, which memory does not tear: whoever has read the tag has read the word.
  */
-#define DEVICE_CALL_WORDS 16u
+#define DEVICE_CALL_WORDS 20u
 #define DEVICE_CALL_GO(id) (2 * (uint64_t)(id))
 #define DEVICE_CALL_LEAVE(id) (2 * (uint64_t)(id) + 1)
 

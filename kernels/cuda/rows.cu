@@ -99,7 +99,10 @@ __device__ inline void append_token(const struct device_inbound &a, const struct
 __device__ inline void copy_part(const struct device_inbound &a, uint64_t part)
 {
 	uint32_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES, at = part % parts * COPY_BYTES + threadIdx.x % 32 * 16;
-	struct device_copy copy = a.copies[part / parts];
+	struct device_copy copy = {a.copy_from + part / parts * a.copy_stride, a.copy_to + part / parts * a.copy_bytes};
+
+	if (!a.copy_stride)
+		copy = a.copies[part / parts];
 
 	if (copy.from && at < a.copy_bytes)
 		*(uint4 *)(copy.to + at) = load_any(copy.from + at, copy.from % 16 == 0);
