@@ -189,7 +189,8 @@ static uint32_t part_end(const struct make *m, const struct strip *strip, uint32
 		uint32_t end = run_end(m, begin, i);
 
 		run.n_groups = end - i;
-		load_add(m, &load, &run, g->row_begin, g->row_end);
+		if (!load_takes(m, &load, &run, g->row_begin, g->row_end, part_ns))
+			break;
 		i = end;
 		if ((i - begin) % load_granule(&load) == 0 && load_ns(m, &load) >= part_ns)
 			break;

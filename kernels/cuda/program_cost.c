@@ -12,6 +12,8 @@
 #define IDLE_LEAST 0.03
 #define LEAST_CUT 1.15 /* of the limit, that a strip takes before it is cut */
 #define LEAST_UNITS 0.5 /* a unit's fixed time, that a unit takes at least if it is cut */
+#define LEAST_PART 0.3 /* of the limit, that is worth a unit of its own */
+#define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
 #define RUN_GROUPS 8u /* and a page's more: a run is not cut */
@@ -151,6 +153,19 @@ double load_ns(const struct make *m, const struct load *load)
 	turns = deal_ns(m, &load->turns, 0, load->n_blocks - 1);
 	fold = (turns < near ? turns : near) + load->all * load->n_blocks * all_ns(m, load);
 	return load->read_ns > fold ? load->read_ns : fold;
+}
+
+bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
+		uint32_t end, double limit_ns)
+{
+	double now = limit_ns < NEVER_NS ? load_ns(m, load) : 0;
+	struct load more = *load;
+
+	load_add(m, &more, run, begin, end);
+	if (now > LEAST_PART * limit_ns && load_ns(m, &more) - now > JUMP * limit_ns)
+		return false;
+	*load = more;
+	return true;
 }
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */

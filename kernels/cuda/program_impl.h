@@ -178,6 +178,10 @@ void load_init(const struct make *m, const struct strip *strip, struct load *ret
 void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
 	      uint32_t end);
 double load_ns(const struct make *m, const struct load *load);
+/* As load_add, unless the run makes a part of it take much longer at once: it brings rows, for which warps are missing where most
+ * was folded by all. Then it is for the next part. */
+bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
+		uint32_t end, double limit_ns);
 /* Groups of which a part has a multiple, if it ends behind the run added last: half a stage takes as long as a whole one. */
 uint32_t load_granule(const struct load *load);
 

@@ -19,7 +19,7 @@
 #define DAMPING_LEAST 1e-6 /* what no experiment tells stays where it was */
 #define DAMPING_MOST 1e4
 #define ENOUGH 1e-4 /* of what is left, less than which no round is worth */
-#define N_FACTORS 6u
+#define N_FACTORS 8u
 
 static const struct {
 	const char *name;
@@ -382,7 +382,7 @@ static int badness(const struct fit_experiment *experiments, uint32_t n,
 int fit_choose(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
 	       struct costs *costs)
 {
-	static const double factors[N_FACTORS] = {0.7, 0.9, 0.97, 1.03, 1.1, 1.4};
+	static const double factors[N_FACTORS] = {0.7, 0.9, 0.97, 0.99, 1.01, 1.03, 1.1, 1.4};
 	double now, next;
 	int r = badness(experiments, n, card, costs, &now);
 
