@@ -295,6 +295,37 @@ static void test_what_comes_across_the_bus_takes_longer(void **state)
 	batch_drop_host(&d->batch, 0);
 }
 
+/* As a kernel takes them, by the description or by the table. */
+static void assert_described(const struct device_copy *copies, uint32_t n, bool in_a_row)
+{
+	const struct tables t = {.q = (struct device_copy *)(uintptr_t)copies};
+	struct device_inbound in = {.copy_bytes = 512};
+
+	tables_describe_copies(&t, n, &in);
+	assert_int_equal(in.copy_stride != 0, in_a_row);
+	for (uint32_t i = 0; i < n && in_a_row; i++) {
+		assert_int_equal(in.copy_from + i * in.copy_stride, copies[i].from);
+		assert_int_equal(in.copy_to + i * in.copy_bytes, copies[i].to);
+	}
+}
+
+static void test_copies_in_a_row_are_described(void **state)
+{
+	const struct device_copy rows[] = {{4096, 512}, {5120, 1024}, {6144, 1536}, {7170, 2048}};
+	const struct device_copy back[] = {{4096, 512}, {2048, 1024}};
+	const struct device_copy one[] = {{4096, 512}, {4096, 1024}},
+				 none[] = {{0, 512}, {512, 1024}};
+
+	(void)state;
+	assert_described(rows, 0, false);
+	assert_described(rows, 1, true);
+	assert_described(rows, 3, true);
+	assert_described(rows, 4, false);
+	assert_described(back, 2, true);
+	assert_described(one, 2, false);
+	assert_described(none, 2, false);
+}
+
 /* One more at once now and then, and anything in between. */
 static void test_any_steps_are_done_once(void **state)
 {
@@ -339,6 +370,7 @@ int main(void)
 		TEST(test_whoever_waits_for_the_stream_has_it_leave_first),
 		TEST(test_a_batch_has_the_device_a_while_after_it_has_begun),
 		TEST(test_what_comes_across_the_bus_takes_longer),
+		TEST(test_copies_in_a_row_are_described),
 		TEST(test_any_steps_are_done_once),
 	};
 
