@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #define UNDER_WAY 2u
+#define FILL_PAGES 128u /* appended at a time */
 
 static const struct argp_option options[] = {
 	{"backend", 'b', "NAME", 0, "cpu or cuda (default cpu)", 0},
@@ -179,6 +180,89 @@ static void attention_tree(struct tiers_attention *a, uint32_t n, uint32_t n_old
 				     .n_queries = n};
 }
 
+/* In about (-1.7, 1.7), as bf16. */
+static void draw(uint16_t *at, size_t n)
+{
+	uint64_t random = 1;
+
+	for (size_t i = 0; i < n; i++) {
+		random = random * UINT64_C(6364136223846793005) + 1;
+		float value = (float)(int32_t)(random >> 32) * 8e-10f;
+		uint32_t bits;
+
+		memcpy(&bits, &value, sizeof(bits));
+		at[i] = (uint16_t)(bits >> 16);
+	}
+}
+
+static int arena_fill(struct tiers_attention *a)
+{
+	const struct tiers_bench *b = a->bench;
+	uint16_t *values = a->arena_host ? a->arena_host : malloc(a->arena_bytes);
+	int r = values ? 0 : -ENOMEM;
+
+	if (!r)
+		draw(values, a->arena_bytes / 2);
+	if (!r && !a->arena_host)
+		r = b->options->arena_copy(b->backend, (void *)(uintptr_t)a->arena, values,
+					   a->arena_bytes);
+	if (!a->arena_host)
+		free(values);
+	return r;
+}
+
+/* Pages [page, page + n) are appended from the arena's values. */
+static int pages_fill(struct tiers_attention *a, uint32_t page, uint32_t n)
+{
+	const struct tiers_bench *b = a->bench;
+	uint64_t row_bytes = (uint64_t)a->shape.n_kv_heads * a->shape.head_dim * 2;
+	uint32_t n_rows = n * a->shape.page_tokens;
+	struct work_slice *slices = calloc(n, sizeof(*slices));
+	struct work_node node = {.parent = WORK_NONE, .n_tokens = n_rows, .n_slices = n};
+	struct work_query query = {.n_rows = n_rows};
+	struct work_tree tree = {&node, slices, &query, 1, n, 1};
+	struct backend_io io = {.k = a->arena,
+				.v = a->arena + n_rows * row_bytes,
+				.k_stride = row_bytes,
+				.v_stride = row_bytes,
+				.slots = slices,
+				.n_slots = n};
+	struct work_list list = {0};
+	const struct backend_job job = {.shape = &a->shape,
+					.tree = &tree,
+					.list = &list,
+					.io = &io};
+	struct plan_config config;
+	int r = slices ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < n && !r; i++)
+		slices[i] = (struct work_slice){page + i, 0, (uint16_t)a->shape.page_tokens};
+	plan_config_init(&config, PLAN_AUTO, &a->shape, 8);
+	config.tile_rows = b->ops->tile_rows(b->backend, &a->shape);
+	if (!r)
+		r = plan_make(&config, &tree, &list);
+	if (!r)
+		r = b->ops->submit(b->backend, &(struct backend_batch){&job, 1}, &a->n_asked);
+	if (!r)
+		r = tiers_attention_settle(a);
+	plan_list_done(&list);
+	free(slices);
+	return r;
+}
+
+static int attention_fill(struct tiers_attention *a)
+{
+	uint64_t row_bytes = (uint64_t)a->shape.n_kv_heads * a->shape.head_dim * 2;
+	uint64_t n_rows = a->arena_bytes / (2 * row_bytes);
+	uint32_t most = (uint32_t)(n_rows / a->shape.page_tokens), n = a->tree.n_slices;
+	int r = arena_fill(a);
+
+	most = most < FILL_PAGES ? most : FILL_PAGES;
+	for (uint32_t page = 0; page < n && !r; page += most)
+		r = pages_fill(a, page, n - page < most ? n - page : most);
+	return r;
+}
+
 static int attention_plan(struct tiers_attention *a)
 {
 	struct plan_config config;
@@ -217,7 +301,8 @@ int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint3
 	if (r)
 		return r;
 	attention_tree(a, n, n_old, n_new);
-	return attention_plan(a);
+	r = attention_fill(a);
+	return r ? r : attention_plan(a);
 }
 
 void tiers_attention_done(struct tiers_attention *a)
@@ -304,6 +389,7 @@ int tiers_main(int argc, char **argv)
 		if (card_load(&card, o.module) != 0)
 			return 1;
 		ops = card.ops;
+		o.arena_copy = card.arena_copy;
 	} else if (strcmp(o.backend, "cpu") != 0) {
 		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
 		return 64;

@@ -6,12 +6,14 @@
 #define COPPICE_BENCH_TIERS_H
 
 #include "kernels/backend.h"
+#include "kernels/cuda/module.h"
 #include "kernels/plan/plan.h"
 
 #define TIERS_EXTENT_BYTES (UINT64_C(32) << 20)
 
 struct tiers_options {
 	const char *backend, *module;
+	cuda_arena_copy arena_copy; /* NULL: arenas are host memory */
 	const char *file; /* NULL: no file */
 	uint32_t tokens; /* of the document */
 	uint32_t file_tokens; /* of that which comes from the file */
@@ -53,7 +55,7 @@ struct tiers_attention {
 };
 
 /* n sequences of n_old tokens each, and n_new more with queries; 32 / 8 heads of 128 in 16 bits on a GPU, fewer on the CPU.
- * The pool's first extents get memory. */
+ * The pool's first extents get memory, and all of it random values: a device computes faster on zeros. */
 int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint32_t n,
 			 uint32_t n_old, uint32_t n_new);
 void tiers_attention_done(struct tiers_attention *a);
