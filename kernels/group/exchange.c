@@ -74,8 +74,17 @@ int exchange_tell(struct exchange *x, const void *mine, uint32_t bytes, void *re
 	}
 	fill_row(x, mine, bytes, parts);
 	r = exchange_run(x, &rows);
-	for (size_t i = 0; r == 0 && i < (size_t)x->n_ranks * bytes; i++)
-		((uint8_t *)ret)[i] = (uint8_t)rows.folded[i / bytes * row + 2 + i % bytes];
+	for (size_t i = 0; r == 0 && i < (size_t)x->n_ranks * bytes; i++) {
+		float told = rows.folded[i / bytes * row + 2 + i % bytes];
+
+		if (!(told >= 0 && told <= UINT8_MAX)) {
+			snprintf(x->error, sizeof(x->error), "rank %zu tells what is no byte",
+				 i / bytes);
+			r = -EPROTO;
+			break;
+		}
+		((uint8_t *)ret)[i] = (uint8_t)told;
+	}
 	free(parts);
 	return r;
 }
