@@ -1,6 +1,8 @@
 /* merge.c - merges parts of a softmax-weighted sum; plain C, one rounding an operation. */
 #include "merge.h"
 
+#include "merge_weight.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -29,7 +31,8 @@ void merge_fold(struct merge_state *state, float *o, const struct merge_state *p
 	}
 
 	float max = fmaxf(state->max, part->max);
-	float ours = exp2f(state->max - max), theirs = exp2f(part->max - max);
+	float ours = MERGE_WEIGHT(state->max, max, exp2f);
+	float theirs = MERGE_WEIGHT(part->max, max, exp2f);
 
 	*state = (struct merge_state){max, state->sum * ours + part->sum * theirs};
 	for (uint32_t i = 0; i < n; i++)

@@ -4,7 +4,8 @@
  *      max = largest score (times log2 e)      sum = sum of 2^(score - max)      o = sum of 2^(score - max) x V
  *
  * The merge of disjoint sets of keys is associative and commutative (up to rounding), the state of no keys, (-inf, 0,
- * 0), is its neutral element, exactly. This is the one definition; whoever exchanges parts between devices uses it.
+ * 0), is its neutral element, exactly. This is the one definition; whoever exchanges parts between devices uses it, and
+ * kernels of a GPU, which merge several parts at once, its weights (merge_weight.h).
  * (Online normalizer calculation for softmax, arXiv:1805.02867; recursive attention states of Cascade inference.)
  */
 #ifndef COPPICE_MERGE_H

@@ -6,6 +6,7 @@
 #ifndef COPPICE_CUDA_MERGE_CUH
 #define COPPICE_CUDA_MERGE_CUH
 
+#include "../merge_weight.h"
 #include "device.h"
 #include "hopper.cuh"
 #include "launch.cuh"
@@ -37,7 +38,7 @@ template <uint32_t N> __device__ inline void load_columns(float (&to)[N], const 
 /* What a part with this max counts for among others; one that saw nothing but a NaN keeps it, as 0 x NaN. */
 __device__ inline float merge_weight(float part_max, float max)
 {
-	return part_max == -INFINITY ? 0 : exp2_fast(part_max - max);
+	return MERGE_WEIGHT(part_max, max, exp2_fast);
 }
 
 /* Adds parts k = 0, 1, ... of these maxima and sums. */

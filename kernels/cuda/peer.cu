@@ -7,6 +7,7 @@
  *           out; a row of which no device has anything gets O = 0, LSE = -inf. A device that does not come in time is named
  *           in *late, and nothing is merged any more.
  */
+#include "../merge_weight.h"
 #include "hopper.cuh"
 #include "launch.cuh"
 #include "peer.h"
@@ -234,10 +235,14 @@ template <uint32_t N> struct sum {
 	float max, sum;
 };
 
-/* To 0 where there is nothing; what is no number stays none. */
+__device__ inline float exp_fast(float x)
+{
+	return exp2_fast(x * LOG2E);
+}
+
 __device__ inline float weight_of(float lse, float max)
 {
-	return lse == -INFINITY ? 0 : exp2_fast((lse - max) * LOG2E);
+	return MERGE_WEIGHT(lse, max, exp_fast);
 }
 
 template <typename DTYPE, uint32_t N>

@@ -8,6 +8,7 @@
  * fold: a warp an entry (row and head). Outputs with their log sum-exps become one; an LSE of -inf is of no keys and counts
  * nothing; a NaN stays one.
  */
+#include "../merge_weight.h"
 #include "halves.cuh"
 #include "hopper.cuh"
 #include "tier.h"
@@ -101,7 +102,7 @@ __device__ inline void read_lses(const struct device_fold &f, uint32_t row, uint
 
 __device__ inline float weight_of(float lse, float most)
 {
-	return lse == -INFINITY ? 0 : __expf(lse - most);
+	return MERGE_WEIGHT(lse, most, __expf);
 }
 
 template <typename TYPE> __global__ void __launch_bounds__(FOLD_WARPS * 32) fold_kernel(const __grid_constant__ struct device_fold f)
