@@ -182,6 +182,7 @@ static uint32_t part_end(const struct make *m, const struct strip *strip, uint32
 	struct run run = {.n_pieces = 1};
 	struct load load;
 	uint32_t i = begin;
+	double ns = 0;
 
 	load_init(m, strip, &load);
 	while (i < m->n_groups) {
@@ -189,10 +190,10 @@ static uint32_t part_end(const struct make *m, const struct strip *strip, uint32
 		uint32_t end = run_end(m, begin, i);
 
 		run.n_groups = end - i;
-		if (!load_takes(m, &load, &run, g->row_begin, g->row_end, part_ns))
+		if (!load_takes(m, &load, &run, g->row_begin, g->row_end, part_ns, &ns))
 			break;
 		i = end;
-		if ((i - begin) % load_granule(&load) == 0 && load_ns(m, &load) >= part_ns)
+		if ((i - begin) % load_granule(&load) == 0 && ns >= part_ns)
 			break;
 	}
 	return i;
@@ -210,12 +211,13 @@ static uint32_t count_parts(const struct make *m, const struct strip *strip, dou
 /* A strip whole, or cut into parts that take about the same. */
 static int make_units(struct make *m, const struct strip *strip, double limit_ns)
 {
+	bool one_each = m->p->expect.n_units * m->want->shape->n_kv_heads <= m->want->n_blocks;
 	struct parts parts = strip_parts(m, strip, limit_ns);
 	int r = strip_read(m, strip);
 	uint32_t end = 0;
 
 	/* groups one by one take longer than in runs, and a unit more than there are blocks is waited for by all */
-	for (uint32_t i = 0; !r && m->one_wave && parts.n > 1 && i < PART_STEPS; i++) {
+	for (uint32_t i = 0; !r && one_each && parts.n > 1 && i < PART_STEPS; i++) {
 		if (count_parts(m, strip, parts.each_ns) <= parts.n)
 			break;
 		parts.each_ns *= 1.05;
@@ -349,7 +351,6 @@ static int make_all(struct make *m, double limit_ns)
 	if (!counts)
 		return -ENOMEM;
 	memset(counts, 0, m->want->list->n_rows * sizeof(*counts));
-	m->one_wave = strips_entries(m, limit_ns) <= m->want->n_blocks;
 	if (m->want->tails)
 		r = tails_clear(m);
 	for (uint32_t i = 0; i < m->n_strips && !r; i++)

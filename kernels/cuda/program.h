@@ -80,6 +80,7 @@ struct program_patch {
 struct program_expect {
 	uint32_t unit_tokens; /* of the list's rows, at most */
 	uint32_t n_cut; /* strips of rows whose groups several units share */
+	uint32_t n_units;
 	double launch_ns; /* whatever there is to do */
 	double groups_ns; /* reading and folding */
 	double units_ns; /* what each unit costs beyond that, its rows' Q and O among it */

@@ -156,15 +156,17 @@ double load_ns(const struct make *m, const struct load *load)
 }
 
 bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
-		uint32_t end, double limit_ns)
+		uint32_t end, double limit_ns, double *ns)
 {
-	double now = limit_ns < NEVER_NS ? load_ns(m, load) : 0;
 	struct load more = *load;
+	double more_ns;
 
 	load_add(m, &more, run, begin, end);
-	if (now > LEAST_PART * limit_ns && load_ns(m, &more) - now > JUMP * limit_ns)
+	more_ns = load_ns(m, &more);
+	if (*ns > LEAST_PART * limit_ns && more_ns - *ns > JUMP * limit_ns)
 		return false;
 	*load = more;
+	*ns = more_ns;
 	return true;
 }
 
@@ -331,18 +333,19 @@ static double side_by_side(double a, double b)
 static struct program_expect expect_of(const struct make *m, double limit_ns)
 {
 	const struct strip *strips = make_strips_of(m);
-	double longest = 0, n_units = 0, time;
+	double longest = 0, time;
 	struct program_expect e = {.launch_ns = m->want->costs->launch_ns};
 
 	for (uint32_t i = 0; i < m->n_strips; i++) {
 		double unit;
 
-		n_units += expect_strip(m, &strips[i], limit_ns, &e, &unit);
+		e.n_units += expect_strip(m, &strips[i], limit_ns, &e, &unit);
 		longest = unit > longest ? unit : longest;
 	}
 	time = e.groups_ns + e.units_ns + e.parts_ns;
 	e.idle_ns =
-		idle_of(time, n_units * m->want->shape->n_kv_heads / m->want->n_blocks, longest);
+		idle_of(time, (double)e.n_units * m->want->shape->n_kv_heads / m->want->n_blocks,
+			longest);
 	time += e.idle_ns;
 	e.memory_ns = side_by_side(time, memory_cost(m)) - time;
 	e.merge_ns = e.n_cut ? m->want->costs->merge_ns : 0;
@@ -360,7 +363,8 @@ static double block_share(const struct make *m)
 	return total * m->want->shape->n_kv_heads / m->want->n_blocks;
 }
 
-double strips_entries(const struct make *m, double limit_ns)
+/* Units of all heads if strips are cut at the limit. */
+static double count_entries(const struct make *m, double limit_ns)
 {
 	uint64_t n = 0;
 
@@ -374,12 +378,13 @@ double strips_entries(const struct make *m, double limit_ns)
 static double limit_of(const struct make *m, double share)
 {
 	double limit = fmax(share * block_share(m), LEAST_UNITS * m->want->costs->unit_ns);
+	bool one_each = share >= 1 && m->n_strips * m->want->shape->n_kv_heads <= m->want->n_blocks;
 	double more = limit;
 
 	if (share == 0)
 		return NEVER_NS;
-	for (uint32_t i = 0; share >= 1 && i < LIMIT_STEPS; i++) {
-		if (strips_entries(m, more) <= m->want->n_blocks)
+	for (uint32_t i = 0; one_each && i < LIMIT_STEPS; i++) {
+		if (count_entries(m, more) <= m->want->n_blocks)
 			return more;
 		more *= 1.03;
 	}
@@ -390,11 +395,13 @@ static double limit_of(const struct make *m, double share)
 static struct program_expect best_limit(const struct make *m, double *ret_limit_ns)
 {
 	struct program_expect best = {0};
+	double before = 0;
 
 	for (uint32_t i = 0; i < PROGRAM_N_SHARES; i++) {
 		double limit = limit_of(m, program_shares[i]);
-		struct program_expect e = expect_of(m, limit);
+		struct program_expect e = limit == before ? best : expect_of(m, limit);
 
+		before = limit;
 		if (i == 0 || e.all_ns < best.all_ns) {
 			best = e;
 			*ret_limit_ns = limit;

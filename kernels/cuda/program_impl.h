@@ -75,7 +75,6 @@ struct make {
 	uint32_t n_groups; /* of the strip at hand */
 	uint32_t n_strips, n_runs;
 	uint32_t n_seen;
-	bool one_wave; /* no block has more than one unit */
 	struct common common;
 	struct alike alike;
 };
@@ -179,9 +178,9 @@ void load_add(const struct make *m, struct load *load, const struct run *run, ui
 	      uint32_t end);
 double load_ns(const struct make *m, const struct load *load);
 /* As load_add, unless the run makes a part of it take much longer at once: it brings rows, for which warps are missing where most
- * was folded by all. Then it is for the next part. */
+ * was folded by all. Then it is for the next part. ns: what load takes, before and after. */
 bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
-		uint32_t end, double limit_ns);
+		uint32_t end, double limit_ns, double *ns);
 /* Groups of which a part has a multiple, if it ends behind the run added last: half a stage takes as long as a whole one. */
 uint32_t load_granule(const struct load *load);
 
