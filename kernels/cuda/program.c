@@ -80,13 +80,9 @@ static void find_rows(const struct make *m, struct cut *cut, bool *sees)
 	uint32_t n_rows = cut->strip->row_end - cut->strip->row_begin;
 
 	memset(sees, 0, n_rows * sizeof(*sees));
-	for (uint32_t i = cut->begin; i < cut->end; i++) {
+	for (uint32_t i = cut->begin; i < cut->end; i = groups[i].alike_end) {
 		const struct device_group *g = &groups[i].group;
 
-		if (i > cut->begin && !groups[i].causal && !groups[i - 1].causal &&
-		    g->row_begin == groups[i - 1].group.row_begin &&
-		    g->row_end == groups[i - 1].group.row_end)
-			continue;
 		for (uint32_t t = g->row_begin; t < g->row_end; t++)
 			sees[t] = sees[t] || cut_row_sees(m, cut->strip, &groups[i], t);
 	}
@@ -160,18 +156,11 @@ static int make_unit(struct make *m, struct cut *cut)
 }
 
 /* The end of groups from i on that lie side by side for the same rows, of a slot that begins at a multiple from begin. */
-static uint32_t run_end(const struct make *m, uint32_t begin, uint32_t i)
+static uint32_t run_end(const struct piece_group *groups, uint32_t begin, uint32_t i)
 {
-	const struct piece_group *groups = m->p->scratch[GROUPS].at;
-	uint32_t step = DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
-	uint32_t end = i + 1;
+	uint32_t in_slot = (i - begin) % DEVICE_SLOT_GROUPS;
 
-	while (end < m->n_groups && (end - begin) % DEVICE_SLOT_GROUPS &&
-	       groups[end].source == groups[end - 1].source + step &&
-	       groups[end].group.row_begin == groups[i].group.row_begin &&
-	       groups[end].group.row_end == groups[i].group.row_end)
-		end++;
-	return end;
+	return min_u32(groups[i].beside_end, i + DEVICE_SLOT_GROUPS - in_slot);
 }
 
 /* From begin on, whole granules that together take so long; the end of them. */
@@ -187,9 +176,10 @@ static uint32_t part_end(const struct make *m, const struct strip *strip, uint32
 	load_init(m, strip, &load);
 	while (i < m->n_groups) {
 		const struct device_group *g = &groups[i].group;
-		uint32_t end = run_end(m, begin, i);
+		uint32_t end = run_end(groups, begin, i);
 
 		run.n_groups = end - i;
+		run_weigh(m, &run);
 		if (!load_takes(m, &load, &run, g->row_begin, g->row_end, part_ns, &ns))
 			break;
 		i = end;
@@ -209,7 +199,7 @@ static uint32_t count_parts(const struct make *m, const struct strip *strip, dou
 }
 
 /* A strip whole, or cut into parts that take about the same. */
-static int make_units(struct make *m, const struct strip *strip, double limit_ns)
+static int make_units(struct make *m, struct strip *strip, double limit_ns)
 {
 	bool one_each = m->p->expect.n_units * m->want->shape->n_kv_heads <= m->want->n_blocks;
 	struct parts parts = strip_parts(m, strip, limit_ns);
@@ -260,7 +250,7 @@ static int copy_units(struct make *m, const struct strip *strip)
 }
 
 /* Where all rows see all, only the first strip needs slots. */
-static int make_strip(struct make *m, const struct strip *strip, double limit_ns)
+static int make_strip(struct make *m, struct strip *strip, double limit_ns)
 {
 	uint32_t n_rows = strip->row_end - strip->row_begin, unit = m->p->n[PROGRAM_UNITS];
 	bool all = !m->want->tails && strip_sees_all(m, strip);

@@ -49,61 +49,78 @@ static void fill(struct open_slot *open, uint32_t *folded, uint32_t room, uint32
 /* Groups that lie side by side, in slots of which the first has some already: each slot takes a copy for each piece. */
 static uint32_t copies_of(uint32_t filled, const struct run *run)
 {
-	uint32_t groups = (run->n_groups + run->n_pieces - 1) / run->n_pieces;
+	uint32_t end = filled % DEVICE_SLOT_GROUPS + run->piece_groups;
 
-	return run->n_pieces * ((filled % DEVICE_SLOT_GROUPS + groups + DEVICE_SLOT_GROUPS - 1) /
-				DEVICE_SLOT_GROUPS);
+	return run->n_pieces * ((end + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS);
+}
+
+void run_weigh(const struct make *m, struct run *run)
+{
+	run->piece_groups = (run->n_groups + run->n_pieces - 1) / run->n_pieces;
+	run->read_ns = run->n_groups * m->read_ns + copies_of(0, run) * m->want->costs->copy_ns;
 }
 
 static bool is_staged(const struct make *m, uint32_t n_blocks, uint32_t blocks)
 {
-	int most = (int)WARP_GROUP - 1;
+	return m->want->wide && n_blocks >= WARP_GROUP && most_of_warps(blocks);
+}
 
-	return m->want->wide && n_blocks >= WARP_GROUP &&
-	       (__builtin_popcount(blocks & 0x0f) >= most ||
-		__builtin_popcount(blocks & 0xf0) >= most);
+/* What block b has to fold. */
+static double block_ns(const struct make *m, const struct deal *deal, uint32_t b)
+{
+	uint32_t slots = (deal->narrow[b] + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS +
+			 (deal->common.blocks >> b & 1);
+	double ns = slots * DEVICE_SLOT_GROUPS * m->slot_ns + deal->wide[b] * m->stage_ns;
+
+	if (deal->stage.blocks >> b & 1)
+		ns += deal->stage.groups * m->stage_ns;
+	return ns;
+}
+
+static void find_most(const struct make *m, struct deal *deal, uint32_t blocks)
+{
+	for (; blocks; blocks &= blocks - 1) {
+		double ns = block_ns(m, deal, (uint32_t)__builtin_ctz(blocks));
+
+		deal->most_ns = ns > deal->most_ns ? ns : deal->most_ns;
+	}
 }
 
 /* As slots_make: for one block, in a stage, or for some. Returns how many copies bring them. */
 static uint32_t deal_add(const struct make *m, struct deal *deal, uint32_t n_blocks,
 			 const struct run *run, uint32_t blocks)
 {
-	uint32_t copies;
-	uint32_t low = blocks & 0x0f, high = blocks & 0xf0;
+	uint32_t copies, touched = blocks;
 
 	if ((blocks & (blocks - 1)) == 0) {
 		copies = copies_of(deal->narrow[__builtin_ctz(blocks)], run);
 		deal->narrow[__builtin_ctz(blocks)] += run->n_groups;
 	} else if (is_staged(m, n_blocks, blocks)) {
+		blocks = (blocks & 0x0f ? 0x0f : 0) | (blocks & 0xf0 ? 0xf0 : 0);
+		touched = deal->stage.blocks | blocks;
 		copies = copies_of(deal->stage.groups, run);
-		fill(&deal->stage, deal->wide, STAGE_GROUPS, run->n_groups,
-		     (low ? 0x0f : 0) | (high ? 0xf0 : 0));
+		fill(&deal->stage, deal->wide, STAGE_GROUPS, run->n_groups, blocks);
 	} else {
+		touched |= deal->common.blocks;
 		copies = copies_of(deal->common.groups, run);
 		fill(&deal->common, deal->narrow, DEVICE_SLOT_GROUPS, run->n_groups, blocks);
 	}
+	find_most(m, deal, touched);
 	return copies;
 }
 
-void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
-	      uint32_t end)
+/* Of rows that not all are: in row blocks of neighbours, and dealt in turn. */
+static void load_add_some(const struct make *m, struct load *load, const struct run *run,
+			  uint32_t begin, uint32_t end)
 {
 	uint32_t first = begin / load->block_tokens, last = (end - 1) / load->block_tokens;
 	uint32_t all = (1u << load->n_blocks) - 1, turns = all, near = (2u << last) - (1u << first);
 
-	load->staged = is_staged(m, load->n_blocks, end - begin == load->n_rows ? all : near);
-	if (end - begin == load->n_rows) {
-		load->first = 0;
-		load->last = load->n_blocks - 1;
-		load->all += run->n_groups;
-		load->read_ns +=
-			run->n_groups * m->read_ns + copies_of(0, run) * m->want->costs->copy_ns;
-		return;
-	}
 	if (end - begin < load->n_blocks) {
 		turns = ((1u << (end - begin)) - 1) << begin % load->n_blocks;
 		turns = (turns | turns >> load->n_blocks) & all;
 	}
+	load->staged = is_staged(m, load->n_blocks, near);
 	load->first = min_u32(load->first, first);
 	load->last = max_u32(load->last, last);
 	load->read_ns +=
@@ -112,24 +129,18 @@ void load_add(const struct make *m, struct load *load, const struct run *run, ui
 	deal_add(m, &load->turns, load->n_blocks, run, turns);
 }
 
-/* Of the busiest of blocks [first, last], slots being folded whole; warps that have no block share those of others. */
-static double deal_ns(const struct make *m, const struct deal *deal, uint32_t first, uint32_t last)
+void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
+	      uint32_t end)
 {
-	double most = 0;
-	uint32_t sharing = 1;
-
-	for (uint32_t b = first; b <= last; b++) {
-		uint32_t slots = (deal->narrow[b] + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS +
-				 (deal->common.blocks >> b & 1);
-		double ns = slots * DEVICE_SLOT_GROUPS * m->slot_ns + deal->wide[b] * m->stage_ns;
-
-		if (deal->stage.blocks >> b & 1)
-			ns += deal->stage.groups * m->stage_ns;
-		most = ns > most ? ns : most;
+	if (end - begin < load->n_rows) {
+		load_add_some(m, load, run, begin, end);
+		return;
 	}
-	while (sharing < last - first + 1)
-		sharing *= 2;
-	return most * sharing;
+	load->staged = is_staged(m, load->n_blocks, (1u << load->n_blocks) - 1);
+	load->first = 0;
+	load->last = load->n_blocks - 1;
+	load->all += run->n_groups;
+	load->read_ns += run->read_ns;
 }
 
 /* Of a group that all row blocks see, for each of them. */
@@ -145,12 +156,16 @@ uint32_t load_granule(const struct load *load)
 
 double load_ns(const struct make *m, const struct load *load)
 {
-	double near, turns, fold;
+	double near = load->near.most_ns, turns = load->turns.most_ns, fold;
+	uint32_t sharing = 1;
 
 	if (load->first > load->last)
 		return 0;
-	near = deal_ns(m, &load->near, load->first, load->last);
-	turns = deal_ns(m, &load->turns, 0, load->n_blocks - 1);
+	/* warps that have no block share those of others */
+	while (sharing < load->last - load->first + 1)
+		sharing *= 2;
+	near *= sharing;
+	turns *= load->n_blocks;
 	fold = (turns < near ? turns : near) + load->all * load->n_blocks * all_ns(m, load);
 	return load->read_ns > fold ? load->read_ns : fold;
 }
@@ -158,15 +173,13 @@ double load_ns(const struct make *m, const struct load *load)
 bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
 		uint32_t end, double limit_ns, double *ns)
 {
-	struct load more = *load;
-	double more_ns;
+	double before = *ns, now;
 
-	load_add(m, &more, run, begin, end);
-	more_ns = load_ns(m, &more);
-	if (*ns > LEAST_PART * limit_ns && more_ns - *ns > JUMP * limit_ns)
+	load_add(m, load, run, begin, end);
+	now = load_ns(m, load);
+	if (before > LEAST_PART * limit_ns && now - before > JUMP * limit_ns)
 		return false;
-	*load = more;
-	*ns = more_ns;
+	*ns = now;
 	return true;
 }
 
@@ -189,10 +202,32 @@ static int add_to_runs(struct make *m, uint32_t first, const struct work_piece *
 	if (!last || last->n_groups >= RUN_GROUPS || last->row_begin != piece->row_begin ||
 	    last->row_end != piece->row_end) {
 		last = &runs[m->n_runs++];
-		*last = (struct run){piece->row_begin, piece->row_end, piece->pos, 0, 0};
+		*last = (struct run){.row_begin = piece->row_begin,
+				     .row_end = piece->row_end,
+				     .pos = piece->pos};
 	}
 	last->n_pieces++;
 	last->n_groups += groups_of(piece);
+	run_weigh(m, last);
+	return 0;
+}
+
+static int make_hulls(struct make *m)
+{
+	const struct run *runs = m->p->scratch[RUNS].at;
+	struct hull *hulls =
+		make_scratch(m, RUN_HULLS, (size_t)m->n_runs / HULL_RUNS + 1, sizeof(*hulls));
+
+	if (!hulls)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < m->n_runs; i++) {
+		struct hull *hull = &hulls[i / HULL_RUNS];
+
+		if (i % HULL_RUNS == 0)
+			*hull = (struct hull){.row_begin = UINT32_MAX};
+		hull->row_begin = min_u32(hull->row_begin, runs[i].row_begin);
+		hull->row_end = max_u32(hull->row_end, runs[i].row_end);
+	}
 	return 0;
 }
 
@@ -215,9 +250,10 @@ static int make_runs(struct make *m)
 				r = add_to_runs(m, firsts[i], &list->pieces[p]);
 		}
 	}
-	if (!r)
-		firsts[list->n_items] = m->n_runs;
-	return r;
+	if (r)
+		return r;
+	firsts[list->n_items] = m->n_runs;
+	return make_hulls(m);
 }
 
 /* ---- strips ------------------------------------------------------------------------------------------------------ */
@@ -228,33 +264,51 @@ static double fixed_cost(const struct make *m, const struct strip *strip)
 	return m->want->costs->unit_ns + (strip->row_end - strip->row_begin) * m->row_ns;
 }
 
+/* The first of runs [i, end) that may have rows of the strip: where those of one hull have none, they are passed. */
+static uint32_t next_run(const struct make *m, const struct strip *strip, uint32_t i, uint32_t end)
+{
+	const struct hull *hulls = m->p->scratch[RUN_HULLS].at;
+
+	while (i < end && i % HULL_RUNS == 0 &&
+	       (hulls[i / HULL_RUNS].row_begin >= strip->row_end ||
+		hulls[i / HULL_RUNS].row_end <= strip->row_begin))
+		i += HULL_RUNS;
+	return i;
+}
+
+/* Do groups that come to n complete a granule that before of them did not? */
+static bool completes(const struct load *load, uint32_t before, uint32_t n)
+{
+	return (before ^ n) >= load_granule(load);
+}
+
 /* Of parts of the strip, each as long as goes with limit_ns (of groups alone): how many, and the sum of what they take. */
 static uint32_t cut_runs(const struct make *m, const struct strip *strip, double limit_ns,
 			 double *ret_sum_ns)
 {
 	const uint32_t *firsts = m->p->scratch[RUN_FIRSTS].at;
 	const struct run *runs = m->p->scratch[RUNS].at;
-	uint32_t n = 1, n_groups = 0, whole = 0;
+	uint32_t n = 1, n_groups = 0, before = 0, last = firsts[strip->item + 1];
 	double sum = 0, now = 0;
 	struct load load;
 
 	load_init(m, strip, &load);
-	for (uint32_t i = firsts[strip->item]; i < firsts[strip->item + 1]; i++) {
+	for (uint32_t i = firsts[strip->item]; (i = next_run(m, strip, i, last)) < last; i++) {
 		uint32_t begin = max_u32(runs[i].row_begin, strip->row_begin);
 		uint32_t end = min_u32(runs[i].row_end, strip->row_end);
 
 		if (begin >= end || m->want->list->rows[end - 1].pos < runs[i].pos)
 			continue;
-		if (now >= limit_ns && n_groups / load_granule(&load) > whole) {
+		if (limit_ns < NEVER_NS && completes(&load, before, n_groups) &&
+		    (now = load_ns(m, &load)) >= limit_ns) {
 			sum += now;
 			n++;
-			n_groups = 0;
+			before = n_groups = 0;
 			load_init(m, strip, &load);
 		}
 		load_add(m, &load, &runs[i], begin - strip->row_begin, end - strip->row_begin);
-		whole = n_groups / load_granule(&load);
+		before = n_groups;
 		n_groups += runs[i].n_groups;
-		now = limit_ns < NEVER_NS ? load_ns(m, &load) : 0;
 	}
 	*ret_sum_ns = sum + load_ns(m, &load);
 	return n;
@@ -268,20 +322,25 @@ double strip_cost(const struct make *m, const struct strip *strip)
 	return fixed_cost(m, strip) + groups;
 }
 
-struct parts strip_parts(const struct make *m, const struct strip *strip, double limit_ns)
+struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns)
 {
 	double fixed = fixed_cost(m, strip), n = strip->cost / limit_ns;
+	uint32_t asked = n > LEAST_CUT ? (uint32_t)(n + 2 - LEAST_CUT) : 1;
 	struct parts parts = {1, strip->cost - fixed, strip->cost - fixed};
 
-	if (n > LEAST_CUT) {
-		parts.each_ns /= (uint32_t)(n + 2 - LEAST_CUT);
+	if (asked == 1)
+		return parts;
+	if (asked != strip->asked) {
+		parts.each_ns /= asked;
 		parts.n = cut_runs(m, strip, parts.each_ns, &parts.all_ns);
+		strip->parts = parts;
+		strip->asked = asked;
 	}
-	return parts;
+	return strip->parts;
 }
 
 /* Of a strip cut at the limit: adds to the sums, spread over all blocks. Returns how many units, and what one takes. */
-static uint32_t expect_strip(const struct make *m, const struct strip *strip, double limit_ns,
+static uint32_t expect_strip(const struct make *m, struct strip *strip, double limit_ns,
 			     struct program_expect *e, double *ret_unit_ns)
 {
 	double share = (double)m->want->shape->n_kv_heads / m->want->n_blocks;
@@ -332,7 +391,7 @@ static double side_by_side(double a, double b)
 /* Time of all units if none is to take longer than limit_ns, cuts' partials and the merge included. */
 static struct program_expect expect_of(const struct make *m, double limit_ns)
 {
-	const struct strip *strips = make_strips_of(m);
+	struct strip *strips = make_strips_of(m);
 	double longest = 0, time;
 	struct program_expect e = {.launch_ns = m->want->costs->launch_ns};
 

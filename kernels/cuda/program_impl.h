@@ -26,6 +26,7 @@ enum scratch {
 	UNIT_OF_SLOT,
 	RUNS,
 	RUN_FIRSTS,
+	RUN_HULLS,
 	LAST_OWN
 };
 
@@ -36,18 +37,23 @@ struct piece_group {
 	bool causal; /* some of its rows see some of its tokens by position */
 	bool tail; /* ends with the last token here that its only row alone sees: behind it come the next ones */
 	bool grows; /* and that is the row's own: they begin in this group */
-};
-
-struct strip {
-	uint32_t item;
-	uint32_t row_begin, row_end; /* of the list */
-	double cost;
+	/* What is asked of one group after the other is asked of many at once: those up to the first are whole and for the same
+	 * rows, or it is this one alone; those up to the second lie side by side in the pool, and are for the same rows. */
+	uint32_t alike_end, beside_end;
 };
 
 /* Of a strip, each a unit: their groups' modelled time, as long as groups go on being added to one, and of all. */
 struct parts {
 	uint32_t n;
 	double each_ns, all_ns;
+};
+
+struct strip {
+	uint32_t item;
+	uint32_t row_begin, row_end; /* of the list */
+	uint32_t asked; /* how many parts were last asked for; 0: none yet */
+	struct parts parts; /* and what came of it */
+	double cost;
 };
 
 /* What all of an item's pieces have in common. */
@@ -107,6 +113,15 @@ struct run {
 	uint32_t row_begin, row_end; /* of the list */
 	uint32_t pos; /* of the first token */
 	uint32_t n_pieces, n_groups;
+	uint32_t piece_groups; /* of a piece, rounded up */
+	double read_ns; /* where it begins a slot */
+};
+
+/* Rows of a few runs one after the other, and whatever lies between these rows: strips that have none of them pass all at once. */
+#define HULL_RUNS 16u
+
+struct hull {
+	uint32_t row_begin, row_end; /* of the list */
 };
 
 /* A slot or stage that is not full: row blocks that see something of it. */
@@ -118,6 +133,7 @@ struct open_slot {
 struct deal {
 	uint32_t narrow[DEVICE_WARPS], wide[DEVICE_WARPS]; /* in slots, in stages */
 	struct open_slot common, stage;
+	double most_ns; /* of the busiest block, slots being folded whole: what is added makes no block's less */
 };
 
 /* What warps have to do with groups of a strip: reading goes on beside arithmetic, and who has most to fold is waited for. */
@@ -141,7 +157,27 @@ static inline uint32_t max_u32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-static inline const struct strip *make_strips_of(const struct make *m)
+/* Do at least three of a warp group's four row blocks see it? */
+static inline bool most_of_warps(uint32_t blocks)
+{
+	const uint32_t threes = 1u << 7 | 1u << 11 | 1u << 13 | 1u << 14 | 1u << 15;
+
+	return (threes >> (blocks & 0x0f) & 1) || (threes >> (blocks >> 4) & 1);
+}
+
+/* All of its rows see all 8 tokens. */
+static inline bool group_is_whole(const struct piece_group *at)
+{
+	return !at->causal && at->group.first == 0 && at->group.end == DEVICE_GROUP_TOKENS;
+}
+
+/* From a group to the next in its page, in sources. */
+static inline uint32_t make_group_step(const struct make *m)
+{
+	return DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
+}
+
+static inline struct strip *make_strips_of(const struct make *m)
 {
 	return m->p->scratch[STRIPS].at;
 }
@@ -169,16 +205,16 @@ int strip_read(struct make *m, const struct strip *strip);
 int strips_choose(struct make *m, double *ret_limit_ns);
 /* Modelled time of a strip as one unit; and what it is cut into. */
 double strip_cost(const struct make *m, const struct strip *strip);
-struct parts strip_parts(const struct make *m, const struct strip *strip, double limit_ns);
-/* Units of all heads if strips are cut at the limit. */
-double strips_entries(const struct make *m, double limit_ns);
+struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns);
 /* Nothing; and a run, as rows [begin, end) of the strip see it; and what all of it takes together. */
 void load_init(const struct make *m, const struct strip *strip, struct load *ret);
 void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
 	      uint32_t end);
 double load_ns(const struct make *m, const struct load *load);
+/* Sets what follows from the run's pieces and groups. */
+void run_weigh(const struct make *m, struct run *run);
 /* As load_add, unless the run makes a part of it take much longer at once: it brings rows, for which warps are missing where most
- * was folded by all. Then it is for the next part. ns: what load takes, before and after. */
+ * was folded by all. Then it is for the next part, and this load is of no more use. ns: what load takes, before and after. */
 bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
 		uint32_t end, double limit_ns, double *ns);
 /* Groups of which a part has a multiple, if it ends behind the run added last: half a stage takes as long as a whole one. */

@@ -260,12 +260,7 @@ static int emit_queues(struct make *m, struct cut *cut)
 static uint32_t queue_of(const struct make *m, const struct cut *cut, const struct piece_group *at,
 			 uint32_t blocks)
 {
-	bool whole = !at->causal && at->group.first == 0 && at->group.end == DEVICE_GROUP_TOKENS;
-
-	bool wide = __builtin_popcount(blocks & 0x0f) >= (int)WARP_GROUP - 1 ||
-		    __builtin_popcount(blocks & 0xf0) >= (int)WARP_GROUP - 1;
-
-	if (m->want->wide && wide && whole && cut->blocks_log2 >= 2)
+	if (m->want->wide && group_is_whole(at) && cut->blocks_log2 >= 2 && most_of_warps(blocks))
 		return QUEUE_STAGES;
 	return blocks & (blocks - 1) ? QUEUE_COMMON : (uint32_t)__builtin_ctz(blocks);
 }
@@ -291,11 +286,12 @@ static uint32_t busiest(const struct make *m, const struct cut *cut)
 	const struct piece_group *groups = m->p->scratch[GROUPS].at;
 	uint32_t counts[N_QUEUES] = {0}, most = 0;
 
-	for (uint32_t i = cut->begin; i < cut->end; i++) {
+	for (uint32_t i = cut->begin, end; i < cut->end; i = end) {
 		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
 
+		end = min_u32(groups[i].alike_end, cut->end);
 		if (blocks)
-			counts[queue_of(m, cut, &groups[i], blocks)]++;
+			counts[queue_of(m, cut, &groups[i], blocks)] += end - i;
 	}
 	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++)
 		most = max_u32(most, counts[b]);
@@ -319,7 +315,7 @@ void slots_deal(const struct make *m, struct cut *cut)
 static uint32_t side_by_side(const struct make *m, const struct queue *queue, uint32_t i)
 {
 	const struct piece_group *groups = m->p->scratch[GROUPS].at;
-	uint32_t step = DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
+	uint32_t step = make_group_step(m);
 	uint32_t n = 1;
 
 	while (n < DEVICE_SLOT_GROUPS && i + n < queue->n &&
@@ -348,6 +344,15 @@ static void order_queue(const struct make *m, struct queue *queue, struct queue 
 	*other = (struct queue){.groups = from.groups, .blocks = from.blocks};
 }
 
+/* Groups [i, end), each seen by these blocks. */
+static void queue_add(struct queue *queue, uint32_t i, uint32_t end, uint32_t blocks)
+{
+	for (; i < end; i++, queue->n++) {
+		queue->groups[queue->n] = i;
+		queue->blocks[queue->n] = blocks;
+	}
+}
+
 int slots_make(struct make *m, struct cut *cut)
 {
 	const struct piece_group *groups = m->p->scratch[GROUPS].at;
@@ -359,15 +364,13 @@ int slots_make(struct make *m, struct cut *cut)
 		return -ENOMEM;
 	for (uint32_t q = 0; q < N_QUEUES; q++, at += (size_t)2 * stride)
 		cut->queues[q] = (struct queue){.groups = at, .blocks = at + stride};
-	for (uint32_t i = cut->begin; i < cut->end; i++) {
+	for (uint32_t i = cut->begin, end; i < cut->end; i = end) {
 		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
-		struct queue *queue;
 
-		if (!blocks)
-			continue;
-		queue = &cut->queues[queue_of(m, cut, &groups[i], blocks)];
-		queue->groups[queue->n] = i;
-		queue->blocks[queue->n++] = blocks;
+		end = min_u32(groups[i].alike_end, cut->end);
+		if (blocks)
+			queue_add(&cut->queues[queue_of(m, cut, &groups[i], blocks)], i, end,
+				  blocks);
 	}
 	other = (struct queue){.groups = at, .blocks = at + stride};
 	for (uint32_t q = 0; q < N_QUEUES; q++)

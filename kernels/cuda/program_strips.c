@@ -50,60 +50,76 @@ static bool is_tail(const struct make *m, const struct strip *strip, const struc
 	       last[strip->row_begin + g->row_begin] == (uint32_t)(g->pos + g->end);
 }
 
-/* Those tokens of a piece that lie in one group. */
-static int add_group(struct make *m, const struct strip *strip, const struct device_group *group,
-		     uint32_t source, bool causal)
+/* What its rows see of a group by position, and which of them goes on in it or behind it. False: they see nothing. */
+static bool look_closer(struct make *m, const struct strip *strip, bool causal,
+			struct piece_group *at)
 {
-	struct piece_group *at;
+	const struct device_group *g = &at->group;
 
-	if (causal && !some_row_sees(m, strip, group))
-		return 0;
-	at = make_scratch(m, GROUPS, (size_t)m->n_groups + 1, sizeof(*at));
-	if (!at)
-		return -ENOMEM;
-	if (causal)
-		causal = is_causal(m, strip->row_begin + group->row_begin,
-				   strip->row_begin + group->row_end,
-				   (uint32_t)(group->pos + group->end - 1));
-	at += m->n_groups++;
-	*at = (struct piece_group){*group, source, causal, is_tail(m, strip, group),
-				   grows(m, strip, group)};
-	at->tail = at->tail || at->grows;
+	if (causal && !some_row_sees(m, strip, g))
+		return false;
+	at->causal =
+		causal && is_causal(m, strip->row_begin + g->row_begin,
+				    strip->row_begin + g->row_end, (uint32_t)(g->pos + g->end - 1));
+	at->grows = grows(m, strip, g);
+	at->tail = at->grows || is_tail(m, strip, g);
 	if (at->grows) {
 		at->group.end = DEVICE_GROUP_TOKENS;
 		at->causal = true;
 	}
-	return 0;
+	return true;
 }
 
 static int add_piece(struct make *m, const struct strip *strip, const struct work_piece *piece)
 {
 	uint32_t begin = max_u32(piece->row_begin, strip->row_begin);
 	uint32_t end = min_u32(piece->row_end, strip->row_end);
-	uint32_t step = DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
-	uint32_t row = piece->first, last = (uint32_t)piece->first + piece->count, page;
+	uint32_t step = make_group_step(m);
+	uint32_t first = piece->first, last = first + piece->count;
+	uint32_t index = first / DEVICE_GROUP_TOKENS;
+	struct piece_group like = {.group.row_begin = (uint16_t)(begin - strip->row_begin),
+				   .group.row_end = (uint16_t)(end - strip->row_begin)};
+	struct piece_group *groups;
 	bool causal;
-	int r = 0;
 
 	if (begin >= end)
 		return 0;
+	groups = make_scratch(m, GROUPS, (size_t)m->n_groups + last / DEVICE_GROUP_TOKENS + 1,
+			      sizeof(*groups));
+	if (!groups)
+		return -ENOMEM;
 	causal = is_causal(m, begin, end, piece->pos + piece->count - 1);
-	page = page_source(m->want, piece->page);
-	while (row < last && !r) {
-		uint32_t index = row / DEVICE_GROUP_TOKENS, base = index * DEVICE_GROUP_TOKENS;
-		uint32_t stop = min_u32(last, base + DEVICE_GROUP_TOKENS);
-		struct device_group group = {
-			.pos = (int32_t)((int64_t)piece->pos + base - piece->first),
-			.row_begin = (uint16_t)(begin - strip->row_begin),
-			.row_end = (uint16_t)(end - strip->row_begin),
-			.first = (uint16_t)(row - base),
-			.end = (uint16_t)(stop - base),
-		};
+	like.source = page_source(m->want, piece->page);
+	for (; index * DEVICE_GROUP_TOKENS < last; index++) {
+		struct piece_group *at = &groups[m->n_groups];
+		uint32_t base = index * DEVICE_GROUP_TOKENS;
 
-		r = add_group(m, strip, &group, page + index * step, causal);
-		row = stop;
+		*at = like;
+		at->group.pos = (int32_t)((int64_t)piece->pos + base - first);
+		at->group.first = (uint16_t)(max_u32(first, base) - base);
+		at->group.end = (uint16_t)min_u32(last - base, DEVICE_GROUP_TOKENS);
+		at->source += index * step;
+		if ((!causal && !m->want->tails) || look_closer(m, strip, causal, at))
+			m->n_groups++;
 	}
-	return r;
+	return 0;
+}
+
+static void find_stretches(struct make *m)
+{
+	struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t step = make_group_step(m);
+
+	for (uint32_t i = m->n_groups; i-- > 0;) {
+		struct piece_group *at = &groups[i], *next = at + 1;
+		bool same = i + 1 < m->n_groups && at->group.row_begin == next->group.row_begin &&
+			    at->group.row_end == next->group.row_end;
+
+		at->alike_end = same && group_is_whole(at) && group_is_whole(next) ? next->alike_end
+										   : i + 1;
+		at->beside_end =
+			same && next->source == at->source + step ? next->beside_end : i + 1;
+	}
 }
 
 int strip_read(struct make *m, const struct strip *strip)
@@ -121,6 +137,7 @@ int strip_read(struct make *m, const struct strip *strip)
 		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces && !r; i++)
 			r = add_piece(m, strip, &list->pieces[i]);
 	}
+	find_stretches(m);
 	return r;
 }
 
@@ -184,7 +201,9 @@ int strips_make(struct make *m, uint32_t tokens)
 			if (!strips)
 				return -ENOMEM;
 			strip = &strips[m->n_strips];
-			*strip = (struct strip){i, row, min_u32(item->row_end, row + tokens), 0};
+			*strip = (struct strip){.item = i,
+						.row_begin = row,
+						.row_end = min_u32(item->row_end, row + tokens)};
 			if (!make_wants(m, strip->row_begin, strip->row_end))
 				continue;
 			strip->cost = cost_of(m, strip, m->n_strips ? strip - 1 : NULL);
