@@ -189,12 +189,17 @@ static uint32_t part_end(const struct make *m, const struct strip *strip, uint32
 	return i;
 }
 
-static uint32_t count_parts(const struct make *m, const struct strip *strip, double part_ns)
+/* The strip's parts, at most so many; their ends, if there is room. Returns how many, most + 1: more than that. */
+static uint32_t count_parts(const struct make *m, const struct strip *strip, double part_ns,
+			    uint32_t most, uint32_t *ends)
 {
 	uint32_t n = 0;
 
-	for (uint32_t end = 0; end < m->n_groups; n++)
+	for (uint32_t end = 0; end < m->n_groups && n <= most; n++) {
 		end = part_end(m, strip, end, part_ns);
+		if (n < most)
+			ends[n] = end;
+	}
 	return n;
 }
 
@@ -203,20 +208,24 @@ static int make_units(struct make *m, struct strip *strip, double limit_ns)
 {
 	bool one_each = m->p->expect.n_units * m->want->shape->n_kv_heads <= m->want->n_blocks;
 	struct parts parts = strip_parts(m, strip, limit_ns);
-	int r = strip_read(m, strip);
-	uint32_t end = 0;
+	uint32_t *ends = make_scratch(m, ENDS, parts.n, sizeof(*ends));
+	uint32_t end = 0, n_ends = 0;
+	int r = ends ? strip_read(m, strip) : -ENOMEM;
 
 	/* groups one by one take longer than in runs, and a unit more than there are blocks is waited for by all */
 	for (uint32_t i = 0; !r && one_each && parts.n > 1 && i < PART_STEPS; i++) {
-		if (count_parts(m, strip, parts.each_ns) <= parts.n)
+		n_ends = count_parts(m, strip, parts.each_ns, parts.n, ends);
+		if (n_ends <= parts.n)
 			break;
 		parts.each_ns *= 1.05;
 	}
-	while (end < m->n_groups && !r) {
+	for (uint32_t i = 0; end < m->n_groups && !r; i++) {
 		struct cut cut = {.strip = strip, .begin = end, .end = m->n_groups};
 
 		if (parts.n > 1)
-			cut.end = part_end(m, strip, end, parts.each_ns);
+			cut.end = n_ends && n_ends <= parts.n
+					  ? ends[i]
+					  : part_end(m, strip, end, parts.each_ns);
 		end = cut.end;
 		r = make_unit(m, &cut);
 	}

@@ -99,7 +99,7 @@ enum program_array {
 	PROGRAM_DESTS,
 	PROGRAM_MERGES,
 	PROGRAM_N_ARRAYS,
-	PROGRAM_N_SCRATCH = 12
+	PROGRAM_N_SCRATCH = 14
 };
 
 struct program {

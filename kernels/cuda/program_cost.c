@@ -16,7 +16,6 @@
 #define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
-#define RUN_GROUPS 8u /* and a page's more: a run is not cut */
 
 const double program_shares[PROGRAM_N_SHARES] = {0, 1.5, SHARE_OF_WAVES, 0.55, 0.36};
 
@@ -46,20 +45,6 @@ static void fill(struct open_slot *open, uint32_t *folded, uint32_t room, uint32
 		open->blocks = open->groups ? blocks : 0;
 }
 
-/* Groups that lie side by side, in slots of which the first has some already: each slot takes a copy for each piece. */
-static uint32_t copies_of(uint32_t filled, const struct run *run)
-{
-	uint32_t end = filled % DEVICE_SLOT_GROUPS + run->piece_groups;
-
-	return run->n_pieces * ((end + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS);
-}
-
-void run_weigh(const struct make *m, struct run *run)
-{
-	run->piece_groups = (run->n_groups + run->n_pieces - 1) / run->n_pieces;
-	run->read_ns = run->n_groups * m->read_ns + copies_of(0, run) * m->want->costs->copy_ns;
-}
-
 static bool is_staged(const struct make *m, uint32_t n_blocks, uint32_t blocks)
 {
 	return m->want->wide && n_blocks >= WARP_GROUP && most_of_warps(blocks);
@@ -77,35 +62,37 @@ static double block_ns(const struct make *m, const struct deal *deal, uint32_t b
 	return ns;
 }
 
-static void find_most(const struct make *m, struct deal *deal, uint32_t blocks)
+/* Of the busiest block. */
+static double most_ns(const struct make *m, struct deal *deal)
 {
-	for (; blocks; blocks &= blocks - 1) {
-		double ns = block_ns(m, deal, (uint32_t)__builtin_ctz(blocks));
+	for (; deal->touched; deal->touched &= deal->touched - 1) {
+		double ns = block_ns(m, deal, (uint32_t)__builtin_ctz(deal->touched));
 
 		deal->most_ns = ns > deal->most_ns ? ns : deal->most_ns;
 	}
+	return deal->most_ns;
 }
 
 /* As slots_make: for one block, in a stage, or for some. Returns how many copies bring them. */
 static uint32_t deal_add(const struct make *m, struct deal *deal, uint32_t n_blocks,
 			 const struct run *run, uint32_t blocks)
 {
-	uint32_t copies, touched = blocks;
+	uint32_t copies;
 
 	if ((blocks & (blocks - 1)) == 0) {
-		copies = copies_of(deal->narrow[__builtin_ctz(blocks)], run);
+		copies = run_copies(run, deal->narrow[__builtin_ctz(blocks)]);
 		deal->narrow[__builtin_ctz(blocks)] += run->n_groups;
 	} else if (is_staged(m, n_blocks, blocks)) {
 		blocks = (blocks & 0x0f ? 0x0f : 0) | (blocks & 0xf0 ? 0xf0 : 0);
-		touched = deal->stage.blocks | blocks;
-		copies = copies_of(deal->stage.groups, run);
+		deal->touched |= deal->stage.blocks;
+		copies = run_copies(run, deal->stage.groups);
 		fill(&deal->stage, deal->wide, STAGE_GROUPS, run->n_groups, blocks);
 	} else {
-		touched |= deal->common.blocks;
-		copies = copies_of(deal->common.groups, run);
+		deal->touched |= deal->common.blocks;
+		copies = run_copies(run, deal->common.groups);
 		fill(&deal->common, deal->narrow, DEVICE_SLOT_GROUPS, run->n_groups, blocks);
 	}
-	find_most(m, deal, touched);
+	deal->touched |= blocks;
 	return copies;
 }
 
@@ -129,18 +116,25 @@ static void load_add_some(const struct make *m, struct load *load, const struct 
 	deal_add(m, &load->turns, load->n_blocks, run, turns);
 }
 
-void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
-	      uint32_t end)
+/* That all see, and that take so long to read. */
+static inline void load_add_all(const struct make *m, struct load *load, uint32_t n_groups,
+				double read_ns)
 {
-	if (end - begin < load->n_rows) {
-		load_add_some(m, load, run, begin, end);
-		return;
-	}
 	load->staged = is_staged(m, load->n_blocks, (1u << load->n_blocks) - 1);
 	load->first = 0;
 	load->last = load->n_blocks - 1;
-	load->all += run->n_groups;
-	load->read_ns += run->read_ns;
+	load->all += n_groups;
+	load->read_ns += read_ns;
+}
+
+/* As rows [begin, end) of the strip see the run. */
+static void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
+		     uint32_t end)
+{
+	if (end - begin == load->n_rows)
+		load_add_all(m, load, run->n_groups, run->read_ns);
+	else
+		load_add_some(m, load, run, begin, end);
 }
 
 /* Of a group that all row blocks see, for each of them. */
@@ -154,9 +148,10 @@ uint32_t load_granule(const struct load *load)
 	return load->staged ? STAGE_GROUPS : DEVICE_SLOT_GROUPS;
 }
 
-double load_ns(const struct make *m, const struct load *load)
+/* What all of it takes together. */
+static double load_ns(const struct make *m, struct load *load)
 {
-	double near = load->near.most_ns, turns = load->turns.most_ns, fold;
+	double near = most_ns(m, &load->near), turns = most_ns(m, &load->turns), fold;
 	uint32_t sharing = 1;
 
 	if (load->first > load->last)
@@ -183,79 +178,6 @@ bool load_takes(const struct make *m, struct load *load, const struct run *run, 
 	return true;
 }
 
-/* ---- runs -------------------------------------------------------------------------------------------------------- */
-
-static uint32_t groups_of(const struct work_piece *piece)
-{
-	return (piece->first + piece->count + DEVICE_GROUP_TOKENS - 1) / DEVICE_GROUP_TOKENS -
-	       piece->first / DEVICE_GROUP_TOKENS;
-}
-
-/* The piece goes on where the last of the item's runs ends, or begins another. */
-static int add_to_runs(struct make *m, uint32_t first, const struct work_piece *piece)
-{
-	struct run *runs = make_scratch(m, RUNS, (size_t)m->n_runs + 1, sizeof(*runs));
-	struct run *last = m->n_runs > first ? &runs[m->n_runs - 1] : NULL;
-
-	if (!runs)
-		return -ENOMEM;
-	if (!last || last->n_groups >= RUN_GROUPS || last->row_begin != piece->row_begin ||
-	    last->row_end != piece->row_end) {
-		last = &runs[m->n_runs++];
-		*last = (struct run){.row_begin = piece->row_begin,
-				     .row_end = piece->row_end,
-				     .pos = piece->pos};
-	}
-	last->n_pieces++;
-	last->n_groups += groups_of(piece);
-	run_weigh(m, last);
-	return 0;
-}
-
-static int make_hulls(struct make *m)
-{
-	const struct run *runs = m->p->scratch[RUNS].at;
-	struct hull *hulls =
-		make_scratch(m, RUN_HULLS, (size_t)m->n_runs / HULL_RUNS + 1, sizeof(*hulls));
-
-	if (!hulls)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < m->n_runs; i++) {
-		struct hull *hull = &hulls[i / HULL_RUNS];
-
-		if (i % HULL_RUNS == 0)
-			*hull = (struct hull){.row_begin = UINT32_MAX};
-		hull->row_begin = min_u32(hull->row_begin, runs[i].row_begin);
-		hull->row_end = max_u32(hull->row_end, runs[i].row_end);
-	}
-	return 0;
-}
-
-/* Of all items. */
-static int make_runs(struct make *m)
-{
-	const struct work_list *list = m->want->list;
-	uint32_t *firsts = make_scratch(m, RUN_FIRSTS, (size_t)list->n_items + 1, sizeof(*firsts));
-	int r = firsts ? 0 : -ENOMEM;
-
-	m->n_runs = 0;
-	for (uint32_t i = 0; i < list->n_items && !r; i++) {
-		const struct work_item *item = &list->items[i];
-
-		firsts[i] = m->n_runs;
-		for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
-			const struct work_tile *tile = &list->tiles[t];
-
-			for (uint32_t p = tile->piece; p < tile->piece + tile->n_pieces && !r; p++)
-				r = add_to_runs(m, firsts[i], &list->pieces[p]);
-		}
-	}
-	if (r)
-		return r;
-	firsts[list->n_items] = m->n_runs;
-	return make_hulls(m);
-}
-
 /* ---- strips ------------------------------------------------------------------------------------------------------ */
 
 /* What each unit of the strip costs beyond its groups: its rows' Q and O among it. */
@@ -264,49 +186,44 @@ static double fixed_cost(const struct make *m, const struct strip *strip)
 	return m->want->costs->unit_ns + (strip->row_end - strip->row_begin) * m->row_ns;
 }
 
-/* The first of runs [i, end) that may have rows of the strip: where those of one hull have none, they are passed. */
-static uint32_t next_run(const struct make *m, const struct strip *strip, uint32_t i, uint32_t end)
-{
-	const struct hull *hulls = m->p->scratch[RUN_HULLS].at;
-
-	while (i < end && i % HULL_RUNS == 0 &&
-	       (hulls[i / HULL_RUNS].row_begin >= strip->row_end ||
-		hulls[i / HULL_RUNS].row_end <= strip->row_begin))
-		i += HULL_RUNS;
-	return i;
-}
-
 /* Do groups that come to n complete a granule that before of them did not? */
 static bool completes(const struct load *load, uint32_t before, uint32_t n)
 {
 	return (before ^ n) >= load_granule(load);
 }
 
+/* Which of the run's rows are the strip's, from its first. False: none that sees something of it. */
+static inline bool sees_run(const struct make *m, const struct strip *strip, const struct run *run,
+			    uint32_t *ret_begin, uint32_t *ret_end)
+{
+	uint32_t begin = max_u32(run->row_begin, strip->row_begin);
+	uint32_t end = min_u32(run->row_end, strip->row_end);
+
+	*ret_begin = begin - strip->row_begin;
+	*ret_end = end - strip->row_begin;
+	return begin < end && m->want->list->rows[end - 1].pos >= run->pos;
+}
+
 /* Of parts of the strip, each as long as goes with limit_ns (of groups alone): how many, and the sum of what they take. */
 static uint32_t cut_runs(const struct make *m, const struct strip *strip, double limit_ns,
 			 double *ret_sum_ns)
 {
-	const uint32_t *firsts = m->p->scratch[RUN_FIRSTS].at;
 	const struct run *runs = m->p->scratch[RUNS].at;
-	uint32_t n = 1, n_groups = 0, before = 0, last = firsts[strip->item + 1];
-	double sum = 0, now = 0;
+	uint32_t n = 1, n_groups = 0, before = 0, begin, end, last = runs_end(m, strip);
+	double sum = 0, now;
 	struct load load;
 
 	load_init(m, strip, &load);
-	for (uint32_t i = firsts[strip->item]; (i = next_run(m, strip, i, last)) < last; i++) {
-		uint32_t begin = max_u32(runs[i].row_begin, strip->row_begin);
-		uint32_t end = min_u32(runs[i].row_end, strip->row_end);
-
-		if (begin >= end || m->want->list->rows[end - 1].pos < runs[i].pos)
+	for (uint32_t i = runs_begin(m, strip); (i = runs_next(m, strip, i, last)) < last; i++) {
+		if (!sees_run(m, strip, &runs[i], &begin, &end))
 			continue;
-		if (limit_ns < NEVER_NS && completes(&load, before, n_groups) &&
-		    (now = load_ns(m, &load)) >= limit_ns) {
+		if (completes(&load, before, n_groups) && (now = load_ns(m, &load)) >= limit_ns) {
 			sum += now;
 			n++;
 			before = n_groups = 0;
 			load_init(m, strip, &load);
 		}
-		load_add(m, &load, &runs[i], begin - strip->row_begin, end - strip->row_begin);
+		load_add(m, &load, &runs[i], begin, end);
 		before = n_groups;
 		n_groups += runs[i].n_groups;
 	}
@@ -314,12 +231,23 @@ static uint32_t cut_runs(const struct make *m, const struct strip *strip, double
 	return n;
 }
 
+/* What all rows of the strip see from the item's first run on is summed up before. */
 double strip_cost(const struct make *m, const struct strip *strip)
 {
-	double groups;
+	const struct run *runs = m->p->scratch[RUNS].at;
+	uint32_t last = runs_end(m, strip), begin, end, n_groups;
+	struct load load;
+	double read_ns;
+	uint32_t i = runs_seen_by_all(m, strip, &n_groups, &read_ns);
 
-	cut_runs(m, strip, NEVER_NS, &groups);
-	return fixed_cost(m, strip) + groups;
+	load_init(m, strip, &load);
+	if (n_groups)
+		load_add_all(m, &load, n_groups, read_ns);
+	for (; (i = runs_next(m, strip, i, last)) < last; i++) {
+		if (sees_run(m, strip, &runs[i], &begin, &end))
+			load_add(m, &load, &runs[i], begin, end);
+	}
+	return fixed_cost(m, strip) + load_ns(m, &load);
 }
 
 struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns)
@@ -486,14 +414,26 @@ static int choose_as_told(struct make *m, double *ret_limit_ns)
 	return 0;
 }
 
+/* Of an item. */
+static uint32_t most_rows_of(const struct work_list *list)
+{
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < list->n_items; i++)
+		most = max_u32(most, list->items[i].row_end - list->items[i].row_begin);
+	return most;
+}
+
 int strips_choose(struct make *m, double *ret_limit_ns)
 {
 	struct program_expect best = {0};
+	uint32_t most_rows, made = 0;
 	double limit;
-	int r = make_runs(m);
+	int r = runs_make(m);
 
 	if (r)
 		return r;
+	most_rows = most_rows_of(m->want->list);
 	if (m->want->choice.unit_tokens)
 		return choose_as_told(m, ret_limit_ns);
 	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {
@@ -502,6 +442,10 @@ int strips_choose(struct make *m, double *ret_limit_ns)
 
 		if (tokens == 0)
 			break;
+		/* the strips are those at hand */
+		if (i > 0 && tokens >= most_rows)
+			continue;
+		made = tokens;
 		r = strips_make(m, tokens);
 		if (r)
 			return r;
@@ -513,5 +457,5 @@ int strips_choose(struct make *m, double *ret_limit_ns)
 		}
 	}
 	m->p->expect = best;
-	return strips_make(m, best.unit_tokens);
+	return made == best.unit_tokens ? 0 : strips_make(m, best.unit_tokens);
 }

@@ -4,7 +4,7 @@
  * A *strip* is a run of an item's rows that units take together; its groups stand in the list's order, so that a cut
  * anywhere gives two units whose rows are those that see something on their side.
  *
- *      list --program_strips.c, program_cost.c--> strips --program.c--> cuts, units --program_slots.c--> slots, stages
+ *      list --program_runs.c, program_strips.c, program_cost.c--> strips --program.c--> cuts, units --program_slots.c--> slots, stages
  *                                                             \-----program_tails.c--> slots set aside for tokens to come
  */
 #ifndef COPPICE_CUDA_PROGRAM_IMPL_H
@@ -27,6 +27,8 @@ enum scratch {
 	RUNS,
 	RUN_FIRSTS,
 	RUN_HULLS,
+	RUN_REACHES,
+	ENDS,
 	LAST_OWN
 };
 
@@ -112,12 +114,13 @@ struct cut {
 struct run {
 	uint32_t row_begin, row_end; /* of the list */
 	uint32_t pos; /* of the first token */
+	uint32_t piece; /* the first of n_pieces of the list */
 	uint32_t n_pieces, n_groups;
 	uint32_t piece_groups; /* of a piece, rounded up */
 	double read_ns; /* where it begins a slot */
 };
 
-/* Rows of a few runs one after the other, and whatever lies between these rows: strips that have none of them pass all at once. */
+/* Rows of a few runs one after the other, and whatever lies between these rows. */
 #define HULL_RUNS 16u
 
 struct hull {
@@ -133,7 +136,8 @@ struct open_slot {
 struct deal {
 	uint32_t narrow[DEVICE_WARPS], wide[DEVICE_WARPS]; /* in slots, in stages */
 	struct open_slot common, stage;
-	double most_ns; /* of the busiest block, slots being folded whole: what is added makes no block's less */
+	uint32_t touched; /* blocks that have got something since the busiest was looked for */
+	double most_ns; /* of the busiest, slots being folded whole: what is added makes no block's less */
 };
 
 /* What warps have to do with groups of a strip: reading goes on beside arithmetic, and who has most to fold is waited for. */
@@ -199,6 +203,41 @@ int strips_make(struct make *m, uint32_t tokens);
 bool strip_sees_all(struct make *m, const struct strip *strip);
 /* Fills scratch GROUPS with the strip's groups, make->n_groups. 0 or -ENOMEM. */
 int strip_read(struct make *m, const struct strip *strip);
+
+/* ---- program_runs.c ---------------------------------------------------------------------------------------------- */
+
+/* Of all items. 0 or -ENOMEM. */
+int runs_make(struct make *m);
+/* Sets what follows from the run's pieces and groups. */
+void run_weigh(const struct make *m, struct run *run);
+/* How many copies bring it to slots of which the first has some groups already: each slot takes one for each piece. */
+static inline uint32_t run_copies(const struct run *run, uint32_t filled)
+{
+	uint32_t end = filled % DEVICE_SLOT_GROUPS + run->piece_groups;
+
+	return run->n_pieces * ((end + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS);
+}
+
+/* Those of the strip's item, [begin, end). */
+uint32_t runs_begin(const struct make *m, const struct strip *strip);
+uint32_t runs_end(const struct make *m, const struct strip *strip);
+/* The first of [i, end) that may have rows of the strip; end or behind it: none. */
+static inline uint32_t runs_next(const struct make *m, const struct strip *strip, uint32_t i,
+				 uint32_t end)
+{
+	const struct hull *hulls = m->p->scratch[RUN_HULLS].at;
+
+	while (i % HULL_RUNS == 0 && i < end &&
+	       (hulls[i / HULL_RUNS].row_begin >= strip->row_end ||
+		hulls[i / HULL_RUNS].row_end <= strip->row_begin))
+		i += HULL_RUNS;
+	return i;
+}
+
+/* All rows of the strip see the runs from begin up to the one returned; what they come to, added up in order. */
+uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip, uint32_t *ret_n_groups,
+			  double *ret_read_ns);
+
 /* ---- program_cost.c ---------------------------------------------------------------------------------------------- */
 
 /* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
@@ -206,15 +245,11 @@ int strips_choose(struct make *m, double *ret_limit_ns);
 /* Modelled time of a strip as one unit; and what it is cut into. */
 double strip_cost(const struct make *m, const struct strip *strip);
 struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns);
-/* Nothing; and a run, as rows [begin, end) of the strip see it; and what all of it takes together. */
+/* Nothing. */
 void load_init(const struct make *m, const struct strip *strip, struct load *ret);
-void load_add(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
-	      uint32_t end);
-double load_ns(const struct make *m, const struct load *load);
-/* Sets what follows from the run's pieces and groups. */
-void run_weigh(const struct make *m, struct run *run);
-/* As load_add, unless the run makes a part of it take much longer at once: it brings rows, for which warps are missing where most
- * was folded by all. Then it is for the next part, and this load is of no more use. ns: what load takes, before and after. */
+/* Adds a run, as rows [begin, end) of the strip see it, unless that makes a part of it take much longer at once: it brings rows,
+ * for which warps are missing where most was folded by all. Then it is for the next part, and this load is of no more use.
+ * ns: what load takes, before and after. */
 bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
 		uint32_t end, double limit_ns, double *ns);
 /* Groups of which a part has a multiple, if it ends behind the run added last: half a stage takes as long as a whole one. */

@@ -111,6 +111,14 @@ uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t block
 	return blocks << (cut->turns[kind]++ % n_splits * n_blocks);
 }
 
+/* All warps that have one of the row blocks. */
+static uint32_t warps_of(const struct cut *cut, uint32_t blocks)
+{
+	static const uint32_t one_each[] = {0xff, 0x55, 0x11, 0x01}; /* by blocks_log2 */
+
+	return (blocks & ((1u << (1u << cut->blocks_log2)) - 1)) * one_each[cut->blocks_log2];
+}
+
 /* Takes up to 4 of the queue's groups into a slot. */
 static int emit_slot(struct make *m, struct cut *cut, struct queue *queue, uint32_t n,
 		     uint32_t warps, bool wide)
@@ -118,6 +126,7 @@ static int emit_slot(struct make *m, struct cut *cut, struct queue *queue, uint3
 	const struct piece_group *groups = m->p->scratch[GROUPS].at;
 	struct device_slot *slot = make_append(m, PROGRAM_SLOTS, 1);
 	struct device_source *source = make_append(m, PROGRAM_SOURCES, 1);
+	const struct piece_group *alike = NULL;
 	uint32_t plain = n == DEVICE_SLOT_GROUPS ? ~0u : 0;
 
 	if (!slot || !source)
@@ -136,14 +145,12 @@ static int emit_slot(struct make *m, struct cut *cut, struct queue *queue, uint3
 		source->groups[i] = at->source;
 		slot->causal |= at->causal;
 		slot->partial |= at->causal || g->first != 0 || g->end != DEVICE_GROUP_TOKENS;
-		if (plain)
+		if (plain && at != alike)
 			plain &= plain_blocks(m, cut, at);
+		alike = at->alike_end > (uint32_t)(at - groups) + 1 ? at + 1 : NULL;
 	}
 	slot->warps = (uint8_t)warps;
-	for (uint32_t w = 0; w < DEVICE_WARPS; w++) {
-		if (warps >> w & 1 && plain >> (w & ((1u << cut->blocks_log2) - 1)) & 1)
-			slot->plain |= (uint8_t)(1u << w);
-	}
+	slot->plain = (uint8_t)(warps & warps_of(cut, plain));
 	slot->wide = wide;
 	m->p->n_groups += n;
 	return 0;
@@ -329,18 +336,27 @@ static uint32_t side_by_side(const struct make *m, const struct queue *queue, ui
 static void order_queue(const struct make *m, struct queue *queue, struct queue *other)
 {
 	struct queue from = *queue;
+	uint32_t n_of[DEVICE_SLOT_GROUPS + 1] = {0}, at[DEVICE_SLOT_GROUPS + 1] = {0};
+	uint32_t before = DEVICE_SLOT_GROUPS;
+	bool ordered = true;
 
-	for (uint32_t width = DEVICE_SLOT_GROUPS; width; width /= 2) {
-		for (uint32_t i = 0, n; i < from.n; i += n) {
-			n = side_by_side(m, &from, i);
-			if (n != width)
-				continue;
-			memcpy(&other->groups[other->n], &from.groups[i], n * sizeof(*from.groups));
-			memcpy(&other->blocks[other->n], &from.blocks[i], n * sizeof(*from.blocks));
-			other->n += n;
-		}
+	for (uint32_t i = 0, n; i < from.n; i += n) {
+		n = side_by_side(m, &from, i);
+		n_of[n] += n;
+		ordered = ordered && n <= before;
+		before = n;
 	}
-	*queue = *other;
+	if (ordered)
+		return;
+	at[2] = n_of[4];
+	at[1] = n_of[4] + n_of[2];
+	for (uint32_t i = 0, n; i < from.n; i += n) {
+		n = side_by_side(m, &from, i);
+		memcpy(&other->groups[at[n]], &from.groups[i], n * sizeof(*from.groups));
+		memcpy(&other->blocks[at[n]], &from.blocks[i], n * sizeof(*from.blocks));
+		at[n] += n;
+	}
+	*queue = (struct queue){other->groups, other->blocks, from.n, 0};
 	*other = (struct queue){.groups = from.groups, .blocks = from.blocks};
 }
 

@@ -124,18 +124,14 @@ static void find_stretches(struct make *m)
 
 int strip_read(struct make *m, const struct strip *strip)
 {
-	const struct work_list *list = m->want->list;
-	const struct work_item *item = &list->items[strip->item];
+	const struct run *runs = m->p->scratch[RUNS].at;
+	uint32_t end = runs_end(m, strip);
 	int r = 0;
 
 	m->n_groups = 0;
-	for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
-		const struct work_tile *tile = &list->tiles[t];
-
-		if (tile->row_begin >= strip->row_end || tile->row_end <= strip->row_begin)
-			continue;
-		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces && !r; i++)
-			r = add_piece(m, strip, &list->pieces[i]);
+	for (uint32_t i = runs_begin(m, strip); (i = runs_next(m, strip, i, end)) < end; i++) {
+		for (uint32_t p = 0; p < runs[i].n_pieces && !r; p++)
+			r = add_piece(m, strip, &m->want->list->pieces[runs[i].piece + p]);
 	}
 	find_stretches(m);
 	return r;

@@ -4,6 +4,7 @@ coppice_test(NAME program_test
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/costs.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program_cost.c
+		${PROJECT_SOURCE_DIR}/kernels/cuda/program_runs.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program_strips.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program_slots.c
 		${PROJECT_SOURCE_DIR}/kernels/cuda/program_tails.c
