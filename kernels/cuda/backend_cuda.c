@@ -23,6 +23,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MEET_MS \
+	10000u /* at least: NCCL takes seconds to find its ways, however short other waits are */
+
 static_assert(NCCL_ID_BYTES == BACKEND_MEETING_BYTES, "a meeting's id is NCCL's");
 static_assert(PEERS_MAX == BACKEND_DEVICES_MAX, "whatever is a group can meet");
 
@@ -197,6 +200,7 @@ static int cuda_meet(const struct backend_meeting *meeting, char *notice, char *
 {
 	struct batch *batches[PEERS_MAX];
 	int devices[PEERS_MAX];
+	uint32_t limit_ms = meeting->timeout_ms;
 
 	list_members(meeting->members, meeting->n, batches, devices);
 	return peer_meet(&(struct peer_config){.members = batches,
@@ -205,7 +209,8 @@ static int cuda_meet(const struct backend_meeting *meeting, char *notice, char *
 					       .first = meeting->first,
 					       .n_all = meeting->n_all,
 					       .id = meeting->id,
-					       .timeout_ms = meeting->timeout_ms},
+					       .timeout_ms = limit_ms,
+					       .meet_ms = limit_ms > MEET_MS ? limit_ms : MEET_MS},
 			 notice, error, bytes);
 }
 

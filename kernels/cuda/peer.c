@@ -18,7 +18,6 @@
 #define SLOT_BYTES \
 	(UINT64_C(1) << 20) /* of an inbox, for each sender and half: some row of any shape */
 #define GATHER_BYTES (UINT64_C(16) << 20) /* of what comes from all at once */
-#define TRY_BYTES 64u /* that devices gather when they meet */
 #define SETTLE_MS \
 	1000u /* for what is under way in the end, at most, and once more when it was given up */
 
@@ -169,7 +168,12 @@ static int make_inboxes(struct meeting *m)
 static int choose_way(struct meeting *m, const struct peer_config *config, char *notice,
 		      char *error, size_t bytes)
 {
-	const struct nccl_ranks ranks = {m->devices, m->n, m->first, m->n_all, config->id};
+	const struct nccl_ranks ranks = {.devices = m->devices,
+					 .n = m->n,
+					 .first = m->first,
+					 .n_all = m->n_all,
+					 .id = config->id,
+					 .timeout_ms = config->meet_ms};
 	const char *wanted = getenv("COPPICE_EXCHANGE");
 	uint32_t from = 0, to = 0;
 	bool apart = find_apart(m, &from, &to);
@@ -218,42 +222,6 @@ static int make_ends(struct meeting *m, struct batch *const *members)
 	return 0;
 }
 
-/* False: it still runs when the time is over. */
-static bool settles(const struct batch *b, uint64_t timeout_ns)
-{
-	uint64_t deadline_ns = clock_ns() + timeout_ns;
-	cudaError_t r;
-
-	while ((r = cudaStreamQuery(b->stream)) == cudaErrorNotReady && clock_ns() < deadline_ns)
-		sched_yield();
-	cudaGetLastError();
-	return r != cudaErrorNotReady;
-}
-
-/* NCCL makes its connections where they are first used, which waits for all and has no limit: here, where all are. */
-static int try_nccl(struct meeting *m, struct batch *const *members)
-{
-	int r = 0, end;
-
-	for (uint32_t i = 0; i < m->n && r == 0; i++) {
-		cudaSetDevice(m->devices[i]);
-		r = batch_grow(members[i], &members[i]->peer->gathered,
-			       (m->n_all + UINT64_C(1)) * TRY_BYTES, false);
-	}
-	if (r || nccl_begin(m->nccl) != 0)
-		return r ? r : -EIO;
-	for (uint32_t i = 0; i < m->n && r == 0; i++) {
-		char *at = members[i]->peer->gathered.at;
-
-		cudaSetDevice(m->devices[i]);
-		r = nccl_gather(m->nccl, i, at, at + TRY_BYTES, TRY_BYTES, members[i]->stream);
-	}
-	end = nccl_end(m->nccl);
-	for (uint32_t i = 0; i < m->n && r == 0 && end == 0; i++)
-		r = settles(members[i], m->timeout_ns) ? 0 : -ETIMEDOUT;
-	return r ? r : end;
-}
-
 static int make_meeting(struct meeting *m, const struct peer_config *config, char *notice,
 			char *error, size_t bytes)
 {
@@ -265,8 +233,6 @@ static int make_meeting(struct meeting *m, const struct peer_config *config, cha
 		r = make_inboxes(m);
 	if (r == 0)
 		r = make_ends(m, config->members);
-	if (r == 0 && m->nccl)
-		r = try_nccl(m, config->members);
 	return r;
 }
 
@@ -290,9 +256,6 @@ int peer_meet(const struct peer_config *config, char *notice, char *error, size_
 		    cudaGetErrorString(cudaGetLastError()));
 	if (r == -ENOMEM)
 		say(error, bytes, "no memory for what %u devices exchange", m->n_all);
-	if (r == -ETIMEDOUT)
-		say(error, bytes, "a device has not answered by NCCL for %u ms",
-		    config->timeout_ms);
 	if (r == 0 && m->apart)
 		r = 1;
 	meeting_unref(m);
@@ -303,6 +266,18 @@ void peer_give_up(struct batch *b)
 {
 	if (b->peer && b->peer->meeting->nccl)
 		nccl_abort(b->peer->meeting->nccl, b->peer->index);
+}
+
+/* False: it still runs when the time is over. */
+static bool settles(const struct batch *b, uint64_t timeout_ns)
+{
+	uint64_t deadline_ns = clock_ns() + timeout_ns;
+	cudaError_t r;
+
+	while ((r = cudaStreamQuery(b->stream)) == cudaErrorNotReady && clock_ns() < deadline_ns)
+		sched_yield();
+	cudaGetLastError();
+	return r != cudaErrorNotReady;
 }
 
 void peer_settle(struct batch *b)

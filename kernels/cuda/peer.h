@@ -95,6 +95,7 @@ struct peer_config {
 	uint32_t n, first, n_all; /* as backend_meeting has them */
 	const uint8_t *id;
 	uint32_t timeout_ms;
+	uint32_t meet_ms; /* until all have come by NCCL */
 };
 
 /* As backend_ops.meet. */

@@ -75,8 +75,11 @@ int ncclGroupStart(void)
 	return 0;
 }
 
+/* The real one looks for the other ranks here, and does not come back without them. */
 int ncclGroupEnd(void)
 {
+	while (fake_nccl.absent)
+		usleep(1000);
 	return 0;
 }
 

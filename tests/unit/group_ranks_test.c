@@ -6,6 +6,7 @@
  * program says so and exits with 77, which CTest counts as skipped.
  */
 #include "kernels/cuda/module.h"
+#include "kernels/group/agree.h"
 #include "kernels/group/exchange.h"
 #include "kernels/group/group.h"
 #include "kernels/group/ranks.h"
@@ -32,6 +33,7 @@
 #define TIMEOUT_MS 30000u
 #define SHORT_MS 700u
 #define GPU_SHORT_MS 1500u
+#define DEATH_MS 25000u /* NCCL is given 10 s, and devices are opened before */
 #define WORLDS 6u
 #define GPU_WORLDS 4u /* each makes its connections anew, which takes a second */
 #define LSE_BOUND 1e-4
@@ -324,6 +326,49 @@ static void test_a_process_that_never_answers_ends_them_in_time(void **state)
 	run_lives(lives, 2, short_ms(), __func__);
 }
 
+/* Dies as soon as all have agreed. */
+static int live_and_die(struct life *l, struct oracle_random random)
+{
+	struct backend_config config = {.pool_bytes = 2 * MIB * ranks.n,
+					.extent_bytes = 2 * MIB * ranks.n,
+					.group = &l->group};
+	uint8_t id[BACKEND_MEETING_BYTES];
+	char error[256] = "";
+
+	(void)random;
+	return agree(l->exchange, l->device.ops, &config, id, error, sizeof(error))
+		       ? complain(l, error)
+		       : 0;
+}
+
+/* By NCCL they never meet, by sockets they find it out when they first exchange. */
+static int live_without_it(struct life *l, struct oracle_random random)
+{
+	uint64_t begin = now_ms();
+	struct backend *b = NULL;
+	char error[256] = "";
+	int r;
+
+	(void)random;
+	r = open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error));
+	if (ranks.module)
+		r = r && strstr(error, "have come for") ? 0 : complain(l, error);
+	else
+		r = r ? complain(l, error) : run_one(l, b, "exchange: ");
+	backend_group.close(b);
+	if (now_ms() - begin > DEATH_MS)
+		return complain(l, "it took too long");
+	return r;
+}
+
+static void test_a_process_that_dies_before_it_meets_ends_them_in_time(void **state)
+{
+	static const live lives[] = {live_without_it, live_and_die, live_without_it};
+
+	(void)state;
+	run_lives(lives, 3, short_ms(), __func__);
+}
+
 static int live_unlike(struct life *l, struct oracle_random random)
 {
 	uint64_t extents = l->exchange->rank == 1 ? 2 : 1;
@@ -432,6 +477,9 @@ int main(int argc, char **argv)
 						make_addresses, drop_addresses),
 		cmocka_unit_test_setup_teardown(test_a_process_that_never_answers_ends_them_in_time,
 						make_addresses, drop_addresses),
+		cmocka_unit_test_setup_teardown(
+			test_a_process_that_dies_before_it_meets_ends_them_in_time, make_addresses,
+			drop_addresses),
 		cmocka_unit_test_setup_teardown(test_processes_that_differ_say_in_what,
 						make_addresses, drop_addresses),
 		cmocka_unit_test_setup_teardown(test_heads_are_not_shared_by_processes,

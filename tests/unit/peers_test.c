@@ -27,10 +27,12 @@
 static struct {
 	struct cudaDeviceProp devices[DEVICES];
 	bool reach[DEVICES][DEVICES]; /* from, to */
-	int current;
-	uint32_t n_blocks; /* of device memory */
-	bool stuck; /* what NCCL is asked for does not end */
+	_Atomic uint32_t n_blocks; /* of device memory */
+	_Atomic uint32_t n_streams;
+	_Atomic bool stuck; /* what NCCL is asked for does not end */
 } machine;
+
+static _Thread_local int current;
 
 static struct fake_nccl *nccl;
 
@@ -47,7 +49,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 
 cudaError_t cudaSetDevice(int device)
 {
-	machine.current = device;
+	current = device;
 	return cudaSuccess;
 }
 
@@ -60,7 +62,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int from, int to)
 cudaError_t cudaDeviceEnablePeerAccess(int to, unsigned int flags)
 {
 	(void)flags;
-	return machine.reach[machine.current][to] ? cudaSuccess : cudaErrorPeerAccessUnsupported;
+	return machine.reach[current][to] ? cudaSuccess : cudaErrorPeerAccessUnsupported;
 }
 
 cudaError_t cudaMalloc(void **ret, size_t bytes)
@@ -92,6 +94,21 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
 	(void)stream;
 	assert_false(is_busy());
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned int flags)
+{
+	(void)flags;
+	*ret = (cudaStream_t)&machine;
+	machine.n_streams++;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	assert_ptr_equal(stream, &machine);
+	machine.n_streams--;
 	return cudaSuccess;
 }
 
@@ -162,7 +179,7 @@ static int setup(void **state)
 	assert_non_null(find);
 	nccl = find();
 	memset(nccl, 0, sizeof(*nccl));
-	memset(&machine, 0, sizeof(machine));
+	memset(machine.reach, 0, sizeof(machine.reach));
 	for (uint32_t i = 0; i < DEVICES; i++) {
 		struct cudaDeviceProp *prop = &machine.devices[i];
 
@@ -186,11 +203,11 @@ static void free_peers(struct meeting_of *m)
 	}
 }
 
-static void await_zero(_Atomic uint32_t *n)
+static void await_value(_Atomic uint32_t *n, uint32_t value)
 {
-	for (uint32_t i = 0; i < 5000 && *n; i++)
+	for (uint32_t i = 0; i < 5000 && *n != value; i++)
 		usleep(1000);
-	assert_int_equal(*n, 0);
+	assert_int_equal(*n, value);
 }
 
 static int teardown(void **state)
@@ -198,8 +215,9 @@ static int teardown(void **state)
 	struct meeting_of *m = *state;
 
 	free_peers(m);
-	assert_int_equal(machine.n_blocks, 0);
-	await_zero(&nccl->n_open);
+	await_value(&machine.n_blocks, 0);
+	await_value(&machine.n_streams, 0);
+	await_value(&nccl->n_open, 0);
 	free(m);
 	unsetenv("COPPICE_EXCHANGE");
 	unsetenv("FAKE_NCCL_REFUSE");
@@ -214,7 +232,8 @@ static int meet(struct meeting_of *m, uint32_t first, uint32_t n_all, const uint
 				     .first = first,
 				     .n_all = n_all,
 				     .id = id,
-				     .timeout_ms = TIMEOUT_MS};
+				     .timeout_ms = TIMEOUT_MS,
+				     .meet_ms = TIMEOUT_MS};
 
 	return peer_meet(&config, m->notice, m->error, sizeof(m->error));
 }
@@ -347,9 +366,26 @@ static void test_devices_that_do_not_answer_by_nccl_have_not_met(void **state)
 
 	setenv("COPPICE_EXCHANGE", "nccl", 1);
 	machine.stuck = true;
-	assert_int_not_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_int_equal(meet(m, 0, DEVICES, NULL), -ETIMEDOUT);
+	assert_says(m->error, "not all of 3 devices have come for 50 ms");
+	await_value(&nccl->n_aborted, DEVICES);
 	machine.stuck = false;
-	assert_says(m->error, "has not answered by NCCL for 50 ms");
+}
+
+/* Which may come back long after nobody waits for it any more. */
+static void test_a_process_that_dies_before_it_meets_keeps_nobody_waiting(void **state)
+{
+	uint8_t id[NCCL_ID_BYTES] = {'t'};
+	struct meeting_of *m = *state;
+
+	nccl->absent = true;
+	assert_int_equal(meet(m, 3, 12, id), -ETIMEDOUT);
+	assert_says(m->error,
+		    "with other processes: NCCL: not all of 12 devices have come for 50 ms");
+	assert_int_equal(nccl->n_aborted, 0);
+	nccl->absent = false;
+	await_value(&nccl->n_aborted, DEVICES);
+	assert_int_equal(nccl->n_gathers, DEVICES);
 }
 
 int main(void)
@@ -367,6 +403,7 @@ int main(void)
 		CASE(test_what_waits_for_others_in_the_end_is_given_up),
 		CASE(test_a_process_that_does_not_end_keeps_nobody_from_it),
 		CASE(test_devices_that_do_not_answer_by_nccl_have_not_met),
+		CASE(test_a_process_that_dies_before_it_meets_keeps_nobody_waiting),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
