@@ -160,7 +160,7 @@ static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t
 	if (r == -ENOTSUP)
 		return refuse(rq, -EOPNOTSUPP, "kind",
 			      "The %s backend has no device memory: use a host arena, or a daemon "
-			      "with backend = cuda.",
+			      "with backend = cuda, of several GPUs such as reach each other.",
 			      s->ops->name);
 	if (r == -ENODEV)
 		return refuse(rq, r, "device",

@@ -6,6 +6,7 @@
 #include "fake.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int setup(void **state)
@@ -132,7 +133,43 @@ static void heads_that_are_not_to_be_divided_are_refused(void **state)
 	client_close(&c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, harness_teardown)
+/* The daemon that setup started goes, and another comes. */
+static struct harness *with_meeting(void **state, const char *how)
+{
+	struct harness *h = *state;
+
+	harness_stop(h, 15);
+	setenv("FAKE_CUDA_MEET", how, 1);
+	return h;
+}
+
+static void devices_that_do_not_reach_each_other_are_a_warning(void **state)
+{
+	struct harness *h = with_meeting(state, "apart");
+	struct client c;
+
+	harness_start(h);
+	assert_true(harness_log_has(h, "the fake devices do not reach each other"));
+	c = client_open(h);
+	assert_refused(ask_arena(&c, NULL, 0, 1), -EOPNOTSUPP, "kind", "use a host arena");
+	client_close(&c);
+}
+
+static void devices_that_cannot_meet_are_a_sentence_and_status_1(void **state)
+{
+	struct harness *h = with_meeting(state, "never");
+
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "the fake devices do not reach each other"));
+}
+
+static int teardown(void **state)
+{
+	unsetenv("FAKE_CUDA_MEET");
+	return harness_teardown(state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv)
 {
@@ -142,6 +179,8 @@ int main(int argc, char **argv)
 		TEST(models_say_how_they_are_split_and_why),
 		TEST(status_counts_each_device),
 		TEST(heads_that_are_not_to_be_divided_are_refused),
+		TEST(devices_that_do_not_reach_each_other_are_a_warning),
+		TEST(devices_that_cannot_meet_are_a_sentence_and_status_1),
 	};
 
 	if (harness_init(argc, argv) < 0)

@@ -1,13 +1,16 @@
 /*
  * fake_module.c - a coppice-cuda.so without a GPU: the CPU's backend, and device arenas for the fake driver to open.
  *
- * FAKE_CUDA_MPS=1: as under MPS. FAKE_CUDA_FAULT names a file; once it is there the device has failed for good.
+ * FAKE_CUDA_MPS=1: as under MPS. FAKE_CUDA_FAULT names a file; once it is there the device has failed for good. FAKE_CUDA_MEET: the
+ * devices do not reach each other's memory, and have met by other means (apart) or not at all (never).
  */
 #include "fake.h"
 
 #include "kernels/backend.h"
 
 #include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -77,6 +80,16 @@ static int fake_completed(struct backend *b, uint64_t *ret_id)
 	return fake_fault(b) ? -EIO : backend_cpu.completed(b, ret_id);
 }
 
+/* No batch comes behind it. */
+static int fake_meet(const struct backend_meeting *meeting, char *notice, char *error, size_t bytes)
+{
+	bool never = strcmp(getenv("FAKE_CUDA_MEET"), "never") == 0;
+
+	(void)meeting;
+	snprintf(never ? error : notice, bytes, "the fake devices do not reach each other");
+	return never ? -EIO : 1;
+}
+
 __attribute__((visibility("default"))) const struct backend_ops *coppice_backend_cuda(void);
 
 const struct backend_ops *coppice_backend_cuda(void)
@@ -88,5 +101,7 @@ const struct backend_ops *coppice_backend_cuda(void)
 	fake.ops.arena_free = fake_arena_free;
 	fake.ops.fault = fake_fault;
 	fake.ops.completed = fake_completed;
+	if (getenv("FAKE_CUDA_MEET"))
+		fake.ops.meet = fake_meet;
 	return &fake.ops;
 }
