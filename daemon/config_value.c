@@ -192,7 +192,8 @@ static void accepted_text(const struct key *key, char *text, size_t bytes)
 		break;
 	case KEY_SPLIT:
 		snprintf(text, bytes,
-			 "auto, tokens or heads, and NAME:word for single models, with commas");
+			 "auto, tokens or heads, and NAME:word for single models, with commas, "
+			 "each once");
 		break;
 	default:
 		snprintf(text, bytes, "one of: %.*s", (int)strlen(key->choices) - 1, key->choices);

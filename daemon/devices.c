@@ -96,12 +96,32 @@ static enum split split_item(struct item item, struct item *ret_model)
 	return ret_model->length ? split_word(item) : SPLIT_NONE;
 }
 
+static bool same_item(struct item a, struct item b)
+{
+	return a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
+}
+
+/* Is the model, or with no name all of them, told something before the item at end? */
+static bool split_told(const char *text, const char *end, struct item model)
+{
+	for (const char *at = text; at && at != end;) {
+		struct item of;
+
+		split_item(item_next(&at), &of);
+		if (same_item(of, model))
+			return true;
+	}
+	return false;
+}
+
 bool split_is_valid(const char *text)
 {
-	struct item model;
-
 	for (const char *at = text; at;) {
-		if (split_item(item_next(&at), &model) == SPLIT_NONE)
+		const char *begin = at;
+		struct item model;
+
+		if (split_item(item_next(&at), &model) == SPLIT_NONE ||
+		    split_told(text, begin, model))
 			return false;
 	}
 	return true;

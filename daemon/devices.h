@@ -18,7 +18,7 @@ int devices_parse(const char *text, uint32_t *ret_n, bool *ret_cpu);
 /* Items of a list with commas, cut out of copy, which holds what text holds: how many; -EINVAL: an empty one, or more than most. */
 int list_split(const char *text, char *copy, const char **ret, uint32_t most);
 
-/* Is it a list of words and of NAME:word, each word auto, tokens or heads? */
+/* Is it a list of NAME:word, no name twice, and one word for all others at most, each word auto, tokens or heads? */
 bool split_is_valid(const char *text);
 
 /* Which of a model's KV heads a shape has; all == 0: it has them all. */

@@ -214,6 +214,8 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"split = halves", "auto, tokens or heads"},
 		{"split = auto, :heads", "auto, tokens or heads"},
 		{"split = m:", "auto, tokens or heads"},
+		{"split = m:heads, auto, m:tokens", "each once"},
+		{"split = heads,heads", "each once"},
 		{"ranks = here", "a numeric host:port"},
 		{"ranks = /a,,/b", "at most 64 addresses"},
 		{"ranks = 10.0.0.1:4800,host:4800", "a numeric host:port"},
