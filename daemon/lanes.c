@@ -17,15 +17,16 @@ int lane_add(struct sched *s, struct sched_session *session, uint32_t number,
 {
 	struct lane_poll *polls = realloc(s->polls, (s->n_lanes + 1) * sizeof(*polls));
 	struct sched_lane *lane = calloc(1, sizeof(*lane));
+	uint8_t *body = malloc(ABI_BODY_MAX_BYTES);
 
 	if (polls)
 		s->polls = polls;
-	if (lane)
-		lane->body = malloc(ABI_BODY_MAX_BYTES);
-	if (!polls || !lane || !lane->body) {
+	if (!polls || !lane || !body) {
+		free(body);
 		free(lane);
 		return -ENOMEM;
 	}
+	lane->body = body;
 	lane->session = session;
 	lane->number = number;
 	lane->serial = ++s->last_lane;
