@@ -16,6 +16,10 @@ struct seq_open {
 /* 0, -ENOMEM, or what store_seq_open says. */
 int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **ret,
 	     struct store_match *ret_match);
+/* Has the session room for so many bytes more of prompts that are not computed? They are memory of the daemon's own, which no pool
+ * bounds: a session may have as much of it as of host arenas. */
+bool seq_prompts_fit(struct sched *s, struct sched_session *session, uint64_t bytes);
+/* The same; -EDQUOT: the prompt's rest does not fit. */
 int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret);
 /* Frees it; a SEQ_WAIT under way is answered with -ECANCELED. It must not be part of a parked step: see
  * step_drop. */

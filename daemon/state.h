@@ -168,6 +168,7 @@ struct sched_session {
 	bool ended; /* nothing is left but device arenas, which the client's process may have open */
 	uint32_t n_seqs, n_lanes, n_arenas;
 	uint64_t arena_bytes;
+	uint64_t prompt_bytes; /* of its sequences' prompts, at most: some are computed by now */
 	uint64_t meeting; /* the last that one of its lanes was in */
 	uint64_t entries, decode_steps, tokens_matched, tokens_computed;
 };

@@ -324,6 +324,11 @@ static int seq_verb_open(struct sched *s, struct sched_request *rq)
 		return refuse(rq, -EUSERS, NULL,
 			      "The session has %u sequences, as many as it may: close some.",
 			      session->n_seqs);
+	if (!seq_prompts_fit(s, session, open.n_tokens * sizeof(uint32_t)))
+		return refuse(rq, -EDQUOT, "n_tokens",
+			      "The session's prompts that are not computed yet may take %llu bytes "
+			      "(max_arena_bytes): compute some first, or close them.",
+			      (unsigned long long)s->config->max_arena_bytes);
 	open.model = session->models[number - 1];
 	int r = seq_open(s, &open, &seq, &rq->out.seq.match);
 

@@ -289,6 +289,11 @@ uint32_t store_seq_n_tokens(const struct store_seq *q)
 	return q->n_path + q->tail.n;
 }
 
+uint64_t store_seq_prompt_bytes(const struct store_seq *q)
+{
+	return q->n_prompt ? (q->n_prompt - q->prompt_pos) * (uint64_t)sizeof(*q->prompt) : 0;
+}
+
 uint64_t store_seq_owner(const struct store_seq *q)
 {
 	return q->owner;

@@ -146,6 +146,8 @@ int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns);
 void store_seq_progress(struct store_seq *q, uint64_t now_ns);
 
 uint32_t store_seq_n_tokens(const struct store_seq *q); /* published part of its path */
+/* Memory that the ids of its prompt take, as long as it is not computed. */
+uint64_t store_seq_prompt_bytes(const struct store_seq *q);
 /* While it stays the same, tokens of the path lie where they lay, and those that were live have joined it where they were. */
 uint64_t store_seq_path_version(const struct store_seq *q);
 uint32_t store_seq_n_live(const struct store_seq *q); /* tokens of the live extension, 0: none */

@@ -140,6 +140,33 @@ static void extend_refuses(void **state)
 	assert_ends(client_extend(&f->c, f->seq, IDS, 4), -EBUSY, ABI_STILL_EXTENDED);
 }
 
+/* Ids of prompts that are not computed are the daemon's memory: a session has its share of it, as before once they are. */
+static void prompts_have_a_share_of_memory(void **state)
+{
+	static uint32_t ids[1024];
+	struct harness h;
+	struct client c;
+	struct store_match match;
+	uint64_t seqs[3];
+
+	(void)state;
+	harness_init(&h);
+	h.config.max_arena_bytes = 2 * sizeof(ids);
+	harness_start(&h);
+	client_start(&c, &h, 1000, &SHAPE, 1 << 20);
+	assert_int_equal(client_open(&c, ids, 1024, &seqs[0], &match), 0);
+	assert_int_equal(client_open(&c, ids, 1024, &seqs[1], &match), 0);
+	assert_int_equal(client_open(&c, ids, 1, &seqs[2], &match), -EDQUOT);
+	assert_ends(client_do(&c, (struct abi_entry){.kind = ABI_FORK, .seq = seqs[0]}, NULL, 0),
+		    -EDQUOT, ABI_OVER_QUOTA);
+	assert_int_equal(client_close(&c, seqs[1]), 0);
+	assert_int_equal(client_open(&c, ids, 1024, &seqs[1], &match), 0);
+	client_compute(&c, seqs[0], ids, 1024);
+	assert_int_equal(client_open(&c, ids, 1, &seqs[2], &match), 0);
+	client_end(&c);
+	harness_stop(&h);
+}
+
 static void too_many_tokens_for_the_pool_change_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -601,6 +628,7 @@ int main(void)
 		TEST(layers_ascend),
 		TEST(a_failed_step_voids_its_extension_until_a_trim),
 		TEST(extend_refuses),
+		TEST(prompts_have_a_share_of_memory),
 		TEST(too_many_tokens_for_the_pool_change_nothing),
 		TEST(bodies_out_of_range_are_refused),
 		TEST(arenas_are_checked),
