@@ -18,7 +18,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#define DESCRIPTORS 65536u /* as the unit has it */
 
 struct daemon {
 	struct config config;
@@ -113,6 +116,18 @@ static void daemon_done(struct daemon *d)
 	free(d);
 }
 
+/* A session takes three and a lane up to two: what a shell gives, mostly 1,024, is for few clients. Where there are no more, some
+ * are refused sooner, with a sentence. */
+static void raise_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS)
+		return;
+	limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+	(void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* Half-built things are freed by daemon_done; only a stop that did not end in time leaves without it. */
 static int daemon_run(struct daemon *d)
 {
@@ -155,6 +170,7 @@ int main(int argc, char **argv)
 		free(d);
 		return r;
 	}
+	raise_limit();
 	signals_block();
 	return daemon_run(d);
 }
