@@ -1,3 +1,7 @@
-if(TARGET coppice_kernels)
-	coppice_test(NAME plan_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/plan_test.c LIBS coppice_kernels)
+if(NOT TARGET coppice_kernels)
+	return()
 endif()
+foreach(name plan plan_published plan_rules)
+	coppice_test(NAME ${name}_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c ${CMAKE_CURRENT_LIST_DIR}/grove.c
+		LIBS coppice_kernels)
+endforeach()
