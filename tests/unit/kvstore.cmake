@@ -1,4 +1,4 @@
-foreach(unit pages stripe radix claims evict store store_random tier_room tier_file)
+foreach(unit pages stripe radix claims evict store tier_room tier_file)
 	if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${unit}_test.c)
 		continue()
 	endif()
@@ -6,6 +6,8 @@ foreach(unit pages stripe radix claims evict store store_random tier_room tier_f
 endforeach()
 target_link_options(store_test PRIVATE
 	-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc)
+coppice_test(NAME store_random_test SOURCES unit/store_random_test.c unit/store_world.c unit/store_naive.c unit/store_ops.c
+	LIBS coppice_kvstore LABELS unit kvstore)
 target_link_options(store_random_test PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
 foreach(unit tier tier_kill tail)
 	if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${unit}_test.c)

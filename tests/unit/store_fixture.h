@@ -26,7 +26,7 @@ struct fixture {
 	uint64_t now_ns;
 };
 
-static int fixture_commit(void *ctx, uint32_t extent)
+static inline int fixture_commit(void *ctx, uint32_t extent)
 {
 	struct fixture *f = ctx;
 
@@ -39,7 +39,7 @@ static int fixture_commit(void *ctx, uint32_t extent)
 	return 0;
 }
 
-static void fixture_release(void *ctx, uint32_t extent)
+static inline void fixture_release(void *ctx, uint32_t extent)
 {
 	struct fixture *f = ctx;
 
@@ -56,8 +56,8 @@ struct fixture_options {
 	uint32_t max_domain_pins;
 };
 
-static struct store_model *fixture_model(struct fixture *f, const char *name, uint32_t page_tokens,
-					 uint64_t page_bytes)
+static inline struct store_model *fixture_model(struct fixture *f, const char *name,
+						uint32_t page_tokens, uint64_t page_bytes)
 {
 	struct store_model *m;
 	struct store_model_info info = {
