@@ -1,7 +1,7 @@
 /* ready_test.c - steps whose inputs come later, by the lane's ready word or by pairs of words; threads and plain stores play
- * the streams. And what the scheduler does with a device: its arenas, its end. */
+ * the streams. */
 #include "daemon/sched_impl.h"
-#include "sched_harness.h"
+#include "sched_fixture.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,85 +12,12 @@
 
 #include <cmocka.h>
 
-static const struct work_shape SHAPE = {.n_layers = 2,
-					.n_q_heads = 4,
-					.n_kv_heads = 2,
-					.head_dim = 16,
-					.page_tokens = 16,
-					.dtype = WORK_FP32};
-static const uint32_t IDS[] = {7, 8, 9, 10, 11, 12, 13, 14};
 #define ROUNDS 200
-
-struct fixture {
-	struct harness h;
-	struct client c;
-	uint64_t seq;
-};
-
-static struct fixture *fixture_new(bool stepped)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct store_match match;
-
-	harness_init(&f->h);
-	f->h.stepped = stepped;
-	harness_start(&f->h);
-	client_start(&f->c, &f->h, 1000, &SHAPE, 1 << 20);
-	assert_int_equal(client_open(&f->c, IDS, 4, &f->seq, &match), 0);
-	return f;
-}
-
-static int setup(void **state)
-{
-	*state = fixture_new(false);
-	return 0;
-}
-
-/* No thread: the test goes the rounds itself. */
-static int setup_stepped(void **state)
-{
-	*state = fixture_new(true);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	client_end(&f->c);
-	harness_stop(&f->h);
-	free(f);
-	return 0;
-}
-
-static void assert_ends(struct abi_completion got, int status, enum abi_reason reason)
-{
-	assert_int_equal(got.status, status);
-	assert_int_equal(got.reason, reason);
-}
 
 static void go_rounds(struct fixture *f, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		sched_round(f->h.sched);
-}
-
-static uint64_t submit_step(struct fixture *f, uint32_t layer, uint32_t flags, uint64_t word)
-{
-	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 4);
-
-	return client_submit(&f->c,
-			     (struct abi_entry){.kind = ABI_STEP,
-						.count = 1,
-						.layer = layer,
-						.flags = flags,
-						.arg = word},
-			     &rec, sizeof(rec));
-}
-
-static void extend(struct fixture *f)
-{
-	assert_ends(client_extend(&f->c, f->seq, IDS, 4), 0, ABI_OK);
 }
 
 static void set_ready(struct fixture *f, uint64_t value)
@@ -103,11 +30,6 @@ static void set_ready_word(struct fixture *f, uint32_t word, uint64_t value)
 	atomic_store_explicit(&f->c.lane->ready_words[word], value, memory_order_release);
 }
 
-static uint64_t done_word(struct fixture *f, uint32_t word)
-{
-	return atomic_load_explicit(&f->c.lane->done_words[word], memory_order_acquire);
-}
-
 /* ---- the lane's ready word --------------------------------------------------------------------------------------- */
 
 static void a_streamed_step_runs_once_its_ticket_is_ready(void **state)
@@ -118,8 +40,8 @@ static void a_streamed_step_runs_once_its_ticket_is_ready(void **state)
 	float *v = q + rec.v / 4, *o = q + rec.o / 4;
 	uint64_t ticket;
 
-	extend(f);
-	ticket = submit_step(f, 0, ABI_STEP_STREAM, 0);
+	fixture_extend(f);
+	ticket = fixture_submit_step(f, 0, ABI_STEP_STREAM, 0);
 	set_ready(f, ticket - 1);
 	go_rounds(f, ROUNDS);
 	assert_int_equal(ring_done(f->c.lane), ticket - 1);
@@ -137,9 +59,9 @@ static void layers_may_be_queued_ahead(void **state)
 	struct fixture *f = *state;
 	uint64_t first, second;
 
-	extend(f);
-	first = submit_step(f, 0, ABI_STEP_STREAM, 0);
-	second = submit_step(f, 1, ABI_STEP_STREAM, 0);
+	fixture_extend(f);
+	first = fixture_submit_step(f, 0, ABI_STEP_STREAM, 0);
+	second = fixture_submit_step(f, 1, ABI_STEP_STREAM, 0);
 	set_ready(f, first);
 	assert_ends(client_wait(&f->c, first), 0, ABI_OK);
 	go_rounds(f, ROUNDS);
@@ -153,16 +75,16 @@ static void a_step_without_the_flag_does_not_look_at_ready(void **state)
 {
 	struct fixture *f = *state;
 
-	extend(f);
+	fixture_extend(f);
 	set_ready(f, 0);
-	assert_ends(client_wait(&f->c, submit_step(f, 0, 0, 0)), 0, ABI_OK);
+	assert_ends(client_wait(&f->c, fixture_submit_step(f, 0, 0, 0)), 0, ABI_OK);
 }
 
 static void a_refused_streamed_step_ends_at_once(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_ends(client_wait(&f->c, submit_step(f, 0, ABI_STEP_STREAM, 0)), -EINVAL,
+	assert_ends(client_wait(&f->c, fixture_submit_step(f, 0, ABI_STEP_STREAM, 0)), -EINVAL,
 		    ABI_NOT_EXTENDED);
 }
 
@@ -173,11 +95,11 @@ static void an_awaited_step_holds_up_its_own_lane_alone(void **state)
 	struct client other;
 	uint64_t seq, ticket;
 
-	extend(f);
-	ticket = submit_step(f, 0, ABI_STEP_STREAM, 0);
-	client_start(&other, &f->h, 1000, &SHAPE, 1 << 20);
-	assert_int_equal(client_open(&other, IDS, 8, &seq, &match), 0);
-	client_compute(&other, seq, IDS, 8);
+	fixture_extend(f);
+	ticket = fixture_submit_step(f, 0, ABI_STEP_STREAM, 0);
+	client_start(&other, &f->h, 1000, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&other, fixture_ids, 8, &seq, &match), 0);
+	client_compute(&other, seq, fixture_ids, 8);
 	assert_true(ring_done(f->c.lane) < ticket);
 	client_end(&other);
 	set_ready(f, ticket);
@@ -191,8 +113,8 @@ static void whatever_ready_holds_harms_nobody_else(void **state)
 	uint64_t ticket;
 
 	for (uint32_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-		extend(f);
-		ticket = submit_step(f, 0, ABI_STEP_STREAM, 0);
+		fixture_extend(f);
+		ticket = fixture_submit_step(f, 0, ABI_STEP_STREAM, 0);
 		for (uint32_t j = 0; j < 50; j++) {
 			set_ready(f, j % 2 ? 0 : values[i]);
 			go_rounds(f, 1);
@@ -212,30 +134,30 @@ static void a_word_is_taken_back_and_answered(void **state)
 	struct fixture *f = *state;
 	uint64_t ticket;
 
-	extend(f);
-	ticket = submit_step(f, 0, ABI_STEP_WORDS, 5);
+	fixture_extend(f);
+	ticket = fixture_submit_step(f, 0, ABI_STEP_WORDS, 5);
 	go_rounds(f, ROUNDS);
 	assert_int_equal(ring_done(f->c.lane), ticket - 1);
-	assert_int_equal(done_word(f, 5), 0);
+	assert_int_equal(fixture_done_word(f, 5), 0);
 	set_ready_word(f, 5, 1);
 	assert_ends(client_wait(&f->c, ticket), 0, ABI_OK);
 	assert_int_equal(atomic_load(&f->c.lane->ready_words[5]), 0);
-	assert_int_equal(done_word(f, 5), 1);
-	assert_int_equal(done_word(f, 4), 0);
+	assert_int_equal(fixture_done_word(f, 5), 1);
+	assert_int_equal(fixture_done_word(f, 4), 0);
 }
 
 /* Its stream will write the word, whatever the daemon thinks of the step: the next replay must not find it. */
 static void a_refused_step_with_a_word_awaits_it(void **state)
 {
 	struct fixture *f = *state;
-	uint64_t ticket = submit_step(f, 0, ABI_STEP_WORDS, 0);
+	uint64_t ticket = fixture_submit_step(f, 0, ABI_STEP_WORDS, 0);
 
 	go_rounds(f, ROUNDS);
 	assert_int_equal(ring_done(f->c.lane), ticket - 1);
 	set_ready_word(f, 0, 1);
 	assert_ends(client_wait(&f->c, ticket), -EINVAL, ABI_NOT_EXTENDED);
 	assert_int_equal(atomic_load(&f->c.lane->ready_words[0]), 0);
-	assert_int_equal(done_word(f, 0), 1);
+	assert_int_equal(fixture_done_word(f, 0), 1);
 }
 
 static void a_step_that_is_cancelled_awaits_its_word_too(void **state)
@@ -244,15 +166,15 @@ static void a_step_that_is_cancelled_awaits_its_word_too(void **state)
 	struct store_match match;
 	uint64_t ticket;
 
-	extend(f);
-	ticket = submit_step(f, 0, ABI_STEP_WORDS, 0);
+	fixture_extend(f);
+	ticket = fixture_submit_step(f, 0, ABI_STEP_WORDS, 0);
 	go_rounds(f, ROUNDS);
 	assert_int_equal(client_close(&f->c, f->seq), 0);
 	go_rounds(f, ROUNDS);
 	assert_int_equal(ring_done(f->c.lane), ticket - 1);
 	set_ready_word(f, 0, 1);
 	assert_ends(client_wait(&f->c, ticket), -ECANCELED, ABI_STALE_SEQ);
-	assert_int_equal(client_open(&f->c, IDS, 4, &f->seq, &match), 0);
+	assert_int_equal(client_open(&f->c, fixture_ids, 4, &f->seq, &match), 0);
 }
 
 static void an_arena_that_goes_cancels_an_awaited_step(void **state)
@@ -263,8 +185,8 @@ static void an_arena_that_goes_cancels_an_awaited_step(void **state)
 				       .in.arena = {.arena = 1}};
 	uint64_t ticket;
 
-	extend(f);
-	ticket = submit_step(f, 0, ABI_STEP_STREAM, 0);
+	fixture_extend(f);
+	ticket = fixture_submit_step(f, 0, ABI_STEP_STREAM, 0);
 	go_rounds(f, ROUNDS);
 	assert_int_equal(harness_call(&f->h, &remove), 0);
 	assert_ends(client_wait(&f->c, ticket), -ECANCELED, ABI_BAD_ARENA);
@@ -274,12 +196,14 @@ static void flags_and_words_that_are_not_are_refused(void **state)
 {
 	struct fixture *f = *state;
 
-	extend(f);
-	assert_ends(client_wait(&f->c, submit_step(f, 0, 1u << 5, 0)), -EINVAL, ABI_BAD_FLAGS);
-	assert_ends(client_wait(&f->c, submit_step(f, 0, ABI_STEP_WORDS, ABI_LANE_WORDS)), -EINVAL,
-		    ABI_BAD_WORD);
+	fixture_extend(f);
+	assert_ends(client_wait(&f->c, fixture_submit_step(f, 0, 1u << 5, 0)), -EINVAL,
+		    ABI_BAD_FLAGS);
+	assert_ends(client_wait(&f->c, fixture_submit_step(f, 0, ABI_STEP_WORDS, ABI_LANE_WORDS)),
+		    -EINVAL, ABI_BAD_WORD);
 	set_ready_word(f, 1, 1);
-	assert_ends(client_wait(&f->c, submit_step(f, 0, ABI_STEP_WORDS | ABI_STEP_STREAM, 1)),
+	assert_ends(client_wait(&f->c,
+				fixture_submit_step(f, 0, ABI_STEP_WORDS | ABI_STEP_STREAM, 1)),
 		    -EINVAL, ABI_BAD_FLAGS);
 }
 
@@ -291,19 +215,19 @@ static void a_session_that_ends_lets_its_streams_go(void **state)
 	struct client other;
 	uint64_t seq;
 
-	client_start(&other, &f->h, 1000, &SHAPE, 1 << 20);
-	assert_int_equal(client_open(&other, IDS, 4, &seq, &match), 0);
+	client_start(&other, &f->h, 1000, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&other, fixture_ids, 4, &seq, &match), 0);
 	struct fixture g = {.c = other, .seq = seq};
 
-	extend(&g);
-	submit_step(&g, 0, ABI_STEP_WORDS, 0);
-	submit_step(&g, 1, ABI_STEP_WORDS, 1);
+	fixture_extend(&g);
+	fixture_submit_step(&g, 0, ABI_STEP_WORDS, 0);
+	fixture_submit_step(&g, 1, ABI_STEP_WORDS, 1);
 	go_rounds(f, ROUNDS);
 	end.session = g.c.session;
 	assert_int_equal(harness_call(&f->h, &end), 0);
 	assert_int_equal(ring_done(g.c.lane), g.c.ticket);
-	assert_int_equal(done_word(&g, 0), 1);
-	assert_int_equal(done_word(&g, 1), 1);
+	assert_int_equal(fixture_done_word(&g, 0), 1);
+	assert_int_equal(fixture_done_word(&g, 1), 1);
 	client_unmap(&g.c);
 }
 
@@ -316,11 +240,11 @@ static void *replay(void *arg)
 {
 	struct fixture *f = arg;
 
-	for (uint32_t i = 0; i < REPLAYS * SHAPE.n_layers; i++) {
-		uint32_t word = i % SHAPE.n_layers;
+	for (uint32_t i = 0; i < REPLAYS * fixture_shape.n_layers; i++) {
+		uint32_t word = i % fixture_shape.n_layers;
 
 		set_ready_word(f, word, 1);
-		while (done_word(f, word) == 0)
+		while (fixture_done_word(f, word) == 0)
 			sched_yield();
 		atomic_store(&f->c.lane->done_words[word], 0);
 	}
@@ -343,7 +267,7 @@ static void the_thousandth_replay_is_as_right_as_the_first(void **state)
 		client_submit(&f->c,
 			      (struct abi_entry){.kind = ABI_EXTEND, .seq = f->seq, .count = 1},
 			      &id, sizeof(id));
-		for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++) {
+		for (uint32_t layer = 0; layer < fixture_shape.n_layers; layer++) {
 			while (f->c.ticket - ring_done(f->c.lane) > 3)
 				sched_yield();
 			client_submit(&f->c,
@@ -396,14 +320,14 @@ static void *decode_on_stream(void *arg)
 		client_submit(&d->c,
 			      (struct abi_entry){.kind = ABI_EXTEND, .seq = d->seq, .count = 1},
 			      &id, sizeof(id));
-		for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++)
+		for (uint32_t layer = 0; layer < fixture_shape.n_layers; layer++)
 			client_submit(&d->c,
 				      (struct abi_entry){.kind = ABI_STEP,
 							 .count = 1,
 							 .layer = layer,
 							 .flags = ABI_STEP_STREAM},
 				      &rec, sizeof(rec));
-		for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++) {
+		for (uint32_t layer = 0; layer < fixture_shape.n_layers; layer++) {
 			pause_us(200);
 			atomic_store(&d->c.lane->ready, first + layer);
 			client_wait(&d->c, first + layer);
@@ -450,7 +374,7 @@ static void streams_fall_into_lockstep(void **state)
 	h.config.batch_wait_max_us = 20000;
 	harness_start(&h);
 	for (uint32_t i = 0; i < 3; i++) {
-		client_start(&decoders[i].c, &h, 1000, &SHAPE, 1 << 20);
+		client_start(&decoders[i].c, &h, 1000, &fixture_shape, 1 << 20);
 		decoders[i].late_us = 700 * i;
 		if (i == 0)
 			compute_shared(&decoders[i].c);
@@ -476,8 +400,8 @@ static void looks_at_an_awaited_step_become_rare(void **state)
 	struct fixture *f = *state;
 	uint64_t before, ticket;
 
-	extend(f);
-	ticket = submit_step(f, 0, ABI_STEP_STREAM, 0);
+	fixture_extend(f);
+	ticket = fixture_submit_step(f, 0, ABI_STEP_STREAM, 0);
 	sleep_ms(100);
 	before = sched_progress(f->h.sched);
 	sleep_ms(500);
@@ -486,184 +410,8 @@ static void looks_at_an_awaited_step_become_rare(void **state)
 	assert_ends(client_wait(&f->c, ticket), 0, ABI_OK);
 }
 
-/* ---- a device ---------------------------------------------------------------------------------------------------- */
-
-static struct {
-	struct backend_ops ops; /* the CPU's, and what a device has */
-	uint32_t n_arenas;
-	const char *fault;
-} device;
-
-static int device_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
-{
-	(void)b;
-	*ret = (struct backend_arena){.base = (uintptr_t)calloc(1, bytes), .time_sliced = true};
-	device.n_arenas++;
-	return 0;
-}
-
-static void device_arena_free(struct backend *b, uint64_t base)
-{
-	(void)b;
-	free((void *)(uintptr_t)base);
-	device.n_arenas--;
-}
-
-static const char *device_fault(struct backend *b)
-{
-	(void)b;
-	return device.fault;
-}
-
-static int device_completed(struct backend *b, uint64_t *ret_id)
-{
-	return device.fault ? -EIO : backend_cpu.completed(b, ret_id);
-}
-
-static int setup_device(void **state)
-{
-	struct fixture *f = fixture_new(true);
-
-	device.ops = backend_cpu;
-	device.ops.arena_new = device_arena_new;
-	device.ops.arena_free = device_arena_free;
-	device.ops.fault = device_fault;
-	device.ops.completed = device_completed;
-	device.fault = NULL;
-	f->h.sched->ops = &device.ops;
-	*state = f;
-	return 0;
-}
-
-static int add_device_arena(struct fixture *f, struct client *c, uint32_t number)
-{
-	struct sched_request add = {.verb = SCHED_ARENA_ADD,
-				    .session = c->session,
-				    .in.arena = {number, NULL, 2u << 20}};
-	int r = harness_call(&f->h, &add);
-
-	if (r < 0)
-		assert_non_null(strstr(add.message, "backend = cuda"));
-	return r;
-}
-
-static void a_backend_without_a_device_refuses_device_arenas(void **state)
-{
-	struct fixture *f = *state;
-
-	assert_int_equal(add_device_arena(f, &f->c, 2), -EOPNOTSUPP);
-}
-
-static void rows_in_device_arenas_are_checked_as_others(void **state)
-{
-	struct fixture *f = *state;
-	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 4);
-
-	assert_int_equal(add_device_arena(f, &f->c, 2), 0);
-	rec.arena_in = rec.arena_out = 2;
-	extend(f);
-	assert_ends(client_step(&f->c, &rec, 0), 0, ABI_OK);
-	rec.o = (2u << 20) - 4;
-	assert_ends(client_step(&f->c, &rec, 1), -EINVAL, ABI_OUT_OF_ARENA);
-}
-
-static void device_arenas_outlive_a_session_until_nobody_has_them_open(void **state)
-{
-	struct fixture *f = *state;
-	struct client other;
-
-	client_start(&other, &f->h, 1000, &SHAPE, 1 << 20);
-	assert_int_equal(add_device_arena(f, &other, 2), 0);
-	assert_int_equal(add_device_arena(f, &other, 3), 0);
-
-	struct sched_request end = {.verb = SCHED_SESSION_END,
-				    .session = other.session,
-				    .in.keep_device = true};
-	struct sched_request remove = {.verb = SCHED_ARENA_REMOVE,
-				       .session = other.session,
-				       .in.arena = {.arena = 3}};
-
-	assert_int_equal(harness_call(&f->h, &remove), 0);
-	assert_int_equal(device.n_arenas, 1);
-	assert_int_equal(harness_call(&f->h, &end), 0);
-	assert_ptr_equal(end.out.session, other.session);
-	assert_int_equal(device.n_arenas, 1);
-	assert_int_equal(harness_status(&f->h).n_sessions, 1);
-	end.in.keep_device = false;
-	assert_int_equal(harness_call(&f->h, &end), 0);
-	assert_null(end.out.session);
-	assert_int_equal(device.n_arenas, 0);
-	client_unmap(&other);
-}
-
-static void device_arenas_that_are_kept_go_with_the_scheduler(void **state)
-{
-	struct fixture *f = *state;
-	struct client other;
-
-	client_start(&other, &f->h, 1000, &SHAPE, 1 << 20);
-	assert_int_equal(add_device_arena(f, &other, 2), 0);
-	struct sched_request end = {.verb = SCHED_SESSION_END,
-				    .session = other.session,
-				    .in.keep_device = true};
-
-	assert_int_equal(harness_call(&f->h, &end), 0);
-	client_unmap(&other);
-}
-
-static int teardown_none_kept(void **state)
-{
-	teardown(state);
-	assert_int_equal(device.n_arenas, 0);
-	return 0;
-}
-
-static void a_failed_device_fails_all_that_is_open(void **state)
-{
-	struct fixture *f = *state;
-	struct store_match match;
-	struct client other;
-	uint64_t first = f->c.ticket + 2;
-
-	client_start(&other, &f->h, 1000, &SHAPE, 1 << 20);
-	assert_int_equal(client_open(&other, IDS, 4, &f->seq, &match), 0);
-	struct fixture g = {.h = f->h, .c = other, .seq = f->seq};
-
-	extend(&g);
-	submit_step(&g, 0, ABI_STEP_WORDS, 3); /* one that a stream will never make ready */
-	submit_step(&g, 1, 0, 0); /* and one behind it */
-	client_do(&f->c, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
-	device.fault = "it burns";
-	client_submit(&f->c, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
-
-	struct sched_request probe = {.verb = SCHED_PROBE};
-
-	assert_int_equal(harness_call(&f->h, &probe), 0);
-	assert_true(sched_failed(f->h.sched));
-	assert_ends(client_wait(&g.c, g.c.ticket), -EIO, ABI_BACKEND_FAILED);
-	assert_ends(ring_completion(g.c.lane, g.c.ticket - 1), -EIO, ABI_BACKEND_FAILED);
-	assert_int_equal(done_word(&g, 3), 1);
-	client_wait(&f->c, first);
-	assert_ends(client_do(&f->c, (struct abi_entry){.kind = ABI_NOP}, NULL, 0), -EIO,
-		    ABI_BACKEND_FAILED);
-	client_end(&g.c);
-}
-
-static void a_batch_that_fails_for_good_fails_the_daemon(void **state)
-{
-	struct fixture *f = *state;
-	uint64_t ticket;
-
-	extend(f);
-	ticket = submit_step(f, 0, 0, 0);
-	device.fault = "it burns";
-	assert_ends(client_wait(&f->c, ticket), -EIO, ABI_BACKEND_FAILED);
-	assert_true(sched_failed(f->h.sched));
-}
-
-#define STEPPED(name) cmocka_unit_test_setup_teardown(name, setup_stepped, teardown)
-#define THREADED(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define DEVICE(name) cmocka_unit_test_setup_teardown(name, setup_device, teardown_none_kept)
+#define STEPPED(name) cmocka_unit_test_setup_teardown(name, fixture_setup_stepped, fixture_teardown)
+#define THREADED(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void)
 {
@@ -683,12 +431,6 @@ int main(void)
 		THREADED(the_thousandth_replay_is_as_right_as_the_first),
 		cmocka_unit_test(streams_fall_into_lockstep),
 		THREADED(looks_at_an_awaited_step_become_rare),
-		STEPPED(a_backend_without_a_device_refuses_device_arenas),
-		DEVICE(rows_in_device_arenas_are_checked_as_others),
-		DEVICE(device_arenas_outlive_a_session_until_nobody_has_them_open),
-		DEVICE(device_arenas_that_are_kept_go_with_the_scheduler),
-		DEVICE(a_failed_device_fails_all_that_is_open),
-		DEVICE(a_batch_that_fails_for_good_fails_the_daemon),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

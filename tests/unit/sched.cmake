@@ -1,4 +1,7 @@
-coppice_test(NAME sched_test SOURCES unit/sched_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+foreach(unit sched sched_seqs sched_device ready)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/sched_fixture.c unit/sched_harness.c
+		LIBS coppice_daemon LABELS unit tsan)
+endforeach()
 
 coppice_test(NAME hold_test SOURCES unit/hold_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
 
@@ -8,8 +11,6 @@ coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c unit/sched_
 if(COPPICE_SANITIZE)
 	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
 endif()
-
-coppice_test(NAME ready_test SOURCES unit/ready_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
 
 coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit)
 

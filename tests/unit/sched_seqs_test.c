@@ -1,0 +1,266 @@
+/* sched_seqs_test.c - sequences in a real scheduler: drafts, forks, trims; who computes a prompt and who waits for it; what is not
+ * shared. */
+#include "sched_fixture.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* Ids of prompts that are not computed are the daemon's memory: a session has its share of it, as before once they are. */
+static void prompts_have_a_share_of_memory(void **state)
+{
+	static uint32_t ids[1024];
+	struct harness h;
+	struct client c;
+	struct store_match match;
+	uint64_t seqs[3];
+
+	(void)state;
+	harness_init(&h);
+	h.config.max_arena_bytes = 2 * sizeof(ids);
+	harness_start(&h);
+	client_start(&c, &h, 1000, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&c, ids, 1024, &seqs[0], &match), 0);
+	assert_int_equal(client_open(&c, ids, 1024, &seqs[1], &match), 0);
+	assert_int_equal(client_open(&c, ids, 1, &seqs[2], &match), -EDQUOT);
+	assert_ends(client_do(&c, (struct abi_entry){.kind = ABI_FORK, .seq = seqs[0]}, NULL, 0),
+		    -EDQUOT, ABI_OVER_QUOTA);
+	assert_int_equal(client_close(&c, seqs[1]), 0);
+	assert_int_equal(client_open(&c, ids, 1024, &seqs[1], &match), 0);
+	client_compute(&c, seqs[0], ids, 1024);
+	assert_int_equal(client_open(&c, ids, 1, &seqs[2], &match), 0);
+	client_end(&c);
+	harness_stop(&h);
+}
+
+static void a_draft_waits_for_its_accept(void **state)
+{
+	struct fixture *f = *state;
+	static const uint32_t ids_parents[] = {50, 51, 52, 53, WORK_NONE, 0, 0, 2};
+	static const uint32_t stranger[] = {0, 1, 3}, path[] = {0, 2, 3};
+	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 4);
+	struct abi_entry accept = {.kind = ABI_ACCEPT, .seq = f->seq, .count = 3};
+
+	client_compute(&f->c, f->seq, fixture_ids, 4);
+	assert_ends(client_do(&f->c, accept, path, sizeof(path)), -EINVAL, ABI_NOT_EXTENDED);
+	assert_ends(client_do(&f->c,
+			      (struct abi_entry){.kind = ABI_EXTEND,
+						 .seq = f->seq,
+						 .count = 4,
+						 .flags = ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS},
+			      ids_parents, sizeof(ids_parents)),
+		    0, ABI_OK);
+	assert_ends(client_do(&f->c, accept, path, sizeof(path)), -EBUSY, ABI_STILL_EXTENDED);
+	for (uint32_t layer = 0; layer < fixture_shape.n_layers; layer++)
+		assert_ends(client_step(&f->c, &rec, layer), 0, ABI_OK);
+	assert_ends(client_extend(&f->c, f->seq, fixture_ids, 4), -EBUSY, ABI_NOT_ACCEPTED);
+	assert_ends(client_do(&f->c, accept, stranger, sizeof(stranger)), -EINVAL, ABI_BAD_INDICES);
+	assert_int_equal(harness_status(&f->h).store.n_tokens, 4);
+	assert_ends(client_do(&f->c, accept, path, sizeof(path)), 0, ABI_OK);
+	assert_int_equal(harness_status(&f->h).store.n_tokens, 7);
+	client_compute(&f->c, f->seq, fixture_ids, 1);
+}
+
+static void an_accept_of_no_draft_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	static const uint32_t zero;
+
+	assert_ends(client_extend(&f->c, f->seq, fixture_ids, 4), 0, ABI_OK);
+	assert_ends(client_do(&f->c,
+			      (struct abi_entry){.kind = ABI_ACCEPT, .seq = f->seq, .count = 1},
+			      &zero, 4),
+		    -EINVAL, ABI_NOT_DRAFT);
+}
+
+static void a_fork_is_a_sequence_of_its_own(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_completion fork;
+
+	client_compute(&f->c, f->seq, fixture_ids, 4);
+	fork = client_do(&f->c, (struct abi_entry){.kind = ABI_FORK, .seq = f->seq}, NULL, 0);
+	assert_ends(fork, 0, ABI_OK);
+	assert_int_not_equal(fork.value, f->seq);
+	client_compute(&f->c, fork.value, fixture_ids, 3);
+	client_compute(&f->c, f->seq, fixture_ids + 5, 3);
+	assert_int_equal(harness_status(&f->h).store.n_tokens, 10);
+}
+
+static void a_trim_beyond_the_end_is_refused(void **state)
+{
+	struct fixture *f = *state;
+
+	client_compute(&f->c, f->seq, fixture_ids, 4);
+	assert_ends(client_do(&f->c, (struct abi_entry){.kind = ABI_TRIM, .seq = f->seq, .arg = 5},
+			      NULL, 0),
+		    -EINVAL, ABI_TOO_LONG);
+	assert_ends(client_do(&f->c, (struct abi_entry){.kind = ABI_TRIM, .seq = f->seq, .arg = 2},
+			      NULL, 0),
+		    0, ABI_OK);
+	client_compute(&f->c, f->seq, fixture_ids + 9, 2);
+}
+
+static void the_second_opener_waits_and_finds_it_cached(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+	struct store_match match;
+	uint64_t seq, mine;
+
+	assert_int_equal(client_close(&f->c, f->seq), 0);
+	client_start(&other, &f->h, 1000, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &mine, &match), 0);
+	assert_true(match.claimed);
+	assert_int_equal(client_open(&other, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
+	assert_false(match.claimed);
+	assert_int_equal(match.pending, FIXTURE_IDS - 1);
+	struct sched_request wait = {.verb = SCHED_SEQ_WAIT,
+				     .session = other.session,
+				     .in.seq = {seq, UINT64_C(10000000000)}};
+
+	sched_post(f->h.sched, &wait);
+	sched_post(f->h.sched, &(struct sched_request){.verb = SCHED_PROBE});
+	assert_int_equal(harness_next_reply(&f->h)->verb, SCHED_PROBE);
+	client_compute(&f->c, mine, fixture_ids, FIXTURE_IDS);
+	assert_ptr_equal(harness_next_reply(&f->h), &wait);
+	assert_int_equal(wait.code, 0);
+	assert_int_equal(wait.out.seq.match.cached, FIXTURE_IDS - 1);
+	client_compute(&other, seq, fixture_ids + FIXTURE_IDS - 1, 1);
+	assert_int_equal(harness_status(&f->h).store.tokens_dropped, 1);
+	client_end(&other);
+}
+
+static void a_waiter_takes_over_when_the_claimant_goes(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+	struct store_match match;
+	uint64_t seq, mine;
+
+	assert_int_equal(client_close(&f->c, f->seq), 0);
+	client_start(&other, &f->h, 1000, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&other, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
+	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &mine, &match), 0);
+	struct sched_request wait = {.verb = SCHED_SEQ_WAIT,
+				     .session = f->c.session,
+				     .in.seq = {mine, UINT64_C(10000000000)}};
+	struct sched_request end = {.verb = SCHED_SESSION_END, .session = other.session};
+
+	client_compute(&other, seq, fixture_ids, 5);
+	sched_post(f->h.sched, &wait);
+	sched_post(f->h.sched, &end);
+	struct sched_request *a = harness_next_reply(&f->h), *b = harness_next_reply(&f->h);
+
+	assert_true((a == &wait && b == &end) || (a == &end && b == &wait));
+	assert_int_equal(wait.code, 0);
+	assert_true(wait.out.seq.match.claimed);
+	assert_int_equal(wait.out.seq.match.cached, 5);
+}
+
+/* A claims, B takes over and stalls, C is not left waiting. */
+static void a_claim_taken_over_lapses_too(void **state)
+{
+	struct harness h;
+	struct client a, b, c;
+	struct store_match match;
+	uint64_t of_a, of_b, of_c;
+
+	(void)state;
+	harness_init(&h);
+	h.config.claim_ms = 50;
+	harness_start(&h);
+	client_start(&a, &h, 1000, &fixture_shape, 1 << 20);
+	client_start(&b, &h, 1000, &fixture_shape, 1 << 20);
+	client_start(&c, &h, 1000, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&a, fixture_ids, FIXTURE_IDS, &of_a, &match), 0);
+	assert_int_equal(client_open(&b, fixture_ids, FIXTURE_IDS, &of_b, &match), 0);
+	assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &of_c, &match), 0);
+	struct sched_request waits[] = {{.verb = SCHED_SEQ_WAIT,
+					 .session = b.session,
+					 .in.seq = {of_b, UINT64_C(20000000000)}},
+					{.verb = SCHED_SEQ_WAIT,
+					 .session = c.session,
+					 .in.seq = {of_c, UINT64_C(20000000000)}}};
+
+	sched_post(h.sched, &waits[0]);
+	sched_post(h.sched, &waits[1]);
+	assert_ptr_equal(harness_next_reply(&h), &waits[0]);
+	assert_true(waits[0].out.seq.match.claimed);
+	assert_ptr_equal(harness_next_reply(&h), &waits[1]);
+	assert_true(waits[1].out.seq.match.claimed);
+	client_end(&a);
+	client_end(&b);
+	client_end(&c);
+	harness_stop(&h);
+}
+
+static void a_wait_ends_at_its_deadline(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint64_t first, second;
+
+	assert_int_equal(client_close(&f->c, f->seq), 0);
+	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &first, &match), 0);
+	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &second, &match), 0);
+	struct sched_request wait = {.verb = SCHED_SEQ_WAIT,
+				     .session = f->c.session,
+				     .in.seq = {second, UINT64_C(20000000)}};
+
+	assert_int_equal(harness_call(&f->h, &wait), -ETIMEDOUT);
+	assert_int_equal(wait.out.seq.match.pending, FIXTURE_IDS - 1);
+}
+
+static void domains_do_not_share(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+	struct store_match match;
+	uint64_t seq;
+
+	client_compute(&f->c, f->seq, fixture_ids, 4);
+	client_start(&other, &f->h, 1001, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&other, fixture_ids, 4, &seq, &match), 0);
+	assert_int_equal(match.cached, 0);
+	client_end(&other);
+}
+
+static void draft_trees_are_of_a_bounded_size(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t n = 1025, *body = calloc(2 * n, sizeof(*body));
+	struct abi_entry e = {.kind = ABI_EXTEND,
+			      .seq = f->seq,
+			      .count = n,
+			      .flags = ABI_EXTEND_PARENTS};
+
+	for (uint32_t i = 0; i < n; i++)
+		body[n + i] = i - 1;
+	assert_ends(client_do(&f->c, e, body, 8 * n), -E2BIG, ABI_TOO_MANY_TOKENS);
+	free(body);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(prompts_have_a_share_of_memory),
+		TEST(a_draft_waits_for_its_accept),
+		TEST(an_accept_of_no_draft_is_refused),
+		TEST(a_fork_is_a_sequence_of_its_own),
+		TEST(a_trim_beyond_the_end_is_refused),
+		TEST(the_second_opener_waits_and_finds_it_cached),
+		TEST(a_waiter_takes_over_when_the_claimant_goes),
+		TEST(a_claim_taken_over_lapses_too),
+		TEST(a_wait_ends_at_its_deadline),
+		TEST(domains_do_not_share),
+		TEST(draft_trees_are_of_a_bounded_size),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
