@@ -1,6 +1,7 @@
 #include "build.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Room in one of the list's own arrays, whose pointer follows. */
@@ -24,6 +25,41 @@ static bool build_grow(struct build *build, enum plan_memory which, void **field
 void *build_room(struct build *build, unsigned int which, size_t n, size_t size)
 {
 	return array_room(&build->scratch->memory[PLAN_POLICY + which], n, size);
+}
+
+uint32_t build_seen_tokens(const struct build *build, uint32_t node)
+{
+	uint32_t pos = build->tree->nodes[node].pos, end = build->order->nodes[node].seen_end;
+
+	return end > pos ? end - pos : 0;
+}
+
+/* Parents have lower indices and begin no later. */
+static int compare_ranked(const void *left, const void *right)
+{
+	const struct build_ranked *a = left, *b = right;
+
+	if (a->row_begin != b->row_begin)
+		return a->row_begin < b->row_begin ? -1 : 1;
+	return a->node < b->node ? -1 : a->node > b->node;
+}
+
+int build_depth_first(struct build *build, const struct build_ranked **ret, uint32_t *ret_n)
+{
+	uint32_t n_nodes = build->tree->n_nodes, n = 0;
+	struct build_ranked *ranked =
+		array_room(&build->scratch->memory[PLAN_RANKED], n_nodes, sizeof(*ranked));
+
+	if (!ranked)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n_nodes; i++) {
+		if (build_seen_tokens(build, i))
+			ranked[n++] = (struct build_ranked){build->order->nodes[i].row_begin, i};
+	}
+	qsort(ranked, n, sizeof(*ranked), compare_ranked);
+	*ret = ranked;
+	*ret_n = n;
+	return 0;
 }
 
 static struct work_item *last_item(const struct build *build)

@@ -23,6 +23,7 @@ enum plan_memory {
 	PLAN_MERGE_PARTS,
 	PLAN_STAMPS,
 	PLAN_SEEN,
+	PLAN_RANKED,
 	PLAN_POLICY /* the first of PLAN_N_POLICY that a policy may use as it likes */
 };
 #define PLAN_N_POLICY 8
@@ -35,6 +36,10 @@ struct plan_scratch {
 /* A row sees something in an item. */
 struct build_seen {
 	uint32_t row, item;
+};
+
+struct build_ranked {
+	uint32_t row_begin, node;
 };
 
 /* Reads a node's tokens in order, a piece at a time. */
@@ -65,6 +70,11 @@ struct build {
 
 /* Readies list and rows. last as in order_place; order_count has been called. 0 or -ENOMEM. */
 int build_begin(struct build *build, const bool *last);
+
+/* How many of the node's tokens some row sees: the first so many. */
+uint32_t build_seen_tokens(const struct build *build, uint32_t node);
+/* The nodes of which some row sees a token, depth first: by the rows at or below them, parents before children. 0 or -ENOMEM. */
+int build_depth_first(struct build *build, const struct build_ranked **ret, uint32_t *ret_n);
 
 /* A policy's own working memory, which: 0 to PLAN_N_POLICY - 1. NULL where memory is short. */
 void *build_room(struct build *build, unsigned int which, size_t n, size_t size);

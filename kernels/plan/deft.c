@@ -1,22 +1,12 @@
 #include "deft.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum memory { DEPTH_FIRST };
-
-static uint32_t seen_tokens(const struct build *build, uint32_t node)
-{
-	uint32_t pos = build->tree->nodes[node].pos, end = build->order->nodes[node].seen_end;
-
-	return end > pos ? end - pos : 0;
-}
 
 static void plan_node(struct build *build, uint32_t node, uint32_t chunk_tokens)
 {
 	const struct order_node *at = &build->order->nodes[node];
-	uint32_t pos = build->tree->nodes[node].pos, left = seen_tokens(build, node);
+	uint32_t pos = build->tree->nodes[node].pos, left = build_seen_tokens(build, node);
 
 	while (left) {
 		uint32_t n = left < chunk_tokens ? left : chunk_tokens;
@@ -76,49 +66,17 @@ static int close_item(struct build *build)
 	return n_items == build->list->n_items ? write_masks(build) : 0;
 }
 
-struct ranked {
-	uint32_t row_begin, node;
-};
-
-/* Parents have lower indices and begin no later. */
-static int compare_ranked(const void *left, const void *right)
-{
-	const struct ranked *a = left, *b = right;
-
-	if (a->row_begin != b->row_begin)
-		return a->row_begin < b->row_begin ? -1 : 1;
-	return a->node < b->node ? -1 : a->node > b->node;
-}
-
-static struct ranked *sort_nodes(struct build *build, uint32_t *ret_n, uint64_t *ret_n_tokens)
-{
-	uint32_t n_nodes = build->tree->n_nodes, n = 0;
-	struct ranked *ranked = build_room(build, DEPTH_FIRST, n_nodes, sizeof(*ranked));
-	uint64_t n_tokens = 0;
-
-	if (!ranked)
-		return NULL;
-	for (uint32_t i = 0; i < n_nodes; i++) {
-		if (!seen_tokens(build, i))
-			continue;
-		ranked[n++] = (struct ranked){build->order->nodes[i].row_begin, i};
-		n_tokens += seen_tokens(build, i);
-	}
-	qsort(ranked, n, sizeof(*ranked), compare_ranked);
-	*ret_n = n;
-	*ret_n_tokens = n_tokens;
-	return ranked;
-}
-
 static int plan_flatten(struct build *build)
 {
 	uint32_t chunk = build->config->chunk_tokens, n, room = 0;
-	uint64_t n_tokens, n_chunks;
-	const struct ranked *ranked = sort_nodes(build, &n, &n_tokens);
-	int r = 0;
+	uint64_t n_tokens = 0, n_chunks;
+	const struct build_ranked *ranked;
+	int r = build_depth_first(build, &ranked, &n);
 
-	if (!ranked)
-		return -ENOMEM;
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < n; i++)
+		n_tokens += build_seen_tokens(build, ranked[i].node);
 	n_chunks = (n_tokens + chunk - 1) / chunk;
 	for (uint32_t i = 0; i < n && !r; i++) {
 		const struct order_node *at = &build->order->nodes[ranked[i].node];

@@ -1,39 +1,15 @@
 #include "device.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
-enum memory { DEPTH_FIRST };
-
-struct ranked {
-	uint32_t row_begin, node;
-};
-
-/* Parents have lower indices and begin no later. */
-static int compare_ranked(const void *left, const void *right)
-{
-	const struct ranked *a = left, *b = right;
-
-	if (a->row_begin != b->row_begin)
-		return a->row_begin < b->row_begin ? -1 : 1;
-	return a->node < b->node ? -1 : a->node > b->node;
-}
-
 int device_plan(struct build *build)
 {
 	const struct work_node *nodes = build->tree->nodes;
 	const struct order_node *at = build->order->nodes;
-	uint32_t n_nodes = build->tree->n_nodes, n = 0, row_end = 0;
-	struct ranked *ranked = build_room(build, DEPTH_FIRST, n_nodes, sizeof(*ranked));
+	const struct build_ranked *ranked;
+	uint32_t n, row_end = 0;
+	int r = build_depth_first(build, &ranked, &n);
 
-	if (n_nodes && !ranked)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < n_nodes; i++) {
-		if (at[i].seen_end > nodes[i].pos)
-			ranked[n++] = (struct ranked){at[i].row_begin, i};
-	}
-	if (n)
-		qsort(ranked, n, sizeof(*ranked), compare_ranked);
+	if (r)
+		return r;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t node = ranked[i].node;
 
