@@ -276,19 +276,10 @@ struct join {
 	struct radix_graft graft; /* for the others, if any */
 };
 
-/* Nobody else stands in the node. */
-static bool stands_alone(const struct store_seq *q, const struct store_node *n)
-{
-	const struct store_seq *first = LIST_FIRST(&n->seqs);
-
-	return !first || (first == q && !LIST_NEXT(first, at_node));
-}
-
 /* How far the tree goes on in lower tiers; a node ends there. */
 static int fill_prepare(struct store *s, struct join *j)
 {
 	struct radix_place end = j->at;
-	struct store_node *upper;
 	uint32_t n_filled =
 		radix_match_anywhere(s, &end, j->ids + j->n_adopted, j->n - j->n_adopted);
 
@@ -296,13 +287,9 @@ static int fill_prepare(struct store *s, struct join *j)
 		return 0;
 	if (tiers_path(s->tiers, end.node) == 0)
 		return -ENOMEM;
-	if (end.n_path < node_end(end.node)) {
-		int r = radix_split_prepare(end.node, end.n_path - end.node->pos, &upper);
-		if (r)
-			return r;
-		radix_split(end.node, upper);
-		end.node = upper;
-	}
+	int r = radix_split_at(&end);
+	if (r)
+		return r;
 	j->n_filled = n_filled;
 	j->at = end;
 	return 0;
@@ -322,7 +309,7 @@ static int join_prepare(struct store_seq *q, const uint32_t *ids, uint32_t n, st
 		r = radix_graft_prepare(j.at, n_new,
 					slots_needed(q, j.at.n_path % model_of(q)->page_tokens,
 						     n_new),
-					stands_alone(q, j.at.node), &j.graft);
+					seq_stands_alone(q, j.at.node), &j.graft);
 	if (!r)
 		*ret = j;
 	return r;

@@ -269,6 +269,20 @@ void radix_split(struct store_node *n, struct store_node *upper)
 	s->stats.splits++;
 }
 
+int radix_split_at(struct radix_place *at)
+{
+	struct store_node *upper;
+
+	if (at->n_path == node_end(at->node))
+		return 0;
+	int r = radix_split_prepare(at->node, at->n_path - at->node->pos, &upper);
+	if (r)
+		return r;
+	radix_split(at->node, upper);
+	at->node = upper;
+	return 0;
+}
+
 int radix_graft_prepare(struct radix_place at, uint32_t n_tokens, uint32_t n_slices, bool lengthen,
 			struct radix_graft *ret)
 {

@@ -28,6 +28,8 @@ uint32_t radix_common(const uint32_t *a, const uint32_t *b, uint32_t n);
 /* The future upper node of a split that leaves n_upper tokens above (0 < n_upper < n_tokens). -ENOMEM. */
 int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_node **ret_upper);
 void radix_split(struct store_node *n, struct store_node *upper);
+/* Both, where no node ends at the place: it is at the end of one then. 0 or -ENOMEM. */
+int radix_split_at(struct radix_place *at);
 
 /* Room for a run that joins the tree at a place. */
 struct radix_graft {

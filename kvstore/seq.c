@@ -53,6 +53,13 @@ void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
 	node_detach(below, n);
 }
 
+bool seq_stands_alone(const struct store_seq *q, const struct store_node *n)
+{
+	const struct store_seq *first = LIST_FIRST(&n->seqs);
+
+	return !first || (first == q && !LIST_NEXT(first, at_node));
+}
+
 void seq_prompt_drop(struct store_seq *q)
 {
 	free(q->prompt);

@@ -201,21 +201,13 @@ static void node_append_lower(struct store *s, struct store_node *n, const uint3
 	write_want(s, n);
 }
 
-/* Nobody else stands in the node. */
-static bool stands_alone(const struct store_seq *q, const struct store_node *n)
-{
-	const struct store_seq *first = LIST_FIRST(&n->seqs);
-
-	return !first || (first == q && !LIST_NEXT(first, at_node));
-}
-
 /* The rest of the tail, which the tree has not, joins it at a place. */
 static int rest_join(struct store_seq *q, struct radix_place at, const uint32_t *places)
 {
 	struct store *s = node_store(q->node);
 	struct seq_tail *t = &q->tail;
 	struct radix_graft graft;
-	int r = radix_graft_prepare(at, t->n, t->n_slots, stands_alone(q, at.node), &graft);
+	int r = radix_graft_prepare(at, t->n, t->n_slots, seq_stands_alone(q, at.node), &graft);
 
 	if (r)
 		return r;
@@ -275,21 +267,6 @@ static int rest_settle(struct store_seq *q, struct radix_place at)
 	return 0;
 }
 
-/* A node ends at the place, as a tail begins at the end of one. */
-static int place_end(struct radix_place *at)
-{
-	struct store_node *upper;
-
-	if (at->n_path == node_end(at->node))
-		return 0;
-	int r = radix_split_prepare(at->node, at->n_path - at->node->pos, &upper);
-	if (r)
-		return r;
-	radix_split(at->node, upper);
-	at->node = upper;
-	return 0;
-}
-
 int tail_settle(struct store_seq *q)
 {
 	struct store *s = node_store(q->node);
@@ -299,7 +276,7 @@ int tail_settle(struct store_seq *q)
 		return 0;
 	assert(q->n_path == node_end(q->node));
 	uint32_t n = tail_match(s, q, &at);
-	int r = n > 0 ? place_end(&at) : 0;
+	int r = n > 0 ? radix_split_at(&at) : 0; /* a tail begins at the end of a node */
 	if (r)
 		return r;
 	q->path_version++;
