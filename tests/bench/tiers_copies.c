@@ -13,12 +13,21 @@
 #define KICK 248u /* copies */
 #define UNDER_WAY \
 	1000u /* copies wait for batches that were submitted before: as many as these take the time of */
+#define ROUNDS \
+	5u /* attention alone and beside copies, in turn: it is small differences that count */
+#define ALONE_NS UINT64_C(100000000)
 
 struct way {
 	uint64_t n_asked, n_done;
 	uint64_t (*copy)(struct backend *b, const struct backend_copy *copy);
 	uint64_t (*done)(struct backend *b);
 	bool on;
+};
+
+/* Attention's batches, from the end of one to the end of another. */
+struct pace {
+	uint64_t first, last;
+	uint64_t first_ns, last_ns;
 };
 
 struct copies {
@@ -64,12 +73,35 @@ static void way_go_on(struct copies *c, uint32_t i, uint64_t bytes, uint64_t n)
 		c->bench.ops->tier->kick(c->bench.backend);
 }
 
-/* So many bytes each way that is on; returns the seconds that the ways took, 0 for one that is off. */
-static int measure(struct copies *c, uint64_t bytes, bool busy, double ret_s[2],
-		   double *ret_batches)
+static int pump(struct copies *c, struct pace *p)
+{
+	uint64_t before = c->attention.n_done;
+	int r = tiers_attention_pump(&c->attention);
+
+	if (c->attention.n_done == before)
+		return r;
+	p->last = c->attention.n_done;
+	p->last_ns = bench_now_ns();
+	if (p->first_ns == 0) {
+		p->first = p->last;
+		p->first_ns = p->last_ns;
+	}
+	return r;
+}
+
+/* Batches a second; 0: too few have ended. */
+static double pace_of(const struct pace *p)
+{
+	return p->last_ns > p->first_ns
+		       ? (double)(p->last - p->first) / ((double)(p->last_ns - p->first_ns) / 1e9)
+		       : 0;
+}
+
+/* So many bytes each way that is on; returns the seconds that the ways took, 0 for one that is off. pace: attention is at work
+ * meanwhile; NULL: it is not. */
+static int measure(struct copies *c, uint64_t bytes, struct pace *pace, double ret_s[2])
 {
 	uint64_t n = c->bench.options->copy_bytes / bytes, start_ns = bench_now_ns();
-	uint64_t first = c->attention.n_done;
 	int r = 0;
 
 	ret_s[0] = ret_s[1] = 0;
@@ -87,26 +119,20 @@ static int measure(struct copies *c, uint64_t bytes, bool busy, double ret_s[2],
 			if (c->ways[i].n_done == n)
 				ret_s[i] = (double)(bench_now_ns() - start_ns) / 1e9;
 		}
-		if (busy)
-			r = tiers_attention_pump(&c->attention);
+		if (pace)
+			r = pump(c, pace);
 	}
-	double s = (double)(bench_now_ns() - start_ns) / 1e9;
-	*ret_batches = (double)(c->attention.n_done - first) / s;
 	return r;
 }
 
-/* Batches a second of attention alone. */
-static int attention_alone(struct copies *c, double *ret)
+/* For so long, and until two batches have ended. */
+static int attention_alone(struct copies *c, struct pace *pace)
 {
-	uint64_t start_ns, first;
+	uint64_t start_ns = bench_now_ns();
 	int r = 0;
 
-	for (start_ns = bench_now_ns(); !r && bench_now_ns() - start_ns < 100000000u;)
-		r = tiers_attention_pump(&c->attention);
-	first = c->attention.n_done;
-	for (start_ns = bench_now_ns(); !r && bench_now_ns() - start_ns < 500000000u;)
-		r = tiers_attention_pump(&c->attention);
-	*ret = (double)(c->attention.n_done - first) / ((double)(bench_now_ns() - start_ns) / 1e9);
+	while (!r && (bench_now_ns() - start_ns < ALONE_NS || pace->last == pace->first))
+		r = pump(c, pace);
 	return r;
 }
 
@@ -117,60 +143,80 @@ static void print_rate(const struct copies *c, const char *name, const char *met
 			    "GB/s");
 }
 
-static int one_size(struct copies *c, const char *name, uint64_t bytes, double alone)
+/* One way beside attention that never rests: medians of rounds, of each its batches beside copies over those just before. */
+static int one_beside(struct copies *c, const char *name, uint64_t bytes, uint32_t way)
 {
-	static const char *const ways[] = {"down", "up"}, *const both[] = {"both_down", "both_up"};
 	static const char *const busy[] = {"busy_down", "busy_up"};
 	static const char *const left[] = {"attention_down", "attention_up"};
-	double s[2], batches;
+	double s[2], taken_s[ROUNDS], of_alone[ROUNDS];
+	struct pace warm = {0};
+	int r = attention_alone(c, &warm);
+
+	for (uint32_t i = 0; i < ROUNDS && !r; i++) {
+		struct pace alone = {0}, beside = {0};
+		r = attention_alone(c, &alone);
+		if (!r)
+			r = measure(c, bytes, &beside, s);
+		taken_s[i] = s[way];
+		of_alone[i] = pace_of(&beside) / pace_of(&alone);
+	}
+	if (!r)
+		r = tiers_attention_settle(&c->attention);
+	if (r)
+		return r;
+	print_rate(c, name, busy[way], bench_median(taken_s, ROUNDS));
+	bench_print("tiers", name, left[way], bench_median(of_alone, ROUNDS), "of alone");
+	return 0;
+}
+
+static int one_size(struct copies *c, const char *name, uint64_t bytes, bool busy)
+{
+	static const char *const ways[] = {"down", "up"}, *const both[] = {"both_down", "both_up"};
+	double s[2];
 	int r = 0;
 
 	for (uint32_t i = 0; i < 2 && !r; i++) {
 		c->ways[i].on = true;
 		c->ways[1 - i].on = false;
-		r = measure(c, bytes, false, s, &batches);
+		r = measure(c, bytes, NULL, s);
 		print_rate(c, name, ways[i], s[i]);
-		if (r || alone == 0)
-			continue;
-		r = measure(c, bytes, true, s, &batches);
-		print_rate(c, name, busy[i], s[i]);
-		bench_print("tiers", name, left[i], batches / alone, "of alone");
-		if (!r)
-			r = tiers_attention_settle(&c->attention);
+		if (!r && busy)
+			r = one_beside(c, name, bytes, i);
 	}
 	c->ways[0].on = c->ways[1].on = true;
 	if (!r)
-		r = measure(c, bytes, false, s, &batches);
+		r = measure(c, bytes, NULL, s);
 	for (uint32_t i = 0; i < 2 && !r; i++)
 		print_rate(c, name, both[i], s[i]);
 	return r;
 }
 
-static int beside_one(struct copies *c, const char *what, const char *name, uint64_t bytes,
-		      double alone)
+static int beside_one(struct copies *c, const char *what, const char *name, uint64_t bytes)
 {
 	char full[64];
 
 	snprintf(full, sizeof(full), "%s %s", what, name);
-	return one_size(c, full, bytes, alone);
+	return one_size(c, full, bytes, true);
 }
 
 /* Attention that waits for memory, and attention that computes: the same slices beside either, as they come and in order. */
 static int beside(struct copies *c, const char *name)
 {
-	double alone = 0;
-	int r = attention_alone(c, &alone);
+	struct pace warm = {0}, alone = {0};
+	int r = attention_alone(c, &warm);
 
 	if (!r)
-		r = tiers_attention_settle(&c->attention);
-	bench_print("tiers", name, "alone", alone, "batches/s");
+		r = attention_alone(c, &alone);
 	if (!r)
-		r = beside_one(c, "64K", name, 65536, alone);
+		r = tiers_attention_settle(&c->attention);
+	bench_print("tiers", name, "alone", pace_of(&alone), "batches/s");
+	if (!r)
+		r = beside_one(c, "64K", name, 65536);
 	c->in_order = true;
 	if (!r)
-		r = beside_one(c, "64K in order", name, 65536, alone);
+		r = beside_one(c, "64K in order", name, 65536);
 	c->in_order = false;
-	return r ? r : beside_one(c, "extents", name, TIERS_EXTENT_BYTES, alone);
+	return r ? r : beside_one(c, "extents", name, TIERS_EXTENT_BYTES);
 }
 
 static int all_sizes(struct copies *c)
@@ -188,7 +234,7 @@ static int all_sizes(struct copies *c)
 	int r = 0;
 
 	for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !r; i++)
-		r = one_size(c, sizes[i].name, sizes[i].bytes, 0);
+		r = one_size(c, sizes[i].name, sizes[i].bytes, false);
 	return r;
 }
 
@@ -213,14 +259,14 @@ static int copies_init(struct copies *c, const struct tiers_options *o,
 int tiers_up_rate(const struct tiers_options *o, const struct backend_ops *ops, double *ret)
 {
 	const uint64_t bytes = 131072;
-	double s[2], batches;
+	double s[2];
 	struct copies c;
 	int r = copies_init(&c, o, ops, 0);
 
 	if (r)
 		return r;
 	c.ways[1].on = true;
-	r = measure(&c, bytes, false, s, &batches);
+	r = measure(&c, bytes, NULL, s);
 	tiers_bench_done(&c.bench);
 	*ret = (double)(o->copy_bytes / bytes * bytes) / s[1];
 	return r;

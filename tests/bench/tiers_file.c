@@ -21,7 +21,9 @@
 #define DEPTH 32u
 #define N_PAGES 8192u /* 1 GiB */
 #define PLAIN_BYTES (1u << 20) /* at most */
-#define ROUNDS 3u /* of each, in turn: disks have their moods */
+#define ROUNDS 3u /* through all pages */
+#define WINDOW_PAGES 1024u /* read by each, in turn: disks have their moods */
+#define WINDOWS (N_PAGES / WINDOW_PAGES)
 
 struct file {
 	struct tier_file *file; /* owned */
@@ -31,16 +33,16 @@ struct file {
 	uint64_t *checksums; /* owned */
 };
 
-/* Page i passes through place i % DEPTH of memory. -EBADMSG, ...: as the file says. */
-static int stream(struct file *f, bool write)
+/* Pages [first, end): page i passes through place i % DEPTH of memory. -EBADMSG, ...: as the file says. */
+static int stream(struct file *f, bool write, uint32_t first, uint32_t end)
 {
-	uint32_t begun = 0, ended = 0;
+	uint32_t begun = first, ended = first;
 	struct tier_done done;
 	bool free_at[DEPTH];
 
 	memset(free_at, 1, sizeof(free_at));
-	while (ended < N_PAGES) {
-		for (; begun < N_PAGES && free_at[begun % DEPTH] && tier_file_has_room(f->file);
+	while (ended < end) {
+		for (; begun < end && free_at[begun % DEPTH] && tier_file_has_room(f->file);
 		     begun++) {
 			void *page = f->memory + begun % DEPTH * PAGE_BYTES;
 			free_at[begun % DEPTH] = false;
@@ -84,19 +86,20 @@ static int keep_images(struct file *f)
 	return r;
 }
 
-/* Seconds of reading or writing as many bytes one after the other, so many at a time. */
-static int plain(const char *path, bool write, uint32_t block_bytes, double *ret_s)
+/* Seconds of reading or writing bytes [from, to) one after the other, so many at a time. */
+static int plain(const char *path, bool write, uint32_t block_bytes, uint64_t from, uint64_t to,
+		 double *ret_s)
 {
 	int fd =
 		open(path, (write ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY) | O_DIRECT | O_CLOEXEC,
 		     0600);
 	void *block = aligned_alloc(4096, PLAIN_BYTES);
-	uint64_t start_ns = bench_now_ns();
 	int r = fd < 0 || !block ? -EIO : 0;
 
-	for (uint64_t at = 0; at < (uint64_t)N_PAGES * PAGE_BYTES && !r; at += block_bytes) {
-		if (write && at == 0)
-			memset(block, 7, PLAIN_BYTES);
+	if (!r)
+		memset(block, 7, PLAIN_BYTES);
+	uint64_t start_ns = bench_now_ns();
+	for (uint64_t at = from; at < to && !r; at += block_bytes) {
 		ssize_t n = write ? pwrite(fd, block, block_bytes, (off_t)at)
 				  : pread(fd, block, block_bytes, (off_t)at);
 		r = n == block_bytes ? 0 : -EIO;
@@ -137,70 +140,95 @@ static int prepare(struct file *f, const char *path)
 	return tier_catalog_model(tier_file_catalog(f->file), &model, &f->model);
 }
 
-static int timed(struct file *f, bool write, double *ret_s)
+static int timed(struct file *f, bool write, uint32_t first, uint32_t end, double *ret_s)
 {
 	uint64_t start_ns = bench_now_ns();
-	int r = stream(f, write);
+	int r = stream(f, write, first, end);
 
 	*ret_s = (double)(bench_now_ns() - start_ns) / 1e9;
 	return r;
 }
 
-/* Of all rounds. */
+enum way { WAY_FILE, WAY_PLAIN, WAY_PLAIN_PAGE, WAYS };
+
+/* Seconds a window, of all rounds. */
 struct reads {
-	double s[ROUNDS], plain_s[ROUNDS],
-		plain_page_s[ROUNDS]; /* plain: in large blocks, in pages */
+	double s[WAYS][ROUNDS * WINDOWS];
 };
 
-/* The file's reads and plain ones in turn. */
+/* The same window of the file, of the plain file in large blocks, or in pages. */
+static int window_read(struct file *f, const char *plain_path, enum way way, uint32_t window,
+		       double *ret_s)
+{
+	uint32_t first = window * WINDOW_PAGES, end = first + WINDOW_PAGES;
+
+	if (way == WAY_FILE)
+		return timed(f, false, first, end, ret_s);
+	return plain(plain_path, false, way == WAY_PLAIN ? PLAIN_BYTES : PAGE_BYTES,
+		     (uint64_t)first * PAGE_BYTES, (uint64_t)end * PAGE_BYTES, ret_s);
+}
+
+/* Window by window, one way after the other and each of them first in its turn. */
 static int compare(struct file *f, const char *plain_path, struct reads *ret)
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < ROUNDS && !r; i++) {
-		r = plain(plain_path, false, PLAIN_BYTES, &ret->plain_s[i]);
-		if (!r)
-			r = plain(plain_path, false, PAGE_BYTES, &ret->plain_page_s[i]);
-		if (!r)
-			r = timed(f, false, &ret->s[i]);
-	}
+	for (uint32_t i = 0; i < ROUNDS * WINDOWS; i++)
+		for (uint32_t j = 0; j < WAYS && !r; j++) {
+			enum way way = (i + j) % WAYS;
+			r = window_read(f, plain_path, way, i % WINDOWS, &ret->s[way][i]);
+		}
 	return r;
 }
 
-static void print(const char *name, const char *metric, double s)
+static void print_rate(const char *name, const char *metric, double bytes, double s)
 {
-	bench_print("tiers", name, metric, (double)N_PAGES * PAGE_BYTES / s / 1e9, "GB/s");
+	bench_print("tiers", name, metric, bytes / s / 1e9, "GB/s");
+}
+
+/* The median of how much faster than the plain way the file was, in the same window. */
+static void print_ratio(const struct reads *reads, enum way way, const char *metric)
+{
+	double ratios[ROUNDS * WINDOWS];
+
+	for (uint32_t i = 0; i < ROUNDS * WINDOWS; i++)
+		ratios[i] = reads->s[way][i] / reads->s[WAY_FILE][i];
+	bench_print("tiers", "file 128K", metric, bench_median(ratios, ROUNDS * WINDOWS), "1");
+}
+
+static void print_reads(struct reads *reads)
+{
+	static const char *const names[WAYS] = {"file 128K", "file plain 1M", "file plain 128K"};
+
+	print_ratio(reads, WAY_PLAIN, "read_of_plain_1M");
+	print_ratio(reads, WAY_PLAIN_PAGE, "read_of_plain_128K");
+	for (enum way way = 0; way < WAYS; way++)
+		print_rate(names[way], "read", (double)WINDOW_PAGES * PAGE_BYTES,
+			   bench_median(reads->s[way], ROUNDS * WINDOWS));
 }
 
 int tiers_file(const struct tiers_options *o)
 {
+	const uint64_t bytes = (uint64_t)N_PAGES * PAGE_BYTES;
 	double write_s, plain_write_s;
 	struct file f = {0};
 	struct reads reads;
 	char path[4200];
 
 	snprintf(path, sizeof(path), "%s.plain", o->file);
-	int r = plain(path, true, PLAIN_BYTES, &plain_write_s);
+	int r = plain(path, true, PLAIN_BYTES, 0, bytes, &plain_write_s);
 	if (!r)
 		r = prepare(&f, o->file);
 	if (!r)
-		r = timed(&f, true, &write_s);
+		r = timed(&f, true, 0, N_PAGES, &write_s);
 	if (!r)
 		r = keep_images(&f);
 	if (!r)
 		r = compare(&f, path, &reads);
 	if (!r) {
-		double s = bench_median(reads.s, ROUNDS);
-		double plain_s = bench_median(reads.plain_s, ROUNDS);
-		double page_s = bench_median(reads.plain_page_s, ROUNDS);
-
-		print("file 128K", "write", write_s);
-		print("file plain 1M", "write", plain_write_s);
-		print("file 128K", "read", s);
-		print("file plain 1M", "read", plain_s);
-		print("file plain 128K", "read", page_s);
-		bench_print("tiers", "file 128K", "read_of_plain_1M", plain_s / s, "1");
-		bench_print("tiers", "file 128K", "read_of_plain_128K", page_s / s, "1");
+		print_rate("file 128K", "write", (double)bytes, write_s);
+		print_rate("file plain 1M", "write", (double)bytes, plain_write_s);
+		print_reads(&reads);
 	}
 	tier_file_close(f.file);
 	unlink(path);
