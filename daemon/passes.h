@@ -57,9 +57,9 @@ struct passes_choice {
 	bool appended; /* the rows' K and V are in their pages */
 	uint32_t block_tokens, n_blocks, n_words;
 	uint64_t *kept; /* owned, bits: of each KV head, then of any, then of all */
-	float *mass; /* owned */
+	const float *mass; /* the backend's: of the estimate before */
 	double *masses; /* owned: a KV head's */
-	uint32_t kept_room, mass_room, masses_room;
+	uint32_t kept_room, masses_room;
 	uint64_t summary_bytes; /* of all sequences */
 };
 

@@ -113,15 +113,13 @@ static bool is_wanted(const struct sched *s, const struct step_part *part)
 	       seq->model->shape.n_kv_heads <= HEADS_MAX;
 }
 
-static int reserve(struct passes *p, uint32_t n_rows)
+static int reserve(struct passes *p)
 {
 	struct passes_choice *c = &p->choice;
 	uint32_t n_heads = p->model->shape.n_kv_heads;
 
 	if (GROW(c->kept, c->kept_room, (n_heads + 2) * c->n_words) < 0 ||
-	    GROW(c->masses, c->masses_room, c->n_blocks) < 0 ||
-	    GROW(c->mass, c->mass_room,
-		 n_heads * estimate_n_blocks(n_rows, c->block_tokens) * c->n_blocks) < 0)
+	    GROW(c->masses, c->masses_room, c->n_blocks) < 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -144,7 +142,7 @@ static int estimate(struct sched *s, uint32_t skip)
 					    .block_tokens = p->choice.block_tokens,
 					    .rows_id = skip ? 0 : p->rows_id};
 
-	return s->ops->estimate(s->backend, &of, p->choice.mass);
+	return s->ops->estimate(s->backend, &of, &p->choice.mass);
 }
 
 /* Blocks that so many of the wish's begin in. */
@@ -233,8 +231,7 @@ int choice_begin(struct sched *s)
 	c->block_tokens = s->config->stage_block;
 	c->n_blocks = estimate_n_blocks(pos + m->n_rows, c->block_tokens);
 	c->n_words = select_n_words(c->n_blocks);
-	if (seq_of(p)->summary.n_known[p->layer] < pos || m->n_rows <= skip ||
-	    reserve(p, m->n_rows) < 0)
+	if (seq_of(p)->summary.n_known[p->layer] < pos || m->n_rows <= skip || reserve(p) < 0)
 		return 0;
 	int r = passes_append(s);
 
@@ -400,6 +397,5 @@ int choice_jobs(struct sched *s, const struct passes_pass *pass, const struct pl
 void choice_done(struct passes_choice *choice)
 {
 	free(choice->kept);
-	free(choice->mass);
 	free(choice->masses);
 }

@@ -81,7 +81,6 @@ static int choice_reserve(struct choice *c)
 	    GROW(x->queries, x->queries_room, c->n_ranges) < 0 ||
 	    GROW(x->io, x->io_room, c->n_ranges) < 0 ||
 	    GROW(x->chosen, x->chosen_room, c->n_ranges) < 0 ||
-	    GROW(x->mass, x->mass_room, n_heads * c->n_ranges * c->chunk.n_blocks) < 0 ||
 	    GROW(x->kept, x->kept_room, n_heads * c->n_ranges * c->n_words) < 0 ||
 	    GROW(x->ranges, x->ranges_room, c->n_ranges) < 0)
 		return -ENOMEM;
@@ -136,7 +135,7 @@ static int estimate_rows(struct choice *c)
 		.block_tokens = c->wish->block_tokens,
 	};
 
-	return c->s->ops->estimate(c->s->backend, &estimate, c->sparse->mass);
+	return c->s->ops->estimate(c->s->backend, &estimate, &c->sparse->mass);
 }
 
 /* A query for each block of rows; what they append is there already. */
@@ -317,7 +316,6 @@ void sparse_done(struct sparse *sparse)
 	free(sparse->queries);
 	free(sparse->io);
 	free(sparse->chosen);
-	free(sparse->mass);
 	free(sparse->kept);
 	free(sparse->ranges);
 	*sparse = (struct sparse){0};

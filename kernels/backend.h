@@ -286,10 +286,11 @@ struct backend_ops {
 	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0; -ESTALE: an advanced job's plan is gone or
 	 * does not fit what is wanted, make new ones; or -errno. After an error nothing is under way. */
 	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
-	/* Masses [n_kv_heads][blocks of n_q][blocks of n_k] go to ret_mass. Batches submitted before have written their K. Blocks
-	 * until the masses are there. 0, -EINVAL, -ENOMEM, -EIO. NULL: this backend cannot. */
+	/* Masses [n_kv_heads][blocks of n_q][blocks of n_k], in memory of the backend's that stays as it is until its next estimate.
+	 * Batches submitted before have written their K. Blocks until the masses are there. 0, -EINVAL, -ENOMEM, -EIO. NULL: this
+	 * backend cannot. */
 	int (*estimate)(struct backend *b, const struct backend_estimate *estimate,
-			float *ret_mass);
+			const float **ret_mass);
 	/* Can the backend take the job with the blocks chosen as they are? Otherwise the same comes of jobs of single heads. Where
 	 * everything is kept: is it better so than by the job's list? Does not block. NULL: it never can. */
 	bool (*takes_chosen)(struct backend *b, const struct backend_job *job);

@@ -9,8 +9,14 @@
 #include "pool.h"
 #include "threads.h"
 
-/* As backend_ops.estimate. */
+/* All zero: nothing yet. Grows, and is kept. */
+struct estimate_room {
+	float *mass; /* owned */
+	size_t n_room;
+};
+
+/* As backend_ops.estimate; the masses go to the room's. */
 int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct threads *threads,
-		   const struct backend_estimate *estimate, float *ret_mass);
+		   const struct backend_estimate *estimate, struct estimate_room *room);
 
 #endif

@@ -295,7 +295,7 @@ static int cuda_advance(struct backend *b, const struct backend_job *job)
 }
 
 static int cuda_estimate(struct backend *b, const struct backend_estimate *estimate,
-			 float *ret_mass)
+			 const float **ret_mass)
 {
 	enter(b);
 	if (b->batch.failed)

@@ -134,7 +134,7 @@ static int run(struct batch *b, const struct backend_estimate *e, struct device_
 }
 
 int estimate_room_run(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
-		      float *ret_mass)
+		      const float **ret_mass)
 {
 	struct device_estimate on;
 	size_t scratch, words, q_bytes, n_mass;
@@ -167,7 +167,7 @@ int estimate_room_run(struct estimate_room *room, struct batch *b, const struct 
 	float *host_mass = (float *)(void *)((char *)room->host.at + align_up(words * 4));
 	r = run(b, e, &on, &t, host_mass, n_mass);
 	if (!r)
-		memcpy(ret_mass, host_mass, n_mass * sizeof(*ret_mass));
+		*ret_mass = host_mass;
 	return r;
 }
 

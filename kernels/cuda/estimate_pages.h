@@ -16,7 +16,7 @@ size_t estimate_n_masses(const struct backend_estimate *estimate);
 
 /* As backend_ops.estimate. */
 int estimate_room_run(struct estimate_room *room, struct batch *b,
-		      const struct backend_estimate *estimate, float *ret_mass);
+		      const struct backend_estimate *estimate, const float **ret_mass);
 /* Nothing may be running on it any more. */
 void estimate_room_done(struct estimate_room *room);
 

@@ -58,7 +58,7 @@ int summary_add(struct summary_room *room, struct batch *b, struct backend_summa
 		const struct backend_span *span);
 /* As backend_ops.estimate, of one with a summary; Q comes to where passes have it. */
 int summary_estimate(struct summary_room *room, struct batch *b, struct pass *pass,
-		     const struct backend_estimate *estimate, float *ret_mass);
+		     const struct backend_estimate *estimate, const float **ret_mass);
 #endif
 
 #endif

@@ -95,23 +95,24 @@ static struct backend_estimate estimate_of(const struct sparse_path *p,
 					 .block_tokens = block};
 }
 
-static double estimate_ms(struct sparse_path *p, const struct backend_estimate *e, float *mass)
+static double estimate_ms(struct sparse_path *p, const struct backend_estimate *e)
 {
+	const float *mass;
 	double times[RUNS_MOST];
 	uint32_t n = bench_reps(3) < RUNS_MOST ? bench_reps(3) : RUNS_MOST;
 
-	if (p->ops->estimate(p->backend, e, mass) != 0) /* memory grows */
+	if (p->ops->estimate(p->backend, e, &mass) != 0) /* memory grows */
 		errx(1, "no estimate of %u tokens", e->n_k);
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t start_ns = bench_now_ns();
-		if (p->ops->estimate(p->backend, e, mass) != 0)
+		if (p->ops->estimate(p->backend, e, &mass) != 0)
 			errx(1, "no estimate of %u tokens", e->n_k);
 		times[i] = (double)(bench_now_ns() - start_ns) / 1e6;
 	}
 	return bench_median(times, n);
 }
 
-static void bench_estimates(struct sparse_path *p, const struct sparse_options *o, float *mass)
+static void bench_estimates(struct sparse_path *p, const struct sparse_options *o)
 {
 	static const uint32_t strides[] = {8, 16}, blocks[] = {128, 512, 1024, 4096};
 	char name[64];
@@ -123,8 +124,7 @@ static void bench_estimates(struct sparse_path *p, const struct sparse_options *
 					estimate_of(p, o, n, strides[s], blocks[b]);
 				snprintf(name, sizeof(name), "q%u_k%u_s%u_b%u", o->n_queries, n,
 					 strides[s], blocks[b]);
-				bench_print("sparse", name, "estimate", estimate_ms(p, &e, mass),
-					    "ms");
+				bench_print("sparse", name, "estimate", estimate_ms(p, &e), "ms");
 			}
 }
 
@@ -142,7 +142,7 @@ struct chunk {
 	struct select_query *chosen;
 	uint32_t *ranges;
 	uint64_t *kept; /* of each KV head and block of queries */
-	float *mass; /* borrowed */
+	const float *mass; /* the backend's */
 	struct work_list exact, list; /* owned */
 };
 
@@ -159,12 +159,11 @@ static void chunk_ranges(struct chunk *c)
 	}
 }
 
-static void chunk_init(struct chunk *c, struct sparse_path *p, const struct sparse_options *o,
-		       float *mass)
+static void chunk_init(struct chunk *c, struct sparse_path *p, const struct sparse_options *o)
 {
 	uint32_t pos = o->n_tokens - o->n_queries, block = o->block_tokens;
 
-	*c = (struct chunk){.path = p, .options = o, .mass = mass};
+	*c = (struct chunk){.path = p, .options = o};
 	c->of = (struct select_chunk){block, pos, o->n_queries, 0,
 				      estimate_n_blocks(o->n_tokens, block)};
 	c->n_ranges = select_n_ranges(&c->of);
@@ -290,7 +289,7 @@ static void choose(struct chunk *c, double tau, struct select_shares *ret)
 	struct backend_estimate e =
 		estimate_of(c->path, o, o->n_tokens, o->stride, o->block_tokens);
 
-	if (c->path->ops->estimate(c->path->backend, &e, c->mass) != 0)
+	if (c->path->ops->estimate(c->path->backend, &e, &c->mass) != 0)
 		errx(1, "no estimate");
 	pick(c, tau, ret);
 }
@@ -368,13 +367,13 @@ static void bench_tau(struct chunk *c, const char *name, double tau)
 	bench_print("sparse", name, "mass", shares.kept_mass / shares.total_mass, "of 1");
 }
 
-static void bench_prefill(struct sparse_path *p, const struct sparse_options *o, float *mass)
+static void bench_prefill(struct sparse_path *p, const struct sparse_options *o)
 {
 	static const double taus[] = {0.8, 0.9, 0.95, 0.99};
 	struct chunk c;
 	char name[64];
 
-	chunk_init(&c, p, o, mass);
+	chunk_init(&c, p, o);
 	snprintf(name, sizeof(name), "q%u_k%u", o->n_queries, o->n_tokens);
 	bench_exact(&c, name);
 	for (uint32_t i = 0; i < sizeof(taus) / sizeof(taus[0]); i++) {
@@ -423,14 +422,8 @@ int sparse_main(int argc, char **argv)
 	if (gpu && card_load(&card, o.module) != 0)
 		return 1;
 	sparse_path_open(&path, &o, gpu ? &card : NULL);
-	uint32_t least = o.block_tokens < 128 ? o.block_tokens : 128;
-	float *mass = malloc((size_t)o.n_kv_heads * estimate_n_blocks(o.n_queries, least) *
-			     estimate_n_blocks(o.n_tokens, least) * sizeof(*mass));
-	if (!mass)
-		errx(1, "out of memory");
-	bench_estimates(&path, &o, mass);
-	bench_prefill(&path, &o, mass);
-	free(mass);
+	bench_estimates(&path, &o);
+	bench_prefill(&path, &o);
 	sparse_path_close(&path);
 	if (o.n_windows)
 		sparse_model(&o);

@@ -42,7 +42,7 @@ struct recall {
 	uint32_t n_slices;
 	struct backend_summary *summary; /* owned */
 	double *truth; /* owned, [n_kv_heads][N_BLOCKS] */
-	float *mass; /* owned, [n_kv_heads][blocks of rows][N_BLOCKS] */
+	const float *mass; /* the backend's, [n_kv_heads][blocks of rows][N_BLOCKS] */
 };
 
 /* ---- keys and queries -------------------------------------------------------------------------------------------- */
@@ -169,7 +169,7 @@ static int choose(struct recall *r, bool by_summary, double tau, struct choice *
 	const struct select_config config = {.tau = tau, .sink_blocks = 1, .recent_blocks = 1};
 	uint32_t n_kept = 0, n_heads = r->shape.n_kv_heads;
 	double held = 0, all = 0;
-	int error = r->bench.ops->estimate(r->bench.backend, &e, r->mass);
+	int error = r->bench.ops->estimate(r->bench.backend, &e, &r->mass);
 
 	for (uint32_t head = 0; head < n_heads && !error; head++) {
 		uint64_t kept[(N_BLOCKS + 63) / 64];
@@ -229,8 +229,7 @@ static int reserve(struct recall *r)
 	r->k = malloc((size_t)N_TOKENS * r->k_values * sizeof(*r->k));
 	r->slices = calloc(r->n_slices, sizeof(*r->slices));
 	r->truth = calloc((size_t)r->shape.n_kv_heads * N_BLOCKS, sizeof(*r->truth));
-	r->mass = calloc((size_t)r->shape.n_kv_heads * N_BLOCKS, sizeof(*r->mass));
-	if (r->memory == MAP_FAILED || !r->q || !r->k || !r->slices || !r->truth || !r->mass)
+	if (r->memory == MAP_FAILED || !r->q || !r->k || !r->slices || !r->truth)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < r->n_slices; i++)
 		r->slices[i] = (struct work_slice){i, 0, (uint16_t)r->shape.page_tokens};
@@ -252,7 +251,6 @@ static void done(struct recall *r)
 	free(r->k);
 	free(r->slices);
 	free(r->truth);
-	free(r->mass);
 	tiers_bench_done(&r->bench);
 }
 
