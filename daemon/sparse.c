@@ -81,7 +81,6 @@ static int choice_reserve(struct choice *c)
 	    GROW(x->queries, x->queries_room, c->n_ranges) < 0 ||
 	    GROW(x->io, x->io_room, c->n_ranges) < 0 ||
 	    GROW(x->chosen, x->chosen_room, c->n_ranges) < 0 ||
-	    GROW(x->kept, x->kept_room, n_heads * c->n_ranges * c->n_words) < 0 ||
 	    GROW(x->ranges, x->ranges_room, c->n_ranges) < 0)
 		return -ENOMEM;
 	return 0;
@@ -118,10 +117,11 @@ static int append_rows(struct choice *c)
 	return c->s->ops->submit(c->s->backend, &(struct backend_batch){&job, 1}, &id);
 }
 
-static int estimate_rows(struct choice *c)
+static struct backend_estimate estimate_of(struct choice *c)
 {
 	const struct backend_io *io = &c->exact->io[0];
-	const struct backend_estimate estimate = {
+
+	return (struct backend_estimate){
 		.shape = c->exact->shape,
 		.slices = c->sparse->path,
 		.n_slices = collect_path(c),
@@ -134,8 +134,38 @@ static int estimate_rows(struct choice *c)
 		.stride = c->wish->stride,
 		.block_tokens = c->wish->block_tokens,
 	};
+}
 
-	return c->s->ops->estimate(c->s->backend, &estimate, &c->sparse->mass);
+/* By their masses, which the backend leaves here. */
+static int select_heads(struct choice *c, const struct backend_estimate *estimate,
+			const struct select_config *config, struct select_shares *shares)
+{
+	struct sparse *x = c->sparse;
+	uint32_t n_heads = c->job->model->shape.n_kv_heads;
+	const float *mass = NULL;
+	int r = c->s->ops->estimate(c->s->backend, estimate, &mass);
+
+	if (!r && GROW(x->bits, x->bits_room, n_heads * c->n_ranges * c->n_words) < 0)
+		r = -ENOMEM;
+	for (uint32_t head = 0; head < n_heads && !r; head++)
+		r = select_chunk(config, &c->chunk,
+				 mass + (size_t)head * c->n_ranges * c->chunk.n_blocks,
+				 x->bits + (size_t)head * c->n_ranges * c->n_words, shares);
+	x->kept = x->bits;
+	return r;
+}
+
+static int choose_blocks(struct choice *c, struct select_shares *shares)
+{
+	const struct sched *s = c->s;
+	const struct select_config config = {.tau = c->wish->tau,
+					     .sink_blocks = c->wish->sink_blocks,
+					     .recent_blocks = c->wish->recent_blocks};
+	const struct backend_estimate estimate = estimate_of(c);
+
+	if (!s->ops->choose)
+		return select_heads(c, &estimate, &config, shares);
+	return s->ops->choose(s->backend, &estimate, &config, &c->chunk, &c->sparse->kept, shares);
 }
 
 /* A query for each block of rows; what they append is there already. */
@@ -161,23 +191,9 @@ static void cut_query(struct choice *c)
 	c->sparse->tree.n_queries = c->n_ranges;
 }
 
-static uint64_t *kept_of(const struct choice *c, uint32_t head)
+static const uint64_t *kept_of(const struct choice *c, uint32_t head)
 {
 	return c->sparse->kept + (size_t)head * c->n_ranges * c->n_words;
-}
-
-static int select_heads(struct choice *c, struct select_shares *shares)
-{
-	const struct select_config config = {.tau = c->wish->tau,
-					     .sink_blocks = c->wish->sink_blocks,
-					     .recent_blocks = c->wish->recent_blocks};
-	int r = 0;
-
-	for (uint32_t head = 0; head < c->job->model->shape.n_kv_heads && !r; head++)
-		r = select_chunk(&config, &c->chunk,
-				 c->sparse->mass + (size_t)head * c->n_ranges * c->chunk.n_blocks,
-				 kept_of(c, head), shares);
-	return r;
 }
 
 /* One job, if the backend makes of chosen blocks what it needs. */
@@ -232,9 +248,7 @@ static int choose(struct choice *c, struct select_shares *shares, uint32_t *ret_
 	if (!r)
 		r = append_rows(c);
 	if (!r)
-		r = estimate_rows(c);
-	if (!r)
-		r = select_heads(c, shares);
+		r = choose_blocks(c, shares);
 	if (r)
 		return r;
 	*ret_n_jobs = 1;
@@ -316,7 +330,7 @@ void sparse_done(struct sparse *sparse)
 	free(sparse->queries);
 	free(sparse->io);
 	free(sparse->chosen);
-	free(sparse->kept);
+	free(sparse->bits);
 	free(sparse->ranges);
 	*sparse = (struct sparse){0};
 }

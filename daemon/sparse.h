@@ -25,13 +25,13 @@ struct sparse {
 	struct work_query *queries; /* owned, of a block of rows each, as the arrays below */
 	struct backend_io *io;
 	struct select_query *chosen;
-	const float *mass; /* the backend's: of the estimate before */
-	uint64_t *kept; /* owned, of each KV head and block of rows */
+	uint64_t *bits; /* owned: what is kept, where the backend leaves the choice here */
+	const uint64_t *kept; /* of each KV head and block of rows: these, or the backend's */
 	uint32_t *ranges; /* owned, first rows of these */
 	struct backend_chosen blocks; /* of them all, where the backend takes it */
 	struct work_tree tree; /* the slice's, with a query for each block of rows */
 	struct select_shares shares; /* of what was chosen for the batch */
-	uint32_t lists_room, jobs_room, path_room, queries_room, io_room, chosen_room, kept_room,
+	uint32_t lists_room, jobs_room, path_room, queries_room, io_room, chosen_room, bits_room,
 		ranges_room;
 };
 

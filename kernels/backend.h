@@ -87,6 +87,9 @@ static inline uint32_t backend_job_heads(const struct backend_job *job)
 }
 
 struct backend_summary; /* each backend's own */
+struct select_config; /* plan/select.h has these */
+struct select_chunk;
+struct select_shares;
 
 /* What a chunk of queries of one sequence will attend to, from a few of its products (cpu/estimate.h). */
 struct backend_estimate {
@@ -291,6 +294,11 @@ struct backend_ops {
 	 * backend cannot. */
 	int (*estimate)(struct backend *b, const struct backend_estimate *estimate,
 			const float **ret_mass);
+	/* Estimates, and chooses by the masses what select_chunk (plan/select.h) would, for each KV head: bits [n_kv_heads][ranges]
+	 * [words], where estimate's masses would be. Adds to *shares. As estimate. NULL: the caller has to choose by the masses. */
+	int (*choose)(struct backend *b, const struct backend_estimate *estimate,
+		      const struct select_config *config, const struct select_chunk *chunk,
+		      const uint64_t **ret_kept, struct select_shares *shares);
 	/* Can the backend take the job with the blocks chosen as they are? Otherwise the same comes of jobs of single heads. Where
 	 * everything is kept: is it better so than by the job's list? Does not block. NULL: it never can. */
 	bool (*takes_chosen)(struct backend *b, const struct backend_job *job);

@@ -145,6 +145,7 @@ gpu_checks() { # folder
 	gpu_test cuda_test "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	gpu_test stand_cuda_test "$at/stand_cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	gpu_test estimate_cuda_test "$at/estimate_cuda_test"
+	gpu_test select_cuda_test "$at/select_cuda_test"
 	gpu_test sparse_test "$at/sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	gpu_test sched_sparse_test "$at/sched_sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait

@@ -305,6 +305,17 @@ static int cuda_estimate(struct backend *b, const struct backend_estimate *estim
 	return estimate_room_run(&b->estimate, &b->batch, estimate, ret_mass);
 }
 
+static int cuda_choose(struct backend *b, const struct backend_estimate *estimate,
+		       const struct select_config *config, const struct select_chunk *chunk,
+		       const uint64_t **ret_kept, struct select_shares *shares)
+{
+	enter(b);
+	if (b->batch.failed)
+		return -EIO;
+	return estimate_room_choose(&b->estimate, &b->batch, estimate,
+				    &(struct estimate_choice){config, chunk, shares}, ret_kept);
+}
+
 static bool cuda_takes_chosen(struct backend *b, const struct backend_job *job)
 {
 	return chosen_takes(&b->batch, job);
@@ -499,6 +510,7 @@ static const struct backend_ops ops = {
 	.advance = cuda_advance,
 	.submit = cuda_submit,
 	.estimate = cuda_estimate,
+	.choose = cuda_choose,
 	.takes_chosen = cuda_takes_chosen,
 	.completed = cuda_completed,
 	.settled = cuda_settled,

@@ -2,11 +2,15 @@
 #include "estimate_pages.h"
 
 #include "batch_impl.h"
+#include "bring.h"
+#include "select.h"
 #include "windows.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <string.h>
+
+#define ROWS_MOST 65535u /* that a launch brings */
 
 /* Tables of an estimate, in pinned memory and then on the device. */
 struct tables_of {
@@ -112,63 +116,154 @@ static struct device_estimate from_pages(const struct batch *b, const struct bac
 }
 
 /* Q comes to the device whole: its rows may lie across the bus, or askew. */
-static int run(struct batch *b, const struct backend_estimate *e, struct device_estimate *on,
-	       const struct tables_of *t, float *host_mass, size_t n_mass)
+static int bring_q(struct batch *b, const struct backend_estimate *e, uint64_t to)
 {
-	size_t row_bytes = shape_row_bytes(e->shape), words = t->n_windows;
-	int r = batch_expect(b, cudaMemcpy2DAsync((void *)(uintptr_t)on->q, row_bytes,
-						  (const void *)(uintptr_t)e->q, e->q_stride,
-						  row_bytes, e->n_q, cudaMemcpyDefault, b->stream));
+	size_t row_bytes = shape_row_bytes(e->shape);
+	int r = 0;
 
-	words += (size_t)t->n_lists * ESTIMATE_WINDOW_TOKENS;
-	if (!r)
-		r = batch_expect(b, cudaMemcpyAsync((void *)(uintptr_t)on->windows, t->windows,
-						    words * sizeof(uint32_t),
-						    cudaMemcpyHostToDevice, b->stream));
-	if (!r)
-		r = batch_expect(b, device_estimate(on, b->stream));
-	if (!r)
-		r = batch_expect(b, cudaMemcpyAsync(host_mass, on->mass, n_mass * sizeof(float),
-						    cudaMemcpyDeviceToHost, b->stream));
-	return r ? r : batch_expect(b, cudaStreamSynchronize(b->stream));
+	for (uint32_t row = 0, n; row < e->n_q && !r; row += n) {
+		n = e->n_q - row < ROWS_MOST ? e->n_q - row : ROWS_MOST;
+		const struct device_bring q = {.from = e->q + row * e->q_stride,
+					       .to = to + row * row_bytes,
+					       .from_stride = e->q_stride,
+					       .to_stride = row_bytes,
+					       .row_bytes = row_bytes,
+					       .n_rows = n};
+		r = batch_expect(b, device_bring(&q, b->stream));
+	}
+	return r;
 }
 
-int estimate_room_run(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
-		      const float **ret_mass)
+static int run(struct batch *b, const struct backend_estimate *e, struct device_estimate *on,
+	       const struct tables_of *t)
 {
-	struct device_estimate on;
-	size_t scratch, words, q_bytes, n_mass;
-	struct tables_of t = {0};
-	int r;
+	size_t words = t->n_windows + (size_t)t->n_lists * ESTIMATE_WINDOW_TOKENS;
+	int r = bring_q(b, e, on->q);
 
+	if (!r)
+		r = batch_bring(b, (void *)(uintptr_t)on->windows, t->windows,
+				words * sizeof(uint32_t));
+	return r ? r : batch_expect(b, device_estimate(on, b->stream));
+}
+
+/* What an estimate needs of memory, in this order: on the host tables and what comes back, on the device scratch, Q, tables,
+ * masses. */
+struct needs {
+	size_t scratch, q, tables, masses;
+};
+
+static int needs_of(const struct batch *b, const struct backend_estimate *e,
+		    struct device_estimate *ret, struct needs *ret_needs)
+{
 	if (batch_page_bytes(b->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
 		return -EINVAL;
-	on = from_pages(b, e);
-	scratch = device_estimate_bytes(&on);
-	if (scratch == 0)
-		return -EINVAL;
-	words = windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS);
-	q_bytes = align_up(e->n_q * shape_row_bytes(e->shape));
-	n_mass = estimate_n_masses(e);
-	r = batch_grow(b, &room->host, align_up(words * 4) + n_mass * 4, true);
+	*ret = from_pages(b, e);
+	*ret_needs = (struct needs){
+		.scratch = device_estimate_bytes(ret),
+		.q = align_up(e->n_q * shape_row_bytes(e->shape)),
+		.tables = align_up(windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS) *
+				   sizeof(uint32_t)),
+		.masses = estimate_n_masses(e) * sizeof(float),
+	};
+	return ret_needs->scratch ? 0 : -EINVAL;
+}
+
+/* Masses will be on the device. ret_host: pinned memory for so many bytes. */
+static int start(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
+		 size_t host_bytes, struct device_estimate *on, void **ret_host)
+{
+	struct tables_of t = {0};
+	struct needs needs;
+	int r = needs_of(b, e, on, &needs);
+
+	if (!r)
+		r = batch_grow(b, &room->host, needs.tables + host_bytes, true);
 	if (!r)
 		r = batch_grow(b, &room->device,
-			       scratch + q_bytes + align_up(words * 4) + n_mass * 4, false);
+			       needs.scratch + needs.q + needs.tables + needs.masses, false);
 	if (r)
 		return r;
 	t.windows = room->host.at;
 	t.lists = t.windows + windows_count(e->n_k);
 	fill_tables(b, e, &t);
-	on.scratch = room->device.at;
-	on.q = (uintptr_t)room->device.at + scratch;
-	on.windows = (const uint32_t *)(uintptr_t)(on.q + q_bytes);
-	on.lists = on.windows + t.n_windows;
-	on.mass = (float *)(uintptr_t)(on.q + q_bytes + align_up(words * 4));
-	float *host_mass = (float *)(void *)((char *)room->host.at + align_up(words * 4));
-	r = run(b, e, &on, &t, host_mass, n_mass);
+	on->scratch = room->device.at;
+	on->q = (uintptr_t)room->device.at + needs.scratch;
+	on->windows = (const uint32_t *)(uintptr_t)(on->q + needs.q);
+	on->lists = on->windows + t.n_windows;
+	on->mass = (float *)(uintptr_t)(on->q + needs.q + needs.tables);
+	*ret_host = (char *)room->host.at + needs.tables;
+	return run(b, e, on, &t);
+}
+
+int estimate_room_run(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
+		      const float **ret_mass)
+{
+	size_t bytes = estimate_n_masses(e) * sizeof(float);
+	struct device_estimate on;
+	void *host;
+	int r = start(room, b, e, bytes, &on, &host);
+
 	if (!r)
-		*ret_mass = host_mass;
+		r = batch_bring(b, host, on.mass, bytes);
+	if (!r)
+		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+	if (!r)
+		*ret_mass = host;
 	return r;
+}
+
+static void add_shares(const struct device_selected *at, uint32_t n, struct select_shares *shares)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		shares->attended += (double)at[i].n_queries * at[i].n_kept;
+		shares->visible += (double)at[i].n_queries * at[i].n_seen;
+		shares->kept_mass += at[i].kept_mass;
+		shares->total_mass += at[i].total_mass;
+	}
+}
+
+int estimate_room_choose(struct estimate_room *room, struct batch *b,
+			 const struct backend_estimate *e, const struct estimate_choice *choice,
+			 const uint64_t **ret_kept)
+{
+	const struct select_chunk *chunk = choice->chunk;
+	struct device_select select = {
+		.tau = choice->config->tau,
+		.n_ranges = select_n_ranges(chunk),
+		.n_blocks = chunk->n_blocks,
+		.n_words = select_n_words(chunk->n_blocks),
+		.sink_blocks = choice->config->sink_blocks,
+		.recent_blocks = choice->config->recent_blocks,
+		.block_tokens = chunk->block_tokens,
+		.pos = chunk->pos,
+		.n = chunk->n,
+		.skip = chunk->skip,
+	};
+	struct device_estimate on;
+	void *host;
+	int r;
+
+	if (chunk->block_tokens != e->block_tokens || chunk->pos + chunk->skip != e->q_pos ||
+	    chunk->n - chunk->skip != e->n_q || chunk->pos + chunk->n != e->n_k)
+		return -EINVAL;
+	select.n_rows = e->shape->n_kv_heads * select.n_ranges;
+	size_t results = select.n_rows * sizeof(struct device_selected);
+	r = start(room, b, e,
+		  results + (size_t)select.n_rows * select.n_words * sizeof(*select.kept), &on,
+		  &host);
+	if (r)
+		return r;
+	select.mass = on.mass;
+	select.selected = host;
+	select.kept = (void *)((char *)host + results);
+	r = batch_expect(b, device_select(&select, b->stream));
+	if (!r)
+		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+	if (r)
+		return r;
+	add_shares(select.selected, select.n_rows, choice->shares);
+	*ret_kept = select.kept;
+	return 0;
 }
 
 void estimate_room_done(struct estimate_room *room)

@@ -5,6 +5,8 @@
 #include "batch.h"
 #include "estimate.h"
 
+#include "../plan/select.h"
+
 /* Grows, and is kept. */
 struct estimate_room {
 	struct batch_buffer host, device;
@@ -14,6 +16,17 @@ struct estimate_room {
 struct device_estimate estimate_on_device(const struct backend_estimate *estimate);
 size_t estimate_n_masses(const struct backend_estimate *estimate);
 
+/* What is chosen by, and what is added to. */
+struct estimate_choice {
+	const struct select_config *config;
+	const struct select_chunk *chunk;
+	struct select_shares *shares;
+};
+
+/* As backend_ops.choose, of an estimate without a summary. */
+int estimate_room_choose(struct estimate_room *room, struct batch *b,
+			 const struct backend_estimate *estimate,
+			 const struct estimate_choice *choice, const uint64_t **ret_kept);
 /* As backend_ops.estimate. */
 int estimate_room_run(struct estimate_room *room, struct batch *b,
 		      const struct backend_estimate *estimate, const float **ret_mass);

@@ -141,8 +141,9 @@ struct chunk {
 	struct backend_io io, *ios;
 	struct select_query *chosen;
 	uint32_t *ranges;
-	uint64_t *kept; /* of each KV head and block of queries */
-	const float *mass; /* the backend's */
+	uint64_t *bits,
+		*half; /* owned, of each KV head and block of queries: chosen by the processor; every other block */
+	const uint64_t *kept; /* these, or the backend's */
 	struct work_list exact, list; /* owned */
 };
 
@@ -156,6 +157,21 @@ static void chunk_ranges(struct chunk *c)
 		c->ios[i] = c->io;
 		c->ios[i].q += range.begin * c->io.q_stride;
 		c->ios[i].o += range.begin * c->io.o_stride;
+	}
+}
+
+/* Every other block, and those that a range's own queries stand in. */
+static void chunk_half(struct chunk *c)
+{
+	for (uint32_t i = 0; i < c->path->shape.n_kv_heads * c->n_ranges; i++) {
+		struct select_range rows = select_range_at(&c->of, i % c->n_ranges);
+		uint32_t first = (c->of.pos + rows.begin) / c->of.block_tokens;
+		uint32_t last = (c->of.pos + rows.end - 1) / c->of.block_tokens;
+		uint64_t *half = c->half + (size_t)i * c->n_words;
+
+		for (uint32_t block = 0; block <= last; block++)
+			if (block % 2 == 0 || block >= first)
+				half[block / 64] |= UINT64_C(1) << block % 64;
 	}
 }
 
@@ -177,10 +193,12 @@ static void chunk_init(struct chunk *c, struct sparse_path *p, const struct spar
 	c->ios = calloc(c->n_ranges, sizeof(*c->ios));
 	c->chosen = calloc(c->n_ranges, sizeof(*c->chosen));
 	c->ranges = calloc(c->n_ranges, sizeof(*c->ranges));
-	c->kept = calloc((size_t)p->shape.n_kv_heads * c->n_ranges * c->n_words, sizeof(*c->kept));
-	if (!c->queries || !c->ios || !c->chosen || !c->ranges || !c->kept)
+	c->bits = calloc((size_t)p->shape.n_kv_heads * c->n_ranges * c->n_words, sizeof(*c->bits));
+	c->half = calloc((size_t)p->shape.n_kv_heads * c->n_ranges * c->n_words, sizeof(*c->half));
+	if (!c->queries || !c->ios || !c->chosen || !c->ranges || !c->bits || !c->half)
 		errx(1, "out of memory");
 	chunk_ranges(c);
+	chunk_half(c);
 	p->tree.queries = &c->whole;
 	if (plan_make(&p->plan, &p->tree, &c->exact) != 0)
 		errx(1, "no plan");
@@ -194,7 +212,8 @@ static void chunk_done(struct chunk *c)
 	free(c->ios);
 	free(c->chosen);
 	free(c->ranges);
-	free(c->kept);
+	free(c->bits);
+	free(c->half);
 }
 
 static struct backend_job exact_job(struct chunk *c)
@@ -270,47 +289,34 @@ static void run_chosen(struct chunk *c)
 		run_heads(c);
 }
 
-/* From the masses that there are. */
-static void pick(struct chunk *c, double tau, struct select_shares *ret)
+/* By masses that the backend leaves here. */
+static int pick(struct chunk *c, const struct backend_estimate *e,
+		const struct select_config *config, struct select_shares *ret)
 {
-	struct select_config config = {.tau = tau, .sink_blocks = 1, .recent_blocks = 1};
+	const float *mass;
+	int r = c->path->ops->estimate(c->path->backend, e, &mass);
 
-	*ret = (struct select_shares){0};
-	for (uint32_t head = 0; head < c->path->shape.n_kv_heads; head++)
-		if (select_chunk(&config, &c->of,
-				 c->mass + (size_t)head * c->n_ranges * c->of.n_blocks,
-				 c->kept + (size_t)head * c->n_ranges * c->n_words, ret) != 0)
-			errx(1, "nothing chosen");
+	for (uint32_t head = 0; head < c->path->shape.n_kv_heads && !r; head++)
+		r = select_chunk(config, &c->of, mass + (size_t)head * c->n_ranges * c->of.n_blocks,
+				 c->bits + (size_t)head * c->n_ranges * c->n_words, ret);
+	c->kept = c->bits;
+	return r;
 }
 
 static void choose(struct chunk *c, double tau, struct select_shares *ret)
 {
 	const struct sparse_options *o = c->options;
+	const struct backend_ops *ops = c->path->ops;
+	struct select_config config = {.tau = tau, .sink_blocks = 1, .recent_blocks = 1};
 	struct backend_estimate e =
 		estimate_of(c->path, o, o->n_tokens, o->stride, o->block_tokens);
+	int r;
 
-	if (c->path->ops->estimate(c->path->backend, &e, &c->mass) != 0)
-		errx(1, "no estimate");
-	pick(c, tau, ret);
-}
-
-/* Every other block, beside those that a tau of next to nothing leaves: half of what there is. A choice of about as many comes
- * before, as next to nothing is chosen without looking. */
-static void choose_half(struct chunk *c)
-{
-	struct select_shares shares;
-
-	choose(c, 0.5, &shares);
-	pick(c, 1e-9, &shares);
-	for (size_t i = 0; i < (size_t)c->path->shape.n_kv_heads * c->n_ranges * c->n_words; i++) {
-		uint32_t range = i / c->n_words % c->n_ranges, word = i % c->n_words;
-		struct select_range rows = select_range_at(&c->of, range);
-		uint32_t n = (c->of.pos + rows.end - 1) / c->of.block_tokens + 1;
-		uint64_t seen = n >= (word + 1) * 64 ? ~UINT64_C(0)
-				: n > word * 64	     ? (UINT64_C(1) << n % 64) - 1
-						     : 0;
-		c->kept[i] |= UINT64_C(0x5555555555555555) & seen;
-	}
+	*ret = (struct select_shares){0};
+	r = ops->choose ? ops->choose(c->path->backend, &e, &config, &c->of, &c->kept, ret)
+			: pick(c, &e, &config, ret);
+	if (r)
+		errx(1, "nothing chosen");
 }
 
 static double median_ms(struct chunk *c, void (*what)(struct chunk *c))
@@ -327,10 +333,21 @@ static double median_ms(struct chunk *c, void (*what)(struct chunk *c))
 	return bench_median(times, n);
 }
 
+/* A choice of about half, then every other block: half of what there is, whatever the values. */
 static void choose_and_run_half(struct chunk *c)
 {
-	choose_half(c);
+	struct select_shares shares;
+
+	choose(c, 0.5, &shares);
+	c->kept = c->half;
 	run_chosen(c);
+}
+
+static void choose_half(struct chunk *c)
+{
+	struct select_shares shares;
+
+	choose(c, 0.5, &shares);
 }
 
 static void bench_exact(struct chunk *c, const char *name)
@@ -345,6 +362,7 @@ static void bench_exact(struct chunk *c, const char *name)
 	bench_print("sparse", name, "exact", exact_ms, "ms");
 	if (run_at_once(c, NULL))
 		bench_print("sparse", name, "exact_at_once", median_ms(c, run_everything), "ms");
+	bench_print("sparse", name, "choice", median_ms(c, choose_half), "ms");
 	double half_ms = median_ms(c, choose_and_run_half);
 	bench_print("sparse", name, "half", half_ms, "ms");
 	bench_print("sparse", name, "half_over_exact", exact_ms / half_ms, "x");

@@ -21,14 +21,16 @@ endif()
 
 # The device's own, linked without the module; skipped where there is no device.
 if(TARGET coppice_cuda)
-	coppice_test(NAME estimate_cuda_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/estimate_cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels ${PROJECT_BINARY_DIR}/kernels/cuda/estimate.o ${COPPICE_CUDART}
-			Threads::Threads ${CMAKE_DL_LIBS} rt m
-		LABELS gpu TIMEOUT 300)
-	target_include_directories(estimate_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
-	set_tests_properties(estimate_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
-	add_dependencies(estimate_cuda_test coppice_cuda)
+	foreach(name estimate select)
+		coppice_test(NAME ${name}_cuda_test
+			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
+			LIBS coppice_kernels ${PROJECT_BINARY_DIR}/kernels/cuda/${name}.o ${COPPICE_CUDART}
+				Threads::Threads ${CMAKE_DL_LIBS} rt m
+			LABELS gpu TIMEOUT 300)
+		target_include_directories(${name}_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
+		set_tests_properties(${name}_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
+		add_dependencies(${name}_cuda_test coppice_cuda)
+	endforeach()
 	coppice_path(module coppice_cuda)
 	foreach(name sparse sched_sparse)
 		if(TARGET ${name}_test)

@@ -134,6 +134,60 @@ static void test_bad_estimates_are_refused(void **state)
 	fixture_done(&f);
 }
 
+/* ---- choices -------------------------------------------------------------------------------------------------- */
+
+/* The backend's own choice is that by its masses. Its sums are of the same masses in another order: 1e-12 off. */
+static void check_choice(struct fixture *f, const struct select_config *config, uint32_t n_q,
+			 uint32_t skip)
+{
+	const struct select_chunk chunk = {128, N - n_q - skip, n_q + skip, skip,
+					   estimate_n_blocks(N, 128)};
+	uint32_t n_ranges = select_n_ranges(&chunk), n_words = select_n_words(chunk.n_blocks);
+	struct backend_estimate e = estimate_of(f, n_q, 8);
+	uint64_t *want = calloc((size_t)3 * n_ranges * n_words, sizeof(*want));
+	struct select_shares shares = {0}, want_shares = {0};
+	const uint64_t *got;
+	const float *mass;
+
+	assert_int_equal(fixture_ops->estimate(f->backend, &e, &mass), 0);
+	for (uint32_t head = 0; head < 3; head++)
+		assert_int_equal(select_chunk(config, &chunk,
+					      mass + (size_t)head * n_ranges * chunk.n_blocks,
+					      want + (size_t)head * n_ranges * n_words,
+					      &want_shares),
+				 0);
+	assert_int_equal(fixture_ops->choose(f->backend, &e, config, &chunk, &got, &shares), 0);
+	assert_memory_equal(got, want, (size_t)3 * n_ranges * n_words * sizeof(*want));
+	assert_true(shares.attended == want_shares.attended);
+	assert_true(shares.visible == want_shares.visible);
+	assert_true(fabs(shares.total_mass - want_shares.total_mass) <=
+		    1e-12 * want_shares.total_mass);
+	assert_true(fabs(shares.kept_mass - want_shares.kept_mass) <=
+		    1e-12 * want_shares.total_mass);
+	free(want);
+}
+
+static void test_a_choice_is_that_by_the_masses(void **state)
+{
+	static const double taus[] = {1e-9, 0.3, 0.5, 0.8, 0.95, 0.999999, 1};
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture f;
+
+	(void)state;
+	if (!fixture_ops->choose)
+		skip();
+	fixture_init(&f, WORK_FP16, &random);
+	for (uint32_t i = 0; i < sizeof(taus) / sizeof(taus[0]); i++)
+		for (uint32_t round = 0; round < 8; round++) {
+			struct select_config config = {taus[i], oracle_below(&random, 4),
+						       oracle_below(&random, 4)};
+			uint32_t squares = 1 + oracle_below(&random, 60);
+			/* The chunk ends with the path, and its estimate begins at a multiple of 8. */
+			check_choice(&f, &config, N % 8 + 8 * squares, oracle_below(&random, 8));
+		}
+	fixture_done(&f);
+}
+
 /* ---- attention -------------------------------------------------------------------------------------------------- */
 
 static const uint64_t *kept_of_head(const struct fixture *f, const void *of, uint32_t row,
@@ -432,6 +486,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_masses_are_those_of_the_twin),
 		cmocka_unit_test(test_masses_of_pages_that_are_shared),
+		cmocka_unit_test(test_a_choice_is_that_by_the_masses),
 		cmocka_unit_test(test_bad_estimates_are_refused),
 		cmocka_unit_test(test_jobs_of_single_heads_write_their_heads_alone),
 		cmocka_unit_test(test_all_blocks_are_exact_attention),
