@@ -135,6 +135,8 @@ void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 /* The plan's patches, in pinned memory; from here on the device has them. plan == NULL: none. */
 const struct device_patch *tables_take_patches(struct upload *u, struct batch_plan *plan,
 					       uint32_t *ret_n);
+/* Is it the host's? */
+bool batch_in_host(struct batch *b, uint64_t address);
 /* Pinned host memory to the device's or back, on the batch's stream and behind nothing else (bring.h). 0 or -EIO. */
 int batch_bring(struct batch *b, void *to, const void *from, size_t bytes);
 

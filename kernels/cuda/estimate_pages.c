@@ -115,57 +115,64 @@ static struct device_estimate from_pages(const struct batch *b, const struct bac
 	return on;
 }
 
-/* Q comes to the device whole: its rows may lie across the bus, or askew. */
-static int bring_q(struct batch *b, const struct backend_estimate *e, uint64_t to)
+/* Whole, to where the estimate reads it. */
+static int bring_q(struct batch *b, const struct backend_estimate *e,
+		   const struct device_estimate *on)
 {
-	size_t row_bytes = shape_row_bytes(e->shape);
 	int r = 0;
 
 	for (uint32_t row = 0, n; row < e->n_q && !r; row += n) {
 		n = e->n_q - row < ROWS_MOST ? e->n_q - row : ROWS_MOST;
 		const struct device_bring q = {.from = e->q + row * e->q_stride,
-					       .to = to + row * row_bytes,
+					       .to = on->q + row * on->q_stride,
 					       .from_stride = e->q_stride,
-					       .to_stride = row_bytes,
-					       .row_bytes = row_bytes,
+					       .to_stride = on->q_stride,
+					       .row_bytes = on->q_stride,
 					       .n_rows = n};
 		r = batch_expect(b, device_bring(&q, b->stream));
 	}
 	return r;
 }
 
-static int run(struct batch *b, const struct backend_estimate *e, struct device_estimate *on,
-	       const struct tables_of *t)
-{
-	size_t words = t->n_windows + (size_t)t->n_lists * ESTIMATE_WINDOW_TOKENS;
-	int r = bring_q(b, e, on->q);
-
-	if (!r)
-		r = batch_bring(b, (void *)(uintptr_t)on->windows, t->windows,
-				words * sizeof(uint32_t));
-	return r ? r : batch_expect(b, device_estimate(on, b->stream));
-}
-
-/* What an estimate needs of memory, in this order: on the host tables and what comes back, on the device scratch, Q, tables,
- * masses. */
+/* What an estimate needs of memory, in this order: on the host tables and what comes back, on the device scratch, tables, masses,
+ * Q. That is read where it is, unless its rows lie across the bus, or askew. */
 struct needs {
-	size_t scratch, q, tables, masses;
+	size_t scratch, tables, masses, q;
 };
 
-static int needs_of(const struct batch *b, const struct backend_estimate *e,
-		    struct device_estimate *ret, struct needs *ret_needs)
+static int needs_of(struct batch *b, const struct backend_estimate *e, struct device_estimate *ret,
+		    struct needs *ret_needs)
 {
+	bool there = (e->q | e->q_stride) % 16 == 0 && !batch_in_host(b, e->q);
+
 	if (batch_page_bytes(b->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
 		return -EINVAL;
 	*ret = from_pages(b, e);
 	*ret_needs = (struct needs){
 		.scratch = device_estimate_bytes(ret),
-		.q = align_up(e->n_q * shape_row_bytes(e->shape)),
 		.tables = align_up(windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS) *
 				   sizeof(uint32_t)),
-		.masses = estimate_n_masses(e) * sizeof(float),
+		.masses = align_up(estimate_n_masses(e) * sizeof(float)),
+		.q = there ? 0 : e->n_q * shape_row_bytes(e->shape),
 	};
 	return ret_needs->scratch ? 0 : -EINVAL;
+}
+
+static int run(struct batch *b, const struct backend_estimate *e, const struct needs *needs,
+	       const struct tables_of *t, struct device_estimate *on)
+{
+	size_t words = t->n_windows + (size_t)t->n_lists * ESTIMATE_WINDOW_TOKENS;
+	int r = batch_bring(b, (void *)(uintptr_t)on->windows, t->windows,
+			    words * sizeof(uint32_t));
+
+	if (needs->q) {
+		on->q = (uintptr_t)on->mass + needs->masses;
+		r = r ? r : bring_q(b, e, on);
+	} else {
+		on->q = e->q;
+		on->q_stride = e->q_stride;
+	}
+	return r ? r : batch_expect(b, device_estimate(on, b->stream));
 }
 
 /* Masses will be on the device. ret_host: pinned memory for so many bytes. */
@@ -180,19 +187,19 @@ static int start(struct estimate_room *room, struct batch *b, const struct backe
 		r = batch_grow(b, &room->host, needs.tables + host_bytes, true);
 	if (!r)
 		r = batch_grow(b, &room->device,
-			       needs.scratch + needs.q + needs.tables + needs.masses, false);
+			       needs.scratch + needs.tables + needs.masses + needs.q, false);
 	if (r)
 		return r;
 	t.windows = room->host.at;
 	t.lists = t.windows + windows_count(e->n_k);
 	fill_tables(b, e, &t);
-	on->scratch = room->device.at;
-	on->q = (uintptr_t)room->device.at + needs.scratch;
-	on->windows = (const uint32_t *)(uintptr_t)(on->q + needs.q);
+	char *at = room->device.at;
+	on->scratch = at;
+	on->windows = (const void *)(at + needs.scratch);
 	on->lists = on->windows + t.n_windows;
-	on->mass = (float *)(uintptr_t)(on->q + needs.q + needs.tables);
+	on->mass = (void *)(at + needs.scratch + needs.tables);
 	*ret_host = (char *)room->host.at + needs.tables;
-	return run(b, e, on, &t);
+	return run(b, e, &needs, &t, on);
 }
 
 int estimate_room_run(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
