@@ -196,29 +196,39 @@ static const uint64_t *kept_of(const struct choice *c, uint32_t head)
 	return c->sparse->kept + (size_t)head * c->n_ranges * c->n_words;
 }
 
+/* Of the path x->path, for these ranges of rows. Has the backend better do that than what it was given? */
+static bool take_chosen(struct sched *s, struct backend_chosen blocks, const struct backend_io *io)
+{
+	struct sparse *x = &s->batch.sparse;
+
+	if (!s->ops->takes_chosen)
+		return false;
+	blocks.slices = x->path;
+	x->blocks = blocks;
+	x->jobs[0] = s->batch.backend_jobs[0];
+	x->jobs[0].io = io;
+	x->jobs[0].chosen = &x->blocks;
+	return s->ops->takes_chosen(s->backend, &x->jobs[0]);
+}
+
 /* One job, if the backend makes of chosen blocks what it needs. */
 static bool choose_at_once(struct choice *c)
 {
 	struct sparse *x = c->sparse;
 
-	if (!c->s->ops->takes_chosen)
-		return false;
 	for (uint32_t i = 0; i < c->n_ranges; i++)
 		x->ranges[i] = select_range_at(&c->chunk, i).begin;
-	x->blocks = (struct backend_chosen){.slices = x->path,
-					    .n_slices = collect_path(c),
-					    .block_tokens = c->wish->block_tokens,
-					    .n_blocks = c->chunk.n_blocks,
-					    .n_ranges = c->n_ranges,
-					    .ranges = x->ranges,
-					    .kept = x->kept};
 	x->io[0] = c->exact->io[0];
 	x->io[0].slots = NULL;
 	x->io[0].n_slots = 0;
-	x->jobs[0] = *c->exact;
-	x->jobs[0].io = x->io;
-	x->jobs[0].chosen = &x->blocks;
-	return c->s->ops->takes_chosen(c->s->backend, &x->jobs[0]);
+	return take_chosen(c->s,
+			   (struct backend_chosen){.n_slices = collect_path(c),
+						   .block_tokens = c->wish->block_tokens,
+						   .n_blocks = c->chunk.n_blocks,
+						   .n_ranges = c->n_ranges,
+						   .ranges = x->ranges,
+						   .kept = x->kept},
+			   x->io);
 }
 
 static int choose_head(struct choice *c, uint32_t head)
@@ -277,16 +287,14 @@ static void take_everything(struct sched *s, const struct step_part *part,
 	x->tree = c.job->tree;
 	if (GROW(x->jobs, x->jobs_room, 1) < 0 || GROW(x->path, x->path_room, x->tree.n_slices) < 0)
 		return;
-	x->blocks = (struct backend_chosen){.slices = x->path,
-					    .n_slices = collect_path(&c),
-					    .block_tokens = (end + WORK_TILE_TOKENS - 1) /
-							    WORK_TILE_TOKENS * WORK_TILE_TOKENS,
-					    .n_blocks = 1,
-					    .n_ranges = 1,
-					    .ranges = first};
-	x->jobs[0] = s->batch.backend_jobs[0];
-	x->jobs[0].chosen = &x->blocks;
-	if (s->ops->takes_chosen(s->backend, &x->jobs[0]))
+	const struct backend_chosen everything = {
+		.n_slices = collect_path(&c),
+		.block_tokens = (end + WORK_TILE_TOKENS - 1) / WORK_TILE_TOKENS * WORK_TILE_TOKENS,
+		.n_blocks = 1,
+		.n_ranges = 1,
+		.ranges = first,
+	};
+	if (take_chosen(s, everything, s->batch.backend_jobs[0].io))
 		batch->jobs = x->jobs;
 }
 
