@@ -282,15 +282,6 @@ static bool fold_out(struct pass *p, struct batch *b, const struct backend_job *
 	return well && cudaEventRecord(p->end, b->stream) == cudaSuccess;
 }
 
-static uint32_t count_rows(const struct work_tree *tree)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < tree->n_queries; i++)
-		n += tree->queries[i].n_rows;
-	return n;
-}
-
 int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
 	     const struct backend_pass *pass, uint64_t id)
 {
@@ -301,7 +292,7 @@ int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
 	p->parts[p->n_parts++] = (struct device_part){
 		.heads = job->n_heads ? heads_of(batch) : UINT64_MAX,
 		.begin = pass->first_row,
-		.end = pass->first_row + count_rows(job->tree),
+		.end = pass->first_row + job->list->n_rows,
 	};
 	if (pass->last)
 		well = fold_out(p, b, job, &room, pass->first_row);
