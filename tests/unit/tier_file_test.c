@@ -54,14 +54,19 @@ static struct tier_file_config config_of(const struct fixture *f)
 	};
 }
 
-static int file_open(struct fixture *f)
+static int config_open(struct fixture *f, const struct tier_file_config *config)
 {
-	struct tier_file_config config = config_of(f);
-
 	f->error[0] = 0;
-	int r = tier_file_open(&config, &f->file, f->error, sizeof(f->error));
+	int r = tier_file_open(config, &f->file, f->error, sizeof(f->error));
 	assert_true(!r == !f->error[0]);
 	return r;
+}
+
+static int file_open(struct fixture *f)
+{
+	const struct tier_file_config config = config_of(f);
+
+	return config_open(f, &config);
 }
 
 static int set_up(void **state)
@@ -186,10 +191,15 @@ static int page_read(struct fixture *f, uint32_t place, uint32_t to)
 	return wait_done(f).result;
 }
 
-static void restart(struct fixture *f)
+static void file_close(struct fixture *f)
 {
 	tier_file_close(f->file);
 	f->file = NULL;
+}
+
+static void restart(struct fixture *f)
+{
+	file_close(f);
 	assert_int_equal(file_open(f), 0);
 }
 
@@ -215,6 +225,19 @@ static void flip(const struct fixture *f, uint64_t at)
 	byte ^= 4;
 	assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
 	close(fd);
+}
+
+/* An empty one, which nobody has open. */
+static void file_make(struct fixture *f)
+{
+	assert_int_equal(file_open(f), 0);
+	file_close(f);
+}
+
+static void assert_refused(const struct fixture *f, int r, int error, const char *sentence)
+{
+	assert_int_equal(r, error);
+	assert_non_null(strstr(f->error, sentence));
 }
 
 static void test_pages_come_back_after_a_restart(void **state)
@@ -409,8 +432,7 @@ static void test_a_flipped_bit_of_a_page_is_an_error(void **state)
 
 	assert_int_equal(file_open(f), 0);
 	document_write(f, 3, places);
-	tier_file_close(f->file);
-	f->file = NULL;
+	file_close(f);
 	flip(f, data_at(f) + places[1] * UNIT + 5000);
 	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), 0);
 	assert_int_equal(report.n_images, 3);
@@ -431,8 +453,7 @@ static void test_a_flipped_bit_of_the_journal_ends_it_there(void **state)
 
 	assert_int_equal(file_open(f), 0);
 	document_write(f, 4, places);
-	tier_file_close(f->file);
-	f->file = NULL;
+	file_close(f);
 	flip(f, TIER_HEAD_BYTES + TIER_JOURNAL_BLOCK + model + 2 * record + 70);
 	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), 0);
 	assert_true(report.journal_torn);
@@ -448,12 +469,9 @@ static void test_a_journal_without_heads_is_refused(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(file_open(f), 0);
-	tier_file_close(f->file);
-	f->file = NULL;
+	file_make(f);
 	flip(f, TIER_HEAD_BYTES + 9);
-	assert_int_equal(file_open(f), -EINVAL);
-	assert_non_null(strstr(f->error, "no area of it has a head"));
+	assert_refused(f, file_open(f), -EINVAL, "no area of it has a head");
 }
 
 static void test_too_small_a_file_is_refused(void **state)
@@ -462,11 +480,10 @@ static void test_too_small_a_file_is_refused(void **state)
 	struct tier_file_config config = config_of(f);
 
 	config.bytes = 100000;
-	assert_int_equal(tier_file_open(&config, &f->file, f->error, sizeof(f->error)), -EINVAL);
-	assert_non_null(strstr(f->error, "100000 bytes are too few"));
+	assert_refused(f, config_open(f, &config), -EINVAL, "100000 bytes are too few");
 	assert_int_equal(access(f->path, F_OK), -1);
 	config.bytes = tier_head_least_bytes(UNIT, CHUNK);
-	assert_int_equal(tier_file_open(&config, &f->file, f->error, sizeof(f->error)), 0);
+	assert_int_equal(config_open(f, &config), 0);
 	assert_int_equal(tier_file_catalog(f->file)->report.n_units, CHUNK);
 }
 
@@ -484,12 +501,9 @@ static void test_a_truncated_file_is_refused(void **state)
 	struct fixture *f = *state;
 	struct tier_report report;
 
-	assert_int_equal(file_open(f), 0);
-	tier_file_close(f->file);
-	f->file = NULL;
+	file_make(f);
 	assert_int_equal(truncate(f->path, 500000), 0);
-	assert_int_equal(file_open(f), -EINVAL);
-	assert_non_null(strstr(f->error, "truncated: 500000 bytes of"));
+	assert_refused(f, file_open(f), -EINVAL, "truncated: 500000 bytes of");
 	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), -EINVAL);
 	assert_int_equal(truncate(f->path, 30), 0);
 	assert_int_equal(file_open(f), -EINVAL);
@@ -499,24 +513,19 @@ static void test_a_damaged_head_is_refused(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(file_open(f), 0);
-	tier_file_close(f->file);
-	f->file = NULL;
+	file_make(f);
 	flip(f, 33);
-	assert_int_equal(file_open(f), -EINVAL);
-	assert_non_null(strstr(f->error, "head is damaged"));
+	assert_refused(f, file_open(f), -EINVAL, "head is damaged");
 }
 
 static void test_another_version_is_refused(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(file_open(f), 0);
-	tier_file_close(f->file);
-	f->file = NULL;
+	file_make(f);
 	flip(f, 8);
-	assert_int_equal(file_open(f), -EPROTONOSUPPORT);
-	assert_non_null(strstr(f->error, "it has version 5, and this program knows 1"));
+	assert_refused(f, file_open(f), -EPROTONOSUPPORT,
+		       "it has version 5, and this program knows 1");
 }
 
 static void test_a_foreign_file_is_left_alone(void **state)
@@ -526,8 +535,7 @@ static void test_a_foreign_file_is_left_alone(void **state)
 	int fd = open(f->path, O_CREAT | O_RDWR, 0600);
 
 	assert_int_equal(write(fd, "Dear diary, ", 12), 12);
-	assert_int_equal(file_open(f), -EINVAL);
-	assert_non_null(strstr(f->error, "no tier file"));
+	assert_refused(f, file_open(f), -EINVAL, "no tier file");
 	assert_int_equal(pread(fd, text, sizeof(text), 0), 12);
 	assert_string_equal(text, "Dear diary, ");
 	assert_int_equal(ftruncate(fd, 0), 0);
@@ -542,9 +550,7 @@ static void test_a_file_without_direct_io_is_refused(void **state)
 	struct tier_file_config config = config_of(f);
 
 	config.path = "/proc/self/comm";
-	assert_int_equal(tier_file_open(&config, &f->file, f->error, sizeof(f->error)),
-			 -EOPNOTSUPP);
-	assert_non_null(strstr(f->error, "no direct I/O"));
+	assert_refused(f, config_open(f, &config), -EOPNOTSUPP, "no direct I/O");
 }
 
 static void test_what_is_no_file_is_refused(void **state)
@@ -553,9 +559,9 @@ static void test_what_is_no_file_is_refused(void **state)
 	struct tier_file_config config = config_of(f);
 
 	config.path = f->directory;
-	assert_int_equal(tier_file_open(&config, &f->file, f->error, sizeof(f->error)), -EINVAL);
+	assert_int_equal(config_open(f, &config), -EINVAL);
 	config.path = "/nowhere/at/all";
-	assert_int_equal(tier_file_open(&config, &f->file, f->error, sizeof(f->error)), -ENOENT);
+	assert_int_equal(config_open(f, &config), -ENOENT);
 }
 
 /* Memory file systems know before they begin that they have not as much. */
@@ -569,8 +575,7 @@ static void test_a_full_file_system_is_refused(void **state)
 	if (statvfs("/dev/shm", &fs) || fs.f_blocks == 0 || access("/dev/shm", W_OK))
 		skip();
 	config.bytes = (fs.f_blocks + 1) * fs.f_frsize * 2;
-	assert_int_equal(tier_file_open(&config, &f->file, f->error, sizeof(f->error)), -ENOSPC);
-	assert_non_null(strstr(f->error, "there is no room for"));
+	assert_refused(f, config_open(f, &config), -ENOSPC, "there is no room for");
 	assert_int_equal(access(config.path, F_OK), -1);
 	assert_int_equal(access("/dev/shm/coppice_tier_file_test.new", F_OK), -1);
 }
@@ -579,9 +584,7 @@ static void test_a_read_only_file_is_refused(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(file_open(f), 0);
-	tier_file_close(f->file);
-	f->file = NULL;
+	file_make(f);
 	assert_int_equal(chmod(f->path, 0444), 0);
 	assert_int_equal(chmod(f->directory, 0755), 0);
 	bool was_root = geteuid() == 0;
@@ -622,7 +625,7 @@ static int open_without_io_uring(struct fixture *f)
 	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
 		return 77;
 	struct tier_file_config config = config_of(f);
-	int r = tier_file_open(&config, &f->file, f->error, sizeof(f->error));
+	int r = config_open(f, &config);
 	return r == -EPERM && strstr(f->error, "io_uring is refused") ? 0 : 1;
 }
 
