@@ -51,13 +51,13 @@ static int summary_make(struct sched *s, struct sched_seq *seq)
 	return r;
 }
 
-/* One for so many tokens, if it fits beside the others. */
+/* One for so many tokens, if it fits beside the others with what the backend may take for it. */
 static int summary_reserve(struct sched *s, struct sched_seq *seq, uint32_t n_tokens)
 {
 	const struct work_shape *shape = &seq->model->shape;
 	uint64_t group_bytes = (uint64_t)shape->n_layers * shape->n_kv_heads * shape->head_dim *
 			       work_dtype_bytes(shape->dtype);
-	uint64_t bytes = estimate_n_blocks(n_tokens, BACKEND_SUMMARY_TOKENS) * group_bytes;
+	uint64_t bytes = estimate_n_blocks(n_tokens, BACKEND_SUMMARY_TOKENS) * group_bytes * 3 / 2;
 	uint64_t all = s->passes.choice.summary_bytes - seq->summary.bytes;
 
 	if (bytes <= seq->summary.bytes)

@@ -203,7 +203,7 @@ struct backend_summary_ops {
 		    struct backend_summary **ret);
 	void (*free)(struct backend *b, struct backend_summary *summary); /* NULL is fine */
 	/* Takes in tokens, as batches submitted before leave them and before any submitted later alters them. Of 8 tokens that come in
-	 * several slices the last one's part counts. 0, -ENOMEM, -EIO. */
+	 * several slices the last one's part counts. Memory for it grows to half as much again as is needed. 0, -ENOMEM, -EIO. */
 	int (*add)(struct backend *b, struct backend_summary *summary,
 		   const struct backend_span *span);
 };
