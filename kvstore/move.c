@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define IO_BYTES (UINT64_C(2) << 20)
+
 bool move_has_room(const struct tiers *t, enum tier_way way)
 {
 	return t->queues[way].n < t->depth;
@@ -331,12 +333,14 @@ static void copies_end(struct tier_queue *queue, uint64_t done, enum move_state 
 			v->state = then;
 }
 
+/* As much at a time as a disk brings in one go: what comes next is to be asked for meanwhile, and each byte of it is verified here. */
 static void io_end(struct tiers *t)
 {
 	struct tier_done done;
 
-	while (t->file && tier_file_next(t->file, &done)) {
+	for (uint64_t bytes = 0; bytes < IO_BYTES && t->file && tier_file_next(t->file, &done);) {
 		struct tier_move *v = done.tag;
+		bytes += v->holding->model->lent.page_bytes;
 		v->result = done.result;
 		v->checksum = done.checksum;
 		v->state = MOVE_ENDED;
