@@ -138,6 +138,10 @@ static int file_make(const struct tier_file_config *config, char *error, size_t 
 	struct tier_head head;
 	int r = tier_head_make(config->bytes, config->unit_bytes, config->chunk_units, &head);
 
+	if (r == -EFBIG)
+		return fail(r, config->path, error, error_bytes,
+			    "%lu bytes are too many: fewer than %lu units of %u", config->bytes,
+			    (unsigned long)TIER_NONE, config->unit_bytes);
 	if (r)
 		return fail(r, config->path, error, error_bytes,
 			    "%lu bytes are too few, or the unit of %u is no multiple of 4 KiB: "

@@ -52,12 +52,14 @@ int tier_head_make(uint64_t bytes, uint32_t unit_bytes, uint32_t chunk_units, st
 {
 	if (unit_bytes == 0 || unit_bytes % TIER_HEAD_BYTES || chunk_units == 0)
 		return -EINVAL;
+	if (bytes / unit_bytes >= UINT32_MAX)
+		return -EFBIG;
 	uint64_t chunk_bytes = (uint64_t)unit_bytes * chunk_units;
 	uint64_t n_chunks = bytes / chunk_bytes;
 	struct tier_head head = layout(n_chunks * chunk_units, unit_bytes, chunk_units);
 	while (n_chunks > 0 && tier_head_file_bytes(&head) > bytes)
 		head = layout(--n_chunks * chunk_units, unit_bytes, chunk_units);
-	if (n_chunks == 0 || head.n_units >= UINT32_MAX)
+	if (n_chunks == 0)
 		return -EINVAL;
 	if (getrandom(&head.id, sizeof(head.id), 0) != sizeof(head.id))
 		return -errno;

@@ -30,7 +30,8 @@ static inline uint64_t tier_head_file_bytes(const struct tier_head *head)
 	return head->data_at + head->n_units * head->unit_bytes;
 }
 
-/* The head of a new file of at most so many bytes. -EINVAL where not even one chunk fits, or -errno. */
+/* The head of a new file of at most so many bytes. -EINVAL where not even one chunk fits, -EFBIG
+ * where more do than can be counted. */
 int tier_head_make(uint64_t bytes, uint32_t unit_bytes, uint32_t chunk_units,
 		   struct tier_head *ret);
 /* Bytes of the smallest file with such units. */

@@ -14,6 +14,10 @@ static int host_fail(struct tier_host *host, int r, char *error, size_t error_by
 			 "host tier: %zu bytes in units of %u: it needs whole units of 4 KiB, "
 			 "and one chunk of them at least",
 			 host->bytes, host->unit_bytes);
+	else if (r == -EFBIG)
+		snprintf(error, error_bytes,
+			 "host tier: %zu bytes are too many: fewer than %lu units of %u",
+			 host->bytes, (unsigned long)TIER_NONE, host->unit_bytes);
 	else
 		snprintf(error, error_bytes,
 			 "host tier: %zu bytes of host memory cannot be had or not be pinned",

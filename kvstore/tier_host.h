@@ -34,7 +34,7 @@ struct tier_host {
 	bool *filling; /* owned: [place] a copy into it is under way */
 };
 
-/* 0, or -EINVAL, -ENOMEM with a sentence in error. */
+/* 0, or -EINVAL, -EFBIG, -ENOMEM with a sentence in error. */
 int tier_host_new(const struct tier_host_config *config, struct tier_host **ret, char *error,
 		  size_t error_bytes);
 void tier_host_free(struct tier_host *host); /* NULL is fine */

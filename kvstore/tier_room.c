@@ -7,8 +7,10 @@
 
 int tier_room_init(struct tier_room *room, uint64_t n_units, uint32_t chunk_units)
 {
-	if (chunk_units == 0 || n_units < chunk_units || n_units >= TIER_NONE)
+	if (chunk_units == 0 || n_units < chunk_units)
 		return -EINVAL;
+	if (n_units >= TIER_NONE)
+		return -EFBIG;
 	*room = (struct tier_room){
 		.n_chunks = (uint32_t)(n_units / chunk_units),
 		.chunk_units = chunk_units,

@@ -36,7 +36,7 @@ struct tier_room {
 	struct room_chunks *open; /* owned: [chunk_units + 1] */
 };
 
-/* Of n_units as many as make whole chunks. 0, -ENOMEM, or -EINVAL where that is none. */
+/* Of n_units as many as make whole chunks. 0, -ENOMEM, -EINVAL where that is none, -EFBIG where it is too many. */
 int tier_room_init(struct tier_room *room, uint64_t n_units, uint32_t chunk_units);
 void tier_room_done(struct tier_room *room); /* one that is all zero is fine */
 

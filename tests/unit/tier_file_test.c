@@ -482,6 +482,8 @@ static void test_too_small_a_file_is_refused(void **state)
 	config.bytes = 100000;
 	assert_refused(f, config_open(f, &config), -EINVAL, "100000 bytes are too few");
 	assert_int_equal(access(f->path, F_OK), -1);
+	config.bytes = UINT64_C(1) << 60;
+	assert_refused(f, config_open(f, &config), -EFBIG, "too many");
 	config.bytes = tier_head_least_bytes(UNIT, CHUNK);
 	assert_int_equal(config_open(f, &config), 0);
 	assert_int_equal(tier_file_catalog(f->file)->report.n_units, CHUNK);

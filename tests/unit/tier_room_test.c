@@ -22,7 +22,7 @@ static void test_a_room_without_a_whole_chunk_is_refused(void **state)
 	(void)state;
 	assert_int_equal(tier_room_init(&room, 7, 8), -EINVAL);
 	assert_int_equal(tier_room_init(&room, 7, 0), -EINVAL);
-	assert_int_equal(tier_room_init(&room, UINT32_MAX, 8), -EINVAL);
+	assert_int_equal(tier_room_init(&room, UINT32_MAX, 8), -EFBIG);
 }
 
 static void test_a_full_room_has_no_place(void **state)
@@ -177,6 +177,10 @@ static void test_host_memory_that_cannot_be_had_is_a_sentence(void **state)
 	assert_int_equal(tier_host_new(&config, &host, error, sizeof(error)), -EINVAL);
 	assert_non_null(strstr(error, "4 KiB"));
 	config.unit_bytes = 4096;
+	config.bytes = UINT64_C(4096) * UINT32_MAX;
+	assert_int_equal(tier_host_new(&config, &host, error, sizeof(error)), -EFBIG);
+	assert_non_null(strstr(error, "too many"));
+	config.bytes = 1 << 20;
 	willing = true;
 	assert_int_equal(tier_host_new(&config, &host, error, sizeof(error)), 0);
 	assert_ptr_equal(tier_host_at(host, 3), host->base + 3 * 4096);
