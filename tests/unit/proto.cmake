@@ -3,8 +3,10 @@ if(TARGET coppice_proto)
 	coppice_test(NAME channel_test SOURCES unit/channel_test.c LIBS coppice_proto)
 endif()
 if(TARGET coppice_static AND TARGET coppiced)
-	coppice_test(NAME client_test SOURCES unit/client_test.c LIBS coppice_static
-		ARGS $<TARGET_FILE:coppiced> LABELS tsan)
-	add_dependencies(client_test coppiced)
+	foreach(name client client_life)
+		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/client_fixture.c LIBS coppice_static
+			ARGS $<TARGET_FILE:coppiced> LABELS tsan)
+		add_dependencies(${name}_test coppiced)
+	endforeach()
 	target_link_options(client_test PRIVATE -Wl,--wrap=syscall -Wl,--wrap=calloc)
 endif()

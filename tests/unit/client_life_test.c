@@ -1,0 +1,225 @@
+/*
+ * client_life_test.c - libcoppice across forks, the daemon's death, waits that last and threads that share a connection. argv[1] is
+ * the daemon's program.
+ */
+#include "client_fixture.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void a_child_is_told_that_the_connection_is_not_its_own(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seq = client_open_seq(f, f->lane, 1);
+	struct coppice_step_seq part = client_part_of(f, seq, 1);
+	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
+	struct coppice_result result;
+	int bad = 0;
+	int status;
+	pid_t pid;
+
+	assert_int_equal(coppice_nop(f->lane, NULL), 0);
+	pid = fork();
+	if (pid == 0) {
+		bad += coppice_nop(f->lane, NULL) != -EOWNERDEAD;
+		bad += coppice_poll(f->lane, 1, &result) != -EOWNERDEAD;
+		bad += coppice_wait(f->lane, 1, 0) != -EOWNERDEAD;
+		bad += coppice_step(f->lane, &step, NULL) != -EOWNERDEAD;
+		bad += coppice_seq_extend(seq, f->ids, 1, NULL) != -EOWNERDEAD;
+		bad += coppice_seq_fork(seq, &seq) != -EOWNERDEAD;
+		bad += coppice_unpin(f->c, 1) != -EOWNERDEAD;
+		bad += !strstr(coppice_explain(f->c), "fork()");
+		coppice_lane_arm(f->lane);
+		coppice_seq_close(seq);
+		coppice_lane_free(f->lane);
+		coppice_arena_free(f->arena);
+		coppice_close(f->c);
+		_exit(bad);
+	}
+	waitpid(pid, &status, 0);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(coppice_wait(f->lane, 1, COPPICE_FOREVER), 0);
+	coppice_seq_close(seq);
+}
+
+/* Kills it after a while, and says when the kernel reported its death. */
+static void *kill_soon(void *arg)
+{
+	struct fixture *f = arg;
+
+	usleep(50000);
+	daemon_stop(f);
+	f->died_ns = client_now_ns();
+	return NULL;
+}
+
+static void a_dead_daemon_ends_the_wait_and_all_that_follows(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t ticket;
+	uint64_t end_ns;
+	pthread_t killer;
+	int r;
+
+	daemon_pause(f);
+	assert_int_equal(coppice_nop(f->lane, &ticket), 0);
+	assert_int_equal(pthread_create(&killer, NULL, kill_soon, f), 0);
+	r = coppice_wait(f->lane, ticket, COPPICE_FOREVER);
+	end_ns = client_now_ns();
+	pthread_join(killer, NULL);
+	assert_int_equal(r, -ECONNRESET);
+	assert_true(end_ns < f->died_ns + 200 * MS);
+	assert_int_equal(coppice_nop(f->lane, NULL), -ECONNRESET);
+	assert_int_equal(coppice_unpin(f->c, 1), -ECONNRESET);
+	assert_explained(f, "daemon is gone");
+}
+
+static void a_death_is_noticed_without_waiting(void **state)
+{
+	struct fixture *f = *state;
+
+	daemon_stop(f);
+	usleep(150000);
+	assert_int_equal(coppice_nop(f->lane, NULL), -ECONNRESET);
+}
+
+static void a_daemon_can_follow_a_killed_one_at_once(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 5; i++) {
+		coppice_close(f->c);
+		daemon_stop(f);
+		daemon_start(f);
+		do
+			f->c = connect_soon(f->path);
+		while (coppice_lane_new(f->c, &f->lane) < 0 && (coppice_close(f->c), true));
+	}
+}
+
+static void nobody_to_connect_to_is_explained(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice *c;
+	int r;
+
+	daemon_stop(f);
+	/* The kernel may take a moment to close the listening socket. */
+	while ((r = coppice_connect(&c, f->path)) == -ECONNRESET)
+		;
+	assert_int_equal(r, -ECONNREFUSED);
+	assert_non_null(strstr(coppice_explain(NULL), f->path));
+	assert_int_equal(coppice_connect(&c, "/nowhere/at/all"), -ENOENT);
+	assert_non_null(strstr(coppice_explain(NULL), "/nowhere/at/all"));
+}
+
+/* A claim that is not worked on: who waits for it is answered at its time limit, others in the meantime. */
+static void a_wait_does_not_keep_others_from_their_answers(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *first = client_open_seq(f, f->lane, 100);
+	struct coppice_seq *second = client_open_seq(f, f->lane, 100);
+	struct coppice_match match;
+	uint64_t start_ns = client_now_ns();
+
+	assert_int_equal(coppice_seq_wait(second, 30 * MS, &match), -ETIMEDOUT);
+	assert_true(client_now_ns() - start_ns >= 30 * MS);
+	assert_int_equal(match.pending, 99);
+	coppice_seq_close(first);
+	assert_int_equal(coppice_seq_wait(second, COPPICE_FOREVER, &match), 0);
+	assert_int_equal(match.pending, 0);
+	assert_true(match.claimed);
+	coppice_seq_close(second);
+}
+
+struct worker {
+	struct fixture *f;
+	unsigned index;
+	unsigned bad;
+};
+
+static void work_once(struct worker *w, struct coppice_lane *lane, unsigned round)
+{
+	struct fixture *f = w->f;
+	struct coppice_match match;
+	struct coppice_seq *seq = NULL;
+	uint32_t ids[64];
+	uint64_t ticket = 0;
+
+	for (uint32_t i = 0; i < 64; i++)
+		ids[i] = (w->index << 20) + (round << 8) + i;
+	w->bad += coppice_seq_open(lane, f->model, ids, 64, 0, &seq, &match) != 0;
+	if (!seq)
+		return;
+	w->bad += match.cached != 0 || !match.claimed;
+	w->bad += coppice_seq_wait(seq, 5 * MS, &match) != 0;
+	w->bad += coppice_nop(lane, &ticket) != 0;
+	w->bad += coppice_wait(lane, ticket, COPPICE_FOREVER) != 0;
+	w->bad += coppice_seq_extend(seq, ids, 0, NULL) != -EINVAL;
+	w->bad += !strstr(coppice_explain(f->c), "coppice_seq_extend");
+	coppice_seq_close(seq);
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+	struct coppice_arena *arena = NULL;
+	struct coppice_lane *lane = NULL;
+
+	w->bad += coppice_lane_new(w->f->c, &lane) != 0;
+	for (unsigned round = 0; lane && round < 50; round++) {
+		work_once(w, lane, round);
+		w->bad += coppice_arena_new(w->f->c, COPPICE_HOST, 1, &arena) != 0;
+		coppice_arena_free(arena);
+	}
+	coppice_lane_free(lane);
+	return NULL;
+}
+
+static void threads_share_a_connection(void **state)
+{
+	struct fixture *f = *state;
+	struct worker workers[6];
+	pthread_t threads[6];
+
+	for (unsigned i = 0; i < 6; i++) {
+		workers[i] = (struct worker){.f = f, .index = i + 1};
+		assert_int_equal(pthread_create(&threads[i], NULL, worker_main, &workers[i]), 0);
+	}
+	for (unsigned i = 0; i < 6; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(workers[i].bad, 0);
+	}
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, client_setup, client_teardown)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_child_is_told_that_the_connection_is_not_its_own),
+		TEST(a_dead_daemon_ends_the_wait_and_all_that_follows),
+		TEST(a_death_is_noticed_without_waiting),
+		TEST(a_daemon_can_follow_a_killed_one_at_once),
+		TEST(nobody_to_connect_to_is_explained),
+		TEST(a_wait_does_not_keep_others_from_their_answers),
+		TEST(threads_share_a_connection),
+	};
+
+	if (argc < 2) {
+		fprintf(stderr, "usage: %s COPPICED\n", argv[0]);
+		return 2;
+	}
+	client_daemon = argv[1];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
