@@ -71,7 +71,6 @@ int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **re
 		.salt = salt_of(open),
 		.tokens = open->tokens,
 		.n_tokens = open->n_tokens,
-		.owner = open->session->id,
 		.at_home = open->model->shape.split == WORK_HOME,
 		.home = open->model->shape.home,
 	};
@@ -95,7 +94,7 @@ int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret)
 
 	if (!seq_prompts_fit(s, seq->session, store_seq_prompt_bytes(seq->store)))
 		return -EDQUOT;
-	int r = store_seq_fork(seq->store, seq->session->id, s->now_ns, &store_seq);
+	int r = store_seq_fork(seq->store, s->now_ns, &store_seq);
 
 	if (r == 0)
 		r = seq_new(s, &open, store_seq, ret);

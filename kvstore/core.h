@@ -154,7 +154,6 @@ struct store_seq {
 	uint32_t ids_capacity;
 	uint32_t slots_capacity;
 	struct seq_tail tail;
-	uint64_t owner;
 	uint64_t lease_ns; /* end of the claim */
 	struct index_link claim_link; /* in store.claims, by place and first token */
 	TAILQ_ENTRY(store_seq) claim_order;

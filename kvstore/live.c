@@ -453,11 +453,6 @@ uint32_t store_seq_n_live(const struct store_seq *q)
 	return q->n_live;
 }
 
-bool store_seq_is_draft(const struct store_seq *q)
-{
-	return q->draft;
-}
-
 const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n)
 {
 	*ret_n = q->n_slots;

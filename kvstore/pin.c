@@ -66,8 +66,9 @@ static struct store_domain *domain_of(const struct store_node *n)
 	return n->space->holding->domain;
 }
 
-int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t until_ns,
-	    uint64_t *ret_pin)
+/* -ENOMEM, -EUSERS. */
+static int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t until_ns,
+		   uint64_t *ret_pin)
 {
 	struct pin_heap *h = &s->pin_heap;
 	uint32_t most = s->config.max_domain_pins;

@@ -26,9 +26,6 @@ struct pin_heap {
 	uint64_t last_id;
 };
 
-/* -ENOMEM. */
-int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t until_ns,
-	    uint64_t *ret_pin);
 void pin_end(struct store *s, struct store_pin *p);
 void pin_expire(struct store *s, uint64_t now_ns);
 /* UINT64_MAX: none. */

@@ -44,7 +44,8 @@ void seq_move_down(struct store_seq *q, struct store_node *n, uint32_t n_path)
 	seq_stand(q, n, n_path);
 }
 
-void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
+/* To a place at or above. */
+static void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
 {
 	struct store_node *below = q->node;
 
@@ -172,7 +173,6 @@ int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_
 		space_settle(space);
 		return r;
 	}
-	q->owner = open->owner;
 	count_hits(at.node, NULL);
 	s->stats.tokens_matched += n_cached;
 	seq_look(s, q, now_ns, ret_match);
@@ -218,7 +218,7 @@ int store_seq_rematch(struct store_seq *q, uint64_t now_ns, struct store_match *
 	return 0;
 }
 
-int store_seq_fork(struct store_seq *q, uint64_t owner, uint64_t now_ns, struct store_seq **ret)
+int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret)
 {
 	struct store_seq *fork;
 
@@ -234,7 +234,6 @@ int store_seq_fork(struct store_seq *q, uint64_t owner, uint64_t now_ns, struct 
 		    &fork);
 	if (r)
 		return r;
-	fork->owner = owner;
 	*ret = fork;
 	return 0;
 }
@@ -299,11 +298,6 @@ uint32_t store_seq_n_tokens(const struct store_seq *q)
 uint64_t store_seq_prompt_bytes(const struct store_seq *q)
 {
 	return q->n_prompt ? (q->n_prompt - q->prompt_pos) * (uint64_t)sizeof(*q->prompt) : 0;
-}
-
-uint64_t store_seq_owner(const struct store_seq *q)
-{
-	return q->owner;
 }
 
 struct store_node *store_seq_node(const struct store_seq *q)

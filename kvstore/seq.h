@@ -8,9 +8,8 @@
 
 /* Every call that changes something begins here: leases that are over end. */
 struct store *seq_enter(struct store_seq *q, uint64_t now_ns);
-/* To a place at or below, or at or above, on the same path. The claim stays where it was. */
+/* To a place at or below on the same path. The claim stays where it was. */
 void seq_move_down(struct store_seq *q, struct store_node *n, uint32_t n_path);
-void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path);
 /* Nobody else stands in the node. */
 bool seq_stands_alone(const struct store_seq *q, const struct store_node *n);
 /* The sequence has just moved down over ids: the prompt's part is computed, or the sequence has left the prompt. */

@@ -99,7 +99,6 @@ struct store_open {
 	uint64_t salt;
 	const uint32_t *tokens; /* borrowed during the call; n_tokens >= 1 */
 	uint32_t n_tokens;
-	uint64_t owner; /* session, for reports */
 	bool at_home; /* of a striped model: all pages of this salt are on one device, home */
 	uint32_t home; /* the same for all who open the same salt */
 };
@@ -111,7 +110,7 @@ int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_
  * claim. Only while no extension is live and the prompt is not computed; later it reports cached == length. */
 int store_seq_rematch(struct store_seq *q, uint64_t now_ns, struct store_match *ret_match);
 /* A copy that stands at the same published place. -EBUSY while an extension is live. */
-int store_seq_fork(struct store_seq *q, uint64_t owner, uint64_t now_ns, struct store_seq **ret);
+int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret);
 /* Frees the handle, its live extension and its claim. The published tokens stay. NULL is fine. */
 void store_seq_close(struct store_seq *q, uint64_t now_ns);
 
@@ -151,8 +150,6 @@ uint64_t store_seq_prompt_bytes(const struct store_seq *q);
 /* While it stays the same, tokens of the path lie where they lay, and those that were live have joined it where they were. */
 uint64_t store_seq_path_version(const struct store_seq *q);
 uint32_t store_seq_n_live(const struct store_seq *q); /* tokens of the live extension, 0: none */
-bool store_seq_is_draft(const struct store_seq *q);
-uint64_t store_seq_owner(const struct store_seq *q);
 
 #define STORE_RUN_PAGES 2u
 

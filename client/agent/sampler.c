@@ -19,7 +19,8 @@ static uint64_t rotate(uint64_t x, int by)
 	return x << by | x >> (64 - by);
 }
 
-uint64_t sampler_random(struct sampler *sampler)
+/* The next 64 random bits. */
+static uint64_t sampler_random(struct sampler *sampler)
 {
 	uint64_t *s = sampler->state;
 	const uint64_t result = rotate(s[1] * 5, 7) * 9, t = s[1] << 17;

@@ -40,7 +40,5 @@ struct sampler_choice {
 int sampler_init(struct sampler *sampler, const struct sampler_config *config, uint32_t n_vocab);
 void sampler_done(struct sampler *sampler);
 struct sampler_choice sampler_pick(struct sampler *sampler, const float *logits);
-/* The next 64 random bits. */
-uint64_t sampler_random(struct sampler *sampler);
 
 #endif

@@ -174,7 +174,8 @@ static void print_tiers(const Coppice__StatusReply *s)
 		printf("  file       nothing is written to it any more: %s\n", s->tier_error);
 }
 
-void verbs_print_status(const Coppice__StatusReply *s)
+/* Name and value, one a line. */
+static void print_status(const Coppice__StatusReply *s)
 {
 	printf("coppiced %s, up %s%s\n", s->version, text_duration(s->uptime_ns).s,
 	       s->draining ? ", draining" : "");
@@ -193,7 +194,7 @@ int verbs_status(struct ctl *ctl)
 	if (r == 0 && ctl->options.json)
 		r = json_print(json_message(&look.status->status->base));
 	else if (r == 0)
-		verbs_print_status(look.status->status);
+		print_status(look.status->status);
 	verbs_look_done(&look);
 	return r;
 }

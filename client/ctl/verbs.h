@@ -24,8 +24,7 @@ int verbs_look_status(struct ctl *ctl, struct verbs_look *look);
 int verbs_look_sessions(struct ctl *ctl, struct verbs_look *look);
 void verbs_look_done(struct verbs_look *look); /* empties it; fine on an empty one */
 
-/* Name and value, one a line. Standard output, as the other verbs. */
-void verbs_print_status(const Coppice__StatusReply *s);
+/* Standard output, as the other verbs. */
 void verbs_print_sessions(Coppice__Session *const *sessions, size_t n);
 
 #endif

@@ -5,7 +5,8 @@
 
 #define PAGE_TOKENS_MAX 64u
 
-bool order_is_tree(const struct work_query *query)
+/* Draft trees that are mere chains need no intervals: causality says it all. */
+static bool is_tree(const struct work_query *query)
 {
 	if (!query->parents)
 		return false;
@@ -107,7 +108,7 @@ static int count_queries(struct order *order, const struct work_tree *tree)
 		node->own_rows += query->n_rows;
 		if (query->pos + query->n_rows > node->seen_end)
 			node->seen_end = query->pos + query->n_rows;
-		if (order_is_tree(query))
+		if (is_tree(query))
 			node->draft = i;
 	}
 	order->n_rows = (uint32_t)n_rows;
@@ -221,7 +222,7 @@ static void place_queries(struct order *order, const struct work_tree *tree, uin
 		uint32_t row = order->query_row[i] = *front;
 
 		*front += query->n_rows;
-		if (order_is_tree(query)) {
+		if (is_tree(query)) {
 			place_draft(order, query, i, rows);
 			continue;
 		}

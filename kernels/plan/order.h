@@ -62,9 +62,6 @@ void order_place(struct order *order, const struct work_tree *tree, const bool *
 uint32_t order_step(struct order *order, const struct work_tree *tree,
 		    const struct order_span *span);
 
-/* Draft trees that are mere chains need no intervals: causality says it all. */
-bool order_is_tree(const struct work_query *query);
-
 void order_done(struct order *order);
 
 #endif

@@ -266,7 +266,7 @@ static void test_a_fork_waits_for_its_original(void **state)
 
 	fixture_init(&f, (struct fixture_options){0});
 	struct store_seq *a = fixture_open(&f, "abcd", NULL);
-	assert_int_equal(store_seq_fork(a, 9, f.now_ns, &fork), 0);
+	assert_int_equal(store_seq_fork(a, f.now_ns, &fork), 0);
 	assert_match(rematch(&f, fork), 0, 3, false);
 	fixture_close(&f, a);
 	assert_match(rematch(&f, fork), 0, 0, true);

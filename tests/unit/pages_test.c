@@ -114,7 +114,7 @@ static void test_the_second_at_a_place_starts_a_new_page_at_that_row(void **stat
 
 	fixture_init(&f, (struct fixture_options){0});
 	struct store_seq *a = fixture_compute(&f, "ab"), *b;
-	assert_int_equal(store_seq_fork(a, 8, f.now_ns, &b), 0);
+	assert_int_equal(store_seq_fork(a, f.now_ns, &b), 0);
 	assert_int_equal(fixture_extend(&f, a, "c", false), 0);
 	assert_int_equal(fixture_extend(&f, b, "d", false), 0);
 	struct store_slice slot_a = *store_seq_slots(a, &n), slot_b = *store_seq_slots(b, &n);

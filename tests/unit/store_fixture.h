@@ -137,7 +137,6 @@ static inline struct store_seq *fixture_open_in(struct fixture *f, struct store_
 		.salt = salt,
 		.tokens = ids,
 		.n_tokens = fixture_ids(prompt, ids),
-		.owner = 7,
 	};
 
 	assert_int_equal(store_seq_open(f->store, &open, f->now_ns, &q, ret ? ret : &match), 0);

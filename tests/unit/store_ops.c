@@ -16,7 +16,6 @@ void ops_open(struct world *w, struct model_seq *m)
 		.salt = space / (2 * WORLD_MODELS),
 		.tokens = tokens,
 		.n_tokens = n,
-		.owner = space,
 	};
 
 	*m = (struct model_seq){.space = space, .n_prompt = n};
@@ -203,7 +202,7 @@ static void op_trim(struct world *w, struct model_seq *m)
 void ops_fork(struct world *w, struct model_seq *m, struct model_seq *to)
 {
 	struct store_seq *q = NULL;
-	int r = store_seq_fork(m->q, 1, w->f.now_ns, &q);
+	int r = store_seq_fork(m->q, w->f.now_ns, &q);
 
 	naive_end_leases(w);
 	assert_int_equal(r, m->n_live ? -EBUSY : 0);

@@ -60,7 +60,6 @@ static void test_bad_arguments_change_nothing(void **state)
 	assert_int_equal(store_seq_open(f.store, &open, 0, &none, &match), -EINVAL);
 	assert_null(none);
 	q = fixture_open(&f, "abcd", NULL);
-	assert_int_equal(store_seq_owner(q), 7);
 	assert_int_equal(store_seq_publish(q, 0), -EINVAL);
 	assert_int_equal(store_seq_accept(q, ids, 1, 0, moves, &n_moves), -EINVAL);
 	assert_int_equal(store_seq_extend(q, ids, 0, false, 0), -EINVAL);
@@ -115,7 +114,7 @@ static void test_one_extension_at_a_time(void **state)
 	assert_int_equal(store_seq_n_tokens(q), 0);
 	assert_int_equal(fixture_extend(&f, q, "d", false), -EBUSY);
 	assert_int_equal(store_seq_rematch(q, 0, &match), -EBUSY);
-	assert_int_equal(store_seq_fork(q, 1, 0, &fork), -EBUSY);
+	assert_int_equal(store_seq_fork(q, 0, &fork), -EBUSY);
 	fixture_close(&f, q);
 	fixture_done(&f);
 }
@@ -150,7 +149,6 @@ static void test_a_draft_is_accepted_with_moves(void **state)
 	fixture_init(&f, (struct fixture_options){0});
 	struct store_seq *q = fixture_compute(&f, "ab");
 	assert_int_equal(fixture_extend(&f, q, "uvwxyz", true), 0);
-	assert_true(store_seq_is_draft(q));
 	assert_int_equal(store_seq_publish(q, 0), -EINVAL);
 	const struct store_slice *slots = store_seq_slots(q, &n);
 	uint32_t first = slots[0].page, second = slots[1].page;
@@ -160,7 +158,6 @@ static void test_a_draft_is_accepted_with_moves(void **state)
 	struct store_move want[2] = {{second, 1, first, 3}, {second, 2, second, 0}};
 	assert_memory_equal(moves, want, sizeof(want));
 	assert_int_equal(store_seq_n_tokens(q), 5);
-	assert_false(store_seq_is_draft(q));
 	fixture_row(q, 4, &page, &row);
 	assert_int_equal(page, second);
 	assert_int_equal(row, 0);
@@ -287,10 +284,9 @@ static void test_forks_share_the_path_and_part_after_it(void **state)
 	fixture_init(&f, (struct fixture_options){0});
 	struct store_seq *q = fixture_compute(&f, "abcdef");
 	for (int i = 0; i < 4; i++) {
-		assert_int_equal(store_seq_fork(q, 20, 0, &forks[i]), 0);
+		assert_int_equal(store_seq_fork(q, 0, &forks[i]), 0);
 		fixture_check(&f);
 		assert_int_equal(store_seq_n_tokens(forks[i]), 6);
-		assert_int_equal(store_seq_owner(forks[i]), 20);
 	}
 	for (int i = 0; i < 4; i++)
 		fixture_publish(&f, forks[i], (char[]){(char)('0' + i), 0});
@@ -357,7 +353,7 @@ static void test_allocations_that_fail_change_nothing(void **state)
 	WITH_FAILURES(&f, store_seq_open(f.store, &open, 0, &q, &match));
 	WITH_FAILURES(&f, store_seq_extend(q, ids, 10, false, 0));
 	WITH_FAILURES(&f, store_seq_publish(q, 0));
-	WITH_FAILURES(&f, store_seq_fork(q, 1, 0, &fork));
+	WITH_FAILURES(&f, store_seq_fork(q, 0, &fork));
 	assert_int_equal(store_seq_trim(fork, 5, 0), 0);
 	fixture_ids("1234567", ids);
 	WITH_FAILURES(&f, store_seq_extend(fork, ids, 7, true, 0));

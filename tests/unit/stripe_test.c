@@ -62,7 +62,7 @@ static void random_step(struct fixture *f, struct store_seq **seqs, uint32_t *ne
 	uint32_t n = *q ? store_seq_n_tokens(*q) : 0, r = (unsigned)rand() % 8;
 
 	if (!*q && r < 4 && seqs[0] && q != seqs)
-		assert_int_equal(store_seq_fork(seqs[0], 7, f->now_ns, q), 0);
+		assert_int_equal(store_seq_fork(seqs[0], f->now_ns, q), 0);
 	else if (!*q)
 		*q = open_random(f, next_id);
 	else if (n > MOST_TOKENS || r == 0)
@@ -117,7 +117,7 @@ static void test_leaves_of_one_place_go_to_all_devices(void **state)
 	fixture_init(&f, (struct fixture_options){.n_devices = 4});
 	struct store_seq *shared = fixture_compute(&f, "aaaabbbbccccdddd");
 	for (uint32_t i = 0; i < 16; i++) {
-		assert_int_equal(store_seq_fork(shared, 7, 0, &q[i]), 0);
+		assert_int_equal(store_seq_fork(shared, 0, &q[i]), 0);
 		extend_random(&f, q[i], 4, &next_id);
 		count_path(q[i], 4, 20, tokens);
 	}

@@ -113,7 +113,7 @@ static void test_a_fork_shares_it(void **state)
 	char text[LONGEST + 1], other[LONGEST + 1];
 	struct store_seq *q = long_seq(w, text, 90, 5), *fork;
 
-	assert_int_equal(store_seq_fork(q, 7, w->now_ns, &fork), 0);
+	assert_int_equal(store_seq_fork(q, w->now_ns, &fork), 0);
 	tier_world_check(w);
 	assert_int_equal(store_seq_n_tokens(fork), 90);
 	strcpy(other, text);
@@ -230,7 +230,7 @@ static void extend_one(struct tier_world *w, struct held *h, uint64_t *random)
 
 static void fork_one(struct tier_world *w, struct held *h, struct held *to)
 {
-	int r = store_seq_fork(h->q, 1, w->now_ns, &to->q);
+	int r = store_seq_fork(h->q, w->now_ns, &to->q);
 
 	tier_world_check(w);
 	if (r)
