@@ -394,7 +394,7 @@ static int ranks_check(struct config *config)
 }
 
 /* What one value alone does not tell. */
-static int whole_check(struct config *config)
+static int pool_check(struct config *config)
 {
 	if (config->page_tokens & (config->page_tokens - 1)) {
 		log_error("page_tokens: %u is not accepted; accepted: 16, 32, 64",
@@ -406,7 +406,7 @@ static int whole_check(struct config *config)
 			  config->extent_bytes);
 		return -EINVAL;
 	}
-	if (devices_check(config) < 0 || ranks_check(config) < 0)
+	if (devices_check(config) < 0)
 		return -EINVAL;
 	if (config->pool_bytes == 0)
 		config->pool_bytes = machine_bytes() / 4;
@@ -418,34 +418,56 @@ static int whole_check(struct config *config)
 		return -EINVAL;
 	}
 	config->pool_bytes -= config->pool_bytes % config->extent_bytes;
-	if (config->file_tier[0] && !config->host_tier_bytes) {
-		log_error("file_tier: it needs host_tier: KV goes to the file through host memory");
-		return -EINVAL;
-	}
+	return 0;
+}
+
+/* In whole extents, of which the pool has more. */
+static int stage_check(struct config *config)
+{
+	uint64_t n = config->stage_bytes / config->extent_bytes;
+
 	if (config->stage_bytes && !config->host_tier_bytes) {
 		log_error("stage: it needs host_tier: KV comes from there");
 		return -EINVAL;
 	}
-	config->stage_bytes += config->extent_bytes - 1;
-	config->stage_bytes -= config->stage_bytes % config->extent_bytes;
-	if (config->stage_bytes >= config->pool_bytes) {
+	n += config->stage_bytes % config->extent_bytes > 0;
+	if (n >= config->pool_bytes / config->extent_bytes) {
 		log_error("stage: %" PRIu64
 			  " is not accepted; accepted: less than the pool (%" PRIu64
 			  "), whose part it is",
 			  config->stage_bytes, config->pool_bytes);
 		return -EINVAL;
 	}
+	config->stage_bytes = n * config->extent_bytes;
 	if (config->stage_block & (config->stage_block - 1)) {
 		log_error("stage_block: %u is not accepted; accepted: a power of two",
 			  config->stage_block);
 		return -EINVAL;
 	}
+	return 0;
+}
+
+static int tiers_check(struct config *config)
+{
+	if (config->file_tier[0] && !config->host_tier_bytes) {
+		log_error("file_tier: it needs host_tier: KV goes to the file through host memory");
+		return -EINVAL;
+	}
+	if (stage_check(config) < 0)
+		return -EINVAL;
 	if (config->host_tier_bytes && config->host_tier_bytes < config->extent_bytes) {
 		log_error("host_tier: %" PRIu64 " is not accepted; accepted: 0, or one extent "
 			  "(%" PRIu64 ") or more",
 			  config->host_tier_bytes, config->extent_bytes);
 		return -EINVAL;
 	}
+	return 0;
+}
+
+static int whole_check(struct config *config)
+{
+	if (pool_check(config) < 0 || ranks_check(config) < 0 || tiers_check(config) < 0)
+		return -EINVAL;
 	if (config->keep && !config->keep_socket[0]) {
 		log_error("--keep: it needs keep_socket, which the daemon is told as well");
 		return -EINVAL;
