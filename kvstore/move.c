@@ -122,7 +122,6 @@ static void write_begin_io(struct tiers *t, struct tier_move *v)
 int move_write(struct store *s, struct store_node *n, uint32_t index, uint32_t host, uint32_t file,
 	       uint64_t token)
 {
-	struct tiers *t = s->tiers;
 	struct tier_move *v = move_new(s, n->space->holding, TIER_WRITE);
 
 	if (!v)
@@ -136,8 +135,6 @@ int move_write(struct store *s, struct store_node *n, uint32_t index, uint32_t h
 	v->token = token;
 	v->state = token ? MOVE_COPYING : MOVE_READY;
 	n->lower->n_writing++;
-	if (!token && tier_file_has_room(t->file))
-		write_begin_io(t, v);
 	return 0;
 }
 
@@ -347,17 +344,19 @@ static void io_end(struct tiers *t)
 	}
 }
 
-/* Pages that are in host memory by now go on to the file. */
+/* Pages that are in host memory by now go on to the file: not many at a time either, as each byte is summed up. */
 static void writes_go_on(struct tiers *t)
 {
 	struct tier_move *v;
+	uint64_t bytes = 0;
 
 	TAILQ_FOREACH (v, &t->queues[TIER_WRITE].moves, link) {
 		if (v->state != MOVE_READY)
 			continue;
-		if (!tier_file_has_room(t->file))
+		if (bytes >= IO_BYTES || !tier_file_has_room(t->file))
 			return;
 		write_begin_io(t, v);
+		bytes += v->holding->model->lent.page_bytes;
 	}
 }
 
