@@ -306,6 +306,7 @@ int sched_make(const struct config *config, const struct backend_ops *ops, struc
 	LIST_INIT(&s->ended_sessions);
 	LIST_INIT(&s->models);
 	s->await_look_ns = UINT64_MAX;
+	s->wait_due_ns = UINT64_MAX;
 	TAILQ_INIT(&s->lanes);
 	TAILQ_INIT(&s->awaited);
 	TAILQ_INIT(&s->waits);

@@ -45,7 +45,9 @@ struct sched {
 		await_look_ns; /* when to look at the first of those awaited; UINT64_MAX: at none */
 	uint64_t await_since_ns; /* since when the newest of them is awaited */
 	uint64_t step_mark;
-	uint64_t wait_epoch; /* store_epoch when waits were last looked at */
+	uint64_t wait_epoch; /* store_epoch when looking at all waits last began */
+	uint32_t n_waits, n_waits_left; /* all; and those that have not been looked at since */
+	uint64_t wait_due_ns; /* when to look for those over time; UINT64_MAX: there are none */
 	uint64_t next_tick_ns;
 	bool draining;
 	bool told_time_slices; /* the warning about clients without MPS was given */

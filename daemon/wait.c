@@ -4,12 +4,16 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define LOOKS_A_ROUND 64u /* each matches a prompt anew: a crowd is not to hold up steps */
+#define DUE_PAUSE_NS UINT64_C(200000) /* between two looks for those over time */
+
 static void answer(struct sched *s, struct sched_seq *seq, const struct store_match *match,
 		   int code, const char *message)
 {
 	struct sched_request *request = seq->wait;
 
 	seq->wait = NULL;
+	s->n_waits--;
 	TAILQ_REMOVE(&s->waits, seq, wait_link);
 	request->code = code;
 	request->out.seq.seq = seq->handle;
@@ -43,27 +47,55 @@ int wait_begin(struct sched *s, struct sched_seq *seq, struct sched_request *req
 		return -EBUSY;
 	seq->wait = request;
 	seq->wait_deadline_ns = for_ns > UINT64_MAX - s->now_ns ? UINT64_MAX : s->now_ns + for_ns;
+	if (seq->wait_deadline_ns < s->wait_due_ns)
+		s->wait_due_ns = seq->wait_deadline_ns;
+	s->n_waits++;
 	TAILQ_INSERT_TAIL(&s->waits, seq, wait_link);
 	look_at(s, seq);
 	return 0;
 }
 
+/* Who was looked at goes behind the others: when all were, they stand as they stood. */
+static void look_at_some(struct sched *s)
+{
+	uint32_t n = s->n_waits_left < LOOKS_A_ROUND ? s->n_waits_left : LOOKS_A_ROUND;
+
+	s->n_waits_left -= n;
+	while (n-- > 0 && !TAILQ_EMPTY(&s->waits)) {
+		struct sched_seq *seq = TAILQ_FIRST(&s->waits);
+
+		TAILQ_REMOVE(&s->waits, seq, wait_link);
+		TAILQ_INSERT_TAIL(&s->waits, seq, wait_link);
+		look_at(s, seq);
+	}
+}
+
+static void look_for_overdue(struct sched *s)
+{
+	struct sched_seq *seq, *next;
+	uint64_t due_ns = UINT64_MAX;
+
+	for (seq = TAILQ_FIRST(&s->waits); seq; seq = next) {
+		next = TAILQ_NEXT(seq, wait_link);
+		if (s->now_ns >= seq->wait_deadline_ns)
+			look_at(s, seq);
+		else if (seq->wait_deadline_ns < due_ns)
+			due_ns = seq->wait_deadline_ns;
+	}
+	s->wait_due_ns = due_ns < s->now_ns + DUE_PAUSE_NS ? s->now_ns + DUE_PAUSE_NS : due_ns;
+}
+
 void wait_look(struct sched *s)
 {
-	if (TAILQ_EMPTY(&s->waits))
-		return;
 	uint64_t epoch = store_epoch(s->store);
-	bool moved = epoch != s->wait_epoch;
-	struct sched_seq *seq = TAILQ_FIRST(&s->waits);
 
+	if (epoch != s->wait_epoch)
+		s->n_waits_left = s->n_waits;
 	s->wait_epoch = epoch;
-	while (seq) {
-		struct sched_seq *next = TAILQ_NEXT(seq, wait_link);
-
-		if (moved || s->now_ns >= seq->wait_deadline_ns)
-			look_at(s, seq);
-		seq = next;
-	}
+	if (s->n_waits_left > 0)
+		look_at_some(s);
+	if (s->now_ns >= s->wait_due_ns)
+		look_for_overdue(s);
 }
 
 void wait_cancel(struct sched *s, struct sched_seq *seq)
@@ -76,12 +108,5 @@ void wait_cancel(struct sched *s, struct sched_seq *seq)
 
 uint64_t wait_deadline_ns(const struct sched *s)
 {
-	uint64_t earliest = UINT64_MAX;
-	const struct sched_seq *seq;
-
-	TAILQ_FOREACH (seq, &s->waits, wait_link) {
-		if (seq->wait_deadline_ns < earliest)
-			earliest = seq->wait_deadline_ns;
-	}
-	return earliest;
+	return s->n_waits_left > 0 ? s->now_ns : s->wait_due_ns;
 }

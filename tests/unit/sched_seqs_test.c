@@ -134,6 +134,38 @@ static void the_second_opener_waits_and_finds_it_cached(void **state)
 	client_end(&other);
 }
 
+/* More than are looked at in a round. */
+static void a_crowd_of_waiters_is_answered(void **state)
+{
+	enum { N = 300 };
+	static struct sched_request waits[N];
+	struct harness h;
+	struct client c;
+	struct store_match match;
+	uint64_t mine, seq;
+
+	(void)state;
+	harness_init(&h);
+	h.config.max_seqs = N + 1;
+	harness_start(&h);
+	client_start(&c, &h, 1000, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &mine, &match), 0);
+	for (uint32_t i = 0; i < N; i++) {
+		assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
+		waits[i] = (struct sched_request){.verb = SCHED_SEQ_WAIT,
+						  .session = c.session,
+						  .in.seq = {seq, UINT64_C(10000000000)}};
+		sched_post(h.sched, &waits[i]);
+	}
+	client_compute(&c, mine, fixture_ids, FIXTURE_IDS);
+	for (uint32_t i = 0; i < N; i++)
+		assert_int_equal(harness_next_reply(&h)->code, 0);
+	for (uint32_t i = 0; i < N; i++)
+		assert_int_equal(waits[i].out.seq.match.cached, FIXTURE_IDS - 1);
+	client_end(&c);
+	harness_stop(&h);
+}
+
 static void a_waiter_takes_over_when_the_claimant_goes(void **state)
 {
 	struct fixture *f = *state;
@@ -255,6 +287,7 @@ int main(void)
 		TEST(a_fork_is_a_sequence_of_its_own),
 		TEST(a_trim_beyond_the_end_is_refused),
 		TEST(the_second_opener_waits_and_finds_it_cached),
+		TEST(a_crowd_of_waiters_is_answered),
 		TEST(a_waiter_takes_over_when_the_claimant_goes),
 		TEST(a_claim_taken_over_lapses_too),
 		TEST(a_wait_ends_at_its_deadline),
