@@ -1,9 +1,11 @@
 /*
- * tier_file_test.c - the file of the NVMe tier: pages there and back, its catalog across restarts, and bad files.
+ * tier_file_test.c - the file of the NVMe tier: pages there and back, and its catalog across restarts.
  *
  * A page holds a pattern of its number. Every test has a directory of its own beside the test's binary, as the place for
  * temporary files may be a file system without direct I/O.
  */
+#include "tier_file_fixture.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,85 +16,14 @@
 
 #include <cmocka.h>
 
-#include "kvstore/tier_file.h"
-
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define UNIT 4096u
-#define CHUNK 8u
 #define PAGE_BYTES 6000u /* two units */
-#define N_PAGES 16u
 #define DOMAIN 7u
-
-struct fixture {
-	char directory[64];
-	char path[80];
-	struct tier_file *file;
-	char *memory; /* owned: [N_PAGES][2 * UNIT] */
-	uint32_t model;
-	char error[256];
-};
-
-static struct tier_file_config config_of(const struct fixture *f)
-{
-	return (struct tier_file_config){
-		.path = f->path,
-		.bytes = 1 << 20,
-		.unit_bytes = UNIT,
-		.chunk_units = CHUNK,
-		.depth = 4,
-	};
-}
-
-static int config_open(struct fixture *f, const struct tier_file_config *config)
-{
-	f->error[0] = 0;
-	int r = tier_file_open(config, &f->file, f->error, sizeof(f->error));
-	assert_true(!r == !f->error[0]);
-	return r;
-}
-
-static int file_open(struct fixture *f)
-{
-	const struct tier_file_config config = config_of(f);
-
-	return config_open(f, &config);
-}
-
-static int set_up(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-
-	strcpy(f->directory, "tier_file_test.XXXXXX");
-	assert_non_null(mkdtemp(f->directory));
-	snprintf(f->path, sizeof(f->path), "%s/kv", f->directory);
-	f->memory = aligned_alloc(UNIT, N_PAGES * 2 * UNIT);
-	memset(f->memory, 0, N_PAGES * 2 * UNIT);
-	*state = f;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	struct fixture *f = *state;
-
-	tier_file_close(f->file);
-	unlink(f->path);
-	assert_int_equal(rmdir(f->directory), 0); /* and nothing else is left in there */
-	free(f->memory);
-	free(f);
-	return 0;
-}
 
 static void *page_at(struct fixture *f, uint32_t i)
 {
@@ -191,16 +122,10 @@ static int page_read(struct fixture *f, uint32_t place, uint32_t to)
 	return wait_done(f).result;
 }
 
-static void file_close(struct fixture *f)
-{
-	tier_file_close(f->file);
-	f->file = NULL;
-}
-
 static void restart(struct fixture *f)
 {
-	file_close(f);
-	assert_int_equal(file_open(f), 0);
+	fixture_close(f);
+	assert_int_equal(fixture_open(f), 0);
 }
 
 static uint64_t data_at(const struct fixture *f)
@@ -216,36 +141,12 @@ static uint64_t data_at(const struct fixture *f)
 	return head.data_at;
 }
 
-static void flip(const struct fixture *f, uint64_t at)
-{
-	uint8_t byte;
-	int fd = open(f->path, O_RDWR);
-
-	assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
-	byte ^= 4;
-	assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
-	close(fd);
-}
-
-/* An empty one, which nobody has open. */
-static void file_make(struct fixture *f)
-{
-	assert_int_equal(file_open(f), 0);
-	file_close(f);
-}
-
-static void assert_refused(const struct fixture *f, int r, int error, const char *sentence)
-{
-	assert_int_equal(r, error);
-	assert_non_null(strstr(f->error, sentence));
-}
-
 static void test_pages_come_back_after_a_restart(void **state)
 {
 	struct fixture *f = *state;
 	uint32_t places[N_PAGES];
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 5, places);
 	restart(f);
 	const struct tier_catalog *c = tier_file_catalog(f->file);
@@ -272,7 +173,7 @@ static void test_as_many_at_once_as_the_depth(void **state)
 	uint32_t places[4];
 	uint32_t seen = 0;
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 4, places);
 	memset(f->memory, 0, (size_t)N_PAGES * 2 * UNIT);
 	for (uint32_t i = 0; i < 4; i++) {
@@ -295,7 +196,7 @@ static void test_registered_memory_serves_as_other_memory_does(void **state)
 	struct fixture *f = *state;
 	uint32_t places[4];
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	int r = tier_file_register(f->file, f->memory, (size_t)8 * 2 * UNIT);
 	if (r == -ENOMEM || r == -EPERM)
 		skip();
@@ -326,14 +227,14 @@ static void test_what_is_altered_among_neighbours_fails_alone(void **state)
 	uint32_t places[4];
 	int results[4];
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 4, places);
 	read_four(f, places, to, results);
 	for (uint32_t i = 0; i < 4; i++) {
 		assert_int_equal(results[i], 0);
 		assert_true(page_is(f, to[i], i));
 	}
-	flip(f, data_at(f) + places[2] * UNIT + 5000);
+	fixture_flip(f, data_at(f) + places[2] * UNIT + 5000);
 	read_four(f, places, to, results);
 	for (uint32_t i = 0; i < 4; i++) {
 		assert_int_equal(results[i], i == 2 ? -EBADMSG : 0);
@@ -348,7 +249,7 @@ static void test_what_is_cut_off_behind_neighbours_fails_alone(void **state)
 	uint32_t places[4];
 	int results[4];
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 4, places);
 	assert_int_equal(truncate(f->path, (off_t)(data_at(f) + places[3] * UNIT)), 0);
 	read_four(f, places, to, results);
@@ -364,7 +265,7 @@ static void test_neighbours_are_written_together(void **state)
 	const uint32_t from[4] = {5, 6, 2, 9};
 	uint32_t places[4];
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 4, places);
 	for (uint32_t i = 0; i < 4; i++) {
 		page_fill(f, from[i], 3 - i);
@@ -389,7 +290,7 @@ static void test_an_image_that_goes_stays_away(void **state)
 	struct fixture *f = *state;
 	uint32_t places[4];
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 4, places);
 	assert_true(tier_catalog_unref(tier_file_catalog(f->file), places[3]));
 	restart(f);
@@ -403,7 +304,7 @@ static void test_the_journal_is_compacted(void **state)
 	struct fixture *f = *state;
 	uint32_t places[5];
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 4, places);
 	struct tier_catalog *c = tier_file_catalog(f->file);
 	uint64_t generation = c->journal.generation;
@@ -430,14 +331,14 @@ static void test_a_flipped_bit_of_a_page_is_an_error(void **state)
 	struct tier_report report;
 	uint32_t places[3];
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 3, places);
-	file_close(f);
-	flip(f, data_at(f) + places[1] * UNIT + 5000);
+	fixture_close(f);
+	fixture_flip(f, data_at(f) + places[1] * UNIT + 5000);
 	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), 0);
 	assert_int_equal(report.n_images, 3);
 	assert_int_equal(report.n_bad, 1);
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	assert_int_equal(page_read(f, places[0], 0), 0);
 	assert_int_equal(page_read(f, places[1], 1), -EBADMSG);
 	assert_int_equal(page_read(f, places[2], 2), 0);
@@ -451,201 +352,21 @@ static void test_a_flipped_bit_of_the_journal_ends_it_there(void **state)
 	uint64_t record = tier_journal_record_bytes(sizeof(struct any_image));
 	uint64_t model = tier_journal_record_bytes(sizeof(struct tier_model));
 
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 4, places);
-	file_close(f);
-	flip(f, TIER_HEAD_BYTES + TIER_JOURNAL_BLOCK + model + 2 * record + 70);
+	fixture_close(f);
+	fixture_flip(f, TIER_HEAD_BYTES + TIER_JOURNAL_BLOCK + model + 2 * record + 70);
 	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), 0);
 	assert_true(report.journal_torn);
 	assert_int_equal(report.n_images, 2);
-	assert_int_equal(file_open(f), 0);
+	assert_int_equal(fixture_open(f), 0);
 	document_write(f, 1, places); /* and goes on there */
 	restart(f);
 	assert_false(tier_file_catalog(f->file)->report.journal_torn);
 	assert_int_equal(tier_file_catalog(f->file)->report.n_images, 3);
 }
 
-static void test_a_journal_without_heads_is_refused(void **state)
-{
-	struct fixture *f = *state;
-
-	file_make(f);
-	flip(f, TIER_HEAD_BYTES + 9);
-	assert_refused(f, file_open(f), -EINVAL, "no area of it has a head");
-}
-
-static void test_too_small_a_file_is_refused(void **state)
-{
-	struct fixture *f = *state;
-	struct tier_file_config config = config_of(f);
-
-	config.bytes = 100000;
-	assert_refused(f, config_open(f, &config), -EINVAL, "100000 bytes are too few");
-	assert_int_equal(access(f->path, F_OK), -1);
-	config.bytes = UINT64_C(1) << 60;
-	assert_refused(f, config_open(f, &config), -EFBIG, "too many");
-	config.bytes = tier_head_least_bytes(UNIT, CHUNK);
-	assert_int_equal(config_open(f, &config), 0);
-	assert_int_equal(tier_file_catalog(f->file)->report.n_units, CHUNK);
-}
-
-static void test_an_empty_file_is_filled(void **state)
-{
-	struct fixture *f = *state;
-
-	close(open(f->path, O_CREAT | O_WRONLY, 0600));
-	assert_int_equal(file_open(f), 0);
-	assert_int_equal(tier_file_catalog(f->file)->report.n_images, 0);
-}
-
-static void test_a_truncated_file_is_refused(void **state)
-{
-	struct fixture *f = *state;
-	struct tier_report report;
-
-	file_make(f);
-	assert_int_equal(truncate(f->path, 500000), 0);
-	assert_refused(f, file_open(f), -EINVAL, "truncated: 500000 bytes of");
-	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), -EINVAL);
-	assert_int_equal(truncate(f->path, 30), 0);
-	assert_int_equal(file_open(f), -EINVAL);
-}
-
-static void test_a_damaged_head_is_refused(void **state)
-{
-	struct fixture *f = *state;
-
-	file_make(f);
-	flip(f, 33);
-	assert_refused(f, file_open(f), -EINVAL, "head is damaged");
-}
-
-static void test_another_version_is_refused(void **state)
-{
-	struct fixture *f = *state;
-
-	file_make(f);
-	flip(f, 8);
-	assert_refused(f, file_open(f), -EPROTONOSUPPORT,
-		       "it has version 5, and this program knows 1");
-}
-
-static void test_a_foreign_file_is_left_alone(void **state)
-{
-	struct fixture *f = *state;
-	char text[64] = "";
-	int fd = open(f->path, O_CREAT | O_RDWR, 0600);
-
-	assert_int_equal(write(fd, "Dear diary, ", 12), 12);
-	assert_refused(f, file_open(f), -EINVAL, "no tier file");
-	assert_int_equal(pread(fd, text, sizeof(text), 0), 12);
-	assert_string_equal(text, "Dear diary, ");
-	assert_int_equal(ftruncate(fd, 0), 0);
-	assert_int_equal(ftruncate(fd, 2 << 20), 0);
-	assert_int_equal(file_open(f), -EINVAL);
-	close(fd);
-}
-
-static void test_a_file_without_direct_io_is_refused(void **state)
-{
-	struct fixture *f = *state;
-	struct tier_file_config config = config_of(f);
-
-	config.path = "/proc/self/comm";
-	assert_refused(f, config_open(f, &config), -EOPNOTSUPP, "no direct I/O");
-}
-
-static void test_what_is_no_file_is_refused(void **state)
-{
-	struct fixture *f = *state;
-	struct tier_file_config config = config_of(f);
-
-	config.path = f->directory;
-	assert_int_equal(config_open(f, &config), -EINVAL);
-	config.path = "/nowhere/at/all";
-	assert_int_equal(config_open(f, &config), -ENOENT);
-}
-
-/* Memory file systems know before they begin that they have not as much. */
-static void test_a_full_file_system_is_refused(void **state)
-{
-	struct fixture *f = *state;
-	struct tier_file_config config = config_of(f);
-	struct statvfs fs;
-
-	config.path = "/dev/shm/coppice_tier_file_test";
-	if (statvfs("/dev/shm", &fs) || fs.f_blocks == 0 || access("/dev/shm", W_OK))
-		skip();
-	config.bytes = (fs.f_blocks + 1) * fs.f_frsize * 2;
-	assert_refused(f, config_open(f, &config), -ENOSPC, "there is no room for");
-	assert_int_equal(access(config.path, F_OK), -1);
-	assert_int_equal(access("/dev/shm/coppice_tier_file_test.new", F_OK), -1);
-}
-
-static void test_a_read_only_file_is_refused(void **state)
-{
-	struct fixture *f = *state;
-
-	file_make(f);
-	assert_int_equal(chmod(f->path, 0444), 0);
-	assert_int_equal(chmod(f->directory, 0755), 0);
-	bool was_root = geteuid() == 0;
-	if (was_root)
-		assert_int_equal(seteuid(65534), 0);
-	int r = file_open(f);
-	if (was_root)
-		assert_int_equal(seteuid(0), 0);
-	assert_int_equal(r, -EACCES);
-	assert_non_null(strstr(f->error, "Permission denied"));
-}
-
-static void test_a_file_in_use_is_refused(void **state)
-{
-	struct fixture *f = *state;
-	struct tier_report report;
-	struct tier_file_config config = config_of(f);
-	struct tier_file *other;
-
-	assert_int_equal(file_open(f), 0);
-	assert_int_equal(tier_file_open(&config, &other, f->error, sizeof(f->error)), -EBUSY);
-	assert_non_null(strstr(f->error, "another process uses it"));
-	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), -EBUSY);
-}
-
-/* In a process of its own, as filters stay. */
-static int open_without_io_uring(struct fixture *f)
-{
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = {.len = 4, .filter = filter};
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-		return 77;
-	struct tier_file_config config = config_of(f);
-	int r = config_open(f, &config);
-	return r == -EPERM && strstr(f->error, "io_uring is refused") ? 0 : 1;
-}
-
-static void test_a_refused_io_uring_is_a_sentence(void **state)
-{
-	struct fixture *f = *state;
-	int status;
-	pid_t pid = fork();
-
-	if (pid == 0)
-		_exit(open_without_io_uring(f));
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WEXITSTATUS(status) == 77)
-		skip();
-	assert_int_equal(status, 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
 
 int main(void)
 {
@@ -660,19 +381,6 @@ int main(void)
 		TEST(test_the_journal_is_compacted),
 		TEST(test_a_flipped_bit_of_a_page_is_an_error),
 		TEST(test_a_flipped_bit_of_the_journal_ends_it_there),
-		TEST(test_a_journal_without_heads_is_refused),
-		TEST(test_too_small_a_file_is_refused),
-		TEST(test_an_empty_file_is_filled),
-		TEST(test_a_truncated_file_is_refused),
-		TEST(test_a_damaged_head_is_refused),
-		TEST(test_another_version_is_refused),
-		TEST(test_a_foreign_file_is_left_alone),
-		TEST(test_a_file_without_direct_io_is_refused),
-		TEST(test_what_is_no_file_is_refused),
-		TEST(test_a_full_file_system_is_refused),
-		TEST(test_a_read_only_file_is_refused),
-		TEST(test_a_file_in_use_is_refused),
-		TEST(test_a_refused_io_uring_is_a_sentence),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
