@@ -24,7 +24,8 @@ static uint32_t image_bytes(const struct tier_image *image)
 	return (uint32_t)(sizeof(*image) + image->n_tokens * sizeof(image->tokens[0]));
 }
 
-uint32_t tier_catalog_units(const struct tier_catalog *c, uint64_t page_bytes)
+/* Of a model's page; 0: too large for a chunk. */
+static uint32_t units_of(const struct tier_catalog *c, uint64_t page_bytes)
 {
 	uint64_t n = page_bytes / c->unit_bytes + (page_bytes % c->unit_bytes > 0);
 
@@ -101,7 +102,7 @@ static int replay_image(struct tier_catalog *c, const struct tier_image *image, 
 	if (image->pos % m->page_tokens + (uint64_t)image->n_tokens > m->page_tokens ||
 	    (uint64_t)image->pos + image->n_tokens > UINT32_MAX ||
 	    (image->pos == 0) != (image->before == TIER_NONE) ||
-	    !tier_room_claim(&c->room, image->place, tier_catalog_units(c, m->page_bytes)))
+	    !tier_room_claim(&c->room, image->place, units_of(c, m->page_bytes)))
 		return -EINVAL;
 	int r = image_remember(c, image);
 	if (r) {

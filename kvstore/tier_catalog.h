@@ -66,8 +66,6 @@ struct tier_catalog {
 int tier_catalog_open(struct tier_catalog *c, int fd, const struct tier_head *head, bool fresh);
 void tier_catalog_close(struct tier_catalog *c); /* one that is all zero is fine */
 
-/* Units of a model's page; 0: too large for a chunk. */
-uint32_t tier_catalog_units(const struct tier_catalog *c, uint64_t page_bytes);
 /* The number of a model (its own is ignored), which is put down if it is new. -ENOSPC, -EIO as below. */
 int tier_catalog_model(struct tier_catalog *c, const struct tier_model *model,
 		       uint32_t *ret_number);
