@@ -4,6 +4,7 @@
  */
 #include "control_harness.h"
 #include "honest.h"
+#include "raw_lane.h"
 
 #include "proto/ring.h"
 
@@ -22,9 +23,6 @@
 #define N_BELLS 1000000
 #define N_KILLS 8
 #define RUN_MS 100
-#define ARENA_BYTES (2u << 20)
-#define DIM 64
-#define ROW_BYTES (4 * DIM * 4) /* of q; k and v have half of that */
 
 struct scene {
 	struct harness *h;
@@ -63,111 +61,6 @@ static void scene_end(struct scene *s)
 
 /* ---- a client that does as it likes with its memory ------------------------------------------------------ */
 
-struct raw {
-	struct client c;
-	uint32_t model, arena;
-	int board_fd, bell_fd, arena_fd, lane_fd, notify_fd; /* owned */
-	struct abi_lane *lane; /* owned */
-	uint64_t ticket;
-};
-
-static int keep_fd(struct client *c, unsigned i)
-{
-	int fd = fcntl(c->fds[i], F_DUPFD_CLOEXEC, 0);
-
-	assert_true(fd >= 0);
-	return fd;
-}
-
-static void raw_lane(struct raw *x)
-{
-	Coppice__LaneNew m = COPPICE__LANE_NEW__INIT;
-	void *map;
-
-	m.has_notify = m.notify = true;
-	assert_int_equal(client_verb(&x->c, lane_new, &m)->code, 0);
-	assert_int_equal(x->c.n_fds, 2);
-	x->lane_fd = keep_fd(&x->c, 0);
-	x->notify_fd = keep_fd(&x->c, 1);
-	assert_int_equal(channel_segment_map(x->lane_fd, sizeof(*x->lane), 1, &map), 0);
-	x->lane = map;
-}
-
-static struct raw raw_open(const struct harness *h)
-{
-	struct raw x = {.c = client_connect(h)};
-	Coppice__Hello hello = COPPICE__HELLO__INIT;
-
-	hello.abi_version = ABI_VERSION;
-	assert_int_equal(client_verb(&x.c, hello, &hello)->code, 0);
-	x.board_fd = keep_fd(&x.c, 0);
-	x.bell_fd = keep_fd(&x.c, 1);
-	x.model = client_model(&x.c);
-	x.arena = client_arena(&x.c, ARENA_BYTES);
-	x.arena_fd = keep_fd(&x.c, 0);
-	raw_lane(&x);
-	return x;
-}
-
-static void raw_close(struct raw *x)
-{
-	munmap(x->lane, sizeof(*x->lane));
-	close(x->board_fd);
-	close(x->bell_fd);
-	close(x->arena_fd);
-	close(x->lane_fd);
-	close(x->notify_fd);
-	client_close(&x->c);
-}
-
-static void raw_submit(struct raw *x, struct abi_entry entry, const void *body, uint32_t bytes)
-{
-	entry.ticket = ++x->ticket;
-	entry.body = ring_slot(entry.ticket) * 4096;
-	entry.body_bytes = bytes;
-	if (bytes)
-		memcpy(x->lane->bodies + entry.body, body, bytes);
-	x->lane->entries[ring_slot(entry.ticket)] = entry;
-	ring_publish(x->lane, entry.ticket);
-	ring_bell(x->bell_fd);
-}
-
-static void raw_wait(struct raw *x)
-{
-	for (int i = 0; i < 20000 && ring_done(x->lane) < x->ticket; i++)
-		sleep_ms(1);
-	assert_true(ring_done(x->lane) >= x->ticket);
-}
-
-/* A token, its two layers, and the token taken back. */
-static void raw_step(struct raw *x, uint64_t seq)
-{
-	struct abi_step_seq rec = {.seq = seq,
-				   .q = 4096,
-				   .k = 4096 + ROW_BYTES,
-				   .v = 4096 + 2 * ROW_BYTES,
-				   .o = 4096 + 3 * ROW_BYTES,
-				   .lse = ABI_NO_OFFSET,
-				   .n_new = 1,
-				   .arena_in = x->arena,
-				   .arena_out = x->arena};
-	uint32_t id = 1;
-
-	raw_submit(x, (struct abi_entry){.kind = ABI_EXTEND, .seq = seq, .count = 1}, &id, 4);
-	for (uint32_t layer = 0; layer < 2; layer++)
-		raw_submit(x, (struct abi_entry){.kind = ABI_STEP, .count = 1, .layer = layer},
-			   &rec, sizeof(rec));
-	raw_submit(x, (struct abi_entry){.kind = ABI_TRIM, .seq = seq}, NULL, 0);
-}
-
-static uint64_t raw_seq(struct raw *x)
-{
-	const Coppice__Reply *reply = client_seq(&x->c, x->model, 1, x->arena, 1);
-
-	assert_int_equal(reply->code, 0);
-	return reply->seq->seq;
-}
-
 static void punch(int fd, off_t bytes)
 {
 	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes), 0);
@@ -199,7 +92,7 @@ static void holes_in_an_arena_read_as_zeros(void **state)
 
 	for (int i = 0; i < 200; i++) {
 		raw_step(&x, seq);
-		punch(x.arena_fd, ARENA_BYTES);
+		punch(x.arena_fd, RAW_ARENA_BYTES);
 		if (i % 10 == 0)
 			honest_step(&s.honest);
 		raw_wait(&x);
