@@ -20,7 +20,7 @@
 	32u /* batches that leave room for copies behind the last one beside which there were some */
 #define TIER_LAUNCHES 256u /* of a way under way */
 #define TIER_MARKS 8u
-#define TIER_KNOWN 1024u /* copies down under way */
+#define TIER_KNOWN 2048u /* copies down under way */
 
 enum tier_way { TIER_DOWN, TIER_UP, TIER_WAYS };
 

@@ -147,11 +147,20 @@ static cudaError_t some_add(struct some *s, const struct tier_run *run)
 	return r;
 }
 
-static cudaError_t put_run(const struct tier_run *run, cudaStream_t stream)
+static cudaError_t put_run(const struct tier_run *run, uint64_t most_bytes, cudaStream_t stream)
 {
-	return cudaMemcpy2DAsync((void *)(uintptr_t)run->to, run->to_stride,
-				 (const void *)(uintptr_t)run->from, run->from_stride, run->bytes,
-				 run->n, cudaMemcpyDefault, stream);
+	uint64_t most = most_bytes / run->bytes;
+	uint32_t each = most == 0 ? 1 : most > run->n ? run->n : (uint32_t)most;
+	cudaError_t r = cudaSuccess;
+
+	for (uint32_t i = 0; i < run->n && r == cudaSuccess; i += each)
+		r = cudaMemcpy2DAsync((void *)(uintptr_t)(run->to + i * run->to_stride),
+				      run->to_stride,
+				      (const void *)(uintptr_t)(run->from + i * run->from_stride),
+				      run->from_stride, run->bytes,
+				      run->n - i < each ? run->n - i : each, cudaMemcpyDefault,
+				      stream);
+	return r;
 }
 
 int tier_runs_launch(struct tier_runs *runs, struct tier_means *means, device_stream stream,
@@ -161,7 +170,7 @@ int tier_runs_launch(struct tier_runs *runs, struct tier_means *means, device_st
 	cudaError_t r = cudaSuccess;
 
 	for (uint32_t i = 0; i < runs->n && r == cudaSuccess; i++)
-		r = runs->runs[i].n >= MANY ? put_run(&runs->runs[i], some.stream)
+		r = runs->runs[i].n >= MANY ? put_run(&runs->runs[i], means->run_bytes, some.stream)
 					    : some_add(&some, &runs->runs[i]);
 	if (r == cudaSuccess)
 		r = put(&some);

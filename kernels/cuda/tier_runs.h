@@ -43,6 +43,7 @@ struct tier_runs {
 struct tier_means {
 	bool together; /* many copies in one call */
 	bool bulk; /* blocks that copy */
+	uint64_t run_bytes; /* of a pitched copy at most */
 };
 
 /* False: there are as many as there may be. */

@@ -11,8 +11,9 @@
 #include <stdio.h>
 
 #define KICK 248u /* copies */
-#define UNDER_WAY \
-	1000u /* copies wait for batches that were submitted before: as many as these take the time of */
+#define UNDER_WAY 1000u
+#define UNDER_WAY_BESIDE \
+	2000u /* copies wait for batches that were submitted before: more than these take the time of */
 #define ROUNDS \
 	5u /* attention alone and beside copies, in turn: it is small differences that count */
 #define ALONE_NS UINT64_C(100000000)
@@ -59,13 +60,13 @@ static struct backend_copy slice_of(const struct copies *c, uint64_t i, uint64_t
 	};
 }
 
-static void way_go_on(struct copies *c, uint32_t i, uint64_t bytes, uint64_t n)
+static void way_go_on(struct copies *c, uint32_t i, uint64_t bytes, uint64_t n, uint32_t under_way)
 {
 	struct way *w = &c->ways[i];
 	uint32_t asked = 0;
 
 	w->n_done = w->done(c->bench.backend) - c->before[i];
-	for (; w->n_asked < n && w->n_asked - w->n_done < UNDER_WAY && asked < KICK; asked++) {
+	for (; w->n_asked < n && w->n_asked - w->n_done < under_way && asked < KICK; asked++) {
 		struct backend_copy copy = slice_of(c, w->n_asked, bytes, i);
 		w->n_asked = w->copy(c->bench.backend, &copy) - c->before[i];
 	}
@@ -114,7 +115,7 @@ static int measure(struct copies *c, uint64_t bytes, struct pace *pace, double r
 		for (uint32_t i = 0; i < 2; i++) {
 			if (!c->ways[i].on || ret_s[i] > 0)
 				continue;
-			way_go_on(c, i, bytes, n);
+			way_go_on(c, i, bytes, n, pace ? UNDER_WAY_BESIDE : UNDER_WAY);
 			more = true;
 			if (c->ways[i].n_done == n)
 				ret_s[i] = (double)(bench_now_ns() - start_ns) / 1e9;

@@ -46,7 +46,7 @@ struct stream {
 
 static TAILQ_HEAD(, stream) streams = TAILQ_HEAD_INITIALIZER(streams);
 static uint64_t random_state = 1;
-static uint32_t n_small_launches, n_pitched, n_together;
+static uint32_t n_small_launches, n_pitched;
 static bool has_together; /* the driver has the call */
 
 static uint32_t draw(uint32_t n)
@@ -128,6 +128,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 		if (!stream_step(stream_of(stream)))
 			assert_true(any_step());
 	return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+	return TAILQ_EMPTY(&stream_of(stream)->ops) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -225,7 +230,6 @@ cudaError_t cudaMemcpyBatchAsync(void *const *to, const void *const *from, const
 	assert_int_equal(firsts[0], 0);
 	if (!has_together)
 		return cudaErrorCallRequiresNewerDriver;
-	n_together++;
 	for (size_t i = 0; i < count; i++)
 		cudaMemcpyAsync(to[(first + i) % count], from[(first + i) % count],
 				bytes[(first + i) % count], cudaMemcpyDefault, stream);
@@ -462,6 +466,8 @@ static void very_many_copies_wait_for_room(void **state)
 #define AREA_BYTES (1u << 20)
 #define PIECE_MOST 4096u
 
+static char area[AREA_BYTES], to_area[AREA_BYTES];
+
 /* Pieces at equal distances, a few or many, or one alone, from the begin of what is left on either side. Returns how many. */
 static uint32_t pieces_draw(uint32_t *from, uint32_t *to, uint32_t (*ret)[3])
 {
@@ -511,35 +517,34 @@ static void areas_copy(struct tier_means *means, cudaStream_t stream, const char
 static void pieces_that_lie_anyhow_are_copied(void **state)
 {
 	struct fixture *f = *state;
-	char *from = malloc(AREA_BYTES), *to = malloc(AREA_BYTES), *right = malloc(AREA_BYTES);
+	char *right = malloc(AREA_BYTES);
 
 	for (uint32_t i = 0; i < AREA_BYTES; i++)
-		from[i] = (char)draw(256);
+		area[i] = (char)draw(256);
 	for (uint32_t round = 0; round < 40; round++) {
-		struct tier_means means = {.together = draw(2), .bulk = draw(2)};
-		memset(to, 0, AREA_BYTES);
+		struct tier_means means = {.together = draw(2),
+					   .bulk = draw(2),
+					   .run_bytes = draw(2) ? UINT64_MAX : draw(1u << 17)};
+		memset(to_area, 0, AREA_BYTES);
 		memset(right, 0, AREA_BYTES);
-		areas_copy(&means, f->batches, from, to, right);
+		areas_copy(&means, f->batches, area, to_area, right);
 		cudaStreamSynchronize(f->batches);
-		assert_memory_equal(to, right, AREA_BYTES);
+		assert_memory_equal(to_area, right, AREA_BYTES);
 	}
-	free(from);
-	free(to);
 	free(right);
 }
 
 static void many_at_equal_distances_are_one_call(void **state)
 {
 	struct fixture *f = *state;
-	struct tier_means means = {.bulk = true};
+	struct tier_means means = {.bulk = true, .run_bytes = UINT64_MAX};
 	struct tier_runs *runs = calloc(1, sizeof(*runs));
-	char *from = calloc(1, AREA_BYTES), *to = calloc(1, AREA_BYTES);
 	bool blocks;
 
 	n_pitched = n_small_launches = 0;
 	for (uint32_t i = 0; i < 128; i++)
-		assert_true(tier_runs_add(runs, (uintptr_t)from + i * 8192,
-					  (uintptr_t)to + i * 4096, 4096));
+		assert_true(tier_runs_add(runs, (uintptr_t)area + i * 8192,
+					  (uintptr_t)to_area + i * 4096, 4096));
 	assert_int_equal(runs->n, 1);
 	assert_int_equal(tier_runs_launch(runs, &means, (device_stream)(void *)f->batches, &blocks),
 			 0);
@@ -548,8 +553,6 @@ static void many_at_equal_distances_are_one_call(void **state)
 	assert_false(blocks);
 	cudaStreamSynchronize(f->batches);
 	free(runs);
-	free(from);
-	free(to);
 }
 
 static void a_driver_that_lacks_the_call_is_asked_once(void **state)
@@ -557,14 +560,13 @@ static void a_driver_that_lacks_the_call_is_asked_once(void **state)
 	struct fixture *f = *state;
 	struct tier_means means = {.together = true, .bulk = true};
 	struct tier_runs *runs = calloc(1, sizeof(*runs));
-	char *from = calloc(1, AREA_BYTES), *to = calloc(1, AREA_BYTES);
 	bool blocks;
 
 	has_together = false;
-	n_together = n_small_launches = 0;
+	n_small_launches = 0;
 	for (uint32_t i = 0; i < 4; i++)
-		assert_true(tier_runs_add(runs, (uintptr_t)from + i * i * 65536,
-					  (uintptr_t)to + i * 65536, 65536));
+		assert_true(tier_runs_add(runs, (uintptr_t)area + i * i * 65536,
+					  (uintptr_t)to_area + i * 65536, 65536));
 	assert_int_equal(tier_runs_launch(runs, &means, (device_stream)(void *)f->batches, &blocks),
 			 0);
 	assert_false(means.together);
@@ -572,8 +574,6 @@ static void a_driver_that_lacks_the_call_is_asked_once(void **state)
 	assert_int_equal(n_small_launches, 1);
 	cudaStreamSynchronize(f->batches);
 	free(runs);
-	free(from);
-	free(to);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
