@@ -82,6 +82,7 @@ struct make {
 	double row_ns, part_ns; /* of a row */
 	uint32_t n_groups; /* of the strip at hand */
 	uint32_t n_strips, n_runs;
+	bool two_each; /* blocks have two units each, and none has three */
 	uint32_t n_seen;
 	struct common common;
 	struct alike alike;
