@@ -29,13 +29,6 @@ enum exchange_way exchange_choose(uint32_t n_ranks, uint64_t bytes, bool all)
 	return tree <= ring ? EXCHANGE_TREE : EXCHANGE_RING;
 }
 
-const char *exchange_way_name(enum exchange_way way)
-{
-	static const char *const names[] = {"direct", "tree", "ring"};
-
-	return names[way];
-}
-
 uint64_t exchange_bytes(enum exchange_way way, bool all, uint32_t n_ranks, uint64_t bytes)
 {
 	uint64_t others = n_ranks - 1;

@@ -39,7 +39,6 @@ enum exchange_way { EXCHANGE_DIRECT, EXCHANGE_TREE, EXCHANGE_RING };
 
 /* The fastest by a model of rounds, messages and bytes. bytes: of all rows. */
 enum exchange_way exchange_choose(uint32_t n_ranks, uint64_t bytes, bool all);
-const char *exchange_way_name(enum exchange_way way);
 
 /*
  * Bytes of partials that all ranks together send, whatever the length of the context; n ranks, B bytes of all rows:

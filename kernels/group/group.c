@@ -475,11 +475,6 @@ void group_stats(struct backend *b, uint32_t device, struct group_stats *ret)
 	}
 }
 
-uint32_t group_n_devices(const struct backend *b)
-{
-	return b->n_devices;
-}
-
 struct backend *group_backend(struct backend *b, uint32_t device)
 {
 	return b->devices[device].backend;

@@ -62,7 +62,6 @@ struct group_stats {
 /* Of a device of this process, of an open backend_group. */
 void group_stats(struct backend *b, uint32_t device, struct group_stats *ret);
 
-uint32_t group_n_devices(const struct backend *b);
 /* What works, but not well: a sentence; NULL: nothing. */
 const char *group_notice(const struct backend *b);
 
@@ -79,7 +78,7 @@ static inline uint64_t group_met_row_bytes(const struct work_shape *shape)
 	       (shape->head_dim * work_dtype_bytes(shape->dtype) + sizeof(float));
 }
 
-/* The devices' own, [group_n_devices]. */
+/* A device's own. */
 struct backend *group_backend(struct backend *b, uint32_t device);
 
 /* config->group says of what; pool_bytes and extent_bytes are of all devices together, those of other processes too. Open waits until all
