@@ -81,6 +81,7 @@ struct make {
 	double read_ns, slot_ns, stage_ns; /* of a group; of a group and block */
 	double row_ns, part_ns; /* of a row */
 	uint32_t n_groups; /* of the strip at hand */
+	uint32_t least_pos; /* of its rows */
 	uint32_t n_strips, n_runs;
 	bool two_each; /* blocks have two units each, and none has three */
 	uint32_t n_seen;

@@ -13,9 +13,11 @@ static uint32_t page_source(const struct program_want *want, uint32_t page)
 
 /* ---- groups of a strip ------------------------------------------------------------------------------------------- */
 
-/* Does some row of [begin, end) see only some of the tokens up to last? */
+/* Does some row of [begin, end), of the strip at hand, see only some of the tokens up to last? */
 static bool is_causal(const struct make *m, uint32_t begin, uint32_t end, uint32_t last)
 {
+	if (m->least_pos >= last)
+		return false;
 	for (uint32_t row = begin; row < end; row++) {
 		if (m->want->list->rows[row].pos < last)
 			return true;
@@ -129,6 +131,9 @@ int strip_read(struct make *m, const struct strip *strip)
 	int r = 0;
 
 	m->n_groups = 0;
+	m->least_pos = UINT32_MAX;
+	for (uint32_t row = strip->row_begin; row < strip->row_end; row++)
+		m->least_pos = min_u32(m->least_pos, m->want->list->rows[row].pos);
 	for (uint32_t i = runs_begin(m, strip); (i = runs_next(m, strip, i, end)) < end; i++) {
 		for (uint32_t p = 0; p < runs[i].n_pieces && !r; p++)
 			r = add_piece(m, strip, &m->want->list->pieces[runs[i].piece + p]);
