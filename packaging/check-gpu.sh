@@ -2,6 +2,7 @@
 #
 # Tests run with backend = cuda. Their folder is laid out as a build's; what it lacks is named and counts as failed, but for
 # what is marked optional.
+# shellcheck shell=bash disable=SC2154
 
 gpu_folder= # of the programs
 
