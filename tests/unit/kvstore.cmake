@@ -1,7 +1,4 @@
 foreach(unit pages stripe radix claims evict store tier_room)
-	if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${unit}_test.c)
-		continue()
-	endif()
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS coppice_kvstore LABELS unit kvstore)
 endforeach()
 target_link_options(store_test PRIVATE
@@ -13,9 +10,10 @@ foreach(unit tier_file tier_file_refused)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/tier_file_fixture.c
 		LIBS coppice_kvstore LABELS unit kvstore)
 endforeach()
-foreach(unit tier tier_kill tail)
-	if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${unit}_test.c)
-		coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/tier_world.c
-			LIBS coppice_kvstore LABELS unit kvstore)
-	endif()
+foreach(unit tier_kill tail)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/tier_world.c LIBS coppice_kvstore LABELS unit kvstore)
+endforeach()
+foreach(unit tier tier_restart)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/tier_fixture.c unit/tier_world.c
+		LIBS coppice_kvstore LABELS unit kvstore)
 endforeach()
