@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 pack=${COPPICE_PACK:-build-device}
 
 programs=(daemon/coppiced client/ctl/coppicectl client/agent/coppice-agent tests/coppice-bench)
-tests=(cuda_test stand_cuda_test estimate_cuda_test select_cuda_test sparse_test sched_sparse_test group_cuda_test group_ranks_test heads_test mover_test passes_test summary_test tiers_kill_test sched_tiers_test tiers_test attention_test backend_test plan_test plan_published_test plan_rules_test device_test soak_test control_test service_test keep_test ctl_test api_test
+tests=(cuda_test stand_cuda_test estimate_cuda_test select_cuda_test sparse_test sched_sparse_test group_cuda_test group_ranks_test heads_test mover_test passes_test summary_test tiers_kill_test sched_tiers_test sched_long_test tiers_test attention_test backend_test plan_test plan_published_test plan_rules_test device_test soak_test control_test service_test keep_test ctl_test api_test
 	flock_test agent_test llama_test hostile_test control_fuzz)
 modules=(client/libcoppice.so.0 kernels/cuda/coppice-cuda.so)
 

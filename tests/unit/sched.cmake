@@ -16,5 +16,7 @@ coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_harness.c LIBS
 
 coppice_test(NAME lockstep_test SOURCES unit/lockstep_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
 
-coppice_test(NAME sched_tiers_test SOURCES unit/sched_tiers_test.c unit/sched_harness.c LIBS coppice_daemon
-	LABELS unit tsan)
+foreach(unit sched_tiers sched_long)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/documents.c unit/sched_harness.c
+		LIBS coppice_daemon LABELS unit tsan)
+endforeach()

@@ -1,0 +1,271 @@
+/* sched_long_test.c - paths longer than the pool, whose KV streams through a stage. */
+#include "documents.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void start_small(struct fixture *f)
+{
+	f->h.config.stage_bytes = 2u << 20;
+	documents_start(f);
+}
+
+static uint64_t open_long(struct client *c, uint32_t n, struct store_match *ret)
+{
+	static uint32_t tokens[LONG_TOKENS];
+	uint64_t seq;
+
+	for (uint32_t i = 0; i < n; i++)
+		tokens[i] = document_token(LONG_DOC, i);
+	assert_int_equal(client_open(c, tokens, n, &seq, ret), 0);
+	*ret = document_await(c, seq, *ret);
+	return seq;
+}
+
+/* Tokens [pos, end) of the long document, at most step at a time; known outputs are right. */
+static void go_on(struct client *c, uint64_t seq, uint32_t pos, uint32_t end, uint32_t step)
+{
+	float o[DOC_LAYERS][DOC_ROW];
+
+	while (pos < end) {
+		uint32_t n = DOC_CHUNK - pos % DOC_CHUNK;
+
+		n = n < step ? n : step;
+		document_compute(c, seq, LONG_DOC, pos, n, o);
+		pos += n;
+		if (pos % DOC_CHUNK == 0)
+			assert_close(o, document_expected_long[pos / DOC_CHUNK - 1]);
+	}
+}
+
+static void a_document_longer_than_the_pool_is_computed_and_found(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint64_t seq;
+
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, LONG_TOKENS, DOC_CHUNK);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	seq = open_long(&f->c, LONG_TOKENS, &match);
+	assert_int_equal(match.cached, LONG_TOKENS - 1);
+	go_on(&f->c, seq, LONG_TOKENS - 1, LONG_TOKENS, 1);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	assert_true(harness_status(&f->h).n_passes > 0);
+	assert_true(harness_status(&f->h).staged_bytes > 0);
+	documents_stop(f);
+}
+
+static void tokens_are_decoded_behind_it_one_by_one(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint64_t seq;
+
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, LONG_TOKENS - 2 * DOC_CHUNK, DOC_CHUNK);
+	go_on(&f->c, seq, LONG_TOKENS - 2 * DOC_CHUNK, LONG_TOKENS, 1);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	documents_stop(f);
+}
+
+/* Tokens that are only stored, half of them behind what the pool has room for, and then attended to. */
+static void what_is_only_appended_needs_no_passes(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint32_t ids[DOC_CHUNK];
+	uint64_t seq;
+
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	for (uint32_t pos = 0; pos < LONG_TOKENS - DOC_CHUNK; pos += DOC_CHUNK) {
+		struct abi_step_seq rec = client_step_seq(&f->c, seq, DOC_CHUNK);
+		for (uint32_t i = 0; i < DOC_CHUNK; i++)
+			ids[i] = document_token(LONG_DOC, pos + i);
+		assert_int_equal(client_extend(&f->c, seq, ids, DOC_CHUNK).status, 0);
+		for (uint32_t layer = 0; layer < DOC_LAYERS; layer++) {
+			struct abi_entry e = {.kind = ABI_STEP,
+					      .count = 1,
+					      .layer = layer,
+					      .flags = ABI_STEP_APPEND_ONLY};
+			document_fill(&f->c, LONG_DOC, pos, DOC_CHUNK, layer);
+			assert_int_equal(client_do(&f->c, e, &rec, sizeof(rec)).status, 0);
+		}
+	}
+	go_on(&f->c, seq, LONG_TOKENS - DOC_CHUNK, LONG_TOKENS, DOC_CHUNK);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	documents_stop(f);
+}
+
+static void a_restart_finds_it_in_the_file(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint64_t seq;
+
+	documents_with_file(f, 64u << 20);
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, LONG_TOKENS, DOC_CHUNK);
+	documents_stop(f);
+	documents_start(f);
+	seq = open_long(&f->c, LONG_TOKENS, &match);
+	assert_int_equal(match.cached, LONG_TOKENS - 1);
+	go_on(&f->c, seq, LONG_TOKENS - 1, LONG_TOKENS, 1);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	documents_stop(f);
+}
+
+/* Two pages of a layer are all that the stage has room for. */
+static void a_stage_of_a_few_pages_does(void **state)
+{
+	const struct work_shape wide = {.n_layers = 1,
+					.n_q_heads = 16,
+					.n_kv_heads = 16,
+					.head_dim = 128,
+					.page_tokens = 64,
+					.dtype = WORK_FP32};
+	struct fixture *f = *state;
+	struct store_match match;
+	uint32_t ids[DOC_CHUNK];
+	struct client c;
+	uint64_t seq;
+
+	start_small(f);
+	client_start(&c, &f->h, 1, &wide, UINT64_C(4) << 20);
+	seq = open_long(&c, 1, &match);
+	for (uint32_t i = 0; i < 8; i++) {
+		for (uint32_t at = 0; at < DOC_CHUNK; at++)
+			ids[at] = document_token(LONG_DOC, i * DOC_CHUNK + at);
+		client_compute(&c, seq, ids, DOC_CHUNK);
+	}
+	assert_true(harness_status(&f->h).staged_bytes > 0);
+	assert_int_equal(client_close(&c, seq), 0);
+	client_end(&c);
+	documents_stop(f);
+}
+
+/* The long document's last token by n sequences in one step; returns how many bytes were staged. */
+static uint64_t decode_together(struct fixture *f, uint32_t n)
+{
+	const uint32_t row_bytes = DOC_ROW * sizeof(float),
+		       id = document_token(LONG_DOC, LONG_TOKENS - 1);
+	struct abi_step_seq recs[8];
+	float o[8][DOC_LAYERS][DOC_ROW];
+	uint64_t staged = harness_status(&f->h).staged_bytes;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct store_match match;
+		uint64_t seq = open_long(&f->c, LONG_TOKENS, &match);
+		uint64_t at = (uint64_t)i * 4 * row_bytes;
+
+		assert_int_equal(match.cached, LONG_TOKENS - 1);
+		assert_int_equal(client_extend(&f->c, seq, &id, 1).status, 0);
+		recs[i] = client_step_seq(&f->c, seq, 1);
+		recs[i].q = at;
+		recs[i].k = at + row_bytes;
+		recs[i].v = at + 2 * row_bytes;
+		recs[i].o = at + 3 * row_bytes;
+	}
+	for (uint32_t layer = 0; layer < DOC_LAYERS; layer++) {
+		struct abi_entry e = {.kind = ABI_STEP, .count = n, .layer = layer};
+
+		document_fill(&f->c, LONG_DOC, LONG_TOKENS - 1, 1, layer);
+		for (uint32_t i = 1; i < n; i++)
+			memcpy(f->c.arena + recs[i].q, f->c.arena, 3 * row_bytes);
+		assert_int_equal(client_do(&f->c, e, recs, n * sizeof(*recs)).status, 0);
+		for (uint32_t i = 0; i < n; i++)
+			memcpy(o[i][layer], f->c.arena + recs[i].o, row_bytes);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		assert_close(o[i], document_expected_long[LONG_CHUNKS - 1]);
+		assert_int_equal(client_close(&f->c, recs[i].seq), 0);
+	}
+	return harness_status(&f->h).staged_bytes - staged;
+}
+
+static void what_sequences_share_is_staged_once(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint64_t seq;
+
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, LONG_TOKENS - DOC_CHUNK, DOC_CHUNK);
+	go_on(&f->c, seq, LONG_TOKENS - DOC_CHUNK, LONG_TOKENS - 1, DOC_CHUNK);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	uint64_t one = decode_together(f, 1), eight = decode_together(f, 8);
+	assert_true(one > 0 && eight < 2 * one);
+	documents_stop(f);
+}
+
+static void others_are_served_meanwhile(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	struct client other;
+	uint64_t seq;
+
+	start_small(f);
+	client_start(&other, &f->h, 1, &document_shape, DOC_ARENA_BYTES);
+	seq = open_long(&f->c, 1, &match);
+	for (uint32_t i = 0; i < LONG_CHUNKS; i++) {
+		go_on(&f->c, seq, i * DOC_CHUNK, (i + 1) * DOC_CHUNK, DOC_CHUNK);
+		document_use(&other, i % DOCS, 1 + i % 3);
+	}
+	assert_int_equal(client_close(&f->c, seq), 0);
+	client_end(&other);
+	documents_stop(f);
+}
+
+static void a_session_may_end_in_the_middle_of_passes(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint64_t seq;
+
+	start_small(f);
+	for (uint32_t i = 0; i < 5; i++) {
+		struct client other;
+
+		client_start(&other, &f->h, 1, &document_shape, DOC_ARENA_BYTES);
+		seq = open_long(&other, 1, &match);
+		go_on(&other, seq, 0, 16 * DOC_CHUNK, DOC_CHUNK);
+		struct abi_step_seq rec = client_step_seq(&other, seq, DOC_CHUNK);
+		uint32_t ids[DOC_CHUNK] = {0};
+		assert_int_equal(client_extend(&other, seq, ids, DOC_CHUNK).status, 0);
+		client_submit(&other, (struct abi_entry){.kind = ABI_STEP, .count = 1}, &rec,
+			      sizeof(rec));
+		client_end(&other);
+		document_use(&f->c, i, 4);
+	}
+	documents_stop(f);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, documents_setup, documents_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(a_document_longer_than_the_pool_is_computed_and_found),
+		CASE(tokens_are_decoded_behind_it_one_by_one),
+		CASE(what_is_only_appended_needs_no_passes),
+		CASE(a_restart_finds_it_in_the_file),
+		CASE(a_stage_of_a_few_pages_does),
+		CASE(what_sequences_share_is_staged_once),
+		CASE(others_are_served_meanwhile),
+		CASE(a_session_may_end_in_the_middle_of_passes),
+	};
+
+	return cmocka_run_group_tests_name("paths longer than the pool", tests, documents_expect,
+					   NULL);
+}
