@@ -16,8 +16,8 @@
 
 __device__ inline void unit_rows(const struct device_attend &a, struct warp_unit &w, uint32_t lane, uint32_t dim)
 {
-	uint32_t group = a.shape.group, inverse = 65536 / group + 1, row = lane % DEVICE_BLOCK_ROWS;
-	uint32_t token = token_of(w.unit, w.block, row, inverse), q_head = w.head * group + row % group;
+	uint32_t group = a.shape.group, inverse = a.group_inverse, row = lane % DEVICE_BLOCK_ROWS;
+	uint32_t token = token_of(w.unit, w.block, row, inverse), q_head = w.head * group + row - (row * inverse >> 16) * group;
 
 	w.token[0] = token_of(w.unit, w.block, lane / 4, inverse);
 	w.token[1] = token_of(w.unit, w.block, lane / 4 + 8, inverse);
@@ -44,13 +44,17 @@ template <uint32_t DIM> __device__ inline void load_q(uint32_t rows, uint32_t la
 		load_q_columns(s.q[k], rows, DIM * 2, k, lane);
 }
 
+/* Here and now, while Q is on its way: left alone, the compiler does it when Q has come. */
 template <uint32_t DIM> __device__ inline void clear_state(struct warp_state<DIM> &s)
 {
 	s.max[0] = s.max[1] = -INFINITY;
 	s.sum[0] = s.sum[1] = 0;
 #pragma unroll
-	for (uint32_t n = 0; n < DIM / 8; n++)
-		s.o[n][0] = s.o[n][1] = s.o[n][2] = s.o[n][3] = 0;
+	for (uint32_t n = 0; n < DIM / 8; n++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 4; i++)
+			asm volatile("mov.f32 %0, 0f00000000;" : "=f"(s.o[n][i]));
+	}
 }
 
 __device__ inline void pass_slot(uint32_t empty, uint32_t lane)
@@ -292,9 +296,10 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 #if __CUDA_ARCH__ >= 800
 	constexpr uint32_t slots = ring_slots(DIM, LARGE);
 	extern __shared__ __align__(1024) char shared[];
+	struct entry first;
 
 	if (threadIdx.x / 32 == DEVICE_WARPS)
-		prefetch_entry(a, blockIdx.x, threadIdx.x % 32);
+		first = read_entry(a, blockIdx.x, threadIdx.x % 32); /* on its way while the block makes itself ready */
 	else
 		init_barriers<DIM, slots>(shared);
 	__syncthreads();
@@ -307,7 +312,7 @@ __global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constan
 	} else {
 		registers_less<FETCH_REGISTERS>();
 		if (threadIdx.x < (DEVICE_WARPS + 1) * 32)
-			fetch_run<DIM, slots>(a, shared);
+			fetch_run<DIM, slots>(a, shared, first);
 		else
 			q_run<DIM, slots>(a, shared);
 	}
@@ -386,11 +391,15 @@ extern "C" int device_attend_init(uint32_t head_dim, bool bf16)
 
 extern "C" int device_attend(const struct device_attend *attend, device_stream stream)
 {
-	uint64_t n_entries = (uint64_t)attend->n_units * (attend->head_units ? 1 : attend->shape.n_kv_heads);
-	struct launch_shape shape = {n_entries < attend->n_blocks ? (uint32_t)n_entries : attend->n_blocks, THREADS,
-				     *known(attend->shape.head_dim, attend->shape.bf16)};
+	struct device_attend with = *attend;
+	struct launch_shape shape = {0, THREADS, *known(with.shape.head_dim, with.shape.bf16)};
 
-	return launch_early(find_kernel(attend->shape.head_dim, attend->shape.bf16), attend, shape, stream);
+	with.entry_divisor = with.head_units ? with.head_units : with.shape.n_kv_heads;
+	with.entry_inverse = with.entry_divisor == 1 ? UINT32_MAX : (uint32_t)((UINT64_C(1) << 32) / with.entry_divisor);
+	with.group_inverse = 65536 / with.shape.group + 1;
+	with.n_entries = with.n_units * (with.head_units ? 1 : with.shape.n_kv_heads);
+	shape.n_blocks = with.n_entries < with.n_blocks ? with.n_entries : with.n_blocks;
+	return launch_early(find_kernel(with.shape.head_dim, with.shape.bf16), &with, shape, stream);
 }
 
 typedef void (*merge_function)(struct device_attend);

@@ -135,6 +135,11 @@ struct device_attend {
 	uint32_t
 		head_units; /* each KV head has so many of its own, of n_units; 0: all have the same */
 	uint32_t first_head; /* of those that do */
+	/* What device_attend itself makes of these: a block that begins should divide nothing. */
+	uint32_t n_entries;
+	uint32_t entry_divisor; /* head_units, or else n_kv_heads */
+	uint32_t entry_inverse; /* 2^32 / entry_divisor, rounded down */
+	uint32_t group_inverse; /* 2^16 / shape.group + 1: right for the rows of a block */
 };
 
 /* Rows of bytes from anywhere to anywhere. */

@@ -14,11 +14,11 @@
 /* The blocks together bring what they will read in small pieces into the second-level cache. */
 __device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t thread, uint32_t n_threads)
 {
-	uint64_t i = ((uint64_t)thread * gridDim.x + blockIdx.x) * 128, step = (uint64_t)n_threads * gridDim.x * 128;
+	uint32_t i = thread * gridDim.x + blockIdx.x, n = (uint32_t)((bytes + 127) / 128), step = n_threads * gridDim.x;
 
 #pragma unroll 1
-	for (; i < bytes; i += step)
-		asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + i));
+	for (; i < n; i += step)
+		asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + i * 128ull));
 }
 
 #define PREFETCH_ROWS 256u
@@ -41,13 +41,10 @@ template <uint32_t SLOTS> struct fetch {
 };
 
 /* Bit j: group j is there. */
-__device__ inline uint32_t groups_there(const uint32_t (&source)[DEVICE_SLOT_GROUPS])
+__device__ inline uint32_t groups_there(const uint4 &source)
 {
-	uint32_t there = 0;
-
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++)
-		there |= (source[j] != DEVICE_NONE) << j;
-	return there;
+	return (source.x != DEVICE_NONE) | (source.y != DEVICE_NONE) << 1 | (source.z != DEVICE_NONE) << 2 |
+	       (source.w != DEVICE_NONE) << 3;
 }
 
 /* Where groups of a slot are missing for the first time, shared memory holds anything; 0 x NaN is NaN. */
@@ -73,38 +70,41 @@ template <uint32_t SLOTS> __device__ inline void await_q(struct fetch<SLOTS> &f)
 }
 
 #if __CUDA_ARCH__ >= 900
-/* Of a slot's groups from j on, how many lie side by side. */
-template <uint32_t DIM> __device__ inline uint32_t run_of(const uint32_t (&source)[DEVICE_SLOT_GROUPS], uint32_t j)
+/* How many of these groups lie side by side, from the first on. */
+template <uint32_t DIM> __device__ inline uint32_t run_of(const uint4 &source)
 {
-	uint32_t n = 1;
+	constexpr uint32_t step = 32 * DIM / DEVICE_SOURCE_BYTES;
 
-#pragma unroll
-	for (uint32_t k = 1; k < DEVICE_SLOT_GROUPS; k++) {
-		if (j + k < DEVICE_SLOT_GROUPS && n == k && source[j + k] == source[j] + k * (32 * DIM / DEVICE_SOURCE_BYTES))
-			n++;
-	}
-	return n;
+	return source.y != source.x + step	 ? 1
+	       : source.z != source.x + 2 * step ? 2
+	       : source.w != source.x + 3 * step ? 3
+						 : 4;
 }
 
 /* The lane's slot: its groups, run by run, and n_notes notes from its own on: all walk the ring in order, so who comes to a
  * slot has waited for those before it. The barrier knows how much comes. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head,
-				  const uint32_t (&source)[DEVICE_SLOT_GROUPS], const struct device_slot *note,
-				  uint32_t n_notes)
+__device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head, uint4 source,
+				  const struct device_slot *note, uint32_t n_notes)
 {
 	typedef layout<DIM, SLOTS> at;
 	constexpr uint32_t group_bytes = 32 * DIM;
-	uint32_t full = base + at::full + slot * 8, note_bytes = n_notes * (uint32_t)sizeof(*note), done = 0;
+	uint32_t full = base + at::full + slot * 8, note_bytes = n_notes * (uint32_t)sizeof(*note);
+	uint32_t to = base + slot * slot_bytes(DIM), end = to + slot_bytes(DIM);
 
 	barrier_expect(full, __popc(groups_there(source)) * group_bytes + note_bytes);
-#pragma unroll
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-		if (source[j] == DEVICE_NONE || j < done)
-			continue;
-		done = j + run_of<DIM>(source, j);
-		bulk_copy(base + slot * slot_bytes(DIM) + j * group_bytes, head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES,
-			  (done - j) * group_bytes, full);
+#pragma unroll 1
+	while (to < end) {
+		uint32_t run = run_of<DIM>(source);
+
+		if (source.x == DEVICE_NONE)
+			run = 1;
+		else
+			bulk_copy(to, head + (uint64_t)source.x * DEVICE_SOURCE_BYTES, run * group_bytes, full);
+		to += run * group_bytes;
+		source = run == 1 ? make_uint4(source.y, source.z, source.w, DEVICE_NONE) :
+			 run == 2 ? make_uint4(source.z, source.w, DEVICE_NONE, DEVICE_NONE) :
+				    make_uint4(source.w, DEVICE_NONE, DEVICE_NONE, DEVICE_NONE);
 	}
 	if (n_notes)
 		bulk_copy(base + at::notes + slot * (uint32_t)sizeof(*note), note, note_bytes, full);
@@ -128,31 +128,42 @@ template <uint32_t SLOTS> __device__ inline uint32_t notes_of(uint32_t ahead, ui
 	return ahead == 0 ? min(k, SLOTS - slot) : slot == 0 ? k - ahead : 0;
 }
 
+/* Of n slots from the i-th on, how many may be asked for now: one at least. ahead: of the lane, which asks whether that one is free;
+ * the block's first are. */
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ inline uint32_t free_slots(struct fetch<SLOTS> &f, uint32_t base, uint32_t ahead, uint32_t i, uint32_t n)
+{
+	typedef layout<DIM, SLOTS> at;
+	struct ring<SLOTS> to = f.at.ahead(ahead);
+	bool free;
+
+	if (f.early == SLOTS_BEFORE_Q)
+		return min(n, min(SLOTS, SLOTS_BEFORE_Q));
+	if (f.early == 0)
+		await_q(f);
+	barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
+	free = ahead < min(n - i, SLOTS) && barrier_test(base + at::empty + to.slot * 8, to.parity ^ 1);
+	return min(__ffs(~(__ballot_sync(~0u, free) >> i)) - 1, f.early);
+}
+
 /* n slots, whose sources the lanes hold one each. A lane takes as long for its slot as all of them for theirs: so as
  * many at a time as there is room for. */
 template <uint32_t DIM, uint32_t SLOTS>
 __device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, const struct device_slot *notes, uint4 mine,
 				   uint32_t n)
 {
-	typedef layout<DIM, SLOTS> at;
-	uint32_t base = shared_address(f.shared), source[DEVICE_SLOT_GROUPS] = {mine.x, mine.y, mine.z, mine.w};
+	uint32_t base = shared_address(f.shared), there = groups_there(mine);
 
 	for (uint32_t i = 0, k; i < n; i += k) {
-		if (f.early == 0)
-			await_q(f);
-
 		uint32_t ahead = f.lane - i;
 		struct ring<SLOTS> to = f.at.ahead(ahead);
-		bool again = f.again || to.parity != f.at.parity, free;
+		bool again = f.again || to.parity != f.at.parity;
 
-		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
-		free = ahead < min(n - i, SLOTS) && barrier_test(base + at::empty + to.slot * 8, to.parity ^ 1);
-		k = min(__ffs(~(__ballot_sync(~0u, free) >> i)) - 1, f.early);
+		k = free_slots<DIM>(f, base, ahead, i, n);
 		f.early -= f.early == NO_LIMIT ? 0 : k;
-		clear_slots<DIM>(f.shared, __ballot_sync(~0u, ahead < k && !again && groups_there(source) != 0xf), to.slot,
-				 groups_there(source), f.lane);
+		clear_slots<DIM>(f.shared, __ballot_sync(~0u, ahead < k && !again && there != 0xf), to.slot, there, f.lane);
 		if (ahead < k)
-			fetch_copy<DIM, SLOTS>(base, to.slot, head, source, &notes[f.lane], notes_of<SLOTS>(ahead, to.slot, k));
+			fetch_copy<DIM, SLOTS>(base, to.slot, head, mine, &notes[f.lane], notes_of<SLOTS>(ahead, to.slot, k));
 		__syncwarp();
 		f.step(k);
 	}
@@ -168,19 +179,20 @@ __device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, con
 	uint32_t base = shared_address(f.shared);
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t source[DEVICE_SLOT_GROUPS] = {
-			__shfl_sync(~0u, mine.x, i), __shfl_sync(~0u, mine.y, i), __shfl_sync(~0u, mine.z, i), __shfl_sync(~0u, mine.w, i)};
+		uint4 from = make_uint4(__shfl_sync(~0u, mine.x, i), __shfl_sync(~0u, mine.y, i), __shfl_sync(~0u, mine.z, i),
+					__shfl_sync(~0u, mine.w, i));
+		const uint32_t source[DEVICE_SLOT_GROUPS] = {from.x, from.y, from.z, from.w};
 		uint32_t to = base + f.at.slot * slot_bytes(DIM);
 		uint32_t note = base + at::notes + f.at.slot * (uint32_t)sizeof(*notes);
 
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
-		if (!f.again && groups_there(source) != 0xf)
-			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), groups_there(source), f.lane);
+		if (!f.again && groups_there(from) != 0xf)
+			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), groups_there(from), f.lane);
 		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-			const char *from = head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES;
+			const char *group = head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES;
 
 			for (uint32_t b = f.lane * 16; source[j] != DEVICE_NONE && b < group_bytes; b += 32 * 16)
-				copy_16(to + j * group_bytes + b, from + b);
+				copy_16(to + j * group_bytes + b, group + b);
 		}
 		if (f.lane < sizeof(*notes) / 16)
 			copy_16(note + f.lane * 16, (const char *)&notes[i] + f.lane * 16);
@@ -229,6 +241,13 @@ __device__ inline void fetch_unit(struct fetch<SLOTS> &f, const struct device_un
 	}
 }
 
+/* The next ticket, of which no more than n_entries are drawn. An atomicAdd would become one for the whole warp, which waits for
+ * the answer at once. */
+__device__ inline uint32_t draw(const struct device_attend &a)
+{
+	return gridDim.x + atomicInc(&a.ticket[0], a.n_entries);
+}
+
 /* The last block to end leaves the counters as it found them. */
 __device__ inline void return_tickets(const struct device_attend &a)
 {
@@ -241,98 +260,83 @@ __device__ inline void return_tickets(const struct device_attend &a)
 /* What a ticket stands for, with as much of what comes next as can be asked for at the same time. */
 struct entry {
 	struct device_unit unit;
+	uint32_t head;
 	uint4 first; /* as fetch_unit wants it */
 };
 
-/* Entries are drawn unit by unit, or head by head where each has its own. */
-__device__ inline uint32_t entries_of(const struct device_attend &a)
+/* Its unit and its head: entries are drawn unit by unit, or head by head where each has its own. The quotient is at most one too
+ * small before it is looked at. */
+__device__ inline uint2 entry_place(const struct device_attend &a, uint32_t ticket)
 {
-	return a.head_units ? a.n_units : a.n_units * a.shape.n_kv_heads;
-}
+	uint32_t quotient = __umulhi(ticket, a.entry_inverse), rest = ticket - quotient * a.entry_divisor;
 
-__device__ inline uint32_t entry_head(const struct device_attend &a, uint32_t ticket)
-{
-	return a.head_units ? a.first_head + ticket / a.head_units : ticket % a.shape.n_kv_heads;
-}
-
-/* The unit that a ticket stands for. */
-__device__ inline uint32_t entry_unit(const struct device_attend &a, uint32_t ticket)
-{
-	return a.head_units ? ticket : ticket / a.shape.n_kv_heads;
+	if (rest >= a.entry_divisor) {
+		quotient++;
+		rest -= a.entry_divisor;
+	}
+	return a.head_units ? make_uint2(ticket, a.first_head + quotient) : make_uint2(quotient, rest);
 }
 
 /* Past the first-level cache, which may hold them as they were before the launch that patched them. */
 __device__ inline struct entry read_entry(const struct device_attend &a, uint32_t ticket, uint32_t lane)
 {
-	uint32_t index = entry_unit(a, ticket);
+	uint2 place = entry_place(a, ticket);
 	union {
 		struct device_unit unit;
 		uint4 words[2];
 	} v;
 	uint4 first = make_uint4(0, 0, 0, 0);
 
-	v.words[0] = __ldcg((const uint4 *)&a.units[index]);
-	v.words[1] = __ldcg((const uint4 *)&a.units[index] + 1);
+	v.words[0] = __ldcg((const uint4 *)&a.units[place.x]);
+	v.words[1] = __ldcg((const uint4 *)&a.units[place.x] + 1);
 	if (lane < DEVICE_FIRST_SLOTS)
-		first = __ldcg((const uint4 *)a.firsts + index * DEVICE_FIRST_SLOTS + lane);
-	return (struct entry){v.unit, first};
+		first = __ldcg((const uint4 *)a.firsts + place.x * DEVICE_FIRST_SLOTS + lane);
+	return (struct entry){v.unit, place.y, first};
 }
 
-/* On its way while the block makes itself ready. */
-__device__ inline void prefetch_entry(const struct device_attend &a, uint32_t ticket, uint32_t lane)
-{
-	uint32_t index = entry_unit(a, ticket);
-
-	if (lane == 0)
-		asm volatile("prefetch.global.L2 [%0];" ::"l"(&a.units[index]));
-	else if (lane <= DEVICE_FIRST_SLOTS / 8)
-		asm volatile("prefetch.global.L2 [%0];" ::"l"(&a.firsts[index * DEVICE_FIRST_SLOTS + (lane - 1) * 8]));
-}
-
-template <uint32_t DIM, uint32_t SLOTS> __device__ void fetch_run(const struct device_attend &a, char *shared)
+/* now: of the block's first ticket, which is dealt; what follows is drawn. */
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ void fetch_run(const struct device_attend &a, char *shared, struct entry now)
 {
 	typedef layout<DIM, SLOTS> at;
 	struct fetch<SLOTS> f = {&a, shared, threadIdx.x % 32, {0, 0}, false, SLOTS_BEFORE_Q};
-	uint32_t n_entries = entries_of(a), base = shared_address(shared);
-	uint32_t ticket = blockIdx.x; /* the first ones are dealt, what follows is drawn */
-	struct entry now = read_entry(a, ticket, f.lane);
+	uint32_t ticket = blockIdx.x, base = shared_address(shared);
 	bool waited = false;
 	work_ring to = {0, 0};
 
 	for (;; to.step()) {
 		struct work *work = (struct work *)(shared + at::work) + to.slot;
-		uint32_t head = entry_head(a, ticket), next = n_entries;
+		uint32_t next = a.n_entries;
+		bool over = ticket >= a.n_entries;
 
-		if (ticket >= n_entries) {
-			now.unit.blocks_log2 = DEVICE_NONE;
-		} else {
-			/* a program that the launch before makes says nothing yet */
-			if (!waited && (a.head_units || !(now.unit.flags & DEVICE_UNIT_OLD))) {
-				launch_wait();
-				waited = true;
-				if (a.patched)
-					now = read_entry(a, ticket, f.lane);
-			}
-			if (n_entries > gridDim.x && f.lane == 0)
-				next = gridDim.x + atomicAdd(&a.ticket[0], 1);
+		/* a program that the launch before makes says nothing yet */
+		if (!waited && !over && (a.head_units || !(now.unit.flags & DEVICE_UNIT_OLD))) {
+			launch_wait();
+			waited = true;
+			if (a.patched)
+				now = read_entry(a, ticket, f.lane);
 		}
 		barrier_wait(base + at::work_empty + to.slot * 8, to.parity ^ 1);
 		if (f.lane == 0) {
 			work->unit = now.unit;
-			work->head = head;
+			work->head = now.head;
+			if (over)
+				work->unit.blocks_log2 = DEVICE_NONE;
 			barrier_arrive(base + at::work_full + to.slot * 8);
 		}
 		__syncwarp();
-		if (ticket >= n_entries)
+		if (over)
 			break;
-		fetch_unit<DIM, SLOTS>(f, now.unit, head, now.first);
+		if (a.n_entries > gridDim.x && f.lane == 0)
+			next = draw(a);
+		fetch_unit<DIM, SLOTS>(f, now.unit, now.head, now.first);
 		if (f.early != NO_LIMIT)
 			await_q(f);
 		ticket = __shfl_sync(~0u, next, 0);
-		if (ticket < n_entries)
+		if (ticket < a.n_entries)
 			now = read_entry(a, ticket, f.lane);
 	}
-	if (f.lane == 0 && n_entries > gridDim.x)
+	if (f.lane == 0 && a.n_entries > gridDim.x)
 		return_tickets(a);
 }
 
@@ -349,6 +353,7 @@ __device__ inline uint64_t q_address(const struct device_attend &a, const struct
 __device__ inline void q_addresses(const struct device_attend &a, const struct work &work, uint32_t dim, uint64_t *ret,
 				   uint32_t thread, uint32_t n_threads)
 {
+#pragma unroll 1
 	for (uint32_t t = thread; t < work.unit.n_rows; t += n_threads)
 		ret[t] = q_address(a, work, t, dim);
 }
@@ -360,7 +365,7 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 			      const uint64_t *addresses, uint32_t thread)
 {
 	constexpr uint32_t chunks = DIM / 8;
-	uint32_t group = a.shape.group, inverse = 65536 / group + 1, chunk = thread % chunks;
+	uint32_t group = a.shape.group, inverse = a.group_inverse, chunk = thread % chunks;
 
 #pragma unroll 1
 	for (uint32_t row = thread / chunks; row < DEVICE_BLOCK_ROWS << work.unit.blocks_log2; row += N_THREADS / chunks) {
