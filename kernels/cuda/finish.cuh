@@ -70,21 +70,30 @@ template <typename DTYPE> __device__ inline void store_four(uint64_t to, const f
 
 /* ---- several warps to a row block -------------------------------------------------------------------------------- */
 
-/* 64 columns of the lane's rows into the warp's stage: blocks of 8 columns, b of row r at b ^ (r mod 8). */
+/* The first 64 columns of the lane's rows into the warp's stage: blocks of 8 columns, b of row r at b ^ (r mod 8). */
 template <uint32_t DIM>
-__device__ inline void stage_o(const struct warp_state<DIM> &s, uint32_t pass, const float (&factor)[2], float *stage,
-			       uint32_t lane)
+__device__ inline void stage_o(const struct warp_state<DIM> &s, const float (&factor)[2], float *stage, uint32_t lane)
 {
 #pragma unroll
 	for (uint32_t n = 0; n < 8; n++) {
 #pragma unroll
 		for (uint32_t i = 0; i < 2; i++) {
 			uint32_t row = lane / 4 + 8 * i;
-			float2 v = make_float2(s.o[pass * 8 + n][2 * i] * factor[i],
-					       s.o[pass * 8 + n][2 * i + 1] * factor[i]);
+			float2 v = make_float2(s.o[n][2 * i] * factor[i], s.o[n][2 * i + 1] * factor[i]);
 
 			*(float2 *)&stage[row * 64 + ((n ^ (row & 7)) << 3) + lane % 4 * 2] = v;
 		}
+	}
+}
+
+/* The next 64 columns are the first. */
+template <uint32_t DIM> __device__ inline void next_columns(struct warp_state<DIM> &s)
+{
+#pragma unroll
+	for (uint32_t n = 0; n + 8 < DIM / 8; n++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 4; i++)
+			s.o[n][i] = s.o[n + 8][i];
 	}
 }
 
@@ -111,9 +120,10 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 		/* 0 of what has seen nothing, as the others' max may be so low that 2^-max is infinite. */
 		factor[i] = s.max[i] == -INFINITY ? 0 : exp2_fast(s.max[i] - max_or_zero(max));
 	}
-#pragma unroll
+#pragma unroll 1
 	for (uint32_t pass = 0; pass < DIM / 64; pass++) {
-		stage_o<DIM>(s, pass, factor, (float *)(rows + warp * STRIDE), lane);
+		stage_o<DIM>(s, factor, (float *)(rows + warp * STRIDE), lane);
+		next_columns(s);
 		block_sync(w);
 #pragma unroll 1
 		for (uint32_t i = w.split * 32 + lane; i < 256; i += w.n_splits * 32) {
@@ -158,9 +168,9 @@ __device__ inline uint4 transpose_quad(uint32_t (&v)[4], uint32_t lane)
 	return high ? make_uint4(y0, y1, r2, r3) : make_uint4(r0, r1, y0, y1);
 }
 
-/* Row i of the lane's two to its output. */
+/* The first of the lane's two rows to its output. */
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void store_row(const struct warp_state<DIM> &s, uint32_t i, uint64_t to, float scale, uint32_t lane)
+__device__ inline void store_row(const struct warp_state<DIM> &s, uint64_t to, float scale, uint32_t lane)
 {
 #pragma unroll
 	for (uint32_t n = 0; n < DIM / 8; n += 4) {
@@ -169,7 +179,7 @@ __device__ inline void store_row(const struct warp_state<DIM> &s, uint32_t i, ui
 
 #pragma unroll
 		for (uint32_t j = 0; j < 4; j++)
-			v[j] = DTYPE::pack(s.o[n + j][2 * i] * scale, s.o[n + j][2 * i + 1] * scale);
+			v[j] = DTYPE::pack(s.o[n + j][0] * scale, s.o[n + j][1] * scale);
 		mine = transpose_quad(v, lane);
 		if (to)
 			*(uint4 *)(to + (n + lane % 4) * 16) = mine;
@@ -177,8 +187,8 @@ __device__ inline void store_row(const struct warp_state<DIM> &s, uint32_t i, ui
 }
 
 template <uint32_t DIM>
-__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s, uint32_t i,
-				  uint32_t dest, uint32_t lane)
+__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s, uint32_t dest,
+				  uint32_t lane)
 {
 	float *to = &a.part_o[(uint64_t)dest * DIM + lane % 4 * 2];
 
@@ -186,7 +196,18 @@ __device__ inline void store_part(const struct device_attend &a, const struct wa
 		return;
 #pragma unroll
 	for (uint32_t n = 0; n < DIM / 8; n++)
-		*(float2 *)(to + n * 8) = make_float2(s.o[n][2 * i], s.o[n][2 * i + 1]);
+		*(float2 *)(to + n * 8) = make_float2(s.o[n][0], s.o[n][1]);
+}
+
+/* The lane's second row is the first. */
+template <uint32_t DIM> __device__ inline void next_row(struct warp_state<DIM> &s)
+{
+	s.sum[0] = s.sum[1];
+#pragma unroll
+	for (uint32_t n = 0; n < DIM / 8; n++) {
+		s.o[n][0] = s.o[n][2];
+		s.o[n][1] = s.o[n][3];
+	}
 }
 
 template <typename DTYPE, uint32_t DIM>
@@ -205,16 +226,17 @@ __device__ inline void finish_alone(const struct device_attend &a, const struct 
 		all = (struct warp_sums){high_max, high_sum};
 	if (lane < 16)
 		store_sums(a, w, all);
-#pragma unroll
+#pragma unroll 1
 	for (uint32_t i = 0; i < 2; i++) {
 		uint32_t dest = __shfl_sync(~0u, w.mine_dest, lane / 4 + 8 * i);
 		uint64_t to = __shfl_sync(~0u, w.mine_o, lane / 4 + 8 * i);
 		bool output = dest == DEVICE_NONE && to;
 
 		if (__any_sync(~0u, dest < DEVICE_DEST_NOTHING))
-			store_part<DIM>(a, s, i, dest, lane);
+			store_part<DIM>(a, s, dest, lane);
 		if (__any_sync(~0u, output))
-			store_row<DTYPE, DIM>(s, i, output ? to : 0, inverse_of(s.sum[i]), lane);
+			store_row<DTYPE, DIM>(s, output ? to : 0, inverse_of(s.sum[0]), lane);
+		next_row(s);
 	}
 }
 

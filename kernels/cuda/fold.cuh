@@ -108,6 +108,7 @@ template <uint32_t DIM, uint32_t N>
 __device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores)[N][4], float scale_log2)
 {
 	float high[2], scale[2];
+	bool fresh; /* O and sum are 0, or NaN, which stays */
 
 #pragma unroll
 	for (uint32_t i = 0; i < 2; i++) {
@@ -119,6 +120,7 @@ __device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores
 	}
 	if (!__any_sync(~0u, high[0] > s.max[0] + MAX_SLACK || high[1] > s.max[1] + MAX_SLACK))
 		return;
+	fresh = __all_sync(~0u, s.max[0] == -INFINITY && s.max[1] == -INFINITY);
 #pragma unroll
 	for (uint32_t i = 0; i < 2; i++) {
 		float max = high[i];
@@ -129,6 +131,8 @@ __device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores
 		scale[i] = max == s.max[i] ? 1 : exp2_fast(s.max[i] - max);
 		s.max[i] = max;
 	}
+	if (fresh)
+		return;
 	s.sum[0] *= scale[0];
 	s.sum[1] *= scale[1];
 #pragma unroll
@@ -163,13 +167,14 @@ __device__ inline void weigh(struct warp_state<DIM> &s, float (&scores)[N][4], u
 	}
 }
 
-/* Folds a slot, whose groups begin at the shared address. */
+/* Folds a slot, whose groups begin at the shared address. Even and odd columns of Q are multiplied in chains of their own, half as
+ * long, where there are registers for two. */
 template <typename DTYPE, uint32_t DIM>
 __device__ inline void fold_slot(const struct device_attend &a, const struct warp_unit &w, uint32_t at,
 				 const struct device_slot *note, bool plain, uint32_t lane, struct warp_state<DIM> &s)
 {
 	constexpr uint32_t group_bytes = 32 * DIM;
-	float scores[DEVICE_SLOT_GROUPS][4] = {}, low[2];
+	float scores[DEVICE_SLOT_GROUPS][4] = {}, odd[DEVICE_SLOT_GROUPS][4] = {}, low[2];
 	uint32_t row = lane % 8, p[DEVICE_SLOT_GROUPS / 2][4];
 
 #pragma unroll
@@ -187,8 +192,14 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 
 			load_matrix(b, from + j * group_bytes);
 			DTYPE::multiply(scores[j], s.q[keeps_q(DIM) ? 2 * k : 0], b[0], b[1]);
-			DTYPE::multiply(scores[j], s.q[keeps_q(DIM) ? 2 * k + 1 : 1], b[2], b[3]);
+			DTYPE::multiply(keeps_q(DIM) ? odd[j] : scores[j], s.q[keeps_q(DIM) ? 2 * k + 1 : 1], b[2], b[3]);
 		}
+	}
+#pragma unroll
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS && keeps_q(DIM); j++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 4; i++)
+			scores[j][i] += odd[j][i];
 	}
 	if (!plain && note->partial)
 		mask_scores(scores, note, w, lane);
