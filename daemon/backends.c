@@ -83,10 +83,11 @@ static void *load_from(const char *folder, const char *name)
 	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Where a build puts modules: beside the daemon's own folder. */
-static void *load_from_build(const char *name)
+/* Where a build puts modules, or an installed copy that was moved has them: beside the daemon's own folder. What was made with the
+ * daemon comes before what was installed. */
+static void *load_from_beside(const char *name)
 {
-	char exe[PATH_MAX], folder[PATH_MAX + 32];
+	char exe[PATH_MAX], folder[PATH_MAX + 256];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 
 	if (n < 0)
@@ -97,6 +98,11 @@ static void *load_from_build(const char *name)
 	if (slash)
 		*slash = 0;
 	snprintf(folder, sizeof(folder), "%s/../kernels/%s", exe, name);
+	void *module = load_from(folder, name);
+
+	if (module)
+		return module;
+	snprintf(folder, sizeof(folder), "%s/" COPPICE_MODULE_BESIDE, exe);
 	return load_from(folder, name);
 }
 
@@ -107,9 +113,9 @@ static int open_module(const struct config *config, const char *name, struct ope
 	char symbol[64];
 
 	if (!module)
-		module = load_from(COPPICE_MODULE_DIR, name);
+		module = load_from_beside(name);
 	if (!module)
-		module = load_from_build(name);
+		module = load_from(COPPICE_MODULE_DIR, name);
 	if (!module) {
 		const char *error = dlerror();
 

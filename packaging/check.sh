@@ -138,7 +138,9 @@ check_install() {
 	rm -rf "$stage"
 	cmake --install build/check --prefix "$stage" &&
 		test -x "$stage/bin/coppiced" && test -x "$stage/bin/coppicectl" && test -x "$stage/bin/coppice-agent" &&
-		test -f "$stage/include/coppice.h" && [[ $(find "$stage/include" -name '*.h' | wc -l) == 1 ]]
+		test -f "$stage/include/coppice.h" && [[ $(find "$stage/include" -name '*.h' | wc -l) == 1 ]] || return 1
+	# The GPU's module comes along where it was built.
+	[[ ! -f build/check/kernels/cuda/coppice-cuda.so || -n $(find "$stage" -path '*/coppice/coppice-cuda.so') ]]
 }
 
 # The example in a folder of its own, where it finds no header but the installed one.
