@@ -1,9 +1,7 @@
 # Config and loop; the daemon as a whole is tested with real clients in tests/e2e/control_test.c.
 if(TARGET coppice_daemon)
-	foreach(name config loop)
-		coppice_test(NAME ${name}_test SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/unit/${name}_test.c
-			LIBS coppice_daemon LABELS unit)
-	endforeach()
+	coppice_test(NAME config_test SOURCES unit/config_test.c LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c LIBS coppice_daemon LABELS unit)
 endif()
 if(TARGET coppiced)
 	foreach(name control service keep tiers)

@@ -1,7 +1,7 @@
 /*
  * loop_test.c - both loops through the same cases, on real sockets, pipes and processes.
  */
-#include "daemon/loop.h"
+#include "loop_fixture.h"
 
 #include "daemon/log.h"
 
@@ -22,106 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-#define MS UINT64_C(1000000)
-
-struct context {
-	struct loop *loop;
-	struct loop_op alarm; /* no test runs longer than this */
-};
-
-/* An operation with a record of what came back. */
-struct probe {
-	struct loop_op op;
-	struct context *context;
-	int results[64];
-	bool last[64];
-	unsigned n, stop_after;
-	void (*also)(struct probe *probe);
-};
-
-static void on_alarm(struct loop_op *op, int result)
-{
-	struct context *context = op->user;
-
-	if (result == 0) {
-		print_error("the loop hangs\n");
-		abort();
-	}
-	loop_stop(context->loop);
-}
-
-static void on_probe(struct loop_op *op, int result)
-{
-	struct probe *probe = op->user;
-
-	assert_true(probe->n < 64);
-	probe->last[probe->n] = !op->live;
-	probe->results[probe->n++] = result;
-	if (probe->also)
-		probe->also(probe);
-	if (probe->n == probe->stop_after)
-		loop_stop(probe->context->loop);
-}
-
-static struct probe probe_of(struct context *context, unsigned stop_after)
-{
-	return (struct probe){.context = context, .stop_after = stop_after};
-}
-
-static struct loop_op *op_of(struct probe *probe)
-{
-	probe->op.callback = on_probe;
-	probe->op.user = probe;
-	return &probe->op;
-}
-
-static int setup(void **state, const char *kind)
-{
-	struct context *context = calloc(1, sizeof(*context));
-
-	if (!context || loop_new(kind, &context->loop) < 0)
-		return -1;
-	context->alarm = (struct loop_op){.callback = on_alarm, .user = context};
-	loop_timer(context->loop, &context->alarm, 20000 * MS, 0);
-	*state = context;
-	return 0;
-}
-
-static int setup_uring(void **state)
-{
-	return setup(state, "io_uring");
-}
-
-static int setup_epoll(void **state)
-{
-	return setup(state, "epoll");
-}
-
-static int teardown(void **state)
-{
-	struct context *context = *state;
-
-	loop_cancel(context->loop, &context->alarm);
-	if (loop_run(context->loop) < 0 || context->alarm.live)
-		return -1;
-	loop_free(context->loop);
-	free(context);
-	return 0;
-}
-
-static void run(struct context *context)
-{
-	assert_int_equal(loop_run(context->loop), 0);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* A listening socket under an abstract name that the kernel chooses. */
 static int listener(struct sockaddr_un *ret_name, socklen_t *ret_bytes)
@@ -149,15 +49,15 @@ static int dial(const struct sockaddr_un *name, socklen_t bytes)
 static void accept_takes_every_connection(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 5);
+	struct probe probe = loop_probe(context, 5);
 	struct sockaddr_un name;
 	socklen_t bytes;
 	int fd = listener(&name, &bytes), clients[5];
 
-	loop_accept(context->loop, op_of(&probe), fd);
+	loop_accept(context->loop, loop_probe_op(&probe), fd);
 	for (int i = 0; i < 5; i++)
 		clients[i] = dial(&name, bytes);
-	run(context);
+	loop_run_out(context);
 	for (int i = 0; i < 5; i++) {
 		assert_true(probe.results[i] >= 0);
 		assert_false(probe.last[i]);
@@ -167,7 +67,7 @@ static void accept_takes_every_connection(void **state)
 	}
 	probe.stop_after = 6;
 	loop_cancel(context->loop, &probe.op);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[5], -ECANCELED);
 	assert_true(probe.last[5]);
 	close(fd);
@@ -176,30 +76,30 @@ static void accept_takes_every_connection(void **state)
 static void accept_ends_when_descriptors_run_out(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1), tick = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1), tick = loop_probe(context, 1);
 	struct rlimit saved, none;
 	struct sockaddr_un name;
 	socklen_t bytes;
 	int fd = listener(&name, &bytes), client = dial(&name, bytes);
 
-	loop_timer(context->loop, op_of(&tick), 0, 0);
-	run(context); /* what the loop itself needs it has now */
+	loop_timer(context->loop, loop_probe_op(&tick), 0, 0);
+	loop_run_out(context); /* what the loop itself needs it has now */
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &saved), 0);
 	none = (struct rlimit){3, saved.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-	loop_accept(context->loop, op_of(&probe), fd);
-	run(context);
+	loop_accept(context->loop, loop_probe_op(&probe), fd);
+	loop_run_out(context);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &saved), 0);
 	assert_int_equal(probe.results[0], -EMFILE);
 	assert_true(probe.last[0]);
 	probe.stop_after = 2;
 	loop_accept(context->loop, &probe.op, fd);
-	run(context);
+	loop_run_out(context);
 	assert_true(probe.results[1] >= 0);
 	close(probe.results[1]);
 	loop_cancel(context->loop, &probe.op);
 	probe.stop_after = 3;
-	run(context);
+	loop_run_out(context);
 	close(client);
 	close(fd);
 }
@@ -225,21 +125,21 @@ static void pair_of(int pair[2])
 static void recvmsg_takes_one_packet_and_ends(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1);
 	struct packet packet = {0};
 	int pair[2];
 
 	pair_of(pair);
-	loop_recvmsg(context->loop, op_of(&probe), pair[0], packet_of(&packet));
+	loop_recvmsg(context->loop, loop_probe_op(&probe), pair[0], packet_of(&packet));
 	assert_int_equal(write(pair[1], "abc", 3), 3);
 	assert_int_equal(write(pair[1], "defg", 4), 4);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[0], 3);
 	assert_true(probe.last[0]);
 	assert_memory_equal(packet.bytes, "abc", 3);
 	probe.stop_after = 2;
 	loop_recvmsg(context->loop, &probe.op, pair[0], packet_of(&packet));
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[1], 4);
 	close(pair[0]);
 	close(pair[1]);
@@ -248,14 +148,14 @@ static void recvmsg_takes_one_packet_and_ends(void **state)
 static void recvmsg_says_when_a_packet_was_cut(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1);
 	struct packet packet = {0};
 	int pair[2];
 
 	pair_of(pair);
-	loop_recvmsg(context->loop, op_of(&probe), pair[0], packet_of(&packet));
+	loop_recvmsg(context->loop, loop_probe_op(&probe), pair[0], packet_of(&packet));
 	assert_int_equal(write(pair[1], "0123456789", 10), 10);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[0], 8);
 	assert_true(packet.msg.msg_flags & MSG_TRUNC);
 	close(pair[0]);
@@ -265,14 +165,14 @@ static void recvmsg_says_when_a_packet_was_cut(void **state)
 static void recvmsg_sees_a_hang_up(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1);
 	struct packet packet = {0};
 	int pair[2];
 
 	pair_of(pair);
-	loop_recvmsg(context->loop, op_of(&probe), pair[0], packet_of(&packet));
+	loop_recvmsg(context->loop, loop_probe_op(&probe), pair[0], packet_of(&packet));
 	close(pair[1]);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[0], 0);
 	close(pair[0]);
 }
@@ -288,17 +188,17 @@ static void receive_again(struct probe *probe)
 static void an_ended_operation_starts_again_in_its_callback(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 31);
+	struct probe probe = loop_probe(context, 31);
 	struct packet packet = {0};
 	int pair[2];
 
 	pair_of(pair);
 	probe.also = receive_again;
-	loop_recvmsg(context->loop, op_of(&probe), pair[0], packet_of(&packet));
+	loop_recvmsg(context->loop, loop_probe_op(&probe), pair[0], packet_of(&packet));
 	for (int i = 0; i < 30; i++)
 		assert_int_equal(write(pair[1], "x", 1), 1);
 	close(pair[1]);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[29], 1);
 	assert_int_equal(probe.results[30], 0);
 	close(pair[0]);
@@ -307,19 +207,19 @@ static void an_ended_operation_starts_again_in_its_callback(void **state)
 static void a_cancelled_recvmsg_ends_and_leaves_the_packet(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1);
 	struct packet packet = {0};
-	struct probe tick = probe_of(context, 1);
+	struct probe tick = loop_probe(context, 1);
 	char byte;
 	int pair[2];
 
 	pair_of(pair);
-	loop_recvmsg(context->loop, op_of(&probe), pair[0], packet_of(&packet));
-	loop_timer(context->loop, op_of(&tick), 1 * MS, 0);
-	run(context); /* it is under way now */
+	loop_recvmsg(context->loop, loop_probe_op(&probe), pair[0], packet_of(&packet));
+	loop_timer(context->loop, loop_probe_op(&tick), 1 * MS, 0);
+	loop_run_out(context); /* it is under way now */
 	loop_cancel(context->loop, &probe.op);
 	loop_cancel(context->loop, &probe.op);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.n, 1);
 	assert_int_equal(probe.results[0], -ECANCELED);
 	assert_true(probe.last[0]);
@@ -332,15 +232,15 @@ static void a_cancelled_recvmsg_ends_and_leaves_the_packet(void **state)
 static void cancelling_before_the_loop_has_looked_ends_too(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1);
 	struct packet packet = {0};
 	int pair[2];
 
 	pair_of(pair);
-	loop_recvmsg(context->loop, op_of(&probe), pair[0], packet_of(&packet));
+	loop_recvmsg(context->loop, loop_probe_op(&probe), pair[0], packet_of(&packet));
 	loop_cancel(context->loop, &probe.op);
 	assert_int_equal(probe.n, 0);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[0], -ECANCELED);
 	loop_cancel(context->loop, &probe.op); /* not live: nothing */
 	close(pair[0]);
@@ -365,25 +265,25 @@ static void ring_event(struct probe *probe)
 static void poll_reports_an_eventfd_each_time(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 3), tick = probe_of(context, 0);
+	struct probe probe = loop_probe(context, 3), tick = loop_probe(context, 0);
 	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
 	probe.also = drain_event;
-	loop_poll(context->loop, op_of(&probe), fd, POLLIN);
+	loop_poll(context->loop, loop_probe_op(&probe), fd, POLLIN);
 	tick.also = ring_event;
 	tick.op.msg = (struct msghdr *)&fd;
-	loop_timer(context->loop, op_of(&tick), 2 * MS, 5 * MS);
-	run(context);
+	loop_timer(context->loop, loop_probe_op(&tick), 2 * MS, 5 * MS);
+	loop_run_out(context);
 	assert_int_equal(probe.results[2] & POLLIN, POLLIN);
 	assert_false(probe.last[2]);
 	tick.also = NULL;
 	probe.stop_after = probe.n + 1;
 	loop_cancel(context->loop, &tick.op);
 	loop_cancel(context->loop, &probe.op);
-	run(context);
+	loop_run_out(context);
 	while (tick.op.live) {
 		tick.stop_after = tick.n + 1;
-		run(context);
+		loop_run_out(context);
 	}
 	close(fd);
 }
@@ -391,15 +291,15 @@ static void poll_reports_an_eventfd_each_time(void **state)
 static void poll_repeats_what_was_not_read(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 3);
+	struct probe probe = loop_probe(context, 3);
 	int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 
-	loop_poll(context->loop, op_of(&probe), fd, POLLIN);
-	run(context);
+	loop_poll(context->loop, loop_probe_op(&probe), fd, POLLIN);
+	loop_run_out(context);
 	assert_int_equal(probe.results[2] & POLLIN, POLLIN);
 	probe.stop_after = 4;
 	loop_cancel(context->loop, &probe.op);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[3], -ECANCELED);
 	close(fd);
 }
@@ -407,7 +307,7 @@ static void poll_repeats_what_was_not_read(void **state)
 static void poll_sees_a_process_end(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1);
 	pid_t pid = fork();
 	int fd;
 
@@ -417,13 +317,13 @@ static void poll_sees_a_process_end(void **state)
 	}
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	assert_true(fd >= 0);
-	loop_poll(context->loop, op_of(&probe), fd, POLLIN);
+	loop_poll(context->loop, loop_probe_op(&probe), fd, POLLIN);
 	kill(pid, SIGKILL);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[0] & POLLIN, POLLIN);
 	probe.stop_after = probe.n + 1;
 	loop_cancel(context->loop, &probe.op);
-	run(context);
+	loop_run_out(context);
 	assert_false(probe.op.live);
 	waitpid(pid, NULL, 0);
 	close(fd);
@@ -437,12 +337,12 @@ static void cancel_self(struct probe *probe)
 static void a_callback_may_cancel_its_own_operation(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 2);
+	struct probe probe = loop_probe(context, 2);
 	int fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 
 	probe.also = cancel_self;
-	loop_poll(context->loop, op_of(&probe), fd, POLLIN);
-	run(context);
+	loop_poll(context->loop, loop_probe_op(&probe), fd, POLLIN);
+	loop_run_out(context);
 	assert_int_equal(probe.results[0] & POLLIN, POLLIN);
 	assert_int_equal(probe.results[1], -ECANCELED);
 	assert_true(probe.last[1]);
@@ -452,12 +352,12 @@ static void a_callback_may_cancel_its_own_operation(void **state)
 static void a_timer_fires_once_and_not_early(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
-	uint64_t begin = now_ns();
+	struct probe probe = loop_probe(context, 1);
+	uint64_t begin = loop_now_ns();
 
-	loop_timer(context->loop, op_of(&probe), 20 * MS, 0);
-	run(context);
-	assert_true(now_ns() - begin >= 20 * MS);
+	loop_timer(context->loop, loop_probe_op(&probe), 20 * MS, 0);
+	loop_run_out(context);
+	assert_true(loop_now_ns() - begin >= 20 * MS);
 	assert_int_equal(probe.results[0], 0);
 	assert_true(probe.last[0]);
 }
@@ -465,17 +365,17 @@ static void a_timer_fires_once_and_not_early(void **state)
 static void a_periodic_timer_goes_on_until_cancelled(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 4);
-	uint64_t begin = now_ns();
+	struct probe probe = loop_probe(context, 4);
+	uint64_t begin = loop_now_ns();
 
-	loop_timer(context->loop, op_of(&probe), 5 * MS, 10 * MS);
-	run(context);
-	assert_true(now_ns() - begin >= 34 * MS);
+	loop_timer(context->loop, loop_probe_op(&probe), 5 * MS, 10 * MS);
+	loop_run_out(context);
+	assert_true(loop_now_ns() - begin >= 34 * MS);
 	assert_int_equal(probe.results[3], 0);
 	assert_false(probe.last[3]);
 	probe.stop_after = 5;
 	loop_cancel(context->loop, &probe.op);
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(probe.results[4], -ECANCELED);
 	assert_true(probe.last[4]);
 }
@@ -483,21 +383,21 @@ static void a_periodic_timer_goes_on_until_cancelled(void **state)
 static void a_timer_of_no_time_fires(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1);
 
-	loop_timer(context->loop, op_of(&probe), 0, 0);
-	run(context);
+	loop_timer(context->loop, loop_probe_op(&probe), 0, 0);
+	loop_run_out(context);
 	assert_int_equal(probe.results[0], 0);
 }
 
 static void a_bad_descriptor_ends_with_its_error(void **state)
 {
 	struct context *context = *state;
-	struct probe probe = probe_of(context, 1);
+	struct probe probe = loop_probe(context, 1);
 	struct packet packet = {0};
 
-	loop_recvmsg(context->loop, op_of(&probe), 9999, packet_of(&packet));
-	run(context);
+	loop_recvmsg(context->loop, loop_probe_op(&probe), 9999, packet_of(&packet));
+	loop_run_out(context);
 	assert_int_equal(probe.results[0], -EBADF);
 	assert_true(probe.last[0]);
 }
@@ -531,7 +431,7 @@ static void many_operations_are_freed_as_they_end(void **state)
 	struct context *context = *state;
 	unsigned left = MANY;
 	struct many *all[MANY];
-	struct probe tick = probe_of(context, 1);
+	struct probe tick = loop_probe(context, 1);
 
 	context->alarm.msg = (struct msghdr *)&left;
 	for (int i = 0; i < MANY; i++) {
@@ -543,14 +443,14 @@ static void many_operations_are_freed_as_they_end(void **state)
 		loop_recvmsg(context->loop, &all[i]->probe.op, all[i]->pair[0],
 			     packet_of(&all[i]->packet));
 	}
-	loop_timer(context->loop, op_of(&tick), 5 * MS, 0);
-	run(context);
+	loop_timer(context->loop, loop_probe_op(&tick), 5 * MS, 0);
+	loop_run_out(context);
 	for (int i = 0; i < MANY; i++) {
 		if (i % 2)
 			assert_int_equal(write(all[i]->pair[1], "x", 1), 1);
 		loop_cancel(context->loop, &all[i]->probe.op);
 	}
-	run(context);
+	loop_run_out(context);
 	assert_int_equal(left, 0);
 }
 
@@ -579,7 +479,7 @@ static bool has_uring(void)
 	return true;
 }
 
-#define CASE(kind, name) cmocka_unit_test_setup_teardown(name, setup_##kind, teardown)
+#define CASE(kind, name) cmocka_unit_test_setup_teardown(name, loop_setup_##kind, loop_teardown)
 #define CASES(kind) \
 	{ \
 		CASE(kind, accept_takes_every_connection), \

@@ -1,0 +1,92 @@
+/* loop_fixture.c - see loop_fixture.h. */
+#include "loop_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static void on_alarm(struct loop_op *op, int result)
+{
+	struct context *context = op->user;
+
+	if (result == 0) {
+		print_error("the loop hangs\n");
+		abort();
+	}
+	loop_stop(context->loop);
+}
+
+static void on_probe(struct loop_op *op, int result)
+{
+	struct probe *probe = op->user;
+
+	assert_true(probe->n < 64);
+	probe->last[probe->n] = !op->live;
+	probe->results[probe->n++] = result;
+	if (probe->also)
+		probe->also(probe);
+	if (probe->n == probe->stop_after)
+		loop_stop(probe->context->loop);
+}
+
+struct probe loop_probe(struct context *context, unsigned stop_after)
+{
+	return (struct probe){.context = context, .stop_after = stop_after};
+}
+
+struct loop_op *loop_probe_op(struct probe *probe)
+{
+	probe->op.callback = on_probe;
+	probe->op.user = probe;
+	return &probe->op;
+}
+
+static int setup(void **state, const char *kind)
+{
+	struct context *context = calloc(1, sizeof(*context));
+
+	if (!context || loop_new(kind, &context->loop) < 0)
+		return -1;
+	context->alarm = (struct loop_op){.callback = on_alarm, .user = context};
+	loop_timer(context->loop, &context->alarm, 20000 * MS, 0);
+	*state = context;
+	return 0;
+}
+
+int loop_setup_uring(void **state)
+{
+	return setup(state, "io_uring");
+}
+
+int loop_setup_epoll(void **state)
+{
+	return setup(state, "epoll");
+}
+
+int loop_teardown(void **state)
+{
+	struct context *context = *state;
+
+	loop_cancel(context->loop, &context->alarm);
+	if (loop_run(context->loop) < 0 || context->alarm.live)
+		return -1;
+	loop_free(context->loop);
+	free(context);
+	return 0;
+}
+
+void loop_run_out(struct context *context)
+{
+	assert_int_equal(loop_run(context->loop), 0);
+}
+
+uint64_t loop_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}

@@ -1,0 +1,37 @@
+/*
+ * loop_fixture.h - a loop of either kind that a test cannot hang in, and operations that keep a record of what came back.
+ */
+#ifndef COPPICE_TESTS_LOOP_FIXTURE_H
+#define COPPICE_TESTS_LOOP_FIXTURE_H
+
+#include "daemon/loop.h"
+
+#define MS UINT64_C(1000000)
+
+struct context {
+	struct loop *loop;
+	struct loop_op alarm; /* no test runs longer than this */
+};
+
+/* An operation with a record of what came back. */
+struct probe {
+	struct loop_op op;
+	struct context *context;
+	int results[64];
+	bool last[64];
+	unsigned n, stop_after;
+	void (*also)(struct probe *probe);
+};
+
+int loop_setup_uring(void **state);
+int loop_setup_epoll(void **state);
+int loop_teardown(void **state);
+
+/* The loop stops after so many results. */
+struct probe loop_probe(struct context *context, unsigned stop_after);
+/* Ready to be started. */
+struct loop_op *loop_probe_op(struct probe *probe);
+void loop_run_out(struct context *context);
+uint64_t loop_now_ns(void);
+
+#endif
