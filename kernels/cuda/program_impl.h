@@ -29,8 +29,10 @@ enum scratch {
 	RUN_HULLS,
 	RUN_REACHES,
 	ENDS,
-	LAST_OWN
+	LAST_OWN,
+	N_SCRATCH
 };
+static_assert((int)N_SCRATCH == (int)PROGRAM_N_SCRATCH, "a place for each");
 
 /* A group of a strip; rows are tokens from the strip's first. */
 struct piece_group {
