@@ -42,6 +42,13 @@ struct backend {
 	char fault[240]; /* what it was */
 };
 
+/* Until the batches' stream has nothing to do. What waits for other devices by NCCL in vain is given up. */
+static void settle(struct backend *b)
+{
+	if (batch_await(&b->batch) != 0)
+		peer_give_up(&b->batch);
+}
+
 /* For what may wait for the batches' stream: no launch stands on it any more. */
 static void enter(struct backend *b)
 {
@@ -132,7 +139,7 @@ static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
 	enter(b);
 	tier_settle(&b->tier);
-	cudaStreamSynchronize(b->batch.stream);
+	settle(b);
 	pool_release(&b->pool, extent);
 }
 
@@ -166,7 +173,7 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 
 	(void)bytes;
 	enter(b);
-	cudaStreamSynchronize(b->batch.stream);
+	settle(b);
 	batch_drop_host(&b->batch, base);
 	if (cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
 	    attributes.hostPointer)
@@ -183,6 +190,7 @@ static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *re
 static void cuda_unlend(struct backend *b, uint64_t base)
 {
 	enter(b);
+	settle(b);
 	lend_free(&b->lend, base, b->batch.stream);
 }
 
@@ -235,6 +243,10 @@ static const char *cuda_fault(struct backend *b)
 
 	if (peer_is_late(b->batch.peer, &rank)) {
 		snprintf(b->fault, sizeof(b->fault), "it waited for device %u in vain", rank);
+		return b->fault;
+	}
+	if (b->batch.error == cudaErrorTimeout) {
+		snprintf(b->fault, sizeof(b->fault), "it waited for other devices in vain");
 		return b->fault;
 	}
 
@@ -552,7 +564,7 @@ int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint6
 void coppice_cuda_arena_free(struct backend *b, uint64_t base)
 {
 	enter(b);
-	cudaStreamSynchronize(b->batch.stream);
+	settle(b);
 	cudaFree((void *)(uintptr_t)base);
 }
 

@@ -363,7 +363,7 @@ static int frame_take(struct batch *b, size_t host, size_t device, struct upload
 	int r;
 
 	if (frame->id && !frame->counted) {
-		if (batch_expect(b, cudaStreamSynchronize(b->stream)) != 0)
+		if (batch_await(b) != 0)
 			return -EIO;
 		frame_count(b, frame);
 	}
@@ -474,7 +474,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	if (r) {
 		b->failed = b->failed || r == -EIO;
 		/* Jobs before this one may be reading tables that the next batch overwrites. */
-		cudaStreamSynchronize(b->stream);
+		batch_await(b);
 		return r;
 	}
 	u.frame->id = ++b->last_id;
@@ -568,7 +568,7 @@ int batch_move(struct batch *b, const struct work_shape *shape, const struct bac
 
 		wrong = wrong || batch_expect(b, device_move(&to, b->stream)) != 0;
 	}
-	if (wrong || batch_expect(b, cudaStreamSynchronize(b->stream)) != 0) {
+	if (wrong || batch_await(b) != 0) {
 		b->failed = true;
 		return -EIO;
 	}

@@ -92,6 +92,8 @@ struct batch {
 	struct backend_counters counters;
 	struct stand stand;
 	struct peer *peer; /* owned; NULL: the device has met no other */
+	uint64_t
+		patience_ns; /* with what is under way, as it may be others' that never come; 0: without end */
 	struct device_attend last; /* of the last batch's only job that attended */
 	struct device_exchange last_exchange; /* behind it; n_rows 0: none */
 	struct device_inbound

@@ -1,8 +1,11 @@
 /* batch_memory.c - buffers that grow, and errors that are remembered. See batch_impl.h. */
 #include "batch_impl.h"
 
+#include "../clock.h"
+
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <sched.h>
 
 int batch_expect(struct batch *b, int r)
 {
@@ -13,6 +16,27 @@ int batch_expect(struct batch *b, int r)
 	return -EIO;
 }
 
+bool batch_settles(const struct batch *b, uint64_t limit_ns)
+{
+	uint64_t deadline_ns = clock_ns() + limit_ns;
+	cudaError_t r;
+
+	while ((r = cudaStreamQuery(b->stream)) == cudaErrorNotReady && clock_ns() < deadline_ns)
+		sched_yield();
+	cudaGetLastError();
+	return r != cudaErrorNotReady;
+}
+
+int batch_await(struct batch *b)
+{
+	if (!b->patience_ns)
+		return batch_expect(b, cudaStreamSynchronize(b->stream));
+	if (!b->failed && batch_settles(b, b->patience_ns))
+		return batch_expect(b, cudaStreamSynchronize(b->stream));
+	b->failed = true;
+	return batch_expect(b, cudaErrorTimeout);
+}
+
 int batch_grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool host)
 {
 	void *at = NULL;
@@ -20,7 +44,7 @@ int batch_grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool 
 	if (bytes <= buffer->bytes)
 		return 0;
 	bytes = host ? bytes + bytes / 2 : device_room(bytes);
-	if (batch_expect(b, cudaStreamSynchronize(b->stream)) != 0)
+	if (batch_await(b) != 0)
 		return -EIO;
 	if ((host ? cudaMallocHost(&at, bytes) : cudaMalloc(&at, bytes)) != cudaSuccess) {
 		cudaGetLastError();

@@ -131,7 +131,7 @@ static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes)
 	if (bytes <= plan->device.bytes && plans_bytes(b) <= BATCH_PLANS_BYTES)
 		return 0;
 	/* what runs may read any of them */
-	if (batch_expect(b, cudaStreamSynchronize(b->stream)) != 0)
+	if (batch_await(b) != 0)
 		return -EIO;
 	plan_free(plan);
 	while (plans_bytes(b) + room > BATCH_PLANS_BYTES && (old = oldest_with_memory(b)) != NULL)

@@ -5,12 +5,10 @@
 
 #include "batch_impl.h"
 #include "nccl.h"
-#include "../clock.h"
 #include "../say.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,6 +209,7 @@ static int make_ends(struct meeting *m, struct batch *const *members)
 		*p = (struct peer){.meeting = m, .index = i};
 		atomic_fetch_add(&m->n_ends, 1);
 		members[i]->peer = p;
+		members[i]->patience_ns = m->nccl ? m->timeout_ns : 0;
 		if (cudaHostAlloc((void **)&p->late, sizeof(*p->late), cudaHostAllocPortable) !=
 		    cudaSuccess)
 			return -ENOMEM;
@@ -268,24 +267,12 @@ void peer_give_up(struct batch *b)
 		nccl_abort(b->peer->meeting->nccl, b->peer->index);
 }
 
-/* False: it still runs when the time is over. */
-static bool settles(const struct batch *b, uint64_t timeout_ns)
-{
-	uint64_t deadline_ns = clock_ns() + timeout_ns;
-	cudaError_t r;
-
-	while ((r = cudaStreamQuery(b->stream)) == cudaErrorNotReady && clock_ns() < deadline_ns)
-		sched_yield();
-	cudaGetLastError();
-	return r != cudaErrorNotReady;
-}
-
 void peer_settle(struct batch *b)
 {
-	if (!b->peer || !b->peer->meeting->nccl || settles(b, SETTLE_MS * UINT64_C(1000000)))
+	if (!b->peer || !b->peer->meeting->nccl || batch_settles(b, SETTLE_MS * UINT64_C(1000000)))
 		return;
 	peer_give_up(b);
-	settles(b, SETTLE_MS * UINT64_C(1000000));
+	batch_settles(b, SETTLE_MS * UINT64_C(1000000));
 }
 
 /* ---- exchange ----------------------------------------------------------------------------------------------------- */

@@ -227,7 +227,8 @@ static int open_group(struct life *l, uint64_t pool_bytes, struct backend **ret,
 }
 
 /* An append of nothing but a row of zeros, and attention on it. */
-static int submit_one(struct backend *b, const struct work_shape *shape, uint64_t at)
+static int start_one(struct backend *b, const struct work_shape *shape, uint64_t at,
+		     uint64_t *ret_id)
 {
 	struct work_slice slice = {0, 0, 1};
 	struct work_node node = {.parent = WORK_NONE, .n_tokens = 1, .n_slices = 1};
@@ -239,32 +240,43 @@ static int submit_one(struct backend *b, const struct work_shape *shape, uint64_
 	struct backend_job job = {.shape = shape, .tree = &tree, .list = &list, .io = &io};
 	struct backend_batch batch = {&job, 1};
 	struct plan_config config;
-	uint64_t id = 0, done = 0;
 	int r;
 
 	plan_config_init(&config, PLAN_AUTO, shape, 66);
 	config.tile_rows = backend_group.tile_rows(b, shape);
 	r = plan_make(&config, &tree, &list);
 	if (r == 0)
-		r = backend_group.submit(b, &batch, &id);
-	while (r == 0 && done < id)
-		r = backend_group.completed(b, &done);
+		r = backend_group.submit(b, &batch, ret_id);
 	plan_list_done(&list);
 	return r;
 }
 
-static int run_one(struct life *l, struct backend *b, const char *says)
+static int await_one(struct backend *b, uint64_t id)
+{
+	uint64_t done = 0;
+	int r = 0;
+
+	while (r == 0 && done < id)
+		r = backend_group.completed(b, &done);
+	return r;
+}
+
+/* says: what the group dies of. first: before the batch is looked at its memory is given back. */
+static int run_one(struct life *l, struct backend *b, bool first, const char *says)
 {
 	const struct work_shape shape = {1, 1, 1, 64, 32, WORK_FP16, 0.125f, WORK_TOKENS, 0};
 	const char *why;
 	void *memory = NULL;
-	uint64_t base;
+	uint64_t base, id = 0;
 	int r;
 
 	if (backend_group.extent_commit(b, 0) != 0 || posix_memalign(&memory, 4096, 4096) != 0 ||
 	    backend_group.arena_attach(b, memset(memory, 0, 4096), 4096, &base) != 0)
 		return complain(l, "no memory");
-	r = submit_one(b, &shape, base);
+	r = start_one(b, &shape, base, &id);
+	if (first)
+		backend_group.extent_release(b, 0);
+	r = r ? r : await_one(b, id);
 	why = backend_group.fault(b);
 	if (says)
 		r = r == -EIO && why && strstr(why, says) ? 0 : complain(l, why ? why : "no fault");
@@ -286,23 +298,35 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static int live_and_wait(struct life *l, struct oracle_random random)
+static int wait_in(struct life *l, bool first, const char *says)
 {
 	struct backend *b = NULL;
 	char error[256] = "";
 	uint64_t begin;
 	int r;
 
-	(void)random;
 	if (open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error)) != 0)
 		return complain(l, error);
 	begin = now_ms();
-	/* by sockets those who hear of it first tell the others that they give up */
-	r = run_one(l, b, ranks.module ? "has not answered for 1500 ms" : "exchange: ");
+	r = run_one(l, b, first, says);
 	backend_group.close(b);
 	if (now_ms() - begin > 12 * short_ms())
 		return complain(l, "it took too long");
 	return r;
+}
+
+static int live_and_wait(struct life *l, struct oracle_random random)
+{
+	(void)random;
+	/* by sockets those who hear of it first tell the others that they give up */
+	return wait_in(l, false, ranks.module ? "has not answered for 1500 ms" : "exchange: ");
+}
+
+static int live_and_give_back(struct life *l, struct oracle_random random)
+{
+	(void)random;
+	return wait_in(l, true,
+		       ranks.module ? "it waited for other devices in vain" : "exchange: ");
 }
 
 static int live_and_never_answer(struct life *l, struct oracle_random random)
@@ -321,6 +345,14 @@ static int live_and_never_answer(struct life *l, struct oracle_random random)
 static void test_a_process_that_never_answers_ends_them_in_time(void **state)
 {
 	static const live lives[] = {live_and_never_answer, live_and_wait};
+
+	(void)state;
+	run_lives(lives, 2, short_ms(), __func__);
+}
+
+static void test_a_process_that_never_answers_keeps_no_memory(void **state)
+{
+	static const live lives[] = {live_and_never_answer, live_and_give_back};
 
 	(void)state;
 	run_lives(lives, 2, short_ms(), __func__);
@@ -354,7 +386,7 @@ static int live_without_it(struct life *l, struct oracle_random random)
 	if (ranks.module)
 		r = r && strstr(error, "have come for") ? 0 : complain(l, error);
 	else
-		r = r ? complain(l, error) : run_one(l, b, "exchange: ");
+		r = r ? complain(l, error) : run_one(l, b, false, "exchange: ");
 	backend_group.close(b);
 	if (now_ms() - begin > DEATH_MS)
 		return complain(l, "it took too long");
@@ -476,6 +508,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_processes_that_share_tokens_answer_as_one,
 						make_addresses, drop_addresses),
 		cmocka_unit_test_setup_teardown(test_a_process_that_never_answers_ends_them_in_time,
+						make_addresses, drop_addresses),
+		cmocka_unit_test_setup_teardown(test_a_process_that_never_answers_keeps_no_memory,
 						make_addresses, drop_addresses),
 		cmocka_unit_test_setup_teardown(
 			test_a_process_that_dies_before_it_meets_ends_them_in_time, make_addresses,

@@ -372,6 +372,25 @@ static void test_devices_that_do_not_answer_by_nccl_have_not_met(void **state)
 	machine.stuck = false;
 }
 
+/* Whatever waits for the stream: here, for room. */
+static void test_what_is_under_way_by_nccl_is_waited_for_so_long(void **state)
+{
+	struct meeting_of *m = *state;
+	struct batch *b = &m->batches[0];
+	struct batch_buffer buffer = {0};
+
+	setenv("COPPICE_EXCHANGE", "nccl", 1);
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_int_equal(batch_grow(b, &buffer, 1, false), 0);
+	machine.stuck = true;
+	assert_int_equal(batch_grow(b, &buffer, 2 * buffer.bytes, false), -EIO);
+	assert_int_equal(b->error, cudaErrorTimeout);
+	assert_true(b->failed);
+	assert_int_equal(batch_await(b), -EIO);
+	machine.stuck = false;
+	cudaFree(buffer.at);
+}
+
 /* Which may come back long after nobody waits for it any more. */
 static void test_a_process_that_dies_before_it_meets_keeps_nobody_waiting(void **state)
 {
@@ -404,6 +423,7 @@ int main(void)
 		CASE(test_a_process_that_does_not_end_keeps_nobody_from_it),
 		CASE(test_devices_that_do_not_answer_by_nccl_have_not_met),
 		CASE(test_a_process_that_dies_before_it_meets_keeps_nobody_waiting),
+		CASE(test_what_is_under_way_by_nccl_is_waited_for_so_long),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

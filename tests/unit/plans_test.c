@@ -77,6 +77,12 @@ cudaError_t cudaFree(void *at)
 	return cudaSuccess;
 }
 
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+	(void)stream;
+	return cudaSuccess;
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
 	(void)stream;
