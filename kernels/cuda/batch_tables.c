@@ -36,7 +36,8 @@ bool batch_in_host(struct batch *b, uint64_t address)
 
 static void place_query(struct batch *b, const struct backend_io *io, struct placement *p)
 {
-	p->stage_q = p->stage_q || (io->o && ((io->q | io->q_stride) % 16 || batch_in_host(b, io->q)));
+	p->stage_q =
+		p->stage_q || (io->o && ((io->q | io->q_stride) % 16 || batch_in_host(b, io->q)));
 	p->stage_o = p->stage_o || (io->o | io->o_stride) % 16;
 	p->aligned_kv = p->aligned_kv && (io->k | io->v | io->k_stride | io->v_stride) % 16 == 0;
 }
