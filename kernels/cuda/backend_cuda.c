@@ -4,17 +4,12 @@
  * A batch is under way when submit returns; everything runs on one stream, in order. Arena addresses are the device's
  * view of the host memory, which is registered with the driver.
  */
-#include "batch.h"
+#include "backend_impl.h"
 #include "batch_chosen.h"
-#include "estimate_pages.h"
 #include "card.h"
-#include "lend.h"
 #include "measure.h"
 #include "module.h"
 #include "nccl.h"
-#include "pass.h"
-#include "summary.h"
-#include "tier.h"
 #include "../pool_config.h"
 
 #include <assert.h>
@@ -29,19 +24,6 @@
 static_assert(NCCL_ID_BYTES == BACKEND_MEETING_BYTES, "a meeting's id is NCCL's");
 static_assert(PEERS_MAX == BACKEND_DEVICES_MAX, "whatever is a group can meet");
 
-struct backend {
-	int device;
-	struct pool pool;
-	struct batch batch;
-	struct lend lend;
-	struct tier tier;
-	struct pass pass;
-	struct summary_room summaries;
-	struct estimate_room estimate;
-	uint32_t n_blocks; /* of attention, where copies leave it all multiprocessors */
-	char fault[240]; /* what it was */
-};
-
 /* Until the batches' stream has nothing to do. What waits for other devices by NCCL in vain is given up. */
 static void settle(struct backend *b)
 {
@@ -49,8 +31,7 @@ static void settle(struct backend *b)
 		peer_give_up(&b->batch);
 }
 
-/* For what may wait for the batches' stream: no launch stands on it any more. */
-static void enter(struct backend *b)
+void backend_enter(struct backend *b)
 {
 	cudaSetDevice(b->device);
 	stand_leave(&b->batch);
@@ -60,7 +41,7 @@ static void cuda_close(struct backend *b)
 {
 	if (!b)
 		return;
-	enter(b);
+	backend_enter(b);
 	tier_done(&b->tier);
 	pass_done(&b->pass);
 	summary_room_done(&b->summaries);
@@ -131,13 +112,13 @@ static uint64_t cuda_page_bytes(struct backend *b, const struct work_shape *shap
 
 static int cuda_extent_commit(struct backend *b, uint32_t extent)
 {
-	enter(b);
+	backend_enter(b);
 	return pool_commit(&b->pool, extent, b->batch.stream);
 }
 
 static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
-	enter(b);
+	backend_enter(b);
 	tier_settle(&b->tier);
 	settle(b);
 	pool_release(&b->pool, extent);
@@ -149,7 +130,7 @@ static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint
 	cudaError_t r;
 	bool mine;
 
-	enter(b);
+	backend_enter(b);
 	r = cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
 	cudaGetLastError();
 	/* that of a group's first device is for all of them */
@@ -172,7 +153,7 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 	struct cudaPointerAttributes attributes;
 
 	(void)bytes;
-	enter(b);
+	backend_enter(b);
 	settle(b);
 	batch_drop_host(&b->batch, base);
 	if (cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
@@ -183,13 +164,13 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 
 static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
-	enter(b);
+	backend_enter(b);
 	return lend_new(&b->lend, bytes, b->batch.stream, ret);
 }
 
 static void cuda_unlend(struct backend *b, uint64_t base)
 {
-	enter(b);
+	backend_enter(b);
 	settle(b);
 	lend_free(&b->lend, base, b->batch.stream);
 }
@@ -224,7 +205,7 @@ static int cuda_meet(const struct backend_meeting *meeting, char *notice, char *
 
 static int cuda_conclude(struct backend *b)
 {
-	enter(b);
+	backend_enter(b);
 	return batch_conclude(&b->batch);
 }
 
@@ -294,7 +275,7 @@ static void make_way(struct backend *b, const struct backend_batch *batch)
 		b->batch.n_blocks = b->n_blocks - tier_blocks(&b->tier);
 }
 
-static int cuda_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+int backend_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	cudaSetDevice(b->device);
 	make_way(b, batch);
@@ -309,7 +290,7 @@ static int cuda_advance(struct backend *b, const struct backend_job *job)
 static int cuda_estimate(struct backend *b, const struct backend_estimate *estimate,
 			 const float **ret_mass)
 {
-	enter(b);
+	backend_enter(b);
 	if (b->batch.failed)
 		return -EIO;
 	if (estimate->summary)
@@ -321,7 +302,7 @@ static int cuda_choose(struct backend *b, const struct backend_estimate *estimat
 		       const struct select_config *config, const struct select_chunk *chunk,
 		       const uint64_t **ret_kept, struct select_shares *shares)
 {
-	enter(b);
+	backend_enter(b);
 	if (b->batch.failed)
 		return -EIO;
 	return estimate_room_choose(&b->estimate, &b->batch, estimate,
@@ -350,7 +331,7 @@ static bool cuda_settled(struct backend *b, uint64_t id)
 static int cuda_move(struct backend *b, const struct work_shape *shape,
 		     const struct backend_move *moves, uint32_t n)
 {
-	enter(b);
+	backend_enter(b);
 	if (tier_reads(&b->tier))
 		tier_settle(&b->tier);
 	return batch_move(&b->batch, shape, moves, n);
@@ -383,126 +364,6 @@ static uint32_t cuda_tile_rows(struct backend *b, const struct work_shape *shape
 	return DEVICE_UNIT_ROWS;
 }
 
-/* ---- tiers ------------------------------------------------------------------------------------------------------- */
-
-static int cuda_pin(struct backend *b, void *host, uint64_t bytes)
-{
-	struct cudaDeviceProp prop;
-
-	enter(b);
-	if (cudaGetDeviceProperties(&prop, b->device) != cudaSuccess)
-		return -ENOMEM;
-	if (!b->tier.ready)
-		b->n_blocks = b->batch.n_blocks;
-	b->batch.stand.able = false; /* copies stand behind what was submitted before them */
-	return tier_pin(&b->tier, b->batch.stream, prop.major == 9, host, bytes);
-}
-
-static void cuda_unpin(struct backend *b, void *host, uint64_t bytes)
-{
-	(void)bytes;
-	enter(b);
-	tier_unpin(&b->tier, host);
-}
-
-static uint64_t cuda_copy(struct backend *b, const struct backend_copy *copy, enum tier_way way)
-{
-	uint64_t at = b->pool.base + copy->extent * b->pool.extent_bytes + copy->offset_bytes;
-
-	enter(b);
-	return tier_copy(&b->tier, way,
-			 &(struct tier_ask){.pool = at,
-					    .bytes = copy->bytes,
-					    .host = copy->host,
-					    .after = copy->after});
-}
-
-static uint64_t cuda_down(struct backend *b, const struct backend_copy *copy)
-{
-	return cuda_copy(b, copy, TIER_DOWN);
-}
-
-static uint64_t cuda_up(struct backend *b, const struct backend_copy *copy)
-{
-	return cuda_copy(b, copy, TIER_UP);
-}
-
-static uint64_t cuda_downs_done(struct backend *b)
-{
-	return tier_ended(&b->tier, TIER_DOWN);
-}
-
-static uint64_t cuda_ups_done(struct backend *b)
-{
-	return tier_ended(&b->tier, TIER_UP);
-}
-
-static void cuda_kick(struct backend *b)
-{
-	enter(b);
-	tier_kick(&b->tier);
-}
-
-/* Of device.h: groups of 8 tokens, swizzled. */
-static uint64_t cuda_layout(struct backend *b)
-{
-	(void)b;
-	return UINT64_C(0x6375646100000001);
-}
-
-static int cuda_pass(struct backend *b, const struct backend_batch *batch,
-		     const struct backend_pass *pass, uint64_t *ret_id)
-{
-	const struct backend_job *jobs;
-	int r;
-
-	enter(b);
-	tier_mark(&b->tier, b->batch.last_id);
-	r = pass_begin(&b->pass, &b->batch, batch, pass, &jobs);
-	if (!r)
-		r = cuda_submit(b, &(struct backend_batch){jobs, batch->n_jobs}, ret_id);
-	return r ? r : pass_end(&b->pass, &b->batch, batch, pass, *ret_id);
-}
-
-static int cuda_summary_make(struct backend *b, const struct work_shape *shape,
-			     struct backend_summary **ret)
-{
-	(void)b;
-	return summary_new(shape, ret);
-}
-
-static void cuda_summary_free(struct backend *b, struct backend_summary *summary)
-{
-	enter(b);
-	summary_free(summary);
-}
-
-static int cuda_summary_add(struct backend *b, struct backend_summary *summary,
-			    const struct backend_span *span)
-{
-	enter(b);
-	return b->batch.failed ? -EIO : summary_add(&b->summaries, &b->batch, summary, span);
-}
-
-static const struct backend_summary_ops summary_ops = {
-	.make = cuda_summary_make,
-	.free = cuda_summary_free,
-	.add = cuda_summary_add,
-};
-
-static const struct backend_tier_ops tier_ops = {
-	.pin = cuda_pin,
-	.unpin = cuda_unpin,
-	.down = cuda_down,
-	.up = cuda_up,
-	.downs_done = cuda_downs_done,
-	.ups_done = cuda_ups_done,
-	.kick = cuda_kick,
-	.pass = cuda_pass,
-	.summary = &summary_ops,
-	.layout = cuda_layout,
-};
-
 static const struct backend_ops ops = {
 	.name = "cuda",
 	.wants_rows = true,
@@ -520,7 +381,7 @@ static const struct backend_ops ops = {
 	.arena_new = cuda_lend,
 	.arena_free = cuda_unlend,
 	.advance = cuda_advance,
-	.submit = cuda_submit,
+	.submit = backend_submit,
 	.estimate = cuda_estimate,
 	.choose = cuda_choose,
 	.takes_chosen = cuda_takes_chosen,
@@ -531,7 +392,7 @@ static const struct backend_ops ops = {
 	.cost = cuda_cost,
 	.fault = cuda_fault,
 	.tile_rows = cuda_tile_rows,
-	.tier = &tier_ops,
+	.tier = &backend_tier_ops,
 };
 
 const struct backend_ops *coppice_backend_cuda(void)
@@ -543,7 +404,7 @@ int coppice_cuda_arena_new(struct backend *b, uint64_t bytes, uint64_t *ret_base
 {
 	void *at;
 
-	enter(b);
+	backend_enter(b);
 	if (cudaMalloc(&at, bytes) != cudaSuccess) {
 		cudaGetLastError();
 		return -ENOMEM;
@@ -554,7 +415,7 @@ int coppice_cuda_arena_new(struct backend *b, uint64_t bytes, uint64_t *ret_base
 
 int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint64_t bytes)
 {
-	enter(b);
+	backend_enter(b);
 	if (cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->batch.stream) != cudaSuccess ||
 	    cudaStreamSynchronize(b->batch.stream) != cudaSuccess)
 		return -EIO;
@@ -563,7 +424,7 @@ int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint6
 
 void coppice_cuda_arena_free(struct backend *b, uint64_t base)
 {
-	enter(b);
+	backend_enter(b);
 	settle(b);
 	cudaFree((void *)(uintptr_t)base);
 }
@@ -588,13 +449,13 @@ void coppice_cuda_plan_as(struct backend *b, const struct costs *costs,
 
 int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
 {
-	enter(b);
+	backend_enter(b);
 	return measure_attention(&b->batch, false, flush_bytes, n, ret_us);
 }
 
 int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
 {
-	enter(b);
+	backend_enter(b);
 	return measure_attention(&b->batch, true, flush_bytes, n, ret_us);
 }
 
@@ -607,7 +468,7 @@ int coppice_cuda_measure_group(struct backend *const *members, uint32_t n_member
 
 	list_members(members, n_members, batches, devices);
 	for (uint32_t i = 0; i < n_members; i++)
-		enter(members[i]);
+		backend_enter(members[i]);
 	return measure_group(batches, devices, n_members, how, n, ret_us, ret_stamps);
 }
 
@@ -615,7 +476,7 @@ int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret)
 {
 	size_t free_bytes, all_bytes;
 
-	enter(b);
+	backend_enter(b);
 	if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess)
 		return -EIO;
 	*ret = free_bytes;

@@ -1,0 +1,35 @@
+/*
+ * backend_impl.h - what the backend has of its device, for the files that are its parts.
+ */
+#ifndef COPPICE_CUDA_BACKEND_IMPL_H
+#define COPPICE_CUDA_BACKEND_IMPL_H
+
+#include "batch.h"
+#include "estimate_pages.h"
+#include "lend.h"
+#include "pass.h"
+#include "summary.h"
+#include "tier.h"
+
+struct backend {
+	int device;
+	struct pool pool;
+	struct batch batch;
+	struct lend lend;
+	struct tier tier;
+	struct pass pass;
+	struct summary_room summaries;
+	struct estimate_room estimate;
+	uint32_t n_blocks; /* of attention, where copies leave it all multiprocessors */
+	char fault[240]; /* what it was */
+};
+
+/* For what may wait for the batches' stream: no launch stands on it any more. */
+void backend_enter(struct backend *b);
+/* As backend.h has it. */
+int backend_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
+
+/* backend_tier.c */
+extern const struct backend_tier_ops backend_tier_ops;
+
+#endif
