@@ -50,6 +50,7 @@ static void locks_init(struct coppice *c)
 	pthread_condattr_destroy(&attributes);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_mutex_init(&c->lists_lock, NULL);
+	pthread_mutex_init(&c->near_lock, NULL);
 	pthread_mutex_init(&c->prompt_lock, NULL);
 }
 
@@ -65,6 +66,7 @@ static void connection_free(struct coppice *c)
 		pthread_cond_destroy(&c->answered);
 		pthread_mutex_destroy(&c->lock);
 		pthread_mutex_destroy(&c->lists_lock);
+		pthread_mutex_destroy(&c->near_lock);
 		pthread_mutex_destroy(&c->prompt_lock);
 	}
 	munmap((void *)c->alive, (size_t)sysconf(_SC_PAGESIZE));

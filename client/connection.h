@@ -52,6 +52,10 @@ struct coppice {
 		size_t n;
 	} models;
 
+	pthread_mutex_t near_lock; /* of the two below */
+	struct coppice_arena *near_arena; /* one of arenas; NULL: there is none */
+	uint64_t near_used_bytes;
+
 	pthread_mutex_t prompt_lock; /* held while a prompt's ids lie in the arena */
 	struct coppice_arena *prompt_arena; /* one of arenas; NULL before the first prompt */
 };

@@ -266,15 +266,15 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
  *              coppice_step_on_stream(lane, &step, stream, &ticket);
  *              coppice_wait_on_stream(lane, ticket, stream);
  *              launch what reads o on the stream
- *      cudaStreamSynchronize(stream); coppice_poll(lane, ...) for how the tickets ended
+ *      cudaStreamSynchronize(stream); coppice_wait(lane, ticket, ...) and coppice_poll for how the tickets ended
  *
  * Arenas may be of either kind. The stream goes on however a step ends: what it finds in o is to be used only once the
- * ticket's status is known to be 0. A lane's steps are of one stream at a time, or of streams that are ordered by events.
- * When the daemon dies, streams that wait go on at the next call of the library (a broken connection says -ECONNRESET), or at
- * once where coppiced --keep runs; a client that only ever waits for its stream needs the latter. Under MPS a step
- * costs some 20 us, without it some 300 more, as the GPU goes round between the processes: coppiced(8). Of several clients it
- * costs least where the app launches its kernels early (programmatic stream serialization): then nothing of the stream
- * needs its turn on the GPU's channels between o and the next q, k and v.
+ * ticket's status is known to be 0, some microseconds after the stream has gone on. A lane's steps are of one stream at a
+ * time, or of streams that are ordered by events. When the daemon dies, streams that wait go on at the next call of the
+ * library (a broken connection says -ECONNRESET), or at once where coppiced --keep runs; a client that only ever waits for
+ * its stream needs the latter. Under MPS a step costs some 20 us, without it some 300 more, as the GPU goes round between the
+ * processes: coppiced(8). Of several clients it costs least where the app launches its kernels early (programmatic stream
+ * serialization): then nothing of the stream needs its turn on the GPU's channels between o and the next q, k and v.
  */
 
 /* As coppice_step, but q, k and v are what the stream has written when it comes to this point. Does not block, but for the
@@ -282,7 +282,7 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
 COPPICE_API COPPICE_MUST_CHECK int coppice_step_on_stream(struct coppice_lane *lane,
 							  const struct coppice_step *step,
 							  void *stream, uint64_t *ret_ticket);
-/* What is put on the stream after this runs after the ticket has completed. Does not block; as above. */
+/* What is put on the stream after this runs once the ticket's outputs are there, or it has ended without. Does not block; as above. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_wait_on_stream(struct coppice_lane *lane,
 							  uint64_t ticket, void *stream);
 

@@ -28,6 +28,11 @@ struct coppice_lane {
 	void *stream_context; /* in which it was registered */
 	struct turn turn;
 	void *turn_context; /* in which it was loaded */
+	struct lane_near {
+		uint64_t address; /* in device memory; 0: there is none */
+		uint64_t offset;
+		uint32_t arena;
+	} near; /* what the device writes its steps' tickets into */
 	uint64_t words[ABI_LANE_WORDS / 64]; /* bit i: pair i belongs to a captured step */
 	uint64_t bodies_head; /* bytes ever taken from the body arena, gaps at its end included */
 	uint64_t bodies_tail; /* bytes ever given back */

@@ -168,6 +168,11 @@ static void publish(struct coppice_lane *lane, const struct coppice_step *step, 
 		.layer = step->layer,
 		.count = step->n_seqs,
 	};
+
+	if (flags & ABI_STEP_TELL) {
+		entry.seq = lane->near.arena;
+		entry.arg = lane->near.offset;
+	}
 	uint64_t ticket = submit_end(lane, slip, entry);
 
 	if (ret_ticket)
@@ -197,6 +202,7 @@ int coppice_step_on_stream(struct coppice_lane *lane, const struct coppice_step 
 	if (r == 0)
 		r = stream_tell_ready(lane, what, stream, lane->submitted + 1);
 	if (r == 0)
-		publish(lane, step, ABI_STEP_STREAM, &slip, ret_ticket);
+		publish(lane, step, ABI_STEP_STREAM | (lane->near.address ? ABI_STEP_TELL : 0),
+			&slip, ret_ticket);
 	return r;
 }

@@ -1,6 +1,7 @@
 /* stream.c - see stream.h. */
 #include "stream.h"
 
+#include "arena.h"
 #include "connection.h"
 #include "proto/ring.h"
 
@@ -12,6 +13,8 @@
 #define ATTRIBUTE_64_BIT_MEM_OPS 122
 #define CAPTURING 1 /* of cuStreamIsCapturing */
 #define WAIT_GEQ 0u
+#define NEAR_ARENA_BYTES ((size_t)2 << 20)
+#define NEAR_WORD_BYTES 128u /* a line for each */
 
 static size_t head_bytes(void)
 {
@@ -110,13 +113,45 @@ int stream_write(struct coppice_lane *lane, const char *what, void *stream, size
 	return error ? driver_explain(lane->c, what, "write a word on the stream", error) : 0;
 }
 
-int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
-		uint64_t value)
+/* It goes on once the word has reached the value. */
+static int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
+		       uint64_t value)
 {
 	int error =
 		lane->c->driver->stream_wait(stream, lane->stream_base + offset, value, WAIT_GEQ);
 
 	return error ? driver_explain(lane->c, what, "wait on the stream", error) : 0;
+}
+
+/* Under the lock: the connection's arena of near words, on the context's device. NULL: there is none. */
+static const struct coppice_arena *near_arena(struct coppice_lane *lane, int device)
+{
+	struct coppice *c = lane->c;
+	struct driver_uuid uuid;
+
+	if (!c->near_arena && c->driver->device_uuid(&uuid, device) == 0 &&
+	    coppice_arena_new_on(c, uuid.bytes, NEAR_ARENA_BYTES, &c->near_arena) < 0)
+		c->near_arena = NULL;
+	return c->near_arena && c->near_arena->device.context == lane->turn_context ? c->near_arena
+										    : NULL;
+}
+
+/* One that no lane has had, so that it is below all of the lane's tickets; without one the lane's own word does. */
+static void take_near_word(struct coppice_lane *lane, int device)
+{
+	struct coppice *c = lane->c;
+	const struct coppice_arena *arena;
+
+	pthread_mutex_lock(&c->near_lock);
+	arena = near_arena(lane, device);
+	if (arena && c->near_used_bytes < arena->bytes) {
+		lane->near =
+			(struct lane_near){.address = arena->device.address + c->near_used_bytes,
+					   .offset = c->near_used_bytes,
+					   .arena = arena->id};
+		c->near_used_bytes += NEAR_WORD_BYTES;
+	}
+	pthread_mutex_unlock(&c->near_lock);
 }
 
 void stream_prepare(struct coppice_lane *lane)
@@ -126,6 +161,8 @@ void stream_prepare(struct coppice_lane *lane)
 
 	if (driver && driver->context_device(&device) == 0)
 		turn_load(driver, device, &lane->turn);
+	if (lane->turn.module)
+		take_near_word(lane, device);
 }
 
 /* Kernels are of the context that they were loaded in; memory operations do for a stream of any. */
@@ -138,7 +175,7 @@ static bool takes_turns(const struct coppice_lane *lane, void *stream)
 }
 
 typedef int turn_verb(const struct driver *driver, const struct turn *turn, void *stream,
-		      uint64_t address, uint64_t value);
+		      struct turn_word word);
 
 static int take_turn(struct coppice_lane *lane, turn_verb *verb, void *stream, size_t offset,
 		     uint64_t value)
@@ -149,7 +186,8 @@ static int take_turn(struct coppice_lane *lane, turn_verb *verb, void *stream, s
 
 	if (error)
 		return error;
-	error = verb(driver, &lane->turn, stream, lane->stream_base + offset, value);
+	error = verb(driver, &lane->turn, stream,
+		     (struct turn_word){lane->stream_base + offset, value, lane->near.address});
 	driver->context_pop(&popped);
 	return error;
 }
@@ -165,7 +203,8 @@ int stream_tell_ready(struct coppice_lane *lane, const char *what, void *stream,
 	return error ? driver_explain(lane->c, what, "launch on the stream", error) : 0;
 }
 
-int stream_await_done(struct coppice_lane *lane, const char *what, void *stream, uint64_t ticket)
+static int stream_await_done(struct coppice_lane *lane, const char *what, void *stream,
+			     uint64_t ticket)
 {
 	size_t done = offsetof(struct abi_lane, done);
 	int r, error;

@@ -20,12 +20,8 @@ int stream_join(struct coppice_lane *lane, const char *what, void *stream, enum 
 /* Of a stream that has joined: it writes the word at this offset of the segment, after all that it has done before. 0, -EIO. */
 int stream_write(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
 		 uint64_t value);
-/* It goes on once the word has reached the value. */
-int stream_wait(struct coppice_lane *lane, const char *what, void *stream, size_t offset,
-		uint64_t value);
-/* The two of a step that is not captured: the inputs up to this ticket are there; it goes on once the ticket is done. 0, -EIO. */
+/* Of a step that is not captured: the inputs up to this ticket are there. 0, -EIO. */
 int stream_tell_ready(struct coppice_lane *lane, const char *what, void *stream, uint64_t ticket);
-int stream_await_done(struct coppice_lane *lane, const char *what, void *stream, uint64_t ticket);
 /* The lane goes: streams that still wait in it go on, and its words are taken from the driver. */
 void stream_forget(struct coppice_lane *lane);
 

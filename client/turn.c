@@ -21,17 +21,32 @@ static const char image[] = ".version 7.8\n"
 			    "	st.relaxed.sys.global.u64 [%word], %value;\n"
 			    "	ret;\n"
 			    "}\n"
-			    ".visible .entry await(.param .u64 word, .param .u64 value)\n"
+			    ".visible .entry await(.param .u64 word, .param .u64 value,\n"
+			    "			.param .u64 near)\n"
 			    "{\n"
-			    "	.reg .pred %before;\n"
-			    "	.reg .b64 %word, %value, %now;\n"
+			    "	.reg .pred %reached, %far, %again;\n"
+			    "	.reg .b32 %looks;\n"
+			    "	.reg .b64 %word, %value, %near, %now;\n"
 			    "	ld.param.u64 %word, [word];\n"
 			    "	ld.param.u64 %value, [value];\n"
+			    "	ld.param.u64 %near, [near];\n"
+			    "	setp.eq.u64 %far, %near, 0;\n"
 			    "look:\n"
+			    "	mov.u32 %looks, 16;\n"
+			    "	@%far bra look_far;\n"
+			    "look_near:\n"
+			    "	ld.acquire.sys.global.u64 %now, [%near];\n"
+			    "	sub.s64 %now, %now, %value;\n"
+			    "	setp.ge.s64 %reached, %now, 0;\n"
+			    "	@%reached ret;\n"
+			    "	sub.u32 %looks, %looks, 1;\n"
+			    "	setp.ne.u32 %again, %looks, 0;\n"
+			    "	@%again bra look_near;\n"
+			    "look_far:\n"
 			    "	ld.acquire.sys.global.u64 %now, [%word];\n"
 			    "	sub.s64 %now, %now, %value;\n"
-			    "	setp.lt.s64 %before, %now, 0;\n"
-			    "	@%before bra look;\n"
+			    "	setp.lt.s64 %again, %now, 0;\n"
+			    "	@%again bra look;\n"
 			    "	ret;\n"
 			    "}\n";
 
@@ -66,9 +81,9 @@ void turn_unload(const struct driver *driver, struct turn *turn)
 }
 
 static int launch(const struct driver *driver, void *function, void *stream, bool early,
-		  uint64_t address, uint64_t value)
+		  struct turn_word word)
 {
-	void *arguments[] = {&address, &value};
+	void *arguments[] = {&word.address, &word.value, &word.near};
 	struct driver_launch_attribute attribute = {.kind = DRIVER_LAUNCH_EARLY, .value = {1}};
 	struct driver_launch one = {.grid = {1, 1, 1},
 				    .block = {1, 1, 1},
@@ -79,14 +94,14 @@ static int launch(const struct driver *driver, void *function, void *stream, boo
 	return driver->launch(&one, function, arguments, NULL);
 }
 
-int turn_tell(const struct driver *driver, const struct turn *turn, void *stream, uint64_t address,
-	      uint64_t value)
+int turn_tell(const struct driver *driver, const struct turn *turn, void *stream,
+	      struct turn_word word)
 {
-	return launch(driver, turn->tell, stream, true, address, value);
+	return launch(driver, turn->tell, stream, true, word);
 }
 
-int turn_await(const struct driver *driver, const struct turn *turn, void *stream, uint64_t address,
-	       uint64_t value)
+int turn_await(const struct driver *driver, const struct turn *turn, void *stream,
+	       struct turn_word word)
 {
-	return launch(driver, turn->await, stream, false, address, value);
+	return launch(driver, turn->await, stream, false, word);
 }

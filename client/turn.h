@@ -4,7 +4,8 @@
  * kernel that is there already at once.
  *
  * tell    writes a word when what the stream had before is complete; launched early, so that it is there by then
- * await   one thread that reads a word until it is reached. It takes room on a multiprocessor: to be used for short waits
+ * await   one thread that reads a word until it is reached, and more often another that is near. It takes room on a multiprocessor:
+ *         to be used for short waits
  */
 #ifndef COPPICE_CLIENT_TURN_H
 #define COPPICE_CLIENT_TURN_H
@@ -16,15 +17,22 @@ struct turn {
 	void *tell, *await;
 };
 
+/* A word and what it becomes, or has reached. */
+struct turn_word {
+	uint64_t address, value;
+	uint64_t
+		near; /* awaited: another that may reach it sooner, in the device's memory; 0: none */
+};
+
 /* In the current context, of this device. Stays empty without MPS, where the device is older than sm_90, and where the driver
  * does not take the kernels. May block. */
 void turn_load(const struct driver *driver, int device, struct turn *ret);
 /* In the same context. An empty one is fine. */
 void turn_unload(const struct driver *driver, struct turn *turn);
 /* In the same context; of one that is not empty. CUDA's results. */
-int turn_tell(const struct driver *driver, const struct turn *turn, void *stream, uint64_t address,
-	      uint64_t value);
-int turn_await(const struct driver *driver, const struct turn *turn, void *stream, uint64_t address,
-	       uint64_t value);
+int turn_tell(const struct driver *driver, const struct turn *turn, void *stream,
+	      struct turn_word word);
+int turn_await(const struct driver *driver, const struct turn *turn, void *stream,
+	       struct turn_word word);
 
 #endif

@@ -159,10 +159,26 @@ static void batch_end(struct sched *s, struct outcome outcome)
 	batch_clear(&s->batch);
 }
 
+/* What streams look at on the device. */
+static uint32_t batch_tells(struct batch *b)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->n_lanes && n < BACKEND_TELLS_MAX && !b->prefill; i++) {
+		const struct sched_lane *lane = b->lanes[i];
+
+		if (lane->step.tell)
+			b->tells[n++] = (struct backend_tell){lane->step.tell, lane->accepted};
+	}
+	return n;
+}
+
 static int batch_try(struct sched *s)
 {
 	struct batch *b = &s->batch;
-	struct backend_batch batch = {.n_jobs = b->n_jobs};
+	struct backend_batch batch = {.n_jobs = b->n_jobs,
+				      .tells = b->tells,
+				      .n_tells = batch_tells(b)};
 	int r = batch_make(s);
 
 	batch.jobs = b->backend_jobs;

@@ -25,6 +25,8 @@ struct batch {
 	uint32_t slice_part, slice_row, slice_rows; /* prefill: which rows */
 	bool in_flight;
 	uint64_t id; /* the backend's */
+	struct backend_tell
+		tells[BACKEND_TELLS_MAX]; /* of its lanes, as many as there is room for */
 	uint64_t
 		soon_ns; /* when to tell its lanes' streams that they are soon done, unless the backend says; UINT64_MAX: they know */
 	uint64_t last_plan; /* ids given to plans */

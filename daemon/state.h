@@ -98,6 +98,8 @@ struct step {
 	uint32_t parts_room;
 	uint32_t n_draft_rows; /* of draft trees */
 	bool on_stream; /* a stream writes its inputs, and says so in `ready` */
+	uint64_t tell; /* address of a word that the device writes the ticket into; 0: none */
+	uint32_t tell_arena; /* where it is; 0: none */
 	bool told; /* its entry is complete already */
 	bool prefill; /* runs in slices between decode batches */
 	bool in_passes; /* and its paths are not all on the device: passes.h */

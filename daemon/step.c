@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define DECODE_MAX_NEW 16 /* longer extensions are prefill, unless they are draft trees */
-#define STEP_FLAGS (ABI_STEP_APPEND_ONLY | ABI_STEP_STREAM | ABI_STEP_WORDS)
+#define STEP_FLAGS (ABI_STEP_APPEND_ONLY | ABI_STEP_STREAM | ABI_STEP_WORDS | ABI_STEP_TELL)
 #define DECODE_MAX_DRAFTS \
 	1024 /* rows of a step's draft trees; more are done tree by tree, as prefill is */
 
@@ -176,14 +176,49 @@ static void void_named(struct sched *s, struct sched_lane *lane, const struct ab
 	}
 }
 
+/* A word that the device is to write: the session's own, on the device. */
+static enum abi_reason check_tell(const struct sched *s, struct sched_lane *lane,
+				  const struct abi_entry *e)
+{
+	const struct sched_arena *arena;
+
+	if (!(e->flags & ABI_STEP_TELL))
+		return ABI_OK;
+	arena = e->seq <= UINT32_MAX ? find_arena(s, lane->session, (uint32_t)e->seq) : NULL;
+	if (!arena || !arena->device)
+		return ABI_BAD_ARENA;
+	if (e->arg % sizeof(uint64_t))
+		return ABI_MISALIGNED;
+	if (e->arg >= arena->bytes)
+		return ABI_OUT_OF_ARENA;
+	lane->step.tell = arena->base + e->arg;
+	lane->step.tell_arena = (uint32_t)e->seq;
+	return ABI_OK;
+}
+
+/* What the device writes to the host's memory may be there later than a word in its own. */
+static bool outputs_are_near(const struct sched *s, const struct sched_lane *lane)
+{
+	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
+		const struct sched_arena *arena =
+			find_arena(s, lane->session, lane->step.parts[i].arena_out);
+
+		if (!arena || !arena->device)
+			return false;
+	}
+	return true;
+}
+
 struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct abi_entry *e)
 {
 	const struct abi_step_seq *recs = (const struct abi_step_seq *)(const void *)lane->body;
 	struct step *step = &lane->step;
 	struct outcome bad = OUTCOME_OK;
+	enum abi_reason reason;
 
 	if (e->flags & ~(uint32_t)STEP_FLAGS ||
-	    (e->flags & ABI_STEP_STREAM && e->flags & ABI_STEP_WORDS))
+	    (e->flags & ABI_STEP_STREAM && e->flags & ABI_STEP_WORDS) ||
+	    (e->flags & ABI_STEP_TELL && !(e->flags & ABI_STEP_STREAM)))
 		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
 	if (e->flags & ABI_STEP_WORDS && e->arg >= ABI_LANE_WORDS)
 		return outcome_bad(-EINVAL, ABI_BAD_WORD, 0);
@@ -200,10 +235,15 @@ struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct
 			      .on_stream = e->flags & ABI_STEP_STREAM,
 			      .arrival_ns = s->now_ns};
 	s->step_mark++;
+	reason = check_tell(s, lane, e);
+	if (reason)
+		bad = outcome_bad(-EINVAL, reason, 0);
 	for (uint32_t i = 0; i < e->count && bad.status == 0; i++)
 		bad = check_part(s, lane, e, &recs[i], i);
 	if (bad.status)
 		void_named(s, lane, recs, e->count);
+	else if (step->tell && !outputs_are_near(s, lane))
+		step->tell = 0;
 	return bad;
 }
 

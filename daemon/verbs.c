@@ -210,6 +210,8 @@ static int arena_add(struct sched *s, struct sched_request *rq)
 
 static bool uses_arena(const struct step *step, uint32_t arena)
 {
+	if (step->tell_arena == arena)
+		return true;
 	for (uint32_t i = 0; i < step->n_parts; i++) {
 		if (step->parts[i].arena_in == arena || step->parts[i].arena_out == arena)
 			return true;

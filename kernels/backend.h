@@ -107,9 +107,19 @@ struct backend_estimate {
 	uint64_t rows_id; /* with a summary: these rows may next be seen in passes; 0: no */
 };
 
+/* A 64-bit word in device memory that arena_new gave, and what it becomes. */
+struct backend_tell {
+	uint64_t address, value;
+};
+
+#define BACKEND_TELLS_MAX 32u /* of a batch */
+
 struct backend_batch {
 	const struct backend_job *jobs;
 	uint32_t n_jobs;
+	/* What the device may write once all outputs are there, before completed says so; nobody depends on it. Need not stay. */
+	const struct backend_tell *tells;
+	uint32_t n_tells; /* BACKEND_TELLS_MAX at most */
 };
 
 /* Since open; only grow. Bytes are of K and V together, over all KV heads, as the device memory or the

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ABI_VERSION 3u
+#define ABI_VERSION 4u
 #define ABI_BOARD_MAGIC UINT64_C(0x6472616f62706f63) /* "copboard" */
 #define ABI_LANE_MAGIC UINT64_C(0x656e616c2d706f63) /* "cop-lane" */
 
@@ -69,6 +69,9 @@ enum abi_entry_flags {
 	ABI_STEP_STREAM = 1u << 3, /* a stream writes the inputs: runs once `ready` >= ticket */
 	ABI_STEP_WORDS =
 		1u << 4, /* the same by the pair of words number arg, for replayed graphs */
+	ABI_STEP_TELL =
+		1u
+		<< 5, /* with ABI_STEP_STREAM: the device may write the ticket at arg of device arena seq, as it ends the step */
 };
 
 /* An entry; slot (ticket - 1) % ABI_LANE_SLOTS. Tickets count from 1. */
@@ -76,8 +79,8 @@ struct abi_entry {
 	uint64_t ticket;
 	uint32_t kind;
 	uint32_t flags;
-	uint64_t seq; /* extend, accept, trim, fork */
-	uint64_t arg; /* trim; step with ABI_STEP_WORDS */
+	uint64_t seq; /* extend, accept, trim, fork; step with ABI_STEP_TELL */
+	uint64_t arg; /* trim; step with ABI_STEP_WORDS or ABI_STEP_TELL */
 	uint32_t layer; /* step */
 	uint32_t count;
 	uint32_t body; /* offset in the body arena, multiple of 8 */

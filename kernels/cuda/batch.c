@@ -18,10 +18,12 @@ int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, ui
 	*b = (struct batch){.pool = pool, .costs = costs, .n_blocks = n_blocks, .wide = wide};
 	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->clocks, BATCH_FRAMES * sizeof(*b->clocks)) != cudaSuccess ||
+	    cudaMallocHost((void **)&b->tells, BATCH_FRAMES * sizeof(*b->tells)) != cudaSuccess ||
 	    cudaMalloc((void **)&b->ticket, 2 * sizeof(*b->ticket)) != cudaSuccess ||
 	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->stream) != cudaSuccess)
 		return -ENOMEM;
 	memset(b->clocks, 0, BATCH_FRAMES * sizeof(*b->clocks));
+	memset(b->tells, 0, BATCH_FRAMES * sizeof(*b->tells));
 	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
 		b->frames[i].clock = &b->clocks[i];
 		b->frames[i].device = &b->staged[i % BATCH_STAGED];
@@ -49,6 +51,7 @@ void batch_done(struct batch *b)
 	cudaFree(b->chosen.tables.at);
 	cudaFree(b->ticket);
 	cudaFreeHost(b->clocks);
+	cudaFreeHost(b->tells);
 	launch_chain_done(&b->chain);
 	stand_done(b);
 	free(b->needs);
@@ -411,13 +414,27 @@ void batch_drop_host(struct batch *b, uint64_t base)
 	}
 }
 
+/* Before the batch is called or launched. */
+static void put_tells(struct batch *b, const struct backend_batch *batch, uint64_t id)
+{
+	struct device_tells *tells = &b->tells[id % BATCH_FRAMES];
+
+	tells->n = batch->n_tells < DEVICE_TELLS ? batch->n_tells : DEVICE_TELLS;
+	for (uint32_t i = 0; i < tells->n; i++) {
+		tells->words[i].address = batch->tells[i].address;
+		tells->words[i].value = batch->tells[i].value;
+	}
+	tells->id = id;
+}
+
 /* The batch is done when all that was launched is. */
 static int finish(struct batch *b, uint64_t id)
 {
 	const struct peer_state *state = peer_state_of(b->peer);
 	struct device_finish last = {.clock = b->frames[id % BATCH_FRAMES].clock,
 				     .id = id,
-				     .exchange_ns = state ? &state->exchange_ns : NULL};
+				     .exchange_ns = state ? &state->exchange_ns : NULL,
+				     .tells = &b->tells[id % BATCH_FRAMES]};
 
 	return batch_expect(b, device_finish(&last, b->stream));
 }
@@ -465,6 +482,8 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	r = called ? 0 : stand_leave(b);
 	if (!r)
 		r = frame_take(b, host, device, &u);
+	if (!r)
+		put_tells(b, batch, b->last_id + 1);
 	b->n_last = 0;
 	b->uses_before = b->uses;
 	if (!r && called)

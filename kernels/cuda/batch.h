@@ -68,6 +68,7 @@ struct batch {
 	struct batch_frame frames[BATCH_FRAMES];
 	struct batch_buffer staged[BATCH_STAGED]; /* owned, device */
 	struct device_clock *clocks; /* owned, pinned: of the frames */
+	struct device_tells *tells; /* owned, pinned: of the frames */
 	struct launch_chain chain;
 	struct batch_need
 		*needs; /* owned, grows: what the jobs of the batch that is being made need */

@@ -210,10 +210,23 @@ struct device_clock {
 	uint64_t pad[3];
 };
 
+/* Words of other processes that wait for a batch, in pinned host memory; of that with this id. */
+#define DEVICE_TELLS 32u
+
+struct device_tells {
+	uint64_t id, n;
+	struct {
+		uint64_t address, value;
+	} words[DEVICE_TELLS];
+};
+
 struct device_finish {
 	struct device_clock *clock;
 	uint64_t id;
 	const uint64_t *exchange_ns; /* for the clock's; NULL: 0 */
+	const struct device_tells *tells;
+	const struct device_call *
+		heard; /* the batch's, if its launch stood on the device: it may have left; NULL: it did not */
 };
 
 /* Rows [from_row] of the group at from to [to_row] of that at to, of n_heads head blocks (all layers and heads). */

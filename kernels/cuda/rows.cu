@@ -6,7 +6,7 @@
  * stand    one warp: listens to the host, and tells
  * called   which does as inbound does, of what it hears. It begins when stand has heard, and waits for no more of it.
  * outbound a block for every row of O that must not lie where attention can write it.
- * finish   one thread: the batch is done.
+ * finish   two warps: a thread of one tells the host that the batch is done, the other streams that wait on the device.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
  */
 #include "device.h"
@@ -275,18 +275,47 @@ __global__ void __launch_bounds__(WARPS * 32) outbound_kernel(const __grid_const
 #endif
 }
 
-/* What the launches before wrote to host memory is there before the id is. */
-__global__ void finish_kernel(const __grid_constant__ struct device_finish a)
-{
 #if __CUDA_ARCH__ >= 800
-	launch_wait();
+/* A lane's word, known before the batch is done; address 0: it has none. */
+__device__ inline ulonglong2 take_tell(const struct device_finish &a)
+{
+	uint32_t lane = threadIdx.x % DEVICE_TELLS;
+	ulonglong2 none = make_ulonglong2(0, 0), head;
 
+	if (a.heard && packet_load(&a.heard->packets[0]).y != DEVICE_CALL_GO(a.id))
+		return none;
+	head = packet_load(a.tells);
+	return head.x == a.id && lane < head.y ? packet_load(&a.tells->words[lane]) : none;
+}
+
+/* What the launches before wrote to host memory is there before the id is. */
+__device__ inline void finish_clock(const struct device_finish &a)
+{
 	uint64_t end_ns = device_now_ns();
 
 	if (a.exchange_ns)
 		a.clock->exchange_ns = __ldcg(a.exchange_ns);
 	__threadfence_system();
 	packet_store(&a.clock->end_ns, make_ulonglong2(end_ns, a.id));
+}
+#endif
+
+/* Two warps, so that neither waits for the other's fence. */
+__global__ void __launch_bounds__(2 * DEVICE_TELLS) finish_kernel(const __grid_constant__ struct device_finish a)
+{
+#if __CUDA_ARCH__ >= 800
+	ulonglong2 tell = make_ulonglong2(0, 0);
+
+	if (threadIdx.x >= DEVICE_TELLS)
+		tell = take_tell(a);
+	__syncthreads(); /* from the id on the words may be another batch's */
+	launch_wait();
+	if (threadIdx.x == 0)
+		finish_clock(a);
+	if (tell.x) {
+		__threadfence(); /* who looks is on this device, too, and so is what it will read */
+		*(volatile uint64_t *)tell.x = tell.y;
+	}
 #endif
 }
 
@@ -345,7 +374,7 @@ extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uin
 
 extern "C" int device_finish(const struct device_finish *finish, device_stream stream)
 {
-	struct launch_shape shape = {1, 1, 0};
+	struct launch_shape shape = {1, 2 * DEVICE_TELLS, 0};
 
 	return launch_early(finish_kernel, finish, shape, stream);
 }

@@ -71,11 +71,16 @@ static void leave(struct batch *b)
 	b->last_id = id;
 }
 
-/* Record the launches of an attention behind the one that has been recorded, and start all. 0 or -EIO. */
+/* Record the launches of an attention behind the one that has been recorded, and start all. heard: NULL where that is sure to go on.
+ * 0 or -EIO. */
 static int launch_rest(struct batch *b, struct launch_chain *chain,
-		       const struct device_attend *attend, uint64_t id)
+		       const struct device_attend *attend, uint64_t id,
+		       const struct device_call *heard)
 {
-	struct device_finish last = {.clock = frame_of(b, id)->clock, .id = id};
+	struct device_finish last = {.clock = frame_of(b, id)->clock,
+				     .id = id,
+				     .tells = &b->tells[id % BATCH_FRAMES],
+				     .heard = heard};
 	int r = device_attend(attend, b->stream);
 
 	if (!r)
@@ -101,7 +106,7 @@ static int make_up(struct batch *b)
 	frame_of(b, id)->clock->id = 0;
 	launch_chain_begin(&b->chain);
 	if (batch_expect(b, device_inbound(&s->called_in, b->stream)) == 0)
-		return launch_rest(b, &b->chain, &s->called_attend, id);
+		return launch_rest(b, &b->chain, &s->called_attend, id, NULL);
 	launch_chain_drop();
 	return -EIO;
 }
@@ -268,7 +273,7 @@ static int launch(struct batch *b)
 	frame->clock->begin_ns = 0;
 	launch_chain_begin(chain);
 	if (batch_expect(b, device_stand(&stand, b->stream)) == 0)
-		return launch_rest(b, chain, &s->attend, id);
+		return launch_rest(b, chain, &s->attend, id, s->heard);
 	launch_chain_drop();
 	return -EIO;
 }

@@ -239,6 +239,7 @@ void check_ticket(struct stem *s, uint64_t ticket)
 {
 	struct coppice_result result;
 
+	CHECK(coppice_wait(s->lane, ticket, PATIENCE_NS) == 0, "%s", coppice_explain(s->c));
 	CHECK(coppice_poll(s->lane, ticket, &result) == 0 && result.status == 0, "%s",
 	      coppice_explain(s->c));
 }

@@ -407,7 +407,7 @@ static int role_thief(const char *socket, char **args)
 	gpu_start(&s);
 	client_start(&s, socket, COPPICE_DEVICE);
 	extend(&s, 1);
-	s.arena->id = 3; /* 2 is where this connection's prompts lie */
+	s.arena->id = 4; /* 2 is where this connection's prompts lie, 3 may be its streams' */
 
 	struct coppice_step_seq part = part_of(&s, 0, 1);
 	struct coppice_step step = {.seqs = &part, .n_seqs = 1};

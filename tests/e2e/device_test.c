@@ -143,13 +143,18 @@ static int teardown(void **state)
 	return 0;
 }
 
-static const Coppice__Reply *arena_new(struct client *c)
+static const Coppice__Reply *arena_new_of(struct client *c, uint32_t kind)
 {
 	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
 
-	m.kind = 1;
+	m.kind = kind;
 	m.bytes = ARENA_BYTES;
 	return client_verb(c, arena_new, &m);
+}
+
+static const Coppice__Reply *arena_new(struct client *c)
+{
+	return arena_new_of(c, 1);
 }
 
 static void arena_free(struct client *c, uint32_t arena)
@@ -340,8 +345,8 @@ static void sessions_do_not_see_each_others_arenas(void **state)
 	struct stem one = stem_start(f, "hold", "17", "tidy"), other;
 	struct client two = client_open(f->h);
 
-	for (uint32_t i = 1; i <= 3; i++)
-		assert_int_equal(arena_new(&two)->arena->arena, i);
+	for (uint32_t i = 1; i <= 4; i++)
+		assert_int_equal(arena_new_of(&two, i > 1)->arena->arena, i);
 	stem_await_go(&one);
 	other = stem_start(f, "hold", "34", "tidy");
 	stem_await_go(&other);
@@ -350,7 +355,7 @@ static void sessions_do_not_see_each_others_arenas(void **state)
 	stem_go(&other);
 	assert_int_equal(stem_end(&one), 0);
 	assert_int_equal(stem_end(&other), 0);
-	for (uint32_t i = 1; i <= 3; i++)
+	for (uint32_t i = 1; i <= 4; i++)
 		arena_free(&two, i);
 	client_close(&two);
 }

@@ -31,12 +31,13 @@
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
-enum op_kind { OP_WRITE, OP_WAIT, OP_COPY, OP_CALL };
+enum op_kind { OP_WRITE, OP_WAIT, OP_AWAIT, OP_COPY, OP_CALL };
 
 struct op {
 	struct op *next;
 	enum op_kind kind;
 	uint64_t address, value; /* write, wait; copy: to, from */
+	uint64_t near; /* await: another that may reach the value; 0: none */
 	size_t bytes;
 	void (*call)(void *);
 	void *arg;
@@ -71,6 +72,12 @@ static __thread void *current;
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
+static bool reached(uint64_t address, uint64_t value)
+{
+	return address &&
+	       (int64_t)(atomic_load((_Atomic uint64_t *)(uintptr_t)address) - value) >= 0;
+}
+
 static void run(const struct op *op)
 {
 	_Atomic uint64_t *word = (_Atomic uint64_t *)(uintptr_t)op->address;
@@ -80,7 +87,9 @@ static void run(const struct op *op)
 		atomic_store(word, op->value);
 		break;
 	case OP_WAIT:
-		for (uint32_t i = 0; (int64_t)(atomic_load(word) - op->value) < 0; i++) {
+	case OP_AWAIT:
+		for (uint32_t i = 0;
+		     !reached(op->address, op->value) && !reached(op->near, op->value); i++) {
 			if (i < SPINS)
 				sched_yield();
 			else
@@ -436,11 +445,11 @@ API int cuModuleUnload(void *module)
 /* A function is what it does. */
 API int cuModuleGetFunction(const enum op_kind **ret, void *module, const char *name)
 {
-	static const enum op_kind write = OP_WRITE, wait = OP_WAIT;
+	static const enum op_kind write = OP_WRITE, await = OP_AWAIT;
 
 	if (!module || (strcmp(name, "tell") != 0 && strcmp(name, "await") != 0))
 		return ERROR_VALUE;
-	*ret = strcmp(name, "tell") == 0 ? &write : &wait;
+	*ret = strcmp(name, "tell") == 0 ? &write : &await;
 	return 0;
 }
 
@@ -458,8 +467,10 @@ API int cuLaunchKernelEx(const struct launch *launch, const enum op_kind *functi
 
 	if (!current || extra || launch->grid[0] != 1 || launch->block[0] != 1)
 		return ERROR_VALUE;
-	return put(launch->stream,
-		   (struct op){.kind = *function, .address = *words[0], .value = *words[1]});
+	return put(launch->stream, (struct op){.kind = *function,
+					       .address = *words[0],
+					       .value = *words[1],
+					       .near = *function == OP_AWAIT ? *words[2] : 0});
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,9 @@ static struct {
 		int fd;
 	} blocks[BLOCKS];
 	uint64_t serial;
+	struct backend_tell tells[BACKEND_TELLS_MAX]; /* of batch tells_id */
+	uint32_t n_tells;
+	uint64_t tells_id;
 } fake;
 
 static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
@@ -75,9 +79,29 @@ static const char *fake_fault(struct backend *b)
 	return file && access(file, F_OK) == 0 ? "the fake device burns" : NULL;
 }
 
+static int fake_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	int r = backend_cpu.submit(b, batch, ret_id);
+
+	if (r == 0 && batch->n_tells) {
+		memcpy(fake.tells, batch->tells, batch->n_tells * sizeof(*batch->tells));
+		fake.n_tells = batch->n_tells;
+		fake.tells_id = *ret_id;
+	}
+	return r;
+}
+
+/* As on a device, streams hear of it first. */
 static int fake_completed(struct backend *b, uint64_t *ret_id)
 {
-	return fake_fault(b) ? -EIO : backend_cpu.completed(b, ret_id);
+	int r = fake_fault(b) ? -EIO : backend_cpu.completed(b, ret_id);
+
+	for (; r == 0 && fake.n_tells && *ret_id >= fake.tells_id; fake.n_tells--) {
+		const struct backend_tell *tell = &fake.tells[fake.n_tells - 1];
+
+		atomic_store((_Atomic uint64_t *)(uintptr_t)tell->address, tell->value);
+	}
+	return r;
 }
 
 /* No batch comes behind it. */
@@ -100,6 +124,7 @@ const struct backend_ops *coppice_backend_cuda(void)
 	fake.ops.arena_new = fake_arena_new;
 	fake.ops.arena_free = fake_arena_free;
 	fake.ops.fault = fake_fault;
+	fake.ops.submit = fake_submit;
 	fake.ops.completed = fake_completed;
 	if (getenv("FAKE_CUDA_MEET"))
 		fake.ops.meet = fake_meet;

@@ -297,6 +297,10 @@ static void make_step(struct world *w, struct nonsense *x)
 	x->entry.flags = draw_one_in(&w->draw, 6) ? ABI_STEP_APPEND_ONLY : 0;
 	if (draw_one_in(&w->draw, 4))
 		x->entry.flags |= draw_one_in(&w->draw, 2) ? ABI_STEP_STREAM : ABI_STEP_WORDS;
+	if (draw_one_in(&w->draw, 12)) {
+		x->entry.flags |= ABI_STEP_TELL;
+		x->entry.seq = draw_below(&w->draw, 4);
+	}
 	x->entry.arg = draw_below(&w->draw, N_WORDS);
 	for (uint32_t i = 0; i < n; i++) {
 		seq = any_seq(w, hostile_lane(w), true);

@@ -31,6 +31,9 @@ static struct {
 	uint32_t n_advanced, n_stale, n_batches;
 	bool was_advanced; /* the last job that was taken */
 	uint32_t end; /* of its tree's tokens */
+	uint64_t memory[64]; /* an arena's */
+	struct backend_tell told[BACKEND_TELLS_MAX]; /* by the last batch */
+	uint32_t n_told;
 } device;
 
 static int device_advance(struct backend *b, const struct backend_job *job)
@@ -53,6 +56,9 @@ static int device_submit(struct backend *b, const struct backend_batch *batch, u
 	device.n_batches++;
 	device.was_advanced = job->advanced;
 	device.end = node->pos + node->n_tokens;
+	device.n_told = batch->n_tells;
+	assert_true(batch->n_tells <= BACKEND_TELLS_MAX);
+	memcpy(device.told, batch->tells, batch->n_tells * sizeof(*batch->tells));
 	return backend_cpu.submit(b, batch, ret_id);
 }
 
@@ -62,6 +68,20 @@ static int device_completed(struct backend *b, uint64_t *ret_id)
 		return backend_cpu.completed(b, ret_id);
 	*ret_id = 0;
 	return 0;
+}
+
+static int device_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
+{
+	(void)b;
+	(void)bytes;
+	*ret = (struct backend_arena){.base = (uintptr_t)device.memory};
+	return 0;
+}
+
+static void device_arena_free(struct backend *b, uint64_t base)
+{
+	(void)b;
+	assert_int_equal(base, (uintptr_t)device.memory);
 }
 
 struct fixture {
@@ -81,6 +101,8 @@ static int setup(void **state)
 	device.ops.advance = device_advance;
 	device.ops.submit = device_submit;
 	device.ops.completed = device_completed;
+	device.ops.arena_new = device_arena_new;
+	device.ops.arena_free = device_arena_free;
 	harness_init(&f->h);
 	f->h.stepped = true;
 	harness_start(&f->h);
@@ -225,6 +247,113 @@ static void few_streams_of_many_are_told(void **state)
 	}
 }
 
+/* Arena 2, of the device. */
+static void open_device_arena(struct fixture *f)
+{
+	struct sched_request rq = {.verb = SCHED_ARENA_ADD,
+				   .session = f->c.session,
+				   .in.arena = {2, NULL, sizeof(device.memory)}};
+
+	assert_int_equal(harness_call(&f->h, &rq), 0);
+}
+
+/* The first layer's O is in the arena, too. */
+static struct abi_completion step_with_word(struct fixture *f, uint32_t flags, uint32_t layer,
+					    uint64_t arena, uint64_t offset)
+{
+	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
+	struct abi_entry step = {.kind = ABI_STEP,
+				 .count = 1,
+				 .layer = layer,
+				 .flags = flags,
+				 .seq = arena,
+				 .arg = offset};
+
+	rec.arena_out = layer == 0 && arena == 2 ? 2 : 1;
+	rec.lse = ABI_NO_OFFSET;
+	rec.o = 0;
+	atomic_store(&f->c.lane->ready, f->c.ticket + 1);
+	return client_wait(&f->c, client_submit(&f->c, step, &rec, sizeof(rec)));
+}
+
+static void the_device_is_to_write_the_words_of_streams(void **state)
+{
+	struct fixture *f = *state;
+
+	open_device_arena(f);
+	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(step_with_word(f, ABI_STEP_STREAM | ABI_STEP_TELL, 0, 2, 384).status, 0);
+	assert_int_equal(device.n_told, 1);
+	assert_int_equal(device.told[0].address, (uintptr_t)device.memory + 384);
+	assert_int_equal(device.told[0].value, f->c.ticket);
+	assert_int_equal(step_with_word(f, ABI_STEP_STREAM, 1, 0, 0).status, 0);
+	assert_int_equal(device.n_told, 0);
+}
+
+static void no_word_says_that_outputs_are_in_host_memory(void **state)
+{
+	struct fixture *f = *state;
+
+	open_device_arena(f);
+	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(step_with_word(f, ABI_STEP_STREAM, 0, 1, 0).status, 0);
+	assert_int_equal(step_with_word(f, ABI_STEP_STREAM | ABI_STEP_TELL, 1, 2, 384).status, 0);
+	assert_int_equal(device.n_told, 0);
+}
+
+static void a_word_that_is_not_the_sessions_own_is_refused(void **state)
+{
+	static const struct {
+		uint32_t flags;
+		uint64_t arena, offset;
+		enum abi_reason reason;
+	} bad[] = {
+		{ABI_STEP_TELL, 2, 0, ABI_BAD_FLAGS},
+		{ABI_STEP_TELL | ABI_STEP_STREAM, 0, 0, ABI_BAD_ARENA},
+		{ABI_STEP_TELL | ABI_STEP_STREAM, 1, 0, ABI_BAD_ARENA}, /* of the host */
+		{ABI_STEP_TELL | ABI_STEP_STREAM, 3, 0, ABI_BAD_ARENA},
+		{ABI_STEP_TELL | ABI_STEP_STREAM, UINT64_MAX, 0, ABI_BAD_ARENA},
+		{ABI_STEP_TELL | ABI_STEP_STREAM, (UINT64_C(1) << 32) + 2, 0, ABI_BAD_ARENA},
+		{ABI_STEP_TELL | ABI_STEP_STREAM, 2, 4, ABI_MISALIGNED},
+		{ABI_STEP_TELL | ABI_STEP_STREAM, 2, sizeof(device.memory), ABI_OUT_OF_ARENA},
+		{ABI_STEP_TELL | ABI_STEP_STREAM, 2, UINT64_MAX - 7, ABI_OUT_OF_ARENA},
+	};
+	struct fixture *f = *state;
+
+	open_device_arena(f);
+	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+		struct abi_completion end =
+			step_with_word(f, bad[i].flags, 0, bad[i].arena, bad[i].offset);
+		struct abi_entry trim = {.kind = ABI_TRIM, .seq = f->seq, .arg = 5};
+
+		assert_int_equal(end.status, -EINVAL);
+		assert_int_equal(end.reason, bad[i].reason);
+		assert_int_equal(client_do(&f->c, trim, NULL, 0).status, 0);
+	}
+}
+
+static void a_step_ends_with_the_arena_of_its_word(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
+	struct sched_request rq = {.verb = SCHED_ARENA_REMOVE,
+				   .session = f->c.session,
+				   .in.arena = {2}};
+	struct abi_entry step = {.kind = ABI_STEP,
+				 .count = 1,
+				 .flags = ABI_STEP_STREAM | ABI_STEP_TELL,
+				 .seq = 2};
+
+	open_device_arena(f);
+	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	uint64_t ticket = client_submit(&f->c, step, &rec, sizeof(rec));
+
+	sched_round(f->h.sched);
+	assert_int_equal(harness_call(&f->h, &rq), 0);
+	assert_int_equal(client_wait(&f->c, ticket).status, -ECANCELED);
+}
+
 static void lanes_that_take_turns_keep_their_plans(void **state)
 {
 	struct fixture *f = *state;
@@ -292,6 +421,10 @@ int main(void)
 		TEST(a_stream_is_told_that_its_step_is_soon_done),
 		TEST(an_entry_that_no_device_sees_is_soon_done_when_it_is_done),
 		TEST(few_streams_of_many_are_told),
+		TEST(the_device_is_to_write_the_words_of_streams),
+		TEST(no_word_says_that_outputs_are_in_host_memory),
+		TEST(a_word_that_is_not_the_sessions_own_is_refused),
+		TEST(a_step_ends_with_the_arena_of_its_word),
 		TEST(lanes_that_take_turns_keep_their_plans),
 		TEST(prefill_between_leaves_the_plan),
 		TEST(what_wants_rows_takes_more_than_are_configured),

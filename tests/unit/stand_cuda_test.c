@@ -19,17 +19,20 @@
 
 #define DECODE_LANES 3u /* batches under way at once */
 #define STAND_NS 250000 /* that a launch stands */
+#define PATIENCE_NS 1000000000
 
 /* Decode steps of a token that is in no page before, each with a value of its own. */
 struct decode {
 	struct probe p;
 	struct decode_lane {
 		_Float16 *q, *k, *v, *o; /* as the probe's */
+		uint64_t *told; /* becomes the number of the step that is done */
 		struct work_slice slot;
 		struct backend_io io;
 		float value;
 	} lanes[DECODE_LANES];
 	uint64_t plan_id, done, done_ns;
+	uint64_t n_told; /* steps */
 	uint32_t layer;
 	float value;
 };
@@ -53,9 +56,10 @@ static void decode_init(struct decode *d, struct oracle_random *random)
 	for (uint32_t i = 0; i < DECODE_LANES; i++) {
 		struct decode_lane *lane = &d->lanes[i];
 		struct world *w = &d->p.w;
-		char *at = world_alloc(w, 2048);
+		char *at = world_alloc(w, 2048 + sizeof(*lane->told));
 
-		memset(at, 0, 2048);
+		memset(at, 0, 2048 + sizeof(*lane->told));
+		lane->told = (uint64_t *)(void *)(at + 2048);
 		lane->q = (_Float16 *)at;
 		lane->o = (_Float16 *)(at + 512);
 		lane->k = (_Float16 *)(at + 1024);
@@ -78,6 +82,8 @@ static uint64_t decode_submit(struct decode *d, struct decode_lane *lane)
 				  .io = &lane->io,
 				  .plan_id = d->plan_id,
 				  .layer = d->layer};
+	struct backend_tell tell = {world_address(&d->p.w, lane->told), ++d->n_told};
+	struct backend_batch one = {&job, 1, &tell, 1};
 	uint64_t id = 0;
 
 	d->value = d->value < 1000 ? d->value + 1 : 0;
@@ -85,7 +91,7 @@ static uint64_t decode_submit(struct decode *d, struct decode_lane *lane)
 	for (uint32_t i = 0; i < 128; i++)
 		lane->v[i] = (_Float16)(lane->value + (float)i);
 	memset(lane->o, 0xff, 512);
-	assert_int_equal(cuda->submit(d->p.w.backend, &(struct backend_batch){&job, 1}, &id), 0);
+	assert_int_equal(cuda->submit(d->p.w.backend, &one, &id), 0);
 	d->layer = (d->layer + 1) % d->p.w.shape.n_layers;
 	return id;
 }
@@ -103,6 +109,15 @@ static void assert_decoded(const struct decode_lane *lane)
 		assert_true((float)lane->o[i] == lane->value + (float)(i / 128 * 64 + i % 64));
 }
 
+/* The word is written beside the end of the batch, whichever is seen first. */
+static void assert_told(const struct decode *d, const struct decode_lane *lane)
+{
+	uint64_t limit_ns = clock_ns() + PATIENCE_NS;
+
+	while (__atomic_load_n(lane->told, __ATOMIC_ACQUIRE) != d->n_told)
+		assert_true(clock_ns() < limit_ns);
+}
+
 /* Several layers one behind the other, then waits for all. */
 static void decode_some(struct decode *d, uint32_t n)
 {
@@ -111,6 +126,9 @@ static void decode_some(struct decode *d, uint32_t n)
 	for (uint32_t i = 0; i < n; i++)
 		id = decode_submit(d, &d->lanes[i]);
 	decode_await(d, id);
+	for (uint32_t i = 0; i < n; i++)
+		assert_decoded(&d->lanes[i]);
+	assert_told(d, &d->lanes[n - 1]);
 	for (uint32_t i = 0; i < n; i++)
 		assert_decoded(&d->lanes[i]);
 }

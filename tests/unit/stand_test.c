@@ -32,6 +32,7 @@ struct decode {
 	struct work_tree tree;
 	struct work_list list; /* owned */
 	uint64_t plan_id, last_id, k;
+	uint64_t told; /* becomes the k of a batch that is done */
 	uint32_t layer;
 };
 
@@ -82,8 +83,10 @@ static uint64_t submit(struct decode *d)
 				  .io = &io,
 				  .plan_id = d->plan_id,
 				  .layer = d->layer};
+	struct backend_tell tell = {(uintptr_t)&d->told, d->k};
+	struct backend_batch one = {&job, 1, &tell, 1};
 
-	assert_int_equal(batch_submit(&d->batch, &(struct backend_batch){&job, 1}, &d->last_id), 0);
+	assert_int_equal(batch_submit(&d->batch, &one, &d->last_id), 0);
 	d->layer = (d->layer + 1) % LAYERS;
 	return d->last_id;
 }
@@ -115,8 +118,10 @@ static void step(struct decode *d)
 	uint32_t layer = d->layer;
 	uint64_t id = submit(d);
 
+	assert_int_not_equal(d->told, d->k);
 	await(d, id);
 	assert_did(d, id, d->k, layer);
+	assert_int_equal(d->told, d->k);
 }
 
 /* Until a launch stands. */
@@ -188,6 +193,19 @@ static void test_one_that_had_left_when_it_was_called_is_made_up_for(void **stat
 	steps_in_a_row(d);
 	fake_is_impatient();
 	step(d);
+}
+
+static void test_one_that_has_left_tells_nobody(void **state)
+{
+	struct decode *d = *state;
+
+	steps_in_a_row(d);
+	fake_is_impatient();
+	submit(d);
+	fake_runs();
+	assert_int_not_equal(d->told, d->k);
+	await(d, d->last_id);
+	assert_int_equal(d->told, d->k);
 }
 
 static void test_that_is_made_up_for_before_the_next(void **state)
@@ -363,6 +381,7 @@ int main(void)
 		TEST(test_another_plan_is_launched),
 		TEST(test_a_launch_that_nobody_called_is_no_harm),
 		TEST(test_one_that_had_left_when_it_was_called_is_made_up_for),
+		TEST(test_one_that_has_left_tells_nobody),
 		TEST(test_that_is_made_up_for_before_the_next),
 		TEST(test_an_answer_that_comes_late_is_waited_for),
 		TEST(test_none_stands_where_batches_come_slowly),
