@@ -1,7 +1,6 @@
 /* batch.c - see batch.h. */
 #include "batch_chosen.h"
 #include "batch_impl.h"
-#include "foresee.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -93,9 +92,9 @@ static char *layer_of(const struct batch *b, const struct backend_job *job)
 	return (char *)(uintptr_t)at;
 }
 
-struct device_inbound batch_make_inbound(struct upload *u, const struct backend_job *job,
-					 struct batch_plan *plan, const struct batch_need *need,
-					 struct tables *t)
+static struct device_inbound make_inbound(struct upload *u, const struct backend_job *job,
+					  struct batch_plan *plan, const struct batch_need *need,
+					  struct tables *t)
 {
 	struct device_inbound in = {
 		.shape = shape_on_device(job->shape),
@@ -292,7 +291,7 @@ static int run_job(struct upload *u, const struct backend_job *job, const struct
 	if (r)
 		return r;
 	tables_make(u, job, &need->place, &tables);
-	in = batch_make_inbound(u, job, plan, need, &tables);
+	in = make_inbound(u, job, plan, need, &tables);
 	r = batch_expect(u->b, device_inbound(&in, u->b->stream));
 	if (r || !wanted)
 		return r;
@@ -309,20 +308,15 @@ static int run_job(struct upload *u, const struct backend_job *job, const struct
 	return r ? r : run_outbound(u, job, &tables);
 }
 
-/* The same of one that a launch stands for, which has all but the tables; if it was foreseen, these are there, too. */
-static void call_job(struct upload *u, const struct backend_job *job, const struct batch_need *need,
-		     bool foreseen)
+/* The same of one that a launch stands for, which has all but the tables. */
+static void call_job(struct upload *u, const struct backend_job *job, const struct batch_need *need)
 {
 	struct batch_plan *plan = plan_find(u->b, job->plan_id, job->shape);
 	struct device_inbound in;
 	struct tables tables;
 
-	if (foreseen) {
-		in = foresee_take(u->b, u);
-	} else {
-		tables_make(u, job, &need->place, &tables);
-		in = batch_make_inbound(u, job, plan, need, &tables);
-	}
+	tables_make(u, job, &need->place, &tables);
+	in = make_inbound(u, job, plan, need, &tables);
 	plan->used = ++u->b->uses;
 	count_job(u->b, job, plan);
 	u->plan = plan;
@@ -399,6 +393,27 @@ static int check_batch(struct batch *b, const struct backend_batch *batch)
 	return 0;
 }
 
+int batch_add_host(struct batch *b, uint64_t base, uint64_t bytes)
+{
+	struct batch_host *hosts = realloc(b->hosts, (b->n_hosts + 1) * sizeof(*hosts));
+
+	if (!hosts)
+		return -ENOMEM;
+	b->hosts = hosts;
+	hosts[b->n_hosts++] = (struct batch_host){base, bytes};
+	return 0;
+}
+
+void batch_drop_host(struct batch *b, uint64_t base)
+{
+	for (uint32_t i = 0; i < b->n_hosts; i++) {
+		if (b->hosts[i].base == base) {
+			b->hosts[i] = b->hosts[--b->n_hosts];
+			return;
+		}
+	}
+}
+
 /* Before the batch is called or launched. */
 static void put_tells(struct batch *b, const struct backend_batch *batch, uint64_t id)
 {
@@ -455,18 +470,15 @@ static int run_batch(struct upload *u, const struct backend_batch *batch)
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	struct upload u;
-	size_t host = 0, device = 0;
-	bool foreseen, called;
+	size_t host, device;
+	bool called;
 	int r = b->failed ? -EIO : check_batch(b, batch);
 
-	foreseen = !r && foresee_holds(b, batch) &&
-		   stand_fits(b, &batch->jobs[0], &b->needs[0], host, device);
-	if (!r && !foreseen)
+	if (!r)
 		r = find_needs(b, batch, &host, &device);
 	if (r)
 		return r;
-	called = foreseen ||
-		 (batch->n_jobs == 1 && stand_fits(b, &batch->jobs[0], &b->needs[0], host, device));
+	called = batch->n_jobs == 1 && stand_fits(b, &batch->jobs[0], &b->needs[0], host, device);
 	r = called ? 0 : stand_leave(b);
 	if (!r)
 		r = frame_take(b, host, device, &u);
@@ -475,7 +487,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	b->n_last = 0;
 	b->uses_before = b->uses;
 	if (!r && called)
-		call_job(&u, &batch->jobs[0], &b->needs[0], foreseen);
+		call_job(&u, &batch->jobs[0], &b->needs[0]);
 	else if (!r)
 		r = run_batch(&u, batch);
 	if (r) {

@@ -56,7 +56,6 @@ struct batch_plan {
 };
 
 struct batch_need; /* batch_impl.h */
-struct foreseen; /* foresee.h */
 
 /* Host memory that kernels reach across the bus. */
 struct batch_host {
@@ -93,7 +92,6 @@ struct batch {
 	uint64_t uses_before; /* the batch at hand */
 	struct backend_counters counters;
 	struct stand stand;
-	struct foreseen *foreseen; /* owned; NULL: no tables are made ahead */
 	struct peer *peer; /* owned; NULL: the device has met no other */
 	uint64_t
 		patience_ns; /* with what is under way, as it may be others' that never come; 0: without end */

@@ -122,13 +122,6 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 size_t plan_bytes(const struct program *p);
 void plan_drop_tails(struct batch_plan *plan);
 
-/* ---- batch.c ------------------------------------------------------------------------------------------------------- */
-
-/* What comes before attention, by tables that are made. plan: its patches go with it; NULL: there are none. */
-struct device_inbound batch_make_inbound(struct upload *u, const struct backend_job *job,
-					 struct batch_plan *plan, const struct batch_need *need,
-					 struct tables *t);
-
 /* ---- batch_tables.c ---------------------------------------------------------------------------------------------- */
 
 struct batch_need tables_need(struct batch *b, const struct backend_job *job);

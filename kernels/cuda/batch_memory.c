@@ -1,4 +1,4 @@
-/* batch_memory.c - buffers that grow, arenas that are the host's, and errors that are remembered. See batch_impl.h. */
+/* batch_memory.c - buffers that grow, and errors that are remembered. See batch_impl.h. */
 #include "batch_impl.h"
 
 #include "../clock.h"
@@ -6,7 +6,6 @@
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <sched.h>
-#include <stdlib.h>
 
 int batch_expect(struct batch *b, int r)
 {
@@ -57,25 +56,4 @@ int batch_grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool 
 		cudaFree(buffer->at);
 	*buffer = (struct batch_buffer){at, bytes};
 	return 0;
-}
-
-int batch_add_host(struct batch *b, uint64_t base, uint64_t bytes)
-{
-	struct batch_host *hosts = realloc(b->hosts, (b->n_hosts + 1) * sizeof(*hosts));
-
-	if (!hosts)
-		return -ENOMEM;
-	b->hosts = hosts;
-	hosts[b->n_hosts++] = (struct batch_host){base, bytes};
-	return 0;
-}
-
-void batch_drop_host(struct batch *b, uint64_t base)
-{
-	for (uint32_t i = 0; i < b->n_hosts; i++) {
-		if (b->hosts[i].base == base) {
-			b->hosts[i] = b->hosts[--b->n_hosts];
-			return;
-		}
-	}
 }

@@ -2,7 +2,7 @@
  * batch_plans.c - plans that are kept on the device, and take in tokens. There are few: who needs another takes the place of
  * one that nobody can ask for again, or else of the one that was used longest ago. See batch_impl.h.
  */
-#include "foresee.h"
+#include "batch_impl.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -197,8 +197,6 @@ int batch_advance(struct batch *b, const struct backend_job *job)
 	struct batch_plan *plan = plan_find(b, job->plan_id, job->shape);
 	int r;
 
-	if (b->foreseen)
-		b->foreseen->id = 0; /* its rows have moved on */
 	if (!plan || plan->n_tails == 0 || plan->n_tails != job->list->n_rows)
 		return -ESTALE;
 	r = advance_rows(b, plan, job);

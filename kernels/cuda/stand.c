@@ -1,9 +1,8 @@
 /* stand.c - see stand.h. */
-#include "foresee.h"
+#include "batch_impl.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PATIENCE_NS UINT64_C(250000) /* of a launch that stands */
@@ -23,7 +22,6 @@ int stand_init(struct batch *b)
 	    cudaMemsetAsync(s->heard, 0, sizeof(*s->heard), b->stream) != cudaSuccess)
 		return -ENOMEM;
 	memset(s->calls, 0, BATCH_FRAMES * sizeof(*s->calls));
-	b->foreseen = calloc(1, sizeof(*b->foreseen));
 	s->able = b->wide;
 	return 0;
 }
@@ -34,7 +32,6 @@ void stand_done(struct batch *b)
 	launch_chain_done(&b->stand.chains[1]);
 	cudaFreeHost(b->stand.calls);
 	cudaFree(b->stand.heard);
-	foresee_done(b->foreseen);
 }
 
 static struct batch_frame *frame_of(struct batch *b, uint64_t id)
@@ -301,6 +298,4 @@ void stand_next(const struct upload *u, const struct backend_job *job)
 	foresee(b, job, u->plan);
 	s->stands = launch(b) == 0;
 	b->failed = b->failed || !s->stands;
-	if (s->stands)
-		foresee_make(b, u, job, s->layer);
 }

@@ -45,7 +45,6 @@ if(COPPICE_CUDA_INCLUDE)
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/stand_test.c ${CMAKE_CURRENT_LIST_DIR}/fake_stream.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/stand.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/foresee.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c

@@ -51,7 +51,6 @@ static void deed_of(const struct fake_graph *g)
 
 	deed->n++;
 	deed->k = g->in.n_tokens ? g->in.tokens[0].k : 0;
-	deed->row = g->in.n_tokens ? g->in.tokens[0].row : 0;
 	deed->pool = g->in.pool;
 	if (g->in.begin_ns)
 		*g->in.begin_ns = fake.now_ns;

@@ -25,7 +25,6 @@ struct fake_graph {
 struct fake_deed {
 	uint32_t n;
 	uint64_t k; /* of its first new token */
-	uint32_t row; /* and where in its group that goes */
 	const char *pool;
 };
 

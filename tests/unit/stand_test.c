@@ -3,7 +3,7 @@
  * to do, once, and nobody waits for a launch that waits for him. The device is fake_stream.h's.
  */
 #include "fake_stream.h"
-#include "kernels/cuda/foresee.h"
+#include "kernels/cuda/batch_impl.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
 
@@ -32,8 +32,7 @@ struct decode {
 	struct work_tree tree;
 	struct work_list list; /* owned */
 	uint64_t plan_id, last_id, k;
-	uint64_t told, n_told; /* becomes the number of a batch that is done */
-	bool in_place; /* a layer's K are where the last one's were */
+	uint64_t told; /* becomes the k of a batch that is done */
 	uint32_t layer;
 };
 
@@ -73,7 +72,7 @@ static int teardown(void **state)
 static uint64_t submit(struct decode *d)
 {
 	struct backend_io io = {.q = 1 << 20,
-				.k = d->k += d->in_place ? 0 : 4096,
+				.k = d->k += 4096,
 				.v = 2 << 20,
 				.o = 3 << 20,
 				.slots = &d->slot,
@@ -84,7 +83,7 @@ static uint64_t submit(struct decode *d)
 				  .io = &io,
 				  .plan_id = d->plan_id,
 				  .layer = d->layer};
-	struct backend_tell tell = {(uintptr_t)&d->told, ++d->n_told};
+	struct backend_tell tell = {(uintptr_t)&d->told, d->k};
 	struct backend_batch one = {&job, 1, &tell, 1};
 
 	assert_int_equal(batch_submit(&d->batch, &one, &d->last_id), 0);
@@ -119,10 +118,10 @@ static void step(struct decode *d)
 	uint32_t layer = d->layer;
 	uint64_t id = submit(d);
 
-	assert_int_not_equal(d->told, d->n_told);
+	assert_int_not_equal(d->told, d->k);
 	await(d, id);
 	assert_did(d, id, d->k, layer);
-	assert_int_equal(d->told, d->n_told);
+	assert_int_equal(d->told, d->k);
 }
 
 /* Until a launch stands. */
@@ -204,58 +203,9 @@ static void test_one_that_has_left_tells_nobody(void **state)
 	fake_is_impatient();
 	submit(d);
 	fake_runs();
-	assert_int_not_equal(d->told, d->n_told);
+	assert_int_not_equal(d->told, d->k);
 	await(d, d->last_id);
-	assert_int_equal(d->told, d->n_told);
-}
-
-static bool has_tables(const struct decode *d)
-{
-	return d->batch.stand.stands && d->batch.foreseen->id == d->last_id + 1;
-}
-
-static void test_layers_of_a_token_that_lies_in_place_are_foreseen(void **state)
-{
-	struct decode *d = *state;
-	uint32_t n_foreseen = 0;
-
-	d->in_place = true;
-	steps_in_a_row(d);
-	for (uint32_t i = 0; i < 10 * LAYERS; i++) {
-		bool foreseen = has_tables(d);
-
-		assert_int_equal(foreseen, d->layer != 0);
-		n_foreseen += foreseen;
-		step(d);
-	}
-	assert_int_equal(n_foreseen, 10 * (LAYERS - 1));
-	assert_true(fake.n_called >= n_foreseen);
-}
-
-static void assert_row(struct decode *d, uint32_t row)
-{
-	while (!has_tables(d))
-		step(d);
-	step(d);
-	assert_int_equal(fake.deeds[d->last_id].row, row % DEVICE_GROUP_TOKENS);
-}
-
-static void test_what_is_elsewhere_was_not_foreseen(void **state)
-{
-	struct decode *d = *state;
-
-	d->in_place = true;
-	while (!has_tables(d))
-		step(d);
-	d->k += 64;
-	step(d);
-	assert_row(d, PAGE_TOKENS - 1);
-	while (!has_tables(d))
-		step(d);
-	d->slot.first = 3; /* in the same memory */
-	step(d);
-	assert_int_equal(fake.deeds[d->last_id].row, 3);
-	assert_row(d, 3);
+	assert_int_equal(d->told, d->k);
 }
 
 static void test_that_is_made_up_for_before_the_next(void **state)
@@ -411,9 +361,7 @@ static void test_any_steps_are_done_once(void **state)
 		}
 		await(d, ids[n - 1]);
 		for (uint32_t at = 0; at < n; at++)
-			assert_did(d, ids[at], d->in_place ? k : k + (at + 1) * 4096,
-				   (layer + at) % LAYERS);
-		d->in_place = oracle_below(&random, 2);
+			assert_did(d, ids[at], k + (at + 1) * 4096, (layer + at) % LAYERS);
 		if (oracle_below(&random, 8) == 0)
 			d->layer = oracle_below(&random, LAYERS);
 		if (oracle_below(&random, 16) == 0)
@@ -434,8 +382,6 @@ int main(void)
 		TEST(test_a_launch_that_nobody_called_is_no_harm),
 		TEST(test_one_that_had_left_when_it_was_called_is_made_up_for),
 		TEST(test_one_that_has_left_tells_nobody),
-		TEST(test_layers_of_a_token_that_lies_in_place_are_foreseen),
-		TEST(test_what_is_elsewhere_was_not_foreseen),
 		TEST(test_that_is_made_up_for_before_the_next),
 		TEST(test_an_answer_that_comes_late_is_waited_for),
 		TEST(test_none_stands_where_batches_come_slowly),
