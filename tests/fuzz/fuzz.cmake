@@ -1,6 +1,7 @@
 # Random and nearly valid nonsense, bounded in count and time; COPPICE_SEED repeats a run, COPPICE_SECONDS lengthens it.
 if(TARGET coppice_daemon)
-	coppice_test(NAME lane_fuzz SOURCES fuzz/lane_fuzz.c fuzz/lane_honest.c fuzz/draw.c unit/sched_harness.c
+	coppice_test(NAME lane_fuzz SOURCES fuzz/lane_fuzz.c fuzz/lane_hostile.c fuzz/lane_nonsense.c fuzz/lane_honest.c fuzz/draw.c
+		unit/sched_harness.c
 		LIBS coppice_daemon LABELS fuzz)
 	target_include_directories(lane_fuzz PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/unit)
 endif()
