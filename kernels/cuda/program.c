@@ -206,15 +206,14 @@ static uint32_t count_parts(const struct make *m, const struct strip *strip, dou
 /* A strip whole, or cut into parts that take about the same. */
 static int make_units(struct make *m, struct strip *strip, double limit_ns)
 {
-	bool counted = m->two_each ||
-		       m->p->expect.n_units * m->want->shape->n_kv_heads <= m->want->n_blocks;
+	bool one_each = m->p->expect.n_units * m->want->shape->n_kv_heads <= m->want->n_blocks;
 	struct parts parts = strip_parts(m, strip, limit_ns);
 	uint32_t *ends = make_scratch(m, ENDS, parts.n, sizeof(*ends));
 	uint32_t end = 0, n_ends = 0;
 	int r = ends ? strip_read(m, strip) : -ENOMEM;
 
-	/* groups one by one take longer than in runs, and a unit more than all blocks have is waited for by all */
-	for (uint32_t i = 0; !r && counted && parts.n > 1 && i < PART_STEPS; i++) {
+	/* groups one by one take longer than in runs, and a unit more than there are blocks is waited for by all */
+	for (uint32_t i = 0; !r && one_each && parts.n > 1 && i < PART_STEPS; i++) {
 		n_ends = count_parts(m, strip, parts.each_ns, parts.n, ends);
 		if (n_ends <= parts.n)
 			break;

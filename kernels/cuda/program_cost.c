@@ -16,8 +16,6 @@
 #define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
-#define LEAST_BUSY 0.9 /* of all blocks, that have a unit each */
-#define LEAST_SAVED 1.6 /* units' fixed times, that are worth two units for each block */
 
 const double program_shares[PROGRAM_N_SHARES] = {0, 1.5, SHARE_OF_WAVES, 0.55, 0.36};
 
@@ -402,39 +400,6 @@ static struct program_expect best_limit(const struct make *m, double *ret_limit_
 	return best;
 }
 
-/* Is two units for each block, of which so much are busy then, worth more than what units cost? */
-static bool saves(const struct make *m, const struct program_expect *one, double busy)
-{
-	double now = (double)one->n_units * m->want->shape->n_kv_heads / m->want->n_blocks;
-
-	return now >= LEAST_BUSY &&
-	       (1 - now / busy) * one->all_ns >= LEAST_SAVED * m->want->costs->unit_ns;
-}
-
-/* Of a strip that nearly all blocks have a part of: each brings KV as fast as it can, so that those without one are missing. Parts of
- * half the length can be dealt to more blocks, two to each. */
-static void try_two_each(struct make *m, struct program_expect *best, double *limit_ns)
-{
-	struct strip *strip = make_strips_of(m);
-	uint32_t heads = m->want->shape->n_kv_heads, most = 2 * m->want->n_blocks;
-	uint32_t n = most / heads;
-	struct program_expect e;
-	double limit;
-
-	if (m->n_strips != 1 || best->n_cut != 1 || !saves(m, best, (double)n * heads / most))
-		return;
-	limit = strip->cost / (n + LEAST_CUT - 1.5);
-	for (uint32_t i = 0; i < LIMIT_STEPS && count_entries(m, limit) > most; i++)
-		limit *= 1.03;
-	e = expect_of(m, limit);
-	if (e.n_units > n || !saves(m, best, (double)e.n_units * heads / most))
-		return;
-	e.unit_tokens = best->unit_tokens;
-	*best = e;
-	*limit_ns = limit;
-	m->two_each = true;
-}
-
 /* As the planner was told to. */
 static int choose_as_told(struct make *m, double *ret_limit_ns)
 {
@@ -459,16 +424,21 @@ static uint32_t most_rows_of(const struct work_list *list)
 	return most;
 }
 
-/* By the number of rows, and the limit, that take least. */
-static int choose_rows(struct make *m, struct program_expect *best, double *ret_limit_ns)
+int strips_choose(struct make *m, double *ret_limit_ns)
 {
-	uint32_t most_rows = most_rows_of(m->want->list), made = 0;
+	struct program_expect best = {0};
+	uint32_t most_rows, made = 0;
 	double limit;
+	int r = runs_make(m);
 
+	if (r)
+		return r;
+	most_rows = most_rows_of(m->want->list);
+	if (m->want->choice.unit_tokens)
+		return choose_as_told(m, ret_limit_ns);
 	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {
 		uint32_t tokens = (DEVICE_WARPS >> i) * m->block_tokens;
 		struct program_expect e;
-		int r;
 
 		if (tokens == 0)
 			break;
@@ -480,25 +450,12 @@ static int choose_rows(struct make *m, struct program_expect *best, double *ret_
 		if (r)
 			return r;
 		e = best_limit(m, &limit);
-		if (i == 0 || e.all_ns < best->all_ns) {
-			*best = e;
-			best->unit_tokens = tokens;
+		if (i == 0 || e.all_ns < best.all_ns) {
+			best = e;
+			best.unit_tokens = tokens;
 			*ret_limit_ns = limit;
 		}
 	}
-	return made == best->unit_tokens ? 0 : strips_make(m, best->unit_tokens);
-}
-
-int strips_choose(struct make *m, double *ret_limit_ns)
-{
-	int r = runs_make(m);
-
-	if (r)
-		return r;
-	if (m->want->choice.unit_tokens)
-		return choose_as_told(m, ret_limit_ns);
-	r = choose_rows(m, &m->p->expect, ret_limit_ns);
-	if (r == 0)
-		try_two_each(m, &m->p->expect, ret_limit_ns);
-	return r;
+	m->p->expect = best;
+	return made == best.unit_tokens ? 0 : strips_make(m, best.unit_tokens);
 }

@@ -85,7 +85,6 @@ struct make {
 	uint32_t n_groups; /* of the strip at hand */
 	uint32_t least_pos; /* of its rows */
 	uint32_t n_strips, n_runs;
-	bool two_each; /* blocks have two units each, and none has three */
 	uint32_t n_seen;
 	struct common common;
 	struct alike alike;

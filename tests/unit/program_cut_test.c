@@ -21,13 +21,18 @@ struct cut {
 	struct program program;
 };
 
-/* Of 132 blocks. */
-static void cut_make(struct cut *c, const struct work_shape *shape, const uint32_t nodes[2],
-		     const uint32_t tokens[2], struct program_choice choice)
+/* A root and leaves for one KV head, in units of so many tokens at most. */
+static void cut_init(struct cut *c, uint32_t group, const uint32_t nodes[2],
+		     const uint32_t tokens[2], uint32_t unit_tokens)
 {
-	struct workload_spec spec = {.shape = *shape};
-	uint64_t page_sources =
-		PAGE_TOKENS * 4 * HEAD_DIM * shape->n_kv_heads / DEVICE_SOURCE_BYTES;
+	struct workload_spec spec = {.shape = {.n_layers = 1,
+					       .n_q_heads = group,
+					       .n_kv_heads = 1,
+					       .head_dim = HEAD_DIM,
+					       .page_tokens = PAGE_TOKENS,
+					       .dtype = WORK_FP16,
+					       .scale = 1 / sqrtf(HEAD_DIM)}};
+	uint64_t page_sources = PAGE_TOKENS * 4 * HEAD_DIM / DEVICE_SOURCE_BYTES;
 
 	*c = (struct cut){0};
 	snprintf(spec.name, sizeof(spec.name), "cut");
@@ -40,29 +45,9 @@ static void cut_make(struct cut *c, const struct work_shape *shape, const uint32
 				    .costs = costs_find(9, 0),
 				    .n_blocks = BLOCKS,
 				    .wide = true,
-				    .choice = choice};
+				    .choice = {unit_tokens, ONE_EACH}};
 
 	assert_int_equal(program_make(&c->program, &want), 0);
-}
-
-static struct work_shape shape_of(uint32_t n_kv_heads, uint32_t group)
-{
-	return (struct work_shape){.n_layers = 1,
-				   .n_q_heads = n_kv_heads * group,
-				   .n_kv_heads = n_kv_heads,
-				   .head_dim = HEAD_DIM,
-				   .page_tokens = PAGE_TOKENS,
-				   .dtype = WORK_FP16,
-				   .scale = 1 / sqrtf(HEAD_DIM)};
-}
-
-/* A root and leaves for one KV head, in units of so many tokens at most. */
-static void cut_init(struct cut *c, uint32_t group, const uint32_t nodes[2],
-		     const uint32_t tokens[2], uint32_t unit_tokens)
-{
-	struct work_shape shape = shape_of(1, group);
-
-	cut_make(c, &shape, nodes, tokens, (struct program_choice){unit_tokens, ONE_EACH});
 }
 
 static void cut_done(struct cut *c)
@@ -112,31 +97,11 @@ static void test_wide_units_have_whole_stages(void **state)
 	cut_done(&c);
 }
 
-/* Parts of 8 heads' strips that 132 blocks have one of each would leave four of them without. */
-static void test_of_a_long_strip_all_blocks_have_two_parts(void **state)
-{
-	static const struct {
-		uint32_t tokens, n_parts;
-	} cases[] = {{131072, 16}, {262144, 33}, {300001, 33}, {524288, 33}, {1048576, 33}};
-	struct work_shape shape = shape_of(8, 4);
-
-	(void)state;
-	for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct cut c;
-
-		cut_make(&c, &shape, (uint32_t[]){1, 1}, (uint32_t[]){cases[i].tokens - 1, 1},
-			 (struct program_choice){0});
-		assert_int_equal(c.program.n[PROGRAM_UNITS], cases[i].n_parts);
-		cut_done(&c);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_block_has_two_units_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_units_have_whole_stages),
-		cmocka_unit_test(test_of_a_long_strip_all_blocks_have_two_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
