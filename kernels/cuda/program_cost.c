@@ -11,11 +11,12 @@
 #define NEVER_NS 1e18
 #define IDLE_LEAST 0.03
 #define LEAST_CUT 1.15 /* of the limit, that a strip takes before it is cut */
-#define LEAST_UNITS 0.5 /* a unit's fixed time, that a unit takes at least if it is cut */
+#define LEAST_UNITS 0.7 /* a unit's fixed time, that a unit takes at least if it is cut */
 #define LEAST_PART 0.3 /* of the limit, that is worth a unit of its own */
 #define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
+#define MANY_WAVES 3.5
 
 const double program_shares[PROGRAM_N_SHARES] = {0, 1.5, SHARE_OF_WAVES, 0.55, 0.36};
 
@@ -288,9 +289,9 @@ static uint32_t expect_strip(const struct make *m, struct strip *strip, double l
 /* Blocks that wait for the last: few units of like length come in waves, of many the last ends somewhere in a unit's time. */
 static double idle_of(double time, double waves, double longest)
 {
-	double idle = waves > 4	  ? 0.4 * longest
-		      : waves > 0 ? time * ((double)(uint64_t)(waves + 0.999) / waves - 1)
-				  : 0;
+	double idle = waves > MANY_WAVES ? 0.4 * longest
+		      : waves > 0	 ? time * ((double)(uint64_t)(waves + 0.999) / waves - 1)
+					 : 0;
 
 	return time + idle < longest ? longest - time : idle;
 }
