@@ -11,7 +11,7 @@
 #define NEVER_NS 1e18
 #define IDLE_LEAST 0.03
 #define LEAST_CUT 1.15 /* of the limit, that a strip takes before it is cut */
-#define LEAST_UNITS 0.7 /* a unit's fixed time, that a unit takes at least if it is cut */
+#define LEAST_UNITS 0.5 /* a unit's fixed time, that a unit takes at least if it is cut */
 #define LEAST_PART 0.3 /* of the limit, that is worth a unit of its own */
 #define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */
 #define LIMIT_STEPS 12u

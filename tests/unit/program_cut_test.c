@@ -70,7 +70,7 @@ static void test_no_block_has_two_units_for_want_of_a_longer_one(void **state)
 				struct cut c;
 
 				cut_init(&c, group, nodes[i], tokens[i], rows / group);
-				assert_in_range(c.program.n[PROGRAM_UNITS], BLOCKS / 5, BLOCKS);
+				assert_in_range(c.program.n[PROGRAM_UNITS], BLOCKS / 4, BLOCKS);
 				cut_done(&c);
 			}
 		}
