@@ -1,5 +1,3 @@
-file(GLOB planner ${PROJECT_SOURCE_DIR}/kernels/cuda/program*.c ${PROJECT_SOURCE_DIR}/kernels/cuda/costs.c)
-
 # The GPU's backend; skipped, with a sentence, where there is no device.
 if(TARGET coppice_cuda)
 	coppice_test(NAME cuda_test
@@ -37,7 +35,7 @@ if(COPPICE_CUDA_INCLUDE)
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
-			${planner}
+			${planner_sources}
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(plans_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 	# Launches that wait for their batches, on a stream that is played.
@@ -50,7 +48,7 @@ if(COPPICE_CUDA_INCLUDE)
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_tables.c
-			${planner}
+			${planner_sources}
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(stand_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 	# How devices find ways to each other; NCCL's part is played by a library of its name beside the test.
