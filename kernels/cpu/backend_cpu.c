@@ -32,7 +32,7 @@ struct backend {
 	const struct vec *vec;
 	float *pass_state, *pass_part; /* owned, [pass_room]: of all rows, and of those of a pass */
 	size_t pass_room;
-	struct estimate_room estimate;
+	struct array masses; /* of an estimate */
 	struct mover *mover; /* owned; NULL: nothing was ever pinned */
 	uint64_t last_id;
 	struct backend_counters counters;
@@ -45,7 +45,7 @@ static void cpu_close(struct backend *b)
 	mover_free(b->mover);
 	free(b->pass_state);
 	free(b->pass_part);
-	free(b->estimate.mass);
+	array_done(&b->masses);
 	attend_done(&b->attend);
 	threads_free(b->threads);
 	pool_done(&b->pool);
@@ -229,10 +229,7 @@ static int cpu_estimate(struct backend *b, const struct backend_estimate *estima
 	if (cpu_page_bytes(b, estimate->shape, NULL, 0) == 0)
 		return -EINVAL;
 	pool_pages_init(&pages, &b->pool, estimate->shape, b->vec);
-	int r = estimate_pages(&pages, b->vec, b->threads, estimate, &b->estimate);
-	if (!r)
-		*ret_mass = b->estimate.mass;
-	return r;
+	return estimate_pages(&pages, b->vec, b->threads, estimate, &b->masses, ret_mass);
 }
 
 static int cpu_completed(struct backend *b, uint64_t *ret_id)

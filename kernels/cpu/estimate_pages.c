@@ -245,22 +245,9 @@ static bool fits(const struct pool_pages *pages, const struct backend_estimate *
 	       keys_fit(pages, e);
 }
 
-static int room_reserve(struct estimate_room *room, size_t n)
-{
-	float *mass;
-
-	if (n <= room->n_room)
-		return 0;
-	mass = realloc(room->mass, n * sizeof(*mass));
-	if (!mass)
-		return -ENOMEM;
-	room->mass = mass;
-	room->n_room = n;
-	return 0;
-}
-
 int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct threads *threads,
-		   const struct backend_estimate *estimate, struct estimate_room *room)
+		   const struct backend_estimate *estimate, struct array *room,
+		   const float **ret_mass)
 {
 	const struct work_shape *s = estimate->shape;
 	struct run run = {.pages = pages, .vec = vec, .e = estimate};
@@ -276,9 +263,12 @@ int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct
 	run.columns_room = estimate_n_blocks(run.n_columns, TILE) * TILE;
 	run.n_q_blocks = estimate_n_blocks(estimate->n_q, estimate->block_tokens);
 	run.n_k_blocks = estimate_n_blocks(estimate->n_k, estimate->block_tokens);
-	if (room_reserve(room, (size_t)s->n_kv_heads * run.n_q_blocks * run.n_k_blocks) != 0)
+	run.mass = array_room(room, (size_t)s->n_kv_heads * run.n_q_blocks * run.n_k_blocks,
+			      sizeof(*run.mass));
+	if (!run.mass)
 		return -ENOMEM;
-	run.mass = room->mass;
 	threads_run(threads, unit_run, &run, s->n_kv_heads, false);
+	if (!run.error)
+		*ret_mass = run.mass;
 	return run.error;
 }

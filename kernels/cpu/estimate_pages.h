@@ -6,17 +6,13 @@
 #define COPPICE_CPU_ESTIMATE_PAGES_H
 
 #include "../backend.h"
+#include "../plan/array.h"
 #include "pool.h"
 #include "threads.h"
 
-/* All zero: nothing yet. Grows, and is kept. */
-struct estimate_room {
-	float *mass; /* owned */
-	size_t n_room;
-};
-
-/* As backend_ops.estimate; the masses go to the room's. */
+/* As backend_ops.estimate; ret_mass is in room. */
 int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct threads *threads,
-		   const struct backend_estimate *estimate, struct estimate_room *room);
+		   const struct backend_estimate *estimate, struct array *room,
+		   const float **ret_mass);
 
 #endif
