@@ -29,12 +29,11 @@ bool batch_settles(const struct batch *b, uint64_t limit_ns)
 
 int batch_await(struct batch *b)
 {
-	if (!b->patience_ns)
-		return batch_expect(b, cudaStreamSynchronize(b->stream));
-	if (!b->failed && batch_settles(b, b->patience_ns))
-		return batch_expect(b, cudaStreamSynchronize(b->stream));
-	b->failed = true;
-	return batch_expect(b, cudaErrorTimeout);
+	if (b->patience_ns && (b->failed || !batch_settles(b, b->patience_ns))) {
+		b->failed = true;
+		return batch_expect(b, cudaErrorTimeout);
+	}
+	return batch_expect(b, cudaStreamSynchronize(b->stream));
 }
 
 int batch_grow(struct batch *b, struct batch_buffer *buffer, size_t bytes, bool host)
