@@ -14,6 +14,7 @@
 #define LEAST_UNITS 0.5 /* a unit's fixed time, that a unit takes at least if it is cut */
 #define LEAST_PART 0.3 /* of the limit, that is worth a unit of its own */
 #define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */
+#define FEW_TURNS 2u /* of all warps, a slot each, up to which a part has whole ones */
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
 #define MANY_WAVES 3.5
@@ -144,9 +145,13 @@ static double all_ns(const struct make *m, const struct load *load)
 	return m->want->wide && load->n_blocks >= WARP_GROUP ? m->stage_ns : m->slot_ns;
 }
 
-uint32_t load_granule(const struct load *load)
+uint32_t load_granule(const struct load *load, uint32_t n_groups)
 {
-	return load->staged ? STAGE_GROUPS : DEVICE_SLOT_GROUPS;
+	uint32_t turn = DEVICE_SLOT_GROUPS * (DEVICE_WARPS / load->n_blocks);
+
+	if (load->staged)
+		return STAGE_GROUPS;
+	return n_groups < FEW_TURNS * turn ? turn : DEVICE_SLOT_GROUPS;
 }
 
 /* What all of it takes together. */
@@ -190,7 +195,9 @@ static double fixed_cost(const struct make *m, const struct strip *strip)
 /* Do groups that come to n complete a granule that before of them did not? */
 static bool completes(const struct load *load, uint32_t before, uint32_t n)
 {
-	return (before ^ n) >= load_granule(load);
+	uint32_t granule = load_granule(load, n);
+
+	return before / granule != n / granule;
 }
 
 /* Which of the run's rows are the strip's, from its first. False: none that sees something of it. */

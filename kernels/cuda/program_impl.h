@@ -255,8 +255,9 @@ void load_init(const struct make *m, const struct strip *strip, struct load *ret
  * ns: what load takes, before and after. */
 bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
 		uint32_t end, double limit_ns, double *ns);
-/* Groups of which a part has a multiple, if it ends behind the run added last: half a stage takes as long as a whole one. */
-uint32_t load_granule(const struct load *load);
+/* Groups of which a part has a multiple, if it ends behind the run added last, with n_groups: half a stage takes as long as a
+ * whole one, and so does half a turn of the warps, of which many parts have but one or two. */
+uint32_t load_granule(const struct load *load, uint32_t n_groups);
 
 /* ---- program_slots.c --------------------------------------------------------------------------------------------- */
 

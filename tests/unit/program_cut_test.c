@@ -97,11 +97,34 @@ static void test_wide_units_have_whole_stages(void **state)
 	cut_done(&c);
 }
 
+/* A root and ten leaves, for each block less than two turns of the warps: units have two, but for those of leaves alone at a
+ * strip's end. */
+static void test_short_units_have_whole_turns(void **state)
+{
+	(void)state;
+	for (uint32_t blocks = 1; blocks <= 2; blocks++) {
+		uint32_t n_odd = 0;
+		struct cut c;
+
+		cut_init(&c, 16, (uint32_t[]){1, 10}, (uint32_t[]){4000, 400}, blocks);
+		for (uint32_t i = 0; i < c.program.n[PROGRAM_UNITS]; i++) {
+			const struct device_unit *unit =
+				(const struct device_unit *)c.program.arrays[PROGRAM_UNITS].at + i;
+
+			n_odd += unit->n_slots * blocks != 2 * DEVICE_WARPS;
+		}
+		assert_true(n_odd <= 10);
+		assert_in_range(c.program.n[PROGRAM_UNITS], 90, BLOCKS);
+		cut_done(&c);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_block_has_two_units_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_units_have_whole_stages),
+		cmocka_unit_test(test_short_units_have_whole_turns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
