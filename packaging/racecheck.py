@@ -25,6 +25,13 @@ ARGUED = [
 	(r"STS\.64 |STS\.128 .*, RZ", r"STS\.64 |STS\.128 .*, RZ|LDGSTS",
 		"sums of a unit on their way out, and Q of the next or of the same one on its way in: the warps that write sums "
 		"have read their Q, and all warps arrive at the barrier that the fetching warps wait for once they are done"),
+	(r"LDGSTS", r"LDS\.128",
+		"sums of a unit's columns, read by the warps that add them up, and Q of the next unit on its way to the same place: "
+		"all warps arrive, once they have read, at the barrier that the fetching warps wait for"),
+	# without predicates, which those have that write the sums, and those that read the addresses
+	(r"^STS\.64 \[R\d+\+0x", r"^LDS(\.64)? R\d+, \[R\d+\+0x",
+		"maxima and sums of a unit, read by the warps that add them up, and where Q of the next unit lies, which is written to "
+		"the same place: ordered by that same barrier"),
 ]
 ACCESS = re.compile(r"(Read|Write) access at (.*)\+0x([0-9a-f]+)")
 HAZARDS = re.compile(r"\[(\d+) hazards?\]")
