@@ -202,9 +202,11 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_seq_fork(struct coppice_seq *seq,
 /*
  * Prefill that attends to part of its path: steps of more than 16 new tokens read, for each KV head and block_tokens rows, the blocks
  * of the path that together hold tau of attention as an estimate has it (XAttention, arXiv:2503.16428), the first sink_blocks, the last
- * recent_blocks, and those of the rows themselves. Decode, drafts, and what does not fit the device stay exact. The result of a
- * step's ticket says which share of the path was attended to, and how much of the estimated mass it holds. KV of later layers follows
- * from it and is shared like any other: open such sequences under a salt of their own, so that nobody who wants exact KV finds theirs.
+ * recent_blocks, and those of the rows themselves. Decode and drafts stay exact. Where the path is longer than the pool, blocks have the
+ * daemon's stage_block tokens in place of block_tokens, the estimate is made from mean keys of 8, and all rows of a slice have one choice.
+ * The result of a step's ticket says which share of the path was attended to by the step's sequences that ask for this, and how much of
+ * the estimated mass it holds. KV of later layers follows from it and is shared like any other: open such sequences under a salt of
+ * their own, so that nobody who wants exact KV finds theirs.
  */
 struct coppice_sparse {
 	double tau; /* up to 1: exact; 0: 0.97, which costs the model of tests/model 0.4 % of its loss */

@@ -2,6 +2,7 @@
 #include "passes_impl.h"
 
 #include "grow.h"
+#include "step.h"
 
 #include "kernels/cpu/estimate.h"
 
@@ -106,11 +107,8 @@ int choice_take_in(struct sched *s, const struct passes_view *v)
 
 static bool is_wanted(const struct sched *s, const struct step_part *part)
 {
-	const struct sched_seq *seq = part->seq;
-
-	return seq->sparse.tau > 0 && seq->sparse.tau < 1 && s->ops->estimate &&
-	       s->ops->tier->summary && part->io.o && !seq->parents && !seq->draft &&
-	       seq->model->shape.n_kv_heads <= HEADS_MAX;
+	return step_may_be_sparse(part) && s->ops->estimate && s->ops->tier->summary &&
+	       part->seq->model->shape.n_kv_heads <= HEADS_MAX;
 }
 
 static int reserve(struct passes *p)

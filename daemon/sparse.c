@@ -3,6 +3,7 @@
 
 #include "grow.h"
 #include "sched_impl.h"
+#include "step.h"
 
 #include "kernels/cpu/estimate.h"
 
@@ -38,10 +39,7 @@ bool sparse_is_sane(const struct abi_sparse *wish)
 static bool is_wanted(const struct sched *s, const struct step_part *part,
 		      const struct batch_job *job)
 {
-	const struct abi_sparse *wish = &part->seq->sparse;
-
-	return wish->tau > 0 && wish->tau < 1 && s->ops->estimate && part->io.o &&
-	       !part->seq->parents && job->tree.n_queries == 1;
+	return step_may_be_sparse(part) && s->ops->estimate && job->tree.n_queries == 1;
 }
 
 static void choice_init(struct choice *c, struct sched *s, const struct step_part *part)

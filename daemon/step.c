@@ -151,6 +151,14 @@ static struct outcome check_part(struct sched *s, struct sched_lane *lane,
 	return reason ? outcome_bad(-EINVAL, reason, where) : OUTCOME_OK;
 }
 
+bool step_may_be_sparse(const struct step_part *part)
+{
+	const struct abi_sparse *wish = &part->seq->sparse;
+
+	return wish->tau > 0 && wish->tau < 1 && part->n_new > DECODE_MAX_NEW &&
+	       !part->seq->draft && part->io.o;
+}
+
 static int parts_reserve(struct step *step, uint32_t n)
 {
 	if (n <= step->parts_room)

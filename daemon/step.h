@@ -9,6 +9,9 @@
  * rightly named lose their extension (entry_void_seq), and the outcome says which and why. */
 struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct abi_entry *e);
 
+/* Its sequence wants prefill to attend to part of the path, and this is prefill: decode and drafts are exact in any step. */
+bool step_may_be_sparse(const struct step_part *part);
+
 /* The parked step's layer is done for all its rows and nothing can fail any more, unless it is the last: the entry completes
  * now, so that the client need not wait for step_finish, which must follow. */
 void step_tell(struct sched *s, struct sched_lane *lane);
