@@ -10,7 +10,8 @@
 #define TABLE 65536u
 #define PERIOD ((size_t)32000003) /* values; a prime, so that no page repeats another's rows */
 #define PAGE_BYTES 4096u
-#define SAMPLE_HEADS 2u
+#define SAMPLE_HEADS 4u
+#define SAMPLE_ROWS (WORKLOAD_SAMPLES / SAMPLE_HEADS)
 #define GROUP_VALUES (16u * 256u) /* of the query heads of a KV head, at most */
 
 int workload_spec_levels(struct workload_spec *spec, const uint32_t *nodes, const uint32_t *tokens,
@@ -412,17 +413,25 @@ static int sample_make(const struct workload *w, const struct oracle_kv *kv,
 	return 0;
 }
 
-/* First, middle and last query; in each another row; of the first and the last KV head. */
+/* The i-th of n, spread evenly from the first to the last of so many. */
+static uint32_t spread(uint32_t i, uint32_t n, uint32_t of)
+{
+	return n > 1 ? (uint32_t)((uint64_t)i * (of - 1) / (n - 1)) : 0;
+}
+
+/* Of all queries' rows, as many of each. */
 static int samples_of_head(struct workload *w, struct oracle_kv *kv, uint32_t head)
 {
-	static const uint32_t n = WORKLOAD_SAMPLES / SAMPLE_HEADS;
+	uint32_t n = w->n_rows < SAMPLE_ROWS ? w->n_rows : SAMPLE_ROWS;
+	uint32_t n_each = w->n_rows / w->tree.n_queries;
 	int r = take_head(w, head, kv);
 
 	for (uint32_t i = 0; i < n && !r; i++) {
 		struct workload_sample *s = &w->samples[w->n_samples];
+		uint32_t row = spread(i, n, w->n_rows);
 
-		s->query = (uint32_t)((uint64_t)i * (w->tree.n_queries - 1) / (n - 1));
-		s->token = (uint32_t)((uint64_t)i * (w->queries[s->query].n_rows - 1) / (n - 1));
+		s->query = row / n_each;
+		s->token = row % n_each;
 		s->head = head;
 		r = sample_make(w, kv, s);
 		if (!r)
@@ -433,6 +442,7 @@ static int samples_of_head(struct workload *w, struct oracle_kv *kv, uint32_t he
 
 static int samples_init(struct workload *w)
 {
+	uint32_t n_heads = w->shape.n_kv_heads < SAMPLE_HEADS ? w->shape.n_kv_heads : SAMPLE_HEADS;
 	struct work_shape one = w->shape;
 	struct oracle_kv kv;
 	int r;
@@ -440,8 +450,8 @@ static int samples_init(struct workload *w)
 	one.n_q_heads /= one.n_kv_heads;
 	one.n_kv_heads = 1;
 	r = oracle_kv_init(&kv, &one, w->n_pages);
-	for (uint32_t i = 0; i < SAMPLE_HEADS && !r; i++)
-		r = samples_of_head(w, &kv, i * (w->shape.n_kv_heads - 1));
+	for (uint32_t i = 0; i < n_heads && !r; i++)
+		r = samples_of_head(w, &kv, spread(i, n_heads, w->shape.n_kv_heads));
 	oracle_kv_done(&kv);
 	return r;
 }

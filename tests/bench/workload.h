@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#define WORKLOAD_SAMPLES 6u
+#define WORKLOAD_SAMPLES 64u
 
 struct workload_spec {
 	char name[64];
