@@ -49,27 +49,75 @@ static void name_group(const struct config *config, const struct backend_ops *op
 	ret->ops = &ret->group;
 }
 
-static int open_with(const struct config *config, const struct backend_ops *ops, void *module,
+/* What the pool may have of each device: as much as of the one with the least, as extents lie on all alike. */
+static int share_find(const struct config *config, const struct backend_ops *ops, uint64_t *ret,
+		      char *why)
+{
+	char copy[sizeof(config->devices)];
+	const char *names[GROUP_DEVICES_MAX] = {config->device[0] ? config->device : NULL};
+	uint32_t n = config->n_devices > 1 ? config->n_devices : 1;
+	struct backend_memory memory = {0};
+	uint64_t least = UINT64_MAX;
+
+	if (n > 1)
+		list_split(config->devices, copy, names, GROUP_DEVICES_MAX);
+	for (uint32_t i = 0; i < n; i++) {
+		int r = ops->memory(names[i], &memory, why, WHY_BYTES);
+		uint64_t share = config->pool_percent ? memory.bytes / 100 * config->pool_percent
+						      : memory.usual_bytes;
+
+		if (r < 0)
+			return r;
+		least = share < least ? share : least;
+	}
+	*ret = memory.common ? least : least * n;
+	return 0;
+}
+
+/* In whole extents, one beside the stage at least. */
+static int pool_find(const struct config *config, const struct backend_ops *ops, uint64_t *ret,
+		     char *why)
+{
+	uint64_t bytes = config->pool_bytes, least = config->stage_bytes + config->extent_bytes;
+	int r = bytes ? 0 : share_find(config, ops, &bytes, why);
+
+	if (r < 0)
+		return r;
+	if (bytes < least) {
+		snprintf(why, WHY_BYTES,
+			 "its share of memory makes a pool of %llu MiB, and %llu MiB is the least "
+			 "that does: free the device, or make pool larger",
+			 (unsigned long long)(bytes >> 20), (unsigned long long)(least >> 20));
+		return -ENOMEM;
+	}
+	*ret = bytes - bytes % config->extent_bytes;
+	return 0;
+}
+
+static int open_with(struct config *config, const struct backend_ops *ops, void *module,
 		     struct opened_backend *ret, char *why)
 {
-	const struct backend_config of = {
-		.pool_bytes = config->pool_bytes,
+	struct backend_config of = {
 		.extent_bytes = config->extent_bytes,
 		.n_threads = config->n_threads,
 		.device = config->device[0] ? config->device : NULL,
 	};
 	struct backend *backend;
 	bool one = config->n_devices <= 1;
-	int r = one ? ops->open(&of, &backend, why, WHY_BYTES)
-		    : open_group(config, &of, ops, &backend, why);
+	int r = pool_find(config, ops, &of.pool_bytes, why);
 
+	if (r == 0)
+		r = one ? ops->open(&of, &backend, why, WHY_BYTES)
+			: open_group(config, &of, ops, &backend, why);
 	if (r < 0 && !why[0])
 		snprintf(why, WHY_BYTES, "%s", strerror(-r));
-	if (r == 0)
-		*ret = (struct opened_backend){.ops = ops, .backend = backend, .module = module};
-	if (r == 0 && !one)
+	if (r < 0)
+		return r;
+	*ret = (struct opened_backend){.ops = ops, .backend = backend, .module = module};
+	if (!one)
 		name_group(config, ops, ret);
-	return r;
+	config->pool_bytes = of.pool_bytes;
+	return 0;
 }
 
 static void *load_from(const char *folder, const char *name)
@@ -106,7 +154,7 @@ static void *load_from_beside(const char *name)
 	return load_from(folder, name);
 }
 
-static int open_module(const struct config *config, const char *name, struct opened_backend *ret,
+static int open_module(struct config *config, const char *name, struct opened_backend *ret,
 		       char *why)
 {
 	void *module = load_from(getenv("COPPICE_MODULE_DIR"), name);
@@ -138,7 +186,7 @@ static int open_module(const struct config *config, const char *name, struct ope
 	return r;
 }
 
-static int open_cpu(const struct config *config, struct opened_backend *ret)
+static int open_cpu(struct config *config, struct opened_backend *ret)
 {
 	char why[WHY_BYTES] = "";
 	int r = open_with(config, &backend_cpu, NULL, ret, why);
@@ -148,7 +196,7 @@ static int open_cpu(const struct config *config, struct opened_backend *ret)
 	return r;
 }
 
-int backends_open(const struct config *config, struct opened_backend *ret)
+int backends_open(struct config *config, struct opened_backend *ret)
 {
 	char why[WHY_BYTES] = "";
 

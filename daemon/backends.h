@@ -18,9 +18,9 @@ struct opened_backend {
 	void *module; /* owned; NULL: linked in */
 };
 
-/* config->backend: "cpu", "cuda", or "auto": the GPU if there is one, else the CPU. Says in the log what was wrong. 0 or
- * -errno. Blocks. */
-int backends_open(const struct config *config, struct opened_backend *ret);
+/* config->backend: "cpu", "cuda", or "auto": the GPU if there is one, else the CPU. A pool that is a share becomes bytes:
+ * config->pool_bytes. Says in the log what was wrong. 0 or -errno. Blocks. */
+int backends_open(struct config *config, struct opened_backend *ret);
 void backends_close(struct opened_backend *opened); /* one that is all zero is fine */
 
 #endif

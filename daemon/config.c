@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define DEFAULT_FILE "/etc/coppice/coppiced.conf"
 #define MIB (UINT64_C(1) << 20)
@@ -60,7 +59,8 @@ static const struct key keys[] = {
 	CHOICE("policy", KEY_POLICY, policy,
 	       "auto none cascade fasttree deft deft-node deft-chunk deft-flatten ",
 	       "how work is grouped: auto, none, cascade, fasttree, deft, deft-node, ..."),
-	SIZE("pool", pool_bytes, 0, "memory for KV; 0: a quarter of the machine's"),
+	{"pool", NULL, "SIZE", "memory for KV, or N% of the GPU's or machine's; 0: usual share",
+	 KEY_POOL, FIELD(pool_bytes), 0, 1024 * TIB, NULL},
 	SIZE("extent", extent_bytes, EXTENT_GRAIN_BYTES,
 	     "it is lent to models in pieces so large on each device"),
 	COUNT("threads", n_threads, 0, 1024, "threads that compute; 0: one per core"),
@@ -349,11 +349,6 @@ static int flags_apply(struct config *config, const struct flags *flags)
 
 /* ---- the whole ---- */
 
-static uint64_t machine_bytes(void)
-{
-	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* The devices decide what computes; an extent is as large on each. */
 static int devices_check(struct config *config)
 {
@@ -409,7 +404,7 @@ static int pool_check(struct config *config)
 	if (devices_check(config) < 0)
 		return -EINVAL;
 	if (config->pool_bytes == 0)
-		config->pool_bytes = machine_bytes() / 4;
+		return 0; /* backends_open knows */
 	if (config->pool_bytes < config->extent_bytes ||
 	    config->pool_bytes / config->extent_bytes > UINT32_MAX) {
 		log_error("pool: %" PRIu64 " is not accepted; accepted: one extent (%" PRIu64
@@ -431,7 +426,7 @@ static int stage_check(struct config *config)
 		return -EINVAL;
 	}
 	n += config->stage_bytes % config->extent_bytes > 0;
-	if (n >= config->pool_bytes / config->extent_bytes) {
+	if (config->pool_bytes && n >= config->pool_bytes / config->extent_bytes) {
 		log_error("stage: %" PRIu64
 			  " is not accepted; accepted: less than the pool (%" PRIu64
 			  "), whose part it is",

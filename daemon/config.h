@@ -27,7 +27,9 @@ struct config {
 	uint32_t ranks_timeout_ms;
 	struct plan_config policy; /* policy and deft only */
 	uint64_t
-		pool_bytes; /* of all devices together, as extent_bytes; 0: a quarter of the machine's memory */
+		pool_bytes; /* of all devices together, as extent_bytes; 0: a share, known once the backend is open */
+	uint32_t
+		pool_percent; /* the share: of each GPU's memory, or of the machine's; 0: what the backend takes usually */
 	uint64_t extent_bytes;
 	uint32_t n_threads; /* CPU backend; 0: one per core */
 	uint32_t page_tokens; /* where a model does not say */

@@ -49,6 +49,16 @@ static int size_parse(const char *text, uint64_t *ret)
 	return 0;
 }
 
+/* A share: 1% to 100%. */
+static int percent_parse(const char *text, uint64_t *ret)
+{
+	const char *end;
+
+	if (number_parse(text, 10, ret, &end) < 0 || strcmp(end, "%") != 0)
+		return -EINVAL;
+	return *ret >= 1 && *ret <= 100 ? 0 : -ERANGE;
+}
+
 static int number_set(struct config *config, const struct key *key, const char *text)
 {
 	void *field = (char *)config + key->offset;
@@ -56,7 +66,7 @@ static int number_set(struct config *config, const struct key *key, const char *
 	uint64_t n;
 	int r;
 
-	if (key->kind == KEY_SIZE)
+	if (key->kind == KEY_SIZE || key->kind == KEY_POOL)
 		r = size_parse(text, &n);
 	else
 		r = number_parse(text, key->kind == KEY_OCTAL ? 8 : 10, &n, &end);
@@ -67,6 +77,21 @@ static int number_set(struct config *config, const struct key *key, const char *
 	else
 		*(uint32_t *)field = (uint32_t)n;
 	return 0;
+}
+
+/* The one undoes the other, which the file may have said. */
+static int pool_set(struct config *config, const struct key *key, const char *text)
+{
+	uint64_t percent = 0;
+	int r = 0;
+
+	if (strchr(text, '%'))
+		r = percent_parse(text, &percent);
+	if (r == 0)
+		r = number_set(config, key, percent ? "0" : text);
+	if (r == 0)
+		config->pool_percent = (uint32_t)percent;
+	return r;
 }
 
 /* Index of a word among the key's choices, or -EINVAL. */
@@ -142,6 +167,8 @@ static int value_set(struct config *config, const struct key *key, const char *t
 	case KEY_SIZE:
 	case KEY_OCTAL:
 		return number_set(config, key, text);
+	case KEY_POOL:
+		return pool_set(config, key, text);
 	case KEY_PATH:
 		return path_set(config, key, text);
 	case KEY_DEVICE:
@@ -166,6 +193,11 @@ static void accepted_text(const struct key *key, char *text, size_t bytes)
 	case KEY_SIZE:
 		snprintf(text, bytes, "bytes, or a number with K, M, G or T, from %" PRIu64,
 			 key->min);
+		break;
+	case KEY_POOL:
+		snprintf(text, bytes,
+			 "bytes, or a number with K, M, G or T, from 0; or 1%% to 100%% of the "
+			 "memory of what computes");
 		break;
 	case KEY_OCTAL:
 		snprintf(text, bytes, "permission bits in octal, 0 to 0777");

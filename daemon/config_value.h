@@ -9,6 +9,7 @@
 enum key_kind {
 	KEY_COUNT,
 	KEY_SIZE,
+	KEY_POOL,
 	KEY_OCTAL,
 	KEY_CHOICE,
 	KEY_PATH,

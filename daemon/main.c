@@ -139,6 +139,18 @@ static int daemon_run(struct daemon *d)
 	return status;
 }
 
+static void say_ok(const struct config *config)
+{
+	char pool[32] = "the usual share";
+
+	if (config->pool_bytes)
+		snprintf(pool, sizeof(pool), "%llu MiB",
+			 (unsigned long long)config->pool_bytes >> 20);
+	else if (config->pool_percent)
+		snprintf(pool, sizeof(pool), "%u %%", config->pool_percent);
+	printf("OK: socket %s, pool %s\n", config->socket_path, pool);
+}
+
 int main(int argc, char **argv)
 {
 	struct daemon *d = calloc(1, sizeof(*d));
@@ -153,8 +165,7 @@ int main(int argc, char **argv)
 	r = config_read(&d->config, argc, argv);
 	if (r != 0 || d->config.check_only) {
 		if (r == 0)
-			printf("OK: socket %s, pool %llu MiB\n", d->config.socket_path,
-			       (unsigned long long)d->config.pool_bytes >> 20);
+			say_ok(&d->config);
 		free(d);
 		return r < 0 ? 1 : 0;
 	}

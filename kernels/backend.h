@@ -191,6 +191,13 @@ struct backend_pass {
 		rows_id; /* the estimate before was of all these rows, and Q is what it was; 0: it was not */
 };
 
+/* What a pool can lie in. */
+struct backend_memory {
+	uint64_t bytes; /* of the device, or of the machine; in use or not */
+	uint64_t usual_bytes; /* of a pool where nobody says how large */
+	bool common; /* the devices of a group have it together */
+};
+
 #define BACKEND_SUMMARY_TOKENS 8u /* of a mean key */
 
 /* Tokens of a path, in pages. */
@@ -254,6 +261,9 @@ struct backend_ops {
 	const char *name;
 	bool wants_rows; /* few rows leave most of it idle: slices of a prompt are to be long */
 	bool leaves_parts; /* knows job->parts, as a device of a group must whose devices share tokens and do not meet */
+	/* Of a device, as backend_config has it, that need not be open. 0, or -EINVAL and a sentence. Blocks. */
+	int (*memory)(const char *device, struct backend_memory *ret, char *error,
+		      size_t error_bytes);
 	/* 0, -ENOMEM, -EINVAL; what was wrong goes to error (a sentence). Blocks. */
 	int (*open)(const struct backend_config *config, struct backend **ret, char *error,
 		    size_t error_bytes);

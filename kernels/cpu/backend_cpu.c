@@ -19,11 +19,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* One core of a two-core Zen 5 machine reads KV at 24 GB/s from memory, and a batch of nothing takes 2 us; round
  * figures of coppice-bench attention there: they weigh a wait, they promise nothing. */
 #define READ_NS_PER_BYTE 0.042
 #define FIXED_NS 2000.0
+#define USUAL_PART 4 /* of the machine's memory: clients have theirs there, too */
 
 struct backend {
 	struct pool pool;
@@ -50,6 +52,22 @@ static void cpu_close(struct backend *b)
 	threads_free(b->threads);
 	pool_done(&b->pool);
 	free(b);
+}
+
+static int cpu_memory(const char *device, struct backend_memory *ret, char *error,
+		      size_t error_bytes)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+
+	(void)device;
+	if (pages <= 0 || page_bytes <= 0) {
+		say(error, error_bytes, "the machine does not say how much memory it has");
+		return -EINVAL;
+	}
+	*ret = (struct backend_memory){.bytes = (uint64_t)pages * (uint64_t)page_bytes,
+				       .common = true};
+	ret->usual_bytes = ret->bytes / USUAL_PART;
+	return 0;
 }
 
 static int open_parts(struct backend *b, const struct backend_config *config, char *error,
@@ -476,6 +494,7 @@ static const struct backend_tier_ops cpu_tier = {
 const struct backend_ops backend_cpu = {
 	.name = "cpu",
 	.leaves_parts = true,
+	.memory = cpu_memory,
 	.open = cpu_open,
 	.close = cpu_close,
 	.page_bytes = cpu_page_bytes,

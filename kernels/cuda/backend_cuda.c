@@ -367,6 +367,7 @@ static uint32_t cuda_tile_rows(struct backend *b, const struct work_shape *shape
 static const struct backend_ops ops = {
 	.name = "cuda",
 	.wants_rows = true,
+	.memory = card_memory,
 	.open = cuda_open,
 	.close = cuda_close,
 	.meet = cuda_meet,

@@ -9,6 +9,13 @@
 #include <strings.h>
 
 #define SPARE_BYTES (UINT64_C(512) << 20) /* for context, tables and partials */
+/* Of what is free at start. Device arenas, summaries and what clients compute with come later, and are of the same memory: a pool
+ * that has grown gives back extents only as they become empty. */
+#define USUAL_PERCENT 80
+
+struct card_room {
+	size_t free_bytes, all_bytes;
+};
 
 static int count(char *error, size_t error_bytes, int *ret)
 {
@@ -64,10 +71,35 @@ static int find(const char *name, int n_devices, struct cudaDeviceProp *prop)
 	return -1;
 }
 
+/* Finds a GPU and makes it the calling thread's: its index, or -EINVAL. */
+static int take(const char *name, struct cudaDeviceProp *prop, char *error, size_t error_bytes)
+{
+	int n_devices = 0, device, r = count(error, error_bytes, &n_devices);
+
+	if (r)
+		return r;
+	device = find(name, n_devices, prop);
+	if (device >= 0 && cudaSetDevice(device) == cudaSuccess)
+		return device;
+	say(error, error_bytes, "no GPU \"%s\" among %d: nvidia-smi -L lists indices and UUIDs",
+	    name ? name : "0", n_devices);
+	return -EINVAL;
+}
+
+static int measure(const struct cudaDeviceProp *prop, struct card_room *ret, char *error,
+		   size_t error_bytes)
+{
+	if (cudaMemGetInfo(&ret->free_bytes, &ret->all_bytes) == cudaSuccess)
+		return 0;
+	say(error, error_bytes, "%s does not answer: %s", prop->name,
+	    cudaGetErrorString(cudaGetLastError()));
+	return -EINVAL;
+}
+
 static int check(const struct backend_config *config, const struct cudaDeviceProp *prop,
 		 char *error, size_t error_bytes)
 {
-	size_t free_bytes = 0, all_bytes = 0;
+	struct card_room room;
 
 	if (prop->major < 8) {
 		say(error, error_bytes,
@@ -77,38 +109,42 @@ static int check(const struct backend_config *config, const struct cudaDevicePro
 		    prop->name, prop->major, prop->minor);
 		return -EINVAL;
 	}
-	if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess) {
-		say(error, error_bytes, "%s does not answer: %s", prop->name,
-		    cudaGetErrorString(cudaGetLastError()));
+	if (measure(prop, &room, error, error_bytes) != 0)
 		return -EINVAL;
-	}
-	if (config->pool_bytes + SPARE_BYTES <= free_bytes)
+	if (config->pool_bytes + SPARE_BYTES <= room.free_bytes)
 		return 0;
 	say(error, error_bytes,
 	    "%s has %llu MiB free, a pool of %llu MiB and %llu MiB beside it do not fit: make the "
 	    "pool smaller, or free the device",
-	    prop->name, (unsigned long long)(free_bytes >> 20),
+	    prop->name, (unsigned long long)(room.free_bytes >> 20),
 	    (unsigned long long)(config->pool_bytes >> 20),
 	    (unsigned long long)(SPARE_BYTES >> 20));
 	return -ENOMEM;
+}
+
+int card_memory(const char *device, struct backend_memory *ret, char *error, size_t error_bytes)
+{
+	struct cudaDeviceProp prop;
+	struct card_room room;
+	int r = take(device, &prop, error, error_bytes);
+
+	if (r >= 0)
+		r = measure(&prop, &room, error, error_bytes);
+	if (r < 0)
+		return r;
+	*ret = (struct backend_memory){.bytes = room.all_bytes};
+	if (room.free_bytes > SPARE_BYTES)
+		ret->usual_bytes = (room.free_bytes - SPARE_BYTES) / 100 * USUAL_PERCENT;
+	return 0;
 }
 
 int card_find(const struct backend_config *config, struct card *ret, char *error,
 	      size_t error_bytes)
 {
 	struct cudaDeviceProp prop;
-	int n_devices = 0, device, r = count(error, error_bytes, &n_devices);
+	int device = take(config->device, &prop, error, error_bytes);
+	int r = device < 0 ? device : check(config, &prop, error, error_bytes);
 
-	if (r)
-		return r;
-	device = find(config->device, n_devices, &prop);
-	if (device < 0 || cudaSetDevice(device) != cudaSuccess) {
-		say(error, error_bytes,
-		    "no GPU \"%s\" among %d: nvidia-smi -L lists indices and UUIDs",
-		    config->device ? config->device : "0", n_devices);
-		return -EINVAL;
-	}
-	r = check(config, &prop, error, error_bytes);
 	if (r)
 		return r;
 	*ret = (struct card){.device = device,

@@ -1,4 +1,4 @@
-/* card.h - which GPU computes, and whether it can: what is missing is said in a sentence, with the way out. */
+/* card.h - which GPU computes, how much memory it has, and whether it can: what is missing is said in a sentence, with the way out. */
 #ifndef COPPICE_CUDA_CARD_H
 #define COPPICE_CUDA_CARD_H
 
@@ -15,5 +15,7 @@ struct card {
  * does not fit beside what is in use. Blocks. */
 int card_find(const struct backend_config *config, struct card *ret, char *error,
 	      size_t error_bytes);
+/* backend_ops' memory. The device is made the calling thread's. */
+int card_memory(const char *device, struct backend_memory *ret, char *error, size_t error_bytes);
 
 #endif

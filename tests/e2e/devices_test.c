@@ -133,6 +133,42 @@ static void heads_that_are_not_to_be_divided_are_refused(void **state)
 	client_close(&c);
 }
 
+static uint64_t pool_mib(struct harness *h, const char *pool)
+{
+	Coppice__Status m = COPPICE__STATUS__INIT;
+	struct client c;
+
+	harness_stop(h, 15);
+	h->flags[4] = pool;
+	harness_start(h);
+	c = client_open(h);
+
+	uint64_t mib = client_verb(&c, status, &m)->status->pool_bytes >> 20;
+
+	client_close(&c);
+	return mib;
+}
+
+/* Of 2,000 and 1,000 MiB; usually 300 and 700. */
+static void a_pool_that_is_a_share_is_as_large_on_each_device_as_on_the_least(void **state)
+{
+	assert_int_equal(pool_mib(*state, "--pool=0"), 600);
+	assert_int_equal(pool_mib(*state, "--pool=25%"), 500);
+	assert_int_equal(pool_mib(*state, "--pool=400M"), 400);
+}
+
+static void a_share_without_room_for_an_extent_and_the_stage_is_a_sentence(void **state)
+{
+	struct harness *h = *state;
+
+	harness_stop(h, 15);
+	h->flags[4] = "--pool=1%";
+	h->flags[5] = "--stage=20M";
+	h->flags[6] = "--host-tier=64M";
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "a pool of 20 MiB, and 24 MiB is the least"));
+}
+
 /* The daemon that setup started goes, and another comes. */
 static struct harness *with_meeting(void **state, const char *how)
 {
@@ -179,6 +215,8 @@ int main(int argc, char **argv)
 		TEST(models_say_how_they_are_split_and_why),
 		TEST(status_counts_each_device),
 		TEST(heads_that_are_not_to_be_divided_are_refused),
+		TEST(a_pool_that_is_a_share_is_as_large_on_each_device_as_on_the_least),
+		TEST(a_share_without_room_for_an_extent_and_the_stage_is_a_sentence),
 		TEST(devices_that_do_not_reach_each_other_are_a_warning),
 		TEST(devices_that_cannot_meet_are_a_sentence_and_status_1),
 	};

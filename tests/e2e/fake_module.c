@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define BLOCKS 64
+#define MIB (UINT64_C(1) << 20)
 
 static struct {
 	struct backend_ops ops;
@@ -31,6 +32,18 @@ static struct {
 	uint32_t n_tells;
 	uint64_t tells_id;
 } fake;
+
+/* The first device has twice the others' memory, and the most of it in use. */
+static int fake_memory(const char *device, struct backend_memory *ret, char *error,
+		       size_t error_bytes)
+{
+	bool first = !device || strcmp(device, "0") == 0;
+
+	(void)error, (void)error_bytes;
+	*ret = (struct backend_memory){.bytes = first ? 2000 * MIB : 1000 * MIB,
+				       .usual_bytes = first ? 300 * MIB : 700 * MIB};
+	return 0;
+}
 
 static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
@@ -121,6 +134,7 @@ const struct backend_ops *coppice_backend_cuda(void)
 	fake.ops = backend_cpu;
 	fake.ops.name = "cuda";
 	fake.ops.wants_rows = true;
+	fake.ops.memory = fake_memory;
 	fake.ops.arena_new = fake_arena_new;
 	fake.ops.arena_free = fake_arena_free;
 	fake.ops.fault = fake_fault;

@@ -386,6 +386,39 @@ static void a_backend_that_cannot_be_opened_is_said(void **state)
 	assert_true(harness_log_has(h, "the cuda backend cannot be opened: "));
 }
 
+/* Extents are of 32 MiB there, or of 2 on each device. */
+static void assert_pool_is(struct harness *h, uint64_t share_bytes)
+{
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	struct client c;
+
+	harness_start(h);
+	c = client_open(h);
+
+	uint64_t bytes = client_verb(&c, status, &status)->status->pool_bytes;
+
+	assert_in_range(bytes, share_bytes - (64u << 20), share_bytes);
+	assert_int_equal(bytes % (2u << 20), 0);
+	client_close(&c);
+	assert_int_equal(harness_stop(h, SIGTERM), 0);
+}
+
+/* Also of several of them, which have the machine's memory together. */
+static void a_pool_of_a_cpu_is_a_share_of_the_machines_memory(void **state)
+{
+	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	struct harness *h = *state;
+
+	h->flags[0] = "--backend=cpu";
+	h->flags[1] = "--pool=0";
+	assert_pool_is(h, memory / 4);
+	h->flags[1] = "--pool=10%";
+	assert_pool_is(h, memory / 10);
+	h->flags[2] = "--devices=cpu,cpu";
+	h->flags[3] = "--extent=2M";
+	assert_pool_is(h, memory / 10);
+}
+
 static void check_config_ends_with_its_verdict(void **state)
 {
 	struct harness *h = *state;
@@ -424,6 +457,7 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, without_io_uring_it_falls_back_and_says_so),
 		HARNESS_BARE(epoll, io_uring_alone_does_not_fall_back),
 		HARNESS_BARE(epoll, a_backend_that_cannot_be_opened_is_said),
+		HARNESS_BARE(epoll, a_pool_of_a_cpu_is_a_share_of_the_machines_memory),
 		HARNESS_BARE(epoll, check_config_ends_with_its_verdict),
 	};
 	int failures;

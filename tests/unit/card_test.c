@@ -21,7 +21,7 @@ static struct {
 	cudaError_t driver;
 	int n_devices;
 	struct cudaDeviceProp devices[2];
-	size_t free_bytes;
+	size_t free_bytes, all_bytes;
 	bool silent; /* it does not say what memory it has */
 	int current;
 } machine;
@@ -46,7 +46,8 @@ cudaError_t cudaSetDevice(int device)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes)
 {
-	*free_bytes = *all_bytes = machine.free_bytes;
+	*free_bytes = machine.free_bytes;
+	*all_bytes = machine.all_bytes;
 	return machine.silent ? cudaErrorUnknown : cudaSuccess;
 }
 
@@ -66,6 +67,7 @@ static int setup(void **state)
 	memset(&machine, 0, sizeof(machine));
 	machine.n_devices = 2;
 	machine.free_bytes = 8192 * MIB;
+	machine.all_bytes = 16384 * MIB;
 	for (int i = 0; i < 2; i++) {
 		struct cudaDeviceProp *prop = &machine.devices[i];
 
@@ -176,6 +178,58 @@ static void test_too_little_memory_is_said(void **state)
 	refused(&config, -EINVAL, "does not answer", "unknown error");
 }
 
+static struct backend_memory memory_of(const char *device)
+{
+	struct backend_memory memory;
+	char error[256] = "";
+
+	assert_int_equal(card_memory(device, &memory, error, sizeof(error)), 0);
+	assert_false(memory.common);
+	return memory;
+}
+
+static void test_a_pool_is_usually_a_share_of_what_is_free(void **state)
+{
+	struct backend_config of = config;
+
+	(void)state;
+	assert_int_equal(memory_of("1").bytes, 16384 * MIB);
+	assert_int_equal(machine.current, 1);
+	of.pool_bytes = memory_of(NULL).usual_bytes;
+	assert_in_range(of.pool_bytes, 6143 * MIB, 6144 * MIB);
+	machine.free_bytes = of.pool_bytes + 512 * MIB; /* it fits in less than was free */
+	assert_int_equal(card_find(&of, &(struct card){0}, (char[256]){0}, 256), 0);
+	machine.free_bytes = 512 * MIB;
+	assert_int_equal(memory_of(NULL).usual_bytes, 0);
+	machine.free_bytes = 0;
+	assert_int_equal(memory_of(NULL).usual_bytes, 0);
+}
+
+static void test_a_share_of_more_than_is_free_is_said(void **state)
+{
+	struct backend_config of = config;
+
+	(void)state;
+	of.pool_bytes = memory_of(NULL).bytes / 100 * 60;
+	refused(&of, -ENOMEM, "8192 MiB free, a pool of 9830 MiB", "make the pool smaller");
+}
+
+static void test_memory_of_what_cannot_say_is_a_sentence(void **state)
+{
+	struct backend_memory memory;
+	char error[256] = "";
+
+	(void)state;
+	assert_int_equal(card_memory("2", &memory, error, sizeof(error)), -EINVAL);
+	assert_non_null(strstr(error, "no GPU \"2\" among 2"));
+	machine.silent = true;
+	assert_int_equal(card_memory("1", &memory, error, sizeof(error)), -EINVAL);
+	assert_non_null(strstr(error, "GPU of tests 1 does not answer: unknown error"));
+	machine.driver = cudaErrorNoDevice;
+	assert_int_equal(card_memory("1", &memory, error, sizeof(error)), -EINVAL);
+	assert_non_null(strstr(error, "sees no GPU here"));
+}
+
 #define CASE(name) cmocka_unit_test_setup(name, setup)
 
 int main(void)
@@ -188,6 +242,9 @@ int main(void)
 		CASE(test_a_driver_that_does_not_start_is_said),
 		CASE(test_a_gpu_older_than_ampere_is_said),
 		CASE(test_too_little_memory_is_said),
+		CASE(test_a_pool_is_usually_a_share_of_what_is_free),
+		CASE(test_a_share_of_more_than_is_free_is_said),
+		CASE(test_memory_of_what_cannot_say_is_a_sentence),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,16 +125,27 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.max_pin_ms, 24 * 3600 * 1000);
 }
 
-static void pool_is_a_quarter_of_memory_in_whole_extents(void **state)
+static void assert_pool(const struct reading *reading, uint64_t bytes, uint32_t percent)
 {
-	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-	struct reading *reading = read_text("");
+	assert_int_equal(reading->r, 0);
+	assert_int_equal(reading->config.pool_bytes, bytes);
+	assert_int_equal(reading->config.pool_percent, percent);
+}
+
+static void pool_may_be_a_share_and_stays_one(void **state)
+{
+	char *path = write_file("[coppiced]\npool = 40%\n");
 
 	(void)state;
-	assert_int_equal(reading->r, 0);
-	assert_true(reading->config.pool_bytes <= memory / 4);
-	assert_true(reading->config.pool_bytes + reading->config.extent_bytes > memory / 4);
-	assert_int_equal(reading->config.pool_bytes % reading->config.extent_bytes, 0);
+	assert_pool(READ((char *)"--config", path), 0, 40);
+	assert_pool(READ((char *)"--config", path, (char *)"--pool=1G"), 1u << 30, 0);
+	assert_pool(READ((char *)"--config", path, (char *)"--pool=100%"), 0, 100);
+	assert_pool(READ((char *)"--config", path, (char *)"--pool=0"), 0, 0);
+	unlink(path);
+	assert_pool(READ((char *)"--pool=64M", (char *)"--pool=1%"), 0, 1);
+	assert_pool(read_text("[coppiced]\npool = 64M\npool = 2%\n"), 0, 2);
+	assert_pool(read_text(""), 0, 0);
+	assert_pool(READ((char *)"--stage=64M", (char *)"--host-tier=1G"), 0, 0);
 }
 
 static void file_overrides_defaults(void **state)
@@ -226,6 +237,17 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"policy = best", "one of: auto none cascade"},
 		{"pool = lots", "K, M, G or T"},
 		{"pool = 5X", "K, M, G or T"},
+		{"pool = much", "or 1% to 100% of the memory of what computes"},
+		{"pool = 0%", "1% to 100%"},
+		{"pool = 101%", "1% to 100%"},
+		{"pool = 18446744073709551616%", "1% to 100%"},
+		{"pool = -5%", "1% to 100%"},
+		{"pool = 2.5%", "1% to 100%"},
+		{"pool = 5%%", "1% to 100%"},
+		{"pool = 5%M", "1% to 100%"},
+		{"pool = 5M%", "1% to 100%"},
+		{"pool = %", "1% to 100%"},
+		{"extent = 5%", "K, M, G or T, from 2097152"},
 		{"pool = 5MB", "K, M, G or T"},
 		{"pool = -1", "K, M, G or T"},
 		{"pool = 99999999999999T", "K, M, G or T"},
@@ -424,7 +446,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_are_the_documented_ones),
-		cmocka_unit_test(pool_is_a_quarter_of_memory_in_whole_extents),
+		cmocka_unit_test(pool_may_be_a_share_and_stays_one),
 		cmocka_unit_test(file_overrides_defaults),
 		cmocka_unit_test(flags_override_the_file),
 		cmocka_unit_test(sizes_take_suffixes),
