@@ -39,7 +39,13 @@ struct coppice_lane;
 struct coppice_seq;
 struct coppice_capture;
 
-enum coppice_dtype { COPPICE_FP32 = 0, COPPICE_FP16 = 1, COPPICE_BF16 = 2 };
+enum coppice_dtype {
+	COPPICE_FP32 = 0,
+	COPPICE_FP16 = 1,
+	COPPICE_BF16 = 2,
+	COPPICE_FP8_E4M3 = 3, /* the fp8 ones are not in this version: a model of them is refused */
+	COPPICE_FP8_E5M2 = 4,
+};
 enum coppice_memory { COPPICE_HOST = 0, COPPICE_DEVICE = 1 };
 
 /* ---- connection ------------------------------------------------------------------------------------------------ */

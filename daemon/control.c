@@ -125,6 +125,22 @@ static const char *model_unserved(const Coppice__ModelOpen *m)
 	return m->n_sinks ? "n_sinks" : NULL;
 }
 
+enum { DTYPE_FP8_E4M3 = 3, DTYPE_FP8_E5M2 = 4 }; /* of the protocol; its others are work_dtype's */
+
+static bool dtype_check(struct session *s, uint64_t id, uint32_t dtype)
+{
+	if (dtype == DTYPE_FP8_E4M3 || dtype == DTYPE_FP8_E5M2)
+		reply_error(s, id, -EOPNOTSUPP, "dtype",
+			    "This version has no kernels for fp8 (%s): use 1 (fp16) or 2 (bf16).",
+			    dtype == DTYPE_FP8_E4M3 ? "e4m3" : "e5m2");
+	else if (dtype > WORK_BF16)
+		reply_error(s, id, -EINVAL, "dtype",
+			    "The dtype must be 0 (fp32), 1 (fp16) or 2 (bf16), not %u.", dtype);
+	else
+		return true;
+	return false;
+}
+
 static bool model_check(struct session *s, uint64_t id, const Coppice__ModelOpen *m)
 {
 	size_t name_bytes = strlen(m->name);
@@ -140,16 +156,13 @@ static bool model_check(struct session *s, uint64_t id, const Coppice__ModelOpen
 		reply_error(s, id, -EINVAL, "head_dim",
 			    "The head dimension must be a multiple of 16 up to 256, not %u.",
 			    m->head_dim);
-	else if (m->dtype > WORK_BF16)
-		reply_error(s, id, -EINVAL, "dtype",
-			    "The dtype must be 0 (fp32), 1 (fp16) or 2 (bf16), not %u.", m->dtype);
 	else if (m->page_tokens && m->page_tokens != 16 && m->page_tokens != 32 &&
 		 m->page_tokens != 64)
 		reply_error(s, id, -EINVAL, "page_tokens",
 			    "A page has 16, 32 or 64 tokens (0: the daemon's choice), not %u.",
 			    m->page_tokens);
 	else
-		return true;
+		return dtype_check(s, id, m->dtype);
 	return false;
 }
 

@@ -7,6 +7,7 @@
 #include "api_fixture.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -390,13 +391,23 @@ static void more_than_the_domains_share_is_refused(void **state)
 static void wrong_models_are_refused_by_name(void **state)
 {
 	static const struct {
-		uint32_t n_q_heads, n_kv_heads, head_dim, dtype, window;
+		uint32_t n_q_heads, n_kv_heads, head_dim, dtype, window, n_sinks;
+		float soft_cap;
 		const char *words;
 	} cases[] = {
-		{3, 2, 64, 0, 0, "(n_q_heads)"}, {34, 2, 64, 0, 0, "(n_q_heads)"},
-		{0, 1, 64, 0, 0, "(n_q_heads)"}, {1, 0, 64, 0, 0, "(n_kv_heads)"},
-		{1, 1, 24, 0, 0, "(head_dim)"},	 {1, 1, 512, 0, 0, "(head_dim)"},
-		{1, 1, 64, 7, 0, "(dtype)"},	 {1, 1, 64, 0, 128, "(window)"},
+		{3, 2, 64, 0, 0, 0, 0, "(n_q_heads)"},
+		{34, 2, 64, 0, 0, 0, 0, "(n_q_heads)"},
+		{0, 1, 64, 0, 0, 0, 0, "(n_q_heads)"},
+		{1, 0, 64, 0, 0, 0, 0, "(n_kv_heads)"},
+		{1, 1, 24, 0, 0, 0, 0, "(head_dim)"},
+		{1, 1, 512, 0, 0, 0, 0, "(head_dim)"},
+		{1, 1, 64, 7, 0, 0, 0, "(dtype)"},
+		{1, 1, 64, COPPICE_FP8_E4M3, 0, 0, 0, "no kernels for fp8 (e4m3)"},
+		{1, 1, 64, COPPICE_FP8_E5M2, 0, 0, 0, "no kernels for fp8 (e5m2)"},
+		{1, 1, 64, 0, 128, 0, 0, "no kernels for window"},
+		{1, 1, 64, 0, 0, 4, 0, "no kernels for n_sinks"},
+		{1, 1, 64, 0, 0, 0, 30, "no kernels for soft_cap"},
+		{1, 1, 64, 0, 0, 0, NAN, "no kernels for soft_cap"},
 	};
 	struct fixture *f = *state;
 	uint32_t model = 77;
@@ -410,6 +421,8 @@ static void wrong_models_are_refused_by_name(void **state)
 		if (cases[i].dtype)
 			info.dtype = (enum coppice_dtype)cases[i].dtype;
 		info.window = cases[i].window;
+		info.n_sinks = cases[i].n_sinks;
+		info.soft_cap = cases[i].soft_cap;
 		assert_true(coppice_model_open(f->c, &info, &model) < 0);
 		assert_explained(f->c, cases[i].words);
 		assert_int_equal(model, 77);

@@ -175,7 +175,7 @@ static void bad_models_are_refused_by_field(void **state)
 		{2, 4, 2, 65, 0, 0, 0, 0, 0, "m", "head_dim"},
 		{2, 4, 2, 0, 0, 0, 0, 0, 0, "m", "head_dim"},
 		{2, 4, 2, 272, 0, 0, 0, 0, 0, "m", "head_dim"},
-		{2, 4, 2, 64, 3, 0, 0, 0, 0, "m", "dtype"},
+		{2, 4, 2, 64, 5, 0, 0, 0, 0, "m", "dtype"},
 		{2, 4, 2, 64, 0, 48, 0, 0, 0, "m", "page_tokens"},
 		{2, 4, 2, 64, 0, 0, 9, 0, 0, "m", "window"},
 		{2, 4, 2, 64, 0, 0, 0, 9, 0, "m", "n_sinks"},
@@ -202,6 +202,25 @@ static void bad_models_are_refused_by_field(void **state)
 		assert_true(c.reply->code < 0);
 		assert_refused(c.reply, c.reply->code, cases[i].field, NULL);
 	}
+	assert_int_equal(client_model(&c), 1);
+	client_close(&c);
+}
+
+static void fp8_is_refused_by_name(void **state)
+{
+	struct client c = client_open(*state);
+	Coppice__ModelOpen m = COPPICE__MODEL_OPEN__INIT;
+
+	m.name = (char *)"m";
+	m.n_layers = m.n_q_heads = m.n_kv_heads = 1;
+	m.head_dim = 64;
+	m.dtype = 3;
+	assert_refused(client_verb(&c, model_open, &m), -EOPNOTSUPP, "dtype",
+		       "no kernels for fp8 (e4m3): use 1 (fp16) or 2 (bf16)");
+	m.dtype = 4;
+	assert_refused(client_verb(&c, model_open, &m), -EOPNOTSUPP, "dtype", "fp8 (e5m2)");
+	m.dtype = 5;
+	assert_refused(client_verb(&c, model_open, &m), -EINVAL, "dtype", "not 5");
 	assert_int_equal(client_model(&c), 1);
 	client_close(&c);
 }
@@ -514,6 +533,7 @@ static void a_session_too_many_is_refused_with_a_sentence(void **state)
 			HARNESS_CASE(loop, status_names_the_loop), \
 			HARNESS_CASE(loop, sessions_tell_name_pid_and_uid), \
 			HARNESS_CASE(loop, bad_models_are_refused_by_field), \
+			HARNESS_CASE(loop, fp8_is_refused_by_name), \
 			HARNESS_CASE(loop, a_model_name_too_long_is_refused), \
 			HARNESS_CASE(loop, bad_arenas_are_refused), \
 			HARNESS_CASE(loop, arenas_are_counted_and_come_back), \
