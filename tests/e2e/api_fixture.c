@@ -3,10 +3,10 @@
  */
 #include "api_fixture.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define N_LAYERS 2u
 #define ROWS_ELEMENTS (N_NEW * HEAD_DIM)
 
 struct counts counts_of(struct fixture *f)
@@ -145,25 +145,52 @@ struct coppice_step_seq right_part(struct fixture *f)
 	};
 }
 
-/* Every token's V is the same, and so is what attention makes of them. */
+/* Every token's V is the same, and so is what attention makes of them. Of its K a token's place is the score, in both types
+ * exactly: each of HEAD_DIM products is 1/8 of it, and the scale 1/8. */
+static void fill_rows(const struct coppice_step_seq *part)
+{
+	void *q = (void *)(uintptr_t)part->q, *k = (void *)(uintptr_t)part->k;
+	void *v = (void *)(uintptr_t)part->v;
+
+	static_assert(HEAD_DIM == 64, "the scale is 1/8");
+	for (uint32_t i = 0; i < ROWS_ELEMENTS; i++) {
+		element_put(q, i, 0.125f);
+		element_put(k, i, (float)(i / HEAD_DIM));
+		element_put(v, i, (float)(i % HEAD_DIM));
+		element_put(part->o, i, -1);
+	}
+	for (uint32_t i = 0; i < N_NEW; i++)
+		part->lse[i] = -1;
+}
+
+/* Row i has seen the scores 0 to i. */
+static void assert_rows(const struct coppice_step_seq *part)
+{
+	/* fp16 rounds weights and output by up to 2^-11 of the largest value */
+	const double tolerance = test_on_gpu() ? 0.1 : 1e-4;
+	double sum = 0;
+
+	for (uint32_t i = 0; i < ROWS_ELEMENTS; i++)
+		assert_float_equal(element_get(part->o, i), (float)(i % HEAD_DIM), tolerance);
+	/* of scores that are exact: what is left is fp32's, and on a device that of its fast exp2 and log2 */
+	for (uint32_t i = 0; i < N_NEW; i++) {
+		sum += exp(i);
+		assert_float_equal(part->lse[i], log(sum), LSE_TOLERANCE);
+	}
+}
+
 int right_step(struct fixture *f, uint32_t layer)
 {
 	struct coppice_step_seq part = right_part(f);
 	struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
-	/* fp16 rounds weights and output by up to 2^-11 of the largest value */
-	const double tolerance = test_on_gpu() ? 0.1 : 1e-4;
-	void *v = (void *)(uintptr_t)part.v;
 	uint64_t ticket;
 	int r;
 
-	for (uint32_t i = 0; i < ROWS_ELEMENTS; i++) {
-		element_put(v, i, (float)(i % HEAD_DIM));
-		element_put(part.o, i, -1);
-	}
+	fill_rows(&part);
 	assert_int_equal(coppice_step(f->lane, &step, &ticket), 0);
 	r = coppice_wait(f->lane, ticket, PATIENCE_NS);
-	for (uint32_t i = 0; r == 0 && i < ROWS_ELEMENTS; i++)
-		assert_float_equal(element_get(part.o, i), (float)(i % HEAD_DIM), tolerance);
+	if (r == 0)
+		assert_rows(&part);
 	return r;
 }
 

@@ -11,10 +11,12 @@
 #include "control_harness.h"
 #include "element.h"
 
+#define N_LAYERS 2u
 #define HEAD_DIM 64u
 #define N_NEW 4u
 #define MAX_SEQ_TOKENS 30000u
 #define N_IDS 32768u
+#define LSE_TOLERANCE (test_on_gpu() ? 1e-4 : 1e-5)
 #define PATIENCE_NS UINT64_C(30000000000)
 
 struct fixture {
@@ -56,7 +58,7 @@ void fixture_open_seq(struct fixture *f); /* f->seq, anew */
 void fixture_extend(struct fixture *f);
 void fixture_finish(struct fixture *f);
 void fixture_trim(struct fixture *f);
-/* A sequence's part that is right in all, and its step's status; O is checked where that is 0. */
+/* A sequence's part that is right in all, and its step's status; O and LSE are checked where that is 0. */
 struct coppice_step_seq right_part(struct fixture *f);
 int right_step(struct fixture *f, uint32_t layer);
 /* A whole extension goes through, and the sequence is as new. */

@@ -8,7 +8,7 @@ if(TARGET coppiced AND TARGET coppice)
 			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c
 				${CMAKE_CURRENT_LIST_DIR}/${name}_${helper}.c
 				${CMAKE_CURRENT_LIST_DIR}/control_harness.c
-			LIBS coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+			LIBS coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
 endif()
