@@ -5,8 +5,10 @@
 #include "control_harness.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <gnu/libc-version.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -386,6 +388,57 @@ static void a_backend_that_cannot_be_opened_is_said(void **state)
 	assert_true(harness_log_has(h, "the cuda backend cannot be opened: "));
 }
 
+/* Something else has the module's name: the daemon finds the same wrong with it on every machine, with a GPU or without. */
+static void put_wrong_module(struct harness *h, char *path, size_t bytes)
+{
+	const char *(*of_libc)(void) = gnu_get_libc_version;
+	void *symbol;
+	Dl_info libc;
+
+	memcpy(&symbol, &of_libc, sizeof(symbol));
+	assert_int_not_equal(dladdr(symbol, &libc), 0);
+	assert_true(snprintf(path, bytes, "%s/coppice-cuda.so", h->folder) < (int)bytes);
+	assert_int_equal(symlink(libc.dli_fname, path), 0);
+	assert_int_equal(setenv("COPPICE_MODULE_DIR", h->folder, 1), 0);
+}
+
+static void drop_wrong_module(const char *path)
+{
+	unsetenv("COPPICE_MODULE_DIR");
+	unlink(path);
+}
+
+#define WRONG_MODULE "coppice-cuda.so has no coppice_backend_cuda"
+
+static void the_cuda_backend_alone_says_why_it_cannot_be_opened(void **state)
+{
+	struct harness *h = *state;
+	char module[128];
+
+	put_wrong_module(h, module, sizeof(module));
+	h->flags[0] = "--backend=cuda";
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	drop_wrong_module(module);
+	assert_true(harness_log_has(h, "the cuda backend cannot be opened: " WRONG_MODULE "\n"));
+}
+
+static void without_a_gpu_backend_the_cpu_computes_and_the_log_says_why(void **state)
+{
+	struct harness *h = *state;
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	struct client c;
+	char module[128];
+
+	put_wrong_module(h, module, sizeof(module));
+	h->flags[0] = "--backend=auto";
+	harness_start(h);
+	drop_wrong_module(module);
+	assert_true(harness_log_has(h, "no GPU backend (" WRONG_MODULE "): the CPU computes"));
+	c = client_open(h);
+	assert_string_equal(client_verb(&c, status, &status)->status->backend, "cpu");
+	client_close(&c);
+}
+
 /* Extents are of 32 MiB there, or of 2 on each device. */
 static void assert_pool_is(struct harness *h, uint64_t share_bytes)
 {
@@ -457,6 +510,8 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, without_io_uring_it_falls_back_and_says_so),
 		HARNESS_BARE(epoll, io_uring_alone_does_not_fall_back),
 		HARNESS_BARE(epoll, a_backend_that_cannot_be_opened_is_said),
+		HARNESS_BARE(epoll, the_cuda_backend_alone_says_why_it_cannot_be_opened),
+		HARNESS_BARE(epoll, without_a_gpu_backend_the_cpu_computes_and_the_log_says_why),
 		HARNESS_BARE(epoll, a_pool_of_a_cpu_is_a_share_of_the_machines_memory),
 		HARNESS_BARE(epoll, check_config_ends_with_its_verdict),
 	};
