@@ -203,6 +203,68 @@ static int role_graph(const char *socket, char **args)
 	return 0;
 }
 
+static void capture_append(struct stem *s, struct coppice_capture **ret, void **ret_graph,
+			   void **ret_replay)
+{
+	CHECK(coppice_capture_new(s->lane, s->stream, ret) == 0, "%s", coppice_explain(s->c));
+	CHECK(s->gpu.capture_begin(s->stream, 1) == 0);
+	for (uint32_t layer = 0; layer < LAYERS; layer++) {
+		struct coppice_step_seq part = part_of(s, layer, 1);
+		struct coppice_step step = {.layer = layer,
+					    .seqs = &part,
+					    .n_seqs = 1,
+					    .append_only = true};
+
+		part.q = part.o = NULL;
+		put_inputs(s, layer);
+		CHECK(coppice_capture_step(*ret, &step, s->stream) == 0, "%s",
+		      coppice_explain(s->c));
+		CHECK(coppice_capture_wait(*ret, s->stream) == 0, "%s", coppice_explain(s->c));
+	}
+	CHECK(s->gpu.capture_end(s->stream, ret_graph) == 0);
+	CHECK(s->gpu.graph_make(ret_replay, *ret_graph, 0) == 0);
+}
+
+/* What was put into the arena stays there: no O is written where none was given a place. */
+static void replay_append(struct stem *s, struct coppice_capture *capture, void *replay)
+{
+	uint64_t last;
+
+	extend(s, 1);
+	CHECK(coppice_capture_submit(capture, NULL, &last) == 0, "%s", coppice_explain(s->c));
+	CHECK(s->gpu.graph_launch(replay, s->stream) == 0);
+	CHECK(s->gpu.stream_await(s->stream) == 0);
+	check_statuses(s, last);
+	for (uint32_t layer = 0; layer < LAYERS; layer++)
+		CHECK(memcmp(&s->there[layer], &s->host[layer], offsetof(struct place, o)) == 0,
+		      "layer %u, token %u", layer, s->n_tokens);
+	s->n_tokens++;
+}
+
+/* Tokens that a graph appends alone, and others that attend to them; over a host arena, which can be looked at. */
+static int role_append(const char *socket, char **args)
+{
+	struct coppice_capture *captured;
+	struct stem s = {0};
+	void *graph, *replay;
+
+	(void)args;
+	gpu_start(&s);
+	client_start(&s, socket, COPPICE_HOST);
+	capture_append(&s, &captured, &graph, &replay);
+	for (uint32_t i = 0; i < 5; i++) {
+		replay_append(&s, captured, replay);
+		replay_append(&s, captured, replay);
+		decode(&s, 1, false);
+	}
+	CHECK(s.gpu.replay_free(replay) == 0);
+	CHECK(s.gpu.graph_free(graph) == 0);
+	coppice_capture_free(captured);
+	client_end(&s);
+	gpu_end(&s);
+	return 0;
+}
+
 /* What the library refuses before the stream hears of it. */
 static int role_mistakes(const char *socket, char **args)
 {
@@ -467,7 +529,7 @@ static const struct {
 	{"graph", 2, role_graph},	{"busy", 0, role_busy},	    {"waiter", 1, role_waiter},
 	{"sleeper", 0, role_sleeper},	{"hold", 2, role_hold},	    {"thief", 0, role_thief},
 	{"liar", 1, role_liar},		{"fault", 0, role_fault},   {"refused", 1, role_refused},
-	{"mistakes", 0, role_mistakes},
+	{"mistakes", 0, role_mistakes}, {"append", 0, role_append},
 };
 
 int stem_main(const char *socket, int argc, char **argv)

@@ -217,6 +217,11 @@ static void a_graph_over_a_host_arena_is_right(void **state)
 	stem_run(*state, "graph", "host", "100");
 }
 
+static void tokens_that_a_graph_appends_alone_are_attended_to(void **state)
+{
+	stem_run(*state, "append", NULL, NULL);
+}
+
 static void mistakes_are_told_and_cost_nothing(void **state)
 {
 	stem_run(*state, "mistakes", NULL, NULL);
@@ -551,6 +556,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(steps_without_cuda_are_right),
 	CASE(a_graph_is_right_at_its_thousandth_launch),
 	CASE(a_graph_over_a_host_arena_is_right),
+	CASE(tokens_that_a_graph_appends_alone_are_attended_to),
 	CASE(mistakes_are_told_and_cost_nothing),
 	CASE(clients_at_once_are_right),
 	CASE(a_client_killed_in_a_step_costs_nobody_else_anything),
