@@ -82,12 +82,20 @@ __attribute__((format(printf, 3, 4))) static int device_fail(struct device *d, i
 	return r;
 }
 
+/* What the device says of an error of its own, if anything. */
+static const char *reason(const struct backend *b, const struct device *d, int r)
+{
+	const char *fault = b->ops->fault ? b->ops->fault(d->backend) : NULL;
+
+	return fault ? fault : strerror(-r);
+}
+
 static int device_submit(struct backend *b, struct device *d, uint64_t *ret_id)
 {
 	struct backend_batch batch = {d->share.jobs, d->share.n_jobs};
 	int r = b->ops->submit(d->backend, &batch, ret_id);
 
-	return r ? device_fail(d, r, "its share was refused: %s", strerror(-r)) : 0;
+	return r ? device_fail(d, r, "its share was refused: %s", reason(b, d, r)) : 0;
 }
 
 static int device_local(struct backend *b, struct device *d)
@@ -100,7 +108,7 @@ static int device_local(struct backend *b, struct device *d)
 	while (done < id && r == 0) {
 		r = b->ops->completed(d->backend, &done);
 		if (r)
-			return device_fail(d, r, "it failed: %s", strerror(-r));
+			return device_fail(d, r, "it failed: %s", reason(b, d, r));
 		if (done < id && clock_ns() > deadline_ns)
 			return device_fail(d, -ETIMEDOUT, "it has not answered for %u ms",
 					   b->timeout_ms);
@@ -172,16 +180,46 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 	d->stats.exchange_ns += clock_ns() - local_ns;
 }
 
-/* Every device has a thread, which is in here until all are. False: one was refused. */
-static bool all_submitted(struct backend *b, bool refused)
+/* The first device whose share is not under way. False: all are. */
+static bool find_missing(struct backend *b, uint32_t *ret)
 {
-	atomic_fetch_add_explicit(&b->n_refused, refused, memory_order_relaxed);
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		if (atomic_load_explicit(&b->devices[i].submitted, memory_order_relaxed))
+			continue;
+		*ret = i;
+		return true;
+	}
+	return false;
+}
+
+/* Nobody begins who comes after this. */
+static bool give_up_waiting(struct backend *b, struct device *d, uint32_t missing)
+{
+	atomic_fetch_add_explicit(&b->n_refused, 1, memory_order_relaxed);
+	if (d->result == 0)
+		d->result =
+			device_fail(d, -ETIMEDOUT, "device %u has not taken its share for %u ms",
+				    b->first + missing, b->timeout_ms);
+	return false;
+}
+
+/* Every device has a thread, which is in here until all are, but not for ever. False: one was refused, or has not come. */
+static bool all_submitted(struct backend *b, struct device *d)
+{
+	uint64_t deadline_ns = clock_ns() + (b->timeout_ms + GRACE_MS) * UINT64_C(1000000);
+	uint32_t missing;
+
+	atomic_fetch_add_explicit(&b->n_refused, d->result != 0, memory_order_relaxed);
+	atomic_store_explicit(&d->submitted, true, memory_order_relaxed);
 	/* release: whoever counts all sees who was refused */
 	atomic_fetch_add_explicit(&b->n_submitted, 1, memory_order_release);
 	for (uint32_t i = 0;
 	     atomic_load_explicit(&b->n_submitted, memory_order_acquire) < b->n_devices; i++) {
-		if (i % SPINS == SPINS - 1)
-			sched_yield();
+		if (i % SPINS != SPINS - 1)
+			continue;
+		sched_yield();
+		if (clock_ns() > deadline_ns && find_missing(b, &missing))
+			return give_up_waiting(b, d, missing);
 	}
 	return atomic_load_explicit(&b->n_refused, memory_order_relaxed) == 0;
 }
@@ -196,11 +234,12 @@ static void start_device(void *arg, uint32_t thread, uint32_t unit)
 	(void)thread;
 	d->result = device_submit(b, d, &id);
 	d->own_fault = d->result != 0;
-	if (!all_submitted(b, d->result != 0))
+	if (!all_submitted(b, d))
 		return;
 	d->result = b->ops->conclude(d->backend);
 	if (d->result)
-		device_fail(d, d->result, "the exchange did not begin: %s", strerror(-d->result));
+		device_fail(d, d->result, "the exchange did not begin: %s",
+			    reason(b, d, d->result));
 	d->own_fault = d->result != 0;
 }
 
@@ -384,6 +423,8 @@ int batch_run(struct backend *b, const struct backend_batch *batch)
 
 	b->batch = batch;
 	b->n_submitted = b->n_refused = 0;
+	for (uint32_t i = 0; i < b->n_devices; i++)
+		b->devices[i].submitted = false;
 	threads_run(b->threads, b->meets ? start_device : run_device, b, b->n_devices, false);
 	b->batch = NULL;
 	r = find_refusal(b);
@@ -421,15 +462,11 @@ void batch_look(struct backend *b)
 
 	for (uint32_t i = 0; i < b->n_devices; i++) {
 		struct device *d = &b->devices[i];
-		const char *why = NULL;
 		uint64_t done = 0;
 
 		d->result = b->ops->completed(d->backend, &done);
-		if (d->result && b->ops->fault)
-			why = b->ops->fault(d->backend);
 		if (d->result)
-			device_fail(d, d->result, "it failed: %s",
-				    why ? why : strerror(-d->result));
+			device_fail(d, d->result, "it failed: %s", reason(b, d, d->result));
 		d->own_fault = d->result != 0;
 		slowest = done < least ? i : slowest;
 		least = done < least ? done : least;

@@ -35,6 +35,8 @@ struct device {
 	size_t folded_bytes;
 	struct group_stats stats;
 	uint32_t n_committed;
+	_Atomic bool
+		submitted; /* its share of the batch, or it was refused: of devices that meet */
 	int result; /* of the batch */
 	bool own_fault; /* it was the device itself that failed, not the exchange */
 	char error[FAULT_BYTES];

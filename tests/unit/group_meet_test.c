@@ -16,12 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
 #define DEVICES 3u
 #define SHORT_MS 100u
+#define TOO_LONG_MS 1500u /* it, and the second that the group adds to it */
 
 struct end {
 	struct backend *backend;
@@ -41,6 +43,7 @@ static struct {
 	uint32_t n_behind; /* batches that nobody has told of yet */
 	bool silent; /* of the second: nothing is ever complete */
 	bool refuses; /* the second does not conclude */
+	bool slow; /* the second takes too long to take its share */
 	bool stale, one_stale; /* all refuse what is submitted, or the second */
 	bool full; /* the second cannot take in another token */
 	bool apart; /* they do not reach each other's memory */
@@ -64,7 +67,7 @@ static int meet_meet(const struct backend_meeting *of, char *notice, char *error
 	memset(meeting.ends, 0, sizeof(meeting.ends));
 	meeting.n = of->n;
 	meeting.n_concluded = 0;
-	meeting.silent = meeting.refuses = meeting.full = false;
+	meeting.silent = meeting.refuses = meeting.full = meeting.slow = false;
 	meeting.stale = meeting.one_stale = false;
 	for (uint32_t i = 0; i < of->n; i++)
 		meeting.ends[i].backend = of->members[i];
@@ -82,6 +85,8 @@ static int meet_submit(struct backend *b, const struct backend_batch *batch, uin
 	assert_int_equal(job.parts, 0);
 	if (meeting.stale || (meeting.one_stale && e == &meeting.ends[1]))
 		return -ESTALE;
+	if (meeting.slow && e == &meeting.ends[1])
+		usleep(TOO_LONG_MS * 1000);
 	e->job = job;
 	free(e->parts);
 	e->parts = NULL;
@@ -146,6 +151,11 @@ static int meet_completed(struct backend *b, uint64_t *ret_id)
 	return 0;
 }
 
+static const char *meet_fault(struct backend *b)
+{
+	return meeting.refuses && end_of(b) == &meeting.ends[1] ? "its link is down" : NULL;
+}
+
 static void meet_close(struct backend *b)
 {
 	if (!b)
@@ -200,6 +210,7 @@ static struct backend_ops meeting_ops(void)
 	ops.submit = meet_submit;
 	ops.conclude = meet_conclude;
 	ops.completed = meet_completed;
+	ops.fault = meet_fault;
 	ops.close = meet_close;
 	ops.arena_new = meet_arena_new;
 	ops.arena_free = meet_arena_free;
@@ -448,7 +459,6 @@ static void assert_dead(struct meet_world *m, const char *why)
 		nanosleep(&ten_ms, NULL);
 	}
 	assert_int_equal(r, -EIO);
-	assert_non_null(strstr(m->w.ops->fault(m->w.backend), "device 1 of 3: "));
 	assert_non_null(strstr(m->w.ops->fault(m->w.backend), why));
 	assert_int_equal(submit_one(m, 0, &done), -EIO);
 }
@@ -471,19 +481,30 @@ static void check_ends(bool *wrong, const char *name, const char *why)
 static void test_a_device_that_is_never_done_ends_the_group_in_time(void **state)
 {
 	(void)state;
-	check_ends(&meeting.silent, __func__, "it has not answered for 100 ms");
+	check_ends(&meeting.silent, __func__, "device 1 of 3: it has not answered for 100 ms");
 }
 
 static void test_a_device_that_does_not_conclude_ends_the_group(void **state)
 {
 	(void)state;
-	check_ends(&meeting.refuses, __func__, "the exchange did not begin");
+	check_ends(&meeting.refuses, __func__,
+		   "device 1 of 3: the exchange did not begin: its link is down");
 }
 
 static void test_what_one_device_refuses_ends_the_group(void **state)
 {
 	(void)state;
-	check_ends(&meeting.one_stale, __func__, "its share was refused");
+	check_ends(&meeting.one_stale, __func__, "device 1 of 3: its share was refused");
+}
+
+/* Whoever waits for it says so, and begins nothing; neither does it, as it comes at last. */
+static void test_a_device_that_does_not_take_its_share_is_not_waited_for_in_the_end(void **state)
+{
+	(void)state;
+	check_ends(&meeting.slow, __func__,
+		   "device 0 of 3: device 1 has not taken its share for 100 ms");
+	for (uint32_t i = 0; i < DEVICES; i++)
+		assert_int_equal(meeting.ends[i].concluded + 1, meeting.ends[i].submitted);
 }
 
 int main(void)
@@ -498,6 +519,8 @@ int main(void)
 		cmocka_unit_test(test_a_plan_that_is_full_on_one_device_is_stale),
 		cmocka_unit_test(test_what_all_devices_refuse_changes_nothing),
 		cmocka_unit_test(test_what_one_device_refuses_ends_the_group),
+		cmocka_unit_test(
+			test_a_device_that_does_not_take_its_share_is_not_waited_for_in_the_end),
 		cmocka_unit_test(test_a_device_that_is_never_done_ends_the_group_in_time),
 		cmocka_unit_test(test_a_device_that_does_not_conclude_ends_the_group),
 	};
