@@ -24,11 +24,14 @@
 static_assert(NCCL_ID_BYTES == BACKEND_MEETING_BYTES, "a meeting's id is NCCL's");
 static_assert(PEERS_MAX == BACKEND_DEVICES_MAX, "whatever is a group can meet");
 
-/* Until the batches' stream has nothing to do. What waits for other devices by NCCL in vain is given up. */
-static void settle(struct backend *b)
+/* Until the batches' stream has nothing to do. What waits for other devices in vain is given up. False: it may still be at it, or has
+ * failed: what it reaches stays where it is. */
+static bool settle(struct backend *b)
 {
-	if (batch_await(&b->batch) != 0)
-		peer_give_up(&b->batch);
+	if (batch_await(&b->batch) == 0)
+		return true;
+	peer_give_up(&b->batch);
+	return false;
 }
 
 void backend_enter(struct backend *b)
@@ -42,6 +45,9 @@ static void cuda_close(struct backend *b)
 	if (!b)
 		return;
 	backend_enter(b);
+	/* to free anything is to wait, and what the device is still at may reach all of it: that stays */
+	if (!peer_settle(&b->batch))
+		return;
 	tier_done(&b->tier);
 	pass_done(&b->pass);
 	summary_room_done(&b->summaries);
@@ -120,8 +126,8 @@ static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
 	backend_enter(b);
 	tier_settle(&b->tier);
-	settle(b);
-	pool_release(&b->pool, extent);
+	if (settle(b))
+		pool_release(&b->pool, extent);
 }
 
 static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)
@@ -151,12 +157,14 @@ static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint
 static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 {
 	struct cudaPointerAttributes attributes;
+	bool settled;
 
 	(void)bytes;
 	backend_enter(b);
-	settle(b);
+	settled = settle(b);
 	batch_drop_host(&b->batch, base);
-	if (cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
+	if (settled &&
+	    cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
 	    attributes.hostPointer)
 		cudaHostUnregister(attributes.hostPointer);
 	cudaGetLastError();
@@ -165,14 +173,17 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
 	backend_enter(b);
+	/* it clears the memory on this stream, and waits for that */
+	if (!settle(b))
+		return -EIO;
 	return lend_new(&b->lend, bytes, b->batch.stream, ret);
 }
 
 static void cuda_unlend(struct backend *b, uint64_t base)
 {
 	backend_enter(b);
-	settle(b);
-	lend_free(&b->lend, base, b->batch.stream);
+	if (settle(b))
+		lend_free(&b->lend, base, b->batch.stream);
 }
 
 static void list_members(struct backend *const *members, uint32_t n, struct batch **ret_batches,
@@ -215,22 +226,32 @@ static void cuda_give_up(struct backend *b)
 	peer_give_up(&b->batch);
 }
 
-/* A fault stays: every later call says it again. */
-static const char *cuda_fault(struct backend *b)
+/* Of what devices of a group have to do with each other; NULL: nothing. By inboxes a wait for another ends by itself, and names it. */
+static const char *find_peers_fault(struct backend *b)
 {
+	const struct batch *batch = &b->batch;
 	uint32_t rank;
-	cudaError_t r;
-	int mps = 0;
+	bool late = peer_is_late(batch->peer, &rank);
 
-	if (peer_is_late(b->batch.peer, &rank)) {
+	if (late && rank != PEER_GIVEN_UP) {
 		snprintf(b->fault, sizeof(b->fault), "it waited for device %u in vain", rank);
 		return b->fault;
 	}
-	if (b->batch.error == cudaErrorTimeout) {
-		snprintf(b->fault, sizeof(b->fault), "it waited for other devices in vain");
-		return b->fault;
-	}
+	if (batch->error == cudaErrorTimeout)
+		return peer_state_of(batch->peer) ? "it does not end what it has begun"
+						  : "it waited for other devices in vain";
+	return late && batch->error == cudaSuccess ? "it was given up with its group" : NULL;
+}
 
+/* A fault stays: every later call says it again. */
+static const char *cuda_fault(struct backend *b)
+{
+	const char *peers_fault = find_peers_fault(b);
+	cudaError_t r;
+	int mps = 0;
+
+	if (peers_fault)
+		return peers_fault;
 	cudaSetDevice(b->device);
 	r = cudaStreamQuery(b->batch.stream);
 	if (r == cudaErrorNotReady)
@@ -426,8 +447,8 @@ int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint6
 void coppice_cuda_arena_free(struct backend *b, uint64_t base)
 {
 	backend_enter(b);
-	settle(b);
-	cudaFree((void *)(uintptr_t)base);
+	if (settle(b))
+		cudaFree((void *)(uintptr_t)base);
 }
 
 void coppice_cuda_describe(struct backend *b, struct cuda_card *ret)

@@ -33,7 +33,6 @@ int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, ui
 
 void batch_done(struct batch *b)
 {
-	peer_settle(b);
 	stand_leave(b);
 	if (b->stream)
 		cudaStreamSynchronize(b->stream);

@@ -94,13 +94,14 @@ struct batch {
 	struct stand stand;
 	struct peer *peer; /* owned; NULL: the device has met no other */
 	uint64_t
-		patience_ns; /* with what is under way, as it may be others' that never come; 0: without end */
+		patience_ns; /* with what is under way, as it may wait for others that never come; 0: without end */
 	struct device_attend last; /* of the last batch's only job that attended */
 	struct device_exchange last_exchange; /* behind it; n_rows 0: none */
 	struct device_inbound
 		last_in; /* before it; its tables are there until eight batches later */
 	uint32_t n_last; /* such jobs of it */
 	bool failed;
+	bool stuck; /* what is under way was waited for in vain */
 	int error; /* the cudaError_t that failed it */
 };
 
@@ -111,7 +112,7 @@ uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shap
 /* 0, -ENOMEM, -EIO. */
 int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
 	       bool wide);
-/* Waits for what is running. */
+/* Waits for what is running, which of a device that has met others is to have settled (peer_settle). */
 void batch_done(struct batch *b);
 
 /* Addresses of these are staged: read once, many at a time, before attention. 0 or -ENOMEM. */

@@ -92,7 +92,8 @@ static inline uint64_t batch_now_ns(void)
 
 /* The first that went wrong is remembered. 0 or -EIO. */
 int batch_expect(struct batch *b, int r);
-/* For all that the stream has to do; no longer than b->patience_ns, if that is not 0: then the batch has failed. 0 or -EIO. */
+/* For all that the stream has to do; no longer than b->patience_ns, if that is not 0: then the batch has failed, and is not waited for
+ * again. 0 or -EIO. */
 int batch_await(struct batch *b);
 /* False: the stream is still at it when the time is over. */
 bool batch_settles(const struct batch *b, uint64_t limit_ns);

@@ -29,8 +29,8 @@ bool batch_settles(const struct batch *b, uint64_t limit_ns)
 
 int batch_await(struct batch *b)
 {
-	if (b->patience_ns && (b->failed || !batch_settles(b, b->patience_ns))) {
-		b->failed = true;
+	if (b->patience_ns && (b->stuck || !batch_settles(b, b->patience_ns))) {
+		b->failed = b->stuck = true;
 		return batch_expect(b, cudaErrorTimeout);
 	}
 	return batch_expect(b, cudaStreamSynchronize(b->stream));

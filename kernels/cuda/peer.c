@@ -16,6 +16,7 @@
 #define SLOT_BYTES \
 	(UINT64_C(1) << 20) /* of an inbox, for each sender and half: some row of any shape */
 #define GATHER_BYTES (UINT64_C(16) << 20) /* of what comes from all at once */
+#define GRACE_MS 500u /* an exchange that waits in vain ends by itself, by then */
 #define SETTLE_MS \
 	1000u /* for what is under way in the end, at most, and once more when it was given up */
 
@@ -209,7 +210,8 @@ static int make_ends(struct meeting *m, struct batch *const *members)
 		*p = (struct peer){.meeting = m, .index = i};
 		atomic_fetch_add(&m->n_ends, 1);
 		members[i]->peer = p;
-		members[i]->patience_ns = m->nccl ? m->timeout_ns : 0;
+		members[i]->patience_ns =
+			m->timeout_ns + (m->nccl ? 0 : GRACE_MS * UINT64_C(1000000));
 		if (cudaHostAlloc((void **)&p->late, sizeof(*p->late), cudaHostAllocPortable) !=
 		    cudaSuccess)
 			return -ENOMEM;
@@ -261,18 +263,31 @@ int peer_meet(const struct peer_config *config, char *notice, char *error, size_
 	return r;
 }
 
-void peer_give_up(struct batch *b)
+/* Kernels look at that word while they wait; whom they have waited for in vain stays there. */
+static void end_waits(uint32_t *late)
 {
-	if (b->peer && b->peer->meeting->nccl)
-		nccl_abort(b->peer->meeting->nccl, b->peer->index);
+	uint32_t none = 0;
+
+	__atomic_compare_exchange_n(late, &none, PEER_GIVEN_UP, false, __ATOMIC_RELAXED,
+				    __ATOMIC_RELAXED);
 }
 
-void peer_settle(struct batch *b)
+void peer_give_up(struct batch *b)
 {
-	if (!b->peer || !b->peer->meeting->nccl || batch_settles(b, SETTLE_MS * UINT64_C(1000000)))
+	if (!b->peer)
 		return;
+	if (b->peer->meeting->nccl)
+		nccl_abort(b->peer->meeting->nccl, b->peer->index);
+	else
+		end_waits(b->peer->late);
+}
+
+bool peer_settle(struct batch *b)
+{
+	if (!b->peer || batch_settles(b, SETTLE_MS * UINT64_C(1000000)))
+		return true;
 	peer_give_up(b);
-	batch_settles(b, SETTLE_MS * UINT64_C(1000000));
+	return batch_settles(b, SETTLE_MS * UINT64_C(1000000));
 }
 
 /* ---- exchange ----------------------------------------------------------------------------------------------------- */
@@ -385,7 +400,7 @@ bool peer_is_late(const struct peer *p, uint32_t *ret_rank)
 {
 	uint32_t late = p ? *(volatile const uint32_t *)p->late : 0;
 
-	*ret_rank = late - 1;
+	*ret_rank = late == PEER_GIVEN_UP ? late : late - 1;
 	return late > 0;
 }
 

@@ -5,7 +5,7 @@
  *           of rows that are this device's are merged from what all have sent, each as soon as its packets are there. The first
  *           block says to all others that this device has come, and waits until they have. Rows that nobody wants are left
  *           out; a row of which no device has anything gets O = 0, LSE = -inf. A device that does not come in time is named
- *           in *late, and nothing is merged any more.
+ *           in *late, and nothing is merged any more; by the same word the host ends all waiting.
  */
 #include "../merge_weight.h"
 #include "hopper.cuh"

@@ -31,6 +31,7 @@ extern "C" {
 #define PEER_BLOCKS_AT_ONCE 2u /* that a multiprocessor has room for at least, whatever the shape */
 #define PEER_STAMPS 128u /* launches that are remembered */
 #define PEER_PACKET_BYTES 16u
+#define PEER_GIVEN_UP UINT32_MAX /* in place of a device that did not come: nobody waits any more */
 
 struct batch;
 
@@ -64,7 +65,8 @@ struct device_exchange {
 	const char *
 		gathered; /* else: [n_ranks][n_rows] of O, [n_ranks][n_rows] of LSE behind; NULL: inboxes */
 	struct peer_state *state;
-	uint32_t *late; /* pinned: 1 + the device that did not come in time; 0: none */
+	uint32_t *
+		late; /* pinned: 1 + the device that did not come in time; 0: none; or PEER_GIVEN_UP, the host's */
 	uint64_t timeout_ns;
 	uint64_t slot_bytes; /* of an inbox, [2][n_ranks] of them */
 	uint32_t rank, n_ranks;
@@ -100,17 +102,18 @@ struct peer_config {
 
 /* As backend_ops.meet. */
 int peer_meet(const struct peer_config *config, char *notice, char *error, size_t bytes);
-/* What waits for others by NCCL, which has no limit to that, ends soon. Does not wait. */
+/* What waits for others on the device ends soon. Does not wait. */
 void peer_give_up(struct batch *b);
-/* Before a batch's stream is waited for at the end of all: as that, where it goes on for seconds. */
-void peer_settle(struct batch *b);
+/* Before a batch's stream is waited for at the end of all: as that, where it goes on for seconds. False: it still does, and may for ever;
+ * true also of a device that has met no other. */
+bool peer_settle(struct batch *b);
 /* NULL is fine. The last end to go frees what all share. */
 void peer_free(struct peer *p);
 /* The rows are to be exchanged when the batch is concluded. 0 or -ENOMEM. */
 int peer_add(struct peer *p, const struct peer_rows *rows);
 /* Starts the exchange of what was added, in rounds that fit; nothing is left then. 0, or -EIO (in b->error). */
 int peer_conclude(struct batch *b);
-/* A device that this one waited for in vain. */
+/* A device that this one waited for in vain, or PEER_GIVEN_UP. */
 bool peer_is_late(const struct peer *p, uint32_t *ret_rank);
 /* In device memory; NULL: NCCL exchanges, or p is NULL. */
 const struct peer_state *peer_state_of(const struct peer *p);

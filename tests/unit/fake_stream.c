@@ -302,11 +302,6 @@ int chosen_launch(struct upload *u, const struct chosen_job *chosen, struct devi
 	return -EINVAL;
 }
 
-void peer_settle(struct batch *b)
-{
-	(void)b;
-}
-
 void peer_free(struct peer *p)
 {
 	(void)p;

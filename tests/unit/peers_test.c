@@ -30,6 +30,7 @@ static struct {
 	_Atomic uint32_t n_blocks; /* of device memory */
 	_Atomic uint32_t n_streams;
 	_Atomic bool stuck; /* what NCCL is asked for does not end */
+	_Atomic bool hung; /* what is on a stream does not */
 } machine;
 
 static _Thread_local int current;
@@ -38,7 +39,7 @@ static struct fake_nccl *nccl;
 
 static bool is_busy(void)
 {
-	return machine.stuck && nccl->n_gathers > 0;
+	return machine.hung || (machine.stuck && nccl->n_gathers > 0);
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
@@ -338,12 +339,54 @@ static void test_what_waits_for_others_in_the_end_is_given_up(void **state)
 
 	setenv("COPPICE_EXCHANGE", "nccl", 1);
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
-	peer_settle(&m->batches[0]);
+	assert_true(peer_settle(&m->batches[0]));
 	assert_int_equal(nccl->n_open, DEVICES);
 	machine.stuck = true;
-	peer_settle(&m->batches[1]);
+	assert_false(peer_settle(&m->batches[1]));
 	machine.stuck = false;
 	assert_int_equal(nccl->n_aborted, 1);
+}
+
+/* The word that a device's kernels look at while they wait for others. */
+static uint32_t *late_of(const struct batch *b)
+{
+	struct peer_rows rows = {.n_rows = 1, .n_heads = 1, .head_dim = 64};
+	struct device_exchange x;
+
+	peer_describe(b, &rows, &x);
+	return x.late;
+}
+
+static void test_what_waits_for_others_stores_is_told_that_they_are_given_up(void **state)
+{
+	struct meeting_of *m = *state;
+	uint32_t rank = 0;
+
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_false(peer_is_late(m->batches[0].peer, &rank));
+	*late_of(&m->batches[1]) = 1 + 2;
+	for (uint32_t i = 0; i < 2; i++)
+		peer_give_up(&m->batches[i]);
+	assert_true(peer_is_late(m->batches[0].peer, &rank));
+	assert_int_equal(rank, PEER_GIVEN_UP);
+	assert_true(peer_is_late(m->batches[1].peer, &rank));
+	assert_int_equal(rank, 2);
+	assert_false(peer_is_late(m->batches[2].peer, &rank));
+}
+
+static void test_what_others_stores_keep_waiting_in_the_end_is_given_up(void **state)
+{
+	struct meeting_of *m = *state;
+	uint32_t rank;
+
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_true(peer_settle(&m->batches[0]));
+	machine.hung = true;
+	assert_false(peer_settle(&m->batches[1]));
+	machine.hung = false;
+	assert_false(peer_is_late(m->batches[0].peer, &rank));
+	assert_true(peer_is_late(m->batches[1].peer, &rank));
+	assert_int_equal(rank, PEER_GIVEN_UP);
 }
 
 /* Neither to give up nor to end takes longer because another process does neither. */
@@ -391,6 +434,25 @@ static void test_what_is_under_way_by_nccl_is_waited_for_so_long(void **state)
 	cudaFree(buffer.at);
 }
 
+/* An exchange ends by itself before that, so it is the device. What failed otherwise is waited for as ever. */
+static void test_a_device_of_a_group_is_waited_for_so_long(void **state)
+{
+	struct meeting_of *m = *state;
+	struct batch *b = &m->batches[0], alone = {0};
+
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_true(b->patience_ns > TIMEOUT_MS * UINT64_C(1000000));
+	assert_true(peer_settle(&alone));
+	b->failed = true;
+	assert_int_equal(batch_await(b), 0);
+	machine.hung = true;
+	assert_int_equal(batch_await(b), -EIO);
+	assert_int_equal(b->error, cudaErrorTimeout);
+	assert_true(b->stuck);
+	machine.hung = false;
+	assert_int_equal(batch_await(b), -EIO);
+}
+
 /* Which may come back long after nobody waits for it any more. */
 static void test_a_process_that_dies_before_it_meets_keeps_nobody_waiting(void **state)
 {
@@ -420,6 +482,9 @@ int main(void)
 		CASE(test_devices_of_several_processes_are_ranks_of_one_communicator),
 		CASE(test_a_meeting_has_an_id),
 		CASE(test_what_waits_for_others_in_the_end_is_given_up),
+		CASE(test_what_waits_for_others_stores_is_told_that_they_are_given_up),
+		CASE(test_what_others_stores_keep_waiting_in_the_end_is_given_up),
+		CASE(test_a_device_of_a_group_is_waited_for_so_long),
 		CASE(test_a_process_that_does_not_end_keeps_nobody_from_it),
 		CASE(test_devices_that_do_not_answer_by_nccl_have_not_met),
 		CASE(test_a_process_that_dies_before_it_meets_keeps_nobody_waiting),
