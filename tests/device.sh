@@ -82,8 +82,13 @@ run() { # bench options
 	done
 }
 
-limited() { # seconds, command
-	timeout -s KILL "$@" || echo "failed with $?: ${*:2}"
+failed=0
+
+limited() { # seconds, command; what fails, or is skipped, is remembered
+	timeout -s KILL "$@" || {
+		echo "failed with $?: ${*:2}"
+		failed=1
+	}
 }
 
 multi() { # workload file, bench options
@@ -102,6 +107,7 @@ multi() { # workload file, bench options
 	limited 150 tests/coppice-bench multi -M "$module" --on "$all" --workload "$workload" --split tokens --most 2200000 "$@"
 	limited 100 tests/coppice-bench multi -M "$module" --on "$all" --devices "1,$n" --agents --tokens 262144 "$@"
 	limited 60 tests/coppice-bench multi -M "$module" --on "$all" --devices "$n" --tokens 131072 --split heads "$@"
+	exit "$failed"
 }
 
 verb=${1:-}
