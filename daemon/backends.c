@@ -13,6 +13,9 @@
 #include <unistd.h>
 
 #define WHY_BYTES 400
+/* That a device of a group is waited for: with the seconds that are added to it less than WatchdogSec= of coppiced.service, so that what
+ * failed is said, and open tickets end, before the service manager ends the daemon. */
+#define GROUP_TIMEOUT_MS 10000
 #define SPINS_A_LAYER \
 	5 /* to wake a thread takes longer than most layers: until the next comes it stays awake */
 
@@ -25,6 +28,7 @@ static int open_group(const struct config *config, const struct backend_config *
 	struct group_device devices[GROUP_DEVICES_MAX];
 	struct group_config group = {.devices = devices,
 				     .n_devices = config->n_devices,
+				     .timeout_ms = GROUP_TIMEOUT_MS,
 				     .watch_us = SPINS_A_LAYER * config->spin_us};
 	struct backend_config all = *of;
 	int r;
