@@ -161,6 +161,12 @@ struct backend_meeting {
 	uint32_t timeout_ms;
 };
 
+/* What devices of a group have alike beside their backend, as each has the same share of the work. */
+struct backend_kind {
+	uint32_t capability; /* CUDA's: 10 times the major one, and the minor one */
+	uint32_t n_multiprocessors;
+};
+
 #define BACKEND_HANDLE_BYTES 64u
 #define BACKEND_DEVICE_BYTES 16u
 
@@ -277,6 +283,8 @@ struct backend_ops {
 	/* What the processes of a meeting know it by, BACKEND_MEETING_BYTES; once for each. 0, or -errno and a sentence. NULL: devices
 	 * of several processes do not meet. */
 	int (*meeting_id)(uint8_t *ret, char *error, size_t bytes);
+	/* Of what kind a device is, as backend_config names it. 0, or -EINVAL and a sentence. NULL: all are of one. */
+	int (*kind)(const char *device, struct backend_kind *ret, char *error, size_t bytes);
 	/* Of devices that have met: what waits for others begins, of the batch submitted last. Once submit has returned on all, so that
 	 * nobody waits for a device that still gets memory ready. 0 or -EIO. */
 	int (*conclude)(struct backend *b);

@@ -393,6 +393,7 @@ static const struct backend_ops ops = {
 	.close = cuda_close,
 	.meet = cuda_meet,
 	.meeting_id = nccl_id,
+	.kind = card_kind,
 	.conclude = cuda_conclude,
 	.give_up = cuda_give_up,
 	.page_bytes = cuda_page_bytes,

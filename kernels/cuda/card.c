@@ -138,6 +138,18 @@ int card_memory(const char *device, struct backend_memory *ret, char *error, siz
 	return 0;
 }
 
+int card_kind(const char *device, struct backend_kind *ret, char *error, size_t error_bytes)
+{
+	struct cudaDeviceProp prop;
+	int r = take(device, &prop, error, error_bytes);
+
+	if (r < 0)
+		return r;
+	*ret = (struct backend_kind){.capability = (uint32_t)(10 * prop.major + prop.minor),
+				     .n_multiprocessors = (uint32_t)prop.multiProcessorCount};
+	return 0;
+}
+
 int card_find(const struct backend_config *config, struct card *ret, char *error,
 	      size_t error_bytes)
 {

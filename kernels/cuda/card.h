@@ -17,5 +17,7 @@ int card_find(const struct backend_config *config, struct card *ret, char *error
 	      size_t error_bytes);
 /* backend_ops' memory. The device is made the calling thread's. */
 int card_memory(const char *device, struct backend_memory *ret, char *error, size_t error_bytes);
+/* backend_ops' kind. As above. */
+int card_kind(const char *device, struct backend_kind *ret, char *error, size_t error_bytes);
 
 #endif

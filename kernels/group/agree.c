@@ -10,13 +10,39 @@
 /* What processes tell each other; all have the same but for the id, of which the first one's counts. */
 struct hello {
 	char kind[16];
+	struct backend_kind alike; /* of all its devices */
 	uint64_t n_devices, pool_bytes, extent_bytes;
 	uint8_t id[BACKEND_MEETING_BYTES];
 };
 
+/* Rows go to all devices alike: one that is slower would hold up the others. */
+static int compare_kinds(const struct exchange *ranks, const struct hello *mine,
+			 const struct hello *theirs, char *error, size_t error_bytes)
+{
+	const struct backend_kind *own = &mine->alike;
+
+	for (uint32_t i = 0; i < ranks->n_ranks; i++) {
+		const struct backend_kind *other = &theirs[i].alike;
+
+		if (strncmp(mine->kind, theirs[i].kind, sizeof(mine->kind)) != 0 ||
+		    memcmp(own, other, sizeof(*own)) == 0)
+			continue;
+		say(error, error_bytes,
+		    "rank %u has a device of compute capability %u.%u with %u multiprocessors, "
+		    "this one, rank %u, one of %u.%u with %u: devices of a group are alike",
+		    i, other->capability / 10, other->capability % 10, other->n_multiprocessors,
+		    ranks->rank, own->capability / 10, own->capability % 10,
+		    own->n_multiprocessors);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static int compare(const struct exchange *ranks, const struct hello *mine,
 		   const struct hello *theirs, char *error, size_t error_bytes)
 {
+	if (compare_kinds(ranks, mine, theirs, error, error_bytes) != 0)
+		return -EINVAL;
 	for (uint32_t i = 0; i < ranks->n_ranks; i++) {
 		if (memcmp(mine, &theirs[i], offsetof(struct hello, id)) == 0)
 			continue;
@@ -43,7 +69,9 @@ int agree(struct exchange *ranks, const struct backend_ops *ops,
 	int r = 0;
 
 	snprintf(mine.kind, sizeof(mine.kind), "%s", ops->name);
-	if (ranks->rank == 0 && ops->meeting_id)
+	if (ops->kind)
+		r = ops->kind(config->group->devices[0].name, &mine.alike, error, error_bytes);
+	if (r == 0 && ranks->rank == 0 && ops->meeting_id)
 		r = ops->meeting_id(mine.id, error, error_bytes);
 	if (r)
 		return r;

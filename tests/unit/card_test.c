@@ -116,6 +116,24 @@ static void test_a_device_is_found_by_index_uuid_or_the_beginning_of_one(void **
 	assert_string_equal(found("1").name, "GPU of tests 1");
 }
 
+static void test_a_device_has_a_kind(void **state)
+{
+	struct backend_kind kind = {0};
+	char error[256] = "";
+
+	(void)state;
+	machine.devices[1].major = 8;
+	machine.devices[1].minor = 6;
+	machine.devices[1].multiProcessorCount = 84;
+	assert_int_equal(card_kind("GPU-a1a1", &kind, error, sizeof(error)), 0);
+	assert_int_equal(kind.capability, 86);
+	assert_int_equal(kind.n_multiprocessors, 84);
+	assert_int_equal(card_kind(NULL, &kind, error, sizeof(error)), 0);
+	assert_int_equal(kind.capability, 90);
+	assert_int_equal(card_kind("2", &kind, error, sizeof(error)), -EINVAL);
+	assert_non_null(strstr(error, "no GPU \"2\" among 2"));
+}
+
 static void test_a_device_that_is_not_there_is_named(void **state)
 {
 	struct backend_config of = config;
@@ -236,6 +254,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_a_device_is_found_by_index_uuid_or_the_beginning_of_one),
+		CASE(test_a_device_has_a_kind),
 		CASE(test_a_device_that_is_not_there_is_named),
 		CASE(test_no_driver_or_an_old_one_is_said),
 		CASE(test_a_driver_without_a_gpu_is_said),

@@ -421,6 +421,46 @@ static void test_processes_that_differ_say_in_what(void **state)
 	run_lives(lives, 1, TIMEOUT_MS, __func__);
 }
 
+/* The second process has another GPU than the rest; as far as anybody knows, all have CPUs. */
+static int find_kind(const char *device, struct backend_kind *ret, char *error, size_t bytes)
+{
+	(void)error;
+	(void)bytes;
+	*ret = device ? (struct backend_kind){80, 108} : (struct backend_kind){90, 132};
+	return 0;
+}
+
+static int live_of_another_kind(struct life *l, struct oracle_random random)
+{
+	struct backend_ops ops = backend_cpu;
+	struct group_device device = {&ops, l->exchange->rank == 1 ? "another" : NULL};
+	const char *theirs = l->exchange->rank == 1 ? "rank 0 has a device of compute capability "
+						      "9.0 with 132 multiprocessors"
+						    : "rank 1 has a device of compute capability "
+						      "8.0 with 108 multiprocessors";
+	struct backend *b = NULL;
+	char error[256] = "";
+
+	(void)random;
+	ops.kind = find_kind;
+	l->group.devices = &device;
+	if (open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error)) != -EINVAL)
+		return complain(l, "devices that are unlike are a group");
+	return strstr(error, theirs) && strstr(error, "devices of a group are alike")
+		       ? 0
+		       : complain(l, error);
+}
+
+static void test_devices_of_processes_are_of_one_kind(void **state)
+{
+	static const live lives[] = {live_of_another_kind};
+
+	(void)state;
+	if (ranks.module)
+		skip();
+	run_lives(lives, 1, TIMEOUT_MS, __func__);
+}
+
 static int live_and_ask_for_heads(struct life *l, struct oracle_random random)
 {
 	const struct work_shape shape = {1, 4, 4, 64, 32, WORK_FP16, 0.125f, WORK_HEADS, 0};
@@ -515,6 +555,8 @@ int main(int argc, char **argv)
 			test_a_process_that_dies_before_it_meets_ends_them_in_time, make_addresses,
 			drop_addresses),
 		cmocka_unit_test_setup_teardown(test_processes_that_differ_say_in_what,
+						make_addresses, drop_addresses),
+		cmocka_unit_test_setup_teardown(test_devices_of_processes_are_of_one_kind,
 						make_addresses, drop_addresses),
 		cmocka_unit_test_setup_teardown(test_heads_are_not_shared_by_processes,
 						make_addresses, drop_addresses),
