@@ -1,0 +1,3 @@
+# Scripts of packaging/ that decide what passes: over logs of the tests' own, and programs in stubs/ in place of CUDA's.
+add_test(NAME racecheck_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/racecheck_test.py)
+set_tests_properties(racecheck_test PROPERTIES TIMEOUT 60 LABELS unit)
