@@ -17,6 +17,18 @@ coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_harness.c LIBS
 coppice_test(NAME lockstep_test SOURCES unit/lockstep_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
 
 foreach(unit sched_tiers sched_long)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/documents.c unit/sched_harness.c
-		LIBS coppice_daemon LABELS unit tsan)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/documents.c unit/sched_harness.c unit/device_ops.c
+		unit/oracle.c
+		LIBS coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
+	if(TARGET coppice_cuda)
+		coppice_path(cuda_module coppice_cuda)
+		add_test(NAME ${unit}_cuda_test COMMAND ${unit}_test ${cuda_module})
+		set_tests_properties(${unit}_cuda_test PROPERTIES SKIP_RETURN_CODE 77 LABELS gpu TIMEOUT 300)
+	endif()
+	# in fp16, as devices have it
+	if(TARGET fake_module)
+		add_test(NAME ${unit}_fake_test COMMAND ${unit}_test $<TARGET_FILE:fake_module>)
+		set_tests_properties(${unit}_fake_test PROPERTIES LABELS unit TIMEOUT 120)
+		add_dependencies(${unit}_test fake_module)
+	endif()
 endforeach()

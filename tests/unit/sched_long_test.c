@@ -1,4 +1,5 @@
-/* sched_long_test.c - paths longer than the pool, whose KV streams through a stage. */
+/* sched_long_test.c - paths longer than the pool, whose KV streams through a stage. argv[1]: the module of the backend, else it is the
+ * CPU's. */
 #include "documents.h"
 
 #include <errno.h>
@@ -127,12 +128,12 @@ static void a_restart_finds_it_in_the_file(void **state)
 /* Two pages of a layer are all that the stage has room for. */
 static void a_stage_of_a_few_pages_does(void **state)
 {
-	const struct work_shape wide = {.n_layers = 1,
-					.n_q_heads = 16,
-					.n_kv_heads = 16,
-					.head_dim = 128,
-					.page_tokens = 64,
-					.dtype = WORK_FP32};
+	const struct work_shape wide = document_shape_of((struct work_shape){.n_layers = 1,
+									     .n_q_heads = 16,
+									     .n_kv_heads = 16,
+									     .head_dim = 128,
+									     .page_tokens = 64,
+									     .dtype = WORK_FP32});
 	struct fixture *f = *state;
 	struct store_match match;
 	uint32_t ids[DOC_CHUNK];
@@ -156,8 +157,7 @@ static void a_stage_of_a_few_pages_does(void **state)
 /* The long document's last token by n sequences in one step; returns how many bytes were staged. */
 static uint64_t decode_together(struct fixture *f, uint32_t n)
 {
-	const uint32_t row_bytes = DOC_ROW * sizeof(float),
-		       id = document_token(LONG_DOC, LONG_TOKENS - 1);
+	const uint32_t id = document_token(LONG_DOC, LONG_TOKENS - 1);
 	struct abi_step_seq recs[8];
 	float o[8][DOC_LAYERS][DOC_ROW];
 	uint64_t staged = harness_status(&f->h).staged_bytes;
@@ -165,25 +165,25 @@ static uint64_t decode_together(struct fixture *f, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		struct store_match match;
 		uint64_t seq = open_long(&f->c, LONG_TOKENS, &match);
-		uint64_t at = (uint64_t)i * 4 * row_bytes;
+		uint64_t at = (uint64_t)i * 4 * DOC_ROW_BYTES;
 
 		assert_int_equal(match.cached, LONG_TOKENS - 1);
 		assert_int_equal(client_extend(&f->c, seq, &id, 1).status, 0);
 		recs[i] = client_step_seq(&f->c, seq, 1);
 		recs[i].q = at;
-		recs[i].k = at + row_bytes;
-		recs[i].v = at + 2 * row_bytes;
-		recs[i].o = at + 3 * row_bytes;
+		recs[i].k = at + DOC_ROW_BYTES;
+		recs[i].v = at + 2 * DOC_ROW_BYTES;
+		recs[i].o = at + 3 * DOC_ROW_BYTES;
 	}
 	for (uint32_t layer = 0; layer < DOC_LAYERS; layer++) {
 		struct abi_entry e = {.kind = ABI_STEP, .count = n, .layer = layer};
 
 		document_fill(&f->c, LONG_DOC, LONG_TOKENS - 1, 1, layer);
 		for (uint32_t i = 1; i < n; i++)
-			memcpy(f->c.arena + recs[i].q, f->c.arena, 3 * row_bytes);
+			memcpy(f->c.arena + recs[i].q, f->c.arena, 3 * DOC_ROW_BYTES);
 		assert_int_equal(client_do(&f->c, e, recs, n * sizeof(*recs)).status, 0);
 		for (uint32_t i = 0; i < n; i++)
-			memcpy(o[i][layer], f->c.arena + recs[i].o, row_bytes);
+			document_output(&f->c, recs[i].o, o[i][layer]);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		assert_close(o[i], document_expected_long[LONG_CHUNKS - 1]);
@@ -253,7 +253,7 @@ static void a_session_may_end_in_the_middle_of_passes(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, documents_setup, documents_teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(a_document_longer_than_the_pool_is_computed_and_found),
@@ -266,6 +266,9 @@ int main(void)
 		CASE(a_session_may_end_in_the_middle_of_passes),
 	};
 
-	return cmocka_run_group_tests_name("paths longer than the pool", tests, documents_expect,
-					   NULL);
+	int r = documents_init(argc, argv);
+
+	return r ? r
+		 : cmocka_run_group_tests_name("paths longer than the pool", tests,
+					       documents_expect, NULL);
 }
