@@ -349,14 +349,11 @@ static uint32_t small_bytes(uint32_t dim)
 			    : layout<256, ring_slots(256, false)>::bytes;
 }
 
-static cudaError_t shared_bytes(uint32_t dim, bool bf16, uint32_t *ret)
+extern "C" bool device_is_hopper()
 {
-	struct cudaFuncAttributes attributes;
-	cudaError_t r = cudaFuncGetAttributes(&attributes, (const void *)find_kernel(dim, bf16));
+	bool hopper;
 
-	if (r == cudaSuccess)
-		*ret = attributes.ptxVersion >= 90 ? large_bytes(dim) : small_bytes(dim);
-	return r;
+	return launch_find_code((const void *)find_kernel(128, false), &hopper) == cudaSuccess && hopper;
 }
 
 /* By dtype and dim, of device_attend_init: of shared memory; and the devices that have been told, a bit each. */
@@ -372,13 +369,16 @@ extern "C" int device_attend_init(uint32_t head_dim, bool bf16)
 {
 	uint64_t *on = &told[bf16][head_dim == 64 ? 0 : head_dim == 128 ? 1 : 2], bit;
 	int device = 0;
-	uint32_t bytes;
+	uint32_t bytes = 0;
+	bool hopper;
 	cudaError_t r = cudaGetDevice(&device);
 
 	bit = UINT64_C(1) << device % 64;
 	if (__atomic_load_n(on, __ATOMIC_ACQUIRE) & bit)
 		return r;
-	r = shared_bytes(head_dim, bf16, &bytes);
+	r = launch_find_code((const void *)find_kernel(head_dim, bf16), &hopper);
+	if (r == cudaSuccess)
+		bytes = hopper ? large_bytes(head_dim) : small_bytes(head_dim);
 	if (r == cudaSuccess)
 		r = cudaFuncSetAttribute((const void *)find_kernel(head_dim, bf16),
 					 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);

@@ -73,7 +73,7 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 	if (r)
 		return r;
 	r = batch_init(&b->batch, &b->pool, costs_find(card->major, card->minor), card->n_blocks,
-		       card->major == 9 && card->minor == 0);
+		       device_is_hopper());
 	if (r)
 		say(error, error_bytes, "%s: no memory for streams and events", card->name);
 	if (r)

@@ -1,20 +1,15 @@
 /* backend_tier.c - the backend's part in tiers below the pool: copies, passes over what streams by, mean keys. */
 #include "backend_impl.h"
 
-#include <cuda_runtime_api.h>
 #include <errno.h>
 
 static int tiers_pin(struct backend *b, void *host, uint64_t bytes)
 {
-	struct cudaDeviceProp prop;
-
 	backend_enter(b);
-	if (cudaGetDeviceProperties(&prop, b->device) != cudaSuccess)
-		return -ENOMEM;
 	if (!b->tier.ready)
 		b->n_blocks = b->batch.n_blocks;
 	b->batch.stand.able = false; /* copies stand behind what was submitted before them */
-	return tier_pin(&b->tier, b->batch.stream, prop.major == 9, host, bytes);
+	return tier_pin(&b->tier, b->batch.stream, device_is_hopper(), host, bytes);
 }
 
 static void tiers_unpin(struct backend *b, void *host, uint64_t bytes)

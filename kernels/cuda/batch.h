@@ -86,7 +86,7 @@ struct batch {
 	const struct costs *costs;
 	struct program_choice choice; /* of the planner's, where it is not its own */
 	uint32_t n_blocks;
-	bool wide; /* the device computes stages */
+	bool wide; /* the code for the device computes stages */
 	uint64_t last_id, done_id;
 	uint64_t uses; /* of plans */
 	uint64_t uses_before; /* the batch at hand */

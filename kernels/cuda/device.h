@@ -259,6 +259,9 @@ int device_move(const struct device_move *move, device_stream stream);
 
 /* Readies the kernels of this shape. Blocks. */
 int device_attend_init(uint32_t head_dim, bool bf16);
+/* The driver has loaded the code for sm_90a, with stages, bulk copies and launches that overlap; false: that for sm_80, or it cannot
+ * be told. */
+bool device_is_hopper(void);
 
 #ifdef __cplusplus
 }

@@ -288,8 +288,11 @@ static int start(void (*kernel)(ARGUMENTS...), struct grid grid, cudaStream_t st
 {
 	cudaLaunchAttribute attributes[2] = {};
 	cudaLaunchConfig_t config = {};
-	cudaError_t r = cudaSuccess;
+	bool hopper;
+	cudaError_t r = launch_find_code((const void *)kernel, &hopper);
 
+	if (r != cudaSuccess)
+		return r;
 	attributes[0].id = cudaLaunchAttributeClusterDimension;
 	attributes[0].val.clusterDim = {grid.cluster_blocks, 1, 1};
 	attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -299,7 +302,7 @@ static int start(void (*kernel)(ARGUMENTS...), struct grid grid, cudaStream_t st
 	config.dynamicSmemBytes = grid.shared_bytes;
 	config.stream = stream;
 	config.attrs = grid.cluster_blocks > 1 ? attributes : attributes + 1;
-	config.numAttrs = launches_overlap() ? (grid.cluster_blocks > 1 ? 2 : 1) : 0;
+	config.numAttrs = hopper ? (grid.cluster_blocks > 1 ? 2 : 1) : 0;
 	if (grid.shared_bytes)
 		r = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
 					 (int)grid.shared_bytes);
@@ -339,21 +342,11 @@ static int start_masses(const struct estimate_job &j, cudaStream_t stream)
 	return start(mass_kernel, grid, stream, j);
 }
 
-/* The module carries warp groups for sm_90 alone, unless the driver made the kernels of what is carried for all. */
-static int is_wide(bool *ret)
-{
-	struct cudaFuncAttributes attributes;
-	cudaError_t r = cudaFuncGetAttributes(&attributes, (const void *)wide_kernel<dtype_half>);
-
-	*ret = r == cudaSuccess && attributes.ptxVersion >= 90;
-	return r;
-}
-
 extern "C" int device_estimate(const struct device_estimate *e, device_stream stream)
 {
 	uint64_t bytes[3];
 	bool wide;
-	int r = is_wide(&wide);
+	int r = launch_find_code((const void *)wide_kernel<dtype_half>, &wide);
 
 	if (r == cudaSuccess && !shape_ok(e))
 		r = cudaErrorInvalidValue;

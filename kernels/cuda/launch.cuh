@@ -1,10 +1,11 @@
 /*
  * launch.cuh - launches that may begin before the one before them on the stream has ended; their kernels wait for it
- * where they must (launch_wait), which sm_90 alone can. On other devices each begins when the one before is complete.
+ * where they must (launch_wait), which code for sm_90 alone can. Elsewhere each begins when the one before is complete.
  */
 #ifndef COPPICE_CUDA_LAUNCH_CUH
 #define COPPICE_CUDA_LAUNCH_CUH
 
+#include "device.h"
 #include "launch.h"
 
 #include <cuda_runtime_api.h>
@@ -13,17 +14,24 @@ struct launch_shape {
 	uint32_t n_blocks, block_threads, shared_bytes;
 };
 
-/* The current device is sm_90: others run kernels in which launch_wait is nothing. Devices' threads may ask at once. */
-static inline bool launches_overlap()
+/* Whether the driver has loaded the code for sm_90a of a kernel that is carried for both: on such a device, too, it has not where it was
+ * told to make all code anew. Asked once, as it is the same for all kernels and for a process's devices; their threads may ask at once. */
+static inline cudaError_t launch_find_code(const void *kernel, bool *ret_hopper)
 {
-	static int known; /* of the device, which is one for all of a process */
-	int major = __atomic_load_n(&known, __ATOMIC_RELAXED), device;
+	enum { UNKNOWN, NO, YES };
+	static int known;
+	int is = __atomic_load_n(&known, __ATOMIC_RELAXED);
+	cudaFuncAttributes attributes;
+	cudaError_t r = is == UNKNOWN ? cudaFuncGetAttributes(&attributes, kernel) : cudaSuccess;
 
-	if (major == 0 && cudaGetDevice(&device) == cudaSuccess &&
-	    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-		    cudaSuccess)
-		__atomic_store_n(&known, major, __ATOMIC_RELAXED);
-	return major == 9;
+	if (r != cudaSuccess)
+		return r;
+	if (is == UNKNOWN) {
+		is = attributes.ptxVersion >= 90 ? YES : NO;
+		__atomic_store_n(&known, is, __ATOMIC_RELAXED);
+	}
+	*ret_hopper = is == YES;
+	return r;
 }
 
 /* early: what comes before need not have ended. A cudaError_t. */
@@ -48,7 +56,7 @@ template <typename ARGUMENT>
 static int launch_early(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
 			struct launch_shape shape, cudaStream_t stream)
 {
-	return launch_kernel(kernel, argument, shape, launches_overlap(), stream);
+	return launch_kernel(kernel, argument, shape, device_is_hopper(), stream);
 }
 
 #endif

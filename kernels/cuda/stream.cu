@@ -4,12 +4,13 @@
  *
  * bulk    grid: one or two blocks on every SM. Warp 8 orders tiles into a ring, one bulk copy each; warps 0 to 7 read
  *         them there.
- * plain   before sm_90. grid: 8 blocks on every SM, each reads whole tiles by loads of 16 bytes.
+ * plain   code for what is before sm_90. grid: 8 blocks on every SM, each reads whole tiles by loads of 16 bytes.
  * empty   grid: a block on every SM, for the time of a graph that does nothing.
  *
  * Tile i of a launch is another of the pool by a permutation: multiplications by odd numbers and a shift, as the pool
  * has a power of two of tiles.
  */
+#include "device.h"
 #include "hopper.cuh"
 #include "module.h"
 
@@ -150,14 +151,13 @@ static void card_done(struct card *c)
 
 static int card_init(struct card *c, uint64_t pool_bytes, uint64_t flush_bytes)
 {
-	int device, sms, major, shared;
+	int device, sms, shared;
 
 	*c = (struct card){};
 	c->pool_bytes = pool_bytes;
 	c->flush_bytes = flush_bytes;
 	if (cudaGetDevice(&device) != cudaSuccess ||
 	    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-	    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
 	    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess ||
 	    cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaEventCreate(&c->begin) != cudaSuccess || cudaEventCreate(&c->end) != cudaSuccess)
@@ -166,7 +166,7 @@ static int card_init(struct card *c, uint64_t pool_bytes, uint64_t flush_bytes)
 	    cudaMalloc(&c->flush, flush_bytes) != cudaSuccess)
 		return -ENOMEM;
 	c->n_sms = (uint32_t)sms;
-	c->bulk = major == 9;
+	c->bulk = device_is_hopper();
 	fill_kernel<<<c->n_sms * 8, 256, 0, c->stream>>>((uint4 *)c->pool, pool_bytes / 16);
 	if (c->bulk && cudaFuncSetAttribute(bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess)
 		return -EIO;

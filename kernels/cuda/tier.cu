@@ -2,8 +2,8 @@
  * tier.cu - slices of KV between pinned host memory and the pool: bulk copies into shared memory and out again.
  *
  * grid: TIER_BLOCKS blocks of one warp, of which one thread works. Copies are cut into pieces of 16 KiB, dealt to the
- * blocks in turns; a block has a ring of SLOTS pieces, DEPTH of them on their way in, the others on their way out. Before
- * sm_90 nothing: the copy engines do it.
+ * blocks in turns; a block has a ring of SLOTS pieces, DEPTH of them on their way in, the others on their way out. In
+ * code for what is before sm_90 nothing: the copy engines do it.
  *
  * fold: a warp an entry (row and head). Outputs with their log sum-exps become one; an LSE of -inf is of no keys and counts
  * nothing; a NaN stays one.

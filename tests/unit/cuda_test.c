@@ -10,6 +10,7 @@
 #include "world.h"
 #include "world_cases.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -30,6 +31,7 @@
 static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE,
 					    PLAN_DEFT, PLAN_DEFT, PLAN_DEFT};
+static const char *module; /* its path */
 static const struct backend_ops *cuda;
 
 static struct work_shape shape_make(uint32_t ratio, uint32_t head_dim, uint32_t page_tokens,
@@ -93,6 +95,28 @@ static void run_world(struct work_shape shape, uint32_t node_tokens, struct orac
 	world_init(&w, &want, random);
 	check_policies(&w);
 	world_done(&w);
+}
+
+/* Told to make all code anew, the driver has none for sm_90a: what is tested then is what other devices compute with. */
+static void test_code_that_the_driver_makes_has_no_stages(void **state)
+{
+	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
+	void *at = dlopen(module, RTLD_NOW | RTLD_LOCAL);
+	cuda_describe describe = NULL;
+	struct backend *b = NULL;
+	struct cuda_card card;
+	char error[256];
+
+	(void)state;
+	assert_non_null(at);
+	*(void **)&describe = dlsym(at, CUDA_MODULE_DESCRIBE);
+	assert_non_null(describe);
+	assert_int_equal(cuda->open(&config, &b, error, sizeof(error)), 0);
+	describe(b, &card);
+	print_message("%s %s stages\n", card.name, card.wide ? "with" : "without");
+	assert_false(card.wide && getenv("CUDA_FORCE_PTX_JIT"));
+	cuda->close(b);
+	dlclose(at);
 }
 
 static void test_every_head_dim_and_dtype_is_within_its_bound(void **state)
@@ -446,6 +470,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rows_may_lie_at_any_address),
 		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),
 		cmocka_unit_test(test_what_cannot_be_computed_is_refused_in_a_sentence),
+		cmocka_unit_test(test_code_that_the_driver_makes_has_no_stages),
 		cmocka_unit_test(test_every_head_dim_and_dtype_is_within_its_bound),
 		cmocka_unit_test(test_q_of_what_wants_no_output_is_not_read),
 		cmocka_unit_test(test_a_token_that_is_not_finite_harms_only_who_sees_it),
@@ -461,8 +486,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),
 		cmocka_unit_test(test_few_worlds_are_within_their_bound),
 	};
-	int r = device_ops(argc > 1 ? argv[1] : CUDA_MODULE_NAME, &cuda);
+	int r;
 
+	module = argc > 1 ? argv[1] : CUDA_MODULE_NAME;
+	r = device_ops(module, &cuda);
 	if (r)
 		return r;
 	return argc > 2 && strcmp(argv[2], "few") == 0 ? cmocka_run_group_tests(few, NULL, NULL)
