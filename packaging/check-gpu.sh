@@ -1,7 +1,7 @@
 # What packaging/check.sh checks on a GPU, over programs that are built: sourced by it, with its functions check and say.
 #
-# Tests run with backend = cuda. Their folder is laid out as a build's; what it lacks is named and counts as failed, but for
-# what is marked optional.
+# Tests run with backend = cuda. Their folder is laid out as a build's; what it lacks is named and counts as failed, and so
+# are compute-sanitizer and MPS's control program where the machine lacks them, but with --quick.
 # shellcheck shell=bash disable=SC2154
 
 gpu_folder= # of the programs
@@ -73,12 +73,21 @@ gpu_sanitizer() { # tool
 	fi
 }
 
+# gpu_has COMMAND LOG: status 1 where the machine lacks it, which counts as failed but with --quick.
+gpu_has() {
+	! command -v "$1" >/dev/null || return 0
+	if [[ -n $quick ]]; then
+		say "  -       $1 is not here"
+	else
+		echo "error: $1 is not here" >"$2"
+		failed "$1" 0 "$2"
+	fi
+	return 1
+}
+
 gpu_sanitizers() {
 	local tool
-	if ! command -v compute-sanitizer >/dev/null; then
-		say "  -       compute-sanitizer is not here"
-		return
-	fi
+	gpu_has compute-sanitizer "$logs/gpu-sanitizers.log" || return
 	for tool in memcheck racecheck synccheck; do
 		gpu_sanitizer "$tool"
 	done
@@ -87,10 +96,7 @@ gpu_sanitizers() {
 # Device arenas once more under an MPS control daemon of our own, which changes no setting of the card.
 gpu_mps() {
 	local folder log=$logs/gpu-mps.log begin=$SECONDS r
-	if ! command -v nvidia-cuda-mps-control >/dev/null; then
-		say "  -       MPS: no nvidia-cuda-mps-control here"
-		return
-	fi
+	gpu_has nvidia-cuda-mps-control "$log" || return
 	folder=$(mktemp -d) || return
 	export CUDA_MPS_PIPE_DIRECTORY=$folder CUDA_MPS_LOG_DIRECTORY=$folder
 	nvidia-cuda-mps-control -d >"$log" 2>&1 &&
@@ -160,7 +166,7 @@ gpu_checks() { # folder
 	fi
 	gpu_groups "$at"
 	# alone: its clients have the GPU go round between them
-	[[ ! -x $at/device_test ]] || gpu_test device_test "$at/device_test" "$gpu_folder/daemon/coppiced"
+	gpu_test device_test "$at/device_test" "$gpu_folder/daemon/coppiced"
 	wait
 	for name in control_test service_test keep_test api_test flock_test agent_test hostile_test control_fuzz; do
 		gpu_test "$name" "$at/$name" "$gpu_folder/daemon/coppiced"
@@ -171,6 +177,6 @@ gpu_checks() { # folder
 	# alone, as are the others of it: it measures the card's memory, of which a neighbour's context is half a gigabyte
 	gpu_test soak_test "$at/soak_test" "$gpu_folder/daemon/coppiced"
 	gpu_collect
-	[[ ! -x $at/device_test ]] || gpu_mps
+	gpu_mps
 	[[ -n $quick ]] || gpu_sanitizers
 }

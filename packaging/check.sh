@@ -10,8 +10,9 @@
 # together. Exit status 0 only if nothing failed. --quick leaves the sanitizers out.
 #
 # --gpu: on a machine with an NVIDIA GPU, the plain build and its tests, then what applies there with the GPU's backend:
-# attention against float64 and the CPU's backend, real processes over a daemon, compute-sanitizer. In a folder that
-# tests/device.sh packed, nothing is built.
+# attention against float64 and the CPU's backend, real processes over a daemon, once more under MPS, compute-sanitizer. Where
+# MPS's control program or compute-sanitizer is missing that counts as failed, but with --quick, which does without the latter. In
+# a folder that tests/device.sh packed, nothing is built.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
