@@ -44,14 +44,18 @@ gpu_collect() {
 		r=$(cat "$logs/gpu-$name.rc")
 		if ((r == 0)); then
 			n=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) test.*/\1/p' "$logs/gpu-$name.log" | awk '{ n += $1 } END { print n }')
-			passed "$name on the GPU${n:+: $n tests}" "$(cat "$logs/gpu-$name.s")"
+			if [[ -n $n ]]; then
+				passed "$name on the GPU: $n tests" "$(cat "$logs/gpu-$name.s")"
+			else # as without io_uring, which files of tiers need
+				say "  -       $name on the GPU: $(tail -n 1 "$logs/gpu-$name.log")"
+			fi
 		else
 			failed "$name on the GPU (status $r)" "$(cat "$logs/gpu-$name.s" 2>/dev/null || echo 0)" "$logs/gpu-$name.log"
 			grep -E '\[  FAILED|\*\*\*|: error' "$logs/gpu-$name.log" | head -n 12 | sed 's/^/          /'
 		fi
 	done
 	gpu_names=()
-	sed -nE 's/^[0-9]+ batches on .*/          soak: &/p' "$logs/gpu-soak_test.log"
+	sed -nE 's/^[0-9]+ batches on .*/          soak: &/p' "$logs"/gpu-soak_test*.log
 }
 
 # A tool of compute-sanitizer over the reduced set; what it found is printed whatever the status.
@@ -140,6 +144,21 @@ gpu_groups() { # folder of the tests
 	wait
 }
 
+# Tiers below the pool: the scheduler over the module, and daemons whose pool is much too small. Killed ones take a while to be
+# gone, and each of many starts takes about a second.
+gpu_tiers() { # folder of the tests
+	local at=$1 name
+	for name in sched_tiers_test sched_long_test; do
+		gpu_test "$name" "$at/$name" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	done
+	gpu_limit=300 gpu_test tiers_test "$at/tiers_test" "$gpu_folder/daemon/coppiced"
+	COPPICE_KILLS=10 gpu_limit=300 gpu_test tiers_kill_test "$at/tiers_kill_test" "$gpu_folder/daemon/coppiced"
+	COPPICE_TEST_TIERS=1 gpu_test flock_test_tiers "$at/flock_test" "$gpu_folder/daemon/coppiced"
+	wait
+	COPPICE_TEST_TIERS=1 gpu_limit=300 gpu_test soak_test_tiers "$at/soak_test" "$gpu_folder/daemon/coppiced"
+	wait
+}
+
 # All of it. The folder has daemon/, client/, kernels/ and tests/ of a build.
 gpu_checks() { # folder
 	local at name
@@ -173,7 +192,11 @@ gpu_checks() { # folder
 	done
 	gpu_test ctl_test "$at/ctl_test"
 	gpu_test llama_test "$at/llama_test"
+	# the CPU's kernels, to which the GPU's are compared: this machine's processor may have others than the one that built them
+	gpu_test attention_test "$at/attention_test"
+	gpu_test backend_test "$at/backend_test"
 	wait
+	gpu_tiers "$at"
 	# alone, as are the others of it: it measures the card's memory, of which a neighbour's context is half a gigabyte
 	gpu_test soak_test "$at/soak_test" "$gpu_folder/daemon/coppiced"
 	gpu_collect

@@ -4,7 +4,9 @@
 #   tests/device.sh pack [BUILD [WORKLOADS...]]   here: gathers programs, their libraries, data and workload files in
 #                                                 build-device/, which stands alone; BUILD is configured with
 #                                                 -DCOPPICE_CARRIED=ON (without one: build/carried, built now)
-#   tests/device.sh check                         there, beside that folder: all that packaging/check.sh --gpu checks
+#   tests/device.sh check                         there, beside that folder: all that packaging/check.sh --gpu checks with the
+#                                                 GPU's backend: every test that is packed, one of them with several GPUs only; the
+#                                                 build's others are not packed, as they need none
 #   tests/device.sh run [BENCH-OPTION...]         there: the kernels' tests, then the bench over the workload files
 #   tests/device.sh multi WORKLOAD [BENCH-OPTION...]
 #                                                 there, with several GPUs: their tests, NCCL's too, the agent's over all of
@@ -16,8 +18,10 @@ cd "$(dirname "$0")/.."
 pack=${COPPICE_PACK:-build-device}
 
 programs=(daemon/coppiced client/ctl/coppicectl client/agent/coppice-agent tests/coppice-bench)
-tests=(cuda_test stand_cuda_test estimate_cuda_test select_cuda_test sparse_test sched_sparse_test group_cuda_test group_ranks_test heads_test mover_test passes_test summary_test tiers_kill_test sched_tiers_test sched_long_test tiers_test attention_test backend_test plan_test plan_published_test plan_rules_test device_test soak_test control_test service_test keep_test ctl_test api_test
-	flock_test agent_test llama_test hostile_test control_fuzz)
+tests=(cuda_test stand_cuda_test estimate_cuda_test select_cuda_test sparse_test sched_sparse_test mover_test passes_test summary_test
+	group_cuda_test group_ranks_test sched_tiers_test sched_long_test attention_test backend_test device_test soak_test
+	control_test service_test keep_test ctl_test api_test flock_test heads_test agent_test llama_test tiers_test tiers_kill_test
+	hostile_test control_fuzz)
 modules=(client/libcoppice.so.0 kernels/cuda/coppice-cuda.so)
 
 build_carried() { # build folder
