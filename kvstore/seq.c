@@ -4,6 +4,7 @@
 #include "claim.h"
 #include "fetch.h"
 #include "live.h"
+#include "lower.h"
 #include "node.h"
 #include "radix.h"
 #include "space.h"
@@ -180,20 +181,20 @@ int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_
 	return 0;
 }
 
-/* Goes down to where others have published of our prompt. */
+/* Goes down to where others have published of our prompt. What came to host memory alone may be on the device by now, and
+ * more behind it. */
 static void seq_follow(struct store *s, struct store_seq *q)
 {
 	struct radix_place at = {.node = q->node, .n_path = q->n_path};
-	uint32_t n = 0;
 
 	if (fetch_is_there(q)) {
 		at = (struct radix_place){.node = q->want, .n_path = q->want_path};
-		n = q->want_path - q->n_path;
 		s->tiers->n_left++;
-	} else if (tail_is_resident(q)) {
-		n = radix_match(s, &at, q->prompt + (q->n_path - q->prompt_pos),
-				q->n_prompt - 1 - q->n_path);
 	}
+	if (at.n_path <= at.node->pos + node_device_tokens(at.node))
+		radix_match(s, &at, q->prompt + (at.n_path - q->prompt_pos),
+			    q->n_prompt - 1 - at.n_path);
+	uint32_t n = at.n_path - q->n_path;
 	if (n == 0)
 		return;
 	count_hits(at.node, q->node);

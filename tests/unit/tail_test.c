@@ -188,6 +188,34 @@ static void test_what_another_domain_uses_stays(void **state)
 	store_seq_close(q, w->now_ns);
 }
 
+/* A prompt that waits for what others bring to the device meanwhile, and go on from there. */
+static void test_what_came_to_host_memory_alone_may_be_on_the_device_by_now(void **state)
+{
+	struct tier_world *w = world(state, 6, 64);
+	const struct tier_world_key others = {.domain = 2};
+	char text[LONGEST + 1];
+	struct store_match match;
+	struct store_seq *q, *of_others;
+
+	tier_world_leave(w, "abcdefghijklmnop");
+	store_evict(w->store, NULL, 6, 6);
+	tier_world_settle(w);
+	text_fill(text, 24, 0);
+	of_others = tier_world_seq(w, others, text, NULL);
+	assert_int_equal(tier_world_publish(w, of_others, text), 0);
+	q = tier_world_seq(w, any, "abcdefghijABCDE", &match);
+	assert_true(match.fetching && match.pending == 10);
+	tier_world_settle(w);
+	store_seq_close(of_others, w->now_ns);
+	store_evict(w->store, NULL, 6, 6);
+	tier_world_leave(w, "abcdefghijABCDEFG");
+	match = tier_world_wait(w, q);
+	assert_int_equal(match.cached, 14);
+	assert_true(store_seq_is_resident(q));
+	assert_true(tier_world_right(w, q, "abcdefghijABCDE"));
+	store_seq_close(q, w->now_ns);
+}
+
 /* ---- at random ------------------------------------------------------------------------------------------------ */
 
 static uint64_t random_next(uint64_t *state)
@@ -316,6 +344,7 @@ int main(void)
 		TEST(test_a_trim_takes_back_what_is_anywhere),
 		TEST(test_without_room_in_host_memory_an_extension_fails),
 		TEST(test_what_another_domain_uses_stays),
+		TEST(test_what_came_to_host_memory_alone_may_be_on_the_device_by_now),
 		TEST(test_sequences_at_random_are_right),
 	};
 
