@@ -116,13 +116,13 @@ static void op_extend(struct world *w, struct model_seq *m)
 	write_rows(w, m);
 }
 
-/* The table's side of a publication. */
+/* The table's side of a publication. Below the device nobody waits for it. */
 static void join(struct world *w, struct model_seq *m, const uint32_t *ids, uint32_t n)
 {
 	uint32_t n_same = m->n_prompt ? min_u32(n, m->n_prompt - m->n) : 0;
 	bool agrees = common(ids, m->tokens + m->n, n_same) == n_same;
 
-	if (m->n + n >= m->n_prompt || !agrees)
+	if (m->n + n >= m->n_prompt || !agrees || !store_seq_is_resident(m->q))
 		m->n_prompt = 0;
 	memcpy(m->tokens + m->n, ids, n * sizeof(*ids));
 	m->n += n;
@@ -205,6 +205,8 @@ void ops_fork(struct world *w, struct model_seq *m, struct model_seq *to)
 	int r = store_seq_fork(m->q, w->f.now_ns, &q);
 
 	naive_end_leases(w);
+	if (r == -ENOSPC && w->room.long_paths && !m->n_live)
+		return; /* for its tail */
 	assert_int_equal(r, m->n_live ? -EBUSY : 0);
 	if (r)
 		return;
@@ -258,6 +260,22 @@ void ops_tick(struct world *w)
 	w->f.now_ns += world_below(w, 40);
 	store_tick(w->f.store, w->f.now_ns);
 	naive_end_leases(w);
+}
+
+void ops_hold(struct world *w, const struct model_seq *m)
+{
+	if (w->held_by || !m->q || store_seq_is_resident(m->q))
+		return;
+	assert_int_equal(gather_begin(&w->held, m->q), 0);
+	w->held_by = m;
+	w->n_held++;
+}
+
+void ops_let_go(struct world *w)
+{
+	naive_check_path(w, w->held_by);
+	gather_end(&w->held);
+	w->held_by = NULL;
 }
 
 void ops_on_seq(struct world *w, struct model_seq *m)

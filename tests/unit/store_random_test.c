@@ -8,7 +8,8 @@
  *
  * One run is done with plenty of room, the others with little, or with tight limits for the domains, or with lower tiers
  * so small that everything moves all the time. There the rows are real bytes: copies end late, leave alone what they need
- * not copy, bits flip in the file, and memory runs short; restarts keep the file alone. COPPICE_SEED repeats the runs,
+ * not copy, bits flip in the file, and memory runs short; restarts keep the file alone. Where paths may be longer than the
+ * pool, they are read as attention in pieces reads them, also while others are at work. COPPICE_SEED repeats the runs,
  * COPPICE_OPS sets the operations of each.
  */
 #include "store_world.h"
@@ -78,6 +79,8 @@ static void world_step(struct world *w)
 		op_flip(w);
 	if (w->room.file_units && world_below(w, 3000) == 0)
 		op_restart(w);
+	if (w->held_by && (w->held_by == m || w->held_by == other))
+		ops_let_go(w);
 	if (op < 3)
 		ops_tick(w);
 	else if (op == 3)
@@ -93,6 +96,8 @@ static void world_step(struct world *w)
 		ops_open(w, m);
 	if (m->q && op >= 5)
 		naive_check_path(w, m);
+	if (world_below(w, 16) == 0)
+		ops_hold(w, m);
 }
 
 static uint64_t number_from(const char *name, uint64_t otherwise)
@@ -114,6 +119,9 @@ static void print_tiers(struct world *w)
 	       t.tiers[STORE_HOST].bytes_in, t.tiers[STORE_HOST].bytes_out,
 	       t.tiers[STORE_FILE].bytes_in, t.tiers[STORE_FILE].bytes_out, t.slices_dropped,
 	       t.images_bad, t.wants_failed, w->n_restored, t.error ? t.error : "no error");
+	if (w->room.long_paths)
+		printf("below the device when looked at %lu times, with a tail %lu; held %lu\n",
+		       w->n_below, w->n_tails, w->n_held);
 }
 
 static void run(struct room room)
@@ -138,6 +146,8 @@ static void run(struct room room)
 	       w.n_enospc, w.n_edquot);
 	if (room.host_units)
 		print_tiers(&w);
+	if (room.long_paths && n_ops >= DEFAULT_OPS)
+		assert_true(w.n_below > 0 && w.n_tails > 0 && w.n_held > 0);
 	world_done(&w);
 }
 
@@ -206,6 +216,22 @@ static void test_with_tiers_and_short_memory(void **state)
 		.n_extents = 9, .host_units = 24, .file_units = 200, .short_memory = true});
 }
 
+static void test_with_paths_longer_than_the_pool(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 4, .host_units = 48, .file_units = 200, .long_paths = true});
+}
+
+static void test_with_longer_paths_and_short_memory(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 3,
+			  .host_units = 24,
+			  .file_units = 100,
+			  .short_memory = true,
+			  .long_paths = true});
+}
+
 static void test_with_two_devices(void **state)
 {
 	(void)state;
@@ -243,6 +269,8 @@ int main(void)
 		cmocka_unit_test(test_with_tiers_and_limits),
 		cmocka_unit_test(test_with_a_file_whose_bits_flip),
 		cmocka_unit_test(test_with_tiers_and_short_memory),
+		cmocka_unit_test(test_with_paths_longer_than_the_pool),
+		cmocka_unit_test(test_with_longer_paths_and_short_memory),
 		cmocka_unit_test(test_with_two_devices),
 		cmocka_unit_test(test_with_three_devices_and_little_room),
 		cmocka_unit_test(test_with_four_devices_and_limits),

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+_Static_assert(offsetof(struct copy, bytes) % sizeof(uint64_t) == 0, "rows lie in it");
+
 const uint32_t world_page_tokens[WORLD_MODELS] = {4, 6};
 const uint32_t world_page_bytes[WORLD_MODELS] = {104, 160};
 
@@ -62,6 +64,16 @@ uint64_t *world_row(struct world *w, uint32_t model, uint32_t page, uint32_t row
 	assert_true(row < world_page_tokens[model]);
 	return (uint64_t *)(void *)(w->pool[extent] + page % n_pages * world_page_bytes[model]) +
 	       row;
+}
+
+const uint64_t *world_place(const struct world *w, const void *memory)
+{
+	for (uint64_t i = w->downs.n_asked; i > w->downs.n_done; i--) {
+		const struct copy *copy = &w->downs.ring[(i - 1) % WORLD_MAX_COPIES];
+		if (copy->what.host == memory)
+			return (const uint64_t *)(const void *)copy->bytes;
+	}
+	return memory;
 }
 
 static void world_release(void *ctx, uint32_t extent)
@@ -199,6 +211,7 @@ static void world_attach(struct world *w)
 			  .kick = world_kick},
 		.domain_bytes = {0, w->room.domain_tier_bytes, w->room.domain_tier_bytes},
 		.depth = 4,
+		.long_paths = w->room.long_paths,
 	};
 
 	w->downs.n_asked = w->downs.n_done = w->ups.n_asked = w->ups.n_done = 0;
@@ -236,6 +249,9 @@ void world_open(struct world *w)
 
 void world_close(struct world *w)
 {
+	gather_done(&w->held);
+	gather_done(&w->gather);
+	w->held_by = NULL;
 	for (uint32_t i = 0; i < WORLD_SEQS; i++) {
 		store_seq_close(w->seqs[i].q, w->f.now_ns);
 		w->seqs[i] = (struct model_seq){0};

@@ -10,6 +10,7 @@
 
 #include "store_fixture.h"
 
+#include "kvstore/gather.h"
 #include "kvstore/tier.h"
 
 #define WORLD_SEQS 24u
@@ -54,6 +55,7 @@ struct room {
 	uint64_t domain_tier_bytes;
 	bool flips; /* bits in the file */
 	bool short_memory; /* of tiers, extensions and publications */
+	bool long_paths; /* may be longer than the device has room for */
 };
 
 /* A copy under way: down, with the bytes on their way; up, not begun. */
@@ -77,11 +79,14 @@ struct world {
 	struct model_seq seqs[WORLD_SEQS];
 	struct recent recent[WORLD_RECENT];
 	uint64_t pins[WORLD_PINS];
+	struct gather gather; /* for checks; its room stays */
+	struct gather held; /* while others do what they do */
+	const struct model_seq *held_by; /* NULL: nobody */
 	uint8_t pool[FIXTURE_EXTENTS][WORLD_EXTENT_BYTES];
 	uint64_t random;
 	uint64_t cursor;
 	uint32_t n_recent;
-	uint64_t n_enospc, n_edquot, n_fetched, n_restarts, n_restored;
+	uint64_t n_enospc, n_edquot, n_fetched, n_restarts, n_restored, n_held, n_below, n_tails;
 };
 
 extern const uint32_t world_page_tokens[WORLD_MODELS], world_page_bytes[WORLD_MODELS];
@@ -134,6 +139,8 @@ uint32_t world_below(struct world *w, uint32_t n);
 uint32_t world_n_devices(const struct world *w);
 /* What was last written there: the hash of a prefix. */
 uint64_t *world_row(struct world *w, uint32_t model, uint32_t page, uint32_t row);
+/* The rows of a place in host memory, which may be on their way there. */
+const uint64_t *world_place(const struct world *w, const void *memory);
 
 /* ---- store_naive.c ---- */
 
@@ -158,6 +165,9 @@ void ops_fork(struct world *w, struct model_seq *m, struct model_seq *to);
 /* Any other of a sequence that is open. */
 void ops_on_seq(struct world *w, struct model_seq *m);
 void ops_walk(struct world *w);
+/* Of a sequence that stands below the device a gather begins, and stays until the sequence does anything. */
+void ops_hold(struct world *w, const struct model_seq *m);
+void ops_let_go(struct world *w);
 void ops_tick(struct world *w);
 
 #endif
