@@ -128,27 +128,46 @@ uint32_t tiers_extents(struct tiers_bench *b, const struct work_shape *shape, ui
 	return (uint32_t)((n_pages + each - 1) / each);
 }
 
-/* ---- attention to be at work ------------------------------------------------------------------------------------- */
-
-static int attention_arena(struct tiers_attention *a, uint64_t bytes)
+int tiers_arena_init(struct tiers_arena *a, struct tiers_bench *b, uint64_t bytes)
 {
-	const struct backend_ops *ops = a->bench->ops;
+	const struct backend_ops *ops = b->ops;
 	struct backend_arena arena = {0};
 
-	a->arena_bytes = (bytes + (2u << 20) - 1) >> 21 << 21;
+	*a = (struct tiers_arena){.bench = b, .bytes = (bytes + (2u << 20) - 1) >> 21 << 21};
 	if (ops->arena_new) {
-		int r = ops->arena_new(a->bench->backend, a->arena_bytes, &arena);
-		a->arena = r ? 0 : arena.base;
+		int r = ops->arena_new(b->backend, a->bytes, &arena);
+		a->base = r ? 0 : arena.base;
 		return r;
 	}
-	a->arena_host = mmap(NULL, a->arena_bytes, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (a->arena_host == MAP_FAILED) {
-		a->arena_host = NULL;
+	a->host = mmap(NULL, a->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (a->host == MAP_FAILED) {
+		a->host = NULL;
 		return -ENOMEM;
 	}
-	return ops->arena_attach(a->bench->backend, a->arena_host, a->arena_bytes, &a->arena);
+	return ops->arena_attach(b->backend, a->host, a->bytes, &a->base);
 }
+
+void tiers_arena_done(struct tiers_arena *a)
+{
+	if (a->host) {
+		a->bench->ops->arena_detach(a->bench->backend, a->base, a->bytes);
+		munmap(a->host, a->bytes);
+	} else if (a->base) {
+		a->bench->ops->arena_free(a->bench->backend, a->base);
+	}
+}
+
+int tiers_plan(struct tiers_bench *b, const struct work_shape *shape, const struct work_tree *tree,
+	       struct work_list *ret)
+{
+	struct plan_config config;
+
+	plan_config_init(&config, PLAN_AUTO, shape, 8);
+	config.tile_rows = b->ops->tile_rows(b->backend, shape);
+	return plan_make(&config, tree, ret);
+}
+
+/* ---- attention to be at work ------------------------------------------------------------------------------------- */
 
 static void attention_tree(struct tiers_attention *a, uint32_t n, uint32_t n_old, uint32_t n_new)
 {
@@ -167,8 +186,8 @@ static void attention_tree(struct tiers_attention *a, uint32_t n, uint32_t n_old
 		}
 		a->nodes[i].n_slices = slice - a->nodes[i].slice;
 		a->queries[i] = (struct work_query){.node = i, .pos = n_old, .n_rows = n_new};
-		a->io[i] = (struct backend_io){.q = a->arena + i * n_new * row_bytes,
-					       .o = a->arena + (n + i) * n_new * row_bytes,
+		a->io[i] = (struct backend_io){.q = a->arena.base + i * n_new * row_bytes,
+					       .o = a->arena.base + (n + i) * n_new * row_bytes,
 					       .q_stride = row_bytes,
 					       .o_stride = row_bytes};
 	}
@@ -198,15 +217,15 @@ static void draw(uint16_t *at, size_t n)
 static int arena_fill(struct tiers_attention *a)
 {
 	const struct tiers_bench *b = a->bench;
-	uint16_t *values = a->arena_host ? a->arena_host : malloc(a->arena_bytes);
+	uint16_t *values = a->arena.host ? a->arena.host : malloc(a->arena.bytes);
 	int r = values ? 0 : -ENOMEM;
 
 	if (!r)
-		draw(values, a->arena_bytes / 2);
-	if (!r && !a->arena_host)
-		r = b->options->arena_copy(b->backend, (void *)(uintptr_t)a->arena, values,
-					   a->arena_bytes);
-	if (!a->arena_host)
+		draw(values, a->arena.bytes / 2);
+	if (!r && !a->arena.host)
+		r = b->options->arena_copy(b->backend, (void *)(uintptr_t)a->arena.base, values,
+					   a->arena.bytes);
+	if (!a->arena.host)
 		free(values);
 	return r;
 }
@@ -221,8 +240,8 @@ static int pages_fill(struct tiers_attention *a, uint32_t page, uint32_t n)
 	struct work_node node = {.parent = WORK_NONE, .n_tokens = n_rows, .n_slices = n};
 	struct work_query query = {.n_rows = n_rows};
 	struct work_tree tree = {&node, slices, &query, 1, n, 1};
-	struct backend_io io = {.k = a->arena,
-				.v = a->arena + n_rows * row_bytes,
+	struct backend_io io = {.k = a->arena.base,
+				.v = a->arena.base + n_rows * row_bytes,
 				.k_stride = row_bytes,
 				.v_stride = row_bytes,
 				.slots = slices,
@@ -232,15 +251,12 @@ static int pages_fill(struct tiers_attention *a, uint32_t page, uint32_t n)
 					.tree = &tree,
 					.list = &list,
 					.io = &io};
-	struct plan_config config;
 	int r = slices ? 0 : -ENOMEM;
 
 	for (uint32_t i = 0; i < n && !r; i++)
 		slices[i] = (struct work_slice){page + i, 0, (uint16_t)a->shape.page_tokens};
-	plan_config_init(&config, PLAN_AUTO, &a->shape, 8);
-	config.tile_rows = b->ops->tile_rows(b->backend, &a->shape);
 	if (!r)
-		r = plan_make(&config, &tree, &list);
+		r = tiers_plan(a->bench, &a->shape, &tree, &list);
 	if (!r)
 		r = b->ops->submit(b->backend, &(struct backend_batch){&job, 1}, &a->n_asked);
 	if (!r)
@@ -253,7 +269,7 @@ static int pages_fill(struct tiers_attention *a, uint32_t page, uint32_t n)
 static int attention_fill(struct tiers_attention *a)
 {
 	uint64_t row_bytes = (uint64_t)a->shape.n_kv_heads * a->shape.head_dim * 2;
-	uint64_t n_rows = a->arena_bytes / (2 * row_bytes);
+	uint64_t n_rows = a->arena.bytes / (2 * row_bytes);
 	uint32_t most = (uint32_t)(n_rows / a->shape.page_tokens), n = a->tree.n_slices;
 	int r = arena_fill(a);
 
@@ -261,15 +277,6 @@ static int attention_fill(struct tiers_attention *a)
 	for (uint32_t page = 0; page < n && !r; page += most)
 		r = pages_fill(a, page, n - page < most ? n - page : most);
 	return r;
-}
-
-static int attention_plan(struct tiers_attention *a)
-{
-	struct plan_config config;
-
-	plan_config_init(&config, PLAN_AUTO, &a->shape, 8);
-	config.tile_rows = a->bench->ops->tile_rows(a->bench->backend, &a->shape);
-	return plan_make(&config, &a->tree, &a->list);
 }
 
 int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint32_t n,
@@ -296,26 +303,20 @@ int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint3
 	if (!a->nodes || !a->slices || !a->queries || !a->io)
 		return -ENOMEM;
 	if (!r)
-		r = attention_arena(a, (uint64_t)2 * n * n_new * a->shape.n_q_heads *
-					       a->shape.head_dim * 2);
+		r = tiers_arena_init(&a->arena, b,
+				     (uint64_t)2 * n * n_new * a->shape.n_q_heads *
+					     a->shape.head_dim * 2);
 	if (r)
 		return r;
 	attention_tree(a, n, n_old, n_new);
 	r = attention_fill(a);
-	return r ? r : attention_plan(a);
+	return r ? r : tiers_plan(b, &a->shape, &a->tree, &a->list);
 }
 
 void tiers_attention_done(struct tiers_attention *a)
 {
-	const struct backend_ops *ops = a->bench->ops;
-
 	tiers_attention_settle(a);
-	if (a->arena_host) {
-		ops->arena_detach(a->bench->backend, a->arena, a->arena_bytes);
-		munmap(a->arena_host, a->arena_bytes);
-	} else if (a->arena) {
-		ops->arena_free(a->bench->backend, a->arena);
-	}
+	tiers_arena_done(&a->arena);
 	plan_list_done(&a->list);
 	free(a->nodes);
 	free(a->slices);

@@ -38,6 +38,20 @@ int tiers_bench_init(struct tiers_bench *b, const struct tiers_options *options,
 		     const struct backend_ops *ops, uint64_t pool_bytes, uint64_t host_bytes);
 void tiers_bench_done(struct tiers_bench *b);
 
+/* Where Q, K, V and O are. */
+struct tiers_arena {
+	struct tiers_bench *bench;
+	uint64_t base, bytes;
+	void *host; /* owned; NULL: device memory */
+};
+
+/* 0 or -errno; tiers_arena_done frees after either. */
+int tiers_arena_init(struct tiers_arena *a, struct tiers_bench *b, uint64_t bytes);
+void tiers_arena_done(struct tiers_arena *a);
+
+int tiers_plan(struct tiers_bench *b, const struct work_shape *shape, const struct work_tree *tree,
+	       struct work_list *ret);
+
 /* Batches of one job, over and over. */
 struct tiers_attention {
 	struct tiers_bench *bench;
@@ -48,8 +62,7 @@ struct tiers_attention {
 	struct backend_io *io;
 	struct work_tree tree;
 	struct work_list list;
-	uint64_t arena, arena_bytes;
-	void *arena_host; /* NULL: device memory */
+	struct tiers_arena arena;
 	uint64_t n_asked, n_done;
 	uint64_t plan_id;
 };
