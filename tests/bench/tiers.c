@@ -19,9 +19,10 @@
 static const struct argp_option options[] = {
 	{"backend", 'b', "NAME", 0, "cpu or cuda (default cpu)", 0},
 	{"module", 'm', "FILE", 0, "coppice-cuda.so (default: the build's)", 0},
-	{"file", 'f', "FILE", 0, "A tier file to be made there, and removed", 0},
+	{"file", 'f', "FILE", 0,
+	 "A tier file to be made there with room for the document, and removed", 0},
 	{"tokens", 't', "N", 0, "Of the document (default 131072 on a GPU, else 8192)", 0},
-	{"file-tokens", 'F', "N", 0, "Of the document from the file (default: an eighth)", 0},
+	{"file-tokens", 'F', "N", 0, "Of the document from the file (default: as many)", 0},
 	{"layers", 'l', "N", 0, "Layers of the document's KV (default 32 on a GPU, else 4)", 0},
 	{"stage", 's', "MIB", 0, "Stage of the long prefill (default 256 on a GPU, else 4)", 0},
 	{"bytes", 'B', "MIB", 0, "Copied in a measurement (default 4096 on a GPU, else 256)", 0},
@@ -356,7 +357,7 @@ int tiers_attention_settle(struct tiers_attention *a)
 static void defaults(struct tiers_options *o, bool gpu)
 {
 	o->tokens = o->tokens ? o->tokens : gpu ? 131072 : 8192;
-	o->file_tokens = o->file_tokens ? o->file_tokens : o->tokens / 8;
+	o->file_tokens = o->file_tokens ? o->file_tokens : o->tokens;
 	o->n_layers = o->n_layers ? o->n_layers : gpu ? 32 : 4;
 	o->stage_bytes = o->stage_bytes ? o->stage_bytes : UINT64_C(1) << (gpu ? 28 : 22);
 	o->copy_bytes = o->copy_bytes ? o->copy_bytes : UINT64_C(1) << (gpu ? 32 : 28);
@@ -375,7 +376,8 @@ int tiers_main(int argc, char **argv)
 		.parser = parse,
 		.doc = "How fast KV goes down and comes back: slices between pool and host memory, "
 		       "alone and beside attention, pages of the file, and a document that a "
-		       "prompt matches in each tier.",
+		       "prompt matches in each tier: until it is there, until the first "
+		       "step on it has ended, and what computing it anew costs.",
 		.children = children,
 	};
 	struct tiers_options o = {.backend = "cpu",

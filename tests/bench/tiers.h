@@ -1,6 +1,6 @@
 /*
  * tiers.h - the parts of coppice-bench tiers: a backend with a pool, host memory and attention to be at work meanwhile;
- * copies, the file, and a document in each tier.
+ * copies, the file, and a document in each tier with the first step on it.
  */
 #ifndef COPPICE_BENCH_TIERS_H
 #define COPPICE_BENCH_TIERS_H
@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/module.h"
 #include "kernels/plan/plan.h"
+#include "kvstore/gather.h"
 
 #define TIERS_EXTENT_BYTES (UINT64_C(32) << 20)
 
@@ -75,6 +76,23 @@ void tiers_attention_done(struct tiers_attention *a);
 /* Submits while few are under way; counts those that have ended. 0 or -errno. */
 int tiers_attention_pump(struct tiers_attention *a);
 int tiers_attention_settle(struct tiers_attention *a);
+
+/* Decode steps of one token, all layers, each once the one before has ended. */
+struct tiers_step {
+	struct tiers_bench *bench;
+	struct work_shape shape;
+	struct tiers_arena arena;
+	struct gather gather;
+	struct work_slice *slices; /* owned: the path's, then the token's */
+	uint32_t slices_capacity;
+	uint64_t n_asked, n_done, plan_id;
+};
+
+/* 0 or -errno; tiers_step_done frees after either. */
+int tiers_step_init(struct tiers_step *t, struct tiers_bench *b, const struct work_shape *shape);
+void tiers_step_done(struct tiers_step *t);
+/* Of a sequence whose path is on the device and whose live extension is the token. Blocks. 0 or -errno. */
+int tiers_step_run(struct tiers_step *t, struct store_seq *q);
 
 struct work_shape tiers_shape(const struct tiers_bench *b, uint32_t n_layers);
 /* Extents that so many tokens take. */

@@ -1,6 +1,6 @@
 /*
  * tiers_document.c - a document that a prompt matches in host memory or in the file: from the match until all of it is on the
- * device and the first step may run, against what computing it anew costs in attention alone.
+ * device, and until the first step on it has ended, against what computing it anew costs in attention alone.
  */
 #include "tiers.h"
 
@@ -25,8 +25,10 @@ struct document {
 	struct work_shape shape;
 	struct store *store; /* owned */
 	struct store_model *model;
+	struct tiers_step step;
 	uint32_t *tokens; /* owned */
 	uint32_t n_tokens;
+	struct tiers_recompute recompute; /* of these */
 };
 
 /* ---- the store over the backend ------------------------------------------------------------------------------ */
@@ -175,7 +177,16 @@ static struct store_open prompt_of(const struct document *d)
 				   .n_tokens = d->n_tokens + 1};
 }
 
-/* Its tokens with whatever is in the pages: what is there does not change what moving it costs. */
+/* The token behind the document, which joins nothing yet. */
+static int step(struct document *d, struct store_seq *q)
+{
+	int r = store_seq_extend(q, d->tokens + d->n_tokens, 1, false, bench_now_ns());
+
+	return r ? r : tiers_step_run(&d->step, q);
+}
+
+/* Its tokens with whatever is in the pages: what is there does not change what moving it costs. And a step, as
+ * the first of all is slower than any other, wherever the document is. */
 static int fill(struct document *d)
 {
 	struct store_open open = prompt_of(d);
@@ -189,6 +200,8 @@ static int fill(struct document *d)
 		if (!r)
 			r = store_seq_publish(q, bench_now_ns());
 	}
+	if (!r)
+		r = step(d, q);
 	store_seq_close(q, bench_now_ns());
 	return r;
 }
@@ -214,8 +227,12 @@ static double spill(struct document *d)
 	return (double)(bench_now_ns() - start_ns) / 1e9;
 }
 
-/* Seconds from the match until all is there. */
-static int fetch(struct document *d, double *ret_s)
+/* Seconds from the match: until all is there; until the first step on it has ended. */
+struct arrival {
+	double ready_s, first_step_s;
+};
+
+static int fetch(struct document *d, struct arrival *ret)
 {
 	uint64_t start_ns = bench_now_ns();
 	struct store_open open = prompt_of(d);
@@ -229,9 +246,12 @@ static int fetch(struct document *d, double *ret_s)
 			r = store_seq_rematch(q, bench_now_ns(), &match);
 		epoch = store_epoch(d->store);
 	}
-	*ret_s = (double)(bench_now_ns() - start_ns) / 1e9;
+	ret->ready_s = (double)(bench_now_ns() - start_ns) / 1e9;
 	if (!r && match.cached != d->n_tokens)
 		r = -ENODATA;
+	if (!r)
+		r = step(d, q);
+	ret->first_step_s = (double)(bench_now_ns() - start_ns) / 1e9;
 	store_seq_close(q, bench_now_ns());
 	return r;
 }
@@ -319,15 +339,41 @@ int tiers_recompute_seconds(const struct tiers_options *o, const struct backend_
 
 /* ---- the whole ----------------------------------------------------------------------------------------------- */
 
-static void print(const char *name, const char *metric, double bytes, double s)
+/* A document shorter than asked for says so. */
+static void document_name(const struct document *d, const struct tiers_options *o, const char *rest,
+			  char *ret, size_t bytes)
 {
-	bench_print("tiers", name, metric, s * 1e3, "ms");
-	bench_print("tiers", name, "rate", bytes / s / 1e9, "GB/s");
+	if (d->n_tokens == o->tokens)
+		snprintf(ret, bytes, "document%s", rest);
+	else
+		snprintf(ret, bytes, "document of %u%s", d->n_tokens, rest);
 }
 
-static int from_file(struct document *d, const char *path, double bytes)
+static void print_arrival(const struct document *d, const struct tiers_options *o, const char *from,
+			  double bytes, const struct arrival *arrival)
 {
-	double s = 0;
+	double recompute_s = d->recompute.once_s;
+	char name[64];
+
+	document_name(d, o, from, name, sizeof(name));
+	bench_print("tiers", name, "ready", arrival->ready_s * 1e3, "ms");
+	bench_print("tiers", name, "rate", bytes / arrival->ready_s / 1e9, "GB/s");
+	bench_print("tiers", name, "first_step", arrival->first_step_s * 1e3, "ms");
+	bench_print("tiers", name, "over_recompute", recompute_s / arrival->ready_s, "x");
+}
+
+static void print_recompute(const struct document *d, const struct tiers_options *o)
+{
+	char name[64];
+
+	document_name(d, o, "", name, sizeof(name));
+	bench_print("tiers", name, "recompute", d->recompute.once_s * 1e3, "ms");
+	bench_print("tiers", name, "recompute_busy", d->recompute.busy_s * 1e3, "ms");
+}
+
+static int from_file(struct document *d, const struct tiers_options *o, double bytes)
+{
+	struct arrival arrival = {0};
 	int r = fill(d);
 
 	spill(d);
@@ -335,71 +381,94 @@ static int from_file(struct document *d, const char *path, double bytes)
 	settle(d);
 	close_store(d);
 	if (!r)
-		r = open_store(d, path, (uint64_t)bytes);
+		r = open_store(d, o->file, (uint64_t)bytes);
 	if (!r)
-		r = fetch(d, &s);
+		r = fetch(d, &arrival);
 	if (!r)
-		print("document from file", "first_step", bytes, s);
+		print_arrival(d, o, " from file", bytes, &arrival);
 	return r;
 }
 
-static int from_host(struct document *d, double bytes, const struct tiers_recompute *recompute)
+static int from_host(struct document *d, const struct tiers_options *o, double bytes)
 {
-	double s = 0;
+	struct arrival arrival = {0};
 	int r = fill(d);
 
 	if (r)
 		return r;
-	print("document to host", "time", bytes, spill(d));
-	r = fetch(d, &s);
-	if (r)
-		return r;
-	print("document from host", "first_step", bytes, s);
-	bench_print("tiers", "document", "recompute", recompute->once_s * 1e3, "ms");
-	bench_print("tiers", "document", "recompute_busy", recompute->busy_s * 1e3, "ms");
-	bench_print("tiers", "document from host", "over_recompute", recompute->once_s / s, "x");
-	return 0;
+	double s = spill(d);
+	bench_print("tiers", "document to host", "time", s * 1e3, "ms");
+	bench_print("tiers", "document to host", "rate", bytes / s / 1e9, "GB/s");
+	r = fetch(d, &arrival);
+	if (!r)
+		print_arrival(d, o, " from host", bytes, &arrival);
+	return r;
+}
+
+/* A store over a backend with room for the document and the step's token, and the file if there is a path. */
+static int run_in(struct document *d, const struct tiers_options *o, const char *path)
+{
+	struct tiers_bench *b = &d->bench;
+	double bytes = (double)d->n_tokens / d->shape.page_tokens *
+		       (double)b->ops->page_bytes(b->backend, &d->shape, NULL, 0);
+	int r = open_store(d, path, (uint64_t)bytes);
+
+	if (!r)
+		r = tiers_step_init(&d->step, b, &d->shape);
+	if (!r)
+		r = path ? from_file(d, o, bytes) : from_host(d, o, bytes);
+	tiers_step_done(&d->step);
+	if (!r)
+		close_store(d);
+	return r;
 }
 
 static int one(struct document *d, const struct tiers_options *o, const struct backend_ops *ops,
-	       const char *path, const struct tiers_recompute *recompute)
+	       const char *path)
 {
-	struct work_shape shape;
 	int r = tiers_bench_init(&d->bench, o, ops, TIERS_EXTENT_BYTES, 0);
 
 	if (r)
 		return r;
-	d->shape = shape = tiers_shape(&d->bench, o->n_layers);
-	uint64_t n_extents = tiers_extents(&d->bench, &shape, d->n_tokens);
-	double bytes = (double)d->n_tokens / shape.page_tokens *
-		       (double)ops->page_bytes(d->bench.backend, &shape, NULL, 0);
+	d->shape = tiers_shape(&d->bench, o->n_layers);
+	uint64_t n_extents = tiers_extents(&d->bench, &d->shape, d->n_tokens);
 	tiers_bench_done(&d->bench);
 	r = tiers_bench_init(&d->bench, o, ops, (n_extents + 2) * TIERS_EXTENT_BYTES, 0);
 	if (!r)
-		r = open_store(d, path, (uint64_t)bytes);
-	if (!r)
-		r = path ? from_file(d, path, bytes) : from_host(d, bytes, recompute);
-	if (!r)
-		close_store(d);
+		r = run_in(d, o, path);
 	if (!r)
 		tiers_bench_done(&d->bench);
 	return r;
 }
 
+/* The document has so many tokens from now on; what computing them costs. */
+static int recompute(struct document *d, const struct tiers_options *o,
+		     const struct backend_ops *ops, uint32_t n_tokens)
+{
+	struct tiers_options of = *o;
+
+	of.tokens = n_tokens;
+	d->n_tokens = n_tokens;
+	int r = tiers_recompute_seconds(&of, ops, o->n_layers, &d->recompute);
+	if (!r)
+		print_recompute(d, o);
+	return r;
+}
+
 int tiers_document(const struct tiers_options *o, const struct backend_ops *ops)
 {
-	struct document d = {.n_tokens = o->tokens,
-			     .tokens = calloc(o->tokens + 1, sizeof(*d.tokens))};
-	struct tiers_recompute recompute = {0};
-	int r = d.tokens ? tiers_recompute_seconds(o, ops, o->n_layers, &recompute) : -ENOMEM;
+	uint32_t most = o->tokens > o->file_tokens ? o->tokens : o->file_tokens;
+	struct document d = {.tokens = calloc(most + 1, sizeof(*d.tokens))};
+	int r = d.tokens ? recompute(&d, o, ops, o->tokens) : -ENOMEM;
 
-	for (uint32_t i = 0; !r && i <= o->tokens; i++)
+	for (uint32_t i = 0; !r && i <= most; i++)
 		d.tokens[i] = i;
 	if (!r)
-		r = one(&d, o, ops, NULL, &recompute);
-	d.n_tokens = o->file_tokens;
+		r = one(&d, o, ops, NULL);
+	if (!r && o->file && o->file_tokens != o->tokens)
+		r = recompute(&d, o, ops, o->file_tokens);
 	if (!r && o->file) {
-		r = one(&d, o, ops, o->file, &recompute);
+		r = one(&d, o, ops, o->file);
 		unlink(o->file);
 	}
 	free(d.tokens);
