@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #define MEET_MS \
-	10000u /* at least: NCCL takes seconds to find its ways, however short other waits are */
+	20000u /* at least: NCCL takes seconds to find its ways, however short other waits are */
 
 static_assert(NCCL_ID_BYTES == BACKEND_MEETING_BYTES, "a meeting's id is NCCL's");
 static_assert(PEERS_MAX == BACKEND_DEVICES_MAX, "whatever is a group can meet");

@@ -33,7 +33,7 @@
 #define TIMEOUT_MS 30000u
 #define SHORT_MS 700u
 #define GPU_SHORT_MS 1500u
-#define DEATH_MS 25000u /* NCCL is given 10 s, and devices are opened before */
+#define DEATH_MS 35000u /* NCCL is given 20 s, and devices are opened before */
 #define WORLDS 6u
 #define GPU_WORLDS 4u /* each makes its connections anew, which takes a second */
 #define LSE_BOUND 1e-4
