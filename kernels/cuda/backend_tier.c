@@ -8,8 +8,11 @@ static int tiers_pin(struct backend *b, void *host, uint64_t bytes)
 	backend_enter(b);
 	if (!b->tier.ready)
 		b->n_blocks = b->batch.n_blocks;
+	int r = tier_pin(&b->tier, b->batch.stream, device_is_hopper(), host, bytes);
+	if (r)
+		return r;
 	b->batch.stand.able = false; /* copies stand behind what was submitted before them */
-	return tier_pin(&b->tier, b->batch.stream, device_is_hopper(), host, bytes);
+	return 0;
 }
 
 static void tiers_unpin(struct backend *b, void *host, uint64_t bytes)

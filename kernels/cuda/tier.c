@@ -87,6 +87,22 @@ void tier_done(struct tier *t)
 	memset(t, 0, sizeof(*t));
 }
 
+/* Memory that a device can read and write, at *ret as it sees it. */
+static int host_register(void *host, uint64_t bytes, void **ret)
+{
+	if (cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
+	    cudaSuccess) {
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	if (cudaHostGetDevicePointer(ret, host, 0) != cudaSuccess) {
+		cudaHostUnregister(host);
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	return 0;
+}
+
 int tier_pin(struct tier *t, device_stream batches, bool bulk, void *host, uint64_t bytes)
 {
 	struct tier_memory *memories =
@@ -101,12 +117,8 @@ int tier_pin(struct tier *t, device_stream batches, bool bulk, void *host, uint6
 		tier_done(t);
 		return -ENOMEM;
 	}
-	if (cudaHostRegister(host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
-		    cudaSuccess ||
-	    cudaHostGetDevicePointer(&device, host, 0) != cudaSuccess) {
-		cudaGetLastError();
+	if (host_register(host, bytes, &device) != 0)
 		return -ENOMEM;
-	}
 	memories[t->n_memories++] = (struct tier_memory){.host = (uintptr_t)host,
 							 .device = (uintptr_t)device,
 							 .bytes = bytes};

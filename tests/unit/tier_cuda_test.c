@@ -5,6 +5,7 @@
 #include "kernels/cuda/tier.h"
 
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -47,7 +48,9 @@ struct stream {
 static TAILQ_HEAD(, stream) streams = TAILQ_HEAD_INITIALIZER(streams);
 static uint64_t random_state = 1;
 static uint32_t n_small_launches, n_pitched;
+static uint32_t n_registered; /* memories, now */
 static bool has_together; /* the driver has the call */
+static bool refuses_memory, refuses_address; /* once */
 
 static uint32_t draw(uint32_t n)
 {
@@ -237,23 +240,38 @@ cudaError_t cudaMemcpyBatchAsync(void *const *to, const void *const *from, const
 }
 #endif
 
+static bool once(bool *flag)
+{
+	bool was = *flag;
+
+	*flag = false;
+	return was;
+}
+
 cudaError_t cudaHostRegister(void *host, size_t bytes, unsigned flags)
 {
 	(void)host;
 	(void)bytes;
 	(void)flags;
+	if (once(&refuses_memory))
+		return cudaErrorMemoryAllocation;
+	n_registered++;
 	return cudaSuccess;
 }
 
 cudaError_t cudaHostUnregister(void *host)
 {
 	(void)host;
+	assert_true(n_registered > 0);
+	n_registered--;
 	return cudaSuccess;
 }
 
 cudaError_t cudaHostGetDevicePointer(void **ret, void *host, unsigned flags)
 {
 	(void)flags;
+	if (once(&refuses_address))
+		return cudaErrorInvalidValue;
 	*ret = host;
 	return cudaSuccess;
 }
@@ -461,6 +479,37 @@ static void very_many_copies_wait_for_room(void **state)
 	await(f, TIER_DOWN, token);
 }
 
+/* Nothing of it stays, and what was pinned before is served on; it can be had later. */
+static void assert_refused_once(struct fixture *f, bool *refuses)
+{
+	void *more = calloc(N_HOSTS, PAGE_BYTES);
+	device_stream batches = (device_stream)(void *)f->batches;
+
+	*refuses = true;
+	assert_int_equal(tier_pin(&f->tier, batches, false, more, N_HOSTS * PAGE_BYTES), -ENOMEM);
+	assert_false(*refuses);
+	assert_int_equal(f->tier.n_memories, 1);
+	assert_int_equal(n_registered, 1);
+	fill(page_of(f->pool, 0), 7);
+	await(f, TIER_DOWN, copy(f, TIER_DOWN, 0, f->hosts, 0));
+	assert_true(holds(f->hosts, 7));
+	assert_int_equal(tier_pin(&f->tier, batches, false, more, N_HOSTS * PAGE_BYTES), 0);
+	assert_int_equal(n_registered, 2);
+	tier_unpin(&f->tier, more);
+	assert_int_equal(n_registered, 1);
+	free(more);
+}
+
+static void memory_that_cannot_be_registered_is_refused(void **state)
+{
+	assert_refused_once(*state, &refuses_memory);
+}
+
+static void memory_that_the_device_cannot_see_is_not_left_registered(void **state)
+{
+	assert_refused_once(*state, &refuses_address);
+}
+
 /* ---- runs --------------------------------------------------------------------------------------------------------- */
 
 #define AREA_BYTES (1u << 20)
@@ -586,6 +635,8 @@ int main(void)
 		CASE(copies_and_batches_at_random_keep_their_order),
 		CASE(blocks_are_kept_while_small_copies_run_and_a_while_longer),
 		CASE(very_many_copies_wait_for_room),
+		CASE(memory_that_cannot_be_registered_is_refused),
+		CASE(memory_that_the_device_cannot_see_is_not_left_registered),
 		CASE(pieces_that_lie_anyhow_are_copied),
 		CASE(many_at_equal_distances_are_one_call),
 		CASE(a_driver_that_lacks_the_call_is_asked_once),
