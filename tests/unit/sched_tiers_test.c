@@ -164,6 +164,65 @@ static void memory_that_cannot_be_had_leaves_the_pool(void **state)
 	documents_stop(f);
 }
 
+/* As where no more memory may be locked. */
+static int pin_nothing(struct backend *b, void *host, uint64_t bytes)
+{
+	(void)b;
+	(void)host;
+	(void)bytes;
+	return -ENOMEM;
+}
+
+/* What is said on stderr from now on goes to a file; returns what restores it. */
+static int said_begin(FILE *said)
+{
+	int before = dup(STDERR_FILENO);
+
+	fflush(stderr);
+	assert_true(before >= 0);
+	assert_int_equal(dup2(fileno(said), STDERR_FILENO), STDERR_FILENO);
+	return before;
+}
+
+static void said_end(FILE *said, int before, char *ret, size_t bytes)
+{
+	fflush(stderr);
+	assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+	close(before);
+	rewind(said);
+	ret[fread(ret, 1, bytes - 1, said)] = '\0';
+	fclose(said);
+}
+
+static void memory_that_cannot_be_pinned_leaves_the_pool(void **state)
+{
+	static struct backend_tier_ops tier;
+	static struct backend_ops ops;
+	struct fixture *f = *state;
+	FILE *said = tmpfile();
+	char text[4096];
+
+	assert_non_null(said);
+	tier = *backend_cpu.tier;
+	tier.pin = pin_nothing;
+	ops = backend_cpu;
+	ops.tier = &tier;
+	f->h.ops = &ops;
+	documents_with_file(f, 64u << 20);
+	int before = said_begin(said);
+	documents_start(f);
+	said_end(said, before, text, sizeof(text));
+	assert_non_null(strstr(text, "67108864 bytes of host memory cannot be had or not be "
+				     "pinned; going on without: KV that leaves the pool is lost"));
+	assert_null(strstr(text, "lower tiers:"));
+	for (uint32_t doc = 0; doc < DOCS; doc++)
+		assert_int_equal(document_use(&f->c, doc, DOC_CHUNKS), 0);
+	assert_int_equal(document_use(&f->c, DOCS - 1, DOC_CHUNKS), DOC_TOKENS - 1);
+	assert_int_equal(document_use(&f->c, 0, DOC_CHUNKS), 0);
+	assert_false(harness_status(&f->h).has_tiers);
+	documents_stop(f);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, documents_setup, documents_teardown)
 
 int main(int argc, char **argv)
@@ -176,6 +235,7 @@ int main(int argc, char **argv)
 		CASE(who_does_not_wait_computes),
 		CASE(a_bad_file_leaves_host_memory),
 		CASE(memory_that_cannot_be_had_leaves_the_pool),
+		CASE(memory_that_cannot_be_pinned_leaves_the_pool),
 	};
 
 	int r = documents_init(argc, argv);
