@@ -4,7 +4,7 @@ if(TARGET coppice_daemon)
 	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c LIBS coppice_daemon LABELS unit)
 endif()
 if(TARGET coppiced)
-	foreach(name control service keep tiers)
+	foreach(name control service keep)
 		coppice_test(NAME ${name}_test
 			SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/e2e/${name}_test.c
 				${CMAKE_CURRENT_SOURCE_DIR}/e2e/control_harness.c
