@@ -171,7 +171,8 @@ static void say_what_was_found(const struct config *config, const struct tier_re
 			    config->file_tier, report->n_lost + found->n_lost);
 	if (found->register_error)
 		log_warning("tier file %s: host memory is not registered with io_uring (%s): each "
-			    "read and write pins it anew; LimitMEMLOCK is the limit",
+			    "read and write pins it anew, not only those of several pieces of "
+			    "memory; LimitMEMLOCK is the limit",
 			    config->file_tier, strerror(-found->register_error));
 	log_info("tier file %s: %" PRIu64 " tokens are there", config->file_tier, found->n_tokens);
 }

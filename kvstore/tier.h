@@ -65,7 +65,8 @@ struct store_tiers_config {
 struct store_tiers_found {
 	uint64_t n_tokens; /* in the file, whole paths */
 	uint64_t n_lost; /* images of no use: a model that does not fit, or no path before them */
-	/* 0, or why host memory is pinned anew for each read and write (-ENOMEM: at its limit). */
+	/* 0, or why host memory is pinned anew for each read and write, not only for those of several pieces of it
+	 * (-ENOMEM: at its limit). */
 	int register_error;
 };
 
