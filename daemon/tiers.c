@@ -17,6 +17,7 @@
 #define UNIT_BYTES 16384u
 #define LOOK_NS UINT64_C(50000) /* how often copies are looked at that ring no bell */
 #define WHY_BYTES 400
+#define TELL_NS UINT64_C(1000000000) /* from a line of the log about altered pages to the next */
 
 /* ---- host memory ---------------------------------------------------------------------------------------- */
 
@@ -283,16 +284,35 @@ void sched_tiers_attach(struct sched *s)
 
 /* ---- turns and end -------------------------------------------------------------------------------------- */
 
-static void tell_error(struct sched *s)
+static void tell_error(struct sched *s, const char *error)
+{
+	if (s->tiers.told_error || !error)
+		return;
+	s->tiers.told_error = true;
+	log_error("tier file %s: nothing is written to it any more: %s", s->config->file_tier,
+		  error);
+}
+
+static void tell_altered(struct sched *s, uint64_t n)
+{
+	if (n == s->tiers.told_altered)
+		return;
+	s->tiers.told_altered = n;
+	s->tiers.tell_ns = s->now_ns + TELL_NS;
+	log_warning("tier file %s: %" PRIu64 " pages of it came back altered, or not at all, since "
+		    "the start; what they held is computed anew",
+		    s->config->file_tier, n);
+}
+
+/* A disk that goes bad does not fill the log: the rest is said later, or at the end. */
+static void tell(struct sched *s, bool at_end)
 {
 	struct store_tiers_stats stats;
 
 	store_tiers_stats(s->store, &stats);
-	if (!stats.error)
-		return;
-	s->tiers.told_error = true;
-	log_error("tier file %s: nothing is written to it any more: %s", s->config->file_tier,
-		  stats.error);
+	tell_error(s, stats.error);
+	if (at_end || s->now_ns >= s->tiers.tell_ns)
+		tell_altered(s, stats.images_bad);
 }
 
 void sched_tiers_poll(struct sched *s)
@@ -302,8 +322,8 @@ void sched_tiers_poll(struct sched *s)
 	bool was_busy = s->tiers.busy;
 
 	s->tiers.busy = store_tiers_poll(s->store, s->now_ns);
-	if (was_busy && !s->tiers.told_error)
-		tell_error(s);
+	if (was_busy)
+		tell(s, false);
 }
 
 uint64_t sched_tiers_deadline_ns(const struct sched *s)
@@ -311,25 +331,30 @@ uint64_t sched_tiers_deadline_ns(const struct sched *s)
 	return s->tiers.busy || passes_busy(&s->passes) ? s->now_ns + LOOK_NS : UINT64_MAX;
 }
 
-void sched_tiers_flush(struct sched *s)
+/* Until nothing is under way; false: that takes longer than tier_flush_ms. */
+static bool flush_await(struct sched *s)
 {
 	const struct timespec look = {.tv_nsec = LOOK_NS};
 	uint64_t end_ns = s->clock() + s->config->tier_flush_ms * UINT64_C(1000000);
 
+	while (s->now_ns = s->clock(), store_tiers_poll(s->store, s->now_ns)) {
+		if (s->now_ns >= end_ns)
+			return false;
+		nanosleep(&look, NULL);
+	}
+	return true;
+}
+
+void sched_tiers_flush(struct sched *s)
+{
 	if (!s->tiers.on || store_tiers_fd(s->store) < 0)
 		return;
 	store_tiers_flush(s->store);
-	while (s->now_ns = s->clock(), store_tiers_poll(s->store, s->now_ns)) {
-		if (s->now_ns >= end_ns) {
-			log_warning("tier file %s: not everything could be written to it within "
-				    "tier_flush_ms",
-				    s->config->file_tier);
-			return;
-		}
-		nanosleep(&look, NULL);
-	}
-	if (!s->tiers.told_error)
-		tell_error(s);
+	if (!flush_await(s))
+		log_warning("tier file %s: not everything could be written to it within "
+			    "tier_flush_ms",
+			    s->config->file_tier);
+	tell(s, true);
 }
 
 /* ---- --verify-tier -------------------------------------------------------------------------------------- */

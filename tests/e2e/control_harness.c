@@ -152,6 +152,7 @@ static void child_run(const struct harness *h)
 		       (N_TINY_TIERS + 1) * sizeof(*argv));
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	dup2(log, STDOUT_FILENO);
 	dup2(log, STDERR_FILENO);
 	child_environment(h);
 	if (h->refuse_uring)

@@ -23,7 +23,7 @@
 struct harness {
 	char folder[64];
 	char socket[96];
-	char log[96]; /* the daemon's stderr */
+	char log[96]; /* what the daemon says, on stdout and stderr */
 	pid_t pid; /* 0: none runs */
 	const char *loop;
 	/* For the next start. */
