@@ -37,7 +37,8 @@ static void nap_ms(long ms)
 	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
-static void daemon_start(struct ctl_fixture *f)
+/* flag: one more; NULL: none. */
+static void daemon_start(struct ctl_fixture *f, const char *flag)
 {
 	char option[96], backend[64];
 	int fd;
@@ -49,7 +50,7 @@ static void daemon_start(struct ctl_fixture *f)
 	if (f->daemon == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		execl(COPPICED_PATH, "coppiced", option, backend, "--pool=64M", "--extent=2M",
-		      "--threads=1", "--config=/dev/null", "--log-level=warning", NULL);
+		      "--threads=1", "--config=/dev/null", "--log-level=warning", flag, NULL);
 		_exit(127);
 	}
 	for (int i = 0; i < 1000; i++) {
@@ -136,6 +137,17 @@ void ctl_fixture_close_seqs(struct ctl_fixture *f)
 	}
 }
 
+uint32_t ctl_fixture_reopen(struct ctl_fixture *f, int i)
+{
+	uint32_t ids[MAX_TOKENS], n = prompt_tokens(prompts[i], ids);
+	struct coppice_match match;
+
+	assert_int_equal(coppice_seq_open(f->lane, f->model, ids, n, 0, &f->seqs[i], &match), 0);
+	if (match.pending)
+		assert_int_equal(coppice_seq_wait(f->seqs[i], UINT64_C(10000000000), &match), 0);
+	return match.cached;
+}
+
 static void client_stop(struct ctl_fixture *f)
 {
 	ctl_fixture_close_seqs(f);
@@ -144,7 +156,7 @@ static void client_stop(struct ctl_fixture *f)
 	coppice_close(f->c);
 }
 
-int ctl_fixture_new(void **state)
+static int fixture_new(void **state, const char *flag)
 {
 	struct ctl_fixture *f = calloc(1, sizeof(*f));
 
@@ -153,10 +165,20 @@ int ctl_fixture_new(void **state)
 	assert_non_null(mkdtemp(f->folder));
 	assert_int_equal(chmod(f->folder, 0755), 0);
 	snprintf(f->socket, sizeof(f->socket), "%s/sock", f->folder);
-	daemon_start(f);
+	daemon_start(f, flag);
 	client_start(f);
 	*state = f;
 	return 0;
+}
+
+int ctl_fixture_new(void **state)
+{
+	return fixture_new(state, NULL);
+}
+
+int ctl_fixture_new_host(void **state)
+{
+	return fixture_new(state, "--host-tier=64M");
 }
 
 int ctl_fixture_free(void **state)

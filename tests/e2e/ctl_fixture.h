@@ -5,6 +5,8 @@
  *      └─ "In the beginning "
  *         ├─ "God created the heaven"
  *         └─ "was the Word"
+ *
+ * Pages have 16 tokens, so that the nodes have 2, 2 and 1.
  */
 #ifndef CTL_FIXTURE_H
 #define CTL_FIXTURE_H
@@ -39,8 +41,11 @@ struct ctl_answer {
 
 /* CMocka's setup and teardown: *state is a struct ctl_fixture. */
 int ctl_fixture_new(void **state);
+int ctl_fixture_new_host(void **state); /* with host memory below the pool */
 int ctl_fixture_free(void **state);
 void ctl_fixture_close_seqs(struct ctl_fixture *f);
+/* One of the two that are closed, once what is cached of it is in the pool; returns how many tokens that are. */
+uint32_t ctl_fixture_reopen(struct ctl_fixture *f, int i);
 
 /* Runs coppicectl with the words (up to NULL) as uid and waits for its end. */
 void ctl_run_as(uid_t uid, const struct ctl_fixture *f, struct ctl_answer *ret,
