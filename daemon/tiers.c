@@ -166,10 +166,10 @@ static void say_what_was_found(const struct config *config, const struct tier_re
 		log_warning("tier file %s: its journal ends in the middle of a record; what came "
 			    "before it holds",
 			    config->file_tier);
-	if (report->n_lost + found->n_lost > 0)
+	if (found->n_lost > 0)
 		log_warning("tier file %s: %" PRIu64 " pages of it are lost: they fit no model, or "
 			    "what comes before them is not there",
-			    config->file_tier, report->n_lost + found->n_lost);
+			    config->file_tier, found->n_lost);
 	if (found->register_error)
 		log_warning("tier file %s: host memory is not registered with io_uring (%s): each "
 			    "read and write pins it anew, not only those of several pieces of "

@@ -146,6 +146,7 @@ static int replay(void *ctx, uint32_t type, const void *body, uint32_t bytes)
 	}
 }
 
+/* Images whose paths are whole, which are to be had, and those that are not. */
 static int catalog_count(struct tier_catalog *c)
 {
 	struct tier_image **images;
@@ -154,15 +155,22 @@ static int catalog_count(struct tier_catalog *c)
 
 	if (r)
 		return r;
-	for (uint64_t i = 0; i < n; i++) {
-		if (!tier_catalog_follows(c, images[i])) {
+	bool *whole = calloc((uint64_t)c->room.n_chunks * c->room.chunk_units, sizeof(*whole));
+	for (uint64_t i = 0; whole && i < n; i++) {
+		const struct tier_image *image = images[i];
+
+		if (!tier_catalog_follows(c, image) || (image->pos > 0 && !whole[image->before])) {
 			c->report.n_lost++;
 			continue;
 		}
+		whole[image->place] = true;
 		c->report.n_images++;
-		c->report.n_tokens += images[i]->n_tokens;
+		c->report.n_tokens += image->n_tokens;
 	}
 	free(images);
+	if (!whole)
+		return -ENOMEM;
+	free(whole);
 	c->report.n_models = c->n_models;
 	c->report.n_records = c->journal.n_records;
 	return 0;

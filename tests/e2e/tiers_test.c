@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -302,16 +303,21 @@ static void a_file_is_verified(void **state)
 #define PAGE_TOKENS (DOCUMENT_TOKENS / DOCUMENT_PAGES)
 
 /* Its right answers; returns how many tokens were there. */
-static uint32_t document_ask(struct tiers *t)
+static uint32_t any_ask(struct tiers *t, uint32_t doc)
 {
 	struct reader r;
 	int n_cached;
 
 	reader_open(&r, t->h);
-	n_cached = document_use(&r, DOC, DOCUMENT_TOKENS);
+	n_cached = document_use(&r, doc, DOCUMENT_TOKENS);
 	reader_close(&r);
 	assert_true(n_cached >= 0);
 	return (uint32_t)n_cached;
+}
+
+static uint32_t document_ask(struct tiers *t)
+{
+	return any_ask(t, DOC);
 }
 
 static void start(struct tiers *t)
@@ -344,15 +350,18 @@ static void flip(const struct tiers *t, uint64_t at)
 	put(t->path, (off_t)at, &byte, 1);
 }
 
-/* A byte of the page after the first five. They lie one after the other, in whole units. */
-static void flip_page(const struct tiers *t)
+static uint64_t page_bytes(void)
+{
+	return 2 * 2 * PAGE_TOKENS * 64 * element_bytes();
+}
+
+/* A byte of a page. They lie one after the other, in whole units, in the order in which they were written. */
+static void flip_page(const struct tiers *t, uint64_t i)
 {
 	struct tier_head head = head_of(t);
-	uint64_t page_bytes = 2 * 2 * PAGE_TOKENS * 64 * element_bytes(), at = 0;
+	uint64_t n_units = (page_bytes() + head.unit_bytes - 1) / head.unit_bytes;
 
-	while (at < BEFORE * page_bytes)
-		at += (page_bytes + head.unit_bytes - 1) / head.unit_bytes * head.unit_bytes;
-	flip(t, head.data_at + at + 1000);
+	flip(t, head.data_at + i * n_units * head.unit_bytes + 1000);
 }
 
 static void an_altered_page_is_said_and_computed_anew(void **state)
@@ -360,7 +369,7 @@ static void an_altered_page_is_said_and_computed_anew(void **state)
 	struct tiers t = tiers_of(state);
 
 	a_written_file(&t);
-	flip_page(&t);
+	flip_page(&t, BEFORE);
 	start(&t);
 	assert_true(harness_log_has(t.h, "tier: 384 tokens are there"));
 	assert_false(harness_log_has(t.h, "altered"));
@@ -372,6 +381,26 @@ static void an_altered_page_is_said_and_computed_anew(void **state)
 	assert_false(harness_log_has(t.h, "tier: 2 pages"));
 	start(&t);
 	assert_int_equal(document_ask(&t), DOCUMENT_TOKENS - 1); /* it is in the file again */
+	done(&t);
+}
+
+/* Two within a second are said together, at the latest when the daemon ends. */
+static void all_that_came_back_altered_is_said_at_the_end(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	start(&t);
+	assert_int_equal(any_ask(&t, DOC), 0);
+	assert_int_equal(any_ask(&t, DOC + 1), 0);
+	assert_int_equal(harness_stop(t.h, SIGTERM), 0);
+	flip_page(&t, BEFORE);
+	flip_page(&t, DOCUMENT_PAGES + BEFORE);
+	start(&t);
+	assert_int_equal(any_ask(&t, DOC), BEFORE * PAGE_TOKENS);
+	assert_int_equal(any_ask(&t, DOC + 1), BEFORE * PAGE_TOKENS);
+	assert_int_equal(harness_stop(t.h, SIGTERM), 0);
+	assert_true(harness_log_has(t.h, "tier: 1 pages of it came back altered"));
+	assert_true(harness_log_has(t.h, "tier: 2 pages of it came back altered"));
 	done(&t);
 }
 
@@ -399,6 +428,42 @@ static void an_altered_journal_is_said_and_holds_up_to_there(void **state)
 	assert_int_equal(harness_stop(t.h, SIGTERM), 0);
 	start(&t);
 	assert_int_equal(document_ask(&t), DOCUMENT_TOKENS - 1); /* what was lost is there again */
+	done(&t);
+}
+
+/* The journal forgets the page after the first five. */
+static void forget_page(const struct tiers *t)
+{
+	int fd = open(t->path, O_RDWR | O_CLOEXEC);
+	struct tier_head head = head_of(t);
+	struct tier_catalog catalog;
+	struct tier_image **images;
+	uint64_t n;
+
+	assert_true(fd >= 0);
+	assert_int_equal(tier_catalog_open(&catalog, fd, &head, false), 0);
+	assert_int_equal(tier_catalog_images(&catalog, &images, &n), 0);
+	assert_int_equal(n, DOCUMENT_PAGES);
+	assert_true(tier_catalog_unref(&catalog, images[BEFORE]->place));
+	free(images);
+	tier_catalog_close(&catalog);
+	close(fd);
+}
+
+static void pages_without_what_comes_before_are_said_to_be_lost(void **state)
+{
+	struct tiers t = tiers_of(state);
+
+	a_written_file(&t);
+	forget_page(&t);
+	assert_int_equal(verify(&t), 0);
+	assert_true(harness_log_has(t.h, "  pages      5 of 1 models, 160 tokens\n"));
+	assert_true(harness_log_has(t.h, "  lost       6 pages whose paths are not whole\n"));
+	start(&t);
+	assert_true(harness_log_has(t.h, "tier: 6 pages of it are lost: they fit no model, or what "
+					 "comes before them is not there"));
+	assert_true(harness_log_has(t.h, "tier: 160 tokens are there"));
+	assert_int_equal(document_ask(&t), BEFORE * PAGE_TOKENS);
 	done(&t);
 }
 
@@ -448,6 +513,74 @@ static void a_file_that_takes_no_more_is_said_once(void **state)
 	done(&t);
 }
 
+/* Pages of the nodes in host memory, in the file alone, and in the file wherever else. */
+static void assert_pages(const struct tiers *t, uint32_t n_host, uint32_t n_file, uint32_t n_backed)
+{
+	Coppice__Tree tree = COPPICE__TREE__INIT;
+	struct client c = client_open(t->h);
+	const Coppice__TreeReply *reply = client_verb(&c, tree, &tree)->tree;
+	uint32_t n[3] = {0};
+
+	for (size_t i = 0; i < reply->n_node; i++) {
+		n[0] += reply->node[i]->n_pages_host;
+		n[1] += reply->node[i]->n_pages_file;
+		n[2] += reply->node[i]->n_pages_backed;
+	}
+	client_close(&c);
+	assert_int_equal(n[0], n_host);
+	assert_int_equal(n[1], n_file);
+	assert_int_equal(n[2], n_backed);
+}
+
+/* Both tiers, once nothing moves. */
+static void tiers_ask(const struct tiers *t, Coppice__TierStatus ret[2])
+{
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	struct client c = client_open(t->h);
+	const Coppice__StatusReply *reply;
+	int n_left = 1000;
+
+	do {
+		reply = client_verb(&c, status, &status)->status;
+	} while (reply->tier_moves > 0 && n_left-- > 0);
+	assert_int_equal(reply->tier_moves, 0);
+	assert_int_equal(reply->n_tier, 2);
+	for (int i = 0; i < 2; i++)
+		ret[i] = *reply->tier[i]; /* but for the name, which goes */
+	client_close(&c);
+}
+
+static void what_comes_from_the_file_is_counted(void **state)
+{
+	struct tiers t = tiers_of(state);
+	Coppice__TierStatus tiers[2];
+	const Coppice__TierStatus *host = &tiers[0], *file = &tiers[1];
+
+	a_written_file(&t);
+	start(&t);
+	assert_pages(&t, 0, DOCUMENT_PAGES, DOCUMENT_PAGES);
+	assert_int_equal(document_ask(&t), DOCUMENT_TOKENS - 1);
+	tiers_ask(&t, tiers);
+	assert_int_equal(file->hits, DOCUMENT_PAGES);
+	assert_int_equal(file->bytes_out, DOCUMENT_PAGES * page_bytes());
+	assert_int_equal(file->bytes_in, 0);
+	assert_true(file->waited_ns > 0);
+	assert_int_equal(host->hits, 0);
+	assert_int_equal(host->bytes_out, DOCUMENT_PAGES * page_bytes());
+	assert_int_equal(host->waited_ns, 0);
+	assert_pages(&t, 0, 0, DOCUMENT_PAGES + 1); /* the last is of two nodes by now */
+
+	evict(&t);
+	tiers_ask(&t, tiers);
+	assert_pages(&t, DOCUMENT_PAGES + 1, 0, DOCUMENT_PAGES + 1);
+	assert_int_equal(document_ask(&t), DOCUMENT_TOKENS - 1);
+	tiers_ask(&t, tiers);
+	assert_int_equal(file->hits, DOCUMENT_PAGES);
+	assert_int_equal(host->hits, DOCUMENT_PAGES);
+	assert_true(host->waited_ns > 0);
+	done(&t);
+}
+
 static void altered_pages_are_counted_by_a_verification(void **state)
 {
 	struct tiers t = tiers_of(state);
@@ -456,7 +589,7 @@ static void altered_pages_are_counted_by_a_verification(void **state)
 	assert_int_equal(verify(&t), 0);
 	assert_true(harness_log_has(t.h, "  pages      12 of 1 models, 384 tokens\n"));
 	assert_true(harness_log_has(t.h, "  altered    0 pages whose bytes"));
-	flip_page(&t);
+	flip_page(&t, BEFORE);
 	assert_int_equal(verify(&t), 1);
 	assert_true(harness_log_has(t.h,
 				    "  altered    1 pages whose bytes are not what was written\n"));
@@ -481,6 +614,9 @@ static void altered_pages_are_counted_by_a_verification(void **state)
 			HARNESS_BARE(loop, a_file_needs_host_memory), \
 			HARNESS_BARE(loop, a_file_is_verified), \
 			HARNESS_BARE(loop, an_altered_page_is_said_and_computed_anew), \
+			HARNESS_BARE(loop, all_that_came_back_altered_is_said_at_the_end), \
+			HARNESS_BARE(loop, pages_without_what_comes_before_are_said_to_be_lost), \
+			HARNESS_BARE(loop, what_comes_from_the_file_is_counted), \
 			HARNESS_BARE(loop, an_altered_journal_is_said_and_holds_up_to_there), \
 			HARNESS_BARE(loop, a_file_that_takes_no_more_is_said_once), \
 			HARNESS_BARE(loop, altered_pages_are_counted_by_a_verification), \
