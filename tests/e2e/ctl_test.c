@@ -1,12 +1,10 @@
 /*
  * ctl_test.c - coppicectl against a real daemon with a real client: every verb, as people and as programs read it.
  */
-#include "ctl_fixture.h"
-
+#include "ctl_ask.h"
 #include "element.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <poll.h>
 #include <pty.h>
 #include <pwd.h>
@@ -17,41 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define UNIT_BYTES 16384 /* of host memory */
-
-#define RUN(f, answer, ...) \
-	ctl_run_as(getuid(), f, answer, (const char *const[]){__VA_ARGS__, NULL})
-
-static void assert_says(const char *text, const char *what)
-{
-	if (!strstr(text, what))
-		fail_msg("\"%s\" is not in:\n%s", what, text);
-}
-
-/* Runs coppicectl --json, which must end with status; the object is the caller's. */
-#define ASK(f, expected, ...) \
-	({ \
-		static struct ctl_answer ask_answer; \
-		json_t *ask_object; \
-		RUN(f, &ask_answer, "--json", __VA_ARGS__); \
-		assert_int_equal(ask_answer.status, expected); \
-		ask_object = json_loads(ask_answer.out, 0, NULL); \
-		assert_non_null(ask_object); \
-		ask_object; \
-	})
-
-static json_int_t integer(json_t *object, const char *key)
-{
-	json_t *value = json_object_get(object, key);
-
-	assert_true(json_is_integer(value));
-	return json_integer_value(value);
-}
 
 static void assert_error(json_t *object, int code)
 {
@@ -60,23 +26,6 @@ static void assert_error(json_t *object, int code)
 	assert_int_equal(integer(error, "code"), code);
 	assert_true(json_string_length(json_object_get(error, "message")) > 0);
 	json_decref(object);
-}
-
-/* The number of the node whose run begins with byte, 0: none. */
-static json_int_t find_node(struct ctl_fixture *f, char byte)
-{
-	json_t *object = ASK(f, 0, "tree"), *node;
-	json_int_t id = 0;
-	size_t i;
-
-	json_array_foreach(json_object_get(object, "nodes"), i, node)
-	{
-		json_t *first = json_array_get(json_object_get(node, "head"), 0);
-		if (first && json_integer_value(first) == byte)
-			id = integer(node, "id");
-	}
-	json_decref(object);
-	return id;
 }
 
 static json_int_t count_tokens(struct ctl_fixture *f)
@@ -364,119 +313,6 @@ static void test_evict_leaves_what_is_used(void **state)
 	assert_int_equal(count_tokens(*state), CTL_N_TOKENS);
 }
 
-/* The node whose run begins with byte has so many pages in host memory, and is drawn so. */
-static void assert_in_host(struct ctl_fixture *f, char byte, json_int_t n_pages, json_int_t n_host)
-{
-	json_int_t id = find_node(f, byte);
-	json_t *object = ASK(f, 0, "tree"), *node;
-	char line[96], where[24] = "";
-	struct ctl_answer a;
-	size_t i;
-
-	assert_true(id > 0);
-	json_array_foreach(json_object_get(object, "nodes"), i, node)
-	{
-		if (integer(node, "id") != id)
-			continue;
-		assert_int_equal(integer(node, "n_pages"), n_pages);
-		assert_int_equal(integer(node, "n_pages_host"), n_host);
-		assert_int_equal(integer(node, "n_pages_file"), 0);
-		assert_int_equal(integer(node, "n_pages_backed"), 0);
-		if (n_host > 0)
-			snprintf(where, sizeof(where), "%dh", (int)n_host);
-		snprintf(line, sizeof(line), "%8d %9d %7d%13s ", (int)id,
-			 (int)integer(node, "n_tokens"), (int)n_pages, where);
-	}
-	json_decref(object);
-	RUN(f, &a, "tree");
-	assert_says(a.out, "pages        where ");
-	assert_says(a.out, line);
-}
-
-/* Copies end on their own. */
-static void await_copies(struct ctl_fixture *f)
-{
-	json_int_t n_moves = 1;
-
-	for (int i = 0; i < 1000 && n_moves > 0; i++) {
-		json_t *object = ASK(f, 0, "status");
-		n_moves = integer(object, "tier_moves");
-		json_decref(object);
-	}
-	assert_int_equal(n_moves, 0);
-}
-
-/* Bytes of a page of the one model. */
-static json_int_t page_bytes(struct ctl_fixture *f)
-{
-	json_t *object = ASK(f, 0, "models");
-	json_int_t bytes =
-		integer(json_array_get(json_object_get(object, "models"), 0), "page_bytes");
-
-	json_decref(object);
-	return bytes;
-}
-
-/* What the status says of host memory: pages there, matched there, that came and that went. Returns how long was waited. */
-static json_int_t assert_host(struct ctl_fixture *f, int used, int hits, int in, int out)
-{
-	json_t *object = ASK(f, 0, "status");
-	const json_t *tiers = json_object_get(object, "tier");
-	json_t *host = json_array_get(tiers, 0);
-	json_int_t bytes = page_bytes(f), waited_ns;
-	char hit[64];
-	struct ctl_answer a;
-
-	assert_int_equal(json_array_size(tiers), 1);
-	assert_string_equal(json_string_value(json_object_get(host, "name")), "host");
-	assert_int_equal(integer(host, "capacity_bytes"), 64 << 20);
-	assert_int_equal(integer(host, "used_bytes"),
-			 used * ((bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES));
-	assert_int_equal(integer(host, "hits"), hits);
-	assert_int_equal(integer(host, "bytes_in"), in * bytes);
-	assert_int_equal(integer(host, "bytes_out"), out * bytes);
-	waited_ns = integer(host, "waited_ns");
-	json_decref(object);
-	RUN(f, &a, "status");
-	snprintf(hit, sizeof(hit), " of 64.0 MiB; %d pages found here, ", hits);
-	assert_says(a.out, hit);
-	assert_says(a.out, waited_ns > 0 ? "s waited\n" : " 0.0 us waited\n");
-	return waited_ns;
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static void test_what_lies_in_host_memory_is_shown_and_counted(void **state)
-{
-	struct ctl_fixture *f = *state;
-	uint64_t begin_ns;
-	json_int_t waited_ns;
-
-	assert_int_equal(assert_host(f, 0, 0, 0, 0), 0);
-	ctl_fixture_close_seqs(f);
-	json_decref(ASK(f, 0, "evict"));
-	await_copies(f);
-	assert_in_host(f, 'I', 2, 2);
-	assert_in_host(f, 'G', 2, 2);
-	assert_in_host(f, 'w', 1, 1);
-	assert_int_equal(assert_host(f, 5, 0, 5, 0), 0);
-
-	begin_ns = now_ns();
-	assert_int_equal(ctl_fixture_reopen(f, 0), strlen(CTL_TRUNK CTL_FIRST) - 1);
-	await_copies(f);
-	waited_ns = assert_host(f, 1, 4, 5, 4);
-	assert_in_range(waited_ns, 1, now_ns() - begin_ns);
-	assert_in_host(f, 'w', 1, 1);
-	assert_in_host(f, 'I', 2, 0);
-	assert_in_host(f, 'G', 2, 0);
-}
-
 static void test_drain_refuses_new_sequences_until_off(void **state)
 {
 	struct ctl_fixture *f = *state;
@@ -600,8 +436,6 @@ static void test_bad_command_lines_end_with_2(void **state)
 }
 
 #define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, ctl_fixture_new, ctl_fixture_free)
-#define WITH_HOST_TIER(test) \
-	cmocka_unit_test_setup_teardown(test, ctl_fixture_new_host, ctl_fixture_free)
 
 int main(void)
 {
@@ -622,7 +456,6 @@ int main(void)
 		WITH_DAEMON(test_pin_keeps_a_path_from_eviction),
 		WITH_DAEMON(test_evict_stops_at_the_pages_asked_for),
 		WITH_DAEMON(test_evict_leaves_what_is_used),
-		WITH_HOST_TIER(test_what_lies_in_host_memory_is_shown_and_counted),
 		WITH_DAEMON(test_drain_refuses_new_sequences_until_off),
 		WITH_DAEMON(test_unknown_node_and_pin_are_refused),
 		WITH_DAEMON(test_unknown_model_is_refused),

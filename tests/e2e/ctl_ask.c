@@ -1,0 +1,34 @@
+/* ctl_ask.c - see ctl_ask.h. */
+#include "ctl_ask.h"
+
+#include <string.h>
+
+void assert_says(const char *text, const char *what)
+{
+	if (!strstr(text, what))
+		fail_msg("\"%s\" is not in:\n%s", what, text);
+}
+
+json_int_t integer(json_t *object, const char *key)
+{
+	json_t *value = json_object_get(object, key);
+
+	assert_true(json_is_integer(value));
+	return json_integer_value(value);
+}
+
+json_int_t find_node(struct ctl_fixture *f, char byte)
+{
+	json_t *object = ASK(f, 0, "tree"), *node;
+	json_int_t id = 0;
+	size_t i;
+
+	json_array_foreach(json_object_get(object, "nodes"), i, node)
+	{
+		json_t *first = json_array_get(json_object_get(node, "head"), 0);
+		if (first && json_integer_value(first) == byte)
+			id = integer(node, "id");
+	}
+	json_decref(object);
+	return id;
+}
