@@ -336,7 +336,8 @@ static void frame_count(struct batch *b, struct batch_frame *frame)
 	frame->counted = true;
 	if (clock->begin_ns && clock->end_ns > clock->begin_ns)
 		b->counters.busy_ns += clock->end_ns - clock->begin_ns;
-	b->counters.exchange_ns = clock->exchange_ns;
+	b->counters.exchange_ns = clock->exchanged.ns;
+	b->counters.exchange_bytes = clock->exchanged.given_bytes + peer_gathered_bytes(b->peer);
 	b->done_id = frame->id > b->done_id ? frame->id : b->done_id;
 }
 
@@ -432,7 +433,7 @@ static int finish(struct batch *b, uint64_t id)
 	const struct peer_state *state = peer_state_of(b->peer);
 	struct device_finish last = {.clock = b->frames[id % BATCH_FRAMES].clock,
 				     .id = id,
-				     .exchange_ns = state ? &state->exchange_ns : NULL,
+				     .exchanged = state ? &state->exchanged : NULL,
 				     .tells = &b->tells[id % BATCH_FRAMES]};
 
 	return batch_expect(b, device_finish(&last, b->stream));

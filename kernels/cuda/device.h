@@ -201,13 +201,18 @@ struct device_stand {
 	uint32_t pad;
 };
 
+/* Exchanges with other devices, since they met: how long they took, and what of O and LSE this device gave them. */
+struct device_exchanged {
+	uint64_t ns, given_bytes;
+};
+
 /* Of a batch, in pinned host memory, by the device's clock; the id comes last, when all that the batch writes is there. */
 struct device_clock {
 	uint64_t begin_ns;
-	uint64_t exchange_ns; /* with other devices, of all batches up to this */
-	uint64_t end_ns, id; /* written as one */
 	uint64_t answer; /* of the batch's launch that stood on the device: a call's tag */
-	uint64_t pad[3];
+	struct device_exchanged exchanged; /* by all batches up to this */
+	uint64_t end_ns, id; /* written as one */
+	uint64_t pad[2];
 };
 
 /* Words of other processes that wait for a batch, in pinned host memory; of that with this id. */
@@ -223,7 +228,7 @@ struct device_tells {
 struct device_finish {
 	struct device_clock *clock;
 	uint64_t id;
-	const uint64_t *exchange_ns; /* for the clock's; NULL: 0 */
+	const struct device_exchanged *exchanged; /* for the clock; NULL: 0 */
 	const struct device_tells *tells;
 	const struct device_call *
 		heard; /* the batch's, if its launch stood on the device: it may have left; NULL: it did not */

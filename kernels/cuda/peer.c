@@ -40,6 +40,7 @@ struct peer {
 	uint32_t index; /* of the process's devices */
 	uint32_t *late; /* owned, pinned */
 	struct batch_buffer gathered; /* owned */
+	uint64_t gathered_bytes; /* from others, ever */
 	struct peer_rows *rows; /* owned, [n_room]: of the batch, [n_rows] */
 	uint32_t n_rows, n_room;
 };
@@ -341,6 +342,8 @@ static int gather(struct batch *b, struct device_exchange *x)
 	if (r == 0)
 		r = nccl_gather(p->meeting->nccl, p->index, x->lse, at + x->n_ranks * o_bytes,
 				lse_bytes, b->stream);
+	if (r == 0)
+		p->gathered_bytes += (x->n_ranks - 1) * (o_bytes + lse_bytes);
 	return r;
 }
 
@@ -407,6 +410,11 @@ bool peer_is_late(const struct peer *p, uint32_t *ret_rank)
 const struct peer_state *peer_state_of(const struct peer *p)
 {
 	return p && !p->meeting->nccl ? find_state(p->meeting, p->index) : NULL;
+}
+
+uint64_t peer_gathered_bytes(const struct peer *p)
+{
+	return p ? p->gathered_bytes : 0;
 }
 
 void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)

@@ -130,9 +130,10 @@ __device__ inline char *packet_at(const struct device_exchange &x, uint32_t at, 
 	       (uint64_t)entry * part<N>::entry_bytes + threadIdx.x % 32 * PEER_PACKET_BYTES;
 }
 
+/* Returns the bytes that another device is given so: of O and LSE, as packets are the way's own affair. */
 template <uint32_t N>
-__device__ inline void put_entry(const struct device_exchange &x, const struct device_row &dest, uint32_t entry,
-				 uint32_t epoch)
+__device__ inline uint32_t put_entry(const struct device_exchange &x, const struct device_row &dest, uint32_t entry,
+				     uint32_t epoch)
 {
 	char *to = packet_at<N>(x, dest.pos, x.rank, entry, epoch);
 	part<N> mine = {};
@@ -143,6 +144,7 @@ __device__ inline void put_entry(const struct device_exchange &x, const struct d
 	for (uint32_t k = 0; k < part<N>::packets; k++)
 		packet_put(to + k * 32 * PEER_PACKET_BYTES,
 			   {{mine.o[2 * k], mine.o[2 * k + 1]}, mine.lse, epoch | TAG});
+	return dest.pos == x.rank ? 0 : 32 * N * 2 + sizeof(float);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -316,8 +318,19 @@ __device__ inline void leave(const struct device_exchange &x, uint32_t epoch, ui
 
 	state->n_blocks = 0;
 	state->stamps[epoch % PEER_STAMPS] = {begin_ns, end_ns};
-	state->exchange_ns += end_ns - begin_ns;
+	state->exchanged.ns += end_ns - begin_ns;
 	state->epoch = epoch;
+}
+
+/* Of the block's warps: one addition, which nobody waits for. */
+__device__ inline void count_given(const struct device_exchange &x, const uint32_t (&given)[WARPS])
+{
+	unsigned long long bytes = 0;
+
+	for (uint32_t i = 0; i < WARPS; i++)
+		bytes += given[i];
+	if (bytes)
+		atomicAdd((unsigned long long *)&x.state->exchanged.given_bytes, bytes);
 }
 #endif
 
@@ -326,7 +339,9 @@ template <typename DTYPE, uint32_t N>
 __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kernel(const __grid_constant__ struct device_exchange x)
 {
 #if __CUDA_ARCH__ >= 800
+	__shared__ uint32_t given[WARPS];
 	uint32_t first = blockIdx.x * WARPS + threadIdx.x / 32, n = x.n_rows * x.n_heads, step = gridDim.x * WARPS, epoch = 0;
+	uint32_t given_bytes = 0;
 	struct device_row dest = {}, mine = x.dests[min(first, n - 1) / x.n_heads];
 	patience p = {};
 	bool last = false;
@@ -343,8 +358,10 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kern
 	for (uint32_t i = first; i < n && !x.gathered; i += step) {
 		dest = i == first ? mine : x.dests[i / x.n_heads];
 		if (dest.o)
-			put_entry<N>(x, dest, i, epoch);
+			given_bytes += put_entry<N>(x, dest, i, epoch);
 	}
+	if (threadIdx.x % 32 == 0)
+		given[threadIdx.x / 32] = given_bytes;
 	__syncthreads();
 	if (!x.gathered && threadIdx.x == 0)
 		last = atomicAdd(&x.state->n_blocks, 1) == gridDim.x - 1;
@@ -358,6 +375,8 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kern
 	__syncthreads();
 	if (last)
 		leave(x, epoch, p.begin_ns);
+	if (!x.gathered && threadIdx.x == 32) /* beside the warp that leaves */
+		count_given(x, given);
 #endif
 }
 

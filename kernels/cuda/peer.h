@@ -50,7 +50,7 @@ struct peer_stamp {
 struct peer_state {
 	uint32_t epoch; /* launches that are done */
 	uint32_t n_blocks; /* of this one, that know the epoch */
-	uint64_t exchange_ns; /* of all launches, from begin to end */
+	struct device_exchanged exchanged; /* by all launches, each from begin to end */
 	struct peer_stamp stamps[PEER_STAMPS]; /* by epoch */
 };
 
@@ -117,6 +117,8 @@ int peer_conclude(struct batch *b);
 bool peer_is_late(const struct peer *p, uint32_t *ret_rank);
 /* In device memory; NULL: NCCL exchanges, or p is NULL. */
 const struct peer_state *peer_state_of(const struct peer *p);
+/* Of others' rows, that NCCL was asked to bring to this device; 0: none, or p is NULL. */
+uint64_t peer_gathered_bytes(const struct peer *p);
 /* Of the rows' first round, as peer_conclude would launch it; for measuring. n_rows 0: it is not a launch alone. */
 void peer_describe(const struct batch *b, const struct peer_rows *rows,
 		   struct device_exchange *ret);

@@ -293,8 +293,9 @@ __device__ inline void finish_clock(const struct device_finish &a)
 {
 	uint64_t end_ns = device_now_ns();
 
-	if (a.exchange_ns)
-		a.clock->exchange_ns = __ldcg(a.exchange_ns);
+	if (a.exchanged)
+		packet_store(&a.clock->exchanged,
+			     make_ulonglong2(__ldcg(&a.exchanged->ns), __ldcg(&a.exchanged->given_bytes)));
 	__threadfence_system();
 	packet_store(&a.clock->end_ns, make_ulonglong2(end_ns, a.id));
 }

@@ -331,20 +331,6 @@ static int prepare_parts(struct backend *b, struct device *d, const struct backe
 	return reserve_parts(b, d, all) != 0 || reserve_folded(d, most) != 0 ? -ENOMEM : 0;
 }
 
-/* Rows that are others', of devices that meet; all others' where each process has all rows. */
-static void count_given(const struct backend *b, struct device *d, const struct backend_job *job,
-			const uint32_t *owner)
-{
-	uint64_t n = 0;
-
-	for (uint32_t row = 0; row < job->list->n_rows; row++) {
-		if (job->io[job->list->rows[row].query].o == 0)
-			continue;
-		n += b->ranks ? b->n_all - 1 : owner[row] != d->share.device;
-	}
-	d->stats.exchange_bytes += n * group_met_row_bytes(job->shape);
-}
-
 static int prepare_device(struct backend *b, struct device *d, const struct backend_batch *batch)
 {
 	const uint32_t *owner = b->owner.data;
@@ -367,8 +353,6 @@ static int prepare_device(struct backend *b, struct device *d, const struct back
 		if (!shares_tokens(b, job->shape))
 			continue;
 		own->owner = b->meets ? owner : NULL;
-		if (b->meets)
-			count_given(b, d, job, owner);
 		own->parts = b->meets ? 0 : d->parts.base + at;
 		owner += job->list->n_rows;
 		at += group_parts_bytes(job->shape, job->list->n_rows);

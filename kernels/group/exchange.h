@@ -55,7 +55,8 @@ struct exchange_ops;
 struct exchange {
 	const struct exchange_ops *ops;
 	uint32_t rank, n_ranks;
-	uint64_t sent_bytes; /* of partials, that this rank gave to others; only grows */
+	uint64_t
+		sent_bytes; /* of partials, that this rank gave to others or, in memory, read of others; only grows */
 	char error[EXCHANGE_ERROR_BYTES]; /* of a run that failed: a sentence */
 };
 

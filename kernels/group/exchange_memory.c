@@ -122,28 +122,35 @@ static int meet(struct end *e, const struct exchange_rows *rows, const float **r
 	return r;
 }
 
-/* A rank's share is counted by who reads it. */
+/* A row of all ranks, in their order; what others have of it is counted as it is read. */
+static void fold_row(struct exchange *x, const struct exchange_rows *rows,
+		     const float *const *parts, uint32_t row)
+{
+	size_t n = exchange_row_floats(rows);
+	float *to = rows->folded + row * n;
+
+	for (uint32_t i = 0; i < x->n_ranks; i++) {
+		const float *from = parts[i] + row * n;
+
+		if (i == 0)
+			memcpy(to, from, n * sizeof(float));
+		else
+			merge_fold_entries(to, from, rows->n_heads, rows->head_dim);
+		x->sent_bytes += i == x->rank ? 0 : n * sizeof(float);
+	}
+}
+
 static int memory_run(struct exchange *x, const struct exchange_rows *rows)
 {
 	struct end *e = (struct end *)x;
-	size_t n = exchange_row_floats(rows);
 	const float *parts[EXCHANGE_RANKS_MAX];
 	int r = meet(e, rows, parts);
 
 	if (r)
 		return r;
 	for (uint32_t row = 0; row < rows->n_rows; row++) {
-		float *to = rows->folded + row * n;
-
-		if (rows->owner && rows->owner[row] != x->rank) {
-			x->sent_bytes += n * sizeof(float);
-			continue;
-		}
-		memcpy(to, parts[0] + row * n, n * sizeof(float));
-		for (uint32_t i = 1; i < x->n_ranks; i++)
-			merge_fold_entries(to, parts[i] + row * n, rows->n_heads, rows->head_dim);
-		if (!rows->owner)
-			x->sent_bytes += (x->n_ranks - 1) * n * sizeof(float);
+		if (!rows->owner || rows->owner[row] == x->rank)
+			fold_row(x, rows, parts, row);
 	}
 	return 0;
 }

@@ -453,10 +453,10 @@ static int group_move(struct backend *b, const struct work_shape *shape,
 	return r;
 }
 
-/* Given by itself, where devices meet; else by the host for it. */
-static uint64_t exchange_bytes_of(const struct device *d)
+/* Counted by itself, where devices meet; else by the host, which exchanges for it. */
+static uint64_t exchange_bytes_of(const struct device *d, const struct backend_counters *own)
 {
-	return d->stats.exchange_bytes + (d->exchange ? d->exchange->sent_bytes : 0);
+	return d->exchange ? d->exchange->sent_bytes : own->exchange_bytes;
 }
 
 void group_stats(struct backend *b, uint32_t device, struct group_stats *ret)
@@ -468,7 +468,7 @@ void group_stats(struct backend *b, uint32_t device, struct group_stats *ret)
 	*ret = d->stats;
 	ret->kv_bytes_read = counters.kv_bytes_read;
 	ret->appended_tokens = d->share.appended_tokens;
-	ret->exchange_bytes = exchange_bytes_of(d);
+	ret->exchange_bytes = exchange_bytes_of(d, &counters);
 	if (b->meets) {
 		ret->exchange_ns = counters.exchange_ns;
 		ret->local_ns = counters.busy_ns - counters.exchange_ns;
@@ -493,7 +493,7 @@ static void group_counters(struct backend *b, struct backend_counters *ret)
 
 		b->ops->counters(b->devices[i].backend, &own);
 		ret->kv_bytes_read += own.kv_bytes_read;
-		ret->exchange_bytes += exchange_bytes_of(&b->devices[i]);
+		ret->exchange_bytes += exchange_bytes_of(&b->devices[i], &own);
 		own.exchange_ns += b->devices[i].stats.exchange_ns;
 		if (own.exchange_ns > ret->exchange_ns)
 			ret->exchange_ns = own.exchange_ns;

@@ -53,7 +53,8 @@ struct group_config {
 struct group_stats {
 	uint64_t local_ns; /* appending and attention */
 	uint64_t exchange_ns; /* merging and writing, and waiting for the others */
-	uint64_t exchange_bytes; /* of partials, given to others */
+	uint64_t
+		exchange_bytes; /* of partials, given to others or, where all gather all rows, taken from them */
 	uint64_t appended_tokens; /* times layers */
 	uint64_t kv_bytes_read; /* as backend_counters has it */
 	uint64_t pool_bytes, pool_peak_bytes; /* committed */
@@ -71,7 +72,8 @@ static inline uint64_t group_parts_bytes(const struct work_shape *shape, uint32_
 	return (uint64_t)n_rows * shape->n_q_heads * (2 + shape->head_dim) * sizeof(float);
 }
 
-/* Of a row of a device that has met others: O as the model has it, and LSE. */
+/* Of a row of a device that has met others: O as the model has it, and LSE. n devices count n - 1 of them for each row, where all gather
+ * all rows n (n - 1). */
 static inline uint64_t group_met_row_bytes(const struct work_shape *shape)
 {
 	return (uint64_t)shape->n_q_heads *

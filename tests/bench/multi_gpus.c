@@ -113,6 +113,14 @@ static int open_group(struct gpus_run *run)
 	return r;
 }
 
+/* As it is wanted, or as it has to be, which is a notice. */
+static bool by_nccl(const struct gpus_run *run)
+{
+	const char *wanted = getenv("COPPICE_EXCHANGE");
+
+	return group_notice(run->backend) || (wanted && strcmp(wanted, "nccl") == 0);
+}
+
 /* As the ranks of an engine have it: nothing crosses the bus. Devices with a notice do not reach each other's memory. */
 static int place_o(struct gpus_run *run)
 {
@@ -387,11 +395,19 @@ static void print_times(struct gpus_run *run, double kv_bytes, struct multi_exch
 	print(run, "fullest_kv_bytes", kv_bytes, "B");
 }
 
+/* Each row's owner has those of all others, or by NCCL all have all. */
+static double formula_bytes(const struct gpus_run *run)
+{
+	double n = run->n_devices, row = (double)group_met_row_bytes(&run->spec->shape);
+
+	if (run->spec->shape.split != WORK_TOKENS)
+		return 0;
+	return (n - 1) * (by_nccl(run) ? n : 1) * row * run->list.n_rows;
+}
+
 static bool check(struct gpus_run *run, double bytes)
 {
-	bool tokens = run->spec->shape.split == WORK_TOKENS;
-	double row = (double)group_met_row_bytes(&run->spec->shape);
-	double want = tokens ? (run->n_devices - 1) * row * run->list.n_rows : 0;
+	double want = formula_bytes(run);
 	double error = fetch_o(run) == 0 ? workload_error(&run->workload) : INFINITY;
 
 	print(run, "exchange_bytes", bytes, "B");

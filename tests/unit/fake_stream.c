@@ -320,6 +320,12 @@ const struct peer_state *peer_state_of(const struct peer *p)
 	return NULL;
 }
 
+uint64_t peer_gathered_bytes(const struct peer *p)
+{
+	(void)p;
+	return 0;
+}
+
 int peer_add(struct peer *p, const struct peer_rows *rows)
 {
 	(void)p;

@@ -78,11 +78,19 @@ static uint64_t wanted_rows(const struct world *w)
 	return n;
 }
 
+/* That devices give each other: each row's owner has those of all others, or by NCCL all have all, who wants them or not. */
+static uint64_t formula_bytes(const struct world *w, uint32_t n)
+{
+	uint64_t rows = by_nccl ? (uint64_t)n * world_rows(w) : wanted_rows(w);
+
+	return w->shape.split == WORK_TOKENS ? (n - 1) * rows * group_met_row_bytes(&w->shape) : 0;
+}
+
 static void check_world(struct world *w, uint32_t n)
 {
 	struct world_answer answer, again;
 	struct plan_config config;
-	uint64_t before = exchanged(w, n), bytes = group_met_row_bytes(&w->shape);
+	uint64_t before = exchanged(w, n);
 	double error, lse;
 
 	plan_config_init(&config, PLAN_AUTO, &w->shape, 66);
@@ -92,8 +100,7 @@ static void check_world(struct world *w, uint32_t n)
 	if (error > bounds[w->shape.dtype] || lse > LSE_BOUND)
 		fail_msg("%u devices, split %d, dim %u, dtype %d: error %g, LSE %g", n,
 			 (int)w->shape.split, w->shape.head_dim, (int)w->shape.dtype, error, lse);
-	bytes *= w->shape.split == WORK_TOKENS ? (n - 1) * wanted_rows(w) : 0;
-	assert_int_equal(exchanged(w, n) - before, bytes);
+	assert_int_equal(exchanged(w, n) - before, formula_bytes(w, n));
 	world_run(w, &config, 0, w->tree.n_queries, &again);
 	assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);
 	world_answer_done(&answer);

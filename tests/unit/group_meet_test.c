@@ -31,6 +31,7 @@ struct end {
 	float *parts; /* owned; NULL: the batch has no owners */
 	uint64_t submitted, concluded;
 	uint32_t n_rows_written; /* by this owner, ever */
+	uint64_t given_bytes; /* to owners of rows, ever */
 	uint64_t arena; /* its only one */
 	uint32_t n_advanced,
 		next_page; /* tokens that its plan took in, and where the last of them went */
@@ -115,6 +116,9 @@ static void merge_row(uint32_t row)
 	for (uint32_t i = 1; i < meeting.n; i++)
 		merge_fold_entries(to, meeting.ends[i].parts + row * row_floats, shape->n_q_heads,
 				   shape->head_dim);
+	for (uint32_t i = 0; i < meeting.n; i++)
+		meeting.ends[i].given_bytes +=
+			&meeting.ends[i] == owner ? 0 : row_floats * sizeof(*to);
 	for (uint32_t head = 0; head < shape->n_q_heads; head++)
 		attend_write(vec_select(NULL), &owner->job, row, head,
 			     (const struct merge_state *)(to + head * n), to + head * n + 2);
@@ -154,6 +158,12 @@ static int meet_completed(struct backend *b, uint64_t *ret_id)
 static const char *meet_fault(struct backend *b)
 {
 	return meeting.refuses && end_of(b) == &meeting.ends[1] ? "its link is down" : NULL;
+}
+
+static void meet_counters(struct backend *b, struct backend_counters *ret)
+{
+	backend_cpu.counters(b, ret);
+	ret->exchange_bytes = end_of(b)->given_bytes;
 }
 
 static void meet_close(struct backend *b)
@@ -212,6 +222,7 @@ static struct backend_ops meeting_ops(void)
 	ops.completed = meet_completed;
 	ops.fault = meet_fault;
 	ops.close = meet_close;
+	ops.counters = meet_counters;
 	ops.arena_new = meet_arena_new;
 	ops.arena_free = meet_arena_free;
 	return ops;
@@ -251,6 +262,15 @@ static void world_open(struct meet_world *m, enum work_split split, const char *
 	m->group = (struct group_config){m->devices, DEVICES, SHORT_MS};
 	meeting.n_behind = 0;
 	world_init(&m->w, &want, &m->random);
+}
+
+/* What the device gave others. */
+static uint64_t given(const struct meet_world *m, uint32_t device)
+{
+	struct group_stats stats;
+
+	group_stats(m->w.backend, device, &stats);
+	return stats.exchange_bytes;
 }
 
 static void check_world(struct meet_world *m)
@@ -311,10 +331,11 @@ static void test_rows_are_merged_where_the_arena_is_that_wants_them(void **state
 	struct meet_world m;
 	struct backend_arena arena = {.device = {3}}, none = {.device = {9}};
 	uint32_t before[DEVICES];
-	uint64_t id;
+	uint64_t id, bytes;
 
 	(void)state;
 	world_open(&m, WORK_TOKENS, __func__);
+	bytes = group_parts_bytes(&m.w.shape, m.w.queries[0].n_rows);
 	assert_int_equal(m.w.ops->arena_new(m.w.backend, 2 * MIB, &none), -ENODEV);
 	assert_int_equal(m.w.ops->arena_new(m.w.backend, 2 * MIB, &arena), 0);
 	assert_int_equal(arena.base, meeting.ends[2].arena);
@@ -324,6 +345,8 @@ static void test_rows_are_merged_where_the_arena_is_that_wants_them(void **state
 	assert_int_equal(meeting.ends[0].n_rows_written, before[0]);
 	assert_int_equal(meeting.ends[1].n_rows_written, before[1]);
 	assert_int_equal(meeting.ends[2].n_rows_written, before[2] + m.w.queries[0].n_rows);
+	for (uint32_t i = 0; i < DEVICES; i++)
+		assert_int_equal(given(&m, i), i == 2 ? 0 : bytes);
 	m.w.ops->arena_free(m.w.backend, arena.base);
 	world_done(&m.w);
 }

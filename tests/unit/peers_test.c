@@ -323,6 +323,22 @@ static void test_devices_of_several_processes_are_ranks_of_one_communicator(void
 		assert_int_equal(nccl->ranks[i], 6 + i);
 }
 
+/* Those of all other processes' devices, whoever's they are. */
+static void test_rows_that_nccl_brings_are_counted(void **state)
+{
+	struct peer_rows rows = {.n_rows = 5, .n_heads = 2, .head_dim = 64};
+	uint8_t id[NCCL_ID_BYTES] = {'t'};
+	struct meeting_of *m = *state;
+	struct batch *b = &m->batches[1];
+
+	assert_int_equal(meet(m, 6, 12, id), 0);
+	assert_int_equal(peer_gathered_bytes(b->peer), 0);
+	assert_int_equal(peer_add(b->peer, &rows), 0);
+	assert_int_equal(peer_conclude(b), 0);
+	assert_int_equal(peer_gathered_bytes(b->peer), 11 * 5 * 2 * (64 * 2 + 4));
+	assert_int_equal(peer_gathered_bytes(m->batches[0].peer), 0);
+}
+
 static void test_a_meeting_has_an_id(void **state)
 {
 	uint8_t id[NCCL_ID_BYTES] = {0};
@@ -480,6 +496,7 @@ int main(void)
 		CASE(test_nccl_is_taken_where_it_is_wanted),
 		CASE(test_one_gpu_is_not_two_ranks_of_nccl),
 		CASE(test_devices_of_several_processes_are_ranks_of_one_communicator),
+		CASE(test_rows_that_nccl_brings_are_counted),
 		CASE(test_a_meeting_has_an_id),
 		CASE(test_what_waits_for_others_in_the_end_is_given_up),
 		CASE(test_what_waits_for_others_stores_is_told_that_they_are_given_up),
