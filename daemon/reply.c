@@ -359,8 +359,12 @@ void reply_status(struct request *request)
 		status.device_page_bytes = (uint64_t *)(uintptr_t)figures->device_page_bytes;
 		status.has_exchange_bytes = 1;
 		status.exchange_bytes = figures->backend.exchange_bytes;
-		status.has_exchange_ns = 1;
+		/* bytes without time: nobody times what NCCL does */
+		status.has_exchange_ns =
+			figures->backend.exchange_ns > 0 || figures->backend.exchange_bytes == 0;
 		status.exchange_ns = figures->backend.exchange_ns;
+		status.has_kv_bytes_moved = 1;
+		status.kv_bytes_moved = figures->backend.kv_bytes_moved;
 	}
 	reply.status = &status;
 	reply_send(request->session, &reply, NULL, 0);

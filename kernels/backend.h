@@ -132,6 +132,8 @@ struct backend_counters {
 	uint64_t busy_ns;
 	uint64_t exchange_bytes; /* that devices of a group gave each other: of rows, never of KV */
 	uint64_t
+		kv_bytes_moved; /* of KV that moves would have taken from device to device: all of them were refused */
+	uint64_t
 		exchange_ns; /* of busy_ns: telling each other, and waiting for the others; of a group, the longest device's */
 };
 

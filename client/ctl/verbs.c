@@ -126,8 +126,14 @@ static void print_devices(const Coppice__StatusReply *s)
 	printf("  devices    %zu with", s->n_device_page_bytes);
 	for (size_t i = 0; i < s->n_device_page_bytes; i++)
 		printf("%s %s", i ? "," : "", text_bytes(s->device_page_bytes[i]).s);
-	printf(" of pages; %s exchanged in %s\n", text_bytes(s->exchange_bytes).s,
-	       text_duration(s->exchange_ns).s);
+	printf(" of pages; %s exchanged", text_bytes(s->exchange_bytes).s);
+	if (s->has_exchange_ns)
+		printf(" in %s", text_duration(s->exchange_ns).s);
+	if (s->kv_bytes_moved)
+		printf("; %s of KV was to move between them, and was refused\n",
+		       text_bytes(s->kv_bytes_moved).s);
+	else
+		printf("; no KV moved between them\n");
 }
 
 static void print_work(const Coppice__StatusReply *s)

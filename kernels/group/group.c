@@ -415,16 +415,29 @@ static int group_completed(struct backend *b, uint64_t *ret_id)
 
 /* ---- the rest ------------------------------------------------------------------------------------------------------ */
 
+/* KV on one device that moves want on another. */
+static uint64_t crossing_bytes(const struct backend *b, const struct work_shape *shape,
+			       const struct backend_move *moves, uint32_t n)
+{
+	uint64_t row_bytes = 2 * (uint64_t)shape->head_dim * work_dtype_bytes(shape->dtype) *
+			     shape->n_kv_heads * shape->n_layers;
+	uint32_t n_crossing = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		n_crossing += cut_device(moves[i].from_page, b->n_all) !=
+			      cut_device(moves[i].to_page, b->n_all);
+	return n_crossing * row_bytes;
+}
+
 static int move_tokens(struct backend *b, const struct work_shape *shape,
 		       const struct backend_move *moves, uint32_t n)
 {
+	uint64_t crossing = crossing_bytes(b, shape, moves, n);
 	int r = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		if (cut_device(moves[i].from_page, b->n_all) !=
-		    cut_device(moves[i].to_page, b->n_all))
-			return -EXDEV;
-	}
+	b->counters.kv_bytes_moved += crossing;
+	if (crossing)
+		return -EXDEV;
 	for (uint32_t i = 0; i < n && r == 0; i++) {
 		uint32_t device = cut_device(moves[i].to_page, b->n_all) - b->first;
 		struct backend_move move = moves[i];

@@ -13,7 +13,7 @@
  *
  * Which it is, each model's shape says. Each device has 1 / n of the pool and of every extent, so that what limits extents
  * limits each device. KV never moves between devices: a move from a page of one device to a page of another is refused
- * (-EXDEV).
+ * (-EXDEV), and counted (kv_bytes_moved).
  *
  * Devices that meet (backend_ops) exchange partials among themselves and run ahead of the caller; others give them to the
  * host, whose threads merge and write, and a batch is complete when submit returns.

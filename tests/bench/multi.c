@@ -239,6 +239,7 @@ static bool print_case(struct multi *m, double seconds, uint32_t reps, const str
 {
 	double local = 0, exchange = INFINITY, fullest = 0, error = workload_error(&m->workload);
 	double bytes = (after->exchange_bytes - before->exchange_bytes) / reps;
+	struct backend_counters counters;
 
 	for (uint32_t i = 0; i < m->n_devices; i++) {
 		local = fmax(local, (after->local_ns[i] - before->local_ns[i]) / reps);
@@ -248,12 +249,14 @@ static bool print_case(struct multi *m, double seconds, uint32_t reps, const str
 	print(m, "time_us", seconds * 1e6, "us");
 	print(m, "local_us", local * 1e-3, "us");
 	print(m, "exchange_us", exchange * 1e-3, "us");
+	backend_group.counters(m->backend, &counters);
+	print(m, "kv_bytes_moved", (double)counters.kv_bytes_moved, "B");
 	print(m, "exchange_bytes", bytes, "B");
 	print(m, "formula_bytes", formula_bytes(m), "B");
 	print(m, "fullest_kv_bytes", fullest, "B");
 	print(m, "error", error, "norm/norm");
 	*ret = (struct multi_exchange){.us = exchange * 1e-3, .bytes = bytes};
-	if (error <= 4e-3 && bytes == formula_bytes(m))
+	if (error <= 4e-3 && bytes == formula_bytes(m) && counters.kv_bytes_moved == 0)
 		return true;
 	fprintf(stderr, "coppice-bench: %s: the output is wrong\n", m->spec.name);
 	return false;

@@ -407,13 +407,16 @@ static double formula_bytes(const struct gpus_run *run)
 
 static bool check(struct gpus_run *run, double bytes)
 {
+	struct backend_counters counters;
 	double want = formula_bytes(run);
 	double error = fetch_o(run) == 0 ? workload_error(&run->workload) : INFINITY;
 
+	backend_group.counters(run->backend, &counters);
+	print(run, "kv_bytes_moved", (double)counters.kv_bytes_moved, "B");
 	print(run, "exchange_bytes", bytes, "B");
 	print(run, "formula_bytes", want, "B");
 	print(run, "error", error, "norm/norm");
-	if (error <= ERROR_BOUND && bytes == want)
+	if (error <= ERROR_BOUND && bytes == want && counters.kv_bytes_moved == 0)
 		return true;
 	fprintf(stderr, "coppice-bench: %s: the output is wrong\n", run->spec->name);
 	return false;

@@ -117,6 +117,8 @@ static void status_counts_each_device(void **state)
 	assert_string_equal(status->backend, "cuda x 2");
 	assert_int_equal(status->n_device_page_bytes, 2);
 	assert_true(status->has_exchange_bytes && status->has_exchange_ns);
+	assert_true(status->has_kv_bytes_moved);
+	assert_int_equal(status->kv_bytes_moved, 0);
 	client_close(&c);
 }
 

@@ -114,6 +114,7 @@ static void assert_computed(struct flock *f, uint64_t published, uint64_t droppe
 	assert_int_equal(status->tokens_dropped, dropped);
 	assert_int_equal(status->n_tokens, published);
 	assert_int_equal(status->entries_failed, 0);
+	assert_int_equal(status->kv_bytes_moved, 0);
 }
 
 /* Of the processes from first on, one computed n tokens, and each of the others its last. */

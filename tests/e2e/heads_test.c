@@ -236,6 +236,7 @@ static void a_ranks_kv_is_on_the_device_of_its_heads(void **state)
 			assert_int_equal(status->device_page_bytes[d] != 0, d <= i);
 		assert_int_equal(status->device_page_bytes[i], status->device_page_bytes[0]);
 		assert_int_equal(status->exchange_bytes, 0);
+		assert_int_equal(status->kv_bytes_moved, 0);
 		rank_close(&r);
 	}
 	client_close(&watch);

@@ -78,6 +78,15 @@ static uint64_t wanted_rows(const struct world *w)
 	return n;
 }
 
+/* Of KV, that was to go from device to device. */
+static uint64_t moved(const struct world *w)
+{
+	struct backend_counters counters;
+
+	w->ops->counters(w->backend, &counters);
+	return counters.kv_bytes_moved;
+}
+
 /* That devices give each other: each row's owner has those of all others, or by NCCL all have all, who wants them or not. */
 static uint64_t formula_bytes(const struct world *w, uint32_t n)
 {
@@ -101,6 +110,7 @@ static void check_world(struct world *w, uint32_t n)
 		fail_msg("%u devices, split %d, dim %u, dtype %d: error %g, LSE %g", n,
 			 (int)w->shape.split, w->shape.head_dim, (int)w->shape.dtype, error, lse);
 	assert_int_equal(exchanged(w, n) - before, formula_bytes(w, n));
+	assert_int_equal(moved(w), 0);
 	world_run(w, &config, 0, w->tree.n_queries, &again);
 	assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);
 	world_answer_done(&answer);

@@ -75,6 +75,15 @@ static uint64_t exchanged(const struct world *w, uint32_t n_devices)
 	return bytes;
 }
 
+/* Of KV, that was to go from device to device. */
+static uint64_t moved(const struct world *w)
+{
+	struct backend_counters counters;
+
+	w->ops->counters(w->backend, &counters);
+	return counters.kv_bytes_moved;
+}
+
 static void check_policy(struct world *w, uint32_t which, const struct group_config *group)
 {
 	struct plan_config config;
@@ -97,6 +106,7 @@ static void check_policy(struct world *w, uint32_t which, const struct group_con
 		       : exchange_bytes(EXCHANGE_DIRECT, false, group->n_devices,
 					group_parts_bytes(&w->shape, world_rows(w)));
 	assert_int_equal(exchanged(w, group->n_devices) - before, 2 * want);
+	assert_int_equal(moved(w), 0);
 	world_answer_done(&answer);
 	world_answer_done(&again);
 }
@@ -318,7 +328,7 @@ static void test_jobs_of_one_plan_and_of_many_answer_alike(void **state)
 	world_done(&w);
 }
 
-static void test_a_move_between_devices_is_refused(void **state)
+static void test_a_move_between_devices_is_refused_and_counted(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
 	struct members m;
@@ -327,6 +337,7 @@ static void test_a_move_between_devices_is_refused(void **state)
 	float *before;
 	size_t bytes;
 	struct backend_move within = {0, 3, 4, 4}, between = {0, 3, 1, 3};
+	const struct work_shape *shape = &w.shape;
 	struct backend_move both[2] = {within, between};
 
 	(void)state;
@@ -338,9 +349,11 @@ static void test_a_move_between_devices_is_refused(void **state)
 	assert_non_null(before);
 	memcpy(before, ask.o, bytes);
 	assert_int_equal(w.ops->move(w.backend, &w.shape, both, 2), -EXDEV);
+	assert_int_equal(moved(&w), 2 * 4 * shape->head_dim * shape->n_kv_heads * shape->n_layers);
 	assert_int_equal(submit(&w, &ask.job, 1), 0);
 	assert_memory_equal(before, ask.o, bytes);
 	assert_int_equal(w.ops->move(w.backend, &w.shape, &within, 1), 0);
+	assert_int_equal(moved(&w), 2 * 4 * shape->head_dim * shape->n_kv_heads * shape->n_layers);
 	free(before);
 	ask_done(&ask);
 	world_done(&w);
@@ -521,7 +534,7 @@ int main(void)
 		cmocka_unit_test(test_each_key_is_read_once_and_appended_once),
 		cmocka_unit_test(test_an_extent_has_as_much_on_each_device),
 		cmocka_unit_test(test_jobs_of_one_plan_and_of_many_answer_alike),
-		cmocka_unit_test(test_a_move_between_devices_is_refused),
+		cmocka_unit_test(test_a_move_between_devices_is_refused_and_counted),
 		cmocka_unit_test(test_a_device_that_fails_ends_the_batch_and_the_group),
 		cmocka_unit_test(test_a_device_that_never_answers_ends_them_in_time),
 		cmocka_unit_test(test_open_refuses_what_is_no_group_in_a_sentence),
