@@ -330,12 +330,25 @@ static double fullest(const struct gpus_run *run, const struct gpus_sums *before
 	return most;
 }
 
+/* Layers without an exchange. */
+static void print_alone(struct gpus_run *run)
+{
+	struct device_times alone = measure(run, true, false, NULL);
+
+	print(run, "local_alone", alone.most_us, "us");
+	for (uint32_t i = 0; run->n_devices > 1 && i < run->n_devices; i++) {
+		char metric[32];
+
+		snprintf(metric, sizeof(metric), "local_alone_%u", i);
+		print(run, metric, alone.us[i], "us");
+	}
+}
+
 /* Returns the local part. */
 static double print_layer(struct gpus_run *run, struct multi_exchange *ret)
 {
 	struct cuda_measure_stamp *stamps =
 		calloc((size_t)n_reps() * run->n_devices * DEPTH, sizeof(*stamps));
-	struct device_times alone = measure(run, true, false, NULL);
 	double all = measure(run, true, true, stamps).most_us;
 	struct layer_parts parts = {.local = all};
 
@@ -347,13 +360,7 @@ static double print_layer(struct gpus_run *run, struct multi_exchange *ret)
 	print(run, "exchange", parts.exchange, "us");
 	print(run, "rest", parts.rest, "us");
 	print(run, "skew", parts.skew, "us");
-	print(run, "local_alone", alone.most_us, "us");
-	for (uint32_t i = 0; run->n_devices > 1 && i < run->n_devices; i++) {
-		char metric[32];
-
-		snprintf(metric, sizeof(metric), "local_alone_%u", i);
-		print(run, metric, alone.us[i], "us");
-	}
+	print_alone(run);
 	ret->us = parts.exchange;
 	if (run->n_devices > 1 && run->spec->shape.split == WORK_TOKENS) {
 		ret->alone_us = measure(run, false, true, NULL).most_us;
@@ -386,12 +393,19 @@ static int print_submits(struct gpus_run *run, bool new_plans)
 
 static void print_times(struct gpus_run *run, double kv_bytes, struct multi_exchange *ret)
 {
-	double local = print_layer(run, ret),
-	       flops = workload_flops(&run->workload) / run->n_devices;
+	double flops = workload_flops(&run->workload) / run->n_devices;
 	double limit = limits_us(&run->g->limits, kv_bytes, flops);
 
+	if (run->n_devices > 1 && run->spec->shape.split == WORK_TOKENS && by_nccl(run)) {
+		fprintf(stderr,
+			"coppice-bench: %s: NCCL exchanges, which is no part of a graph: a layer "
+			"is timed from submit to end, and its parts are not\n",
+			run->spec->name);
+		print_alone(run);
+	} else {
+		print(run, "local_ratio", limit / print_layer(run, ret), "limit/time");
+	}
 	print(run, "limit", limit, "us");
-	print(run, "local_ratio", limit / local, "limit/time");
 	print(run, "fullest_kv_bytes", kv_bytes, "B");
 }
 

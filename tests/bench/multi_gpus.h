@@ -14,7 +14,8 @@
  *   local_alone  the time of 64 layers without an exchange, divided by 64, of the slowest device: no layer waits for another
  *                device's, and the end of one overlaps with the begin of the next; and of each device
  *
- * Times of layers are medians. Where heads are shared out nothing is exchanged, and all of the time is local.
+ * Times of layers are medians. Where heads are shared out nothing is exchanged, and all of the time is local. Where NCCL exchanges
+ * (COPPICE_EXCHANGE=nccl, or devices that do not reach each other) a layer is timed from submit to end and without its exchange alone.
  */
 #ifndef COPPICE_BENCH_MULTI_GPUS_H
 #define COPPICE_BENCH_MULTI_GPUS_H
