@@ -36,11 +36,21 @@ static const Coppice__Reply *ask_arena(struct client *c, const char *device, siz
 
 static void a_device_arena_is_on_the_device_that_is_named(void **state)
 {
-	struct client c = client_open(*state);
-	const Coppice__Reply *reply = ask_arena(&c, FAKE_UUID, 16, 1);
+	char uuid[] = FAKE_UUID;
+	struct client c;
 
-	assert_int_equal(reply->code, 0);
-	assert_memory_equal(reply->arena->device.data, FAKE_UUID, 16);
+	for (uint32_t i = 0; i < 2; i++) {
+		const Coppice__Reply *reply;
+
+		c = client_open(*state);
+		uuid[15] = (char)(FAKE_UUID[15] + 1 - i);
+		reply = ask_arena(&c, uuid, 16, 1);
+		assert_int_equal(reply->code, 0);
+		assert_int_equal(reply->arena->device.len, 16);
+		assert_memory_equal(reply->arena->device.data, uuid, 16);
+		client_close(&c);
+	}
+	c = client_open(*state);
 	assert_int_equal(ask_arena(&c, NULL, 0, 1)->code, 0);
 	client_close(&c);
 }
@@ -51,6 +61,7 @@ static void a_device_that_the_daemon_lacks_is_refused(void **state)
 
 	assert_refused(ask_arena(&c, "another's device", 16, 1), -ENODEV, "device",
 		       "among the daemon's devices");
+	assert_refused(ask_arena(&c, "coppice fake gpw", 16, 1), -ENODEV, "device", NULL);
 	assert_refused(ask_arena(&c, FAKE_UUID, 15, 1), -EINVAL, "device", "16 bytes");
 	assert_refused(ask_arena(&c, FAKE_UUID, 16, 0), -EINVAL, "device", "kind 1");
 	client_close(&c);

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAKE_UUID "coppice fake gpu" /* 16 bytes */
+/* 16 bytes: of device 0; another one's last letter is as many on as its index says. */
+#define FAKE_UUID "coppice fake gpu"
 #define FAKE_ARENA_BYTES (UINT64_C(2) << 20) /* arenas of the tests */
 
 struct fake_handle {

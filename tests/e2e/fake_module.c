@@ -1,5 +1,6 @@
 /*
- * fake_module.c - a coppice-cuda.so without a GPU: the CPU's backend, and device arenas for the fake driver to open.
+ * fake_module.c - a coppice-cuda.so without a GPU: the CPU's backend, and device arenas for the fake driver to open. Each device has
+ * a UUID of its own.
  *
  * FAKE_CUDA_MPS=1: as under MPS. FAKE_CUDA_FAULT names a file; once it is there the device has failed for good. FAKE_CUDA_MEET: the
  * devices do not reach each other's memory, and have met by other means (apart) or not at all (never).
@@ -8,6 +9,7 @@
 
 #include "kernels/backend.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,6 +21,7 @@
 
 #define BLOCKS 64
 #define MIB (UINT64_C(1) << 20)
+#define DEVICES 8
 
 static struct {
 	struct backend_ops ops;
@@ -26,7 +29,12 @@ static struct {
 		void *map;
 		uint64_t bytes;
 		int fd;
+		struct backend *of;
 	} blocks[BLOCKS];
+	struct {
+		struct backend *backend; /* NULL: nobody has it open */
+		uint8_t uuid[BACKEND_DEVICE_BYTES];
+	} devices[DEVICES];
 	uint64_t serial;
 	struct backend_tell tells[BACKEND_TELLS_MAX]; /* of batch tells_id */
 	uint32_t n_tells;
@@ -45,15 +53,48 @@ static int fake_memory(const char *device, struct backend_memory *ret, char *err
 	return 0;
 }
 
+static int fake_open(const struct backend_config *config, struct backend **ret, char *error,
+		     size_t error_bytes)
+{
+	int r = backend_cpu.open(config, ret, error, error_bytes), i = 0;
+
+	while (r == 0 && fake.devices[i].backend)
+		assert(++i < DEVICES);
+	if (r)
+		return r;
+	fake.devices[i].backend = *ret;
+	memcpy(fake.devices[i].uuid, FAKE_UUID, BACKEND_DEVICE_BYTES);
+	fake.devices[i].uuid[BACKEND_DEVICE_BYTES - 1] +=
+		(uint8_t)(config->device ? atoi(config->device) : 0);
+	return 0;
+}
+
+static void fake_close(struct backend *b)
+{
+	for (int i = 0; b && i < DEVICES; i++) {
+		if (fake.devices[i].backend == b)
+			fake.devices[i].backend = NULL;
+	}
+	backend_cpu.close(b);
+}
+
+static const uint8_t *uuid_of(const struct backend *b)
+{
+	int i = 0;
+
+	while (fake.devices[i].backend != b)
+		assert(++i < DEVICES);
+	return fake.devices[i].uuid;
+}
+
 static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
 	struct fake_handle handle = {.pid = getpid(), .bytes = bytes, .serial = ++fake.serial};
 	static const uint8_t any[BACKEND_DEVICE_BYTES];
 	int i = 0;
 
-	(void)b;
 	if (memcmp(ret->device, any, sizeof(any)) != 0 &&
-	    memcmp(ret->device, FAKE_UUID, sizeof(any)) != 0)
+	    memcmp(ret->device, uuid_of(b), sizeof(any)) != 0)
 		return -ENODEV;
 	while (i < BLOCKS && fake.blocks[i].map)
 		i++;
@@ -65,19 +106,20 @@ static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_aren
 	fake.blocks[i].map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, handle.fd, 0);
 	fake.blocks[i].bytes = bytes;
 	fake.blocks[i].fd = handle.fd;
+	fake.blocks[i].of = b;
 	*ret = (struct backend_arena){.base = (uintptr_t)fake.blocks[i].map,
 				      .time_sliced = getenv("FAKE_CUDA_MPS") == NULL};
 	memcpy(ret->handle, &handle, sizeof(handle));
-	memcpy(ret->device, FAKE_UUID, sizeof(ret->device));
+	memcpy(ret->device, uuid_of(b), sizeof(ret->device));
 	return 0;
 }
 
 static void fake_arena_free(struct backend *b, uint64_t base)
 {
-	(void)b;
 	for (int i = 0; i < BLOCKS; i++) {
 		if ((uintptr_t)fake.blocks[i].map != base)
 			continue;
+		assert(fake.blocks[i].of == b);
 		munmap(fake.blocks[i].map, fake.blocks[i].bytes);
 		close(fake.blocks[i].fd);
 		fake.blocks[i].map = NULL;
@@ -135,6 +177,8 @@ const struct backend_ops *coppice_backend_cuda(void)
 	fake.ops.name = "cuda";
 	fake.ops.wants_rows = true;
 	fake.ops.memory = fake_memory;
+	fake.ops.open = fake_open;
+	fake.ops.close = fake_close;
 	fake.ops.arena_new = fake_arena_new;
 	fake.ops.arena_free = fake_arena_free;
 	fake.ops.fault = fake_fault;
