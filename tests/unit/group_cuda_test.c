@@ -32,6 +32,7 @@
 /* As cuda_test.c. A part is rounded once more before the merge, but parts of n devices count for 1 / n each. */
 static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 static const struct backend_ops *cuda;
+static cuda_arena_copy arena_copy;
 static char names[DEVICES_MAX][64];
 static uint32_t n_names;
 static bool
@@ -197,6 +198,115 @@ static void test_many_rows_are_exchanged_in_rounds(void **state)
 	world_init(&w, &want, &random);
 	check_world(&w, n_names);
 	world_done(&w);
+}
+
+/* ---- arenas ------------------------------------------------------------------------------------------------------- */
+
+/* What the device says of itself. */
+static void find_uuid(struct backend *member, uint8_t *ret)
+{
+	struct backend_arena arena = {0};
+
+	assert_int_equal(cuda->arena_new(member, 2 * MIB, &arena), 0);
+	memcpy(ret, arena.device, sizeof(arena.device));
+	cuda->arena_free(member, arena.base);
+}
+
+/* Of the second device; false: it is the first one, too, or does not reach it. */
+static bool arena_of_second(struct world *w, struct backend_arena *ret)
+{
+	uint8_t first[BACKEND_DEVICE_BYTES];
+
+	if (n_names < 2 || group_notice(w->backend))
+		return false;
+	*ret = (struct backend_arena){0};
+	find_uuid(group_backend(w->backend, 0), first);
+	find_uuid(group_backend(w->backend, 1), ret->device);
+	if (memcmp(first, ret->device, sizeof(first)) == 0)
+		return false;
+	memcpy(first, ret->device, sizeof(first));
+	assert_int_equal(backend_group.arena_new(w->backend, 2 * MIB, ret), 0);
+	assert_memory_equal(ret->device, first, sizeof(first));
+	return true;
+}
+
+/* All queries once more, as their KV is in the pages now, with O from there on. */
+static void run_into(struct world *w, const struct plan_config *config, uint64_t o)
+{
+	uint64_t bytes = world_row_values(w) * work_dtype_bytes(w->shape.dtype), id, done = 0;
+	struct backend_io io[WORLD_QUERIES] = {0};
+	struct work_list list = {0};
+	struct backend_job job = {.shape = &w->shape,
+				  .tree = &w->tree,
+				  .list = &list,
+				  .io = io,
+				  .layer = w->shape.n_layers - 1};
+	struct backend_batch batch = {&job, 1};
+
+	for (uint32_t i = 0; i < w->tree.n_queries; i++) {
+		io[i].q_stride = io[i].o_stride = bytes;
+		io[i].q = world_address(w, w->q_raw) + w->first_row[i] * bytes;
+		io[i].o = w->silent[i] ? 0 : o + w->first_row[i] * bytes;
+	}
+	assert_int_equal(plan_make(config, &w->tree, &list), 0);
+	assert_int_equal(backend_group.submit(w->backend, &batch, &id), 0);
+	while (done < id)
+		assert_int_equal(backend_group.completed(w->backend, &done), 0);
+	plan_list_done(&list);
+}
+
+/* Who has O where it is wanted merges the rows, and gives nobody any. */
+static void check_arena(struct world *w, const struct backend_arena *arena)
+{
+	struct backend *second = group_backend(w->backend, 1);
+	struct world_answer answer;
+	struct plan_config config;
+	struct group_stats before, after;
+	double lse;
+
+	plan_config_init(&config, PLAN_AUTO, &w->shape, 66);
+	config.tile_rows = w->ops->tile_rows(w->backend, &w->shape);
+	world_run(w, &config, 0, w->tree.n_queries, &answer);
+	assert_true(answer.raw_bytes <= 2 * MIB);
+	group_stats(w->backend, 1, &before);
+	run_into(w, &config, arena->base);
+	group_stats(w->backend, 1, &after);
+	assert_true(by_nccl || after.exchange_bytes == before.exchange_bytes);
+	assert_int_equal(arena_copy(second, answer.raw, (void *)(uintptr_t)arena->base,
+				    answer.raw_bytes),
+			 0);
+	oracle_decode(w->shape.dtype, answer.o, answer.raw, world_rows(w) * world_row_values(w));
+	assert_true(world_error(w, 0, w->tree.n_queries, &answer, &lse) <= bounds[w->shape.dtype]);
+	world_answer_done(&answer);
+}
+
+static void test_a_device_arena_is_on_the_device_that_is_named(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct group_device devices[DEVICES_MAX];
+	struct group_config group = {devices, n_names, TIMEOUT_MS};
+	struct world_want want = {.ops = &backend_group,
+				  .group = &group,
+				  .extent_bytes = 2 * MIB * n_names,
+				  .shape = shape_make(2, 4, 128, WORK_BF16),
+				  .n_nodes = 4,
+				  .n_queries = 6,
+				  .node_tokens = 150};
+	struct backend_arena arena;
+	struct world w;
+	bool is_there;
+
+	(void)state;
+	members_init(n_names, devices);
+	world_init(&w, &want, &random);
+	is_there = arena_of_second(&w, &arena);
+	if (is_there) {
+		check_arena(&w, &arena);
+		backend_group.arena_free(w.backend, arena.base);
+	}
+	world_done(&w);
+	if (!is_there)
+		skip();
 }
 
 /* ---- the next tokens ----------------------------------------------------------------------------------------------- */
@@ -558,6 +668,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_devices_that_share_heads_answer_as_one),
 		cmocka_unit_test(test_a_device_that_has_all_answers_for_all),
 		cmocka_unit_test(test_many_rows_are_exchanged_in_rounds),
+		cmocka_unit_test(test_a_device_arena_is_on_the_device_that_is_named),
 		cmocka_unit_test(test_a_plan_takes_in_the_next_tokens),
 	};
 	const struct CMUnitTest faults[] = {
@@ -569,9 +680,11 @@ int main(int argc, char **argv)
 	cuda_ops find = NULL;
 	int n_failed;
 
-	if (module)
+	if (module) {
 		*(void **)&find = dlsym(module, CUDA_MODULE_OPS);
-	if (!find) {
+		*(void **)&arena_copy = dlsym(module, CUDA_MODULE_ARENA_COPY);
+	}
+	if (!find || !arena_copy) {
 		fprintf(stderr, "group_cuda_test: %s\n", dlerror());
 		return 1;
 	}
