@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REFERENCE_TOKENS 32768u
+/* What auto reckons with, as nobody knows a model's load when it is opened: what several devices are for. */
+#define REFERENCE_TOKENS 262144u
+#define REFERENCE_SEQS 64u
 
 /* ---- lists -------------------------------------------------------------------------------------------------------- */
 
@@ -144,17 +146,18 @@ static enum split split_of(const char *text, const char *name)
 	return of_all;
 }
 
-/* Of a new token behind so many others, a layer. */
+/* A layer of a new token of each sequence, behind so many that are common to all. */
 static double layer_ns(const struct backend_ops *ops, struct backend *backend,
 		       struct work_shape shape, enum work_split split)
 {
-	double token_bytes =
-		2.0 * shape.n_kv_heads * shape.head_dim * (double)work_dtype_bytes(shape.dtype);
+	double bytes = 2.0 * shape.n_kv_heads * shape.head_dim *
+		       (double)work_dtype_bytes(shape.dtype) * REFERENCE_TOKENS;
+	double rows = (double)REFERENCE_SEQS * shape.n_q_heads / shape.n_kv_heads;
 	struct backend_cost cost;
 
 	shape.split = split;
 	ops->cost(backend, &shape, &cost);
-	return cost.fixed_ns + cost.kv_ns_per_byte * token_bytes * REFERENCE_TOKENS;
+	return cost.fixed_ns + (cost.kv_ns_per_byte + cost.row_ns_per_byte * rows) * bytes;
 }
 
 static int choose_heads(struct work_shape *shape, uint32_t n, bool divides, char *why,
@@ -180,10 +183,11 @@ static void choose_by_cost(const struct backend_ops *ops, struct backend *backen
 	double heads_us = layer_ns(ops, backend, *shape, WORK_HEADS) / 1e3;
 
 	shape->split = heads_us <= tokens_us ? WORK_HEADS : WORK_TOKENS;
-	snprintf(why, why_bytes,
-		 "auto: a token behind %u others is expected to take %.1f us a layer with tokens, "
-		 "%.1f us with heads (%u on each device, nothing to exchange)",
-		 REFERENCE_TOKENS, tokens_us, heads_us, shape->n_kv_heads / n);
+	snprintf(
+		why, why_bytes,
+		"auto: %u sequences behind the same %u tokens are expected to take %.1f us a layer "
+		"with tokens, %.1f us with heads (%u on each device, nothing to exchange)",
+		REFERENCE_SEQS, REFERENCE_TOKENS, tokens_us, heads_us, shape->n_kv_heads / n);
 }
 
 /* Of some heads: the device that has them, if they are of one. */

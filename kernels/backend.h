@@ -147,7 +147,7 @@ struct backend_move {
 struct backend_cost {
 	double fixed_ns; /* a batch of nothing */
 	double kv_ns_per_byte; /* reading KV */
-	double row_ns_per_byte; /* arithmetic of one row and head on KV */
+	double row_ns_per_byte; /* arithmetic on KV, of each of a KV head's rows */
 };
 
 #define BACKEND_MEETING_BYTES 128u

@@ -6,8 +6,13 @@
 #include "fake.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define COSTS \
+	"auto: 64 sequences behind the same 262144 tokens are expected to take %lf us a layer " \
+	"with tokens, %lf us with heads"
 
 static int setup(void **state)
 {
@@ -67,13 +72,14 @@ static void a_device_that_the_daemon_lacks_is_refused(void **state)
 	client_close(&c);
 }
 
-static const Coppice__Reply *open_model(struct client *c, const char *name, uint32_t n_kv_heads)
+static const Coppice__Reply *open_model(struct client *c, const char *name, uint32_t n_q_heads,
+					uint32_t n_kv_heads)
 {
 	Coppice__ModelOpen m = COPPICE__MODEL_OPEN__INIT;
 
 	m.name = (char *)(uintptr_t)name;
 	m.n_layers = 2;
-	m.n_q_heads = 12;
+	m.n_q_heads = n_q_heads;
 	m.n_kv_heads = n_kv_heads;
 	m.head_dim = 64;
 	m.dtype = 1;
@@ -108,7 +114,7 @@ static void models_say_how_they_are_split_and_why(void **state)
 	struct client c = client_open(*state);
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		assert_int_equal(open_model(&c, cases[i].name, cases[i].n_kv_heads)->code, 0);
+		assert_int_equal(open_model(&c, cases[i].name, 12, cases[i].n_kv_heads)->code, 0);
 
 		const Coppice__Model *model = find_model(&c, cases[i].name);
 
@@ -142,7 +148,7 @@ static void heads_that_are_not_to_be_divided_are_refused(void **state)
 	h->flags[2] = "--split=heads";
 	harness_start(h);
 	c = client_open(h);
-	assert_refused(open_model(&c, "odd", 3), -ENOTSUP, "n_kv_heads", "use tokens or auto");
+	assert_refused(open_model(&c, "odd", 12, 3), -ENOTSUP, "n_kv_heads", "use tokens or auto");
 	client_close(&c);
 }
 
@@ -204,6 +210,29 @@ static void devices_that_do_not_reach_each_other_are_a_warning(void **state)
 	client_close(&c);
 }
 
+/* Devices divide the heads of both. What the many rows of one lose by heads is more than an exchange, the few ones' of the other less. */
+static void auto_goes_by_cost(void **state)
+{
+	struct harness *h = with_meeting(state, "apart");
+	const Coppice__Model *model;
+	double tokens_us = 0, heads_us = 0;
+	struct client c;
+
+	harness_start(h);
+	c = client_open(h);
+	assert_int_equal(open_model(&c, "many rows", 12, 4)->code, 0);
+	model = find_model(&c, "many rows");
+	assert_string_equal(model->split, "tokens");
+	assert_int_equal(sscanf(model->split_why, COSTS, &tokens_us, &heads_us), 2);
+	assert_true(tokens_us < heads_us);
+	assert_int_equal(open_model(&c, "few rows", 4, 4)->code, 0);
+	model = find_model(&c, "few rows");
+	assert_string_equal(model->split, "heads");
+	assert_int_equal(sscanf(model->split_why, COSTS, &tokens_us, &heads_us), 2);
+	assert_true(tokens_us > heads_us);
+	client_close(&c);
+}
+
 static void devices_that_cannot_meet_are_a_sentence_and_status_1(void **state)
 {
 	struct harness *h = with_meeting(state, "never");
@@ -231,6 +260,7 @@ int main(int argc, char **argv)
 		TEST(a_pool_that_is_a_share_is_as_large_on_each_device_as_on_the_least),
 		TEST(a_share_without_room_for_an_extent_and_the_stage_is_a_sentence),
 		TEST(devices_that_do_not_reach_each_other_are_a_warning),
+		TEST(auto_goes_by_cost),
 		TEST(devices_that_cannot_meet_are_a_sentence_and_status_1),
 	};
 

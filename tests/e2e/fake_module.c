@@ -3,7 +3,7 @@
  * a UUID of its own.
  *
  * FAKE_CUDA_MPS=1: as under MPS. FAKE_CUDA_FAULT names a file; once it is there the device has failed for good. FAKE_CUDA_MEET: the
- * devices do not reach each other's memory, and have met by other means (apart) or not at all (never).
+ * devices do not reach each other's memory, and have met by other means (apart) or not at all (never); they cost what GPUs do.
  */
 #include "fake.h"
 
@@ -159,6 +159,14 @@ static int fake_completed(struct backend *b, uint64_t *ret_id)
 	return r;
 }
 
+/* About that of an H200, whatever machine the tests run on. */
+static void fake_cost(struct backend *b, const struct work_shape *shape, struct backend_cost *ret)
+{
+	(void)b;
+	(void)shape;
+	*ret = (struct backend_cost){15000, 9e-5, 1.6e-6};
+}
+
 /* No batch comes behind it. */
 static int fake_meet(const struct backend_meeting *meeting, char *notice, char *error, size_t bytes)
 {
@@ -184,7 +192,9 @@ const struct backend_ops *coppice_backend_cuda(void)
 	fake.ops.fault = fake_fault;
 	fake.ops.submit = fake_submit;
 	fake.ops.completed = fake_completed;
-	if (getenv("FAKE_CUDA_MEET"))
+	if (getenv("FAKE_CUDA_MEET")) {
 		fake.ops.meet = fake_meet;
+		fake.ops.cost = fake_cost;
+	}
 	return &fake.ops;
 }
