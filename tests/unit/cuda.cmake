@@ -15,8 +15,8 @@ if(TARGET coppice_cuda)
 	set_tests_properties(stand_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(stand_cuda_test coppice_cuda)
 	coppice_test(NAME group_cuda_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
-			${CMAKE_CURRENT_LIST_DIR}/oracle.c
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/group_growing.c
+			${CMAKE_CURRENT_LIST_DIR}/world.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(group_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(group_cuda_test coppice_cuda)
