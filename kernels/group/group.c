@@ -20,8 +20,8 @@
 /* Of devices that meet: flags and a launch, and the partials at what a link between two gives. */
 #define EXCHANGE_NS 5000.0
 /* Arithmetic of such devices that have some heads of all tokens, beside that with all heads of some: a layer of 64 agents behind
- * 262,144 tokens, 32/8 heads of 128, took 187 us instead of 157 on four H200, 318 instead of some 287 on two. Less reading and what
- * is fixed that is 1.36 and 1.17 times as much. */
+ * 262,144 tokens, 32/8 heads of 128, took 187 us instead of 157 on four H200, 318 instead of 310 on two. Less reading and what
+ * is fixed that is 1.36 and 1.04 times as much. */
 #define HEADS_ARITHMETIC 1.25
 
 /* ---- open and close ----------------------------------------------------------------------------------------------- */
