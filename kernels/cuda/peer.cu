@@ -310,27 +310,29 @@ __device__ inline void merge_entry(const struct device_exchange &x, const struct
 	store_entry<DTYPE, N>(dest, entry % x.n_heads, s);
 }
 
+/* All bytes that the launch gave others, to the last block that knows the epoch and says what its warps gave; 0: others are to come. */
+__device__ inline uint64_t know(const struct device_exchange &x, const uint32_t (&given)[WARPS], bool *ret_last)
+{
+	unsigned long long mine = PEER_BLOCK, all;
+
+	for (uint32_t i = 0; i < WARPS; i++)
+		mine += given[i];
+	all = atomicAdd((unsigned long long *)&x.state->known, mine) + mine;
+	*ret_last = all / PEER_BLOCK == gridDim.x;
+	return *ret_last ? all % PEER_BLOCK : 0;
+}
+
 /* The last block to know the epoch makes it the next launch's. */
-__device__ inline void leave(const struct device_exchange &x, uint32_t epoch, uint64_t begin_ns)
+__device__ inline void leave(const struct device_exchange &x, uint32_t epoch, uint64_t begin_ns, uint64_t given_bytes)
 {
 	struct peer_state *state = x.state;
 	uint64_t end_ns = now_ns();
 
-	state->n_blocks = 0;
+	state->known = 0;
 	state->stamps[epoch % PEER_STAMPS] = {begin_ns, end_ns};
 	state->exchanged.ns += end_ns - begin_ns;
+	state->exchanged.given_bytes += given_bytes;
 	state->epoch = epoch;
-}
-
-/* Of the block's warps: one addition, which nobody waits for. */
-__device__ inline void count_given(const struct device_exchange &x, const uint32_t (&given)[WARPS])
-{
-	unsigned long long bytes = 0;
-
-	for (uint32_t i = 0; i < WARPS; i++)
-		bytes += given[i];
-	if (bytes)
-		atomicAdd((unsigned long long *)&x.state->exchanged.given_bytes, bytes);
 }
 #endif
 
@@ -341,7 +343,8 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kern
 #if __CUDA_ARCH__ >= 800
 	__shared__ uint32_t given[WARPS];
 	uint32_t first = blockIdx.x * WARPS + threadIdx.x / 32, n = x.n_rows * x.n_heads, step = gridDim.x * WARPS, epoch = 0;
-	uint32_t given_bytes = 0;
+	uint32_t warp_bytes = 0;
+	uint64_t given_bytes = 0;
 	struct device_row dest = {}, mine = x.dests[min(first, n - 1) / x.n_heads];
 	patience p = {};
 	bool last = false;
@@ -358,13 +361,13 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kern
 	for (uint32_t i = first; i < n && !x.gathered; i += step) {
 		dest = i == first ? mine : x.dests[i / x.n_heads];
 		if (dest.o)
-			given_bytes += put_entry<N>(x, dest, i, epoch);
+			warp_bytes += put_entry<N>(x, dest, i, epoch);
 	}
 	if (threadIdx.x % 32 == 0)
-		given[threadIdx.x / 32] = given_bytes;
+		given[threadIdx.x / 32] = warp_bytes;
 	__syncthreads();
 	if (!x.gathered && threadIdx.x == 0)
-		last = atomicAdd(&x.state->n_blocks, 1) == gridDim.x - 1;
+		given_bytes = know(x, given, &last);
 	for (uint32_t i = first; i < n; i += step) {
 		dest = i == first ? mine : x.dests[i / x.n_heads];
 		if (dest.o && dest.pos == x.rank)
@@ -374,9 +377,7 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kern
 		wait_for_others(x, p, epoch);
 	__syncthreads();
 	if (last)
-		leave(x, epoch, p.begin_ns);
-	if (!x.gathered && threadIdx.x == 32) /* beside the warp that leaves */
-		count_given(x, given);
+		leave(x, epoch, p.begin_ns, given_bytes);
 #endif
 }
 

@@ -46,10 +46,13 @@ struct peer_stamp {
 	uint64_t begin_ns, end_ns;
 };
 
+#define PEER_BLOCK (UINT64_C(1) << 48)
+
 /* In device memory, 0 at first. */
 struct peer_state {
 	uint32_t epoch; /* launches that are done */
-	uint32_t n_blocks; /* of this one, that know the epoch */
+	uint64_t
+		known; /* PEER_BLOCK for each block of this one that knows the epoch, and the bytes they gave others */
 	struct device_exchanged exchanged; /* by all launches, each from begin to end */
 	struct peer_stamp stamps[PEER_STAMPS]; /* by epoch */
 };

@@ -21,7 +21,7 @@
 #define HALF 430u /* not at a stride */
 #define AT_STRIDE 448u /* of 8 and of 16: all rows from here on could be estimated */
 #define DRAFT 32u
-#define ARENA_BYTES (1u << 20)
+#define ARENA_BYTES (1u << 21)
 
 #define ROUNDING 1e-3 /* of two answers in fp16 */
 
