@@ -12,6 +12,8 @@
 #define PAGE_BYTES 4096u
 #define SAMPLE_HEADS 4u
 #define SAMPLE_ROWS (WORKLOAD_SAMPLES / SAMPLE_HEADS)
+#define SAMPLE_TOKENS \
+	(UINT64_C(1) << 20) /* that a head's rows see together: a second of float64, at most */
 #define GROUP_VALUES (16u * 256u) /* of the query heads of a KV head, at most */
 
 int workload_spec_levels(struct workload_spec *spec, const uint32_t *nodes, const uint32_t *tokens,
@@ -419,10 +421,19 @@ static uint32_t spread(uint32_t i, uint32_t n, uint32_t of)
 	return n > 1 ? (uint32_t)((uint64_t)i * (of - 1) / (n - 1)) : 0;
 }
 
+/* At least the first, one between and the last. */
+static uint32_t n_samples_of_head(const struct workload *w)
+{
+	uint64_t n = SAMPLE_TOKENS * w->n_rows / w->path_tokens;
+
+	n = n < 3 ? 3 : n > SAMPLE_ROWS ? SAMPLE_ROWS : n;
+	return n < w->n_rows ? (uint32_t)n : w->n_rows;
+}
+
 /* Of all queries' rows, as many of each. */
 static int samples_of_head(struct workload *w, struct oracle_kv *kv, uint32_t head)
 {
-	uint32_t n = w->n_rows < SAMPLE_ROWS ? w->n_rows : SAMPLE_ROWS;
+	uint32_t n = n_samples_of_head(w);
 	uint32_t n_each = w->n_rows / w->tree.n_queries;
 	int r = take_head(w, head, kv);
 
