@@ -131,7 +131,10 @@ gpu_groups() { # folder of the tests
 	wait
 	COPPICE_TEST_DEVICES=$names gpu_test soak_test_devices "$at/soak_test" "$gpu_folder/daemon/coppiced"
 	wait
-	((n > 1)) || return
+	if ((n == 1)); then
+		say "  -       NCCL and groups of processes: they need two GPUs, and here is one"
+		return
+	fi
 	# NCCL takes a device once
 	n=$((n > 4 ? 4 : n))
 	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$(seq -s, 0 $((n - 1))) gpu_test group_cuda_test_nccl "$at/group_cuda_test" \
