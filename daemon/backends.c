@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #define WHY_BYTES 400
-/* That a device of a group is waited for: with the seconds that are added to it less than WatchdogSec= of coppiced.service, so that what
- * failed is said, and open tickets end, before the service manager ends the daemon. */
+/* That a device of a group is waited for: two after each other, with the seconds that are added, less than WatchdogSec= of coppiced.service,
+ * so that what failed is said, and open tickets end, before the service manager ends the daemon. */
 #define GROUP_TIMEOUT_MS 10000
 #define SPINS_A_LAYER \
 	5 /* to wake a thread takes longer than most layers: until the next comes it stays awake */
@@ -90,8 +90,9 @@ static int pool_find(const struct config *config, const struct backend_ops *ops,
 	if (bytes < least) {
 		snprintf(why, WHY_BYTES,
 			 "its share of memory makes a pool of %llu MiB, and %llu MiB is the least "
-			 "that does: free the device, or make pool larger",
-			 (unsigned long long)(bytes >> 20), (unsigned long long)(least >> 20));
+			 "that does: make pool larger or stage smaller%s",
+			 (unsigned long long)(bytes >> 20), (unsigned long long)(least >> 20),
+			 config->pool_percent ? "" : ", or free the device");
 		return -ENOMEM;
 	}
 	*ret = bytes - bytes % config->extent_bytes;

@@ -192,7 +192,7 @@ static bool find_missing(struct backend *b, uint32_t *ret)
 	return false;
 }
 
-/* Nobody begins who comes after this. */
+/* Nobody begins who comes after this; who saw the last one come in the same moment waits for us no longer than the time limit. */
 static bool give_up_waiting(struct backend *b, struct device *d, uint32_t missing)
 {
 	atomic_fetch_add_explicit(&b->n_refused, 1, memory_order_relaxed);

@@ -27,6 +27,7 @@ void tiers_step_done(struct tiers_step *t)
 		tiers_arena_done(&t->arena);
 	gather_done(&t->gather);
 	free(t->slices);
+	*t = (struct tiers_step){0};
 }
 
 static int slices_reserve(struct tiers_step *t, uint32_t n)
