@@ -90,7 +90,7 @@ static int pool_find(const struct config *config, const struct backend_ops *ops,
 	if (bytes < least) {
 		snprintf(why, WHY_BYTES,
 			 "its share of memory makes a pool of %llu MiB, and %llu MiB is the least "
-			 "that does: make pool larger or stage smaller%s",
+			 "that does: make pool larger, or extent and stage smaller%s",
 			 (unsigned long long)(bytes >> 20), (unsigned long long)(least >> 20),
 			 config->pool_percent ? "" : ", or free the device");
 		return -ENOMEM;

@@ -536,11 +536,15 @@ int tier_verify(const char *path, struct tier_report *ret, char *error, size_t e
 {
 	struct tier_file f = {.direct_fd = -1};
 	struct tier_report report;
+	uint64_t bytes;
+	int r = file_look(path, &bytes, error, error_bytes);
 
+	if (r && r != -ENODATA)
+		return r;
 	f.fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (f.fd < 0)
 		return open_errno(-errno, path, error, error_bytes);
-	int r = 0;
+	r = 0;
 	if (flock(f.fd, LOCK_SH | LOCK_NB))
 		r = fail(-EBUSY, path, error, error_bytes, "another process uses it");
 	if (!r)

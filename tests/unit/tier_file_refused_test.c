@@ -171,6 +171,17 @@ static void test_a_file_in_use_is_refused(void **state)
 	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), -EBUSY);
 }
 
+static void test_a_pipe_is_no_file(void **state)
+{
+	struct fixture *f = *state;
+	struct tier_report report;
+
+	assert_int_equal(mkfifo(f->path, 0600), 0);
+	fixture_assert_refused(f, fixture_open(f), -EINVAL, "it is no regular file");
+	assert_int_equal(tier_verify(f->path, &report, f->error, sizeof(f->error)), -EINVAL);
+	assert_non_null(strstr(f->error, "it is no regular file"));
+}
+
 /* In a process of its own, as filters stay. */
 static int open_without_io_uring(struct fixture *f)
 {
@@ -221,6 +232,7 @@ int main(void)
 		TEST(test_a_full_file_system_is_refused),
 		TEST(test_a_read_only_file_is_refused),
 		TEST(test_a_file_in_use_is_refused),
+		TEST(test_a_pipe_is_no_file),
 		TEST(test_a_refused_io_uring_is_a_sentence),
 	};
 
