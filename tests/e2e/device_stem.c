@@ -92,22 +92,33 @@ static int role_plain(const char *socket, char **args)
 	return 0;
 }
 
-static void capture(struct stem *s, struct coppice_capture **ret, void **ret_graph,
+/* Of a token's layer: on the stream behind what puts its inputs there; append: K and V alone. */
+static void capture_layer(struct stem *s, struct coppice_capture *capture, uint32_t layer,
+			  bool append)
+{
+	struct coppice_step_seq part = part_of(s, layer, 1);
+	struct coppice_step step = {.layer = layer,
+				    .seqs = &part,
+				    .n_seqs = 1,
+				    .append_only = append};
+
+	if (append)
+		part.q = part.o = NULL;
+	put_inputs(s, layer);
+	CHECK(coppice_step_on_stream(s->lane, &step, s->stream, NULL) == -EINVAL);
+	CHECK(coppice_capture_step(capture, &step, s->stream) == 0, "%s", coppice_explain(s->c));
+	CHECK(coppice_capture_wait(capture, s->stream) == 0, "%s", coppice_explain(s->c));
+	if (!append)
+		put_outputs(s, layer);
+}
+
+static void capture(struct stem *s, bool append, struct coppice_capture **ret, void **ret_graph,
 		    void **ret_replay)
 {
 	CHECK(coppice_capture_new(s->lane, s->stream, ret) == 0, "%s", coppice_explain(s->c));
 	CHECK(s->gpu.capture_begin(s->stream, 1) == 0);
-	for (uint32_t layer = 0; layer < LAYERS; layer++) {
-		struct coppice_step_seq part = part_of(s, layer, 1);
-		struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
-
-		put_inputs(s, layer);
-		CHECK(coppice_step_on_stream(s->lane, &step, s->stream, NULL) == -EINVAL);
-		CHECK(coppice_capture_step(*ret, &step, s->stream) == 0, "%s",
-		      coppice_explain(s->c));
-		CHECK(coppice_capture_wait(*ret, s->stream) == 0, "%s", coppice_explain(s->c));
-		put_outputs(s, layer);
-	}
+	for (uint32_t layer = 0; layer < LAYERS; layer++)
+		capture_layer(s, *ret, layer, append);
 	CHECK(s->gpu.capture_end(s->stream, ret_graph) == 0);
 	CHECK(s->gpu.graph_make(ret_replay, *ret_graph, 0) == 0);
 }
@@ -190,7 +201,7 @@ static int role_graph(const char *socket, char **args)
 
 	gpu_start(&s);
 	client_start(&s, socket, memory_of(args[0]));
-	capture(&s, &captured, &graph, &replay);
+	capture(&s, false, &captured, &graph, &replay);
 	while (s.n_tokens < n)
 		replay_token(&s, captured, replay);
 	say_time(&s);
@@ -201,28 +212,6 @@ static int role_graph(const char *socket, char **args)
 	client_end(&s);
 	gpu_end(&s);
 	return 0;
-}
-
-static void capture_append(struct stem *s, struct coppice_capture **ret, void **ret_graph,
-			   void **ret_replay)
-{
-	CHECK(coppice_capture_new(s->lane, s->stream, ret) == 0, "%s", coppice_explain(s->c));
-	CHECK(s->gpu.capture_begin(s->stream, 1) == 0);
-	for (uint32_t layer = 0; layer < LAYERS; layer++) {
-		struct coppice_step_seq part = part_of(s, layer, 1);
-		struct coppice_step step = {.layer = layer,
-					    .seqs = &part,
-					    .n_seqs = 1,
-					    .append_only = true};
-
-		part.q = part.o = NULL;
-		put_inputs(s, layer);
-		CHECK(coppice_capture_step(*ret, &step, s->stream) == 0, "%s",
-		      coppice_explain(s->c));
-		CHECK(coppice_capture_wait(*ret, s->stream) == 0, "%s", coppice_explain(s->c));
-	}
-	CHECK(s->gpu.capture_end(s->stream, ret_graph) == 0);
-	CHECK(s->gpu.graph_make(ret_replay, *ret_graph, 0) == 0);
 }
 
 /* What was put into the arena stays there: no O is written where none was given a place. */
@@ -251,7 +240,7 @@ static int role_append(const char *socket, char **args)
 	(void)args;
 	gpu_start(&s);
 	client_start(&s, socket, COPPICE_HOST);
-	capture_append(&s, &captured, &graph, &replay);
+	capture(&s, true, &captured, &graph, &replay);
 	for (uint32_t i = 0; i < 5; i++) {
 		replay_append(&s, captured, replay);
 		replay_append(&s, captured, replay);

@@ -7,6 +7,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+int tiers_init(int argc, char **argv)
+{
+	if (harness_init(argc, argv) < 0)
+		return 1;
+	if (harness_has_uring())
+		return 0;
+	print_message("no io_uring here, and so no file\n");
+	return 77;
+}
+
 struct tiers tiers_of(void **state)
 {
 	struct tiers t = {.h = *state};

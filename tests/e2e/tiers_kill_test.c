@@ -6,6 +6,7 @@
  * compared with what it gives here (tier_documents.h). COPPICE_SEED repeats the moments, COPPICE_KILLS sets how many.
  */
 #include "tier_documents.h"
+#include "tiers_fixture.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -99,12 +100,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		HARNESS_BARE(epoll, what_a_killed_daemon_leaves_is_right),
 	};
+	int r = tiers_init(argc, argv);
 
-	if (harness_init(argc, argv) < 0)
-		return 1;
-	if (!harness_has_uring()) {
-		print_message("no io_uring here, and so no file\n");
-		return 77;
-	}
+	if (r)
+		return r;
 	return cmocka_run_group_tests_name("kills", tests, NULL, NULL);
 }

@@ -236,15 +236,11 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest epoll[] = CASES(epoll);
 	const struct CMUnitTest uring[] = CASES(uring);
-	int failures;
+	int r = tiers_init(argc, argv);
 
-	if (harness_init(argc, argv) < 0)
-		return 1;
-	if (!harness_has_uring()) {
-		print_message("no io_uring here, and so no file\n");
-		return 77;
-	}
-	failures = cmocka_run_group_tests_name("tiers, epoll", epoll, NULL, NULL);
-	failures += cmocka_run_group_tests_name("tiers, io_uring", uring, NULL, NULL);
-	return failures;
+	if (r)
+		return r;
+	r = cmocka_run_group_tests_name("tiers, epoll", epoll, NULL, NULL);
+	r += cmocka_run_group_tests_name("tiers, io_uring", uring, NULL, NULL);
+	return r;
 }

@@ -6,6 +6,7 @@
 
 #include "device_ops.h"
 #include "oracle.h"
+#include "sched_sparse_long.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,9 +22,6 @@
 #define HALF 430u /* not at a stride */
 #define AT_STRIDE 448u /* of 8 and of 16: all rows from here on could be estimated */
 #define DRAFT 32u
-#define ARENA_BYTES (1u << 21)
-
-#define ROUNDING 1e-3 /* of two answers in fp16 */
 
 static struct work_shape shape = {.n_layers = 2,
 				  .n_q_heads = 4,
@@ -199,18 +197,6 @@ static void steps_that_ask_for_nothing_are_exact(void **state)
 	free(o);
 }
 
-/* Norm of the difference over that of one. */
-static double distance(const float *a, const float *b, size_t n)
-{
-	double d = 0, sum = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		d += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-		sum += (double)b[i] * b[i];
-	}
-	return sqrt(d / sum);
-}
-
 /* Of two answers to tokens [from, to). */
 static double rows_distance(const char *a, const char *b, uint32_t from, uint32_t to)
 {
@@ -220,7 +206,7 @@ static double rows_distance(const char *a, const char *b, uint32_t from, uint32_
 
 	oracle_decode(shape.dtype, x, a + q_bytes(from), n);
 	oracle_decode(shape.dtype, y, b + q_bytes(from), n);
-	d = distance(x, y, n);
+	d = sparse_distance(x, y, n);
 	free(x);
 	return d;
 }
@@ -382,134 +368,10 @@ static void wishes_that_make_no_sense_are_refused(void **state)
 	assert_int_equal(client_do(&f->c, entry, bad, sizeof(bad[0])).reason, ABI_BAD_FLAGS);
 }
 
-/* ---- a path that is longer than the pool ----------------------------------------------------------------------- */
-
-#define LONG 1600u
-#define STEP 100u
-
-/* Pages of 64 KiB: the pool has room for 1,024 tokens beside the stage. */
-static struct work_shape long_shape = {.n_layers = 2,
-				       .n_q_heads = 4,
-				       .n_kv_heads = 2,
-				       .head_dim = 64,
-				       .page_tokens = 32,
-				       .dtype = WORK_FP32,
-				       .scale = 0.125f};
-#define LONG_VALUES (STEP * 4 * 128) /* of Q and O of a step at most */
-
-struct long_run {
-	struct abi_completion done; /* of the last step */
-	uint64_t staged_bytes;
-	float o[LONG_VALUES]; /* of that */
-};
-
-/* The same numbers for the same token. */
-static float long_value(uint32_t token, uint32_t tensor, uint32_t i)
-{
-	struct oracle_random random = {
-		((uint64_t)token << 20 ^ tensor << 10 ^ i) * UINT64_C(0x9e3779b97f4a7c15) + 1};
-	float lean = tensor == 0 ? 0.5f : tensor == 1 && token / 64 % 4 == 1 ? 1 : 0;
-
-	oracle_normal(&random);
-	return oracle_normal(&random) + lean;
-}
-
-static uint32_t long_q_values(void)
-{
-	return long_shape.n_q_heads * long_shape.head_dim;
-}
-
-static void long_fill(struct client *c, const struct abi_step_seq *rec, uint32_t pos)
-{
-	const uint32_t n_kv = long_shape.n_kv_heads * long_shape.head_dim;
-	const uint32_t n_values[] = {long_q_values(), n_kv, n_kv};
-	const uint64_t at[] = {rec->q, rec->k, rec->v};
-	float values[LONG_VALUES];
-
-	for (uint32_t tensor = 0; tensor < 3; tensor++) {
-		uint32_t n = n_values[tensor];
-
-		for (uint32_t i = 0; i < STEP * n; i++)
-			values[i] = long_value(pos + i / n, tensor, i % n);
-		oracle_encode(long_shape.dtype, c->arena + at[tensor], values, (size_t)STEP * n);
-	}
-}
-
-/* A prompt of LONG tokens in steps of STEP; back: trimmed by as many after some steps, and gone on from there. */
-static void long_prefill(uint64_t pool_bytes, uint64_t stage_bytes, const struct abi_sparse *wish,
-			 bool back, struct long_run *ret)
-{
-	struct fixture f = {0};
-	uint32_t ids[LONG], n_steps = 0;
-	struct store_match match;
-	struct client c;
-	uint64_t seq;
-
-	for (uint32_t i = 0; i < LONG; i++)
-		ids[i] = i;
-	harness_init(&f.h);
-	f.h.ops = ops;
-	f.h.config.pool_bytes = pool_bytes;
-	f.h.config.stage_bytes = stage_bytes;
-	f.h.config.stage_block = 64;
-	f.h.config.host_tier_bytes = 16u << 20;
-	harness_start(&f.h);
-	client_start(&c, &f.h, 1000, &long_shape, ARENA_BYTES);
-	assert_int_equal(client_open(&c, ids, 1, &seq, &match), 0);
-	struct abi_entry entry = {.kind = ABI_SPARSE, .seq = seq};
-	if (wish)
-		assert_int_equal(client_do(&c, entry, wish, sizeof(*wish)).status, 0);
-	for (uint32_t pos = 0; pos < LONG; pos += STEP) {
-		struct abi_step_seq rec = client_step_seq(&c, seq, STEP);
-
-		if (back && n_steps++ == 14) {
-			pos -= 2 * STEP;
-			entry = (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = pos};
-			assert_int_equal(client_do(&c, entry, NULL, 0).status, 0);
-		}
-		assert_int_equal(client_extend(&c, seq, ids + pos, STEP).status, 0);
-		for (uint32_t layer = 0; layer < long_shape.n_layers; layer++) {
-			long_fill(&c, &rec, pos);
-			ret->done = client_step(&c, &rec, layer);
-			assert_int_equal(ret->done.status, 0);
-		}
-		oracle_decode(long_shape.dtype, ret->o, c.arena + rec.o,
-			      (size_t)STEP * long_q_values());
-	}
-	ret->staged_bytes = harness_status(&f.h).staged_bytes;
-	assert_int_equal(client_close(&c, seq), 0);
-	client_end(&c);
-	harness_stop(&f.h);
-}
-
-#define SMALL_POOL (UINT64_C(4) << 20)
-#define STAGE (UINT64_C(2) << 20)
-
 static void what_is_not_chosen_stays_where_it_is(void **state)
 {
-	const struct abi_sparse wish = {0.8, 8, 64, 1, 1}, all = {0.8, 8, 64, 1, 999};
-	struct long_run *exact = malloc(5 * sizeof(*exact)), *passes = exact + 1;
-	struct long_run *chosen = exact + 2, *every = exact + 3, *back = exact + 4;
-	const size_t n = (size_t)STEP * long_q_values();
-	const double rounding = ops == &backend_cpu ? 1e-6 : ROUNDING;
-
 	(void)state;
-	long_prefill(UINT64_C(16) << 20, 0, NULL, false, exact);
-	long_prefill(SMALL_POOL, STAGE, NULL, false, passes);
-	assert_true(exact->staged_bytes == 0 && passes->staged_bytes > 0);
-	assert_true(distance(passes->o, exact->o, n) < rounding);
-	long_prefill(SMALL_POOL, STAGE, &all, false, every);
-	assert_true(every->done.attended == 1 && every->done.mass > 0.9999f);
-	assert_true(distance(every->o, exact->o, n) < rounding);
-	long_prefill(SMALL_POOL, STAGE, &wish, false, chosen);
-	assert_true(chosen->done.attended > 0.05f && chosen->done.attended < 0.8f);
-	assert_true(chosen->done.mass >= 0.8f && chosen->done.mass < 1);
-	assert_true(chosen->staged_bytes < passes->staged_bytes * 0.9);
-	/* A fifth of the weight lacks, and values are as random as keys. */
-	assert_true(distance(chosen->o, exact->o, n) < 0.5);
-	long_prefill(SMALL_POOL, STAGE, &wish, true, back);
-	assert_true(distance(back->o, chosen->o, n) < 10 * rounding);
-	free(exact);
+	long_check(ops);
 }
 
 /* A backend that cannot estimate takes no wish but for everything. */
@@ -638,9 +500,6 @@ static int find_device(const char *module)
 	shape.dtype = WORK_FP16;
 	shape.head_dim = 64;
 	shape.scale = 0.0625f;
-	long_shape.dtype = WORK_FP16;
-	long_shape.head_dim = 128;
-	long_shape.scale = 0.0884f;
 	return r;
 }
 

@@ -14,7 +14,8 @@ if(TARGET coppice_kernels)
 endif()
 if(TARGET coppice_daemon)
 	coppice_test(NAME sched_sparse_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sched_sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/sched_harness.c
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sched_sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/sched_sparse_long.c
+			${CMAKE_CURRENT_LIST_DIR}/sched_harness.c
 			${CMAKE_CURRENT_LIST_DIR}/device_ops.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
 		LIBS coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
 endif()
