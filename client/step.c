@@ -10,66 +10,63 @@
 
 #define MAX_SEQS ((uint32_t)(ABI_BODY_MAX_BYTES / sizeof(struct abi_step_seq)))
 
-/* One pointer of one sequence, on its way to a place. */
-struct tensor {
-	const char *name;
-	const void *pointer;
-	uint32_t *arena; /* of the record; 0: not settled yet */
-	uint64_t *ret_offset;
-};
-
 static int explain_tensor(struct coppice *c, uint32_t index, const char *name, const char *wrong)
 {
 	return explain(c->key, -EINVAL, "coppice_step: %s of sequence %u %s", name, index, wrong);
 }
 
-static int place_tensor(struct coppice *c, uint32_t index, const struct tensor *tensor,
-			struct arena_span *last)
-{
-	struct arena_place place;
+/* One tensor of a sequence, and where its place is to be noted. *arena: of those before it that belong with it; 0: it is the first. */
+struct tensor {
+	const char *name;
+	const void *pointer;
+	uint32_t *arena;
+	uint64_t *offset;
+};
 
-	if (!tensor->pointer)
-		return explain_tensor(c, index, tensor->name, "is NULL");
-	place = arena_place_of(c, tensor->pointer, last);
-	if (place.arena == 0)
-		return explain_tensor(c, index, tensor->name,
+static int explain_place(struct coppice *c, uint32_t index, const struct tensor *t, uint32_t arena)
+{
+	if (!t->pointer)
+		return explain_tensor(c, index, t->name, "is NULL");
+	if (arena == 0)
+		return explain_tensor(c, index, t->name,
 				      "does not lie in an arena of this connection; allocate it "
 				      "from coppice_arena_new");
-	if (*tensor->arena && *tensor->arena != place.arena)
-		return explain_tensor(c, index, tensor->name,
-				      "lies in another arena than its fellows; q, k and v belong "
-				      "in one, o and lse in one");
-	*tensor->arena = place.arena;
-	*tensor->ret_offset = place.offset;
+	return explain_tensor(c, index, t->name,
+			      "lies in another arena than its fellows; q, k and v belong "
+			      "in one, o and lse in one");
+}
+
+static inline int place_tensor(struct coppice *c, uint32_t index, struct tensor t,
+			       struct arena_span *last)
+{
+	struct arena_place place = arena_place_of(c, t.pointer, last);
+
+	if (place.arena == 0 || (*t.arena && *t.arena != place.arena))
+		return explain_place(c, index, &t, place.arena);
+	*t.arena = place.arena;
+	*t.offset = place.offset;
 	return 0;
 }
 
-static int place_inputs(struct coppice *c, uint32_t i, const struct coppice_step *step,
-			struct abi_step_seq *record, struct arena_span *last)
+static inline int place_inputs(struct coppice *c, uint32_t i, const struct coppice_step *step,
+			       struct abi_step_seq *record, struct arena_span *last)
 {
 	const struct coppice_step_seq *s = &step->seqs[i];
-	const struct tensor tensors[] = {
-		{"k", s->k, &record->arena_in, &record->k},
-		{"v", s->v, &record->arena_in, &record->v},
-		{"q", s->q, &record->arena_in, &record->q},
-	};
-	int n_tensors = step->append_only ? 2 : 3;
+	uint32_t *arena = &record->arena_in;
+	int r = place_tensor(c, i, (struct tensor){"k", s->k, arena, &record->k}, last);
 
-	for (int t = 0; t < n_tensors; t++) {
-		int r = place_tensor(c, i, &tensors[t], last);
-
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	if (r == 0)
+		r = place_tensor(c, i, (struct tensor){"v", s->v, arena, &record->v}, last);
+	if (r == 0 && !step->append_only)
+		r = place_tensor(c, i, (struct tensor){"q", s->q, arena, &record->q}, last);
+	return r;
 }
 
-static int place_outputs(struct coppice *c, uint32_t i, const struct coppice_step *step,
-			 struct abi_step_seq *record, struct arena_span *last)
+static inline int place_outputs(struct coppice *c, uint32_t i, const struct coppice_step *step,
+				struct abi_step_seq *record, struct arena_span *last)
 {
 	const struct coppice_step_seq *s = &step->seqs[i];
-	struct tensor o = {"o", s->o, &record->arena_out, &record->o};
-	struct tensor lse = {"lse", s->lse, &record->arena_out, &record->lse};
+	uint32_t *arena = &record->arena_out;
 	int r;
 
 	/* Nothing comes out: no place is looked at. */
@@ -77,9 +74,9 @@ static int place_outputs(struct coppice *c, uint32_t i, const struct coppice_ste
 		record->arena_out = record->arena_in;
 		return 0;
 	}
-	r = place_tensor(c, i, &o, last);
+	r = place_tensor(c, i, (struct tensor){"o", s->o, arena, &record->o}, last);
 	if (r == 0 && s->lse)
-		r = place_tensor(c, i, &lse, last);
+		r = place_tensor(c, i, (struct tensor){"lse", s->lse, arena, &record->lse}, last);
 	return r;
 }
 
@@ -90,17 +87,16 @@ static uint32_t stride_or(uint32_t stride, uint32_t natural)
 
 static int check_seq(struct coppice *c, uint32_t index, const struct coppice_step_seq *s)
 {
-	char name[] = "the handle";
-
 	if (!s->seq)
-		return explain_tensor(c, index, name, "is NULL");
+		return explain_tensor(c, index, "the handle", "is NULL");
 	if (s->seq->lane->c != c)
-		return explain_tensor(c, index, name, "belongs to another connection");
+		return explain_tensor(c, index, "the handle", "belongs to another connection");
 	if (s->n_new == 0)
 		return explain_tensor(c, index, "n_new", "is 0; give at least one token");
 	return 0;
 }
 
+/* Made here and put there at once: the place is the ring's, whose lines the daemon's processor has. */
 static int make_record(struct coppice *c, uint32_t i, const struct coppice_step *step,
 		       struct abi_step_seq *ret, struct arena_span *last)
 {
@@ -109,7 +105,7 @@ static int make_record(struct coppice *c, uint32_t i, const struct coppice_step 
 
 	if (r < 0)
 		return r;
-	*ret = (struct abi_step_seq){
+	struct abi_step_seq record = {
 		.seq = s->seq->handle,
 		.lse = ABI_NO_OFFSET,
 		.q_stride = stride_or(s->q_stride, s->seq->model.q_row_bytes),
@@ -119,8 +115,12 @@ static int make_record(struct coppice *c, uint32_t i, const struct coppice_step 
 		.lse_stride = stride_or(s->lse_stride, s->seq->model.lse_row_bytes),
 		.n_new = s->n_new,
 	};
-	r = place_inputs(c, i, step, ret, last);
-	return r < 0 ? r : place_outputs(c, i, step, ret, last);
+
+	r = place_inputs(c, i, step, &record, last);
+	if (r == 0)
+		r = place_outputs(c, i, step, &record, last);
+	*ret = record;
+	return r;
 }
 
 int step_check(struct coppice *c, const struct coppice_step *step)

@@ -58,23 +58,25 @@ struct sched_summary {
 	uint64_t bytes;
 };
 
+/* What each step looks at comes first. */
 struct sched_seq {
-	LIST_ENTRY(sched_seq) link; /* of its session */
-	TAILQ_ENTRY(sched_seq)
-	wait_link; /* of the scheduler's waits, first come first, while wait != NULL */
 	uint64_t handle;
 	struct sched_session *session;
 	struct sched_lane *lane;
 	struct sched_model *model;
 	struct store_seq *store; /* owned */
 	uint32_t *parents; /* owned; of the live draft tree, NULL: none or a chain */
+	uint64_t step_mark; /* the last step that named it: finds doubles */
 	uint32_t next_layer; /* of the live extension */
 	bool draft; /* the live extension awaits accept */
 	bool computed; /* the draft has all layers */
 	bool voided; /* a step failed: entries end with ABI_VOID until a trim */
+
+	LIST_ENTRY(sched_seq) link; /* of its session */
+	TAILQ_ENTRY(sched_seq)
+	wait_link; /* of the scheduler's waits, first come first, while wait != NULL */
 	struct abi_sparse sparse; /* tau 0: it has not asked for it */
 	struct sched_summary summary;
-	uint64_t step_mark; /* the last step that named it: finds doubles */
 	struct sched_request *wait; /* lent by the poster; a SEQ_WAIT not answered yet */
 	uint64_t wait_deadline_ns;
 };

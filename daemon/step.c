@@ -97,58 +97,64 @@ static enum abi_reason check_outputs(const struct sched *s, const struct sched_l
 	return ABI_OK;
 }
 
-static struct outcome check_seq(struct sched *s, const struct sched_lane *lane,
-				const struct abi_entry *e, const struct abi_step_seq *rec,
-				struct sched_seq *seq, uint32_t where)
+static enum abi_reason check_seq(struct sched *s, const struct sched_lane *lane,
+				 const struct abi_entry *e, const struct abi_step_seq *rec,
+				 struct sched_seq *seq)
 {
 	uint32_t n_live = store_seq_n_live(seq->store);
 
 	if (seq->lane != lane)
-		return outcome_bad(-EINVAL, ABI_WRONG_LANE, where);
+		return ABI_WRONG_LANE;
 	if (seq->step_mark == s->step_mark)
-		return outcome_bad(-EINVAL, ABI_SEQ_TWICE, where);
+		return ABI_SEQ_TWICE;
 	seq->step_mark = s->step_mark;
 	if (seq->voided)
-		return outcome_bad(-ECANCELED, ABI_VOID, where);
+		return ABI_VOID;
 	if (lane->step.model && seq->model != lane->step.model)
-		return outcome_bad(-EINVAL, ABI_MIXED_MODELS, where);
+		return ABI_MIXED_MODELS;
 	if (n_live == 0 || seq->computed)
-		return outcome_bad(-EINVAL, ABI_NOT_EXTENDED, where);
+		return ABI_NOT_EXTENDED;
 	if (e->layer != seq->next_layer)
-		return outcome_bad(-EINVAL, ABI_WRONG_LAYER, where);
+		return ABI_WRONG_LAYER;
 	if (rec->n_new != n_live)
-		return outcome_bad(-EINVAL, ABI_WRONG_COUNT, where);
-	return OUTCOME_OK;
+		return ABI_WRONG_COUNT;
+	return ABI_OK;
 }
 
-static struct outcome check_part(struct sched *s, struct sched_lane *lane,
-				 const struct abi_entry *e, const struct abi_step_seq *rec,
-				 uint32_t where)
+static enum abi_reason check_part(struct sched *s, struct sched_lane *lane,
+				  const struct abi_entry *e, const struct abi_step_seq *rec,
+				  struct step_part *part)
 {
-	struct step_part *part = &lane->step.parts[where];
 	struct sched_seq *seq = handle_find(&s->seqs, lane->session, rec->seq);
+	bool append_only = e->flags & ABI_STEP_APPEND_ONLY;
+	enum abi_reason bad = seq ? check_seq(s, lane, e, rec, seq) : ABI_STALE_SEQ;
 
+	if (bad)
+		return bad;
 	*part = (struct step_part){.seq = seq,
 				   .n_new = rec->n_new,
 				   .arena_in = rec->arena_in,
 				   .arena_out = rec->arena_out};
-	if (!seq)
-		return outcome_bad(-ESTALE, ABI_STALE_SEQ, where);
-	struct outcome bad = check_seq(s, lane, e, rec, seq, where);
-
-	if (bad.status)
-		return bad;
-	bool append_only = e->flags & ABI_STEP_APPEND_ONLY;
-	enum abi_reason reason =
-		check_inputs(s, lane, rec, &seq->model->shape, append_only, &part->io);
-
-	if (!reason && !append_only)
-		reason = check_outputs(s, lane, rec, &seq->model->shape, &part->io);
+	bad = check_inputs(s, lane, rec, &seq->model->shape, append_only, &part->io);
+	if (!bad && !append_only)
+		bad = check_outputs(s, lane, rec, &seq->model->shape, &part->io);
 	lane->step.model = seq->model;
 	lane->step.n_draft_rows += seq->parents ? rec->n_new : 0;
 	lane->step.prefill |= seq->parents ? lane->step.n_draft_rows > DECODE_MAX_DRAFTS
 					   : rec->n_new > DECODE_MAX_NEW;
-	return reason ? outcome_bad(-EINVAL, reason, where) : OUTCOME_OK;
+	return bad;
+}
+
+static struct outcome refused_part(enum abi_reason reason, uint32_t where)
+{
+	switch (reason) {
+	case ABI_STALE_SEQ:
+		return outcome_bad(-ESTALE, reason, where);
+	case ABI_VOID:
+		return outcome_bad(-ECANCELED, reason, where);
+	default:
+		return outcome_bad(-EINVAL, reason, where);
+	}
 }
 
 bool step_may_be_sparse(const struct step_part *part)
@@ -221,8 +227,8 @@ struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct
 {
 	const struct abi_step_seq *recs = (const struct abi_step_seq *)(const void *)lane->body;
 	struct step *step = &lane->step;
-	struct outcome bad = OUTCOME_OK;
-	enum abi_reason reason;
+	enum abi_reason bad;
+	uint32_t where = 0;
 
 	if (e->flags & ~(uint32_t)STEP_FLAGS ||
 	    (e->flags & ABI_STEP_STREAM && e->flags & ABI_STEP_WORDS) ||
@@ -243,16 +249,18 @@ struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct
 			      .on_stream = e->flags & ABI_STEP_STREAM,
 			      .arrival_ns = s->now_ns};
 	s->step_mark++;
-	reason = check_tell(s, lane, e);
-	if (reason)
-		bad = outcome_bad(-EINVAL, reason, 0);
-	for (uint32_t i = 0; i < e->count && bad.status == 0; i++)
-		bad = check_part(s, lane, e, &recs[i], i);
-	if (bad.status)
+	bad = check_tell(s, lane, e);
+	for (uint32_t i = 0; i < e->count && !bad; i++) {
+		bad = check_part(s, lane, e, &recs[i], &step->parts[i]);
+		where = i;
+	}
+	if (bad) {
 		void_named(s, lane, recs, e->count);
-	else if (step->tell && !outputs_are_near(s, lane))
+		return refused_part(bad, where);
+	}
+	if (step->tell && !outputs_are_near(s, lane))
 		step->tell = 0;
-	return bad;
+	return OUTCOME_OK;
 }
 
 /* After its last layer a plain extension is published; a draft awaits its accept. */
@@ -295,11 +303,8 @@ static struct outcome finished(const struct select_shares *x)
 
 void step_tell(struct sched *s, struct sched_lane *lane)
 {
-	struct step *step = &lane->step;
-
-	step->told = step->layer + 1 < step->model->shape.n_layers;
-	if (step->told)
-		complete_entry(s, lane, finished(&step->shares));
+	lane->step.told = true;
+	complete_entry(s, lane, finished(&lane->step.shares));
 }
 
 void step_finish(struct sched *s, struct sched_lane *lane)

@@ -12,12 +12,13 @@ struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct
 /* Its sequence wants prefill to attend to part of the path, and this is prefill: decode and drafts are exact in any step. */
 bool step_may_be_sparse(const struct step_part *part);
 
-/* The parked step's layer is done for all its rows and nothing can fail any more, unless it is the last: the entry completes
- * now, so that the client need not wait for step_finish, which must follow. */
+/* The parked step's layer is done for all its rows: the entry completes now, so that the client need not wait for step_finish,
+ * which must follow before anything else is served. Tokens that then find no memory to be published in are void, as the
+ * sequence's next entry says. */
 void step_tell(struct sched *s, struct sched_lane *lane);
 
 /* The parked step's layer is done for all its rows: extensions advance, tokens are published after the last layer, the
- * entry completes. */
+ * entry completes if it has not. */
 void step_finish(struct sched *s, struct sched_lane *lane);
 
 /* The parked step ends with this outcome and its extensions are void. */

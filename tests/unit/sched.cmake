@@ -2,6 +2,7 @@ foreach(unit sched sched_seqs sched_device ready)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/sched_fixture.c unit/sched_harness.c
 		LIBS coppice_daemon LABELS unit tsan)
 endforeach()
+target_link_options(sched_seqs_test PRIVATE -Wl,--wrap=store_seq_publish)
 
 coppice_test(NAME hold_test SOURCES unit/hold_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
 

@@ -2,12 +2,24 @@
  * shared. */
 #include "sched_fixture.h"
 
+#include "kvstore/store.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
+
+/* The linker has publications come by here. */
+static _Atomic bool publication_fails;
+int __real_store_seq_publish(struct store_seq *q, uint64_t now_ns);
+int __wrap_store_seq_publish(struct store_seq *q, uint64_t now_ns);
+
+int __wrap_store_seq_publish(struct store_seq *q, uint64_t now_ns)
+{
+	return publication_fails ? -ENOMEM : __real_store_seq_publish(q, now_ns);
+}
 
 /* Ids of prompts that are not computed are the daemon's memory: a session has its share of it, as before once they are. */
 static void prompts_have_a_share_of_memory(void **state)
@@ -261,6 +273,24 @@ static void domains_do_not_share(void **state)
 	client_end(&other);
 }
 
+/* Its step is done by then: what it computed is right, and is nobody's. */
+static void tokens_without_room_to_be_published_are_void(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_entry trim = {.kind = ABI_TRIM, .seq = f->seq, .arg = 4};
+
+	client_compute(&f->c, f->seq, fixture_ids, 4);
+	assert_int_equal(harness_status(&f->h).store.n_tokens, 4);
+	publication_fails = true;
+	client_compute(&f->c, f->seq, fixture_ids + 4, 1);
+	assert_ends(client_extend(&f->c, f->seq, fixture_ids + 5, 1), -ECANCELED, ABI_VOID);
+	publication_fails = false;
+	assert_int_equal(harness_status(&f->h).store.n_tokens, 4);
+	assert_ends(client_do(&f->c, trim, NULL, 0), 0, ABI_OK);
+	client_compute(&f->c, f->seq, fixture_ids + 4, 1);
+	assert_int_equal(harness_status(&f->h).store.n_tokens, 5);
+}
+
 static void draft_trees_are_of_a_bounded_size(void **state)
 {
 	struct fixture *f = *state;
@@ -292,6 +322,7 @@ int main(void)
 		TEST(a_claim_taken_over_lapses_too),
 		TEST(a_wait_ends_at_its_deadline),
 		TEST(domains_do_not_share),
+		TEST(tokens_without_room_to_be_published_are_void),
 		TEST(draft_trees_are_of_a_bounded_size),
 	};
 
