@@ -224,6 +224,16 @@ static void batch_shrink(struct sched *s)
 	s->hold_stale = true;
 }
 
+/* While the device is at work. Once a token at most, should it fail. */
+static void batch_renew(struct sched *s)
+{
+	for (uint32_t i = 0; i < s->batch.n_jobs; i++) {
+		if (s->batch.jobs[i].ends_soon)
+			renewal_begin(s, &s->batch.jobs[i]);
+		s->batch.jobs[i].ends_soon = false;
+	}
+}
+
 void batch_submit(struct sched *s)
 {
 	struct batch *b = &s->batch;
@@ -240,6 +250,7 @@ void batch_submit(struct sched *s)
 		return;
 	}
 	batch_count(s);
+	batch_renew(s);
 	b->in_flight = true;
 	b->soon_ns = b->prefill ? UINT64_MAX : s->clock() + TELL_SOON_NS;
 }
@@ -318,10 +329,12 @@ void batch_forget_model(struct batch *b, const struct sched_model *model)
 		if (b->jobs[i].model == model)
 			b->jobs[i].model = NULL;
 	}
+	renewal_forget_model(&b->renewal, model);
 }
 
 void batch_done(struct batch *b)
 {
+	renewal_done(&b->renewal);
 	for (uint32_t i = 0; i < b->jobs_room; i++)
 		job_done(&b->jobs[i]);
 	sparse_done(&b->sparse);

@@ -10,6 +10,7 @@
 #define COPPICED_BATCH_H
 
 #include "job.h"
+#include "renew.h"
 #include "sparse.h"
 
 struct sched_lane;
@@ -31,6 +32,7 @@ struct batch {
 		soon_ns; /* when to tell its lanes' streams that they are soon done, unless the backend says; UINT64_MAX: they know */
 	uint64_t last_plan; /* ids given to plans */
 	uint64_t uses; /* of jobs' plans */
+	struct renewal renewal;
 	struct sparse sparse;
 	uint64_t mark; /* stamps store nodes with their index in a job's tree */
 };

@@ -135,34 +135,49 @@ static void job_begin_tree(struct batch *b, struct batch_job *job)
 	b->mark++;
 	job->tree = (struct work_tree){0};
 	job->n_planned = 0;
-	job->advanced = false;
+	job->advanced = job->ends_soon = false;
 }
 
-static int job_plan(struct batch_job *job)
+/* Its arrays may have moved. */
+static void job_lend_tree(struct batch_job *job)
 {
 	job->tree.nodes = job->nodes;
 	job->tree.slices = job->slices;
 	job->tree.queries = job->queries;
-	return plan_make(&job->plan, &job->tree, &job->list);
 }
 
 /* ---- plans that are kept ------------------------------------------------------------------------------ */
 
-/* How a job's plan, made for an earlier layer or token, fits these lanes' steps. */
-enum fit { FIT_NOT, FIT_AS_IT_IS, FIT_A_TOKEN_LATER };
+/* How many tokens later than a job's plan, made for an earlier layer or token, these lanes' steps are, if it fits them. */
+#define FIT_NOT UINT32_MAX
+#define LATER_KEPT 1u /* at most, of a plan that served their last token */
+#define LATER_AHEAD 16u /* of one that was made ahead */
 
-static enum fit part_fit(const struct batch_planned *planned, const struct step_part *part)
+/* Are the path's last n tokens in its last node? */
+static bool node_has_last(const struct store_seq *store, uint32_t n)
+{
+	const struct store_node *node = store_seq_node(store);
+	uint32_t n_tokens = store_node_n_tokens(node);
+
+	return n == 0 ||
+	       (n_tokens >= n && store_node_pos(node) + n_tokens == store_seq_n_tokens(store));
+}
+
+static uint32_t part_fit(const struct batch_planned *planned, const struct step_part *part,
+			 uint32_t most)
 {
 	struct batch_planned now = planned_of(part);
+	uint32_t later = now.n_tokens - planned->n_tokens;
 
 	if (now.handle != planned->handle || now.path_version != planned->path_version ||
 	    now.n_new != planned->n_new)
 		return FIT_NOT;
-	if (now.n_tokens == planned->n_tokens)
-		return FIT_AS_IT_IS;
-	if (now.n_tokens == planned->n_tokens + 1 && now.n_new == 1 && !part->seq->parents)
-		return FIT_A_TOKEN_LATER;
-	return FIT_NOT;
+	if (later == 0)
+		return 0;
+	if (later > most || now.n_new != 1 || part->seq->parents ||
+	    !node_has_last(part->seq->store, later - 1))
+		return FIT_NOT;
+	return later;
 }
 
 /* The next step part of the job in order of lanes, from *lane and *part on, which then stand behind it; NULL: there is none. */
@@ -178,14 +193,14 @@ static const struct step_part *next_part(const struct batch *b, const struct bat
 	return NULL;
 }
 
-static enum fit job_fit(const struct sched *s, const struct batch_job *job)
+static uint32_t job_fit(const struct sched *s, const struct batch_job *job, uint32_t most)
 {
 	const struct step_part *part;
-	uint32_t q = 0, lane = 0, at = 0;
-	enum fit fit = FIT_NOT;
+	uint32_t q = 0, lane = 0, at = 0, fit = FIT_NOT;
 
 	while ((part = next_part(&s->batch, job, &lane, &at)) != NULL) {
-		enum fit this = q < job->n_planned ? part_fit(&job->planned[q], part) : FIT_NOT;
+		uint32_t this =
+			q < job->n_planned ? part_fit(&job->planned[q], part, most) : FIT_NOT;
 
 		if (this == FIT_NOT || (q > 0 && this != fit))
 			return FIT_NOT;
@@ -221,10 +236,10 @@ static void job_take_oldest(struct sched *s, struct batch_job *job)
 }
 
 /* Lanes that take turns have a plan each, among the jobs beyond those of the batch. */
-static enum fit job_find_kept(struct sched *s, struct batch_job *job)
+static uint32_t job_find_kept(struct sched *s, struct batch_job *job)
 {
 	struct batch *b = &s->batch;
-	enum fit fit = job_fit(s, job);
+	uint32_t fit = job_fit(s, job, LATER_KEPT);
 
 	for (uint32_t i = b->n_jobs; i < b->jobs_room && fit == FIT_NOT; i++) {
 		struct batch_job *kept = &b->jobs[i];
@@ -232,14 +247,31 @@ static enum fit job_find_kept(struct sched *s, struct batch_job *job)
 		if (kept->model != job->model)
 			continue;
 		kept->layer = job->layer;
-		fit = job_fit(s, kept);
+		fit = job_fit(s, kept, LATER_KEPT);
 		if (fit != FIT_NOT)
 			job_swap(s, job, kept);
 	}
 	return fit;
 }
 
-static int job_make_tree(struct sched *s, struct batch_job *job)
+/* One that was made ahead has room for more tokens than any that is kept. */
+static uint32_t job_find(struct sched *s, struct batch_job *job)
+{
+	struct batch_job *made = renewal_made(&s->batch.renewal);
+	uint32_t fit = FIT_NOT;
+
+	if (made && made->model == job->model) {
+		made->layer = job->layer;
+		fit = job_fit(s, made, LATER_AHEAD);
+	}
+	if (fit == FIT_NOT)
+		return job_find_kept(s, job);
+	job_swap(s, job, made);
+	renewal_taken(&s->batch.renewal);
+	return fit;
+}
+
+int job_make_tree(struct sched *s, struct batch_job *job)
 {
 	struct batch *b = &s->batch;
 	const struct step_part *part;
@@ -250,13 +282,21 @@ static int job_make_tree(struct sched *s, struct batch_job *job)
 		if (job_add_query(b, job, part, 0, part->n_new) < 0)
 			return -ENOMEM;
 	}
-	int r = job_plan(job);
-
-	if (r < 0)
-		return r;
+	job_lend_tree(job);
 	job->plan_id = ++s->batch.last_plan;
 	job->n_planned = job->tree.n_queries;
 	return 0;
+}
+
+static int job_make_plan(struct sched *s, struct batch_job *job)
+{
+	int r = job_make_tree(s, job);
+
+	if (r == 0)
+		r = plan_make(&job->plan, &job->tree, &job->list);
+	if (r < 0)
+		job->n_planned = 0;
+	return r;
 }
 
 /* Addresses change from layer to layer, the tree does not. */
@@ -284,21 +324,63 @@ struct backend_job job_for_backend(const struct sched *s, const struct batch_job
 				    .layer = job->layer};
 }
 
+/* Slices of a sequence's last n tokens, of which the new one is the last, behind those of the tree. */
+static int job_add_since(struct batch_job *job, const struct step_part *part, uint32_t n,
+			 struct backend_io *io)
+{
+	const struct store_seq *store = part->seq->store;
+	const struct store_node *node = store_seq_node(store);
+	uint32_t n_slots, n_slices, first = job->tree.n_slices;
+	const struct store_slice *slots = store_seq_slots(store, &n_slots);
+	const struct store_slice *slices = store_node_slices(node, &n_slices);
+
+	if (job_add_slices_cut(job, slices, store_node_n_tokens(node) - (n - 1), n - 1) < 0 ||
+	    job_add_slices(job, slots, n_slots) < 0)
+		return -ENOMEM;
+	io->n_slots = job->tree.n_slices - first;
+	return 0;
+}
+
+/* io with all tokens since the plan was made, as advancing takes it. Behind the tree's slices there is room while that is done. */
+static int job_fill_since(struct sched *s, struct batch_job *job, uint32_t later)
+{
+	const struct step_part *part;
+	uint32_t lane = 0, at = 0, q = 0, first = job->tree.n_slices;
+	int r = GROW(job->since, job->since_room, job->n_planned);
+
+	for (; r >= 0 && (part = next_part(&s->batch, job, &lane, &at)) != NULL; q++) {
+		job->since[q] = job->io[q];
+		r = job_add_since(job, part, later, &job->since[q]);
+	}
+	job->tree.n_slices = first;
+	job_lend_tree(job);
+	for (uint32_t i = 0; i < q; first += job->since[i++].n_slots)
+		job->since[i].slots = job->slices + first;
+	return r;
+}
+
 /* The plan serves the queries' next tokens too, whose io there is, if the backend can take them into it. */
-static enum fit job_advance(struct sched *s, struct batch_job *job)
+static uint32_t job_advance(struct sched *s, struct batch_job *job, uint32_t later)
 {
 	struct work_list *list = &job->list;
+	int r = s->ops->advance ? 0 : -ESTALE;
 
-	if (!s->ops->advance)
+	if (r == 0 && later > 1)
+		r = job_fill_since(s, job, later);
+	if (r < 0)
 		return FIT_NOT;
 	for (uint32_t i = 0; i < list->n_rows; i++)
-		list->rows[i].pos = ++job->planned[list->rows[i].query].n_tokens;
-	list->kv_tokens_read += list->n_rows;
-	list->kv_tokens_alone += list->n_rows;
+		list->rows[i].pos = job->planned[list->rows[i].query].n_tokens += later;
+	list->kv_tokens_read += (uint64_t)list->n_rows * later;
+	list->kv_tokens_alone += (uint64_t)list->n_rows * later;
 	struct backend_job advanced = job_for_backend(s, job);
 
+	if (later > 1)
+		advanced.io = job->since;
 	job->advanced = true;
-	return s->ops->advance(s->backend, &advanced) == 0 ? FIT_AS_IT_IS : FIT_NOT;
+	r = s->ops->advance(s->backend, &advanced);
+	job->ends_soon = r == BACKEND_SOON;
+	return r < 0 ? FIT_NOT : 0;
 }
 
 void job_init(struct sched *s, struct batch_job *job, struct sched_model *model, uint32_t layer)
@@ -349,7 +431,8 @@ static int slice_make(struct sched *s, struct batch_job *job)
 	io->slots = job->slices + first;
 	io->n_slots = job->tree.n_slices - first;
 	job->tree.n_slices = first;
-	return job_plan(job);
+	job_lend_tree(job);
+	return plan_make(&job->plan, &job->tree, &job->list);
 }
 
 /* ---- outside ---------------------------------------------------------------------------------------------- */
@@ -358,18 +441,18 @@ int job_make(struct sched *s, struct batch_job *job)
 {
 	if (s->batch.prefill)
 		return slice_make(s, job);
-	enum fit fit = job_find_kept(s, job);
+	uint32_t fit = job_find(s, job);
 
 	if (fit != FIT_NOT)
 		job_fill_io(s, job);
 	else
 		job_take_oldest(s, job);
-	if (fit == FIT_A_TOKEN_LATER)
-		fit = job_advance(s, job);
+	if (fit != FIT_NOT && fit > 0)
+		fit = job_advance(s, job, fit);
 	job->used = ++s->batch.uses;
 	if (fit != FIT_NOT)
 		return 0;
-	int r = job_make_tree(s, job);
+	int r = job_make_plan(s, job);
 
 	if (r == 0)
 		job_fill_io(s, job);
@@ -384,4 +467,5 @@ void job_done(struct batch_job *job)
 	free(job->queries);
 	free(job->io);
 	free(job->planned);
+	free(job->since);
 }

@@ -33,6 +33,10 @@ struct batch_job {
 	uint32_t nodes_room, slices_room, queries_room, io_room;
 	uint64_t plan_id; /* of the list above */
 	bool advanced; /* the plan has tokens that tree and list lack */
+	bool ends_soon; /* the plan has room for few more */
+	struct backend_io
+		*since; /* owned: io with the tokens since the plan in place of the last */
+	uint32_t since_room;
 	struct batch_planned *planned; /* owned: whom tree and list are for, in order of queries */
 	uint32_t planned_room, n_planned;
 	uint64_t used; /* grows with each use; 0: nothing is kept */
@@ -42,6 +46,8 @@ struct batch_job {
 void job_init(struct sched *s, struct batch_job *job, struct sched_model *model, uint32_t layer);
 /* For those of the batch's steps that are the job's, or the slice that the batch is. 0, -ENOMEM, or the planner's. */
 int job_make(struct sched *s, struct batch_job *job);
+/* Its tree alone, and a number for the plan to come. 0 or -ENOMEM. */
+int job_make_tree(struct sched *s, struct batch_job *job);
 /* Borrows from the job. */
 struct backend_job job_for_backend(const struct sched *s, const struct batch_job *job);
 void job_done(struct batch_job *job);

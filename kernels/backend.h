@@ -265,6 +265,9 @@ struct backend_tier_ops {
 	uint64_t (*layout)(struct backend *b);
 };
 
+#define BACKEND_SOON \
+	1 /* the plan has room for few tokens more: now is the time to prepare the next */
+
 struct backend_ops {
 	const char *name;
 	bool wants_rows; /* few rows leave most of it idle: slices of a prompt are to be long */
@@ -312,10 +315,16 @@ struct backend_ops {
 	void (*arena_free)(struct backend *b, uint64_t base);
 
 	/* The plan of job->plan_id, made for an earlier job of the same queries, one new token each, is to serve this one, whose
-	 * queries have each come one token further: list->rows have the new positions and io the new slots (none where the token
-	 * is on another device of a group), the tree and the rest of the list are as they were. Called once per token, before the
-	 * first submit with it. 0, or -ESTALE or -ENOMEM: make a new plan. NULL: this backend never can. */
+	 * queries have each come further, by as many tokens as io has slots for: one, or several if the plan was prepared. list->rows
+	 * have the new positions (a slot may be missing where the token is on another device of a group), the tree and the rest of the
+	 * list are as they were. Called once per token, before the first submit with it. 0, or BACKEND_SOON; -ESTALE or -ENOMEM: make
+	 * a new plan. NULL: this backend never can. */
 	int (*advance)(struct backend *b, const struct backend_job *job);
+	/* Makes ahead what the first submit of a job with this plan id has to make of tree and list, or advance has to have if that is
+	 * called before: io is not looked at. One at a time, on any thread, beside all other calls but close; tree and list are
+	 * lent during the call. What was prepared before and not asked for is dropped. 0, -ESTALE: such a plan cannot be advanced,
+	 * -EINVAL, -ENOMEM. NULL: this backend never does. */
+	int (*prepare)(struct backend *b, const struct backend_job *job);
 	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0; -ESTALE: an advanced job's plan is gone or
 	 * does not fit what is wanted, make new ones; or -errno. After an error nothing is under way. */
 	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);

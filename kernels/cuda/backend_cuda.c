@@ -308,6 +308,11 @@ static int cuda_advance(struct backend *b, const struct backend_job *job)
 	return batch_advance(&b->batch, job);
 }
 
+static int cuda_prepare(struct backend *b, const struct backend_job *job)
+{
+	return batch_prepare(&b->batch, job, b->n_blocks);
+}
+
 static int cuda_estimate(struct backend *b, const struct backend_estimate *estimate,
 			 const float **ret_mass)
 {
@@ -404,6 +409,7 @@ static const struct backend_ops ops = {
 	.arena_new = cuda_lend,
 	.arena_free = cuda_unlend,
 	.advance = cuda_advance,
+	.prepare = cuda_prepare,
 	.submit = backend_submit,
 	.estimate = cuda_estimate,
 	.choose = cuda_choose,

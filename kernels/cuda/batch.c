@@ -44,6 +44,7 @@ void batch_done(struct batch *b)
 		cudaFree(b->plans[i].device.at);
 		plan_drop_tails(&b->plans[i]);
 	}
+	ahead_done(b);
 	cudaFree(b->parts.at);
 	cudaFree(b->chosen.units.at);
 	cudaFree(b->chosen.programs.at);
@@ -248,7 +249,7 @@ static int ready_plan(struct upload *u, const struct backend_job *job,
 	int r = 0;
 
 	*ret = all ? plan_find(b, job->plan_id, job->shape) : NULL;
-	if (!*ret && job->advanced)
+	if (!*ret && job->advanced && !ahead_find(b, job))
 		r = -ESTALE;
 	else if (!*ret)
 		r = all ? send_plan(u, job, NULL, ret) : send_plan_of_wanted(u, job, ret);

@@ -15,6 +15,8 @@
 #include "program.h"
 #include "stand.h"
 
+#include <pthread.h>
+
 #define BATCH_FRAMES 8u
 #define BATCH_STAGED \
 	2u /* the stream keeps batches in order: the next but one begins when this one has ended */
@@ -55,6 +57,13 @@ struct batch_plan {
 	uint64_t arrays[PROGRAM_N_ARRAYS]; /* where they lie */
 };
 
+/* A plan before its first batch: a program that the device does not have yet, and a plan without memory that may have been
+ * advanced. */
+struct batch_ahead {
+	struct batch_plan plan;
+	struct program program; /* owned */
+};
+
 struct batch_need; /* batch_impl.h */
 
 /* Host memory that kernels reach across the bus. */
@@ -80,6 +89,12 @@ struct batch {
 		struct batch_buffer units, programs, tables; /* owned, device */
 	} chosen; /* of jobs of chosen blocks */
 	struct program program;
+	struct {
+		struct batch_ahead making; /* whoever prepares */
+		struct batch_ahead made; /* under the lock */
+		struct batch_ahead taken; /* whoever submits: the last that was asked for */
+		pthread_mutex_t lock;
+	} ahead;
 	uint32_t *ticket; /* owned, device */
 	struct batch_host *hosts; /* owned */
 	uint32_t n_hosts, last_host;
@@ -122,6 +137,8 @@ void batch_drop_host(struct batch *b, uint64_t base);
 /* As backend_ops say. */
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);
 int batch_advance(struct batch *b, const struct backend_job *job);
+/* For as many blocks. */
+int batch_prepare(struct batch *b, const struct backend_job *job, uint32_t n_blocks);
 int batch_conclude(struct batch *b);
 int batch_completed(struct batch *b, uint64_t *ret_id);
 bool batch_settled(struct batch *b, uint64_t id);

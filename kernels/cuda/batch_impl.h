@@ -115,6 +115,11 @@ struct device_shape shape_on_device(const struct work_shape *shape);
 
 /* NULL: not kept (any more). */
 struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape);
+/* What the planner is to be told. */
+struct program_want plan_want(const struct batch *b, const struct backend_job *job,
+			      uint32_t n_blocks);
+/* What advancing needs outlives the program. 0 or -ENOMEM. */
+int plan_keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows);
 /* Makes a program in b->program and a plan that has room for it, in the place of one that is needed least; others may go, as
  * BATCH_PLANS_BYTES says. wanted [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
 int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
@@ -122,6 +127,15 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 /* Of the program's arrays, one behind the other at multiples of BATCH_ALIGN. */
 size_t plan_bytes(const struct program *p);
 void plan_drop_tails(struct batch_plan *plan);
+
+/* ---- batch_ahead.c ----------------------------------------------------------------------------------------------- */
+
+/* What was prepared for the job's plan; the batch's until it asks for another. NULL: nothing was. */
+struct batch_ahead *ahead_find(struct batch *b, const struct backend_job *job);
+/* Its program in exchange for another, and its tails: nothing is left of it. */
+void ahead_take_program(struct batch_ahead *ahead, struct program *program);
+void ahead_take_tails(struct batch_ahead *ahead, struct batch_plan *plan);
+void ahead_done(struct batch *b);
 
 /* ---- batch_tables.c ---------------------------------------------------------------------------------------------- */
 

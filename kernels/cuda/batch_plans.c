@@ -141,8 +141,7 @@ static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes)
 
 /* ---- plans ------------------------------------------------------------------------------------------------------- */
 
-/* What advancing needs outlives the program. */
-static int keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows)
+int plan_keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows)
 {
 	plan_drop_tails(plan);
 	if (!p->tails)
@@ -169,65 +168,107 @@ static bool may_advance(const struct backend_job *job)
 	return true;
 }
 
+static uint32_t count_tokens(const struct backend_io *io)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < io->n_slots; i++)
+		n += io->slots[i].count;
+	return n;
+}
+
+/* By the tokens in its slots, the last of which is the row's own. */
+static int advance_row(const struct work_shape *shape, const struct program_pages *pages,
+		       struct batch_plan *plan, uint32_t row, const struct work_row *at,
+		       const struct backend_io *io)
+{
+	uint32_t pos = at->pos + 1 - count_tokens(io);
+	int r = 0;
+
+	for (uint32_t i = 0; i < io->n_slots; i++) {
+		const struct work_slice *slot = &io->slots[i];
+
+		for (uint32_t j = 0; j < slot->count && !r; j++)
+			r = program_advance(&plan->tails[row], pos++,
+					    shape_source(shape, pages, slot->page, slot->first + j),
+					    &plan->growth);
+	}
+	return r;
+}
+
+/* 0, or BACKEND_SOON: a row has as good as all room that was set aside for it. */
 static int advance_rows(const struct batch *b, struct batch_plan *plan,
 			const struct backend_job *job)
 {
 	struct program_pages pages = shape_pages(b, job->shape);
+	bool soon = false;
 
 	for (uint32_t i = 0; i < plan->n_tails; i++) {
 		const struct work_row *row = &job->list->rows[i];
-		const struct work_slice *slot = job->io[row->query].slots;
-		int r;
+		int r = advance_row(job->shape, &pages, plan, i, row, &job->io[row->query]);
 
-		if (job->io[row->query].n_slots == 0)
-			continue;
-		if (job->io[row->query].n_slots != 1 || slot->count != 1)
-			return -ESTALE;
-		r = program_advance(&plan->tails[i], row->pos,
-				    shape_source(job->shape, &pages, slot->page, slot->first),
-				    &plan->growth);
 		if (r)
 			return r;
+		soon = soon || plan->tails[i].used >= PROGRAM_TAIL_GROUPS - 1;
 	}
-	return 0;
+	return soon ? BACKEND_SOON : 0;
 }
 
 int batch_advance(struct batch *b, const struct backend_job *job)
 {
 	struct batch_plan *plan = plan_find(b, job->plan_id, job->shape);
+	struct batch_ahead *ahead = plan ? NULL : ahead_find(b, job);
 	int r;
 
+	plan = ahead ? &ahead->plan : plan;
 	if (!plan || plan->n_tails == 0 || plan->n_tails != job->list->n_rows)
 		return -ESTALE;
 	r = advance_rows(b, plan, job);
-	if (r)
+	if (r < 0)
 		plan->plan_id = 0; /* half advanced: of no use to anyone */
 	return r;
+}
+
+/* ---- plans of a batch -------------------------------------------------------------------------------------------- */
+
+struct program_want plan_want(const struct batch *b, const struct backend_job *job,
+			      uint32_t n_blocks)
+{
+	return (struct program_want){
+		.shape = job->shape,
+		.list = job->list,
+		.pages = shape_pages(b, job->shape),
+		.costs = b->costs,
+		.choice = b->choice,
+		.n_blocks = n_blocks,
+		.wide = b->wide && job->shape->head_dim <= 128,
+		.tails = may_advance(job),
+	};
 }
 
 /* Makes a program in b->program and a plan that has room for it. */
 int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
 		 struct batch_plan **ret)
 {
+	struct batch_ahead *ahead = wanted ? NULL : ahead_find(b, job);
+	struct program_want want = plan_want(b, job, b->n_blocks);
 	struct batch_plan *plan;
-	struct program_want want = {
-		.shape = job->shape,
-		.list = job->list,
-		.wanted = wanted,
-		.pages = shape_pages(b, job->shape),
-		.costs = b->costs,
-		.choice = b->choice,
-		.n_blocks = b->n_blocks,
-		.wide = b->wide && job->shape->head_dim <= 128,
-		.tails = !wanted && may_advance(job),
-	};
-	int r = program_make(&b->program, &want);
+	int r = 0;
 
+	want.wanted = wanted;
+	want.tails = want.tails && !wanted;
+	if (ahead)
+		ahead_take_program(ahead, &b->program);
+	else
+		r = program_make(&b->program, &want);
 	if (r)
 		return r;
 	plan = find_place(b, plan_bytes(&b->program));
 	plan->plan_id = 0;
-	r = keep_tails(plan, &b->program, job->list->n_rows);
+	if (ahead)
+		ahead_take_tails(ahead, plan);
+	else
+		r = plan_keep_tails(plan, &b->program, job->list->n_rows);
 	if (r)
 		return r;
 	r = plan_grow(b, plan, plan_bytes(&b->program));

@@ -435,6 +435,7 @@ int batch_advance(struct backend *b, const struct backend_job *job)
 					     : share_advance_heads(&d->share, job, &own);
 		if (r == 0)
 			r = b->ops->advance(d->backend, &own);
+		r = r == BACKEND_SOON ? 0 : r;
 	}
 	return r;
 }

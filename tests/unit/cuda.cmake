@@ -34,6 +34,7 @@ if(COPPICE_CUDA_INCLUDE)
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/plans_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_ahead.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
 			${planner_sources}
 		LIBS coppice_kernels LABELS unit kernels)
@@ -46,6 +47,7 @@ if(COPPICE_CUDA_INCLUDE)
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_ahead.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
 			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_tables.c
 			${planner_sources}

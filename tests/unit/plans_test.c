@@ -135,6 +135,7 @@ static int teardown(void **state)
 		cudaFree(batch.plans[i].device.at);
 	}
 	program_done(&batch.program);
+	ahead_done(&batch);
 	assert_int_equal(device.bytes, 0);
 	return 0;
 }
@@ -338,6 +339,118 @@ static void test_any_plans_stay_within_their_bound_between_batches(void **state)
 	}
 }
 
+/* ---- made ahead --------------------------------------------------------------------------------------------------- */
+
+/* One row on SMALL tokens, whose next ones come in pages of their own. */
+struct ahead {
+	struct work_tree tree;
+	struct work_node node;
+	struct work_query query;
+	struct work_list list;
+	struct work_slice slots[2];
+	struct backend_io io;
+	struct backend_job job;
+};
+
+static void ahead_init(struct ahead *a, uint64_t id)
+{
+	memset(a, 0, sizeof(*a));
+	a->list = list_make(SMALL, &a->tree, &a->node, &a->query);
+	a->io.slots = a->slots;
+	a->job = (struct backend_job){
+		.shape = &shape, .tree = &a->tree, .list = &a->list, .io = &a->io, .plan_id = id};
+}
+
+static void ahead_free(struct ahead *a)
+{
+	plan_list_done(&a->list);
+	free((void *)(uintptr_t)a->tree.slices);
+}
+
+/* By n tokens, of two pages at most. */
+static int take_in(struct ahead *a, uint32_t n)
+{
+	uint32_t pos = a->list.rows[0].pos + 1, row = pos % PAGE_TOKENS;
+	uint32_t first = n < PAGE_TOKENS - row ? n : PAGE_TOKENS - row;
+
+	a->slots[0] = (struct work_slice){1000 + pos / PAGE_TOKENS, (uint16_t)row, (uint16_t)first};
+	a->slots[1] = (struct work_slice){a->slots[0].page + 1, 0, (uint16_t)(n - first)};
+	a->io.n_slots = n > first ? 2 : 1;
+	a->list.rows[0].pos += n;
+	int r = batch_advance(&batch, &a->job);
+
+	a->list.rows[0].pos -= r < 0 ? n : 0;
+	return r;
+}
+
+static void test_a_plan_made_ahead_is_what_is_asked_for(void **state)
+{
+	struct program fresh = {0};
+	struct batch_plan *plan;
+	struct program_want want;
+	struct ahead a;
+
+	(void)state;
+	ahead_init(&a, 7);
+	want = plan_want(&batch, &a.job, batch.n_blocks);
+	assert_int_equal(program_make(&fresh, &want), 0);
+	assert_int_equal(batch_prepare(&batch, &a.job, batch.n_blocks), 0);
+	a.list.n_items = 0; /* nothing could be made of it now */
+	assert_int_equal(plan_prepare(&batch, &a.job, NULL, &plan), 0);
+	for (uint32_t i = 0; i < PROGRAM_N_ARRAYS; i++) {
+		assert_int_equal(batch.program.n[i], fresh.n[i]);
+		assert_memory_equal(batch.program.arrays[i].at, fresh.arrays[i].at,
+				    fresh.n[i] * program_entry_bytes((enum program_array)i));
+	}
+	assert_int_equal(plan->attend.n_units, fresh.n[PROGRAM_UNITS]);
+	assert_int_equal(plan->n_tails, 1);
+	assert_true(is_kept(7));
+	assert_null(ahead_find(&batch, &a.job));
+	program_done(&fresh);
+	ahead_free(&a);
+}
+
+static void test_it_takes_in_tokens_before_the_device_has_it(void **state)
+{
+	struct batch_plan *plan;
+	struct ahead a;
+
+	(void)state;
+	ahead_init(&a, 7);
+	assert_int_equal(batch_prepare(&batch, &a.job, batch.n_blocks), 0);
+	assert_int_equal(take_in(&a, 12), 0);
+	assert_int_equal(plan_prepare(&batch, &a.job, NULL, &plan), 0);
+	assert_int_equal(plan->tails[0].used, 2);
+	assert_int_equal(plan->growth.n_patches, 2 * 6 + 1); /* two groups, one unit */
+	program_growth_written(&plan->growth);
+	assert_int_equal(take_in(&a, 4), 0);
+	assert_int_equal(take_in(&a, 1), BACKEND_SOON);
+	assert_int_equal(plan->tails[0].used, 3);
+	assert_int_equal(take_in(&a, 15), BACKEND_SOON);
+	assert_int_equal(take_in(&a, 1), -ESTALE);
+	assert_false(is_kept(7));
+	ahead_free(&a);
+}
+
+static void test_the_last_that_was_prepared_is_there(void **state)
+{
+	struct ahead a;
+
+	(void)state;
+	ahead_init(&a, 7);
+	assert_int_equal(take_in(&a, 1), -ESTALE);
+	assert_int_equal(batch_prepare(&batch, &a.job, batch.n_blocks), 0);
+	a.job.plan_id = 8;
+	assert_int_equal(batch_prepare(&batch, &a.job, batch.n_blocks), 0);
+	a.job.plan_id = 7;
+	assert_int_equal(take_in(&a, 1), -ESTALE);
+	a.job.plan_id = 8;
+	assert_int_equal(take_in(&a, 1), 0);
+	a.job.plan_id = 0;
+	assert_int_equal(batch_prepare(&batch, &a.job, batch.n_blocks), -ESTALE);
+	ahead_free(&a);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -361,6 +474,12 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_any_plans_stay_within_their_bound_between_batches, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_plan_made_ahead_is_what_is_asked_for, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_it_takes_in_tokens_before_the_device_has_it,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(test_the_last_that_was_prepared_is_there, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,9 +15,11 @@ endif()
 
 coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit)
 
+coppice_test(NAME renew_test SOURCES unit/renew_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+
 coppice_test(NAME lockstep_test SOURCES unit/lockstep_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
 
-foreach(unit sched_tiers sched_long)
+foreach(unit sched_tiers sched_long sched_renew)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/documents.c unit/sched_harness.c unit/device_ops.c
 		unit/oracle.c
 		LIBS coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)

@@ -1,0 +1,280 @@
+/*
+ * renew_test.c - plans made ahead: by whom, for which tokens, and what takes their place where they come late or fit no more.
+ */
+#include "daemon/sched_impl.h"
+#include "sched_harness.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TOKENS_MAX 64u
+
+static const struct work_shape SHAPE = {.n_layers = 2,
+					.n_q_heads = 4,
+					.n_kv_heads = 2,
+					.head_dim = 16,
+					.page_tokens = 16,
+					.dtype = WORK_FP32};
+static const uint32_t IDS[] = {7, 8, 9, 10};
+
+/* A backend whose plans take in tokens and can be made ahead, as far as the daemon can see. */
+static struct {
+	struct backend_ops ops; /* the CPU's, but for some */
+	bool soon; /* plans have room for few more */
+	_Atomic bool held; /* who prepares does not get done */
+	int prepare_result;
+	_Atomic uint32_t n_prepared;
+	uint64_t prepared; /* the last plan that was */
+	pthread_t preparer;
+	uint64_t advanced; /* the last plan that was, by so many tokens of its first query */
+	uint32_t n_tokens;
+	struct work_slice tokens[TOKENS_MAX]; /* one by one */
+	uint64_t submitted; /* the last job's */
+	bool was_advanced;
+	uint32_t end; /* of its tree's tokens */
+} device;
+
+static int device_prepare(struct backend *b, const struct backend_job *job)
+{
+	(void)b;
+	while (atomic_load(&device.held))
+		usleep(100);
+	device.prepared = job->plan_id;
+	device.preparer = pthread_self();
+	atomic_fetch_add(&device.n_prepared, 1);
+	return device.prepare_result;
+}
+
+static int device_advance(struct backend *b, const struct backend_job *job)
+{
+	(void)b;
+	device.advanced = job->plan_id;
+	device.n_tokens = 0;
+	for (uint32_t i = 0; i < job->io[0].n_slots; i++) {
+		struct work_slice slot = job->io[0].slots[i];
+
+		for (uint32_t j = 0; j < slot.count; j++)
+			device.tokens[device.n_tokens++] =
+				(struct work_slice){slot.page, (uint16_t)(slot.first + j), 1};
+	}
+	return device.soon ? BACKEND_SOON : 0;
+}
+
+static int device_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	const struct backend_job *job = &batch->jobs[0];
+	const struct work_node *node = &job->tree->nodes[job->tree->queries[0].node];
+
+	device.submitted = job->plan_id;
+	device.was_advanced = job->advanced;
+	device.end = node->pos + node->n_tokens;
+	return backend_cpu.submit(b, batch, ret_id);
+}
+
+struct fixture {
+	struct harness h;
+	struct client c;
+	uint64_t seq;
+};
+
+/* A sequence of 5 tokens, the last of which was decoded alone. */
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct store_match match;
+
+	memset(&device, 0, sizeof(device));
+	device.ops = backend_cpu;
+	device.ops.advance = device_advance;
+	device.ops.prepare = device_prepare;
+	device.ops.submit = device_submit;
+	harness_init(&f->h);
+	f->h.stepped = true;
+	harness_start(&f->h);
+	f->h.sched->ops = &device.ops;
+	client_start(&f->c, &f->h, 1000, &SHAPE, 1 << 20);
+	assert_int_equal(client_open(&f->c, IDS, 4, &f->seq, &match), 0);
+	client_compute(&f->c, f->seq, IDS, 4);
+	client_compute(&f->c, f->seq, IDS, 1);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	client_end(&f->c);
+	harness_stop(&f->h);
+	free(f);
+	return 0;
+}
+
+static void decode(struct fixture *f, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		client_compute(&f->c, f->seq, IDS, 1);
+}
+
+static void await_state(struct fixture *f, enum renewal_state state)
+{
+	while (atomic_load(&f->h.sched->batch.renewal.state) != state)
+		usleep(100);
+}
+
+static void a_plan_with_room_is_not_renewed(void **state)
+{
+	struct fixture *f = *state;
+
+	decode(f, 3);
+	assert_int_equal(atomic_load(&device.n_prepared), 0);
+	assert_false(f->h.sched->batch.renewal.started);
+}
+
+/* The same token's next layer has it as it is. */
+static void a_plan_is_made_ahead_by_a_thread(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
+
+	device.soon = true;
+	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_step(&f->c, &rec, 0).status, 0);
+	await_state(f, RENEWAL_MADE);
+	assert_int_equal(atomic_load(&device.n_prepared), 1);
+	assert_false(pthread_equal(device.preparer, pthread_self()));
+	assert_int_not_equal(device.prepared, device.advanced);
+	assert_int_equal(client_step(&f->c, &rec, 1).status, 0);
+	assert_int_equal(device.submitted, device.prepared);
+	assert_false(device.was_advanced);
+	assert_int_equal(device.end, 6);
+	device.soon = false;
+	decode(f, 1);
+	assert_int_equal(device.advanced, device.prepared);
+	assert_int_equal(device.n_tokens, 1);
+	assert_int_equal(atomic_load(&device.n_prepared), 1);
+}
+
+/* Twelve tokens, of two pages, while the thread is at it: the old plan serves them, and then the new one has them. */
+static void a_plan_that_comes_late_takes_in_what_came_meanwhile(void **state)
+{
+	struct work_slice tokens[12];
+	struct fixture *f = *state;
+
+	device.soon = true;
+	atomic_store(&device.held, true);
+	decode(f, 1);
+	for (uint32_t i = 0; i < 12; i++) {
+		decode(f, 1);
+		assert_int_equal(device.n_tokens, 1);
+		assert_int_equal(device.submitted, device.advanced);
+		tokens[i] = device.tokens[0];
+	}
+	device.soon = false;
+	atomic_store(&device.held, false);
+	await_state(f, RENEWAL_MADE);
+	decode(f, 1);
+	assert_int_equal(device.advanced, device.prepared);
+	assert_int_equal(device.submitted, device.prepared);
+	assert_true(device.was_advanced);
+	assert_int_equal(device.end, 6);
+	assert_int_equal(device.n_tokens, 13);
+	assert_memory_equal(device.tokens, tokens, sizeof(tokens));
+	assert_int_not_equal(tokens[0].page, tokens[11].page);
+	decode(f, 1);
+	assert_int_equal(device.n_tokens, 1);
+	assert_int_equal(device.submitted, device.prepared);
+}
+
+static void one_that_comes_too_late_is_not_taken(void **state)
+{
+	struct fixture *f = *state;
+
+	device.soon = true;
+	atomic_store(&device.held, true);
+	decode(f, 1);
+	device.soon = false;
+	decode(f, 16);
+	atomic_store(&device.held, false);
+	await_state(f, RENEWAL_MADE);
+	decode(f, 1);
+	assert_int_not_equal(device.submitted, device.prepared);
+	assert_int_equal(device.n_tokens, 1);
+}
+
+static void one_that_fits_no_more_is_not_taken(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_entry trim = {.kind = ABI_TRIM, .seq = f->seq, .arg = 5};
+
+	device.soon = true;
+	decode(f, 1);
+	await_state(f, RENEWAL_MADE);
+	device.soon = false;
+	assert_int_equal(client_do(&f->c, trim, NULL, 0).status, 0);
+	decode(f, 1);
+	assert_int_not_equal(device.submitted, device.prepared);
+	assert_int_equal(device.end, 6);
+}
+
+static void where_none_can_be_made_the_old_one_goes_on(void **state)
+{
+	struct fixture *f = *state;
+
+	device.soon = true;
+	device.prepare_result = -ENOMEM;
+	for (uint32_t i = 1; i <= 3; i++) {
+		decode(f, 1);
+		await_state(f, RENEWAL_NONE);
+		assert_int_equal(atomic_load(&device.n_prepared), i); /* once a token */
+		assert_int_equal(device.submitted, device.advanced);
+		assert_int_not_equal(device.submitted, device.prepared);
+	}
+}
+
+/* The session, its sequences and its model go while the thread has the model's shape. */
+static void a_model_stays_until_its_plan_is_made(void **state)
+{
+	static const uint32_t ids[] = {11, 12, 13, 14};
+	struct work_shape other_shape = SHAPE;
+	struct fixture *f = *state;
+	struct client other;
+	struct store_match match;
+	uint64_t seq;
+
+	other_shape.n_layers = 3;
+	client_start(&other, &f->h, 1000, &other_shape, 1 << 20);
+	assert_int_equal(client_open(&other, ids, 4, &seq, &match), 0);
+	client_compute(&other, seq, ids, 4);
+	client_compute(&other, seq, ids, 1);
+	device.soon = true;
+	client_compute(&other, seq, ids, 1);
+	client_end(&other);
+	device.soon = false;
+	assert_int_equal(atomic_load(&device.n_prepared), 1);
+	assert_null(f->h.sched->batch.renewal.job.model);
+	decode(f, 1);
+	assert_int_not_equal(device.submitted, device.prepared);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(a_plan_with_room_is_not_renewed),
+		TEST(a_plan_is_made_ahead_by_a_thread),
+		TEST(a_plan_that_comes_late_takes_in_what_came_meanwhile),
+		TEST(one_that_comes_too_late_is_not_taken),
+		TEST(one_that_fits_no_more_is_not_taken),
+		TEST(where_none_can_be_made_the_old_one_goes_on),
+		TEST(a_model_stays_until_its_plan_is_made),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
