@@ -293,7 +293,7 @@ static void make_way(struct backend *b, const struct backend_batch *batch)
 	for (uint32_t i = 0; tier_reads(&b->tier) && i < batch->n_jobs; i++)
 		await_readers(b, &batch->jobs[i]);
 	if (b->tier.ready)
-		b->batch.n_blocks = b->n_blocks - tier_blocks(&b->tier);
+		b->batch.n_blocks = b->batch.all_blocks - tier_blocks(&b->tier);
 }
 
 int backend_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
@@ -310,7 +310,7 @@ static int cuda_advance(struct backend *b, const struct backend_job *job)
 
 static int cuda_prepare(struct backend *b, const struct backend_job *job)
 {
-	return batch_prepare(&b->batch, job, b->n_blocks);
+	return batch_prepare(&b->batch, job);
 }
 
 static int cuda_estimate(struct backend *b, const struct backend_estimate *estimate,

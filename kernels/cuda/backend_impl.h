@@ -20,7 +20,6 @@ struct backend {
 	struct pass pass;
 	struct summary_room summaries;
 	struct estimate_room estimate;
-	uint32_t n_blocks; /* of attention, where copies leave it all multiprocessors */
 	char fault[240]; /* what it was */
 };
 

@@ -6,8 +6,6 @@
 static int tiers_pin(struct backend *b, void *host, uint64_t bytes)
 {
 	backend_enter(b);
-	if (!b->tier.ready)
-		b->n_blocks = b->batch.n_blocks;
 	int r = tier_pin(&b->tier, b->batch.stream, device_is_hopper(), host, bytes);
 	if (r)
 		return r;

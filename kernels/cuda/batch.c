@@ -15,7 +15,11 @@
 int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
 	       bool wide)
 {
-	*b = (struct batch){.pool = pool, .costs = costs, .n_blocks = n_blocks, .wide = wide};
+	*b = (struct batch){.pool = pool,
+			    .costs = costs,
+			    .n_blocks = n_blocks,
+			    .all_blocks = n_blocks,
+			    .wide = wide};
 	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->clocks, BATCH_FRAMES * sizeof(*b->clocks)) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->tells, BATCH_FRAMES * sizeof(*b->tells)) != cudaSuccess ||

@@ -100,7 +100,8 @@ struct batch {
 	uint32_t n_hosts, last_host;
 	const struct costs *costs;
 	struct program_choice choice; /* of the planner's, where it is not its own */
-	uint32_t n_blocks;
+	uint32_t n_blocks; /* of attention, at the moment */
+	uint32_t all_blocks; /* where copies leave it all multiprocessors */
 	bool wide; /* the code for the device computes stages */
 	uint64_t last_id, done_id;
 	uint64_t uses; /* of plans */
@@ -137,8 +138,7 @@ void batch_drop_host(struct batch *b, uint64_t base);
 /* As backend_ops say. */
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);
 int batch_advance(struct batch *b, const struct backend_job *job);
-/* For as many blocks. */
-int batch_prepare(struct batch *b, const struct backend_job *job, uint32_t n_blocks);
+int batch_prepare(struct batch *b, const struct backend_job *job);
 int batch_conclude(struct batch *b);
 int batch_completed(struct batch *b, uint64_t *ret_id);
 bool batch_settled(struct batch *b, uint64_t id);

@@ -15,7 +15,7 @@ static void swap_ahead(struct batch_ahead *a, struct batch_ahead *b)
 	*b = was;
 }
 
-int batch_prepare(struct batch *b, const struct backend_job *job, uint32_t n_blocks)
+int batch_prepare(struct batch *b, const struct backend_job *job)
 {
 	struct batch_ahead *making = &b->ahead.making;
 	struct program_want want;
@@ -23,7 +23,7 @@ int batch_prepare(struct batch *b, const struct backend_job *job, uint32_t n_blo
 
 	if (batch_page_bytes(b->pool, job->shape, NULL, 0) == 0)
 		return -EINVAL;
-	want = plan_want(b, job, n_blocks);
+	want = plan_want(b, job, b->all_blocks);
 	if (!want.tails)
 		return -ESTALE;
 	r = program_make(&making->program, &want);
