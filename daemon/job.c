@@ -324,61 +324,85 @@ struct backend_job job_for_backend(const struct sched *s, const struct batch_job
 				    .layer = job->layer};
 }
 
-/* Slices of a sequence's last n tokens, of which the new one is the last, behind those of the tree. */
-static int job_add_since(struct batch_job *job, const struct step_part *part, uint32_t n,
-			 struct backend_io *io)
+/* One by one: of a run of slices tokens [first, first + count). */
+static int job_add_tokens(struct batch_job *job, const struct store_slice *slices, uint32_t first,
+			  uint32_t count)
 {
-	const struct store_seq *store = part->seq->store;
-	const struct store_node *node = store_seq_node(store);
-	uint32_t n_slots, n_slices, first = job->tree.n_slices;
-	const struct store_slice *slots = store_seq_slots(store, &n_slots);
-	const struct store_slice *slices = store_node_slices(node, &n_slices);
+	for (; count > 0; slices++) {
+		struct store_slice cut = slice_cut(slices, &first, &count);
+		struct store_slice token = {cut.page, cut.first, 1};
 
-	if (job_add_slices_cut(job, slices, store_node_n_tokens(node) - (n - 1), n - 1) < 0 ||
-	    job_add_slices(job, slots, n_slots) < 0)
-		return -ENOMEM;
-	io->n_slots = job->tree.n_slices - first;
+		for (; token.first < cut.first + cut.count; token.first++) {
+			if (job_add_slices(job, &token, 1) < 0)
+				return -ENOMEM;
+		}
+	}
 	return 0;
 }
 
-/* io with all tokens since the plan was made, as advancing takes it. Behind the tree's slices there is room while that is done. */
-static int job_fill_since(struct sched *s, struct batch_job *job, uint32_t later)
+/* Where the last n tokens of each sequence are, of which its new one is the last, behind the tree's slices: there is room for them
+ * until the next is added to it. */
+static int job_find_since(struct sched *s, struct batch_job *job, uint32_t n)
 {
 	const struct step_part *part;
-	uint32_t lane = 0, at = 0, q = 0, first = job->tree.n_slices;
-	int r = GROW(job->since, job->since_room, job->n_planned);
+	uint32_t lane = 0, at = 0, n_slices, n_tree = job->tree.n_slices;
+	int r = 0;
 
-	for (; r >= 0 && (part = next_part(&s->batch, job, &lane, &at)) != NULL; q++) {
-		job->since[q] = job->io[q];
-		r = job_add_since(job, part, later, &job->since[q]);
+	while (r == 0 && (part = next_part(&s->batch, job, &lane, &at)) != NULL) {
+		const struct store_node *node = store_seq_node(part->seq->store);
+		uint32_t n_before = store_node_n_tokens(node) - (n - 1);
+
+		r = job_add_tokens(job, store_node_slices(node, &n_slices), n_before, n - 1);
+		if (r == 0)
+			r = job_add_tokens(job, store_seq_slots(part->seq->store, &n_slices), 0, 1);
 	}
-	job->tree.n_slices = first;
+	job->tree.n_slices = n_tree;
 	job_lend_tree(job);
-	for (uint32_t i = 0; i < q; first += job->since[i++].n_slots)
-		job->since[i].slots = job->slices + first;
+	return r;
+}
+
+/* By one token, whose slot io has. */
+static int job_advance_by_one(struct sched *s, struct batch_job *job, const struct backend_io *io)
+{
+	struct work_list *list = &job->list;
+
+	for (uint32_t i = 0; i < list->n_rows; i++)
+		list->rows[i].pos = ++job->planned[list->rows[i].query].n_tokens;
+	list->kv_tokens_read += list->n_rows;
+	list->kv_tokens_alone += list->n_rows;
+	struct backend_job advanced = job_for_backend(s, job);
+
+	advanced.io = io;
+	return s->ops->advance(s->backend, &advanced);
+}
+
+/* By several, of which io has the last. */
+static int job_catch_up(struct sched *s, struct batch_job *job, uint32_t later)
+{
+	uint32_t n = job->tree.n_queries;
+	int r = GROW(job->since, job->since_room, n);
+
+	if (r == 0)
+		r = job_find_since(s, job, later);
+	for (uint32_t t = 0; t < later && r >= 0; t++) {
+		for (uint32_t q = 0; q < n; q++)
+			job->since[q] =
+				(struct backend_io){.slots = job->slices + job->tree.n_slices +
+							     q * later + t,
+						    .n_slots = 1};
+		r = job_advance_by_one(s, job, job->since);
+	}
 	return r;
 }
 
 /* The plan serves the queries' next tokens too, whose io there is, if the backend can take them into it. */
 static uint32_t job_advance(struct sched *s, struct batch_job *job, uint32_t later)
 {
-	struct work_list *list = &job->list;
-	int r = s->ops->advance ? 0 : -ESTALE;
+	int r = -ESTALE;
 
-	if (r == 0 && later > 1)
-		r = job_fill_since(s, job, later);
-	if (r < 0)
-		return FIT_NOT;
-	for (uint32_t i = 0; i < list->n_rows; i++)
-		list->rows[i].pos = job->planned[list->rows[i].query].n_tokens += later;
-	list->kv_tokens_read += (uint64_t)list->n_rows * later;
-	list->kv_tokens_alone += (uint64_t)list->n_rows * later;
-	struct backend_job advanced = job_for_backend(s, job);
-
-	if (later > 1)
-		advanced.io = job->since;
+	if (s->ops->advance)
+		r = later == 1 ? job_advance_by_one(s, job, job->io) : job_catch_up(s, job, later);
 	job->advanced = true;
-	r = s->ops->advance(s->backend, &advanced);
 	job->ends_soon = r == BACKEND_SOON;
 	return r < 0 ? FIT_NOT : 0;
 }

@@ -34,8 +34,7 @@ struct batch_job {
 	uint64_t plan_id; /* of the list above */
 	bool advanced; /* the plan has tokens that tree and list lack */
 	bool ends_soon; /* the plan has room for few more */
-	struct backend_io
-		*since; /* owned: io with the tokens since the plan in place of the last */
+	struct backend_io *since; /* owned: slots of a token that came meanwhile */
 	uint32_t since_room;
 	struct batch_planned *planned; /* owned: whom tree and list are for, in order of queries */
 	uint32_t planned_room, n_planned;

@@ -315,10 +315,10 @@ struct backend_ops {
 	void (*arena_free)(struct backend *b, uint64_t base);
 
 	/* The plan of job->plan_id, made for an earlier job of the same queries, one new token each, is to serve this one, whose
-	 * queries have each come further, by as many tokens as io has slots for: one, or several if the plan was prepared. list->rows
-	 * have the new positions (a slot may be missing where the token is on another device of a group), the tree and the rest of the
-	 * list are as they were. Called once per token, before the first submit with it. 0, or BACKEND_SOON; -ESTALE or -ENOMEM: make
-	 * a new plan. NULL: this backend never can. */
+	 * queries have each come one token further: list->rows have the new positions and io the new slots (none where the token
+	 * is on another device of a group), the tree and the rest of the list are as they were. Called once per token, before the
+	 * first submit with it; one after the other for those that have come since a plan was prepared. 0, or BACKEND_SOON; -ESTALE
+	 * or -ENOMEM: make a new plan. NULL: this backend never can. */
 	int (*advance)(struct backend *b, const struct backend_job *job);
 	/* Makes ahead what the first submit of a job with this plan id has to make of tree and list, or advance has to have if that is
 	 * called before: io is not looked at. One at a time, on any thread, beside all other calls but close; tree and list are

@@ -168,35 +168,7 @@ static bool may_advance(const struct backend_job *job)
 	return true;
 }
 
-static uint32_t count_tokens(const struct backend_io *io)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < io->n_slots; i++)
-		n += io->slots[i].count;
-	return n;
-}
-
-/* By the tokens in its slots, the last of which is the row's own. */
-static int advance_row(const struct work_shape *shape, const struct program_pages *pages,
-		       struct batch_plan *plan, uint32_t row, const struct work_row *at,
-		       const struct backend_io *io)
-{
-	uint32_t pos = at->pos + 1 - count_tokens(io);
-	int r = 0;
-
-	for (uint32_t i = 0; i < io->n_slots; i++) {
-		const struct work_slice *slot = &io->slots[i];
-
-		for (uint32_t j = 0; j < slot->count && !r; j++)
-			r = program_advance(&plan->tails[row], pos++,
-					    shape_source(shape, pages, slot->page, slot->first + j),
-					    &plan->growth);
-	}
-	return r;
-}
-
-/* 0, or BACKEND_SOON: a row has as good as all room that was set aside for it. */
+/* 0, or BACKEND_SOON: a row has come to the last group that was set aside for it. */
 static int advance_rows(const struct batch *b, struct batch_plan *plan,
 			const struct backend_job *job)
 {
@@ -205,11 +177,19 @@ static int advance_rows(const struct batch *b, struct batch_plan *plan,
 
 	for (uint32_t i = 0; i < plan->n_tails; i++) {
 		const struct work_row *row = &job->list->rows[i];
-		int r = advance_row(job->shape, &pages, plan, i, row, &job->io[row->query]);
+		const struct work_slice *slot = job->io[row->query].slots;
+		int r;
 
+		if (job->io[row->query].n_slots == 0)
+			continue;
+		if (job->io[row->query].n_slots != 1 || slot->count != 1)
+			return -ESTALE;
+		r = program_advance(&plan->tails[i], row->pos,
+				    shape_source(job->shape, &pages, slot->page, slot->first),
+				    &plan->growth);
 		if (r)
 			return r;
-		soon = soon || plan->tails[i].used >= PROGRAM_TAIL_GROUPS - 1;
+		soon = soon || plan->tails[i].used == PROGRAM_TAIL_GROUPS;
 	}
 	return soon ? BACKEND_SOON : 0;
 }

@@ -424,8 +424,9 @@ int batch_run(struct backend *b, const struct backend_batch *batch)
 int batch_advance(struct backend *b, const struct backend_job *job)
 {
 	int r = b->ops->advance ? 0 : -ESTALE;
+	bool soon = false;
 
-	for (uint32_t i = 0; i < b->n_devices && r == 0; i++) {
+	for (uint32_t i = 0; i < b->n_devices && r >= 0; i++) {
 		struct device *d = &b->devices[i];
 		struct backend_job own;
 
@@ -435,7 +436,28 @@ int batch_advance(struct backend *b, const struct backend_job *job)
 					     : share_advance_heads(&d->share, job, &own);
 		if (r == 0)
 			r = b->ops->advance(d->backend, &own);
-		r = r == BACKEND_SOON ? 0 : r;
+		soon = soon || r == BACKEND_SOON;
+	}
+	return r >= 0 && soon ? BACKEND_SOON : r;
+}
+
+/* One device after the other, as nobody waits. */
+int batch_prepare_ahead(struct backend *b, const struct backend_job *job)
+{
+	int r = b->ops->prepare ? 0 : -ESTALE;
+
+	for (uint32_t i = 0; i < b->n_devices && r == 0; i++) {
+		struct device *d = &b->devices[i];
+		struct backend_job own;
+
+		if (!takes_part(d, job->shape))
+			continue;
+		r = has_pages(b, job->shape) ? share_prepare_tokens(&d->share, job, &own)
+					     : share_prepare_heads(&d->share, job, &own);
+		if (r == 0)
+			r = b->ops->prepare(d->backend, &own);
+		if (r == 0 && has_pages(b, job->shape))
+			share_prepared(&d->share);
 	}
 	return r;
 }

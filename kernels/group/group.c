@@ -407,6 +407,11 @@ static int group_advance(struct backend *b, const struct backend_job *job)
 	return b->fault[0] ? -ESTALE : batch_advance(b, job);
 }
 
+static int group_prepare(struct backend *b, const struct backend_job *job)
+{
+	return batch_prepare_ahead(b, job);
+}
+
 static int group_completed(struct backend *b, uint64_t *ret_id)
 {
 	if (b->done_id < b->last_id && !b->fault[0])
@@ -560,6 +565,7 @@ const struct backend_ops backend_group = {
 	.arena_new = group_arena_new,
 	.arena_free = group_arena_free,
 	.advance = group_advance,
+	.prepare = group_prepare,
 	.submit = group_submit,
 	.completed = group_completed,
 	.move = group_move,

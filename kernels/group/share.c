@@ -17,6 +17,7 @@
 void share_init(struct share *s, uint32_t device, uint32_t n_devices)
 {
 	*s = (struct share){.device = device, .n_devices = n_devices};
+	pthread_mutex_init(&s->ahead.lock, NULL);
 }
 
 static void share_job_done(struct share_job *job)
@@ -33,6 +34,9 @@ void share_done(struct share *s)
 	share_job_done(&s->advanced);
 	for (uint32_t i = 0; i < s->n_cuts; i++)
 		cut_done(&s->cuts[i].cut);
+	cut_done(&s->ahead.making.cut);
+	cut_done(&s->ahead.made.cut);
+	pthread_mutex_destroy(&s->ahead.lock);
 	free(s->jobs);
 	free(s->behind);
 	free(s->cuts);
@@ -106,10 +110,29 @@ static struct share_cut *find_cut(struct share *s, uint64_t plan_id)
 	return oldest;
 }
 
+static void swap_cuts(struct share_cut *a, struct share_cut *b)
+{
+	struct share_cut was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
+/* If it was made ahead. */
+static void take_made(struct share *s, struct share_cut *c, uint64_t plan_id)
+{
+	pthread_mutex_lock(&s->ahead.lock);
+	if (plan_id && s->ahead.made.plan_id == plan_id)
+		swap_cuts(c, &s->ahead.made);
+	pthread_mutex_unlock(&s->ahead.lock);
+}
+
 static int get_list(struct share *s, const struct backend_job *job, const struct work_list **ret)
 {
 	struct share_cut *c = find_cut(s, job->plan_id);
 
+	if (!c->plan_id)
+		take_made(s, c, job->plan_id);
 	if (!c->plan_id && cut_make(&c->cut, job->list, s->n_devices, s->device) != 0)
 		return -ENOMEM;
 	c->plan_id = job->plan_id;
@@ -117,6 +140,26 @@ static int get_list(struct share *s, const struct backend_job *job, const struct
 	c->cut.list.rows = job->list->rows;
 	*ret = &c->cut.list;
 	return 0;
+}
+
+int share_prepare_tokens(struct share *s, const struct backend_job *job, struct backend_job *ret)
+{
+	struct share_cut *making = &s->ahead.making;
+
+	if (cut_make(&making->cut, job->list, s->n_devices, s->device) != 0)
+		return -ENOMEM;
+	making->cut.list.rows = job->list->rows;
+	making->plan_id = job->plan_id;
+	*ret = *job;
+	ret->list = &making->cut.list;
+	return 0;
+}
+
+void share_prepared(struct share *s)
+{
+	pthread_mutex_lock(&s->ahead.lock);
+	swap_cuts(&s->ahead.making, &s->ahead.made);
+	pthread_mutex_unlock(&s->ahead.lock);
 }
 
 /* ---- slots -------------------------------------------------------------------------------------------------------- */
@@ -297,6 +340,14 @@ int share_heads(struct share *s, const struct backend_job *job, struct backend_j
 	own->io = io;
 	s->n_jobs++;
 	*ret = own;
+	return 0;
+}
+
+int share_prepare_heads(struct share *s, const struct backend_job *job, struct backend_job *ret)
+{
+	s->ahead.shape = share_shape(job->shape, s->n_devices);
+	*ret = *job;
+	ret->shape = &s->ahead.shape;
 	return 0;
 }
 

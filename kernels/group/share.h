@@ -7,6 +7,8 @@
 #include "../backend.h"
 #include "../plan/cut.h"
 
+#include <pthread.h>
+
 /* A list cut for this device, kept for later jobs of the same plan. */
 struct share_cut {
 	struct cut cut; /* owned */
@@ -29,6 +31,12 @@ struct share {
 	struct share_job *behind; /* owned, [n_room] */
 	struct share_cut *cuts; /* owned, [n_cuts] */
 	struct share_job advanced; /* what is behind the last share of a plan's next tokens */
+	struct {
+		struct work_shape shape;
+		struct share_cut making; /* whoever prepares */
+		struct share_cut made; /* under the lock */
+		pthread_mutex_t lock;
+	} ahead; /* of the last plan that was prepared */
 	uint32_t n_jobs; /* of the batch, that this device takes part in */
 	uint32_t n_room, n_cuts;
 	uint64_t n_batches;
@@ -50,6 +58,12 @@ int share_heads(struct share *s, const struct backend_job *job, struct backend_j
  * token is on another device has no slot. 0, -ENOMEM, or -ESTALE where queries have come further than by a token. */
 int share_advance_tokens(struct share *s, const struct backend_job *job, struct backend_job *ret);
 int share_advance_heads(struct share *s, const struct backend_job *job, struct backend_job *ret);
+
+/* What backend_ops.prepare of the device is to be asked, on any thread, one at a time: ret is good until the next. 0, -ENOMEM. */
+int share_prepare_tokens(struct share *s, const struct backend_job *job, struct backend_job *ret);
+int share_prepare_heads(struct share *s, const struct backend_job *job, struct backend_job *ret);
+/* The device has it: the next job of the plan takes the list that was cut for it. */
+void share_prepared(struct share *s);
 
 /* The shape that a device sees where heads are shared out. */
 struct work_shape share_shape(const struct work_shape *shape, uint32_t n_devices);

@@ -165,33 +165,56 @@ static double growing_distance(const struct growing *g, uint64_t a, uint64_t b)
 	return sqrt(off / norm);
 }
 
-/* What the plan that took the tokens in says, at an odd address, and what a new one does. */
-static void growing_token(struct growing *g, struct work_list *list, uint32_t n, bool *advanced)
-{
-	const uint64_t q = 2 * MIB, o = 3 * MIB + 2, again = 3 * MIB + 64 * 1024;
+/* A plan of each query's first OWN_TOKENS tokens, and what it is asked for next. */
+struct growing_plan {
+	struct work_list list; /* owned */
 	struct backend_io io[2];
 	struct work_slice slots[2];
-	struct work_list fresh = {0};
-	struct backend_job job = {.shape = &g->shape,
-				  .tree = &g->tree,
-				  .list = list,
-				  .io = io,
-				  .plan_id = 1,
-				  .advanced = *advanced};
+	struct backend_job job;
+};
+
+static void growing_plan_make(struct growing *g, uint64_t id, struct growing_plan *ret)
+{
+	*ret = (struct growing_plan){0};
+	growing_shape(g, OWN_TOKENS);
+	assert_int_equal(plan_make(&g->config, &g->tree, &ret->list), 0);
+	ret->job = (struct backend_job){.shape = &g->shape,
+					.tree = &g->tree,
+					.list = &ret->list,
+					.io = ret->io,
+					.plan_id = id};
+}
+
+/* To the n-th token of each query. */
+static void growing_advance(struct growing *g, struct growing_plan *plan, uint32_t n)
+{
+	const uint64_t q = 2 * MIB, o = 3 * MIB + 2;
 
 	for (uint32_t i = 0; i < 2; i++) {
-		io[i] = growing_io(g, i, n - 1, &slots[i]);
-		io[i].q = g->base + q + i * ROW_BYTES;
-		io[i].o = g->base + o + i * ROW_BYTES;
-		list->rows[i].pos = STEM_TOKENS + n - 1;
+		plan->io[i] = growing_io(g, i, n - 1, &plan->slots[i]);
+		plan->io[i].q = g->base + q + i * ROW_BYTES;
+		plan->io[i].o = g->base + o + i * ROW_BYTES;
+		plan->list.rows[i].pos = STEM_TOKENS + n - 1;
 	}
-	if (n > OWN_TOKENS)
-		assert_int_equal(backend_group.advance(g->backend, &job), 0);
-	*advanced = job.advanced = n > OWN_TOKENS;
-	growing_run(g, &job);
+	if (n == OWN_TOKENS)
+		return;
+	assert_true(backend_group.advance(g->backend, &plan->job) >= 0);
+	plan->job.advanced = true;
+}
+
+/* What the plan says, at an odd address, and what a new one does. */
+static void growing_compare(struct growing *g, struct growing_plan *plan, uint32_t n)
+{
+	const uint64_t o = 3 * MIB + 2, again = 3 * MIB + 64 * 1024;
+	struct work_list fresh = {0};
+	struct backend_io io[2];
+	struct backend_job job;
+
+	growing_run(g, &plan->job);
 	growing_shape(g, n);
 	assert_int_equal(plan_make(&g->config, &g->tree, &fresh), 0);
 	for (uint32_t i = 0; i < 2; i++) {
+		io[i] = plan->io[i];
 		io[i].o = g->base + again + i * ROW_BYTES;
 		io[i].n_slots = 0;
 	}
@@ -202,20 +225,34 @@ static void growing_token(struct growing *g, struct work_list *list, uint32_t n,
 		fail_msg("token %u: %g", n, growing_distance(g, again, o));
 }
 
+/* From the first batch after so many tokens on. */
+static void growing_check_plan(struct growing *g, struct growing_plan *plan, uint32_t late)
+{
+	for (uint32_t n = OWN_TOKENS; n < OWN_TOKENS + NEXT_TOKENS; n++) {
+		growing_advance(g, plan, n);
+		if (n >= OWN_TOKENS + late)
+			growing_compare(g, plan, n);
+	}
+	plan_list_done(&plan->list);
+}
+
 void growing_check(const struct group_config *group, const struct work_shape *shape)
 {
+	static const uint32_t late[] = {0, 1, 15};
 	struct growing g = {.shape = *shape};
-	struct work_list list = {0};
-	bool advanced = false;
+	struct growing_plan plan;
 
 	growing_open(&g, group);
 	growing_fill(&g);
 	growing_shape(&g, OWN_TOKENS);
 	growing_load(&g);
-	assert_int_equal(plan_make(&g.config, &g.tree, &list), 0);
-	for (uint32_t n = OWN_TOKENS; n < OWN_TOKENS + NEXT_TOKENS; n++)
-		growing_token(&g, &list, n, &advanced);
-	plan_list_done(&list);
+	growing_plan_make(&g, 1, &plan);
+	growing_check_plan(&g, &plan, 0);
+	for (uint32_t i = 0; i < sizeof(late) / sizeof(late[0]); i++) {
+		growing_plan_make(&g, 2 + i, &plan);
+		assert_int_equal(backend_group.prepare(g.backend, &plan.job), 0);
+		growing_check_plan(&g, &plan, late[i]);
+	}
 	backend_group.arena_detach(g.backend, g.base, MEMORY_BYTES);
 	backend_group.close(g.backend);
 	free(g.memory);

@@ -348,7 +348,7 @@ struct ahead {
 	struct work_node node;
 	struct work_query query;
 	struct work_list list;
-	struct work_slice slots[2];
+	struct work_slice slot;
 	struct backend_io io;
 	struct backend_job job;
 };
@@ -357,7 +357,7 @@ static void ahead_init(struct ahead *a, uint64_t id)
 {
 	memset(a, 0, sizeof(*a));
 	a->list = list_make(SMALL, &a->tree, &a->node, &a->query);
-	a->io.slots = a->slots;
+	a->io = (struct backend_io){.slots = &a->slot, .n_slots = 1};
 	a->job = (struct backend_job){
 		.shape = &shape, .tree = &a->tree, .list = &a->list, .io = &a->io, .plan_id = id};
 }
@@ -368,19 +368,19 @@ static void ahead_free(struct ahead *a)
 	free((void *)(uintptr_t)a->tree.slices);
 }
 
-/* By n tokens, of two pages at most. */
+/* By n tokens. */
 static int take_in(struct ahead *a, uint32_t n)
 {
-	uint32_t pos = a->list.rows[0].pos + 1, row = pos % PAGE_TOKENS;
-	uint32_t first = n < PAGE_TOKENS - row ? n : PAGE_TOKENS - row;
+	int r = 0;
 
-	a->slots[0] = (struct work_slice){1000 + pos / PAGE_TOKENS, (uint16_t)row, (uint16_t)first};
-	a->slots[1] = (struct work_slice){a->slots[0].page + 1, 0, (uint16_t)(n - first)};
-	a->io.n_slots = n > first ? 2 : 1;
-	a->list.rows[0].pos += n;
-	int r = batch_advance(&batch, &a->job);
+	for (uint32_t i = 0; i < n && r >= 0; i++) {
+		uint32_t pos = ++a->list.rows[0].pos;
 
-	a->list.rows[0].pos -= r < 0 ? n : 0;
+		a->slot = (struct work_slice){1000 + pos / PAGE_TOKENS,
+					      (uint16_t)(pos % PAGE_TOKENS), 1};
+		r = batch_advance(&batch, &a->job);
+		a->list.rows[0].pos -= r < 0;
+	}
 	return r;
 }
 
@@ -424,10 +424,10 @@ static void test_it_takes_in_tokens_before_the_device_has_it(void **state)
 	assert_int_equal(plan->tails[0].used, 2);
 	assert_int_equal(plan->growth.n_patches, 2 * 6 + 1); /* two groups, one unit */
 	program_growth_written(&plan->growth);
-	assert_int_equal(take_in(&a, 4), 0);
+	assert_int_equal(take_in(&a, 12), 0);
 	assert_int_equal(take_in(&a, 1), BACKEND_SOON);
-	assert_int_equal(plan->tails[0].used, 3);
-	assert_int_equal(take_in(&a, 15), BACKEND_SOON);
+	assert_int_equal(plan->tails[0].used, 4);
+	assert_int_equal(take_in(&a, 7), BACKEND_SOON);
 	assert_int_equal(take_in(&a, 1), -ESTALE);
 	assert_false(is_kept(7));
 	ahead_free(&a);

@@ -32,9 +32,10 @@ static struct {
 	_Atomic uint32_t n_prepared;
 	uint64_t prepared; /* the last plan that was */
 	pthread_t preparer;
-	uint64_t advanced; /* the last plan that was, by so many tokens of its first query */
-	uint32_t n_tokens;
-	struct work_slice tokens[TOKENS_MAX]; /* one by one */
+	uint64_t advanced; /* the last plan that was, and by which tokens before it was submitted */
+	bool begins;
+	uint32_t n_tokens, positions[TOKENS_MAX];
+	struct work_slice tokens[TOKENS_MAX];
 	uint64_t submitted; /* the last job's */
 	bool was_advanced;
 	uint32_t end; /* of its tree's tokens */
@@ -54,15 +55,13 @@ static int device_prepare(struct backend *b, const struct backend_job *job)
 static int device_advance(struct backend *b, const struct backend_job *job)
 {
 	(void)b;
+	if (device.begins)
+		device.n_tokens = 0;
+	device.begins = false;
 	device.advanced = job->plan_id;
-	device.n_tokens = 0;
-	for (uint32_t i = 0; i < job->io[0].n_slots; i++) {
-		struct work_slice slot = job->io[0].slots[i];
-
-		for (uint32_t j = 0; j < slot.count; j++)
-			device.tokens[device.n_tokens++] =
-				(struct work_slice){slot.page, (uint16_t)(slot.first + j), 1};
-	}
+	assert_int_equal(job->io[0].n_slots, 1);
+	device.positions[device.n_tokens] = job->list->rows[0].pos;
+	device.tokens[device.n_tokens++] = job->io[0].slots[0];
 	return device.soon ? BACKEND_SOON : 0;
 }
 
@@ -71,6 +70,7 @@ static int device_submit(struct backend *b, const struct backend_batch *batch, u
 	const struct backend_job *job = &batch->jobs[0];
 	const struct work_node *node = &job->tree->nodes[job->tree->queries[0].node];
 
+	device.begins = true;
 	device.submitted = job->plan_id;
 	device.was_advanced = job->advanced;
 	device.end = node->pos + node->n_tokens;
@@ -186,6 +186,8 @@ static void a_plan_that_comes_late_takes_in_what_came_meanwhile(void **state)
 	assert_int_equal(device.end, 6);
 	assert_int_equal(device.n_tokens, 13);
 	assert_memory_equal(device.tokens, tokens, sizeof(tokens));
+	for (uint32_t i = 0; i < 13; i++)
+		assert_int_equal(device.positions[i], 6 + i);
 	assert_int_not_equal(tokens[0].page, tokens[11].page);
 	decode(f, 1);
 	assert_int_equal(device.n_tokens, 1);
