@@ -71,8 +71,8 @@ static const struct reason reasons[ABI_N_REASONS] = {
 	[ABI_OVER_QUOTA] = {"the domain's share of the KV pool is used up; close sequences or "
 			    "unpin",
 			    false},
-	[ABI_VOID] = {"an earlier entry of this extension failed; call coppice_seq_trim, then "
-		      "extend again",
+	[ABI_VOID] = {"an earlier entry of this extension failed, or the daemon had no memory to "
+		      "publish its tokens; call coppice_seq_trim, then extend again",
 		      true},
 	[ABI_TOO_LONG] = {"the sequence has fewer tokens than are to be kept", false},
 	[ABI_TOO_MANY_SEQS] = {"there are too many sequences; split the step, or close some",

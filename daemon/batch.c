@@ -42,8 +42,9 @@ static struct batch_job *batch_job(struct sched *s, struct sched_model *model, u
 		b->jobs = jobs;
 		b->jobs_room += 8;
 	}
-	struct batch_job *job = &b->jobs[b->n_jobs++];
+	struct batch_job *job = job_choose(b, model);
 
+	b->n_jobs++;
 	job_init(s, job, model, layer);
 	return job;
 }

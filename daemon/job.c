@@ -239,36 +239,37 @@ static void job_take_oldest(struct sched *s, struct batch_job *job)
 static uint32_t job_find_kept(struct sched *s, struct batch_job *job)
 {
 	struct batch *b = &s->batch;
-	uint32_t fit = job_fit(s, job, LATER_KEPT);
+	uint32_t later = job_fit(s, job, LATER_KEPT);
 
-	for (uint32_t i = b->n_jobs; i < b->jobs_room && fit == FIT_NOT; i++) {
+	for (uint32_t i = b->n_jobs; i < b->jobs_room && later == FIT_NOT; i++) {
 		struct batch_job *kept = &b->jobs[i];
 
 		if (kept->model != job->model)
 			continue;
 		kept->layer = job->layer;
-		fit = job_fit(s, kept, LATER_KEPT);
-		if (fit != FIT_NOT)
+		later = job_fit(s, kept, LATER_KEPT);
+		if (later != FIT_NOT)
 			job_swap(s, job, kept);
 	}
-	return fit;
+	return later;
 }
 
-/* One that was made ahead has room for more tokens than any that is kept. */
-static uint32_t job_find(struct sched *s, struct batch_job *job)
+/* One that was made ahead comes in the place of what was used longest ago; the one that it is to follow is kept, should it not serve. */
+static uint32_t job_find_made(struct sched *s, struct batch_job *job)
 {
 	struct batch_job *made = renewal_made(&s->batch.renewal);
-	uint32_t fit = FIT_NOT;
+	uint32_t later = FIT_NOT;
 
 	if (made && made->model == job->model) {
 		made->layer = job->layer;
-		fit = job_fit(s, made, LATER_AHEAD);
+		later = job_fit(s, made, LATER_AHEAD);
 	}
-	if (fit == FIT_NOT)
-		return job_find_kept(s, job);
+	if (later == FIT_NOT)
+		return FIT_NOT;
+	job_take_oldest(s, job);
 	job_swap(s, job, made);
 	renewal_taken(&s->batch.renewal);
-	return fit;
+	return later;
 }
 
 int job_make_tree(struct sched *s, struct batch_job *job)
@@ -395,16 +396,25 @@ static int job_catch_up(struct sched *s, struct batch_job *job, uint32_t later)
 	return r;
 }
 
-/* The plan serves the queries' next tokens too, whose io there is, if the backend can take them into it. */
-static uint32_t job_advance(struct sched *s, struct batch_job *job, uint32_t later)
+/* The plan is to serve the steps, so many tokens later than it does now. False: it cannot, and is of no more use. */
+static bool job_serves(struct sched *s, struct batch_job *job, uint32_t later)
 {
-	int r = -ESTALE;
+	int r = 0;
 
-	if (s->ops->advance)
-		r = later == 1 ? job_advance_by_one(s, job, job->io) : job_catch_up(s, job, later);
-	job->advanced = true;
-	job->ends_soon = r == BACKEND_SOON;
-	return r < 0 ? FIT_NOT : 0;
+	if (later == FIT_NOT)
+		return false;
+	job_fill_io(s, job);
+	if (later > 0) {
+		r = -ESTALE;
+		if (s->ops->advance)
+			r = later == 1 ? job_advance_by_one(s, job, job->io)
+				       : job_catch_up(s, job, later);
+		job->advanced = true;
+		job->ends_soon = r == BACKEND_SOON;
+	}
+	if (r < 0)
+		job->n_planned = job->used = 0;
+	return r >= 0;
 }
 
 void job_init(struct sched *s, struct batch_job *job, struct sched_model *model, uint32_t layer)
@@ -423,6 +433,19 @@ void job_init(struct sched *s, struct batch_job *job, struct sched_model *model,
 	job->model = model;
 	job->layer = layer;
 	job->n_lanes = 0;
+}
+
+struct batch_job *job_choose(struct batch *b, const struct sched_model *model)
+{
+	struct batch_job *next = &b->jobs[b->n_jobs], *best = next, was = *next;
+
+	for (uint32_t i = b->n_jobs; i < b->jobs_room && best->model != model; i++) {
+		if (b->jobs[i].model == model || b->jobs[i].used < best->used)
+			best = &b->jobs[i];
+	}
+	*next = *best;
+	*best = was;
+	return next;
 }
 
 /* ---- prefill: one slice ----------------------------------------------------------------------------------- */
@@ -465,16 +488,13 @@ int job_make(struct sched *s, struct batch_job *job)
 {
 	if (s->batch.prefill)
 		return slice_make(s, job);
-	uint32_t fit = job_find(s, job);
+	bool served = job_serves(s, job, job_find_made(s, job)) ||
+		      job_serves(s, job, job_find_kept(s, job));
 
-	if (fit != FIT_NOT)
-		job_fill_io(s, job);
-	else
+	if (!served)
 		job_take_oldest(s, job);
-	if (fit != FIT_NOT && fit > 0)
-		fit = job_advance(s, job, fit);
 	job->used = ++s->batch.uses;
-	if (fit != FIT_NOT)
+	if (served)
 		return 0;
 	int r = job_make_plan(s, job);
 

@@ -8,6 +8,7 @@
 
 #include "state.h"
 
+struct batch;
 struct sched;
 
 /* A query as it was planned: as long as all this is so, the plan holds. */
@@ -41,6 +42,8 @@ struct batch_job {
 	uint64_t used; /* grows with each use; 0: nothing is kept */
 };
 
+/* The batch's next, for which there is room, with what is kept of the model, or else was used longest ago: what others keep stays. */
+struct batch_job *job_choose(struct batch *b, const struct sched_model *model);
 /* Of this model and layer, without steps; what is kept of an earlier use stays if it is of the same model. */
 void job_init(struct sched *s, struct batch_job *job, struct sched_model *model, uint32_t layer);
 /* For those of the batch's steps that are the job's, or the slice that the batch is. 0, -ENOMEM, or the planner's. */

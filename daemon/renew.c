@@ -6,7 +6,15 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-static int make(const struct renewal *r, struct batch_job *job)
+#define TURN_USES 4096u /* of plans, after which who has not taken one will not */
+
+void renewal_init(struct renewal *r)
+{
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->changed, NULL);
+}
+
+static int make_plan(const struct renewal *r, struct batch_job *job)
 {
 	int result = plan_make(&job->plan, &job->tree, &job->list);
 	const struct backend_job planned = {.shape = &job->model->shape,
@@ -29,7 +37,7 @@ static void *renewal_main(void *arg)
 			continue;
 		}
 		pthread_mutex_unlock(&r->lock);
-		int result = make(r, &r->job);
+		int result = make_plan(r, &r->job);
 
 		pthread_mutex_lock(&r->lock);
 		atomic_store(&r->state, result < 0 ? RENEWAL_NONE : RENEWAL_MADE);
@@ -40,14 +48,12 @@ static void *renewal_main(void *arg)
 }
 
 /* Signals are the loop's. Without a thread batches make their plans themselves. */
-static bool start(struct renewal *r, struct sched *s)
+static bool start_thread(struct renewal *r, struct sched *s)
 {
 	sigset_t all, old;
 
 	r->ops = s->ops;
 	r->backend = s->backend;
-	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->changed, NULL);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r->started = pthread_create(&r->thread, NULL, renewal_main, r) == 0;
@@ -55,15 +61,26 @@ static bool start(struct renewal *r, struct sched *s)
 	return r->started;
 }
 
+/* What has been made is for other lanes, whose turn comes. */
+static bool is_spoken_for(const struct sched *s, const struct renewal *r,
+			  const struct batch_job *job)
+{
+	return atomic_load(&r->state) == RENEWAL_MADE &&
+	       r->job.planned[0].handle != job->planned[0].handle &&
+	       s->batch.uses - r->begun < TURN_USES;
+}
+
 void renewal_begin(struct sched *s, const struct batch_job *job)
 {
 	struct renewal *r = &s->batch.renewal;
 
-	if (!s->ops->prepare || atomic_load(&r->state) == RENEWAL_MAKING)
+	if (!s->ops->prepare || atomic_load(&r->state) == RENEWAL_MAKING ||
+	    is_spoken_for(s, r, job))
 		return;
+	r->begun = s->batch.uses;
 	atomic_store(&r->state, RENEWAL_NONE);
 	job_init(s, &r->job, job->model, job->layer);
-	if (job_make_tree(s, &r->job) < 0 || (!r->started && !start(r, s)))
+	if (job_make_tree(s, &r->job) < 0 || (!r->started && !start_thread(r, s)))
 		return;
 	pthread_mutex_lock(&r->lock);
 	atomic_store(&r->state, RENEWAL_MAKING);
@@ -82,7 +99,7 @@ void renewal_taken(struct renewal *r)
 	atomic_store(&r->state, RENEWAL_NONE);
 }
 
-static void await(struct renewal *r)
+static void await_thread(struct renewal *r)
 {
 	if (!r->started)
 		return;
@@ -96,22 +113,22 @@ void renewal_forget_model(struct renewal *r, const struct sched_model *model)
 {
 	if (r->job.model != model)
 		return;
-	await(r);
+	await_thread(r);
 	atomic_store(&r->state, RENEWAL_NONE);
 	r->job.model = NULL;
 }
 
 void renewal_done(struct renewal *r)
 {
-	await(r);
+	await_thread(r);
 	if (r->started) {
 		pthread_mutex_lock(&r->lock);
 		r->stopping = true;
 		pthread_cond_broadcast(&r->changed);
 		pthread_mutex_unlock(&r->lock);
 		pthread_join(r->thread, NULL);
-		pthread_mutex_destroy(&r->lock);
-		pthread_cond_destroy(&r->changed);
 	}
+	pthread_mutex_destroy(&r->lock);
+	pthread_cond_destroy(&r->changed);
 	job_done(&r->job);
 }

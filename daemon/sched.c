@@ -302,6 +302,7 @@ int sched_make(const struct config *config, const struct backend_ops *ops, struc
 	s->n_cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
 	s->hold_until_ns = UINT64_MAX;
 	s->seqs.free = UINT32_MAX;
+	renewal_init(&s->batch.renewal);
 	LIST_INIT(&s->sessions);
 	LIST_INIT(&s->ended_sessions);
 	LIST_INIT(&s->models);

@@ -70,7 +70,7 @@ struct sched_seq {
 	uint32_t next_layer; /* of the live extension */
 	bool draft; /* the live extension awaits accept */
 	bool computed; /* the draft has all layers */
-	bool voided; /* a step failed: entries end with ABI_VOID until a trim */
+	bool voided; /* a step or publication failed: entries end with ABI_VOID until a trim */
 
 	LIST_ENTRY(sched_seq) link; /* of its session */
 	TAILQ_ENTRY(sched_seq)

@@ -3,6 +3,7 @@
 
 #include "entry.h"
 #include "hold.h"
+#include "log.h"
 #include "passes.h"
 #include "ready.h"
 #include "seq.h"
@@ -316,6 +317,8 @@ void step_finish(struct sched *s, struct sched_lane *lane)
 		int r = seq_advance(s, seq);
 
 		if (r < 0) {
+			log_warning("no memory to publish what a sequence has computed: its "
+				    "extension is void");
 			entry_void_seq(s, seq);
 			outcome = outcome_bad(r, ABI_NO_MEMORY, i);
 		}

@@ -3,7 +3,8 @@
  *
  * A backend owns the KV pool (extents of equal size, named by index; the store decides what lies in which page)
  * and runs batches: append new K and V to pages, then attention over a work list. Page p of a model with n
- * pages to an extent lies in extent p / n. All calls come from one thread, the scheduler's, but for open and close.
+ * pages to an extent lies in extent p / n. All calls come from one thread, the scheduler's, but for open,
+ * close and prepare.
  *
  * Several devices of one kind are a backend too (group/group.h). Each has as much of every extent. Where they share the tokens
  * of a model (shape->split), its page p is on device p mod their number, whoever gives out pages stripes each node's over

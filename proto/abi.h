@@ -136,7 +136,7 @@ enum abi_reason {
 	ABI_MISALIGNED,
 	ABI_NO_ROOM, /* KV pool full, nothing left to evict */
 	ABI_OVER_QUOTA,
-	ABI_VOID, /* an earlier step of this extension failed: trim first */
+	ABI_VOID, /* an earlier step of this extension failed, or its tokens were not published: trim first */
 	ABI_TOO_LONG, /* trim beyond the end */
 	ABI_TOO_MANY_SEQS,
 	ABI_DRAINING, /* fork while the daemon drains */

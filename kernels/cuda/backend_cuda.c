@@ -310,7 +310,7 @@ static int cuda_advance(struct backend *b, const struct backend_job *job)
 
 static int cuda_prepare(struct backend *b, const struct backend_job *job)
 {
-	return batch_prepare(&b->batch, job);
+	return batch_make_ahead(&b->batch, job);
 }
 
 static int cuda_estimate(struct backend *b, const struct backend_estimate *estimate,

@@ -20,6 +20,7 @@ int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, ui
 			    .n_blocks = n_blocks,
 			    .all_blocks = n_blocks,
 			    .wide = wide};
+	pthread_mutex_init(&b->ahead.lock, NULL);
 	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->clocks, BATCH_FRAMES * sizeof(*b->clocks)) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->tells, BATCH_FRAMES * sizeof(*b->tells)) != cudaSuccess ||
@@ -253,7 +254,7 @@ static int ready_plan(struct upload *u, const struct backend_job *job,
 	int r = 0;
 
 	*ret = all ? plan_find(b, job->plan_id, job->shape) : NULL;
-	if (!*ret && job->advanced && !ahead_find(b, job))
+	if (!*ret && job->advanced && !(all && ahead_find(b, job)))
 		r = -ESTALE;
 	else if (!*ret)
 		r = all ? send_plan(u, job, NULL, ret) : send_plan_of_wanted(u, job, ret);

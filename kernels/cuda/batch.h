@@ -138,7 +138,7 @@ void batch_drop_host(struct batch *b, uint64_t base);
 /* As backend_ops say. */
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);
 int batch_advance(struct batch *b, const struct backend_job *job);
-int batch_prepare(struct batch *b, const struct backend_job *job);
+int batch_make_ahead(struct batch *b, const struct backend_job *job);
 int batch_conclude(struct batch *b);
 int batch_completed(struct batch *b, uint64_t *ret_id);
 bool batch_settled(struct batch *b, uint64_t id);

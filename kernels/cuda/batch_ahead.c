@@ -15,7 +15,7 @@ static void swap_ahead(struct batch_ahead *a, struct batch_ahead *b)
 	*b = was;
 }
 
-int batch_prepare(struct batch *b, const struct backend_job *job)
+int batch_make_ahead(struct batch *b, const struct backend_job *job)
 {
 	struct batch_ahead *making = &b->ahead.making;
 	struct program_want want;
@@ -71,6 +71,7 @@ void ahead_done(struct batch *b)
 	drop_ahead(&b->ahead.making);
 	drop_ahead(&b->ahead.made);
 	drop_ahead(&b->ahead.taken);
+	pthread_mutex_destroy(&b->ahead.lock);
 }
 
 void ahead_take_program(struct batch_ahead *ahead, struct program *program)

@@ -115,12 +115,12 @@ struct device_shape shape_on_device(const struct work_shape *shape);
 
 /* NULL: not kept (any more). */
 struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape);
-/* What the planner is to be told. */
+/* What the planner is to be told of all rows. */
 struct program_want plan_want(const struct batch *b, const struct backend_job *job,
 			      uint32_t n_blocks);
 /* What advancing needs outlives the program. 0 or -ENOMEM. */
 int plan_keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows);
-/* Makes a program in b->program and a plan that has room for it, in the place of one that is needed least; others may go, as
+/* Makes a program in b->program, or takes one that was made ahead, and a plan that has room for it, in the place of one that is needed least; others may go, as
  * BATCH_PLANS_BYTES says. wanted [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
 int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
 		 struct batch_plan **ret);

@@ -226,7 +226,6 @@ struct program_want plan_want(const struct batch *b, const struct backend_job *j
 	};
 }
 
-/* Makes a program in b->program and a plan that has room for it. */
 int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
 		 struct batch_plan **ret)
 {

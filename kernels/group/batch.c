@@ -442,7 +442,7 @@ int batch_advance(struct backend *b, const struct backend_job *job)
 }
 
 /* One device after the other, as nobody waits. */
-int batch_prepare_ahead(struct backend *b, const struct backend_job *job)
+int batch_make_ahead(struct backend *b, const struct backend_job *job)
 {
 	int r = b->ops->prepare ? 0 : -ESTALE;
 

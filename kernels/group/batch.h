@@ -86,7 +86,7 @@ int batch_run(struct backend *b, const struct backend_batch *batch);
 /* As backend_ops.advance, of devices that can. */
 int batch_advance(struct backend *b, const struct backend_job *job);
 /* As backend_ops.prepare, of devices that can. */
-int batch_prepare_ahead(struct backend *b, const struct backend_job *job);
+int batch_make_ahead(struct backend *b, const struct backend_job *job);
 /* Of devices that meet: how far all are. Where one has failed, or is silent for too long, b->fault says so. */
 void batch_look(struct backend *b);
 

@@ -409,7 +409,7 @@ static int group_advance(struct backend *b, const struct backend_job *job)
 
 static int group_prepare(struct backend *b, const struct backend_job *job)
 {
-	return batch_prepare_ahead(b, job);
+	return batch_make_ahead(b, job);
 }
 
 static int group_completed(struct backend *b, uint64_t *ret_id)

@@ -371,6 +371,29 @@ static void lanes_that_take_turns_keep_their_plans(void **state)
 	client_end(&other);
 }
 
+static void two_models_keep_their_plans(void **state)
+{
+	static const uint32_t ids[] = {11, 12, 13, 14};
+	struct work_shape shape = SHAPE;
+	struct fixture *f = *state;
+	struct store_match match;
+	struct client other;
+	uint64_t seq;
+
+	shape.n_layers = 3;
+	client_start(&other, &f->h, 1000, &shape, 1 << 20);
+	assert_int_equal(client_open(&other, ids, 4, &seq, &match), 0);
+	client_compute(&other, seq, ids, 4);
+	client_compute(&other, seq, IDS, 1);
+	for (uint32_t i = 0; i < 3; i++) {
+		client_compute(&f->c, f->seq, IDS, 1);
+		assert_true(device.was_advanced);
+		client_compute(&other, seq, IDS, 1);
+		assert_true(device.was_advanced);
+	}
+	client_end(&other);
+}
+
 /* 20 tokens more at once: a slice needs no plan that is kept. */
 static void prefill_between_leaves_the_plan(void **state)
 {
@@ -426,6 +449,7 @@ int main(void)
 		TEST(a_word_that_is_not_the_sessions_own_is_refused),
 		TEST(a_step_ends_with_the_arena_of_its_word),
 		TEST(lanes_that_take_turns_keep_their_plans),
+		TEST(two_models_keep_their_plans),
 		TEST(prefill_between_leaves_the_plan),
 		TEST(what_wants_rows_takes_more_than_are_configured),
 	};

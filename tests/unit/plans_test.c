@@ -395,7 +395,7 @@ static void test_a_plan_made_ahead_is_what_is_asked_for(void **state)
 	ahead_init(&a, 7);
 	want = plan_want(&batch, &a.job, batch.all_blocks);
 	assert_int_equal(program_make(&fresh, &want), 0);
-	assert_int_equal(batch_prepare(&batch, &a.job), 0);
+	assert_int_equal(batch_make_ahead(&batch, &a.job), 0);
 	a.list.n_items = 0; /* nothing could be made of it now */
 	assert_int_equal(plan_prepare(&batch, &a.job, NULL, &plan), 0);
 	for (uint32_t i = 0; i < PROGRAM_N_ARRAYS; i++) {
@@ -418,7 +418,7 @@ static void test_it_takes_in_tokens_before_the_device_has_it(void **state)
 
 	(void)state;
 	ahead_init(&a, 7);
-	assert_int_equal(batch_prepare(&batch, &a.job), 0);
+	assert_int_equal(batch_make_ahead(&batch, &a.job), 0);
 	assert_int_equal(take_in(&a, 12), 0);
 	assert_int_equal(plan_prepare(&batch, &a.job, NULL, &plan), 0);
 	assert_int_equal(plan->tails[0].used, 2);
@@ -440,15 +440,15 @@ static void test_the_last_that_was_prepared_is_there(void **state)
 	(void)state;
 	ahead_init(&a, 7);
 	assert_int_equal(take_in(&a, 1), -ESTALE);
-	assert_int_equal(batch_prepare(&batch, &a.job), 0);
+	assert_int_equal(batch_make_ahead(&batch, &a.job), 0);
 	a.job.plan_id = 8;
-	assert_int_equal(batch_prepare(&batch, &a.job), 0);
+	assert_int_equal(batch_make_ahead(&batch, &a.job), 0);
 	a.job.plan_id = 7;
 	assert_int_equal(take_in(&a, 1), -ESTALE);
 	a.job.plan_id = 8;
 	assert_int_equal(take_in(&a, 1), 0);
 	a.job.plan_id = 0;
-	assert_int_equal(batch_prepare(&batch, &a.job), -ESTALE);
+	assert_int_equal(batch_make_ahead(&batch, &a.job), -ESTALE);
 	ahead_free(&a);
 }
 

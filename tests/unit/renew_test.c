@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #define TOKENS_MAX 64u
+#define PLANS_MAX 256u
 
 static const struct work_shape SHAPE = {.n_layers = 2,
 					.n_q_heads = 4,
@@ -27,6 +28,10 @@ static const uint32_t IDS[] = {7, 8, 9, 10};
 static struct {
 	struct backend_ops ops; /* the CPU's, but for some */
 	bool soon; /* plans have room for few more */
+	uint32_t
+		room; /* tokens that a plan takes in before it has room for few more; 0: any number */
+	uint32_t n_advanced[PLANS_MAX];
+	uint64_t full; /* a plan that takes in nothing */
 	_Atomic bool held; /* who prepares does not get done */
 	int prepare_result;
 	_Atomic uint32_t n_prepared;
@@ -62,6 +67,11 @@ static int device_advance(struct backend *b, const struct backend_job *job)
 	assert_int_equal(job->io[0].n_slots, 1);
 	device.positions[device.n_tokens] = job->list->rows[0].pos;
 	device.tokens[device.n_tokens++] = job->io[0].slots[0];
+	if (job->plan_id == device.full)
+		return -ESTALE;
+	assert_true(job->plan_id < PLANS_MAX);
+	if (++device.n_advanced[job->plan_id] >= device.room && device.room)
+		return BACKEND_SOON;
 	return device.soon ? BACKEND_SOON : 0;
 }
 
@@ -240,23 +250,104 @@ static void where_none_can_be_made_the_old_one_goes_on(void **state)
 	}
 }
 
-/* The session, its sequences and its model go while the thread has the model's shape. */
-static void a_model_stays_until_its_plan_is_made(void **state)
+/* The one that it should have followed has room still. */
+static void one_that_takes_nothing_in_costs_nothing(void **state)
 {
-	static const uint32_t ids[] = {11, 12, 13, 14};
-	struct work_shape other_shape = SHAPE;
 	struct fixture *f = *state;
-	struct client other;
+	uint64_t old;
+
+	device.soon = true;
+	atomic_store(&device.held, true);
+	decode(f, 1);
+	old = device.submitted;
+	device.soon = false;
+	atomic_store(&device.held, false);
+	await_state(f, RENEWAL_MADE);
+	device.full = device.prepared;
+	decode(f, 1);
+	assert_int_equal(device.submitted, old);
+	assert_true(device.was_advanced);
+	decode(f, 1);
+	assert_int_equal(device.submitted, old);
+}
+
+/* A sequence of a client of its own, that has decoded a token. */
+static uint64_t open_other(struct fixture *f, struct client *c, const struct work_shape *shape,
+			   uint32_t first)
+{
+	uint32_t ids[] = {first, first + 1, first + 2, first + 3};
 	struct store_match match;
 	uint64_t seq;
 
-	other_shape.n_layers = 3;
-	client_start(&other, &f->h, 1000, &other_shape, 1 << 20);
-	assert_int_equal(client_open(&other, ids, 4, &seq, &match), 0);
-	client_compute(&other, seq, ids, 4);
-	client_compute(&other, seq, ids, 1);
+	client_start(c, &f->h, 1000, shape, 1 << 20);
+	assert_int_equal(client_open(c, ids, 4, &seq, &match), 0);
+	client_compute(c, seq, ids, 4);
+	client_compute(c, seq, IDS, 1);
+	return seq;
+}
+
+static void who_takes_turns_keeps_its_plan(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+	uint64_t seq = open_other(f, &other, &SHAPE, 100), plan;
+
 	device.soon = true;
-	client_compute(&other, seq, ids, 1);
+	atomic_store(&device.held, true);
+	decode(f, 1);
+	device.soon = false;
+	client_compute(&other, seq, IDS, 1);
+	plan = device.submitted;
+	atomic_store(&device.held, false);
+	await_state(f, RENEWAL_MADE);
+	decode(f, 1);
+	assert_int_equal(device.submitted, device.prepared);
+	client_compute(&other, seq, IDS, 1);
+	assert_int_equal(device.submitted, plan);
+	decode(f, 1);
+	assert_int_equal(device.submitted, device.prepared);
+	client_end(&other);
+}
+
+/* Of one layer: there is no other before it is another's turn. */
+static void two_whose_plans_end_both_get_new_ones(void **state)
+{
+	struct work_shape shape = SHAPE;
+	struct fixture *f = *state;
+	struct client c[2];
+	uint64_t seqs[2];
+	uint32_t n_taken[2] = {0};
+
+	shape.n_layers = 1;
+	for (uint32_t i = 0; i < 2; i++)
+		seqs[i] = open_other(f, &c[i], &shape, 100 * (i + 1));
+	device.room = 4;
+	for (uint32_t t = 0; t < 80; t++) {
+		uint64_t before = f->h.sched->batch.renewal.n_taken;
+
+		client_compute(&c[t % 2], seqs[t % 2], IDS, 1);
+		n_taken[t % 2] += f->h.sched->batch.renewal.n_taken > before;
+		while (atomic_load(&f->h.sched->batch.renewal.state) == RENEWAL_MAKING)
+			usleep(100);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_true(n_taken[i] >= 5);
+		client_end(&c[i]);
+	}
+}
+
+/* The session, its sequences and its model go while the thread has the model's shape. */
+static void a_model_stays_until_its_plan_is_made(void **state)
+{
+	struct work_shape shape = SHAPE;
+	struct fixture *f = *state;
+	struct client other;
+	uint64_t seq;
+
+	shape.n_layers = 3;
+	seq = open_other(f, &other, &shape, 100);
+	device.soon = true;
+	client_compute(&other, seq, IDS, 1);
 	client_end(&other);
 	device.soon = false;
 	assert_int_equal(atomic_load(&device.n_prepared), 1);
@@ -275,6 +366,9 @@ int main(void)
 		TEST(one_that_comes_too_late_is_not_taken),
 		TEST(one_that_fits_no_more_is_not_taken),
 		TEST(where_none_can_be_made_the_old_one_goes_on),
+		TEST(one_that_takes_nothing_in_costs_nothing),
+		TEST(who_takes_turns_keeps_its_plan),
+		TEST(two_whose_plans_end_both_get_new_ones),
 		TEST(a_model_stays_until_its_plan_is_made),
 	};
 
