@@ -4,7 +4,7 @@
  * Each process has one lane and one arena with random Q, K and V; the prefix is stored once, without attention. With host
  * memory a step is submitted and waited for layer by layer; with device memory the layers of a token are queued on the
  * client's own stream, and the time is that of a token by its layers.
- * Printed, while all are at work and warm: time of a step (p50, p99), the backend's own time a batch and what the p50 is over
+ * Printed, while all are at work and warm: time of a step (p50, p99, p99.9, mean), the backend's own time a batch and what the p50 is over
  * it, how many sessions meet in a job, how long the sequences' own tails were, tokens a second of all. On a GPU, once all have
  * ended, the time of the kernels of a step of all sequences with tails of that length (step_kernels.h), and what the p50 is over it.
  */
@@ -190,6 +190,15 @@ static double kernel_us(double tail)
 	return strncmp(options.backend, "cuda", 4) == 0 ? step_kernels_us(&of) : 0;
 }
 
+static double mean_of(const double *us, uint32_t n)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		sum += us[i];
+	return sum / n;
+}
+
 static void report(double *us, uint32_t n, double tail, double wall_s, struct counts before,
 		   struct counts after)
 {
@@ -205,6 +214,8 @@ static void report(double *us, uint32_t n, double tail, double wall_s, struct co
 	qsort(us, n, sizeof(*us), compare);
 	bench_print("clients", name, "p50_us", us[n / 2], "us");
 	bench_print("clients", name, "p99_us", us[(uint32_t)(n * 0.99)], "us");
+	bench_print("clients", name, "p999_us", us[(uint32_t)(n * 0.999)], "us");
+	bench_print("clients", name, "mean_us", mean_of(us, n), "us");
 	bench_print("clients", name, "backend_us", backend_us, "us");
 	bench_print("clients", name, "over_backend_us", us[n / 2] - backend_us, "us");
 	if (kernels > 0) {
