@@ -221,6 +221,13 @@ static void job_swap(struct sched *s, struct batch_job *job, struct batch_job *k
 	job->n_lanes = was.n_lanes;
 }
 
+/* The plan is of no more use. */
+static void job_forget_plan(struct batch_job *job)
+{
+	job->n_planned = 0;
+	job->used = 0;
+}
+
 /* What was used longest ago of what is kept, so that a plan that is made takes the place of none in use. */
 static void job_take_oldest(struct sched *s, struct batch_job *job)
 {
@@ -413,8 +420,27 @@ static bool job_serves(struct sched *s, struct batch_job *job, uint32_t later)
 		job->ends_soon = r == BACKEND_SOON;
 	}
 	if (r < 0)
-		job->n_planned = job->used = 0;
+		job_forget_plan(job);
 	return r >= 0;
+}
+
+/* By a plan made ahead, if there is one: the one that it follows is not asked for again. */
+static bool job_serves_by_made(struct sched *s, struct batch_job *job)
+{
+	struct batch *b = &s->batch;
+
+	if (!job_serves(s, job, job_find_made(s, job)))
+		return false;
+	for (uint32_t i = b->n_jobs; i < b->jobs_room; i++) {
+		struct batch_job *kept = &b->jobs[i];
+
+		if (kept->model != job->model)
+			continue;
+		kept->layer = job->layer;
+		if (job_fit(s, kept, LATER_KEPT) != FIT_NOT)
+			job_forget_plan(kept);
+	}
+	return true;
 }
 
 void job_init(struct sched *s, struct batch_job *job, struct sched_model *model, uint32_t layer)
@@ -488,8 +514,7 @@ int job_make(struct sched *s, struct batch_job *job)
 {
 	if (s->batch.prefill)
 		return slice_make(s, job);
-	bool served = job_serves(s, job, job_find_made(s, job)) ||
-		      job_serves(s, job, job_find_kept(s, job));
+	bool served = job_serves_by_made(s, job) || job_serves(s, job, job_find_kept(s, job));
 
 	if (!served)
 		job_take_oldest(s, job);

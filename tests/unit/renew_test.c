@@ -309,6 +309,43 @@ static void who_takes_turns_keeps_its_plan(void **state)
 	client_end(&other);
 }
 
+/* Layer by layer, so that the old plan, too, would still serve the token. */
+static void what_is_taken_serves_from_then_on(void **state)
+{
+	struct work_shape shape = SHAPE;
+	struct fixture *f = *state;
+	struct client c[2];
+	struct abi_step_seq recs[2];
+	uint64_t seqs[2], plan;
+
+	shape.n_layers = 4;
+	for (uint32_t i = 0; i < 2; i++) {
+		seqs[i] = open_other(f, &c[i], &shape, 100 * (i + 1));
+		recs[i] = client_step_seq(&c[i], seqs[i], 1);
+	}
+	for (uint32_t t = 0; t < 6; t++) {
+		for (uint32_t i = 0; i < 2; i++)
+			assert_int_equal(client_extend(&c[i], seqs[i], IDS, 1).status, 0);
+		for (uint32_t layer = 0; layer < 4; layer++) {
+			device.soon = t == 2 && layer == 0;
+			assert_int_equal(client_step(&c[0], &recs[0], layer).status, 0);
+			device.soon = false;
+			if (t == 2 && layer == 0)
+				await_state(f, RENEWAL_MADE);
+			if (t > 2 || (t == 2 && layer > 0))
+				assert_int_equal(device.submitted, device.prepared);
+			assert_int_equal(client_step(&c[1], &recs[1], layer).status, 0);
+			if (t == 1)
+				plan = device.submitted;
+			if (t > 1)
+				assert_int_equal(device.submitted, plan);
+		}
+	}
+	assert_int_equal(atomic_load(&device.n_prepared), 1);
+	for (uint32_t i = 0; i < 2; i++)
+		client_end(&c[i]);
+}
+
 /* Of one layer: there is no other before it is another's turn. */
 static void two_whose_plans_end_both_get_new_ones(void **state)
 {
@@ -368,6 +405,7 @@ int main(void)
 		TEST(where_none_can_be_made_the_old_one_goes_on),
 		TEST(one_that_takes_nothing_in_costs_nothing),
 		TEST(who_takes_turns_keeps_its_plan),
+		TEST(what_is_taken_serves_from_then_on),
 		TEST(two_whose_plans_end_both_get_new_ones),
 		TEST(a_model_stays_until_its_plan_is_made),
 	};
