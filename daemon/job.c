@@ -180,6 +180,19 @@ static uint32_t part_fit(const struct batch_planned *planned, const struct step_
 	return later;
 }
 
+bool job_may_serve(const struct sched *s, const struct batch_job *job)
+{
+	for (uint32_t i = 0; i < job->n_planned; i++) {
+		const struct batch_planned *planned = &job->planned[i];
+		const struct sched_seq *seq = handle_seq(&s->seqs, planned->handle);
+
+		if (!seq || store_seq_path_version(seq->store) != planned->path_version ||
+		    store_seq_n_tokens(seq->store) - planned->n_tokens > LATER_AHEAD)
+			return false;
+	}
+	return true;
+}
+
 /* The next step part of the job in order of lanes, from *lane and *part on, which then stand behind it; NULL: there is none. */
 static const struct step_part *next_part(const struct batch *b, const struct batch_job *job,
 					 uint32_t *lane, uint32_t *part)

@@ -48,6 +48,8 @@ struct batch_job *job_choose(struct batch *b, const struct sched_model *model);
 void job_init(struct sched *s, struct batch_job *job, struct sched_model *model, uint32_t layer);
 /* For those of the batch's steps that are the job's, or the slice that the batch is. 0, -ENOMEM, or the planner's. */
 int job_make(struct sched *s, struct batch_job *job);
+/* Of one whose plan is made ahead: are its sequences still where it may serve their next tokens? */
+bool job_may_serve(const struct sched *s, const struct batch_job *job);
 /* Its tree alone, and a number for the plan to come. 0 or -ENOMEM. */
 int job_make_tree(struct sched *s, struct batch_job *job);
 /* Borrows from the job. */

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-#define TURN_USES 4096u /* of plans, after which who has not taken one will not */
+#define TURN_USES 1024u /* of plans, after which who has not taken one will not */
 
 void renewal_init(struct renewal *r)
 {
@@ -67,7 +67,7 @@ static bool is_spoken_for(const struct sched *s, const struct renewal *r,
 {
 	return atomic_load(&r->state) == RENEWAL_MADE &&
 	       r->job.planned[0].handle != job->planned[0].handle &&
-	       s->batch.uses - r->begun < TURN_USES;
+	       s->batch.uses - r->begun < TURN_USES && job_may_serve(s, &r->job);
 }
 
 void renewal_begin(struct sched *s, const struct batch_job *job)

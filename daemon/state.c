@@ -49,8 +49,7 @@ void handle_remove(struct handle_table *table, uint64_t handle)
 	table->free = index;
 }
 
-struct sched_seq *handle_find(const struct handle_table *table, const struct sched_session *session,
-			      uint64_t handle)
+struct sched_seq *handle_seq(const struct handle_table *table, uint64_t handle)
 {
 	uint32_t index = (uint32_t)handle;
 
@@ -58,7 +57,15 @@ struct sched_seq *handle_find(const struct handle_table *table, const struct sch
 		return NULL;
 	struct sched_seq *seq = table->slots[index].seq;
 
-	return seq && seq->handle == handle && seq->session == session ? seq : NULL;
+	return seq && seq->handle == handle ? seq : NULL;
+}
+
+struct sched_seq *handle_find(const struct handle_table *table, const struct sched_session *session,
+			      uint64_t handle)
+{
+	struct sched_seq *seq = handle_seq(table, handle);
+
+	return seq && seq->session == session ? seq : NULL;
 }
 
 void handle_table_done(struct handle_table *table)

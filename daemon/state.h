@@ -192,7 +192,8 @@ struct handle_table {
 int handle_add(struct handle_table *table,
 	       struct sched_seq *seq); /* fills seq->handle; 0 or -ENOMEM */
 void handle_remove(struct handle_table *table, uint64_t handle);
-/* The live sequence of this session with this handle, or NULL. */
+/* The live sequence with this handle, or NULL; and of this session. */
+struct sched_seq *handle_seq(const struct handle_table *table, uint64_t handle);
 struct sched_seq *handle_find(const struct handle_table *table, const struct sched_session *session,
 			      uint64_t handle);
 void handle_table_done(struct handle_table *table);

@@ -373,6 +373,26 @@ static void two_whose_plans_end_both_get_new_ones(void **state)
 	}
 }
 
+static void who_is_gone_keeps_nobody_waiting(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+	uint64_t seq = open_other(f, &other, &SHAPE, 100);
+
+	device.soon = true;
+	atomic_store(&device.held, true);
+	client_compute(&other, seq, IDS, 1);
+	atomic_store(&device.held, false);
+	await_state(f, RENEWAL_MADE);
+	decode(f, 1);
+	assert_int_equal(atomic_load(&device.n_prepared), 1); /* the other may come yet */
+	assert_int_equal(client_close(&other, seq), 0);
+	decode(f, 1);
+	await_state(f, RENEWAL_MADE);
+	assert_int_equal(atomic_load(&device.n_prepared), 2);
+	client_end(&other);
+}
+
 /* The session, its sequences and its model go while the thread has the model's shape. */
 static void a_model_stays_until_its_plan_is_made(void **state)
 {
@@ -407,6 +427,7 @@ int main(void)
 		TEST(who_takes_turns_keeps_its_plan),
 		TEST(what_is_taken_serves_from_then_on),
 		TEST(two_whose_plans_end_both_get_new_ones),
+		TEST(who_is_gone_keeps_nobody_waiting),
 		TEST(a_model_stays_until_its_plan_is_made),
 	};
 

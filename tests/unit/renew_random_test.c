@@ -1,0 +1,405 @@
+/*
+ * renew_random_test.c - sequences that grow, share, fork, are cut and close, in lanes that keep company or not, while plans are made ahead,
+ * late, or not at all: whatever plan a batch is submitted with has each token of each path where the store has it, and no other.
+ */
+#include "daemon/sched_impl.h"
+#include "oracle.h"
+#include "sched_harness.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define CLIENTS 4u
+#define SEQS 3u /* of each */
+#define QUERIES (CLIENTS * SEQS)
+#define TOKENS_MAX 1024u
+#define PLANS 24u
+#define ROUNDS 1500u
+#define COMMON 512u /* tokens that any sequence may begin with */
+#define PLAN_ROOM 32u /* tokens of a row that a plan takes in */
+#define LEAST_TAKEN 20u /* plans made ahead; about a hundred are */
+
+static const struct work_shape SHAPE = {.n_layers = 2,
+					.n_q_heads = 2,
+					.n_kv_heads = 1,
+					.head_dim = 16,
+					.page_tokens = 16,
+					.dtype = WORK_FP32};
+
+/* Where the tokens of each query's path are, as the plan has it. */
+struct plan {
+	uint64_t id;
+	uint32_t n_queries, n_taken;
+	uint32_t n_tokens[QUERIES];
+	struct work_slice tokens[QUERIES][TOKENS_MAX]; /* one by one */
+};
+
+/* A backend that remembers plans, and loses some. */
+static struct {
+	struct backend_ops ops;
+	struct oracle_random random; /* the scheduler's */
+	struct oracle_random plans_random; /* whoever prepares */
+	struct plan plans[PLANS];
+	uint32_t next_plan;
+	struct plan ahead; /* under the lock */
+	pthread_mutex_t lock;
+	struct sched *sched;
+} device = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void put_tokens(struct work_slice *to, const struct work_slice *slices, uint32_t n_slices)
+{
+	for (uint32_t i = 0; i < n_slices; i++) {
+		for (uint32_t j = 0; j < slices[i].count; j++)
+			*to++ = (struct work_slice){slices[i].page, (uint16_t)(slices[i].first + j),
+						    1};
+	}
+}
+
+static void plan_fill(struct plan *p, const struct backend_job *job)
+{
+	const struct work_tree *tree = job->tree;
+
+	assert_true(tree->n_queries <= QUERIES);
+	p->id = job->plan_id;
+	p->n_queries = tree->n_queries;
+	p->n_taken = 0;
+	for (uint32_t q = 0; q < tree->n_queries; q++) {
+		uint32_t node = tree->queries[q].node;
+
+		p->n_tokens[q] = tree->nodes[node].pos + tree->nodes[node].n_tokens;
+		assert_true(p->n_tokens[q] <= TOKENS_MAX);
+		for (; node != WORK_NONE; node = tree->nodes[node].parent)
+			put_tokens(&p->tokens[q][tree->nodes[node].pos],
+				   &tree->slices[tree->nodes[node].slice],
+				   tree->nodes[node].n_slices);
+	}
+}
+
+static struct plan *plan_new(void)
+{
+	return &device.plans[device.next_plan++ % PLANS];
+}
+
+static struct plan *plan_find(uint64_t id)
+{
+	struct plan *p = NULL;
+
+	for (uint32_t i = 0; i < PLANS && !p; i++)
+		p = device.plans[i].id == id ? &device.plans[i] : NULL;
+	pthread_mutex_lock(&device.lock);
+	if (!p && device.ahead.id == id) {
+		p = plan_new();
+		*p = device.ahead;
+		device.ahead.id = 0;
+	}
+	pthread_mutex_unlock(&device.lock);
+	return p;
+}
+
+static int device_prepare(struct backend *b, const struct backend_job *job)
+{
+	static struct plan making;
+
+	(void)b;
+	usleep(oracle_below(&device.plans_random, 3000));
+	if (oracle_below(&device.plans_random, 15) == 0)
+		return -ENOMEM;
+	plan_fill(&making, job);
+	pthread_mutex_lock(&device.lock);
+	device.ahead = making;
+	pthread_mutex_unlock(&device.lock);
+	return 0;
+}
+
+static int device_advance(struct backend *b, const struct backend_job *job)
+{
+	struct plan *p = plan_find(job->plan_id);
+
+	(void)b;
+	if (!p)
+		return -ESTALE;
+	if (oracle_below(&device.random, 100) == 0 || p->n_taken == PLAN_ROOM) {
+		p->id = 0;
+		return oracle_below(&device.random, 2) ? -ESTALE : -ENOMEM;
+	}
+	for (uint32_t i = 0; i < job->list->n_rows; i++) {
+		const struct work_row *row = &job->list->rows[i];
+		const struct backend_io *io = &job->io[row->query];
+
+		assert_int_equal(io->n_slots, 1);
+		assert_int_equal(io->slots[0].count, 1);
+		assert_int_equal(row->pos, p->n_tokens[row->query]);
+		p->tokens[row->query][p->n_tokens[row->query]++] = io->slots[0];
+	}
+	return ++p->n_taken >= PLAN_ROOM / 8 ? BACKEND_SOON : 0;
+}
+
+/* All of the path, the new tokens with it. Returns how many these are. */
+static uint32_t path_of(const struct store_seq *seq, struct work_slice *ret)
+{
+	uint32_t n_slices, n = store_seq_n_tokens(seq);
+	const struct store_slice *slices;
+
+	for (struct store_node *node = store_seq_node(seq); store_node_parent(node);
+	     node = store_node_parent(node)) {
+		slices = store_node_slices(node, &n_slices);
+		put_tokens(&ret[store_node_pos(node)], (const struct work_slice *)slices, n_slices);
+	}
+	slices = store_seq_slots(seq, &n_slices);
+	put_tokens(&ret[n], (const struct work_slice *)slices, n_slices);
+	return n + store_seq_n_live(seq);
+}
+
+static void check_plan(const struct backend_job *job)
+{
+	static struct work_slice path[TOKENS_MAX];
+	const struct batch *b = &device.sched->batch;
+	struct plan *p = plan_find(job->plan_id);
+	uint32_t q = 0;
+
+	if (!p) {
+		assert_false(job->advanced);
+		p = plan_new();
+		plan_fill(p, job);
+	}
+	for (uint32_t lane = 0; lane < b->n_lanes; lane++) {
+		const struct step *step = &b->lanes[lane]->step;
+
+		for (uint32_t i = 0; i < step->n_parts && step->layer == job->layer; i++, q++) {
+			uint32_t n = path_of(step->parts[i].seq->store, path);
+
+			assert_true(q < p->n_queries);
+			assert_int_equal(p->n_tokens[q], n);
+			assert_memory_equal(p->tokens[q], path, n * sizeof(*path));
+		}
+	}
+	assert_int_equal(q, p->n_queries);
+}
+
+static int device_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		const struct backend_job *job = &batch->jobs[i];
+
+		if (job->advanced && oracle_below(&device.random, 100) == 0) {
+			plan_find(job->plan_id)->id = 0;
+			return -ESTALE;
+		}
+		if (job->plan_id)
+			check_plan(job);
+	}
+	return oracle_below(&device.random, 1500) ? backend_cpu.submit(b, batch, ret_id) : -ENOMEM;
+}
+
+/* ---- clients ------------------------------------------------------------------------------------------------------- */
+
+struct seq {
+	uint64_t handle;
+	bool open;
+	uint32_t n_tokens;
+};
+
+struct crowd {
+	struct harness h;
+	struct client c[CLIENTS];
+	struct seq seqs[CLIENTS][SEQS];
+	struct oracle_random random;
+	uint32_t common[COMMON];
+	uint32_t company; /* a bit for each client that decodes */
+};
+
+static void seq_close(struct crowd *w, uint32_t i, uint32_t k)
+{
+	struct seq *s = &w->seqs[i][k];
+
+	if (s->open)
+		assert_int_equal(client_close(&w->c[i], s->handle), 0);
+	s->open = false;
+}
+
+/* The session ends it where its prompt is not computed. */
+static void seq_open(struct crowd *w, uint32_t i, uint32_t k)
+{
+	uint32_t n = 3 + oracle_below(&w->random, 50);
+	struct seq *s = &w->seqs[i][k];
+	struct abi_step_seq rec;
+	struct store_match match;
+	bool fine;
+
+	seq_close(w, i, k);
+	assert_int_equal(client_open(&w->c[i], w->common, n, &s->handle, &match), 0);
+	s->open = true;
+	s->n_tokens = n;
+	fine = client_extend(&w->c[i], s->handle, w->common + match.cached, n - match.cached)
+		       .status == 0;
+	rec = client_step_seq(&w->c[i], s->handle, n - match.cached);
+	for (uint32_t layer = 0; layer < SHAPE.n_layers && fine; layer++)
+		fine = client_step(&w->c[i], &rec, layer).status == 0;
+	if (!fine)
+		seq_close(w, i, k);
+}
+
+/* By a token, or a few: its own, or what others have too. */
+static bool seq_extend(struct crowd *w, uint32_t i, uint32_t k, struct abi_step_seq *ret)
+{
+	struct seq *s = &w->seqs[i][k];
+	uint32_t n = oracle_below(&w->random, 300) ? 1 : 2 + oracle_below(&w->random, 2);
+	uint32_t own = 1000 + 10 * i + k, ids[3] = {own, own, own};
+
+	if (!s->open || s->n_tokens + n > TOKENS_MAX)
+		seq_open(w, i, k);
+	if (!s->open)
+		return false;
+	if (s->n_tokens < COMMON && oracle_below(&w->random, 200) == 0)
+		ids[0] = w->common[s->n_tokens];
+	if (client_extend(&w->c[i], s->handle, ids, n).status) {
+		seq_close(w, i, k);
+		return false;
+	}
+	s->n_tokens += n;
+	*ret = client_step_seq(&w->c[i], s->handle, n);
+	return true;
+}
+
+static void decode(struct crowd *w)
+{
+	struct abi_step_seq recs[CLIENTS][SEQS];
+	uint32_t n[CLIENTS] = {0};
+	uint64_t tickets[CLIENTS];
+
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		for (uint32_t k = 0; k < SEQS && w->company >> i & 1; k++)
+			n[i] += seq_extend(w, i, k, &recs[i][n[i]]);
+	}
+	for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++) {
+		for (uint32_t i = 0; i < CLIENTS; i++) {
+			struct abi_entry step = {.kind = ABI_STEP, .count = n[i], .layer = layer};
+
+			if (n[i])
+				tickets[i] = client_submit(&w->c[i], step, recs[i],
+							   n[i] * (uint32_t)sizeof(recs[i][0]));
+		}
+		for (uint32_t i = 0; i < CLIENTS; i++) {
+			if (n[i] == 0 || client_wait(&w->c[i], tickets[i]).status == 0)
+				continue;
+			n[i] = 0;
+			for (uint32_t k = 0; k < SEQS; k++)
+				seq_close(w, i, k);
+		}
+	}
+}
+
+static void cut(struct crowd *w, uint32_t i, uint32_t k)
+{
+	struct seq *s = &w->seqs[i][k];
+	struct abi_entry trim = {.kind = ABI_TRIM, .seq = s->handle};
+
+	if (!s->open)
+		return;
+	trim.arg = s->n_tokens - oracle_below(&w->random, s->n_tokens < 20 ? s->n_tokens : 20);
+	s->n_tokens = (uint32_t)trim.arg;
+	if (client_do(&w->c[i], trim, NULL, 0).status)
+		seq_close(w, i, k);
+}
+
+static void fork_first(struct crowd *w, uint32_t i)
+{
+	struct seq *s = w->seqs[i];
+	struct abi_completion fork;
+
+	if (!s[0].open)
+		return;
+	fork = client_do(&w->c[i], (struct abi_entry){.kind = ABI_FORK, .seq = s[0].handle}, NULL,
+			 0);
+	if (fork.status)
+		return;
+	seq_close(w, i, 1);
+	s[1] = (struct seq){fork.value, true, s[0].n_tokens};
+}
+
+static void come_anew(struct crowd *w, uint32_t i)
+{
+	client_end(&w->c[i]);
+	memset(w->seqs[i], 0, sizeof(w->seqs[i]));
+	client_start(&w->c[i], &w->h, 1000, &SHAPE, 1 << 20);
+}
+
+static void do_something(struct crowd *w)
+{
+	uint32_t i = oracle_below(&w->random, CLIENTS), k = oracle_below(&w->random, SEQS);
+
+	switch (oracle_below(&w->random, 150)) {
+	case 0:
+		cut(w, i, k);
+		break;
+	case 1:
+		fork_first(w, i);
+		break;
+	case 2:
+		seq_open(w, i, k);
+		break;
+	case 3:
+		come_anew(w, i);
+		break;
+	case 4:
+	case 5:
+	case 6:
+	case 7:
+	case 8:
+		w->company = oracle_below(&w->random, 2)
+				     ? (1u << CLIENTS) - 1
+				     : 1 + oracle_below(&w->random, (1u << CLIENTS) - 1);
+		break;
+	default:
+		usleep(oracle_below(&w->random, 400));
+	}
+}
+
+static void every_plan_has_the_paths_as_they_are(void **state)
+{
+	static struct crowd w;
+
+	(void)state;
+	w.random = oracle_seed(__func__);
+	device.random = oracle_seed("device");
+	device.plans_random = oracle_seed("plans");
+	device.ops = backend_cpu;
+	device.ops.advance = device_advance;
+	device.ops.prepare = device_prepare;
+	device.ops.submit = device_submit;
+	for (uint32_t i = 0; i < COMMON; i++)
+		w.common[i] = i / 3;
+	harness_init(&w.h);
+	w.h.stepped = true;
+	w.h.config.pool_bytes = 256u << 20;
+	w.h.config.n_threads = 1;
+	harness_start(&w.h);
+	w.h.sched->ops = &device.ops;
+	device.sched = w.h.sched;
+	w.company = (1u << CLIENTS) - 1;
+	for (uint32_t i = 0; i < CLIENTS; i++)
+		client_start(&w.c[i], &w.h, 1000, &SHAPE, 1 << 20);
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		decode(&w);
+		do_something(&w);
+	}
+	assert_true(w.h.sched->batch.renewal.n_taken >= LEAST_TAKEN);
+	for (uint32_t i = 0; i < CLIENTS; i++)
+		client_end(&w.c[i]);
+	harness_stop(&w.h);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_plan_has_the_paths_as_they_are),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
