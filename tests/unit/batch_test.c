@@ -354,6 +354,18 @@ static void a_step_ends_with_the_arena_of_its_word(void **state)
 	assert_int_equal(client_wait(&f->c, ticket).status, -ECANCELED);
 }
 
+/* Three times, each by the plan that it has. */
+static void decode_in_turns(struct fixture *f, struct client *other, uint64_t seq)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		client_compute(&f->c, f->seq, IDS, 1);
+		assert_true(device.was_advanced);
+		client_compute(other, seq, IDS, 1);
+		assert_true(device.was_advanced);
+	}
+	assert_int_equal(device.n_advanced, 6);
+}
+
 static void lanes_that_take_turns_keep_their_plans(void **state)
 {
 	struct fixture *f = *state;
@@ -361,13 +373,7 @@ static void lanes_that_take_turns_keep_their_plans(void **state)
 	uint64_t seq = open_other(f, &other);
 
 	client_compute(&other, seq, IDS, 1);
-	for (uint32_t i = 0; i < 3; i++) {
-		client_compute(&f->c, f->seq, IDS, 1);
-		assert_true(device.was_advanced);
-		client_compute(&other, seq, IDS, 1);
-		assert_true(device.was_advanced);
-	}
-	assert_int_equal(device.n_advanced, 6);
+	decode_in_turns(f, &other, seq);
 	client_end(&other);
 }
 
@@ -385,12 +391,7 @@ static void two_models_keep_their_plans(void **state)
 	assert_int_equal(client_open(&other, ids, 4, &seq, &match), 0);
 	client_compute(&other, seq, ids, 4);
 	client_compute(&other, seq, IDS, 1);
-	for (uint32_t i = 0; i < 3; i++) {
-		client_compute(&f->c, f->seq, IDS, 1);
-		assert_true(device.was_advanced);
-		client_compute(&other, seq, IDS, 1);
-		assert_true(device.was_advanced);
-	}
+	decode_in_turns(f, &other, seq);
 	client_end(&other);
 }
 
