@@ -138,6 +138,16 @@ static void await_state(struct fixture *f, enum renewal_state state)
 		usleep(100);
 }
 
+/* A token of which the last layer is done before a plan has been made ahead. */
+static void decode_before_the_plan_is_made(struct fixture *f, struct client *c, uint64_t seq)
+{
+	device.soon = true;
+	atomic_store(&device.held, true);
+	client_compute(c, seq, IDS, 1);
+	atomic_store(&device.held, false);
+	await_state(f, RENEWAL_MADE);
+}
+
 static void a_plan_with_room_is_not_renewed(void **state)
 {
 	struct fixture *f = *state;
@@ -225,9 +235,7 @@ static void one_that_fits_no_more_is_not_taken(void **state)
 	struct fixture *f = *state;
 	struct abi_entry trim = {.kind = ABI_TRIM, .seq = f->seq, .arg = 5};
 
-	device.soon = true;
-	decode(f, 1);
-	await_state(f, RENEWAL_MADE);
+	decode_before_the_plan_is_made(f, &f->c, f->seq);
 	device.soon = false;
 	assert_int_equal(client_do(&f->c, trim, NULL, 0).status, 0);
 	decode(f, 1);
@@ -256,13 +264,9 @@ static void one_that_takes_nothing_in_costs_nothing(void **state)
 	struct fixture *f = *state;
 	uint64_t old;
 
-	device.soon = true;
-	atomic_store(&device.held, true);
-	decode(f, 1);
+	decode_before_the_plan_is_made(f, &f->c, f->seq);
 	old = device.submitted;
 	device.soon = false;
-	atomic_store(&device.held, false);
-	await_state(f, RENEWAL_MADE);
 	device.full = device.prepared;
 	decode(f, 1);
 	assert_int_equal(device.submitted, old);
@@ -379,16 +383,11 @@ static void who_is_gone_keeps_nobody_waiting(void **state)
 	struct client other;
 	uint64_t seq = open_other(f, &other, &SHAPE, 100);
 
-	device.soon = true;
-	atomic_store(&device.held, true);
-	client_compute(&other, seq, IDS, 1);
-	atomic_store(&device.held, false);
-	await_state(f, RENEWAL_MADE);
+	decode_before_the_plan_is_made(f, &other, seq);
 	decode(f, 1);
 	assert_int_equal(atomic_load(&device.n_prepared), 1); /* the other may come yet */
 	assert_int_equal(client_close(&other, seq), 0);
-	decode(f, 1);
-	await_state(f, RENEWAL_MADE);
+	decode_before_the_plan_is_made(f, &f->c, f->seq);
 	assert_int_equal(atomic_load(&device.n_prepared), 2);
 	client_end(&other);
 }
