@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define CHUNK 256u
+#define EXTENDED 128u /* sequences, at a time */
 
 struct client {
 	const struct client_options *o;
@@ -157,12 +158,16 @@ static void client_open(struct client *cl, const char *socket, uint32_t number)
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
 
+/* A lane has room for 256 entries. */
 static void extend_all(struct client *cl, uint32_t number, uint32_t token)
 {
 	for (uint32_t i = 0; i < cl->o->seqs; i++) {
-		uint32_t id = 1000000 + number * 65536 + i * 1024 + token % 1024;
+		uint32_t id = 1000000 + ((number * CLIENT_MOST_SEQS + i) << 10) + token % 1024;
+		uint64_t ticket;
 
-		check(coppice_seq_extend(cl->seqs[i], &id, 1, NULL), cl->c);
+		check(coppice_seq_extend(cl->seqs[i], &id, 1, &ticket), cl->c);
+		if (i % EXTENDED == EXTENDED - 1)
+			check(coppice_wait(cl->lane, ticket, COPPICE_FOREVER), cl->c);
 	}
 }
 

@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#define CLIENT_MOST_SEQS 2048u
+
 struct client_options {
 	uint32_t seqs, prefix, layers, tokens, q_heads, kv_heads, dim;
 	uint32_t stagger_ms; /* the moment is drawn from so many */

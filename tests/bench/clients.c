@@ -31,7 +31,7 @@ static struct {
 	struct client_options each;
 	uint32_t clients;
 	double kernel_us; /* of a batch, measured elsewhere; 0: not known */
-	const char *backend, *hold;
+	const char *backend, *hold, *pool;
 	bool mps;
 } options = {.each = {.seqs = 1,
 		      .prefix = 4096,
@@ -42,9 +42,10 @@ static struct {
 		      .dim = 128},
 	     .clients = 8,
 	     .backend = "auto",
-	     .hold = "cost"};
+	     .hold = "cost",
+	     .pool = "4G"};
 
-enum { KEY_KV_HEADS = 256, KEY_DIM, KEY_MPS, KEY_STAGGER, KEY_HOLD, KEY_KERNEL };
+enum { KEY_KV_HEADS = 256, KEY_DIM, KEY_MPS, KEY_STAGGER, KEY_HOLD, KEY_KERNEL, KEY_POOL };
 
 static const struct argp_option argp_options[] = {
 	{"clients", 'c', "N", 0, "Processes (default 8)", 0},
@@ -61,6 +62,7 @@ static const struct argp_option argp_options[] = {
 	{"stagger-ms", KEY_STAGGER, "MS", 0,
 	 "Each client starts at a random moment of so many (default 0)", 0},
 	{"batch-hold", KEY_HOLD, "HOW", 0, "The daemon's: cost (default), always, never", 0},
+	{"pool", KEY_POOL, "BYTES", 0, "The daemon's (default 4G)", 0},
 	{"kernel-us", KEY_KERNEL, "US", 0,
 	 "Of a batch's kernels: what the p50 is over it (default: measured here)", 0},
 	{0},
@@ -70,10 +72,13 @@ static void check_options(const struct argp_state *state)
 {
 	const struct client_options *o = &options.each;
 
-	if (!options.clients || options.clients > MAX_CLIENTS || !o->seqs || !o->layers ||
-	    o->tokens < 4 || (uint64_t)o->tokens * o->layers > MAX_STEPS || o->prefix < 2)
-		argp_error(state, "1 to %u clients, 4 tokens and more, %u steps at most",
-			   MAX_CLIENTS, MAX_STEPS);
+	if (!options.clients || options.clients > MAX_CLIENTS || !o->seqs ||
+	    o->seqs > CLIENT_MOST_SEQS || !o->layers || o->tokens < 4 ||
+	    (uint64_t)o->tokens * o->layers > MAX_STEPS || o->prefix < 2)
+		argp_error(state,
+			   "1 to %u clients, %u sequences of each at most, 4 tokens and more, "
+			   "%u steps at most",
+			   MAX_CLIENTS, CLIENT_MOST_SEQS, MAX_STEPS);
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -121,6 +126,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		break;
 	case KEY_HOLD:
 		options.hold = arg;
+		break;
+	case KEY_POOL:
+		options.pool = arg;
 		break;
 	case KEY_KERNEL:
 		options.kernel_us = strtod(arg, NULL);
@@ -304,7 +312,7 @@ int clients_main(int argc, char **argv)
 	if (options.mps)
 		mps_start();
 	bench_daemon_start(&d, -1,
-			   (const char *[]){"--backend", options.backend, "--pool", "4G",
+			   (const char *[]){"--backend", options.backend, "--pool", options.pool,
 					    "--batch-hold", options.hold, NULL});
 	run(&d);
 	bench_daemon_stop(&d);
