@@ -3,7 +3,7 @@
  * what streams are told of a batch in flight, and how long slices are.
  */
 #include "daemon/sched_impl.h"
-#include "sched_harness.h"
+#include "sched_fixture.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -13,13 +13,6 @@
 
 #include <cmocka.h>
 
-static const struct work_shape SHAPE = {.n_layers = 2,
-					.n_q_heads = 4,
-					.n_kv_heads = 2,
-					.head_dim = 16,
-					.page_tokens = 16,
-					.dtype = WORK_FP32};
-static const uint32_t IDS[] = {7, 8, 9, 10};
 enum { N_STREAMS = 20 };
 
 /* A backend whose plans take in tokens, as far as the daemon can see. */
@@ -84,17 +77,10 @@ static void device_arena_free(struct backend *b, uint64_t base)
 	assert_int_equal(base, (uintptr_t)device.memory);
 }
 
-struct fixture {
-	struct harness h;
-	struct client c;
-	uint64_t seq;
-};
-
 /* A sequence of 5 tokens, the last of which was decoded alone. */
 static int setup(void **state)
 {
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct store_match match;
+	struct fixture *f = fixture_new(true);
 
 	memset(&device, 0, sizeof(device));
 	device.ops = backend_cpu;
@@ -103,25 +89,10 @@ static int setup(void **state)
 	device.ops.completed = device_completed;
 	device.ops.arena_new = device_arena_new;
 	device.ops.arena_free = device_arena_free;
-	harness_init(&f->h);
-	f->h.stepped = true;
-	harness_start(&f->h);
 	f->h.sched->ops = &device.ops;
-	client_start(&f->c, &f->h, 1000, &SHAPE, 1 << 20);
-	assert_int_equal(client_open(&f->c, IDS, 4, &f->seq, &match), 0);
-	client_compute(&f->c, f->seq, IDS, 4);
-	client_compute(&f->c, f->seq, IDS, 1);
+	client_compute(&f->c, f->seq, fixture_ids, 4);
+	client_compute(&f->c, f->seq, fixture_ids, 1);
 	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	client_end(&f->c);
-	harness_stop(&f->h);
-	free(f);
 	return 0;
 }
 
@@ -130,10 +101,10 @@ static void the_next_token_is_taken_into_the_plan(void **state)
 	struct fixture *f = *state;
 
 	assert_int_equal(device.n_advanced, 0);
-	client_compute(&f->c, f->seq, IDS, 1);
+	client_compute(&f->c, f->seq, fixture_ids, 1);
 	assert_int_equal(device.n_advanced, 1); /* by the first layer, for both */
 	assert_true(device.was_advanced);
-	client_compute(&f->c, f->seq, IDS, 1);
+	client_compute(&f->c, f->seq, fixture_ids, 1);
 	assert_int_equal(device.n_advanced, 2);
 }
 
@@ -144,7 +115,7 @@ static void a_plan_that_takes_no_more_is_made_anew(void **state)
 
 	for (uint32_t i = 0; i < 2; i++) {
 		device.advance_result = results[i];
-		client_compute(&f->c, f->seq, IDS, 1);
+		client_compute(&f->c, f->seq, fixture_ids, 1);
 		assert_false(device.was_advanced);
 		assert_int_equal(device.end, 6 + i);
 	}
@@ -156,7 +127,7 @@ static void a_plan_lost_between_two_layers_is_made_anew(void **state)
 	struct fixture *f = *state;
 	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
 
-	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	assert_int_equal(client_step(&f->c, &rec, 0).status, 0);
 	assert_true(device.was_advanced);
 	device.lost = true;
@@ -165,7 +136,7 @@ static void a_plan_lost_between_two_layers_is_made_anew(void **state)
 	assert_false(device.was_advanced);
 	assert_int_equal(device.end, 6);
 	device.lost = false;
-	client_compute(&f->c, f->seq, IDS, 1);
+	client_compute(&f->c, f->seq, fixture_ids, 1);
 	assert_int_equal(device.n_advanced, 2);
 }
 
@@ -176,7 +147,7 @@ static void a_stream_is_told_that_its_step_is_soon_done(void **state)
 	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
 	uint64_t ticket;
 
-	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	device.busy = true;
 	ticket = client_submit(
 		&f->c, (struct abi_entry){.kind = ABI_STEP, .count = 1, .flags = ABI_STEP_STREAM},
@@ -195,7 +166,7 @@ static void an_entry_that_no_device_sees_is_soon_done_when_it_is_done(void **sta
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	assert_int_equal(atomic_load(&f->c.lane->soon), ring_done(f->c.lane));
 }
 
@@ -206,7 +177,7 @@ static uint64_t open_other(struct fixture *f, struct client *c)
 	struct store_match match;
 	uint64_t seq;
 
-	client_start(c, &f->h, 1000, &SHAPE, 1 << 20);
+	client_start(c, &f->h, 1000, &fixture_shape, 1 << 20);
 	assert_int_equal(client_open(c, ids, 4, &seq, &match), 0);
 	client_compute(c, seq, ids, 4);
 	return seq;
@@ -222,7 +193,7 @@ static void few_streams_of_many_are_told(void **state)
 
 	for (uint32_t i = 0; i < N_STREAMS; i++) {
 		seqs[i] = open_other(f, &c[i]);
-		assert_int_equal(client_extend(&c[i], seqs[i], IDS, 1).status, 0);
+		assert_int_equal(client_extend(&c[i], seqs[i], fixture_ids, 1).status, 0);
 	}
 	device.busy = true;
 	for (uint32_t i = 0; i < N_STREAMS; i++) {
@@ -281,7 +252,7 @@ static void the_device_is_to_write_the_words_of_streams(void **state)
 	struct fixture *f = *state;
 
 	open_device_arena(f);
-	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	assert_int_equal(step_with_word(f, ABI_STEP_STREAM | ABI_STEP_TELL, 0, 2, 384).status, 0);
 	assert_int_equal(device.n_told, 1);
 	assert_int_equal(device.told[0].address, (uintptr_t)device.memory + 384);
@@ -295,7 +266,7 @@ static void no_word_says_that_outputs_are_in_host_memory(void **state)
 	struct fixture *f = *state;
 
 	open_device_arena(f);
-	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	assert_int_equal(step_with_word(f, ABI_STEP_STREAM, 0, 1, 0).status, 0);
 	assert_int_equal(step_with_word(f, ABI_STEP_STREAM | ABI_STEP_TELL, 1, 2, 384).status, 0);
 	assert_int_equal(device.n_told, 0);
@@ -322,7 +293,7 @@ static void a_word_that_is_not_the_sessions_own_is_refused(void **state)
 
 	open_device_arena(f);
 	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+		assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 		struct abi_completion end =
 			step_with_word(f, bad[i].flags, 0, bad[i].arena, bad[i].offset);
 		struct abi_entry trim = {.kind = ABI_TRIM, .seq = f->seq, .arg = 5};
@@ -346,7 +317,7 @@ static void a_step_ends_with_the_arena_of_its_word(void **state)
 				 .seq = 2};
 
 	open_device_arena(f);
-	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	uint64_t ticket = client_submit(&f->c, step, &rec, sizeof(rec));
 
 	sched_round(f->h.sched);
@@ -358,9 +329,9 @@ static void a_step_ends_with_the_arena_of_its_word(void **state)
 static void decode_in_turns(struct fixture *f, struct client *other, uint64_t seq)
 {
 	for (uint32_t i = 0; i < 3; i++) {
-		client_compute(&f->c, f->seq, IDS, 1);
+		client_compute(&f->c, f->seq, fixture_ids, 1);
 		assert_true(device.was_advanced);
-		client_compute(other, seq, IDS, 1);
+		client_compute(other, seq, fixture_ids, 1);
 		assert_true(device.was_advanced);
 	}
 	assert_int_equal(device.n_advanced, 6);
@@ -372,7 +343,7 @@ static void lanes_that_take_turns_keep_their_plans(void **state)
 	struct client other;
 	uint64_t seq = open_other(f, &other);
 
-	client_compute(&other, seq, IDS, 1);
+	client_compute(&other, seq, fixture_ids, 1);
 	decode_in_turns(f, &other, seq);
 	client_end(&other);
 }
@@ -380,7 +351,7 @@ static void lanes_that_take_turns_keep_their_plans(void **state)
 static void two_models_keep_their_plans(void **state)
 {
 	static const uint32_t ids[] = {11, 12, 13, 14};
-	struct work_shape shape = SHAPE;
+	struct work_shape shape = fixture_shape;
 	struct fixture *f = *state;
 	struct store_match match;
 	struct client other;
@@ -390,7 +361,7 @@ static void two_models_keep_their_plans(void **state)
 	client_start(&other, &f->h, 1000, &shape, 1 << 20);
 	assert_int_equal(client_open(&other, ids, 4, &seq, &match), 0);
 	client_compute(&other, seq, ids, 4);
-	client_compute(&other, seq, IDS, 1);
+	client_compute(&other, seq, fixture_ids, 1);
 	decode_in_turns(f, &other, seq);
 	client_end(&other);
 }
@@ -406,7 +377,7 @@ static void prefill_between_leaves_the_plan(void **state)
 	for (uint32_t i = 0; i < 20; i++)
 		ids[i] = 100 + i;
 	for (uint32_t i = 0; i < 3; i++) {
-		client_compute(&f->c, f->seq, IDS, 1);
+		client_compute(&f->c, f->seq, fixture_ids, 1);
 		assert_true(device.was_advanced);
 		client_compute(&other, seq, ids, 20);
 	}
@@ -430,14 +401,14 @@ static void what_wants_rows_takes_more_than_are_configured(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(batches_of_prefill(f), 3 * SHAPE.n_layers);
+	assert_int_equal(batches_of_prefill(f), 3 * fixture_shape.n_layers);
 	device.ops.wants_rows = true;
-	assert_int_equal(batches_of_prefill(f), SHAPE.n_layers);
+	assert_int_equal(batches_of_prefill(f), fixture_shape.n_layers);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(the_next_token_is_taken_into_the_plan),
 		TEST(a_plan_that_takes_no_more_is_made_anew),

@@ -4,7 +4,7 @@
  */
 #include "daemon/sched_impl.h"
 #include "oracle.h"
-#include "sched_harness.h"
+#include "sched_fixture.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -24,13 +24,6 @@
 #define COMMON 512u /* tokens that any sequence may begin with */
 #define PLAN_ROOM 32u /* tokens of a row that a plan takes in */
 #define LEAST_TAKEN 20u /* plans made ahead; about a hundred are */
-
-static const struct work_shape SHAPE = {.n_layers = 2,
-					.n_q_heads = 2,
-					.n_kv_heads = 1,
-					.head_dim = 16,
-					.page_tokens = 16,
-					.dtype = WORK_FP32};
 
 /* Where the tokens of each query's path are, as the plan has it. */
 struct plan {
@@ -239,7 +232,7 @@ static void seq_open(struct crowd *w, uint32_t i, uint32_t k)
 	fine = client_extend(&w->c[i], s->handle, w->common + match.cached, n - match.cached)
 		       .status == 0;
 	rec = client_step_seq(&w->c[i], s->handle, n - match.cached);
-	for (uint32_t layer = 0; layer < SHAPE.n_layers && fine; layer++)
+	for (uint32_t layer = 0; layer < fixture_shape.n_layers && fine; layer++)
 		fine = client_step(&w->c[i], &rec, layer).status == 0;
 	if (!fine)
 		seq_close(w, i, k);
@@ -277,7 +270,7 @@ static void decode(struct crowd *w)
 		for (uint32_t k = 0; k < SEQS && w->company >> i & 1; k++)
 			n[i] += seq_extend(w, i, k, &recs[i][n[i]]);
 	}
-	for (uint32_t layer = 0; layer < SHAPE.n_layers; layer++) {
+	for (uint32_t layer = 0; layer < fixture_shape.n_layers; layer++) {
 		for (uint32_t i = 0; i < CLIENTS; i++) {
 			struct abi_entry step = {.kind = ABI_STEP, .count = n[i], .layer = layer};
 
@@ -327,7 +320,14 @@ static void come_anew(struct crowd *w, uint32_t i)
 {
 	client_end(&w->c[i]);
 	memset(w->seqs[i], 0, sizeof(w->seqs[i]));
-	client_start(&w->c[i], &w->h, 1000, &SHAPE, 1 << 20);
+	client_start(&w->c[i], &w->h, 1000, &fixture_shape, 1 << 20);
+}
+
+/* Else it comes late. */
+static void await_plan(struct crowd *w)
+{
+	while (atomic_load(&w->h.sched->batch.renewal.state) == RENEWAL_MAKING)
+		usleep(100);
 }
 
 static void do_something(struct crowd *w)
@@ -357,7 +357,8 @@ static void do_something(struct crowd *w)
 				     : 1 + oracle_below(&w->random, (1u << CLIENTS) - 1);
 		break;
 	default:
-		usleep(oracle_below(&w->random, 400));
+		if (oracle_below(&w->random, 2))
+			await_plan(w);
 	}
 }
 
@@ -384,7 +385,7 @@ static void every_plan_has_the_paths_as_they_are(void **state)
 	device.sched = w.h.sched;
 	w.company = (1u << CLIENTS) - 1;
 	for (uint32_t i = 0; i < CLIENTS; i++)
-		client_start(&w.c[i], &w.h, 1000, &SHAPE, 1 << 20);
+		client_start(&w.c[i], &w.h, 1000, &fixture_shape, 1 << 20);
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		decode(&w);
 		do_something(&w);

@@ -2,7 +2,7 @@
  * renew_test.c - plans made ahead: by whom, for which tokens, and what takes their place where they come late or fit no more.
  */
 #include "daemon/sched_impl.h"
-#include "sched_harness.h"
+#include "sched_fixture.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -15,14 +15,6 @@
 
 #define TOKENS_MAX 64u
 #define PLANS_MAX 256u
-
-static const struct work_shape SHAPE = {.n_layers = 2,
-					.n_q_heads = 4,
-					.n_kv_heads = 2,
-					.head_dim = 16,
-					.page_tokens = 16,
-					.dtype = WORK_FP32};
-static const uint32_t IDS[] = {7, 8, 9, 10};
 
 /* A backend whose plans take in tokens and can be made ahead, as far as the daemon can see. */
 static struct {
@@ -87,49 +79,27 @@ static int device_submit(struct backend *b, const struct backend_batch *batch, u
 	return backend_cpu.submit(b, batch, ret_id);
 }
 
-struct fixture {
-	struct harness h;
-	struct client c;
-	uint64_t seq;
-};
-
 /* A sequence of 5 tokens, the last of which was decoded alone. */
 static int setup(void **state)
 {
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct store_match match;
+	struct fixture *f = fixture_new(true);
 
 	memset(&device, 0, sizeof(device));
 	device.ops = backend_cpu;
 	device.ops.advance = device_advance;
 	device.ops.prepare = device_prepare;
 	device.ops.submit = device_submit;
-	harness_init(&f->h);
-	f->h.stepped = true;
-	harness_start(&f->h);
 	f->h.sched->ops = &device.ops;
-	client_start(&f->c, &f->h, 1000, &SHAPE, 1 << 20);
-	assert_int_equal(client_open(&f->c, IDS, 4, &f->seq, &match), 0);
-	client_compute(&f->c, f->seq, IDS, 4);
-	client_compute(&f->c, f->seq, IDS, 1);
+	client_compute(&f->c, f->seq, fixture_ids, 4);
+	client_compute(&f->c, f->seq, fixture_ids, 1);
 	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	client_end(&f->c);
-	harness_stop(&f->h);
-	free(f);
 	return 0;
 }
 
 static void decode(struct fixture *f, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		client_compute(&f->c, f->seq, IDS, 1);
+		client_compute(&f->c, f->seq, fixture_ids, 1);
 }
 
 static void await_state(struct fixture *f, enum renewal_state state)
@@ -143,7 +113,7 @@ static void decode_before_the_plan_is_made(struct fixture *f, struct client *c, 
 {
 	device.soon = true;
 	atomic_store(&device.held, true);
-	client_compute(c, seq, IDS, 1);
+	client_compute(c, seq, fixture_ids, 1);
 	atomic_store(&device.held, false);
 	await_state(f, RENEWAL_MADE);
 }
@@ -164,7 +134,7 @@ static void a_plan_is_made_ahead_by_a_thread(void **state)
 	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
 
 	device.soon = true;
-	assert_int_equal(client_extend(&f->c, f->seq, IDS, 1).status, 0);
+	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	assert_int_equal(client_step(&f->c, &rec, 0).status, 0);
 	await_state(f, RENEWAL_MADE);
 	assert_int_equal(atomic_load(&device.n_prepared), 1);
@@ -286,7 +256,7 @@ static uint64_t open_other(struct fixture *f, struct client *c, const struct wor
 	client_start(c, &f->h, 1000, shape, 1 << 20);
 	assert_int_equal(client_open(c, ids, 4, &seq, &match), 0);
 	client_compute(c, seq, ids, 4);
-	client_compute(c, seq, IDS, 1);
+	client_compute(c, seq, fixture_ids, 1);
 	return seq;
 }
 
@@ -294,19 +264,19 @@ static void who_takes_turns_keeps_its_plan(void **state)
 {
 	struct fixture *f = *state;
 	struct client other;
-	uint64_t seq = open_other(f, &other, &SHAPE, 100), plan;
+	uint64_t seq = open_other(f, &other, &fixture_shape, 100), plan;
 
 	device.soon = true;
 	atomic_store(&device.held, true);
 	decode(f, 1);
 	device.soon = false;
-	client_compute(&other, seq, IDS, 1);
+	client_compute(&other, seq, fixture_ids, 1);
 	plan = device.submitted;
 	atomic_store(&device.held, false);
 	await_state(f, RENEWAL_MADE);
 	decode(f, 1);
 	assert_int_equal(device.submitted, device.prepared);
-	client_compute(&other, seq, IDS, 1);
+	client_compute(&other, seq, fixture_ids, 1);
 	assert_int_equal(device.submitted, plan);
 	decode(f, 1);
 	assert_int_equal(device.submitted, device.prepared);
@@ -316,7 +286,7 @@ static void who_takes_turns_keeps_its_plan(void **state)
 /* Layer by layer, so that the old plan, too, would still serve the token. */
 static void what_is_taken_serves_from_then_on(void **state)
 {
-	struct work_shape shape = SHAPE;
+	struct work_shape shape = fixture_shape;
 	struct fixture *f = *state;
 	struct client c[2];
 	struct abi_step_seq recs[2];
@@ -329,7 +299,7 @@ static void what_is_taken_serves_from_then_on(void **state)
 	}
 	for (uint32_t t = 0; t < 6; t++) {
 		for (uint32_t i = 0; i < 2; i++)
-			assert_int_equal(client_extend(&c[i], seqs[i], IDS, 1).status, 0);
+			assert_int_equal(client_extend(&c[i], seqs[i], fixture_ids, 1).status, 0);
 		for (uint32_t layer = 0; layer < 4; layer++) {
 			device.soon = t == 2 && layer == 0;
 			assert_int_equal(client_step(&c[0], &recs[0], layer).status, 0);
@@ -353,7 +323,7 @@ static void what_is_taken_serves_from_then_on(void **state)
 /* Of one layer: there is no other before it is another's turn. */
 static void two_whose_plans_end_both_get_new_ones(void **state)
 {
-	struct work_shape shape = SHAPE;
+	struct work_shape shape = fixture_shape;
 	struct fixture *f = *state;
 	struct client c[2];
 	uint64_t seqs[2];
@@ -366,7 +336,7 @@ static void two_whose_plans_end_both_get_new_ones(void **state)
 	for (uint32_t t = 0; t < 80; t++) {
 		uint64_t before = f->h.sched->batch.renewal.n_taken;
 
-		client_compute(&c[t % 2], seqs[t % 2], IDS, 1);
+		client_compute(&c[t % 2], seqs[t % 2], fixture_ids, 1);
 		n_taken[t % 2] += f->h.sched->batch.renewal.n_taken > before;
 		while (atomic_load(&f->h.sched->batch.renewal.state) == RENEWAL_MAKING)
 			usleep(100);
@@ -381,7 +351,7 @@ static void who_is_gone_keeps_nobody_waiting(void **state)
 {
 	struct fixture *f = *state;
 	struct client other;
-	uint64_t seq = open_other(f, &other, &SHAPE, 100);
+	uint64_t seq = open_other(f, &other, &fixture_shape, 100);
 
 	decode_before_the_plan_is_made(f, &other, seq);
 	decode(f, 1);
@@ -395,7 +365,7 @@ static void who_is_gone_keeps_nobody_waiting(void **state)
 /* The session, its sequences and its model go while the thread has the model's shape. */
 static void a_model_stays_until_its_plan_is_made(void **state)
 {
-	struct work_shape shape = SHAPE;
+	struct work_shape shape = fixture_shape;
 	struct fixture *f = *state;
 	struct client other;
 	uint64_t seq;
@@ -403,7 +373,7 @@ static void a_model_stays_until_its_plan_is_made(void **state)
 	shape.n_layers = 3;
 	seq = open_other(f, &other, &shape, 100);
 	device.soon = true;
-	client_compute(&other, seq, IDS, 1);
+	client_compute(&other, seq, fixture_ids, 1);
 	client_end(&other);
 	device.soon = false;
 	assert_int_equal(atomic_load(&device.n_prepared), 1);
@@ -414,7 +384,7 @@ static void a_model_stays_until_its_plan_is_made(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(a_plan_with_room_is_not_renewed),
 		TEST(a_plan_is_made_ahead_by_a_thread),

@@ -13,10 +13,10 @@ if(COPPICE_SANITIZE)
 	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
 endif()
 
-coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit)
+coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_fixture.c unit/sched_harness.c LIBS coppice_daemon LABELS unit)
 
-coppice_test(NAME renew_test SOURCES unit/renew_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
-coppice_test(NAME renew_random_test SOURCES unit/renew_random_test.c unit/oracle.c unit/sched_harness.c LIBS coppice_daemon
+coppice_test(NAME renew_test SOURCES unit/renew_test.c unit/sched_fixture.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+coppice_test(NAME renew_random_test SOURCES unit/renew_random_test.c unit/oracle.c unit/sched_fixture.c unit/sched_harness.c LIBS coppice_daemon
 	LABELS unit tsan)
 
 coppice_test(NAME lockstep_test SOURCES unit/lockstep_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
