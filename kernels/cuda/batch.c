@@ -15,11 +15,8 @@
 int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
 	       bool wide)
 {
-	*b = (struct batch){.pool = pool,
-			    .costs = costs,
-			    .n_blocks = n_blocks,
-			    .all_blocks = n_blocks,
-			    .wide = wide};
+	*b = (struct batch){.pool = pool, .costs = costs, .wide = wide};
+	b->n_blocks = b->all_blocks = n_blocks;
 	pthread_mutex_init(&b->ahead.lock, NULL);
 	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->clocks, BATCH_FRAMES * sizeof(*b->clocks)) != cudaSuccess ||

@@ -120,8 +120,8 @@ struct program_want plan_want(const struct batch *b, const struct backend_job *j
 			      uint32_t n_blocks);
 /* What advancing needs outlives the program. 0 or -ENOMEM. */
 int plan_keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows);
-/* Makes a program in b->program, or takes one that was made ahead, and a plan that has room for it, in the place of one that is needed least; others may go, as
- * BATCH_PLANS_BYTES says. wanted [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
+/* Makes a program in b->program, or takes one that was made ahead, and a plan that has room for it, in the place of one that is needed
+ * least; others may go, as BATCH_PLANS_BYTES says. wanted [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
 int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
 		 struct batch_plan **ret);
 /* Of the program's arrays, one behind the other at multiples of BATCH_ALIGN. */
