@@ -247,7 +247,8 @@ void coppice_arena_free(struct coppice_arena *arena)
 {
 	if (!arena)
 		return;
-	/* In a forked child the locks are not to be touched, and all of it goes with the connection. */
+	/* In a forked child the locks are not to be touched, and all of it goes with the
+	 * connection. */
 	if (connection_is_foreign(arena->c))
 		return;
 

@@ -1,4 +1,5 @@
-/* arena.h - memory that both sides see, of the host or of the device, and the way from a pointer to (arena, offset). */
+/* arena.h - memory that both sides see, of the host or of the device, and the way from a pointer to
+ * (arena, offset). */
 #ifndef COPPICE_CLIENT_ARENA_H
 #define COPPICE_CLIENT_ARENA_H
 
@@ -25,7 +26,8 @@ struct arena_span {
 	uint32_t arena;
 };
 
-/* Where an address lies, in the arena that it is found in, which *last is afterwards. Thread-safe. */
+/* Where an address lies, in the arena that it is found in, which *last is afterwards.
+ * Thread-safe. */
 struct arena_place arena_find(struct coppice *c, const void *address, struct arena_span *last);
 
 /* The same; last is looked at first. */

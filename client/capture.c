@@ -1,8 +1,9 @@
 /*
  * capture.c - steps captured in a graph, submitted anew for each of its launches.
  *
- * A captured step has a pair of the lane's words and its records, made when it was captured. Submitting publishes an entry for
- * each step, all or none: a graph that waits for an entry that never comes would wait for ever.
+ * A captured step has a pair of the lane's words and its records, made when it was captured.
+ * Submitting publishes an entry for each step, all or none: a graph that waits for an entry that
+ * never comes would wait for ever.
  */
 #include "connection.h"
 #include "proto/ring.h"

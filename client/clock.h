@@ -1,4 +1,5 @@
-/* clock.h - CLOCK_MONOTONIC in nanoseconds; a duration of COPPICE_FOREVER makes the deadline COPPICE_FOREVER. */
+/* clock.h - CLOCK_MONOTONIC in nanoseconds; a duration of COPPICE_FOREVER makes the deadline
+ * COPPICE_FOREVER. */
 #ifndef COPPICE_CLIENT_CLOCK_H
 #define COPPICE_CLIENT_CLOCK_H
 

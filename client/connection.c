@@ -50,7 +50,8 @@ void connection_unmap(const struct coppice *c, void *map, size_t bytes)
 		munmap(map, bytes);
 }
 
-/* Whoever waits for the daemon on a stream goes on; again at every call, for those that began to wait meanwhile. */
+/* Whoever waits for the daemon on a stream goes on; again at every call, for those that began to
+ * wait meanwhile. */
 static int explain_broken(struct coppice *c)
 {
 	lanes_release(c);

@@ -1,11 +1,13 @@
 /*
  * connection.h - a session with the daemon: the control socket, the board, and what hangs on them.
  *
- * Requests of several threads may be outstanding at once. Who finds nobody reading reads replies for all, hands each
- * to the request of its id, and passes the reading on when its own has come. There is no thread for it.
+ * Requests of several threads may be outstanding at once. Who finds nobody reading reads replies
+ * for all, hands each to the request of its id, and passes the reading on when its own has come.
+ * There is no thread for it.
  *
- * Two ways to be dead. In a forked child the page `alive` reads 0, which is looked at before anything else, since locks may
- * be held and segments are not mapped there. When the daemon has hung up `broken` is set, for good.
+ * Two ways to be dead. In a forked child the page `alive` reads 0, which is looked at before
+ * anything else, since locks may be held and segments are not mapped there. When the daemon has
+ * hung up `broken` is set, for good.
  */
 #ifndef COPPICE_CLIENT_CONNECTION_H
 #define COPPICE_CLIENT_CONNECTION_H
@@ -29,8 +31,8 @@ struct coppice {
 	int bell; /* owned eventfd; wakes the scheduler */
 	uint32_t daemon_pid; /* in its own namespace */
 	_Atomic uint32_t broken; /* 1: the daemon hung up */
-	_Atomic uint32_t
-		has_device; /* 1: device arenas were opened; the daemon waits to hear that they are closed */
+	/* 1: device arenas were opened; the daemon waits to hear that they are closed */
+	_Atomic uint32_t has_device;
 	_Atomic uint64_t probed_ns; /* when the socket was last looked at for a hang-up */
 
 	pthread_mutex_t lock; /* of the four below */
@@ -79,19 +81,22 @@ struct call {
 	uint64_t timeout_ns; /* for the answer; COPPICE_FOREVER */
 };
 
-/* 0, -EOWNERDEAD in a forked child, -ECONNRESET once the daemon is known to be gone. Explains. Never blocks. */
+/* 0, -EOWNERDEAD in a forked child, -ECONNRESET once the daemon is known to be gone. Explains.
+ * Never blocks. */
 int connection_check(struct coppice *c);
 /* The same, and looks whether the daemon has hung up if that was last done over 100 ms ago. */
 int connection_check_peer(struct coppice *c);
 /* Looks now. */
 int connection_probe(struct coppice *c);
-/* True in a forked child: segments are not mapped, locks may be held by threads that are not there. */
+/* True in a forked child: segments are not mapped, locks may be held by threads that are not
+ * there. */
 bool connection_is_foreign(const struct coppice *c);
 /* Unmaps a segment, but in a forked child, where something else may lie there. */
 void connection_unmap(const struct coppice *c, void *map, size_t bytes);
 
-/* Sends and waits for the answer. *ret is set whenever the daemon has answered, also with a code; release it with
- * answer_done either way. 0, the daemon's code, -ECONNRESET, -EOWNERDEAD, -ETIMEDOUT. Explains. */
+/* Sends and waits for the answer. *ret is set whenever the daemon has answered, also with a code;
+ * release it with answer_done either way. 0, the daemon's code, -ECONNRESET, -EOWNERDEAD,
+ * -ETIMEDOUT. Explains. */
 int connection_call(struct coppice *c, struct call *call, struct answer *ret);
 /* The session's last words: nothing of the device is open any more. Does not block. */
 void connection_leave(struct coppice *c);

@@ -1,22 +1,24 @@
 /*
  * coppice.h - libcoppice: attention over KV that many processes share.
  *
- * coppiced keeps the keys and values of token sequences in a radix tree, so that what is common to several sequences,
- * of whatever process, exists once and is computed once. An app writes Q, K and V of its new tokens into an arena,
- * submits a step per layer, and finds the attention output O in the arena.
+ * coppiced keeps the keys and values of token sequences in a radix tree, so that what is common to
+ * several sequences, of whatever process, exists once and is computed once. An app writes Q, K and
+ * V of its new tokens into an arena, submits a step per layer, and finds the attention output O in
+ * the arena.
  *
  *      connect - model - arena - lane
  *      seq_open(prompt) -> how much is cached, how much somebody else is computing right now
  *      extend(new tokens); for each layer: write q, k, v; step; wait; read o
  *      ... extend, steps, extend, steps ...; close
  *
- * Conventions. Functions that can fail return 0 or -errno, and coppice_explain says in a sentence what was wrong, where,
- * and what to do. Each says whether it blocks. Nothing here starts a thread, installs a signal handler, prints or exits.
- * Times are CLOCK_MONOTONIC nanoseconds as durations unless called deadline.
- * Threads: one lane (and its sequences) by one thread at a time; different lanes of one connection may be used by
- * different threads at once; everything else on a connection may be called by any thread.
- * After fork() the child's copy of a connection is dead: every call says -EOWNERDEAD.
- * When the daemon dies every call and every wait ends with -ECONNRESET within 200 ms.
+ * Conventions. Functions that can fail return 0 or -errno, and coppice_explain says in a sentence
+ * what was wrong, where, and what to do. Each says whether it blocks. Nothing here starts a thread,
+ * installs a signal handler, prints or exits. Times are CLOCK_MONOTONIC nanoseconds as durations
+ * unless called deadline. Threads: one lane (and its sequences) by one thread at a time; different
+ * lanes of one connection may be used by different threads at once; everything else on a connection
+ * may be called by any thread. After fork() the child's copy of a connection is dead: every call
+ * says -EOWNERDEAD. When the daemon dies every call and every wait ends with -ECONNRESET within 200
+ * ms.
  */
 #ifndef COPPICE_H
 #define COPPICE_H
@@ -48,21 +50,24 @@ enum coppice_dtype {
 };
 enum coppice_memory { COPPICE_HOST = 0, COPPICE_DEVICE = 1 };
 
-/* ---- connection ------------------------------------------------------------------------------------------------ */
+/* ---- connection ----------------------------------------------------------------------------- */
 
-/* Connects to the daemon's socket: path, or NULL for $COPPICE_SOCKET, else /run/coppice/coppiced.sock. Blocks until the
- * daemon has answered. On failure *ret is NULL and coppice_explain(NULL) has the sentence (of this thread).
- * -ENOENT, -ECONNREFUSED (no daemon), -EPROTO (another ABI version), -EUSERS (session limit). */
+/* Connects to the daemon's socket: path, or NULL for $COPPICE_SOCKET, else
+ * /run/coppice/coppiced.sock. Blocks until the daemon has answered. On failure *ret is NULL and
+ * coppice_explain(NULL) has the sentence (of this thread). -ENOENT, -ECONNREFUSED (no daemon),
+ * -EPROTO (another ABI version), -EUSERS (session limit). */
 COPPICE_API COPPICE_MUST_CHECK int coppice_connect(struct coppice **ret, const char *path);
 /* Ends the session: lanes, arenas, sequences and their memory go. NULL is fine. Does not block. */
 COPPICE_API void coppice_close(struct coppice *c);
-/* The sentence of this connection's last failure in this thread; c NULL: of the last connect. Never NULL. */
+/* The sentence of this connection's last failure in this thread; c NULL: of the last connect. Never
+ * NULL. */
 COPPICE_API const char *coppice_explain(const struct coppice *c);
 COPPICE_API const char *coppice_version(void);
 
-/* ---- model ------------------------------------------------------------------------------------------------------ */
+/* ---- model ---------------------------------------------------------------------------------- */
 
-/* What the KV of a model looks like. Sessions that give the same name and the same everything share KV. */
+/* What the KV of a model looks like. Sessions that give the same name and the same everything share
+ * KV. */
 struct coppice_model_info {
 	const char *name;
 	uint32_t n_layers;
@@ -72,73 +77,84 @@ struct coppice_model_info {
 	enum coppice_dtype dtype; /* of Q, K, V and O */
 	uint32_t page_tokens; /* 16, 32, 64; 0: the daemon's choice */
 	float scale; /* of the scores; 0: 1 / sqrt(head_dim) */
-	uint64_t
-		weights_hash; /* of weights, adapters, RoPE scaling: whatever else changes K and V */
+	/* of weights, adapters, RoPE scaling: whatever else changes K and V */
+	uint64_t weights_hash;
 	uint32_t window; /* must be 0: sliding windows are not in this version */
 	float soft_cap; /* must be 0 */
 	uint32_t n_sinks; /* must be 0 */
 	/*
-	 * A rank of a tensor-parallel engine: the KV heads that it has, own_kv_heads of the model's n_kv_heads from first_kv_head on;
-	 * 0: all. Rows of Q, K, V, O and LSE hold these, and the query heads that go with them, alone. Ranks share no KV with each
-	 * other: each has prompts matched, pending and evicted for itself, so an engine whose ranks differ in match.cached goes
-	 * by the least (a prompt opened anew with a token more than that has no more cached). Where the daemon has several
-	 * devices and splits models by heads, a rank's KV is on the one device that would have these heads: best that of the
-	 * rank itself, where its arena is (coppice_arena_new_on).
+	 * A rank of a tensor-parallel engine: the KV heads that it has, own_kv_heads of the model's
+	 * n_kv_heads from first_kv_head on; 0: all. Rows of Q, K, V, O and LSE hold these, and the
+	 * query heads that go with them, alone. Ranks share no KV with each other: each has prompts
+	 * matched, pending and evicted for itself, so an engine whose ranks differ in match.cached
+	 * goes by the least (a prompt opened anew with a token more than that has no more cached).
+	 * Where the daemon has several devices and splits models by heads, a rank's KV is on the
+	 * one device that would have these heads: best that of the rank itself, where its arena is
+	 * (coppice_arena_new_on).
 	 */
 	uint32_t first_kv_head, own_kv_heads;
 };
 
-/* Opens a model. *ret_model is its number in this connection. Blocks for a message and its answer. */
+/* Opens a model. *ret_model is its number in this connection. Blocks for a message and its
+ * answer. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_model_open(struct coppice *c,
 						      const struct coppice_model_info *info,
 						      uint32_t *ret_model);
 
-/* ---- arenas: memory that both sides see --------------------------------------------------------------------------- */
+/* ---- arenas: memory that both sides see ----------------------------------------------------- */
 
 /*
- * bytes are rounded up to 2 MiB. Blocks for a message and its answer. -EDQUOT: the session's limit, or the daemon's.
+ * bytes are rounded up to 2 MiB. Blocks for a message and its answer. -EDQUOT: the session's limit,
+ * or the daemon's.
  *
- * COPPICE_HOST: shared memory; nothing of CUDA is needed, whatever the daemon computes with. COPPICE_DEVICE: memory of the
- * daemon's GPU, by CUDA IPC: a CUDA pointer, usable in the calling thread's context if that is one of the GPU, else in the
- * GPU's primary context, which is that of the CUDA runtime. libcuda.so.1 is looked for here first. -ENODEV: there is no
- * driver, or the daemon's GPU is not among those that this process sees; -EOPNOTSUPP: the daemon computes without a GPU; -EIO:
- * CUDA IPC is refused (coppice_explain has the way out); -ENOMEM: the GPU is full.
+ * COPPICE_HOST: shared memory; nothing of CUDA is needed, whatever the daemon computes with.
+ * COPPICE_DEVICE: memory of the daemon's GPU, by CUDA IPC: a CUDA pointer, usable in the calling
+ * thread's context if that is one of the GPU, else in the GPU's primary context, which is that of
+ * the CUDA runtime. libcuda.so.1 is looked for here first. -ENODEV: there is no driver, or the
+ * daemon's GPU is not among those that this process sees; -EOPNOTSUPP: the daemon computes without
+ * a GPU; -EIO: CUDA IPC is refused (coppice_explain has the way out); -ENOMEM: the GPU is full.
  */
 COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum coppice_memory memory,
 						     size_t bytes, struct coppice_arena **ret);
-/* COPPICE_DEVICE, on one of several devices that the daemon computes with: that of this UUID (16 bytes, as cuDeviceGetUuid has
- * it), where the outputs of steps that name the arena are then written by that device itself. Blocks and fails as
- * coppice_arena_new does; -ENODEV: also where the daemon has no such device. */
+/* COPPICE_DEVICE, on one of several devices that the daemon computes with: that of this UUID (16
+ * bytes, as cuDeviceGetUuid has it), where the outputs of steps that name the arena are then
+ * written by that device itself. Blocks and fails as coppice_arena_new does; -ENODEV: also where
+ * the daemon has no such device. */
 #define COPPICE_DEVICE_BYTES 16
 COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new_on(struct coppice *c, const uint8_t *device,
 							size_t bytes, struct coppice_arena **ret);
 /* First byte, page aligned, zeroed at birth. */
 COPPICE_API void *coppice_arena_base(const struct coppice_arena *arena);
 COPPICE_API size_t coppice_arena_bytes(const struct coppice_arena *arena);
-/* Steps in flight that use it end with -ECANCELED, or with -EINVAL where the daemon has not read them yet. Of a device
- * arena: nothing of the app may be running on it any more. Blocks for a message and its answer. NULL is fine. */
+/* Steps in flight that use it end with -ECANCELED, or with -EINVAL where the daemon has not read
+ * them yet. Of a device arena: nothing of the app may be running on it any more. Blocks for a
+ * message and its answer. NULL is fine. */
 COPPICE_API void coppice_arena_free(struct coppice_arena *arena);
 
-/* ---- lanes: ordered timelines --------------------------------------------------------------------------------------- */
+/* ---- lanes: ordered timelines --------------------------------------------------------------- */
 
-/* Blocks for a message and its answer; where the calling thread has a CUDA context, and the device serves several processes at
- * once (MPS), also until kernels are loaded that the context's streams will find ready in the lane. That may wait for all that the
- * context has under way, so nothing of it may be waiting for what the caller has yet to submit; and the context is to be there for
- * as long as the lane. Streams of a lane that was made without a context do the same by slower means. */
+/* Blocks for a message and its answer; where the calling thread has a CUDA context, and the device
+ * serves several processes at once (MPS), also until kernels are loaded that the context's streams
+ * will find ready in the lane. That may wait for all that the context has under way, so nothing of
+ * it may be waiting for what the caller has yet to submit; and the context is to be there for as
+ * long as the lane. Streams of a lane that was made without a context do the same by slower
+ * means. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
-/* Its sequences must be closed, and CUDA streams that were used with it past all that was put on them (synchronise them;
- * the same before coppice_close). NULL is fine. */
+/* Its sequences must be closed, and CUDA streams that were used with it past all that was put on
+ * them (synchronise them; the same before coppice_close). NULL is fine. */
 COPPICE_API void coppice_lane_free(struct coppice_lane *lane);
-/* A descriptor that polls readable when something has completed since coppice_lane_arm. The lane owns it. -1 with a
- * lane from coppice_lane_new; coppice_lane_new_pollable makes one that has it. */
+/* A descriptor that polls readable when something has completed since coppice_lane_arm. The lane
+ * owns it. -1 with a lane from coppice_lane_new; coppice_lane_new_pollable makes one that has
+ * it. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_lane_new_pollable(struct coppice *c,
 							     struct coppice_lane **ret);
 COPPICE_API int coppice_lane_fd(const struct coppice_lane *lane);
-/* Drains the descriptor and asks for the next ring of it; then look with coppice_poll once more before sleeping on
- * it. Does not block. */
+/* Drains the descriptor and asks for the next ring of it; then look with coppice_poll once more
+ * before sleeping on it. Does not block. */
 COPPICE_API void coppice_lane_arm(struct coppice_lane *lane);
 
-/* How one ticket ended. value: what the entry yields (none of this version's public calls need it). */
+/* How one ticket ended. value: what the entry yields (none of this version's public calls need
+ * it). */
 struct coppice_result {
 	uint64_t ticket;
 	int status; /* 0 or -errno */
@@ -147,56 +163,62 @@ struct coppice_result {
 		mass; /* of a step: see struct coppice_sparse; 1 where attention was exact */
 };
 
-/* Has this ticket completed? 0 and its result, or -EAGAIN. A ticket's result stays until 256 more have been submitted
- * (-ESTALE after that). Does not block. */
+/* Has this ticket completed? 0 and its result, or -EAGAIN. A ticket's result stays until 256 more
+ * have been submitted (-ESTALE after that). Does not block. */
 COPPICE_API int coppice_poll(struct coppice_lane *lane, uint64_t ticket,
 			     struct coppice_result *ret);
-/* Waits until the ticket has completed; returns its status (0 or -errno, see coppice_explain). -ETIMEDOUT after
- * timeout_ns: the ticket is still in flight. Blocks: spins briefly where cores are free, then sleeps. */
+/* Waits until the ticket has completed; returns its status (0 or -errno, see coppice_explain).
+ * -ETIMEDOUT after timeout_ns: the ticket is still in flight. Blocks: spins briefly where cores are
+ * free, then sleeps. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_wait(struct coppice_lane *lane, uint64_t ticket,
 						uint64_t timeout_ns);
-/* An entry that does nothing: completes behind everything submitted before. Does not block; -EAGAIN: the lane has 256
- * entries in flight. ret_ticket may be NULL, here and below. */
+/* An entry that does nothing: completes behind everything submitted before. Does not block;
+ * -EAGAIN: the lane has 256 entries in flight. ret_ticket may be NULL, here and below. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_nop(struct coppice_lane *lane, uint64_t *ret_ticket);
 
-/* ---- sequences ------------------------------------------------------------------------------------------------------ */
+/* ---- sequences ------------------------------------------------------------------------------ */
 
-/* Where a prompt stands. The first `cached` tokens have their KV in the store: skip them (at most n - 1: the last one is
- * always computed by who asks). The next `pending` ones are being computed by another sequence, or are on their way back
- * from host memory or a file: coppice_seq_wait, or compute them too. claimed: what is not cached is now ours to compute,
- * others may wait for us. */
+/* Where a prompt stands. The first `cached` tokens have their KV in the store: skip them (at most n
+ * - 1: the last one is always computed by who asks). The next `pending` ones are being computed by
+ * another sequence, or are on their way back from host memory or a file: coppice_seq_wait, or
+ * compute them too. claimed: what is not cached is now ours to compute, others may wait for us. */
 struct coppice_match {
 	uint32_t cached;
 	uint32_t pending;
 	bool claimed;
 };
 
-/* Opens a sequence on a prompt of n >= 1 tokens (copied). salt: 0, or whatever sets apart KV that the ids do not tell
- * (images behind placeholders); sequences share only within a salt. Blocks for a message and its answer. */
+/* Opens a sequence on a prompt of n >= 1 tokens (copied). salt: 0, or whatever sets apart KV that
+ * the ids do not tell (images behind placeholders); sequences share only within a salt. Blocks for
+ * a message and its answer. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_open(struct coppice_lane *lane, uint32_t model,
 						    const uint32_t *tokens, uint32_t n_tokens,
 						    uint64_t salt, struct coppice_seq **ret,
 						    struct coppice_match *ret_match);
-/* Waits until nothing is pending any more: it is cached, or (its claimant gone) ours to compute. -ETIMEDOUT with the
- * match as it stands. Blocks. */
+/* Waits until nothing is pending any more: it is cached, or (its claimant gone) ours to compute.
+ * -ETIMEDOUT with the match as it stands. Blocks. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns,
 						    struct coppice_match *ret_match);
-/* Gives the pages and the handle back; entries of it still in flight end with a status. NULL is fine. */
+/* Gives the pages and the handle back; entries of it still in flight end with a status. NULL is
+ * fine. */
 COPPICE_API void coppice_seq_close(struct coppice_seq *seq);
 
-/* The next n tokens of the sequence, whose K and V come with the steps that follow, all layers, in order. Their pages are
- * reserved now (-ENOSPC, -EDQUOT: the sequence is what it was). Once the last layer's step is done they are everybody's;
- * should there be no memory for that, the next entry of the sequence says so (-ECANCELED), which has as many tokens as before then. At
- * most 32,768 tokens (-EINVAL). Does not block; -EAGAIN as coppice_nop. */
+/* The next n tokens of the sequence, whose K and V come with the steps that follow, all layers, in
+ * order. Their pages are reserved now (-ENOSPC, -EDQUOT: the sequence is what it was). Once the
+ * last layer's step is done they are everybody's; should there be no memory for that, the next
+ * entry of the sequence says so (-ECANCELED), which has as many tokens as before then. At most
+ * 32,768 tokens (-EINVAL). Does not block; -EAGAIN as coppice_nop. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_extend(struct coppice_seq *seq, const uint32_t *ids,
 						      uint32_t n, uint64_t *ret_ticket);
-/* The same for tokens on trial. parents NULL: a chain. Else a tree: token i follows token parents[i] < i of the draft, or
- * (UINT32_MAX) the sequence itself, and sees only its ancestors. They stay private until coppice_seq_accept. At most
- * 32,768 tokens of a chain, 1,024 of a tree (-EINVAL). */
+/* The same for tokens on trial. parents NULL: a chain. Else a tree: token i follows token
+ * parents[i] < i of the draft, or (UINT32_MAX) the sequence itself, and sees only its ancestors.
+ * They stay private until coppice_seq_accept. At most 32,768 tokens of a chain, 1,024 of a tree
+ * (-EINVAL). */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_draft(struct coppice_seq *seq, const uint32_t *ids,
 						     const uint32_t *parents, uint32_t n,
 						     uint64_t *ret_ticket);
-/* After the draft's last layer: tokens indices[0] < indices[1] < ..., a path from the sequence on, stay; the others go. */
+/* After the draft's last layer: tokens indices[0] < indices[1] < ..., a path from the sequence on,
+ * stay; the others go. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_accept(struct coppice_seq *seq,
 						      const uint32_t *indices, uint32_t n,
 						      uint64_t *ret_ticket);
@@ -207,38 +229,43 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_seq_trim(struct coppice_seq *seq, uin
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_fork(struct coppice_seq *seq,
 						    struct coppice_seq **ret);
 /*
- * Prefill that attends to part of its path: steps of more than 16 new tokens read, for each KV head and block_tokens rows, the blocks
- * of the path that together hold tau of attention as an estimate has it (XAttention, arXiv:2503.16428), the first sink_blocks, the last
- * recent_blocks, and those of the rows themselves. Decode and drafts stay exact. Where the path is longer than the pool, blocks have the
- * daemon's stage_block tokens in place of block_tokens, the estimate is made from mean keys of 8, and all rows of a slice have one choice.
- * The result of a step's ticket says which share of the path was attended to by the step's sequences that ask for this, and how much of
- * the estimated mass it holds. KV of later layers follows from it and is shared like any other: open such sequences under a salt of
- * their own, so that nobody who wants exact KV finds theirs.
+ * Prefill that attends to part of its path: steps of more than 16 new tokens read, for each KV head
+ * and block_tokens rows, the blocks of the path that together hold tau of attention as an estimate
+ * has it (XAttention, arXiv:2503.16428), the first sink_blocks, the last recent_blocks, and those
+ * of the rows themselves. Decode and drafts stay exact. Where the path is longer than the pool,
+ * blocks have the daemon's stage_block tokens in place of block_tokens, the estimate is made from
+ * mean keys of 8, and all rows of a slice have one choice. The result of a step's ticket says which
+ * share of the path was attended to by the step's sequences that ask for this, and how much of the
+ * estimated mass it holds. KV of later layers follows from it and is shared like any other: open
+ * such sequences under a salt of their own, so that nobody who wants exact KV finds theirs.
  */
 struct coppice_sparse {
-	double tau; /* up to 1: exact; 0: 0.97, which costs the model of tests/model 0.4 % of its loss */
+	/* up to 1: exact; 0: 0.97, which costs the model of tests/model 0.4 % of its loss */
+	double tau;
 	uint32_t stride; /* of the estimate, 8 or 16; 0: 8 */
 	uint32_t block_tokens; /* a power of two from 8 x stride to 65,536; 0: 128 */
 	uint32_t sink_blocks, recent_blocks;
 };
 
-/* From here on, forks included. -EOPNOTSUPP of the ticket: the daemon's backend cannot. Does not block; -EAGAIN as
- * coppice_nop. */
+/* From here on, forks included. -EOPNOTSUPP of the ticket: the daemon's backend cannot. Does not
+ * block; -EAGAIN as coppice_nop. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_sparse(struct coppice_seq *seq,
 						      const struct coppice_sparse *sparse,
 						      uint64_t *ret_ticket);
-/* Keeps the sequence's tokens from eviction for for_ns, also after its end. Blocks for a message and its answer. */
+/* Keeps the sequence's tokens from eviction for for_ns, also after its end. Blocks for a message
+ * and its answer. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_pin(struct coppice_seq *seq, uint64_t for_ns,
 						   uint64_t *ret_pin);
 COPPICE_API COPPICE_MUST_CHECK int coppice_unpin(struct coppice *c, uint64_t pin);
 
-/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 /*
- * One sequence's part of a step: its n_new live tokens in one layer. Pointers lie in arenas of this connection; q, k, v
- * in one arena, o and lse in one. Row i of q is at q + i * q_stride bytes: [n_q_heads][head_dim] of the model's
- * dtype, of k and v [n_kv_heads][head_dim], of o as q. Stride 0: rows follow each other. lse NULL: not wanted; else fp32
- * [n_q_heads] a row, natural log of the sum of exp(scaled scores). Pointers are aligned to the dtype, lse to 4.
+ * One sequence's part of a step: its n_new live tokens in one layer. Pointers lie in arenas of this
+ * connection; q, k, v in one arena, o and lse in one. Row i of q is at q + i * q_stride bytes:
+ * [n_q_heads][head_dim] of the model's dtype, of k and v [n_kv_heads][head_dim], of o as q. Stride
+ * 0: rows follow each other. lse NULL: not wanted; else fp32 [n_q_heads] a row, natural log of the
+ * sum of exp(scaled scores). Pointers are aligned to the dtype, lse to 4.
  */
 struct coppice_step_seq {
 	struct coppice_seq *seq;
@@ -249,7 +276,8 @@ struct coppice_step_seq {
 	uint32_t q_stride, k_stride, v_stride, o_stride, lse_stride;
 };
 
-/* One layer of one or more sequences of a lane and model. append_only: K and V are stored, nothing is attended. */
+/* One layer of one or more sequences of a lane and model. append_only: K and V are stored, nothing
+ * is attended. */
 struct coppice_step {
 	uint32_t layer;
 	const struct coppice_step_seq *seqs;
@@ -257,17 +285,17 @@ struct coppice_step {
 	bool append_only;
 };
 
-/* Submits; q, k and v must be written already and may not change until the ticket has completed. Does not block; -EAGAIN
- * as coppice_nop. */
+/* Submits; q, k and v must be written already and may not change until the ticket has completed.
+ * Does not block; -EAGAIN as coppice_nop. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
 						const struct coppice_step *step,
 						uint64_t *ret_ticket);
 
-/* ---- steps on CUDA streams -------------------------------------------------------------------------------------------- */
+/* ---- steps on CUDA streams ------------------------------------------------------------------ */
 
 /*
- * The app's own stream (a CUstream or cudaStream_t) writes q, k and v and waits for o, so that all layers of a token can be queued
- * without the CPU coming back:
+ * The app's own stream (a CUstream or cudaStream_t) writes q, k and v and waits for o, so that all
+ * layers of a token can be queued without the CPU coming back:
  *
  *      coppice_seq_extend(seq, ids, 1, NULL);
  *      for each layer:
@@ -277,28 +305,33 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
  *              launch what reads o on the stream
  *      cudaStreamSynchronize(stream); coppice_wait(lane, ticket, ...) and coppice_poll for how the tickets ended
  *
- * Arenas may be of either kind. The stream goes on however a step ends: what it finds in o is to be used only once the
- * ticket's status is known to be 0, some microseconds after the stream has gone on. A lane's steps are of one stream at a
- * time, or of streams that are ordered by events. When the daemon dies, streams that wait go on at the next call of the
- * library (a broken connection says -ECONNRESET), or at once where coppiced --keep runs; a client that only ever waits for
- * its stream needs the latter. Under MPS a step costs some 20 us, without it some 300 more, as the GPU goes round between the
- * processes: coppiced(8). Of several clients it costs least where the app launches its kernels early (programmatic stream
- * serialization): then nothing of the stream needs its turn on the GPU's channels between o and the next q, k and v.
+ * Arenas may be of either kind. The stream goes on however a step ends: what it finds in o is to be
+ * used only once the ticket's status is known to be 0, some microseconds after the stream has gone
+ * on. A lane's steps are of one stream at a time, or of streams that are ordered by events. When
+ * the daemon dies, streams that wait go on at the next call of the library (a broken connection
+ * says -ECONNRESET), or at once where coppiced --keep runs; a client that only ever waits for its
+ * stream needs the latter. Under MPS a step costs some 20 us, without it some 300 more, as the GPU
+ * goes round between the processes: coppiced(8). Of several clients it costs least where the app
+ * launches its kernels early (programmatic stream serialization): then nothing of the stream needs
+ * its turn on the GPU's channels between o and the next q, k and v.
  */
 
-/* As coppice_step, but q, k and v are what the stream has written when it comes to this point. Does not block, but for the
- * lane's first time. -ENODEV: no driver; -EIO: CUDA refuses; -EINVAL: also where the stream is being captured. */
+/* As coppice_step, but q, k and v are what the stream has written when it comes to this point. Does
+ * not block, but for the lane's first time. -ENODEV: no driver; -EIO: CUDA refuses; -EINVAL: also
+ * where the stream is being captured. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_step_on_stream(struct coppice_lane *lane,
 							  const struct coppice_step *step,
 							  void *stream, uint64_t *ret_ticket);
-/* What is put on the stream after this runs once the ticket's outputs are there, or it has ended without. Does not block; as above. */
+/* What is put on the stream after this runs once the ticket's outputs are there, or it has ended
+ * without. Does not block; as above. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_wait_on_stream(struct coppice_lane *lane,
 							  uint64_t ticket, void *stream);
 
 /*
- * The same in a CUDA graph that is launched again and again. While the stream is captured, coppice_capture_step and
- * coppice_capture_wait take the place of the calls above; nothing is submitted then. Each launch of the graph needs one
- * coppice_capture_submit, before or after it, and the extensions of the sequences before that:
+ * The same in a CUDA graph that is launched again and again. While the stream is captured,
+ * coppice_capture_step and coppice_capture_wait take the place of the calls above; nothing is
+ * submitted then. Each launch of the graph needs one coppice_capture_submit, before or after it,
+ * and the extensions of the sequences before that:
  *
  *      coppice_capture_new(lane, stream, &capture);
  *      cudaStreamBeginCapture(stream, ...);
@@ -307,25 +340,28 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_wait_on_stream(struct coppice_lane *l
  *
  *      for each token: coppice_seq_extend(...); coppice_capture_submit(capture, NULL, &ticket); cudaGraphLaunch(...)
  *
- * A graph that is launched and not submitted waits for ever; one submitted and not launched blocks the lane. So check the one
- * before the other. Several launches may be queued ahead, as far as the lane has room.
+ * A graph that is launched and not submitted waits for ever; one submitted and not launched blocks
+ * the lane. So check the one before the other. Several launches may be queued ahead, as far as the
+ * lane has room.
  */
-/* The stream is one that will be captured, and is not yet: what CUDA does not allow during a capture is done here. May
- * block. -ENODEV, -EIO as above. */
+/* The stream is one that will be captured, and is not yet: what CUDA does not allow during a
+ * capture is done here. May block. -ENODEV, -EIO as above. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_capture_new(struct coppice_lane *lane, void *stream,
 						       struct coppice_capture **ret);
-/* The step's pointers, layer, numbers of rows and strides are those of every launch; so are its sequences, unless
- * coppice_capture_submit names others. Does not block. -E2BIG: more than 256 steps, or records of more than 1 MiB (80 bytes
- * a sequence and step); -ENOSPC: 1,024 captured steps in the lane. */
+/* The step's pointers, layer, numbers of rows and strides are those of every launch; so are its
+ * sequences, unless coppice_capture_submit names others. Does not block. -E2BIG: more than 256
+ * steps, or records of more than 1 MiB (80 bytes a sequence and step); -ENOSPC: 1,024 captured
+ * steps in the lane. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_capture_step(struct coppice_capture *capture,
 							const struct coppice_step *step,
 							void *stream);
-/* What is captured after this runs after all steps captured so far. The last step must be waited for. Does not block. */
+/* What is captured after this runs after all steps captured so far. The last step must be waited
+ * for. Does not block. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_capture_wait(struct coppice_capture *capture,
 							void *stream);
-/* Submits all steps for one launch, or none. seqs NULL: those captured; else every step's i-th sequence is seqs[i], with as
- * many live tokens. *ret_ticket: the last step's; the others' are those before it. Does not block. -EAGAIN as coppice_nop:
- * wait for earlier launches. */
+/* Submits all steps for one launch, or none. seqs NULL: those captured; else every step's i-th
+ * sequence is seqs[i], with as many live tokens. *ret_ticket: the last step's; the others' are
+ * those before it. Does not block. -EAGAIN as coppice_nop: wait for earlier launches. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_capture_submit(struct coppice_capture *capture,
 							  struct coppice_seq *const *seqs,
 							  uint64_t *ret_ticket);

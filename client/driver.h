@@ -1,8 +1,9 @@
 /*
- * driver.h - the NVIDIA driver, looked up when something first needs it: an app with host arenas needs none.
+ * driver.h - the NVIDIA driver, looked up when something first needs it: an app with host arenas
+ * needs none.
  *
- * Entry points of libcuda.so.1 under names of our own, with the types that their ABI has; results are CUDA's, 0 is success.
- * Streams and contexts are the app's.
+ * Entry points of libcuda.so.1 under names of our own, with the types that their ABI has; results
+ * are CUDA's, 0 is success. Streams and contexts are the app's.
  */
 #ifndef COPPICE_CLIENT_DRIVER_H
 #define COPPICE_CLIENT_DRIVER_H
@@ -29,8 +30,8 @@ struct driver_op {
 	uint32_t pad0;
 	uint64_t address;
 	uint64_t value;
-	uint32_t
-		flags; /* wait: 0, until (int64_t)(*address - value) >= 0; write: 0, after a system-wide fence */
+	/* wait: 0, until (int64_t)(*address - value) >= 0; write: 0, after a system-wide fence */
+	uint32_t flags;
 	uint32_t pad1;
 	uint64_t alias; /* the driver's */
 	uint64_t pad2;
@@ -87,10 +88,11 @@ struct driver {
 		      void **extra);
 };
 
-/* The driver, initialised; found once for a connection. what: the public function, for the sentence. 0, -ENODEV (none, too
- * old, or it sees no GPU), -ENOMEM; explains. */
+/* The driver, initialised; found once for a connection. what: the public function, for the
+ * sentence. 0, -ENODEV (none, too old, or it sees no GPU), -ENOMEM; explains. */
 int driver_find(struct coppice *c, const char *what, const struct driver **ret);
-/* The same where the calling thread has a context already, which is *ret_context; else NULL, and nothing is begun. */
+/* The same where the calling thread has a context already, which is *ret_context; else NULL, and
+ * nothing is begun. */
 const struct driver *driver_find_current(struct coppice *c, void **ret_context);
 /* Explains that CUDA has refused; returns -EIO. doing: what. */
 int driver_explain(struct coppice *c, const char *what, const char *doing, int error);

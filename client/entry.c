@@ -1,4 +1,5 @@
-/* entry.c - what a lane does to one sequence: extend, draft, accept, trim, fork. step.c has the steps. */
+/* entry.c - what a lane does to one sequence: extend, draft, accept, trim, fork. step.c has the
+ * steps. */
 #include "connection.h"
 #include "seq.h"
 #include "submit.h"

@@ -1,6 +1,6 @@
 /*
- * example.c - a whole client: one sequence, a prompt, a few decoded tokens. Q, K and V are made up where a model would
- * compute them; everything else is as an app writes it.
+ * example.c - a whole client: one sequence, a prompt, a few decoded tokens. Q, K and V are made up
+ * where a model would compute them; everything else is as an app writes it.
  */
 #include "coppice.h"
 

@@ -157,7 +157,8 @@ void coppice_lane_free(struct coppice_lane *lane)
 {
 	if (!lane)
 		return;
-	/* In a forked child the locks are not to be touched, and all of it goes with the connection. */
+	/* In a forked child the locks are not to be touched, and all of it goes with the
+	 * connection. */
 	if (connection_is_foreign(lane->c))
 		return;
 	while (!list_is_empty(&lane->seqs))

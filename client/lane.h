@@ -1,4 +1,5 @@
-/* lane.h - this side of a lane: its segment, what was submitted, and the sequences on it. One thread at a time. */
+/* lane.h - this side of a lane: its segment, what was submitted, and the sequences on it. One
+ * thread at a time. */
 #ifndef COPPICE_CLIENT_LANE_H
 #define COPPICE_CLIENT_LANE_H
 
@@ -39,8 +40,8 @@ struct coppice_lane {
 	struct lane_note notes[ABI_LANE_SLOTS];
 };
 
-/* Highest completed ticket, never above what was submitted. Acquires all that its completion says. Where the word says
- * that the daemon has died, the connection is broken from now on. */
+/* Highest completed ticket, never above what was submitted. Acquires all that its completion says.
+ * Where the word says that the daemon has died, the connection is broken from now on. */
 uint64_t lane_done(struct coppice_lane *lane);
 /* Streams that wait in the connection's lanes go on: the daemon is dead. Any thread. */
 void lanes_release(struct coppice *c);

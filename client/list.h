@@ -1,4 +1,5 @@
-/* list.h - doubly linked, the link inside the object. A link that is in no list points to itself. */
+/* list.h - doubly linked, the link inside the object. A link that is in no list points to
+ * itself. */
 #ifndef COPPICE_CLIENT_LIST_H
 #define COPPICE_CLIENT_LIST_H
 

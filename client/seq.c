@@ -1,4 +1,5 @@
-/* seq.c - opening, awaiting, pinning and closing sequences: what goes over the socket. entry.c has the rest. */
+/* seq.c - opening, awaiting, pinning and closing sequences: what goes over the socket. entry.c has
+ * the rest. */
 #include "seq.h"
 
 #include "arena.h"

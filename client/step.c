@@ -1,4 +1,5 @@
-/* step.c - a step's pointers become places in arenas, natural strides are filled in, and the entry goes out. */
+/* step.c - a step's pointers become places in arenas, natural strides are filled in, and the entry
+ * goes out. */
 #include "step.h"
 
 #include "arena.h"
@@ -15,7 +16,8 @@ static int explain_tensor(struct coppice *c, uint32_t index, const char *name, c
 	return explain(c->key, -EINVAL, "coppice_step: %s of sequence %u %s", name, index, wrong);
 }
 
-/* One tensor of a sequence, and where its place is to be noted. *arena: of those before it that belong with it; 0: it is the first. */
+/* One tensor of a sequence, and where its place is to be noted. *arena: of those before it that
+ * belong with it; 0: it is the first. */
 struct tensor {
 	const char *name;
 	const void *pointer;
@@ -96,7 +98,8 @@ static int check_seq(struct coppice *c, uint32_t index, const struct coppice_ste
 	return 0;
 }
 
-/* Made here and put there at once: the place is the ring's, whose lines the daemon's processor has. */
+/* Made here and put there at once: the place is the ring's, whose lines the daemon's processor
+ * has. */
 static int make_record(struct coppice *c, uint32_t i, const struct coppice_step *step,
 		       struct abi_step_seq *ret, struct arena_span *last)
 {
@@ -189,7 +192,8 @@ int coppice_step(struct coppice_lane *lane, const struct coppice_step *step, uin
 	return r;
 }
 
-/* The stream's word is queued before the entry is out: an entry whose word never comes would block its lane. */
+/* The stream's word is queued before the entry is out: an entry whose word never comes would block
+ * its lane. */
 int coppice_step_on_stream(struct coppice_lane *lane, const struct coppice_step *step, void *stream,
 			   uint64_t *ret_ticket)
 {

@@ -123,7 +123,8 @@ static int stream_wait(struct coppice_lane *lane, const char *what, void *stream
 	return error ? driver_explain(lane->c, what, "wait on the stream", error) : 0;
 }
 
-/* Under the lock: the connection's arena of near words, on the context's device. NULL: there is none. */
+/* Under the lock: the connection's arena of near words, on the context's device. NULL: there is
+ * none. */
 static const struct coppice_arena *near_arena(struct coppice_lane *lane, int device)
 {
 	struct coppice *c = lane->c;
@@ -136,7 +137,8 @@ static const struct coppice_arena *near_arena(struct coppice_lane *lane, int dev
 										    : NULL;
 }
 
-/* One that no lane has had, so that it is below all of the lane's tickets; without one the lane's own word does. */
+/* One that no lane has had, so that it is below all of the lane's tickets; without one the lane's
+ * own word does. */
 static void take_near_word(struct coppice_lane *lane, int device)
 {
 	struct coppice *c = lane->c;

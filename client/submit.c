@@ -39,7 +39,8 @@ static int check_slots(struct coppice_lane *lane, uint32_t n)
 	done = lane_done(lane);
 	if (lane->submitted - done + n > ABI_LANE_SLOTS)
 		return explain_full(lane, "the lane has 256 entries in flight");
-	/* The note of `done` is still its own: its slot is next taken by the ticket after a full ring. */
+	/* The note of `done` is still its own: its slot is next taken by the ticket after a full
+	 * ring. */
 	if (done)
 		lane->bodies_tail = lane->notes[ring_slot(done)].bodies_end;
 	return 0;

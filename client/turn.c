@@ -7,7 +7,8 @@
 #define ATTRIBUTE_MPS 133
 #define LEAST_MAJOR 9
 
-/* As the memory operations do it: a write is behind a fence for the whole system, a wait compares cyclically. */
+/* As the memory operations do it: a write is behind a fence for the whole system, a wait compares
+ * cyclically. */
 static const char image[] = ".version 7.8\n"
 			    ".target sm_90\n"
 			    ".address_size 64\n"

@@ -1,7 +1,7 @@
 /*
- * turn.h - what a stream does in a lane between two kernels of the app, by kernels of the library's own: where the device
- * serves several processes at once (MPS), it comes to the memory operations of their streams one after the other, but to a
- * kernel that is there already at once.
+ * turn.h - what a stream does in a lane between two kernels of the app, by kernels of the library's
+ * own: where the device serves several processes at once (MPS), it comes to the memory operations
+ * of their streams one after the other, but to a kernel that is there already at once.
  *
  * tell    writes a word when what the stream had before is complete; launched early, so that it is there by then
  * await   one thread that reads a word until it is reached, and more often another that is near. It takes room on a multiprocessor:
@@ -20,12 +20,12 @@ struct turn {
 /* A word and what it becomes, or has reached. */
 struct turn_word {
 	uint64_t address, value;
-	uint64_t
-		near; /* awaited: another that may reach it sooner, in the device's memory; 0: none */
+	/* awaited: another that may reach it sooner, in the device's memory; 0: none */
+	uint64_t near;
 };
 
-/* In the current context, of this device. Stays empty without MPS, where the device is older than sm_90, and where the driver
- * does not take the kernels. May block. */
+/* In the current context, of this device. Stays empty without MPS, where the device is older than
+ * sm_90, and where the driver does not take the kernels. May block. */
 void turn_load(const struct driver *driver, int device, struct turn *ret);
 /* In the same context. An empty one is fine. */
 void turn_unload(const struct driver *driver, struct turn *turn);

@@ -1,8 +1,8 @@
 /*
  * wait.c - polling and waiting for tickets, and the sentence of one that failed.
  *
- * A waiter spins as long as the daemon advises, then sleeps on the low half of done. It sleeps in slices: between them it
- * looks whether the daemon has died, of which no futex tells.
+ * A waiter spins as long as the daemon advises, then sleeps on the low half of done. It sleeps in
+ * slices: between them it looks whether the daemon has died, of which no futex tells.
  */
 #include "wait.h"
 

@@ -1,16 +1,16 @@
 /*
  * main.c - coppiced: what it is made of, put together in order and taken apart in reverse.
  *
- * Two threads: this one runs the loop (sockets, signals, timers, the service manager), the scheduler's owns the store,
- * the lanes and the backend.
+ * Two threads: this one runs the loop (sockets, signals, timers, the service manager), the
+ * scheduler's owns the store, the lanes and the backend.
  */
-#include "backends.h"
-#include "joined.h"
-#include "keep.h"
+#include "daemon/backend/backends.h"
+#include "daemon/backend/ranks.h"
+#include "daemon/guardian/guardian.h"
 #include "kernels/group/exchange.h"
-#include "log.h"
-#include "server.h"
-#include "tiers.h"
+#include "daemon/base/log.h"
+#include "daemon/server/server.h"
+#include "daemon/sched/verbs/tiers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -116,8 +116,8 @@ static void daemon_done(struct daemon *d)
 	free(d);
 }
 
-/* A session takes three and a lane up to two: what a shell gives, mostly 1,024, is for few clients. Where there are no more, some
- * are refused sooner, with a sentence. */
+/* A session takes three and a lane up to two: what a shell gives, mostly 1,024, is for few clients.
+ * Where there are no more, some are refused sooner, with a sentence. */
 static void raise_limit(void)
 {
 	struct rlimit limit;
@@ -128,7 +128,8 @@ static void raise_limit(void)
 	(void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Half-built things are freed by daemon_done; only a stop that did not end in time leaves without it. */
+/* Half-built things are freed by daemon_done; only a stop that did not end in time leaves without
+ * it. */
 static int daemon_run(struct daemon *d)
 {
 	int status = daemon_start(d) < 0 ? 1 : daemon_serve(d);

@@ -1,5 +1,6 @@
 /*
- * say.h - how backends say what was wrong: a sentence into the caller's buffer, which may be missing.
+ * say.h - how backends say what was wrong: a sentence into the caller's buffer, which may be
+ * missing.
  */
 #ifndef COPPICE_SAY_H
 #define COPPICE_SAY_H

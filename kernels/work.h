@@ -1,9 +1,11 @@
 /*
- * work.h - the plain structs between whoever has a tree of KV and whoever computes attention over it.
+ * work.h - the plain structs between whoever has a tree of KV and whoever computes attention over
+ * it.
  *
- * A *tree* (struct work_tree) says what there is: nodes with their slices of pages, and queries, each the
- * new tokens of one sequence at the end of a node. A planner (plan/plan.h) turns it into a *list*
- * (struct work_list): items of rows x tiles of KV. A backend (backend.h) runs the list once per KV head.
+ * A *tree* (struct work_tree) says what there is: nodes with their slices of pages, and queries,
+ * each the new tokens of one sequence at the end of a node. A planner (plan/plan.h) turns it into a
+ * *list* (struct work_list): items of rows x tiles of KV. A backend (backend.h) runs the list once
+ * per KV head.
  *
  *      tree                        list
  *      root ---- a --- q0          rows    q0 q1 q2        depth first: every node is an interval of rows
@@ -29,8 +31,9 @@ static inline size_t work_dtype_bytes(enum work_dtype dtype)
 	return dtype == WORK_FP32 ? 4 : 2;
 }
 
-/* How the devices of a group share the KV of a model: each has some of the pages, or some of the KV heads of every page; or one has
- * it all, and of pages those that would be its own if they were shared out. */
+/* How the devices of a group share the KV of a model: each has some of the pages, or some of the KV
+ * heads of every page; or one has it all, and of pages those that would be its own if they were
+ * shared out. */
 enum work_split { WORK_TOKENS = 0, WORK_HEADS = 1, WORK_HOME = 2 };
 
 /* What the KV of a model looks like. n_q_heads is a multiple of n_kv_heads (ratio 1 to 16). */
@@ -46,15 +49,17 @@ struct work_shape {
 	uint32_t home; /* the one device, with WORK_HOME; else 0 */
 };
 
-/* Rows [first, first + count) of a page: the token at absolute position p lies in row p % page_tokens. */
+/* Rows [first, first + count) of a page: the token at absolute position p lies in row p %
+ * page_tokens. */
 struct work_slice {
 	uint32_t page;
 	uint16_t first;
 	uint16_t count;
 };
 
-/* A run of tokens at positions [pos, pos + n_tokens). Parents come before their children. Every node but a
- * root begins where its parent ends. Its slices cover its tokens in order; none is empty. */
+/* A run of tokens at positions [pos, pos + n_tokens). Parents come before their children. Every
+ * node but a root begins where its parent ends. Its slices cover its tokens in order; none is
+ * empty. */
 struct work_node {
 	uint32_t parent; /* index into nodes, WORK_NONE for a root */
 	uint32_t pos;
@@ -64,17 +69,17 @@ struct work_node {
 };
 
 /*
- * n_rows consecutive new tokens of one sequence. Row i sits at position pos + i, sees every token of its path
- * (node and all its ancestors) at positions <= pos + i and nothing later. The new tokens themselves are part
- * of the node's slices (they are appended before attention runs).
+ * n_rows consecutive new tokens of one sequence. Row i sits at position pos + i, sees every token
+ * of its path (node and all its ancestors) at positions <= pos + i and nothing later. The new
+ * tokens themselves are part of the node's slices (they are appended before attention runs).
  *
- * Draft tree (speculative decoding): parents != NULL. The n_rows tokens occupy the last n_rows positions of the
- * node, in index order; row i sees the node's earlier tokens, all ancestors, and of the draft tokens only
- * itself, parents[i], parents[parents[i]], ... until WORK_NONE. parents[i] < i or WORK_NONE. Nobody else sees
- * that node: no other query ends at it, no node hangs below it.
+ * Draft tree (speculative decoding): parents != NULL. The n_rows tokens occupy the last n_rows
+ * positions of the node, in index order; row i sees the node's earlier tokens, all ancestors, and
+ * of the draft tokens only itself, parents[i], parents[parents[i]], ... until WORK_NONE. parents[i]
+ * < i or WORK_NONE. Nobody else sees that node: no other query ends at it, no node hangs below it.
  *
- * A query may also come wholly after its node's end (pos >= node's pos + n_tokens), where its own tokens are elsewhere: all rows
- * see all of the path then.
+ * A query may also come wholly after its node's end (pos >= node's pos + n_tokens), where its own
+ * tokens are elsewhere: all rows see all of the path then.
  *
  * node == WORK_NONE: no KV at all; the rows get no partials.
  */
@@ -94,16 +99,18 @@ struct work_tree {
 	uint32_t n_queries;
 };
 
-/* One token row of the list, depth first. All n_q_heads / n_kv_heads heads of a KV head go with it. */
+/* One token row of the list, depth first. All n_q_heads / n_kv_heads heads of a KV head go with
+ * it. */
 struct work_row {
 	uint32_t query; /* index into tree->queries */
 	uint32_t token; /* index in the query, 0 to n_rows - 1 */
-	uint32_t
-		pos; /* sees piece tokens at positions <= pos (draft pieces carry a pos that always passes) */
+	/* sees piece tokens at positions <= pos (draft pieces carry a pos that always passes) */
+	uint32_t pos;
 };
 
-/* Part of a tile: rows [first, first + count) of a page as keys [key, key + count) of the tile. Seen by list rows
- * [row_begin, row_end), and of these by row r only token j with pos + j <= rows[r].pos. */
+/* Part of a tile: rows [first, first + count) of a page as keys [key, key + count) of the tile.
+ * Seen by list rows [row_begin, row_end), and of these by row r only token j with pos + j <=
+ * rows[r].pos. */
 struct work_piece {
 	uint32_t page;
 	uint16_t first;
@@ -114,7 +121,8 @@ struct work_piece {
 	uint32_t row_end;
 };
 
-/* At most WORK_TILE_TOKENS keys, folded in one go. Rows [row_begin, row_end) is the union of its pieces'. */
+/* At most WORK_TILE_TOKENS keys, folded in one go. Rows [row_begin, row_end) is the union of its
+ * pieces'. */
 struct work_tile {
 	uint32_t piece;
 	uint32_t n_pieces;
@@ -122,8 +130,8 @@ struct work_tile {
 	uint32_t row_end;
 };
 
-/* Rows [row_begin, row_end) fold n_tiles tiles in order, each row those that it sees, into one partial a row:
- * partial index part + (row - row_begin). */
+/* Rows [row_begin, row_end) fold n_tiles tiles in order, each row those that it sees, into one
+ * partial a row: partial index part + (row - row_begin). */
 struct work_item {
 	uint32_t row_begin;
 	uint32_t row_end;
@@ -134,9 +142,9 @@ struct work_item {
 };
 
 /*
- * The plan. Row r's output is the merge of partials merge_parts[merge_first[r] .. merge_first[r + 1]) in that
- * order (ascending absolute position of KV). A row without partials yields O = 0, LSE = -inf. Owned by the
- * planner that filled it (plan_list_done frees).
+ * The plan. Row r's output is the merge of partials merge_parts[merge_first[r] .. merge_first[r +
+ * 1]) in that order (ascending absolute position of KV). A row without partials yields O = 0, LSE =
+ * -inf. Owned by the planner that filled it (plan_list_done frees).
  */
 struct work_list {
 	struct work_row *rows; /* owned, [n_rows] */
@@ -148,8 +156,8 @@ struct work_list {
 	uint32_t *merge_parts; /* owned, [merge_first[n_rows]] */
 	uint32_t n_rows, n_items, n_tiles, n_pieces, n_masks;
 	uint32_t n_parts; /* partials that a backend must hold per KV head */
-	uint64_t
-		kv_tokens_read; /* sum over items of the tokens in their pieces: KV reads of one KV head */
+	/* sum over items of the tokens in their pieces: KV reads of one KV head */
+	uint64_t kv_tokens_read;
 	uint64_t kv_tokens_alone; /* the same if each query were computed alone */
 	struct plan_scratch *scratch; /* owned, the planner's: capacities and working arrays */
 };

@@ -1,11 +1,12 @@
-/* store.c - the store's beginning and end, its clock, its figures, and what others read of nodes; see store.h. */
+/* store.c - the store's beginning and end, its clock, its figures, and what others read of nodes;
+ * see store.h. */
 #include "store.h"
 
-#include "claim.h"
-#include "evict.h"
-#include "node.h"
-#include "space.h"
-#include "tiers.h"
+#include "kvstore/tree/claim.h"
+#include "kvstore/tiers/evict.h"
+#include "kvstore/tree/node.h"
+#include "kvstore/tree/namespace.h"
+#include "kvstore/tiers/tiers.h"
 
 #include <assert.h>
 #include <errno.h>

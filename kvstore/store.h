@@ -1,7 +1,9 @@
 /*
- * store.h - who has which KV: models, domains, a radix tree of token runs over pages, sequences, claims, pins.
+ * store.h - who has which KV: models, domains, a radix tree of token runs over pages, sequences,
+ * claims, pins.
  *
- * Pure bookkeeping: no KV bytes, no sockets, no clock (now_ns is passed in), one thread (the scheduler's).
+ * Pure bookkeeping: no KV bytes, no sockets, no clock (now_ns is passed in), one thread (the
+ * scheduler's).
  *
  *      space (model, domain, salt)
  *        root --- "the document" ------ "first question"     node = token run + slices of pages
@@ -26,9 +28,10 @@
  *    first part is in the file; every slice is in memory or in the file; sequences stand on the device, or where
  *    they may be longer than that has room for (store_tiers_config.long_paths), in memory.
  *
- * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict, -EDQUOT the domain's limit, -EBUSY an
- * extension is live, -EINVAL a bad argument, -ENOMEM. A sequence that was refused is what it was. Idle nodes, also
- * others', may have gone in the attempt to make room: that is tried unless it is plain that it would be in vain.
+ * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict, -EDQUOT the domain's
+ * limit, -EBUSY an extension is live, -EINVAL a bad argument, -ENOMEM. A sequence that was refused
+ * is what it was. Idle nodes, also others', may have gone in the attempt to make room: that is
+ * tried unless it is plain that it would be in vain.
  */
 #ifndef COPPICE_STORE_H
 #define COPPICE_STORE_H
@@ -55,16 +58,18 @@ struct store_config {
 	uint64_t extent_bytes; /* on all devices together: as much on each */
 	uint32_t n_devices; /* 0: one */
 	uint64_t claim_ns; /* a claim without progress for so long lapses */
-	/* What a domain may hold, pinned and used pages included; 0: no limit. Memory is lent in extents, so it is both the
-	 * bytes of its pages, and, rounded up to whole extents, those that it has pages in: a limited domain shares
-	 * extents with no other, and each of its models takes one at least. */
+	/* What a domain may hold, pinned and used pages included; 0: no limit. Memory is lent in
+	 * extents, so it is both the bytes of its pages, and, rounded up to whole extents, those
+	 * that it has pages in: a limited domain shares extents with no other, and each of its
+	 * models takes one at least. */
 	uint64_t domain_bytes;
 	uint32_t max_domain_pins; /* 0: no limit */
 	uint32_t max_seq_tokens;
 };
 
 int store_new(const struct store_config *config, struct store **ret);
-/* Sequences must be closed; NULL is fine. With lower tiers it waits for what is under way; what is in the file stays. */
+/* Sequences must be closed; NULL is fine. With lower tiers it waits for what is under way; what is
+ * in the file stays. */
 void store_free(struct store *s);
 
 /* A model is a name plus a fingerprint; same name, other fingerprint: other KV. */
@@ -74,7 +79,9 @@ struct store_model_info {
 		[2]; /* of dimensions, dtype, page size and what the app says of its weights */
 	uint32_t page_tokens;
 	uint64_t page_bytes;
-	bool striped; /* a page is on one device, page p on device p mod n_devices; else all devices have a part of each */
+	/* a page is on one device, page p on device p mod n_devices; else all devices have a part
+	 * of each */
+	bool striped;
 };
 
 /* Finds or makes the model; one reference more. -EMSGSIZE: a page is larger than an extent. */
@@ -83,9 +90,9 @@ int store_model_open(struct store *s, const struct store_model_info *info,
 /* One reference less. The KV stays until evicted. */
 void store_model_unref(struct store_model *m);
 
-/* Where a prompt stands. cached <= n_prompt - 1: tokens whose KV is on the device. pending: tokens after those that
- * another sequence has claimed and computes, or (fetching) that are on their way from a lower tier. claimed: the rest is
- * ours to compute under a lease. */
+/* Where a prompt stands. cached <= n_prompt - 1: tokens whose KV is on the device. pending: tokens
+ * after those that another sequence has claimed and computes, or (fetching) that are on their way
+ * from a lower tier. claimed: the rest is ours to compute under a lease. */
 struct store_match {
 	uint32_t cached;
 	uint32_t pending;
@@ -106,8 +113,9 @@ struct store_open {
 /* Matches the prompt, remembers what is not cached, and claims it if nobody else has. */
 int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_ns,
 		   struct store_seq **ret, struct store_match *ret_match);
-/* Matches again from where the sequence stands, follows what others have published since, takes over a lapsed
- * claim. Only while no extension is live and the prompt is not computed; later it reports cached == length. */
+/* Matches again from where the sequence stands, follows what others have published since, takes
+ * over a lapsed claim. Only while no extension is live and the prompt is not computed; later it
+ * reports cached == length. */
 int store_seq_rematch(struct store_seq *q, uint64_t now_ns, struct store_match *ret_match);
 /* A copy that stands at the same published place. -EBUSY while an extension is live. */
 int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret);
@@ -115,26 +123,30 @@ int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret)
 void store_seq_close(struct store_seq *q, uint64_t now_ns);
 
 /*
- * Room for n more tokens after the published ones: all pages are reserved, or nothing of the sequence changes and at
- * most idle nodes have gone. Of a striped model tokens go to devices such that at every place of the tree what a path has on
- * two of them differs by no more than a run (STORE_RUN_PAGES); a draft, which may be longer, is on one. draft: the tokens
- * wait for store_seq_accept instead of being published. Splits the node under the sequence if its path ends inside one.
+ * Room for n more tokens after the published ones: all pages are reserved, or nothing of the
+ * sequence changes and at most idle nodes have gone. Of a striped model tokens go to devices such
+ * that at every place of the tree what a path has on two of them differs by no more than a run
+ * (STORE_RUN_PAGES); a draft, which may be longer, is on one. draft: the tokens wait for
+ * store_seq_accept instead of being published. Splits the node under the sequence if its path ends
+ * inside one.
  */
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
 		     uint64_t now_ns);
-/* Every layer of the live extension is there: its tokens join the tree. Tokens that somebody published meanwhile are
- * adopted and the own copies dropped. Not for drafts (-EINVAL). */
+/* Every layer of the live extension is there: its tokens join the tree. Tokens that somebody
+ * published meanwhile are adopted and the own copies dropped. Not for drafts (-EINVAL). */
 int store_seq_publish(struct store_seq *q, uint64_t now_ns);
 
-/* Row of one token copied to another place, all layers and heads; to be done in order before publication counts. */
+/* Row of one token copied to another place, all layers and heads; to be done in order before
+ * publication counts. */
 struct store_move {
 	uint32_t from_page, from_row;
 	uint32_t to_page, to_row;
 };
 
-/* Of a draft extension: tokens indices[0] < indices[1] < ... stay, the others go. Accepted token j moves from slot
- * indices[j] to slot j. ret_moves has room for n; the caller carries the moves out at once (before any other store
- * call), then the tokens are published. n == 0 drops the whole draft. */
+/* Of a draft extension: tokens indices[0] < indices[1] < ... stay, the others go. Accepted token j
+ * moves from slot indices[j] to slot j. ret_moves has room for n; the caller carries the moves out
+ * at once (before any other store call), then the tokens are published. n == 0 drops the whole
+ * draft. */
 int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
 		     struct store_move *ret_moves, uint32_t *ret_n_moves);
 /* A step failed: the live extension goes, rows and all. */
@@ -147,7 +159,8 @@ void store_seq_progress(struct store_seq *q, uint64_t now_ns);
 uint32_t store_seq_n_tokens(const struct store_seq *q); /* published part of its path */
 /* Memory that the ids of its prompt take, as long as it is not computed. */
 uint64_t store_seq_prompt_bytes(const struct store_seq *q);
-/* While it stays the same, tokens of the path lie where they lay, and those that were live have joined it where they were. */
+/* While it stays the same, tokens of the path lie where they lay, and those that were live have
+ * joined it where they were. */
 uint64_t store_seq_path_version(const struct store_seq *q);
 uint32_t store_seq_n_live(const struct store_seq *q); /* tokens of the live extension, 0: none */
 
@@ -162,7 +175,8 @@ struct store_slice {
 
 /* Slots of the live extension, in token order; valid until the next call on this sequence. */
 const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n);
-/* The node in which the path ends; while an extension is live the path ends at this node's end. Never NULL. */
+/* The node in which the path ends; while an extension is live the path ends at this node's end.
+ * Never NULL. */
 struct store_node *store_seq_node(const struct store_seq *q);
 
 struct store_node *store_node_parent(const struct store_node *n); /* NULL above a root */
@@ -172,8 +186,8 @@ const struct store_slice *store_node_slices(const struct store_node *n, uint32_t
 /* A word per node for whoever walks paths: scratch of the caller's, 0 at birth. */
 uint64_t *store_node_mark(struct store_node *n);
 
-/* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. -EUSERS: the domain has as many as it
- * may. */
+/* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. -EUSERS: the
+ * domain has as many as it may. */
 int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin);
 int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_t *ret_pin);
 /* -ENOENT: no such pin, or of another domain than this (UINT64_MAX: of any). */
@@ -181,10 +195,11 @@ int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns)
 
 /* Is there a model of this name, whatever its fingerprint, open or only with KV left? */
 bool store_has_model(const struct store *s, const char *name);
-/* Evicts up to n_pages of the least recently used leaves, at most max_nodes of them, of all models of a name, whatever
- * their fingerprints, open or not; name NULL: of all models. Returns the number of pages freed. With lower tiers slices
- * move there one by one, and max_nodes limits these; it stops where slices would be lost that could stay if what is under
- * way had ended: store_tiers_poll, and evict again. */
+/* Evicts up to n_pages of the least recently used leaves, at most max_nodes of them, of all models
+ * of a name, whatever their fingerprints, open or not; name NULL: of all models. Returns the number
+ * of pages freed. With lower tiers slices move there one by one, and max_nodes limits these; it
+ * stops where slices would be lost that could stay if what is under way had ended:
+ * store_tiers_poll, and evict again. */
 uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_nodes);
 
 /* Ends leases and pins that are over. Returns the time of the next one, UINT64_MAX if none. */
@@ -224,10 +239,11 @@ struct store_node_info {
 };
 /* So many walks may be under way at once. */
 #define STORE_WALKS 64u
-/* Depth first over all spaces of a domain (or all, domain == UINT64_MAX). *cursor is 0 at the start and opaque then;
- * fills up to n infos, returns how many. Returns 0 and sets *cursor to 0 at the end, and also where the cursor is none
- * of this domain argument's, or where STORE_WALKS others have gone on since it was last used: a walk that is left
- * alone for so long ends early. Nodes that come or go between calls may be missed or not. */
+/* Depth first over all spaces of a domain (or all, domain == UINT64_MAX). *cursor is 0 at the start
+ * and opaque then; fills up to n infos, returns how many. Returns 0 and sets *cursor to 0 at the
+ * end, and also where the cursor is none of this domain argument's, or where STORE_WALKS others
+ * have gone on since it was last used: a walk that is left alone for so long ends early. Nodes that
+ * come or go between calls may be missed or not. */
 uint32_t store_walk(struct store *s, uint64_t domain, uint64_t *cursor, struct store_node_info *ret,
 		    uint32_t n);
 

@@ -4,23 +4,25 @@
  *      device pages  --down-->  host memory  --write-->  file          eviction; the file is also written ahead
  *                    <---up---               <--read---                a match, the slices nearest to the root first
  *
- * With tiers eviction moves slices down instead of dropping them, the last of the oldest leaf first; where a tier is
- * full, its oldest go. A match that ends in a lower tier reports the rest as pending and asks for it; it is cached once
- * it is on the device, or ours to compute where it cannot be had. So sequences stand on the device, unless long_paths
- * allows otherwise.
+ * With tiers eviction moves slices down instead of dropping them, the last of the oldest leaf
+ * first; where a tier is full, its oldest go. A match that ends in a lower tier reports the rest as
+ * pending and asks for it; it is cached once it is on the device, or ours to compute where it
+ * cannot be had. So sequences stand on the device, unless long_paths allows otherwise.
  *
- * The file holds copies, of whole paths from the root on, and outlives the process. What a read brings is verified;
- * bytes that are not what was written become a miss, and what hangs below them with them.
+ * The file holds copies, of whole paths from the root on, and outlives the process. What a read
+ * brings is verified; bytes that are not what was written become a miss, and what hangs below them
+ * with them.
  *
- * The store moves no bytes of pages: the mover does, for any backend. While copies up are under way that nobody wants any
- * more, their pages are not to be had: an extension that finds no room then may do so after the next poll.
+ * The store moves no bytes of pages: the mover does, for any backend. While copies up are under way
+ * that nobody wants any more, their pages are not to be had: an extension that finds no room then
+ * may do so after the next poll.
  */
 #ifndef COPPICE_KVSTORE_TIER_H
 #define COPPICE_KVSTORE_TIER_H
 
 #include "store.h"
-#include "tier_file.h"
-#include "tier_host.h"
+#include "kvstore/files/tier_file.h"
+#include "kvstore/files/tier_host.h"
 
 /* A page of the pool and as many bytes of host memory. */
 struct tier_copy {
@@ -33,12 +35,13 @@ struct tier_copy {
 };
 
 /*
- * Copies between the pool and host memory. Copies of one way end in the order in which they were asked for; tokens count
- * them, from 1.
+ * Copies between the pool and host memory. Copies of one way end in the order in which they were
+ * asked for; tokens count them, from 1.
  *
- * After down() returns the store takes the page for free: whoever writes to it later (a batch, a copy up) must do so
- * after the copy has read it. After up() returns the page belongs to the copy: it is written after batches that were
- * submitted before have read it; the store tells nobody of it before ups_done() says that it is there.
+ * After down() returns the store takes the page for free: whoever writes to it later (a batch, a
+ * copy up) must do so after the copy has read it. After up() returns the page belongs to the copy:
+ * it is written after batches that were submitted before have read it; the store tells nobody of it
+ * before ups_done() says that it is there.
  */
 struct tier_mover {
 	void *ctx; /* borrowed */
@@ -56,8 +59,8 @@ struct store_tiers_config {
 	struct tier_file *file; /* the same; NULL: none */
 	uint64_t domain_bytes[STORE_TIERS]; /* of host and file a domain may have; 0: no limit */
 	uint32_t depth; /* moves of each kind under way at most */
-	/* Paths may be longer than the device has room for: see gather.h. Else an extension for which they would have to be
-	 * fails, and so does a want. */
+	/* Paths may be longer than the device has room for: see gather.h. Else an extension for
+	 * which they would have to be fails, and so does a want. */
 	bool long_paths;
 };
 
@@ -65,24 +68,25 @@ struct store_tiers_config {
 struct store_tiers_found {
 	uint64_t n_tokens; /* in the file, whole paths */
 	uint64_t n_lost; /* images of no use: a model that does not fit, or no path before them */
-	/* 0, or why host memory is pinned anew for each read and write, not only for those of several pieces of it
-	 * (-ENOMEM: at its limit). */
+	/* 0, or why host memory is pinned anew for each read and write, not only for those of
+	 * several pieces of it (-ENOMEM: at its limit). */
 	int register_error;
 };
 
-/* Gives an empty store its lower tiers; what the file holds joins the tree. -EINVAL: the store is not empty, or the file's
- * units are not the host's; -ENOMEM. Blocks while it reads the file's index, not its pages. */
+/* Gives an empty store its lower tiers; what the file holds joins the tree. -EINVAL: the store is
+ * not empty, or the file's units are not the host's; -ENOMEM. Blocks while it reads the file's
+ * index, not its pages. */
 int store_tiers_attach(struct store *s, const struct store_tiers_config *config,
 		       struct store_tiers_found *ret);
 
-/* Takes note of what has ended and begins what is next. To be called when store_tiers_fd is readable, when copies have
- * ended, and after calls that opened, matched again or evicted. Does not block. Returns whether anything is under way or
- * waits to be. */
+/* Takes note of what has ended and begins what is next. To be called when store_tiers_fd is
+ * readable, when copies have ended, and after calls that opened, matched again or evicted. Does not
+ * block. Returns whether anything is under way or waits to be. */
 bool store_tiers_poll(struct store *s, uint64_t now_ns);
 /* Readable while reads or writes of the file have ended; -1: no file. */
 int store_tiers_fd(const struct store *s);
-/* All that is not in the file yet shall be written, as far as it has room; store_tiers_poll returns false when that is
- * done. For an orderly end. */
+/* All that is not in the file yet shall be written, as far as it has room; store_tiers_poll returns
+ * false when that is done. For an orderly end. */
 void store_tiers_flush(struct store *s);
 
 struct store_tier_stats {

@@ -1,13 +1,15 @@
 /*
- * abi.h - what lies in memory shared between coppiced and its clients. PROTOCOL.md has the pictures.
+ * abi.h - what lies in memory shared between coppiced and its clients. PROTOCOL.md has the
+ * pictures.
  *
  * Two kinds of segment, both memfds that the daemon makes, sealed against growing and shrinking:
  *  - one board for the whole daemon (struct abi_board): only the daemon writes; clients can map it read-only alone;
  *  - one segment per lane (struct abi_lane): a submission ring and an entry arena that the client writes, a completion
  *    ring that the daemon writes, and a few words, each with one writer, on lines of their own.
- * Fixed-width fields, explicit padding, asserted offsets. `version` is published last, with release: who reads
- * it with acquire and finds ABI_VERSION may read everything else. The client is not trusted: the daemon copies once,
- * checks the copy, uses the copy, and keeps its own indices elsewhere.
+ * Fixed-width fields, explicit padding, asserted offsets. `version` is published last, with
+ * release: who reads it with acquire and finds ABI_VERSION may read everything else. The client is
+ * not trusted: the daemon copies once, checks the copy, uses the copy, and keeps its own indices
+ * elsewhere.
  */
 #ifndef COPPICE_ABI_H
 #define COPPICE_ABI_H
@@ -29,13 +31,14 @@
 #define ABI_LANE_WORDS 1024u /* pairs of words for steps captured in graphs */
 /* Of a lane: all that streams and coppiced --keep touch. */
 #define ABI_LANE_HEAD_BYTES (640u + 16u * ABI_LANE_WORDS)
-/* In `done`: the daemon is dead, nobody is to wait any more. Streams compare cyclically: all ones would hold them. */
+/* In `done`: the daemon is dead, nobody is to wait any more. Streams compare cyclically: all ones
+ * would hold them. */
 #define ABI_RELEASED (UINT64_C(1) << 62)
 
 #define ABI_LINE _Alignas(128) /* two lines: the neighbour is prefetched */
 
-/* Daemon -> all clients. asleep: 1 while the scheduler sleeps; a client that has published an entry and finds 1 rings
- * its session's bell. */
+/* Daemon -> all clients. asleep: 1 while the scheduler sleeps; a client that has published an entry
+ * and finds 1 rings its session's bell. */
 struct abi_board {
 	uint64_t magic;
 	_Atomic uint32_t version;
@@ -71,7 +74,9 @@ enum abi_entry_flags {
 		1u << 4, /* the same by the pair of words number arg, for replayed graphs */
 	ABI_STEP_TELL =
 		1u
-		<< 5, /* with ABI_STEP_STREAM: the device may write the ticket at arg of device arena seq, as it ends the step */
+		/* with ABI_STEP_STREAM: the device may write the ticket at arg of device arena seq,
+		 * as it ends the step */
+		<< 5,
 };
 
 /* An entry; slot (ticket - 1) % ABI_LANE_SLOTS. Tickets count from 1. */
@@ -89,8 +94,9 @@ struct abi_entry {
 };
 static_assert(sizeof(struct abi_entry) == 64, "one line");
 
-/* One sequence of a step. Offsets and strides in bytes; row i of Q at q + i * q_stride: [n_q_heads][head_dim]. lse:
- * fp32 [n_q_heads] a row, or ABI_NO_OFFSET. n_new is the length of the sequence's live extension. */
+/* One sequence of a step. Offsets and strides in bytes; row i of Q at q + i * q_stride:
+ * [n_q_heads][head_dim]. lse: fp32 [n_q_heads] a row, or ABI_NO_OFFSET. n_new is the length of the
+ * sequence's live extension. */
 struct abi_step_seq {
 	uint64_t seq;
 	uint64_t q, k, v; /* in arena_in */
@@ -101,7 +107,8 @@ struct abi_step_seq {
 };
 static_assert(sizeof(struct abi_step_seq) == 80, "step layout");
 
-/* How prefill of a sequence, from here on, attends to its path: blocks are chosen by an estimate of their share of attention. */
+/* How prefill of a sequence, from here on, attends to its path: blocks are chosen by an estimate of
+ * their share of attention. */
 struct abi_sparse {
 	double tau; /* share of the estimated mass to attend to, above 0; 1: to everything */
 	uint32_t stride; /* of the estimate: 8 or 16 */
@@ -110,7 +117,8 @@ struct abi_sparse {
 };
 static_assert(sizeof(struct abi_sparse) == 24, "sparse layout");
 
-/* Why an entry failed: the client library has a sentence for each. where: in a step, index of the offending sequence. */
+/* Why an entry failed: the client library has a sentence for each. where: in a step, index of the
+ * offending sequence. */
 enum abi_reason {
 	ABI_OK = 0,
 	ABI_BAD_KIND,
@@ -136,7 +144,8 @@ enum abi_reason {
 	ABI_MISALIGNED,
 	ABI_NO_ROOM, /* KV pool full, nothing left to evict */
 	ABI_OVER_QUOTA,
-	ABI_VOID, /* an earlier step of this extension failed, or its tokens were not published: trim first */
+	/* an earlier step of this extension failed, or its tokens were not published: trim first */
+	ABI_VOID,
 	ABI_TOO_LONG, /* trim beyond the end */
 	ABI_TOO_MANY_SEQS,
 	ABI_DRAINING, /* fork while the daemon drains */
@@ -155,8 +164,8 @@ struct abi_completion {
 	uint16_t reason; /* enum abi_reason */
 	uint16_t where;
 	uint64_t value;
-	/* Of a step that succeeded: the share of its path that prefill attended to, and of the estimated mass in it; 1 where
-	 * attention was exact. */
+	/* Of a step that succeeded: the share of its path that prefill attended to, and of the
+	 * estimated mass in it; 1 where attention was exact. */
 	float attended, mass;
 };
 static_assert(sizeof(struct abi_completion) == 32, "half a line");
@@ -171,19 +180,22 @@ struct abi_lane {
 	/* client writes */
 	ABI_LINE _Atomic uint64_t submitted; /* tickets published: entries 1..submitted are there */
 	ABI_LINE _Atomic uint64_t
-		ready; /* its stream does: inputs of steps with ABI_STEP_STREAM up to this ticket are there */
+		/* its stream does: inputs of steps with ABI_STEP_STREAM up to this ticket
+		 * are there */
+		ready;
 	ABI_LINE _Atomic uint32_t sleepers; /* client threads that sleep on done */
-	_Atomic uint32_t
-		notify; /* 1: the completion descriptor is wanted; the daemon takes it back to 0 when it rings */
+	/* 1: the completion descriptor is wanted; the daemon takes it back to 0 when it rings */
+	_Atomic uint32_t notify;
 
 	/* daemon writes */
 	ABI_LINE _Atomic uint64_t
 		done; /* tickets completed, in order; its low half is the clients' futex */
-	_Atomic uint64_t
-		soon; /* tickets that are done, or whose step a device is at: a matter of microseconds */
+	/* tickets that are done, or whose step a device is at: a matter of microseconds */
+	_Atomic uint64_t soon;
 
-	/* Handed over and back, step by step: the client's stream writes 1 into ready_words[i], the daemon takes it back to
-	 * 0 and later writes 1 into done_words[i], which the stream takes back to 0. */
+	/* Handed over and back, step by step: the client's stream writes 1 into ready_words[i], the
+	 * daemon takes it back to 0 and later writes 1 into done_words[i], which the stream takes
+	 * back to 0. */
 	ABI_LINE _Atomic uint64_t ready_words[ABI_LANE_WORDS];
 	ABI_LINE _Atomic uint64_t done_words[ABI_LANE_WORDS];
 

@@ -1,8 +1,9 @@
 /*
  * channel.c - the control socket and the segments that travel over it.
  *
- * Binding is guarded by a lock on the socket's directory, so that of two daemons that start at once, each seeing the same
- * stale file, only one replaces it. The lock is advisory and anybody may hold it: it is waited for, but not for ever.
+ * Binding is guarded by a lock on the socket's directory, so that of two daemons that start at
+ * once, each seeing the same stale file, only one replaces it. The lock is advisory and anybody may
+ * hold it: it is waited for, but not for ever.
  */
 #include "proto/channel.h"
 
@@ -106,7 +107,8 @@ static int directory_lock(const struct sockaddr_un *address)
 	return fd;
 }
 
-/* Somebody answers: 1 if it is still there after a while, 0 if it hung up, -errno where nobody does. */
+/* Somebody answers: 1 if it is still there after a while, 0 if it hung up, -errno where nobody
+ * does. */
 static int probe_listener(const struct sockaddr_un *address)
 {
 	CLEANUP_FD int probe = -1;
@@ -119,8 +121,9 @@ static int probe_listener(const struct sockaddr_un *address)
 	return poll(&(struct pollfd){.fd = probe}, 1, PROBE_MS) == 0;
 }
 
-/* 0: the path is a socket that nobody listens on. The kernel closes the listening socket of a process that used io_uring
- * a little after its death, which hangs up whoever connected meanwhile: then ask again. */
+/* 0: the path is a socket that nobody listens on. The kernel closes the listening socket of a
+ * process that used io_uring a little after its death, which hangs up whoever connected meanwhile:
+ * then ask again. */
 static int check_stale(const struct sockaddr_un *address)
 {
 	struct stat st;
@@ -172,7 +175,8 @@ int channel_listen(const char *path, mode_t mode, int *ret_fd)
 	if (r < 0)
 		return r;
 	lock = directory_lock(&address);
-	/* The file takes the socket's mode less the umask: never wider than asked, then exactly as asked. */
+	/* The file takes the socket's mode less the umask: never wider than asked, then exactly as
+	 * asked. */
 	if (fchmod(fd, mode) < 0)
 		return -errno;
 	r = bind_or_replace(fd, &address);
@@ -208,8 +212,8 @@ int channel_connect(const char *path, int *ret_fd)
 	return 0;
 }
 
-/* Kernels before 6.5 cannot tell the pidfd from the socket. By number it may be another process's if the peer is gone
- * already, which the hang-up tells anyway. */
+/* Kernels before 6.5 cannot tell the pidfd from the socket. By number it may be another process's
+ * if the peer is gone already, which the hang-up tells anyway. */
 static int peer_pidfd(int fd, pid_t pid)
 {
 	socklen_t length = sizeof(int);
@@ -273,7 +277,8 @@ int channel_send(int fd, const void *data, size_t bytes, const int *fds, unsigne
 	return n < 0 ? -errno : 0;
 }
 
-/* Moves the packet's descriptors to ret_fds, as many as fit; closes the others. Returns how many. */
+/* Moves the packet's descriptors to ret_fds, as many as fit; closes the others. Returns how
+ * many. */
 static unsigned detach_fds(struct msghdr *msg, int *ret_fds, unsigned max_fds)
 {
 	unsigned n = 0;

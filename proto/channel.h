@@ -1,8 +1,10 @@
 /*
- * channel.h - the control socket: SOCK_SEQPACKET packets with descriptors, and who is at the other end.
+ * channel.h - the control socket: SOCK_SEQPACKET packets with descriptors, and who is at the other
+ * end.
  *
- * One packet is one protobuf-c message of at most CHANNEL_MAX_BYTES. Descriptors travel from the daemon to the client
- * only; what a client attaches is dropped by the kernel (no room is offered for it).
+ * One packet is one protobuf-c message of at most CHANNEL_MAX_BYTES. Descriptors travel from the
+ * daemon to the client only; what a client attaches is dropped by the kernel (no room is offered
+ * for it).
  */
 #ifndef COPPICE_CHANNEL_H
 #define COPPICE_CHANNEL_H
@@ -22,29 +24,33 @@ struct channel_peer {
 	int pidfd; /* owned; -1 where the kernel has none to give */
 };
 
-/* Socket path: $COPPICE_SOCKET, else /run/coppice/coppiced.sock. Static storage or the environment's. */
+/* Socket path: $COPPICE_SOCKET, else /run/coppice/coppiced.sock. Static storage or the
+ * environment's. */
 const char *channel_default_path(void);
 
-/* Listening, non-blocking, close-on-exec socket at path. A stale socket file (nobody answers) is replaced; -EADDRINUSE
- * where somebody does. mode: permission bits of the file. 0 or -errno. */
+/* Listening, non-blocking, close-on-exec socket at path. A stale socket file (nobody answers) is
+ * replaced; -EADDRINUSE where somebody does. mode: permission bits of the file. 0 or -errno. */
 int channel_listen(const char *path, mode_t mode, int *ret_fd);
 /* Connected socket, close-on-exec, blocking. -ENOENT, -ECONNREFUSED, -EACCES, -ENAMETOOLONG... */
 int channel_connect(const char *path, int *ret_fd);
 /* Credentials of a connected socket's peer, from the socket alone. 0 or -errno. */
 int channel_peer(int fd, struct channel_peer *ret);
 
-/* One packet with up to CHANNEL_MAX_FDS descriptors (borrowed). flags: MSG_DONTWAIT or 0; SIGPIPE never comes.
- * 0, -EMSGSIZE, -EAGAIN, -EPIPE, ... */
+/* One packet with up to CHANNEL_MAX_FDS descriptors (borrowed). flags: MSG_DONTWAIT or 0; SIGPIPE
+ * never comes. 0, -EMSGSIZE, -EAGAIN, -EPIPE, ... */
 int channel_send(int fd, const void *data, size_t bytes, const int *fds, unsigned n_fds, int flags);
-/* One packet into data; bytes > 0. Received descriptors (close-on-exec) become the caller's; surplus ones are closed.
- * Returns the packet's length, 0 at hang-up, -EMSGSIZE where it was longer than data, -errno. */
+/* One packet into data; bytes > 0. Received descriptors (close-on-exec) become the caller's;
+ * surplus ones are closed. Returns the packet's length, 0 at hang-up, -EMSGSIZE where it was longer
+ * than data, -errno. */
 ssize_t channel_recv(int fd, void *data, size_t bytes, int *ret_fds, unsigned *inout_n_fds,
 		     int flags);
 
-/* A memfd of bytes (zeroed), close-on-exec, sealed against grow, shrink and more seals; read_only: whoever receives it
- * can map it for reading alone, while ret_map stays writable. ret_map: mapped shared, MADV_DONTFORK. 0 or -errno. */
+/* A memfd of bytes (zeroed), close-on-exec, sealed against grow, shrink and more seals; read_only:
+ * whoever receives it can map it for reading alone, while ret_map stays writable. ret_map: mapped
+ * shared, MADV_DONTFORK. 0 or -errno. */
 int channel_segment_new(const char *name, size_t bytes, int read_only, int *ret_fd, void **ret_map);
-/* Maps a received segment whole after checking its size and, for the client, its seals. 0 or -errno (-EBADMSG). */
+/* Maps a received segment whole after checking its size and, for the client, its seals. 0 or -errno
+ * (-EBADMSG). */
 int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * ring.h - a lane's pair of rings: single producer, single consumer each way, over struct abi_lane.
  *
- * Entry with ticket t lies in slot (t - 1) % ABI_LANE_SLOTS, and so does its completion: accepting an entry reserves
- * the place of its completion, no head index travels back. The client submits ticket t only when done >= t -
- * ABI_LANE_SLOTS and keeps the body until done >= t. The daemon trusts neither: it looks only at `submitted`, and
- * a client that overruns its ring overwrites its own entries.
+ * Entry with ticket t lies in slot (t - 1) % ABI_LANE_SLOTS, and so does its completion: accepting
+ * an entry reserves the place of its completion, no head index travels back. The client submits
+ * ticket t only when done >= t - ABI_LANE_SLOTS and keeps the body until done >= t. The daemon
+ * trusts neither: it looks only at `submitted`, and a client that overruns its ring overwrites its
+ * own entries.
  *
  *      client                                   daemon
  *      write entry, body
@@ -12,13 +13,14 @@
  *                                               write completion
  *      done >= t       acquire <--- release --  done = t
  *
- * Sleeping, daemon: asleep = 1; fence; look again; wait for a bell. Client: submitted = t; fence; asleep == 1? ring. Sleeping,
- * client: sleepers += 1; fence; look again; futex wait on done. Daemon: done = t; fence; sleepers? wake. In both pairs
- * the fences are seq_cst, so one of the two sides sees the other's word.
+ * Sleeping, daemon: asleep = 1; fence; look again; wait for a bell. Client: submitted = t; fence;
+ * asleep == 1? ring. Sleeping, client: sleepers += 1; fence; look again; futex wait on done.
+ * Daemon: done = t; fence; sleepers? wake. In both pairs the fences are seq_cst, so one of the two
+ * sides sees the other's word.
  *
- * The bell is an eventfd of the session's own: what is rung before the daemon waits is still there when it does, and nobody
- * else can silence it. (A futex could not do that: its word would have to be one that all clients write.) The daemon
- * never reads it, it only waits for edges.
+ * The bell is an eventfd of the session's own: what is rung before the daemon waits is still there
+ * when it does, and nobody else can silence it. (A futex could not do that: its word would have to
+ * be one that all clients write.) The daemon never reads it, it only waits for edges.
  */
 #ifndef COPPICE_RING_H
 #define COPPICE_RING_H
@@ -29,8 +31,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The race detector does not model fences and warns of them; nothing it must know depends on them here: data passes
- * by the release and acquire pairs. */
+/* The race detector does not model fences and warns of them; nothing it must know depends on them
+ * here: data passes by the release and acquire pairs. */
 #ifdef __SANITIZE_THREAD__
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
@@ -92,7 +94,8 @@ static inline uint64_t ring_submitted(const struct abi_lane *lane)
 	return atomic_load_explicit(&lane->submitted, memory_order_acquire);
 }
 
-/* Daemon: the one copy of an entry; what the client does to the slot afterwards is nobody's concern. */
+/* Daemon: the one copy of an entry; what the client does to the slot afterwards is nobody's
+ * concern. */
 static inline void ring_copy_entry(const struct abi_lane *lane, uint64_t ticket,
 				   struct abi_entry *ret)
 {
@@ -107,7 +110,8 @@ static inline void ring_complete(struct abi_lane *lane, const struct abi_complet
 	atomic_store_explicit(&lane->done, completion->ticket, memory_order_release);
 }
 
-/* Daemon: the step with this ticket, the next to complete, is on the device. Nothing but time depends on it. */
+/* Daemon: the step with this ticket, the next to complete, is on the device. Nothing but time
+ * depends on it. */
 static inline void ring_tell_soon(struct abi_lane *lane, uint64_t ticket)
 {
 	atomic_store_explicit(&lane->soon, ticket, memory_order_relaxed);
@@ -120,8 +124,8 @@ static inline bool ring_client_asleep(struct abi_lane *lane)
 	return atomic_load_explicit(&lane->sleepers, memory_order_relaxed) != 0;
 }
 
-/* Daemon, after ring_complete: is a byte on the completion descriptor wanted? Takes the wish back before the byte is
- * sent, so that a wish made meanwhile is not lost. */
+/* Daemon, after ring_complete: is a byte on the completion descriptor wanted? Takes the wish back
+ * before the byte is sent, so that a wish made meanwhile is not lost. */
 static inline bool ring_take_notify(struct abi_lane *lane)
 {
 	atomic_thread_fence(memory_order_seq_cst);
@@ -129,8 +133,8 @@ static inline bool ring_take_notify(struct abi_lane *lane)
 	       atomic_exchange_explicit(&lane->notify, 0, memory_order_relaxed) != 0;
 }
 
-/* Daemon: has a stream written the inputs of a step with ABI_STEP_STREAM? Pairs with the stream's write of `ready`, before
- * which the device has made all its earlier writes visible. */
+/* Daemon: has a stream written the inputs of a step with ABI_STEP_STREAM? Pairs with the stream's
+ * write of `ready`, before which the device has made all its earlier writes visible. */
 static inline bool ring_is_ready(const struct abi_lane *lane, uint64_t ticket)
 {
 	return atomic_load_explicit(&lane->ready, memory_order_acquire) >= ticket;
@@ -143,14 +147,15 @@ static inline bool ring_take_ready_word(struct abi_lane *lane, uint32_t word)
 	       atomic_exchange_explicit(&lane->ready_words[word], 0, memory_order_acquire) != 0;
 }
 
-/* Daemon, after ring_complete: lets the stream of a step with ABI_STEP_WORDS go on, which takes the word back. */
+/* Daemon, after ring_complete: lets the stream of a step with ABI_STEP_WORDS go on, which takes the
+ * word back. */
 static inline void ring_set_done_word(struct abi_lane *lane, uint32_t word)
 {
 	atomic_store_explicit(&lane->done_words[word], 1, memory_order_release);
 }
 
-/* Whoever outlives the daemon: every stream that waits in the lane goes on. May be done by several, and again, for those
- * that began to wait later. */
+/* Whoever outlives the daemon: every stream that waits in the lane goes on. May be done by several,
+ * and again, for those that began to wait later. */
 static inline void ring_release_streams(struct abi_lane *lane)
 {
 	atomic_fetch_or_explicit(&lane->done, ABI_RELEASED, memory_order_release);

@@ -27,7 +27,7 @@ static void tell(struct agent *agent, const char *what, uint32_t stream, uint32_
 	fprintf(stderr, "%s %u: %u of %u tokens\n", what, stream, done, of);
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------------------------ */
+/* ---- set-up --------------------------------------------------------------------------------- */
 
 static int make_streams(struct agent *agent, struct fault *fault)
 {
@@ -122,7 +122,7 @@ static void tear_down(struct agent *agent)
 	free(agent->logits);
 }
 
-/* ---- prefill ----------------------------------------------------------------------------------------------------- */
+/* ---- prefill -------------------------------------------------------------------------------- */
 
 /* Tokens [begin, begin + n) of the prompt; logits of the last one once the prompt is complete. */
 static int prefill_chunk(struct agent *agent, struct stream *s, uint32_t begin, uint32_t n,
@@ -181,7 +181,7 @@ static int prefill(struct agent *agent, uint32_t index, struct fault *fault)
 	return r;
 }
 
-/* ---- decode ------------------------------------------------------------------------------------------------------ */
+/* ---- decode --------------------------------------------------------------------------------- */
 
 /* One more token for every stream, in one pass. */
 static int decode_step(struct agent *agent, struct fault *fault)
@@ -225,7 +225,7 @@ static int decode(struct agent *agent, struct fault *fault)
 	return r;
 }
 
-/* ---- the run ----------------------------------------------------------------------------------------------------- */
+/* ---- the run -------------------------------------------------------------------------------- */
 
 /* Prompts one after the other: what the first computes, the next find. */
 static int work(struct agent *agent, struct fault *fault)

@@ -1,5 +1,6 @@
 /*
- * agent.h - a run of coppice-agent: load the model, open the prompts, compute what is missing, decode, report.
+ * agent.h - a run of coppice-agent: load the model, open the prompts, compute what is missing,
+ * decode, report.
  */
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
@@ -25,8 +26,8 @@ struct agent {
 	uint64_t told_ns; /* when progress was last told */
 };
 
-/* The whole run; text, ids and report go where options say. Blocks. 0, or -errno and a sentence: -EINTR once *stop is
- * set. */
+/* The whole run; text, ids and report go where options say. Blocks. 0, or -errno and a sentence:
+ * -EINTR once *stop is set. */
 int agent_run(const struct options *options, const volatile sig_atomic_t *stop,
 	      struct fault *fault);
 

@@ -10,7 +10,8 @@
 #include "client/coppice.h"
 #include "fault.h"
 
-/* n_rows consecutive rows of a pass: the live tokens of one sequence. seq is the implementation's own. */
+/* n_rows consecutive rows of a pass: the live tokens of one sequence. seq is the implementation's
+ * own. */
 struct attention_part {
 	void *seq;
 	uint32_t n_rows;
@@ -21,8 +22,9 @@ struct attention {
 	uint32_t max_rows;
 	/* [max_rows][heads][head_dim], dense; the implementation's memory. */
 	void *q, *k, *v, *o;
-	/* Stores K and V of the rows and fills O: every row sees its sequence's tokens up to and with its own. The parts
-	 * cover rows 0, 1, ... in order. Blocks. 0, or -errno and a sentence. */
+	/* Stores K and V of the rows and fills O: every row sees its sequence's tokens up to and
+	 * with its own. The parts cover rows 0, 1, ... in order. Blocks. 0, or -errno and a
+	 * sentence. */
 	int (*run)(struct attention *self, uint32_t layer, const struct attention_part *parts,
 		   uint32_t n_parts, struct fault *fault);
 };

@@ -62,7 +62,8 @@ static int make_arena(struct daemon_attention *self, struct fault *fault)
 	return 0;
 }
 
-/* A step whose extension failed says only that it has no tokens: the extension's own words are better. */
+/* A step whose extension failed says only that it has no tokens: the extension's own words are
+ * better. */
 static int explain_step(struct daemon_attention *self, int error,
 			const struct attention_part *parts, uint32_t n_parts, struct fault *fault)
 {

@@ -5,7 +5,8 @@
  *
  *      | q: rows x q heads x d | k: rows x kv heads x d | v: as k | o: as q |      each on a page of its own
  *
- * Every wait is cut into slices, between which *stop is looked at: a signal ends any call with -EINTR.
+ * Every wait is cut into slices, between which *stop is looked at: a signal ends any call with
+ * -EINTR.
  */
 #ifndef AGENT_DAEMON_ATTENTION_H
 #define AGENT_DAEMON_ATTENTION_H

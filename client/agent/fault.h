@@ -8,7 +8,8 @@ struct fault {
 	char text[640];
 };
 
-/* Writes the sentence and returns error (a -errno), so that a failing function ends with `return fault_set(...)`. */
+/* Writes the sentence and returns error (a -errno), so that a failing function ends with `return
+ * fault_set(...)`. */
 int fault_set(struct fault *fault, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -94,7 +94,8 @@ static void embed(struct llama_pass *pass, const struct llama_batch *batch)
 	}
 }
 
-/* Cosines and sines of all rows; in double, as an fp32 angle at position 8192 is off by up to 2.4e-4. */
+/* Cosines and sines of all rows; in double, as an fp32 angle at position 8192 is off by up to
+ * 2.4e-4. */
 static void turns_set(struct llama_pass *pass, const struct llama_batch *batch)
 {
 	const uint32_t half = pass->model->config.head_dim / 2;

@@ -1,5 +1,6 @@
 /*
- * llama.h - a Llama-architecture decoder: weights by the names that Hugging Face uses, and the forward pass.
+ * llama.h - a Llama-architecture decoder: weights by the names that Hugging Face uses, and the
+ * forward pass.
  *
  *      x = embed[id]
  *      each layer:  h = norm(x);  q, k, v = h Wq', h Wk', h Wv';  q, k turned by position
@@ -7,7 +8,8 @@
  *                   h = norm(x);  x += (silu(h Wgate') * h Wup') Wdown'
  *      logits = norm(x) Whead'
  *
- * Activations are fp32; Q, K, V and O take the dtype of the attention. Rows are independent of their company (vec.h).
+ * Activations are fp32; Q, K, V and O take the dtype of the attention. Rows are independent of
+ * their company (vec.h).
  */
 #ifndef AGENT_LLAMA_H
 #define AGENT_LLAMA_H

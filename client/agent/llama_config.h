@@ -1,8 +1,9 @@
 /*
  * llama_config.h - what config.json says of a Llama-architecture model.
  *
- * Read as transformers 4 (rope_theta and rope_scaling at the top) and 5 (both inside rope_parameters) write it. What
- * would change the computation and is not implemented is refused by its name, never ignored.
+ * Read as transformers 4 (rope_theta and rope_scaling at the top) and 5 (both inside
+ * rope_parameters) write it. What would change the computation and is not implemented is refused by
+ * its name, never ignored.
  */
 #ifndef AGENT_LLAMA_CONFIG_H
 #define AGENT_LLAMA_CONFIG_H

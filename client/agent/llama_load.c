@@ -73,8 +73,8 @@ static int load_weights(struct llama *model, struct fault *fault)
 	return r;
 }
 
-/* The llama3 rule: wavelengths beyond the trained context are stretched by factor, those that fit high_freq_factor times
- * into it are left, between them the two are blended. */
+/* The llama3 rule: wavelengths beyond the trained context are stretched by factor, those that fit
+ * high_freq_factor times into it are left, between them the two are blended. */
 static double stretched(double freq, const struct llama_rope_scaling *rope)
 {
 	const double fits = rope->original_positions * freq / (2 * M_PI);

@@ -35,7 +35,8 @@ struct options {
 	uint32_t layer_sleep_us, start_delay_ms;
 };
 
-/* Reads the command line. Ends the process after --help, --version and on bad arguments (status 64), as argp does. */
+/* Reads the command line. Ends the process after --help, --version and on bad arguments (status
+ * 64), as argp does. */
 void options_parse(struct options *ret, int argc, char **argv);
 
 #endif

@@ -42,7 +42,7 @@ static void print_texts(const struct agent *agent)
 		putchar('\n');
 }
 
-/* ---- files -------------------------------------------------------------------------------------------------------- */
+/* ---- files ---------------------------------------------------------------------------------- */
 
 static int close_file(FILE *file, const char *path, struct fault *fault)
 {
@@ -66,7 +66,7 @@ static int write_ids(const struct agent *agent, const char *path, struct fault *
 	return close_file(file, path, fault);
 }
 
-/* ---- the JSON object ---------------------------------------------------------------------------------------------- */
+/* ---- the JSON object ------------------------------------------------------------------------ */
 
 /* The length of the UTF-8 sequence at text (as jansson checks it), 0 where there is none. */
 static size_t utf8_length(const char *text, size_t left)

@@ -5,8 +5,9 @@
  *      | n: u64 | JSON of n bytes    | data: tensor after tensor, no gaps   |
  *                 {"name": {"dtype": "BF16", "shape": [4, 2], "data_offsets": [begin, end]}, ...}
  *
- * Everything is checked at opening: lengths, JSON, element types, that shape and offsets agree, and that the tensors
- * tile the data exactly (no overlap, no gap, nothing beyond the end). After that tensor->data is safe to read whole.
+ * Everything is checked at opening: lengths, JSON, element types, that shape and offsets agree, and
+ * that the tensors tile the data exactly (no overlap, no gap, nothing beyond the end). After that
+ * tensor->data is safe to read whole.
  */
 #ifndef AGENT_SAFETENSORS_H
 #define AGENT_SAFETENSORS_H
@@ -34,7 +35,8 @@ struct safetensors {
 	uint32_t n_tensors;
 };
 
-/* Maps and checks the file. 0, or -errno with one sentence that names the file (and tensor) in fault. */
+/* Maps and checks the file. 0, or -errno with one sentence that names the file (and tensor) in
+ * fault. */
 int safetensors_open(const char *path, struct safetensors *ret, struct fault *fault);
 /* NULL when there is no tensor of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);

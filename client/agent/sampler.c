@@ -74,7 +74,8 @@ static int by_logit(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Cuts the sorted entries to top_k and top_p; weights are left unnormalised. Returns how many stay and their sum. */
+/* Cuts the sorted entries to top_k and top_p; weights are left unnormalised. Returns how many stay
+ * and their sum. */
 static uint32_t cut(struct sampler *sampler, double *ret_sum)
 {
 	const struct sampler_config *c = &sampler->config;

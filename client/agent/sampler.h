@@ -1,9 +1,10 @@
 /*
  * sampler.h - which token comes next: the likeliest, or a seeded draw.
  *
- * Greedy: the largest logit, ties to the lowest id. Sampling: logits / temperature, the top_k largest (ties to the lower
- * id), of these the fewest whose probabilities reach top_p, one draw. The generator is xoshiro256** (Blackman and Vigna,
- * 2018), its state filled by splitmix64 from the seed; the same seed and logits give the same tokens.
+ * Greedy: the largest logit, ties to the lowest id. Sampling: logits / temperature, the top_k
+ * largest (ties to the lower id), of these the fewest whose probabilities reach top_p, one draw.
+ * The generator is xoshiro256** (Blackman and Vigna, 2018), its state filled by splitmix64 from the
+ * seed; the same seed and logits give the same tokens.
  */
 #ifndef AGENT_SAMPLER_H
 #define AGENT_SAMPLER_H
@@ -30,7 +31,8 @@ struct sampler {
 	uint32_t n_vocab;
 };
 
-/* A token with its natural-log probability under the plain logits (no temperature), and the likeliest other one. */
+/* A token with its natural-log probability under the plain logits (no temperature), and the
+ * likeliest other one. */
 struct sampler_choice {
 	uint32_t id, other_id;
 	double logprob, other_logprob;

@@ -13,7 +13,8 @@ struct stream {
 	uint32_t *prompt; /* owned, [n_prompt] */
 	uint32_t n_prompt;
 	bool is_bytes; /* tokens are bytes of text */
-	/* n_prompt = n_cached (found at opening) + n_waited (computed by others meanwhile) + n_computed (by us). */
+	/* n_prompt = n_cached (found at opening) + n_waited (computed by others meanwhile) +
+	 * n_computed (by us). */
 	uint32_t n_cached, n_waited, n_computed;
 	struct daemon_seq seq;
 	struct sampler sampler;
@@ -21,8 +22,8 @@ struct stream {
 	uint32_t n_choices, max_choices;
 };
 
-/* Reads prompt index (counted over prompts, then seeds) and makes ready for n_tokens of output. Every id is checked against
- * n_vocab. 0, or -errno and a sentence. */
+/* Reads prompt index (counted over prompts, then seeds) and makes ready for n_tokens of output.
+ * Every id is checked against n_vocab. 0, or -errno and a sentence. */
 int stream_init(struct stream *stream, const struct options *options, uint32_t index,
 		uint32_t n_vocab, struct fault *fault);
 /* A zeroed struct is fine. Closes the sequence if it is open. */

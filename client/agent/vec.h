@@ -1,11 +1,13 @@
 /*
- * vec.h - the arithmetic of the forward pass outside attention: matrix products and the element-wise rest.
+ * vec.h - the arithmetic of the forward pass outside attention: matrix products and the
+ * element-wise rest.
  *
- * One rule holds for all of it: a row's result has the same bits whatever other rows are computed with it. So a
- * sequence yields the same tokens alone and in any batch, and K and V that one process computed are those that every
- * other would have. Libraries choose the order of a sum by the shape of the product; here each output element is
- * summed in one order: VEC lanes along the inputs, ascending, then the lanes in a fixed tree.
- * (Machines with other vector widths sum in another order.)
+ * One rule holds for all of it: a row's result has the same bits whatever other rows are computed
+ * with it. So a sequence yields the same tokens alone and in any batch, and K and V that one
+ * process computed are those that every other would have. Libraries choose the order of a sum by
+ * the shape of the product; here each output element is summed in one order: VEC lanes along the
+ * inputs, ascending, then the lanes in a fixed tree. (Machines with other vector widths sum in
+ * another order.)
  */
 #ifndef AGENT_VEC_H
 #define AGENT_VEC_H
@@ -47,7 +49,8 @@ static inline size_t vec_dtype_bytes(enum coppice_dtype dtype)
 	return dtype == COPPICE_FP32 ? 4 : 2;
 }
 
-/* The ops by name ("avx512", "avx2", "baseline"), or the best ones for NULL. NULL where this CPU lacks them. */
+/* The ops by name ("avx512", "avx2", "baseline"), or the best ones for NULL. NULL where this CPU
+ * lacks them. */
 const struct vec_ops *vec_ops_select(const char *isa);
 
 #endif

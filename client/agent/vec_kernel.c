@@ -1,9 +1,10 @@
 /*
- * vec_kernel.c - the functions of vec.h for one instruction set: VEC_ISA names it, the compiler's -m flags select it.
+ * vec_kernel.c - the functions of vec.h for one instruction set: VEC_ISA names it, the compiler's
+ * -m flags select it.
  *
- * The matrix product keeps a block of TILE_ROWS x TILE_OUTS sums in registers, each a vector of LANES partial sums along
- * the inputs. A smaller block at the edge runs the same operations on each sum that it has, so no sum knows what
- * block it is in.
+ * The matrix product keeps a block of TILE_ROWS x TILE_OUTS sums in registers, each a vector of
+ * LANES partial sums along the inputs. A smaller block at the edge runs the same operations on each
+ * sum that it has, so no sum knows what block it is in.
  *
  *      x rows   | r0 |  ---- k, LANES at a time ---->        w rows   | o0 | ---- k ---->
  *               | r1 |                                                | o1 |
@@ -101,7 +102,8 @@ ALWAYS_INLINE lanes load_bf16(const void *from)
 	return (lanes)(load_halves(from) << 16);
 }
 
-/* The exponent is moved to fp32's place and 2^112 makes up for the bias; infinities and NaNs get the exponent of theirs. */
+/* The exponent is moved to fp32's place and 2^112 makes up for the bias; infinities and NaNs get
+ * the exponent of theirs. */
 ALWAYS_INLINE lanes load_fp16(const void *from)
 {
 	const words wide = load_halves(from), magnitude = (wide & 0x7fff) << 13;
@@ -154,8 +156,8 @@ ALWAYS_INLINE lanes load_some(const void *from, enum coppice_dtype dtype, size_t
 	return load(padded, dtype);
 }
 
-/* One block: n_rows <= TILE_ROWS rows of x by the TILE_OUTS rows of w at w[]; sums are left in ret. dtype and n_rows are
- * constants wherever this is inlined. */
+/* One block: n_rows <= TILE_ROWS rows of x by the TILE_OUTS rows of w at w[]; sums are left in ret.
+ * dtype and n_rows are constants wherever this is inlined. */
 ALWAYS_INLINE void tile(const struct vec_product *p, const float *x, const char *const *w,
 			enum coppice_dtype dtype, const int n_rows, float ret[][TILE_OUTS])
 {
@@ -287,8 +289,8 @@ static void rmsnorm(float *y, const float *x, const float *weight, uint32_t n, f
 		y[i] = x[i] * factor * weight[i];
 }
 
-/* exp(x) to about 2 units in the last place: 2^k times the Taylor series of exp on [-ln 2 / 2, ln 2 / 2] (its first
- * omitted term is under 6e-9). x is cut to where 2^k is a normal number. */
+/* exp(x) to about 2 units in the last place: 2^k times the Taylor series of exp on [-ln 2 / 2, ln 2
+ * / 2] (its first omitted term is under 6e-9). x is cut to where 2^k is a normal number. */
 ALWAYS_INLINE float exp_series(float x)
 {
 	x = x < -87.0f ? -87.0f : x;

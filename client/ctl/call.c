@@ -1,7 +1,8 @@
 /*
  * call.c - requests to coppiced over the control socket, one at a time.
  *
- * coppicectl has one request in flight, so the next packet is its reply; the id is checked all the same.
+ * coppicectl has one request in flight, so the next packet is its reply; the id is checked all the
+ * same.
  */
 #include "call.h"
 

@@ -1,5 +1,6 @@
 /*
- * call.h - coppicectl's side of the control socket: one request, one reply, and what went wrong in a sentence.
+ * call.h - coppicectl's side of the control socket: one request, one reply, and what went wrong in
+ * a sentence.
  */
 #ifndef CTL_CALL_H
 #define CTL_CALL_H
@@ -24,12 +25,14 @@ struct call {
 	uint8_t packet[CHANNEL_MAX_BYTES];
 };
 
-/* Connects to the daemon at path (NULL: the default) and says hello. Blocks. 0 or -errno with call->error. */
+/* Connects to the daemon at path (NULL: the default) and says hello. Blocks. 0 or -errno with
+ * call->error. */
 int call_open(struct call *call, const char *path);
 void call_close(struct call *call);
 
-/* Sends request, whose id it fills, and waits for the reply. *ret is owned by the caller (coppice__reply__free_unpacked);
- * its code is 0. Blocks, for 30 s at most. 0 or -errno with call->error. */
+/* Sends request, whose id it fills, and waits for the reply. *ret is owned by the caller
+ * (coppice__reply__free_unpacked); its code is 0. Blocks, for 30 s at most. 0 or -errno with
+ * call->error. */
 int call_ask(struct call *call, Coppice__Request *request, Coppice__Reply **ret);
 
 /* Records a failure and returns code. */

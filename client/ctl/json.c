@@ -1,5 +1,6 @@
 /*
- * json.c - control messages as JSON by their descriptors: a field added to control.proto appears here by itself.
+ * json.c - control messages as JSON by their descriptors: a field added to control.proto appears
+ * here by itself.
  */
 #include "json.h"
 

@@ -1,5 +1,6 @@
 /*
- * json.h - control messages as JSON: keys are the field names of control.proto, so nothing is named twice.
+ * json.h - control messages as JSON: keys are the field names of control.proto, so nothing is named
+ * twice.
  */
 #ifndef CTL_JSON_H
 #define CTL_JSON_H
@@ -8,8 +9,8 @@
 
 #include <jansson.h>
 
-/* Every field of message that is set, nested ones too; a whole number above 2^63 - 1 becomes a string of digits. New
- * reference, NULL where memory is out. */
+/* Every field of message that is set, nested ones too; a whole number above 2^63 - 1 becomes a
+ * string of digits. New reference, NULL where memory is out. */
 json_t *json_message(const ProtobufCMessage *message);
 /* {"error": {code, message, field}}; field null: none. New reference. */
 json_t *json_error(const struct call_error *error);

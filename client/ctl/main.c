@@ -1,8 +1,8 @@
 /*
  * main.c - coppicectl: looks into a running coppiced and tells it what to keep, drop and refuse.
  *
- * Exit status: 0; 1 where the daemon is absent or refused, with its sentence on standard error; 2 on a bad command
- * line. With --json the error is an object on standard output as well.
+ * Exit status: 0; 1 where the daemon is absent or refused, with its sentence on standard error; 2
+ * on a bad command line. With --json the error is an object on standard output as well.
  */
 #include "ctl.h"
 #include "json.h"

@@ -40,8 +40,8 @@ struct options {
 	uint64_t count; /* 0: for ever */
 };
 
-/* Fills options or prints what was wrong and exits with 2; verbs ends with a nameless one. --help and --version print
- * and exit with 0. */
+/* Fills options or prints what was wrong and exits with 2; verbs ends with a nameless one. --help
+ * and --version print and exit with 0. */
 void options_read(struct options *options, const struct options_verb *verbs, int argc, char **argv);
 
 #endif

@@ -20,12 +20,14 @@ struct text text_user(uint64_t uid); /* name, or the number where there is none 
 /* Token ids as quoted text where all are bytes, else as numbers; "..." behind them if more. */
 void text_tokens(char *ret, size_t bytes, const uint32_t *ids, size_t n, int more);
 
-/* Another's string as it may stand between quotes on a terminal: what does not print is escaped, what does not fit is
- * left off. TEXT_QUOTED_BYTES are enough for a name of 127 bytes. Returns ret. */
+/* Another's string as it may stand between quotes on a terminal: what does not print is escaped,
+ * what does not fit is left off. TEXT_QUOTED_BYTES are enough for a name of 127 bytes. Returns
+ * ret. */
 #define TEXT_QUOTED_BYTES 512
 char *text_quoted(char *ret, size_t bytes, const char *s);
 
-/* "90s", "10m", "2h", "1d", "250ms"; a bare number is seconds. 0, or -EINVAL (also for nothing and for too long). */
+/* "90s", "10m", "2h", "1d", "250ms"; a bare number is seconds. 0, or -EINVAL (also for nothing and
+ * for too long). */
 int text_parse_duration(const char *s, uint64_t *ret_ns);
 /* A decimal number. 0 or -EINVAL. */
 int text_parse_u64(const char *s, uint64_t *ret);

@@ -1,8 +1,9 @@
 /*
  * top.c - a live view: rates since the look before, then the sessions.
  *
- * On a terminal the view is redrawn in place and q or ctrl-C ends it; else each look follows the last. SIGINT and
- * SIGTERM are read from a descriptor, so that the terminal is always put right before the end.
+ * On a terminal the view is redrawn in place and q or ctrl-C ends it; else each look follows the
+ * last. SIGINT and SIGTERM are read from a descriptor, so that the terminal is always put right
+ * before the end.
  */
 #include "top.h"
 

@@ -8,9 +8,11 @@
  *         4      60      2               1     0     ├─ "And it c"...
  *         5      48      2  1h 1f        0     0     └─ "Woe unto"...
  *
- * Where: how many of the pages are not in the pool but in host memory (h), or in the file alone (f).
+ * Where: how many of the pages are not in the pool but in host memory (h), or in the file alone
+ * (f).
  *
- * The daemon sends nodes depth first, so the nodes behind a node tell whether it has younger siblings.
+ * The daemon sends nodes depth first, so the nodes behind a node tell whether it has younger
+ * siblings.
  */
 #include "tree.h"
 
@@ -77,8 +79,8 @@ static int tree_read(struct ctl *ctl, struct tree *t)
 	return 0;
 }
 
-/* Where a node stands in the drawing. An only child goes on in its parent's column: a long run that came in chunks is a
- * chain of nodes, and would else wander off to the right. */
+/* Where a node stands in the drawing. An only child goes on in its parent's column: a long run that
+ * came in chunks is a chain of nodes, and would else wander off to the right. */
 struct tree_place {
 	uint32_t level;
 	bool younger; /* a sibling follows */

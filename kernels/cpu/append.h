@@ -6,7 +6,8 @@
 #include "pool.h"
 #include "threads.h"
 
-/* What the io of a job's queries says goes to pages. The rows of one KV head are written by one thread. */
+/* What the io of a job's queries says goes to pages. The rows of one KV head are written by one
+ * thread. */
 void append_job(const struct pool_pages *pages, struct threads *threads,
 		const struct backend_job *job);
 

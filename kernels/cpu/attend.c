@@ -1,7 +1,7 @@
 /*
- * attend.c - see attend.h. A row all of whose KV lies in one item is written by the unit that folded it; the others
- * leave partials, which are merged in listed order when all units are done. A row of an item that sees none of its
- * keys has no partial listed there.
+ * attend.c - see attend.h. A row all of whose KV lies in one item is written by the unit that
+ * folded it; the others leave partials, which are merged in listed order when all units are done. A
+ * row of an item that sees none of its keys has no partial listed there.
  */
 #include "attend.h"
 
@@ -286,8 +286,8 @@ static void unit_run(void *arg, uint32_t thread, uint32_t index)
 		finish_head(run, unit, state, first + h, h * stride);
 }
 
-/* The blocks of a page's KV heads lie side by side: a unit of few rows takes several heads, as memory is read
- * fastest in order, unless too few units would be left for the threads. */
+/* The blocks of a page's KV heads lie side by side: a unit of few rows takes several heads, as
+ * memory is read fastest in order, unless too few units would be left for the threads. */
 static void choose_heads(struct run *run)
 {
 	uint32_t n_heads = backend_job_heads(run->job), most = 1;

@@ -1,5 +1,6 @@
 /*
- * attend.h - runs the lists of a batch: deals (item, KV head) units to the threads, merges partials, writes O and LSE.
+ * attend.h - runs the lists of a batch: deals (item, KV head) units to the threads, merges
+ * partials, writes O and LSE.
  */
 #ifndef COPPICE_CPU_ATTEND_H
 #define COPPICE_CPU_ATTEND_H

@@ -1,5 +1,6 @@
 /*
- * backend_cpu.c - the backend that computes on the machine's cores: opens the parts, checks shapes, counts.
+ * backend_cpu.c - the backend that computes on the machine's cores: opens the parts, checks shapes,
+ * counts.
  *
  * A batch is complete when submit returns. Arena addresses are the host's own.
  */
@@ -21,8 +22,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One core of a two-core Zen 5 machine reads KV at 24 GB/s from memory, and a batch of nothing takes 2 us; round
- * figures of coppice-bench attention there: they weigh a wait, they promise nothing. */
+/* One core of a two-core Zen 5 machine reads KV at 24 GB/s from memory, and a batch of nothing
+ * takes 2 us; round figures of coppice-bench attention there: they weigh a wait, they promise
+ * nothing. */
 #define READ_NS_PER_BYTE 0.042
 #define FIXED_NS 2000.0
 #define USUAL_PART 4 /* of the machine's memory: clients have theirs there, too */

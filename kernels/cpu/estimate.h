@@ -1,6 +1,6 @@
 /*
- * estimate.h - which blocks of keys a chunk of queries will attend to, from a few of their products. In float64, by
- * the book: what kernels are compared with.
+ * estimate.h - which blocks of keys a chunk of queries will attend to, from a few of their
+ * products. In float64, by the book: what kernels are compared with.
  *
  *      keys     0 1 2 3 | 4 5 6 7 | ...        stride 4: of each square of 4 queries and 4 keys the antidiagonal x
  *      query 0  . . . x | . . . x              alone is multiplied. Its mean is the square's score; a softmax over
@@ -8,10 +8,12 @@
  *            2  . x . . | . x . .              summed over blocks of block_tokens x block_tokens and over the
  *            3  x . . . | x . . .              query heads of a KV head.
  *
- * (XAttention, arXiv:2503.16428, section 2.1.) As the softmax is over all squares, whatever the blocks, the masses of
- * large blocks are the sums of those of the small ones in them: estimate small, sum, and select large.
+ * (XAttention, arXiv:2503.16428, section 2.1.) As the softmax is over all squares, whatever the
+ * blocks, the masses of large blocks are the sums of those of the small ones in them: estimate
+ * small, sum, and select large.
  *
- * A square is seen if its first key stands at or before the last query. Tokens beyond the end count as zero vectors.
+ * A square is seen if its first key stands at or before the last query. Tokens beyond the end count
+ * as zero vectors.
  */
 #ifndef COPPICE_CPU_ESTIMATE_H
 #define COPPICE_CPU_ESTIMATE_H
@@ -25,12 +27,13 @@ struct estimate_shape {
 	double scale; /* softmax scale of the model */
 };
 
-/* Queries at positions q_pos to q_pos + n_q - 1, keys at 0 to n_k - 1. q_pos is a multiple of the stride. */
+/* Queries at positions q_pos to q_pos + n_q - 1, keys at 0 to n_k - 1. q_pos is a multiple of the
+ * stride. */
 struct estimate_input {
 	const float *q; /* [n_q][n_q_heads][head_dim] */
 	const float *k; /* [n_k][n_kv_heads][head_dim]; NULL: from means alone */
-	const float *
-		means; /* [squares of n_k][n_kv_heads][head_dim], see estimate_means; unused with k */
+	/* [squares of n_k][n_kv_heads][head_dim], see estimate_means; unused with k */
+	const float *means;
 	uint32_t n_q, q_pos, n_k;
 };
 
@@ -41,19 +44,21 @@ static inline uint32_t estimate_n_blocks(uint32_t n, uint32_t block_tokens)
 }
 
 /*
- * Masses: ret_mass [n_kv_heads][blocks of n_q][blocks of n_k]. Each row of squares and query head adds 1 to its row of
- * blocks. Blocks of queries begin at q_pos. From means a square's score is the product of its mean query and mean
- * key. 0, -EINVAL, -ENOMEM.
+ * Masses: ret_mass [n_kv_heads][blocks of n_q][blocks of n_k]. Each row of squares and query head
+ * adds 1 to its row of blocks. Blocks of queries begin at q_pos. From means a square's score is the
+ * product of its mean query and mean key. 0, -EINVAL, -ENOMEM.
  */
 int estimate_blocks(const struct estimate_shape *shape, const struct estimate_input *input,
 		    double *ret_mass);
 
-/* Sums ratio x ratio blocks: of n_heads matrices [n_rows][n_columns] makes [rows][columns] of estimate_n_blocks(., ratio). */
+/* Sums ratio x ratio blocks: of n_heads matrices [n_rows][n_columns] makes [rows][columns] of
+ * estimate_n_blocks(., ratio). */
 void estimate_sum(const double *mass, uint32_t n_heads, uint32_t n_rows, uint32_t n_columns,
 		  uint32_t ratio, double *ret_mass);
 
-/* The mean key of each square's keys, [squares of n_k][n_kv_heads][head_dim]: what is left of KV that is elsewhere. With K and V
- * of two bytes a value, and means too, it is 1 / (2 x stride) of them. */
+/* The mean key of each square's keys, [squares of n_k][n_kv_heads][head_dim]: what is left of KV
+ * that is elsewhere. With K and V of two bytes a value, and means too, it is 1 / (2 x stride) of
+ * them. */
 void estimate_means(const struct estimate_shape *shape, const float *k, uint32_t n_k,
 		    float *ret_means);
 

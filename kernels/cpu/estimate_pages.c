@@ -1,4 +1,5 @@
-/* estimate_pages.c - see estimate_pages.h. A unit of work is a KV head; its scores are all there before they are summed. */
+/* estimate_pages.c - see estimate_pages.h. A unit of work is a KV head; its scores are all there
+ * before they are summed. */
 #include "estimate_pages.h"
 
 #include "estimate.h"
@@ -60,7 +61,8 @@ static void head_done(struct head *h)
 	free(h->mass);
 }
 
-/* Token i of a square of queries meets token stride - 1 - i of one of keys: they get the same place. */
+/* Token i of a square of queries meets token stride - 1 - i of one of keys: they get the same
+ * place. */
 static void take_query(const struct run *run, uint32_t head, uint32_t row, struct head *h)
 {
 	const struct work_shape *s = run->e->shape;
@@ -168,7 +170,8 @@ static float largest(const float *scores, uint32_t n)
 	return finite ? max : NAN;
 }
 
-/* Softmax over what the row sees, added to its blocks. What is not finite leaves nothing to choose by: NaN. */
+/* Softmax over what the row sees, added to its blocks. What is not finite leaves nothing to choose
+ * by: NaN. */
 static void sum_row(const struct run *run, uint32_t row, struct head *h)
 {
 	uint32_t stride = run->e->stride, block = run->e->block_tokens / stride;

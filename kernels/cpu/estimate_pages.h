@@ -1,6 +1,7 @@
 /*
- * estimate_pages.h - the estimates of estimate.h as the CPU's backend makes them: Q from where a step has it, K from its pages,
- * in fp32 and with the vectors of attention. A row of squares is a query whose dimensions are those of all its tokens.
+ * estimate_pages.h - the estimates of estimate.h as the CPU's backend makes them: Q from where a
+ * step has it, K from its pages, in fp32 and with the vectors of attention. A row of squares is a
+ * query whose dimensions are those of all its tokens.
  */
 #ifndef COPPICE_CPU_ESTIMATE_PAGES_H
 #define COPPICE_CPU_ESTIMATE_PAGES_H

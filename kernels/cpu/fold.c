@@ -5,8 +5,8 @@
  *      runs    [page 7, rows 40-63][page 9, 0-39]      stretches of one page, whoever sees them
  *      mask    one bit a key and token: what a row sees
  *
- * Scores are computed for whole runs and cut by the mask afterwards; V is read only where a row's bit is set, so that
- * what lies outside the pieces reaches no result, whatever it is.
+ * Scores are computed for whole runs and cut by the mask afterwards; V is read only where a row's
+ * bit is set, so that what lies outside the pieces reaches no result, whatever it is.
  */
 #include "fold.h"
 
@@ -164,7 +164,8 @@ struct block {
 	float shrink[VEC_LANES_MAX];
 };
 
-/* Computes whole pairs of vectors; where the run does not fill them, beside s, and takes what is wanted. */
+/* Computes whole pairs of vectors; where the run does not fill them, beside s, and takes what is
+ * wanted. */
 static void score_run(const struct fold *f, struct fold_state *state, const struct block *b,
 		      const struct run *run)
 {

@@ -1,8 +1,9 @@
 /*
  * fold.h - folds the tiles of an item, for one KV head, into the running softmax of a span of rows.
  *
- * A row here is one query head of one token: tokens [begin, end) of the list have (end - begin) x group rows, token
- * by token. Rows are computed in blocks, Q of a block packed as [head_dim][VEC_BLOCK].
+ * A row here is one query head of one token: tokens [begin, end) of the list have (end - begin) x
+ * group rows, token by token. Rows are computed in blocks, Q of a block packed as
+ * [head_dim][VEC_BLOCK].
  */
 #ifndef COPPICE_CPU_FOLD_H
 #define COPPICE_CPU_FOLD_H
@@ -30,7 +31,8 @@ struct fold_state {
 int fold_state_init(struct fold_state *state);
 void fold_state_done(struct fold_state *state);
 
-/* Rows of tokens [begin, end) of an item for some KV heads; fold_stride x n_heads is at most FOLD_ROWS. */
+/* Rows of tokens [begin, end) of an item for some KV heads; fold_stride x n_heads is at most
+ * FOLD_ROWS. */
 struct fold {
 	const struct vec *vec;
 	const struct pool_pages *pages;

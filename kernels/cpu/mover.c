@@ -1,8 +1,8 @@
 /*
  * mover.c - see mover.h.
  *
- * The queue is a ring: the caller writes slots and `asked`, the thread reads them and writes `ended`. Each side sleeps
- * on the other's word.
+ * The queue is a ring: the caller writes slots and `asked`, the thread reads them and writes
+ * `ended`. Each side sleeps on the other's word.
  */
 #include "mover.h"
 

@@ -55,8 +55,8 @@ int pool_commit(struct pool *pool, uint32_t extent)
 
 	if (extent >= pool->n_extents || pool->committed[extent])
 		return -EINVAL;
-	/* Populated now, so that a lack of memory is an error here and no fault in a batch; kernels before 5.14
-	 * do not know how. */
+	/* Populated now, so that a lack of memory is an error here and no fault in a batch; kernels
+	 * before 5.14 do not know how. */
 	if (madvise(at, pool->extent_bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
 		madvise(at, pool->extent_bytes, MADV_DONTNEED);
 		return -ENOMEM;

@@ -6,8 +6,8 @@
  *      page      [layer][KV head] block
  *      block     K [head_dim][page_tokens], then V [page_tokens][head_dim]
  *
- * K is stored with its keys side by side, so that scores are computed with vectors along the keys. Lines are in the
- * order of vec_place.
+ * K is stored with its keys side by side, so that scores are computed with vectors along the keys.
+ * Lines are in the order of vec_place.
  */
 #ifndef COPPICE_CPU_POOL_H
 #define COPPICE_CPU_POOL_H
@@ -29,7 +29,8 @@ struct pool {
 int pool_init(struct pool *pool, uint64_t bytes, uint64_t extent_bytes);
 void pool_done(struct pool *pool);
 
-/* Zeroed memory for an extent, or back to the system. 0, -ENOMEM, -EINVAL (no such extent or already there). */
+/* Zeroed memory for an extent, or back to the system. 0, -ENOMEM, -EINVAL (no such extent or
+ * already there). */
 int pool_commit(struct pool *pool, uint32_t extent);
 void pool_release(struct pool *pool, uint32_t extent);
 

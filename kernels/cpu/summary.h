@@ -1,6 +1,6 @@
 /*
- * summary.h - mean keys of paths whose KV is not in the pool (backend.h), as the CPU's backend has them:
- * [group of 8 tokens][layer][KV head][head_dim], so that a longer path is only more of it.
+ * summary.h - mean keys of paths whose KV is not in the pool (backend.h), as the CPU's backend has
+ * them: [group of 8 tokens][layer][KV head][head_dim], so that a longer path is only more of it.
  */
 #ifndef COPPICE_CPU_SUMMARY_H
 #define COPPICE_CPU_SUMMARY_H

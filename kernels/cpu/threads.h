@@ -1,8 +1,9 @@
 /*
  * threads.h - a caller and its workers take numbered units of one job until none is left.
  *
- * Workers sleep on a futex between jobs. A worker that wakes late is not waited for: the caller waits only for those
- * who have joined, so that a busy machine delays no batch by more than the units in hand.
+ * Workers sleep on a futex between jobs. A worker that wakes late is not waited for: the caller
+ * waits only for those who have joined, so that a busy machine delays no batch by more than the
+ * units in hand.
  */
 #ifndef COPPICE_CPU_THREADS_H
 #define COPPICE_CPU_THREADS_H
@@ -19,12 +20,13 @@ typedef void (*threads_unit)(void *arg, uint32_t thread, uint32_t unit);
 int threads_new(uint32_t n, struct threads **ret);
 void threads_free(struct threads *t); /* NULL is fine; no job may be running */
 
-/* Workers look for the next job for so long before they sleep, where every one has a core to itself. */
+/* Workers look for the next job for so long before they sleep, where every one has a core to
+ * itself. */
 void threads_watch(struct threads *t, uint64_t ns);
 
 uint32_t threads_count(const struct threads *t);
-/* Runs units 0 to n_units - 1, taken in ascending order; returns when all are done. alone: by the caller only.
- * From one thread at a time. */
+/* Runs units 0 to n_units - 1, taken in ascending order; returns when all are done. alone: by the
+ * caller only. From one thread at a time. */
 void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone);
 
 #endif

@@ -1,12 +1,13 @@
 /*
  * vec.h - the arithmetic of attention on blocks of rows, in one table per instruction set.
  *
- * One source (vec_kernels.h) is compiled for each instruction set; vec_select takes the best that the machine has.
- * A *row* here is one query head of one token. Whatever rows are handed over together, the operations on one row
- * and their order are the same, so that its bits do not depend on the others.
+ * One source (vec_kernels.h) is compiled for each instruction set; vec_select takes the best that
+ * the machine has. A *row* here is one query head of one token. Whatever rows are handed over
+ * together, the operations on one row and their order are the same, so that its bits do not depend
+ * on the others.
  *
- * Lines of pages (K: the keys of one dimension, V: the dimensions of one key) are stored in the order that
- * vec_place gives, in which widening bf16 costs one operation per vector.
+ * Lines of pages (K: the keys of one dimension, V: the dimensions of one key) are stored in the
+ * order that vec_place gives, in which widening bf16 costs one operation per vector.
  */
 #ifndef COPPICE_CPU_VEC_H
 #define COPPICE_CPU_VEC_H
@@ -18,8 +19,8 @@
 #define VEC_BLOCK 12u /* rows handed over together, at most; stride of packed Q */
 #define VEC_LANES_MAX 16u /* partial sums of a row */
 
-/* s[r * WORK_TILE_TOKENS + j] = q[r] . k[j] for n_keys keys, summed over dimensions in ascending order. n_keys is a
- * multiple of 16, and of 2 * lanes but for the end of a line. */
+/* s[r * WORK_TILE_TOKENS + j] = q[r] . k[j] for n_keys keys, summed over dimensions in ascending
+ * order. n_keys is a multiple of 16, and of 2 * lanes but for the end of a line. */
 struct vec_score {
 	const float *q; /* [head_dim][VEC_BLOCK], scaled */
 	const void *k; /* line of dimension 0, at the first key */
@@ -30,13 +31,15 @@ struct vec_score {
 	uint32_t page_tokens;
 };
 
-/* Scores become weights 2^(s - max); lanes whose bit of mask is clear become exactly 0, whatever stood there. */
+/* Scores become weights 2^(s - max); lanes whose bit of mask is clear become exactly 0, whatever
+ * stood there. */
 struct vec_softmax {
 	float *s; /* [n_rows][WORK_TILE_TOKENS] */
 	const uint64_t *mask; /* [n_rows] */
 	float *max; /* [n_rows] running maximum */
 	float *sum; /* [n_rows][VEC_LANES_MAX] running sums, one a lane */
-	float *shrink; /* out, [n_rows] what earlier sums and outputs were multiplied with; VEC_BLOCK long */
+	/* out, [n_rows] what earlier sums and outputs were multiplied with; VEC_BLOCK long */
+	float *shrink;
 	uint32_t n_rows;
 };
 
@@ -72,8 +75,8 @@ struct vec {
 	void (*exp2)(float *y, const float *x, uint32_t n);
 };
 
-/* The best that the machine has, or the one that the environment's COPPICE_CPU_ISA names (generic, avx2, avx512);
- * NULL where the machine does not have that one, or nobody does. */
+/* The best that the machine has, or the one that the environment's COPPICE_CPU_ISA names (generic,
+ * avx2, avx512); NULL where the machine does not have that one, or nobody does. */
 const struct vec *vec_select(const char *forced);
 
 extern const struct vec vec_generic;

@@ -1,4 +1,5 @@
-/* vec_avx2.c - vectors of 8 floats: AVX2, FMA, F16C. 16 registers hold 6 rows x 2 vectors of sums. */
+/* vec_avx2.c - vectors of 8 floats: AVX2, FMA, F16C. 16 registers hold 6 rows x 2 vectors of
+ * sums. */
 #include "vec.h"
 
 #ifdef __x86_64__

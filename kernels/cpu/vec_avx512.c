@@ -1,4 +1,5 @@
-/* vec_avx512.c - vectors of 16 floats: AVX-512 F, BW, VL, DQ. 32 registers hold 12 rows x 2 vectors of sums. */
+/* vec_avx512.c - vectors of 16 floats: AVX-512 F, BW, VL, DQ. 32 registers hold 12 rows x 2 vectors
+ * of sums. */
 #include "vec.h"
 
 #ifdef __x86_64__

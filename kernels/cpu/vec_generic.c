@@ -1,5 +1,5 @@
-/* vec_generic.c - vectors of 4 floats in the compiler's own terms, for any machine. No fused multiply-add is
- * assumed: products are rounded. */
+/* vec_generic.c - vectors of 4 floats in the compiler's own terms, for any machine. No fused
+ * multiply-add is assumed: products are rounded. */
 #include "vec.h"
 
 #include <string.h>
@@ -82,7 +82,8 @@ static inline vu vu_load_u16(const void *p)
 	return (vu){x[0], x[1], x[2], x[3]};
 }
 
-/* The exponent is moved by a product, which also makes subnormals normal; all ones stays all ones. */
+/* The exponent is moved by a product, which also makes subnormals normal; all ones stays all
+ * ones. */
 static inline vf vf_load_fp16(const void *p)
 {
 	vu x = vu_load_u16(p), magnitude = (x & 0x7fff) << 13;

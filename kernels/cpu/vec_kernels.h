@@ -1,10 +1,11 @@
 /*
- * vec_kernels.h - the vector kernels, written once. The including file has defined vf (LANES floats), its
- * primitives, ROWS_MAX (rows whose sums of two vectors fit the registers), VEC_TABLE, VEC_NAME and FMA_NS.
+ * vec_kernels.h - the vector kernels, written once. The including file has defined vf (LANES
+ * floats), its primitives, ROWS_MAX (rows whose sums of two vectors fit the registers), VEC_TABLE,
+ * VEC_NAME and FMA_NS.
  *
- * Both products keep a block of R rows x N vectors of sums in registers and walk along d (scores) or along the
- * keys (values); each step loads N vectors and multiplies them with R broadcast scalars. A sum is one chain of
- * fused multiply-adds in ascending order whatever R and N are.
+ * Both products keep a block of R rows x N vectors of sums in registers and walk along d (scores)
+ * or along the keys (values); each step loads N vectors and multiplies them with R broadcast
+ * scalars. A sum is one chain of fused multiply-adds in ascending order whatever R and N are.
  */
 #ifndef COPPICE_CPU_VEC_KERNELS_H
 #define COPPICE_CPU_VEC_KERNELS_H
@@ -37,9 +38,10 @@ KERNEL void load_line(enum work_dtype dtype, unsigned n, const char *p, vf *ret)
 	}
 }
 
-/* Brings the lines nearer that n vectors will take AHEAD_BYTES further on: V follows K, and the next head's K
- * follows V. That far the hardware's own prefetch does not look, as it stops at 4 KiB, and twice that would leave the
- * first-level cache again (measured: 4 to 32 KiB). Beyond what is mapped it does nothing. */
+/* Brings the lines nearer that n vectors will take AHEAD_BYTES further on: V follows K, and the
+ * next head's K follows V. That far the hardware's own prefetch does not look, as it stops at 4
+ * KiB, and twice that would leave the first-level cache again (measured: 4 to 32 KiB). Beyond what
+ * is mapped it does nothing. */
 KERNEL void fetch_line(enum work_dtype dtype, unsigned n, const char *p)
 {
 	UNROLL
@@ -155,7 +157,8 @@ KERNEL void values_rows(const struct vec_values *a, enum work_dtype dtype, unsig
 		values_block(a, dtype, rows, 1, row, dim);
 }
 
-/* Deals n_rows out in blocks of sizes that are known here, so that each has its sums in registers. */
+/* Deals n_rows out in blocks of sizes that are known here, so that each has its sums in
+ * registers. */
 #define EACH_BLOCK(call, a, dtype) \
 	do { \
 		unsigned row = 0; \
@@ -203,10 +206,11 @@ static void values_bf16(const struct vec_values *a)
 }
 
 /*
- * 2^x for x <= 0. x = n + f with n the nearest integer, |f| <= 1/2: adding 1.5 * 2^23 rounds to n and leaves n in
- * the low bits. 2^f is 1 + f * p(f), p of degree 5 through the Chebyshev points of (2^f - 1) / f, off by at most
- * 5.1e-9 of the result; rounding in the last two operations makes it 1.5 ulp at most. 2^0 is exactly 1. Below -126
- * the result would be subnormal, and nothing beside the 2^0 of the row's maximum: it is 0.
+ * 2^x for x <= 0. x = n + f with n the nearest integer, |f| <= 1/2: adding 1.5 * 2^23 rounds to n
+ * and leaves n in the low bits. 2^f is 1 + f * p(f), p of degree 5 through the Chebyshev points of
+ * (2^f - 1) / f, off by at most 5.1e-9 of the result; rounding in the last two operations makes it
+ * 1.5 ulp at most. 2^0 is exactly 1. Below -126 the result would be subnormal, and nothing beside
+ * the 2^0 of the row's maximum: it is 0.
  */
 KERNEL vf vf_exp2(vf x)
 {

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* What processes tell each other; all have the same but for the id, of which the first one's counts. */
+/* What processes tell each other; all have the same but for the id, of which the first one's
+ * counts. */
 struct hello {
 	char kind[16];
 	struct backend_kind alike; /* of all its devices */

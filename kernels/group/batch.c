@@ -34,7 +34,7 @@ static bool takes_part(const struct device *d, const struct work_shape *shape)
 	return shape->split != WORK_HOME || shape->home == d->share.device;
 }
 
-/* ---- arenas of devices ---------------------------------------------------------------------------------------------- */
+/* ---- arenas of devices ---------------------------------------------------------------------- */
 
 int batch_add_arena(struct backend *b, uint32_t device, uint64_t base, uint64_t bytes)
 {
@@ -69,7 +69,7 @@ bool batch_drop_arena(struct backend *b, uint64_t base, uint32_t *ret_device)
 	return true;
 }
 
-/* ---- a batch, on a device's thread --------------------------------------------------------------------------------- */
+/* ---- a batch, on a device's thread ---------------------------------------------------------- */
 
 __attribute__((format(printf, 3, 4))) static int device_fail(struct device *d, int r,
 							     const char *format, ...)
@@ -192,7 +192,8 @@ static bool find_missing(struct backend *b, uint32_t *ret)
 	return false;
 }
 
-/* Nobody begins who comes after this; who saw the last one come in the same moment waits for us no longer than the time limit. */
+/* Nobody begins who comes after this; who saw the last one come in the same moment waits for us no
+ * longer than the time limit. */
 static bool give_up_waiting(struct backend *b, struct device *d, uint32_t missing)
 {
 	atomic_fetch_add_explicit(&b->n_refused, 1, memory_order_relaxed);
@@ -203,7 +204,8 @@ static bool give_up_waiting(struct backend *b, struct device *d, uint32_t missin
 	return false;
 }
 
-/* Every device has a thread, which is in here until all are, but not for ever. False: one was refused, or has not come. */
+/* Every device has a thread, which is in here until all are, but not for ever. False: one was
+ * refused, or has not come. */
 static bool all_submitted(struct backend *b, struct device *d)
 {
 	uint64_t deadline_ns = clock_ns() + (b->timeout_ms + GRACE_MS) * UINT64_C(1000000);
@@ -243,7 +245,7 @@ static void start_device(void *arg, uint32_t thread, uint32_t unit)
 	d->own_fault = d->result != 0;
 }
 
-/* ---- before and after ------------------------------------------------------------------------------------------------------- */
+/* ---- before and after ----------------------------------------------------------------------- */
 
 /* Partials that the device can reach; zero, as rows that nobody wants stay unwritten. */
 static int reserve_parts(struct backend *b, struct device *d, size_t bytes)
@@ -281,7 +283,8 @@ static int reserve_folded(struct device *d, size_t bytes)
 	return 0;
 }
 
-/* Rows whose O is wanted in a device's arena go to that device, others to all in equal runs: of this process's. */
+/* Rows whose O is wanted in a device's arena go to that device, others to all in equal runs: of
+ * this process's. */
 static void choose_owners(const struct backend *b, const struct backend_job *job, uint32_t *owner)
 {
 	for (uint32_t row = 0; row < job->list->n_rows; row++) {
@@ -375,7 +378,8 @@ static void give_up(struct backend *b)
 		b->ops->give_up(b->devices[i].backend);
 }
 
-/* What the group dies of: the first device that failed itself, else what the first heard of the others. */
+/* What the group dies of: the first device that failed itself, else what the first heard of the
+ * others. */
 static void find_fault(struct backend *b)
 {
 	for (int own = 1; own >= 0; own--) {

@@ -27,16 +27,16 @@ struct parts {
 
 struct device {
 	struct backend *backend; /* owned */
-	struct exchange *
-		exchange; /* owned, the ranks' is not; NULL where nothing is exchanged by the host */
+	/* owned, the ranks' is not; NULL where nothing is exchanged by the host */
+	struct exchange *exchange;
 	struct share share;
 	struct parts parts;
 	float *folded; /* owned */
 	size_t folded_bytes;
 	struct group_stats stats;
 	uint32_t n_committed;
-	_Atomic bool
-		submitted; /* its share of the batch, or it was refused: of devices that meet */
+	/* its share of the batch, or it was refused: of devices that meet */
+	_Atomic bool submitted;
 	int result; /* of the batch */
 	bool own_fault; /* it was the device itself that failed, not the exchange */
 	char error[FAULT_BYTES];
@@ -63,8 +63,8 @@ struct backend {
 	uint32_t n_arenas;
 	const struct vec *vec;
 	struct threads *threads; /* owned, one a device */
-	struct array
-		owner; /* owned: device that writes a row, of all jobs' rows one after the other */
+	/* owned: device that writes a row, of all jobs' rows one after the other */
+	struct array owner;
 	const struct backend_batch *batch; /* while it runs */
 	_Atomic uint32_t n_submitted, n_refused; /* of it: devices that meet */
 	uint64_t last_id, done_id;
@@ -80,14 +80,15 @@ bool batch_drop_arena(struct backend *b, uint64_t base, uint32_t *ret_device);
 
 /* The devices take the shapes of all jobs. 0 or -ENOMEM. */
 int batch_prepare(struct backend *b, const struct backend_batch *batch);
-/* Runs what was prepared last, as b->last_id. Where a device fails, b->fault says which and why. 0, or an error of all devices that
- * meet, which has changed nothing. */
+/* Runs what was prepared last, as b->last_id. Where a device fails, b->fault says which and why. 0,
+ * or an error of all devices that meet, which has changed nothing. */
 int batch_run(struct backend *b, const struct backend_batch *batch);
 /* As backend_ops.advance, of devices that can. */
 int batch_advance(struct backend *b, const struct backend_job *job);
 /* As backend_ops.prepare, of devices that can. */
 int batch_make_ahead(struct backend *b, const struct backend_job *job);
-/* Of devices that meet: how far all are. Where one has failed, or is silent for too long, b->fault says so. */
+/* Of devices that meet: how far all are. Where one has failed, or is silent for too long, b->fault
+ * says so. */
 void batch_look(struct backend *b);
 
 #endif

@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Two processes on a two-core machine, over a socket: 15 us for 16 KB, 7.6 ms for 16 MB, in round figures. Ranks are taken to have
- * cores of their own; where they share them, a tree is sooner the faster one. */
+/* Two processes on a two-core machine, over a socket: 15 us for 16 KB, 7.6 ms for 16 MB, in round
+ * figures. Ranks are taken to have cores of their own; where they share them, a tree is sooner the
+ * faster one. */
 #define ROUND_NS 6000.0 /* until the other side is awake */
 #define MESSAGE_NS 3000.0
 #define BYTE_NS 0.4 /* sending, receiving and merging */

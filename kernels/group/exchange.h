@@ -1,17 +1,19 @@
 /*
- * exchange.h - what devices tell each other of a row: (max, sum, output) of each head, however long the context.
+ * exchange.h - what devices tell each other of a row: (max, sum, output) of each head, however long
+ * the context.
  *
- * Every rank puts its partials of all rows; who wants a row gets the merge of all ranks' (merge.h). Ranks call run the
- * same number of times with the same rows; it blocks, and no wait is longer than the time limit.
+ * Every rank puts its partials of all rows; who wants a row gets the merge of all ranks' (merge.h).
+ * Ranks call run the same number of times with the same rows; it blocks, and no wait is longer than
+ * the time limit.
  *
  *      direct   everybody to everybody who wants it     one round; the only way where each row is wanted by one rank
  *      tree     pairs, pairs of pairs, ..., and back    few rounds of everything
  *      ring     a share of the entries from neighbour   many rounds of little: large parts
  *               to neighbour, twice around
  *
- * The order of merging depends on rows, ranks and way alone, so that bits repeat, and all who want a row get the same.
- * (Tree Attention, arXiv:2408.04093; recursive halving and rings as in R. Thakur et al., "Optimization of Collective
- * Communication Operations in MPICH", 2005.)
+ * The order of merging depends on rows, ranks and way alone, so that bits repeat, and all who want
+ * a row get the same. (Tree Attention, arXiv:2408.04093; recursive halving and rings as in R.
+ * Thakur et al., "Optimization of Collective Communication Operations in MPICH", 2005.)
  */
 #ifndef COPPICE_GROUP_EXCHANGE_H
 #define COPPICE_GROUP_EXCHANGE_H
@@ -25,7 +27,8 @@
 
 struct exchange_rows {
 	const float *parts; /* [n_rows][n_heads][2 + head_dim]: max, sum, output */
-	float *folded; /* as parts, elsewhere; the rows that this rank does not want are left undefined */
+	/* as parts, elsewhere; the rows that this rank does not want are left undefined */
+	float *folded;
 	const uint32_t *owner; /* [n_rows], the rank that wants the row; NULL: all want all */
 	uint32_t n_rows, n_heads, head_dim;
 };
@@ -41,7 +44,8 @@ enum exchange_way { EXCHANGE_DIRECT, EXCHANGE_TREE, EXCHANGE_RING };
 enum exchange_way exchange_choose(uint32_t n_ranks, uint64_t bytes, bool all);
 
 /*
- * Bytes of partials that all ranks together send, whatever the length of the context; n ranks, B bytes of all rows:
+ * Bytes of partials that all ranks together send, whatever the length of the context; n ranks, B
+ * bytes of all rows:
  *      rows of one owner each   (n - 1) B          (every rank sends what is not its own; sums to this however rows are dealt)
  *      all, direct              n (n - 1) B
  *      all, tree or ring        2 (n - 1) B
@@ -55,8 +59,8 @@ struct exchange_ops;
 struct exchange {
 	const struct exchange_ops *ops;
 	uint32_t rank, n_ranks;
-	uint64_t
-		sent_bytes; /* of partials, that this rank gave to others or, in memory, read of others; only grows */
+	/* of partials, that this rank gave to others or, in memory, read of others; only grows */
+	uint64_t sent_bytes;
 	char error[EXCHANGE_ERROR_BYTES]; /* of a run that failed: a sentence */
 };
 
@@ -66,9 +70,10 @@ struct exchange_ops {
 	void (*free)(struct exchange *x);
 };
 
-/* Others may read parts after this rank's run has ended: they stay as they are until its next run, or everybody's this one, has ended.
- * 0; -ETIMEDOUT: a rank did not answer in time; -ECONNRESET: a rank is gone; -EPROTO: a rank speaks of other rows; -EIO: failed before
- * or given up by another; -ENOMEM. After an error all ends of the exchange are done with. */
+/* Others may read parts after this rank's run has ended: they stay as they are until its next run,
+ * or everybody's this one, has ended. 0; -ETIMEDOUT: a rank did not answer in time; -ECONNRESET: a
+ * rank is gone; -EPROTO: a rank speaks of other rows; -EIO: failed before or given up by another;
+ * -ENOMEM. After an error all ends of the exchange are done with. */
 static inline int exchange_run(struct exchange *x, const struct exchange_rows *rows)
 {
 	return x->ops->run(x, rows);
@@ -80,7 +85,8 @@ static inline void exchange_abort(struct exchange *x)
 	x->ops->abort(x);
 }
 
-/* Every rank, each a process, tells all others so many bytes of its own: ret [n_ranks][bytes]. As exchange_run. */
+/* Every rank, each a process, tells all others so many bytes of its own: ret [n_ranks][bytes]. As
+ * exchange_run. */
 int exchange_tell(struct exchange *x, const void *mine, uint32_t bytes, void *ret);
 
 static inline void exchange_free(struct exchange *x) /* NULL is fine */

@@ -1,9 +1,9 @@
 /*
- * exchange_memory.c - see exchange_memory.h. A rank shows its parts and its epoch, waits until all have come to that epoch,
- * and folds what it wants from where it lies, in order of ranks.
+ * exchange_memory.c - see exchange_memory.h. A rank shows its parts and its epoch, waits until all
+ * have come to that epoch, and folds what it wants from where it lies, in order of ranks.
  *
- * There are two places for what a rank shows, for odd and even epochs: nobody comes to epoch e + 2 before all have come to
- * e + 1, that is, have done with e.
+ * There are two places for what a rank shows, for odd and even epochs: nobody comes to epoch e + 2
+ * before all have come to e + 1, that is, have done with e.
  */
 #include "exchange_memory.h"
 

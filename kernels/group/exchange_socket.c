@@ -1,6 +1,7 @@
 /*
- * exchange_socket.c - see exchange_socket.h. A round is a set of messages, to some ranks and from some, which proceed at
- * once as the sockets let them, so that two who send to each other never wait for each other.
+ * exchange_socket.c - see exchange_socket.h. A round is a set of messages, to some ranks and from
+ * some, which proceed at once as the sockets let them, so that two who send to each other never
+ * wait for each other.
  *
  *      message   head (magic, round, bytes), then as many bytes of partials
  */
@@ -188,7 +189,7 @@ static int reserve(struct end *e, size_t n_floats)
 	return 0;
 }
 
-/* ---- direct ------------------------------------------------------------------------------------------------------- */
+/* ---- direct --------------------------------------------------------------------------------- */
 
 static uint32_t rows_of(const struct exchange_rows *rows, uint32_t rank)
 {
@@ -232,8 +233,8 @@ static void fold_rows(const struct end *e, const struct exchange_rows *rows, con
 	}
 }
 
-/* room: what goes to each rank (and what is this one's own), all rows once or, where all want all, not at all; then what
- * comes from each. */
+/* room: what goes to each rank (and what is this one's own), all rows once or, where all want all,
+ * not at all; then what comes from each. */
 static int run_direct(struct end *e, const struct exchange_rows *rows)
 {
 	struct message messages[2 * EXCHANGE_RANKS_MAX];
@@ -263,9 +264,10 @@ static int run_direct(struct end *e, const struct exchange_rows *rows)
 	return r;
 }
 
-/* ---- tree --------------------------------------------------------------------------------------------------------- */
+/* ---- tree ----------------------------------------------------------------------------------- */
 
-/* Up: 1 to 0, 3 to 2, ...; 2 to 0, ...; 4 to 0 ... A round is counted even by those who rest, so that all agree. */
+/* Up: 1 to 0, 3 to 2, ...; 2 to 0, ...; 4 to 0 ... A round is counted even by those who rest, so
+ * that all agree. */
 static int run_up(struct end *e, const struct exchange_rows *rows)
 {
 	size_t n = exchange_row_floats(rows) * rows->n_rows;
@@ -320,7 +322,7 @@ static int run_tree(struct end *e, const struct exchange_rows *rows)
 	return r ? r : run_down(e, rows);
 }
 
-/* ---- ring --------------------------------------------------------------------------------------------------------- */
+/* ---- ring ----------------------------------------------------------------------------------- */
 
 /* A share of the entries. */
 struct share {
@@ -338,7 +340,8 @@ static struct share share_of(const struct end *e, const struct exchange_rows *ro
 	return (struct share){rows->folded + from * floats, to - from, (to - from) * floats};
 }
 
-/* Gives a share to the next rank and takes one from the one before, into its place or, to be folded, beside. */
+/* Gives a share to the next rank and takes one from the one before, into its place or, to be
+ * folded, beside. */
 static int pass(struct end *e, const struct exchange_rows *rows, uint32_t out, uint32_t in,
 		bool fold)
 {
@@ -370,7 +373,7 @@ static int run_ring(struct end *e, const struct exchange_rows *rows)
 	return r;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------ */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static int run_way(struct end *e, const struct exchange_rows *rows)
 {

@@ -15,16 +15,18 @@
 
 #define TIMEOUT_MS 60000u
 
-/* What coppice-bench multi finds on a two-core machine, in round figures: it weighs a wait, it promises nothing. */
+/* What coppice-bench multi finds on a two-core machine, in round figures: it weighs a wait, it
+ * promises nothing. */
 #define HOST_EXCHANGE_NS 30000.0
 /* Of devices that meet: flags and a launch, and the partials at what a link between two gives. */
 #define EXCHANGE_NS 5000.0
-/* Arithmetic of such devices that have some heads of all tokens, beside that with all heads of some: a layer of 64 agents behind
- * 262,144 tokens, 32/8 heads of 128, took 187 us instead of 157 on four H200, 318 instead of 310 on two. Less reading and what
- * is fixed that is 1.36 and 1.04 times as much. */
+/* Arithmetic of such devices that have some heads of all tokens, beside that with all heads of
+ * some: a layer of 64 agents behind 262,144 tokens, 32/8 heads of 128, took 187 us instead of 157
+ * on four H200, 318 instead of 310 on two. Less reading and what is fixed that is 1.36 and 1.04
+ * times as much. */
 #define HEADS_ARITHMETIC 1.25
 
-/* ---- open and close ----------------------------------------------------------------------------------------------- */
+/* ---- open and close ------------------------------------------------------------------------- */
 
 static void device_done(struct backend *b, struct device *d)
 {
@@ -240,7 +242,7 @@ static int group_open(const struct backend_config *config, struct backend **ret,
 	return 0;
 }
 
-/* ---- pages, extents, arenas ---------------------------------------------------------------------------------------- */
+/* ---- pages, extents, arenas ----------------------------------------------------------------- */
 
 static uint64_t group_page_bytes(struct backend *b, const struct work_shape *shape, char *error,
 				 size_t error_bytes)
@@ -353,7 +355,7 @@ static void group_arena_free(struct backend *b, uint64_t base)
 		b->ops->arena_free(b->devices[device].backend, base);
 }
 
-/* ---- a batch ------------------------------------------------------------------------------------------------------ */
+/* ---- a batch -------------------------------------------------------------------------------- */
 
 static void count_batch(struct backend *b, const struct backend_batch *batch, uint64_t busy_ns)
 {
@@ -422,7 +424,7 @@ static int group_completed(struct backend *b, uint64_t *ret_id)
 	return 0;
 }
 
-/* ---- the rest ------------------------------------------------------------------------------------------------------ */
+/* ---- the rest ------------------------------------------------------------------------------- */
 
 /* KV on one device that moves want on another. */
 static uint64_t crossing_bytes(const struct backend *b, const struct work_shape *shape,

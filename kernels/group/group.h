@@ -1,6 +1,6 @@
 /*
- * group.h - several devices as one backend: each has a share of the KV, computes on it, and tells the others no more of a
- * row than (max, sum, output).
+ * group.h - several devices as one backend: each has a share of the KV, computes on it, and tells
+ * the others no more of a row than (max, sum, output).
  *
  *      tokens   page p of a model is on device p % n, which knows it as page p / n: whoever gives out pages stripes each
  *               node's over all devices. Every device computes partials of all rows on what it has; rows are merged and
@@ -11,18 +11,22 @@
  *      home     one device has all, such pages as it has with tokens: the others do nothing. So the heads of each rank of a
  *               tensor-parallel engine can be a model of their own, on the device of that rank.
  *
- * Which it is, each model's shape says. Each device has 1 / n of the pool and of every extent, so that what limits extents
- * limits each device. KV never moves between devices: a move from a page of one device to a page of another is refused
- * (-EXDEV), and counted (kv_bytes_moved).
+ * Which it is, each model's shape says. Each device has 1 / n of the pool and of every extent, so
+ * that what limits extents limits each device. KV never moves between devices: a move from a page
+ * of one device to a page of another is refused (-EXDEV), and counted (kv_bytes_moved).
  *
- * Devices that meet (backend_ops) exchange partials among themselves and run ahead of the caller; others give them to the
- * host, whose threads merge and write, and a batch is complete when submit returns.
+ * Devices that meet (backend_ops) exchange partials among themselves and run ahead of the caller;
+ * others give them to the host, whose threads merge and write, and a batch is complete when submit
+ * returns.
  *
- * Processes, of one host or of several, can be one group (ranks): each has as many of the devices, page p is on device p % n of all
- * of them, and each makes the same calls in the same order with arenas of its own, where it finds all rows. Devices that meet
- * exchange them by themselves, others, one to a process, through the ranks' sockets. Such a group shares tokens and nothing else.
+ * Processes, of one host or of several, can be one group (ranks): each has as many of the devices,
+ * page p is on device p % n of all of them, and each makes the same calls in the same order with
+ * arenas of its own, where it finds all rows. Devices that meet exchange them by themselves,
+ * others, one to a process, through the ranks' sockets. Such a group shares tokens and nothing
+ * else.
  *
- * The answer does not depend on how fast a device is, but on how many there are: partials are merged in order of devices.
+ * The answer does not depend on how fast a device is, but on how many there are: partials are
+ * merged in order of devices.
  */
 #ifndef COPPICE_GROUP_GROUP_H
 #define COPPICE_GROUP_GROUP_H
@@ -43,18 +47,19 @@ struct group_config {
 	const struct group_device *devices; /* [n_devices] */
 	uint32_t n_devices;
 	uint32_t timeout_ms; /* longest wait for a device; 0: 60 s */
-	uint32_t
-		watch_us; /* devices that meet: how long their threads look for the next batch before they sleep, as there are cores */
-	struct exchange
-		*ranks; /* the processes, for as long as the group is open; NULL: this one alone */
+	/* devices that meet: how long their threads look for the next batch before they sleep, as
+	 * there are cores */
+	uint32_t watch_us;
+	/* the processes, for as long as the group is open; NULL: this one alone */
+	struct exchange *ranks;
 };
 
 /* Since open. */
 struct group_stats {
 	uint64_t local_ns; /* appending and attention */
 	uint64_t exchange_ns; /* merging and writing, and waiting for the others */
-	uint64_t
-		exchange_bytes; /* of partials, given to others or, where all gather all rows, taken from them */
+	/* of partials, given to others or, where all gather all rows, taken from them */
+	uint64_t exchange_bytes;
 	uint64_t appended_tokens; /* times layers */
 	uint64_t kv_bytes_read; /* as backend_counters has it */
 	uint64_t pool_bytes, pool_peak_bytes; /* committed */
@@ -72,8 +77,8 @@ static inline uint64_t group_parts_bytes(const struct work_shape *shape, uint32_
 	return (uint64_t)n_rows * shape->n_q_heads * (2 + shape->head_dim) * sizeof(float);
 }
 
-/* Of a row of a device that has met others: O as the model has it, and LSE. n devices count n - 1 of them for each row, where all gather
- * all rows n (n - 1). */
+/* Of a row of a device that has met others: O as the model has it, and LSE. n devices count n - 1
+ * of them for each row, where all gather all rows n (n - 1). */
 static inline uint64_t group_met_row_bytes(const struct work_shape *shape)
 {
 	return (uint64_t)shape->n_q_heads *
@@ -83,9 +88,10 @@ static inline uint64_t group_met_row_bytes(const struct work_shape *shape)
 /* A device's own. */
 struct backend *group_backend(struct backend *b, uint32_t device);
 
-/* config->group says of what; pool_bytes and extent_bytes are of all devices together, those of other processes too. Open waits until all
- * processes have come, no longer than the ranks' time limit each time. A device that fails within a batch ends it, and
- * the group with it: completed returns -EIO from then on, fault says which device and why. */
+/* config->group says of what; pool_bytes and extent_bytes are of all devices together, those of
+ * other processes too. Open waits until all processes have come, no longer than the ranks' time
+ * limit each time. A device that fails within a batch ends it, and the group with it: completed
+ * returns -EIO from then on, fault says which device and why. */
 extern const struct backend_ops backend_group;
 
 #endif

@@ -60,7 +60,7 @@ __attribute__((format(printf, 3, 4))) static int fail(struct joining *j, int r, 
 	return r;
 }
 
-/* ---- addresses ---------------------------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------ */
 
 static int parse_path(const char *text, struct address *ret)
 {
@@ -130,7 +130,7 @@ static int parse(struct joining *j, uint32_t rank, struct address *ret)
 	return 0;
 }
 
-/* ---- sockets ------------------------------------------------------------------------------------------------------ */
+/* ---- sockets -------------------------------------------------------------------------------- */
 
 static int socket_new(const struct address *address)
 {
@@ -197,9 +197,10 @@ static int hear_hello(const struct joining *j, int fd, uint64_t deadline_ms, uin
 	return 0;
 }
 
-/* ---- joining ------------------------------------------------------------------------------------------------------ */
+/* ---- joining -------------------------------------------------------------------------------- */
 
-/* What an earlier run left behind, a socket where nobody answers, goes; anything else is in the way. */
+/* What an earlier run left behind, a socket where nobody answers, goes; anything else is in the
+ * way. */
 static void clear_path(const struct address *own, const char *text)
 {
 	struct stat st;

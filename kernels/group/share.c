@@ -1,6 +1,6 @@
 /*
- * share.c - see share.h. The slots of a query that are on one device need not follow each other; then those of each run are
- * a query more, of which nothing is asked but to be appended.
+ * share.c - see share.h. The slots of a query that are on one device need not follow each other;
+ * then those of each run are a query more, of which nothing is asked but to be appended.
  *
  *      slots      [page 0][page 1][page 2]       2 devices
  *      device 0   query: [page 0]      one more: [page 1], K and V from its first row on
@@ -93,7 +93,7 @@ int share_begin(struct share *s, uint32_t n_jobs)
 	return 0;
 }
 
-/* ---- lists -------------------------------------------------------------------------------------------------------- */
+/* ---- lists ---------------------------------------------------------------------------------- */
 
 /* The plan's cut, or the one that is longest out of use: no more are in use than there are jobs. */
 static struct share_cut *find_cut(struct share *s, uint64_t plan_id)
@@ -162,7 +162,7 @@ void share_prepared(struct share *s)
 	pthread_mutex_unlock(&s->ahead.lock);
 }
 
-/* ---- slots -------------------------------------------------------------------------------------------------------- */
+/* ---- slots ---------------------------------------------------------------------------------- */
 
 struct run {
 	uint32_t slot, n_slots;
@@ -297,7 +297,7 @@ int share_advance_tokens(struct share *s, const struct backend_job *job, struct 
 	return 0;
 }
 
-/* ---- heads -------------------------------------------------------------------------------------------------------- */
+/* ---- heads ---------------------------------------------------------------------------------- */
 
 struct work_shape share_shape(const struct work_shape *shape, uint32_t n_devices)
 {

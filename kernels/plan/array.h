@@ -11,7 +11,8 @@ struct array {
 	size_t bytes;
 };
 
-/* Room for n things of size bytes, contents kept. The address, or NULL where memory is short (the old array stays). */
+/* Room for n things of size bytes, contents kept. The address, or NULL where memory is short (the
+ * old array stays). */
 void *array_room(struct array *array, size_t n, size_t size);
 
 void array_done(struct array *array);

@@ -135,7 +135,8 @@ void build_item_end(struct build *build)
 	list->n_parts += item->row_end - item->row_begin;
 }
 
-/* Pieces come parents first and in ascending position, so most lie within the widest: their rows are known. */
+/* Pieces come parents first and in ascending position, so most lie within the widest: their rows
+ * are known. */
 static void note_rows(struct build *build, const struct work_piece *piece)
 {
 	const struct work_row *rows = build->list->rows;
@@ -239,7 +240,8 @@ void build_reader_take(struct build_reader *reader, uint32_t n_tokens, struct wo
 	}
 }
 
-/* Chunks of a node follow each other, row tiles repeat a chunk: neither should count slices again. */
+/* Chunks of a node follow each other, row tiles repeat a chunk: neither should count slices
+ * again. */
 static void seek(struct build *build, uint32_t node, uint32_t pos, struct build_reader *reader)
 {
 	if (build->ended.slice && build->ended.node == node && build->ended.pos == pos)

@@ -1,10 +1,10 @@
 /*
  * build.h - what all policies share: the list under construction and its working memory.
  *
- * A policy opens an item, adds pieces (which gather in tiles) and closes the item; row intervals of tiles and
- * items, partials, counts and merge lists follow from the pieces. Items are made in an order in which the positions
- * that any row sees ascend. Memory that runs out is remembered and reported by build_finish, so that
- * policies need not look at every piece.
+ * A policy opens an item, adds pieces (which gather in tiles) and closes the item; row intervals of
+ * tiles and items, partials, counts and merge lists follow from the pieces. Items are made in an
+ * order in which the positions that any row sees ascend. Memory that runs out is remembered and
+ * reported by build_finish, so that policies need not look at every piece.
  */
 #ifndef COPPICE_PLAN_BUILD_H
 #define COPPICE_PLAN_BUILD_H
@@ -73,7 +73,8 @@ int build_begin(struct build *build, const bool *last);
 
 /* How many of the node's tokens some row sees: the first so many. */
 uint32_t build_seen_tokens(const struct build *build, uint32_t node);
-/* The nodes of which some row sees a token, depth first: by the rows at or below them, parents before children. 0 or -ENOMEM. */
+/* The nodes of which some row sees a token, depth first: by the rows at or below them, parents
+ * before children. 0 or -ENOMEM. */
 int build_depth_first(struct build *build, const struct build_ranked **ret, uint32_t *ret_n);
 
 /* A policy's own working memory, which: 0 to PLAN_N_POLICY - 1. NULL where memory is short. */
@@ -87,7 +88,8 @@ void build_tile_end(struct build *build);
 /* Adds a piece that lies within the tile (its key says where) and has at least one row. */
 void build_piece(struct build *build, const struct work_piece *piece);
 
-/* Adds the node's tokens at [from, to), densely packed into tiles, for those of the rows that see them. */
+/* Adds the node's tokens at [from, to), densely packed into tiles, for those of the rows that see
+ * them. */
 void build_tokens(struct build *build, uint32_t node, uint32_t from, uint32_t to,
 		  struct order_rows rows);
 
@@ -97,7 +99,8 @@ int build_finish(struct build *build);
 /* Stands at position pos of the node. */
 void build_reader_init(struct build_reader *reader, const struct build *build, uint32_t node,
 		       uint32_t pos);
-/* At most n_tokens tokens as page, first, count, pos and the rows that may see them (all, but for draft tokens). */
+/* At most n_tokens tokens as page, first, count, pos and the rows that may see them (all, but for
+ * draft tokens). */
 void build_reader_take(struct build_reader *reader, uint32_t n_tokens, struct work_piece *ret);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The check knows nothing of how plans are made: it counts, row by row, the tokens that the tree lets the row see and
- * those that the list makes it fold, in a table of all rows of all pages.
+ * The check knows nothing of how plans are made: it counts, row by row, the tokens that the tree
+ * lets the row see and those that the list makes it fold, in a table of all rows of all pages.
  */
 #include "plan.h"
 
@@ -16,8 +16,8 @@
 struct check {
 	const struct work_tree *tree;
 	const struct work_list *list;
-	int32_t *
-		tokens; /* owned, [pages][PAGE_TOKENS_MAX]: seen in the tree less folded in the list */
+	/* owned, [pages][PAGE_TOKENS_MAX]: seen in the tree less folded in the list */
+	int32_t *tokens;
 	uint32_t *part_items; /* owned, [n_parts], item that the partial belongs to, plus 1 */
 	uint32_t *visits; /* owned, [n_items], row that merged the item last, plus 1 */
 	size_t n_tokens;
@@ -75,7 +75,8 @@ static uint64_t count_seen(struct check *check, const struct work_row *row, int3
 	return n;
 }
 
-/* Takes the tokens that the row folds in the item off the table. Their lowest position and their number. */
+/* Takes the tokens that the row folds in the item off the table. Their lowest position and their
+ * number. */
 static void count_folded(struct check *check, uint32_t row, const struct work_item *item,
 			 uint32_t *ret_low, uint64_t *ret_n)
 {

@@ -1,12 +1,13 @@
 /*
- * cut.h - a list cut per device: each gets the pieces whose pages it has, and nothing is planned again.
+ * cut.h - a list cut per device: each gets the pieces whose pages it has, and nothing is planned
+ * again.
  *
  *      list      item 0: [page 0][page 1][page 2][page 3]      2 devices
  *      device 0  item 0: [page 0]        [page 1]              rows keep their numbers on every device; a row's partials are
  *      device 1  item 0:         [page 0]        [page 1]      those of the items in which it sees something there
  *
- * Page p is on device p mod their number, which knows it as page p / their number. Keys keep their place in a tile. Items
- * and tiles shrink to the rows that see something, or vanish.
+ * Page p is on device p mod their number, which knows it as page p / their number. Keys keep their
+ * place in a tile. Items and tiles shrink to the rows that see something, or vanish.
  */
 #ifndef COPPICE_PLAN_CUT_H
 #define COPPICE_PLAN_CUT_H
@@ -37,8 +38,8 @@ enum cut_memory {
 
 /* One device's list. Zeroed once by the caller; may be made again and again. */
 struct cut {
-	struct work_list
-		list; /* rows are the whole list's, the rest is of memory; kv_tokens_alone is 0 */
+	/* rows are the whole list's, the rest is of memory; kv_tokens_alone is 0 */
+	struct work_list list;
 	struct array memory[CUT_N_MEMORY]; /* owned */
 };
 

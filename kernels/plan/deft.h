@@ -1,6 +1,7 @@
 /*
- * deft.h - groups led by the KV: each token is read once, with all rows that see it (Yao et al., "DeFT: Decoding with
- * Flash Tree-attention for Efficient Tree-structured LLM Inference", ICLR 2025, section 3).
+ * deft.h - groups led by the KV: each token is read once, with all rows that see it (Yao et al.,
+ * "DeFT: Decoding with Flash Tree-attention for Efficient Tree-structured LLM Inference", ICLR
+ * 2025, section 3).
  *
  *      node        one item per node, however long
  *      node-chunk  nodes cut at chunk_tokens

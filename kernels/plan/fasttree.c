@@ -10,7 +10,8 @@
 enum memory { TAKEN, GROUPS, CHOICE };
 enum phase { WIDE, THIN };
 
-/* Rows that a node computes, and the tokens they meet there: its own and those of ancestors taken over. */
+/* Rows that a node computes, and the tokens they meet there: its own and those of ancestors taken
+ * over. */
 struct group {
 	uint32_t n_rows, n_tokens;
 };
@@ -158,7 +159,8 @@ int fasttree_choose(struct build *build, const bool **ret)
 	return 0;
 }
 
-/* Of the context that the node's group meets, what lies in span (positions): ancestors first, the node's up to end. */
+/* Of the context that the node's group meets, what lies in span (positions): ancestors first, the
+ * node's up to end. */
 static void plan_context(struct build *build, const bool *taken, uint32_t node, uint32_t end,
 			 struct order_rows span, struct order_rows rows)
 {

@@ -179,7 +179,8 @@ static int make_strips(struct invariant *inv)
 	return 0;
 }
 
-/* Depth first is by opening span, then by block; a span's strips have closed in descending order. */
+/* Depth first is by opening span, then by block; a span's strips have closed in descending
+ * order. */
 static int sort_strips(struct invariant *inv)
 {
 	uint32_t n = inv->n_strips, n_queries = inv->build->tree->n_queries;
@@ -245,7 +246,8 @@ static int make_segments(struct invariant *inv)
 		return -ENOMEM;
 	for (uint32_t s = 0; s < inv->n_segments; s++)
 		at[s + 1] += at[s];
-	/* at[s] is where segment s goes on; at the end, where s + 1 begins, so that inv->segments lags it by one */
+	/* at[s] is where segment s goes on; at the end, where s + 1 begins, so that inv->segments
+	 * lags it by one */
 	for (uint32_t i = 0; i < inv->n_strips; i++)
 		for (uint32_t s = strip_first_segment(inv, &inv->strips[i]);
 		     s <= strip_last_segment(inv, &inv->strips[i]); s++)
@@ -338,7 +340,8 @@ static void cut_item(struct cut *cut, uint32_t row_end)
 	cut->row_begin = row_end;
 }
 
-/* Rows from row on, which cost so much and share so many tokens of the segment with the row before. */
+/* Rows from row on, which cost so much and share so many tokens of the segment with the row
+ * before. */
 static void cut_rows(struct cut *cut, uint32_t row, double cost, uint32_t shared)
 {
 	double limit = cut->inv->item_cost;

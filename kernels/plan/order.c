@@ -159,7 +159,8 @@ int order_count(struct order *order, const struct work_tree *tree)
 	return order->drafts ? 0 : -ENOMEM;
 }
 
-/* Parents come before their children, so each node finds its family's cursor set. Returns the rows given out. */
+/* Parents come before their children, so each node finds its family's cursor set. Returns the rows
+ * given out. */
 static uint32_t place_nodes(struct order *order, const struct work_tree *tree, const bool *last)
 {
 	uint32_t n_rows = 0;
@@ -184,7 +185,8 @@ static uint32_t place_nodes(struct order *order, const struct work_tree *tree, c
 	return n_rows;
 }
 
-/* The draft tree's own depth-first order, by the same cursors: end holds the size, then the interval. */
+/* The draft tree's own depth-first order, by the same cursors: end holds the size, then the
+ * interval. */
 static void place_draft(struct order *order, const struct work_query *query, uint32_t index,
 			struct work_row *rows)
 {

@@ -22,7 +22,8 @@
 enum plan_policy { PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE, PLAN_DEFT };
 enum plan_deft { PLAN_DEFT_NODE, PLAN_DEFT_NODE_CHUNK, PLAN_DEFT_FLATTEN };
 
-/* FastTree's cost of a (queries x context) group; see plan/fasttree.c for the formula and its page. */
+/* FastTree's cost of a (queries x context) group; see plan/fasttree.c for the formula and its
+ * page. */
 struct plan_fasttree_cost {
 	double alpha, beta, gamma;
 };
@@ -33,34 +34,38 @@ struct plan_config {
 	struct plan_fasttree_cost fasttree;
 	uint32_t group_heads; /* query heads per KV head */
 	uint32_t tile_rows; /* token rows x group_heads that a compute unit takes at a time */
-	uint32_t
-		segment_tokens; /* auto, none: cut of long contexts; multiple of WORK_TILE_TOKENS */
+	/* auto, none: cut of long contexts; multiple of WORK_TILE_TOKENS */
+	uint32_t segment_tokens;
 	uint32_t chunk_tokens; /* deft, fasttree: KV tokens per item when a long context is split */
 	uint32_t n_units; /* compute units that want work: SMs, or threads, over KV heads */
 };
 
-/* Fills *config with defaults that suit shape, policy and n_units. tile_rows becomes 64: a caller with a backend puts the
- * backend's own there. */
+/* Fills *config with defaults that suit shape, policy and n_units. tile_rows becomes 64: a caller
+ * with a backend puts the backend's own there. */
 void plan_config_init(struct plan_config *config, enum plan_policy policy,
 		      const struct work_shape *shape, uint32_t n_units);
 
-/* Sets policy, deft and chunk_tokens of a config that plan_config_init filled. 0, or -EINVAL and *config is untouched. "auto" "none" "cascade" "fasttree" "deft" ("deft-node", "deft-chunk", "deft-flatten"). */
+/* Sets policy, deft and chunk_tokens of a config that plan_config_init filled. 0, or -EINVAL and
+ * *config is untouched. "auto" "none" "cascade" "fasttree" "deft" ("deft-node", "deft-chunk",
+ * "deft-flatten"). */
 int plan_policy_parse(const char *name, struct plan_config *config);
 const char *plan_policy_name(enum plan_policy policy);
 
-/* Fills *list, which the caller zeroed once and may reuse from call to call (arrays grow, never shrink).
- * 0, -ENOMEM, or -EINVAL where the tree breaks a rule of work.h (or the config makes no sense); after an error the list
- * is empty.
+/* Fills *list, which the caller zeroed once and may reuse from call to call (arrays grow, never
+ * shrink). 0, -ENOMEM, or -EINVAL where the tree breaks a rule of work.h (or the config makes no
+ * sense); after an error the list is empty.
  *
- * deft-flatten only: list->masks holds, from item.mask on, ceil(n / 64) words for each piece of the item in order, n being
- * the item's rows: bit i says that row row_begin + i lies in the piece's interval. */
+ * deft-flatten only: list->masks holds, from item.mask on, ceil(n / 64) words for each piece of the
+ * item in order, n being the item's rows: bit i says that row row_begin + i lies in the piece's
+ * interval. */
 int plan_make(const struct plan_config *config, const struct work_tree *tree,
 	      struct work_list *list);
 void plan_list_done(struct work_list *list);
 
-/* What the rules of work.h say of a list for this tree: every (row, visible token) pair in exactly one piece of one
- * item, partials complete and merged in ascending position, intervals in bounds, masks equal to intervals. For tests.
- * 0, -ENOMEM, or -EINVAL with a sentence in error. O(rows x tokens); its memory grows with the highest page index. */
+/* What the rules of work.h say of a list for this tree: every (row, visible token) pair in exactly
+ * one piece of one item, partials complete and merged in ascending position, intervals in bounds,
+ * masks equal to intervals. For tests. 0, -ENOMEM, or -EINVAL with a sentence in error. O(rows x
+ * tokens); its memory grows with the highest page index. */
 int plan_list_check(const struct work_tree *tree, const struct work_list *list, char *error,
 		    size_t error_bytes);
 

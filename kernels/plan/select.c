@@ -37,8 +37,9 @@ static bool is_enough(const struct select_config *config, const struct select_re
 }
 
 /*
- * Sorting all would take longer than the attention that is saved, and where the line is drawn is all that counts: so masses are
- * dealt into buckets by size, the heaviest first, and those of the bucket that the line goes through into finer ones.
+ * Sorting all would take longer than the attention that is saved, and where the line is drawn is
+ * all that counts: so masses are dealt into buckets by size, the heaviest first, and those of the
+ * bucket that the line goes through into finer ones.
  */
 #define BUCKETS 256u
 #define BUCKET_BITS 8u
@@ -53,7 +54,8 @@ static uint64_t bits_of(double mass)
 	return bits;
 }
 
-/* The first bucket not all of whose blocks are needed, BUCKETS if there is none; the mass of those before it is counted. */
+/* The first bucket not all of whose blocks are needed, BUCKETS if there is none; the mass of those
+ * before it is counted. */
 static uint32_t find_line(const double (*sums)[BUCKETS], const struct select_config *config,
 			  struct select_result *result)
 {
@@ -76,7 +78,8 @@ static void mark(uint64_t *kept, uint32_t block, struct select_result *result)
 	result->n_kept++;
 }
 
-/* Blocks whose masses are alike but for the last shift bits: returns how many the line goes through now, which come first. */
+/* Blocks whose masses are alike but for the last shift bits: returns how many the line goes through
+ * now, which come first. */
 static uint32_t refine(struct heavy *some, uint32_t n, uint32_t shift,
 		       const struct select_config *config, uint64_t *kept,
 		       struct select_result *result)

@@ -1,8 +1,10 @@
 /*
- * select.h - sparse prefill: blocks of keys chosen by their estimated mass, and the plan that attends to these alone.
+ * select.h - sparse prefill: blocks of keys chosen by their estimated mass, and the plan that
+ * attends to these alone.
  *
- * A block is block_tokens positions from a multiple of it on. What a query attends to of its path is a set of blocks, as
- * bits; a selection is only another plan. Which KV heads share a selection is the caller's matter: one list for each.
+ * A block is block_tokens positions from a multiple of it on. What a query attends to of its path
+ * is a set of blocks, as bits; a selection is only another plan. Which KV heads share a selection
+ * is the caller's matter: one list for each.
  *
  * Where every block is kept the list is that of `none`, and so are the bits of what it computes.
  */
@@ -36,16 +38,16 @@ struct select_result {
 };
 
 /*
- * Of n blocks, mass[i] >= 0 each, keeps the always kept ones, then the heaviest until the kept mass is tau of the
- * total; of equally heavy ones those nearer to the end first. Sets the bits of ret_kept, [select_n_words(n)].
- * (XAttention, arXiv:2503.16428, section 2.2.) 0 or -ENOMEM.
+ * Of n blocks, mass[i] >= 0 each, keeps the always kept ones, then the heaviest until the kept mass
+ * is tau of the total; of equally heavy ones those nearer to the end first. Sets the bits of
+ * ret_kept, [select_n_words(n)]. (XAttention, arXiv:2503.16428, section 2.2.) 0 or -ENOMEM.
  */
 int select_blocks(const struct select_config *config, const double *mass, uint32_t n,
 		  uint64_t *ret_kept, struct select_result *ret);
 
 /*
- * A chunk of queries of one sequence, and the blocks of keys that were estimated for blocks of its queries. The first `skip`
- * queries had no estimate: they go with the first block.
+ * A chunk of queries of one sequence, and the blocks of keys that were estimated for blocks of its
+ * queries. The first `skip` queries had no estimate: they go with the first block.
  */
 struct select_chunk {
 	uint32_t block_tokens; /* of queries and of keys */
@@ -83,8 +85,9 @@ static inline uint32_t select_n_ranges(const struct select_chunk *chunk)
 /* Of a chunk that has more queries than it skips. */
 struct select_range select_range_at(const struct select_chunk *chunk, uint32_t index);
 
-/* For one KV head: mass [ranges][n_blocks], ret_kept [ranges][select_n_words(n_blocks)]. Beside what the config says the blocks that
- * a range's own queries stand in are kept. Adds to *shares. 0 or -ENOMEM. */
+/* For one KV head: mass [ranges][n_blocks], ret_kept [ranges][select_n_words(n_blocks)]. Beside
+ * what the config says the blocks that a range's own queries stand in are kept. Adds to *shares. 0
+ * or -ENOMEM. */
 int select_chunk(const struct select_config *config, const struct select_chunk *chunk,
 		 const float *mass, uint64_t *ret_kept, struct select_shares *shares);
 
@@ -94,8 +97,9 @@ struct select_query {
 	uint32_t n_blocks; /* with bits; those from here on are kept */
 };
 
-/* As plan_make with policy none, for the kept blocks alone. queries: [tree->n_queries]. config->policy is ignored;
- * block_tokens is a multiple of WORK_TILE_TOKENS (-EINVAL). A row that sees nothing has no partial. */
+/* As plan_make with policy none, for the kept blocks alone. queries: [tree->n_queries].
+ * config->policy is ignored; block_tokens is a multiple of WORK_TILE_TOKENS (-EINVAL). A row that
+ * sees nothing has no partial. */
 int select_plan(const struct plan_config *config, const struct work_tree *tree,
 		const struct select_query *queries, uint32_t block_tokens, struct work_list *list);
 

@@ -1,5 +1,6 @@
 /*
- * agents.c - coppice-bench agents: real coppice-agent processes over one document, and how they keep company.
+ * agents.c - coppice-bench agents: real coppice-agent processes over one document, and how they
+ * keep company.
  *
  *   lockstep     eight agents started at random moments: sessions a decode job, counted by the daemon from when each has done
  *                64 layers of decode until the first is done
@@ -80,7 +81,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* ---- agents ---------------------------------------------------------------------------------------------- */
+/* ---- agents --------------------------------------------------------------------------------- */
 
 struct crowd {
 	struct bench_daemon daemon;
@@ -163,7 +164,7 @@ static double crowd_finish(struct crowd *crowd)
 	return bench_median(s, N_AGENTS);
 }
 
-/* ---- what the daemon counts -------------------------------------------------------------------------------- */
+/* ---- what the daemon counts ----------------------------------------------------------------- */
 
 struct company {
 	double jobs, sessions;

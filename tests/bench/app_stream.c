@@ -10,7 +10,8 @@
 #define THREAD_BYTES 16u
 #define LAUNCH_EARLY 6 /* programmatic stream serialization */
 
-/* A thread copies 16 bytes. As engines' kernels do, it lets what follows begin early and waits for what was before. */
+/* A thread copies 16 bytes. As engines' kernels do, it lets what follows begin early and waits for
+ * what was before. */
 static const char copy_ptx[] =
 	".version 7.8\n"
 	".target sm_90\n"

@@ -1,7 +1,7 @@
 /*
- * app_stream.h - a CUDA stream as a client has one: the driver looked up at run time, the device's primary context, and
- * copies that stand for the client's own kernels, and are kernels where the device is sm_90. Every call ends the program
- * with a sentence where it fails.
+ * app_stream.h - a CUDA stream as a client has one: the driver looked up at run time, the device's
+ * primary context, and copies that stand for the client's own kernels, and are kernels where the
+ * device is sm_90. Every call ends the program with a sentence where it fails.
  */
 #ifndef COPPICE_BENCH_APP_STREAM_H
 #define COPPICE_BENCH_APP_STREAM_H

@@ -1,7 +1,8 @@
 /*
  * attention.c - coppice-bench attention: times a backend on trees of KV and checks what it wrote.
  *
- * Two cases are built in, each beside what the machine can do, measured alternately in the same run:
+ * Two cases are built in, each beside what the machine can do, measured alternately in the same
+ * run:
  *      one_131072      one sequence: bound by reading. ratio_read is its rate over that of plain vector loads.
  *      shared_4096x64  64 sequences on one prefix: bound by arithmetic. ratio_fma is its multiply-adds over those
  *                      that the same instructions reach on registers; speedup_none compares with no sharing.

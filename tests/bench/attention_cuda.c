@@ -6,7 +6,7 @@
 #include "card.h"
 #include "cases.h"
 #include "fit_model.h"
-#include "kernels/cuda/program.h"
+#include "kernels/cuda/schedule/program.h"
 #include "limits.h"
 #include "results.h"
 
@@ -28,7 +28,7 @@ struct bench {
 	struct results results;
 };
 
-/* ---- what the file says of other systems ------------------------------------------------------------------------- */
+/* ---- what the file says of other systems ---------------------------------------------------- */
 
 /* Microseconds of a key that is another system's time, else 0; ret_name is the system's. */
 static double peer_us(const char *key, const json_t *value, char ret_name[NAME_BYTES])
@@ -96,7 +96,7 @@ static void print_result(const json_t *entry, const struct result *x)
 	bench_print("attention", name, "error", x->error, "norm/norm");
 }
 
-/* ---- one workload in its own backend ----------------------------------------------------------------------------- */
+/* ---- one workload in its own backend -------------------------------------------------------- */
 
 struct run {
 	struct bench *bench;
@@ -105,7 +105,8 @@ struct run {
 	struct card_run on;
 };
 
-/* The list, twice, so that its memory is there at the second; a batch of a new plan, and others of the same. */
+/* The list, twice, so that its memory is there at the second; a batch of a new plan, and others of
+ * the same. */
 static int run_planned(struct run *r, const struct plan_config *config, struct result *x)
 {
 	double again_us[5], first_us;
@@ -271,7 +272,7 @@ static bool bench_spec(struct run *r)
 	return right;
 }
 
-/* ---- all of them -------------------------------------------------------------------------------------------------- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static bool bench_file(struct bench *b, const struct case_options *cases)
 {

@@ -1,10 +1,13 @@
 /*
- * attention_cuda.h - coppice-bench attention --backend cuda: kernels alone, as published systems are timed.
+ * attention_cuda.h - coppice-bench attention --backend cuda: kernels alone, as published systems
+ * are timed.
  *
- * First the time of an empty graph and what the card's memory gives. Then each workload of a file, or those built in: time
- * (median of replays of a graph between two events, after other memory was written to flush the cache), the limit that
- * the file names, else the one drawn from the card's curve and the tensor cores' rate, their ratio, those to the times of other
- * systems in the file (keys that end in _us or _ms), what the planner expected, and what planning takes. At the end tables: see results.h.
+ * First the time of an empty graph and what the card's memory gives. Then each workload of a file,
+ * or those built in: time (median of replays of a graph between two events, after other memory was
+ * written to flush the cache), the limit that the file names, else the one drawn from the card's
+ * curve and the tensor cores' rate, their ratio, those to the times of other systems in the file
+ * (keys that end in _us or _ms), what the planner expected, and what planning takes. At the end
+ * tables: see results.h.
  */
 #ifndef COPPICE_BENCH_ATTENTION_CUDA_H
 #define COPPICE_BENCH_ATTENTION_CUDA_H

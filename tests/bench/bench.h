@@ -1,8 +1,9 @@
 /*
- * bench.h - what the parts of coppice-bench share: the table of subcommands and how results are printed.
+ * bench.h - what the parts of coppice-bench share: the table of subcommands and how results are
+ * printed.
  *
- * A subcommand is one file with one entry in the table of bench.c; parts whose library may be missing from a build are
- * guarded by BENCH_HAVE_...
+ * A subcommand is one file with one entry in the table of bench.c; parts whose library may be
+ * missing from a build are guarded by BENCH_HAVE_...
  */
 #ifndef COPPICE_BENCH_H
 #define COPPICE_BENCH_H
@@ -13,7 +14,8 @@
 struct bench_command {
 	const char *name;
 	const char *doc; /* one line */
-	/* argv[0] is "coppice-bench NAME", options are the subcommand's own. Returns the exit status. */
+	/* argv[0] is "coppice-bench NAME", options are the subcommand's own. Returns the exit
+	 * status. */
 	int (*run)(int argc, char **argv);
 };
 

@@ -36,7 +36,7 @@ static int set_chunk(struct workload_spec *spec, uint32_t n_new, uint32_t total)
 	return r;
 }
 
-/* ---- of a file ---------------------------------------------------------------------------------------------------- */
+/* ---- of a file ------------------------------------------------------------------------------ */
 
 static uint32_t read_array(const json_t *array, uint32_t *to)
 {
@@ -95,7 +95,7 @@ int case_read(const json_t *entry, const struct case_options *o, struct workload
 						    : read_levels(entry, ret);
 }
 
-/* ---- built in ----------------------------------------------------------------------------------------------------- */
+/* ---- built in ------------------------------------------------------------------------------- */
 
 /* CASE_COMB: a chain of nodes with a leaf at each. */
 enum case_kind { CASE_LEVELS, CASE_COMB, CASE_RANDOM, CASE_CHUNK, CASE_DRAFTS };

@@ -1,8 +1,10 @@
 /*
- * cases.h - the workloads that coppice-bench attention times: those of a file, and some built in that no file lists.
+ * cases.h - the workloads that coppice-bench attention times: those of a file, and some built in
+ * that no file lists.
  *
- * An entry of a file has name, nodes and lengths per level, q_heads, kv_heads, head_dim; or new_tokens and total_tokens in
- * place of the first three: causal prefill of a chunk at the end of a context.
+ * An entry of a file has name, nodes and lengths per level, q_heads, kv_heads, head_dim; or
+ * new_tokens and total_tokens in place of the first three: causal prefill of a chunk at the end of
+ * a context.
  */
 #ifndef COPPICE_BENCH_CASES_H
 #define COPPICE_BENCH_CASES_H
@@ -16,7 +18,8 @@ struct case_options {
 	enum work_dtype dtype;
 };
 
-/* Both fill a spec that workload_spec_done frees, after an error too. 0, -ENOMEM, -EINVAL where the entry lacks something. */
+/* Both fill a spec that workload_spec_done frees, after an error too. 0, -ENOMEM, -EINVAL where the
+ * entry lacks something. */
 int case_read(const json_t *entry, const struct case_options *o, struct workload_spec *ret);
 int case_built_in(uint32_t index, const struct case_options *o, struct workload_spec *ret);
 uint32_t case_count(void); /* of those built in */

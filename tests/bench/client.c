@@ -23,7 +23,8 @@ struct client {
 	struct coppice_step_seq *parts;
 	uint16_t *arena; /* q, k, v, o of every sequence's rows, one part after the other */
 	struct app_stream *stream; /* NULL: host memory */
-	void *inputs; /* device memory that the stream copies to the arena, as large as a token's parts */
+	/* device memory that the stream copies to the arena, as large as a token's parts */
+	void *inputs;
 	double *us; /* the times */
 	uint32_t n_us;
 	bool measures; /* times are taken */
@@ -67,7 +68,7 @@ static uint64_t submit(struct client *cl, uint32_t layer, uint32_t n_seqs, bool 
 	return ticket;
 }
 
-/* ---- to the end of the prefix ------------------------------------------------------------------------------------ */
+/* ---- to the end of the prefix --------------------------------------------------------------- */
 
 /* What is not cached of the prompt, chunk by chunk, stored without attention. */
 static void fill(struct client *cl, const uint32_t *prompt, uint32_t from)
@@ -156,7 +157,7 @@ static void client_open(struct client *cl, const char *socket, uint32_t number)
 	free(prompt);
 }
 
-/* ---- decoding ---------------------------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------- */
 
 /* A lane has room for 256 entries. */
 static void extend_all(struct client *cl, uint32_t number, uint32_t token)
@@ -189,7 +190,8 @@ static void token_on_host(struct client *cl)
 	}
 }
 
-/* All layers on the stream: each begins with a copy to Q, K and V, as the app's kernels would write them. */
+/* All layers on the stream: each begins with a copy to Q, K and V, as the app's kernels would write
+ * them. */
 static void token_on_stream(struct client *cl)
 {
 	size_t part = part_elements(cl, 1) * sizeof(uint16_t);

@@ -1,10 +1,11 @@
 /*
- * client.h - one of the processes of coppice-bench clients: a session with a lane, an arena and sequences that share a prefix
- * with everybody's.
+ * client.h - one of the processes of coppice-bench clients: a session with a lane, an arena and
+ * sequences that share a prefix with everybody's.
  *
- * On the pipes: "r" once the prefix is there; it starts on a byte from the parent, after a random moment; "w" when it is
- * warm. It decodes on until the next byte, from which it takes times; then, as doubles, the mean length of a sequence's
- * own tail meanwhile and the times. It decodes on until the last byte, so that nobody is ever measured in less company.
+ * On the pipes: "r" once the prefix is there; it starts on a byte from the parent, after a random
+ * moment; "w" when it is warm. It decodes on until the next byte, from which it takes times; then,
+ * as doubles, the mean length of a sequence's own tail meanwhile and the times. It decodes on until
+ * the last byte, so that nobody is ever measured in less company.
  */
 #ifndef COPPICE_BENCH_CLIENT_H
 #define COPPICE_BENCH_CLIENT_H
@@ -27,7 +28,8 @@ static inline uint32_t client_warm_tokens(const struct client_options *o)
 	return o->tokens / 4;
 }
 
-/* How many times there are: of each step; with device memory of each token, all layers being queued at once, by the layer. */
+/* How many times there are: of each step; with device memory of each token, all layers being queued
+ * at once, by the layer. */
 static inline uint32_t client_times(const struct client_options *o)
 {
 	return (o->tokens - client_warm_tokens(o)) * (o->memory == COPPICE_HOST ? o->layers : 1);

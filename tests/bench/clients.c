@@ -1,12 +1,15 @@
 /*
- * clients.c - coppice-bench clients: N processes decode through a daemon, their sequences sharing a prefix.
+ * clients.c - coppice-bench clients: N processes decode through a daemon, their sequences sharing a
+ * prefix.
  *
- * Each process has one lane and one arena with random Q, K and V; the prefix is stored once, without attention. With host
- * memory a step is submitted and waited for layer by layer; with device memory the layers of a token are queued on the
- * client's own stream, and the time is that of a token by its layers.
- * Printed, while all are at work and warm: time of a step (p50, p99, p99.9, mean), the backend's own time a batch and what the p50 is over
- * it, how many sessions meet in a job, how long the sequences' own tails were, tokens a second of all. On a GPU, once all have
- * ended, the time of the kernels of a step of all sequences with tails of that length (step_kernels.h), and what the p50 is over it.
+ * Each process has one lane and one arena with random Q, K and V; the prefix is stored once,
+ * without attention. With host memory a step is submitted and waited for layer by layer; with
+ * device memory the layers of a token are queued on the client's own stream, and the time is that
+ * of a token by its layers. Printed, while all are at work and warm: time of a step (p50, p99,
+ * p99.9, mean), the backend's own time a batch and what the p50 is over it, how many sessions meet
+ * in a job, how long the sequences' own tails were, tokens a second of all. On a GPU, once all have
+ * ended, the time of the kernels of a step of all sequences with tails of that length
+ * (step_kernels.h), and what the p50 is over it.
  */
 #include "bench.h"
 #include "client.h"
@@ -142,7 +145,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* ---- all of them -------------------------------------------------------------------------------------------- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 struct counts {
 	double batches, busy_ns, rows, jobs, sessions;

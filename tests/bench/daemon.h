@@ -11,12 +11,13 @@ struct bench_daemon {
 	pid_t pid;
 };
 
-/* Starts coppiced pinned to a core (-1: anywhere) with extra flags (NULL-terminated) and waits until it listens. Ends the
- * program with a sentence where that fails. */
+/* Starts coppiced pinned to a core (-1: anywhere) with extra flags (NULL-terminated) and waits
+ * until it listens. Ends the program with a sentence where that fails. */
 void bench_daemon_start(struct bench_daemon *d, int core, const char *const *flags);
 void bench_daemon_stop(struct bench_daemon *d);
 
-/* What `coppicectl --json VERB` says of it; the caller's reference. Ends the program where that fails. */
+/* What `coppicectl --json VERB` says of it; the caller's reference. Ends the program where that
+ * fails. */
 json_t *bench_daemon_ask(const struct bench_daemon *d, const char *verb);
 
 /* Pins the calling thread to a core; -1: anywhere. */

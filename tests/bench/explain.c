@@ -3,7 +3,7 @@
 
 #ifdef BENCH_HAVE_KERNELS
 #include "bench.h"
-#include "kernels/cuda/program.h"
+#include "kernels/cuda/schedule/program.h"
 #include "kernels/plan/plan.h"
 
 #include <errno.h>
@@ -34,8 +34,8 @@ static bool is_decode(const struct work_tree *tree)
 	return true;
 }
 
-/* The mean time that it takes to take the next token of every sequence into list and program. 0, or -ESTALE: this is no plan
- * for that. */
+/* The mean time that it takes to take the next token of every sequence into list and program. 0, or
+ * -ESTALE: this is no plan for that. */
 static int time_tokens(const struct program *program, struct work_list *list, double *ret_us)
 {
 	struct program_growth growth = {0};

@@ -1,6 +1,6 @@
 /*
- * explain.h - coppice-bench attention --explain: what the GPU's planner chooses for a workload, and what it expects each part
- * to cost. Needs no device.
+ * explain.h - coppice-bench attention --explain: what the GPU's planner chooses for a workload, and
+ * what it expects each part to cost. Needs no device.
  */
 #ifndef COPPICE_BENCH_EXPLAIN_H
 #define COPPICE_BENCH_EXPLAIN_H

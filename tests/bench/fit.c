@@ -1,7 +1,8 @@
 /*
- * fit.c - coppice-bench fit: measures on the card what the planner's model is made of (fit_model.h) and attention's built-in
- * cases and every second of a file's workloads under every choice that the planner has, fits its constants, checks them on the
- * file's other workloads, and prints the architecture's table as kernels/cuda/costs.c has it.
+ * fit.c - coppice-bench fit: measures on the card what the planner's model is made of (fit_model.h)
+ * and attention's built-in cases and every second of a file's workloads under every choice that the
+ * planner has, fits its constants, checks them on the file's other workloads, and prints the
+ * architecture's table as kernels/cuda/schedule/costs.c has it.
  */
 #include "bench.h"
 
@@ -85,7 +86,7 @@ struct fit {
 	uint32_t n;
 };
 
-/* ---- measuring ---------------------------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------ */
 
 /* Of a batch, submit to completion. */
 static int time_batch(struct card_run *run, double *ret_us)
@@ -104,7 +105,8 @@ static int time_batch(struct card_run *run, double *ret_us)
 	return r;
 }
 
-/* The experiment's workload on the card, where that is what times are from. 0 or -errno; end_run frees after either. */
+/* The experiment's workload on the card, where that is what times are from. 0 or -errno; end_run
+ * frees after either. */
 static int begin_run(struct fit *f, const struct fit_experiment *e, struct card_run *run)
 {
 	struct plan_config config;
@@ -203,7 +205,8 @@ static int add_designed(struct fit *f, uint32_t i)
 
 #define N_CHOICES (4 * PROGRAM_N_SHARES)
 
-/* The i-th that the planner has for the shape; ret_name: of the workload so planned. False: it has no more. */
+/* The i-th that the planner has for the shape; ret_name: of the workload so planned. False: it has
+ * no more. */
 static bool choice_of(const struct fit_experiment *e, uint32_t i, struct program_choice *ret,
 		      char ret_name[96])
 {
@@ -276,7 +279,7 @@ static int make_experiments(struct fit *f)
 	return r;
 }
 
-/* ---- what came of it ---------------------------------------------------------------------------------------------- */
+/* ---- what came of it ------------------------------------------------------------------------ */
 
 struct errors {
 	double log_sum, most;
@@ -360,7 +363,8 @@ static int find_best(struct fit *f, const struct fit_experiment *e, struct card_
 	return 0;
 }
 
-/* What the planner's own choice takes. From a file it is that of the choice which is expected to take the least. */
+/* What the planner's own choice takes. From a file it is that of the choice which is expected to
+ * take the least. */
 static int find_chosen(struct fit *f, const struct fit_experiment *e, struct card_run *run,
 		       double *ret_us)
 {
@@ -466,7 +470,7 @@ static int save_times(struct fit *f)
 	return r;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 static int open_card(struct fit *f)
 {

@@ -49,10 +49,10 @@ double *fit_constant(struct costs *costs, uint32_t i)
 	return (double *)((char *)costs + constants[i].offset);
 }
 
-/* ---- experiments -------------------------------------------------------------------------------------------------- */
+/* ---- experiments ---------------------------------------------------------------------------- */
 
-/* Two levels, in 16 query heads a KV head; nodes in 24ths of the multiprocessors, 0: one. Units of so many tokens (of 16
- * rows each), cut to this share of a block's. */
+/* Two levels, in 16 query heads a KV head; nodes in 24ths of the multiprocessors, 0: one. Units of
+ * so many tokens (of 16 rows each), cut to this share of a block's. */
 struct design {
 	const char *name;
 	uint32_t head_dim;
@@ -69,7 +69,8 @@ static const struct design designs[] = {
 	{"units_2", 128, 48, 48, 31, 1, 1, 0},
 	{"units_3", 128, 72, 72, 31, 1, 1, 0},
 	{"units_4", 128, 96, 96, 31, 1, 1, 0},
-	/* more to read of each, the same for all and each its own, up to the cache's size and beyond: read; memory, flush, cache */
+	/* more to read of each, the same for all and each its own, up to the cache's size and
+	 * beyond: read; memory, flush, cache */
 	{"again_1024", 128, 0, 24, 1024, 1, 1, 0},
 	{"again_4096", 128, 0, 24, 4096, 1, 1, 0},
 	/* the same in pages half as long, of which each head's lie apart: copy */
@@ -87,7 +88,8 @@ static const struct design designs[] = {
 	{"stages_8192", 128, 0, 192, 8192, 1, 8, 0},
 	{"slots_512", 256, 0, 192, 512, 1, 8, 0},
 	{"slots_2048", 256, 0, 192, 2048, 1, 8, 0},
-	/* 16 rows and more, each block of them with a slot of its own, of 32 tokens or of one: row */
+	/* 16 rows and more, each block of them with a slot of its own, of 32 tokens or of one:
+	 * row */
 	{"rows_16", 128, 24, 24, 256, 32, 1, 0},
 	{"rows_32", 128, 24, 48, 256, 32, 2, 0},
 	{"rows_64", 128, 24, 96, 256, 32, 4, 0},
@@ -95,7 +97,8 @@ static const struct design designs[] = {
 	{"rows_128_2", 128, 48, 384, 256, 32, 8, 0},
 	{"small_64", 128, 24, 96, 256, 1, 4, 0},
 	{"small_128", 128, 24, 192, 256, 1, 8, 0},
-	/* the same, on what all read, cut in two, three and four, with many rows and few: merge, part */
+	/* the same, on what all read, cut in two, three and four, with many rows and few: merge,
+	 * part */
 	{"cut_1x128", 128, 0, 192, 512, 32, 8, 0},
 	{"cut_2x128", 128, 0, 96, 1024, 32, 8, 1},
 	{"cut_3x128", 128, 0, 64, 1536, 32, 8, 1},
@@ -193,7 +196,7 @@ int fit_expect(const struct fit_experiment *e, const struct fit_card *card,
 	return r;
 }
 
-/* ---- least squares ------------------------------------------------------------------------------------------------ */
+/* ---- least squares -------------------------------------------------------------------------- */
 
 struct system {
 	double a[FIT_CONSTANTS][FIT_CONSTANTS], b[FIT_CONSTANTS];
@@ -330,7 +333,7 @@ int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct
 	return r;
 }
 
-/* ---- choices ------------------------------------------------------------------------------------------------------ */
+/* ---- choices -------------------------------------------------------------------------------- */
 
 /* How many experiments from the i-th on are one workload under choices that are told. */
 static uint32_t choices_from(const struct fit_experiment *experiments, uint32_t n, uint32_t i)
@@ -343,7 +346,8 @@ static uint32_t choices_from(const struct fit_experiment *experiments, uint32_t 
 	return end - i > 1 ? end - i : 0;
 }
 
-/* By how much less than the best of its choices, as a logarithm, a workload gets if the model chooses. expected: of each choice. */
+/* By how much less than the best of its choices, as a logarithm, a workload gets if the model
+ * chooses. expected: of each choice. */
 static double regret(const struct fit_experiment *choices, const double *expected, uint32_t n)
 {
 	double least = INFINITY;

@@ -1,15 +1,17 @@
 /*
- * fit_model.h - constants of the planner's model (costs.h) from measured times: what is to be measured, and least squares.
+ * fit_model.h - constants of the planner's model (costs.h) from measured times: what is to be
+ * measured, and least squares.
  *
- * An *experiment* is a workload under a choice of the planner's that is told, not its own; in each of a few families one thing
- * alone grows, so that the times tell the constants apart. The model is bent (maxima, waves), so that its slopes are taken
- * anew in every round (Gauss-Newton, damped); residuals are relative, as times go from microseconds to hundreds of them.
+ * An *experiment* is a workload under a choice of the planner's that is told, not its own; in each
+ * of a few families one thing alone grows, so that the times tell the constants apart. The model is
+ * bent (maxima, waves), so that its slopes are taken anew in every round (Gauss-Newton, damped);
+ * residuals are relative, as times go from microseconds to hundreds of them.
  */
 #ifndef COPPICE_BENCH_FIT_MODEL_H
 #define COPPICE_BENCH_FIT_MODEL_H
 
-#include "kernels/cuda/costs.h"
-#include "kernels/cuda/program.h"
+#include "kernels/cuda/schedule/costs.h"
+#include "kernels/cuda/schedule/program.h"
 #include "workload.h"
 
 #include <stdbool.h>
@@ -43,9 +45,10 @@ int fit_expect(const struct fit_experiment *e, const struct fit_card *card,
 int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
 	      struct costs *costs);
 
-/* Moves constants, one at a time, as long as that makes the sum less of the mean square of relative residuals and the mean logarithm
- * of what workloads whose choices are among the experiments, next to each other, lose by the model's choice. Choices are
- * among near equals: what fits best on the whole can be wrong about which is less. 0 or -ENOMEM. */
+/* Moves constants, one at a time, as long as that makes the sum less of the mean square of relative
+ * residuals and the mean logarithm of what workloads whose choices are among the experiments, next
+ * to each other, lose by the model's choice. Choices are among near equals: what fits best on the
+ * whole can be wrong about which is less. 0 or -ENOMEM. */
 int fit_choose(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
 	       struct costs *costs);
 

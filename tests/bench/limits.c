@@ -19,7 +19,8 @@ static const struct cuda_stream_tiles ways[] = {
 	{.tile_bytes = 16384, .ring_bytes = 96 << 10, .blocks = 2},
 };
 
-/* Of which each tile is read once; a larger one would be read slower, as more of it is open at a time. */
+/* Of which each tile is read once; a larger one would be read slower, as more of it is open at a
+ * time. */
 static uint64_t pool_of(uint64_t bytes)
 {
 	uint64_t pool = POOL_BYTES;

@@ -1,5 +1,6 @@
 /*
- * machine.h - what this machine can do at most: reading memory, and multiplying and adding on registers.
+ * machine.h - what this machine can do at most: reading memory, and multiplying and adding on
+ * registers.
  */
 #ifndef COPPICE_BENCH_MACHINE_H
 #define COPPICE_BENCH_MACHINE_H
@@ -19,8 +20,8 @@ void machine_done(struct machine *m);
 
 /* Bytes per second of a sum by vector loads over the buffer, all threads at once. */
 double machine_read_rate(struct machine *m);
-/* Multiply-adds per second with one broadcast operand, all on registers, in the widest vectors that the kernels
- * use here, all threads at once. */
+/* Multiply-adds per second with one broadcast operand, all on registers, in the widest vectors that
+ * the kernels use here, all threads at once. */
 double machine_fma_rate(struct machine *m);
 
 #endif

@@ -1,10 +1,13 @@
 /*
- * multi.c - coppice-bench multi: sequences whose KV is shared out to several devices, which are the CPU or (multi_gpus.h) GPUs.
+ * multi.c - coppice-bench multi: sequences whose KV is shared out to several devices, which are the
+ * CPU or (multi_gpus.h) GPUs.
  *
- * For each number of devices, split, batch and length: the time of a layer; its local part (of the slowest device) and
- * its exchange (of the device that waits least for the others); the bytes exchanged, beside what the formula says; the KV of the
- * fullest device. At the end, of each that was measured at several lengths: how far its exchange is from the same at all. A file of peers' figures (gpus, batch, tokens and times in us) gives the cases instead, and its figures are printed
- * beside.
+ * For each number of devices, split, batch and length: the time of a layer; its local part (of the
+ * slowest device) and its exchange (of the device that waits least for the others); the bytes
+ * exchanged, beside what the formula says; the KV of the fullest device. At the end, of each that
+ * was measured at several lengths: how far its exchange is from the same at all. A file of peers'
+ * figures (gpus, batch, tokens and times in us) gives the cases instead, and its figures are
+ * printed beside.
  */
 #include "bench.h"
 
@@ -291,7 +294,7 @@ static bool bench_case(struct multi *m, struct multi_exchange *ret)
 	return print_case(m, bench_median(times, reps), reps, &before, &after, ret);
 }
 
-/* ---- over lengths -------------------------------------------------------------------------------------------------- */
+/* ---- over lengths --------------------------------------------------------------------------- */
 
 static void widen(struct range *r, double value, bool first)
 {
@@ -338,7 +341,7 @@ static void print_flats(const struct options *o)
 	}
 }
 
-/* ---- cases --------------------------------------------------------------------------------------------------------- */
+/* ---- cases ---------------------------------------------------------------------------------- */
 
 static bool bench_one(struct options *o, uint32_t n_devices, enum work_split split, uint32_t batch,
 		      uint32_t tokens)

@@ -60,9 +60,10 @@ int multi_gpus_init(struct multi_gpus *g, const char *module, const char *names)
 	return r;
 }
 
-/* ---- a case ------------------------------------------------------------------------------------------------------- */
+/* ---- a case --------------------------------------------------------------------------------- */
 
-/* What each device has free before there is more than a context; a backend of next to nothing makes that. */
+/* What each device has free before there is more than a context; a backend of next to nothing makes
+ * that. */
 static int look_at_memory(struct gpus_run *run, char *error, size_t error_bytes)
 {
 	const struct backend_ops *ops = run->g->card.ops;
@@ -121,7 +122,8 @@ static bool by_nccl(const struct gpus_run *run)
 	return group_notice(run->backend) || (wanted && strcmp(wanted, "nccl") == 0);
 }
 
-/* As the ranks of an engine have it: nothing crosses the bus. Devices with a notice do not reach each other's memory. */
+/* As the ranks of an engine have it: nothing crosses the bus. Devices with a notice do not reach
+ * each other's memory. */
 static int place_o(struct gpus_run *run)
 {
 	struct workload *w = &run->workload;
@@ -208,7 +210,8 @@ struct device_times {
 	double us[GROUP_DEVICES_MAX], most_us;
 };
 
-/* Median of the slowest device of each repetition. stamps: [n_reps][n_devices][DEPTH], or NULL. Infinite where it failed. */
+/* Median of the slowest device of each repetition. stamps: [n_reps][n_devices][DEPTH], or NULL.
+ * Infinite where it failed. */
 static struct device_times measure(struct gpus_run *run, bool attend, bool exchange,
 				   struct cuda_measure_stamp *stamps)
 {
@@ -256,7 +259,8 @@ static struct layer_parts layer_parts_of(const struct cuda_measure_stamp *stamps
 
 #define N_PARTS (sizeof(struct layer_parts) / sizeof(double))
 
-/* Medians over the layers of all repetitions but the first of each. Nothing is set where there were no stamps, or no memory. */
+/* Medians over the layers of all repetitions but the first of each. Nothing is set where there were
+ * no stamps, or no memory. */
 static void find_parts(const struct gpus_run *run, const struct cuda_measure_stamp *stamps,
 		       struct layer_parts *ret)
 {

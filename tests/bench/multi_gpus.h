@@ -14,8 +14,9 @@
  *   local_alone  the time of 64 layers without an exchange, divided by 64, of the slowest device: no layer waits for another
  *                device's, and the end of one overlaps with the begin of the next; and of each device
  *
- * Times of layers are medians. Where heads are shared out nothing is exchanged, and all of the time is local. Where NCCL exchanges
- * (COPPICE_EXCHANGE=nccl, or devices that do not reach each other) a layer is timed from submit to end and without its exchange alone.
+ * Times of layers are medians. Where heads are shared out nothing is exchanged, and all of the time
+ * is local. Where NCCL exchanges (COPPICE_EXCHANGE=nccl, or devices that do not reach each other) a
+ * layer is timed from submit to end and without its exchange alone.
  */
 #ifndef COPPICE_BENCH_MULTI_GPUS_H
 #define COPPICE_BENCH_MULTI_GPUS_H
@@ -33,14 +34,16 @@ struct multi_gpus {
 	uint32_t n_names;
 };
 
-/* names: devices with commas. Measures what a bare kernel reads on the first. 0 or -errno, and says why. */
+/* names: devices with commas. Measures what a bare kernel reads on the first. 0 or -errno, and says
+ * why. */
 int multi_gpus_init(struct multi_gpus *g, const char *module, const char *names);
 /* Of a layer. 0: not measured. */
 struct multi_exchange {
 	double us, alone_us, bytes;
 };
 
-/* On the first n_devices. False where something failed, or the output or the bytes are wrong; said on stderr. */
+/* On the first n_devices. False where something failed, or the output or the bytes are wrong; said
+ * on stderr. */
 bool multi_gpus_case(struct multi_gpus *g, const struct workload_spec *spec, uint32_t n_devices,
 		     struct multi_exchange *ret);
 

@@ -152,7 +152,8 @@ static const struct result *best_other(const struct results *r, const struct res
 	return best;
 }
 
-/* The workload on which auto is slowest against the best of the other policies; NULL: no other was timed. */
+/* The workload on which auto is slowest against the best of the other policies; NULL: no other was
+ * timed. */
 static const struct result *worst_against_others(const struct results *r)
 {
 	const struct result *worst = NULL;

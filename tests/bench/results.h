@@ -1,6 +1,7 @@
 /*
- * results.h - what coppice-bench attention --backend cuda found, workload by workload, and the tables at its end: times
- * against limits and other systems, geometric means by kind, the worst, and auto against the other policies.
+ * results.h - what coppice-bench attention --backend cuda found, workload by workload, and the
+ * tables at its end: times against limits and other systems, geometric means by kind, the worst,
+ * and auto against the other policies.
  */
 #ifndef COPPICE_BENCH_RESULTS_H
 #define COPPICE_BENCH_RESULTS_H
@@ -35,7 +36,8 @@ void results_done(struct results *r);
 
 /* The tables, for people. */
 void results_print(const struct results *r, FILE *to);
-/* One figure a line: means by kind and policy, and by how much auto is slower than the best other policy at most. */
+/* One figure a line: means by kind and policy, and by how much auto is slower than the best other
+ * policy at most. */
 void results_print_means(const struct results *r);
 
 #endif

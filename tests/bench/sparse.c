@@ -1,6 +1,6 @@
 /*
- * sparse.c - coppice-bench sparse: what an estimate costs by length, stride and block; a chunk's prefill with chosen blocks
- * beside exact prefill; the small model's loss.
+ * sparse.c - coppice-bench sparse: what an estimate costs by length, stride and block; a chunk's
+ * prefill with chosen blocks beside exact prefill; the small model's loss.
  *
  * One layer of dim 128 in bf16, 8/2 heads on the CPU, 32/32 on a GPU.
  */
@@ -79,7 +79,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* ---- estimates ------------------------------------------------------------------------------------------------------ */
+/* ---- estimates ------------------------------------------------------------------------------ */
 
 static struct backend_estimate estimate_of(const struct sparse_path *p,
 					   const struct sparse_options *o, uint32_t n_tokens,
@@ -130,7 +130,7 @@ static void bench_estimates(struct sparse_path *p, const struct sparse_options *
 			}
 }
 
-/* ---- prefill -------------------------------------------------------------------------------------------------------- */
+/* ---- prefill -------------------------------------------------------------------------------- */
 
 /* A chunk being attended to. */
 struct chunk {
@@ -144,7 +144,9 @@ struct chunk {
 	struct select_query *chosen;
 	uint32_t *ranges;
 	uint64_t *bits,
-		*half; /* owned, of each KV head and block of queries: chosen by the processor; every other block */
+		/* owned, of each KV head and block of queries: chosen by the processor; every other
+		 * block */
+		*half;
 	const uint64_t *kept; /* these, or the backend's */
 	struct work_list exact, list; /* owned */
 };

@@ -1,5 +1,5 @@
-/* sparse.h - the parts of coppice-bench sparse: figures of a backend (sparse.c), and of the small real model behind a daemon
- * (sparse_model.c). */
+/* sparse.h - the parts of coppice-bench sparse: figures of a backend (sparse.c), and of the small
+ * real model behind a daemon (sparse_model.c). */
 #ifndef COPPICE_BENCH_SPARSE_H
 #define COPPICE_BENCH_SPARSE_H
 
@@ -15,8 +15,8 @@ struct sparse_options {
 	bool below; /* the model's KV is below the pool: blocks are chosen from its summary */
 };
 
-/* Held-out loss, what was attended to, and time of the small model's windows, for several tau. Ends the program where something
- * fails. */
+/* Held-out loss, what was attended to, and time of the small model's windows, for several tau. Ends
+ * the program where something fails. */
 void sparse_model(const struct sparse_options *options);
 
 #endif

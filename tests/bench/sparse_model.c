@@ -1,6 +1,7 @@
 /*
- * sparse_model.c - the small real model (tests/model) behind a daemon: held-out loss by tau. Windows of the model's whole context,
- * which do not overlap, each prefilled in chunks; every byte but a window's first is predicted.
+ * sparse_model.c - the small real model (tests/model) behind a daemon: held-out loss by tau.
+ * Windows of the model's whole context, which do not overlap, each prefilled in chunks; every byte
+ * but a window's first is predicted.
  */
 #include "sparse.h"
 

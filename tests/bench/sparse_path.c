@@ -1,6 +1,7 @@
 /*
- * sparse_path.c - see sparse_path.h. One layer of dim 128 in bf16. Keys of every seventh block of 128 lean towards the queries, so that there
- * is something to choose; after PERIOD tokens the same come again, at other positions.
+ * sparse_path.c - see sparse_path.h. One layer of dim 128 in bf16. Keys of every seventh block of
+ * 128 lean towards the queries, so that there is something to choose; after PERIOD tokens the same
+ * come again, at other positions.
  */
 #include "sparse_path.h"
 
@@ -25,7 +26,8 @@ static uint64_t k_row_bytes(const struct sparse_path *p)
 	return (uint64_t)p->shape.n_kv_heads * p->shape.head_dim * 2;
 }
 
-/* Memory that the backend reaches, with a copy of host memory (which is its own from here on) if there is any. */
+/* Memory that the backend reaches, with a copy of host memory (which is its own from here on) if
+ * there is any. */
 static uint64_t place(const struct sparse_path *p, void *from, uint64_t bytes)
 {
 	uint64_t at = (uintptr_t)from;

@@ -1,4 +1,5 @@
-/* sparse_path.h - a path in a backend's pages, a chunk of queries at its end: what coppice-bench sparse measures. */
+/* sparse_path.h - a path in a backend's pages, a chunk of queries at its end: what coppice-bench
+ * sparse measures. */
 #ifndef COPPICE_BENCH_SPARSE_PATH_H
 #define COPPICE_BENCH_SPARSE_PATH_H
 

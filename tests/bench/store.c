@@ -5,15 +5,16 @@
  *   tree_N         N leaves of one page below one root: what an operation costs at that size
  *   evict_N        the same tree, its leaves used in random order: time per page evicted, oldest first
  *
- * match_us is the walk down the tree itself, open_close_us the whole of opening and closing a sequence. On trees match_ns
- * is an open and close, insert_ns and split_ns an open, extend, publish and close.
+ * match_us is the walk down the tree itself, open_close_us the whole of opening and closing a
+ * sequence. On trees match_ns is an open and close, insert_ns and split_ns an open, extend, publish
+ * and close.
  */
 #ifdef BENCH_HAVE_KVSTORE
 
 #include "bench.h"
 
-#include "kvstore/core.h"
-#include "kvstore/radix.h"
+#include "kvstore/tree/core.h"
+#include "kvstore/tree/radix.h"
 
 #include <argp.h>
 #include <err.h>
@@ -256,7 +257,8 @@ static void time_touch(struct bench_store *b, uint32_t *order, uint32_t n, struc
 	ret->match_ns = (double)(bench_now_ns() - begin) / n;
 }
 
-/* A tenth of the leaves is evicted, so many at a time; the median is that of a hundred pages undisturbed. */
+/* A tenth of the leaves is evicted, so many at a time; the median is that of a hundred pages
+ * undisturbed. */
 static void time_evict(struct bench_store *b, uint32_t n, struct tree_times *ret)
 {
 	uint32_t n_batches = n / 10 / EVICT_PAGES;

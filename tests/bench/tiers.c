@@ -62,7 +62,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* ---- a backend with host memory ---------------------------------------------------------------------------------- */
+/* ---- a backend with host memory ------------------------------------------------------------- */
 
 int tiers_bench_init(struct tiers_bench *b, const struct tiers_options *o,
 		     const struct backend_ops *ops, uint64_t pool_bytes, uint64_t host_bytes)
@@ -168,7 +168,7 @@ int tiers_plan(struct tiers_bench *b, const struct work_shape *shape, const stru
 	return plan_make(&config, tree, ret);
 }
 
-/* ---- attention to be at work ------------------------------------------------------------------------------------- */
+/* ---- attention to be at work ---------------------------------------------------------------- */
 
 static void attention_tree(struct tiers_attention *a, uint32_t n, uint32_t n_old, uint32_t n_new)
 {
@@ -352,7 +352,7 @@ int tiers_attention_settle(struct tiers_attention *a)
 	return r;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 static void defaults(struct tiers_options *o, bool gpu)
 {

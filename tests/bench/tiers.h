@@ -1,14 +1,14 @@
 /*
- * tiers.h - the parts of coppice-bench tiers: a backend with a pool, host memory and attention to be at work meanwhile;
- * copies, the file, and a document in each tier with the first step on it.
+ * tiers.h - the parts of coppice-bench tiers: a backend with a pool, host memory and attention to
+ * be at work meanwhile; copies, the file, and a document in each tier with the first step on it.
  */
 #ifndef COPPICE_BENCH_TIERS_H
 #define COPPICE_BENCH_TIERS_H
 
 #include "kernels/backend.h"
-#include "kernels/cuda/module.h"
+#include "kernels/cuda/module/module.h"
 #include "kernels/plan/plan.h"
-#include "kvstore/gather.h"
+#include "kvstore/seq/gather.h"
 
 #define TIERS_EXTENT_BYTES (UINT64_C(32) << 20)
 
@@ -34,7 +34,8 @@ struct tiers_bench {
 	uint64_t host_bytes;
 };
 
-/* A backend with a pool of which nothing has memory yet, and pinned host memory. 0 or -errno, and says why. */
+/* A backend with a pool of which nothing has memory yet, and pinned host memory. 0 or -errno, and
+ * says why. */
 int tiers_bench_init(struct tiers_bench *b, const struct tiers_options *options,
 		     const struct backend_ops *ops, uint64_t pool_bytes, uint64_t host_bytes);
 void tiers_bench_done(struct tiers_bench *b);
@@ -68,8 +69,9 @@ struct tiers_attention {
 	uint64_t plan_id;
 };
 
-/* n sequences of n_old tokens each, and n_new more with queries; 32 / 8 heads of 128 in 16 bits on a GPU, fewer on the CPU.
- * The pool's first extents get memory, and all of it random values: a device computes faster on zeros. */
+/* n sequences of n_old tokens each, and n_new more with queries; 32 / 8 heads of 128 in 16 bits on
+ * a GPU, fewer on the CPU. The pool's first extents get memory, and all of it random values: a
+ * device computes faster on zeros. */
 int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint32_t n,
 			 uint32_t n_old, uint32_t n_new);
 void tiers_attention_done(struct tiers_attention *a);
@@ -91,7 +93,8 @@ struct tiers_step {
 /* 0 or -errno; tiers_step_done frees after either. */
 int tiers_step_init(struct tiers_step *t, struct tiers_bench *b, const struct work_shape *shape);
 void tiers_step_done(struct tiers_step *t);
-/* Of a sequence whose path is on the device and whose live extension is the token. Blocks. 0 or -errno. */
+/* Of a sequence whose path is on the device and whose live extension is the token. Blocks. 0 or
+ * -errno. */
 int tiers_step_run(struct tiers_step *t, struct store_seq *q);
 
 struct work_shape tiers_shape(const struct tiers_bench *b, uint32_t n_layers);
@@ -107,8 +110,9 @@ int tiers_recall(const struct tiers_options *options, const struct backend_ops *
 
 /* Bytes a second of slices of 128 KiB on their way up, nothing else at work. */
 int tiers_up_rate(const struct tiers_options *options, const struct backend_ops *ops, double *ret);
-/* Seconds of attention alone of the document in chunks: as batches take that are alone on an idle device, and as they take one
- * behind the other for longer than half a second, where a device's power is what bounds it. */
+/* Seconds of attention alone of the document in chunks: as batches take that are alone on an idle
+ * device, and as they take one behind the other for longer than half a second, where a device's
+ * power is what bounds it. */
 struct tiers_recompute {
 	double once_s, busy_s;
 };

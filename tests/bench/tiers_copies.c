@@ -1,7 +1,8 @@
 /*
- * tiers_copies.c - slices between pool and host memory, by their size: each way, both at once, and both beside attention over
- * KV of which nothing is in the caches; against copies of whole extents, the most that the machine gives. Slices lie scattered, or in
- * order, as a layer's parts of pages do that follow one another.
+ * tiers_copies.c - slices between pool and host memory, by their size: each way, both at once, and
+ * both beside attention over KV of which nothing is in the caches; against copies of whole extents,
+ * the most that the machine gives. Slices lie scattered, or in order, as a layer's parts of pages
+ * do that follow one another.
  */
 #include "tiers.h"
 
@@ -98,8 +99,8 @@ static double pace_of(const struct pace *p)
 		       : 0;
 }
 
-/* So many bytes each way that is on; returns the seconds that the ways took, 0 for one that is off. pace: attention is at work
- * meanwhile; NULL: it is not. */
+/* So many bytes each way that is on; returns the seconds that the ways took, 0 for one that is off.
+ * pace: attention is at work meanwhile; NULL: it is not. */
 static int measure(struct copies *c, uint64_t bytes, struct pace *pace, double ret_s[2])
 {
 	uint64_t n = c->bench.options->copy_bytes / bytes, start_ns = bench_now_ns();
@@ -144,7 +145,8 @@ static void print_rate(const struct copies *c, const char *name, const char *met
 			    "GB/s");
 }
 
-/* One way beside attention that never rests: medians of rounds, of each its batches beside copies over those just before. */
+/* One way beside attention that never rests: medians of rounds, of each its batches beside copies
+ * over those just before. */
 static int one_beside(struct copies *c, const char *name, uint64_t bytes, uint32_t way)
 {
 	static const char *const busy[] = {"busy_down", "busy_up"};
@@ -200,7 +202,8 @@ static int beside_one(struct copies *c, const char *what, const char *name, uint
 	return one_size(c, full, bytes, true);
 }
 
-/* Attention that waits for memory, and attention that computes: the same slices beside either, as they come and in order. */
+/* Attention that waits for memory, and attention that computes: the same slices beside either, as
+ * they come and in order. */
 static int beside(struct copies *c, const char *name)
 {
 	struct pace warm = {0}, alone = {0};

@@ -1,6 +1,7 @@
 /*
- * tiers_document.c - a document that a prompt matches in host memory or in the file: from the match until all of it is on the
- * device, and until the first step on it has ended, against what computing it anew costs in attention alone.
+ * tiers_document.c - a document that a prompt matches in host memory or in the file: from the match
+ * until all of it is on the device, and until the first step on it has ended, against what
+ * computing it anew costs in attention alone.
  */
 #include "tiers.h"
 
@@ -31,7 +32,7 @@ struct document {
 	struct tiers_recompute recompute; /* of these */
 };
 
-/* ---- the store over the backend ------------------------------------------------------------------------------ */
+/* ---- the store over the backend ------------------------------------------------------------- */
 
 static int commit(void *ctx, uint32_t extent)
 {
@@ -167,7 +168,7 @@ static void close_store(struct document *d)
 	d->store = NULL;
 }
 
-/* ---- a document ---------------------------------------------------------------------------------------------- */
+/* ---- a document ----------------------------------------------------------------------------- */
 
 /* One token more than is shared, as the last is always the reader's own. */
 static struct store_open prompt_of(const struct document *d)
@@ -185,8 +186,8 @@ static int step(struct document *d, struct store_seq *q)
 	return r ? r : tiers_step_run(&d->step, q);
 }
 
-/* Its tokens with whatever is in the pages: what is there does not change what moving it costs. And a step, as
- * the first of all is slower than any other, wherever the document is. */
+/* Its tokens with whatever is in the pages: what is there does not change what moving it costs. And
+ * a step, as the first of all is slower than any other, wherever the document is. */
 static int fill(struct document *d)
 {
 	struct store_open open = prompt_of(d);
@@ -256,7 +257,7 @@ static int fetch(struct document *d, struct arrival *ret)
 	return r;
 }
 
-/* ---- what computing it costs ---------------------------------------------------------------------------------- */
+/* ---- what computing it costs ---------------------------------------------------------------- */
 
 /* One batch, for the plan; then one alone. */
 static int chunk_once(struct tiers_attention *a, double *ret_s)
@@ -310,7 +311,8 @@ static int chunk_seconds(struct tiers_bench *b, uint32_t n_old, uint32_t n_new,
 	return r;
 }
 
-/* Of all chunks and layers; chunks cost what lies between the first's and the last's, as their keys do. */
+/* Of all chunks and layers; chunks cost what lies between the first's and the last's, as their keys
+ * do. */
 int tiers_recompute_seconds(const struct tiers_options *o, const struct backend_ops *ops,
 			    uint32_t n_layers, struct tiers_recompute *ret)
 {
@@ -337,7 +339,7 @@ int tiers_recompute_seconds(const struct tiers_options *o, const struct backend_
 	return r;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 /* A document shorter than asked for says so. */
 static void document_name(const struct document *d, const struct tiers_options *o, const char *rest,
@@ -405,7 +407,8 @@ static int from_host(struct document *d, const struct tiers_options *o, double b
 	return r;
 }
 
-/* A store over a backend with room for the document and the step's token, and the file if there is a path. */
+/* A store over a backend with room for the document and the step's token, and the file if there is
+ * a path. */
 static int run_in(struct document *d, const struct tiers_options *o, const char *path)
 {
 	struct tiers_bench *b = &d->bench;

@@ -1,13 +1,13 @@
 /*
- * tiers_file.c - pages of 128 KiB to the tier file and back, many at a time and each with its checksum, against plain
- * sequential reads and writes of that file. Both have memory in huge pages, as host_tier has: a disk that is told of each small page
- * apart reads at a third of its speed.
+ * tiers_file.c - pages of 128 KiB to the tier file and back, many at a time and each with its
+ * checksum, against plain sequential reads and writes of that file. Both have memory in huge pages,
+ * as host_tier has: a disk that is told of each small page apart reads at a third of its speed.
  */
 #include "tiers.h"
 
 #if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE)
 #include "bench.h"
-#include "kvstore/tier_file.h"
+#include "kvstore/files/tier_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,8 @@ struct file {
 	uint64_t *checksums; /* owned */
 };
 
-/* Pages [first, end): page i passes through place i % DEPTH of memory. -EBADMSG, ...: as the file says. */
+/* Pages [first, end): page i passes through place i % DEPTH of memory. -EBADMSG, ...: as the file
+ * says. */
 static int stream(struct file *f, bool write, uint32_t first, uint32_t end)
 {
 	uint32_t begun = first, ended = first;

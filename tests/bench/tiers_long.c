@@ -1,9 +1,11 @@
 /*
- * tiers_long.c - prefill of a context that the pool has no room for, through a daemon: chunk by chunk, with room for an eighth of
- * it and the rest streaming from host memory, against the same in a pool that has room for all, attention alone, and the time
- * that what streamed takes to be copied alone; and once more with as many blocks left out as tau says.
+ * tiers_long.c - prefill of a context that the pool has no room for, through a daemon: chunk by
+ * chunk, with room for an eighth of it and the rest streaming from host memory, against the same in
+ * a pool that has room for all, attention alone, and the time that what streamed takes to be copied
+ * alone; and once more with as many blocks left out as tau says.
  *
- * Keys of some KV heads lean towards the queries, other heads' from chunk to chunk, so that there is something to choose.
+ * Keys of some KV heads lean towards the queries, other heads' from chunk to chunk, so that there
+ * is something to choose.
  */
 #include "tiers.h"
 
@@ -254,7 +256,8 @@ static double run(struct prefill *p, uint64_t pool_bytes, uint64_t stage_bytes, 
 	return s;
 }
 
-/* Bytes that come through the stage: for each chunk what has not been in the pool's room, of each layer. */
+/* Bytes that come through the stage: for each chunk what has not been in the pool's room, of each
+ * layer. */
 static double streamed_bytes(const struct prefill *p, uint64_t token_bytes, uint64_t room_tokens)
 {
 	double n = 0;

@@ -1,9 +1,10 @@
 /*
- * tiers_recall.c - what blocks are chosen from the summary of a path whose KV is elsewhere, against those chosen from all of
- * its K: how much of the attention of a few rows, computed in full, either choice holds.
+ * tiers_recall.c - what blocks are chosen from the summary of a path whose KV is elsewhere, against
+ * those chosen from all of its K: how much of the attention of a few rows, computed in full, either
+ * choice holds.
  *
- * Stretches of keys lean towards the queries, each as much as chance has it, and here and there stands a single key that they
- * want: what a mean of 8 keys shows least.
+ * Stretches of keys lean towards the queries, each as much as chance has it, and here and there
+ * stands a single key that they want: what a mean of 8 keys shows least.
  */
 #include "tiers.h"
 
@@ -45,7 +46,7 @@ struct recall {
 	const float *mass; /* the backend's, [n_kv_heads][blocks of rows][N_BLOCKS] */
 };
 
-/* ---- keys and queries -------------------------------------------------------------------------------------------- */
+/* ---- keys and queries ----------------------------------------------------------------------- */
 
 static void fill(struct recall *r)
 {
@@ -110,7 +111,7 @@ static int append(struct recall *r)
 	return e ? e : ops->tier->summary->add(r->bench.backend, r->summary, &span);
 }
 
-/* ---- attention in full ------------------------------------------------------------------------------------------- */
+/* ---- attention in full ---------------------------------------------------------------------- */
 
 static void attend_row(const struct recall *r, uint32_t row, uint32_t head, float *scores)
 {
@@ -145,7 +146,7 @@ static int attend(struct recall *r)
 	return scores ? 0 : -ENOMEM;
 }
 
-/* ---- choices ----------------------------------------------------------------------------------------------------- */
+/* ---- choices -------------------------------------------------------------------------------- */
 
 struct choice {
 	double kept, held; /* blocks of all, attention of all */
@@ -212,7 +213,7 @@ static int compare(struct recall *r)
 	return error;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 static int reserve(struct recall *r)
 {

@@ -1,6 +1,6 @@
 /*
- * tiers_step.c - a decode step on a path as it lies in the store: plan, append, attention, for each layer in turn. K and V of the
- * token are whatever is in the arena.
+ * tiers_step.c - a decode step on a path as it lies in the store: plan, append, attention, for each
+ * layer in turn. K and V of the token are whatever is in the arena.
  */
 #include "tiers.h"
 

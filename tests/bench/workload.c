@@ -52,7 +52,7 @@ void workload_spec_done(struct workload_spec *spec)
 	spec->parents = spec->tokens = NULL;
 }
 
-/* ---- the tree ----------------------------------------------------------------------------------------------------- */
+/* ---- the tree ------------------------------------------------------------------------------- */
 
 static uint32_t pages_of(const struct workload_spec *spec, uint32_t pos, uint32_t n_tokens)
 {
@@ -353,7 +353,7 @@ static int take_head(const struct workload *w, uint32_t head, struct oracle_kv *
 	return 0;
 }
 
-/* ---- a step later ------------------------------------------------------------------------------------------------- */
+/* ---- a step later --------------------------------------------------------------------------- */
 
 static void lengthen(struct workload *w, uint32_t query, int by)
 {
@@ -387,7 +387,7 @@ void workload_shrink(struct workload *w)
 	}
 }
 
-/* ---- what is right ------------------------------------------------------------------------------------------------ */
+/* ---- what is right -------------------------------------------------------------------------- */
 
 /* Bytes of the first value of a sample's row in Q and O. */
 static size_t sample_at(const struct workload *w, const struct workload_sample *s)

@@ -1,5 +1,6 @@
 /*
- * workload.h - a tree of KV with random data in a backend's pages; at each leaf a query of its last tokens.
+ * workload.h - a tree of KV with random data in a backend's pages; at each leaf a query of its last
+ * tokens.
  */
 #ifndef COPPICE_BENCH_WORKLOAD_H
 #define COPPICE_BENCH_WORKLOAD_H
@@ -20,8 +21,8 @@ struct workload_spec {
 	bool drafts; /* the rows are a draft tree with random parents */
 };
 
-/* nodes[i] nodes of tokens[i] tokens each on level i; children are spread evenly over the level above. Sets parents, tokens
- * and n_nodes, and n_new to 1. 0 or -ENOMEM. */
+/* nodes[i] nodes of tokens[i] tokens each on level i; children are spread evenly over the level
+ * above. Sets parents, tokens and n_nodes, and n_new to 1. 0 or -ENOMEM. */
 int workload_spec_levels(struct workload_spec *spec, const uint32_t *nodes, const uint32_t *tokens,
 			 uint32_t n_levels);
 void workload_spec_done(struct workload_spec *spec);
@@ -73,7 +74,8 @@ int workload_init(struct workload *w, const struct workload_spec *spec,
 		  const struct backend_ops *ops, struct backend *backend);
 void workload_done(struct workload *w);
 
-/* A decode step later, and back: each query that is one row is that of the next token, where its page has room for it. */
+/* A decode step later, and back: each query that is one row is that of the next token, where its
+ * page has room for it. */
 void workload_grow(struct workload *w);
 void workload_shrink(struct workload *w);
 
@@ -82,7 +84,8 @@ uint64_t workload_bytes(const struct workload *w);
 /* Operations of a batch, a multiply-add being two. */
 double workload_flops(const struct workload *w);
 
-/* Norm of difference / norm of what the last batch wrote, of a sample of rows and KV heads, against float64. */
+/* Norm of difference / norm of what the last batch wrote, of a sample of rows and KV heads, against
+ * float64. */
 double workload_error(struct workload *w);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * agent_test.c - coppice-agent with the trained model against a real daemon: company changes nothing in what it says, and
- * what goes wrong is one sentence and a status. argv[1] is the daemon's program.
+ * agent_test.c - coppice-agent with the trained model against a real daemon: company changes
+ * nothing in what it says, and what goes wrong is one sentence and a status. argv[1] is the
+ * daemon's program.
  */
 #include "control_harness.h"
 #include "element.h"
@@ -35,7 +36,7 @@ struct agent {
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* ---- agents ------------------------------------------------------------------------------------------------------ */
+/* ---- agents --------------------------------------------------------------------------------- */
 
 /* Later words win, so that a test may name another socket or model. */
 static void agent_start(struct agent *a, const struct harness *h, const char *const *words)
@@ -118,7 +119,7 @@ static void assert_same_ids(const json_t *a, const json_t *b)
 	assert_true(json_equal(ids, json_object_get(b, "ids")));
 }
 
-/* ---- company ----------------------------------------------------------------------------------------------------- */
+/* ---- company -------------------------------------------------------------------------------- */
 
 static const char *const prompts[N_AGENTS] = {
 	"And the LORD said", "Then came",   "In those days", "Woe unto",
@@ -210,7 +211,7 @@ static void the_report_adds_up(void **state)
 	json_decref(report);
 }
 
-/* ---- devices ----------------------------------------------------------------------------------------------------- */
+/* ---- devices -------------------------------------------------------------------------------- */
 
 static json_t *greedy_report(const struct harness *h)
 {
@@ -262,7 +263,7 @@ static void heads_that_devices_do_not_divide_are_one_sentence(void **state)
 	assert_non_null(strstr(a.err, "cannot be shared out evenly to 3 devices"));
 }
 
-/* ---- signals ----------------------------------------------------------------------------------------------------- */
+/* ---- signals -------------------------------------------------------------------------------- */
 
 static void control_c_ends_it_and_its_session(void **state)
 {
@@ -287,7 +288,7 @@ static void control_c_ends_it_and_its_session(void **state)
 	client_close(&watch);
 }
 
-/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong ------------------------------------------------------------------------ */
 
 /* Status 1, nothing on stdout, and one sentence that has the words. */
 static void assert_refuses(const struct agent *a, const char *words)
@@ -444,7 +445,7 @@ static void bad_arguments_end_with_64(void **state)
 	}
 }
 
-/* ---- the program ------------------------------------------------------------------------------------------------- */
+/* ---- the program ---------------------------------------------------------------------------- */
 
 static int setup(void **state)
 {

@@ -33,7 +33,7 @@ void assert_explained(struct coppice *c, const char *words)
 		fail_msg("\"%s\" does not say \"%s\"", coppice_explain(c), words);
 }
 
-/* ---- the daemon and two sessions --------------------------------------------------------------------------------- */
+/* ---- the daemon and two sessions ------------------------------------------------------------ */
 
 struct coppice_model_info fixture_model(void)
 {
@@ -128,7 +128,7 @@ int fixture_teardown(void **state)
 	return harness_teardown(&h);
 }
 
-/* ---- right steps ------------------------------------------------------------------------------------------------- */
+/* ---- right steps ---------------------------------------------------------------------------- */
 
 struct coppice_step_seq right_part(struct fixture *f)
 {
@@ -145,8 +145,8 @@ struct coppice_step_seq right_part(struct fixture *f)
 	};
 }
 
-/* Every token's V is the same, and so is what attention makes of them. Of its K a token's place is the score, in both types
- * exactly: each of HEAD_DIM products is 1/8 of it, and the scale 1/8. */
+/* Every token's V is the same, and so is what attention makes of them. Of its K a token's place is
+ * the score, in both types exactly: each of HEAD_DIM products is 1/8 of it, and the scale 1/8. */
 static void fill_rows(const struct coppice_step_seq *part)
 {
 	void *q = (void *)(uintptr_t)part->q, *k = (void *)(uintptr_t)part->k;
@@ -172,7 +172,8 @@ static void assert_rows(const struct coppice_step_seq *part)
 
 	for (uint32_t i = 0; i < ROWS_ELEMENTS; i++)
 		assert_float_equal(element_get(part->o, i), (float)(i % HEAD_DIM), tolerance);
-	/* of scores that are exact: what is left is fp32's, and on a device that of its fast exp2 and log2 */
+	/* of scores that are exact: what is left is fp32's, and on a device that of its fast exp2
+	 * and log2 */
 	for (uint32_t i = 0; i < N_NEW; i++) {
 		sum += exp(i);
 		assert_float_equal(part->lse[i], log(sum), LSE_TOLERANCE);

@@ -1,5 +1,6 @@
 /*
- * api_fixture.h - a daemon, two sessions of it, and a sequence with a few handles that are not what they seem.
+ * api_fixture.h - a daemon, two sessions of it, and a sequence with a few handles that are not what
+ * they seem.
  *
  * Everything asserts: a failure ends the test.
  */
@@ -42,7 +43,8 @@ struct counts {
 
 struct coppice_model_info fixture_model(void);
 
-/* CMocka's: *state is a struct fixture. A small pool has room for some thousand tokens, a small share as well. */
+/* CMocka's: *state is a struct fixture. A small pool has room for some thousand tokens, a small
+ * share as well. */
 int fixture_setup(void **state);
 int fixture_setup_small_pool(void **state);
 int fixture_setup_small_share(void **state);
@@ -58,7 +60,8 @@ void fixture_open_seq(struct fixture *f); /* f->seq, anew */
 void fixture_extend(struct fixture *f);
 void fixture_finish(struct fixture *f);
 void fixture_trim(struct fixture *f);
-/* A sequence's part that is right in all, and its step's status; O and LSE are checked where that is 0. */
+/* A sequence's part that is right in all, and its step's status; O and LSE are checked where that
+ * is 0. */
 struct coppice_step_seq right_part(struct fixture *f);
 int right_step(struct fixture *f, uint32_t layer);
 /* A whole extension goes through, and the sequence is as new. */

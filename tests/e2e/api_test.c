@@ -1,8 +1,10 @@
 /*
- * api_test.c - what an app may get wrong, through the library and against a real daemon: one clear error to the one who
- * caused it, nothing changed in the store, and the sequence still of use. argv[1] is the daemon's program.
+ * api_test.c - what an app may get wrong, through the library and against a real daemon: one clear
+ * error to the one who caused it, nothing changed in the store, and the sequence still of use.
+ * argv[1] is the daemon's program.
  *
- * Full lanes, empty prompts, unknown models, tickets that never were and a daemon that dies in a step are client_test's.
+ * Full lanes, empty prompts, unknown models, tickets that never were and a daemon that dies in a
+ * step are client_test's.
  */
 #include "api_fixture.h"
 
@@ -12,7 +14,7 @@
 #include <signal.h>
 #include <time.h>
 
-/* ---- wrong steps ------------------------------------------------------------------------------------------------- */
+/* ---- wrong steps ---------------------------------------------------------------------------- */
 
 /* A step on its way to be wrong. */
 struct attempt {
@@ -193,7 +195,7 @@ static void wrong_steps_are_refused_and_change_nothing(void **state)
 		check_wrong_step(f, &cases[i]);
 }
 
-/* ---- other wrong entries ----------------------------------------------------------------------------------------- */
+/* ---- other wrong entries -------------------------------------------------------------------- */
 
 static int extend_beyond_the_limit(struct fixture *f, uint64_t *ret_ticket)
 {
@@ -360,7 +362,7 @@ static void a_closed_sequences_entries_end_with_a_status(void **state)
 	assert_usable(f);
 }
 
-/* ---- steps that append alone ------------------------------------------------------------------------------------- */
+/* ---- steps that append alone ---------------------------------------------------------------- */
 
 #define TWICE_NEW (2 * N_NEW)
 #define TWICE_ELEMENTS (TWICE_NEW * HEAD_DIM)
@@ -447,12 +449,12 @@ static void append_alone(struct fixture *f, const uint32_t *ids)
 	free(before);
 }
 
-/* The tokens that were appended alone come first, so that no page has them from elsewhere; the ids differ, so that nothing is
- * shared. */
+/* The tokens that were appended alone come first, so that no page has them from elsewhere; the ids
+ * differ, so that nothing is shared. */
 static void what_was_appended_alone_is_attended_to_as_any_other(void **state)
 {
-	/* The same sums, in tiles of other rows; values are up to 1. A device rounds weights and output to fp16, each by up to
-	 * 2^-11, in both runs. */
+	/* The same sums, in tiles of other rows; values are up to 1. A device rounds weights and
+	 * output to fp16, each by up to 2^-11, in both runs. */
 	const double tolerance = test_on_gpu() ? 2e-3 : 1e-6;
 	struct fixture *f = *state;
 	struct later_half appended, ordinary;
@@ -475,7 +477,7 @@ static void what_was_appended_alone_is_attended_to_as_any_other(void **state)
 	assert_usable(f);
 }
 
-/* ---- room -------------------------------------------------------------------------------------------------------- */
+/* ---- room ----------------------------------------------------------------------------------- */
 
 static void assert_no_room(struct fixture *f, int status, const char *words)
 {
@@ -501,7 +503,7 @@ static void more_than_the_domains_share_is_refused(void **state)
 	assert_no_room(*state, -EDQUOT, "the domain's share of the KV pool");
 }
 
-/* ---- models ------------------------------------------------------------------------------------------------------ */
+/* ---- models --------------------------------------------------------------------------------- */
 
 static void wrong_models_are_refused_by_name(void **state)
 {
@@ -545,7 +547,7 @@ static void wrong_models_are_refused_by_name(void **state)
 	assert_usable(f);
 }
 
-/* ---- the daemon's death ------------------------------------------------------------------------------------------ */
+/* ---- the daemon's death --------------------------------------------------------------------- */
 
 static uint64_t now_ns(void)
 {
@@ -557,7 +559,8 @@ static uint64_t now_ns(void)
 
 static uint64_t died_ns;
 
-/* After some round trips, so that the wait has mostly begun; harness_stop returns when the kernel has reported the death. */
+/* After some round trips, so that the wait has mostly begun; harness_stop returns when the kernel
+ * has reported the death. */
 static void *kill_the_daemon(void *arg)
 {
 	struct fixture *f = arg;

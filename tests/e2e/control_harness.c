@@ -99,7 +99,8 @@ static void child_environment(const struct harness *h)
 	}
 }
 
-/* Devices for the daemon; NULL: what the test says it is to compute with is not of their kind, or there are none. */
+/* Devices for the daemon; NULL: what the test says it is to compute with is not of their kind, or
+ * there are none. */
 static const char *group_of(const struct harness *h)
 {
 	const char *group = getenv("COPPICE_TEST_DEVICES");
@@ -112,7 +113,8 @@ static const char *group_of(const struct harness *h)
 	return group;
 }
 
-/* A pool so small that everything moves all the time, for tests that know nothing of it (COPPICE_TEST_TIERS). */
+/* A pool so small that everything moves all the time, for tests that know nothing of it
+ * (COPPICE_TEST_TIERS). */
 #define TINY_TIERS \
 	"--pool=12M", "--extent=2M", "--stage=4M", "--host-tier=512M", "--file-tier-bytes=128M"
 #define N_TINY_TIERS 5
@@ -171,7 +173,8 @@ pid_t harness_spawn(struct harness *h)
 	return pid;
 }
 
-/* Does whoever listens answer? (A daemon just killed may still listen for a moment.) Makes no session. */
+/* Does whoever listens answer? (A daemon just killed may still listen for a moment.) Makes no
+ * session. */
 static bool answers(const struct harness *h)
 {
 	struct client c = {.fd = -1};

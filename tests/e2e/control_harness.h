@@ -1,7 +1,9 @@
 /*
- * control_harness.h - a real coppiced in a folder of its own, and clients that speak raw packets to it.
+ * control_harness.h - a real coppiced in a folder of its own, and clients that speak raw packets to
+ * it.
  *
- * With COPPICE_TEST_DEVICES set (0,1 or cpu,cpu,cpu) the daemon computes on these. Everything asserts: a failure ends the test. The daemon is stopped in teardown and must end with status 0.
+ * With COPPICE_TEST_DEVICES set (0,1 or cpu,cpu,cpu) the daemon computes on these. Everything
+ * asserts: a failure ends the test. The daemon is stopped in teardown and must end with status 0.
  */
 #ifndef CONTROL_HARNESS_H
 #define CONTROL_HARNESS_H

@@ -30,7 +30,7 @@
 
 static const char *const prompts[] = {CTL_TRUNK CTL_FIRST, CTL_TRUNK CTL_SECOND};
 
-/* ---- the daemon and its client -------------------------------------------------------------------------------------- */
+/* ---- the daemon and its client -------------------------------------------------------------- */
 
 static void nap_ms(long ms)
 {
@@ -85,7 +85,8 @@ static uint32_t prompt_tokens(const char *prompt, uint32_t *ids)
 	return n;
 }
 
-/* All layers of the tokens behind cached, whose K and V are zero: what is computed is not this test's concern. */
+/* All layers of the tokens behind cached, whose K and V are zero: what is computed is not this
+ * test's concern. */
 static void compute(struct ctl_fixture *f, struct coppice_seq *seq, const uint32_t *ids, uint32_t n)
 {
 	void *base = coppice_arena_base(f->arena);
@@ -193,7 +194,7 @@ int ctl_fixture_free(void **state)
 	return 0;
 }
 
-/* ---- coppicectl ----------------------------------------------------------------------------------------------------- */
+/* ---- coppicectl ----------------------------------------------------------------------------- */
 
 static void read_file(FILE *file, char *ret, size_t bytes)
 {

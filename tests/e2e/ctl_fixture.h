@@ -1,5 +1,6 @@
 /*
- * ctl_fixture.h - a daemon on a private socket, a client that has computed two sequences, and coppicectl run against them.
+ * ctl_fixture.h - a daemon on a private socket, a client that has computed two sequences, and
+ * coppicectl run against them.
  *
  *      model "ctl"
  *      └─ "In the beginning "
@@ -44,7 +45,8 @@ int ctl_fixture_new(void **state);
 int ctl_fixture_new_host(void **state); /* with host memory below the pool */
 int ctl_fixture_free(void **state);
 void ctl_fixture_close_seqs(struct ctl_fixture *f);
-/* One of the two that are closed, once what is cached of it is in the pool; returns how many tokens that are. */
+/* One of the two that are closed, once what is cached of it is in the pool; returns how many tokens
+ * that are. */
 uint32_t ctl_fixture_reopen(struct ctl_fixture *f, int i);
 
 /* Runs coppicectl with the words (up to NULL) as uid and waits for its end. */

@@ -1,5 +1,6 @@
 /*
- * ctl_test.c - coppicectl against a real daemon with a real client: every verb, as people and as programs read it.
+ * ctl_test.c - coppicectl against a real daemon with a real client: every verb, as people and as
+ * programs read it.
  */
 #include "ctl_ask.h"
 #include "element.h"
@@ -37,7 +38,7 @@ static json_int_t count_tokens(struct ctl_fixture *f)
 	return n;
 }
 
-/* ---- tests ---------------------------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void test_status_counts_what_was_computed(void **state)
 {

@@ -1,5 +1,6 @@
 /*
- * ctl_tiers_test.c - coppicectl against a daemon with host memory below its pool: where KV lies, and what came from where.
+ * ctl_tiers_test.c - coppicectl against a daemon with host memory below its pool: where KV lies,
+ * and what came from where.
  */
 #include "ctl_ask.h"
 
@@ -62,7 +63,8 @@ static json_int_t page_bytes(struct ctl_fixture *f)
 	return bytes;
 }
 
-/* What the status says of host memory: pages there, matched there, that came and that went. Returns how long was waited. */
+/* What the status says of host memory: pages there, matched there, that came and that went. Returns
+ * how long was waited. */
 static json_int_t assert_host(struct ctl_fixture *f, int used, int hits, int in, int out)
 {
 	json_t *object = ASK(f, 0, "status");

@@ -1,8 +1,8 @@
 /*
  * device_client.c - see device_client.h.
  *
- * Inputs are copied into the arena by the stream, and O out of it: with a device arena by the copy engine, with a host arena
- * by a function that the stream calls.
+ * Inputs are copied into the arena by the stream, and O out of it: with a device arena by the copy
+ * engine, with a host arena by a function that the stream calls.
  */
 #include "device_client.h"
 
@@ -41,7 +41,7 @@ static const struct coppice_model_info model = {
 	.dtype = COPPICE_FP16,
 };
 
-/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
 static _Float16 draw(uint32_t layer, uint32_t pos, char what, uint32_t i)
 {
@@ -106,7 +106,7 @@ void check_row(const struct place *place, uint32_t layer, uint32_t row, uint32_t
 	      sqrt(wrong / right));
 }
 
-/* ---- a client ---------------------------------------------------------------------------------------------------- */
+/* ---- a client ------------------------------------------------------------------------------- */
 
 void pause_us(long us)
 {

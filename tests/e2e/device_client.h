@@ -1,6 +1,6 @@
 /*
- * device_client.h - a client of device_test.c: a sequence whose numbers are drawn from their places, steps on a stream, and
- * the same attention again in double precision.
+ * device_client.h - a client of device_test.c: a sequence whose numbers are drawn from their
+ * places, steps on a stream, and the same attention again in double precision.
  */
 #ifndef COPPICE_DEVICE_CLIENT_H
 #define COPPICE_DEVICE_CLIENT_H

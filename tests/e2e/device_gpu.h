@@ -1,6 +1,6 @@
 /*
- * device_gpu.h - what the test's clients do with a GPU, by the driver's entry points, looked up at run time: the real
- * driver's, or fake_driver.c's.
+ * device_gpu.h - what the test's clients do with a GPU, by the driver's entry points, looked up at
+ * run time: the real driver's, or fake_driver.c's.
  */
 #ifndef COPPICE_DEVICE_GPU_H
 #define COPPICE_DEVICE_GPU_H

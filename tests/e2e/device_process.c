@@ -35,7 +35,8 @@ static int status_of(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 97;
 }
 
-/* In a child: it goes on as the process that is wanted, or as its parent, the first of the namespace, which ends with it. */
+/* In a child: it goes on as the process that is wanted, or as its parent, the first of the
+ * namespace, which ends with it. */
 static void become(pid_t pid)
 {
 	pid_t child = clone_with(0, &pid);

@@ -30,7 +30,7 @@ __attribute__((noreturn)) static void vanish(void)
 	_exit(0);
 }
 
-/* ---- roles: steps ------------------------------------------------------------------------------------------------ */
+/* ---- roles: steps --------------------------------------------------------------------------- */
 
 static int role_probe(const char *socket, char **args)
 {
@@ -50,7 +50,8 @@ static enum coppice_memory memory_of(const char *name)
 	return strcmp(name, "device") == 0 ? COPPICE_DEVICE : COPPICE_HOST;
 }
 
-/* device | host: a prefill and some tokens on a stream, each layer long before its inputs are there. */
+/* device | host: a prefill and some tokens on a stream, each layer long before its inputs are
+ * there. */
 static int role_decode(const char *socket, char **args)
 {
 	struct stem s = {0};
@@ -230,7 +231,8 @@ static void replay_append(struct stem *s, struct coppice_capture *capture, void 
 	s->n_tokens++;
 }
 
-/* Tokens that a graph appends alone, and others that attend to them; over a host arena, which can be looked at. */
+/* Tokens that a graph appends alone, and others that attend to them; over a host arena, which can
+ * be looked at. */
 static int role_append(const char *socket, char **args)
 {
 	struct coppice_capture *captured;
@@ -285,7 +287,7 @@ static int role_mistakes(const char *socket, char **args)
 	return 0;
 }
 
-/* ---- roles: ends ------------------------------------------------------------------------------------------------- */
+/* ---- roles: ends ---------------------------------------------------------------------------- */
 
 /* Steps without end: to be killed in the middle of one. */
 static int role_busy(const char *socket, char **args)
@@ -329,8 +331,8 @@ static void hold_gate(void *arg)
 }
 
 /*
- * A stream waits for a step whose inputs another stream has not written, when the daemon dies: alone, the library is not
- * called before the stream has gone on (a keeper lets it); else it is.
+ * A stream waits for a step whose inputs another stream has not written, when the daemon dies:
+ * alone, the library is not called before the stream has gone on (a keeper lets it); else it is.
  */
 static int role_waiter(const char *socket, char **args)
 {
@@ -406,7 +408,7 @@ static int role_sleeper(const char *socket, char **args)
 	return 0;
 }
 
-/* ---- roles: memory ----------------------------------------------------------------------------------------------- */
+/* ---- roles: memory -------------------------------------------------------------------------- */
 
 static void fill(struct stem *s, int byte)
 {
@@ -470,7 +472,8 @@ static int role_thief(const char *socket, char **args)
 	vanish();
 }
 
-/* Says that it has closed its arena, and has not: what others have in theirs is nothing that it may see. */
+/* Says that it has closed its arena, and has not: what others have in theirs is nothing that it may
+ * see. */
 static int role_liar(const char *socket, char **args)
 {
 	int byte = atoi(args[0]);
@@ -507,7 +510,7 @@ static int role_refused(const char *socket, char **args)
 	return role_plain(socket, args);
 }
 
-/* ---- main -------------------------------------------------------------------------------------------------------- */
+/* ---- main ----------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;

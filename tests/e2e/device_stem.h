@@ -1,8 +1,9 @@
 /*
- * device_stem.h - the client processes of device_test.c: the test's own program with a role for its third argument.
+ * device_stem.h - the client processes of device_test.c: the test's own program with a role for its
+ * third argument.
  *
- * A role says on stderr what was wrong and exits with 1. "go" on its stdout means that it is where the test wants it; it
- * goes on when its stdin has something to read or ends.
+ * A role says on stderr what was wrong and exits with 1. "go" on its stdout means that it is where
+ * the test wants it; it goes on when its stdin has something to read or ends.
  */
 #ifndef COPPICE_DEVICE_STEM_H
 #define COPPICE_DEVICE_STEM_H

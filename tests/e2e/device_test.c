@@ -1,11 +1,11 @@
 /*
- * device_test.c - device arenas, CUDA IPC and steps on streams, with a real daemon and real client processes
- * (device_stem.c).
+ * device_test.c - device arenas, CUDA IPC and steps on streams, with a real daemon and real client
+ * processes (device_stem.c).
  *
  *      device_test COPPICED            needs a GPU: without one it says so and exits with 77
  *
- * With FAKE_CUDA set, and the fake driver and module in the paths where the real ones are looked for, the same without a GPU,
- * and what a real driver cannot be made to do besides.
+ * With FAKE_CUDA set, and the fake driver and module in the paths where the real ones are looked
+ * for, the same without a GPU, and what a real driver cannot be made to do besides.
  */
 #include "control_harness.h"
 #include "device_process.h"
@@ -32,7 +32,7 @@ struct fixture {
 	pid_t keeper;
 };
 
-/* ---- client processes -------------------------------------------------------------------------------------------- */
+/* ---- client processes ----------------------------------------------------------------------- */
 
 static struct stem stem_start_with(const struct fixture *f, const char *variable, const char *role,
 				   const char *arg, const char *arg2)
@@ -55,7 +55,7 @@ static void stem_run(const struct fixture *f, const char *role, const char *arg,
 	assert_int_equal(stem_end(&stem), 0);
 }
 
-/* ---- fixture ----------------------------------------------------------------------------------------------------- */
+/* ---- fixture -------------------------------------------------------------------------------- */
 
 static void keeper_start(struct fixture *f)
 {
@@ -190,7 +190,7 @@ static unsigned count_in_log(const struct fixture *f, const char *words)
 	return n;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------- */
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 static void steps_on_a_stream_with_a_device_arena_are_right(void **state)
 {
@@ -238,7 +238,7 @@ static void clients_at_once_are_right(void **state)
 		assert_int_equal(stem_end(&stems[i]), 0);
 }
 
-/* ---- ends -------------------------------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
 static void a_client_killed_in_a_step_costs_nobody_else_anything(void **state)
 {
@@ -312,7 +312,8 @@ static void a_daemon_that_stops_lets_streams_go_on(void **state)
 	assert_int_equal(stem_end(&waiter), 0);
 }
 
-/* Under MPS (COPPICE_TEST_MPS says so) it is everybody's fault: then the daemon says what happened and ends. */
+/* Under MPS (COPPICE_TEST_MPS says so) it is everybody's fault: then the daemon says what happened
+ * and ends. */
 static void a_clients_own_fault_is_its_own(void **state)
 {
 	struct fixture *f = *state;
@@ -330,7 +331,7 @@ static void a_clients_own_fault_is_its_own(void **state)
 	stem_run(f, "decode", "device", NULL);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static void an_arena_is_zero_whoever_had_the_memory(void **state)
 {
@@ -465,7 +466,7 @@ static void token_ids_do_not_lie_in_device_memory(void **state)
 	client_close(&c);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------- */
 
 static void refused_with(const struct fixture *f, const char *variable, const char *words)
 {
@@ -545,7 +546,7 @@ static void a_device_that_fails_ends_the_daemon_with_a_reason(void **state)
 	assert_int_equal(count_in_log(f, "to be started anew"), 1);
 }
 
-/* ---- main -------------------------------------------------------------------------------------------------------- */
+/* ---- main ----------------------------------------------------------------------------------- */
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define WITH(how, name) cmocka_unit_test_setup_teardown(name, setup_##how, teardown)

@@ -1,6 +1,7 @@
 /*
- * devices_test.c - a daemon with several devices, as clients see it: arenas on the device that is named, models split over
- * heads or tokens with a reason. argv[1] is the daemon's program; the fake module stands where the real one is looked for.
+ * devices_test.c - a daemon with several devices, as clients see it: arenas on the device that is
+ * named, models split over heads or tokens with a reason. argv[1] is the daemon's program; the fake
+ * module stands where the real one is looked for.
  */
 #include "control_harness.h"
 #include "fake.h"
@@ -210,7 +211,8 @@ static void devices_that_do_not_reach_each_other_are_a_warning(void **state)
 	client_close(&c);
 }
 
-/* Devices divide the heads of both. What the many rows of one lose by heads is more than an exchange, the few ones' of the other less. */
+/* Devices divide the heads of both. What the many rows of one lose by heads is more than an
+ * exchange, the few ones' of the other less. */
 static void auto_goes_by_cost(void **state)
 {
 	struct harness *h = with_meeting(state, "apart");

@@ -1,6 +1,7 @@
 /*
- * element.h - numbers of a model's dtype, as tests write and read them in arenas: fp32 on the CPU, fp16 on a GPU, which
- * takes no fp32. The backend is that of COPPICE_TEST_BACKEND, the CPU where that is not set.
+ * element.h - numbers of a model's dtype, as tests write and read them in arenas: fp32 on the CPU,
+ * fp16 on a GPU, which takes no fp32. The backend is that of COPPICE_TEST_BACKEND, the CPU where
+ * that is not set.
  */
 #ifndef COPPICE_TESTS_ELEMENT_H
 #define COPPICE_TESTS_ELEMENT_H

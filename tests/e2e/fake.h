@@ -1,4 +1,5 @@
-/* fake.h - what the fake driver and the fake module agree on: device memory is a memfd of the daemon. */
+/* fake.h - what the fake driver and the fake module agree on: device memory is a memfd of the
+ * daemon. */
 #ifndef COPPICE_FAKE_H
 #define COPPICE_FAKE_H
 

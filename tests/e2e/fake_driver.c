@@ -1,11 +1,14 @@
 /*
- * fake_driver.c - a libcuda.so.1 without a GPU: streams are threads, device memory is shared memory, graphs are lists.
+ * fake_driver.c - a libcuda.so.1 without a GPU: streams are threads, device memory is shared
+ * memory, graphs are lists.
  *
- * It has what libcoppice and device_test.c call, with CUDA's ABI, so that both run where there is no device. What the real
- * one promises is kept: operations of a stream run in order, a write of a word comes after all before it, waits compare
- * cyclically, what is captured does not run. It refuses IPC within a process, as the real one does, and where
- * FAKE_CUDA_IPC=refuse; FAKE_CUDA_DEVICE=other is another device than the module's; FAKE_CUDA_MPS=1 is one of sm_90 under
- * MPS, on which modules may be loaded: of libcoppice's kernels, whatever their code, it does what it knows them to do.
+ * It has what libcoppice and device_test.c call, with CUDA's ABI, so that both run where there is
+ * no device. What the real one promises is kept: operations of a stream run in order, a write of a
+ * word comes after all before it, waits compare cyclically, what is captured does not run. It
+ * refuses IPC within a process, as the real one does, and where FAKE_CUDA_IPC=refuse;
+ * FAKE_CUDA_DEVICE=other is another device than the module's; FAKE_CUDA_MPS=1 is one of sm_90 under
+ * MPS, on which modules may be loaded: of libcoppice's kernels, whatever their code, it does what
+ * it knows them to do.
  */
 #include "fake.h"
 
@@ -70,7 +73,7 @@ static _Atomic int n_captures;
 static int the_context; /* its address is the only context there is */
 static __thread void *current;
 
-/* ---- operations -------------------------------------------------------------------------------------------------- */
+/* ---- operations ----------------------------------------------------------------------------- */
 
 static bool reached(uint64_t address, uint64_t value)
 {
@@ -169,7 +172,7 @@ static int put(struct stream *s, struct op op)
 	return 0;
 }
 
-/* ---- the driver, devices, contexts ------------------------------------------------------------------------------- */
+/* ---- the driver, devices, contexts ---------------------------------------------------------- */
 
 API int cuInit(unsigned flags)
 {
@@ -254,7 +257,7 @@ API int cuCtxPopCurrent_v2(void **ret)
 	return 0;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 API int cuIpcOpenMemHandle_v2(uint64_t *ret, struct fake_handle handle, unsigned flags)
 {
@@ -323,7 +326,7 @@ API int cuMemcpy(uint64_t to, uint64_t from, size_t bytes)
 	return 0;
 }
 
-/* ---- streams ----------------------------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------------- */
 
 static struct stream *streams; /* of this process */
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -424,7 +427,7 @@ API int cuStreamBatchMemOp_v2(struct stream *s, unsigned n, const struct batch_o
 	return 0;
 }
 
-/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+/* ---- kernels -------------------------------------------------------------------------------- */
 
 /* Waits for all that is under way, as the real one may. */
 API int cuModuleLoadData(void **ret, const void *image)
@@ -473,7 +476,7 @@ API int cuLaunchKernelEx(const struct launch *launch, const enum op_kind *functi
 					       .near = *function == OP_AWAIT ? *words[2] : 0});
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------ */
+/* ---- copies --------------------------------------------------------------------------------- */
 
 API int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, struct stream *s)
 {
@@ -485,7 +488,7 @@ API int cuLaunchHostFunc(struct stream *s, void (*call)(void *), void *arg)
 	return put(s, (struct op){.kind = OP_CALL, .call = call, .arg = arg});
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+/* ---- graphs --------------------------------------------------------------------------------- */
 
 API int cuStreamBeginCapture_v2(struct stream *s, int mode)
 {

@@ -1,9 +1,10 @@
 /*
- * fake_module.c - a coppice-cuda.so without a GPU: the CPU's backend, and device arenas for the fake driver to open. Each device has
- * a UUID of its own.
+ * fake_module.c - a coppice-cuda.so without a GPU: the CPU's backend, and device arenas for the
+ * fake driver to open. Each device has a UUID of its own.
  *
- * FAKE_CUDA_MPS=1: as under MPS. FAKE_CUDA_FAULT names a file; once it is there the device has failed for good. FAKE_CUDA_MEET: the
- * devices do not reach each other's memory, and have met by other means (apart) or not at all (never); they cost what GPUs do.
+ * FAKE_CUDA_MPS=1: as under MPS. FAKE_CUDA_FAULT names a file; once it is there the device has
+ * failed for good. FAKE_CUDA_MEET: the devices do not reach each other's memory, and have met by
+ * other means (apart) or not at all (never); they cost what GPUs do.
  */
 #include "fake.h"
 

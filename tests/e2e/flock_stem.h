@@ -1,8 +1,10 @@
 /*
- * flock_stem.h - one process of flock_test: a session that computes its tokens' attention and checks it.
+ * flock_stem.h - one process of flock_test: a session that computes its tokens' attention and
+ * checks it.
  *
- * Q, K and V of a token are hashes of all tokens up to it and the salt, so that every process can compute every output by
- * itself, in double precision, and a row from another prefix or salt shows. What goes wrong ends the process with 1.
+ * Q, K and V of a token are hashes of all tokens up to it and the salt, so that every process can
+ * compute every output by itself, in double precision, and a row from another prefix or salt shows.
+ * What goes wrong ends the process with 1.
  */
 #ifndef FLOCK_STEM_H
 #define FLOCK_STEM_H
@@ -17,7 +19,8 @@
 #define CHUNK 256u
 #define MAX_TOKENS 4096u
 
-/* Processes arrive and wait, each at a pipe of its own; the test opens when it has seen as many as it waits for. */
+/* Processes arrive and wait, each at a pipe of its own; the test opens when it has seen as many as
+ * it waits for. */
 struct gate {
 	int arrived[2], go[N_PROCESSES][2];
 };

@@ -1,6 +1,7 @@
 /*
- * flock_test.c - processes over libcoppice that share one daemon: what is new is computed once, a claimant's death costs
- * what it had not finished, salts set apart, and nothing stays when all have gone. argv[1] is the daemon's program.
+ * flock_test.c - processes over libcoppice that share one daemon: what is new is computed once, a
+ * claimant's death costs what it had not finished, salts set apart, and nothing stays when all have
+ * gone. argv[1] is the daemon's program.
  */
 #include "control_harness.h"
 #include "flock_stem.h"
@@ -29,7 +30,7 @@ struct flock {
 	struct client watch; /* the test's own session, fd -1: none yet */
 };
 
-/* ---- the test's side --------------------------------------------------------------------------------------------- */
+/* ---- the test's side ------------------------------------------------------------------------ */
 
 typedef void stem_life(struct stem *s);
 
@@ -197,7 +198,7 @@ static int teardown(void **state)
 	return harness_teardown(&h);
 }
 
-/* ---- single flight ----------------------------------------------------------------------------------------------- */
+/* ---- single flight -------------------------------------------------------------------------- */
 
 static void open_together(struct stem *s)
 {
@@ -225,7 +226,7 @@ static void eight_that_open_a_document_at_once_compute_it_once(void **state)
 	assert_end_well(f, 0);
 }
 
-/* ---- takeover ---------------------------------------------------------------------------------------------------- */
+/* ---- takeover ------------------------------------------------------------------------------- */
 
 #define N_HALF (8 * CHUNK)
 
@@ -285,7 +286,7 @@ static void a_killed_claimants_work_is_taken_over_where_it_stood(void **state)
 	assert_end_well(f, 1);
 }
 
-/* ---- salts ------------------------------------------------------------------------------------------------------- */
+/* ---- salts ---------------------------------------------------------------------------------- */
 
 /* Two processes a salt, and each pair's KV is another. */
 static void open_salted(struct stem *s)
@@ -317,7 +318,7 @@ static void nothing_is_shared_across_salts(void **state)
 	assert_end_well(f, 0);
 }
 
-/* ---- decoding ---------------------------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------- */
 
 static void decode_together(struct stem *s)
 {
@@ -347,9 +348,10 @@ static void eight_decode_together_and_each_gets_its_own(void **state)
 	assert_end_well(f, 0);
 }
 
-/* ---- ends -------------------------------------------------------------------------------------------------------- */
+/* ---- ends ----------------------------------------------------------------------------------- */
 
-/* Each has something open: a claim, a live extension of which a layer is done, or neither. Every second closes it. */
+/* Each has something open: a claim, a live extension of which a layer is done, or neither. Every
+ * second closes it. */
 static void end_in_various_ways(struct stem *s)
 {
 	s->salt = s->index;

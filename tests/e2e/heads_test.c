@@ -1,7 +1,8 @@
 /*
- * heads_test.c - the ranks of a tensor-parallel engine as clients, each with its heads of a model: they get what a client with all heads
- * gets, on the device that has these heads, and share nothing with each other. argv[1] is the daemon's program. With
- * COPPICE_TEST_BACKEND=cuda the devices are the four of COPPICE_TEST_DEVICES.
+ * heads_test.c - the ranks of a tensor-parallel engine as clients, each with its heads of a model:
+ * they get what a client with all heads gets, on the device that has these heads, and share nothing
+ * with each other. argv[1] is the daemon's program. With COPPICE_TEST_BACKEND=cuda the devices are
+ * the four of COPPICE_TEST_DEVICES.
  */
 #include "client/coppice.h"
 #include "control_harness.h"
@@ -92,7 +93,7 @@ static void rank_close(struct rank *r)
 	coppice_close(r->c);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------------------------- */
+/* ---- steps ---------------------------------------------------------------------------------- */
 
 enum kind { KIND_Q, KIND_K, KIND_V };
 
@@ -141,7 +142,8 @@ static void rank_step(struct rank *r, uint32_t layer, uint32_t first, uint32_t n
 		o[i] = element_get(out, i);
 }
 
-/* A prompt, then token by token. o: [layers][TOKENS][the rank's query heads][HEAD_DIM], owned by the caller. */
+/* A prompt, then token by token. o: [layers][TOKENS][the rank's query heads][HEAD_DIM], owned by
+ * the caller. */
 static float *rank_run(struct rank *r)
 {
 	size_t row = r->n * RATIO * HEAD_DIM;
@@ -173,7 +175,7 @@ static void assert_part(const struct rank *r, const float *part, const float *wh
 		fail_msg("heads from %u on: off by %g", r->first, worst);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static const Coppice__StatusReply *ask_status(struct client *c)
 {
@@ -324,7 +326,8 @@ static void heads_that_are_not_there_are_refused(void **state)
 	stop(h);
 }
 
-/* A row is as long as its heads: the last one fits at the arena's end, and nothing beyond is ever touched. */
+/* A row is as long as its heads: the last one fits at the arena's end, and nothing beyond is ever
+ * touched. */
 static void rows_are_those_of_the_ranks_heads(void **state)
 {
 	struct harness *h = start("--devices=cpu,cpu,cpu,cpu", "--split=heads");

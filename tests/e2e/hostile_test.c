@@ -1,6 +1,7 @@
 /*
- * hostile_test.c - attacks by name. Beside each an honest client steps on: its answers are checked, each must come
- * within BOUND_NS, and at the end the daemon has no session and no descriptor more than before.
+ * hostile_test.c - attacks by name. Beside each an honest client steps on: its answers are checked,
+ * each must come within BOUND_NS, and at the end the daemon has no session and no descriptor more
+ * than before.
  */
 #include "control_harness.h"
 #include "honest.h"
@@ -59,7 +60,7 @@ static void scene_end(struct scene *s)
 	honest_end(&s->honest);
 }
 
-/* ---- a client that does as it likes with its memory ------------------------------------------------------ */
+/* ---- a client that does as it likes with its memory ----------------------------------------- */
 
 static void punch(int fd, off_t bytes)
 {
@@ -103,7 +104,7 @@ static void holes_in_an_arena_read_as_zeros(void **state)
 	scene_end(&s);
 }
 
-/* ---- sizes and seals ------------------------------------------------------------------------------------- */
+/* ---- sizes and seals ------------------------------------------------------------------------ */
 
 static void assert_sealed(int fd)
 {
@@ -154,7 +155,7 @@ static void the_board_cannot_be_written(void **state)
 	scene_end(&s);
 }
 
-/* ---- noise --------------------------------------------------------------------------------------------------- */
+/* ---- noise ---------------------------------------------------------------------------------- */
 
 static void a_million_bells_delay_nobody(void **state)
 {
@@ -214,7 +215,8 @@ static void a_client_that_reads_no_reply_is_cut_off(void **state)
 	scene_end(&s);
 }
 
-/* Descriptors under way count for the sender's user: they must not pile up until nobody gets any. */
+/* Descriptors under way count for the sender's user: they must not pile up until nobody gets
+ * any. */
 static void descriptors_that_nobody_takes_end_with_their_session(void **state)
 {
 	struct scene s = scene_begin(state);
@@ -272,7 +274,7 @@ static void a_full_completion_socket_blocks_nobody(void **state)
 	scene_end(&s);
 }
 
-/* ---- processes that end or stop ---------------------------------------------------------------------------- */
+/* ---- processes that end or stop ------------------------------------------------------------- */
 
 /* Steps for ever as an honest client of the family; the parent ends it. Returns once it steps. */
 static pid_t stepper(struct scene *s, uint32_t family)
@@ -330,7 +332,7 @@ static void a_stopped_client_is_not_waited_for(void **state)
 	scene_end(&s);
 }
 
-/* ---- crowds ----------------------------------------------------------------------------------------------- */
+/* ---- crowds --------------------------------------------------------------------------------- */
 
 static void sessions_up_to_the_limit_are_refused_in_a_sentence(void **state)
 {
@@ -376,9 +378,10 @@ static void silent_connections_keep_nobody_out_who_is_in(void **state)
 	scene_end(&s);
 }
 
-/* ---- claims -------------------------------------------------------------------------------------------------- */
+/* ---- claims --------------------------------------------------------------------------------- */
 
-/* Opens the prompt 1, 2, ..., 64 in a process of its own and stays; *ret_claimed: the prompt is its to compute. */
+/* Opens the prompt 1, 2, ..., 64 in a process of its own and stays; *ret_claimed: the prompt is its
+ * to compute. */
 static pid_t prompt_holder(struct scene *s, bool *ret_claimed)
 {
 	int pipe_fds[2];
@@ -454,7 +457,7 @@ static void a_killed_claimant_leaves_the_claim_to_who_waits(void **state)
 	scene_end(&s);
 }
 
-/* ---- other versions ------------------------------------------------------------------------------------------- */
+/* ---- other versions ------------------------------------------------------------------------- */
 
 static void other_versions_of_the_abi_are_turned_away(void **state)
 {

@@ -1,5 +1,6 @@
 /*
- * keep_test.c - coppiced --keep: what it does when the daemon dies, ends, comes back, and what it holds meanwhile.
+ * keep_test.c - coppiced --keep: what it does when the daemon dies, ends, comes back, and what it
+ * holds meanwhile.
  *
  * The words are looked at from the CPU; to a stream that waits for them they are the same.
  */
@@ -130,7 +131,7 @@ static void assert_released(const struct fixture *f)
 		assert_int_equal(atomic_load(&f->lane->done_words[i]), 1);
 }
 
-/* ---- the daemon dies --------------------------------------------------------------------------------------------- */
+/* ---- the daemon dies ------------------------------------------------------------------------ */
 
 static void a_daemons_death_releases_all_streams(void **state)
 {
@@ -143,7 +144,8 @@ static void a_daemons_death_releases_all_streams(void **state)
 	assert_false(is_released(f));
 	harness_stop(f->h, SIGKILL);
 	assert_released(f);
-	/* As a stream compares: all that was submitted is done, and so is what is submitted after the death. */
+	/* As a stream compares: all that was submitted is done, and so is what is submitted after
+	 * the death. */
 	assert_true((int64_t)(atomic_load(&f->lane->done) - (1 + ABI_LANE_SLOTS)) >= 0);
 }
 
@@ -171,7 +173,7 @@ static void a_daemon_that_stops_needs_no_release(void **state)
 	assert_false(is_released(f));
 }
 
-/* ---- what the keeper holds --------------------------------------------------------------------------------------- */
+/* ---- what the keeper holds ------------------------------------------------------------------ */
 
 static void lanes_that_go_are_forgotten(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * service_test.c - the daemon as a process, on both loops: clients that die, hang or lie; start, stop, and life under a
- * service manager.
+ * service_test.c - the daemon as a process, on both loops: clients that die, hang or lie; start,
+ * stop, and life under a service manager.
  */
 #include "control_harness.h"
 
@@ -46,7 +46,8 @@ static void a_killed_clients_session_is_gone(void **state)
 	client_close(&watcher);
 }
 
-/* The grandchild keeps the socket open: only the process descriptor tells. It ends with the test. */
+/* The grandchild keeps the socket open: only the process descriptor tells. It ends with the
+ * test. */
 static void a_session_ends_with_its_process_though_the_socket_is_open(void **state)
 {
 	struct client watcher = client_open(*state);
@@ -388,7 +389,8 @@ static void a_backend_that_cannot_be_opened_is_said(void **state)
 	assert_true(harness_log_has(h, "the cuda backend cannot be opened: "));
 }
 
-/* Something else has the module's name: the daemon finds the same wrong with it on every machine, with a GPU or without. */
+/* Something else has the module's name: the daemon finds the same wrong with it on every machine,
+ * with a GPU or without. */
 static void put_wrong_module(struct harness *h, char *path, size_t bytes)
 {
 	const char *(*of_libc)(void) = gnu_get_libc_version;

@@ -1,10 +1,12 @@
 /*
- * soak_test.c - batches of random shapes through one daemon, for as many as COPPICE_SOAK_BATCHES says: prompts that share
- * documents, chunks, single tokens, draft trees, trims, forks and closings of three models at once, with the pool too small
- * for all of it. Every answer is looked at somewhere; what the daemon and the device hold may not grow. argv[1] is the
- * daemon's program; COPPICE_SEED repeats a run.
+ * soak_test.c - batches of random shapes through one daemon, for as many as COPPICE_SOAK_BATCHES
+ * says: prompts that share documents, chunks, single tokens, draft trees, trims, forks and closings
+ * of three models at once, with the pool too small for all of it. Every answer is looked at
+ * somewhere; what the daemon and the device hold may not grow. argv[1] is the daemon's program;
+ * COPPICE_SEED repeats a run.
  *
- * Q is zero, so that a row's answer is the mean of V over what it sees; V is made of token, position and layer.
+ * Q is zero, so that a row's answer is the mean of V over what it sees; V is made of token,
+ * position and layer.
  */
 #include "../fuzz/honest.h"
 #include "client/coppice.h"
@@ -32,8 +34,8 @@
 #define PATIENCE_NS UINT64_C(20000000000)
 #define BATCHES 600u
 #define MIB 1048576.0
-/* What may still come after a fifth of the run: what is left of the pool, and buffers that grow with the largest batch so
- * far and never shrink. A sanitizer keeps what was freed. */
+/* What may still come after a fifth of the run: what is left of the pool, and buffers that grow
+ * with the largest batch so far and never shrink. A sanitizer keeps what was freed. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MAX_GROWTH_MIB 1024.0
 #else
@@ -85,7 +87,7 @@ static uint32_t below(struct soak *s, uint32_t n)
 	return (uint32_t)((s->random >> 33) % n);
 }
 
-/* ---- what is right ----------------------------------------------------------------------------------------------- */
+/* ---- what is right -------------------------------------------------------------------------- */
 
 static float v_of(uint32_t id, uint32_t pos, uint32_t layer, uint32_t d)
 {
@@ -130,8 +132,8 @@ static double mean_of(const struct part *p, uint32_t row, uint32_t layer, uint32
 	return sum / n;
 }
 
-/* A few columns of a random row. fp16 rounds weights and output by up to 2^-11 of values up to a half, and probabilities
- * once more. */
+/* A few columns of a random row. fp16 rounds weights and output by up to 2^-11 of values up to a
+ * half, and probabilities once more. */
 static void check_part(struct soak *s, const struct session *x, uint32_t index, uint32_t layer)
 {
 	const struct part *p = &x->parts[index];
@@ -153,7 +155,7 @@ static void check_part(struct soak *s, const struct session *x, uint32_t index, 
 	s->n_checked++;
 }
 
-/* ---- one session ------------------------------------------------------------------------------------------------- */
+/* ---- one session ---------------------------------------------------------------------------- */
 
 static void must(const struct session *x, int r, const char *what)
 {
@@ -255,7 +257,7 @@ static void disturb(struct soak *s, struct session *x)
 	}
 }
 
-/* ---- a step of a session ----------------------------------------------------------------------------------------- */
+/* ---- a step of a session -------------------------------------------------------------------- */
 
 static void make_new(struct soak *s, struct part *p)
 {
@@ -423,9 +425,10 @@ static void round_of_all(struct soak *s)
 		end_step(s, &s->sessions[i]);
 }
 
-/* ---- what is held ------------------------------------------------------------------------------------------------ */
+/* ---- what is held --------------------------------------------------------------------------- */
 
-/* Of the first device, of all processes, in MiB; 0 without one, or where nvidia-smi does not say. */
+/* Of the first device, of all processes, in MiB; 0 without one, or where nvidia-smi does not
+ * say. */
 static double device_mib(void)
 {
 	FILE *out = test_on_gpu() ? popen("nvidia-smi --query-gpu=memory.used "

@@ -67,8 +67,8 @@ static void attend(const struct document *d, uint32_t layer, uint32_t pos, doubl
 		ret[i] /= sum;
 }
 
-/* A page of twelve that is another's alters some values of O by 1e-2 and more, one token of 384 by 1e-3. fp16 rounds weights
- * and O, of values below 1, by 2.5e-4 each. */
+/* A page of twelve that is another's alters some values of O by 1e-2 and more, one token of 384 by
+ * 1e-3. fp16 rounds weights and O, of values below 1, by 2.5e-4 each. */
 static void assert_seen(const struct document *d, uint32_t layer, uint32_t pos, void *o)
 {
 	double most = test_on_gpu() ? 1e-3 : 1e-5;

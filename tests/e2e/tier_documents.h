@@ -1,9 +1,11 @@
 /*
- * tier_documents.h - documents of a client whose daemon has tiers below its pool, and what attention over them gives.
+ * tier_documents.h - documents of a client whose daemon has tiers below its pool, and what
+ * attention over them gives.
  *
- * Q, K and V are functions of document, layer and position. What comes back for the last token of each extension is
- * compared with plain attention in this process: it is right if, and only if, each token's own K and V are seen, once, and
- * nothing else. Attention does not know an order; a prompt that ends within a document knows what comes before its end.
+ * Q, K and V are functions of document, layer and position. What comes back for the last token of
+ * each extension is compared with plain attention in this process: it is right if, and only if,
+ * each token's own K and V are seen, once, and nothing else. Attention does not know an order; a
+ * prompt that ends within a document knows what comes before its end.
  */
 #ifndef TIER_DOCUMENTS_H
 #define TIER_DOCUMENTS_H
@@ -22,8 +24,8 @@ struct reader {
 
 void reader_open(struct reader *r, const struct harness *h);
 void reader_close(struct reader *r);
-/* Opens the first n tokens of a document, waits for what comes from lower tiers, computes the rest and asserts that it is
- * right. Returns how many tokens were there; -1: the daemon is gone. */
+/* Opens the first n tokens of a document, waits for what comes from lower tiers, computes the rest
+ * and asserts that it is right. Returns how many tokens were there; -1: the daemon is gone. */
 int document_use(struct reader *r, uint32_t doc, uint32_t n);
 
 #endif

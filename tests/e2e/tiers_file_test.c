@@ -1,13 +1,13 @@
 /*
- * tiers_file_test.c - the daemon as a process and a document in its tier file: what is wrong in the file is a clear sentence and
- * right answers, and what came from it is counted. On both loops.
+ * tiers_file_test.c - the daemon as a process and a document in its tier file: what is wrong in the
+ * file is a clear sentence and right answers, and what came from it is counted. On both loops.
  */
 #include "element.h"
 #include "tier_documents.h"
 #include "tiers_fixture.h"
 
-#include "kvstore/tier_catalog.h"
-#include "kvstore/tier_head.h"
+#include "kvstore/files/tier_catalog.h"
+#include "kvstore/files/tier_head.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -72,7 +72,8 @@ static uint64_t page_bytes(void)
 	return 2 * 2 * PAGE_TOKENS * 64 * element_bytes();
 }
 
-/* A byte of a page. They lie one after the other, in whole units, in the order in which they were written. */
+/* A byte of a page. They lie one after the other, in whole units, in the order in which they were
+ * written. */
 static void flip_page(const struct tiers *t, uint64_t i)
 {
 	struct tier_head head = head_of(t);
@@ -121,7 +122,8 @@ static void all_that_came_back_altered_is_said_at_the_end(void **state)
 	tiers_done(&t);
 }
 
-/* Where the record of the image after the first five lies, in a journal that has no other but the model's. */
+/* Where the record of the image after the first five lies, in a journal that has no other but the
+ * model's. */
 static uint64_t record_at(void)
 {
 	const uint64_t head_bytes = 16;

@@ -11,7 +11,8 @@ struct tiers {
 	char path[128], flag[160];
 };
 
-/* Of main, as harness_init. 0; 1; or 77 where there is no io_uring and so no file, which it says. */
+/* Of main, as harness_init. 0; 1; or 77 where there is no io_uring and so no file, which it
+ * says. */
 int tiers_init(int argc, char **argv);
 struct tiers tiers_of(void **state); /* of a harness that has not started */
 void tiers_start_with(struct tiers *t, const char *host, const char *file_bytes);

@@ -1,9 +1,11 @@
 /*
- * tiers_kill_test.c - a daemon that is killed while KV is on its way to its tier file, again and again on the same file.
+ * tiers_kill_test.c - a daemon that is killed while KV is on its way to its tier file, again and
+ * again on the same file.
  *
- * A client computes documents, many more than the pool has room for; at a random moment the daemon is killed. Of the next
- * one some documents are asked for each time, a part of each and then the whole, others at random; what attention gives is
- * compared with what it gives here (tier_documents.h). COPPICE_SEED repeats the moments, COPPICE_KILLS sets how many.
+ * A client computes documents, many more than the pool has room for; at a random moment the daemon
+ * is killed. Of the next one some documents are asked for each time, a part of each and then the
+ * whole, others at random; what attention gives is compared with what it gives here
+ * (tier_documents.h). COPPICE_SEED repeats the moments, COPPICE_KILLS sets how many.
  */
 #include "tier_documents.h"
 #include "tiers_fixture.h"

@@ -1,6 +1,6 @@
 /*
- * tiers_test.c - the daemon as a process, with tiers below its pool: what is wrong with a tier is a clear sentence and a
- * working daemon without it. On both loops.
+ * tiers_test.c - the daemon as a process, with tiers below its pool: what is wrong with a tier is a
+ * clear sentence and a working daemon without it. On both loops.
  */
 #include "tiers_fixture.h"
 
@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Capacities of host memory and file as the daemon reports them; 0: no such tier. The daemon serves. */
+/* Capacities of host memory and file as the daemon reports them; 0: no such tier. The daemon
+ * serves. */
 static void assert_tiers(struct tiers *t, uint64_t host_mib, uint64_t file_mib)
 {
 	Coppice__Status status = COPPICE__STATUS__INIT;

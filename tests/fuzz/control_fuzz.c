@@ -1,10 +1,10 @@
 /*
  * control_fuzz.c - clients that say anything, at a real daemon, while an honest one steps.
  *
- * A client of nonsense has a session made the right way, then sends requests that are valid but for a field, requests with
- * flipped bytes, and plain noise, with descriptors attached or not; it reads its replies or not, and hangs up or is
- * killed at any moment. In the end the daemon has the honest session alone, as many descriptors as before, and
- * about as much memory.
+ * A client of nonsense has a session made the right way, then sends requests that are valid but for
+ * a field, requests with flipped bytes, and plain noise, with descriptors attached or not; it reads
+ * its replies or not, and hangs up or is killed at any moment. In the end the daemon has the honest
+ * session alone, as many descriptors as before, and about as much memory.
  */
 #include "draw.h"
 #include "honest.h"
@@ -204,7 +204,8 @@ static void read_all(int fd)
 	} while (true);
 }
 
-/* A connection, most of the time with what a session needs, and nonsense until it ends or hangs up. */
+/* A connection, most of the time with what a session needs, and nonsense until it ends or hangs
+ * up. */
 static void live(struct draw *d, const struct harness *h)
 {
 	struct client c = client_connect(h);
@@ -249,7 +250,8 @@ static void live_and_die(struct draw *d, const struct harness *h)
 	harness_wait(pid);
 }
 
-/* Device arenas that it may have open return when its process ends: where there are some, it has one of its own. */
+/* Device arenas that it may have open return when its process ends: where there are some, it has
+ * one of its own. */
 static void live_apart(struct draw *d, const struct harness *h)
 {
 	pid_t pid = fork();

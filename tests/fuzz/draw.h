@@ -1,5 +1,6 @@
 /*
- * draw.h - random numbers of a fuzzer: the seed is printed, COPPICE_SEED repeats a run; COPPICE_SECONDS bounds it.
+ * draw.h - random numbers of a fuzzer: the seed is printed, COPPICE_SEED repeats a run;
+ * COPPICE_SECONDS bounds it.
  */
 #ifndef COPPICE_FUZZ_DRAW_H
 #define COPPICE_FUZZ_DRAW_H

@@ -1,4 +1,5 @@
-/* honest.c - see honest.h. Q is zero, so that the answer is the mean of V; V is made of a hash of the tokens so far. */
+/* honest.c - see honest.h. Q is zero, so that the answer is the mean of V; V is made of a hash of
+ * the tokens so far. */
 #include "honest.h"
 
 #include "../e2e/element.h"
@@ -48,7 +49,8 @@ static void done(struct honest *h, int r, const uint64_t *ticket)
 		fail_msg("an honest client was answered %d: %s", r, coppice_explain(h->c));
 }
 
-/* Layout of the arena, in elements: q, k, v, o. fp16 rounds weights and output by up to 2^-11 of values up to a half. */
+/* Layout of the arena, in elements: q, k, v, o. fp16 rounds weights and output by up to 2^-11 of
+ * values up to a half. */
 static void compute_layer(struct honest *h, uint32_t layer)
 {
 	void *q = coppice_arena_base(h->arena), *k = element_at(q, HONEST_DIM);

@@ -1,6 +1,6 @@
 /*
- * honest.h - a client of libcoppice that does nothing wrong and checks every answer: while others attack the daemon, what
- * it gets must stay right and come in time. All functions assert.
+ * honest.h - a client of libcoppice that does nothing wrong and checks every answer: while others
+ * attack the daemon, what it gets must stay right and come in time. All functions assert.
  */
 #ifndef COPPICE_FUZZ_HONEST_H
 #define COPPICE_FUZZ_HONEST_H
@@ -29,7 +29,8 @@ struct honest {
 
 /* With a sequence of a first token. Honest clients of one family share what they compute. */
 void honest_start(struct honest *h, const char *socket, uint32_t family);
-/* A token more, all layers, each answer checked. Over some hundred tokens the sequence begins anew. */
+/* A token more, all layers, each answer checked. Over some hundred tokens the sequence begins
+ * anew. */
 void honest_step(struct honest *h);
 /* For so long; returns the longest step in nanoseconds. */
 uint64_t honest_run(struct honest *h, unsigned ms);

@@ -5,13 +5,14 @@
  *      friend    domain 1000   shares a prefix with it that the friend computed
  *      stranger  domain 2000   uses the very token ids that the hostile one uses
  *
- * Q is zero, so that attention is the mean of V over the path, and V is made of a hash of all tokens up to it: a foreign or
- * stale row shows in the mean, and so does a NaN of the hostile session's. Nobody must read or write outside the
- * hostile session's arena, which lies between pages that cannot be touched.
+ * Q is zero, so that attention is the mean of V over the path, and V is made of a hash of all
+ * tokens up to it: a foreign or stale row shows in the mean, and so does a NaN of the hostile
+ * session's. Nobody must read or write outside the hostile session's arena, which lies between
+ * pages that cannot be touched.
  */
 #include "lane_hostile.h"
 
-#include "daemon/passes.h"
+#include "daemon/sched/long/streamed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,7 +104,7 @@ static void hostile_turn(struct world *w)
 		sched_round(w->h.sched);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 /* What is on its way through the stage has references of its own. */
 static void assert_valid(const struct world *w)
@@ -116,8 +117,8 @@ static void assert_valid(const struct world *w)
 		fail_msg("the store: %s", error);
 }
 
-/* An extent for small pages, of which the stranger finds some whatever the others hold; two for large ones, of which 21 are in one;
- * the stage. */
+/* An extent for small pages, of which the stranger finds some whatever the others hold; two for
+ * large ones, of which 21 are in one; the stage. */
 static void make_tight(struct config *config)
 {
 	config->max_seqs = 5;

@@ -1,7 +1,7 @@
 /* lane_honest.c - see lane_honest.h. */
 #include "lane_honest.h"
 
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 
 #include <errno.h>
 #include <math.h>
@@ -85,7 +85,8 @@ static bool is_refused(struct lane_honest *who, int status)
 	return true;
 }
 
-/* Computes the tokens that the naive model has from `from` on; false: there is no room, and they are gone again. */
+/* Computes the tokens that the naive model has from `from` on; false: there is no room, and they
+ * are gone again. */
 static bool compute(struct lane_honest *who, struct naive *q, uint32_t from)
 {
 	uint32_t n = q->n - from;

@@ -1,5 +1,6 @@
 /*
- * lane_honest.h - a session of the stepped scheduler's that does nothing wrong and checks every answer and status.
+ * lane_honest.h - a session of the stepped scheduler's that does nothing wrong and checks every
+ * answer and status.
  */
 #ifndef COPPICE_FUZZ_LANE_HONEST_H
 #define COPPICE_FUZZ_LANE_HONEST_H

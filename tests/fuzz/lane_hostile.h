@@ -1,12 +1,13 @@
 /*
- * lane_hostile.h - a session of the stepped scheduler's that writes nonsense, and whom it does so beside.
+ * lane_hostile.h - a session of the stepped scheduler's that writes nonsense, and whom it does so
+ * beside.
  */
 #ifndef COPPICE_FUZZ_LANE_HOSTILE_H
 #define COPPICE_FUZZ_LANE_HOSTILE_H
 
 #include "lane_honest.h"
 
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 
 #define ARENA_BYTES (256u << 10)
 
@@ -31,7 +32,8 @@ struct world {
 void hostile_start(struct world *w);
 /* With whatever is in flight. */
 void hostile_end(struct world *w);
-/* Its lane and its arena come and go while it lives; its sequences go with the lane, whatever is in flight. */
+/* Its lane and its arena come and go while it lives; its sequences go with the lane, whatever is in
+ * flight. */
 void hostile_lane_make(struct world *w);
 void hostile_lane_unmake(struct world *w);
 void hostile_arena_make(struct world *w);

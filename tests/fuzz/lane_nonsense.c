@@ -257,7 +257,7 @@ void hostile_entry(struct world *w)
 	hostile->n_entries++;
 }
 
-/* ---- the hostile session: scribbling ------------------------------------------------------------------------- */
+/* ---- the hostile session: scribbling -------------------------------------------------------- */
 
 void hostile_scribble_arena(struct world *w)
 {

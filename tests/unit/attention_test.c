@@ -1,4 +1,5 @@
-/* attention_test.c - the CPU backend's attention against float64, over random trees, shapes and policies. */
+/* attention_test.c - the CPU backend's attention against float64, over random trees, shapes and
+ * policies. */
 #include "world.h"
 #include "world_cases.h"
 #include "kernels/cpu/vec.h"
@@ -12,8 +13,9 @@
 
 #include <cmocka.h>
 
-/* Half a unit of the last place is 2^-12 of a value in fp16 and 2^-9 in bf16; their mean over values of random
- * magnitude is well below. fp32 is summed in chains of products, whose roundings grow with their root. */
+/* Half a unit of the last place is 2^-12 of a value in fp16 and 2^-9 in bf16; their mean over
+ * values of random magnitude is well below. fp32 is summed in chains of products, whose roundings
+ * grow with their root. */
 static const double bounds[] = {[WORK_FP32] = 2e-6, [WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 static const char *const isas[] = {"generic", "avx2", "avx512"};
 static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE,

@@ -127,7 +127,8 @@ static void test_closing_nothing_is_fine(void **state)
 	backend_cpu.close(NULL);
 }
 
-/* One row of one query over n keys at [first, first + n) of a page; K is 0, so that O is the mean of V. */
+/* One row of one query over n keys at [first, first + n) of a page; K is 0, so that O is the mean
+ * of V. */
 struct probe {
 	struct work_shape shape;
 	struct work_query query;

@@ -1,8 +1,8 @@
 /*
- * batch_test.c - plans that take in the next tokens: when a backend is asked to, and what follows where it has lost one;
- * what streams are told of a batch in flight, and how long slices are.
+ * batch_test.c - plans that take in the next tokens: when a backend is asked to, and what follows
+ * where it has lost one; what streams are told of a batch in flight, and how long slices are.
  */
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
 
 #include <errno.h>

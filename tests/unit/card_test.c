@@ -1,7 +1,8 @@
 /*
- * card_test.c - what is said where no GPU can compute. The CUDA runtime's part is played here: a machine of one or two GPUs, or none.
+ * card_test.c - what is said where no GPU can compute. The CUDA runtime's part is played here: a
+ * machine of one or two GPUs, or none.
  */
-#include "kernels/cuda/card.h"
+#include "kernels/cuda/device/card.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>

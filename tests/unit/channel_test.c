@@ -1,4 +1,5 @@
-/* channel_test.c - packets, descriptors, credentials, socket files and sealed segments, on real sockets and memfds. */
+/* channel_test.c - packets, descriptors, credentials, socket files and sealed segments, on real
+ * sockets and memfds. */
 #include "proto/channel.h"
 #include "proto/ring.h"
 

@@ -1,5 +1,6 @@
 /*
- * client_fixture.h - a coppiced of its own for each test, and a connection to it, for tests of libcoppice.
+ * client_fixture.h - a coppiced of its own for each test, and a connection to it, for tests of
+ * libcoppice.
  */
 #ifndef COPPICE_TESTS_CLIENT_FIXTURE_H
 #define COPPICE_TESTS_CLIENT_FIXTURE_H

@@ -1,6 +1,6 @@
 /*
- * client_life_test.c - libcoppice across forks, the daemon's death, waits that last and threads that share a connection. argv[1] is
- * the daemon's program.
+ * client_life_test.c - libcoppice across forks, the daemon's death, waits that last and threads
+ * that share a connection. argv[1] is the daemon's program.
  */
 #include "client_fixture.h"
 
@@ -123,7 +123,8 @@ static void nobody_to_connect_to_is_explained(void **state)
 	assert_non_null(strstr(coppice_explain(NULL), "/nowhere/at/all"));
 }
 
-/* A claim that is not worked on: who waits for it is answered at its time limit, others in the meantime. */
+/* A claim that is not worked on: who waits for it is answered at its time limit, others in the
+ * meantime. */
 static void a_wait_does_not_keep_others_from_their_answers(void **state)
 {
 	struct fixture *f = *state;

@@ -1,6 +1,6 @@
 /*
- * client_test.c - libcoppice against a coppiced of its own for each test: entries, steps, tickets, and what is refused. argv[1] is
- * the daemon's program.
+ * client_test.c - libcoppice against a coppiced of its own for each test: entries, steps, tickets,
+ * and what is refused. argv[1] is the daemon's program.
  */
 #include "client_fixture.h"
 
@@ -132,7 +132,8 @@ static void tickets_that_never_were_are_refused(void **state)
 	assert_int_equal(coppice_wait(f->lane, 0, 0), -EINVAL);
 }
 
-/* Bodies of ever other lengths, up to the largest, go round the arena many times with several in flight. */
+/* Bodies of ever other lengths, up to the largest, go round the arena many times with several in
+ * flight. */
 static void bodies_go_round_the_arena_unharmed(void **state)
 {
 	struct fixture *f = *state;

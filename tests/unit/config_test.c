@@ -1,8 +1,9 @@
 /*
- * config_test.c - defaults, file and flags, each over the last; every bad value has a message that names its place.
+ * config_test.c - defaults, file and flags, each over the last; every bad value has a message that
+ * names its place.
  */
-#include "daemon/config.h"
-#include "daemon/log.h"
+#include "daemon/config/config.h"
+#include "daemon/base/log.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -26,16 +26,16 @@ endif()
 if(COPPICE_CUDA_INCLUDE)
 	# What is said where no GPU can compute: the runtime's part is the test's.
 	coppice_test(NAME card_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/card_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/card.c
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/card_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/device/card.c
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(card_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 	# Plans that share so much memory of a device; the runtime's part is the test's, too.
 	coppice_test(NAME plans_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/plans_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_ahead.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_memory.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_plans.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_ahead.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_shape.c
 			${planner_sources}
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(plans_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
@@ -43,13 +43,13 @@ if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME stand_test
 		SOURCES ${CMAKE_CURRENT_LIST_DIR}/stand_test.c ${CMAKE_CURRENT_LIST_DIR}/fake_stream.c
 			${CMAKE_CURRENT_LIST_DIR}/oracle.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/stand.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_plans.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_ahead.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_shape.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/batch_tables.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/stand.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_memory.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_plans.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_ahead.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_shape.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_tables.c
 			${planner_sources}
 		LIBS coppice_kernels LABELS unit kernels)
 	target_include_directories(stand_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
@@ -59,8 +59,8 @@ if(COPPICE_CUDA_INCLUDE)
 	set_target_properties(fake_nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LIBRARY_OUTPUT_DIRECTORY ${fakes}
 		C_VISIBILITY_PRESET default)
 	coppice_test(NAME peers_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/peers_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/peer.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/nccl.c ${PROJECT_SOURCE_DIR}/kernels/cuda/batch_memory.c
+		SOURCES ${CMAKE_CURRENT_LIST_DIR}/peers_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/peers/peer.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/peers/nccl.c ${PROJECT_SOURCE_DIR}/kernels/cuda/batch/batch_memory.c
 		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
 	target_include_directories(peers_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 	add_dependencies(peers_test fake_nccl)

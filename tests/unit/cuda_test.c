@@ -1,11 +1,13 @@
 /*
- * cuda_test.c - the GPU's attention against float64, over random trees, shapes and policies; and the module's manners.
+ * cuda_test.c - the GPU's attention against float64, over random trees, shapes and policies; and
+ * the module's manners.
  *
- * argv[1] is the module; argv[2] "few": the tests that suit a tool which slows kernels down a hundredfold. Without a device
- * the program says so and exits with 77, which CTest counts as skipped.
+ * argv[1] is the module; argv[2] "few": the tests that suit a tool which slows kernels down a
+ * hundredfold. Without a device the program says so and exits with 77, which CTest counts as
+ * skipped.
  */
 #include "device_ops.h"
-#include "kernels/cuda/module.h"
+#include "kernels/cuda/module/module.h"
 #include "probe.h"
 #include "world.h"
 #include "world_cases.h"
@@ -22,12 +24,12 @@
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
-/* The log of a sum of exponentials: scores are sums of products in fp32 of which the tensor cores round some down, and
- * exp2 has 2 units of the last place. */
+/* The log of a sum of exponentials: scores are sums of products in fp32 of which the tensor cores
+ * round some down, and exp2 has 2 units of the last place. */
 #define LSE_BOUND 1e-4
 
-/* As attention_test.c: half a unit of the last place is 2^-12 of a value in fp16 and 2^-9 in bf16, of the weights as
- * well as of the output. */
+/* As attention_test.c: half a unit of the last place is 2^-12 of a value in fp16 and 2^-9 in bf16,
+ * of the weights as well as of the output. */
 static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE,
 					    PLAN_DEFT, PLAN_DEFT, PLAN_DEFT};
@@ -97,7 +99,8 @@ static void run_world(struct work_shape shape, uint32_t node_tokens, struct orac
 	world_done(&w);
 }
 
-/* Told to make all code anew, the driver has none for sm_90a: what is tested then is what other devices compute with. */
+/* Told to make all code anew, the driver has none for sm_90a: what is tested then is what other
+ * devices compute with. */
 static void test_code_that_the_driver_makes_has_no_stages(void **state)
 {
 	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
@@ -187,8 +190,8 @@ static void test_long_contexts_that_are_cut_are_within_their_bound(void **state)
 		run_world(shape_make(1 + 3 * i, 128, 64, WORK_FP16 + i % 2), 3000, &random);
 }
 
-/* One world on either backend, from the same random numbers. Each is within its bound of float64, so that they are within
- * twice that of each other. */
+/* One world on either backend, from the same random numbers. Each is within its bound of float64,
+ * so that they are within twice that of each other. */
 static void check_against_cpu(struct work_shape shape, struct oracle_random *random)
 {
 	struct world_want want = {.shape = shape,
@@ -241,7 +244,8 @@ static void test_the_cpus_backend_answers_the_same(void **state)
 				  &random);
 }
 
-/* A tool that looks at each access takes seconds for what else takes milliseconds: one world of each path. */
+/* A tool that looks at each access takes seconds for what else takes milliseconds: one world of
+ * each path. */
 static void test_few_worlds_are_within_their_bound(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -253,7 +257,7 @@ static void test_few_worlds_are_within_their_bound(void **state)
 	run_world(shape_make(8, 128, 32, WORK_BF16), 700, &random);
 }
 
-/* ---- lists made by hand ------------------------------------------------------------------------------------------ */
+/* ---- lists made by hand --------------------------------------------------------------------- */
 
 static struct backend_io probe_io(struct probe *p)
 {
@@ -337,8 +341,8 @@ static void test_a_row_that_sees_no_key_of_its_tiles_is_zero_too(void **state)
 	world_done(&p.w);
 }
 
-/* Warps that share out one slot: those that get none of it have no scores, and 2 to the power of what the other has is more
- * than a float holds. */
+/* Warps that share out one slot: those that get none of it have no scores, and 2 to the power of
+ * what the other has is more than a float holds. */
 static void test_a_row_whose_scores_are_all_very_low_has_its_mean(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);

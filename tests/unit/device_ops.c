@@ -1,7 +1,7 @@
 /* device_ops.c - see device_ops.h. */
 #include "device_ops.h"
 
-#include "kernels/cuda/module.h"
+#include "kernels/cuda/module/module.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

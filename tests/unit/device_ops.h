@@ -4,7 +4,8 @@
 
 #include "kernels/backend.h"
 
-/* Loads the module, for good. 0; or what a test is to exit with after this has said why: 77 where there is no device. */
+/* Loads the module, for good. 0; or what a test is to exit with after this has said why: 77 where
+ * there is no device. */
 int device_ops(const char *module, const struct backend_ops **ret);
 
 #endif

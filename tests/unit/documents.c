@@ -14,7 +14,8 @@
 
 #define WAIT_NS UINT64_C(20000000000)
 
-/* Norm of the difference by the norm, squared. On the CPU 1e-6; two answers in fp16 are off by 5e-4 at most, each. */
+/* Norm of the difference by the norm, squared. On the CPU 1e-6; two answers in fp16 are off by 5e-4
+ * at most, each. */
 #define CLOSE 1e-12
 #define CLOSE_FP16 1e-6
 

@@ -1,9 +1,10 @@
 /*
- * documents.h - documents through a real scheduler whose pool they do not fit, with tiers below: on the CPU's backend in fp32, on that
- * of a module in fp16 with heads twice as wide, so that rows and pages have the same bytes.
+ * documents.h - documents through a real scheduler whose pool they do not fit, with tiers below: on
+ * the CPU's backend in fp32, on that of a module in fp16 with heads twice as wide, so that rows and
+ * pages have the same bytes.
  *
- * What attention gives for the last token of each chunk is compared with what it gave in a scheduler whose pool holds everything: wrong
- * KV anywhere before that token would show.
+ * What attention gives for the last token of each chunk is compared with what it gave in a
+ * scheduler whose pool holds everything: wrong KV anywhere before that token would show.
  */
 #ifndef COPPICE_TESTS_DOCUMENTS_H
 #define COPPICE_TESTS_DOCUMENTS_H
@@ -35,7 +36,8 @@ struct fixture {
 	char file[64]; /* empty: none */
 };
 
-/* Of main: argv[1] is the backend's module, else it is the CPU's. 0; or what to exit with, 77 where the module has no device. */
+/* Of main: argv[1] is the backend's module, else it is the CPU's. 0; or what to exit with, 77 where
+ * the module has no device. */
 int documents_init(int argc, char **argv);
 /* Of main: computes what is expected. */
 int documents_expect(void **state);
@@ -59,12 +61,13 @@ void document_compute(struct client *c, uint64_t seq, uint32_t doc, uint32_t pos
 /* A row of O in the arena, at that offset. */
 void document_output(const struct client *c, uint64_t at, float ret[DOC_ROW]);
 struct store_match document_await(struct client *c, uint64_t seq, struct store_match match);
-/* Opens the first n_chunks of a document, waits for what lies lower, computes the rest; every O that is known is right.
- * Returns how many tokens were there. */
+/* Opens the first n_chunks of a document, waits for what lies lower, computes the rest; every O
+ * that is known is right. Returns how many tokens were there. */
 uint32_t document_use(struct client *c, uint32_t doc, uint32_t n_chunks);
 /* Passes merge states where one go adds up keys one after the other: the same but for rounding. */
 void assert_close(float (*got)[DOC_ROW], float (*want)[DOC_ROW]);
-/* The same bits on the CPU where there are no passes; close on a device, which adds up as its plan of the batch has it. */
+/* The same bits on the CPU where there are no passes; close on a device, which adds up as its plan
+ * of the batch has it. */
 void assert_right(const struct client *c, float (*got)[DOC_ROW], float (*want)[DOC_ROW]);
 
 #endif

@@ -1,10 +1,11 @@
 /*
- * estimate_cuda_test.c - the device's estimates against their twin in float64, over pages in any order, windows of several pages, and
- * ends within a square. "estimate_cuda_test time" times them instead, over a path of 65,536 and 131,072 keys whose pages lie anywhere.
- * Without a device the program says so and exits with 77.
+ * estimate_cuda_test.c - the device's estimates against their twin in float64, over pages in any
+ * order, windows of several pages, and ends within a square. "estimate_cuda_test time" times them
+ * instead, over a path of 65,536 and 131,072 keys whose pages lie anywhere. Without a device the
+ * program says so and exits with 77.
  */
 #include "kernels/cpu/estimate.h"
-#include "kernels/cuda/estimate.h"
+#include "kernels/cuda/sparse/estimate.h"
 #include "oracle.h"
 
 #include <cuda_runtime_api.h>
@@ -22,7 +23,8 @@
 #define LAYER 1u
 #define LOG2_E 1.4426950408889634
 #define EXTENT_BYTES (UINT64_C(2) << 20)
-/* A score is a sum of up to 4,096 products in fp32, up to 60 here; exp2 has 2 units of the last place. */
+/* A score is a sum of up to 4,096 products in fp32, up to 60 here; exp2 has 2 units of the last
+ * place. */
 #define BOUND 1e-5
 
 struct shape {
@@ -69,7 +71,7 @@ static void *upload(const void *from, size_t bytes)
 	return to;
 }
 
-/* ---- the path ------------------------------------------------------------------------------------------------------ */
+/* ---- the path ------------------------------------------------------------------------------- */
 
 static uint32_t group_of(const struct world *w, uint32_t token)
 {
@@ -204,7 +206,7 @@ static struct device_estimate estimate_of(const struct shape *s, uint64_t head_b
 	};
 }
 
-/* ---- on the device --------------------------------------------------------------------------------------------------- */
+/* ---- on the device -------------------------------------------------------------------------- */
 
 /* Nothing of it is there before: what is not written shows. */
 static void run(const struct device_estimate *e, size_t n_mass, float *ret_mass)
@@ -330,7 +332,7 @@ static void test_what_cannot_be_done_takes_no_scratch(void **state)
 	assert_int_equal(device_estimate_bytes(&e), 0);
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------------ */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 #define TIME_POOL (UINT64_C(4) << 30)
 #define TIME_REPS 15

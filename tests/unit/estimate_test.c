@@ -1,5 +1,6 @@
 /*
- * estimate_test.c - estimates of blocks against the definition, their sums, and what is selected by them.
+ * estimate_test.c - estimates of blocks against the definition, their sums, and what is selected by
+ * them.
  */
 #include "oracle.h"
 

@@ -162,7 +162,7 @@ static void check(const struct plan *plan, enum exchange_way way)
 	check_rows(plan, way == EXCHANGE_DIRECT);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------ */
+/* ---- threads -------------------------------------------------------------------------------- */
 
 struct thread {
 	const struct plan *plan;
@@ -250,7 +250,7 @@ static void test_a_thread_that_gives_up_ends_the_others_run(void **state)
 	exchange_free(ends[1]);
 }
 
-/* ---- processes ---------------------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------ */
 
 struct mesh {
 	uint32_t n_ranks;
@@ -474,7 +474,7 @@ static void test_a_process_that_speaks_of_other_rows_is_refused(void **state)
 	assert_refused("GET / HTTP/1.1\r\n\r\n", 18, "no exchange");
 }
 
-/* ---- which way ---------------------------------------------------------------------------------------------------- */
+/* ---- which way ------------------------------------------------------------------------------ */
 
 static void test_the_way_follows_size_and_ranks(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * fake_nccl.c - a libnccl.so.2 that gathers nothing: who is a rank of what, and who has been given up. FAKE_NCCL_REFUSE=1: it makes no
- * communicators.
+ * fake_nccl.c - a libnccl.so.2 that gathers nothing: who is a rank of what, and who has been given
+ * up. FAKE_NCCL_REFUSE=1: it makes no communicators.
  */
 #include "fake_nccl.h"
 

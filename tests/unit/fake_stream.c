@@ -1,9 +1,9 @@
 /* fake_stream.c - see fake_stream.h. */
 #include "fake_stream.h"
 
-#include "kernels/cuda/batch_chosen.h"
-#include "kernels/cuda/batch_impl.h"
-#include "kernels/cuda/bring.h"
+#include "kernels/cuda/batch/batch_chosen.h"
+#include "kernels/cuda/batch/batch_impl.h"
+#include "kernels/cuda/device/bring.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* ---- the device ---------------------------------------------------------------------------------------------------- */
+/* ---- the device ----------------------------------------------------------------------------- */
 
 struct fake_stream fake;
 
@@ -178,7 +178,7 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
 	return 0;
 }
 
-/* ---- the rest of it, which does next to nothing --------------------------------------------------------------------- */
+/* ---- the rest of it, which does next to nothing --------------------------------------------- */
 
 cudaError_t cudaMalloc(void **ret, size_t bytes)
 {

@@ -1,12 +1,13 @@
 /*
- * fake_stream.h - the device of the CUDA backend's batches, played: a stream of graphs that go one after the other, of which one that
- * stands waits for its call, and time that passes as the test says. Whoever waits for the stream while a launch stands on it has
- * failed. In place of the CUDA runtime, the kernels, and what other devices and chosen blocks need.
+ * fake_stream.h - the device of the CUDA backend's batches, played: a stream of graphs that go one
+ * after the other, of which one that stands waits for its call, and time that passes as the test
+ * says. Whoever waits for the stream while a launch stands on it has failed. In place of the CUDA
+ * runtime, the kernels, and what other devices and chosen blocks need.
  */
 #ifndef COPPICE_TESTS_FAKE_STREAM_H
 #define COPPICE_TESTS_FAKE_STREAM_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 #define FAKE_GRAPHS 64u
 #define FAKE_BATCHES 8192u

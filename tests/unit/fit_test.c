@@ -98,7 +98,8 @@ static void test_noise_of_one_in_a_thousand_moves_none_by_a_third(void **state)
 
 #define EVERY 4u
 
-/* Every fourth designed workload under all cuts, one after the other; times are the first constants'. */
+/* Every fourth designed workload under all cuts, one after the other; times are the first
+ * constants'. */
 static struct fit_experiment *make_choices(uint32_t *ret_n)
 {
 	uint32_t n = (fit_count() + EVERY - 1) / EVERY * PROGRAM_N_SHARES;

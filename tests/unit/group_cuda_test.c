@@ -1,12 +1,13 @@
 /*
- * group_cuda_test.c - several GPUs as one: the same answers as float64 within the bounds of one, nothing but rows between them,
- * and a device that never comes. The twin of group_test.c.
+ * group_cuda_test.c - several GPUs as one: the same answers as float64 within the bounds of one,
+ * nothing but rows between them, and a device that never comes. The twin of group_test.c.
  *
- * argv[1] is the module. COPPICE_DEVICES names the devices, with commas (default 0,0,0,0: one GPU can be several). Without a device the
- * program says so and exits with 77, which CTest counts as skipped.
+ * argv[1] is the module. COPPICE_DEVICES names the devices, with commas (default 0,0,0,0: one GPU
+ * can be several). Without a device the program says so and exits with 77, which CTest counts as
+ * skipped.
  */
 #include "group_growing.h"
-#include "kernels/cuda/module.h"
+#include "kernels/cuda/module/module.h"
 #include "kernels/group/exchange.h"
 #include "kernels/group/group.h"
 #include "world.h"
@@ -30,7 +31,8 @@
 #define SHORT_MS 300u
 #define LSE_BOUND 1e-4 /* as cuda_test.c */
 
-/* As cuda_test.c. A part is rounded once more before the merge, but parts of n devices count for 1 / n each. */
+/* As cuda_test.c. A part is rounded once more before the merge, but parts of n devices count for 1
+ * / n each. */
 static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 static const struct backend_ops *cuda;
 static cuda_arena_copy arena_copy;
@@ -45,7 +47,7 @@ static void members_init(uint32_t n, struct group_device *devices)
 		devices[i] = (struct group_device){cuda, names[i]};
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------------------ */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 static struct work_shape shape_make(uint32_t n_kv_heads, uint32_t ratio, uint32_t head_dim,
 				    enum work_dtype dtype)
@@ -89,7 +91,8 @@ static uint64_t moved(const struct world *w)
 	return counters.kv_bytes_moved;
 }
 
-/* That devices give each other: each row's owner has those of all others, or by NCCL all have all, who wants them or not. */
+/* That devices give each other: each row's owner has those of all others, or by NCCL all have all,
+ * who wants them or not. */
 static uint64_t formula_bytes(const struct world *w, uint32_t n)
 {
 	uint64_t rows = by_nccl ? (uint64_t)n * world_rows(w) : wanted_rows(w);
@@ -201,7 +204,7 @@ static void test_many_rows_are_exchanged_in_rounds(void **state)
 	world_done(&w);
 }
 
-/* ---- arenas ------------------------------------------------------------------------------------------------------- */
+/* ---- arenas --------------------------------------------------------------------------------- */
 
 /* What the device says of itself. */
 static void find_uuid(struct backend *member, uint8_t *ret)
@@ -326,7 +329,7 @@ static void test_a_plan_takes_in_the_next_tokens(void **state)
 	}
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------------------- */
+/* ---- faults --------------------------------------------------------------------------------- */
 
 static uint64_t now_ms(void)
 {
@@ -429,7 +432,7 @@ static void test_a_device_that_never_comes_is_waited_for_so_long(void **state)
 	free(memory);
 }
 
-/* ---- the program ------------------------------------------------------------------------------------------------- */
+/* ---- the program ---------------------------------------------------------------------------- */
 
 static void read_names(const char *text)
 {

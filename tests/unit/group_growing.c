@@ -23,8 +23,8 @@
 #define ROW_BYTES (2 * ROW_VALUES * 2) /* of K with V */
 #define MEMORY_BYTES (UINT64_C(4) << 20)
 
-/* Two queries on a stem of two pages, each with pages of its own; KV row i of the memory is that of token i, those of queries
- * behind the stem's. */
+/* Two queries on a stem of two pages, each with pages of its own; KV row i of the memory is that of
+ * token i, those of queries behind the stem's. */
 struct growing {
 	struct work_shape shape;
 	struct backend *backend; /* owned */

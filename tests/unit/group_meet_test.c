@@ -1,8 +1,9 @@
 /*
- * group_meet_test.c - devices that meet, as GPUs do, here CPUs: they run behind the caller, and rows are merged and written by their
- * owners, not by the group.
+ * group_meet_test.c - devices that meet, as GPUs do, here CPUs: they run behind the caller, and
+ * rows are merged and written by their owners, not by the group.
  *
- * A member computes partials when a batch is submitted; the last to conclude merges all rows. It is complete when the test lets it be.
+ * A member computes partials when a batch is submitted; the last to conclude merges all rows. It is
+ * complete when the test lets it be.
  */
 #include "kernels/cpu/attend.h"
 #include "kernels/group/group.h"
@@ -229,7 +230,7 @@ static struct backend_ops meeting_ops(void)
 	return ops;
 }
 
-/* ---- worlds ------------------------------------------------------------------------------------------------------- */
+/* ---- worlds --------------------------------------------------------------------------------- */
 
 struct meet_world {
 	struct backend_ops ops;
@@ -387,7 +388,7 @@ static void test_a_batch_is_complete_when_it_is_on_all(void **state)
 	world_done(&m.w);
 }
 
-/* ---- plans that go on --------------------------------------------------------------------------------------------- */
+/* ---- plans that go on ----------------------------------------------------------------------- */
 
 /* Two queries' next tokens, on pages 4 and 5. */
 static int advance_two(struct meet_world *m)
@@ -469,7 +470,7 @@ static void test_what_all_devices_refuse_changes_nothing(void **state)
 	world_done(&m.w);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------------------- */
+/* ---- faults --------------------------------------------------------------------------------- */
 
 static void assert_dead(struct meet_world *m, const char *why)
 {

@@ -1,11 +1,13 @@
 /*
- * group_ranks_test.c - several processes of one host as one group: each has a device, all have the answers of float64.
+ * group_ranks_test.c - several processes of one host as one group: each has a device, all have the
+ * answers of float64.
  *
- * Without arguments processes have a CPU each, and exchange through the sockets by which they find each other. argv[1] is the module of
- * GPUs: COPPICE_DEVICES names them, with commas, one to a process, and they exchange by NCCL. Where fewer than two are named the
- * program says so and exits with 77, which CTest counts as skipped.
+ * Without arguments processes have a CPU each, and exchange through the sockets by which they find
+ * each other. argv[1] is the module of GPUs: COPPICE_DEVICES names them, with commas, one to a
+ * process, and they exchange by NCCL. Where fewer than two are named the program says so and exits
+ * with 77, which CTest counts as skipped.
  */
-#include "kernels/cuda/module.h"
+#include "kernels/cuda/module/module.h"
 #include "kernels/group/agree.h"
 #include "kernels/group/exchange.h"
 #include "kernels/group/group.h"
@@ -47,7 +49,7 @@ static struct {
 	const char *addresses[RANKS_MAX];
 } ranks;
 
-/* ---- processes: what goes wrong in one is its exit status, and a sentence ------------------------------------------------------ */
+/* ---- processes: what goes wrong in one is its exit status, and a sentence ------------------- */
 
 /* A process of all. Nothing of a device is looked at before the fork. */
 struct life {
@@ -136,7 +138,7 @@ static void run_lives(const live *lives, uint32_t n_lives, uint32_t timeout_ms, 
 	assert_true(right);
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------------------ */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 static double bound_of(enum work_dtype dtype)
 {
@@ -214,7 +216,7 @@ static void test_processes_that_share_tokens_answer_as_one(void **state)
 	run_lives(lives, 1, TIMEOUT_MS, __func__);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------------------- */
+/* ---- faults --------------------------------------------------------------------------------- */
 
 static int open_group(struct life *l, uint64_t pool_bytes, struct backend **ret, char *error,
 		      size_t bytes)
@@ -511,7 +513,7 @@ static void test_a_process_that_cannot_open_its_device_keeps_nobody_waiting(void
 	run_lives(lives, 1, TIMEOUT_MS, __func__);
 }
 
-/* ---- the program ------------------------------------------------------------------------------------------------- */
+/* ---- the program ---------------------------------------------------------------------------- */
 
 static int make_addresses(void **state)
 {

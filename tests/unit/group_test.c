@@ -1,4 +1,5 @@
-/* group_test.c - several CPU devices as one: the same answers, nothing but partials between them, and what goes wrong. */
+/* group_test.c - several CPU devices as one: the same answers, nothing but partials between them,
+ * and what goes wrong. */
 #include "world.h"
 #include "kernels/group/exchange.h"
 #include "kernels/group/group.h"
@@ -17,7 +18,8 @@
 #define TIMEOUT_MS 60000u
 #define SHORT_MS 1500u
 
-/* As attention_test has them: a few more roundings in fp32 are nothing beside those of the dtype. */
+/* As attention_test has them: a few more roundings in fp32 are nothing beside those of the
+ * dtype. */
 static const double bounds[] = {[WORK_FP32] = 2e-6, [WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE,
 					    PLAN_DEFT, PLAN_DEFT, PLAN_DEFT,	PLAN_AUTO};
@@ -166,7 +168,7 @@ static void test_a_device_that_has_all_answers_for_all(void **state)
 	run_worlds(WORK_HOME, __func__);
 }
 
-/* ---- shares ------------------------------------------------------------------------------------------------------- */
+/* ---- shares --------------------------------------------------------------------------------- */
 
 /* Prefix and leaves, nothing but decoding; the KV is in the pages already. */
 static void shared_world(struct world *w, struct members *m, uint32_t n,
@@ -359,7 +361,7 @@ static void test_a_move_between_devices_is_refused_and_counted(void **state)
 	world_done(&w);
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------------------- */
+/* ---- faults --------------------------------------------------------------------------------- */
 
 /* The CPU, with one device that can be made to fail or to fall silent. */
 static struct {
@@ -460,7 +462,7 @@ static void test_a_device_that_never_answers_ends_them_in_time(void **state)
 	world_done(&w);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------- */
 
 static void assert_refused(const struct group_config *group, uint64_t extent_bytes,
 			   const char *word)

@@ -1,5 +1,6 @@
 /*
- * grove.h - trees for the planner's tests, put together node by node, and lists that are made of them and checked.
+ * grove.h - trees for the planner's tests, put together node by node, and lists that are made of
+ * them and checked.
  */
 #ifndef COPPICE_TESTS_GROVE_H
 #define COPPICE_TESTS_GROVE_H

@@ -1,10 +1,10 @@
 /*
- * hold_test.c - who waits for whom: a scheduler whose rounds the test goes itself, by a clock of the test's own, and agents
- * that decode over one prompt.
+ * hold_test.c - who waits for whom: a scheduler whose rounds the test goes itself, by a clock of
+ * the test's own, and agents that decode over one prompt.
  */
 #include "sched_harness.h"
 
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,7 +127,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Agents 0 and 1 decode a token, and find each other as soon as they are known. Their lag is 100 us. */
+/* Agents 0 and 1 decode a token, and find each other as soon as they are known. Their lag is 100
+ * us. */
 static void meet(struct fixture *f)
 {
 	for (int layer = 0; layer < N_LAYERS; layer++) {
@@ -273,7 +274,8 @@ static void decode(struct fixture *f, uint64_t (*due_ns)[2], uint64_t lag_ns, in
 	}
 }
 
-/* Tokens that take longer than the bound, half of one apart: each token's wait brings the younger closer. */
+/* Tokens that take longer than the bound, half of one apart: each token's wait brings the younger
+ * closer. */
 static void who_cannot_board_in_one_wait_comes_closer(void **state)
 {
 	struct fixture *f = *state;

@@ -20,7 +20,7 @@ endforeach()
 # Host code of the GPU's backend over a runtime of the test's own: needs CUDA's headers alone.
 if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME tier_cuda_test
-		SOURCES unit/tier_cuda_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/tier.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/tier_runs.c LIBS coppice_kernels LABELS unit)
+		SOURCES unit/tier_cuda_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/tiers/tier.c
+			${PROJECT_SOURCE_DIR}/kernels/cuda/tiers/tier_runs.c LIBS coppice_kernels LABELS unit)
 	target_include_directories(tier_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 endif()

@@ -1,5 +1,6 @@
 /*
- * llama_config_test.c - config.json in both generations' spelling; what is not supported is refused by name.
+ * llama_config_test.c - config.json in both generations' spelling; what is not supported is refused
+ * by name.
  */
 #include "client/agent/llama_config.h"
 

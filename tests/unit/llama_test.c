@@ -1,6 +1,6 @@
 /*
- * llama_test.c - the forward pass against PyTorch's logits for the same weights, with plain attention and with a real
- * daemon's; and what company and chunks may change: nothing.
+ * llama_test.c - the forward pass against PyTorch's logits for the same weights, with plain
+ * attention and with a real daemon's; and what company and chunks may change: nothing.
  */
 #include "client/agent/daemon_attention.h"
 #include "client/agent/file.h"
@@ -46,7 +46,7 @@ struct runner {
 
 static struct fixture main_fixture; /* the trained model on a prompt of 600 bytes */
 
-/* ---- fixtures ----------------------------------------------------------------------------------------------------- */
+/* ---- fixtures ------------------------------------------------------------------------------- */
 
 static bool file_is_there(const char *dir, const char *name, char *path, size_t bytes)
 {
@@ -101,7 +101,7 @@ static void fixture_done(struct fixture *f)
 	free(f->greedy);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running -------------------------------------------------------------------------------- */
 
 static void runner_plain(struct runner *run, const struct fixture *f, enum coppice_dtype dtype)
 {
@@ -210,17 +210,19 @@ static void check_greedy(struct runner *run, const struct fixture *f)
 	free(logits);
 }
 
-/* ---- plain attention ---------------------------------------------------------------------------------------------- */
+/* ---- plain attention ------------------------------------------------------------------------ */
 
 /*
- * fp32 sums of a few hundred terms are off by about 1e-7 of their size, and some 30 of them follow each other on the way to
- * a logit of size 10 to 30: errors near 1e-5. 2e-4 leaves a factor of 20 and is far below what a wrong formula does
- * (angles rounded to fp32 alone move logits at position 8000 by more).
+ * fp32 sums of a few hundred terms are off by about 1e-7 of their size, and some 30 of them follow
+ * each other on the way to a logit of size 10 to 30: errors near 1e-5. 2e-4 leaves a factor of 20
+ * and is far below what a wrong formula does (angles rounded to fp32 alone move logits at position
+ * 8000 by more).
  */
 #define FP32_TOLERANCE 2e-4
 /*
- * bf16 rounds Q, K, V and O by up to 2^-9 each; errors of many keys average out, those of five layers add up to less than
- * 1e-2 of the residual stream, and so to at most a tenth or two of a logit of 10 to 30.
+ * bf16 rounds Q, K, V and O by up to 2^-9 each; errors of many keys average out, those of five
+ * layers add up to less than 1e-2 of the residual stream, and so to at most a tenth or two of a
+ * logit of 10 to 30.
  */
 #define BF16_TOLERANCE 0.2
 
@@ -322,7 +324,7 @@ static void company_does_not_change_a_bit(void **state)
 	free(logits);
 }
 
-/* ---- loading ------------------------------------------------------------------------------------------------------ */
+/* ---- loading -------------------------------------------------------------------------------- */
 
 static void check_every_isa(struct fixture *f, const char *name)
 {
@@ -403,7 +405,7 @@ static void tensors_that_do_not_fit_the_config_are_named(void **state)
 	expect_load_error(text, "model.layers.0.mlp.gate_proj.weight has the shape");
 }
 
-/* ---- the daemon --------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ----------------------------------------------------------------------------- */
 
 #ifdef COPPICED_PATH
 struct service {
@@ -459,7 +461,8 @@ static void service_stop(struct service *s)
 	rmdir(s->dir);
 }
 
-/* On an empty daemon first; then, where the greedy text is wanted too, from what that left in the store. */
+/* On an empty daemon first; then, where the greedy text is wanted too, from what that left in the
+ * store. */
 static void through_the_daemon(const struct fixture *f, enum coppice_dtype dtype, double tolerance,
 			       bool greedy)
 {
@@ -482,7 +485,8 @@ static void through_the_daemon(const struct fixture *f, enum coppice_dtype dtype
 	service_stop(&service);
 }
 
-/* A GPU's best is fp16, an eighth of bf16's rounding; half of the least lead of the greedy text is more. */
+/* A GPU's best is fp16, an eighth of bf16's rounding; half of the least lead of the greedy text is
+ * more. */
 static double precise_tolerance(void)
 {
 	return test_on_gpu() ? BF16_TOLERANCE / 4 : FP32_TOLERANCE;

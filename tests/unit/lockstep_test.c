@@ -1,13 +1,14 @@
 /*
- * lockstep_test.c - agents that start at random moments fall into step by themselves: a simulation by events around a real
- * scheduler, with a clock of the test's own and a backend that takes as long as a GPU would.
+ * lockstep_test.c - agents that start at random moments fall into step by themselves: a simulation
+ * by events around a real scheduler, with a clock of the test's own and a backend that takes as
+ * long as a GPU would.
  *
- * A step that is complete is followed by the next after the agent's think time; a token's first layer takes longer. Times
- * are in nanoseconds.
+ * A step that is complete is followed by the next after the agent's think time; a token's first
+ * layer takes longer. Times are in nanoseconds.
  */
 #include "sched_harness.h"
 
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +41,7 @@ static const struct work_shape SHAPE = {.n_layers = N_LAYERS,
 					.page_tokens = 16,
 					.dtype = WORK_FP32};
 
-/* ---- time ---------------------------------------------------------------------------------------------------------- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 static uint64_t now_ns, backend_done_ns, backend_id;
 static bool slow; /* the backend takes its time */
@@ -96,7 +97,7 @@ static void slow_cost(struct backend *b, const struct work_shape *shape, struct 
 	*ret = (struct backend_cost){.fixed_ns = (double)COST_NS};
 }
 
-/* ---- agents -------------------------------------------------------------------------------------------------------- */
+/* ---- agents --------------------------------------------------------------------------------- */
 
 struct agent {
 	struct client c;
@@ -204,7 +205,7 @@ static struct figures run(struct fixture *f, uint64_t warm_ns, uint64_t measured
 	return ret;
 }
 
-/* ---- tests --------------------------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void open_agent(struct fixture *f, struct agent *a)
 {
@@ -302,7 +303,8 @@ static void who_are_alike_fall_into_step(void **state)
 	assert_true(of.sessions_a_job >= 7.5);
 }
 
-/* The last agent thinks for so long; the others are to be as fast as they are without it, or nearly. */
+/* The last agent thinks for so long; the others are to be as fast as they are without it, or
+ * nearly. */
 static void check_slow(struct fixture *f, uint64_t think_ns)
 {
 	struct agent *last = &f->agents[N_AGENTS - 1];

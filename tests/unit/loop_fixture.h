@@ -1,10 +1,11 @@
 /*
- * loop_fixture.h - a loop of either kind that a test cannot hang in, and operations that keep a record of what came back.
+ * loop_fixture.h - a loop of either kind that a test cannot hang in, and operations that keep a
+ * record of what came back.
  */
 #ifndef COPPICE_TESTS_LOOP_FIXTURE_H
 #define COPPICE_TESTS_LOOP_FIXTURE_H
 
-#include "daemon/loop.h"
+#include "daemon/loop/loop.h"
 
 #define MS UINT64_C(1000000)
 

@@ -3,7 +3,7 @@
  */
 #include "loop_fixture.h"
 
-#include "daemon/log.h"
+#include "daemon/base/log.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -424,8 +424,8 @@ static void free_when_over(struct loop_op *op, int result)
 		loop_stop(context->loop);
 }
 
-/* Half of them have a packet waiting, all are cancelled while under way, each is freed in its last callback: what the
- * address sanitizer watches. */
+/* Half of them have a packet waiting, all are cancelled while under way, each is freed in its last
+ * callback: what the address sanitizer watches. */
 static void many_operations_are_freed_as_they_end(void **state)
 {
 	struct context *context = *state;

@@ -1,5 +1,6 @@
 /*
- * matmul_test.c - vec.h: the same bits in any company, the right values, on every instruction set of this machine.
+ * matmul_test.c - vec.h: the same bits in any company, the right values, on every instruction set
+ * of this machine.
  */
 #include "client/agent/vec.h"
 
@@ -122,8 +123,8 @@ static void a_row_has_the_same_bits_in_any_company(void **state)
 	}
 }
 
-/* Each of the n_in products and sums rounds once, by at most 2^-24 of what it rounds, and no partial sum exceeds the sum of
- * magnitudes: n_in * 2^-24 * magnitudes bounds the whole. */
+/* Each of the n_in products and sums rounds once, by at most 2^-24 of what it rounds, and no
+ * partial sum exceeds the sum of magnitudes: n_in * 2^-24 * magnitudes bounds the whole. */
 static void check_values(const struct vec_ops *ops, enum coppice_dtype dtype)
 {
 	const uint32_t n_rows = 1 + random_below(40), n_out = 1 + random_below(40),
@@ -199,7 +200,8 @@ static void narrowing_rounds_to_nearest_even_and_keeps_the_odd_ones(void **state
 	}
 }
 
-/* exp_series is good to 2 units in the last place, the division and two products to half a one each: 4 * 2^-23. */
+/* exp_series is good to 2 units in the last place, the division and two products to half a one
+ * each: 4 * 2^-23. */
 static void swiglu_agrees_with_double(void **state)
 {
 	(void)state;
@@ -222,7 +224,8 @@ static void swiglu_agrees_with_double(void **state)
 	}
 }
 
-/* The sum of n squares in fp32 is off by at most n / 16 + 16 roundings of 2^-24, halved by the root. */
+/* The sum of n squares in fp32 is off by at most n / 16 + 16 roundings of 2^-24, halved by the
+ * root. */
 static void rmsnorm_agrees_with_double(void **state)
 {
 	(void)state;

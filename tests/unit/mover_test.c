@@ -1,6 +1,7 @@
 /*
- * mover_test.c - copies between a backend's pool and host memory: the CPU's, and with argv[1], the GPU's module, that one's
- * instead. Without a device the program says so and exits with 77, which CTest counts as skipped.
+ * mover_test.c - copies between a backend's pool and host memory: the CPU's, and with argv[1], the
+ * GPU's module, that one's instead. Without a device the program says so and exits with 77, which
+ * CTest counts as skipped.
  */
 #include "device_ops.h"
 

@@ -1,7 +1,9 @@
 /*
- * oracle.h - attention in float64 straight from a tree, one row at a time, and the values it is fed with.
+ * oracle.h - attention in float64 straight from a tree, one row at a time, and the values it is fed
+ * with.
  *
- * Knows pages and trees, but no list, no tile and no backend: what a kernel computes is compared with it.
+ * Knows pages and trees, but no list, no tile and no backend: what a kernel computes is compared
+ * with it.
  */
 #ifndef COPPICE_TESTS_ORACLE_H
 #define COPPICE_TESTS_ORACLE_H
@@ -11,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* K and V of one layer as the model's dtype holds them: [page * page_tokens + row][n_kv_heads][head_dim]. */
+/* K and V of one layer as the model's dtype holds them: [page * page_tokens +
+ * row][n_kv_heads][head_dim]. */
 struct oracle_kv {
 	const struct work_shape *shape;
 	float *k; /* owned */

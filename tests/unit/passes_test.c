@@ -1,6 +1,7 @@
 /*
- * passes_test.c - attention over a path of which a pass sees a part at a time, against attention over all of it at once: the
- * CPU's backend, or with argv[1], the GPU's module, that one's. Without a device the program says so and exits with 77.
+ * passes_test.c - attention over a path of which a pass sees a part at a time, against attention
+ * over all of it at once: the CPU's backend, or with argv[1], the GPU's module, that one's. Without
+ * a device the program says so and exits with 77.
  */
 #include "device_ops.h"
 #include "kernels/plan/plan.h"
@@ -193,7 +194,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Norm of the difference over the norm: rounding to bf16 twice, once a pass and once in the end, is 2^-9 each at most. */
+/* Norm of the difference over the norm: rounding to bf16 twice, once a pass and once in the end, is
+ * 2^-9 each at most. */
 static double difference(const struct fixture *f, uint32_t n_rows)
 {
 	const uint16_t *a = f->memory + O_AT / 2, *b = f->memory + OTHER_O_AT / 2;

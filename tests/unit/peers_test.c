@@ -1,11 +1,12 @@
 /*
- * peers_test.c - how devices find ways to each other: by stores, by NCCL, with other processes' or not at all. The CUDA runtime's part is
- * played here, NCCL's by fake_nccl.c, which lies where the test's program looks for it.
+ * peers_test.c - how devices find ways to each other: by stores, by NCCL, with other processes' or
+ * not at all. The CUDA runtime's part is played here, NCCL's by fake_nccl.c, which lies where the
+ * test's program looks for it.
  */
 #include "fake_nccl.h"
-#include "kernels/cuda/batch_impl.h"
-#include "kernels/cuda/nccl.h"
-#include "kernels/cuda/peer.h"
+#include "kernels/cuda/batch/batch_impl.h"
+#include "kernels/cuda/peers/nccl.h"
+#include "kernels/cuda/peers/peer.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -22,7 +23,7 @@
 #define DEVICES 3u
 #define TIMEOUT_MS 50u
 
-/* ---- the machine --------------------------------------------------------------------------------------------------- */
+/* ---- the machine ---------------------------------------------------------------------------- */
 
 static struct {
 	struct cudaDeviceProp devices[DEVICES];
@@ -160,7 +161,7 @@ int device_exchange(const struct device_exchange *exchange, device_stream stream
 	return cudaSuccess;
 }
 
-/* ---- meetings ------------------------------------------------------------------------------------------------------ */
+/* ---- meetings ------------------------------------------------------------------------------- */
 
 struct meeting_of {
 	struct batch batches[DEVICES];
@@ -450,7 +451,8 @@ static void test_what_is_under_way_by_nccl_is_waited_for_so_long(void **state)
 	cudaFree(buffer.at);
 }
 
-/* An exchange ends by itself before that, so it is the device. What failed otherwise is waited for as ever. */
+/* An exchange ends by itself before that, so it is the device. What failed otherwise is waited for
+ * as ever. */
 static void test_a_device_of_a_group_is_waited_for_so_long(void **state)
 {
 	struct meeting_of *m = *state;

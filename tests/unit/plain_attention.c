@@ -1,4 +1,5 @@
-/* plain_attention.c - see plain_attention.h. Sums of 16 partial ones, so that it is quick enough for long prompts. */
+/* plain_attention.c - see plain_attention.h. Sums of 16 partial ones, so that it is quick enough
+ * for long prompts. */
 #include "plain_attention.h"
 
 #include <assert.h>

@@ -1,5 +1,6 @@
 /*
- * plain_attention.h - attention by the book over KV in a flat array: what the daemon's is measured against.
+ * plain_attention.h - attention by the book over KV in a flat array: what the daemon's is measured
+ * against.
  */
 #ifndef PLAIN_ATTENTION_H
 #define PLAIN_ATTENTION_H
@@ -7,7 +8,8 @@
 #include "client/agent/attention.h"
 #include "client/agent/llama.h"
 
-/* One sequence's KV, [layer][max_tokens][kv heads][head_dim]. What an attention_part's seq points to. */
+/* One sequence's KV, [layer][max_tokens][kv heads][head_dim]. What an attention_part's seq points
+ * to. */
 struct plain_seq {
 	float *k, *v; /* owned */
 	uint32_t *n_tokens; /* owned, [n_layers] */

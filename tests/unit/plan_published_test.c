@@ -1,6 +1,6 @@
 /*
- * plan_published_test.c - the policies of published systems, and draft trees in all: counts, costs and choices that can be worked
- * out by hand.
+ * plan_published_test.c - the policies of published systems, and draft trees in all: counts, costs
+ * and choices that can be worked out by hand.
  */
 #include "grove.h"
 #include "kernels/plan/fasttree.h"
@@ -46,7 +46,8 @@ static void test_deft_cuts_nodes_and_flattened_trees(void **state)
 		assert_int_equal(list.kv_tokens_read, 1500);
 		assert_int_equal(list.n_masks != 0, cases[i].deft == PLAN_DEFT_FLATTEN);
 	}
-	/* 1500 tokens in 12 items of 125, the last of two leaves: its first piece is the one row's, its last the other's */
+	/* 1500 tokens in 12 items of 125, the last of two leaves: its first piece is the one row's,
+	 * its last the other's */
 	assert_int_equal(list.masks[list.items[11].mask], 1);
 	assert_int_equal(list.masks[list.n_masks - 1], 2);
 	plan_list_done(&list);
@@ -105,7 +106,8 @@ static void test_fasttree_cost_is_the_published_one(void **state)
 	assert_float_equal(fasttree_cost(&config, &tiles, 3, 1000), 4 * 0.66 * 1000, 1e-6);
 }
 
-/* A node of sixteen rows fills a narrow tile and takes the root along; the two single ones share it. */
+/* A node of sixteen rows fills a narrow tile and takes the root along; the two single ones share
+ * it. */
 static void test_fasttree_takes_the_root_where_that_is_cheaper(void **state)
 {
 	struct plan_config config = grove_config(PLAN_FASTTREE);

@@ -1,6 +1,6 @@
 /*
- * plan_rules_test.c - trees without anything to do, trees and configs that break a rule, and lists that plan_list_check finds fault
- * with.
+ * plan_rules_test.c - trees without anything to do, trees and configs that break a rule, and lists
+ * that plan_list_check finds fault with.
  */
 #include "grove.h"
 

@@ -1,6 +1,6 @@
 /*
- * plan_test.c - every policy against plan_list_check on random trees, what auto and none promise about bits, and how they group.
- * COPPICE_SEED repeats a run.
+ * plan_test.c - every policy against plan_list_check on random trees, what auto and none promise
+ * about bits, and how they group. COPPICE_SEED repeats a run.
  */
 #include "grove.h"
 
@@ -235,7 +235,8 @@ static void test_prefill_tiles_leave_out_rows_before_them(void **state)
 	free(g);
 }
 
-/* 100 shared tokens, then 60 of its own for each of two: block 0 is shared, block 1 is each one's own. */
+/* 100 shared tokens, then 60 of its own for each of two: block 0 is shared, block 1 is each one's
+ * own. */
 static void test_a_block_straddling_nodes_belongs_to_its_last(void **state)
 {
 	struct plan_config config = grove_config(PLAN_AUTO);

@@ -1,8 +1,9 @@
 /*
- * plans_test.c - plans on a device share so much of its memory. The CUDA runtime's part is played here: memory that is counted,
- * a stream on which kernels read what they were given until somebody waits for it.
+ * plans_test.c - plans on a device share so much of its memory. The CUDA runtime's part is played
+ * here: memory that is counted, a stream on which kernels read what they were given until somebody
+ * waits for it.
  */
-#include "kernels/cuda/batch_impl.h"
+#include "kernels/cuda/batch/batch_impl.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
 
@@ -23,7 +24,7 @@
 #define LARGE (2u << 20) /* a plan of 6 MiB */
 #define HUGE (12u << 20) /* one that is more than all may have */
 
-/* ---- the device ---------------------------------------------------------------------------------------------------- */
+/* ---- the device ----------------------------------------------------------------------------- */
 
 struct block {
 	void *at; /* owned */
@@ -109,7 +110,7 @@ cudaError_t cudaGetLastError(void)
 	return cudaSuccess;
 }
 
-/* ---- a batch ------------------------------------------------------------------------------------------------------ */
+/* ---- a batch -------------------------------------------------------------------------------- */
 
 static struct pool pool = {.bytes = 64 * 1024 * MIB, .extent_bytes = 64 * MIB, .n_extents = 1024};
 static struct batch batch;
@@ -201,7 +202,7 @@ static bool is_kept(uint64_t id)
 	return plan_find(&batch, id, &shape) != NULL;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void test_small_plans_are_kept_as_many_as_there_may_be(void **state)
 {
@@ -340,7 +341,7 @@ static void test_any_plans_stay_within_their_bound_between_batches(void **state)
 	}
 }
 
-/* ---- made ahead --------------------------------------------------------------------------------------------------- */
+/* ---- made ahead ----------------------------------------------------------------------------- */
 
 /* One row on SMALL tokens, whose next ones come in pages of their own. */
 struct ahead {

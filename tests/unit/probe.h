@@ -1,12 +1,14 @@
 /*
- * probe.h - lists made by hand for a backend's kernels: one row of one query over one page, of which the test knows all.
+ * probe.h - lists made by hand for a backend's kernels: one row of one query over one page, of
+ * which the test knows all.
  */
 #ifndef COPPICE_TESTS_PROBE_H
 #define COPPICE_TESTS_PROBE_H
 
 #include "world.h"
 
-/* K is 0, so that O is the mean of V. fp16, 4 query heads on 2 KV heads of 64, 2 layers, pages of 32. */
+/* K is 0, so that O is the mean of V. fp16, 4 query heads on 2 KV heads of 64, 2 layers, pages of
+ * 32. */
 struct probe {
 	struct world w;
 	struct work_query query;
@@ -26,7 +28,8 @@ void probe_init(struct probe *p, const struct backend_ops *ops, struct oracle_ra
 /* One job of this list, to its end. */
 void probe_submit(struct probe *p, const struct work_list *list, const struct backend_io *io,
 		  uint32_t layer);
-/* V of this row of a page becomes value and what follows it, one by one, over both heads; by way of k and v. */
+/* V of this row of a page becomes value and what follows it, one by one, over both heads; by way of
+ * k and v. */
 void probe_put(struct probe *p, uint32_t layer, uint32_t page, uint32_t row, float value);
 
 #endif

@@ -1,4 +1,5 @@
-/* program_cut_test.c - where strips are cut into units: a block each where that is what cuts are for, and whole stages. */
+/* program_cut_test.c - where strips are cut into units: a block each where that is what cuts are
+ * for, and whole stages. */
 #include "tests/bench/fit_model.h"
 
 #include <math.h>
@@ -97,8 +98,8 @@ static void test_wide_units_have_whole_stages(void **state)
 	cut_done(&c);
 }
 
-/* A root and ten leaves, for each block less than two turns of the warps: units have two, but for those of leaves alone at a
- * strip's end. */
+/* A root and ten leaves, for each block less than two turns of the warps: units have two, but for
+ * those of leaves alone at a strip's end. */
 static void test_short_units_have_whole_turns(void **state)
 {
 	(void)state;

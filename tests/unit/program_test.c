@@ -1,10 +1,10 @@
 /*
- * program_test.c - what the GPU is given to run, looked at without one: every row of a program sees each token of its path
- * once and no other, also after tokens have been taken into it.
+ * program_test.c - what the GPU is given to run, looked at without one: every row of a program sees
+ * each token of its path once and no other, also after tokens have been taken into it.
  *
  * The program is read as the kernels read it: units, their slots in order, groups by mask.
  */
-#include "kernels/cuda/program.h"
+#include "kernels/cuda/schedule/program.h"
 #include "kernels/plan/cut.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
@@ -129,7 +129,7 @@ static void tree_init(struct tree *t, struct oracle_random *random, uint32_t row
 	}
 }
 
-/* ---- reading a program ----------------------------------------------------------------------------------------- */
+/* ---- reading a program ---------------------------------------------------------------------- */
 
 /* How often a row sees each group's token, by group and row in the group. */
 struct sight {
@@ -137,7 +137,8 @@ struct sight {
 	uint32_t n_groups;
 	uint32_t step; /* from a group's source to the next */
 	uint32_t device,
-		n_devices; /* whose pages are looked at: page p is device p % n_devices's page p / n_devices */
+		/* whose pages are looked at: page p is device p % n_devices's page p / n_devices */
+		n_devices;
 };
 
 static const void *array_of(const struct program *p, enum program_array array)
@@ -262,7 +263,7 @@ static void expect_nothing(const struct sight *sight)
 		assert_int_equal(sight->times[i], 0);
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------------ */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 struct fixture {
 	struct tree t;
@@ -272,7 +273,8 @@ struct fixture {
 	struct sight sight;
 };
 
-/* rows_max == 0: of one row each, and the program takes in tokens; that of one of several devices. */
+/* rows_max == 0: of one row each, and the program takes in tokens; that of one of several
+ * devices. */
 static void fixture_init_on(struct fixture *f, struct oracle_random *random, uint32_t rows_max,
 			    uint32_t device, uint32_t n_devices)
 {

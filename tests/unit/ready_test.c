@@ -1,6 +1,6 @@
-/* ready_test.c - steps whose inputs come later, by the lane's ready word or by pairs of words; threads and plain stores play
- * the streams. */
-#include "daemon/sched_impl.h"
+/* ready_test.c - steps whose inputs come later, by the lane's ready word or by pairs of words;
+ * threads and plain stores play the streams. */
+#include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static void set_ready_word(struct fixture *f, uint32_t word, uint64_t value)
 	atomic_store_explicit(&f->c.lane->ready_words[word], value, memory_order_release);
 }
 
-/* ---- the lane's ready word --------------------------------------------------------------------------------------- */
+/* ---- the lane's ready word ------------------------------------------------------------------ */
 
 static void a_streamed_step_runs_once_its_ticket_is_ready(void **state)
 {
@@ -127,7 +127,7 @@ static void whatever_ready_holds_harms_nobody_else(void **state)
 	}
 }
 
-/* ---- pairs of words ---------------------------------------------------------------------------------------------- */
+/* ---- pairs of words ------------------------------------------------------------------------- */
 
 static void a_word_is_taken_back_and_answered(void **state)
 {
@@ -146,7 +146,8 @@ static void a_word_is_taken_back_and_answered(void **state)
 	assert_int_equal(fixture_done_word(f, 4), 0);
 }
 
-/* Its stream will write the word, whatever the daemon thinks of the step: the next replay must not find it. */
+/* Its stream will write the word, whatever the daemon thinks of the step: the next replay must not
+ * find it. */
 static void a_refused_step_with_a_word_awaits_it(void **state)
 {
 	struct fixture *f = *state;
@@ -231,7 +232,7 @@ static void a_session_that_ends_lets_its_streams_go(void **state)
 	client_unmap(&g.c);
 }
 
-/* ---- with a thread ----------------------------------------------------------------------------------------------- */
+/* ---- with a thread -------------------------------------------------------------------------- */
 
 #define REPLAYS 1000
 
@@ -290,7 +291,7 @@ static void sleep_ms(uint32_t ms)
 	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000l}, NULL);
 }
 
-/* ---- company ----------------------------------------------------------------------------------------------------- */
+/* ---- company -------------------------------------------------------------------------------- */
 
 #define TOKENS 150
 #define SHARED 200
@@ -360,7 +361,8 @@ static void open_on_shared(struct decoder *d)
 	assert_int_equal(match.cached, SHARED);
 }
 
-/* A step counts as come when its inputs are there: who published it early waits for the others as everybody does. */
+/* A step counts as come when its inputs are there: who published it early waits for the others as
+ * everybody does. */
 static void streams_fall_into_lockstep(void **state)
 {
 	struct harness h;

@@ -1,8 +1,9 @@
 /*
- * renew_random_test.c - sequences that grow, share, fork, are cut and close, in lanes that keep company or not, while plans are made ahead,
- * late, or not at all: whatever plan a batch is submitted with has each token of each path where the store has it, and no other.
+ * renew_random_test.c - sequences that grow, share, fork, are cut and close, in lanes that keep
+ * company or not, while plans are made ahead, late, or not at all: whatever plan a batch is
+ * submitted with has each token of each path where the store has it, and no other.
  */
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 #include "oracle.h"
 #include "sched_fixture.h"
 
@@ -190,7 +191,7 @@ static int device_submit(struct backend *b, const struct backend_batch *batch, u
 	return oracle_below(&device.random, 1500) ? backend_cpu.submit(b, batch, ret_id) : -ENOMEM;
 }
 
-/* ---- clients ------------------------------------------------------------------------------------------------------- */
+/* ---- clients -------------------------------------------------------------------------------- */
 
 struct seq {
 	uint64_t handle;

@@ -1,7 +1,8 @@
 /*
- * renew_test.c - plans made ahead: by whom, for which tokens, and what takes their place where they come late or fit no more.
+ * renew_test.c - plans made ahead: by whom, for which tokens, and what takes their place where they
+ * come late or fit no more.
  */
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
 
 #include <errno.h>
@@ -20,8 +21,8 @@
 static struct {
 	struct backend_ops ops; /* the CPU's, but for some */
 	bool soon; /* plans have room for few more */
-	uint32_t
-		room; /* tokens that a plan takes in before it has room for few more; 0: any number */
+	/* tokens that a plan takes in before it has room for few more; 0: any number */
+	uint32_t room;
 	uint32_t n_advanced[PLANS_MAX];
 	uint64_t full; /* a plan that takes in nothing */
 	_Atomic bool held; /* who prepares does not get done */
@@ -151,7 +152,8 @@ static void a_plan_is_made_ahead_by_a_thread(void **state)
 	assert_int_equal(atomic_load(&device.n_prepared), 1);
 }
 
-/* Twelve tokens, of two pages, while the thread is at it: the old plan serves them, and then the new one has them. */
+/* Twelve tokens, of two pages, while the thread is at it: the old plan serves them, and then the
+ * new one has them. */
 static void a_plan_that_comes_late_takes_in_what_came_meanwhile(void **state)
 {
 	struct work_slice tokens[12];

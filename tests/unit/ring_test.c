@@ -1,8 +1,9 @@
 /*
- * ring_test.c - a lane's rings between two threads: order, wrap-around, and that nobody sleeps through a bell.
+ * ring_test.c - a lane's rings between two threads: order, wrap-around, and that nobody sleeps
+ * through a bell.
  *
- * The threads stand for the two processes: the "daemon" works on the segments it made, the "client" on mappings it made
- * from their descriptors, the board's read-only.
+ * The threads stand for the two processes: the "daemon" works on the segments it made, the "client"
+ * on mappings it made from their descriptors, the board's read-only.
  */
 #include "proto/channel.h"
 #include "proto/ring.h"
@@ -209,8 +210,8 @@ static void a_million_entries_cross_between_threads(void **state)
 	assert_int_equal(s->bad_entries, 0);
 }
 
-/* As the scheduler sleeps: says so, looks once more, waits for an edge that it never reads away. No time limit: a bell
- * that is lost shows as a test that hangs, and so for the client. */
+/* As the scheduler sleeps: says so, looks once more, waits for an edge that it never reads away. No
+ * time limit: a bell that is lost shows as a test that hangs, and so for the client. */
 static void daemon_nap(struct sides *s, uint64_t accepted)
 {
 	_Atomic uint32_t *asleep = &s->daemon_board->asleep;

@@ -1,5 +1,6 @@
 /*
- * safetensors_test.c - each kind of damaged file gets one clear error; a good one gives its tensors.
+ * safetensors_test.c - each kind of damaged file gets one clear error; a good one gives its
+ * tensors.
  */
 #include "client/agent/safetensors.h"
 #include "client/agent/weights.h"
@@ -31,7 +32,8 @@ static void write_raw(const void *bytes, size_t n)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* A file with this header, its length said to be header_bytes, and n_data bytes 0, 1, 2, ... behind it. */
+/* A file with this header, its length said to be header_bytes, and n_data bytes 0, 1, 2, ... behind
+ * it. */
 static void write_file(const char *header, uint64_t header_bytes, size_t n_data)
 {
 	char bytes[2048];

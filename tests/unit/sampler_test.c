@@ -62,7 +62,8 @@ static void a_seed_repeats_its_draws_and_another_differs(void **state)
 	sampler_done(&c);
 }
 
-/* 40,000 draws of probability p: the share's standard deviation is at most 0.0025, five of them 0.0125. */
+/* 40,000 draws of probability p: the share's standard deviation is at most 0.0025, five of them
+ * 0.0125. */
 static void draws_follow_the_tempered_softmax(void **state)
 {
 	(void)state;

@@ -1,5 +1,6 @@
 /*
- * sched_fixture.h - a scheduler with one client and a sequence that was opened on 4 tokens, for tests of what entries do.
+ * sched_fixture.h - a scheduler with one client and a sequence that was opened on 4 tokens, for
+ * tests of what entries do.
  */
 #ifndef COPPICE_TESTS_SCHED_FIXTURE_H
 #define COPPICE_TESTS_SCHED_FIXTURE_H

@@ -1,7 +1,7 @@
 /* sched_harness.c - see sched_harness.h. */
 #include "sched_harness.h"
 
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 
 #include <errno.h>
 #include <linux/futex.h>

@@ -1,11 +1,11 @@
 /*
- * sched_harness.h - a real scheduler with the CPU backend in this process, and sessions that speak to it through real
- * rings, as the loop and a client would. For tests.
+ * sched_harness.h - a real scheduler with the CPU backend in this process, and sessions that speak
+ * to it through real rings, as the loop and a client would. For tests.
  */
 #ifndef COPPICE_SCHED_HARNESS_H
 #define COPPICE_SCHED_HARNESS_H
 
-#include "daemon/sched.h"
+#include "daemon/sched/sched.h"
 #include "proto/ring.h"
 
 #include <stdbool.h>
@@ -16,8 +16,8 @@ struct harness {
 	struct abi_board *board; /* owned */
 	struct sched *sched; /* owned */
 	uint64_t next_session;
-	const struct backend_ops
-		*ops; /* the CPU backend's, or another from before harness_start on */
+	/* the CPU backend's, or another from before harness_start on */
+	const struct backend_ops *ops;
 	bool stepped; /* no thread: waiting goes the rounds; set before harness_start */
 };
 
@@ -34,7 +34,8 @@ struct client {
 	uint64_t ticket; /* last submitted */
 };
 
-/* config holds what differs from small defaults; change h->config between harness_init and harness_start. */
+/* config holds what differs from small defaults; change h->config between harness_init and
+ * harness_start. */
 void harness_init(struct harness *h);
 void harness_start(struct harness *h);
 void harness_stop(struct harness *h);

@@ -1,5 +1,5 @@
-/* sched_long_test.c - paths longer than the pool, whose KV streams through a stage. argv[1]: the module of the backend, else it is the
- * CPU's. */
+/* sched_long_test.c - paths longer than the pool, whose KV streams through a stage. argv[1]: the
+ * module of the backend, else it is the CPU's. */
 #include "documents.h"
 
 #include <errno.h>
@@ -77,7 +77,8 @@ static void tokens_are_decoded_behind_it_one_by_one(void **state)
 	documents_stop(f);
 }
 
-/* Tokens that are only stored, half of them behind what the pool has room for, and then attended to. */
+/* Tokens that are only stored, half of them behind what the pool has room for, and then attended
+ * to. */
 static void what_is_only_appended_needs_no_passes(void **state)
 {
 	struct fixture *f = *state;

@@ -1,9 +1,10 @@
 /*
- * sched_random_test.c - random operations of several sessions against a naive model: a flat table of sequences, each
- * a list of token ids, and what attention over them must yield.
+ * sched_random_test.c - random operations of several sessions against a naive model: a flat table
+ * of sequences, each a list of token ids, and what attention over them must yield.
  *
- * Q is zero, so that attention is the mean of V over the path. V of a token is made of a hash of everything up to it, so
- * that a row of foreign or stale KV shows in the mean. One layer, one head, 16 floats.
+ * Q is zero, so that attention is the mean of V over the path. V of a token is made of a hash of
+ * everything up to it, so that a row of foreign or stale KV shows in the mean. One layer, one head,
+ * 16 floats.
  */
 #include "sched_harness.h"
 

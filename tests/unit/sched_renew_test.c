@@ -1,10 +1,11 @@
 /*
- * sched_renew_test.c - documents decoded token by token, by plans of which each takes in some tokens and the next is made ahead. argv[1]:
- * the module of the backend, without which there are no such plans.
+ * sched_renew_test.c - documents decoded token by token, by plans of which each takes in some
+ * tokens and the next is made ahead. argv[1]: the module of the backend, without which there are no
+ * such plans.
  */
 #include "documents.h"
 
-#include "daemon/sched_impl.h"
+#include "daemon/sched/sched_impl.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* sched_seqs_test.c - sequences in a real scheduler: drafts, forks, trims; who computes a prompt and who waits for it; what is not
- * shared. */
+/* sched_seqs_test.c - sequences in a real scheduler: drafts, forks, trims; who computes a prompt
+ * and who waits for it; what is not shared. */
 #include "sched_fixture.h"
 
 #include "kvstore/store.h"
@@ -21,7 +21,8 @@ int __wrap_store_seq_publish(struct store_seq *q, uint64_t now_ns)
 	return publication_fails ? -ENOMEM : __real_store_seq_publish(q, now_ns);
 }
 
-/* Ids of prompts that are not computed are the daemon's memory: a session has its share of it, as before once they are. */
+/* Ids of prompts that are not computed are the daemon's memory: a session has its share of it, as
+ * before once they are. */
 static void prompts_have_a_share_of_memory(void **state)
 {
 	static uint32_t ids[1024];

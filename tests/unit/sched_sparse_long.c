@@ -76,7 +76,8 @@ static void long_fill(struct client *c, const struct abi_step_seq *rec, uint32_t
 	}
 }
 
-/* A prompt of LONG tokens in steps of STEP; back: trimmed by as many after some steps, and gone on from there. */
+/* A prompt of LONG tokens in steps of STEP; back: trimmed by as many after some steps, and gone on
+ * from there. */
 static void long_prefill(uint64_t pool_bytes, uint64_t stage_bytes, const struct abi_sparse *wish,
 			 bool back, struct long_run *ret)
 {

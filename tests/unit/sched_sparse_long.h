@@ -1,5 +1,6 @@
 /*
- * sched_sparse_long.h - prefill of a path that is longer than the pool, all of it and of what is chosen.
+ * sched_sparse_long.h - prefill of a path that is longer than the pool, all of it and of what is
+ * chosen.
  */
 #ifndef COPPICE_TESTS_SCHED_SPARSE_LONG_H
 #define COPPICE_TESTS_SCHED_SPARSE_LONG_H

@@ -1,6 +1,7 @@
 /*
- * sched_sparse_test.c - prefill that attends to part of its path, asked for through a ring. argv[1]: the module of the backend, else it
- * is the CPU's; without its device the program says so and exits with 77.
+ * sched_sparse_test.c - prefill that attends to part of its path, asked for through a ring.
+ * argv[1]: the module of the backend, else it is the CPU's; without its device the program says so
+ * and exits with 77.
  */
 #include "sched_harness.h"
 
@@ -105,7 +106,8 @@ struct stretch {
 	uint32_t flags; /* of the extension */
 };
 
-/* Extends by the stretch, whose Q, K and V go to the arena from there on; what a step is told of them. */
+/* Extends by the stretch, whose Q, K and V go to the arena from there on; what a step is told of
+ * them. */
 static struct abi_step_seq extend(struct fixture *f, const struct stretch *x, uint64_t at,
 				  const char *values)
 {
@@ -127,7 +129,8 @@ static struct abi_step_seq extend(struct fixture *f, const struct stretch *x, ui
 	return rec;
 }
 
-/* All layers of a step of these stretches, on the same Q, K, V; how the last ended, and O of the first. */
+/* All layers of a step of these stretches, on the same Q, K, V; how the last ended, and O of the
+ * first. */
 static struct abi_completion compute_all(struct fixture *f, const struct stretch *stretches,
 					 uint32_t n, const char *values, char *ret_o)
 {
@@ -277,7 +280,8 @@ static void forks_want_the_same(void **state)
 	free(o);
 }
 
-/* A sequence whose prefill is as sparse as can be, up to where all rows could be estimated; exact: answers to all tokens. */
+/* A sequence whose prefill is as sparse as can be, up to where all rows could be estimated; exact:
+ * answers to all tokens. */
 static uint64_t begin_sparse(struct fixture *f, const char *values, char *o, char *exact)
 {
 	const struct abi_sparse wish = {.tau = 0.1, .stride = 8, .block_tokens = 64};
@@ -397,7 +401,7 @@ static void a_backend_that_cannot_says_so(void **state)
 	harness_stop(&f.h);
 }
 
-/* ---- a backend that does without lists -------------------------------------------------------------------------- */
+/* ---- a backend that does without lists ------------------------------------------------------ */
 
 static uint32_t n_everything; /* jobs of everything */
 

@@ -1,4 +1,5 @@
-/* sched_test.c - entries and requests through a real scheduler: what each fault is told, what it leaves as it was. */
+/* sched_test.c - entries and requests through a real scheduler: what each fault is told, what it
+ * leaves as it was. */
 #include "sched_fixture.h"
 
 #include <errno.h>

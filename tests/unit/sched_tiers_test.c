@@ -1,5 +1,5 @@
-/* sched_tiers_test.c - KV that leaves the pool and comes back: from host memory, from a file, after a restart. argv[1]: the module of
- * the backend, else it is the CPU's. */
+/* sched_tiers_test.c - KV that leaves the pool and comes back: from host memory, from a file, after
+ * a restart. argv[1]: the module of the backend, else it is the CPU's. */
 #include "documents.h"
 
 #include <errno.h>

@@ -1,8 +1,9 @@
 /*
- * select_cuda_test.c - what the device chooses by masses against what the processor does: rows of every length, masses alike, equal,
- * none at all, and some that are no numbers. Without a device the program says so and exits with 77.
+ * select_cuda_test.c - what the device chooses by masses against what the processor does: rows of
+ * every length, masses alike, equal, none at all, and some that are no numbers. Without a device
+ * the program says so and exits with 77.
  */
-#include "kernels/cuda/select.h"
+#include "kernels/cuda/sparse/select.h"
 #include "kernels/plan/select.h"
 #include "oracle.h"
 

@@ -1,6 +1,7 @@
 /*
- * select_test.c - selections as plans: over random trees what the CPU computes from one is attention to the kept tokens
- * alone, and with everything kept it is what `none` computes, bit for bit.
+ * select_test.c - selections as plans: over random trees what the CPU computes from one is
+ * attention to the kept tokens alone, and with everything kept it is what `none` computes, bit for
+ * bit.
  */
 #include "world.h"
 

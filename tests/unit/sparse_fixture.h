@@ -1,5 +1,6 @@
 /*
- * sparse_fixture.h - one sequence in the pages of a backend under test, the last tokens of which ask: what sparse_test.c tests on.
+ * sparse_fixture.h - one sequence in the pages of a backend under test, the last tokens of which
+ * ask: what sparse_test.c tests on.
  */
 #ifndef COPPICE_TESTS_SPARSE_FIXTURE_H
 #define COPPICE_TESTS_SPARSE_FIXTURE_H

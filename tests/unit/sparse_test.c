@@ -1,9 +1,10 @@
 /*
- * sparse_test.c - what a backend does for sparse prefill: masses of blocks estimated from its pages, jobs of some KV heads alone, and
- * jobs of chosen blocks; and blocks chosen for a chunk of queries.
+ * sparse_test.c - what a backend does for sparse prefill: masses of blocks estimated from its
+ * pages, jobs of some KV heads alone, and jobs of chosen blocks; and blocks chosen for a chunk of
+ * queries.
  *
- * One sequence, the last tokens of which ask. argv[1]: the module of the backend, else it is the CPU's; without its device the
- * program says so and exits with 77.
+ * One sequence, the last tokens of which ask. argv[1]: the module of the backend, else it is the
+ * CPU's; without its device the program says so and exits with 77.
  */
 #include "device_ops.h"
 #include "sparse_fixture.h"
@@ -24,7 +25,7 @@
 /* As attention_test.c has them: of the norm of O. */
 static const double bounds[] = {[WORK_FP32] = 1e-5, [WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 
-/* ---- estimates ------------------------------------------------------------------------------------------------ */
+/* ---- estimates ------------------------------------------------------------------------------ */
 
 static struct backend_estimate estimate_of(const struct fixture *f, uint32_t n_q, uint32_t stride)
 {
@@ -63,7 +64,8 @@ static void check_estimate(struct oracle_random *random, enum work_dtype dtype, 
 
 	assert_int_equal(estimate_blocks(&shape, &input, want), 0);
 	assert_int_equal(fixture_ops->estimate(f.backend, &e, &got), 0);
-	/* A score is a sum of 512 products in fp32, at most 40 here: some 2e-5 off, and so are its weights. */
+	/* A score is a sum of 512 products in fp32, at most 40 here: some 2e-5 off, and so are its
+	 * weights. */
 	for (size_t i = 0; i < n; i++)
 		assert_true(fabs((double)got[i] - want[i]) <= 1e-4 * want[i] + 1e-30);
 	free(want);
@@ -134,9 +136,10 @@ static void test_bad_estimates_are_refused(void **state)
 	fixture_done(&f);
 }
 
-/* ---- choices -------------------------------------------------------------------------------------------------- */
+/* ---- choices -------------------------------------------------------------------------------- */
 
-/* The backend's own choice is that by its masses. Its sums are of the same masses in another order: 1e-12 off. */
+/* The backend's own choice is that by its masses. Its sums are of the same masses in another order:
+ * 1e-12 off. */
 static void check_choice(struct fixture *f, const struct select_config *config, uint32_t n_q,
 			 uint32_t skip)
 {
@@ -182,13 +185,14 @@ static void test_a_choice_is_that_by_the_masses(void **state)
 			struct select_config config = {taus[i], oracle_below(&random, 4),
 						       oracle_below(&random, 4)};
 			uint32_t squares = 1 + oracle_below(&random, 60);
-			/* The chunk ends with the path, and its estimate begins at a multiple of 8. */
+			/* The chunk ends with the path, and its estimate begins at a multiple of
+			 * 8. */
 			check_choice(&f, &config, N % 8 + 8 * squares, oracle_below(&random, 8));
 		}
 	fixture_done(&f);
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------ */
 
 static const uint64_t *kept_of_head(const struct fixture *f, const void *of, uint32_t row,
 				    uint32_t head)
@@ -198,7 +202,8 @@ static const uint64_t *kept_of_head(const struct fixture *f, const void *of, uin
 	return (const uint64_t *)of + head;
 }
 
-/* Lists of random blocks, one for each KV head: together they write what each writes of its head alone. */
+/* Lists of random blocks, one for each KV head: together they write what each writes of its head
+ * alone. */
 static void check_single_heads(enum work_dtype dtype, struct oracle_random *random)
 {
 	struct work_list lists[3] = {0};
@@ -236,7 +241,8 @@ static void test_jobs_of_single_heads_write_their_heads_alone(void **state)
 	check_single_heads(WORK_BF16, &random);
 }
 
-/* tau = 1 by way of estimate, selection and jobs of heads; on the CPU the bits of exact attention. */
+/* tau = 1 by way of estimate, selection and jobs of heads; on the CPU the bits of exact
+ * attention. */
 static void check_all_blocks(enum work_dtype dtype, struct oracle_random *random)
 {
 	const struct select_config config = {.tau = 1};
@@ -301,7 +307,7 @@ static void test_all_blocks_are_exact_attention(void **state)
 	check_all_blocks(fixture_on_cpu() ? WORK_FP32 : WORK_FP16, &random);
 }
 
-/* ---- blocks of all heads at once ---------------------------------------------------------------------------------- */
+/* ---- blocks of all heads at once ------------------------------------------------------------ */
 
 #define RANGES_MOST 40u
 
@@ -454,7 +460,7 @@ static void test_chosen_blocks_of_all_heads_at_once(void **state)
 	}
 }
 
-/* ---- choosing ----------------------------------------------------------------------------------------------------- */
+/* ---- choosing ------------------------------------------------------------------------------- */
 
 static void test_a_chunk_keeps_the_blocks_of_its_own_queries(void **state)
 {

@@ -1,12 +1,13 @@
 /*
- * stand_cuda_test.c - decode steps, for which launches stand on the device before they are submitted: right whatever comes in
- * between, and however long it takes.
+ * stand_cuda_test.c - decode steps, for which launches stand on the device before they are
+ * submitted: right whatever comes in between, and however long it takes.
  *
- * argv[1] is the module; argv[2] "few": as many as suit a tool that slows kernels down a hundredfold. Without a device the program
- * says so and exits with 77, which CTest counts as skipped.
+ * argv[1] is the module; argv[2] "few": as many as suit a tool that slows kernels down a
+ * hundredfold. Without a device the program says so and exits with 77, which CTest counts as
+ * skipped.
  */
 #include "device_ops.h"
-#include "kernels/cuda/module.h"
+#include "kernels/cuda/module/module.h"
 #include "probe.h"
 
 #include <setjmp.h>

@@ -1,9 +1,10 @@
 /*
- * stand_test.c - launches that stand on a device before their batches are submitted: whatever comes, each batch does what it is
- * to do, once, and nobody waits for a launch that waits for him. The device is fake_stream.h's.
+ * stand_test.c - launches that stand on a device before their batches are submitted: whatever
+ * comes, each batch does what it is to do, once, and nobody waits for a launch that waits for him.
+ * The device is fake_stream.h's.
  */
 #include "fake_stream.h"
-#include "kernels/cuda/batch_impl.h"
+#include "kernels/cuda/batch/batch_impl.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
 
@@ -136,7 +137,7 @@ static void steps_in_a_row(struct decode *d)
 	}
 }
 
-/* ---- tests --------------------------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void test_steps_in_a_row_are_called(void **state)
 {
@@ -373,7 +374,8 @@ static void test_any_steps_are_done_once(void **state)
 	assert_true(fake.n_called > 100);
 }
 
-/* Tokens that a plan made ahead has taken in are in no list: none can be made of it for those rows alone that are wanted. */
+/* Tokens that a plan made ahead has taken in are in no list: none can be made of it for those rows
+ * alone that are wanted. */
 static void test_a_plan_made_ahead_is_for_all_rows_or_none(void **state)
 {
 	struct decode *d = *state;

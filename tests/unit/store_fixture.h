@@ -1,5 +1,6 @@
 /*
- * store_fixture.h - a store over a pool that remembers which extents have memory, and short words for the tests.
+ * store_fixture.h - a store over a pool that remembers which extents have memory, and short words
+ * for the tests.
  */
 #ifndef COPPICE_STORE_FIXTURE_H
 #define COPPICE_STORE_FIXTURE_H

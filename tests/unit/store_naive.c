@@ -12,7 +12,8 @@ static uint32_t n_joined(const struct model_seq *m)
 	return m->n - n_tail;
 }
 
-/* Rows of a slice of the page at rows hold the path's tokens from pos on, as far as it goes. Returns where the slice ends. */
+/* Rows of a slice of the page at rows hold the path's tokens from pos on, as far as it goes.
+ * Returns where the slice ends. */
 static uint32_t check_rows(const uint64_t *rows, struct store_slice slice, const uint64_t *hashes,
 			   uint32_t pos, uint32_t end)
 {

@@ -49,7 +49,8 @@ static void op_rematch(struct world *w, struct model_seq *m)
 	naive_check_match(w, m, match);
 }
 
-/* What an extension writes. Of a draft the tokens that will be accepted continue the path, the others are anything. */
+/* What an extension writes. Of a draft the tokens that will be accepted continue the path, the
+ * others are anything. */
 static void write_rows(struct world *w, struct model_seq *m)
 {
 	uint64_t hash = path_hash(m->tokens, m->n);

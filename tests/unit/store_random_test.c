@@ -1,15 +1,17 @@
 /*
  * store_random_test.c - a million random operations against a naive model.
  *
- * The model is a flat table of sequences, each with all its token ids, and a shadow of the pages: for every row what was
- * last written there, as a hash of the token's whole prefix. Rows are written at extend, copied by the moves of an
- * accept, and lost when their extent goes back. After each operation every token of the sequence's path must be in its
- * row with the right prefix; claims, matches, lengths and counts must be the table's.
+ * The model is a flat table of sequences, each with all its token ids, and a shadow of the pages:
+ * for every row what was last written there, as a hash of the token's whole prefix. Rows are
+ * written at extend, copied by the moves of an accept, and lost when their extent goes back. After
+ * each operation every token of the sequence's path must be in its row with the right prefix;
+ * claims, matches, lengths and counts must be the table's.
  *
- * One run is done with plenty of room, the others with little, or with tight limits for the domains, or with lower tiers
- * so small that everything moves all the time. There the rows are real bytes: copies end late, leave alone what they need
- * not copy, bits flip in the file, and memory runs short; restarts keep the file alone. Where paths may be longer than the
- * pool, they are read as attention in pieces reads them, also while others are at work. COPPICE_SEED repeats the runs,
+ * One run is done with plenty of room, the others with little, or with tight limits for the
+ * domains, or with lower tiers so small that everything moves all the time. There the rows are real
+ * bytes: copies end late, leave alone what they need not copy, bits flip in the file, and memory
+ * runs short; restarts keep the file alone. Where paths may be longer than the pool, they are read
+ * as attention in pieces reads them, also while others are at work. COPPICE_SEED repeats the runs,
  * COPPICE_OPS sets the operations of each.
  */
 #include "store_world.h"

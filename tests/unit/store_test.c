@@ -1,7 +1,8 @@
 /*
  * store_test.c - sequences: bad arguments, drafts and their moves, trim, fork, failed allocations.
  *
- * malloc and its kin are wrapped by the linker, so that every allocation of a call can fail in turn.
+ * malloc and its kin are wrapped by the linker, so that every allocation of a call can fail in
+ * turn.
  */
 #include "store_fixture.h"
 
@@ -312,7 +313,8 @@ static void test_marks_are_kept_and_new_nodes_have_none(void **state)
 	fixture_done(&f);
 }
 
-/* What must be the same before and after a call that failed: all but an empty extent that stays with its model. */
+/* What must be the same before and after a call that failed: all but an empty extent that stays
+ * with its model. */
 static void assert_stats_equal(const struct fixture *f, const struct store_stats *before)
 {
 	struct store_stats after = fixture_stats(f);

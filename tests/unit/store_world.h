@@ -10,7 +10,7 @@
 
 #include "store_fixture.h"
 
-#include "kvstore/gather.h"
+#include "kvstore/seq/gather.h"
 #include "kvstore/tier.h"
 
 #define WORLD_SEQS 24u
@@ -165,7 +165,8 @@ void ops_fork(struct world *w, struct model_seq *m, struct model_seq *to);
 /* Any other of a sequence that is open. */
 void ops_on_seq(struct world *w, struct model_seq *m);
 void ops_walk(struct world *w);
-/* Of a sequence that stands below the device a gather begins, and stays until the sequence does anything. */
+/* Of a sequence that stands below the device a gather begins, and stays until the sequence does
+ * anything. */
 void ops_hold(struct world *w, const struct model_seq *m);
 void ops_let_go(struct world *w);
 void ops_tick(struct world *w);

@@ -1,4 +1,5 @@
-/* stripe_test.c - pages of one tree on several devices: paths are even, drafts stay together, devices fill evenly. */
+/* stripe_test.c - pages of one tree on several devices: paths are even, drafts stay together,
+ * devices fill evenly. */
 #include "store_fixture.h"
 
 #include <errno.h>

@@ -1,7 +1,8 @@
 /*
- * summary_test.c - what is left of KV that is elsewhere: mean keys taken in from pages in spans, masses estimated from them
- * against the same in float64, and passes in which every KV head sees blocks of its own. The CPU's backend, or with argv[1],
- * the GPU's module, that one's. Without a device the program says so and exits with 77.
+ * summary_test.c - what is left of KV that is elsewhere: mean keys taken in from pages in spans,
+ * masses estimated from them against the same in float64, and passes in which every KV head sees
+ * blocks of its own. The CPU's backend, or with argv[1], the GPU's module, that one's. Without a
+ * device the program says so and exits with 77.
  */
 #include "device_ops.h"
 #include "oracle.h"
@@ -59,7 +60,8 @@ struct fixture {
 	struct backend_summary *summary; /* owned */
 };
 
-/* Some pages' tokens lie in two: a path that leaves another inside a page, here between groups of 8. whole: none do. */
+/* Some pages' tokens lie in two: a path that leaves another inside a page, here between groups of
+ * 8. whole: none do. */
 static void make_slices(struct fixture *f, bool whole)
 {
 	uint32_t spare = N_PAGES;
@@ -176,7 +178,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* ---- summaries ---------------------------------------------------------------------------------------------------- */
+/* ---- summaries ------------------------------------------------------------------------------ */
 
 /* Spans of some slices each, one after the other. */
 static void take_in(struct fixture *f)
@@ -215,7 +217,8 @@ static double distance(const double *a, const float *b, size_t n)
 	return sqrt(d / sum);
 }
 
-/* On a GPU sums of 8 queries are rounded to bf16, 2^-9 of scores up to 2 or 3 that softmax takes the exponential of. */
+/* On a GPU sums of 8 queries are rounded to bf16, 2^-9 of scores up to 2 or 3 that softmax takes
+ * the exponential of. */
 static double tolerance(void)
 {
 	return ops == &backend_cpu ? 1e-5 : 5e-3;
@@ -295,7 +298,7 @@ static void what_nobody_took_in_is_no_estimate(void **state)
 	assert_int_not_equal(ops->estimate(f->backend, &e, &mass), 0);
 }
 
-/* ---- heads in passes ---------------------------------------------------------------------------------------------- */
+/* ---- heads in passes ------------------------------------------------------------------------ */
 
 struct chosen {
 	uint64_t kept[3][1]; /* of each KV head */
@@ -400,7 +403,8 @@ static void heads_see_blocks_of_their_own(void **state)
 	}
 }
 
-/* The same in one job, of blocks that the device makes slots of by itself: heads that see nothing here are in it too. */
+/* The same in one job, of blocks that the device makes slots of by itself: heads that see nothing
+ * here are in it too. */
 static void run_windows(struct fixture *f, const struct chosen *c, uint32_t begin, uint32_t end,
 			const struct backend_io *io, const struct backend_pass *pass)
 {

@@ -1,6 +1,6 @@
 /*
- * tail_test.c - paths that are longer than the device has room for: what they leave, where it is, and that all of it is
- * right. Pages have 4 tokens.
+ * tail_test.c - paths that are longer than the device has room for: what they leave, where it is,
+ * and that all of it is right. Pages have 4 tokens.
  */
 #include "tier_world.h"
 
@@ -216,7 +216,7 @@ static void test_what_came_to_host_memory_alone_may_be_on_the_device_by_now(void
 	store_seq_close(q, w->now_ns);
 }
 
-/* ---- at random ------------------------------------------------------------------------------------------------ */
+/* ---- at random ------------------------------------------------------------------------------ */
 
 static uint64_t random_next(uint64_t *state)
 {

@@ -1,8 +1,9 @@
 /*
- * tier_cuda_test.c - the order of copies on a GPU's streams (kernels/cuda/tier.c), over a runtime that has no GPU: streams are
- * queues of which any may go on next, unless it waits for an event, so that whatever CUDA leaves open happens.
+ * tier_cuda_test.c - the order of copies on a GPU's streams (kernels/cuda/tiers/tier.c), over a
+ * runtime that has no GPU: streams are queues of which any may go on next, unless it waits for an
+ * event, so that whatever CUDA leaves open happens.
  */
-#include "kernels/cuda/tier.h"
+#include "kernels/cuda/tiers/tier.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -22,7 +23,7 @@
 #define PAGE_BYTES 4096u
 #define OPERATIONS 20000u
 
-/* ---- the runtime ------------------------------------------------------------------------------------------------- */
+/* ---- the runtime ---------------------------------------------------------------------------- */
 
 struct event {
 	uint64_t recorded, ended; /* how often */
@@ -301,7 +302,7 @@ int device_tier(const struct device_tier *copies, device_stream stream)
 	return 0;
 }
 
-/* ---- the test ---------------------------------------------------------------------------------------------------- */
+/* ---- the test ------------------------------------------------------------------------------- */
 
 struct fixture {
 	struct tier tier;
@@ -510,14 +511,15 @@ static void memory_that_the_device_cannot_see_is_not_left_registered(void **stat
 	assert_refused_once(*state, &refuses_address);
 }
 
-/* ---- runs --------------------------------------------------------------------------------------------------------- */
+/* ---- runs ----------------------------------------------------------------------------------- */
 
 #define AREA_BYTES (1u << 20)
 #define PIECE_MOST 4096u
 
 static char area[AREA_BYTES], to_area[AREA_BYTES];
 
-/* Pieces at equal distances, a few or many, or one alone, from the begin of what is left on either side. Returns how many. */
+/* Pieces at equal distances, a few or many, or one alone, from the begin of what is left on either
+ * side. Returns how many. */
 static uint32_t pieces_draw(uint32_t *from, uint32_t *to, uint32_t (*ret)[3])
 {
 	uint32_t bytes = 16 * (1 + draw(PIECE_MOST / 16)), n = draw(3) ? 1 + draw(40) : 1;

@@ -4,7 +4,7 @@
 #ifndef COPPICE_TESTS_TIER_FILE_FIXTURE_H
 #define COPPICE_TESTS_TIER_FILE_FIXTURE_H
 
-#include "kvstore/tier_file.h"
+#include "kvstore/files/tier_file.h"
 
 #define UNIT 4096u
 #define CHUNK 8u

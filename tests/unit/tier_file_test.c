@@ -1,8 +1,9 @@
 /*
- * tier_file_test.c - the file of the NVMe tier: pages there and back, and its catalog across restarts.
+ * tier_file_test.c - the file of the NVMe tier: pages there and back, and its catalog across
+ * restarts.
  *
- * A page holds a pattern of its number. Every test has a directory of its own beside the test's binary, as the place for
- * temporary files may be a file system without direct I/O.
+ * A page holds a pattern of its number. Every test has a directory of its own beside the test's
+ * binary, as the place for temporary files may be a file system without direct I/O.
  */
 #include "tier_file_fixture.h"
 

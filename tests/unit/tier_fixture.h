@@ -1,6 +1,6 @@
 /*
- * tier_fixture.h - a tier_world with a file of its own for each test. Pages have 4 tokens, so a document of 17 letters has 4 full
- * pages, and the last letter is its reader's to compute.
+ * tier_fixture.h - a tier_world with a file of its own for each test. Pages have 4 tokens, so a
+ * document of 17 letters has 4 full pages, and the last letter is its reader's to compute.
  */
 #ifndef COPPICE_TESTS_TIER_FIXTURE_H
 #define COPPICE_TESTS_TIER_FIXTURE_H

@@ -1,4 +1,5 @@
-/* tier_restart_test.c - a file below host memory: what a restart finds in it, and what becomes of a file that is not as it was. */
+/* tier_restart_test.c - a file below host memory: what a restart finds in it, and what becomes of a
+ * file that is not as it was. */
 #include "tier_fixture.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* tier_room_test.c - places of lower tiers: random taking and giving back against a map of units. */
+/* tier_room_test.c - places of lower tiers: random taking and giving back against a map of
+ * units. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "kvstore/tier_host.h"
-#include "kvstore/tier_room.h"
+#include "kvstore/files/tier_host.h"
+#include "kvstore/files/tier_room.h"
 
 #include <errno.h>
 

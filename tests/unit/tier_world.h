@@ -1,9 +1,9 @@
 /*
  * tier_world.h - a store with lower tiers over a pool of real bytes, for tests.
  *
- * The row of a token is filled with a pattern of the token's whole prefix, so that a path can be compared with what ought
- * to have been computed for it, wherever its pages have been. Copies take place when they are asked for, or, while
- * held, when they are let go.
+ * The row of a token is filled with a pattern of the token's whole prefix, so that a path can be
+ * compared with what ought to have been computed for it, wherever its pages have been. Copies take
+ * place when they are asked for, or, while held, when they are let go.
  */
 #ifndef COPPICE_TIER_WORLD_H
 #define COPPICE_TIER_WORLD_H
@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "kvstore/gather.h"
+#include "kvstore/seq/gather.h"
 #include "kvstore/tier.h"
 
 #define WORLD_EXTENTS 64u
@@ -71,7 +71,8 @@ struct tier_world_key {
 
 struct store_seq *tier_world_seq(struct tier_world *w, struct tier_world_key key,
 				 const char *prompt, struct store_match *ret);
-/* Computes and publishes what is left of a document after where the sequence stands. 0 or what the store said. */
+/* Computes and publishes what is left of a document after where the sequence stands. 0 or what the
+ * store said. */
 int tier_world_publish(struct tier_world *w, struct store_seq *q, const char *document);
 /* Polls until nothing is fetched for the sequence any more; returns its match. */
 struct store_match tier_world_wait(struct tier_world *w, struct store_seq *q);
@@ -84,8 +85,8 @@ bool tier_world_right_anywhere(struct tier_world *w, struct store_seq *q, const 
 
 /* Computes a document and leaves it. */
 void tier_world_leave(struct tier_world *w, const char *document);
-/* Opens a document, waits for what comes from lower tiers, compares it, and closes; returns how much of it was there. Fails
- * the test if any byte of it is wrong. */
+/* Opens a document, waits for what comes from lower tiers, compares it, and closes; returns how
+ * much of it was there. Fails the test if any byte of it is wrong. */
 uint32_t tier_world_cached(struct tier_world *w, struct tier_world_key key, const char *document);
 
 struct store_tiers_stats tier_world_stats(const struct tier_world *w);

@@ -93,7 +93,8 @@ static uint32_t next_page(struct world *w)
 	return w->next_page++ * 7 % n * w->page_step + w->shape.home;
 }
 
-/* Slices for the node's tokens; each begins in a page of its own at the row that its position says. */
+/* Slices for the node's tokens; each begins in a page of its own at the row that its position
+ * says. */
 static void give_pages(struct world *w, struct work_node *node)
 {
 	uint32_t pos = node->pos, end = node->pos + node->n_tokens;
@@ -344,7 +345,8 @@ void world_done(struct world *w)
 	free(w->q);
 }
 
-/* The slots of a query's tokens: the end of its node's slices. Returns how many; the first may be cut. */
+/* The slots of a query's tokens: the end of its node's slices. Returns how many; the first may be
+ * cut. */
 static uint32_t find_slots(const struct world *w, const struct work_query *query,
 			   struct work_slice *slots)
 {

@@ -1,8 +1,9 @@
 /*
- * world.h - a random tree with its KV in a backend's pages and in the oracle's, and queries to run over it.
+ * world.h - a random tree with its KV in a backend's pages and in the oracle's, and queries to run
+ * over it.
  *
- * Every value outside the tree's slices is NaN. The newest tokens of some queries are not in the pages yet: they
- * are appended by the batch that asks.
+ * Every value outside the tree's slices is NaN. The newest tokens of some queries are not in the
+ * pages yet: they are appended by the batch that asks.
  */
 #ifndef COPPICE_TESTS_WORLD_H
 #define COPPICE_TESTS_WORLD_H
@@ -59,8 +60,8 @@ struct world_want {
 	struct work_shape shape;
 	const struct backend_ops *ops; /* NULL: the CPU's */
 	const struct group_config *group; /* of ops that are a group's */
-	uint64_t
-		extent_bytes; /* 0: 4 MiB; small ones spread the pages over the devices of a group */
+	/* 0: 4 MiB; small ones spread the pages over the devices of a group */
+	uint64_t extent_bytes;
 	uint32_t n_threads;
 	uint32_t n_nodes;
 	uint32_t n_queries;
@@ -74,12 +75,14 @@ void world_done(struct world *w);
 /* The whole of the pool's pages once more from kv, NaN outside slices. */
 void world_load(struct world *w);
 
-/* Runs the queries [first, first + n) by a policy and decodes; other rows of the answer stay NaN. */
+/* Runs the queries [first, first + n) by a policy and decodes; other rows of the answer stay
+ * NaN. */
 void world_run(struct world *w, const struct plan_config *config, uint32_t first, uint32_t n,
 	       struct world_answer *ret);
 void world_answer_done(struct world_answer *answer);
 
-/* The largest over queries [first, first + n) of norm of difference / norm; ret_lse: largest difference. */
+/* The largest over queries [first, first + n) of norm of difference / norm; ret_lse: largest
+ * difference. */
 double world_error(const struct world *w, uint32_t first, uint32_t n,
 		   const struct world_answer *answer, double *ret_lse);
 

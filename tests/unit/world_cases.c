@@ -59,8 +59,8 @@ void world_cases_silent(const struct world_cases *c, struct oracle_random *rando
 	}
 }
 
-/* A few tokens of some nodes lose a value of one head. (An infinite K may give a score of -inf, a weight of 0 and a row of
- * numbers, or none: no more is promised of it.) */
+/* A few tokens of some nodes lose a value of one head. (An infinite K may give a score of -inf, a
+ * weight of 0 and a row of numbers, or none: no more is promised of it.) */
 static void spoil(struct world *w, struct oracle_random *random)
 {
 	static const float values[] = {NAN, INFINITY, -INFINITY};

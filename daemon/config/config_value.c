@@ -1,0 +1,258 @@
+/* config_value.c - see config_value.h. What a value may be is in the key: errors are made from
+ * it. */
+#include "config_value.h"
+
+#include "daemon/backend/kv_split.h"
+#include "daemon/backend/ranks.h"
+#include "kernels/group/exchange.h"
+#include "daemon/base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values ---- */
+
+static int number_parse(const char *text, int base, uint64_t *ret, const char **ret_end)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return -EINVAL;
+	errno = 0;
+	*ret = strtoull(text, &end, base);
+	*ret_end = end;
+	return errno ? -errno : 0;
+}
+
+/* A number and at most one of K, M, G, T (binary, either case). */
+static int size_parse(const char *text, uint64_t *ret)
+{
+	static const char suffixes[] = "KMGT";
+	const char *end, *suffix;
+	uint64_t n;
+	unsigned shift = 0;
+
+	if (number_parse(text, 10, &n, &end) < 0)
+		return -EINVAL;
+	if (*end) {
+		suffix = strchr(suffixes, *end & ~0x20);
+		if (!suffix || !*suffix || end[1])
+			return -EINVAL;
+		shift = 10 * (unsigned)(suffix - suffixes + 1);
+	}
+	if (n > UINT64_MAX >> shift)
+		return -ERANGE;
+	*ret = n << shift;
+	return 0;
+}
+
+/* A share: 1% to 100%. */
+static int percent_parse(const char *text, uint64_t *ret)
+{
+	const char *end;
+
+	if (number_parse(text, 10, ret, &end) < 0 || strcmp(end, "%") != 0)
+		return -EINVAL;
+	return *ret >= 1 && *ret <= 100 ? 0 : -ERANGE;
+}
+
+static int number_set(struct config *config, const struct key *key, const char *text)
+{
+	void *field = (char *)config + key->offset;
+	const char *end = "";
+	uint64_t n;
+	int r;
+
+	if (key->kind == KEY_SIZE || key->kind == KEY_POOL)
+		r = size_parse(text, &n);
+	else
+		r = number_parse(text, key->kind == KEY_OCTAL ? 8 : 10, &n, &end);
+	if (r < 0 || *end || n < key->min || n > key->max)
+		return -EINVAL;
+	if (key->bytes == sizeof(uint64_t))
+		*(uint64_t *)field = n;
+	else
+		*(uint32_t *)field = (uint32_t)n;
+	return 0;
+}
+
+/* The one undoes the other, which the file may have said. */
+static int pool_set(struct config *config, const struct key *key, const char *text)
+{
+	uint64_t percent = 0;
+	int r = 0;
+
+	if (strchr(text, '%'))
+		r = percent_parse(text, &percent);
+	if (r == 0)
+		r = number_set(config, key, percent ? "0" : text);
+	if (r == 0)
+		config->pool_percent = (uint32_t)percent;
+	return r;
+}
+
+/* Index of a word among the key's choices, or -EINVAL. */
+static int choice_index(const struct key *key, const char *text)
+{
+	size_t length = strlen(text);
+	int index = 0;
+
+	for (const char *c = key->choices; *c; c = strchr(c, ' ') + 1, index++) {
+		if (length > 0 && strncmp(c, text, length) == 0 && c[length] == ' ')
+			return index;
+	}
+	return -EINVAL;
+}
+
+static int choice_set(struct config *config, const struct key *key, const char *text)
+{
+	int index = choice_index(key, text);
+
+	if (index < 0)
+		return index;
+	if (key->kind == KEY_HOLD)
+		config->batch_hold = (enum config_hold)index;
+	else if (key->kind == KEY_POLICY)
+		return plan_policy_parse(text, &config->policy);
+	else
+		snprintf((char *)config + key->offset, key->bytes, "%s", text);
+	return 0;
+}
+
+static int path_set(struct config *config, const struct key *key, const char *text)
+{
+	if (*text != '/' && strncmp(text, "./", 2) != 0)
+		return -EINVAL;
+	if (strlen(text) >= key->bytes)
+		return -ENAMETOOLONG;
+	strcpy((char *)config + key->offset, text);
+	return 0;
+}
+
+static int device_set(struct config *config, const struct key *key, const char *text)
+{
+	if (!text[0] || strlen(text) >= key->bytes)
+		return -EINVAL;
+	strcpy((char *)config + key->offset, text);
+	return 0;
+}
+
+static bool list_is_valid(enum key_kind kind, const char *text)
+{
+	uint32_t n;
+	bool cpu;
+
+	if (kind == KEY_SPLIT)
+		return split_is_valid(text);
+	if (!*text)
+		return true;
+	return (kind == KEY_RANKS ? joined_parse(text, &n) : devices_parse(text, &n, &cpu)) == 0;
+}
+
+static int list_set(struct config *config, const struct key *key, const char *text)
+{
+	if (strlen(text) >= key->bytes || !list_is_valid(key->kind, text))
+		return -EINVAL;
+	strcpy((char *)config + key->offset, text);
+	return 0;
+}
+
+static int value_set(struct config *config, const struct key *key, const char *text)
+{
+	switch (key->kind) {
+	case KEY_COUNT:
+	case KEY_SIZE:
+	case KEY_OCTAL:
+		return number_set(config, key, text);
+	case KEY_POOL:
+		return pool_set(config, key, text);
+	case KEY_PATH:
+		return path_set(config, key, text);
+	case KEY_DEVICE:
+		return device_set(config, key, text);
+	case KEY_DEVICES:
+	case KEY_SPLIT:
+	case KEY_RANKS:
+		return list_set(config, key, text);
+	default:
+		return choice_set(config, key, text);
+	}
+}
+
+/* ---- errors ---- */
+
+static void accepted_text(const struct key *key, char *text, size_t bytes)
+{
+	switch (key->kind) {
+	case KEY_COUNT:
+		snprintf(text, bytes, "a number from %" PRIu64 " to %" PRIu64, key->min, key->max);
+		break;
+	case KEY_SIZE:
+		snprintf(text, bytes, "bytes, or a number with K, M, G or T, from %" PRIu64,
+			 key->min);
+		break;
+	case KEY_POOL:
+		snprintf(text, bytes,
+			 "bytes, or a number with K, M, G or T, from 0; or 1%% to 100%% of the "
+			 "memory of what computes");
+		break;
+	case KEY_OCTAL:
+		snprintf(text, bytes, "permission bits in octal, 0 to 0777");
+		break;
+	case KEY_PATH:
+		snprintf(text, bytes, "a path that begins with / or ./ and has at most %u bytes",
+			 key->bytes - 1);
+		break;
+	case KEY_DEVICE:
+		snprintf(text, bytes, "an index, or a UUID as nvidia-smi -L prints it");
+		break;
+	case KEY_DEVICES:
+		snprintf(text, bytes,
+			 "at most %u devices of one kind, with commas: GPUs by index or UUID, or "
+			 "cpu,cpu,...",
+			 GROUP_DEVICES_MAX);
+		break;
+	case KEY_RANKS:
+		snprintf(
+			text, bytes,
+			"at most %u addresses with commas, each once and the path of a socket or a "
+			"numeric host:port",
+			EXCHANGE_RANKS_MAX);
+		break;
+	case KEY_SPLIT:
+		snprintf(text, bytes,
+			 "auto, tokens or heads, and NAME:word for single models, with commas, "
+			 "each once");
+		break;
+	default:
+		snprintf(text, bytes, "one of: %.*s", (int)strlen(key->choices) - 1, key->choices);
+	}
+}
+
+static void place_text(const struct place *place, const struct key *key, char *text, size_t bytes)
+{
+	if (place->file) {
+		snprintf(text, bytes, "%s:%u: %s", place->file, place->line, key->name);
+		return;
+	}
+	snprintf(text, bytes, "--%s", key->flag ? key->flag : key->name);
+	for (char *c = text; *c; c++)
+		*c = *c == '_' ? '-' : *c;
+}
+
+int value_read(struct config *config, const struct key *key, const char *text,
+	       const struct place *place)
+{
+	char where[PATH_MAX + 64], accepted[160];
+
+	if (value_set(config, key, text) == 0)
+		return 0;
+	place_text(place, key, where, sizeof(where));
+	accepted_text(key, accepted, sizeof(accepted));
+	log_error("%s: \"%s\" is not accepted; accepted: %s", where, text, accepted);
+	return -EINVAL;
+}

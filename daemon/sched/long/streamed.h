@@ -1,0 +1,143 @@
+/*
+ * streamed.h - steps of sequences whose paths are not all on the device: attention in passes, each
+ * over another part.
+ *
+ *      path     # # # # # # h h h h h h h h h h h h t t t L      #: device   h: host memory   t, L: tail, live
+ *               prefix      staged    staged  ...   the rest
+ *
+ * What lies in host memory comes through the stage, extents that the store does not have: a ring of
+ * cells, into which copies of this one layer go while attention works on what has come before. The
+ * backend folds the passes' states. Between two passes others' batches may run.
+ *
+ * Sparse prefill: while a sequence's KV passes by, the mean keys of every 8 tokens are kept on the
+ * device. Once they are there of all that lies before a slice, blocks of the path are chosen from
+ * them, for each KV head, and the others stay where they are.
+ *
+ * Decode steps of one model and layer go together, as far as their paths begin alike: what they
+ * share comes once. A prefill step is alone, and is done in slices of rows. The scheduler's thread
+ * alone.
+ */
+#ifndef COPPICED_PASSES_H
+#define COPPICED_PASSES_H
+
+#include "daemon/sched/core/state.h"
+
+#include "kvstore/seq/gather.h"
+
+#define PASSES_CELLS 4u /* at most */
+#define PASSES_VIEWS \
+	3u /* passes that the backend has at a time, where nobody else waits for it: the last one takes longest to be planned */
+
+struct sched;
+
+/* Rows of a sequence. */
+struct passes_member {
+	struct sched_lane *lane;
+	const struct step_part *part;
+	struct gather gather; /* owned */
+	uint32_t row, n_rows; /* of the part */
+	uint32_t first_row; /* of all members' */
+};
+
+enum passes_kind { PASSES_DEVICE, PASSES_STAGED, PASSES_REST };
+
+/* A pass over slices [begin, end) of a member's path, for that member or for all. */
+struct passes_pass {
+	enum passes_kind kind;
+	uint32_t member; /* PASSES_ALL: the first's path, for all */
+	uint32_t begin, end;
+	uint32_t pos; /* of the first token */
+};
+
+#define PASSES_ALL UINT32_MAX
+
+/* What the only member, a slice of sparse prefill, sees of its path. */
+struct passes_choice {
+	bool sums; /* what passes see is taken into the sequence's summary */
+	bool made; /* blocks were chosen; else all are seen */
+	bool appended; /* the rows' K and V are in their pages */
+	uint32_t block_tokens, n_blocks, n_words;
+	uint64_t *kept; /* owned, bits: of each KV head, then of any, then of all */
+	const float *mass; /* the backend's: of the estimate before */
+	double *masses; /* owned: a KV head's */
+	uint32_t kept_room, masses_room;
+	uint64_t summary_bytes; /* of all sequences */
+};
+
+/* A pass as the backend has it. */
+struct passes_view {
+	uint64_t id; /* the backend's */
+	bool staged;
+	struct work_shape shape;
+	uint32_t layer;
+	uint32_t first_row;
+	struct work_tree tree;
+	struct work_node *nodes; /* owned, as the arrays below */
+	struct work_query *queries;
+	struct backend_io *io;
+	struct work_slice *slices;
+	/* owned, as jobs: of heads that see the same, mostly one for all */
+	struct work_list *lists;
+	struct backend_job *jobs;
+	/* owned: from the root on, and bits of each head, where the backend chooses by itself */
+	struct work_slice *path;
+	uint64_t *kept; /* owned */
+	struct backend_chosen chosen;
+	uint32_t nodes_room, queries_room, io_room, slices_room, lists_room, jobs_room, path_room,
+		kept_room;
+	uint32_t n_jobs;
+};
+
+struct passes {
+	uint32_t first_extent, n_extents; /* of the stage; 0: none, and paths are never so long */
+	bool in_flight; /* passes: views [n_ended, n_begun) mod PASSES_VIEWS */
+	uint32_t n_begun, n_ended; /* of what is under way */
+	/* What is under way. */
+	struct passes_member *members; /* owned, and their gathers' room */
+	uint32_t n_members, members_room; /* 0: nothing */
+	struct sched_model *model;
+	uint32_t layer;
+	uint32_t n_cells, cell_pages;
+	uint64_t rows_id; /* counts */
+	struct passes_pass *passes; /* owned */
+	uint32_t n_passes, passes_room; /* the next is n_begun */
+	uint32_t n_filled, n_staged; /* staged passes that have begun, that have ended */
+	uint32_t ask; /* the next pass that may want copies */
+	uint32_t n_asked; /* staged passes all of whose copies were asked for */
+	uint32_t n_asked_slices; /* of the next */
+	uint32_t n_asked_pages; /* of these, in the cell */
+	struct passes_choice choice;
+	uint64_t tokens[PASSES_CELLS]; /* of each cell's last copy */
+	uint64_t users[PASSES_CELLS]; /* the last batch that had to do with a cell */
+	struct passes_view views[PASSES_VIEWS];
+	uint64_t n_done; /* passes, ever */
+	uint64_t staged_bytes; /* ever */
+};
+
+/* Steps that are parked and have to be done so are marked: they wait for their turn as prefill
+ * does. */
+void passes_mark(struct sched *s);
+/* May the lane, whose step is so marked, be chosen now? */
+bool passes_may(struct sched *s, const struct sched_lane *lane);
+/* Begins the next pass of its step, or fails it. */
+void passes_begin(struct sched *s, struct sched_lane *lane);
+/* Goes on with copies, and finishes a pass that the backend has. Returns whether anything is
+ * finished. */
+bool passes_poll(struct sched *s);
+/* Is anything under way? */
+static inline bool passes_busy(const struct passes *p)
+{
+	return p->n_members > 0;
+}
+/* The lane's step has ended: what is under way with it is given up, and begins anew for the
+ * others. */
+void passes_forget(struct sched *s, const struct sched_lane *lane);
+/* The backend is gone: the steps that are under way fail. */
+void passes_fail(struct sched *s);
+void passes_done(struct passes *p);
+
+/* The sequence is about to go, or loses what comes behind n_tokens. */
+void passes_summary_drop(struct sched *s, struct sched_seq *seq);
+void passes_summary_cut(struct sched_seq *seq, uint32_t n_tokens);
+
+#endif

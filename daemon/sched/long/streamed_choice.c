@@ -1,0 +1,401 @@
+/* streamed_choice.c - sparse prefill in passes: the summary of a path, and what is chosen by it.
+ * See streamed.h. */
+#include "streamed_impl.h"
+
+#include "daemon/base/grow.h"
+#include "daemon/sched/step/step.h"
+
+#include "kernels/cpu/estimate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SUMMARY_SHARE \
+	16u /* of the bytes that the lower tier may have: that much of K and V it is */
+#define HEADS_MAX 64u
+#define WINDOW_TOKENS 32u
+#define WIDE_ROWS \
+	32768u /* and heads: two rounds of all of a device's multiprocessors, 128 of them at a time */
+#define SEGMENT_TOKENS \
+	(UINT32_C(1) << 30) /* a pass is one: states are merged with those of other passes anyway */
+
+/* ---- the summary ---------------------------------------------------------------------------- */
+
+void passes_summary_drop(struct sched *s, struct sched_seq *seq)
+{
+	if (!seq->summary.of)
+		return;
+	s->ops->tier->summary->free(s->backend, seq->summary.of);
+	s->passes.choice.summary_bytes -= seq->summary.bytes;
+	free(seq->summary.n_known);
+	seq->summary = (struct sched_summary){0};
+}
+
+void passes_summary_cut(struct sched_seq *seq, uint32_t n_tokens)
+{
+	for (uint32_t i = 0; seq->summary.of && i < seq->model->shape.n_layers; i++)
+		if (seq->summary.n_known[i] > n_tokens)
+			seq->summary.n_known[i] = n_tokens;
+}
+
+static int summary_make(struct sched *s, struct sched_seq *seq)
+{
+	const struct work_shape *shape = &seq->model->shape;
+	uint32_t *n_known = calloc(shape->n_layers, sizeof(*n_known));
+	int r = n_known ? s->ops->tier->summary->make(s->backend, shape, &seq->summary.of)
+			: -ENOMEM;
+
+	if (r < 0)
+		free(n_known);
+	else
+		seq->summary.n_known = n_known;
+	return r;
+}
+
+/* One for so many tokens, if it fits beside the others with what the backend may take for it. */
+static int summary_reserve(struct sched *s, struct sched_seq *seq, uint32_t n_tokens)
+{
+	const struct work_shape *shape = &seq->model->shape;
+	uint64_t group_bytes = (uint64_t)shape->n_layers * shape->n_kv_heads * shape->head_dim *
+			       work_dtype_bytes(shape->dtype);
+	uint64_t bytes = estimate_n_blocks(n_tokens, BACKEND_SUMMARY_TOKENS) * group_bytes * 3 / 2;
+	uint64_t all = s->passes.choice.summary_bytes - seq->summary.bytes;
+
+	if (bytes <= seq->summary.bytes)
+		return 0;
+	if (all + bytes > s->config->host_tier_bytes / SUMMARY_SHARE)
+		return -ENOMEM;
+	int r = seq->summary.of ? 0 : summary_make(s, seq);
+	if (r < 0)
+		return r;
+	seq->summary.bytes = bytes;
+	s->passes.choice.summary_bytes = all + bytes;
+	return 0;
+}
+
+static struct sched_seq *seq_of(const struct passes *p)
+{
+	return p->members[0].part->seq;
+}
+
+/* Position of the slice's first row. */
+static uint32_t first_pos(const struct passes *p)
+{
+	return store_seq_n_tokens(seq_of(p)->store) + p->members[0].row;
+}
+
+int choice_take_in(struct sched *s, const struct passes_view *v)
+{
+	struct passes *p = &s->passes;
+	const struct work_node *node = &v->tree.nodes[0];
+
+	if (!p->choice.sums || node->pos + node->n_tokens <= seq_of(p)->summary.n_known[p->layer])
+		return 0;
+	const struct backend_span span = {.shape = &v->shape,
+					  .slices = v->tree.slices + node->slice,
+					  .n_slices = node->n_slices,
+					  .layer = v->layer,
+					  .to_layer = p->layer,
+					  .pos = node->pos};
+	int r = s->ops->tier->summary->add(s->backend, seq_of(p)->summary.of, &span);
+
+	p->choice.sums = r == 0;
+	return r == -EIO ? r : 0;
+}
+
+/* ---- the choice ----------------------------------------------------------------------------- */
+
+static bool is_wanted(const struct sched *s, const struct step_part *part)
+{
+	return step_may_be_sparse(part) && s->ops->estimate && s->ops->tier->summary &&
+	       part->seq->model->shape.n_kv_heads <= HEADS_MAX;
+}
+
+static int reserve(struct passes *p)
+{
+	struct passes_choice *c = &p->choice;
+	uint32_t n_heads = p->model->shape.n_kv_heads;
+
+	if (GROW(c->kept, c->kept_room, (n_heads + 2) * c->n_words) < 0 ||
+	    GROW(c->masses, c->masses_room, c->n_blocks) < 0)
+		return -ENOMEM;
+	return 0;
+}
+
+/* Rows before the first multiple of 8 go with the others. */
+static int estimate(struct sched *s, uint32_t skip)
+{
+	struct passes *p = &s->passes;
+	const struct passes_member *m = &p->members[0];
+	const struct backend_io *io = &m->part->io;
+	const struct backend_estimate of = {.shape = &p->model->shape,
+					    .summary = seq_of(p)->summary.of,
+					    .layer = p->layer,
+					    .q = io->q + (m->row + skip) * io->q_stride,
+					    .q_stride = io->q_stride,
+					    .n_q = m->n_rows - skip,
+					    .q_pos = first_pos(p) + skip,
+					    .n_k = first_pos(p) + m->n_rows,
+					    .stride = BACKEND_SUMMARY_TOKENS,
+					    .block_tokens = p->choice.block_tokens,
+					    .rows_id = skip ? 0 : p->rows_id};
+
+	return s->ops->estimate(s->backend, &of, &p->choice.mass);
+}
+
+/* Blocks that so many of the wish's begin in. */
+static uint32_t blocks_of(const struct passes *p, uint32_t n)
+{
+	uint64_t n_tokens = (uint64_t)n * seq_of(p)->sparse.block_tokens;
+
+	return n_tokens > UINT32_MAX
+		       ? UINT32_MAX
+		       : estimate_n_blocks((uint32_t)n_tokens, p->choice.block_tokens);
+}
+
+/* The slice's rows have one choice: what one of them needs comes for all. */
+static int choose_head(struct passes *p, uint32_t head, uint32_t n_ranges,
+		       struct select_result *ret)
+{
+	const struct passes_choice *c = &p->choice;
+	const struct abi_sparse *wish = &seq_of(p)->sparse;
+	uint32_t own = c->n_blocks - first_pos(p) / c->block_tokens;
+	struct select_config config = {.tau = wish->tau,
+				       .sink_blocks = blocks_of(p, wish->sink_blocks),
+				       .recent_blocks = blocks_of(p, wish->recent_blocks)};
+
+	config.recent_blocks = config.recent_blocks > own ? config.recent_blocks : own;
+	memset(c->masses, 0, c->n_blocks * sizeof(*c->masses));
+	for (uint32_t i = 0; i < n_ranges; i++)
+		for (uint32_t j = 0; j < c->n_blocks; j++)
+			c->masses[j] +=
+				(double)c->mass[((size_t)head * n_ranges + i) * c->n_blocks + j];
+	return select_blocks(&config, c->masses, c->n_blocks, c->kept + (size_t)head * c->n_words,
+			     ret);
+}
+
+/* Bits of those blocks that any head has, and that all have. */
+static void join_heads(struct passes *p)
+{
+	uint32_t n_heads = p->model->shape.n_kv_heads, n = p->choice.n_words;
+	uint64_t *any = p->choice.kept + (size_t)n_heads * n, *all = any + n;
+
+	memcpy(any, p->choice.kept, n * sizeof(*any));
+	memcpy(all, p->choice.kept, n * sizeof(*all));
+	for (uint32_t head = 1; head < n_heads; head++)
+		for (uint32_t i = 0; i < n; i++) {
+			any[i] |= choice_bits(p, head)[i];
+			all[i] &= choice_bits(p, head)[i];
+		}
+}
+
+static int choose(struct sched *s, uint32_t skip)
+{
+	struct passes *p = &s->passes;
+	uint32_t n_rows = p->members[0].n_rows, n_heads = p->model->shape.n_kv_heads;
+	uint32_t n_ranges = estimate_n_blocks(n_rows - skip, p->choice.block_tokens);
+	struct select_shares sum = {0};
+	int r = estimate(s, skip);
+
+	for (uint32_t head = 0; head < n_heads && r == 0; head++) {
+		struct select_result result;
+
+		r = choose_head(p, head, n_ranges, &result);
+		if (r < 0)
+			return r;
+		sum.attended += (double)n_rows * result.n_kept;
+		sum.visible += (double)n_rows * p->choice.n_blocks;
+		sum.kept_mass += result.kept_mass;
+		sum.total_mass += result.total_mass;
+	}
+	if (r < 0)
+		return r;
+	join_heads(p);
+	select_add_shares(&p->members[0].lane->step.shares, &sum);
+	return 0;
+}
+
+int choice_begin(struct sched *s)
+{
+	struct passes *p = &s->passes;
+	struct passes_choice *c = &p->choice;
+	const struct passes_member *m = &p->members[0];
+	uint32_t pos = first_pos(p), squares = estimate_n_blocks(pos, BACKEND_SUMMARY_TOKENS);
+	uint32_t skip = squares * BACKEND_SUMMARY_TOKENS - pos;
+
+	if (!is_wanted(s, m->part) || summary_reserve(s, seq_of(p), pos + m->n_rows) < 0)
+		return 0;
+	c->sums = true;
+	c->block_tokens = s->config->stage_block;
+	c->n_blocks = estimate_n_blocks(pos + m->n_rows, c->block_tokens);
+	c->n_words = select_n_words(c->n_blocks);
+	if (seq_of(p)->summary.n_known[p->layer] < pos || m->n_rows <= skip || reserve(p) < 0)
+		return 0;
+	int r = passes_append(s);
+
+	if (r < 0)
+		return r;
+	c->appended = true;
+	if (!c->sums)
+		return 0;
+	seq_of(p)->summary.n_known[p->layer] = pos + m->n_rows;
+	r = choose(s, skip);
+	c->made = r == 0;
+	return r == -EIO ? r : 0;
+}
+
+void choice_end(struct sched *s)
+{
+	struct passes *p = &s->passes;
+
+	if (p->choice.sums)
+		seq_of(p)->summary.n_known[p->layer] = first_pos(p) + p->members[0].n_rows;
+}
+
+/* ---- a pass --------------------------------------------------------------------------------- */
+
+/* Of blocks [begin, end): do both heads see the same? */
+static bool see_alike(const struct passes *p, uint32_t a, uint32_t b, uint32_t begin, uint32_t end)
+{
+	for (uint32_t i = begin; i < end; i++)
+		if (select_has(choice_bits(p, a), i) != select_has(choice_bits(p, b), i))
+			return false;
+	return true;
+}
+
+static bool sees_any(const struct passes *p, uint32_t head, uint32_t begin, uint32_t end)
+{
+	for (uint32_t i = begin; i < end; i++)
+		if (select_has(choice_bits(p, head), i))
+			return true;
+	return false;
+}
+
+/* A list for each of the heads at most. */
+static int lists_reserve(struct passes_view *v, uint32_t n)
+{
+	uint32_t had = v->lists_room;
+
+	if (GROW(v->lists, v->lists_room, n) < 0)
+		return -ENOMEM;
+	memset(v->lists + had, 0, (v->lists_room - had) * sizeof(*v->lists));
+	return GROW(v->jobs, v->jobs_room, n);
+}
+
+/* Bits of a window, for the heads that see it. */
+static void window_see(const struct passes *p, const struct passes_pass *pass, uint32_t pos,
+		       uint32_t n_words, uint64_t *kept)
+{
+	uint32_t n_heads = p->model->shape.n_kv_heads, window = pos / WINDOW_TOKENS;
+
+	for (uint32_t head = 0; head < n_heads; head++)
+		if (pass->kind == PASSES_REST || choice_has(p, head, pos))
+			kept[head * n_words + window / 64] |= UINT64_C(1) << window % 64;
+}
+
+/* The path up to the pass' end: what is not seen in it, or not in it, is not there. Bits of windows
+ * that are. False: no memory. */
+static bool find_windows(struct passes *p, const struct passes_pass *pass, struct passes_view *v)
+{
+	const struct gather *g = passes_gather(p, pass);
+	const struct work_node *node = &v->nodes[0];
+	uint32_t n_heads = p->model->shape.n_kv_heads, pos = 0, n_words;
+	uint32_t begin = pass->kind == PASSES_REST ? g->n_slices : pass->begin;
+	uint32_t n = begin + node->n_slices;
+
+	v->chosen.n_blocks = estimate_n_blocks(node->pos + node->n_tokens, WINDOW_TOKENS);
+	v->chosen.n_slices = n;
+	n_words = select_n_words(v->chosen.n_blocks);
+	if (GROW(v->path, v->path_room, n) < 0 ||
+	    GROW(v->kept, v->kept_room, n_heads * n_words) < 0)
+		return false;
+	memset(v->kept, 0, (size_t)n_heads * n_words * sizeof(*v->kept));
+	for (uint32_t i = 0; i < begin; i++)
+		v->path[i] = (struct work_slice){WORK_NONE, g->slices[i].first, g->slices[i].count};
+	pos = node->pos;
+	for (uint32_t i = begin; i < n; pos += v->path[i++].count) {
+		v->path[i] = v->slices[node->slice + i - begin];
+		if (pass->kind != PASSES_REST && !choice_has(p, n_heads, pos))
+			v->path[i].page = WORK_NONE;
+		else
+			window_see(p, pass, pos, n_words, v->kept);
+	}
+	return true;
+}
+
+/* Has a job of chosen windows enough to do for a device, whose units it does not cut? A list takes
+ * the processor longer: of what is causal 3.4 ms for 4,096 rows, more than the device needs. */
+static bool is_wide(const struct passes *p, const struct passes_view *v)
+{
+	return v->tree.n_queries == 1 && !v->queries[0].parents && v->io[0].o &&
+	       v->queries[0].n_rows * p->model->shape.n_q_heads >= WIDE_ROWS;
+}
+
+/* One job, if the backend makes of chosen windows what it needs: pages have whole windows then. */
+static bool jobs_at_once(struct sched *s, const struct passes_pass *pass, struct passes_view *v)
+{
+	static const uint32_t first[1] = {0};
+	bool parts = s->passes.choice.made && pass->kind != PASSES_REST;
+
+	if (!s->ops->takes_chosen || v->shape.page_tokens % WINDOW_TOKENS ||
+	    !(parts || is_wide(&s->passes, v)) || !find_windows(&s->passes, pass, v))
+		return false;
+	v->chosen.slices = v->path;
+	v->chosen.block_tokens = WINDOW_TOKENS;
+	v->chosen.n_ranges = 1;
+	v->chosen.ranges = first;
+	v->chosen.kept = v->kept;
+	v->jobs[0].chosen = &v->chosen;
+	if (s->ops->takes_chosen(s->backend, &v->jobs[0]))
+		return true;
+	v->jobs[0].chosen = NULL;
+	return false;
+}
+
+/* Lists of KV heads that see what they see of the pass. */
+static int jobs_of_heads(struct sched *s, const struct plan_config *plan, struct passes_view *v)
+{
+	struct passes *p = &s->passes;
+	const struct passes_choice *c = &p->choice;
+	const struct work_node *node = &v->nodes[0];
+	uint32_t begin = node->pos / c->block_tokens, n_heads = p->model->shape.n_kv_heads;
+	uint32_t end = estimate_n_blocks(node->pos + node->n_tokens, c->block_tokens), next;
+	struct plan_config config = *plan;
+	int r = lists_reserve(v, n_heads);
+	const struct backend_job whole = v->jobs[0];
+
+	config.segment_tokens = SEGMENT_TOKENS;
+	v->n_jobs = 0;
+	for (uint32_t head = 0; head < n_heads && r == 0; head = next) {
+		const struct select_query query = {choice_bits(p, head), c->n_blocks};
+		struct backend_job *job = &v->jobs[v->n_jobs];
+
+		for (next = head + 1; next < n_heads && see_alike(p, head, next, begin, end);)
+			next++;
+		if (!sees_any(p, head, begin, end))
+			continue;
+		*job = whole;
+		job->list = &v->lists[v->n_jobs];
+		job->head = head;
+		job->n_heads = next - head;
+		r = select_plan(&config, &v->tree, &query, c->block_tokens, &v->lists[v->n_jobs++]);
+	}
+	return r;
+}
+
+int choice_jobs(struct sched *s, const struct passes_pass *pass, const struct plan_config *plan,
+		struct passes_view *v)
+{
+	int r = plan_make(plan, &v->tree, &v->lists[0]); /* of chosen windows its rows count */
+
+	if (r < 0 || jobs_at_once(s, pass, v))
+		return r;
+	return s->passes.choice.made && pass->kind != PASSES_REST ? jobs_of_heads(s, plan, v) : 0;
+}
+
+void choice_done(struct passes_choice *choice)
+{
+	free(choice->kept);
+	free(choice->masses);
+}

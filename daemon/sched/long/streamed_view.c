@@ -1,0 +1,230 @@
+/* streamed_view.c - a pass as the backend is told of it: which of the members' rows see what. See
+ * streamed.h. */
+#include "streamed_impl.h"
+
+#include "daemon/base/grow.h"
+#include "daemon/sched/core/slice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void node_begin(struct passes_view *v, uint32_t pos)
+{
+	v->nodes[v->tree.n_nodes++] =
+		(struct work_node){.parent = WORK_NONE, .pos = pos, .slice = v->tree.n_slices};
+}
+
+static void slice_add(struct passes_view *v, struct store_slice slice)
+{
+	struct work_node *node = &v->nodes[v->tree.n_nodes - 1];
+
+	v->slices[v->tree.n_slices++] = (struct work_slice){slice.page, slice.first, slice.count};
+	node->n_slices++;
+	node->n_tokens += slice.count;
+}
+
+static void query_add(struct passes_view *v, const struct passes_member *m, uint32_t node)
+{
+	struct backend_io io = m->part->io;
+	uint64_t row = m->row;
+
+	io.q += io.q ? row * io.q_stride : 0;
+	io.k += row * io.k_stride;
+	io.v += row * io.v_stride;
+	io.o += io.o ? row * io.o_stride : 0;
+	io.lse += io.lse ? row * io.lse_stride : 0;
+	io.slots = NULL;
+	io.n_slots = 0;
+	v->io[v->tree.n_queries] = io;
+	v->queries[v->tree.n_queries++] =
+		(struct work_query){.node = node,
+				    .pos = store_seq_n_tokens(m->part->seq->store) + m->row,
+				    .n_rows = m->n_rows};
+}
+
+/* A run of slices, seen by one member or all. */
+static void view_span(struct sched *s, const struct passes_pass *pass, struct passes_view *v)
+{
+	struct passes *p = &s->passes;
+	const struct gather *g = passes_gather(p, pass);
+	bool all = pass->member == PASSES_ALL;
+	uint32_t first =
+		p->first_extent * passes_extent_pages(s) + p->n_filled % p->n_cells * p->cell_pages;
+	uint32_t page = first, pos = pass->pos;
+
+	v->shape.n_layers = v->staged ? 1 : v->shape.n_layers;
+	v->layer = v->staged ? 0 : v->layer;
+	node_begin(v, pass->pos);
+	for (uint32_t i = pass->begin; i < pass->end; i++) {
+		struct store_slice slice = g->slices[i];
+
+		/* What is not seen has not come, and has no page: any does. */
+		if (v->staged)
+			slice.page = choice_has(p, v->shape.n_kv_heads, pos) ? page++ : first;
+		pos += slice.count;
+		slice_add(v, slice);
+	}
+	for (uint32_t i = 0; all && i < p->n_members; i++)
+		query_add(v, &p->members[i], 0);
+	if (all)
+		return;
+	query_add(v, &p->members[pass->member], 0);
+	v->first_row = p->members[pass->member].first_row;
+}
+
+/* Tokens [first, first + count) of a run of slices. */
+static void cut_add(struct passes_view *v, const struct store_slice *slices, uint32_t first,
+		    uint32_t count)
+{
+	for (; count > 0; slices++) {
+		struct store_slice cut = slice_cut(slices, &first, &count);
+
+		if (cut.count > 0)
+			slice_add(v, cut);
+	}
+}
+
+/* A member's tail and live tokens up to its last row, which are appended. Their slots stand behind
+ * the node's slices. */
+static void view_rest(struct passes *p, const struct passes_member *m, struct passes_view *v)
+{
+	uint32_t n_slots, n_tail_slices, n_tail, n = v->tree.n_nodes;
+	const struct store_slice *slots = store_seq_slots(m->part->seq->store, &n_slots);
+	const struct store_slice *tail =
+		store_seq_tail(m->part->seq->store, &n_tail_slices, &n_tail);
+
+	node_begin(v, m->gather.n_tokens);
+	for (uint32_t i = 0; i < n_tail_slices; i++)
+		slice_add(v, tail[i]);
+	cut_add(v, slots, 0, m->row + m->n_rows);
+	query_add(v, m, n);
+	v->queries[n].parents = m->part->seq->parents;
+	struct work_node all = v->nodes[n];
+
+	v->io[n].slots = v->slices + v->tree.n_slices;
+	cut_add(v, slots, m->row, m->n_rows);
+	v->io[n].n_slots = p->choice.appended ? 0 : v->nodes[n].n_slices - all.n_slices;
+	v->nodes[n] = all;
+}
+
+static int view_reserve(struct passes *p, const struct passes_pass *pass, struct passes_view *v)
+{
+	uint32_t n = pass->end - pass->begin, had = v->lists_room;
+
+	for (uint32_t i = 0; pass->kind == PASSES_REST && i < p->n_members; i++) {
+		uint32_t n_slots, n_tail_slices, n_tail;
+
+		store_seq_slots(p->members[i].part->seq->store, &n_slots);
+		store_seq_tail(p->members[i].part->seq->store, &n_tail_slices, &n_tail);
+		n += n_tail_slices + 2 * n_slots + 2;
+	}
+	if (GROW(v->lists, v->lists_room, 1) < 0)
+		return -ENOMEM;
+	memset(v->lists + had, 0, (v->lists_room - had) * sizeof(*v->lists));
+	if (GROW(v->slices, v->slices_room, n + 1) < 0 ||
+	    GROW(v->nodes, v->nodes_room, p->n_members) < 0 ||
+	    GROW(v->queries, v->queries_room, p->n_members) < 0 ||
+	    GROW(v->io, v->io_room, p->n_members) < 0)
+		return -ENOMEM;
+	return GROW(v->jobs, v->jobs_room, 1);
+}
+
+static void view_config(const struct sched *s, const struct passes_view *v, struct plan_config *ret)
+{
+	uint32_t n_threads = s->config->n_threads ? s->config->n_threads : s->n_cores;
+	uint32_t n_heads = v->shape.n_kv_heads;
+
+	plan_config_init(ret, PLAN_AUTO, &v->shape, (n_threads + n_heads - 1) / n_heads);
+	ret->tile_rows = s->ops->tile_rows(s->backend, &v->shape);
+}
+
+/* The view's tree, and a job of all heads. */
+static int view_make(struct sched *s, const struct passes_pass *pass, struct passes_view *v)
+{
+	struct passes *p = &s->passes;
+	int r = view_reserve(p, pass, v);
+
+	if (r < 0)
+		return r;
+	v->staged = pass->kind == PASSES_STAGED;
+	v->shape = p->model->shape;
+	v->layer = p->layer;
+	v->first_row = 0;
+	v->tree = (struct work_tree){.nodes = v->nodes, .slices = v->slices, .queries = v->queries};
+	for (uint32_t i = 0; pass->kind == PASSES_REST && i < p->n_members; i++)
+		view_rest(p, &p->members[i], v);
+	if (pass->kind != PASSES_REST)
+		view_span(s, pass, v);
+	v->n_jobs = 1;
+	v->jobs[0] = (struct backend_job){.shape = &v->shape,
+					  .tree = &v->tree,
+					  .list = &v->lists[0],
+					  .io = v->io,
+					  .layer = v->layer};
+	return 0;
+}
+
+int passes_append(struct sched *s)
+{
+	const struct passes_pass rest = {.kind = PASSES_REST, .member = PASSES_ALL};
+	struct passes_view *v = &s->passes.views[0];
+	struct plan_config config;
+	int r = view_make(s, &rest, v);
+
+	if (r < 0)
+		return r;
+	v->io[0].o = v->io[0].lse = 0;
+	view_config(s, v, &config);
+	r = plan_make(&config, &v->tree, &v->lists[0]);
+	if (r == 0)
+		r = s->ops->submit(s->backend, &(struct backend_batch){v->jobs, 1}, &v->id);
+	return r ? r : choice_take_in(s, v);
+}
+
+int passes_submit(struct sched *s)
+{
+	struct passes *p = &s->passes;
+	const struct passes_pass *pass = &p->passes[p->n_begun];
+	struct passes_view *v = &p->views[p->n_begun % PASSES_VIEWS];
+	struct plan_config config;
+	int r = view_make(s, pass, v);
+
+	if (r < 0)
+		return r;
+	view_config(s, v, &config);
+	r = choice_jobs(s, pass, &config, v);
+	if (r < 0)
+		return r;
+	struct backend_batch batch = {v->jobs, v->n_jobs};
+	struct backend_pass of = {.first_row = v->first_row,
+				  .n_rows = passes_n_rows(p),
+				  .first = p->n_begun == 0,
+				  .last = p->n_begun + 1 == p->n_passes,
+				  .rows_id = p->choice.made ? p->rows_id : 0};
+
+	r = s->ops->tier->pass(s->backend, &batch, &of, &v->id);
+	if (r < 0)
+		return r;
+	p->n_begun++;
+	if (v->staged)
+		p->users[p->n_filled++ % p->n_cells] = v->id;
+	p->in_flight = true;
+	return choice_take_in(s, v);
+}
+
+void passes_views_done(struct passes *p)
+{
+	for (uint32_t i = 0; i < PASSES_VIEWS; i++) {
+		struct passes_view *v = &p->views[i];
+		for (uint32_t j = 0; j < v->lists_room; j++)
+			plan_list_done(&v->lists[j]);
+		free(v->lists);
+		free(v->jobs);
+		free(v->nodes);
+		free(v->queries);
+		free(v->io);
+		free(v->slices);
+		free(v->path);
+		free(v->kept);
+	}
+}

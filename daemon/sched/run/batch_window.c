@@ -1,0 +1,366 @@
+/* batch_window.c - see batch_window.h. */
+#include "batch_window.h"
+
+#include "batch.h"
+#include "daemon/sched/seq/complete.h"
+#include "daemon/sched/step/step.h"
+
+#include <errno.h>
+#include <math.h>
+
+#define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
+#define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
+#define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
+#define PACE_FACTOR 4.0 /* a lane with so many times another's lag keeps it no company */
+/* Who is so late may be left behind, as to wait for it at the next layer costs as much. */
+#define LATE_LAYERS 3.0
+/* Where waits cost nothing, in parts of the longest: how much lags may differ, and how late one may
+ * be. */
+#define PACE_PART 0.1
+#define PATIENCE_PART 0.75
+#define LASTING_TOKENS 16.0 /* that company found is reckoned to last */
+/* Of a group that are asked whom to wait for: looking must stay cheap in a crowd. */
+#define MEMBERS_MAX 8
+
+/* Parked decode steps of one model and layer. */
+struct group {
+	const struct sched_model *model;
+	uint32_t layer;
+	uint64_t first_ns; /* arrival of the first */
+	uint64_t deadline_ns;
+	double lag_ns, least_lag_ns; /* the longest and the shortest usual lag among them */
+	uint64_t due_ns; /* until when it was to wait; 0: it has not */
+	uint64_t eldest; /* least serial */
+	uint32_t n_lanes;
+	/* some of them: whom they know, the others know */
+	const struct sched_lane *members[MEMBERS_MAX];
+	uint32_t n_members;
+};
+
+static bool in_group(const struct sched_lane *lane, const struct group *g)
+{
+	return lane->parked && !lane->awaited && !lane->step.prefill &&
+	       lane->step.model == g->model && lane->step.layer == g->layer;
+}
+
+/* Tokens that two sequences read in common. */
+static uint32_t shared_tokens(const struct sched_seq *a, const struct sched_seq *b)
+{
+	struct store_node *x = store_seq_node(a->store), *y = store_seq_node(b->store);
+
+	while (x && y && x != y) {
+		if (store_node_pos(x) + store_node_n_tokens(x) >=
+			    store_node_pos(y) + store_node_n_tokens(y) &&
+		    store_node_parent(x))
+			x = store_node_parent(x);
+		else if (store_node_parent(y))
+			y = store_node_parent(y);
+		else if (store_node_parent(x))
+			x = store_node_parent(x);
+		else
+			return 0;
+	}
+	return x ? store_node_pos(x) + store_node_n_tokens(x) : 0;
+}
+
+/* What b's company in one layer saves a: KV read once instead of twice, one batch instead of
+ * two. */
+static double saving_ns(const struct sched_lane *a, const struct sched_lane *b)
+{
+	const struct sched_model *m = a->step.model;
+
+	uint32_t n_tokens = shared_tokens(a->lockstep.seq, b->lockstep.seq);
+
+	if (n_tokens == 0)
+		return 0;
+	return m->cost.fixed_ns + (double)n_tokens * 2 * m->shape.n_kv_heads * m->shape.head_dim *
+					  (double)work_dtype_bytes(m->shape.dtype) *
+					  m->cost.kv_ns_per_byte;
+}
+
+/* Layers that b has to go before it is at the group's. */
+static uint32_t layers_behind(const struct sched_lane *b, const struct group *g)
+{
+	const struct lockstep *l = &b->lockstep;
+
+	return (g->layer + l->n_layers - l->next_layer) % l->n_layers;
+}
+
+static bool is_there(const struct sched_lane *b)
+{
+	return b->parked && !b->awaited;
+}
+
+/* When b's step of the group's layer may be expected. */
+static double expected_ns(const struct sched *s, const struct sched_lane *b, const struct group *g)
+{
+	const struct lockstep *l = &b->lockstep;
+	double way_ns = l->layer_ns * layers_behind(b, g);
+
+	if (is_there(b))
+		return (double)s->now_ns + way_ns;
+	return (double)l->done_ns + l->lag_ns[g->layer == 0] + way_ns;
+}
+
+/* Of the two ways to meet, b's to the group's layer and the group's to b's, the one for which fewer
+ * wait for less. */
+static bool is_for_us_to_wait(const struct sched_lane *b, const struct group *g)
+{
+	const struct lockstep *l = &b->lockstep;
+	uint64_t behind = layers_behind(b, g), ahead = l->n_layers - behind;
+	uint64_t ours = behind * g->n_lanes, theirs = ahead * (l->n_met ? l->n_met : 1);
+
+	return ours != theirs ? ours < theirs : b->serial < g->eldest;
+}
+
+/* b needs much longer than all of them from a completion to the next step, or they than b: who is
+ * slow would set the pace of who is not. */
+static bool differs_in_pace(const struct sched_lane *b, const struct group *g, double slack_ns)
+{
+	double lag_ns = b->lockstep.lag_ns[0];
+
+	return lag_ns > PACE_FACTOR * g->lag_ns + slack_ns ||
+	       g->least_lag_ns > PACE_FACTOR * lag_ns + slack_ns;
+}
+
+/* What company with b saves one of the group in a layer. */
+static double group_saving_ns(const struct sched_lane *b, const struct group *g)
+{
+	double saving = 0;
+
+	for (uint32_t i = 0; i < g->n_members && saving <= 0; i++)
+		saving = saving_ns(g->members[i], b);
+	return saving;
+}
+
+static double longest_wait_ns(const struct group *g)
+{
+	return (double)(g->deadline_ns - g->first_ns);
+}
+
+static double pace_slack_ns(const struct sched *s, const struct group *g)
+{
+	return s->config->batch_hold == CONFIG_HOLD_ALWAYS ? PACE_PART * longest_wait_ns(g)
+							   : g->model->cost.fixed_ns;
+}
+
+/* How late b may be before it is known to stay away. */
+static double patience_ns(const struct sched *s, const struct sched_lane *b, const struct group *g)
+{
+	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
+		return PATIENCE_PART * longest_wait_ns(g);
+	return LATE_LAYERS * b->lockstep.layer_ns + g->model->cost.fixed_ns;
+}
+
+/* b will be there in time if it keeps to what is usual for it; late_ns: when it has not. */
+static bool is_on_its_way(const struct sched *s, const struct sched_lane *b, const struct group *g,
+			  double *ret_expected_ns, double *ret_late_ns)
+{
+	double slack = pace_slack_ns(s, g), expected = expected_ns(s, b, g);
+	double late = expected + patience_ns(s, b, g);
+
+	if (!is_for_us_to_wait(b, g) || differs_in_pace(b, g, slack))
+		return false;
+	if (late < (double)g->first_ns) /* it had stayed away before the group came */
+		return false;
+	/* Who has a way to go comes closer by one wait a token. */
+	if (expected > (double)g->deadline_ns && (g->layer != 0 || layers_behind(b, g) == 0))
+		return false;
+	*ret_expected_ns = expected;
+	*ret_late_ns = late;
+	return true;
+}
+
+/* Those that are at work, or that are there for another layer and do not wait themselves. */
+static bool can_come(const struct sched_lane *b, const struct group *g)
+{
+	return b->lockstep.model == g->model && b->lockstep.seq && !b->broken && !in_group(b, g) &&
+	       !(is_there(b) && b->lockstep.chosen && b->lockstep.held_until_ns);
+}
+
+/* Until when the group should wait for b at most; 0: not at all. */
+static double wait_for_until_ns(const struct sched *s, const struct sched_lane *b,
+				const struct group *g)
+{
+	double expected, late, saving, worth;
+
+	if (!is_on_its_way(s, b, g, &expected, &late))
+		return 0;
+	saving = group_saving_ns(b, g);
+	if (saving <= 0)
+		return 0;
+	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
+		return (double)g->deadline_ns;
+	worth = (double)g->first_ns + saving * g->model->shape.n_layers * LASTING_TOKENS;
+	return expected < worth ? fmin(late, worth) : 0;
+}
+
+static struct group group_of(const struct sched *s, const struct sched_lane *lane)
+{
+	struct group g = {.model = lane->step.model,
+			  .layer = lane->step.layer,
+			  .first_ns = UINT64_MAX,
+			  .eldest = UINT64_MAX,
+			  .least_lag_ns = INFINITY};
+	const struct sched_lane *a;
+
+	TAILQ_FOREACH (a, &s->lanes, link) {
+		if (!in_group(a, &g))
+			continue;
+		if (g.n_members < MEMBERS_MAX)
+			g.members[g.n_members++] = a;
+		g.n_lanes++;
+		if (a->serial < g.eldest)
+			g.eldest = a->serial;
+		if (a->step.arrival_ns < g.first_ns)
+			g.first_ns = a->step.arrival_ns;
+		g.lag_ns = fmax(g.lag_ns, a->lockstep.lag_ns[0]);
+		g.least_lag_ns = fmin(g.least_lag_ns, a->lockstep.lag_ns[0]);
+		if (a->lockstep.held_until_ns > g.due_ns)
+			g.due_ns = a->lockstep.held_until_ns;
+	}
+	g.deadline_ns = g.first_ns + s->config->batch_wait_max_us * UINT64_C(1000);
+	return g;
+}
+
+/* Until when the group waits, its deadline at most; what is not in the future means that it
+ * runs. */
+static uint64_t group_until_ns(const struct sched *s, const struct group *g)
+{
+	const struct sched_lane *b;
+	double until = 0;
+
+	if (s->config->batch_hold == CONFIG_HOLD_NEVER)
+		return 0;
+	TAILQ_FOREACH (b, &s->lanes, link) {
+		if (until >= (double)g->deadline_ns)
+			break;
+		if (can_come(b, g))
+			until = fmax(until, wait_for_until_ns(s, b, g));
+	}
+	return until < (double)g->deadline_ns ? (uint64_t)until : g->deadline_ns;
+}
+
+static void count_hold(struct sched *s, const struct group *g)
+{
+	bool lost = s->now_ns >= g->due_ns;
+
+	if (!g->due_ns)
+		return;
+	s->stats.hold_ns += s->now_ns - g->first_ns;
+	s->stats.holds_won += !lost;
+	s->stats.holds_lost += lost;
+}
+
+static void group_run(struct sched *s, const struct group *g)
+{
+	struct sched_lane *a, *next;
+
+	count_hold(s, g);
+	for (a = TAILQ_FIRST(&s->lanes); a; a = next) {
+		next = TAILQ_NEXT(a, link);
+		if (!in_group(a, g) || a->lockstep.chosen)
+			continue;
+		a->lockstep.chosen = true;
+		a->lockstep.held_until_ns = 0;
+		if (batch_add(s, a) < 0)
+			step_fail(s, a, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
+	}
+}
+
+static void group_hold(struct sched *s, const struct group *g, uint64_t until_ns)
+{
+	struct sched_lane *a;
+
+	TAILQ_FOREACH (a, &s->lanes, link) {
+		if (!in_group(a, g))
+			continue;
+		a->lockstep.chosen = true;
+		a->lockstep.held_until_ns = until_ns;
+	}
+	if (until_ns < s->hold_until_ns)
+		s->hold_until_ns = until_ns;
+}
+
+void hold_choose(struct sched *s)
+{
+	struct sched_lane *lane, *next;
+
+	s->hold_stale = false;
+	s->hold_until_ns = UINT64_MAX;
+	TAILQ_FOREACH (lane, &s->lanes, link)
+		lane->lockstep.chosen = false;
+	for (lane = TAILQ_FIRST(&s->lanes); lane; lane = next) {
+		next = TAILQ_NEXT(lane, link);
+		if (!lane->parked || lane->awaited || lane->step.prefill || lane->lockstep.chosen)
+			continue;
+		struct group g = group_of(s, lane);
+		uint64_t until_ns = group_until_ns(s, &g);
+
+		if (until_ns > s->now_ns)
+			group_hold(s, &g, until_ns);
+		else
+			group_run(s, &g);
+	}
+}
+
+static void become_usual(double *usual_ns, double sample_ns)
+{
+	double most_ns = *usual_ns > 0 ? LAG_GROWS * *usual_ns : LAG_MAX_NS;
+
+	sample_ns = sample_ns < most_ns ? sample_ns : most_ns;
+	*usual_ns = *usual_ns > 0 ? *usual_ns + LAG_WEIGHT * (sample_ns - *usual_ns) : sample_ns;
+}
+
+void hold_arrived(struct sched *s, struct sched_lane *lane)
+{
+	struct lockstep *l = &lane->lockstep;
+
+	s->hold_stale = true;
+	if (lane->step.prefill) {
+		*l = (struct lockstep){0};
+		return;
+	}
+	if (l->done_ns)
+		become_usual(&l->lag_ns[lane->step.layer == 0], (double)(s->now_ns - l->done_ns));
+	l->model = lane->step.model;
+	l->seq = lane->step.parts[0].seq;
+	l->n_layers = lane->step.model->shape.n_layers;
+	l->next_layer = lane->step.layer;
+}
+
+uint32_t hold_met(struct sched *s, const struct batch_job *job)
+{
+	uint32_t n_sessions = 0;
+
+	s->last_meeting++;
+	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
+		struct sched_lane *lane = s->batch.lanes[i];
+
+		if (lane->step.model != job->model || lane->step.layer != job->layer)
+			continue;
+		lane->lockstep.n_met = job->n_lanes;
+		n_sessions += lane->session->meeting != s->last_meeting;
+		lane->session->meeting = s->last_meeting;
+	}
+	return n_sessions;
+}
+
+void hold_finished(struct sched *s, struct sched_lane *lane)
+{
+	struct lockstep *l = &lane->lockstep;
+
+	if (lane->step.prefill)
+		return;
+	if (l->done_ns && lane->step.layer != 0)
+		become_usual(&l->layer_ns, (double)(s->now_ns - l->done_ns));
+	l->done_ns = s->now_ns;
+	l->next_layer = (lane->step.layer + 1) % l->n_layers;
+}
+
+void hold_forget(struct sched *s, const struct sched_seq *seq)
+{
+	if (seq->lane->lockstep.seq == seq)
+		seq->lane->lockstep = (struct lockstep){0};
+	s->hold_stale = true;
+}

@@ -1,0 +1,51 @@
+/* complete.c - see complete.h. */
+#include "complete.h"
+
+#include "proto/ring.h"
+
+#include <linux/futex.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A lane is for one thread at a time; a crowd asleep on its word is not our work to wake. */
+#define SLEEPERS_MAX 16
+
+static void wake_sleepers(struct abi_lane *shared)
+{
+	syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, SLEEPERS_MAX, NULL, NULL, 0);
+}
+
+/* MSG_DONTWAIT holds for this call alone; O_NONBLOCK would be the client's to clear. A full socket
+ * is readable. */
+static void ring_descriptor(const struct sched_lane *lane)
+{
+	ssize_t r = send(lane->notify_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	(void)r;
+}
+
+void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	struct abi_completion completion = {
+		.ticket = lane->accepted,
+		.status = outcome.status,
+		.reason = (uint16_t)outcome.reason,
+		.where = (uint16_t)(outcome.where < UINT16_MAX ? outcome.where : UINT16_MAX),
+		.value = outcome.value,
+		.attended = outcome.attended,
+		.mass = outcome.mass,
+	};
+
+	s->stats.entries++;
+	s->stats.entries_failed += outcome.status != 0;
+	lane->session->entries++;
+	ring_complete(lane->shared, &completion);
+	if (lane->word < ABI_LANE_WORDS)
+		ring_set_done_word(lane->shared, lane->word);
+	lane->word = ABI_LANE_WORDS;
+	if (ring_client_asleep(lane->shared))
+		wake_sleepers(lane->shared);
+	if (lane->notify_fd >= 0 && ring_take_notify(lane->shared))
+		ring_descriptor(lane);
+}

@@ -1,0 +1,127 @@
+/* seq.c - see seq.h. */
+#include "seq.h"
+
+#include "daemon/sched/run/batch_window.h"
+#include "daemon/sched/long/streamed.h"
+#include "wait.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+static void count_prompts(struct sched_session *session)
+{
+	const struct sched_seq *seq;
+
+	session->prompt_bytes = 0;
+	LIST_FOREACH (seq, &session->seqs, link)
+		session->prompt_bytes += store_seq_prompt_bytes(seq->store);
+}
+
+/* Counted anew only where it seems to be too much. */
+bool seq_prompts_fit(struct sched *s, struct sched_session *session, uint64_t bytes)
+{
+	uint64_t most = s->config->max_arena_bytes;
+
+	if (bytes > most)
+		return false;
+	if (session->prompt_bytes > most - bytes)
+		count_prompts(session);
+	return session->prompt_bytes <= most - bytes;
+}
+
+/* Takes over store_seq, also when it fails. */
+static int seq_new(struct sched *s, const struct seq_open *open, struct store_seq *store_seq,
+		   struct sched_seq **ret)
+{
+	struct sched_seq *seq = calloc(1, sizeof(*seq));
+	int r = seq ? handle_add(&s->seqs, seq) : -ENOMEM;
+
+	if (r < 0) {
+		store_seq_close(store_seq, s->now_ns);
+		free(seq);
+		return r;
+	}
+	seq->session = open->session;
+	seq->lane = open->lane;
+	seq->model = open->model;
+	seq->store = store_seq;
+	LIST_INSERT_HEAD(&open->session->seqs, seq, link);
+	open->session->prompt_bytes += store_seq_prompt_bytes(store_seq);
+	open->session->n_seqs++;
+	open->lane->n_seqs++;
+	*ret = seq;
+	return 0;
+}
+
+/* KV of some heads is no KV of others. */
+static uint64_t salt_of(const struct seq_open *open)
+{
+	const struct split_heads *heads = &open->model->heads;
+
+	return heads->all ? XXH3_64bits_withSeed(heads, sizeof(*heads), open->salt) : open->salt;
+}
+
+int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **ret,
+	     struct store_match *ret_match)
+{
+	struct store_open what = {
+		.model = open->model->store,
+		.domain = open->session->domain,
+		.salt = salt_of(open),
+		.tokens = open->tokens,
+		.n_tokens = open->n_tokens,
+		.at_home = open->model->shape.split == WORK_HOME,
+		.home = open->model->shape.home,
+	};
+	struct store_seq *store_seq;
+	struct store_match match;
+	int r = store_seq_open(s->store, &what, s->now_ns, &store_seq, &match);
+
+	if (r == 0)
+		r = seq_new(s, open, store_seq, ret);
+	if (r < 0)
+		return r;
+	open->session->tokens_matched += match.cached;
+	*ret_match = match;
+	return 0;
+}
+
+int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret)
+{
+	struct seq_open open = {.session = seq->session, .lane = seq->lane, .model = seq->model};
+	struct store_seq *store_seq;
+
+	if (!seq_prompts_fit(s, seq->session, store_seq_prompt_bytes(seq->store)))
+		return -EDQUOT;
+	int r = store_seq_fork(seq->store, s->now_ns, &store_seq);
+
+	if (r == 0)
+		r = seq_new(s, &open, store_seq, ret);
+	if (r == 0)
+		(*ret)->sparse = seq->sparse;
+	return r;
+}
+
+void seq_clear_extension(struct sched_seq *seq)
+{
+	free(seq->parents);
+	seq->parents = NULL;
+	seq->next_layer = 0;
+	seq->draft = false;
+	seq->computed = false;
+}
+
+void seq_close(struct sched *s, struct sched_seq *seq)
+{
+	wait_cancel(s, seq);
+	hold_forget(s, seq);
+	store_seq_close(seq->store, s->now_ns);
+	seq_clear_extension(seq);
+	passes_summary_drop(s, seq);
+	handle_remove(&s->seqs, seq->handle);
+	LIST_REMOVE(seq, link);
+	seq->session->n_seqs--;
+	seq->lane->n_seqs--;
+	free(seq);
+}

@@ -1,0 +1,30 @@
+/* seq.h - sequences of sessions: opened and closed by control messages, forked by entries. */
+#ifndef COPPICED_SEQ_H
+#define COPPICED_SEQ_H
+
+#include "daemon/sched/sched_impl.h"
+
+struct seq_open {
+	struct sched_session *session;
+	struct sched_lane *lane;
+	struct sched_model *model;
+	const uint32_t *tokens; /* borrowed during the call */
+	uint32_t n_tokens;
+	uint64_t salt;
+};
+
+/* 0, -ENOMEM, or what store_seq_open says. */
+int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **ret,
+	     struct store_match *ret_match);
+/* Has the session room for so many bytes more of prompts that are not computed? They are memory of
+ * the daemon's own, which no pool bounds: a session may have as much of it as of host arenas. */
+bool seq_prompts_fit(struct sched *s, struct sched_session *session, uint64_t bytes);
+/* The same; -EDQUOT: the prompt's rest does not fit. */
+int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret);
+/* Frees it; a SEQ_WAIT under way is answered with -ECANCELED. It must not be part of a parked step:
+ * see step_drop. */
+void seq_close(struct sched *s, struct sched_seq *seq);
+/* Forgets the live extension (the store's side is done). */
+void seq_clear_extension(struct sched_seq *seq);
+
+#endif

@@ -1,0 +1,335 @@
+/* entry.c - see entry.h. */
+#include "entry.h"
+
+#include "daemon/sched/seq/complete.h"
+#include "input_wait.h"
+#include "daemon/sched/seq/seq.h"
+#include "daemon/sched/run/sparse.h"
+#include "step.h"
+
+#include "proto/ring.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DRAFT_TREE_MAX 1024 /* tokens: it is attended in one go, while all others wait */
+#define ENTRIES_A_TURN 16 /* of one lane, then the next lane's */
+
+static struct outcome from_store(int r)
+{
+	switch (r) {
+	case 0:
+		return OUTCOME_OK;
+	case -ENOSPC:
+		return outcome_bad(r, ABI_NO_ROOM, 0);
+	case -EDQUOT:
+		return outcome_bad(r, ABI_OVER_QUOTA, 0);
+	case -EBUSY:
+		return outcome_bad(r, ABI_STILL_EXTENDED, 0);
+	case -E2BIG:
+		return outcome_bad(r, ABI_TOO_MANY_TOKENS, 0);
+	case -EINVAL:
+		return outcome_bad(r, ABI_TOO_LONG, 0);
+	case -EIO:
+		return outcome_bad(r, ABI_BACKEND_FAILED, 0);
+	default:
+		return outcome_bad(r, ABI_NO_MEMORY, 0);
+	}
+}
+
+void entry_void_seq(struct sched *s, struct sched_seq *seq)
+{
+	store_seq_void(seq->store, s->now_ns);
+	seq_clear_extension(seq);
+	seq->voided = true;
+}
+
+static int copy_parents(const uint32_t *parents, uint32_t n, uint32_t **ret)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (parents[i] != WORK_NONE && parents[i] >= i)
+			return -EINVAL;
+	}
+	uint32_t *copy = malloc(n * sizeof(*copy));
+
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, parents, n * sizeof(*copy));
+	*ret = copy;
+	return 0;
+}
+
+static struct outcome check_extend(const struct sched *s, const struct sched_seq *seq,
+				   const struct abi_entry *e)
+{
+	bool tree = e->flags & ABI_EXTEND_PARENTS;
+
+	if (e->flags & ~(uint32_t)(ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS))
+		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
+	if (e->count == 0)
+		return outcome_bad(-EINVAL, ABI_NO_TOKENS, 0);
+	if (e->count > ABI_BODY_MAX_BYTES / sizeof(uint32_t) ||
+	    e->count > s->config->max_seq_tokens - store_seq_n_tokens(seq->store))
+		return outcome_bad(-E2BIG, ABI_TOO_MANY_TOKENS, 0);
+	if (tree && e->count > DRAFT_TREE_MAX)
+		return outcome_bad(-E2BIG, ABI_TOO_MANY_TOKENS, 0);
+	if (e->body_bytes != e->count * sizeof(uint32_t) * (tree ? 2 : 1))
+		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	if (seq->voided)
+		return outcome_bad(-ECANCELED, ABI_VOID, 0);
+	if (seq->computed)
+		return outcome_bad(-EBUSY, ABI_NOT_ACCEPTED, 0);
+	if (store_seq_n_live(seq->store))
+		return outcome_bad(-EBUSY, ABI_STILL_EXTENDED, 0);
+	return OUTCOME_OK;
+}
+
+static struct outcome do_extend(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
+				const uint32_t *body)
+{
+	struct outcome bad = check_extend(s, seq, e);
+	uint32_t *parents = NULL;
+	bool draft = e->flags & (ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS);
+
+	if (bad.status)
+		return bad;
+	if (e->flags & ABI_EXTEND_PARENTS) {
+		int r = copy_parents(body + e->count, e->count, &parents);
+
+		if (r < 0)
+			return outcome_bad(r, r == -EINVAL ? ABI_BAD_PARENTS : ABI_NO_MEMORY, 0);
+	}
+	int r = store_seq_extend(seq->store, body, e->count, draft, s->now_ns);
+
+	if (r < 0) {
+		free(parents);
+		return from_store(r);
+	}
+	seq->parents = parents;
+	seq->draft = draft;
+	seq->next_layer = 0;
+	return OUTCOME_OK;
+}
+
+/* Accepted tokens are a path of the draft from the sequence on. */
+static bool is_draft_path(const struct sched_seq *seq, const uint32_t *indices, uint32_t n)
+{
+	uint32_t n_live = store_seq_n_live(seq->store);
+	uint32_t last = WORK_NONE;
+
+	for (uint32_t j = 0; j < n; j++) {
+		uint32_t i = indices[j];
+
+		if (i >= n_live)
+			return false;
+		uint32_t parent =
+			seq->parents ? seq->parents[i] : i - 1; /* before the first: WORK_NONE */
+
+		if (parent != last)
+			return false;
+		last = i;
+	}
+	return true;
+}
+
+static int carry_out(struct sched *s, const struct sched_seq *seq, const struct store_move *moves,
+		     uint32_t n)
+{
+	static_assert(sizeof(struct store_move) == sizeof(struct backend_move),
+		      "one struct, two borders");
+	return n ? s->ops->move(s->backend, &seq->model->shape, (const struct backend_move *)moves,
+				n)
+		 : 0;
+}
+
+static struct outcome do_accept(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
+				const uint32_t *indices)
+{
+	uint32_t n_moves = 0;
+
+	if (e->flags)
+		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
+	if (e->body_bytes != e->count * sizeof(uint32_t))
+		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	if (seq->voided)
+		return outcome_bad(-ECANCELED, ABI_VOID, 0);
+	if (!store_seq_n_live(seq->store))
+		return outcome_bad(-EINVAL, ABI_NOT_EXTENDED, 0);
+	if (!seq->draft)
+		return outcome_bad(-EINVAL, ABI_NOT_DRAFT, 0);
+	if (!seq->computed && e->count)
+		return outcome_bad(-EBUSY, ABI_STILL_EXTENDED, 0);
+	if (!is_draft_path(seq, indices, e->count))
+		return outcome_bad(-EINVAL, ABI_BAD_INDICES, 0);
+	struct store_move *moves = malloc((e->count + 1) * sizeof(*moves));
+
+	if (!moves)
+		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
+	int r = store_seq_accept(seq->store, indices, e->count, s->now_ns, moves, &n_moves);
+
+	if (r == 0 && carry_out(s, seq, moves, n_moves) < 0) {
+		sched_fail(s); /* published rows were not moved: nothing may be matched any more */
+		r = -EIO;
+	}
+	free(moves);
+	if (r < 0) {
+		entry_void_seq(s, seq);
+		return from_store(r);
+	}
+	seq->session->tokens_computed += e->count;
+	seq_clear_extension(seq);
+	return OUTCOME_OK;
+}
+
+static struct outcome do_trim(struct sched *s, struct sched_seq *seq, const struct abi_entry *e)
+{
+	if (e->flags || e->body_bytes)
+		return outcome_bad(-EINVAL, e->flags ? ABI_BAD_FLAGS : ABI_BAD_BODY, 0);
+	if (e->arg > store_seq_n_tokens(seq->store))
+		return outcome_bad(-EINVAL, ABI_TOO_LONG, 0);
+	int r = store_seq_trim(seq->store, (uint32_t)e->arg, s->now_ns);
+
+	if (r < 0)
+		return from_store(r);
+	seq_clear_extension(seq);
+	passes_summary_cut(seq, (uint32_t)e->arg);
+	seq->voided = false;
+	return OUTCOME_OK;
+}
+
+static struct outcome do_fork(struct sched *s, struct sched_seq *seq, const struct abi_entry *e)
+{
+	struct sched_seq *twin = NULL;
+
+	if (e->flags || e->body_bytes)
+		return outcome_bad(-EINVAL, e->flags ? ABI_BAD_FLAGS : ABI_BAD_BODY, 0);
+	if (seq->voided)
+		return outcome_bad(-ECANCELED, ABI_VOID, 0);
+	if (s->draining)
+		return outcome_bad(-ESHUTDOWN, ABI_DRAINING, 0);
+	if (seq->session->n_seqs >= s->config->max_seqs)
+		return outcome_bad(-EUSERS, ABI_TOO_MANY_SEQS, 0);
+	int r = seq_fork(s, seq, &twin);
+
+	if (r < 0)
+		return from_store(r);
+	return (struct outcome){.value = twin->handle};
+}
+
+static struct outcome do_sparse(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
+				const void *body)
+{
+	struct abi_sparse wish;
+
+	if (e->flags)
+		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
+	if (e->body_bytes != sizeof(wish))
+		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	memcpy(&wish, body, sizeof(wish));
+	if (!sparse_is_sane(&wish))
+		return outcome_bad(-EINVAL, ABI_BAD_SPARSE, 0);
+	if (wish.tau < 1 && !s->ops->estimate)
+		return outcome_bad(-EOPNOTSUPP, ABI_NO_SPARSE, 0);
+	seq->sparse = wish;
+	return OUTCOME_OK;
+}
+
+/* The one copy of the body. The client may scribble while we copy: we check what we got. */
+static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
+{
+	if (e->body_bytes == 0)
+		return true;
+	if (e->body_bytes > ABI_BODY_MAX_BYTES || e->body % 8 ||
+	    e->body > ABI_BODY_ARENA_BYTES - e->body_bytes)
+		return false;
+	memcpy(lane->body, lane->shared->bodies + e->body, e->body_bytes);
+	return true;
+}
+
+static struct outcome do_seq_entry(struct sched *s, struct sched_lane *lane,
+				   const struct abi_entry *e)
+{
+	struct sched_seq *seq = handle_find(&s->seqs, lane->session, e->seq);
+	const uint32_t *words = (const uint32_t *)(const void *)lane->body;
+
+	if (!seq)
+		return outcome_bad(-ESTALE, ABI_STALE_SEQ, 0);
+	if (seq->lane != lane)
+		return outcome_bad(-EINVAL, ABI_WRONG_LANE, 0);
+	switch (e->kind) {
+	case ABI_EXTEND:
+		return do_extend(s, seq, e, words);
+	case ABI_ACCEPT:
+		return do_accept(s, seq, e, words);
+	case ABI_TRIM:
+		return do_trim(s, seq, e);
+	case ABI_SPARSE:
+		return do_sparse(s, seq, e, words);
+	default:
+		return do_fork(s, seq, e);
+	}
+}
+
+uint32_t entry_word(const struct abi_entry *e, uint64_t ticket)
+{
+	bool has = e->ticket == ticket && e->kind == ABI_STEP && e->flags & ABI_STEP_WORDS;
+
+	return has && e->arg < ABI_LANE_WORDS ? (uint32_t)e->arg : ABI_LANE_WORDS;
+}
+
+/* Completes the entry, or parks the lane with it. A step with a word is parked even to be refused:
+ * its stream will write the word, which must not be found by the next replay. */
+static void serve_entry(struct sched *s, struct sched_lane *lane, const struct abi_entry *e)
+{
+	struct outcome outcome = OUTCOME_OK;
+	bool is_step = e->kind == ABI_STEP && e->ticket == lane->accepted;
+
+	lane->word = entry_word(e, lane->accepted);
+	if (e->ticket != lane->accepted)
+		outcome = outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
+	else if (!copy_body(lane, e))
+		outcome = outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	else if (e->kind == ABI_STEP)
+		outcome = step_check(s, lane, e);
+	else if (e->kind >= ABI_N_KINDS)
+		outcome = outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
+	else if (e->kind != ABI_NOP)
+		outcome = do_seq_entry(s, lane, e);
+
+	if (lane->word < ABI_LANE_WORDS || (is_step && outcome.status == 0))
+		ready_park(s, lane, outcome);
+	else
+		complete_entry(s, lane, outcome);
+}
+
+/* `submitted` only grows, and by no more than the ring holds; anything else is no client of ours.
+ * One answer, no more. */
+static bool is_sane(struct sched *s, struct sched_lane *lane, uint64_t submitted)
+{
+	if (submitted >= lane->accepted && submitted - lane->accepted <= ABI_LANE_SLOTS)
+		return true;
+	lane->broken = true;
+	lane->accepted++;
+	complete_entry(s, lane, outcome_bad(-EPROTO, ABI_BAD_TICKET, 0));
+	return false;
+}
+
+bool entry_serve_lane(struct sched *s, struct sched_lane *lane)
+{
+	if (lane->parked || lane->broken)
+		return false;
+	uint64_t submitted = ring_submitted(lane->shared);
+
+	if (submitted == lane->accepted || !is_sane(s, lane, submitted))
+		return false;
+	lane->active_ns = s->now_ns;
+	for (int i = 0; i < ENTRIES_A_TURN && !lane->parked && lane->accepted < submitted; i++) {
+		struct abi_entry entry;
+
+		lane->accepted++;
+		ring_copy_entry(lane->shared, lane->accepted, &entry);
+		serve_entry(s, lane, &entry);
+	}
+	return true;
+}

@@ -1,0 +1,365 @@
+/* step.c - see step.h. */
+#include "step.h"
+
+#include "entry.h"
+#include "daemon/sched/run/batch_window.h"
+#include "daemon/base/log.h"
+#include "daemon/sched/long/streamed.h"
+#include "input_wait.h"
+#include "daemon/sched/seq/seq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DECODE_MAX_NEW 16 /* longer extensions are prefill, unless they are draft trees */
+#define STEP_FLAGS (ABI_STEP_APPEND_ONLY | ABI_STEP_STREAM | ABI_STEP_WORDS | ABI_STEP_TELL)
+#define DECODE_MAX_DRAFTS \
+	1024 /* rows of a step's draft trees; more are done tree by tree, as prefill is */
+
+/* A tensor of a part: n rows of row_bytes, stride apart. */
+struct tensor {
+	uint64_t offset;
+	uint32_t stride;
+	uint64_t row_bytes;
+	uint32_t align; /* a power of two */
+};
+
+static enum abi_reason tensor_check(const struct sched_arena *arena, const struct tensor *t,
+				    uint32_t n_rows)
+{
+	if ((t->offset | t->stride) & (t->align - 1))
+		return ABI_MISALIGNED;
+	if (t->offset >= arena->bytes || t->row_bytes > arena->bytes - t->offset)
+		return ABI_OUT_OF_ARENA;
+	uint64_t room = arena->bytes - t->offset - t->row_bytes;
+
+	return (uint64_t)(n_rows - 1) * t->stride > room ? ABI_OUT_OF_ARENA : ABI_OK;
+}
+
+static const struct sched_arena *find_arena(const struct sched *s,
+					    const struct sched_session *session, uint32_t number)
+{
+	if (number > s->config->max_arenas || !session->arenas[number].base)
+		return NULL;
+	return &session->arenas[number];
+}
+
+static enum abi_reason check_inputs(const struct sched *s, const struct sched_lane *lane,
+				    const struct abi_step_seq *rec, const struct work_shape *shape,
+				    bool append_only, struct backend_io *io)
+{
+	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
+	uint64_t q_row = (uint64_t)shape->n_q_heads * shape->head_dim * elt;
+	uint64_t k_row = (uint64_t)shape->n_kv_heads * shape->head_dim * elt;
+	const struct sched_arena *arena = find_arena(s, lane->session, rec->arena_in);
+	const struct tensor q = {rec->q, rec->q_stride, q_row, elt};
+	const struct tensor k = {rec->k, rec->k_stride, k_row, elt};
+	const struct tensor v = {rec->v, rec->v_stride, k_row, elt};
+	enum abi_reason bad = arena ? ABI_OK : ABI_BAD_ARENA;
+
+	if (!bad && !append_only)
+		bad = tensor_check(arena, &q, rec->n_new);
+	if (!bad)
+		bad = tensor_check(arena, &k, rec->n_new);
+	if (!bad)
+		bad = tensor_check(arena, &v, rec->n_new);
+	if (bad)
+		return bad;
+	io->q = arena->base + rec->q;
+	io->k = arena->base + rec->k;
+	io->v = arena->base + rec->v;
+	io->q_stride = rec->q_stride;
+	io->k_stride = rec->k_stride;
+	io->v_stride = rec->v_stride;
+	return ABI_OK;
+}
+
+static enum abi_reason check_outputs(const struct sched *s, const struct sched_lane *lane,
+				     const struct abi_step_seq *rec, const struct work_shape *shape,
+				     struct backend_io *io)
+{
+	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
+	const struct sched_arena *arena = find_arena(s, lane->session, rec->arena_out);
+	const struct tensor o = {rec->o, rec->o_stride,
+				 (uint64_t)shape->n_q_heads * shape->head_dim * elt, elt};
+	const struct tensor lse = {rec->lse, rec->lse_stride, shape->n_q_heads * sizeof(float),
+				   sizeof(float)};
+	enum abi_reason bad = arena ? tensor_check(arena, &o, rec->n_new) : ABI_BAD_ARENA;
+
+	if (!bad && rec->lse != ABI_NO_OFFSET)
+		bad = tensor_check(arena, &lse, rec->n_new);
+	if (bad)
+		return bad;
+	io->o = arena->base + rec->o;
+	io->o_stride = rec->o_stride;
+	io->lse = rec->lse == ABI_NO_OFFSET ? 0 : arena->base + rec->lse;
+	io->lse_stride = rec->lse_stride;
+	return ABI_OK;
+}
+
+static enum abi_reason check_seq(struct sched *s, const struct sched_lane *lane,
+				 const struct abi_entry *e, const struct abi_step_seq *rec,
+				 struct sched_seq *seq)
+{
+	uint32_t n_live = store_seq_n_live(seq->store);
+
+	if (seq->lane != lane)
+		return ABI_WRONG_LANE;
+	if (seq->step_mark == s->step_mark)
+		return ABI_SEQ_TWICE;
+	seq->step_mark = s->step_mark;
+	if (seq->voided)
+		return ABI_VOID;
+	if (lane->step.model && seq->model != lane->step.model)
+		return ABI_MIXED_MODELS;
+	if (n_live == 0 || seq->computed)
+		return ABI_NOT_EXTENDED;
+	if (e->layer != seq->next_layer)
+		return ABI_WRONG_LAYER;
+	if (rec->n_new != n_live)
+		return ABI_WRONG_COUNT;
+	return ABI_OK;
+}
+
+static enum abi_reason check_part(struct sched *s, struct sched_lane *lane,
+				  const struct abi_entry *e, const struct abi_step_seq *rec,
+				  struct step_part *part)
+{
+	struct sched_seq *seq = handle_find(&s->seqs, lane->session, rec->seq);
+	bool append_only = e->flags & ABI_STEP_APPEND_ONLY;
+	enum abi_reason bad = seq ? check_seq(s, lane, e, rec, seq) : ABI_STALE_SEQ;
+
+	if (bad)
+		return bad;
+	*part = (struct step_part){.seq = seq,
+				   .n_new = rec->n_new,
+				   .arena_in = rec->arena_in,
+				   .arena_out = rec->arena_out};
+	bad = check_inputs(s, lane, rec, &seq->model->shape, append_only, &part->io);
+	if (!bad && !append_only)
+		bad = check_outputs(s, lane, rec, &seq->model->shape, &part->io);
+	lane->step.model = seq->model;
+	lane->step.n_draft_rows += seq->parents ? rec->n_new : 0;
+	lane->step.prefill |= seq->parents ? lane->step.n_draft_rows > DECODE_MAX_DRAFTS
+					   : rec->n_new > DECODE_MAX_NEW;
+	return bad;
+}
+
+static struct outcome refused_part(enum abi_reason reason, uint32_t where)
+{
+	switch (reason) {
+	case ABI_STALE_SEQ:
+		return outcome_bad(-ESTALE, reason, where);
+	case ABI_VOID:
+		return outcome_bad(-ECANCELED, reason, where);
+	default:
+		return outcome_bad(-EINVAL, reason, where);
+	}
+}
+
+bool step_may_be_sparse(const struct step_part *part)
+{
+	const struct abi_sparse *wish = &part->seq->sparse;
+
+	return wish->tau > 0 && wish->tau < 1 && part->n_new > DECODE_MAX_NEW &&
+	       !part->seq->draft && part->io.o;
+}
+
+static int parts_reserve(struct step *step, uint32_t n)
+{
+	if (n <= step->parts_room)
+		return 0;
+	struct step_part *parts = realloc(step->parts, n * sizeof(*parts));
+
+	if (!parts)
+		return -ENOMEM;
+	step->parts = parts;
+	step->parts_room = n;
+	return 0;
+}
+
+/* The sequences that a refused step named: their layer will not come any more. */
+static void void_named(struct sched *s, struct sched_lane *lane, const struct abi_step_seq *recs,
+		       uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct sched_seq *seq = handle_find(&s->seqs, lane->session, recs[i].seq);
+
+		if (seq && seq->lane == lane && store_seq_n_live(seq->store))
+			entry_void_seq(s, seq);
+	}
+}
+
+/* A word that the device is to write: the session's own, on the device. */
+static enum abi_reason check_tell(const struct sched *s, struct sched_lane *lane,
+				  const struct abi_entry *e)
+{
+	const struct sched_arena *arena;
+
+	if (!(e->flags & ABI_STEP_TELL))
+		return ABI_OK;
+	arena = e->seq <= UINT32_MAX ? find_arena(s, lane->session, (uint32_t)e->seq) : NULL;
+	if (!arena || !arena->device)
+		return ABI_BAD_ARENA;
+	if (e->arg % sizeof(uint64_t))
+		return ABI_MISALIGNED;
+	if (e->arg >= arena->bytes)
+		return ABI_OUT_OF_ARENA;
+	lane->step.tell = arena->base + e->arg;
+	lane->step.tell_arena = (uint32_t)e->seq;
+	return ABI_OK;
+}
+
+/* What the device writes to the host's memory may be there later than a word in its own. */
+static bool outputs_are_near(const struct sched *s, const struct sched_lane *lane)
+{
+	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
+		const struct sched_arena *arena =
+			find_arena(s, lane->session, lane->step.parts[i].arena_out);
+
+		if (!arena || !arena->device)
+			return false;
+	}
+	return true;
+}
+
+struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct abi_entry *e)
+{
+	const struct abi_step_seq *recs = (const struct abi_step_seq *)(const void *)lane->body;
+	struct step *step = &lane->step;
+	enum abi_reason bad;
+	uint32_t where = 0;
+
+	if (e->flags & ~(uint32_t)STEP_FLAGS ||
+	    (e->flags & ABI_STEP_STREAM && e->flags & ABI_STEP_WORDS) ||
+	    (e->flags & ABI_STEP_TELL && !(e->flags & ABI_STEP_STREAM)))
+		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
+	if (e->flags & ABI_STEP_WORDS && e->arg >= ABI_LANE_WORDS)
+		return outcome_bad(-EINVAL, ABI_BAD_WORD, 0);
+	if (e->count == 0)
+		return outcome_bad(-EINVAL, ABI_NO_TOKENS, 0);
+	if (e->body_bytes != (uint64_t)e->count * sizeof(*recs))
+		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	if (parts_reserve(step, e->count) < 0)
+		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
+	*step = (struct step){.parts = step->parts,
+			      .parts_room = step->parts_room,
+			      .layer = e->layer,
+			      .n_parts = e->count,
+			      .on_stream = e->flags & ABI_STEP_STREAM,
+			      .arrival_ns = s->now_ns};
+	s->step_mark++;
+	bad = check_tell(s, lane, e);
+	for (uint32_t i = 0; i < e->count && !bad; i++) {
+		bad = check_part(s, lane, e, &recs[i], &step->parts[i]);
+		where = i;
+	}
+	if (bad) {
+		void_named(s, lane, recs, e->count);
+		return refused_part(bad, where);
+	}
+	if (step->tell && !outputs_are_near(s, lane))
+		step->tell = 0;
+	return OUTCOME_OK;
+}
+
+/* After its last layer a plain extension is published; a draft awaits its accept. */
+static int seq_advance(struct sched *s, struct sched_seq *seq)
+{
+	store_seq_progress(seq->store, s->now_ns);
+	if (++seq->next_layer < seq->model->shape.n_layers)
+		return 0;
+	seq->computed = seq->draft;
+	if (seq->draft)
+		return 0;
+	uint32_t n_live = store_seq_n_live(seq->store);
+	int r = store_seq_publish(seq->store, s->now_ns);
+
+	if (r < 0)
+		return r;
+	seq->session->tokens_computed += n_live;
+	seq_clear_extension(seq);
+	return 0;
+}
+
+static void unpark(struct sched *s, struct sched_lane *lane)
+{
+	lane->parked = false;
+	passes_forget(s, lane);
+	if (lane->awaited)
+		ready_forget(s, lane);
+	else
+		s->n_parked--;
+	s->hold_stale = true;
+}
+
+static struct outcome finished(const struct select_shares *x)
+{
+	return (struct outcome){
+		.attended = x->visible > 0 ? (float)(x->attended / x->visible) : 1,
+		.mass = x->total_mass > 0 ? (float)(x->kept_mass / x->total_mass) : 1,
+	};
+}
+
+void step_tell(struct sched *s, struct sched_lane *lane)
+{
+	lane->step.told = true;
+	complete_entry(s, lane, finished(&lane->step.shares));
+}
+
+void step_finish(struct sched *s, struct sched_lane *lane)
+{
+	struct outcome outcome = finished(&lane->step.shares);
+
+	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
+		struct sched_seq *seq = lane->step.parts[i].seq;
+		int r = seq_advance(s, seq);
+
+		if (r < 0) {
+			log_warning("no memory to publish what a sequence has computed: its "
+				    "extension is void");
+			entry_void_seq(s, seq);
+			outcome = outcome_bad(r, ABI_NO_MEMORY, i);
+		}
+	}
+	lane->session->decode_steps += !lane->step.prefill;
+	unpark(s, lane);
+	hold_finished(s, lane);
+	if (!lane->step.told)
+		complete_entry(s, lane, outcome);
+}
+
+static void void_parts(struct sched *s, struct sched_lane *lane)
+{
+	for (uint32_t i = 0; i < lane->step.n_parts; i++)
+		entry_void_seq(s, lane->step.parts[i].seq);
+	lane->step.n_parts = 0;
+}
+
+void step_fail(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	void_parts(s, lane);
+	unpark(s, lane);
+	complete_entry(s, lane, outcome);
+}
+
+void step_cancel(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	if (!lane->awaited || lane->word == ABI_LANE_WORDS) {
+		step_fail(s, lane, outcome);
+		return;
+	}
+	void_parts(s, lane);
+	lane->refusal = outcome;
+}
+
+void step_drop(struct sched *s, struct sched_seq *seq)
+{
+	struct sched_lane *lane = seq->lane;
+
+	for (uint32_t i = 0; lane->parked && i < lane->step.n_parts; i++) {
+		if (lane->step.parts[i].seq == seq)
+			step_cancel(s, lane, outcome_bad(-ECANCELED, ABI_STALE_SEQ, i));
+	}
+}

@@ -1,0 +1,257 @@
+/*
+ * finish.cuh - the end of a unit: what several warps have of the same rows is added up, and goes to
+ * the output or to the partials that the merge folds.
+ */
+#ifndef COPPICE_CUDA_FINISH_CUH
+#define COPPICE_CUDA_FINISH_CUH
+
+#include "fold.cuh"
+
+#if __CUDA_ARCH__ >= 800
+
+/* The warps of a row block wait for each other. Units of other shapes, which other warps may be at,
+ * have other barriers. */
+__device__ inline void block_sync(const struct warp_unit &w)
+{
+	named_barrier((1u << w.unit.blocks_log2) + w.block, w.n_splits * 32);
+}
+
+__device__ inline uint32_t warp_of(const struct warp_unit &w, uint32_t split)
+{
+	return w.block + (split << w.unit.blocks_log2);
+}
+
+/* max and sum over the warps of the block, of row lane % 16. Each half of the warp looks at every
+ * other one: code that runs once is as slow as it is long. */
+__device__ inline struct warp_sums add_splits(const struct warp_unit &w, const struct warp_sums *sums, uint32_t lane)
+{
+	struct warp_sums all = {-INFINITY, 0};
+
+	sums += lane % 16;
+#pragma unroll 1
+	for (uint32_t i = lane / 16; i < w.n_splits; i += 2)
+		all.max = fmaxf(all.max, sums[warp_of(w, i) * DEVICE_BLOCK_ROWS].max);
+	all.max = fmaxf(all.max, __shfl_xor_sync(~0u, all.max, 16));
+#pragma unroll 1
+	for (uint32_t i = lane / 16; i < w.n_splits; i += 2) {
+		const struct warp_sums part = sums[warp_of(w, i) * DEVICE_BLOCK_ROWS];
+
+		if (part.max != -INFINITY || part.sum != 0)
+			all.sum += part.sum * exp2_fast(max_or_zero(part.max) - max_or_zero(all.max));
+	}
+	all.sum += __shfl_xor_sync(~0u, all.sum, 16);
+	return all;
+}
+
+/* Of a row whose sums these are: what its O is to be multiplied with. A row that saw a NaN keeps
+ * it. */
+__device__ inline float inverse_of(float sum)
+{
+	return sum == 0 ? 0 : 1 / sum;
+}
+
+__device__ inline float log_of(float max, float sum)
+{
+	return sum == 0 ? -INFINITY : (max_or_zero(max) + log2f(sum)) * 0.6931471805599453f;
+}
+
+/* Statistics of the row lane % 16 to where they belong. */
+__device__ inline void store_sums(const struct device_attend &a, const struct warp_unit &w, struct warp_sums all)
+{
+	if (w.mine_dest < DEVICE_DEST_NOTHING)
+		*(float2 *)&a.part_stats[(uint64_t)w.mine_dest * 2] = make_float2(all.max, all.sum);
+	else if (w.mine_dest == DEVICE_NONE && w.mine_o && w.mine_lse)
+		*(float *)w.mine_lse = log_of(all.max, all.sum);
+}
+
+template <typename DTYPE> __device__ inline void store_four(uint64_t to, const float4 &v, float scale)
+{
+	*(uint2 *)to = make_uint2(DTYPE::pack(v.x * scale, v.y * scale), DTYPE::pack(v.z * scale, v.w * scale));
+}
+
+/* ---- several warps to a row block ----------------------------------------------------------- */
+
+/* The first 64 columns of the lane's rows into the warp's stage: blocks of 8 columns, b of row r at
+ * b ^ (r mod 8). */
+template <uint32_t DIM>
+__device__ inline void stage_o(const struct warp_state<DIM> &s, const float (&factor)[2], float *stage, uint32_t lane)
+{
+#pragma unroll
+	for (uint32_t n = 0; n < 8; n++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 2; i++) {
+			uint32_t row = lane / 4 + 8 * i;
+			float2 v = make_float2(s.o[n][2 * i] * factor[i], s.o[n][2 * i + 1] * factor[i]);
+
+			*(float2 *)&stage[row * 64 + ((n ^ (row & 7)) << 3) + lane % 4 * 2] = v;
+		}
+	}
+}
+
+/* The next 64 columns are the first. */
+template <uint32_t DIM> __device__ inline void next_columns(struct warp_state<DIM> &s)
+{
+#pragma unroll
+	for (uint32_t n = 0; n + 8 < DIM / 8; n++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 4; i++)
+			s.o[n][i] = s.o[n + 8][i];
+	}
+}
+
+template <typename DTYPE, uint32_t DIM, uint32_t STRIDE>
+__device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w, char *rows,
+				     struct warp_sums *sums, uint32_t warp, uint32_t lane, struct warp_state<DIM> &s)
+{
+	struct warp_sums all;
+	float factor[2], scale;
+
+	if (lane % 4 == 0) {
+		sums[warp * DEVICE_BLOCK_ROWS + lane / 4] = (struct warp_sums){s.max[0], s.sum[0]};
+		sums[warp * DEVICE_BLOCK_ROWS + lane / 4 + 8] = (struct warp_sums){s.max[1], s.sum[1]};
+	}
+	block_sync(w);
+	all = add_splits(w, sums, lane);
+	scale = inverse_of(all.sum);
+	if (w.split == 0 && lane < 16)
+		store_sums(a, w, all);
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		float max = __shfl_sync(~0u, all.max, lane / 4 + 8 * i);
+
+		/* 0 of what has seen nothing, as the others' max may be so low that 2^-max is
+		 * infinite. */
+		factor[i] = s.max[i] == -INFINITY ? 0 : exp2_fast(s.max[i] - max_or_zero(max));
+	}
+#pragma unroll 1
+	for (uint32_t pass = 0; pass < DIM / 64; pass++) {
+		stage_o<DIM>(s, factor, (float *)(rows + warp * STRIDE), lane);
+		next_columns(s);
+		block_sync(w);
+#pragma unroll 1
+		for (uint32_t i = w.split * 32 + lane; i < 256; i += w.n_splits * 32) {
+			uint32_t row = i / 16, block = i % 16 / 2, half = i % 2;
+			uint32_t at = (row * 64 + ((block ^ (row & 7)) << 3) + half * 4) * 4;
+			float4 sum = make_float4(0, 0, 0, 0);
+			uint64_t column = pass * 64 + block * 8 + half * 4;
+			uint32_t dest = __shfl_sync(~0u, w.mine_dest, row);
+			uint64_t to = __shfl_sync(~0u, w.mine_o, row);
+			float row_scale = __shfl_sync(~0u, scale, row);
+
+#pragma unroll 1
+			for (uint32_t k = 0; k < w.n_splits; k += 2) {
+				const float4 x = *(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
+				const float4 y = *(const float4 *)(rows + warp_of(w, k + 1) * STRIDE + at);
+
+				sum.x += x.x + y.x;
+				sum.y += x.y + y.y;
+				sum.z += x.z + y.z;
+				sum.w += x.w + y.w;
+			}
+			if (dest < DEVICE_DEST_NOTHING)
+				*(float4 *)&a.part_o[(uint64_t)dest * DIM + column] = sum;
+			else if (dest == DEVICE_NONE && to)
+				store_four<DTYPE>(to + column * 2, sum, row_scale);
+		}
+		if (pass + 1 < DIM / 64)
+			block_sync(w);
+	}
+}
+
+/* ---- a warp of its own to every row block --------------------------------------------------- */
+
+/* Of four lanes with four words each, lane c gets word c of all: columns 8 c to 8 c + 7 of four
+ * blocks of 8. */
+__device__ inline uint4 transpose_quad(uint32_t (&v)[4], uint32_t lane)
+{
+	bool odd = lane & 1, high = lane & 2;
+	uint32_t x0 = __shfl_xor_sync(~0u, odd ? v[0] : v[1], 1), x1 = __shfl_xor_sync(~0u, odd ? v[2] : v[3], 1);
+	uint32_t r0 = odd ? x0 : v[0], r1 = odd ? v[1] : x0, r2 = odd ? x1 : v[2], r3 = odd ? v[3] : x1;
+	uint32_t y0 = __shfl_xor_sync(~0u, high ? r0 : r2, 2), y1 = __shfl_xor_sync(~0u, high ? r1 : r3, 2);
+
+	return high ? make_uint4(y0, y1, r2, r3) : make_uint4(r0, r1, y0, y1);
+}
+
+/* The first of the lane's two rows to its output. */
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void store_row(const struct warp_state<DIM> &s, uint64_t to, float scale, uint32_t lane)
+{
+#pragma unroll
+	for (uint32_t n = 0; n < DIM / 8; n += 4) {
+		uint32_t v[4];
+		uint4 mine;
+
+#pragma unroll
+		for (uint32_t j = 0; j < 4; j++)
+			v[j] = DTYPE::pack(s.o[n + j][0] * scale, s.o[n + j][1] * scale);
+		mine = transpose_quad(v, lane);
+		if (to)
+			*(uint4 *)(to + (n + lane % 4) * 16) = mine;
+	}
+}
+
+template <uint32_t DIM>
+__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s, uint32_t dest,
+				  uint32_t lane)
+{
+	float *to = &a.part_o[(uint64_t)dest * DIM + lane % 4 * 2];
+
+	if (dest >= DEVICE_DEST_NOTHING)
+		return;
+#pragma unroll
+	for (uint32_t n = 0; n < DIM / 8; n++)
+		*(float2 *)(to + n * 8) = make_float2(s.o[n][0], s.o[n][1]);
+}
+
+/* The lane's second row is the first. */
+template <uint32_t DIM> __device__ inline void next_row(struct warp_state<DIM> &s)
+{
+	s.sum[0] = s.sum[1];
+#pragma unroll
+	for (uint32_t n = 0; n < DIM / 8; n++) {
+		s.o[n][0] = s.o[n][2];
+		s.o[n][1] = s.o[n][3];
+	}
+}
+
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void finish_alone(const struct device_attend &a, const struct warp_unit &w, uint32_t lane,
+				    struct warp_state<DIM> &s)
+{
+	struct warp_sums all;
+
+	/* of row lane % 16, which lanes 4 (lane % 8) to 4 (lane % 8) + 3 have */
+	all.max = __shfl_sync(~0u, s.max[0], lane % 8 * 4);
+	all.sum = __shfl_sync(~0u, s.sum[0], lane % 8 * 4);
+
+	float high_max = __shfl_sync(~0u, s.max[1], lane % 8 * 4), high_sum = __shfl_sync(~0u, s.sum[1], lane % 8 * 4);
+
+	if (lane & 8)
+		all = (struct warp_sums){high_max, high_sum};
+	if (lane < 16)
+		store_sums(a, w, all);
+#pragma unroll 1
+	for (uint32_t i = 0; i < 2; i++) {
+		uint32_t dest = __shfl_sync(~0u, w.mine_dest, lane / 4 + 8 * i);
+		uint64_t to = __shfl_sync(~0u, w.mine_o, lane / 4 + 8 * i);
+		bool output = dest == DEVICE_NONE && to;
+
+		if (__any_sync(~0u, dest < DEVICE_DEST_NOTHING))
+			store_part<DIM>(a, s, dest, lane);
+		if (__any_sync(~0u, output))
+			store_row<DTYPE, DIM>(s, output ? to : 0, inverse_of(s.sum[0]), lane);
+		next_row(s);
+	}
+}
+
+template <uint32_t DIM> __device__ inline void sum_quads(struct warp_state<DIM> &s)
+{
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		s.sum[i] += __shfl_xor_sync(~0u, s.sum[i], 1);
+		s.sum[i] += __shfl_xor_sync(~0u, s.sum[i], 2);
+	}
+}
+#endif
+
+#endif

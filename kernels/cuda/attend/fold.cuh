@@ -1,0 +1,289 @@
+/*
+ * fold.cuh - rows against keys: a warp's 16 rows against a slot with mma, a warp group's 64 against
+ * a stage with wgmma.
+ *
+ * Both keep Q and O of a warp's rows in the same registers (wgmma's rows per warp lie as those of
+ * mma.m16n8k16), so that a row's whole path ends in one place whoever computes what. Online
+ * softmax: O and sum are relative to max, in units of scale_log2: a score of the row than which
+ * none so far is larger by more than MAX_SLACK.
+ */
+#ifndef COPPICE_CUDA_FOLD_CUH
+#define COPPICE_CUDA_FOLD_CUH
+
+#include "layout.cuh"
+
+#if __CUDA_ARCH__ >= 800
+
+#define MAX_SLACK 8.0f /* powers of 2: weights up to 256 lose nothing in fp16 */
+
+/* What a warp knows of its unit. Lane i < 16 holds what concerns row i of the block as a whole
+ * (mine_*). */
+struct warp_unit {
+	struct device_unit unit;
+	uint32_t head;
+	uint32_t block, split, n_splits;
+	uint64_t mine_o, mine_lse; /* of the row and head; 0: none */
+	uint32_t mine_pos;
+	uint32_t mine_dest; /* entry of the partials, DEVICE_NONE: mine_o, DEVICE_DEST_NOTHING */
+	uint32_t token[2]; /* of the lane's rows, lane / 4 and 8 more */
+};
+
+/* With 256 columns there are no registers left for Q, which stays in shared memory until the unit
+ * ends. */
+__host__ __device__ constexpr bool keeps_q(uint32_t dim)
+{
+	return dim <= 128;
+}
+
+template <uint32_t DIM> struct warp_state {
+	float o[DIM / 8][4];
+	float max[2], sum[2]; /* of the lane's rows; sum of the lane's columns */
+	uint32_t q[keeps_q(DIM) ? DIM / 16 : 2][4]; /* all of it, or what is being multiplied */
+	uint32_t rows; /* where Q lies in shared memory */
+};
+
+/* Columns 16 k and on of the row block's Q. */
+__device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t row_bytes, uint32_t k, uint32_t lane)
+{
+	uint32_t row = lane % DEVICE_BLOCK_ROWS;
+
+	load_matrix(q, rows + row * row_bytes + (((2 * k + lane / 16) ^ (row & 7)) << 4));
+}
+
+/* Keys of the group that the lane's row i sees end here. */
+__device__ inline int32_t seen_end(const struct device_group &group, uint32_t token, bool causal, int32_t pos)
+{
+	int32_t end = group.end;
+
+	if (causal)
+		end = min(end, pos - group.pos + 1);
+	return token - group.row_begin < (uint32_t)(group.row_end - group.row_begin) ? end : 0;
+}
+
+/* What a row does not see scores -inf. */
+__device__ inline void mask_scores(float (&scores)[DEVICE_SLOT_GROUPS][4], const struct device_slot *note,
+				   const struct warp_unit &w, uint32_t lane)
+{
+	int32_t key = (int32_t)(lane % 4 * 2), pos[2] = {0, 0};
+	bool causal = note->causal;
+
+	if (causal) {
+		pos[0] = (int32_t)__shfl_sync(~0u, w.mine_pos, lane / 4);
+		pos[1] = (int32_t)__shfl_sync(~0u, w.mine_pos, lane / 4 + 8);
+	}
+#pragma unroll
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
+		const struct device_group group = note->groups[j];
+
+#pragma unroll
+		for (uint32_t i = 0; i < 2; i++) {
+			int32_t end = seen_end(group, w.token[i], causal, pos[i]);
+
+			if (key < (int32_t)group.first || key >= end)
+				scores[j][2 * i] = -INFINITY;
+			if (key + 1 < (int32_t)group.first || key + 1 >= end)
+				scores[j][2 * i + 1] = -INFINITY;
+		}
+	}
+}
+
+/* Where whole groups are seen or not, by intervals of tokens. */
+template <uint32_t N>
+__device__ inline void mask_groups(float (&scores)[N][4], const struct device_slot *notes, const struct warp_unit &w)
+{
+#pragma unroll
+	for (uint32_t j = 0; j < N; j++) {
+		const struct device_group &group = notes[j / DEVICE_SLOT_GROUPS].groups[j % DEVICE_SLOT_GROUPS];
+		uint32_t begin = group.row_begin, n = group.row_end - begin;
+
+#pragma unroll
+		for (uint32_t i = 0; i < 2; i++) {
+			bool sees = w.token[i] - begin < n;
+
+			scores[j][2 * i] = sees ? scores[j][2 * i] : -INFINITY;
+			scores[j][2 * i + 1] = sees ? scores[j][2 * i + 1] : -INFINITY;
+		}
+	}
+}
+
+/* The maximum of the lane's rows, raised where scores are so far above it that weights would grow
+ * beyond 2^MAX_SLACK; O and sum follow it. Most slots leave all as it is, and need not even ask
+ * what the row's other lanes have. */
+template <uint32_t DIM, uint32_t N>
+__device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores)[N][4], float scale_log2)
+{
+	float high[2], scale[2];
+	bool fresh; /* O and sum are 0, or NaN, which stays */
+
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		high[i] = -INFINITY;
+#pragma unroll
+		for (uint32_t j = 0; j < N; j++)
+			high[i] = fmaxf(high[i], fmaxf(scores[j][2 * i], scores[j][2 * i + 1]));
+		high[i] *= scale_log2;
+	}
+	if (!__any_sync(~0u, high[0] > s.max[0] + MAX_SLACK || high[1] > s.max[1] + MAX_SLACK))
+		return;
+	fresh = __all_sync(~0u, s.max[0] == -INFINITY && s.max[1] == -INFINITY);
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		float max = high[i];
+
+		max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
+		max = fmaxf(max, __shfl_xor_sync(~0u, max, 2));
+		max = fmaxf(s.max[i], max);
+		scale[i] = max == s.max[i] ? 1 : exp2_fast(s.max[i] - max);
+		s.max[i] = max;
+	}
+	if (fresh)
+		return;
+	s.sum[0] *= scale[0];
+	s.sum[1] *= scale[1];
+#pragma unroll
+	for (uint32_t n = 0; n < DIM / 8; n++) {
+		s.o[n][0] *= scale[0];
+		s.o[n][1] *= scale[0];
+		s.o[n][2] *= scale[1];
+		s.o[n][3] *= scale[1];
+	}
+}
+
+/* What is subtracted from scaled scores; a row that has seen nothing yet has only -inf. */
+__device__ inline float max_or_zero(float max)
+{
+	return max == -INFINITY ? 0 : max;
+}
+
+/* Weights of two groups, first and the next, in fragments of A; the sums grow by them. */
+template <typename DTYPE, uint32_t DIM, uint32_t N>
+__device__ inline void weigh(struct warp_state<DIM> &s, float (&scores)[N][4], uint32_t first, float scale_log2,
+			     const float (&low)[2], uint32_t (&p)[4])
+{
+#pragma unroll
+	for (uint32_t j = first; j < first + 2; j++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 4; i++)
+			scores[j][i] = exp2_fast(fmaf(scores[j][i], scale_log2, -low[i / 2]));
+		s.sum[0] += scores[j][0] + scores[j][1];
+		s.sum[1] += scores[j][2] + scores[j][3];
+		p[(j - first) * 2] = DTYPE::pack(scores[j][0], scores[j][1]);
+		p[(j - first) * 2 + 1] = DTYPE::pack(scores[j][2], scores[j][3]);
+	}
+}
+
+/* Folds a slot, whose groups begin at the shared address. Even and odd columns of Q are multiplied
+ * in chains of their own, half as long, where there are registers for two. */
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void fold_slot(const struct device_attend &a, const struct warp_unit &w, uint32_t at,
+				 const struct device_slot *note, bool plain, uint32_t lane, struct warp_state<DIM> &s)
+{
+	constexpr uint32_t group_bytes = 32 * DIM;
+	float scores[DEVICE_SLOT_GROUPS][4] = {}, odd[DEVICE_SLOT_GROUPS][4] = {}, low[2];
+	uint32_t row = lane % 8, p[DEVICE_SLOT_GROUPS / 2][4];
+
+#pragma unroll
+	for (uint32_t k = 0; k < DIM / 32; k++) {
+		uint32_t chunk = k * 4 + lane / 8;
+		uint32_t from = at + chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4);
+
+		if constexpr (!keeps_q(DIM)) {
+			load_q_columns(s.q[0], s.rows, DIM * 2, 2 * k, lane);
+			load_q_columns(s.q[1], s.rows, DIM * 2, 2 * k + 1, lane);
+		}
+#pragma unroll
+		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
+			uint32_t b[4];
+
+			load_matrix(b, from + j * group_bytes);
+			DTYPE::multiply(scores[j], s.q[keeps_q(DIM) ? 2 * k : 0], b[0], b[1]);
+			DTYPE::multiply(keeps_q(DIM) ? odd[j] : scores[j], s.q[keeps_q(DIM) ? 2 * k + 1 : 1], b[2], b[3]);
+		}
+	}
+#pragma unroll
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS && keeps_q(DIM); j++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 4; i++)
+			scores[j][i] += odd[j][i];
+	}
+	if (!plain && note->partial)
+		mask_scores(scores, note, w, lane);
+	else if (!plain)
+		mask_groups(scores, note, w);
+	raise_max<DIM>(s, scores, a.shape.scale_log2);
+	low[0] = max_or_zero(s.max[0]);
+	low[1] = max_or_zero(s.max[1]);
+#pragma unroll
+	for (uint32_t t = 0; t < DEVICE_SLOT_GROUPS / 2; t++)
+		weigh<DTYPE, DIM>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
+#pragma unroll
+	for (uint32_t n = 0; n < DIM / 16; n++) {
+		uint32_t chunk = 2 * n + lane / 16;
+		uint32_t from = at + group_bytes / 2 + lane / 8 % 2 * group_bytes + chunk / 8 * 1024 + row * 128 +
+				(((chunk & 7) ^ row) << 4);
+
+#pragma unroll
+		for (uint32_t t = 0; t < DEVICE_SLOT_GROUPS / 2; t++) {
+			uint32_t b[4];
+
+			load_matrix_transposed(b, from + t * 2 * group_bytes);
+			DTYPE::multiply(s.o[2 * n], p[t], b[0], b[1]);
+			DTYPE::multiply(s.o[2 * n + 1], p[t], b[2], b[3]);
+		}
+	}
+}
+
+#ifdef WGMMA
+#define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
+#define HALF_GROUPS (STAGE_GROUPS / 2)
+
+typedef float half_scores[HALF_GROUPS][4];
+
+/* Scores of half a stage, which begins at the shared address; started. */
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void start_scores(const struct warp_state<DIM> &s, half_scores &scores, uint32_t at)
+{
+	wgmma_begin();
+#pragma unroll
+	for (uint32_t k = 0; k < DIM / 16; k++)
+		DTYPE::template multiply_wide<0>(scores, s.q[k],
+						 wgmma_matrix(at + k / 4 * 1024 + k % 4 * 32, 16, 32 * DIM), k != 0);
+	wgmma_commit();
+}
+
+/* Weights times values of half a stage; started. */
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void start_values(struct warp_state<DIM> &s, const uint32_t (&p)[HALF_GROUPS / 2][4], uint32_t at)
+{
+	constexpr uint32_t group_bytes = 32 * DIM;
+
+	wgmma_begin();
+#pragma unroll
+	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
+		DTYPE::template multiply_wide<1>(
+			s.o, p[t], wgmma_matrix(at + group_bytes / 2 + t * 2 * group_bytes, 1024, group_bytes), true);
+	wgmma_commit();
+}
+
+/* From scores of half a stage to weights. What was started before these scores is complete when
+ * this returns. */
+template <typename DTYPE, uint32_t DIM>
+__device__ inline void weigh_half(const struct device_attend &a, const struct warp_unit &w, half_scores &scores,
+				  const struct device_slot *notes, bool plain, struct warp_state<DIM> &s,
+				  uint32_t (&p)[HALF_GROUPS / 2][4])
+{
+	float low[2];
+
+	if (!plain)
+		mask_groups(scores, notes, w);
+	raise_max<DIM>(s, scores, a.shape.scale_log2);
+	low[0] = max_or_zero(s.max[0]);
+	low[1] = max_or_zero(s.max[1]);
+#pragma unroll
+	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
+		weigh<DTYPE, DIM>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
+}
+#endif
+#endif
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
+ *
+ *   ring    slots of KV on their way from memory to the warps that compute, with a note each
+ *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^ (r mod 8)), where
+ *           several warps share a row block 64 columns of warp w's sums on the way out: who writes them is past its Q
+ *   sums    of each warp's rows, when a unit ends; before it begins, where Q of its tokens lies
+ *   work    what entry comes next, from the fetching warp to all others
+ *
+ * Warps 0 to 7 compute, 8 fetches KV, 9 to 11 fetch Q.
+ */
+#ifndef COPPICE_CUDA_LAYOUT_CUH
+#define COPPICE_CUDA_LAYOUT_CUH
+
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/hopper.cuh"
+
+#define WARPS 12u
+#define Q_WARPS (WARPS - DEVICE_WARPS - 1)
+#define THREADS (WARPS * 32)
+#define WORK_SLOTS 4u
+#define SLOTS_BEFORE_Q 6u /* of KV, asked for before the block's first Q: no more than keeps memory busy */
+
+/* Named; those who compute have 1 to 7 for what concerns a row block. */
+#define COMPUTE_BARRIER 13
+#define FIRST_Q_BARRIER 14
+#define Q_BARRIER 15
+
+#if __CUDA_ARCH__ >= 900
+#define LARGE true
+#else
+#define LARGE false
+#endif
+
+/* Slots of the ring: what 227 KB (sm_90) or 163 KB (sm_80) leave room for; whole stages where there
+ * are any. */
+__host__ __device__ constexpr uint32_t ring_slots(uint32_t dim, bool large)
+{
+	return dim == 256 ? (large ? 5 : 3) : dim == 128 ? (large ? 12 : 8) : (large ? 20 : 16);
+}
+
+__host__ __device__ constexpr uint32_t slot_bytes(uint32_t dim)
+{
+	return DEVICE_SLOT_GROUPS * 32 * dim;
+}
+
+/* Of a thread, when the block begins; then of those who compute, for sums, scores and Q, and of the
+ * others. */
+#define LAUNCH_REGISTERS 168
+#define COMPUTE_REGISTERS 216
+#define FETCH_REGISTERS 72
+
+/* Or the block would wait for more for ever. */
+static_assert(COMPUTE_REGISTERS * DEVICE_WARPS + FETCH_REGISTERS * (WARPS - DEVICE_WARPS) <= LAUNCH_REGISTERS * WARPS,
+	      "registers of a block");
+
+/* Of an entry, as the fetching warp hands it on. */
+struct work {
+	struct device_unit unit;
+	uint32_t head;
+	uint32_t pad[3];
+};
+
+struct warp_sums {
+	float max, sum;
+};
+
+template <uint32_t DIM, uint32_t SLOTS> struct layout {
+	static constexpr uint32_t rows = SLOTS * slot_bytes(DIM);
+	static constexpr uint32_t rows_stride = DIM == 256 ? 8192 : 4096; /* from warp to warp */
+	/* struct device_slot of each slot */
+	static constexpr uint32_t notes = rows + DEVICE_WARPS * rows_stride;
+	static constexpr uint32_t sums = notes + SLOTS * sizeof(struct device_slot);
+	static constexpr uint32_t work = sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct warp_sums);
+	static constexpr uint32_t full = work + WORK_SLOTS * sizeof(struct work);
+	static constexpr uint32_t empty = full + SLOTS * 8;
+	static constexpr uint32_t work_full = empty + SLOTS * 8;
+	static constexpr uint32_t work_empty = work_full + WORK_SLOTS * 8;
+	static constexpr uint32_t rows_full = work_empty + WORK_SLOTS * 8;
+	static constexpr uint32_t rows_empty = rows_full + 8;
+	static constexpr uint32_t bytes = rows_empty + 8;
+};
+
+/* Row of a row block to token of the unit; the block's last rows may have none. inverse: 65536 /
+ * query heads + 1. */
+__device__ inline uint32_t token_of(const struct device_unit &unit, uint32_t block, uint32_t row, uint32_t inverse)
+{
+	uint32_t token = row * inverse >> 16;
+
+	if (token >= unit.block_tokens)
+		return DEVICE_NONE;
+	return unit.flags & DEVICE_UNIT_DEALT ? (token << unit.blocks_log2) + block : block * unit.block_tokens + token;
+}
+
+static_assert(layout<64, ring_slots(64, true)>::bytes <= 232448, "shared memory of sm_90");
+static_assert(layout<128, ring_slots(128, true)>::bytes <= 232448, "shared memory of sm_90");
+static_assert(layout<256, ring_slots(256, true)>::bytes <= 232448, "shared memory of sm_90");
+static_assert(layout<64, ring_slots(64, false)>::bytes <= 166912, "shared memory of sm_80");
+static_assert(layout<128, ring_slots(128, false)>::bytes <= 166912, "shared memory of sm_80");
+static_assert(layout<256, ring_slots(256, false)>::bytes <= 166912, "shared memory of sm_80");
+
+/* A place in the ring and the parity of the phase that it is in; all who walk the ring step
+ * alike. */
+template <uint32_t SLOTS> struct ring {
+	uint32_t slot, parity;
+
+	__device__ void step()
+	{
+		slot++;
+		if (slot == SLOTS) {
+			slot = 0;
+			parity ^= 1;
+		}
+	}
+
+	/* n places on, at most once round. */
+	__device__ struct ring<SLOTS> ahead(uint32_t n) const
+	{
+		bool round = slot + n >= SLOTS;
+
+		return (struct ring<SLOTS>){round ? slot + n - SLOTS : slot + n, parity ^ round};
+	}
+};
+
+template <uint32_t SLOTS> __device__ inline struct ring<SLOTS> next_stage(struct ring<SLOTS> at)
+{
+	at.slot += DEVICE_STAGE_SLOTS;
+	if (at.slot == SLOTS)
+		return (struct ring<SLOTS>){0, at.parity ^ 1};
+	return at;
+}
+
+/* The same of entries of work. */
+typedef struct ring<WORK_SLOTS> work_ring;
+
+#endif

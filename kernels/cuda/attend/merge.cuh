@@ -1,0 +1,165 @@
+/*
+ * merge.cuh - partials to outputs: a warp for every row that has no partial or several and every
+ * query head, or four where there are many partials. Each folds its own in index order, and so do
+ * they, so that the bits repeat. A row without any gets O = 0 and LSE = -inf.
+ */
+#ifndef COPPICE_CUDA_MERGE_CUH
+#define COPPICE_CUDA_MERGE_CUH
+
+#include "kernels/merge_weight.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/hopper.cuh"
+#include "kernels/cuda/device/launch.cuh"
+
+#define MERGE_WARPS 4u
+#define MERGE_AT_ONCE 8u /* partials that a warp asks for before it waits for one */
+
+#if __CUDA_ARCH__ >= 800
+/* What a warp has of a row: N columns a lane, 32 N to a row; O and sum are relative to max. */
+template <uint32_t N> struct merged {
+	float o[N];
+	float max, sum;
+};
+
+template <uint32_t N> __device__ inline void load_columns(float (&to)[N], const float *from)
+{
+	if constexpr (N == 2) {
+		float2 v = *(const float2 *)from;
+
+		to[0] = v.x;
+		to[1] = v.y;
+	} else {
+#pragma unroll
+		for (uint32_t j = 0; j < N; j += 4)
+			*(float4 *)&to[j] = *(const float4 *)&from[j];
+	}
+}
+
+/* What a part with this max counts for among others; one that saw nothing but a NaN keeps it, as 0
+ * x NaN. */
+__device__ inline float merge_weight(float part_max, float max)
+{
+	return MERGE_WEIGHT(part_max, max, exp2_fast);
+}
+
+/* Adds parts k = 0, 1, ... of these maxima and sums. */
+template <uint32_t N, uint32_t COUNT>
+__device__ inline void merge_add(struct merged<N> &to, const float (&o)[COUNT][N], const float2 (&stats)[COUNT])
+{
+	float max = to.max, scale;
+
+#pragma unroll
+	for (uint32_t k = 0; k < COUNT; k++)
+		max = fmaxf(max, stats[k].x);
+	scale = merge_weight(to.max, max);
+	to.max = max;
+	to.sum *= scale;
+#pragma unroll
+	for (uint32_t j = 0; j < N; j++)
+		to.o[j] *= scale;
+#pragma unroll
+	for (uint32_t k = 0; k < COUNT; k++) {
+		float weight = merge_weight(stats[k].x, max);
+
+		to.sum += weight * stats[k].y;
+#pragma unroll
+		for (uint32_t j = 0; j < N; j++)
+			to.o[j] += weight * o[k][j];
+	}
+}
+
+/* Adds the partials first, first + step, ... in this order. */
+template <uint32_t N>
+__device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m, uint32_t q_head,
+				   uint32_t n_q_heads, uint32_t first, uint32_t step, struct merged<N> &ret)
+{
+#pragma unroll 1
+	for (uint32_t i = first; i < m.n_parts; i += MERGE_AT_ONCE * step) {
+		float2 stats[MERGE_AT_ONCE];
+		float o[MERGE_AT_ONCE][N];
+
+#pragma unroll
+		for (uint32_t k = 0; k < MERGE_AT_ONCE; k++) {
+			uint32_t entry = (m.first + i + k * step) * n_q_heads + q_head;
+
+			stats[k] = make_float2(-INFINITY, 0);
+			for (uint32_t j = 0; j < N; j++)
+				o[k][j] = 0;
+			if (i + k * step < m.n_parts) {
+				stats[k] = *(const float2 *)&a.part_stats[(uint64_t)entry * 2];
+				load_columns<N>(o[k], &a.part_o[(uint64_t)entry * 32 * N + threadIdx.x % 32 * N]);
+			}
+		}
+		merge_add<N, MERGE_AT_ONCE>(ret, o, stats);
+	}
+}
+
+template <typename DTYPE, uint32_t N>
+__device__ inline void merge_store(const struct device_row &row, uint32_t q_head, const struct merged<N> &m)
+{
+	uint32_t lane = threadIdx.x % 32;
+	uint32_t *to = (uint32_t *)(row.o + ((uint64_t)q_head * 32 * N + lane * N) * 2);
+	float scale = m.sum == 0 ? 0 : 1 / m.sum;
+
+#pragma unroll
+	for (uint32_t j = 0; j < N; j += 2)
+		to[j / 2] = DTYPE::pack(m.o[j] * scale, m.o[j + 1] * scale);
+	if (lane == 0 && row.lse)
+		((float *)row.lse)[q_head] =
+			m.sum == 0 ? -INFINITY : ((m.max == -INFINITY ? 0 : m.max) + log2f(m.sum)) * 0.6931471805599453f;
+}
+
+/* The first warp of a row adds what the others of the block have, in their order. */
+template <uint32_t N> __device__ inline void merge_warps(struct merged<N> &mine, uint32_t n_warps)
+{
+	__shared__ struct merged<N> shared[MERGE_WARPS][32];
+	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+	shared[warp][lane] = mine;
+	__syncthreads();
+	if (warp % n_warps)
+		return;
+	for (uint32_t k = 1; k < n_warps; k++) {
+		const struct merged<N> &other = shared[warp + k][lane];
+		float2 stats[1] = {make_float2(other.max, other.sum)};
+		float o[1][N];
+
+		for (uint32_t j = 0; j < N; j++)
+			o[0][j] = other.o[j];
+		merge_add<N, 1>(mine, o, stats);
+	}
+}
+#endif
+
+/* 2^warps_log2 warps to a row and query head. What comes before launch_wait was there before
+ * attention began. */
+template <typename DTYPE, uint32_t N>
+__global__ void __launch_bounds__(MERGE_WARPS * 32) merge_kernel(const __grid_constant__ struct device_attend a)
+{
+#if __CUDA_ARCH__ >= 800
+	uint32_t n_q_heads = a.shape.n_kv_heads * a.shape.group, n_warps = 1u << a.merge_warps_log2;
+	uint32_t warp = blockIdx.x * MERGE_WARPS + threadIdx.x / 32;
+	uint32_t index = (warp >> a.merge_warps_log2) / n_q_heads;
+	uint32_t q_head = (warp >> a.merge_warps_log2) % n_q_heads;
+	struct merged<N> mine = {};
+	struct device_merge m = {};
+	struct device_row row = {};
+
+	mine.max = -INFINITY;
+	if (a.n_units == 0) /* then what comes before is what brings the rows */
+		launch_wait();
+	if (index < a.n_merges) {
+		m = a.merges[index];
+		row = a.rows[m.row];
+	}
+	launch_wait();
+	launch_next();
+	merge_parts<N>(a, m, q_head, n_q_heads, warp % n_warps, n_warps, mine);
+	if (n_warps > 1)
+		merge_warps<N>(mine, n_warps);
+	if (row.o && warp % n_warps == 0)
+		merge_store<DTYPE, N>(row, q_head, mine);
+#endif
+}
+
+#endif

@@ -1,0 +1,291 @@
+/* batch_chosen.c - see batch_chosen.h. Heads are launched as many at a time as their programs have
+ * room for. */
+#include "batch_chosen.h"
+
+#include "kernels/cuda/device/windows.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#define PROGRAM_BYTES (UINT64_C(192) << 20) /* of a launch, more or less; one head may take more */
+#define WAVES_LEAST \
+	2u /* of units that are not cut: where they are fewer, a plan that cuts them is better */
+#define SLOT_BYTES (sizeof(struct device_slot) + sizeof(struct device_source))
+#define UNIT_BYTES (sizeof(struct device_unit) + DEVICE_FIRST_SLOTS * sizeof(struct device_source))
+
+/* Where a job's tables lie, from the begin of their memory; lists of blocks come last, as few as
+ * they are. */
+struct layout {
+	uint32_t n_heads, n_ranges, n_units, n_windows, n_words;
+	size_t windows, blocks, bytes;
+};
+
+static uint32_t unit_tokens(const struct work_shape *shape)
+{
+	return DEVICE_BLOCK_ROWS / (shape->n_q_heads / shape->n_kv_heads) * DEVICE_WARPS;
+}
+
+static uint32_t n_tokens_of(const struct backend_chosen *c)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->n_slices; i++)
+		n += c->slices[i].count;
+	return n;
+}
+
+static uint32_t range_end(const struct backend_job *job, uint32_t range)
+{
+	return range + 1 < job->chosen->n_ranges ? job->chosen->ranges[range + 1]
+						 : job->list->n_rows;
+}
+
+static struct layout layout_of(const struct backend_job *job)
+{
+	const struct backend_chosen *c = job->chosen;
+	struct layout l = {.n_heads = job->shape->n_kv_heads,
+			   .n_ranges = c->n_ranges,
+			   .n_windows = windows_count(n_tokens_of(c)),
+			   .n_words = c->n_blocks / 64 + (c->n_blocks % 64 > 0)};
+	uint32_t tokens = unit_tokens(job->shape);
+
+	for (uint32_t i = 0; i < c->n_ranges; i++)
+		l.n_units += (range_end(job, i) - c->ranges[i] + tokens - 1) / tokens;
+	l.windows = align_up((size_t)l.n_heads * l.n_units * sizeof(struct device_choice));
+	l.blocks = l.windows + align_up(l.n_windows * sizeof(uint32_t));
+	l.bytes = l.blocks +
+		  align_up((size_t)l.n_heads * l.n_ranges * c->n_blocks * sizeof(uint32_t));
+	return l;
+}
+
+bool chosen_takes(struct batch *b, const struct backend_job *job)
+{
+	const struct backend_chosen *c = job->chosen;
+	struct layout l;
+	uint32_t *windows;
+	bool r;
+
+	if (b->peer || job->n_heads || job->tree->n_queries != 1 || job->tree->queries[0].parents ||
+	    c->block_tokens % WINDOW_TOKENS || unit_tokens(job->shape) == 0 ||
+	    batch_page_bytes(b->pool, job->shape, NULL, 0) == 0)
+		return false;
+	l = layout_of(job);
+	if (!c->kept && l.n_units * l.n_heads < WAVES_LEAST * b->n_blocks)
+		return false;
+	windows = malloc(l.n_windows * sizeof(*windows) + 1);
+	r = windows && windows_find(b, job->shape, c->slices, c->n_slices, windows) == 0;
+	free(windows);
+	return r;
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+/* Kept windows before this one: n blocks of the list lie wholly before. */
+static uint32_t windows_before(const uint32_t *blocks, uint32_t n_blocks, uint32_t per_block,
+			       uint32_t window)
+{
+	uint32_t low = 0, high = n_blocks;
+
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+
+		if ((blocks[middle] + 1) * per_block <= window)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low < n_blocks && blocks[low] * per_block < window)
+		return low * per_block + window - blocks[low] * per_block;
+	return low * per_block;
+}
+
+static uint32_t list_blocks(const struct backend_chosen *c, const uint64_t *kept, uint32_t *ret)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->n_blocks; i += 64) {
+		uint64_t left = c->n_blocks - i < 64 ? (UINT64_C(1) << (c->n_blocks - i)) - 1
+						     : ~UINT64_C(0);
+
+		for (left &= kept ? kept[i / 64] : ~UINT64_C(0); left; left &= left - 1)
+			ret[n++] = i + (uint32_t)__builtin_ctzll(left);
+	}
+	return n;
+}
+
+/* Units of a range of rows and the blocks that it keeps, those with most to do first. */
+static struct device_choice *add_units(const struct backend_job *job, uint32_t range,
+				       const uint32_t *blocks, uint32_t n_blocks, uint32_t at,
+				       struct device_choice *ret)
+{
+	uint32_t tokens = unit_tokens(job->shape), per = job->chosen->block_tokens / WINDOW_TOKENS;
+	uint32_t begin = job->chosen->ranges[range], end = range_end(job, range);
+	uint32_t n = (end - begin + tokens - 1) / tokens;
+
+	for (uint32_t i = n; i-- > 0; ret++) {
+		uint32_t row = begin + i * tokens, last = row + tokens < end ? row + tokens : end;
+		uint32_t pos = job->list->rows[row].pos;
+
+		*ret = (struct device_choice){
+			.row = row,
+			.n_rows = last - row,
+			.pos = pos,
+			.n_plain = windows_before(blocks, n_blocks, per, (pos + 1) / WINDOW_TOKENS),
+			.n_slots = windows_before(blocks, n_blocks, per,
+						  (pos + last - row - 1) / WINDOW_TOKENS + 1),
+			.block = at,
+		};
+	}
+	return ret;
+}
+
+/* Returns the bytes that they have come to. */
+static size_t fill_tables(const struct batch *b, const struct backend_job *job,
+			  const struct layout *l, char *host)
+{
+	const struct backend_chosen *c = job->chosen;
+	struct device_choice *choice = (void *)host;
+	uint32_t *blocks = (void *)(host + l->blocks), at = 0;
+
+	for (uint32_t head = 0; head < l->n_heads; head++)
+		for (uint32_t range = c->n_ranges; range-- > 0;) {
+			size_t entry = (size_t)head * c->n_ranges + range;
+			uint32_t n = list_blocks(c, c->kept ? c->kept + entry * l->n_words : NULL,
+						 blocks + at);
+			choice = add_units(job, range, blocks + at, n, at, choice);
+			at += n;
+		}
+	windows_find(b, job->shape, c->slices, c->n_slices, (void *)(host + l->windows));
+	return l->blocks + at * sizeof(*blocks);
+}
+
+static uint64_t slots_of(const struct device_choice *choices, uint32_t n)
+{
+	uint64_t slots = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		slots += choices[i].n_slots;
+	return slots;
+}
+
+/* Slots of the heads that are launched together begin at 0. Returns how many the largest launch
+ * has. */
+static uint64_t place_slots(struct device_choice *choices, const struct layout *l,
+			    struct chosen_job *job)
+{
+	uint64_t most = 0, at = 0;
+	uint32_t n = l->n_heads * l->n_units, n_launches;
+
+	job->n_slots = slots_of(choices, n);
+	n_launches = (uint32_t)(job->n_slots * SLOT_BYTES / PROGRAM_BYTES) + 1;
+	job->n_heads = (l->n_heads + n_launches - 1) / n_launches;
+	for (uint32_t i = 0; i < n; i++) {
+		at = i % (job->n_heads * l->n_units) ? at : 0;
+		choices[i].slot = (uint32_t)at;
+		at += choices[i].n_slots;
+		most = at > most ? at : most;
+	}
+	return most;
+}
+
+/* Kernels look at units before they wait for those who write them: there is never anything else in
+ * that memory. */
+static int grow_units(struct batch *b, uint32_t n)
+{
+	struct batch_buffer *units = &b->chosen.units;
+	size_t had = units->bytes;
+	int r = batch_grow(b, units, n * UNIT_BYTES, false);
+
+	if (!r && units->bytes != had)
+		r = batch_expect(b, cudaMemsetAsync(units->at, 0, units->bytes, b->stream));
+	return r;
+}
+
+static int grow_device(struct batch *b, const struct layout *l, uint64_t most)
+{
+	size_t bytes = align_up(DEVICE_UNIT_ROWS * sizeof(uint32_t)) + most * SLOT_BYTES;
+	int r = grow_units(b, l->n_heads * l->n_units);
+
+	if (!r)
+		r = batch_grow(b, &b->chosen.programs, bytes, false);
+	return r ? r : batch_grow(b, &b->chosen.tables, l->bytes, false);
+}
+
+/* Where the arrays of a program lie that has so many slots at most. */
+static void place_arrays(const struct batch *b, const struct layout *l, uint64_t most,
+			 struct device_choose *ret)
+{
+	char *units = b->chosen.units.at, *at = b->chosen.programs.at,
+	     *tables = b->chosen.tables.at;
+
+	ret->choices = (const void *)tables;
+	ret->blocks = (const void *)(tables + l->blocks);
+	ret->windows = (const void *)(tables + l->windows);
+	ret->units = (void *)units;
+	ret->firsts =
+		(void *)(units + (size_t)l->n_heads * l->n_units * sizeof(struct device_unit));
+	ret->dests = (void *)at;
+	ret->slots = (void *)(at + align_up(DEVICE_UNIT_ROWS * sizeof(uint32_t)));
+	ret->sources = (void *)(ret->slots + most);
+}
+
+int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_job *ret)
+{
+	const struct work_shape *shape = job->shape;
+	struct layout l = layout_of(job);
+	struct batch *b = u->b;
+	size_t bytes;
+	uint64_t most;
+	int r = batch_grow(b, &u->frame->host, u->host_used + align_up(l.bytes) + u->host_due,
+			   true);
+
+	if (r)
+		return r;
+	char *host = upload_host(u, l.bytes);
+
+	*ret = (struct chosen_job){.n_units = l.n_units};
+	bytes = fill_tables(b, job, &l, host);
+	most = place_slots((void *)host, &l, ret);
+	r = grow_device(b, &l, most);
+	if (r)
+		return r;
+	ret->choose = (struct device_choose){
+		.n_k = n_tokens_of(job->chosen),
+		.block_windows = job->chosen->block_tokens / WINDOW_TOKENS,
+		.block_tokens = DEVICE_BLOCK_ROWS / (shape->n_q_heads / shape->n_kv_heads),
+		.group_sources = DEVICE_GROUP_TOKENS * 4 * shape->head_dim / DEVICE_SOURCE_BYTES,
+		.wide = b->wide && shape->head_dim <= 128,
+	};
+	place_arrays(b, &l, most, &ret->choose);
+	return batch_bring(b, b->chosen.tables.at, host, bytes);
+}
+
+/* ---- launches ------------------------------------------------------------------------------- */
+
+int chosen_launch(struct upload *u, const struct chosen_job *chosen, struct device_attend *attend)
+{
+	uint32_t n_heads = attend->shape.n_kv_heads;
+	struct device_choose choose = chosen->choose;
+	struct batch *b = u->b;
+
+	attend->units = choose.units;
+	attend->firsts = choose.firsts;
+	attend->slots = choose.slots;
+	attend->sources = choose.sources;
+	attend->dests = choose.dests;
+	attend->patched = 1;
+	attend->head_units = chosen->n_units;
+	for (uint32_t head = 0, n; head < n_heads; head += n) {
+		n = n_heads - head < chosen->n_heads ? n_heads - head : chosen->n_heads;
+		choose.choices = chosen->choose.choices + (size_t)head * chosen->n_units;
+		choose.n_units = n * chosen->n_units;
+		attend->n_units = choose.n_units;
+		attend->first_head = head;
+		b->last = *attend;
+		if (batch_expect(b, device_choose(&choose, b->stream)) != 0 ||
+		    batch_expect(b, device_attend(attend, b->stream)) != 0)
+			return -EIO;
+	}
+	return 0;
+}

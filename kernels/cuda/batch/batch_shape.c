@@ -1,0 +1,85 @@
+/* batch_shape.c - what the kernels can work with, and where its pages lie. See batch_impl.h. */
+#include "batch_impl.h"
+#include "kernels/heads.h"
+#include "kernels/say.h"
+
+#define LOG2_E 1.4426950408889634
+
+static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
+{
+	if (!heads_check(s, error, error_bytes))
+		return false;
+	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
+		say(error, error_bytes,
+		    "head_dim %u is not 64, 128 or 256, which the GPU computes; backend = cpu "
+		    "takes it",
+		    s->head_dim);
+	else if (s->page_tokens != 16 && s->page_tokens != 32 && s->page_tokens != 64)
+		say(error, error_bytes, "page_tokens %u is not 16, 32 or 64", s->page_tokens);
+	else if (s->dtype == WORK_FP32)
+		say(error, error_bytes,
+		    "dtype fp32 is not computed on the GPU: use fp16 or bf16, or backend = cpu");
+	else if (s->dtype != WORK_FP16 && s->dtype != WORK_BF16)
+		say(error, error_bytes, "dtype %d is not fp16 or bf16", (int)s->dtype);
+	else
+		return true;
+	return false;
+}
+
+uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
+			  size_t error_bytes)
+{
+	uint64_t bytes;
+
+	if (!check_shape(shape, error, error_bytes))
+		return 0;
+	bytes = 4 * (uint64_t)shape->head_dim * shape->page_tokens;
+	if (__builtin_mul_overflow(bytes, shape->n_kv_heads, &bytes) ||
+	    __builtin_mul_overflow(bytes, shape->n_layers, &bytes) || bytes > pool->extent_bytes) {
+		say(error, error_bytes,
+		    "a page of %u tokens, %u layers and %u KV heads is larger than an extent of "
+		    "%llu bytes",
+		    shape->page_tokens, shape->n_layers, shape->n_kv_heads,
+		    (unsigned long long)pool->extent_bytes);
+		return 0;
+	}
+	return bytes;
+}
+
+struct program_pages shape_pages(const struct batch *b, const struct work_shape *shape)
+{
+	uint64_t bytes = batch_page_bytes(b->pool, shape, NULL, 0);
+
+	return (struct program_pages){
+		.per_extent = (uint32_t)(b->pool->extent_bytes / bytes),
+		.page_sources = bytes / DEVICE_SOURCE_BYTES,
+		.extent_sources = b->pool->extent_bytes / DEVICE_SOURCE_BYTES,
+	};
+}
+
+uint32_t shape_source(const struct work_shape *shape, const struct program_pages *pages,
+		      uint32_t page, uint32_t row)
+{
+	uint64_t at = page / pages->per_extent * pages->extent_sources +
+		      page % pages->per_extent * pages->page_sources;
+
+	return (uint32_t)(at + row / DEVICE_GROUP_TOKENS * DEVICE_GROUP_TOKENS * 4 *
+				       shape->head_dim / DEVICE_SOURCE_BYTES);
+}
+
+uint64_t shape_head_bytes(const struct work_shape *shape)
+{
+	return (uint64_t)shape->page_tokens * 4 * shape->head_dim;
+}
+
+struct device_shape shape_on_device(const struct work_shape *shape)
+{
+	return (struct device_shape){
+		.head_dim = shape->head_dim,
+		.bf16 = shape->dtype == WORK_BF16,
+		.n_kv_heads = shape->n_kv_heads,
+		.group = shape->n_q_heads / shape->n_kv_heads,
+		.head_bytes = shape_head_bytes(shape),
+		.scale_log2 = (float)(shape->scale * LOG2_E),
+	};
+}

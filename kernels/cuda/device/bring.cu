@@ -1,0 +1,44 @@
+/*
+ * bring.cu - see bring.h. Grid: (parts of a row, rows); a thread takes EACH words, a block's width
+ * apart. 16 bytes a word where addresses and lengths allow it, else one.
+ */
+#include "bring.h"
+
+#include <cuda_runtime_api.h>
+
+#define COPY_THREADS 256u
+#define EACH 4u
+
+template <typename WORD> __global__ void __launch_bounds__(COPY_THREADS) copy_kernel(const __grid_constant__ struct device_bring c)
+{
+	const WORD *from = (const WORD *)(c.from + blockIdx.y * c.from_stride);
+	WORD *to = (WORD *)(c.to + blockIdx.y * c.to_stride), words[EACH];
+	uint64_t n = c.row_bytes / sizeof(WORD), at = (uint64_t)blockIdx.x * EACH * COPY_THREADS + threadIdx.x;
+
+#pragma unroll
+	for (uint32_t i = 0; i < EACH; i++)
+		if (at + i * COPY_THREADS < n)
+			words[i] = from[at + i * COPY_THREADS];
+#pragma unroll
+	for (uint32_t i = 0; i < EACH; i++)
+		if (at + i * COPY_THREADS < n)
+			to[at + i * COPY_THREADS] = words[i];
+}
+
+template <typename WORD> static int launch(const struct device_bring *c, device_stream stream)
+{
+	uint64_t each = EACH * COPY_THREADS * sizeof(WORD);
+	dim3 grid((unsigned)((c->row_bytes + each - 1) / each), c->n_rows);
+
+	copy_kernel<WORD><<<grid, COPY_THREADS, 0, stream>>>(*c);
+	return cudaGetLastError();
+}
+
+extern "C" int device_bring(const struct device_bring *copy, device_stream stream)
+{
+	uint64_t all = copy->from | copy->to | copy->row_bytes | (copy->n_rows > 1 ? copy->from_stride | copy->to_stride : 0);
+
+	if (copy->row_bytes == 0 || copy->n_rows == 0)
+		return cudaSuccess;
+	return all % 16 == 0 ? launch<uint4>(copy, stream) : launch<uint8_t>(copy, stream);
+}

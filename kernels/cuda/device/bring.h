@@ -1,0 +1,30 @@
+/*
+ * bring.h - copies on a batch's own stream by multiprocessors: what the copy engines are given
+ * waits for all that they were given before on other streams, slices of KV on their way among it.
+ */
+#ifndef COPPICE_CUDA_BRING_H
+#define COPPICE_CUDA_BRING_H
+
+#include "device.h"
+
+/* Rows of memory that the device reaches, pinned host memory too. */
+struct device_bring {
+	uint64_t from, to;
+	uint64_t from_stride, to_stride; /* of several */
+	uint64_t row_bytes;
+	uint32_t n_rows; /* 65,535 at most */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Not part of a chain of launches: it is complete before whatever follows on the stream begins. A
+ * cudaError_t. */
+int device_bring(const struct device_bring *copy, device_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * launch.h - kernels on their way to the device. Those of a chain are recorded as they are launched
+ * and then go together, as one graph: a fraction of the processor's time, and next to nothing
+ * between the end of one and the begin of the next. Graphs are kept by the kernels that they are
+ * made of; what changes from chain to chain is sizes and arguments.
+ */
+#ifndef COPPICE_CUDA_LAUNCH_H
+#define COPPICE_CUDA_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LAUNCH_CHAIN 8u /* kernels in a chain; more make a second one */
+#define LAUNCH_GRAPHS 8u /* that are kept */
+#define LAUNCH_ARGUMENT_BYTES 1024u
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+
+/* A kernel of one argument, a struct. */
+struct launch {
+	const void *kernel;
+	uint32_t n_blocks, block_threads, shared_bytes;
+	/* it may begin before the one before it on the stream has ended, and waits for it by
+	 * launch_wait */
+	uint32_t early;
+	const void *argument;
+	uint32_t argument_bytes; /* LAUNCH_ARGUMENT_BYTES at most */
+};
+
+struct launch_graph {
+	const void *kernels[LAUNCH_CHAIN];
+	bool early[LAUNCH_CHAIN];
+	uint32_t n;
+	void *nodes[LAUNCH_CHAIN];
+	void *graph, *replay; /* owned; NULL: none */
+	uint64_t used; /* when it was last */
+};
+
+/* All zero: nothing is recorded. */
+struct launch_chain {
+	struct launch launches[LAUNCH_CHAIN];
+	uint64_t arguments[LAUNCH_CHAIN][LAUNCH_ARGUMENT_BYTES / 8];
+	uint32_t n;
+	struct launch_graph graphs[LAUNCH_GRAPHS];
+	uint64_t uses;
+	bool apart; /* graphs are refused: one by one */
+};
+
+void launch_chain_done(struct launch_chain *chain);
+/* What this thread launches from here on is recorded, until launch_chain_go. */
+void launch_chain_begin(struct launch_chain *chain);
+/* Recording ends, what was recorded is forgotten. */
+void launch_chain_drop(void);
+/* Recording ends; starts what was recorded. A cudaError_t: 0 is success. */
+int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream);
+
+/* Launches or records. Says how its own launch went: cudaGetLastError would say what somebody asked
+ * before. */
+int launch_put(const struct launch *l, struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * pool.h - the KV pool on the device: one reserved range of addresses, in which an extent has
+ * memory of its own while it is committed. The driver's entry points are looked up at run time, so
+ * that the module loads without a driver.
+ */
+#ifndef COPPICE_CUDA_POOL_H
+#define COPPICE_CUDA_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pool_driver; /* entry points */
+struct CUstream_st;
+
+struct pool {
+	struct pool_driver *driver; /* owned */
+	int device;
+	uint64_t bytes, extent_bytes;
+	uint32_t n_extents;
+	uint64_t base; /* device address of extent 0 */
+	uint64_t *handles; /* owned, [n_extents]; 0: no memory */
+	bool *mapped; /* owned, [n_extents] */
+};
+
+/* 0, -ENOMEM, or -EIO where the driver lacks what it takes. Blocks. */
+int pool_init(struct pool *pool, int device, uint64_t pool_bytes, uint64_t extent_bytes);
+/* Nothing may be running on the pool any more. */
+void pool_done(struct pool *pool);
+
+/* Memory for the extent, zeroed in order with the stream. 0, -ENOMEM, -EINVAL where it has some
+ * already. */
+int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream);
+/* As pool_done for one extent. */
+void pool_release(struct pool *pool, uint32_t extent);
+
+#endif

@@ -1,0 +1,215 @@
+/* measure.c - see measure.h. */
+#include "measure.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+struct measure {
+	cudaGraph_t graph;
+	cudaGraphExec_t replay;
+	cudaEvent_t begin, end;
+	void *flush;
+};
+
+static void measure_done(struct measure *m)
+{
+	if (m->replay)
+		cudaGraphExecDestroy(m->replay);
+	if (m->graph)
+		cudaGraphDestroy(m->graph);
+	if (m->begin)
+		cudaEventDestroy(m->begin);
+	if (m->end)
+		cudaEventDestroy(m->end);
+	cudaFree(m->flush);
+}
+
+static int measure_capture(struct batch *b, struct measure *m, bool whole)
+{
+	int r = 0;
+
+	if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+		return -EIO;
+	if (whole)
+		r |= device_inbound(&b->last_in, b->stream);
+	if (b->last.n_units)
+		r |= device_attend(&b->last, b->stream);
+	r |= device_merge(&b->last, b->stream);
+	if (cudaStreamEndCapture(b->stream, &m->graph) != cudaSuccess || r ||
+	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess)
+		return -EIO;
+	return 0;
+}
+
+static int measure_once(struct batch *b, struct measure *m, uint64_t flush_bytes, int fill,
+			float *ret_us)
+{
+	float ms;
+
+	if ((flush_bytes &&
+	     cudaMemsetAsync(m->flush, fill, flush_bytes, b->stream) != cudaSuccess) ||
+	    cudaEventRecord(m->begin, b->stream) != cudaSuccess ||
+	    cudaGraphLaunch(m->replay, b->stream) != cudaSuccess ||
+	    cudaEventRecord(m->end, b->stream) != cudaSuccess ||
+	    cudaEventSynchronize(m->end) != cudaSuccess ||
+	    cudaEventElapsedTime(&ms, m->begin, m->end) != cudaSuccess)
+		return -EIO;
+	*ret_us = ms * 1000;
+	return 0;
+}
+
+int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_t n, float *ret_us)
+{
+	struct measure m = {0};
+	int r = -EIO;
+
+	if (b->n_last != 1)
+		return -EINVAL;
+	if (cudaEventCreate(&m.begin) == cudaSuccess && cudaEventCreate(&m.end) == cudaSuccess &&
+	    (!flush_bytes || cudaMalloc(&m.flush, flush_bytes) == cudaSuccess))
+		r = measure_capture(b, &m, whole);
+	for (uint32_t i = 0; i < n && !r; i++)
+		r = measure_once(b, &m, flush_bytes, (int)i, &ret_us[i]);
+	measure_done(&m);
+	return r;
+}
+
+/* ---- devices of a group --------------------------------------------------------------------- */
+
+/* What all devices' threads share. */
+struct layers {
+	struct batch *const *batches;
+	const int *devices;
+	const struct cuda_measure_layers *how;
+	uint32_t n, n_devices;
+	struct cuda_measure_stamp *stamps; /* [n][n_devices][depth]; NULL: not wanted */
+	pthread_barrier_t begin;
+};
+
+struct layers_thread {
+	struct layers *all;
+	uint32_t index;
+	float *us; /* owned, [n] */
+	int result;
+	pthread_t thread;
+};
+
+/* Layer after layer, those of the model in turn. */
+static int capture_layers(struct batch *b, const struct cuda_measure_layers *how, struct measure *m)
+{
+	struct device_attend attend = b->last;
+	uint64_t layer_bytes = attend.shape.head_bytes * attend.shape.n_kv_heads;
+	int r = 0;
+
+	if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+		return -EIO;
+	attend.pool -= how->layer * layer_bytes;
+	for (uint32_t i = 0; i < how->depth; i++) {
+		struct device_attend one = attend;
+
+		one.pool += i % how->n_layers * layer_bytes;
+		if (how->attend && one.n_units)
+			r |= device_attend(&one, b->stream);
+		if (how->attend)
+			r |= device_merge(&one, b->stream);
+		if (how->exchange && b->last_exchange.n_rows)
+			r |= device_exchange(&b->last_exchange, b->stream);
+	}
+	if (cudaStreamEndCapture(b->stream, &m->graph) != cudaSuccess || r ||
+	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess ||
+	    cudaGraphUpload(m->replay, b->stream) != cudaSuccess ||
+	    cudaStreamSynchronize(b->stream) != cudaSuccess)
+		return -EIO;
+	return 0;
+}
+
+/* Of the last depth launches. */
+static int read_stamps(struct layers *all, uint32_t device, uint32_t i)
+{
+	const struct peer_state *at = peer_state_of(all->batches[device]->peer);
+	uint32_t depth = all->how->depth;
+	struct peer_state state;
+
+	if (!all->stamps || !all->how->exchange || !at)
+		return 0;
+	if (cudaMemcpy(&state, at, sizeof(state), cudaMemcpyDeviceToHost) != cudaSuccess)
+		return -EIO;
+	for (uint32_t layer = 0; layer < depth; layer++) {
+		const struct peer_stamp *from =
+			&state.stamps[(state.epoch - depth + 1 + layer) % PEER_STAMPS];
+
+		all->stamps[((size_t)i * all->n_devices + device) * depth + layer] =
+			(struct cuda_measure_stamp){from->begin_ns, from->end_ns};
+	}
+	return 0;
+}
+
+static void *run_layers(void *arg)
+{
+	struct layers_thread *t = arg;
+	struct layers *all = t->all;
+	struct batch *b = all->batches[t->index];
+	struct measure m = {0};
+	int r = -EIO;
+
+	cudaSetDevice(all->devices[t->index]);
+	if (cudaEventCreate(&m.begin) == cudaSuccess && cudaEventCreate(&m.end) == cudaSuccess)
+		r = capture_layers(b, all->how, &m);
+	for (uint32_t i = 0; i < all->n; i++) {
+		pthread_barrier_wait(&all->begin);
+		r = r ? r : measure_once(b, &m, 0, 0, &t->us[i]);
+		r = r ? r : read_stamps(all, t->index, i);
+	}
+	measure_done(&m);
+	t->result = r;
+	return NULL;
+}
+
+static int start_threads(struct layers *all, struct layers_thread *threads, uint32_t n_devices)
+{
+	for (uint32_t i = 0; i < n_devices; i++) {
+		threads[i] = (struct layers_thread){.all = all, .index = i};
+		threads[i].us = calloc(all->n, sizeof(float));
+		if (!threads[i].us)
+			return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < n_devices; i++) {
+		/* those that were started wait for all: there is no way back */
+		if (pthread_create(&threads[i].thread, NULL, run_layers, &threads[i]) != 0)
+			abort();
+	}
+	return 0;
+}
+
+int measure_group(struct batch *const *batches, const int *devices, uint32_t n_devices,
+		  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
+		  struct cuda_measure_stamp *ret_stamps)
+{
+	struct layers all = {.batches = batches,
+			     .devices = devices,
+			     .how = how,
+			     .n = n,
+			     .n_devices = n_devices,
+			     .stamps = ret_stamps};
+	struct layers_thread threads[PEERS_MAX] = {0};
+	int r;
+
+	for (uint32_t i = 0; i < n_devices; i++) {
+		if (batches[i]->n_last != 1 || how->depth > CUDA_MEASURE_DEPTH)
+			return -EINVAL;
+	}
+	pthread_barrier_init(&all.begin, NULL, n_devices);
+	r = start_threads(&all, threads, n_devices);
+	for (uint32_t i = 0; i < n_devices; i++) {
+		if (threads[i].thread)
+			pthread_join(threads[i].thread, NULL);
+		r = r ? r : threads[i].result;
+		for (uint32_t k = 0; k < n && !r; k++)
+			ret_us[k * n_devices + i] = threads[i].us[k] / (float)how->depth;
+		free(threads[i].us);
+	}
+	pthread_barrier_destroy(&all.begin);
+	return r;
+}

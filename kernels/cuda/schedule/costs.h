@@ -1,0 +1,35 @@
+/*
+ * costs.h - what things take on a GPU, for the planner (program.h) and for weighing waits
+ * (backend.h): one table per architecture, which says where its figures come from. coppice-bench
+ * fit fits one on a card and prints it as costs.c has it.
+ *
+ * Multiprocessors are taken to work side by side: a KB that one of them reads costs what it does
+ * while all the others read.
+ */
+#ifndef COPPICE_CUDA_COSTS_H
+#define COPPICE_CUDA_COSTS_H
+
+struct costs {
+	const char *architecture;
+	const char *fitted; /* how, and for which card */
+	double launch_ns; /* of attention with next to nothing to do, between two events */
+	double unit_ns; /* of a unit, beyond its groups and rows */
+	double row_ns_per_kb; /* Q and O of a unit's rows */
+	double read_ns_per_kb; /* groups, from the cache */
+	double copy_ns; /* more, of what lies apart: up to 4 groups side by side come by one copy */
+	double slot_ns_per_kb; /* arithmetic of one row block on groups in slots */
+	double stage_ns_per_kb; /* the same in stages */
+	double part_ns_per_kb; /* partials, written and read */
+	double merge_ns; /* of the launch that merges partials */
+	double memory_ns_per_kb; /* what all read and write together, each KB once */
+	/* more, of the first cache_kb that all read together, where a bench wrote other memory
+	 * before */
+	double flush_ns_per_kb;
+	double cache_kb;
+	double batch_ns; /* of next to nothing, from submit to completion */
+};
+
+/* Of the newest architecture that the device of this compute capability can run. */
+const struct costs *costs_find(int major, int minor);
+
+#endif

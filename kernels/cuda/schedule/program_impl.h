@@ -1,0 +1,298 @@
+/*
+ * program_impl.h - between the parts of a program's making.
+ *
+ * A *strip* is a run of an item's rows that units take together; its groups stand in the list's
+ * order, so that a cut anywhere gives two units whose rows are those that see something on their
+ * side.
+ *
+ *      list --program_runs.c, program_strips.c, program_cost.c--> strips --program.c--> cuts, units --program_slots.c--> slots, stages
+ *                                                             \-----program_tails.c--> slots set aside for tokens to come
+ */
+#ifndef COPPICE_CUDA_PROGRAM_IMPL_H
+#define COPPICE_CUDA_PROGRAM_IMPL_H
+
+#include "program.h"
+
+#define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
+#define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
+
+enum scratch {
+	GROUPS,
+	STRIPS,
+	SEEN,
+	COUNTS,
+	BASES,
+	QUEUES,
+	TAILS,
+	UNIT_OF_SLOT,
+	RUNS,
+	RUN_FIRSTS,
+	RUN_HULLS,
+	RUN_REACHES,
+	ENDS,
+	LAST_OWN,
+	N_SCRATCH
+};
+static_assert((int)N_SCRATCH == (int)PROGRAM_N_SCRATCH, "a place for each");
+
+/* A group of a strip; rows are tokens from the strip's first. */
+struct piece_group {
+	struct device_group group;
+	uint32_t source;
+	bool causal; /* some of its rows see some of its tokens by position */
+	/* ends with the last token here that its only row alone sees: behind it come the
+	 * next ones */
+	bool tail;
+	bool grows; /* and that is the row's own: they begin in this group */
+	/* What is asked of one group after the other is asked of many at once: those up to the
+	 * first are whole and for the same rows, or it is this one alone; those up to the second
+	 * lie side by side in the pool, and are for the same rows. */
+	uint32_t alike_end, beside_end;
+};
+
+/* Of a strip, each a unit: their groups' modelled time, as long as groups go on being added to one,
+ * and of all. */
+struct parts {
+	uint32_t n;
+	double each_ns, all_ns;
+};
+
+struct strip {
+	uint32_t item;
+	uint32_t row_begin, row_end; /* of the list */
+	uint32_t asked; /* how many parts were last asked for; 0: none yet */
+	struct parts parts; /* and what came of it */
+	double cost;
+};
+
+/* What all of an item's pieces have in common. */
+struct common {
+	uint32_t row_begin, row_end; /* that see something of each */
+	uint64_t pos_end; /* of the last */
+	uint32_t item;
+	bool known;
+};
+
+/* Units of a strip whose rows all see the whole of its item: those of the next such strip have the
+ * same slots. */
+struct alike {
+	uint32_t item, n_rows; /* of the strip; n_rows 0: none yet */
+	uint32_t unit, n_units;
+	uint64_t n_groups;
+};
+
+struct make {
+	struct program *p;
+	const struct program_want *want;
+	uint32_t heads; /* query heads of a KV head */
+	uint32_t block_tokens; /* of a row block, at most */
+	double read_ns, slot_ns, stage_ns; /* of a group; of a group and block */
+	double row_ns, part_ns; /* of a row */
+	uint32_t n_groups; /* of the strip at hand */
+	uint32_t least_pos; /* of its rows */
+	uint32_t n_strips, n_runs;
+	uint32_t n_seen;
+	struct common common;
+	struct alike alike;
+};
+
+/* Groups that go into slots of one kind, in the order in which they came. */
+struct queue {
+	uint32_t *groups; /* indices of the strip's */
+	uint32_t *blocks; /* of the unit, of each */
+	uint32_t n, used;
+};
+
+enum queue_kind { QUEUE_COMMON = DEVICE_WARPS, QUEUE_STAGES, N_QUEUES };
+
+/* A unit under way: groups [begin, end) of the strip, rows (tokens) [row_begin, row_end) of it. */
+struct cut {
+	const struct strip *strip;
+	uint32_t begin, end;
+	uint32_t row_begin, row_end;
+	uint32_t blocks_log2;
+	uint32_t block_tokens;
+	bool dealt; /* tokens to blocks in turn */
+	bool old; /* without tails, where others have some */
+	uint32_t slot; /* the unit's first */
+	uint32_t turns[N_QUEUES]; /* slots or stages dealt so far */
+	struct queue queues[N_QUEUES];
+};
+
+/* Pieces of an item one after the other that the same rows see; in pages of their own, so that no
+ * copy brings two. */
+struct run {
+	uint32_t row_begin, row_end; /* of the list */
+	uint32_t pos; /* of the first token */
+	uint32_t piece; /* the first of n_pieces of the list */
+	uint32_t n_pieces, n_groups;
+	uint32_t piece_groups; /* of a piece, rounded up */
+	double read_ns; /* where it begins a slot */
+};
+
+/* Rows of a few runs one after the other, and whatever lies between these rows. */
+#define HULL_RUNS 16u
+
+struct hull {
+	uint32_t row_begin, row_end; /* of the list */
+};
+
+/* A slot or stage that is not full: row blocks that see something of it. */
+struct open_slot {
+	uint32_t groups, blocks;
+};
+
+/* Groups that each row block folds, one way of dealing tokens to blocks. */
+struct deal {
+	uint32_t narrow[DEVICE_WARPS], wide[DEVICE_WARPS]; /* in slots, in stages */
+	struct open_slot common, stage;
+	uint32_t touched; /* blocks that have got something since the busiest was looked for */
+	/* of the busiest, slots being folded whole: what is added makes no block's less */
+	double most_ns;
+};
+
+/* What warps have to do with groups of a strip: reading goes on beside arithmetic, and who has most
+ * to fold is waited for. */
+struct load {
+	double read_ns;
+	uint32_t all; /* groups that all rows see */
+	struct deal near; /* of the others: neighbours in a row block */
+	struct deal turns; /* tokens dealt in turn */
+	uint32_t n_rows, n_blocks, block_tokens;
+	uint32_t first, last; /* row blocks of neighbours that see something */
+	bool staged; /* the last that was added goes into stages */
+};
+
+static inline uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint32_t max_u32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Do at least three of a warp group's four row blocks see it? */
+static inline bool most_of_warps(uint32_t blocks)
+{
+	const uint32_t threes = 1u << 7 | 1u << 11 | 1u << 13 | 1u << 14 | 1u << 15;
+
+	return (threes >> (blocks & 0x0f) & 1) || (threes >> (blocks >> 4) & 1);
+}
+
+/* All of its rows see all 8 tokens. */
+static inline bool group_is_whole(const struct piece_group *at)
+{
+	return !at->causal && at->group.first == 0 && at->group.end == DEVICE_GROUP_TOKENS;
+}
+
+/* From a group to the next in its page, in sources. */
+static inline uint32_t make_group_step(const struct make *m)
+{
+	return DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
+}
+
+static inline struct strip *make_strips_of(const struct make *m)
+{
+	return m->p->scratch[STRIPS].at;
+}
+
+/* ---- program.c ------------------------------------------------------------------------------ */
+
+/* Room for n elements in scratch memory, what is there stays. NULL: none. */
+void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size);
+/* The next n entries of an array; NULL: no memory. Ends pointers into the array. */
+void *make_append(struct make *m, enum program_array array, uint32_t n);
+/* Is some row's output of [begin, end) of the list wanted? */
+bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
+
+/* ---- program_strips.c ----------------------------------------------------------------------- */
+
+/* All items' rows in strips of so many tokens. 0 or -ENOMEM. */
+int strips_make(struct make *m, uint32_t tokens);
+/* Do all rows of the strip see all tokens of its item? */
+bool strip_sees_all(struct make *m, const struct strip *strip);
+/* Fills scratch GROUPS with the strip's groups, make->n_groups. 0 or -ENOMEM. */
+int strip_read(struct make *m, const struct strip *strip);
+
+/* ---- program_runs.c ------------------------------------------------------------------------- */
+
+/* Of all items. 0 or -ENOMEM. */
+int runs_make(struct make *m);
+/* Sets what follows from the run's pieces and groups. */
+void run_weigh(const struct make *m, struct run *run);
+/* How many copies bring it to slots of which the first has some groups already: each slot takes one
+ * for each piece. */
+static inline uint32_t run_copies(const struct run *run, uint32_t filled)
+{
+	uint32_t end = filled % DEVICE_SLOT_GROUPS + run->piece_groups;
+
+	return run->n_pieces * ((end + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS);
+}
+
+/* Those of the strip's item, [begin, end). */
+uint32_t runs_begin(const struct make *m, const struct strip *strip);
+uint32_t runs_end(const struct make *m, const struct strip *strip);
+/* The first of [i, end) that may have rows of the strip; end or behind it: none. */
+static inline uint32_t runs_next(const struct make *m, const struct strip *strip, uint32_t i,
+				 uint32_t end)
+{
+	const struct hull *hulls = m->p->scratch[RUN_HULLS].at;
+
+	while (i % HULL_RUNS == 0 && i < end &&
+	       (hulls[i / HULL_RUNS].row_begin >= strip->row_end ||
+		hulls[i / HULL_RUNS].row_end <= strip->row_begin))
+		i += HULL_RUNS;
+	return i;
+}
+
+/* All rows of the strip see the runs from begin up to the one returned; what they come to, added up
+ * in order. */
+uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip, uint32_t *ret_n_groups,
+			  double *ret_read_ns);
+
+/* ---- program_cost.c ------------------------------------------------------------------------- */
+
+/* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
+int strips_choose(struct make *m, double *ret_limit_ns);
+/* Modelled time of a strip as one unit; and what it is cut into. */
+double strip_cost(const struct make *m, const struct strip *strip);
+struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns);
+/* Nothing. */
+void load_init(const struct make *m, const struct strip *strip, struct load *ret);
+/* Adds a run, as rows [begin, end) of the strip see it, unless that makes a part of it take much
+ * longer at once: it brings rows, for which warps are missing where most was folded by all. Then it
+ * is for the next part, and this load is of no more use. ns: what load takes, before and after. */
+bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
+		uint32_t end, double limit_ns, double *ns);
+/* Groups of which a part has a multiple, if it ends behind the run added last, with n_groups: half
+ * a stage takes as long as a whole one, and so does half a turn of the warps, of which many parts
+ * have but one or two. */
+uint32_t load_granule(const struct load *load, uint32_t n_groups);
+
+/* ---- program_slots.c ------------------------------------------------------------------------ */
+
+/* Deals tokens to row blocks in turn where neighbours have so unlike amounts to read that some
+ * warps would have little to do. */
+void slots_deal(const struct make *m, struct cut *cut);
+/* Slots and stages of the cut, in the order in which they are folded. 0 or -ENOMEM. */
+int slots_make(struct make *m, struct cut *cut);
+/* Does the token of the strip see something of the group? */
+bool cut_row_sees(const struct make *m, const struct strip *strip, const struct piece_group *at,
+		  uint32_t token);
+/* Row block of a token of the unit. */
+uint32_t cut_block_of(const struct cut *cut, uint32_t token);
+/* A mask of row blocks as one of the warps that take them in this turn. */
+uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t blocks);
+
+/* ---- program_tails.c ------------------------------------------------------------------------ */
+
+/* Before the first unit, behind the slots of each, and once units are sorted. The first finds where
+ * rows end here, too: scratch LAST_OWN, of each row of the list 1 + the position of the last token
+ * that it alone sees; 0: there is none. 0 or -ENOMEM. */
+int tails_clear(struct make *m);
+int tails_reserve(struct make *m, struct cut *cut);
+int tails_place(struct make *m);
+
+#endif

@@ -1,0 +1,401 @@
+/*
+ * program_slots.c - the groups of a unit in slots and stages: groups that most row blocks of a warp
+ * group see are packed into stages; of the others those that one row block alone sees are dealt to
+ * its warps in turn. Stages and slots alternate: the ones wait for the tensor cores, the others for
+ * memory. See program_impl.h.
+ */
+#include "program_impl.h"
+
+#include <errno.h>
+#include <string.h>
+
+bool cut_row_sees(const struct make *m, const struct strip *strip, const struct piece_group *at,
+		  uint32_t token)
+{
+	const struct device_group *g = &at->group;
+
+	if (token < g->row_begin || token >= g->row_end)
+		return false;
+	return !at->causal || (int64_t)m->want->list->rows[strip->row_begin + token].pos >=
+				      (int64_t)g->pos + g->first;
+}
+
+/* Tokens of the group's rows in the unit. */
+static void unit_interval(const struct cut *cut, const struct device_group *g, uint32_t *ret_begin,
+			  uint32_t *ret_end)
+{
+	*ret_begin = max_u32(g->row_begin, cut->row_begin) - cut->row_begin;
+	*ret_end = min_u32(g->row_end, cut->row_end);
+	*ret_end = *ret_end > cut->row_begin ? *ret_end - cut->row_begin : 0;
+}
+
+uint32_t cut_block_of(const struct cut *cut, uint32_t token)
+{
+	return cut->dealt ? token & ((1u << cut->blocks_log2) - 1) : token / cut->block_tokens;
+}
+
+/* Row blocks of the unit with a row that sees something of the group. */
+static uint32_t unit_blocks(const struct make *m, const struct cut *cut,
+			    const struct piece_group *at)
+{
+	uint32_t begin, end, blocks = 0;
+
+	unit_interval(cut, &at->group, &begin, &end);
+	if (begin >= end)
+		return 0;
+	if (cut->dealt && end - begin >= 1u << cut->blocks_log2 && !at->causal)
+		return (1u << (1u << cut->blocks_log2)) - 1;
+	if (!cut->dealt && !at->causal) {
+		uint32_t first = begin / cut->block_tokens, last = (end - 1) / cut->block_tokens;
+
+		return (2u << last) - (1u << first);
+	}
+	for (uint32_t t = begin; t < end; t++) {
+		if (cut_row_sees(m, cut->strip, at, cut->row_begin + t))
+			blocks |= 1u << cut_block_of(cut, t);
+	}
+	return blocks;
+}
+
+/* Whether all tokens of the block (those that exist) lie in [begin, end) and see the whole
+ * group. */
+static bool block_plain(const struct make *m, const struct cut *cut, const struct piece_group *at,
+			uint32_t block, uint32_t begin, uint32_t end)
+{
+	const struct work_row *rows = &m->want->list->rows[cut->strip->row_begin + cut->row_begin];
+	uint32_t n = cut->row_end - cut->row_begin, step = cut->dealt ? 1u << cut->blocks_log2 : 1;
+	uint32_t t = cut->dealt ? block : block * cut->block_tokens;
+
+	if (t >= n)
+		return false;
+	for (uint32_t i = 0; i < cut->block_tokens && t < n; i++, t += step) {
+		if (t < begin || t >= end)
+			return false;
+		if (at->causal &&
+		    (int64_t)rows[t].pos < (int64_t)at->group.pos + DEVICE_GROUP_TOKENS - 1)
+			return false;
+	}
+	return true;
+}
+
+/* Row blocks that have a row. */
+static uint32_t blocks_of_all(const struct cut *cut)
+{
+	uint32_t n_rows = cut->row_end - cut->row_begin;
+	uint32_t n = cut->dealt ? min_u32(n_rows, 1u << cut->blocks_log2)
+				: (n_rows + cut->block_tokens - 1) / cut->block_tokens;
+
+	return (1u << n) - 1;
+}
+
+/* Row blocks whose rows (those that exist) all see all 8 tokens. */
+static uint32_t plain_blocks(const struct make *m, const struct cut *cut,
+			     const struct piece_group *at)
+{
+	const struct device_group *g = &at->group;
+	uint32_t begin, end, blocks = 0;
+
+	unit_interval(cut, g, &begin, &end);
+	if (g->first != 0 || g->end != DEVICE_GROUP_TOKENS)
+		return 0;
+	if (!at->causal && begin == 0 && end == cut->row_end - cut->row_begin)
+		return blocks_of_all(cut);
+	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++)
+		blocks |= (uint32_t)block_plain(m, cut, at, b, begin, end) << b;
+	return blocks;
+}
+
+/* A mask of row blocks as one of the warps that take them in this turn. */
+uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t blocks)
+{
+	uint32_t n_blocks = 1u << cut->blocks_log2, n_splits = DEVICE_WARPS / n_blocks;
+
+	return blocks << (cut->turns[kind]++ % n_splits * n_blocks);
+}
+
+/* All warps that have one of the row blocks. */
+static uint32_t warps_of(const struct cut *cut, uint32_t blocks)
+{
+	static const uint32_t one_each[] = {0xff, 0x55, 0x11, 0x01}; /* by blocks_log2 */
+
+	return (blocks & ((1u << (1u << cut->blocks_log2)) - 1)) * one_each[cut->blocks_log2];
+}
+
+/* Takes up to 4 of the queue's groups into a slot. */
+static int emit_slot(struct make *m, struct cut *cut, struct queue *queue, uint32_t n,
+		     uint32_t warps, bool wide)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	struct device_slot *slot = make_append(m, PROGRAM_SLOTS, 1);
+	struct device_source *source = make_append(m, PROGRAM_SOURCES, 1);
+	const struct piece_group *alike = NULL;
+	uint32_t plain = n == DEVICE_SLOT_GROUPS ? ~0u : 0;
+
+	if (!slot || !source)
+		return -ENOMEM;
+	memset(slot, 0, sizeof(*slot));
+	memset(source, 0xff, sizeof(*source));
+	for (uint32_t i = 0; i < n; i++) {
+		const struct piece_group *at = &groups[queue->groups[queue->used++]];
+		struct device_group *g = &slot->groups[i];
+		uint32_t begin, end;
+
+		unit_interval(cut, &at->group, &begin, &end);
+		*g = at->group;
+		g->row_begin = (uint16_t)begin;
+		g->row_end = (uint16_t)end;
+		source->groups[i] = at->source;
+		slot->causal |= at->causal;
+		slot->partial |= at->causal || g->first != 0 || g->end != DEVICE_GROUP_TOKENS;
+		if (plain && at != alike)
+			plain &= plain_blocks(m, cut, at);
+		alike = at->alike_end > (uint32_t)(at - groups) + 1 ? at + 1 : NULL;
+	}
+	slot->warps = (uint8_t)warps;
+	slot->plain = (uint8_t)(warps & warps_of(cut, plain));
+	slot->wide = wide;
+	m->p->n_groups += n;
+	return 0;
+}
+
+/* The next slot of a queue of slots. */
+static int emit_next(struct make *m, struct cut *cut, uint32_t kind)
+{
+	struct queue *queue = &cut->queues[kind];
+	uint32_t n = min_u32(queue->n - queue->used, DEVICE_SLOT_GROUPS), blocks = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		blocks |= queue->blocks[queue->used + i];
+	return emit_slot(m, cut, queue, n, cut_warps_in_turn(cut, kind, blocks), false);
+}
+
+/* The warps of the queue's stage i. */
+static uint32_t stage_warps(const struct queue *queue, uint32_t i)
+{
+	uint32_t warps = 0;
+
+	for (uint32_t g = i * STAGE_GROUPS; g < (i + 1) * STAGE_GROUPS && g < queue->n; g++)
+		warps |=
+			(queue->blocks[g] & 0x0f ? 0x0f : 0) | (queue->blocks[g] & 0xf0 ? 0xf0 : 0);
+	return warps;
+}
+
+/* How many stages from i on, of those up to end, the same warps take. */
+static uint32_t stage_run(const struct cut *cut, uint32_t i, uint32_t end)
+{
+	const struct queue *queue = &cut->queues[QUEUE_STAGES];
+	uint32_t warps = stage_warps(queue, i), run = 1;
+
+	if (DEVICE_WARPS >> cut->blocks_log2 > 1)
+		return 1;
+	while (i + run < end && stage_warps(queue, i + run) == warps)
+		run++;
+	return run;
+}
+
+/* Stage i, the first of a run. */
+static int emit_stage(struct make *m, struct cut *cut, uint32_t i, uint32_t run)
+{
+	struct queue *queue = &cut->queues[QUEUE_STAGES];
+	uint32_t n = min_u32(queue->n - queue->used, STAGE_GROUPS);
+	uint32_t warps = cut_warps_in_turn(cut, QUEUE_STAGES, stage_warps(queue, i));
+	uint32_t first = m->p->n[PROGRAM_SLOTS];
+	struct device_slot *slots;
+	int r = 0;
+
+	for (uint32_t g = 0; g < STAGE_GROUPS && !r; g += DEVICE_SLOT_GROUPS)
+		r = emit_slot(m, cut, queue, n > g ? min_u32(n - g, DEVICE_SLOT_GROUPS) : 0, warps,
+			      true);
+	if (r)
+		return r;
+	slots = (struct device_slot *)m->p->arrays[PROGRAM_SLOTS].at + first;
+	slots[0].run = (uint8_t)run;
+	slots[0].plain_stage = slots[0].plain & slots[1].plain & slots[2].plain & slots[3].plain;
+	return 0;
+}
+
+/* Slots that are no stages: block after block in turn, and of the common ones as many as keep
+ * pace. */
+static int emit_narrow(struct make *m, struct cut *cut, uint32_t *block)
+{
+	const struct queue *common = &cut->queues[QUEUE_COMMON];
+	uint32_t left = 0, left_common = (common->n - common->used + DEVICE_SLOT_GROUPS - 1) /
+					 DEVICE_SLOT_GROUPS;
+
+	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
+		left += (cut->queues[b].n - cut->queues[b].used + DEVICE_SLOT_GROUPS - 1) /
+			DEVICE_SLOT_GROUPS;
+	if (left == 0 || (left_common && *block % (1 + left / left_common) == 0)) {
+		(*block)++;
+		return left_common ? emit_next(m, cut, QUEUE_COMMON) : 0;
+	}
+	while (cut->queues[*block % DEVICE_WARPS].used == cut->queues[*block % DEVICE_WARPS].n)
+		(*block)++;
+	return emit_next(m, cut, (*block)++ % DEVICE_WARPS);
+}
+
+static uint32_t slots_of(const struct queue *queue)
+{
+	return (queue->n + DEVICE_SLOT_GROUPS - 1) / DEVICE_SLOT_GROUPS;
+}
+
+/* Between stages as many slots as keep pace, in fours, as stages begin at multiples of four. */
+static int emit_queues(struct make *m, struct cut *cut)
+{
+	struct queue *stages = &cut->queues[QUEUE_STAGES];
+	uint32_t n_narrow = slots_of(&cut->queues[QUEUE_COMMON]), block = 0, done = 0;
+	uint32_t n_stages = (stages->n + STAGE_GROUPS - 1) / STAGE_GROUPS, run, alike = 0;
+	int r = 0;
+
+	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
+		n_narrow += slots_of(&cut->queues[b]);
+	run = n_narrow < DEVICE_STAGE_SLOTS ? n_stages
+					    : 1 + n_stages * DEVICE_STAGE_SLOTS / (n_narrow + 1);
+	run = min_u32(run, UINT8_MAX);
+	for (uint32_t i = 0; i < n_stages && !r; i++) {
+		uint32_t end = min_u32(n_stages, (i / run + 1) * run);
+		uint32_t due = end == i + 1 ? n_narrow * end / (n_stages + 1) : 0;
+
+		alike = alike > 1 ? alike - 1 : stage_run(cut, i, end);
+		r = emit_stage(m, cut, i, alike);
+		for (due -= due % DEVICE_STAGE_SLOTS; done < due && !r; done++)
+			r = emit_narrow(m, cut, &block);
+	}
+	for (; done < n_narrow && !r; done++)
+		r = emit_narrow(m, cut, &block);
+	return r;
+}
+
+/* Which queue a group that these blocks see goes to. */
+static uint32_t queue_of(const struct make *m, const struct cut *cut, const struct piece_group *at,
+			 uint32_t blocks)
+{
+	if (m->want->wide && group_is_whole(at) && cut->blocks_log2 >= 2 && most_of_warps(blocks))
+		return QUEUE_STAGES;
+	return blocks & (blocks - 1) ? QUEUE_COMMON : (uint32_t)__builtin_ctz(blocks);
+}
+
+/* A last stage of little is left to slots. */
+static void spare_stage(struct cut *cut)
+{
+	struct queue *stages = &cut->queues[QUEUE_STAGES], *common = &cut->queues[QUEUE_COMMON];
+	uint32_t rest = stages->n % STAGE_GROUPS;
+
+	if (rest == 0 || rest > DEVICE_SLOT_GROUPS)
+		return;
+	stages->n -= rest;
+	for (uint32_t i = 0; i < rest; i++, common->n++) {
+		common->groups[common->n] = stages->groups[stages->n + i];
+		common->blocks[common->n] = stages->blocks[stages->n + i];
+	}
+}
+
+/* Twice the groups that the busiest warp folds in slots, and those that all fold in stages, which
+ * take half as long. */
+static uint32_t busiest(const struct make *m, const struct cut *cut)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t counts[N_QUEUES] = {0}, most = 0;
+
+	for (uint32_t i = cut->begin, end; i < cut->end; i = end) {
+		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
+
+		end = min_u32(groups[i].alike_end, cut->end);
+		if (blocks)
+			counts[queue_of(m, cut, &groups[i], blocks)] += end - i;
+	}
+	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++)
+		most = max_u32(most, counts[b]);
+	return 2 * (most + counts[QUEUE_COMMON]) + counts[QUEUE_STAGES];
+}
+
+/* Deals tokens to row blocks in turn where neighbours have so unlike amounts to read that some
+ * warps would have little to do. */
+void slots_deal(const struct make *m, struct cut *cut)
+{
+	uint32_t apart, dealt;
+
+	if (cut->blocks_log2 == 0)
+		return;
+	apart = busiest(m, cut);
+	cut->dealt = true;
+	dealt = busiest(m, cut);
+	cut->dealt = dealt < apart - apart / 4;
+}
+
+/* Of the queue's groups from i on: 4, 2 or 1 that lie side by side in the pool. */
+static uint32_t side_by_side(const struct make *m, const struct queue *queue, uint32_t i)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t step = make_group_step(m);
+	uint32_t n = 1;
+
+	while (n < DEVICE_SLOT_GROUPS && i + n < queue->n &&
+	       groups[queue->groups[i + n]].source == groups[queue->groups[i]].source + n * step)
+		n++;
+	return n == 3 ? 2 : n;
+}
+
+/* Groups that lie side by side come by one copy if they share a slot, and copies have their price:
+ * fours before pairs before what stands alone. */
+static void order_queue(const struct make *m, struct queue *queue, struct queue *other)
+{
+	struct queue from = *queue;
+	uint32_t n_of[DEVICE_SLOT_GROUPS + 1] = {0}, at[DEVICE_SLOT_GROUPS + 1] = {0};
+	uint32_t before = DEVICE_SLOT_GROUPS;
+	bool ordered = true;
+
+	for (uint32_t i = 0, n; i < from.n; i += n) {
+		n = side_by_side(m, &from, i);
+		n_of[n] += n;
+		ordered = ordered && n <= before;
+		before = n;
+	}
+	if (ordered)
+		return;
+	at[2] = n_of[4];
+	at[1] = n_of[4] + n_of[2];
+	for (uint32_t i = 0, n; i < from.n; i += n) {
+		n = side_by_side(m, &from, i);
+		memcpy(&other->groups[at[n]], &from.groups[i], n * sizeof(*from.groups));
+		memcpy(&other->blocks[at[n]], &from.blocks[i], n * sizeof(*from.blocks));
+		at[n] += n;
+	}
+	*queue = (struct queue){other->groups, other->blocks, from.n, 0};
+	*other = (struct queue){.groups = from.groups, .blocks = from.blocks};
+}
+
+/* Groups [i, end), each seen by these blocks. */
+static void queue_add(struct queue *queue, uint32_t i, uint32_t end, uint32_t blocks)
+{
+	for (; i < end; i++, queue->n++) {
+		queue->groups[queue->n] = i;
+		queue->blocks[queue->n] = blocks;
+	}
+}
+
+int slots_make(struct make *m, struct cut *cut)
+{
+	const struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t n = cut->end - cut->begin, stride = n + DEVICE_SLOT_GROUPS;
+	uint32_t *at = make_scratch(m, QUEUES, (size_t)stride * (N_QUEUES + 1) * 2, sizeof(*at));
+	struct queue other;
+
+	if (!at)
+		return -ENOMEM;
+	for (uint32_t q = 0; q < N_QUEUES; q++, at += (size_t)2 * stride)
+		cut->queues[q] = (struct queue){.groups = at, .blocks = at + stride};
+	for (uint32_t i = cut->begin, end; i < cut->end; i = end) {
+		uint32_t blocks = unit_blocks(m, cut, &groups[i]);
+
+		end = min_u32(groups[i].alike_end, cut->end);
+		if (blocks)
+			queue_add(&cut->queues[queue_of(m, cut, &groups[i], blocks)], i, end,
+				  blocks);
+	}
+	other = (struct queue){.groups = at, .blocks = at + stride};
+	for (uint32_t q = 0; q < N_QUEUES; q++)
+		order_queue(m, &cut->queues[q], &other);
+	spare_stage(cut);
+	return emit_queues(m, cut);
+}

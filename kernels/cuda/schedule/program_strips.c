@@ -1,0 +1,217 @@
+/* program_strips.c - strips of an item's rows, and which groups these see. See program_impl.h. */
+#include "program_impl.h"
+
+#include <errno.h>
+
+static uint32_t page_source(const struct program_want *want, uint32_t page)
+{
+	const struct program_pages *pages = &want->pages;
+
+	return (uint32_t)(page / pages->per_extent * pages->extent_sources +
+			  page % pages->per_extent * pages->page_sources);
+}
+
+/* ---- groups of a strip ---------------------------------------------------------------------- */
+
+/* Does some row of [begin, end), of the strip at hand, see only some of the tokens up to last? */
+static bool is_causal(const struct make *m, uint32_t begin, uint32_t end, uint32_t last)
+{
+	if (m->least_pos >= last)
+		return false;
+	for (uint32_t row = begin; row < end; row++) {
+		if (m->want->list->rows[row].pos < last)
+			return true;
+	}
+	return false;
+}
+
+static bool some_row_sees(const struct make *m, const struct strip *strip,
+			  const struct device_group *g)
+{
+	for (uint32_t t = g->row_begin; t < g->row_end; t++) {
+		if ((int64_t)m->want->list->rows[strip->row_begin + t].pos >=
+		    (int64_t)g->pos + g->first)
+			return true;
+	}
+	return false;
+}
+
+/* The group's last token is that of its only row: what follows in the group will be its next
+ * ones. */
+static bool grows(const struct make *m, const struct strip *strip, const struct device_group *g)
+{
+	return m->want->tails && g->row_end - g->row_begin == 1 &&
+	       m->want->list->rows[strip->row_begin + g->row_begin].pos ==
+		       (uint32_t)(g->pos + g->end - 1);
+}
+
+static bool is_tail(const struct make *m, const struct strip *strip, const struct device_group *g)
+{
+	const uint32_t *last = m->p->scratch[LAST_OWN].at;
+
+	return m->want->tails && g->row_end - g->row_begin == 1 &&
+	       last[strip->row_begin + g->row_begin] == (uint32_t)(g->pos + g->end);
+}
+
+/* What its rows see of a group by position, and which of them goes on in it or behind it. False:
+ * they see nothing. */
+static bool look_closer(struct make *m, const struct strip *strip, bool causal,
+			struct piece_group *at)
+{
+	const struct device_group *g = &at->group;
+
+	if (causal && !some_row_sees(m, strip, g))
+		return false;
+	at->causal =
+		causal && is_causal(m, strip->row_begin + g->row_begin,
+				    strip->row_begin + g->row_end, (uint32_t)(g->pos + g->end - 1));
+	at->grows = grows(m, strip, g);
+	at->tail = at->grows || is_tail(m, strip, g);
+	if (at->grows) {
+		at->group.end = DEVICE_GROUP_TOKENS;
+		at->causal = true;
+	}
+	return true;
+}
+
+static int add_piece(struct make *m, const struct strip *strip, const struct work_piece *piece)
+{
+	uint32_t begin = max_u32(piece->row_begin, strip->row_begin);
+	uint32_t end = min_u32(piece->row_end, strip->row_end);
+	uint32_t step = make_group_step(m);
+	uint32_t first = piece->first, last = first + piece->count;
+	uint32_t index = first / DEVICE_GROUP_TOKENS;
+	struct piece_group like = {.group.row_begin = (uint16_t)(begin - strip->row_begin),
+				   .group.row_end = (uint16_t)(end - strip->row_begin)};
+	struct piece_group *groups;
+	bool causal;
+
+	if (begin >= end)
+		return 0;
+	groups = make_scratch(m, GROUPS, (size_t)m->n_groups + last / DEVICE_GROUP_TOKENS + 1,
+			      sizeof(*groups));
+	if (!groups)
+		return -ENOMEM;
+	causal = is_causal(m, begin, end, piece->pos + piece->count - 1);
+	like.source = page_source(m->want, piece->page);
+	for (; index * DEVICE_GROUP_TOKENS < last; index++) {
+		struct piece_group *at = &groups[m->n_groups];
+		uint32_t base = index * DEVICE_GROUP_TOKENS;
+
+		*at = like;
+		at->group.pos = (int32_t)((int64_t)piece->pos + base - first);
+		at->group.first = (uint16_t)(max_u32(first, base) - base);
+		at->group.end = (uint16_t)min_u32(last - base, DEVICE_GROUP_TOKENS);
+		at->source += index * step;
+		if ((!causal && !m->want->tails) || look_closer(m, strip, causal, at))
+			m->n_groups++;
+	}
+	return 0;
+}
+
+static void find_stretches(struct make *m)
+{
+	struct piece_group *groups = m->p->scratch[GROUPS].at;
+	uint32_t step = make_group_step(m);
+
+	for (uint32_t i = m->n_groups; i-- > 0;) {
+		struct piece_group *at = &groups[i], *next = at + 1;
+		bool same = i + 1 < m->n_groups && at->group.row_begin == next->group.row_begin &&
+			    at->group.row_end == next->group.row_end;
+
+		at->alike_end = same && group_is_whole(at) && group_is_whole(next) ? next->alike_end
+										   : i + 1;
+		at->beside_end =
+			same && next->source == at->source + step ? next->beside_end : i + 1;
+	}
+}
+
+int strip_read(struct make *m, const struct strip *strip)
+{
+	const struct run *runs = m->p->scratch[RUNS].at;
+	uint32_t end = runs_end(m, strip);
+	int r = 0;
+
+	m->n_groups = 0;
+	m->least_pos = UINT32_MAX;
+	for (uint32_t row = strip->row_begin; row < strip->row_end; row++)
+		m->least_pos = min_u32(m->least_pos, m->want->list->rows[row].pos);
+	for (uint32_t i = runs_begin(m, strip); (i = runs_next(m, strip, i, end)) < end; i++) {
+		for (uint32_t p = 0; p < runs[i].n_pieces && !r; p++)
+			r = add_piece(m, strip, &m->want->list->pieces[runs[i].piece + p]);
+	}
+	find_stretches(m);
+	return r;
+}
+
+/* ---- strips --------------------------------------------------------------------------------- */
+
+static void common_find(struct make *m, uint32_t item)
+{
+	const struct work_list *list = m->want->list;
+	const struct work_item *of = &list->items[item];
+
+	m->common = (struct common){.row_end = UINT32_MAX, .item = item, .known = true};
+	for (uint32_t t = of->tile; t < of->tile + of->n_tiles; t++) {
+		const struct work_tile *tile = &list->tiles[t];
+		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces; i++) {
+			const struct work_piece *piece = &list->pieces[i];
+			uint64_t end = (uint64_t)piece->pos + piece->count;
+			m->common.row_begin = max_u32(m->common.row_begin, piece->row_begin);
+			m->common.row_end = min_u32(m->common.row_end, piece->row_end);
+			m->common.pos_end = end > m->common.pos_end ? end : m->common.pos_end;
+		}
+	}
+}
+
+bool strip_sees_all(struct make *m, const struct strip *strip)
+{
+	if (!m->common.known || m->common.item != strip->item)
+		common_find(m, strip->item);
+	if (strip->row_begin < m->common.row_begin || strip->row_end > m->common.row_end)
+		return false;
+	for (uint32_t row = strip->row_begin; row < strip->row_end; row++)
+		if (m->want->list->rows[row].pos + UINT64_C(1) < m->common.pos_end)
+			return false;
+	return true;
+}
+
+/* Strips that see all of an item cost the same. */
+static double cost_of(struct make *m, const struct strip *strip, const struct strip *before)
+{
+	bool alike = before && before->item == strip->item &&
+		     before->row_end - before->row_begin == strip->row_end - strip->row_begin;
+
+	if (alike && strip_sees_all(m, before) && strip_sees_all(m, strip))
+		return before->cost;
+	return strip_cost(m, strip);
+}
+
+/* All items' rows in strips of so many tokens. */
+int strips_make(struct make *m, uint32_t tokens)
+{
+	const struct work_list *list = m->want->list;
+
+	m->n_strips = 0;
+	for (uint32_t i = 0; i < list->n_items; i++) {
+		const struct work_item *item = &list->items[i];
+
+		for (uint32_t row = item->row_begin; row < item->row_end; row += tokens) {
+			struct strip *strips =
+				make_scratch(m, STRIPS, (size_t)m->n_strips + 1, sizeof(*strips));
+			struct strip *strip;
+
+			if (!strips)
+				return -ENOMEM;
+			strip = &strips[m->n_strips];
+			*strip = (struct strip){.item = i,
+						.row_begin = row,
+						.row_end = min_u32(item->row_end, row + tokens)};
+			if (!make_wants(m, strip->row_begin, strip->row_end))
+				continue;
+			strip->cost = cost_of(m, strip, m->n_strips ? strip - 1 : NULL);
+			m->n_strips++;
+		}
+	}
+	return 0;
+}

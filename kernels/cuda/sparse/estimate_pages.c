@@ -1,0 +1,282 @@
+/* estimate_pages.c - see estimate_pages.h. */
+#include "estimate_pages.h"
+
+#include "kernels/cuda/batch/batch_impl.h"
+#include "kernels/cuda/device/bring.h"
+#include "select.h"
+#include "kernels/cuda/device/windows.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <string.h>
+
+#define ROWS_MOST 65535u /* that a launch brings */
+
+/* Tables of an estimate, in pinned memory and then on the device. */
+struct tables_of {
+	uint32_t *windows, *lists;
+	uint32_t n_windows, n_lists;
+};
+
+static bool slices_fit(const struct backend_estimate *e)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < e->n_slices; i++) {
+		if (e->slices[i].count == 0 || e->slices[i].page == WORK_NONE ||
+		    e->slices[i].first + e->slices[i].count > e->shape->page_tokens)
+			return false;
+		n += e->slices[i].count;
+	}
+	return n == e->n_k && e->n_k > 0;
+}
+
+/* Tokens of several runs of groups, or fewer than a window has, are listed one by one. */
+static void list_windows(const struct backend_estimate *e, struct tables_of *t)
+{
+	uint32_t per_group = e->shape->head_dim / 64;
+
+	for (uint32_t i = 0; i < t->n_windows; i++) {
+		if (t->windows[i] != DEVICE_NONE && (i + 1) * ESTIMATE_WINDOW_TOKENS <= e->n_k) {
+			t->windows[i] /= per_group;
+			continue;
+		}
+		t->windows[i] = ESTIMATE_LISTED | t->n_lists;
+		memset(t->lists + (size_t)t->n_lists++ * ESTIMATE_WINDOW_TOKENS, 0xff,
+		       ESTIMATE_WINDOW_TOKENS * sizeof(*t->lists));
+	}
+}
+
+/* Tokens from pos on, within a window that is listed: rows of a page from the given one on. */
+static void list_tokens(const struct batch *b, const struct backend_estimate *e,
+			struct tables_of *t, uint32_t pos, struct work_slice rows)
+{
+	struct program_pages pages = shape_pages(b, e->shape);
+	uint32_t list = t->windows[pos / ESTIMATE_WINDOW_TOKENS] & ~ESTIMATE_LISTED;
+	uint32_t *to =
+		t->lists + (size_t)list * ESTIMATE_WINDOW_TOKENS + pos % ESTIMATE_WINDOW_TOKENS;
+
+	for (uint32_t i = 0; i < rows.count; i++)
+		to[i] = shape_source(e->shape, &pages, rows.page, rows.first + i) /
+			(e->shape->head_dim / 64);
+}
+
+static void fill_tables(const struct batch *b, const struct backend_estimate *e,
+			struct tables_of *t)
+{
+	uint32_t pos = 0;
+
+	t->n_windows = windows_count(e->n_k);
+	windows_find(b, e->shape, e->slices, e->n_slices, t->windows);
+	list_windows(e, t);
+	for (uint32_t i = 0; i < e->n_slices && t->n_lists; i++) {
+		uint32_t row = e->slices[i].first, end = row + e->slices[i].count, n;
+
+		for (; row < end; row += n, pos += n) {
+			uint32_t left = ESTIMATE_WINDOW_TOKENS - pos % ESTIMATE_WINDOW_TOKENS;
+
+			n = end - row < left ? end - row : left;
+			if (t->windows[pos / ESTIMATE_WINDOW_TOKENS] & ESTIMATE_LISTED)
+				list_tokens(b, e, t, pos,
+					    (struct work_slice){e->slices[i].page, (uint16_t)row,
+								(uint16_t)n});
+		}
+	}
+}
+
+struct device_estimate estimate_on_device(const struct backend_estimate *e)
+{
+	return (struct device_estimate){
+		.shape = shape_on_device(e->shape),
+		.stride = e->stride,
+		.block_tokens = e->block_tokens,
+		.n_q = e->n_q,
+		.q_pos = e->q_pos,
+		.n_k = e->n_k,
+		.page_tokens = e->shape->page_tokens,
+		.q_stride = shape_row_bytes(e->shape),
+	};
+}
+
+size_t estimate_n_masses(const struct backend_estimate *e)
+{
+	return (size_t)e->shape->n_kv_heads * n_of(e->n_q, e->block_tokens) *
+	       n_of(e->n_k, e->block_tokens);
+}
+
+static struct device_estimate from_pages(const struct batch *b, const struct backend_estimate *e)
+{
+	struct device_estimate on = estimate_on_device(e);
+
+	on.layer = e->layer;
+	on.pool = b->pool->base;
+	on.pool_bytes = b->pool->bytes;
+	on.page_bytes = batch_page_bytes(b->pool, e->shape, NULL, 0);
+	return on;
+}
+
+/* Whole, to where the estimate reads it. */
+static int bring_q(struct batch *b, const struct backend_estimate *e,
+		   const struct device_estimate *on)
+{
+	int r = 0;
+
+	for (uint32_t row = 0, n; row < e->n_q && !r; row += n) {
+		n = e->n_q - row < ROWS_MOST ? e->n_q - row : ROWS_MOST;
+		const struct device_bring q = {.from = e->q + row * e->q_stride,
+					       .to = on->q + row * on->q_stride,
+					       .from_stride = e->q_stride,
+					       .to_stride = on->q_stride,
+					       .row_bytes = on->q_stride,
+					       .n_rows = n};
+		r = batch_expect(b, device_bring(&q, b->stream));
+	}
+	return r;
+}
+
+/* What an estimate needs of memory, in this order: on the host tables and what comes back, on the
+ * device scratch, tables, masses, Q. That is read where it is, unless its rows lie across the bus,
+ * or askew. */
+struct needs {
+	size_t scratch, tables, masses, q;
+};
+
+static int needs_of(struct batch *b, const struct backend_estimate *e, struct device_estimate *ret,
+		    struct needs *ret_needs)
+{
+	bool there = (e->q | e->q_stride) % 16 == 0 && !batch_in_host(b, e->q);
+
+	if (batch_page_bytes(b->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
+		return -EINVAL;
+	*ret = from_pages(b, e);
+	*ret_needs = (struct needs){
+		.scratch = device_estimate_bytes(ret),
+		.tables = align_up(windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS) *
+				   sizeof(uint32_t)),
+		.masses = align_up(estimate_n_masses(e) * sizeof(float)),
+		.q = there ? 0 : e->n_q * shape_row_bytes(e->shape),
+	};
+	return ret_needs->scratch ? 0 : -EINVAL;
+}
+
+static int run(struct batch *b, const struct backend_estimate *e, const struct needs *needs,
+	       const struct tables_of *t, struct device_estimate *on)
+{
+	size_t words = t->n_windows + (size_t)t->n_lists * ESTIMATE_WINDOW_TOKENS;
+	int r = batch_bring(b, (void *)(uintptr_t)on->windows, t->windows,
+			    words * sizeof(uint32_t));
+
+	if (needs->q) {
+		on->q = (uintptr_t)on->mass + needs->masses;
+		r = r ? r : bring_q(b, e, on);
+	} else {
+		on->q = e->q;
+		on->q_stride = e->q_stride;
+	}
+	return r ? r : batch_expect(b, device_estimate(on, b->stream));
+}
+
+/* Masses will be on the device. ret_host: pinned memory for so many bytes. */
+static int start(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
+		 size_t host_bytes, struct device_estimate *on, void **ret_host)
+{
+	struct tables_of t = {0};
+	struct needs needs;
+	int r = needs_of(b, e, on, &needs);
+
+	if (!r)
+		r = batch_grow(b, &room->host, needs.tables + host_bytes, true);
+	if (!r)
+		r = batch_grow(b, &room->device,
+			       needs.scratch + needs.tables + needs.masses + needs.q, false);
+	if (r)
+		return r;
+	t.windows = room->host.at;
+	t.lists = t.windows + windows_count(e->n_k);
+	fill_tables(b, e, &t);
+	char *at = room->device.at;
+	on->scratch = at;
+	on->windows = (const void *)(at + needs.scratch);
+	on->lists = on->windows + t.n_windows;
+	on->mass = (void *)(at + needs.scratch + needs.tables);
+	*ret_host = (char *)room->host.at + needs.tables;
+	return run(b, e, &needs, &t, on);
+}
+
+int estimate_room_run(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
+		      const float **ret_mass)
+{
+	size_t bytes = estimate_n_masses(e) * sizeof(float);
+	struct device_estimate on;
+	void *host;
+	int r = start(room, b, e, bytes, &on, &host);
+
+	if (!r)
+		r = batch_bring(b, host, on.mass, bytes);
+	if (!r)
+		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+	if (!r)
+		*ret_mass = host;
+	return r;
+}
+
+static void add_shares(const struct device_selected *at, uint32_t n, struct select_shares *shares)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		shares->attended += (double)at[i].n_queries * at[i].n_kept;
+		shares->visible += (double)at[i].n_queries * at[i].n_seen;
+		shares->kept_mass += at[i].kept_mass;
+		shares->total_mass += at[i].total_mass;
+	}
+}
+
+int estimate_room_choose(struct estimate_room *room, struct batch *b,
+			 const struct backend_estimate *e, const struct estimate_choice *choice,
+			 const uint64_t **ret_kept)
+{
+	const struct select_chunk *chunk = choice->chunk;
+	struct device_select select = {
+		.tau = choice->config->tau,
+		.n_ranges = select_n_ranges(chunk),
+		.n_blocks = chunk->n_blocks,
+		.n_words = select_n_words(chunk->n_blocks),
+		.sink_blocks = choice->config->sink_blocks,
+		.recent_blocks = choice->config->recent_blocks,
+		.block_tokens = chunk->block_tokens,
+		.pos = chunk->pos,
+		.n = chunk->n,
+		.skip = chunk->skip,
+	};
+	struct device_estimate on;
+	void *host;
+	int r;
+
+	if (chunk->block_tokens != e->block_tokens || chunk->pos + chunk->skip != e->q_pos ||
+	    chunk->n - chunk->skip != e->n_q || chunk->pos + chunk->n != e->n_k)
+		return -EINVAL;
+	select.n_rows = e->shape->n_kv_heads * select.n_ranges;
+	size_t results = select.n_rows * sizeof(struct device_selected);
+	r = start(room, b, e,
+		  results + (size_t)select.n_rows * select.n_words * sizeof(*select.kept), &on,
+		  &host);
+	if (r)
+		return r;
+	select.mass = on.mass;
+	select.selected = host;
+	select.kept = (void *)((char *)host + results);
+	r = batch_expect(b, device_select(&select, b->stream));
+	if (!r)
+		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+	if (r)
+		return r;
+	add_shares(select.selected, select.n_rows, choice->shares);
+	*ret_kept = select.kept;
+	return 0;
+}
+
+void estimate_room_done(struct estimate_room *room)
+{
+	cudaFreeHost(room->host.at);
+	cudaFree(room->device.at);
+	*room = (struct estimate_room){0};
+}

@@ -1,0 +1,221 @@
+/* summary.c - see summary.h. */
+#include "summary.h"
+
+#include "kernels/cuda/batch/batch_impl.h"
+#include "estimate_pages.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct backend_summary {
+	struct work_shape shape;
+	char *at; /* owned, device */
+	uint32_t n_groups; /* that there is room for; those that nobody has added are 0 */
+};
+
+static size_t layer_bytes(const struct work_shape *shape)
+{
+	return (size_t)shape->n_kv_heads * shape->head_dim * 2;
+}
+
+static size_t group_bytes(const struct work_shape *shape)
+{
+	return shape->n_layers * layer_bytes(shape);
+}
+
+void summary_room_done(struct summary_room *room)
+{
+	for (uint32_t i = 0; i < SUMMARY_TABLES; i++) {
+		cudaFreeHost(room->tables[i].host.at);
+		if (room->tables[i].end)
+			cudaEventDestroy(room->tables[i].end);
+	}
+	cudaFreeHost(room->host.at);
+	cudaFree(room->device.at);
+	*room = (struct summary_room){0};
+}
+
+int summary_new(const struct work_shape *shape, struct backend_summary **ret)
+{
+	struct backend_summary *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	s->shape = *shape;
+	*ret = s;
+	return 0;
+}
+
+void summary_free(struct backend_summary *s)
+{
+	if (!s)
+		return;
+	cudaFree(s->at);
+	free(s);
+}
+
+/* ---- taking in ------------------------------------------------------------------------------ */
+
+static int reserve(struct batch *b, struct backend_summary *s, uint64_t n_tokens)
+{
+	uint64_t n = (n_tokens + BACKEND_SUMMARY_TOKENS - 1) / BACKEND_SUMMARY_TOKENS;
+	size_t bytes = group_bytes(&s->shape), had = s->n_groups * bytes;
+	void *at;
+	int r;
+
+	if (n <= s->n_groups)
+		return 0;
+	n += n / 2;
+	if (cudaMalloc(&at, n * bytes) != cudaSuccess) {
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	r = batch_expect(b, cudaMemcpyAsync(at, s->at, had, cudaMemcpyDeviceToDevice, b->stream));
+	if (!r)
+		r = batch_expect(b,
+				 cudaMemsetAsync((char *)at + had, 0, n * bytes - had, b->stream));
+	if (!r)
+		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+	cudaFree(r ? at : s->at);
+	if (r)
+		return r;
+	s->at = at;
+	s->n_groups = (uint32_t)n;
+	return 0;
+}
+
+/* The next table, once its last launch has read it. */
+static int table_take(struct summary_room *room, struct batch *b, size_t bytes,
+		      struct summary_table **ret)
+{
+	struct summary_table *t = &room->tables[room->n_tables++ % SUMMARY_TABLES];
+	cudaEvent_t event;
+
+	if (!t->end) {
+		if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
+			return -ENOMEM;
+		t->end = event;
+	} else if (batch_expect(b, cudaEventSynchronize(t->end)) != 0) {
+		return -EIO;
+	}
+	*ret = t;
+	return batch_grow(b, &t->host, bytes, true);
+}
+
+static bool span_fits(const struct backend_summary *s, const struct backend_span *span,
+		      uint64_t *ret_end)
+{
+	*ret_end = span->pos;
+	for (uint32_t i = 0; i < span->n_slices; i++) {
+		if (span->slices[i].first + span->slices[i].count > span->shape->page_tokens)
+			return false;
+		*ret_end += span->slices[i].count;
+	}
+	return span->layer < span->shape->n_layers && span->to_layer < s->shape.n_layers &&
+	       *ret_end <= UINT32_MAX;
+}
+
+/* A mean for each group that a slice has some of. Positions and rows of pages go together. */
+static uint32_t fill(const struct batch *b, const struct backend_span *span, struct device_mean *to)
+{
+	struct program_pages pages = shape_pages(b, span->shape);
+	uint32_t pos = span->pos, n_means = 0;
+
+	for (uint32_t i = 0; i < span->n_slices; i++) {
+		const struct work_slice *slice = &span->slices[i];
+		for (uint32_t at = 0, n; at < slice->count; at += n, pos += n) {
+			uint32_t row = slice->first + at, first = row % DEVICE_GROUP_TOKENS;
+			n = DEVICE_GROUP_TOKENS - first;
+			n = n < slice->count - at ? n : slice->count - at;
+			to[n_means++] =
+				(struct device_mean){.source = shape_source(span->shape, &pages,
+									    slice->page, row),
+						     .group = pos / BACKEND_SUMMARY_TOKENS,
+						     .first = (uint16_t)first,
+						     .end = (uint16_t)(first + n)};
+		}
+	}
+	return n_means;
+}
+
+int summary_add(struct summary_room *room, struct batch *b, struct backend_summary *s,
+		const struct backend_span *span)
+{
+	struct summary_table *table = NULL;
+	uint64_t end, head_bytes = shape_head_bytes(span->shape);
+	int r;
+
+	if (batch_page_bytes(b->pool, span->shape, NULL, 0) == 0 || !span_fits(s, span, &end))
+		return -EINVAL;
+	r = reserve(b, s, end);
+	if (!r)
+		r = table_take(room, b,
+			       ((end - span->pos) / DEVICE_GROUP_TOKENS + 2 * span->n_slices + 1) *
+				       sizeof(struct device_mean),
+			       &table);
+	if (r)
+		return r;
+	const struct device_means means = {
+		.pool = (const char *)(uintptr_t)(b->pool->base + span->layer *
+									  span->shape->n_kv_heads *
+									  head_bytes),
+		.to = s->at + span->to_layer * layer_bytes(&s->shape),
+		.stride = group_bytes(&s->shape),
+		.head_bytes = head_bytes,
+		.at = table->host.at,
+		.n = fill(b, span, table->host.at),
+		.n_heads = s->shape.n_kv_heads,
+		.head_dim = s->shape.head_dim,
+		.bf16 = s->shape.dtype == WORK_BF16,
+	};
+	r = means.n ? batch_expect(b, device_means(&means, b->stream)) : 0;
+	return r ? r : batch_expect(b, cudaEventRecord(table->end, b->stream));
+}
+
+/* ---- estimates ------------------------------------------------------------------------------ */
+
+static struct device_estimate from_means(const struct backend_estimate *e)
+{
+	struct device_estimate on = estimate_on_device(e);
+
+	on.means = e->summary->at + e->layer * layer_bytes(e->shape);
+	on.means_stride = group_bytes(e->shape);
+	on.page_bytes = DEVICE_SOURCE_BYTES;
+	return on;
+}
+
+int summary_estimate(struct summary_room *room, struct batch *b, struct pass *pass,
+		     const struct backend_estimate *e, const float **ret_mass)
+{
+	struct device_estimate on;
+	size_t scratch, n_mass;
+	int r;
+
+	if (e->n_q == 0 || e->block_tokens == 0 || e->layer >= e->summary->shape.n_layers ||
+	    n_of(e->n_k, BACKEND_SUMMARY_TOKENS) > e->summary->n_groups)
+		return -EINVAL;
+	on = from_means(e);
+	scratch = device_estimate_bytes(&on);
+	if (scratch == 0)
+		return -EINVAL;
+	n_mass = estimate_n_masses(e);
+	r = batch_grow(b, &room->host, n_mass * sizeof(float), true);
+	if (!r)
+		r = batch_grow(b, &room->device, scratch + n_mass * sizeof(float), false);
+	if (!r)
+		r = pass_bring(pass, b, e, &on.q);
+	if (r)
+		return r;
+	on.scratch = room->device.at;
+	on.mass = (float *)(void *)((char *)room->device.at + scratch);
+	r = batch_expect(b, device_estimate(&on, b->stream));
+	if (!r)
+		r = batch_bring(b, room->host.at, on.mass, n_mass * sizeof(float));
+	if (!r)
+		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+	if (!r)
+		*ret_mass = room->host.at;
+	return r;
+}

@@ -1,0 +1,316 @@
+/* pass.c - see pass.h. */
+#include "pass.h"
+
+#include "kernels/cuda/device/bring.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PARTS_BYTES (UINT64_C(256) << 20) /* of O, unless one pass' is more */
+
+/* Where in the memory what lies. */
+struct room {
+	uint64_t row; /* of Q and O */
+	uint64_t state_row, lse_row;
+	uint64_t o_bytes, lse_bytes; /* of a part */
+	uint32_t n_parts;
+	uint64_t q, o, lse, end;
+};
+
+/* Each is folded at once where there was no memory for more. */
+static uint32_t parts_of(const struct pass *p, uint64_t o_bytes)
+{
+	uint64_t n = p->sparing ? 1 : PARTS_BYTES / o_bytes;
+
+	return n < 1 ? 1 : n > FOLD_PARTS ? FOLD_PARTS : (uint32_t)n;
+}
+
+static struct room room_of(const struct pass *p, const struct work_shape *shape, uint32_t n_rows)
+{
+	struct room r = {.row = (uint64_t)shape->n_q_heads * shape->head_dim * 2,
+			 .state_row = (uint64_t)shape->n_q_heads * (shape->head_dim + 1) * 4,
+			 .lse_row = (uint64_t)shape->n_q_heads * 4};
+
+	r.o_bytes = r.row * n_rows;
+	r.lse_bytes = r.lse_row * n_rows;
+	r.n_parts = parts_of(p, r.o_bytes);
+	r.q = (r.state_row * n_rows + 255) / 256 * 256;
+	r.o = r.q + r.row * n_rows;
+	r.lse = r.o + r.n_parts * r.o_bytes;
+	r.end = r.lse + r.n_parts * r.lse_bytes;
+	return r;
+}
+
+void pass_done(struct pass *p)
+{
+	if (p->end)
+		cudaEventDestroy(p->end);
+	cudaFree(p->at);
+	free(p->io);
+	free(p->there);
+	free(p->jobs);
+	memset(p, 0, sizeof(*p));
+}
+
+static int memory_reserve(struct pass *p, struct batch *b, uint64_t bytes)
+{
+	cudaEvent_t event;
+	void *at;
+
+	if (!p->end) {
+		if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
+			return -ENOMEM;
+		p->end = event;
+	}
+	if (bytes <= p->bytes)
+		return 0;
+	cudaStreamSynchronize(b->stream);
+	cudaFree(p->at);
+	p->at = NULL;
+	p->bytes = 0;
+	if (cudaMalloc(&at, bytes) != cudaSuccess) {
+		cudaGetLastError();
+		return -ENOMEM;
+	}
+	p->at = at;
+	p->bytes = bytes;
+	return 0;
+}
+
+static int room_reserve(struct pass *p, struct batch *b, const struct work_shape *shape,
+			uint32_t n_rows, struct room *ret)
+{
+	int r;
+
+	*ret = room_of(p, shape, n_rows);
+	r = memory_reserve(p, b, ret->end);
+	if (r != -ENOMEM || p->sparing)
+		return r;
+	p->sparing = true;
+	*ret = room_of(p, shape, n_rows);
+	return memory_reserve(p, b, ret->end);
+}
+
+static int reserve(void **at, uint32_t *room, uint32_t n, size_t bytes)
+{
+	void *more;
+
+	if (n <= *room)
+		return 0;
+	more = realloc(*at, n * bytes);
+	if (!more)
+		return -ENOMEM;
+	*at = more;
+	*room = n;
+	return 0;
+}
+
+static bool q_bring(struct batch *b, uint64_t to, uint64_t row_bytes, uint64_t from,
+		    uint64_t from_stride, uint32_t n_rows)
+{
+	const struct device_bring copy = {.from = from,
+					  .to = to,
+					  .from_stride = from_stride,
+					  .to_stride = row_bytes,
+					  .row_bytes = row_bytes,
+					  .n_rows = n_rows};
+
+	return device_bring(&copy, b->stream) == cudaSuccess;
+}
+
+/* The query's Q comes to the device before the first pass that has it, so that attention never
+ * reads it over the bus. */
+static bool query_place(struct pass *p, struct batch *b, const struct backend_io *from,
+			const struct room *room, uint32_t row, uint32_t n_rows,
+			struct backend_io *ret)
+{
+	char *q = p->at + room->q + row * room->row;
+	bool there = p->there[row];
+
+	ret->q = (uintptr_t)q;
+	ret->o = (uintptr_t)p->at + room->o + p->n_parts * room->o_bytes + row * room->row;
+	ret->lse =
+		(uintptr_t)p->at + room->lse + p->n_parts * room->lse_bytes + row * room->lse_row;
+	ret->q_stride = ret->o_stride = room->row;
+	ret->lse_stride = room->lse_row;
+	p->there[row] = true;
+	return there || q_bring(b, (uintptr_t)q, room->row, from->q, from->q_stride, n_rows);
+}
+
+int pass_bring(struct pass *p, struct batch *b, const struct backend_estimate *e, uint64_t *ret_q)
+{
+	struct room room;
+	int r = room_reserve(p, b, e->shape, e->n_q, &room);
+
+	if (r)
+		return r;
+	*ret_q = (uintptr_t)p->at + room.q;
+	p->ahead = e->rows_id;
+	p->ahead_rows = e->n_q;
+	if (q_bring(b, *ret_q, room.row, e->q, e->q_stride, e->n_q))
+		return 0;
+	b->failed = true;
+	return -EIO;
+}
+
+/* Nothing is known of any row, but Q may be there. */
+static int rows_begin(struct pass *p, struct batch *b, const struct work_shape *shape,
+		      const struct backend_pass *pass, struct room *ret)
+{
+	uint32_t n_rows = pass->n_rows;
+	int r = reserve((void **)&p->there, &p->there_room, n_rows, sizeof(*p->there));
+
+	if (!r)
+		r = room_reserve(p, b, shape, pass->n_rows, ret);
+	if (r)
+		return r;
+	memset(p->there, 0, n_rows * sizeof(*p->there));
+	p->there[0] = pass->rows_id && pass->rows_id == p->ahead && n_rows == p->ahead_rows;
+	p->ahead = 0;
+	p->n_parts = 0;
+	p->had = false;
+	return 0;
+}
+
+/* All jobs read Q from here, and leave O and LSE here. */
+static int jobs_make(struct pass *p, const struct backend_batch *batch)
+{
+	int r = reserve((void **)&p->jobs, &p->jobs_room, batch->n_jobs, sizeof(*p->jobs));
+
+	for (uint32_t i = 0; i < batch->n_jobs && !r; i++) {
+		p->jobs[i] = batch->jobs[i];
+		p->jobs[i].io = p->io;
+	}
+	return r;
+}
+
+int pass_begin(struct pass *p, struct batch *b, const struct backend_batch *batch,
+	       const struct backend_pass *pass, const struct backend_job **ret)
+{
+	const struct backend_job *job = &batch->jobs[0];
+	struct room room = room_of(p, job->shape, pass->n_rows);
+	uint32_t n = job->tree->n_queries, row = pass->first_row;
+	int r = reserve((void **)&p->io, &p->io_room, n, sizeof(*p->io));
+
+	if (!r)
+		r = jobs_make(p, batch);
+	if (!r && pass->first)
+		r = rows_begin(p, b, job->shape, pass, &room);
+	if (!r && (room.end > p->bytes || pass->n_rows > p->there_room))
+		r = -EINVAL;
+	for (uint32_t i = 0; i < n && !r; i++) {
+		uint32_t n_rows = job->tree->queries[i].n_rows;
+
+		p->io[i] = job->io[i];
+		if (job->io[i].o && !query_place(p, b, &job->io[i], &room, row, n_rows, &p->io[i]))
+			r = -EIO;
+		row += n_rows;
+	}
+	*ret = p->jobs;
+	b->failed = b->failed || r == -EIO;
+	return r;
+}
+
+/* KV heads that a job has. */
+static uint64_t heads_of(const struct backend_batch *batch)
+{
+	uint64_t heads = 0;
+
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		uint32_t n = backend_job_heads(&batch->jobs[i]);
+
+		heads |= (n < 64 ? (UINT64_C(1) << n) - 1 : UINT64_MAX) << batch->jobs[i].head;
+	}
+	return heads;
+}
+
+/* Of all rows; io == NULL: into their states, else of those of a query, which go where it wants
+ * them. */
+static struct device_fold fold_of(const struct pass *p, const struct backend_job *job,
+				  const struct room *room, const struct backend_io *io)
+{
+	struct device_fold fold = {
+		.state = (float *)(void *)p->at,
+		.part_o = p->at + room->o,
+		.part_lse = p->at + room->lse,
+		.o_bytes = room->o_bytes,
+		.lse_bytes = room->lse_bytes,
+		.n_parts = p->n_parts,
+		.n_heads = job->shape->n_q_heads,
+		.group = job->shape->n_q_heads / job->shape->n_kv_heads,
+		.head_dim = job->shape->head_dim,
+		.bf16 = job->shape->dtype == WORK_BF16,
+		.last = io != NULL,
+		.had = p->had,
+	};
+
+	memcpy(fold.parts, p->parts, sizeof(fold.parts));
+	if (io) {
+		fold.o = io->o;
+		fold.lse = io->lse;
+		fold.o_stride = io->o_stride;
+		fold.lse_stride = io->lse_stride;
+	}
+	return fold;
+}
+
+static bool fold_on(struct pass *p, struct batch *b, const struct backend_job *job,
+		    const struct room *room, uint32_t n_rows)
+{
+	struct device_fold fold = fold_of(p, job, room, NULL);
+
+	fold.n_rows = n_rows;
+	p->n_parts = 0;
+	p->had = true;
+	return device_fold(&fold, b->stream) == 0;
+}
+
+static bool fold_out(struct pass *p, struct batch *b, const struct backend_job *job,
+		     const struct room *room, uint32_t first_row)
+{
+	uint32_t row = first_row;
+	bool well = true;
+
+	for (uint32_t i = 0; i < job->tree->n_queries && well; i++) {
+		struct device_fold fold = fold_of(p, job, room, &job->io[i]);
+
+		fold.first_row = row;
+		fold.n_rows = job->tree->queries[i].n_rows;
+		row += fold.n_rows;
+		well = !job->io[i].o || device_fold(&fold, b->stream) == 0;
+	}
+	return well && cudaEventRecord(p->end, b->stream) == cudaSuccess;
+}
+
+int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
+	     const struct backend_pass *pass, uint64_t id)
+{
+	const struct backend_job *job = &batch->jobs[0];
+	struct room room = room_of(p, job->shape, pass->n_rows);
+	bool well = true;
+
+	p->parts[p->n_parts++] = (struct device_part){
+		.heads = job->n_heads ? heads_of(batch) : UINT64_MAX,
+		.begin = pass->first_row,
+		.end = pass->first_row + job->list->n_rows,
+	};
+	if (pass->last)
+		well = fold_out(p, b, job, &room, pass->first_row);
+	else if (p->n_parts == room.n_parts)
+		well = fold_on(p, b, job, &room, pass->n_rows);
+	p->id = pass->last ? id : 0;
+	b->failed = b->failed || !well;
+	return well ? 0 : -EIO;
+}
+
+void pass_completed(struct pass *p, uint64_t *id)
+{
+	if (p->id == 0 || *id < p->id)
+		return;
+	if (cudaEventQuery(p->end) == cudaErrorNotReady)
+		*id = p->id - 1;
+	else
+		p->id = 0;
+}

@@ -1,0 +1,30 @@
+/*
+ * blocks.h - memory for the arrays of nodes: sizes of 2^k bytes, each with a list of free ones.
+ *
+ * A store has millions of short token runs and frees them in an order of its own; a general
+ * allocator merges and sorts what is freed, now and then for milliseconds. Here getting and putting
+ * back touch the block and nothing else. Large blocks are malloc's. Chunks stay until the end.
+ */
+#ifndef COPPICE_KVSTORE_BLOCKS_H
+#define COPPICE_KVSTORE_BLOCKS_H
+
+#include <stddef.h>
+
+#define BLOCKS_MIN_SHIFT 4
+#define BLOCKS_CLASSES 8 /* 16 bytes to 2 KiB */
+
+struct blocks_chunk;
+
+struct blocks {
+	void *free[BLOCKS_CLASSES]; /* each block begins with the next one */
+	struct blocks_chunk *chunks; /* owned, all */
+};
+
+void blocks_init(struct blocks *b);
+void blocks_done(struct blocks *b);
+/* At least *bytes; says how much it is. NULL: no memory. */
+void *blocks_get(struct blocks *b, size_t *bytes);
+/* bytes as blocks_get said. NULL is fine. */
+void blocks_put(struct blocks *b, void *block, size_t bytes);
+
+#endif

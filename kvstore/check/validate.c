@@ -1,0 +1,576 @@
+/*
+ * validate.c - the store's invariants as a program: every count is counted again, every list
+ * walked; see store.h.
+ *
+ * First the trees, noting which rows of which pages their slices and the live extensions cover;
+ * then the lists, the page table and the sums against what was noted.
+ */
+#include "kvstore/store.h"
+
+#include "kvstore/tree/claim.h"
+#include "kvstore/tree/lru.h"
+#include "kvstore/tree/node.h"
+#include "validate.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int validate_fail(struct validate *v, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(v->error, v->error_bytes, format, args);
+	va_end(args);
+	return -EINVAL;
+}
+
+int validate_slice(struct validate *v, struct store_holding *h, struct store_slice slice,
+		   uint32_t pos)
+{
+	const struct pages *pages = &v->s->pages;
+	const struct store_model *m = h->model;
+	uint32_t e = slice.page / m->lent.extent_pages;
+	uint32_t i = slice.page % m->lent.extent_pages;
+
+	CHECK(v, e < pages->n_extents && pages->extents[e].model == m, "page %u is not the model's",
+	      slice.page);
+	CHECK(v, pages->extents[e].tenant == holding_tenant(h), "page %u is another domain's",
+	      slice.page);
+	CHECK(v, slice.count > 0, "an empty slice of page %u", slice.page);
+	CHECK(v, slice.first == pos % m->page_tokens, "page %u: position %u in row %u", slice.page,
+	      pos, slice.first);
+	const struct page *page = &pages->extents[e].pages[i];
+	CHECK(v, (uint32_t)slice.first + slice.count <= page->fill, "page %u: rows beyond fill",
+	      slice.page);
+	CHECK(v, page->fill <= m->page_tokens, "page %u: fill %u", slice.page, page->fill);
+	struct found_extent *found = &v->extents[e];
+	for (uint32_t row = slice.first; row < (uint32_t)slice.first + slice.count; row++) {
+		uint8_t *covered = &found->rows[(size_t)i * m->page_tokens + row];
+		CHECK(v, !*covered, "page %u row %u is in two slices", slice.page, row);
+		*covered = 1;
+	}
+	found->n_slices[i]++;
+	return 0;
+}
+
+/* Slices that cover n_tokens from pos on; consecutive ones in different pages. */
+static int check_slices(struct validate *v, struct store_holding *h,
+			const struct store_slice *slices, uint32_t n_slices, uint32_t pos,
+			uint32_t n_tokens)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < n_slices; i++) {
+		CHECK(v, i == 0 || slices[i].page != slices[i - 1].page,
+		      "two slices of page %u follow each other", slices[i].page);
+		TRY(validate_slice(v, h, slices[i], pos + n));
+		n += slices[i].count;
+	}
+	CHECK(v, n == n_tokens, "slices at %u cover %u tokens of %u", pos, n, n_tokens);
+	return 0;
+}
+
+static int check_claim(struct validate *v, const struct store_seq *q)
+{
+	if (!q->claims)
+		return 0;
+	v->n_claims++;
+	CHECK(v, q->n_prompt > 0, "a claim without a prompt");
+	CHECK(v, claim_find(v->s, q) == q, "a claim is not found at its place");
+	return 0;
+}
+
+static int check_seq(struct validate *v, const struct store_node *n, const struct store_seq *q)
+{
+	v->n_seqs++;
+	CHECK(v, q->node == n, "a sequence is listed at another node");
+	CHECK(v, q->n_path <= node_end(n) && (n->parent ? q->n_path > n->pos : q->n_path == 0),
+	      "a sequence of %u tokens at node [%u, %u)", q->n_path, n->pos, node_end(n));
+	CHECK(v, !q->n_prompt == !q->prompt, "a prompt without tokens");
+	CHECK(v, !q->n_prompt || (q->n_path < q->n_prompt && q->prompt_pos <= q->n_path),
+	      "prompt [%u, %u) at %u", q->prompt_pos, q->n_prompt, q->n_path);
+	CHECK(v, !q->n_live || q->n_path == node_end(n), "a live extension inside a node");
+	CHECK(v, q->n_live || (!q->n_slots && !q->draft), "slots without an extension");
+	TRY(check_slices(v, n->space->holding, q->slots, q->n_slots, q->n_path + q->tail.n,
+			 q->n_live));
+	TRY(check_slices(v, n->space->holding, q->tail.slots, q->tail.n_slots, q->n_path,
+			 q->tail.n));
+	CHECK(v, q->tail.n == 0 || q->n_path == node_end(n), "a tail in the middle of a node");
+	return check_claim(v, q);
+}
+
+static int check_pin(struct validate *v, const struct store_node *n, const struct store_pin *p)
+{
+	v->n_pins++;
+	CHECK(v, p->node == n, "a pin is listed at another node");
+	CHECK(v, p->n_path <= node_end(n) && (n->parent ? p->n_path > n->pos : p->n_path == 0),
+	      "a pin of %u tokens at node [%u, %u)", p->n_path, n->pos, node_end(n));
+	CHECK(v, v->s->pin_heap.pins[p->heap_index] == p, "a pin is not in the heap");
+	return 0;
+}
+
+static int check_users(struct validate *v, const struct store_node *n)
+{
+	const struct store_node *child;
+	const struct store_seq *q;
+	const struct store_pin *p;
+	uint32_t n_users = 0;
+
+	LIST_FOREACH (child, &n->children, sibling)
+		n_users += child->n_users;
+	LIST_FOREACH (q, &n->seqs, at_node) {
+		TRY(check_seq(v, n, q));
+		n_users++;
+	}
+	LIST_FOREACH (p, &n->pins, at_node) {
+		TRY(check_pin(v, n, p));
+		n_users++;
+	}
+	if (n->lower)
+		LIST_FOREACH (q, &n->lower->wants, at_want) {
+			TRY(validate_want(v, n, q));
+			n_users++;
+		}
+	CHECK(v, n_users == n->n_users, "node at %u: %u users, counted %u", n->pos, n->n_users,
+	      n_users);
+	return 0;
+}
+
+static uint64_t lru_place(const struct validate *v, const struct store_node *n,
+			  enum store_tier tier)
+{
+	return v->lru_places[tier][(uint32_t)n->id - 1];
+}
+
+static int check_lru(struct validate *v, const struct store_node *n, enum store_tier tier)
+{
+	bool due = n->parent && n->n_users == 0 && node_n_in(n, tier) > 0;
+	bool listed = lru_has(n, tier);
+
+	CHECK(v, listed == due, "node at %u with %u users: listed %d in tier %d", n->pos,
+	      n->n_users, listed, tier);
+	CHECK(v, listed == (lru_place(v, n, tier) > 0), "node at %u is not in its list", n->pos);
+	CHECK(v,
+	      !listed || !lru_has(n->parent, tier) ||
+		      lru_place(v, n, tier) < lru_place(v, n->parent, tier),
+	      "a parent stands before its child at %u", n->pos);
+	return 0;
+}
+
+/* The child is found by its first token; were there two, one of them would not be. */
+static int check_link(struct validate *v, const struct store_node *n)
+{
+	const struct store_node *parent = n->parent;
+	const struct index_link *l = &n->link;
+
+	CHECK(v, n->n_tokens > 0, "an empty node");
+	CHECK(v, n->first_token == n->tokens[0], "node at %u: stale first token", n->pos);
+	CHECK(v, n->pos == node_end(parent), "node at %u, parent ends at %u", n->pos,
+	      node_end(parent));
+	CHECK(v, n->space == parent->space, "node at %u in another space", n->pos);
+	CHECK(v, n->link.hash == index_hash(v->s->seed, parent->id, n->first_token),
+	      "node at %u under another hash", n->pos);
+	l = index_find(&v->s->children, n->link.hash);
+	for (; l != &n->link; l = index_find_next(l)) {
+		CHECK(v, l, "node at %u is not in the index", n->pos);
+		const struct store_node *other = INDEX_ENTRY(l, struct store_node, link);
+		CHECK(v, other->parent != parent || other->first_token != n->first_token,
+		      "two children at %u begin alike", n->pos);
+	}
+	CHECK(v, !parent->hint || parent->hint->parent == parent, "a hint that is no child");
+	v->n_nodes++;
+	return 0;
+}
+
+static int check_node(struct validate *v, const struct store_node *n)
+{
+	CHECK(v, node_by_id(v->s, n->id) == n, "a node is not found by its id");
+	if (n->parent)
+		TRY(check_link(v, n));
+	TRY(validate_lower(v, n));
+	TRY(check_users(v, n));
+	v->n_tokens += n->n_tokens;
+	for (enum store_tier i = 0; i < STORE_TIERS; i++)
+		TRY(check_lru(v, n, i));
+	return 0;
+}
+
+static const struct store_node *node_next(const struct store_node *n)
+{
+	if (!LIST_EMPTY(&n->children))
+		return LIST_FIRST(&n->children);
+	while (n->parent && !LIST_NEXT(n, sibling))
+		n = n->parent;
+	return n->parent ? LIST_NEXT(n, sibling) : NULL;
+}
+
+static int check_space(struct validate *v, const struct store_space *space)
+{
+	const struct store_node *root = space->root;
+
+	v->n_spaces++;
+	CHECK(v, !root->parent && root->n_tokens == 0 && root->pos == 0, "a root with tokens");
+	CHECK(v, root->n_users > 0 || !LIST_EMPTY(&root->children), "an empty unused space");
+	for (const struct store_node *n = root; n; n = node_next(n)) {
+		const struct store_node *child;
+		LIST_FOREACH (child, &n->children, sibling)
+			CHECK(v, child->parent == n, "a child at %u of another parent", child->pos);
+		TRY(check_node(v, n));
+	}
+	return 0;
+}
+
+static int note_lru(struct validate *v, const struct store_holding *h, enum store_tier tier)
+{
+	const struct store_node *n;
+	uint64_t n_slices = 0, stamp = 0, place = 0;
+
+	for (n = TAILQ_FIRST(&h->lru[tier]); n;
+	     n = tier == STORE_DEVICE ? TAILQ_NEXT(n, lru) : TAILQ_NEXT(n, lower->lru[tier])) {
+		CHECK(v, lru_stamp(n, tier) >= stamp, "stamps fall along a list");
+		CHECK(v, n->space->holding == h, "a node in the list of another holding");
+		stamp = lru_stamp(n, tier);
+		v->lru_places[tier][(uint32_t)n->id - 1] = ++place;
+		n_slices += node_n_device(n);
+	}
+	CHECK(v, tier != STORE_DEVICE || n_slices == h->n_idle_slices,
+	      "%lu idle slices, counted %lu", h->n_idle_slices, n_slices);
+	return 0;
+}
+
+/* Adds the free pages of an extent on a device. */
+static int count_free(struct validate *v, uint32_t index, uint32_t device, uint32_t *n_free)
+{
+	const struct extent *e = &v->s->pages.extents[index];
+	const struct pages_lent *lent = &e->model->lent;
+
+	CHECK(v, e->sides[device].extent == e, "extent %u: the side of another", index);
+	for (uint32_t i = e->sides[device].free_page; i != PAGES_NONE; i = e->pages[i].next_free) {
+		CHECK(v, i < lent->extent_pages && e->pages[i].n_slices == 0,
+		      "page %u of extent %u is not free", i, index);
+		CHECK(v, pages_device(lent, i) == device, "extent %u: page %u is not on device %u",
+		      index, i, device);
+		CHECK(v, ++*n_free <= lent->extent_pages, "extent %u: a ring of free pages", index);
+	}
+	return 0;
+}
+
+/* Each page has the slices that were found; a free one is in the extent's list. Returns the free
+ * ones. */
+static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_n_free)
+{
+	const struct extent *e = &v->s->pages.extents[index];
+	uint32_t n = e->model->lent.extent_pages;
+	uint32_t n_free = 0, n_used = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		CHECK(v, e->pages[i].n_slices == v->extents[index].n_slices[i],
+		      "page %u of extent %u: %u slices, counted %u", i, index, e->pages[i].n_slices,
+		      v->extents[index].n_slices[i]);
+		n_used += e->pages[i].n_slices > 0;
+	}
+	for (uint32_t d = 0; d < e->model->lent.n_devices; d++)
+		TRY(count_free(v, index, d, &n_free));
+	CHECK(v, n_used == e->n_used && n_used + n_free == n,
+	      "extent %u: %u pages used, counted %u, %u free", index, e->n_used, n_used, n_free);
+	CHECK(v, n_used > 0 || v->s->pages.hold || e == e->model->lent.spare,
+	      "extent %u is empty but not returned", index);
+	CHECK(v, (n_used > 0) == (e->tenant != NULL), "extent %u with %u pages used: tenant %d",
+	      index, n_used, e->tenant != NULL);
+	*ret_n_free = n_free;
+	return 0;
+}
+
+static int check_model_pages(struct validate *v, const struct store_model *m)
+{
+	const struct pages *pages = &v->s->pages;
+	uint32_t n_extents = 0, n = 0;
+	uint64_t n_free = 0;
+
+	for (uint32_t i = 0; i < pages->n_extents; i++) {
+		if (pages->extents[i].model != m)
+			continue;
+		TRY(check_extent_pages(v, i, &n));
+		n_extents++;
+		n_free += n;
+	}
+	CHECK(v, n_extents == m->lent.n_extents && n_free == m->lent.n_free,
+	      "model %s: %u extents, counted %u", m->name, m->lent.n_extents, n_extents);
+	return 0;
+}
+
+static int check_room(struct validate *v, const struct store_model *m, const struct pages_tenant *t,
+		      uint32_t device)
+{
+	const struct pages *pages = &v->s->pages;
+	const struct extent_side *side;
+	uint32_t n_room = 0;
+
+	for (uint32_t i = 0; i < pages->n_extents; i++) {
+		const struct extent *e = &pages->extents[i];
+		n_room += e->tenant == t && e->sides[device].free_page != PAGES_NONE;
+	}
+	LIST_FOREACH (side, &t->room[device], link)
+		CHECK(v, side->extent->tenant == t && n_room-- > 0,
+		      "extents with room on device %u that are not so", device);
+	CHECK(v, n_room == 0, "model %s: %u extents with room on device %u are not listed", m->name,
+	      n_room, device);
+	return 0;
+}
+
+static int check_tenant(struct validate *v, const struct store_model *m,
+			const struct pages_tenant *t)
+{
+	const struct pages *pages = &v->s->pages;
+	const struct extent *e;
+	uint32_t n_extents = 0;
+	uint64_t n_free = 0;
+
+	for (uint32_t i = 0; i < pages->n_extents; i++) {
+		e = &pages->extents[i];
+		if (e->tenant != t)
+			continue;
+		CHECK(v, e->model == m, "extent %u of another model's tenant", i);
+		n_extents++;
+		n_free += m->lent.extent_pages - e->n_used;
+	}
+	for (uint32_t d = 0; d < m->lent.n_devices; d++)
+		TRY(check_room(v, m, t, d));
+	CHECK(v, n_extents == t->n_extents && n_free == t->n_free,
+	      "a tenant of model %s: %u extents, counted %u", m->name, t->n_extents, n_extents);
+	return 0;
+}
+
+/* Where domains are limited their holdings are tenants, else the models. */
+static int check_tenants(struct validate *v)
+{
+	const struct store_model *m;
+	const struct store_holding *h;
+
+	LIST_FOREACH (m, &v->s->all_models, all)
+		TRY(check_tenant(v, m, &m->tenant));
+	LIST_FOREACH (h, &v->s->all_holdings, all) {
+		CHECK(v, h->tenant.domain == h->domain, "a holding charges another domain");
+		TRY(check_tenant(v, h->model, &h->tenant));
+	}
+	return 0;
+}
+
+/* The bytes on a device are those of the pages there, and its part of those that are everywhere. */
+static int check_devices(struct validate *v)
+{
+	const struct pages *pages = &v->s->pages;
+
+	for (uint32_t d = 0; d < pages->n_devices; d++) {
+		uint64_t bytes = 0;
+		for (uint32_t i = 0; i < pages->n_extents; i++) {
+			const struct store_model *m = pages->extents[i].model;
+			for (uint32_t p = 0; m && p < m->lent.extent_pages; p++) {
+				bool is_here =
+					m->lent.n_devices == 1 || pages_device(&m->lent, p) == d;
+				uint64_t n = m->lent.n_devices == 1 ? pages->n_devices : 1;
+				if (is_here && pages->extents[i].pages[p].n_slices > 0)
+					bytes += m->lent.page_bytes / n;
+			}
+		}
+		CHECK(v, bytes == pages->device_bytes[d], "device %u: %lu bytes, counted %lu", d,
+		      pages->device_bytes[d], bytes);
+	}
+	return 0;
+}
+
+/* A page is charged to one domain, so the domains' bytes are the pages'. */
+static int check_pages(struct validate *v)
+{
+	const struct pages *pages = &v->s->pages;
+	const struct store_model *m;
+	const struct extent *e;
+	uint64_t n_used = 0, used_bytes = 0;
+	uint32_t n_extents = 0, n_free = 0, n_spares = 0;
+
+	LIST_FOREACH (m, &v->s->all_models, all) {
+		TRY(check_model_pages(v, m));
+		uint64_t n = (uint64_t)m->lent.n_extents * m->lent.extent_pages - m->lent.n_free;
+		n_extents += m->lent.n_extents;
+		n_spares += m->lent.spare != NULL;
+		n_used += n;
+		used_bytes += n * m->lent.page_bytes;
+	}
+	LIST_FOREACH (e, &pages->free, link)
+		n_free++;
+	LIST_FOREACH (e, &pages->spares, link)
+		CHECK(v, e->model->lent.spare == e && n_spares-- > 0, "a spare of no model");
+	CHECK(v, n_spares == 0, "%u spares are not listed", n_spares);
+	CHECK(v, n_extents == pages->n_extents_used && n_free == pages->n_extents - n_extents,
+	      "%u extents used, counted %u, %u free", pages->n_extents_used, n_extents, n_free);
+	CHECK(v, n_used == pages->n_used && used_bytes == pages->used_bytes,
+	      "%lu pages used, counted %lu", pages->n_used, n_used);
+	return check_devices(v);
+}
+
+/* Distinct pages of a domain are those that its slices touch first. */
+static uint64_t count_pages(struct validate *v, const struct store_model *m,
+			    const struct store_slice *slices, uint32_t n)
+{
+	uint64_t n_new = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t *seen = &v->extents[slices[i].page / m->lent.extent_pages]
+					  .n_slices[slices[i].page % m->lent.extent_pages];
+		n_new += *seen > 0;
+		*seen = 0;
+	}
+	return n_new;
+}
+
+static uint64_t space_bytes(struct validate *v, const struct store_space *space)
+{
+	const struct store_model *m = space->holding->model;
+	uint64_t n_pages = 0;
+
+	for (const struct store_node *n = space->root; n; n = node_next(n)) {
+		const struct store_seq *q;
+		n_pages += count_pages(v, m, n->slices, node_n_device(n));
+		LIST_FOREACH (q, &n->seqs, at_node)
+			n_pages += count_pages(v, m, q->slots, q->n_slots) +
+				   count_pages(v, m, q->tail.slots, q->tail.n_slots);
+	}
+	return n_pages * m->lent.page_bytes;
+}
+
+/* Uses up the slices that were noted: last. */
+static int check_domains(struct validate *v)
+{
+	const struct store_holding *h, *other;
+
+	LIST_FOREACH (h, &v->s->all_holdings, all) {
+		const struct store_space *space;
+		uint64_t bytes = 0;
+		uint32_t n_extents = 0, max_extents = v->s->pages.domain_extents;
+		if (h != LIST_FIRST(&h->domain->holdings))
+			continue;
+		TAILQ_FOREACH (space, &v->s->all_spaces, all)
+			if (space->holding->domain == h->domain)
+				bytes += space_bytes(v, space);
+		LIST_FOREACH (other, &h->domain->holdings, of_domain)
+			bytes += validate_moving_pages(v, other) * other->model->lent.page_bytes;
+		uint64_t limit = v->s->config.domain_bytes;
+		CHECK(v, limit == 0 || bytes <= limit, "domain %lu: %lu bytes are over its limit",
+		      h->domain->id, bytes);
+		CHECK(v, bytes == h->domain->bytes, "domain %lu: charged %lu bytes, counted %lu",
+		      h->domain->id, h->domain->bytes, bytes);
+		LIST_FOREACH (other, &h->domain->holdings, of_domain) {
+			CHECK(v, other->domain == h->domain, "a holding of another domain");
+			n_extents += other->tenant.n_extents;
+		}
+		CHECK(v, n_extents == h->domain->n_extents && n_extents <= max_extents,
+		      "domain %lu: %u extents of %u, counted %u", h->domain->id,
+		      h->domain->n_extents, max_extents, n_extents);
+	}
+	return 0;
+}
+
+static int check_claims(struct validate *v)
+{
+	const struct store_seq *q;
+	uint64_t n = 0, lease_ns = 0;
+
+	TAILQ_FOREACH (q, &v->s->claim_order, claim_order) {
+		CHECK(v, q->claims && q->lease_ns >= lease_ns, "leases out of order");
+		lease_ns = q->lease_ns;
+		n++;
+	}
+	CHECK(v, n == v->n_claims && n == v->s->claims.n_links, "%lu claims, counted %lu",
+	      v->s->claims.n_links, v->n_claims);
+	return 0;
+}
+
+static int check_sums(struct validate *v)
+{
+	const struct store *s = v->s;
+	const struct pin_heap *heap = &s->pin_heap;
+
+	CHECK(v, v->n_nodes == s->stats.n_nodes && v->n_nodes == s->children.n_links,
+	      "%lu nodes, counted %lu", s->stats.n_nodes, v->n_nodes);
+	CHECK(v, v->n_tokens == s->stats.n_tokens, "%lu tokens, counted %lu", s->stats.n_tokens,
+	      v->n_tokens);
+	CHECK(v, v->n_seqs == s->stats.n_seqs, "%lu sequences, counted %lu", s->stats.n_seqs,
+	      v->n_seqs);
+	CHECK(v, v->n_spaces == s->spaces.n_links, "%lu spaces, counted %lu", s->spaces.n_links,
+	      v->n_spaces);
+	CHECK(v, v->n_pins == heap->n && v->n_pins == s->pins.n_links, "%u pins, counted %lu",
+	      heap->n, v->n_pins);
+	for (uint32_t i = 1; i < heap->n; i++)
+		CHECK(v, heap->pins[(i - 1) / 2]->until_ns <= heap->pins[i]->until_ns,
+		      "the heap of pins is out of order at %u", i);
+	return 0;
+}
+
+static int validate_begin(struct validate *v)
+{
+	const struct pages *pages = &v->s->pages;
+
+	size_t n_nodes = (size_t)v->s->slab.n_chunks * NODE_SLAB_NODES + 1;
+
+	for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+		v->lru_places[i] = calloc(n_nodes, sizeof(*v->lru_places[i]));
+		if (!v->lru_places[i])
+			return -ENOMEM;
+	}
+	v->extents = calloc(pages->n_extents, sizeof(*v->extents));
+	if (!v->extents || validate_tiers_begin(v))
+		return -ENOMEM;
+	for (uint32_t i = 0; i < pages->n_extents; i++) {
+		const struct store_model *m = pages->extents[i].model;
+		if (!m)
+			continue;
+		v->extents[i].n_slices = calloc(m->lent.extent_pages, sizeof(uint32_t));
+		v->extents[i].rows = calloc(m->lent.extent_pages, m->page_tokens);
+		if (!v->extents[i].n_slices || !v->extents[i].rows)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void validate_done(struct validate *v)
+{
+	for (uint32_t i = 0; v->extents && i < v->s->pages.n_extents; i++) {
+		free(v->extents[i].n_slices);
+		free(v->extents[i].rows);
+	}
+	free(v->extents);
+	for (enum store_tier i = 0; i < STORE_TIERS; i++)
+		free(v->lru_places[i]);
+	validate_tiers_done(v);
+}
+
+static int validate_all(struct validate *v)
+{
+	const struct store_holding *h;
+	const struct store_space *space;
+
+	LIST_FOREACH (h, &v->s->all_holdings, all)
+		for (enum store_tier i = 0; i < STORE_TIERS; i++)
+			TRY(note_lru(v, h, i));
+	TAILQ_FOREACH (space, &v->s->all_spaces, all)
+		TRY(check_space(v, space));
+	TRY(validate_tiers(v));
+	TRY(check_pages(v));
+	TRY(check_tenants(v));
+	TRY(check_claims(v));
+	TRY(check_sums(v));
+	return check_domains(v);
+}
+
+int store_validate(const struct store *s, char *error, size_t error_bytes)
+{
+	struct validate v = {.s = s, .error = error, .error_bytes = error_bytes};
+	int r = validate_begin(&v);
+
+	r = r ? validate_fail(&v, "no memory to validate with") : validate_all(&v);
+	validate_done(&v);
+	return r;
+}

@@ -1,0 +1,121 @@
+/* gather.c - see gather.h. */
+#include "gather.h"
+
+#include "kvstore/tree/residency.h"
+#include "tail.h"
+#include "kvstore/tiers/tiers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+bool store_seq_is_resident(const struct store_seq *q)
+{
+	return tail_is_resident(q);
+}
+
+const struct store_slice *store_seq_tail(const struct store_seq *q, uint32_t *ret_n_slices,
+					 uint32_t *ret_n_tokens)
+{
+	*ret_n_slices = q->tail.n_slots;
+	*ret_n_tokens = q->tail.n;
+	return q->tail.slots;
+}
+
+uint64_t store_n_left(const struct store *s)
+{
+	return s->tiers ? s->tiers->n_left : 0;
+}
+
+static uint32_t count_slices(const struct store_seq *q)
+{
+	uint32_t n = 0;
+
+	for (const struct store_node *at = q->node; at->parent; at = at->parent)
+		n += at->n_slices;
+	return n;
+}
+
+static int reserve(struct gather *g, uint32_t n)
+{
+	if (n <= g->capacity)
+		return 0;
+	struct store_slice *slices = realloc(g->slices, n * sizeof(*slices));
+	if (!slices)
+		return -ENOMEM;
+	g->slices = slices;
+	g->capacity = n;
+	return 0;
+}
+
+/* From the last node up, to before index end; then the last slice is cut where the path ends. */
+static void fill(struct gather *g, const struct store_seq *q, uint32_t end)
+{
+	uint32_t beyond = q->node->pos + q->node->n_tokens - q->n_path;
+
+	for (const struct store_node *n = q->node; n->parent; n = n->parent) {
+		end -= n->n_slices;
+		for (uint32_t i = 0; i < n->n_slices; i++)
+			g->slices[end + i] = n->slices[i];
+		g->n_device += node_n_device(n);
+		g->n_device_tokens += node_device_tokens(n);
+	}
+	for (; beyond > 0; g->n_slices--) {
+		struct store_slice *last = &g->slices[g->n_slices - 1];
+		if (last->count > beyond) {
+			last->count = (uint16_t)(last->count - beyond);
+			break;
+		}
+		beyond -= last->count;
+	}
+	if (g->n_device > g->n_slices)
+		g->n_device = g->n_slices;
+	if (g->n_device_tokens > g->n_tokens)
+		g->n_device_tokens = g->n_tokens;
+}
+
+int gather_begin(struct gather *g, struct store_seq *q)
+{
+	struct store *s = node_store(q->node);
+	uint32_t n = count_slices(q);
+	int r = reserve(g, n);
+
+	if (r)
+		return r;
+	g->store = s;
+	g->seq = q;
+	q->tail.held = true;
+	g->n_slices = n;
+	g->n_tokens = q->n_path;
+	g->n_device = g->n_device_tokens = 0;
+	fill(g, q, n);
+	for (uint32_t i = g->n_device; i < g->n_slices; i++)
+		tiers_ref(s->tiers, STORE_HOST, g->slices[i].page);
+	return 0;
+}
+
+void gather_end(struct gather *g)
+{
+	for (uint32_t i = g->n_device; i < g->n_slices; i++)
+		tiers_unref(g->store, STORE_HOST, g->slices[i].page);
+	g->n_slices = g->n_device = 0;
+	if (g->seq)
+		g->seq->tail.held = false;
+	g->seq = NULL;
+}
+
+void gather_done(struct gather *g)
+{
+	gather_end(g);
+	free(g->slices);
+	*g = (struct gather){0};
+}
+
+void *gather_memory(const struct gather *g, uint32_t index)
+{
+	return tier_host_at(g->store->tiers->host, g->slices[index].page);
+}
+
+bool gather_is_there(const struct gather *g, uint32_t index)
+{
+	return !g->store->tiers->host->filling[g->slices[index].page];
+}

@@ -1,0 +1,464 @@
+/*
+ * live.c - extending, publishing, accepting and voiding; see store.h and live.h.
+ *
+ * Each call reserves all memory and pages first and changes things afterwards. Joining the tree has
+ * two halves for that reason: join_prepare finds how much the tree has by now and makes room for
+ * the rest, join_commit does it.
+ */
+#include "live.h"
+
+#include "kvstore/tree/claim.h"
+#include "kvstore/tiers/evict.h"
+#include "kvstore/tiers/promote.h"
+#include "kvstore/tree/residency.h"
+#include "kvstore/tiers/move.h"
+#include "kvstore/tree/node.h"
+#include "kvstore/tree/radix.h"
+#include "seq.h"
+#include "kvstore/tiers/stripe.h"
+#include "tail.h"
+#include "kvstore/tiers/tiers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct store_model *model_of(const struct store_seq *q)
+{
+	return q->node->space->holding->model;
+}
+
+/* Slots that n tokens at a row take. */
+static uint32_t slots_needed(const struct store_seq *q, uint32_t row, uint32_t n)
+{
+	return (uint32_t)(((uint64_t)row + n - 1) / model_of(q)->page_tokens) + 1;
+}
+
+static int live_reserve(struct store_seq *q, uint32_t n, uint32_t n_slots)
+{
+	if (n > q->ids_capacity) {
+		uint32_t *ids = realloc(q->ids, n * sizeof(*ids));
+		if (!ids)
+			return -ENOMEM;
+		q->ids = ids;
+		q->ids_capacity = n;
+	}
+	if (n_slots > q->slots_capacity) {
+		struct store_slice *slots = realloc(q->slots, n_slots * sizeof(*slots));
+		if (!slots)
+			return -ENOMEM;
+		q->slots = slots;
+		q->slots_capacity = n_slots;
+	}
+	return 0;
+}
+
+/* The page of the last token, where the path ends at the end of this node; PAGES_NONE: it is none
+ * of the device's. */
+static uint32_t page_before(const struct store_seq *q, const struct store_node *end)
+{
+	if (q->tail.n > 0)
+		return tail_last_page(q);
+	return end->n_slices > 0 && tail_is_resident(q) ? end->slices[end->n_slices - 1].page
+							: PAGES_NONE;
+}
+
+/* May the tokens at this row go on in that page? */
+static bool page_goes_on(const struct store_seq *q, uint32_t page, uint32_t row)
+{
+	const struct store_model *m = model_of(q);
+
+	return row > 0 && page != PAGES_NONE &&
+	       pages_at(&m->store->pages, &m->lent, page)->fill == row;
+}
+
+/* The pages are in slots[].page; hands out their rows. */
+static void live_fill(struct store_seq *q, uint32_t row, uint32_t n)
+{
+	struct store_model *m = model_of(q);
+
+	for (uint32_t i = 0; i < q->n_slots; i++) {
+		uint32_t room = m->page_tokens - row;
+		uint32_t count = n < room ? n : room;
+		q->slots[i] = pages_fill(&m->store->pages, m, q->slots[i].page, count);
+		n -= count;
+		row = 0;
+	}
+}
+
+struct take {
+	uint32_t page; /* of the last token before */
+	uint32_t row, n, n_slots;
+	bool draft;
+	bool goes_on; /* in the path's last page */
+};
+
+/* Of a striped model: the device of each new page. */
+static void take_devices(struct store_seq *q, const struct take *t, struct stripe *stripe)
+{
+	uint32_t page_tokens = model_of(q)->page_tokens, row = t->row, n = t->n;
+
+	for (uint32_t i = 0; i < t->n_slots; i++) {
+		uint32_t room = page_tokens - row, count = n < room ? n : room;
+		if (i > 0 || !t->goes_on)
+			q->slots[i].page = stripe_choose(stripe, room, count);
+		else
+			stripe_go_on(stripe, t->page, count);
+		n -= count;
+		row = 0;
+	}
+}
+
+/* The same of a draft, all on one; it leaves the path's last page where it is needed elsewhere. */
+static void take_device(struct store_seq *q, struct take *t, struct stripe *stripe)
+{
+	uint32_t device = t->goes_on ? pages_device(&model_of(q)->lent, t->page) : 0;
+
+	if (t->n_slots > 1 && !(t->goes_on && stripe_allows(stripe, device, t->n)))
+		t->goes_on = false;
+	if (!t->goes_on)
+		device = stripe_choose(stripe, t->n, t->n);
+	for (uint32_t i = t->goes_on; i < t->n_slots; i++)
+		q->slots[i].page = device;
+}
+
+/* Pages for an extension, in slots[].page. */
+static int live_take(struct store_seq *q, struct take *t)
+{
+	struct stripe stripe;
+
+	for (uint32_t i = 0; i < t->n_slots; i++)
+		q->slots[i].page = 0;
+	if (model_of(q)->lent.n_devices > 1) {
+		stripe_begin(&stripe, q->node, q->n_path);
+		if (t->draft)
+			take_device(q, t, &stripe);
+		else
+			take_devices(q, t, &stripe);
+	}
+	int r = evict_take(q->node->space, t->goes_on ? 0 : t->row, q->slots + t->goes_on,
+			   t->n_slots - t->goes_on);
+	if (!r && t->goes_on)
+		q->slots[0].page = t->page;
+	return r;
+}
+
+static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft)
+{
+	struct store *s = node_store(q->node);
+	struct store_node *upper = NULL;
+	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->page_tokens;
+	uint32_t n_slots = slots_needed(q, row, n);
+	int r = live_reserve(q, n, n_slots);
+
+	if (!r && q->n_path < node_end(q->node))
+		r = radix_split_prepare(q->node, q->n_path - q->node->pos, &upper);
+	if (r)
+		return r;
+	struct take take = {page_before(q, upper ? upper : q->node), row, n, n_slots, draft, false};
+	take.goes_on = page_goes_on(q, take.page, row);
+	r = live_take(q, &take);
+	if (r) {
+		node_free(s, upper);
+		return r;
+	}
+	if (upper)
+		radix_split(q->node, upper);
+	q->n_slots = n_slots;
+	q->n_live = n;
+	q->draft = draft;
+	live_fill(q, row, n);
+	memcpy(q->ids, ids, n * sizeof(*ids));
+	return 0;
+}
+
+/* Are these more than there would be if all else went? */
+static bool is_hopeless(const struct store_seq *q, uint32_t n_slots)
+{
+	const struct store_model *m = model_of(q);
+	const struct store *s = m->store;
+	uint64_t limit = s->config.domain_bytes;
+
+	return n_slots > (uint64_t)s->config.n_extents * m->lent.extent_pages ||
+	       (limit > 0 && n_slots * m->lent.page_bytes > limit);
+}
+
+/* What is used makes room where nothing else can. */
+static bool may_make_room(struct store_seq *q, int error, uint32_t n)
+{
+	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->page_tokens;
+
+	return (error == -ENOSPC || error == -EDQUOT) && !is_hopeless(q, slots_needed(q, row, n)) &&
+	       tail_make_room(q);
+}
+
+int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
+		     uint64_t now_ns)
+{
+	struct store *s = seq_enter(q, now_ns);
+	int r;
+
+	if (q->n_live > 0)
+		return -EBUSY;
+	if (n == 0 || !ids || n > s->config.max_seq_tokens ||
+	    q->n_path + q->tail.n > s->config.max_seq_tokens - n)
+		return -EINVAL;
+	fetch_end(s, q);
+	if (s->tiers)
+		moves_retire(s); /* pages of copies that have ended may be had */
+	do
+		r = live_extend(q, ids, n, draft);
+	while (may_make_room(q, r, n));
+	if (!r && q->claims && !seq_prompt_agrees(q, q->n_path, ids, n))
+		claim_end(s, q);
+	return r;
+}
+
+/* Of a slot that holds tokens [begin, begin + count) those in [first, end) stay. Returns false if
+ * none does. */
+static bool slot_keep(struct store_seq *q, struct store_slice *slot, uint32_t begin, uint32_t first,
+		      uint32_t end)
+{
+	struct store_holding *h = q->node->space->holding;
+	struct pages *pages = &h->model->store->pages;
+	uint32_t slot_end = begin + slot->count;
+
+	if (first == end || begin >= end || slot_end <= first) {
+		pages_drop(pages, h->model, h->domain, *slot);
+		return false;
+	}
+	if (slot_end > end) {
+		struct store_slice tail = *slot;
+		tail.first = (uint16_t)(slot->first + (end - begin));
+		tail.count = (uint16_t)(slot_end - end);
+		pages_give_back(pages, h->model, tail);
+		slot->count = (uint16_t)(end - begin);
+	}
+	if (begin < first) {
+		slot->first = (uint16_t)(slot->first + (first - begin));
+		slot->count = (uint16_t)(slot->count - (first - begin));
+	}
+	return true;
+}
+
+/* Of the live tokens only [first, end) keep their rows. From the last to the first, so that pages
+ * can take rows back. */
+void live_keep(struct store_seq *q, uint32_t first, uint32_t end)
+{
+	uint32_t begin = q->n_live;
+	uint32_t kept_at = q->n_slots;
+	uint32_t n_kept = 0;
+
+	for (uint32_t i = q->n_slots; i-- > 0;) {
+		begin -= q->slots[i].count;
+		if (!slot_keep(q, &q->slots[i], begin, first, end))
+			continue;
+		kept_at = i;
+		n_kept++;
+	}
+	memmove(q->slots, q->slots + kept_at, n_kept * sizeof(*q->slots));
+	q->n_slots = n_kept;
+}
+
+void live_drop(struct store_seq *q)
+{
+	if (q->n_live == 0)
+		return;
+	live_keep(q, 0, 0);
+	q->path_version++;
+	q->n_live = 0;
+	q->draft = false;
+}
+
+struct join {
+	const uint32_t *ids;
+	uint32_t n;
+	uint32_t n_adopted; /* of them in the tree by now, on the device */
+	uint32_t n_filled; /* of the others in the tree, in lower tiers: they get the own rows */
+	struct radix_place at; /* where these end */
+	struct radix_graft graft; /* for the others, if any */
+};
+
+/* How far the tree goes on in lower tiers; a node ends there. */
+static int fill_prepare(struct store *s, struct join *j)
+{
+	struct radix_place end = j->at;
+	uint32_t n_filled =
+		radix_match_anywhere(s, &end, j->ids + j->n_adopted, j->n - j->n_adopted);
+
+	if (n_filled == 0)
+		return 0;
+	if (tiers_path(s->tiers, end.node) == 0)
+		return -ENOMEM;
+	int r = radix_split_at(&end);
+	if (r)
+		return r;
+	j->n_filled = n_filled;
+	j->at = end;
+	return 0;
+}
+
+static int join_prepare(struct store_seq *q, const uint32_t *ids, uint32_t n, struct join *ret)
+{
+	struct join j = {.ids = ids, .n = n, .at = {.node = q->node, .n_path = q->n_path}};
+	int r = 0;
+
+	assert(q->n_path == node_end(q->node));
+	j.n_adopted = radix_match(node_store(q->node), &j.at, ids, n);
+	if (j.n_adopted < n && node_store(q->node)->tiers)
+		r = fill_prepare(node_store(q->node), &j);
+	uint32_t n_new = n - j.n_adopted - j.n_filled;
+	if (!r && n_new > 0)
+		r = radix_graft_prepare(j.at, n_new,
+					slots_needed(q, j.at.n_path % model_of(q)->page_tokens,
+						     n_new),
+					seq_stands_alone(q, j.at.node), &j.graft);
+	if (!r)
+		*ret = j;
+	return r;
+}
+
+static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
+{
+	struct store *s = node_store(q->node);
+	struct store_node *n = j->at.node;
+	const uint32_t *ids = j->ids + j->n_adopted + j->n_filled;
+	uint32_t n_new = j->n - j->n_adopted - j->n_filled;
+
+	live_keep(q, j->n_adopted, j->n);
+	if (j->n_filled > 0)
+		q->n_slots = lower_fill(s, n, q->slots, q->n_slots);
+	if (n_new > 0)
+		n = radix_graft_commit(&j->graft, ids[0]);
+	if (j->n_adopted > 0 || q->draft)
+		q->path_version++;
+	seq_move_down(q, n, q->n_path + j->n);
+	if (n_new > 0)
+		node_append(n, ids, n_new, q->slots, q->n_slots);
+	q->n_slots = 0;
+	q->n_live = 0;
+	q->draft = false;
+	s->stats.tokens_published += j->n - j->n_adopted;
+	s->stats.tokens_dropped += j->n_adopted;
+	seq_prompt_pass(q, j->ids, j->n);
+	claim_move(s, q);
+	claim_renew(s, q, now_ns);
+}
+
+/* What is to become the tail's is nobody's to wait for. */
+static int tail_publish(struct store_seq *q, const uint32_t *ids, uint32_t n)
+{
+	struct store *s = node_store(q->node);
+	int r = tail_append(q, ids, n);
+
+	if (r)
+		return r;
+	s->stats.tokens_published += n;
+	claim_end(s, q);
+	seq_prompt_drop(q);
+	s->epoch++;
+	return 0;
+}
+
+int store_seq_publish(struct store_seq *q, uint64_t now_ns)
+{
+	struct join join;
+
+	seq_enter(q, now_ns);
+	if (q->n_live == 0 || q->draft)
+		return -EINVAL;
+	if (!tail_is_resident(q))
+		return tail_publish(q, q->ids, q->n_live);
+	int r = join_prepare(q, q->ids, q->n_live, &join);
+	if (r)
+		return r;
+	join_commit(q, &join, now_ns);
+	return 0;
+}
+
+static bool indices_ok(const struct store_seq *q, const uint32_t *indices, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (indices[i] >= q->n_live || (i > 0 && indices[i] <= indices[i - 1]))
+			return false;
+	return true;
+}
+
+/* Page and row of a live token; every slot but the last reaches to the end of its page. */
+static void live_slot(const struct store_seq *q, uint32_t token, uint32_t *ret_page,
+		      uint32_t *ret_row)
+{
+	uint32_t page_tokens = model_of(q)->page_tokens;
+	uint32_t at = (q->n_path + q->tail.n) % page_tokens + token;
+
+	*ret_page = q->slots[at / page_tokens].page;
+	*ret_row = at % page_tokens;
+}
+
+/* Moves for the accepted tokens from first on; those before have rows in the tree already. */
+static uint32_t live_moves(const struct store_seq *q, const uint32_t *indices, uint32_t first,
+			   uint32_t n, struct store_move *ret)
+{
+	uint32_t n_moves = 0;
+
+	for (uint32_t i = first; i < n; i++) {
+		if (indices[i] == i)
+			continue;
+		struct store_move *m = &ret[n_moves++];
+		live_slot(q, indices[i], &m->from_page, &m->from_row);
+		live_slot(q, i, &m->to_page, &m->to_row);
+	}
+	return n_moves;
+}
+
+int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
+		     struct store_move *ret_moves, uint32_t *ret_n_moves)
+{
+	struct store *s = seq_enter(q, now_ns);
+	struct join join;
+
+	if (!q->draft || n > q->n_live || !indices_ok(q, indices, n))
+		return -EINVAL;
+	if (n == 0) {
+		live_drop(q);
+		*ret_n_moves = 0;
+		return 0;
+	}
+	uint32_t *ids = malloc(n * sizeof(*ids));
+	if (!ids)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = q->ids[indices[i]];
+	bool resident = tail_is_resident(q);
+	int r = resident ? join_prepare(q, ids, n, &join) : 0;
+	if (!r && !resident) {
+		pages_hold(&s->pages);
+		*ret_n_moves = live_moves(q, indices, 0, n, ret_moves);
+		r = tail_publish(q, ids, n);
+	} else if (!r) {
+		/* The caller still reads rows that go now. */
+		pages_hold(&s->pages);
+		*ret_n_moves = live_moves(q, indices, join.n_adopted, n, ret_moves);
+		join_commit(q, &join, now_ns);
+	}
+	free(ids);
+	return r;
+}
+
+void store_seq_void(struct store_seq *q, uint64_t now_ns)
+{
+	seq_enter(q, now_ns);
+	live_drop(q);
+}
+
+uint32_t store_seq_n_live(const struct store_seq *q)
+{
+	return q->n_live;
+}
+
+const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n)
+{
+	*ret_n = q->n_slots;
+	return q->slots;
+}

@@ -1,0 +1,309 @@
+/* seq.c - opening, matching again, forking, trimming and closing sequences; see store.h and
+ * seq.h. */
+#include "seq.h"
+
+#include "kvstore/tree/claim.h"
+#include "kvstore/tiers/promote.h"
+#include "live.h"
+#include "kvstore/tree/residency.h"
+#include "kvstore/tree/node.h"
+#include "kvstore/tree/radix.h"
+#include "kvstore/tree/namespace.h"
+#include "tail.h"
+#include "kvstore/tiers/tiers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+struct store *seq_enter(struct store_seq *q, uint64_t now_ns)
+{
+	struct store *s = node_store(q->node);
+
+	pages_settle(&s->pages);
+	claim_expire(s, now_ns);
+	return s;
+}
+
+static void seq_stand(struct store_seq *q, struct store_node *n, uint32_t n_path)
+{
+	if (q->node != n) {
+		LIST_REMOVE(q, at_node);
+		LIST_INSERT_HEAD(&n->seqs, q, at_node);
+		q->node = n;
+	}
+	q->n_path = n_path;
+}
+
+void seq_move_down(struct store_seq *q, struct store_node *n, uint32_t n_path)
+{
+	node_attach(n, q->node);
+	seq_stand(q, n, n_path);
+}
+
+/* To a place at or above. */
+static void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
+{
+	struct store_node *below = q->node;
+
+	q->path_version++;
+	seq_stand(q, n, n_path);
+	node_detach(below, n);
+}
+
+bool seq_stands_alone(const struct store_seq *q, const struct store_node *n)
+{
+	const struct store_seq *first = LIST_FIRST(&n->seqs);
+
+	return !first || (first == q && !LIST_NEXT(first, at_node));
+}
+
+void seq_prompt_drop(struct store_seq *q)
+{
+	free(q->prompt);
+	q->prompt = NULL;
+	q->n_prompt = 0;
+}
+
+bool seq_prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n)
+{
+	uint32_t n_same = min_u32(n, q->n_prompt - n_path);
+
+	return !memcmp(q->prompt + (n_path - q->prompt_pos), ids, n_same * sizeof(*ids));
+}
+
+void seq_prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n)
+{
+	if (q->n_prompt == 0)
+		return;
+	if (q->n_path >= q->n_prompt || !seq_prompt_agrees(q, q->n_path - n, ids, n))
+		seq_prompt_drop(q);
+	node_store(q->node)->epoch++;
+}
+
+/* A sequence that stands at a place, with the prompt's rest. -ENOMEM. */
+static int seq_new(struct radix_place at, const uint32_t *rest, uint32_t n_rest,
+		   struct store_seq **ret)
+{
+	struct store_seq *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return -ENOMEM;
+	if (n_rest > 0) {
+		q->prompt = malloc(n_rest * sizeof(*rest));
+		if (!q->prompt) {
+			free(q);
+			return -ENOMEM;
+		}
+		memcpy(q->prompt, rest, n_rest * sizeof(*rest));
+		q->n_prompt = at.n_path + n_rest;
+		q->prompt_pos = at.n_path;
+	}
+	q->node = at.node;
+	q->n_path = at.n_path;
+	LIST_INSERT_HEAD(&at.node->seqs, q, at_node);
+	node_attach(at.node, NULL);
+	node_store(at.node)->stats.n_seqs++;
+	*ret = q;
+	return 0;
+}
+
+/* Tokens of ours that the claimant computes; the last one is always our own to compute. */
+static uint32_t pending_of(const struct store_seq *q, const struct store_seq *claimant)
+{
+	uint32_t n_ours = q->n_prompt - 1 - q->n_path;
+	uint32_t n_theirs = claimant->n_prompt - claimant->n_path;
+
+	return radix_common(q->prompt + (q->n_path - q->prompt_pos),
+			    claimant->prompt + (claimant->n_path - claimant->prompt_pos),
+			    min_u32(n_ours, n_theirs));
+}
+
+/* Part of the prompt is left: it comes from a lower tier, or somebody computes it, or from now on
+ * we do. */
+static void seq_look(struct store *s, struct store_seq *q, uint64_t now_ns, struct store_match *ret)
+{
+	*ret = (struct store_match){.cached = q->n_path};
+	if (fetch_want(s, q, now_ns)) {
+		claim_end(s, q);
+		ret->pending = q->want_path - q->n_path;
+		ret->fetching = true;
+		return;
+	}
+	struct store_seq *claimant = claim_find(s, q);
+	if (claimant && claimant != q) {
+		ret->pending = pending_of(q, claimant);
+		return;
+	}
+	if (!claimant)
+		claim_begin(s, q, now_ns);
+	ret->claimed = true;
+}
+
+static void count_hits(struct store_node *n, const struct store_node *stop)
+{
+	for (; n != stop; n = n->parent)
+		n->hits++;
+}
+
+int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_ns,
+		   struct store_seq **ret, struct store_match *ret_match)
+{
+	struct store_space *space;
+
+	if (!open->model || !open->tokens || open->n_tokens == 0 ||
+	    open->n_tokens > s->config.max_seq_tokens)
+		return -EINVAL;
+	pages_settle(&s->pages);
+	claim_expire(s, now_ns);
+	if (open->at_home && open->home >= s->pages.n_devices)
+		return -EINVAL;
+	int r = space_get(open->model, open->domain, open->salt, &space);
+	if (r)
+		return r;
+	space->at_home = open->at_home && open->model->lent.n_devices > 1;
+	space->home = open->home;
+	struct radix_place at = {.node = space->root};
+	uint32_t n_cached = radix_match(s, &at, open->tokens, open->n_tokens - 1);
+	struct store_seq *q;
+	r = seq_new(at, open->tokens + n_cached, open->n_tokens - n_cached, &q);
+	if (r) {
+		space_settle(space);
+		return r;
+	}
+	count_hits(at.node, NULL);
+	s->stats.tokens_matched += n_cached;
+	seq_look(s, q, now_ns, ret_match);
+	*ret = q;
+	return 0;
+}
+
+/* Goes down to where others have published of our prompt. What came to host memory alone may be on
+ * the device by now, and more behind it. */
+static void seq_follow(struct store *s, struct store_seq *q)
+{
+	struct radix_place at = {.node = q->node, .n_path = q->n_path};
+
+	if (fetch_is_there(q)) {
+		at = (struct radix_place){.node = q->want, .n_path = q->want_path};
+		s->tiers->n_left++;
+	}
+	if (at.n_path <= at.node->pos + node_device_tokens(at.node))
+		radix_match(s, &at, q->prompt + (at.n_path - q->prompt_pos),
+			    q->n_prompt - 1 - at.n_path);
+	uint32_t n = at.n_path - q->n_path;
+	if (n == 0)
+		return;
+	count_hits(at.node, q->node);
+	q->path_version++;
+	seq_move_down(q, at.node, at.n_path);
+	claim_move(s, q);
+	s->stats.tokens_matched += n;
+}
+
+int store_seq_rematch(struct store_seq *q, uint64_t now_ns, struct store_match *ret_match)
+{
+	struct store *s = seq_enter(q, now_ns);
+
+	if (q->n_live > 0)
+		return -EBUSY;
+	if (q->n_prompt == 0) {
+		*ret_match = (struct store_match){.cached = q->n_path + q->tail.n};
+		return 0;
+	}
+	seq_follow(s, q);
+	seq_look(s, q, now_ns, ret_match);
+	return 0;
+}
+
+int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret)
+{
+	struct store_seq *fork;
+
+	seq_enter(q, now_ns);
+	if (q->n_live > 0)
+		return -EBUSY;
+	int r = tail_settle(q);
+	if (r)
+		return r;
+	uint32_t n_rest = q->n_prompt ? q->n_prompt - q->n_path : 0;
+	const uint32_t *rest = n_rest ? q->prompt + (q->n_path - q->prompt_pos) : NULL;
+	r = seq_new((struct radix_place){.node = q->node, .n_path = q->n_path}, rest, n_rest,
+		    &fork);
+	if (r)
+		return r;
+	*ret = fork;
+	return 0;
+}
+
+void store_seq_close(struct store_seq *q, uint64_t now_ns)
+{
+	if (!q)
+		return;
+	struct store *s = seq_enter(q, now_ns);
+	struct store_space *space = q->node->space;
+
+	fetch_end(s, q);
+	claim_end(s, q);
+	live_drop(q);
+	tail_done(q);
+	LIST_REMOVE(q, at_node);
+	node_detach(q->node, NULL);
+	s->stats.n_seqs--;
+	free(q->prompt);
+	free(q->ids);
+	free(q->slots);
+	free(q);
+	space_settle(space);
+}
+
+int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns)
+{
+	struct store *s = seq_enter(q, now_ns);
+
+	if (n_tokens > q->n_path + q->tail.n)
+		return -EINVAL;
+	fetch_end(s, q);
+	claim_end(s, q);
+	live_drop(q);
+	tail_cut(q, n_tokens > q->n_path ? n_tokens - q->n_path : 0);
+	if (n_tokens < q->n_path) {
+		seq_prompt_drop(q);
+		seq_move_up(q, radix_ancestor(q->node, n_tokens), n_tokens);
+	}
+	return 0;
+}
+
+void store_seq_progress(struct store_seq *q, uint64_t now_ns)
+{
+	struct store *s = seq_enter(q, now_ns);
+
+	claim_renew(s, q, now_ns);
+}
+
+uint64_t store_seq_path_version(const struct store_seq *q)
+{
+	const struct tiers *t = node_store(q->node)->tiers;
+
+	return q->path_version + (t ? t->n_left : 0);
+}
+
+uint32_t store_seq_n_tokens(const struct store_seq *q)
+{
+	return q->n_path + q->tail.n;
+}
+
+uint64_t store_seq_prompt_bytes(const struct store_seq *q)
+{
+	return q->n_prompt ? (q->n_prompt - q->prompt_pos) * (uint64_t)sizeof(*q->prompt) : 0;
+}
+
+struct store_node *store_seq_node(const struct store_seq *q)
+{
+	return q->node;
+}

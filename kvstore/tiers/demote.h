@@ -1,0 +1,28 @@
+/*
+ * demote.h - the way down: what leaves the device goes to host memory, what leaves host memory
+ * stays in the file if it is there, and what leaves the last tier is gone. Always the last slice of
+ * the oldest leaf.
+ */
+#ifndef COPPICE_KVSTORE_SPILL_H
+#define COPPICE_KVSTORE_SPILL_H
+
+#include "tiers.h"
+
+/* The last slice that an idle node has on the device leaves it; nothing below the node is there.
+ * Returns the pages that were freed, 0 or 1. The node may be gone. */
+uint32_t spill_slice(struct store *s, struct store_node *n);
+
+/* The same of a node that is used: its sequences stand below the device then. -ENOSPC: no place in
+ * host memory; -ENOMEM. */
+int spill_used(struct store *s, struct store_node *n);
+
+/* Would a page of the holding's cost host memory a slice that could stay if what is under way had
+ * ended? Who can wait does. */
+bool spill_can_wait(const struct store *s, const struct store_holding *h);
+
+/* Some slice leaves a tier to make room for a page of the holding's, not of the path to avoid.
+ * False: nothing could go. */
+bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tier,
+		   const struct store_node *avoid);
+
+#endif

@@ -1,0 +1,288 @@
+/*
+ * evict.c - victims and room; see evict.h.
+ *
+ * The first entry of an LRU list is a leaf, as children stand before parents; lists are compared by
+ * the stamps of their first entries. What will be read of the next entries is prefetched: in a big
+ * store each is half a dozen cache misses, one after the other.
+ */
+#include "evict.h"
+
+#include "kvstore/tree/lru.h"
+#include "kvstore/tree/node.h"
+#include "kvstore/tree/radix.h"
+#include "kvstore/tree/namespace.h"
+#include "demote.h"
+#include "tiers.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define HOME_LOOKS 64u /* for a victim at home on the right device */
+
+static struct store_node *oldest_of_name(const struct store *s, const char *name)
+{
+	struct store_node *best = NULL;
+	const struct store_model *m;
+
+	LIST_FOREACH (m, &s->all_models, all) {
+		struct store_node *n =
+			strcmp(m->name, name) ? NULL : lru_oldest_of_model(m, STORE_DEVICE);
+		if (n && (!best || n->stamp < best->stamp))
+			best = n;
+	}
+	return best;
+}
+
+static const struct store_node *lru_skip(const struct store_node *n, uint32_t n_places)
+{
+	while (n && n_places-- > 0)
+		n = TAILQ_NEXT(n, lru);
+	return n;
+}
+
+/* Of victims to come first their own lines, then those that they point to, then those behind these:
+ * each a few victims before it is read. Following the list alone would wait for memory at every
+ * node, thus node.ahead. */
+static void victims_prefetch(const struct store *s, const struct store_node *n)
+{
+	const char *far = (const char *)n->ahead;
+
+	for (size_t line = 0; far && line < sizeof(*n); line += 64)
+		__builtin_prefetch(far + line);
+	n = lru_skip(n, 2);
+	if (!n)
+		return;
+	__builtin_prefetch(*index_bucket(&s->children, n->link.hash));
+	__builtin_prefetch(pages_at(&s->pages, &n->space->holding->model->lent, n->slices[0].page));
+	n = lru_skip(n, 3);
+	if (!n)
+		return;
+	__builtin_prefetch(index_bucket(&s->children, n->link.hash));
+	__builtin_prefetch(n->slices);
+	__builtin_prefetch(n->tokens);
+	__builtin_prefetch(n->sibling.le_prev);
+	if (LIST_NEXT(n, sibling))
+		__builtin_prefetch(&LIST_NEXT(n, sibling)->sibling);
+}
+
+/* The node goes, or where there is a tier for it, its last slice. Returns how many pages were
+ * freed. */
+static uint32_t evict_node(struct store *s, struct store_node *n)
+{
+	struct store_space *space = n->space;
+	uint64_t before = s->pages.n_used;
+
+	if (s->tiers && tiers_units(s->tiers, node_model(n)) > 0) {
+		uint32_t n_freed = spill_slice(s, n);
+		s->stats.pages_evicted += n_freed;
+		return n_freed;
+	}
+	victims_prefetch(s, n);
+	radix_cut(n);
+	space_settle(space);
+	s->stats.nodes_evicted++;
+	s->stats.pages_evicted += before - s->pages.n_used;
+	return (uint32_t)(before - s->pages.n_used);
+}
+
+/* At most so many pages of this kind could be had from a holding if everything idle in it went. */
+static uint64_t idle_bound(struct store_holding *h, struct store_holding *of)
+{
+	struct pages_tenant *t = holding_tenant(of);
+
+	if (t == holding_tenant(h))
+		return of->n_idle_slices;
+	return of->n_idle_slices ? (uint64_t)t->n_extents * h->model->lent.extent_pages : 0;
+}
+
+/* Could n pages be had if everything idle went? */
+static bool room_is_possible(const struct store *s, struct store_holding *h, uint32_t n)
+{
+	const struct pages *p = &s->pages;
+	uint64_t extent_pages = h->model->lent.extent_pages;
+	uint64_t bound = holding_tenant(h)->n_free;
+	struct store_holding *of;
+
+	bound += (p->n_extents - p->n_extents_used + (uint64_t)p->n_spares) * extent_pages;
+	LIST_FOREACH (of, &s->all_holdings, all)
+		bound += idle_bound(h, of);
+	return n <= bound;
+}
+
+static bool over_bytes(const struct store *s, const struct store_domain *d, uint64_t bytes)
+{
+	return s->config.domain_bytes > 0 && d->bytes + bytes > s->config.domain_bytes;
+}
+
+/* Could they be had within the bytes of the domain? */
+static bool bytes_are_possible(const struct store *s, const struct store_domain *d, uint64_t bytes)
+{
+	uint64_t idle_bytes = 0;
+	struct store_holding *h;
+
+	if (!over_bytes(s, d, bytes))
+		return true;
+	LIST_FOREACH (h, &d->holdings, of_domain)
+		idle_bytes += h->n_idle_slices * h->model->lent.page_bytes;
+	return d->bytes + bytes - s->config.domain_bytes <= idle_bytes;
+}
+
+/* Could they be had within the extents of the domain? */
+static bool extents_are_possible(const struct store *s, struct store_holding *h, uint32_t n)
+{
+	uint64_t n_more = s->pages.domain_extents - h->domain->n_extents;
+	uint64_t bound = h->tenant.n_free + n_more * h->model->lent.extent_pages;
+	struct store_holding *of;
+
+	if (s->pages.domain_extents == 0)
+		return true;
+	LIST_FOREACH (of, &h->domain->holdings, of_domain)
+		bound += idle_bound(h, of);
+	return n <= bound;
+}
+
+/* -EDQUOT or -ENOSPC where no eviction could make the room. */
+static int room_check(const struct store *s, struct store_holding *h, uint32_t n, uint64_t bytes)
+{
+	if (!bytes_are_possible(s, h->domain, bytes))
+		return -EDQUOT;
+	if (n <= holding_tenant(h)->n_free)
+		return 0;
+	if (!extents_are_possible(s, h, n))
+		return -EDQUOT;
+	return room_is_possible(s, h, n) ? 0 : -ENOSPC;
+}
+
+static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
+{
+	while (over_bytes(s, d, bytes)) {
+		struct store_node *victim = lru_oldest_of_domain(d, STORE_DEVICE);
+		if (!victim)
+			return -EDQUOT;
+		evict_node(s, victim);
+	}
+	return 0;
+}
+
+/* The oldest of those that share the space's extents and are not at home elsewhere. The first of a
+ * space in the list is a leaf. Behind too many that are, the oldest of all: the next look goes
+ * further, and no stranger pays for it. */
+static struct store_node *victim_at_home(const struct store_space *space)
+{
+	struct store_node *n = TAILQ_FIRST(&space->holding->lru[STORE_DEVICE]);
+
+	for (uint32_t i = 0; n && i < HOME_LOOKS; i++, n = TAILQ_NEXT(n, lru))
+		if (!n->space->at_home || n->space->home == space->home)
+			return n;
+	return n ? TAILQ_FIRST(&space->holding->lru[STORE_DEVICE]) : NULL;
+}
+
+/* Of those who have extents of their own, or of the domain that is short of them. */
+static struct store_node *victim_of_others(const struct store *s, const struct store_holding *h,
+					   int error)
+{
+	struct store_node *best = NULL;
+	struct store_holding *of;
+
+	LIST_FOREACH (of, &s->all_holdings, all) {
+		struct store_node *n = TAILQ_FIRST(&of->lru[STORE_DEVICE]);
+
+		if (of == h || !n || (error == -EDQUOT && of->domain != h->domain))
+			continue;
+		if (!best || n->stamp < best->stamp)
+			best = n;
+	}
+	return best;
+}
+
+/* The own oldest goes first: no other is sure to leave a page behind that can be had. */
+static struct store_node *victim_for(struct store *s, const struct store_space *space, int error)
+{
+	struct store_holding *h = space->holding;
+
+	if (space->at_home) {
+		struct store_node *own = victim_at_home(space);
+
+		return own ? own : victim_of_others(s, h, error);
+	}
+
+	struct store_node *n = s->pages.domain_extents
+				       ? TAILQ_FIRST(&h->lru[STORE_DEVICE])
+				       : lru_oldest_of_model(h->model, STORE_DEVICE);
+
+	if (n)
+		return n;
+	return error == -EDQUOT ? lru_oldest_of_domain(h->domain, STORE_DEVICE)
+				: lru_oldest(s, STORE_DEVICE);
+}
+
+/* On the device that *ret says. */
+static int page_take(struct store *s, const struct store_space *space, uint32_t row, uint32_t *ret)
+{
+	struct store_holding *h = space->holding;
+	uint32_t device = *ret;
+	int r;
+
+	while ((r = pages_take(&s->pages, h, device, row, ret)) == -ENOSPC || r == -EDQUOT) {
+		struct store_node *victim = victim_for(s, space, r);
+		if (!victim)
+			return r;
+		evict_node(s, victim);
+	}
+	return r;
+}
+
+int evict_take(const struct store_space *space, uint32_t first_row, struct store_slice *ret,
+	       uint32_t n)
+{
+	struct store_holding *h = space->holding;
+	struct store *s = h->model->store;
+	uint64_t bytes = n * h->model->lent.page_bytes;
+	int r = room_check(s, h, n, bytes);
+
+	if (!r)
+		r = bytes_keep(s, h->domain, bytes);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < n; i++) {
+		r = page_take(s, space, i == 0 ? first_row : 0, &ret[i].page);
+		if (!r)
+			continue;
+		while (i-- > 0)
+			pages_drop(&s->pages, h->model, h->domain,
+				   (struct store_slice){.page = ret[i].page});
+		return r;
+	}
+	return 0;
+}
+
+bool evict_is_due(struct store_holding *h)
+{
+	const struct pages *p = &h->model->store->pages;
+	bool is_full = false;
+
+	for (uint32_t i = 0; i < h->model->lent.n_devices; i++)
+		is_full = is_full || LIST_EMPTY(&holding_tenant(h)->room[i]);
+	return is_full && p->n_extents_used - p->n_spares == p->n_extents;
+}
+
+void evict_all(struct store *s)
+{
+	for (struct store_node *n; (n = lru_oldest(s, STORE_DEVICE));)
+		evict_node(s, n);
+}
+
+uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_nodes)
+{
+	uint32_t freed = 0;
+
+	pages_settle(&s->pages);
+	for (uint32_t i = 0; i < max_nodes && freed < n_pages; i++) {
+		struct store_node *victim =
+			name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
+		if (!victim || (s->tiers && spill_can_wait(s, victim->space->holding)))
+			break;
+		freed += evict_node(s, victim);
+	}
+	return freed;
+}

@@ -1,0 +1,213 @@
+/*
+ * core.h - what the store's own files share: the structures behind store.h.
+ *
+ *      store ---- models ------------.
+ *         \------ domains ---- holding (model, domain) ---- spaces (salt) ---- root ---- nodes
+ *                               LRU list                                            sequences, pins
+ *
+ * A holding is what one domain holds of one model: the unit of the LRU lists, as eviction asks for
+ * the oldest of a model or of a domain. Spaces, holdings and domains live as long as something is
+ * in them; models as long as they are open or hold anything.
+ */
+#ifndef COPPICE_KVSTORE_CORE_H
+#define COPPICE_KVSTORE_CORE_H
+
+#include "kvstore/base/blocks.h"
+#include "kvstore/base/index.h"
+#include "pages.h"
+#include "pin.h"
+#include "kvstore/store.h"
+#include "walk.h"
+
+#include <sys/queue.h>
+
+LIST_HEAD(store_seq_list, store_seq);
+LIST_HEAD(store_pin_list, store_pin);
+LIST_HEAD(store_node_list, store_node);
+LIST_HEAD(store_holding_list, store_holding);
+TAILQ_HEAD(store_lru, store_node);
+TAILQ_HEAD(store_claims, store_seq);
+TAILQ_HEAD(store_spaces, store_space);
+TAILQ_HEAD(store_wants, store_seq);
+
+#define STORE_NAME_BYTES 128u
+#define HOLDING_AHEAD 16u
+
+struct store_model {
+	struct index_link link; /* in store.models, by name and fingerprint */
+	struct store *store;
+	char name[STORE_NAME_BYTES];
+	uint64_t fingerprint[2];
+	uint32_t page_tokens;
+	uint32_t n_refs;
+	struct pages_lent lent;
+	struct pages_tenant tenant; /* where domains have no limit */
+	uint32_t file_number; /* of the model in the tier file; 0: not yet */
+	struct store_holding_list holdings;
+	LIST_ENTRY(store_model) all;
+};
+
+struct store_domain {
+	struct index_link link; /* in store.domains, by id */
+	uint64_t id;
+	uint64_t bytes; /* of pages held */
+	uint32_t n_extents; /* where domains have a limit */
+	uint32_t n_pins;
+	uint64_t tier_units[STORE_TIERS]; /* of lower tiers */
+	struct store_holding_list holdings;
+};
+
+struct store_holding {
+	struct store_model *model;
+	struct store_domain *domain;
+	struct pages_tenant tenant; /* where domains have a limit */
+	/* Unused nodes with slices on the device, the oldest first; then with slices in host memory
+	 * but not on the device; then with images in the file. */
+	struct store_lru lru[STORE_TIERS];
+	struct store_node *last_listed[HOLDING_AHEAD]; /* a ring; some may be gone */
+	uint32_t n_listed; /* ever */
+	/* on the device, of the nodes in lru: as many pages at most are to be had by eviction */
+	uint64_t n_idle_slices;
+	uint32_t n_spaces;
+	uint32_t n_moves; /* under way, that hold pages or places */
+	LIST_ENTRY(store_holding) of_model;
+	LIST_ENTRY(store_holding) of_domain;
+	LIST_ENTRY(store_holding) all;
+};
+
+struct store_space {
+	struct index_link link; /* in store.spaces, by holding and salt */
+	struct store_holding *holding;
+	uint64_t salt;
+	bool at_home; /* new pages are on one device */
+	uint32_t home;
+	struct store_node *root; /* owned */
+	TAILQ_ENTRY(store_space) all;
+};
+
+/* Three cache lines. A match reads the first. */
+struct store_node {
+	_Alignas(64) struct index_link link; /* in store.children, by parent and first token */
+	struct store_node *parent;
+	struct store_node *hint; /* the child that was matched last; NULL: none */
+	uint32_t *tokens; /* owned, a block */
+	uint32_t first_token;
+	uint32_t n_tokens;
+	uint32_t pos;
+	uint32_t n_users; /* sequences and pins here and below */
+	uint64_t id;
+	struct store_slice *slices; /* owned, a block */
+	uint32_t n_slices;
+	uint32_t slices_capacity;
+	uint32_t tokens_capacity;
+	bool listed; /* in its holding's lru[STORE_DEVICE] */
+	TAILQ_ENTRY(store_node) lru;
+	LIST_ENTRY(store_node) sibling; /* of a free node: in the slab */
+	/* was listed HOLDING_AHEAD later, and may be gone: to prefetch only */
+	struct store_node *ahead;
+	struct store_space *space;
+	uint64_t stamp; /* of its place in lru; never falls along the list */
+	uint64_t hits;
+	struct store_node_list children;
+	struct store_seq_list seqs; /* that stand in this node, not below */
+	struct store_pin_list pins;
+	uint64_t mark;
+	struct store_lower *lower; /* owned; NULL: all slices are on the device, and nowhere else */
+};
+
+_Static_assert(offsetof(struct store_node, slices) == 64, "a match reads one line of a node");
+_Static_assert(sizeof(struct store_node) == 192, "a node is three lines");
+
+/* Nodes come from chunks that stay; the id is the slot plus one, and above it how often the slot
+ * was used. */
+struct node_slab {
+	struct store_node **chunks; /* owned, each too */
+	uint32_t n_chunks;
+	uint32_t chunks_capacity;
+	struct store_node_list free;
+};
+
+/* Tokens behind the path that are nobody else's yet; see tail.h. */
+struct seq_tail {
+	uint32_t n; /* 0: none */
+	uint32_t n_slots;
+	uint32_t *ids; /* owned */
+	struct store_slice *slots; /* owned: one a page */
+	uint32_t ids_capacity, slots_capacity;
+	bool listed; /* in tiers.tails */
+	bool held; /* a gather is about it: it stays where it is */
+	TAILQ_ENTRY(store_seq) order;
+};
+
+struct store_seq {
+	struct store_node *node;
+	uint32_t n_path;
+	uint64_t path_version;
+	uint32_t n_prompt; /* 0: the prompt is computed or left */
+	uint32_t *prompt; /* owned: its tokens from prompt_pos on; NULL when n_prompt is 0 */
+	uint32_t prompt_pos;
+	uint32_t n_live;
+	bool draft;
+	bool claims;
+	uint32_t n_slots;
+	uint32_t *ids; /* owned: of the live extension */
+	struct store_slice *slots; /* owned */
+	uint32_t ids_capacity;
+	uint32_t slots_capacity;
+	struct seq_tail tail;
+	uint64_t lease_ns; /* end of the claim */
+	struct index_link claim_link; /* in store.claims, by place and first token */
+	TAILQ_ENTRY(store_seq) claim_order;
+	LIST_ENTRY(store_seq) at_node;
+	/* What is wanted from lower tiers: the path to here. It counts as used. */
+	struct store_node *want; /* NULL: nothing */
+	uint32_t want_path;
+	bool want_waits; /* in tiers.wants: not all of it is there yet */
+	bool want_failed; /* there was no room: not wanted again */
+	bool want_stays; /* there was none on the device: it is to be in memory */
+	enum store_tier want_tier; /* the lowest that it comes from */
+	uint64_t want_since_ns;
+	LIST_ENTRY(store_seq) at_want;
+	TAILQ_ENTRY(store_seq) want_order;
+};
+
+struct store {
+	struct store_config config;
+	uint64_t seed[2];
+	struct pages pages;
+	struct node_slab slab;
+	struct blocks blocks;
+	struct index models, domains, spaces, children, claims, pins;
+	LIST_HEAD(, store_model) all_models;
+	struct store_holding_list all_holdings;
+	struct store_spaces all_spaces;
+	struct store_claims claim_order; /* the lease that ends first, first */
+	struct pin_heap pin_heap;
+	struct walk walk;
+	struct tiers *tiers; /* owned; NULL: none below the device */
+	uint64_t stamp;
+	uint64_t epoch;
+	struct store_stats stats; /* what is counted as it happens; store_stats adds the rest */
+};
+
+static inline struct store *node_store(const struct store_node *n)
+{
+	return n->space->holding->model->store;
+}
+
+static inline struct pages_tenant *holding_tenant(struct store_holding *h)
+{
+	return h->model->store->pages.domain_extents ? &h->tenant : &h->model->tenant;
+}
+
+static inline struct store_model *node_model(const struct store_node *n)
+{
+	return n->space->holding->model;
+}
+
+static inline uint32_t node_end(const struct store_node *n)
+{
+	return n->pos + n->n_tokens;
+}
+
+#endif

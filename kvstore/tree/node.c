@@ -1,0 +1,176 @@
+/* node.c - nodes, their arrays and their users; see node.h. */
+#include "node.h"
+
+#include "residency.h"
+#include "lru.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOT_BITS 32
+
+void node_slab_init(struct node_slab *slab)
+{
+	*slab = (struct node_slab){0};
+}
+
+void node_slab_done(struct node_slab *slab)
+{
+	for (uint32_t i = 0; i < slab->n_chunks; i++)
+		free(slab->chunks[i]);
+	free(slab->chunks);
+}
+
+static int slab_grow_table(struct node_slab *slab)
+{
+	uint32_t capacity = slab->chunks_capacity ? 2 * slab->chunks_capacity : 16;
+	struct store_node **chunks = realloc(slab->chunks, capacity * sizeof(*chunks));
+
+	if (!chunks)
+		return -ENOMEM;
+	slab->chunks = chunks;
+	slab->chunks_capacity = capacity;
+	return 0;
+}
+
+static int slab_grow(struct node_slab *slab)
+{
+	if (slab->n_chunks == slab->chunks_capacity && slab_grow_table(slab))
+		return -ENOMEM;
+	struct store_node *chunk = aligned_alloc(_Alignof(struct store_node),
+						 NODE_SLAB_NODES * sizeof(struct store_node));
+	if (!chunk)
+		return -ENOMEM;
+	for (uint32_t i = NODE_SLAB_NODES; i-- > 0;) {
+		chunk[i] = (struct store_node){.id = (uint64_t)slab->n_chunks * NODE_SLAB_NODES +
+						     i + 1};
+		LIST_INSERT_HEAD(&slab->free, &chunk[i], sibling);
+	}
+	slab->chunks[slab->n_chunks++] = chunk;
+	return 0;
+}
+
+struct store_node *node_by_id(const struct store *s, uint64_t id)
+{
+	uint64_t slot = (uint32_t)id - 1u;
+
+	if ((uint32_t)id == 0 || slot / NODE_SLAB_NODES >= s->slab.n_chunks)
+		return NULL;
+	struct store_node *n = &s->slab.chunks[slot / NODE_SLAB_NODES][slot % NODE_SLAB_NODES];
+	return n->id == id && n->space ? n : NULL;
+}
+
+int node_new(struct store_space *space, uint32_t n_tokens, uint32_t n_slices,
+	     struct store_node **ret)
+{
+	struct node_slab *slab = &space->holding->model->store->slab;
+
+	if (LIST_EMPTY(&slab->free) && slab_grow(slab))
+		return -ENOMEM;
+	struct store_node *n = LIST_FIRST(&slab->free);
+	LIST_REMOVE(n, sibling);
+	*n = (struct store_node){.id = n->id, .space = space};
+	if (node_reserve(n, n_tokens, n_slices)) {
+		node_free(space->holding->model->store, n);
+		return -ENOMEM;
+	}
+	*ret = n;
+	return 0;
+}
+
+void node_free(struct store *s, struct store_node *n)
+{
+	if (!n)
+		return;
+	assert(!n->listed && n->n_users == 0);
+	if (n->lower)
+		lower_free(s, n);
+	blocks_put(&s->blocks, n->tokens, n->tokens_capacity * sizeof(*n->tokens));
+	blocks_put(&s->blocks, n->slices, n->slices_capacity * sizeof(*n->slices));
+	n->space = NULL;
+	n->id += UINT64_C(1) << SLOT_BITS;
+	LIST_INSERT_HEAD(&s->slab.free, n, sibling);
+}
+
+/* Room for items in all; at least double what there was, but exact at first: most nodes never
+ * grow. */
+static int array_grow(struct blocks *blocks, void **array, uint32_t *capacity, uint32_t items,
+		      size_t item_bytes)
+{
+	if (items < 2 * *capacity)
+		items = 2 * *capacity;
+	size_t bytes = items * item_bytes;
+	void *grown = blocks_get(blocks, &bytes);
+	if (!grown)
+		return -ENOMEM;
+	if (*array)
+		memcpy(grown, *array, *capacity * item_bytes);
+	blocks_put(blocks, *array, *capacity * item_bytes);
+	*array = grown;
+	*capacity = (uint32_t)(bytes / item_bytes);
+	return 0;
+}
+
+int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices)
+{
+	struct blocks *blocks = &node_store(n)->blocks;
+	int r = 0;
+
+	n_tokens += n->n_tokens;
+	n_slices += n->n_slices;
+	if (n_tokens > n->tokens_capacity)
+		r = array_grow(blocks, (void **)&n->tokens, &n->tokens_capacity, n_tokens,
+			       sizeof(*n->tokens));
+	if (!r && n_slices > n->slices_capacity)
+		r = array_grow(blocks, (void **)&n->slices, &n->slices_capacity, n_slices,
+			       sizeof(*n->slices));
+	return r;
+}
+
+/* A slice that continues the node's last one becomes part of it. */
+static bool slice_merge(struct store_node *n, struct store_slice slice)
+{
+	struct store_slice *last = n->n_slices ? &n->slices[n->n_slices - 1] : NULL;
+	struct store_model *m = n->space->holding->model;
+
+	if (!last || last->page != slice.page)
+		return false;
+	assert(last->first + last->count == slice.first);
+	lower_unback_last(n);
+	last->count = (uint16_t)(last->count + slice.count);
+	pages_at(&m->store->pages, &m->lent, slice.page)->n_slices--;
+	return true;
+}
+
+void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
+		 const struct store_slice *slices, uint32_t n_slices)
+{
+	assert(!n->listed);
+	assert(n->n_tokens + n_ids <= n->tokens_capacity);
+	memcpy(n->tokens + n->n_tokens, ids, n_ids * sizeof(*ids));
+	n->n_tokens += n_ids;
+	n->first_token = n->tokens[0];
+	node_store(n)->stats.n_tokens += n_ids;
+	for (uint32_t i = 0; i < n_slices; i++)
+		if (i > 0 || !slice_merge(n, slices[i]))
+			n->slices[n->n_slices++] = slices[i];
+	lower_appended(n);
+}
+
+void node_attach(struct store_node *n, const struct store_node *stop)
+{
+	for (; n != stop; n = n->parent)
+		if (n->n_users++ == 0 && (n->listed || n->lower))
+			lru_leave(n);
+}
+
+void node_detach(struct store_node *n, const struct store_node *stop)
+{
+	for (; n != stop; n = n->parent) {
+		assert(n->n_users > 0);
+		if (--n->n_users == 0)
+			lru_settle(n);
+	}
+}

@@ -1,0 +1,35 @@
+/*
+ * node.h - one node: its birth, its token run and slices, its users, its place in the LRU list.
+ *
+ * A node is listed exactly while nobody uses it or anything below it. Users are counted along the
+ * whole path, so that the walk from a user that leaves up to the root lists every node that falls
+ * idle, children before parents.
+ */
+#ifndef COPPICE_KVSTORE_NODE_H
+#define COPPICE_KVSTORE_NODE_H
+
+#include "core.h"
+
+#define NODE_SLAB_NODES 256u /* in a chunk */
+
+void node_slab_init(struct node_slab *slab);
+void node_slab_done(struct node_slab *slab);
+/* NULL: no such node any more. */
+struct store_node *node_by_id(const struct store *s, uint64_t id);
+
+/* An empty node with room, linked to nothing. -ENOMEM. */
+int node_new(struct store_space *space, uint32_t n_tokens, uint32_t n_slices,
+	     struct store_node **ret);
+/* The node must be linked to nothing; its slices are dropped elsewhere. NULL is fine. */
+void node_free(struct store *s, struct store_node *n);
+/* Room for so many more. -ENOMEM. */
+int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices);
+/* Appends a run with its slices, which change hands. Room must be there. */
+void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
+		 const struct store_slice *slices, uint32_t n_slices);
+
+/* One user more, or fewer, from the node up to stop, exclusive; NULL: up to the root. */
+void node_attach(struct store_node *n, const struct store_node *stop);
+void node_detach(struct store_node *n, const struct store_node *stop);
+
+#endif

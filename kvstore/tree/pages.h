@@ -1,0 +1,127 @@
+/*
+ * pages.h - extents lent to models, and in them pages: who has them, how far they are filled, how
+ * many slices use them.
+ *
+ * Page p of a model with n pages to an extent lies in extent p / n. A page is charged to the domain
+ * that took it, whole, and goes back with its last slice. Rows are handed out once, in order
+ * (fill); rows that were handed out last may be given back.
+ *
+ * Pages of an extent belong to one tenant: the model, or where domains are limited the domain's
+ * holding of it. A page keeps all of its extent from others, so a limit on pages alone would let a
+ * domain with many models and a page of each take the whole pool; a limited domain is charged whole
+ * extents as well, and shares none.
+ *
+ * With several devices an extent has as much memory on each. Page p of a model that is striped lies
+ * on device p mod their number; the pages of others lie on all devices, a part on each. So what
+ * holds of extents holds of each device.
+ *
+ * An extent whose last page goes becomes its model's spare, so that the next page need not pay for
+ * fresh memory; if the model has one, it goes back to the pool. Spares are as good as free: whoever
+ * finds the pool empty gets them.
+ */
+#ifndef COPPICE_KVSTORE_PAGES_H
+#define COPPICE_KVSTORE_PAGES_H
+
+#include "kvstore/store.h"
+
+#include <sys/queue.h>
+
+#define PAGES_NONE UINT32_MAX
+#define PAGES_DEVICES_MAX 64u
+
+struct store_domain;
+struct store_holding;
+
+struct page {
+	uint32_t n_slices; /* 0: free */
+	uint32_t next_free; /* index in the extent, PAGES_NONE ends */
+	uint32_t fill; /* rows handed out, and never handed out before the first */
+};
+
+LIST_HEAD(extent_list, extent);
+LIST_HEAD(extent_sides, extent_side);
+
+/* The free pages of an extent on one device. */
+struct extent_side {
+	struct extent *extent;
+	uint32_t free_page; /* PAGES_NONE: no page is free */
+	LIST_ENTRY(extent_side)
+	link; /* in the tenant's room for the device, while a page is free */
+};
+
+struct extent {
+	struct page *pages; /* owned; NULL: in the pool */
+	struct extent_side *sides; /* [model's n_devices]: one is here, several are owned */
+	struct extent_side side;
+	struct store_model *model;
+	struct pages_tenant *tenant; /* NULL: no page is used */
+	uint32_t n_used;
+	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, while no page is used */
+};
+
+/* Who shares extents. */
+struct pages_tenant {
+	struct store_domain *domain; /* that is charged for them; NULL: none */
+	uint32_t n_extents;
+	uint64_t n_free; /* pages */
+	struct extent_sides room[PAGES_DEVICES_MAX]; /* of extents, with a free page */
+};
+
+/* The extents of one model. */
+struct pages_lent {
+	uint64_t page_bytes;
+	uint32_t extent_pages; /* a multiple of n_devices */
+	uint32_t n_devices; /* that its pages are striped over; 1: a page is on all alike */
+	uint64_t part_bytes; /* of a page on a device that has any of it */
+	uint32_t n_extents;
+	uint64_t n_free; /* pages, of the spare too */
+	struct extent *spare; /* an empty one; NULL: none */
+};
+
+struct pages {
+	struct store_pool pool;
+	struct extent *extents; /* owned */
+	uint32_t n_extents;
+	uint32_t n_extents_used;
+	uint32_t domain_extents; /* a domain may have; 0: no limit, and domains share extents */
+	uint32_t n_spares; /* of those used */
+	uint64_t n_used;
+	uint64_t used_bytes;
+	uint32_t n_devices;
+	uint64_t device_bytes[PAGES_DEVICES_MAX]; /* of those used */
+	struct extent_list free;
+	struct extent_list spares;
+	struct extent_list vacant; /* empty, but somebody may still read from them */
+	bool hold; /* extents that get empty become vacant */
+};
+
+int pages_init(struct pages *p, const struct store_config *config);
+void pages_done(struct pages *p);
+
+struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page);
+static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page)
+{
+	return lent->n_devices > 1 ? page % lent->n_devices : 0;
+}
+/* A page on a device (of a model that is striped, else 0) for a holding whose rows are handed out
+ * from row on; no slice yet. -ENOSPC: nothing free there in the tenant's extents, and no extent to
+ * be had. -EDQUOT: nothing free, and the domain may have no more extents. -ENOMEM. */
+int pages_take(struct pages *p, struct store_holding *h, uint32_t device, uint32_t row,
+	       uint32_t *ret);
+/* Hands out count rows at fill as a new slice. */
+struct store_slice pages_fill(struct pages *p, struct store_model *m, uint32_t page,
+			      uint32_t count);
+/* Rows of a slice that nobody needs; the rest of the slice stays. */
+void pages_give_back(struct pages *p, struct store_model *m, struct store_slice rows);
+/* A slice goes, the page with it if it was the last. */
+void pages_drop(struct pages *p, struct store_model *m, struct store_domain *d,
+		struct store_slice slice);
+
+/* The model's spare goes back. */
+void pages_leave(struct pages *p, struct store_model *m);
+
+/* From hold until settle pages that go stay readable. */
+void pages_hold(struct pages *p);
+void pages_settle(struct pages *p);
+
+#endif

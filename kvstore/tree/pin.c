@@ -1,0 +1,152 @@
+/* pin.c - pins by id and by end; see pin.h. */
+#include "pin.h"
+
+#include "claim.h"
+#include "node.h"
+#include "namespace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static void heap_put(struct pin_heap *h, uint32_t i, struct store_pin *p)
+{
+	h->pins[i] = p;
+	p->heap_index = i;
+}
+
+static void heap_rise(struct pin_heap *h, uint32_t i)
+{
+	struct store_pin *p = h->pins[i];
+
+	for (; i > 0 && h->pins[(i - 1) / 2]->until_ns > p->until_ns; i = (i - 1) / 2)
+		heap_put(h, i, h->pins[(i - 1) / 2]);
+	heap_put(h, i, p);
+}
+
+static void heap_sink(struct pin_heap *h, uint32_t i)
+{
+	struct store_pin *p = h->pins[i];
+
+	for (uint32_t child; (child = 2 * i + 1) < h->n; i = child) {
+		if (child + 1 < h->n && h->pins[child + 1]->until_ns < h->pins[child]->until_ns)
+			child++;
+		if (h->pins[child]->until_ns >= p->until_ns)
+			break;
+		heap_put(h, i, h->pins[child]);
+	}
+	heap_put(h, i, p);
+}
+
+static void heap_remove(struct pin_heap *h, struct store_pin *p)
+{
+	struct store_pin *last = h->pins[--h->n];
+
+	if (last == p)
+		return;
+	heap_put(h, p->heap_index, last);
+	heap_rise(h, last->heap_index);
+	heap_sink(h, last->heap_index);
+}
+
+static int heap_reserve(struct pin_heap *h)
+{
+	if (h->n < h->capacity)
+		return 0;
+	uint32_t capacity = h->capacity ? 2 * h->capacity : 16;
+	struct store_pin **pins = realloc(h->pins, capacity * sizeof(struct store_pin *));
+	if (!pins)
+		return -ENOMEM;
+	h->pins = pins;
+	h->capacity = capacity;
+	return 0;
+}
+
+static struct store_domain *domain_of(const struct store_node *n)
+{
+	return n->space->holding->domain;
+}
+
+/* -ENOMEM, -EUSERS. */
+static int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t until_ns,
+		   uint64_t *ret_pin)
+{
+	struct pin_heap *h = &s->pin_heap;
+	uint32_t most = s->config.max_domain_pins;
+
+	if (most && domain_of(n)->n_pins >= most)
+		return -EUSERS;
+	if (heap_reserve(h))
+		return -ENOMEM;
+	struct store_pin *p = malloc(sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	*p = (struct store_pin){.id = ++h->last_id,
+				.until_ns = until_ns,
+				.node = n,
+				.n_path = n_path};
+	index_insert(&s->pins, &p->link, index_hash(s->seed, p->id, 0));
+	heap_put(h, h->n++, p);
+	heap_rise(h, p->heap_index);
+	LIST_INSERT_HEAD(&n->pins, p, at_node);
+	domain_of(n)->n_pins++;
+	node_attach(n, NULL);
+	*ret_pin = p->id;
+	return 0;
+}
+
+void pin_end(struct store *s, struct store_pin *p)
+{
+	struct store_space *space = p->node->space;
+
+	LIST_REMOVE(p, at_node);
+	domain_of(p->node)->n_pins--;
+	node_detach(p->node, NULL);
+	index_remove(&s->pins, &p->link);
+	heap_remove(&s->pin_heap, p);
+	free(p);
+	space_settle(space);
+}
+
+void pin_expire(struct store *s, uint64_t now_ns)
+{
+	while (s->pin_heap.n > 0 && s->pin_heap.pins[0]->until_ns <= now_ns)
+		pin_end(s, s->pin_heap.pins[0]);
+}
+
+uint64_t pin_next_ns(const struct store *s)
+{
+	return s->pin_heap.n ? s->pin_heap.pins[0]->until_ns : UINT64_MAX;
+}
+
+void pin_done(struct store *s)
+{
+	while (s->pin_heap.n > 0)
+		pin_end(s, s->pin_heap.pins[0]);
+	free(s->pin_heap.pins);
+}
+
+int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin)
+{
+	return pin_new(node_store(q->node), q->node, q->n_path, until_ns, ret_pin);
+}
+
+int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_t *ret_pin)
+{
+	struct store_node *n = node_by_id(s, node_id);
+
+	return n ? pin_new(s, n, node_end(n), until_ns, ret_pin) : -ENOENT;
+}
+
+int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns)
+{
+	claim_expire(s, now_ns);
+	for (struct index_link *l = index_find(&s->pins, index_hash(s->seed, pin, 0)); l;
+	     l = index_find_next(l)) {
+		struct store_pin *p = INDEX_ENTRY(l, struct store_pin, link);
+		if (p->id == pin && (domain == UINT64_MAX || domain == domain_of(p->node)->id)) {
+			pin_end(s, p);
+			return 0;
+		}
+	}
+	return -ENOENT;
+}

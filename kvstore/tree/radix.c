@@ -1,0 +1,348 @@
+/*
+ * radix.c - the tree; see radix.h.
+ *
+ * Children are found in one index of the whole store, keyed by the parent's id and the first token.
+ * Each node also remembers the child that was matched last, so that a path that is followed again
+ * and again costs no hashing.
+ */
+#include "radix.h"
+
+#include "claim.h"
+#include "residency.h"
+#include "lru.h"
+#include "node.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define COMPARE_TOKENS 2048u /* at once, before looking for where they differ */
+
+static uint64_t child_hash(const struct store *s, const struct store_node *parent, uint32_t token)
+{
+	return index_hash(s->seed, parent->id, token);
+}
+
+static struct store_node *child_lookup(const struct store *s, const struct store_node *parent,
+				       uint32_t token)
+{
+	struct index_link *l = index_find(&s->children, child_hash(s, parent, token));
+
+	for (; l; l = index_find_next(l)) {
+		struct store_node *n = INDEX_ENTRY(l, struct store_node, link);
+		if (n->parent == parent && n->first_token == token)
+			return n;
+	}
+	return NULL;
+}
+
+static struct store_node *child_find(const struct store *s, struct store_node *parent,
+				     uint32_t token)
+{
+	struct store_node *n = parent->hint;
+
+	if (n && n->first_token == token)
+		return n;
+	n = child_lookup(s, parent, token);
+	if (n)
+		parent->hint = n;
+	return n;
+}
+
+static void child_link(struct store *s, struct store_node *parent, struct store_node *n)
+{
+	n->parent = parent;
+	index_insert(&s->children, &n->link, child_hash(s, parent, n->first_token));
+}
+
+static void child_unlink(struct store *s, struct store_node *n)
+{
+	index_remove(&s->children, &n->link);
+	if (n->parent->hint == n)
+		n->parent->hint = NULL;
+}
+
+uint32_t radix_common(const uint32_t *a, const uint32_t *b, uint32_t n)
+{
+	uint32_t done = 0;
+
+	for (; n - done > COMPARE_TOKENS; done += COMPARE_TOKENS)
+		if (memcmp(a + done, b + done, COMPARE_TOKENS * sizeof(*a)))
+			break;
+	uint32_t end = n - done > COMPARE_TOKENS ? done + COMPARE_TOKENS : n;
+	if (!memcmp(a + done, b + done, (end - done) * sizeof(*a)))
+		return end;
+	while (a[done] == b[done])
+		done++;
+	return done;
+}
+
+/* How far a match may go in a node. */
+static uint32_t match_limit(const struct store_node *n, bool anywhere)
+{
+	return anywhere ? n->n_tokens : node_device_tokens(n);
+}
+
+static inline uint32_t match(struct store *s, struct radix_place *at, const uint32_t *tokens,
+			     uint32_t n, bool anywhere)
+{
+	struct store_node *node = at->node;
+	uint32_t limit = match_limit(node, anywhere);
+	uint32_t offset = at->n_path - node->pos;
+	uint32_t done = 0;
+
+	while (done < n) {
+		if (offset == node->n_tokens) {
+			struct store_node *child = child_find(s, node, tokens[done]);
+			if (!child || (limit = match_limit(child, anywhere)) == 0)
+				break;
+			node = child;
+			offset = 0;
+			__builtin_prefetch(node->hint);
+		}
+		uint32_t rest = limit - offset;
+		uint32_t common = radix_common(node->tokens + offset, tokens + done,
+					       rest < n - done ? rest : n - done);
+		done += common;
+		offset += common;
+		if (offset < node->n_tokens)
+			break;
+	}
+	*at = (struct radix_place){.node = node, .n_path = node->pos + offset};
+	return done;
+}
+
+uint32_t radix_match(struct store *s, struct radix_place *at, const uint32_t *tokens, uint32_t n)
+{
+	/* Without tiers all is on the device, and a match need not read a second line of each
+	 * node. */
+	return s->tiers ? match(s, at, tokens, n, false) : match(s, at, tokens, n, true);
+}
+
+uint32_t radix_match_anywhere(struct store *s, struct radix_place *at, const uint32_t *tokens,
+			      uint32_t n)
+{
+	return match(s, at, tokens, n, true);
+}
+
+struct store_node *radix_ancestor(struct store_node *n, uint32_t n_path)
+{
+	while (n->parent && n->pos >= n_path)
+		n = n->parent;
+	return n;
+}
+
+/* Slices of the first n_tokens of a node; returns how many. The last one may be cut. */
+static uint32_t slices_head(const struct store_node *n, uint32_t n_tokens, struct store_slice *ret)
+{
+	uint32_t i = 0;
+
+	for (uint32_t left = n_tokens; left > 0; i++) {
+		ret[i] = n->slices[i];
+		if (ret[i].count > left)
+			ret[i].count = (uint16_t)left;
+		left -= ret[i].count;
+	}
+	return i;
+}
+
+/* How many slices the first n_tokens of a node touch. */
+static uint32_t slices_count(const struct store_node *n, uint32_t n_tokens)
+{
+	uint32_t i = 0;
+
+	for (uint32_t seen = 0; seen < n_tokens; i++)
+		seen += n->slices[i].count;
+	return i;
+}
+
+int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_node **ret_upper)
+{
+	struct store_node *upper;
+
+	assert(n_upper > 0 && n_upper < n->n_tokens);
+	int r = node_new(n->space, n_upper, slices_count(n, n_upper), &upper);
+	if (!r && n->lower && lower_reserve(upper, slices_count(n, n_upper))) {
+		node_free(node_store(n), upper);
+		r = -ENOMEM;
+	}
+	if (r)
+		return r;
+	memcpy(upper->tokens, n->tokens, n_upper * sizeof(*n->tokens));
+	upper->n_tokens = n_upper;
+	upper->n_slices = slices_head(n, n_upper, upper->slices);
+	upper->first_token = n->first_token;
+	upper->pos = n->pos;
+	*ret_upper = upper;
+	return 0;
+}
+
+/* Takes the upper part off the lower one's arrays. A slice that is cut in two is referred to
+ * twice. */
+static void split_arrays(struct store_node *n, struct store_node *upper)
+{
+	const struct store_slice *cut = &upper->slices[upper->n_slices - 1];
+	struct store_slice *boundary = &n->slices[upper->n_slices - 1];
+	uint32_t gone = upper->n_slices;
+
+	if (cut->count < boundary->count) {
+		boundary->first = (uint16_t)(boundary->first + cut->count);
+		boundary->count = (uint16_t)(boundary->count - cut->count);
+		lower_share(n, gone - 1);
+		gone--;
+	}
+	lower_split(n, upper, gone);
+	n->n_slices -= gone;
+	memmove(n->slices, n->slices + gone, n->n_slices * sizeof(*n->slices));
+	n->n_tokens -= upper->n_tokens;
+	memmove(n->tokens, n->tokens + upper->n_tokens, n->n_tokens * sizeof(*n->tokens));
+	n->first_token = n->tokens[0];
+	n->pos += upper->n_tokens;
+}
+
+static void split_links(struct store *s, struct store_node *n, struct store_node *upper)
+{
+	struct store_node *parent = n->parent;
+	bool was_hint = parent->hint == n;
+
+	child_unlink(s, n);
+	split_arrays(n, upper);
+	child_link(s, parent, upper);
+	child_link(s, upper, n);
+	if (was_hint)
+		parent->hint = upper;
+	upper->hint = n;
+	LIST_INSERT_BEFORE(n, upper, sibling);
+	LIST_REMOVE(n, sibling);
+	LIST_INSERT_HEAD(&upper->children, n, sibling);
+}
+
+/* Who stands at or above the cut stands in the upper node now; they were users of both. */
+static void split_users(struct store *s, struct store_node *n, struct store_node *upper)
+{
+	struct store_seq *q, *next_q;
+	struct store_pin *p, *next_p;
+
+	for (q = n->lower ? LIST_FIRST(&n->lower->wants) : NULL; q; q = next_q) {
+		next_q = LIST_NEXT(q, at_want);
+		if (q->want_path > n->pos)
+			continue;
+		LIST_REMOVE(q, at_want);
+		LIST_INSERT_HEAD(&upper->lower->wants, q, at_want);
+		q->want = upper;
+		node_detach(n, upper);
+	}
+	for (q = LIST_FIRST(&n->seqs); q; q = next_q) {
+		next_q = LIST_NEXT(q, at_node);
+		if (q->n_path > n->pos)
+			continue;
+		LIST_REMOVE(q, at_node);
+		LIST_INSERT_HEAD(&upper->seqs, q, at_node);
+		q->node = upper;
+		claim_move(s, q);
+		node_detach(n, upper);
+	}
+	for (p = LIST_FIRST(&n->pins); p; p = next_p) {
+		next_p = LIST_NEXT(p, at_node);
+		if (p->n_path > n->pos)
+			continue;
+		LIST_REMOVE(p, at_node);
+		LIST_INSERT_HEAD(&upper->pins, p, at_node);
+		p->node = upper;
+		node_detach(n, upper);
+	}
+}
+
+void radix_split(struct store_node *n, struct store_node *upper)
+{
+	struct store *s = node_store(n);
+	struct store_holding *h = n->space->holding;
+
+	if (n->listed)
+		h->n_idle_slices -= node_n_device(n);
+	split_links(s, n, upper);
+	if (n->listed)
+		h->n_idle_slices += node_n_device(n) + node_n_device(upper);
+	lru_split(n, upper);
+	upper->n_users = n->n_users;
+	upper->hits = n->hits;
+	split_users(s, n, upper);
+	walk_split(&s->walk, n, upper);
+	s->stats.n_nodes++;
+	s->stats.splits++;
+}
+
+int radix_split_at(struct radix_place *at)
+{
+	struct store_node *upper;
+
+	if (at->n_path == node_end(at->node))
+		return 0;
+	int r = radix_split_prepare(at->node, at->n_path - at->node->pos, &upper);
+	if (r)
+		return r;
+	radix_split(at->node, upper);
+	at->node = upper;
+	return 0;
+}
+
+int radix_graft_prepare(struct radix_place at, uint32_t n_tokens, uint32_t n_slices, bool lengthen,
+			struct radix_graft *ret)
+{
+	struct radix_graft g = {.at = at};
+	struct store_node *n = at.node;
+	bool at_end = at.n_path == node_end(n);
+
+	if (at_end && lengthen && n->parent && LIST_EMPTY(&n->children)) {
+		*ret = g;
+		return node_reserve(n, n_tokens, n_slices);
+	}
+	int r = node_new(n->space, n_tokens, n_slices, &g.child);
+	if (!r && !at_end)
+		r = radix_split_prepare(n, at.n_path - n->pos, &g.upper);
+	if (r) {
+		node_free(node_store(n), g.child);
+		return r;
+	}
+	*ret = g;
+	return 0;
+}
+
+struct store_node *radix_graft_commit(struct radix_graft *g, uint32_t first_token)
+{
+	struct store *s = node_store(g->at.node);
+	struct store_node *parent = g->at.node;
+
+	if (g->upper) {
+		radix_split(parent, g->upper);
+		parent = g->upper;
+	}
+	if (!g->child)
+		return parent;
+	g->child->first_token = first_token;
+	g->child->pos = node_end(parent);
+	child_link(s, parent, g->child);
+	LIST_INSERT_HEAD(&parent->children, g->child, sibling);
+	s->stats.n_nodes++;
+	return g->child;
+}
+
+void radix_cut(struct store_node *leaf)
+{
+	struct store *s = node_store(leaf);
+	struct store_holding *h = leaf->space->holding;
+
+	assert(leaf->n_users == 0);
+	walk_cut(&s->walk, leaf);
+	lru_leave(leaf);
+	child_unlink(s, leaf);
+	LIST_REMOVE(leaf, sibling);
+	for (uint32_t i = leaf->n_slices; i-- > 0;)
+		if (leaf->lower)
+			lower_release(leaf, i);
+		else
+			pages_drop(&s->pages, h->model, h->domain, leaf->slices[i]);
+	s->stats.n_tokens -= leaf->n_tokens;
+	s->stats.n_nodes--;
+	node_free(s, leaf);
+}

@@ -1,0 +1,34 @@
+/*
+ * walk.h - reports of the tree in pieces, while the tree changes.
+ *
+ * A cursor names one of a few walkers: a random number, that only who began the walk knows. Each
+ * walker knows the node that comes next; a node that goes hands its walkers on to its successor, a
+ * node that is split to the new upper part. When more walks are under way than there are walkers,
+ * the longest idle one ends early.
+ */
+#ifndef COPPICE_KVSTORE_WALK_H
+#define COPPICE_KVSTORE_WALK_H
+
+#include "kvstore/store.h"
+
+#define WALK_WALKERS STORE_WALKS
+
+struct walker {
+	uint64_t id; /* 0: free */
+	uint64_t used; /* walk.clock at the last call */
+	uint64_t domain;
+	struct store_node *next; /* NULL: at the end */
+};
+
+struct walk {
+	struct walker walkers[WALK_WALKERS];
+	uint64_t clock;
+	uint32_t n_walkers;
+};
+
+/* A leaf, or an empty root, is about to go. */
+void walk_cut(struct walk *walk, const struct store_node *n);
+/* A node has a new node above that holds its first part. */
+void walk_split(struct walk *walk, const struct store_node *n, struct store_node *upper);
+
+#endif
