@@ -30,6 +30,7 @@ static void store_init(struct store *s, const struct store_config *config)
 	index_init(&s->children);
 	index_init(&s->claims);
 	index_init(&s->pins);
+	pin_init(&s->pin_heap);
 	TAILQ_INIT(&s->all_spaces);
 	TAILQ_INIT(&s->claim_order);
 }

@@ -193,6 +193,23 @@ int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_
 /* -ENOENT: no such pin, or of another domain than this (UINT64_MAX: of any). */
 int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns);
 
+/* One pin as a report shows it. */
+struct store_pin_info {
+	uint64_t id;
+	uint64_t node_id; /* in which the pinned path ends */
+	const char *model;
+	uint64_t domain, salt;
+	uint32_t n_tokens; /* of the path, from the root on */
+	uint64_t
+		bytes; /* of the pages that the path takes, in whichever tier; others may share them */
+	uint64_t until_ns;
+};
+/* The pins of a domain (UINT64_MAX: of all), the oldest first. *cursor is 0 at the start, and 0
+ * again when there are no more; fills up to n infos, returns how many. Pins that come or go between
+ * calls may be missed or not. */
+uint32_t store_pins(const struct store *s, uint64_t domain, uint64_t *cursor,
+		    struct store_pin_info *ret, uint32_t n);
+
 /* Is there a model of this name, whatever its fingerprint, open or only with KV left? */
 bool store_has_model(const struct store *s, const char *name);
 /* Evicts up to n_pages of the least recently used leaves, at most max_nodes of them, of all models

@@ -159,6 +159,15 @@ void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 	lower_appended(n);
 }
 
+uint32_t node_slices_to(const struct store_node *n, uint32_t n_tokens)
+{
+	uint32_t i = 0;
+
+	for (uint32_t seen = 0; seen < n_tokens; i++)
+		seen += n->slices[i].count;
+	return i;
+}
+
 void node_attach(struct store_node *n, const struct store_node *stop)
 {
 	for (; n != stop; n = n->parent)

@@ -28,6 +28,9 @@ int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices);
 void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 		 const struct store_slice *slices, uint32_t n_slices);
 
+/* How many slices the first n_tokens of a node touch. */
+uint32_t node_slices_to(const struct store_node *n, uint32_t n_tokens);
+
 /* One user more, or fewer, from the node up to stop, exclusive; NULL: up to the root. */
 void node_attach(struct store_node *n, const struct store_node *stop);
 void node_detach(struct store_node *n, const struct store_node *stop);

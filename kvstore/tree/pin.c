@@ -3,6 +3,7 @@
 
 #include "claim.h"
 #include "node.h"
+#include "residency.h"
 #include "namespace.h"
 
 #include <errno.h>
@@ -61,6 +62,12 @@ static int heap_reserve(struct pin_heap *h)
 	return 0;
 }
 
+void pin_init(struct pin_heap *h)
+{
+	*h = (struct pin_heap){0};
+	TAILQ_INIT(&h->by_age);
+}
+
 static struct store_domain *domain_of(const struct store_node *n)
 {
 	return n->space->holding->domain;
@@ -88,6 +95,7 @@ static int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint6
 	heap_put(h, h->n++, p);
 	heap_rise(h, p->heap_index);
 	LIST_INSERT_HEAD(&n->pins, p, at_node);
+	TAILQ_INSERT_TAIL(&h->by_age, p, by_age);
 	domain_of(n)->n_pins++;
 	node_attach(n, NULL);
 	*ret_pin = p->id;
@@ -99,6 +107,7 @@ void pin_end(struct store *s, struct store_pin *p)
 	struct store_space *space = p->node->space;
 
 	LIST_REMOVE(p, at_node);
+	TAILQ_REMOVE(&s->pin_heap.by_age, p, by_age);
 	domain_of(p->node)->n_pins--;
 	node_detach(p->node, NULL);
 	index_remove(&s->pins, &p->link);
@@ -137,16 +146,93 @@ int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_
 	return n ? pin_new(s, n, node_end(n), until_ns, ret_pin) : -ENOENT;
 }
 
+/* NULL: no such pin any more. */
+static struct store_pin *pin_find(const struct store *s, uint64_t id)
+{
+	struct index_link *l = index_find(&s->pins, index_hash(s->seed, id, 0));
+
+	for (; l; l = index_find_next(l)) {
+		struct store_pin *p = INDEX_ENTRY(l, struct store_pin, link);
+		if (p->id == id)
+			return p;
+	}
+	return NULL;
+}
+
+static bool is_of_domain(const struct store_pin *p, uint64_t domain)
+{
+	return domain == UINT64_MAX || domain == domain_of(p->node)->id;
+}
+
 int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns)
 {
 	claim_expire(s, now_ns);
-	for (struct index_link *l = index_find(&s->pins, index_hash(s->seed, pin, 0)); l;
-	     l = index_find_next(l)) {
-		struct store_pin *p = INDEX_ENTRY(l, struct store_pin, link);
-		if (p->id == pin && (domain == UINT64_MAX || domain == domain_of(p->node)->id)) {
-			pin_end(s, p);
-			return 0;
-		}
+	struct store_pin *p = pin_find(s, pin);
+
+	if (!p || !is_of_domain(p, domain))
+		return -ENOENT;
+	pin_end(s, p);
+	return 0;
+}
+
+/* Pages of the path up to n_path: one that a node goes on in counts with the node above. */
+static uint64_t path_pages(const struct store_node *n, uint32_t n_path)
+{
+	uint64_t n_pages = 0;
+
+	for (; n->parent; n_path = n->pos, n = n->parent)
+		n_pages += node_slices_to(n, n_path - n->pos) - node_goes_on(n);
+	return n_pages;
+}
+
+static void pin_describe(const struct store_pin *p, struct store_pin_info *ret)
+{
+	const struct store_model *m = node_model(p->node);
+
+	*ret = (struct store_pin_info){
+		.id = p->id,
+		.node_id = p->node->id,
+		.model = m->name,
+		.domain = domain_of(p->node)->id,
+		.salt = p->node->space->salt,
+		.n_tokens = p->n_path,
+		.bytes = path_pages(p->node, p->n_path) * m->lent.page_bytes,
+		.until_ns = p->until_ns,
+	};
+}
+
+/* The first of the domain's from p on. */
+static const struct store_pin *pin_of_domain(const struct store_pin *p, uint64_t domain)
+{
+	while (p && !is_of_domain(p, domain))
+		p = TAILQ_NEXT(p, by_age);
+	return p;
+}
+
+/* The one that comes after a pin, which may be gone. */
+static const struct store_pin *pin_after(const struct store *s, uint64_t id)
+{
+	const struct store_pin *p = pin_find(s, id);
+
+	if (p)
+		return TAILQ_NEXT(p, by_age);
+	p = TAILQ_FIRST(&s->pin_heap.by_age);
+	while (p && p->id <= id)
+		p = TAILQ_NEXT(p, by_age);
+	return p;
+}
+
+uint32_t store_pins(const struct store *s, uint64_t domain, uint64_t *cursor,
+		    struct store_pin_info *ret, uint32_t n)
+{
+	const struct store_pin *p = pin_of_domain(pin_after(s, *cursor), domain);
+	uint32_t n_done = 0;
+
+	for (; p && n_done < n; p = pin_of_domain(TAILQ_NEXT(p, by_age), domain)) {
+		*cursor = p->id;
+		pin_describe(p, &ret[n_done++]);
 	}
-	return -ENOENT;
+	if (!p)
+		*cursor = 0;
+	return n_done;
 }

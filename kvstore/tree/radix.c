@@ -146,23 +146,13 @@ static uint32_t slices_head(const struct store_node *n, uint32_t n_tokens, struc
 	return i;
 }
 
-/* How many slices the first n_tokens of a node touch. */
-static uint32_t slices_count(const struct store_node *n, uint32_t n_tokens)
-{
-	uint32_t i = 0;
-
-	for (uint32_t seen = 0; seen < n_tokens; i++)
-		seen += n->slices[i].count;
-	return i;
-}
-
 int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_node **ret_upper)
 {
 	struct store_node *upper;
 
 	assert(n_upper > 0 && n_upper < n->n_tokens);
-	int r = node_new(n->space, n_upper, slices_count(n, n_upper), &upper);
-	if (!r && n->lower && lower_reserve(upper, slices_count(n, n_upper))) {
+	int r = node_new(n->space, n_upper, node_slices_to(n, n_upper), &upper);
+	if (!r && n->lower && lower_reserve(upper, node_slices_to(n, n_upper))) {
 		node_free(node_store(n), upper);
 		r = -ENOMEM;
 	}

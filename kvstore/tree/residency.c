@@ -18,6 +18,20 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+bool node_goes_on(const struct store_node *n)
+{
+	const struct store_node *p = n->parent;
+	uint32_t last = p->n_slices - 1;
+
+	if (p->n_slices == 0 || n->slices[0].first == 0)
+		return false;
+	if (node_n_memory(n) == 0) /* in the file alone, and so is the parent's last or a copy */
+		return node_n_backed(p) == p->n_slices &&
+		       n->lower->images[0] == p->lower->images[last];
+	return (node_n_device(n) > 0) == (node_n_device(p) == p->n_slices) &&
+	       n->slices[0].page == p->slices[last].page;
+}
+
 static int images_reserve(struct store_lower *l, uint32_t n)
 {
 	if (n <= l->images_capacity)

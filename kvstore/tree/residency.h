@@ -65,6 +65,10 @@ static inline uint32_t node_n_in(const struct store_node *n, enum store_tier tie
 	return tier == STORE_HOST ? node_n_memory(n) - node_n_device(n) : node_n_backed(n);
 }
 
+/* Does the node begin in the page in which its parent ends? So it is where a split cut a page, and
+ * where a run went on in the rows that were left. */
+bool node_goes_on(const struct store_node *n);
+
 /* The node's part, made if there is none, with room for so many images. -ENOMEM: the node is what
  * it was. */
 int lower_reserve(struct store_node *n, uint32_t n_images);

@@ -1,0 +1,175 @@
+/* pins_test.c - the listing of pins: what a pin says, whose are listed, and in pages. */
+#include "store_fixture.h"
+
+#define N_MOST 16u
+
+static uint64_t pin(struct fixture *f, struct store_seq *q, uint64_t until_ns)
+{
+	uint64_t id;
+
+	assert_int_equal(store_seq_pin(q, until_ns, &id), 0);
+	fixture_check(f);
+	return id;
+}
+
+/* All of a domain's, n at a time. */
+static uint32_t list(const struct fixture *f, uint64_t domain, uint32_t n,
+		     struct store_pin_info *ret)
+{
+	uint64_t cursor = 0;
+	uint32_t n_done = 0;
+
+	do {
+		assert_true(n_done + n <= N_MOST);
+		n_done += store_pins(f->store, domain, &cursor, ret + n_done, n);
+	} while (cursor);
+	return n_done;
+}
+
+static void test_an_empty_list_ends_at_once(void **state)
+{
+	struct store_pin_info info[1];
+	struct fixture f;
+	uint64_t cursor = 0;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	assert_int_equal(store_pins(f.store, UINT64_MAX, &cursor, info, 1), 0);
+	assert_int_equal(cursor, 0);
+	fixture_done(&f);
+}
+
+static void test_a_pin_says_what_it_keeps(void **state)
+{
+	struct store_pin_info info[N_MOST];
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *q = fixture_open_in(&f, f.model, 7, 9, "abcdefghij", NULL);
+	fixture_publish(&f, q, "abcdefghij");
+	uint64_t id = pin(&f, q, 500);
+	assert_int_equal(list(&f, UINT64_MAX, 4, info), 1);
+	assert_int_equal(info[0].id, id);
+	assert_string_equal(info[0].model, "m");
+	assert_int_equal(info[0].domain, 7);
+	assert_int_equal(info[0].salt, 9);
+	assert_int_equal(info[0].n_tokens, 10);
+	assert_int_equal(info[0].bytes, 300);
+	assert_int_equal(info[0].until_ns, 500);
+	uint64_t again;
+	assert_int_equal(store_node_pin(f.store, info[0].node_id, 600, &again), 0);
+	assert_int_equal(list(&f, UINT64_MAX, 4, info), 2);
+	assert_int_equal(info[1].node_id, info[0].node_id);
+	assert_int_equal(store_unpin(f.store, again, 7, 0), 0);
+	fixture_close(&f, q);
+	assert_int_equal(store_unpin(f.store, id, 7, 0), 0);
+	fixture_done(&f);
+}
+
+/* Of a page that a split has cut both nodes have a slice; and a path may end before its last. */
+static void test_a_page_of_two_nodes_counts_once(void **state)
+{
+	struct store_pin_info info[N_MOST];
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *a = fixture_compute(&f, "abcdefghij");
+	struct store_seq *b = fixture_compute(&f, "abcdefXY");
+	struct store_seq *c = fixture_open(&f, "abcde", NULL);
+	pin(&f, a, 500);
+	pin(&f, b, 500);
+	pin(&f, c, 500);
+	assert_int_equal(fixture_stats(&f).n_nodes, 3);
+	assert_int_equal(list(&f, UINT64_MAX, 4, info), 3);
+	assert_int_equal(info[0].bytes, 300); /* 0-3, 4-7 in two nodes, 8-9 */
+	assert_int_equal(info[1].bytes, 300); /* 0-3, 4-5, and XY in a page of its own */
+	assert_int_equal(info[2].n_tokens, 4);
+	assert_int_equal(info[2].bytes, 100);
+	fixture_close(&f, a);
+	fixture_close(&f, b);
+	fixture_close(&f, c);
+	store_tick(f.store, 500);
+	assert_int_equal(list(&f, UINT64_MAX, 4, info), 0);
+	fixture_done(&f);
+}
+
+static void test_a_run_that_goes_on_in_its_parents_page_counts_it_once(void **state)
+{
+	struct store_pin_info info[N_MOST];
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *a = fixture_compute(&f, "abcdef"), *b;
+	assert_int_equal(store_seq_fork(a, 0, &b), 0);
+	fixture_publish(&f, b, "gh");
+	assert_int_equal(fixture_stats(&f).n_nodes, 2);
+	pin(&f, b, 500);
+	assert_int_equal(list(&f, UINT64_MAX, 4, info), 1);
+	assert_int_equal(info[0].bytes, 200);
+	fixture_close(&f, a);
+	fixture_close(&f, b);
+	store_tick(f.store, 500);
+	fixture_done(&f);
+}
+
+static void test_a_domain_sees_its_own_alone(void **state)
+{
+	struct store_pin_info info[N_MOST];
+	struct fixture f;
+	uint64_t ids[6];
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *a = fixture_open_in(&f, f.model, 1, 0, "a", NULL);
+	struct store_seq *b = fixture_open_in(&f, f.model, 2, 0, "b", NULL);
+	for (uint32_t i = 0; i < 6; i++)
+		ids[i] = pin(&f, i % 2 ? b : a, 500);
+	assert_int_equal(list(&f, 2, 1, info), 3);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(info[i].id, ids[2 * i + 1]);
+	assert_int_equal(list(&f, 3, 1, info), 0);
+	fixture_close(&f, a);
+	fixture_close(&f, b);
+	store_tick(f.store, 500);
+	fixture_done(&f);
+}
+
+static void test_a_listing_goes_on_after_a_pin_that_ended(void **state)
+{
+	struct store_pin_info info[2];
+	struct fixture f;
+	uint64_t ids[4], cursor = 0;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *q = fixture_open(&f, "a", NULL);
+	for (uint32_t i = 0; i < 4; i++)
+		ids[i] = pin(&f, q, i == 1 ? 100 : 500);
+	assert_int_equal(store_pins(f.store, 1, &cursor, info, 2), 2);
+	assert_int_equal(info[1].id, ids[1]);
+	store_tick(f.store, 100);
+	assert_int_equal(store_pins(f.store, 1, &cursor, info, 2), 2);
+	assert_int_equal(info[0].id, ids[2]);
+	assert_int_equal(info[1].id, ids[3]);
+	assert_int_equal(cursor, 0);
+	fixture_close(&f, q);
+	store_tick(f.store, 500);
+	fixture_done(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_an_empty_list_ends_at_once),
+		cmocka_unit_test(test_a_pin_says_what_it_keeps),
+		cmocka_unit_test(test_a_page_of_two_nodes_counts_once),
+		cmocka_unit_test(test_a_run_that_goes_on_in_its_parents_page_counts_it_once),
+		cmocka_unit_test(test_a_domain_sees_its_own_alone),
+		cmocka_unit_test(test_a_listing_goes_on_after_a_pin_that_ended),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
