@@ -1,15 +1,16 @@
 # Reads C sources; complains of every include that leaves the arrows
 #
-#	client -> proto <- daemon -> kvstore ; daemon -> kernels
+#	client -> proto <- daemon -> kvstore ; daemon -> kernels ; client, daemon -> cli
 #
 # tests may include everything. coppice-agent is an app like any other: it sees coppice.h alone.
 
 BEGIN {
 	may["proto"] = "proto"
-	may["client"] = "client proto"
+	may["cli"] = "cli"
+	may["client"] = "client proto cli"
 	may["kvstore"] = "kvstore"
 	may["kernels"] = "kernels"
-	may["daemon"] = "daemon proto kvstore kernels"
+	may["daemon"] = "daemon proto kvstore kernels cli"
 	n_bad = 0
 }
 

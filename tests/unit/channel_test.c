@@ -1,6 +1,7 @@
 /* channel_test.c - packets, descriptors, credentials, socket files and sealed segments, on real
  * sockets and memfds. */
 #include "proto/channel.h"
+#include "proto/channel_why.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -358,6 +359,56 @@ static void connecting_says_what_is_missing(void **state)
 	assert_int_equal(fd, -7);
 }
 
+static const char *why_connect(const char *path, char *text)
+{
+	int fd, r = channel_connect(path, &fd);
+
+	assert_true(r < 0);
+	channel_why_connect(path, r, text, CHANNEL_WHY_BYTES);
+	return strstr(text, path) == text ? text + strlen(path) : text;
+}
+
+static void make_file(const char *path)
+{
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	close(fd);
+}
+
+static void a_missing_socket_a_file_and_a_directory_are_three_sentences(void **state)
+{
+	struct fixture *f = *state;
+	char text[CHANNEL_WHY_BYTES];
+	int fd;
+
+	assert_non_null(strstr(why_connect(f->path, text), "there is no socket"));
+	make_file(f->path);
+	assert_non_null(strstr(why_connect(f->path, text), " is a file, no socket"));
+	assert_non_null(strstr(why_connect(f->dir, text), " is a directory, no socket"));
+	unlink(f->path);
+	assert_int_equal(channel_listen(f->path, 0600, &fd), 0);
+	close(fd);
+	assert_non_null(strstr(why_connect(f->path, text), "nobody listens on"));
+}
+
+static void who_cannot_listen_is_told_why(void **state)
+{
+	struct fixture *f = *state;
+	char text[CHANNEL_WHY_BYTES];
+	int fd;
+
+	channel_why_listen(f->dir, channel_listen(f->dir, 0600, &fd), text, sizeof(text));
+	assert_non_null(strstr(text, " is a directory, no socket"));
+	make_file(f->path);
+	channel_why_listen(f->path, channel_listen(f->path, 0600, &fd), text, sizeof(text));
+	assert_non_null(strstr(text, " is a file, no socket"));
+	unlink(f->path);
+	channel_why_listen("/nowhere/s", channel_listen("/nowhere/s", 0600, &fd), text,
+			   sizeof(text));
+	assert_string_equal(text, "there is no directory for the socket /nowhere/s: make it first");
+}
+
 static void a_segment_can_neither_grow_nor_shrink(void **state)
 {
 	void *map;
@@ -492,6 +543,8 @@ int main(void)
 		TEST(a_file_that_is_no_socket_is_left_alone),
 		TEST(of_daemons_that_start_at_once_one_gets_the_stale_socket),
 		TEST(connecting_says_what_is_missing),
+		TEST(a_missing_socket_a_file_and_a_directory_are_three_sentences),
+		TEST(who_cannot_listen_is_told_why),
 		cmocka_unit_test(a_segment_can_neither_grow_nor_shrink),
 		cmocka_unit_test(both_mappings_of_a_segment_are_the_same_memory),
 		cmocka_unit_test(a_read_only_segment_is_written_by_its_maker_alone),
