@@ -4,6 +4,7 @@
 #include "connection.h"
 #include "lane.h"
 #include "model.h"
+#include "proto/channel_why.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -107,24 +108,10 @@ static int connection_new(struct coppice **ret)
 
 static int explain_connect(const char *path, int code)
 {
-	switch (code) {
-	case -ENOENT:
-		return explain(EXPLAIN_CONNECT, code,
-			       "there is no socket %s: start coppiced, or name its socket in "
-			       "COPPICE_SOCKET",
-			       path);
-	case -ECONNREFUSED:
-		return explain(EXPLAIN_CONNECT, code,
-			       "nobody listens on %s: start coppiced, or name its socket in "
-			       "COPPICE_SOCKET",
-			       path);
-	case -EACCES:
-		return explain(EXPLAIN_CONNECT, code,
-			       "no permission to connect to %s: join the group that owns it", path);
-	default:
-		return explain(EXPLAIN_CONNECT, code, "cannot connect to %s: %s", path,
-			       strerrordesc_np(-code));
-	}
+	char why[CHANNEL_WHY_BYTES];
+
+	channel_why_connect(path, code, why, sizeof(why));
+	return explain(EXPLAIN_CONNECT, code, "%s", why);
 }
 
 static int map_board(struct coppice *c, int fd)

@@ -7,6 +7,7 @@
 #include "call.h"
 
 #include "proto/abi.h"
+#include "proto/channel_why.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -33,19 +34,10 @@ int call_fail(struct call *call, int code, const char *field, const char *format
 
 static int fail_connect(struct call *call, int code)
 {
-	switch (code) {
-	case -ENOENT:
-	case -ECONNREFUSED:
-		return call_fail(call, code, "socket",
-				 "no coppiced answers at %s: start it, or name its socket with "
-				 "--socket or COPPICE_SOCKET",
-				 call->path);
-	case -EACCES:
-		return call_fail(call, code, "socket", "you may not connect to %s", call->path);
-	default:
-		return call_fail(call, code, "socket", "cannot connect to %s: %s", call->path,
-				 strerror(-code));
-	}
+	char why[CHANNEL_WHY_BYTES];
+
+	channel_why_connect(call->path, code, why, sizeof(why));
+	return call_fail(call, code, "socket", "%s", why);
 }
 
 static int fail_transfer(struct call *call, int code)

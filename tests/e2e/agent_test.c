@@ -307,7 +307,11 @@ static void nobody_to_attend_is_one_sentence(void **state)
 	static struct agent a;
 
 	agent_run(&a, *state, WORDS("-p", "x", "--socket", "/nowhere/at/all"));
-	assert_refuses(&a, "/nowhere/at/all");
+	assert_refuses(&a, "there is no socket /nowhere/at/all");
+	agent_run(&a, *state, WORDS("-p", "x", "--socket", "/tmp"));
+	assert_refuses(&a, "/tmp is a directory, no socket");
+	agent_run(&a, *state, WORDS("-p", "x", "--socket", DOCUMENT));
+	assert_refuses(&a, " is a file, no socket");
 }
 
 static void a_daemons_death_is_one_sentence(void **state)

@@ -40,7 +40,7 @@ static void nap_ms(long ms)
 /* flag: one more; NULL: none. */
 static void daemon_start(struct ctl_fixture *f, const char *flag)
 {
-	char option[96], backend[64];
+	char option[288], backend[64];
 	int fd;
 
 	snprintf(option, sizeof(option), "--socket=%s", f->socket);

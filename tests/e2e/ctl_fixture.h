@@ -24,7 +24,7 @@
 
 struct ctl_fixture {
 	char folder[32];
-	char socket[64];
+	char socket[256];
 	pid_t daemon; /* 0: gone */
 	struct coppice *c;
 	struct coppice_arena *arena;

@@ -404,8 +404,22 @@ static void test_absent_daemon_is_said(void **state)
 	(void)state;
 	RUN(&nowhere, &a, "status");
 	assert_int_equal(a.status, 1);
-	assert_says(a.err, "no coppiced answers at /tmp/no-such-folder/sock");
+	assert_says(a.err, "there is no socket /tmp/no-such-folder/sock");
 	assert_error(ASK(&nowhere, 1, "status"), -ENOENT);
+}
+
+static void test_no_socket_is_said(void **state)
+{
+	struct ctl_fixture folder = {.socket = "/tmp"}, file = {.socket = COPPICECTL_PATH};
+	struct ctl_answer a;
+
+	(void)state;
+	RUN(&folder, &a, "status");
+	assert_int_equal(a.status, 1);
+	assert_says(a.err, "/tmp is a directory, no socket");
+	RUN(&file, &a, "status");
+	assert_int_equal(a.status, 1);
+	assert_says(a.err, " is a file, no socket");
 }
 
 static void test_bad_command_lines_end_with_2(void **state)
@@ -464,6 +478,7 @@ int main(void)
 		WITH_DAEMON(test_other_users_may_not_evict_or_drain),
 		WITH_DAEMON(test_other_users_see_their_own_alone),
 		cmocka_unit_test(test_absent_daemon_is_said),
+		cmocka_unit_test(test_no_socket_is_said),
 		cmocka_unit_test(test_bad_command_lines_end_with_2),
 	};
 
