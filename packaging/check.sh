@@ -108,7 +108,7 @@ check_format() {
 		say "clang-format is missing"
 		return 1
 	}
-	sources '*.c' '*.h' | xargs "$tool" --dry-run -Werror
+	sources '*.c' '*.h' '*.cu' '*.cuh' | xargs "$tool" --dry-run -Werror
 }
 
 check_layers() {

@@ -15,10 +15,12 @@
 
 #if __CUDA_ARCH__ >= 800
 
-__device__ inline void unit_rows(const struct device_attend &a, struct warp_unit &w, uint32_t lane, uint32_t dim)
+__device__ inline void unit_rows(const struct device_attend &a, struct warp_unit &w, uint32_t lane,
+				 uint32_t dim)
 {
 	uint32_t group = a.shape.group, inverse = a.group_inverse, row = lane % DEVICE_BLOCK_ROWS;
-	uint32_t token = token_of(w.unit, w.block, row, inverse), q_head = w.head * group + row - (row * inverse >> 16) * group;
+	uint32_t token = token_of(w.unit, w.block, row, inverse),
+		 q_head = w.head * group + row - (row * inverse >> 16) * group;
 
 	w.token[0] = token_of(w.unit, w.block, lane / 4, inverse);
 	w.token[1] = token_of(w.unit, w.block, lane / 4 + 8, inverse);
@@ -32,12 +34,15 @@ __device__ inline void unit_rows(const struct device_attend &a, struct warp_unit
 		w.mine_pos = at->pos;
 		w.mine_o = at->o ? at->o + (uint64_t)q_head * dim * 2 : 0;
 		w.mine_lse = at->lse ? at->lse + q_head * 4 : 0;
-		w.mine_dest = dest < DEVICE_DEST_NOTHING ? dest * a.shape.n_kv_heads * group + q_head : dest;
+		w.mine_dest = dest < DEVICE_DEST_NOTHING
+				      ? dest * a.shape.n_kv_heads * group + q_head
+				      : dest;
 	}
 }
 
 /* From the part of shared memory that the row block's Q lies in. */
-template <uint32_t DIM> __device__ inline void load_q(uint32_t rows, uint32_t lane, struct warp_state<DIM> &s)
+template <uint32_t DIM>
+__device__ inline void load_q(uint32_t rows, uint32_t lane, struct warp_state<DIM> &s)
 {
 	s.rows = rows;
 #pragma unroll
@@ -78,7 +83,8 @@ __device__ inline void compute_align(struct ring<SLOTS> &at, uint32_t base, uint
 	}
 }
 
-template <uint32_t DIM, uint32_t SLOTS> __device__ inline void wait_stage(const struct ring<SLOTS> &at, uint32_t base)
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ inline void wait_stage(const struct ring<SLOTS> &at, uint32_t base)
 {
 	typedef layout<DIM, SLOTS> in;
 
@@ -106,8 +112,9 @@ __device__ inline void pass_stage(struct ring<SLOTS> &at, uint32_t base, uint32_
  * not entered, the compiler puts all of them one after the other.
  */
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fold_run(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at,
-				char *shared, uint32_t n, struct warp_state<DIM> &s)
+__device__ inline void fold_run(const struct device_attend &a, const struct warp_unit &w,
+				struct ring<SLOTS> &at, char *shared, uint32_t n,
+				struct warp_state<DIM> &s)
 {
 	typedef layout<DIM, SLOTS> in;
 	constexpr uint32_t half_bytes = DEVICE_STAGE_SLOTS / 2 * slot_bytes(DIM);
@@ -117,7 +124,8 @@ __device__ inline void fold_run(const struct device_attend &a, const struct warp
 	wait_stage<DIM>(at, base);
 	start_scores<DTYPE, DIM>(s, low, base + at.slot * slot_bytes(DIM));
 	do {
-		const struct device_slot *notes = (const struct device_slot *)(shared + in::notes) + at.slot;
+		const struct device_slot *notes =
+			(const struct device_slot *)(shared + in::notes) + at.slot;
 		uint32_t keys = base + at.slot * slot_bytes(DIM), p[2][HALF_GROUPS / 2][4];
 		bool plain = notes->plain_stage >> warp & 1;
 		struct ring<SLOTS> next = n > 1 ? next_stage(at) : at;
@@ -146,8 +154,8 @@ __device__ inline void fold_run(const struct device_attend &a, const struct warp
 /* The run that begins here: returns how many slots it has. */
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
 __device__ inline uint32_t compute_run_of(const struct device_attend &a, const struct warp_unit &w,
-					  struct ring<SLOTS> &at, char *shared, const struct device_slot *note,
-					  struct warp_state<DIM> &s)
+					  struct ring<SLOTS> &at, char *shared,
+					  const struct device_slot *note, struct warp_state<DIM> &s)
 {
 	uint32_t run = note->run, base = shared_address(shared);
 
@@ -164,14 +172,17 @@ __device__ inline uint32_t compute_run_of(const struct device_attend &a, const s
 #endif
 
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
-__device__ inline void compute_slots(const struct device_attend &a, const struct warp_unit &w, struct ring<SLOTS> &at,
-				     char *shared, struct warp_state<DIM> &s)
+__device__ inline void compute_slots(const struct device_attend &a, const struct warp_unit &w,
+				     struct ring<SLOTS> &at, char *shared,
+				     struct warp_state<DIM> &s)
 {
 	typedef layout<DIM, SLOTS> in;
-	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared), i = 0;
+	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared),
+		 i = 0;
 
 	while (i < w.unit.n_slots) {
-		const struct device_slot *note = (const struct device_slot *)(shared + in::notes) + at.slot;
+		const struct device_slot *note =
+			(const struct device_slot *)(shared + in::notes) + at.slot;
 		uint32_t marks;
 
 		barrier_wait(base + in::full + at.slot * 8, at.parity);
@@ -186,7 +197,8 @@ __device__ inline void compute_slots(const struct device_attend &a, const struct
 		}
 #endif
 		if (marks >> warp & 1)
-			fold_slot<DTYPE, DIM>(a, w, base + at.slot * slot_bytes(DIM), note, marks >> (8 + warp) & 1, lane, s);
+			fold_slot<DTYPE, DIM>(a, w, base + at.slot * slot_bytes(DIM), note,
+					      marks >> (8 + warp) & 1, lane, s);
 		pass_slot(base + in::empty + at.slot * 8, lane);
 		at.step();
 		i++;
@@ -194,8 +206,8 @@ __device__ inline void compute_slots(const struct device_attend &a, const struct
 }
 
 template <typename DTYPE, uint32_t DIM, uint32_t SLOTS>
-__device__ inline void compute_unit(const struct device_attend &a, const struct work &work, char *shared,
-				    struct ring<SLOTS> &at, uint32_t index)
+__device__ inline void compute_unit(const struct device_attend &a, const struct work &work,
+				    char *shared, struct ring<SLOTS> &at, uint32_t index)
 {
 	typedef layout<DIM, SLOTS> in;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
@@ -228,8 +240,9 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 			pass_slot(base + in::rows_empty, lane);
 		return;
 	}
-	finish_shared<DTYPE, DIM, in::rows_stride>(a, w, shared + in::rows, (struct warp_sums *)(shared + in::sums),
-						   warp, lane, s);
+	finish_shared<DTYPE, DIM, in::rows_stride>(a, w, shared + in::rows,
+						   (struct warp_sums *)(shared + in::sums), warp,
+						   lane, s);
 	pass_slot(base + in::rows_empty, lane);
 }
 
@@ -238,7 +251,9 @@ __device__ void compute_run(const struct device_attend &a, char *shared)
 {
 	typedef layout<DIM, SLOTS> in;
 	uint32_t base = shared_address(shared);
-	struct ring<SLOTS> at = {0, 0};
+	struct ring<SLOTS> at = {
+		0, 0
+	};
 	work_ring from = {0, 0};
 
 	for (uint32_t index = 0;; from.step(), index++) {
@@ -262,7 +277,8 @@ __device__ inline void prefetch_program(const struct device_attend &a)
 	prefetch(a.sources, (uint64_t)a.n_slots * sizeof(*a.sources), threadIdx.x, n);
 	prefetch(a.dests, (uint64_t)a.n_dests * sizeof(*a.dests), threadIdx.x, n);
 	prefetch(a.units, (uint64_t)a.n_units * sizeof(*a.units), threadIdx.x, n);
-	prefetch(a.firsts, (uint64_t)a.n_units * DEVICE_FIRST_SLOTS * sizeof(*a.firsts), threadIdx.x, n);
+	prefetch(a.firsts, (uint64_t)a.n_units * DEVICE_FIRST_SLOTS * sizeof(*a.firsts),
+		 threadIdx.x, n);
 	prefetch(a.merges, (uint64_t)a.n_merges * sizeof(*a.merges), threadIdx.x, n);
 }
 
@@ -295,7 +311,8 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ inline void init_barriers(cha
 #endif
 
 template <typename DTYPE, uint32_t DIM>
-__global__ void __launch_bounds__(THREADS, 1) attend_kernel(const __grid_constant__ struct device_attend a)
+__global__ void __launch_bounds__(THREADS, 1)
+	attend_kernel(const __grid_constant__ struct device_attend a)
 {
 #if __CUDA_ARCH__ >= 800
 	constexpr uint32_t slots = ring_slots(DIM, LARGE);
@@ -343,14 +360,14 @@ static attend_function find_kernel(uint32_t dim, bool bf16)
 
 static uint32_t large_bytes(uint32_t dim)
 {
-	return dim == 64  ? layout<64, ring_slots(64, true)>::bytes
+	return dim == 64    ? layout<64, ring_slots(64, true)>::bytes
 	       : dim == 128 ? layout<128, ring_slots(128, true)>::bytes
 			    : layout<256, ring_slots(256, true)>::bytes;
 }
 
 static uint32_t small_bytes(uint32_t dim)
 {
-	return dim == 64  ? layout<64, ring_slots(64, false)>::bytes
+	return dim == 64    ? layout<64, ring_slots(64, false)>::bytes
 	       : dim == 128 ? layout<128, ring_slots(128, false)>::bytes
 			    : layout<256, ring_slots(256, false)>::bytes;
 }
@@ -359,7 +376,8 @@ extern "C" bool device_is_hopper()
 {
 	bool hopper;
 
-	return launch_find_code((const void *)find_kernel(128, false), &hopper) == cudaSuccess && hopper;
+	return launch_find_code((const void *)find_kernel(128, false), &hopper) == cudaSuccess &&
+	       hopper;
 }
 
 /* By dtype and dim, of device_attend_init: of shared memory; and the devices that have been told, a
@@ -402,11 +420,14 @@ extern "C" int device_attend(const struct device_attend *attend, device_stream s
 	struct launch_shape shape = {0, THREADS, *known(with.shape.head_dim, with.shape.bf16)};
 
 	with.entry_divisor = with.head_units ? with.head_units : with.shape.n_kv_heads;
-	with.entry_inverse = with.entry_divisor == 1 ? UINT32_MAX : (uint32_t)((UINT64_C(1) << 32) / with.entry_divisor);
+	with.entry_inverse = with.entry_divisor == 1
+				     ? UINT32_MAX
+				     : (uint32_t)((UINT64_C(1) << 32) / with.entry_divisor);
 	with.group_inverse = 65536 / with.shape.group + 1;
 	with.n_entries = with.n_units * (with.head_units ? 1 : with.shape.n_kv_heads);
 	shape.n_blocks = with.n_entries < with.n_blocks ? with.n_entries : with.n_blocks;
-	return launch_early(find_kernel(with.shape.head_dim, with.shape.bf16), &with, shape, stream);
+	return launch_early(find_kernel(with.shape.head_dim, with.shape.bf16), &with, shape,
+			    stream);
 }
 
 typedef void (*merge_function)(struct device_attend);
@@ -425,10 +446,13 @@ static merge_function find_merge(uint32_t dim, bool bf16)
 
 extern "C" int device_merge(const struct device_attend *attend, device_stream stream)
 {
-	uint64_t n_warps = (uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.group
-			   << attend->merge_warps_log2;
-	struct launch_shape shape = {(uint32_t)((n_warps + MERGE_WARPS - 1) / MERGE_WARPS), MERGE_WARPS * 32, 0};
+	uint64_t n_warps =
+		(uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.group
+		<< attend->merge_warps_log2;
+	struct launch_shape shape = {(uint32_t)((n_warps + MERGE_WARPS - 1) / MERGE_WARPS),
+				     MERGE_WARPS * 32, 0};
 
-	return n_warps ? launch_early(find_merge(attend->shape.head_dim, attend->shape.bf16), attend, shape, stream) :
-			 (int)cudaSuccess;
+	return n_warps ? launch_early(find_merge(attend->shape.head_dim, attend->shape.bf16),
+				      attend, shape, stream)
+		       : (int)cudaSuccess;
 }

@@ -70,7 +70,7 @@ __device__ inline uint4 note_word(const struct chosen_unit &u, uint32_t slot, ui
 		return make_uint4(warps | 0xff00 | 1u << 16, run | (run ? 0xff00 : 0), 0, 0);
 	}
 	return plain ? make_uint4(masks.x | masks.y << 8, 0, 0, 0) :
-		       /* causal, and partial */
+		     /* causal, and partial */
 		       make_uint4(masks.x | masks.y << 8 | 1u << 24, 1u << 16, 0, 0);
 }
 

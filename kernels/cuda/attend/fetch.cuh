@@ -12,9 +12,11 @@
 #if __CUDA_ARCH__ >= 800
 
 /* The blocks together bring what they will read in small pieces into the second-level cache. */
-__device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t thread, uint32_t n_threads)
+__device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t thread,
+				uint32_t n_threads)
 {
-	uint32_t i = thread * gridDim.x + blockIdx.x, n = (uint32_t)((bytes + 127) / 128), step = n_threads * gridDim.x;
+	uint32_t i = thread * gridDim.x + blockIdx.x, n = (uint32_t)((bytes + 127) / 128),
+		 step = n_threads * gridDim.x;
 
 #pragma unroll 1
 	for (; i < n; i += step)
@@ -43,13 +45,14 @@ template <uint32_t SLOTS> struct fetch {
 /* Bit j: group j is there. */
 __device__ inline uint32_t groups_there(const uint4 &source)
 {
-	return (source.x != DEVICE_NONE) | (source.y != DEVICE_NONE) << 1 | (source.z != DEVICE_NONE) << 2 |
-	       (source.w != DEVICE_NONE) << 3;
+	return (source.x != DEVICE_NONE) | (source.y != DEVICE_NONE) << 1 |
+	       (source.z != DEVICE_NONE) << 2 | (source.w != DEVICE_NONE) << 3;
 }
 
 /* Where groups of a slot are missing for the first time, shared memory holds anything; 0 x NaN is
  * NaN. */
-template <uint32_t DIM> __device__ inline void clear_missing(char *slot, uint32_t there, uint32_t lane)
+template <uint32_t DIM>
+__device__ inline void clear_missing(char *slot, uint32_t there, uint32_t lane)
 {
 #pragma unroll 1
 	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
@@ -103,30 +106,35 @@ __device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head
 		if (source.x == DEVICE_NONE)
 			run = 1;
 		else
-			bulk_copy(to, head + (uint64_t)source.x * DEVICE_SOURCE_BYTES, run * group_bytes, full);
+			bulk_copy(to, head + (uint64_t)source.x * DEVICE_SOURCE_BYTES,
+				  run * group_bytes, full);
 		to += run * group_bytes;
-		source = run == 1 ? make_uint4(source.y, source.z, source.w, DEVICE_NONE) :
-			 run == 2 ? make_uint4(source.z, source.w, DEVICE_NONE, DEVICE_NONE) :
-				    make_uint4(source.w, DEVICE_NONE, DEVICE_NONE, DEVICE_NONE);
+		source = run == 1   ? make_uint4(source.y, source.z, source.w, DEVICE_NONE)
+			 : run == 2 ? make_uint4(source.z, source.w, DEVICE_NONE, DEVICE_NONE)
+				    : make_uint4(source.w, DEVICE_NONE, DEVICE_NONE, DEVICE_NONE);
 	}
 	if (n_notes)
-		bulk_copy(base + at::notes + slot * (uint32_t)sizeof(*note), note, note_bytes, full);
+		bulk_copy(base + at::notes + slot * (uint32_t)sizeof(*note), note, note_bytes,
+			  full);
 }
 
 /* Slots of these lanes, which nothing was ever copied to. */
 template <uint32_t DIM>
-__device__ inline void clear_slots(char *shared, uint32_t lanes, uint32_t slot, uint32_t there, uint32_t lane)
+__device__ inline void clear_slots(char *shared, uint32_t lanes, uint32_t slot, uint32_t there,
+				   uint32_t lane)
 {
 	for (; lanes; lanes &= lanes - 1) {
 		uint32_t from = __ffs(lanes) - 1;
 
-		clear_missing<DIM>(shared + __shfl_sync(~0u, slot, from) * slot_bytes(DIM), __shfl_sync(~0u, there, from), lane);
+		clear_missing<DIM>(shared + __shfl_sync(~0u, slot, from) * slot_bytes(DIM),
+				   __shfl_sync(~0u, there, from), lane);
 	}
 }
 
 /* Of k slots that are asked for together, how many have their notes brought with those of this one:
  * they lie side by side, but where the ring begins anew. */
-template <uint32_t SLOTS> __device__ inline uint32_t notes_of(uint32_t ahead, uint32_t slot, uint32_t k)
+template <uint32_t SLOTS>
+__device__ inline uint32_t notes_of(uint32_t ahead, uint32_t slot, uint32_t k)
 {
 	return ahead == 0 ? min(k, SLOTS - slot) : slot == 0 ? k - ahead : 0;
 }
@@ -134,7 +142,8 @@ template <uint32_t SLOTS> __device__ inline uint32_t notes_of(uint32_t ahead, ui
 /* Of n slots from the i-th on, how many may be asked for now: one at least. ahead: of the lane,
  * which asks whether that one is free; the block's first are. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline uint32_t free_slots(struct fetch<SLOTS> &f, uint32_t base, uint32_t ahead, uint32_t i, uint32_t n)
+__device__ inline uint32_t free_slots(struct fetch<SLOTS> &f, uint32_t base, uint32_t ahead,
+				      uint32_t i, uint32_t n)
 {
 	typedef layout<DIM, SLOTS> at;
 	struct ring<SLOTS> to = f.at.ahead(ahead);
@@ -145,15 +154,16 @@ __device__ inline uint32_t free_slots(struct fetch<SLOTS> &f, uint32_t base, uin
 	if (f.early == 0)
 		await_q(f);
 	barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
-	free = ahead < min(n - i, SLOTS) && barrier_test(base + at::empty + to.slot * 8, to.parity ^ 1);
+	free = ahead < min(n - i, SLOTS) &&
+	       barrier_test(base + at::empty + to.slot * 8, to.parity ^ 1);
 	return min(__ffs(~(__ballot_sync(~0u, free) >> i)) - 1, f.early);
 }
 
 /* n slots, whose sources the lanes hold one each. A lane takes as long for its slot as all of them
  * for theirs: so as many at a time as there is room for. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, const struct device_slot *notes, uint4 mine,
-				   uint32_t n)
+__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head,
+				   const struct device_slot *notes, uint4 mine, uint32_t n)
 {
 	uint32_t base = shared_address(f.shared), there = groups_there(mine);
 
@@ -164,9 +174,11 @@ __device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, con
 
 		k = free_slots<DIM>(f, base, ahead, i, n);
 		f.early -= f.early == NO_LIMIT ? 0 : k;
-		clear_slots<DIM>(f.shared, __ballot_sync(~0u, ahead < k && !again && there != 0xf), to.slot, there, f.lane);
+		clear_slots<DIM>(f.shared, __ballot_sync(~0u, ahead < k && !again && there != 0xf),
+				 to.slot, there, f.lane);
 		if (ahead < k)
-			fetch_copy<DIM, SLOTS>(base, to.slot, head, mine, &notes[f.lane], notes_of<SLOTS>(ahead, to.slot, k));
+			fetch_copy<DIM, SLOTS>(base, to.slot, head, mine, &notes[f.lane],
+					       notes_of<SLOTS>(ahead, to.slot, k));
 		__syncwarp();
 		f.step(k);
 	}
@@ -174,27 +186,29 @@ __device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, con
 #else
 /* n slots, whose sources the lanes hold one each. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head, const struct device_slot *notes, uint4 mine,
-				   uint32_t n)
+__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head,
+				   const struct device_slot *notes, uint4 mine, uint32_t n)
 {
 	typedef layout<DIM, SLOTS> at;
 	constexpr uint32_t group_bytes = 32 * DIM;
 	uint32_t base = shared_address(f.shared);
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint4 from = make_uint4(__shfl_sync(~0u, mine.x, i), __shfl_sync(~0u, mine.y, i), __shfl_sync(~0u, mine.z, i),
-					__shfl_sync(~0u, mine.w, i));
+		uint4 from = make_uint4(__shfl_sync(~0u, mine.x, i), __shfl_sync(~0u, mine.y, i),
+					__shfl_sync(~0u, mine.z, i), __shfl_sync(~0u, mine.w, i));
 		const uint32_t source[DEVICE_SLOT_GROUPS] = {from.x, from.y, from.z, from.w};
 		uint32_t to = base + f.at.slot * slot_bytes(DIM);
 		uint32_t note = base + at::notes + f.at.slot * (uint32_t)sizeof(*notes);
 
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
 		if (!f.again && groups_there(from) != 0xf)
-			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), groups_there(from), f.lane);
+			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM),
+					   groups_there(from), f.lane);
 		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
 			const char *group = head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES;
 
-			for (uint32_t b = f.lane * 16; source[j] != DEVICE_NONE && b < group_bytes; b += 32 * 16)
+			for (uint32_t b = f.lane * 16; source[j] != DEVICE_NONE && b < group_bytes;
+			     b += 32 * 16)
 				copy_16(to + j * group_bytes + b, group + b);
 		}
 		if (f.lane < sizeof(*notes) / 16)
@@ -225,7 +239,8 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ inline void fetch_align(struc
 
 /* first: of lanes below DEVICE_FIRST_SLOTS, sources of the unit's first slots. */
 template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_unit(struct fetch<SLOTS> &f, const struct device_unit &unit, uint32_t head, uint4 first)
+__device__ inline void fetch_unit(struct fetch<SLOTS> &f, const struct device_unit &unit,
+				  uint32_t head, uint4 first)
 {
 	const char *pool = f.a->pool + head * f.a->shape.head_bytes;
 	const struct device_slot *slots = f.a->slots + unit.slot;
@@ -239,7 +254,8 @@ __device__ inline void fetch_unit(struct fetch<SLOTS> &f, const struct device_un
 
 		if (done + n + f.lane < unit.n_slots)
 			next = sources[done + n + f.lane];
-		fetch_slots<DIM, SLOTS>(f, pool, slots + done, mine, unit.n_slots - done < n ? unit.n_slots - done : n);
+		fetch_slots<DIM, SLOTS>(f, pool, slots + done, mine,
+					unit.n_slots - done < n ? unit.n_slots - done : n);
 		mine = next;
 	}
 }
@@ -272,18 +288,21 @@ struct entry {
  * The quotient is at most one too small before it is looked at. */
 __device__ inline uint2 entry_place(const struct device_attend &a, uint32_t ticket)
 {
-	uint32_t quotient = __umulhi(ticket, a.entry_inverse), rest = ticket - quotient * a.entry_divisor;
+	uint32_t quotient = __umulhi(ticket, a.entry_inverse),
+		 rest = ticket - quotient * a.entry_divisor;
 
 	if (rest >= a.entry_divisor) {
 		quotient++;
 		rest -= a.entry_divisor;
 	}
-	return a.head_units ? make_uint2(ticket, a.first_head + quotient) : make_uint2(quotient, rest);
+	return a.head_units ? make_uint2(ticket, a.first_head + quotient)
+			    : make_uint2(quotient, rest);
 }
 
 /* Past the first-level cache, which may hold them as they were before the launch that patched
  * them. */
-__device__ inline struct entry read_entry(const struct device_attend &a, uint32_t ticket, uint32_t lane)
+__device__ inline struct entry read_entry(const struct device_attend &a, uint32_t ticket,
+					  uint32_t lane)
 {
 	uint2 place = entry_place(a, ticket);
 	union {
@@ -304,7 +323,9 @@ template <uint32_t DIM, uint32_t SLOTS>
 __device__ void fetch_run(const struct device_attend &a, char *shared, struct entry now)
 {
 	typedef layout<DIM, SLOTS> at;
-	struct fetch<SLOTS> f = {&a, shared, threadIdx.x % 32, {0, 0}, false, SLOTS_BEFORE_Q};
+	struct fetch<SLOTS> f = {
+		&a, shared, threadIdx.x % 32, {0, 0}, false, SLOTS_BEFORE_Q
+	};
 	uint32_t ticket = blockIdx.x, base = shared_address(shared);
 	bool waited = false;
 	work_ring to = {0, 0};
@@ -348,15 +369,16 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 /* ---- Q -------------------------------------------------------------------------------------- */
 
 /* Where Q of a token of the unit begins, for its KV head; 0: nowhere. */
-__device__ inline uint64_t q_address(const struct device_attend &a, const struct work &work, uint32_t token, uint32_t dim)
+__device__ inline uint64_t q_address(const struct device_attend &a, const struct work &work,
+				     uint32_t token, uint32_t dim)
 {
 	uint64_t q = a.rows[work.unit.row + token].q;
 
 	return q ? q + (uint64_t)work.head * a.shape.group * dim * 2 : 0;
 }
 
-__device__ inline void q_addresses(const struct device_attend &a, const struct work &work, uint32_t dim, uint64_t *ret,
-				   uint32_t thread, uint32_t n_threads)
+__device__ inline void q_addresses(const struct device_attend &a, const struct work &work,
+				   uint32_t dim, uint64_t *ret, uint32_t thread, uint32_t n_threads)
 {
 #pragma unroll 1
 	for (uint32_t t = thread; t < work.unit.n_rows; t += n_threads)
@@ -373,13 +395,18 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 	uint32_t group = a.shape.group, inverse = a.group_inverse, chunk = thread % chunks;
 
 #pragma unroll 1
-	for (uint32_t row = thread / chunks; row < DEVICE_BLOCK_ROWS << work.unit.blocks_log2; row += N_THREADS / chunks) {
-		uint32_t in_block = row % DEVICE_BLOCK_ROWS, token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
+	for (uint32_t row = thread / chunks; row < DEVICE_BLOCK_ROWS << work.unit.blocks_log2;
+	     row += N_THREADS / chunks) {
+		uint32_t in_block = row % DEVICE_BLOCK_ROWS,
+			 token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
 		uint32_t head = in_block - (in_block * inverse >> 16) * group;
-		uint64_t q = token >= work.unit.n_rows ? 0 : addresses ? addresses[token] : q_address(a, work, token, DIM);
+		uint64_t q = token >= work.unit.n_rows ? 0
+			     : addresses	       ? addresses[token]
+						       : q_address(a, work, token, DIM);
 		uint64_t from = q ? q + (head * DIM + chunk * 8) * 2 : (uint64_t)a.rows;
 
-		copy_some_16(rows + row / DEVICE_BLOCK_ROWS * STRIDE + in_block * DIM * 2 + ((chunk ^ (row & 7)) << 4),
+		copy_some_16(rows + row / DEVICE_BLOCK_ROWS * STRIDE + in_block * DIM * 2 +
+				     ((chunk ^ (row & 7)) << 4),
 			     (const void *)from, q ? 16 : 0);
 	}
 }
@@ -398,15 +425,18 @@ __device__ inline void q_first(const struct device_attend &a, const struct work 
 		q_addresses(a, work, DIM, addresses, threadIdx.x, n);
 		named_barrier(COMPUTE_BARRIER, n);
 	}
-	q_unit<DIM, at::rows_stride, n>(a, work, shared_address(shared) + at::rows, addresses, threadIdx.x);
+	q_unit<DIM, at::rows_stride, n>(a, work, shared_address(shared) + at::rows, addresses,
+					threadIdx.x);
 	named_arrive(FIRST_Q_BARRIER, n + 32);
 }
 
 /* Those who wait for the first unit's Q learn where it lies once they know the unit: until then it
  * is on its way to the second-level cache. Of a few rows alone: more would be in KV's way. */
-__device__ inline void prefetch_q(const struct device_attend &a, uint32_t dim, uint32_t thread, uint32_t n_threads)
+__device__ inline void prefetch_q(const struct device_attend &a, uint32_t dim, uint32_t thread,
+				  uint32_t n_threads)
 {
-	uint32_t lines = a.shape.n_kv_heads * a.shape.group * dim / 64, n = min(a.n_rows, PREFETCH_ROWS) * lines;
+	uint32_t lines = a.shape.n_kv_heads * a.shape.group * dim / 64,
+		 n = min(a.n_rows, PREFETCH_ROWS) * lines;
 
 #pragma unroll 1
 	for (uint32_t i = thread * gridDim.x + blockIdx.x; i < n; i += n_threads * gridDim.x) {
@@ -417,7 +447,8 @@ __device__ inline void prefetch_q(const struct device_attend &a, uint32_t dim, u
 	}
 }
 
-template <uint32_t DIM, uint32_t SLOTS> __device__ void q_run(const struct device_attend &a, char *shared)
+template <uint32_t DIM, uint32_t SLOTS>
+__device__ void q_run(const struct device_attend &a, char *shared)
 {
 	typedef layout<DIM, SLOTS> at;
 	uint32_t base = shared_address(shared), thread = threadIdx.x - (DEVICE_WARPS + 1) * 32;
@@ -442,7 +473,8 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ void q_run(const struct devic
 		barrier_wait(base + at::rows_empty, (unit - 1) & 1);
 		q_addresses(a, work, DIM, addresses, thread, Q_WARPS * 32);
 		named_barrier(Q_BARRIER, Q_WARPS * 32);
-		q_unit<DIM, at::rows_stride, Q_WARPS * 32>(a, work, base + at::rows, addresses, thread);
+		q_unit<DIM, at::rows_stride, Q_WARPS * 32>(a, work, base + at::rows, addresses,
+							   thread);
 		copy_arrive(base + at::rows_full);
 	}
 }

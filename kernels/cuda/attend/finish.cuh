@@ -23,7 +23,8 @@ __device__ inline uint32_t warp_of(const struct warp_unit &w, uint32_t split)
 
 /* max and sum over the warps of the block, of row lane % 16. Each half of the warp looks at every
  * other one: code that runs once is as slow as it is long. */
-__device__ inline struct warp_sums add_splits(const struct warp_unit &w, const struct warp_sums *sums, uint32_t lane)
+__device__ inline struct warp_sums add_splits(const struct warp_unit &w,
+					      const struct warp_sums *sums, uint32_t lane)
 {
 	struct warp_sums all = {-INFINITY, 0};
 
@@ -37,7 +38,8 @@ __device__ inline struct warp_sums add_splits(const struct warp_unit &w, const s
 		const struct warp_sums part = sums[warp_of(w, i) * DEVICE_BLOCK_ROWS];
 
 		if (part.max != -INFINITY || part.sum != 0)
-			all.sum += part.sum * exp2_fast(max_or_zero(part.max) - max_or_zero(all.max));
+			all.sum +=
+				part.sum * exp2_fast(max_or_zero(part.max) - max_or_zero(all.max));
 	}
 	all.sum += __shfl_xor_sync(~0u, all.sum, 16);
 	return all;
@@ -56,7 +58,8 @@ __device__ inline float log_of(float max, float sum)
 }
 
 /* Statistics of the row lane % 16 to where they belong. */
-__device__ inline void store_sums(const struct device_attend &a, const struct warp_unit &w, struct warp_sums all)
+__device__ inline void store_sums(const struct device_attend &a, const struct warp_unit &w,
+				  struct warp_sums all)
 {
 	if (w.mine_dest < DEVICE_DEST_NOTHING)
 		*(float2 *)&a.part_stats[(uint64_t)w.mine_dest * 2] = make_float2(all.max, all.sum);
@@ -64,9 +67,11 @@ __device__ inline void store_sums(const struct device_attend &a, const struct wa
 		*(float *)w.mine_lse = log_of(all.max, all.sum);
 }
 
-template <typename DTYPE> __device__ inline void store_four(uint64_t to, const float4 &v, float scale)
+template <typename DTYPE>
+__device__ inline void store_four(uint64_t to, const float4 &v, float scale)
 {
-	*(uint2 *)to = make_uint2(DTYPE::pack(v.x * scale, v.y * scale), DTYPE::pack(v.z * scale, v.w * scale));
+	*(uint2 *)to = make_uint2(DTYPE::pack(v.x * scale, v.y * scale),
+				  DTYPE::pack(v.z * scale, v.w * scale));
 }
 
 /* ---- several warps to a row block ----------------------------------------------------------- */
@@ -74,14 +79,16 @@ template <typename DTYPE> __device__ inline void store_four(uint64_t to, const f
 /* The first 64 columns of the lane's rows into the warp's stage: blocks of 8 columns, b of row r at
  * b ^ (r mod 8). */
 template <uint32_t DIM>
-__device__ inline void stage_o(const struct warp_state<DIM> &s, const float (&factor)[2], float *stage, uint32_t lane)
+__device__ inline void stage_o(const struct warp_state<DIM> &s, const float (&factor)[2],
+			       float *stage, uint32_t lane)
 {
 #pragma unroll
 	for (uint32_t n = 0; n < 8; n++) {
 #pragma unroll
 		for (uint32_t i = 0; i < 2; i++) {
 			uint32_t row = lane / 4 + 8 * i;
-			float2 v = make_float2(s.o[n][2 * i] * factor[i], s.o[n][2 * i + 1] * factor[i]);
+			float2 v = make_float2(s.o[n][2 * i] * factor[i],
+					       s.o[n][2 * i + 1] * factor[i]);
 
 			*(float2 *)&stage[row * 64 + ((n ^ (row & 7)) << 3) + lane % 4 * 2] = v;
 		}
@@ -100,15 +107,17 @@ template <uint32_t DIM> __device__ inline void next_columns(struct warp_state<DI
 }
 
 template <typename DTYPE, uint32_t DIM, uint32_t STRIDE>
-__device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w, char *rows,
-				     struct warp_sums *sums, uint32_t warp, uint32_t lane, struct warp_state<DIM> &s)
+__device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w,
+				     char *rows, struct warp_sums *sums, uint32_t warp,
+				     uint32_t lane, struct warp_state<DIM> &s)
 {
 	struct warp_sums all;
 	float factor[2], scale;
 
 	if (lane % 4 == 0) {
 		sums[warp * DEVICE_BLOCK_ROWS + lane / 4] = (struct warp_sums){s.max[0], s.sum[0]};
-		sums[warp * DEVICE_BLOCK_ROWS + lane / 4 + 8] = (struct warp_sums){s.max[1], s.sum[1]};
+		sums[warp * DEVICE_BLOCK_ROWS + lane / 4 + 8] =
+			(struct warp_sums){s.max[1], s.sum[1]};
 	}
 	block_sync(w);
 	all = add_splits(w, sums, lane);
@@ -140,8 +149,10 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 
 #pragma unroll 1
 			for (uint32_t k = 0; k < w.n_splits; k += 2) {
-				const float4 x = *(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
-				const float4 y = *(const float4 *)(rows + warp_of(w, k + 1) * STRIDE + at);
+				const float4 x =
+					*(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
+				const float4 y =
+					*(const float4 *)(rows + warp_of(w, k + 1) * STRIDE + at);
 
 				sum.x += x.x + y.x;
 				sum.y += x.y + y.y;
@@ -165,16 +176,20 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 __device__ inline uint4 transpose_quad(uint32_t (&v)[4], uint32_t lane)
 {
 	bool odd = lane & 1, high = lane & 2;
-	uint32_t x0 = __shfl_xor_sync(~0u, odd ? v[0] : v[1], 1), x1 = __shfl_xor_sync(~0u, odd ? v[2] : v[3], 1);
-	uint32_t r0 = odd ? x0 : v[0], r1 = odd ? v[1] : x0, r2 = odd ? x1 : v[2], r3 = odd ? v[3] : x1;
-	uint32_t y0 = __shfl_xor_sync(~0u, high ? r0 : r2, 2), y1 = __shfl_xor_sync(~0u, high ? r1 : r3, 2);
+	uint32_t x0 = __shfl_xor_sync(~0u, odd ? v[0] : v[1], 1),
+		 x1 = __shfl_xor_sync(~0u, odd ? v[2] : v[3], 1);
+	uint32_t r0 = odd ? x0 : v[0], r1 = odd ? v[1] : x0, r2 = odd ? x1 : v[2],
+		 r3 = odd ? v[3] : x1;
+	uint32_t y0 = __shfl_xor_sync(~0u, high ? r0 : r2, 2),
+		 y1 = __shfl_xor_sync(~0u, high ? r1 : r3, 2);
 
 	return high ? make_uint4(y0, y1, r2, r3) : make_uint4(r0, r1, y0, y1);
 }
 
 /* The first of the lane's two rows to its output. */
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void store_row(const struct warp_state<DIM> &s, uint64_t to, float scale, uint32_t lane)
+__device__ inline void store_row(const struct warp_state<DIM> &s, uint64_t to, float scale,
+				 uint32_t lane)
 {
 #pragma unroll
 	for (uint32_t n = 0; n < DIM / 8; n += 4) {
@@ -191,8 +206,8 @@ __device__ inline void store_row(const struct warp_state<DIM> &s, uint64_t to, f
 }
 
 template <uint32_t DIM>
-__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s, uint32_t dest,
-				  uint32_t lane)
+__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s,
+				  uint32_t dest, uint32_t lane)
 {
 	float *to = &a.part_o[(uint64_t)dest * DIM + lane % 4 * 2];
 
@@ -215,8 +230,8 @@ template <uint32_t DIM> __device__ inline void next_row(struct warp_state<DIM> &
 }
 
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void finish_alone(const struct device_attend &a, const struct warp_unit &w, uint32_t lane,
-				    struct warp_state<DIM> &s)
+__device__ inline void finish_alone(const struct device_attend &a, const struct warp_unit &w,
+				    uint32_t lane, struct warp_state<DIM> &s)
 {
 	struct warp_sums all;
 
@@ -224,7 +239,8 @@ __device__ inline void finish_alone(const struct device_attend &a, const struct 
 	all.max = __shfl_sync(~0u, s.max[0], lane % 8 * 4);
 	all.sum = __shfl_sync(~0u, s.sum[0], lane % 8 * 4);
 
-	float high_max = __shfl_sync(~0u, s.max[1], lane % 8 * 4), high_sum = __shfl_sync(~0u, s.sum[1], lane % 8 * 4);
+	float high_max = __shfl_sync(~0u, s.max[1], lane % 8 * 4),
+	      high_sum = __shfl_sync(~0u, s.sum[1], lane % 8 * 4);
 
 	if (lane & 8)
 		all = (struct warp_sums){high_max, high_sum};

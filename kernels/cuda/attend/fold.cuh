@@ -43,7 +43,8 @@ template <uint32_t DIM> struct warp_state {
 };
 
 /* Columns 16 k and on of the row block's Q. */
-__device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t row_bytes, uint32_t k, uint32_t lane)
+__device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t row_bytes,
+				      uint32_t k, uint32_t lane)
 {
 	uint32_t row = lane % DEVICE_BLOCK_ROWS;
 
@@ -51,7 +52,8 @@ __device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t 
 }
 
 /* Keys of the group that the lane's row i sees end here. */
-__device__ inline int32_t seen_end(const struct device_group &group, uint32_t token, bool causal, int32_t pos)
+__device__ inline int32_t seen_end(const struct device_group &group, uint32_t token, bool causal,
+				   int32_t pos)
 {
 	int32_t end = group.end;
 
@@ -61,8 +63,9 @@ __device__ inline int32_t seen_end(const struct device_group &group, uint32_t to
 }
 
 /* What a row does not see scores -inf. */
-__device__ inline void mask_scores(float (&scores)[DEVICE_SLOT_GROUPS][4], const struct device_slot *note,
-				   const struct warp_unit &w, uint32_t lane)
+__device__ inline void mask_scores(float (&scores)[DEVICE_SLOT_GROUPS][4],
+				   const struct device_slot *note, const struct warp_unit &w,
+				   uint32_t lane)
 {
 	int32_t key = (int32_t)(lane % 4 * 2), pos[2] = {0, 0};
 	bool causal = note->causal;
@@ -89,11 +92,13 @@ __device__ inline void mask_scores(float (&scores)[DEVICE_SLOT_GROUPS][4], const
 
 /* Where whole groups are seen or not, by intervals of tokens. */
 template <uint32_t N>
-__device__ inline void mask_groups(float (&scores)[N][4], const struct device_slot *notes, const struct warp_unit &w)
+__device__ inline void mask_groups(float (&scores)[N][4], const struct device_slot *notes,
+				   const struct warp_unit &w)
 {
 #pragma unroll
 	for (uint32_t j = 0; j < N; j++) {
-		const struct device_group &group = notes[j / DEVICE_SLOT_GROUPS].groups[j % DEVICE_SLOT_GROUPS];
+		const struct device_group &group =
+			notes[j / DEVICE_SLOT_GROUPS].groups[j % DEVICE_SLOT_GROUPS];
 		uint32_t begin = group.row_begin, n = group.row_end - begin;
 
 #pragma unroll
@@ -110,7 +115,8 @@ __device__ inline void mask_groups(float (&scores)[N][4], const struct device_sl
  * beyond 2^MAX_SLACK; O and sum follow it. Most slots leave all as it is, and need not even ask
  * what the row's other lanes have. */
 template <uint32_t DIM, uint32_t N>
-__device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores)[N][4], float scale_log2)
+__device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores)[N][4],
+				 float scale_log2)
 {
 	float high[2], scale[2];
 	bool fresh; /* O and sum are 0, or NaN, which stays */
@@ -157,8 +163,8 @@ __device__ inline float max_or_zero(float max)
 
 /* Weights of two groups, first and the next, in fragments of A; the sums grow by them. */
 template <typename DTYPE, uint32_t DIM, uint32_t N>
-__device__ inline void weigh(struct warp_state<DIM> &s, float (&scores)[N][4], uint32_t first, float scale_log2,
-			     const float (&low)[2], uint32_t (&p)[4])
+__device__ inline void weigh(struct warp_state<DIM> &s, float (&scores)[N][4], uint32_t first,
+			     float scale_log2, const float (&low)[2], uint32_t (&p)[4])
 {
 #pragma unroll
 	for (uint32_t j = first; j < first + 2; j++) {
@@ -175,8 +181,9 @@ __device__ inline void weigh(struct warp_state<DIM> &s, float (&scores)[N][4], u
 /* Folds a slot, whose groups begin at the shared address. Even and odd columns of Q are multiplied
  * in chains of their own, half as long, where there are registers for two. */
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void fold_slot(const struct device_attend &a, const struct warp_unit &w, uint32_t at,
-				 const struct device_slot *note, bool plain, uint32_t lane, struct warp_state<DIM> &s)
+__device__ inline void fold_slot(const struct device_attend &a, const struct warp_unit &w,
+				 uint32_t at, const struct device_slot *note, bool plain,
+				 uint32_t lane, struct warp_state<DIM> &s)
 {
 	constexpr uint32_t group_bytes = 32 * DIM;
 	float scores[DEVICE_SLOT_GROUPS][4] = {}, odd[DEVICE_SLOT_GROUPS][4] = {}, low[2];
@@ -197,7 +204,8 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 
 			load_matrix(b, from + j * group_bytes);
 			DTYPE::multiply(scores[j], s.q[keeps_q(DIM) ? 2 * k : 0], b[0], b[1]);
-			DTYPE::multiply(keeps_q(DIM) ? odd[j] : scores[j], s.q[keeps_q(DIM) ? 2 * k + 1 : 1], b[2], b[3]);
+			DTYPE::multiply(keeps_q(DIM) ? odd[j] : scores[j],
+					s.q[keeps_q(DIM) ? 2 * k + 1 : 1], b[2], b[3]);
 		}
 	}
 #pragma unroll
@@ -219,8 +227,8 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 #pragma unroll
 	for (uint32_t n = 0; n < DIM / 16; n++) {
 		uint32_t chunk = 2 * n + lane / 16;
-		uint32_t from = at + group_bytes / 2 + lane / 8 % 2 * group_bytes + chunk / 8 * 1024 + row * 128 +
-				(((chunk & 7) ^ row) << 4);
+		uint32_t from = at + group_bytes / 2 + lane / 8 % 2 * group_bytes +
+				chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4);
 
 #pragma unroll
 		for (uint32_t t = 0; t < DEVICE_SLOT_GROUPS / 2; t++) {
@@ -241,19 +249,23 @@ typedef float half_scores[HALF_GROUPS][4];
 
 /* Scores of half a stage, which begins at the shared address; started. */
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void start_scores(const struct warp_state<DIM> &s, half_scores &scores, uint32_t at)
+__device__ inline void start_scores(const struct warp_state<DIM> &s, half_scores &scores,
+				    uint32_t at)
 {
 	wgmma_begin();
 #pragma unroll
 	for (uint32_t k = 0; k < DIM / 16; k++)
 		DTYPE::template multiply_wide<0>(scores, s.q[k],
-						 wgmma_matrix(at + k / 4 * 1024 + k % 4 * 32, 16, 32 * DIM), k != 0);
+						 wgmma_matrix(at + k / 4 * 1024 + k % 4 * 32, 16,
+							      32 * DIM),
+						 k != 0);
 	wgmma_commit();
 }
 
 /* Weights times values of half a stage; started. */
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void start_values(struct warp_state<DIM> &s, const uint32_t (&p)[HALF_GROUPS / 2][4], uint32_t at)
+__device__ inline void start_values(struct warp_state<DIM> &s,
+				    const uint32_t (&p)[HALF_GROUPS / 2][4], uint32_t at)
 {
 	constexpr uint32_t group_bytes = 32 * DIM;
 
@@ -261,16 +273,18 @@ __device__ inline void start_values(struct warp_state<DIM> &s, const uint32_t (&
 #pragma unroll
 	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
 		DTYPE::template multiply_wide<1>(
-			s.o, p[t], wgmma_matrix(at + group_bytes / 2 + t * 2 * group_bytes, 1024, group_bytes), true);
+			s.o, p[t],
+			wgmma_matrix(at + group_bytes / 2 + t * 2 * group_bytes, 1024, group_bytes),
+			true);
 	wgmma_commit();
 }
 
 /* From scores of half a stage to weights. What was started before these scores is complete when
  * this returns. */
 template <typename DTYPE, uint32_t DIM>
-__device__ inline void weigh_half(const struct device_attend &a, const struct warp_unit &w, half_scores &scores,
-				  const struct device_slot *notes, bool plain, struct warp_state<DIM> &s,
-				  uint32_t (&p)[HALF_GROUPS / 2][4])
+__device__ inline void weigh_half(const struct device_attend &a, const struct warp_unit &w,
+				  half_scores &scores, const struct device_slot *notes, bool plain,
+				  struct warp_state<DIM> &s, uint32_t (&p)[HALF_GROUPS / 2][4])
 {
 	float low[2];
 

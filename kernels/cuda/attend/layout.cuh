@@ -2,8 +2,9 @@
  * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
  *
  *   ring    slots of KV on their way from memory to the warps that compute, with a note each
- *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^ (r mod 8)), where
- *           several warps share a row block 64 columns of warp w's sums on the way out: who writes them is past its Q
+ *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^
+ *           (r mod 8)), where several warps share a row block 64 columns of warp w's sums on the
+ *           way out: who writes them is past its Q
  *   sums    of each warp's rows, when a unit ends; before it begins, where Q of its tokens lies
  *   work    what entry comes next, from the fetching warp to all others
  *
@@ -19,7 +20,8 @@
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
 #define THREADS (WARPS * 32)
 #define WORK_SLOTS 4u
-#define SLOTS_BEFORE_Q 6u /* of KV, asked for before the block's first Q: no more than keeps memory busy */
+#define SLOTS_BEFORE_Q \
+	6u /* of KV, asked for before the block's first Q: no more than keeps memory busy */
 
 /* Named; those who compute have 1 to 7 for what concerns a row block. */
 #define COMPUTE_BARRIER 13
@@ -51,7 +53,8 @@ __host__ __device__ constexpr uint32_t slot_bytes(uint32_t dim)
 #define FETCH_REGISTERS 72
 
 /* Or the block would wait for more for ever. */
-static_assert(COMPUTE_REGISTERS * DEVICE_WARPS + FETCH_REGISTERS * (WARPS - DEVICE_WARPS) <= LAUNCH_REGISTERS * WARPS,
+static_assert(COMPUTE_REGISTERS * DEVICE_WARPS + FETCH_REGISTERS * (WARPS - DEVICE_WARPS) <=
+		      LAUNCH_REGISTERS * WARPS,
 	      "registers of a block");
 
 /* Of an entry, as the fetching warp hands it on. */
@@ -71,7 +74,8 @@ template <uint32_t DIM, uint32_t SLOTS> struct layout {
 	/* struct device_slot of each slot */
 	static constexpr uint32_t notes = rows + DEVICE_WARPS * rows_stride;
 	static constexpr uint32_t sums = notes + SLOTS * sizeof(struct device_slot);
-	static constexpr uint32_t work = sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct warp_sums);
+	static constexpr uint32_t work =
+		sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct warp_sums);
 	static constexpr uint32_t full = work + WORK_SLOTS * sizeof(struct work);
 	static constexpr uint32_t empty = full + SLOTS * 8;
 	static constexpr uint32_t work_full = empty + SLOTS * 8;
@@ -83,13 +87,15 @@ template <uint32_t DIM, uint32_t SLOTS> struct layout {
 
 /* Row of a row block to token of the unit; the block's last rows may have none. inverse: 65536 /
  * query heads + 1. */
-__device__ inline uint32_t token_of(const struct device_unit &unit, uint32_t block, uint32_t row, uint32_t inverse)
+__device__ inline uint32_t token_of(const struct device_unit &unit, uint32_t block, uint32_t row,
+				    uint32_t inverse)
 {
 	uint32_t token = row * inverse >> 16;
 
 	if (token >= unit.block_tokens)
 		return DEVICE_NONE;
-	return unit.flags & DEVICE_UNIT_DEALT ? (token << unit.blocks_log2) + block : block * unit.block_tokens + token;
+	return unit.flags & DEVICE_UNIT_DEALT ? (token << unit.blocks_log2) + block
+					      : block * unit.block_tokens + token;
 }
 
 static_assert(layout<64, ring_slots(64, true)>::bytes <= 232448, "shared memory of sm_90");
@@ -114,16 +120,14 @@ template <uint32_t SLOTS> struct ring {
 	}
 
 	/* n places on, at most once round. */
-	__device__ struct ring<SLOTS> ahead(uint32_t n) const
-	{
+	__device__ struct ring<SLOTS> ahead(uint32_t n) const {
 		bool round = slot + n >= SLOTS;
 
 		return (struct ring<SLOTS>){round ? slot + n - SLOTS : slot + n, parity ^ round};
 	}
 };
 
-template <uint32_t SLOTS> __device__ inline struct ring<SLOTS> next_stage(struct ring<SLOTS> at)
-{
+template <uint32_t SLOTS> __device__ inline struct ring<SLOTS> next_stage(struct ring<SLOTS> at) {
 	at.slot += DEVICE_STAGE_SLOTS;
 	if (at.slot == SLOTS)
 		return (struct ring<SLOTS>){0, at.parity ^ 1};
@@ -131,6 +135,7 @@ template <uint32_t SLOTS> __device__ inline struct ring<SLOTS> next_stage(struct
 }
 
 /* The same of entries of work. */
-typedef struct ring<WORK_SLOTS> work_ring;
+typedef struct ring<WORK_SLOTS>
+	work_ring;
 
 #endif

@@ -44,7 +44,8 @@ __device__ inline float merge_weight(float part_max, float max)
 
 /* Adds parts k = 0, 1, ... of these maxima and sums. */
 template <uint32_t N, uint32_t COUNT>
-__device__ inline void merge_add(struct merged<N> &to, const float (&o)[COUNT][N], const float2 (&stats)[COUNT])
+__device__ inline void merge_add(struct merged<N> &to, const float (&o)[COUNT][N],
+				 const float2 (&stats)[COUNT])
 {
 	float max = to.max, scale;
 
@@ -70,8 +71,9 @@ __device__ inline void merge_add(struct merged<N> &to, const float (&o)[COUNT][N
 
 /* Adds the partials first, first + step, ... in this order. */
 template <uint32_t N>
-__device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m, uint32_t q_head,
-				   uint32_t n_q_heads, uint32_t first, uint32_t step, struct merged<N> &ret)
+__device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m,
+				   uint32_t q_head, uint32_t n_q_heads, uint32_t first,
+				   uint32_t step, struct merged<N> &ret)
 {
 #pragma unroll 1
 	for (uint32_t i = first; i < m.n_parts; i += MERGE_AT_ONCE * step) {
@@ -87,7 +89,9 @@ __device__ inline void merge_parts(const struct device_attend &a, const struct d
 				o[k][j] = 0;
 			if (i + k * step < m.n_parts) {
 				stats[k] = *(const float2 *)&a.part_stats[(uint64_t)entry * 2];
-				load_columns<N>(o[k], &a.part_o[(uint64_t)entry * 32 * N + threadIdx.x % 32 * N]);
+				load_columns<N>(
+					o[k],
+					&a.part_o[(uint64_t)entry * 32 * N + threadIdx.x % 32 * N]);
 			}
 		}
 		merge_add<N, MERGE_AT_ONCE>(ret, o, stats);
@@ -95,7 +99,8 @@ __device__ inline void merge_parts(const struct device_attend &a, const struct d
 }
 
 template <typename DTYPE, uint32_t N>
-__device__ inline void merge_store(const struct device_row &row, uint32_t q_head, const struct merged<N> &m)
+__device__ inline void merge_store(const struct device_row &row, uint32_t q_head,
+				   const struct merged<N> &m)
 {
 	uint32_t lane = threadIdx.x % 32;
 	uint32_t *to = (uint32_t *)(row.o + ((uint64_t)q_head * 32 * N + lane * N) * 2);
@@ -106,7 +111,9 @@ __device__ inline void merge_store(const struct device_row &row, uint32_t q_head
 		to[j / 2] = DTYPE::pack(m.o[j] * scale, m.o[j + 1] * scale);
 	if (lane == 0 && row.lse)
 		((float *)row.lse)[q_head] =
-			m.sum == 0 ? -INFINITY : ((m.max == -INFINITY ? 0 : m.max) + log2f(m.sum)) * 0.6931471805599453f;
+			m.sum == 0 ? -INFINITY
+				   : ((m.max == -INFINITY ? 0 : m.max) + log2f(m.sum)) *
+					     0.6931471805599453f;
 }
 
 /* The first warp of a row adds what the others of the block have, in their order. */
@@ -134,14 +141,16 @@ template <uint32_t N> __device__ inline void merge_warps(struct merged<N> &mine,
 /* 2^warps_log2 warps to a row and query head. What comes before launch_wait was there before
  * attention began. */
 template <typename DTYPE, uint32_t N>
-__global__ void __launch_bounds__(MERGE_WARPS * 32) merge_kernel(const __grid_constant__ struct device_attend a)
+__global__ void __launch_bounds__(MERGE_WARPS * 32)
+	merge_kernel(const __grid_constant__ struct device_attend a)
 {
 #if __CUDA_ARCH__ >= 800
 	uint32_t n_q_heads = a.shape.n_kv_heads * a.shape.group, n_warps = 1u << a.merge_warps_log2;
 	uint32_t warp = blockIdx.x * MERGE_WARPS + threadIdx.x / 32;
 	uint32_t index = (warp >> a.merge_warps_log2) / n_q_heads;
 	uint32_t q_head = (warp >> a.merge_warps_log2) % n_q_heads;
-	struct merged<N> mine = {};
+	struct merged<N> mine = {
+	};
 	struct device_merge m = {};
 	struct device_row row = {};
 

@@ -2,12 +2,14 @@
  * rows.cu - what is done row by row: new tokens into pages, Q to where it is read, tokens from page
  * to page.
  *
- * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h), for every 512 bytes
- *          of Q that are to be brought, and for as much of the rows' table.
+ * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h),
+ *          for every 512 bytes of Q that are to be brought, and for as much of the rows' table.
  * stand    one warp: listens to the host, and tells
- * called   which does as inbound does, of what it hears. It begins when stand has heard, and waits for no more of it.
+ * called   which does as inbound does, of what it hears. It begins when stand has heard, and waits
+ *          for no more of it.
  * outbound a block for every row of O that must not lie where attention can write it.
- * finish   two warps: a thread of one tells the host that the batch is done, the other streams that wait on the device.
+ * finish   two warps: a thread of one tells the host that the batch is done, the other streams that
+ *          wait on the device.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
  */
 #include "kernels/cuda/device/device.h"
@@ -39,8 +41,8 @@ __device__ inline uint4 load_any(uint64_t from, bool aligned)
 
 	if (aligned)
 		return *(const uint4 *)from;
-	return make_uint4(at[0] | (uint32_t)at[1] << 16, at[2] | (uint32_t)at[3] << 16, at[4] | (uint32_t)at[5] << 16,
-			  at[6] | (uint32_t)at[7] << 16);
+	return make_uint4(at[0] | (uint32_t)at[1] << 16, at[2] | (uint32_t)at[3] << 16,
+			  at[4] | (uint32_t)at[5] << 16, at[6] | (uint32_t)at[7] << 16);
 }
 #endif
 
@@ -55,13 +57,14 @@ __device__ inline bool not_finite(uint32_t two, bool bf16)
 
 __device__ inline bool not_finite(const uint4 &v, bool bf16)
 {
-	return not_finite(v.x, bf16) || not_finite(v.y, bf16) || not_finite(v.z, bf16) || not_finite(v.w, bf16);
+	return not_finite(v.x, bf16) || not_finite(v.y, bf16) || not_finite(v.z, bf16) ||
+	       not_finite(v.w, bf16);
 }
 
 /* A lane's chunks of K and V of a token: two lots of 32 chunks at most. */
 template <uint32_t N>
-__device__ inline void append_token(const struct device_inbound &a, const struct device_token &at, uint32_t head,
-				    char *group)
+__device__ inline void append_token(const struct device_inbound &a, const struct device_token &at,
+				    uint32_t head, char *group)
 {
 	uint32_t dim = a.shape.head_dim, chunks = dim / 8, lane = threadIdx.x % 32;
 	uint4 v[N];
@@ -74,7 +77,8 @@ __device__ inline void append_token(const struct device_inbound &a, const struct
 		v[n] = make_uint4(0, 0, 0, 0);
 		if (i >= 2 * chunks)
 			continue;
-		v[n] = load_any((i < chunks ? at.k : at.v) + ((uint64_t)head * dim + chunk * 8) * 2, a.aligned);
+		v[n] = load_any((i < chunks ? at.k : at.v) + ((uint64_t)head * dim + chunk * 8) * 2,
+				a.aligned);
 		bad = bad || (i >= chunks && not_finite(v[n], a.shape.bf16));
 	}
 	bad = __any_sync(~0u, bad);
@@ -86,7 +90,8 @@ __device__ inline void append_token(const struct device_inbound &a, const struct
 			continue;
 		if (bad)
 			v[n] = make_uint4(fill, fill, fill, fill);
-		*(uint4 *)(group + (i < chunks ? 0 : 16 * dim) + chunk_offset(at.row, chunk)) = v[n];
+		*(uint4 *)(group + (i < chunks ? 0 : 16 * dim) + chunk_offset(at.row, chunk)) =
+			v[n];
 	}
 }
 #endif
@@ -100,8 +105,10 @@ __device__ inline void append_token(const struct device_inbound &a, const struct
  * nothing is wanted. */
 __device__ inline void copy_part(const struct device_inbound &a, uint64_t part)
 {
-	uint32_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES, at = part % parts * COPY_BYTES + threadIdx.x % 32 * 16;
-	struct device_copy copy = {a.copy_from + part / parts * a.copy_stride, a.copy_to + part / parts * a.copy_bytes};
+	uint32_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES,
+		 at = part % parts * COPY_BYTES + threadIdx.x % 32 * 16;
+	struct device_copy copy = {a.copy_from + part / parts * a.copy_stride,
+				   a.copy_to + part / parts * a.copy_bytes};
 
 	if (!a.copy_stride)
 		copy = a.copies[part / parts];
@@ -129,10 +136,12 @@ __device__ inline void copy_rows(const struct device_inbound &a, uint64_t part)
 __host__ __device__ inline uint64_t inbound_warps(const struct device_inbound &a)
 {
 	uint64_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES;
-	uint64_t rows = ((uint64_t)a.n_rows * sizeof(struct device_row) + COPY_BYTES - 1) / COPY_BYTES;
+	uint64_t rows =
+		((uint64_t)a.n_rows * sizeof(struct device_row) + COPY_BYTES - 1) / COPY_BYTES;
 	uint64_t patches = (a.n_patches + 31) / 32;
 
-	return (uint64_t)a.n_tokens * a.shape.n_kv_heads + a.n_copies * parts + (rows > patches ? rows : patches);
+	return (uint64_t)a.n_tokens * a.shape.n_kv_heads + a.n_copies * parts +
+	       (rows > patches ? rows : patches);
 }
 
 #if __CUDA_ARCH__ >= 800
@@ -144,7 +153,8 @@ __device__ inline void bring(const struct device_inbound &a, uint64_t warp)
 	if (warp < n_appends) {
 		struct device_token at = a.tokens[warp / a.shape.n_kv_heads];
 		uint32_t head = warp % a.shape.n_kv_heads;
-		char *group = a.pool + head * a.shape.head_bytes + (uint64_t)at.source * DEVICE_SOURCE_BYTES;
+		char *group = a.pool + head * a.shape.head_bytes +
+			      (uint64_t)at.source * DEVICE_SOURCE_BYTES;
 
 		if (a.shape.head_dim <= 128)
 			append_token<1>(a, at, head, group);
@@ -158,10 +168,12 @@ __device__ inline void bring(const struct device_inbound &a, uint64_t warp)
 }
 #endif
 
-__global__ void __launch_bounds__(INBOUND_WARPS * 32) inbound_kernel(const __grid_constant__ struct device_inbound a)
+__global__ void __launch_bounds__(INBOUND_WARPS * 32)
+	inbound_kernel(const __grid_constant__ struct device_inbound a)
 {
 #if __CUDA_ARCH__ >= 800
-	uint64_t warp = (uint64_t)blockIdx.x * INBOUND_WARPS + threadIdx.x / 32, step = (uint64_t)gridDim.x * INBOUND_WARPS;
+	uint64_t warp = (uint64_t)blockIdx.x * INBOUND_WARPS + threadIdx.x / 32,
+		 step = (uint64_t)gridDim.x * INBOUND_WARPS;
 
 	if (a.begin_ns && blockIdx.x == 0 && threadIdx.x == 0)
 		*a.begin_ns = device_now_ns();
@@ -177,13 +189,17 @@ __device__ inline ulonglong2 packet_load(const void *at)
 {
 	ulonglong2 v;
 
-	asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
+	asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+		     : "=l"(v.x), "=l"(v.y)
+		     : "l"(at)
+		     : "memory");
 	return v;
 }
 
 __device__ inline void packet_store(void *at, ulonglong2 v)
 {
-	asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(v.x), "l"(v.y) : "memory");
+	asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(v.x), "l"(v.y)
+		     : "memory");
 }
 
 /* A warp, until the call is there whole or there is none; a lane has its packet. patience_ns 0: for
@@ -198,8 +214,9 @@ __device__ inline ulonglong2 hear(const struct device_call *call, uint64_t id, u
 
 		if (__all_sync(~0u, packet.y == DEVICE_CALL_GO(id)))
 			return packet;
-		if (__any_sync(~0u, packet.y == DEVICE_CALL_LEAVE(id) ||
-					    (patience_ns && device_now_ns() - begin_ns > patience_ns)))
+		if (__any_sync(~0u,
+			       packet.y == DEVICE_CALL_LEAVE(id) ||
+				       (patience_ns && device_now_ns() - begin_ns > patience_ns)))
 			return make_ulonglong2(0, DEVICE_CALL_LEAVE(id));
 	}
 }
@@ -231,12 +248,14 @@ __global__ void __launch_bounds__(32) stand_kernel(const __grid_constant__ struc
 #endif
 }
 
-__global__ void __launch_bounds__(INBOUND_WARPS * 32) called_kernel(const __grid_constant__ struct device_stand a)
+__global__ void __launch_bounds__(INBOUND_WARPS * 32)
+	called_kernel(const __grid_constant__ struct device_stand a)
 {
 #if __CUDA_ARCH__ >= 800
 	__shared__ uint64_t words[DEVICE_CALL_WORDS];
 	__shared__ bool called;
-	uint64_t warp = (uint64_t)blockIdx.x * INBOUND_WARPS + threadIdx.x / 32, step = (uint64_t)gridDim.x * INBOUND_WARPS;
+	uint64_t warp = (uint64_t)blockIdx.x * INBOUND_WARPS + threadIdx.x / 32,
+		 step = (uint64_t)gridDim.x * INBOUND_WARPS;
 
 	if (threadIdx.x < 32) {
 		ulonglong2 packet = hear(a.heard, a.id, 0);
@@ -268,7 +287,8 @@ struct outbound {
 };
 
 /* A block a copy. */
-__global__ void __launch_bounds__(WARPS * 32) outbound_kernel(const __grid_constant__ struct outbound a)
+__global__ void __launch_bounds__(WARPS * 32)
+	outbound_kernel(const __grid_constant__ struct outbound a)
 {
 #if __CUDA_ARCH__ >= 800
 	struct device_copy copy = a.copies[blockIdx.x];
@@ -298,14 +318,16 @@ __device__ inline void finish_clock(const struct device_finish &a)
 
 	if (a.exchanged)
 		packet_store(&a.clock->exchanged,
-			     make_ulonglong2(__ldcg(&a.exchanged->ns), __ldcg(&a.exchanged->given_bytes)));
+			     make_ulonglong2(__ldcg(&a.exchanged->ns),
+					     __ldcg(&a.exchanged->given_bytes)));
 	__threadfence_system();
 	packet_store(&a.clock->end_ns, make_ulonglong2(end_ns, a.id));
 }
 #endif
 
 /* Two warps, so that neither waits for the other's fence. */
-__global__ void __launch_bounds__(2 * DEVICE_TELLS) finish_kernel(const __grid_constant__ struct device_finish a)
+__global__ void __launch_bounds__(2 * DEVICE_TELLS)
+	finish_kernel(const __grid_constant__ struct device_finish a)
 {
 #if __CUDA_ARCH__ >= 800
 	ulonglong2 tell = make_ulonglong2(0, 0);
@@ -323,7 +345,8 @@ __global__ void __launch_bounds__(2 * DEVICE_TELLS) finish_kernel(const __grid_c
 #endif
 }
 
-__global__ void __launch_bounds__(WARPS * 32) move_kernel(const __grid_constant__ struct device_move m)
+__global__ void __launch_bounds__(WARPS * 32)
+	move_kernel(const __grid_constant__ struct device_move m)
 {
 #if __CUDA_ARCH__ >= 800
 	uint32_t chunks = m.head_dim / 8;
@@ -346,18 +369,20 @@ __global__ void __launch_bounds__(WARPS * 32) move_kernel(const __grid_constant_
 /* ---- host ----------------------------------------------------------------------------------- */
 
 template <typename ARGUMENT>
-static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps, uint32_t block_warps,
-		  uint32_t most_blocks, device_stream stream)
+static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps,
+		  uint32_t block_warps, uint32_t most_blocks, device_stream stream)
 {
 	uint64_t n_blocks = (n_warps + block_warps - 1) / block_warps;
-	struct launch_shape shape = {(uint32_t)(n_blocks < most_blocks ? n_blocks : most_blocks), block_warps * 32, 0};
+	struct launch_shape shape = {(uint32_t)(n_blocks < most_blocks ? n_blocks : most_blocks),
+				     block_warps * 32, 0};
 
 	return n_warps ? launch_early(kernel, argument, shape, stream) : (int)cudaSuccess;
 }
 
 extern "C" int device_inbound(const struct device_inbound *in, device_stream stream)
 {
-	return launch(inbound_kernel, in, inbound_warps(*in), INBOUND_WARPS, in->n_copies ? BUS_BLOCKS : UINT32_MAX, stream);
+	return launch(inbound_kernel, in, inbound_warps(*in), INBOUND_WARPS,
+		      in->n_copies ? BUS_BLOCKS : UINT32_MAX, stream);
 }
 
 extern "C" int device_stand(const struct device_stand *stand, device_stream stream)
@@ -368,12 +393,14 @@ extern "C" int device_stand(const struct device_stand *stand, device_stream stre
 	return r ? r : launch_early(called_kernel, stand, all, stream);
 }
 
-extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes, device_stream stream)
+extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes,
+			       device_stream stream)
 {
 	struct outbound outbound = {copies, bytes};
 	struct launch_shape shape = {n, WARPS * 32, 0};
 
-	return n ? launch_kernel(outbound_kernel, &outbound, shape, false, stream) : (int)cudaSuccess;
+	return n ? launch_kernel(outbound_kernel, &outbound, shape, false, stream)
+		 : (int)cudaSuccess;
 }
 
 extern "C" int device_finish(const struct device_finish *finish, device_stream stream)

@@ -9,11 +9,14 @@
 #define COPY_THREADS 256u
 #define EACH 4u
 
-template <typename WORD> __global__ void __launch_bounds__(COPY_THREADS) copy_kernel(const __grid_constant__ struct device_bring c)
+template <typename WORD>
+__global__ void __launch_bounds__(COPY_THREADS)
+	copy_kernel(const __grid_constant__ struct device_bring c)
 {
 	const WORD *from = (const WORD *)(c.from + blockIdx.y * c.from_stride);
 	WORD *to = (WORD *)(c.to + blockIdx.y * c.to_stride), words[EACH];
-	uint64_t n = c.row_bytes / sizeof(WORD), at = (uint64_t)blockIdx.x * EACH * COPY_THREADS + threadIdx.x;
+	uint64_t n = c.row_bytes / sizeof(WORD),
+		 at = (uint64_t)blockIdx.x * EACH * COPY_THREADS + threadIdx.x;
 
 #pragma unroll
 	for (uint32_t i = 0; i < EACH; i++)
@@ -36,7 +39,8 @@ template <typename WORD> static int launch(const struct device_bring *c, device_
 
 extern "C" int device_bring(const struct device_bring *copy, device_stream stream)
 {
-	uint64_t all = copy->from | copy->to | copy->row_bytes | (copy->n_rows > 1 ? copy->from_stride | copy->to_stride : 0);
+	uint64_t all = copy->from | copy->to | copy->row_bytes |
+		       (copy->n_rows > 1 ? copy->from_stride | copy->to_stride : 0);
 
 	if (copy->row_bytes == 0 || copy->n_rows == 0)
 		return cudaSuccess;

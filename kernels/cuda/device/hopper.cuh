@@ -22,7 +22,8 @@ __device__ inline void barrier_init(uint32_t barrier, uint32_t count)
 
 __device__ inline void barrier_arrive(uint32_t barrier)
 {
-	asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(barrier) : "memory");
+	asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(barrier)
+		     : "memory");
 }
 
 /* Waits for the end of the phase of that parity. */
@@ -32,12 +33,14 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
 
 	do {
 #if __CUDA_ARCH__ >= 900
-		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; "
+			     "selp.u32 %0, 1, 0, p; }"
 			     : "=r"(done)
 			     : "r"(barrier), "r"(parity)
 			     : "memory");
 #else
-		asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+		asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; "
+			     "selp.u32 %0, 1, 0, p; }"
 			     : "=r"(done)
 			     : "r"(barrier), "r"(parity)
 			     : "memory");
@@ -50,7 +53,8 @@ __device__ inline bool barrier_test(uint32_t barrier, uint32_t parity)
 {
 	uint32_t done;
 
-	asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+	asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 "
+		     "%0, 1, 0, p; }"
 		     : "=r"(done)
 		     : "r"(barrier), "r"(parity)
 		     : "memory");
@@ -82,13 +86,16 @@ __device__ inline void named_arrive(uint32_t id, uint32_t n_threads)
 #if __CUDA_ARCH__ >= 900
 __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes)
 {
-	asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(barrier), "r"(bytes)
+	asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(
+			     barrier),
+		     "r"(bytes)
 		     : "memory");
 }
 
 __device__ inline void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+		     "[%1], %2, [%3];" ::"r"(to),
 		     "l"(from), "r"(bytes), "r"(barrier)
 		     : "memory");
 }
@@ -135,7 +142,8 @@ __device__ inline void copy_16(uint32_t to, const void *from)
  * 0. */
 __device__ inline void copy_some_16(uint32_t to, const void *from, uint32_t n)
 {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n) : "memory");
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n)
+		     : "memory");
 }
 
 /* This lane's copies so far are there. */
@@ -175,7 +183,7 @@ __device__ inline float exp2_fast(float x)
 	return y;
 }
 
-/* ---- warp groups --------------------------------------------------------------------------------------------------
+/* ---- warp groups --------------------------------------------------------------------------------
  * wgmma runs behind the program's back: registers that it reads or writes are its own from
  * wgmma_begin to wgmma_wait.
  */
@@ -223,39 +231,45 @@ template <uint32_t N> __device__ inline void registers_fence(float (&d)[N][4])
  * atom along the rows' direction and across (PTX ISA, matrix descriptor of wgmma). */
 __device__ inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t stride)
 {
-	return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 |
-	       UINT64_C(1) << 62;
+	return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(leading >> 4) << 16 |
+	       (uint64_t)(stride >> 4) << 32 | UINT64_C(1) << 62;
 }
 
 #define WGMMA_D4(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define WGMMA_D16(i) WGMMA_D4(i), WGMMA_D4(i + 1), WGMMA_D4(i + 2), WGMMA_D4(i + 3)
 #define WGMMA_32 \
-	"%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+	"%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%" \
+	"24,%25,%26,%27,%28,%29," \
 	"%30,%31"
 #define WGMMA_64 \
-	WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
+	WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%" \
+		 "51,%52,%53,%54,%55," \
 		 "%56,%57,%58,%59,%60,%61,%62,%63"
 
 /* d (64 x 8 n) = or += a (64 x 16, of the warps' registers as mma.m16n8k16 has it) x b (16 x 8 n in
  * shared memory, with TRANSPOSED: its rows lie side by side). */
-#define WGMMA_DEFINE(TYPE)                                                                                             \
-	template <uint32_t TRANSPOSED>                                                                                 \
-	__device__ static void multiply_wide(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, bool add)          \
-	{                                                                                                              \
-		asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE \
-			     "." TYPE " {" WGMMA_64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, %70; }"                       \
-			     : WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8), WGMMA_D16(12)                                 \
-			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),                 \
-			       "n"(TRANSPOSED));                                                                       \
-	}                                                                                                              \
-	template <uint32_t TRANSPOSED>                                                                                 \
-	__device__ static void multiply_wide(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add)           \
-	{                                                                                                              \
-		asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE \
-			     "." TYPE " {" WGMMA_32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, %38; }"                       \
-			     : WGMMA_D16(0), WGMMA_D16(4)                                                              \
-			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),                 \
-			       "n"(TRANSPOSED));                                                                       \
+#define WGMMA_DEFINE(TYPE) \
+	template <uint32_t TRANSPOSED> \
+	__device__ static void multiply_wide(float(&d)[16][4], const uint32_t(&a)[4], uint64_t b, \
+					     bool add) \
+	{ \
+		asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; " \
+			     "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE \
+			     " {" WGMMA_64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, %70; }" \
+			     : WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8), WGMMA_D16(12) \
+			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
+			       "r"((uint32_t)add), "n"(TRANSPOSED)); \
+	} \
+	template <uint32_t TRANSPOSED> \
+	__device__ static void multiply_wide(float(&d)[8][4], const uint32_t(&a)[4], uint64_t b, \
+					     bool add) \
+	{ \
+		asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; " \
+			     "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE \
+			     " {" WGMMA_32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, %38; }" \
+			     : WGMMA_D16(0), WGMMA_D16(4) \
+			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
+			       "r"((uint32_t)add), "n"(TRANSPOSED)); \
 	}
 #else
 template <uint32_t N> __device__ inline void registers_more()
@@ -273,9 +287,11 @@ template <uint32_t N> __device__ inline void registers_less()
 struct dtype_half {
 	typedef __half type;
 	WGMMA_DEFINE("f16")
-	__device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+	__device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+					uint32_t b1)
 	{
-		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+			     "{%4, %5, %6, %7}, "
 			     "{%8, %9}, {%0, %1, %2, %3};"
 			     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
 			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -291,9 +307,11 @@ struct dtype_half {
 struct dtype_bf16 {
 	typedef __nv_bfloat16 type;
 	WGMMA_DEFINE("bf16")
-	__device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+	__device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+					uint32_t b1)
 	{
-		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, "
+			     "%3}, {%4, %5, %6, %7}, "
 			     "{%8, %9}, {%0, %1, %2, %3};"
 			     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
 			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -2,9 +2,10 @@
  * stream.cu - what the card's memory gives: the time in which a bare kernel reads so many bytes in
  * scattered tiles, the best that attention which reads as much can reach.
  *
- * bulk    grid: one or two blocks on every SM. Warp 8 orders tiles into a ring, one bulk copy each; warps 0 to 7 read
- *         them there.
- * plain   code for what is before sm_90. grid: 8 blocks on every SM, each reads whole tiles by loads of 16 bytes.
+ * bulk    grid: one or two blocks on every SM. Warp 8 orders tiles into a ring, one bulk copy each;
+ *         warps 0 to 7 read them there.
+ * plain   code for what is before sm_90. grid: 8 blocks on every SM, each reads whole tiles by
+ *         loads of 16 bytes.
  * empty   grid: a block on every SM, for the time of a graph that does nothing.
  *
  * Tile i of a launch is another of the pool by a permutation: multiplications by odd numbers and a
@@ -100,7 +101,8 @@ __global__ void __launch_bounds__(BLOCK, 2) bulk_kernel(const __grid_constant__ 
 #endif
 }
 
-__global__ void __launch_bounds__(PLAIN_THREADS) plain_kernel(const __grid_constant__ struct reading r)
+__global__ void __launch_bounds__(PLAIN_THREADS)
+	plain_kernel(const __grid_constant__ struct reading r)
 {
 	uint32_t sum = 0;
 
@@ -119,10 +121,12 @@ __global__ void empty_kernel()
 /* Data that no two rows share: memory and wires are not to have it easier than with a model's. */
 __global__ void fill_kernel(uint4 *at, uint64_t n)
 {
-	for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
+	for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+	     i += (uint64_t)gridDim.x * blockDim.x) {
 		uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u, y = (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
 
-		at[i] = make_uint4((uint32_t)x, (uint32_t)(x >> 32), (uint32_t)y, (uint32_t)(y >> 32));
+		at[i] = make_uint4((uint32_t)x, (uint32_t)(x >> 32), (uint32_t)y,
+				   (uint32_t)(y >> 32));
 	}
 }
 
@@ -158,7 +162,8 @@ static int card_init(struct card *c, uint64_t pool_bytes, uint64_t flush_bytes)
 	c->flush_bytes = flush_bytes;
 	if (cudaGetDevice(&device) != cudaSuccess ||
 	    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-	    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess ||
+	    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+		    cudaSuccess ||
 	    cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaEventCreate(&c->begin) != cudaSuccess || cudaEventCreate(&c->end) != cudaSuccess)
 		return -EIO;
@@ -168,7 +173,9 @@ static int card_init(struct card *c, uint64_t pool_bytes, uint64_t flush_bytes)
 	c->n_sms = (uint32_t)sms;
 	c->bulk = device_is_hopper();
 	fill_kernel<<<c->n_sms * 8, 256, 0, c->stream>>>((uint4 *)c->pool, pool_bytes / 16);
-	if (c->bulk && cudaFuncSetAttribute(bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess)
+	if (c->bulk &&
+	    cudaFuncSetAttribute(bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+				 shared) != cudaSuccess)
 		return -EIO;
 	return cudaStreamSynchronize(c->stream) == cudaSuccess ? 0 : -EIO;
 }
@@ -197,7 +204,8 @@ static int launch(const struct card *c, const struct cuda_stream_tiles *t, uint6
 	if (bytes == 0)
 		empty_kernel<<<c->n_sms, 32, 0, c->stream>>>();
 	else if (c->bulk)
-		bulk_kernel<<<c->n_sms * t->blocks, BLOCK, t->ring_bytes + BARRIER_BYTES, c->stream>>>(r);
+		bulk_kernel<<<c->n_sms * t->blocks, BLOCK, t->ring_bytes + BARRIER_BYTES,
+			      c->stream>>>(r);
 	else
 		plain_kernel<<<c->n_sms * 8, PLAIN_THREADS, 0, c->stream>>>(r);
 	return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
@@ -210,15 +218,16 @@ static int replay(const struct card *c, cudaGraphExec_t graph, int value, float 
 	if (cudaMemsetAsync(c->flush, value, c->flush_bytes, c->stream) != cudaSuccess ||
 	    cudaEventRecord(c->begin, c->stream) != cudaSuccess ||
 	    cudaGraphLaunch(graph, c->stream) != cudaSuccess ||
-	    cudaEventRecord(c->end, c->stream) != cudaSuccess || cudaEventSynchronize(c->end) != cudaSuccess ||
+	    cudaEventRecord(c->end, c->stream) != cudaSuccess ||
+	    cudaEventSynchronize(c->end) != cudaSuccess ||
 	    cudaEventElapsedTime(&ms, c->begin, c->end) != cudaSuccess)
 		return -EIO;
 	*ret_us = ms * 1000;
 	return 0;
 }
 
-static int time_tiles(const struct card *c, const struct cuda_stream_tiles *t, uint64_t bytes, uint32_t n,
-		      float *ret_us)
+static int time_tiles(const struct card *c, const struct cuda_stream_tiles *t, uint64_t bytes,
+		      uint32_t n, float *ret_us)
 {
 	cudaGraph_t graph = NULL;
 	cudaGraphExec_t exec = NULL;
@@ -246,8 +255,8 @@ static bool power_of_two(uint64_t n)
 	return n && !(n & (n - 1));
 }
 
-extern "C" int coppice_cuda_stream(const struct cuda_stream_tiles *t, uint64_t flush_bytes, uint64_t bytes, uint32_t n,
-				   float *ret_us)
+extern "C" int coppice_cuda_stream(const struct cuda_stream_tiles *t, uint64_t flush_bytes,
+				   uint64_t bytes, uint32_t n, float *ret_us)
 {
 	struct card c;
 	int r;

@@ -1,11 +1,13 @@
 /*
  * peer.cu - the exchange between devices that have met; see peer.h.
  *
- * exchange  a warp to a row and head: its entries go to their owners' inboxes, this device's own too; then those
- *           of rows that are this device's are merged from what all have sent, each as soon as its packets are there. The first
- *           block says to all others that this device has come, and waits until they have. Rows that nobody wants are left
- *           out; a row of which no device has anything gets O = 0, LSE = -inf. A device that does not come in time is named
- *           in *late, and nothing is merged any more; by the same word the host ends all waiting.
+ * exchange  a warp to a row and head: its entries go to their owners' inboxes, this device's own
+ *           too; then those of rows that are this device's are merged from what all have sent, each
+ *           as soon as its packets are there. The first block says to all others that this device
+ *           has come, and waits until they have. Rows that nobody wants are left out; a row of
+ *           which no device has anything gets O = 0, LSE = -inf. A device that does not come in
+ *           time is named in *late, and nothing is merged any more; by the same word the host ends
+ *           all waiting.
  */
 #include "kernels/merge_weight.h"
 #include "kernels/cuda/device/hopper.cuh"
@@ -54,8 +56,10 @@ __device__ inline uint64_t join_words(uint32_t low, uint32_t high)
 
 __device__ inline void packet_put(char *to, const packet &p)
 {
-	asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.sys.global.b128 [%0], q; }" ::"l"(to),
-		     "l"(join_words(p.o[0], p.o[1])), "l"(join_words(__float_as_uint(p.lse), p.tag)));
+	asm volatile(
+		"{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.sys.global.b128 [%0], q; }" ::"l"(
+			to),
+		"l"(join_words(p.o[0], p.o[1])), "l"(join_words(__float_as_uint(p.lse), p.tag)));
 }
 
 __device__ inline packet packet_get(const char *from)
@@ -65,7 +69,9 @@ __device__ inline packet packet_get(const char *from)
 	asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
 		     : "=l"(low), "=l"(high)
 		     : "l"(from));
-	return {{(uint32_t)low, (uint32_t)(low >> 32)}, __uint_as_float((uint32_t)high), (uint32_t)(high >> 32)};
+	return {{(uint32_t)low, (uint32_t)(low >> 32)},
+		__uint_as_float((uint32_t)high),
+		(uint32_t)(high >> 32)};
 }
 
 /* What a lane has of an entry: N halves of O, and LSE. */
@@ -125,7 +131,8 @@ __device__ inline float2 unpack(uint32_t word, dtype_bf16)
 
 /* This lane's packet of an entry; the next one of it is 32 packets on. */
 template <uint32_t N>
-__device__ inline char *packet_at(const struct device_exchange &x, uint32_t at, uint32_t from, uint32_t entry, uint32_t epoch)
+__device__ inline char *packet_at(const struct device_exchange &x, uint32_t at, uint32_t from,
+				  uint32_t entry, uint32_t epoch)
 {
 	return x.inboxes[at] + ((uint64_t)(epoch & 1) * x.n_ranks + from) * x.slot_bytes +
 	       (uint64_t)entry * part<N>::entry_bytes + threadIdx.x % 32 * PEER_PACKET_BYTES;
@@ -134,13 +141,14 @@ __device__ inline char *packet_at(const struct device_exchange &x, uint32_t at, 
 /* Returns the bytes that another device is given so: of O and LSE, as packets are the way's own
  * affair. */
 template <uint32_t N>
-__device__ inline uint32_t put_entry(const struct device_exchange &x, const struct device_row &dest, uint32_t entry,
-				     uint32_t epoch)
+__device__ inline uint32_t put_entry(const struct device_exchange &x, const struct device_row &dest,
+				     uint32_t entry, uint32_t epoch)
 {
 	char *to = packet_at<N>(x, dest.pos, x.rank, entry, epoch);
 	part<N> mine = {};
 
-	load_halves<N>(mine.o, (const char *)x.o + ((uint64_t)entry * 32 + threadIdx.x % 32) * 2 * N);
+	load_halves<N>(mine.o,
+		       (const char *)x.o + ((uint64_t)entry * 32 + threadIdx.x % 32) * 2 * N);
 	mine.lse = __ldcg(&x.lse[entry]);
 #pragma unroll
 	for (uint32_t k = 0; k < part<N>::packets; k++)
@@ -183,8 +191,8 @@ __device__ inline void wait_for_others(const struct device_exchange &x, patience
 /* Those of ranks first and on, as they come; cleared for the launch after next. False: one does not
  * come. */
 template <uint32_t N>
-__device__ inline bool take_parts(const struct device_exchange &x, uint32_t entry, uint32_t epoch, uint32_t first,
-				  part<N> (&to)[PARTS], patience &p)
+__device__ inline bool take_parts(const struct device_exchange &x, uint32_t entry, uint32_t epoch,
+				  uint32_t first, part<N> (&to)[PARTS], patience &p)
 {
 	constexpr uint32_t packets = part<N>::packets;
 	packet in[PARTS][packets];
@@ -198,10 +206,12 @@ __device__ inline bool take_parts(const struct device_exchange &x, uint32_t entr
 		missing = 0;
 #pragma unroll
 		for (uint32_t i = 0; i < PARTS * packets; i++)
-			in[i / packets][i % packets] = packet_get(at[i / packets] + i % packets * 32 * PEER_PACKET_BYTES);
+			in[i / packets][i % packets] =
+				packet_get(at[i / packets] + i % packets * 32 * PEER_PACKET_BYTES);
 #pragma unroll
 		for (uint32_t i = 0; i < PARTS * packets; i++)
-			missing |= (uint32_t)(in[i / packets][i % packets].tag != (epoch | TAG)) << i / packets;
+			missing |= (uint32_t)(in[i / packets][i % packets].tag != (epoch | TAG))
+				   << i / packets;
 		missing = __reduce_or_sync(~0u, missing);
 	} while (missing && __all_sync(~0u, wait_on(x, p, first + __ffs(missing) - 1)));
 #pragma unroll
@@ -210,7 +220,8 @@ __device__ inline bool take_parts(const struct device_exchange &x, uint32_t entr
 			to[i].o[2 * k] = in[i][k].o[0];
 			to[i].o[2 * k + 1] = in[i][k].o[1];
 			if (first + i < x.n_ranks)
-				*(uint4 *)(at[i] + k * 32 * PEER_PACKET_BYTES) = make_uint4(0, 0, 0, 0);
+				*(uint4 *)(at[i] + k * 32 * PEER_PACKET_BYTES) =
+					make_uint4(0, 0, 0, 0);
 		}
 		to[i].lse = in[i][0].lse;
 	}
@@ -219,7 +230,8 @@ __device__ inline bool take_parts(const struct device_exchange &x, uint32_t entr
 
 /* The same, of what NCCL has brought. */
 template <uint32_t N>
-__device__ inline void load_parts(const struct device_exchange &x, uint32_t entry, uint32_t first, part<N> (&to)[PARTS])
+__device__ inline void load_parts(const struct device_exchange &x, uint32_t entry, uint32_t first,
+				  part<N> (&to)[PARTS])
 {
 	uint64_t n = (uint64_t)x.n_rows * x.n_heads;
 	const float *lse = (const float *)(x.gathered + x.n_ranks * n * 64 * N);
@@ -296,8 +308,8 @@ __device__ inline void store_entry(const struct device_row &dest, uint32_t head,
 }
 
 template <typename DTYPE, uint32_t N>
-__device__ inline void merge_entry(const struct device_exchange &x, const struct device_row &dest, uint32_t entry,
-				   uint32_t epoch, patience &p)
+__device__ inline void merge_entry(const struct device_exchange &x, const struct device_row &dest,
+				   uint32_t entry, uint32_t epoch, patience &p)
 {
 	part<N> parts[PARTS];
 	sum<N> s = {};
@@ -315,7 +327,8 @@ __device__ inline void merge_entry(const struct device_exchange &x, const struct
 
 /* All bytes that the launch gave others, to the last block that knows the epoch and says what its
  * warps gave; 0: others are to come. */
-__device__ inline uint64_t know(const struct device_exchange &x, const uint32_t (&given)[WARPS], bool *ret_last)
+__device__ inline uint64_t know(const struct device_exchange &x, const uint32_t (&given)[WARPS],
+				bool *ret_last)
 {
 	unsigned long long mine = PEER_BLOCK, all;
 
@@ -327,7 +340,8 @@ __device__ inline uint64_t know(const struct device_exchange &x, const uint32_t 
 }
 
 /* The last block to know the epoch makes it the next launch's. */
-__device__ inline void leave(const struct device_exchange &x, uint32_t epoch, uint64_t begin_ns, uint64_t given_bytes)
+__device__ inline void leave(const struct device_exchange &x, uint32_t epoch, uint64_t begin_ns,
+			     uint64_t given_bytes)
 {
 	struct peer_state *state = x.state;
 	uint64_t end_ns = now_ns();
@@ -342,11 +356,13 @@ __device__ inline void leave(const struct device_exchange &x, uint32_t epoch, ui
 
 /* What comes before launch_wait was there before attention began. */
 template <typename DTYPE, uint32_t N>
-__global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kernel(const __grid_constant__ struct device_exchange x)
+__global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE)
+	exchange_kernel(const __grid_constant__ struct device_exchange x)
 {
 #if __CUDA_ARCH__ >= 800
 	__shared__ uint32_t given[WARPS];
-	uint32_t first = blockIdx.x * WARPS + threadIdx.x / 32, n = x.n_rows * x.n_heads, step = gridDim.x * WARPS, epoch = 0;
+	uint32_t first = blockIdx.x * WARPS + threadIdx.x / 32, n = x.n_rows * x.n_heads,
+		 step = gridDim.x * WARPS, epoch = 0;
 	uint32_t warp_bytes = 0;
 	uint64_t given_bytes = 0;
 	struct device_row dest = {}, mine = x.dests[min(first, n - 1) / x.n_heads];
@@ -390,8 +406,9 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE) exchange_kern
 extern "C" int device_exchange_init()
 {
 	void (*const kernels[])(struct device_exchange) = {
-		exchange_kernel<dtype_half, 2>, exchange_kernel<dtype_half, 4>, exchange_kernel<dtype_half, 8>,
-		exchange_kernel<dtype_bf16, 2>, exchange_kernel<dtype_bf16, 4>, exchange_kernel<dtype_bf16, 8>,
+		exchange_kernel<dtype_half, 2>, exchange_kernel<dtype_half, 4>,
+		exchange_kernel<dtype_half, 8>, exchange_kernel<dtype_bf16, 2>,
+		exchange_kernel<dtype_bf16, 4>, exchange_kernel<dtype_bf16, 8>,
 	};
 	cudaFuncAttributes attributes;
 	cudaError_t r = cudaSuccess;
@@ -404,18 +421,22 @@ extern "C" int device_exchange_init()
 extern "C" int device_exchange(const struct device_exchange *x, device_stream stream)
 {
 	uint32_t n_blocks = (x->n_rows * x->n_heads + WARPS - 1) / WARPS;
-	struct launch_shape shape = {n_blocks < x->most_blocks ? n_blocks : x->most_blocks, WARPS * 32, 0};
+	struct launch_shape shape = {n_blocks < x->most_blocks ? n_blocks : x->most_blocks,
+				     WARPS * 32, 0};
 	bool bf16 = x->bf16;
 
 	switch (x->head_dim) {
 	case 64:
-		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 2> : exchange_kernel<dtype_half, 2>, x, shape,
-				    stream);
+		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 2>
+					 : exchange_kernel<dtype_half, 2>,
+				    x, shape, stream);
 	case 128:
-		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 4> : exchange_kernel<dtype_half, 4>, x, shape,
-				    stream);
+		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 4>
+					 : exchange_kernel<dtype_half, 4>,
+				    x, shape, stream);
 	default:
-		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 8> : exchange_kernel<dtype_half, 8>, x, shape,
-				    stream);
+		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 8>
+					 : exchange_kernel<dtype_half, 8>,
+				    x, shape, stream);
 	}
 }

@@ -2,8 +2,10 @@
  * estimate.cu - see estimate.h. Four launches:
  *
  *   gather   a thread for 16 bytes: Q into rows of squares, in the order that the pool has K in
- *   multiply estimate_wide.cuh or estimate_narrow.cuh (of mean keys estimate_means.cuh, gather too): scores of tiles, of which maxima and sums are kept
- *   weights  a warp for each row: what its tiles' sums weigh, once the row's maximum and sum are known
+ *   multiply estimate_wide.cuh or estimate_narrow.cuh (of mean keys estimate_means.cuh, gather
+ *            too): scores of tiles, of which maxima and sums are kept
+ *   weights  a warp for each row: what its tiles' sums weigh, once the row's maximum and sum are
+ *            known
  *   masses   blocks of 32 columns x some rows: sums over the rows of a block of queries
  *
  * A row that sees nothing cannot be; a NaN among what it sees makes all its masses NaN.
@@ -17,12 +19,14 @@
 #define WEIGHT_WARPS 4u
 #define MASS_THREADS 1024u
 
-__global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(const __grid_constant__ struct estimate_job j)
+__global__ void __launch_bounds__(GATHER_THREADS)
+	gather_kernel(const __grid_constant__ struct estimate_job j)
 {
 #if __CUDA_ARCH__ >= 800
 	uint64_t i = (uint64_t)blockIdx.x * GATHER_THREADS + threadIdx.x, rest = i / 8;
 	uint64_t n = (uint64_t)j.e.shape.n_kv_heads * j.m * j.n_slabs * 8;
-	uint32_t slab = rest % j.n_slabs, of = slab % j.k_slabs, half = slab / j.k_slabs, place = of % 8;
+	uint32_t slab = rest % j.n_slabs, of = slab % j.k_slabs, half = slab / j.k_slabs,
+		 place = of % 8;
 	uint32_t row, token, head, chunk = of / 8 * 8 + ((i % 8) ^ place);
 	uint4 v = make_uint4(0, 0, 0, 0);
 
@@ -41,7 +45,8 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_kernel(const __grid_con
 #endif
 }
 
-__global__ void __launch_bounds__(WEIGHT_WARPS * 32) weight_kernel(const __grid_constant__ struct estimate_job j)
+__global__ void __launch_bounds__(WEIGHT_WARPS * 32)
+	weight_kernel(const __grid_constant__ struct estimate_job j)
 {
 #if __CUDA_ARCH__ >= 800
 	uint64_t row = (uint64_t)blockIdx.x * WEIGHT_WARPS + threadIdx.x / 32;
@@ -71,7 +76,8 @@ __global__ void __launch_bounds__(WEIGHT_WARPS * 32) weight_kernel(const __grid_
 
 #if __CUDA_ARCH__ >= 800
 /* Of one row and block of keys. */
-__device__ inline float row_mass(const struct estimate_job &j, uint64_t row, uint32_t begin, uint32_t end)
+__device__ inline float row_mass(const struct estimate_job &j, uint64_t row, uint32_t begin,
+				 uint32_t end)
 {
 	uint32_t per_tile = j.tile_columns >> j.chunk_log2 >> 3;
 	float sum = 0;
@@ -87,7 +93,8 @@ __device__ inline float row_mass(const struct estimate_job &j, uint64_t row, uin
 #endif
 
 /* Block x: some columns; y: block of queries; z: KV head. Threads of a column take rows in turn. */
-__global__ void __launch_bounds__(MASS_THREADS) mass_kernel(const __grid_constant__ struct estimate_job j)
+__global__ void __launch_bounds__(MASS_THREADS)
+	mass_kernel(const __grid_constant__ struct estimate_job j)
 {
 #if __CUDA_ARCH__ >= 800
 	__shared__ float parts[MASS_THREADS];
@@ -103,17 +110,22 @@ __global__ void __launch_bounds__(MASS_THREADS) mass_kernel(const __grid_constan
 	if (column < j.n_k_blocks) {
 #pragma unroll 4
 		for (uint32_t i = threadIdx.y; i < n * group; i += blockDim.y)
-			sum += row_mass(j, (uint64_t)blockIdx.z * j.m + i / n * j.n_rows + first + i % n, begin, end);
+			sum += row_mass(j,
+					(uint64_t)blockIdx.z * j.m + i / n * j.n_rows + first +
+						i % n,
+					begin, end);
 	}
 	parts[threadIdx.y * blockDim.x + threadIdx.x] = sum;
 	for (uint32_t half = blockDim.y / 2; half; half /= 2) {
 		__syncthreads();
 		if (threadIdx.y < half)
-			parts[threadIdx.y * blockDim.x + threadIdx.x] += parts[(threadIdx.y + half) * blockDim.x + threadIdx.x];
+			parts[threadIdx.y * blockDim.x + threadIdx.x] +=
+				parts[(threadIdx.y + half) * blockDim.x + threadIdx.x];
 	}
 	if (threadIdx.y > 0 || column >= j.n_k_blocks)
 		return;
-	j.e.mass[((uint64_t)blockIdx.z * j.n_q_blocks + blockIdx.y) * j.n_k_blocks + column] = parts[threadIdx.x];
+	j.e.mass[((uint64_t)blockIdx.z * j.n_q_blocks + blockIdx.y) * j.n_k_blocks + column] =
+		parts[threadIdx.x];
 #endif
 }
 
@@ -121,9 +133,10 @@ __global__ void __launch_bounds__(MASS_THREADS) mass_kernel(const __grid_constan
 
 #define DRIVER_VERSION 12000 /* of the first driver that has tensor maps */
 
-typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-				    const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-				    CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+				    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+				    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+				    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
 static uint32_t round_up(uint32_t n, uint32_t of)
 {
@@ -140,8 +153,9 @@ static bool shape_ok(const struct device_estimate *e)
 	uint32_t eights = e->block_tokens / (e->stride ? 8 * e->stride : 1);
 
 	return (e->stride == 8 || e->stride == 16) && eights > 0 && (eights & (eights - 1)) == 0 &&
-	       e->block_tokens % (8 * e->stride) == 0 && e->n_q > 0 && e->n_k > 0 && e->q_pos % e->stride == 0 &&
-	       (!e->means || e->stride == DEVICE_GROUP_TOKENS) && e->shape.scale_log2 > 0 && (e->q | e->q_stride) % 16 == 0;
+	       e->block_tokens % (8 * e->stride) == 0 && e->n_q > 0 && e->n_k > 0 &&
+	       e->q_pos % e->stride == 0 && (!e->means || e->stride == DEVICE_GROUP_TOKENS) &&
+	       e->shape.scale_log2 > 0 && (e->q | e->q_stride) % 16 == 0;
 }
 
 /* Those of which nothing is seen are left out if there is room to list the others. */
@@ -151,13 +165,15 @@ static void count_tiles(struct estimate_job *j, bool wide)
 
 	j->n_common = j->n_tiles;
 	for (uint32_t i = 0; i < j->n_row_tiles; i++) {
-		uint32_t n = last_seen_of(*j, i * tile_rows, (i + 1) * tile_rows) / j->tile_columns + 1;
+		uint32_t n =
+			last_seen_of(*j, i * tile_rows, (i + 1) * tile_rows) / j->tile_columns + 1;
 
 		n_seen += n;
 		j->n_common = n < j->n_common ? n : j->n_common;
 	}
 	j->n_head_tiles = n_seen;
-	if (wide && j->n_row_tiles <= ESTIMATE_LIST_ROWS && (j->n_tiles - j->n_common) * j->n_row_tiles <= ESTIMATE_LIST)
+	if (wide && j->n_row_tiles <= ESTIMATE_LIST_ROWS &&
+	    (j->n_tiles - j->n_common) * j->n_row_tiles <= ESTIMATE_LIST)
 		return;
 	j->n_common = j->n_tiles;
 	j->n_head_tiles = j->n_tiles * j->n_row_tiles;
@@ -172,7 +188,8 @@ static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 	j.group_bytes = 32 * e->shape.head_dim;
 	j.k_slabs = e->shape.head_dim / SLAB_VALUES * DEVICE_GROUP_TOKENS;
 	j.page_groups = (uint32_t)(e->page_bytes / j.group_bytes);
-	j.n_slabs = e->means ? e->shape.head_dim / SLAB_VALUES : j.k_slabs * (e->stride / DEVICE_GROUP_TOKENS);
+	j.n_slabs = e->means ? e->shape.head_dim / SLAB_VALUES
+			     : j.k_slabs * (e->stride / DEVICE_GROUP_TOKENS);
 	j.n_rows = round_up(e->n_q, e->stride);
 	j.n_columns = round_up(e->n_k, e->stride);
 	j.m = e->shape.group * j.n_rows;
@@ -207,39 +224,47 @@ extern "C" uint64_t device_estimate_bytes(const struct device_estimate *e)
 		return 0;
 	scratch_bytes(job_make(e, true), wide);
 	scratch_bytes(job_make(e, false), narrow);
-	return wide[0] + (wide[1] > narrow[1] ? wide[1] : narrow[1]) + (wide[2] > narrow[2] ? wide[2] : narrow[2]);
+	return wide[0] + (wide[1] > narrow[1] ? wide[1] : narrow[1]) +
+	       (wide[2] > narrow[2] ? wide[2] : narrow[2]);
 }
 
-static bool encode(encode_function to, CUtensorMap *map, bool bf16, uint32_t rank, uint64_t at, const cuuint64_t *sizes,
-		   const cuuint64_t *strides, const cuuint32_t *box)
+static bool encode(encode_function to, CUtensorMap *map, bool bf16, uint32_t rank, uint64_t at,
+		   const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box)
 {
 	static const cuuint32_t every[5] = {1, 1, 1, 1, 1};
 
-	return to(map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, rank, (void *)at, sizes,
-		  strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-		  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+	return to(map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+		  rank, (void *)at, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+		  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+		  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 /* Squares of the pool: 'groups' groups side by side each, as many in a box as a window has. */
-static bool encode_keys(encode_function to, CUtensorMap *map, const struct estimate_job &j, uint32_t groups,
-			uint32_t squares)
+static bool encode_keys(encode_function to, CUtensorMap *map, const struct estimate_job &j,
+			uint32_t groups, uint32_t squares)
 {
-	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, groups, j.e.pool_bytes / j.group_bytes / groups};
-	const cuuint64_t strides[] = {SLAB_BYTES, j.group_bytes, (cuuint64_t)j.group_bytes * groups};
+	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, groups,
+				    j.e.pool_bytes / j.group_bytes / groups};
+	const cuuint64_t strides[] = {SLAB_BYTES, j.group_bytes,
+				      (cuuint64_t)j.group_bytes * groups};
 	const cuuint32_t box[] = {SLAB_VALUES, 1, 1, squares};
 
 	return encode(to, map, j.e.shape.bf16, 4, j.e.pool, sizes, strides, box);
 }
 
 /* What a warp brings of a slab, where pages lie side by side. */
-static bool encode_runs(encode_function to, CUtensorMap *map, const struct estimate_job &j, uint32_t groups)
+static bool encode_runs(encode_function to, CUtensorMap *map, const struct estimate_job &j,
+			uint32_t groups)
 {
-	uint32_t squares = j.e.page_tokens / j.e.stride, n_pages = WIDE_MINE / WIDE_BRINGERS / squares;
+	uint32_t squares = j.e.page_tokens / j.e.stride,
+		 n_pages = WIDE_MINE / WIDE_BRINGERS / squares;
 
 	if (n_pages == 0 || squares == 0)
 		return true;
-	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, groups, j.e.pool_bytes / j.group_bytes / groups, n_pages};
-	const cuuint64_t strides[] = {SLAB_BYTES, j.group_bytes, (cuuint64_t)j.group_bytes * groups, j.e.page_bytes};
+	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, groups,
+				    j.e.pool_bytes / j.group_bytes / groups, n_pages};
+	const cuuint64_t strides[] = {SLAB_BYTES, j.group_bytes, (cuuint64_t)j.group_bytes * groups,
+				      j.e.page_bytes};
 	const cuuint32_t box[] = {SLAB_VALUES, 1, 1, squares, n_pages};
 
 	return encode(to, map, j.e.shape.bf16, 5, j.e.pool, sizes, strides, box);
@@ -255,8 +280,8 @@ static bool maps_make(const struct estimate_job &j, struct wide_maps *ret)
 	const cuuint32_t box[] = {SLAB_VALUES, WIDE_ROWS, 1};
 	uint32_t groups = j.e.stride / DEVICE_GROUP_TOKENS;
 
-	if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION, cudaEnableDefault, &found) !=
-		    cudaSuccess ||
+	if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION,
+					     cudaEnableDefault, &found) != cudaSuccess ||
 	    found != cudaDriverEntryPointSuccess || !at)
 		return false;
 	encode_function to = (encode_function)at;
@@ -272,8 +297,9 @@ static uint32_t multiprocessors(void)
 	static int n; /* of the device, which is one for all of a process */
 	int device = 0;
 
-	if (n == 0 && (cudaGetDevice(&device) != cudaSuccess ||
-		       cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
+	if (n == 0 &&
+	    (cudaGetDevice(&device) != cudaSuccess ||
+	     cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
 		n = 0;
 	return (uint32_t)n;
 }
@@ -285,7 +311,8 @@ struct grid {
 
 /* Each waits for the one before by itself, where launches overlap. */
 template <typename... ARGUMENTS>
-static int start(void (*kernel)(ARGUMENTS...), struct grid grid, cudaStream_t stream, const ARGUMENTS &...arguments)
+static int start(void (*kernel)(ARGUMENTS...), struct grid grid, cudaStream_t stream,
+		 const ARGUMENTS &...arguments)
 {
 	cudaLaunchAttribute attributes[2] = {};
 	cudaLaunchConfig_t config = {};
@@ -305,7 +332,8 @@ static int start(void (*kernel)(ARGUMENTS...), struct grid grid, cudaStream_t st
 	config.attrs = grid.cluster_blocks > 1 ? attributes : attributes + 1;
 	config.numAttrs = hopper ? (grid.cluster_blocks > 1 ? 2 : 1) : 0;
 	if (grid.shared_bytes)
-		r = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+		r = cudaFuncSetAttribute((const void *)kernel,
+					 cudaFuncAttributeMaxDynamicSharedMemorySize,
 					 (int)grid.shared_bytes);
 	return r == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, arguments...) : r;
 }
@@ -313,18 +341,22 @@ static int start(void (*kernel)(ARGUMENTS...), struct grid grid, cudaStream_t st
 static int start_multiply(const struct estimate_job &j, bool wide, cudaStream_t stream)
 {
 	const struct grid narrow = {dim3(multiprocessors()), dim3(NARROW_THREADS), NARROW_BYTES, 1};
-	const struct grid clusters = {dim3(multiprocessors() / WIDE_BLOCKS * WIDE_BLOCKS), dim3(WIDE_THREADS), WIDE_BYTES,
-				      WIDE_BLOCKS};
-	const struct grid means = {dim3(2 * multiprocessors()), dim3(MEANS_THREADS), j.n_slabs * NARROW_STAGE_BYTES, 1};
+	const struct grid clusters = {dim3(multiprocessors() / WIDE_BLOCKS * WIDE_BLOCKS),
+				      dim3(WIDE_THREADS), WIDE_BYTES, WIDE_BLOCKS};
+	const struct grid means = {dim3(2 * multiprocessors()), dim3(MEANS_THREADS),
+				   j.n_slabs * NARROW_STAGE_BYTES, 1};
 	struct wide_maps maps;
 
 	if (j.e.means)
-		return start(j.e.shape.bf16 ? means_kernel<dtype_bf16> : means_kernel<dtype_half>, means, stream, j);
+		return start(j.e.shape.bf16 ? means_kernel<dtype_bf16> : means_kernel<dtype_half>,
+			     means, stream, j);
 	if (!wide)
-		return start(j.e.shape.bf16 ? narrow_kernel<dtype_bf16> : narrow_kernel<dtype_half>, narrow, stream, j);
+		return start(j.e.shape.bf16 ? narrow_kernel<dtype_bf16> : narrow_kernel<dtype_half>,
+			     narrow, stream, j);
 	if (!maps_make(j, &maps))
 		return cudaErrorNotSupported;
-	return start(j.e.shape.bf16 ? wide_kernel<dtype_bf16> : wide_kernel<dtype_half>, clusters, stream, j, maps);
+	return start(j.e.shape.bf16 ? wide_kernel<dtype_bf16> : wide_kernel<dtype_half>, clusters,
+		     stream, j, maps);
 }
 
 /* Fewer columns a block where there would be too few blocks. */
@@ -337,7 +369,8 @@ static int start_masses(const struct estimate_job &j, cudaStream_t stream)
 		columns /= 2;
 	while (threads * columns < MASS_THREADS && threads * 8 <= rows)
 		threads *= 2;
-	const struct grid grid = {dim3(round_up(j.n_k_blocks, columns), j.n_q_blocks, j.e.shape.n_kv_heads),
+	const struct grid grid = {dim3(round_up(j.n_k_blocks, columns), j.n_q_blocks,
+				       j.e.shape.n_kv_heads),
 				  dim3(columns, threads), 0, 1};
 
 	return start(mass_kernel, grid, stream, j);
@@ -356,10 +389,11 @@ extern "C" int device_estimate(const struct device_estimate *e, device_stream st
 	wide = wide && !e->means;
 	struct estimate_job j = job_make(e, wide);
 	uint64_t rows = (uint64_t)e->shape.n_kv_heads * j.m, n_chunks = rows * j.n_slabs * 8;
-	const struct grid gather = {dim3((uint32_t)((n_chunks + GATHER_THREADS - 1) / GATHER_THREADS)),
+	const struct grid gather = {dim3((uint32_t)((n_chunks + GATHER_THREADS - 1) /
+						    GATHER_THREADS)),
 				    dim3(GATHER_THREADS), 0, 1};
-	const struct grid weight = {dim3((uint32_t)((rows + WEIGHT_WARPS - 1) / WEIGHT_WARPS)), dim3(WEIGHT_WARPS * 32), 0,
-				    1};
+	const struct grid weight = {dim3((uint32_t)((rows + WEIGHT_WARPS - 1) / WEIGHT_WARPS)),
+				    dim3(WEIGHT_WARPS * 32), 0, 1};
 
 	scratch_bytes(j, bytes);
 	j.q = (uint4 *)e->scratch;

@@ -47,11 +47,13 @@ __host__ __device__ inline uint32_t last_seen(const struct estimate_job &j, uint
 }
 
 /* The last that any of the rows [from, to) sees. */
-__host__ __device__ inline uint32_t last_seen_of(const struct estimate_job &j, uint32_t from, uint32_t to)
+__host__ __device__ inline uint32_t last_seen_of(const struct estimate_job &j, uint32_t from,
+						 uint32_t to)
 {
 	uint32_t end = to < j.m ? to : j.m;
 
-	return from / j.n_rows == (end - 1) / j.n_rows ? last_seen(j, end - 1) : last_seen(j, j.n_rows - 1);
+	return from / j.n_rows == (end - 1) / j.n_rows ? last_seen(j, end - 1)
+						       : last_seen(j, j.n_rows - 1);
 }
 
 struct estimate_tile {
@@ -60,8 +62,8 @@ struct estimate_tile {
 
 /* Tiles of the same keys follow each other; behind columns that all rows see come those of 'list'.
  * False: nothing of it is seen. */
-__device__ inline bool find_tile(const struct estimate_job &j, uint32_t index, uint32_t tile_rows, const uint32_t *list,
-				 struct estimate_tile &ret)
+__device__ inline bool find_tile(const struct estimate_job &j, uint32_t index, uint32_t tile_rows,
+				 const uint32_t *list, struct estimate_tile &ret)
 {
 	uint32_t at = index % j.n_head_tiles, row = at % j.n_row_tiles, column = at / j.n_row_tiles;
 
@@ -98,7 +100,8 @@ __device__ inline float quad_sum(float x)
 
 /* What a row does not see scores -inf. seen: the last squares that the lane's two rows see, from
  * the tile's first. */
-template <uint32_t N> __device__ inline void mask_tile(const int32_t (&seen)[2], float (&scores)[N][4])
+template <uint32_t N>
+__device__ inline void mask_tile(const int32_t (&seen)[2], float (&scores)[N][4])
 {
 	uint32_t lane = threadIdx.x % 32;
 
@@ -108,7 +111,9 @@ template <uint32_t N> __device__ inline void mask_tile(const int32_t (&seen)[2],
 	for (uint32_t n = 0; n < N; n++) {
 #pragma unroll
 		for (uint32_t i = 0; i < 4; i++)
-			scores[n][i] = (int32_t)(n * 8 + lane % 4 * 2 + i % 2) <= seen[i / 2] ? scores[n][i] : -INFINITY;
+			scores[n][i] = (int32_t)(n * 8 + lane % 4 * 2 + i % 2) <= seen[i / 2]
+					       ? scores[n][i]
+					       : -INFINITY;
 	}
 }
 
@@ -128,7 +133,8 @@ template <uint32_t N> __device__ inline float row_max(const float (&scores)[N][4
 
 /* scores[n][0] and [2] become the sums of both rows' weights of 8 squares, the lane's part. */
 template <uint32_t N>
-__device__ inline void weigh_tile(const struct estimate_job &j, float (&scores)[N][4], float (&max)[2])
+__device__ inline void weigh_tile(const struct estimate_job &j, float (&scores)[N][4],
+				  float (&max)[2])
 {
 	float low[2];
 
@@ -141,8 +147,9 @@ __device__ inline void weigh_tile(const struct estimate_job &j, float (&scores)[
 	for (uint32_t n = 0; n < N; n++) {
 #pragma unroll
 		for (uint32_t i = 0; i < 2; i++)
-			scores[n][2 * i] = exp2_fast(fmaf(scores[n][2 * i], j.scale_log2, -low[i])) +
-					   exp2_fast(fmaf(scores[n][2 * i + 1], j.scale_log2, -low[i]));
+			scores[n][2 * i] =
+				exp2_fast(fmaf(scores[n][2 * i], j.scale_log2, -low[i])) +
+				exp2_fast(fmaf(scores[n][2 * i + 1], j.scale_log2, -low[i]));
 	}
 }
 
@@ -197,8 +204,8 @@ __device__ inline float store_sums(float (&scores)[N][4], uint32_t row, float *t
 /* Adds parts of a chunk two by two, log2 times over, of which COUNT are left; these go to
  * memory. */
 template <uint32_t COUNT, uint32_t N>
-__device__ inline void add_chunks(float (&scores)[N][4], uint32_t log2, const struct estimate_place &place,
-				  float (&sum)[2])
+__device__ inline void add_chunks(float (&scores)[N][4], uint32_t log2,
+				  const struct estimate_place &place, float (&sum)[2])
 {
 	if (COUNT == 1 || log2 == 0) {
 		sum[0] = store_sums<COUNT>(scores, 0, place.sums, place.there[0]);
@@ -215,8 +222,8 @@ __device__ inline void add_chunks(float (&scores)[N][4], uint32_t log2, const st
 	}
 }
 
-__device__ inline void find_seen(const struct estimate_job &j, const struct estimate_tile &tile, uint32_t row,
-				 int32_t (&ret)[2])
+__device__ inline void find_seen(const struct estimate_job &j, const struct estimate_tile &tile,
+				 uint32_t row, int32_t (&ret)[2])
 {
 	ret[0] = (int32_t)(last_seen(j, row) - tile.column);
 	ret[1] = (int32_t)(last_seen(j, row + 8) - tile.column);
@@ -226,8 +233,8 @@ __device__ inline void find_seen(const struct estimate_job &j, const struct esti
  * sums go to memory. row: the lane's first of the KV head's rows, the other is 8 on; seen:
  * find_seen's. */
 template <uint32_t N>
-__device__ inline void sum_tile(const struct estimate_job &j, const struct estimate_tile &tile, uint32_t row,
-				const int32_t (&seen)[2], float (&scores)[N][4])
+__device__ inline void sum_tile(const struct estimate_job &j, const struct estimate_tile &tile,
+				uint32_t row, const int32_t (&seen)[2], float (&scores)[N][4])
 {
 	uint32_t lane = threadIdx.x % 32, at = tile.column / j.tile_columns;
 	uint64_t entry = (uint64_t)tile.head * j.m + row;

@@ -16,17 +16,22 @@
 
 #if __CUDA_ARCH__ >= 800
 /* A slab's rows of Q and means, the thread's share. */
-__device__ inline void means_bring(const struct estimate_job &j, const struct estimate_tile &tile, uint32_t slab,
-				   uint32_t stage)
+__device__ inline void means_bring(const struct estimate_job &j, const struct estimate_tile &tile,
+				   uint32_t slab, uint32_t stage)
 {
-	uint32_t chunk = threadIdx.x % 8, at = tile.head * j.e.shape.head_dim * 2 + slab * SLAB_BYTES + chunk * 16;
+	uint32_t chunk = threadIdx.x % 8,
+		 at = tile.head * j.e.shape.head_dim * 2 + slab * SLAB_BYTES + chunk * 16;
 
 #pragma unroll
 	for (uint32_t i = threadIdx.x / 8; i < NARROW_ROWS; i += MEANS_THREADS / 8) {
 		uint32_t row = tile.rows + i, square = tile.column + i;
 		bool q_there = row < j.m, k_there = square < j.n_columns;
-		const uint4 *q = j.q + (((uint64_t)tile.head * j.m + (q_there ? row : 0)) * j.n_slabs + slab) * 8 + chunk;
-		const char *k = (const char *)j.e.means + (k_there ? square : 0) * j.e.means_stride + at;
+		const uint4 *q =
+			j.q +
+			(((uint64_t)tile.head * j.m + (q_there ? row : 0)) * j.n_slabs + slab) * 8 +
+			chunk;
+		const char *k =
+			(const char *)j.e.means + (k_there ? square : 0) * j.e.means_stride + at;
 
 		copy_or_clear(stage + narrow_offset(i, chunk), q, q_there);
 		copy_or_clear(stage + NARROW_Q_BYTES + narrow_offset(i, chunk), k, k_there);
@@ -41,7 +46,8 @@ __device__ inline float half_of(uint32_t two, uint32_t i, bool bf16)
 }
 
 /* 8 values of tokens [token, token + 8), those that there are: adds them up. */
-__device__ inline void sum_queries(const struct estimate_job &j, uint32_t token, uint64_t at, float (&sum)[8])
+__device__ inline void sum_queries(const struct estimate_job &j, uint32_t token, uint64_t at,
+				   float (&sum)[8])
 {
 	for (uint32_t i = 0; i < DEVICE_GROUP_TOKENS && token + i < j.e.n_q; i++) {
 		uint4 v = *(const uint4 *)(j.e.q + (token + i) * j.e.q_stride + at);
@@ -55,7 +61,8 @@ __device__ inline void sum_queries(const struct estimate_job &j, uint32_t token,
 #endif
 
 /* In place of Q's gathering: a thread for 16 bytes of a square's mean query. */
-__global__ void __launch_bounds__(MEANS_THREADS) means_query_kernel(const __grid_constant__ struct estimate_job j)
+__global__ void __launch_bounds__(MEANS_THREADS)
+	means_query_kernel(const __grid_constant__ struct estimate_job j)
 {
 #if __CUDA_ARCH__ >= 800
 	uint64_t i = (uint64_t)blockIdx.x * MEANS_THREADS + threadIdx.x, rest = i / (j.n_slabs * 8);
@@ -68,17 +75,20 @@ __global__ void __launch_bounds__(MEANS_THREADS) means_query_kernel(const __grid
 	launch_next();
 	if (i >= (uint64_t)j.e.shape.n_kv_heads * j.m * j.n_slabs * 8)
 		return;
-	sum_queries(j, row * DEVICE_GROUP_TOKENS, ((uint64_t)head * j.e.shape.head_dim + chunk * 8) * 2, sum);
+	sum_queries(j, row * DEVICE_GROUP_TOKENS,
+		    ((uint64_t)head * j.e.shape.head_dim + chunk * 8) * 2, sum);
 #pragma unroll
 	for (uint32_t k = 0; k < 4; k++)
-		two[k] = j.e.shape.bf16 ? dtype_bf16::pack(sum[2 * k] * share, sum[2 * k + 1] * share)
-					: dtype_half::pack(sum[2 * k] * share, sum[2 * k + 1] * share);
+		two[k] = j.e.shape.bf16
+				 ? dtype_bf16::pack(sum[2 * k] * share, sum[2 * k + 1] * share)
+				 : dtype_half::pack(sum[2 * k] * share, sum[2 * k + 1] * share);
 	j.q[i] = make_uint4(two[0], two[1], two[2], two[3]);
 #endif
 }
 
 template <typename DTYPE>
-__global__ void __launch_bounds__(MEANS_THREADS, 2) means_kernel(const __grid_constant__ struct estimate_job j)
+__global__ void __launch_bounds__(MEANS_THREADS, 2)
+	means_kernel(const __grid_constant__ struct estimate_job j)
 {
 #if __CUDA_ARCH__ >= 800
 	extern __shared__ __align__(1024) char shared[];

@@ -21,7 +21,9 @@
 /* 16 bytes, or zeros. */
 __device__ inline void copy_or_clear(uint32_t to, const void *from, bool there)
 {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+		     "r"(there ? 16 : 0)
+		     : "memory");
 }
 
 /* Where a token of the path has its group, or DEVICE_NONE. */
@@ -33,7 +35,8 @@ __device__ inline uint32_t group_at(const struct estimate_job &j, uint32_t token
 		return DEVICE_NONE;
 	window = j.e.windows[token / ESTIMATE_WINDOW_TOKENS];
 	if (window & ESTIMATE_LISTED)
-		return j.e.lists[(uint64_t)(window & ~ESTIMATE_LISTED) * ESTIMATE_WINDOW_TOKENS + of];
+		return j.e
+			.lists[(uint64_t)(window & ~ESTIMATE_LISTED) * ESTIMATE_WINDOW_TOKENS + of];
 	return window + of / DEVICE_GROUP_TOKENS;
 }
 
@@ -44,23 +47,30 @@ __device__ inline uint32_t narrow_offset(uint32_t row, uint32_t chunk)
 }
 
 /* A slab's rows of Q and squares of K, the thread's share. */
-__device__ inline void narrow_bring(const struct estimate_job &j, const struct estimate_tile &tile, uint32_t slab,
-				    uint32_t stage)
+__device__ inline void narrow_bring(const struct estimate_job &j, const struct estimate_tile &tile,
+				    uint32_t slab, uint32_t stage)
 {
 	uint32_t chunk = threadIdx.x % 8, half = slab / j.k_slabs, of = slab % j.k_slabs;
-	uint32_t groups = head_groups(j, tile.head), in_square = half * DEVICE_GROUP_TOKENS + of % DEVICE_GROUP_TOKENS;
+	uint32_t groups = head_groups(j, tile.head),
+		 in_square = half * DEVICE_GROUP_TOKENS + of % DEVICE_GROUP_TOKENS;
 
 #pragma unroll
 	for (uint32_t i = threadIdx.x / 8; i < NARROW_ROWS; i += NARROW_THREADS / 8) {
-		uint32_t row = tile.rows + i, group = group_at(j, (tile.column + i) * j.e.stride + in_square);
+		uint32_t row = tile.rows + i,
+			 group = group_at(j, (tile.column + i) * j.e.stride + in_square);
 		bool q_there = row < j.m, k_there = group != DEVICE_NONE;
-		const uint4 *q = j.q + (((uint64_t)tile.head * j.m + (q_there ? row : 0)) * j.n_slabs + slab) * 8 + chunk;
+		const uint4 *q =
+			j.q +
+			(((uint64_t)tile.head * j.m + (q_there ? row : 0)) * j.n_slabs + slab) * 8 +
+			chunk;
 		uint64_t k = j.e.pool;
 
 		if (k_there)
-			k += (uint64_t)(group + groups) * j.group_bytes + of * SLAB_BYTES + chunk * 16;
+			k += (uint64_t)(group + groups) * j.group_bytes + of * SLAB_BYTES +
+			     chunk * 16;
 		copy_or_clear(stage + narrow_offset(i, chunk), q, q_there);
-		copy_or_clear(stage + NARROW_Q_BYTES + narrow_offset(i, chunk), (const void *)k, k_there);
+		copy_or_clear(stage + NARROW_Q_BYTES + narrow_offset(i, chunk), (const void *)k,
+			      k_there);
 	}
 	asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -79,7 +89,8 @@ template <typename DTYPE> __device__ inline void narrow_slab(uint32_t stage, flo
 		for (uint32_t n = 0; n < 16; n++) {
 			uint32_t b[4];
 
-			load_matrix(b, stage + NARROW_Q_BYTES + narrow_offset(n * 8 + lane % 8, 4 * k + lane / 8));
+			load_matrix(b, stage + NARROW_Q_BYTES +
+					       narrow_offset(n * 8 + lane % 8, 4 * k + lane / 8));
 			DTYPE::multiply(scores[n], a[0], b[0], b[1]);
 			DTYPE::multiply(scores[n], a[1], b[2], b[3]);
 		}
@@ -87,8 +98,8 @@ template <typename DTYPE> __device__ inline void narrow_slab(uint32_t stage, flo
 }
 
 template <typename DTYPE>
-__device__ inline void narrow_tile(const struct estimate_job &j, const struct estimate_tile &tile, uint32_t base,
-				   float (&scores)[16][4])
+__device__ inline void narrow_tile(const struct estimate_job &j, const struct estimate_tile &tile,
+				   uint32_t base, float (&scores)[16][4])
 {
 #pragma unroll 1
 	for (uint32_t slab = 0; slab < NARROW_STAGES - 1; slab++) /* there are 8 at least */
@@ -100,7 +111,8 @@ __device__ inline void narrow_tile(const struct estimate_job &j, const struct es
 		asm volatile("cp.async.wait_group %0;" ::"n"(NARROW_STAGES - 2) : "memory");
 		__syncthreads();
 		if (next < j.n_slabs)
-			narrow_bring(j, tile, next, base + next % NARROW_STAGES * NARROW_STAGE_BYTES);
+			narrow_bring(j, tile, next,
+				     base + next % NARROW_STAGES * NARROW_STAGE_BYTES);
 		else
 			asm volatile("cp.async.commit_group;" ::: "memory");
 		narrow_slab<DTYPE>(base + slab % NARROW_STAGES * NARROW_STAGE_BYTES, scores);
@@ -110,7 +122,8 @@ __device__ inline void narrow_tile(const struct estimate_job &j, const struct es
 #endif
 
 template <typename DTYPE>
-__global__ void __launch_bounds__(NARROW_THREADS) narrow_kernel(const __grid_constant__ struct estimate_job j)
+__global__ void __launch_bounds__(NARROW_THREADS)
+	narrow_kernel(const __grid_constant__ struct estimate_job j)
 {
 #if __CUDA_ARCH__ >= 800
 	extern __shared__ __align__(1024) char shared[];

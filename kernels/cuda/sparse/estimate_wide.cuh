@@ -55,35 +55,38 @@ struct wide_ring {
 	}
 };
 
-__device__ inline void tensor_copy_3(uint32_t to, const CUtensorMap *map, uint32_t x, uint32_t y, uint32_t z,
-				     uint32_t barrier)
+__device__ inline void tensor_copy_3(uint32_t to, const CUtensorMap *map, uint32_t x, uint32_t y,
+				     uint32_t z, uint32_t barrier)
 {
-	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::"
+		     "bytes [%0], "
 		     "[%1, {%2, %3, %4}], [%5];" ::"r"(to),
 		     "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
 		     : "memory");
 }
 
 /* To both blocks of the cluster, and their barriers. */
-__device__ inline void tensor_copy_both(uint32_t to, const CUtensorMap *map, uint32_t slab, uint32_t group, int32_t at,
-					uint32_t barrier)
+__device__ inline void tensor_copy_both(uint32_t to, const CUtensorMap *map, uint32_t slab,
+					uint32_t group, int32_t at, uint32_t barrier)
 {
-	asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-		     ".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
-		     "l"(map), "r"(0), "r"(slab), "r"(group), "r"(at), "r"(barrier),
-		     "h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
-		     : "memory");
+	asm volatile(
+		"cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+		"l"(map), "r"(0), "r"(slab), "r"(group), "r"(at), "r"(barrier),
+		"h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
+		: "memory");
 }
 
 /* A warp's whole share of a slab, of pages side by side. */
-__device__ inline void copy_run(uint32_t to, const CUtensorMap *map, uint32_t slab, uint32_t group, int32_t at,
-				uint32_t barrier)
+__device__ inline void copy_run(uint32_t to, const CUtensorMap *map, uint32_t slab, uint32_t group,
+				int32_t at, uint32_t barrier)
 {
-	asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-		     ".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %2}], [%6], %7;" ::"r"(to),
-		     "l"(map), "r"(0), "r"(slab), "r"(group), "r"(at), "r"(barrier),
-		     "h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
-		     : "memory");
+	asm volatile(
+		"cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %2}], [%6], %7;" ::"r"(to),
+		"l"(map), "r"(0), "r"(slab), "r"(group), "r"(at), "r"(barrier),
+		"h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
+		: "memory");
 }
 
 /* What was read is known to have been read, and nothing that was written is handed on: an arrival
@@ -101,11 +104,14 @@ __device__ inline void arrive_both(uint32_t barrier)
 
 __device__ inline void cluster_sync()
 {
-	asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+	asm volatile(
+		"barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
+			: "memory");
 }
 
 /* Windows of the keys that the block brings, and of these the warp. */
-__device__ inline uint32_t first_window(const struct wide &w, const struct estimate_tile &tile, uint32_t per_warp)
+__device__ inline uint32_t first_window(const struct wide &w, const struct estimate_tile &tile,
+					uint32_t per_warp)
 {
 	return (tile.column + w.rank * WIDE_MINE) * w.j.e.stride / ESTIMATE_WINDOW_TOKENS +
 	       threadIdx.x / 32 % WIDE_BRINGERS * per_warp;
@@ -117,21 +123,25 @@ __device__ inline uint32_t window_of(const struct estimate_job &j, uint32_t wind
 }
 
 /* One slab of a window's squares, which go to one place behind the other. */
-__device__ inline void bring_window(const struct wide &w, uint32_t window, uint32_t groups, uint32_t slab, uint32_t to,
-				    uint32_t full)
+__device__ inline void bring_window(const struct wide &w, uint32_t window, uint32_t groups,
+				    uint32_t slab, uint32_t to, uint32_t full)
 {
-	uint32_t half = slab / w.j.k_slabs, of = slab % w.j.k_slabs, per_square = w.j.e.stride / DEVICE_GROUP_TOKENS;
+	uint32_t half = slab / w.j.k_slabs, of = slab % w.j.k_slabs,
+		 per_square = w.j.e.stride / DEVICE_GROUP_TOKENS;
 
 	if (window == DEVICE_NONE || !(window & ESTIMATE_LISTED)) {
-		int32_t at = window == DEVICE_NONE ? NOWHERE : (int32_t)((window + groups) / per_square);
+		int32_t at =
+			window == DEVICE_NONE ? NOWHERE : (int32_t)((window + groups) / per_square);
 
 		tensor_copy_both(to, &w.maps.windows, of, half, at, full);
 		return;
 	}
-	const uint32_t *list = w.j.e.lists + (uint64_t)(window & ~ESTIMATE_LISTED) * ESTIMATE_WINDOW_TOKENS;
+	const uint32_t *list =
+		w.j.e.lists + (uint64_t)(window & ~ESTIMATE_LISTED) * ESTIMATE_WINDOW_TOKENS;
 #pragma unroll 1
 	for (uint32_t square = 0; square < 4 / per_square; square++) {
-		uint32_t token = square * w.j.e.stride + half * DEVICE_GROUP_TOKENS + of % DEVICE_GROUP_TOKENS;
+		uint32_t token = square * w.j.e.stride + half * DEVICE_GROUP_TOKENS +
+				 of % DEVICE_GROUP_TOKENS;
 		uint32_t group = list[token];
 
 		tensor_copy_both(to + square * SLAB_BYTES, &w.maps.groups, of, 0,
@@ -155,8 +165,8 @@ __device__ inline bool is_run(const struct estimate_job &j, const uint32_t *wind
 }
 
 /* A thread of each warp that brings takes n windows of every slab. */
-__device__ inline void bring_tile(const struct wide &w, const struct estimate_tile &tile, uint32_t n, uint32_t *windows,
-				  struct wide_ring &at)
+__device__ inline void bring_tile(const struct wide &w, const struct estimate_tile &tile,
+				  uint32_t n, uint32_t *windows, struct wide_ring &at)
 {
 	uint32_t warp = threadIdx.x / 32 % WIDE_BRINGERS, groups = head_groups(w.j, tile.head);
 	uint32_t window_bytes = ESTIMATE_WINDOW_TOKENS / w.j.e.stride * SLAB_BYTES, listed = 0;
@@ -169,18 +179,22 @@ __device__ inline void bring_tile(const struct wide &w, const struct estimate_ti
 	run = is_run(w.j, windows, n);
 #pragma unroll 1
 	for (uint32_t slab = 0; slab < w.j.n_slabs; slab++, at.step()) {
-		uint32_t full = w.base + WIDE_FULL + at.slot * 8, stage = w.base + at.slot * WIDE_STAGE_BYTES;
-		uint32_t to = stage + WIDE_Q_BYTES + w.rank * WIDE_MINE * SLAB_BYTES + warp * n * window_bytes;
-		uint32_t half = slab / w.j.k_slabs, of = slab % w.j.k_slabs, shift = w.j.e.stride / 16;
+		uint32_t full = w.base + WIDE_FULL + at.slot * 8,
+			 stage = w.base + at.slot * WIDE_STAGE_BYTES;
+		uint32_t to = stage + WIDE_Q_BYTES + w.rank * WIDE_MINE * SLAB_BYTES +
+			      warp * n * window_bytes;
+		uint32_t half = slab / w.j.k_slabs, of = slab % w.j.k_slabs,
+			 shift = w.j.e.stride / 16;
 
 		barrier_wait(w.base + WIDE_EMPTY + at.slot * 8, at.parity ^ 1);
 		if (warp == 0) {
 			barrier_expect(full, WIDE_STAGE_BYTES);
-			tensor_copy_3(stage, &w.maps.q, slab * SLAB_VALUES, tile.rows + w.rank * WIDE_ROWS, tile.head,
-				      full);
+			tensor_copy_3(stage, &w.maps.q, slab * SLAB_VALUES,
+				      tile.rows + w.rank * WIDE_ROWS, tile.head, full);
 		}
 		if (run) {
-			copy_run(to, &w.maps.runs, of, half, (int32_t)((windows[0] + groups) >> shift), full);
+			copy_run(to, &w.maps.runs, of, half,
+				 (int32_t)((windows[0] + groups) >> shift), full);
 			continue;
 		}
 		if (!listed) {
@@ -202,28 +216,33 @@ template <typename DTYPE> struct wide_product;
 #define WIDE_D4(i) WIDE_D(i), WIDE_D(i + 1), WIDE_D(i + 2), WIDE_D(i + 3)
 #define WIDE_D8(i) WIDE_D4(i), WIDE_D4(i + 4)
 #define WIDE_128 \
-	WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87," \
-		 "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109," \
-		 "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+	WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%" \
+		 "83,%84,%85,%86,%87," \
+		 "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%" \
+		 "106,%107,%108,%109," \
+		 "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%" \
+		 "125,%126,%127"
 
 /* d (64 x 256) = or += a (64 x 16) x b (16 x 256), both in shared memory. */
-#define WIDE_DEFINE(DTYPE, TYPE)                                                                                       \
-	template <> struct wide_product<DTYPE> {                                                                       \
-		__device__ static void multiply(float (&d)[32][4], uint64_t a, uint64_t b, bool add)                   \
-		{                                                                                                      \
-			asm volatile("{ .reg .pred p; setp.ne.b32 p, %130, 0; "                                        \
-				     "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {" WIDE_128        \
-				     "}, %128, %129, p, 1, 1, 0, 0; }"                                                 \
-				     : WIDE_D8(0), WIDE_D8(8), WIDE_D8(16), WIDE_D8(24)                                \
-				     : "l"(a), "l"(b), "r"((uint32_t)add));                                            \
-		}                                                                                                      \
+#define WIDE_DEFINE(DTYPE, TYPE) \
+	template <> struct wide_product<DTYPE> { \
+		__device__ static void multiply(float (&d)[32][4], uint64_t a, uint64_t b, \
+						bool add) \
+		{ \
+			asm volatile("{ .reg .pred p; setp.ne.b32 p, %130, 0; " \
+				     "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE \
+				     " {" WIDE_128 "}, %128, %129, p, 1, 1, 0, 0; }" \
+				     : WIDE_D8(0), WIDE_D8(8), WIDE_D8(16), WIDE_D8(24) \
+				     : "l"(a), "l"(b), "r"((uint32_t)add)); \
+		} \
 	};
 WIDE_DEFINE(dtype_half, "f16")
 WIDE_DEFINE(dtype_bf16, "bf16")
 
 /* A slab's product is started when the one before it may still be under way. */
 template <typename DTYPE>
-__device__ inline void multiply_tile(const struct wide &w, struct wide_ring &at, float (&scores)[32][4])
+__device__ inline void multiply_tile(const struct wide &w, struct wide_ring &at,
+				     float (&scores)[32][4])
 {
 	uint32_t group = threadIdx.x / 128, left = w.j.n_slabs, last = 0;
 	bool add = false;
@@ -254,20 +273,24 @@ __device__ inline void multiply_tile(const struct wide &w, struct wide_ring &at,
 /* By one warp. */
 __device__ inline void list_tiles(const struct estimate_job &j, uint32_t *list)
 {
-	uint32_t n = (j.n_tiles - j.n_common) * j.n_row_tiles, at = 0, rows = WIDE_BLOCKS * WIDE_ROWS;
+	uint32_t n = (j.n_tiles - j.n_common) * j.n_row_tiles, at = 0,
+		 rows = WIDE_BLOCKS * WIDE_ROWS;
 
 	for (uint32_t i = threadIdx.x % 32; i < (n + 31) / 32 * 32; i += 32) {
 		uint32_t row = i % j.n_row_tiles, column = i / j.n_row_tiles;
-		bool seen = i < n && (j.n_common + column) * j.tile_columns <= last_seen_of(j, row * rows, (row + 1) * rows);
+		bool seen = i < n && (j.n_common + column) * j.tile_columns <=
+					     last_seen_of(j, row * rows, (row + 1) * rows);
 		uint32_t others = __ballot_sync(~0u, seen);
 
 		if (seen)
-			list[at + __popc(others & ((1u << threadIdx.x % 32) - 1))] = column * ESTIMATE_LIST_ROWS + row;
+			list[at + __popc(others & ((1u << threadIdx.x % 32) - 1))] =
+				column * ESTIMATE_LIST_ROWS + row;
 		at += __popc(others);
 	}
 }
 
-template <typename DTYPE> __device__ void wide_multiply(const struct wide &w, uint32_t cluster, uint32_t n_clusters)
+template <typename DTYPE>
+__device__ void wide_multiply(const struct wide &w, uint32_t cluster, uint32_t n_clusters)
 {
 	uint32_t n = w.j.n_head_tiles * w.j.e.shape.n_kv_heads, thread = threadIdx.x % 256;
 	struct wide_ring at = {0, 0};
@@ -288,7 +311,8 @@ template <typename DTYPE> __device__ void wide_multiply(const struct wide &w, ui
 	}
 }
 
-__device__ inline void wide_bring(const struct wide &w, uint32_t *windows, uint32_t cluster, uint32_t n_clusters)
+__device__ inline void wide_bring(const struct wide &w, uint32_t *windows, uint32_t cluster,
+				  uint32_t n_clusters)
 {
 	uint32_t n = w.j.n_head_tiles * w.j.e.shape.n_kv_heads;
 	uint32_t n_windows = WIDE_MINE * w.j.e.stride / ESTIMATE_WINDOW_TOKENS / WIDE_BRINGERS;
@@ -305,7 +329,8 @@ __device__ inline void wide_bring(const struct wide &w, uint32_t *windows, uint3
 
 template <typename DTYPE>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
-	wide_kernel(const __grid_constant__ struct estimate_job j, const __grid_constant__ struct wide_maps maps)
+	wide_kernel(const __grid_constant__ struct estimate_job j,
+		    const __grid_constant__ struct wide_maps maps)
 {
 #ifdef WGMMA
 	extern __shared__ __align__(1024) char shared[];
@@ -330,7 +355,9 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
 		registers_less<40>();
 		launch_wait();
 		if (threadIdx.x % 32 == 0)
-			wide_bring(w, (uint32_t *)(shared + WIDE_WINDOWS) + threadIdx.x / 32 % WIDE_BRINGERS * 16,
+			wide_bring(w,
+				   (uint32_t *)(shared + WIDE_WINDOWS) +
+					   threadIdx.x / 32 % WIDE_BRINGERS * 16,
 				   blockIdx.x / WIDE_BLOCKS, gridDim.x / WIDE_BLOCKS);
 	}
 	__syncwarp();

@@ -46,7 +46,8 @@ __device__ inline double mass_from(const float *mass, uint32_t begin, uint32_t e
 
 __device__ inline struct row row_of(const struct device_select &s, uint32_t index)
 {
-	uint32_t range = index % s.n_ranges, from = s.skip + range * s.block_tokens, left = s.n - from;
+	uint32_t range = index % s.n_ranges, from = s.skip + range * s.block_tokens,
+		 left = s.n - from;
 	uint32_t to = from + (left < s.block_tokens ? left : s.block_tokens);
 	uint32_t last, own, recent;
 	struct row r = {s.mass + (uint64_t)index * s.n_blocks};
@@ -97,7 +98,8 @@ __device__ inline struct line find_line(const struct row &r)
 }
 
 /* Of blocks [at, at + 32) those that are kept. on: of those on the line, how many still may be. */
-__device__ inline uint32_t kept_at(const struct row &r, const struct line &line, uint32_t at, uint32_t *on)
+__device__ inline uint32_t kept_at(const struct row &r, const struct line &line, uint32_t at,
+				   uint32_t *on)
 {
 	uint32_t i = at + threadIdx.x % 32;
 	bool field = i >= r.begin && i < r.end;
@@ -111,9 +113,11 @@ __device__ inline uint32_t kept_at(const struct row &r, const struct line &line,
 	return kept | some;
 }
 
-__global__ void __launch_bounds__(SELECT_WARPS * 32) select_kernel(const __grid_constant__ struct device_select s)
+__global__ void __launch_bounds__(SELECT_WARPS * 32)
+	select_kernel(const __grid_constant__ struct device_select s)
 {
-	uint32_t index = blockIdx.x * SELECT_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, n_kept = 0;
+	uint32_t index = blockIdx.x * SELECT_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32,
+		 n_kept = 0;
 	uint64_t mine = 0;
 
 	if (index >= s.n_rows)
@@ -123,7 +127,8 @@ __global__ void __launch_bounds__(SELECT_WARPS * 32) select_kernel(const __grid_
 	uint32_t on = line.n_on;
 
 	for (uint32_t i = s.n_words; i-- > 0;) {
-		uint32_t upper = kept_at(r, line, i * 64 + 32, &on), lower = kept_at(r, line, i * 64, &on);
+		uint32_t upper = kept_at(r, line, i * 64 + 32, &on),
+			 lower = kept_at(r, line, i * 64, &on);
 
 		n_kept += __popc(upper) + __popc(lower);
 		if (lane == i % 32)

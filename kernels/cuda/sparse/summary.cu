@@ -11,7 +11,9 @@
 
 #define MEAN_WARPS 8u
 
-template <typename TYPE> __global__ void __launch_bounds__(MEAN_WARPS * 32) mean_kernel(const __grid_constant__ struct device_means m)
+template <typename TYPE>
+__global__ void __launch_bounds__(MEAN_WARPS * 32)
+	mean_kernel(const __grid_constant__ struct device_means m)
 {
 	uint64_t warp = (uint64_t)blockIdx.x * MEAN_WARPS + threadIdx.x / 32;
 	uint32_t chunk = threadIdx.x % 32, head = warp % m.n_heads;
@@ -20,10 +22,12 @@ template <typename TYPE> __global__ void __launch_bounds__(MEAN_WARPS * 32) mean
 	if (warp >= (uint64_t)m.n * m.n_heads || chunk >= m.head_dim / 8)
 		return;
 	struct device_mean at = m.at[warp / m.n_heads];
-	const char *group = m.pool + (uint64_t)at.source * DEVICE_SOURCE_BYTES + head * m.head_bytes;
+	const char *group =
+		m.pool + (uint64_t)at.source * DEVICE_SOURCE_BYTES + head * m.head_bytes;
 
 	for (uint32_t row = at.first; row < at.end; row++) {
-		uint4 v = *(const uint4 *)(group + chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4));
+		uint4 v = *(const uint4 *)(group + chunk / 8 * 1024 + row * 128 +
+					   (((chunk & 7) ^ row) << 4));
 		const TYPE *values = (const TYPE *)&v;
 
 #pragma unroll

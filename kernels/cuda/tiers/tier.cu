@@ -25,7 +25,8 @@
 #if __CUDA_ARCH__ >= 900
 __device__ inline void bulk_store(uint64_t to, uint32_t from, uint32_t bytes)
 {
-	asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+	asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+		     "r"(from), "r"(bytes)
 		     : "memory");
 	asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -74,7 +75,8 @@ __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct
 			if (i >= SLOTS)
 				bulk_wait_read<SLOTS - DEPTH - 1>();
 			barrier_expect(barriers + slot * 8, p.bytes);
-			bulk_copy(base + slot * PIECE, (const void *)p.from, p.bytes, barriers + slot * 8);
+			bulk_copy(base + slot * PIECE, (const void *)p.from, p.bytes,
+				  barriers + slot * 8);
 		}
 		if (i >= DEPTH && i - DEPTH < n) {
 			uint32_t j = i - DEPTH, slot = j % SLOTS;
@@ -91,14 +93,18 @@ __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct
 #define FOLD_WARPS 8u
 
 /* LSEs of an entry's parts: -inf where there is none. */
-__device__ inline void read_lses(const struct device_fold &f, uint32_t row, uint32_t head, float (&lse)[FOLD_PARTS])
+__device__ inline void read_lses(const struct device_fold &f, uint32_t row, uint32_t head,
+				 float (&lse)[FOLD_PARTS])
 {
 #pragma unroll
 	for (uint32_t k = 0; k < FOLD_PARTS; k++) {
 		bool there = k < f.n_parts && row >= f.parts[k].begin && row < f.parts[k].end &&
 			     (head / f.group >= 64 || (f.parts[k].heads >> head / f.group & 1));
 
-		lse[k] = there ? ((const float *)(f.part_lse + k * f.lse_bytes))[(uint64_t)row * f.n_heads + head] : -INFINITY;
+		lse[k] =
+			there ? ((const float *)(f.part_lse +
+						 k * f.lse_bytes))[(uint64_t)row * f.n_heads + head]
+			      : -INFINITY;
 	}
 }
 
@@ -107,7 +113,9 @@ __device__ inline float weight_of(float lse, float most)
 	return MERGE_WEIGHT(lse, most, __expf);
 }
 
-template <typename TYPE> __global__ void __launch_bounds__(FOLD_WARPS * 32) fold_kernel(const __grid_constant__ struct device_fold f)
+template <typename TYPE>
+__global__ void __launch_bounds__(FOLD_WARPS * 32)
+	fold_kernel(const __grid_constant__ struct device_fold f)
 {
 	uint32_t index = blockIdx.x * FOLD_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
 	uint32_t row = f.first_row + index / f.n_heads, head = index % f.n_heads;
@@ -142,7 +150,8 @@ template <typename TYPE> __global__ void __launch_bounds__(FOLD_WARPS * 32) fold
 		for (uint32_t k = 0; k < FOLD_PARTS; k++) {
 			if (lse[k] == 0)
 				continue;
-			const TYPE *part = (const TYPE *)(f.part_o + k * f.o_bytes) + entry * f.head_dim + i;
+			const TYPE *part =
+				(const TYPE *)(f.part_o + k * f.o_bytes) + entry * f.head_dim + i;
 			uint32_t both = *(const uint32_t *)part;
 
 			x += value_of(((const TYPE *)&both)[0]) * lse[k];
@@ -179,7 +188,8 @@ extern "C" int device_fold(const struct device_fold *fold, device_stream stream)
 
 extern "C" int device_tier_init(void)
 {
-	return cudaFuncSetAttribute((const void *)tier_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
+	return cudaFuncSetAttribute((const void *)tier_kernel,
+				    cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES);
 }
 
 extern "C" int device_tier(const struct device_tier *copies, device_stream stream)
