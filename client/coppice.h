@@ -206,8 +206,8 @@ COPPICE_API void coppice_seq_close(struct coppice_seq *seq);
 /* The next n tokens of the sequence, whose K and V come with the steps that follow, all layers, in
  * order. Their pages are reserved now (-ENOSPC, -EDQUOT: the sequence is what it was). Once the
  * last layer's step is done they are everybody's; should there be no memory for that, the next
- * entry of the sequence says so (-ECANCELED), which has as many tokens as before then. At most
- * 32,768 tokens (-EINVAL). Does not block; -EAGAIN as coppice_nop. */
+ * entry of the sequence says so (-ENOMEM), which has as many tokens as before then. What needs an
+ * extension that failed ends as that did. At most 32,768 tokens (-EINVAL). Does not block; -EAGAIN as coppice_nop. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_extend(struct coppice_seq *seq, const uint32_t *ids,
 						      uint32_t n, uint64_t *ret_ticket);
 /* The same for tokens on trial. parents NULL: a chain. Else a tree: token i follows token

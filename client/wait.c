@@ -40,14 +40,19 @@ static int explain_completion(struct coppice_lane *lane, const struct abi_comple
 	const char *error = strerrordesc_np(-completion->status);
 	char layer[32] = "";
 	char place[32] = "";
+	char because[96] = "";
 
 	if (note->kind == ABI_STEP)
 		snprintf(layer, sizeof(layer), " of layer %u", note->layer);
 	if (note->kind == ABI_STEP && reason->names_seq)
 		snprintf(place, sizeof(place), "sequence %u: ", completion->where);
-	return explain(lane->c->key, completion->status, "%s%s (ticket %llu): %s%s (%s)",
+	if (completion->cause)
+		snprintf(because, sizeof(because),
+			 "; ticket %llu failed first: call coppice_seq_trim, then extend again",
+			 (unsigned long long)completion->cause);
+	return explain(lane->c->key, completion->status, "%s%s (ticket %llu): %s%s%s (%s)",
 		       kind_name(note->kind), layer, (unsigned long long)completion->ticket, place,
-		       reason->sentence, error ? error : "no error of this system");
+		       reason->sentence, because, error ? error : "no error of this system");
 }
 
 static int check_ticket(struct coppice_lane *lane, uint64_t ticket)
@@ -100,7 +105,7 @@ int coppice_poll(struct coppice_lane *lane, uint64_t ticket, struct coppice_resu
 	*ret = (struct coppice_result){
 		.ticket = ticket,
 		.status = completion.status,
-		.value = completion.value,
+		.value = completion.status < 0 ? 0 : completion.value,
 		.attended = completion.attended,
 		.mass = completion.mass,
 	};

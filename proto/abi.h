@@ -144,8 +144,7 @@ enum abi_reason {
 	ABI_MISALIGNED,
 	ABI_NO_ROOM, /* KV pool full, nothing left to evict */
 	ABI_OVER_QUOTA,
-	/* an earlier step of this extension failed, or its tokens were not published: trim first */
-	ABI_VOID,
+	ABI_VOID, /* the daemon tells of what failed first instead: struct abi_completion, cause */
 	ABI_TOO_LONG, /* trim beyond the end */
 	ABI_TOO_MANY_SEQS,
 	ABI_DRAINING, /* fork while the daemon drains */
@@ -163,12 +162,18 @@ struct abi_completion {
 	int32_t status; /* 0 or -errno */
 	uint16_t reason; /* enum abi_reason */
 	uint16_t where;
-	uint64_t value;
+	union {
+		uint64_t value; /* of an entry that succeeded: a fork's new handle */
+		/* Of one that failed because of an earlier entry of its sequence: that one's
+		 * ticket, whose status and reason it has. 0: it failed by itself. */
+		uint64_t cause;
+	};
 	/* Of a step that succeeded: the share of its path that prefill attended to, and of the
 	 * estimated mass in it; 1 where attention was exact. */
 	float attended, mass;
 };
 static_assert(sizeof(struct abi_completion) == 32, "half a line");
+static_assert(offsetof(struct abi_completion, cause) == 16, "completion layout");
 
 struct abi_lane {
 	uint64_t magic;

@@ -22,6 +22,14 @@ void assert_ends(struct abi_completion got, int status, enum abi_reason reason)
 	assert_int_equal(got.reason, reason);
 }
 
+void assert_ends_as(struct abi_completion got, struct abi_completion first)
+{
+	assert_int_not_equal(first.status, 0);
+	assert_int_equal(got.status, first.status);
+	assert_int_equal(got.reason, first.reason);
+	assert_int_equal(got.cause, first.ticket);
+}
+
 struct fixture *fixture_new(bool stepped)
 {
 	struct fixture *f = calloc(1, sizeof(*f));

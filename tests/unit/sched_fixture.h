@@ -30,5 +30,7 @@ uint64_t fixture_submit_step(struct fixture *f, uint32_t layer, uint32_t flags, 
 uint64_t fixture_done_word(const struct fixture *f, uint32_t word);
 
 void assert_ends(struct abi_completion got, int status, enum abi_reason reason);
+/* It ended as the entry did that failed first. */
+void assert_ends_as(struct abi_completion got, struct abi_completion first);
 
 #endif

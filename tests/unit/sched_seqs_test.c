@@ -2,6 +2,7 @@
  * and who waits for it; what is not shared. */
 #include "sched_fixture.h"
 
+#include "daemon/sched/core/state.h"
 #include "kvstore/store.h"
 
 #include <errno.h>
@@ -117,6 +118,19 @@ static void a_trim_beyond_the_end_is_refused(void **state)
 	client_compute(&f->c, f->seq, fixture_ids + 9, 2);
 }
 
+static uint64_t tokens_matched(const struct client *c)
+{
+	struct sched_session_info infos[SCHED_SESSIONS_PAGE];
+	struct sched_request rq = {.verb = SCHED_SESSIONS, .out.sessions.infos = infos};
+	uint32_t i = 0;
+
+	assert_int_equal(harness_call(c->h, &rq), 0);
+	while (i < rq.out.sessions.n && infos[i].id != c->session->id)
+		i++;
+	assert_true(i < rq.out.sessions.n);
+	return infos[i].tokens_matched;
+}
+
 static void the_second_opener_waits_and_finds_it_cached(void **state)
 {
 	struct fixture *f = *state;
@@ -142,6 +156,8 @@ static void the_second_opener_waits_and_finds_it_cached(void **state)
 	assert_ptr_equal(harness_next_reply(&f->h), &wait);
 	assert_int_equal(wait.code, 0);
 	assert_int_equal(wait.out.seq.match.cached, FIXTURE_IDS - 1);
+	assert_int_equal(tokens_matched(&other), FIXTURE_IDS - 1);
+	assert_int_equal(tokens_matched(&f->c), 0);
 	client_compute(&other, seq, fixture_ids + FIXTURE_IDS - 1, 1);
 	assert_int_equal(harness_status(&f->h).store.tokens_dropped, 1);
 	client_end(&other);
@@ -284,7 +300,10 @@ static void tokens_without_room_to_be_published_are_void(void **state)
 	assert_int_equal(harness_status(&f->h).store.n_tokens, 4);
 	publication_fails = true;
 	client_compute(&f->c, f->seq, fixture_ids + 4, 1);
-	assert_ends(client_extend(&f->c, f->seq, fixture_ids + 5, 1), -ECANCELED, ABI_VOID);
+	struct abi_completion next = client_extend(&f->c, f->seq, fixture_ids + 5, 1);
+
+	assert_ends(next, -ENOMEM, ABI_NO_MEMORY);
+	assert_int_equal(next.cause, next.ticket - 1);
 	publication_fails = false;
 	assert_int_equal(harness_status(&f->h).store.n_tokens, 4);
 	assert_ends(client_do(&f->c, trim, NULL, 0), 0, ABI_OK);

@@ -44,6 +44,34 @@ static void a_step_needs_an_extension(void **state)
 	assert_ends(client_step(&f->c, &rec, 0), -EINVAL, ABI_NOT_EXTENDED);
 }
 
+static void entries_end_as_the_extension_that_they_need(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_step_seq recs[2] = {client_step_seq(&f->c, f->seq, 4)};
+	struct abi_entry accept = {.kind = ABI_ACCEPT, .seq = f->seq};
+	struct abi_entry step = {.kind = ABI_STEP, .count = 2};
+	struct store_match match;
+	struct abi_completion first, both;
+	uint64_t other;
+
+	assert_int_equal(client_open(&f->c, fixture_ids + 9, 4, &other, &match), 0);
+	assert_ends(client_extend(&f->c, other, fixture_ids + 9, 4), 0, ABI_OK);
+	first = client_extend(&f->c, f->seq, fixture_ids, 0);
+	assert_ends(first, -EINVAL, ABI_NO_TOKENS);
+	assert_ends_as(client_step(&f->c, recs, 0), first);
+	assert_ends_as(client_do(&f->c, accept, NULL, 0), first);
+	assert_ends(client_extend(&f->c, f->seq, NULL, 0), -EINVAL, ABI_NO_TOKENS);
+	assert_ends_as(client_step(&f->c, recs, 0), first);
+	recs[1] = recs[0];
+	recs[0].seq = other;
+	both = client_do(&f->c, step, recs, sizeof(recs));
+	assert_ends_as(both, first);
+	assert_int_equal(both.where, 1);
+	assert_ends_as(client_step(&f->c, recs, 0), first);
+	client_compute(&f->c, f->seq, fixture_ids, 4);
+	assert_ends(client_step(&f->c, &recs[1], 0), -EINVAL, ABI_NOT_EXTENDED);
+}
+
 static void layers_ascend(void **state)
 {
 	struct fixture *f = *state;
@@ -59,9 +87,15 @@ static void a_failed_step_voids_its_extension_until_a_trim(void **state)
 	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 4);
 
 	assert_ends(client_extend(&f->c, f->seq, fixture_ids, 4), 0, ABI_OK);
-	assert_ends(client_step(&f->c, &rec, 5), -EINVAL, ABI_WRONG_LAYER);
-	assert_ends(client_step(&f->c, &rec, 0), -ECANCELED, ABI_VOID);
-	assert_ends(client_extend(&f->c, f->seq, fixture_ids, 4), -ECANCELED, ABI_VOID);
+	struct abi_completion first = client_step(&f->c, &rec, 5);
+
+	assert_ends(first, -EINVAL, ABI_WRONG_LAYER);
+	assert_int_equal(first.cause, 0);
+	assert_ends_as(client_step(&f->c, &rec, 0), first);
+	assert_ends_as(client_extend(&f->c, f->seq, fixture_ids, 4), first);
+	assert_ends_as(client_do(&f->c, (struct abi_entry){.kind = ABI_FORK, .seq = f->seq}, NULL,
+				 0),
+		       first);
 	assert_int_equal(harness_status(&f->h).store.n_pages, 0);
 	assert_ends(client_do(&f->c, (struct abi_entry){.kind = ABI_TRIM, .seq = f->seq, .arg = 0},
 			      NULL, 0),
@@ -344,6 +378,7 @@ int main(void)
 		TEST(nop_completes),
 		TEST(entries_complete_once_and_in_order),
 		TEST(a_step_needs_an_extension),
+		TEST(entries_end_as_the_extension_that_they_need),
 		TEST(layers_ascend),
 		TEST(a_failed_step_voids_its_extension_until_a_trim),
 		TEST(extend_refuses),

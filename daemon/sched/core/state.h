@@ -50,7 +50,15 @@ struct outcome {
 	enum abi_reason reason;
 	uint32_t where;
 	uint64_t value;
+	uint64_t cause; /* status not 0: struct abi_completion */
 	float attended, mass; /* of a step: struct abi_completion */
+};
+
+/* The entry that failed first of those that a sequence depends on. */
+struct seq_failure {
+	uint64_t ticket; /* of the sequence's lane; 0: none has failed */
+	int32_t status;
+	enum abi_reason reason;
 };
 
 /* Mean keys of a path that is longer than the pool, for sparse prefill: streamed.h. */
@@ -72,7 +80,9 @@ struct sched_seq {
 	uint32_t next_layer; /* of the live extension */
 	bool draft; /* the live extension awaits accept */
 	bool computed; /* the draft has all layers */
-	bool voided; /* a step or publication failed: entries end with ABI_VOID until a trim */
+	bool voided; /* a step or publication failed: entries end as that did until a trim */
+	/* why it is void, or has no extension: until a trim, or an extend that succeeds */
+	struct seq_failure failure;
 
 	LIST_ENTRY(sched_seq) link; /* of its session */
 	TAILQ_ENTRY(sched_seq)

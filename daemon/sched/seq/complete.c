@@ -32,7 +32,7 @@ void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome out
 		.status = outcome.status,
 		.reason = (uint16_t)outcome.reason,
 		.where = (uint16_t)(outcome.where < UINT16_MAX ? outcome.where : UINT16_MAX),
-		.value = outcome.value,
+		.value = outcome.status ? outcome.cause : outcome.value,
 		.attended = outcome.attended,
 		.mass = outcome.mass,
 	};

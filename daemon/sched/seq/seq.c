@@ -112,6 +112,33 @@ void seq_clear_extension(struct sched_seq *seq)
 	seq->computed = false;
 }
 
+void seq_note_failure(struct sched_seq *seq, const struct outcome *outcome)
+{
+	if (seq->failure.ticket)
+		return;
+	seq->failure = (struct seq_failure){
+		.ticket = outcome->cause ? outcome->cause : seq->lane->accepted,
+		.status = outcome->status,
+		.reason = outcome->reason,
+	};
+}
+
+void seq_void(struct sched *s, struct sched_seq *seq, const struct outcome *outcome)
+{
+	store_seq_void(seq->store, s->now_ns);
+	seq_clear_extension(seq);
+	seq_note_failure(seq, outcome);
+	seq->voided = true;
+}
+
+struct outcome seq_failed_before(const struct sched_seq *seq, uint32_t where)
+{
+	return (struct outcome){.status = seq->failure.status,
+				.reason = seq->failure.reason,
+				.where = where,
+				.cause = seq->failure.ticket};
+}
+
 void seq_close(struct sched *s, struct sched_seq *seq)
 {
 	wait_cancel(s, seq);

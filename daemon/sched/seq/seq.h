@@ -26,5 +26,14 @@ int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret);
 void seq_close(struct sched *s, struct sched_seq *seq);
 /* Forgets the live extension (the store's side is done). */
 void seq_clear_extension(struct sched_seq *seq);
+/* The lane's entry `accepted` failed, and entries of the sequence will because of it: the first such
+ * is kept. */
+void seq_note_failure(struct sched_seq *seq, const struct outcome *outcome);
+/* The live extension is gone with that: what depends on it ends as the first failure did, until a
+ * trim. */
+void seq_void(struct sched *s, struct sched_seq *seq, const struct outcome *outcome);
+/* How an entry ends that is the where-th to need what the sequence lost by its first failure, of
+ * which there is one. */
+struct outcome seq_failed_before(const struct sched_seq *seq, uint32_t where);
 
 #endif

@@ -25,7 +25,10 @@ static void answer(struct sched *s, struct sched_seq *seq, const struct store_ma
 static void look_at(struct sched *s, struct sched_seq *seq)
 {
 	struct store_match match = {0};
+	uint32_t n_before = store_seq_n_tokens(seq->store);
 	int r = store_seq_rematch(seq->store, s->now_ns, &match);
+
+	seq->session->tokens_matched += store_seq_n_tokens(seq->store) - n_before;
 
 	s->next_tick_ns = 0; /* it may have taken a claim over: the lease has an end */
 	if (r == -EBUSY)

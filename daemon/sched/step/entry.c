@@ -38,13 +38,6 @@ static struct outcome from_store(int r)
 	}
 }
 
-void entry_void_seq(struct sched *s, struct sched_seq *seq)
-{
-	store_seq_void(seq->store, s->now_ns);
-	seq_clear_extension(seq);
-	seq->voided = true;
-}
-
 static int copy_parents(const uint32_t *parents, uint32_t n, uint32_t **ret)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -77,7 +70,7 @@ static struct outcome check_extend(const struct sched *s, const struct sched_seq
 	if (e->body_bytes != e->count * sizeof(uint32_t) * (tree ? 2 : 1))
 		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
 	if (seq->voided)
-		return outcome_bad(-ECANCELED, ABI_VOID, 0);
+		return seq_failed_before(seq, 0);
 	if (seq->computed)
 		return outcome_bad(-EBUSY, ABI_NOT_ACCEPTED, 0);
 	if (store_seq_n_live(seq->store))
@@ -85,8 +78,8 @@ static struct outcome check_extend(const struct sched *s, const struct sched_seq
 	return OUTCOME_OK;
 }
 
-static struct outcome do_extend(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
-				const uint32_t *body)
+static struct outcome extend(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
+			     const uint32_t *body)
 {
 	struct outcome bad = check_extend(s, seq, e);
 	uint32_t *parents = NULL;
@@ -109,7 +102,19 @@ static struct outcome do_extend(struct sched *s, struct sched_seq *seq, const st
 	seq->parents = parents;
 	seq->draft = draft;
 	seq->next_layer = 0;
+	seq->failure = (struct seq_failure){0};
 	return OUTCOME_OK;
+}
+
+/* Who does not wait for it learns by the steps that follow why there is no extension. */
+static struct outcome do_extend(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
+				const uint32_t *body)
+{
+	struct outcome outcome = extend(s, seq, e, body);
+
+	if (outcome.status)
+		seq_note_failure(seq, &outcome);
+	return outcome;
 }
 
 /* Accepted tokens are a path of the draft from the sequence on. */
@@ -153,9 +158,10 @@ static struct outcome do_accept(struct sched *s, struct sched_seq *seq, const st
 	if (e->body_bytes != e->count * sizeof(uint32_t))
 		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
 	if (seq->voided)
-		return outcome_bad(-ECANCELED, ABI_VOID, 0);
+		return seq_failed_before(seq, 0);
 	if (!store_seq_n_live(seq->store))
-		return outcome_bad(-EINVAL, ABI_NOT_EXTENDED, 0);
+		return seq->failure.ticket ? seq_failed_before(seq, 0)
+					   : outcome_bad(-EINVAL, ABI_NOT_EXTENDED, 0);
 	if (!seq->draft)
 		return outcome_bad(-EINVAL, ABI_NOT_DRAFT, 0);
 	if (!seq->computed && e->count)
@@ -174,8 +180,10 @@ static struct outcome do_accept(struct sched *s, struct sched_seq *seq, const st
 	}
 	free(moves);
 	if (r < 0) {
-		entry_void_seq(s, seq);
-		return from_store(r);
+		struct outcome outcome = from_store(r);
+
+		seq_void(s, seq, &outcome);
+		return outcome;
 	}
 	seq->session->tokens_computed += e->count;
 	seq_clear_extension(seq);
@@ -195,6 +203,7 @@ static struct outcome do_trim(struct sched *s, struct sched_seq *seq, const stru
 	seq_clear_extension(seq);
 	passes_summary_cut(seq, (uint32_t)e->arg);
 	seq->voided = false;
+	seq->failure = (struct seq_failure){0};
 	return OUTCOME_OK;
 }
 
@@ -205,7 +214,7 @@ static struct outcome do_fork(struct sched *s, struct sched_seq *seq, const stru
 	if (e->flags || e->body_bytes)
 		return outcome_bad(-EINVAL, e->flags ? ABI_BAD_FLAGS : ABI_BAD_BODY, 0);
 	if (seq->voided)
-		return outcome_bad(-ECANCELED, ABI_VOID, 0);
+		return seq_failed_before(seq, 0);
 	if (s->draining)
 		return outcome_bad(-ESHUTDOWN, ABI_DRAINING, 0);
 	if (seq->session->n_seqs >= s->config->max_seqs)

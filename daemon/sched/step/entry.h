@@ -14,8 +14,4 @@ bool entry_serve_lane(struct sched *s, struct sched_lane *lane);
 /* The pair of words of an entry that has one and is a step of this ticket; else ABI_LANE_WORDS. */
 uint32_t entry_word(const struct abi_entry *e, uint64_t ticket);
 
-/* The live extension of a sequence is gone, and what depends on it ends with ABI_VOID until a
- * trim. */
-void entry_void_seq(struct sched *s, struct sched_seq *seq);
-
 #endif

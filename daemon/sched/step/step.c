@@ -114,7 +114,7 @@ static enum abi_reason check_seq(struct sched *s, const struct sched_lane *lane,
 	if (lane->step.model && seq->model != lane->step.model)
 		return ABI_MIXED_MODELS;
 	if (n_live == 0 || seq->computed)
-		return ABI_NOT_EXTENDED;
+		return seq->failure.ticket ? ABI_VOID : ABI_NOT_EXTENDED;
 	if (e->layer != seq->next_layer)
 		return ABI_WRONG_LAYER;
 	if (rec->n_new != n_live)
@@ -130,12 +130,12 @@ static enum abi_reason check_part(struct sched *s, struct sched_lane *lane,
 	bool append_only = e->flags & ABI_STEP_APPEND_ONLY;
 	enum abi_reason bad = seq ? check_seq(s, lane, e, rec, seq) : ABI_STALE_SEQ;
 
-	if (bad)
-		return bad;
 	*part = (struct step_part){.seq = seq,
 				   .n_new = rec->n_new,
 				   .arena_in = rec->arena_in,
 				   .arena_out = rec->arena_out};
+	if (bad)
+		return bad;
 	bad = check_inputs(s, lane, rec, &seq->model->shape, append_only, &part->io);
 	if (!bad && !append_only)
 		bad = check_outputs(s, lane, rec, &seq->model->shape, &part->io);
@@ -146,13 +146,13 @@ static enum abi_reason check_part(struct sched *s, struct sched_lane *lane,
 	return bad;
 }
 
-static struct outcome refused_part(enum abi_reason reason, uint32_t where)
+static struct outcome refused_part(const struct step *step, enum abi_reason reason, uint32_t where)
 {
 	switch (reason) {
 	case ABI_STALE_SEQ:
 		return outcome_bad(-ESTALE, reason, where);
 	case ABI_VOID:
-		return outcome_bad(-ECANCELED, reason, where);
+		return seq_failed_before(step->parts[where].seq, where);
 	default:
 		return outcome_bad(-EINVAL, reason, where);
 	}
@@ -180,14 +180,16 @@ static int parts_reserve(struct step *step, uint32_t n)
 }
 
 /* The sequences that a refused step named: their layer will not come any more. */
-static void void_named(struct sched *s, struct sched_lane *lane, const struct abi_step_seq *recs,
-		       uint32_t n)
+static void void_named(struct sched *s, struct sched_lane *lane, const struct outcome *outcome)
 {
+	const struct abi_step_seq *recs = (const struct abi_step_seq *)(const void *)lane->body;
+	uint32_t n = lane->step.n_parts;
+
 	for (uint32_t i = 0; i < n; i++) {
 		struct sched_seq *seq = handle_find(&s->seqs, lane->session, recs[i].seq);
 
 		if (seq && seq->lane == lane && store_seq_n_live(seq->store))
-			entry_void_seq(s, seq);
+			seq_void(s, seq, outcome);
 	}
 }
 
@@ -256,8 +258,10 @@ struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct
 		where = i;
 	}
 	if (bad) {
-		void_named(s, lane, recs, e->count);
-		return refused_part(bad, where);
+		struct outcome outcome = refused_part(step, bad, where);
+
+		void_named(s, lane, &outcome);
+		return outcome;
 	}
 	if (step->tell && !outputs_are_near(s, lane))
 		step->tell = 0;
@@ -319,8 +323,8 @@ void step_finish(struct sched *s, struct sched_lane *lane)
 		if (r < 0) {
 			log_warning("no memory to publish what a sequence has computed: its "
 				    "extension is void");
-			entry_void_seq(s, seq);
 			outcome = outcome_bad(r, ABI_NO_MEMORY, i);
+			seq_void(s, seq, &outcome);
 		}
 	}
 	lane->session->decode_steps += !lane->step.prefill;
@@ -330,16 +334,16 @@ void step_finish(struct sched *s, struct sched_lane *lane)
 		complete_entry(s, lane, outcome);
 }
 
-static void void_parts(struct sched *s, struct sched_lane *lane)
+static void void_parts(struct sched *s, struct sched_lane *lane, const struct outcome *outcome)
 {
 	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		entry_void_seq(s, lane->step.parts[i].seq);
+		seq_void(s, lane->step.parts[i].seq, outcome);
 	lane->step.n_parts = 0;
 }
 
 void step_fail(struct sched *s, struct sched_lane *lane, struct outcome outcome)
 {
-	void_parts(s, lane);
+	void_parts(s, lane, &outcome);
 	unpark(s, lane);
 	complete_entry(s, lane, outcome);
 }
@@ -350,7 +354,7 @@ void step_cancel(struct sched *s, struct sched_lane *lane, struct outcome outcom
 		step_fail(s, lane, outcome);
 		return;
 	}
-	void_parts(s, lane);
+	void_parts(s, lane, &outcome);
 	lane->refusal = outcome;
 }
 

@@ -7,7 +7,7 @@
 #include "daemon/sched/sched_impl.h"
 
 /* Checks lane->body as the body of step entry e and fills lane->step. On a fault the sequences that
- * the step rightly named lose their extension (entry_void_seq), and the outcome says which and
+ * the step rightly named lose their extension (seq_void), and the outcome says which and
  * why. */
 struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct abi_entry *e);
 
