@@ -1,3 +1,5 @@
 # Scripts of packaging/ that decide what passes: over logs of the tests' own, and programs in stubs/ in place of CUDA's.
 add_test(NAME racecheck_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/racecheck_test.py)
 set_tests_properties(racecheck_test PROPERTIES TIMEOUT 60 LABELS unit)
+add_test(NAME check_pages_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/check_pages_test.py)
+set_tests_properties(check_pages_test PROPERTIES TIMEOUT 60 LABELS unit)

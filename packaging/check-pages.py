@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""check-pages.py - are the pages (*.md) in shape, and does what they name exist?
+
+	packaging/check-pages.py [FOLDER]
+
+Complains of lines over 120 columns, of a README.md over 150 lines, of links and files that are not there, of options that a
+program does not have, and of names in backticks that occur in no source. Exit status 1 if there is anything to complain of.
+What a page says is not understood: a name is looked for as it stands.
+"""
+
+import fnmatch
+import pathlib
+import re
+import subprocess
+import sys
+
+COLUMNS = 120
+README_LINES = 150
+SOURCES = {".c", ".h", ".cu", ".cuh", ".proto", ".py", ".sh", ".awk", ".json", ".conf", ".txt", ".cmake", ".service", ".socket",
+	".in", ".1", ".3", ".5", ".8"}
+ENDINGS = r"\.(?:c|h|cu|cuh|md|sh|awk|py|json|conf|proto|txt|cmake|service|socket)"
+# Where the options of our programs stand.
+PROGRAMS = {
+	"coppiced": ["daemon/", "cli/"],
+	"coppicectl": ["client/ctl/", "cli/"],
+	"coppice-agent": ["client/agent/", "cli/"],
+	"coppice-bench": ["tests/bench/"],
+}
+COMMON_OPTIONS = {"help", "version", "usage"} # argp's own
+
+
+def tracked(root):
+	"""Paths of the tree's files: those that git tracks, or all outside build folders where this is no checkout."""
+	run = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
+	if run.returncode == 0:
+		names = run.stdout.splitlines()
+	else:
+		names = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
+	return [name for name in names if not re.search(r"(^|/)build[^/]*/", name) and (root / name).is_file()]
+
+
+def read(path):
+	return path.read_text(encoding="utf-8", errors="replace")
+
+
+class Tree:
+	def __init__(self, root):
+		self.root = root
+		self.files = tracked(root)
+		self.folders = {str(parent) for name in self.files for parent in pathlib.PurePath(name).parents}
+		self.base_names = {pathlib.PurePath(name).name for name in self.files}
+		self.pages = [name for name in self.files if name.endswith(".md")]
+		self.texts = {name: read(root / name) for name in self.files
+			if pathlib.PurePath(name).suffix in SOURCES or name.endswith("CMakeLists.txt")}
+		self.words = set()
+		for text in self.texts.values():
+			self.words.update(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
+
+	def has_path(self, page, name):
+		"""From the root, from the page's folder, or a file's name alone."""
+		name = name.rstrip("/")
+		beside = str(pathlib.PurePath(page).parent / name)
+		beside = re.sub(r"[^/]+/\.\./", "", beside).removeprefix("./")
+		if any(at in self.folders or at in self.files for at in (name, beside)):
+			return True
+		if "*" in name:
+			return any(fnmatch.filter(self.files, at) for at in (name, beside))
+		return any(at == name or at.endswith("/" + name) for at in self.files)
+
+	def text_of(self, prefixes):
+		return "\n".join(text for name, text in self.texts.items() if name.startswith(tuple(prefixes)))
+
+
+class Page:
+	def __init__(self, tree, name):
+		self.tree = tree
+		self.name = name
+		self.lines = read(tree.root / name).split("\n")
+		self.complaints = []
+
+	def complain(self, line, why):
+		self.complaints.append(f"{self.name}:{line}: {why}")
+
+	def check(self):
+		n_lines = len(self.lines) - (self.lines[-1] == "")
+		if self.name == "README.md" and n_lines > README_LINES:
+			self.complain(n_lines, f"more than {README_LINES} lines")
+		for number, line in enumerate(self.lines, 1):
+			if len(line.expandtabs(8)) > COLUMNS:
+				self.complain(number, f"more than {COLUMNS} columns")
+		for number, line, code in self.prose():
+			if code:
+				self.check_command(number, line)
+				continue
+			for target in re.findall(r"\]\(([^)\s]+)\)", line):
+				self.check_link(number, target)
+			for quoted in re.findall(r"`([^`]+)`", line):
+				self.check_quoted(number, quoted)
+		return self.complaints
+
+	def prose(self):
+		"""Lines with their numbers; True where one is code. Of a fence in another language than the shell's there are none.
+		A command that goes on behind a backslash is one line."""
+		fence = None
+		whole, begin = "", 0
+		for number, line in enumerate(self.lines, 1):
+			mark = re.match(r"\s*```(\w*)", line)
+			if mark:
+				fence = None if fence is not None else mark.group(1)
+				continue
+			code = whole != "" or fence is not None or re.match(r"(    |\t)\s*\S", line) is not None
+			if fence not in (None, "", "sh", "bash", "console"):
+				continue
+			if code and line.endswith("\\"):
+				whole, begin = whole + line[:-1], begin or number
+				continue
+			yield begin or number, whole + line, code
+			whole, begin = "", 0
+
+	def check_link(self, number, target):
+		if re.match(r"[a-z]+:", target):
+			return
+		path, _, anchor = target.partition("#")
+		at = path and str(pathlib.PurePath(self.name).parent / path)
+		at = re.sub(r"[^/]+/\.\./", "", at).removeprefix("./") if path else self.name
+		if at not in self.tree.files and at.rstrip("/") not in self.tree.folders:
+			self.complain(number, f"no such file: {target}")
+		elif anchor and anchor not in anchors(read(self.tree.root / at)):
+			self.complain(number, f"no such heading: {target}")
+
+	def check_quoted(self, number, quoted):
+		if self.check_command(number, quoted):
+			return
+		for word in quoted.split():
+			word = word.rstrip(",;.")
+			if re.fullmatch(r"[\w.*-]+(/[\w.*-]+)*/?", word) and (re.search(ENDINGS + "$", word) or "/" in word):
+				self.check_path(number, word)
+			elif re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+(\(\))?", word) and word.removesuffix("()") not in self.tree.words:
+				self.complain(number, f"{word} is in no source")
+
+	def check_path(self, number, word):
+		"""A path of this tree: its first folder is one of ours, or it ends as files of ours do."""
+		parts = word.rstrip("/").split("/")
+		ours = parts[0] in self.tree.folders or re.search(ENDINGS + "$", word)
+		stands_for_another = any(re.fullmatch(r"[A-Z]+", part) for part in parts) and parts[-1] != "LICENSE"
+		if ours and parts[0] != "build" and not stands_for_another and not self.tree.has_path(self.name, word):
+			self.complain(number, f"no such file: {word}")
+
+	def check_command(self, number, line):
+		"""True: the line is a command, of a program of ours."""
+		words = re.sub(r"\s#.*|\[|\]", " ", line).split()
+		while words and (words[0] in ("sudo", "...") or re.fullmatch(r"[A-Z_]+=\S*", words[0])):
+			words.pop(0)
+		if not words:
+			return False
+		program = words[0].removeprefix("./").removeprefix("build/check/").removeprefix("tests/")
+		if re.fullmatch(r"(packaging|tests)/\S+\.(sh|py)", program):
+			if program not in self.tree.files:
+				self.complain(number, f"no such file: {program}")
+				return True
+			# a script's parts have its options too
+			text = self.tree.text_of([program, "packaging/check"])
+		elif program in PROGRAMS:
+			text = self.tree.text_of(PROGRAMS[program])
+		else:
+			return False
+		self.check_options(number, program, words[1:], text)
+		return True
+
+	def check_options(self, number, program, words, text):
+		if program == "coppice-bench" and words and re.fullmatch(r"[a-z]+", words[0]) and f'"{words[0]}"' not in text:
+			self.complain(number, f"coppice-bench has no command {words[0]}")
+		for word in words:
+			option = re.match(r"--([a-z][a-z0-9-]*)", word)
+			if option and not has_option(text, option.group(1)):
+				self.complain(number, f"{program} has no option --{option.group(1)}")
+
+
+def has_option(text, name):
+	key = name.replace("-", "_")
+	return (name in COMMON_OPTIONS or f'"{name}"' in text or f'"{key}"' in text or
+		re.search(rf"--{name}(?![a-z-])", text) is not None)
+
+
+def anchors(text):
+	"""Headings as links name them."""
+	headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+	return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def main():
+	root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
+	tree = Tree(root)
+	complaints = [complaint for name in tree.pages for complaint in Page(tree, name).check()]
+	for complaint in complaints:
+		print(complaint)
+	return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+	sys.exit(main())
