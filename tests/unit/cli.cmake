@@ -1,1 +1,3 @@
-coppice_test(NAME cli_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/cli_test.c LIBS coppice_cli LABELS unit)
+foreach(name args cli)
+	coppice_test(NAME ${name}_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c LIBS coppice_cli LABELS unit)
+endforeach()

@@ -1,0 +1,10 @@
+/*
+ * must_check.h - marks what can fail: whoever drops the result is warned, which is an error in the
+ * project's own builds.
+ */
+#ifndef COPPICE_CLI_MUST_CHECK_H
+#define COPPICE_CLI_MUST_CHECK_H
+
+#define MUST_CHECK __attribute__((warn_unused_result))
+
+#endif
