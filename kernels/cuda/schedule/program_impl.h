@@ -5,12 +5,16 @@
  * order, so that a cut anywhere gives two units whose rows are those that see something on their
  * side.
  *
- *      list --program_runs.c, program_strips.c, program_cost.c--> strips --program.c--> cuts, units --program_slots.c--> slots, stages
- *                                                             \-----program_tails.c--> slots set aside for tokens to come
+ *      list --program_runs.c, program_strips.c, program_choose.c--> strips
+ *      strips --program_units.c--> cuts, units --program_slots.c--> slots, stages
+ *                                              \--program_tails.c--> slots for tokens to come
+ *
+ * Calls go down this list: program, units, tails, slots, choose, strips, cost, load, runs, arrays.
  */
 #ifndef COPPICE_CUDA_PROGRAM_IMPL_H
 #define COPPICE_CUDA_PROGRAM_IMPL_H
 
+#include "kernels/must_check.h"
 #include "program.h"
 
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
@@ -34,6 +38,11 @@ enum scratch {
 	N_SCRATCH
 };
 static_assert((int)N_SCRATCH == (int)PROGRAM_N_SCRATCH, "a place for each");
+
+/* A row that a unit has something for, in the order of units. */
+struct seen {
+	uint32_t row, dest;
+};
 
 /* A group of a strip; rows are tokens from the strip's first. */
 struct piece_group {
@@ -151,6 +160,12 @@ struct deal {
 	double most_ns;
 };
 
+/* A run, as rows [begin, end) of a strip see it. */
+struct seen_run {
+	const struct run *run;
+	uint32_t begin, end;
+};
+
 /* What warps have to do with groups of a strip: reading goes on beside arithmetic, and who has most
  * to fold is waited for. */
 struct load {
@@ -198,7 +213,8 @@ static inline struct strip *make_strips_of(const struct make *m)
 	return m->p->scratch[STRIPS].at;
 }
 
-/* ---- program.c ------------------------------------------------------------------------------ */
+/* ---- program_arrays.c: the ground, which knows none of the others
+ * ------------------------------------------------------------------------ */
 
 /* Room for n elements in scratch memory, what is there stays. NULL: none. */
 void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size);
@@ -210,16 +226,16 @@ bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
 /* ---- program_strips.c ----------------------------------------------------------------------- */
 
 /* All items' rows in strips of so many tokens. 0 or -ENOMEM. */
-int strips_make(struct make *m, uint32_t tokens);
+MUST_CHECK int strips_make(struct make *m, uint32_t tokens);
 /* Do all rows of the strip see all tokens of its item? */
 bool strip_sees_all(struct make *m, const struct strip *strip);
 /* Fills scratch GROUPS with the strip's groups, make->n_groups. 0 or -ENOMEM. */
-int strip_read(struct make *m, const struct strip *strip);
+MUST_CHECK int strip_read(struct make *m, const struct strip *strip);
 
 /* ---- program_runs.c ------------------------------------------------------------------------- */
 
 /* Of all items. 0 or -ENOMEM. */
-int runs_make(struct make *m);
+MUST_CHECK int runs_make(struct make *m);
 /* Sets what follows from the run's pieces and groups. */
 void run_weigh(const struct make *m, struct run *run);
 /* How many copies bring it to slots of which the first has some groups already: each slot takes one
@@ -252,24 +268,37 @@ static inline uint32_t runs_next(const struct make *m, const struct strip *strip
 uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip, uint32_t *ret_n_groups,
 			  double *ret_read_ns);
 
-/* ---- program_cost.c ------------------------------------------------------------------------- */
+/* ---- program_load.c ------------------------------------------------------------------------- */
 
-/* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
-int strips_choose(struct make *m, double *ret_limit_ns);
-/* Modelled time of a strip as one unit; and what it is cut into. */
-double strip_cost(const struct make *m, const struct strip *strip);
-struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns);
 /* Nothing. */
 void load_init(const struct make *m, const struct strip *strip, struct load *ret);
-/* Adds a run, as rows [begin, end) of the strip see it, unless that makes a part of it take much
- * longer at once: it brings rows, for which warps are missing where most was folded by all. Then it
- * is for the next part, and this load is of no more use. ns: what load takes, before and after. */
-bool load_takes(const struct make *m, struct load *load, const struct run *run, uint32_t begin,
-		uint32_t end, double limit_ns, double *ns);
+void load_add(const struct make *m, struct load *load, const struct seen_run *seen);
+/* Groups that all rows see, and that take so long to read. */
+void load_add_all(const struct make *m, struct load *load, uint32_t n_groups, double read_ns);
+/* What all of it takes together. */
+double load_ns(const struct make *m, struct load *load);
+/* Adds a run, unless that makes a part of it take much longer at once: it brings rows, for which
+ * warps are missing where most was folded by all. Then it is for the next part, and this load is of
+ * no more use. ns: what load takes, before and after. */
+bool load_takes(const struct make *m, struct load *load, const struct seen_run *seen,
+		double limit_ns, double *ns);
 /* Groups of which a part has a multiple, if it ends behind the run added last, with n_groups: half
  * a stage takes as long as a whole one, and so does half a turn of the warps, of which many parts
  * have but one or two. */
 uint32_t load_granule(const struct load *load, uint32_t n_groups);
+
+/* ---- program_cost.c ------------------------------------------------------------------------- */
+
+/* What each unit of the strip costs beyond its groups: its rows' Q and O among it. */
+double strip_fixed_cost(const struct make *m, const struct strip *strip);
+/* Modelled time of a strip as one unit; and what it is cut into. */
+double strip_cost(const struct make *m, const struct strip *strip);
+struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns);
+
+/* ---- program_choose.c ----------------------------------------------------------------------- */
+
+/* Strips of as many rows as suits, and how long a unit is to take at most. 0 or -ENOMEM. */
+MUST_CHECK int strips_choose(struct make *m, double *ret_limit_ns);
 
 /* ---- program_slots.c ------------------------------------------------------------------------ */
 
@@ -277,7 +306,7 @@ uint32_t load_granule(const struct load *load, uint32_t n_groups);
  * warps would have little to do. */
 void slots_deal(const struct make *m, struct cut *cut);
 /* Slots and stages of the cut, in the order in which they are folded. 0 or -ENOMEM. */
-int slots_make(struct make *m, struct cut *cut);
+MUST_CHECK int slots_make(struct make *m, struct cut *cut);
 /* Does the token of the strip see something of the group? */
 bool cut_row_sees(const struct make *m, const struct strip *strip, const struct piece_group *at,
 		  uint32_t token);
@@ -291,8 +320,13 @@ uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t block
 /* Before the first unit, behind the slots of each, and once units are sorted. The first finds where
  * rows end here, too: scratch LAST_OWN, of each row of the list 1 + the position of the last token
  * that it alone sees; 0: there is none. 0 or -ENOMEM. */
-int tails_clear(struct make *m);
-int tails_reserve(struct make *m, struct cut *cut);
-int tails_place(struct make *m);
+MUST_CHECK int tails_clear(struct make *m);
+MUST_CHECK int tails_reserve(struct make *m, struct cut *cut);
+MUST_CHECK int tails_place(struct make *m);
+
+/* ---- program_units.c ------------------------------------------------------------------------ */
+
+/* A strip's units; where all rows see all, only the first strip needs slots. 0 or -ENOMEM. */
+MUST_CHECK int units_make(struct make *m, struct strip *strip, double limit_ns);
 
 #endif

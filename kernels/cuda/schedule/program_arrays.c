@@ -1,0 +1,73 @@
+/*
+ * program_arrays.c - a program's memory, and that which its making takes: arrays and scratch that
+ * grow and are used again. Whoever appends or asks for more ends the pointers that were given out
+ * before. See program_impl.h.
+ */
+#include "program_impl.h"
+
+#include <stdlib.h>
+
+size_t program_entry_bytes(enum program_array array)
+{
+	static const size_t bytes[] = {
+		[PROGRAM_UNITS] = sizeof(struct device_unit),
+		[PROGRAM_FIRSTS] = DEVICE_FIRST_SLOTS * sizeof(struct device_source),
+		[PROGRAM_SLOTS] = sizeof(struct device_slot),
+		[PROGRAM_SOURCES] = sizeof(struct device_source),
+		[PROGRAM_DESTS] = sizeof(uint32_t),
+		[PROGRAM_MERGES] = sizeof(struct device_merge),
+	};
+
+	return bytes[array];
+}
+
+static void *room(struct program_memory *memory, size_t n, size_t size)
+{
+	size_t bytes = n * size;
+	void *at;
+
+	if (memory->at && bytes <= memory->bytes)
+		return memory->at;
+	bytes += bytes / 2 + 4096;
+	at = realloc(memory->at, bytes);
+	if (!at)
+		return NULL;
+	memory->at = at;
+	memory->bytes = bytes;
+	return at;
+}
+
+void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size)
+{
+	return room(&m->p->scratch[which], n, size);
+}
+
+void *make_append(struct make *m, enum program_array array, uint32_t n)
+{
+	size_t size = program_entry_bytes(array);
+	char *at = room(&m->p->arrays[array], (size_t)m->p->n[array] + n, size);
+
+	if (!at)
+		return NULL;
+	at += m->p->n[array] * size;
+	m->p->n[array] += n;
+	return at;
+}
+
+bool make_wants(const struct make *m, uint32_t begin, uint32_t end)
+{
+	for (uint32_t row = begin; row < end; row++) {
+		if (!m->want->wanted || m->want->wanted[m->want->list->rows[row].query])
+			return true;
+	}
+	return false;
+}
+
+void program_done(struct program *program)
+{
+	for (uint32_t i = 0; i < PROGRAM_N_ARRAYS; i++)
+		free(program->arrays[i].at);
+	for (uint32_t i = 0; i < PROGRAM_N_SCRATCH; i++)
+		free(program->scratch[i].at);
+	*program = (struct program){0};
+}

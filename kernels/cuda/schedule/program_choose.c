@@ -1,0 +1,218 @@
+/*
+ * program_choose.c - how many rows a strip takes, and how finely strips are cut: what takes the
+ * least modelled time of a few of each that are tried, or what the planner was told. See
+ * program_impl.h.
+ */
+#include "program_impl.h"
+
+#include <errno.h>
+#include <math.h>
+
+#define N_ROWS_TRIED 4u
+#define NEVER_NS 1e18
+#define IDLE_LEAST 0.03
+#define LEAST_UNITS 0.5 /* a unit's fixed time, that a unit takes at least if it is cut */
+#define LIMIT_STEPS 12u
+#define SHARE_OF_WAVES 1.05
+#define MANY_WAVES 3.5
+
+const double program_shares[PROGRAM_N_SHARES] = {0, 1.5, SHARE_OF_WAVES, 0.55, 0.36};
+
+/* Of a strip cut at the limit: adds to the sums, spread over all blocks. Returns how many units,
+ * and what one takes. */
+static uint32_t expect_strip(const struct make *m, struct strip *strip, double limit_ns,
+			     struct program_expect *e, double *ret_unit_ns)
+{
+	double share = (double)m->want->shape->n_kv_heads / m->want->n_blocks;
+	double fixed = strip_fixed_cost(m, strip), rows_ns = 0;
+	struct parts parts = strip_parts(m, strip, limit_ns);
+
+	if (parts.n > 1)
+		rows_ns = (strip->row_end - strip->row_begin) * m->part_ns;
+	e->n_cut += parts.n > 1;
+	e->groups_ns += share * parts.all_ns;
+	e->units_ns += share * fixed * parts.n;
+	e->parts_ns += share * rows_ns * parts.n;
+	*ret_unit_ns = parts.each_ns + fixed + rows_ns;
+	return parts.n;
+}
+
+/* Blocks that wait for the last: few units of like length come in waves, of many the last ends
+ * somewhere in a unit's time. */
+static double idle_of(double time, double waves, double longest)
+{
+	double idle = waves > MANY_WAVES ? 0.4 * longest
+		      : waves > 0	 ? time * ((double)(uint64_t)(waves + 0.999) / waves - 1)
+					 : 0;
+
+	return time + idle < longest ? longest - time : idle;
+}
+
+/* All that is read and written, once: KV, Q and O; where a bench wrote other memory before, that
+ * goes back as this comes. */
+static double memory_cost(const struct make *m)
+{
+	const struct costs *costs = m->want->costs;
+	const struct work_shape *s = m->want->shape;
+	const struct work_list *list = m->want->list;
+	double values =
+		(double)list->kv_tokens_read * s->n_kv_heads + (double)list->n_rows * s->n_q_heads;
+	double kb = values * 4 * s->head_dim / 1024;
+	double cache = kb < costs->cache_kb ? kb : costs->cache_kb;
+
+	return kb * costs->memory_ns_per_kb +
+	       (m->want->flushed ? cache * costs->flush_ns_per_kb : 0);
+}
+
+/* Of two things that go on side by side and are in each other's way where they take about the
+ * same. */
+static double side_by_side(double a, double b)
+{
+	return sqrt(sqrt(a * a * a * a + b * b * b * b));
+}
+
+/* Time of all units if none is to take longer than limit_ns, cuts' partials and the merge
+ * included. */
+static struct program_expect expect_of(const struct make *m, double limit_ns)
+{
+	struct strip *strips = make_strips_of(m);
+	double longest = 0, time;
+	struct program_expect e = {.launch_ns = m->want->costs->launch_ns};
+
+	for (uint32_t i = 0; i < m->n_strips; i++) {
+		double unit;
+
+		e.n_units += expect_strip(m, &strips[i], limit_ns, &e, &unit);
+		longest = unit > longest ? unit : longest;
+	}
+	time = e.groups_ns + e.units_ns + e.parts_ns;
+	e.idle_ns =
+		idle_of(time, (double)e.n_units * m->want->shape->n_kv_heads / m->want->n_blocks,
+			longest);
+	time += e.idle_ns;
+	e.memory_ns = side_by_side(time, memory_cost(m)) - time;
+	e.merge_ns = e.n_cut ? m->want->costs->merge_ns : 0;
+	e.all_ns = e.launch_ns + time + e.memory_ns + e.merge_ns;
+	return e;
+}
+
+/* What one block has to do if all have the same. */
+static double block_share(const struct make *m)
+{
+	double total = 0;
+
+	for (uint32_t i = 0; i < m->n_strips; i++)
+		total += make_strips_of(m)[i].cost;
+	return total * m->want->shape->n_kv_heads / m->want->n_blocks;
+}
+
+/* Units of all heads if strips are cut at the limit. */
+static double count_entries(const struct make *m, double limit_ns)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < m->n_strips; i++)
+		n += strip_parts(m, &make_strips_of(m)[i], limit_ns).n;
+	return (double)n * m->want->shape->n_kv_heads;
+}
+
+/* How long a unit is to take at most, if that is to be about this share of what a block has to do;
+ * 0: no cuts. Where a little more leaves every block a single unit, it is that: all would wait for
+ * the few that have two. */
+static double limit_of(const struct make *m, double share)
+{
+	double limit = fmax(share * block_share(m), LEAST_UNITS * m->want->costs->unit_ns);
+	bool one_each = share >= 1 && m->n_strips * m->want->shape->n_kv_heads <= m->want->n_blocks;
+	double more = limit;
+
+	if (share == 0)
+		return NEVER_NS;
+	for (uint32_t i = 0; one_each && i < LIMIT_STEPS; i++) {
+		if (count_entries(m, more) <= m->want->n_blocks)
+			return more;
+		more *= 1.03;
+	}
+	return share > SHARE_OF_WAVES ? limit_of(m, SHARE_OF_WAVES) : limit;
+}
+
+/* The best limit for strips of these rows, and what it takes. */
+static struct program_expect best_limit(const struct make *m, double *ret_limit_ns)
+{
+	struct program_expect best = {0};
+	double before = 0;
+
+	for (uint32_t i = 0; i < PROGRAM_N_SHARES; i++) {
+		double limit = limit_of(m, program_shares[i]);
+		struct program_expect e = limit == before ? best : expect_of(m, limit);
+
+		before = limit;
+		if (i == 0 || e.all_ns < best.all_ns) {
+			best = e;
+			*ret_limit_ns = limit;
+		}
+		/* which is what cuts are for */
+		if (best.idle_ns < IDLE_LEAST * best.all_ns)
+			break;
+	}
+	return best;
+}
+
+/* As the planner was told to. */
+static int choose_as_told(struct make *m, double *ret_limit_ns)
+{
+	const struct program_choice *choice = &m->want->choice;
+	int r = strips_make(m, choice->unit_tokens);
+
+	if (r)
+		return r;
+	*ret_limit_ns = limit_of(m, choice->share);
+	m->p->expect = expect_of(m, *ret_limit_ns);
+	m->p->expect.unit_tokens = choice->unit_tokens;
+	return 0;
+}
+
+/* Of an item. */
+static uint32_t most_rows_of(const struct work_list *list)
+{
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < list->n_items; i++)
+		most = max_u32(most, list->items[i].row_end - list->items[i].row_begin);
+	return most;
+}
+
+int strips_choose(struct make *m, double *ret_limit_ns)
+{
+	struct program_expect best = {0};
+	uint32_t most_rows, made = 0;
+	double limit;
+	int r = runs_make(m);
+
+	if (r)
+		return r;
+	most_rows = most_rows_of(m->want->list);
+	if (m->want->choice.unit_tokens)
+		return choose_as_told(m, ret_limit_ns);
+	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {
+		uint32_t tokens = (DEVICE_WARPS >> i) * m->block_tokens;
+		struct program_expect e;
+
+		if (tokens == 0)
+			break;
+		/* the strips are those at hand */
+		if (i > 0 && tokens >= most_rows)
+			continue;
+		made = tokens;
+		r = strips_make(m, tokens);
+		if (r)
+			return r;
+		e = best_limit(m, &limit);
+		if (i == 0 || e.all_ns < best.all_ns) {
+			best = e;
+			best.unit_tokens = tokens;
+			*ret_limit_ns = limit;
+		}
+	}
+	m->p->expect = best;
+	return made == best.unit_tokens ? 0 : strips_make(m, best.unit_tokens);
+}
