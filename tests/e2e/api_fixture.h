@@ -8,7 +8,7 @@
 #define API_FIXTURE_H
 
 #include "client/coppice.h"
-#include "client/seq.h"
+#include "client/lib/seq/seq.h"
 #include "control_harness.h"
 #include "element.h"
 

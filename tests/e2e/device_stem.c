@@ -1,8 +1,8 @@
 /* device_stem.c - see device_stem.h. */
 #include "device_stem.h"
 
-#include "client/arena.h"
-#include "client/connection.h"
+#include "client/lib/connection/call.h"
+#include "client/lib/memory/arena.h"
 #include "device_client.h"
 
 #include <errno.h>
@@ -488,7 +488,7 @@ static int role_liar(const char *socket, char **args)
 	client_start(&s, socket, COPPICE_DEVICE);
 	message.arena = s.arena->id;
 	call.request.arena_free = &message;
-	CHECK(connection_call(s.c, &call, &answer) == 0);
+	CHECK(call_daemon(s.c, &call, &answer) == 0);
 	say_go();
 	await_go();
 	CHECK(count_bytes(&s, byte) == 0, "another's arena is in view");

@@ -1,0 +1,46 @@
+/* clock.h - CLOCK_MONOTONIC in nanoseconds; a duration of COPPICE_FOREVER makes the deadline
+ * COPPICE_FOREVER. */
+#ifndef COPPICE_CLIENT_CLOCK_H
+#define COPPICE_CLIENT_CLOCK_H
+
+#include "client/coppice.h"
+
+#include <time.h>
+
+#define NS_PER_S UINT64_C(1000000000)
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_US UINT64_C(1000)
+
+static inline uint64_t clock_read_ns(clockid_t id)
+{
+	struct timespec ts;
+
+	clock_gettime(id, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint64_t clock_now_ns(void)
+{
+	return clock_read_ns(CLOCK_MONOTONIC);
+}
+
+/* A few nanoseconds to read, a few milliseconds coarse. */
+static inline uint64_t clock_coarse_ns(void)
+{
+	return clock_read_ns(CLOCK_MONOTONIC_COARSE);
+}
+
+static inline uint64_t clock_add_ns(uint64_t a_ns, uint64_t b_ns)
+{
+	return a_ns > COPPICE_FOREVER - b_ns ? COPPICE_FOREVER : a_ns + b_ns;
+}
+
+static inline struct timespec clock_timespec(uint64_t ns)
+{
+	return (struct timespec){
+		.tv_sec = (time_t)(ns / NS_PER_S),
+		.tv_nsec = (long)(ns % NS_PER_S),
+	};
+}
+
+#endif

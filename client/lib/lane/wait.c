@@ -1,0 +1,246 @@
+/*
+ * wait.c - polling and waiting for tickets, and the sentence of one that failed.
+ *
+ * A waiter spins as long as the daemon advises, then sleeps on the low half of done. It sleeps in
+ * slices: between them it looks whether the daemon has died, of which no futex tells.
+ */
+#include "wait.h"
+
+#include "client/lib/base/clock.h"
+#include "proto/ring.h"
+#include "client/lib/base/reasons.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FIRST_SLICE_NS (1 * NS_PER_MS)
+#define LAST_SLICE_NS (100 * NS_PER_MS)
+#define SPINS_PER_CLOCK 32
+
+static const char *kind_name(uint16_t kind)
+{
+	static const char *const names[ABI_N_KINDS] = {
+		[ABI_NOP] = "nop",	 [ABI_STEP] = "step", [ABI_EXTEND] = "extend",
+		[ABI_ACCEPT] = "accept", [ABI_TRIM] = "trim", [ABI_FORK] = "fork",
+		[ABI_SPARSE] = "sparse",
+	};
+
+	return kind < ABI_N_KINDS ? names[kind] : "entry";
+}
+
+static int explain_completion(struct coppice_lane *lane, const struct abi_completion *completion)
+{
+	const struct lane_note *note = &lane->notes[ring_slot(completion->ticket)];
+	const struct reason *reason = reason_of(completion->reason);
+	const char *error = strerrordesc_np(-completion->status);
+	char layer[32] = "";
+	char place[32] = "";
+	char because[96] = "";
+
+	if (note->kind == ABI_STEP)
+		snprintf(layer, sizeof(layer), " of layer %u", note->layer);
+	if (note->kind == ABI_STEP && reason->names_seq)
+		snprintf(place, sizeof(place), "sequence %u: ", completion->where);
+	if (completion->cause)
+		snprintf(because, sizeof(because),
+			 "; ticket %llu failed first: call coppice_seq_trim, then extend again",
+			 (unsigned long long)completion->cause);
+	return explain(lane->c->key, completion->status, "%s%s (ticket %llu): %s%s%s (%s)",
+		       kind_name(note->kind), layer, (unsigned long long)completion->ticket, place,
+		       reason->sentence, because, error ? error : "no error of this system");
+}
+
+static int check_ticket(struct coppice_lane *lane, uint64_t ticket)
+{
+	int r = connection_check(lane->c);
+
+	if (r < 0)
+		return r;
+	if (ticket == 0 || ticket > lane->submitted)
+		return explain(lane->c->key, -EINVAL,
+			       "ticket %llu was not submitted on this lane; the last was %llu",
+			       (unsigned long long)ticket, (unsigned long long)lane->submitted);
+	return 0;
+}
+
+/* The completion of a ticket that is done. */
+static int fetch(struct coppice_lane *lane, uint64_t ticket, struct abi_completion *ret)
+{
+	struct abi_completion completion;
+
+	if (lane->submitted - ticket < ABI_LANE_SLOTS) {
+		completion = ring_completion(lane->segment.shared, ticket);
+		if (completion.ticket == ticket) {
+			*ret = completion;
+			return 0;
+		}
+	}
+	return explain(lane->c->key, -ESTALE,
+		       "ticket %llu is done, but its result is gone: it stays until 256 more have "
+		       "been submitted",
+		       (unsigned long long)ticket);
+}
+
+int coppice_poll(struct coppice_lane *lane, uint64_t ticket, struct coppice_result *ret)
+{
+	struct abi_completion completion;
+	int r = check_ticket(lane, ticket);
+
+	if (r < 0)
+		return r;
+	if (lane_done(lane) < ticket) {
+		r = connection_check_peer(lane->c);
+		return r < 0 ? r : -EAGAIN;
+	}
+	r = fetch(lane, ticket, &completion);
+	if (r < 0)
+		return r;
+	if (completion.status < 0)
+		explain_completion(lane, &completion);
+	*ret = (struct coppice_result){
+		.ticket = ticket,
+		.status = completion.status,
+		.value = completion.status < 0 ? 0 : completion.value,
+		.attended = completion.attended,
+		.mass = completion.mass,
+	};
+	return 0;
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* Spins for as long as the board says, at most timeout_ns. True: the ticket is done. */
+static bool spin(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns)
+{
+	uint64_t spin_ns = NS_PER_US * atomic_load_explicit(&lane->c->board->client_spin_us,
+							    memory_order_relaxed);
+	uint64_t until_ns;
+
+	if (spin_ns > timeout_ns)
+		spin_ns = timeout_ns;
+	if (spin_ns == 0)
+		return false;
+	until_ns = clock_add_ns(clock_now_ns(), spin_ns);
+	do {
+		for (int i = 0; i < SPINS_PER_CLOCK; i++) {
+			if (lane_done(lane) >= ticket)
+				return true;
+			relax();
+		}
+	} while (clock_now_ns() < until_ns);
+	return false;
+}
+
+/* Sleeps until done has moved from seen, or the slice is over, or a signal came. */
+static void sleep_slice(struct coppice_lane *lane, uint64_t seen, uint64_t slice_ns)
+{
+	struct timespec slice = clock_timespec(slice_ns);
+
+	syscall(SYS_futex, ring_done_futex(lane->segment.shared), FUTEX_WAIT, (uint32_t)seen,
+		&slice, NULL, 0);
+}
+
+/* After a slice: is there a reason not to sleep on? 0: none. */
+static int look_around(struct coppice_lane *lane, uint64_t deadline_ns)
+{
+	int r = connection_probe(lane->c);
+
+	if (r < 0)
+		return r;
+	if (clock_now_ns() >= deadline_ns)
+		return -ETIMEDOUT;
+	return 0;
+}
+
+static int sleep_until_done(struct coppice_lane *lane, uint64_t ticket, uint64_t deadline_ns)
+{
+	uint64_t slice_ns = FIRST_SLICE_NS;
+	uint64_t done;
+	int r = 0;
+
+	while (lane_done(lane) < ticket) {
+		uint64_t now_ns = clock_now_ns();
+		uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+
+		done = ring_done(lane->segment.shared);
+		if (done >= ticket && done < ABI_RELEASED)
+			continue;
+		sleep_slice(lane, done, left_ns < slice_ns ? left_ns : slice_ns);
+		if (ring_done(lane->segment.shared) != done)
+			continue;
+		r = look_around(lane, deadline_ns);
+		if (r < 0)
+			break;
+		slice_ns = slice_ns < LAST_SLICE_NS / 2 ? 2 * slice_ns : LAST_SLICE_NS;
+	}
+	/* What has come at the last moment has come. */
+	return lane_done(lane) >= ticket ? 0 : r;
+}
+
+static int sleep_counted(struct coppice_lane *lane, uint64_t ticket, uint64_t deadline_ns)
+{
+	int r;
+
+	atomic_fetch_add_explicit(&lane->segment.shared->sleepers, 1, memory_order_relaxed);
+	/* Between the count and the look at done; ring_client_asleep has the other fence. */
+	atomic_thread_fence(memory_order_seq_cst);
+	r = sleep_until_done(lane, ticket, deadline_ns);
+	atomic_fetch_sub_explicit(&lane->segment.shared->sleepers, 1, memory_order_relaxed);
+	return r;
+}
+
+static int wait_done(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns)
+{
+	int r = 0;
+
+	if (lane_done(lane) >= ticket || spin(lane, ticket, timeout_ns))
+		return 0;
+	if (timeout_ns == 0)
+		r = -ETIMEDOUT;
+	else
+		r = sleep_counted(lane, ticket, clock_add_ns(clock_now_ns(), timeout_ns));
+	if (r == -ETIMEDOUT)
+		explain(lane->c->key, r, "ticket %llu is still in flight",
+			(unsigned long long)ticket);
+	return r;
+}
+
+int wait_completion(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns,
+		    struct abi_completion *ret)
+{
+	int r = check_ticket(lane, ticket);
+
+	if (r == 0)
+		r = wait_done(lane, ticket, timeout_ns);
+	if (r == 0)
+		r = fetch(lane, ticket, ret);
+	if (r < 0)
+		return r;
+	return ret->status < 0 ? explain_completion(lane, ret) : 0;
+}
+
+int wait_oldest(struct coppice_lane *lane, uint64_t timeout_ns)
+{
+	uint64_t oldest = lane_done(lane) + 1;
+	int r = connection_check(lane->c);
+
+	return r < 0 || oldest > lane->submitted ? r : wait_done(lane, oldest, timeout_ns);
+}
+
+int coppice_wait(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns)
+{
+	struct abi_completion completion;
+
+	return wait_completion(lane, ticket, timeout_ns, &completion);
+}

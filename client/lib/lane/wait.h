@@ -1,0 +1,14 @@
+/* wait.h - the completion of tickets, for those that need more than its status. */
+#ifndef COPPICE_CLIENT_WAIT_H
+#define COPPICE_CLIENT_WAIT_H
+
+#include "lane.h"
+
+/* As coppice_wait, and copies the completion where the ticket has one. */
+MUST_CHECK int wait_completion(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns,
+			       struct abi_completion *ret);
+/* Until the oldest entry in flight has completed, however it ended: then there is room for one
+ * more. 0, -ETIMEDOUT, -ECONNRESET, -EOWNERDEAD; explains. */
+MUST_CHECK int wait_oldest(struct coppice_lane *lane, uint64_t timeout_ns);
+
+#endif

@@ -1,0 +1,47 @@
+/* arena.h - memory that both sides see, of the host or of the device, and the way from a pointer to
+ * (arena, offset). */
+#ifndef COPPICE_CLIENT_ARENA_H
+#define COPPICE_CLIENT_ARENA_H
+
+#include "client/coppice.h"
+#include "device.h"
+
+struct coppice_arena {
+	struct coppice *c;
+	uint32_t id;
+	uint8_t *base; /* owned mapping; of a device arena the device's address */
+	size_t bytes;
+	struct device_memory device; /* owned; address 0: a host arena */
+};
+
+struct arena_place {
+	uint32_t arena; /* 0: in none */
+	uint64_t offset;
+};
+
+/* An arena that an address was found in; all zero: none yet. */
+struct arena_span {
+	const uint8_t *base;
+	size_t bytes;
+	uint32_t arena;
+};
+
+/* Where an address lies, in the arena that it is found in, which *last is afterwards.
+ * Thread-safe. */
+struct arena_place arena_find(struct coppice *c, const void *address, struct arena_span *last);
+
+/* The same; last is looked at first. */
+static inline struct arena_place arena_place_of(struct coppice *c, const void *address,
+						struct arena_span *last)
+{
+	uint64_t offset = (uint64_t)((uintptr_t)address - (uintptr_t)last->base);
+
+	if (offset >= last->bytes)
+		return arena_find(c, address, last);
+	return (struct arena_place){.arena = last->arena, .offset = offset};
+}
+
+/* Unmaps and frees all arenas without asking the daemon, for the session ends. */
+void arena_drop_all(struct coppice *c);
+
+#endif

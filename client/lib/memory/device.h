@@ -1,0 +1,21 @@
+/* device.h - arenas in the daemon's device memory, opened by CUDA IPC. */
+#ifndef COPPICE_CLIENT_DEVICE_H
+#define COPPICE_CLIENT_DEVICE_H
+
+#include "client/lib/connection/call.h"
+
+/* A handle that is open, and where. */
+struct device_memory {
+	uint64_t address; /* 0: none is */
+	void *context; /* the app's, or the device's primary one */
+	int device;
+	bool retained; /* the primary context, by us */
+};
+
+/* What coppice_arena_new's answer says. 0, -ENODEV, -EIO; explains. */
+MUST_CHECK int device_open(struct coppice *c, const Coppice__ArenaReply *reply,
+			   struct device_memory *ret);
+/* Of one that is not open: nothing. */
+void device_close(struct coppice *c, struct device_memory *memory);
+
+#endif

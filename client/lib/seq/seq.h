@@ -1,0 +1,24 @@
+/* seq.h - a sequence as this side knows it: a handle, and the shape of its model's rows. */
+#ifndef COPPICE_CLIENT_SEQ_H
+#define COPPICE_CLIENT_SEQ_H
+
+#include "client/coppice.h"
+#include "client/lib/base/list.h"
+#include "client/lib/connection/model.h"
+
+struct coppice_seq {
+	struct list link; /* in the lane's seqs */
+	struct coppice_lane *lane;
+	uint64_t handle;
+	struct model model;
+	struct coppice_match match; /* as the daemon last told */
+};
+
+/* A sequence on a lane under a handle that the daemon gave. NULL: out of memory. */
+struct coppice_seq *seq_new(struct coppice_lane *lane, uint64_t handle, const struct model *model);
+/* Tells the daemon that a handle is not wanted any more. Blocks for a message and its answer. */
+void seq_release(struct coppice *c, uint64_t handle);
+/* Frees a lane's sequences without asking the daemon. */
+void seq_drop_all(struct coppice_lane *lane);
+
+#endif
