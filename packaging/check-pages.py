@@ -21,9 +21,9 @@ SOURCES = {".c", ".h", ".cu", ".cuh", ".proto", ".py", ".sh", ".awk", ".json", "
 ENDINGS = r"\.(?:c|h|cu|cuh|md|sh|awk|py|json|conf|proto|txt|cmake|service|socket)"
 # Where the options of our programs stand.
 PROGRAMS = {
-	"coppiced": ["daemon/", "cli/"],
-	"coppicectl": ["client/ctl/", "cli/"],
-	"coppice-agent": ["client/agent/", "cli/"],
+	"coppiced": ["daemon/", "proto/cli/"],
+	"coppicectl": ["client/ctl/", "proto/cli/"],
+	"coppice-agent": ["client/agent/", "proto/cli/"],
 	"coppice-bench": ["tests/bench/"],
 }
 COMMON_OPTIONS = {"help", "version", "usage"} # argp's own

@@ -3,6 +3,7 @@
 #
 #   packaging/check.sh [--quick]
 #   packaging/check.sh --gpu [--quick]
+#   packaging/check.sh --only TEST [--under address|thread]
 #
 # Plain build with warnings as errors and all tests; the same under ASan and UBSan; the tests labelled tsan under TSan;
 # format, layers, scripts, man pages, an installed copy with the example built against it, the units. Builds stand in
@@ -13,6 +14,9 @@
 # attention against float64 and the CPU's backend, real processes over a daemon, once more under MPS, compute-sanitizer. Where
 # MPS's control program or compute-sanitizer is missing that counts as failed, but with --quick, which does without the latter. In
 # a folder that tests/device.sh packed, nothing is built.
+#
+# --only builds what one test needs and runs it, with what it says: by its name or an expression as ctest -R takes, plain or
+# under ASan and UBSan (address) or TSan (thread).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
@@ -61,7 +65,7 @@ check() {
 tests() {
 	local name=$1 build=$2 log=$logs/${1// /-}.log begin=$SECONDS r n bad
 	shift 2
-	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$jobs" "$@" >"$log" 2>&1
+	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error -j $((2 * jobs)) "$@" >"$log" 2>&1
 	r=$?
 	read -r bad n < <(sed -nE 's/.*% tests passed, ([0-9]+) tests failed out of ([0-9]+)/\1 \2/p' "$log")
 	n=${n:-0} bad=${bad:-1}
@@ -80,12 +84,18 @@ tests() {
 	fi
 }
 
-# build NAME FOLDER CMAKE-OPTION...
+configure() { # folder, cmake options...
+	local folder=$1
+	shift
+	cmake -S . -B "$folder" -G Ninja -DCOPPICE_WERROR=ON -DBUILD_TESTING=ON "$@"
+}
+
+# build NAME FOLDER TARGET CMAKE-OPTION...
 build() {
-	local name=$1 folder=$2
-	shift 2
-	check "$name: configure" cmake -S . -B "$folder" -G Ninja -DCOPPICE_WERROR=ON -DBUILD_TESTING=ON "$@" &&
-		check "$name: build" cmake --build "$folder" -j "$jobs"
+	local name=$1 folder=$2 target=$3
+	shift 3
+	check "$name: configure" configure "$folder" "$@" &&
+		check "$name: build" cmake --build "$folder" --target "$target" -j $((jobs + 1))
 }
 
 # ---- what is checked -------------------------------------------------------------------------------------------------
@@ -111,8 +121,22 @@ check_format() {
 	sources '*.c' '*.h' '*.cu' '*.cuh' | xargs "$tool" --dry-run -Werror
 }
 
+# Lines of at most 100 columns, tabs of 8; files of at most 600 lines.
+check_sizes() {
+	sources '*.c' '*.h' '*.cu' '*.cuh' | LC_ALL=C xargs awk '
+		FNR > 600 && !long[FILENAME]++ { print FILENAME ": over 600 lines"; bad = 1 }
+		{
+			line = $0
+			while ((i = index(line, "\t")) > 0)
+				line = substr(line, 1, i - 1) substr("        ", (i - 1) % 8 + 1) substr(line, i + 1)
+			gsub(/[\200-\277]/, "", line) # of a character of several bytes the first counts
+		}
+		length(line) > 100 { print FILENAME ":" FNR ": " length(line) " columns"; bad = 1 }
+		END { exit bad }'
+}
+
 check_layers() {
-	sources '*.c' '*.h' '*.cu' '*.cuh' | xargs awk -f packaging/check-layers.awk
+	packaging/check-layers.py --calls build/check
 }
 
 check_scripts() {
@@ -223,15 +247,6 @@ check_configuration() {
 	return $bad
 }
 
-check_cuda() {
-	local source bad=0
-	mkdir -p build/cuda
-	while read -r source; do
-		nvcc -std=c++17 -O2 -I. -Werror all-warnings -c "$source" -o "build/cuda/$(basename "$source").o" || bad=1
-	done < <(sources 'kernels/cuda/*.cu')
-	return $bad
-}
-
 installed_copy() {
 	check "install" check_install || return
 	check "example by pkg-config" check_pkg_config &&
@@ -247,44 +262,68 @@ installed_copy() {
 
 texts() {
 	check "format" check_format
-	check "layers" check_layers
+	check "sizes" check_sizes
 	check "scripts" check_scripts
 	check "man pages" check_man
 }
 
-cuda() {
-	if [[ ! -d kernels/cuda ]]; then
-		return
-	elif command -v nvcc >/dev/null; then
-		check "CUDA compiles" check_cuda
-	else
-		say "  -       CUDA: no nvcc here"
-	fi
-}
+export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+plain=(build/check all -DCOPPICE_CALLGRAPH=ON)
+address=(build/asan all -DCOPPICE_SANITIZE=address -DCOPPICE_BENCH=OFF)
+thread=(build/tsan tsan_tests -DCOPPICE_SANITIZE=thread -DCOPPICE_BENCH=OFF)
 
 sanitizers() {
-	export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
-	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-	build "ASan+UBSan" build/asan -DCOPPICE_SANITIZE=address -DCOPPICE_BENCH=OFF &&
-		tests "tests under ASan and UBSan" build/asan
-	build "TSan" build/tsan -DCOPPICE_SANITIZE=thread -DCOPPICE_BENCH=OFF &&
-		tests "tests under TSan" build/tsan -L tsan
+	build "ASan+UBSan" "${address[@]}" && tests "tests under ASan and UBSan" build/asan
+	build "TSan" "${thread[@]}" && tests "tests under TSan" build/tsan -L tsan
+}
+
+# One test, or the few whose names match; what they need is built, where a target has a test's name that alone.
+only() { # name, build
+	local -n how=$2
+	local folder=${how[0]} target=all
+	configure "$folder" "${how[@]:2}" >"$logs/only.log" 2>&1 || {
+		cat "$logs/only.log"
+		return 1
+	}
+	if cmake --build "$folder" --target help | grep -q "^$1: "; then
+		target=$1
+	fi
+	cmake --build "$folder" --target "$target" -j $((jobs + 1)) | tail -n 1 &&
+		"${no_aslr[@]}" ctest --test-dir "$folder" --no-tests=error -V -R "$1"
 }
 
 # ---- main ------------------------------------------------------------------------------------------------------------
 
+usage() {
+	say "usage: packaging/check.sh [--gpu] [--quick] | --only TEST [--under address|thread]" >&2
+	exit 2
+}
+
 quick=
 gpu=
-for option in "$@"; do
-	case $option in
+only=
+under=plain
+while (($# > 0)); do
+	case $1 in
 	--quick) quick=1 ;;
 	--gpu) gpu=1 ;;
-	*)
-		say "usage: packaging/check.sh [--gpu] [--quick]" >&2
-		exit 2
+	--only)
+		only=${2-}
+		[[ -n $only ]] || usage
+		shift
 		;;
+	--under)
+		under=${2-}
+		[[ $under == address || $under == thread ]] || usage
+		shift
+		;;
+	*) usage ;;
 	esac
+	shift
 done
+[[ -n $only || $under == plain ]] || usage
+[[ -z $only || -z $gpu$quick ]] || usage
 
 mkdir -p "$logs"
 rm -f "$logs"/*
@@ -310,21 +349,27 @@ if setarch -R true 2>/dev/null; then
 	no_aslr=(setarch -R)
 fi
 
+if [[ -n $only ]]; then
+	only "$only" "$under"
+	exit
+fi
+
 say "coppice: checks on $jobs cores"
 if [[ -n $packed ]]; then
 	gpu_checks .
 elif [[ -n $gpu ]]; then
-	if build "plain" build/check; then
+	if build "plain" "${plain[@]}"; then
 		tests "tests" build/check
 		gpu_checks build/check
 	fi
 else
 	texts
-	if build "plain" build/check; then
+	if build "plain" "${plain[@]}"; then
+		check "layers" check_layers
 		tests "tests" build/check
 		installed_copy
 	fi
-	cuda
+	[[ -f build/check/kernels/cuda/coppice-cuda.so ]] || say "  -       CUDA: no nvcc here, so its kernels were not compiled"
 	[[ -n $quick ]] || sanitizers
 fi
 

@@ -24,7 +24,14 @@ tests=(cuda_test stand_cuda_test estimate_cuda_test select_cuda_test sparse_test
 	hostile_test control_fuzz)
 modules=(client/libcoppice.so.0 kernels/cuda/coppice-cuda.so)
 
+# What a build needs besides a compiler is installed where that is possible, and named where it is not.
 build_carried() { # build folder
+	packaging/install-deps.sh check || exit 1
+	pkg-config --exists cmocka || {
+		echo "device.sh: CMocka is missing, which the tests are built with: packaging/install-deps.sh check installs it" \
+			"(Debian: libcmocka-dev)" >&2
+		exit 1
+	}
 	cmake -S . -B "$1" -G Ninja -DCOPPICE_CARRIED=ON -DBUILD_TESTING=ON >"$pack/build.log" &&
 		cmake --build "$1" -j "$(nproc)" >>"$pack/build.log" || {
 		tail -n 40 "$pack/build.log" >&2

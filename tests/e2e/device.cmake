@@ -13,9 +13,10 @@ target_link_libraries(fake_module PRIVATE coppice_kernels)
 
 add_executable(device_test ${CMAKE_CURRENT_LIST_DIR}/device_test.c ${CMAKE_CURRENT_LIST_DIR}/device_stem.c
 	${CMAKE_CURRENT_LIST_DIR}/device_process.c ${CMAKE_CURRENT_LIST_DIR}/device_client.c
-	${CMAKE_CURRENT_LIST_DIR}/device_gpu.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c)
-target_link_libraries(device_test PRIVATE coppice_static coppice_proto PkgConfig::CMOCKA ${CMAKE_DL_LIBS} m)
+	${CMAKE_CURRENT_LIST_DIR}/device_gpu.c)
+target_link_libraries(device_test PRIVATE e2e_fixtures coppice_static coppice_proto PkgConfig::CMOCKA ${CMAKE_DL_LIBS} m)
 add_dependencies(device_test coppiced fake_driver fake_module)
+add_dependencies(tsan_tests device_test)
 add_test(NAME device_test COMMAND device_test $<TARGET_FILE:coppiced>)
 set_tests_properties(device_test PROPERTIES TIMEOUT 300 LABELS "gpu" SKIP_RETURN_CODE 77)
 add_test(NAME device_fake_test COMMAND device_test $<TARGET_FILE:coppiced>)
@@ -26,9 +27,8 @@ add_test(NAME device_fake_mps_test COMMAND device_test $<TARGET_FILE:coppiced>)
 set_tests_properties(device_fake_mps_test PROPERTIES TIMEOUT 300 LABELS "e2e;tsan"
 	ENVIRONMENT "FAKE_CUDA=1;FAKE_CUDA_MPS=1;LD_LIBRARY_PATH=${fakes};COPPICE_MODULE_DIR=${fakes}")
 # Several devices: clients notice nothing, so that their tests are the same; and what there is to be noticed.
-coppice_test(NAME devices_test
-	SOURCES ${CMAKE_CURRENT_LIST_DIR}/devices_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
-	LIBS coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+coppice_test(NAME devices_test SOURCES e2e/devices_test.c
+	LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 add_dependencies(devices_test coppiced fake_module)
 set_tests_properties(devices_test PROPERTIES ENVIRONMENT "COPPICE_MODULE_DIR=${fakes}")
 add_test(NAME device_fake_devices_test COMMAND device_test $<TARGET_FILE:coppiced>)

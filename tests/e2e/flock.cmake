@@ -4,19 +4,15 @@ if(TARGET coppiced AND TARGET coppice)
 		string(REPLACE ":" ";" pair ${pair})
 		list(GET pair 0 name)
 		list(GET pair 1 helper)
-		coppice_test(NAME ${name}_test
-			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c
-				${CMAKE_CURRENT_LIST_DIR}/${name}_${helper}.c
-				${CMAKE_CURRENT_LIST_DIR}/control_harness.c
-			LIBS coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/${name}_${helper}.c
+			LIBS e2e_fixtures coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
 endif()
 if(TARGET coppiced AND TARGET coppice-agent)
 	pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
-	coppice_test(NAME agent_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/agent_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
-		LIBS coppice_proto PkgConfig::JANSSON ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+	coppice_test(NAME agent_test SOURCES e2e/agent_test.c
+		LIBS e2e_fixtures coppice_proto PkgConfig::JANSSON ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 	coppice_path(agent coppice-agent)
 	target_compile_definitions(agent_test PRIVATE AGENT_PATH="${agent}"
 		MODEL_DIR="${coppice_data}/tests/model")
@@ -24,16 +20,14 @@ if(TARGET coppiced AND TARGET coppice-agent)
 endif()
 # The ranks of an engine.
 if(TARGET coppiced AND TARGET coppice)
-	coppice_test(NAME heads_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/heads_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
-		LIBS coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+	coppice_test(NAME heads_test SOURCES e2e/heads_test.c
+		LIBS e2e_fixtures coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 	add_dependencies(heads_test coppiced)
 endif()
 # Daemons of several hosts, here of one.
 if(TARGET coppiced)
-	coppice_test(NAME joined_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/joined_test.c ${CMAKE_CURRENT_LIST_DIR}/control_harness.c
-		LIBS coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+	coppice_test(NAME joined_test SOURCES e2e/joined_test.c
+		LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 	add_dependencies(joined_test coppiced)
 endif()
 # The same over several devices.

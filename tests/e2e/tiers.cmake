@@ -7,9 +7,8 @@ foreach(name flock hostile soak)
 endforeach()
 if(TARGET coppiced AND TARGET coppice)
 	foreach(name tiers tiers_file tiers_kill)
-		coppice_test(NAME ${name}_test
-			SOURCES e2e/${name}_test.c e2e/tiers_fixture.c e2e/tier_documents.c e2e/control_harness.c
-			LIBS coppice coppice_proto coppice_kvstore ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
+			LIBS e2e_fixtures coppice coppice_proto coppice_kvstore ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		set_tests_properties(${name}_test PROPERTIES SKIP_RETURN_CODE 77)
 		add_dependencies(${name}_test coppiced)
 	endforeach()

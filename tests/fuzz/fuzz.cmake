@@ -1,16 +1,12 @@
 # Random and nearly valid nonsense, bounded in count and time; COPPICE_SEED repeats a run, COPPICE_SECONDS lengthens it.
 if(TARGET coppice_daemon)
 	coppice_test(NAME lane_fuzz SOURCES fuzz/lane_fuzz.c fuzz/lane_hostile.c fuzz/lane_nonsense.c fuzz/lane_honest.c fuzz/draw.c
-		unit/sched_harness.c
-		LIBS coppice_daemon LABELS fuzz)
-	target_include_directories(lane_fuzz PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/unit)
+		LIBS unit_fixtures coppice_daemon LABELS fuzz)
 endif()
 if(TARGET coppiced AND TARGET coppice)
-	coppice_test(NAME control_fuzz
-		SOURCES fuzz/control_fuzz.c fuzz/draw.c fuzz/honest.c e2e/control_harness.c
-		LIBS coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS fuzz)
+	coppice_test(NAME control_fuzz SOURCES fuzz/control_fuzz.c fuzz/draw.c
+		LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS fuzz)
 	add_dependencies(control_fuzz coppiced)
-	target_include_directories(control_fuzz PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/e2e)
 endif()
 # The same with a daemon that has a device, of a kind.
 if(TARGET control_fuzz AND TARGET fake_module)

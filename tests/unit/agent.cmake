@@ -3,13 +3,11 @@ if(NOT TARGET coppice_agent)
 	return()
 endif()
 foreach(name safetensors agent_file llama_config sampler matmul)
-	coppice_test(NAME ${name}_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c LIBS coppice_agent)
+	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c LIBS coppice_agent)
 endforeach()
 
 # The forward pass, over plain attention and over a real daemon's.
-coppice_test(NAME llama_test
-	SOURCES ${CMAKE_CURRENT_LIST_DIR}/llama_test.c ${CMAKE_CURRENT_LIST_DIR}/plain_attention.c
-	LIBS coppice_agent)
+coppice_test(NAME llama_test SOURCES unit/llama_test.c unit/plain_attention.c LIBS coppice_agent)
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/plain_attention.c PROPERTIES COMPILE_OPTIONS -O3)
 target_compile_definitions(llama_test PRIVATE MODEL_DIR="${coppice_data}/tests/model")
 if(TARGET coppiced)

@@ -2,7 +2,7 @@
  * args_test.c - options and words of a command line: options are spelled in full, what is wrong is
  * one sentence, and the table is there for people.
  */
-#include "cli/args.h"
+#include "proto/cli/args.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,3 +1,3 @@
 foreach(name args cli)
-	coppice_test(NAME ${name}_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_test.c LIBS coppice_cli LABELS unit)
+	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c LIBS coppice_cli LABELS unit)
 endforeach()

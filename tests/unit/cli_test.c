@@ -2,8 +2,8 @@
  * cli_test.c - what the command lines of all programs have in common: which word was meant, and
  * options that are spelled in full.
  */
-#include "cli/flags.h"
-#include "cli/nearest.h"
+#include "proto/cli/flags.h"
+#include "proto/cli/nearest.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -5,10 +5,8 @@ if(TARGET coppice_daemon)
 endif()
 if(TARGET coppiced)
 	foreach(name control service keep)
-		coppice_test(NAME ${name}_test
-			SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/e2e/${name}_test.c
-				${CMAKE_CURRENT_SOURCE_DIR}/e2e/control_harness.c
-			LIBS coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
+			LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
 endif()

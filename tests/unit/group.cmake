@@ -1,25 +1,15 @@
 # Several devices as one: the merge, the exchange, the group.
 if(TARGET coppice_kernels)
-	coppice_test(NAME merge_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/merge_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels LABELS unit kernels)
-	coppice_test(NAME exchange_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/exchange_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels Threads::Threads LABELS unit kernels tsan)
-	coppice_test(NAME ranks_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/ranks_test.c
-		LIBS coppice_kernels LABELS unit kernels)
-	coppice_test(NAME group_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
-			${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels LABELS unit kernels tsan)
-	coppice_test(NAME group_meet_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_meet_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
-			${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels Threads::Threads LABELS unit kernels tsan)
-	coppice_test(NAME group_ranks_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/group_ranks_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
-			${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
+	coppice_test(NAME merge_test SOURCES unit/merge_test.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+	coppice_test(NAME exchange_test SOURCES unit/exchange_test.c
+		LIBS unit_fixtures coppice_kernels Threads::Threads LABELS unit kernels tsan)
+	coppice_test(NAME ranks_test SOURCES unit/ranks_test.c LIBS coppice_kernels LABELS unit kernels)
+	coppice_test(NAME group_test SOURCES unit/group_test.c
+		LIBS unit_fixtures coppice_kernels LABELS unit kernels tsan)
+	coppice_test(NAME group_meet_test SOURCES unit/group_meet_test.c
+		LIBS unit_fixtures coppice_kernels Threads::Threads LABELS unit kernels tsan)
+	coppice_test(NAME group_ranks_test SOURCES unit/group_ranks_test.c
+		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
 	# GPUs of COPPICE_DEVICES, one to a process; skipped, with a sentence, where there are no two.
 	if(TARGET coppice_cuda)
 		add_test(NAME group_ranks_cuda_test COMMAND group_ranks_test $<TARGET_FILE:coppice_cuda>)

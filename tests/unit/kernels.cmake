@@ -1,15 +1,10 @@
 # Tests of kernels/: against float64, and of the backend's own promises.
-coppice_test(NAME attention_test
-	SOURCES ${CMAKE_CURRENT_LIST_DIR}/attention_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
-		${CMAKE_CURRENT_LIST_DIR}/world_cases.c
-		${CMAKE_CURRENT_LIST_DIR}/oracle.c
-	LIBS coppice_kernels LABELS unit kernels)
-coppice_test(NAME backend_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_test.c
-	LIBS coppice_kernels LABELS unit kernels)
+coppice_test(NAME attention_test SOURCES unit/attention_test.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+coppice_test(NAME backend_test SOURCES unit/backend_test.c LIBS coppice_kernels LABELS unit kernels)
 
 foreach(name mover passes summary)
-	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/device_ops.c unit/oracle.c
-		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
+	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c
+		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
 	if(TARGET coppice_cuda)
 		coppice_path(cuda_module coppice_cuda)
 		add_test(NAME ${name}_test_cuda COMMAND ${name}_test ${cuda_module})
@@ -19,8 +14,5 @@ endforeach()
 
 # Host code of the GPU's backend over a runtime of the test's own: needs CUDA's headers alone.
 if(COPPICE_CUDA_INCLUDE)
-	coppice_test(NAME tier_cuda_test
-		SOURCES unit/tier_cuda_test.c ${PROJECT_SOURCE_DIR}/kernels/cuda/tiers/tier.c
-			${PROJECT_SOURCE_DIR}/kernels/cuda/tiers/tier_runs.c LIBS coppice_kernels LABELS unit)
-	target_include_directories(tier_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
+	coppice_test(NAME tier_cuda_test SOURCES unit/tier_cuda_test.c LIBS cuda_host coppice_kernels LABELS unit)
 endif()

@@ -7,13 +7,14 @@ coppice_test(NAME store_random_test SOURCES unit/store_random_test.c unit/store_
 	LIBS coppice_kvstore LABELS unit kvstore)
 target_link_options(store_random_test PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
 foreach(unit tier_file tier_file_refused)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/tier_file_fixture.c
-		LIBS coppice_kvstore LABELS unit kvstore)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
+		LIBS kvstore_fixtures coppice_kvstore LABELS unit kvstore)
 endforeach()
 foreach(unit tier_kill tail)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/tier_world.c LIBS coppice_kvstore LABELS unit kvstore)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
+		LIBS kvstore_fixtures coppice_kvstore LABELS unit kvstore)
 endforeach()
 foreach(unit tier tier_restart)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/tier_fixture.c unit/tier_world.c
-		LIBS coppice_kvstore LABELS unit kvstore)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
+		LIBS kvstore_fixtures coppice_kvstore LABELS unit kvstore)
 endforeach()

@@ -4,8 +4,8 @@ if(TARGET coppice_proto)
 endif()
 if(TARGET coppice_static AND TARGET coppiced)
 	foreach(name client client_life)
-		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/client_fixture.c LIBS coppice_static
-			ARGS $<TARGET_FILE:coppiced> LABELS tsan)
+		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c
+			LIBS unit_fixtures coppice_static ARGS $<TARGET_FILE:coppiced> LABELS tsan)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
 	target_link_options(client_test PRIVATE -Wl,--wrap=syscall -Wl,--wrap=calloc)

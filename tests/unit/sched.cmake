@@ -1,30 +1,27 @@
 foreach(unit sched sched_seqs sched_device ready)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/sched_fixture.c unit/sched_harness.c
-		LIBS coppice_daemon LABELS unit tsan)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 endforeach()
 target_link_options(sched_seqs_test PRIVATE -Wl,--wrap=store_seq_publish)
 
-coppice_test(NAME hold_test SOURCES unit/hold_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+coppice_test(NAME hold_test SOURCES unit/hold_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
 # 1e6 operations, a tenth of it where a sanitizer looks on.
-coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c unit/sched_harness.c LIBS coppice_daemon
-	LABELS unit TIMEOUT 300)
+coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit TIMEOUT 300)
 if(COPPICE_SANITIZE)
 	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
 endif()
 
-coppice_test(NAME batch_test SOURCES unit/batch_test.c unit/sched_fixture.c unit/sched_harness.c LIBS coppice_daemon LABELS unit)
+coppice_test(NAME batch_test SOURCES unit/batch_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
 
-coppice_test(NAME renew_test SOURCES unit/renew_test.c unit/sched_fixture.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
-coppice_test(NAME renew_random_test SOURCES unit/renew_random_test.c unit/oracle.c unit/sched_fixture.c unit/sched_harness.c LIBS coppice_daemon
-	LABELS unit tsan)
+coppice_test(NAME renew_test SOURCES unit/renew_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME renew_random_test SOURCES unit/renew_random_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
-coppice_test(NAME lockstep_test SOURCES unit/lockstep_test.c unit/sched_harness.c LIBS coppice_daemon LABELS unit tsan)
+coppice_test(NAME lockstep_test SOURCES unit/lockstep_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
 foreach(unit sched_tiers sched_long sched_renew)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/documents.c unit/sched_harness.c unit/device_ops.c
-		unit/oracle.c
-		LIBS coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
+		LIBS unit_fixtures coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
 	if(TARGET coppice_cuda)
 		coppice_path(cuda_module coppice_cuda)
 		add_test(NAME ${unit}_cuda_test COMMAND ${unit}_test ${cuda_module})

@@ -1,33 +1,21 @@
 # Sparse prefill: estimates, selection, and both behind a scheduler.
 if(TARGET coppice_kernels)
-	coppice_test(NAME estimate_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/estimate_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels LABELS unit kernels)
-	coppice_test(NAME sparse_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/sparse_fixture.c
-			${CMAKE_CURRENT_LIST_DIR}/device_ops.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
-	coppice_test(NAME select_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/select_test.c ${CMAKE_CURRENT_LIST_DIR}/world.c
-			${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_kernels LABELS unit kernels)
+	coppice_test(NAME estimate_test SOURCES unit/estimate_test.c
+		LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+	coppice_test(NAME sparse_test SOURCES unit/sparse_test.c unit/sparse_fixture.c
+		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
+	coppice_test(NAME select_test SOURCES unit/select_test.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
 endif()
 if(TARGET coppice_daemon)
-	coppice_test(NAME sched_sparse_test
-		SOURCES ${CMAKE_CURRENT_LIST_DIR}/sched_sparse_test.c ${CMAKE_CURRENT_LIST_DIR}/sched_sparse_long.c
-			${CMAKE_CURRENT_LIST_DIR}/sched_harness.c
-			${CMAKE_CURRENT_LIST_DIR}/device_ops.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-		LIBS coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
+	coppice_test(NAME sched_sparse_test SOURCES unit/sched_sparse_test.c unit/sched_sparse_long.c
+		LIBS unit_fixtures coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
 endif()
 
 # The device's own, linked without the module; skipped where there is no device.
 if(TARGET coppice_cuda)
 	foreach(name estimate select)
-		coppice_test(NAME ${name}_cuda_test
-			SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}_cuda_test.c ${CMAKE_CURRENT_LIST_DIR}/oracle.c
-			LIBS coppice_kernels ${PROJECT_BINARY_DIR}/kernels/cuda/${name}.o ${COPPICE_CUDART}
-				Threads::Threads ${CMAKE_DL_LIBS} rt m
-			LABELS gpu TIMEOUT 300)
+		coppice_test(NAME ${name}_cuda_test SOURCES unit/${name}_cuda_test.c
+			LIBS unit_fixtures coppice_kernels ${PROJECT_BINARY_DIR}/kernels/cuda/${name}.o ${COPPICE_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt m LABELS gpu TIMEOUT 300)
 		target_include_directories(${name}_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 		set_tests_properties(${name}_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 		add_dependencies(${name}_cuda_test coppice_cuda)

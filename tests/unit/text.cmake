@@ -1,4 +1,3 @@
 # coppicectl's own text functions: no daemon, no proto.
-coppice_test(NAME text_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/text_test.c
-	${PROJECT_SOURCE_DIR}/client/ctl/text.c LABELS unit)
+coppice_test(NAME text_test SOURCES unit/text_test.c ${PROJECT_SOURCE_DIR}/client/ctl/text.c LABELS unit)
 target_include_directories(text_test PRIVATE ${PROJECT_SOURCE_DIR})

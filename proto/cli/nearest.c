@@ -7,7 +7,7 @@
  *        o  2  1  0  1  2
  *        l  3  2  1  1  1  <-- one
  */
-#include "cli/nearest.h"
+#include "proto/cli/nearest.h"
 
 #include <stdbool.h>
 #include <string.h>

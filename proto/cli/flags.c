@@ -5,9 +5,9 @@
  * and skips it. Words that are not understood here but are no long options are left to argp, which
  * has its own sentences for them.
  */
-#include "cli/flags.h"
+#include "proto/cli/flags.h"
 
-#include "cli/nearest.h"
+#include "proto/cli/nearest.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
  *	      --a-longer-one=VALUE
  *	                             what that is for
  */
-#include "cli/args.h"
+#include "proto/cli/args.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #ifndef COPPICE_CLI_ARGS_H
 #define COPPICE_CLI_ARGS_H
 
-#include "cli/must_check.h"
+#include "proto/cli/must_check.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -4,9 +4,9 @@
  * An option's value is no option, whatever it looks like: --name --pool gives a name that begins
  * with two dashes. Options may stand before, between and behind words.
  */
-#include "cli/args.h"
+#include "proto/cli/args.h"
 
-#include "cli/nearest.h"
+#include "proto/cli/nearest.h"
 
 #include <ctype.h>
 #include <errno.h>

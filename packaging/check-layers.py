@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Holds the sources against packaging/layers: no include and no call may leave its arrows or go up a sub-folder, and no
+files of a folder may call each other in a circle.
+
+usage: check-layers.py [--calls BUILD] [--matrix]
+
+Includes are read from the sources. Calls are read from what `gcc -fcallgraph-info` left in BUILD (-DCOPPICE_CALLGRAPH=ON);
+a call through a pointer is none, so callbacks are left aside. A file and its header are one. --calls fails where BUILD has
+no call graph at all. --matrix prints, for each pair of sub-folders, how many calls go from one to the other."""
+import argparse, collections, os, re, subprocess, sys
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
+NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"\\]*)\\n([^"]*?)"( shape : ellipse)?')
+EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"')
+
+
+def read_rules(path):
+	may, order = {}, {}
+	for line in open(path):
+		line = line.split("#")[0].strip()
+		if "<" in line:
+			top, parts = line.split("<")
+			order[top.strip()] = parts.split()
+		elif ":" in line:
+			top, parts = line.split(":")
+			may[top.strip()] = parts.split()
+	return may, order
+
+
+class Layers:
+	def __init__(self, may, order):
+		self.may, self.order = may, order
+
+	def top(self, path):
+		return path.split("/")[0]
+
+	def ordered(self, path):
+		"""The ordered folder that a file is in, and the number of its sub-folder; None: in none."""
+		for top, parts in self.order.items():
+			if not path.startswith(top + "/"):
+				continue
+			inside = os.path.dirname(path)[len(top) + 1:]
+			while inside and inside not in parts:
+				inside = os.path.dirname(inside)
+			name = inside or "."
+			if name not in parts:
+				return top, None
+			return top, parts.index(name)
+		return None, None
+
+	def complaint(self, user, used):
+		"""Why user may not use used; None: it may."""
+		a, b = self.top(user), self.top(used)
+		if a not in self.may:
+			return None
+		if a != b and b not in self.may[a]:
+			return f"{a} may not use {b}" if b in self.may else None
+		if user.startswith("client/agent/") and b == "proto" and not used.startswith("proto/cli/"):
+			return "coppice-agent may use coppice.h alone"
+		(home, i), (other, j) = self.ordered(user), self.ordered(used)
+		if home is None or home != other:
+			return None
+		if i is None or j is None:
+			return f"{user if i is None else used} stands in a folder that packaging/layers does not name"
+		return "it stands higher" if j > i else None
+
+
+def sources():
+	out = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"], capture_output=True, text=True)
+	return [f for f in out.stdout.split() if os.path.exists(f)]
+
+
+def included(path, target, known):
+	beside = os.path.normpath(os.path.join(os.path.dirname(path), target))
+	return beside if beside in known else target if target in known else None
+
+
+def check_includes(layers, files):
+	known, bad = set(files), []
+	for path in files:
+		for n, line in enumerate(open(path, errors="replace"), 1):
+			m = INCLUDE.match(line)
+			used = m and included(path, m[1], known)
+			why = used and layers.complaint(path, used)
+			if why:
+				bad.append(f"{path}:{n}: includes {used}: {why}")
+	return bad
+
+
+def stem(path):
+	return os.path.splitext(path)[0]
+
+
+class Calls:
+	"""Which function of which file calls which of which other."""
+
+	def __init__(self, build, root):
+		self.defined = collections.defaultdict(set)  # name -> files
+		self.raw = set()  # (file, caller, callee)
+		self.build = os.path.abspath(build)  # relative places are from where the compiler ran
+		for folder, _, names in os.walk(build):
+			for name in names:
+				if name.endswith(".ci"):
+					self.read(os.path.join(folder, name), root)
+
+	def read(self, path, root):
+		inside, edges = {}, []
+		for line in open(path, errors="replace"):
+			if m := NODE.match(line):
+				place = m[3].split("\\n")[0].rsplit(":", 2)[0]
+				at = os.path.relpath(os.path.join(self.build, place), root)
+				if not m[4] and not at.startswith("..") and os.path.exists(os.path.join(root, at)):
+					inside[m[1]] = (m[2], at)
+			elif m := EDGE.match(line):
+				edges.append((m[1], m[2]))
+		for title, (name, at) in inside.items():
+			if not at.endswith(".h") and ":" not in title:
+				self.defined[name].add(at)
+		for a, b in edges:
+			if a in inside and b not in inside:
+				self.raw.add((inside[a][1], inside[a][0], b.split(":")[-1]))
+
+	def all(self, layers):
+		for user, caller, callee in sorted(self.raw):
+			homes = [h for h in self.defined.get(callee, ()) if not h.startswith("tests/")]
+			near = [h for h in homes if layers.top(h) == layers.top(user)]
+			for home in (near or homes)[:1]:
+				if stem(home) != stem(user) and not user.startswith("tests/"):
+					yield user, caller, callee, home
+
+
+def circles(edges):
+	"""Sets of nodes that reach each other (Tarjan's algorithm, without recursion)."""
+	graph = collections.defaultdict(set)
+	for a, b in edges:
+		graph[a].add(b)
+	index, low, on, stack, found = {}, {}, set(), [], []
+	for root in sorted(graph):
+		if root in index:
+			continue
+		work = [(root, iter(sorted(graph[root])))]
+		index[root] = low[root] = len(index)
+		stack.append(root), on.add(root)
+		while work:
+			node, rest = work[-1]
+			for other in rest:
+				if other not in index:
+					index[other] = low[other] = len(index)
+					stack.append(other), on.add(other)
+					work.append((other, iter(sorted(graph[other]))))
+					break
+				if other in on:
+					low[node] = min(low[node], index[other])
+			else:
+				work.pop()
+				if work:
+					low[work[-1][0]] = min(low[work[-1][0]], low[node])
+				if low[node] == index[node]:
+					group = []
+					while not group or group[-1] != node:
+						group.append(stack.pop())
+						on.discard(group[-1])
+					if len(group) > 1:
+						found.append(sorted(group))
+	return found
+
+
+def check_calls(layers, calls):
+	bad, arrows = [], collections.defaultdict(list)
+	for user, caller, callee, home in calls:
+		why = layers.complaint(user, home)
+		if why:
+			bad.append(f"{user}: {caller} calls {callee} of {home}: {why}")
+		if layers.top(user) == layers.top(home):
+			arrows[stem(user), stem(home)].append(f"{caller} calls {callee}")
+	for group in circles(arrows):
+		bad.append(f"a circle of {len(group)} files: {' '.join(group)}")
+		bad += [f"    {a} -> {b}: {', '.join(sorted(set(what))[:4])}" for (a, b), what in sorted(arrows.items())
+				if a in group and b in group]
+	return bad
+
+
+def print_matrix(layers, calls):
+	count = collections.Counter((os.path.dirname(user), os.path.dirname(home)) for user, _, _, home in calls)
+	for (a, b), n in sorted(count.items()):
+		print(f"{n:5}  {a} -> {b}")
+
+
+def main():
+	args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+	args.add_argument("--calls", metavar="BUILD")
+	args.add_argument("--matrix", action="store_true")
+	options = args.parse_args()
+	layers = Layers(*read_rules(os.path.join(os.path.dirname(os.path.abspath(__file__)), "layers")))
+	bad = check_includes(layers, sources())
+	if options.calls:
+		calls = list(Calls(options.calls, os.getcwd()).all(layers))
+		if not calls:
+			bad.append(f"{options.calls} has no call graph: configure it with -DCOPPICE_CALLGRAPH=ON")
+		bad += check_calls(layers, calls)
+		if options.matrix:
+			print_matrix(layers, calls)
+	for line in bad:
+		print(line)
+	print(f"{sum(not line.startswith('    ') for line in bad)} complaints")
+	return 1 if bad else 0
+
+
+if __name__ == "__main__":
+	sys.exit(main())
