@@ -7,6 +7,7 @@
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/namespace.h"
 #include "kvstore/tiers/tiers.h"
+#include "kvstore/tree/pin.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -26,12 +27,12 @@ static void store_init(struct store *s, const struct store_config *config)
 	blocks_init(&s->blocks);
 	index_init(&s->models);
 	index_init(&s->domains);
-	index_init(&s->spaces);
+	index_init(&s->namespaces);
 	index_init(&s->children);
 	index_init(&s->claims);
 	index_init(&s->pins);
 	pin_init(&s->pin_heap);
-	TAILQ_INIT(&s->all_spaces);
+	TAILQ_INIT(&s->all_namespaces);
 	TAILQ_INIT(&s->claim_order);
 }
 
@@ -61,7 +62,7 @@ void store_free(struct store *s)
 	if (!s)
 		return;
 	assert(s->stats.n_seqs == 0);
-	pages_settle(&s->pages);
+	pages_release(&s->pages);
 	pin_done(s);
 	tiers_stop(s);
 	evict_all(s);
@@ -73,16 +74,17 @@ void store_free(struct store *s)
 	blocks_done(&s->blocks);
 	index_done(&s->models);
 	index_done(&s->domains);
-	index_done(&s->spaces);
+	index_done(&s->namespaces);
 	index_done(&s->children);
 	index_done(&s->claims);
 	index_done(&s->pins);
+	free(s->path.nodes);
 	free(s);
 }
 
 uint64_t store_tick(struct store *s, uint64_t now_ns)
 {
-	pages_settle(&s->pages);
+	pages_release(&s->pages);
 	claim_expire(s, now_ns);
 	pin_expire(s, now_ns);
 	uint64_t claim_ns = claim_next_ns(s);
@@ -99,7 +101,7 @@ void store_stats(const struct store *s, struct store_stats *ret)
 {
 	*ret = s->stats;
 	ret->n_models = s->models.n_links;
-	ret->n_spaces = s->spaces.n_links;
+	ret->n_namespaces = s->namespaces.n_links;
 	ret->n_claims = s->claims.n_links;
 	ret->n_pins = s->pins.n_links;
 	ret->n_pages = s->pages.n_used;
@@ -135,7 +137,7 @@ const struct store_slice *store_node_slices(const struct store_node *n, uint32_t
 	return n->slices;
 }
 
-uint64_t *store_node_mark(struct store_node *n)
+uint64_t *store_node_scratch(struct store_node *n)
 {
-	return &n->mark;
+	return &n->scratch;
 }

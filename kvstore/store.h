@@ -5,7 +5,7 @@
  * Pure bookkeeping: no KV bytes, no sockets, no clock (now_ns is passed in), one thread (the
  * scheduler's).
  *
- *      space (model, domain, salt)
+ *      namespace (model, domain, salt)
  *        root --- "the document" ------ "first question"     node = token run + slices of pages
  *                   pages 0 1 2 3'  \
  *                                    "second question"       3' and this node's first page: the run ended inside a
@@ -22,7 +22,7 @@
  *    the device has room for, a tail between the two (tail.h);
  *  - a node that is not a root is in the LRU list of its model and domain exactly if neither it nor any descendant has
  *    a user (sequence or pin); in that list children stand before parents, so the oldest entry is always a leaf;
- *  - a space that is empty and unused is no more;
+ *  - a namespace that is empty and unused is no more;
  *  - with several devices a model's extent has as many pages on each, page p on device p mod their number;
  *  - with lower tiers: of every path a first part is on the device, a first part at least as long is in memory, and a
  *    first part is in the file; every slice is in memory or in the file; sequences stand on the device, or where
@@ -184,7 +184,7 @@ uint32_t store_node_pos(const struct store_node *n);
 uint32_t store_node_n_tokens(const struct store_node *n);
 const struct store_slice *store_node_slices(const struct store_node *n, uint32_t *ret_n);
 /* A word per node for whoever walks paths: scratch of the caller's, 0 at birth. */
-uint64_t *store_node_mark(struct store_node *n);
+uint64_t *store_node_scratch(struct store_node *n);
 
 /* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. -EUSERS: the
  * domain has as many as it may. */
@@ -225,7 +225,7 @@ uint64_t store_tick(struct store *s, uint64_t now_ns);
 uint64_t store_epoch(const struct store *s);
 
 struct store_stats {
-	uint64_t n_models, n_spaces, n_nodes, n_seqs, n_claims,
+	uint64_t n_models, n_namespaces, n_nodes, n_seqs, n_claims,
 		n_pins; /* roots are no nodes here */
 	uint64_t n_tokens; /* in the tree */
 	uint64_t n_pages, page_bytes; /* in use, by tree and live extensions */
@@ -256,7 +256,7 @@ struct store_node_info {
 };
 /* So many walks may be under way at once. */
 #define STORE_WALKS 64u
-/* Depth first over all spaces of a domain (or all, domain == UINT64_MAX). *cursor is 0 at the start
+/* Depth first over all namespaces of a domain (or all, domain == UINT64_MAX). *cursor is 0 at the start
  * and opaque then; fills up to n infos, returns how many. Returns 0 and sets *cursor to 0 at the
  * end, and also where the cursor is none of this domain argument's, or where STORE_WALKS others
  * have gone on since it was last used: a walk that is left alone for so long ends early. Nodes that

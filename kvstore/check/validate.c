@@ -10,51 +10,10 @@
 #include "kvstore/tree/claim.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/node.h"
-#include "validate.h"
+#include "validate_tiers.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-
-int validate_fail(struct validate *v, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(v->error, v->error_bytes, format, args);
-	va_end(args);
-	return -EINVAL;
-}
-
-int validate_slice(struct validate *v, struct store_holding *h, struct store_slice slice,
-		   uint32_t pos)
-{
-	const struct pages *pages = &v->s->pages;
-	const struct store_model *m = h->model;
-	uint32_t e = slice.page / m->lent.extent_pages;
-	uint32_t i = slice.page % m->lent.extent_pages;
-
-	CHECK(v, e < pages->n_extents && pages->extents[e].model == m, "page %u is not the model's",
-	      slice.page);
-	CHECK(v, pages->extents[e].tenant == holding_tenant(h), "page %u is another domain's",
-	      slice.page);
-	CHECK(v, slice.count > 0, "an empty slice of page %u", slice.page);
-	CHECK(v, slice.first == pos % m->page_tokens, "page %u: position %u in row %u", slice.page,
-	      pos, slice.first);
-	const struct page *page = &pages->extents[e].pages[i];
-	CHECK(v, (uint32_t)slice.first + slice.count <= page->fill, "page %u: rows beyond fill",
-	      slice.page);
-	CHECK(v, page->fill <= m->page_tokens, "page %u: fill %u", slice.page, page->fill);
-	struct found_extent *found = &v->extents[e];
-	for (uint32_t row = slice.first; row < (uint32_t)slice.first + slice.count; row++) {
-		uint8_t *covered = &found->rows[(size_t)i * m->page_tokens + row];
-		CHECK(v, !*covered, "page %u row %u is in two slices", slice.page, row);
-		*covered = 1;
-	}
-	found->n_slices[i]++;
-	return 0;
-}
 
 /* Slices that cover n_tokens from pos on; consecutive ones in different pages. */
 static int check_slices(struct validate *v, struct store_holding *h,
@@ -66,7 +25,7 @@ static int check_slices(struct validate *v, struct store_holding *h,
 	for (uint32_t i = 0; i < n_slices; i++) {
 		CHECK(v, i == 0 || slices[i].page != slices[i - 1].page,
 		      "two slices of page %u follow each other", slices[i].page);
-		TRY(validate_slice(v, h, slices[i], pos + n));
+		TRY(note_slice(v, h, slices[i], pos + n));
 		n += slices[i].count;
 	}
 	CHECK(v, n == n_tokens, "slices at %u cover %u tokens of %u", pos, n, n_tokens);
@@ -94,9 +53,9 @@ static int check_seq(struct validate *v, const struct store_node *n, const struc
 	      "prompt [%u, %u) at %u", q->prompt_pos, q->n_prompt, q->n_path);
 	CHECK(v, !q->n_live || q->n_path == node_end(n), "a live extension inside a node");
 	CHECK(v, q->n_live || (!q->n_slots && !q->draft), "slots without an extension");
-	TRY(check_slices(v, n->space->holding, q->slots, q->n_slots, q->n_path + q->tail.n,
+	TRY(check_slices(v, n->namespace->holding, q->slots, q->n_slots, q->n_path + q->tail.n,
 			 q->n_live));
-	TRY(check_slices(v, n->space->holding, q->tail.slots, q->tail.n_slots, q->n_path,
+	TRY(check_slices(v, n->namespace->holding, q->tail.slots, q->tail.n_slots, q->n_path,
 			 q->tail.n));
 	CHECK(v, q->tail.n == 0 || q->n_path == node_end(n), "a tail in the middle of a node");
 	return check_claim(v, q);
@@ -129,8 +88,8 @@ static int check_users(struct validate *v, const struct store_node *n)
 		TRY(check_pin(v, n, p));
 		n_users++;
 	}
-	if (n->lower)
-		LIST_FOREACH (q, &n->lower->wants, at_want) {
+	if (n->residency)
+		LIST_FOREACH (q, &n->residency->wants, at_want) {
 			TRY(validate_want(v, n, q));
 			n_users++;
 		}
@@ -139,10 +98,9 @@ static int check_users(struct validate *v, const struct store_node *n)
 	return 0;
 }
 
-static uint64_t lru_place(const struct validate *v, const struct store_node *n,
-			  enum store_tier tier)
+static uint64_t lru_rank(const struct validate *v, const struct store_node *n, enum store_tier tier)
 {
-	return v->lru_places[tier][(uint32_t)n->id - 1];
+	return v->lru_ranks[tier][(uint32_t)n->id - 1];
 }
 
 static int check_lru(struct validate *v, const struct store_node *n, enum store_tier tier)
@@ -152,10 +110,10 @@ static int check_lru(struct validate *v, const struct store_node *n, enum store_
 
 	CHECK(v, listed == due, "node at %u with %u users: listed %d in tier %d", n->pos,
 	      n->n_users, listed, tier);
-	CHECK(v, listed == (lru_place(v, n, tier) > 0), "node at %u is not in its list", n->pos);
+	CHECK(v, listed == (lru_rank(v, n, tier) > 0), "node at %u is not in its list", n->pos);
 	CHECK(v,
 	      !listed || !lru_has(n->parent, tier) ||
-		      lru_place(v, n, tier) < lru_place(v, n->parent, tier),
+		      lru_rank(v, n, tier) < lru_rank(v, n->parent, tier),
 	      "a parent stands before its child at %u", n->pos);
 	return 0;
 }
@@ -170,7 +128,7 @@ static int check_link(struct validate *v, const struct store_node *n)
 	CHECK(v, n->first_token == n->tokens[0], "node at %u: stale first token", n->pos);
 	CHECK(v, n->pos == node_end(parent), "node at %u, parent ends at %u", n->pos,
 	      node_end(parent));
-	CHECK(v, n->space == parent->space, "node at %u in another space", n->pos);
+	CHECK(v, n->namespace == parent->namespace, "node at %u in another namespace", n->pos);
 	CHECK(v, n->link.hash == index_hash(v->s->seed, parent->id, n->first_token),
 	      "node at %u under another hash", n->pos);
 	l = index_find(&v->s->children, n->link.hash);
@@ -190,7 +148,7 @@ static int check_node(struct validate *v, const struct store_node *n)
 	CHECK(v, node_by_id(v->s, n->id) == n, "a node is not found by its id");
 	if (n->parent)
 		TRY(check_link(v, n));
-	TRY(validate_lower(v, n));
+	TRY(validate_residency(v, n));
 	TRY(check_users(v, n));
 	v->n_tokens += n->n_tokens;
 	for (enum store_tier i = 0; i < STORE_TIERS; i++)
@@ -207,13 +165,13 @@ static const struct store_node *node_next(const struct store_node *n)
 	return n->parent ? LIST_NEXT(n, sibling) : NULL;
 }
 
-static int check_space(struct validate *v, const struct store_space *space)
+static int check_namespace(struct validate *v, const struct store_namespace *namespace)
 {
-	const struct store_node *root = space->root;
+	const struct store_node *root = namespace->root;
 
-	v->n_spaces++;
+	v->n_namespaces++;
 	CHECK(v, !root->parent && root->n_tokens == 0 && root->pos == 0, "a root with tokens");
-	CHECK(v, root->n_users > 0 || !LIST_EMPTY(&root->children), "an empty unused space");
+	CHECK(v, root->n_users > 0 || !LIST_EMPTY(&root->children), "an empty unused namespace");
 	for (const struct store_node *n = root; n; n = node_next(n)) {
 		const struct store_node *child;
 		LIST_FOREACH (child, &n->children, sibling)
@@ -229,11 +187,11 @@ static int note_lru(struct validate *v, const struct store_holding *h, enum stor
 	uint64_t n_slices = 0, stamp = 0, place = 0;
 
 	for (n = TAILQ_FIRST(&h->lru[tier]); n;
-	     n = tier == STORE_DEVICE ? TAILQ_NEXT(n, lru) : TAILQ_NEXT(n, lower->lru[tier])) {
+	     n = tier == STORE_DEVICE ? TAILQ_NEXT(n, lru) : TAILQ_NEXT(n, residency->lru[tier])) {
 		CHECK(v, lru_stamp(n, tier) >= stamp, "stamps fall along a list");
-		CHECK(v, n->space->holding == h, "a node in the list of another holding");
+		CHECK(v, n->namespace->holding == h, "a node in the list of another holding");
 		stamp = lru_stamp(n, tier);
-		v->lru_places[tier][(uint32_t)n->id - 1] = ++place;
+		v->lru_ranks[tier][(uint32_t)n->id - 1] = ++place;
 		n_slices += node_n_device(n);
 	}
 	CHECK(v, tier != STORE_DEVICE || n_slices == h->n_idle_slices,
@@ -245,7 +203,7 @@ static int note_lru(struct validate *v, const struct store_holding *h, enum stor
 static int count_free(struct validate *v, uint32_t index, uint32_t device, uint32_t *n_free)
 {
 	const struct extent *e = &v->s->pages.extents[index];
-	const struct pages_lent *lent = &e->model->lent;
+	const struct pages_lent *lent = e->lent;
 
 	CHECK(v, e->sides[device].extent == e, "extent %u: the side of another", index);
 	for (uint32_t i = e->sides[device].free_page; i != PAGES_NONE; i = e->pages[i].next_free) {
@@ -263,7 +221,7 @@ static int count_free(struct validate *v, uint32_t index, uint32_t device, uint3
 static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_n_free)
 {
 	const struct extent *e = &v->s->pages.extents[index];
-	uint32_t n = e->model->lent.extent_pages;
+	uint32_t n = e->lent->extent_pages;
 	uint32_t n_free = 0, n_used = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -272,11 +230,11 @@ static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_
 		      v->extents[index].n_slices[i]);
 		n_used += e->pages[i].n_slices > 0;
 	}
-	for (uint32_t d = 0; d < e->model->lent.n_devices; d++)
+	for (uint32_t d = 0; d < e->lent->n_devices; d++)
 		TRY(count_free(v, index, d, &n_free));
 	CHECK(v, n_used == e->n_used && n_used + n_free == n,
 	      "extent %u: %u pages used, counted %u, %u free", index, e->n_used, n_used, n_free);
-	CHECK(v, n_used > 0 || v->s->pages.hold || e == e->model->lent.spare,
+	CHECK(v, n_used > 0 || v->s->pages.hold || e == e->lent->spare,
 	      "extent %u is empty but not returned", index);
 	CHECK(v, (n_used > 0) == (e->tenant != NULL), "extent %u with %u pages used: tenant %d",
 	      index, n_used, e->tenant != NULL);
@@ -291,7 +249,7 @@ static int check_model_pages(struct validate *v, const struct store_model *m)
 	uint64_t n_free = 0;
 
 	for (uint32_t i = 0; i < pages->n_extents; i++) {
-		if (pages->extents[i].model != m)
+		if (pages->extents[i].lent != &m->lent)
 			continue;
 		TRY(check_extent_pages(v, i, &n));
 		n_extents++;
@@ -333,7 +291,7 @@ static int check_tenant(struct validate *v, const struct store_model *m,
 		e = &pages->extents[i];
 		if (e->tenant != t)
 			continue;
-		CHECK(v, e->model == m, "extent %u of another model's tenant", i);
+		CHECK(v, e->lent == &m->lent, "extent %u of another model's tenant", i);
 		n_extents++;
 		n_free += m->lent.extent_pages - e->n_used;
 	}
@@ -353,7 +311,8 @@ static int check_tenants(struct validate *v)
 	LIST_FOREACH (m, &v->s->all_models, all)
 		TRY(check_tenant(v, m, &m->tenant));
 	LIST_FOREACH (h, &v->s->all_holdings, all) {
-		CHECK(v, h->tenant.domain == h->domain, "a holding charges another domain");
+		CHECK(v, h->tenant.account == &h->domain->pages && h->pages.lent == &h->model->lent,
+		      "a holding charges another domain");
 		TRY(check_tenant(v, h->model, &h->tenant));
 	}
 	return 0;
@@ -367,13 +326,12 @@ static int check_devices(struct validate *v)
 	for (uint32_t d = 0; d < pages->n_devices; d++) {
 		uint64_t bytes = 0;
 		for (uint32_t i = 0; i < pages->n_extents; i++) {
-			const struct store_model *m = pages->extents[i].model;
-			for (uint32_t p = 0; m && p < m->lent.extent_pages; p++) {
-				bool is_here =
-					m->lent.n_devices == 1 || pages_device(&m->lent, p) == d;
-				uint64_t n = m->lent.n_devices == 1 ? pages->n_devices : 1;
+			const struct pages_lent *lent = pages->extents[i].lent;
+			for (uint32_t p = 0; lent && p < lent->extent_pages; p++) {
+				bool is_here = lent->n_devices == 1 || pages_device(lent, p) == d;
+				uint64_t n = lent->n_devices == 1 ? pages->n_devices : 1;
 				if (is_here && pages->extents[i].pages[p].n_slices > 0)
-					bytes += m->lent.page_bytes / n;
+					bytes += lent->page_bytes / n;
 			}
 		}
 		CHECK(v, bytes == pages->device_bytes[d], "device %u: %lu bytes, counted %lu", d,
@@ -402,7 +360,7 @@ static int check_pages(struct validate *v)
 	LIST_FOREACH (e, &pages->free, link)
 		n_free++;
 	LIST_FOREACH (e, &pages->spares, link)
-		CHECK(v, e->model->lent.spare == e && n_spares-- > 0, "a spare of no model");
+		CHECK(v, e->lent->spare == e && n_spares-- > 0, "a spare of no model");
 	CHECK(v, n_spares == 0, "%u spares are not listed", n_spares);
 	CHECK(v, n_extents == pages->n_extents_used && n_free == pages->n_extents - n_extents,
 	      "%u extents used, counted %u, %u free", pages->n_extents_used, n_extents, n_free);
@@ -426,12 +384,12 @@ static uint64_t count_pages(struct validate *v, const struct store_model *m,
 	return n_new;
 }
 
-static uint64_t space_bytes(struct validate *v, const struct store_space *space)
+static uint64_t namespace_bytes(struct validate *v, const struct store_namespace *namespace)
 {
-	const struct store_model *m = space->holding->model;
+	const struct store_model *m = namespace->holding->model;
 	uint64_t n_pages = 0;
 
-	for (const struct store_node *n = space->root; n; n = node_next(n)) {
+	for (const struct store_node *n = namespace->root; n; n = node_next(n)) {
 		const struct store_seq *q;
 		n_pages += count_pages(v, m, n->slices, node_n_device(n));
 		LIST_FOREACH (q, &n->seqs, at_node)
@@ -447,28 +405,29 @@ static int check_domains(struct validate *v)
 	const struct store_holding *h, *other;
 
 	LIST_FOREACH (h, &v->s->all_holdings, all) {
-		const struct store_space *space;
+		const struct store_namespace *namespace;
 		uint64_t bytes = 0;
 		uint32_t n_extents = 0, max_extents = v->s->pages.domain_extents;
 		if (h != LIST_FIRST(&h->domain->holdings))
 			continue;
-		TAILQ_FOREACH (space, &v->s->all_spaces, all)
-			if (space->holding->domain == h->domain)
-				bytes += space_bytes(v, space);
+		TAILQ_FOREACH (namespace, &v->s->all_namespaces, all)
+			if (namespace->holding->domain == h->domain)
+				bytes += namespace_bytes(v, namespace);
 		LIST_FOREACH (other, &h->domain->holdings, of_domain)
 			bytes += validate_moving_pages(v, other) * other->model->lent.page_bytes;
 		uint64_t limit = v->s->config.domain_bytes;
 		CHECK(v, limit == 0 || bytes <= limit, "domain %lu: %lu bytes are over its limit",
 		      h->domain->id, bytes);
-		CHECK(v, bytes == h->domain->bytes, "domain %lu: charged %lu bytes, counted %lu",
-		      h->domain->id, h->domain->bytes, bytes);
+		CHECK(v, bytes == h->domain->pages.bytes,
+		      "domain %lu: charged %lu bytes, counted %lu", h->domain->id,
+		      h->domain->pages.bytes, bytes);
 		LIST_FOREACH (other, &h->domain->holdings, of_domain) {
 			CHECK(v, other->domain == h->domain, "a holding of another domain");
 			n_extents += other->tenant.n_extents;
 		}
-		CHECK(v, n_extents == h->domain->n_extents && n_extents <= max_extents,
+		CHECK(v, n_extents == h->domain->pages.n_extents && n_extents <= max_extents,
 		      "domain %lu: %u extents of %u, counted %u", h->domain->id,
-		      h->domain->n_extents, max_extents, n_extents);
+		      h->domain->pages.n_extents, max_extents, n_extents);
 	}
 	return 0;
 }
@@ -499,8 +458,8 @@ static int check_sums(struct validate *v)
 	      v->n_tokens);
 	CHECK(v, v->n_seqs == s->stats.n_seqs, "%lu sequences, counted %lu", s->stats.n_seqs,
 	      v->n_seqs);
-	CHECK(v, v->n_spaces == s->spaces.n_links, "%lu spaces, counted %lu", s->spaces.n_links,
-	      v->n_spaces);
+	CHECK(v, v->n_namespaces == s->namespaces.n_links, "%lu namespaces, counted %lu",
+	      s->namespaces.n_links, v->n_namespaces);
 	CHECK(v, v->n_pins == heap->n && v->n_pins == s->pins.n_links, "%u pins, counted %lu",
 	      heap->n, v->n_pins);
 	for (uint32_t i = 1; i < heap->n; i++)
@@ -516,19 +475,19 @@ static int validate_begin(struct validate *v)
 	size_t n_nodes = (size_t)v->s->slab.n_chunks * NODE_SLAB_NODES + 1;
 
 	for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-		v->lru_places[i] = calloc(n_nodes, sizeof(*v->lru_places[i]));
-		if (!v->lru_places[i])
+		v->lru_ranks[i] = calloc(n_nodes, sizeof(*v->lru_ranks[i]));
+		if (!v->lru_ranks[i])
 			return -ENOMEM;
 	}
 	v->extents = calloc(pages->n_extents, sizeof(*v->extents));
 	if (!v->extents || validate_tiers_begin(v))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < pages->n_extents; i++) {
-		const struct store_model *m = pages->extents[i].model;
-		if (!m)
+		const struct pages_lent *lent = pages->extents[i].lent;
+		if (!lent)
 			continue;
-		v->extents[i].n_slices = calloc(m->lent.extent_pages, sizeof(uint32_t));
-		v->extents[i].rows = calloc(m->lent.extent_pages, m->page_tokens);
+		v->extents[i].n_slices = calloc(lent->extent_pages, sizeof(uint32_t));
+		v->extents[i].rows = calloc(lent->extent_pages, lent->page_tokens);
 		if (!v->extents[i].n_slices || !v->extents[i].rows)
 			return -ENOMEM;
 	}
@@ -543,20 +502,20 @@ static void validate_done(struct validate *v)
 	}
 	free(v->extents);
 	for (enum store_tier i = 0; i < STORE_TIERS; i++)
-		free(v->lru_places[i]);
+		free(v->lru_ranks[i]);
 	validate_tiers_done(v);
 }
 
 static int validate_all(struct validate *v)
 {
 	const struct store_holding *h;
-	const struct store_space *space;
+	const struct store_namespace *namespace;
 
 	LIST_FOREACH (h, &v->s->all_holdings, all)
 		for (enum store_tier i = 0; i < STORE_TIERS; i++)
 			TRY(note_lru(v, h, i));
-	TAILQ_FOREACH (space, &v->s->all_spaces, all)
-		TRY(check_space(v, space));
+	TAILQ_FOREACH (namespace, &v->s->all_namespaces, all)
+		TRY(check_namespace(v, namespace));
 	TRY(validate_tiers(v));
 	TRY(check_pages(v));
 	TRY(check_tenants(v));
@@ -570,7 +529,7 @@ int store_validate(const struct store *s, char *error, size_t error_bytes)
 	struct validate v = {.s = s, .error = error, .error_bytes = error_bytes};
 	int r = validate_begin(&v);
 
-	r = r ? validate_fail(&v, "no memory to validate with") : validate_all(&v);
+	r = r ? note_fail(&v, "no memory to validate with") : validate_all(&v);
 	validate_done(&v);
 	return r;
 }

@@ -1,20 +1,20 @@
 /*
- * validate_tiers.c - the lower tiers' invariants; see validate.h, residency.h and move.h.
+ * validate_tiers.c - the lower tiers' invariants; see note.h, residency.h and move.h.
  *
  * Every slice is in one tier that is nearest, and what it refers to there and in the file is
  * counted against what the rooms count.
  */
-#include "validate.h"
+#include "validate_tiers.h"
 
-#include "kvstore/tree/residency.h"
+#include "kvstore/tree/places.h"
 #include "kvstore/tiers/move.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-static size_t n_places(const struct tiers *t, enum store_tier tier)
+static size_t n_places(const struct places *p, enum store_tier tier)
 {
-	const struct tier_room *room = tiers_room(t, tier);
+	const struct tier_room *room = places_room(p, tier);
 
 	return room ? (size_t)room->n_chunks * room->chunk_units : 0;
 }
@@ -22,7 +22,7 @@ static size_t n_places(const struct tiers *t, enum store_tier tier)
 int validate_tiers_begin(struct validate *v)
 {
 	for (enum store_tier i = STORE_HOST; v->s->tiers && i < STORE_TIERS; i++) {
-		v->refs[i] = calloc(n_places(v->s->tiers, i) + 1, sizeof(*v->refs[i]));
+		v->refs[i] = calloc(n_places(&v->s->places, i) + 1, sizeof(*v->refs[i]));
 		if (!v->refs[i])
 			return -ENOMEM;
 	}
@@ -37,34 +37,34 @@ void validate_tiers_done(struct validate *v)
 
 static int note_place(struct validate *v, enum store_tier tier, uint32_t place)
 {
-	CHECK(v, place < n_places(v->s->tiers, tier), "place %u of tier %d", place, tier);
+	CHECK(v, place < n_places(&v->s->places, tier), "place %u of tier %d", place, tier);
 	v->refs[tier][place]++;
 	return 0;
 }
 
 /* Slices of a node that are not on the device, and images. */
-static int check_places(struct validate *v, const struct store_node *n)
+static int check_slice_places(struct validate *v, const struct store_node *n)
 {
 	uint32_t pos = n->pos;
 
 	for (uint32_t i = 0; i < n->n_slices; i++) {
 		uint32_t count = n->slices[i].count;
 		if (i < node_n_device(n))
-			TRY(validate_slice(v, n->space->holding, n->slices[i], pos));
+			TRY(note_slice(v, n->namespace->holding, n->slices[i], pos));
 		else if (i < node_n_memory(n))
 			TRY(note_place(v, STORE_HOST, n->slices[i].page));
 		if (i < node_n_backed(n))
-			TRY(note_place(v, STORE_FILE, n->lower->images[i]));
+			TRY(note_place(v, STORE_FILE, n->residency->images[i]));
 		CHECK(v, i < node_n_memory(n) || i < node_n_backed(n),
 		      "slice %u of the node at %u is nowhere", i, n->pos);
-		CHECK(v, count > 0 && n->slices[i].first == pos % node_model(n)->page_tokens,
+		CHECK(v, count > 0 && n->slices[i].first == pos % node_model(n)->lent.page_tokens,
 		      "slice %u of the node at %u: rows %u + %u", i, n->pos, n->slices[i].first,
 		      count);
 		pos += count;
 		CHECK(v, i + 1 != node_n_device(n) || pos == n->pos + node_device_tokens(n),
 		      "node at %u: %u tokens on the device", n->pos, node_device_tokens(n));
-		CHECK(v, i + 1 != node_n_backed(n) || pos == n->pos + n->lower->backed_tokens,
-		      "node at %u: %u tokens in the file", n->pos, n->lower->backed_tokens);
+		CHECK(v, i + 1 != node_n_backed(n) || pos == n->pos + n->residency->backed_tokens,
+		      "node at %u: %u tokens in the file", n->pos, n->residency->backed_tokens);
 	}
 	CHECK(v, pos == node_end(n), "slices at %u cover %u tokens of %u", n->pos, pos - n->pos,
 	      n->n_tokens);
@@ -81,9 +81,9 @@ static int check_prefixes(struct validate *v, const struct store_node *n)
 		      node_n_backed(n) <= n->n_slices,
 	      "node at %u: %u, %u, %u of %u slices", n->pos, node_n_device(n), node_n_memory(n),
 	      node_n_backed(n), n->n_slices);
-	CHECK(v, !n->lower || n->lower->n_device > 0 || n->lower->device_tokens == 0,
+	CHECK(v, !n->residency || n->residency->n_device > 0 || n->residency->device_tokens == 0,
 	      "node at %u: tokens without slices", n->pos);
-	CHECK(v, !n->lower || n->lower->n_backed > 0 || n->lower->backed_tokens == 0,
+	CHECK(v, !n->residency || n->residency->n_backed > 0 || n->residency->backed_tokens == 0,
 	      "node at %u: tokens without images", n->pos);
 	if (!p)
 		return 0;
@@ -97,7 +97,7 @@ static int check_prefixes(struct validate *v, const struct store_node *n)
 }
 
 /* A sequence stands on the device, or where it may not, in memory. */
-static int check_stand(struct validate *v, const struct store_node *n, const struct store_seq *q)
+static int check_position(struct validate *v, const struct store_node *n, const struct store_seq *q)
 {
 	uint32_t end = n->pos;
 
@@ -111,16 +111,17 @@ static int check_stand(struct validate *v, const struct store_node *n, const str
 	return 0;
 }
 
-int validate_lower(struct validate *v, const struct store_node *n)
+int validate_residency(struct validate *v, const struct store_node *n)
 {
 	const struct store_seq *q;
 
-	CHECK(v, !n->lower || (v->s->tiers && n->parent), "a part below the device at %u", n->pos);
+	CHECK(v, !n->residency || (v->s->tiers && n->parent), "a part below the device at %u",
+	      n->pos);
 	TRY(check_prefixes(v, n));
-	TRY(check_places(v, n));
+	TRY(check_slice_places(v, n));
 	LIST_FOREACH (q, &n->seqs, at_node)
-		TRY(check_stand(v, n, q));
-	v->n_dirty += n->lower && n->lower->dirty;
+		TRY(check_position(v, n, q));
+	v->n_dirty += n->residency && n->residency->dirty;
 	return 0;
 }
 
@@ -151,8 +152,8 @@ static int note_moves(struct validate *v, enum tier_way way)
 		if (m->file != TIER_NONE)
 			TRY(note_place(v, STORE_FILE, m->file));
 		if (way == TIER_UP)
-			TRY(validate_slice(v, m->holding, m->slice, m->slice.first));
-		CHECK(v, way != TIER_DOWN || v->s->tiers->host->filling[m->host],
+			TRY(note_slice(v, m->holding, m->slice, m->slice.first));
+		CHECK(v, way != TIER_DOWN || v->s->places.host->filling[m->host],
 		      "a copy into a place that is not being filled");
 	}
 	CHECK(v, n == queue->n, "%u moves of way %d, counted %u", queue->n, way, n);
@@ -161,11 +162,11 @@ static int note_moves(struct validate *v, enum tier_way way)
 
 static int check_rooms(struct validate *v, enum store_tier tier)
 {
-	const struct tiers *t = v->s->tiers;
-	const struct tier_room *room = tiers_room(t, tier);
+	const struct places *p = &v->s->places;
+	const struct tier_room *room = places_room(p, tier);
 	uint64_t n_used = 0;
 
-	for (uint32_t i = 0; i < n_places(t, tier); i++) {
+	for (uint32_t i = 0; i < n_places(p, tier); i++) {
 		CHECK(v, room->refs[i] == v->refs[tier][i],
 		      "place %u of tier %d: %u references, counted %u", i, tier, room->refs[i],
 		      v->refs[tier][i]);
@@ -178,32 +179,32 @@ static int check_rooms(struct validate *v, enum store_tier tier)
 
 static int check_passing(struct validate *v)
 {
-	const struct tiers *t = v->s->tiers;
+	const struct places *p = &v->s->places;
 	uint64_t n = 0;
 
-	for (uint32_t i = 0; i < n_places(t, STORE_HOST); i++)
-		if (t->host->room.refs[i] > 0 && !t->owners[STORE_HOST][i])
-			n += tier_room_run(&t->host->room, i);
-	CHECK(v, n == t->n_passing, "%u units pass through host memory, counted %lu", t->n_passing,
+	for (uint32_t i = 0; i < n_places(p, STORE_HOST); i++)
+		if (p->host->room.refs[i] > 0 && !p->owners[STORE_HOST][i])
+			n += tier_room_run(&p->host->room, i);
+	CHECK(v, n == p->n_passing, "%u units pass through host memory, counted %lu", p->n_passing,
 	      n);
 	return 0;
 }
 
 static int check_charges(struct validate *v, enum store_tier tier)
 {
-	const struct tiers *t = v->s->tiers;
+	const struct places *p = &v->s->places;
 	const struct store_holding *h;
 
 	LIST_FOREACH (h, &v->s->all_holdings, all) {
 		const struct store_domain *d = h->domain;
 		uint64_t n = 0;
-		for (uint32_t i = 0; i < n_places(t, tier); i++)
-			if (t->owners[tier][i] == d)
-				n += tier_room_run(tiers_room(t, tier), i);
+		for (uint32_t i = 0; i < n_places(p, tier); i++)
+			if (p->owners[tier][i] == d)
+				n += tier_room_run(places_room(p, tier), i);
 		CHECK(v, n == d->tier_units[tier],
 		      "domain %lu: charged %lu units of tier %d, counted %lu", d->id,
 		      d->tier_units[tier], tier, n);
-		CHECK(v, n <= t->domain_units[tier], "domain %lu is over its limit of tier %d",
+		CHECK(v, n <= p->domain_units[tier], "domain %lu is over its limit of tier %d",
 		      d->id, tier);
 	}
 	return 0;

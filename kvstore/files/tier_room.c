@@ -40,7 +40,7 @@ static uint32_t chunk_runs(const struct tier_room *room, const struct room_chunk
 	return room->chunk_units / c->run_units;
 }
 
-static uint32_t place_of(const struct tier_room *room, const struct room_chunk *c, uint32_t run)
+static uint32_t position_of(const struct tier_room *room, const struct room_chunk *c, uint32_t run)
 {
 	return (uint32_t)(c - room->chunks) * room->chunk_units + run * c->run_units;
 }
@@ -76,9 +76,9 @@ uint32_t tier_room_take(struct tier_room *room, uint32_t n_units)
 		chunk_open(room, LIST_FIRST(&room->empty), n_units);
 	}
 	struct room_chunk *c = LIST_FIRST(&room->open[n_units]);
-	while (room->refs[place_of(room, c, c->hint)] > 0)
+	while (room->refs[position_of(room, c, c->hint)] > 0)
 		c->hint++;
-	uint32_t place = place_of(room, c, c->hint++);
+	uint32_t place = position_of(room, c, c->hint++);
 	run_use(room, c, place);
 	return place;
 }

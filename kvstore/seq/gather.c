@@ -1,9 +1,9 @@
 /* gather.c - see gather.h. */
 #include "gather.h"
 
-#include "kvstore/tree/residency.h"
+#include "kvstore/tree/places.h"
 #include "tail.h"
-#include "kvstore/tiers/tiers.h"
+#include "kvstore/tiers/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -89,14 +89,14 @@ int gather_begin(struct gather *g, struct store_seq *q)
 	g->n_device = g->n_device_tokens = 0;
 	fill(g, q, n);
 	for (uint32_t i = g->n_device; i < g->n_slices; i++)
-		tiers_ref(s->tiers, STORE_HOST, g->slices[i].page);
+		places_ref(&s->places, STORE_HOST, g->slices[i].page);
 	return 0;
 }
 
 void gather_end(struct gather *g)
 {
 	for (uint32_t i = g->n_device; i < g->n_slices; i++)
-		tiers_unref(g->store, STORE_HOST, g->slices[i].page);
+		places_unref(g->store, STORE_HOST, g->slices[i].page);
 	g->n_slices = g->n_device = 0;
 	if (g->seq)
 		g->seq->tail.held = false;
@@ -112,10 +112,10 @@ void gather_done(struct gather *g)
 
 void *gather_memory(const struct gather *g, uint32_t index)
 {
-	return tier_host_at(g->store->tiers->host, g->slices[index].page);
+	return tier_host_at(g->store->places.host, g->slices[index].page);
 }
 
 bool gather_is_there(const struct gather *g, uint32_t index)
 {
-	return !g->store->tiers->host->filling[g->slices[index].page];
+	return !g->store->places.host->filling[g->slices[index].page];
 }

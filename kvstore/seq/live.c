@@ -1,23 +1,21 @@
 /*
- * live.c - extending, publishing, accepting and voiding; see store.h and live.h.
+ * live.c - extending, publishing, accepting and voiding; see store.h.
  *
  * Each call reserves all memory and pages first and changes things afterwards. Joining the tree has
  * two halves for that reason: join_prepare finds how much the tree has by now and makes room for
  * the rest, join_commit does it.
  */
-#include "live.h"
-
+#include "live_rows.h"
+#include "position.h"
+#include "kvstore/tiers/want.h"
+#include "kvstore/store.h"
 #include "kvstore/tree/claim.h"
 #include "kvstore/tiers/evict.h"
-#include "kvstore/tiers/promote.h"
-#include "kvstore/tree/residency.h"
 #include "kvstore/tiers/move.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/radix.h"
-#include "seq.h"
 #include "kvstore/tiers/stripe.h"
 #include "tail.h"
-#include "kvstore/tiers/tiers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -26,13 +24,13 @@
 
 static struct store_model *model_of(const struct store_seq *q)
 {
-	return q->node->space->holding->model;
+	return q->node->namespace->holding->model;
 }
 
 /* Slots that n tokens at a row take. */
 static uint32_t slots_needed(const struct store_seq *q, uint32_t row, uint32_t n)
 {
-	return (uint32_t)(((uint64_t)row + n - 1) / model_of(q)->page_tokens) + 1;
+	return (uint32_t)(((uint64_t)row + n - 1) / model_of(q)->lent.page_tokens) + 1;
 }
 
 static int live_reserve(struct store_seq *q, uint32_t n, uint32_t n_slots)
@@ -79,9 +77,9 @@ static void live_fill(struct store_seq *q, uint32_t row, uint32_t n)
 	struct store_model *m = model_of(q);
 
 	for (uint32_t i = 0; i < q->n_slots; i++) {
-		uint32_t room = m->page_tokens - row;
+		uint32_t room = m->lent.page_tokens - row;
 		uint32_t count = n < room ? n : room;
-		q->slots[i] = pages_fill(&m->store->pages, m, q->slots[i].page, count);
+		q->slots[i] = pages_fill(&m->store->pages, &m->lent, q->slots[i].page, count);
 		n -= count;
 		row = 0;
 	}
@@ -97,7 +95,7 @@ struct take {
 /* Of a striped model: the device of each new page. */
 static void take_devices(struct store_seq *q, const struct take *t, struct stripe *stripe)
 {
-	uint32_t page_tokens = model_of(q)->page_tokens, row = t->row, n = t->n;
+	uint32_t page_tokens = model_of(q)->lent.page_tokens, row = t->row, n = t->n;
 
 	for (uint32_t i = 0; i < t->n_slots; i++) {
 		uint32_t room = page_tokens - row, count = n < room ? n : room;
@@ -137,7 +135,7 @@ static int live_take(struct store_seq *q, struct take *t)
 		else
 			take_devices(q, t, &stripe);
 	}
-	int r = evict_take(q->node->space, t->goes_on ? 0 : t->row, q->slots + t->goes_on,
+	int r = evict_take(q->node->namespace, t->goes_on ? 0 : t->row, q->slots + t->goes_on,
 			   t->n_slots - t->goes_on);
 	if (!r && t->goes_on)
 		q->slots[0].page = t->page;
@@ -148,7 +146,7 @@ static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, boo
 {
 	struct store *s = node_store(q->node);
 	struct store_node *upper = NULL;
-	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->page_tokens;
+	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->lent.page_tokens;
 	uint32_t n_slots = slots_needed(q, row, n);
 	int r = live_reserve(q, n, n_slots);
 
@@ -187,7 +185,7 @@ static bool is_hopeless(const struct store_seq *q, uint32_t n_slots)
 /* What is used makes room where nothing else can. */
 static bool may_make_room(struct store_seq *q, int error, uint32_t n)
 {
-	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->page_tokens;
+	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->lent.page_tokens;
 
 	return (error == -ENOSPC || error == -EDQUOT) && !is_hopeless(q, slots_needed(q, row, n)) &&
 	       tail_make_room(q);
@@ -196,7 +194,7 @@ static bool may_make_room(struct store_seq *q, int error, uint32_t n)
 int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
 		     uint64_t now_ns)
 {
-	struct store *s = seq_enter(q, now_ns);
+	struct store *s = position_enter(q, now_ns);
 	int r;
 
 	if (q->n_live > 0)
@@ -204,71 +202,15 @@ int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool 
 	if (n == 0 || !ids || n > s->config.max_seq_tokens ||
 	    q->n_path + q->tail.n > s->config.max_seq_tokens - n)
 		return -EINVAL;
-	fetch_end(s, q);
+	want_end(s, q);
 	if (s->tiers)
 		moves_retire(s); /* pages of copies that have ended may be had */
 	do
 		r = live_extend(q, ids, n, draft);
 	while (may_make_room(q, r, n));
-	if (!r && q->claims && !seq_prompt_agrees(q, q->n_path, ids, n))
+	if (!r && q->claims && !prompt_agrees(q, q->n_path, ids, n))
 		claim_end(s, q);
 	return r;
-}
-
-/* Of a slot that holds tokens [begin, begin + count) those in [first, end) stay. Returns false if
- * none does. */
-static bool slot_keep(struct store_seq *q, struct store_slice *slot, uint32_t begin, uint32_t first,
-		      uint32_t end)
-{
-	struct store_holding *h = q->node->space->holding;
-	struct pages *pages = &h->model->store->pages;
-	uint32_t slot_end = begin + slot->count;
-
-	if (first == end || begin >= end || slot_end <= first) {
-		pages_drop(pages, h->model, h->domain, *slot);
-		return false;
-	}
-	if (slot_end > end) {
-		struct store_slice tail = *slot;
-		tail.first = (uint16_t)(slot->first + (end - begin));
-		tail.count = (uint16_t)(slot_end - end);
-		pages_give_back(pages, h->model, tail);
-		slot->count = (uint16_t)(end - begin);
-	}
-	if (begin < first) {
-		slot->first = (uint16_t)(slot->first + (first - begin));
-		slot->count = (uint16_t)(slot->count - (first - begin));
-	}
-	return true;
-}
-
-/* Of the live tokens only [first, end) keep their rows. From the last to the first, so that pages
- * can take rows back. */
-void live_keep(struct store_seq *q, uint32_t first, uint32_t end)
-{
-	uint32_t begin = q->n_live;
-	uint32_t kept_at = q->n_slots;
-	uint32_t n_kept = 0;
-
-	for (uint32_t i = q->n_slots; i-- > 0;) {
-		begin -= q->slots[i].count;
-		if (!slot_keep(q, &q->slots[i], begin, first, end))
-			continue;
-		kept_at = i;
-		n_kept++;
-	}
-	memmove(q->slots, q->slots + kept_at, n_kept * sizeof(*q->slots));
-	q->n_slots = n_kept;
-}
-
-void live_drop(struct store_seq *q)
-{
-	if (q->n_live == 0)
-		return;
-	live_keep(q, 0, 0);
-	q->path_version++;
-	q->n_live = 0;
-	q->draft = false;
 }
 
 struct join {
@@ -276,20 +218,20 @@ struct join {
 	uint32_t n;
 	uint32_t n_adopted; /* of them in the tree by now, on the device */
 	uint32_t n_filled; /* of the others in the tree, in lower tiers: they get the own rows */
-	struct radix_place at; /* where these end */
+	struct store_position at; /* where these end */
 	struct radix_graft graft; /* for the others, if any */
 };
 
 /* How far the tree goes on in lower tiers; a node ends there. */
 static int fill_prepare(struct store *s, struct join *j)
 {
-	struct radix_place end = j->at;
+	struct store_position end = j->at;
 	uint32_t n_filled =
 		radix_match_anywhere(s, &end, j->ids + j->n_adopted, j->n - j->n_adopted);
 
 	if (n_filled == 0)
 		return 0;
-	if (tiers_path(s->tiers, end.node) == 0)
+	if (node_path(s, end.node) == 0)
 		return -ENOMEM;
 	int r = radix_split_at(&end);
 	if (r)
@@ -311,9 +253,9 @@ static int join_prepare(struct store_seq *q, const uint32_t *ids, uint32_t n, st
 	uint32_t n_new = n - j.n_adopted - j.n_filled;
 	if (!r && n_new > 0)
 		r = radix_graft_prepare(j.at, n_new,
-					slots_needed(q, j.at.n_path % model_of(q)->page_tokens,
+					slots_needed(q, j.at.n_path % model_of(q)->lent.page_tokens,
 						     n_new),
-					seq_stands_alone(q, j.at.node), &j.graft);
+					position_is_alone(q, j.at.node), &j.graft);
 	if (!r)
 		*ret = j;
 	return r;
@@ -326,14 +268,14 @@ static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
 	const uint32_t *ids = j->ids + j->n_adopted + j->n_filled;
 	uint32_t n_new = j->n - j->n_adopted - j->n_filled;
 
-	live_keep(q, j->n_adopted, j->n);
+	live_rows_keep(q, j->n_adopted, j->n);
 	if (j->n_filled > 0)
-		q->n_slots = lower_fill(s, n, q->slots, q->n_slots);
+		q->n_slots = live_rows_fill(s, n, q->slots, q->n_slots);
 	if (n_new > 0)
 		n = radix_graft_commit(&j->graft, ids[0]);
 	if (j->n_adopted > 0 || q->draft)
 		q->path_version++;
-	seq_move_down(q, n, q->n_path + j->n);
+	position_move_down(q, n, q->n_path + j->n);
 	if (n_new > 0)
 		node_append(n, ids, n_new, q->slots, q->n_slots);
 	q->n_slots = 0;
@@ -341,7 +283,7 @@ static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
 	q->draft = false;
 	s->stats.tokens_published += j->n - j->n_adopted;
 	s->stats.tokens_dropped += j->n_adopted;
-	seq_prompt_pass(q, j->ids, j->n);
+	prompt_pass(q, j->ids, j->n);
 	claim_move(s, q);
 	claim_renew(s, q, now_ns);
 }
@@ -356,7 +298,7 @@ static int tail_publish(struct store_seq *q, const uint32_t *ids, uint32_t n)
 		return r;
 	s->stats.tokens_published += n;
 	claim_end(s, q);
-	seq_prompt_drop(q);
+	prompt_drop(q);
 	s->epoch++;
 	return 0;
 }
@@ -365,7 +307,7 @@ int store_seq_publish(struct store_seq *q, uint64_t now_ns)
 {
 	struct join join;
 
-	seq_enter(q, now_ns);
+	position_enter(q, now_ns);
 	if (q->n_live == 0 || q->draft)
 		return -EINVAL;
 	if (!tail_is_resident(q))
@@ -389,7 +331,7 @@ static bool indices_ok(const struct store_seq *q, const uint32_t *indices, uint3
 static void live_slot(const struct store_seq *q, uint32_t token, uint32_t *ret_page,
 		      uint32_t *ret_row)
 {
-	uint32_t page_tokens = model_of(q)->page_tokens;
+	uint32_t page_tokens = model_of(q)->lent.page_tokens;
 	uint32_t at = (q->n_path + q->tail.n) % page_tokens + token;
 
 	*ret_page = q->slots[at / page_tokens].page;
@@ -415,13 +357,13 @@ static uint32_t live_moves(const struct store_seq *q, const uint32_t *indices, u
 int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
 		     struct store_move *ret_moves, uint32_t *ret_n_moves)
 {
-	struct store *s = seq_enter(q, now_ns);
+	struct store *s = position_enter(q, now_ns);
 	struct join join;
 
 	if (!q->draft || n > q->n_live || !indices_ok(q, indices, n))
 		return -EINVAL;
 	if (n == 0) {
-		live_drop(q);
+		live_rows_drop(q);
 		*ret_n_moves = 0;
 		return 0;
 	}
@@ -448,8 +390,8 @@ int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, u
 
 void store_seq_void(struct store_seq *q, uint64_t now_ns)
 {
-	seq_enter(q, now_ns);
-	live_drop(q);
+	position_enter(q, now_ns);
+	live_rows_drop(q);
 }
 
 uint32_t store_seq_n_live(const struct store_seq *q)

@@ -1,16 +1,13 @@
-/* seq.c - opening, matching again, forking, trimming and closing sequences; see store.h and
- * seq.h. */
-#include "seq.h"
-
+/* seq.c - opening, matching again, forking, trimming and closing sequences; see store.h. */
+#include "live_rows.h"
+#include "position.h"
+#include "kvstore/tiers/want.h"
+#include "kvstore/store.h"
 #include "kvstore/tree/claim.h"
-#include "kvstore/tiers/promote.h"
-#include "live.h"
-#include "kvstore/tree/residency.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/radix.h"
 #include "kvstore/tree/namespace.h"
 #include "tail.h"
-#include "kvstore/tiers/tiers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,73 +18,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-struct store *seq_enter(struct store_seq *q, uint64_t now_ns)
-{
-	struct store *s = node_store(q->node);
-
-	pages_settle(&s->pages);
-	claim_expire(s, now_ns);
-	return s;
-}
-
-static void seq_stand(struct store_seq *q, struct store_node *n, uint32_t n_path)
-{
-	if (q->node != n) {
-		LIST_REMOVE(q, at_node);
-		LIST_INSERT_HEAD(&n->seqs, q, at_node);
-		q->node = n;
-	}
-	q->n_path = n_path;
-}
-
-void seq_move_down(struct store_seq *q, struct store_node *n, uint32_t n_path)
-{
-	node_attach(n, q->node);
-	seq_stand(q, n, n_path);
-}
-
-/* To a place at or above. */
-static void seq_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
-{
-	struct store_node *below = q->node;
-
-	q->path_version++;
-	seq_stand(q, n, n_path);
-	node_detach(below, n);
-}
-
-bool seq_stands_alone(const struct store_seq *q, const struct store_node *n)
-{
-	const struct store_seq *first = LIST_FIRST(&n->seqs);
-
-	return !first || (first == q && !LIST_NEXT(first, at_node));
-}
-
-void seq_prompt_drop(struct store_seq *q)
-{
-	free(q->prompt);
-	q->prompt = NULL;
-	q->n_prompt = 0;
-}
-
-bool seq_prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n)
-{
-	uint32_t n_same = min_u32(n, q->n_prompt - n_path);
-
-	return !memcmp(q->prompt + (n_path - q->prompt_pos), ids, n_same * sizeof(*ids));
-}
-
-void seq_prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n)
-{
-	if (q->n_prompt == 0)
-		return;
-	if (q->n_path >= q->n_prompt || !seq_prompt_agrees(q, q->n_path - n, ids, n))
-		seq_prompt_drop(q);
-	node_store(q->node)->epoch++;
-}
-
 /* A sequence that stands at a place, with the prompt's rest. -ENOMEM. */
-static int seq_new(struct radix_place at, const uint32_t *rest, uint32_t n_rest,
+static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_rest,
 		   struct store_seq **ret)
 {
 	struct store_seq *q = calloc(1, sizeof(*q));
@@ -129,7 +61,7 @@ static uint32_t pending_of(const struct store_seq *q, const struct store_seq *cl
 static void seq_look(struct store *s, struct store_seq *q, uint64_t now_ns, struct store_match *ret)
 {
 	*ret = (struct store_match){.cached = q->n_path};
-	if (fetch_want(s, q, now_ns)) {
+	if (want_update(s, q, now_ns)) {
 		claim_end(s, q);
 		ret->pending = q->want_path - q->n_path;
 		ret->fetching = true;
@@ -154,26 +86,26 @@ static void count_hits(struct store_node *n, const struct store_node *stop)
 int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_ns,
 		   struct store_seq **ret, struct store_match *ret_match)
 {
-	struct store_space *space;
+	struct store_namespace *namespace;
 
 	if (!open->model || !open->tokens || open->n_tokens == 0 ||
 	    open->n_tokens > s->config.max_seq_tokens)
 		return -EINVAL;
-	pages_settle(&s->pages);
+	pages_release(&s->pages);
 	claim_expire(s, now_ns);
 	if (open->at_home && open->home >= s->pages.n_devices)
 		return -EINVAL;
-	int r = space_get(open->model, open->domain, open->salt, &space);
+	int r = namespace_get(open->model, open->domain, open->salt, &namespace);
 	if (r)
 		return r;
-	space->at_home = open->at_home && open->model->lent.n_devices > 1;
-	space->home = open->home;
-	struct radix_place at = {.node = space->root};
+	namespace->at_home = open->at_home && open->model->lent.n_devices > 1;
+	namespace->home = open->home;
+	struct store_position at = {.node = namespace->root};
 	uint32_t n_cached = radix_match(s, &at, open->tokens, open->n_tokens - 1);
 	struct store_seq *q;
 	r = seq_new(at, open->tokens + n_cached, open->n_tokens - n_cached, &q);
 	if (r) {
-		space_settle(space);
+		namespace_prune(namespace);
 		return r;
 	}
 	count_hits(at.node, NULL);
@@ -187,10 +119,10 @@ int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_
  * the device by now, and more behind it. */
 static void seq_follow(struct store *s, struct store_seq *q)
 {
-	struct radix_place at = {.node = q->node, .n_path = q->n_path};
+	struct store_position at = {.node = q->node, .n_path = q->n_path};
 
-	if (fetch_is_there(q)) {
-		at = (struct radix_place){.node = q->want, .n_path = q->want_path};
+	if (want_is_there(q)) {
+		at = (struct store_position){.node = q->want, .n_path = q->want_path};
 		s->tiers->n_left++;
 	}
 	if (at.n_path <= at.node->pos + node_device_tokens(at.node))
@@ -201,14 +133,14 @@ static void seq_follow(struct store *s, struct store_seq *q)
 		return;
 	count_hits(at.node, q->node);
 	q->path_version++;
-	seq_move_down(q, at.node, at.n_path);
+	position_move_down(q, at.node, at.n_path);
 	claim_move(s, q);
 	s->stats.tokens_matched += n;
 }
 
 int store_seq_rematch(struct store_seq *q, uint64_t now_ns, struct store_match *ret_match)
 {
-	struct store *s = seq_enter(q, now_ns);
+	struct store *s = position_enter(q, now_ns);
 
 	if (q->n_live > 0)
 		return -EBUSY;
@@ -225,15 +157,15 @@ int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret)
 {
 	struct store_seq *fork;
 
-	seq_enter(q, now_ns);
+	position_enter(q, now_ns);
 	if (q->n_live > 0)
 		return -EBUSY;
-	int r = tail_settle(q);
+	int r = tail_join(q);
 	if (r)
 		return r;
 	uint32_t n_rest = q->n_prompt ? q->n_prompt - q->n_path : 0;
 	const uint32_t *rest = n_rest ? q->prompt + (q->n_path - q->prompt_pos) : NULL;
-	r = seq_new((struct radix_place){.node = q->node, .n_path = q->n_path}, rest, n_rest,
+	r = seq_new((struct store_position){.node = q->node, .n_path = q->n_path}, rest, n_rest,
 		    &fork);
 	if (r)
 		return r;
@@ -245,12 +177,12 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns)
 {
 	if (!q)
 		return;
-	struct store *s = seq_enter(q, now_ns);
-	struct store_space *space = q->node->space;
+	struct store *s = position_enter(q, now_ns);
+	struct store_namespace *namespace = q->node->namespace;
 
-	fetch_end(s, q);
+	want_end(s, q);
 	claim_end(s, q);
-	live_drop(q);
+	live_rows_drop(q);
 	tail_done(q);
 	LIST_REMOVE(q, at_node);
 	node_detach(q->node, NULL);
@@ -259,29 +191,29 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns)
 	free(q->ids);
 	free(q->slots);
 	free(q);
-	space_settle(space);
+	namespace_prune(namespace);
 }
 
 int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns)
 {
-	struct store *s = seq_enter(q, now_ns);
+	struct store *s = position_enter(q, now_ns);
 
 	if (n_tokens > q->n_path + q->tail.n)
 		return -EINVAL;
-	fetch_end(s, q);
+	want_end(s, q);
 	claim_end(s, q);
-	live_drop(q);
+	live_rows_drop(q);
 	tail_cut(q, n_tokens > q->n_path ? n_tokens - q->n_path : 0);
 	if (n_tokens < q->n_path) {
-		seq_prompt_drop(q);
-		seq_move_up(q, radix_ancestor(q->node, n_tokens), n_tokens);
+		prompt_drop(q);
+		position_move_up(q, radix_ancestor(q->node, n_tokens), n_tokens);
 	}
 	return 0;
 }
 
 void store_seq_progress(struct store_seq *q, uint64_t now_ns)
 {
-	struct store *s = seq_enter(q, now_ns);
+	struct store *s = position_enter(q, now_ns);
 
 	claim_renew(s, q, now_ns);
 }

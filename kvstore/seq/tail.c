@@ -1,17 +1,16 @@
 /* tail.c - see tail.h. */
 #include "tail.h"
-
+#include "live_rows.h"
+#include "position.h"
+#include "kvstore/tiers/dirty.h"
+#include "kvstore/tiers/forget.h"
+#include "kvstore/tree/places.h"
 #include "kvstore/tree/claim.h"
-#include "live.h"
 #include "kvstore/tree/residency.h"
-#include "kvstore/tree/lru.h"
 #include "kvstore/tiers/move.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/radix.h"
-#include "seq.h"
 #include "kvstore/tiers/demote.h"
-#include "kvstore/tiers/tiers.h"
-#include "kvstore/tiers/write.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -70,7 +69,7 @@ static int tail_reserve(struct seq_tail *t, uint32_t n, uint32_t n_slots)
 /* Rows that go on in the last slot's page are part of it. */
 static void slot_append(struct store_seq *q, struct store_slice slot)
 {
-	struct store_model *m = q->node->space->holding->model;
+	struct store_model *m = q->node->namespace->holding->model;
 	struct seq_tail *t = &q->tail;
 	struct store_slice *last = t->n_slots > 0 ? &t->slots[t->n_slots - 1] : NULL;
 
@@ -90,7 +89,7 @@ int tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n)
 
 	if (r)
 		return r;
-	live_keep(q, 0, n);
+	live_rows_keep(q, 0, n);
 	memcpy(t->ids + t->n, ids, n * sizeof(*ids));
 	t->n += n;
 	for (uint32_t i = 0; i < q->n_slots; i++)
@@ -107,7 +106,7 @@ int tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n)
 
 void tail_cut(struct store_seq *q, uint32_t n)
 {
-	struct store_holding *h = q->node->space->holding;
+	struct store_holding *h = q->node->namespace->holding;
 	struct pages *pages = &h->model->store->pages;
 	struct seq_tail *t = &q->tail;
 
@@ -119,11 +118,11 @@ void tail_cut(struct store_seq *q, uint32_t n)
 					   (uint16_t)n_gone};
 		t->n -= n_gone;
 		if (n_gone == last->count) {
-			pages_drop(pages, h->model, h->domain, *last);
+			pages_drop(pages, &h->pages, *last);
 			t->n_slots--;
 			continue;
 		}
-		pages_give_back(pages, h->model, gone);
+		pages_give_back(pages, h->pages.lent, gone);
 		last->count = (uint16_t)(last->count - n_gone);
 	}
 	q->path_version++;
@@ -132,7 +131,7 @@ void tail_cut(struct store_seq *q, uint32_t n)
 
 void tail_done(struct store_seq *q)
 {
-	if (q->tail.n > 0 && tail_settle(q))
+	if (q->tail.n > 0 && tail_join(q))
 		tail_cut(q, 0);
 	free(q->tail.ids);
 	free(q->tail.slots);
@@ -153,31 +152,31 @@ static struct store_node *first_not_in_memory(struct store_node *n)
 
 /* How far the tree has the tail's tokens by now, from somebody else. Of what is in the file alone
  * nobody may stand in: it makes room for the own. */
-static uint32_t tail_match(struct store *s, const struct store_seq *q, struct radix_place *ret)
+static uint32_t tail_match(struct store *s, const struct store_seq *q, struct store_position *ret)
 {
 	for (;;) {
-		struct radix_place at = {.node = q->node, .n_path = q->n_path};
+		struct store_position at = {.node = q->node, .n_path = q->n_path};
 		uint32_t n = radix_match_anywhere(s, &at, q->tail.ids, q->tail.n);
 		struct store_node *missing = n > 0 ? first_not_in_memory(at.node) : NULL;
 
 		*ret = at;
 		if (!missing)
 			return n;
-		lower_forget(s, missing, node_n_memory(missing));
+		forget_from(s, missing, node_n_memory(missing));
 	}
 }
 
 /* Takes places for slots and begins to copy there. Returns how many were had. */
-static uint32_t places_take(struct store *s, struct store_holding *h,
-			    const struct store_slice *slots, uint32_t n, uint32_t *ret)
+static uint32_t tail_copy_down(struct store *s, struct store_holding *h,
+			       const struct store_slice *slots, uint32_t n, uint32_t *ret)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t token;
-		ret[i] = tiers_take(s, h, STORE_HOST, NULL);
+		ret[i] = demote_take(s, h, STORE_HOST, NULL);
 		if (ret[i] == TIER_NONE)
 			return i;
 		if (move_down(s, h, slots[i], ret[i], &token)) {
-			tiers_unref(s, STORE_HOST, ret[i]);
+			places_unref(s, STORE_HOST, ret[i]);
 			return i;
 		}
 	}
@@ -197,29 +196,29 @@ static void node_append_lower(struct store *s, struct store_node *n, const uint3
 		n->slices[n->n_slices] = slots[i];
 		n->slices[n->n_slices++].page = places[i];
 	}
-	n->lower->n_memory = n->n_slices;
-	write_want(s, n);
+	n->residency->n_memory = n->n_slices;
+	dirty_add(s, n);
 }
 
 /* The rest of the tail, which the tree has not, joins it at a place. */
-static int rest_join(struct store_seq *q, struct radix_place at, const uint32_t *places)
+static int rest_graft(struct store_seq *q, struct store_position at, const uint32_t *places)
 {
 	struct store *s = node_store(q->node);
 	struct seq_tail *t = &q->tail;
 	struct radix_graft graft;
-	int r = radix_graft_prepare(at, t->n, t->n_slots, seq_stands_alone(q, at.node), &graft);
+	int r = radix_graft_prepare(at, t->n, t->n_slots, position_is_alone(q, at.node), &graft);
 
 	if (r)
 		return r;
 	struct store_node *n = graft.child ? graft.child : at.node;
-	r = lower_reserve(n, 0);
+	r = residency_reserve(n, 0);
 	if (r) {
 		node_free(s, graft.child);
 		node_free(s, graft.upper);
 		return r;
 	}
 	n = radix_graft_commit(&graft, t->ids[0]);
-	seq_move_down(q, n, at.n_path + t->n);
+	position_move_down(q, n, at.n_path + t->n);
 	node_append_lower(s, n, t->ids, t->n, t->slots, t->n_slots, places);
 	return 0;
 }
@@ -227,14 +226,14 @@ static int rest_join(struct store_seq *q, struct radix_place at, const uint32_t 
 /* The tail's first n tokens go, as the tree has them. */
 static void tail_pass(struct store_seq *q, uint32_t n)
 {
-	struct store_holding *h = q->node->space->holding;
+	struct store_holding *h = q->node->namespace->holding;
 	struct seq_tail *t = &q->tail;
 	uint32_t n_gone = 0;
 
 	t->n -= n;
 	memmove(t->ids, t->ids + n, t->n * sizeof(*t->ids));
 	for (; n > 0 && t->slots[n_gone].count <= n; n -= t->slots[n_gone++].count)
-		pages_drop(&h->model->store->pages, h->model, h->domain, t->slots[n_gone]);
+		pages_drop(&h->model->store->pages, &h->pages, t->slots[n_gone]);
 	t->n_slots -= n_gone;
 	memmove(t->slots, t->slots + n_gone, t->n_slots * sizeof(*t->slots));
 	if (n > 0) {
@@ -243,34 +242,34 @@ static void tail_pass(struct store_seq *q, uint32_t n)
 	}
 }
 
-static int rest_settle(struct store_seq *q, struct radix_place at)
+static int rest_demote(struct store_seq *q, struct store_position at)
 {
 	struct store *s = node_store(q->node);
-	struct store_holding *h = q->node->space->holding;
+	struct store_holding *h = q->node->namespace->holding;
 	struct seq_tail *t = &q->tail;
 	uint32_t *places = malloc(t->n_slots * sizeof(*places));
 	int r = places ? 0 : -ENOMEM;
-	uint32_t n = places ? places_take(s, h, t->slots, t->n_slots, places) : 0;
+	uint32_t n = places ? tail_copy_down(s, h, t->slots, t->n_slots, places) : 0;
 
 	if (!r && n < t->n_slots)
 		r = -ENOSPC;
 	if (!r)
-		r = rest_join(q, at, places);
+		r = rest_graft(q, at, places);
 	while (r && n > 0)
-		tiers_unref(s, STORE_HOST, places[--n]);
+		places_unref(s, STORE_HOST, places[--n]);
 	free(places);
 	if (r)
 		return r;
 	for (uint32_t i = 0; i < t->n_slots; i++)
-		pages_drop(&s->pages, h->model, h->domain, t->slots[i]);
+		pages_drop(&s->pages, &h->pages, t->slots[i]);
 	t->n = t->n_slots = 0;
 	return 0;
 }
 
-int tail_settle(struct store_seq *q)
+int tail_join(struct store_seq *q)
 {
 	struct store *s = node_store(q->node);
-	struct radix_place at;
+	struct store_position at;
 
 	if (q->tail.n == 0)
 		return 0;
@@ -284,9 +283,9 @@ int tail_settle(struct store_seq *q)
 		s->stats.tokens_published -= n;
 		s->stats.tokens_dropped += n;
 		tail_pass(q, n);
-		seq_move_down(q, at.node, at.n_path);
+		position_move_down(q, at.node, at.n_path);
 	}
-	r = q->tail.n > 0 ? rest_settle(q, at) : 0;
+	r = q->tail.n > 0 ? rest_demote(q, at) : 0;
 	tail_note(q);
 	claim_move(s, q);
 	return r;
@@ -321,11 +320,12 @@ static struct store_node *own_victim(const struct store_seq *q)
 static struct store_node *domain_victim(const struct store *s, const struct store_domain *d)
 {
 	struct store_node *n = NULL;
-	const struct store_space *space;
+	const struct store_namespace *namespace;
 
-	TAILQ_FOREACH (space, &s->all_spaces, all) {
-		if (space->holding->domain == d && tiers_units(s->tiers, space->holding->model) > 0)
-			n = lowest(space->root);
+	TAILQ_FOREACH (namespace, &s->all_namespaces, all) {
+		if (namespace->holding->domain == d &&
+		    places_units(&s->places, namespace->holding->model) > 0)
+			n = lowest(namespace->root);
 		if (n)
 			break;
 	}
@@ -335,8 +335,8 @@ static struct store_node *domain_victim(const struct store *s, const struct stor
 static bool node_leaves(struct store *s, struct store_node *n)
 {
 	if (!n->listed)
-		return spill_used(s, n) == 0;
-	spill_slice(s, n);
+		return demote_used(s, n) == 0;
+	demote_slice(s, n);
 	return true;
 }
 
@@ -345,7 +345,7 @@ static struct store_seq *domain_tail(const struct store *s, const struct store_d
 	struct store_seq *q;
 
 	TAILQ_FOREACH (q, &s->tiers->tails, tail.order)
-		if (!q->tail.held && q->node->space->holding->domain == d)
+		if (!q->tail.held && q->node->namespace->holding->domain == d)
 			break;
 	return q;
 }
@@ -353,18 +353,18 @@ static struct store_seq *domain_tail(const struct store *s, const struct store_d
 bool tail_make_room(struct store_seq *q)
 {
 	struct store *s = node_store(q->node);
-	const struct store_holding *h = q->node->space->holding;
+	const struct store_holding *h = q->node->namespace->holding;
 
-	if (!s->tiers || !s->tiers->long_paths || tiers_units(s->tiers, h->model) == 0)
+	if (!s->tiers || !s->tiers->long_paths || places_units(&s->places, h->model) == 0)
 		return false;
 	if (q->tail.n > 0)
-		return tail_settle(q) == 0;
+		return tail_join(q) == 0;
 	struct store_node *n = own_victim(q);
 	if (n)
 		return node_leaves(s, n);
 	struct store_seq *other = domain_tail(s, h->domain);
 	if (other)
-		return tail_settle(other) == 0;
+		return tail_join(other) == 0;
 	n = domain_victim(s, h->domain);
 	return n && node_leaves(s, n);
 }

@@ -27,7 +27,7 @@ uint32_t tail_last_page(const struct store_seq *q);
 /* Of the tail only the first n tokens stay. */
 void tail_cut(struct store_seq *q, uint32_t n);
 /* The tail moves to host memory and joins the tree. -ENOSPC, -ENOMEM: it stays. */
-int tail_settle(struct store_seq *q);
+int tail_join(struct store_seq *q);
 /* Something that is used leaves the device, so that the sequence may have its room: of its own,
  * else of others of its domain; who shares nothing with it is not to be slowed down by it. False:
  * there is nothing, or no place for it. */

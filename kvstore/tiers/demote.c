@@ -1,10 +1,18 @@
-/* demote.c - see demote.h. */
+/*
+ * demote.c - victims of host memory and file, and slices that leave the device.
+ *
+ * Of the oldest leaf the last slice goes, so that what stays in a tier is a first part of every
+ * path. What leaves host memory and is not in the file is forgotten, and what leaves the device and
+ * finds no place in host memory is so too, unless the file has it.
+ */
 #include "demote.h"
 
 #include "kvstore/tree/residency.h"
 #include "kvstore/tree/lru.h"
+#include "dirty.h"
+#include "forget.h"
+#include "kvstore/tree/places.h"
 #include "move.h"
-#include "write.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,32 +21,32 @@
  * below would be in neither. */
 static bool leave_host(struct store *s, struct store_node *n)
 {
-	struct store_lower *l = n->lower;
-	uint32_t i = l->n_memory - 1;
+	struct store_residency *res = n->residency;
+	uint32_t i = res->n_memory - 1;
 
-	if (s->tiers->host->filling[n->slices[i].page])
+	if (s->places.host->filling[n->slices[i].page])
 		moves_retire_down(s);
-	if (s->tiers->host->filling[n->slices[i].page])
+	if (s->places.host->filling[n->slices[i].page])
 		return false;
-	if (i >= l->n_backed) {
-		lower_drop_last(s, n);
+	if (i >= res->n_backed) {
+		forget_last(s, n);
 		return true;
 	}
-	tiers_unref(s, STORE_HOST, n->slices[i].page);
-	l->n_memory--;
-	lru_settle(n);
+	places_unref(s, STORE_HOST, n->slices[i].page);
+	res->n_memory--;
+	lru_update(n);
 	return true;
 }
 
 /* The last image goes. If its slice is not in memory, it is the last of a leaf, as above. */
 static void leave_file(struct store *s, struct store_node *n)
 {
-	struct store_lower *l = n->lower;
+	struct store_residency *res = n->residency;
 
-	if (l->n_backed > l->n_memory)
-		lower_drop_last(s, n);
+	if (res->n_backed > res->n_memory)
+		forget_last(s, n);
 	else
-		lower_unback(n);
+		residency_unback(n);
 }
 
 static bool is_above(const struct store_node *a, const struct store_node *n)
@@ -54,26 +62,28 @@ static struct store_node *victim_of(const struct store *s, const struct store_ho
 {
 	struct store_node *n;
 
-	if (tiers_over_limit(s, h, tier))
+	if (places_over_limit(&s->places, h, tier))
 		return lru_oldest_of_domain(h->domain, tier);
 	n = lru_oldest_of_model(h->model, tier);
 	return n ? n : lru_oldest(s, tier);
 }
 
-bool spill_can_wait(const struct store *s, const struct store_holding *h)
+bool demote_can_wait(const struct store *s, const struct store_holding *h)
 {
 	const struct tiers *t = s->tiers;
 
-	if (tiers_units(t, h->model) == 0 || tiers_has_room(s, h, STORE_HOST))
+	if (places_units(t->places, h->model) == 0 || places_has_room(&s->places, h, STORE_HOST))
 		return false;
 	const struct store_node *n = victim_of(s, h, STORE_HOST);
-	if (!n || t->host->filling[n->slices[node_n_memory(n) - 1].page])
+	if (!n || t->places->host->filling[n->slices[node_n_memory(n) - 1].page])
 		return n != NULL;
 	return node_n_backed(n) < node_n_memory(n) && t->n_dirty + t->queues[TIER_WRITE].n > 0;
 }
 
-bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tier,
-		   const struct store_node *avoid)
+/* Some slice leaves a tier to make room for a page of the holding's, not of the path to avoid.
+ * False: nothing could go. */
+static bool demote_reclaim(struct store *s, struct store_holding *h, enum store_tier tier,
+			   const struct store_node *avoid)
 {
 	struct store_node *n = victim_of(s, h, tier);
 
@@ -83,6 +93,15 @@ bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tie
 		return leave_host(s, n);
 	leave_file(s, n);
 	return true;
+}
+
+uint32_t demote_take(struct store *s, struct store_holding *h, enum store_tier tier,
+		     const struct store_node *avoid)
+{
+	while (!places_has_room(&s->places, h, tier))
+		if (!demote_reclaim(s, h, tier, avoid))
+			return TIER_NONE;
+	return places_take(&s->places, h, tier);
 }
 
 /* Is anything below the node's first slices in memory? */
@@ -105,8 +124,8 @@ static bool to_host(struct store *s, struct store_node *n, uint32_t index, uint3
 {
 	uint64_t token;
 
-	if (move_down(s, n->space->holding, n->slices[index], place, &token)) {
-		tiers_unref(s, STORE_HOST, place);
+	if (move_down(s, n->namespace->holding, n->slices[index], place, &token)) {
+		places_unref(s, STORE_HOST, place);
 		return false;
 	}
 	n->slices[index].page = place;
@@ -115,59 +134,59 @@ static bool to_host(struct store *s, struct store_node *n, uint32_t index, uint3
 
 static void leave_device(struct store *s, struct store_node *n, bool to_memory)
 {
-	struct store_lower *l = n->lower;
+	struct store_residency *res = n->residency;
 
-	l->n_device--;
-	l->device_tokens -= n->slices[l->n_device].count;
-	l->n_memory -= !to_memory;
-	n->space->holding->n_idle_slices--;
-	lru_settle(n);
+	res->n_device--;
+	res->device_tokens -= n->slices[res->n_device].count;
+	res->n_memory -= !to_memory;
+	n->namespace->holding->n_idle_slices--;
+	lru_update(n);
 	if (to_memory)
-		write_want(s, n);
+		dirty_add(s, n);
 }
 
-uint32_t spill_slice(struct store *s, struct store_node *n)
+uint32_t demote_slice(struct store *s, struct store_node *n)
 {
-	struct store_holding *h = n->space->holding;
+	struct store_holding *h = n->namespace->holding;
 	uint64_t before = s->pages.n_used;
 
 	assert(n->listed && node_n_device(n) > 0);
-	if (lower_reserve(n, 0)) {
-		lower_forget(s, n, 0);
+	if (residency_reserve(n, 0)) {
+		forget_from(s, n, 0);
 		return (uint32_t)(before - s->pages.n_used);
 	}
-	uint32_t place = tiers_take(s, h, STORE_HOST, NULL);
+	uint32_t place = demote_take(s, h, STORE_HOST, NULL);
 	uint32_t i = node_n_device(n) - 1;
 	struct store_slice slice = n->slices[i];
 	bool to_memory = place != TIER_NONE && to_host(s, n, i, place);
-	if (!to_memory && (i >= n->lower->n_backed || is_held_up(n, i + 1))) {
-		lower_forget(s, n, i);
+	if (!to_memory && (i >= n->residency->n_backed || is_held_up(n, i + 1))) {
+		forget_from(s, n, i);
 	} else {
-		pages_drop(&s->pages, h->model, h->domain, slice);
+		pages_drop(&s->pages, &h->pages, slice);
 		leave_device(s, n, to_memory);
 	}
 	return (uint32_t)(before - s->pages.n_used);
 }
 
-int spill_used(struct store *s, struct store_node *n)
+int demote_used(struct store *s, struct store_node *n)
 {
-	struct store_holding *h = n->space->holding;
+	struct store_holding *h = n->namespace->holding;
 
 	assert(!n->listed && node_n_device(n) > 0);
-	if (lower_reserve(n, 0))
+	if (residency_reserve(n, 0))
 		return -ENOMEM;
-	uint32_t place = tiers_take(s, h, STORE_HOST, NULL);
+	uint32_t place = demote_take(s, h, STORE_HOST, NULL);
 	if (place == TIER_NONE)
 		return -ENOSPC;
-	struct store_lower *l = n->lower;
-	struct store_slice slice = n->slices[l->n_device - 1];
-	if (!to_host(s, n, l->n_device - 1, place))
+	struct store_residency *res = n->residency;
+	struct store_slice slice = n->slices[res->n_device - 1];
+	if (!to_host(s, n, res->n_device - 1, place))
 		return -ENOMEM;
-	pages_drop(&s->pages, h->model, h->domain, slice);
-	l->n_device--;
-	l->device_tokens -= slice.count;
-	lru_settle(n);
-	write_want(s, n);
+	pages_drop(&s->pages, &h->pages, slice);
+	res->n_device--;
+	res->device_tokens -= slice.count;
+	lru_update(n);
+	dirty_add(s, n);
 	s->tiers->n_left++;
 	return 0;
 }

@@ -3,26 +3,26 @@
  * stays in the file if it is there, and what leaves the last tier is gone. Always the last slice of
  * the oldest leaf.
  */
-#ifndef COPPICE_KVSTORE_SPILL_H
-#define COPPICE_KVSTORE_SPILL_H
+#ifndef COPPICE_KVSTORE_DEMOTE_H
+#define COPPICE_KVSTORE_DEMOTE_H
 
-#include "tiers.h"
+#include "state.h"
 
 /* The last slice that an idle node has on the device leaves it; nothing below the node is there.
  * Returns the pages that were freed, 0 or 1. The node may be gone. */
-uint32_t spill_slice(struct store *s, struct store_node *n);
+uint32_t demote_slice(struct store *s, struct store_node *n);
 
 /* The same of a node that is used: its sequences stand below the device then. -ENOSPC: no place in
  * host memory; -ENOMEM. */
-int spill_used(struct store *s, struct store_node *n);
+int demote_used(struct store *s, struct store_node *n);
 
 /* Would a page of the holding's cost host memory a slice that could stay if what is under way had
  * ended? Who can wait does. */
-bool spill_can_wait(const struct store *s, const struct store_holding *h);
+bool demote_can_wait(const struct store *s, const struct store_holding *h);
 
-/* Some slice leaves a tier to make room for a page of the holding's, not of the path to avoid.
- * False: nothing could go. */
-bool spill_reclaim(struct store *s, struct store_holding *h, enum store_tier tier,
-		   const struct store_node *avoid);
+/* A place for a page of the holding's, with one reference and its domain charged; the oldest make
+ * room. avoid: a node whose path must stay as it is; NULL: none. TIER_NONE: there is none. */
+uint32_t demote_take(struct store *s, struct store_holding *h, enum store_tier tier,
+		     const struct store_node *avoid);
 
 #endif

@@ -8,11 +8,10 @@
 #include "evict.h"
 
 #include "kvstore/tree/lru.h"
-#include "kvstore/tree/node.h"
 #include "kvstore/tree/radix.h"
 #include "kvstore/tree/namespace.h"
 #include "demote.h"
-#include "tiers.h"
+#include "kvstore/tree/places.h"
 
 #include <errno.h>
 #include <string.h>
@@ -53,7 +52,8 @@ static void victims_prefetch(const struct store *s, const struct store_node *n)
 	if (!n)
 		return;
 	__builtin_prefetch(*index_bucket(&s->children, n->link.hash));
-	__builtin_prefetch(pages_at(&s->pages, &n->space->holding->model->lent, n->slices[0].page));
+	__builtin_prefetch(
+		pages_at(&s->pages, &n->namespace->holding->model->lent, n->slices[0].page));
 	n = lru_skip(n, 3);
 	if (!n)
 		return;
@@ -69,17 +69,17 @@ static void victims_prefetch(const struct store *s, const struct store_node *n)
  * freed. */
 static uint32_t evict_node(struct store *s, struct store_node *n)
 {
-	struct store_space *space = n->space;
+	struct store_namespace *namespace = n->namespace;
 	uint64_t before = s->pages.n_used;
 
-	if (s->tiers && tiers_units(s->tiers, node_model(n)) > 0) {
-		uint32_t n_freed = spill_slice(s, n);
+	if (s->tiers && places_units(&s->places, node_model(n)) > 0) {
+		uint32_t n_freed = demote_slice(s, n);
 		s->stats.pages_evicted += n_freed;
 		return n_freed;
 	}
 	victims_prefetch(s, n);
 	radix_cut(n);
-	space_settle(space);
+	namespace_prune(namespace);
 	s->stats.nodes_evicted++;
 	s->stats.pages_evicted += before - s->pages.n_used;
 	return (uint32_t)(before - s->pages.n_used);
@@ -88,9 +88,9 @@ static uint32_t evict_node(struct store *s, struct store_node *n)
 /* At most so many pages of this kind could be had from a holding if everything idle in it went. */
 static uint64_t idle_bound(struct store_holding *h, struct store_holding *of)
 {
-	struct pages_tenant *t = holding_tenant(of);
+	struct pages_tenant *t = of->pages.tenant;
 
-	if (t == holding_tenant(h))
+	if (t == h->pages.tenant)
 		return of->n_idle_slices;
 	return of->n_idle_slices ? (uint64_t)t->n_extents * h->model->lent.extent_pages : 0;
 }
@@ -100,7 +100,7 @@ static bool room_is_possible(const struct store *s, struct store_holding *h, uin
 {
 	const struct pages *p = &s->pages;
 	uint64_t extent_pages = h->model->lent.extent_pages;
-	uint64_t bound = holding_tenant(h)->n_free;
+	uint64_t bound = h->pages.tenant->n_free;
 	struct store_holding *of;
 
 	bound += (p->n_extents - p->n_extents_used + (uint64_t)p->n_spares) * extent_pages;
@@ -111,7 +111,7 @@ static bool room_is_possible(const struct store *s, struct store_holding *h, uin
 
 static bool over_bytes(const struct store *s, const struct store_domain *d, uint64_t bytes)
 {
-	return s->config.domain_bytes > 0 && d->bytes + bytes > s->config.domain_bytes;
+	return s->config.domain_bytes > 0 && d->pages.bytes + bytes > s->config.domain_bytes;
 }
 
 /* Could they be had within the bytes of the domain? */
@@ -124,13 +124,13 @@ static bool bytes_are_possible(const struct store *s, const struct store_domain 
 		return true;
 	LIST_FOREACH (h, &d->holdings, of_domain)
 		idle_bytes += h->n_idle_slices * h->model->lent.page_bytes;
-	return d->bytes + bytes - s->config.domain_bytes <= idle_bytes;
+	return d->pages.bytes + bytes - s->config.domain_bytes <= idle_bytes;
 }
 
 /* Could they be had within the extents of the domain? */
 static bool extents_are_possible(const struct store *s, struct store_holding *h, uint32_t n)
 {
-	uint64_t n_more = s->pages.domain_extents - h->domain->n_extents;
+	uint64_t n_more = s->pages.domain_extents - h->domain->pages.n_extents;
 	uint64_t bound = h->tenant.n_free + n_more * h->model->lent.extent_pages;
 	struct store_holding *of;
 
@@ -146,7 +146,7 @@ static int room_check(const struct store *s, struct store_holding *h, uint32_t n
 {
 	if (!bytes_are_possible(s, h->domain, bytes))
 		return -EDQUOT;
-	if (n <= holding_tenant(h)->n_free)
+	if (n <= h->pages.tenant->n_free)
 		return 0;
 	if (!extents_are_possible(s, h, n))
 		return -EDQUOT;
@@ -164,17 +164,17 @@ static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 	return 0;
 }
 
-/* The oldest of those that share the space's extents and are not at home elsewhere. The first of a
- * space in the list is a leaf. Behind too many that are, the oldest of all: the next look goes
+/* The oldest of those that share the namespace's extents and are not at home elsewhere. The first of a
+ * namespace in the list is a leaf. Behind too many that are, the oldest of all: the next look goes
  * further, and no stranger pays for it. */
-static struct store_node *victim_at_home(const struct store_space *space)
+static struct store_node *victim_at_home(const struct store_namespace *namespace)
 {
-	struct store_node *n = TAILQ_FIRST(&space->holding->lru[STORE_DEVICE]);
+	struct store_node *n = TAILQ_FIRST(&namespace->holding->lru[STORE_DEVICE]);
 
 	for (uint32_t i = 0; n && i < HOME_LOOKS; i++, n = TAILQ_NEXT(n, lru))
-		if (!n->space->at_home || n->space->home == space->home)
+		if (!n->namespace->at_home || n->namespace->home == namespace->home)
 			return n;
-	return n ? TAILQ_FIRST(&space->holding->lru[STORE_DEVICE]) : NULL;
+	return n ? TAILQ_FIRST(&namespace->holding->lru[STORE_DEVICE]) : NULL;
 }
 
 /* Of those who have extents of their own, or of the domain that is short of them. */
@@ -196,12 +196,13 @@ static struct store_node *victim_of_others(const struct store *s, const struct s
 }
 
 /* The own oldest goes first: no other is sure to leave a page behind that can be had. */
-static struct store_node *victim_for(struct store *s, const struct store_space *space, int error)
+static struct store_node *victim_for(struct store *s, const struct store_namespace *namespace,
+				     int error)
 {
-	struct store_holding *h = space->holding;
+	struct store_holding *h = namespace->holding;
 
-	if (space->at_home) {
-		struct store_node *own = victim_at_home(space);
+	if (namespace->at_home) {
+		struct store_node *own = victim_at_home(namespace);
 
 		return own ? own : victim_of_others(s, h, error);
 	}
@@ -217,14 +218,16 @@ static struct store_node *victim_for(struct store *s, const struct store_space *
 }
 
 /* On the device that *ret says. */
-static int page_take(struct store *s, const struct store_space *space, uint32_t row, uint32_t *ret)
+static int page_take(struct store *s, const struct store_namespace *namespace, uint32_t row,
+		     uint32_t *ret)
 {
-	struct store_holding *h = space->holding;
+	struct store_holding *h = namespace->holding;
 	uint32_t device = *ret;
 	int r;
 
-	while ((r = pages_take(&s->pages, h, device, row, ret)) == -ENOSPC || r == -EDQUOT) {
-		struct store_node *victim = victim_for(s, space, r);
+	while ((r = pages_take(&s->pages, &h->pages, device, row, ret)) == -ENOSPC ||
+	       r == -EDQUOT) {
+		struct store_node *victim = victim_for(s, namespace, r);
 		if (!victim)
 			return r;
 		evict_node(s, victim);
@@ -232,10 +235,10 @@ static int page_take(struct store *s, const struct store_space *space, uint32_t 
 	return r;
 }
 
-int evict_take(const struct store_space *space, uint32_t first_row, struct store_slice *ret,
+int evict_take(const struct store_namespace *namespace, uint32_t first_row, struct store_slice *ret,
 	       uint32_t n)
 {
-	struct store_holding *h = space->holding;
+	struct store_holding *h = namespace->holding;
 	struct store *s = h->model->store;
 	uint64_t bytes = n * h->model->lent.page_bytes;
 	int r = room_check(s, h, n, bytes);
@@ -245,12 +248,11 @@ int evict_take(const struct store_space *space, uint32_t first_row, struct store
 	if (r)
 		return r;
 	for (uint32_t i = 0; i < n; i++) {
-		r = page_take(s, space, i == 0 ? first_row : 0, &ret[i].page);
+		r = page_take(s, namespace, i == 0 ? first_row : 0, &ret[i].page);
 		if (!r)
 			continue;
 		while (i-- > 0)
-			pages_drop(&s->pages, h->model, h->domain,
-				   (struct store_slice){.page = ret[i].page});
+			pages_drop(&s->pages, &h->pages, (struct store_slice){.page = ret[i].page});
 		return r;
 	}
 	return 0;
@@ -262,7 +264,7 @@ bool evict_is_due(struct store_holding *h)
 	bool is_full = false;
 
 	for (uint32_t i = 0; i < h->model->lent.n_devices; i++)
-		is_full = is_full || LIST_EMPTY(&holding_tenant(h)->room[i]);
+		is_full = is_full || LIST_EMPTY(&h->pages.tenant->room[i]);
 	return is_full && p->n_extents_used - p->n_spares == p->n_extents;
 }
 
@@ -276,11 +278,11 @@ uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32
 {
 	uint32_t freed = 0;
 
-	pages_settle(&s->pages);
+	pages_release(&s->pages);
 	for (uint32_t i = 0; i < max_nodes && freed < n_pages; i++) {
 		struct store_node *victim =
 			name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
-		if (!victim || (s->tiers && spill_can_wait(s, victim->space->holding)))
+		if (!victim || (s->tiers && demote_can_wait(s, victim->namespace->holding)))
 			break;
 		freed += evict_node(s, victim);
 	}

@@ -1,8 +1,15 @@
-/* move.c - see move.h. */
+/*
+ * move.c - copies down and up, reads and writes: begun, and taken note of when they have ended.
+ *
+ * What a move serves is looked for when it ends, by the node's id and by what the slice is then: a
+ * tree that has changed since has no use for it, and the move only gives back what it held. Each
+ * way has a queue in order of beginning, and a move takes effect when those before it have.
+ */
 #include "move.h"
 
-#include "promote.h"
-#include "kvstore/tree/residency.h"
+#include "dirty.h"
+#include "kvstore/tree/places.h"
+#include "forget.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/namespace.h"
@@ -50,8 +57,8 @@ static struct tier_copy copy_of(const struct store *s, const struct store_model 
 		.extent = page.page / m->lent.extent_pages,
 		.offset_bytes = page.page % m->lent.extent_pages * m->lent.page_bytes,
 		.bytes = m->lent.page_bytes,
-		.host = tier_host_at(s->tiers->host, host),
-		.page_tokens = m->page_tokens,
+		.host = tier_host_at(s->places.host, host),
+		.page_tokens = m->lent.page_tokens,
 		.first = page.first,
 		.count = page.count,
 	};
@@ -68,8 +75,8 @@ int move_down(struct store *s, struct store_holding *h, struct store_slice page,
 		return -ENOMEM;
 	v->slice = page;
 	v->host = host;
-	tiers_ref(t, STORE_HOST, host);
-	t->host->filling[host] = true;
+	places_ref(t->places, STORE_HOST, host);
+	t->places->host->filling[host] = true;
 	v->token = t->mover.down(t->mover.ctx, &copy);
 	*ret_token = v->token;
 	return 0;
@@ -78,8 +85,8 @@ int move_down(struct store *s, struct store_holding *h, struct store_slice page,
 int move_up(struct store *s, struct store_node *n, uint32_t index, struct store_slice page)
 {
 	struct tiers *t = s->tiers;
-	struct store_lower *l = n->lower;
-	struct tier_move *v = move_new(s, n->space->holding, TIER_UP);
+	struct store_residency *res = n->residency;
+	struct tier_move *v = move_new(s, n->namespace->holding, TIER_UP);
 	uint32_t host = n->slices[index].page;
 	struct tier_copy copy = copy_of(s, node_model(n), page, host);
 
@@ -88,8 +95,8 @@ int move_up(struct store *s, struct store_node *n, uint32_t index, struct store_
 	move_of_slice(v, n, index, 0);
 	v->slice.page = page.page;
 	v->host = host;
-	tiers_ref(t, STORE_HOST, host);
-	l->n_rising++;
+	places_ref(t->places, STORE_HOST, host);
+	res->n_rising++;
 	v->token = t->mover.up(t->mover.ctx, &copy);
 	return 0;
 }
@@ -97,17 +104,17 @@ int move_up(struct store *s, struct store_node *n, uint32_t index, struct store_
 int move_read(struct store *s, struct store_node *n, uint32_t index, uint32_t host)
 {
 	struct tiers *t = s->tiers;
-	struct tier_move *v = move_new(s, n->space->holding, TIER_READ);
+	struct tier_move *v = move_new(s, n->namespace->holding, TIER_READ);
 
 	if (!v)
 		return -ENOMEM;
 	move_of_slice(v, n, index, 0);
 	v->host = host;
-	v->file = n->lower->images[index];
+	v->file = n->residency->images[index];
 	v->state = MOVE_IO;
-	tiers_ref(t, STORE_FILE, v->file);
-	n->lower->n_reading++;
-	tier_file_read(t->file, v->file, tier_host_at(t->host, host),
+	places_ref(t->places, STORE_FILE, v->file);
+	n->residency->n_reading++;
+	tier_file_read(t->places->file, v->file, tier_host_at(t->places->host, host),
 		       node_model(n)->lent.page_bytes, v);
 	return 0;
 }
@@ -115,26 +122,26 @@ int move_read(struct store *s, struct store_node *n, uint32_t index, uint32_t ho
 static void write_begin_io(struct tiers *t, struct tier_move *v)
 {
 	v->state = MOVE_IO;
-	tier_file_write(t->file, v->file, tier_host_at(t->host, v->host),
+	tier_file_write(t->places->file, v->file, tier_host_at(t->places->host, v->host),
 			v->holding->model->lent.page_bytes, v);
 }
 
 int move_write(struct store *s, struct store_node *n, uint32_t index, uint32_t host, uint32_t file,
 	       uint64_t token)
 {
-	struct tier_move *v = move_new(s, n->space->holding, TIER_WRITE);
+	struct tier_move *v = move_new(s, n->namespace->holding, TIER_WRITE);
 
 	if (!v)
 		return -ENOMEM;
-	uint32_t pos = n->pos + n->lower->backed_tokens;
-	for (uint32_t i = n->lower->n_backed; i < index; i++)
+	uint32_t pos = n->pos + n->residency->backed_tokens;
+	for (uint32_t i = n->residency->n_backed; i < index; i++)
 		pos += n->slices[i].count;
 	move_of_slice(v, n, index, pos);
 	v->host = host;
 	v->file = file;
 	v->token = token;
 	v->state = token ? MOVE_COPYING : MOVE_READY;
-	n->lower->n_writing++;
+	n->residency->n_writing++;
 	return 0;
 }
 
@@ -146,7 +153,7 @@ static void move_free(struct store *s, struct tier_move *v, enum tier_way way)
 	s->tiers->queues[way].n--;
 	free(v);
 	h->n_moves--;
-	holding_settle(h);
+	holding_prune(h);
 }
 
 static bool same_rows(struct store_slice a, struct store_slice b)
@@ -158,18 +165,18 @@ static void retire_down(struct store *s, struct tier_move *v)
 {
 	struct tiers *t = s->tiers;
 
-	t->host->filling[v->host] = false;
+	t->places->host->filling[v->host] = false;
 	t->stats.tiers[STORE_HOST].bytes_in += v->holding->model->lent.page_bytes;
-	tiers_unref(s, STORE_HOST, v->host);
+	places_unref(s, STORE_HOST, v->host);
 }
 
 /* Is this slice, in host memory, the next one of the node to be on the device? */
 static bool rises(const struct store_node *n, const struct tier_move *v)
 {
-	const struct store_lower *l = n->lower;
+	const struct store_residency *res = n->residency;
 
-	return l->n_device < l->n_memory && n->slices[l->n_device].page == v->host &&
-	       same_rows(n->slices[l->n_device], v->slice) &&
+	return res->n_device < res->n_memory && n->slices[res->n_device].page == v->host &&
+	       same_rows(n->slices[res->n_device], v->slice) &&
 	       node_n_device(n->parent) == n->parent->n_slices;
 }
 
@@ -177,131 +184,118 @@ static void retire_up(struct store *s, struct tier_move *v)
 {
 	struct store_holding *h = v->holding;
 	struct store_node *n = node_by_id(s, v->node_id);
-	struct store_lower *l = n ? n->lower : NULL;
+	struct store_residency *res = n ? n->residency : NULL;
 
-	if (l && l->n_rising > 0)
-		l->n_rising--;
+	if (res && res->n_rising > 0)
+		res->n_rising--;
 	s->tiers->stats.tiers[STORE_HOST].bytes_out += h->model->lent.page_bytes;
-	if (l && rises(n, v)) {
-		n->slices[l->n_device++].page = v->slice.page;
-		l->device_tokens += v->slice.count;
+	if (res && rises(n, v)) {
+		n->slices[res->n_device++].page = v->slice.page;
+		res->device_tokens += v->slice.count;
 		h->n_idle_slices += n->listed;
-		tiers_unref(s, STORE_HOST, v->host); /* the slice's */
-		lru_settle(n);
+		places_unref(s, STORE_HOST, v->host); /* the slice's */
+		lru_update(n);
 	} else {
-		pages_drop(&s->pages, h->model, h->domain, v->slice);
+		pages_drop(&s->pages, &h->pages, v->slice);
 	}
-	tiers_unref(s, STORE_HOST, v->host);
+	places_unref(s, STORE_HOST, v->host);
 }
 
 /* Is this image's slice the next one of the node to be in memory? */
 static bool arrives(const struct store_node *n, const struct tier_move *v)
 {
-	const struct store_lower *l = n->lower;
+	const struct store_residency *res = n->residency;
 
-	return l->n_memory < l->n_backed && l->images[l->n_memory] == v->file &&
-	       same_rows(n->slices[l->n_memory], v->slice) &&
+	return res->n_memory < res->n_backed && res->images[res->n_memory] == v->file &&
+	       same_rows(n->slices[res->n_memory], v->slice) &&
 	       node_n_memory(n->parent) == n->parent->n_slices;
 }
 
 static void retire_read(struct store *s, struct tier_move *v)
 {
 	struct store_node *n = node_by_id(s, v->node_id);
-	struct store_lower *l = n ? n->lower : NULL;
+	struct store_residency *res = n ? n->residency : NULL;
 
-	if (l && l->n_reading > 0)
-		l->n_reading--;
+	if (res && res->n_reading > 0)
+		res->n_reading--;
 	s->tiers->stats.images_bad += v->result != 0;
 	s->tiers->stats.tiers[STORE_FILE].bytes_out +=
 		v->result ? 0 : v->holding->model->lent.page_bytes;
-	if (l && v->result == 0 && arrives(n, v)) {
-		n->slices[l->n_memory++].page = v->host;
-		lru_settle(n);
+	if (res && v->result == 0 && arrives(n, v)) {
+		n->slices[res->n_memory++].page = v->host;
+		lru_update(n);
 	} else {
-		tiers_unref(s, STORE_HOST, v->host);
-		if (l && v->result && arrives(n, v))
-			lower_forget(s, n, l->n_memory);
+		places_unref(s, STORE_HOST, v->host);
+		if (res && v->result && arrives(n, v))
+			forget_from(s, n, res->n_memory);
 	}
-	tiers_unref(s, STORE_FILE, v->file);
+	places_unref(s, STORE_FILE, v->file);
 }
 
 /* Is this slice the next one of the node to be in the file? */
 static bool lasts(const struct store_node *n, const struct tier_move *v)
 {
-	const struct store_lower *l = n->lower;
+	const struct store_residency *res = n->residency;
 
-	return l->n_backed < n->n_slices && n->pos + l->backed_tokens == v->pos &&
-	       same_rows(n->slices[l->n_backed], v->slice) && l->n_backed < l->images_capacity &&
+	return res->n_backed < n->n_slices && n->pos + res->backed_tokens == v->pos &&
+	       same_rows(n->slices[res->n_backed], v->slice) &&
+	       res->n_backed < res->images_capacity &&
 	       node_n_backed(n->parent) == n->parent->n_slices;
 }
 
 /* The image of the node's next slice to be in the file. 0 or -errno. */
 static int image_keep(struct store *s, const struct store_node *n, const struct tier_move *v)
 {
-	const struct store_lower *l = n->lower;
-	const struct store_node *above = l->n_backed > 0 ? n : n->parent;
-	uint32_t n_before = l->n_backed > 0 ? l->n_backed : above->n_slices;
+	const struct store_residency *res = n->residency;
+	const struct store_node *above = res->n_backed > 0 ? n : n->parent;
+	uint32_t n_before = res->n_backed > 0 ? res->n_backed : above->n_slices;
 	size_t tokens_bytes = v->slice.count * sizeof(uint32_t);
 	struct tier_image *image = malloc(sizeof(*image) + tokens_bytes);
 
 	if (!image)
 		return -ENOMEM;
 	*image = (struct tier_image){
-		.domain = n->space->holding->domain->id,
-		.salt = n->space->salt,
+		.domain = n->namespace->holding->domain->id,
+		.salt = n->namespace->salt,
 		.checksum = v->checksum,
 		.place = v->file,
-		.before = n_before > 0 ? above->lower->images[n_before - 1] : TIER_NONE,
+		.before = n_before > 0 ? above->residency->images[n_before - 1] : TIER_NONE,
 		.model = node_model(n)->file_number,
 		.pos = v->pos,
 		.n_tokens = v->slice.count,
 	};
-	memcpy(image->tokens, n->tokens + l->backed_tokens, tokens_bytes);
-	int r = tier_catalog_keep(tier_file_catalog(s->tiers->file), image);
+	memcpy(image->tokens, n->tokens + res->backed_tokens, tokens_bytes);
+	int r = tier_catalog_keep(tier_file_catalog(s->places.file), image);
 	free(image);
 	return r;
-}
-
-/* Of what is to be written nothing is any more; what the file has it keeps. error: why nothing ever
- * is; 0: until something else is to be. */
-static void writes_end(struct tiers *t, int error)
-{
-	if (error && !t->stats.error)
-		t->stats.error = strerrordesc_np(-error);
-	while (!TAILQ_EMPTY(&t->dirty)) {
-		struct store_node *n = TAILQ_FIRST(&t->dirty);
-		TAILQ_REMOVE(&t->dirty, n, lower->dirty_order);
-		n->lower->dirty = false;
-	}
-	t->n_dirty = 0;
 }
 
 static void retire_write(struct store *s, struct tier_move *v)
 {
 	struct tiers *t = s->tiers;
 	struct store_node *n = node_by_id(s, v->node_id);
-	struct store_lower *l = n ? n->lower : NULL;
+	struct store_residency *res = n ? n->residency : NULL;
 	int r = 0;
 
 	if (v->result)
-		writes_end(t, v->result);
-	if (l && l->n_writing > 0)
-		l->n_writing--;
-	if (!v->result && l && lasts(n, v)) {
+		dirty_clear(t, v->result);
+	if (res && res->n_writing > 0)
+		res->n_writing--;
+	if (!v->result && res && lasts(n, v)) {
 		r = image_keep(s, n, v);
 		if (!r) {
-			l->images[l->n_backed++] = v->file;
-			l->backed_tokens += v->slice.count;
+			res->images[res->n_backed++] = v->file;
+			res->backed_tokens += v->slice.count;
 			v->file = TIER_NONE;
 			t->stats.tiers[STORE_FILE].bytes_in += v->holding->model->lent.page_bytes;
-			lru_settle(n);
+			lru_update(n);
 		}
 	}
 	if (r)
-		writes_end(t, r == -EIO ? r : 0);
-	tiers_unref(s, STORE_HOST, v->host);
+		dirty_clear(t, r == -EIO ? r : 0);
+	places_unref(s, STORE_HOST, v->host);
 	if (v->file != TIER_NONE)
-		tiers_unref(s, STORE_FILE, v->file);
+		places_unref(s, STORE_FILE, v->file);
 }
 
 static void retire_ended(struct store *s, enum tier_way way)
@@ -336,7 +330,8 @@ static void io_end(struct tiers *t)
 {
 	struct tier_done done;
 
-	for (uint64_t bytes = 0; bytes < IO_BYTES && t->file && tier_file_next(t->file, &done);) {
+	for (uint64_t bytes = 0;
+	     bytes < IO_BYTES && t->places->file && tier_file_next(t->places->file, &done);) {
 		struct tier_move *v = done.tag;
 		bytes += v->holding->model->lent.page_bytes;
 		v->result = done.result;
@@ -355,7 +350,7 @@ static void writes_go_on(struct tiers *t)
 	TAILQ_FOREACH (v, &t->queues[TIER_WRITE].moves, link) {
 		if (v->state != MOVE_READY)
 			continue;
-		if (bytes >= IO_BYTES || !tier_file_has_room(t->file))
+		if (bytes >= IO_BYTES || !tier_file_has_room(t->places->file))
 			return;
 		write_begin_io(t, v);
 		bytes += v->holding->model->lent.page_bytes;
@@ -382,7 +377,7 @@ void moves_retire(struct store *s)
 	retire_ended(s, TIER_UP);
 	retire_ended(s, TIER_READ);
 	retire_ended(s, TIER_WRITE);
-	if (t->file)
+	if (t->places->file)
 		writes_go_on(t);
 }
 
@@ -401,7 +396,7 @@ void moves_drain(struct store *s)
 
 	for (t->mover.kick(t->mover.ctx); n_under_way(t) > 0; sched_yield()) {
 		moves_retire(s);
-		if (t->file)
-			tier_file_kick(t->file);
+		if (t->places->file)
+			tier_file_kick(t->places->file);
 	}
 }

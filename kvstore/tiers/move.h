@@ -12,7 +12,7 @@
 #ifndef COPPICE_KVSTORE_MOVE_H
 #define COPPICE_KVSTORE_MOVE_H
 
-#include "tiers.h"
+#include "state.h"
 
 enum move_state {
 	MOVE_COPYING, /* by the mover */

@@ -8,6 +8,7 @@
 
 #include "kvstore/tree/residency.h"
 #include "kvstore/tree/lru.h"
+#include "kvstore/tree/places.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/radix.h"
 #include "kvstore/tree/namespace.h"
@@ -45,27 +46,27 @@ static void models_open(struct restore *r)
 /* The image's tokens and its place become the node's last. Room is there. */
 static void node_extend(struct store_node *n, const struct tier_image *image)
 {
-	struct store_lower *l = n->lower;
+	struct store_residency *res = n->residency;
 
 	memcpy(n->tokens + n->n_tokens, image->tokens, image->n_tokens * sizeof(*n->tokens));
 	n->n_tokens += image->n_tokens;
 	n->first_token = n->tokens[0];
 	n->slices[n->n_slices++] = (struct store_slice){
 		.page = TIER_NONE,
-		.first = (uint16_t)(image->pos % node_model(n)->page_tokens),
+		.first = (uint16_t)(image->pos % node_model(n)->lent.page_tokens),
 		.count = (uint16_t)image->n_tokens,
 	};
-	l->images[l->n_backed++] = image->place;
-	l->backed_tokens += image->n_tokens;
+	res->images[res->n_backed++] = image->place;
+	res->backed_tokens += image->n_tokens;
 	node_store(n)->stats.n_tokens += image->n_tokens;
-	lru_settle(n);
+	lru_update(n);
 }
 
 /* Where the image's path continues; NULL node: nowhere. */
-static struct radix_place place_of(struct restore *r, const struct tier_image *image)
+static struct store_position position_of(struct restore *r, const struct tier_image *image)
 {
-	struct radix_place at = {.n_path = image->pos};
-	struct store_space *space;
+	struct store_position at = {.n_path = image->pos};
+	struct store_namespace *namespace;
 
 	if (image->pos > 0) {
 		if (tier_catalog_follows(r->catalog, image) && r->nodes[image->before])
@@ -73,37 +74,37 @@ static struct radix_place place_of(struct restore *r, const struct tier_image *i
 		return at;
 	}
 	struct store_model *m = r->models[image->model - 1];
-	if (m && tiers_units(r->s->tiers, m) > 0 &&
-	    !space_get(m, image->domain, image->salt, &space))
-		at.node = space->root;
+	if (m && places_units(&r->s->places, m) > 0 &&
+	    !namespace_get(m, image->domain, image->salt, &namespace))
+		at.node = namespace->root;
 	return at;
 }
 
 /* -EINVAL: it is of no use. -ENOMEM. */
 static int image_restore(struct restore *r, const struct tier_image *image)
 {
-	struct radix_place at = place_of(r, image), end = at;
+	struct store_position at = position_of(r, image), end = at;
 	struct radix_graft graft = {0};
 
 	if (!at.node)
 		return -EINVAL;
-	struct store_space *space = at.node->space;
+	struct store_namespace *namespace = at.node->namespace;
 	if (radix_match_anywhere(r->s, &end, image->tokens, image->n_tokens) > 0)
 		return -EINVAL;
 	int e = radix_graft_prepare(at, image->n_tokens, 1, true, &graft);
 	if (!e && graft.child)
-		e = lower_reserve(graft.child, 1);
+		e = residency_reserve(graft.child, 1);
 	else if (!e && !graft.upper)
-		e = lower_reserve(at.node, node_n_backed(at.node) + 1);
+		e = residency_reserve(at.node, node_n_backed(at.node) + 1);
 	if (e) {
 		node_free(r->s, graft.child);
 		node_free(r->s, graft.upper);
-		space_settle(space);
+		namespace_prune(namespace);
 		return e;
 	}
 	struct store_node *n = radix_graft_commit(&graft, image->tokens[0]);
 	node_extend(n, image);
-	tiers_charge(r->s->tiers, space->holding->domain, STORE_FILE, image->place);
+	places_charge(&r->s->places, namespace->holding->domain, STORE_FILE, image->place);
 	r->nodes[image->place] = n;
 	r->found.n_tokens += image->n_tokens;
 	return 0;
@@ -129,7 +130,7 @@ static int images_restore(struct restore *r)
 
 int restore_all(struct store *s, struct store_tiers_found *ret)
 {
-	struct tier_catalog *c = tier_file_catalog(s->tiers->file);
+	struct tier_catalog *c = tier_file_catalog(s->places.file);
 	size_t n_units = (size_t)c->room.n_chunks * c->room.chunk_units;
 	struct restore r = {.s = s, .catalog = c};
 	int e = -ENOMEM;

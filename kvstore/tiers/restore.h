@@ -5,7 +5,7 @@
 #ifndef COPPICE_KVSTORE_RESTORE_H
 #define COPPICE_KVSTORE_RESTORE_H
 
-#include "tiers.h"
+#include "state.h"
 
 /* Images of no use leave the file. -ENOMEM: nothing has joined the tree. */
 int restore_all(struct store *s, struct store_tiers_found *ret);

@@ -1,8 +1,6 @@
 /* stripe.c - see stripe.h. */
 #include "stripe.h"
 
-#include "kvstore/tree/residency.h"
-
 /* Tokens [0, n) of a node. */
 static void count_node(struct stripe *s, const struct store_node *n, uint32_t n_tokens)
 {
@@ -17,7 +15,7 @@ void stripe_begin(struct stripe *s, const struct store_node *n, uint32_t n_path)
 {
 	const struct pages *pages = &node_store(n)->pages;
 
-	*s = (struct stripe){.model = node_model(n), .space = n->space};
+	*s = (struct stripe){.model = node_model(n), .namespace = n->namespace};
 	for (uint32_t i = 0; i < pages->n_devices; i++)
 		s->bytes[i] = pages->device_bytes[i];
 	for (uint32_t end = n_path; n; end = n->pos, n = n->parent)
@@ -40,10 +38,10 @@ static uint64_t least(const struct stripe *s)
 
 bool stripe_allows(const struct stripe *s, uint32_t device, uint32_t n_tokens)
 {
-	uint64_t run = (uint64_t)STORE_RUN_PAGES * s->model->page_tokens, min = least(s);
+	uint64_t run = (uint64_t)STORE_RUN_PAGES * s->model->lent.page_tokens, min = least(s);
 
-	if (s->space->at_home)
-		return device == s->space->home;
+	if (s->namespace->at_home)
+		return device == s->namespace->home;
 	return s->tokens[device] == min || s->tokens[device] + n_tokens <= min + run;
 }
 
@@ -67,7 +65,7 @@ uint32_t stripe_round(const struct store_node *n, uint32_t index)
 {
 	const struct store_model *m = node_model(n);
 
-	if (n->space->at_home)
-		return n->space->home;
-	return (n->pos / m->page_tokens + index) % m->lent.n_devices;
+	if (n->namespace->at_home)
+		return n->namespace->home;
+	return (n->pos / m->lent.page_tokens + index) % m->lent.n_devices;
 }

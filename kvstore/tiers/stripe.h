@@ -5,7 +5,7 @@
  *
  * A page goes to a device on which the path has no more than a run above its least, and of these to
  * the one with least in use altogether: so paths are even, and so are leaves that hang from one
- * place. A draft is on one device, as tokens that are accepted move within it. Where a space has a
+ * place. A draft is on one device, as tokens that are accepted move within it. Where a namespace has a
  * home, all of its pages are there.
  */
 #ifndef COPPICE_KVSTORE_STRIPE_H
@@ -15,7 +15,7 @@
 
 struct stripe {
 	const struct store_model *model;
-	const struct store_space *space;
+	const struct store_namespace *namespace;
 	uint64_t tokens[PAGES_DEVICES_MAX]; /* of the path */
 	uint64_t bytes[PAGES_DEVICES_MAX]; /* in use, these pages included */
 };

@@ -8,60 +8,27 @@
 #include "write.h"
 
 #include "kvstore/tree/residency.h"
+#include "demote.h"
+#include "dirty.h"
+#include "kvstore/tree/node.h"
+#include "kvstore/tree/places.h"
 #include "move.h"
 
 #include <errno.h>
 #include <string.h>
-
-void write_want(struct store *s, struct store_node *n)
-{
-	struct tiers *t = s->tiers;
-
-	if (!t->file || t->stats.error || n->lower->dirty || n->lower->n_backed == n->n_slices)
-		return;
-	n->lower->dirty = true;
-	TAILQ_INSERT_TAIL(&t->dirty, n, lower->dirty_order);
-	t->n_dirty++;
-}
-
-void write_want_all(struct store *s, struct store_node *root)
-{
-	struct store_node *n = root;
-
-	for (;;) {
-		if (!LIST_EMPTY(&n->children)) {
-			n = LIST_FIRST(&n->children);
-		} else {
-			while (n != root && !LIST_NEXT(n, sibling))
-				n = n->parent;
-			if (n == root)
-				return;
-			n = LIST_NEXT(n, sibling);
-		}
-		if (!lower_reserve(n, 0))
-			write_want(s, n);
-	}
-}
-
-static void unwant(struct tiers *t, struct store_node *n)
-{
-	TAILQ_REMOVE(&t->dirty, n, lower->dirty_order);
-	n->lower->dirty = false;
-	t->n_dirty--;
-}
 
 static int model_number(struct tiers *t, struct store_model *m)
 {
 	struct tier_model model = {
 		.fingerprint = {m->fingerprint[0], m->fingerprint[1]},
 		.page_bytes = m->lent.page_bytes,
-		.page_tokens = m->page_tokens,
+		.page_tokens = m->lent.page_tokens,
 	};
 
 	if (m->file_number)
 		return 0;
 	memcpy(model.name, m->name, sizeof(model.name));
-	return tier_catalog_model(tier_file_catalog(t->file), &model, &m->file_number);
+	return tier_catalog_model(tier_file_catalog(t->places->file), &model, &m->file_number);
 }
 
 /* Where in host memory the slice is, or will be by token; with a reference for the move. -EAGAIN:
@@ -74,17 +41,17 @@ static int source_take(struct store *s, struct store_node *n, uint32_t index, ui
 	*ret_token = 0;
 	if (index >= node_n_device(n)) {
 		*ret = n->slices[index].page;
-		if (t->host->filling[*ret])
+		if (t->places->host->filling[*ret])
 			return -EAGAIN;
-		tiers_ref(t, STORE_HOST, *ret);
+		places_ref(t->places, STORE_HOST, *ret);
 		return 0;
 	}
-	*ret = tiers_take_passing(s, node_model(n));
+	*ret = places_take_passing(&s->places, node_model(n));
 	if (*ret == TIER_NONE)
 		return -EAGAIN;
-	int r = move_down(s, n->space->holding, n->slices[index], *ret, ret_token);
+	int r = move_down(s, n->namespace->holding, n->slices[index], *ret, ret_token);
 	if (r)
-		tiers_unref(s, STORE_HOST, *ret);
+		places_unref(s, STORE_HOST, *ret);
 	return r;
 }
 
@@ -100,34 +67,34 @@ static int write_slice(struct store *s, struct store_node *n, uint32_t index,
 		return -EAGAIN;
 	int r = model_number(s->tiers, node_model(n));
 	if (!r)
-		r = lower_reserve(n, index + 1);
+		r = residency_reserve(n, index + 1);
 	if (r)
 		return r;
-	file = tiers_take(s, n->space->holding, STORE_FILE, leaf);
+	file = demote_take(s, n->namespace->holding, STORE_FILE, leaf);
 	if (file == TIER_NONE)
 		return -ENOSPC;
 	r = source_take(s, n, index, &host, &token);
 	if (!r) {
 		r = move_write(s, n, index, host, file, token);
 		if (r)
-			tiers_unref(s, STORE_HOST, host);
+			places_unref(s, STORE_HOST, host);
 	}
 	if (r)
-		tiers_unref(s, STORE_FILE, file);
+		places_unref(s, STORE_FILE, file);
 	return r;
 }
 
 /* Begins what can be begun for the path to a node. 0: all of it is under way or done. */
 static int write_path(struct store *s, struct store_node *leaf)
 {
-	struct tiers *t = s->tiers;
-	uint32_t depth = tiers_path(t, leaf);
+	uint32_t depth = node_path(s, leaf);
 
 	for (uint32_t i = 0; i < depth; i++) {
-		struct store_node *n = t->path[i];
-		int r = lower_reserve(n, 0);
-		while (!r && n->lower->n_backed + n->lower->n_writing < n->n_slices)
-			r = write_slice(s, n, n->lower->n_backed + n->lower->n_writing, leaf);
+		struct store_node *n = s->path.nodes[i];
+		int r = residency_reserve(n, 0);
+		while (!r && n->residency->n_backed + n->residency->n_writing < n->n_slices)
+			r = write_slice(s, n, n->residency->n_backed + n->residency->n_writing,
+					leaf);
 		if (r)
 			return r;
 	}
@@ -153,11 +120,11 @@ void write_begin_moves(struct store *s)
 		int r = move_has_room(t, TIER_WRITE) ? write_path(s, n) : -EAGAIN;
 		if (r == -EAGAIN && is_moving(t))
 			return;
-		if (r || n->lower->n_backed == n->n_slices) {
-			unwant(t, n);
+		if (r || n->residency->n_backed == n->n_slices) {
+			dirty_remove(t, n);
 			continue;
 		}
-		TAILQ_REMOVE(&t->dirty, n, lower->dirty_order);
-		TAILQ_INSERT_TAIL(&t->dirty, n, lower->dirty_order);
+		TAILQ_REMOVE(&t->dirty, n, residency->dirty_order);
+		TAILQ_INSERT_TAIL(&t->dirty, n, residency->dirty_order);
 	}
 }

@@ -2,7 +2,7 @@
  * core.h - what the store's own files share: the structures behind store.h.
  *
  *      store ---- models ------------.
- *         \------ domains ---- holding (model, domain) ---- spaces (salt) ---- root ---- nodes
+ *         \------ domains ---- holding (model, domain) ---- namespaces (salt) ---- root ---- nodes
  *                               LRU list                                            sequences, pins
  *
  * A holding is what one domain holds of one model: the unit of the LRU lists, as eviction asks for
@@ -14,10 +14,10 @@
 
 #include "kvstore/base/blocks.h"
 #include "kvstore/base/index.h"
+#include "kvstore/files/tier_file.h"
+#include "kvstore/files/tier_host.h"
 #include "pages.h"
-#include "pin.h"
 #include "kvstore/store.h"
-#include "walk.h"
 
 #include <sys/queue.h>
 
@@ -27,8 +27,9 @@ LIST_HEAD(store_node_list, store_node);
 LIST_HEAD(store_holding_list, store_holding);
 TAILQ_HEAD(store_lru, store_node);
 TAILQ_HEAD(store_claims, store_seq);
-TAILQ_HEAD(store_spaces, store_space);
+TAILQ_HEAD(store_namespaces, store_namespace);
 TAILQ_HEAD(store_wants, store_seq);
+TAILQ_HEAD(store_pin_queue, store_pin);
 
 #define STORE_NAME_BYTES 128u
 #define HOLDING_AHEAD 16u
@@ -38,7 +39,6 @@ struct store_model {
 	struct store *store;
 	char name[STORE_NAME_BYTES];
 	uint64_t fingerprint[2];
-	uint32_t page_tokens;
 	uint32_t n_refs;
 	struct pages_lent lent;
 	struct pages_tenant tenant; /* where domains have no limit */
@@ -50,8 +50,7 @@ struct store_model {
 struct store_domain {
 	struct index_link link; /* in store.domains, by id */
 	uint64_t id;
-	uint64_t bytes; /* of pages held */
-	uint32_t n_extents; /* where domains have a limit */
+	struct pages_account pages;
 	uint32_t n_pins;
 	uint64_t tier_units[STORE_TIERS]; /* of lower tiers */
 	struct store_holding_list holdings;
@@ -61,6 +60,7 @@ struct store_holding {
 	struct store_model *model;
 	struct store_domain *domain;
 	struct pages_tenant tenant; /* where domains have a limit */
+	struct pages_holder pages; /* the model's extents, this tenant or the model's */
 	/* Unused nodes with slices on the device, the oldest first; then with slices in host memory
 	 * but not on the device; then with images in the file. */
 	struct store_lru lru[STORE_TIERS];
@@ -68,21 +68,21 @@ struct store_holding {
 	uint32_t n_listed; /* ever */
 	/* on the device, of the nodes in lru: as many pages at most are to be had by eviction */
 	uint64_t n_idle_slices;
-	uint32_t n_spaces;
+	uint32_t n_namespaces;
 	uint32_t n_moves; /* under way, that hold pages or places */
 	LIST_ENTRY(store_holding) of_model;
 	LIST_ENTRY(store_holding) of_domain;
 	LIST_ENTRY(store_holding) all;
 };
 
-struct store_space {
-	struct index_link link; /* in store.spaces, by holding and salt */
+struct store_namespace {
+	struct index_link link; /* in store.namespaces, by holding and salt */
 	struct store_holding *holding;
 	uint64_t salt;
 	bool at_home; /* new pages are on one device */
 	uint32_t home;
 	struct store_node *root; /* owned */
-	TAILQ_ENTRY(store_space) all;
+	TAILQ_ENTRY(store_namespace) all;
 };
 
 /* Three cache lines. A match reads the first. */
@@ -105,18 +105,46 @@ struct store_node {
 	LIST_ENTRY(store_node) sibling; /* of a free node: in the slab */
 	/* was listed HOLDING_AHEAD later, and may be gone: to prefetch only */
 	struct store_node *ahead;
-	struct store_space *space;
+	struct store_namespace *namespace;
 	uint64_t stamp; /* of its place in lru; never falls along the list */
 	uint64_t hits;
 	struct store_node_list children;
 	struct store_seq_list seqs; /* that stand in this node, not below */
 	struct store_pin_list pins;
-	uint64_t mark;
-	struct store_lower *lower; /* owned; NULL: all slices are on the device, and nowhere else */
+	uint64_t scratch;
+	struct store_residency
+		*residency; /* owned; NULL: all slices are on the device, and nowhere else */
 };
 
 _Static_assert(offsetof(struct store_node, slices) == 64, "a match reads one line of a node");
 _Static_assert(sizeof(struct store_node) == 192, "a node is three lines");
+
+/* Which of a node's slices are where, if not all are on the device alone; see residency.h. */
+struct store_residency {
+	uint32_t n_device;
+	uint32_t n_memory;
+	uint32_t n_backed;
+	uint32_t device_tokens; /* of the slices on the device */
+	uint32_t backed_tokens; /* of those in the file */
+	/* Moves under way for the slices after n_device, n_memory, n_backed; more than that if the
+	 * node has changed since: then they will come to nothing. */
+	uint32_t n_rising, n_reading, n_writing;
+	uint32_t images_capacity;
+	uint32_t *images; /* owned */
+	bool listed[STORE_TIERS]; /* in its holding's lru; of the device: see the node */
+	bool dirty; /* in tiers.dirty */
+	uint64_t stamps[STORE_TIERS];
+	TAILQ_ENTRY(store_node) lru[STORE_TIERS];
+	TAILQ_ENTRY(store_node) dirty_order;
+	struct store_seq_list wants; /* that end in this node */
+};
+
+/* Where in a tree: a node, and a length of path that ends in it. node->pos < n_path <= end of node,
+ * or the root and 0; so a border between two nodes is the end of the upper one, always. */
+struct store_position {
+	struct store_node *node;
+	uint32_t n_path;
+};
 
 /* Nodes come from chunks that stay; the id is the slot plus one, and above it how often the slot
  * was used. */
@@ -171,19 +199,73 @@ struct store_seq {
 	TAILQ_ENTRY(store_seq) want_order;
 };
 
+struct store_pin {
+	struct index_link link; /* in store.pins, by id */
+	uint64_t id;
+	uint64_t until_ns;
+	struct store_node *node;
+	uint32_t n_path; /* of the path that is pinned; ends in node */
+	uint32_t heap_index;
+	LIST_ENTRY(store_pin) at_node;
+	TAILQ_ENTRY(store_pin) by_age;
+};
+
+struct pin_heap {
+	struct store_pin **pins; /* owned, each too; the one that ends first, first */
+	uint32_t n;
+	uint32_t capacity;
+	uint64_t last_id;
+	struct store_pin_queue by_age; /* ids rise along it */
+};
+
+#define WALK_WALKERS STORE_WALKS
+
+struct walker {
+	uint64_t id; /* 0: free */
+	uint64_t used; /* walk.clock at the last call */
+	uint64_t domain;
+	struct store_node *next; /* NULL: at the end */
+};
+
+struct walk {
+	struct walker walkers[WALK_WALKERS];
+	uint64_t clock;
+	uint32_t n_walkers;
+};
+
+/* What lies below the device: places in host memory and in a file, and who is charged for them;
+ * see places.h. */
+struct places {
+	struct tier_host *host; /* owned; NULL: nothing is below the device */
+	struct tier_file *file; /* owned; NULL: none */
+	struct store_domain **owners[STORE_TIERS]; /* owned: [place] who is charged; NULL: nobody */
+	/* units of host memory that nobody is charged for: on the way to the file */
+	uint32_t n_passing;
+	uint32_t max_passing; /* pages on their way to the file at once; 0: none ever is */
+	uint64_t domain_units[STORE_TIERS]; /* a domain may have; UINT64_MAX: no limit */
+};
+
+/* Room for the nodes of a path, from below the root on. */
+struct node_path {
+	struct store_node **nodes; /* owned */
+	uint32_t capacity;
+};
+
 struct store {
 	struct store_config config;
 	uint64_t seed[2];
 	struct pages pages;
 	struct node_slab slab;
 	struct blocks blocks;
-	struct index models, domains, spaces, children, claims, pins;
+	struct index models, domains, namespaces, children, claims, pins;
 	LIST_HEAD(, store_model) all_models;
 	struct store_holding_list all_holdings;
-	struct store_spaces all_spaces;
+	struct store_namespaces all_namespaces;
 	struct store_claims claim_order; /* the lease that ends first, first */
 	struct pin_heap pin_heap;
 	struct walk walk;
+	struct node_path path;
+	struct places places;
 	struct tiers *tiers; /* owned; NULL: none below the device */
 	uint64_t stamp;
 	uint64_t epoch;
@@ -192,22 +274,46 @@ struct store {
 
 static inline struct store *node_store(const struct store_node *n)
 {
-	return n->space->holding->model->store;
-}
-
-static inline struct pages_tenant *holding_tenant(struct store_holding *h)
-{
-	return h->model->store->pages.domain_extents ? &h->tenant : &h->model->tenant;
+	return n->namespace->holding->model->store;
 }
 
 static inline struct store_model *node_model(const struct store_node *n)
 {
-	return n->space->holding->model;
+	return n->namespace->holding->model;
 }
 
 static inline uint32_t node_end(const struct store_node *n)
 {
 	return n->pos + n->n_tokens;
+}
+
+static inline uint32_t node_n_device(const struct store_node *n)
+{
+	return n->residency ? n->residency->n_device : n->n_slices;
+}
+
+static inline uint32_t node_n_memory(const struct store_node *n)
+{
+	return n->residency ? n->residency->n_memory : n->n_slices;
+}
+
+static inline uint32_t node_n_backed(const struct store_node *n)
+{
+	return n->residency ? n->residency->n_backed : 0;
+}
+
+static inline uint32_t node_device_tokens(const struct store_node *n)
+{
+	return n->residency ? n->residency->device_tokens : n->n_tokens;
+}
+
+/* How many of the node's slices a tier's list is about: on the device; in host memory alone; in the
+ * file. */
+static inline uint32_t node_n_in(const struct store_node *n, enum store_tier tier)
+{
+	if (tier == STORE_DEVICE)
+		return node_n_device(n);
+	return tier == STORE_HOST ? node_n_memory(n) - node_n_device(n) : node_n_backed(n);
 }
 
 #endif

@@ -5,12 +5,12 @@ bool lru_has(const struct store_node *n, enum store_tier tier)
 {
 	if (tier == STORE_DEVICE)
 		return n->listed;
-	return n->lower && n->lower->listed[tier];
+	return n->residency && n->residency->listed[tier];
 }
 
 uint64_t lru_stamp(const struct store_node *n, enum store_tier tier)
 {
-	return tier == STORE_DEVICE ? n->stamp : n->lower->stamps[tier];
+	return tier == STORE_DEVICE ? n->stamp : n->residency->stamps[tier];
 }
 
 static inline void list_note(struct store_node *n, enum store_tier tier, bool listed,
@@ -21,8 +21,8 @@ static inline void list_note(struct store_node *n, enum store_tier tier, bool li
 		n->stamp = stamp;
 		return;
 	}
-	n->lower->listed[tier] = listed;
-	n->lower->stamps[tier] = stamp;
+	n->residency->listed[tier] = listed;
+	n->residency->stamps[tier] = stamp;
 }
 
 /* Nodes that are gone may be written to here: their memory stays, and nobody reads it. */
@@ -37,14 +37,14 @@ static void node_announce(struct store_holding *h, struct store_node *n)
 
 static inline void list_append(struct store_node *n, enum store_tier tier)
 {
-	struct store_holding *h = n->space->holding;
+	struct store_holding *h = n->namespace->holding;
 
 	list_note(n, tier, true, ++node_store(n)->stamp);
 	if (tier == STORE_DEVICE) {
 		TAILQ_INSERT_TAIL(&h->lru[tier], n, lru);
 		node_announce(h, n);
 	} else {
-		TAILQ_INSERT_TAIL(&h->lru[tier], n, lower->lru[tier]);
+		TAILQ_INSERT_TAIL(&h->lru[tier], n, residency->lru[tier]);
 	}
 }
 
@@ -54,28 +54,28 @@ static inline void list_before(struct store_node *n, struct store_node *at, enum
 	if (tier == STORE_DEVICE)
 		TAILQ_INSERT_BEFORE(at, n, lru);
 	else
-		TAILQ_INSERT_BEFORE(at, n, lower->lru[tier]);
+		TAILQ_INSERT_BEFORE(at, n, residency->lru[tier]);
 }
 
 static inline void list_after(struct store_node *n, struct store_node *at, enum store_tier tier)
 {
-	struct store_holding *h = n->space->holding;
+	struct store_holding *h = n->namespace->holding;
 
 	list_note(n, tier, true, lru_stamp(at, tier));
 	if (tier == STORE_DEVICE)
 		TAILQ_INSERT_AFTER(&h->lru[tier], at, n, lru);
 	else
-		TAILQ_INSERT_AFTER(&h->lru[tier], at, n, lower->lru[tier]);
+		TAILQ_INSERT_AFTER(&h->lru[tier], at, n, residency->lru[tier]);
 }
 
 static inline void list_remove(struct store_node *n, enum store_tier tier)
 {
-	struct store_holding *h = n->space->holding;
+	struct store_holding *h = n->namespace->holding;
 
 	if (tier == STORE_DEVICE)
 		TAILQ_REMOVE(&h->lru[tier], n, lru);
 	else
-		TAILQ_REMOVE(&h->lru[tier], n, lower->lru[tier]);
+		TAILQ_REMOVE(&h->lru[tier], n, residency->lru[tier]);
 	list_note(n, tier, false, lru_stamp(n, tier));
 }
 
@@ -86,21 +86,21 @@ static inline void join(struct store_node *n, enum store_tier tier)
 	else
 		list_append(n, tier);
 	if (tier == STORE_DEVICE)
-		n->space->holding->n_idle_slices += node_n_device(n);
+		n->namespace->holding->n_idle_slices += node_n_device(n);
 }
 
 static inline void leave(struct store_node *n, enum store_tier tier)
 {
 	list_remove(n, tier);
 	if (tier == STORE_DEVICE)
-		n->space->holding->n_idle_slices -= node_n_device(n);
+		n->namespace->holding->n_idle_slices -= node_n_device(n);
 }
 
-void lru_settle(struct store_node *n)
+void lru_update(struct store_node *n)
 {
 	if (n->n_users > 0 || !n->parent)
 		return;
-	if (!n->lower) { /* the most frequent case by far */
+	if (!n->residency) { /* the most frequent case by far */
 		if (!n->listed && n->n_slices > 0)
 			join(n, STORE_DEVICE);
 		return;
@@ -118,14 +118,14 @@ void lru_leave(struct store_node *n)
 {
 	if (n->listed)
 		leave(n, STORE_DEVICE);
-	for (enum store_tier tier = STORE_HOST; n->lower && tier < STORE_TIERS; tier++)
+	for (enum store_tier tier = STORE_HOST; n->residency && tier < STORE_TIERS; tier++)
 		if (lru_has(n, tier))
 			leave(n, tier);
 }
 
 void lru_split(struct store_node *n, struct store_node *upper)
 {
-	enum store_tier n_tiers = n->lower ? STORE_TIERS : STORE_HOST;
+	enum store_tier n_tiers = n->residency ? STORE_TIERS : STORE_HOST;
 
 	for (enum store_tier tier = STORE_DEVICE; tier < n_tiers; tier++) {
 		if (!lru_has(n, tier))

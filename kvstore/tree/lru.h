@@ -9,11 +9,11 @@
 #ifndef COPPICE_KVSTORE_LRU_H
 #define COPPICE_KVSTORE_LRU_H
 
-#include "residency.h"
+#include "core.h"
 
 bool lru_has(const struct store_node *n, enum store_tier tier);
 /* Whatever is due of an idle node: joins the lists of its tiers, leaves those of others. */
-void lru_settle(struct store_node *n);
+void lru_update(struct store_node *n);
 /* Leaves all lists. */
 void lru_leave(struct store_node *n);
 /* upper is new above n: in the lists in which n was it stands right after it, and each leaves where

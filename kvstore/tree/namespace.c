@@ -1,7 +1,9 @@
-/* namespace.c - models, domains, holdings, spaces; see namespace.h. */
+/* namespace.c - models, domains, holdings, namespaces; see namespace.h. */
 #include "namespace.h"
 
+#include "domain.h"
 #include "node.h"
+#include "walk.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -50,6 +52,7 @@ static int lent_of(const struct store *s, const struct store_model_info *info,
 	if (extent_pages * s->config.n_extents >= PAGES_NONE)
 		return -EINVAL;
 	*ret = (struct pages_lent){.page_bytes = info->page_bytes,
+				   .page_tokens = info->page_tokens,
 				   .part_bytes = info->striped
 							 ? info->page_bytes
 							 : info->page_bytes / s->pages.n_devices,
@@ -63,7 +66,7 @@ static int model_agree(struct store_model *m, const struct store_model_info *inf
 {
 	struct pages_lent lent;
 
-	if (m->page_tokens != info->page_tokens || m->lent.page_bytes != info->page_bytes)
+	if (m->lent.page_tokens != info->page_tokens || m->lent.page_bytes != info->page_bytes)
 		return -EINVAL;
 	int r = lent_of(m->store, info, &lent);
 	if (r || lent.n_devices == m->lent.n_devices)
@@ -88,7 +91,6 @@ static int model_new(struct store *s, const struct store_model_info *info, uint6
 	m->store = s;
 	strcpy(m->name, info->name);
 	memcpy(m->fingerprint, info->fingerprint, sizeof(m->fingerprint));
-	m->page_tokens = info->page_tokens;
 	m->lent = lent;
 	index_insert(&s->models, &m->link, hash);
 	LIST_INSERT_HEAD(&s->all_models, m, all);
@@ -99,18 +101,18 @@ static int model_new(struct store *s, const struct store_model_info *info, uint6
 void model_free(struct store_model *m)
 {
 	assert(LIST_EMPTY(&m->holdings));
-	pages_leave(&m->store->pages, m);
+	pages_leave(&m->store->pages, &m->lent);
 	assert(m->lent.n_extents == 0);
 	index_remove(&m->store->models, &m->link);
 	LIST_REMOVE(m, all);
 	free(m);
 }
 
-static void model_settle(struct store_model *m)
+static void model_prune(struct store_model *m)
 {
 	if (m->n_refs > 0 || !LIST_EMPTY(&m->holdings))
 		return;
-	pages_settle(&m->store->pages);
+	pages_release(&m->store->pages);
 	model_free(m);
 }
 
@@ -132,7 +134,7 @@ void store_model_unref(struct store_model *m)
 {
 	assert(m->n_refs > 0);
 	m->n_refs--;
-	model_settle(m);
+	model_prune(m);
 }
 
 bool store_has_model(const struct store *s, const char *name)
@@ -145,34 +147,6 @@ bool store_has_model(const struct store *s, const char *name)
 	return false;
 }
 
-static int domain_get(struct store *s, uint64_t id, struct store_domain **ret)
-{
-	uint64_t hash = index_hash(s->seed, id, 0);
-
-	for (struct index_link *l = index_find(&s->domains, hash); l; l = index_find_next(l)) {
-		*ret = INDEX_ENTRY(l, struct store_domain, link);
-		if ((*ret)->id == id)
-			return 0;
-	}
-	struct store_domain *d = calloc(1, sizeof(*d));
-	if (!d)
-		return -ENOMEM;
-	d->id = id;
-	index_insert(&s->domains, &d->link, hash);
-	*ret = d;
-	return 0;
-}
-
-void domain_settle(struct store *s, struct store_domain *d)
-{
-	if (!LIST_EMPTY(&d->holdings) || d->tier_units[STORE_HOST] > 0 ||
-	    d->tier_units[STORE_FILE] > 0)
-		return;
-	assert(d->bytes == 0 && d->n_extents == 0);
-	index_remove(&s->domains, &d->link);
-	free(d);
-}
-
 static int holding_new(struct store_model *m, struct store_domain *d, struct store_holding **ret)
 {
 	struct store_holding *h = calloc(1, sizeof(*h));
@@ -181,7 +155,12 @@ static int holding_new(struct store_model *m, struct store_domain *d, struct sto
 		return -ENOMEM;
 	h->model = m;
 	h->domain = d;
-	h->tenant.domain = d;
+	h->tenant.account = &d->pages;
+	h->pages = (struct pages_holder){
+		.lent = &m->lent,
+		.tenant = m->store->pages.domain_extents ? &h->tenant : &m->tenant,
+		.account = &d->pages,
+	};
 	for (enum store_tier i = 0; i < STORE_TIERS; i++)
 		TAILQ_INIT(&h->lru[i]);
 	LIST_INSERT_HEAD(&m->holdings, h, of_model);
@@ -191,12 +170,12 @@ static int holding_new(struct store_model *m, struct store_domain *d, struct sto
 	return 0;
 }
 
-void holding_settle(struct store_holding *h)
+void holding_prune(struct store_holding *h)
 {
 	struct store_domain *d = h->domain;
 	struct store_model *m = h->model;
 
-	if (h->n_spaces > 0 || h->n_moves > 0)
+	if (h->n_namespaces > 0 || h->n_moves > 0)
 		return;
 	for (enum store_tier i = 0; i < STORE_TIERS; i++)
 		assert(TAILQ_EMPTY(&h->lru[i]));
@@ -205,8 +184,8 @@ void holding_settle(struct store_holding *h)
 	LIST_REMOVE(h, of_domain);
 	LIST_REMOVE(h, all);
 	free(h);
-	domain_settle(m->store, d);
-	model_settle(m);
+	domain_prune(m->store, d);
+	model_prune(m);
 }
 
 static int holding_get(struct store_model *m, uint64_t domain, struct store_holding **ret)
@@ -221,44 +200,45 @@ static int holding_get(struct store_model *m, uint64_t domain, struct store_hold
 			return 0;
 	r = holding_new(m, d, ret);
 	if (r)
-		domain_settle(m->store, d);
+		domain_prune(m->store, d);
 	return r;
 }
 
-static struct store_space *space_find(const struct store *s, const struct store_holding *h,
-				      uint64_t salt, uint64_t hash)
+static struct store_namespace *namespace_find(const struct store *s, const struct store_holding *h,
+					      uint64_t salt, uint64_t hash)
 {
-	for (struct index_link *l = index_find(&s->spaces, hash); l; l = index_find_next(l)) {
-		struct store_space *space = INDEX_ENTRY(l, struct store_space, link);
-		if (space->holding == h && space->salt == salt)
-			return space;
+	for (struct index_link *l = index_find(&s->namespaces, hash); l; l = index_find_next(l)) {
+		struct store_namespace *namespace = INDEX_ENTRY(l, struct store_namespace, link);
+		if (namespace->holding == h && namespace->salt == salt)
+			return namespace;
 	}
 	return NULL;
 }
 
-static int space_new(struct store_holding *h, uint64_t salt, uint64_t hash,
-		     struct store_space **ret)
+static int namespace_new(struct store_holding *h, uint64_t salt, uint64_t hash,
+			 struct store_namespace **ret)
 {
 	struct store *s = h->model->store;
-	struct store_space *space = calloc(1, sizeof(*space));
+	struct store_namespace *namespace = calloc(1, sizeof(*namespace));
 
-	if (!space)
+	if (!namespace)
 		return -ENOMEM;
-	space->holding = h;
-	space->salt = salt;
-	int r = node_new(space, 0, 0, &space->root);
+	namespace->holding = h;
+	namespace->salt = salt;
+	int r = node_new(namespace, 0, 0, &namespace->root);
 	if (r) {
-		free(space);
+		free(namespace);
 		return r;
 	}
-	index_insert(&s->spaces, &space->link, hash);
-	TAILQ_INSERT_TAIL(&s->all_spaces, space, all);
-	h->n_spaces++;
-	*ret = space;
+	index_insert(&s->namespaces, &namespace->link, hash);
+	TAILQ_INSERT_TAIL(&s->all_namespaces, namespace, all);
+	h->n_namespaces++;
+	*ret = namespace;
 	return 0;
 }
 
-int space_get(struct store_model *m, uint64_t domain, uint64_t salt, struct store_space **ret)
+int namespace_get(struct store_model *m, uint64_t domain, uint64_t salt,
+		  struct store_namespace **ret)
 {
 	struct store_holding *h;
 	int r = holding_get(m, domain, &h);
@@ -266,30 +246,30 @@ int space_get(struct store_model *m, uint64_t domain, uint64_t salt, struct stor
 	if (r)
 		return r;
 	uint64_t hash = index_hash(m->store->seed, (uintptr_t)h, salt);
-	struct store_space *space = space_find(m->store, h, salt, hash);
-	if (!space) {
-		r = space_new(h, salt, hash, &space);
+	struct store_namespace *namespace = namespace_find(m->store, h, salt, hash);
+	if (!namespace) {
+		r = namespace_new(h, salt, hash, &namespace);
 		if (r) {
-			holding_settle(h);
+			holding_prune(h);
 			return r;
 		}
 	}
-	*ret = space;
+	*ret = namespace;
 	return 0;
 }
 
-void space_settle(struct store_space *space)
+void namespace_prune(struct store_namespace *namespace)
 {
-	struct store_holding *h = space->holding;
+	struct store_holding *h = namespace->holding;
 	struct store *s = h->model->store;
 
-	if (space->root->n_users > 0 || !LIST_EMPTY(&space->root->children))
+	if (namespace->root->n_users > 0 || !LIST_EMPTY(&namespace->root->children))
 		return;
-	walk_cut(&s->walk, space->root);
-	index_remove(&s->spaces, &space->link);
-	TAILQ_REMOVE(&s->all_spaces, space, all);
-	node_free(s, space->root);
-	free(space);
-	h->n_spaces--;
-	holding_settle(h);
+	walk_cut(&s->walk, namespace->root);
+	index_remove(&s->namespaces, &namespace->link);
+	TAILQ_REMOVE(&s->all_namespaces, namespace, all);
+	node_free(s, namespace->root);
+	free(namespace);
+	h->n_namespaces--;
+	holding_prune(h);
 }

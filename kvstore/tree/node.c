@@ -59,21 +59,21 @@ struct store_node *node_by_id(const struct store *s, uint64_t id)
 	if ((uint32_t)id == 0 || slot / NODE_SLAB_NODES >= s->slab.n_chunks)
 		return NULL;
 	struct store_node *n = &s->slab.chunks[slot / NODE_SLAB_NODES][slot % NODE_SLAB_NODES];
-	return n->id == id && n->space ? n : NULL;
+	return n->id == id && n->namespace ? n : NULL;
 }
 
-int node_new(struct store_space *space, uint32_t n_tokens, uint32_t n_slices,
+int node_new(struct store_namespace *namespace, uint32_t n_tokens, uint32_t n_slices,
 	     struct store_node **ret)
 {
-	struct node_slab *slab = &space->holding->model->store->slab;
+	struct node_slab *slab = &namespace->holding->model->store->slab;
 
 	if (LIST_EMPTY(&slab->free) && slab_grow(slab))
 		return -ENOMEM;
 	struct store_node *n = LIST_FIRST(&slab->free);
 	LIST_REMOVE(n, sibling);
-	*n = (struct store_node){.id = n->id, .space = space};
+	*n = (struct store_node){.id = n->id, .namespace = namespace};
 	if (node_reserve(n, n_tokens, n_slices)) {
-		node_free(space->holding->model->store, n);
+		node_free(namespace->holding->model->store, n);
 		return -ENOMEM;
 	}
 	*ret = n;
@@ -85,11 +85,11 @@ void node_free(struct store *s, struct store_node *n)
 	if (!n)
 		return;
 	assert(!n->listed && n->n_users == 0);
-	if (n->lower)
-		lower_free(s, n);
+	if (n->residency)
+		residency_free(n);
 	blocks_put(&s->blocks, n->tokens, n->tokens_capacity * sizeof(*n->tokens));
 	blocks_put(&s->blocks, n->slices, n->slices_capacity * sizeof(*n->slices));
-	n->space = NULL;
+	n->namespace = NULL;
 	n->id += UINT64_C(1) << SLOT_BITS;
 	LIST_INSERT_HEAD(&s->slab.free, n, sibling);
 }
@@ -133,12 +133,12 @@ int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices)
 static bool slice_merge(struct store_node *n, struct store_slice slice)
 {
 	struct store_slice *last = n->n_slices ? &n->slices[n->n_slices - 1] : NULL;
-	struct store_model *m = n->space->holding->model;
+	struct store_model *m = n->namespace->holding->model;
 
 	if (!last || last->page != slice.page)
 		return false;
 	assert(last->first + last->count == slice.first);
-	lower_unback_last(n);
+	residency_unback_last(n);
 	last->count = (uint16_t)(last->count + slice.count);
 	pages_at(&m->store->pages, &m->lent, slice.page)->n_slices--;
 	return true;
@@ -156,7 +156,16 @@ void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 	for (uint32_t i = 0; i < n_slices; i++)
 		if (i > 0 || !slice_merge(n, slices[i]))
 			n->slices[n->n_slices++] = slices[i];
-	lower_appended(n);
+	residency_appended(n);
+}
+
+uint32_t node_tokens_of(const struct store_node *n, uint32_t n_slices)
+{
+	uint32_t n_tokens = 0;
+
+	for (uint32_t i = 0; i < n_slices; i++)
+		n_tokens += n->slices[i].count;
+	return n_tokens;
 }
 
 uint32_t node_slices_to(const struct store_node *n, uint32_t n_tokens)
@@ -168,10 +177,36 @@ uint32_t node_slices_to(const struct store_node *n, uint32_t n_tokens)
 	return i;
 }
 
+static int path_reserve(struct node_path *p, uint32_t n)
+{
+	if (n <= p->capacity)
+		return 0;
+	uint32_t capacity = n < 2 * p->capacity ? 2 * p->capacity : n;
+	struct store_node **nodes = realloc(p->nodes, capacity * sizeof(struct store_node *));
+	if (!nodes)
+		return -ENOMEM;
+	p->nodes = nodes;
+	p->capacity = capacity;
+	return 0;
+}
+
+uint32_t node_path(struct store *s, struct store_node *n)
+{
+	uint32_t depth = 0;
+
+	for (const struct store_node *at = n; at->parent; at = at->parent)
+		depth++;
+	if (path_reserve(&s->path, depth))
+		return 0;
+	for (uint32_t i = depth; i-- > 0; n = n->parent)
+		s->path.nodes[i] = n;
+	return depth;
+}
+
 void node_attach(struct store_node *n, const struct store_node *stop)
 {
 	for (; n != stop; n = n->parent)
-		if (n->n_users++ == 0 && (n->listed || n->lower))
+		if (n->n_users++ == 0 && (n->listed || n->residency))
 			lru_leave(n);
 }
 
@@ -180,6 +215,6 @@ void node_detach(struct store_node *n, const struct store_node *stop)
 	for (; n != stop; n = n->parent) {
 		assert(n->n_users > 0);
 		if (--n->n_users == 0)
-			lru_settle(n);
+			lru_update(n);
 	}
 }

@@ -18,7 +18,7 @@ void node_slab_done(struct node_slab *slab);
 struct store_node *node_by_id(const struct store *s, uint64_t id);
 
 /* An empty node with room, linked to nothing. -ENOMEM. */
-int node_new(struct store_space *space, uint32_t n_tokens, uint32_t n_slices,
+int node_new(struct store_namespace *namespace, uint32_t n_tokens, uint32_t n_slices,
 	     struct store_node **ret);
 /* The node must be linked to nothing; its slices are dropped elsewhere. NULL is fine. */
 void node_free(struct store *s, struct store_node *n);
@@ -28,8 +28,14 @@ int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices);
 void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 		 const struct store_slice *slices, uint32_t n_slices);
 
+/* Tokens of the first n_slices of a node. */
+uint32_t node_tokens_of(const struct store_node *n, uint32_t n_slices);
 /* How many slices the first n_tokens of a node touch. */
 uint32_t node_slices_to(const struct store_node *n, uint32_t n_tokens);
+
+/* The path to a node from below the root on, in the store's path.nodes; returns its length, 0 where
+ * there is no memory. */
+MUST_CHECK uint32_t node_path(struct store *s, struct store_node *n);
 
 /* One user more, or fewer, from the node up to stop, exclusive; NULL: up to the root. */
 void node_attach(struct store_node *n, const struct store_node *stop);

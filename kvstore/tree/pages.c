@@ -5,11 +5,9 @@
  *          ^                   |      ^
  *        release         last page    | first page
  *          |                   v      |
- *          `---------------- lent.spare <-- settle -- pool.vacant, while hold
+ *          `---------------- lent.spare <-- release -- pool.vacant, while hold
  */
 #include "pages.h"
-
-#include "core.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -34,7 +32,7 @@ int pages_init(struct pages *p, const struct store_config *config)
 
 void pages_done(struct pages *p)
 {
-	pages_settle(p);
+	pages_release(p);
 	assert(p->n_extents_used == 0);
 	free(p->extents);
 }
@@ -83,22 +81,22 @@ static void extent_forget(struct extent *e)
 }
 
 /* An empty extent of the pool's becomes the model's, with memory. -ENOSPC, -ENOMEM. */
-static int extent_commit(struct pages *p, struct store_model *m, struct extent **ret)
+static int extent_commit(struct pages *p, struct pages_lent *lent, struct extent **ret)
 {
 	struct extent *e = LIST_FIRST(&p->free);
 
 	if (!e)
 		return -ENOSPC;
-	if (extent_tables(e, &m->lent))
+	if (extent_tables(e, lent))
 		return -ENOMEM;
 	if (p->pool.commit(p->pool.ctx, (uint32_t)(e - p->extents))) {
 		extent_forget(e);
 		return -ENOSPC;
 	}
 	LIST_REMOVE(e, link);
-	e->model = m;
-	m->lent.n_extents++;
-	m->lent.n_free += m->lent.extent_pages;
+	e->lent = lent;
+	lent->n_extents++;
+	lent->n_free += lent->extent_pages;
 	p->n_extents_used++;
 	*ret = e;
 	return 0;
@@ -107,10 +105,10 @@ static int extent_commit(struct pages *p, struct store_model *m, struct extent *
 /* An empty one, in no list, goes back to the pool. */
 static void extent_return(struct pages *p, struct extent *e)
 {
-	struct pages_lent *lent = &e->model->lent;
+	struct pages_lent *lent = e->lent;
 
 	extent_forget(e);
-	e->model = NULL;
+	e->lent = NULL;
 	lent->n_extents--;
 	lent->n_free -= lent->extent_pages;
 	p->n_extents_used--;
@@ -118,12 +116,12 @@ static void extent_return(struct pages *p, struct extent *e)
 	p->pool.release(p->pool.ctx, (uint32_t)(e - p->extents));
 }
 
-static struct extent *spare_take(struct pages *p, struct store_model *m)
+static struct extent *spare_take(struct pages *p, struct pages_lent *lent)
 {
-	struct extent *e = m->lent.spare;
+	struct extent *e = lent->spare;
 
 	LIST_REMOVE(e, link);
-	m->lent.spare = NULL;
+	lent->spare = NULL;
 	p->n_spares--;
 	return e;
 }
@@ -131,52 +129,52 @@ static struct extent *spare_take(struct pages *p, struct store_model *m)
 /* An empty one, in no list: kept or returned. */
 static void extent_retire(struct pages *p, struct extent *e)
 {
-	if (e->model->lent.spare) {
+	if (e->lent->spare) {
 		extent_return(p, e);
 		return;
 	}
-	e->model->lent.spare = e;
+	e->lent->spare = e;
 	LIST_INSERT_HEAD(&p->spares, e, link);
 	p->n_spares++;
 }
 
-void pages_leave(struct pages *p, struct store_model *m)
+void pages_leave(struct pages *p, struct pages_lent *lent)
 {
-	if (m->lent.spare)
-		extent_return(p, spare_take(p, m));
+	if (lent->spare)
+		extent_return(p, spare_take(p, lent));
 }
 
 /* The model's spare, or one of the pool's; where that has none, others' spares go there first. */
-static int extent_borrow(struct pages *p, struct store_model *m, struct extent **ret)
+static int extent_borrow(struct pages *p, struct pages_lent *lent, struct extent **ret)
 {
-	if (m->lent.spare) {
-		*ret = spare_take(p, m);
+	if (lent->spare) {
+		*ret = spare_take(p, lent);
 		return 0;
 	}
-	int r = extent_commit(p, m, ret);
+	int r = extent_commit(p, lent, ret);
 	while (r == -ENOSPC && !LIST_EMPTY(&p->spares)) {
-		pages_leave(p, LIST_FIRST(&p->spares)->model);
-		r = extent_commit(p, m, ret);
+		pages_leave(p, LIST_FIRST(&p->spares)->lent);
+		r = extent_commit(p, lent, ret);
 	}
 	return r;
 }
 
-static int tenant_add_extent(struct pages *p, struct pages_tenant *t, struct store_model *m)
+static int tenant_add_extent(struct pages *p, struct pages_tenant *t, struct pages_lent *lent)
 {
 	struct extent *e;
 
-	if (t->domain && t->domain->n_extents >= p->domain_extents)
+	if (t->account && t->account->n_extents >= p->domain_extents)
 		return -EDQUOT;
-	int r = extent_borrow(p, m, &e);
+	int r = extent_borrow(p, lent, &e);
 	if (r)
 		return r;
-	for (uint32_t i = 0; i < m->lent.n_devices; i++)
+	for (uint32_t i = 0; i < lent->n_devices; i++)
 		LIST_INSERT_HEAD(&t->room[i], &e->sides[i], link);
 	e->tenant = t;
 	t->n_extents++;
-	t->n_free += m->lent.extent_pages;
-	if (t->domain)
-		t->domain->n_extents++;
+	t->n_free += lent->extent_pages;
+	if (t->account)
+		t->account->n_extents++;
 	return 0;
 }
 
@@ -185,46 +183,45 @@ static void tenant_lose_extent(struct extent *e)
 {
 	struct pages_tenant *t = e->tenant;
 
-	for (uint32_t i = 0; i < e->model->lent.n_devices; i++)
+	for (uint32_t i = 0; i < e->lent->n_devices; i++)
 		LIST_REMOVE(&e->sides[i], link);
 	e->tenant = NULL;
 	t->n_extents--;
-	t->n_free -= e->model->lent.extent_pages;
-	if (t->domain)
-		t->domain->n_extents--;
+	t->n_free -= e->lent->extent_pages;
+	if (t->account)
+		t->account->n_extents--;
 }
 
-/* A page of the model's was taken, or with by == -1 freed. */
-static void count_page(struct pages *p, struct store_model *m, struct store_domain *d,
-		       uint32_t page, int by)
+/* A page was taken, or with by == -1 freed. */
+static void count_page(struct pages *p, const struct pages_holder *h, uint32_t page, int by)
 {
-	uint64_t bytes = (uint64_t)by * m->lent.page_bytes;
+	struct pages_lent *lent = h->lent;
+	uint64_t bytes = (uint64_t)by * lent->page_bytes;
 
-	m->lent.n_free -= (uint64_t)by;
-	d->bytes += bytes;
+	lent->n_free -= (uint64_t)by;
+	h->account->bytes += bytes;
 	p->n_used += (uint64_t)by;
 	p->used_bytes += bytes;
-	if (m->lent.n_devices > 1)
-		p->device_bytes[pages_device(&m->lent, page)] += bytes;
-	for (uint32_t i = 0; m->lent.n_devices == 1 && i < p->n_devices; i++)
-		p->device_bytes[i] += (uint64_t)by * m->lent.part_bytes;
+	if (lent->n_devices > 1)
+		p->device_bytes[pages_device(lent, page)] += bytes;
+	for (uint32_t i = 0; lent->n_devices == 1 && i < p->n_devices; i++)
+		p->device_bytes[i] += (uint64_t)by * lent->part_bytes;
 }
 
-int pages_take(struct pages *p, struct store_holding *h, uint32_t device, uint32_t row,
+int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device, uint32_t row,
 	       uint32_t *ret)
 {
-	struct pages_tenant *t = holding_tenant(h);
-	struct pages_lent *lent = &h->model->lent;
+	struct pages_tenant *t = h->tenant;
 
 	if (LIST_EMPTY(&t->room[device])) {
-		int r = tenant_add_extent(p, t, h->model);
+		int r = tenant_add_extent(p, t, h->lent);
 		if (r)
 			return r;
 	}
 	struct extent_side *side = LIST_FIRST(&t->room[device]);
 	struct extent *e = side->extent;
 	struct page *page = &e->pages[side->free_page];
-	*ret = (uint32_t)(e - p->extents) * lent->extent_pages + side->free_page;
+	*ret = (uint32_t)(e - p->extents) * h->lent->extent_pages + side->free_page;
 	side->free_page = page->next_free;
 	if (side->free_page == PAGES_NONE)
 		LIST_REMOVE(side, link);
@@ -232,24 +229,22 @@ int pages_take(struct pages *p, struct store_holding *h, uint32_t device, uint32
 	page->n_slices = 0;
 	page->fill = row;
 	t->n_free--;
-	count_page(p, h->model, h->domain, *ret, 1);
+	count_page(p, h, *ret, 1);
 	return 0;
 }
 
-static void page_free(struct pages *p, struct store_model *m, struct store_domain *d,
-		      uint32_t index)
+static void page_free(struct pages *p, const struct pages_holder *h, uint32_t index)
 {
-	struct extent *e = extent_of(p, &m->lent, index);
-	struct page *page = pages_at(p, &m->lent, index);
-	uint32_t device = pages_device(&m->lent, index);
-	struct extent_side *side = &e->sides[device];
+	struct extent *e = extent_of(p, h->lent, index);
+	struct page *page = pages_at(p, h->lent, index);
+	struct extent_side *side = &e->sides[pages_device(h->lent, index)];
 
 	if (side->free_page == PAGES_NONE)
-		LIST_INSERT_HEAD(&e->tenant->room[device], side, link);
+		LIST_INSERT_HEAD(&e->tenant->room[pages_device(h->lent, index)], side, link);
 	page->next_free = side->free_page;
 	side->free_page = (uint32_t)(page - e->pages);
 	e->tenant->n_free++;
-	count_page(p, m, d, index, -1);
+	count_page(p, h, index, -1);
 	if (--e->n_used)
 		return;
 	tenant_lose_extent(e);
@@ -259,36 +254,36 @@ static void page_free(struct pages *p, struct store_model *m, struct store_domai
 		extent_retire(p, e);
 }
 
-struct store_slice pages_fill(struct pages *p, struct store_model *m, uint32_t page, uint32_t count)
+struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,
+			      uint32_t count)
 {
-	struct page *at = pages_at(p, &m->lent, page);
+	struct page *at = pages_at(p, lent, page);
 	struct store_slice slice = {.page = page,
 				    .first = (uint16_t)at->fill,
 				    .count = (uint16_t)count};
 
-	assert(at->fill + count <= m->page_tokens);
+	assert(at->fill + count <= lent->page_tokens);
 	at->fill += count;
 	at->n_slices++;
 	return slice;
 }
 
-void pages_give_back(struct pages *p, struct store_model *m, struct store_slice rows)
+void pages_give_back(const struct pages *p, const struct pages_lent *lent, struct store_slice rows)
 {
-	struct page *at = pages_at(p, &m->lent, rows.page);
+	struct page *at = pages_at(p, lent, rows.page);
 
 	if (at->fill == (uint32_t)rows.first + rows.count)
 		at->fill = rows.first;
 }
 
-void pages_drop(struct pages *p, struct store_model *m, struct store_domain *d,
-		struct store_slice slice)
+void pages_drop(struct pages *p, const struct pages_holder *h, struct store_slice slice)
 {
-	struct page *at = pages_at(p, &m->lent, slice.page);
+	struct page *at = pages_at(p, h->lent, slice.page);
 
-	pages_give_back(p, m, slice);
+	pages_give_back(p, h->lent, slice);
 	if (at->n_slices <= 1) {
 		at->n_slices = 0;
-		page_free(p, m, d, slice.page);
+		page_free(p, h, slice.page);
 		return;
 	}
 	at->n_slices--;
@@ -299,7 +294,7 @@ void pages_hold(struct pages *p)
 	p->hold = true;
 }
 
-void pages_settle(struct pages *p)
+void pages_release(struct pages *p)
 {
 	p->hold = false;
 	while (!LIST_EMPTY(&p->vacant)) {

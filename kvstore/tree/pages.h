@@ -22,15 +22,13 @@
 #ifndef COPPICE_KVSTORE_PAGES_H
 #define COPPICE_KVSTORE_PAGES_H
 
+#include "kvstore/base/check.h"
 #include "kvstore/store.h"
 
 #include <sys/queue.h>
 
 #define PAGES_NONE UINT32_MAX
 #define PAGES_DEVICES_MAX 64u
-
-struct store_domain;
-struct store_holding;
 
 struct page {
 	uint32_t n_slices; /* 0: free */
@@ -53,15 +51,21 @@ struct extent {
 	struct page *pages; /* owned; NULL: in the pool */
 	struct extent_side *sides; /* [model's n_devices]: one is here, several are owned */
 	struct extent_side side;
-	struct store_model *model;
+	struct pages_lent *lent; /* whose it is; NULL: the pool's */
 	struct pages_tenant *tenant; /* NULL: no page is used */
 	uint32_t n_used;
 	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, while no page is used */
 };
 
+/* What a domain is charged. */
+struct pages_account {
+	uint64_t bytes; /* of pages held */
+	uint32_t n_extents; /* where domains have a limit */
+};
+
 /* Who shares extents. */
 struct pages_tenant {
-	struct store_domain *domain; /* that is charged for them; NULL: none */
+	struct pages_account *account; /* that is charged for them; NULL: none */
 	uint32_t n_extents;
 	uint64_t n_free; /* pages */
 	struct extent_sides room[PAGES_DEVICES_MAX]; /* of extents, with a free page */
@@ -70,12 +74,20 @@ struct pages_tenant {
 /* The extents of one model. */
 struct pages_lent {
 	uint64_t page_bytes;
+	uint32_t page_tokens;
 	uint32_t extent_pages; /* a multiple of n_devices */
 	uint32_t n_devices; /* that its pages are striped over; 1: a page is on all alike */
 	uint64_t part_bytes; /* of a page on a device that has any of it */
 	uint32_t n_extents;
 	uint64_t n_free; /* pages, of the spare too */
 	struct extent *spare; /* an empty one; NULL: none */
+};
+
+/* Who takes pages: of which model, in whose extents, on whose account. */
+struct pages_holder {
+	struct pages_lent *lent;
+	struct pages_tenant *tenant;
+	struct pages_account *account;
 };
 
 struct pages {
@@ -95,7 +107,7 @@ struct pages {
 	bool hold; /* extents that get empty become vacant */
 };
 
-int pages_init(struct pages *p, const struct store_config *config);
+MUST_CHECK int pages_init(struct pages *p, const struct store_config *config);
 void pages_done(struct pages *p);
 
 struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page);
@@ -103,25 +115,24 @@ static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page
 {
 	return lent->n_devices > 1 ? page % lent->n_devices : 0;
 }
-/* A page on a device (of a model that is striped, else 0) for a holding whose rows are handed out
- * from row on; no slice yet. -ENOSPC: nothing free there in the tenant's extents, and no extent to
- * be had. -EDQUOT: nothing free, and the domain may have no more extents. -ENOMEM. */
-int pages_take(struct pages *p, struct store_holding *h, uint32_t device, uint32_t row,
-	       uint32_t *ret);
+/* A page on a device (0 of a model that is not striped) whose rows are handed out from row on; no
+ * slice yet. -ENOSPC: nothing free there in the tenant's extents, and no extent to be had. -EDQUOT:
+ * nothing free, and the account may have no more extents. -ENOMEM. */
+MUST_CHECK int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device,
+			  uint32_t row, uint32_t *ret);
 /* Hands out count rows at fill as a new slice. */
-struct store_slice pages_fill(struct pages *p, struct store_model *m, uint32_t page,
+struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,
 			      uint32_t count);
 /* Rows of a slice that nobody needs; the rest of the slice stays. */
-void pages_give_back(struct pages *p, struct store_model *m, struct store_slice rows);
+void pages_give_back(const struct pages *p, const struct pages_lent *lent, struct store_slice rows);
 /* A slice goes, the page with it if it was the last. */
-void pages_drop(struct pages *p, struct store_model *m, struct store_domain *d,
-		struct store_slice slice);
+void pages_drop(struct pages *p, const struct pages_holder *h, struct store_slice slice);
 
-/* The model's spare goes back. */
-void pages_leave(struct pages *p, struct store_model *m);
+/* A model that goes: its spare goes back. */
+void pages_leave(struct pages *p, struct pages_lent *lent);
 
-/* From hold until settle pages that go stay readable. */
+/* From hold until release pages that go stay readable. */
 void pages_hold(struct pages *p);
-void pages_settle(struct pages *p);
+void pages_release(struct pages *p);
 
 #endif

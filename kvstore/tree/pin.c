@@ -70,7 +70,7 @@ void pin_init(struct pin_heap *h)
 
 static struct store_domain *domain_of(const struct store_node *n)
 {
-	return n->space->holding->domain;
+	return n->namespace->holding->domain;
 }
 
 /* -ENOMEM, -EUSERS. */
@@ -104,7 +104,7 @@ static int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint6
 
 void pin_end(struct store *s, struct store_pin *p)
 {
-	struct store_space *space = p->node->space;
+	struct store_namespace *namespace = p->node->namespace;
 
 	LIST_REMOVE(p, at_node);
 	TAILQ_REMOVE(&s->pin_heap.by_age, p, by_age);
@@ -113,7 +113,7 @@ void pin_end(struct store *s, struct store_pin *p)
 	index_remove(&s->pins, &p->link);
 	heap_remove(&s->pin_heap, p);
 	free(p);
-	space_settle(space);
+	namespace_prune(namespace);
 }
 
 void pin_expire(struct store *s, uint64_t now_ns)
@@ -194,7 +194,7 @@ static void pin_describe(const struct store_pin *p, struct store_pin_info *ret)
 		.node_id = p->node->id,
 		.model = m->name,
 		.domain = domain_of(p->node)->id,
-		.salt = p->node->space->salt,
+		.salt = p->node->namespace->salt,
 		.n_tokens = p->n_path,
 		.bytes = path_pages(p->node, p->n_path) * m->lent.page_bytes,
 		.until_ns = p->until_ns,

@@ -11,6 +11,7 @@
 #include "residency.h"
 #include "lru.h"
 #include "node.h"
+#include "walk.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -83,7 +84,7 @@ static uint32_t match_limit(const struct store_node *n, bool anywhere)
 	return anywhere ? n->n_tokens : node_device_tokens(n);
 }
 
-static inline uint32_t match(struct store *s, struct radix_place *at, const uint32_t *tokens,
+static inline uint32_t match(struct store *s, struct store_position *at, const uint32_t *tokens,
 			     uint32_t n, bool anywhere)
 {
 	struct store_node *node = at->node;
@@ -108,18 +109,18 @@ static inline uint32_t match(struct store *s, struct radix_place *at, const uint
 		if (offset < node->n_tokens)
 			break;
 	}
-	*at = (struct radix_place){.node = node, .n_path = node->pos + offset};
+	*at = (struct store_position){.node = node, .n_path = node->pos + offset};
 	return done;
 }
 
-uint32_t radix_match(struct store *s, struct radix_place *at, const uint32_t *tokens, uint32_t n)
+uint32_t radix_match(struct store *s, struct store_position *at, const uint32_t *tokens, uint32_t n)
 {
 	/* Without tiers all is on the device, and a match need not read a second line of each
 	 * node. */
 	return s->tiers ? match(s, at, tokens, n, false) : match(s, at, tokens, n, true);
 }
 
-uint32_t radix_match_anywhere(struct store *s, struct radix_place *at, const uint32_t *tokens,
+uint32_t radix_match_anywhere(struct store *s, struct store_position *at, const uint32_t *tokens,
 			      uint32_t n)
 {
 	return match(s, at, tokens, n, true);
@@ -151,8 +152,8 @@ int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_nod
 	struct store_node *upper;
 
 	assert(n_upper > 0 && n_upper < n->n_tokens);
-	int r = node_new(n->space, n_upper, node_slices_to(n, n_upper), &upper);
-	if (!r && n->lower && lower_reserve(upper, node_slices_to(n, n_upper))) {
+	int r = node_new(n->namespace, n_upper, node_slices_to(n, n_upper), &upper);
+	if (!r && n->residency && residency_reserve(upper, node_slices_to(n, n_upper))) {
 		node_free(node_store(n), upper);
 		r = -ENOMEM;
 	}
@@ -178,10 +179,10 @@ static void split_arrays(struct store_node *n, struct store_node *upper)
 	if (cut->count < boundary->count) {
 		boundary->first = (uint16_t)(boundary->first + cut->count);
 		boundary->count = (uint16_t)(boundary->count - cut->count);
-		lower_share(n, gone - 1);
+		residency_share(n, gone - 1);
 		gone--;
 	}
-	lower_split(n, upper, gone);
+	residency_split(n, upper, gone);
 	n->n_slices -= gone;
 	memmove(n->slices, n->slices + gone, n->n_slices * sizeof(*n->slices));
 	n->n_tokens -= upper->n_tokens;
@@ -213,12 +214,12 @@ static void split_users(struct store *s, struct store_node *n, struct store_node
 	struct store_seq *q, *next_q;
 	struct store_pin *p, *next_p;
 
-	for (q = n->lower ? LIST_FIRST(&n->lower->wants) : NULL; q; q = next_q) {
+	for (q = n->residency ? LIST_FIRST(&n->residency->wants) : NULL; q; q = next_q) {
 		next_q = LIST_NEXT(q, at_want);
 		if (q->want_path > n->pos)
 			continue;
 		LIST_REMOVE(q, at_want);
-		LIST_INSERT_HEAD(&upper->lower->wants, q, at_want);
+		LIST_INSERT_HEAD(&upper->residency->wants, q, at_want);
 		q->want = upper;
 		node_detach(n, upper);
 	}
@@ -246,7 +247,7 @@ static void split_users(struct store *s, struct store_node *n, struct store_node
 void radix_split(struct store_node *n, struct store_node *upper)
 {
 	struct store *s = node_store(n);
-	struct store_holding *h = n->space->holding;
+	struct store_holding *h = n->namespace->holding;
 
 	if (n->listed)
 		h->n_idle_slices -= node_n_device(n);
@@ -262,7 +263,7 @@ void radix_split(struct store_node *n, struct store_node *upper)
 	s->stats.splits++;
 }
 
-int radix_split_at(struct radix_place *at)
+int radix_split_at(struct store_position *at)
 {
 	struct store_node *upper;
 
@@ -276,8 +277,8 @@ int radix_split_at(struct radix_place *at)
 	return 0;
 }
 
-int radix_graft_prepare(struct radix_place at, uint32_t n_tokens, uint32_t n_slices, bool lengthen,
-			struct radix_graft *ret)
+int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_slices,
+			bool lengthen, struct radix_graft *ret)
 {
 	struct radix_graft g = {.at = at};
 	struct store_node *n = at.node;
@@ -287,7 +288,7 @@ int radix_graft_prepare(struct radix_place at, uint32_t n_tokens, uint32_t n_sli
 		*ret = g;
 		return node_reserve(n, n_tokens, n_slices);
 	}
-	int r = node_new(n->space, n_tokens, n_slices, &g.child);
+	int r = node_new(n->namespace, n_tokens, n_slices, &g.child);
 	if (!r && !at_end)
 		r = radix_split_prepare(n, at.n_path - n->pos, &g.upper);
 	if (r) {
@@ -320,7 +321,7 @@ struct store_node *radix_graft_commit(struct radix_graft *g, uint32_t first_toke
 void radix_cut(struct store_node *leaf)
 {
 	struct store *s = node_store(leaf);
-	struct store_holding *h = leaf->space->holding;
+	struct store_holding *h = leaf->namespace->holding;
 
 	assert(leaf->n_users == 0);
 	walk_cut(&s->walk, leaf);
@@ -328,10 +329,10 @@ void radix_cut(struct store_node *leaf)
 	child_unlink(s, leaf);
 	LIST_REMOVE(leaf, sibling);
 	for (uint32_t i = leaf->n_slices; i-- > 0;)
-		if (leaf->lower)
-			lower_release(leaf, i);
+		if (leaf->residency)
+			residency_release(leaf, i);
 		else
-			pages_drop(&s->pages, h->model, h->domain, leaf->slices[i]);
+			pages_drop(&s->pages, &h->pages, leaf->slices[i]);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
 	node_free(s, leaf);

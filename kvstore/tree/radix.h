@@ -12,15 +12,11 @@
 
 #include "core.h"
 
-struct radix_place {
-	struct store_node *node;
-	uint32_t n_path;
-};
-
 /* Follows tokens down from a place; returns how many are in the tree and on the device. */
-uint32_t radix_match(struct store *s, struct radix_place *at, const uint32_t *tokens, uint32_t n);
+uint32_t radix_match(struct store *s, struct store_position *at, const uint32_t *tokens,
+		     uint32_t n);
 /* The same for tokens in any tier. */
-uint32_t radix_match_anywhere(struct store *s, struct radix_place *at, const uint32_t *tokens,
+uint32_t radix_match_anywhere(struct store *s, struct store_position *at, const uint32_t *tokens,
 			      uint32_t n);
 /* The place n_path tokens deep on the way to the node. */
 struct store_node *radix_ancestor(struct store_node *n, uint32_t n_path);
@@ -32,19 +28,19 @@ uint32_t radix_common(const uint32_t *a, const uint32_t *b, uint32_t n);
 int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_node **ret_upper);
 void radix_split(struct store_node *n, struct store_node *upper);
 /* Both, where no node ends at the place: it is at the end of one then. 0 or -ENOMEM. */
-int radix_split_at(struct radix_place *at);
+int radix_split_at(struct store_position *at);
 
 /* Room for a run that joins the tree at a place. */
 struct radix_graft {
-	struct radix_place at;
+	struct store_position at;
 	struct store_node *upper; /* owned until commit; NULL: no split */
 	struct store_node *child; /* owned until commit; NULL: the run lengthens at.node */
 };
 
 /* lengthen: nobody but the caller stands at the node, so that it may grow in place if it is a leaf.
  * -ENOMEM. */
-int radix_graft_prepare(struct radix_place at, uint32_t n_tokens, uint32_t n_slices, bool lengthen,
-			struct radix_graft *ret);
+int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_slices,
+			bool lengthen, struct radix_graft *ret);
 /* Links what was prepared; returns the node to which the run is to be appended, first_token its
  * first. */
 struct store_node *radix_graft_commit(struct radix_graft *g, uint32_t first_token);

@@ -6,18 +6,15 @@
  */
 #include "walk.h"
 
-#include "core.h"
-#include "residency.h"
-
 #include <assert.h>
 #include <string.h>
 #include <sys/random.h>
 
-static struct store_node *root_from(struct store_space *space, uint64_t domain)
+static struct store_node *root_from(struct store_namespace *namespace, uint64_t domain)
 {
-	while (space && domain != UINT64_MAX && space->holding->domain->id != domain)
-		space = TAILQ_NEXT(space, all);
-	return space ? space->root : NULL;
+	while (namespace && domain != UINT64_MAX && namespace->holding->domain->id != domain)
+	namespace = TAILQ_NEXT(namespace, all);
+	return namespace ? namespace->root : NULL;
 }
 
 /* Depth first after a node, the same depth counted along. */
@@ -34,7 +31,7 @@ static struct store_node *node_after(const struct store_node *n, uint64_t domain
 		if (LIST_NEXT(n, sibling))
 			return LIST_NEXT(n, sibling);
 	*ret_depth = 0;
-	return root_from(TAILQ_NEXT(n->space, all), domain);
+	return root_from(TAILQ_NEXT(n->namespace, all), domain);
 }
 
 void walk_cut(struct walk *walk, const struct store_node *n)
@@ -82,7 +79,7 @@ static struct walker *walker_begin(struct store *s, uint64_t domain)
 	*w = (struct walker){
 		.id = id_new(),
 		.domain = domain,
-		.next = root_from(TAILQ_FIRST(&s->all_spaces), domain),
+		.next = root_from(TAILQ_FIRST(&s->all_namespaces), domain),
 	};
 	return w;
 }
@@ -106,14 +103,14 @@ static uint32_t depth_of(const struct store_node *n)
 
 static void node_describe(const struct store_node *n, uint32_t depth, struct store_node_info *ret)
 {
-	const struct store_space *space = n->space;
+	const struct store_namespace *namespace = n->namespace;
 
 	*ret = (struct store_node_info){
 		.id = n->id,
 		.parent_id = n->parent ? n->parent->id : 0,
-		.model = space->holding->model->name,
-		.domain = space->holding->domain->id,
-		.salt = space->salt,
+		.model = namespace->holding->model->name,
+		.domain = namespace->holding->domain->id,
+		.salt = namespace->salt,
 		.depth = depth,
 		.pos = n->pos,
 		.n_tokens = n->n_tokens,

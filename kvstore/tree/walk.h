@@ -9,22 +9,7 @@
 #ifndef COPPICE_KVSTORE_WALK_H
 #define COPPICE_KVSTORE_WALK_H
 
-#include "kvstore/store.h"
-
-#define WALK_WALKERS STORE_WALKS
-
-struct walker {
-	uint64_t id; /* 0: free */
-	uint64_t used; /* walk.clock at the last call */
-	uint64_t domain;
-	struct store_node *next; /* NULL: at the end */
-};
-
-struct walk {
-	struct walker walkers[WALK_WALKERS];
-	uint64_t clock;
-	uint32_t n_walkers;
-};
+#include "core.h"
 
 /* A leaf, or an empty root, is about to go. */
 void walk_cut(struct walk *walk, const struct store_node *n);

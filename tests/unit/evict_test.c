@@ -34,7 +34,7 @@ static void test_leaves_go_before_their_parents(void **state)
 	assert_int_equal(store_evict(f.store, NULL, 1, 10), 1);
 	assert_int_equal(fixture_cached(&f, "aaaa2222#"), 4);
 	assert_int_equal(store_evict(f.store, NULL, 1, 10), 1);
-	assert_int_equal(fixture_stats(&f).n_spaces, 0);
+	assert_int_equal(fixture_stats(&f).n_namespaces, 0);
 	fixture_done(&f);
 }
 
@@ -382,12 +382,12 @@ static void test_salted_spaces_vanish_when_empty(void **state)
 
 	fixture_init(&f, (struct fixture_options){0});
 	struct store_seq *q = fixture_open_in(&f, f.model, 1, 77, "aaaa", NULL);
-	assert_int_equal(fixture_stats(&f).n_spaces, 1);
+	assert_int_equal(fixture_stats(&f).n_namespaces, 1);
 	fixture_publish(&f, q, "aaaa");
 	fixture_close(&f, q);
-	assert_int_equal(fixture_stats(&f).n_spaces, 1);
+	assert_int_equal(fixture_stats(&f).n_namespaces, 1);
 	assert_int_equal(store_evict(f.store, NULL, 1, 1), 1);
-	assert_int_equal(fixture_stats(&f).n_spaces, 0);
+	assert_int_equal(fixture_stats(&f).n_namespaces, 0);
 	fixture_done(&f);
 }
 

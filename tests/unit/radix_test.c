@@ -208,7 +208,7 @@ static void test_spaces_do_not_see_each_other(void **state)
 	assert_int_equal(match.cached, 0);
 	fixture_close(&f, fixture_open_in(&f, other, 1, 0, TEXT, &match));
 	assert_int_equal(match.cached, 0);
-	assert_int_equal(fixture_stats(&f).n_spaces, 1);
+	assert_int_equal(fixture_stats(&f).n_namespaces, 1);
 	store_model_unref(other);
 	fixture_done(&f);
 }

@@ -305,10 +305,10 @@ static void test_marks_are_kept_and_new_nodes_have_none(void **state)
 
 	fixture_init(&f, (struct fixture_options){0});
 	struct store_seq *q = fixture_compute(&f, "abcdef");
-	*store_node_mark(store_seq_node(q)) = 42;
+	*store_node_scratch(store_seq_node(q)) = 42;
 	fixture_leave(&f, "abc#");
-	assert_int_equal(*store_node_mark(store_seq_node(q)), 42);
-	assert_int_equal(*store_node_mark(store_node_parent(store_seq_node(q))), 0);
+	assert_int_equal(*store_node_scratch(store_seq_node(q)), 42);
+	assert_int_equal(*store_node_scratch(store_node_parent(store_seq_node(q))), 0);
 	fixture_close(&f, q);
 	fixture_done(&f);
 }

@@ -43,7 +43,7 @@ static int job_add_slices_cut(struct batch_job *job, const struct store_slice *s
 /* A node's mark tells whether this tree has it already, and where. */
 static bool is_marked(const struct batch *b, struct store_node *node)
 {
-	return *store_node_mark(node) >> INDEX_BITS == b->mark;
+	return *store_node_scratch(node) >> INDEX_BITS == b->mark;
 }
 
 static int job_add_node(struct batch *b, struct batch_job *job, struct store_node *node,
@@ -57,7 +57,7 @@ static int job_add_node(struct batch *b, struct batch_job *job, struct store_nod
 					       .n_tokens = store_node_n_tokens(node),
 					       .slice = job->tree.n_slices,
 					       .n_slices = n_slices};
-	*store_node_mark(node) = b->mark << INDEX_BITS | index;
+	*store_node_scratch(node) = b->mark << INDEX_BITS | index;
 	return job_add_slices(job, slices, n_slices);
 }
 
@@ -74,7 +74,7 @@ static int job_add_path(struct batch *b, struct batch_job *job, struct store_nod
 		depth++;
 	}
 	uint32_t first = job->tree.n_nodes;
-	uint32_t above = store_node_parent(top) ? *store_node_mark(top) & INDEX_MASK : WORK_NONE;
+	uint32_t above = store_node_parent(top) ? *store_node_scratch(top) & INDEX_MASK : WORK_NONE;
 
 	if (first + depth > INDEX_MASK || GROW(job->nodes, job->nodes_room, first + depth + 1) < 0)
 		return -ENOMEM;

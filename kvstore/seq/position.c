@@ -1,0 +1,78 @@
+/*
+ * position.c - sequences move along their paths.
+ *
+ * A sequence is in the list of the node in which its path ends, and counts as a user of that node
+ * and of all above it. What is left of its prompt lies behind its position, until the position
+ * passes it or leaves it.
+ */
+#include "position.h"
+
+#include "kvstore/tree/claim.h"
+#include "kvstore/tree/node.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct store *position_enter(struct store_seq *q, uint64_t now_ns)
+{
+	struct store *s = node_store(q->node);
+
+	pages_release(&s->pages);
+	claim_expire(s, now_ns);
+	return s;
+}
+
+static void position_set(struct store_seq *q, struct store_node *n, uint32_t n_path)
+{
+	if (q->node != n) {
+		LIST_REMOVE(q, at_node);
+		LIST_INSERT_HEAD(&n->seqs, q, at_node);
+		q->node = n;
+	}
+	q->n_path = n_path;
+}
+
+void position_move_down(struct store_seq *q, struct store_node *n, uint32_t n_path)
+{
+	node_attach(n, q->node);
+	position_set(q, n, n_path);
+}
+
+void position_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
+{
+	struct store_node *below = q->node;
+
+	q->path_version++;
+	position_set(q, n, n_path);
+	node_detach(below, n);
+}
+
+bool position_is_alone(const struct store_seq *q, const struct store_node *n)
+{
+	const struct store_seq *first = LIST_FIRST(&n->seqs);
+
+	return !first || (first == q && !LIST_NEXT(first, at_node));
+}
+
+void prompt_drop(struct store_seq *q)
+{
+	free(q->prompt);
+	q->prompt = NULL;
+	q->n_prompt = 0;
+}
+
+bool prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n)
+{
+	uint32_t n_left = q->n_prompt - n_path, n_same = n < n_left ? n : n_left;
+
+	return !memcmp(q->prompt + (n_path - q->prompt_pos), ids, n_same * sizeof(*ids));
+}
+
+void prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n)
+{
+	if (q->n_prompt == 0)
+		return;
+	if (q->n_path >= q->n_prompt || !prompt_agrees(q, q->n_path - n, ids, n))
+		prompt_drop(q);
+	node_store(q->node)->epoch++;
+}
