@@ -164,11 +164,11 @@ static double time_memcmp(const uint32_t *a, const uint32_t *b)
 
 static double time_match(struct bench_store *b, const uint32_t *ids)
 {
-	struct store_node *root = TAILQ_FIRST(&b->store->all_spaces)->root;
+	struct store_node *root = TAILQ_FIRST(&b->store->all_namespaces)->root;
 	double ns[N_WARM];
 
 	for (uint32_t i = 0; i < N_WARM; i++) {
-		struct radix_place at = {.node = root};
+		struct store_position at = {.node = root};
 		uint64_t begin = bench_now_ns();
 		if (radix_match(b->store, &at, ids, LONG_TOKENS) != LONG_TOKENS)
 			errx(1, "match too short");
