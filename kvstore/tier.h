@@ -20,9 +20,10 @@
 #ifndef COPPICE_KVSTORE_TIER_H
 #define COPPICE_KVSTORE_TIER_H
 
-#include "store.h"
-#include "kvstore/files/tier_file.h"
-#include "kvstore/files/tier_host.h"
+#include "kvstore/store.h"
+
+struct tier_host; /* files/tier_host.h */
+struct tier_file; /* files/tier_file.h */
 
 /* A page of the pool and as many bytes of host memory. */
 struct tier_copy {

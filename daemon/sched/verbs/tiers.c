@@ -5,6 +5,8 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/sched_impl.h"
 
+#include "kvstore/files/tier_file.h"
+#include "kvstore/files/tier_host.h"
 #include "kvstore/tier.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* store.c - the store's beginning and end, its clock, its figures, and what others read of nodes;
  * see store.h. */
-#include "store.h"
+#include "kvstore/store.h"
 
 #include "kvstore/tree/claim.h"
 #include "kvstore/tiers/evict.h"
