@@ -199,6 +199,15 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_seq_open(struct coppice_lane *lane, u
  * -ETIMEDOUT with the match as it stands. Blocks. */
 COPPICE_API COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns,
 						    struct coppice_match *ret_match);
+/* Tokens that the sequence has, without live ones: those that were cached, and those whose steps are
+ * complete in all layers (of a draft: that were accepted). It is what the daemon counts when it
+ * comes to the question, so wait for a ticket first to have what it did counted; after a failure
+ * this is what to trim to. Blocks for a message and its answer. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_length(struct coppice_seq *seq,
+						      uint32_t *ret_n_tokens);
+/* Tokens of the extension or draft that is under way: 0 where there is none, or it failed. As
+ * above. */
+COPPICE_API COPPICE_MUST_CHECK int coppice_seq_live(struct coppice_seq *seq, uint32_t *ret_n_live);
 /* Gives the pages and the handle back; entries of it still in flight end with a status. NULL is
  * fine. */
 COPPICE_API void coppice_seq_close(struct coppice_seq *seq);

@@ -34,6 +34,7 @@ enum sched_verb {
 	SCHED_LANE_REMOVE,
 	SCHED_SEQ_OPEN,
 	SCHED_SEQ_WAIT,
+	SCHED_SEQ_LENGTH,
 	SCHED_SEQ_CLOSE,
 	SCHED_SEQ_PIN,
 	SCHED_UNPIN,
@@ -153,6 +154,9 @@ struct sched_request {
 			uint64_t seq;
 			struct store_match match;
 		} seq; /* also filled with -ETIMEDOUT */
+		struct {
+			uint32_t n_tokens, n_live;
+		} length;
 		uint64_t pin;
 		struct sched_status *status; /* lent by the poster before the call, filled */
 		struct {

@@ -263,6 +263,17 @@ static void verb_seq_wait(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+static void verb_seq_length(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__SeqLength *m = message;
+	struct request *request = request_begin(s, id, SCHED_SEQ_LENGTH, reply_seq_length);
+
+	if (!request)
+		return;
+	request->sched.in.seq.seq = m->seq;
+	request_post(request);
+}
+
 static void verb_seq_close(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqClose *m = message;
@@ -441,7 +452,7 @@ static const verb_function verbs[] = {
 	[6] = lend_lane_new,   [7] = lend_lane_free,  [8] = verb_seq_open,  [9] = verb_seq_wait,
 	[10] = verb_seq_close, [11] = verb_seq_pin,   [12] = verb_unpin,    [13] = verb_status,
 	[14] = verb_tree,      [15] = verb_sessions,  [16] = verb_node_pin, [17] = verb_evict,
-	[18] = verb_drain,     [19] = verb_leave,     [20] = verb_models,
+	[18] = verb_drain,     [19] = verb_leave,     [20] = verb_models,   [22] = verb_seq_length,
 };
 
 struct verb {

@@ -234,6 +234,19 @@ void reply_seq(struct request *request)
 	reply_send(request->session, &reply, NULL, 0);
 }
 
+void reply_seq_length(struct request *request)
+{
+	Coppice__Reply reply = reply_to(request);
+	Coppice__SeqLengthReply length = COPPICE__SEQ_LENGTH_REPLY__INIT;
+
+	if (failed(request))
+		return;
+	length.n_tokens = request->sched.out.length.n_tokens;
+	length.n_live = request->sched.out.length.n_live;
+	reply.seq_length = &length;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
 void reply_pin(struct request *request)
 {
 	Coppice__Reply reply = reply_to(request);

@@ -30,6 +30,7 @@ void reply_arena_removed(struct request *request);
 void reply_lane(struct request *request);
 void reply_lane_removed(struct request *request);
 void reply_seq(struct request *request); /* open and wait */
+void reply_seq_length(struct request *request);
 void reply_pin(struct request *request);
 void reply_status(struct request *request);
 void reply_tree(struct request *request); /* lent: a struct reply_tree_room */

@@ -181,6 +181,44 @@ int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns, struct coppic
 	return r;
 }
 
+static int ask_length(struct coppice_seq *seq, const char *what, Coppice__SeqLengthReply *ret)
+{
+	Coppice__SeqLength message = COPPICE__SEQ_LENGTH__INIT;
+	struct call call = call_of(what);
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+	int r;
+
+	message.seq = seq->handle;
+	call.request.seq_length = &message;
+	r = call_daemon(seq->lane->c, &call, &answer);
+	if (r < 0)
+		return r;
+	if (!answer.reply->seq_length)
+		return call_bad_answer(seq->lane->c, what);
+	*ret = *answer.reply->seq_length;
+	return 0;
+}
+
+int coppice_seq_length(struct coppice_seq *seq, uint32_t *ret_n_tokens)
+{
+	Coppice__SeqLengthReply length;
+	int r = ask_length(seq, "coppice_seq_length", &length);
+
+	if (r == 0)
+		*ret_n_tokens = length.n_tokens;
+	return r;
+}
+
+int coppice_seq_live(struct coppice_seq *seq, uint32_t *ret_n_live)
+{
+	Coppice__SeqLengthReply length;
+	int r = ask_length(seq, "coppice_seq_live", &length);
+
+	if (r == 0)
+		*ret_n_live = length.n_live;
+	return r;
+}
+
 void coppice_seq_close(struct coppice_seq *seq)
 {
 	if (!seq)

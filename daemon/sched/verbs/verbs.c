@@ -352,6 +352,17 @@ static struct sched_seq *find_seq(struct sched *s, struct sched_request *rq)
 	return seq;
 }
 
+static int seq_verb_length(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = find_seq(s, rq);
+
+	if (!seq)
+		return rq->code;
+	rq->out.length.n_tokens = store_seq_n_tokens(seq->store);
+	rq->out.length.n_live = store_seq_n_live(seq->store);
+	return 0;
+}
+
 static int seq_verb_close(struct sched *s, struct sched_request *rq)
 {
 	struct sched_seq *seq = find_seq(s, rq);
@@ -508,6 +519,8 @@ static int serve(struct sched *s, struct sched_request *rq)
 		return lane_verb_remove(s, rq);
 	case SCHED_SEQ_OPEN:
 		return seq_verb_open(s, rq);
+	case SCHED_SEQ_LENGTH:
+		return seq_verb_length(s, rq);
 	case SCHED_SEQ_CLOSE:
 		return seq_verb_close(s, rq);
 	case SCHED_SEQ_PIN:
