@@ -71,7 +71,7 @@ COPPICE_API const char *coppice_version(void);
 struct coppice_model_info {
 	const char *name;
 	uint32_t n_layers;
-	uint32_t n_q_heads; /* 1 to 16 times n_kv_heads */
+	uint32_t n_q_heads; /* 1 to 128 times n_kv_heads */
 	uint32_t n_kv_heads;
 	uint32_t head_dim; /* multiple of 16, at most 256 */
 	enum coppice_dtype dtype; /* of Q, K, V and O */

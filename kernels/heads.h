@@ -15,9 +15,9 @@ static inline bool heads_check(const struct work_shape *s, char *error, size_t e
 	else if (s->n_q_heads % s->n_kv_heads != 0)
 		say(error, error_bytes, "%u query heads are no multiple of %u KV heads",
 		    s->n_q_heads, s->n_kv_heads);
-	else if (s->n_q_heads / s->n_kv_heads > 16)
-		say(error, error_bytes, "%u query heads to a KV head; at most 16 can be done",
-		    s->n_q_heads / s->n_kv_heads);
+	else if (s->n_q_heads / s->n_kv_heads > WORK_HEADS_MAX)
+		say(error, error_bytes, "%u query heads to a KV head; at most %u can be done",
+		    s->n_q_heads / s->n_kv_heads, WORK_HEADS_MAX);
 	else
 		return true;
 	return false;

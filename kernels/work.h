@@ -17,6 +17,7 @@
 #ifndef COPPICE_WORK_H
 #define COPPICE_WORK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,7 +37,11 @@ static inline size_t work_dtype_bytes(enum work_dtype dtype)
  * shared out. */
 enum work_split { WORK_TOKENS = 0, WORK_HEADS = 1, WORK_HOME = 2 };
 
-/* What the KV of a model looks like. n_q_heads is a multiple of n_kv_heads (ratio 1 to 16). */
+/* Query heads that a KV head has at most: their rows of one token fill a tile of a GPU. */
+#define WORK_HEADS_MAX 128u
+
+/* What the KV of a model looks like. n_q_heads is a multiple of n_kv_heads, at most WORK_HEADS_MAX
+ * times as many. */
 struct work_shape {
 	uint32_t n_layers;
 	uint32_t n_q_heads;
@@ -82,12 +87,17 @@ struct work_node {
  * tokens are elsewhere: all rows see all of the path then.
  *
  * node == WORK_NONE: no KV at all; the rows get no partials.
+ *
+ * lows != NULL: row i sees, of all that, nothing before position lows[i] (a window of the last w
+ * tokens: pos + i + 1 - w; chunks of w: the last multiple of w up to pos + i). A row may see
+ * nothing at all.
  */
 struct work_query {
 	uint32_t node;
 	uint32_t pos;
 	uint32_t n_rows;
 	const uint32_t *parents; /* [n_rows] or NULL */
+	const uint32_t *lows; /* [n_rows] or NULL: 0 for every row */
 };
 
 struct work_tree {
@@ -100,17 +110,29 @@ struct work_tree {
 };
 
 /* One token row of the list, depth first. All n_q_heads / n_kv_heads heads of a KV head go with
- * it. */
+ * it. Of a piece it sees the tokens at positions [low, pos]. */
 struct work_row {
 	uint32_t query; /* index into tree->queries */
 	uint32_t token; /* index in the query, 0 to n_rows - 1 */
-	/* sees piece tokens at positions <= pos (draft pieces carry a pos that always passes) */
+	/* rows of a draft tree, which their pieces' rows tell apart, all have that of the last */
 	uint32_t pos;
+	uint32_t low;
 };
 
+static inline bool work_row_sees(const struct work_row *row, uint32_t pos)
+{
+	return row->low <= pos && pos <= row->pos;
+}
+
+/* Some token at positions [pos, pos + n)? */
+static inline bool work_row_sees_some(const struct work_row *row, uint32_t pos, uint32_t n)
+{
+	return pos <= row->pos && row->low <= row->pos && row->low < (uint64_t)pos + n;
+}
+
 /* Part of a tile: rows [first, first + count) of a page as keys [key, key + count) of the tile.
- * Seen by list rows [row_begin, row_end), and of these by row r only token j with pos + j <=
- * rows[r].pos. */
+ * Seen by list rows [row_begin, row_end), and of these by row r only token j with rows[r].low <=
+ * pos + j <= rows[r].pos. */
 struct work_piece {
 	uint32_t page;
 	uint16_t first;
@@ -156,6 +178,7 @@ struct work_list {
 	uint32_t *merge_parts; /* owned, [merge_first[n_rows]] */
 	uint32_t n_rows, n_items, n_tiles, n_pieces, n_masks;
 	uint32_t n_parts; /* partials that a backend must hold per KV head */
+	bool bounded; /* some row has a low above 0 */
 	/* sum over items of the tokens in their pieces: KV reads of one KV head */
 	uint64_t kv_tokens_read;
 	uint64_t kv_tokens_alone; /* the same if each query were computed alone */

@@ -134,6 +134,16 @@ static uint64_t low_bits(uint32_t n)
 	return n < 64 ? (UINT64_C(1) << n) - 1 : UINT64_MAX;
 }
 
+/* Bit j: the row sees token j of the piece. */
+static uint64_t keys_seen(const struct work_row *row, const struct work_piece *piece)
+{
+	uint32_t begin = row->low > piece->pos ? row->low - piece->pos : 0;
+
+	if (!work_row_sees_some(row, piece->pos, piece->count))
+		return 0;
+	return low_bits(min_u32(piece->count, row->pos - piece->pos + 1)) & ~low_bits(begin);
+}
+
 /* What tokens [lo, hi) see of a tile: state->mask[token - lo]. */
 static void find_masks(const struct fold *f, const struct work_tile *tile, uint32_t lo, uint32_t hi,
 		       uint64_t *mask)
@@ -146,10 +156,7 @@ static void find_masks(const struct fold *f, const struct work_tile *tile, uint3
 		uint32_t end = min_u32(hi, piece->row_end);
 
 		for (uint32_t r = max_u32(lo, piece->row_begin); r < end; r++) {
-			if (rows[r].pos >= piece->pos)
-				mask[r - lo] |= low_bits(min_u32(piece->count,
-								 rows[r].pos - piece->pos + 1))
-						<< piece->key;
+			mask[r - lo] |= keys_seen(&rows[r], piece) << piece->key;
 		}
 	}
 }

@@ -77,6 +77,7 @@ int build_begin(struct build *build, const bool *last)
 	struct work_list *list = build->list;
 
 	list->n_rows = build->order->n_rows;
+	list->bounded = build->order->bounded;
 	if (!BUILD_GROW(build, PLAN_ROWS, rows, list->n_rows))
 		return -ENOMEM;
 	build->stamps = array_room(&build->scratch->memory[PLAN_STAMPS], list->n_rows,
@@ -144,8 +145,8 @@ static void note_rows(struct build *build, const struct work_piece *piece)
 	struct build_seen *seen;
 	uint32_t item = build->list->n_items - 1;
 
-	if (piece->row_begin >= widest->row_begin && piece->row_end <= widest->row_end &&
-	    piece->pos >= widest->pos)
+	if (!build->list->bounded && piece->row_begin >= widest->row_begin &&
+	    piece->row_end <= widest->row_end && piece->pos >= widest->pos)
 		return;
 	build->widest = *piece;
 	seen = array_room(&build->scratch->memory[PLAN_SEEN],
@@ -155,7 +156,8 @@ static void note_rows(struct build *build, const struct work_piece *piece)
 		return;
 	}
 	for (uint32_t row = piece->row_begin; row < piece->row_end; row++) {
-		if (build->stamps[row] == item + 1 || rows[row].pos < piece->pos)
+		if (build->stamps[row] == item + 1 ||
+		    !work_row_sees_some(&rows[row], piece->pos, piece->count))
 			continue;
 		build->stamps[row] = item + 1;
 		seen[build->n_seen++] = (struct build_seen){row, item};
@@ -171,7 +173,7 @@ static void open_tile(struct build *build)
 			(struct work_tile){.piece = list->n_pieces, .row_begin = UINT32_MAX};
 }
 
-void build_piece(struct build *build, const struct work_piece *piece)
+static void add_piece(struct build *build, const struct work_piece *piece)
 {
 	struct work_list *list = build->list;
 	struct work_tile *tile;
@@ -191,6 +193,32 @@ void build_piece(struct build *build, const struct work_piece *piece)
 	if (piece->row_end > tile->row_end)
 		tile->row_end = piece->row_end;
 	note_rows(build, piece);
+}
+
+/* Without the rows at either end to which all of it is too old. */
+static struct work_piece narrow(const struct build *build, const struct work_piece *piece)
+{
+	const struct work_row *rows = build->list->rows;
+	struct work_piece ret = *piece;
+	uint64_t end = (uint64_t)piece->pos + piece->count;
+
+	while (ret.row_begin < ret.row_end && rows[ret.row_begin].low >= end)
+		ret.row_begin++;
+	while (ret.row_begin < ret.row_end && rows[ret.row_end - 1].low >= end)
+		ret.row_end--;
+	return ret;
+}
+
+void build_piece(struct build *build, const struct work_piece *piece)
+{
+	struct work_piece narrowed;
+
+	if (build->list->bounded) {
+		narrowed = narrow(build, piece);
+		piece = &narrowed;
+	}
+	if (piece->row_begin < piece->row_end)
+		add_piece(build, piece);
 }
 
 void build_reader_init(struct build_reader *reader, const struct build *build, uint32_t index,
@@ -302,6 +330,13 @@ static void fill_merges(struct work_list *list, const struct build_seen *seen, u
 	list->merge_first[list->n_rows] = n_seen;
 }
 
+static uint32_t tokens_alone(const struct order_span *span)
+{
+	uint32_t begin = span->low > span->start ? span->low : span->start;
+
+	return span->end > begin ? span->end - begin : 0;
+}
+
 int build_finish(struct build *build)
 {
 	struct work_list *list = build->list;
@@ -314,6 +349,6 @@ int build_finish(struct build *build)
 	memset(list->merge_first, 0, ((size_t)list->n_rows + 1) * sizeof(*list->merge_first));
 	fill_merges(list, build->scratch->memory[PLAN_SEEN].data, build->n_seen);
 	for (uint32_t i = 0; i < build->tree->n_queries; i++)
-		list->kv_tokens_alone += build->order->spans[i].end - build->order->spans[i].start;
+		list->kv_tokens_alone += tokens_alone(&build->order->spans[i]);
 	return 0;
 }

@@ -85,7 +85,8 @@ void build_item(struct build *build);
 void build_item_end(struct build *build);
 /* Closes the tile; the next piece begins another. */
 void build_tile_end(struct build *build);
-/* Adds a piece that lies within the tile (its key says where) and has at least one row. */
+/* Adds a piece that lies within the tile (its key says where) and has at least one row, unless all
+ * of it is too old for each of them. */
 void build_piece(struct build *build, const struct work_piece *piece);
 
 /* Adds the node's tokens at [from, to), densely packed into tiles, for those of the rows that see

@@ -45,6 +45,8 @@ static bool draft_sees(const struct work_query *query, uint32_t token, uint32_t 
 /* By the words of work.h, with no use of the row's pos. */
 static bool row_sees(const struct work_query *query, uint32_t token, uint32_t pos)
 {
+	if (query->lows && pos < query->lows[token])
+		return false;
 	if (!query->parents || pos < query->pos)
 		return pos <= query->pos + token;
 	return draft_sees(query, token, pos - query->pos);
@@ -93,7 +95,7 @@ static void count_folded(struct check *check, uint32_t row, const struct work_it
 			if (row < piece->row_begin || row >= piece->row_end)
 				continue;
 			for (uint32_t j = 0; j < piece->count; j++) {
-				if (piece->pos + j > list->rows[row].pos)
+				if (!work_row_sees(&list->rows[row], piece->pos + j))
 					continue;
 				if (piece->pos + j < low)
 					low = piece->pos + j;
@@ -302,10 +304,10 @@ static int check_items(struct check *check)
 	return n_tokens == list->kv_tokens_read ? 0 : fail(check, "kv_tokens_read is wrong");
 }
 
-/* What the last row of a causal query, or all rows of a draft tree together, see. */
+/* From the first position that some row sees to the last. */
 static uint64_t tokens_alone(const struct work_tree *tree, const struct work_query *query)
 {
-	uint32_t start = 0, end = query->pos + query->n_rows, i = query->node;
+	uint32_t start = 0, end = query->pos + query->n_rows, i = query->node, low = UINT32_MAX;
 
 	if (i == WORK_NONE)
 		return 0;
@@ -313,6 +315,10 @@ static uint64_t tokens_alone(const struct work_tree *tree, const struct work_que
 		end = tree->nodes[i].pos + tree->nodes[i].n_tokens;
 	for (; i != WORK_NONE; i = tree->nodes[i].parent)
 		start = tree->nodes[i].pos;
+	for (i = 0; query->lows && i < query->n_rows; i++)
+		low = query->lows[i] < low ? query->lows[i] : low;
+	if (query->lows && low > start)
+		start = low;
 	return end > start ? end - start : 0;
 }
 

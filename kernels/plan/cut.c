@@ -34,7 +34,9 @@ static int make_room(struct making *m)
 	uint32_t n_merges = from->n_rows ? from->merge_first[from->n_rows] : 0;
 
 	count_uses(from, &n_tiles, &n_pieces);
-	*list = (struct work_list){.rows = from->rows, .n_rows = from->n_rows};
+	*list = (struct work_list){.rows = from->rows,
+				   .n_rows = from->n_rows,
+				   .bounded = from->bounded};
 	list->items = array_room(&memory[CUT_ITEMS], from->n_items, sizeof(*list->items));
 	list->tiles = array_room(&memory[CUT_TILES], n_tiles, sizeof(*list->tiles));
 	list->pieces = array_room(&memory[CUT_PIECES], n_pieces, sizeof(*list->pieces));
@@ -97,12 +99,12 @@ static void number_parts(const struct making *m, const struct work_item *from,
 	last = &list->pieces[list->n_pieces];
 	for (const struct work_piece *piece = widest; piece < last; piece++) {
 		/* whoever sees this one has seen that one */
-		if (piece != widest && piece->row_begin >= widest->row_begin &&
+		if (!list->bounded && piece != widest && piece->row_begin >= widest->row_begin &&
 		    piece->row_end <= widest->row_end && piece->pos >= widest->pos)
 			continue;
 		for (uint32_t row = max_u32(piece->row_begin, item->row_begin);
 		     row < min_u32(piece->row_end, item->row_end); row++) {
-			if (list->rows[row].pos >= piece->pos)
+			if (work_row_sees_some(&list->rows[row], piece->pos, piece->count))
 				m->new_parts[from->part + row - from->row_begin] =
 					item->part + row - item->row_begin;
 		}

@@ -89,10 +89,21 @@ static int reserve(struct order *order, const struct work_tree *tree)
 	return order->nodes && order->spans && order->query_row && order->path ? 0 : -ENOMEM;
 }
 
+/* Of the query's rows. */
+static uint32_t lowest_of(const struct work_query *query)
+{
+	uint32_t low = query->lows ? UINT32_MAX : 0;
+
+	for (uint32_t i = 0; query->lows && i < query->n_rows; i++)
+		low = query->lows[i] < low ? query->lows[i] : low;
+	return low;
+}
+
 static int count_queries(struct order *order, const struct work_tree *tree)
 {
 	uint64_t n_rows = 0;
 
+	order->bounded = false;
 	for (uint32_t i = 0; i < tree->n_queries; i++) {
 		const struct work_query *query = &tree->queries[i];
 		struct order_node *node;
@@ -102,6 +113,7 @@ static int count_queries(struct order *order, const struct work_tree *tree)
 		n_rows += query->n_rows;
 		if (n_rows >= WORK_NONE)
 			return -EINVAL;
+		order->bounded |= query->lows != NULL;
 		if (query->node == WORK_NONE)
 			continue;
 		node = &order->nodes[query->node];
@@ -185,6 +197,11 @@ static uint32_t place_nodes(struct order *order, const struct work_tree *tree, c
 	return n_rows;
 }
 
+static uint32_t low_of(const struct work_query *query, uint32_t token)
+{
+	return query->lows ? query->lows[token] : 0;
+}
+
 /* The draft tree's own depth-first order, by the same cursors: end holds the size, then the
  * interval. */
 static void place_draft(struct order *order, const struct work_query *query, uint32_t index,
@@ -204,7 +221,7 @@ static void place_draft(struct order *order, const struct work_query *query, uin
 		uint32_t n = at[i].end, row = *cursor;
 
 		*cursor += n;
-		rows[row] = (struct work_row){.query = index, .token = i, .pos = end - 1};
+		rows[row] = (struct work_row){index, i, end - 1, low_of(query, i)};
 		at[i] = (struct order_rows){row + 1, row + n};
 	}
 	/* begin served as the children's cursor and has run to the end */
@@ -229,7 +246,7 @@ static void place_queries(struct order *order, const struct work_tree *tree, uin
 			continue;
 		}
 		for (uint32_t j = 0; j < query->n_rows; j++)
-			rows[row + j] = (struct work_row){i, j, query->pos + j};
+			rows[row + j] = (struct work_row){i, j, query->pos + j, low_of(query, j)};
 	}
 }
 
@@ -252,6 +269,7 @@ void order_place(struct order *order, const struct work_tree *tree, const bool *
 				span->end = node->pos + node->n_tokens;
 			if (span->end < span->start)
 				span->end = span->start;
+			span->low = lowest_of(query);
 		}
 	}
 	order->n_path = 0;

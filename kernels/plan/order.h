@@ -31,7 +31,8 @@ struct order_node {
 struct order_span {
 	uint32_t query, node;
 	uint32_t row_begin, row_end;
-	uint32_t start, end; /* positions that its last row sees; start == end: none */
+	uint32_t start, end; /* positions of its path up to its last row's; start == end: none */
+	uint32_t low; /* no row of it sees a position before */
 };
 
 /* Rows that see a draft token. */
@@ -48,6 +49,7 @@ struct order {
 	uint32_t *path; /* [tree->n_nodes], nodes from root to the span last stepped to */
 	uint32_t n_path;
 	uint32_t n_rows;
+	bool bounded; /* some row has a low above 0 */
 	struct array memory[5]; /* owned, behind the pointers above */
 };
 

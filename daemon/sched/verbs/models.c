@@ -63,11 +63,11 @@ static int check_shape(const struct sched *s, struct sched_request *rq)
 		return refuse(rq, -EINVAL, "n_kv_heads", "A model has 1 to 1024 KV heads, not %u.",
 			      shape->n_kv_heads);
 	if (shape->n_q_heads % shape->n_kv_heads || shape->n_q_heads < shape->n_kv_heads ||
-	    shape->n_q_heads / shape->n_kv_heads > 16)
+	    shape->n_q_heads / shape->n_kv_heads > WORK_HEADS_MAX)
 		return refuse(
 			rq, -EINVAL, "n_q_heads",
-			"%u query heads do not fit %u KV heads: there must be 1 to 16 for each.",
-			shape->n_q_heads, shape->n_kv_heads);
+			"%u query heads do not fit %u KV heads: there must be 1 to %u for each.",
+			shape->n_q_heads, shape->n_kv_heads, WORK_HEADS_MAX);
 	if (shape->n_q_heads > MAX_Q_HEADS)
 		return refuse(rq, -EINVAL, "n_q_heads",
 			      "A model has at most %u query heads, not %u.", MAX_Q_HEADS,

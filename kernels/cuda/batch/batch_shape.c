@@ -9,6 +9,11 @@ static bool check_shape(const struct work_shape *s, char *error, size_t error_by
 {
 	if (!heads_check(s, error, error_bytes))
 		return false;
+	if (s->n_q_heads / s->n_kv_heads > DEVICE_BLOCK_ROWS) {
+		say(error, error_bytes, "%u query heads to a KV head; the GPU takes at most %u",
+		    s->n_q_heads / s->n_kv_heads, DEVICE_BLOCK_ROWS);
+		return false;
+	}
 	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
 		say(error, error_bytes,
 		    "head_dim %u is not 64, 128 or 256, which the GPU computes; backend = cpu "
