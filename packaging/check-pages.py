@@ -10,6 +10,7 @@ What a page says is not understood: a name is looked for as it stands.
 
 import fnmatch
 import pathlib
+import posixpath
 import re
 import subprocess
 import sys
@@ -59,8 +60,7 @@ class Tree:
 	def has_path(self, page, name):
 		"""From the root, from the page's folder, or a file's name alone."""
 		name = name.rstrip("/")
-		beside = str(pathlib.PurePath(page).parent / name)
-		beside = re.sub(r"[^/]+/\.\./", "", beside).removeprefix("./")
+		beside = posixpath.normpath(posixpath.join(posixpath.dirname(page), name))
 		if any(at in self.folders or at in self.files for at in (name, beside)):
 			return True
 		if "*" in name:
@@ -121,9 +121,8 @@ class Page:
 		if re.match(r"[a-z]+:", target):
 			return
 		path, _, anchor = target.partition("#")
-		at = path and str(pathlib.PurePath(self.name).parent / path)
-		at = re.sub(r"[^/]+/\.\./", "", at).removeprefix("./") if path else self.name
-		if at not in self.tree.files and at.rstrip("/") not in self.tree.folders:
+		at = posixpath.normpath(posixpath.join(posixpath.dirname(self.name), path)) if path else self.name
+		if at not in self.tree.files and at not in self.tree.folders:
 			self.complain(number, f"no such file: {target}")
 		elif anchor and anchor not in anchors(read(self.tree.root / at)):
 			self.complain(number, f"no such heading: {target}")
