@@ -32,12 +32,22 @@ int call_fail(struct call *call, int code, const char *field, const char *format
 	return code;
 }
 
+int call_fail_missing(struct call *call, const char *part)
+{
+	return call_fail(call, -EPROTO, part, "coppiced's reply lacks its %s", part);
+}
+
+int call_fail_memory(struct call *call)
+{
+	return call_fail(call, -ENOMEM, NULL, "out of memory");
+}
+
 static int fail_connect(struct call *call, int code)
 {
 	char why[CHANNEL_WHY_BYTES];
 
 	channel_why_connect(call->path, code, why, sizeof(why));
-	return call_fail(call, code, "socket", "%s", why);
+	return call_fail(call, code, NULL, "%s", why);
 }
 
 static int fail_transfer(struct call *call, int code)
@@ -119,7 +129,8 @@ static int call_hello(struct call *call)
 	if (r < 0)
 		return r;
 	if (!reply->hello)
-		return call_fail(call, -EPROTO, "hello", "coppiced did not answer the hello");
+		return call_fail_missing(call, "hello");
+	call->session = reply->hello->session;
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #ifndef CTL_CALL_H
 #define CTL_CALL_H
 
+#include "proto/cli/must_check.h"
 #include "control.pb-c.h"
 #include "proto/channel.h"
 
@@ -19,6 +20,7 @@ struct call_error {
 
 struct call {
 	int fd; /* owned; -1: none */
+	uint64_t session; /* ours, as the daemon numbers it */
 	uint64_t last_id;
 	const char *path;
 	struct call_error error; /* of the last call that failed */
@@ -27,17 +29,19 @@ struct call {
 
 /* Connects to the daemon at path (NULL: the default) and says hello. Blocks. 0 or -errno with
  * call->error. */
-int call_open(struct call *call, const char *path);
+MUST_CHECK int call_open(struct call *call, const char *path);
 void call_close(struct call *call);
 
 /* Sends request, whose id it fills, and waits for the reply. *ret is owned by the caller
  * (coppice__reply__free_unpacked); its code is 0. Blocks, for 30 s at most. 0 or -errno with
  * call->error. */
-int call_ask(struct call *call, Coppice__Request *request, Coppice__Reply **ret);
+MUST_CHECK int call_ask(struct call *call, Coppice__Request *request, Coppice__Reply **ret);
 
 /* Records a failure and returns code. */
 int call_fail(struct call *call, int code, const char *field, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+int call_fail_missing(struct call *call, const char *part); /* the reply lacks it: -EPROTO */
+int call_fail_memory(struct call *call); /* -ENOMEM */
 
 static inline void call_reply_freep(Coppice__Reply **reply)
 {

@@ -4,7 +4,6 @@
  */
 #include "json.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -91,18 +90,22 @@ json_t *json_message(const ProtobufCMessage *message)
 	return object;
 }
 
-json_t *json_error(const struct call_error *error)
-{
-	return json_pack("{s:{s:i, s:s, s:s?}}", "error", "code", error->code, "message",
-			 error->message, "field", error->field[0] ? error->field : NULL);
-}
-
-int json_print(json_t *object)
+static bool print_line(json_t *object)
 {
 	int r = object ? json_dumpf(object, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER) : -1;
 
 	json_decref(object);
-	if (r < 0 || putchar('\n') == EOF || fflush(stdout) == EOF)
-		return -EIO;
-	return 0;
+	putchar('\n');
+	return r == 0 || ferror(stdout);
+}
+
+int json_print(struct call *call, json_t *object)
+{
+	return print_line(object) ? 0 : call_fail_memory(call);
+}
+
+void json_print_error(const struct call_error *error)
+{
+	print_line(json_pack("{s:{s:i, s:s, s:s?}}", "error", "code", error->code, "message",
+			     error->message, "field", error->field[0] ? error->field : NULL));
 }

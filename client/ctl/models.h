@@ -5,6 +5,6 @@
 #include "ctl.h"
 
 /* 0, or -errno with ctl->call.error. */
-int models_run(struct ctl *ctl);
+MUST_CHECK int models_run(struct ctl *ctl);
 
 #endif

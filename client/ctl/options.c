@@ -1,157 +1,198 @@
 /*
- * options.c - coppicectl's command line by argp.
+ * options.c - one verb, with options before and behind it.
+ *
+ * Options are kept as they come; whether the verb takes them is known when all have been read.
  */
 #include "options.h"
 
+#include "proto/cli/nearest.h"
 #include "text.h"
 
-#include <argp.h>
+#include <stdio.h>
 #include <string.h>
 
-#define KEY_FOR 256
-#define KEY_OFF 257
-#define KEY_COUNT 258
+enum { KEY_FOR = 256, KEY_OFF, KEY_COUNT };
 
-struct parse {
-	struct options *options;
-	const struct options_verb *verbs;
-	const char *argument;
+const struct args_option options_table[] = {
+	{NULL, 0, NULL, "For every verb:"},
+	{"socket", 's', "PATH",
+	 "the daemon's socket (default: $COPPICE_SOCKET, else the system's)"},
+	{"json", 'j', NULL, "print JSON, an object a line"},
+	{NULL, 0, NULL, "For some:"},
+	{"model", 'm', "NAME", "tree, evict: of this model alone"},
+	{"depth", 'd', "N", "tree: no more than N levels below a model's own line"},
+	{"interval", 'i', "TIME", "top: from one look to the next (default: 1s)"},
+	{"count", KEY_COUNT, "N", "top: end after N looks"},
+	{"for", KEY_FOR, "TIME", "pin: how long it holds, as 90s, 10m, 2h or 1d"},
+	{"pages", 'n', "N", "evict: N pages at most (default: all that can go)"},
+	{"off", KEY_OFF, NULL, "drain: take new work again"},
+	{NULL, 0, NULL, "About coppicectl:"},
+	{"help", '?', NULL, "print this"},
+	{"version", 'V', NULL, "print the version"},
+	{0},
 };
-
-static const struct argp_option options_table[] = {
-	{"socket", 's', "PATH", 0, "The daemon's socket ($COPPICE_SOCKET, else the default)", 0},
-	{"json", 'j', NULL, 0, "Print JSON, one object a line", 0},
-	{"for", KEY_FOR, "TIME", 0, "pin: how long (90s, 10m, 2h, 1d)", 1},
-	{"model", 'm', "NAME", 0, "evict: of this model alone", 1},
-	{"pages", 'n', "N", 0, "evict: at most so many pages (all that can go)", 1},
-	{"off", KEY_OFF, NULL, 0, "drain: take new work again", 1},
-	{"interval", 'i', "TIME", 0, "top: time between two looks (1s)", 1},
-	{"count", KEY_COUNT, "N", 0, "top: end after so many looks", 1},
-	{0}};
 
 static const struct {
 	int key;
 	enum options_key mask;
 	const char *name;
-} options_names[] = {
-	{KEY_FOR, OPTIONS_FOR, "--for"},       {'m', OPTIONS_MODEL, "--model"},
-	{'n', OPTIONS_PAGES, "--pages"},       {KEY_OFF, OPTIONS_OFF, "--off"},
-	{'i', OPTIONS_INTERVAL, "--interval"}, {KEY_COUNT, OPTIONS_COUNT, "--count"},
+} some[] = {
+	{KEY_FOR, OPTIONS_FOR, "for"},	     {'m', OPTIONS_MODEL, "model"},
+	{'n', OPTIONS_PAGES, "pages"},	     {KEY_OFF, OPTIONS_OFF, "off"},
+	{'i', OPTIONS_INTERVAL, "interval"}, {KEY_COUNT, OPTIONS_COUNT, "count"},
+	{'d', OPTIONS_DEPTH, "depth"},
 };
-#define N_NAMES (sizeof(options_names) / sizeof(options_names[0]))
+#define N_SOME (sizeof(some) / sizeof(*some))
 
-static void read_duration(struct argp_state *state, const char *name, const char *arg,
-			  uint64_t *ret_ns)
+/* ---- --help --------------------------------------------------------------------------------- */
+
+static void print_verb(const struct options_verb *verb)
 {
-	if (text_parse_duration(arg, ret_ns) < 0)
-		argp_error(state, "%s takes a time such as 90s, 10m, 2h or 1d, not \"%s\"", name,
-			   arg);
+	char usage[64];
+
+	snprintf(usage, sizeof(usage), "%s %s%s", verb->name, verb->argument ? verb->argument : "",
+		 verb->takes & OPTIONS_FOR ? " --for TIME" : "");
+	printf("  %-26s %s\n", usage, verb->help);
 }
 
-static void read_number(struct argp_state *state, const char *name, const char *arg, uint64_t *ret)
+static void print_help(const struct options_verb *verbs)
 {
-	if (text_parse_u64(arg, ret) < 0)
-		argp_error(state, "%s takes a whole number, not \"%s\"", name, arg);
-}
-
-static const struct options_verb *find_verb(const struct options_verb *verbs, const char *name)
-{
-	for (; verbs->name; verbs++)
-		if (strcmp(verbs->name, name) == 0)
-			return verbs;
-	return NULL;
-}
-
-static void read_word(struct argp_state *state, struct parse *parse, const char *word)
-{
-	struct options *options = parse->options;
-
-	if (!options->verb) {
-		options->verb = find_verb(parse->verbs, word);
-		if (!options->verb)
-			argp_error(state, "there is no verb \"%s\"", word);
-		return;
+	puts("Usage: coppicectl [OPTION...] VERB [ARGUMENT]\n"
+	     "Looks into a running coppiced, and tells it what to keep, drop and refuse.");
+	for (; verbs->help; verbs++) {
+		if (verbs->name)
+			print_verb(verbs);
+		else
+			printf("\n%s\n", verbs->help);
 	}
-	if (!options->verb->argument || parse->argument)
-		argp_error(state, "%s takes no \"%s\"", options->verb->name, word);
-	parse->argument = word;
+	putchar('\n');
+	args_print(stdout, options_table);
+	puts("\nIt ends with 0, with 1 where coppiced is absent or refuses, with 2 on a bad\n"
+	     "command line. coppicectl(1) says what each number means.");
 }
 
-static void check_verb(struct argp_state *state, struct parse *parse)
+/* ---- the verb ------------------------------------------------------------------------------- */
+
+static int fail_unknown_verb(struct args *args, const struct options_verb *verbs, const char *word)
 {
-	struct options *options = parse->options;
+	struct nearest nearest;
+
+	nearest_begin(&nearest, word, strlen(word));
+	for (; verbs->help; verbs++)
+		if (verbs->name)
+			nearest_offer(&nearest, verbs->name);
+	if (nearest.word)
+		return args_fail(args, "there is no verb \"%.40s\": did you mean %s?", word,
+				 nearest.word);
+	return args_fail(args, "there is no verb \"%.40s\": see --help", word);
+}
+
+static int take_verb(struct options *options, const struct options_verb *verbs, struct args *args)
+{
+	for (const struct options_verb *verb = verbs; verb->help; verb++) {
+		if (!verb->name || strcmp(verb->name, args->value) != 0)
+			continue;
+		options->verb = verb;
+		args->name = verb->argument;
+		return 0;
+	}
+	return fail_unknown_verb(args, verbs, args->value);
+}
+
+/* A node's or a pin's number. */
+static int take_argument(struct options *options, struct args *args, bool *inout_has)
+{
+	const struct options_verb *verb = options->verb;
+
+	if (!verb->argument || *inout_has)
+		return args_fail(args, "%s takes no \"%.40s\"", verb->name, args->value);
+	*inout_has = true;
+	if (text_parse_u64(args->value, &options->argument) < 0)
+		return args_fail(args, "%s is a number, not \"%.40s\"", verb->argument,
+				 args->value);
+	return 0;
+}
+
+static int check_verb(const struct options *options, struct args *args, bool has_argument)
+{
 	const struct options_verb *verb = options->verb;
 
 	if (!verb)
-		argp_error(state, "a verb is missing");
-	for (size_t i = 0; i < N_NAMES; i++)
-		if (options->given & options_names[i].mask & ~verb->takes)
-			argp_error(state, "%s does not take %s", verb->name, options_names[i].name);
-	if (verb->argument && !parse->argument)
-		argp_error(state, "%s needs a %s", verb->name, verb->argument);
-	if (verb->argument)
-		read_number(state, verb->argument, parse->argument, &options->argument);
+		return args_fail(args, "a verb is missing, such as status: see --help");
+	for (size_t i = 0; i < N_SOME; i++)
+		if (options->given & some[i].mask & ~verb->takes)
+			return args_fail(args, "%s does not take --%s", verb->name, some[i].name);
+	if (verb->argument && !has_argument)
+		return args_fail(args, "%s needs a %s", verb->name, verb->argument);
 	if ((verb->takes & OPTIONS_FOR) && !(options->given & OPTIONS_FOR))
-		argp_error(state, "%s needs --for TIME", verb->name);
+		return args_fail(args, "%s needs --for TIME", verb->name);
+	return 0;
 }
 
-static error_t parse_key(int key, char *arg, struct argp_state *state)
-{
-	struct parse *parse = state->input;
-	struct options *options = parse->options;
+/* ---- options -------------------------------------------------------------------------------- */
 
-	for (size_t i = 0; i < N_NAMES; i++)
-		if (options_names[i].key == key)
-			options->given |= options_names[i].mask;
+static int take_duration(struct args *args, uint64_t *ret_ns)
+{
+	if (text_parse_duration(args->value, ret_ns) == 0)
+		return 0;
+	return args_fail(args, "--%s takes a time such as 90s, 10m, 2h or 1d, not \"%.40s\"",
+			 args->name, args->value);
+}
+
+static int take_option(struct options *options, int key, struct args *args)
+{
+	for (size_t i = 0; i < N_SOME; i++)
+		if (some[i].key == key)
+			options->given |= some[i].mask;
 	switch (key) {
 	case 's':
-		options->socket = arg;
+		options->socket = args->value;
 		return 0;
 	case 'j':
 		options->json = true;
 		return 0;
-	case KEY_FOR:
-		read_duration(state, "--for", arg, &options->for_ns);
-		return 0;
 	case 'm':
-		options->model = arg;
-		return 0;
-	case 'n':
-		read_number(state, "--pages", arg, &options->n_pages);
+		options->model = args->value;
 		return 0;
 	case KEY_OFF:
 		options->off = true;
 		return 0;
+	case KEY_FOR:
+		return take_duration(args, &options->for_ns);
 	case 'i':
-		read_duration(state, "--interval", arg, &options->interval_ns);
-		return 0;
-	case KEY_COUNT:
-		read_number(state, "--count", arg, &options->count);
-		return 0;
-	case ARGP_KEY_ARG:
-		read_word(state, parse, arg);
-		return 0;
-	case ARGP_KEY_END:
-		check_verb(state, parse);
-		return 0;
+		return take_duration(args, &options->interval_ns);
+	case 'n':
+		return args_whole(args, 0, UINT64_MAX, &options->n_pages);
+	case 'd':
+		return args_whole(args, 0, UINT32_MAX, &options->depth);
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return args_whole(args, 0, UINT64_MAX, &options->count);
 	}
 }
 
-void options_read(struct options *options, const struct options_verb *verbs, int argc, char **argv)
+int options_read(struct options *options, const struct options_verb *verbs, struct args *args)
 {
-	static const struct argp argp = {
-		.options = options_table,
-		.parser = parse_key,
-		.args_doc = "status\ntree\nsessions\nmodels\ntop\npin NODE --for TIME\nunpin PIN\n"
-			    "evict [--model NAME] [--pages N]\ndrain [--off]",
-		.doc = "Looks into a running coppiced and tells it what to keep, drop and refuse.",
-	};
-	struct parse parse = {.options = options, .verbs = verbs};
+	bool has_argument = false;
+	int key, r = 0;
 
 	*options = (struct options){.interval_ns = UINT64_C(1000000000)};
-	argp_err_exit_status = 2;
-	argp_program_version = "coppicectl " COPPICE_VERSION;
-	argp_parse(&argp, argc, argv, 0, NULL, &parse);
+	while (r == 0 && (key = args_next(args)) != 0) {
+		if (key < 0)
+			return key;
+		if (key == '?') {
+			print_help(verbs);
+			return 1;
+		}
+		if (key == 'V') {
+			puts("coppicectl " COPPICE_VERSION);
+			return 1;
+		}
+		if (key != ARGS_WORD)
+			r = take_option(options, key, args);
+		else if (!options->verb)
+			r = take_verb(options, verbs, args);
+		else
+			r = take_argument(options, args, &has_argument);
+	}
+	return r < 0 ? r : check_verb(options, args, has_argument);
 }

@@ -4,6 +4,9 @@
 #ifndef CTL_OPTIONS_H
 #define CTL_OPTIONS_H
 
+#include "proto/cli/args.h"
+#include "proto/cli/must_check.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,13 +20,15 @@ enum options_key {
 	OPTIONS_OFF = 1u << 3,
 	OPTIONS_INTERVAL = 1u << 4,
 	OPTIONS_COUNT = 1u << 5,
+	OPTIONS_DEPTH = 1u << 6,
 };
 
 struct options_verb {
-	const char *name;
+	const char *name; /* NULL: help is the headline of those behind it */
 	const char *argument; /* what it works on; NULL: nothing */
 	unsigned takes; /* mask of enum options_key */
 	int (*run)(struct ctl *ctl); /* 0, or -errno with ctl->call.error */
+	const char *help;
 };
 
 struct options {
@@ -38,10 +43,14 @@ struct options {
 	bool off;
 	uint64_t interval_ns;
 	uint64_t count; /* 0: for ever */
+	uint64_t depth; /* if given */
 };
 
-/* Fills options or prints what was wrong and exits with 2; verbs ends with a nameless one. --help
- * and --version print and exit with 0. */
-void options_read(struct options *options, const struct options_verb *verbs, int argc, char **argv);
+extern const struct args_option options_table[];
+
+/* Reads args, which has options_table; verbs ends with a line of zeros. 0; 1 where --help or
+ * --version asked for what is printed now; -EINVAL and a sentence in args->why. */
+MUST_CHECK int options_read(struct options *options, const struct options_verb *verbs,
+			    struct args *args);
 
 #endif

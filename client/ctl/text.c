@@ -12,19 +12,27 @@
 #include <string.h>
 
 #define NS_PER_S UINT64_C(1000000000)
+#define TEXT_NAME_BYTES 17
 
 struct text text_count(uint64_t n)
 {
-	struct text digits, t;
-	size_t len, at = 0;
+	struct text digits = text_number(n), t;
+	size_t len = strlen(digits.s), at = 0;
 
-	len = (size_t)snprintf(digits.s, sizeof(digits.s), "%" PRIu64, n);
 	for (size_t i = 0; i < len; i++) {
 		if (i > 0 && (len - i) % 3 == 0)
 			t.s[at++] = ',';
 		t.s[at++] = digits.s[i];
 	}
 	t.s[at] = '\0';
+	return t;
+}
+
+struct text text_number(uint64_t n)
+{
+	struct text t;
+
+	snprintf(t.s, sizeof(t.s), "%" PRIu64, n);
 	return t;
 }
 
@@ -70,19 +78,26 @@ struct text text_user(uint64_t uid)
 	const struct passwd *user = uid <= UINT32_MAX ? getpwuid((uid_t)uid) : NULL;
 	struct text t;
 
-	if (user)
-		snprintf(t.s, sizeof(t.s), "%.39s", user->pw_name);
-	else
-		snprintf(t.s, sizeof(t.s), "%" PRIu64, uid);
+	if (!user)
+		return text_number(uid);
+	snprintf(t.s, sizeof(t.s), "%.39s", user->pw_name);
 	return t;
 }
 
-static int all_bytes(const uint32_t *ids, size_t n)
+/* 0xc0, 0xc1 and what is above 0xf4 stand nowhere in UTF-8 (RFC 3629). */
+static bool is_text(uint32_t id)
+{
+	if (id < 0x80)
+		return isprint((int)id) || id == '\n' || id == '\t' || id == '\r';
+	return id < 0xf5 && id != 0xc0 && id != 0xc1;
+}
+
+bool text_is_text(const uint32_t *ids, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (ids[i] > 0xff)
-			return 0;
-	return n > 0;
+		if (!is_text(ids[i]))
+			return false;
+	return true;
 }
 
 /* The byte as it may stand in a quoted string on a terminal. */
@@ -101,26 +116,23 @@ static struct text quoted_byte(uint32_t byte)
 	return t;
 }
 
-void text_tokens(char *ret, size_t bytes, const uint32_t *ids, size_t n, int more)
+char *text_tokens(char *ret, size_t bytes, const struct text_run *run)
 {
-	int text = all_bytes(ids, n);
-	size_t at = 0;
+	const char *quote = run->is_text ? "\"" : "";
+	size_t at = (size_t)snprintf(ret, bytes, "%s", quote);
 	struct text t;
 
-	ret[0] = '\0';
-	if (n == 0)
-		return;
-	at += (size_t)snprintf(ret, bytes, "%s", text ? "\"" : "");
-	for (size_t i = 0; i < n; i++) {
-		if (text)
-			t = quoted_byte(ids[i]);
+	for (size_t i = 0; i < run->n; i++) {
+		if (run->is_text)
+			t = quoted_byte(run->ids[i]);
 		else
-			snprintf(t.s, sizeof(t.s), "%s%" PRIu32, i > 0 ? " " : "", ids[i]);
-		if (at + strlen(t.s) + 8 > bytes)
+			snprintf(t.s, sizeof(t.s), "%s%" PRIu32, i > 0 ? " " : "", run->ids[i]);
+		if (at + strlen(t.s) + sizeof("\"...") > bytes)
 			break;
 		at += (size_t)snprintf(ret + at, bytes - at, "%s", t.s);
 	}
-	snprintf(ret + at, bytes - at, "%s%s", text ? "\"" : "", more ? "..." : "");
+	snprintf(ret + at, bytes - at, "%s%s", quote, run->goes_on ? "..." : "");
+	return ret;
 }
 
 char *text_quoted(char *ret, size_t bytes, const char *s)
@@ -135,6 +147,14 @@ char *text_quoted(char *ret, size_t bytes, const char *s)
 		at += (size_t)snprintf(ret + at, bytes - at, "%s", t.s);
 	}
 	return ret;
+}
+
+struct text text_name(const char *s)
+{
+	struct text t;
+
+	text_quoted(t.s, TEXT_NAME_BYTES, s);
+	return t;
 }
 
 int text_parse_u64(const char *s, uint64_t *ret)

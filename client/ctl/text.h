@@ -4,6 +4,9 @@
 #ifndef CTL_TEXT_H
 #define CTL_TEXT_H
 
+#include "proto/cli/must_check.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,12 +16,27 @@ struct text {
 };
 
 struct text text_count(uint64_t n); /* 4,096 */
+struct text text_number(uint64_t n); /* 4096: a name, not how many */
 struct text text_bytes(uint64_t bytes); /* 1.5 MiB */
 struct text text_duration(uint64_t ns); /* 2 h 5 min */
 struct text text_user(uint64_t uid); /* name, or the number where there is none */
 
-/* Token ids as quoted text where all are bytes, else as numbers; "..." behind them if more. */
-void text_tokens(char *ret, size_t bytes, const uint32_t *ids, size_t n, int more);
+struct text text_name(const char *s); /* its beginning, as text_quoted */
+
+/* Some token ids. */
+struct text_run {
+	const uint32_t *ids; /* borrowed */
+	size_t n;
+	bool is_text; /* ids are bytes of text */
+	bool goes_on; /* behind them are more */
+};
+
+/* True: each id may be a byte of text in UTF-8, control characters but tab and line ends aside. */
+bool text_is_text(const uint32_t *ids, size_t n);
+/* The run as quoted text or as numbers, "..." behind it where it goes on; what does not fit is left
+ * off. TEXT_RUN_BYTES are enough for 24 ids. Returns ret. */
+#define TEXT_RUN_BYTES 320
+char *text_tokens(char *ret, size_t bytes, const struct text_run *run);
 
 /* Another's string as it may stand between quotes on a terminal: what does not print is escaped,
  * what does not fit is left off. TEXT_QUOTED_BYTES are enough for a name of 127 bytes. Returns
@@ -28,8 +46,8 @@ char *text_quoted(char *ret, size_t bytes, const char *s);
 
 /* "90s", "10m", "2h", "1d", "250ms"; a bare number is seconds. 0, or -EINVAL (also for nothing and
  * for too long). */
-int text_parse_duration(const char *s, uint64_t *ret_ns);
+MUST_CHECK int text_parse_duration(const char *s, uint64_t *ret_ns);
 /* A decimal number. 0 or -EINVAL. */
-int text_parse_u64(const char *s, uint64_t *ret);
+MUST_CHECK int text_parse_u64(const char *s, uint64_t *ret);
 
 #endif

@@ -7,6 +7,6 @@
 #include "ctl.h"
 
 /* The verb: until q, ctrl-C, or --count looks. 0, or -errno with ctl->call.error. */
-int top_run(struct ctl *ctl);
+MUST_CHECK int top_run(struct ctl *ctl);
 
 #endif

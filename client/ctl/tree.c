@@ -1,218 +1,234 @@
 /*
  * tree.c - the radix tree, drawn.
  *
- *      node  tokens  pages  where    users  hits
- *         1       0      0               8     8  model "m", user root
- *         2     256      8               8     7  └─ "In the b"...
- *         3     256      8               8     7     ┊  "n the se"...
- *         4      60      2               1     0     ├─ "And it c"...
- *         5      48      2  1h 1f        0     0     └─ "Woe unto"...
+ *	node tokens pages where users hits  run
+ *	   1      0     0           8    8  model "m", user root
+ *	   3    512    16           8    7  └─ "In the b"...
+ *	   4     60     2           1    0     ├─ "And it c"...
+ *	   5     48     2 1h 1f     0    0     └─ "Woe unto"...
  *
- * Where: how many of the pages are not in the pool but in host memory (h), or in the file alone
- * (f).
- *
- * The daemon sends nodes depth first, so the nodes behind a node tell whether it has younger
- * siblings.
+ * Where: how many of the pages are not in the pool but in host memory (h), or in the file alone (f).
+ * A line is a run of tokens; its number is that of its last node, which a pin keeps with all above.
  */
 #include "tree.h"
 
 #include "json.h"
-#include "text.h"
+#include "listing.h"
+#include "table.h"
+#include "tree_lines.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define DRAWN_LEVELS 24u
+#define SHOWN_IDS 24u
 
 struct tree {
-	Coppice__TreeNode **nodes; /* owned, each and all */
-	size_t n;
+	struct listing nodes; /* owned */
+	struct tree_line *lines; /* owned */
+	size_t n_lines;
 };
 
 static void tree_done(struct tree *t)
 {
-	for (size_t i = 0; i < t->n; i++)
-		coppice__tree_node__free_unpacked(t->nodes[i], NULL);
-	free(t->nodes);
+	listing_done(&t->nodes);
+	free(t->lines);
 }
 
-/* Moves the nodes of one reply into the tree. */
-static int tree_take(struct tree *t, Coppice__TreeReply *from)
+static Coppice__TreeNode *node_at(const struct tree *t, size_t i)
 {
-	size_t n = t->n + from->n_node;
-	Coppice__TreeNode **nodes = realloc(t->nodes, (n + 1) * sizeof(*nodes));
+	return (Coppice__TreeNode *)t->nodes.items[i];
+}
 
-	if (!nodes)
-		return -ENOMEM;
-	for (size_t i = 0; i < from->n_node; i++)
-		nodes[t->n + i] = from->node[i];
-	from->n_node = 0;
-	t->nodes = nodes;
-	t->n = n;
-	return 0;
+static void drop_other_models(struct listing *nodes, const char *model)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < nodes->n; i++) {
+		if (strcmp(((Coppice__TreeNode *)nodes->items[i])->model, model) == 0)
+			nodes->items[n++] = nodes->items[i];
+		else
+			protobuf_c_message_free_unpacked(nodes->items[i], NULL);
+	}
+	nodes->n = n;
 }
 
 static int tree_read(struct ctl *ctl, struct tree *t)
 {
-	Coppice__Tree ask = COPPICE__TREE__INIT;
-	size_t n_before;
-	int r;
+	const struct options *o = &ctl->options;
+	uint32_t depth =
+		o->given & OPTIONS_DEPTH && o->depth < UINT32_MAX ? (uint32_t)o->depth : UINT32_MAX;
+	int r = listing_read(&ctl->call, "tree", &t->nodes);
 
-	do {
-		Coppice__Request request = COPPICE__REQUEST__INIT;
-		CALL_REPLY reply = NULL;
-		request.tree = &ask;
-		r = call_ask(&ctl->call, &request, &reply);
-		if (r < 0)
-			return r;
-		if (!reply->tree)
-			return call_fail(&ctl->call, -EPROTO, "tree",
-					 "coppiced's reply lacks its tree");
-		ask.has_cursor = 1;
-		ask.cursor = reply->tree->cursor;
-		n_before = t->n;
-		if (tree_take(t, reply->tree) < 0)
-			return call_fail(&ctl->call, -ENOMEM, NULL, "out of memory");
-	} while (ask.cursor != 0 && t->n > n_before);
-	return 0;
+	if (r < 0)
+		return r;
+	if (o->model)
+		drop_other_models(&t->nodes, o->model);
+	r = tree_lines_new((Coppice__TreeNode **)t->nodes.items, t->nodes.n, depth, &t->lines,
+			   &t->n_lines);
+	return r < 0 ? call_fail_memory(&ctl->call) : 0;
 }
 
-/* Where a node stands in the drawing. An only child goes on in its parent's column: a long run that
- * came in chunks is a chain of nodes, and would else wander off to the right. */
-struct tree_place {
-	uint32_t level;
-	bool younger; /* a sibling follows */
-	bool only;
+/* ---- text ----------------------------------------------------------------------------------- */
+
+static const struct table_column columns[] = {
+	{.title = "node"},
+	{.title = "tokens"},
+	{.title = "pages"},
+	{.title = "where", .hides = true},
+	{.title = "users"},
+	{.title = "hits"},
+	{.title = " run", .is_text = true},
 };
+#define N_COLUMNS (sizeof(columns) / sizeof(*columns))
 
-/* Going backwards, seen[d] is true while a node of depth d has been met whose parent has not. */
-static void find_younger(const struct tree *t, struct tree_place *places, bool *seen)
-{
-	for (size_t i = t->n; i-- > 0;) {
-		uint32_t depth = t->nodes[i]->depth;
-		places[i].younger = seen[depth];
-		seen[depth] = true;
-		seen[depth + 1] = false;
-	}
-}
-
-/* level[d] is that of the node of depth d above the one at hand. */
-static void find_levels(const struct tree *t, struct tree_place *places, uint32_t *level)
-{
-	for (size_t i = 0; i < t->n; i++) {
-		struct tree_place *p = &places[i];
-		uint32_t depth = t->nodes[i]->depth;
-		bool first = i > 0 && t->nodes[i - 1]->depth < depth;
-		p->only = depth > 1 && first && !p->younger;
-		p->level = depth == 0 ? 0 : level[depth - 1] + !p->only;
-		level[depth] = p->level;
-	}
-}
-
-static void draw_branches(const bool *open, const struct tree_place *p)
-{
-	uint32_t level = p->level + p->only;
-
-	for (uint32_t d = 1; d < level && d < DRAWN_LEVELS; d++)
-		fputs(open[d] ? "│  " : "   ", stdout);
-	if (level > DRAWN_LEVELS)
-		printf("(level %" PRIu32 ") ", level);
-	if (p->only)
-		fputs("┊  ", stdout);
-	else if (level > 0)
-		fputs(p->younger ? "├─ " : "└─ ", stdout);
-}
-
-static void print_label(const Coppice__TreeNode *n)
-{
-	char text[160], name[TEXT_QUOTED_BYTES];
-
-	if (n->parent == 0) {
-		printf("model \"%s\", user %s", text_quoted(name, sizeof(name), n->model),
-		       text_user(n->domain).s);
-		if (n->salt != 0)
-			printf(", salt %016" PRIx64, n->salt);
-	} else {
-		text_tokens(text, sizeof(text), n->head, n->n_head, n->n_tokens > n->n_head);
-		fputs(text, stdout);
-	}
-	putchar('\n');
-}
-
-/* "3h 12f"; empty: all of the node is in the pool. */
-static struct text where_text(const Coppice__TreeNode *n)
+/* "3h 12f"; empty: all of the run is in the pool. */
+static struct text where_text(uint64_t n_host, uint64_t n_file)
 {
 	struct text t = {""};
-	size_t used = 0;
+	int used = 0;
 
-	if (n->n_pages_host)
-		used = (size_t)snprintf(t.s, sizeof(t.s), "%" PRIu32 "h", n->n_pages_host);
-	if (n->n_pages_file)
-		snprintf(t.s + used, sizeof(t.s) - used, "%s%" PRIu32 "f", used ? " " : "",
-			 n->n_pages_file);
+	if (n_host)
+		used = snprintf(t.s, sizeof(t.s), "%" PRIu64 "h", n_host);
+	if (n_file)
+		snprintf(t.s + used, sizeof(t.s) - (size_t)used, "%s%" PRIu64 "f", used ? " " : "",
+			 n_file);
 	return t;
 }
 
-static bool has_lower(const struct tree *t)
+static int add_row(const struct tree *t, const struct tree_line *line, struct table *table)
 {
-	for (size_t i = 0; i < t->n; i++)
-		if (t->nodes[i]->n_pages_host || t->nodes[i]->n_pages_file)
-			return true;
-	return false;
+	const Coppice__TreeNode *first = node_at(t, line->first);
+	const Coppice__TreeNode *last = node_at(t, line->first + line->n - 1);
+	uint64_t n_tokens = 0, n_pages = 0, n_host = 0, n_file = 0;
+
+	for (size_t i = line->first; i < line->first + line->n; i++) {
+		const Coppice__TreeNode *node = node_at(t, i);
+
+		n_tokens += node->n_tokens;
+		n_pages += node->n_pages;
+		n_host += node->n_pages_host;
+		n_file += node->n_pages_file;
+	}
+	return table_add(table,
+			 (struct text[N_COLUMNS]){text_number(last->id), text_count(n_tokens),
+						  text_count(n_pages), where_text(n_host, n_file),
+						  text_count(first->n_users),
+						  text_count(first->hits)});
 }
 
-static void print_tree(const struct tree *t, const struct tree_place *places, bool *open)
+/* What leads to a line: for each level above, whether it goes on further down. */
+static void draw_branches(const bool *open, const struct tree_line *line)
 {
-	int where = has_lower(t) ? 13 : 0; /* no such column where all is in the pool */
+	for (uint32_t level = 1; level < line->level && level <= DRAWN_LEVELS; level++)
+		fputs(open[level] ? "│  " : "   ", stdout);
+	if (line->level > DRAWN_LEVELS)
+		printf("(level %" PRIu32 ") ", line->level);
+	if (line->level > 0)
+		fputs(line->younger ? "├─ " : "└─ ", stdout);
+}
 
-	printf("%8s %9s %7s%*s %6s %9s\n", "node", "tokens", "pages", where, where ? "where" : "",
-	       "users", "hits");
-	for (size_t i = 0; i < t->n; i++) {
-		const Coppice__TreeNode *n = t->nodes[i];
-		printf("%8" PRIu64 " %9s %7s%*s %6" PRIu32 " %9s  ", n->id,
-		       text_count(n->n_tokens).s, text_count(n->n_pages).s, where, where_text(n).s,
-		       n->n_users, text_count(n->hits).s);
-		draw_branches(open, &places[i]);
-		if (!places[i].only)
-			open[places[i].level] = places[i].younger;
-		print_label(n);
+static void print_root(const Coppice__TreeNode *root)
+{
+	char name[TEXT_QUOTED_BYTES];
+
+	printf("model \"%s\", user %s", text_quoted(name, sizeof(name), root->model),
+	       text_user(root->domain).s);
+	if (root->salt != 0)
+		printf(", salt %016" PRIx64, root->salt);
+}
+
+/* The first ids of a run: a node tells a few of its own, so the next one's turn comes where it told
+ * all. False: there are more. */
+static bool collect_ids(const struct tree *t, const struct tree_line *line, uint32_t *ids,
+			size_t *ret_n)
+{
+	bool all = true;
+	size_t n = 0;
+
+	for (size_t i = line->first; all && i < line->first + line->n; i++) {
+		const Coppice__TreeNode *node = node_at(t, i);
+		size_t taken = node->n_head < SHOWN_IDS - n ? node->n_head : SHOWN_IDS - n;
+
+		memcpy(ids + n, node->head, taken * sizeof(*ids));
+		n += taken;
+		all = taken == node->n_tokens;
+	}
+	*ret_n = n;
+	return all;
+}
+
+static void print_ids(const struct tree *t, const struct tree_line *line)
+{
+	struct text_run run = {.is_text = line->is_text};
+	uint32_t ids[SHOWN_IDS];
+	char text[TEXT_RUN_BYTES];
+
+	run.ids = ids;
+	run.goes_on = !collect_ids(t, line, ids, &run.n);
+	fputs(text_tokens(text, sizeof(text), &run), stdout);
+}
+
+static void print_line(const struct tree *t, const struct tree_line *line, const bool *open)
+{
+	const Coppice__TreeNode *first = node_at(t, line->first);
+
+	putchar(' ');
+	draw_branches(open, line);
+	if (first->parent == 0)
+		print_root(first);
+	else
+		print_ids(t, line);
+	if (line->n_below > 0)
+		printf("  (and %zu below)", line->n_below);
+	putchar('\n');
+}
+
+static void print_lines(const struct tree *t, const struct table *table)
+{
+	bool open[DRAWN_LEVELS + 1] = {0};
+
+	table_print_titles(table);
+	putchar('\n');
+	for (size_t i = 0; i < t->n_lines; i++) {
+		table_print_row(table, i);
+		print_line(t, &t->lines[i], open);
+		if (t->lines[i].level <= DRAWN_LEVELS)
+			open[t->lines[i].level] = t->lines[i].younger;
 	}
 }
 
 static int tree_draw(struct ctl *ctl, const struct tree *t)
 {
-	struct tree_place *places = calloc(t->n + 1, sizeof(*places));
-	uint32_t max_depth = 0, *levels;
-	bool *seen, *open, enough;
+	TABLE table = table_new(columns, N_COLUMNS);
 
-	for (size_t i = 0; i < t->n; i++)
-		if (t->nodes[i]->depth > max_depth)
-			max_depth = t->nodes[i]->depth;
-	levels = calloc((size_t)max_depth + 2, sizeof(*levels));
-	seen = calloc((size_t)max_depth + 2, sizeof(*seen));
-	open = calloc((size_t)max_depth + 2, sizeof(*open));
-	enough = places && levels && seen && open;
-	if (enough) {
-		find_younger(t, places, seen);
-		find_levels(t, places, levels);
-		print_tree(t, places, open);
-	}
-	free(places);
-	free(levels);
-	free(seen);
-	free(open);
-	return enough ? 0 : call_fail(&ctl->call, -ENOMEM, NULL, "out of memory");
+	for (size_t i = 0; i < t->n_lines; i++)
+		if (add_row(t, &t->lines[i], &table) < 0)
+			return call_fail_memory(&ctl->call);
+	if (t->n_lines > 0)
+		print_lines(t, &table);
+	else if (ctl->options.model)
+		printf("no nodes of a model \"%s\"\n", ctl->options.model);
+	else
+		puts("no nodes");
+	return 0;
 }
 
-static int tree_json(const struct tree *t)
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static int tree_json(struct ctl *ctl, const struct tree *t)
 {
 	json_t *array = json_array();
 
-	for (size_t i = 0; i < t->n; i++)
-		json_array_append_new(array, json_message(&t->nodes[i]->base));
-	return json_print(json_pack("{s:o}", "nodes", array));
+	for (size_t i = 0; i < t->n_lines; i++) {
+		ProtobufCMessage **nodes = t->nodes.items + t->lines[i].first;
+
+		for (size_t k = 0; k < t->lines[i].n; k++)
+			json_array_append_new(array, json_message(nodes[k]));
+	}
+	return json_print(&ctl->call, json_pack("{s:o}", "nodes", array));
 }
 
 int tree_run(struct ctl *ctl)
@@ -221,7 +237,7 @@ int tree_run(struct ctl *ctl)
 	int r = tree_read(ctl, &tree);
 
 	if (r == 0)
-		r = ctl->options.json ? tree_json(&tree) : tree_draw(ctl, &tree);
+		r = ctl->options.json ? tree_json(ctl, &tree) : tree_draw(ctl, &tree);
 	tree_done(&tree);
 	return r;
 }

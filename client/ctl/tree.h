@@ -7,6 +7,6 @@
 #include "ctl.h"
 
 /* The verb. 0, or -errno with ctl->call.error. */
-int tree_run(struct ctl *ctl);
+MUST_CHECK int tree_run(struct ctl *ctl);
 
 #endif

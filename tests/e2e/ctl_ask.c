@@ -32,3 +32,12 @@ json_int_t find_node(struct ctl_fixture *f, char byte)
 	json_decref(object);
 	return id;
 }
+
+void assert_error(json_t *object, int code)
+{
+	json_t *error = json_object_get(object, "error");
+
+	assert_int_equal(integer(error, "code"), code);
+	assert_true(json_string_length(json_object_get(error, "message")) > 0);
+	json_decref(object);
+}

@@ -31,6 +31,7 @@
 
 void assert_says(const char *text, const char *what);
 json_int_t integer(json_t *object, const char *key); /* that is there, and one */
+void assert_error(json_t *object, int code); /* {"error": ...} with code; takes the object */
 /* The number of the node whose run begins with byte, 0: none. */
 json_int_t find_node(struct ctl_fixture *f, char byte);
 

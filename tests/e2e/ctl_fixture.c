@@ -85,9 +85,9 @@ static uint32_t prompt_tokens(const char *prompt, uint32_t *ids)
 	return n;
 }
 
-/* All layers of the tokens behind cached, whose K and V are zero: what is computed is not this
- * test's concern. */
-static void compute(struct ctl_fixture *f, struct coppice_seq *seq, const uint32_t *ids, uint32_t n)
+/* What is computed is not these tests' concern. */
+void ctl_fixture_compute(struct ctl_fixture *f, struct coppice_seq *seq, const uint32_t *ids,
+			 uint32_t n)
 {
 	void *base = coppice_arena_base(f->arena);
 	struct coppice_step_seq part = {.seq = seq,
@@ -126,7 +126,7 @@ static void client_start(struct ctl_fixture *f)
 		assert_int_equal(coppice_seq_open(f->lane, f->model, ids, n, 0, &f->seqs[i],
 						  &match),
 				 0);
-		compute(f, f->seqs[i], ids + match.cached, n - match.cached);
+		ctl_fixture_compute(f, f->seqs[i], ids + match.cached, n - match.cached);
 	}
 }
 
@@ -157,7 +157,8 @@ static void client_stop(struct ctl_fixture *f)
 	coppice_close(f->c);
 }
 
-static int fixture_new(void **state, const char *flag)
+/* A daemon, and nobody who calls it; as daemon_start. */
+static struct ctl_fixture *fixture_new(const char *flag)
 {
 	struct ctl_fixture *f = calloc(1, sizeof(*f));
 
@@ -167,19 +168,27 @@ static int fixture_new(void **state, const char *flag)
 	assert_int_equal(chmod(f->folder, 0755), 0);
 	snprintf(f->socket, sizeof(f->socket), "%s/sock", f->folder);
 	daemon_start(f, flag);
-	client_start(f);
-	*state = f;
-	return 0;
+	return f;
 }
 
 int ctl_fixture_new(void **state)
 {
-	return fixture_new(state, NULL);
+	*state = fixture_new(NULL);
+	client_start(*state);
+	return 0;
 }
 
 int ctl_fixture_new_host(void **state)
 {
-	return fixture_new(state, "--host-tier=64M");
+	*state = fixture_new("--host-tier=64M");
+	client_start(*state);
+	return 0;
+}
+
+int ctl_fixture_new_empty(void **state)
+{
+	*state = fixture_new(NULL);
+	return 0;
 }
 
 int ctl_fixture_free(void **state)

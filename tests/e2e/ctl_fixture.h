@@ -43,8 +43,12 @@ struct ctl_answer {
 /* CMocka's setup and teardown: *state is a struct ctl_fixture. */
 int ctl_fixture_new(void **state);
 int ctl_fixture_new_host(void **state); /* with host memory below the pool */
+int ctl_fixture_new_empty(void **state); /* the daemon alone, without the client */
 int ctl_fixture_free(void **state);
 void ctl_fixture_close_seqs(struct ctl_fixture *f);
+/* All layers of n tokens, up to 64, with K and V of zeros. */
+void ctl_fixture_compute(struct ctl_fixture *f, struct coppice_seq *seq, const uint32_t *ids,
+			 uint32_t n);
 /* One of the two that are closed, once what is cached of it is in the pool; returns how many tokens
  * that are. */
 uint32_t ctl_fixture_reopen(struct ctl_fixture *f, int i);

@@ -1,33 +1,20 @@
 /*
- * ctl_test.c - coppicectl against a real daemon with a real client: every verb, as people and as
- * programs read it.
+ * ctl_test.c - coppicectl against a real daemon with a real client: every verb but top, as people
+ * and as programs read it.
  */
 #include "ctl_ask.h"
 #include "element.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <pty.h>
 #include <pwd.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-
-static void assert_error(json_t *object, int code)
-{
-	json_t *error = json_object_get(object, "error");
-
-	assert_int_equal(integer(error, "code"), code);
-	assert_true(json_string_length(json_object_get(error, "message")) > 0);
-	json_decref(object);
-}
 
 static json_int_t count_tokens(struct ctl_fixture *f)
 {
@@ -78,6 +65,54 @@ static void test_tree_is_drawn(void **state)
 	assert_says(a.out, "     └─ \"");
 	assert_says(a.out, "\"was the \"...");
 	assert_says(a.out, "\"God crea\"...");
+}
+
+static void test_tree_goes_as_deep_as_asked(void **state)
+{
+	struct ctl_answer a;
+	json_t *object;
+
+	RUN(*state, &a, "tree", "--depth", "1");
+	assert_int_equal(a.status, 0);
+	assert_says(a.out, "\"In the b\"...  (and 2 below)\n");
+	assert_null(strstr(a.out, "God"));
+	RUN(*state, &a, "tree", "--depth", "0");
+	assert_says(a.out, "(and 3 below)\n");
+	assert_null(strstr(a.out, "In the b"));
+	object = ASK(*state, 0, "tree", "--depth", "1");
+	assert_int_equal(json_array_size(json_object_get(object, "nodes")), 2);
+	json_decref(object);
+}
+
+static void test_tree_shows_the_model_asked_for(void **state)
+{
+	struct ctl_answer a;
+
+	RUN(*state, &a, "tree", "--model", "ctl");
+	assert_says(a.out, "In the b");
+	RUN(*state, &a, "tree", "--model", "other");
+	assert_int_equal(a.status, 0);
+	assert_string_equal(a.out, "no nodes of a model \"other\"\n");
+}
+
+/* Ids that are below 256 by chance: a few of them might be text, all of them are not. */
+static void test_tree_prints_ids_that_are_no_text_as_numbers(void **state)
+{
+	static const uint32_t texts[] = {72, 105, 33}, numbers[] = {7, 105, 33};
+	struct ctl_fixture *f = *state;
+	struct coppice_seq *seqs[2];
+	struct coppice_match match;
+	struct ctl_answer a;
+
+	assert_int_equal(coppice_seq_open(f->lane, f->model, texts, 3, 1, &seqs[0], &match), 0);
+	assert_int_equal(coppice_seq_open(f->lane, f->model, numbers, 3, 2, &seqs[1], &match), 0);
+	ctl_fixture_compute(f, seqs[0], texts, 3);
+	ctl_fixture_compute(f, seqs[1], numbers, 3);
+	RUN(f, &a, "tree");
+	assert_says(a.out, " \"Hi!\"\n");
+	assert_says(a.out, " 7 105 33\n");
+	for (int i = 0; i < 2; i++)
+		coppice_seq_close(seqs[i]);
 }
 
 static void test_tree_quotes_names(void **state)
@@ -141,6 +176,41 @@ static void test_sessions_list_this_process(void **state)
 	json_decref(object);
 }
 
+static void test_coppicectl_does_not_list_itself(void **state)
+{
+	json_t *object = ASK(*state, 0, "sessions");
+	const json_t *sessions = json_object_get(object, "sessions");
+	struct ctl_answer a;
+
+	assert_int_equal(json_array_size(sessions), 1);
+	assert_int_equal(integer(json_array_get(sessions, 0), "pid"), getpid());
+	RUN(*state, &a, "sessions");
+	assert_null(strstr(a.out, "coppicectl"));
+	RUN(*state, &a, "status");
+	assert_says(a.out, "sessions   1, 1 lanes");
+	json_decref(object);
+}
+
+static void test_an_empty_list_says_so(void **state)
+{
+	static const char *const lists[][2] = {
+		{"sessions", "no sessions\n"},
+		{"models", "no models\n"},
+		{"tree", "no nodes\n"},
+	};
+	struct ctl_answer a;
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
+		json_t *object = ASK(*state, 0, lists[i][0]);
+
+		assert_int_equal(json_object_size(object), 1);
+		json_decref(object);
+		RUN(*state, &a, lists[i][0]);
+		assert_int_equal(a.status, 0);
+		assert_string_equal(a.out, lists[i][1]);
+	}
+}
+
 static void test_models_say_how_they_are_split(void **state)
 {
 	json_t *object = ASK(*state, 0, "models");
@@ -168,108 +238,6 @@ static void test_sessions_read_as_text(void **state)
 	assert_int_equal(a.status, 0);
 	assert_says(a.out, pid);
 	assert_says(a.out, "computed\n");
-}
-
-static void test_top_looks_as_often_as_asked(void **state)
-{
-	const char *at;
-	struct ctl_answer a;
-	int n = 0;
-
-	RUN(*state, &a, "top", "--count", "3", "--interval", "20ms");
-	assert_int_equal(a.status, 0);
-	for (at = a.out; (at = strstr(at, "batches/s")); at++)
-		n++;
-	assert_int_equal(n, 3);
-	assert_null(strchr(a.out, '\033'));
-}
-
-static void test_top_json_is_an_object_a_line(void **state)
-{
-	struct ctl_answer a;
-	int n = 0;
-
-	RUN(*state, &a, "--json", "top", "--count", "2", "--interval", "20ms");
-	assert_int_equal(a.status, 0);
-	for (char *line = strtok(a.out, "\n"); line; line = strtok(NULL, "\n"), n++) {
-		json_t *object = json_loads(line, 0, NULL);
-		assert_true(json_is_object(json_object_get(object, "status")));
-		assert_true(json_is_array(json_object_get(object, "sessions")));
-		json_decref(object);
-	}
-	assert_int_equal(n, 2);
-}
-
-/* Reads from a terminal until what is seen, for 10 s at most. */
-static bool terminal_says(int fd, const char *what)
-{
-	char seen[CTL_OUTPUT_BYTES];
-	size_t n = 0;
-	ssize_t r;
-
-	while (n + 1 < sizeof(seen)) {
-		if (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000) != 1)
-			return false;
-		r = read(fd, seen + n, sizeof(seen) - 1 - n);
-		if (r <= 0)
-			return false;
-		n += (size_t)r;
-		seen[n] = '\0';
-		if (strstr(seen, what))
-			return true;
-	}
-	return false;
-}
-
-/* Starts top on a terminal of its own. */
-static pid_t top_on_terminal(struct ctl_fixture *f, int *ret_fd)
-{
-	pid_t pid = forkpty(ret_fd, NULL, NULL, NULL);
-
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		execl(COPPICECTL_PATH, "coppicectl", "--socket", f->socket, "top", NULL);
-		_exit(127);
-	}
-	return pid;
-}
-
-static void end_top_by(struct ctl_fixture *f, char key)
-{
-	int fd, status;
-	pid_t pid = top_on_terminal(f, &fd);
-
-	assert_true(terminal_says(fd, "\033[H\033[2Jcoppiced"));
-	assert_int_equal(write(fd, &key, 1), 1);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	close(fd);
-}
-
-static void test_top_ends_with_q(void **state)
-{
-	end_top_by(*state, 'q');
-}
-
-static void test_top_ends_with_control_c(void **state)
-{
-	end_top_by(*state, '\003');
-}
-
-static void test_top_says_when_the_daemon_goes(void **state)
-{
-	struct ctl_fixture *f = *state;
-	int fd, status;
-	pid_t pid = top_on_terminal(f, &fd);
-
-	assert_true(terminal_says(fd, "batches/s"));
-	kill(f->daemon, SIGKILL);
-	waitpid(f->daemon, NULL, 0);
-	f->daemon = 0;
-	assert_true(terminal_says(fd, "has closed the connection"));
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-	close(fd);
 }
 
 static void test_pin_keeps_a_path_from_eviction(void **state)
@@ -396,60 +364,6 @@ static void test_other_users_see_their_own_alone(void **state)
 	assert_null(strstr(a.out, "root"));
 }
 
-static void test_absent_daemon_is_said(void **state)
-{
-	struct ctl_fixture nowhere = {.socket = "/tmp/no-such-folder/sock"};
-	struct ctl_answer a;
-
-	(void)state;
-	RUN(&nowhere, &a, "status");
-	assert_int_equal(a.status, 1);
-	assert_says(a.err, "there is no socket /tmp/no-such-folder/sock");
-	assert_error(ASK(&nowhere, 1, "status"), -ENOENT);
-}
-
-static void test_no_socket_is_said(void **state)
-{
-	struct ctl_fixture folder = {.socket = "/tmp"}, file = {.socket = COPPICECTL_PATH};
-	struct ctl_answer a;
-
-	(void)state;
-	RUN(&folder, &a, "status");
-	assert_int_equal(a.status, 1);
-	assert_says(a.err, "/tmp is a directory, no socket");
-	RUN(&file, &a, "status");
-	assert_int_equal(a.status, 1);
-	assert_says(a.err, " is a file, no socket");
-}
-
-static void test_bad_command_lines_end_with_2(void **state)
-{
-	static const char *const lines[][5] = {
-		{NULL},
-		{"dance"},
-		{"status", "now"},
-		{"status", "--off"},
-		{"pin", "1"},
-		{"pin", "--for", "1m"},
-		{"pin", "x", "--for", "1m"},
-		{"pin", "1", "--for", "soon"},
-		{"pin", "1", "--for", "0"},
-		{"pin", "1", "--for", "99999999999999999999s"},
-		{"evict", "--pages", "-1"},
-		{"drain", "--model", "m"},
-		{"top", "--count", "many"},
-	};
-	struct ctl_fixture nowhere = {.socket = "/tmp/no-such-folder/sock"};
-	struct ctl_answer a;
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-		ctl_run_as(getuid(), &nowhere, &a, lines[i]);
-		assert_int_equal(a.status, 2);
-		assert_says(a.err, "coppicectl: ");
-	}
-}
-
 #define WITH_DAEMON(test) cmocka_unit_test_setup_teardown(test, ctl_fixture_new, ctl_fixture_free)
 
 int main(void)
@@ -458,16 +372,17 @@ int main(void)
 		WITH_DAEMON(test_status_counts_what_was_computed),
 		WITH_DAEMON(test_status_reads_as_text),
 		WITH_DAEMON(test_tree_is_drawn),
+		WITH_DAEMON(test_tree_goes_as_deep_as_asked),
+		WITH_DAEMON(test_tree_shows_the_model_asked_for),
+		WITH_DAEMON(test_tree_prints_ids_that_are_no_text_as_numbers),
 		WITH_DAEMON(test_tree_quotes_names),
 		WITH_DAEMON(test_tree_json_links_children_to_parents),
 		WITH_DAEMON(test_sessions_list_this_process),
 		WITH_DAEMON(test_sessions_read_as_text),
+		WITH_DAEMON(test_coppicectl_does_not_list_itself),
+		cmocka_unit_test_setup_teardown(test_an_empty_list_says_so, ctl_fixture_new_empty,
+						ctl_fixture_free),
 		WITH_DAEMON(test_models_say_how_they_are_split),
-		WITH_DAEMON(test_top_looks_as_often_as_asked),
-		WITH_DAEMON(test_top_json_is_an_object_a_line),
-		WITH_DAEMON(test_top_ends_with_q),
-		WITH_DAEMON(test_top_ends_with_control_c),
-		WITH_DAEMON(test_top_says_when_the_daemon_goes),
 		WITH_DAEMON(test_pin_keeps_a_path_from_eviction),
 		WITH_DAEMON(test_evict_stops_at_the_pages_asked_for),
 		WITH_DAEMON(test_evict_leaves_what_is_used),
@@ -477,9 +392,6 @@ int main(void)
 		WITH_DAEMON(test_too_long_a_pin_is_refused),
 		WITH_DAEMON(test_other_users_may_not_evict_or_drain),
 		WITH_DAEMON(test_other_users_see_their_own_alone),
-		cmocka_unit_test(test_absent_daemon_is_said),
-		cmocka_unit_test(test_no_socket_is_said),
-		cmocka_unit_test(test_bad_command_lines_end_with_2),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

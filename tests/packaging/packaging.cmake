@@ -5,3 +5,5 @@ add_test(NAME check_pages_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/check_p
 set_tests_properties(check_pages_test PROPERTIES TIMEOUT 60 LABELS unit)
 add_test(NAME device_pack_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/device_pack_test.py)
 set_tests_properties(device_pack_test PROPERTIES TIMEOUT 60 LABELS unit)
+add_test(NAME man_counters_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/man_counters_test.py)
+set_tests_properties(man_counters_test PROPERTIES TIMEOUT 60 LABELS unit)

@@ -1,0 +1,51 @@
+/*
+ * pins.c - coppicectl pin and unpin: paths of the tree that eviction leaves alone.
+ */
+#include "pins.h"
+
+#include "json.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+int pins_pin(struct ctl *ctl)
+{
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+	Coppice__NodePin pin = COPPICE__NODE_PIN__INIT;
+	CALL_REPLY reply = NULL;
+	int r;
+
+	pin.node = ctl->options.argument;
+	pin.for_ns = ctl->options.for_ns;
+	request.node_pin = &pin;
+	r = call_ask(&ctl->call, &request, &reply);
+	if (r < 0)
+		return r;
+	if (!reply->pin)
+		return call_fail_missing(&ctl->call, "pin");
+	if (ctl->options.json)
+		return json_print(&ctl->call, json_message(&reply->pin->base));
+	printf("pin %" PRIu64 " keeps node %" PRIu64 " and what is above it for %s\n",
+	       reply->pin->pin, pin.node, text_duration(pin.for_ns).s);
+	return 0;
+}
+
+int pins_unpin(struct ctl *ctl)
+{
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+	Coppice__Unpin unpin = COPPICE__UNPIN__INIT;
+	CALL_REPLY reply = NULL;
+	int r;
+
+	unpin.pin = ctl->options.argument;
+	request.unpin = &unpin;
+	r = call_ask(&ctl->call, &request, &reply);
+	if (r < 0)
+		return r;
+	if (ctl->options.json)
+		return json_print(&ctl->call,
+				  json_pack("{s:I}", "unpinned", (json_int_t)unpin.pin));
+	printf("pin %" PRIu64 " is gone\n", unpin.pin);
+	return 0;
+}

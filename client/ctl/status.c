@@ -1,0 +1,147 @@
+/*
+ * status.c - coppicectl status: counters in words, a topic a line.
+ *
+ * Every number is a field of StatusReply; coppicectl(1) says what each counts.
+ */
+#include "status.h"
+
+#include "json.h"
+#include "text.h"
+
+#include <stdio.h>
+
+static double ratio(uint64_t a, uint64_t b)
+{
+	return b > 0 ? (double)a / (double)b : 0;
+}
+
+static void print_kv_read(const char *what, uint64_t read, uint64_t alone)
+{
+	printf("  %-10s %s read; %s had each been alone", what, text_bytes(read).s,
+	       text_bytes(alone).s);
+	if (alone > 0)
+		printf(" (%.1f %%)", 100 * ratio(read, alone));
+	putchar('\n');
+}
+
+static void print_counts(const Coppice__StatusReply *s)
+{
+	/* All but this one, as coppicectl sessions has them. */
+	printf("  sessions   %s, %s lanes, %s sequences\n", text_count(s->n_sessions - 1).s,
+	       text_count(s->n_lanes).s, text_count(s->n_seqs).s);
+	printf("  tree       %s nodes, %s tokens, %s claims, %s pins\n", text_count(s->n_nodes).s,
+	       text_count(s->n_tokens).s, text_count(s->n_claims).s, text_count(s->n_pins).s);
+	printf("  pages      %s in use, %s; %s of %s lent to models\n", text_count(s->n_pages).s,
+	       text_bytes(s->page_bytes).s, text_bytes(s->pool_bytes_used).s,
+	       text_bytes(s->pool_bytes).s);
+	if (s->device_arena_bytes || s->n_awaited)
+		printf("  streams    %s of device arenas; %s lanes await their stream\n",
+		       text_bytes(s->device_arena_bytes).s, text_count(s->n_awaited).s);
+	printf("  tokens     %s matched, %s published, %s dropped as copies; %s pages evicted\n",
+	       text_count(s->tokens_matched).s, text_count(s->tokens_published).s,
+	       text_count(s->tokens_dropped).s, text_count(s->pages_evicted).s);
+}
+
+static void print_devices(const Coppice__StatusReply *s)
+{
+	if (s->n_device_page_bytes == 0)
+		return;
+	printf("  devices    %zu with", s->n_device_page_bytes);
+	for (size_t i = 0; i < s->n_device_page_bytes; i++)
+		printf("%s %s", i ? "," : "", text_bytes(s->device_page_bytes[i]).s);
+	printf(" of pages; %s exchanged", text_bytes(s->exchange_bytes).s);
+	if (s->has_exchange_ns)
+		printf(" in %s", text_duration(s->exchange_ns).s);
+	if (s->kv_bytes_moved)
+		printf("; %s of KV was to move between them, and was refused\n",
+		       text_bytes(s->kv_bytes_moved).s);
+	else
+		printf("; no KV moved between them\n");
+}
+
+static void print_work(const Coppice__StatusReply *s)
+{
+	printf("  entries    %s, %s failed\n", text_count(s->entries).s,
+	       text_count(s->entries_failed).s);
+	printf("  batches    %s; %s decode jobs with %.2f sessions each, %s prefill jobs, %s "
+	       "rows\n",
+	       text_count(s->batches).s, text_count(s->decode_jobs).s,
+	       ratio(s->decode_sessions, s->decode_jobs), text_count(s->prefill_jobs).s,
+	       text_count(s->rows).s);
+	print_kv_read("KV", s->kv_bytes_read, s->kv_bytes_alone);
+	print_kv_read("decode KV", s->decode_kv_bytes_read, s->decode_kv_bytes_alone);
+	printf("  holds      %s won, %s lost, %s in all\n", text_count(s->holds_won).s,
+	       text_count(s->holds_lost).s, text_duration(s->hold_ns).s);
+	printf("  busy       %s (%.1f %%)\n", text_duration(s->busy_ns).s,
+	       100 * ratio(s->busy_ns, s->uptime_ns));
+}
+
+static void print_tier(const Coppice__TierStatus *t)
+{
+	printf("  %-10s %s of %s; %s pages found here, %s in, %s out, %s waited\n", t->name,
+	       text_bytes(t->used_bytes).s, text_bytes(t->capacity_bytes).s, text_count(t->hits).s,
+	       text_bytes(t->bytes_in).s, text_bytes(t->bytes_out).s,
+	       text_duration(t->waited_ns).s);
+}
+
+static void print_tiers(const Coppice__StatusReply *s)
+{
+	for (size_t i = 0; i < s->n_tier; i++)
+		print_tier(s->tier[i]);
+	if (s->n_tier == 0)
+		return;
+	printf("  moves      %s under way for %s sequences; %s could not be had, %s pages dropped, "
+	       "%s altered\n",
+	       text_count(s->tier_moves).s, text_count(s->tier_wants).s,
+	       text_count(s->tier_wants_failed).s, text_count(s->tier_dropped).s,
+	       text_count(s->tier_altered).s);
+	if (s->n_passes)
+		printf("  passes     %s of attention to longer paths than the pool holds, %s "
+		       "staged\n",
+		       text_count(s->n_passes).s, text_bytes(s->staged_bytes).s);
+	if (s->tier_error)
+		printf("  file       nothing is written to it any more: %s\n", s->tier_error);
+}
+
+/* Name and value, one a line. */
+static void print_status(const Coppice__StatusReply *s)
+{
+	printf("coppiced %s, up %s%s\n", s->version, text_duration(s->uptime_ns).s,
+	       s->draining ? ", draining" : "");
+	printf("  backend    %s, policy %s, loop %s\n", s->backend, s->policy, s->loop);
+	print_counts(s);
+	print_devices(s);
+	print_tiers(s);
+	print_work(s);
+}
+
+int status_read(struct ctl *ctl, Coppice__Reply **ret)
+{
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	CALL_REPLY reply = NULL;
+	int r;
+
+	request.status = &status;
+	r = call_ask(&ctl->call, &request, &reply);
+	if (r < 0)
+		return r;
+	if (!reply->status)
+		return call_fail_missing(&ctl->call, "status");
+	*ret = reply;
+	reply = NULL;
+	return 0;
+}
+
+int status_run(struct ctl *ctl)
+{
+	CALL_REPLY reply = NULL;
+	int r = status_read(ctl, &reply);
+
+	if (r < 0)
+		return r;
+	if (ctl->options.json)
+		return json_print(&ctl->call, json_message(&reply->status->base));
+	print_status(reply->status);
+	return 0;
+}
