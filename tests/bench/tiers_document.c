@@ -7,6 +7,8 @@
 
 #if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE)
 #include "bench.h"
+#include "kvstore/files/tier_file.h"
+#include "kvstore/files/tier_host.h"
 #include "kvstore/tier.h"
 
 #include <errno.h>

@@ -40,6 +40,7 @@ struct words {
 		Coppice__LaneFree lane_free;
 		Coppice__SeqOpen seq_open;
 		Coppice__SeqWait seq_wait;
+		Coppice__SeqLength seq_length;
 		Coppice__SeqClose seq_close;
 		Coppice__SeqPin seq_pin;
 		Coppice__Unpin unpin;

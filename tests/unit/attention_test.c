@@ -96,9 +96,9 @@ static void every_isa(void (*run)(struct oracle_random *), const char *name)
 
 static void run_dims_and_dtypes(struct oracle_random *random)
 {
-	static const uint32_t dims[] = {64, 96, 128, 256};
+	static const uint32_t dims[] = {64, 96, 128, 192, 256};
 
-	for (uint32_t i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 5; i++) {
 		for (int dtype = WORK_FP32; dtype <= WORK_BF16; dtype++)
 			run_world(shape_make(4, dims[i], 16u << oracle_below(random, 3), dtype), 2,
 				  random);
@@ -122,6 +122,22 @@ static void test_every_ratio_of_heads_is_within_its_bound(void **state)
 {
 	(void)state;
 	every_isa(run_ratios, __func__);
+}
+
+static void run_many_heads(struct oracle_random *random)
+{
+	static const uint32_t ratios[] = {20, 32, 64, 71, 128};
+
+	for (uint32_t i = 0; i < 5; i++)
+		run_world(shape_make(ratios[i], i % 2 ? 64 : 96, 16u << oracle_below(random, 3),
+				     i % 3),
+			  1, random);
+}
+
+static void test_many_query_heads_to_a_kv_head_are_within_their_bound(void **state)
+{
+	(void)state;
+	every_isa(run_many_heads, __func__);
 }
 
 static void run_odd_dims(struct oracle_random *random)
@@ -471,11 +487,26 @@ static void test_keys_that_grow_along_the_way_are_within_their_bound(void **stat
 	world_cases_growing(&c, &random);
 }
 
+static void run_windows(struct oracle_random *random)
+{
+	struct world_cases c = cases();
+
+	world_cases_windows(&c, random);
+}
+
+static void test_rows_see_nothing_before_their_low(void **state)
+{
+	(void)state;
+	every_isa(run_windows, __func__);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_head_dim_and_dtype_is_within_its_bound),
 		cmocka_unit_test(test_every_ratio_of_heads_is_within_its_bound),
+		cmocka_unit_test(test_many_query_heads_to_a_kv_head_are_within_their_bound),
+		cmocka_unit_test(test_rows_see_nothing_before_their_low),
 		cmocka_unit_test(test_head_dims_that_end_in_half_a_pair_are_within_their_bound),
 		cmocka_unit_test(
 			test_bits_depend_neither_on_company_nor_threads_with_auto_and_none),

@@ -83,8 +83,8 @@ static void test_page_bytes_refuses_in_a_sentence_what_it_cannot_do(void **state
 	REFUSED(b, head_dim, 72, "head_dim 72");
 	REFUSED(b, head_dim, 0, "head_dim 0");
 	REFUSED(b, head_dim, 272, "head_dim 272");
-	REFUSED(b, n_q_heads, 34, "17 ");
-	REFUSED(b, n_q_heads, 34 * 2, "34 ");
+	REFUSED(b, n_q_heads, 2 * 129, "129 ");
+	REFUSED(b, n_q_heads, 2 * 1024, "1024 ");
 	REFUSED(b, n_q_heads, 5, "multiple");
 	REFUSED(b, n_q_heads, 0, "query heads");
 	REFUSED(b, n_kv_heads, 0, "KV heads");

@@ -49,6 +49,8 @@ static bool sees(const struct work_tree *tree, const struct work_query *query, u
 	const struct work_node *own = &tree->nodes[query->node];
 	uint32_t draft_pos = own->pos + own->n_tokens - query->n_rows;
 
+	if (query->lows && pos < query->lows[token])
+		return false;
 	if (query->parents && node == query->node && pos >= draft_pos)
 		return in_draft_path(query, token, pos - draft_pos);
 	return pos <= query->pos + token;

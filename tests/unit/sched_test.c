@@ -288,7 +288,7 @@ static void model_shapes_are_checked(void **state)
 	bad[0].n_layers = 0;
 	bad[1].n_q_heads = 5;
 	bad[2].n_kv_heads = 0;
-	bad[3].n_q_heads = 34;
+	bad[3].n_q_heads = (WORK_HEADS_MAX + 1) * bad[3].n_kv_heads;
 	for (int i = 0; i < 4; i++) {
 		struct sched_request rq = {.verb = SCHED_MODEL_OPEN, .session = f->c.session};
 

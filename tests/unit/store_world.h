@@ -11,6 +11,8 @@
 #include "store_fixture.h"
 
 #include "kvstore/seq/gather.h"
+#include "kvstore/files/tier_file.h"
+#include "kvstore/files/tier_host.h"
 #include "kvstore/tier.h"
 
 #define WORLD_SEQS 24u

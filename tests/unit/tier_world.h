@@ -17,6 +17,8 @@
 #include <cmocka.h>
 
 #include "kvstore/seq/gather.h"
+#include "kvstore/files/tier_file.h"
+#include "kvstore/files/tier_host.h"
 #include "kvstore/tier.h"
 
 #define WORLD_EXTENTS 64u

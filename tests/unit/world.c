@@ -183,6 +183,23 @@ static void make_query_at(struct world *w, const struct world_want *want, uint32
 		query->pos -= oracle_below(random, query->pos - at->pos + 1);
 }
 
+/* The last tokens alone, or those from a multiple of so many on, or from anywhere. */
+static void make_lows(struct world *w, const struct world_want *want, uint32_t index,
+		      struct oracle_random *random)
+{
+	uint32_t kind = oracle_below(random, 4), size = 1 + oracle_below(random, want->node_tokens);
+	struct work_query *query = &w->queries[index];
+
+	for (uint32_t i = 0; i < query->n_rows; i++) {
+		uint32_t end = query->pos + i + 1;
+
+		w->lows[index][i] = kind == 0	? (end > size ? end - size : 0)
+				    : kind == 1 ? (end - 1) / size * size
+						: oracle_below(random, end + 1);
+	}
+	query->lows = kind < 3 ? w->lows[index] : NULL;
+}
+
 /* A draft's tokens are nobody else's: where one stands there is room for no other query. */
 static void make_query(struct world *w, const struct world_want *want, struct oracle_random *random)
 {
@@ -194,6 +211,8 @@ static void make_query(struct world *w, const struct world_want *want, struct or
 		make_query_at(w, want, node, random);
 	else
 		return;
+	if (want->windows)
+		make_lows(w, want, index, random);
 	w->first_row[index + 1] = w->first_row[index] + w->queries[index].n_rows;
 	w->tree.n_queries++;
 }

@@ -46,6 +46,7 @@ struct world {
 	struct work_slice slices[WORLD_SLICES];
 	struct work_query queries[WORLD_QUERIES];
 	uint32_t parents[WORLD_QUERIES][WORLD_ROWS];
+	uint32_t lows[WORLD_QUERIES][WORLD_ROWS];
 	uint32_t first_row[WORLD_QUERIES + 1]; /* of a query, in q and answers */
 	bool appends[WORLD_QUERIES]; /* its tokens come with the batch */
 	bool silent[WORLD_QUERIES]; /* it wants no output, and its Q is nowhere */
@@ -67,6 +68,7 @@ struct world_want {
 	uint32_t n_queries;
 	uint32_t node_tokens; /* at most */
 	bool drafts;
+	bool windows; /* rows of many queries see nothing before some position */
 };
 
 /* Asserts that all goes well; layer is the last of the shape. */

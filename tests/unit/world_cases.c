@@ -11,8 +11,8 @@
 
 #define WORLDS 16u
 
-static void make_world(const struct world_cases *c, struct oracle_random *random,
-		       enum work_dtype dtype, struct world *ret)
+static void make_world_of(const struct world_cases *c, struct oracle_random *random,
+			  enum work_dtype dtype, bool windows, struct world *ret)
 {
 	struct world_want want = {.shape = {.n_layers = 2,
 					    .n_q_heads = 8,
@@ -26,9 +26,16 @@ static void make_world(const struct world_cases *c, struct oracle_random *random
 				  .n_nodes = 1 + oracle_below(random, 6),
 				  .n_queries = 2 + oracle_below(random, 6),
 				  .node_tokens = 100,
-				  .drafts = true};
+				  .drafts = true,
+				  .windows = windows};
 
 	world_init(ret, &want, random);
+}
+
+static void make_world(const struct world_cases *c, struct oracle_random *random,
+		       enum work_dtype dtype, struct world *ret)
+{
+	make_world_of(c, random, dtype, false, ret);
 }
 
 static void run(const struct world_cases *c, struct world *w, uint32_t policy,
@@ -175,6 +182,26 @@ void world_cases_growing(const struct world_cases *c, struct oracle_random *rand
 
 		make_world(c, random, dtype, &w);
 		grow(&w);
+		for (uint32_t policy = 0; policy < c->n_policies; policy++) {
+			struct world_answer answer;
+			double lse;
+
+			run(c, &w, policy, &answer);
+			assert_true(world_error(&w, 0, w.tree.n_queries, &answer, &lse) <=
+				    c->bounds[dtype]);
+			world_answer_done(&answer);
+		}
+		world_done(&w);
+	}
+}
+
+void world_cases_windows(const struct world_cases *c, struct oracle_random *random)
+{
+	for (uint32_t i = 0; i < 2 * WORLDS; i++) {
+		enum work_dtype dtype = i % 2 ? WORK_BF16 : WORK_FP16;
+		struct world w;
+
+		make_world_of(c, random, dtype, true, &w);
 		for (uint32_t policy = 0; policy < c->n_policies; policy++) {
 			struct world_answer answer;
 			double lse;

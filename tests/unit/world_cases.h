@@ -21,6 +21,9 @@ void world_cases_silent(const struct world_cases *c, struct oracle_random *rando
  * others are right, in the same tile too. */
 void world_cases_not_finite(const struct world_cases *c, struct oracle_random *random);
 
+/* Rows that see nothing before some position: a window, a chunk, or anything. */
+void world_cases_windows(const struct world_cases *c, struct oracle_random *random);
+
 /* Keys that grow along the way, so that a row's maximum rises again and again, by little and by
  * much. */
 void world_cases_growing(const struct world_cases *c, struct oracle_random *random);
