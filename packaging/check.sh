@@ -265,6 +265,7 @@ texts() {
 	check "sizes" check_sizes
 	check "scripts" check_scripts
 	check "man pages" check_man
+	check "pages" packaging/check-pages.py
 }
 
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1

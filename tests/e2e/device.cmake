@@ -11,7 +11,7 @@ add_library(fake_module MODULE ${CMAKE_CURRENT_LIST_DIR}/fake_module.c)
 set_target_properties(fake_module PROPERTIES PREFIX "" OUTPUT_NAME coppice-cuda LIBRARY_OUTPUT_DIRECTORY ${fakes})
 target_link_libraries(fake_module PRIVATE coppice_kernels)
 
-add_executable(device_test ${CMAKE_CURRENT_LIST_DIR}/device_test.c ${CMAKE_CURRENT_LIST_DIR}/device_stem.c
+add_executable(device_test filter.c ${CMAKE_CURRENT_LIST_DIR}/device_test.c ${CMAKE_CURRENT_LIST_DIR}/device_stem.c
 	${CMAKE_CURRENT_LIST_DIR}/device_fixture.c
 	${CMAKE_CURRENT_LIST_DIR}/device_process.c ${CMAKE_CURRENT_LIST_DIR}/device_client.c
 	${CMAKE_CURRENT_LIST_DIR}/device_gpu.c)
