@@ -318,7 +318,7 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
  * used only once the ticket's status is known to be 0, some microseconds after the stream has gone
  * on. A lane's steps are of one stream at a time, or of streams that are ordered by events. When
  * the daemon dies, streams that wait go on at the next call of the library (a broken connection
- * says -ECONNRESET), or at once where coppiced --keep runs; a client that only ever waits for its
+ * says -ECONNRESET), or at once where coppiced --guardian runs; a client that only ever waits for its
  * stream needs the latter. Under MPS a step costs some 20 us, without it some 300 more, as the GPU
  * goes round between the processes: coppiced(8). Of several clients it costs least where the app
  * launches its kernels early (programmatic stream serialization): then nothing of the stream needs

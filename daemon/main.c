@@ -4,11 +4,14 @@
  * Two threads: this one runs the loop (sockets, signals, timers, the service manager), the
  * scheduler's owns the store, the lanes and the backend.
  */
+#include "proto/cli/status.h"
 #include "daemon/backend/backends.h"
 #include "daemon/backend/ranks.h"
 #include "daemon/guardian/guardian.h"
 #include "kernels/group/exchange.h"
 #include "daemon/base/log.h"
+#include "daemon/base/threads.h"
+#include "daemon/config/read.h"
 #include "daemon/server/server.h"
 #include "daemon/sched/verbs/tiers.h"
 
@@ -27,7 +30,7 @@ struct daemon {
 	struct config config;
 	struct loop *loop; /* owned, as all below */
 	struct opened_backend backend;
-	struct exchange *joined; /* NULL: there are no other daemons */
+	struct exchange *ranks; /* NULL: there are no other daemons */
 	struct abi_board *board;
 	int board_fd;
 	struct sched *sched;
@@ -65,7 +68,7 @@ static int daemon_start(struct daemon *d)
 	r = backends_open(&d->config, &d->backend);
 	if (r < 0)
 		return r;
-	r = joined_open(&d->config, &d->joined);
+	r = ranks_open(&d->config, &d->ranks);
 	if (r < 0)
 		return r;
 	r = board_new(d);
@@ -110,7 +113,7 @@ static void daemon_done(struct daemon *d)
 		munmap(d->board, ABI_BOARD_BYTES);
 	if (d->board_fd >= 0)
 		close(d->board_fd);
-	exchange_free(d->joined);
+	exchange_free(d->ranks);
 	backends_close(&d->backend);
 	loop_free(d->loop);
 	free(d);
@@ -140,49 +143,74 @@ static int daemon_run(struct daemon *d)
 	return status;
 }
 
-static void say_ok(const struct config *config)
+/* How a pool that is a share came about. */
+static const char *share_text(const struct config *config, char *text, size_t bytes)
 {
-	char pool[32] = "the usual share";
-
 	if (config->pool_bytes)
-		snprintf(pool, sizeof(pool), "%llu MiB",
-			 (unsigned long long)config->pool_bytes >> 20);
-	else if (config->pool_percent)
-		snprintf(pool, sizeof(pool), "%u %%", config->pool_percent);
-	printf("OK: socket %s, pool %s\n", config->socket_path, pool);
+		return "";
+	if (config->pool_percent)
+		snprintf(text, bytes, " (%u %%)", config->pool_percent);
+	else
+		snprintf(text, bytes, " (the usual share)");
+	return text;
+}
+
+/* Looks at what computes, too: how much a share is, and whether a pool fits, no file tells. A config
+ * may be checked where there is no such device. */
+static int check_config(struct config *config)
+{
+	struct opened_backend looked;
+	char text[32];
+	const char *share = share_text(config, text, sizeof(text));
+	int r = backends_look(config, &looked);
+
+	if (r == -ENOMEM)
+		return CLI_FAILED;
+	printf("OK: socket %s, ", config->socket_path);
+	if (r < 0)
+		printf("backend %s, which this machine does not have\n", config->backend);
+	else
+		printf("backend %s, pool %llu MiB%s\n", looked.name,
+		       (unsigned long long)config->pool_bytes >> 20, share);
+	return CLI_OK;
+}
+
+/* What this process is: the daemon, its guardian, or a look at something. */
+static int run_as(struct daemon *d)
+{
+	enum log_level level;
+	int status;
+
+	if (log_level_parse(d->config.log_level, &level) == 0)
+		log_level_set(level);
+	if (!d->config.check_only && !d->config.guardian && !d->config.verify_tier[0]) {
+		raise_limit();
+		threads_block_signals();
+		return daemon_run(d);
+	}
+	if (d->config.check_only)
+		status = check_config(&d->config);
+	else if (d->config.guardian)
+		status = guardian_run(&d->config);
+	else
+		status = tiers_verify(&d->config);
+	free(d);
+	return status;
 }
 
 int main(int argc, char **argv)
 {
 	struct daemon *d = calloc(1, sizeof(*d));
-	enum log_level level;
 	int r;
 
 	log_init();
 	if (!d)
-		return 1;
+		return CLI_FAILED;
 	d->board_fd = d->listener.fd = -1;
 	config_init(&d->config);
 	r = config_read(&d->config, argc, argv);
-	if (r != 0 || d->config.check_only) {
-		if (r == 0)
-			say_ok(&d->config);
-		free(d);
-		return r < 0 ? 1 : 0;
-	}
-	if (log_level_parse(d->config.log_level, &level) == 0)
-		log_level_set(level);
-	if (d->config.keep) {
-		r = keep_run(&d->config);
-		free(d);
-		return r;
-	}
-	if (d->config.verify_tier[0]) {
-		r = tiers_verify(&d->config);
-		free(d);
-		return r;
-	}
-	raise_limit();
-	signals_block();
-	return daemon_run(d);
+	if (r == 0)
+		return run_as(d);
+	free(d);
+	return r < 0 ? CLI_USAGE : CLI_OK;
 }

@@ -29,7 +29,7 @@
 #define ABI_BODY_MAX_BYTES (1u << 18) /* of one entry */
 #define ABI_NO_OFFSET UINT64_MAX
 #define ABI_LANE_WORDS 1024u /* pairs of words for steps captured in graphs */
-/* Of a lane: all that streams and coppiced --keep touch. */
+/* Of a lane: all that streams and coppiced --guardian touch. */
 #define ABI_LANE_HEAD_BYTES (640u + 16u * ABI_LANE_WORDS)
 /* In `done`: the daemon is dead, nobody is to wait any more. Streams compare cyclically: all ones
  * would hold them. */

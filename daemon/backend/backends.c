@@ -1,9 +1,18 @@
-/* backends.c - see backends.h. */
+/*
+ * backends.c - which backend computes, on which devices, with how large a pool.
+ *
+ * A module is looked for beside the daemon before it is looked for where it was installed, so that
+ * a build runs its own. The pool is decided here because only the backend knows what memory there
+ * is: a share becomes bytes, and more than there is is refused before anything is allocated.
+ */
 #include "backends.h"
 
-#include "kv_split.h"
 #include "daemon/base/log.h"
+#include "daemon/base/units.h"
+#include "daemon/config/lists.h"
+#include "kernels/group/group.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -17,15 +26,32 @@
  * less than WatchdogSec= of coppiced.service, so that what failed is said, and open tickets end,
  * before the service manager ends the daemon. */
 #define GROUP_TIMEOUT_MS 10000
-#define SPINS_A_LAYER \
-	5 /* to wake a thread takes longer than most layers: until the next comes it stays awake */
+/* To wake a thread takes longer than most layers: until the next comes it stays awake. */
+#define SPINS_A_LAYER 5
+
+/* Names of devices, and where they lie. */
+struct device_names {
+	char copy[sizeof(((struct config *)0)->devices)];
+	const char *names[GROUP_DEVICES_MAX]; /* [0] NULL: the first that there is */
+	uint32_t n;
+};
+
+static void names_read(const struct config *config, struct device_names *ret)
+{
+	int n = 1;
+
+	*ret = (struct device_names){.names = {config->device[0] ? config->device : NULL}};
+	if (config->n_devices > 1)
+		n = list_items(config->devices, ret->copy, ret->names, GROUP_DEVICES_MAX);
+	assert(n >= 1); /* config/check.c counted them */
+	ret->n = (uint32_t)n;
+}
 
 /* Several devices of one kind, as one. */
 static int open_group(const struct config *config, const struct backend_config *of,
 		      const struct backend_ops *ops, struct backend **ret, char *why)
 {
-	char copy[sizeof(config->devices)];
-	const char *names[GROUP_DEVICES_MAX];
+	struct device_names names;
 	struct group_device devices[GROUP_DEVICES_MAX];
 	struct group_config group = {.devices = devices,
 				     .n_devices = config->n_devices,
@@ -34,9 +60,9 @@ static int open_group(const struct config *config, const struct backend_config *
 	struct backend_config all = *of;
 	int r;
 
-	list_split(config->devices, copy, names, GROUP_DEVICES_MAX);
-	for (uint32_t i = 0; i < config->n_devices; i++)
-		devices[i] = (struct group_device){ops, names[i]};
+	names_read(config, &names);
+	for (uint32_t i = 0; i < names.n; i++)
+		devices[i] = (struct group_device){ops, names.names[i]};
 	all.group = &group;
 	r = backend_group.open(&all, ret, why, WHY_BYTES);
 	if (r == 0 && group_notice(*ret))
@@ -54,49 +80,77 @@ static void name_group(const struct config *config, const struct backend_ops *op
 	ret->ops = &ret->group;
 }
 
-/* What the pool may have of each device: as much as of the one with the least, as extents lie on
- * all alike. */
-static int share_find(const struct config *config, const struct backend_ops *ops, uint64_t *ret,
-		      char *why)
-{
-	char copy[sizeof(config->devices)];
-	const char *names[GROUP_DEVICES_MAX] = {config->device[0] ? config->device : NULL};
-	uint32_t n = config->n_devices > 1 ? config->n_devices : 1;
-	struct backend_memory memory = {0};
-	uint64_t least = UINT64_MAX;
+/* What the pool could have, over all devices: as much as of the one with the least, as extents lie
+ * on all alike. */
+struct pool_room {
+	uint64_t all_bytes; /* of their memory, in use or not */
+	uint64_t share_bytes; /* that the config asks for, or the usual one */
+	bool common; /* it is the machine's memory */
+};
 
-	if (n > 1)
-		list_split(config->devices, copy, names, GROUP_DEVICES_MAX);
-	for (uint32_t i = 0; i < n; i++) {
-		int r = ops->memory(names[i], &memory, why, WHY_BYTES);
+static int room_find(const struct config *config, const struct backend_ops *ops,
+		     struct pool_room *ret, char *why)
+{
+	struct pool_room least = {UINT64_MAX, UINT64_MAX, false};
+	struct backend_memory memory = {0};
+	struct device_names names;
+
+	names_read(config, &names);
+	for (uint32_t i = 0; i < names.n; i++) {
+		int r = ops->memory(names.names[i], &memory, why, WHY_BYTES);
 		uint64_t share = config->pool_percent ? memory.bytes / 100 * config->pool_percent
 						      : memory.usual_bytes;
 
 		if (r < 0)
 			return r;
-		least = share < least ? share : least;
+		least.all_bytes = memory.bytes < least.all_bytes ? memory.bytes : least.all_bytes;
+		least.share_bytes = share < least.share_bytes ? share : least.share_bytes;
 	}
-	*ret = memory.common ? least : least * n;
+	ret->all_bytes = least.all_bytes * (memory.common ? 1 : names.n);
+	ret->share_bytes = least.share_bytes * (memory.common ? 1 : names.n);
+	ret->common = memory.common;
 	return 0;
+}
+
+static int refuse_small(const struct config *config, uint64_t bytes, uint64_t least, char *why)
+{
+	snprintf(why, WHY_BYTES,
+		 "its share of memory makes a pool of %llu MiB, and %llu MiB is the least that "
+		 "does: make pool larger, or extent and stage smaller%s",
+		 (unsigned long long)(bytes >> 20), (unsigned long long)(least >> 20),
+		 config->pool_percent ? "" : ", or free the device");
+	return -ENOMEM;
+}
+
+static int refuse_large(const struct config *config, const struct pool_room *room, char *why)
+{
+	snprintf(why, WHY_BYTES,
+		 "a pool of %s is more than there is: %s has %llu MiB; accepted: less, a share "
+		 "such as 50%%, or 0 for the usual one (%llu MiB)",
+		 units_size(config->pool_bytes, 0).text,
+		 room->common		 ? "this machine"
+		 : config->n_devices > 1 ? "what computes"
+					 : "the GPU",
+		 (unsigned long long)(room->all_bytes >> 20),
+		 (unsigned long long)(room->share_bytes >> 20));
+	return -ENOMEM;
 }
 
 /* In whole extents, one beside the stage at least. */
 static int pool_find(const struct config *config, const struct backend_ops *ops, uint64_t *ret,
 		     char *why)
 {
-	uint64_t bytes = config->pool_bytes, least = config->stage_bytes + config->extent_bytes;
-	int r = bytes ? 0 : share_find(config, ops, &bytes, why);
+	uint64_t bytes, least = config->stage_bytes + config->extent_bytes;
+	struct pool_room room;
+	int r = room_find(config, ops, &room, why);
 
 	if (r < 0)
 		return r;
-	if (bytes < least) {
-		snprintf(why, WHY_BYTES,
-			 "its share of memory makes a pool of %llu MiB, and %llu MiB is the least "
-			 "that does: make pool larger, or extent and stage smaller%s",
-			 (unsigned long long)(bytes >> 20), (unsigned long long)(least >> 20),
-			 config->pool_percent ? "" : ", or free the device");
-		return -ENOMEM;
-	}
+	if (config->pool_bytes > room.all_bytes)
+		return refuse_large(config, &room, why);
+	bytes = config->pool_bytes ? config->pool_bytes : room.share_bytes;
+	if (bytes < least)
+		return refuse_small(config, bytes, least, why);
 	*ret = bytes - bytes % config->extent_bytes;
 	return 0;
 }
@@ -161,10 +215,11 @@ static void *load_from_beside(const char *name)
 	return load_from(folder, name);
 }
 
-static int open_module(struct config *config, const char *name, struct opened_backend *ret,
-		       char *why)
+/* The module of that name and its operations; both stay until it is closed. */
+static int load_ops(const char *name, void **ret_module, const struct backend_ops **ret, char *why)
 {
 	void *module = load_from(getenv("COPPICE_MODULE_DIR"), name);
+	const struct backend_ops *(*get_ops)(void);
 	char symbol[64];
 
 	if (!module)
@@ -179,46 +234,89 @@ static int open_module(struct config *config, const char *name, struct opened_ba
 		return -ENOENT;
 	}
 	snprintf(symbol, sizeof(symbol), "coppice_backend_%s", name);
-	const struct backend_ops *(*get_ops)(void);
-
 	*(void **)&get_ops = dlsym(module, symbol);
-	int r = -ENOEXEC;
-
-	if (get_ops)
-		r = open_with(config, get_ops(), module, ret, why);
-	else
+	if (!get_ops) {
 		snprintf(why, WHY_BYTES, "coppice-%s.so has no %s", name, symbol);
+		dlclose(module);
+		return -ENOEXEC;
+	}
+	*ret_module = module;
+	*ret = get_ops();
+	return 0;
+}
+
+/* What is done with the operations of the backend that the config names; module NULL: linked in. */
+typedef int (*use_function)(struct config *config, const struct backend_ops *ops, void *module,
+			    struct opened_backend *ret, char *why);
+
+static int use_module(struct config *config, use_function use, struct opened_backend *ret,
+		      char *why)
+{
+	const struct backend_ops *ops;
+	void *module;
+	int r = load_ops("cuda", &module, &ops, why);
+
+	if (r < 0)
+		return r;
+	r = use(config, ops, module, ret, why);
 	if (r < 0)
 		dlclose(module);
 	return r;
 }
 
-static int open_cpu(struct config *config, struct opened_backend *ret)
+static int use_cpu(struct config *config, use_function use, struct opened_backend *ret)
 {
 	char why[WHY_BYTES] = "";
-	int r = open_with(config, &backend_cpu, NULL, ret, why);
+	int r = use(config, &backend_cpu, NULL, ret, why);
 
 	if (r < 0)
 		log_error("the cpu backend cannot be opened: %s", why);
 	return r;
 }
 
-int backends_open(struct config *config, struct opened_backend *ret)
+static int use_backend(struct config *config, use_function use, struct opened_backend *ret)
 {
 	char why[WHY_BYTES] = "";
+	int r;
 
 	if (!strcmp(config->backend, "cpu"))
-		return open_cpu(config, ret);
-	int r = open_module(config, "cuda", ret, why);
-
+		return use_cpu(config, use, ret);
+	r = use_module(config, use, ret, why);
 	if (r == 0)
 		return 0;
 	if (!strcmp(config->backend, "auto")) {
 		log_info("no GPU backend (%s): the CPU computes", why);
-		return open_cpu(config, ret);
+		return use_cpu(config, use, ret);
 	}
 	log_error("the cuda backend cannot be opened: %s", why);
 	return r;
+}
+
+int backends_open(struct config *config, struct opened_backend *ret)
+{
+	return use_backend(config, open_with, ret);
+}
+
+/* Opens nothing: the pool is found, and the module goes again. */
+static int look(struct config *config, const struct backend_ops *ops, void *module,
+		struct opened_backend *ret, char *why)
+{
+	uint64_t bytes;
+	int r = pool_find(config, ops, &bytes, why);
+
+	if (r < 0)
+		return r;
+	config->pool_bytes = bytes;
+	snprintf(ret->name, sizeof(ret->name), "%s", ops->name);
+	if (module)
+		dlclose(module);
+	return 0;
+}
+
+int backends_look(struct config *config, struct opened_backend *ret)
+{
+	*ret = (struct opened_backend){0};
+	return use_backend(config, look, ret);
 }
 
 void backends_close(struct opened_backend *opened)

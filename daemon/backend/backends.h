@@ -9,6 +9,7 @@
 #ifndef COPPICED_BACKENDS_H
 #define COPPICED_BACKENDS_H
 
+#include "daemon/base/must_check.h"
 #include "daemon/config/config.h"
 #include "kernels/backend.h"
 
@@ -23,7 +24,10 @@ struct opened_backend {
 /* config->backend: "cpu", "cuda", or "auto": the GPU if there is one, else the CPU. A pool that is
  * a share becomes bytes: config->pool_bytes. Says in the log what was wrong. 0 or -errno.
  * Blocks. */
-int backends_open(struct config *config, struct opened_backend *ret);
+MUST_CHECK int backends_open(struct config *config, struct opened_backend *ret);
+/* Finds the same backend and pool, and opens nothing: of *ret the name alone is filled. -ENOMEM: the
+ * pool does not fit; another -errno: what computes is not on this machine. Blocks. */
+MUST_CHECK int backends_look(struct config *config, struct opened_backend *ret);
 void backends_close(struct opened_backend *opened); /* one that is all zero is fine */
 
 #endif

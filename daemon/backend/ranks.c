@@ -1,38 +1,23 @@
-/* ranks.c - see ranks.h. */
+/*
+ * ranks.c - the rendezvous before the daemon serves: connect all, then compare.
+ *
+ * What must be alike is told by each to all, so that every daemon finds the same difference and
+ * none serves while another gives up.
+ */
 #include "ranks.h"
 
-#include "kv_split.h"
-#include "kernels/group/ranks.h"
 #include "daemon/base/log.h"
-#include "daemon/server/signals.h"
+#include "daemon/base/threads.h"
+#include "daemon/config/lists.h"
+#include "kernels/group/ranks.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <string.h>
 
 /* What all must have alike. */
 enum agreed { AGREED_PAGE_TOKENS, AGREED_DEVICES, AGREED_EXTENT_MIB, AGREED_POOL_MIB, AGREED_N };
 
 static const char *const agreed_names[] = {"page_tokens", "devices", "extent (MiB)", "pool (MiB)"};
-
-int joined_parse(const char *text, uint32_t *ret_n)
-{
-	char copy[sizeof(((struct config *)0)->ranks)];
-	const char *addresses[EXCHANGE_RANKS_MAX];
-	int n = list_split(text, copy, addresses, EXCHANGE_RANKS_MAX);
-
-	if (n < 0)
-		return n;
-	for (int i = 0; i < n; i++) {
-		if (!ranks_is_address(addresses[i]))
-			return -EINVAL;
-		for (int j = 0; j < i; j++) {
-			if (strcmp(addresses[i], addresses[j]) == 0)
-				return -EINVAL;
-		}
-	}
-	*ret_n = (uint32_t)n;
-	return 0;
-}
 
 static int compare(const struct config *config, struct exchange *x)
 {
@@ -72,8 +57,9 @@ static int meet(const struct config *config, struct exchange **ret)
 				     .n_ranks = config->n_ranks,
 				     .timeout_ms = config->ranks_timeout_ms};
 	struct exchange *x;
+	int n = list_items(config->ranks, copy, addresses, EXCHANGE_RANKS_MAX);
 
-	list_split(config->ranks, copy, addresses, EXCHANGE_RANKS_MAX);
+	assert(n == (int)config->n_ranks); /* config/check.c counted them */
 	log_info("rank %u of %u: waiting for the others", config->rank, config->n_ranks);
 	int r = ranks_connect(&ranks, &x, error, sizeof(error));
 
@@ -91,14 +77,14 @@ static int meet(const struct config *config, struct exchange **ret)
 	return 0;
 }
 
-int joined_open(const struct config *config, struct exchange **ret)
+int ranks_open(const struct config *config, struct exchange **ret)
 {
 	*ret = NULL;
 	if (!config->ranks[0])
 		return 0;
-	signals_end(true);
+	threads_let_end(true);
 	int r = meet(config, ret);
 
-	signals_end(false);
+	threads_let_end(false);
 	return r;
 }

@@ -8,19 +8,17 @@
  * They agree on what their KV looks like, or do not start. KV is not spread over them in this
  * version: each serves its own clients.
  */
-#ifndef COPPICED_JOINED_H
-#define COPPICED_JOINED_H
+#ifndef COPPICED_RANKS_H
+#define COPPICED_RANKS_H
 
+#include "daemon/base/must_check.h"
 #include "daemon/config/config.h"
 
 struct exchange;
 
-/* How many addresses a list has; -EINVAL: too many, one that is none, or one twice. */
-int joined_parse(const char *text, uint32_t *ret_n);
-
 /* Blocks until all have joined, no longer than config->ranks_timeout_ms; says in the log what was
  * wrong. *ret is NULL where the config has no ranks. SIGTERM and SIGINT end the process meanwhile.
  * 0 or -errno. */
-int joined_open(const struct config *config, struct exchange **ret);
+MUST_CHECK int ranks_open(const struct config *config, struct exchange **ret);
 
 #endif

@@ -31,26 +31,26 @@
 #define AGAIN_MS 20 /* between two releases */
 #define RELEASE_NS UINT64_C(10000000000) /* for how long */
 
-struct kept_lane {
-	LIST_ENTRY(kept_lane) link;
+struct guarded_lane {
+	LIST_ENTRY(guarded_lane) link;
 	uint64_t session;
 	uint32_t lane;
 	struct abi_lane *shared; /* owned mapping */
 };
-LIST_HEAD(kept_lanes, kept_lane);
+LIST_HEAD(guarded_lanes, guarded_lane);
 
-struct kept_daemon {
+struct guarded_daemon {
 	int fd; /* owned; -1: it has hung up */
 	int pidfd; /* owned; -1: the kernel gives none, a hang-up is its end */
 	pid_t pid; /* 0: free */
-	struct kept_lanes lanes; /* owned */
+	struct guarded_lanes lanes; /* owned */
 	uint32_t n_lanes;
 	uint64_t release_until_ns; /* 0: it lives */
 };
 
-struct keep {
+struct guardian {
 	int listener, signals; /* owned */
-	struct kept_daemon daemons[DAEMONS_MAX];
+	struct guarded_daemon daemons[DAEMONS_MAX];
 };
 
 static uint64_t now_ns(void)
@@ -63,7 +63,7 @@ static uint64_t now_ns(void)
 
 /* ---- lanes ---- */
 
-static void lane_drop(struct kept_daemon *d, struct kept_lane *lane)
+static void lane_drop(struct guarded_daemon *d, struct guarded_lane *lane)
 {
 	LIST_REMOVE(lane, link);
 	d->n_lanes--;
@@ -71,9 +71,9 @@ static void lane_drop(struct kept_daemon *d, struct kept_lane *lane)
 	free(lane);
 }
 
-static void lane_keep(struct kept_daemon *d, const struct keep_message *m, int fd)
+static void lane_add(struct guarded_daemon *d, const struct guardian_message *m, int fd)
 {
-	struct kept_lane *lane = calloc(1, sizeof(*lane));
+	struct guarded_lane *lane = calloc(1, sizeof(*lane));
 	void *map;
 
 	if (!lane || channel_segment_map(fd, sizeof(struct abi_lane), 1, &map) < 0) {
@@ -82,14 +82,14 @@ static void lane_keep(struct kept_daemon *d, const struct keep_message *m, int f
 		free(lane);
 		return;
 	}
-	*lane = (struct kept_lane){.session = m->session, .lane = m->lane, .shared = map};
+	*lane = (struct guarded_lane){.session = m->session, .lane = m->lane, .shared = map};
 	LIST_INSERT_HEAD(&d->lanes, lane, link);
 	d->n_lanes++;
 }
 
-static void lane_forget(struct kept_daemon *d, const struct keep_message *m)
+static void lane_forget(struct guarded_daemon *d, const struct guardian_message *m)
 {
-	struct kept_lane *lane;
+	struct guarded_lane *lane;
 
 	LIST_FOREACH (lane, &d->lanes, link) {
 		if (lane->session == m->session && lane->lane == m->lane) {
@@ -99,9 +99,9 @@ static void lane_forget(struct kept_daemon *d, const struct keep_message *m)
 	}
 }
 
-static void lanes_release(struct kept_daemon *d)
+static void lanes_release(struct guarded_daemon *d)
 {
-	struct kept_lane *lane;
+	struct guarded_lane *lane;
 
 	LIST_FOREACH (lane, &d->lanes, link) {
 		ring_release_streams(lane->shared);
@@ -112,7 +112,7 @@ static void lanes_release(struct kept_daemon *d)
 
 /* ---- daemons ---- */
 
-static void daemon_drop(struct kept_daemon *d)
+static void daemon_drop(struct guarded_daemon *d)
 {
 	while (!LIST_EMPTY(&d->lanes))
 		lane_drop(d, LIST_FIRST(&d->lanes));
@@ -120,10 +120,10 @@ static void daemon_drop(struct kept_daemon *d)
 		close(d->fd);
 	if (d->pidfd >= 0)
 		close(d->pidfd);
-	*d = (struct kept_daemon){.fd = -1, .pidfd = -1};
+	*d = (struct guarded_daemon){.fd = -1, .pidfd = -1};
 }
 
-static void daemon_died(struct kept_daemon *d)
+static void daemon_died(struct guarded_daemon *d)
 {
 	if (d->n_lanes == 0) {
 		log_info("the daemon (pid %d) has ended", d->pid);
@@ -137,17 +137,17 @@ static void daemon_died(struct kept_daemon *d)
 }
 
 /* All that it has sent. Returns whether it may send more. */
-static bool daemon_read(struct kept_daemon *d)
+static bool daemon_read(struct guarded_daemon *d)
 {
 	for (;;) {
-		struct keep_message m;
+		struct guardian_message m;
 		int fd = -1;
 		unsigned n_fds = 1;
 		ssize_t n = channel_recv(d->fd, &m, sizeof(m), &fd, &n_fds, MSG_DONTWAIT);
 
-		if (n == sizeof(m) && m.kind == KEEP_LANE_ADD && n_fds == 1)
-			lane_keep(d, &m, fd);
-		else if (n == sizeof(m) && m.kind == KEEP_LANE_REMOVE)
+		if (n == sizeof(m) && m.kind == GUARDIAN_LANE_ADD && n_fds == 1)
+			lane_add(d, &m, fd);
+		else if (n == sizeof(m) && m.kind == GUARDIAN_LANE_REMOVE)
 			lane_forget(d, &m);
 		if (n > 0 && n_fds == 1)
 			close(fd);
@@ -157,7 +157,7 @@ static bool daemon_read(struct kept_daemon *d)
 }
 
 /* A daemon that hangs up and lives will come back and tell all anew. */
-static void daemon_serve(struct kept_daemon *d)
+static void daemon_serve(struct guarded_daemon *d)
 {
 	if (d->fd < 0 || daemon_read(d))
 		return;
@@ -167,7 +167,7 @@ static void daemon_serve(struct kept_daemon *d)
 		daemon_died(d);
 }
 
-static struct kept_daemon *daemon_place(struct keep *k, pid_t pid)
+static struct guarded_daemon *daemon_place(struct guardian *k, pid_t pid)
 {
 	for (uint32_t i = 0; i < DAEMONS_MAX; i++) {
 		if (k->daemons[i].pid == pid && k->daemons[i].release_until_ns == 0)
@@ -180,11 +180,11 @@ static struct kept_daemon *daemon_place(struct keep *k, pid_t pid)
 	return NULL;
 }
 
-static void daemon_accept(struct keep *k)
+static void daemon_accept(struct guardian *k)
 {
 	int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC);
 	struct channel_peer peer = {.pidfd = -1};
-	struct kept_daemon *d = NULL;
+	struct guarded_daemon *d = NULL;
 
 	if (fd < 0)
 		return;
@@ -198,17 +198,17 @@ static void daemon_accept(struct keep *k)
 			close(peer.pidfd);
 		return;
 	}
-	*d = (struct kept_daemon){.fd = fd, .pidfd = peer.pidfd, .pid = peer.pid};
+	*d = (struct guarded_daemon){.fd = fd, .pidfd = peer.pidfd, .pid = peer.pid};
 	log_info("watching the daemon with pid %d", d->pid);
 }
 
 /* ---- the loop ---- */
 
 /* Words that came before the end are read before the end is looked at. */
-static void look_at_daemons(struct keep *k, const struct pollfd *gone)
+static void look_at_daemons(struct guardian *k, const struct pollfd *gone)
 {
 	for (uint32_t i = 0; i < DAEMONS_MAX; i++) {
-		struct kept_daemon *d = &k->daemons[i];
+		struct guarded_daemon *d = &k->daemons[i];
 
 		if (d->pid == 0)
 			continue;
@@ -222,7 +222,7 @@ static void look_at_daemons(struct keep *k, const struct pollfd *gone)
 	}
 }
 
-static bool is_releasing(const struct keep *k)
+static bool is_releasing(const struct guardian *k)
 {
 	for (uint32_t i = 0; i < DAEMONS_MAX; i++) {
 		if (k->daemons[i].pid && k->daemons[i].release_until_ns)
@@ -231,7 +231,7 @@ static bool is_releasing(const struct keep *k)
 	return false;
 }
 
-static void keep_loop(struct keep *k)
+static void guardian_loop(struct guardian *k)
 {
 	struct pollfd fds[2 + 2 * DAEMONS_MAX];
 	struct pollfd *sockets = fds + 2, *gone = sockets + DAEMONS_MAX;
@@ -240,7 +240,7 @@ static void keep_loop(struct keep *k)
 		fds[0] = (struct pollfd){.fd = k->signals, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = k->listener, .events = POLLIN};
 		for (uint32_t i = 0; i < DAEMONS_MAX; i++) {
-			const struct kept_daemon *d = &k->daemons[i];
+			const struct guarded_daemon *d = &k->daemons[i];
 			bool lives = d->pid && d->release_until_ns == 0;
 
 			sockets[i] = (struct pollfd){.fd = lives ? d->fd : -1, .events = POLLIN};
@@ -267,25 +267,25 @@ static int signals_open(void)
 	return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-int keep_run(const struct config *config)
+int guardian_run(const struct config *config)
 {
-	struct keep k = {.listener = -1, .signals = signals_open()};
-	int r = channel_listen(config->keep_socket, 0600, &k.listener);
+	struct guardian k = {.listener = -1, .signals = signals_open()};
+	int r = channel_listen(config->guardian_socket, 0600, &k.listener);
 
 	if (r < 0 || k.signals < 0) {
-		log_error("%s cannot be listened on: %s", config->keep_socket,
+		log_error("%s cannot be listened on: %s", config->guardian_socket,
 			  strerror(r < 0 ? -r : errno));
 		return 1;
 	}
 	for (uint32_t i = 0; i < DAEMONS_MAX; i++)
-		k.daemons[i] = (struct kept_daemon){.fd = -1, .pidfd = -1};
+		k.daemons[i] = (struct guarded_daemon){.fd = -1, .pidfd = -1};
 	log_info("%s keeps lanes; daemons tell of them on %s", COPPICE_VERSION,
-		 config->keep_socket);
+		 config->guardian_socket);
 	sd_notify(0, "READY=1");
-	keep_loop(&k);
+	guardian_loop(&k);
 	for (uint32_t i = 0; i < DAEMONS_MAX; i++)
 		daemon_drop(&k.daemons[i]);
-	unlink(config->keep_socket);
+	unlink(config->guardian_socket);
 	close(k.listener);
 	close(k.signals);
 	return 0;

@@ -14,6 +14,7 @@
 #include "daemon/sched/run/batch_window.h"
 #include "daemon/sched/step/lanes.h"
 #include "daemon/base/log.h"
+#include "daemon/base/threads.h"
 #include "daemon/sched/step/input_wait.h"
 #include "sched_impl.h"
 #include "daemon/sched/step/step.h"
@@ -23,7 +24,6 @@
 #include "proto/ring.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -278,16 +278,10 @@ static int make_store(struct sched *s)
 	return store_new(&of, &s->store);
 }
 
-/* Signals are the loop's. */
 static int start_thread(struct sched *s)
 {
-	sigset_t all, old;
+	int r = threads_start(&s->thread, sched_main, s);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int r = -pthread_create(&s->thread, NULL, sched_main, s);
-
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	s->started = r == 0;
 	return r;
 }

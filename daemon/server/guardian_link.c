@@ -12,14 +12,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static void lose(struct keeper *k, const char *why)
+static void lose(struct guardian_link *k, const char *why)
 {
 	struct session *s;
 
 	if (!k->absent)
-		log_warning("no keeper at %s (%s): should this daemon die, streams of clients that "
-			    "wait for it are released by their next call of the library alone",
-			    k->server->parts.config->keep_socket, why);
+		log_warning(
+			"no guardian at %s (%s): should this daemon die, streams of clients that "
+			"wait for it are released by their next call of the library alone",
+			k->server->parts.config->guardian_socket, why);
 	k->absent = true;
 	if (k->fd >= 0)
 		close(k->fd);
@@ -30,23 +31,23 @@ static void lose(struct keeper *k, const char *why)
 	}
 }
 
-/* Does not wait for room in the keeper's backlog. */
-static void find(struct keeper *k)
+/* Does not wait for room in the guardian's backlog. */
+static void find(struct guardian_link *k)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-	strcpy(address.sun_path, k->server->parts.config->keep_socket);
+	strcpy(address.sun_path, k->server->parts.config->guardian_socket);
 	k->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (k->fd < 0 || connect(k->fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		lose(k, strerror(errno));
 		return;
 	}
 	k->absent = false;
-	log_info("the keeper at %s will know of all lanes", address.sun_path);
+	log_info("the guardian at %s will know of all lanes", address.sun_path);
 }
 
 /* It never says anything: what can be read is its end. */
-static void look_for_end(struct keeper *k)
+static void look_for_end(struct guardian_link *k)
 {
 	char byte;
 	ssize_t n = recv(k->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
@@ -56,23 +57,23 @@ static void look_for_end(struct keeper *k)
 }
 
 /* False: no more now. */
-static bool tell(struct keeper *k, enum keep_kind kind, const struct session *s,
+static bool tell(struct guardian_link *k, enum guardian_kind kind, const struct session *s,
 		 struct segment *lane)
 {
-	struct keep_message m = {.kind = kind,
-				 .lane = (uint32_t)(lane - s->lanes) + 1,
-				 .session = s->id};
-	int r = channel_send(k->fd, &m, sizeof(m), &lane->fd, kind == KEEP_LANE_ADD ? 1 : 0,
+	struct guardian_message m = {.kind = kind,
+				     .lane = (uint32_t)(lane - s->lanes) + 1,
+				     .session = s->id};
+	int r = channel_send(k->fd, &m, sizeof(m), &lane->fd, kind == GUARDIAN_LANE_ADD ? 1 : 0,
 			     MSG_DONTWAIT);
 
 	if (r == 0)
-		lane->kept = kind == KEEP_LANE_ADD;
-	else if (r != -EAGAIN || kind == KEEP_LANE_REMOVE)
+		lane->kept = kind == GUARDIAN_LANE_ADD;
+	else if (r != -EAGAIN || kind == GUARDIAN_LANE_REMOVE)
 		lose(k, r == -EAGAIN ? "it does not read" : strerror(-r));
 	return r == 0;
 }
 
-static void tell_all(struct keeper *k)
+static void tell_all(struct guardian_link *k)
 {
 	struct session *s;
 
@@ -81,39 +82,40 @@ static void tell_all(struct keeper *k)
 			struct segment *lane = &s->lanes[i];
 
 			if (lane->state == SEGMENT_READY && lane->fd >= 0 && !lane->kept &&
-			    !tell(k, KEEP_LANE_ADD, s, lane))
+			    !tell(k, GUARDIAN_LANE_ADD, s, lane))
 				return;
 		}
 	}
 }
 
-void keeper_init(struct keeper *keeper, struct server *server)
+void guardian_link_init(struct guardian_link *guardian, struct server *server)
 {
-	*keeper = (struct keeper){.server = server, .fd = -1};
-	keeper_look(keeper);
+	*guardian = (struct guardian_link){.server = server, .fd = -1};
+	guardian_link_look(guardian);
 }
 
-void keeper_done(struct keeper *keeper)
+void guardian_link_done(struct guardian_link *guardian)
 {
-	if (keeper->fd >= 0)
-		close(keeper->fd);
-	keeper->fd = -1;
+	if (guardian->fd >= 0)
+		close(guardian->fd);
+	guardian->fd = -1;
 }
 
-void keeper_look(struct keeper *keeper)
+void guardian_link_look(struct guardian_link *guardian)
 {
-	if (!keeper->server->parts.config->keep_socket[0])
+	if (!guardian->server->parts.config->guardian_socket[0])
 		return;
-	if (keeper->fd >= 0)
-		look_for_end(keeper);
-	if (keeper->fd < 0)
-		find(keeper);
-	if (keeper->fd >= 0)
-		tell_all(keeper);
+	if (guardian->fd >= 0)
+		look_for_end(guardian);
+	if (guardian->fd < 0)
+		find(guardian);
+	if (guardian->fd >= 0)
+		tell_all(guardian);
 }
 
-void keeper_forget(struct keeper *keeper, const struct session *session, struct segment *lane)
+void guardian_link_forget(struct guardian_link *guardian, const struct session *session,
+			  struct segment *lane)
 {
-	if (lane->kept && keeper->fd >= 0)
-		tell(keeper, KEEP_LANE_REMOVE, session, lane);
+	if (lane->kept && guardian->fd >= 0)
+		tell(guardian, GUARDIAN_LANE_REMOVE, session, lane);
 }

@@ -1,12 +1,12 @@
 /*
- * guardian_link.h - the daemon's side of coppiced --keep (guardian.h): it hears of every lane. The
+ * guardian_link.h - the daemon's side of coppiced --guardian (guardian.h): it hears of every lane. The
  * loop's thread.
  *
- * Nothing waits for the keeper. Where it is absent, or does not read, lanes are told later: once a
+ * Nothing waits for the guardian. Where it is absent, or does not read, lanes are told later: once a
  * second.
  */
-#ifndef COPPICED_KEEPER_H
-#define COPPICED_KEEPER_H
+#ifndef COPPICED_GUARDIAN_LINK_H
+#define COPPICED_GUARDIAN_LINK_H
 
 #include "shm.h"
 
@@ -15,18 +15,19 @@
 struct server;
 struct session;
 
-struct keeper {
+struct guardian_link {
 	struct server *server; /* borrowed */
 	int fd; /* owned; -1: not connected */
 	bool absent; /* it was, and the log says so */
 };
 
-void keeper_init(struct keeper *keeper,
-		 struct server *server); /* connects, where one is configured */
-void keeper_done(struct keeper *keeper);
+void guardian_link_init(struct guardian_link *guardian,
+			struct server *server); /* connects, where one is configured */
+void guardian_link_done(struct guardian_link *guardian);
 /* Connects anew where need be, and tells what has not been told. */
-void keeper_look(struct keeper *keeper);
+void guardian_link_look(struct guardian_link *guardian);
 /* The lane goes. Of one that was not told of: nothing. */
-void keeper_forget(struct keeper *keeper, const struct session *session, struct segment *lane);
+void guardian_link_forget(struct guardian_link *guardian, const struct session *session,
+			  struct segment *lane);
 
 #endif

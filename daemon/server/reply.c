@@ -191,7 +191,7 @@ void reply_lane(struct request *request)
 	}
 	segment->state = SEGMENT_READY;
 	if (segment->fd >= 0) /* before the client can put a stream on it */
-		keeper_look(&request->server->keeper);
+		guardian_link_look(&request->server->guardian);
 	lane.lane = request->number;
 	lane.bytes = segment->bytes;
 	lane.generation = request->server->parts.board->generation;
@@ -204,7 +204,7 @@ void reply_lane_removed(struct request *request)
 	struct segment *segment = &request->session->lanes[request->number - 1];
 
 	if (request->sched.code == 0) {
-		keeper_forget(&request->server->keeper, request->session, segment);
+		guardian_link_forget(&request->server->guardian, request->session, segment);
 		segment_done(segment);
 	} else {
 		segment->state = SEGMENT_READY;

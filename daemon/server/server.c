@@ -73,7 +73,7 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 	listener->fd = -1;
 	listener_start(&server->listener, server);
 	service_init(&server->service, server);
-	keeper_init(&server->keeper, server);
+	guardian_link_init(&server->guardian, server);
 	loop_poll(parts->loop, &server->answers, sched_reply_fd(parts->sched), POLLIN);
 	return 0;
 }
@@ -81,7 +81,7 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 void server_done(struct server *server)
 {
 	listener_done(&server->listener);
-	keeper_done(&server->keeper);
+	guardian_link_done(&server->guardian);
 	signals_done(&server->signals);
 }
 

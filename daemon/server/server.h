@@ -34,7 +34,7 @@ struct server {
 	struct server_parts parts;
 	struct listener listener;
 	struct service service;
-	struct keeper keeper;
+	struct guardian_link guardian;
 	struct signals signals;
 	struct loop_op answers; /* the scheduler's reply descriptor */
 	struct loop_op grace;

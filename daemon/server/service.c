@@ -93,7 +93,7 @@ static void on_tick(struct loop_op *op, int result)
 		return;
 	probe_send(service); /* a device may fail while nothing is asked of it */
 	sessions_expire(server);
-	keeper_look(&server->keeper);
+	guardian_link_look(&server->guardian);
 	if (service->has_manager && service->n_ticks++ % TICKS_A_STATUS == 0)
 		figures_ask(service);
 }

@@ -209,7 +209,7 @@ static void session_free(struct session *session)
 	for (uint32_t i = 0; i < config->max_arenas; i++)
 		segment_done(&session->arenas[i]);
 	for (uint32_t i = 0; i < config->max_lanes; i++) {
-		keeper_forget(&session->server->keeper, session, &session->lanes[i]);
+		guardian_link_forget(&session->server->guardian, session, &session->lanes[i]);
 		segment_done(&session->lanes[i]);
 	}
 	free(session->arenas);

@@ -19,8 +19,8 @@ struct segment {
 	enum segment_state state;
 	void *map; /* owned, writable; NULL: device memory */
 	size_t bytes;
-	int fd; /* owned: a lane's memory, where a keeper wants it; -1: none */
-	bool kept; /* the keeper knows of it */
+	int fd; /* owned: a lane's memory, where a guardian wants it; -1: none */
+	bool kept; /* the guardian knows of it */
 	int notify_fd; /* owned: the daemon's end of a lane's completion descriptor; -1: none */
 };
 

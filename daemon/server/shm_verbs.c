@@ -161,7 +161,7 @@ static void lane_header(struct abi_lane *lane, uint32_t number, uint64_t generat
  * request or segment. */
 static int lane_make(struct segment *lane, struct request *request, bool notify)
 {
-	bool keep = request->server->parts.config->keep_socket[0];
+	bool keep = request->server->parts.config->guardian_socket[0];
 	int r = segment_new(lane, "coppice-lane", sizeof(struct abi_lane), &request->fds[0]);
 
 	if (r < 0)

@@ -4,6 +4,7 @@
 #include "signals.h"
 
 #include "daemon/base/log.h"
+#include "daemon/base/threads.h"
 #include "server.h"
 
 #include <errno.h>
@@ -12,32 +13,6 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
-
-static void set_of(sigset_t *set)
-{
-	sigemptyset(set);
-	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGINT);
-	sigaddset(set, SIGHUP);
-}
-
-void signals_block(void)
-{
-	sigset_t set;
-
-	set_of(&set);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	signal(SIGPIPE, SIG_IGN);
-}
-
-void signals_end(bool may)
-{
-	sigset_t set;
-
-	set_of(&set);
-	sigdelset(&set, SIGHUP);
-	pthread_sigmask(may ? SIG_UNBLOCK : SIG_BLOCK, &set, NULL);
-}
 
 static void serve(struct server *server, const struct signalfd_siginfo *info)
 {
@@ -70,7 +45,7 @@ int signals_init(struct signals *signals, struct server *server)
 {
 	sigset_t set;
 
-	set_of(&set);
+	threads_signals(&set);
 	signals->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (signals->fd < 0)
 		return -errno;

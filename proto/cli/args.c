@@ -62,7 +62,7 @@ static int fail_unknown(struct args *a, const char *name, size_t length)
 
 	nearest_begin(&nearest, name, length);
 	for (const struct args_option *option = a->table; !is_end(option); option++) {
-		if (option->name)
+		if (option->name && option->help)
 			nearest_offer(&nearest, option->name);
 	}
 	if (nearest.word)

@@ -29,7 +29,7 @@ struct args_option {
 	const char *name; /* without its dashes; NULL: help is the headline of those behind it */
 	int key; /* above 0; that of a letter, a digit or ? is a short spelling too */
 	const char *arg; /* what its value is called; NULL: it takes none */
-	const char *help;
+	const char *help; /* NULL: an old name, which works and is told to nobody */
 };
 
 struct args {

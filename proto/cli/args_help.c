@@ -49,9 +49,9 @@ static void print_option(FILE *to, const struct args_option *option)
 void args_print(FILE *to, const struct args_option *table)
 {
 	for (const struct args_option *option = table; option->name || option->help; option++) {
-		if (option->name)
+		if (option->name && option->help)
 			print_option(to, option);
-		else
+		else if (option->help)
 			fprintf(to, "%s%s\n", option == table ? "" : "\n", option->help);
 	}
 }

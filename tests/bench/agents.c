@@ -111,7 +111,8 @@ static void become_agent(const struct bench_daemon *d, uint32_t i, uint32_t dela
 static void crowd_start(struct crowd *crowd, uint32_t n)
 {
 	static const char *const flags[] = {
-		"--pool", "256M", "--batch-hold", "always", "--batch-wait-max", "10000", NULL};
+		"--pool", "256M", "--batch-window", "always", "--batch-window-max-us",
+		"10000",  NULL};
 
 	bench_daemon_start(&crowd->daemon, -1, flags);
 	crowd->n = n;

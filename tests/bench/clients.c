@@ -48,7 +48,7 @@ static struct {
 	     .hold = "cost",
 	     .pool = "4G"};
 
-enum { KEY_KV_HEADS = 256, KEY_DIM, KEY_MPS, KEY_STAGGER, KEY_HOLD, KEY_KERNEL, KEY_POOL };
+enum { KEY_KV_HEADS = 256, KEY_DIM, KEY_MPS, KEY_STAGGER, KEY_WINDOW, KEY_KERNEL, KEY_POOL };
 
 static const struct argp_option argp_options[] = {
 	{"clients", 'c', "N", 0, "Processes (default 8)", 0},
@@ -64,7 +64,7 @@ static const struct argp_option argp_options[] = {
 	{"mps", KEY_MPS, NULL, 0, "Under an MPS control daemon of the bench's own", 0},
 	{"stagger-ms", KEY_STAGGER, "MS", 0,
 	 "Each client starts at a random moment of so many (default 0)", 0},
-	{"batch-hold", KEY_HOLD, "HOW", 0, "The daemon's: cost (default), always, never", 0},
+	{"batch-window", KEY_WINDOW, "HOW", 0, "The daemon's: cost (default), always, never", 0},
 	{"pool", KEY_POOL, "BYTES", 0, "The daemon's (default 4G)", 0},
 	{"kernel-us", KEY_KERNEL, "US", 0,
 	 "Of a batch's kernels: what the p50 is over it (default: measured here)", 0},
@@ -127,7 +127,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case KEY_STAGGER:
 		options.each.stagger_ms = n;
 		break;
-	case KEY_HOLD:
+	case KEY_WINDOW:
 		options.hold = arg;
 		break;
 	case KEY_POOL:
@@ -316,7 +316,7 @@ int clients_main(int argc, char **argv)
 		mps_start();
 	bench_daemon_start(&d, -1,
 			   (const char *[]){"--backend", options.backend, "--pool", options.pool,
-					    "--batch-hold", options.hold, NULL});
+					    "--batch-window", options.hold, NULL});
 	run(&d);
 	bench_daemon_stop(&d);
 	if (options.mps)

@@ -41,21 +41,21 @@ void stem_run(const struct fixture *f, const char *role, const char *arg, const 
 
 /* ---- fixture -------------------------------------------------------------------------------- */
 
-static void keeper_start(struct fixture *f)
+static void guardian_start(struct fixture *f)
 {
-	f->keeper = fork();
-	assert_true(f->keeper >= 0);
-	if (f->keeper == 0) {
+	f->guardian = fork();
+	assert_true(f->guardian >= 0);
+	if (f->guardian == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(coppiced, coppiced, "--keep", "--config=/dev/null", f->keep_flag,
+		execl(coppiced, coppiced, "--guardian", "--config=/dev/null", f->guardian_flag,
 		      (char *)NULL);
 		_exit(98);
 	}
-	for (int i = 0; i < TRIES && access(f->keep_socket, F_OK) < 0; i++)
+	for (int i = 0; i < TRIES && access(f->guardian_socket, F_OK) < 0; i++)
 		sleep_ms(5);
 }
 
-/* flag: one more of the daemon's, or NULL; keep: with a keeper. */
+/* flag: one more of the daemon's, or NULL; keep: with a guardian. */
 static struct fixture *fixture_new(const char *flag, bool keep)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
@@ -63,8 +63,9 @@ static struct fixture *fixture_new(const char *flag, bool keep)
 
 	assert_non_null(f);
 	f->h = harness_new("auto");
-	snprintf(f->keep_socket, sizeof(f->keep_socket), "%s/keep", f->h->folder);
-	snprintf(f->keep_flag, sizeof(f->keep_flag), "--keep-socket=%s", f->keep_socket);
+	snprintf(f->guardian_socket, sizeof(f->guardian_socket), "%s/keep", f->h->folder);
+	snprintf(f->guardian_flag, sizeof(f->guardian_flag), "--guardian-socket=%s",
+		 f->guardian_socket);
 	snprintf(f->fault, sizeof(f->fault), "%s/fault", f->h->folder);
 	setenv("FAKE_CUDA_FAULT", f->fault, 1);
 	f->h->flags[n++] = "--backend=cuda";
@@ -74,8 +75,8 @@ static struct fixture *fixture_new(const char *flag, bool keep)
 	f->h->flags[n++] = "--max-arenas=4";
 	f->h->flags[n++] = flag ? flag : "--device-arena-bytes=64M";
 	if (keep) {
-		f->h->flags[n++] = f->keep_flag;
-		keeper_start(f);
+		f->h->flags[n++] = f->guardian_flag;
+		guardian_start(f);
 	}
 	harness_start(f->h);
 	return f;
@@ -117,9 +118,9 @@ int teardown(void **state)
 
 	if (f->h->pid)
 		assert_int_equal(harness_stop(f->h, SIGTERM), 0);
-	if (f->keeper) {
-		kill(f->keeper, SIGTERM);
-		assert_int_equal(harness_wait(f->keeper), 0);
+	if (f->guardian) {
+		kill(f->guardian, SIGTERM);
+		assert_int_equal(harness_wait(f->guardian), 0);
 	}
 	unlink(f->fault);
 	harness_free(f->h);

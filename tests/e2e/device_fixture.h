@@ -13,8 +13,8 @@ extern bool fake; /* FAKE_CUDA is set */
 
 struct fixture {
 	struct harness *h;
-	char keep_flag[128], keep_socket[112], fault[96];
-	pid_t keeper;
+	char guardian_flag[136], guardian_socket[112], fault[96];
+	pid_t guardian;
 };
 
 /* A client process of this role; variable: NAME=VALUE of its environment, NULL: none. */

@@ -19,7 +19,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 static void steps_on_a_stream_with_a_device_arena_are_right(void **state)

@@ -26,9 +26,9 @@ if(TARGET coppiced AND TARGET coppice)
 endif()
 # Daemons of several hosts, here of one.
 if(TARGET coppiced)
-	coppice_test(NAME joined_test SOURCES e2e/joined_test.c
+	coppice_test(NAME rendezvous_test SOURCES e2e/rendezvous_test.c
 		LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
-	add_dependencies(joined_test coppiced)
+	add_dependencies(rendezvous_test coppiced)
 endif()
 # The same over several devices.
 if(TARGET flock_test)

@@ -481,8 +481,36 @@ static void check_config_ends_with_its_verdict(void **state)
 	h->flags[0] = "--check-config";
 	assert_int_equal(harness_wait(harness_spawn(h)), 0);
 	h->flags[1] = "--pool=much";
-	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_int_equal(harness_wait(harness_spawn(h)), 2);
 	assert_true(harness_log_has(h, "--pool: \"much\" is not accepted"));
+}
+
+static void a_pool_larger_than_the_machine_is_refused(void **state)
+{
+	struct harness *h = *state;
+
+	h->flags[0] = "--backend=cpu";
+	h->flags[1] = "--pool=512T";
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "a pool of 512T is more than there is: this machine has"));
+	h->flags[2] = "--check-config";
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+}
+
+static void check_config_says_how_much_the_usual_share_is(void **state)
+{
+	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	struct harness *h = *state;
+	char says[80];
+
+	h->flags[0] = "--check-config";
+	h->flags[1] = "--backend=cpu";
+	h->flags[2] = "--pool=0";
+	h->flags[3] = "--extent=2M";
+	assert_int_equal(harness_wait(harness_spawn(h)), 0);
+	snprintf(says, sizeof(says), "backend cpu, pool %llu MiB (the usual share)",
+		 (unsigned long long)((memory / 4 >> 20) & ~1ull));
+	assert_true(harness_log_has(h, says));
 }
 
 #define CASES(loop) \
@@ -516,6 +544,8 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, without_a_gpu_backend_the_cpu_computes_and_the_log_says_why),
 		HARNESS_BARE(epoll, a_pool_of_a_cpu_is_a_share_of_the_machines_memory),
 		HARNESS_BARE(epoll, check_config_ends_with_its_verdict),
+		HARNESS_BARE(epoll, check_config_says_how_much_the_usual_share_is),
+		HARNESS_BARE(epoll, a_pool_larger_than_the_machine_is_refused),
 	};
 	int failures;
 

@@ -1,11 +1,6 @@
-/*
- * cli_test.c - what the command lines of all programs have in common: which word was meant, and
- * options that are spelled in full.
- */
-#include "proto/cli/flags.h"
+/* cli_test.c - which word was meant by somebody who typed another. */
 #include "proto/cli/nearest.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -55,56 +50,12 @@ static void test_what_is_like_nothing_is_near_to_nothing(void **state)
 	assert_null(meant(longer));
 }
 
-static const struct argp_option options[] = {
-	{"pool", 256, "SIZE", 0, "", 0},
-	{"socket", 's', "PATH", 0, "", 0},
-	{"json", 'j', NULL, 0, "", 0},
-	{"depth", 'd', "N", OPTION_ARG_OPTIONAL, "", 0},
-	{0},
-};
-
-#define CHECK(why, ...) \
-	flags_check(options, (int)(sizeof((char *[]){"p", __VA_ARGS__}) / sizeof(char *)), \
-		    (char *[]){"p", __VA_ARGS__}, why, sizeof(why))
-
-static void test_options_are_spelled_in_full(void **state)
-{
-	char why[FLAGS_WHY_BYTES];
-	(void)state;
-
-	assert_int_equal(CHECK(why, "--pool=1G", "--pool", "1G", "--json", "--help", "word"), 0);
-	assert_int_equal(CHECK(why, "--po=1G"), -EINVAL);
-	assert_string_equal(why, "--po is no option: did you mean --pool?");
-	assert_int_equal(CHECK(why, "--json", "--soket", "x"), -EINVAL);
-	assert_string_equal(why, "--soket is no option: did you mean --socket?");
-	assert_int_equal(CHECK(why, "--hlep"), -EINVAL);
-	assert_string_equal(why, "--hlep is no option: did you mean --help?");
-	assert_int_equal(CHECK(why, "--nothing-like-it"), -EINVAL);
-	assert_string_equal(why, "--nothing-like-it is no option: see --help");
-}
-
-static void test_a_value_is_no_option(void **state)
-{
-	char why[FLAGS_WHY_BYTES];
-	(void)state;
-
-	assert_int_equal(CHECK(why, "--pool", "--po"), 0);
-	assert_int_equal(CHECK(why, "-s", "--po"), 0);
-	assert_int_equal(CHECK(why, "-js", "--po"), 0);
-	assert_int_equal(CHECK(why, "-s./s", "--po"), -EINVAL);
-	assert_int_equal(CHECK(why, "--depth", "--po"), -EINVAL);
-	assert_int_equal(CHECK(why, "--", "--po"), 0);
-	assert_int_equal(CHECK(why, "-"), 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_letter_too_few_too_many_wrong_or_swapped_is_near),
 		cmocka_unit_test(test_the_beginning_of_a_word_is_near),
 		cmocka_unit_test(test_what_is_like_nothing_is_near_to_nothing),
-		cmocka_unit_test(test_options_are_spelled_in_full),
-		cmocka_unit_test(test_a_value_is_no_option),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,8 @@
  * config_test.c - defaults, file and flags, each over the last; every bad value has a message that
  * names its place.
  */
-#include "daemon/config/config.h"
+#include "daemon/config/keys.h"
+#include "daemon/config/read.h"
 #include "daemon/base/log.h"
 
 #include <errno.h>
@@ -116,13 +117,13 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.policy.policy, PLAN_AUTO);
 	assert_int_equal(c.extent_bytes, 32u << 20);
 	assert_int_equal(c.page_tokens, 32);
-	assert_int_equal(c.batch_hold, CONFIG_HOLD_COST);
-	assert_int_equal(c.batch_wait_max_us, 2000);
+	assert_int_equal(c.batch_window, CONFIG_WINDOW_COST);
+	assert_int_equal(c.batch_window_max_us, 2000);
 	assert_int_equal(c.max_arena_bytes, 1u << 30);
 	assert_int_equal(c.max_device_arena_bytes, 1u << 30);
 	assert_int_equal(c.device_arena_bytes, UINT64_C(4) << 30);
-	assert_string_equal(c.keep_socket, "");
-	assert_false(c.keep);
+	assert_string_equal(c.guardian_socket, "");
+	assert_false(c.guardian);
 	assert_int_equal(c.max_pin_ms, 24 * 3600 * 1000);
 }
 
@@ -153,7 +154,7 @@ static void file_overrides_defaults(void **state)
 {
 	struct reading *reading = read_text("# a comment\n[coppiced]\nsocket = /tmp/x.sock\n"
 					    "socket_mode = 0600\npool = 1G\nextent=4m\n"
-					    "policy = deft-chunk\nbatch_hold = always\n"
+					    "policy = deft-chunk\nbatch_window = always\n"
 					    "max_pin_ms = 5000\nloop = epoll\n");
 
 	(void)state;
@@ -165,7 +166,7 @@ static void file_overrides_defaults(void **state)
 	assert_int_equal(reading->config.extent_bytes, 4u << 20);
 	assert_int_equal(reading->config.policy.policy, PLAN_DEFT);
 	assert_int_equal(reading->config.policy.deft, PLAN_DEFT_NODE_CHUNK);
-	assert_int_equal(reading->config.batch_hold, CONFIG_HOLD_ALWAYS);
+	assert_int_equal(reading->config.batch_window, CONFIG_WINDOW_ALWAYS);
 	assert_int_equal(reading->config.max_pin_ms, 5000);
 	assert_string_equal(reading->config.loop, "epoll");
 }
@@ -174,14 +175,14 @@ static void flags_override_the_file(void **state)
 {
 	char *path = write_file("[coppiced]\nthreads = 3\nclaim_ms = 70\n");
 	struct reading *reading = READ((char *)"--threads=5", (char *)"--config", path,
-				       (char *)"--batch-wait-max", (char *)"7");
+				       (char *)"--batch-window-max-us", (char *)"7");
 
 	(void)state;
 	unlink(path);
 	assert_int_equal(reading->r, 0);
 	assert_int_equal(reading->config.n_threads, 5);
 	assert_int_equal(reading->config.claim_ms, 70);
-	assert_int_equal(reading->config.batch_wait_max_us, 7);
+	assert_int_equal(reading->config.batch_window_max_us, 7);
 }
 
 static void sizes_take_suffixes(void **state)
@@ -248,19 +249,20 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"pool = 5%M", "1% to 100%"},
 		{"pool = 5M%", "1% to 100%"},
 		{"pool = %", "1% to 100%"},
-		{"extent = 5%", "K, M, G or T, from 2097152"},
+		{"extent = 5%", "K, M, G or T, from 2M"},
 		{"pool = 5MB", "K, M, G or T"},
 		{"pool = -1", "K, M, G or T"},
 		{"pool = 99999999999999T", "K, M, G or T"},
-		{"extent = 1M", "from 2097152"},
+		{"extent = 1M", "from 2M"},
+		{"extent = 1048576", "from 2097152"},
 		{"threads = many", "a number from 0 to 1024"},
 		{"threads = 1025", "a number from 0 to 1024"},
 		{"page_tokens = 8", "a number from 16 to 64"},
 		{"spin_us = 1000001", "a number from 0 to 1000000"},
 		{"claim_ms = 0", "a number from 1"},
-		{"batch_hold = sometimes", "one of: cost always never"},
-		{"batch_hold =", "one of: cost always never"},
-		{"batch_wait_max_us = 1e3", "a number from 0"},
+		{"batch_window = sometimes", "one of: cost always never"},
+		{"batch_window =", "one of: cost always never"},
+		{"batch_window_max_us = 1e3", "a number from 0"},
 		{"prefill_rows = 0", "a number from 1"},
 		{"max_sessions = 0", "a number from 1"},
 		{"max_domain_sessions = 0", "a number from 1"},
@@ -268,10 +270,10 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"max_lanes = 0", "a number from 1"},
 		{"max_seqs = 0", "a number from 1"},
 		{"max_arenas = 0", "a number from 1"},
-		{"max_arena_bytes = 1K", "from 2097152"},
+		{"max_arena_bytes = 1K", "from 2048K"},
 		{"max_device_arena_bytes = some", "K, M, G or T"},
 		{"device_arena_bytes = -1", "K, M, G or T"},
-		{"keep_socket = keep.sock", "begins with / or ./"},
+		{"guardian_socket = keep.sock", "begins with / or ./"},
 		{"domain_bytes = x", "K, M, G or T"},
 		{"max_seq_tokens = 0", "a number from 1"},
 		{"max_pin_ms = forever", "a number from 0"},
@@ -297,12 +299,13 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 static void bad_flags_have_their_message(void **state)
 {
 	(void)state;
-	assert_int_equal(READ((char *)"--batch-wait-max=x")->r, -EINVAL);
-	assert_says(READ((char *)"--batch-wait-max=x"), "--batch-wait-max: \"x\" is not accepted");
+	assert_int_equal(READ((char *)"--batch-window-max-us=x")->r, -EINVAL);
+	assert_says(READ((char *)"--batch-window-max-us=x"),
+		    "--batch-window-max-us: \"x\" is not accepted");
 	assert_says(READ((char *)"--socket-mode=9"), "--socket-mode: \"9\"");
 	assert_says(READ((char *)"--backend=tpu"), "--backend: \"tpu\" is not accepted");
 	assert_int_equal(READ((char *)"--no-such-flag")->r, -EINVAL);
-	assert_says(READ((char *)"--no-such-flag"), "unrecognized option");
+	assert_says(READ((char *)"--no-such-flag"), "--no-such-flag is no option: see --help");
 	assert_says(READ((char *)"word"), "takes flags only");
 }
 
@@ -357,11 +360,64 @@ static void pool_is_cut_to_whole_extents(void **state)
 static void unknown_keys_sections_and_lines_are_errors(void **state)
 {
 	(void)state;
-	assert_says(read_text("[coppiced]\nspeed = 9\n"), ":2: speed is no key");
+	assert_says(read_text("[coppiced]\nspeed = 9\n"), ":2: no key speed; accepted are");
 	assert_says(read_text("[other]\npool = 1G\n"), ":2: pool stands in section [other]");
 	assert_says(read_text("pool = 1G\n"), ":1: pool stands in section []");
 	assert_says(read_text("[coppiced]\n\nnonsense\n"), ":3: not understood");
 	assert_int_equal(read_text("[coppiced]\n\nnonsense\n")->r, -EINVAL);
+}
+
+static void a_misspelled_key_or_flag_is_told_what_was_meant(void **state)
+{
+	(void)state;
+	assert_says(read_text("[coppiced]\npol = 1G\n"), ":2: no key pol: did you mean pool?");
+	assert_says(read_text("[coppiced]\nmax_laines = 2\n"), "did you mean max_lanes?");
+	assert_int_equal(READ((char *)"--pol=1G")->r, -EINVAL);
+	assert_says(READ((char *)"--pol=1G"), "--pol is no option: did you mean --pool?");
+}
+
+static void flags_are_spelled_in_full(void **state)
+{
+	(void)state;
+	assert_int_equal(READ((char *)"--po=64M")->r, -EINVAL);
+	assert_int_equal(READ((char *)"--check")->r, -EINVAL);
+	assert_says(READ((char *)"--check"), "did you mean --check-config?");
+}
+
+static void old_names_work_and_are_warned_of(void **state)
+{
+	struct reading *reading = read_text("[coppiced]\nbatch_hold = never\n"
+					    "batch_wait_max_us = 7\nkeep_socket = /tmp/g\n");
+
+	(void)state;
+	assert_int_equal(reading->r, 0);
+	assert_int_equal(reading->config.batch_window, CONFIG_WINDOW_NEVER);
+	assert_int_equal(reading->config.batch_window_max_us, 7);
+	assert_string_equal(reading->config.guardian_socket, "/tmp/g");
+	assert_says(reading, ":2: batch_hold: it is called batch_window now");
+	assert_says(reading, ":3: batch_wait_max_us: it is called batch_window_max_us now");
+	reading = READ((char *)"--keep", (char *)"--keep-socket=/tmp/h", (char *)"--batch-hold",
+		       (char *)"always", (char *)"--batch-wait-max=9");
+	assert_int_equal(reading->r, 0);
+	assert_true(reading->config.guardian);
+	assert_string_equal(reading->config.guardian_socket, "/tmp/h");
+	assert_int_equal(reading->config.batch_window, CONFIG_WINDOW_ALWAYS);
+	assert_int_equal(reading->config.batch_window_max_us, 9);
+	assert_says(reading, "--keep: it is called --guardian now");
+	assert_says(reading, "--batch-wait-max: it is called --batch-window-max-us now");
+}
+
+static void sizes_in_errors_are_in_the_unit_that_was_typed(void **state)
+{
+	(void)state;
+	assert_says(READ((char *)"--pool=4M"),
+		    "pool: 4M is not accepted; accepted: one extent (32M");
+	assert_says(READ((char *)"--pool=4096K", (char *)"--extent=8192K"),
+		    "pool: 4096K is not accepted; accepted: one extent (8192K");
+	assert_says(READ((char *)"--pool=4194304"), "pool: 4194304 is not accepted");
+	assert_says(READ((char *)"--extent=3M"), "extent: 3M is not accepted");
+	assert_says(READ((char *)"--stage=1G", (char *)"--pool=1024M", (char *)"--host-tier=1G"),
+		    "stage: 1G is not accepted; accepted: less than the pool (1024M)");
 }
 
 static void a_line_too_long_is_an_error(void **state)
@@ -414,9 +470,26 @@ static void help_names_every_flag(void **state)
 
 	(void)state;
 	assert_int_equal(reading->r, 1);
-	assert_non_null(strstr(reading->printed, "--batch-wait-max=US"));
+	assert_non_null(strstr(reading->printed, "--batch-window-max-us=N"));
+	assert_null(strstr(reading->printed, "--batch-hold"));
 	assert_non_null(strstr(reading->printed, "--max-domain-sessions=N"));
 	assert_non_null(strstr(reading->printed, "--check-config"));
+}
+
+static void help_is_in_the_order_in_which_it_is_read(void **state)
+{
+	static const char *const order[] = {"--config=",  "--check-config",    "The socket",
+					    "--socket=",  "--socket-mode=",    "What computes",
+					    "--backend=", "KV in the pool",    "--pool=",
+					    "Limits",	  "The daemon itself", "--log-level="};
+	struct reading *reading = READ((char *)"--help");
+	const char *at = reading->printed;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
+		at = strstr(at, order[i]);
+		assert_non_null(at);
+	}
 }
 
 static void version_is_printed(void **state)
@@ -426,6 +499,80 @@ static void version_is_printed(void **state)
 	(void)state;
 	assert_int_equal(reading->r, 1);
 	assert_string_equal(reading->printed, "coppiced " COPPICE_VERSION "\n");
+}
+
+/* packaging/, with the example and the man page; NULL: they are not here. */
+static const char *pages;
+
+static char *page_read(const char *name)
+{
+	static char text[65536];
+	char path[512];
+	size_t n;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", pages ? pages : "", name);
+	f = fopen(path, "re");
+	if (!f)
+		skip();
+	n = fread(text, 1, sizeof(text) - 1, f);
+	text[n] = 0;
+	fclose(f);
+	return text;
+}
+
+/* What has no default that could be written down is shown with an example. */
+static bool has_example(const struct key *key)
+{
+	return key->kind == KEY_PATH || key->kind == KEY_DEVICE;
+}
+
+static void every_key_is_in_the_example_with_its_default(void **state)
+{
+	const char *text = page_read("coppiced.conf");
+
+	(void)state;
+	for (size_t i = 0; i < keys_n; i++) {
+		char line[80], config[256], value[128];
+		const char *at;
+
+		if (!keys[i].name)
+			continue;
+		snprintf(line, sizeof(line),
+			 has_example(&keys[i]) ? "%s = " : "\n#%s =", keys[i].name);
+		at = strstr(text, line);
+		if (!at)
+			fail_msg("%s is not in coppiced.conf", keys[i].name);
+		if (has_example(&keys[i]))
+			continue;
+		at += strlen(line);
+		snprintf(value, sizeof(value), "%.*s", (int)strcspn(at, "\n"), at);
+		snprintf(config, sizeof(config), "[coppiced]\n%s =%s\n", keys[i].name, value);
+		struct config preset, read = read_text(config)->config;
+
+		config_init(&preset);
+		/* Of a policy that is read more is filled than its name. */
+		size_t bytes =
+			keys[i].kind == KEY_POLICY ? sizeof(preset.policy.policy) : keys[i].bytes;
+
+		if (memcmp((char *)&preset + keys[i].offset, (char *)&read + keys[i].offset,
+			   bytes) != 0)
+			fail_msg("%s =%s is not its default", keys[i].name, value);
+	}
+}
+
+static void every_key_is_in_the_man_page(void **state)
+{
+	const char *text = page_read("man/coppiced.conf.5");
+
+	(void)state;
+	for (size_t i = 0; i < keys_n; i++) {
+		char item[80];
+
+		snprintf(item, sizeof(item), "\n.It Va %s No", keys[i].name);
+		if (keys[i].name && !strstr(text, item))
+			fail_msg("%s is not in coppiced.conf(5)", keys[i].name);
+	}
 }
 
 static void journal_is_known_by_device_and_inode(void **state)
@@ -443,7 +590,7 @@ static void journal_is_known_by_device_and_inode(void **state)
 	assert_false(log_is_journal(NULL, STDERR_FILENO));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_are_the_documented_ones),
@@ -462,10 +609,18 @@ int main(void)
 		cmocka_unit_test(a_named_file_must_be_there),
 		cmocka_unit_test(an_unreadable_file_is_an_error),
 		cmocka_unit_test(check_config_is_told_to_the_caller),
+		cmocka_unit_test(a_misspelled_key_or_flag_is_told_what_was_meant),
+		cmocka_unit_test(flags_are_spelled_in_full),
+		cmocka_unit_test(old_names_work_and_are_warned_of),
+		cmocka_unit_test(sizes_in_errors_are_in_the_unit_that_was_typed),
 		cmocka_unit_test(help_names_every_flag),
+		cmocka_unit_test(help_is_in_the_order_in_which_it_is_read),
+		cmocka_unit_test(every_key_is_in_the_example_with_its_default),
+		cmocka_unit_test(every_key_is_in_the_man_page),
 		cmocka_unit_test(version_is_printed),
 		cmocka_unit_test(journal_is_known_by_device_and_inode),
 	};
 
+	pages = argc > 1 ? argv[1] : NULL;
 	return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 # Config and loop; the daemon as a whole is tested with real clients in tests/e2e/control_test.c.
 if(TARGET coppice_daemon)
-	coppice_test(NAME config_test SOURCES unit/config_test.c LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME config_test SOURCES unit/config_test.c LIBS coppice_daemon LABELS unit
+		ARGS ${coppice_data}/packaging)
 	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c LIBS coppice_daemon LABELS unit)
 endif()
 if(TARGET coppiced)
-	foreach(name control service keep)
+	foreach(name control service guardian)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 			LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)

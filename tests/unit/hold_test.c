@@ -81,15 +81,15 @@ static struct sched_status *status(const struct fixture *f)
 	return &f->h.sched->stats;
 }
 
-static void start(struct fixture *f, enum config_hold hold, uint64_t last_domain)
+static void start(struct fixture *f, enum config_window hold, uint64_t last_domain)
 {
 	uint32_t prompt[N_PROMPT];
 
 	for (uint32_t i = 0; i < N_PROMPT; i++)
 		prompt[i] = i + 100;
 	harness_init(&f->h);
-	f->h.config.batch_hold = hold;
-	f->h.config.batch_wait_max_us = WAIT_MAX_US;
+	f->h.config.batch_window = hold;
+	f->h.config.batch_window_max_us = WAIT_MAX_US;
 	f->h.stepped = true;
 	harness_start(&f->h);
 	fake_ns = 1000000000;
@@ -111,7 +111,7 @@ static int set_up(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
-	start(f, CONFIG_HOLD_ALWAYS, 1001);
+	start(f, CONFIG_WINDOW_ALWAYS, 1001);
 	*state = f;
 	return 0;
 }
@@ -344,7 +344,7 @@ static void with_cost_nobody_waits_longer_than_it_saves(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 
 	(void)state;
-	start(f, CONFIG_HOLD_COST, 1000);
+	start(f, CONFIG_WINDOW_COST, 1000);
 	for (int i = 0; i < 2 * N_LAYERS; i++) {
 		step(f, 0);
 		pass_us(f, 4000); /* a layer's 25 KB are no reason to wait for so long */
@@ -361,7 +361,7 @@ static void never_means_never(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
-	start(f, CONFIG_HOLD_NEVER, 1000);
+	start(f, CONFIG_WINDOW_NEVER, 1000);
 	for (int i = 0; i < 2 * N_LAYERS; i++) {
 		pass_us(f, 100);
 		step(f, 0);

@@ -372,8 +372,8 @@ static void streams_fall_into_lockstep(void **state)
 
 	(void)state;
 	harness_init(&h);
-	h.config.batch_hold = CONFIG_HOLD_ALWAYS;
-	h.config.batch_wait_max_us = 20000;
+	h.config.batch_window = CONFIG_WINDOW_ALWAYS;
+	h.config.batch_window_max_us = 20000;
 	harness_start(&h);
 	for (uint32_t i = 0; i < 3; i++) {
 		client_start(&decoders[i].c, &h, 1000, &fixture_shape, 1 << 20);

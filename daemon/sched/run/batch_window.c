@@ -140,14 +140,14 @@ static double longest_wait_ns(const struct group *g)
 
 static double pace_slack_ns(const struct sched *s, const struct group *g)
 {
-	return s->config->batch_hold == CONFIG_HOLD_ALWAYS ? PACE_PART * longest_wait_ns(g)
-							   : g->model->cost.fixed_ns;
+	return s->config->batch_window == CONFIG_WINDOW_ALWAYS ? PACE_PART * longest_wait_ns(g)
+							       : g->model->cost.fixed_ns;
 }
 
 /* How late b may be before it is known to stay away. */
 static double patience_ns(const struct sched *s, const struct sched_lane *b, const struct group *g)
 {
-	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
+	if (s->config->batch_window == CONFIG_WINDOW_ALWAYS)
 		return PATIENCE_PART * longest_wait_ns(g);
 	return LATE_LAYERS * b->lockstep.layer_ns + g->model->cost.fixed_ns;
 }
@@ -189,7 +189,7 @@ static double wait_for_until_ns(const struct sched *s, const struct sched_lane *
 	saving = group_saving_ns(b, g);
 	if (saving <= 0)
 		return 0;
-	if (s->config->batch_hold == CONFIG_HOLD_ALWAYS)
+	if (s->config->batch_window == CONFIG_WINDOW_ALWAYS)
 		return (double)g->deadline_ns;
 	worth = (double)g->first_ns + saving * g->model->shape.n_layers * LASTING_TOKENS;
 	return expected < worth ? fmin(late, worth) : 0;
@@ -219,7 +219,7 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 		if (a->lockstep.held_until_ns > g.due_ns)
 			g.due_ns = a->lockstep.held_until_ns;
 	}
-	g.deadline_ns = g.first_ns + s->config->batch_wait_max_us * UINT64_C(1000);
+	g.deadline_ns = g.first_ns + s->config->batch_window_max_us * UINT64_C(1000);
 	return g;
 }
 
@@ -230,7 +230,7 @@ static uint64_t group_until_ns(const struct sched *s, const struct group *g)
 	const struct sched_lane *b;
 	double until = 0;
 
-	if (s->config->batch_hold == CONFIG_HOLD_NEVER)
+	if (s->config->batch_window == CONFIG_WINDOW_NEVER)
 		return 0;
 	TAILQ_FOREACH (b, &s->lanes, link) {
 		if (until >= (double)g->deadline_ns)

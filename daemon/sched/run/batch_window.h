@@ -8,11 +8,11 @@
  * at a step's layer: in its lag if that layer is its next, a layer's time later for each that lies
  * between. A ready step is held for lanes that share KV with it, of two that could wait for each
  * other by the one for which fewer lanes wait for fewer layers. Nobody is waited for
- *  - beyond batch_wait_max_us from the arrival of the first step that waits, ever;
+ *  - beyond batch_window_max_us from the arrival of the first step that waits, ever;
  *  - whose pace is another: its lag is a multiple of theirs, or theirs of its;
  *  - who is late: as late as it would take to meet at the next layer;
  *  - who waits itself;
- *  - with batch_hold = cost, longer than what meeting saves while it lasts.
+ *  - with batch_window = cost, longer than what meeting saves while it lasts.
  */
 #ifndef COPPICED_HOLD_H
 #define COPPICED_HOLD_H

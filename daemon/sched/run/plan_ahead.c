@@ -1,9 +1,9 @@
 /* plan_ahead.c - see plan_ahead.h. */
 #include "plan_ahead.h"
 
+#include "daemon/base/threads.h"
 #include "daemon/sched/sched_impl.h"
 
-#include <signal.h>
 #include <sys/prctl.h>
 
 #define TURN_USES 1024u /* of plans, after which who has not taken one will not */
@@ -47,17 +47,12 @@ static void *renewal_main(void *arg)
 	return NULL;
 }
 
-/* Signals are the loop's. Without a thread batches make their plans themselves. */
+/* Without a thread batches make their plans themselves. */
 static bool start_thread(struct renewal *r, struct sched *s)
 {
-	sigset_t all, old;
-
 	r->ops = s->ops;
 	r->backend = s->backend;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r->started = pthread_create(&r->thread, NULL, renewal_main, r) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	r->started = threads_start(&r->thread, renewal_main, r) == 0;
 	return r->started;
 }
 

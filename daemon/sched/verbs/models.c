@@ -126,8 +126,10 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 	char why[160] = "", split_why[200] = "";
 	uint64_t page_bytes;
 
-	if (split_choose(s->config, s->ops, s->backend, rq->in.model.name, heads, shape, split_why,
-			 sizeof(split_why)) < 0)
+	const struct split_question question = {s->config, s->ops, s->backend, rq->in.model.name,
+						heads};
+
+	if (split_choose(&question, shape, split_why, sizeof(split_why)) < 0)
 		return refuse(rq, -ENOTSUP, heads->all ? "own_kv_heads" : "n_kv_heads", "%s",
 			      split_why);
 	page_bytes = s->ops->page_bytes(s->backend, shape, why, sizeof(why));

@@ -1,5 +1,5 @@
 /*
- * joined_test.c - daemons that a list names find each other before they serve, or say who is
+ * rendezvous_test.c - daemons that a list names find each other before they serve, or say who is
  * missing and end. argv[1] is the daemon's program; each daemon stands for one of a host.
  */
 #include "control_harness.h"

@@ -1,11 +1,16 @@
-/* config_value.c - see config_value.h. What a value may be is in the key: errors are made from
- * it. */
-#include "config_value.h"
+/*
+ * value.c - from text to a field, and from a key to a sentence.
+ *
+ * What a value may be is in the key alone: the check and the error are both made from it, so that
+ * no message can promise what is then refused.
+ */
+#include "value.h"
 
-#include "daemon/backend/kv_split.h"
-#include "daemon/backend/ranks.h"
-#include "kernels/group/exchange.h"
 #include "daemon/base/log.h"
+#include "daemon/base/units.h"
+#include "kernels/group/exchange.h"
+#include "kernels/group/group.h"
+#include "lists.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -67,7 +72,7 @@ static int number_set(struct config *config, const struct key *key, const char *
 	uint64_t n;
 	int r;
 
-	if (key->kind == KEY_SIZE || key->kind == KEY_POOL)
+	if (key->kind == KEY_SIZE || key->kind == KEY_SHARE)
 		r = size_parse(text, &n);
 	else
 		r = number_parse(text, key->kind == KEY_OCTAL ? 8 : 10, &n, &end);
@@ -95,27 +100,27 @@ static int pool_set(struct config *config, const struct key *key, const char *te
 	return r;
 }
 
-/* Index of a word among the key's choices, or -EINVAL. */
-static int choice_index(const struct key *key, const char *text)
+/* Index of a word among the key's, or -EINVAL. */
+static int word_index(const struct key *key, const char *text)
 {
 	size_t length = strlen(text);
 	int index = 0;
 
-	for (const char *c = key->choices; *c; c = strchr(c, ' ') + 1, index++) {
+	for (const char *c = key->words; *c; c = strchr(c, ' ') + 1, index++) {
 		if (length > 0 && strncmp(c, text, length) == 0 && c[length] == ' ')
 			return index;
 	}
 	return -EINVAL;
 }
 
-static int choice_set(struct config *config, const struct key *key, const char *text)
+static int word_set(struct config *config, const struct key *key, const char *text)
 {
-	int index = choice_index(key, text);
+	int index = word_index(key, text);
 
 	if (index < 0)
 		return index;
-	if (key->kind == KEY_HOLD)
-		config->batch_hold = (enum config_hold)index;
+	if (key->kind == KEY_WINDOW)
+		config->batch_window = (enum config_window)index;
 	else if (key->kind == KEY_POLICY)
 		return plan_policy_parse(text, &config->policy);
 	else
@@ -147,10 +152,10 @@ static bool list_is_valid(enum key_kind kind, const char *text)
 	bool cpu;
 
 	if (kind == KEY_SPLIT)
-		return split_is_valid(text);
+		return list_is_splits(text);
 	if (!*text)
 		return true;
-	return (kind == KEY_RANKS ? joined_parse(text, &n) : devices_parse(text, &n, &cpu)) == 0;
+	return (kind == KEY_RANKS ? list_ranks(text, &n) : list_devices(text, &n, &cpu)) == 0;
 }
 
 static int list_set(struct config *config, const struct key *key, const char *text)
@@ -168,7 +173,7 @@ static int value_set(struct config *config, const struct key *key, const char *t
 	case KEY_SIZE:
 	case KEY_OCTAL:
 		return number_set(config, key, text);
-	case KEY_POOL:
+	case KEY_SHARE:
 		return pool_set(config, key, text);
 	case KEY_PATH:
 		return path_set(config, key, text);
@@ -179,32 +184,33 @@ static int value_set(struct config *config, const struct key *key, const char *t
 	case KEY_RANKS:
 		return list_set(config, key, text);
 	default:
-		return choice_set(config, key, text);
+		return word_set(config, key, text);
 	}
 }
 
 /* ---- errors ---- */
 
-static void accepted_text(const struct key *key, char *text, size_t bytes)
+/* What a number may be, in the unit that was typed. */
+static void accepted_number(const struct key *key, char unit, char *text, size_t bytes)
 {
-	switch (key->kind) {
-	case KEY_COUNT:
-		snprintf(text, bytes, "a number from %" PRIu64 " to %" PRIu64, key->min, key->max);
-		break;
-	case KEY_SIZE:
-		snprintf(text, bytes, "bytes, or a number with K, M, G or T, from %" PRIu64,
-			 key->min);
-		break;
-	case KEY_POOL:
+	if (key->kind == KEY_SIZE)
+		snprintf(text, bytes, "bytes, or a number with K, M, G or T, from %s",
+			 units_size(key->min, unit).text);
+	else if (key->kind == KEY_SHARE)
 		snprintf(text, bytes,
 			 "bytes, or a number with K, M, G or T, from 0; or 1%% to 100%% of the "
 			 "memory of what computes");
-		break;
-	case KEY_OCTAL:
-		snprintf(text, bytes, "permission bits in octal, 0 to 0777");
-		break;
+	else if (key->kind == KEY_OCTAL)
+		snprintf(text, bytes, "permission bits in octal, 0 to 0%" PRIo64, key->max);
+	else
+		snprintf(text, bytes, "a number from %" PRIu64 " to %" PRIu64, key->min, key->max);
+}
+
+static void accepted_text(const struct key *key, char *text, size_t bytes)
+{
+	switch (key->kind) {
 	case KEY_PATH:
-		snprintf(text, bytes, "a path that begins with / or ./ and has at most %u bytes",
+		snprintf(text, bytes, "a path that begins with / or ./ and has at most %zu bytes",
 			 key->bytes - 1);
 		break;
 	case KEY_DEVICE:
@@ -217,11 +223,10 @@ static void accepted_text(const struct key *key, char *text, size_t bytes)
 			 GROUP_DEVICES_MAX);
 		break;
 	case KEY_RANKS:
-		snprintf(
-			text, bytes,
-			"at most %u addresses with commas, each once and the path of a socket or a "
-			"numeric host:port",
-			EXCHANGE_RANKS_MAX);
+		snprintf(text, bytes,
+			 "at most %u addresses with commas, each once and the path of a socket or "
+			 "a numeric host:port",
+			 EXCHANGE_RANKS_MAX);
 		break;
 	case KEY_SPLIT:
 		snprintf(text, bytes,
@@ -229,30 +234,58 @@ static void accepted_text(const struct key *key, char *text, size_t bytes)
 			 "each once");
 		break;
 	default:
-		snprintf(text, bytes, "one of: %.*s", (int)strlen(key->choices) - 1, key->choices);
+		snprintf(text, bytes, "one of: %.*s", (int)strlen(key->words) - 1, key->words);
 	}
 }
 
-static void place_text(const struct place *place, const struct key *key, char *text, size_t bytes)
+static bool is_number(const struct key *key)
 {
-	if (place->file) {
-		snprintf(text, bytes, "%s:%u: %s", place->file, place->line, key->name);
-		return;
-	}
-	snprintf(text, bytes, "--%s", key->flag ? key->flag : key->name);
-	for (char *c = text; *c; c++)
-		*c = *c == '_' ? '-' : *c;
+	return key->kind == KEY_COUNT || key->kind == KEY_SIZE || key->kind == KEY_SHARE ||
+	       key->kind == KEY_OCTAL;
 }
 
-int value_read(struct config *config, const struct key *key, const char *text,
-	       const struct place *place)
+static void place_text(const struct value_place *place, const char *name, char *text, size_t bytes)
 {
-	char where[PATH_MAX + 64], accepted[160];
+	char flag[KEY_FLAG_BYTES];
 
-	if (value_set(config, key, text) == 0)
+	key_flag(name, flag);
+	if (place->file)
+		snprintf(text, bytes, "%s:%u: %s", place->file, place->line, name);
+	else
+		snprintf(text, bytes, "--%s", flag);
+}
+
+int value_read(struct value_target *target, const struct key *key, const char *text,
+	       const struct value_place *place)
+{
+	char where[PATH_MAX + 64], accepted[160], unit = units_of(text);
+
+	if (value_set(target->config, key, text) == 0) {
+		target->units[key - keys] = unit;
 		return 0;
-	place_text(place, key, where, sizeof(where));
-	accepted_text(key, accepted, sizeof(accepted));
+	}
+	place_text(place, key->name, where, sizeof(where));
+	if (is_number(key))
+		accepted_number(key, unit, accepted, sizeof(accepted));
+	else
+		accepted_text(key, accepted, sizeof(accepted));
 	log_error("%s: \"%s\" is not accepted; accepted: %s", where, text, accepted);
 	return -EINVAL;
+}
+
+void value_warn_old(const struct value_place *place, const char *old, const char *name)
+{
+	char where[PATH_MAX + 64], flag[KEY_FLAG_BYTES];
+
+	place_text(place, old, where, sizeof(where));
+	key_flag(name, flag);
+	log_warning("%s: it is called %s%s now; the old name still works", where,
+		    place->file ? "" : "--", place->file ? name : flag);
+}
+
+char value_unit(const struct value_target *target, const char *key)
+{
+	bool old;
+
+	return target->units[key_find(key, &old) - keys];
 }

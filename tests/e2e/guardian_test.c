@@ -1,5 +1,5 @@
 /*
- * keep_test.c - coppiced --keep: what it does when the daemon dies, ends, comes back, and what it
+ * guardian_test.c - coppiced --guardian: what it does when the daemon dies, ends, comes back, and what it
  * holds meanwhile.
  *
  * The words are looked at from the CPU; to a stream that waits for them they are the same.
@@ -23,19 +23,20 @@ static const char *coppiced;
 struct fixture {
 	struct harness *h;
 	struct client c;
-	char flag[128], socket[112];
-	pid_t keeper;
+	char flag[136], socket[112];
+	pid_t guardian;
 	struct abi_lane *lane; /* owned mapping */
 };
 
-static pid_t keeper_start(const struct fixture *f)
+static pid_t guardian_start(const struct fixture *f)
 {
 	pid_t pid = fork();
 
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(coppiced, coppiced, "--keep", "--config=/dev/null", f->flag, (char *)NULL);
+		execl(coppiced, coppiced, "--guardian", "--config=/dev/null", f->flag,
+		      (char *)NULL);
 		_exit(98);
 	}
 	for (int i = 0; i < TRIES && access(f->socket, F_OK) < 0; i++)
@@ -44,23 +45,23 @@ static pid_t keeper_start(const struct fixture *f)
 	return pid;
 }
 
-static void keeper_stop(struct fixture *f, int signal)
+static void guardian_stop(struct fixture *f, int signal)
 {
-	kill(f->keeper, signal);
-	assert_int_equal(harness_wait(f->keeper), signal == SIGTERM ? 0 : -signal);
-	f->keeper = 0;
+	kill(f->guardian, signal);
+	assert_int_equal(harness_wait(f->guardian), signal == SIGTERM ? 0 : -signal);
+	f->guardian = 0;
 	if (signal != SIGTERM)
 		unlink(f->socket);
 }
 
-/* How many lanes the keeper has mapped. */
-static unsigned keeper_lanes(const struct fixture *f)
+/* How many lanes the guardian has mapped. */
+static unsigned guardian_lanes(const struct fixture *f)
 {
 	char path[64], line[512];
 	unsigned n = 0;
 	FILE *maps;
 
-	snprintf(path, sizeof(path), "/proc/%d/maps", f->keeper);
+	snprintf(path, sizeof(path), "/proc/%d/maps", f->guardian);
 	maps = fopen(path, "re");
 	assert_non_null(maps);
 	while (fgets(line, sizeof(line), maps))
@@ -71,9 +72,9 @@ static unsigned keeper_lanes(const struct fixture *f)
 
 static void assert_keeps(const struct fixture *f, unsigned n)
 {
-	for (int i = 0; i < TRIES && keeper_lanes(f) != n; i++)
+	for (int i = 0; i < TRIES && guardian_lanes(f) != n; i++)
 		sleep_ms(5);
-	assert_int_equal(keeper_lanes(f), n);
+	assert_int_equal(guardian_lanes(f), n);
 }
 
 static void lane_make(struct fixture *f)
@@ -92,9 +93,9 @@ static int setup(void **state)
 
 	f->h = harness_new("auto");
 	snprintf(f->socket, sizeof(f->socket), "%s/keep", f->h->folder);
-	snprintf(f->flag, sizeof(f->flag), "--keep-socket=%s", f->socket);
+	snprintf(f->flag, sizeof(f->flag), "--guardian-socket=%s", f->socket);
 	f->h->flags[0] = f->flag;
-	f->keeper = keeper_start(f);
+	f->guardian = guardian_start(f);
 	harness_start(f->h);
 	f->c = client_open(f->h);
 	lane_make(f);
@@ -110,8 +111,8 @@ static int teardown(void **state)
 	munmap(f->lane, sizeof(*f->lane));
 	if (f->h->pid)
 		assert_int_equal(harness_stop(f->h, SIGTERM), 0);
-	if (f->keeper)
-		keeper_stop(f, SIGTERM);
+	if (f->guardian)
+		guardian_stop(f, SIGTERM);
 	harness_free(f->h);
 	free(f);
 	return 0;
@@ -173,7 +174,7 @@ static void a_daemon_that_stops_needs_no_release(void **state)
 	assert_false(is_released(f));
 }
 
-/* ---- what the keeper holds ------------------------------------------------------------------ */
+/* ---- what the guardian holds ------------------------------------------------------------------ */
 
 static void lanes_that_go_are_forgotten(void **state)
 {
@@ -190,29 +191,29 @@ static void lanes_that_go_are_forgotten(void **state)
 	f->c = client_open(f->h);
 }
 
-static void a_keeper_that_comes_back_is_told_all(void **state)
+static void a_guardian_that_comes_back_is_told_all(void **state)
 {
 	struct fixture *f = *state;
 
-	keeper_stop(f, SIGKILL);
+	guardian_stop(f, SIGKILL);
 	client_lane(&f->c);
-	f->keeper = keeper_start(f);
+	f->guardian = guardian_start(f);
 	assert_keeps(f, 2);
-	assert_true(harness_log_has(f->h, "no keeper at"));
+	assert_true(harness_log_has(f->h, "no guardian at"));
 	harness_stop(f->h, SIGKILL);
 	assert_released(f);
 }
 
-static void a_daemon_works_without_its_keeper(void **state)
+static void a_daemon_works_without_its_guardian(void **state)
 {
 	struct fixture *f = *state;
 
-	keeper_stop(f, SIGKILL);
+	guardian_stop(f, SIGKILL);
 	harness_stop(f->h, SIGTERM);
 	client_close(&f->c);
 	harness_start(f->h);
 	f->c = client_open(f->h);
-	assert_true(harness_log_has(f->h, "no keeper at"));
+	assert_true(harness_log_has(f->h, "no guardian at"));
 }
 
 static void a_daemon_started_anew_has_lanes_of_its_own(void **state)
@@ -235,17 +236,17 @@ static void a_daemon_started_anew_has_lanes_of_its_own(void **state)
 	assert_released(f);
 }
 
-static void a_keeper_needs_a_socket(void **state)
+static void a_guardian_needs_a_socket(void **state)
 {
 	pid_t pid = fork();
 
 	(void)state;
 	if (pid == 0) {
 		freopen("/dev/null", "w", stderr);
-		execl(coppiced, coppiced, "--keep", "--config=/dev/null", (char *)NULL);
+		execl(coppiced, coppiced, "--guardian", "--config=/dev/null", (char *)NULL);
 		_exit(98);
 	}
-	assert_int_equal(harness_wait(pid), 1);
+	assert_int_equal(harness_wait(pid), 2);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -257,10 +258,10 @@ int main(int argc, char **argv)
 		CASE(a_word_that_a_queued_replay_takes_back_comes_again),
 		CASE(a_daemon_that_stops_needs_no_release),
 		CASE(lanes_that_go_are_forgotten),
-		CASE(a_keeper_that_comes_back_is_told_all),
-		CASE(a_daemon_works_without_its_keeper),
+		CASE(a_guardian_that_comes_back_is_told_all),
+		CASE(a_daemon_works_without_its_guardian),
 		CASE(a_daemon_started_anew_has_lanes_of_its_own),
-		cmocka_unit_test(a_keeper_needs_a_socket),
+		cmocka_unit_test(a_guardian_needs_a_socket),
 	};
 	int r = harness_init(argc, argv);
 

@@ -1,0 +1,42 @@
+/*
+ * threads.c - one signal mask for all threads of the process.
+ */
+#include "threads.h"
+
+void threads_signals(sigset_t *ret)
+{
+	sigemptyset(ret);
+	sigaddset(ret, SIGTERM);
+	sigaddset(ret, SIGINT);
+	sigaddset(ret, SIGHUP);
+}
+
+void threads_block_signals(void)
+{
+	sigset_t set;
+
+	threads_signals(&set);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+void threads_let_end(bool may)
+{
+	sigset_t set;
+
+	threads_signals(&set);
+	sigdelset(&set, SIGHUP);
+	pthread_sigmask(may ? SIG_UNBLOCK : SIG_BLOCK, &set, NULL);
+}
+
+int threads_start(pthread_t *ret, void *(*body)(void *), void *arg)
+{
+	sigset_t all, old;
+	int r;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = pthread_create(ret, NULL, body, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -r;
+}

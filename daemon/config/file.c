@@ -1,0 +1,105 @@
+/*
+ * file.c - the config file, by inih, a line at a time.
+ *
+ * Lines are counted here, as inih does not tell handlers its own number; all errors are said, not
+ * only the first.
+ */
+#include "file.h"
+
+#include "daemon/base/log.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <stdio.h>
+#include <string.h>
+
+struct file {
+	struct value_target *target; /* borrowed */
+	FILE *stream;
+	struct value_place place;
+	unsigned n_errors;
+};
+
+static char *file_line(char *text, int bytes, void *user)
+{
+	struct file *f = user;
+	size_t length;
+	int c;
+
+	if (!fgets(text, bytes, f->stream))
+		return NULL;
+	f->place.line++;
+	length = strlen(text);
+	if (length > 0 && text[length - 1] != '\n' && !feof(f->stream)) {
+		log_error("%s:%u: the line is longer than %d bytes", f->place.file, f->place.line,
+			  bytes - 2);
+		f->n_errors++;
+		while ((c = getc(f->stream)) != EOF && c != '\n')
+			continue;
+	}
+	return text;
+}
+
+static int unknown_key(const struct file *f, const char *name)
+{
+	const char *nearest = key_nearest(name);
+
+	if (nearest)
+		log_error("%s:%u: no key %s: did you mean %s?", f->place.file, f->place.line, name,
+			  nearest);
+	else
+		log_error("%s:%u: no key %s; accepted are those of coppiced --help, with _ for -",
+			  f->place.file, f->place.line, name);
+	return -EINVAL;
+}
+
+static int key_read(struct file *f, const char *name, const char *value)
+{
+	bool old;
+	const struct key *key = key_find(name, &old);
+
+	if (!key)
+		return unknown_key(f, name);
+	if (old)
+		value_warn_old(&f->place, name, key->name);
+	return value_read(f->target, key, value, &f->place);
+}
+
+static int file_value(void *user, const char *section, const char *name, const char *value)
+{
+	struct file *f = user;
+
+	if (strcmp(section, "coppiced") != 0) {
+		log_error("%s:%u: %s stands in section [%s]; accepted: [coppiced]", f->place.file,
+			  f->place.line, name, section);
+		f->n_errors++;
+	} else if (key_read(f, name, value) < 0) {
+		f->n_errors++;
+	}
+	return 1;
+}
+
+int file_read(struct value_target *target, const char *path, bool must_exist)
+{
+	struct file f = {.target = target, .place.file = path, .stream = fopen(path, "re")};
+	int line;
+
+	if (!f.stream) {
+		if (errno == ENOENT && !must_exist)
+			return 0;
+		log_error("%s: cannot be read: %s", path, strerror(errno));
+		return -EINVAL;
+	}
+	line = ini_parse_stream(file_line, &f, file_value, &f);
+	if (ferror(f.stream)) {
+		log_error("%s: cannot be read: %s", path, strerror(errno));
+		f.n_errors++;
+	} else if (line != 0) {
+		log_error(
+			"%s:%d: not understood; accepted: key = value, [coppiced], comments with #",
+			path, line);
+		f.n_errors++;
+	}
+	fclose(f.stream);
+	return f.n_errors ? -EINVAL : 0;
+}
