@@ -22,6 +22,7 @@ static const struct args_option table[] = {
 	{"help", '?', NULL, "this text"},
 	{NULL, 0, NULL, "And some more:"},
 	{"a-name-that-is-long", 257, "VALUE", "behind it"},
+	{"formerly", 258, NULL, NULL},
 	{0},
 };
 
@@ -79,6 +80,15 @@ static void test_options_are_spelled_in_full(void **state)
 	assert_refused(BEGIN("--nothing-like-it=3"), "--nothing-like-it is no option: see --help");
 	assert_refused(BEGIN("-jx"), "-x is no option: see --help");
 	assert_refused(BEGIN("-s./s", "--po"), "--po is no option: did you mean --pool?");
+}
+
+static void test_an_old_name_works_and_is_not_offered(void **state)
+{
+	struct args a = BEGIN("--formerly");
+	(void)state;
+
+	assert_next(&a, 258, NULL);
+	assert_refused(BEGIN("--formerl"), "--formerl is no option: see --help");
 }
 
 static void test_a_value_is_no_option(void **state)
@@ -153,6 +163,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_options_and_words_come_in_their_order),
 		cmocka_unit_test(test_options_are_spelled_in_full),
+		cmocka_unit_test(test_an_old_name_works_and_is_not_offered),
 		cmocka_unit_test(test_a_value_is_no_option),
 		cmocka_unit_test(test_a_value_too_many_or_too_few_is_said),
 		cmocka_unit_test(test_whole_numbers_have_limits),
