@@ -168,7 +168,7 @@ static void bad_models_are_refused_by_field(void **state)
 		const char *name, *field;
 	} cases[] = {
 		{2, 3, 2, 64, 0, 0, 0, 0, 0, "m", "n_q_heads"},
-		{2, 34, 2, 64, 0, 0, 0, 0, 0, "m", "n_q_heads"},
+		{2, 258, 2, 64, 0, 0, 0, 0, 0, "m", "n_q_heads"},
 		{2, 0, 2, 64, 0, 0, 0, 0, 0, "m", "n_q_heads"},
 		{2, 4, 0, 64, 0, 0, 0, 0, 0, "m", "n_kv_heads"},
 		{0, 4, 2, 64, 0, 0, 0, 0, 0, "m", "n_layers"},
