@@ -1,12 +1,17 @@
 /*
  * main.c - coppice-agent: continues prompts, attention by coppiced.
  *
- * Status 0; 1 after one sentence on stderr; 64 for bad arguments; 130 when a signal ended it.
+ * An app as others are written: of coppice's it uses coppice.h alone, and how that is done stands
+ * in daemon_attention.c. Exit statuses are those of all programs here, and 130 when a signal ended
+ * it.
  */
 #include "agent.h"
+#include "proto/cli/status.h"
 
 #include <errno.h>
 #include <stdio.h>
+
+#define STATUS_SIGNALLED 130 /* as shells have it: 128 and SIGINT */
 
 static volatile sig_atomic_t stop;
 
@@ -16,19 +21,33 @@ static void on_signal(int number)
 	stop = 1;
 }
 
-int main(int argc, char **argv)
+/* No SA_RESTART: a sleeping call returns. */
+static void catch_signals(void)
 {
-	struct options options;
-	struct fault fault;
-	options_parse(&options, argc, argv);
-	/* No SA_RESTART: a sleeping call returns. */
 	const struct sigaction action = {.sa_handler = on_signal};
+
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	int r = agent_run(&options, &stop, &fault);
+}
+
+int main(int argc, char **argv)
+{
+	struct args args = args_begin(options_table, argc, argv);
+	struct options options;
+	struct fault fault;
+	int r = options_read(&options, &args);
+
+	if (r > 0)
+		return CLI_OK;
+	if (r < 0) {
+		fprintf(stderr, "coppice-agent: %s\n", args.why);
+		return CLI_USAGE;
+	}
+	catch_signals();
+	r = agent_run(&options, &stop, &fault);
 	if (r == 0)
-		return 0;
+		return CLI_OK;
 	fflush(stdout);
 	fprintf(stderr, "coppice-agent: %s\n", fault.text);
-	return r == -EINTR ? 130 : 1;
+	return r == -EINTR ? STATUS_SIGNALLED : CLI_FAILED;
 }

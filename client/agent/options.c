@@ -1,9 +1,12 @@
-/* options.c - see options.h. */
+/*
+ * options.c - coppice-agent's command line: one table, which is the help as well.
+ *
+ * Values are checked as they come; what only shows when all are there is checked at the end.
+ */
 #include "options.h"
 
-#include <argp.h>
 #include <errno.h>
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,217 +31,218 @@ enum option_key {
 	OPT_NAME,
 };
 
-static const struct argp_option argp_options[] = {
-	{.doc = "What runs"},
-	{"model", 'm', "DIR", 0, "Folder with config.json and model.safetensors (required)"},
-	{"name", OPT_NAME, "NAME", 0, "The model's name at the daemon (default: the folder's)"},
-	{"socket", 's', "PATH", 0,
-	 "The daemon's socket (default: $COPPICE_SOCKET, else the system's)"},
-	{"kv-dtype", OPT_KV_DTYPE, "TYPE", 0,
+const struct args_option options_table[] = {
+	{NULL, 0, NULL, "What runs:"},
+	{"model", 'm', "DIR", "folder with config.json and model.safetensors (required)"},
+	{"name", OPT_NAME, "NAME", "the model's name at the daemon (default: the folder's)"},
+	{"socket", 's', "PATH",
+	 "the daemon's socket (default: $COPPICE_SOCKET, else the system's)"},
+	{"kv-dtype", OPT_KV_DTYPE, "TYPE",
 	 "fp32, fp16 or bf16: of Q, K, V and O at the daemon (default: the weights')"},
-	{"private", OPT_PRIVATE, NULL, 0, "Share KV with nobody (a random salt)"},
-	{.doc = "What goes in"},
-	{"document", 'd', "FILE", 0, "Bytes that go before every prompt"},
-	{"prompt", 'p', "TEXT", 0, "A prompt; a token is a byte. Several: several sequences"},
-	{"prompt-file", OPT_PROMPT_FILE, "FILE", 0, "The same from a file"},
-	{"ids", OPT_IDS, "FILE", 0,
-	 "A prompt as token ids: decimal numbers, or 32-bit little-endian words"},
-	{"n-seqs", OPT_N_SEQS, "N", 0, "Sequences for each prompt, with seeds SEED, SEED + 1, ..."},
-	{.doc = "How it goes on"},
-	{"tokens", 'n', "N", 0, "Tokens to generate for each sequence (default 64)"},
-	{"temperature", OPT_TEMPERATURE, "T", 0, "0 (the default): always the likeliest token"},
-	{"top-k", OPT_TOP_K, "K", 0, "Draw from the K likeliest (default 0: from all)"},
-	{"top-p", OPT_TOP_P, "P", 0, "Draw from the likeliest that together reach P (default 1)"},
-	{"seed", OPT_SEED, "SEED", 0, "Of the draws (default 0)"},
-	{"chunk", OPT_CHUNK, "N", 0, "Tokens of a prompt computed at a time (default 256)"},
-	{.doc = "What comes out"},
-	{"json", OPT_JSON, NULL, 0, "Print one JSON object at the end, and nothing else"},
-	{"report", OPT_REPORT, "FILE", 0, "Write that object to FILE"},
-	{"ids-out", OPT_IDS_OUT, "FILE", 0,
-	 "Write the generated ids to FILE, a line for each sequence"},
-	{"logprobs", OPT_LOGPROBS, NULL, 0,
-	 "Print each token's log probability and the runner-up's on stderr"},
-	{"progress", OPT_PROGRESS, NULL, 0, "Say on stderr now and then how far it is"},
-	{.doc = "For tests"},
-	{"layer-sleep-us", OPT_LAYER_SLEEP, "US", 0, "Sleep before each layer's step"},
-	{"start-delay-ms", OPT_START_DELAY, "MS", 0, "Sleep before the prompt is opened"},
+	{"private", OPT_PRIVATE, NULL, "share KV with nobody (a random salt)"},
+	{NULL, 0, NULL, "What goes in:"},
+	{"document", 'd', "FILE", "bytes that go before every prompt"},
+	{"prompt", 'p', "TEXT", "a prompt; a token is a byte. Several: several sequences"},
+	{"prompt-file", OPT_PROMPT_FILE, "FILE", "the same from a file"},
+	{"ids", OPT_IDS, "FILE",
+	 "a prompt as token ids: decimal numbers, or 32-bit little-endian words"},
+	{"n-seqs", OPT_N_SEQS, "N", "sequences for each prompt, with seeds SEED, SEED + 1, ..."},
+	{NULL, 0, NULL, "How it goes on:"},
+	{"tokens", 'n', "N", "tokens to generate for each sequence (default: 64)"},
+	{"temperature", OPT_TEMPERATURE, "T", "0 (the default): always the likeliest token"},
+	{"top-k", OPT_TOP_K, "K", "draw from the K likeliest (default: 0, from all)"},
+	{"top-p", OPT_TOP_P, "P", "draw from the likeliest that together reach P (default: 1)"},
+	{"seed", OPT_SEED, "SEED", "of the draws (default: 0)"},
+	{"chunk", OPT_CHUNK, "N", "tokens of a prompt computed at a time (default: 256)"},
+	{NULL, 0, NULL, "What comes out:"},
+	{"json", OPT_JSON, NULL, "print one JSON object at the end, and nothing else"},
+	{"report", OPT_REPORT, "FILE", "write that object to FILE"},
+	{"ids-out", OPT_IDS_OUT, "FILE",
+	 "write the generated ids to FILE, a line for each sequence"},
+	{"logprobs", OPT_LOGPROBS, NULL,
+	 "print each token's log probability and the runner-up's on stderr"},
+	{"progress", OPT_PROGRESS, NULL, "say on stderr now and then how far it is"},
+	{NULL, 0, NULL, "For tests:"},
+	{"layer-sleep-us", OPT_LAYER_SLEEP, "US", "sleep before each layer's step"},
+	{"start-delay-ms", OPT_START_DELAY, "MS", "sleep before the prompt is opened"},
+	{NULL, 0, NULL, "About coppice-agent:"},
+	{"help", '?', NULL, "print this"},
+	{"version", 'V', NULL, "print the version"},
 	{0},
 };
 
-/* argp_error ends the process, so that what follows sees good values only. */
-static uint64_t whole(struct argp_state *state, const char *name, const char *arg, uint64_t min,
-		      uint64_t max)
+static void print_help(void)
+{
+	puts("Usage: coppice-agent --model DIR --prompt TEXT [OPTION...]\n"
+	     "Continues prompts with a Llama-architecture model: matrix products here,\n"
+	     "attention by coppiced, which computes what prompts have in common once for all\n"
+	     "its clients.\n");
+	args_print(stdout, options_table);
+	puts("\nIt ends with 0, with 1 after one sentence on stderr, with 2 on a bad command\n"
+	     "line, or with 130 when SIGINT or SIGTERM ended it. coppice-agent(1) says more.");
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static int whole(struct args *args, uint32_t min, uint32_t max, uint32_t *ret)
+{
+	uint64_t n;
+	int r = args_whole(args, min, max, &n);
+
+	if (r == 0)
+		*ret = (uint32_t)n;
+	return r;
+}
+
+static int real(struct args *args, double max, double *ret)
 {
 	char *end;
-	errno = 0;
-	const unsigned long long value = strtoull(arg, &end, 10);
-	if (errno || end == arg || *end || arg[0] == '-' || value < min || value > max)
-		argp_error(state, "--%s must be a whole number from %llu to %llu, not '%s'", name,
-			   (unsigned long long)min, (unsigned long long)max, arg);
-	return value;
+	const double value = strtod(args->value, &end);
+
+	if (end == args->value || *end || !(value >= 0 && value <= max))
+		return args_fail(args, "--%s takes a number from 0 to %g, not \"%.40s\"",
+				 args->name, max, args->value);
+	*ret = value;
+	return 0;
 }
 
-static double real(struct argp_state *state, const char *name, const char *arg, double max)
+static int dtype(struct args *args, struct options *o)
 {
-	char *end;
-	const double value = strtod(arg, &end);
-	if (end == arg || *end || !(value >= 0 && value <= max))
-		argp_error(state, "--%s must be a number from 0 to %g, not '%s'", name, max, arg);
-	return value;
-}
+	static const struct {
+		const char *name;
+		enum coppice_dtype dtype;
+	} all[] = {{"fp32", COPPICE_FP32}, {"fp16", COPPICE_FP16}, {"bf16", COPPICE_BF16}};
 
-static enum coppice_dtype dtype(struct argp_state *state, const char *arg)
-{
-	if (!strcmp(arg, "fp32"))
-		return COPPICE_FP32;
-	if (!strcmp(arg, "fp16"))
-		return COPPICE_FP16;
-	if (strcmp(arg, "bf16"))
-		argp_error(state, "--kv-dtype must be fp32, fp16 or bf16, not '%s'", arg);
-	return COPPICE_BF16;
-}
-
-static void add_prompt(struct argp_state *state, enum options_kind kind, const char *arg)
-{
-	struct options *o = state->input;
-	if (o->n_prompts == OPTIONS_MAX_SEQS)
-		argp_error(state, "at most %d prompts", OPTIONS_MAX_SEQS);
-	o->prompts[o->n_prompts++] = (struct options_prompt){kind, arg};
-}
-
-static void check(struct argp_state *state, const struct options *o)
-{
-	if (!o->model_dir)
-		argp_error(state, "--model is missing");
-	if (!o->n_prompts)
-		argp_error(state, "a --prompt, --prompt-file or --ids is missing");
-	if (o->n_prompts * o->n_seqs > OPTIONS_MAX_SEQS)
-		argp_error(state, "%u prompts times --n-seqs %u: at most %d sequences",
-			   o->n_prompts, o->n_seqs, OPTIONS_MAX_SEQS);
-	if (o->sampling.top_p == 0)
-		argp_error(state, "--top-p must be above 0");
-	for (uint32_t i = 0; o->document && i < o->n_prompts; i++)
-		if (o->prompts[i].kind == OPTIONS_IDS)
-			argp_error(state, "--document holds bytes and does not go with --ids");
-}
-
-static error_t parse_input(int key, char *arg, struct argp_state *state)
-{
-	struct options *o = state->input;
-	switch (key) {
-	case 'm':
-		o->model_dir = arg;
-		return 0;
-	case 's':
-		o->socket_path = arg;
-		return 0;
-	case 'd':
-		o->document = arg;
-		return 0;
-	case 'p':
-		add_prompt(state, OPTIONS_TEXT, arg);
-		return 0;
-	case OPT_PROMPT_FILE:
-		add_prompt(state, OPTIONS_FILE, arg);
-		return 0;
-	case OPT_IDS:
-		add_prompt(state, OPTIONS_IDS, arg);
-		return 0;
-	case OPT_NAME:
-		o->model_name = arg;
-		return 0;
-	case OPT_KV_DTYPE:
-		o->kv_dtype = dtype(state, arg);
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		if (strcmp(args->value, all[i].name) != 0)
+			continue;
+		o->kv_dtype = all[i].dtype;
 		o->has_kv_dtype = true;
 		return 0;
-	case OPT_REPORT:
-		o->report_path = arg;
-		return 0;
-	case OPT_IDS_OUT:
-		o->ids_path = arg;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
 	}
+	return args_fail(args, "--kv-dtype takes fp32, fp16 or bf16, not \"%.40s\"", args->value);
 }
 
-static error_t parse_number(int key, const char *arg, struct argp_state *state)
+static int prompt(struct args *args, struct options *o, enum options_kind kind)
 {
-	struct options *o = state->input;
+	if (o->n_prompts == OPTIONS_MAX_SEQS)
+		return args_fail(args, "at most %d prompts", OPTIONS_MAX_SEQS);
+	o->prompts[o->n_prompts++] = (struct options_prompt){kind, args->value};
+	return 0;
+}
+
+static int text(struct args *args, const char **ret)
+{
+	*ret = args->value;
+	return 0;
+}
+
+static int yes(bool *ret)
+{
+	*ret = true;
+	return 0;
+}
+
+/* ---- options -------------------------------------------------------------------------------- */
+
+static int take_number(struct options *o, int key, struct args *args)
+{
 	switch (key) {
 	case 'n':
-		o->n_tokens = whole(state, "tokens", arg, 1, 1 << 24);
-		return 0;
+		return whole(args, 1, 1 << 24, &o->n_tokens);
 	case OPT_N_SEQS:
-		o->n_seqs = whole(state, "n-seqs", arg, 1, OPTIONS_MAX_SEQS);
-		return 0;
+		return whole(args, 1, OPTIONS_MAX_SEQS, &o->n_seqs);
 	case OPT_CHUNK:
-		o->chunk = whole(state, "chunk", arg, 1, 32768);
-		return 0;
+		return whole(args, 1, 32768, &o->chunk);
 	case OPT_TEMPERATURE:
-		o->sampling.temperature = real(state, "temperature", arg, 100);
-		return 0;
+		return real(args, 100, &o->sampling.temperature);
 	case OPT_TOP_K:
-		o->sampling.top_k = whole(state, "top-k", arg, 0, UINT32_MAX);
-		return 0;
+		return whole(args, 0, UINT32_MAX, &o->sampling.top_k);
 	case OPT_TOP_P:
-		o->sampling.top_p = real(state, "top-p", arg, 1);
-		return 0;
+		return real(args, 1, &o->sampling.top_p);
 	case OPT_SEED:
-		o->sampling.seed = whole(state, "seed", arg, 0, UINT64_MAX);
-		return 0;
+		return args_whole(args, 0, UINT64_MAX, &o->sampling.seed);
 	case OPT_LAYER_SLEEP:
-		o->layer_sleep_us = whole(state, "layer-sleep-us", arg, 0, 60000000);
-		return 0;
-	case OPT_START_DELAY:
-		o->start_delay_ms = whole(state, "start-delay-ms", arg, 0, 3600000);
-		return 0;
+		return whole(args, 0, 60000000, &o->layer_sleep_us);
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return whole(args, 0, 3600000, &o->start_delay_ms);
 	}
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static int take_option(struct options *o, int key, struct args *args)
 {
-	struct options *o = state->input;
 	switch (key) {
+	case 'm':
+		return text(args, &o->model_dir);
+	case OPT_NAME:
+		return text(args, &o->model_name);
+	case 's':
+		return text(args, &o->socket_path);
+	case 'd':
+		return text(args, &o->document);
+	case OPT_REPORT:
+		return text(args, &o->report_path);
+	case OPT_IDS_OUT:
+		return text(args, &o->ids_path);
+	case 'p':
+		return prompt(args, o, OPTIONS_TEXT);
+	case OPT_PROMPT_FILE:
+		return prompt(args, o, OPTIONS_FILE);
+	case OPT_IDS:
+		return prompt(args, o, OPTIONS_IDS);
+	case OPT_KV_DTYPE:
+		return dtype(args, o);
 	case OPT_PRIVATE:
-		o->private_kv = true;
-		return 0;
+		return yes(&o->private_kv);
 	case OPT_JSON:
-		o->json = true;
-		return 0;
+		return yes(&o->json);
 	case OPT_PROGRESS:
-		o->progress = true;
-		return 0;
+		return yes(&o->progress);
 	case OPT_LOGPROBS:
-		o->logprobs = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "'%s': every argument is an option (a prompt is --prompt TEXT)",
-			   arg);
-		return 0;
-	case ARGP_KEY_END:
-		check(state, o);
-		return 0;
+		return yes(&o->logprobs);
+	case ARGS_WORD:
+		return args_fail(
+			args, "\"%.40s\": every argument is an option (a prompt is --prompt TEXT)",
+			args->value);
 	default:
-		if (parse_input(key, arg, state) == 0)
-			return 0;
-		return parse_number(key, arg, state);
+		return take_number(o, key, args);
 	}
 }
 
-void options_parse(struct options *ret, int argc, char **argv)
+static int check(const struct options *o, struct args *args)
 {
-	static const struct argp argp = {
-		.options = argp_options,
-		.parser = parse,
-		.doc = "Continues prompts with a Llama-architecture model: matrix products here, "
-		       "attention by "
-		       "coppiced, which computes what prompts have in common once for all its "
-		       "clients.",
-	};
-	argp_program_version = "coppice-agent " COPPICE_VERSION;
+	if (!o->model_dir)
+		return args_fail(args, "--model is missing: see --help");
+	if (!o->n_prompts)
+		return args_fail(args, "a --prompt, --prompt-file or --ids is missing");
+	if (o->n_prompts * o->n_seqs > OPTIONS_MAX_SEQS)
+		return args_fail(args, "%u prompts times --n-seqs %u: at most %d sequences",
+				 o->n_prompts, o->n_seqs, OPTIONS_MAX_SEQS);
+	if (o->sampling.top_p == 0)
+		return args_fail(args, "--top-p takes a number above 0");
+	for (uint32_t i = 0; o->document && i < o->n_prompts; i++)
+		if (o->prompts[i].kind == OPTIONS_IDS)
+			return args_fail(args, "--document holds bytes and does not go with --ids");
+	return 0;
+}
+
+int options_read(struct options *ret, struct args *args)
+{
+	int key, r = 0;
+
 	*ret = (struct options){.n_seqs = 1, .n_tokens = 64, .chunk = 256, .sampling.top_p = 1};
-	argp_parse(&argp, argc, argv, 0, NULL, ret);
+	while (r == 0 && (key = args_next(args)) != 0) {
+		if (key < 0)
+			return key;
+		if (key == '?') {
+			print_help();
+			return 1;
+		}
+		if (key == 'V') {
+			puts("coppice-agent " COPPICE_VERSION);
+			return 1;
+		}
+		r = take_option(ret, key, args);
+	}
+	return r < 0 ? r : check(ret, args);
 }

@@ -5,6 +5,8 @@
 #define AGENT_OPTIONS_H
 
 #include "client/coppice.h"
+#include "proto/cli/args.h"
+#include "proto/cli/must_check.h"
 #include "sampler.h"
 
 #define OPTIONS_MAX_SEQS 256
@@ -35,8 +37,10 @@ struct options {
 	uint32_t layer_sleep_us, start_delay_ms;
 };
 
-/* Reads the command line. Ends the process after --help, --version and on bad arguments (status
- * 64), as argp does. */
-void options_parse(struct options *ret, int argc, char **argv);
+extern const struct args_option options_table[];
+
+/* Reads args, which has options_table. 0; 1 where --help or --version asked for what is printed now;
+ * -EINVAL and a sentence in args->why. */
+MUST_CHECK int options_read(struct options *ret, struct args *args);
 
 #endif

@@ -430,7 +430,7 @@ static void a_prompt_longer_than_the_pool_is_one_sentence(void **state)
 	client_close(&watch);
 }
 
-static void bad_arguments_end_with_64(void **state)
+static void bad_arguments_end_with_2(void **state)
 {
 	static const char *const cases[][4] = {
 		{"--prompt", "x", "--kv-dtype", "fp8"}, {"--prompt", "x", "--tokens", "0"},
@@ -443,10 +443,52 @@ static void bad_arguments_end_with_64(void **state)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		agent_run(&a, *state, WORDS(cases[i][0], cases[i][1], cases[i][2], cases[i][3]));
-		assert_int_equal(a.status, 64);
+		assert_int_equal(a.status, 2);
 		assert_string_equal(a.out, "");
 		assert_non_null(strstr(a.err, "coppice-agent: "));
 	}
+}
+
+static void what_was_meant_is_asked(void **state)
+{
+	static struct agent a;
+
+	agent_run(&a, *state, WORDS("--promt", "x"));
+	assert_int_equal(a.status, 2);
+	assert_string_equal(a.err, "coppice-agent: --promt is no option: did you mean --prompt?\n");
+	agent_run(&a, *state, WORDS("--prompt", "x", "--tok=3"));
+	assert_int_equal(a.status, 2);
+	assert_string_equal(a.err, "coppice-agent: --tok is no option: did you mean --tokens?\n");
+}
+
+static void help_is_in_the_order_it_is_read(void **state)
+{
+	static const char *const order[] = {
+		"Usage: coppice-agent",
+		"--model=",
+		"--document=",
+		"--prompt=",
+		"--tokens=",
+		"--temperature=",
+		"--seed=",
+		"--json",
+		"--report=",
+		"--layer-sleep-us=",
+		"--help",
+		"--version",
+	};
+	static struct agent a;
+	const char *at = a.out;
+
+	agent_run(&a, *state, WORDS("--help"));
+	assert_int_equal(a.status, 0);
+	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
+		at = strstr(at, order[i]);
+		if (!at)
+			fail_msg("no %s, or not there: %s", order[i], a.out);
+	}
+	for (char *line = strtok(a.out, "\n"); line; line = strtok(NULL, "\n"))
+		assert_true(strlen(line) <= 80);
 }
 
 /* ---- the program ---------------------------------------------------------------------------- */
@@ -486,7 +528,9 @@ int main(int argc, char **argv)
 		TEST(damaged_weights_are_one_sentence),
 		cmocka_unit_test_setup_teardown(a_prompt_longer_than_the_pool_is_one_sentence,
 						setup_not_started, harness_teardown),
-		TEST(bad_arguments_end_with_64),
+		TEST(bad_arguments_end_with_2),
+		TEST(what_was_meant_is_asked),
+		TEST(help_is_in_the_order_it_is_read),
 	};
 
 	if (harness_init(argc, argv) < 0)
