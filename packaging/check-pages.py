@@ -27,6 +27,8 @@ PROGRAMS = {
 	"coppice-agent": ["client/agent/", "proto/cli/"],
 	"coppice-bench": ["tests/bench/"],
 }
+NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+(\(\))?|[A-Z][A-Z0-9]*(_[A-Z0-9]+)+") # of two words at least
+PLACEHOLDER = re.compile(r"(^|[^A-Za-z])[A-Z]{2,}([^A-Za-z]|$)") # NAME_test.c
 COMMON_OPTIONS = {"help", "version", "usage"} # argp's own
 
 
@@ -134,15 +136,17 @@ class Page:
 			word = word.rstrip(",;.")
 			if re.fullmatch(r"[\w.*-]+(/[\w.*-]+)*/?", word) and (re.search(ENDINGS + "$", word) or "/" in word):
 				self.check_path(number, word)
-			elif re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+(\(\))?", word) and word.removesuffix("()") not in self.tree.words:
+			elif NAME.fullmatch(word) and word.removesuffix("()") not in self.tree.words:
 				self.complain(number, f"{word} is in no source")
 
 	def check_path(self, number, word):
 		"""A path of this tree: its first folder is one of ours, or it ends as files of ours do."""
 		parts = word.rstrip("/").split("/")
 		ours = parts[0] in self.tree.folders or re.search(ENDINGS + "$", word)
-		stands_for_another = any(re.fullmatch(r"[A-Z]+", part) for part in parts) and parts[-1] != "LICENSE"
-		if ours and parts[0] != "build" and not stands_for_another and not self.tree.has_path(self.name, word):
+		stands_for_another = any(PLACEHOLDER.search(part) for part in parts) and not re.search(r"\.md$|LICENSE$", word)
+		ending_alone = re.fullmatch(ENDINGS, word)
+		if (ours and parts[0] != "build" and not stands_for_another and not ending_alone and
+				not self.tree.has_path(self.name, word)):
 			self.complain(number, f"no such file: {word}")
 
 	def check_command(self, number, line):
