@@ -17,7 +17,7 @@ import sys
 
 COLUMNS = 120
 README_LINES = 150
-SOURCES = {".c", ".h", ".cu", ".cuh", ".proto", ".py", ".sh", ".awk", ".json", ".conf", ".txt", ".cmake", ".service", ".socket",
+SOURCES = {".c", ".h", ".cu", ".cuh", ".proto", ".py", ".sh", ".awk", ".json", ".conf", ".def", ".txt", ".cmake", ".service", ".socket",
 	".in", ".1", ".3", ".5", ".8"}
 ENDINGS = r"\.(?:c|h|cu|cuh|md|sh|awk|py|json|conf|proto|txt|cmake|service|socket)"
 # Where the options of our programs stand.
