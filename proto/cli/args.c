@@ -1,5 +1,6 @@
 /*
- * args.c - options and words of a command line, one after the other.
+ * args.c - options and words of a command line, one after the other, as getopt_long finds them; but
+ * long options are spelled in full, and what is wrong is a sentence.
  *
  * An option's value is no option, whatever it looks like: --name --pool gives a name that begins
  * with two dashes. Options may stand before, between and behind words.
@@ -8,12 +9,16 @@
 
 #include "proto/cli/nearest.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define KEY_SHIFT 1024 /* of long options' keys, which are told from letters and from ? so */
+#define WORD 1 /* getopt's key of a word that is no option, where options begin with - */
 
 static bool is_end(const struct args_option *option)
 {
@@ -31,10 +36,10 @@ static const struct args_option *find_long(const struct args_option *option, con
 	return NULL;
 }
 
-static const struct args_option *find_short(const struct args_option *option, char letter)
+static const struct args_option *find_key(const struct args_option *option, int key)
 {
 	for (; !is_end(option); option++) {
-		if (option->name && option->key == letter)
+		if (option->name && option->key == key)
 			return option;
 	}
 	return NULL;
@@ -42,7 +47,23 @@ static const struct args_option *find_short(const struct args_option *option, ch
 
 struct args args_begin(const struct args_option *table, int argc, char **argv)
 {
-	return (struct args){.table = table, .argc = argc, .at = 1, .argv = argv};
+	struct args a = {.table = table, .argc = argc, .argv = argv};
+	struct option *to = a.longs;
+	/* Words come in their order as key 1; a value that is missing is told from no option. */
+	char *letter = stpcpy(a.shorts, "-:");
+
+	for (const struct args_option *option = table; !is_end(option); option++) {
+		if (!option->name)
+			continue;
+		assert(to - a.longs < ARGS_MAX && option->key < KEY_SHIFT);
+		*to++ = (struct option){option->name, option->arg ? required_argument : no_argument,
+					NULL, option->key + KEY_SHIFT};
+		if (args_is_short(option))
+			letter += sprintf(letter, "%c%s", option->key, option->arg ? ":" : "");
+	}
+	optind = 0; /* glibc: begin anew */
+	opterr = 0;
+	return a;
 }
 
 int args_fail(struct args *a, const char *format, ...)
@@ -71,61 +92,62 @@ static int fail_unknown(struct args *a, const char *name, size_t length)
 	return args_fail(a, "--%.*s is no option: see --help", shown, name);
 }
 
-/* The option is at hand; attached is the value in its own word, if there is one. */
-static int take(struct args *a, const struct args_option *option, const char *attached)
+/* The next word is a long option that is not spelled in full, or none at all: getopt_long would
+ * take a beginning for the whole. */
+static int check_spelling(struct args *a)
 {
-	a->name = option->name;
-	a->value = attached;
-	if (!option->arg)
-		return attached ? args_fail(a, "--%s takes no value", option->name) : option->key;
-	if (!attached && a->at < a->argc)
-		a->value = a->argv[a->at++];
-	if (!a->value)
+	const char *word = a->argv[optind ? optind : 1];
+	size_t length;
+
+	if (!word || strncmp(word, "--", 2) != 0 || !word[2])
+		return 0;
+	length = strcspn(word + 2, "=");
+	return find_long(a->table, word + 2, length) ? 0 : fail_unknown(a, word + 2, length);
+}
+
+/* What getopt_long says of an option that is none, or whose value is one too many or too few. */
+static int fail_option(struct args *a, int said)
+{
+	const struct args_option *option =
+		find_key(a->table, optopt > KEY_SHIFT ? optopt - KEY_SHIFT : optopt);
+
+	if (!option)
+		return args_fail(a, "-%c is no option: see --help", optopt);
+	if (said == ':')
 		return args_fail(a, "--%s lacks its %s", option->name, option->arg);
-	return option->key;
+	return args_fail(a, "--%s takes no value", option->name);
 }
 
-static int next_long(struct args *a, const char *name)
+static int word_next(struct args *a)
 {
-	size_t length = strcspn(name, "=");
-	const struct args_option *option = find_long(a->table, name, length);
-
-	if (!option)
-		return fail_unknown(a, name, length);
-	return take(a, option, name[length] ? name + length + 1 : NULL);
-}
-
-/* Of a word such as -js, whose last option may have its value behind it: -jsPATH. */
-static int next_short(struct args *a)
-{
-	const char *rest = a->cluster + 1;
-	const struct args_option *option = find_short(a->table, *a->cluster);
-
-	if (!option)
-		return args_fail(a, "-%c is no option: see --help", *a->cluster);
-	a->cluster = option->arg || !*rest ? NULL : rest;
-	return take(a, option, option->arg && *rest ? rest : NULL);
+	if (optind >= a->argc)
+		return 0;
+	a->value = a->argv[optind++];
+	return ARGS_WORD;
 }
 
 int args_next(struct args *a)
 {
-	const char *word;
+	int key;
 
-	if (a->cluster)
-		return next_short(a);
-	if (a->at < a->argc && !a->words_alone && strcmp(a->argv[a->at], "--") == 0) {
+	if (a->words_alone)
+		return word_next(a);
+	if (check_spelling(a) < 0)
+		return -EINVAL;
+	optopt = 0;
+	key = getopt_long(a->argc, a->argv, a->shorts, a->longs, NULL);
+	if (key == ':' || (key == '?' && optopt))
+		return fail_option(a, key);
+	a->value = optarg;
+	if (key == WORD)
+		return ARGS_WORD;
+	if (key == -1) {
 		a->words_alone = true;
-		a->at++;
+		return word_next(a);
 	}
-	if (a->at >= a->argc)
-		return 0;
-	word = a->argv[a->at++];
-	if (!a->words_alone && word[0] == '-' && word[1]) {
-		a->cluster = word[1] == '-' ? NULL : word + 1;
-		return a->cluster ? next_short(a) : next_long(a, word + 2);
-	}
-	a->value = word;
-	return ARGS_WORD;
+	key -= key > KEY_SHIFT ? KEY_SHIFT : 0;
+	a->name = find_key(a->table, key)->name;
+	return key;
 }
 
 int args_whole(struct args *a, uint64_t min, uint64_t max, uint64_t *ret)

@@ -1,5 +1,5 @@
 /*
- * args.h - a command line, read word by word: the same way in every program.
+ * args.h - a command line, read word by word by getopt_long: the same way in every program.
  *
  *	struct args args = args_begin(table, argc, argv);
  *
@@ -16,12 +16,15 @@
 
 #include "proto/cli/must_check.h"
 
+#include <ctype.h>
+#include <getopt.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #define ARGS_WHY_BYTES 256
+#define ARGS_MAX 128 /* options of a table */
 #define ARGS_WORD INT_MAX /* the key of a word that is no option */
 
 /* A line of a table, which ends with a line of zeros. */
@@ -32,17 +35,25 @@ struct args_option {
 	const char *help; /* NULL: an old name, which works and is told to nobody */
 };
 
+/* Its key is a short spelling too. */
+static inline bool args_is_short(const struct args_option *option)
+{
+	return option->key < 128 && (isalnum(option->key) || option->key == '?');
+}
+
 struct args {
 	const struct args_option *table; /* borrowed, as are all pointers here */
-	int argc, at;
+	int argc;
 	char **argv;
-	const char *cluster; /* short options of a word that are yet to come; NULL: none */
+	struct option longs[ARGS_MAX + 1]; /* the table as getopt_long wants it */
+	char shorts[2 * ARGS_MAX + 3];
 	bool words_alone; /* behind -- */
 	const char *name; /* of the option at hand, without its dashes */
 	const char *value; /* of the option at hand, or the word; NULL: the option takes none */
 	char why[ARGS_WHY_BYTES]; /* a sentence without its full stop */
 };
 
+/* getopt_long has one state: one command line is read at a time. */
 struct args args_begin(const struct args_option *table, int argc, char **argv);
 
 /* The key of the next option, or ARGS_WORD; 0 at the end. -EINVAL and a sentence in why, such as

@@ -8,7 +8,6 @@
  */
 #include "proto/cli/args.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #define HELP_AT 29 /* the column in which explanations begin */
@@ -34,10 +33,9 @@ static void print_wrapped(FILE *to, const char *text)
 
 static void print_option(FILE *to, const struct args_option *option)
 {
-	bool is_short = option->key < 128 && (isalnum(option->key) || option->key == '?');
 	int at;
 
-	at = is_short ? fprintf(to, "  -%c, ", option->key) : fprintf(to, "      ");
+	at = args_is_short(option) ? fprintf(to, "  -%c, ", option->key) : fprintf(to, "      ");
 	at += fprintf(to, "--%s%s%s", option->name, option->arg ? "=" : "",
 		      option->arg ? option->arg : "");
 	if (at + 2 > HELP_AT)
