@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Eight processes, one document, one daemon.
 #
-#   packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--gpu]
+#   packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--build DIR] [--gpu]
 #
-# Installs what is missing, builds in build/demo, starts coppiced on a private socket, lets eight coppice-agent processes
-# continue one document at once, each with a prompt of its own, then each again alone with sharing off. Prints what they
-# wrote and what it took. Exit status 0 only if each wrote the same tokens both times. Nothing is left behind but the build.
+# Installs what is missing, builds in build/demo, starts coppiced on a private socket, and lets eight coppice-agent processes
+# continue one document, each with a prompt of its own, in three ways: eight at once that share what they have in common, eight
+# at once each for itself (--private), and one after the other, each for itself. Prints what they wrote, and what each way took,
+# side by side. Exit status 0 only if every agent wrote the same tokens in all three. Nothing is left behind but the build.
 #
-# --gpu: the daemon computes on an NVIDIA GPU, and all eight run once more over a daemon that computes on the CPU. Q, K, V and O
-# are fp16 then, of which a GPU rounds sums in another order: each token is the likeliest, and where the two differ their log
-# probabilities are printed, which must be as good as equal. In a folder that tests/device.sh packed, nothing is built.
+# --build: programs of a build that is there already. --gpu: the daemon computes on an NVIDIA GPU, and all eight run once more
+# over a daemon that computes on the CPU. Q, K, V and O are fp16 then, of which a GPU rounds sums in another order: each token is
+# the likeliest, and where the two differ their log probabilities are printed, which must be as good as equal. In a folder that
+# tests/device.sh packed, nothing is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-build=build/demo
+usage="usage: packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--build DIR] [--gpu]"
+build=
 model=tests/model
 document=
 document_bytes=4500
@@ -30,6 +33,11 @@ say() {
 die() {
 	printf 'demo: %s\n' "$*" >&2
 	exit 1
+}
+
+misused() {
+	printf 'demo: %s\n%s\n' "$1" "$usage" >&2
+	exit 2
 }
 
 # ---- beginning and end -----------------------------------------------------------------------------------------------
@@ -52,23 +60,32 @@ clean_up() {
 read_options() {
 	while (($# > 0)); do
 		case $1 in
-		--tokens) n_tokens=${2:?--tokens needs a number} ;;
-		--document) document=${2:?--document needs a file} ;;
-		--model) model=${2:?--model needs a folder} ;;
+		--help)
+			say "$usage"
+			exit 0
+			;;
 		--gpu)
 			gpu=1
 			shift
 			continue
 			;;
-		*) die "usage: packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--gpu]" ;;
+		--tokens | --document | --model | --build) (($# > 1)) || misused "$1 lacks its value" ;;
+		*) misused "\"$1\" is no option" ;;
+		esac
+		case $1 in
+		--tokens) n_tokens=$2 ;;
+		--document) document=$2 ;;
+		--model) model=$2 ;;
+		--build) build=$2 ;;
 		esac
 		shift 2
 	done
-	[[ $n_tokens =~ ^[1-9][0-9]*$ ]] || die "--tokens takes a whole number from 1, not \"$n_tokens\""
+	[[ $n_tokens =~ ^[1-9][0-9]*$ ]] || misused "--tokens takes a whole number from 1, not \"$n_tokens\""
 	[[ -z $document || -r $document ]] || die "$document cannot be read"
 }
 
 build_all() {
+	build=build/demo
 	packaging/install-deps.sh build
 	say "Building in $build ..."
 	if ! {
@@ -96,12 +113,12 @@ stop_daemon() {
 
 # ---- agents ----------------------------------------------------------------------------------------------------------
 
-status() { # number
-	"$build/client/ctl/coppicectl" --json status >"$work/status-$1.json"
+ctl() {
+	"$build/client/ctl/coppicectl" "$@"
 }
 
-start_agent() { # kind, index, option...
-	local kind=$1 i=$2 name=$work/$1-$2
+start_agent() { # way, index, option...
+	local i=$2 name=$work/$1-$2
 	shift 2
 	"$build/client/agent/coppice-agent" --model "$model" --document "$document" --prompt "${prompts[i]}" \
 		--tokens "$n_tokens" "${draws[@]}" --seed $((i + 1)) --report "$name.json" --progress "$@" \
@@ -110,16 +127,18 @@ start_agent() { # kind, index, option...
 }
 
 # The last word of each running agent, on one line: redrawn on a terminal, else now and then.
-show_progress() { # kind, agents...
-	local kind=$1 i line=
-	shift
-	for i in "$@"; do
-		line+=$(tail -n 1 "$work/$kind-$i.err" 2>/dev/null |
-			sed -nE 's/^([a-z]+).*: ([0-9]+) of ([0-9]+) tokens$/\1 \2/p' | tail -n 1 |
-			{ read -r what n && printf '%d: %-7.7s %-5s ' $((i + 1)) "$what" "$n" || printf '%d: %-13s ' $((i + 1)) ...; })
+show_progress() { # way, agents...
+	local way=$1 i line='' words
+	for i in "${@:2}"; do
+		mapfile -t words <"$work/$way-$i.err"
+		if [[ ${words[*]: -1} =~ ^([a-z]+).*:\ ([0-9]+)\ of ]]; then
+			printf -v line '%s%d: %-7.7s %-5s ' "$line" $((i + 1)) "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+		else
+			printf -v line '%s%d: %-13s ' "$line" $((i + 1)) ...
+		fi
 	done
 	if [[ -t 1 ]]; then
-		printf '\r\033[K  %.*s' $((${COLUMNS:-$(tput cols 2>/dev/null || echo 130)} - 3)) "$line"
+		printf '\r\033[K  %.*s' $((${COLUMNS:-130} - 3)) "$line"
 	else
 		printf '  %s\n' "$line"
 	fi
@@ -133,12 +152,17 @@ any_runs() {
 	return 1
 }
 
+# A twentieth of a second, without a process that would take its part of the time that is measured.
+nap() {
+	read -rt 0.05 -u "$never" || true
+}
+
 # Waits for all of pids while progress is shown; any that fails ends the demo.
-await_agents() { # kind, agents...
-	local looks=0 every=2 pid k=0 failed='' agents=("${@:2}")
-	[[ -t 1 ]] || every=4
+await_agents() { # way, agents...
+	local looks=0 every=10 pid k=0 failed='' agents=("${@:2}")
+	[[ -t 1 ]] || every=60
 	while any_runs; do
-		sleep 0.25
+		nap
 		((++looks % every)) || show_progress "$@"
 	done
 	[[ ! -t 1 ]] || printf '\r\033[K'
@@ -153,23 +177,31 @@ await_agents() { # kind, agents...
 	[[ -z $failed ]] || die "an agent failed"
 }
 
-run_together() { # kind
-	local i begin=$EPOCHREALTIME
+at_once() { # way, option...
+	local i
 	for i in "${!prompts[@]}"; do
-		start_agent "$1" "$i"
+		start_agent "$1" "$i" "${@:2}"
 	done
 	await_agents "$1" "${!prompts[@]}"
-	awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f\n", b - a }' >"$work/$1-s"
 }
 
-run_alone() {
+one_by_one() { # way, option...
 	local i
-	say "Each of them alone, sharing off:"
 	for i in "${!prompts[@]}"; do
-		start_agent alone "$i" --private
-		await_agents alone "$i"
-		status $((i + 2))
+		start_agent "$1" "$i" "${@:2}"
+		await_agents "$1" "$i"
 	done
+}
+
+# Every way begins with an empty tree.
+measure() { # at_once or one_by_one, way, option...
+	local way=$2 begin
+	ctl evict >/dev/null
+	ctl --json status >"$work/$way-before.json"
+	begin=$EPOCHREALTIME
+	"$@"
+	awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f\n", b - a }' >"$work/$way-s"
+	ctl --json status >"$work/$way-after.json"
 }
 
 print_texts() {
@@ -179,7 +211,7 @@ print_texts() {
 		say "Agent $((i + 1)):"
 		{
 			printf '%s' "${prompts[i]}"
-			cat "$work/together-$i.txt"
+			cat "$work/shared-$i.txt"
 		} | fold -s -w 96 | sed 's/^/    /'
 	done
 	say ""
@@ -192,12 +224,14 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/coppice-demo-XXXXXX")
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+mkfifo "$work/never"
+exec {never}<>"$work/never"
 draws=(--temperature 0.6)
 [[ -z $gpu ]] || draws=(--temperature 0 --kv-dtype fp16 --logprobs)
 if [[ -e packed ]]; then
 	build=.
 	export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-else
+elif [[ -z $build ]]; then
 	build_all
 fi
 mapfile -t prompts <packaging/demo/prompts.txt
@@ -209,17 +243,18 @@ fi
 backend=cpu
 [[ -z $gpu ]] || backend=cuda
 start_daemon "$backend"
-status 0
 say "$n_agents agents at once over one document of $(wc -c <"$document") tokens; a token is a byte:"
-run_together together
-status 1
+measure at_once shared
 print_texts
-run_alone
+say "All of them at once, each for itself:"
+measure at_once private --private
+say "One after the other, each for itself:"
+measure one_by_one alone --private
 if [[ -n $gpu ]]; then
 	stop_daemon
 	start_daemon cpu
 	say "All of them at once, attention on the CPU:"
-	run_together cpu
+	measure at_once cpu
 fi
 say ""
 python3 packaging/demo/table.py "$work" "$n_agents"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Reads what a run of demo.sh left in a folder, prints its tables, and ends with 1 unless every agent's tokens are the
-same together and alone, and on the CPU where that ran too; but for ties, if the log probabilities were recorded.
+same in every way of running; but for ties, if the log probabilities were recorded.
 
 	table.py FOLDER N_AGENTS
 
-FOLDER has together-I.json, alone-I.json and, if the agents ran on the CPU too, cpu-I.json (coppice-agent's reports),
-status-J.json (coppicectl's status: 0 before all, 1 after the agents together, 2 ... after each alone) and together-s (how
-many seconds the agents took together).
+FOLDER has, for each way, WAY-I.json (coppice-agent's reports), WAY-before.json and WAY-after.json (coppicectl's status) and
+WAY-s (how many seconds it took, from the first agent's start to the last one's end). Ways: shared, private, alone, and cpu
+if the agents ran over the CPU's backend too.
 """
 
 import json
@@ -16,13 +16,32 @@ from pathlib import Path
 # fp16 rounds each attention output by up to 2^-11 of itself; what that leaves of a log probability after five layers.
 TIE_NATS = 0.03
 
+WAYS = { # a column's heading, in two lines; how it is called in a sentence
+	"shared": ("all at once,", "sharing", "sharing"),
+	"private": ("all at once,", "each for itself", "each for itself"),
+	"alone": ("one after", "the other", "alone"),
+	"cpu": ("all at once,", "on the CPU", "on the CPU"),
+}
 
-def read(folder, name):
-	return json.loads((folder / name).read_text())
 
+class Way:
+	"""One way in which all the agents ran."""
 
-def grown(before, after, key):
-	return after[key] - before[key]
+	def __init__(self, folder, name, n):
+		self.name = name
+		self.reports = [json.loads((folder / f"{name}-{i}.json").read_text()) for i in range(n)]
+		self.before = json.loads((folder / f"{name}-before.json").read_text())
+		self.after = json.loads((folder / f"{name}-after.json").read_text())
+		self.seconds = float((folder / f"{name}-s").read_text())
+
+	def grown(self, key):
+		return self.after[key] - self.before[key]
+
+	def sum(self, key):
+		return sum(report[key] for report in self.reports)
+
+	def computed(self):
+		return self.sum("tokens_prefilled") + self.sum("tokens_generated")
 
 
 def size(n):
@@ -32,18 +51,11 @@ def size(n):
 		n /= 1024
 
 
-def times(more, less):
-	return f"{more / less:.1f} times" if less else "-"
-
-
-def mean_sessions(before, after):
-	jobs = grown(before, after, "decode_jobs")
-	return grown(before, after, "decode_sessions") / jobs if jobs else 0
-
-
 def ids(report):
 	return report["sequences"][0]["ids"]
 
+
+# ---- are the tokens the same? ----------------------------------------------------------------------------------------
 
 def as_text(token):
 	return repr(bytes([token]).decode("latin-1")) if token < 256 else str(token)
@@ -59,7 +71,10 @@ def compare(i, one, name_one, other, name_other):
 	"""True where two reports have the same tokens, or part at a tie; that is printed."""
 	if ids(one) == ids(other):
 		return True
-	at = next(k for k, pair in enumerate(zip(ids(one), ids(other))) if pair[0] != pair[1])
+	at = next((k for k, pair in enumerate(zip(ids(one), ids(other))) if pair[0] != pair[1]), None)
+	if at is None:
+		print(f"Agent {i + 1} wrote {len(ids(one))} tokens {name_one}, {len(ids(other))} {name_other}.")
+		return False
 	if "logprobs" not in one["sequences"][0]:
 		print(f"Agent {i + 1} wrote other tokens {name_one} than {name_other}, from token {at + 1} on.")
 		return False
@@ -70,59 +85,63 @@ def compare(i, one, name_one, other, name_other):
 	return tie
 
 
-def print_agents(together, alone, same):
-	print(f"{'agent':>5} {'prompt':>7} {'prefilled':>9} {'reused':>7} {'generated':>9}   tokens/s: {'together':>8} "
-		f"{'alone':>6}   tokens")
-	for i, (t, a) in enumerate(zip(together, alone)):
-		reused = t["tokens_cached"] + t["tokens_waited"]
-		print(f"{i + 1:>5} {t['sequences'][0]['prompt_tokens']:>7} {t['tokens_prefilled']:>9} {reused:>7} "
-			f"{t['tokens_generated']:>9}   {'':9} {t['decode_tokens_per_s']:>8.1f} {a['decode_tokens_per_s']:>6.1f}   "
-			f"{'the same' if same[i] else 'DIFFER'}")
-	print(f"  all {sum(t['sequences'][0]['prompt_tokens'] for t in together):>7} "
-		f"{sum(t['tokens_prefilled'] for t in together):>9} "
-		f"{sum(t['tokens_cached'] + t['tokens_waited'] for t in together):>7} "
-		f"{sum(t['tokens_generated'] for t in together):>9}   {'':9} "
-		f"{sum(t['decode_tokens_per_s'] for t in together):>8.1f}")
+def compare_all(shared, other):
+	"""True where all agents wrote the same in both ways, but for ties; says how many did."""
+	names = WAYS[shared.name][2], WAYS[other.name][2]
+	fine = [compare(i, s, names[0], o, names[1]) for i, (s, o) in enumerate(zip(shared.reports, other.reports))]
+	n_same = sum(ids(s) == ids(o) for s, o in zip(shared.reports, other.reports))
+	n = len(shared.reports)
+	if n_same == n:
+		print(f"Each of the {n} agents wrote the same tokens {names[0]} as {names[1]}.")
+	else:
+		print(f"{n_same} of the {n} agents wrote the same tokens {names[0]} as {names[1]}"
+			f"{', the others but for ties' if all(fine) else ''}.")
+	return all(fine)
 
 
-def print_bytes(status):
-	begin, end, last = status[0], status[1], status[-1]
-	held = grown(begin, end, "page_bytes")
-	held_alone = grown(end, last, "page_bytes")
-	read_kv = grown(begin, end, "decode_kv_bytes_read")
-	read_alone = grown(begin, end, "decode_kv_bytes_alone")
-	measured = grown(end, last, "decode_kv_bytes_read")
-	print(f"{'':34} {'with sharing':>13} {'without':>13}")
-	print(f"{'KV held':34} {size(held):>13} {size(held_alone):>13}   {times(held_alone, held)} as much")
-	print(f"{'KV read by attention in decoding':34} {size(read_kv):>13} {size(read_alone):>13}   "
-		f"{times(read_alone, read_kv)} as much ({size(measured)} in the runs alone)")
-	print(f"{'sessions a decode batch, mean':34} {mean_sessions(begin, end):>13.2f} {mean_sessions(end, last):>13.2f}")
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+def print_agents(shared):
+	print("Sharing, in tokens:")
+	print(f"{'agent':>7} {'prompt':>7}   = {'found':>7} + {'awaited':>7} + {'computed':>8} {'generated':>10}")
+	for i, report in enumerate(shared.reports):
+		print(f"{i + 1:>7} {report['sequences'][0]['prompt_tokens']:>7}     {report['tokens_cached']:>7}   "
+			f"{report['tokens_waited']:>7}   {report['tokens_prefilled']:>8} {report['tokens_generated']:>10}")
+
+
+def print_ways(ways):
+	def row(title, text):
+		print(f"{title:24}" + "".join(f"{text(way):>18}" for way in ways))
+
+	row("", lambda way: WAYS[way.name][0])
+	row("", lambda way: WAYS[way.name][1])
+	row("elapsed", lambda way: f"{way.seconds:.1f} s")
+	row("tokens/s in sum", lambda way: f"{way.sum('tokens_generated') / way.seconds:.1f}")
+	row("tokens computed", lambda way: f"{way.computed():,}")
+	row("KV read by attention", lambda way: size(way.grown("kv_bytes_read")))
+	row("  of it by decode steps", lambda way: size(way.grown("decode_kv_bytes_read")))
+	row("KV held at the end", lambda way: size(way.after["page_bytes"]))
+
+
+def print_notes(ways):
+	shared = ways[0]
+	print("\nElapsed: from the first agent's start to the last one's end, with loading the model and reading the document.")
+	for way in ways[1:3]:
+		print(f"Sharing was {way.seconds / shared.seconds:.1f} times as fast as {' '.join(WAYS[way.name][:2])}.")
+	if any(way.grown("pages_evicted") for way in ways):
+		print("Pages were evicted: the pool is too small for these figures to mean much.")
 
 
 def main():
 	folder, n = Path(sys.argv[1]), int(sys.argv[2])
-	together = [read(folder, f"together-{i}.json") for i in range(n)]
-	alone = [read(folder, f"alone-{i}.json") for i in range(n)]
-	status = [read(folder, f"status-{j}.json") for j in range(n + 2)]
-	seconds = float((folder / "together-s").read_text())
-	same = [ids(t) == ids(a) for t, a in zip(together, alone)]
-	generated = sum(t["tokens_generated"] for t in together)
+	ways = [Way(folder, name, n) for name in WAYS if (folder / f"{name}-0.json").exists()]
 
-	print_agents(together, alone, same)
+	print_agents(ways[0])
 	print()
-	print_bytes(status)
-	print(f"\nTogether: {generated} tokens in {seconds:.1f} s, prefill included: {generated / seconds:.1f} tokens/s.")
-	if sum(grown(status[0], s, "pages_evicted") for s in status[-1:]):
-		print("Pages were evicted: the pool is too small for these figures to mean much.")
-	fine = [compare(i, t, "together", a, "alone") for i, (t, a) in enumerate(zip(together, alone))]
-	if all(same):
-		print(f"Each of the {n} agents wrote the same tokens together as alone.")
-	if (folder / "cpu-0.json").exists():
-		cpu = [read(folder, f"cpu-{i}.json") for i in range(n)]
-		fine += [compare(i, t, "GPU", c, "CPU") for i, (t, c) in enumerate(zip(together, cpu))]
-		n_same = sum(ids(t) == ids(c) for t, c in zip(together, cpu))
-		print(f"{n_same} of the {n} agents wrote the same tokens on the GPU as on the CPU"
-			f"{', the others but for ties' if all(fine) and n_same < n else ''}.")
+	print_ways(ways)
+	print_notes(ways)
+	print()
+	fine = [compare_all(ways[0], way) for way in ways[1:]]
 	return 0 if all(fine) else 1
 
 

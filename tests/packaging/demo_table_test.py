@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""The demo's table and its exit status, over reports made up here."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TABLE = pathlib.Path(__file__).resolve().parents[2] / "packaging" / "demo" / "table.py"
+N = 2
+
+
+def report(ids, computed):
+	return {
+		"tokens_cached": 0, "tokens_waited": 10 - computed, "tokens_prefilled": computed, "tokens_generated": len(ids),
+		"sequences": [{"prompt_tokens": 10, "ids": ids}],
+	}
+
+
+def status(read, held, evicted=0):
+	return {"kv_bytes_read": read, "decode_kv_bytes_read": read // 2, "page_bytes": held, "pages_evicted": evicted}
+
+
+class Table(unittest.TestCase):
+	def setUp(self):
+		self.folder = tempfile.TemporaryDirectory()
+		self.at = pathlib.Path(self.folder.name)
+		self.way("shared", 2.0, 5, [[1, 2, 3], [4, 5, 6]], 1 << 20)
+		self.way("private", 8.0, 10, [[1, 2, 3], [4, 5, 6]], 3 << 20)
+		self.way("alone", 6.0, 10, [[1, 2, 3], [4, 5, 6]], 3 << 20)
+
+	def tearDown(self):
+		self.folder.cleanup()
+
+	def write(self, name, what):
+		(self.at / name).write_text(json.dumps(what))
+
+	def way(self, name, seconds, computed, ids, read, evicted=0):
+		for i in range(N):
+			self.write(f"{name}-{i}.json", report(ids[i], computed))
+		self.write(f"{name}-before.json", status(1 << 30, 0, 7))
+		self.write(f"{name}-after.json", status((1 << 30) + read, read, 7 + evicted))
+		(self.at / f"{name}-s").write_text(f"{seconds}\n")
+
+	def run_table(self):
+		run = subprocess.run([sys.executable, TABLE, self.at, str(N)], capture_output=True, text=True, check=False)
+		self.assertEqual(run.stderr, "")
+		return run.returncode, run.stdout
+
+	def row(self, out, title):
+		lines = [line for line in out.splitlines() if line.startswith(title)]
+		self.assertEqual(len(lines), 1, out)
+		return lines[0][len(title):].split("  ")
+
+	def cells(self, out, title):
+		return [cell.strip() for cell in self.row(out, title) if cell.strip()]
+
+	def test_ways_stand_side_by_side(self):
+		code, out = self.run_table()
+		self.assertEqual(code, 0)
+		self.assertEqual(self.cells(out, "elapsed"), ["2.0 s", "8.0 s", "6.0 s"])
+		self.assertEqual(self.cells(out, "tokens/s in sum"), ["3.0", "0.8", "1.0"])
+		self.assertEqual(self.cells(out, "tokens computed"), ["16", "26", "26"])
+		self.assertEqual(self.cells(out, "KV read by attention"), ["1.0 MiB", "3.0 MiB", "3.0 MiB"])
+		self.assertIn("Sharing was 4.0 times as fast as all at once, each for itself.", out)
+		self.assertIn("Sharing was 3.0 times as fast as one after the other.", out)
+		self.assertIn("Each of the 2 agents wrote the same tokens sharing as each for itself.", out)
+		self.assertIn("Each of the 2 agents wrote the same tokens sharing as alone.", out)
+		self.assertNotIn("evicted", out)
+		self.assertLessEqual(max(map(len, out.splitlines())), 120)
+
+	def test_other_tokens_are_a_failure(self):
+		for way in "private", "alone":
+			with self.subTest(way):
+				for other in "private", "alone":
+					last = [4, 9, 6] if other == way else [4, 5, 6]
+					self.way(other, 8.0, 10, [[1, 2, 3], last], 3 << 20)
+				code, out = self.run_table()
+				self.assertEqual(code, 1)
+				self.assertIn("Agent 2 wrote other tokens sharing than", out)
+				self.assertIn("1 of the 2 agents wrote the same tokens", out)
+
+	def test_fewer_tokens_are_a_failure(self):
+		self.way("alone", 8.0, 10, [[1, 2, 3], [4, 5]], 3 << 20)
+		self.assertEqual(self.run_table()[0], 1)
+
+	def test_a_pool_that_was_too_small_is_said(self):
+		self.way("private", 8.0, 10, [[1, 2, 3], [4, 5, 6]], 3 << 20, evicted=1)
+		self.assertIn("Pages were evicted", self.run_table()[1])
+
+	def logprobs(self, name, i, own, other):
+		path = self.at / f"{name}-{i}.json"
+		made = json.loads(path.read_text())
+		made["sequences"][0]["logprobs"] = [[own, other[0], other[1]]] * 3
+		path.write_text(json.dumps(made))
+
+	def test_only_a_tie_excuses_other_tokens(self):
+		for gap, expected in (0.01, 0), (0.2, 1):
+			with self.subTest(gap):
+				self.way("cpu", 9.0, 5, [[1, 2, 3], [9, 5, 6]], 1 << 20)
+				self.logprobs("shared", 1, -1.0, (9, -1.0 - gap))
+				self.logprobs("cpu", 1, -1.0, (4, -1.0 - gap))
+				code, out = self.run_table()
+				self.assertEqual(code, expected)
+				self.assertIn("a tie" if expected == 0 else "NO TIE", out)
+
+
+if __name__ == "__main__":
+	unittest.main()

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""packaging/demo.sh with the programs of a build, a short document and few tokens.
+
+	demo_test.py BUILD
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path()
+
+
+def demo(*options, **environment):
+	return subprocess.run([ROOT / "packaging" / "demo.sh", *options], capture_output=True, text=True, check=False,
+		env={**os.environ, **environment})
+
+
+class Demo(unittest.TestCase):
+	def test_three_ways_say_the_same(self):
+		with tempfile.TemporaryDirectory() as folder:
+			document = pathlib.Path(folder) / "document.txt"
+			document.write_text("And it came to pass in the days of the king. " * 8)
+			left = pathlib.Path(folder) / "left"
+			left.mkdir()
+			run = demo("--build", BUILD, "--document", document, "--tokens", "6", TMPDIR=str(left))
+			self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+			self.assertEqual(list(left.iterdir()), [])
+		self.assertIn("\nelapsed  ", run.stdout)
+		self.assertIn("Each of the 8 agents wrote the same tokens sharing as each for itself.", run.stdout)
+		self.assertIn("Each of the 8 agents wrote the same tokens sharing as alone.", run.stdout)
+
+	def test_bad_options_end_with_2(self):
+		for options in ("--tokens", "0"), ("--tokens",), ("--token", "3"), ("more",):
+			run = demo(*options)
+			self.assertEqual(run.returncode, 2, options)
+			self.assertIn("usage: packaging/demo.sh", run.stderr)
+
+	def test_what_fails_ends_with_1(self):
+		self.assertEqual(demo("--document", "/no/such/document").returncode, 1)
+		run = demo("--build", BUILD, "--model", "/no/such/model", "--tokens", "6")
+		self.assertEqual(run.returncode, 1)
+		self.assertIn("demo: an agent failed", run.stderr)
+
+
+if __name__ == "__main__":
+	BUILD = pathlib.Path(sys.argv.pop())
+	unittest.main()
