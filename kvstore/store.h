@@ -175,6 +175,15 @@ struct store_slice {
 
 /* Slots of the live extension, in token order; valid until the next call on this sequence. */
 const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n);
+/* What one who plans attention over its path looks at, at once. */
+struct store_seq_view {
+	uint64_t path_version;
+	uint32_t n_tokens;
+	uint32_t n_last; /* of them the last so many lie in the path's last node */
+	const struct store_slice *slots;
+	uint32_t n_slots;
+};
+struct store_seq_view store_seq_view(const struct store_seq *q);
 /* The node in which the path ends; while an extension is live the path ends at this node's end.
  * Never NULL. */
 struct store_node *store_seq_node(const struct store_seq *q);

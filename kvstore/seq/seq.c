@@ -235,6 +235,21 @@ uint64_t store_seq_prompt_bytes(const struct store_seq *q)
 	return q->n_prompt ? (q->n_prompt - q->prompt_pos) * (uint64_t)sizeof(*q->prompt) : 0;
 }
 
+struct store_seq_view store_seq_view(const struct store_seq *q)
+{
+	const struct store_node *node = q->node;
+	uint32_t n_tokens = store_seq_n_tokens(q);
+	bool ends = node->pos + node->n_tokens == n_tokens;
+
+	return (struct store_seq_view){
+		.path_version = store_seq_path_version(q),
+		.n_tokens = n_tokens,
+		.n_last = ends ? node->n_tokens : 0,
+		.slots = q->slots,
+		.n_slots = q->n_slots,
+	};
+}
+
 struct store_node *store_seq_node(const struct store_seq *q)
 {
 	return q->node;

@@ -67,7 +67,9 @@ static void write_ready(struct world *w)
 {
 	const struct sched_lane *lane = hostile_lane(w);
 
-	if (!lane->awaited || draw_one_in(&w->draw, 6))
+	bool waits = lane->state == STEP_AWAITING_INPUT || lane->state == STEP_REFUSED;
+
+	if (!waits || draw_one_in(&w->draw, 6))
 		return;
 	if (lane->word < ABI_LANE_WORDS)
 		atomic_store(&w->hostile.lane->ready_words[lane->word], 1);
@@ -81,7 +83,7 @@ static void rounds_until_served(struct world *w)
 	struct hostile *x = &w->hostile;
 	const struct sched_lane *lane = hostile_lane(w);
 
-	for (int i = 0; i < 1000 && (lane->accepted < x->ticket || lane->parked); i++) {
+	for (int i = 0; i < 1000 && (lane->accepted < x->ticket || lane->state != STEP_FREE); i++) {
 		write_ready(w);
 		sched_round(w->h.sched);
 	}
@@ -111,9 +113,9 @@ static void assert_valid(const struct world *w)
 {
 	char error[200] = "";
 
-	if (passes_busy(&w->h.sched->passes))
+	if (streamed_busy(&w->h.sched->streamed))
 		return;
-	if (store_validate(w->h.sched->store, error, sizeof(error)) < 0)
+	if (store_validate(w->h.sched->core.store, error, sizeof(error)) < 0)
 		fail_msg("the store: %s", error);
 }
 

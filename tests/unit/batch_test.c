@@ -89,7 +89,7 @@ static int setup(void **state)
 	device.ops.completed = device_completed;
 	device.ops.arena_new = device_arena_new;
 	device.ops.arena_free = device_arena_free;
-	f->h.sched->ops = &device.ops;
+	f->h.sched->core.ops = &device.ops;
 	client_compute(&f->c, f->seq, fixture_ids, 4);
 	client_compute(&f->c, f->seq, fixture_ids, 1);
 	*state = f;
@@ -207,7 +207,7 @@ static void few_streams_of_many_are_told(void **state)
 		sched_round(f->h.sched);
 	for (uint32_t i = 0; i < N_STREAMS; i++)
 		n_told += atomic_load(&c[i].lane->soon) == tickets[i];
-	n_lanes = f->h.sched->batch.n_lanes;
+	n_lanes = f->h.sched->core.steps.n[STEP_IN_BATCH];
 	device.busy = false; /* before anything can fail, as sessions end behind their batches */
 	assert_int_equal(n_lanes, N_STREAMS);
 	assert_int_equal(n_told, 12);

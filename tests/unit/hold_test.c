@@ -78,7 +78,7 @@ static bool is_done(const struct fixture *f, int i)
 
 static struct sched_status *status(const struct fixture *f)
 {
-	return &f->h.sched->stats;
+	return &f->h.sched->core.stats;
 }
 
 static void start(struct fixture *f, enum config_window hold, uint64_t last_domain)
@@ -93,7 +93,7 @@ static void start(struct fixture *f, enum config_window hold, uint64_t last_doma
 	f->h.stepped = true;
 	harness_start(&f->h);
 	fake_ns = 1000000000;
-	f->h.sched->clock = fake_clock;
+	f->h.sched->core.clock = fake_clock;
 	for (int i = 0; i < N_AGENTS; i++) {
 		struct agent *a = &f->agents[i];
 		struct store_match match;

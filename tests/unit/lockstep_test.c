@@ -162,7 +162,7 @@ static void go(struct fixture *f)
 static uint64_t next_event_ns(const struct fixture *f)
 {
 	const struct sched *s = f->h.sched;
-	uint64_t next = s->n_parked && !s->batch.in_flight ? s->hold_until_ns : UINT64_MAX;
+	uint64_t next = s->batch.in_flight ? UINT64_MAX : window_deadline_ns(&s->window);
 
 	for (const struct agent *a = f->agents; a < f->agents + N_AGENTS; a++) {
 		if (a->due_ns && a->due_ns < next)
@@ -188,7 +188,7 @@ struct figures {
 
 static struct figures run(struct fixture *f, uint64_t warm_ns, uint64_t measured_ns)
 {
-	const struct sched_status *stats = &f->h.sched->stats;
+	const struct sched_status *stats = &f->h.sched->core.stats;
 	uint64_t steps[N_AGENTS], jobs, sessions;
 	struct figures ret;
 
@@ -248,7 +248,7 @@ static int set_up(void **state)
 	f->h.config.n_threads = 1;
 	f->h.stepped = true;
 	harness_start(&f->h);
-	f->h.sched->clock = fake_clock;
+	f->h.sched->core.clock = fake_clock;
 	for (int i = 0; i < N_AGENTS; i++)
 		open_agent(f, &f->agents[i]);
 	for (int i = 0; i < N_AGENTS; i++)

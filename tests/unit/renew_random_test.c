@@ -27,7 +27,7 @@
 #define LEAST_TAKEN 20u /* plans made ahead; about a hundred are */
 
 /* Where the tokens of each query's path are, as the plan has it. */
-struct plan {
+struct device_plan {
 	uint64_t id;
 	uint32_t n_queries, n_taken;
 	uint32_t n_tokens[QUERIES];
@@ -39,9 +39,9 @@ static struct {
 	struct backend_ops ops;
 	struct oracle_random random; /* the scheduler's */
 	struct oracle_random plans_random; /* whoever prepares */
-	struct plan plans[PLANS];
+	struct device_plan plans[PLANS];
 	uint32_t next_plan;
-	struct plan ahead; /* under the lock */
+	struct device_plan ahead; /* under the lock */
 	pthread_mutex_t lock;
 	struct sched *sched;
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -55,7 +55,7 @@ static void put_tokens(struct work_slice *to, const struct work_slice *slices, u
 	}
 }
 
-static void plan_fill(struct plan *p, const struct backend_job *job)
+static void plan_fill(struct device_plan *p, const struct backend_job *job)
 {
 	const struct work_tree *tree = job->tree;
 
@@ -75,20 +75,20 @@ static void plan_fill(struct plan *p, const struct backend_job *job)
 	}
 }
 
-static struct plan *plan_new(void)
+static struct device_plan *device_plan_new(void)
 {
 	return &device.plans[device.next_plan++ % PLANS];
 }
 
-static struct plan *plan_find(uint64_t id)
+static struct device_plan *plan_find(uint64_t id)
 {
-	struct plan *p = NULL;
+	struct device_plan *p = NULL;
 
 	for (uint32_t i = 0; i < PLANS && !p; i++)
 		p = device.plans[i].id == id ? &device.plans[i] : NULL;
 	pthread_mutex_lock(&device.lock);
 	if (!p && device.ahead.id == id) {
-		p = plan_new();
+		p = device_plan_new();
 		*p = device.ahead;
 		device.ahead.id = 0;
 	}
@@ -98,7 +98,7 @@ static struct plan *plan_find(uint64_t id)
 
 static int device_prepare(struct backend *b, const struct backend_job *job)
 {
-	static struct plan making;
+	static struct device_plan making;
 
 	(void)b;
 	usleep(oracle_below(&device.plans_random, 3000));
@@ -113,7 +113,7 @@ static int device_prepare(struct backend *b, const struct backend_job *job)
 
 static int device_advance(struct backend *b, const struct backend_job *job)
 {
-	struct plan *p = plan_find(job->plan_id);
+	struct device_plan *p = plan_find(job->plan_id);
 
 	(void)b;
 	if (!p)
@@ -154,19 +154,20 @@ static void check_plan(const struct backend_job *job)
 {
 	static struct work_slice path[TOKENS_MAX];
 	const struct batch *b = &device.sched->batch;
-	struct plan *p = plan_find(job->plan_id);
+	struct device_plan *p = plan_find(job->plan_id);
 	uint32_t q = 0;
 
 	if (!p) {
 		assert_false(job->advanced);
-		p = plan_new();
+		p = device_plan_new();
 		plan_fill(p, job);
 	}
-	for (uint32_t lane = 0; lane < b->n_lanes; lane++) {
-		const struct step *step = &b->lanes[lane]->step;
+	for (uint32_t i = 0; i < b->n_jobs; i++) {
+		const struct batch_job *of = &b->jobs[i];
 
-		for (uint32_t i = 0; i < step->n_parts && step->layer == job->layer; i++, q++) {
-			uint32_t n = path_of(step->parts[i].seq->store, path);
+		for (uint32_t part = 0; part < of->n_parts && of->layer == job->layer;
+		     part++, q++) {
+			uint32_t n = path_of(of->parts[part]->seq->store, path);
 
 			assert_true(q < p->n_queries);
 			assert_int_equal(p->n_tokens[q], n);
@@ -327,7 +328,7 @@ static void come_anew(struct crowd *w, uint32_t i)
 /* Else it comes late. */
 static void await_plan(struct crowd *w)
 {
-	while (atomic_load(&w->h.sched->batch.renewal.state) == RENEWAL_MAKING)
+	while (atomic_load(&w->h.sched->batch.plans.ahead.state) == PLAN_AHEAD_MAKING)
 		usleep(100);
 }
 
@@ -382,7 +383,7 @@ static void every_plan_has_the_paths_as_they_are(void **state)
 	w.h.config.pool_bytes = 256u << 20;
 	w.h.config.n_threads = 1;
 	harness_start(&w.h);
-	w.h.sched->ops = &device.ops;
+	w.h.sched->core.ops = &device.ops;
 	device.sched = w.h.sched;
 	w.company = (1u << CLIENTS) - 1;
 	for (uint32_t i = 0; i < CLIENTS; i++)
@@ -391,7 +392,7 @@ static void every_plan_has_the_paths_as_they_are(void **state)
 		decode(&w);
 		do_something(&w);
 	}
-	assert_true(w.h.sched->batch.renewal.n_taken >= LEAST_TAKEN);
+	assert_true(w.h.sched->core.stats.plans_ahead >= LEAST_TAKEN);
 	for (uint32_t i = 0; i < CLIENTS; i++)
 		client_end(&w.c[i]);
 	harness_stop(&w.h);

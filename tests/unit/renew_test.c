@@ -90,7 +90,7 @@ static int setup(void **state)
 	device.ops.advance = device_advance;
 	device.ops.prepare = device_prepare;
 	device.ops.submit = device_submit;
-	f->h.sched->ops = &device.ops;
+	f->h.sched->core.ops = &device.ops;
 	client_compute(&f->c, f->seq, fixture_ids, 4);
 	client_compute(&f->c, f->seq, fixture_ids, 1);
 	*state = f;
@@ -103,9 +103,9 @@ static void decode(struct fixture *f, uint32_t n)
 		client_compute(&f->c, f->seq, fixture_ids, 1);
 }
 
-static void await_state(struct fixture *f, enum renewal_state state)
+static void await_state(struct fixture *f, enum plan_ahead_state state)
 {
-	while (atomic_load(&f->h.sched->batch.renewal.state) != state)
+	while (atomic_load(&f->h.sched->batch.plans.ahead.state) != state)
 		usleep(100);
 }
 
@@ -116,7 +116,7 @@ static void decode_before_the_plan_is_made(struct fixture *f, struct client *c, 
 	atomic_store(&device.held, true);
 	client_compute(c, seq, fixture_ids, 1);
 	atomic_store(&device.held, false);
-	await_state(f, RENEWAL_MADE);
+	await_state(f, PLAN_AHEAD_MADE);
 }
 
 static void a_plan_with_room_is_not_renewed(void **state)
@@ -125,7 +125,7 @@ static void a_plan_with_room_is_not_renewed(void **state)
 
 	decode(f, 3);
 	assert_int_equal(atomic_load(&device.n_prepared), 0);
-	assert_false(f->h.sched->batch.renewal.started);
+	assert_false(f->h.sched->batch.plans.ahead.started);
 }
 
 /* The same token's next layer has it as it is. */
@@ -137,7 +137,7 @@ static void a_plan_is_made_ahead_by_a_thread(void **state)
 	device.soon = true;
 	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	assert_int_equal(client_step(&f->c, &rec, 0).status, 0);
-	await_state(f, RENEWAL_MADE);
+	await_state(f, PLAN_AHEAD_MADE);
 	assert_int_equal(atomic_load(&device.n_prepared), 1);
 	assert_false(pthread_equal(device.preparer, pthread_self()));
 	assert_int_not_equal(device.prepared, device.advanced);
@@ -170,7 +170,7 @@ static void a_plan_that_comes_late_takes_in_what_came_meanwhile(void **state)
 	}
 	device.soon = false;
 	atomic_store(&device.held, false);
-	await_state(f, RENEWAL_MADE);
+	await_state(f, PLAN_AHEAD_MADE);
 	decode(f, 1);
 	assert_int_equal(device.advanced, device.prepared);
 	assert_int_equal(device.submitted, device.prepared);
@@ -196,7 +196,7 @@ static void one_that_comes_too_late_is_not_taken(void **state)
 	device.soon = false;
 	decode(f, 16);
 	atomic_store(&device.held, false);
-	await_state(f, RENEWAL_MADE);
+	await_state(f, PLAN_AHEAD_MADE);
 	decode(f, 1);
 	assert_int_not_equal(device.submitted, device.prepared);
 	assert_int_equal(device.n_tokens, 1);
@@ -223,7 +223,7 @@ static void where_none_can_be_made_the_old_one_goes_on(void **state)
 	device.prepare_result = -ENOMEM;
 	for (uint32_t i = 1; i <= 3; i++) {
 		decode(f, 1);
-		await_state(f, RENEWAL_NONE);
+		await_state(f, PLAN_AHEAD_NONE);
 		assert_int_equal(atomic_load(&device.n_prepared), i); /* once a token */
 		assert_int_equal(device.submitted, device.advanced);
 		assert_int_not_equal(device.submitted, device.prepared);
@@ -275,7 +275,7 @@ static void who_takes_turns_keeps_its_plan(void **state)
 	client_compute(&other, seq, fixture_ids, 1);
 	plan = device.submitted;
 	atomic_store(&device.held, false);
-	await_state(f, RENEWAL_MADE);
+	await_state(f, PLAN_AHEAD_MADE);
 	decode(f, 1);
 	assert_int_equal(device.submitted, device.prepared);
 	client_compute(&other, seq, fixture_ids, 1);
@@ -307,7 +307,7 @@ static void what_is_taken_serves_from_then_on(void **state)
 			assert_int_equal(client_step(&c[0], &recs[0], layer).status, 0);
 			device.soon = false;
 			if (t == 2 && layer == 0)
-				await_state(f, RENEWAL_MADE);
+				await_state(f, PLAN_AHEAD_MADE);
 			if (t > 2 || (t == 2 && layer > 0))
 				assert_int_equal(device.submitted, device.prepared);
 			assert_int_equal(client_step(&c[1], &recs[1], layer).status, 0);
@@ -336,11 +336,11 @@ static void two_whose_plans_end_both_get_new_ones(void **state)
 		seqs[i] = open_other(f, &c[i], &shape, 100 * (i + 1));
 	device.room = 4;
 	for (uint32_t t = 0; t < 80; t++) {
-		uint64_t before = f->h.sched->batch.renewal.n_taken;
+		uint64_t before = f->h.sched->core.stats.plans_ahead;
 
 		client_compute(&c[t % 2], seqs[t % 2], fixture_ids, 1);
-		n_taken[t % 2] += f->h.sched->batch.renewal.n_taken > before;
-		while (atomic_load(&f->h.sched->batch.renewal.state) == RENEWAL_MAKING)
+		n_taken[t % 2] += f->h.sched->core.stats.plans_ahead > before;
+		while (atomic_load(&f->h.sched->batch.plans.ahead.state) == PLAN_AHEAD_MAKING)
 			usleep(100);
 	}
 	for (uint32_t i = 0; i < 2; i++) {
@@ -379,7 +379,7 @@ static void a_model_stays_until_its_plan_is_made(void **state)
 	client_end(&other);
 	device.soon = false;
 	assert_int_equal(atomic_load(&device.n_prepared), 1);
-	assert_null(f->h.sched->batch.renewal.job.model);
+	assert_null(f->h.sched->batch.plans.ahead.plan->model);
 	decode(f, 1);
 	assert_int_not_equal(device.submitted, device.prepared);
 }

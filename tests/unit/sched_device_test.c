@@ -52,7 +52,7 @@ static int setup_device(void **state)
 	device.ops.fault = device_fault;
 	device.ops.completed = device_completed;
 	device.fault = NULL;
-	f->h.sched->ops = &device.ops;
+	f->h.sched->core.ops = &device.ops;
 	*state = f;
 	return 0;
 }

@@ -51,7 +51,7 @@ static void documents_are_right_token_by_token(void **state)
 		}
 	}
 	if (f->h.ops->prepare)
-		assert_true(f->h.sched->batch.renewal.n_taken >= CLIENTS * LEAST_RENEWALS);
+		assert_true(f->h.sched->core.stats.plans_ahead >= CLIENTS * LEAST_RENEWALS);
 	for (uint32_t i = 0; i < CLIENTS; i++)
 		client_end(&c[i]);
 	harness_stop(&f->h);

@@ -1,4 +1,9 @@
-/* doorbell.c - see doorbell.h. */
+/*
+ * doorbell.c - one epoll set of eventfds, waited for by edges.
+ *
+ * Which bell rang is of no interest: the lanes are looked at. A descriptor is taken out by name,
+ * never by closing it alone, as a client's copy would keep it in the set.
+ */
 #include "doorbell.h"
 
 #include "proto/ring.h"
@@ -8,34 +13,33 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define EVENTS_A_WAIT 16 /* what they are is of no interest: the lanes are looked at */
+#define EVENTS_A_WAIT 16
 
-int bells_add(struct sched *s, int fd)
+int doorbell_add(struct doorbell *d, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 
-	return epoll_ctl(s->bells, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+	return epoll_ctl(d->bells, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
-/* Named, because the client's copy would keep a closed descriptor's registration alive. */
-void bells_remove(struct sched *s, int fd)
+void doorbell_remove(struct doorbell *d, int fd)
 {
-	epoll_ctl(s->bells, EPOLL_CTL_DEL, fd, NULL);
+	epoll_ctl(d->bells, EPOLL_CTL_DEL, fd, NULL);
 }
 
-int bells_init(struct sched *s)
+int doorbell_init(struct doorbell *d)
 {
-	s->bells = epoll_create1(EPOLL_CLOEXEC);
-	s->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return s->bells < 0 || s->bell_fd < 0 ? -errno : bells_add(s, s->bell_fd);
+	d->bells = epoll_create1(EPOLL_CLOEXEC);
+	d->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return d->bells < 0 || d->fd < 0 ? -errno : doorbell_add(d, d->fd);
 }
 
-void bells_done(struct sched *s)
+void doorbell_done(struct doorbell *d)
 {
-	if (s->bells >= 0)
-		close(s->bells);
-	if (s->bell_fd >= 0)
-		close(s->bell_fd);
+	if (d->bells >= 0)
+		close(d->bells);
+	if (d->fd >= 0)
+		close(d->fd);
 }
 
 static int whole_ms(uint64_t ns)
@@ -45,23 +49,20 @@ static int whole_ms(uint64_t ns)
 	return ms < INT32_MAX ? (int)ms : -1;
 }
 
-void bells_wait(struct sched *s, uint64_t deadline_ns)
+void doorbell_wait(struct doorbell *d, uint64_t for_ns)
 {
 	struct epoll_event events[EVENTS_A_WAIT];
-	uint64_t now_ns = s->clock();
-	uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
-	struct timespec left = {.tv_sec = (time_t)(left_ns / UINT64_C(1000000000)),
-				.tv_nsec = (long)(left_ns % UINT64_C(1000000000))};
+	struct timespec left = {.tv_sec = (time_t)(for_ns / UINT64_C(1000000000)),
+				.tv_nsec = (long)(for_ns % UINT64_C(1000000000))};
+	int r = epoll_pwait2(d->bells, events, EVENTS_A_WAIT, for_ns == UINT64_MAX ? NULL : &left,
+			     NULL);
 
-	int r = epoll_pwait2(s->bells, events, EVENTS_A_WAIT,
-			     deadline_ns == UINT64_MAX ? NULL : &left, NULL);
-
-	if (r < 0 &&
-	    errno != EINTR) /* refused by an old kernel or a container: milliseconds, then */
-		epoll_wait(s->bells, events, EVENTS_A_WAIT, whole_ms(left_ns));
+	/* Refused by an old kernel or a container: milliseconds, then. */
+	if (r < 0 && errno != EINTR)
+		epoll_wait(d->bells, events, EVENTS_A_WAIT, whole_ms(for_ns));
 }
 
-void bells_ring(struct sched *s)
+void doorbell_ring(struct doorbell *d)
 {
-	ring_bell(s->bell_fd);
+	ring_bell(d->fd);
 }

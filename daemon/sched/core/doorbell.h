@@ -5,19 +5,26 @@
  * Edges, because the daemon never reads a descriptor that a client holds. A bell rung while nobody
  * sleeps makes the next sleep end at once; that is all.
  */
-#ifndef COPPICED_BELLS_H
-#define COPPICED_BELLS_H
+#ifndef COPPICED_DOORBELL_H
+#define COPPICED_DOORBELL_H
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/base/must_check.h"
 
-int bells_init(struct sched *s); /* 0 or -errno */
-void bells_done(struct sched *s);
-/* fd is lent until bells_remove. 0 or -errno. */
-int bells_add(struct sched *s, int fd);
-void bells_remove(struct sched *s, int fd);
-/* Until a bell or the deadline (CLOCK_MONOTONIC). */
-void bells_wait(struct sched *s, uint64_t deadline_ns);
+#include <stdint.h>
+
+struct doorbell {
+	int bells; /* owned epoll descriptor */
+	int fd; /* owned eventfd: the loop's bell */
+};
+
+MUST_CHECK int doorbell_init(struct doorbell *d); /* 0 or -errno; then it is to be done too */
+void doorbell_done(struct doorbell *d);
+/* fd is lent until doorbell_remove. 0 or -errno. */
+MUST_CHECK int doorbell_add(struct doorbell *d, int fd);
+void doorbell_remove(struct doorbell *d, int fd);
+/* Until a bell, or for so long; UINT64_MAX: a bell. */
+void doorbell_wait(struct doorbell *d, uint64_t for_ns);
 /* Any thread: rings the loop's bell. */
-void bells_ring(struct sched *s);
+void doorbell_ring(struct doorbell *d);
 
 #endif

@@ -1,4 +1,10 @@
-/* requests.c - see requests.h. Both queues are short: one request per control message. */
+/*
+ * requests.c - a request's way to the scheduler and back.
+ *
+ * Both queues are short: one request per control message. n_posted is counted up after a request
+ * is in the queue and down before it is taken out, so that who finds it above 0 finds a request;
+ * what is not seen at once the doorbell brings.
+ */
 #include "requests.h"
 
 #include <errno.h>
@@ -6,14 +12,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static void queue_push(struct mail_queue *q, struct sched_request *request)
+static void queue_push(struct request_queue *q, struct sched_request *request)
 {
 	request->next = NULL;
 	*q->last = request;
 	q->last = &request->next;
 }
 
-static struct sched_request *queue_pop(struct mail_queue *q)
+static struct sched_request *queue_pop(struct request_queue *q)
 {
 	struct sched_request *request = q->first;
 
@@ -25,67 +31,67 @@ static struct sched_request *queue_pop(struct mail_queue *q)
 	return request;
 }
 
-int mailbox_init(struct mailbox *m)
+int requests_init(struct requests *q)
 {
-	*m = (struct mailbox){.reply_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-	m->requests.last = &m->requests.first;
-	m->replies.last = &m->replies.first;
-	if (m->reply_fd < 0)
+	*q = (struct requests){.reply_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+	q->posted.last = &q->posted.first;
+	q->answered.last = &q->answered.first;
+	if (q->reply_fd < 0)
 		return -errno;
-	int r = -pthread_mutex_init(&m->mutex, NULL);
+	int r = -pthread_mutex_init(&q->mutex, NULL);
 
 	if (r < 0)
-		close(m->reply_fd);
+		close(q->reply_fd);
 	return r;
 }
 
-void mailbox_done(struct mailbox *m)
+void requests_done(struct requests *q)
 {
-	pthread_mutex_destroy(&m->mutex);
-	close(m->reply_fd);
+	pthread_mutex_destroy(&q->mutex);
+	close(q->reply_fd);
 }
 
-void mailbox_post(struct mailbox *m, struct sched_request *request)
+void requests_post(struct requests *q, struct sched_request *request)
 {
-	pthread_mutex_lock(&m->mutex);
-	queue_push(&m->requests, request);
-	pthread_mutex_unlock(&m->mutex);
-	atomic_fetch_add(&m->n_requests, 1);
+	pthread_mutex_lock(&q->mutex);
+	queue_push(&q->posted, request);
+	pthread_mutex_unlock(&q->mutex);
+	atomic_fetch_add(&q->n_posted, 1);
 }
 
-struct sched_request *mailbox_take(struct mailbox *m)
+struct sched_request *requests_take(struct requests *q)
 {
-	if (atomic_load(&m->n_requests) == 0)
+	if (!requests_any(q))
 		return NULL;
-	atomic_fetch_sub(&m->n_requests, 1);
-	pthread_mutex_lock(&m->mutex);
-	struct sched_request *request = queue_pop(&m->requests);
+	atomic_fetch_sub(&q->n_posted, 1);
+	pthread_mutex_lock(&q->mutex);
+	struct sched_request *request = queue_pop(&q->posted);
 
-	pthread_mutex_unlock(&m->mutex);
+	pthread_mutex_unlock(&q->mutex);
 	return request;
 }
 
-void mailbox_ring(struct mailbox *m)
+void requests_ring(struct requests *q)
 {
 	uint64_t one = 1;
-	ssize_t r = write(m->reply_fd, &one, sizeof(one));
+	ssize_t r = write(q->reply_fd, &one, sizeof(one));
 
 	(void)r; /* a full counter is readable already */
 }
 
-void mailbox_reply(struct mailbox *m, struct sched_request *request)
+void requests_answer(struct requests *q, struct sched_request *request)
 {
-	pthread_mutex_lock(&m->mutex);
-	queue_push(&m->replies, request);
-	pthread_mutex_unlock(&m->mutex);
-	mailbox_ring(m);
+	pthread_mutex_lock(&q->mutex);
+	queue_push(&q->answered, request);
+	pthread_mutex_unlock(&q->mutex);
+	requests_ring(q);
 }
 
-struct sched_request *mailbox_reap(struct mailbox *m)
+struct sched_request *requests_reap(struct requests *q)
 {
-	pthread_mutex_lock(&m->mutex);
-	struct sched_request *request = queue_pop(&m->replies);
+	pthread_mutex_lock(&q->mutex);
+	struct sched_request *request = queue_pop(&q->answered);
 
-	pthread_mutex_unlock(&m->mutex);
+	pthread_mutex_unlock(&q->mutex);
 	return request;
 }

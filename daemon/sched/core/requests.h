@@ -1,37 +1,45 @@
 /*
- * requests.h - requests on their way to the scheduler and back: two queues under a mutex, each with
- * its bell.
+ * requests.h - requests on their way to the scheduler and back: two queues under a mutex.
  *
- * There: the scheduler's futex on the board (the bell that clients ring too). Back: an eventfd that
- * the loop polls.
+ * There: whoever posts rings the scheduler's doorbell, which clients ring too. Back: an eventfd
+ * that the loop polls.
  */
-#ifndef COPPICED_MAILBOX_H
-#define COPPICED_MAILBOX_H
+#ifndef COPPICED_REQUESTS_H
+#define COPPICED_REQUESTS_H
 
-#include "daemon/sched/sched.h"
+#include "daemon/base/must_check.h"
+#include "request.h"
 
 #include <pthread.h>
 
-struct mail_queue {
+struct request_queue {
 	struct sched_request *first, **last;
 };
 
-struct mailbox {
+struct requests {
 	pthread_mutex_t mutex;
-	struct mail_queue requests, replies;
-	_Atomic uint32_t n_requests; /* so that a spinning scheduler need not take the mutex */
+	struct request_queue posted, answered;
+	_Atomic uint32_t n_posted; /* so that a spinning scheduler need not take the mutex */
 	int reply_fd; /* owned eventfd */
 };
 
-int mailbox_init(struct mailbox *m); /* 0 or -errno */
-void mailbox_done(struct mailbox *m);
+MUST_CHECK int requests_init(struct requests *q); /* 0 or -errno */
+void requests_done(struct requests *q);
 
-void mailbox_post(struct mailbox *m,
-		  struct sched_request *request); /* loop; the caller wakes the scheduler */
-struct sched_request *mailbox_take(struct mailbox *m); /* scheduler; NULL: none */
-void mailbox_reply(struct mailbox *m,
-		   struct sched_request *request); /* scheduler; rings reply_fd */
-struct sched_request *mailbox_reap(struct mailbox *m); /* loop; NULL: none */
-void mailbox_ring(struct mailbox *m); /* makes reply_fd readable without a reply */
+/* Loop; the caller wakes the scheduler. */
+void requests_post(struct requests *q, struct sched_request *request);
+/* Scheduler; NULL: none. */
+struct sched_request *requests_take(struct requests *q);
+/* Scheduler; makes reply_fd readable. */
+void requests_answer(struct requests *q, struct sched_request *request);
+/* Loop; NULL: none. */
+struct sched_request *requests_reap(struct requests *q);
+/* Makes reply_fd readable without an answer. */
+void requests_ring(struct requests *q);
+
+static inline bool requests_any(const struct requests *q)
+{
+	return atomic_load(&q->n_posted) != 0;
+}
 
 #endif

@@ -1,7 +1,8 @@
-/* slice.h - parts of runs of slices. */
+/* slice.h - parts of runs of slices, and of a part's rows. */
 #ifndef COPPICED_SLICE_H
 #define COPPICED_SLICE_H
 
+#include "kernels/backend.h"
 #include "kvstore/store.h"
 
 /* What the slice has of the next *count tokens after *first, both of which shrink by what it has:
@@ -15,6 +16,19 @@ static inline struct store_slice slice_cut(const struct store_slice *slice, uint
 	*first -= skip;
 	*count -= n;
 	return (struct store_slice){slice->page, (uint16_t)(slice->first + skip), (uint16_t)n};
+}
+
+/* Where rows of a part are from that row on. */
+static inline struct backend_io io_from_row(struct backend_io io, uint64_t row)
+{
+	io.q += io.q ? row * io.q_stride : 0;
+	io.k += row * io.k_stride;
+	io.v += row * io.v_stride;
+	io.o += io.o ? row * io.o_stride : 0;
+	io.lse += io.lse ? row * io.lse_stride : 0;
+	io.slots = NULL;
+	io.n_slots = 0;
+	return io;
 }
 
 #endif

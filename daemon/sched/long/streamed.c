@@ -1,5 +1,10 @@
 /*
- * streamed.c - see streamed.h.
+ * streamed.c - the way of steps whose paths are not all on the device.
+ *
+ * While something is under way its lanes are STREAMING, and only they go on with it, a pass at a
+ * turn. A cell of the stage is written when the pass that read it last has ended (`users`), and
+ * read when its last copy has (`tokens`). If any of the lanes' steps ends early all is given up:
+ * the others wait for their turn again, and begin anew.
  *
  *      members      0: a b c d e x        passes    1  what all share on the device: a b
  *                   1: a b c d e y z                2  the same, staged: c d | e
@@ -8,8 +13,8 @@
  */
 #include "streamed_impl.h"
 
-#include "daemon/sched/seq/complete.h"
 #include "daemon/base/grow.h"
+#include "daemon/sched/step/step_end.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,19 +35,26 @@ static bool is_long(const struct step *step)
 	return false;
 }
 
-void passes_mark(struct sched *s)
+void streamed_init(struct streamed *p, struct sched_core *core)
+{
+	*p = (struct streamed){.core = core};
+}
+
+void streamed_find(struct streamed *p)
 {
 	struct sched_lane *lane;
 
-	if (s->passes.n_extents == 0 || store_n_left(s->store) == 0)
+	if (!streamed_is_needed(p))
 		return;
-	TAILQ_FOREACH (lane, &s->lanes, link) {
-		struct step *step = &lane->step;
+	TAILQ_FOREACH (lane, &p->core->lanes, link) {
+		bool decodes = lane->state == STEP_RUNNABLE || lane->state == STEP_HELD;
 
-		if (!lane->parked || lane->awaited || step->in_passes || !is_long(step))
+		if ((!decodes && lane->state != STEP_WAITING_TURN) ||
+		    lane->step.kind == STEP_STREAMED || !is_long(&lane->step))
 			continue;
-		step->in_passes = step->prefill = true;
-		s->hold_stale = true;
+		lane->step.kind = STEP_STREAMED;
+		if (decodes)
+			step_move(&p->core->steps, lane, STEP_WAITING_TURN);
 	}
 }
 
@@ -70,7 +82,7 @@ static uint32_t rows_room(const struct sched_model *model)
 }
 
 /* Members that never were have gathers of nothing. */
-static int members_grow(struct passes *p)
+static int members_grow(struct streamed *p)
 {
 	uint32_t n_before = p->members_room;
 	int r = GROW(p->members, p->members_room, p->n_members + 1);
@@ -81,15 +93,15 @@ static int members_grow(struct passes *p)
 	return r;
 }
 
-static int member_add(struct passes *p, struct sched_lane *lane, uint32_t part, uint32_t row,
+static int member_add(struct streamed *p, struct sched_lane *lane, uint32_t part, uint32_t row,
 		      uint32_t n_rows)
 {
-	uint32_t first_row = passes_n_rows(p);
+	uint32_t first_row = streamed_n_rows(p);
 	int r = members_grow(p);
 
 	if (r < 0)
 		return r;
-	struct passes_member *m = &p->members[p->n_members];
+	struct streamed_member *m = &p->members[p->n_members];
 
 	m->lane = lane;
 	m->part = &lane->step.parts[part];
@@ -101,7 +113,7 @@ static int member_add(struct passes *p, struct sched_lane *lane, uint32_t part, 
 	return r;
 }
 
-static void members_drop(struct passes *p, uint32_t n_left)
+static void members_drop(struct streamed *p, uint32_t n_left)
 {
 	while (p->n_members > n_left)
 		gather_end(&p->members[--p->n_members].gather);
@@ -119,7 +131,7 @@ static uint32_t common(const struct gather *a, const struct gather *b)
 }
 
 /* Does the last member's path begin with half of the first's at least? */
-static bool is_alike(const struct passes *p)
+static bool is_alike(const struct streamed *p)
 {
 	const struct gather *first = &p->members[0].gather;
 
@@ -127,7 +139,7 @@ static bool is_alike(const struct passes *p)
 }
 
 /* All parts of a step; none of one that is not alike those that are there. */
-static int step_join(struct passes *p, struct sched_lane *lane)
+static int step_join(struct streamed *p, struct sched_lane *lane)
 {
 	uint32_t n_before = p->n_members;
 	int r = 0;
@@ -142,32 +154,31 @@ static int step_join(struct passes *p, struct sched_lane *lane)
 	return r;
 }
 
-static bool has_room_for(const struct passes *p, const struct step *step)
+static bool has_room_for(const struct streamed *p, const struct step *step)
 {
-	uint32_t n_rows = passes_n_rows(p);
+	uint32_t n_rows = streamed_n_rows(p);
 
 	for (uint32_t i = 0; i < step->n_parts; i++)
 		n_rows += step->parts[i].n_new;
 	return n_rows <= rows_room(p->model) && p->n_members + step->n_parts <= MEMBERS_MAX;
 }
 
-static void others_join(struct sched *s, const struct sched_lane *leader)
+static void others_join(struct streamed *p, const struct sched_lane *leader)
 {
-	struct passes *p = &s->passes;
 	struct sched_lane *lane;
 
-	TAILQ_FOREACH (lane, &s->lanes, link) {
+	TAILQ_FOREACH (lane, &p->core->lanes, link) {
 		const struct step *step = &lane->step;
 
-		if (lane != leader && lane->parked && !lane->awaited && step->in_passes &&
-		    step->model == p->model && step->layer == p->layer && may_join(step) &&
-		    has_room_for(p, step))
+		if (lane != leader && lane->state == STEP_WAITING_TURN &&
+		    step->kind == STEP_STREAMED && step->model == p->model &&
+		    step->layer == p->layer && may_join(step) && has_room_for(p, step))
 			step_join(p, lane);
 	}
 }
 
 /* The next rows of a part of a step that is alone. */
-static int slice_join(struct passes *p, struct sched_lane *lane)
+static int slice_join(struct streamed *p, struct sched_lane *lane)
 {
 	const struct step *step = &lane->step;
 	const struct step_part *part = &step->parts[step->next_part];
@@ -179,7 +190,7 @@ static int slice_join(struct passes *p, struct sched_lane *lane)
 
 /* ---- what passes there are ------------------------------------------------------------------ */
 
-static int pass_add(struct passes *p, struct passes_pass pass)
+static int pass_add(struct streamed *p, struct streamed_pass pass)
 {
 	int r = GROW(p->passes, p->passes_room, p->n_passes + 1);
 
@@ -199,10 +210,10 @@ static uint32_t count_tokens(const struct gather *g, uint32_t begin, uint32_t en
 
 /* Lengthens a pass by what follows on its side of the device's end, as far as a cell has room for
  * what is seen of it. Returns how many slices are seen. */
-static uint32_t pass_fill(const struct passes *p, const struct gather *g, uint32_t end,
-			  struct passes_pass *pass)
+static uint32_t pass_fill(const struct streamed *p, const struct gather *g, uint32_t end,
+			  struct streamed_pass *pass)
 {
-	bool staged = pass->kind == PASSES_STAGED;
+	bool staged = pass->kind == STREAMED_STAGED;
 	uint32_t pos = pass->pos, any = p->model->shape.n_kv_heads, n_seen = 0;
 
 	end = staged || end < g->n_device ? end : g->n_device;
@@ -217,15 +228,16 @@ static uint32_t pass_fill(const struct passes *p, const struct gather *g, uint32
 
 /* Slices [begin, end) of a member's path: what is on the device in one go, the rest a cell at a
  * time. */
-static int span_add(struct passes *p, uint32_t member, uint32_t begin, uint32_t end)
+static int span_add(struct streamed *p, uint32_t member, uint32_t begin, uint32_t end)
 {
-	const struct gather *g = &p->members[member == PASSES_ALL ? 0 : member].gather;
+	const struct gather *g = &p->members[member == STREAMED_ALL ? 0 : member].gather;
 	uint32_t pos = count_tokens(g, 0, begin);
 	int r = 0;
 
 	while (begin < end && r == 0) {
-		struct passes_pass pass = {begin >= g->n_device ? PASSES_STAGED : PASSES_DEVICE,
-					   member, begin, begin, pos};
+		struct streamed_pass pass = {begin >= g->n_device ? STREAMED_STAGED
+								  : STREAMED_DEVICE,
+					     member, begin, begin, pos};
 		if (pass_fill(p, g, end, &pass) > 0)
 			r = pass_add(p, pass);
 		pos += count_tokens(g, begin, pass.end);
@@ -235,7 +247,7 @@ static int span_add(struct passes *p, uint32_t member, uint32_t begin, uint32_t 
 }
 
 /* How much of the first's path all have. */
-static uint32_t shared_slices(const struct passes *p)
+static uint32_t shared_slices(const struct streamed *p)
 {
 	uint32_t n = p->members[0].gather.n_slices;
 
@@ -249,26 +261,27 @@ static uint32_t shared_slices(const struct passes *p)
 
 /* What needs no copies goes before what does, where the rows are one member's: these have its time
  * too. */
-static void rest_goes_ahead(struct passes *p)
+static void rest_goes_ahead(struct streamed *p)
 {
-	struct passes_pass rest = p->passes[p->n_passes - 1];
+	struct streamed_pass rest = p->passes[p->n_passes - 1];
 	uint32_t i = p->n_passes - 1;
 
-	for (; i > 0 && p->passes[i - 1].kind == PASSES_STAGED; i--)
+	for (; i > 0 && p->passes[i - 1].kind == STREAMED_STAGED; i--)
 		p->passes[i] = p->passes[i - 1];
 	p->passes[i] = rest;
 }
 
-static int passes_make(struct passes *p)
+static int streamed_make(struct streamed *p)
 {
 	bool appends = p->members[0].part->io.o == 0; /* who only appends sees nothing */
 	uint32_t n_shared = shared_slices(p);
-	int r = appends ? 0 : span_add(p, PASSES_ALL, 0, n_shared);
+	int r = appends ? 0 : span_add(p, STREAMED_ALL, 0, n_shared);
 
 	for (uint32_t i = 0; i < p->n_members && r == 0 && !appends; i++)
 		r = span_add(p, i, n_shared, p->members[i].gather.n_slices);
 	if (r == 0)
-		r = pass_add(p, (struct passes_pass){.kind = PASSES_REST, .member = PASSES_ALL});
+		r = pass_add(p,
+			     (struct streamed_pass){.kind = STREAMED_REST, .member = STREAMED_ALL});
 	if (r == 0 && p->n_members == 1)
 		rest_goes_ahead(p);
 	return r;
@@ -277,26 +290,24 @@ static int passes_make(struct passes *p)
 /* ---- copies into the stage ------------------------------------------------------------------ */
 
 /* A stage of very few pages has as many cells. */
-static void cells_cut(struct sched *s)
+static void cells_cut(struct streamed *p)
 {
-	struct passes *p = &s->passes;
-	uint64_t n_pages = (uint64_t)p->n_extents * passes_extent_pages(s), newest = 0;
+	uint64_t n_pages = (uint64_t)p->n_extents * streamed_extent_pages(p), newest = 0;
 
-	p->n_cells = n_pages < PASSES_CELLS ? (uint32_t)n_pages : PASSES_CELLS;
+	p->n_cells = n_pages < STREAMED_CELLS ? (uint32_t)n_pages : STREAMED_CELLS;
 	p->cell_pages = (uint32_t)(n_pages / p->n_cells);
-	for (uint32_t i = 0; i < PASSES_CELLS; i++)
+	for (uint32_t i = 0; i < STREAMED_CELLS; i++)
 		newest = p->users[i] > newest ? p->users[i] : newest;
-	for (uint32_t i = 0; i < PASSES_CELLS; i++)
+	for (uint32_t i = 0; i < STREAMED_CELLS; i++)
 		p->users[i] = newest; /* another model's cells lay elsewhere */
 }
 
 /* Heads [head, head + n_heads) of a page's layer. */
-static void copy_ask(struct sched *s, uint32_t page, const char *host, uint32_t head,
+static void copy_ask(struct streamed *p, uint32_t page, const char *host, uint32_t head,
 		     uint32_t n_heads)
 {
-	struct passes *p = &s->passes;
-	uint64_t bytes = passes_layer_bytes(p), head_bytes = bytes / p->model->shape.n_kv_heads;
-	uint32_t each = passes_extent_pages(s);
+	uint64_t bytes = streamed_layer_bytes(p), head_bytes = bytes / p->model->shape.n_kv_heads;
+	uint32_t each = streamed_extent_pages(p);
 	struct backend_copy copy = {
 		.extent = p->first_extent + page / each,
 		.offset_bytes = page % each * bytes + head * head_bytes,
@@ -305,16 +316,15 @@ static void copy_ask(struct sched *s, uint32_t page, const char *host, uint32_t 
 		.after = p->users[page / p->cell_pages],
 	};
 
-	p->tokens[page / p->cell_pages] = s->ops->tier->up(s->backend, &copy);
+	p->tokens[page / p->cell_pages] = p->core->ops->tier->up(p->core->backend, &copy);
 	p->staged_bytes += copy.bytes;
 }
 
 /* Slices [slice, end) of a path, all of one block: what any head sees of them, heads that stand
  * together in one go, so that copies lie at equal distances. */
-static void block_ask(struct sched *s, const struct gather *g, uint32_t pos, uint32_t slice,
+static void block_ask(struct streamed *p, const struct gather *g, uint32_t pos, uint32_t slice,
 		      uint32_t end)
 {
-	struct passes *p = &s->passes;
 	uint32_t n_heads = p->model->shape.n_kv_heads, next;
 	uint32_t page = p->n_asked % p->n_cells * p->cell_pages + p->n_asked_pages;
 
@@ -325,17 +335,17 @@ static void block_ask(struct sched *s, const struct gather *g, uint32_t pos, uin
 		for (next = head; next < n_heads && choice_has(p, next, pos);)
 			next++;
 		for (uint32_t i = slice; i < end && next > head; i++)
-			copy_ask(s, page + i - slice, gather_memory(g, i), head, next - head);
+			copy_ask(p, page + i - slice, gather_memory(g, i), head, next - head);
 	}
 }
 
 /* Where a block's slices end that begin here; in block_tokens, choice's too. */
-static uint32_t block_end(const struct sched *s, const struct gather *g, uint32_t pos,
+static uint32_t block_end(const struct streamed *p, const struct gather *g, uint32_t pos,
 			  uint32_t slice, uint32_t end, uint32_t *ret_pos)
 {
-	uint32_t block = pos / s->config->stage_block;
+	uint32_t block = pos / p->core->config->stage_block;
 
-	for (; slice < end && pos / s->config->stage_block == block; slice++)
+	for (; slice < end && pos / p->core->config->stage_block == block; slice++)
 		pos += g->slices[slice].count;
 	*ret_pos = pos;
 	return slice;
@@ -349,67 +359,74 @@ static bool all_are_there(const struct gather *g, uint32_t slice, uint32_t end)
 }
 
 /* Of one pass. False: slices are still on their way down, they come later. */
-static bool pass_ask(struct sched *s, const struct passes_pass *pass)
+static bool pass_ask(struct streamed *p, const struct streamed_pass *pass)
 {
-	struct passes *p = &s->passes;
-	const struct gather *g = passes_gather(p, pass);
+	const struct gather *g = streamed_gather(p, pass);
 	uint32_t slice = pass->begin + p->n_asked_slices, end, next_pos;
 	uint32_t pos = pass->pos + count_tokens(g, pass->begin, slice);
 
 	for (; slice < pass->end; slice = end, pos = next_pos) {
-		end = block_end(s, g, pos, slice, pass->end, &next_pos);
+		end = block_end(p, g, pos, slice, pass->end, &next_pos);
 		if (!all_are_there(g, slice, end))
 			return false;
-		block_ask(s, g, pos, slice, end);
+		block_ask(p, g, pos, slice, end);
 		p->n_asked_slices += end - slice;
 	}
 	p->n_asked++;
 	p->n_asked_slices = p->n_asked_pages = 0;
-	s->ops->tier->kick(s->backend);
+	p->core->ops->tier->kick(p->core->backend);
 	return true;
 }
 
 /* For a cell that is free, as long as no more than so many are filled: one at a time, as attention
  * is submitted in between. */
-static void copies_ask(struct sched *s, uint32_t n_cells)
+static void copies_ask(struct streamed *p, uint32_t n_cells)
 {
-	struct passes *p = &s->passes;
-
-	while (p->ask < p->n_passes && p->passes[p->ask].kind != PASSES_STAGED)
+	while (p->ask < p->n_passes && p->passes[p->ask].kind != STREAMED_STAGED)
 		p->ask++;
 	if (p->ask < p->n_passes && p->n_asked < p->n_staged + n_cells &&
-	    pass_ask(s, &p->passes[p->ask]))
+	    pass_ask(p, &p->passes[p->ask]))
 		p->ask++;
 }
 
 /* What the next pass is about is there. */
-static bool next_is_ready(struct sched *s)
+static bool next_is_ready(struct streamed *p)
 {
-	struct passes *p = &s->passes;
-
-	if (p->passes[p->n_begun].kind != PASSES_STAGED)
+	if (p->passes[p->n_begun].kind != STREAMED_STAGED)
 		return true;
-	return p->n_filled < p->n_asked &&
-	       p->tokens[p->n_filled % p->n_cells] <= s->ops->tier->ups_done(s->backend);
+	return p->n_filled < p->n_asked && p->tokens[p->n_filled % p->n_cells] <=
+						   p->core->ops->tier->ups_done(p->core->backend);
 }
 
 /* ---- from the first pass to the last -------------------------------------------------------- */
 
-static void give_up(struct passes *p)
+/* Nothing is under way any more: its lanes wait for their turn. */
+static void give_up(struct streamed *p)
 {
+	struct step_queues *steps = &p->core->steps;
+	struct sched_lane *lane;
+
 	members_drop(p, 0);
 	p->choice.sums = p->choice.made = p->choice.appended = false;
 	p->n_passes = p->n_begun = p->n_ended = p->ask = 0;
 	p->in_flight = false;
+	while ((lane = step_first(steps, STEP_STREAMING)) != NULL)
+		step_move(steps, lane, STEP_WAITING_TURN);
 }
 
-static int slice_begin(struct sched *s, struct sched_lane *lane)
+/* All of a lane's parts are members where it has company. */
+static void members_begin(struct streamed *p)
 {
-	struct passes *p = &s->passes;
+	for (uint32_t i = 0; i < p->n_members; i++)
+		if (p->members[i].lane->state != STEP_STREAMING)
+			step_move(&p->core->steps, p->members[i].lane, STEP_STREAMING);
+}
 
+static int slice_begin(struct streamed *p, struct sched_lane *lane)
+{
 	p->model = lane->step.model;
 	p->layer = lane->step.layer;
-	cells_cut(s);
+	cells_cut(p);
 	p->rows_id++;
 	p->n_filled = p->n_staged = p->n_asked = p->n_asked_slices = p->n_asked_pages = 0;
 	p->n_passes = p->n_begun = p->n_ended = p->ask = 0;
@@ -417,146 +434,140 @@ static int slice_begin(struct sched *s, struct sched_lane *lane)
 	int r = group ? step_join(p, lane) : slice_join(p, lane);
 
 	if (r == 0 && group)
-		others_join(s, lane);
+		others_join(p, lane);
 	if (r == 0 && !group)
-		r = choice_begin(s);
+		r = choice_begin(p);
 	if (r == 0)
-		r = passes_make(p);
+		r = streamed_make(p);
 	if (r < 0)
 		give_up(p);
-	else if (p->passes[0].kind == PASSES_STAGED)
-		copies_ask(s,
-			   /* the others, and where none is wanted first, while the first pass is at
-			 * work */
-			   1);
+	else
+		members_begin(p);
+	if (r == 0 && p->passes[0].kind == STREAMED_STAGED)
+		copies_ask(p, 1); /* the others while the first pass is at work */
 	return r;
 }
 
-static bool is_member(const struct passes *p, const struct sched_lane *lane)
+/* What is under way goes on when what its next pass is about is there; else nothing else that is
+ * streamed can begin. Whoever has waited longest comes first. */
+struct sched_lane *streamed_next_turn(struct streamed *p)
 {
-	for (uint32_t i = 0; i < p->n_members; i++)
-		if (p->members[i].lane == lane)
-			return true;
-	return false;
+	const struct step_queues *steps = &p->core->steps;
+	struct sched_lane *member = NULL, *lane;
+
+	if (streamed_busy(p) && next_is_ready(p))
+		member = step_first(steps, STEP_STREAMING);
+	TAILQ_FOREACH (lane, &steps->lanes[STEP_WAITING_TURN], state_link) {
+		if (lane->step.kind == STEP_PREFILL || !streamed_busy(p))
+			return member && member->moved < lane->moved ? member : lane;
+	}
+	return member;
 }
 
-bool passes_may(struct sched *s, const struct sched_lane *lane)
-{
-	return !passes_busy(&s->passes) || (is_member(&s->passes, lane) && next_is_ready(s));
-}
-
-static void lane_fail(struct sched *s, struct sched_lane *lane, int r)
+/* Its lane's step fails, and with it what is under way. */
+static void lane_fail(struct streamed *p, struct sched_lane *lane, int r)
 {
 	if (r == -EIO)
-		sched_fail(s);
-	step_fail(s, lane, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
+		core_fail(p->core);
+	streamed_forget(p, lane);
+	step_fail(p->core, lane,
+		  outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
 }
 
-void passes_begin(struct sched *s, struct sched_lane *lane)
+void streamed_begin(struct streamed *p, struct sched_lane *lane)
 {
-	int r = passes_busy(&s->passes) ? 0 : slice_begin(s, lane);
+	int r = 0;
 
-	if (r == 0 && !next_is_ready(s))
+	if (lane->state == STEP_STREAMING)
+		step_move(&p->core->steps, lane, STEP_STREAMING);
+	else
+		r = slice_begin(p, lane);
+	if (r == 0 && !next_is_ready(p))
 		return;
 	if (r == 0)
-		r = passes_submit(s);
+		r = streamed_submit(p);
 	if (r < 0)
-		lane_fail(s, lane, r);
+		lane_fail(p, lane, r);
 }
 
 /* The pass after one that the backend has, where nobody else waits: so the backend need not. */
-static void go_ahead(struct sched *s)
+static void go_ahead(struct streamed *p)
 {
-	struct passes *p = &s->passes;
 	uint32_t n_flying = p->n_begun - p->n_ended;
 
-	if (p->n_members != 1 || s->n_parked > 1 || n_flying == 0 || n_flying == PASSES_VIEWS ||
-	    p->n_begun == p->n_passes || !next_is_ready(s))
+	if (p->n_members != 1 || step_n_there(&p->core->steps) > 1 || n_flying == 0 ||
+	    n_flying == STREAMED_VIEWS || p->n_begun == p->n_passes || !next_is_ready(p))
 		return;
-	int r = passes_submit(s);
+	int r = streamed_submit(p);
 	if (r < 0)
-		lane_fail(s, p->members[0].lane, r);
+		lane_fail(p, p->members[0].lane, r);
 }
 
-/* The step goes on with the next rows or part, or is done. */
-static void step_go_on(struct sched *s, struct sched_lane *lane, uint32_t row_end)
+static void slice_end(struct streamed *p)
 {
-	struct step *step = &lane->step;
-
-	step->next_row = row_end;
-	if (row_end < step->parts[step->next_part].n_new)
-		return;
-	step->next_row = 0;
-	if (++step->next_part == step->n_parts)
-		step_finish(s, lane);
-}
-
-static void slice_end(struct sched *s)
-{
-	struct passes *p = &s->passes;
 	uint32_t n = p->n_members;
 
-	choice_end(s);
+	choice_end(p);
 	give_up(p);
-	s->stats.prefill_jobs++;
+	p->core->stats.prefill_jobs++;
 	for (uint32_t i = 0; i < n; i++)
-		step_go_on(s, p->members[i].lane, p->members[i].row + p->members[i].n_rows);
+		step_finish_slice(p->core, p->members[i].lane,
+				  p->members[i].row + p->members[i].n_rows);
 }
 
-static void pass_end(struct sched *s)
+static void pass_end(struct streamed *p)
 {
-	struct passes *p = &s->passes;
-
-	s->stats.batches++;
+	p->core->stats.batches++;
 	p->n_done++;
-	p->n_staged += p->views[p->n_ended++ % PASSES_VIEWS].staged;
+	p->n_staged += p->views[p->n_ended++ % STREAMED_VIEWS].staged;
 	p->in_flight = p->n_ended < p->n_begun;
 }
 
-bool passes_poll(struct sched *s)
+bool streamed_poll(struct streamed *p)
 {
-	struct passes *p = &s->passes;
 	uint32_t n_ended = p->n_ended;
 	uint64_t completed;
 
-	if (!passes_busy(p))
+	if (!streamed_busy(p))
 		return false;
-	if (p->in_flight && s->ops->completed(s->backend, &completed) < 0) {
-		sched_fail(s);
-		passes_fail(s);
+	if (p->in_flight && p->core->ops->completed(p->core->backend, &completed) < 0) {
+		core_fail(p->core);
+		streamed_fail(p);
 		return true;
 	}
-	while (p->in_flight && p->views[p->n_ended % PASSES_VIEWS].id <= completed)
-		pass_end(s);
+	while (p->in_flight && p->views[p->n_ended % STREAMED_VIEWS].id <= completed)
+		pass_end(p);
 	if (p->n_ended > n_ended)
-		s->now_ns = s->clock();
+		p->core->now_ns = p->core->clock();
 	if (p->n_ended == p->n_passes) {
-		slice_end(s);
+		slice_end(p);
 		return true;
 	}
 	n_ended -= p->n_ended;
-	copies_ask(s, p->n_cells);
-	go_ahead(s);
+	copies_ask(p, p->n_cells);
+	go_ahead(p);
 	return n_ended != 0;
 }
 
-void passes_forget(struct sched *s, const struct sched_lane *lane)
+void streamed_forget(struct streamed *p, const struct sched_lane *lane)
 {
-	if (is_member(&s->passes, lane))
-		give_up(&s->passes);
+	if (lane->state == STEP_STREAMING)
+		give_up(p);
 }
 
-void passes_fail(struct sched *s)
+void streamed_fail(struct streamed *p)
 {
-	while (passes_busy(&s->passes))
-		step_fail(s, s->passes.members[0].lane, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
+	struct sched_lane *lane;
+
+	while ((lane = step_first(&p->core->steps, STEP_STREAMING)) != NULL)
+		lane_fail(p, lane, -EIO);
 }
 
-void passes_done(struct passes *p)
+void streamed_done(struct streamed *p)
 {
 	for (uint32_t i = 0; i < p->members_room; i++)
 		gather_done(&p->members[i].gather);
-	passes_views_done(p);
+	streamed_views_done(p);
 	choice_done(&p->choice);
 	free(p->members);
 	free(p->passes);

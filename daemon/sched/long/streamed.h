@@ -17,21 +17,20 @@
  * share comes once. A prefill step is alone, and is done in slices of rows. The scheduler's thread
  * alone.
  */
-#ifndef COPPICED_PASSES_H
-#define COPPICED_PASSES_H
+#ifndef COPPICED_STREAMED_H
+#define COPPICED_STREAMED_H
 
-#include "daemon/sched/core/state.h"
+#include "daemon/sched/core/core.h"
 
 #include "kvstore/seq/gather.h"
 
-#define PASSES_CELLS 4u /* at most */
-#define PASSES_VIEWS \
-	3u /* passes that the backend has at a time, where nobody else waits for it: the last one takes longest to be planned */
-
-struct sched;
+#define STREAMED_CELLS 4u /* at most */
+/* Passes that the backend has at a time, where nobody else waits for it: the last one takes longest
+ * to be planned. */
+#define STREAMED_VIEWS 3u
 
 /* Rows of a sequence. */
-struct passes_member {
+struct streamed_member {
 	struct sched_lane *lane;
 	const struct step_part *part;
 	struct gather gather; /* owned */
@@ -39,20 +38,20 @@ struct passes_member {
 	uint32_t first_row; /* of all members' */
 };
 
-enum passes_kind { PASSES_DEVICE, PASSES_STAGED, PASSES_REST };
+enum streamed_kind { STREAMED_DEVICE, STREAMED_STAGED, STREAMED_REST };
 
 /* A pass over slices [begin, end) of a member's path, for that member or for all. */
-struct passes_pass {
-	enum passes_kind kind;
-	uint32_t member; /* PASSES_ALL: the first's path, for all */
+struct streamed_pass {
+	enum streamed_kind kind;
+	uint32_t member; /* STREAMED_ALL: the first's path, for all */
 	uint32_t begin, end;
 	uint32_t pos; /* of the first token */
 };
 
-#define PASSES_ALL UINT32_MAX
+#define STREAMED_ALL UINT32_MAX
 
 /* What the only member, a slice of sparse prefill, sees of its path. */
-struct passes_choice {
+struct streamed_choice {
 	bool sums; /* what passes see is taken into the sequence's summary */
 	bool made; /* blocks were chosen; else all are seen */
 	bool appended; /* the rows' K and V are in their pages */
@@ -61,11 +60,10 @@ struct passes_choice {
 	const float *mass; /* the backend's: of the estimate before */
 	double *masses; /* owned: a KV head's */
 	uint32_t kept_room, masses_room;
-	uint64_t summary_bytes; /* of all sequences */
 };
 
 /* A pass as the backend has it. */
-struct passes_view {
+struct streamed_view {
 	uint64_t id; /* the backend's */
 	bool staged;
 	struct work_shape shape;
@@ -88,56 +86,61 @@ struct passes_view {
 	uint32_t n_jobs;
 };
 
-struct passes {
+struct streamed {
+	struct sched_core *core; /* borrowed */
 	uint32_t first_extent, n_extents; /* of the stage; 0: none, and paths are never so long */
-	bool in_flight; /* passes: views [n_ended, n_begun) mod PASSES_VIEWS */
+	bool in_flight; /* passes: views [n_ended, n_begun) mod STREAMED_VIEWS */
 	uint32_t n_begun, n_ended; /* of what is under way */
 	/* What is under way. */
-	struct passes_member *members; /* owned, and their gathers' room */
+	struct streamed_member *members; /* owned, and their gathers' room */
 	uint32_t n_members, members_room; /* 0: nothing */
 	struct sched_model *model;
 	uint32_t layer;
 	uint32_t n_cells, cell_pages;
 	uint64_t rows_id; /* counts */
-	struct passes_pass *passes; /* owned */
+	struct streamed_pass *passes; /* owned */
 	uint32_t n_passes, passes_room; /* the next is n_begun */
 	uint32_t n_filled, n_staged; /* staged passes that have begun, that have ended */
 	uint32_t ask; /* the next pass that may want copies */
 	uint32_t n_asked; /* staged passes all of whose copies were asked for */
 	uint32_t n_asked_slices; /* of the next */
 	uint32_t n_asked_pages; /* of these, in the cell */
-	struct passes_choice choice;
-	uint64_t tokens[PASSES_CELLS]; /* of each cell's last copy */
-	uint64_t users[PASSES_CELLS]; /* the last batch that had to do with a cell */
-	struct passes_view views[PASSES_VIEWS];
+	struct streamed_choice choice;
+	uint64_t tokens[STREAMED_CELLS]; /* of each cell's last copy */
+	uint64_t users[STREAMED_CELLS]; /* the last batch that had to do with a cell */
+	struct streamed_view views[STREAMED_VIEWS];
 	uint64_t n_done; /* passes, ever */
 	uint64_t staged_bytes; /* ever */
 };
 
-/* Steps that are parked and have to be done so are marked: they wait for their turn as prefill
- * does. */
-void passes_mark(struct sched *s);
-/* May the lane, whose step is so marked, be chosen now? */
-bool passes_may(struct sched *s, const struct sched_lane *lane);
-/* Begins the next pass of its step, or fails it. */
-void passes_begin(struct sched *s, struct sched_lane *lane);
+void streamed_init(struct streamed *p, struct sched_core *core);
+/* Runnable steps whose paths are not all on the device wait for their turn, as prefill does, and
+ * are streamed then. */
+void streamed_find(struct streamed *p);
+/* The lane whose turn it is to have a slice of its step, prefill or streamed; NULL: none. */
+struct sched_lane *streamed_next_turn(struct streamed *p);
+/* It is this lane's turn: begins the next pass of its step, or fails it. */
+void streamed_begin(struct streamed *p, struct sched_lane *lane);
 /* Goes on with copies, and finishes a pass that the backend has. Returns whether anything is
  * finished. */
-bool passes_poll(struct sched *s);
+bool streamed_poll(struct streamed *p);
+/* The lane's step is about to end: what is under way with it is given up, and begins anew for the
+ * others. */
+void streamed_forget(struct streamed *p, const struct sched_lane *lane);
+/* The backend is gone: the steps that are under way fail. */
+void streamed_fail(struct streamed *p);
+void streamed_done(struct streamed *p);
+
 /* Is anything under way? */
-static inline bool passes_busy(const struct passes *p)
+static inline bool streamed_busy(const struct streamed *p)
 {
 	return p->n_members > 0;
 }
-/* The lane's step has ended: what is under way with it is given up, and begins anew for the
- * others. */
-void passes_forget(struct sched *s, const struct sched_lane *lane);
-/* The backend is gone: the steps that are under way fail. */
-void passes_fail(struct sched *s);
-void passes_done(struct passes *p);
 
-/* The sequence is about to go, or loses what comes behind n_tokens. */
-void passes_summary_drop(struct sched *s, struct sched_seq *seq);
-void passes_summary_cut(struct sched_seq *seq, uint32_t n_tokens);
+/* Are there paths that are not all on the device? */
+static inline bool streamed_is_needed(const struct streamed *p)
+{
+	return p->n_extents > 0 && store_n_left(p->core->store) > 0;
+}
 
 #endif

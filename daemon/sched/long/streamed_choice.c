@@ -1,9 +1,15 @@
-/* streamed_choice.c - sparse prefill in passes: the summary of a path, and what is chosen by it.
- * See streamed.h. */
+/*
+ * streamed_choice.c - what sparse prefill sees of a path that is streamed.
+ *
+ * The blocks of a path are chosen by its summary before anything of it is brought, once for all
+ * rows of a slice: what one of them needs comes for all. As passes go by, what they see goes into
+ * the summary. Where no summary can be had, or it does not know the path yet, all is seen.
+ */
 #include "streamed_impl.h"
 
 #include "daemon/base/grow.h"
-#include "daemon/sched/step/step.h"
+#include "daemon/sched/seq/summary.h"
+#include "daemon/sched/step/step_check.h"
 
 #include "kernels/cpu/estimate.h"
 
@@ -11,83 +17,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUMMARY_SHARE \
-	16u /* of the bytes that the lower tier may have: that much of K and V it is */
 #define HEADS_MAX 64u
 #define WINDOW_TOKENS 32u
-#define WIDE_ROWS \
-	32768u /* and heads: two rounds of all of a device's multiprocessors, 128 of them at a time */
-#define SEGMENT_TOKENS \
-	(UINT32_C(1) << 30) /* a pass is one: states are merged with those of other passes anyway */
+/* And heads: two rounds of all of a device's multiprocessors, 128 of them at a time. */
+#define WIDE_ROWS 32768u
+/* A pass is one: states are merged with those of other passes anyway. */
+#define SEGMENT_TOKENS (UINT32_C(1) << 30)
 
-/* ---- the summary ---------------------------------------------------------------------------- */
-
-void passes_summary_drop(struct sched *s, struct sched_seq *seq)
-{
-	if (!seq->summary.of)
-		return;
-	s->ops->tier->summary->free(s->backend, seq->summary.of);
-	s->passes.choice.summary_bytes -= seq->summary.bytes;
-	free(seq->summary.n_known);
-	seq->summary = (struct sched_summary){0};
-}
-
-void passes_summary_cut(struct sched_seq *seq, uint32_t n_tokens)
-{
-	for (uint32_t i = 0; seq->summary.of && i < seq->model->shape.n_layers; i++)
-		if (seq->summary.n_known[i] > n_tokens)
-			seq->summary.n_known[i] = n_tokens;
-}
-
-static int summary_make(struct sched *s, struct sched_seq *seq)
-{
-	const struct work_shape *shape = &seq->model->shape;
-	uint32_t *n_known = calloc(shape->n_layers, sizeof(*n_known));
-	int r = n_known ? s->ops->tier->summary->make(s->backend, shape, &seq->summary.of)
-			: -ENOMEM;
-
-	if (r < 0)
-		free(n_known);
-	else
-		seq->summary.n_known = n_known;
-	return r;
-}
-
-/* One for so many tokens, if it fits beside the others with what the backend may take for it. */
-static int summary_reserve(struct sched *s, struct sched_seq *seq, uint32_t n_tokens)
-{
-	const struct work_shape *shape = &seq->model->shape;
-	uint64_t group_bytes = (uint64_t)shape->n_layers * shape->n_kv_heads * shape->head_dim *
-			       work_dtype_bytes(shape->dtype);
-	uint64_t bytes = estimate_n_blocks(n_tokens, BACKEND_SUMMARY_TOKENS) * group_bytes * 3 / 2;
-	uint64_t all = s->passes.choice.summary_bytes - seq->summary.bytes;
-
-	if (bytes <= seq->summary.bytes)
-		return 0;
-	if (all + bytes > s->config->host_tier_bytes / SUMMARY_SHARE)
-		return -ENOMEM;
-	int r = seq->summary.of ? 0 : summary_make(s, seq);
-	if (r < 0)
-		return r;
-	seq->summary.bytes = bytes;
-	s->passes.choice.summary_bytes = all + bytes;
-	return 0;
-}
-
-static struct sched_seq *seq_of(const struct passes *p)
+static struct sched_seq *seq_of(const struct streamed *p)
 {
 	return p->members[0].part->seq;
 }
 
 /* Position of the slice's first row. */
-static uint32_t first_pos(const struct passes *p)
+static uint32_t first_pos(const struct streamed *p)
 {
 	return store_seq_n_tokens(seq_of(p)->store) + p->members[0].row;
 }
 
-int choice_take_in(struct sched *s, const struct passes_view *v)
+int choice_take_in(struct streamed *p, const struct streamed_view *v)
 {
-	struct passes *p = &s->passes;
 	const struct work_node *node = &v->tree.nodes[0];
 
 	if (!p->choice.sums || node->pos + node->n_tokens <= seq_of(p)->summary.n_known[p->layer])
@@ -98,7 +47,7 @@ int choice_take_in(struct sched *s, const struct passes_view *v)
 					  .layer = v->layer,
 					  .to_layer = p->layer,
 					  .pos = node->pos};
-	int r = s->ops->tier->summary->add(s->backend, seq_of(p)->summary.of, &span);
+	int r = p->core->ops->tier->summary->add(p->core->backend, seq_of(p)->summary.of, &span);
 
 	p->choice.sums = r == 0;
 	return r == -EIO ? r : 0;
@@ -106,15 +55,15 @@ int choice_take_in(struct sched *s, const struct passes_view *v)
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-static bool is_wanted(const struct sched *s, const struct step_part *part)
+static bool is_wanted(const struct streamed *p, const struct step_part *part)
 {
-	return step_may_be_sparse(part) && s->ops->estimate && s->ops->tier->summary &&
+	return step_may_be_sparse(part) && p->core->ops->estimate && p->core->ops->tier->summary &&
 	       part->seq->model->shape.n_kv_heads <= HEADS_MAX;
 }
 
-static int reserve(struct passes *p)
+static int reserve(struct streamed *p)
 {
-	struct passes_choice *c = &p->choice;
+	struct streamed_choice *c = &p->choice;
 	uint32_t n_heads = p->model->shape.n_kv_heads;
 
 	if (GROW(c->kept, c->kept_room, (n_heads + 2) * c->n_words) < 0 ||
@@ -124,10 +73,9 @@ static int reserve(struct passes *p)
 }
 
 /* Rows before the first multiple of 8 go with the others. */
-static int estimate(struct sched *s, uint32_t skip)
+static int estimate(struct streamed *p, uint32_t skip)
 {
-	struct passes *p = &s->passes;
-	const struct passes_member *m = &p->members[0];
+	const struct streamed_member *m = &p->members[0];
 	const struct backend_io *io = &m->part->io;
 	const struct backend_estimate of = {.shape = &p->model->shape,
 					    .summary = seq_of(p)->summary.of,
@@ -141,11 +89,11 @@ static int estimate(struct sched *s, uint32_t skip)
 					    .block_tokens = p->choice.block_tokens,
 					    .rows_id = skip ? 0 : p->rows_id};
 
-	return s->ops->estimate(s->backend, &of, &p->choice.mass);
+	return p->core->ops->estimate(p->core->backend, &of, &p->choice.mass);
 }
 
 /* Blocks that so many of the wish's begin in. */
-static uint32_t blocks_of(const struct passes *p, uint32_t n)
+static uint32_t blocks_of(const struct streamed *p, uint32_t n)
 {
 	uint64_t n_tokens = (uint64_t)n * seq_of(p)->sparse.block_tokens;
 
@@ -155,10 +103,10 @@ static uint32_t blocks_of(const struct passes *p, uint32_t n)
 }
 
 /* The slice's rows have one choice: what one of them needs comes for all. */
-static int choose_head(struct passes *p, uint32_t head, uint32_t n_ranges,
+static int choose_head(struct streamed *p, uint32_t head, uint32_t n_ranges,
 		       struct select_result *ret)
 {
-	const struct passes_choice *c = &p->choice;
+	const struct streamed_choice *c = &p->choice;
 	const struct abi_sparse *wish = &seq_of(p)->sparse;
 	uint32_t own = c->n_blocks - first_pos(p) / c->block_tokens;
 	struct select_config config = {.tau = wish->tau,
@@ -176,7 +124,7 @@ static int choose_head(struct passes *p, uint32_t head, uint32_t n_ranges,
 }
 
 /* Bits of those blocks that any head has, and that all have. */
-static void join_heads(struct passes *p)
+static void join_heads(struct streamed *p)
 {
 	uint32_t n_heads = p->model->shape.n_kv_heads, n = p->choice.n_words;
 	uint64_t *any = p->choice.kept + (size_t)n_heads * n, *all = any + n;
@@ -190,13 +138,12 @@ static void join_heads(struct passes *p)
 		}
 }
 
-static int choose(struct sched *s, uint32_t skip)
+static int choose(struct streamed *p, uint32_t skip)
 {
-	struct passes *p = &s->passes;
 	uint32_t n_rows = p->members[0].n_rows, n_heads = p->model->shape.n_kv_heads;
 	uint32_t n_ranges = estimate_n_blocks(n_rows - skip, p->choice.block_tokens);
 	struct select_shares sum = {0};
-	int r = estimate(s, skip);
+	int r = estimate(p, skip);
 
 	for (uint32_t head = 0; head < n_heads && r == 0; head++) {
 		struct select_result result;
@@ -216,23 +163,22 @@ static int choose(struct sched *s, uint32_t skip)
 	return 0;
 }
 
-int choice_begin(struct sched *s)
+int choice_begin(struct streamed *p)
 {
-	struct passes *p = &s->passes;
-	struct passes_choice *c = &p->choice;
-	const struct passes_member *m = &p->members[0];
+	struct streamed_choice *c = &p->choice;
+	const struct streamed_member *m = &p->members[0];
 	uint32_t pos = first_pos(p), squares = estimate_n_blocks(pos, BACKEND_SUMMARY_TOKENS);
 	uint32_t skip = squares * BACKEND_SUMMARY_TOKENS - pos;
 
-	if (!is_wanted(s, m->part) || summary_reserve(s, seq_of(p), pos + m->n_rows) < 0)
+	if (!is_wanted(p, m->part) || summary_reserve(p->core, seq_of(p), pos + m->n_rows) < 0)
 		return 0;
 	c->sums = true;
-	c->block_tokens = s->config->stage_block;
+	c->block_tokens = p->core->config->stage_block;
 	c->n_blocks = estimate_n_blocks(pos + m->n_rows, c->block_tokens);
 	c->n_words = select_n_words(c->n_blocks);
 	if (seq_of(p)->summary.n_known[p->layer] < pos || m->n_rows <= skip || reserve(p) < 0)
 		return 0;
-	int r = passes_append(s);
+	int r = streamed_append(p);
 
 	if (r < 0)
 		return r;
@@ -240,15 +186,13 @@ int choice_begin(struct sched *s)
 	if (!c->sums)
 		return 0;
 	seq_of(p)->summary.n_known[p->layer] = pos + m->n_rows;
-	r = choose(s, skip);
+	r = choose(p, skip);
 	c->made = r == 0;
 	return r == -EIO ? r : 0;
 }
 
-void choice_end(struct sched *s)
+void choice_end(struct streamed *p)
 {
-	struct passes *p = &s->passes;
-
 	if (p->choice.sums)
 		seq_of(p)->summary.n_known[p->layer] = first_pos(p) + p->members[0].n_rows;
 }
@@ -256,7 +200,8 @@ void choice_end(struct sched *s)
 /* ---- a pass --------------------------------------------------------------------------------- */
 
 /* Of blocks [begin, end): do both heads see the same? */
-static bool see_alike(const struct passes *p, uint32_t a, uint32_t b, uint32_t begin, uint32_t end)
+static bool see_alike(const struct streamed *p, uint32_t a, uint32_t b, uint32_t begin,
+		      uint32_t end)
 {
 	for (uint32_t i = begin; i < end; i++)
 		if (select_has(choice_bits(p, a), i) != select_has(choice_bits(p, b), i))
@@ -264,7 +209,7 @@ static bool see_alike(const struct passes *p, uint32_t a, uint32_t b, uint32_t b
 	return true;
 }
 
-static bool sees_any(const struct passes *p, uint32_t head, uint32_t begin, uint32_t end)
+static bool sees_any(const struct streamed *p, uint32_t head, uint32_t begin, uint32_t end)
 {
 	for (uint32_t i = begin; i < end; i++)
 		if (select_has(choice_bits(p, head), i))
@@ -273,7 +218,7 @@ static bool sees_any(const struct passes *p, uint32_t head, uint32_t begin, uint
 }
 
 /* A list for each of the heads at most. */
-static int lists_reserve(struct passes_view *v, uint32_t n)
+static int lists_reserve(struct streamed_view *v, uint32_t n)
 {
 	uint32_t had = v->lists_room;
 
@@ -284,24 +229,25 @@ static int lists_reserve(struct passes_view *v, uint32_t n)
 }
 
 /* Bits of a window, for the heads that see it. */
-static void window_see(const struct passes *p, const struct passes_pass *pass, uint32_t pos,
+static void window_see(const struct streamed *p, const struct streamed_pass *pass, uint32_t pos,
 		       uint32_t n_words, uint64_t *kept)
 {
 	uint32_t n_heads = p->model->shape.n_kv_heads, window = pos / WINDOW_TOKENS;
 
 	for (uint32_t head = 0; head < n_heads; head++)
-		if (pass->kind == PASSES_REST || choice_has(p, head, pos))
+		if (pass->kind == STREAMED_REST || choice_has(p, head, pos))
 			kept[head * n_words + window / 64] |= UINT64_C(1) << window % 64;
 }
 
 /* The path up to the pass' end: what is not seen in it, or not in it, is not there. Bits of windows
  * that are. False: no memory. */
-static bool find_windows(struct passes *p, const struct passes_pass *pass, struct passes_view *v)
+static bool find_windows(struct streamed *p, const struct streamed_pass *pass,
+			 struct streamed_view *v)
 {
-	const struct gather *g = passes_gather(p, pass);
+	const struct gather *g = streamed_gather(p, pass);
 	const struct work_node *node = &v->nodes[0];
 	uint32_t n_heads = p->model->shape.n_kv_heads, pos = 0, n_words;
-	uint32_t begin = pass->kind == PASSES_REST ? g->n_slices : pass->begin;
+	uint32_t begin = pass->kind == STREAMED_REST ? g->n_slices : pass->begin;
 	uint32_t n = begin + node->n_slices;
 
 	v->chosen.n_blocks = estimate_n_blocks(node->pos + node->n_tokens, WINDOW_TOKENS);
@@ -316,7 +262,7 @@ static bool find_windows(struct passes *p, const struct passes_pass *pass, struc
 	pos = node->pos;
 	for (uint32_t i = begin; i < n; pos += v->path[i++].count) {
 		v->path[i] = v->slices[node->slice + i - begin];
-		if (pass->kind != PASSES_REST && !choice_has(p, n_heads, pos))
+		if (pass->kind != STREAMED_REST && !choice_has(p, n_heads, pos))
 			v->path[i].page = WORK_NONE;
 		else
 			window_see(p, pass, pos, n_words, v->kept);
@@ -326,20 +272,21 @@ static bool find_windows(struct passes *p, const struct passes_pass *pass, struc
 
 /* Has a job of chosen windows enough to do for a device, whose units it does not cut? A list takes
  * the processor longer: of what is causal 3.4 ms for 4,096 rows, more than the device needs. */
-static bool is_wide(const struct passes *p, const struct passes_view *v)
+static bool is_wide(const struct streamed *p, const struct streamed_view *v)
 {
 	return v->tree.n_queries == 1 && !v->queries[0].parents && v->io[0].o &&
 	       v->queries[0].n_rows * p->model->shape.n_q_heads >= WIDE_ROWS;
 }
 
 /* One job, if the backend makes of chosen windows what it needs: pages have whole windows then. */
-static bool jobs_at_once(struct sched *s, const struct passes_pass *pass, struct passes_view *v)
+static bool jobs_at_once(struct streamed *p, const struct streamed_pass *pass,
+			 struct streamed_view *v)
 {
 	static const uint32_t first[1] = {0};
-	bool parts = s->passes.choice.made && pass->kind != PASSES_REST;
+	bool parts = p->choice.made && pass->kind != STREAMED_REST;
 
-	if (!s->ops->takes_chosen || v->shape.page_tokens % WINDOW_TOKENS ||
-	    !(parts || is_wide(&s->passes, v)) || !find_windows(&s->passes, pass, v))
+	if (!p->core->ops->takes_chosen || v->shape.page_tokens % WINDOW_TOKENS ||
+	    !(parts || is_wide(p, v)) || !find_windows(p, pass, v))
 		return false;
 	v->chosen.slices = v->path;
 	v->chosen.block_tokens = WINDOW_TOKENS;
@@ -347,17 +294,17 @@ static bool jobs_at_once(struct sched *s, const struct passes_pass *pass, struct
 	v->chosen.ranges = first;
 	v->chosen.kept = v->kept;
 	v->jobs[0].chosen = &v->chosen;
-	if (s->ops->takes_chosen(s->backend, &v->jobs[0]))
+	if (p->core->ops->takes_chosen(p->core->backend, &v->jobs[0]))
 		return true;
 	v->jobs[0].chosen = NULL;
 	return false;
 }
 
 /* Lists of KV heads that see what they see of the pass. */
-static int jobs_of_heads(struct sched *s, const struct plan_config *plan, struct passes_view *v)
+static int jobs_of_heads(struct streamed *p, const struct plan_config *plan,
+			 struct streamed_view *v)
 {
-	struct passes *p = &s->passes;
-	const struct passes_choice *c = &p->choice;
+	const struct streamed_choice *c = &p->choice;
 	const struct work_node *node = &v->nodes[0];
 	uint32_t begin = node->pos / c->block_tokens, n_heads = p->model->shape.n_kv_heads;
 	uint32_t end = estimate_n_blocks(node->pos + node->n_tokens, c->block_tokens), next;
@@ -384,17 +331,17 @@ static int jobs_of_heads(struct sched *s, const struct plan_config *plan, struct
 	return r;
 }
 
-int choice_jobs(struct sched *s, const struct passes_pass *pass, const struct plan_config *plan,
-		struct passes_view *v)
+int choice_jobs(struct streamed *p, const struct streamed_pass *pass,
+		const struct plan_config *plan, struct streamed_view *v)
 {
 	int r = plan_make(plan, &v->tree, &v->lists[0]); /* of chosen windows its rows count */
 
-	if (r < 0 || jobs_at_once(s, pass, v))
+	if (r < 0 || jobs_at_once(p, pass, v))
 		return r;
-	return s->passes.choice.made && pass->kind != PASSES_REST ? jobs_of_heads(s, plan, v) : 0;
+	return p->choice.made && pass->kind != STREAMED_REST ? jobs_of_heads(p, plan, v) : 0;
 }
 
-void choice_done(struct passes_choice *choice)
+void choice_done(struct streamed_choice *choice)
 {
 	free(choice->kept);
 	free(choice->masses);

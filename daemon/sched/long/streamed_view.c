@@ -1,20 +1,27 @@
-/* streamed_view.c - a pass as the backend is told of it: which of the members' rows see what. See
- * streamed.h. */
+/*
+ * streamed_view.c - a pass as the backend is told of it: which of the members' rows see what.
+ *
+ * A view is one node of a tree, the pass' slices, and a query for each member that sees it; the
+ * rest is a node for each member, of its tail and live tokens, which are appended. Pages of the
+ * stage hold one layer: the view's shape has one then. A view's arrays stay what they are until the
+ * backend has it.
+ */
 #include "streamed_impl.h"
 
 #include "daemon/base/grow.h"
 #include "daemon/sched/core/slice.h"
+#include "daemon/sched/run/job.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void node_begin(struct passes_view *v, uint32_t pos)
+static void node_begin(struct streamed_view *v, uint32_t pos)
 {
 	v->nodes[v->tree.n_nodes++] =
 		(struct work_node){.parent = WORK_NONE, .pos = pos, .slice = v->tree.n_slices};
 }
 
-static void slice_add(struct passes_view *v, struct store_slice slice)
+static void slice_add(struct streamed_view *v, struct store_slice slice)
 {
 	struct work_node *node = &v->nodes[v->tree.n_nodes - 1];
 
@@ -23,19 +30,9 @@ static void slice_add(struct passes_view *v, struct store_slice slice)
 	node->n_tokens += slice.count;
 }
 
-static void query_add(struct passes_view *v, const struct passes_member *m, uint32_t node)
+static void query_add(struct streamed_view *v, const struct streamed_member *m, uint32_t node)
 {
-	struct backend_io io = m->part->io;
-	uint64_t row = m->row;
-
-	io.q += io.q ? row * io.q_stride : 0;
-	io.k += row * io.k_stride;
-	io.v += row * io.v_stride;
-	io.o += io.o ? row * io.o_stride : 0;
-	io.lse += io.lse ? row * io.lse_stride : 0;
-	io.slots = NULL;
-	io.n_slots = 0;
-	v->io[v->tree.n_queries] = io;
+	v->io[v->tree.n_queries] = io_from_row(m->part->io, m->row);
 	v->queries[v->tree.n_queries++] =
 		(struct work_query){.node = node,
 				    .pos = store_seq_n_tokens(m->part->seq->store) + m->row,
@@ -43,13 +40,12 @@ static void query_add(struct passes_view *v, const struct passes_member *m, uint
 }
 
 /* A run of slices, seen by one member or all. */
-static void view_span(struct sched *s, const struct passes_pass *pass, struct passes_view *v)
+static void view_span(struct streamed *p, const struct streamed_pass *pass, struct streamed_view *v)
 {
-	struct passes *p = &s->passes;
-	const struct gather *g = passes_gather(p, pass);
-	bool all = pass->member == PASSES_ALL;
-	uint32_t first =
-		p->first_extent * passes_extent_pages(s) + p->n_filled % p->n_cells * p->cell_pages;
+	const struct gather *g = streamed_gather(p, pass);
+	bool all = pass->member == STREAMED_ALL;
+	uint32_t first = p->first_extent * streamed_extent_pages(p) +
+			 p->n_filled % p->n_cells * p->cell_pages;
 	uint32_t page = first, pos = pass->pos;
 
 	v->shape.n_layers = v->staged ? 1 : v->shape.n_layers;
@@ -73,7 +69,7 @@ static void view_span(struct sched *s, const struct passes_pass *pass, struct pa
 }
 
 /* Tokens [first, first + count) of a run of slices. */
-static void cut_add(struct passes_view *v, const struct store_slice *slices, uint32_t first,
+static void cut_add(struct streamed_view *v, const struct store_slice *slices, uint32_t first,
 		    uint32_t count)
 {
 	for (; count > 0; slices++) {
@@ -86,7 +82,7 @@ static void cut_add(struct passes_view *v, const struct store_slice *slices, uin
 
 /* A member's tail and live tokens up to its last row, which are appended. Their slots stand behind
  * the node's slices. */
-static void view_rest(struct passes *p, const struct passes_member *m, struct passes_view *v)
+static void view_rest(struct streamed *p, const struct streamed_member *m, struct streamed_view *v)
 {
 	uint32_t n_slots, n_tail_slices, n_tail, n = v->tree.n_nodes;
 	const struct store_slice *slots = store_seq_slots(m->part->seq->store, &n_slots);
@@ -107,11 +103,12 @@ static void view_rest(struct passes *p, const struct passes_member *m, struct pa
 	v->nodes[n] = all;
 }
 
-static int view_reserve(struct passes *p, const struct passes_pass *pass, struct passes_view *v)
+static int view_reserve(struct streamed *p, const struct streamed_pass *pass,
+			struct streamed_view *v)
 {
 	uint32_t n = pass->end - pass->begin, had = v->lists_room;
 
-	for (uint32_t i = 0; pass->kind == PASSES_REST && i < p->n_members; i++) {
+	for (uint32_t i = 0; pass->kind == STREAMED_REST && i < p->n_members; i++) {
 		uint32_t n_slots, n_tail_slices, n_tail;
 
 		store_seq_slots(p->members[i].part->seq->store, &n_slots);
@@ -129,32 +126,22 @@ static int view_reserve(struct passes *p, const struct passes_pass *pass, struct
 	return GROW(v->jobs, v->jobs_room, 1);
 }
 
-static void view_config(const struct sched *s, const struct passes_view *v, struct plan_config *ret)
-{
-	uint32_t n_threads = s->config->n_threads ? s->config->n_threads : s->n_cores;
-	uint32_t n_heads = v->shape.n_kv_heads;
-
-	plan_config_init(ret, PLAN_AUTO, &v->shape, (n_threads + n_heads - 1) / n_heads);
-	ret->tile_rows = s->ops->tile_rows(s->backend, &v->shape);
-}
-
 /* The view's tree, and a job of all heads. */
-static int view_make(struct sched *s, const struct passes_pass *pass, struct passes_view *v)
+static int view_make(struct streamed *p, const struct streamed_pass *pass, struct streamed_view *v)
 {
-	struct passes *p = &s->passes;
 	int r = view_reserve(p, pass, v);
 
 	if (r < 0)
 		return r;
-	v->staged = pass->kind == PASSES_STAGED;
+	v->staged = pass->kind == STREAMED_STAGED;
 	v->shape = p->model->shape;
 	v->layer = p->layer;
 	v->first_row = 0;
 	v->tree = (struct work_tree){.nodes = v->nodes, .slices = v->slices, .queries = v->queries};
-	for (uint32_t i = 0; pass->kind == PASSES_REST && i < p->n_members; i++)
+	for (uint32_t i = 0; pass->kind == STREAMED_REST && i < p->n_members; i++)
 		view_rest(p, &p->members[i], v);
-	if (pass->kind != PASSES_REST)
-		view_span(s, pass, v);
+	if (pass->kind != STREAMED_REST)
+		view_span(p, pass, v);
 	v->n_jobs = 1;
 	v->jobs[0] = (struct backend_job){.shape = &v->shape,
 					  .tree = &v->tree,
@@ -164,58 +151,58 @@ static int view_make(struct sched *s, const struct passes_pass *pass, struct pas
 	return 0;
 }
 
-int passes_append(struct sched *s)
+int streamed_append(struct streamed *p)
 {
-	const struct passes_pass rest = {.kind = PASSES_REST, .member = PASSES_ALL};
-	struct passes_view *v = &s->passes.views[0];
+	const struct streamed_pass rest = {.kind = STREAMED_REST, .member = STREAMED_ALL};
+	struct streamed_view *v = &p->views[0];
 	struct plan_config config;
-	int r = view_make(s, &rest, v);
+	int r = view_make(p, &rest, v);
 
 	if (r < 0)
 		return r;
 	v->io[0].o = v->io[0].lse = 0;
-	view_config(s, v, &config);
+	job_config(p->core, &v->shape, PLAN_AUTO, &config);
 	r = plan_make(&config, &v->tree, &v->lists[0]);
 	if (r == 0)
-		r = s->ops->submit(s->backend, &(struct backend_batch){v->jobs, 1}, &v->id);
-	return r ? r : choice_take_in(s, v);
+		r = p->core->ops->submit(p->core->backend, &(struct backend_batch){v->jobs, 1},
+					 &v->id);
+	return r ? r : choice_take_in(p, v);
 }
 
-int passes_submit(struct sched *s)
+int streamed_submit(struct streamed *p)
 {
-	struct passes *p = &s->passes;
-	const struct passes_pass *pass = &p->passes[p->n_begun];
-	struct passes_view *v = &p->views[p->n_begun % PASSES_VIEWS];
+	const struct streamed_pass *pass = &p->passes[p->n_begun];
+	struct streamed_view *v = &p->views[p->n_begun % STREAMED_VIEWS];
 	struct plan_config config;
-	int r = view_make(s, pass, v);
+	int r = view_make(p, pass, v);
 
 	if (r < 0)
 		return r;
-	view_config(s, v, &config);
-	r = choice_jobs(s, pass, &config, v);
+	job_config(p->core, &v->shape, PLAN_AUTO, &config);
+	r = choice_jobs(p, pass, &config, v);
 	if (r < 0)
 		return r;
 	struct backend_batch batch = {v->jobs, v->n_jobs};
 	struct backend_pass of = {.first_row = v->first_row,
-				  .n_rows = passes_n_rows(p),
+				  .n_rows = streamed_n_rows(p),
 				  .first = p->n_begun == 0,
 				  .last = p->n_begun + 1 == p->n_passes,
 				  .rows_id = p->choice.made ? p->rows_id : 0};
 
-	r = s->ops->tier->pass(s->backend, &batch, &of, &v->id);
+	r = p->core->ops->tier->pass(p->core->backend, &batch, &of, &v->id);
 	if (r < 0)
 		return r;
 	p->n_begun++;
 	if (v->staged)
 		p->users[p->n_filled++ % p->n_cells] = v->id;
 	p->in_flight = true;
-	return choice_take_in(s, v);
+	return choice_take_in(p, v);
 }
 
-void passes_views_done(struct passes *p)
+void streamed_views_done(struct streamed *p)
 {
-	for (uint32_t i = 0; i < PASSES_VIEWS; i++) {
-		struct passes_view *v = &p->views[i];
+	for (uint32_t i = 0; i < STREAMED_VIEWS; i++) {
+		struct streamed_view *v = &p->views[i];
 		for (uint32_t j = 0; j < v->lists_room; j++)
 			plan_list_done(&v->lists[j]);
 		free(v->lists);

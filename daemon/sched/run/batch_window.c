@@ -1,16 +1,19 @@
-/* batch_window.c - see batch_window.h. */
+/*
+ * batch_window.c - whom to wait for, and until when.
+ *
+ * All runnable steps of one model and layer are a group: it runs whole, or is held whole. It waits
+ * for a lane that shares KV with one of it, that is expected in time by its pace, and for whom it is
+ * better to wait than the other way round; of several, for the last of these. Looked at anew
+ * whenever a step has changed its state, and when a wait is over. Lanes are gone through oldest
+ * first, so that a group's order, by which plans are kept, stays.
+ */
 #include "batch_window.h"
 
-#include "batch.h"
-#include "daemon/sched/seq/complete.h"
-#include "daemon/sched/step/step.h"
+#include "daemon/sched/step/step_end.h"
 
 #include <errno.h>
 #include <math.h>
 
-#define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
-#define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
-#define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
 #define PACE_FACTOR 4.0 /* a lane with so many times another's lag keeps it no company */
 /* Who is so late may be left behind, as to wait for it at the next layer costs as much. */
 #define LATE_LAYERS 3.0
@@ -22,7 +25,7 @@
 /* Of a group that are asked whom to wait for: looking must stay cheap in a crowd. */
 #define MEMBERS_MAX 8
 
-/* Parked decode steps of one model and layer. */
+/* Runnable decode steps of one model and layer. */
 struct group {
 	const struct sched_model *model;
 	uint32_t layer;
@@ -39,8 +42,8 @@ struct group {
 
 static bool in_group(const struct sched_lane *lane, const struct group *g)
 {
-	return lane->parked && !lane->awaited && !lane->step.prefill &&
-	       lane->step.model == g->model && lane->step.layer == g->layer;
+	return lane->state == STEP_RUNNABLE && lane->step.model == g->model &&
+	       lane->step.layer == g->layer;
 }
 
 /* Tokens that two sequences read in common. */
@@ -69,7 +72,7 @@ static double saving_ns(const struct sched_lane *a, const struct sched_lane *b)
 {
 	const struct sched_model *m = a->step.model;
 
-	uint32_t n_tokens = shared_tokens(a->lockstep.seq, b->lockstep.seq);
+	uint32_t n_tokens = shared_tokens(a->pace.seq, b->pace.seq);
 
 	if (n_tokens == 0)
 		return 0;
@@ -81,24 +84,20 @@ static double saving_ns(const struct sched_lane *a, const struct sched_lane *b)
 /* Layers that b has to go before it is at the group's. */
 static uint32_t layers_behind(const struct sched_lane *b, const struct group *g)
 {
-	const struct lockstep *l = &b->lockstep;
+	const struct pace *l = &b->pace;
 
 	return (g->layer + l->n_layers - l->next_layer) % l->n_layers;
 }
 
-static bool is_there(const struct sched_lane *b)
-{
-	return b->parked && !b->awaited;
-}
-
 /* When b's step of the group's layer may be expected. */
-static double expected_ns(const struct sched *s, const struct sched_lane *b, const struct group *g)
+static double expected_ns(const struct sched_core *core, const struct sched_lane *b,
+			  const struct group *g)
 {
-	const struct lockstep *l = &b->lockstep;
+	const struct pace *l = &b->pace;
 	double way_ns = l->layer_ns * layers_behind(b, g);
 
-	if (is_there(b))
-		return (double)s->now_ns + way_ns;
+	if (step_is_there(b))
+		return (double)core->now_ns + way_ns;
 	return (double)l->done_ns + l->lag_ns[g->layer == 0] + way_ns;
 }
 
@@ -106,7 +105,7 @@ static double expected_ns(const struct sched *s, const struct sched_lane *b, con
  * wait for less. */
 static bool is_for_us_to_wait(const struct sched_lane *b, const struct group *g)
 {
-	const struct lockstep *l = &b->lockstep;
+	const struct pace *l = &b->pace;
 	uint64_t behind = layers_behind(b, g), ahead = l->n_layers - behind;
 	uint64_t ours = behind * g->n_lanes, theirs = ahead * (l->n_met ? l->n_met : 1);
 
@@ -117,7 +116,7 @@ static bool is_for_us_to_wait(const struct sched_lane *b, const struct group *g)
  * slow would set the pace of who is not. */
 static bool differs_in_pace(const struct sched_lane *b, const struct group *g, double slack_ns)
 {
-	double lag_ns = b->lockstep.lag_ns[0];
+	double lag_ns = b->pace.lag_ns[0];
 
 	return lag_ns > PACE_FACTOR * g->lag_ns + slack_ns ||
 	       g->least_lag_ns > PACE_FACTOR * lag_ns + slack_ns;
@@ -138,26 +137,27 @@ static double longest_wait_ns(const struct group *g)
 	return (double)(g->deadline_ns - g->first_ns);
 }
 
-static double pace_slack_ns(const struct sched *s, const struct group *g)
+static double pace_slack_ns(const struct sched_core *core, const struct group *g)
 {
-	return s->config->batch_window == CONFIG_WINDOW_ALWAYS ? PACE_PART * longest_wait_ns(g)
-							       : g->model->cost.fixed_ns;
+	return core->config->batch_window == CONFIG_WINDOW_ALWAYS ? PACE_PART * longest_wait_ns(g)
+								  : g->model->cost.fixed_ns;
 }
 
 /* How late b may be before it is known to stay away. */
-static double patience_ns(const struct sched *s, const struct sched_lane *b, const struct group *g)
+static double patience_ns(const struct sched_core *core, const struct sched_lane *b,
+			  const struct group *g)
 {
-	if (s->config->batch_window == CONFIG_WINDOW_ALWAYS)
+	if (core->config->batch_window == CONFIG_WINDOW_ALWAYS)
 		return PATIENCE_PART * longest_wait_ns(g);
-	return LATE_LAYERS * b->lockstep.layer_ns + g->model->cost.fixed_ns;
+	return LATE_LAYERS * b->pace.layer_ns + g->model->cost.fixed_ns;
 }
 
 /* b will be there in time if it keeps to what is usual for it; late_ns: when it has not. */
-static bool is_on_its_way(const struct sched *s, const struct sched_lane *b, const struct group *g,
-			  double *ret_expected_ns, double *ret_late_ns)
+static bool is_on_its_way(const struct sched_core *core, const struct sched_lane *b,
+			  const struct group *g, double *ret_expected_ns, double *ret_late_ns)
 {
-	double slack = pace_slack_ns(s, g), expected = expected_ns(s, b, g);
-	double late = expected + patience_ns(s, b, g);
+	double slack = pace_slack_ns(core, g), expected = expected_ns(core, b, g);
+	double late = expected + patience_ns(core, b, g);
 
 	if (!is_for_us_to_wait(b, g) || differs_in_pace(b, g, slack))
 		return false;
@@ -174,28 +174,28 @@ static bool is_on_its_way(const struct sched *s, const struct sched_lane *b, con
 /* Those that are at work, or that are there for another layer and do not wait themselves. */
 static bool can_come(const struct sched_lane *b, const struct group *g)
 {
-	return b->lockstep.model == g->model && b->lockstep.seq && !b->broken && !in_group(b, g) &&
-	       !(is_there(b) && b->lockstep.chosen && b->lockstep.held_until_ns);
+	return b->pace.model == g->model && b->pace.seq && !b->broken && !in_group(b, g) &&
+	       b->state != STEP_HELD;
 }
 
 /* Until when the group should wait for b at most; 0: not at all. */
-static double wait_for_until_ns(const struct sched *s, const struct sched_lane *b,
+static double wait_for_until_ns(const struct sched_core *core, const struct sched_lane *b,
 				const struct group *g)
 {
 	double expected, late, saving, worth;
 
-	if (!is_on_its_way(s, b, g, &expected, &late))
+	if (!is_on_its_way(core, b, g, &expected, &late))
 		return 0;
 	saving = group_saving_ns(b, g);
 	if (saving <= 0)
 		return 0;
-	if (s->config->batch_window == CONFIG_WINDOW_ALWAYS)
+	if (core->config->batch_window == CONFIG_WINDOW_ALWAYS)
 		return (double)g->deadline_ns;
 	worth = (double)g->first_ns + saving * g->model->shape.n_layers * LASTING_TOKENS;
 	return expected < worth ? fmin(late, worth) : 0;
 }
 
-static struct group group_of(const struct sched *s, const struct sched_lane *lane)
+static struct group group_of(const struct sched_core *core, const struct sched_lane *lane)
 {
 	struct group g = {.model = lane->step.model,
 			  .layer = lane->step.layer,
@@ -204,7 +204,7 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 			  .least_lag_ns = INFINITY};
 	const struct sched_lane *a;
 
-	TAILQ_FOREACH (a, &s->lanes, link) {
+	TAILQ_FOREACH (a, &core->lanes, link) {
 		if (!in_group(a, &g))
 			continue;
 		if (g.n_members < MEMBERS_MAX)
@@ -214,153 +214,96 @@ static struct group group_of(const struct sched *s, const struct sched_lane *lan
 			g.eldest = a->serial;
 		if (a->step.arrival_ns < g.first_ns)
 			g.first_ns = a->step.arrival_ns;
-		g.lag_ns = fmax(g.lag_ns, a->lockstep.lag_ns[0]);
-		g.least_lag_ns = fmin(g.least_lag_ns, a->lockstep.lag_ns[0]);
-		if (a->lockstep.held_until_ns > g.due_ns)
-			g.due_ns = a->lockstep.held_until_ns;
+		g.lag_ns = fmax(g.lag_ns, a->pace.lag_ns[0]);
+		g.least_lag_ns = fmin(g.least_lag_ns, a->pace.lag_ns[0]);
+		if (a->pace.held_until_ns > g.due_ns)
+			g.due_ns = a->pace.held_until_ns;
 	}
-	g.deadline_ns = g.first_ns + s->config->batch_window_max_us * UINT64_C(1000);
+	g.deadline_ns = g.first_ns + core->config->batch_window_max_us * UINT64_C(1000);
 	return g;
 }
 
 /* Until when the group waits, its deadline at most; what is not in the future means that it
  * runs. */
-static uint64_t group_until_ns(const struct sched *s, const struct group *g)
+static uint64_t group_until_ns(const struct sched_core *core, const struct group *g)
 {
 	const struct sched_lane *b;
 	double until = 0;
 
-	if (s->config->batch_window == CONFIG_WINDOW_NEVER)
+	if (core->config->batch_window == CONFIG_WINDOW_NEVER)
 		return 0;
-	TAILQ_FOREACH (b, &s->lanes, link) {
+	TAILQ_FOREACH (b, &core->lanes, link) {
 		if (until >= (double)g->deadline_ns)
 			break;
 		if (can_come(b, g))
-			until = fmax(until, wait_for_until_ns(s, b, g));
+			until = fmax(until, wait_for_until_ns(core, b, g));
 	}
 	return until < (double)g->deadline_ns ? (uint64_t)until : g->deadline_ns;
 }
 
-static void count_hold(struct sched *s, const struct group *g)
+static void count_wait(struct sched_core *core, const struct group *g)
 {
-	bool lost = s->now_ns >= g->due_ns;
+	bool lost = core->now_ns >= g->due_ns;
 
 	if (!g->due_ns)
 		return;
-	s->stats.hold_ns += s->now_ns - g->first_ns;
-	s->stats.holds_won += !lost;
-	s->stats.holds_lost += lost;
+	core->stats.hold_ns += core->now_ns - g->first_ns;
+	core->stats.holds_won += !lost;
+	core->stats.holds_lost += lost;
 }
 
-static void group_run(struct sched *s, const struct group *g)
+static void group_run(struct window *w, const struct group *g)
 {
-	struct sched_lane *a, *next;
+	struct sched_core *core = w->core;
+	struct sched_lane *a;
 
-	count_hold(s, g);
-	for (a = TAILQ_FIRST(&s->lanes); a; a = next) {
-		next = TAILQ_NEXT(a, link);
-		if (!in_group(a, g) || a->lockstep.chosen)
+	count_wait(core, g);
+	TAILQ_FOREACH (a, &core->lanes, link) {
+		if (!in_group(a, g))
 			continue;
-		a->lockstep.chosen = true;
-		a->lockstep.held_until_ns = 0;
-		if (batch_add(s, a) < 0)
-			step_fail(s, a, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
+		a->pace.held_until_ns = 0;
+		if (batch_add(w->batch, a) < 0)
+			step_fail(core, a, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
 	}
 }
 
-static void group_hold(struct sched *s, const struct group *g, uint64_t until_ns)
+static void group_hold(struct window *w, const struct group *g, uint64_t until_ns)
 {
 	struct sched_lane *a;
 
-	TAILQ_FOREACH (a, &s->lanes, link) {
+	TAILQ_FOREACH (a, &w->core->lanes, link) {
 		if (!in_group(a, g))
 			continue;
-		a->lockstep.chosen = true;
-		a->lockstep.held_until_ns = until_ns;
+		a->pace.held_until_ns = until_ns;
+		step_move(&w->core->steps, a, STEP_HELD);
 	}
-	if (until_ns < s->hold_until_ns)
-		s->hold_until_ns = until_ns;
+	if (until_ns < w->until_ns)
+		w->until_ns = until_ns;
 }
 
-void hold_choose(struct sched *s)
+void window_init(struct window *w, struct sched_core *core, struct batch *batch)
 {
-	struct sched_lane *lane, *next;
+	*w = (struct window){.core = core, .batch = batch, .until_ns = UINT64_MAX};
+}
 
-	s->hold_stale = false;
-	s->hold_until_ns = UINT64_MAX;
-	TAILQ_FOREACH (lane, &s->lanes, link)
-		lane->lockstep.chosen = false;
-	for (lane = TAILQ_FIRST(&s->lanes); lane; lane = next) {
-		next = TAILQ_NEXT(lane, link);
-		if (!lane->parked || lane->awaited || lane->step.prefill || lane->lockstep.chosen)
+void window_choose(struct window *w)
+{
+	struct sched_core *core = w->core;
+	struct sched_lane *lane;
+
+	w->until_ns = UINT64_MAX;
+	while ((lane = step_first(&core->steps, STEP_HELD)) != NULL)
+		step_move(&core->steps, lane, STEP_RUNNABLE);
+	TAILQ_FOREACH (lane, &core->lanes, link) {
+		if (lane->state != STEP_RUNNABLE)
 			continue;
-		struct group g = group_of(s, lane);
-		uint64_t until_ns = group_until_ns(s, &g);
+		struct group g = group_of(core, lane);
+		uint64_t until_ns = group_until_ns(core, &g);
 
-		if (until_ns > s->now_ns)
-			group_hold(s, &g, until_ns);
+		if (until_ns > core->now_ns)
+			group_hold(w, &g, until_ns);
 		else
-			group_run(s, &g);
+			group_run(w, &g);
 	}
-}
-
-static void become_usual(double *usual_ns, double sample_ns)
-{
-	double most_ns = *usual_ns > 0 ? LAG_GROWS * *usual_ns : LAG_MAX_NS;
-
-	sample_ns = sample_ns < most_ns ? sample_ns : most_ns;
-	*usual_ns = *usual_ns > 0 ? *usual_ns + LAG_WEIGHT * (sample_ns - *usual_ns) : sample_ns;
-}
-
-void hold_arrived(struct sched *s, struct sched_lane *lane)
-{
-	struct lockstep *l = &lane->lockstep;
-
-	s->hold_stale = true;
-	if (lane->step.prefill) {
-		*l = (struct lockstep){0};
-		return;
-	}
-	if (l->done_ns)
-		become_usual(&l->lag_ns[lane->step.layer == 0], (double)(s->now_ns - l->done_ns));
-	l->model = lane->step.model;
-	l->seq = lane->step.parts[0].seq;
-	l->n_layers = lane->step.model->shape.n_layers;
-	l->next_layer = lane->step.layer;
-}
-
-uint32_t hold_met(struct sched *s, const struct batch_job *job)
-{
-	uint32_t n_sessions = 0;
-
-	s->last_meeting++;
-	for (uint32_t i = 0; i < s->batch.n_lanes; i++) {
-		struct sched_lane *lane = s->batch.lanes[i];
-
-		if (lane->step.model != job->model || lane->step.layer != job->layer)
-			continue;
-		lane->lockstep.n_met = job->n_lanes;
-		n_sessions += lane->session->meeting != s->last_meeting;
-		lane->session->meeting = s->last_meeting;
-	}
-	return n_sessions;
-}
-
-void hold_finished(struct sched *s, struct sched_lane *lane)
-{
-	struct lockstep *l = &lane->lockstep;
-
-	if (lane->step.prefill)
-		return;
-	if (l->done_ns && lane->step.layer != 0)
-		become_usual(&l->layer_ns, (double)(s->now_ns - l->done_ns));
-	l->done_ns = s->now_ns;
-	l->next_layer = (lane->step.layer + 1) % l->n_layers;
-}
-
-void hold_forget(struct sched *s, const struct sched_seq *seq)
-{
-	if (seq->lane->lockstep.seq == seq)
-		seq->lane->lockstep = (struct lockstep){0};
-	s->hold_stale = true;
+	core->steps.changed = false;
 }

@@ -1,63 +1,68 @@
 /*
  * job.h - all steps of one model and layer in a batch, as the backend wants them: the tree of their
- * paths, a plan, and where their tensors lie. Tree and plan are kept from batch to batch: the next
- * layer's are the same, and so, but for one token more at the end of each sequence, are the next
- * token's. Where lanes take turns, those of each turn are kept.
+ * paths, a plan, and where their tensors lie.
  */
 #ifndef COPPICED_JOB_H
 #define COPPICED_JOB_H
 
-#include "daemon/sched/core/state.h"
+#include "plan_ahead.h"
+#include "plan_cache.h"
 
-struct batch;
-struct sched;
-
-/* A query as it was planned: as long as all this is so, the plan holds. */
-struct batch_planned {
-	uint64_t handle;
-	uint64_t path_version;
-	uint32_t n_tokens; /* before the new ones */
-	uint32_t n_new;
+/* How jobs come by their plans. */
+struct plans {
+	struct sched_core *core; /* borrowed */
+	struct plan_cache cache;
+	struct plan_ahead ahead;
+	uint64_t n_trees; /* made, ever: tells nodes of the tree being made from others */
 };
 
 /* Arrays grow, and are kept from batch to batch. */
 struct batch_job {
 	struct sched_model *model;
 	uint32_t layer;
-	uint32_t n_lanes;
-	struct work_tree tree;
-	struct work_list list; /* owned */
-	struct plan_config plan;
-	struct work_node *nodes; /* owned, as the arrays below */
-	struct work_slice *slices;
-	struct work_query *queries;
+	struct plan_config config; /* the model's */
+	struct sched_lane **lanes; /* owned; borrowed lanes */
+	/* of the parts of all its steps, in order of lanes; owned, as the arrays below */
+	const struct step_part **parts;
+	struct plan_query *queries;
 	struct backend_io *io;
-	uint32_t nodes_room, slices_room, queries_room, io_room;
-	uint64_t plan_id; /* of the list above */
-	bool advanced; /* the plan has tokens that tree and list lack */
-	bool ends_soon; /* the plan has room for few more */
-	struct backend_io *since; /* owned: slots of a token that came meanwhile */
-	uint32_t since_room;
-	struct batch_planned *planned; /* owned: whom tree and list are for, in order of queries */
-	uint32_t planned_room, n_planned;
-	uint64_t used; /* grows with each use; 0: nothing is kept */
+	struct backend_io *since; /* slots of a token that came meanwhile */
+	uint32_t n_lanes, n_parts;
+	uint32_t lanes_room, parts_room, queries_room, io_room, since_room;
+	struct plan *plan; /* borrowed from the cache while the batch is under way; NULL: none */
 };
 
-/* The batch's next, for which there is room, with what is kept of the model, or else was used
- * longest ago: what others keep stays. */
-struct batch_job *job_choose(struct batch *b, const struct sched_model *model);
-/* Of this model and layer, without steps; what is kept of an earlier use stays if it is of the same
- * model. */
-void job_init(struct sched *s, struct batch_job *job, struct sched_model *model, uint32_t layer);
-/* For those of the batch's steps that are the job's, or the slice that the batch is. 0, -ENOMEM, or
- * the planner's. */
-int job_make(struct sched *s, struct batch_job *job);
-/* Of one whose plan is made ahead: are its sequences still where it may serve their next tokens? */
-bool job_may_serve(const struct sched *s, const struct batch_job *job);
-/* Its tree alone, and a number for the plan to come. 0 or -ENOMEM. */
-int job_make_tree(struct sched *s, struct batch_job *job);
+/* One slice of a prefill step: rows [row, row + n_rows) of one part. */
+struct batch_slice {
+	const struct step_part *part;
+	uint32_t row, n_rows;
+};
+
+void plans_init(struct plans *p, struct sched_core *core);
+void plans_forget_model(struct plans *p, const struct sched_model *model);
+void plans_done(struct plans *p);
+
+/* Of this model and layer, without steps. */
+void job_begin(const struct sched_core *core, struct batch_job *job, struct sched_model *model,
+	       uint32_t layer);
+/* Another lane's step is the job's. 0 or -ENOMEM, nothing added. */
+MUST_CHECK int job_add(struct batch_job *job, struct sched_lane *lane);
+/* What its steps are about, and a plan for them if there is one: made ahead, or kept. Nothing may
+ * change in the store from here to the end of the batch. 0 or -ENOMEM. */
+MUST_CHECK int job_find_plan(struct plans *p, struct batch_job *job);
+/* A plan for a job that found none. 0, -ENOMEM, or the planner's. */
+MUST_CHECK int job_make_plan(struct plans *p, struct batch_job *job);
+/* The same, for a slice, whose plan nobody keeps. */
+MUST_CHECK int job_make_slice(struct plans *p, struct batch_job *job,
+			      const struct batch_slice *slice);
+/* The batch was submitted: should the job's plan end soon, the one to follow is begun. */
+void job_plan_ahead(struct plans *p, struct batch_job *job);
 /* Borrows from the job. */
-struct backend_job job_for_backend(const struct sched *s, const struct batch_job *job);
+struct backend_job job_for_backend(const struct batch_job *job);
 void job_done(struct batch_job *job);
+
+/* What the planner is to know of the host, or the device. */
+void job_config(const struct sched_core *core, const struct work_shape *shape,
+		enum plan_policy policy, struct plan_config *ret);
 
 #endif

@@ -1,129 +1,159 @@
-/* plan_ahead.c - see plan_ahead.h. */
+/*
+ * plan_ahead.c - the thread that makes the next plan.
+ *
+ * `state` is the hand-over. While it is MAKING the plan is the thread's, and what it reads beside
+ * that (the backend's own planner, a model's shape) does not change; at any other time the plan is
+ * the scheduler's. The thread alone turns MAKING into something else, under the lock, and the
+ * scheduler waits for it only where a model or everything goes.
+ */
 #include "plan_ahead.h"
 
 #include "daemon/base/threads.h"
-#include "daemon/sched/sched_impl.h"
+
+#include "kernels/plan/plan.h"
 
 #include <sys/prctl.h>
 
+#define LATER_AHEAD 16u /* tokens at most that a plan made ahead may lack */
 #define TURN_USES 1024u /* of plans, after which who has not taken one will not */
 
-void renewal_init(struct renewal *r)
+void plan_ahead_init(struct plan_ahead *a, struct sched_core *core, struct plan_cache *cache)
 {
-	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->changed, NULL);
+	*a = (struct plan_ahead){.core = core, .cache = cache};
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->changed, NULL);
 }
 
-static int make_plan(const struct renewal *r, struct batch_job *job)
+static int make_plan(const struct plan_ahead *a)
 {
-	int result = plan_make(&job->plan, &job->tree, &job->list);
-	const struct backend_job planned = {.shape = &job->model->shape,
-					    .tree = &job->tree,
-					    .list = &job->list,
-					    .plan_id = job->plan_id};
+	struct plan *plan = a->plan;
+	int r = plan_make(&plan->config, &plan->tree, &plan->list);
+	const struct backend_job planned = {.shape = &plan->model->shape,
+					    .tree = &plan->tree,
+					    .list = &plan->list,
+					    .plan_id = plan->id};
 
-	return result < 0 ? result : r->ops->prepare(r->backend, &planned);
+	return r < 0 ? r : a->core->ops->prepare(a->core->backend, &planned);
 }
 
-static void *renewal_main(void *arg)
+static void *plan_ahead_main(void *arg)
 {
-	struct renewal *r = arg;
+	struct plan_ahead *a = arg;
 
 	prctl(PR_SET_NAME, "coppice-plan");
-	pthread_mutex_lock(&r->lock);
-	while (!r->stopping) {
-		if (atomic_load(&r->state) != RENEWAL_MAKING) {
-			pthread_cond_wait(&r->changed, &r->lock);
+	pthread_mutex_lock(&a->lock);
+	while (!a->stopping) {
+		if (atomic_load(&a->state) != PLAN_AHEAD_MAKING) {
+			pthread_cond_wait(&a->changed, &a->lock);
 			continue;
 		}
-		pthread_mutex_unlock(&r->lock);
-		int result = make_plan(r, &r->job);
+		pthread_mutex_unlock(&a->lock);
+		int r = make_plan(a);
 
-		pthread_mutex_lock(&r->lock);
-		atomic_store(&r->state, result < 0 ? RENEWAL_NONE : RENEWAL_MADE);
-		pthread_cond_broadcast(&r->changed);
+		pthread_mutex_lock(&a->lock);
+		atomic_store(&a->state, r < 0 ? PLAN_AHEAD_NONE : PLAN_AHEAD_MADE);
+		pthread_cond_broadcast(&a->changed);
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&a->lock);
 	return NULL;
 }
 
-/* Without a thread batches make their plans themselves. */
-static bool start_thread(struct renewal *r, struct sched *s)
+/* Are its sequences still where it may serve their next tokens? */
+static bool may_serve(const struct sched_core *core, const struct plan *plan)
 {
-	r->ops = s->ops;
-	r->backend = s->backend;
-	r->started = threads_start(&r->thread, renewal_main, r) == 0;
-	return r->started;
+	for (uint32_t i = 0; i < plan->n_planned; i++) {
+		const struct plan_query *planned = &plan->planned[i];
+		const struct sched_seq *seq = handle_seq(&core->seqs, planned->handle);
+
+		if (!seq || store_seq_path_version(seq->store) != planned->path_version ||
+		    store_seq_n_tokens(seq->store) - planned->n_tokens > LATER_AHEAD)
+			return false;
+	}
+	return true;
 }
 
 /* What has been made is for other lanes, whose turn comes. */
-static bool is_spoken_for(const struct sched *s, const struct renewal *r,
-			  const struct batch_job *job)
+static bool is_spoken_for(const struct plan_ahead *a, const struct plan *plan)
 {
-	return atomic_load(&r->state) == RENEWAL_MADE &&
-	       r->job.planned[0].handle != job->planned[0].handle &&
-	       s->batch.uses - r->begun < TURN_USES && job_may_serve(s, &r->job);
+	return atomic_load(&a->state) == PLAN_AHEAD_MADE &&
+	       a->plan->planned[0].handle != plan->planned[0].handle &&
+	       a->cache->n_uses - a->begun < TURN_USES && may_serve(a->core, a->plan);
 }
 
-void renewal_begin(struct sched *s, const struct batch_job *job)
+struct plan *plan_ahead_next(struct plan_ahead *a, const struct plan *plan)
 {
-	struct renewal *r = &s->batch.renewal;
+	if (!a->core->ops->prepare || atomic_load(&a->state) == PLAN_AHEAD_MAKING ||
+	    is_spoken_for(a, plan))
+		return NULL;
+	a->begun = a->cache->n_uses;
+	atomic_store(&a->state, PLAN_AHEAD_NONE);
+	if (!a->plan)
+		a->plan = plan_new();
+	return a->plan;
+}
 
-	if (!s->ops->prepare || atomic_load(&r->state) == RENEWAL_MAKING ||
-	    is_spoken_for(s, r, job))
+/* Without a thread batches make their plans themselves. */
+static bool start_thread(struct plan_ahead *a)
+{
+	a->started = threads_start(&a->thread, plan_ahead_main, a) == 0;
+	return a->started;
+}
+
+void plan_ahead_start(struct plan_ahead *a)
+{
+	if (!a->started && !start_thread(a))
 		return;
-	r->begun = s->batch.uses;
-	atomic_store(&r->state, RENEWAL_NONE);
-	job_init(s, &r->job, job->model, job->layer);
-	if (job_make_tree(s, &r->job) < 0 || (!r->started && !start_thread(r, s)))
+	pthread_mutex_lock(&a->lock);
+	atomic_store(&a->state, PLAN_AHEAD_MAKING);
+	pthread_cond_broadcast(&a->changed);
+	pthread_mutex_unlock(&a->lock);
+}
+
+struct plan *plan_ahead_take(struct plan_ahead *a, const struct plan_key *key, uint32_t *ret_later)
+{
+	uint32_t later = PLAN_FITS_NOT;
+
+	if (atomic_load(&a->state) == PLAN_AHEAD_MADE)
+		later = plan_fit(a->plan, key, LATER_AHEAD);
+	if (later == PLAN_FITS_NOT)
+		return NULL;
+	atomic_store(&a->state, PLAN_AHEAD_NONE);
+	*ret_later = later;
+	a->core->stats.plans_ahead++;
+	return plan_cache_exchange(a->cache, &a->plan);
+}
+
+static void await_thread(struct plan_ahead *a)
+{
+	if (!a->started)
 		return;
-	pthread_mutex_lock(&r->lock);
-	atomic_store(&r->state, RENEWAL_MAKING);
-	pthread_cond_broadcast(&r->changed);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_lock(&a->lock);
+	while (atomic_load(&a->state) == PLAN_AHEAD_MAKING)
+		pthread_cond_wait(&a->changed, &a->lock);
+	pthread_mutex_unlock(&a->lock);
 }
 
-struct batch_job *renewal_made(struct renewal *r)
+void plan_ahead_forget_model(struct plan_ahead *a, const struct sched_model *model)
 {
-	return atomic_load(&r->state) == RENEWAL_MADE ? &r->job : NULL;
-}
-
-void renewal_taken(struct renewal *r)
-{
-	r->n_taken++;
-	atomic_store(&r->state, RENEWAL_NONE);
-}
-
-static void await_thread(struct renewal *r)
-{
-	if (!r->started)
+	if (!a->plan || a->plan->model != model)
 		return;
-	pthread_mutex_lock(&r->lock);
-	while (atomic_load(&r->state) == RENEWAL_MAKING)
-		pthread_cond_wait(&r->changed, &r->lock);
-	pthread_mutex_unlock(&r->lock);
+	await_thread(a);
+	atomic_store(&a->state, PLAN_AHEAD_NONE);
+	a->plan->model = NULL;
+	plan_drop(a->plan);
 }
 
-void renewal_forget_model(struct renewal *r, const struct sched_model *model)
+void plan_ahead_done(struct plan_ahead *a)
 {
-	if (r->job.model != model)
-		return;
-	await_thread(r);
-	atomic_store(&r->state, RENEWAL_NONE);
-	r->job.model = NULL;
-}
-
-void renewal_done(struct renewal *r)
-{
-	await_thread(r);
-	if (r->started) {
-		pthread_mutex_lock(&r->lock);
-		r->stopping = true;
-		pthread_cond_broadcast(&r->changed);
-		pthread_mutex_unlock(&r->lock);
-		pthread_join(r->thread, NULL);
+	await_thread(a);
+	if (a->started) {
+		pthread_mutex_lock(&a->lock);
+		a->stopping = true;
+		pthread_cond_broadcast(&a->changed);
+		pthread_mutex_unlock(&a->lock);
+		pthread_join(a->thread, NULL);
 	}
-	pthread_mutex_destroy(&r->lock);
-	pthread_cond_destroy(&r->changed);
-	job_done(&r->job);
+	pthread_mutex_destroy(&a->lock);
+	pthread_cond_destroy(&a->changed);
+	plan_free(a->plan);
 }

@@ -3,46 +3,47 @@
  * one takes longer to make than a layer to compute. So a thread makes it meanwhile, of the tokens
  * that there are when it begins, and it takes in those that have come since.
  *
- *      advance says soon --renewal_begin--> thread: plan, prepare --renewal_made--> the next job of the same lanes
+ *      advance says soon --plan_ahead_start--> thread: plan, prepare --plan_ahead_take--> a later job of the same lanes
  *
  * One at a time. Where the thread is late, or what it made fits no more, the batch makes its plan
  * itself.
  */
-#ifndef COPPICED_RENEW_H
-#define COPPICED_RENEW_H
+#ifndef COPPICED_PLAN_AHEAD_H
+#define COPPICED_PLAN_AHEAD_H
 
-#include "job.h"
+#include "plan_cache.h"
 
 #include <pthread.h>
 
-enum renewal_state { RENEWAL_NONE, RENEWAL_MAKING, RENEWAL_MADE };
+enum plan_ahead_state { PLAN_AHEAD_NONE, PLAN_AHEAD_MAKING, PLAN_AHEAD_MADE };
 
-struct renewal {
-	_Atomic(enum renewal_state) state;
-	struct batch_job job; /* the thread's while it makes the plan, else the scheduler's */
+struct plan_ahead {
+	struct sched_core *core; /* borrowed */
+	struct plan_cache *cache; /* borrowed */
+	_Atomic(enum plan_ahead_state) state;
+	/* owned; the thread's while it makes the plan, else the scheduler's; NULL: none yet */
+	struct plan *plan;
 	uint64_t begun; /* when it was asked for, in uses of plans */
-	uint64_t n_taken; /* plans that have taken another's place */
 	bool started; /* there is a thread */
 	bool stopping; /* under the lock, as a change from MAKING is */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	const struct backend_ops *ops; /* borrowed, as the backend */
-	struct backend *backend;
 };
 
-/* All else below: the scheduler's thread. */
+/* All below: the scheduler's thread. */
 
-void renewal_init(struct renewal *r);
-/* For the steps of a job of the batch that has just been submitted. Nothing where one is being
- * made, or has been for others, who have not had their turn since. */
-void renewal_begin(struct sched *s, const struct batch_job *job);
-/* What was made last and has not taken another's place yet; NULL: nothing. The caller may exchange
- * it for a job of its own, and then calls renewal_taken. */
-struct batch_job *renewal_made(struct renewal *r);
-void renewal_taken(struct renewal *r);
+void plan_ahead_init(struct plan_ahead *a, struct sched_core *core, struct plan_cache *cache);
+/* The plan that is to follow this one of a job of the batch that has just been submitted: the
+ * caller makes its tree, then starts it. NULL: one is being made, or has been for others, who have
+ * not had their turn since; or there can be none. */
+struct plan *plan_ahead_next(struct plan_ahead *a, const struct plan *plan);
+void plan_ahead_start(struct plan_ahead *a);
+/* What was made, if it fits, in the place of what was used longest ago; how many tokens later the
+ * sequences are. NULL: there is none. */
+struct plan *plan_ahead_take(struct plan_ahead *a, const struct plan_key *key, uint32_t *ret_later);
 /* The model is about to go. Waits for the thread if that is at work. */
-void renewal_forget_model(struct renewal *r, const struct sched_model *model);
-void renewal_done(struct renewal *r);
+void plan_ahead_forget_model(struct plan_ahead *a, const struct sched_model *model);
+void plan_ahead_done(struct plan_ahead *a);
 
 #endif

@@ -1,9 +1,15 @@
-/* sparse.c - see sparse.h. */
+/*
+ * sparse.c - from a slice's rows to the blocks that they see.
+ *
+ * K and V of the rows go to their pages first: the estimate reads K there. Then masses, then
+ * blocks, then a job of them. Whatever of that fails for want of memory leaves the batch as it
+ * came: exact attention is always right, and only slower.
+ */
 #include "sparse.h"
 
 #include "daemon/base/grow.h"
-#include "daemon/sched/sched_impl.h"
-#include "daemon/sched/step/step.h"
+#include "daemon/sched/step/step_check.h"
+#include "job.h"
 
 #include "kernels/cpu/estimate.h"
 
@@ -11,49 +17,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STRIDE_BLOCK_MIN 8u /* a block has so many strides at least */
-#define BLOCK_MAX 65536u
-
 /* A slice being chosen for. */
 struct choice {
-	struct sched *s;
+	const struct sched_core *core;
 	struct sparse *sparse;
-	const struct batch_job *job;
+	const struct plan *plan; /* the slice's */
+	const struct work_shape *shape;
 	const struct backend_job *exact;
 	const struct abi_sparse *wish;
 	struct select_chunk chunk;
 	uint32_t n_ranges, n_words;
 };
 
-bool sparse_is_sane(const struct abi_sparse *wish)
-{
-	uint32_t block = wish->block_tokens;
-
-	return wish->tau > 0 && wish->tau <= 1 && (wish->stride == 8 || wish->stride == 16) &&
-	       block > 0 && block <= BLOCK_MAX && block % WORK_TILE_TOKENS == 0 &&
-	       block % (STRIDE_BLOCK_MIN * wish->stride) == 0 && (block & (block - 1)) == 0;
-}
-
 /* ---- what there is -------------------------------------------------------------------------- */
 
-static bool is_wanted(const struct sched *s, const struct step_part *part,
-		      const struct batch_job *job)
+static bool is_wanted(const struct sparse_slice *slice)
 {
-	return step_may_be_sparse(part) && s->ops->estimate && job->tree.n_queries == 1;
+	return step_may_be_sparse(slice->part) && slice->core->ops->estimate &&
+	       slice->job->plan->tree.n_queries == 1;
 }
 
-static void choice_init(struct choice *c, struct sched *s, const struct step_part *part)
+static struct choice choice_of(struct sparse *x, const struct sparse_slice *slice)
 {
-	const struct batch_job *job = &s->batch.jobs[0];
-	const struct work_query *query = &job->tree.queries[0];
-	uint32_t stride = part->seq->sparse.stride, block = part->seq->sparse.block_tokens;
+	x->tree = slice->job->plan->tree;
+	return (struct choice){.core = slice->core,
+			       .sparse = x,
+			       .plan = slice->job->plan,
+			       .shape = &slice->job->model->shape,
+			       .exact = slice->exact,
+			       .wish = &slice->part->seq->sparse};
+}
 
-	*c = (struct choice){.s = s,
-			     .sparse = &s->batch.sparse,
-			     .job = job,
-			     .exact = &s->batch.backend_jobs[0],
-			     .wish = &part->seq->sparse};
-	c->sparse->tree = job->tree;
+static void choice_cut(struct choice *c)
+{
+	const struct work_query *query = &c->plan->tree.queries[0];
+	uint32_t stride = c->wish->stride, block = c->wish->block_tokens;
+
 	c->chunk = (struct select_chunk){
 		.block_tokens = block,
 		.pos = query->pos,
@@ -69,7 +68,7 @@ static void choice_init(struct choice *c, struct sched *s, const struct step_par
 static int choice_reserve(struct choice *c)
 {
 	struct sparse *x = c->sparse;
-	uint32_t n_heads = c->job->model->shape.n_kv_heads, had = x->lists_room;
+	uint32_t n_heads = c->shape->n_kv_heads, had = x->lists_room;
 
 	if (GROW(x->lists, x->lists_room, n_heads) < 0)
 		return -ENOMEM;
@@ -112,7 +111,7 @@ static int append_rows(struct choice *c)
 
 	io.o = io.lse = 0;
 	job.io = &io;
-	return c->s->ops->submit(c->s->backend, &(struct backend_batch){&job, 1}, &id);
+	return c->core->ops->submit(c->core->backend, &(struct backend_batch){&job, 1}, &id);
 }
 
 static struct backend_estimate estimate_of(struct choice *c)
@@ -139,9 +138,9 @@ static int select_heads(struct choice *c, const struct backend_estimate *estimat
 			const struct select_config *config, struct select_shares *shares)
 {
 	struct sparse *x = c->sparse;
-	uint32_t n_heads = c->job->model->shape.n_kv_heads;
+	uint32_t n_heads = c->shape->n_kv_heads;
 	const float *mass = NULL;
-	int r = c->s->ops->estimate(c->s->backend, estimate, &mass);
+	int r = c->core->ops->estimate(c->core->backend, estimate, &mass);
 
 	if (!r && GROW(x->bits, x->bits_room, n_heads * c->n_ranges * c->n_words) < 0)
 		r = -ENOMEM;
@@ -155,21 +154,22 @@ static int select_heads(struct choice *c, const struct backend_estimate *estimat
 
 static int choose_blocks(struct choice *c, struct select_shares *shares)
 {
-	const struct sched *s = c->s;
+	const struct sched_core *core = c->core;
 	const struct select_config config = {.tau = c->wish->tau,
 					     .sink_blocks = c->wish->sink_blocks,
 					     .recent_blocks = c->wish->recent_blocks};
 	const struct backend_estimate estimate = estimate_of(c);
 
-	if (!s->ops->choose)
+	if (!core->ops->choose)
 		return select_heads(c, &estimate, &config, shares);
-	return s->ops->choose(s->backend, &estimate, &config, &c->chunk, &c->sparse->kept, shares);
+	return core->ops->choose(core->backend, &estimate, &config, &c->chunk, &c->sparse->kept,
+				 shares);
 }
 
 /* A query for each block of rows; what they append is there already. */
 static void cut_query(struct choice *c)
 {
-	const struct work_query *whole = &c->job->tree.queries[0];
+	const struct work_query *whole = &c->plan->tree.queries[0];
 	const struct backend_io *io = &c->exact->io[0];
 
 	for (uint32_t i = 0; i < c->n_ranges; i++) {
@@ -196,18 +196,18 @@ static const uint64_t *kept_of(const struct choice *c, uint32_t head)
 
 /* Of the path x->path, for these ranges of rows. Has the backend better do that than what it was
  * given? */
-static bool take_chosen(struct sched *s, struct backend_chosen blocks, const struct backend_io *io)
+static bool take_chosen(struct choice *c, struct backend_chosen blocks, const struct backend_io *io)
 {
-	struct sparse *x = &s->batch.sparse;
+	struct sparse *x = c->sparse;
 
-	if (!s->ops->takes_chosen)
+	if (!c->core->ops->takes_chosen)
 		return false;
 	blocks.slices = x->path;
 	x->blocks = blocks;
-	x->jobs[0] = s->batch.backend_jobs[0];
+	x->jobs[0] = *c->exact;
 	x->jobs[0].io = io;
 	x->jobs[0].chosen = &x->blocks;
-	return s->ops->takes_chosen(s->backend, &x->jobs[0]);
+	return c->core->ops->takes_chosen(c->core->backend, &x->jobs[0]);
 }
 
 /* One job, if the backend makes of chosen blocks what it needs. */
@@ -220,7 +220,7 @@ static bool choose_at_once(struct choice *c)
 	x->io[0] = c->exact->io[0];
 	x->io[0].slots = NULL;
 	x->io[0].n_slots = 0;
-	return take_chosen(c->s,
+	return take_chosen(c,
 			   (struct backend_chosen){.n_slices = collect_path(c),
 						   .block_tokens = c->wish->block_tokens,
 						   .n_blocks = c->chunk.n_blocks,
@@ -245,13 +245,13 @@ static int choose_head(struct choice *c, uint32_t head)
 	job->plan_id = 0;
 	job->head = head;
 	job->n_heads = 1;
-	return select_plan(&c->job->plan, &c->sparse->tree, c->sparse->chosen,
+	return select_plan(&c->plan->config, &c->sparse->tree, c->sparse->chosen,
 			   c->wish->block_tokens, &c->sparse->lists[head]);
 }
 
 static int choose(struct choice *c, struct select_shares *shares, uint32_t *ret_n_jobs)
 {
-	uint32_t n_heads = c->job->model->shape.n_kv_heads;
+	uint32_t n_heads = c->shape->n_kv_heads;
 	int r = choice_reserve(c);
 
 	if (!r)
@@ -271,19 +271,17 @@ static int choose(struct choice *c, struct select_shares *shares, uint32_t *ret_
 }
 
 /* Exact, and so long that the backend does better without the list. */
-static void take_everything(struct sched *s, const struct step_part *part,
+static void take_everything(struct sparse *x, const struct sparse_slice *slice,
 			    struct backend_batch *batch)
 {
 	static const uint32_t first[1] = {0};
-	struct sparse *x = &s->batch.sparse;
-	struct choice c = {.s = s, .sparse = x, .job = &s->batch.jobs[0]};
-	const struct work_query *query = &c.job->tree.queries[0];
+	struct choice c = choice_of(x, slice);
+	const struct work_query *query = &x->tree.queries[0];
 	uint32_t end = query->pos + query->n_rows;
 
-	if (!s->ops->takes_chosen || part->seq->parents || c.job->tree.n_queries != 1 ||
-	    !part->io.o)
+	if (!c.core->ops->takes_chosen || slice->part->seq->parents || x->tree.n_queries != 1 ||
+	    !slice->part->io.o)
 		return;
-	x->tree = c.job->tree;
 	if (GROW(x->jobs, x->jobs_room, 1) < 0 || GROW(x->path, x->path_room, x->tree.n_slices) < 0)
 		return;
 	const struct backend_chosen everything = {
@@ -293,38 +291,33 @@ static void take_everything(struct sched *s, const struct step_part *part,
 		.n_ranges = 1,
 		.ranges = first,
 	};
-	if (take_chosen(s, everything, s->batch.backend_jobs[0].io))
+	if (take_chosen(&c, everything, c.exact->io))
 		batch->jobs = x->jobs;
 }
 
-int sparse_choose(struct sched *s, struct backend_batch *batch)
+int sparse_choose(struct sparse *x, const struct sparse_slice *slice, struct backend_batch *batch)
 {
-	const struct step_part *part = &s->batch.lanes[0]->step.parts[s->batch.slice_part];
 	struct select_shares shares = {0};
-	struct choice c;
 	uint32_t n_jobs;
-	int r;
 
-	s->batch.sparse.shares = shares;
-	if (!is_wanted(s, part, &s->batch.jobs[0])) {
-		take_everything(s, part, batch);
+	x->shares = shares;
+	if (!is_wanted(slice)) {
+		take_everything(x, slice, batch);
 		return 0;
 	}
-	choice_init(&c, s, part);
+	struct choice c = choice_of(x, slice);
+
+	choice_cut(&c);
 	if (c.n_ranges == 0)
 		return 0;
-	r = choose(&c, &shares, &n_jobs);
+	int r = choose(&c, &shares, &n_jobs);
+
 	if (r)
 		return r == -EIO ? r : 0;
-	batch->jobs = s->batch.sparse.jobs;
+	batch->jobs = x->jobs;
 	batch->n_jobs = n_jobs;
-	s->batch.sparse.shares = shares;
+	x->shares = shares;
 	return 0;
-}
-
-void sparse_count(struct sched *s)
-{
-	select_add_shares(&s->batch.lanes[0]->step.shares, &s->batch.sparse.shares);
 }
 
 void sparse_done(struct sparse *sparse)

@@ -12,11 +12,9 @@
 #ifndef COPPICED_SPARSE_H
 #define COPPICED_SPARSE_H
 
-#include "daemon/sched/core/state.h"
+#include "daemon/sched/core/core.h"
 
-#include "kernels/plan/select.h"
-
-struct sched;
+struct batch_job;
 
 /* Arrays grow, and are kept from slice to slice. */
 struct sparse {
@@ -36,14 +34,19 @@ struct sparse {
 		ranges_room;
 };
 
-/* What a client asks for is possible. */
-bool sparse_is_sane(const struct abi_sparse *wish);
-/* The batch is a slice of a prefill step: jobs for chosen blocks take the place of its job, where
- * its sequence wants that; or a job of all blocks, where the backend wants that. Blocks for the
+/* A slice of a prefill step, as a job that attends to everything. */
+struct sparse_slice {
+	const struct sched_core *core;
+	const struct step_part *part;
+	const struct batch_job *job;
+	const struct backend_job *exact;
+};
+
+/* Jobs for chosen blocks take the place of the batch's, where the slice's sequence wants that; or a
+ * job of all blocks, where the backend wants that. x->shares: of what was chosen. Blocks for the
  * estimate. 0, or -EIO: the backend has failed. */
-int sparse_choose(struct sched *s, struct backend_batch *batch);
-/* The batch was submitted as it was chosen: its step has that share more. */
-void sparse_count(struct sched *s);
+MUST_CHECK int sparse_choose(struct sparse *x, const struct sparse_slice *slice,
+			     struct backend_batch *batch);
 void sparse_done(struct sparse *sparse);
 
 #endif

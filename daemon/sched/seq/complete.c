@@ -1,4 +1,10 @@
-/* complete.c - see complete.h. */
+/*
+ * complete.c - an entry's end: its completion, then whoever waits for it.
+ *
+ * The completion is in its slot before `done` says so (proto/ring.h); the entry's word, sleepers
+ * and the completion descriptor come after that, so that who is woken finds it. Nothing here waits
+ * for a client, and nothing that a client holds can fail it.
+ */
 #include "complete.h"
 
 #include "proto/ring.h"
@@ -25,7 +31,7 @@ static void ring_descriptor(const struct sched_lane *lane)
 	(void)r;
 }
 
-void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+void complete_entry(struct sched_core *core, struct sched_lane *lane, struct outcome outcome)
 {
 	struct abi_completion completion = {
 		.ticket = lane->accepted,
@@ -37,8 +43,8 @@ void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome out
 		.mass = outcome.mass,
 	};
 
-	s->stats.entries++;
-	s->stats.entries_failed += outcome.status != 0;
+	core->stats.entries++;
+	core->stats.entries_failed += outcome.status != 0;
 	lane->session->entries++;
 	ring_complete(lane->shared, &completion);
 	if (lane->word < ABI_LANE_WORDS)

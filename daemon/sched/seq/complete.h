@@ -3,7 +3,7 @@
 #ifndef COPPICED_COMPLETE_H
 #define COPPICED_COMPLETE_H
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/core/core.h"
 
 #define OUTCOME_OK ((struct outcome){0})
 
@@ -15,6 +15,6 @@ static inline struct outcome outcome_bad(int status, enum abi_reason reason, uin
 /* Completes the lane's entry `accepted`: writes the completion, advances done, lets the stream go
  * on that waits for the entry's word, wakes sleepers, rings the completion descriptor if it was
  * asked for. Never blocks. */
-void complete_entry(struct sched *s, struct sched_lane *lane, struct outcome outcome);
+void complete_entry(struct sched_core *core, struct sched_lane *lane, struct outcome outcome);
 
 #endif

@@ -1,9 +1,14 @@
-/* seq.c - see seq.h. */
+/*
+ * seq.c - a sequence from its opening to its end, and what becomes of it when an entry fails.
+ *
+ * A sequence of the scheduler is the store's, a handle, and how far its live extension has come.
+ * Once an entry that it depends on has failed, the first failure stays with it: whatever needs
+ * what was lost ends with that failure's status and reason until a trim, or an extend that
+ * succeeds.
+ */
 #include "seq.h"
 
-#include "daemon/sched/run/batch_window.h"
-#include "daemon/sched/long/streamed.h"
-#include "wait.h"
+#include "summary.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,9 +24,9 @@ static void count_prompts(struct sched_session *session)
 }
 
 /* Counted anew only where it seems to be too much. */
-bool seq_prompts_fit(struct sched *s, struct sched_session *session, uint64_t bytes)
+bool seq_prompts_fit(struct sched_core *core, struct sched_session *session, uint64_t bytes)
 {
-	uint64_t most = s->config->max_arena_bytes;
+	uint64_t most = core->config->max_arena_bytes;
 
 	if (bytes > most)
 		return false;
@@ -31,14 +36,14 @@ bool seq_prompts_fit(struct sched *s, struct sched_session *session, uint64_t by
 }
 
 /* Takes over store_seq, also when it fails. */
-static int seq_new(struct sched *s, const struct seq_open *open, struct store_seq *store_seq,
-		   struct sched_seq **ret)
+static int seq_new(struct sched_core *core, const struct seq_open *open,
+		   struct store_seq *store_seq, struct sched_seq **ret)
 {
 	struct sched_seq *seq = calloc(1, sizeof(*seq));
-	int r = seq ? handle_add(&s->seqs, seq) : -ENOMEM;
+	int r = seq ? handle_add(&core->seqs, seq) : -ENOMEM;
 
 	if (r < 0) {
-		store_seq_close(store_seq, s->now_ns);
+		store_seq_close(store_seq, core->now_ns);
 		free(seq);
 		return r;
 	}
@@ -62,7 +67,7 @@ static uint64_t salt_of(const struct seq_open *open)
 	return heads->all ? XXH3_64bits_withSeed(heads, sizeof(*heads), open->salt) : open->salt;
 }
 
-int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **ret,
+int seq_open(struct sched_core *core, const struct seq_open *open, struct sched_seq **ret,
 	     struct store_match *ret_match)
 {
 	struct store_open what = {
@@ -76,10 +81,10 @@ int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **re
 	};
 	struct store_seq *store_seq;
 	struct store_match match;
-	int r = store_seq_open(s->store, &what, s->now_ns, &store_seq, &match);
+	int r = store_seq_open(core->store, &what, core->now_ns, &store_seq, &match);
 
 	if (r == 0)
-		r = seq_new(s, open, store_seq, ret);
+		r = seq_new(core, open, store_seq, ret);
 	if (r < 0)
 		return r;
 	open->session->tokens_matched += match.cached;
@@ -87,17 +92,17 @@ int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **re
 	return 0;
 }
 
-int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret)
+int seq_fork(struct sched_core *core, struct sched_seq *seq, struct sched_seq **ret)
 {
 	struct seq_open open = {.session = seq->session, .lane = seq->lane, .model = seq->model};
 	struct store_seq *store_seq;
 
-	if (!seq_prompts_fit(s, seq->session, store_seq_prompt_bytes(seq->store)))
+	if (!seq_prompts_fit(core, seq->session, store_seq_prompt_bytes(seq->store)))
 		return -EDQUOT;
-	int r = store_seq_fork(seq->store, s->now_ns, &store_seq);
+	int r = store_seq_fork(seq->store, core->now_ns, &store_seq);
 
 	if (r == 0)
-		r = seq_new(s, &open, store_seq, ret);
+		r = seq_new(core, &open, store_seq, ret);
 	if (r == 0)
 		(*ret)->sparse = seq->sparse;
 	return r;
@@ -123,9 +128,9 @@ void seq_note_failure(struct sched_seq *seq, const struct outcome *outcome)
 	};
 }
 
-void seq_void(struct sched *s, struct sched_seq *seq, const struct outcome *outcome)
+void seq_void(struct sched_core *core, struct sched_seq *seq, const struct outcome *outcome)
 {
-	store_seq_void(seq->store, s->now_ns);
+	store_seq_void(seq->store, core->now_ns);
 	seq_clear_extension(seq);
 	seq_note_failure(seq, outcome);
 	seq->voided = true;
@@ -139,14 +144,12 @@ struct outcome seq_failed_before(const struct sched_seq *seq, uint32_t where)
 				.cause = seq->failure.ticket};
 }
 
-void seq_close(struct sched *s, struct sched_seq *seq)
+void seq_free(struct sched_core *core, struct sched_seq *seq)
 {
-	wait_cancel(s, seq);
-	hold_forget(s, seq);
-	store_seq_close(seq->store, s->now_ns);
+	store_seq_close(seq->store, core->now_ns);
 	seq_clear_extension(seq);
-	passes_summary_drop(s, seq);
-	handle_remove(&s->seqs, seq->handle);
+	summary_drop(core, seq);
+	handle_remove(&core->seqs, seq->handle);
 	LIST_REMOVE(seq, link);
 	seq->session->n_seqs--;
 	seq->lane->n_seqs--;

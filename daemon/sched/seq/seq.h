@@ -2,7 +2,7 @@
 #ifndef COPPICED_SEQ_H
 #define COPPICED_SEQ_H
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/core/core.h"
 
 struct seq_open {
 	struct sched_session *session;
@@ -14,16 +14,15 @@ struct seq_open {
 };
 
 /* 0, -ENOMEM, or what store_seq_open says. */
-int seq_open(struct sched *s, const struct seq_open *open, struct sched_seq **ret,
-	     struct store_match *ret_match);
+MUST_CHECK int seq_open(struct sched_core *core, const struct seq_open *open,
+			struct sched_seq **ret, struct store_match *ret_match);
 /* Has the session room for so many bytes more of prompts that are not computed? They are memory of
  * the daemon's own, which no pool bounds: a session may have as much of it as of host arenas. */
-bool seq_prompts_fit(struct sched *s, struct sched_session *session, uint64_t bytes);
+bool seq_prompts_fit(struct sched_core *core, struct sched_session *session, uint64_t bytes);
 /* The same; -EDQUOT: the prompt's rest does not fit. */
-int seq_fork(struct sched *s, struct sched_seq *seq, struct sched_seq **ret);
-/* Frees it; a SEQ_WAIT under way is answered with -ECANCELED. It must not be part of a parked step:
- * see step_drop. */
-void seq_close(struct sched *s, struct sched_seq *seq);
+MUST_CHECK int seq_fork(struct sched_core *core, struct sched_seq *seq, struct sched_seq **ret);
+/* Frees it. No step, wait or pace knows of it any more. */
+void seq_free(struct sched_core *core, struct sched_seq *seq);
 /* Forgets the live extension (the store's side is done). */
 void seq_clear_extension(struct sched_seq *seq);
 /* The lane's entry `accepted` failed, and entries of the sequence will because of it: the first such
@@ -31,7 +30,7 @@ void seq_clear_extension(struct sched_seq *seq);
 void seq_note_failure(struct sched_seq *seq, const struct outcome *outcome);
 /* The live extension is gone with that: what depends on it ends as the first failure did, until a
  * trim. */
-void seq_void(struct sched *s, struct sched_seq *seq, const struct outcome *outcome);
+void seq_void(struct sched_core *core, struct sched_seq *seq, const struct outcome *outcome);
 /* How an entry ends that is the where-th to need what the sequence lost by its first failure, of
  * which there is one. */
 struct outcome seq_failed_before(const struct sched_seq *seq, uint32_t where);

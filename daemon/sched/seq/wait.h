@@ -2,17 +2,30 @@
 #ifndef COPPICED_WAIT_H
 #define COPPICED_WAIT_H
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/core/core.h"
 
+struct waits {
+	struct sched_core *core; /* borrowed */
+	struct sched_wait_queue seqs; /* borrowed, first come first */
+	uint64_t epoch; /* store_epoch when looking at all of them last began */
+	uint32_t n, n_left; /* all; and those that have not been looked at since */
+	uint64_t due_ns; /* when to look for those over time; UINT64_MAX: there are none */
+};
+
+void waits_init(struct waits *w, struct sched_core *core);
 /* Answers at once where nothing is pending, else keeps the request. -EBUSY: the sequence waits
  * already. Takes the request over only when it returns 0. */
-int wait_begin(struct sched *s, struct sched_seq *seq, struct sched_request *request);
+MUST_CHECK int wait_begin(struct waits *w, struct sched_seq *seq, struct sched_request *request);
 /* Answers what has been decided, so many of a crowd in a round, or is over time. Cheap when no
  * epoch has passed and no deadline. */
-void wait_look(struct sched *s);
+void waits_look(struct waits *w);
 /* The sequence goes: its wait, if any, comes back with -ECANCELED. */
-void wait_cancel(struct sched *s, struct sched_seq *seq);
+void wait_cancel(struct waits *w, struct sched_seq *seq);
+
 /* When to look again at the latest, UINT64_MAX: nothing waits. */
-uint64_t wait_deadline_ns(const struct sched *s);
+static inline uint64_t waits_deadline_ns(const struct waits *w)
+{
+	return w->n_left > 0 ? w->core->now_ns : w->due_ns;
+}
 
 #endif

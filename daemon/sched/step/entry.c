@@ -1,20 +1,22 @@
-/* entry.c - see entry.h. */
+/*
+ * entry.c - what a client asks of a sequence, but for steps.
+ *
+ * Each is checked whole before anything changes: who is refused finds the sequence as it was. An
+ * extension that fails leaves word of that with the sequence, as its client may not look.
+ */
 #include "entry.h"
 
 #include "daemon/sched/seq/complete.h"
-#include "input_wait.h"
 #include "daemon/sched/seq/seq.h"
-#include "daemon/sched/run/sparse.h"
-#include "step.h"
-
-#include "proto/ring.h"
+#include "daemon/sched/seq/summary.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DRAFT_TREE_MAX 1024 /* tokens: it is attended in one go, while all others wait */
-#define ENTRIES_A_TURN 16 /* of one lane, then the next lane's */
+#define STRIDE_BLOCK_MIN 8u /* a block of sparse prefill has so many strides at least */
+#define BLOCK_MAX 65536u
 
 static struct outcome from_store(int r)
 {
@@ -53,7 +55,7 @@ static int copy_parents(const uint32_t *parents, uint32_t n, uint32_t **ret)
 	return 0;
 }
 
-static struct outcome check_extend(const struct sched *s, const struct sched_seq *seq,
+static struct outcome check_extend(const struct sched_core *core, const struct sched_seq *seq,
 				   const struct abi_entry *e)
 {
 	bool tree = e->flags & ABI_EXTEND_PARENTS;
@@ -63,7 +65,7 @@ static struct outcome check_extend(const struct sched *s, const struct sched_seq
 	if (e->count == 0)
 		return outcome_bad(-EINVAL, ABI_NO_TOKENS, 0);
 	if (e->count > ABI_BODY_MAX_BYTES / sizeof(uint32_t) ||
-	    e->count > s->config->max_seq_tokens - store_seq_n_tokens(seq->store))
+	    e->count > core->config->max_seq_tokens - store_seq_n_tokens(seq->store))
 		return outcome_bad(-E2BIG, ABI_TOO_MANY_TOKENS, 0);
 	if (tree && e->count > DRAFT_TREE_MAX)
 		return outcome_bad(-E2BIG, ABI_TOO_MANY_TOKENS, 0);
@@ -78,10 +80,10 @@ static struct outcome check_extend(const struct sched *s, const struct sched_seq
 	return OUTCOME_OK;
 }
 
-static struct outcome extend(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
-			     const uint32_t *body)
+static struct outcome extend(struct sched_core *core, struct sched_seq *seq,
+			     const struct abi_entry *e, const uint32_t *body)
 {
-	struct outcome bad = check_extend(s, seq, e);
+	struct outcome bad = check_extend(core, seq, e);
 	uint32_t *parents = NULL;
 	bool draft = e->flags & (ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS);
 
@@ -93,7 +95,7 @@ static struct outcome extend(struct sched *s, struct sched_seq *seq, const struc
 		if (r < 0)
 			return outcome_bad(r, r == -EINVAL ? ABI_BAD_PARENTS : ABI_NO_MEMORY, 0);
 	}
-	int r = store_seq_extend(seq->store, body, e->count, draft, s->now_ns);
+	int r = store_seq_extend(seq->store, body, e->count, draft, core->now_ns);
 
 	if (r < 0) {
 		free(parents);
@@ -107,10 +109,10 @@ static struct outcome extend(struct sched *s, struct sched_seq *seq, const struc
 }
 
 /* Who does not wait for it learns by the steps that follow why there is no extension. */
-static struct outcome do_extend(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
-				const uint32_t *body)
+static struct outcome do_extend(struct sched_core *core, struct sched_seq *seq,
+				const struct abi_entry *e, const uint32_t *body)
 {
-	struct outcome outcome = extend(s, seq, e, body);
+	struct outcome outcome = extend(core, seq, e, body);
 
 	if (outcome.status)
 		seq_note_failure(seq, &outcome);
@@ -138,18 +140,18 @@ static bool is_draft_path(const struct sched_seq *seq, const uint32_t *indices, 
 	return true;
 }
 
-static int carry_out(struct sched *s, const struct sched_seq *seq, const struct store_move *moves,
-		     uint32_t n)
+static int carry_out(struct sched_core *core, const struct sched_seq *seq,
+		     const struct store_move *moves, uint32_t n)
 {
 	static_assert(sizeof(struct store_move) == sizeof(struct backend_move),
 		      "one struct, two borders");
-	return n ? s->ops->move(s->backend, &seq->model->shape, (const struct backend_move *)moves,
-				n)
+	return n ? core->ops->move(core->backend, &seq->model->shape,
+				   (const struct backend_move *)moves, n)
 		 : 0;
 }
 
-static struct outcome do_accept(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
-				const uint32_t *indices)
+static struct outcome do_accept(struct sched_core *core, struct sched_seq *seq,
+				const struct abi_entry *e, const uint32_t *indices)
 {
 	uint32_t n_moves = 0;
 
@@ -172,17 +174,18 @@ static struct outcome do_accept(struct sched *s, struct sched_seq *seq, const st
 
 	if (!moves)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
-	int r = store_seq_accept(seq->store, indices, e->count, s->now_ns, moves, &n_moves);
+	int r = store_seq_accept(seq->store, indices, e->count, core->now_ns, moves, &n_moves);
 
-	if (r == 0 && carry_out(s, seq, moves, n_moves) < 0) {
-		sched_fail(s); /* published rows were not moved: nothing may be matched any more */
+	if (r == 0 && carry_out(core, seq, moves, n_moves) < 0) {
+		core_fail(
+			core); /* published rows were not moved: nothing may be matched any more */
 		r = -EIO;
 	}
 	free(moves);
 	if (r < 0) {
 		struct outcome outcome = from_store(r);
 
-		seq_void(s, seq, &outcome);
+		seq_void(core, seq, &outcome);
 		return outcome;
 	}
 	seq->session->tokens_computed += e->count;
@@ -190,24 +193,26 @@ static struct outcome do_accept(struct sched *s, struct sched_seq *seq, const st
 	return OUTCOME_OK;
 }
 
-static struct outcome do_trim(struct sched *s, struct sched_seq *seq, const struct abi_entry *e)
+static struct outcome do_trim(struct sched_core *core, struct sched_seq *seq,
+			      const struct abi_entry *e)
 {
 	if (e->flags || e->body_bytes)
 		return outcome_bad(-EINVAL, e->flags ? ABI_BAD_FLAGS : ABI_BAD_BODY, 0);
 	if (e->arg > store_seq_n_tokens(seq->store))
 		return outcome_bad(-EINVAL, ABI_TOO_LONG, 0);
-	int r = store_seq_trim(seq->store, (uint32_t)e->arg, s->now_ns);
+	int r = store_seq_trim(seq->store, (uint32_t)e->arg, core->now_ns);
 
 	if (r < 0)
 		return from_store(r);
 	seq_clear_extension(seq);
-	passes_summary_cut(seq, (uint32_t)e->arg);
+	summary_cut(seq, (uint32_t)e->arg);
 	seq->voided = false;
 	seq->failure = (struct seq_failure){0};
 	return OUTCOME_OK;
 }
 
-static struct outcome do_fork(struct sched *s, struct sched_seq *seq, const struct abi_entry *e)
+static struct outcome do_fork(struct sched_core *core, struct sched_seq *seq,
+			      const struct abi_entry *e)
 {
 	struct sched_seq *twin = NULL;
 
@@ -215,19 +220,29 @@ static struct outcome do_fork(struct sched *s, struct sched_seq *seq, const stru
 		return outcome_bad(-EINVAL, e->flags ? ABI_BAD_FLAGS : ABI_BAD_BODY, 0);
 	if (seq->voided)
 		return seq_failed_before(seq, 0);
-	if (s->draining)
+	if (core->draining)
 		return outcome_bad(-ESHUTDOWN, ABI_DRAINING, 0);
-	if (seq->session->n_seqs >= s->config->max_seqs)
+	if (seq->session->n_seqs >= core->config->max_seqs)
 		return outcome_bad(-EUSERS, ABI_TOO_MANY_SEQS, 0);
-	int r = seq_fork(s, seq, &twin);
+	int r = seq_fork(core, seq, &twin);
 
 	if (r < 0)
 		return from_store(r);
 	return (struct outcome){.value = twin->handle};
 }
 
-static struct outcome do_sparse(struct sched *s, struct sched_seq *seq, const struct abi_entry *e,
-				const void *body)
+/* What a client asks for is possible. */
+static bool sparse_is_sane(const struct abi_sparse *wish)
+{
+	uint32_t block = wish->block_tokens;
+
+	return wish->tau > 0 && wish->tau <= 1 && (wish->stride == 8 || wish->stride == 16) &&
+	       block > 0 && block <= BLOCK_MAX && block % WORK_TILE_TOKENS == 0 &&
+	       block % (STRIDE_BLOCK_MIN * wish->stride) == 0 && (block & (block - 1)) == 0;
+}
+
+static struct outcome do_sparse(struct sched_core *core, struct sched_seq *seq,
+				const struct abi_entry *e, const void *body)
 {
 	struct abi_sparse wish;
 
@@ -238,28 +253,15 @@ static struct outcome do_sparse(struct sched *s, struct sched_seq *seq, const st
 	memcpy(&wish, body, sizeof(wish));
 	if (!sparse_is_sane(&wish))
 		return outcome_bad(-EINVAL, ABI_BAD_SPARSE, 0);
-	if (wish.tau < 1 && !s->ops->estimate)
+	if (wish.tau < 1 && !core->ops->estimate)
 		return outcome_bad(-EOPNOTSUPP, ABI_NO_SPARSE, 0);
 	seq->sparse = wish;
 	return OUTCOME_OK;
 }
 
-/* The one copy of the body. The client may scribble while we copy: we check what we got. */
-static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
+struct outcome entry_do(struct sched_core *core, struct sched_lane *lane, const struct abi_entry *e)
 {
-	if (e->body_bytes == 0)
-		return true;
-	if (e->body_bytes > ABI_BODY_MAX_BYTES || e->body % 8 ||
-	    e->body > ABI_BODY_ARENA_BYTES - e->body_bytes)
-		return false;
-	memcpy(lane->body, lane->shared->bodies + e->body, e->body_bytes);
-	return true;
-}
-
-static struct outcome do_seq_entry(struct sched *s, struct sched_lane *lane,
-				   const struct abi_entry *e)
-{
-	struct sched_seq *seq = handle_find(&s->seqs, lane->session, e->seq);
+	struct sched_seq *seq = handle_find(&core->seqs, lane->session, e->seq);
 	const uint32_t *words = (const uint32_t *)(const void *)lane->body;
 
 	if (!seq)
@@ -268,77 +270,14 @@ static struct outcome do_seq_entry(struct sched *s, struct sched_lane *lane,
 		return outcome_bad(-EINVAL, ABI_WRONG_LANE, 0);
 	switch (e->kind) {
 	case ABI_EXTEND:
-		return do_extend(s, seq, e, words);
+		return do_extend(core, seq, e, words);
 	case ABI_ACCEPT:
-		return do_accept(s, seq, e, words);
+		return do_accept(core, seq, e, words);
 	case ABI_TRIM:
-		return do_trim(s, seq, e);
+		return do_trim(core, seq, e);
 	case ABI_SPARSE:
-		return do_sparse(s, seq, e, words);
+		return do_sparse(core, seq, e, words);
 	default:
-		return do_fork(s, seq, e);
+		return do_fork(core, seq, e);
 	}
-}
-
-uint32_t entry_word(const struct abi_entry *e, uint64_t ticket)
-{
-	bool has = e->ticket == ticket && e->kind == ABI_STEP && e->flags & ABI_STEP_WORDS;
-
-	return has && e->arg < ABI_LANE_WORDS ? (uint32_t)e->arg : ABI_LANE_WORDS;
-}
-
-/* Completes the entry, or parks the lane with it. A step with a word is parked even to be refused:
- * its stream will write the word, which must not be found by the next replay. */
-static void serve_entry(struct sched *s, struct sched_lane *lane, const struct abi_entry *e)
-{
-	struct outcome outcome = OUTCOME_OK;
-	bool is_step = e->kind == ABI_STEP && e->ticket == lane->accepted;
-
-	lane->word = entry_word(e, lane->accepted);
-	if (e->ticket != lane->accepted)
-		outcome = outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
-	else if (!copy_body(lane, e))
-		outcome = outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
-	else if (e->kind == ABI_STEP)
-		outcome = step_check(s, lane, e);
-	else if (e->kind >= ABI_N_KINDS)
-		outcome = outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
-	else if (e->kind != ABI_NOP)
-		outcome = do_seq_entry(s, lane, e);
-
-	if (lane->word < ABI_LANE_WORDS || (is_step && outcome.status == 0))
-		ready_park(s, lane, outcome);
-	else
-		complete_entry(s, lane, outcome);
-}
-
-/* `submitted` only grows, and by no more than the ring holds; anything else is no client of ours.
- * One answer, no more. */
-static bool is_sane(struct sched *s, struct sched_lane *lane, uint64_t submitted)
-{
-	if (submitted >= lane->accepted && submitted - lane->accepted <= ABI_LANE_SLOTS)
-		return true;
-	lane->broken = true;
-	lane->accepted++;
-	complete_entry(s, lane, outcome_bad(-EPROTO, ABI_BAD_TICKET, 0));
-	return false;
-}
-
-bool entry_serve_lane(struct sched *s, struct sched_lane *lane)
-{
-	if (lane->parked || lane->broken)
-		return false;
-	uint64_t submitted = ring_submitted(lane->shared);
-
-	if (submitted == lane->accepted || !is_sane(s, lane, submitted))
-		return false;
-	lane->active_ns = s->now_ns;
-	for (int i = 0; i < ENTRIES_A_TURN && !lane->parked && lane->accepted < submitted; i++) {
-		struct abi_entry entry;
-
-		lane->accepted++;
-		ring_copy_entry(lane->shared, lane->accepted, &entry);
-		serve_entry(s, lane, &entry);
-	}
-	return true;
 }

@@ -1,106 +1,117 @@
-/* input_wait.c - see input_wait.h. */
+/*
+ * input_wait.c - from a step that was checked to one whose inputs are there.
+ *
+ * What the client's words say is read and compared; nothing is made of them. A step with a pair of
+ * words waits even to be refused: its stream will write the word, which must not be found by the
+ * next replay of its graph.
+ */
 #include "input_wait.h"
 
 #include "daemon/sched/seq/complete.h"
-#include "daemon/sched/run/batch_window.h"
-#include "step.h"
+#include "daemon/sched/seq/pace.h"
+#include "step_end.h"
 
 #include "proto/ring.h"
 
 #define LOOK_MAX_NS UINT64_C(1000000) /* between two looks at a step */
-#define LOOK_PART 8 /* of the time that it has been awaited */
+#define LOOK_PART 8 /* of the time that it has waited */
 #define LOOK_EACH_NS UINT64_C(200000) /* for so long who spins looks in each round */
 #define SOON_NS UINT64_C(1000000) /* a stream that is at work writes the next inputs in less */
 
-/* The client's words are read and compared, nothing is made of them. */
-static bool is_ready(const struct sched_lane *lane)
+void input_wait_init(struct input_wait *w, struct sched_core *core)
+{
+	*w = (struct input_wait){.core = core, .look_ns = UINT64_MAX};
+}
+
+static bool inputs_are_there(const struct sched_lane *lane)
 {
 	if (lane->word < ABI_LANE_WORDS)
 		return ring_take_ready_word(lane->shared, lane->word);
-	return !lane->step.on_stream || ring_is_ready(lane->shared, lane->accepted);
+	return !lane->step.by_stream || ring_is_ready(lane->shared, lane->accepted);
 }
 
-/* The step can run; or it can end, as it should have at once but for the word, which had to be
- * taken back first. */
-static void arrive(struct sched *s, struct sched_lane *lane)
+/* The step can run. */
+static void arrive(struct sched_core *core, struct sched_lane *lane)
 {
-	s->n_parked++;
-	lane->step.arrival_ns = s->now_ns;
-	lane->active_ns = s->now_ns;
-	if (lane->refusal.status)
-		step_fail(s, lane, lane->refusal);
-	else
-		hold_arrived(s, lane);
+	lane->step.arrival_ns = core->now_ns;
+	lane->active_ns = core->now_ns;
+	pace_arrived(core, lane);
+	step_move(&core->steps, lane,
+		  lane->step.kind == STEP_DECODE ? STEP_RUNNABLE : STEP_WAITING_TURN);
 }
 
-void ready_park(struct sched *s, struct sched_lane *lane, struct outcome checked)
+void input_wait_begin(struct input_wait *w, struct sched_lane *lane, struct outcome checked)
 {
-	lane->parked = true;
-	lane->refusal = checked;
-	if (checked.status)
-		lane->step.n_parts = 0;
-	if (is_ready(lane)) {
-		arrive(s, lane);
+	struct sched_core *core = w->core;
+	bool there = inputs_are_there(lane);
+
+	if (there && checked.status) {
+		complete_entry(core, lane, checked);
 		return;
 	}
-	lane->awaited = true;
-	lane->await_since_ns = s->await_since_ns = s->now_ns;
-	lane->await_look_ns = s->await_look_ns = s->now_ns;
-	TAILQ_INSERT_TAIL(&s->awaited, lane, await_link);
+	if (there) {
+		arrive(core, lane);
+		return;
+	}
+	if (checked.status)
+		lane->step.n_parts = 0;
+	lane->refusal = checked;
+	lane->await_since_ns = w->since_ns = core->now_ns;
+	lane->await_look_ns = w->look_ns = core->now_ns;
+	step_move(&core->steps, lane, checked.status ? STEP_REFUSED : STEP_AWAITING_INPUT);
 }
 
-void ready_forget(struct sched *s, struct sched_lane *lane)
+static uint64_t pause_between_looks_ns(const struct input_wait *w, const struct sched_lane *lane)
 {
-	TAILQ_REMOVE(&s->awaited, lane, await_link);
-	lane->awaited = false;
-}
+	uint64_t for_ns = w->core->now_ns - lane->await_since_ns;
 
-static uint64_t pause_between_looks_ns(const struct sched *s, const struct sched_lane *lane)
-{
-	uint64_t for_ns = s->now_ns - lane->await_since_ns;
-
-	if (s->spin_ns && for_ns < LOOK_EACH_NS)
+	if (w->spins && for_ns < LOOK_EACH_NS)
 		return 0;
 	return for_ns / LOOK_PART < LOOK_MAX_NS ? for_ns / LOOK_PART : LOOK_MAX_NS;
 }
 
-bool ready_look(struct sched *s)
+static bool look_at(struct input_wait *w, struct sched_lane *lane)
+{
+	struct sched_core *core = w->core;
+	bool now = core->now_ns >= lane->await_look_ns;
+
+	if (now && inputs_are_there(lane)) {
+		if (lane->state == STEP_REFUSED)
+			step_fail(core, lane, lane->refusal);
+		else
+			arrive(core, lane);
+		return true;
+	}
+	if (now)
+		lane->await_look_ns = core->now_ns + pause_between_looks_ns(w, lane);
+	if (lane->await_look_ns < w->look_ns)
+		w->look_ns = lane->await_look_ns;
+	return false;
+}
+
+static bool look_at_all(struct input_wait *w, enum step_state state)
 {
 	struct sched_lane *lane, *next;
 	bool any = false;
 
-	if (s->now_ns < s->await_look_ns)
-		return false;
-	s->await_look_ns = UINT64_MAX;
-	for (lane = TAILQ_FIRST(&s->awaited); lane; lane = next) {
-		uint64_t pause_ns = pause_between_looks_ns(s, lane);
-
-		next = TAILQ_NEXT(lane, await_link);
-		if (s->now_ns >= lane->await_look_ns && is_ready(lane)) {
-			ready_forget(s, lane);
-			arrive(s, lane);
-			any = true;
-			continue;
-		}
-		if (s->now_ns >= lane->await_look_ns)
-			lane->await_look_ns = s->now_ns + pause_ns;
-		if (lane->await_look_ns < s->await_look_ns)
-			s->await_look_ns = lane->await_look_ns;
+	for (lane = step_first(&w->core->steps, state); lane; lane = next) {
+		next = TAILQ_NEXT(lane, state_link);
+		any |= look_at(w, lane);
 	}
 	return any;
 }
 
-uint32_t ready_count(const struct sched *s)
+bool input_wait_look(struct input_wait *w)
 {
-	const struct sched_lane *lane;
-	uint32_t n = 0;
+	if (w->core->now_ns < w->look_ns)
+		return false;
+	w->look_ns = UINT64_MAX;
+	bool any = look_at_all(w, STEP_AWAITING_INPUT);
 
-	TAILQ_FOREACH (lane, &s->awaited, await_link)
-		n++;
-	return n;
+	return look_at_all(w, STEP_REFUSED) || any;
 }
 
-bool ready_soon(const struct sched *s)
+bool input_wait_soon(const struct input_wait *w)
 {
-	return !TAILQ_EMPTY(&s->awaited) && s->now_ns - s->await_since_ns < SOON_NS;
+	return input_wait_n(w) > 0 && w->core->now_ns - w->since_ns < SOON_NS;
 }

@@ -1,27 +1,43 @@
 /*
- * input_wait.h - parked steps whose inputs a client's stream is still writing.
+ * input_wait.h - steps whose inputs a client's stream is still writing.
  *
  * A stream can write a word, but it cannot ring a bell: the words are polled. How often depends on
- * how long the step has been awaited: it is seen at most an eighth of that too late, and a
- * millisecond at most, so that a stream that never comes costs a thousand looks a second. While
- * cores are free the scheduler stays awake for the first millisecond, and looks in each round for a
- * fifth of it. Nothing but the step's own lane waits.
+ * how long the step has waited: it is seen at most an eighth of that too late, and a millisecond at
+ * most, so that a stream that never comes costs a thousand looks a second. While cores are free the
+ * scheduler stays awake for the first millisecond, and looks in each round for a fifth of it.
+ * Nothing but the step's own lane waits.
  */
-#ifndef COPPICED_READY_H
-#define COPPICED_READY_H
+#ifndef COPPICED_INPUT_WAIT_H
+#define COPPICED_INPUT_WAIT_H
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/core/core.h"
 
-/* The lane's step has been checked: parks the lane with it, or with its refusal, until the inputs
- * are there. */
-void ready_park(struct sched *s, struct sched_lane *lane, struct outcome checked);
-/* Takes what has become ready. Returns whether there was any. */
-bool ready_look(struct sched *s);
-/* The lane's step is not awaited any more. */
-void ready_forget(struct sched *s, struct sched_lane *lane);
-/* Lanes whose step is awaited. */
-uint32_t ready_count(const struct sched *s);
+struct input_wait {
+	struct sched_core *core; /* borrowed */
+	/* when to look at the first of them; UINT64_MAX: at none */
+	uint64_t look_ns;
+	uint64_t since_ns; /* since when the newest of them waits */
+	bool spins; /* the scheduler does, as cores are free */
+};
+
+void input_wait_init(struct input_wait *w, struct sched_core *core);
+/* The lane's step has been checked: it can run, or waits until its inputs are there. One that is
+ * refused ends with that, but no sooner than its word is there. */
+void input_wait_begin(struct input_wait *w, struct sched_lane *lane, struct outcome checked);
+/* Takes what has arrived. Returns whether there was any. */
+bool input_wait_look(struct input_wait *w);
 /* Is there a step that is worth staying awake for? */
-bool ready_soon(const struct sched *s);
+bool input_wait_soon(const struct input_wait *w);
+
+static inline uint32_t input_wait_n(const struct input_wait *w)
+{
+	return w->core->steps.n[STEP_AWAITING_INPUT] + w->core->steps.n[STEP_REFUSED];
+}
+
+/* When to look again, UINT64_MAX: nothing waits. */
+static inline uint64_t input_wait_deadline_ns(const struct input_wait *w)
+{
+	return input_wait_n(w) > 0 ? w->look_ns : UINT64_MAX;
+}
 
 #endif

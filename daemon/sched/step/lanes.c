@@ -1,26 +1,41 @@
-/* lanes.c - see lanes.h. */
+/*
+ * lanes.c - a round's look at all rings, and an entry's way out of one.
+ *
+ * A ring is hostile memory: `submitted` is read once, an entry and its body are copied once, and
+ * what was copied is checked and used. A lane whose words make no sense gets one answer and is
+ * never looked at again. Entries complete in order, as nothing behind a step is taken before the
+ * lane is free.
+ */
 #include "lanes.h"
 
 #include "daemon/sched/seq/complete.h"
 #include "entry.h"
-#include "step.h"
+#include "step_check.h"
+#include "step_end.h"
 
 #include "proto/ring.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
+#define ENTRIES_A_TURN 16 /* of one lane, then the next lane's */
 #define ACTIVE_NS UINT64_C(10000000)
 
-int lane_add(struct sched *s, struct sched_session *session, uint32_t number,
+void lanes_done(struct lanes *l)
+{
+	free(l->polls);
+}
+
+int lane_add(struct lanes *l, struct sched_session *session, uint32_t number,
 	     struct abi_lane *shared, int notify_fd)
 {
-	struct lane_poll *polls = realloc(s->polls, (s->n_lanes + 1) * sizeof(*polls));
+	struct lane_poll *polls = realloc(l->polls, (l->n + 1) * sizeof(*polls));
 	struct sched_lane *lane = calloc(1, sizeof(*lane));
 	uint8_t *body = malloc(ABI_BODY_MAX_BYTES);
 
 	if (polls)
-		s->polls = polls;
+		l->polls = polls;
 	if (!polls || !lane || !body) {
 		free(body);
 		free(lane);
@@ -29,40 +44,53 @@ int lane_add(struct sched *s, struct sched_session *session, uint32_t number,
 	lane->body = body;
 	lane->session = session;
 	lane->number = number;
-	lane->serial = ++s->last_lane;
+	lane->serial = ++l->last_serial;
 	lane->shared = shared;
 	lane->notify_fd = notify_fd;
 	lane->word = ABI_LANE_WORDS;
-	lane->poll = s->n_lanes;
-	s->polls[s->n_lanes++] = (struct lane_poll){.submitted = &shared->submitted, .lane = lane};
-	TAILQ_INSERT_TAIL(&s->lanes, lane, link);
+	lane->poll = l->n;
+	l->polls[l->n++] = (struct lane_poll){.submitted = &shared->submitted, .lane = lane};
+	TAILQ_INSERT_TAIL(&l->core->lanes, lane, link);
+	TAILQ_INSERT_TAIL(&l->core->steps.lanes[STEP_FREE], lane, state_link);
+	l->core->steps.n[STEP_FREE]++;
 	LIST_INSERT_HEAD(&session->lanes, lane, session_link);
 	session->n_lanes++;
 	return 0;
 }
 
-void lane_remove(struct sched *s, struct sched_lane *lane)
+void lane_remove(struct lanes *l, struct sched_lane *lane)
 {
-	struct lane_poll last = s->polls[--s->n_lanes];
+	struct lane_poll last = l->polls[--l->n];
 
-	assert(!lane->parked && !lane->n_seqs);
-	s->polls[lane->poll] = last;
+	assert(lane->state == STEP_FREE && !lane->n_seqs);
+	l->polls[lane->poll] = last;
 	last.lane->poll = lane->poll;
-	TAILQ_REMOVE(&s->lanes, lane, link);
+	TAILQ_REMOVE(&l->core->lanes, lane, link);
+	TAILQ_REMOVE(&l->core->steps.lanes[STEP_FREE], lane, state_link);
+	l->core->steps.n[STEP_FREE]--;
+	l->core->steps.changed = true;
 	LIST_REMOVE(lane, session_link);
 	lane->session->n_lanes--;
-	s->hold_stale = true;
 	free(lane->step.parts);
 	free(lane->body);
 	free(lane);
 }
 
-void lane_shut_down(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+/* The pair of words of an entry that has one and is a step of this ticket; else
+ * ABI_LANE_WORDS. */
+static uint32_t word_of(const struct abi_entry *e, uint64_t ticket)
+{
+	bool has = e->ticket == ticket && e->kind == ABI_STEP && e->flags & ABI_STEP_WORDS;
+
+	return has && e->arg < ABI_LANE_WORDS ? (uint32_t)e->arg : ABI_LANE_WORDS;
+}
+
+void lane_shut_down(struct lanes *l, struct sched_lane *lane, struct outcome outcome)
 {
 	uint64_t submitted = ring_submitted(lane->shared);
 
-	if (lane->parked)
-		step_fail(s, lane, outcome);
+	if (lane->state != STEP_FREE)
+		step_fail(l->core, lane, outcome);
 	if (lane->broken || submitted - lane->accepted > ABI_LANE_SLOTS)
 		return;
 	while (lane->accepted < submitted) {
@@ -70,43 +98,111 @@ void lane_shut_down(struct sched *s, struct sched_lane *lane, struct outcome out
 
 		lane->accepted++;
 		ring_copy_entry(lane->shared, lane->accepted, &entry);
-		lane->word = entry_word(&entry, lane->accepted);
-		complete_entry(s, lane, outcome);
+		lane->word = word_of(&entry, lane->accepted);
+		complete_entry(l->core, lane, outcome);
 	}
 }
 
-bool lanes_serve(struct sched *s)
+/* The one copy of the body. The client may scribble while we copy: we check what we got. */
+static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
+{
+	if (e->body_bytes == 0)
+		return true;
+	if (e->body_bytes > ABI_BODY_MAX_BYTES || e->body % 8 ||
+	    e->body > ABI_BODY_ARENA_BYTES - e->body_bytes)
+		return false;
+	memcpy(lane->body, lane->shared->bodies + e->body, e->body_bytes);
+	return true;
+}
+
+/* Completes the entry, or has the lane hold it. */
+static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct abi_entry *e)
+{
+	struct outcome outcome = OUTCOME_OK;
+	bool is_step = e->kind == ABI_STEP && e->ticket == lane->accepted;
+
+	lane->word = word_of(e, lane->accepted);
+	if (e->ticket != lane->accepted)
+		outcome = outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
+	else if (!copy_body(lane, e))
+		outcome = outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	else if (e->kind == ABI_STEP)
+		outcome = step_check(l->core, lane, e);
+	else if (e->kind >= ABI_N_KINDS)
+		outcome = outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
+	else if (e->kind != ABI_NOP)
+		outcome = entry_do(l->core, lane, e);
+
+	if (lane->word < ABI_LANE_WORDS || (is_step && outcome.status == 0))
+		input_wait_begin(l->input_wait, lane, outcome);
+	else
+		complete_entry(l->core, lane, outcome);
+}
+
+/* `submitted` only grows, and by no more than the ring holds; anything else is no client of ours.
+ * One answer, no more. */
+static bool is_sane(struct lanes *l, struct sched_lane *lane, uint64_t submitted)
+{
+	if (submitted >= lane->accepted && submitted - lane->accepted <= ABI_LANE_SLOTS)
+		return true;
+	lane->broken = true;
+	lane->accepted++;
+	complete_entry(l->core, lane, outcome_bad(-EPROTO, ABI_BAD_TICKET, 0));
+	return false;
+}
+
+static bool serve_lane(struct lanes *l, struct sched_lane *lane)
+{
+	if (lane->state != STEP_FREE || lane->broken)
+		return false;
+	uint64_t submitted = ring_submitted(lane->shared);
+
+	if (submitted == lane->accepted || !is_sane(l, lane, submitted))
+		return false;
+	lane->active_ns = l->core->now_ns;
+	for (int i = 0;
+	     i < ENTRIES_A_TURN && lane->state == STEP_FREE && lane->accepted < submitted; i++) {
+		struct abi_entry entry;
+
+		lane->accepted++;
+		ring_copy_entry(lane->shared, lane->accepted, &entry);
+		serve_entry(l, lane, &entry);
+	}
+	return true;
+}
+
+bool lanes_serve(struct lanes *l)
 {
 	bool any = false;
 
-	for (uint32_t i = 0; i < s->n_lanes; i++) {
-		struct lane_poll *p = &s->polls[i];
+	for (uint32_t i = 0; i < l->n; i++) {
+		struct lane_poll *p = &l->polls[i];
 
 		if (atomic_load_explicit(p->submitted, memory_order_relaxed) == p->accepted)
 			continue;
-		any |= entry_serve_lane(s, p->lane);
+		any |= serve_lane(l, p->lane);
 		p->accepted = p->lane->accepted;
 	}
 	return any;
 }
 
-bool lanes_waiting(const struct sched *s)
+bool lanes_waiting(const struct lanes *l)
 {
-	for (uint32_t i = 0; i < s->n_lanes; i++) {
-		const struct lane_poll *p = &s->polls[i];
+	for (uint32_t i = 0; i < l->n; i++) {
+		const struct lane_poll *p = &l->polls[i];
 
-		if (!p->lane->parked && !p->lane->broken &&
+		if (p->lane->state == STEP_FREE && !p->lane->broken &&
 		    atomic_load_explicit(p->submitted, memory_order_relaxed) != p->accepted)
 			return true;
 	}
 	return false;
 }
 
-uint32_t lanes_active(const struct sched *s)
+uint32_t lanes_active(const struct lanes *l)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < s->n_lanes; i++)
-		n += s->polls[i].lane->active_ns + ACTIVE_NS > s->now_ns;
+	for (uint32_t i = 0; i < l->n; i++)
+		n += l->polls[i].lane->active_ns + ACTIVE_NS > l->core->now_ns;
 	return n;
 }

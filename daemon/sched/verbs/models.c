@@ -29,7 +29,7 @@ static void fingerprint(const struct sched *s, const struct work_shape *shape,
 		shape->page_tokens,
 		shape->dtype,
 		weights_hash,
-		s->ops->tier ? s->ops->tier->layout(s->backend) : 0,
+		s->core.ops->tier ? s->core.ops->tier->layout(s->core.backend) : 0,
 		0,
 		heads->all};
 
@@ -76,7 +76,7 @@ static int check_shape(const struct sched *s, struct sched_request *rq)
 		return refuse(rq, -EINVAL, "scale",
 			      "The softmax scale must be positive, or 0 for the default.");
 	if (!shape->page_tokens)
-		shape->page_tokens = s->config->page_tokens;
+		shape->page_tokens = s->core.config->page_tokens;
 	if (shape->scale == 0 && shape->head_dim)
 		shape->scale = 1.0f / sqrtf((float)shape->head_dim);
 	return 0;
@@ -126,13 +126,13 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 	char why[160] = "", split_why[200] = "";
 	uint64_t page_bytes;
 
-	const struct split_question question = {s->config, s->ops, s->backend, rq->in.model.name,
-						heads};
+	const struct split_question question = {s->core.config, s->core.ops, s->core.backend,
+						rq->in.model.name, heads};
 
 	if (split_choose(&question, shape, split_why, sizeof(split_why)) < 0)
 		return refuse(rq, -ENOTSUP, heads->all ? "own_kv_heads" : "n_kv_heads", "%s",
 			      split_why);
-	page_bytes = s->ops->page_bytes(s->backend, shape, why, sizeof(why));
+	page_bytes = s->core.ops->page_bytes(s->core.backend, shape, why, sizeof(why));
 	if (!page_bytes)
 		return refuse(rq, -ENOTSUP, NULL, "%s", why);
 	struct sched_model *model = calloc(1, sizeof(*model));
@@ -146,13 +146,13 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 	model->heads = *heads;
 	model->page_bytes = page_bytes;
 	strcpy(model->split_why, split_why);
-	s->ops->cost(s->backend, shape, &model->cost);
+	s->core.ops->cost(s->core.backend, shape, &model->cost);
 	struct store_model_info info = {.name = model->name,
 					.fingerprint = {print[0], print[1]},
 					.page_tokens = shape->page_tokens,
 					.page_bytes = page_bytes,
 					.striped = shape->split != WORK_HEADS};
-	int r = store_model_open(s->store, &info, &model->store);
+	int r = store_model_open(s->core.store, &info, &model->store);
 
 	if (r < 0) {
 		free(model);
@@ -171,11 +171,11 @@ static int give_number(const struct sched *s, struct sched_request *rq, struct s
 	struct sched_model **models = rq->session->models;
 	uint32_t i = 0;
 
-	while (i < s->config->max_models && models[i] && models[i] != model)
+	while (i < s->core.config->max_models && models[i] && models[i] != model)
 		i++;
-	if (i == s->config->max_models)
+	if (i == s->core.config->max_models)
 		return refuse(rq, -EUSERS, NULL, "The session has %u models, as many as it may.",
-			      s->config->max_models);
+			      s->core.config->max_models);
 	model->n_users += models[i] == NULL;
 	models[i] = model;
 	rq->out.model.model = i + 1;
@@ -228,8 +228,9 @@ static struct sched_model_info model_info(const struct sched *s, const struct sc
 					.all_kv_heads = model->heads.all,
 					.page_bytes = model->page_bytes,
 					.n_users = model->n_users,
-					.n_devices =
-						s->config->n_devices ? s->config->n_devices : 1};
+					.n_devices = s->core.config->n_devices
+							     ? s->core.config->n_devices
+							     : 1};
 
 	strcpy(info.name, model->name);
 	strcpy(info.split_why, model->split_why);

@@ -19,7 +19,7 @@
 #define UNIT_BYTES 16384u
 #define LOOK_NS UINT64_C(50000) /* how often copies are looked at that ring no bell */
 #define WHY_BYTES 400
-#define TELL_NS UINT64_C(1000000000) /* from a line of the log about altered pages to the next */
+#define LOG_NS UINT64_C(1000000000) /* from a line of the log about altered pages to the next */
 
 /* ---- host memory ---------------------------------------------------------------------------- */
 
@@ -57,7 +57,7 @@ static void *memory_alloc(void *ctx, size_t bytes)
 	if (memory == MAP_FAILED)
 		return NULL;
 	madvise(memory, bytes, MADV_HUGEPAGE);
-	if (s->ops->tier->pin(s->backend, memory, bytes) == 0)
+	if (s->core.ops->tier->pin(s->core.backend, memory, bytes) == 0)
 		return memory;
 	munmap(memory, bytes);
 	return NULL;
@@ -67,7 +67,7 @@ static void memory_free(void *ctx, void *memory, size_t bytes)
 {
 	struct sched *s = ctx;
 
-	s->ops->tier->unpin(s->backend, memory, bytes);
+	s->core.ops->tier->unpin(s->core.backend, memory, bytes);
 	munmap(memory, bytes);
 }
 
@@ -88,7 +88,7 @@ static uint64_t mover_down(void *ctx, const struct tier_copy *copy)
 	struct sched *s = ctx;
 	struct backend_copy of = copy_of(copy);
 
-	return s->ops->tier->down(s->backend, &of);
+	return s->core.ops->tier->down(s->core.backend, &of);
 }
 
 static uint64_t mover_up(void *ctx, const struct tier_copy *copy)
@@ -96,28 +96,28 @@ static uint64_t mover_up(void *ctx, const struct tier_copy *copy)
 	struct sched *s = ctx;
 	struct backend_copy of = copy_of(copy);
 
-	return s->ops->tier->up(s->backend, &of);
+	return s->core.ops->tier->up(s->core.backend, &of);
 }
 
 static uint64_t mover_downs_done(void *ctx)
 {
 	struct sched *s = ctx;
 
-	return s->ops->tier->downs_done(s->backend);
+	return s->core.ops->tier->downs_done(s->core.backend);
 }
 
 static uint64_t mover_ups_done(void *ctx)
 {
 	struct sched *s = ctx;
 
-	return s->ops->tier->ups_done(s->backend);
+	return s->core.ops->tier->ups_done(s->core.backend);
 }
 
 static void mover_kick(void *ctx)
 {
 	struct sched *s = ctx;
 
-	s->ops->tier->kick(s->backend);
+	s->core.ops->tier->kick(s->core.backend);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------ */
@@ -148,10 +148,10 @@ static struct tier_host *open_host(struct sched *s, struct tier_file *file)
 	const struct tier_catalog *catalog = file ? tier_file_catalog(file) : NULL;
 	struct tier_host_config of = {
 		.memory = {.ctx = s, .alloc = memory_alloc, .free = memory_free},
-		.bytes = s->config->host_tier_bytes,
+		.bytes = s->core.config->host_tier_bytes,
 		.unit_bytes = catalog ? catalog->unit_bytes : UNIT_BYTES,
 		.chunk_units = catalog ? catalog->room.chunk_units
-				       : (uint32_t)(s->config->extent_bytes / UNIT_BYTES),
+				       : (uint32_t)(s->core.config->extent_bytes / UNIT_BYTES),
 	};
 	struct tier_host *host = NULL;
 	char why[WHY_BYTES];
@@ -182,7 +182,7 @@ static void say_what_was_found(const struct config *config, const struct tier_re
 
 static int attach(struct sched *s, struct tier_host *host, struct tier_file *file)
 {
-	const struct config *config = s->config;
+	const struct config *config = s->core.config;
 	struct store_tiers_config of = {
 		.mover = {.ctx = s,
 			  .down = mover_down,
@@ -195,14 +195,14 @@ static int attach(struct sched *s, struct tier_host *host, struct tier_file *fil
 		.domain_bytes = {[STORE_HOST] = config->domain_host_bytes,
 				 [STORE_FILE] = config->domain_file_bytes},
 		.depth = config->tier_depth,
-		.long_paths = s->passes.n_extents > 0,
+		.long_paths = s->streamed.n_extents > 0,
 	};
 	struct tier_report report = {0};
 	struct store_tiers_found found;
 
 	if (file)
 		report = tier_file_catalog(file)->report;
-	int r = store_tiers_attach(s->store, &of, &found);
+	int r = store_tiers_attach(s->core.store, &of, &found);
 	if (r == 0 && file)
 		say_what_was_found(config, &report, &found);
 	return r;
@@ -211,54 +211,54 @@ static int attach(struct sched *s, struct tier_host *host, struct tier_file *fil
 /* The file's end rings as clients do. Without that it is looked at in turns. */
 static void listen_to_file(struct sched *s)
 {
-	int fd = store_tiers_fd(s->store);
+	int fd = store_tiers_fd(s->core.store);
 
-	if (fd >= 0 && bells_add(s, fd) < 0)
+	if (fd >= 0 && doorbell_add(&s->doorbell, fd) < 0)
 		log_warning("tier file: its ring cannot be waited for; it is looked at in turns");
 }
 
 /* The last extents of the pool, which the store does not have. */
 static void take_stage(struct sched *s)
 {
-	uint64_t extent_bytes = s->config->extent_bytes;
-	uint32_t first =
-		(uint32_t)((s->config->pool_bytes - s->config->stage_bytes) / extent_bytes);
-	uint32_t n = (uint32_t)(s->config->stage_bytes / extent_bytes);
+	uint64_t extent_bytes = s->core.config->extent_bytes;
+	uint32_t first = (uint32_t)((s->core.config->pool_bytes - s->core.config->stage_bytes) /
+				    extent_bytes);
+	uint32_t n = (uint32_t)(s->core.config->stage_bytes / extent_bytes);
 
-	if (n > 0 && !s->ops->tier->pass) {
+	if (n > 0 && !s->core.ops->tier->pass) {
 		log_error("stage: the %s backend computes no attention in passes; going on without",
-			  s->ops->name);
+			  s->core.ops->name);
 		return;
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		if (s->ops->extent_commit(s->backend, first + i) == 0)
+		if (s->core.ops->extent_commit(s->core.backend, first + i) == 0)
 			continue;
 		while (i-- > 0)
-			s->ops->extent_release(s->backend, first + i);
+			s->core.ops->extent_release(s->core.backend, first + i);
 		log_error("stage: there is no memory for it; going on without");
 		return;
 	}
-	s->passes.first_extent = first;
-	s->passes.n_extents = n;
+	s->streamed.first_extent = first;
+	s->streamed.n_extents = n;
 }
 
 /* There is nowhere for KV to come from. */
 static void give_stage(struct sched *s)
 {
-	for (uint32_t i = 0; i < s->passes.n_extents; i++)
-		s->ops->extent_release(s->backend, s->passes.first_extent + i);
-	s->passes.n_extents = 0;
+	for (uint32_t i = 0; i < s->streamed.n_extents; i++)
+		s->core.ops->extent_release(s->core.backend, s->streamed.first_extent + i);
+	s->streamed.n_extents = 0;
 }
 
 void sched_tiers_attach(struct sched *s)
 {
-	const struct config *config = s->config;
+	const struct config *config = s->core.config;
 
 	if (!config->host_tier_bytes)
 		return;
-	if (!s->ops->tier) {
+	if (!s->core.ops->tier) {
 		log_error("host_tier: the %s backend moves no KV; going on without lower tiers",
-			  s->ops->name);
+			  s->core.ops->name);
 		return;
 	}
 	struct tier_file *file = open_file(config);
@@ -286,35 +286,35 @@ void sched_tiers_attach(struct sched *s)
 
 /* ---- turns and end -------------------------------------------------------------------------- */
 
-static void tell_error(struct sched *s, const char *error)
+static void log_error_once(struct sched *s, const char *error)
 {
-	if (s->tiers.told_error || !error)
+	if (s->tiers.logged_error || !error)
 		return;
-	s->tiers.told_error = true;
-	log_error("tier file %s: nothing is written to it any more: %s", s->config->file_tier,
+	s->tiers.logged_error = true;
+	log_error("tier file %s: nothing is written to it any more: %s", s->core.config->file_tier,
 		  error);
 }
 
-static void tell_altered(struct sched *s, uint64_t n)
+static void log_altered(struct sched *s, uint64_t n)
 {
-	if (n == s->tiers.told_altered)
+	if (n == s->tiers.logged_altered)
 		return;
-	s->tiers.told_altered = n;
-	s->tiers.tell_ns = s->now_ns + TELL_NS;
+	s->tiers.logged_altered = n;
+	s->tiers.log_ns = s->core.now_ns + LOG_NS;
 	log_warning("tier file %s: %" PRIu64 " pages of it came back altered, or not at all, since "
 		    "the start; what they held is computed anew",
-		    s->config->file_tier, n);
+		    s->core.config->file_tier, n);
 }
 
 /* A disk that goes bad does not fill the log: the rest is said later, or at the end. */
-static void tell(struct sched *s, bool at_end)
+static void log_state(struct sched *s, bool at_end)
 {
 	struct store_tiers_stats stats;
 
-	store_tiers_stats(s->store, &stats);
-	tell_error(s, stats.error);
-	if (at_end || s->now_ns >= s->tiers.tell_ns)
-		tell_altered(s, stats.images_bad);
+	store_tiers_stats(s->core.store, &stats);
+	log_error_once(s, stats.error);
+	if (at_end || s->core.now_ns >= s->tiers.log_ns)
+		log_altered(s, stats.images_bad);
 }
 
 void sched_tiers_poll(struct sched *s)
@@ -323,24 +323,24 @@ void sched_tiers_poll(struct sched *s)
 		return;
 	bool was_busy = s->tiers.busy;
 
-	s->tiers.busy = store_tiers_poll(s->store, s->now_ns);
+	s->tiers.busy = store_tiers_poll(s->core.store, s->core.now_ns);
 	if (was_busy)
-		tell(s, false);
+		log_state(s, false);
 }
 
 uint64_t sched_tiers_deadline_ns(const struct sched *s)
 {
-	return s->tiers.busy || passes_busy(&s->passes) ? s->now_ns + LOOK_NS : UINT64_MAX;
+	return s->tiers.busy || streamed_busy(&s->streamed) ? s->core.now_ns + LOOK_NS : UINT64_MAX;
 }
 
 /* Until nothing is under way; false: that takes longer than tier_flush_ms. */
 static bool flush_await(struct sched *s)
 {
 	const struct timespec look = {.tv_nsec = LOOK_NS};
-	uint64_t end_ns = s->clock() + s->config->tier_flush_ms * UINT64_C(1000000);
+	uint64_t end_ns = s->core.clock() + s->core.config->tier_flush_ms * UINT64_C(1000000);
 
-	while (s->now_ns = s->clock(), store_tiers_poll(s->store, s->now_ns)) {
-		if (s->now_ns >= end_ns)
+	while (s->core.now_ns = s->core.clock(), store_tiers_poll(s->core.store, s->core.now_ns)) {
+		if (s->core.now_ns >= end_ns)
 			return false;
 		nanosleep(&look, NULL);
 	}
@@ -349,14 +349,14 @@ static bool flush_await(struct sched *s)
 
 void sched_tiers_flush(struct sched *s)
 {
-	if (!s->tiers.on || store_tiers_fd(s->store) < 0)
+	if (!s->tiers.on || store_tiers_fd(s->core.store) < 0)
 		return;
-	store_tiers_flush(s->store);
+	store_tiers_flush(s->core.store);
 	if (!flush_await(s))
 		log_warning("tier file %s: not everything could be written to it within "
 			    "tier_flush_ms",
-			    s->config->file_tier);
-	tell(s, true);
+			    s->core.config->file_tier);
+	log_state(s, true);
 }
 
 /* ---- --verify-tier

@@ -18,9 +18,9 @@ struct sched;
 struct sched_tiers {
 	bool on; /* the store has host memory, and the file if that is well */
 	bool busy; /* something is under way or waits to be */
-	bool told_error; /* the log has it that nothing is written any more */
-	uint64_t told_altered; /* the log has it that so many pages came back altered */
-	uint64_t tell_ns; /* not before: the next time that this is said */
+	bool logged_error; /* the log has it that nothing is written any more */
+	uint64_t logged_altered; /* the log has it that so many pages came back altered */
+	uint64_t log_ns; /* not before: the next time that this is said */
 };
 
 /* Gives the new store the tiers that the configuration names. Blocks. */

@@ -10,7 +10,8 @@
 #include "daemon/sched/step/input_wait.h"
 #include "refuse.h"
 #include "daemon/sched/seq/seq.h"
-#include "daemon/sched/step/step.h"
+#include "daemon/sched/seq/pace.h"
+#include "daemon/sched/step/step_end.h"
 #include "daemon/sched/seq/wait.h"
 
 #include <errno.h>
@@ -27,14 +28,14 @@ static int session_add(struct sched *s, struct sched_request *rq)
 
 	if (!session)
 		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
-	if (bells_add(s, rq->in.session_add.bell_fd) < 0) {
+	if (doorbell_add(&s->doorbell, rq->in.session_add.bell_fd) < 0) {
 		free(session);
 		return refuse(rq, -ENOMEM, NULL, "The daemon cannot listen for one more bell.");
 	}
-	session->models = calloc(s->config->max_models, sizeof(struct sched_model *));
-	session->arenas = calloc(s->config->max_arenas + 1, sizeof(*session->arenas));
+	session->models = calloc(s->core.config->max_models, sizeof(struct sched_model *));
+	session->arenas = calloc(s->core.config->max_arenas + 1, sizeof(*session->arenas));
 	if (!session->models || !session->arenas) {
-		bells_remove(s, rq->in.session_add.bell_fd);
+		doorbell_remove(&s->doorbell, rq->in.session_add.bell_fd);
 		free(session->models);
 		free(session->arenas);
 		free(session);
@@ -49,18 +50,36 @@ static int session_add(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
+/* The step that the lane holds ends, wherever it is. */
+static void stop_step(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	streamed_forget(&s->streamed, lane);
+	step_cancel(&s->core, lane, outcome);
+}
+
+static void shut_lane_down(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	streamed_forget(&s->streamed, lane);
+	lane_shut_down(&s->lanes, lane, outcome);
+}
+
 static void close_seq(struct sched *s, struct sched_seq *seq)
 {
-	step_drop(s, seq);
-	seq_close(s, seq);
+	uint32_t part = step_part_of(seq);
+
+	if (part != UINT32_MAX)
+		stop_step(s, seq->lane, outcome_bad(-ECANCELED, ABI_STALE_SEQ, part));
+	wait_cancel(&s->waits, seq);
+	pace_forget(&s->core, seq);
+	seq_free(&s->core, seq);
 }
 
 static void arena_let_go(struct sched *s, struct sched_arena *arena)
 {
 	if (arena->device)
-		s->ops->arena_free(s->backend, arena->base);
+		s->core.ops->arena_free(s->core.backend, arena->base);
 	else
-		s->ops->arena_detach(s->backend, arena->base, arena->bytes);
+		s->core.ops->arena_detach(s->core.backend, arena->base, arena->bytes);
 	*arena = (struct sched_arena){0};
 }
 
@@ -70,7 +89,7 @@ static bool let_arenas_go(struct sched *s, struct sched_session *session, bool k
 {
 	bool kept = false;
 
-	for (uint32_t i = 1; i <= s->config->max_arenas; i++) {
+	for (uint32_t i = 1; i <= s->core.config->max_arenas; i++) {
 		struct sched_arena *arena = &session->arenas[i];
 
 		if (!arena->base)
@@ -86,8 +105,8 @@ static bool let_arenas_go(struct sched *s, struct sched_session *session, bool k
 /* What is open ends for the reason that came first. */
 static struct outcome ending(const struct sched *s)
 {
-	return sched_failed(s) ? outcome_bad(-EIO, ABI_BACKEND_FAILED, 0)
-			       : outcome_bad(-ESHUTDOWN, ABI_SESSION_ENDED, 0);
+	return core_failed(&s->core) ? outcome_bad(-EIO, ABI_BACKEND_FAILED, 0)
+				     : outcome_bad(-ESHUTDOWN, ABI_SESSION_ENDED, 0);
 }
 
 static void session_strip(struct sched *s, struct sched_session *session)
@@ -96,16 +115,16 @@ static void session_strip(struct sched *s, struct sched_session *session)
 	struct sched_lane *lane;
 
 	LIST_FOREACH (lane, &session->lanes, session_link)
-		lane_shut_down(s, lane, ending(s));
+		shut_lane_down(s, lane, ending(s));
 	while ((seq = LIST_FIRST(&session->seqs)))
 		close_seq(s, seq);
 	while ((lane = LIST_FIRST(&session->lanes)))
-		lane_remove(s, lane);
-	for (uint32_t i = 0; i < s->config->max_models; i++) {
+		lane_remove(&s->lanes, lane);
+	for (uint32_t i = 0; i < s->core.config->max_models; i++) {
 		if (session->models[i])
 			model_unuse(s, session->models[i]);
 	}
-	bells_remove(s, session->bell_fd);
+	doorbell_remove(&s->doorbell, session->bell_fd);
 	LIST_REMOVE(session, link);
 	s->n_sessions--;
 	session->ended = true;
@@ -142,9 +161,9 @@ void verbs_end_all(struct sched *s)
 /* Once: what it costs is not to be looked for in the daemon. */
 static void warn_of_time_slices(struct sched *s, const struct backend_arena *arena)
 {
-	if (!arena->time_sliced || s->told_time_slices)
+	if (!arena->time_sliced || s->warned_of_time_slices)
 		return;
-	s->told_time_slices = true;
+	s->warned_of_time_slices = true;
 	log_warning("a client works on the GPU and there is no MPS: the GPU goes round between its "
 		    "process and this one, which costs about 300 us a step (296 us measured on an "
 		    "H200; 20 us under MPS); start nvidia-cuda-mps-control -d first, then daemon "
@@ -157,13 +176,13 @@ static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t
 	int r = -ENOTSUP;
 
 	memcpy(arena.device, rq->in.arena.device, sizeof(arena.device));
-	if (s->ops->arena_new)
-		r = s->ops->arena_new(s->backend, rq->in.arena.bytes, &arena);
+	if (s->core.ops->arena_new)
+		r = s->core.ops->arena_new(s->core.backend, rq->in.arena.bytes, &arena);
 	if (r == -ENOTSUP)
 		return refuse(rq, -EOPNOTSUPP, "kind",
 			      "The %s backend has no device memory: use a host arena, or a daemon "
 			      "with backend = cuda, of several GPUs such as reach each other.",
-			      s->ops->name);
+			      s->core.ops->name);
 	if (r == -ENODEV)
 		return refuse(rq, r, "device",
 			      "No GPU of that UUID is among the daemon's devices.");
@@ -175,7 +194,7 @@ static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t
 			(unsigned long long)rq->in.arena.bytes >> 20);
 	if (r < 0)
 		return refuse(rq, r, NULL, "The %s backend could not share device memory.",
-			      s->ops->name);
+			      s->core.ops->name);
 	warn_of_time_slices(s, &arena);
 	*ret_base = arena.base;
 	rq->out.arena = arena;
@@ -184,11 +203,12 @@ static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t
 
 static int host_arena_reach(struct sched *s, struct sched_request *rq, uint64_t *ret_base)
 {
-	int r = s->ops->arena_attach(s->backend, rq->in.arena.base, rq->in.arena.bytes, ret_base);
+	int r = s->core.ops->arena_attach(s->core.backend, rq->in.arena.base, rq->in.arena.bytes,
+					  ret_base);
 
 	if (r < 0)
 		return refuse(rq, r, "bytes", "The %s backend could not reach the arena's memory.",
-			      s->ops->name);
+			      s->core.ops->name);
 	return 0;
 }
 
@@ -199,7 +219,8 @@ static int arena_add(struct sched *s, struct sched_request *rq)
 	bool device = !rq->in.arena.base;
 	uint64_t base;
 
-	assert(number >= 1 && number <= s->config->max_arenas && !session->arenas[number].base);
+	assert(number >= 1 && number <= s->core.config->max_arenas &&
+	       !session->arenas[number].base);
 	int r = device ? device_arena_make(s, rq, &base) : host_arena_reach(s, rq, &base);
 
 	if (r < 0)
@@ -212,7 +233,7 @@ static int arena_add(struct sched *s, struct sched_request *rq)
 
 static bool uses_arena(const struct step *step, uint32_t arena)
 {
-	if (step->tell_arena == arena)
+	if (step->word_arena == arena)
 		return true;
 	for (uint32_t i = 0; i < step->n_parts; i++) {
 		if (step->parts[i].arena_in == arena || step->parts[i].arena_out == arena)
@@ -227,8 +248,8 @@ static void fail_steps_with(struct sched *s, struct sched_session *session, uint
 	struct sched_lane *lane;
 
 	LIST_FOREACH (lane, &session->lanes, session_link) {
-		if (lane->parked && uses_arena(&lane->step, arena))
-			step_cancel(s, lane, outcome_bad(-ECANCELED, ABI_BAD_ARENA, 0));
+		if (lane->state != STEP_FREE && uses_arena(&lane->step, arena))
+			stop_step(s, lane, outcome_bad(-ECANCELED, ABI_BAD_ARENA, 0));
 	}
 }
 
@@ -256,8 +277,8 @@ static struct sched_lane *find_lane(struct sched_session *session, uint32_t numb
 
 static int lane_verb_add(struct sched *s, struct sched_request *rq)
 {
-	if (lane_add(s, rq->session, rq->in.lane.lane, rq->in.lane.shared, rq->in.lane.notify_fd) <
-	    0)
+	if (lane_add(&s->lanes, rq->session, rq->in.lane.lane, rq->in.lane.shared,
+		     rq->in.lane.notify_fd) < 0)
 		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
 	return 0;
 }
@@ -268,13 +289,13 @@ static int lane_verb_remove(struct sched *s, struct sched_request *rq)
 	struct sched_seq *seq, *next;
 
 	assert(lane);
-	lane_shut_down(s, lane, ending(s));
+	shut_lane_down(s, lane, ending(s));
 	for (seq = LIST_FIRST(&rq->session->seqs); seq; seq = next) {
 		next = LIST_NEXT(seq, link);
 		if (seq->lane == lane)
 			close_seq(s, seq);
 	}
-	lane_remove(s, lane);
+	lane_remove(&s->lanes, lane);
 	return 0;
 }
 
@@ -311,30 +332,30 @@ static int seq_verb_open(struct sched *s, struct sched_request *rq)
 				.salt = rq->in.open.salt};
 	struct sched_seq *seq;
 
-	if (s->draining)
+	if (s->core.draining)
 		return refuse(rq, -ESHUTDOWN, NULL,
 			      "The daemon is draining: it takes no new sequences.");
-	if (number < 1 || number > s->config->max_models || !session->models[number - 1])
+	if (number < 1 || number > s->core.config->max_models || !session->models[number - 1])
 		return refuse(rq, -ENOENT, "model",
 			      "There is no model %u in this session: open it first.", number);
 	if (!open.lane)
 		return refuse(rq, -ENOENT, "lane", "There is no lane %u in this session.",
 			      rq->in.open.lane);
-	if (open.n_tokens > s->config->max_seq_tokens)
+	if (open.n_tokens > s->core.config->max_seq_tokens)
 		return refuse(rq, -E2BIG, "n_tokens",
 			      "A prompt of %u tokens is too long: at most %u are taken.",
-			      open.n_tokens, s->config->max_seq_tokens);
-	if (session->n_seqs >= s->config->max_seqs)
+			      open.n_tokens, s->core.config->max_seq_tokens);
+	if (session->n_seqs >= s->core.config->max_seqs)
 		return refuse(rq, -EUSERS, NULL,
 			      "The session has %u sequences, as many as it may: close some.",
 			      session->n_seqs);
-	if (!seq_prompts_fit(s, session, open.n_tokens * sizeof(uint32_t)))
+	if (!seq_prompts_fit(&s->core, session, open.n_tokens * sizeof(uint32_t)))
 		return refuse(rq, -EDQUOT, "n_tokens",
 			      "The session's prompts that are not computed yet may take %llu bytes "
 			      "(max_arena_bytes): compute some first, or close them.",
-			      (unsigned long long)s->config->max_arena_bytes);
+			      (unsigned long long)s->core.config->max_arena_bytes);
 	open.model = session->models[number - 1];
-	int r = seq_open(s, &open, &seq, &rq->out.seq.match);
+	int r = seq_open(&s->core, &open, &seq, &rq->out.seq.match);
 
 	if (r < 0)
 		return refuse_store(rq, r);
@@ -345,7 +366,7 @@ static int seq_verb_open(struct sched *s, struct sched_request *rq)
 /* The session's sequence that the request names, or NULL and a refusal. */
 static struct sched_seq *find_seq(struct sched *s, struct sched_request *rq)
 {
-	struct sched_seq *seq = handle_find(&s->seqs, rq->session, rq->in.seq.seq);
+	struct sched_seq *seq = handle_find(&s->core.seqs, rq->session, rq->in.seq.seq);
 
 	if (!seq)
 		refuse(rq, -ESTALE, "seq", "No open sequence of this session has that handle.");
@@ -375,9 +396,9 @@ static int seq_verb_close(struct sched *s, struct sched_request *rq)
 
 static uint64_t pin_until(const struct sched *s, uint64_t for_ns)
 {
-	uint64_t most = s->config->max_pin_ms * UINT64_C(1000000);
+	uint64_t most = s->core.config->max_pin_ms * UINT64_C(1000000);
 
-	return s->now_ns + (for_ns < most ? for_ns : most);
+	return s->core.now_ns + (for_ns < most ? for_ns : most);
 }
 
 static int seq_verb_pin(struct sched *s, struct sched_request *rq)
@@ -393,8 +414,8 @@ static int seq_verb_pin(struct sched *s, struct sched_request *rq)
 
 static int node_verb_pin(struct sched *s, struct sched_request *rq)
 {
-	int r = store_node_pin(s->store, rq->in.node_pin.node, pin_until(s, rq->in.node_pin.for_ns),
-			       &rq->out.pin);
+	int r = store_node_pin(s->core.store, rq->in.node_pin.node,
+			       pin_until(s, rq->in.node_pin.for_ns), &rq->out.pin);
 
 	if (r == -ENOENT)
 		return refuse(rq, r, "node", "The tree has no node %llu.",
@@ -406,7 +427,7 @@ static int verb_unpin(struct sched *s, struct sched_request *rq)
 {
 	uint64_t domain = rq->privileged ? UINT64_MAX : rq->session->domain;
 
-	if (store_unpin(s->store, rq->in.pin, domain, s->now_ns) < 0)
+	if (store_unpin(s->core.store, rq->in.pin, domain, s->core.now_ns) < 0)
 		return refuse(rq, -ENOENT, "pin", "There is no pin %llu: it may be over.",
 			      (unsigned long long)rq->in.pin);
 	return 0;
@@ -418,19 +439,19 @@ static int verb_status(struct sched *s, struct sched_request *rq)
 {
 	struct sched_status *out = rq->out.status;
 
-	*out = s->stats;
-	store_stats(s->store, &out->store);
-	store_tiers_stats(s->store, &out->tiers);
+	*out = s->core.stats;
+	store_stats(s->core.store, &out->store);
+	store_tiers_stats(s->core.store, &out->tiers);
 	out->has_tiers = s->tiers.on;
-	out->n_passes = s->passes.n_done;
-	out->staged_bytes = s->passes.staged_bytes;
-	s->ops->counters(s->backend, &out->backend);
+	out->n_passes = s->streamed.n_done;
+	out->staged_bytes = s->streamed.staged_bytes;
+	s->core.ops->counters(s->core.backend, &out->backend);
 	out->n_sessions = s->n_sessions;
-	out->n_lanes = s->n_lanes;
-	out->n_awaited = ready_count(s);
+	out->n_lanes = s->lanes.n;
+	out->n_awaited = input_wait_n(&s->input_wait);
 	for (uint32_t i = 0; i < out->store.n_devices && i < GROUP_DEVICES_MAX; i++)
-		out->device_page_bytes[i] = store_device_bytes(s->store, i);
-	out->draining = s->draining;
+		out->device_page_bytes[i] = store_device_bytes(s->core.store, i);
+	out->draining = s->core.draining;
 	return 0;
 }
 
@@ -439,7 +460,7 @@ static int verb_tree(struct sched *s, struct sched_request *rq)
 	uint64_t domain = rq->privileged || !rq->session ? UINT64_MAX : rq->session->domain;
 
 	rq->out.tree.cursor = rq->in.cursor;
-	rq->out.tree.n = store_walk(s->store, domain, &rq->out.tree.cursor, rq->out.tree.nodes,
+	rq->out.tree.n = store_walk(s->core.store, domain, &rq->out.tree.cursor, rq->out.tree.nodes,
 				    SCHED_TREE_PAGE);
 	if (!rq->out.tree.n)
 		rq->out.tree.cursor = 0;
@@ -491,10 +512,11 @@ static int verb_evict(struct sched *s, struct sched_request *rq)
 	const char *name = rq->in.evict.model[0] ? rq->in.evict.model : NULL;
 
 	/* A model that nobody has open goes with its last page, in an earlier turn. */
-	if (name && !rq->out.evict.more && !store_has_model(s->store, name))
+	if (name && !rq->out.evict.more && !store_has_model(s->core.store, name))
 		return refuse(rq, -ENOENT, "model", "No model is called \"%s\".", name);
 	want = want < UINT32_MAX ? want : UINT32_MAX;
-	rq->out.evict.n_pages = store_evict(s->store, name, (uint32_t)want, EVICT_NODES_A_TURN);
+	rq->out.evict.n_pages =
+		store_evict(s->core.store, name, (uint32_t)want, EVICT_NODES_A_TURN);
 	rq->out.evict.more = rq->out.evict.n_pages > 0 || s->tiers.busy;
 	return 0;
 }
@@ -540,11 +562,11 @@ static int serve(struct sched *s, struct sched_request *rq)
 	case SCHED_EVICT:
 		return verb_evict(s, rq);
 	case SCHED_DRAIN:
-		s->draining = rq->in.drain;
+		s->core.draining = rq->in.drain;
 		return 0;
 	default: /* SCHED_PROBE: that it comes back is the answer */
-		if (s->ops->fault && s->ops->fault(s->backend))
-			sched_fail(s);
+		if (s->core.ops->fault && s->core.ops->fault(s->core.backend))
+			core_fail(&s->core);
 		return 0;
 	}
 }
@@ -556,7 +578,7 @@ static bool serve_wait(struct sched *s, struct sched_request *rq)
 
 	if (!seq)
 		return false;
-	if (wait_begin(s, seq, rq) == 0)
+	if (wait_begin(&s->waits, seq, rq) == 0)
 		return true;
 	refuse(rq, -EBUSY, "seq", "Somebody waits for this sequence already.");
 	return false;
@@ -570,5 +592,5 @@ void verbs_serve(struct sched *s, struct sched_request *rq)
 	} else {
 		rq->code = serve(s, rq);
 	}
-	mailbox_reply(&s->mailbox, rq);
+	requests_answer(&s->core.requests, rq);
 }

@@ -1,11 +1,13 @@
-/* step.c - see step.h. */
-#include "step.h"
+/*
+ * step_check.c - what a client says of a step, against what the daemon knows.
+ *
+ * The body is the daemon's own copy, so that what was checked is what is used. A part that passes
+ * has addresses of the backend's, all of whose rows lie in arenas of the lane's session. A step is
+ * taken whole or refused whole: what it named by right is void then, as its layer will not come.
+ */
+#include "step_check.h"
 
-#include "entry.h"
-#include "daemon/sched/run/batch_window.h"
-#include "daemon/base/log.h"
-#include "daemon/sched/long/streamed.h"
-#include "input_wait.h"
+#include "daemon/sched/seq/complete.h"
 #include "daemon/sched/seq/seq.h"
 
 #include <errno.h>
@@ -14,8 +16,8 @@
 
 #define DECODE_MAX_NEW 16 /* longer extensions are prefill, unless they are draft trees */
 #define STEP_FLAGS (ABI_STEP_APPEND_ONLY | ABI_STEP_STREAM | ABI_STEP_WORDS | ABI_STEP_TELL)
-#define DECODE_MAX_DRAFTS \
-	1024 /* rows of a step's draft trees; more are done tree by tree, as prefill is */
+/* Rows of a step's draft trees; more are done tree by tree, as prefill is. */
+#define DECODE_MAX_DRAFTS 1024
 
 /* A tensor of a part: n rows of row_bytes, stride apart. */
 struct tensor {
@@ -37,22 +39,22 @@ static enum abi_reason tensor_check(const struct sched_arena *arena, const struc
 	return (uint64_t)(n_rows - 1) * t->stride > room ? ABI_OUT_OF_ARENA : ABI_OK;
 }
 
-static const struct sched_arena *find_arena(const struct sched *s,
+static const struct sched_arena *find_arena(const struct sched_core *core,
 					    const struct sched_session *session, uint32_t number)
 {
-	if (number > s->config->max_arenas || !session->arenas[number].base)
+	if (number > core->config->max_arenas || !session->arenas[number].base)
 		return NULL;
 	return &session->arenas[number];
 }
 
-static enum abi_reason check_inputs(const struct sched *s, const struct sched_lane *lane,
+static enum abi_reason check_inputs(const struct sched_core *core, const struct sched_lane *lane,
 				    const struct abi_step_seq *rec, const struct work_shape *shape,
 				    bool append_only, struct backend_io *io)
 {
 	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
 	uint64_t q_row = (uint64_t)shape->n_q_heads * shape->head_dim * elt;
 	uint64_t k_row = (uint64_t)shape->n_kv_heads * shape->head_dim * elt;
-	const struct sched_arena *arena = find_arena(s, lane->session, rec->arena_in);
+	const struct sched_arena *arena = find_arena(core, lane->session, rec->arena_in);
 	const struct tensor q = {rec->q, rec->q_stride, q_row, elt};
 	const struct tensor k = {rec->k, rec->k_stride, k_row, elt};
 	const struct tensor v = {rec->v, rec->v_stride, k_row, elt};
@@ -75,12 +77,12 @@ static enum abi_reason check_inputs(const struct sched *s, const struct sched_la
 	return ABI_OK;
 }
 
-static enum abi_reason check_outputs(const struct sched *s, const struct sched_lane *lane,
+static enum abi_reason check_outputs(const struct sched_core *core, const struct sched_lane *lane,
 				     const struct abi_step_seq *rec, const struct work_shape *shape,
 				     struct backend_io *io)
 {
 	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
-	const struct sched_arena *arena = find_arena(s, lane->session, rec->arena_out);
+	const struct sched_arena *arena = find_arena(core, lane->session, rec->arena_out);
 	const struct tensor o = {rec->o, rec->o_stride,
 				 (uint64_t)shape->n_q_heads * shape->head_dim * elt, elt};
 	const struct tensor lse = {rec->lse, rec->lse_stride, shape->n_q_heads * sizeof(float),
@@ -98,7 +100,7 @@ static enum abi_reason check_outputs(const struct sched *s, const struct sched_l
 	return ABI_OK;
 }
 
-static enum abi_reason check_seq(struct sched *s, const struct sched_lane *lane,
+static enum abi_reason check_seq(struct sched_core *core, const struct sched_lane *lane,
 				 const struct abi_entry *e, const struct abi_step_seq *rec,
 				 struct sched_seq *seq)
 {
@@ -106,9 +108,9 @@ static enum abi_reason check_seq(struct sched *s, const struct sched_lane *lane,
 
 	if (seq->lane != lane)
 		return ABI_WRONG_LANE;
-	if (seq->step_mark == s->step_mark)
+	if (seq->last_step == core->n_steps)
 		return ABI_SEQ_TWICE;
-	seq->step_mark = s->step_mark;
+	seq->last_step = core->n_steps;
 	if (seq->voided)
 		return ABI_VOID;
 	if (lane->step.model && seq->model != lane->step.model)
@@ -122,13 +124,13 @@ static enum abi_reason check_seq(struct sched *s, const struct sched_lane *lane,
 	return ABI_OK;
 }
 
-static enum abi_reason check_part(struct sched *s, struct sched_lane *lane,
+static enum abi_reason check_part(struct sched_core *core, struct sched_lane *lane,
 				  const struct abi_entry *e, const struct abi_step_seq *rec,
 				  struct step_part *part)
 {
-	struct sched_seq *seq = handle_find(&s->seqs, lane->session, rec->seq);
+	struct sched_seq *seq = handle_find(&core->seqs, lane->session, rec->seq);
 	bool append_only = e->flags & ABI_STEP_APPEND_ONLY;
-	enum abi_reason bad = seq ? check_seq(s, lane, e, rec, seq) : ABI_STALE_SEQ;
+	enum abi_reason bad = seq ? check_seq(core, lane, e, rec, seq) : ABI_STALE_SEQ;
 
 	*part = (struct step_part){.seq = seq,
 				   .n_new = rec->n_new,
@@ -136,13 +138,14 @@ static enum abi_reason check_part(struct sched *s, struct sched_lane *lane,
 				   .arena_out = rec->arena_out};
 	if (bad)
 		return bad;
-	bad = check_inputs(s, lane, rec, &seq->model->shape, append_only, &part->io);
+	bad = check_inputs(core, lane, rec, &seq->model->shape, append_only, &part->io);
 	if (!bad && !append_only)
-		bad = check_outputs(s, lane, rec, &seq->model->shape, &part->io);
+		bad = check_outputs(core, lane, rec, &seq->model->shape, &part->io);
 	lane->step.model = seq->model;
 	lane->step.n_draft_rows += seq->parents ? rec->n_new : 0;
-	lane->step.prefill |= seq->parents ? lane->step.n_draft_rows > DECODE_MAX_DRAFTS
-					   : rec->n_new > DECODE_MAX_NEW;
+	if (seq->parents ? lane->step.n_draft_rows > DECODE_MAX_DRAFTS
+			 : rec->n_new > DECODE_MAX_NEW)
+		lane->step.kind = STEP_PREFILL;
 	return bad;
 }
 
@@ -180,45 +183,46 @@ static int parts_reserve(struct step *step, uint32_t n)
 }
 
 /* The sequences that a refused step named: their layer will not come any more. */
-static void void_named(struct sched *s, struct sched_lane *lane, const struct outcome *outcome)
+static void void_named(struct sched_core *core, struct sched_lane *lane,
+		       const struct outcome *outcome)
 {
 	const struct abi_step_seq *recs = (const struct abi_step_seq *)(const void *)lane->body;
 	uint32_t n = lane->step.n_parts;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct sched_seq *seq = handle_find(&s->seqs, lane->session, recs[i].seq);
+		struct sched_seq *seq = handle_find(&core->seqs, lane->session, recs[i].seq);
 
 		if (seq && seq->lane == lane && store_seq_n_live(seq->store))
-			seq_void(s, seq, outcome);
+			seq_void(core, seq, outcome);
 	}
 }
 
 /* A word that the device is to write: the session's own, on the device. */
-static enum abi_reason check_tell(const struct sched *s, struct sched_lane *lane,
-				  const struct abi_entry *e)
+static enum abi_reason check_device_word(const struct sched_core *core, struct sched_lane *lane,
+					 const struct abi_entry *e)
 {
 	const struct sched_arena *arena;
 
 	if (!(e->flags & ABI_STEP_TELL))
 		return ABI_OK;
-	arena = e->seq <= UINT32_MAX ? find_arena(s, lane->session, (uint32_t)e->seq) : NULL;
+	arena = e->seq <= UINT32_MAX ? find_arena(core, lane->session, (uint32_t)e->seq) : NULL;
 	if (!arena || !arena->device)
 		return ABI_BAD_ARENA;
 	if (e->arg % sizeof(uint64_t))
 		return ABI_MISALIGNED;
 	if (e->arg >= arena->bytes)
 		return ABI_OUT_OF_ARENA;
-	lane->step.tell = arena->base + e->arg;
-	lane->step.tell_arena = (uint32_t)e->seq;
+	lane->step.device_word = arena->base + e->arg;
+	lane->step.word_arena = (uint32_t)e->seq;
 	return ABI_OK;
 }
 
 /* What the device writes to the host's memory may be there later than a word in its own. */
-static bool outputs_are_near(const struct sched *s, const struct sched_lane *lane)
+static bool outputs_are_near(const struct sched_core *core, const struct sched_lane *lane)
 {
 	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
 		const struct sched_arena *arena =
-			find_arena(s, lane->session, lane->step.parts[i].arena_out);
+			find_arena(core, lane->session, lane->step.parts[i].arena_out);
 
 		if (!arena || !arena->device)
 			return false;
@@ -226,7 +230,8 @@ static bool outputs_are_near(const struct sched *s, const struct sched_lane *lan
 	return true;
 }
 
-struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct abi_entry *e)
+struct outcome step_check(struct sched_core *core, struct sched_lane *lane,
+			  const struct abi_entry *e)
 {
 	const struct abi_step_seq *recs = (const struct abi_step_seq *)(const void *)lane->body;
 	struct step *step = &lane->step;
@@ -249,121 +254,21 @@ struct outcome step_check(struct sched *s, struct sched_lane *lane, const struct
 			      .parts_room = step->parts_room,
 			      .layer = e->layer,
 			      .n_parts = e->count,
-			      .on_stream = e->flags & ABI_STEP_STREAM,
-			      .arrival_ns = s->now_ns};
-	s->step_mark++;
-	bad = check_tell(s, lane, e);
+			      .by_stream = e->flags & ABI_STEP_STREAM,
+			      .arrival_ns = core->now_ns};
+	core->n_steps++;
+	bad = check_device_word(core, lane, e);
 	for (uint32_t i = 0; i < e->count && !bad; i++) {
-		bad = check_part(s, lane, e, &recs[i], &step->parts[i]);
+		bad = check_part(core, lane, e, &recs[i], &step->parts[i]);
 		where = i;
 	}
 	if (bad) {
 		struct outcome outcome = refused_part(step, bad, where);
 
-		void_named(s, lane, &outcome);
+		void_named(core, lane, &outcome);
 		return outcome;
 	}
-	if (step->tell && !outputs_are_near(s, lane))
-		step->tell = 0;
+	if (step->device_word && !outputs_are_near(core, lane))
+		step->device_word = 0;
 	return OUTCOME_OK;
-}
-
-/* After its last layer a plain extension is published; a draft awaits its accept. */
-static int seq_advance(struct sched *s, struct sched_seq *seq)
-{
-	store_seq_progress(seq->store, s->now_ns);
-	if (++seq->next_layer < seq->model->shape.n_layers)
-		return 0;
-	seq->computed = seq->draft;
-	if (seq->draft)
-		return 0;
-	uint32_t n_live = store_seq_n_live(seq->store);
-	int r = store_seq_publish(seq->store, s->now_ns);
-
-	if (r < 0)
-		return r;
-	seq->session->tokens_computed += n_live;
-	seq_clear_extension(seq);
-	return 0;
-}
-
-static void unpark(struct sched *s, struct sched_lane *lane)
-{
-	lane->parked = false;
-	passes_forget(s, lane);
-	if (lane->awaited)
-		ready_forget(s, lane);
-	else
-		s->n_parked--;
-	s->hold_stale = true;
-}
-
-static struct outcome finished(const struct select_shares *x)
-{
-	return (struct outcome){
-		.attended = x->visible > 0 ? (float)(x->attended / x->visible) : 1,
-		.mass = x->total_mass > 0 ? (float)(x->kept_mass / x->total_mass) : 1,
-	};
-}
-
-void step_tell(struct sched *s, struct sched_lane *lane)
-{
-	lane->step.told = true;
-	complete_entry(s, lane, finished(&lane->step.shares));
-}
-
-void step_finish(struct sched *s, struct sched_lane *lane)
-{
-	struct outcome outcome = finished(&lane->step.shares);
-
-	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
-		struct sched_seq *seq = lane->step.parts[i].seq;
-		int r = seq_advance(s, seq);
-
-		if (r < 0) {
-			log_warning("no memory to publish what a sequence has computed: its "
-				    "extension is void");
-			outcome = outcome_bad(r, ABI_NO_MEMORY, i);
-			seq_void(s, seq, &outcome);
-		}
-	}
-	lane->session->decode_steps += !lane->step.prefill;
-	unpark(s, lane);
-	hold_finished(s, lane);
-	if (!lane->step.told)
-		complete_entry(s, lane, outcome);
-}
-
-static void void_parts(struct sched *s, struct sched_lane *lane, const struct outcome *outcome)
-{
-	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		seq_void(s, lane->step.parts[i].seq, outcome);
-	lane->step.n_parts = 0;
-}
-
-void step_fail(struct sched *s, struct sched_lane *lane, struct outcome outcome)
-{
-	void_parts(s, lane, &outcome);
-	unpark(s, lane);
-	complete_entry(s, lane, outcome);
-}
-
-void step_cancel(struct sched *s, struct sched_lane *lane, struct outcome outcome)
-{
-	if (!lane->awaited || lane->word == ABI_LANE_WORDS) {
-		step_fail(s, lane, outcome);
-		return;
-	}
-	void_parts(s, lane, &outcome);
-	lane->refusal = outcome;
-}
-
-void step_drop(struct sched *s, struct sched_seq *seq)
-{
-	struct sched_lane *lane = seq->lane;
-
-	for (uint32_t i = 0; lane->parked && i < lane->step.n_parts; i++) {
-		if (lane->step.parts[i].seq == seq)
-			step_cancel(s, lane, outcome_bad(-ECANCELED, ABI_STALE_SEQ, i));
-	}
 }

@@ -1,5 +1,10 @@
-/* state.c - sequence handles. */
-#include "state.h"
+/*
+ * handles.c - which sequence a handle means.
+ *
+ * Slots are used again, each time with another generation: a handle that a client keeps after its
+ * sequence was closed finds nothing, whoever has the slot by then. Free slots are a list.
+ */
+#include "handles.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,6 +25,11 @@ static int table_grow(struct handle_table *table)
 	table->slots = slots;
 	table->n_slots = n;
 	return 0;
+}
+
+void handle_table_init(struct handle_table *table)
+{
+	*table = (struct handle_table){.free = NO_SLOT};
 }
 
 int handle_add(struct handle_table *table, struct sched_seq *seq)
@@ -49,27 +59,8 @@ void handle_remove(struct handle_table *table, uint64_t handle)
 	table->free = index;
 }
 
-struct sched_seq *handle_seq(const struct handle_table *table, uint64_t handle)
-{
-	uint32_t index = (uint32_t)handle;
-
-	if (index >= table->n_slots)
-		return NULL;
-	struct sched_seq *seq = table->slots[index].seq;
-
-	return seq && seq->handle == handle ? seq : NULL;
-}
-
-struct sched_seq *handle_find(const struct handle_table *table, const struct sched_session *session,
-			      uint64_t handle)
-{
-	struct sched_seq *seq = handle_seq(table, handle);
-
-	return seq && seq->session == session ? seq : NULL;
-}
-
 void handle_table_done(struct handle_table *table)
 {
 	free(table->slots);
-	*table = (struct handle_table){0};
+	handle_table_init(table);
 }

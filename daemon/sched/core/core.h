@@ -1,0 +1,43 @@
+/*
+ * core.h - what every part of the scheduler needs: whom it works for, the time, and all lanes and
+ * sequences. The scheduler's thread alone, but for `failed`.
+ *
+ * Everything else a part keeps is its own, in a struct beside its functions, with a pointer to
+ * this.
+ */
+#ifndef COPPICED_CORE_H
+#define COPPICED_CORE_H
+
+#include "handles.h"
+#include "lane.h"
+#include "requests.h"
+
+struct sched_core {
+	const struct config *config; /* borrowed */
+	const struct backend_ops *ops; /* borrowed */
+	struct backend *backend; /* borrowed */
+	struct store *store; /* owned */
+	struct requests requests;
+	uint64_t (*clock)(void); /* CLOCK_MONOTONIC, in nanoseconds; a test may have another */
+	uint64_t now_ns; /* read once a round and after each batch */
+	uint64_t next_tick_ns; /* when the store's clocks are to be looked at; 0: at once */
+	uint32_t n_cores;
+	_Atomic bool failed; /* scheduler -> loop: the backend has, for good */
+	bool draining; /* no new sequences */
+	struct sched_status stats; /* the counters of it */
+	struct handle_table seqs;
+	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
+	struct step_queues steps; /* the same lanes, by the state of their steps */
+	uint64_t n_steps; /* that were checked, ever: seq->last_step */
+	uint64_t summary_bytes; /* of all sequences: seq/summary.h */
+};
+
+/* The backend can no more: the daemon is to end. */
+void core_fail(struct sched_core *core);
+
+static inline bool core_failed(const struct sched_core *core)
+{
+	return atomic_load(&core->failed);
+}
+
+#endif

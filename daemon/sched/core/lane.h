@@ -1,0 +1,186 @@
+/*
+ * lane.h - a lane, and where the step is that it holds.
+ *
+ * A lane serves its entries in order and holds one step at most: nothing behind it is looked at
+ * until it is free again. Where its step is, one word says, and step_move alone changes it:
+ *
+ *                        inputs are there                    its group runs
+ *      FREE -> AWAITING_INPUT ------------> RUNNABLE <-> HELD ------------> IN_BATCH -> COMPLETED -> FREE
+ *       |            |                         |           (by RUNNABLE)    ^     |
+ *       |            v                         v its path is not all here   |     v rows are left
+ *       +--------> REFUSED -> FREE      WAITING_TURN -----------------------+---- WAITING_TURN
+ *                                           ^  |
+ *                                           |  v
+ *                                         STREAMING
+ *
+ *      FREE            it holds none
+ *      AWAITING_INPUT  checked; a stream has not written its inputs yet
+ *      REFUSED         is to fail, but no sooner than the stream has written its word
+ *      RUNNABLE        decode: the next batch window decides on it
+ *      HELD            decode: waits a moment for company
+ *      WAITING_TURN    prefill, or attention that is streamed: a slice at a time, in turns
+ *      IN_BATCH        the backend has it, or is about to
+ *      STREAMING       attention over its path, which is longer than the pool, is under way
+ *      COMPLETED       its entry is: the sequences are to follow before anything else is served
+ *
+ * A step fails from wherever it is, but for STREAMING: what is under way for several is given up
+ * first. Each state has its queue.
+ */
+#ifndef COPPICED_LANE_H
+#define COPPICED_LANE_H
+
+#include "state.h"
+
+#include <assert.h>
+
+enum step_state {
+	STEP_FREE,
+	STEP_AWAITING_INPUT,
+	STEP_REFUSED,
+	STEP_RUNNABLE,
+	STEP_HELD,
+	STEP_WAITING_TURN,
+	STEP_IN_BATCH,
+	STEP_STREAMING,
+	STEP_COMPLETED,
+	STEP_N_STATES
+};
+
+/* STREAMED: prefill or decode over paths that are not all on the device. */
+enum step_kind { STEP_DECODE, STEP_PREFILL, STEP_STREAMED };
+
+/* One sequence of a step, checked and with addresses instead of offsets. */
+struct step_part {
+	struct sched_seq *seq;
+	uint32_t n_new;
+	uint32_t arena_in, arena_out;
+	struct backend_io io;
+};
+
+/* A step that passed all checks. */
+struct step {
+	enum step_kind kind;
+	struct sched_model *model;
+	uint32_t layer;
+	uint32_t n_parts;
+	struct step_part *parts; /* owned, grows, [n_parts] */
+	uint32_t parts_room;
+	uint32_t n_draft_rows; /* of draft trees */
+	bool by_stream; /* a stream writes its inputs, and says so in `ready` */
+	uint64_t
+		device_word; /* address of a word that the device writes the ticket into; 0: none */
+	uint32_t word_arena; /* where that is; 0: none */
+	struct select_shares shares; /* of slices whose blocks were chosen */
+	uint32_t next_part, next_row; /* where the next slice begins */
+	uint64_t arrival_ns;
+};
+
+/* How a lane keeps company: seq/pace.h. All zero: it has decoded nothing yet. */
+struct pace {
+	uint32_t n_met; /* how many met in its last decode job; 0: none was */
+	uint32_t n_layers;
+	uint32_t next_layer;
+	uint64_t held_until_ns; /* its step was to wait for company until then at most; 0: not */
+	uint64_t done_ns; /* when its last decode step completed; 0: never */
+	/* from completion to the next step: [0] within a token, [1] to the next token's first
+	 * layer */
+	double lag_ns[2];
+	double layer_ns; /* from completion to completion within a token */
+	const struct sched_model *model;
+	const struct sched_seq *seq; /* the first of its last step: what it may share with others */
+};
+
+struct sched_lane {
+	TAILQ_ENTRY(sched_lane) link; /* of the scheduler: all lanes, oldest first */
+	LIST_ENTRY(sched_lane) session_link;
+	struct sched_session *session;
+	uint32_t number; /* in its session */
+	uint64_t serial; /* among all lanes ever */
+	uint32_t poll; /* index in the scheduler's polls */
+	struct abi_lane *shared; /* lent by the loop; hostile */
+	int notify_fd; /* lent; -1: none */
+	uint64_t accepted; /* tickets taken from the ring; ours, never read back */
+	uint32_t word; /* the entry's pair of words; ABI_LANE_WORDS: none */
+	bool broken; /* its words made no sense: not served any more */
+	uint32_t n_seqs;
+	uint64_t active_ns; /* when it last had an entry */
+	uint8_t *body; /* owned, ABI_BODY_MAX_BYTES: the one copy of an entry's body */
+
+	enum step_state state; /* step_move's */
+	TAILQ_ENTRY(sched_lane) state_link; /* step_move's */
+	uint64_t moved; /* step_move's: counts, so that of two lanes one came first */
+	struct step step;
+	struct outcome refusal; /* REFUSED: how the step ends */
+	uint64_t await_since_ns, await_look_ns; /* AWAITING_INPUT, REFUSED: input_wait.h */
+	struct pace pace;
+};
+TAILQ_HEAD(sched_lane_queue, sched_lane);
+
+/* Lanes by the state of their steps, in order of arrival. */
+struct step_queues {
+	struct sched_lane_queue lanes[STEP_N_STATES];
+	uint32_t n[STEP_N_STATES];
+	uint64_t n_moves;
+	bool changed; /* since the batch window last looked */
+};
+
+static inline void step_queues_init(struct step_queues *q)
+{
+	*q = (struct step_queues){0};
+	for (int i = 0; i < STEP_N_STATES; i++)
+		TAILQ_INIT(&q->lanes[i]);
+}
+
+static inline bool step_may_move(enum step_state from, enum step_state to)
+{
+#define TO(state) (1u << STEP_##state)
+	static const uint16_t moves[STEP_N_STATES] = {
+		[STEP_FREE] = TO(AWAITING_INPUT) | TO(REFUSED) | TO(RUNNABLE) | TO(WAITING_TURN),
+		[STEP_AWAITING_INPUT] = TO(RUNNABLE) | TO(WAITING_TURN) | TO(REFUSED) | TO(FREE),
+		[STEP_REFUSED] = TO(FREE),
+		[STEP_RUNNABLE] = TO(HELD) | TO(IN_BATCH) | TO(WAITING_TURN) | TO(FREE),
+		[STEP_HELD] = TO(RUNNABLE) | TO(WAITING_TURN) | TO(FREE),
+		[STEP_WAITING_TURN] = TO(IN_BATCH) | TO(STREAMING) | TO(FREE),
+		[STEP_IN_BATCH] = TO(COMPLETED) | TO(RUNNABLE) | TO(WAITING_TURN) | TO(FREE),
+		[STEP_STREAMING] = TO(STREAMING) | TO(WAITING_TURN),
+		[STEP_COMPLETED] = TO(FREE),
+	};
+#undef TO
+	return moves[from] >> to & 1;
+}
+
+/* To the end of that state's queue. */
+static inline void step_move(struct step_queues *q, struct sched_lane *lane, enum step_state to)
+{
+	assert(step_may_move(lane->state, to));
+	TAILQ_REMOVE(&q->lanes[lane->state], lane, state_link);
+	q->n[lane->state]--;
+	lane->state = to;
+	lane->moved = ++q->n_moves;
+	TAILQ_INSERT_TAIL(&q->lanes[to], lane, state_link);
+	q->n[to]++;
+	q->changed = true;
+}
+
+static inline struct sched_lane *step_first(const struct step_queues *q, enum step_state state)
+{
+	return TAILQ_FIRST(&q->lanes[state]);
+}
+
+/* Its inputs are there, and it is not at its end. */
+static inline bool step_is_there(const struct sched_lane *lane)
+{
+	return lane->state >= STEP_RUNNABLE;
+}
+
+/* Steps that could run, or do. */
+static inline uint32_t step_n_there(const struct step_queues *q)
+{
+	uint32_t n = 0;
+
+	for (int i = STEP_RUNNABLE; i < STEP_N_STATES; i++)
+		n += q->n[i];
+	return n;
+}
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * pace.c - what is usual for a lane, learned from its decode steps.
+ *
+ * Two times: its lag, from a completion to its next step, one for layers within a token and one to
+ * the next token's first; and its layer's, from completion to completion. Both follow what comes
+ * slowly, and one sample counts for little, so that a pause is no pace. Prefill forgets it all:
+ * who reads a prompt keeps nobody company.
+ */
+#include "pace.h"
+
+#define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
+#define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
+#define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
+
+static void become_usual(double *usual_ns, double sample_ns)
+{
+	double most_ns = *usual_ns > 0 ? LAG_GROWS * *usual_ns : LAG_MAX_NS;
+
+	sample_ns = sample_ns < most_ns ? sample_ns : most_ns;
+	*usual_ns = *usual_ns > 0 ? *usual_ns + LAG_WEIGHT * (sample_ns - *usual_ns) : sample_ns;
+}
+
+void pace_arrived(const struct sched_core *core, struct sched_lane *lane)
+{
+	struct pace *pace = &lane->pace;
+	const struct step *step = &lane->step;
+
+	if (step->kind != STEP_DECODE) {
+		*pace = (struct pace){0};
+		return;
+	}
+	if (pace->done_ns)
+		become_usual(&pace->lag_ns[step->layer == 0],
+			     (double)(core->now_ns - pace->done_ns));
+	pace->model = step->model;
+	pace->seq = step->parts[0].seq;
+	pace->n_layers = step->model->shape.n_layers;
+	pace->next_layer = step->layer;
+	pace->held_until_ns = 0;
+}
+
+uint32_t pace_met(struct sched_lane *const *lanes, uint32_t n_lanes, uint64_t job)
+{
+	uint32_t n_sessions = 0;
+
+	for (uint32_t i = 0; i < n_lanes; i++) {
+		struct sched_session *session = lanes[i]->session;
+
+		lanes[i]->pace.n_met = n_lanes;
+		n_sessions += session->last_job != job;
+		session->last_job = job;
+	}
+	return n_sessions;
+}
+
+void pace_finished(const struct sched_core *core, struct sched_lane *lane)
+{
+	struct pace *pace = &lane->pace;
+
+	if (pace->done_ns && lane->step.layer != 0)
+		become_usual(&pace->layer_ns, (double)(core->now_ns - pace->done_ns));
+	pace->done_ns = core->now_ns;
+	pace->next_layer = (lane->step.layer + 1) % pace->n_layers;
+}
+
+void pace_forget(struct sched_core *core, const struct sched_seq *seq)
+{
+	if (seq->lane->pace.seq == seq)
+		seq->lane->pace = (struct pace){0};
+	core->steps.changed = true;
+}

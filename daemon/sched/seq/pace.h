@@ -1,0 +1,20 @@
+/*
+ * pace.h - each lane's pace: how long it takes from a completion to its next step, and whom it met
+ * last. By that run/batch_window tells when it will be at a step's layer.
+ */
+#ifndef COPPICED_PACE_H
+#define COPPICED_PACE_H
+
+#include "daemon/sched/core/core.h"
+
+/* The inputs of the lane's step are there: its lag is learned. */
+void pace_arrived(const struct sched_core *core, struct sched_lane *lane);
+/* The steps of these lanes are job number job, and run together. Returns of how many sessions they
+ * are. */
+uint32_t pace_met(struct sched_lane *const *lanes, uint32_t n_lanes, uint64_t job);
+/* The lane's decode step is finished. */
+void pace_finished(const struct sched_core *core, struct sched_lane *lane);
+/* The sequence goes: nobody waits for its lane on its account. */
+void pace_forget(struct sched_core *core, const struct sched_seq *seq);
+
+#endif
