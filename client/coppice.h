@@ -19,6 +19,14 @@
  * may be called by any thread. After fork() the child's copy of a connection is dead: every call
  * says -EOWNERDEAD. When the daemon dies every call and every wait ends with -ECONNRESET within 200
  * ms.
+ *
+ * Structs that may grow begin with `size`, their sizeof as the app was compiled. Of those that the
+ * app fills, 0 stands for the struct of version 0.1: an initialiser that leaves it out stays right.
+ * One that is larger than this library knows is taken if all that it does not know is 0; else
+ * -E2BIG. Of those that the library fills, size has to be set: so much is written, with 0 for what
+ * this library does not know yet. Structs of which arrays are made, and the two that every call
+ * fills (coppice_match, coppice_result), never change their size: they have no such field, and
+ * some have words that are reserved, which must be 0.
  */
 #ifndef COPPICE_H
 #define COPPICE_H
@@ -30,10 +38,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
-#define COPPICE_API __attribute__((visibility("default")))
 #define COPPICE_MUST_CHECK __attribute__((warn_unused_result))
 #define COPPICE_FOREVER UINT64_MAX
+#define COPPICE_SECONDS(seconds) ((uint64_t)((seconds)*UINT64_C(1000000000))) /* also of 0.5 */
 
 struct coppice; /* a connection */
 struct coppice_arena;
@@ -54,22 +63,42 @@ enum coppice_memory { COPPICE_HOST = 0, COPPICE_DEVICE = 1 };
 
 /* Connects to the daemon's socket: path, or NULL for $COPPICE_SOCKET, else
  * /run/coppice/coppiced.sock. Blocks until the daemon has answered. On failure *ret is NULL and
- * coppice_explain(NULL) has the sentence (of this thread). -ENOENT, -ECONNREFUSED (no daemon),
- * -EPROTO (another ABI version), -EUSERS (session limit). */
-COPPICE_API COPPICE_MUST_CHECK int coppice_connect(struct coppice **ret, const char *path);
-/* Ends the session: lanes, arenas, sequences and their memory go. NULL is fine. Does not block. */
-COPPICE_API void coppice_close(struct coppice *c);
+ * coppice_explain(NULL) has the sentence (of this thread). -ENOENT: there is no such path;
+ * -ECONNREFUSED: nobody listens there, or it is a file or a directory and no socket; -EACCES;
+ * -EPROTO: another ABI version; -EUSERS: session limit. */
+COPPICE_MUST_CHECK int coppice_connect(struct coppice **ret, const char *path);
+/* Ends the session: lanes, sequences, and arenas that nobody has a reference to (coppice_arena_ref)
+ * are freed with it. NULL is fine. Does not block. */
+void coppice_close(struct coppice *c);
 /* The sentence of this connection's last failure in this thread; c NULL: of the last connect. Never
- * NULL. */
-COPPICE_API const char *coppice_explain(const struct coppice *c);
-COPPICE_API const char *coppice_version(void);
+ * NULL. The library's, until the thread's next failure. */
+const char *coppice_explain(const struct coppice *c);
+const char *coppice_version(void);
+
+/* What the daemon has counted of this connection, and of all of them where that is said. */
+struct coppice_stats {
+	size_t size; /* sizeof(struct coppice_stats), must be set */
+	uint64_t session; /* by which coppicectl and the daemon's log know the connection */
+	uint32_t n_lanes, n_seqs, n_arenas;
+	uint64_t arena_bytes;
+	uint64_t n_entries; /* that have completed */
+	uint64_t n_decode_steps;
+	uint64_t tokens_matched; /* of prompts: found in the store, or waited for */
+	uint64_t tokens_computed;
+	uint64_t pool_bytes, pool_used_bytes; /* of all connections: memory for KV */
+	bool draining; /* the daemon takes no new sequences */
+};
+
+/* Blocks for two messages and their answers. -EINVAL: size is not set. */
+COPPICE_MUST_CHECK int coppice_stats(struct coppice *c, struct coppice_stats *ret);
 
 /* ---- model ---------------------------------------------------------------------------------- */
 
 /* What the KV of a model looks like. Sessions that give the same name and the same everything share
  * KV. */
 struct coppice_model_info {
-	const char *name;
+	size_t size; /* sizeof(struct coppice_model_info), or 0 */
+	const char *name; /* 1 to 127 bytes; copied */
 	uint32_t n_layers;
 	uint32_t n_q_heads; /* 1 to 128 times n_kv_heads */
 	uint32_t n_kv_heads;
@@ -96,10 +125,24 @@ struct coppice_model_info {
 };
 
 /* Opens a model. *ret_model is its number in this connection. Blocks for a message and its
- * answer. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_model_open(struct coppice *c,
-						      const struct coppice_model_info *info,
-						      uint32_t *ret_model);
+ * answer. -EINVAL, -EOPNOTSUPP: the sentence names the field; -ENOSPC: the pool has no room for a
+ * page of it. */
+COPPICE_MUST_CHECK int coppice_model_open(struct coppice *c, const struct coppice_model_info *info,
+					  uint32_t *ret_model);
+
+/* How a model that is open lies in memory. */
+struct coppice_model_layout {
+	size_t size; /* sizeof(struct coppice_model_layout), must be set */
+	uint32_t page_tokens; /* of the store's pages, as the daemon chose */
+	uint64_t page_bytes; /* of a page: K and V of page_tokens tokens in all layers */
+	/* of a token's row in one layer, where rows follow each other: of q and o, of k and v, of
+	 * lse */
+	uint32_t q_row_bytes, kv_row_bytes, lse_row_bytes;
+};
+
+/* Does not block. -EINVAL: the model is not open on this connection, or size is not set. */
+COPPICE_MUST_CHECK int coppice_model_query(struct coppice *c, uint32_t model,
+					   struct coppice_model_layout *ret);
 
 /* ---- arenas: memory that both sides see ----------------------------------------------------- */
 
@@ -114,22 +157,45 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_model_open(struct coppice *c,
  * daemon's GPU is not among those that this process sees; -EOPNOTSUPP: the daemon computes without
  * a GPU; -EIO: CUDA IPC is refused (coppice_explain has the way out); -ENOMEM: the GPU is full.
  */
-COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum coppice_memory memory,
-						     size_t bytes, struct coppice_arena **ret);
+COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum coppice_memory memory,
+					 size_t bytes, struct coppice_arena **ret);
 /* COPPICE_DEVICE, on one of several devices that the daemon computes with: that of this UUID (16
  * bytes, as cuDeviceGetUuid has it), where the outputs of steps that name the arena are then
  * written by that device itself. Blocks and fails as coppice_arena_new does; -ENODEV: also where
  * the daemon has no such device. */
 #define COPPICE_DEVICE_BYTES 16
-COPPICE_API COPPICE_MUST_CHECK int coppice_arena_new_on(struct coppice *c, const uint8_t *device,
-							size_t bytes, struct coppice_arena **ret);
+COPPICE_MUST_CHECK int coppice_arena_new_on(struct coppice *c, const uint8_t *device, size_t bytes,
+					    struct coppice_arena **ret);
 /* First byte, page aligned, zeroed at birth. */
-COPPICE_API void *coppice_arena_base(const struct coppice_arena *arena);
-COPPICE_API size_t coppice_arena_bytes(const struct coppice_arena *arena);
-/* Steps in flight that use it end with -ECANCELED, or with -EINVAL where the daemon has not read
- * them yet. Of a device arena: nothing of the app may be running on it any more. Blocks for a
- * message and its answer. NULL is fine. */
-COPPICE_API void coppice_arena_free(struct coppice_arena *arena);
+void *coppice_arena_base(const struct coppice_arena *arena);
+size_t coppice_arena_bytes(const struct coppice_arena *arena);
+/*
+ * A piece of the arena that no other call has given out: bytes of it, at a multiple of align, a
+ * power of two (0: 256, which suits every kernel). Pieces follow each other; they are not given
+ * back one by one, but all at once by coppice_arena_reset. Who places tensors by hand from
+ * coppice_arena_base does not use this on the same arena. Any thread. Neither blocks. -ENOSPC: so
+ * much is not left; -EINVAL: no bytes, or another align.
+ */
+COPPICE_MUST_CHECK int coppice_arena_alloc(struct coppice_arena *arena, size_t bytes, size_t align,
+					   void **ret);
+/* All pieces are free again; nobody may use one any more, the daemon's steps included. */
+void coppice_arena_reset(struct coppice_arena *arena);
+/*
+ * Gives it back: from now on no step may name it. Steps in flight that use it end with -ECANCELED,
+ * or with -EINVAL where the daemon has not read them yet. Its memory stays mapped here for as long
+ * as somebody has a reference; of a device arena the daemon hears only after the last one that it
+ * is free, and nothing of the app may be running on it then. Blocks for a message and its answer.
+ * NULL is fine.
+ */
+void coppice_arena_free(struct coppice_arena *arena);
+/*
+ * A reference keeps the memory mapped, beyond coppice_arena_free and coppice_close: for a language
+ * binding whose views of the arena may outlive both. The arena's base and bytes may be asked while
+ * there is one. Any thread, but unref not while coppice_close of the connection runs. unref may
+ * block for a message and its answer; NULL is fine.
+ */
+void coppice_arena_ref(struct coppice_arena *arena);
+void coppice_arena_unref(struct coppice_arena *arena);
 
 /* ---- lanes: ordered timelines --------------------------------------------------------------- */
 
@@ -139,49 +205,62 @@ COPPICE_API void coppice_arena_free(struct coppice_arena *arena);
  * it may be waiting for what the caller has yet to submit; and the context is to be there for as
  * long as the lane. Streams of a lane that was made without a context do the same by slower
  * means. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
+COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
 /* Its sequences must be closed, and CUDA streams that were used with it past all that was put on
  * them (synchronise them; the same before coppice_close). NULL is fine. */
-COPPICE_API void coppice_lane_free(struct coppice_lane *lane);
+void coppice_lane_free(struct coppice_lane *lane);
 /* A descriptor that polls readable when something has completed since coppice_lane_arm. The lane
  * owns it. -1 with a lane from coppice_lane_new; coppice_lane_new_pollable makes one that has
  * it. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_lane_new_pollable(struct coppice *c,
-							     struct coppice_lane **ret);
-COPPICE_API int coppice_lane_fd(const struct coppice_lane *lane);
+COPPICE_MUST_CHECK int coppice_lane_new_pollable(struct coppice *c, struct coppice_lane **ret);
+int coppice_lane_fd(const struct coppice_lane *lane);
 /* Drains the descriptor and asks for the next ring of it; then look with coppice_poll once more
  * before sleeping on it. Does not block. */
-COPPICE_API void coppice_lane_arm(struct coppice_lane *lane);
+void coppice_lane_arm(struct coppice_lane *lane);
 
-/* How one ticket ended. value: what the entry yields (none of this version's public calls need
- * it). */
+/* How one ticket ended. */
 struct coppice_result {
 	uint64_t ticket;
 	int status; /* 0 or -errno */
-	uint64_t value;
-	float attended,
-		mass; /* of a step: see struct coppice_sparse; 1 where attention was exact */
+	uint64_t value; /* what the entry yields; none of this version's public calls need it */
+	/* of a step: see struct coppice_sparse; 1 where attention was exact */
+	float attended, mass;
+	/* Where it failed because an earlier entry of its sequence had: that one's ticket, whose
+	 * status this one has. Else 0. */
+	uint64_t cause;
+	uint64_t reserved[2]; /* 0 */
 };
 
 /* Has this ticket completed? 0 and its result, or -EAGAIN. A ticket's result stays until 256 more
  * have been submitted (-ESTALE after that). Does not block. */
-COPPICE_API int coppice_poll(struct coppice_lane *lane, uint64_t ticket,
-			     struct coppice_result *ret);
+int coppice_poll(struct coppice_lane *lane, uint64_t ticket, struct coppice_result *ret);
 /* Waits until the ticket has completed; returns its status (0 or -errno, see coppice_explain).
  * -ETIMEDOUT after timeout_ns: the ticket is still in flight. Blocks: spins briefly where cores are
- * free, then sleeps. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_wait(struct coppice_lane *lane, uint64_t ticket,
-						uint64_t timeout_ns);
+ * free, then sleeps. A status is that of what failed first: see coppice_seq_extend. */
+COPPICE_MUST_CHECK int coppice_wait(struct coppice_lane *lane, uint64_t ticket,
+				    uint64_t timeout_ns);
+/* The sentence of a ticket that failed: which entry it was, what was wrong, which earlier ticket
+ * failed first. Of one that did not fail, is in flight or is no longer remembered it says so. Never
+ * NULL; the library's, until the thread's next failure. Does not block. */
+const char *coppice_explain_ticket(struct coppice_lane *lane, uint64_t ticket);
 /* An entry that does nothing: completes behind everything submitted before. Does not block;
  * -EAGAIN: the lane has 256 entries in flight. ret_ticket may be NULL, here and below. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_nop(struct coppice_lane *lane, uint64_t *ret_ticket);
+COPPICE_MUST_CHECK int coppice_nop(struct coppice_lane *lane, uint64_t *ret_ticket);
 
 /* ---- sequences ------------------------------------------------------------------------------ */
 
-/* Where a prompt stands. The first `cached` tokens have their KV in the store: skip them (at most n
+/*
+ * Where a prompt stands. The first `cached` tokens have their KV in the store: skip them (at most n
  * - 1: the last one is always computed by who asks). The next `pending` ones are being computed by
  * another sequence, or are on their way back from host memory or a file: coppice_seq_wait, or
- * compute them too. claimed: what is not cached is now ours to compute, others may wait for us. */
+ * compute them too.
+ *
+ * claimed: what is not cached is ours to compute, and who opens the same prompt meanwhile finds it
+ * pending and may wait for us. There is nothing to do with it but that: extend and step soon, or
+ * close the sequence. A claim of which no step has completed for a while (the daemon's claim_ms)
+ * passes to one of those who wait. false: another has the claim, or everything but the last token
+ * is cached.
+ */
 struct coppice_match {
 	uint32_t cached;
 	uint32_t pending;
@@ -191,52 +270,102 @@ struct coppice_match {
 /* Opens a sequence on a prompt of n >= 1 tokens (copied). salt: 0, or whatever sets apart KV that
  * the ids do not tell (images behind placeholders); sequences share only within a salt. Blocks for
  * a message and its answer. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_open(struct coppice_lane *lane, uint32_t model,
-						    const uint32_t *tokens, uint32_t n_tokens,
-						    uint64_t salt, struct coppice_seq **ret,
-						    struct coppice_match *ret_match);
+COPPICE_MUST_CHECK int coppice_seq_open(struct coppice_lane *lane, uint32_t model,
+					const uint32_t *tokens, uint32_t n_tokens, uint64_t salt,
+					struct coppice_seq **ret, struct coppice_match *ret_match);
+
+/* A prompt of many. Pointers are borrowed during the call. */
+struct coppice_prompt {
+	uint32_t model;
+	uint32_t n_tokens; /* 1 or more */
+	const uint32_t *tokens;
+	uint64_t salt;
+	uint64_t reserved[2]; /* must be 0 */
+};
+
+/* Opens n sequences, all or none, in the order of the prompts: one that begins as an earlier one
+ * does finds that one's tokens claimed. ret has room for n; ret_matches too, or NULL; where it fails
+ * ret has nothing of use. Blocks for their messages, which are on their way together, and their answers. Fails as coppice_seq_open
+ * does; the sentence says which prompt. */
+COPPICE_MUST_CHECK int coppice_seq_open_many(struct coppice_lane *lane,
+					     const struct coppice_prompt *prompts, uint32_t n,
+					     struct coppice_seq **ret,
+					     struct coppice_match *ret_matches);
 /* Waits until nothing is pending any more: it is cached, or (its claimant gone) ours to compute.
- * -ETIMEDOUT with the match as it stands. Blocks. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns,
-						    struct coppice_match *ret_match);
-/* Tokens that the sequence has, without live ones: those that were cached, and those whose steps are
- * complete in all layers (of a draft: that were accepted). It is what the daemon counts when it
- * comes to the question, so wait for a ticket first to have what it did counted; after a failure
- * this is what to trim to. Blocks for a message and its answer. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_length(struct coppice_seq *seq,
-						      uint32_t *ret_n_tokens);
+ * -ETIMEDOUT with the match as it stands; -EBUSY: the sequence is asked about already, or being
+ * extended. Blocks. */
+COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns,
+					struct coppice_match *ret_match);
+/*
+ * The same without blocking: coppice_seq_wait_async asks, coppice_seq_wait_poll looks whether the
+ * answer has come. The connection's descriptor polls readable when one may have:
+ *
+ *      coppice_seq_wait_async(seq, COPPICE_SECONDS(10));
+ *      poll() on coppice_fd(c), with whatever else the app waits for
+ *      coppice_seq_wait_poll(seq, &match) of each that was asked about
+ *
+ * One question a sequence at a time (-EBUSY). wait_poll: 0 or -ETIMEDOUT with the match, which ends
+ * the question; -EAGAIN: not yet; -EINVAL: nothing was asked. Neither blocks, but for a socket that
+ * the daemon does not empty.
+ */
+COPPICE_MUST_CHECK int coppice_seq_wait_async(struct coppice_seq *seq, uint64_t timeout_ns);
+COPPICE_MUST_CHECK int coppice_seq_wait_poll(struct coppice_seq *seq,
+					     struct coppice_match *ret_match);
+/* The connection's, from its first call to its end; not to be read or closed. It may be readable
+ * and no question of this thread answered: ask them all. Does not block. -EMFILE, -ENOMEM... */
+COPPICE_MUST_CHECK int coppice_fd(struct coppice *c);
+/* Tokens that the sequence has, without live ones: those that were cached, and those whose steps
+ * are complete in all layers (of a draft: that were accepted). It is what the daemon counts when it
+ * comes to the question: wait for a ticket first to have what it did counted. After a failure this
+ * is what to trim to. Blocks for a message and its answer. */
+COPPICE_MUST_CHECK int coppice_seq_length(struct coppice_seq *seq, uint32_t *ret_n_tokens);
 /* Tokens of the extension or draft that is under way: 0 where there is none, or it failed. As
  * above. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_live(struct coppice_seq *seq, uint32_t *ret_n_live);
+COPPICE_MUST_CHECK int coppice_seq_live(struct coppice_seq *seq, uint32_t *ret_n_live);
 /* Gives the pages and the handle back; entries of it still in flight end with a status. NULL is
  * fine. */
-COPPICE_API void coppice_seq_close(struct coppice_seq *seq);
+void coppice_seq_close(struct coppice_seq *seq);
 
-/* The next n tokens of the sequence, whose K and V come with the steps that follow, all layers, in
- * order. Their pages are reserved now (-ENOSPC, -EDQUOT: the sequence is what it was). Once the
- * last layer's step is done they are everybody's; should there be no memory for that, the next
- * entry of the sequence says so (-ENOMEM), which has as many tokens as before then. What needs an
- * extension that failed ends as that did. At most 32,768 tokens (-EINVAL). Does not block; -EAGAIN as coppice_nop. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_extend(struct coppice_seq *seq, const uint32_t *ids,
-						      uint32_t n, uint64_t *ret_ticket);
-/* The same for tokens on trial. parents NULL: a chain. Else a tree: token i follows token
+/*
+ * The next n tokens of the sequence, whose K and V come with the steps that follow, all layers, in
+ * order. ids are copied. Their pages are reserved now. Once the last layer's step is done they are
+ * everybody's; should there be no memory for that, the sequence has as many tokens as before and
+ * its next entry says -ENOMEM. At most 32,768 tokens (-EINVAL). Does not block; -EAGAIN as
+ * coppice_nop.
+ *
+ * What fails, and what clears it. An extension that fails (-ENOSPC: the pool is full; -EDQUOT)
+ * leaves the sequence as it was. Nobody has to wait for its ticket: steps that need it end with its
+ * status, and their sentence names it. The next coppice_seq_extend that succeeds clears it. A step
+ * that fails takes the live tokens with it, and every later entry of its sequences ends as it did
+ * until coppice_seq_trim, to coppice_seq_length say, which clears it.
+ */
+COPPICE_MUST_CHECK int coppice_seq_extend(struct coppice_seq *seq, const uint32_t *ids, uint32_t n,
+					  uint64_t *ret_ticket);
+/*
+ * The same for tokens on trial. parents NULL: a chain. Else a tree: token i follows token
  * parents[i] < i of the draft, or (UINT32_MAX) the sequence itself, and sees only its ancestors.
  * They stay private until coppice_seq_accept. At most 32,768 tokens of a chain, 1,024 of a tree
- * (-EINVAL). */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_draft(struct coppice_seq *seq, const uint32_t *ids,
-						     const uint32_t *parents, uint32_t n,
-						     uint64_t *ret_ticket);
-/* After the draft's last layer: tokens indices[0] < indices[1] < ..., a path from the sequence on,
- * stay; the others go. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_accept(struct coppice_seq *seq,
-						      const uint32_t *indices, uint32_t n,
-						      uint64_t *ret_ticket);
-/* Keeps the first n_tokens and drops what is live; also clears a failed extension. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_trim(struct coppice_seq *seq, uint32_t n_tokens,
-						    uint64_t *ret_ticket);
+ * (-EINVAL).
+ *
+ * Row i of a step's o is what token i attends to: the sequence, its ancestors in the draft, and
+ * itself. So the logits that come of row i choose the token behind token i, which is to be compared
+ * with its children. What follows the sequence itself, of which token 0 and all other roots are
+ * guesses, came of the last row before the draft.
+ */
+COPPICE_MUST_CHECK int coppice_seq_draft(struct coppice_seq *seq, const uint32_t *ids,
+					 const uint32_t *parents, uint32_t n, uint64_t *ret_ticket);
+/* After the draft's last layer: tokens indices[0] < indices[1] < ..., a path from the sequence on
+ * (indices[0] a root, each the parent of the next), stay; the others go. n 0, indices NULL: none is
+ * accepted, the sequence is what it was before the draft; that may also come before its last layer.
+ * -EINVAL: no such path, or no draft; -EBUSY: layers are missing. */
+COPPICE_MUST_CHECK int coppice_seq_accept(struct coppice_seq *seq, const uint32_t *indices,
+					  uint32_t n, uint64_t *ret_ticket);
+/* Keeps the first n_tokens and drops what is live; also clears what failed (coppice_seq_extend).
+ * -EINVAL: it has fewer. */
+COPPICE_MUST_CHECK int coppice_seq_trim(struct coppice_seq *seq, uint32_t n_tokens,
+					uint64_t *ret_ticket);
 /* A second sequence at the same place in the same lane. Blocks until the daemon has answered. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_fork(struct coppice_seq *seq,
-						    struct coppice_seq **ret);
+COPPICE_MUST_CHECK int coppice_seq_fork(struct coppice_seq *seq, struct coppice_seq **ret);
 /*
  * Prefill that attends to part of its path: steps of more than 16 new tokens read, for each KV head
  * and block_tokens rows, the blocks of the path that together hold tau of attention as an estimate
@@ -249,6 +378,7 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_seq_fork(struct coppice_seq *seq,
  * such sequences under a salt of their own, so that nobody who wants exact KV finds theirs.
  */
 struct coppice_sparse {
+	size_t size; /* sizeof(struct coppice_sparse), or 0 */
 	/* up to 1: exact; 0: 0.97, which costs the model of tests/model 0.4 % of its loss */
 	double tau;
 	uint32_t stride; /* of the estimate, 8 or 16; 0: 8 */
@@ -258,14 +388,13 @@ struct coppice_sparse {
 
 /* From here on, forks included. -EOPNOTSUPP of the ticket: the daemon's backend cannot. Does not
  * block; -EAGAIN as coppice_nop. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_sparse(struct coppice_seq *seq,
-						      const struct coppice_sparse *sparse,
-						      uint64_t *ret_ticket);
+COPPICE_MUST_CHECK int coppice_seq_sparse(struct coppice_seq *seq,
+					  const struct coppice_sparse *sparse,
+					  uint64_t *ret_ticket);
 /* Keeps the sequence's tokens from eviction for for_ns, also after its end. Blocks for a message
  * and its answer. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_seq_pin(struct coppice_seq *seq, uint64_t for_ns,
-						   uint64_t *ret_pin);
-COPPICE_API COPPICE_MUST_CHECK int coppice_unpin(struct coppice *c, uint64_t pin);
+COPPICE_MUST_CHECK int coppice_seq_pin(struct coppice_seq *seq, uint64_t for_ns, uint64_t *ret_pin);
+COPPICE_MUST_CHECK int coppice_unpin(struct coppice *c, uint64_t pin);
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
@@ -282,12 +411,15 @@ struct coppice_step_seq {
 	const void *q, *k, *v;
 	void *o;
 	float *lse;
-	uint32_t q_stride, k_stride, v_stride, o_stride, lse_stride;
+	uint32_t q_stride, k_stride, v_stride, o_stride, lse_stride; /* in bytes */
+	uint32_t pad; /* must be 0, as reserved */
+	uint64_t reserved[2];
 };
 
 /* One layer of one or more sequences of a lane and model. append_only: K and V are stored, nothing
  * is attended. */
 struct coppice_step {
+	size_t size; /* sizeof(struct coppice_step), or 0 */
 	uint32_t layer;
 	const struct coppice_step_seq *seqs;
 	uint32_t n_seqs;
@@ -296,9 +428,15 @@ struct coppice_step {
 
 /* Submits; q, k and v must be written already and may not change until the ticket has completed.
  * Does not block; -EAGAIN as coppice_nop. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
-						const struct coppice_step *step,
-						uint64_t *ret_ticket);
+COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane, const struct coppice_step *step,
+				    uint64_t *ret_ticket);
+
+/* The same, and waits until it has completed: first, where the lane has 256 entries in flight, for
+ * the oldest of them. Returns its status, or why it was not submitted. *ret_ticket is written as
+ * soon as it is submitted, also where -ETIMEDOUT says that it is in flight still; may be NULL.
+ * Blocks. */
+COPPICE_MUST_CHECK int coppice_step_wait(struct coppice_lane *lane, const struct coppice_step *step,
+					 uint64_t timeout_ns, uint64_t *ret_ticket);
 
 /* ---- steps on CUDA streams ------------------------------------------------------------------ */
 
@@ -312,7 +450,8 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
  *              coppice_step_on_stream(lane, &step, stream, &ticket);
  *              coppice_wait_on_stream(lane, ticket, stream);
  *              launch what reads o on the stream
- *      cudaStreamSynchronize(stream); coppice_wait(lane, ticket, ...) and coppice_poll for how the tickets ended
+ *      cudaStreamSynchronize(stream);
+ *      coppice_wait(lane, ticket, ...), and coppice_poll for how the tickets ended
  *
  * Arenas may be of either kind. The stream goes on however a step ends: what it finds in o is to be
  * used only once the ticket's status is known to be 0, some microseconds after the stream has gone
@@ -328,13 +467,13 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_step(struct coppice_lane *lane,
 /* As coppice_step, but q, k and v are what the stream has written when it comes to this point. Does
  * not block, but for the lane's first time. -ENODEV: no driver; -EIO: CUDA refuses; -EINVAL: also
  * where the stream is being captured. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_step_on_stream(struct coppice_lane *lane,
-							  const struct coppice_step *step,
-							  void *stream, uint64_t *ret_ticket);
+COPPICE_MUST_CHECK int coppice_step_on_stream(struct coppice_lane *lane,
+					      const struct coppice_step *step, void *stream,
+					      uint64_t *ret_ticket);
 /* What is put on the stream after this runs once the ticket's outputs are there, or it has ended
  * without. Does not block; as above. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_wait_on_stream(struct coppice_lane *lane,
-							  uint64_t ticket, void *stream);
+COPPICE_MUST_CHECK int coppice_wait_on_stream(struct coppice_lane *lane, uint64_t ticket,
+					      void *stream);
 
 /*
  * The same in a CUDA graph that is launched again and again. While the stream is captured,
@@ -344,10 +483,15 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_wait_on_stream(struct coppice_lane *l
  *
  *      coppice_capture_new(lane, stream, &capture);
  *      cudaStreamBeginCapture(stream, ...);
- *      for each layer: ... coppice_capture_step(capture, &step, stream); coppice_capture_wait(capture, stream); ...
+ *      for each layer:
+ *              ... coppice_capture_step(capture, &step, stream);
+ *              coppice_capture_wait(capture, stream); ...
  *      cudaStreamEndCapture(stream, &graph); cudaGraphInstantiate(...)
  *
- *      for each token: coppice_seq_extend(...); coppice_capture_submit(capture, NULL, &ticket); cudaGraphLaunch(...)
+ *      for each token:
+ *              coppice_seq_extend(...);
+ *              coppice_capture_submit(capture, NULL, &ticket);
+ *              cudaGraphLaunch(...)
  *
  * A graph that is launched and not submitted waits for ever; one submitted and not launched blocks
  * the lane. So check the one before the other. Several launches may be queued ahead, as far as the
@@ -355,28 +499,27 @@ COPPICE_API COPPICE_MUST_CHECK int coppice_wait_on_stream(struct coppice_lane *l
  */
 /* The stream is one that will be captured, and is not yet: what CUDA does not allow during a
  * capture is done here. May block. -ENODEV, -EIO as above. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_capture_new(struct coppice_lane *lane, void *stream,
-						       struct coppice_capture **ret);
+COPPICE_MUST_CHECK int coppice_capture_new(struct coppice_lane *lane, void *stream,
+					   struct coppice_capture **ret);
 /* The step's pointers, layer, numbers of rows and strides are those of every launch; so are its
  * sequences, unless coppice_capture_submit names others. Does not block. -E2BIG: more than 256
  * steps, or records of more than 1 MiB (80 bytes a sequence and step); -ENOSPC: 1,024 captured
  * steps in the lane. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_capture_step(struct coppice_capture *capture,
-							const struct coppice_step *step,
-							void *stream);
+COPPICE_MUST_CHECK int coppice_capture_step(struct coppice_capture *capture,
+					    const struct coppice_step *step, void *stream);
 /* What is captured after this runs after all steps captured so far. The last step must be waited
  * for. Does not block. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_capture_wait(struct coppice_capture *capture,
-							void *stream);
+COPPICE_MUST_CHECK int coppice_capture_wait(struct coppice_capture *capture, void *stream);
 /* Submits all steps for one launch, or none. seqs NULL: those captured; else every step's i-th
  * sequence is seqs[i], with as many live tokens. *ret_ticket: the last step's; the others' are
  * those before it. Does not block. -EAGAIN as coppice_nop: wait for earlier launches. */
-COPPICE_API COPPICE_MUST_CHECK int coppice_capture_submit(struct coppice_capture *capture,
-							  struct coppice_seq *const *seqs,
-							  uint64_t *ret_ticket);
+COPPICE_MUST_CHECK int coppice_capture_submit(struct coppice_capture *capture,
+					      struct coppice_seq *const *seqs,
+					      uint64_t *ret_ticket);
 /* The graph must not be launched any more and its launches be over. NULL is fine. */
-COPPICE_API void coppice_capture_free(struct coppice_capture *capture);
+void coppice_capture_free(struct coppice_capture *capture);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

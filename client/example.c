@@ -26,14 +26,21 @@ static void make_up(float *rows, size_t n, uint32_t seed)
 
 int main(void)
 {
-	struct coppice_model_info info = {"example", LAYERS, Q_HEADS, KV_HEADS, DIM, COPPICE_FP32};
+	struct coppice_model_info info = {
+		.size = sizeof(info),
+		.name = "example",
+		.n_layers = LAYERS,
+		.n_q_heads = Q_HEADS,
+		.n_kv_heads = KV_HEADS,
+		.head_dim = DIM,
+		.dtype = COPPICE_FP32,
+	};
 	struct coppice *c;
 	struct coppice_arena *arena;
 	struct coppice_lane *lane;
 	struct coppice_seq *seq;
 	struct coppice_match match;
 	uint32_t model, ids[PROMPT + DECODED];
-	uint64_t ticket;
 
 	for (uint32_t i = 0; i < PROMPT + DECODED; i++)
 		ids[i] = 1000 + i;
@@ -53,13 +60,15 @@ int main(void)
 		check(coppice_seq_extend(seq, &ids[at], n, NULL), c);
 		for (uint32_t layer = 0; layer < LAYERS; layer++) {
 			struct coppice_step_seq part = {seq, n, q, k, v, o};
-			struct coppice_step step = {.layer = layer, .seqs = &part, .n_seqs = 1};
+			struct coppice_step step = {.size = sizeof(step),
+						    .layer = layer,
+						    .seqs = &part,
+						    .n_seqs = 1};
 
 			make_up(q, n * Q_ROW, at + layer);
 			make_up(k, n * KV_ROW, at + layer + 1);
 			make_up(v, n * KV_ROW, at + layer + 2);
-			check(coppice_step(lane, &step, &ticket), c);
-			check(coppice_wait(lane, ticket, COPPICE_FOREVER), c);
+			check(coppice_step_wait(lane, &step, COPPICE_FOREVER, NULL), c);
 		}
 		printf("token %2u: o = %+.4f %+.4f %+.4f %+.4f ...\n", at + n - 1,
 		       o[(n - 1) * Q_ROW], o[(n - 1) * Q_ROW + 1], o[(n - 1) * Q_ROW + 2],

@@ -1,11 +1,4 @@
-/*
- * daemon_attention.c - how an app takes attention from coppiced: the part to copy from.
- *
- * Once: connect, open the model, make a lane and an arena. For each sequence: open it on its prompt,
- * wait for what others compute of it. For each pass: announce the new tokens, then for each layer
- * write Q, K and V into the arena, step, wait, read O. A lane is a queue of its own, so that an entry
- * that finds it full waits for what is in it.
- */
+/* daemon_attention.c - see daemon_attention.h. */
 #include "daemon_attention.h"
 
 #include <assert.h>
@@ -69,6 +62,25 @@ static int make_arena(struct daemon_attention *self, struct fault *fault)
 	return 0;
 }
 
+/* A step whose extension failed says only that it has no tokens: the extension's own words are
+ * better. */
+static int explain_step(struct daemon_attention *self, int error,
+			const struct attention_part *parts, uint32_t n_parts, struct fault *fault)
+{
+	struct fault of_extension;
+	const bool gone = error == -ECONNRESET || error == -EINTR;
+	for (uint32_t i = 0; !gone && i < n_parts; i++) {
+		const struct daemon_seq *seq = parts[i].seq;
+		int r = wait_ticket(self, seq->extend_ticket, "no room for the next tokens",
+				    &of_extension);
+		if (r < 0 && r != -ESTALE) {
+			*fault = of_extension;
+			return r;
+		}
+	}
+	return error;
+}
+
 static void fill_step(const struct daemon_attention *self, const struct attention_part *parts,
 		      uint32_t n_parts, struct coppice_step_seq *seqs)
 {
@@ -116,7 +128,8 @@ static int run_layer(struct attention *base, uint32_t layer, const struct attent
 	}
 	if (r < 0)
 		return fail(self, r, "a step was not taken", fault);
-	return wait_ticket(self, self->last_ticket, "a step failed", fault);
+	r = wait_ticket(self, self->last_ticket, "a step failed", fault);
+	return r < 0 ? explain_step(self, r, parts, n_parts, fault) : 0;
 }
 
 static int open_all(struct daemon_attention *self, struct fault *fault)
@@ -157,21 +170,22 @@ void daemon_attention_close(struct daemon_attention *self)
 }
 
 int daemon_seq_open(struct daemon_attention *self, const uint32_t *ids, uint32_t n,
-		    struct daemon_seq *ret, struct fault *fault)
+		    struct daemon_seq *ret, struct coppice_match *ret_match, struct fault *fault)
 {
 	struct daemon_seq seq = {0};
 	int r = coppice_seq_open(self->lane, self->model, ids, n, self->options.salt, &seq.handle,
-				 &seq.match);
+				 ret_match);
 	if (r < 0)
 		return fail(self, r, "the prompt was not opened", fault);
 	*ret = seq;
 	return 0;
 }
 
-int daemon_seq_wait(struct daemon_attention *self, struct daemon_seq *seq, struct fault *fault)
+int daemon_seq_settle(struct daemon_attention *self, struct daemon_seq *seq,
+		      struct coppice_match *match, struct fault *fault)
 {
-	while (seq->match.pending && !seq->match.claimed) {
-		int r = coppice_seq_wait(seq->handle, SLICE_NS, &seq->match);
+	while (match->pending && !match->claimed) {
+		int r = coppice_seq_wait(seq->handle, SLICE_NS, match);
 		if (r < 0 && r != -ETIMEDOUT)
 			return fail(self, r, "waiting for the prompt failed", fault);
 		if (stopped(self))
@@ -184,13 +198,14 @@ int daemon_seq_extend(struct daemon_attention *self, struct daemon_seq *seq, con
 		      uint32_t n, struct fault *fault)
 {
 	int r;
-	while ((r = coppice_seq_extend(seq->handle, ids, n, &self->last_ticket)) == -EAGAIN) {
+	while ((r = coppice_seq_extend(seq->handle, ids, n, &seq->extend_ticket)) == -EAGAIN) {
 		r = drain(self, fault);
 		if (r < 0)
 			return r;
 	}
 	if (r < 0)
 		return fail(self, r, "no room for the next tokens", fault);
+	self->last_ticket = seq->extend_ticket;
 	return 0;
 }
 

@@ -1,7 +1,4 @@
-/*
- * fault.c - the sentence is cut off where it is longer than a fault: what matters stands at its
- * beginning.
- */
+/* fault.c - see fault.h. */
 #include "fault.h"
 
 #include <stdarg.h>

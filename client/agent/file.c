@@ -1,7 +1,4 @@
-/*
- * file.c - reads to the end rather than by the size that is said beforehand: a pipe has none, and a
- * file may grow meanwhile.
- */
+/* file.c - see file.h. */
 #include "file.h"
 
 #include <endian.h>

@@ -9,8 +9,6 @@
 #ifndef AGENT_SAMPLER_H
 #define AGENT_SAMPLER_H
 
-#include "proto/cli/must_check.h"
-
 #include <stdint.h>
 
 struct sampler_config {
@@ -41,8 +39,7 @@ struct sampler_choice {
 };
 
 /* 0 or -ENOMEM. */
-MUST_CHECK int sampler_init(struct sampler *sampler, const struct sampler_config *config,
-			    uint32_t n_vocab);
+int sampler_init(struct sampler *sampler, const struct sampler_config *config, uint32_t n_vocab);
 void sampler_done(struct sampler *sampler);
 struct sampler_choice sampler_pick(struct sampler *sampler, const float *logits);
 

@@ -1,6 +1,4 @@
-/*
- * stream.c - a sequence's prompt is read and checked whole before the daemon hears of it.
- */
+/* stream.c - see stream.h. */
 #include "stream.h"
 
 #include "file.h"

@@ -1,6 +1,4 @@
-/*
- * vec.c - which of the instruction sets that were compiled this processor runs: the widest.
- */
+/* vec.c - see vec.h: which of the compiled instruction sets this CPU runs. */
 #include "vec.h"
 #include "vec_kernel.h"
 

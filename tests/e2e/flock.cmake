@@ -1,10 +1,10 @@
 # Many processes over one daemon; the agent's program; what the library's user may get wrong.
 if(TARGET coppiced AND TARGET coppice)
-	foreach(pair flock:stem api:fixture)
+	foreach(pair flock:flock_stem api:api_fixture api_append:api_fixture api_failure:api_fixture)
 		string(REPLACE ":" ";" pair ${pair})
 		list(GET pair 0 name)
 		list(GET pair 1 helper)
-		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/${name}_${helper}.c
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/${helper}.c
 			LIBS e2e_fixtures coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 		add_dependencies(${name}_test coppiced)
 	endforeach()

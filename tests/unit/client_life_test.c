@@ -22,7 +22,10 @@ static void a_child_is_told_that_the_connection_is_not_its_own(void **state)
 	struct coppice_seq *seq = client_open_seq(f, f->lane, 1);
 	struct coppice_step_seq part = client_part_of(f, seq, 1);
 	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
+	struct coppice_stats stats = {.size = sizeof(stats)};
 	struct coppice_result result;
+	void *piece;
+	uint32_t n;
 	int bad = 0;
 	int status;
 	pid_t pid;
@@ -37,12 +40,21 @@ static void a_child_is_told_that_the_connection_is_not_its_own(void **state)
 		bad += coppice_seq_extend(seq, f->ids, 1, NULL) != -EOWNERDEAD;
 		bad += coppice_seq_fork(seq, &seq) != -EOWNERDEAD;
 		bad += coppice_unpin(f->c, 1) != -EOWNERDEAD;
+		bad += coppice_step_wait(f->lane, &step, 0, NULL) != -EOWNERDEAD;
+		bad += coppice_seq_length(seq, &n) != -EOWNERDEAD;
+		bad += coppice_seq_wait_async(seq, 0) != -EOWNERDEAD;
+		bad += coppice_arena_alloc(f->arena, 1, 1, &piece) != -EOWNERDEAD;
+		bad += coppice_stats(f->c, &stats) != -EOWNERDEAD;
+		bad += coppice_fd(f->c) != -EOWNERDEAD;
+		bad += !strstr(coppice_explain_ticket(f->lane, 1), "fork()");
 		bad += !strstr(coppice_explain(f->c), "fork()");
 		coppice_lane_arm(f->lane);
 		coppice_seq_close(seq);
 		coppice_lane_free(f->lane);
+		coppice_arena_ref(f->arena);
 		coppice_arena_free(f->arena);
 		coppice_close(f->c);
+		coppice_arena_unref(f->arena);
 		_exit(bad);
 	}
 	waitpid(pid, &status, 0);
@@ -120,7 +132,12 @@ static void nobody_to_connect_to_is_explained(void **state)
 	assert_int_equal(r, -ECONNREFUSED);
 	assert_non_null(strstr(coppice_explain(NULL), f->path));
 	assert_int_equal(coppice_connect(&c, "/nowhere/at/all"), -ENOENT);
-	assert_non_null(strstr(coppice_explain(NULL), "/nowhere/at/all"));
+	assert_non_null(strstr(coppice_explain(NULL), "there is no socket /nowhere/at/all"));
+	assert_int_equal(coppice_connect(&c, "/etc/passwd"), -ECONNREFUSED);
+	assert_non_null(strstr(coppice_explain(NULL), "/etc/passwd is a file, no socket"));
+	assert_int_equal(coppice_connect(&c, f->dir), -ECONNREFUSED);
+	assert_non_null(strstr(coppice_explain(NULL), "is a directory, no socket"));
+	assert_null(c);
 }
 
 /* A claim that is not worked on: who waits for it is answered at its time limit, others in the

@@ -5,9 +5,12 @@
 #include "client_fixture.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -92,6 +95,288 @@ static void a_failed_step_leaves_the_length_to_trim_to(void **state)
 	coppice_seq_close(seq);
 }
 
+/* ---- many at once ---- */
+
+#define N_MANY 100u /* more than are on their way together */
+#define MANY_TOKENS 20u
+
+/* Every second prompt is that of the one before it. */
+static void make_prompts(struct fixture *f, struct coppice_prompt *ret)
+{
+	for (uint32_t i = 0; i < N_MANY; i++)
+		ret[i] = (struct coppice_prompt){
+			.model = f->model,
+			.tokens = f->ids + i / 2 * MANY_TOKENS,
+			.n_tokens = MANY_TOKENS,
+			.salt = 5,
+		};
+}
+
+static void many_are_opened_in_their_order(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_prompt prompts[N_MANY];
+	struct coppice_seq *seqs[N_MANY];
+	struct coppice_match matches[N_MANY];
+
+	make_prompts(f, prompts);
+	assert_int_equal(coppice_seq_open_many(f->lane, prompts, N_MANY, seqs, matches), 0);
+	for (uint32_t i = 0; i < N_MANY; i++) {
+		assert_int_equal(matches[i].cached, 0);
+		assert_int_equal(matches[i].claimed, i % 2 == 0);
+		assert_int_equal(matches[i].pending, i % 2 ? MANY_TOKENS - 1 : 0);
+	}
+	for (uint32_t i = 0; i < N_MANY; i += 2) {
+		assert_int_equal(coppice_seq_extend(seqs[i], prompts[i].tokens, MANY_TOKENS, NULL),
+				 0);
+		assert_int_equal(step_all(f, seqs[i], MANY_TOKENS), 0);
+	}
+	for (uint32_t i = 1; i < N_MANY; i += 2) {
+		assert_int_equal(coppice_seq_wait(seqs[i], COPPICE_SECONDS(20), &matches[i]), 0);
+		assert_int_equal(matches[i].cached, MANY_TOKENS - 1);
+	}
+	for (uint32_t i = 0; i < N_MANY; i++)
+		coppice_seq_close(seqs[i]);
+	assert_int_equal(coppice_seq_open_many(f->lane, prompts, 0, NULL, NULL), 0);
+}
+
+/* Together they have more ids than are sent at once, and one alone has as many. */
+static void many_long_prompts_are_opened(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_prompt prompts[N_MANY];
+	struct coppice_seq *seqs[N_MANY];
+
+	for (uint32_t i = 0; i < N_MANY; i++)
+		prompts[i] = (struct coppice_prompt){
+			.model = f->model,
+			.tokens = f->ids,
+			.n_tokens = CLIENT_IDS,
+			.salt = i,
+		};
+	assert_int_equal(coppice_seq_open_many(f->lane, prompts, N_MANY, seqs, NULL), 0);
+	for (uint32_t i = 0; i < N_MANY; i++)
+		coppice_seq_close(seqs[i]);
+}
+
+static uint32_t count_seqs(struct fixture *f)
+{
+	struct coppice_stats stats = {.size = sizeof(stats)};
+
+	assert_int_equal(coppice_stats(f->c, &stats), 0);
+	return stats.n_seqs;
+}
+
+/* The daemon takes prompts of 1,048,576 tokens at most, the library any. */
+static void all_are_opened_or_none(void **state)
+{
+	static uint32_t too_many[1100000];
+	struct fixture *f = *state;
+	struct coppice_prompt prompts[N_MANY];
+	struct coppice_seq *seqs[N_MANY] = {NULL};
+
+	make_prompts(f, prompts);
+	prompts[50].tokens = too_many;
+	prompts[50].n_tokens = sizeof(too_many) / sizeof(*too_many);
+	assert_int_equal(coppice_seq_open_many(f->lane, prompts, N_MANY, seqs, NULL), -E2BIG);
+	assert_explained(f, "coppice_seq_open_many: ");
+	assert_explained(f, "1100000 tokens is too long");
+	assert_explained(f, "(prompt 50 of 100)");
+	assert_int_equal(count_seqs(f), 0);
+	for (uint32_t i = 0; i < N_MANY; i++)
+		assert_null(seqs[i]);
+}
+
+static void prompts_that_make_no_sense_are_named(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_prompt prompts[N_MANY];
+	struct coppice_seq *seqs[N_MANY];
+
+	make_prompts(f, prompts);
+	prompts[3].n_tokens = 0;
+	assert_int_equal(coppice_seq_open_many(f->lane, prompts, N_MANY, seqs, NULL), -EINVAL);
+	assert_explained(f, "there are no tokens; a prompt has at least one (prompt 3 of 100)");
+	make_prompts(f, prompts);
+	prompts[99].model = 77;
+	assert_int_equal(coppice_seq_open_many(f->lane, prompts, N_MANY, seqs, NULL), -EINVAL);
+	assert_explained(f, "(prompt 99 of 100)");
+	make_prompts(f, prompts);
+	prompts[0].reserved[1] = 1;
+	assert_int_equal(coppice_seq_open_many(f->lane, prompts, N_MANY, seqs, NULL), -EINVAL);
+	assert_explained(f, "a reserved word is not 0");
+	assert_int_equal(count_seqs(f), 0);
+}
+
+/* ---- waits that do not block ---- */
+
+static int readable(int fd, int timeout_ms)
+{
+	return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, timeout_ms);
+}
+
+/* Until the answer is there; sleeps on the descriptor meanwhile. */
+static int await_answer(struct fixture *f, struct coppice_seq *seq, struct coppice_match *ret)
+{
+	int fd = coppice_fd(f->c);
+	int r;
+
+	assert_true(fd >= 0);
+	while ((r = coppice_seq_wait_poll(seq, ret)) == -EAGAIN)
+		assert_int_equal(readable(fd, 20000), 1);
+	return r;
+}
+
+static void an_answer_is_polled_for(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *first = client_open_seq(f, f->lane, 100);
+	struct coppice_seq *second = client_open_seq(f, f->lane, 100);
+	struct coppice_match match;
+
+	assert_int_equal(coppice_seq_wait_poll(second, &match), -EINVAL);
+	assert_explained(f, "was not asked about");
+	assert_int_equal(coppice_seq_wait_async(second, COPPICE_SECONDS(20)), 0);
+	assert_int_equal(coppice_seq_wait_async(second, COPPICE_SECONDS(20)), -EBUSY);
+	assert_explained(f, "asked about already");
+	assert_int_equal(coppice_seq_wait_poll(second, &match), -EAGAIN);
+	assert_int_equal(readable(coppice_fd(f->c), 30), 0);
+	assert_int_equal(coppice_seq_extend(first, f->ids, 100, NULL), 0);
+	assert_int_equal(step_all(f, first, 100), 0);
+	assert_int_equal(await_answer(f, second, &match), 0);
+	assert_int_equal(match.cached, 99);
+	assert_int_equal(match.pending, 0);
+	assert_int_equal(readable(coppice_fd(f->c), 0), 0);
+	assert_int_equal(coppice_seq_wait_poll(second, &match), -EINVAL);
+	coppice_seq_close(first);
+	coppice_seq_close(second);
+}
+
+/* The answer comes while somebody waits for another one, and reads it: the descriptor tells. */
+static void an_answer_that_another_call_has_read_is_told_of(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *first = client_open_seq(f, f->lane, 100);
+	struct coppice_seq *second = client_open_seq(f, f->lane, 100);
+	struct coppice_match match;
+	int fd = coppice_fd(f->c);
+
+	assert_int_equal(coppice_seq_wait_async(second, 0), 0);
+	assert_int_equal(readable(fd, 20000), 1);
+	assert_int_equal(count_seqs(f), 2); /* reads both answers */
+	assert_int_equal(readable(fd, 0), 1);
+	assert_int_equal(coppice_seq_wait_poll(second, &match), -ETIMEDOUT);
+	assert_int_equal(match.pending, 99);
+	assert_int_equal(readable(fd, 0), 0);
+	coppice_seq_close(first);
+	coppice_seq_close(second);
+}
+
+/* So does a descriptor that is asked for when the answer has been read. */
+static void a_descriptor_comes_with_what_is_there(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *first = client_open_seq(f, f->lane, 100);
+	struct coppice_seq *second = client_open_seq(f, f->lane, 100);
+	struct coppice_match match;
+
+	assert_int_equal(coppice_seq_wait_async(second, 0), 0);
+	usleep(100000);
+	assert_int_equal(count_seqs(f), 2);
+	assert_int_equal(readable(coppice_fd(f->c), 0), 1);
+	assert_int_equal(coppice_seq_wait_poll(second, &match), -ETIMEDOUT);
+	assert_int_equal(readable(coppice_fd(f->c), 0), 0);
+	coppice_seq_close(first);
+	coppice_seq_close(second);
+}
+
+static void a_question_goes_with_its_sequence(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *first = client_open_seq(f, f->lane, 100);
+
+	for (int i = 0; i < 100; i++) {
+		struct coppice_seq *second = client_open_seq(f, f->lane, 100);
+
+		assert_int_equal(coppice_seq_wait_async(second, i % 2 ? 0 : COPPICE_FOREVER), 0);
+		if (i % 3 == 0)
+			assert_int_equal(count_seqs(f), 2);
+		coppice_seq_close(second);
+	}
+	assert_int_equal(count_seqs(f), 1);
+	assert_int_equal(readable(coppice_fd(f->c), 0), 0);
+	coppice_seq_close(first);
+}
+
+static void the_daemons_end_answers_a_question(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *first = client_open_seq(f, f->lane, 100);
+	struct coppice_seq *second = client_open_seq(f, f->lane, 100);
+	struct coppice_match match;
+
+	(void)first;
+	assert_int_equal(coppice_seq_wait_async(second, COPPICE_FOREVER), 0);
+	assert_int_equal(coppice_seq_wait_poll(second, &match), -EAGAIN);
+	assert_true(coppice_fd(f->c) >= 0);
+	daemon_stop(f);
+	assert_int_equal(await_answer(f, second, &match), -ECONNRESET);
+	assert_explained(f, "the daemon is gone");
+}
+
+#define N_ASKING 4
+
+struct asking {
+	struct fixture *f;
+	uint64_t salt;
+	unsigned bad;
+};
+
+/* Each has a lane and a question of its own, and all sleep on the one descriptor. */
+static void *ask_again_and_again(void *arg)
+{
+	struct asking *a = arg;
+	struct coppice *c = a->f->c;
+	struct coppice_lane *lane = NULL;
+
+	a->bad += coppice_lane_new(c, &lane) != 0;
+	for (int i = 0; lane && i < 30; i++) {
+		struct coppice_seq *seqs[2];
+		struct coppice_match match;
+		const struct coppice_prompt prompt = {a->f->model, 50, a->f->ids, a->salt};
+		const struct coppice_prompt prompts[2] = {prompt, prompt};
+		int r = coppice_seq_open_many(lane, prompts, 2, seqs, NULL);
+
+		a->bad += r != 0 || coppice_seq_wait_async(seqs[1], COPPICE_SECONDS(20)) != 0;
+		if (a->bad)
+			break;
+		coppice_seq_close(seqs[0]); /* its claim passes to the other */
+		while ((r = coppice_seq_wait_poll(seqs[1], &match)) == -EAGAIN)
+			a->bad += readable(coppice_fd(c), 20000) != 1;
+		a->bad += r != 0 || match.pending != 0;
+		coppice_seq_close(seqs[1]);
+	}
+	coppice_lane_free(lane);
+	return NULL;
+}
+
+static void threads_ask_over_one_connection(void **state)
+{
+	struct fixture *f = *state;
+	struct asking asking[N_ASKING];
+	pthread_t threads[N_ASKING];
+
+	for (unsigned i = 0; i < N_ASKING; i++) {
+		asking[i] = (struct asking){.f = f, .salt = 100 + i};
+		assert_int_equal(pthread_create(&threads[i], NULL, ask_again_and_again, &asking[i]),
+				 0);
+	}
+	for (unsigned i = 0; i < N_ASKING; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(asking[i].bad, 0);
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, client_setup, client_teardown)
 
 int main(int argc, char **argv)
@@ -100,6 +385,16 @@ int main(int argc, char **argv)
 		TEST(a_sequence_grows_by_what_is_computed),
 		TEST(a_draft_counts_once_it_is_accepted),
 		TEST(a_failed_step_leaves_the_length_to_trim_to),
+		TEST(many_are_opened_in_their_order),
+		TEST(many_long_prompts_are_opened),
+		TEST(all_are_opened_or_none),
+		TEST(prompts_that_make_no_sense_are_named),
+		TEST(an_answer_is_polled_for),
+		TEST(an_answer_that_another_call_has_read_is_told_of),
+		TEST(a_descriptor_comes_with_what_is_there),
+		TEST(a_question_goes_with_its_sequence),
+		TEST(the_daemons_end_answers_a_question),
+		TEST(threads_ask_over_one_connection),
 	};
 
 	if (argc < 2) {

@@ -180,6 +180,53 @@ static void a_step_of_one_token_returns_its_v(void **state)
 	coppice_seq_close(seq);
 }
 
+static void a_step_that_waits_returns_its_status(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seq = client_open_seq(f, f->lane, 1);
+	struct coppice_step_seq part = client_part_of(f, seq, 1);
+	struct coppice_step step = {.size = sizeof(step), .seqs = &part, .n_seqs = 1};
+	uint64_t ticket = 0;
+
+	assert_int_equal(coppice_seq_extend(seq, f->ids, 1, NULL), 0);
+	assert_int_equal(coppice_step_wait(f->lane, &step, COPPICE_FOREVER, &ticket), 0);
+	assert_int_equal(ticket, 2);
+	assert_int_equal(coppice_step_wait(f->lane, &step, COPPICE_FOREVER, NULL), -EINVAL);
+	assert_explained(f, "no live tokens");
+	step.n_seqs = 0;
+	assert_int_equal(coppice_step_wait(f->lane, &step, COPPICE_FOREVER, &ticket), -EINVAL);
+	assert_int_equal(ticket, 2);
+	coppice_seq_close(seq);
+}
+
+/* The ticket tells whether it was submitted: then it is in flight still. */
+static void a_step_that_waits_has_a_time_limit(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seq = client_open_seq(f, f->lane, 1);
+	struct coppice_step_seq part = client_part_of(f, seq, 1);
+	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
+	uint64_t ticket = 0, unsubmitted = 0;
+
+	assert_int_equal(coppice_seq_extend(seq, f->ids, 1, &ticket), 0);
+	assert_int_equal(coppice_wait(f->lane, ticket, COPPICE_FOREVER), 0);
+	daemon_pause(f);
+	assert_int_equal(coppice_step_wait(f->lane, &step, 20 * MS, &ticket), -ETIMEDOUT);
+	assert_int_equal(ticket, 2);
+	while (coppice_nop(f->lane, NULL) == 0)
+		;
+	assert_int_equal(coppice_step_wait(f->lane, &step, 20 * MS, &unsubmitted), -ETIMEDOUT);
+	assert_int_equal(unsubmitted, 0);
+	kill(f->daemon, SIGCONT);
+	assert_int_equal(coppice_wait(f->lane, ticket, COPPICE_FOREVER), 0);
+	/* and finds room in a lane that is full */
+	while (coppice_nop(f->lane, NULL) == 0)
+		;
+	assert_int_equal(coppice_step_wait(f->lane, &step, COPPICE_FOREVER, NULL), -EINVAL);
+	assert_explained(f, "no live tokens");
+	coppice_seq_close(seq);
+}
+
 static void pointers_outside_arenas_are_named(void **state)
 {
 	struct fixture *f = *state;
@@ -316,6 +363,8 @@ int main(int argc, char **argv)
 		TEST(tickets_that_never_were_are_refused),
 		TEST(bodies_go_round_the_arena_unharmed),
 		TEST(a_step_of_one_token_returns_its_v),
+		TEST(a_step_that_waits_returns_its_status),
+		TEST(a_step_that_waits_has_a_time_limit),
 		TEST(pointers_outside_arenas_are_named),
 		TEST(a_failed_entry_is_explained_to_who_waits),
 		TEST(nothing_to_do_is_refused),

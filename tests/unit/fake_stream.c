@@ -107,33 +107,33 @@ void fake_is_impatient(void)
 		fake.graphs[fake.first % FAKE_GRAPHS].left = true;
 }
 
-int device_stand(const struct device_stand *stand, struct launch_to to)
+int device_stand(const struct device_stand *stand, device_stream stream)
 {
-	(void)to;
+	(void)stream;
 	fake.recorded.stand = *stand;
 	fake.recorded.stands = true;
 	fake.n_stood++;
 	return 0;
 }
 
-int device_inbound(const struct device_inbound *in, struct launch_to to)
+int device_inbound(const struct device_inbound *in, device_stream stream)
 {
-	(void)to;
+	(void)stream;
 	fake.recorded.in = *in;
 	return 0;
 }
 
-int device_attend(const struct device_attend *attend, struct launch_to to)
+int device_attend(const struct device_attend *attend, device_stream stream)
 {
-	(void)to;
+	(void)stream;
 	fake.recorded.attend = *attend;
 	fake.recorded.attends = true;
 	return 0;
 }
 
-int device_finish(const struct device_finish *finish, struct launch_to to)
+int device_finish(const struct device_finish *finish, device_stream stream)
 {
-	(void)to;
+	(void)stream;
 	fake.recorded.finish = *finish;
 	fake.recorded.finishes = true;
 	return 0;
@@ -238,6 +238,10 @@ cudaError_t cudaGetLastError(void)
 	return cudaSuccess;
 }
 
+void launch_chain_drop(void)
+{
+}
+
 void launch_chain_done(struct launch_chain *chain)
 {
 	(void)chain;
@@ -250,17 +254,20 @@ int device_bring(const struct device_bring *copy, device_stream stream)
 	return 0;
 }
 
-int device_merge(const struct device_attend *attend, struct launch_to to)
+int device_merge(const struct device_attend *attend, device_stream stream)
 {
 	(void)attend;
-	(void)to;
+	(void)stream;
 	return 0;
 }
 
-int device_outbound(const struct device_outbound *outbound, struct launch_to to)
+int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes,
+		    device_stream stream)
 {
-	(void)outbound;
-	(void)to;
+	(void)copies;
+	(void)n;
+	(void)bytes;
+	(void)stream;
 	return 0;
 }
 
@@ -326,15 +333,15 @@ int peer_add(struct peer *p, const struct peer_rows *rows)
 	return -EINVAL;
 }
 
-int peer_conclude(struct peer *p)
+int peer_conclude(struct batch *b)
 {
-	(void)p;
+	(void)b;
 	return -EINVAL;
 }
 
-void peer_describe(const struct peer *p, const struct peer_rows *rows, struct device_exchange *ret)
+void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)
 {
-	(void)p;
+	(void)b;
 	(void)rows;
 	(void)ret;
 }

@@ -3,7 +3,7 @@ if(TARGET coppice_proto)
 	coppice_test(NAME channel_test SOURCES unit/channel_test.c LIBS coppice_proto)
 endif()
 if(TARGET coppice_static AND TARGET coppiced)
-	foreach(name client client_life client_seq)
+	foreach(name client client_life client_memory client_seq)
 		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c
 			LIBS unit_fixtures coppice_static ARGS $<TARGET_FILE:coppiced> LABELS tsan)
 		add_dependencies(${name}_test coppiced)

@@ -11,12 +11,11 @@
 #include <stdio.h>
 
 #define N_SENTENCES 4
-#define SENTENCE_BYTES 512
 
 struct sentence {
 	uint64_t key;
 	uint64_t written; /* 0: never */
-	char text[SENTENCE_BYTES];
+	char text[EXPLAIN_BYTES];
 };
 
 static __thread struct {

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#define EXPLAIN_BYTES 512 /* of a sentence, at most */
 #define EXPLAIN_CONNECT 0 /* the key of connections that never came to be */
 
 /* Keeps the sentence and returns code, so that a failure is one line: return explain(key, -EINVAL,

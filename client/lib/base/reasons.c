@@ -6,6 +6,8 @@
 
 #include "proto/abi.h"
 
+#include <errno.h>
+
 static const struct reason reasons[ABI_N_REASONS] = {
 	[ABI_OK] = {"the daemon gave no reason", false},
 	[ABI_BAD_KIND] = {"the daemon does not know this kind of entry; library and daemon "
@@ -98,12 +100,26 @@ static const struct reason reasons[ABI_N_REASONS] = {
 			  false},
 };
 
-const struct reason *reason_of(uint16_t reason)
+/* Of steps that were in flight already: -ECANCELED. */
+static const struct reason cancellations[ABI_N_REASONS] = {
+	[ABI_BAD_ARENA] = {"an arena that it uses was freed while it was in flight; free arenas "
+			   "after the steps that use them",
+			   false},
+	[ABI_STALE_SEQ] = {"the sequence was closed while the step was in flight; close sequences "
+			   "after their last step",
+			   true},
+};
+
+const struct reason *reason_of(uint16_t reason, int32_t status)
 {
 	static const struct reason unknown = {
 		"the daemon gave a reason that this library does not know; the library is older",
 		false,
 	};
 
-	return reason < ABI_N_REASONS && reasons[reason].sentence ? &reasons[reason] : &unknown;
+	if (reason >= ABI_N_REASONS)
+		return &unknown;
+	if (status == -ECANCELED && cancellations[reason].sentence)
+		return &cancellations[reason];
+	return reasons[reason].sentence ? &reasons[reason] : &unknown;
 }

@@ -13,20 +13,22 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct pending {
-	struct pending *next;
-	uint64_t id;
-	struct answer answer; /* reply NULL: not yet */
-};
+static void close_fd(const int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+}
+#define CLEANUP_FD __attribute__((cleanup(close_fd)))
 
 void answer_done(struct answer *answer)
 {
 	for (unsigned i = 0; i < answer->n_fds; i++)
-		if (answer->fds[i] >= 0)
-			close(answer->fds[i]);
+		close_fd(&answer->fds[i]);
 	if (answer->reply)
 		coppice__reply__free_unpacked(answer->reply, NULL);
 	*answer = ANSWER_NONE;
@@ -50,6 +52,27 @@ static void pending_add(struct coppice *c, struct pending *pending)
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* Under the lock. */
+static void ring_answers(struct coppice *c)
+{
+	uint64_t one = 1;
+	ssize_t r = c->answers_fd >= 0 ? write(c->answers_fd, &one, sizeof(one)) : 0;
+
+	(void)r;
+}
+
+/* Under the lock: an answer that was to be polled for is gone. */
+static void count_polled(struct coppice *c)
+{
+	uint64_t count;
+
+	if (--c->n_to_poll == 0 && c->answers_fd >= 0) {
+		ssize_t r = read(c->answers_fd, &count, sizeof(count));
+
+		(void)r;
+	}
+}
+
 static void pending_remove(struct coppice *c, struct pending *pending)
 {
 	pthread_mutex_lock(&c->lock);
@@ -58,6 +81,8 @@ static void pending_remove(struct coppice *c, struct pending *pending)
 			*at = pending->next;
 			break;
 		}
+	if (pending->is_polled && pending->answer.reply)
+		count_polled(c);
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -82,9 +107,7 @@ static int send_request(struct coppice *c, const Coppice__Request *request, int 
 static int receive(struct coppice *c, uint64_t deadline_ns, struct answer *ret)
 {
 	struct pollfd p = {.fd = c->socket, .events = POLLIN};
-	uint64_t now_ns = clock_now_ns();
-	struct timespec left =
-		clock_timespec(deadline_ns > now_ns ? deadline_ns - now_ns : UINT64_C(0));
+	struct timespec left = clock_timespec(clock_left_ns(deadline_ns));
 	struct answer answer = {.n_fds = CHANNEL_MAX_FDS};
 	ssize_t n;
 
@@ -110,13 +133,15 @@ static void deliver(struct coppice *c, struct answer *answer)
 	for (struct pending *p = c->pending; p; p = p->next)
 		if (p->id == answer->reply->id && !p->answer.reply) {
 			p->answer = *answer;
+			if (p->is_polled && c->n_to_poll++ == 0)
+				ring_answers(c);
 			return;
 		}
 	answer_done(answer);
 }
 
-/* Under the lock, which it gives up while it reads. */
-static void read_for_all(struct coppice *c, uint64_t deadline_ns)
+/* Under the lock, which it gives up while it reads. False: there was nothing. */
+static bool read_for_all(struct coppice *c, uint64_t deadline_ns)
 {
 	struct answer answer = ANSWER_NONE;
 	int r;
@@ -131,6 +156,7 @@ static void read_for_all(struct coppice *c, uint64_t deadline_ns)
 	else if (r != -EAGAIN)
 		atomic_store_explicit(&c->broken, 1, memory_order_relaxed);
 	pthread_cond_broadcast(&c->answered);
+	return r == 0;
 }
 
 /* Under the lock, which it gives up while another reads. */
@@ -164,13 +190,23 @@ static int await(struct coppice *c, struct pending *pending, uint64_t timeout_ns
 	return r;
 }
 
+static const char *why_failed(int code)
+{
+	switch (code) {
+	case -ETIMEDOUT:
+		return "the daemon has not answered in time";
+	case -EAGAIN:
+		return "the daemon has not read what was sent to it before; ask again later";
+	default:
+		return strerrordesc_np(-code);
+	}
+}
+
 static int explain_failed_call(struct coppice *c, const char *what, int code)
 {
 	if (code == -ECONNRESET)
 		return connection_break(c);
-	return explain(c->key, code, "%s: %s", what,
-		       code == -ETIMEDOUT ? "the daemon has not answered in time"
-					  : strerrordesc_np(-code));
+	return explain(c->key, code, "%s: %s", what, why_failed(code));
 }
 
 static int judge_reply(struct coppice *c, const char *what, const Coppice__Reply *reply)
@@ -187,26 +223,75 @@ static int judge_reply(struct coppice *c, const char *what, const Coppice__Reply
 		       has_field ? reply->field : "", has_field ? ")" : "");
 }
 
-int call_daemon(struct coppice *c, struct call *call, struct answer *ret)
+int call_begin(struct coppice *c, struct call *call, struct pending *ret)
 {
-	struct pending pending = {.answer = ANSWER_NONE};
 	int r = connection_check(c);
 
 	if (r < 0)
 		return r;
-	pending_add(c, &pending);
-	call->request.id = pending.id;
-	r = send_request(c, &call->request, 0);
+	*ret = (struct pending){.what = call->what, .is_polled = call->is_polled};
+	pending_add(c, ret);
+	call->request.id = ret->id;
+	r = send_request(c, &call->request, call->is_polled ? MSG_DONTWAIT : 0);
 	if (r == 0)
-		r = await(c, &pending, call->timeout_ns);
-	pending_remove(c, &pending);
-	/* What came between the time limit and the removal counts as come. */
-	if (pending.answer.reply)
-		r = 0;
-	if (r < 0)
-		return explain_failed_call(c, call->what, r);
-	*ret = pending.answer;
-	return judge_reply(c, call->what, ret->reply);
+		return 0;
+	pending_remove(c, ret);
+	return explain_failed_call(c, call->what, r);
+}
+
+/* What came between the time limit and the removal counts as come. */
+static int take_answer(struct coppice *c, struct pending *pending, int r, struct answer *ret)
+{
+	pending_remove(c, pending);
+	if (!pending->answer.reply)
+		return explain_failed_call(c, pending->what, r);
+	*ret = pending->answer;
+	return judge_reply(c, pending->what, ret->reply);
+}
+
+int call_end(struct coppice *c, struct pending *pending, uint64_t timeout_ns, struct answer *ret)
+{
+	return take_answer(c, pending, await(c, pending, timeout_ns), ret);
+}
+
+/* Reads what is there, unless somebody does. False: the answer is not among it. */
+static bool look_for_answer(struct coppice *c, struct pending *pending)
+{
+	bool come;
+
+	pthread_mutex_lock(&c->lock);
+	while (!pending->answer.reply && !c->reading && read_for_all(c, 0))
+		;
+	come = pending->answer.reply != NULL;
+	pthread_mutex_unlock(&c->lock);
+	return come;
+}
+
+int call_poll(struct coppice *c, struct pending *pending, struct answer *ret)
+{
+	int r;
+
+	if (connection_is_foreign(c))
+		return connection_check(c);
+	if (!look_for_answer(c, pending)) {
+		r = connection_check(c);
+		return r < 0 ? take_answer(c, pending, r, ret) : -EAGAIN;
+	}
+	return take_answer(c, pending, 0, ret);
+}
+
+void call_drop(struct coppice *c, struct pending *pending)
+{
+	pending_remove(c, pending);
+	answer_done(&pending->answer);
+}
+
+int call_daemon(struct coppice *c, struct call *call, struct answer *ret)
+{
+	struct pending pending;
+	int r = call_begin(c, call, &pending);
+
+	return r < 0 ? r : call_end(c, &pending, call->timeout_ns, ret);
 }
 
 void call_release(struct coppice *c, struct call *call)
@@ -222,7 +307,9 @@ void call_leave(struct coppice *c)
 	Coppice__Leave leave = COPPICE__LEAVE__INIT;
 	Coppice__Request request = COPPICE__REQUEST__INIT;
 
-	if (!atomic_load_explicit(&c->has_device, memory_order_relaxed) || connection_check(c) < 0)
+	if (!atomic_load_explicit(&c->n_device_ever, memory_order_relaxed) ||
+	    atomic_load_explicit(&c->n_device_open, memory_order_relaxed) ||
+	    connection_check(c) < 0)
 		return;
 	request.leave = &leave;
 	/* Where it does not get through the daemon waits for the end of the process. */
@@ -235,4 +322,36 @@ int call_bad_answer(struct coppice *c, const char *what)
 		       "%s: the daemon's answer is not as agreed; library and daemon are of "
 		       "different versions",
 		       what);
+}
+
+/* Under the lock. */
+static int make_poll_fd(struct coppice *c)
+{
+	struct epoll_event readable = {.events = EPOLLIN};
+	CLEANUP_FD int poll_fd = epoll_create1(EPOLL_CLOEXEC);
+	CLEANUP_FD int answers_fd = eventfd(c->n_to_poll, EFD_CLOEXEC | EFD_NONBLOCK);
+
+	if (poll_fd < 0 || answers_fd < 0 ||
+	    epoll_ctl(poll_fd, EPOLL_CTL_ADD, c->socket, &readable) < 0 ||
+	    epoll_ctl(poll_fd, EPOLL_CTL_ADD, answers_fd, &readable) < 0)
+		return -errno;
+	c->poll_fd = poll_fd;
+	c->answers_fd = answers_fd;
+	poll_fd = answers_fd = -1;
+	return 0;
+}
+
+int coppice_fd(struct coppice *c)
+{
+	int r = connection_check(c);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&c->lock);
+	if (c->poll_fd < 0)
+		r = make_poll_fd(c);
+	pthread_mutex_unlock(&c->lock);
+	if (r < 0)
+		return explain(c->key, r, "coppice_fd: %s", strerrordesc_np(-r));
+	return c->poll_fd;
 }

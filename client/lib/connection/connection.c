@@ -12,13 +12,48 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PROBE_EVERY_NS (100 * NS_PER_MS)
 
 bool connection_is_foreign(const struct coppice *c)
 {
 	return atomic_load_explicit(c->alive, memory_order_relaxed) == 0;
+}
+
+bool connection_is_open(const struct coppice *c)
+{
+	return !connection_is_foreign(c) &&
+	       atomic_load_explicit(&c->closed, memory_order_relaxed) == 0;
+}
+
+void connection_ref(struct coppice *c)
+{
+	atomic_fetch_add_explicit(&c->n_refs, 1, memory_order_relaxed);
+}
+
+static void shell_free(struct coppice *c)
+{
+	/* In a forked child somebody who is not there may hold them. */
+	if (!connection_is_foreign(c)) {
+		pthread_cond_destroy(&c->answered);
+		pthread_mutex_destroy(&c->lock);
+		pthread_mutex_destroy(&c->lists_lock);
+		pthread_mutex_destroy(&c->near_lock);
+		pthread_mutex_destroy(&c->prompt_lock);
+	}
+	munmap((void *)c->alive, (size_t)sysconf(_SC_PAGESIZE));
+	free(c->driver);
+	free(c);
+}
+
+void connection_unref(struct coppice *c)
+{
+	/* acq_rel: who frees it comes behind all that the others did with it. */
+	if (atomic_fetch_sub_explicit(&c->n_refs, 1, memory_order_acq_rel) == 1)
+		shell_free(c);
 }
 
 void connection_unmap(const struct coppice *c, void *map, size_t bytes)

@@ -28,24 +28,31 @@ struct lane_segment {
 };
 
 struct coppice {
+	_Atomic uint32_t n_refs; /* one until coppice_close, and one of each arena */
+	_Atomic uint32_t closed; /* 1: but for the shell of it */
 	_Atomic uint32_t *alive; /* owned page; wiped in a forked child */
 	uint64_t key; /* of explanations */
 	struct abi_board *board; /* owned mapping, read-only */
 	int socket; /* owned */
 	int bell; /* owned eventfd; wakes the scheduler */
 	uint32_t daemon_pid; /* in its own namespace */
+	uint64_t session; /* the daemon's number of this connection */
 	_Atomic uint32_t broken; /* 1: the daemon hung up */
-	/* 1: device arenas were opened; the daemon waits to hear that they are closed */
-	_Atomic uint32_t has_device;
+	/* Handles of the daemon's device memory: where there ever was one, the daemon waits to hear
+	 * that all are closed. */
+	_Atomic uint32_t n_device_ever, n_device_open;
 	_Atomic uint64_t probed_ns; /* when the socket was last looked at for a hang-up */
 
-	/* call.c's; the lock is of the five below */
+	/* call.c's; the lock is of the eight below */
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	struct pending *pending; /* requests without an answer; their callers' */
 	uint64_t last_id;
 	bool reading; /* somebody reads the socket, into inbox */
 	uint8_t *inbox; /* owned, CHANNEL_MAX_BYTES; the reader's */
+	uint32_t n_to_poll; /* answers that are there and that nobody has polled for yet */
+	int poll_fd; /* owned epoll of the socket and the next; -1: nobody has asked for it */
+	int answers_fd; /* owned eventfd, readable while n_to_poll is not 0; -1: as poll_fd */
 
 	pthread_mutex_t lists_lock; /* of the four below */
 	struct driver *driver; /* owned; NULL: nothing has needed it */
@@ -81,6 +88,14 @@ int connection_break(struct coppice *c);
 /* True in a forked child: segments are not mapped, locks may be held by threads that are not
  * there. */
 bool connection_is_foreign(const struct coppice *c);
+
+/* Neither closed nor a forked child's. */
+bool connection_is_open(const struct coppice *c);
+
+/* The shell of a connection, which outlives it while arenas are referenced: the page `alive`, the
+ * locks, the driver. The last reference frees it. */
+void connection_ref(struct coppice *c);
+void connection_unref(struct coppice *c);
 
 /* Unmaps a segment, but in a forked child, where something else may lie there. */
 void connection_unmap(const struct coppice *c, void *map, size_t bytes);

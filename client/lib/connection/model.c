@@ -7,6 +7,7 @@
 #include "model.h"
 
 #include "call.h"
+#include "client/lib/base/sized.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -67,17 +68,20 @@ void model_drop_all(struct coppice *c)
 	c->models.n = 0;
 }
 
-static struct model model_of(const struct coppice_model_info *info, uint32_t id)
+static struct model model_of(const struct coppice_model_info *info,
+			     const Coppice__ModelReply *reply)
 {
 	uint32_t element_bytes = info->dtype == COPPICE_FP32 ? 4 : 2;
 	uint32_t n_kv = info->own_kv_heads ? info->own_kv_heads : info->n_kv_heads;
 	uint32_t n_q = info->n_kv_heads ? info->n_q_heads / info->n_kv_heads * n_kv : 0;
 
 	return (struct model){
-		.id = id,
+		.id = reply->model,
 		.q_row_bytes = n_q * info->head_dim * element_bytes,
 		.kv_row_bytes = n_kv * info->head_dim * element_bytes,
 		.lse_row_bytes = n_q * (uint32_t)sizeof(float),
+		.page_tokens = reply->page_tokens,
+		.page_bytes = reply->page_bytes,
 	};
 }
 
@@ -110,6 +114,20 @@ static Coppice__ModelOpen message_of(const struct coppice_model_info *info)
 	return m;
 }
 
+static int check_info(struct coppice *c, const struct coppice_model_info *info)
+{
+	struct sized_caller caller = {c->key, "coppice_model_open"};
+	int r = connection_check(c);
+
+	if (r == 0)
+		r = sized_check(caller, info, sizeof(*info));
+	if (r < 0)
+		return r;
+	if (!info->name || !*info->name)
+		return explain(c->key, -EINVAL, "coppice_model_open: the model has no name");
+	return 0;
+}
+
 int coppice_model_open(struct coppice *c, const struct coppice_model_info *info,
 		       uint32_t *ret_model)
 {
@@ -117,22 +135,41 @@ int coppice_model_open(struct coppice *c, const struct coppice_model_info *info,
 	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
 	Coppice__ModelOpen message = message_of(info);
 	struct model model;
-	int r = connection_check(c);
+	int r = check_info(c, info);
 
 	if (r < 0)
 		return r;
-	if (!info->name || !*info->name)
-		return explain(c->key, -EINVAL, "coppice_model_open: the model has no name");
 	call.request.model_open = &message;
 	r = call_daemon(c, &call, &answer);
 	if (r < 0)
 		return r;
 	if (!answer.reply->model)
 		return call_bad_answer(c, call.what);
-	model = model_of(info, answer.reply->model->model);
+	model = model_of(info, answer.reply->model);
 	r = remember(c, &model);
 	if (r < 0)
 		return r;
 	*ret_model = model.id;
 	return 0;
+}
+
+int coppice_model_query(struct coppice *c, uint32_t id, struct coppice_model_layout *ret)
+{
+	struct sized_caller caller = {c->key, "coppice_model_query"};
+	struct model model;
+	int r = connection_check(c);
+
+	if (r == 0)
+		r = model_find(c, id, &model);
+	if (r < 0)
+		return r;
+	struct coppice_model_layout layout = {
+		.page_tokens = model.page_tokens,
+		.page_bytes = model.page_bytes,
+		.q_row_bytes = model.q_row_bytes,
+		.kv_row_bytes = model.kv_row_bytes,
+		.lse_row_bytes = model.lse_row_bytes,
+	};
+
+	return sized_fill(caller, ret, &layout, sizeof(layout));
 }

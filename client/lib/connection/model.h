@@ -11,6 +11,8 @@ struct model {
 	uint32_t q_row_bytes; /* o too */
 	uint32_t kv_row_bytes;
 	uint32_t lse_row_bytes;
+	uint32_t page_tokens; /* of the store's pages */
+	uint64_t page_bytes; /* all layers */
 };
 
 /* 0, or -EINVAL with a sentence: not opened on this connection. */

@@ -6,53 +6,19 @@
  */
 #include "wait.h"
 
+#include "failure.h"
+
 #include "client/lib/base/clock.h"
 #include "proto/ring.h"
-#include "client/lib/base/reasons.h"
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define FIRST_SLICE_NS (1 * NS_PER_MS)
 #define LAST_SLICE_NS (100 * NS_PER_MS)
 #define SPINS_PER_CLOCK 32
-
-static const char *kind_name(uint16_t kind)
-{
-	static const char *const names[ABI_N_KINDS] = {
-		[ABI_NOP] = "nop",	 [ABI_STEP] = "step", [ABI_EXTEND] = "extend",
-		[ABI_ACCEPT] = "accept", [ABI_TRIM] = "trim", [ABI_FORK] = "fork",
-		[ABI_SPARSE] = "sparse",
-	};
-
-	return kind < ABI_N_KINDS ? names[kind] : "entry";
-}
-
-static int explain_completion(struct coppice_lane *lane, const struct abi_completion *completion)
-{
-	const struct lane_note *note = &lane->notes[ring_slot(completion->ticket)];
-	const struct reason *reason = reason_of(completion->reason);
-	const char *error = strerrordesc_np(-completion->status);
-	char layer[32] = "";
-	char place[32] = "";
-	char because[96] = "";
-
-	if (note->kind == ABI_STEP)
-		snprintf(layer, sizeof(layer), " of layer %u", note->layer);
-	if (note->kind == ABI_STEP && reason->names_seq)
-		snprintf(place, sizeof(place), "sequence %u: ", completion->where);
-	if (completion->cause)
-		snprintf(because, sizeof(because),
-			 "; ticket %llu failed first: call coppice_seq_trim, then extend again",
-			 (unsigned long long)completion->cause);
-	return explain(lane->c->key, completion->status, "%s%s (ticket %llu): %s%s%s (%s)",
-		       kind_name(note->kind), layer, (unsigned long long)completion->ticket, place,
-		       reason->sentence, because, error ? error : "no error of this system");
-}
 
 static int check_ticket(struct coppice_lane *lane, uint64_t ticket)
 {
@@ -100,15 +66,35 @@ int coppice_poll(struct coppice_lane *lane, uint64_t ticket, struct coppice_resu
 	if (r < 0)
 		return r;
 	if (completion.status < 0)
-		explain_completion(lane, &completion);
+		failure_explain(lane, &completion);
 	*ret = (struct coppice_result){
 		.ticket = ticket,
 		.status = completion.status,
 		.value = completion.status < 0 ? 0 : completion.value,
 		.attended = completion.attended,
 		.mass = completion.mass,
+		.cause = completion.status < 0 ? completion.cause : 0,
 	};
 	return 0;
+}
+
+const char *coppice_explain_ticket(struct coppice_lane *lane, uint64_t ticket)
+{
+	uint64_t key = lane->c->key;
+	struct abi_completion completion;
+	unsigned long long number = ticket;
+
+	if (check_ticket(lane, ticket) < 0)
+		return explain_last(key);
+	if (lane_done(lane) < ticket)
+		explain(key, 0, "ticket %llu is still in flight", number);
+	else if (fetch(lane, ticket, &completion) < 0)
+		return explain_last(key);
+	else if (completion.status == 0)
+		explain(key, 0, "ticket %llu has not failed", number);
+	else
+		failure_explain(lane, &completion);
+	return explain_last(key);
 }
 
 static inline void relax(void)
@@ -170,8 +156,7 @@ static int sleep_until_done(struct coppice_lane *lane, uint64_t ticket, uint64_t
 	int r = 0;
 
 	while (lane_done(lane) < ticket) {
-		uint64_t now_ns = clock_now_ns();
-		uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+		uint64_t left_ns = clock_left_ns(deadline_ns);
 
 		done = ring_done(lane->segment.shared);
 		if (done >= ticket && done < ABI_RELEASED)
@@ -227,7 +212,7 @@ int wait_completion(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout
 		r = fetch(lane, ticket, ret);
 	if (r < 0)
 		return r;
-	return ret->status < 0 ? explain_completion(lane, ret) : 0;
+	return ret->status < 0 ? failure_explain(lane, ret) : 0;
 }
 
 int wait_oldest(struct coppice_lane *lane, uint64_t timeout_ns)

@@ -2,8 +2,9 @@
  * arena.c - arenas come and go, and an address is found in them.
  *
  * The connection keeps them in an array that is sorted by address; they do not overlap, so that an
- * address is in the last that begins at or before it, or in none. Of the device's memory the handle
- * is closed before the daemon hears that it may free it.
+ * address is in the last that begins at or before it, or in none. Each reference keeps the memory
+ * mapped and the connection's shell alive; the library has one until the arena is freed. Of the
+ * device's memory the handle is closed before the daemon hears that it may free it.
  */
 #include "arena.h"
 
@@ -13,6 +14,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define DEFAULT_ALIGN ((size_t)256)
 
 /* Under lists_lock: how many arenas begin at or before the address. */
 static size_t count_up_to(const struct arena_set *set, const uint8_t *address)
@@ -93,20 +96,6 @@ static void unmap(struct coppice_arena *arena)
 		connection_unmap(arena->c, arena->base, arena->bytes);
 }
 
-static void destroy(struct coppice_arena *arena)
-{
-	unmap(arena);
-	free(arena);
-}
-
-void arena_drop_all(struct coppice *c)
-{
-	for (size_t i = 0; i < c->arenas.n; i++)
-		destroy(c->arenas.items[i]);
-	free(c->arenas.items);
-	c->arenas = (struct arena_set){0};
-}
-
 static void release(struct coppice *c, uint32_t id)
 {
 	Coppice__ArenaFree message = COPPICE__ARENA_FREE__INIT;
@@ -115,6 +104,40 @@ static void release(struct coppice *c, uint32_t id)
 	message.arena = id;
 	call.request.arena_free = &message;
 	call_release(c, &call);
+}
+
+void coppice_arena_ref(struct coppice_arena *arena)
+{
+	atomic_fetch_add_explicit(&arena->n_refs, 1, memory_order_relaxed);
+}
+
+/* The last one's. Device memory is freed when the daemon hears of it: nobody may have it open
+ * then. */
+static void destroy(struct coppice_arena *arena)
+{
+	struct coppice *c = arena->c;
+	bool device = arena->device.address != 0;
+
+	unmap(arena);
+	if (device && connection_is_open(c))
+		release(c, arena->id);
+	free(arena);
+	connection_unref(c);
+}
+
+void coppice_arena_unref(struct coppice_arena *arena)
+{
+	/* acq_rel: who frees it comes behind all that the others did with it. */
+	if (arena && atomic_fetch_sub_explicit(&arena->n_refs, 1, memory_order_acq_rel) == 1)
+		destroy(arena);
+}
+
+void arena_drop_all(struct coppice *c)
+{
+	for (size_t i = 0; i < c->arenas.n; i++)
+		coppice_arena_unref(c->arenas.items[i]);
+	free(c->arenas.items);
+	c->arenas = (struct arena_set){0};
 }
 
 static int explain_map(struct coppice *c, int code)
@@ -141,7 +164,6 @@ static int map_device(struct coppice_arena *arena, const Coppice__ArenaReply *re
 	if (r < 0)
 		return r;
 	arena->base = (uint8_t *)(uintptr_t)arena->device.address;
-	atomic_store_explicit(&arena->c->has_device, 1, memory_order_relaxed);
 	return 0;
 }
 
@@ -154,7 +176,10 @@ static int adopt(struct coppice *c, const Coppice__ArenaReply *reply, int fd,
 
 	if (!arena)
 		return explain_map(c, -ENOMEM);
-	*arena = (struct coppice_arena){.c = c, .id = reply->arena, .bytes = reply->bytes};
+	arena->c = c;
+	arena->id = reply->arena;
+	arena->bytes = reply->bytes;
+	arena->n_refs = 1;
 	r = fd >= 0 ? map_host(arena, fd) : map_device(arena, reply);
 	if (r < 0) {
 		free(arena);
@@ -164,9 +189,11 @@ static int adopt(struct coppice *c, const Coppice__ArenaReply *reply, int fd,
 	r = insert_locked(&c->arenas, arena);
 	pthread_mutex_unlock(&c->lists_lock);
 	if (r < 0) {
-		destroy(arena);
+		unmap(arena);
+		free(arena);
 		return explain_map(c, r);
 	}
+	connection_ref(c);
 	*ret = arena;
 	return 0;
 }
@@ -243,21 +270,71 @@ void coppice_arena_free(struct coppice_arena *arena)
 {
 	if (!arena)
 		return;
-	/* In a forked child the locks are not to be touched, and all of it goes with the
-	 * connection. */
-	if (connection_is_foreign(arena->c))
+	/* In a forked child the locks are not to be touched; and what coppice_close has freed is not
+	 * freed again. */
+	if (!connection_is_open(arena->c))
 		return;
-
-	bool device = arena->device.address != 0;
 
 	pthread_mutex_lock(&arena->c->lists_lock);
 	remove_locked(&arena->c->arenas, arena);
 	pthread_mutex_unlock(&arena->c->lists_lock);
-	/* Device memory is freed when the daemon hears of it: nobody may have it open then. */
-	if (device)
-		unmap(arena);
-	release(arena->c, arena->id);
-	if (!device)
-		unmap(arena);
-	free(arena);
+	if (!arena->device.address)
+		release(arena->c, arena->id);
+	coppice_arena_unref(arena);
+}
+
+/* ---- pieces ---- */
+
+static int check_piece(struct coppice *c, size_t bytes, size_t align)
+{
+	int r = connection_check(c);
+
+	if (r < 0)
+		return r;
+	if (bytes == 0)
+		return explain(c->key, -EINVAL, "coppice_arena_alloc: a piece of no bytes");
+	if (align & (align - 1))
+		return explain(c->key, -EINVAL,
+			       "coppice_arena_alloc: align is %zu; give a power of two, or 0 for "
+			       "%zu",
+			       align, DEFAULT_ALIGN);
+	return 0;
+}
+
+/* Where a piece begins that lies behind `used` bytes; beyond the end: it does not fit. */
+static size_t place_piece(const struct coppice_arena *arena, size_t used, size_t bytes,
+			  size_t align)
+{
+	uintptr_t base = (uintptr_t)arena->base;
+	size_t at = ((base + used + align - 1) & ~(uintptr_t)(align - 1)) - base;
+
+	return at <= arena->bytes && bytes <= arena->bytes - at ? at : SIZE_MAX;
+}
+
+int coppice_arena_alloc(struct coppice_arena *arena, size_t bytes, size_t align, void **ret)
+{
+	size_t used = atomic_load_explicit(&arena->used, memory_order_relaxed);
+	size_t at;
+	int r = check_piece(arena->c, bytes, align);
+
+	if (r < 0)
+		return r;
+	do {
+		at = place_piece(arena, used, bytes, align ? align : DEFAULT_ALIGN);
+		if (at == SIZE_MAX)
+			return explain(arena->c->key, -ENOSPC,
+				       "coppice_arena_alloc: %zu bytes do not fit behind the %zu "
+				       "that are taken of the arena's %zu; make a larger one, or "
+				       "reset it",
+				       bytes, used, arena->bytes);
+	} while (!atomic_compare_exchange_weak_explicit(&arena->used, &used, at + bytes,
+							memory_order_relaxed,
+							memory_order_relaxed));
+	*ret = arena->base + at;
+	return 0;
+}
+
+void coppice_arena_reset(struct coppice_arena *arena)
+{
+	atomic_store_explicit(&arena->used, 0, memory_order_relaxed);
 }

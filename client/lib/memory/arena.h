@@ -7,11 +7,13 @@
 #include "device.h"
 
 struct coppice_arena {
-	struct coppice *c;
+	struct coppice *c; /* a reference to its shell */
 	uint32_t id;
 	uint8_t *base; /* owned mapping; of a device arena the device's address */
 	size_t bytes;
 	struct device_memory device; /* owned; address 0: a host arena */
+	_Atomic uint32_t n_refs; /* the library's until it is freed, and the app's */
+	_Atomic size_t used; /* bytes that coppice_arena_alloc has given out, gaps included */
 };
 
 struct arena_place {
@@ -41,7 +43,7 @@ static inline struct arena_place arena_place_of(struct coppice *c, const void *a
 	return (struct arena_place){.arena = last->arena, .offset = offset};
 }
 
-/* Unmaps and frees all arenas without asking the daemon, for the session ends. */
+/* Gives up the library's reference to all arenas without asking the daemon, for the session ends. */
 void arena_drop_all(struct coppice *c);
 
 #endif

@@ -127,11 +127,14 @@ int device_open(struct coppice *c, const Coppice__ArenaReply *reply, struct devi
 		leave_context(c);
 		r = error ? explain_refusal(c, error) : 0;
 	}
-	if (r < 0)
+	if (r < 0) {
 		release_context(c, &memory);
-	else
-		*ret = memory;
-	return r;
+		return r;
+	}
+	atomic_fetch_add_explicit(&c->n_device_ever, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&c->n_device_open, 1, memory_order_relaxed);
+	*ret = memory;
+	return 0;
 }
 
 void device_close(struct coppice *c, struct device_memory *memory)
@@ -143,5 +146,6 @@ void device_close(struct coppice *c, struct device_memory *memory)
 		c->driver->handle_close(memory->address);
 		leave_context(c);
 	}
+	atomic_fetch_sub_explicit(&c->n_device_open, 1, memory_order_relaxed);
 	release_context(c, memory);
 }

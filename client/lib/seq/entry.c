@@ -7,6 +7,7 @@
  */
 #include "seq.h"
 
+#include "client/lib/base/sized.h"
 #include "client/lib/lane/submit.h"
 #include "client/lib/lane/wait.h"
 
@@ -122,6 +123,7 @@ int coppice_seq_trim(struct coppice_seq *seq, uint32_t n_tokens, uint64_t *ret_t
 int coppice_seq_sparse(struct coppice_seq *seq, const struct coppice_sparse *sparse,
 		       uint64_t *ret_ticket)
 {
+	struct sized_caller caller = {seq->lane->c->key, "coppice_seq_sparse"};
 	const struct abi_sparse body = {
 		.tau = sparse->tau != 0 ? sparse->tau : SPARSE_TAU,
 		.stride = sparse->stride ? sparse->stride : SPARSE_STRIDE,
@@ -131,7 +133,10 @@ int coppice_seq_sparse(struct coppice_seq *seq, const struct coppice_sparse *spa
 	};
 	struct abi_entry entry = {.kind = ABI_SPARSE, .seq = seq->handle};
 	struct reservation place;
-	int r = submit_begin(seq->lane, sizeof(body), &place);
+	int r = sized_check(caller, sparse, sizeof(*sparse));
+
+	if (r == 0)
+		r = submit_begin(seq->lane, sizeof(body), &place);
 
 	if (r < 0)
 		return r;

@@ -2,7 +2,7 @@
 #ifndef COPPICE_CLIENT_SEQ_H
 #define COPPICE_CLIENT_SEQ_H
 
-#include "client/coppice.h"
+#include "client/lib/connection/call.h"
 #include "client/lib/base/list.h"
 #include "client/lib/connection/model.h"
 
@@ -12,12 +12,16 @@ struct coppice_seq {
 	uint64_t handle;
 	struct model model;
 	struct coppice_match match; /* as the daemon last told */
+	struct pending question; /* where is_asked: coppice_seq_wait_async's */
+	bool is_asked;
 };
 
 /* A sequence on a lane under a handle that the daemon gave. NULL: out of memory. */
-struct coppice_seq *seq_new(struct coppice_lane *lane, uint64_t handle, const struct model *model);
+MUST_CHECK struct coppice_seq *seq_new(struct coppice_lane *lane, uint64_t handle,
+				       const struct model *model);
 /* Tells the daemon that a handle is not wanted any more. Blocks for a message and its answer. */
 void seq_release(struct coppice *c, uint64_t handle);
+struct coppice_match seq_match_of(const Coppice__SeqReply *reply);
 /* Frees a lane's sequences without asking the daemon. */
 void seq_drop_all(struct coppice_lane *lane);
 

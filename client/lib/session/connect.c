@@ -69,18 +69,13 @@ static void connection_free(struct coppice *c)
 		close(c->socket);
 	if (c->bell >= 0)
 		close(c->bell);
-	/* In a forked child somebody who is not there may hold them. */
-	if (!connection_is_foreign(c)) {
-		pthread_cond_destroy(&c->answered);
-		pthread_mutex_destroy(&c->lock);
-		pthread_mutex_destroy(&c->lists_lock);
-		pthread_mutex_destroy(&c->near_lock);
-		pthread_mutex_destroy(&c->prompt_lock);
-	}
-	munmap((void *)c->alive, (size_t)sysconf(_SC_PAGESIZE));
+	if (c->answers_fd >= 0)
+		close(c->answers_fd);
+	if (c->poll_fd >= 0)
+		close(c->poll_fd);
 	free(c->inbox);
-	free(c->driver);
-	free(c);
+	atomic_store_explicit(&c->closed, 1, memory_order_relaxed);
+	connection_unref(c);
 }
 
 static void connection_freep(struct coppice **c)
@@ -96,9 +91,12 @@ static int connection_new(struct coppice **ret)
 
 	if (!c)
 		return -ENOMEM;
+	c->n_refs = 1;
 	c->key = EXPLAIN_CONNECT;
 	c->socket = -1;
 	c->bell = -1;
+	c->poll_fd = -1;
+	c->answers_fd = -1;
 	c->inbox = malloc(CHANNEL_MAX_BYTES);
 	if (c->inbox)
 		r = alive_page_new(&c->alive);
@@ -162,6 +160,7 @@ static int say_hello(struct coppice *c)
 			       answer.reply->hello->daemon_version,
 			       answer.reply->hello->abi_version, ABI_VERSION);
 	c->daemon_pid = answer.reply->hello->daemon_pid;
+	c->session = answer.reply->hello->session;
 	c->bell = answer_take_fd(&answer, 1);
 	return map_board(c, answer.fds[0]);
 }

@@ -8,6 +8,9 @@
  */
 #include "step.h"
 
+#include "client/lib/base/clock.h"
+#include "client/lib/base/sized.h"
+#include "client/lib/lane/wait.h"
 #include "client/lib/memory/arena.h"
 #include "client/lib/seq/seq.h"
 
@@ -99,6 +102,9 @@ static int check_seq(struct coppice *c, uint32_t index, const struct coppice_ste
 		return explain_tensor(c, index, "the handle", "belongs to another connection");
 	if (s->n_new == 0)
 		return explain_tensor(c, index, "n_new", "is 0; give at least one token");
+	if (s->pad || s->reserved[0] || s->reserved[1])
+		return explain_tensor(c, index, "a reserved word",
+				      "is not 0; this library has no meaning for it");
 	return 0;
 }
 
@@ -132,8 +138,11 @@ static int make_record(struct coppice *c, uint32_t i, const struct coppice_step 
 
 int step_check(struct coppice *c, const struct coppice_step *step)
 {
+	struct sized_caller caller = {c->key, "coppice_step"};
 	int r = connection_check(c);
 
+	if (r == 0)
+		r = sized_check(caller, step, sizeof(*step));
 	if (r < 0)
 		return r;
 	if (step->n_seqs == 0 || !step->seqs)
@@ -184,4 +193,32 @@ int coppice_step(struct coppice_lane *lane, const struct coppice_step *step, uin
 	if (r == 0)
 		submit_end(lane, &place, step_entry(step), ret_ticket);
 	return r;
+}
+
+/* Submits; where the lane is full, once its oldest entry has left. */
+static int submit_in_time(struct coppice_lane *lane, const struct coppice_step *step,
+			  uint64_t deadline_ns, uint64_t *ret_ticket)
+{
+	int r;
+
+	while ((r = coppice_step(lane, step, ret_ticket)) == -EAGAIN) {
+		r = wait_oldest(lane, clock_left_ns(deadline_ns));
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+int coppice_step_wait(struct coppice_lane *lane, const struct coppice_step *step,
+		      uint64_t timeout_ns, uint64_t *ret_ticket)
+{
+	uint64_t deadline_ns = clock_add_ns(clock_now_ns(), timeout_ns);
+	uint64_t ticket;
+	int r = submit_in_time(lane, step, deadline_ns, &ticket);
+
+	if (r < 0)
+		return r;
+	if (ret_ticket)
+		*ret_ticket = ticket;
+	return coppice_wait(lane, ticket, clock_left_ns(deadline_ns));
 }

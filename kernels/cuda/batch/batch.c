@@ -1,9 +1,4 @@
-/*
- * batch.c - batches on their way; see batch.h. A batch has a frame of its own until it is done, so
- * that what it reads in pinned memory stays; ids grow by one, and a batch is done only when all
- * before it are. What fails on the way fails the batch before it has an id, and nothing of it stays
- * under way.
- */
+/* batch.c - see batch.h. */
 #include "batch_chosen.h"
 #include "batch_impl.h"
 
@@ -18,16 +13,17 @@
  * across the bus. */
 #define SETTLE_NS UINT64_C(4000)
 
-int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_blocks)
+int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
+	       bool wide)
 {
-	*b = (struct batch){.pool = pool, .costs = costs_find(code), .code = code};
+	*b = (struct batch){.pool = pool, .costs = costs, .wide = wide};
 	b->n_blocks = b->all_blocks = n_blocks;
 	pthread_mutex_init(&b->ahead.lock, NULL);
-	if (queue_init(&b->queue) != 0 ||
+	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->clocks, BATCH_FRAMES * sizeof(*b->clocks)) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->tells, BATCH_FRAMES * sizeof(*b->tells)) != cudaSuccess ||
 	    cudaMalloc((void **)&b->ticket, 2 * sizeof(*b->ticket)) != cudaSuccess ||
-	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->queue.stream) != cudaSuccess)
+	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->stream) != cudaSuccess)
 		return -ENOMEM;
 	memset(b->clocks, 0, BATCH_FRAMES * sizeof(*b->clocks));
 	memset(b->tells, 0, BATCH_FRAMES * sizeof(*b->tells));
@@ -41,8 +37,8 @@ int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_bl
 void batch_done(struct batch *b)
 {
 	stand_leave(b);
-	if (b->queue.stream)
-		cudaStreamSynchronize(b->queue.stream);
+	if (b->stream)
+		cudaStreamSynchronize(b->stream);
 	for (uint32_t i = 0; i < BATCH_FRAMES; i++)
 		cudaFreeHost(b->frames[i].host.at);
 	for (uint32_t i = 0; i < BATCH_STAGED; i++)
@@ -62,10 +58,11 @@ void batch_done(struct batch *b)
 	launch_chain_done(&b->chain);
 	stand_done(b);
 	free(b->needs);
-	hosts_done(&b->hosts);
+	free(b->hosts);
 	program_done(&b->program);
 	peer_free(b->peer);
-	queue_done(&b->queue);
+	if (b->stream)
+		cudaStreamDestroy(b->stream);
 	*b = (struct batch){0};
 }
 
@@ -75,8 +72,7 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 {
 	size_t bytes = plan_bytes(p), at = 0;
 	char *host;
-	int r = queue_grow_pinned(&u->b->queue, &u->frame->host,
-				  u->host_used + bytes + u->host_due);
+	int r = batch_grow(u->b, &u->frame->host, u->host_used + bytes + u->host_due, true);
 
 	if (r)
 		return r;
@@ -88,7 +84,7 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 			memcpy(host + at, p->arrays[i].at, n);
 		at += align_up(n);
 	}
-	return queue_bring(&u->b->queue, plan->device.at, host, bytes);
+	return batch_bring(u->b, plan->device.at, host, bytes);
 }
 
 static char *layer_of(const struct batch *b, const struct backend_job *job)
@@ -133,9 +129,10 @@ static struct device_inbound make_inbound(struct upload *u, const struct backend
 	return in;
 }
 
-static struct device_attend make_attend(struct batch *b, const struct backend_job *job,
-					const struct batch_plan *plan, const struct tables *t)
+static int run_attend(struct upload *u, const struct backend_job *job,
+		      const struct batch_plan *plan, const struct tables *t)
 {
+	struct batch *b = u->b;
 	struct device_attend attend = plan->attend;
 	uint64_t entries = (uint64_t)plan->n_parts * job->shape->n_q_heads;
 
@@ -152,7 +149,9 @@ static struct device_attend make_attend(struct batch *b, const struct backend_jo
 	b->last = attend;
 	b->last_exchange.n_rows = 0;
 	b->n_last++;
-	return attend;
+	if (attend.n_units && batch_expect(b, device_attend(&attend, b->stream)) != 0)
+		return -EIO;
+	return batch_expect(b, device_merge(&attend, b->stream));
 }
 
 /* Of chosen blocks: no plan, no partials. */
@@ -193,22 +192,25 @@ static int add_exchange(struct upload *u, const struct backend_job *job, const s
 		.bf16 = job->shape->dtype == WORK_BF16,
 	};
 
-	peer_describe(b->peer, &rows, &b->last_exchange);
+	peer_describe(b, &rows, &b->last_exchange);
 	return peer_add(b->peer, &rows);
 }
 
 /* Rows whose O went to device memory on the way to where it is wanted. */
-static struct device_outbound make_outbound(const struct backend_job *job, const struct tables *t)
+static int run_outbound(struct upload *u, const struct backend_job *job, const struct tables *t)
 {
-	struct device_outbound out = {.copies = t->o,
-				      .bytes = backend_job_heads(job) *
-					       (uint32_t)shape_group_bytes(job->shape)};
+	uint32_t n = 0;
 
-	for (uint32_t i = 0; t->o && i < job->list->n_rows; i++) {
+	if (!t->o)
+		return 0;
+	for (uint32_t i = 0; i < job->list->n_rows; i++) {
 		if (t->o[i].to)
-			t->o[out.n++] = t->o[i];
+			t->o[n++] = t->o[i];
 	}
-	return out;
+	return batch_expect(u->b, device_outbound(t->o, n,
+						  backend_job_heads(job) *
+							  (uint32_t)shape_group_bytes(job->shape),
+						  u->b->stream));
 }
 
 /* Makes a plan; one that the device does not get is nobody's. */
@@ -255,9 +257,10 @@ static int ready_plan(struct upload *u, const struct backend_job *job,
 	else if (!*ret)
 		r = all ? send_plan(u, job, NULL, ret) : send_plan_of_wanted(u, job, ret);
 	if (!r)
-		r = queue_grow(&b->queue, &b->parts,
+		r = batch_grow(b, &b->parts,
 			       (uint64_t)(*ret)->n_parts * job->shape->n_q_heads *
-				       (job->shape->head_dim + 2) * sizeof(float));
+				       (job->shape->head_dim + 2) * sizeof(float),
+			       false);
 	return r;
 }
 
@@ -270,76 +273,42 @@ static void count_job(struct batch *b, const struct backend_job *job, const stru
 	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
 }
 
-/* What a job is made from, before anything of it is launched. */
-static int ready_job(struct upload *u, const struct backend_job *job, const struct batch_need *need,
-		     struct batch_plan **ret_plan, struct chosen_job *ret_chosen)
-{
-	struct batch_plan *plan = NULL;
-	size_t patches;
-	int r = job->chosen ? chosen_ready(u, job, ret_chosen) : ready_plan(u, job, need, &plan);
-
-	*ret_plan = plan;
-	if (r || !plan || !plan->growth.n_patches)
-		return r;
-	patches = align_up(plan->growth.n_patches * sizeof(struct device_patch));
-	return queue_grow_pinned(&u->b->queue, &u->frame->host,
-				 u->host_used + u->host_due + patches);
-}
-
-static int launch_part(struct batch *b, const struct layer *layer)
-{
-	return queue_expect(&b->queue, layer_launch(layer, queue_to(&b->queue)));
-}
-
-/* Programs are made between what comes before attention and what comes behind it. */
-static int launch_chosen(struct upload *u, const struct backend_job *job,
-			 const struct chosen_job *chosen, const struct tables *t,
-			 const struct layer *layer)
-{
-	struct layer before = {.inbound = layer->inbound};
-	struct layer behind = {.outbound = layer->outbound, .finish = layer->finish};
-	int r = launch_part(u->b, &before);
-
-	if (!r)
-		r = run_chosen(u, job, chosen, t);
-	return r ? r : launch_part(u->b, &behind);
-}
-
-/* Launches that are to be a chain. Who only appends needs no plan. finish: NULL, or the batch's, of
- * its last job. */
-static int run_job(struct upload *u, const struct backend_job *job, const struct batch_need *need,
-		   const struct device_finish *finish)
+/* Launches that are to be a chain. Who only appends needs no plan. */
+static int run_job(struct upload *u, const struct backend_job *job, const struct batch_need *need)
 {
 	bool wanted = job->list->n_rows && need->n_wanted;
 	struct batch_plan *plan = NULL;
-	struct layer layer = {.finish = finish};
-	struct device_outbound outbound;
-	struct device_attend attend;
 	struct device_inbound in;
 	struct chosen_job chosen;
 	struct tables tables;
-	int r = wanted ? ready_job(u, job, need, &plan, &chosen) : 0;
+	int r = 0;
 
+	if (wanted)
+		r = job->chosen ? chosen_ready(u, job, &chosen) : ready_plan(u, job, need, &plan);
+	if (!r && plan && plan->growth.n_patches)
+		r = batch_grow(u->b, &u->frame->host,
+			       u->host_used + u->host_due +
+				       align_up(plan->growth.n_patches *
+						sizeof(struct device_patch)),
+			       true);
 	if (r)
 		return r;
 	tables_make(u, job, &need->place, &tables);
 	in = make_inbound(u, job, plan, need, &tables);
-	layer.inbound = &in;
-	if (!wanted)
-		return launch_part(u->b, &layer);
-	if (!tables.lse_to) {
-		outbound = make_outbound(job, &tables);
-		layer.outbound = &outbound;
+	r = batch_expect(u->b, device_inbound(&in, u->b->stream));
+	if (r || !wanted)
+		return r;
+	if (job->chosen) {
+		r = run_chosen(u, job, &chosen, &tables);
+		return r ? r : run_outbound(u, job, &tables);
 	}
-	if (job->chosen)
-		return launch_chosen(u, job, &chosen, &tables, &layer);
 	plan->used = plan->plan_id ? ++u->b->uses : 0;
 	count_job(u->b, job, plan);
 	u->plan = plan;
-	attend = make_attend(u->b, job, plan, &tables);
-	layer.attend = &attend;
-	r = launch_part(u->b, &layer);
-	return r || !tables.lse_to ? r : add_exchange(u, job, &tables);
+	r = run_attend(u, job, plan, &tables);
+	if (!r && tables.lse_to)
+		return add_exchange(u, job, &tables);
+	return r ? r : run_outbound(u, job, &tables);
 }
 
 /* The same of one that a launch stands for, which has all but the tables. */
@@ -401,13 +370,13 @@ static int frame_take(struct batch *b, size_t host, size_t device, struct upload
 	int r;
 
 	if (frame->id && !frame->counted) {
-		if (queue_await(&b->queue) != 0)
+		if (batch_await(b) != 0)
 			return -EIO;
 		frame_count(b, frame);
 	}
-	r = queue_grow_pinned(&b->queue, &frame->host, host);
+	r = batch_grow(b, &frame->host, host, true);
 	if (!r)
-		r = queue_grow(&b->queue, frame->device, device);
+		r = batch_grow(b, frame->device, device, false);
 	frame->clock->begin_ns = 0;
 	frame->begun_ns = frame->bus_ns = 0;
 	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
@@ -419,13 +388,34 @@ static int check_batch(struct batch *b, const struct backend_batch *batch)
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct work_shape *shape = batch->jobs[i].shape;
 
-		if (shape_page_bytes(b->pool, shape, NULL, 0) == 0)
+		if (batch_page_bytes(b->pool, shape, NULL, 0) == 0)
 			return -EINVAL;
-		if (queue_expect(&b->queue, device_attend_init(shape->head_dim,
-							       shape->dtype == WORK_BF16)) != 0)
+		if (batch_expect(b, device_attend_init(shape->head_dim,
+						       shape->dtype == WORK_BF16)) != 0)
 			return -EIO;
 	}
 	return 0;
+}
+
+int batch_add_host(struct batch *b, uint64_t base, uint64_t bytes)
+{
+	struct batch_host *hosts = realloc(b->hosts, (b->n_hosts + 1) * sizeof(*hosts));
+
+	if (!hosts)
+		return -ENOMEM;
+	b->hosts = hosts;
+	hosts[b->n_hosts++] = (struct batch_host){base, bytes};
+	return 0;
+}
+
+void batch_drop_host(struct batch *b, uint64_t base)
+{
+	for (uint32_t i = 0; i < b->n_hosts; i++) {
+		if (b->hosts[i].base == base) {
+			b->hosts[i] = b->hosts[--b->n_hosts];
+			return;
+		}
+	}
 }
 
 /* Before the batch is called or launched. */
@@ -442,21 +432,15 @@ static void put_tells(struct batch *b, const struct backend_batch *batch, uint64
 }
 
 /* The batch is done when all that was launched is. */
-static struct device_finish make_finish(struct batch *b, uint64_t id)
-{
-	const struct peer_state *state = peer_state_of(b->peer);
-
-	return (struct device_finish){.clock = b->frames[id % BATCH_FRAMES].clock,
-				      .id = id,
-				      .exchanged = state ? &state->exchanged : NULL,
-				      .tells = &b->tells[id % BATCH_FRAMES]};
-}
-
 static int finish(struct batch *b, uint64_t id)
 {
-	struct device_finish last = make_finish(b, id);
+	const struct peer_state *state = peer_state_of(b->peer);
+	struct device_finish last = {.clock = b->frames[id % BATCH_FRAMES].clock,
+				     .id = id,
+				     .exchanged = state ? &state->exchanged : NULL,
+				     .tells = &b->tells[id % BATCH_FRAMES]};
 
-	return launch_part(b, &(struct layer){.finish = &last});
+	return batch_expect(b, device_finish(&last, b->stream));
 }
 
 /* A job's launches are a chain, as buffers may grow between jobs; the last one ends with the batch,
@@ -464,15 +448,15 @@ static int finish(struct batch *b, uint64_t id)
 static int run_chain(struct upload *u, const struct backend_batch *batch, uint32_t i)
 {
 	struct batch *b = u->b;
-	struct device_finish last = make_finish(b, b->last_id + 1);
-	bool ends = i + 1 == batch->n_jobs && !b->peer;
 	int r;
 
-	queue_record(&b->queue, &b->chain);
-	r = run_job(u, &batch->jobs[i], &b->needs[i], ends ? &last : NULL);
+	launch_chain_begin(&b->chain);
+	r = run_job(u, &batch->jobs[i], &b->needs[i]);
+	if (!r && i + 1 == batch->n_jobs && !b->peer)
+		r = finish(b, b->last_id + 1);
 	if (!r)
-		return queue_play(&b->queue);
-	queue_drop(&b->queue);
+		return batch_expect(b, launch_chain_go(&b->chain, b->stream));
+	launch_chain_drop();
 	return r;
 }
 
@@ -493,7 +477,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	struct upload u;
 	size_t host, device;
 	bool called;
-	int r = b->queue.failed ? -EIO : check_batch(b, batch);
+	int r = b->failed ? -EIO : check_batch(b, batch);
 
 	if (!r)
 		r = find_needs(b, batch, &host, &device);
@@ -512,9 +496,9 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	else if (!r)
 		r = run_batch(&u, batch);
 	if (r) {
-		b->queue.failed = b->queue.failed || r == -EIO;
+		b->failed = b->failed || r == -EIO;
 		/* Jobs before this one may be reading tables that the next batch overwrites. */
-		queue_await(&b->queue);
+		batch_await(b);
 		return r;
 	}
 	u.frame->id = ++b->last_id;
@@ -528,11 +512,11 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 /* Launched one by one: the first of a graph may wait for memory. */
 int batch_conclude(struct batch *b)
 {
-	int r = peer_conclude(b->peer);
+	int r = peer_conclude(b);
 
 	if (!r)
 		r = finish(b, b->last_id);
-	b->queue.failed = b->queue.failed || r;
+	b->failed = b->failed || r;
 	return r;
 }
 
@@ -543,19 +527,19 @@ static void look_for_failure(struct batch *b)
 
 	if (++b->n_looks % LOOKS_A_QUERY)
 		return;
-	r = cudaStreamQuery(b->queue.stream);
+	r = cudaStreamQuery(b->stream);
 	if (r == cudaErrorNotReady)
 		cudaGetLastError();
 	else
-		b->queue.failed = queue_expect(&b->queue, r) != 0;
+		b->failed = batch_expect(b, r) != 0;
 }
 
 int batch_completed(struct batch *b, uint64_t *ret_id)
 {
 	uint32_t rank;
 
-	b->queue.failed = b->queue.failed || peer_is_late(b->peer, &rank);
-	while (b->done_id < b->last_id && !b->queue.failed) {
+	b->failed = b->failed || peer_is_late(b->peer, &rank);
+	while (b->done_id < b->last_id && !b->failed) {
 		struct batch_frame *frame = &b->frames[(b->done_id + 1) % BATCH_FRAMES];
 
 		if (!frame_is_done(frame)) {
@@ -567,7 +551,7 @@ int batch_completed(struct batch *b, uint64_t *ret_id)
 		frame_count(b, frame);
 		stand_note_done(b);
 	}
-	if (b->queue.failed)
+	if (b->failed)
 		return -EIO;
 	*ret_id = b->done_id;
 	return 0;
@@ -580,19 +564,19 @@ bool batch_settled(struct batch *b, uint64_t id)
 	if (frame->id != id || !__atomic_load_n(&frame->clock->begin_ns, __ATOMIC_RELAXED))
 		return false;
 	if (!frame->begun_ns)
-		frame->begun_ns = clock_ns();
-	return clock_ns() - frame->begun_ns >= SETTLE_NS + frame->bus_ns;
+		frame->begun_ns = batch_now_ns();
+	return batch_now_ns() - frame->begun_ns >= SETTLE_NS + frame->bus_ns;
 }
 
 int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,
 	       uint32_t n)
 {
-	struct pool_pages pages;
+	struct program_pages pages;
 	bool wrong = false;
 
-	if (shape_page_bytes(b->pool, shape, NULL, 0) == 0)
+	if (batch_page_bytes(b->pool, shape, NULL, 0) == 0)
 		return -EINVAL;
-	pages = shape_pages(b->pool, shape);
+	pages = shape_pages(b, shape);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct backend_move *move = &moves[i];
 		struct device_move to = {
@@ -606,10 +590,10 @@ int batch_move(struct batch *b, const struct work_shape *shape, const struct bac
 			.to_row = move->to_row % DEVICE_GROUP_TOKENS,
 		};
 
-		wrong = wrong || queue_expect(&b->queue, device_move(&to, b->queue.stream)) != 0;
+		wrong = wrong || batch_expect(b, device_move(&to, b->stream)) != 0;
 	}
-	if (wrong || queue_await(&b->queue) != 0) {
-		b->queue.failed = true;
+	if (wrong || batch_await(b) != 0) {
+		b->failed = true;
 		return -EIO;
 	}
 	return 0;

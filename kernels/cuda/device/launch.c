@@ -1,13 +1,10 @@
-/*
- * launch.c - launches, one by one and as graphs; see launch.h. A chain's graph is the one kept
- * whose kernels are the same in the same order: it gets new arguments, or else takes the place of
- * the one that was used longest ago. Where the driver refuses a graph, the launches go one by one
- * from then on, and say themselves what is wrong.
- */
+/* launch.c - see launch.h. */
 #include "launch.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>
+
+static _Thread_local struct launch_chain *recording;
 
 /* ---- one ------------------------------------------------------------------------------------ */
 
@@ -167,7 +164,7 @@ static int go_apart(struct launch_chain *chain, cudaStream_t stream)
 
 /* ---- chains --------------------------------------------------------------------------------- */
 
-int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
+static int chain_start(struct launch_chain *chain, cudaStream_t stream)
 {
 	int r = cudaSuccess;
 
@@ -190,17 +187,29 @@ void launch_chain_done(struct launch_chain *chain)
 void launch_chain_begin(struct launch_chain *chain)
 {
 	chain->n = 0;
+	recording = chain;
 }
 
-int launch_put(const struct launch *l, struct launch_to to)
+void launch_chain_drop(void)
 {
-	struct launch_chain *chain = to.recorded;
+	recording = NULL;
+}
+
+int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
+{
+	recording = NULL;
+	return chain_start(chain, stream);
+}
+
+int launch_put(const struct launch *l, struct CUstream_st *stream)
+{
+	struct launch_chain *chain = recording;
 	int r = cudaSuccess;
 
 	if (!chain)
-		return start(l, to.stream);
+		return start(l, stream);
 	if (chain->n == LAUNCH_CHAIN)
-		r = launch_chain_go(chain, to.stream);
+		r = chain_start(chain, stream);
 	memcpy(chain->arguments[chain->n], l->argument, l->argument_bytes);
 	chain->launches[chain->n] = *l;
 	chain->launches[chain->n].argument = chain->arguments[chain->n];

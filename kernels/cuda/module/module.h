@@ -6,7 +6,6 @@
 #define COPPICE_CUDA_MODULE_H
 
 #include "kernels/backend.h"
-#include "kernels/cuda/device/code.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,7 +45,7 @@ typedef void (*cuda_arena_free)(struct backend *b, uint64_t base);
 struct cuda_card {
 	char name[64];
 	uint32_t n_blocks; /* multiprocessors */
-	enum code code; /* that it computes with */
+	bool wide; /* it computes stages, of head dims up to 128 */
 	const struct costs *costs; /* while the module is loaded */
 };
 
@@ -60,8 +59,10 @@ struct cuda_measure_layers {
 	uint32_t n_layers; /* of the model, taken in turn */
 	uint32_t layer; /* that of the batch */
 	uint32_t depth; /* launched one behind the other */
-	/* a layer is both, or one of them alone: the exchange is between devices that have met */
-	bool attend, exchange;
+	bool attend,
+		/* a layer is both, or one of them alone: the exchange is between devices that have
+		 * met */
+		exchange;
 };
 
 /* A layer on a device, by the device's own clock: its partials are there, and it has what the

@@ -1,12 +1,7 @@
-/*
- * estimate_pages.c - an estimate from the pool's pages; see estimate_pages.h. Tables, scratch,
- * masses and Q are one piece of device memory each time, and what comes back one of pinned memory:
- * the next estimate takes the same, so each waits for its end.
- */
+/* estimate_pages.c - see estimate_pages.h. */
 #include "estimate_pages.h"
 
-#include "kernels/cuda/device/shape.h"
-#include "kernels/arith.h"
+#include "kernels/cuda/batch/batch_impl.h"
 #include "kernels/cuda/device/bring.h"
 #include "select.h"
 #include "kernels/cuda/device/windows.h"
@@ -16,7 +11,6 @@
 #include <string.h>
 
 #define ROWS_MOST 65535u /* that a launch brings */
-#define TABLE_ALIGN 256u
 
 /* Tables of an estimate, in pinned memory and then on the device. */
 struct tables_of {
@@ -54,10 +48,10 @@ static void list_windows(const struct backend_estimate *e, struct tables_of *t)
 }
 
 /* Tokens from pos on, within a window that is listed: rows of a page from the given one on. */
-static void list_tokens(const struct sparse *with, const struct backend_estimate *e,
+static void list_tokens(const struct batch *b, const struct backend_estimate *e,
 			struct tables_of *t, uint32_t pos, struct work_slice rows)
 {
-	struct pool_pages pages = shape_pages(with->pool, e->shape);
+	struct program_pages pages = shape_pages(b, e->shape);
 	uint32_t list = t->windows[pos / ESTIMATE_WINDOW_TOKENS] & ~ESTIMATE_LISTED;
 	uint32_t *to =
 		t->lists + (size_t)list * ESTIMATE_WINDOW_TOKENS + pos % ESTIMATE_WINDOW_TOKENS;
@@ -67,13 +61,13 @@ static void list_tokens(const struct sparse *with, const struct backend_estimate
 			(e->shape->head_dim / 64);
 }
 
-static void fill_tables(const struct sparse *with, const struct backend_estimate *e,
+static void fill_tables(const struct batch *b, const struct backend_estimate *e,
 			struct tables_of *t)
 {
 	uint32_t pos = 0;
 
 	t->n_windows = windows_count(e->n_k);
-	windows_find(with->pool, e->shape, e->slices, e->n_slices, t->windows);
+	windows_find(b, e->shape, e->slices, e->n_slices, t->windows);
 	list_windows(e, t);
 	for (uint32_t i = 0; i < e->n_slices && t->n_lists; i++) {
 		uint32_t row = e->slices[i].first, end = row + e->slices[i].count, n;
@@ -83,7 +77,7 @@ static void fill_tables(const struct sparse *with, const struct backend_estimate
 
 			n = end - row < left ? end - row : left;
 			if (t->windows[pos / ESTIMATE_WINDOW_TOKENS] & ESTIMATE_LISTED)
-				list_tokens(with, e, t, pos,
+				list_tokens(b, e, t, pos,
 					    (struct work_slice){e->slices[i].page, (uint16_t)row,
 								(uint16_t)n});
 		}
@@ -106,24 +100,23 @@ struct device_estimate estimate_on_device(const struct backend_estimate *e)
 
 size_t estimate_n_masses(const struct backend_estimate *e)
 {
-	return (size_t)e->shape->n_kv_heads * ceil_div(e->n_q, e->block_tokens) *
-	       ceil_div(e->n_k, e->block_tokens);
+	return (size_t)e->shape->n_kv_heads * n_of(e->n_q, e->block_tokens) *
+	       n_of(e->n_k, e->block_tokens);
 }
 
-static struct device_estimate from_pages(const struct sparse *with,
-					 const struct backend_estimate *e)
+static struct device_estimate from_pages(const struct batch *b, const struct backend_estimate *e)
 {
 	struct device_estimate on = estimate_on_device(e);
 
 	on.layer = e->layer;
-	on.pool = with->pool->base;
-	on.pool_bytes = with->pool->bytes;
-	on.page_bytes = shape_page_bytes(with->pool, e->shape, NULL, 0);
+	on.pool = b->pool->base;
+	on.pool_bytes = b->pool->bytes;
+	on.page_bytes = batch_page_bytes(b->pool, e->shape, NULL, 0);
 	return on;
 }
 
 /* Whole, to where the estimate reads it. */
-static int bring_q(const struct sparse *with, const struct backend_estimate *e,
+static int bring_q(struct batch *b, const struct backend_estimate *e,
 		   const struct device_estimate *on)
 {
 	int r = 0;
@@ -136,7 +129,7 @@ static int bring_q(const struct sparse *with, const struct backend_estimate *e,
 					       .to_stride = on->q_stride,
 					       .row_bytes = on->q_stride,
 					       .n_rows = n};
-		r = queue_expect(with->queue, device_bring(&q, with->queue->stream));
+		r = batch_expect(b, device_bring(&q, b->stream));
 	}
 	return r;
 }
@@ -148,82 +141,80 @@ struct needs {
 	size_t scratch, tables, masses, q;
 };
 
-static int needs_of(const struct sparse *with, const struct backend_estimate *e,
-		    struct device_estimate *ret, struct needs *ret_needs)
+static int needs_of(struct batch *b, const struct backend_estimate *e, struct device_estimate *ret,
+		    struct needs *ret_needs)
 {
-	bool there = (e->q | e->q_stride) % 16 == 0 && !hosts_have(with->hosts, e->q);
+	bool there = (e->q | e->q_stride) % 16 == 0 && !batch_in_host(b, e->q);
 
-	if (shape_page_bytes(with->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
+	if (batch_page_bytes(b->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
 		return -EINVAL;
-	*ret = from_pages(with, e);
+	*ret = from_pages(b, e);
 	*ret_needs = (struct needs){
 		.scratch = device_estimate_bytes(ret),
-		.tables = align_to(windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS) *
-					   sizeof(uint32_t),
-				   TABLE_ALIGN),
-		.masses = align_to(estimate_n_masses(e) * sizeof(float), TABLE_ALIGN),
+		.tables = align_up(windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS) *
+				   sizeof(uint32_t)),
+		.masses = align_up(estimate_n_masses(e) * sizeof(float)),
 		.q = there ? 0 : e->n_q * shape_row_bytes(e->shape),
 	};
 	return ret_needs->scratch ? 0 : -EINVAL;
 }
 
-static int run(const struct sparse *with, const struct backend_estimate *e,
-	       const struct needs *needs, const struct tables_of *t, struct device_estimate *on)
+static int run(struct batch *b, const struct backend_estimate *e, const struct needs *needs,
+	       const struct tables_of *t, struct device_estimate *on)
 {
 	size_t words = t->n_windows + (size_t)t->n_lists * ESTIMATE_WINDOW_TOKENS;
-	int r = queue_bring(with->queue, (void *)(uintptr_t)on->windows, t->windows,
+	int r = batch_bring(b, (void *)(uintptr_t)on->windows, t->windows,
 			    words * sizeof(uint32_t));
 
 	if (needs->q) {
 		on->q = (uintptr_t)on->mass + needs->masses;
-		r = r ? r : bring_q(with, e, on);
+		r = r ? r : bring_q(b, e, on);
 	} else {
 		on->q = e->q;
 		on->q_stride = e->q_stride;
 	}
-	return r ? r : queue_expect(with->queue, device_estimate(on, with->queue->stream));
+	return r ? r : batch_expect(b, device_estimate(on, b->stream));
 }
 
 /* Masses will be on the device. ret_host: pinned memory for so many bytes. */
-static int start(struct estimate_room *room, const struct sparse *with,
-		 const struct backend_estimate *e, size_t host_bytes, struct device_estimate *on,
-		 void **ret_host)
+static int start(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
+		 size_t host_bytes, struct device_estimate *on, void **ret_host)
 {
 	struct tables_of t = {0};
 	struct needs needs;
-	int r = needs_of(with, e, on, &needs);
+	int r = needs_of(b, e, on, &needs);
 
 	if (!r)
-		r = queue_grow_pinned(with->queue, &room->host, needs.tables + host_bytes);
+		r = batch_grow(b, &room->host, needs.tables + host_bytes, true);
 	if (!r)
-		r = queue_grow(with->queue, &room->device,
-			       needs.scratch + needs.tables + needs.masses + needs.q);
+		r = batch_grow(b, &room->device,
+			       needs.scratch + needs.tables + needs.masses + needs.q, false);
 	if (r)
 		return r;
 	t.windows = room->host.at;
 	t.lists = t.windows + windows_count(e->n_k);
-	fill_tables(with, e, &t);
+	fill_tables(b, e, &t);
 	char *at = room->device.at;
 	on->scratch = at;
 	on->windows = (const void *)(at + needs.scratch);
 	on->lists = on->windows + t.n_windows;
 	on->mass = (void *)(at + needs.scratch + needs.tables);
 	*ret_host = (char *)room->host.at + needs.tables;
-	return run(with, e, &needs, &t, on);
+	return run(b, e, &needs, &t, on);
 }
 
-int estimate_room_run(struct estimate_room *room, const struct sparse *with,
-		      const struct backend_estimate *e, const float **ret_mass)
+int estimate_room_run(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
+		      const float **ret_mass)
 {
 	size_t bytes = estimate_n_masses(e) * sizeof(float);
 	struct device_estimate on;
 	void *host;
-	int r = start(room, with, e, bytes, &on, &host);
+	int r = start(room, b, e, bytes, &on, &host);
 
 	if (!r)
-		r = queue_bring(with->queue, host, on.mass, bytes);
+		r = batch_bring(b, host, on.mass, bytes);
 	if (!r)
-		r = queue_expect(with->queue, cudaStreamSynchronize(with->queue->stream));
+		r = batch_expect(b, cudaStreamSynchronize(b->stream));
 	if (!r)
 		*ret_mass = host;
 	return r;
@@ -239,7 +230,7 @@ static void add_shares(const struct device_selected *at, uint32_t n, struct sele
 	}
 }
 
-int estimate_room_choose(struct estimate_room *room, const struct sparse *with,
+int estimate_room_choose(struct estimate_room *room, struct batch *b,
 			 const struct backend_estimate *e, const struct estimate_choice *choice,
 			 const uint64_t **ret_kept)
 {
@@ -265,7 +256,7 @@ int estimate_room_choose(struct estimate_room *room, const struct sparse *with,
 		return -EINVAL;
 	select.n_rows = e->shape->n_kv_heads * select.n_ranges;
 	size_t results = select.n_rows * sizeof(struct device_selected);
-	r = start(room, with, e,
+	r = start(room, b, e,
 		  results + (size_t)select.n_rows * select.n_words * sizeof(*select.kept), &on,
 		  &host);
 	if (r)
@@ -273,9 +264,9 @@ int estimate_room_choose(struct estimate_room *room, const struct sparse *with,
 	select.mass = on.mass;
 	select.selected = host;
 	select.kept = (void *)((char *)host + results);
-	r = queue_expect(with->queue, device_select(&select, with->queue->stream));
+	r = batch_expect(b, device_select(&select, b->stream));
 	if (!r)
-		r = queue_expect(with->queue, cudaStreamSynchronize(with->queue->stream));
+		r = batch_expect(b, cudaStreamSynchronize(b->stream));
 	if (r)
 		return r;
 	add_shares(select.selected, select.n_rows, choice->shares);

@@ -1,8 +1,4 @@
-/*
- * tier.c - copies between pool and host memory; see tier.h. Each way counts what was asked for,
- * launched and ended; all of it ends in the order in which it was asked for. The first error stays:
- * what is asked for behind it never ends, and nobody waits for it.
- */
+/* tier.c - see tier.h. */
 #include "tier.h"
 
 #include <assert.h>
