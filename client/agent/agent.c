@@ -58,6 +58,7 @@ static int connect_daemon(struct agent *agent, uint32_t max_rows, struct fault *
 	const struct options *o = agent->options;
 	const struct llama_config *c = &agent->model.config;
 	const struct coppice_model_info info = {
+		.size = sizeof(info),
 		.name = agent->name,
 		.n_layers = c->n_layers,
 		.n_q_heads = c->n_q_heads,

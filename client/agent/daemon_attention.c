@@ -9,6 +9,7 @@
 
 #define SLICE_NS 200000000u /* how long a signal may go unseen */
 #define MAX_PARTS 256
+#define ARENA_SLACK_BYTES 4096 /* pieces begin at multiples of 256 */
 
 static bool stopped(const struct daemon_attention *self)
 {
@@ -40,53 +41,35 @@ static int wait_ticket(struct daemon_attention *self, uint64_t ticket, const cha
 	}
 }
 
-static uint64_t page_up(uint64_t bytes)
+/* Room for the rows of one pass. */
+static int make_rows(struct daemon_attention *self, uint64_t row_bytes, void **ret,
+		     struct fault *fault)
 {
-	return (bytes + 4095) & ~(uint64_t)4095;
+	int r = coppice_arena_alloc(self->arena, self->options.max_rows * row_bytes, 0, ret);
+	return r < 0 ? fail(self, r, "no room for a pass", fault) : 0;
 }
 
 static int make_arena(struct daemon_attention *self, struct fault *fault)
 {
-	const struct coppice_model_info *m = &self->options.model;
-	const uint64_t row = m->head_dim * (m->dtype == COPPICE_FP32 ? 4ull : 2ull);
-	const uint64_t q = page_up(self->options.max_rows * row * m->n_q_heads);
-	const uint64_t kv = page_up(self->options.max_rows * row * m->n_kv_heads);
-	int r = coppice_arena_new(self->coppice, COPPICE_HOST, 2 * (q + kv), &self->arena);
+	const uint64_t q = self->layout.q_row_bytes, kv = self->layout.kv_row_bytes;
+	const uint64_t bytes = 2 * (q + kv) * self->options.max_rows + ARENA_SLACK_BYTES;
+	int r = coppice_arena_new(self->coppice, COPPICE_HOST, bytes, &self->arena);
 	if (r < 0)
 		return fail(self, r, "no memory shared with the daemon", fault);
-	char *at = coppice_arena_base(self->arena);
-	self->base.q = at;
-	self->base.k = at + q;
-	self->base.v = at + q + kv;
-	self->base.o = at + q + 2 * kv;
-	return 0;
-}
-
-/* A step whose extension failed says only that it has no tokens: the extension's own words are
- * better. */
-static int explain_step(struct daemon_attention *self, int error,
-			const struct attention_part *parts, uint32_t n_parts, struct fault *fault)
-{
-	struct fault of_extension;
-	const bool gone = error == -ECONNRESET || error == -EINTR;
-	for (uint32_t i = 0; !gone && i < n_parts; i++) {
-		const struct daemon_seq *seq = parts[i].seq;
-		int r = wait_ticket(self, seq->extend_ticket, "no room for the next tokens",
-				    &of_extension);
-		if (r < 0 && r != -ESTALE) {
-			*fault = of_extension;
-			return r;
-		}
-	}
-	return error;
+	r = make_rows(self, q, &self->base.q, fault);
+	if (r == 0)
+		r = make_rows(self, kv, &self->base.k, fault);
+	if (r == 0)
+		r = make_rows(self, kv, &self->base.v, fault);
+	if (r == 0)
+		r = make_rows(self, q, &self->base.o, fault);
+	return r;
 }
 
 static void fill_step(const struct daemon_attention *self, const struct attention_part *parts,
 		      uint32_t n_parts, struct coppice_step_seq *seqs)
 {
-	const struct coppice_model_info *m = &self->options.model;
-	const size_t head = m->head_dim * (m->dtype == COPPICE_FP32 ? 4 : 2);
-	const size_t q = head * m->n_q_heads, kv = head * m->n_kv_heads;
+	const size_t q = self->layout.q_row_bytes, kv = self->layout.kv_row_bytes;
 	size_t row = 0;
 	for (uint32_t i = 0; i < n_parts; i++) {
 		seqs[i] = (struct coppice_step_seq){
@@ -108,28 +91,45 @@ static int drain(struct daemon_attention *self, struct fault *fault)
 	return r == -ECANCELED ? 0 : r;
 }
 
+/* A step that found the lane full is not in it yet when the first slice is over. */
+static int step_wait(struct daemon_attention *self, const struct coppice_step *step,
+		     struct fault *fault)
+{
+	uint64_t ticket = 0;
+	int r;
+	do {
+		if (stopped(self))
+			return interrupted(fault);
+		r = ticket ? coppice_wait(self->lane, ticket, SLICE_NS)
+			   : coppice_step_wait(self->lane, step, SLICE_NS, &ticket);
+	} while (r == -ETIMEDOUT);
+	return r < 0 ? fail(self, r, "a step failed", fault) : 0;
+}
+
 static int run_layer(struct attention *base, uint32_t layer, const struct attention_part *parts,
 		     uint32_t n_parts, struct fault *fault)
 {
 	struct daemon_attention *self = (struct daemon_attention *)base;
 	struct coppice_step_seq seqs[MAX_PARTS];
+	const struct coppice_step step = {
+		.size = sizeof(step),
+		.layer = layer,
+		.seqs = seqs,
+		.n_seqs = n_parts,
+	};
 	assert(n_parts <= MAX_PARTS);
 	fill_step(self, parts, n_parts, seqs);
-	if (stopped(self))
-		return interrupted(fault);
 	if (self->options.layer_sleep_us)
 		usleep(self->options.layer_sleep_us);
-	const struct coppice_step step = {.layer = layer, .seqs = seqs, .n_seqs = n_parts};
-	int r;
-	while ((r = coppice_step(self->lane, &step, &self->last_ticket)) == -EAGAIN) {
-		r = drain(self, fault);
-		if (r < 0)
-			return r;
-	}
-	if (r < 0)
-		return fail(self, r, "a step was not taken", fault);
-	r = wait_ticket(self, self->last_ticket, "a step failed", fault);
-	return r < 0 ? explain_step(self, r, parts, n_parts, fault) : 0;
+	return step_wait(self, &step, fault);
+}
+
+static int open_model(struct daemon_attention *self, struct fault *fault)
+{
+	int r = coppice_model_open(self->coppice, &self->options.model, &self->model);
+	if (r == 0)
+		r = coppice_model_query(self->coppice, self->model, &self->layout);
+	return r < 0 ? fail(self, r, "the daemon does not take the model", fault) : 0;
 }
 
 static int open_all(struct daemon_attention *self, struct fault *fault)
@@ -137,9 +137,9 @@ static int open_all(struct daemon_attention *self, struct fault *fault)
 	int r = coppice_connect(&self->coppice, self->options.socket_path);
 	if (r < 0)
 		return fail(self, r, "no daemon", fault);
-	r = coppice_model_open(self->coppice, &self->options.model, &self->model);
+	r = open_model(self, fault);
 	if (r < 0)
-		return fail(self, r, "the daemon does not take the model", fault);
+		return r;
 	r = coppice_lane_new(self->coppice, &self->lane);
 	if (r < 0)
 		return fail(self, r, "no lane", fault);
@@ -154,6 +154,7 @@ int daemon_attention_open(struct daemon_attention *ret, const struct daemon_opti
 			 .max_rows = options->max_rows,
 			 .run = run_layer},
 		.options = *options,
+		.layout.size = sizeof(ret->layout),
 	};
 	int r = open_all(ret, fault);
 	if (r < 0)

@@ -3,7 +3,7 @@
  *
  * The arena holds Q, K, V and O of a pass, rows dense:
  *
- *      | q: rows x q heads x d | k: rows x kv heads x d | v: as k | o: as q |      each on a page of its own
+ *      | q: rows x q heads x d | k: rows x kv heads x d | v: as k | o: as q |
  *
  * Every wait is cut into slices, between which *stop is looked at: a signal ends any call with
  * -EINTR.
@@ -31,7 +31,8 @@ struct daemon_attention {
 	struct coppice_arena *arena;
 	struct coppice_lane *lane;
 	uint32_t model;
-	uint64_t last_ticket; /* the lane's newest */
+	struct coppice_model_layout layout;
+	uint64_t last_ticket; /* of the newest extension */
 };
 
 /* A sequence; what an attention_part's seq points to. */

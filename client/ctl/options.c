@@ -24,7 +24,7 @@ const struct args_option options_table[] = {
 	{"interval", 'i', "TIME", "top: from one look to the next (default: 1s)"},
 	{"count", KEY_COUNT, "N", "top: end after N looks"},
 	{"for", KEY_FOR, "TIME", "pin: how long it holds, as 90s, 10m, 2h or 1d"},
-	{"pages", 'n', "N", "evict: N pages at most (default: all that can go)"},
+	{"pages", 'n', "N", "evict: stop once N pages are free (default: all that can go)"},
 	{"off", KEY_OFF, NULL, "drain: take new work again"},
 	{NULL, 0, NULL, "About coppicectl:"},
 	{"help", '?', NULL, "print this"},
@@ -125,7 +125,7 @@ static int check_verb(const struct options *options, struct args *args, bool has
 	if (verb->argument && !has_argument)
 		return args_fail(args, "%s needs a %s", verb->name, verb->argument);
 	if ((verb->takes & OPTIONS_FOR) && !(options->given & OPTIONS_FOR))
-		return args_fail(args, "%s needs --for TIME", verb->name);
+		return args_fail(args, "%s needs --for TIME, such as --for 10m", verb->name);
 	return 0;
 }
 
