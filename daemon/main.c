@@ -8,6 +8,7 @@
 #include "daemon/backend/backends.h"
 #include "daemon/backend/ranks.h"
 #include "daemon/guardian/guardian.h"
+#include "daemon/loop/loop_new.h"
 #include "kernels/group/exchange.h"
 #include "daemon/base/log.h"
 #include "daemon/base/threads.h"

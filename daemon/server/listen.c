@@ -1,11 +1,16 @@
 /*
  * listen.c - where connections come from.
+ *
+ * A socket that the service manager gave is its own, and stays; one made here is removed at the
+ * end. Out of descriptors the daemon pauses: a client stays in the backlog until some are free.
  */
 #include "listen.h"
 
+#include "connection.h"
 #include "daemon/base/log.h"
+#include "daemon/session/life.h"
 #include "proto/channel.h"
-#include "server.h"
+#include "proto/channel_why.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +20,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Out of descriptors: a client stays in the backlog until some are free again. */
 #define PAUSE_NS UINT64_C(200000000)
 #define LISTEN_TRIES 10
 #define LISTEN_PAUSE_NS 50000000L
@@ -56,14 +60,24 @@ static int path_listen(const struct config *config, int *ret_fd)
 	return r;
 }
 
+/* Who types coppiced and nothing else, and has no /run/coppice, is told what to type. */
+static void say_why(const struct config *config, int error)
+{
+	char why[CHANNEL_WHY_BYTES];
+
+	channel_why_listen(config->socket_path, error, why, sizeof(why));
+	log_error("%s", why);
+	if (error != -EADDRINUSE && strcmp(config->socket_path, CONFIG_SOCKET) == 0)
+		log_error("try: coppiced --socket=./coppiced.sock, and "
+			  "COPPICE_SOCKET=$PWD/coppiced.sock for its clients");
+}
+
 static int own_open(struct listener *listener, const struct config *config)
 {
 	int r = path_listen(config, &listener->fd);
 
-	if (r == -EADDRINUSE) {
-		log_error("%s: another daemon answers there already", config->socket_path);
-	} else if (r < 0) {
-		log_error("%s: cannot listen: %s", config->socket_path, strerror(-r));
+	if (r < 0) {
+		say_why(config, r);
 	} else {
 		snprintf(listener->path, sizeof(listener->path), "%s", config->socket_path);
 		log_info("listening on %s", config->socket_path);
@@ -86,38 +100,38 @@ int listener_open(struct listener *listener, const struct config *config)
 static void on_accept(struct loop_op *op, int result)
 {
 	struct listener *listener = op->user;
-	struct server *server = listener->server;
+	struct sessions *home = listener->home;
 
 	if (result >= 0) {
-		session_new(server, result);
+		session_new(home, result, connection_packet);
 		return;
 	}
-	if (server->stopping)
+	if (home->stopping)
 		return;
 	log_warning("a connection cannot be taken: %s; trying again soon", strerror(-result));
-	loop_timer(server->parts.loop, &listener->pause, PAUSE_NS, 0);
+	loop_timer(home->loop, &listener->pause, PAUSE_NS, 0);
 }
 
 static void on_pause(struct loop_op *op, int result)
 {
 	struct listener *listener = op->user;
 
-	if (result == 0 && !listener->server->stopping)
-		loop_accept(listener->server->parts.loop, &listener->accept, listener->fd);
+	if (result == 0 && !listener->home->stopping)
+		loop_accept(listener->home->loop, &listener->accept, listener->fd);
 }
 
-void listener_start(struct listener *listener, struct server *server)
+void listener_start(struct listener *listener, struct sessions *home)
 {
-	listener->server = server;
+	listener->home = home;
 	listener->accept = (struct loop_op){.callback = on_accept, .user = listener};
 	listener->pause = (struct loop_op){.callback = on_pause, .user = listener};
-	loop_accept(server->parts.loop, &listener->accept, listener->fd);
+	loop_accept(home->loop, &listener->accept, listener->fd);
 }
 
 void listener_stop(struct listener *listener)
 {
-	loop_cancel(listener->server->parts.loop, &listener->accept);
-	loop_cancel(listener->server->parts.loop, &listener->pause);
+	loop_cancel(listener->home->loop, &listener->accept);
+	loop_cancel(listener->home->loop, &listener->pause);
 }
 
 void listener_done(struct listener *listener)

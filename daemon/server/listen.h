@@ -4,13 +4,14 @@
 #ifndef COPPICED_LISTEN_H
 #define COPPICED_LISTEN_H
 
+#include "daemon/base/must_check.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/loop.h"
 
-struct server;
+struct sessions;
 
 struct listener {
-	struct server *server; /* borrowed */
+	struct sessions *home; /* borrowed */
 	int fd; /* owned */
 	char path[108]; /* removed at the end; empty: the socket is the service manager's */
 	struct loop_op accept;
@@ -19,8 +20,8 @@ struct listener {
 
 /* From the service manager if it gave one, else made at config->socket_path. 0 or -errno, said in
  * the log. */
-int listener_open(struct listener *listener, const struct config *config);
-void listener_start(struct listener *listener, struct server *server);
+MUST_CHECK int listener_open(struct listener *listener, const struct config *config);
+void listener_start(struct listener *listener, struct sessions *home);
 void listener_stop(struct listener *listener); /* no more connections */
 void listener_done(struct listener *listener); /* of one never opened, too */
 

@@ -1,17 +1,24 @@
 /*
  * service.c - the daemon's life as the service manager sees it.
+ *
+ * Its two requests of the scheduler are embedded, and each is posted again only when it is back: a
+ * scheduler that is stuck collects none.
  */
 #include "service.h"
 
 #include "daemon/base/log.h"
-#include "server.h"
+#include "daemon/session/guardian_link.h"
+#include "daemon/session/life.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
+#define CONTAINER(request, member) \
+	((struct service *)((char *)(request)-offsetof(struct service, member)))
 #define TICK_NS UINT64_C(1000000000)
 #define TICKS_A_STATUS 3u
 
@@ -33,18 +40,20 @@ static void status_say(struct service *service)
 
 static void on_figures(struct request *request)
 {
-	struct service *service = &request->server->service;
+	struct service *service = CONTAINER(request, figures);
 
 	service->figures_out = false;
-	if (request->sched.code == 0 && !request->server->stopping)
+	if (request->sched.code == 0 && !request->home->stopping)
 		status_say(service);
 }
+
+static const struct verb figures = {.sched = SCHED_STATUS, .answer = on_figures};
 
 static void figures_ask(struct service *service)
 {
 	if (service->figures_out)
 		return;
-	request_init(&service->figures, service->server, NULL, SCHED_STATUS, on_figures);
+	request_init(&service->figures, &figures, service->home, NULL);
 	service->figures.sched.privileged = true;
 	service->figures.sched.out.status = &service->status;
 	service->figures_out = true;
@@ -53,17 +62,19 @@ static void figures_ask(struct service *service)
 
 static void on_probe(struct request *request)
 {
-	struct service *service = &request->server->service;
+	struct service *service = CONTAINER(request, probe);
 
 	service->probe_out = false;
 	service->probe_answered = request->sched.code == 0;
 }
 
+static const struct verb probe = {.sched = SCHED_PROBE, .answer = on_probe};
+
 static void probe_send(struct service *service)
 {
 	if (service->probe_out)
 		return;
-	request_init(&service->probe, service->server, NULL, SCHED_PROBE, on_probe);
+	request_init(&service->probe, &probe, service->home, NULL);
 	service->probe_out = true;
 	request_post(&service->probe);
 }
@@ -71,7 +82,7 @@ static void probe_send(struct service *service)
 static void on_watchdog(struct loop_op *op, int result)
 {
 	struct service *service = op->user;
-	uint64_t progress = sched_progress(service->server->parts.sched);
+	uint64_t progress = sched_progress(service->home->sched);
 
 	if (result < 0)
 		return;
@@ -87,30 +98,30 @@ static void on_watchdog(struct loop_op *op, int result)
 static void on_tick(struct loop_op *op, int result)
 {
 	struct service *service = op->user;
-	struct server *server = service->server;
+	struct sessions *home = service->home;
 
-	if (result < 0 || server->stopping)
+	if (result < 0 || home->stopping)
 		return;
 	probe_send(service); /* a device may fail while nothing is asked of it */
-	sessions_expire(server);
-	guardian_link_look(&server->guardian);
+	sessions_expire(home);
+	guardian_link_look(home->guardian);
 	if (service->has_manager && service->n_ticks++ % TICKS_A_STATUS == 0)
 		figures_ask(service);
 }
 
-void service_init(struct service *service, struct server *server)
+void service_init(struct service *service, struct sessions *home)
 {
 	uint64_t watchdog_us = 0;
 
-	*service = (struct service){.server = server, .has_manager = getenv("NOTIFY_SOCKET")};
+	*service = (struct service){.home = home, .has_manager = getenv("NOTIFY_SOCKET")};
 	service->tick = (struct loop_op){.callback = on_tick, .user = service};
 	service->watchdog = (struct loop_op){.callback = on_watchdog, .user = service};
-	loop_timer(server->parts.loop, &service->tick, TICK_NS, TICK_NS);
+	loop_timer(home->loop, &service->tick, TICK_NS, TICK_NS);
 	if (sd_watchdog_enabled(0, &watchdog_us) > 0) {
 		uint64_t every_ns = watchdog_us * 1000 / 3;
 
 		probe_send(service);
-		loop_timer(server->parts.loop, &service->watchdog, every_ns, every_ns);
+		loop_timer(home->loop, &service->watchdog, every_ns, every_ns);
 	}
 }
 
@@ -122,6 +133,6 @@ void service_ready(void)
 void service_stopping(struct service *service)
 {
 	sd_notify(0, "STOPPING=1\nSTATUS=stopping");
-	loop_cancel(service->server->parts.loop, &service->watchdog);
-	loop_cancel(service->server->parts.loop, &service->tick);
+	loop_cancel(service->home->loop, &service->watchdog);
+	loop_cancel(service->home->loop, &service->tick);
 }

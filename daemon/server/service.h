@@ -9,10 +9,10 @@
 #define COPPICED_SERVICE_H
 
 #include "daemon/loop/loop.h"
-#include "request.h"
+#include "daemon/session/request.h"
 
 struct service {
-	struct server *server; /* borrowed */
+	struct sessions *home; /* borrowed */
 	bool has_manager;
 	struct loop_op tick; /* looks after everything that has a time limit */
 	struct loop_op watchdog;
@@ -25,7 +25,7 @@ struct service {
 	char text[160]; /* last STATUS */
 };
 
-void service_init(struct service *service, struct server *server);
+void service_init(struct service *service, struct sessions *home);
 void service_ready(void);
 void service_stopping(struct service *service);
 

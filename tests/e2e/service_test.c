@@ -169,7 +169,7 @@ static void a_second_daemon_on_the_socket_is_refused(void **state)
 	struct client c = client_open(h);
 
 	assert_int_equal(harness_wait(harness_spawn(h)), 1);
-	assert_true(harness_log_has(h, "another daemon answers there already"));
+	assert_true(harness_log_has(h, "another daemon answers on "));
 	assert_int_equal(client_count_sessions(&c), 1);
 	client_close(&c);
 }
@@ -474,6 +474,30 @@ static void a_pool_of_a_cpu_is_a_share_of_the_machines_memory(void **state)
 	assert_pool_is(h, memory / 10);
 }
 
+static void who_cannot_bind_the_default_socket_is_told_what_to_try(void **state)
+{
+	struct harness *h = *state;
+
+	if (access("/run/coppice", F_OK) == 0)
+		skip();
+	h->flags[0] = "--socket=/run/coppice/coppiced.sock";
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "there is no directory for the socket /run/coppice"));
+	assert_true(harness_log_has(h, "try: coppiced --socket=./coppiced.sock"));
+}
+
+static void a_directory_in_the_sockets_place_is_called_one(void **state)
+{
+	struct harness *h = *state;
+	char flag[160];
+
+	snprintf(flag, sizeof(flag), "--socket=%s", h->folder);
+	h->flags[0] = flag;
+	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, " is a directory, no socket"));
+	assert_false(harness_log_has(h, "try: coppiced"));
+}
+
 static void check_config_ends_with_its_verdict(void **state)
 {
 	struct harness *h = *state;
@@ -543,6 +567,8 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, the_cuda_backend_alone_says_why_it_cannot_be_opened),
 		HARNESS_BARE(epoll, without_a_gpu_backend_the_cpu_computes_and_the_log_says_why),
 		HARNESS_BARE(epoll, a_pool_of_a_cpu_is_a_share_of_the_machines_memory),
+		HARNESS_BARE(epoll, who_cannot_bind_the_default_socket_is_told_what_to_try),
+		HARNESS_BARE(epoll, a_directory_in_the_sockets_place_is_called_one),
 		HARNESS_BARE(epoll, check_config_ends_with_its_verdict),
 		HARNESS_BARE(epoll, check_config_says_how_much_the_usual_share_is),
 		HARNESS_BARE(epoll, a_pool_larger_than_the_machine_is_refused),

@@ -1,0 +1,204 @@
+/*
+ * arenas.c - the verbs arena_new and arena_free: memory for inputs and outputs.
+ *
+ * Host memory is made here and lent to the scheduler and to the client; device memory is the
+ * scheduler's, and only its room is counted here. What an arena takes counts from the moment it is
+ * asked for, so that many at once cannot pass a limit together.
+ */
+#include "daemon/session/begin.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/types.h>
+
+#define ARENA_GRAIN_BYTES (UINT64_C(2) << 20)
+
+enum { ARENA_HOST = 0, ARENA_DEVICE = 1 };
+
+/* What limits the next arena of a kind. */
+struct arena_room {
+	uint64_t bytes;
+	const char *whose, *key;
+};
+
+static struct arena_room arena_room(const struct session *s, uint32_t kind)
+{
+	const struct config *config = s->home->config;
+	struct arena_room room = {config->max_arena_bytes - s->arena_bytes, "the session's arenas",
+				  "max_arena_bytes"};
+	uint64_t all = config->device_arena_bytes - s->home->device_bytes;
+
+	if (kind == ARENA_HOST)
+		return room;
+	room = (struct arena_room){config->max_device_arena_bytes - s->device_bytes,
+				   "the session's device arenas", "max_device_arena_bytes"};
+	if (all < room.bytes)
+		room = (struct arena_room){all, "all sessions' device arenas",
+					   "device_arena_bytes"};
+	return room;
+}
+
+static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
+{
+	const struct config *config = s->home->config;
+	struct arena_room room = arena_room(s, m->kind);
+
+	if (m->kind > ARENA_DEVICE)
+		reply_error(s, id, -EINVAL, "kind",
+			    "Arenas are of kind 0 (host memory) or 1 (device memory), not %u.",
+			    m->kind);
+	else if (m->has_device &&
+		 (m->kind != ARENA_DEVICE || m->device.len != BACKEND_DEVICE_BYTES))
+		reply_error(s, id, -EINVAL, "device",
+			    "A device is named by its UUID of %u bytes, for an arena of kind 1.",
+			    BACKEND_DEVICE_BYTES);
+	else if (m->bytes == 0)
+		reply_error(s, id, -EINVAL, "bytes", "An arena of no bytes.");
+	else if (number == 0)
+		reply_error(s, id, -EDQUOT, NULL,
+			    "The session has %u arenas, as many as it may (max_arenas): free some.",
+			    config->max_arenas);
+	else if (m->bytes > room.bytes || (m->bytes + ARENA_GRAIN_BYTES - 1) / ARENA_GRAIN_BYTES >
+						  room.bytes / ARENA_GRAIN_BYTES)
+		reply_error(s, id, -EDQUOT, "bytes",
+			    "%" PRIu64 " bytes are too many: %s may have %" PRIu64 " more (%s).",
+			    m->bytes, room.whose, room.bytes - room.bytes % ARENA_GRAIN_BYTES,
+			    room.key);
+	else
+		return true;
+	return false;
+}
+
+/* The memory itself, or, where the scheduler will make it, the room for it. */
+static int arena_make(struct session *s, struct shm *arena, struct request *request,
+		      const Coppice__ArenaNew *m)
+{
+	uint64_t bytes = (m->bytes + ARENA_GRAIN_BYTES - 1) & ~(ARENA_GRAIN_BYTES - 1);
+	int r;
+
+	if (m->kind == ARENA_DEVICE) {
+		shm_new_device(arena, bytes);
+		s->device_bytes += bytes;
+		s->home->device_bytes += bytes;
+		return 0;
+	}
+	r = shm_new(arena, "coppice-arena", bytes, &request->fds[0]);
+	if (r < 0)
+		return r;
+	request->n_fds = 1;
+	s->arena_bytes += bytes;
+	return 0;
+}
+
+static void new_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__ArenaNew *m = message;
+	uint32_t number = shm_find_free(s->arenas, s->home->config->max_arenas);
+	struct shm *arena;
+	struct request *request;
+	int r;
+
+	if (!arena_check(s, id, m, number))
+		return;
+	request = request_begin(s, id, &verb_arena_new);
+	if (!request)
+		return;
+	arena = &s->arenas[number - 1];
+	r = arena_make(s, arena, request, m);
+	if (r < 0) {
+		reply_error(s, id, r, NULL, "The arena's memory could not be had: %s.",
+			    strerror(-r));
+		request_free(request);
+		return;
+	}
+	request->number = number;
+	request->sched.in.arena.arena = number;
+	request->sched.in.arena.base = arena->map;
+	request->sched.in.arena.bytes = arena->bytes;
+	if (m->has_device)
+		memcpy(request->sched.in.arena.device, m->device.data, m->device.len);
+	request_post(request);
+}
+
+static void arena_drop(struct session *session, struct shm *arena)
+{
+	if (arena->map) {
+		session->arena_bytes -= arena->bytes;
+	} else {
+		session->device_bytes -= arena->bytes;
+		session->home->device_bytes -= arena->bytes;
+	}
+	shm_done(arena);
+}
+
+static void arena_handle(Coppice__ArenaReply *arena, struct request *request)
+{
+	struct backend_arena *device = &request->sched.out.arena;
+
+	arena->has_handle = arena->has_device = true;
+	arena->handle = (ProtobufCBinaryData){sizeof(device->handle), device->handle};
+	arena->device = (ProtobufCBinaryData){sizeof(device->device), device->device};
+}
+
+static void new_answer(struct request *request)
+{
+	struct shm *shm = &request->session->arenas[request->number - 1];
+	Coppice__Reply reply = reply_to(request);
+	Coppice__ArenaReply arena = COPPICE__ARENA_REPLY__INIT;
+
+	if (reply_failed(request)) {
+		arena_drop(request->session, shm);
+		return;
+	}
+	shm->state = SHM_READY;
+	arena.arena = request->number;
+	arena.bytes = shm->bytes;
+	if (!shm->map)
+		arena_handle(&arena, request);
+	reply.arena = &arena;
+	reply_send(request->session, &reply, request->fds, request->n_fds);
+}
+
+const struct verb verb_arena_new = {.begin = new_begin,
+				    .sched = SCHED_ARENA_ADD,
+				    .answer = new_answer};
+
+/* ---- free ---- */
+
+static void free_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__ArenaFree *m = message;
+	struct shm *arena = shm_find(s->arenas, s->home->config->max_arenas, m->arena);
+	struct request *request;
+
+	if (!arena) {
+		reply_error(s, id, -ENOENT, "arena", "There is no arena %u in this session.",
+			    m->arena);
+		return;
+	}
+	request = request_begin(s, id, &verb_arena_free);
+	if (!request)
+		return;
+	arena->state = SHM_REMOVING;
+	request->number = m->arena;
+	request->sched.in.arena.arena = m->arena;
+	request_post(request);
+}
+
+static void free_answer(struct request *request)
+{
+	struct shm *shm = &request->session->arenas[request->number - 1];
+
+	if (request->sched.code == 0)
+		arena_drop(request->session, shm);
+	else
+		shm->state = SHM_READY;
+	reply_done(request);
+}
+
+const struct verb verb_arena_free = {.begin = free_begin,
+				     .sched = SCHED_ARENA_REMOVE,
+				     .answer = free_answer};

@@ -1,0 +1,34 @@
+/*
+ * drain.c - the verb drain: no new sequences, so that the daemon empties; and back.
+ */
+#include "daemon/base/log.h"
+#include "daemon/session/begin.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+#include <inttypes.h>
+
+static void drain_answer(struct request *request)
+{
+	if (request->sched.code == 0)
+		log_info("session %" PRIu64 ": %s", request->session->id,
+			 request->sched.in.drain ? "the daemon drains: it takes no new sequences"
+						 : "the daemon takes new sequences again");
+	reply_done(request);
+}
+
+static void drain_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__Drain *m = message;
+	struct request *request;
+
+	if (!request_may_rule(s, id, "drain"))
+		return;
+	request = request_begin(s, id, &verb_drain);
+	if (!request)
+		return;
+	request->sched.in.drain = !m->off;
+	request_post(request);
+}
+
+const struct verb verb_drain = {.begin = drain_begin, .sched = SCHED_DRAIN, .answer = drain_answer};

@@ -1,0 +1,60 @@
+/*
+ * evict.c - the verb evict: pages that nobody uses leave the pool at somebody's wish.
+ *
+ * The scheduler evicts a bounded number at a time, between batches, and is asked again while pages go
+ * and more are wanted: a step waits for one such turn at most.
+ */
+#include "daemon/base/log.h"
+#include "daemon/session/begin.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+static void evict_answer(struct request *request)
+{
+	uint64_t *wanted = &request->sched.in.evict.n_pages; /* 0: all */
+	uint64_t gone = request->sched.out.evict.n_pages;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__EvictReply evict = COPPICE__EVICT_REPLY__INIT;
+
+	if (reply_failed(request))
+		return;
+	request->n_pages += gone;
+	if (request->sched.out.evict.more && (*wanted == 0 || gone < *wanted) &&
+	    request->session->state != SESSION_ENDING) {
+		*wanted -= *wanted ? gone : 0;
+		request->again = true;
+		return;
+	}
+	log_info("session %" PRIu64 " evicts: %" PRIu64 " pages%s%s", request->session->id,
+		 request->n_pages, request->sched.in.evict.model[0] ? " of " : "",
+		 request->sched.in.evict.model);
+	evict.n_pages = request->n_pages;
+	reply.evict = &evict;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+static void evict_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__Evict *m = message;
+	struct request *request;
+
+	if (!request_may_rule(s, id, "evict"))
+		return;
+	if (m->model && strlen(m->model) >= sizeof(request->sched.in.evict.model)) {
+		reply_error(s, id, -EINVAL, "model", "A model's name has at most 127 bytes.");
+		return;
+	}
+	request = request_begin(s, id, &verb_evict);
+	if (!request)
+		return;
+	if (m->model)
+		strcpy(request->sched.in.evict.model, m->model);
+	request->sched.in.evict.n_pages = m->n_pages;
+	request_post(request);
+}
+
+const struct verb verb_evict = {.begin = evict_begin, .sched = SCHED_EVICT, .answer = evict_answer};

@@ -1,0 +1,106 @@
+/*
+ * hello.c - the verbs hello and leave: a connection becomes a session, and says that it ends.
+ *
+ * Hello comes first and once. Its answer carries the board and the session's bell; only then is the
+ * next packet read. Leave is not answered: it says that no device arena is open any more.
+ */
+#include "daemon/session/begin.h"
+#include "daemon/session/life.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* For logs and reports: printable ASCII, whatever the client sent. */
+static void name_set(struct session *s, const char *name)
+{
+	size_t i;
+
+	for (i = 0; name && name[i] && i < sizeof(s->name) - 1; i++)
+		s->name[i] = name[i] >= ' ' && name[i] < 0x7f ? name[i] : '?';
+	s->name[i] = 0;
+}
+
+static void session_join(struct session *s, uint64_t id)
+{
+	struct request *request = request_begin(s, id, &verb_hello);
+
+	if (!request) {
+		session_end(s, "no memory");
+		return;
+	}
+	s->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->bell_fd < 0) {
+		reply_error(s, id, -errno, NULL, "The daemon has no descriptor to spare.");
+		session_end(s, "no descriptor");
+		request_free(request);
+		return;
+	}
+	request->sched.in.session_add.id = s->id;
+	request->sched.in.session_add.domain = s->peer.uid;
+	request->sched.in.session_add.bell_fd = s->bell_fd;
+	s->state = SESSION_JOINING;
+	s->joined = true;
+	request_post(request);
+}
+
+static void hello_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__Hello *hello = message;
+	const char *refusal;
+
+	if (s->state != SESSION_CONNECTED) {
+		reply_error(s, id, -EPROTO, "hello", "Hello was said already.");
+		return;
+	}
+	if (hello->abi_version != ABI_VERSION) {
+		reply_error(s, id, -EPROTO, "abi_version",
+			    "This daemon (%s) speaks ABI version %u, the client speaks version %u: "
+			    "one of them must be updated.",
+			    COPPICE_VERSION, ABI_VERSION, hello->abi_version);
+		session_end(s, "ABI version %u", hello->abi_version);
+		return;
+	}
+	name_set(s, hello->client_name);
+	refusal = session_refusal(s);
+	if (refusal) {
+		reply_error(s, id, -EUSERS, NULL, "No session for you: %s.", refusal);
+		session_end(s, "refused: %s", refusal);
+		return;
+	}
+	session_join(s, id);
+}
+
+static void hello_answer(struct request *request)
+{
+	int fds[] = {request->home->board_fd, request->session->bell_fd};
+	Coppice__Reply reply = reply_to(request);
+	Coppice__HelloReply hello = COPPICE__HELLO_REPLY__INIT;
+	bool refused = reply_failed(request);
+
+	session_opened(request->session, refused ? NULL : request->sched.out.session);
+	if (refused)
+		return;
+	hello.abi_version = ABI_VERSION;
+	hello.daemon_version = (char *)COPPICE_VERSION;
+	hello.session = request->session->id;
+	hello.daemon_pid = (uint32_t)getpid();
+	reply.hello = &hello;
+	reply_send(request->session, &reply, fds, 2);
+}
+
+const struct verb verb_hello = {.begin = hello_begin,
+				.sched = SCHED_SESSION_ADD,
+				.answer = hello_answer};
+
+static void leave_begin(struct session *s, uint64_t id, const void *message)
+{
+	(void)id;
+	(void)message;
+	s->has_left = true;
+	session_end(s, "it has left");
+}
+
+const struct verb verb_leave = {.begin = leave_begin};

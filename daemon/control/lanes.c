@@ -1,0 +1,142 @@
+/*
+ * lanes.c - the verbs lane_new and lane_free: the ring by which a client hands in its entries.
+ *
+ * A lane's memory is made here and lent to the scheduler. The guardian hears of a lane before the
+ * client does: from then on a stream may wait on it.
+ */
+#include "daemon/session/begin.h"
+#include "daemon/session/guardian_link.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Fills the header; the version, which says that the rest may be read, last. */
+static void lane_header(struct abi_lane *lane, uint32_t number, uint64_t generation)
+{
+	lane->magic = ABI_LANE_MAGIC;
+	lane->lane = number;
+	lane->generation = generation;
+	lane->bytes = sizeof(*lane);
+	/* Pairs with the client's acquire of version. */
+	atomic_store_explicit(&lane->version, ABI_VERSION, memory_order_release);
+}
+
+/* The segment and, if asked for, the completion descriptor; both ends' descriptors are in the
+ * request or segment. */
+static int lane_make(struct shm *lane, struct request *request, bool notify)
+{
+	bool guarded = request->home->config->guardian_socket[0];
+	int r = shm_new(lane, "coppice-lane", sizeof(struct abi_lane), &request->fds[0]);
+
+	if (r < 0)
+		return r;
+	request->n_fds = 1;
+	if (guarded)
+		r = shm_keep_fd(lane, request->fds[0]);
+	if (r == 0 && notify)
+		r = shm_notify_new(lane, &request->fds[1]);
+	if (r < 0)
+		shm_done(lane);
+	else if (notify)
+		request->n_fds = 2;
+	return r;
+}
+
+static void new_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__LaneNew *m = message;
+	uint32_t max_lanes = s->home->config->max_lanes;
+	uint32_t number = shm_find_free(s->lanes, max_lanes);
+	struct request *request;
+	struct shm *lane;
+	int r;
+
+	if (number == 0) {
+		reply_error(s, id, -EDQUOT, NULL,
+			    "The session has %u lanes, as many as it may (max_lanes): free some.",
+			    max_lanes);
+		return;
+	}
+	request = request_begin(s, id, &verb_lane_new);
+	if (!request)
+		return;
+	lane = &s->lanes[number - 1];
+	r = lane_make(lane, request, m->notify);
+	if (r < 0) {
+		reply_error(s, id, r, NULL, "The lane's memory could not be had: %s.",
+			    strerror(-r));
+		request_free(request);
+		return;
+	}
+	lane_header(lane->map, number, s->home->board->generation);
+	request->number = number;
+	request->sched.in.lane.lane = number;
+	request->sched.in.lane.shared = lane->map;
+	request->sched.in.lane.notify_fd = lane->notify_fd;
+	request_post(request);
+}
+
+static void new_answer(struct request *request)
+{
+	struct shm *shm = &request->session->lanes[request->number - 1];
+	Coppice__Reply reply = reply_to(request);
+	Coppice__LaneReply lane = COPPICE__LANE_REPLY__INIT;
+
+	if (reply_failed(request)) {
+		shm_done(shm);
+		return;
+	}
+	shm->state = SHM_READY;
+	if (shm->fd >= 0) /* before the client can put a stream on it */
+		guardian_link_look(request->home->guardian);
+	lane.lane = request->number;
+	lane.bytes = shm->bytes;
+	lane.generation = request->home->board->generation;
+	reply.lane = &lane;
+	reply_send(request->session, &reply, request->fds, request->n_fds);
+}
+
+const struct verb verb_lane_new = {.begin = new_begin,
+				   .sched = SCHED_LANE_ADD,
+				   .answer = new_answer};
+
+/* ---- free ---- */
+
+static void free_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__LaneFree *m = message;
+	struct shm *lane = shm_find(s->lanes, s->home->config->max_lanes, m->lane);
+	struct request *request;
+
+	if (!lane) {
+		reply_error(s, id, -ENOENT, "lane", "There is no lane %u in this session.",
+			    m->lane);
+		return;
+	}
+	request = request_begin(s, id, &verb_lane_free);
+	if (!request)
+		return;
+	lane->state = SHM_REMOVING;
+	request->number = m->lane;
+	request->sched.in.lane.lane = m->lane;
+	request_post(request);
+}
+
+static void free_answer(struct request *request)
+{
+	struct shm *shm = &request->session->lanes[request->number - 1];
+
+	if (request->sched.code == 0) {
+		guardian_link_forget(request->home->guardian, request->session, shm);
+		shm_done(shm);
+	} else {
+		shm->state = SHM_READY;
+	}
+	reply_done(request);
+}
+
+const struct verb verb_lane_free = {.begin = free_begin,
+				    .sched = SCHED_LANE_REMOVE,
+				    .answer = free_answer};

@@ -1,0 +1,157 @@
+/*
+ * seqs.c - the verbs of sequences: seq_open, seq_wait, seq_length, seq_close.
+ *
+ * Token ids lie in an arena, which the client may write at any time: they are looked at once, when
+ * they are copied. Open and wait have one answer, what of the prompt is there.
+ */
+#include "daemon/session/begin.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define WAIT_MAX_NS UINT64_C(3600000000000)
+
+/* Of open and wait. */
+static void match_answer(struct request *request)
+{
+	const struct store_match *match = &request->sched.out.seq.match;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__SeqReply seq = COPPICE__SEQ_REPLY__INIT;
+	int code = request->sched.code;
+
+	if (code != -ETIMEDOUT && reply_failed(request))
+		return;
+	seq.seq = request->sched.out.seq.seq;
+	seq.cached = match->cached;
+	seq.pending = match->pending;
+	seq.claimed = match->claimed;
+	reply.seq = &seq;
+	reply.code = code;
+	if (code != 0)
+		reply.message = request->sched.message[0]
+					? request->sched.message
+					: (char *)"The tokens are still being computed.";
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+/* Where the token ids lie, or NULL after a reply that says what is wrong. */
+static const uint32_t *tokens_find(struct session *s, uint64_t id, const Coppice__SeqOpen *m)
+{
+	const struct config *config = s->home->config;
+	const struct shm *arena = shm_find(s->arenas, config->max_arenas, m->arena);
+	uint64_t bytes = (uint64_t)m->n_tokens * sizeof(uint32_t);
+
+	if (!arena)
+		reply_error(s, id, -ENOENT, "arena", "There is no arena %u in this session.",
+			    m->arena);
+	else if (!arena->map)
+		reply_error(s, id, -EINVAL, "arena",
+			    "Arena %u is device memory: token ids lie in host memory.", m->arena);
+	else if (!shm_find(s->lanes, config->max_lanes, m->lane))
+		reply_error(s, id, -ENOENT, "lane", "There is no lane %u in this session.",
+			    m->lane);
+	else if (m->n_tokens == 0)
+		reply_error(s, id, -EINVAL, "n_tokens", "A prompt has at least one token.");
+	else if (m->n_tokens > config->max_seq_tokens)
+		reply_error(s, id, -E2BIG, "n_tokens",
+			    "A prompt of %u tokens is too long: at most %u are taken.", m->n_tokens,
+			    config->max_seq_tokens);
+	else if (m->offset % sizeof(uint32_t))
+		reply_error(s, id, -EINVAL, "offset",
+			    "Token ids lie at multiples of 4 bytes, not at %" PRIu64 ".",
+			    m->offset);
+	else if (m->offset > arena->bytes || bytes > arena->bytes - m->offset)
+		reply_error(s, id, -ERANGE, "offset",
+			    "%u token ids at %" PRIu64
+			    " reach beyond arena %u, which has %zu bytes.",
+			    m->n_tokens, m->offset, m->arena, arena->bytes);
+	else
+		return (const uint32_t *)((const char *)arena->map + m->offset);
+	return NULL;
+}
+
+static void open_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__SeqOpen *m = message;
+	const uint32_t *tokens = tokens_find(s, id, m);
+	struct request *request;
+
+	if (!tokens)
+		return;
+	request = request_begin_lent(s, id, &verb_seq_open, m->n_tokens * sizeof(uint32_t));
+	if (!request)
+		return;
+	memcpy(request->lent, tokens, m->n_tokens * sizeof(uint32_t)); /* the only look at them */
+	request->sched.in.open.model = m->model;
+	request->sched.in.open.lane = m->lane;
+	request->sched.in.open.tokens = request->lent;
+	request->sched.in.open.n_tokens = m->n_tokens;
+	request->sched.in.open.salt = m->salt;
+	request_post(request);
+}
+
+const struct verb verb_seq_open = {.begin = open_begin,
+				   .sched = SCHED_SEQ_OPEN,
+				   .answer = match_answer};
+
+static void wait_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__SeqWait *m = message;
+	struct request *request = request_begin(s, id, &verb_seq_wait);
+
+	if (!request)
+		return;
+	request->sched.in.seq.seq = m->seq;
+	request->sched.in.seq.for_ns = m->timeout_ns < WAIT_MAX_NS ? m->timeout_ns : WAIT_MAX_NS;
+	request_post(request);
+}
+
+const struct verb verb_seq_wait = {.begin = wait_begin,
+				   .sched = SCHED_SEQ_WAIT,
+				   .answer = match_answer};
+
+static void length_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__SeqLength *m = message;
+	struct request *request = request_begin(s, id, &verb_seq_length);
+
+	if (!request)
+		return;
+	request->sched.in.seq.seq = m->seq;
+	request_post(request);
+}
+
+static void length_answer(struct request *request)
+{
+	Coppice__Reply reply = reply_to(request);
+	Coppice__SeqLengthReply length = COPPICE__SEQ_LENGTH_REPLY__INIT;
+
+	if (reply_failed(request))
+		return;
+	length.n_tokens = request->sched.out.length.n_tokens;
+	length.n_live = request->sched.out.length.n_live;
+	reply.seq_length = &length;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+const struct verb verb_seq_length = {.begin = length_begin,
+				     .sched = SCHED_SEQ_LENGTH,
+				     .answer = length_answer};
+
+static void close_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__SeqClose *m = message;
+	struct request *request = request_begin(s, id, &verb_seq_close);
+
+	if (!request)
+		return;
+	request->sched.in.seq.seq = m->seq;
+	request_post(request);
+}
+
+const struct verb verb_seq_close = {.begin = close_begin,
+				    .sched = SCHED_SEQ_CLOSE,
+				    .answer = reply_done};

@@ -1,0 +1,69 @@
+/*
+ * sessions.c - the verb sessions: who is there, and what each has and has done.
+ *
+ * The scheduler has the figures, the loop the names; sessions that are ending are left out.
+ */
+#include "daemon/session/begin.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+static void session_row(Coppice__Session *to, const struct sched_session_info *from,
+			struct session *session)
+{
+	coppice__session__init(to);
+	to->id = from->id;
+	to->pid = (uint32_t)session->peer.pid;
+	to->uid = session->peer.uid;
+	to->name = session->name;
+	to->n_lanes = from->n_lanes;
+	to->n_seqs = from->n_seqs;
+	to->n_arenas = from->n_arenas;
+	to->arena_bytes = from->arena_bytes;
+	to->entries = from->entries;
+	to->tokens_matched = from->tokens_matched;
+	to->tokens_computed = from->tokens_computed;
+	to->decode_steps = from->decode_steps;
+}
+
+static void sessions_answer(struct request *request)
+{
+	const struct sched_session_info *infos = request->lent;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__SessionsReply sessions = COPPICE__SESSIONS_REPLY__INIT;
+	Coppice__Session rows[SCHED_SESSIONS_PAGE], *pointers[SCHED_SESSIONS_PAGE];
+
+	if (reply_failed(request))
+		return;
+	for (uint32_t i = 0; i < request->sched.out.sessions.n; i++) {
+		struct session *session = session_find(request->home, infos[i].id);
+		size_t n = sessions.n_session;
+
+		if (!session || session->state == SESSION_ENDING)
+			continue;
+		session_row(&rows[n], &infos[i], session);
+		pointers[n] = &rows[n];
+		sessions.n_session++;
+	}
+	sessions.cursor = request->sched.out.sessions.cursor;
+	sessions.session = pointers;
+	reply.sessions = &sessions;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+static void sessions_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__Sessions *m = message;
+	struct request *request =
+		request_begin_lent(s, id, &verb_sessions,
+				   SCHED_SESSIONS_PAGE * sizeof(struct sched_session_info));
+
+	if (!request)
+		return;
+	request->sched.in.cursor = m->cursor;
+	request->sched.out.sessions.infos = request->lent;
+	request_post(request);
+}
+
+const struct verb verb_sessions = {.begin = sessions_begin,
+				   .sched = SCHED_SESSIONS,
+				   .answer = sessions_answer};

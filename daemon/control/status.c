@@ -1,0 +1,148 @@
+/*
+ * status.c - the verb status: figures of the whole daemon.
+ *
+ * The scheduler fills them in one go, so that they fit together; what the loop alone knows is added
+ * to the answer.
+ */
+#include "daemon/base/clock.h"
+#include "daemon/session/begin.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+static void status_of_store(Coppice__StatusReply *to, const struct store_stats *from,
+			    const struct config *config)
+{
+	to->n_seqs = from->n_seqs;
+	to->n_nodes = from->n_nodes;
+	to->n_tokens = from->n_tokens;
+	to->n_pages = from->n_pages;
+	to->page_bytes = from->page_bytes;
+	to->pool_bytes = from->n_extents * config->extent_bytes;
+	to->pool_bytes_used = from->n_extents_used * config->extent_bytes;
+	to->n_claims = from->n_claims;
+	to->n_pins = from->n_pins;
+	to->tokens_matched = from->tokens_matched;
+	to->tokens_published = from->tokens_published;
+	to->tokens_dropped = from->tokens_dropped;
+	to->pages_evicted = from->pages_evicted;
+}
+
+static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_status *from)
+{
+	to->draining = from->draining;
+	to->n_sessions = from->n_sessions;
+	to->n_lanes = from->n_lanes;
+	to->entries = from->entries;
+	to->entries_failed = from->entries_failed;
+	to->batches = from->batches;
+	to->decode_jobs = from->decode_jobs;
+	to->decode_sessions = from->decode_sessions;
+	to->prefill_jobs = from->prefill_jobs;
+	to->rows = from->backend.rows;
+	to->kv_bytes_read = from->backend.kv_bytes_read;
+	to->kv_bytes_alone = from->backend.kv_bytes_alone;
+	to->decode_kv_bytes_read = from->decode_kv_bytes_read;
+	to->decode_kv_bytes_alone = from->decode_kv_bytes_alone;
+	to->holds_won = from->holds_won;
+	to->holds_lost = from->holds_lost;
+	to->hold_ns = from->hold_ns;
+	to->n_awaited = from->n_awaited;
+	to->busy_ns = from->backend.busy_ns;
+}
+
+static void tier_row(Coppice__TierStatus *to, const char *name, const struct store_tier_stats *from)
+{
+	coppice__tier_status__init(to);
+	to->name = (char *)name;
+	to->used_bytes = from->used_bytes;
+	to->capacity_bytes = from->capacity_bytes;
+	to->hits = from->hits;
+	to->bytes_in = from->bytes_in;
+	to->bytes_out = from->bytes_out;
+	to->waited_ns = from->waited_ns;
+}
+
+/* Rows that live as long as the reply. */
+struct tier_rows {
+	Coppice__TierStatus rows[STORE_TIERS];
+	Coppice__TierStatus *pointers[STORE_TIERS];
+};
+
+static void status_of_tiers(Coppice__StatusReply *to, const struct store_tiers_stats *from,
+			    struct tier_rows *rows)
+{
+	static const char *const names[STORE_TIERS] = {
+		[STORE_HOST] = "host", [STORE_FILE] = "file"};
+
+	for (enum store_tier i = STORE_HOST; i < STORE_TIERS; i++) {
+		if (!from->tiers[i].capacity_bytes)
+			continue;
+		tier_row(&rows->rows[to->n_tier], names[i], &from->tiers[i]);
+		rows->pointers[to->n_tier] = &rows->rows[to->n_tier];
+		to->n_tier++;
+	}
+	to->tier = rows->pointers;
+	to->has_tier_wants = to->has_tier_moves = to->has_tier_wants_failed = 1;
+	to->has_tier_dropped = to->has_tier_altered = 1;
+	to->tier_wants = from->n_wants;
+	to->tier_moves = from->n_moves;
+	to->tier_wants_failed = from->wants_failed;
+	to->tier_dropped = from->slices_dropped;
+	to->tier_altered = from->images_bad;
+	to->tier_error = (char *)from->error;
+}
+
+static void status_answer(struct request *request)
+{
+	const struct sessions *home = request->home;
+	const struct sched_status *figures = request->lent;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__StatusReply status = COPPICE__STATUS_REPLY__INIT;
+	struct tier_rows tiers;
+
+	if (reply_failed(request))
+		return;
+	status.version = (char *)COPPICE_VERSION;
+	status.backend = (char *)home->backend_name;
+	status.policy = (char *)plan_policy_name(home->config->policy.policy);
+	status.loop = (char *)loop_name(home->loop);
+	status.uptime_ns = clock_now_ns() - home->started_ns;
+	status_of_store(&status, &figures->store, home->config);
+	status_of_scheduler(&status, figures);
+	if (figures->has_tiers)
+		status_of_tiers(&status, &figures->tiers, &tiers);
+	status.has_n_passes = status.has_staged_bytes = 1;
+	status.n_passes = figures->n_passes;
+	status.staged_bytes = figures->staged_bytes;
+	status.device_arena_bytes = home->device_bytes;
+	if (figures->store.n_devices > 1) {
+		status.n_device_page_bytes = figures->store.n_devices;
+		status.device_page_bytes = (uint64_t *)(uintptr_t)figures->device_page_bytes;
+		status.has_exchange_bytes = 1;
+		status.exchange_bytes = figures->backend.exchange_bytes;
+		/* bytes without time: nobody times what NCCL does */
+		status.has_exchange_ns =
+			figures->backend.exchange_ns > 0 || figures->backend.exchange_bytes == 0;
+		status.exchange_ns = figures->backend.exchange_ns;
+		status.has_kv_bytes_moved = 1;
+		status.kv_bytes_moved = figures->backend.kv_bytes_moved;
+	}
+	reply.status = &status;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+static void status_begin(struct session *s, uint64_t id, const void *message)
+{
+	struct request *request =
+		request_begin_lent(s, id, &verb_status, sizeof(struct sched_status));
+
+	(void)message;
+	if (!request)
+		return;
+	request->sched.out.status = request->lent;
+	request_post(request);
+}
+
+const struct verb verb_status = {.begin = status_begin,
+				 .sched = SCHED_STATUS,
+				 .answer = status_answer};

@@ -1,0 +1,76 @@
+/*
+ * tree.c - the verb tree: nodes of the cache, a page at a time.
+ *
+ * A page goes out as one packet, whatever its nodes are called: the number of nodes on it is such
+ * that the longest fit.
+ */
+#include "daemon/session/begin.h"
+#include "daemon/session/reply.h"
+#include "verbs.h"
+
+/* Room for a page: the nodes, and the names of their models. */
+struct tree_room {
+	struct store_node_info nodes[SCHED_TREE_PAGE];
+	char names[SCHED_TREE_PAGE][128];
+};
+
+static void tree_node(Coppice__TreeNode *to, struct store_node_info *from)
+{
+	coppice__tree_node__init(to);
+	to->id = from->id;
+	to->parent = from->parent_id;
+	to->model = (char *)from->model;
+	to->domain = from->domain;
+	to->salt = from->salt;
+	to->depth = from->depth;
+	to->pos = from->pos;
+	to->n_tokens = from->n_tokens;
+	to->n_pages = from->n_pages;
+	to->n_users = from->n_users;
+	to->hits = from->hits;
+	to->head = from->head;
+	to->n_head = from->n_head;
+	to->has_n_pages_host = to->has_n_pages_file = to->has_n_pages_backed = 1;
+	to->n_pages_host = from->n_pages_in[STORE_HOST];
+	to->n_pages_file = from->n_pages_in[STORE_FILE];
+	to->n_pages_backed = from->n_pages_backed;
+}
+
+/* A node takes at most 272 bytes (a name of 127, a domain of 32 bits, everything else at its
+ * widest), so that SCHED_TREE_PAGE of them always fit a message. */
+static void tree_answer(struct request *request)
+{
+	struct tree_room *room = request->lent;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__TreeReply tree = COPPICE__TREE_REPLY__INIT;
+	Coppice__TreeNode nodes[SCHED_TREE_PAGE], *pointers[SCHED_TREE_PAGE];
+
+	if (reply_failed(request))
+		return;
+	for (uint32_t i = 0; i < request->sched.out.tree.n; i++) {
+		tree_node(&nodes[i], &room->nodes[i]);
+		pointers[i] = &nodes[i];
+	}
+	tree.n_node = request->sched.out.tree.n;
+	tree.cursor = tree.n_node < SCHED_TREE_PAGE ? 0 : request->sched.out.tree.cursor;
+	tree.node = pointers;
+	reply.tree = &tree;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+static void tree_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__Tree *m = message;
+	struct request *request = request_begin_lent(s, id, &verb_tree, sizeof(struct tree_room));
+	struct tree_room *room;
+
+	if (!request)
+		return;
+	room = request->lent;
+	request->sched.in.cursor = m->cursor;
+	request->sched.out.tree.nodes = room->nodes;
+	request->sched.out.tree.names = room->names;
+	request_post(request);
+}
+
+const struct verb verb_tree = {.begin = tree_begin, .sched = SCHED_TREE, .answer = tree_answer};

@@ -1,0 +1,41 @@
+/*
+ * connection.c - one packet after the other.
+ *
+ * While a session joins nothing is read: hello's answer comes first, and reads on.
+ */
+#include "connection.h"
+
+#include "daemon/control/control.h"
+#include "daemon/session/life.h"
+#include "daemon/session/reply.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void packet_serve(struct session *session, int result)
+{
+	if (result == 0) {
+		session_end(session, "hang-up");
+	} else if (result < 0) {
+		session_end(session, "%s", strerror(-result));
+	} else if (session->msg.msg_flags & MSG_TRUNC) {
+		reply_error(session, 0, -EMSGSIZE, NULL,
+			    "the message is longer than %u bytes; the connection ends",
+			    CHANNEL_MAX_BYTES);
+		session_end(session, "a message of more than %u bytes", CHANNEL_MAX_BYTES);
+	} else {
+		control_serve(session, session->packet, (size_t)result);
+	}
+}
+
+void connection_packet(struct loop_op *op, int result)
+{
+	struct session *session = op->user;
+
+	if (session->state != SESSION_ENDING)
+		packet_serve(session, result);
+	if (session->state == SESSION_ENDING)
+		session_settle(session);
+	else if (session->state != SESSION_JOINING)
+		session_receive(session);
+}

@@ -1,0 +1,76 @@
+/*
+ * begin.c - requests of clients: as many as a session may have, and no more memory than there is.
+ *
+ * An answer may want its request posted once more (it asks for a long thing in bounded turns): the
+ * session's count of requests stays then, as it has not been answered.
+ */
+#include "begin.h"
+
+#include "life.h"
+#include "reply.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct request *request_begin(struct session *s, uint64_t id, const struct verb *verb)
+{
+	struct request *request;
+
+	if (s->n_requests >= REQUEST_MAX_PER_SESSION) {
+		reply_error(s, id, -EBUSY, NULL,
+			    "%u requests of this session are under way already: wait for one.",
+			    s->n_requests);
+		return NULL;
+	}
+	request = malloc(sizeof(*request));
+	if (!request) {
+		reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");
+		return NULL;
+	}
+	request_init(request, verb, s->home, s);
+	request->sched.id = id;
+	request->on_heap = true;
+	return request;
+}
+
+struct request *request_begin_lent(struct session *s, uint64_t id, const struct verb *verb,
+				   size_t bytes)
+{
+	struct request *request = request_begin(s, id, verb);
+
+	if (!request)
+		return NULL;
+	request->lent = calloc(1, bytes);
+	if (request->lent)
+		return request;
+	reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");
+	request_free(request);
+	return NULL;
+}
+
+bool request_may_rule(struct session *s, uint64_t id, const char *verb)
+{
+	if (s->privileged)
+		return true;
+	reply_error(s, id, -EPERM, NULL, "%s is for root and the daemon's own user.", verb);
+	return false;
+}
+
+void request_over(struct request *request)
+{
+	struct session *session = request->session;
+	bool on_heap = request->on_heap;
+
+	request->again = false;
+	request->verb->answer(request);
+	if (request->again) {
+		sched_post(request->home->sched, &request->sched);
+		return;
+	}
+	if (on_heap)
+		request_free(request);
+	if (session) {
+		session->n_requests--;
+		session_settle(session);
+	}
+}

@@ -1,0 +1,23 @@
+/*
+ * begin.h - a client's request, from the first look at its message to its end.
+ */
+#ifndef COPPICED_BEGIN_H
+#define COPPICED_BEGIN_H
+
+#include "request.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Zeroed but for verb, cookie, id, session. NULL after a reply that says why not: no memory, or too
+ * many are under way. */
+struct request *request_begin(struct session *session, uint64_t id, const struct verb *verb);
+/* The same with room in lent, zeroed. */
+struct request *request_begin_lent(struct session *session, uint64_t id, const struct verb *verb,
+				   size_t bytes);
+/* Is this session allowed what concerns everybody? Else the reply is on its way. */
+bool request_may_rule(struct session *session, uint64_t id, const char *verb);
+/* It came back: its answer, then freed; a session that only waited for it ends. */
+void request_over(struct request *request);
+
+#endif

@@ -1,0 +1,275 @@
+/*
+ * life.c - the first and the last things of a session, and its process.
+ *
+ * Whatever ends it comes to session_end once. From then on two things are waited for: the loop's
+ * last callbacks, and the scheduler, which ends its part when the end is posted. Device arenas may
+ * be open in the client's process: while it lives they stay, and the end is posted twice, the second
+ * time for them.
+ */
+#include "life.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "guardian_link.h"
+#include "request.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HELLO_NS UINT64_C(10000000000)
+
+/* ---- the end ---- */
+
+static void end_post(struct session *session);
+
+/* What is left may have become nobody's meanwhile. */
+static void on_ended(struct request *request)
+{
+	struct session *session = request->session;
+
+	session->end_posted = false;
+	session->sched = request->sched.out.session;
+	if (!session->sched)
+		loop_cancel(session->home->loop, &session->gone);
+	else if (session->has_left)
+		end_post(session);
+}
+
+static void end_post(struct session *session)
+{
+	static const struct verb end = {.sched = SCHED_SESSION_END, .answer = on_ended};
+
+	request_init(session->end, &end, session->home, session);
+	session->end->sched.in.keep_device = !session->has_left;
+	session->end_posted = true;
+	request_post(session->end);
+}
+
+/* Nobody has the device arenas of an ending session open any more, or is to be waited for. */
+static void device_arenas_end(struct session *session)
+{
+	session->has_left = true;
+	loop_cancel(session->home->loop, &session->gone);
+	if (session->state == SESSION_ENDING && session->sched && !session->end_posted)
+		end_post(session);
+}
+
+static void end_say(const struct session *session, const char *why)
+{
+	if (session->joined)
+		log_info("session %" PRIu64 " (%s, pid %d, uid %u) ends: %s", session->id,
+			 session->name, session->peer.pid, session->peer.uid, why);
+	else
+		log_debug("connection %" PRIu64 " (pid %d, uid %u) ends: %s", session->id,
+			  session->peer.pid, session->peer.uid, why);
+}
+
+void session_end(struct session *session, const char *why, ...)
+{
+	struct sessions *home = session->home;
+	char text[160];
+	va_list args;
+
+	if (session->state == SESSION_ENDING)
+		return;
+	session->state = SESSION_ENDING;
+	/* Without a pidfd there is nothing to wait for. */
+	if (session->device_bytes == 0 || session->peer.pidfd < 0 || home->stopping)
+		session->has_left = true;
+	va_start(args, why);
+	vsnprintf(text, sizeof(text), why, args);
+	va_end(args);
+	end_say(session, text);
+	shutdown(session->fd, SHUT_RDWR);
+	loop_cancel(home->loop, &session->receive);
+	if (session->has_left)
+		loop_cancel(home->loop, &session->gone);
+	if (session->sched)
+		end_post(session);
+}
+
+/* What the client has sent and nobody will read is taken off the socket: closing it unread would
+ * cost the client the last reply. After shutdown nothing follows, so this ends. */
+static void socket_close(int fd)
+{
+	char byte;
+
+	shutdown(fd, SHUT_RDWR);
+	while (recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0)
+		continue;
+	close(fd);
+}
+
+static void shared_memory_free(struct session *session)
+{
+	const struct config *config = session->home->config;
+
+	for (uint32_t i = 0; session->arenas && i < config->max_arenas; i++)
+		shm_done(&session->arenas[i]);
+	for (uint32_t i = 0; session->lanes && i < config->max_lanes; i++) {
+		guardian_link_forget(session->home->guardian, session, &session->lanes[i]);
+		shm_done(&session->lanes[i]);
+	}
+	free(session->arenas);
+	free(session->lanes);
+}
+
+static void session_free(struct session *session)
+{
+	if (session->fd >= 0)
+		socket_close(session->fd);
+	if (session->bell_fd >= 0)
+		close(session->bell_fd);
+	if (session->peer.pidfd >= 0)
+		close(session->peer.pidfd);
+	shared_memory_free(session);
+	free(session->end);
+	free(session);
+}
+
+void session_settle(struct session *session)
+{
+	struct sessions *home = session->home;
+
+	if (session->state != SESSION_ENDING || session->receive.live || session->gone.live ||
+	    session->n_requests > 0 || session->sched)
+		return;
+	home->device_bytes -= session->device_bytes;
+	TAILQ_REMOVE(&home->list, session, entry);
+	session_free(session);
+	home->n_connections--;
+	if (home->stopping && home->n_connections == 0)
+		home->emptied(home);
+}
+
+/* ---- the beginning ---- */
+
+static void on_gone(struct loop_op *op, int result)
+{
+	struct session *session = op->user;
+
+	if (result != -ECANCELED)
+		session->has_left = true;
+	if (result > 0)
+		session_end(session, "its process is gone");
+	else if (result != -ECANCELED)
+		session_end(session, "its process cannot be watched: %s", strerror(-result));
+	if (session->has_left)
+		device_arenas_end(session);
+	session_settle(session);
+}
+
+/* Takes fd over, also where there is no memory. */
+static struct session *session_alloc(struct sessions *home, int fd, loop_callback on_packet)
+{
+	struct session *session = malloc(sizeof(*session));
+
+	if (!session) {
+		close(fd);
+		return NULL;
+	}
+	*session = (struct session){
+		.home = home,
+		.fd = fd,
+		.peer.pidfd = -1,
+		.bell_fd = -1,
+		.connected_ns = clock_now_ns(),
+		.receive = {.callback = on_packet, .user = session},
+		.gone = {.callback = on_gone, .user = session},
+		.end = malloc(sizeof(*session->end)),
+		.arenas = calloc(home->config->max_arenas, sizeof(struct shm)),
+		.lanes = calloc(home->config->max_lanes, sizeof(struct shm)),
+	};
+	if (session->end && session->arenas && session->lanes)
+		return session;
+	session_free(session);
+	return NULL;
+}
+
+void session_new(struct sessions *sessions, int fd, loop_callback on_packet)
+{
+	struct session *session = session_alloc(sessions, fd, on_packet);
+	int r;
+
+	if (!session) {
+		log_warning("a connection is refused: no memory");
+		return;
+	}
+	r = channel_peer(fd, &session->peer);
+	if (r < 0 || sessions_are_crowded(sessions, session->peer.uid)) {
+		if (r < 0)
+			log_info("a connection is refused: %s", strerror(-r));
+		session_free(session);
+		return;
+	}
+	session->id = ++sessions->last_id;
+	session->privileged = session->peer.uid == 0 || session->peer.uid == geteuid();
+	TAILQ_INSERT_TAIL(&sessions->list, session, entry);
+	sessions->n_connections++;
+	session_receive(session);
+	if (session->peer.pidfd >= 0)
+		loop_poll(sessions->loop, &session->gone, session->peer.pidfd, POLLIN);
+}
+
+void session_receive(struct session *session)
+{
+	session->iov = (struct iovec){session->packet, sizeof(session->packet)};
+	session->msg = (struct msghdr){.msg_iov = &session->iov, .msg_iovlen = 1};
+	loop_recvmsg(session->home->loop, &session->receive, session->fd, &session->msg);
+}
+
+void session_opened(struct session *session, struct sched_session *sched)
+{
+	session->sched = sched;
+	if (session->state == SESSION_ENDING) {
+		if (sched)
+			end_post(session);
+		return;
+	}
+	if (!sched) {
+		session_end(session, "the scheduler did not take it");
+		return;
+	}
+	session->state = SESSION_OPEN;
+	log_info("session %" PRIu64 " (%s, pid %d, uid %u) joins", session->id, session->name,
+		 session->peer.pid, session->peer.uid);
+	session_receive(session);
+}
+
+/* ---- all of them ---- */
+
+void sessions_expire(struct sessions *sessions)
+{
+	uint64_t now_ns = clock_now_ns();
+	struct session *s, *next;
+
+	for (s = TAILQ_FIRST(&sessions->list); s; s = next) {
+		next = TAILQ_NEXT(s, entry);
+		if (s->state == SESSION_CONNECTED && now_ns - s->connected_ns > HELLO_NS) {
+			session_end(s, "no hello within 10 s");
+			session_settle(s);
+		}
+	}
+}
+
+void sessions_stop(struct sessions *sessions)
+{
+	struct session *s, *next;
+
+	sessions->stopping = true;
+	for (s = TAILQ_FIRST(&sessions->list); s; s = next) {
+		next = TAILQ_NEXT(s, entry);
+		if (s->state == SESSION_ENDING)
+			device_arenas_end(s);
+		else
+			session_end(s, "the daemon stops");
+		session_settle(s);
+	}
+}

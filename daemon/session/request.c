@@ -1,0 +1,44 @@
+/*
+ * request.c - a request before it is posted.
+ *
+ * A session counts its requests under way, so that it is not freed while the scheduler has one.
+ */
+#include "request.h"
+
+#include "session.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+void request_init(struct request *request, const struct verb *verb, struct sessions *home,
+		  struct session *session)
+{
+	*request = (struct request){
+		.verb = verb,
+		.home = home,
+		.session = session,
+		.sched.verb = verb->sched,
+		.sched.cookie = request,
+	};
+	if (session) {
+		request->sched.session = session->sched;
+		request->sched.privileged = session->privileged;
+	}
+}
+
+void request_free(struct request *request)
+{
+	if (!request)
+		return;
+	for (uint32_t i = 0; i < request->n_fds; i++)
+		close(request->fds[i]);
+	free(request->lent);
+	free(request);
+}
+
+void request_post(struct request *request)
+{
+	if (request->session)
+		request->session->n_requests++;
+	sched_post(request->home->sched, &request->sched);
+}

@@ -1,0 +1,53 @@
+/*
+ * request.h - what the loop has posted to the scheduler and waits to have back.
+ *
+ *      verb->begin           loop        looks at the message, fills the request, posts it
+ *      the scheduler         its thread  serves it between batches
+ *      verb->answer          loop        makes the reply
+ */
+#ifndef COPPICED_REQUEST_H
+#define COPPICED_REQUEST_H
+
+#include "daemon/sched/sched.h"
+
+struct request;
+struct session;
+struct sessions;
+
+/* At most so many of a session at a time; more are refused with -EBUSY. */
+#define REQUEST_MAX_PER_SESSION 64u
+
+/* Something that is asked of the scheduler: by a client, or by the daemon itself. */
+struct verb {
+	/* The loop's thread, a client's alone: answers at once, or begins a request. message: the
+	 * verb's protobuf-c struct. */
+	void (*begin)(struct session *session, uint64_t id, const void *message);
+	enum sched_verb sched;
+	/* The loop's thread: served, sched.code and sched.out hold. Must not free the session. */
+	void (*answer)(struct request *request);
+};
+
+struct request {
+	struct sched_request sched; /* its cookie is this request, its id the client's */
+	const struct verb *verb; /* static */
+	struct sessions *home; /* borrowed */
+	/* borrowed: a session outlives its requests; NULL: the daemon's own */
+	struct session *session;
+	void *lent; /* owned: tokens, or room for a long answer */
+	uint32_t number; /* of the arena or lane that it is about */
+	int fds[2]; /* owned: they go with the reply */
+	uint32_t n_fds;
+	bool on_heap;
+	bool again; /* answer wants it posted once more */
+	uint64_t n_pages; /* evict: gone in earlier turns */
+};
+
+/* One that is embedded in its owner, or owned by it. session may be NULL. */
+void request_init(struct request *request, const struct verb *verb, struct sessions *home,
+		  struct session *session);
+/* Of one that was not posted, or is over, with all it owns. NULL is fine. */
+void request_free(struct request *request);
+/* Hands it to the scheduler; it comes back to request_over (begin.h). Does not block. */
+void request_post(struct request *request);
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * session.h - one connection and everything that its client has, and the table of all of them.
+ *
+ *      CONNECTED --hello--> JOINING --scheduler--> OPEN
+ *           \                  |                    |
+ *            +-----------------+------- end --------+--> ENDING --> freed
+ *
+ * How it comes and goes is life.h's. The loop's thread alone.
+ */
+#ifndef COPPICED_SESSION_H
+#define COPPICED_SESSION_H
+
+#include "daemon/config/config.h"
+#include "daemon/loop/loop.h"
+#include "proto/channel.h"
+#include "shm.h"
+
+#include <sys/queue.h>
+#include <sys/uio.h>
+
+struct abi_board;
+struct guardian_link;
+struct request;
+struct sched;
+struct sched_session;
+struct sessions;
+struct unpack_arena;
+
+enum session_state { SESSION_CONNECTED, SESSION_JOINING, SESSION_OPEN, SESSION_ENDING };
+
+struct session {
+	TAILQ_ENTRY(session) entry;
+	struct sessions *home; /* borrowed */
+	enum session_state state;
+	bool joined; /* counts as a session, not as a mere connection */
+	bool privileged; /* root or the daemon's own user */
+	bool has_left; /* it has no device arena open, or is no more */
+	uint64_t id;
+	int fd; /* owned */
+	/* owned eventfd: the client rings it, the scheduler listens; -1 before hello */
+	int bell_fd;
+	struct channel_peer peer; /* its pidfd owned */
+	char name[64];
+	uint64_t connected_ns;
+	struct loop_op receive; /* packets, into packet */
+	struct loop_op gone; /* the peer's pidfd */
+	struct sched_session *sched; /* the scheduler's; NULL: none */
+	struct request *end; /* owned: the end cannot fail for want of memory */
+	bool end_posted; /* and not back */
+	uint32_t n_requests; /* posted, not over */
+	struct shm *arenas; /* owned, [config->max_arenas] */
+	struct shm *lanes; /* owned, [config->max_lanes] */
+	uint64_t arena_bytes; /* host memory */
+	uint64_t device_bytes; /* device memory */
+	struct iovec iov;
+	struct msghdr msg;
+	uint8_t packet[CHANNEL_MAX_BYTES];
+};
+
+TAILQ_HEAD(session_list, session);
+
+/* Everybody who is connected, and what they are served with; all pointers are borrowed. */
+struct sessions {
+	const struct config *config;
+	struct loop *loop;
+	struct sched *sched;
+	const struct abi_board *board;
+	int board_fd;
+	const char *backend_name;
+	struct guardian_link *guardian;
+	struct unpack_arena *unpack; /* where the message being served lies */
+	/* The last one has gone, while the daemon stops. */
+	void (*emptied)(struct sessions *sessions);
+
+	struct session_list list;
+	uint32_t n_connections;
+	uint64_t device_bytes; /* of device arenas, those of ending sessions too */
+	uint64_t last_id;
+	uint64_t started_ns;
+	bool stopping;
+	uint8_t packet[CHANNEL_MAX_BYTES]; /* the reply being packed */
+};
+
+struct session *session_find(const struct sessions *sessions, uint64_t id); /* NULL: none */
+/* The limit that keeps this session from joining, as a sentence; NULL: it may. */
+const char *session_refusal(const struct session *session);
+/* Are there as many connections as are taken, of all users or of this one? */
+bool sessions_are_crowded(const struct sessions *sessions, uid_t uid);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * shm.c - making and unmaking of shared memory.
+ *
+ * An entry owns its mapping and its descriptors from the moment it leaves FREE; shm_done gives all
+ * of them back, whatever of them there was.
+ */
+#include "shm.h"
+
+#include "proto/channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+uint32_t shm_find_free(const struct shm *table, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (table[i].state == SHM_FREE)
+			return i + 1;
+	}
+	return 0;
+}
+
+struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number)
+{
+	if (number == 0 || number > n || table[number - 1].state != SHM_READY)
+		return NULL;
+	return &table[number - 1];
+}
+
+int shm_new(struct shm *shm, const char *name, size_t bytes, int *ret_fd)
+{
+	void *map;
+	int r = channel_segment_new(name, bytes, 0, ret_fd, &map);
+
+	if (r < 0)
+		return r;
+	*shm = (struct shm){
+		.state = SHM_ADDING, .map = map, .bytes = bytes, .fd = -1, .notify_fd = -1};
+	return 0;
+}
+
+void shm_new_device(struct shm *shm, size_t bytes)
+{
+	*shm = (struct shm){.state = SHM_ADDING, .bytes = bytes, .fd = -1, .notify_fd = -1};
+}
+
+int shm_keep_fd(struct shm *shm, int fd)
+{
+	shm->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return shm->fd < 0 ? -errno : 0;
+}
+
+int shm_notify_new(struct shm *shm, int *ret_fd)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return -errno;
+	shm->notify_fd = pair[0];
+	*ret_fd = pair[1];
+	return 0;
+}
+
+void shm_done(struct shm *shm)
+{
+	if (shm->state == SHM_FREE)
+		return;
+	if (shm->map)
+		munmap(shm->map, shm->bytes);
+	if (shm->fd >= 0)
+		close(shm->fd);
+	if (shm->notify_fd >= 0)
+		close(shm->notify_fd);
+	*shm = (struct shm){.state = SHM_FREE, .fd = -1, .notify_fd = -1};
+}
