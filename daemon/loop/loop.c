@@ -5,33 +5,10 @@
 #include "loop.h"
 
 #include "daemon/base/log.h"
-#include "loop_epoll.h"
-#include "loop_uring.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-
-int loop_new(const char *kind, struct loop **ret)
-{
-	struct loop *loop = NULL;
-	int r;
-
-	if (strcmp(kind, "epoll") == 0) {
-		r = loop_epoll_new(&loop);
-	} else {
-		r = loop_uring_new(&loop);
-		if (r < 0 && strcmp(kind, "auto") == 0) {
-			log_info("io_uring is not to be had (%s); using epoll", strerror(-r));
-			r = loop_epoll_new(&loop);
-		}
-	}
-	if (r < 0)
-		return r;
-	TAILQ_INIT(&loop->queue);
-	*ret = loop;
-	return 0;
-}
 
 void loop_free(struct loop *loop)
 {

@@ -10,7 +10,7 @@
  *
  * Every started operation ends with exactly one last callback: its own end, an error, or -ECANCELED
  * after loop_cancel. Callbacks come out of loop_run alone, never out of the functions that start or
- * cancel. One thread: the one that called loop_new. A descriptor belongs to at most one live
+ * cancel. One thread: the one that made the loop (loop_new.h). A descriptor belongs to at most one live
  * operation and stays open until that has ended.
  */
 #ifndef COPPICED_LOOP_H
@@ -62,9 +62,6 @@ struct loop_impl {
 	void (*free)(struct loop *loop);
 };
 
-/* kind: "io_uring", "epoll", or "auto": io_uring, and where that is refused epoll, with a line in
- * the log. 0 or -errno. */
-int loop_new(const char *kind, struct loop **ret);
 /* Operations still live are dropped without a callback; their memory must outlive this call. NULL
  * is fine. */
 void loop_free(struct loop *loop);

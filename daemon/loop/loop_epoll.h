@@ -7,6 +7,6 @@
 #include "loop.h"
 
 /* 0 or -errno. For loop_new. */
-int loop_epoll_new(struct loop **ret);
+MUST_CHECK int loop_epoll_new(struct loop **ret);
 
 #endif

@@ -7,6 +7,6 @@
 #include "loop.h"
 
 /* 0; -EPERM, -ENOSYS, -EINVAL, ... where the kernel does not offer it. For loop_new. */
-int loop_uring_new(struct loop **ret);
+MUST_CHECK int loop_uring_new(struct loop **ret);
 
 #endif

@@ -5,7 +5,7 @@
 #ifndef COPPICE_TESTS_LOOP_FIXTURE_H
 #define COPPICE_TESTS_LOOP_FIXTURE_H
 
-#include "daemon/loop/loop.h"
+#include "daemon/loop/loop_new.h"
 
 #define MS UINT64_C(1000000)
 
