@@ -91,13 +91,12 @@ int store_model_open(struct store *s, const struct store_model_info *info,
 void store_model_unref(struct store_model *m);
 
 /* Where a prompt stands. cached <= n_prompt - 1: tokens whose KV is on the device. pending: tokens
- * after those that another sequence has claimed and computes, or (fetching) that are on their way
- * from a lower tier. claimed: the rest is ours to compute under a lease. */
+ * after those that another sequence has claimed and computes, or that are on their way from a lower
+ * tier. claimed: the rest is ours to compute under a lease. */
 struct store_match {
 	uint32_t cached;
 	uint32_t pending;
 	bool claimed;
-	bool fetching;
 };
 
 struct store_open {
@@ -242,7 +241,10 @@ struct store_stats {
 	uint32_t n_devices;
 	uint64_t tokens_matched, tokens_published,
 		tokens_dropped; /* dropped: adopted from others at publication */
-	uint64_t pages_evicted, nodes_evicted, splits;
+	uint64_t pages_evicted;
+	/* the device's slices that eviction dropped; nodes of which nothing was left, that were cut in
+	 * two, that became one with their parents */
+	uint64_t slices_evicted, nodes_evicted, nodes_split, nodes_collapsed;
 };
 void store_stats(const struct store *s, struct store_stats *ret);
 /* Of the pages in use, on one device. */

@@ -21,7 +21,8 @@ struct validate {
 	uint32_t *refs
 		/* owned: [place] of a lower tier, slices and moves that refer to it */
 		[STORE_TIERS];
-	uint64_t n_nodes, n_tokens, n_seqs, n_pins, n_claims, n_namespaces, n_wants, n_dirty;
+	uint64_t n_nodes, n_tokens, n_seqs, n_pins, n_claims, n_namespaces, n_wants, n_dirty,
+		n_noted;
 };
 
 /* Writes the sentence; returns -EINVAL. */

@@ -100,7 +100,7 @@ static int check_users(struct validate *v, const struct store_node *n)
 
 static uint64_t lru_rank(const struct validate *v, const struct store_node *n, enum store_tier tier)
 {
-	return v->lru_ranks[tier][(uint32_t)n->id - 1];
+	return v->lru_ranks[tier][node_number(n) - 1];
 }
 
 static int check_lru(struct validate *v, const struct store_node *n, enum store_tier tier)
@@ -146,6 +146,9 @@ static int check_link(struct validate *v, const struct store_node *n)
 static int check_node(struct validate *v, const struct store_node *n)
 {
 	CHECK(v, node_by_id(v->s, n->id) == n, "a node is not found by its id");
+	CHECK(v, !numbers_is_free(&v->s->slab.slots, node_number(n) - 1),
+	      "the number of a node is free");
+	v->n_noted += n->noted;
 	if (n->parent)
 		TRY(check_link(v, n));
 	TRY(validate_residency(v, n));
@@ -191,7 +194,7 @@ static int note_lru(struct validate *v, const struct store_holding *h, enum stor
 		CHECK(v, lru_stamp(n, tier) >= stamp, "stamps fall along a list");
 		CHECK(v, n->namespace->holding == h, "a node in the list of another holding");
 		stamp = lru_stamp(n, tier);
-		v->lru_ranks[tier][(uint32_t)n->id - 1] = ++place;
+		v->lru_ranks[tier][node_number(n) - 1] = ++place;
 		n_slices += node_n_device(n);
 	}
 	CHECK(v, tier != STORE_DEVICE || n_slices == h->n_idle_slices,
@@ -468,6 +471,35 @@ static int check_sums(struct validate *v)
 	return 0;
 }
 
+/* Borders that are noted are so of nodes that know it, each once. */
+static int check_borders(struct validate *v)
+{
+	const struct borders *b = &v->s->borders;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		const struct store_node *at =
+			node_by_id(v->s, b->ids[(b->first + i) % BORDERS_MAX]);
+		CHECK(v, !at || at->noted, "a border of a node that does not know of it");
+		n += at != NULL;
+	}
+	CHECK(v, n == v->n_noted, "%lu borders noted, counted %lu", n, v->n_noted);
+	return 0;
+}
+
+/* Numbers are those of nodes and roots, the others are free. */
+static int check_numbers(struct validate *v)
+{
+	uint32_t n_slots = v->s->slab.n_chunks * NODE_SLAB_NODES;
+	uint64_t n_taken = 0;
+
+	for (uint32_t i = 0; i < n_slots; i++)
+		n_taken += !numbers_is_free(&v->s->slab.slots, i);
+	CHECK(v, n_taken == v->n_nodes + v->n_namespaces, "%lu numbers are taken, counted %lu",
+	      n_taken, v->n_nodes + v->n_namespaces);
+	return 0;
+}
+
 static int validate_begin(struct validate *v)
 {
 	const struct pages *pages = &v->s->pages;
@@ -520,6 +552,8 @@ static int validate_all(struct validate *v)
 	TRY(check_pages(v));
 	TRY(check_tenants(v));
 	TRY(check_claims(v));
+	TRY(check_borders(v));
+	TRY(check_numbers(v));
 	TRY(check_sums(v));
 	return check_domains(v);
 }

@@ -7,7 +7,9 @@
  */
 #include "position.h"
 
+#include "kvstore/tree/border.h"
 #include "kvstore/tree/claim.h"
+#include "kvstore/tree/collapse.h"
 #include "kvstore/tree/node.h"
 
 #include <stdlib.h>
@@ -19,6 +21,7 @@ struct store *position_enter(struct store_seq *q, uint64_t now_ns)
 
 	pages_release(&s->pages);
 	claim_expire(s, now_ns);
+	collapse_some(s);
 	return s;
 }
 
@@ -34,8 +37,11 @@ static void position_set(struct store_seq *q, struct store_node *n, uint32_t n_p
 
 void position_move_down(struct store_seq *q, struct store_node *n, uint32_t n_path)
 {
-	node_attach(n, q->node);
+	struct store_node *above = q->node;
+
+	node_attach(n, above);
 	position_set(q, n, n_path);
+	border_note(above);
 }
 
 void position_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path)
@@ -45,6 +51,7 @@ void position_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path
 	q->path_version++;
 	position_set(q, n, n_path);
 	node_detach(below, n);
+	border_note(below);
 }
 
 bool position_is_alone(const struct store_seq *q, const struct store_node *n)

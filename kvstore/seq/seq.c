@@ -3,7 +3,9 @@
 #include "position.h"
 #include "kvstore/tiers/want.h"
 #include "kvstore/store.h"
+#include "kvstore/tree/border.h"
 #include "kvstore/tree/claim.h"
+#include "kvstore/tree/collapse.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/radix.h"
 #include "kvstore/tree/namespace.h"
@@ -64,7 +66,6 @@ static void seq_look(struct store *s, struct store_seq *q, uint64_t now_ns, stru
 	if (want_update(s, q, now_ns)) {
 		claim_end(s, q);
 		ret->pending = q->want_path - q->n_path;
-		ret->fetching = true;
 		return;
 	}
 	struct store_seq *claimant = claim_find(s, q);
@@ -93,6 +94,7 @@ int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_
 		return -EINVAL;
 	pages_release(&s->pages);
 	claim_expire(s, now_ns);
+	collapse_some(s);
 	if (open->at_home && open->home >= s->pages.n_devices)
 		return -EINVAL;
 	int r = namespace_get(open->model, open->domain, open->salt, &namespace);
@@ -186,6 +188,7 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns)
 	tail_done(q);
 	LIST_REMOVE(q, at_node);
 	node_detach(q->node, NULL);
+	border_note(q->node);
 	s->stats.n_seqs--;
 	free(q->prompt);
 	free(q->ids);

@@ -3,6 +3,7 @@
 #include "kvstore/store.h"
 
 #include "kvstore/tree/claim.h"
+#include "kvstore/tree/collapse.h"
 #include "kvstore/tiers/evict.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/namespace.h"
@@ -87,6 +88,8 @@ uint64_t store_tick(struct store *s, uint64_t now_ns)
 	pages_release(&s->pages);
 	claim_expire(s, now_ns);
 	pin_expire(s, now_ns);
+	if (collapse_some(s))
+		return now_ns;
 	uint64_t claim_ns = claim_next_ns(s);
 	uint64_t pin_ns = pin_next_ns(s);
 	return claim_ns < pin_ns ? claim_ns : pin_ns;

@@ -6,6 +6,7 @@
  */
 #include "dirty.h"
 
+#include "kvstore/tree/border.h"
 #include "kvstore/tree/residency.h"
 
 #include <string.h>
@@ -48,6 +49,7 @@ void dirty_remove(struct tiers *t, struct store_node *n)
 	TAILQ_REMOVE(&t->dirty, n, residency->dirty_order);
 	n->residency->dirty = false;
 	t->n_dirty--;
+	border_note(n);
 }
 
 void dirty_clear(struct tiers *t, int error)

@@ -65,8 +65,8 @@ static void victims_prefetch(const struct store *s, const struct store_node *n)
 		__builtin_prefetch(&LIST_NEXT(n, sibling)->sibling);
 }
 
-/* The node goes, or where there is a tier for it, its last slice. Returns how many pages were
- * freed. */
+/* The last slice goes, the node with the only one; where there is a tier for it, it goes there.
+ * Returns how many pages were freed. */
 static uint32_t evict_node(struct store *s, struct store_node *n)
 {
 	struct store_namespace *namespace = n->namespace;
@@ -78,9 +78,14 @@ static uint32_t evict_node(struct store *s, struct store_node *n)
 		return n_freed;
 	}
 	victims_prefetch(s, n);
-	radix_cut(n);
-	namespace_prune(namespace);
-	s->stats.nodes_evicted++;
+	s->stats.slices_evicted++;
+	if (n->n_slices > 1) {
+		radix_drop_last(n);
+	} else {
+		radix_cut(n);
+		namespace_prune(namespace);
+		s->stats.nodes_evicted++;
+	}
 	s->stats.pages_evicted += before - s->pages.n_used;
 	return (uint32_t)(before - s->pages.n_used);
 }

@@ -9,20 +9,13 @@
 #include "forget.h"
 
 #include "dirty.h"
-#include "kvstore/tree/lru.h"
 #include "kvstore/tree/namespace.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/pin.h"
 #include "kvstore/tree/radix.h"
-#include "kvstore/tree/residency.h"
 #include "want.h"
 
 #include <assert.h>
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
 
 static void node_cut(struct store *s, struct store_node *n)
 {
@@ -34,28 +27,6 @@ static void node_cut(struct store *s, struct store_node *n)
 	namespace_prune(namespace);
 }
 
-/* The last of several slices. */
-static void slice_drop(struct store *s, struct store_node *n)
-{
-	struct store_residency *res = n->residency;
-	uint32_t i = n->n_slices - 1, count = n->slices[i].count;
-
-	if (n->listed && i < res->n_device)
-		n->namespace->holding->n_idle_slices--;
-	residency_release(n, i);
-	if (i < res->n_device)
-		res->device_tokens -= count;
-	if (i < res->n_backed)
-		res->backed_tokens -= count;
-	res->n_device = min_u32(res->n_device, i);
-	res->n_memory = min_u32(res->n_memory, i);
-	res->n_backed = min_u32(res->n_backed, i);
-	n->n_slices--;
-	n->n_tokens -= count;
-	s->stats.n_tokens -= count;
-	lru_update(n);
-}
-
 void forget_last(struct store *s, struct store_node *n)
 {
 	assert(LIST_EMPTY(&n->children) && n->n_users == 0);
@@ -63,7 +34,7 @@ void forget_last(struct store *s, struct store_node *n)
 	if (n->n_slices == 1)
 		node_cut(s, n);
 	else
-		slice_drop(s, n);
+		radix_drop_last(n);
 }
 
 /* Who wants or has pinned more of a node than n_path. */
@@ -115,7 +86,7 @@ void forget_from(struct store *s, struct store_node *n, uint32_t n_slices)
 	}
 	for (; left > n_slices; left--) {
 		s->tiers->stats.slices_dropped++;
-		slice_drop(s, n);
+		radix_drop_last(n);
 	}
 }
 

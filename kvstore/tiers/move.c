@@ -10,6 +10,7 @@
 #include "dirty.h"
 #include "kvstore/tree/places.h"
 #include "forget.h"
+#include "kvstore/tree/border.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/namespace.h"
@@ -148,7 +149,10 @@ int move_write(struct store *s, struct store_node *n, uint32_t index, uint32_t h
 static void move_free(struct store *s, struct tier_move *v, enum tier_way way)
 {
 	struct store_holding *h = v->holding;
+	struct store_node *n = node_by_id(s, v->node_id);
 
+	if (n)
+		border_note(n);
 	TAILQ_REMOVE(&s->tiers->queues[way].moves, v, link);
 	s->tiers->queues[way].n--;
 	free(v);

@@ -7,6 +7,7 @@
  */
 #include "want.h"
 
+#include "kvstore/tree/border.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/radix.h"
 
@@ -75,6 +76,7 @@ void want_end(struct store *s, struct store_seq *q)
 	LIST_REMOVE(q, at_want);
 	q->want = NULL;
 	node_detach(n, NULL);
+	border_note(n);
 }
 
 bool want_update(struct store *s, struct store_seq *q, uint64_t now_ns)

@@ -14,6 +14,7 @@
 
 #include "kvstore/base/blocks.h"
 #include "kvstore/base/index.h"
+#include "kvstore/base/numbers.h"
 #include "kvstore/files/tier_file.h"
 #include "kvstore/files/tier_host.h"
 #include "pages.h"
@@ -101,8 +102,9 @@ struct store_node {
 	uint32_t slices_capacity;
 	uint32_t tokens_capacity;
 	bool listed; /* in its holding's lru[STORE_DEVICE] */
+	bool noted; /* in store.borders */
 	TAILQ_ENTRY(store_node) lru;
-	LIST_ENTRY(store_node) sibling; /* of a free node: in the slab */
+	LIST_ENTRY(store_node) sibling;
 	/* was listed HOLDING_AHEAD later, and may be gone: to prefetch only */
 	struct store_node *ahead;
 	struct store_namespace *namespace;
@@ -146,13 +148,21 @@ struct store_position {
 	uint32_t n_path;
 };
 
-/* Nodes come from chunks that stay; the id is the slot plus one, and above it how often the slot
- * was used. */
+/* Nodes come from chunks that stay, the lowest free slot first. The number of a node, by which
+ * people know it, is the slot plus one; its id has above that how often the slot was used. */
 struct node_slab {
 	struct store_node **chunks; /* owned, each too */
 	uint32_t n_chunks;
 	uint32_t chunks_capacity;
-	struct store_node_list free;
+	struct numbers slots;
+};
+
+#define BORDERS_MAX 1024u
+
+/* A ring; see border.h. */
+struct borders {
+	uint64_t ids[BORDERS_MAX];
+	uint32_t first, n;
 };
 
 /* Tokens behind the path that are nobody else's yet; see tail.h. */
@@ -264,6 +274,7 @@ struct store {
 	struct store_claims claim_order; /* the lease that ends first, first */
 	struct pin_heap pin_heap;
 	struct walk walk;
+	struct borders borders;
 	struct node_path path;
 	struct places places;
 	struct tiers *tiers; /* owned; NULL: none below the device */
@@ -280,6 +291,11 @@ static inline struct store *node_store(const struct store_node *n)
 static inline struct store_model *node_model(const struct store_node *n)
 {
 	return n->namespace->holding->model;
+}
+
+static inline uint32_t node_number(const struct store_node *n)
+{
+	return (uint32_t)n->id;
 }
 
 static inline uint32_t node_end(const struct store_node *n)

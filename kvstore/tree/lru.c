@@ -1,4 +1,9 @@
-/* lru.c - see lru.h. */
+/*
+ * lru.c - a list a holding and tier, in the order in which nodes fell idle.
+ *
+ * Stamps never fall along a list, so that the oldest of several lists is the one of their first
+ * entries with the least stamp. Who joins beside another node takes that one's stamp.
+ */
 #include "lru.h"
 
 bool lru_has(const struct store_node *n, enum store_tier tier)
@@ -134,6 +139,19 @@ void lru_split(struct store_node *n, struct store_node *upper)
 			list_after(upper, n, tier);
 		if (node_n_in(n, tier) == 0)
 			list_remove(n, tier);
+	}
+}
+
+void lru_collapse(struct store_node *n, struct store_node *child)
+{
+	enum store_tier n_tiers = child->residency ? STORE_TIERS : STORE_HOST;
+
+	for (enum store_tier tier = STORE_DEVICE; tier < n_tiers; tier++) {
+		if (!lru_has(child, tier))
+			continue;
+		if (!lru_has(n, tier))
+			list_before(n, child, tier);
+		list_remove(child, tier);
 	}
 }
 

@@ -20,6 +20,10 @@ void lru_leave(struct store_node *n);
  * it has nothing. The device's idle slices are counted by the caller. */
 void lru_split(struct store_node *n, struct store_node *upper);
 
+/* n takes the place of its only child in the lists in which that is and n is not, and the child
+ * leaves all. The device's idle slices are counted by the caller. */
+void lru_collapse(struct store_node *n, struct store_node *child);
+
 /* The oldest of a tier; NULL: none. */
 struct store_node *lru_oldest_of_domain(const struct store_domain *d, enum store_tier tier);
 struct store_node *lru_oldest_of_model(const struct store_model *m, enum store_tier tier);

@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOT_BITS 32
+#define NUMBER_BITS 32
 
 void node_slab_init(struct node_slab *slab)
 {
 	*slab = (struct node_slab){0};
+	numbers_init(&slab->slots);
 }
 
 void node_slab_done(struct node_slab *slab)
@@ -21,13 +22,16 @@ void node_slab_done(struct node_slab *slab)
 	for (uint32_t i = 0; i < slab->n_chunks; i++)
 		free(slab->chunks[i]);
 	free(slab->chunks);
+	numbers_done(&slab->slots);
 }
 
 static int slab_grow_table(struct node_slab *slab)
 {
 	uint32_t capacity = slab->chunks_capacity ? 2 * slab->chunks_capacity : 16;
-	struct store_node **chunks = realloc(slab->chunks, capacity * sizeof(*chunks));
 
+	if (numbers_reserve(&slab->slots, capacity * NODE_SLAB_NODES))
+		return -ENOMEM;
+	struct store_node **chunks = realloc(slab->chunks, capacity * sizeof(*chunks));
 	if (!chunks)
 		return -ENOMEM;
 	slab->chunks = chunks;
@@ -43,23 +47,33 @@ static int slab_grow(struct node_slab *slab)
 						 NODE_SLAB_NODES * sizeof(struct store_node));
 	if (!chunk)
 		return -ENOMEM;
-	for (uint32_t i = NODE_SLAB_NODES; i-- > 0;) {
-		chunk[i] = (struct store_node){.id = (uint64_t)slab->n_chunks * NODE_SLAB_NODES +
-						     i + 1};
-		LIST_INSERT_HEAD(&slab->free, &chunk[i], sibling);
+	uint32_t first = slab->n_chunks * NODE_SLAB_NODES;
+	for (uint32_t i = 0; i < NODE_SLAB_NODES; i++) {
+		chunk[i] = (struct store_node){.id = first + i + 1};
+		numbers_put(&slab->slots, first + i);
 	}
 	slab->chunks[slab->n_chunks++] = chunk;
 	return 0;
 }
 
+static struct store_node *slab_at(const struct node_slab *slab, uint32_t slot)
+{
+	return &slab->chunks[slot / NODE_SLAB_NODES][slot % NODE_SLAB_NODES];
+}
+
+struct store_node *node_by_number(const struct store *s, uint64_t number)
+{
+	if (number == 0 || number > (uint64_t)s->slab.n_chunks * NODE_SLAB_NODES)
+		return NULL;
+	struct store_node *n = slab_at(&s->slab, (uint32_t)number - 1);
+	return n->namespace ? n : NULL;
+}
+
 struct store_node *node_by_id(const struct store *s, uint64_t id)
 {
-	uint64_t slot = (uint32_t)id - 1u;
+	struct store_node *n = node_by_number(s, (uint32_t)id);
 
-	if ((uint32_t)id == 0 || slot / NODE_SLAB_NODES >= s->slab.n_chunks)
-		return NULL;
-	struct store_node *n = &s->slab.chunks[slot / NODE_SLAB_NODES][slot % NODE_SLAB_NODES];
-	return n->id == id && n->namespace ? n : NULL;
+	return n && n->id == id ? n : NULL;
 }
 
 int node_new(struct store_namespace *namespace, uint32_t n_tokens, uint32_t n_slices,
@@ -67,10 +81,13 @@ int node_new(struct store_namespace *namespace, uint32_t n_tokens, uint32_t n_sl
 {
 	struct node_slab *slab = &namespace->holding->model->store->slab;
 
-	if (LIST_EMPTY(&slab->free) && slab_grow(slab))
-		return -ENOMEM;
-	struct store_node *n = LIST_FIRST(&slab->free);
-	LIST_REMOVE(n, sibling);
+	uint32_t slot = numbers_take(&slab->slots);
+	if (slot == NUMBERS_NONE) {
+		if (slab_grow(slab))
+			return -ENOMEM;
+		slot = numbers_take(&slab->slots);
+	}
+	struct store_node *n = slab_at(slab, slot);
 	*n = (struct store_node){.id = n->id, .namespace = namespace};
 	if (node_reserve(n, n_tokens, n_slices)) {
 		node_free(namespace->holding->model->store, n);
@@ -90,8 +107,8 @@ void node_free(struct store *s, struct store_node *n)
 	blocks_put(&s->blocks, n->tokens, n->tokens_capacity * sizeof(*n->tokens));
 	blocks_put(&s->blocks, n->slices, n->slices_capacity * sizeof(*n->slices));
 	n->namespace = NULL;
-	n->id += UINT64_C(1) << SLOT_BITS;
-	LIST_INSERT_HEAD(&s->slab.free, n, sibling);
+	n->id += UINT64_C(1) << NUMBER_BITS;
+	numbers_put(&s->slab.slots, node_number(n) - 1);
 }
 
 /* Room for items in all; at least double what there was, but exact at first: most nodes never

@@ -14,7 +14,9 @@
 
 void node_slab_init(struct node_slab *slab);
 void node_slab_done(struct node_slab *slab);
-/* NULL: no such node any more. */
+/* NULL: there is no such node. A number is the node's as long as it lives, then another's; an id is
+ * nobody else's ever. */
+struct store_node *node_by_number(const struct store *s, uint64_t number);
 struct store_node *node_by_id(const struct store *s, uint64_t id);
 
 /* An empty node with room, linked to nothing. -ENOMEM. */

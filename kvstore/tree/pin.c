@@ -1,6 +1,7 @@
 /* pin.c - pins by id and by end; see pin.h. */
 #include "pin.h"
 
+#include "border.h"
 #include "claim.h"
 #include "node.h"
 #include "residency.h"
@@ -110,6 +111,7 @@ void pin_end(struct store *s, struct store_pin *p)
 	TAILQ_REMOVE(&s->pin_heap.by_age, p, by_age);
 	domain_of(p->node)->n_pins--;
 	node_detach(p->node, NULL);
+	border_note(p->node);
 	index_remove(&s->pins, &p->link);
 	heap_remove(&s->pin_heap, p);
 	free(p);
@@ -141,7 +143,7 @@ int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin)
 
 int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_t *ret_pin)
 {
-	struct store_node *n = node_by_id(s, node_id);
+	struct store_node *n = node_by_number(s, node_id);
 
 	return n ? pin_new(s, n, node_end(n), until_ns, ret_pin) : -ENOENT;
 }
@@ -191,7 +193,7 @@ static void pin_describe(const struct store_pin *p, struct store_pin_info *ret)
 
 	*ret = (struct store_pin_info){
 		.id = p->id,
-		.node_id = p->node->id,
+		.node_id = node_number(p->node),
 		.model = m->name,
 		.domain = domain_of(p->node)->id,
 		.salt = p->node->namespace->salt,

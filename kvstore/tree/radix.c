@@ -7,6 +7,7 @@
  */
 #include "radix.h"
 
+#include "border.h"
 #include "claim.h"
 #include "residency.h"
 #include "lru.h"
@@ -260,7 +261,99 @@ void radix_split(struct store_node *n, struct store_node *upper)
 	split_users(s, n, upper);
 	walk_split(&s->walk, n, upper);
 	s->stats.n_nodes++;
-	s->stats.splits++;
+	s->stats.nodes_split++;
+	border_note(upper);
+}
+
+/* Users of the child's own. */
+static void collapse_users(struct store *s, struct store_node *n, struct store_node *child)
+{
+	struct store_seq *q;
+	struct store_pin *p;
+
+	while ((q = LIST_FIRST(&child->seqs))) {
+		LIST_REMOVE(q, at_node);
+		LIST_INSERT_HEAD(&n->seqs, q, at_node);
+		q->node = n;
+		claim_move(s, q);
+	}
+	while ((p = LIST_FIRST(&child->pins))) {
+		LIST_REMOVE(p, at_node);
+		LIST_INSERT_HEAD(&n->pins, p, at_node);
+		p->node = n;
+	}
+	child->n_users = 0; /* they are the node's already */
+}
+
+/* The child's children, in their order. */
+static void collapse_links(struct store *s, struct store_node *n, struct store_node *child)
+{
+	struct store_node *last = NULL, *next;
+
+	child_unlink(s, child);
+	LIST_REMOVE(child, sibling);
+	n->hint = child->hint;
+	while ((next = LIST_FIRST(&child->children))) {
+		LIST_REMOVE(next, sibling);
+		if (last)
+			LIST_INSERT_AFTER(last, next, sibling);
+		else
+			LIST_INSERT_HEAD(&n->children, next, sibling);
+		index_remove(&s->children, &next->link);
+		child_link(s, n, next);
+		last = next;
+	}
+}
+
+static void collapse_arrays(struct store_node *n, const struct store_node *child,
+			    enum residency_border border)
+{
+	uint32_t shared = border == RESIDENCY_IN_PAGE;
+
+	if (shared) {
+		struct store_slice *last = &n->slices[n->n_slices - 1];
+		last->count = (uint16_t)(last->count + child->slices[0].count);
+	}
+	memcpy(n->slices + n->n_slices, child->slices + shared,
+	       (child->n_slices - shared) * sizeof(*n->slices));
+	memcpy(n->tokens + n->n_tokens, child->tokens, child->n_tokens * sizeof(*n->tokens));
+	n->n_slices += child->n_slices - shared;
+	n->n_tokens += child->n_tokens;
+}
+
+static int collapse_reserve(struct store_node *n, const struct store_node *child)
+{
+	int r = node_reserve(n, child->n_tokens, child->n_slices);
+
+	if (!r && (n->residency || child->residency))
+		r = residency_reserve(n, node_n_backed(n) + node_n_backed(child));
+	return r;
+}
+
+int radix_collapse(struct store_node *n)
+{
+	struct store_node *child = LIST_FIRST(&n->children);
+	enum residency_border border = residency_border(child);
+	struct store_holding *h = n->namespace->holding;
+	struct store *s = node_store(n);
+	int r = collapse_reserve(n, child);
+
+	if (r)
+		return r;
+	assert(n->n_users == child->n_users && !LIST_NEXT(child, sibling));
+	h->n_idle_slices -= n->listed ? node_n_device(n) : 0;
+	h->n_idle_slices -= child->listed ? node_n_device(child) : 0;
+	walk_cut(&s->walk, child);
+	residency_collapse(n, child, border);
+	collapse_arrays(n, child, border);
+	collapse_links(s, n, child);
+	collapse_users(s, n, child);
+	lru_collapse(n, child);
+	h->n_idle_slices += n->listed ? node_n_device(n) : 0;
+	node_free(s, child);
+	s->stats.n_nodes--;
+	s->stats.nodes_collapsed++;
+	return 0;
 }
 
 int radix_split_at(struct store_position *at)
@@ -318,6 +411,20 @@ struct store_node *radix_graft_commit(struct radix_graft *g, uint32_t first_toke
 	return g->child;
 }
 
+void radix_drop_last(struct store_node *leaf)
+{
+	struct store_slice last = leaf->slices[leaf->n_slices - 1];
+
+	assert(LIST_EMPTY(&leaf->children) && leaf->n_slices > 1);
+	if (leaf->listed && node_n_device(leaf) == leaf->n_slices)
+		leaf->namespace->holding->n_idle_slices--;
+	residency_release_last(leaf);
+	leaf->n_slices--;
+	leaf->n_tokens -= last.count;
+	node_store(leaf)->stats.n_tokens -= last.count;
+	lru_update(leaf);
+}
+
 void radix_cut(struct store_node *leaf)
 {
 	struct store *s = node_store(leaf);
@@ -335,5 +442,6 @@ void radix_cut(struct store_node *leaf)
 			pages_drop(&s->pages, &h->pages, leaf->slices[i]);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
+	border_note(leaf->parent);
 	node_free(s, leaf);
 }

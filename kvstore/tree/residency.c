@@ -35,6 +35,29 @@ bool node_goes_on(const struct store_node *n)
 	       n->slices[0].page == p->slices[last].page;
 }
 
+/* Of a border inside a page: is what is left and right of it in one place, and in one image or in
+ * none? */
+static bool is_one_place(const struct store_node *n)
+{
+	const struct store_node *p = n->parent;
+	uint32_t last = p->n_slices - 1;
+	bool above = node_n_backed(p) == p->n_slices, below = node_n_backed(n) > 0;
+
+	if (above != below || (below && n->residency->images[0] != p->residency->images[last]))
+		return false;
+	if ((node_n_device(p) == p->n_slices) != (node_n_device(n) > 0) ||
+	    (node_n_memory(p) == p->n_slices) != (node_n_memory(n) > 0))
+		return false;
+	return node_n_memory(n) == 0 || n->slices[0].page == p->slices[last].page;
+}
+
+enum residency_border residency_border(const struct store_node *n)
+{
+	if (n->slices[0].first == 0)
+		return RESIDENCY_BETWEEN_PAGES;
+	return is_one_place(n) ? RESIDENCY_IN_PAGE : RESIDENCY_APART;
+}
+
 static int images_reserve(struct store_residency *res, uint32_t n)
 {
 	if (n <= res->images_capacity)
@@ -112,6 +135,43 @@ void residency_split(struct store_node *n, struct store_node *upper, uint32_t n_
 			res->n_backed * sizeof(*res->images));
 }
 
+/* The child's first slice is about to be part of the node's last: what refers to both refers to one
+ * of them from now on. */
+static void slice_unshare(struct store_node *n, struct store_node *child)
+{
+	struct store_model *m = node_model(n);
+	struct store *s = m->store;
+	uint32_t place = child->slices[0].page;
+
+	if (node_n_device(child) > 0)
+		pages_at(&s->pages, &m->lent, place)->n_slices--;
+	else if (node_n_memory(child) > 0)
+		places_unref(s, STORE_HOST, place);
+	if (node_n_backed(child) > 0)
+		places_unref(s, STORE_FILE, child->residency->images[0]);
+}
+
+void residency_collapse(struct store_node *n, struct store_node *child,
+			enum residency_border border)
+{
+	struct store_residency *res = n->residency;
+	uint32_t shared = border == RESIDENCY_IN_PAGE;
+
+	if (shared)
+		slice_unshare(n, child);
+	if (!res)
+		return;
+	uint32_t n_images = node_n_backed(child) > 0 ? node_n_backed(child) - shared : 0;
+	if (n_images > 0)
+		memcpy(res->images + res->n_backed, child->residency->images + shared,
+		       n_images * sizeof(*res->images));
+	res->n_backed += n_images;
+	res->n_device += node_n_device(child) > 0 ? node_n_device(child) - shared : 0;
+	res->n_memory += node_n_memory(child) > 0 ? node_n_memory(child) - shared : 0;
+	res->device_tokens += node_device_tokens(child);
+	res->backed_tokens += child->residency ? child->residency->backed_tokens : 0;
+}
+
 /* Of the image of a slice that begins a node, and begins inside the image, what comes before is
  * still referred to. */
 static void image_shorten(const struct places *p, const struct store_node *n, uint32_t place)
@@ -143,6 +203,23 @@ void residency_release(struct store_node *n, uint32_t index)
 		places_unref(s, STORE_HOST, n->slices[index].page);
 	if (index < node_n_backed(n))
 		image_release(s, n, index);
+}
+
+void residency_release_last(struct store_node *n)
+{
+	struct store_residency *res = n->residency;
+	uint32_t i = n->n_slices - 1, count = n->slices[i].count;
+
+	residency_release(n, i);
+	if (!res)
+		return;
+	if (i < res->n_device)
+		res->device_tokens -= count;
+	if (i < res->n_backed)
+		res->backed_tokens -= count;
+	res->n_device = min_u32(res->n_device, i);
+	res->n_memory = min_u32(res->n_memory, i);
+	res->n_backed = min_u32(res->n_backed, i);
 }
 
 void residency_appended(struct store_node *n)

@@ -106,8 +106,8 @@ static void node_describe(const struct store_node *n, uint32_t depth, struct sto
 	const struct store_namespace *namespace = n->namespace;
 
 	*ret = (struct store_node_info){
-		.id = n->id,
-		.parent_id = n->parent ? n->parent->id : 0,
+		.id = node_number(n),
+		.parent_id = n->parent ? node_number(n->parent) : 0,
 		.model = namespace->holding->model->name,
 		.domain = namespace->holding->domain->id,
 		.salt = namespace->salt,

@@ -233,7 +233,7 @@ static void test_no_room_changes_nothing(void **state)
 	assert_int_equal(fixture_extend(&f, q, "0123456789abcdef", false), -ENOSPC);
 	assert_int_equal(store_seq_n_live(q), 0);
 	assert_int_equal(fixture_stats(&f).nodes_evicted, 0);
-	assert_int_equal(fixture_stats(&f).splits, 0);
+	assert_int_equal(fixture_stats(&f).nodes_split, 0);
 	assert_int_equal(fixture_extend(&f, q, "#######", false), 0);
 	fixture_close(&f, q);
 	fixture_done(&f);

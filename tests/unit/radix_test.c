@@ -77,7 +77,7 @@ static void test_a_split_at_every_offset_moves_no_row(void **state)
 		strcpy(prompt + at, "#");
 		struct store_seq *b = fixture_compute(&f, prompt);
 		assert_int_equal(fixture_stats(&f).n_nodes, 3);
-		assert_int_equal(fixture_stats(&f).splits, 1);
+		assert_int_equal(fixture_stats(&f).nodes_split, 1);
 		assert_int_equal(store_node_pos(store_seq_node(a)), at);
 		for (uint32_t pos = 0; pos < strlen(TEXT); pos++) {
 			fixture_row(a, pos, &page, &row);

@@ -124,8 +124,9 @@ static void who_does_not_wait_computes(void **state)
 	for (uint32_t i = 0; i < DOC_TOKENS; i++)
 		tokens[i] = document_token(0, i);
 	assert_int_equal(client_open(&f->c, tokens, DOC_TOKENS, &seq, &match), 0);
+	assert_true(match.pending > 0 && !match.claimed); /* nobody claims, so it is fetched */
 	assert_int_equal(client_open(&f->c, tokens, DOC_TOKENS, &other, &match), 0);
-	assert_true(match.pending > 0 && match.fetching);
+	assert_true(match.pending > 0 && !match.claimed);
 	for (uint32_t pos = 0; pos < DOC_TOKENS; pos += DOC_CHUNK) {
 		document_compute(&f->c, seq, 0, pos, DOC_CHUNK, o);
 		assert_right(&f->c, o, document_expected[0][pos / DOC_CHUNK]);

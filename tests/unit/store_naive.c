@@ -96,7 +96,7 @@ static uint64_t losses(struct world *w)
 	struct store_tiers_stats stats;
 
 	store_tiers_stats(w->f.store, &stats);
-	return fixture_stats(&w->f).nodes_evicted + stats.slices_dropped + stats.wants_failed;
+	return fixture_stats(&w->f).slices_evicted + stats.slices_dropped + stats.wants_failed;
 }
 
 uint32_t naive_least_cached(struct world *w, const struct model_seq *m, const uint32_t *tokens,
@@ -153,7 +153,7 @@ void naive_check_match(struct world *w, struct model_seq *m, struct store_match 
 	const struct model_seq *claimant = claimant_at(w, m);
 
 	assert_int_equal(match.cached, m->n);
-	if (match.fetching) {
+	if (store_seq_is_fetched(m->q)) {
 		assert_true(w->room.host_units > 0 && !match.claimed && match.pending > 0);
 		assert_true(m->n + match.pending < m->n_prompt);
 		m->claims = false;

@@ -86,7 +86,7 @@ static void world_step(struct world *w)
 	if (op < 3)
 		ops_tick(w);
 	else if (op == 3)
-		ops_walk(w);
+		world_below(w, 2) ? ops_walk(w) : ops_pins(w);
 	else if (op == 4)
 		store_evict(w->f.store, world_below(w, 2) ? "a" : "b", world_below(w, 8),
 			    world_below(w, 4));
@@ -142,10 +142,12 @@ static void run(struct room room)
 	}
 	naive_check_counts(&w);
 	struct store_stats s = fixture_stats(&w.f);
-	printf("matched %lu published %lu dropped %lu splits %lu evicted %lu nodes, "
+	printf("matched %lu published %lu dropped %lu; nodes: split %lu collapsed %lu evicted %lu; "
 	       "%lu without room, %lu over quota\n",
-	       s.tokens_matched, s.tokens_published, s.tokens_dropped, s.splits, s.nodes_evicted,
-	       w.n_enospc, w.n_edquot);
+	       s.tokens_matched, s.tokens_published, s.tokens_dropped, s.nodes_split,
+	       w.n_collapsed + s.nodes_collapsed, s.nodes_evicted, w.n_enospc, w.n_edquot);
+	if (n_ops >= DEFAULT_OPS)
+		assert_true(w.n_collapsed + s.nodes_collapsed > 0);
 	if (room.host_units)
 		print_tiers(&w);
 	if (room.long_paths && n_ops >= DEFAULT_OPS)

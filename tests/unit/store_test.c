@@ -359,7 +359,7 @@ static void test_allocations_that_fail_change_nothing(void **state)
 	assert_int_equal(store_seq_trim(fork, 5, 0), 0);
 	fixture_ids("1234567", ids);
 	WITH_FAILURES(&f, store_seq_extend(fork, ids, 7, true, 0));
-	assert_int_equal(fixture_stats(&f).splits, 1);
+	assert_int_equal(fixture_stats(&f).nodes_split, 1);
 	WITH_FAILURES(&f, store_seq_accept(fork, (uint32_t[]){1, 4}, 2, 0, moves, &n_moves));
 	WITH_FAILURES(&f, store_seq_pin(fork, 10, &pin));
 	fixture_close(&f, fork);
@@ -382,7 +382,7 @@ static void test_a_publication_that_splits_fails_whole(void **state)
 	assert_int_equal(store_seq_extend(q, ids, n, false, 0), 0);
 	fixture_leave(&f, "abcdefg");
 	WITH_FAILURES(&f, store_seq_publish(q, 0));
-	assert_int_equal(fixture_stats(&f).splits, 1);
+	assert_int_equal(fixture_stats(&f).nodes_split, 1);
 	assert_int_equal(fixture_cached(&f, "abcdXY#"), 6);
 	fixture_close(&f, q);
 	fixture_done(&f);

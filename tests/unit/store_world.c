@@ -257,6 +257,7 @@ void world_close(struct world *w)
 		w->seqs[i] = (struct model_seq){0};
 	}
 	fixture_check(&w->f);
+	w->n_collapsed += fixture_stats(&w->f).nodes_collapsed;
 	for (uint32_t i = 0; i < WORLD_MODELS; i++)
 		store_model_unref(w->models[i]);
 	store_free(w->f.store);

@@ -9,6 +9,7 @@
 #define COPPICE_TESTS_STORE_WORLD_H
 
 #include "store_fixture.h"
+#include "store_inside.h"
 
 #include "kvstore/seq/gather.h"
 #include "kvstore/files/tier_file.h"
@@ -89,6 +90,7 @@ struct world {
 	uint64_t cursor;
 	uint32_t n_recent;
 	uint64_t n_enospc, n_edquot, n_fetched, n_restarts, n_restored, n_held, n_below, n_tails;
+	uint64_t n_collapsed; /* before the last restart */
 };
 
 extern const uint32_t world_page_tokens[WORLD_MODELS], world_page_bytes[WORLD_MODELS];
@@ -167,6 +169,8 @@ void ops_fork(struct world *w, struct model_seq *m, struct model_seq *to);
 /* Any other of a sequence that is open. */
 void ops_on_seq(struct world *w, struct model_seq *m);
 void ops_walk(struct world *w);
+/* Every pin is listed once, the oldest first. */
+void ops_pins(struct world *w);
 /* Of a sequence that stands below the device a gather begins, and stays until the sequence does
  * anything. */
 void ops_hold(struct world *w, const struct model_seq *m);

@@ -204,7 +204,7 @@ static void test_a_home_is_not_left_for_lack_of_room(void **state)
 	fixture_done(&f);
 }
 
-/* What idles elsewhere stays; what idles at home goes. */
+/* What idles elsewhere stays; what idles at home goes, its end first. */
 static void test_room_at_home_is_made_at_home(void **state)
 {
 	struct fixture f;
@@ -223,7 +223,10 @@ static void test_room_at_home_is_made_at_home(void **state)
 	q = open_at_home(&f, "ffff", 3, 1);
 	fixture_publish(&f, q, "ffff");
 	assert_int_equal(store_device_bytes(f.store, 0), 2 * 100);
-	assert_int_equal(store_device_bytes(f.store, 1), 100);
+	assert_int_equal(store_device_bytes(f.store, 1), 2 * 100);
+	fixture_close(&f, q);
+	q = open_at_home(&f, "ccccdddd#", 2, 1);
+	assert_int_equal(store_seq_n_tokens(q), 4);
 	fixture_close(&f, q);
 	fixture_done(&f);
 }

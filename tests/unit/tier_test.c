@@ -16,7 +16,7 @@ static void test_what_is_evicted_comes_back_from_host_memory(void **state)
 	struct store_seq *q = tier_world_seq(w, any, DOCUMENT_A, &match);
 	assert_int_equal(match.cached, 0);
 	assert_int_equal(match.pending, 16);
-	assert_true(match.fetching && !match.claimed);
+	assert_true(store_seq_is_fetched(q) && !match.claimed);
 	match = tier_world_wait(w, q);
 	assert_int_equal(match.cached, 16);
 	assert_true(match.claimed);
@@ -150,7 +150,7 @@ static void test_what_finds_no_room_is_ours_to_compute(void **state)
 	struct store_seq *b = tier_world_seq(w, any, DOCUMENT_B, NULL);
 	assert_int_equal(tier_world_publish(w, b, "ABCDEFGHIJKL"), 0);
 	struct store_seq *q = tier_world_seq(w, any, DOCUMENT_A, &match);
-	assert_true(match.fetching);
+	assert_true(store_seq_is_fetched(q));
 	match = tier_world_wait(w, q);
 	assert_int_equal(match.cached, 12);
 	assert_true(match.claimed);
@@ -172,7 +172,7 @@ static void test_who_does_not_wait_may_compute(void **state)
 	struct store_seq *waiting = tier_world_seq(w, any, DOCUMENT_A, &match);
 	store_tiers_poll(w->store, 1);
 	struct store_seq *q = tier_world_seq(w, any, DOCUMENT_A, &match);
-	assert_true(match.fetching);
+	assert_true(store_seq_is_fetched(q));
 	assert_int_equal(tier_world_publish(w, q, "abcdef"), 0);
 	assert_true(tier_world_right(w, q, "abcdef"));
 	tier_world_let_go(w);
@@ -228,6 +228,73 @@ static void test_tiers_come_to_an_empty_store_alone(void **state)
 	assert_int_equal(store_tiers_attach(w->store, &config, &w->found), -EINVAL);
 }
 
+static uint64_t n_nodes(const struct tier_world *w)
+{
+	struct store_stats stats;
+
+	store_stats(w->store, &stats);
+	return stats.n_nodes;
+}
+
+static void tick(struct tier_world *w, uint64_t now_ns)
+{
+	while (store_tick(w->store, now_ns) == now_ns)
+		tier_world_check(w);
+	tier_world_check(w);
+}
+
+/* A document in two nodes of which the upper one is pinned, on the device, the other in host
+ * memory. */
+static void leave_in_two(struct tier_world *w, uint64_t until_ns)
+{
+	struct store_seq *a = tier_world_seq(w, any, "abcdefgh", NULL), *b;
+	uint64_t pin;
+
+	assert_int_equal(tier_world_publish(w, a, "abcdefgh"), 0);
+	assert_int_equal(store_seq_fork(a, 0, &b), 0);
+	assert_int_equal(tier_world_publish(w, b, DOCUMENT_A), 0);
+	assert_int_equal(store_seq_pin(a, until_ns, &pin), 0);
+	store_seq_close(a, 0);
+	store_seq_close(b, 0);
+	tier_evict(w);
+	assert_int_equal(n_nodes(w), 2);
+}
+
+static void test_nodes_of_two_tiers_become_one(void **state)
+{
+	struct tier_world *w = tier_world_of(state, (struct tier_world_options){8, 16, 0});
+
+	leave_in_two(w, 500);
+	tick(w, 500);
+	assert_int_equal(n_nodes(w), 1);
+	struct store_node_info a = tier_info_of(w, 'a');
+	assert_int_equal(a.n_pages_in[STORE_DEVICE], 2);
+	assert_int_equal(a.n_pages_in[STORE_HOST], 3);
+	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
+	tier_evict(w);
+	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
+}
+
+static void test_a_copy_under_way_keeps_the_border(void **state)
+{
+	struct tier_world *w = tier_world_of(state, (struct tier_world_options){8, 16, 0});
+	struct store_match match;
+
+	leave_in_two(w, 500);
+	w->ups.held = true;
+	struct store_seq *q = tier_world_seq(w, any, DOCUMENT_A, &match);
+	assert_true(match.cached == 8 && match.pending == 8);
+	store_tiers_poll(w->store, 1);
+	store_seq_close(q, 1); /* nobody wants it any more; the copies go on */
+	tick(w, 500);
+	assert_int_equal(n_nodes(w), 2);
+	tier_world_let_go(w);
+	tier_world_settle(w);
+	tick(w, 501);
+	assert_int_equal(n_nodes(w), 1);
+	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, tier_set_up, tier_tear_down)
 
 int main(void)
@@ -245,6 +312,8 @@ int main(void)
 		TEST(test_who_does_not_wait_may_compute),
 		TEST(test_what_is_computed_anyway_takes_its_place),
 		TEST(test_a_sequence_may_close_while_it_is_served),
+		TEST(test_nodes_of_two_tiers_become_one),
+		TEST(test_a_copy_under_way_keeps_the_border),
 		TEST(test_tiers_come_to_an_empty_store_alone),
 	};
 

@@ -298,7 +298,7 @@ struct store_match tier_world_wait(struct tier_world *w, struct store_seq *q)
 	for (uint32_t i = 0; i < 10000; i++) {
 		assert_int_equal(store_seq_rematch(q, w->now_ns, &match), 0);
 		tier_world_check(w);
-		if (!match.fetching)
+		if (!store_seq_is_fetched(q))
 			return match;
 		turn(w);
 	}

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "kvstore/seq/gather.h"
+#include "store_inside.h"
 #include "kvstore/files/tier_file.h"
 #include "kvstore/files/tier_host.h"
 #include "kvstore/tier.h"

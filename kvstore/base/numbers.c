@@ -1,0 +1,81 @@
+/*
+ * numbers.c - a tree of bits, 64 to a word.
+ *
+ * A word of a level has a bit set in the level above exactly if it is not zero, so that the lowest
+ * bit of each level leads to the lowest free number.
+ */
+#include "numbers.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void numbers_init(struct numbers *n)
+{
+	*n = (struct numbers){0};
+}
+
+void numbers_done(struct numbers *n)
+{
+	for (uint32_t i = 0; i < NUMBERS_LEVELS; i++)
+		free(n->levels[i]);
+}
+
+static int level_reserve(struct numbers *n, uint32_t level, uint32_t n_words)
+{
+	if (n_words <= n->n_words[level])
+		return 0;
+	uint64_t *words = realloc(n->levels[level], n_words * sizeof(*words));
+	if (!words)
+		return -ENOMEM;
+	memset(words + n->n_words[level], 0, (n_words - n->n_words[level]) * sizeof(*words));
+	n->levels[level] = words;
+	n->n_words[level] = n_words;
+	return 0;
+}
+
+int numbers_reserve(struct numbers *n, uint32_t capacity)
+{
+	uint32_t n_words = capacity;
+	int r = 0;
+
+	for (uint32_t level = 0; level < NUMBERS_LEVELS && !r; level++) {
+		n_words = n_words / 64 + (n_words % 64 > 0);
+		r = level_reserve(n, level, n_words);
+	}
+	return r;
+}
+
+uint32_t numbers_take(struct numbers *n)
+{
+	uint32_t number = 0;
+
+	if (n->n_words[NUMBERS_LEVELS - 1] == 0 || n->levels[NUMBERS_LEVELS - 1][0] == 0)
+		return NUMBERS_NONE;
+	for (uint32_t level = NUMBERS_LEVELS; level-- > 0;)
+		number = number * 64 + (uint32_t)__builtin_ctzll(n->levels[level][number]);
+	for (uint32_t level = 0, at = number; level < NUMBERS_LEVELS; level++, at /= 64) {
+		n->levels[level][at / 64] &= ~(UINT64_C(1) << at % 64);
+		if (n->levels[level][at / 64])
+			break;
+	}
+	return number;
+}
+
+void numbers_put(struct numbers *n, uint32_t number)
+{
+	assert(number / 64 < n->n_words[0]);
+	for (uint32_t level = 0, at = number; level < NUMBERS_LEVELS; level++, at /= 64) {
+		uint64_t *word = &n->levels[level][at / 64];
+		bool was_set = *word != 0;
+		*word |= UINT64_C(1) << at % 64;
+		if (was_set)
+			break;
+	}
+}
+
+bool numbers_is_free(const struct numbers *n, uint32_t number)
+{
+	return number / 64 < n->n_words[0] && n->levels[0][number / 64] >> number % 64 & 1;
+}

@@ -1,0 +1,35 @@
+/*
+ * numbers.h - small numbers, the lowest free one first.
+ *
+ *      level 2   [1...............................]      a bit of a level says that one is set below it
+ *      level 1   [01..............][1.............]
+ *      level 0   [0000][0110][....]                      a set bit is a free number
+ *
+ * Taking and putting back touch one word of each level at most.
+ */
+#ifndef COPPICE_KVSTORE_NUMBERS_H
+#define COPPICE_KVSTORE_NUMBERS_H
+
+#include "check.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NUMBERS_LEVELS 5u /* for 2^30 numbers */
+#define NUMBERS_NONE UINT32_MAX
+
+struct numbers {
+	uint64_t *levels[NUMBERS_LEVELS]; /* owned */
+	uint32_t n_words[NUMBERS_LEVELS];
+};
+
+void numbers_init(struct numbers *n);
+void numbers_done(struct numbers *n);
+/* Room for numbers below capacity; they are taken until they are put. -ENOMEM. */
+MUST_CHECK int numbers_reserve(struct numbers *n, uint32_t capacity);
+/* The lowest free; NUMBERS_NONE: there is none. */
+uint32_t numbers_take(struct numbers *n);
+void numbers_put(struct numbers *n, uint32_t number);
+bool numbers_is_free(const struct numbers *n, uint32_t number);
+
+#endif
