@@ -47,32 +47,56 @@ int numbers_reserve(struct numbers *n, uint32_t capacity)
 	return r;
 }
 
-uint32_t numbers_take(struct numbers *n)
+/* The lowest word of level 0 that is not zero; there is one. */
+static uint32_t word_find(const struct numbers *n)
 {
-	uint32_t number = 0;
+	uint32_t at = 0;
 
-	if (n->n_words[NUMBERS_LEVELS - 1] == 0 || n->levels[NUMBERS_LEVELS - 1][0] == 0)
-		return NUMBERS_NONE;
-	for (uint32_t level = NUMBERS_LEVELS; level-- > 0;)
-		number = number * 64 + (uint32_t)__builtin_ctzll(n->levels[level][number]);
-	for (uint32_t level = 0, at = number; level < NUMBERS_LEVELS; level++, at /= 64) {
-		n->levels[level][at / 64] &= ~(UINT64_C(1) << at % 64);
-		if (n->levels[level][at / 64])
+	for (uint32_t level = NUMBERS_LEVELS; level-- > 1;)
+		at = at * 64 + (uint32_t)__builtin_ctzll(n->levels[level][at]);
+	return at;
+}
+
+/* A word of level 0 has become zero, or is not zero any more. */
+static void word_note(struct numbers *n, uint32_t at, bool is_zero)
+{
+	for (uint32_t level = 1; level < NUMBERS_LEVELS; level++, at /= 64) {
+		uint64_t *word = &n->levels[level][at / 64], was = *word,
+			 bit = UINT64_C(1) << at % 64;
+		*word = is_zero ? was & ~bit : was | bit;
+		if (is_zero ? *word != 0 : was != 0)
 			break;
 	}
+}
+
+uint32_t numbers_take(struct numbers *n)
+{
+	if (n->n_words[0] == 0)
+		return NUMBERS_NONE;
+	if (n->levels[0][n->low] == 0) {
+		if (n->levels[NUMBERS_LEVELS - 1][0] == 0)
+			return NUMBERS_NONE;
+		n->low = word_find(n);
+	}
+	uint64_t *word = &n->levels[0][n->low];
+	uint32_t number = n->low * 64 + (uint32_t)__builtin_ctzll(*word);
+	*word &= *word - 1;
+	if (*word == 0)
+		word_note(n, n->low, true);
 	return number;
 }
 
 void numbers_put(struct numbers *n, uint32_t number)
 {
-	assert(number / 64 < n->n_words[0]);
-	for (uint32_t level = 0, at = number; level < NUMBERS_LEVELS; level++, at /= 64) {
-		uint64_t *word = &n->levels[level][at / 64];
-		bool was_set = *word != 0;
-		*word |= UINT64_C(1) << at % 64;
-		if (was_set)
-			break;
-	}
+	uint32_t at = number / 64;
+	uint64_t was = n->levels[0][at];
+
+	assert(at < n->n_words[0]);
+	n->levels[0][at] = was | UINT64_C(1) << number % 64;
+	if (at < n->low)
+		n->low = at;
+	if (was == 0)
+		word_note(n, at, false);
 }
 
 bool numbers_is_free(const struct numbers *n, uint32_t number)

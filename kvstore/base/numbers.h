@@ -5,7 +5,7 @@
  *      level 1   [01..............][1.............]
  *      level 0   [0000][0110][....]                      a set bit is a free number
  *
- * Taking and putting back touch one word of each level at most.
+ * Taking and putting back touch one word of each level at most, and mostly of the lowest alone.
  */
 #ifndef COPPICE_KVSTORE_NUMBERS_H
 #define COPPICE_KVSTORE_NUMBERS_H
@@ -21,6 +21,7 @@
 struct numbers {
 	uint64_t *levels[NUMBERS_LEVELS]; /* owned */
 	uint32_t n_words[NUMBERS_LEVELS];
+	uint32_t low; /* a word of level 0; those before it are zero */
 };
 
 void numbers_init(struct numbers *n);

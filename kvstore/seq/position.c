@@ -8,22 +8,10 @@
 #include "position.h"
 
 #include "kvstore/tree/border.h"
-#include "kvstore/tree/claim.h"
-#include "kvstore/tree/collapse.h"
 #include "kvstore/tree/node.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct store *position_enter(struct store_seq *q, uint64_t now_ns)
-{
-	struct store *s = node_store(q->node);
-
-	pages_release(&s->pages);
-	claim_expire(s, now_ns);
-	collapse_some(s);
-	return s;
-}
 
 static void position_set(struct store_seq *q, struct store_node *n, uint32_t n_path)
 {

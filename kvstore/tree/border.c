@@ -7,23 +7,14 @@
 
 #include "node.h"
 
-static void end_note(struct store *s, struct store_node *n)
+void border_add(struct store_node *n)
 {
-	struct borders *b = &s->borders;
+	struct borders *b = &node_store(n)->borders;
 
-	if (n->noted || !border_is_idle(n) || b->n == BORDERS_MAX)
+	if (n->noted || b->n == BORDERS_MAX)
 		return;
 	n->noted = true;
 	b->ids[(b->first + b->n++) % BORDERS_MAX] = n->id;
-}
-
-void border_note(struct store_node *n)
-{
-	struct store *s = node_store(n);
-
-	end_note(s, n);
-	if (n->parent)
-		end_note(s, n->parent);
 }
 
 struct store_node *border_next(struct store *s)

@@ -62,7 +62,7 @@ static bool may_collapse(const struct store_node *n)
 	       residency_border(child) != RESIDENCY_APART;
 }
 
-bool collapse_some(struct store *s)
+bool collapse_look(struct store *s)
 {
 	uint32_t n_copied = 0;
 

@@ -23,6 +23,12 @@
 
 /* Looks at a few of the borders that were noted. Nodes may go: to be called where nobody holds
  * pointers to them. Returns whether more are to be looked at. */
-bool collapse_some(struct store *s);
+bool collapse_look(struct store *s);
+
+/* The same where it is mostly none. */
+static inline bool collapse_some(struct store *s)
+{
+	return s->borders.n > 0 && collapse_look(s);
+}
 
 #endif

@@ -274,13 +274,13 @@ struct store {
 	struct store_claims claim_order; /* the lease that ends first, first */
 	struct pin_heap pin_heap;
 	struct walk walk;
-	struct borders borders;
 	struct node_path path;
 	struct places places;
 	struct tiers *tiers; /* owned; NULL: none below the device */
 	uint64_t stamp;
 	uint64_t epoch;
 	struct store_stats stats; /* what is counted as it happens; store_stats adds the rest */
+	struct borders borders;
 };
 
 static inline struct store *node_store(const struct store_node *n)

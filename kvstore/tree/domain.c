@@ -10,20 +10,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int domain_get(struct store *s, uint64_t id, struct store_domain **ret)
+int domain_new(struct store *s, uint64_t id, struct store_domain **ret)
 {
-	uint64_t hash = index_hash(s->seed, id, 0);
-
-	for (struct index_link *l = index_find(&s->domains, hash); l; l = index_find_next(l)) {
-		*ret = INDEX_ENTRY(l, struct store_domain, link);
-		if ((*ret)->id == id)
-			return 0;
-	}
 	struct store_domain *d = calloc(1, sizeof(*d));
+
 	if (!d)
 		return -ENOMEM;
 	d->id = id;
-	index_insert(&s->domains, &d->link, hash);
+	index_insert(&s->domains, &d->link, domain_hash(s, id));
 	*ret = d;
 	return 0;
 }

@@ -190,8 +190,8 @@ void holding_prune(struct store_holding *h)
 
 static int holding_get(struct store_model *m, uint64_t domain, struct store_holding **ret)
 {
-	struct store_domain *d;
-	int r = domain_get(m->store, domain, &d);
+	struct store_domain *d = domain_find(m->store, domain);
+	int r = d ? 0 : domain_new(m->store, domain, &d);
 
 	if (r)
 		return r;

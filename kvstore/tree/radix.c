@@ -442,6 +442,7 @@ void radix_cut(struct store_node *leaf)
 			pages_drop(&s->pages, &h->pages, leaf->slices[i]);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
-	border_note(leaf->parent);
+	if (border_is_idle(leaf->parent))
+		border_add(leaf->parent);
 	node_free(s, leaf);
 }

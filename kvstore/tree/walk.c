@@ -34,12 +34,10 @@ static struct store_node *node_after(const struct store_node *n, uint64_t domain
 	return root_from(TAILQ_NEXT(n->namespace, all), domain);
 }
 
-void walk_cut(struct walk *walk, const struct store_node *n)
+void walk_skip(struct walk *walk, const struct store_node *n)
 {
 	uint32_t depth = 0;
 
-	if (walk->n_walkers == 0)
-		return;
 	for (uint32_t i = 0; i < WALK_WALKERS; i++) {
 		struct walker *w = &walk->walkers[i];
 		if (w->id && w->next == n)

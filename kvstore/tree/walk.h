@@ -11,8 +11,15 @@
 
 #include "core.h"
 
-/* A leaf, or an empty root, is about to go. */
-void walk_cut(struct walk *walk, const struct store_node *n);
+void walk_skip(struct walk *walk, const struct store_node *n);
+
+/* A node is about to go: an empty root, a leaf, or one that its parent takes in, children and
+ * all. */
+static inline void walk_cut(struct walk *walk, const struct store_node *n)
+{
+	if (walk->n_walkers > 0)
+		walk_skip(walk, n);
+}
 /* A node has a new node above that holds its first part. */
 void walk_split(struct walk *walk, const struct store_node *n, struct store_node *upper);
 
