@@ -25,7 +25,7 @@ PROGRAMS = {
 	"coppiced": ["daemon/", "proto/cli/"],
 	"coppicectl": ["client/ctl/", "proto/cli/"],
 	"coppice-agent": ["client/agent/", "proto/cli/"],
-	"coppice-bench": ["tests/bench/"],
+	"coppice-bench": ["tests/bench/", "proto/cli/"],
 }
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+(\(\))?|[A-Z][A-Z0-9]*(_[A-Z0-9]+)+") # of two words at least
 PLACEHOLDER = re.compile(r"(^|[^A-Za-z])[A-Z]{2,}([^A-Za-z]|$)") # NAME_test.c

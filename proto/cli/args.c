@@ -45,6 +45,14 @@ static const struct args_option *find_key(const struct args_option *option, int 
 	return NULL;
 }
 
+/* As getopt has it: 0, 1, or 2 where the value may be left out. */
+static int value_of(const struct args_option *option)
+{
+	if (!option->arg)
+		return no_argument;
+	return option->arg[0] == '[' ? optional_argument : required_argument;
+}
+
 struct args args_begin(const struct args_option *table, int argc, char **argv)
 {
 	struct args a = {.table = table, .argc = argc, .argv = argv};
@@ -56,10 +64,10 @@ struct args args_begin(const struct args_option *table, int argc, char **argv)
 		if (!option->name)
 			continue;
 		assert(to - a.longs < ARGS_MAX && option->key < KEY_SHIFT);
-		*to++ = (struct option){option->name, option->arg ? required_argument : no_argument,
-					NULL, option->key + KEY_SHIFT};
+		*to++ = (struct option){option->name, value_of(option), NULL,
+					option->key + KEY_SHIFT};
 		if (args_is_short(option))
-			letter += sprintf(letter, "%c%s", option->key, option->arg ? ":" : "");
+			letter += sprintf(letter, "%c%.*s", option->key, value_of(option), "::");
 	}
 	optind = 0; /* glibc: begin anew */
 	opterr = 0;

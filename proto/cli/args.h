@@ -31,7 +31,9 @@
 struct args_option {
 	const char *name; /* without its dashes; NULL: help is the headline of those behind it */
 	int key; /* above 0; that of a letter, a digit or ? is a short spelling too */
-	const char *arg; /* what its value is called; NULL: it takes none */
+	/* what its value is called; NULL: it takes none; in brackets: it may be left out, and is
+	 * written behind = where it is not */
+	const char *arg;
 	const char *help; /* NULL: an old name, which works and is told to nobody */
 };
 
@@ -46,10 +48,10 @@ struct args {
 	int argc;
 	char **argv;
 	struct option longs[ARGS_MAX + 1]; /* the table as getopt_long wants it */
-	char shorts[2 * ARGS_MAX + 3];
+	char shorts[3 * ARGS_MAX + 3];
 	bool words_alone; /* behind -- */
 	const char *name; /* of the option at hand, without its dashes */
-	const char *value; /* of the option at hand, or the word; NULL: the option takes none */
+	const char *value; /* of the option at hand, or the word; NULL: the option has none */
 	char why[ARGS_WHY_BYTES]; /* a sentence without its full stop */
 };
 
@@ -66,7 +68,8 @@ int args_fail(struct args *a, const char *format, ...) __attribute__((format(pri
 /* The value at hand as a whole number from min to max. 0, or -EINVAL and a sentence in why. */
 MUST_CHECK int args_whole(struct args *a, uint64_t min, uint64_t max, uint64_t *ret);
 
-/* The table for people, in its own order, in 80 columns. */
+/* For people, in 80 columns: a paragraph; the table in its own order. */
+void args_print_text(FILE *to, const char *text);
 void args_print(FILE *to, const struct args_option *table);
 
 #endif

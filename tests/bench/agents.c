@@ -9,7 +9,6 @@
 #include "bench.h"
 #include "daemon.h"
 
-#include <argp.h>
 #include <err.h>
 #include <jansson.h>
 #include <signal.h>
@@ -37,18 +36,21 @@ static struct options {
 
 enum { KEY_SLEEP = 256, KEY_PAIRS, KEY_SEED };
 
-static const struct argp_option argp_options[] = {
-	{"model", 'm', "DIR", 0, "The agents' model (default: tests/model)", 0},
-	{"document", 'd', "FILE", 0, "The document they share (required)", 0},
-	{"tokens", 'n', "N", 0, "Tokens that each writes (default 2000)", 0},
-	{"sleep-us", KEY_SLEEP, "US", 0, "The ninth's sleep in each layer (default 5000)", 0},
-	{"pairs", KEY_PAIRS, "N", 0, "Runs with and without the ninth (default 3)", 0},
-	{"seed", KEY_SEED, "N", 0, "Of the moments at which agents start (default 1)", 0},
+static const struct args_option option_table[] = {
+	{"model", 'm', "DIR", "The agents' model (default: tests/model)"},
+	{"document", 'd', "FILE", "The document they share (required)"},
+	{"tokens", 'n', "N", "Tokens that each writes (default 2000)"},
+	{"sleep-us", KEY_SLEEP, "US", "The ninth's sleep in each layer (default 5000)"},
+	{"pairs", KEY_PAIRS, "N", "Runs with and without the ninth (default 3)"},
+	{"seed", KEY_SEED, "N", "Of the moments at which agents start (default 1)"},
 	{0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(struct args *args, int key, void *to)
 {
+	const char *arg = args->value;
+
+	(void)to;
 	switch (key) {
 	case 'm':
 		options.model = arg;
@@ -68,17 +70,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case KEY_SEED:
 		options.seed = (uint32_t)atoi(arg);
 		break;
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = NULL;
-		break;
-	case ARGP_KEY_END:
-		if (!options.document)
-			argp_error(state, "--document is required");
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
 	}
 	return 0;
+}
+
+static int check_options(struct args *args, void *to)
+{
+	(void)to;
+	return options.document ? 0 : args_fail(args, "--document is required");
 }
 
 /* ---- agents --------------------------------------------------------------------------------- */
@@ -248,14 +247,16 @@ static void measure_slow_ninth(void)
 
 int agents_main(int argc, char **argv)
 {
-	const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	const struct argp argp = {
-		.options = argp_options,
-		.parser = parse_option,
+	const struct bench_options of_agents = {
+		.table = option_table,
+		.take = parse_option,
+		.check = check_options,
 		.doc = "Eight coppice-agent processes over one document, in lockstep or not.",
-		.children = children};
+	};
+	int r = bench_read(&of_agents, argc, argv);
 
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (r >= 0)
+		return r;
 	srandom(options.seed);
 	measure_lockstep();
 	if (options.pairs)

@@ -17,7 +17,6 @@
 #include "machine.h"
 #include "workload.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -46,31 +45,28 @@ struct options {
 
 enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN, KEY_COSTS };
 
-static const struct argp_option options[] = {
-	{"policy", 'p', "POLICY", 0,
+static const struct args_option options[] = {
+	{"policy", 'p', "POLICY",
 	 "auto (default), none, cascade, fasttree, deft, deft-node, ...; cuda: several between "
-	 "commas, or all",
-	 0},
-	{"backend", 'b', "BACKEND", 0, "cpu (default), or cuda", 0},
-	{"module", 'm', "FILE", 0, "cuda: the module (default: that of this build)", 0},
-	{"workload", 'w', "FILE", 0, "JSON: nodes and tokens per level; else the built-in cases",
-	 0},
-	{"threads", 't', "N", 0, "Threads that compute (default: one per core)", 0},
-	{"only", 'o', "NAME", 0, "Only the case of this name", 0},
-	{"page", 'P', "N", 0, "Tokens of a page: 16, 32 or 64 (default)", 0},
-	{"dtype", 'd', "TYPE", 0, "fp32, fp16 or bf16 (default)", 0},
-	{"tflops", KEY_TFLOPS, "RATE", 0,
-	 "cuda: what the tensor cores do, for limits (default 790, an H200)", 0},
-	{"explain", KEY_EXPLAIN, "N", OPTION_ARG_OPTIONAL,
+	 "commas, or all"},
+	{"backend", 'b', "BACKEND", "cpu (default), or cuda"},
+	{"module", 'm', "FILE", "cuda: the module (default: that of this build)"},
+	{"workload", 'w', "FILE", "JSON: nodes and tokens per level; else the built-in cases"},
+	{"threads", 't', "N", "Threads that compute (default: one per core)"},
+	{"only", 'o', "NAME", "Only the case of this name"},
+	{"page", 'P', "N", "Tokens of a page: 16, 32 or 64 (default)"},
+	{"dtype", 'd', "TYPE", "fp32, fp16 or bf16 (default)"},
+	{"tflops", KEY_TFLOPS, "RATE",
+	 "cuda: what the tensor cores do, for limits (default 790, an H200)"},
+	{"explain", KEY_EXPLAIN, "[N]",
 	 "What the GPU's planner chooses for N multiprocessors (132), and what it expects; runs "
-	 "nothing",
-	 0},
-	{"costs", KEY_COSTS, "FILE", 0, "cuda: plan by constants that fit --save wrote", 0},
-	{"brief", KEY_BRIEF, NULL, 0, "cuda: the tables at the end alone", 0},
+	 "nothing"},
+	{"costs", KEY_COSTS, "FILE", "cuda: plan by constants that fit --save wrote"},
+	{"brief", KEY_BRIEF, NULL, "cuda: the tables at the end alone"},
 	{0},
 };
 
-static error_t parse_dtype(const char *arg, struct options *o)
+static int parse_dtype(const char *arg, struct options *o)
 {
 	static const char *const names[] = {"fp32", "fp16", "bf16"};
 
@@ -83,9 +79,10 @@ static error_t parse_dtype(const char *arg, struct options *o)
 	return EINVAL;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static int parse(struct args *args, int key, void *to)
 {
-	struct options *o = state->input;
+	struct options *o = to;
+	const char *arg = args->value;
 
 	switch (key) {
 	case 'p':
@@ -112,12 +109,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_TFLOPS:
 		o->tflops = strtod(arg, NULL);
 		if (!(o->tflops > 0))
-			argp_error(state, "--tflops wants a rate above 0, not \"%s\"", arg);
+			return args_fail(args, "--tflops wants a rate above 0, not \"%s\"", arg);
 		return 0;
 	case KEY_EXPLAIN:
 		o->explain = arg ? (uint32_t)strtoul(arg, NULL, 10) : 132;
 		if (o->explain == 0)
-			argp_error(state, "--explain wants a number above 0, not \"%s\"", arg);
+			return args_fail(args, "--explain wants a number above 0, not \"%s\"", arg);
 		return 0;
 	case KEY_COSTS:
 		o->costs = arg;
@@ -127,11 +124,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'd':
 		if (parse_dtype(arg, o) != 0)
-			argp_error(state, "--dtype: no type \"%s\"", arg);
+			return args_fail(args, "--dtype: no type \"%s\"", arg);
 		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
 	}
+	return 0;
 }
 
 /* A workload in a backend. */
@@ -429,23 +425,24 @@ static int on_cuda(const struct options *o)
 
 int attention_main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.doc = "Times attention over trees of KV and checks a sample of rows against "
-		       "float64.",
-		.children = children,
-	};
 	struct options o = {.policy = "auto",
 			    .backend = "cpu",
 			    .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
 			    .page_tokens = 64,
 			    .dtype = WORK_BF16,
 			    .tflops = 790};
+	const struct bench_options how = {
+		.table = options,
+		.take = parse,
+		.to = &o,
+		.doc = "Times attention over trees of KV and checks a sample of rows against "
+		       "float64.",
+	};
+	int r;
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
-		return 64;
+	r = bench_read(&how, argc, argv);
+	if (r >= 0)
+		return r;
 	if (o.explain)
 		return explain_main(&(struct explain){
 			o.workload, o.only, o.policy, {o.page_tokens, o.dtype}, o.explain});
@@ -453,7 +450,7 @@ int attention_main(int argc, char **argv)
 		return on_cuda(&o);
 	if (!backend_find(o.backend)) {
 		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
-		return 64;
+		return CLI_USAGE;
 	}
 	o.n_threads = o.n_threads ? o.n_threads : n_cores();
 	return o.workload ? whole_file(&o) : all_built_in(&o);

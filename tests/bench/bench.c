@@ -1,7 +1,11 @@
-/* bench.c - coppice-bench: picks the subcommand and prints what it finds. */
+/*
+ * bench.c - coppice-bench: picks the subcommand, reads what all of them take, and prints what they
+ * find.
+ */
 #include "bench.h"
 
-#include <argp.h>
+#include "proto/cli/nearest.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,28 +39,76 @@ static struct {
 	uint32_t reps;
 } common;
 
-static const struct argp_option options[] = {
-	{"json", 'j', NULL, 0, "Print one JSON object a line", 0},
-	{"reps", 'r', "N", 0, "Repetitions of which the median is taken", 0},
+/* ---- the command line ----------------------------------------------------------------------- */
+
+enum { KEY_HELP = '?', KEY_JSON = 'j', KEY_REPS = 'r' };
+
+static const struct args_option common_table[] = {
+	{NULL, 0, NULL, "Of every subcommand:"},
+	{"json", KEY_JSON, NULL, "Print one JSON object a line"},
+	{"reps", KEY_REPS, "N", "Repetitions of which the median is taken"},
+	{"help", KEY_HELP, NULL, "Print this"},
 	{0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+/* The subcommand's own options, then those of all. */
+static void merge_tables(const struct args_option *own, struct args_option *to)
 {
-	if (key == 'j') {
+	for (; own && (own->name || own->help); own++)
+		*to++ = *own;
+	memcpy(to, common_table, sizeof(common_table));
+}
+
+static int take_option(const struct bench_options *options, struct args *args, int key)
+{
+	uint64_t reps = 0;
+	int r;
+
+	if (key == ARGS_WORD)
+		return args_fail(args, "it takes no \"%.40s\": see --help", args->value);
+	if (key != KEY_JSON && key != KEY_REPS)
+		return options->take(args, key, options->to);
+	if (key == KEY_JSON) {
 		common.json = true;
 		return 0;
 	}
-	if (key == 'r') {
-		common.reps = (uint32_t)strtoul(arg, NULL, 10);
-		if (common.reps == 0)
-			argp_error(state, "--reps wants a number above 0, not \"%s\"", arg);
-		return 0;
-	}
-	return ARGP_ERR_UNKNOWN;
+	r = args_whole(args, 1, UINT32_MAX, &reps);
+	common.reps = (uint32_t)reps;
+	return r;
 }
 
-const struct argp bench_common_argp = {.options = options, .parser = parse};
+static int print_help(const struct bench_options *options, const char *program,
+		      const struct args_option *table)
+{
+	printf("Usage: %s [OPTION...]\n", program);
+	args_print_text(stdout, options->doc);
+	putchar('\n');
+	args_print(stdout, table);
+	return CLI_OK;
+}
+
+int bench_read(const struct bench_options *options, int argc, char **argv)
+{
+	struct args_option table[ARGS_MAX];
+	struct args args;
+	int key, r = 0;
+
+	merge_tables(options->table, table);
+	args = args_begin(table, argc, argv);
+	while (r == 0 && (key = args_next(&args)) != 0) {
+		if (key == KEY_HELP)
+			return print_help(options, argv[0], table);
+		r = key < 0 ? key : take_option(options, &args, key);
+	}
+	if (r == 0 && options->check)
+		r = options->check(&args, options->to);
+	if (r == 0)
+		return -1;
+	fprintf(stderr, "%s: %s\n", argv[0], args.why);
+	return CLI_USAGE;
+}
+
+/* ---- figures -------------------------------------------------------------------------------- */
 
 uint32_t bench_reps(uint32_t fallback)
 {
@@ -116,12 +168,27 @@ static int usage(FILE *to, int status)
 	return status;
 }
 
+static int unknown_command(const char *name)
+{
+	struct nearest nearest;
+
+	nearest_begin(&nearest, name, strlen(name));
+	for (const struct bench_command *c = commands; c->name; c++)
+		nearest_offer(&nearest, c->name);
+	if (nearest.word)
+		fprintf(stderr, "coppice-bench: there is no command \"%s\": did you mean %s?\n",
+			name, nearest.word);
+	else
+		fprintf(stderr, "coppice-bench: there is no command \"%s\": see --help\n", name);
+	return CLI_USAGE;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2)
-		return usage(stderr, 64);
+		return usage(stderr, CLI_USAGE);
 	if (strcmp(argv[1], "--help") == 0)
-		return usage(stdout, 0);
+		return usage(stdout, CLI_OK);
 	for (const struct bench_command *c = commands; c->name; c++) {
 		char name[64];
 
@@ -131,6 +198,5 @@ int main(int argc, char **argv)
 		argv[1] = name;
 		return c->run(argc - 1, argv + 1);
 	}
-	fprintf(stderr, "coppice-bench: no command \"%s\"\n", argv[1]);
-	return usage(stderr, 64);
+	return unknown_command(argv[1]);
 }

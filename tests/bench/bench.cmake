@@ -5,7 +5,7 @@ endif()
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 file(GLOB bench_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.c)
 add_executable(coppice-bench ${bench_sources} ${planner_sources} ${CMAKE_CURRENT_LIST_DIR}/../unit/oracle.c)
-target_link_libraries(coppice-bench PRIVATE PkgConfig::JANSSON Threads::Threads ${CMAKE_DL_LIBS} m)
+target_link_libraries(coppice-bench PRIVATE coppice_cli PkgConfig::JANSSON Threads::Threads ${CMAKE_DL_LIBS} m)
 target_include_directories(coppice-bench PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(coppice-bench PRIVATE BENCH_BUILD_DIR="${coppice_programs}"
 	BENCH_SOURCE_DIR="${coppice_data}")

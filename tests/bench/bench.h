@@ -8,6 +8,10 @@
 #ifndef COPPICE_BENCH_H
 #define COPPICE_BENCH_H
 
+#include "proto/cli/args.h"
+#include "proto/cli/must_check.h"
+#include "proto/cli/status.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,8 +23,18 @@ struct bench_command {
 	int (*run)(int argc, char **argv);
 };
 
-/* --json and --reps are every subcommand's: a child parser of its own (struct argp_child). */
-extern const struct argp bench_common_argp;
+/* How the command line of a subcommand is read. --json and --reps are every one's. */
+struct bench_options {
+	const char *doc; /* what --help says first */
+	const struct args_option *table; /* its own options; NULL: none */
+	/* The value of one of them. 0, or -EINVAL by args_fail. */
+	int (*take)(struct args *args, int key, void *to);
+	int (*check)(struct args *args, void *to); /* of all of them, at the end; NULL: none */
+	void *to; /* for take and check */
+};
+
+/* Reads it. -1: go on; else the exit status: help was printed, or what is wrong. */
+MUST_CHECK int bench_read(const struct bench_options *options, int argc, char **argv);
 
 /* Repetitions asked for, or fallback. */
 uint32_t bench_reps(uint32_t fallback);

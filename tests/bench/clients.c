@@ -17,7 +17,6 @@
 #include "mps.h"
 #include "step_kernels.h"
 
-#include <argp.h>
 #include <err.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -50,44 +49,49 @@ static struct {
 
 enum { KEY_KV_HEADS = 256, KEY_DIM, KEY_MPS, KEY_STAGGER, KEY_WINDOW, KEY_KERNEL, KEY_POOL };
 
-static const struct argp_option argp_options[] = {
-	{"clients", 'c', "N", 0, "Processes (default 8)", 0},
-	{"seqs", 's', "N", 0, "Sequences of each, one step for all of them (default 1)", 0},
-	{"prefix", 'p', "TOKENS", 0, "Tokens that all share (default 4096)", 0},
-	{"layers", 'l', "N", 0, "Layers of the model (default 4)", 0},
-	{"tokens", 't', "N", 0, "Tokens that each sequence decodes (default 200)", 0},
-	{"q-heads", 'q', "N", 0, "Query heads (default 32)", 0},
-	{"kv-heads", KEY_KV_HEADS, "N", 0, "KV heads (default 8)", 0},
-	{"dim", KEY_DIM, "N", 0, "Head dim (default 128)", 0},
-	{"backend", 'b', "NAME", 0, "The daemon's backend (default auto)", 0},
-	{"memory", 'm', "KIND", 0, "Of Q, K, V and O: host (default), or device, by CUDA IPC", 0},
-	{"mps", KEY_MPS, NULL, 0, "Under an MPS control daemon of the bench's own", 0},
-	{"stagger-ms", KEY_STAGGER, "MS", 0,
-	 "Each client starts at a random moment of so many (default 0)", 0},
-	{"batch-window", KEY_WINDOW, "HOW", 0, "The daemon's: cost (default), always, never", 0},
-	{"pool", KEY_POOL, "BYTES", 0, "The daemon's (default 4G)", 0},
-	{"kernel-us", KEY_KERNEL, "US", 0,
-	 "Of a batch's kernels: what the p50 is over it (default: measured here)", 0},
+static const struct args_option option_table[] = {
+	{"clients", 'c', "N", "Processes (default 8)"},
+	{"seqs", 's', "N", "Sequences of each, one step for all of them (default 1)"},
+	{"prefix", 'p', "TOKENS", "Tokens that all share (default 4096)"},
+	{"layers", 'l', "N", "Layers of the model (default 4)"},
+	{"tokens", 't', "N", "Tokens that each sequence decodes (default 200)"},
+	{"q-heads", 'q', "N", "Query heads (default 32)"},
+	{"kv-heads", KEY_KV_HEADS, "N", "KV heads (default 8)"},
+	{"dim", KEY_DIM, "N", "Head dim (default 128)"},
+	{"backend", 'b', "NAME", "The daemon's backend (default auto)"},
+	{"memory", 'm', "KIND", "Of Q, K, V and O: host (default), or device, by CUDA IPC"},
+	{"mps", KEY_MPS, NULL, "Under an MPS control daemon of the bench's own"},
+	{"stagger-ms", KEY_STAGGER, "MS",
+	 "Each client starts at a random moment of so many (default 0)"},
+	{"batch-window", KEY_WINDOW, "HOW", "The daemon's: cost (default), always, never"},
+	{"pool", KEY_POOL, "BYTES", "The daemon's (default 4G)"},
+	{"kernel-us", KEY_KERNEL, "US",
+	 "Of a batch's kernels: what the p50 is over it (default: measured here)"},
 	{0},
 };
 
-static void check_options(const struct argp_state *state)
+static int check_options(struct args *args, void *to)
 {
 	const struct client_options *o = &options.each;
 
+	(void)to;
 	if (!options.clients || options.clients > MAX_CLIENTS || !o->seqs ||
 	    o->seqs > CLIENT_MOST_SEQS || !o->layers || o->tokens < 4 ||
 	    (uint64_t)o->tokens * o->layers > MAX_STEPS || o->prefix < 2)
-		argp_error(state,
-			   "1 to %u clients, %u sequences of each at most, 4 tokens and more, "
-			   "%u steps at most",
-			   MAX_CLIENTS, CLIENT_MOST_SEQS, MAX_STEPS);
+		return args_fail(
+			args,
+			"1 to %u clients, %u sequences of each at most, 4 tokens and more, "
+			"%u steps at most",
+			MAX_CLIENTS, CLIENT_MOST_SEQS, MAX_STEPS);
+	return 0;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(struct args *args, int key, void *to)
 {
+	const char *arg = args->value;
 	uint32_t n = arg ? (uint32_t)strtoul(arg, NULL, 10) : 0;
 
+	(void)to;
 	switch (key) {
 	case 'c':
 		options.clients = n;
@@ -118,7 +122,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		break;
 	case 'm':
 		if (strcmp(arg, "host") && strcmp(arg, "device"))
-			argp_error(state, "--memory: host or device, not \"%s\"", arg);
+			return args_fail(args, "--memory: host or device, not \"%s\"", arg);
 		options.each.memory = strcmp(arg, "host") ? COPPICE_DEVICE : COPPICE_HOST;
 		break;
 	case KEY_MPS:
@@ -136,11 +140,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case KEY_KERNEL:
 		options.kernel_us = strtod(arg, NULL);
 		break;
-	case ARGP_KEY_END:
-		check_options(state);
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
 	}
 	return 0;
 }
@@ -303,15 +302,17 @@ static void run(const struct bench_daemon *d)
 
 int clients_main(int argc, char **argv)
 {
-	const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	const struct argp argp = {
-		.options = argp_options,
-		.parser = parse_option,
+	const struct bench_options of_clients = {
+		.table = option_table,
+		.take = parse_option,
+		.check = check_options,
 		.doc = "Processes that decode through a daemon of the bench's own.",
-		.children = children};
+	};
 	struct bench_daemon d;
+	int r = bench_read(&of_clients, argc, argv);
 
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (r >= 0)
+		return r;
 	if (options.mps)
 		mps_start();
 	bench_daemon_start(&d, -1,

@@ -11,7 +11,6 @@
 #include "cases.h"
 #include "fit_model.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -34,21 +33,21 @@ struct options {
 
 enum { KEY_TIMES = 256, KEY_SAVE, KEY_BLOCKS };
 
-static const struct argp_option options[] = {
-	{"module", 'm', "FILE", 0, "The module (default: that of this build)", 0},
-	{"workload", 'w', "FILE", 0,
+static const struct args_option options[] = {
+	{"module", 'm', "FILE", "The module (default: that of this build)"},
+	{"workload", 'w', "FILE",
 	 "JSON as attention's: every second of its workloads is fitted too, on the others the fit "
-	 "is checked",
-	 0},
-	{"save", KEY_SAVE, "FILE", 0, "Write what was measured, and the constants, to FILE", 0},
-	{"times", KEY_TIMES, "FILE", 0, "Measure nothing: take what an earlier run saved", 0},
-	{"multiprocessors", KEY_BLOCKS, "N", 0, "With --times: of that card (default 132)", 0},
+	 "is checked"},
+	{"save", KEY_SAVE, "FILE", "Write what was measured, and the constants, to FILE"},
+	{"times", KEY_TIMES, "FILE", "Measure nothing: take what an earlier run saved"},
+	{"multiprocessors", KEY_BLOCKS, "N", "With --times: of that card (default 132)"},
 	{0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static int parse(struct args *args, int key, void *to)
 {
-	struct options *o = state->input;
+	struct options *o = to;
+	const char *arg = args->value;
 
 	switch (key) {
 	case 'm':
@@ -66,12 +65,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_BLOCKS:
 		o->n_blocks = (uint32_t)strtoul(arg, NULL, 10);
 		if (o->n_blocks == 0)
-			argp_error(state, "--multiprocessors wants a number above 0, not \"%s\"",
-				   arg);
+			return args_fail(args,
+					 "--multiprocessors wants a number above 0, not \"%s\"",
+					 arg);
 		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
 	}
+	return 0;
 }
 
 struct fit {
@@ -542,20 +541,20 @@ static int fit(struct fit *f)
 
 int fit_main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.doc = "Fits the constants of the GPU planner's model on the card.",
-		.children = children,
-	};
 	struct options o = {.module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
 			    .n_blocks = 132};
 	struct fit f = {.o = &o};
 	int r;
+	const struct bench_options how = {
+		.table = options,
+		.take = parse,
+		.to = &o,
+		.doc = "Fits the constants of the GPU planner's model on the card.",
+	};
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
-		return 64;
+	r = bench_read(&how, argc, argv);
+	if (r >= 0)
+		return r;
 	r = fit(&f);
 	for (uint32_t i = 0; i < f.n; i++)
 		fit_experiment_done(&f.experiments[i]);

@@ -19,7 +19,6 @@
 #include "multi_gpus.h"
 #include "workload.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -61,47 +60,47 @@ struct options {
 	uint32_t n_flats;
 };
 
-static const struct argp_option options[] = {
-	{"devices", 'D', "N,...", 0, "Numbers of devices (default 1,2,4)", 0},
-	{"tokens", 'l', "N,...", 0, "Lengths (default 16384,131072)", 0},
-	{"batch", 'b', "N,...", 0, "Sequences of that length (default 1)", 0},
-	{"workload", 'w', "FILE", 0, "JSON: cases and figures of other systems", 0},
-	{"most", 'm', "N", 0, "Leave out cases of more tokens (default 262144)", 0},
-	{"on", 'o', "LIST", 0, "On these GPUs, by index or UUID, the first so many of them", 0},
-	{"module", 'M', "FILE", 0, "Of the GPUs (default: that of this build)", 0},
-	{"split", 's', "HOW", 0, "tokens or heads (default: both)", 0},
-	{"agents", 'a', NULL, 0, "64 agents with 256 tokens each on a prefix of each length", 0},
-	{"threads", 't', "N", 0, "Threads, shared out to the devices (default: one per core)", 0},
+static const struct args_option options[] = {
+	{"devices", 'D', "N,...", "Numbers of devices (default 1,2,4)"},
+	{"tokens", 'l', "N,...", "Lengths (default 16384,131072)"},
+	{"batch", 'b', "N,...", "Sequences of that length (default 1)"},
+	{"workload", 'w', "FILE", "JSON: cases and figures of other systems"},
+	{"most", 'm', "N", "Leave out cases of more tokens (default 262144)"},
+	{"on", 'o', "LIST", "On these GPUs, by index or UUID, the first so many of them"},
+	{"module", 'M', "FILE", "Of the GPUs (default: that of this build)"},
+	{"split", 's', "HOW", "tokens or heads (default: both)"},
+	{"agents", 'a', NULL, "64 agents with 256 tokens each on a prefix of each length"},
+	{"threads", 't', "N", "Threads, shared out to the devices (default: one per core)"},
 	{0},
 };
 
-static uint32_t parse_list(const char *arg, uint32_t *ret, struct argp_state *state)
+static int parse_list(struct args *args, uint32_t *ret, uint32_t *ret_n)
 {
+	const char *arg = args->value;
 	uint32_t n = 0;
 	char *end;
 
 	for (; *arg && n < LIST_MAX; arg = *end ? end + 1 : end) {
 		ret[n] = (uint32_t)strtoul(arg, &end, 10);
 		if (end == arg || (*end && *end != ',') || ret[n++] == 0)
-			argp_error(state, "\"%s\" is no list of numbers above 0", arg);
+			return args_fail(args, "\"%s\" is no list of numbers above 0", arg);
 	}
-	return n;
+	*ret_n = n;
+	return 0;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static int parse(struct args *args, int key, void *to)
 {
-	struct options *o = state->input;
+	struct options *o = to;
+	const char *arg = args->value;
 
 	switch (key) {
 	case 'D':
-		o->n_devices = parse_list(arg, o->devices, state);
-		return 0;
+		return parse_list(args, o->devices, &o->n_devices);
 	case 'l':
-		o->n_tokens = parse_list(arg, o->tokens, state);
-		return 0;
+		return parse_list(args, o->tokens, &o->n_tokens);
 	case 'b':
-		o->n_batches = parse_list(arg, o->batches, state);
-		return 0;
+		return parse_list(args, o->batches, &o->n_batches);
 	case 'w':
 		o->workload = arg;
 		return 0;
@@ -123,9 +122,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 't':
 		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
 		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
 	}
+	return 0;
 }
 
 struct multi {
@@ -465,13 +463,6 @@ static uint32_t n_cores(void)
 
 int multi_main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.doc = "Times a layer of sequences whose KV is shared out to devices of a group.",
-		.children = children,
-	};
 	struct options o = {.devices = {1, 2, 4},
 			    .tokens = {16384, 131072},
 			    .batches = {1},
@@ -482,9 +473,17 @@ int multi_main(int argc, char **argv)
 			    .most_tokens = 262144};
 	static struct multi_gpus gpus;
 	bool right;
+	const struct bench_options how = {
+		.table = options,
+		.take = parse,
+		.to = &o,
+		.doc = "Times a layer of sequences whose KV is shared out to devices of a group.",
+	};
+	int r;
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
-		return 64;
+	r = bench_read(&how, argc, argv);
+	if (r >= 0)
+		return r;
 	o.n_threads = o.n_threads ? o.n_threads : n_cores();
 	if (o.on) {
 		if (multi_gpus_init(&gpus, o.module, o.on) != 0)

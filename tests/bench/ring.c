@@ -10,7 +10,6 @@
 
 #include "client/coppice.h"
 
-#include <argp.h>
 #include <err.h>
 #include <errno.h>
 #include <linux/futex.h>
@@ -179,12 +178,12 @@ static void run_asleep(const char *name, int daemon_core, int client_core)
 
 int ring_main(int argc, char **argv)
 {
-	const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	const struct argp argp = {
-		.doc = "Round trip of an empty entry through a daemon of the bench's own.",
-		.children = children};
+	const struct bench_options options = {
+		.doc = "Round trip of an empty entry through a daemon of the bench's own."};
+	int r = bench_read(&options, argc, argv);
 
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (r >= 0)
+		return r;
 	run_spinning();
 	run_asleep("asleep", 0, 1);
 	run_asleep("asleep_unpinned", -1, -1);

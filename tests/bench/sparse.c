@@ -13,7 +13,6 @@
 #include "kernels/cpu/estimate.h"
 #include "kernels/plan/select.h"
 
-#include <argp.h>
 #include <err.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,24 +23,22 @@
 #define RUNS_MOST 64u
 #define WINDOWS_UNSAID UINT32_MAX
 
-static const struct argp_option options[] = {
-	{"backend", 'B', "NAME", 0, "cpu or cuda (default cpu)", 0},
-	{"module", 'm', "FILE", 0, "coppice-cuda.so (default: the build's)", 0},
-	{"heads", 'H', "N", 0, "Query heads (default 8; cuda: 32)", 0},
-	{"kv-heads", 'K', "N", 0, "KV heads (default 2; cuda: 32)", 0},
-	{"tokens", 't', "N", 0, "Of the path (default 16384; cuda: 131072)", 0},
-	{"queries", 'q', "N", 0, "Of the chunk at its end (default 512; cuda: 4096)", 0},
-	{"windows", 'w', "N", 0,
-	 "Of held-out text, for the small model's table of losses (default 4; cuda: 0, no table)",
-	 0},
-	{"stride", 's', "N", 0, "Of what is chosen and of the model's table (default 8)", 0},
-	{"block", 'b', "N", 0, "The same, in tokens (default 128)", 0},
-	{"below", 'l', NULL, 0, "Keep the model's KV below a small pool, and choose by its summary",
-	 0},
+static const struct args_option options[] = {
+	{"backend", 'B', "NAME", "cpu or cuda (default cpu)"},
+	{"module", 'm', "FILE", "coppice-cuda.so (default: the build's)"},
+	{"heads", 'H', "N", "Query heads (default 8; cuda: 32)"},
+	{"kv-heads", 'K', "N", "KV heads (default 2; cuda: 32)"},
+	{"tokens", 't', "N", "Of the path (default 16384; cuda: 131072)"},
+	{"queries", 'q', "N", "Of the chunk at its end (default 512; cuda: 4096)"},
+	{"windows", 'w', "N",
+	 "Of held-out text, for the small model's table of losses (default 4; cuda: 0, no table)"},
+	{"stride", 's', "N", "Of what is chosen and of the model's table (default 8)"},
+	{"block", 'b', "N", "The same, in tokens (default 128)"},
+	{"below", 'l', NULL, "Keep the model's KV below a small pool, and choose by its summary"},
 	{0},
 };
 
-static error_t parse_heads(int key, char *arg, struct sparse_options *o)
+static void parse_heads(int key, const char *arg, struct sparse_options *o)
 {
 	if (key == 'B')
 		o->backend = arg;
@@ -49,16 +46,14 @@ static error_t parse_heads(int key, char *arg, struct sparse_options *o)
 		o->module = arg;
 	else if (key == 'H')
 		o->n_q_heads = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 'K')
-		o->n_kv_heads = (uint32_t)strtoul(arg, NULL, 10);
 	else
-		return ARGP_ERR_UNKNOWN;
-	return 0;
+		o->n_kv_heads = (uint32_t)strtoul(arg, NULL, 10);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static int parse(struct args *args, int key, void *to)
 {
-	struct sparse_options *o = state->input;
+	struct sparse_options *o = to;
+	const char *arg = args->value;
 
 	if (key == 't')
 		o->n_tokens = (uint32_t)strtoul(arg, NULL, 10);
@@ -72,10 +67,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->block_tokens = (uint32_t)strtoul(arg, NULL, 10);
 	else if (key == 'l')
 		o->below = true;
-	else if (key == ARGP_KEY_INIT)
-		state->child_inputs[0] = NULL;
 	else
-		return parse_heads(key, arg, o);
+		parse_heads(key, arg, o);
 	return 0;
 }
 
@@ -426,8 +419,6 @@ static void defaults(struct sparse_options *o)
 
 int sparse_main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {.options = options, .parser = parse, .children = children};
 	struct sparse_options o = {.backend = "cpu",
 				   .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
 				   .n_windows = WINDOWS_UNSAID,
@@ -435,10 +426,19 @@ int sparse_main(int argc, char **argv)
 				   .block_tokens = 128};
 	struct sparse_path path;
 	struct card card;
+	const struct bench_options how = {
+		.table = options,
+		.take = parse,
+		.to = &o,
+		.doc = "Prefill that attends to part of its path: what is chosen, what it takes, "
+		       "what it loses.",
+	};
 	bool gpu;
+	int r;
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
-		return 64;
+	r = bench_read(&how, argc, argv);
+	if (r >= 0)
+		return r;
 	defaults(&o);
 	gpu = strcmp(o.backend, "cuda") == 0;
 	if (gpu && card_load(&card, o.module) != 0)

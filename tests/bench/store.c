@@ -16,7 +16,6 @@
 #include "kvstore/tree/core.h"
 #include "kvstore/tree/radix.h"
 
-#include <argp.h>
 #include <err.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -346,13 +345,12 @@ static void bench_tree(uint32_t n, uint32_t reps)
 
 int store_main(int argc, char **argv)
 {
-	const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	const struct argp argp = {
-		.doc = "Match, insert, split and evict as trees grow from 1e3 to 1e6 nodes.",
-		.children = children,
-	};
+	const struct bench_options options = {
+		.doc = "Match, insert, split and evict as trees grow from 1e3 to 1e6 nodes."};
+	int r = bench_read(&options, argc, argv);
 
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (r >= 0)
+		return r;
 	bench_match("match_128k_1", 1);
 	bench_match("match_128k_2000", 2000);
 	bench_tree(1000, bench_reps(101));

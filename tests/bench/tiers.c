@@ -5,7 +5,6 @@
 #include "bench.h"
 #include "card.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,24 +15,25 @@
 #define UNDER_WAY 2u
 #define FILL_PAGES 128u /* appended at a time */
 
-static const struct argp_option options[] = {
-	{"backend", 'b', "NAME", 0, "cpu or cuda (default cpu)", 0},
-	{"module", 'm', "FILE", 0, "coppice-cuda.so (default: the build's)", 0},
-	{"file", 'f', "FILE", 0,
-	 "A tier file to be made there with room for the document, and removed", 0},
-	{"tokens", 't', "N", 0, "Of the document (default 131072 on a GPU, else 8192)", 0},
-	{"file-tokens", 'F', "N", 0, "Of the document from the file (default: as many)", 0},
-	{"layers", 'l', "N", 0, "Layers of the document's KV (default 32 on a GPU, else 4)", 0},
-	{"stage", 's', "MIB", 0, "Stage of the long prefill (default 256 on a GPU, else 4)", 0},
-	{"bytes", 'B', "MIB", 0, "Copied in a measurement (default 4096 on a GPU, else 256)", 0},
-	{"only", 'o', "PART", 0, "One part alone: copies, file, document, long, recall", 0},
-	{"tau", 'T', "X", 0, "Of sparse long prefill too (default 0.67; 0: none)", 0},
+static const struct args_option options[] = {
+	{"backend", 'b', "NAME", "cpu or cuda (default cpu)"},
+	{"module", 'm', "FILE", "coppice-cuda.so (default: the build's)"},
+	{"file", 'f', "FILE",
+	 "A tier file to be made there with room for the document, and removed"},
+	{"tokens", 't', "N", "Of the document (default 131072 on a GPU, else 8192)"},
+	{"file-tokens", 'F', "N", "Of the document from the file (default: as many)"},
+	{"layers", 'l', "N", "Layers of the document's KV (default 32 on a GPU, else 4)"},
+	{"stage", 's', "MIB", "Stage of the long prefill (default 256 on a GPU, else 4)"},
+	{"bytes", 'B', "MIB", "Copied in a measurement (default 4096 on a GPU, else 256)"},
+	{"only", 'o', "PART", "One part alone: copies, file, document, long, recall"},
+	{"tau", 'T', "X", "Of sparse long prefill too (default 0.67; 0: none)"},
 	{0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static int parse(struct args *args, int key, void *to)
 {
-	struct tiers_options *o = state->input;
+	struct tiers_options *o = to;
+	const char *arg = args->value;
 
 	if (key == 'b')
 		o->backend = arg;
@@ -53,12 +53,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->copy_bytes = strtoull(arg, NULL, 10) << 20;
 	else if (key == 'o')
 		o->only = arg;
-	else if (key == 'T')
-		o->tau = strtod(arg, NULL);
-	else if (key == ARGP_KEY_INIT)
-		state->child_inputs[0] = NULL;
 	else
-		return ARGP_ERR_UNKNOWN;
+		o->tau = strtod(arg, NULL);
 	return 0;
 }
 
@@ -370,24 +366,25 @@ static bool is_asked(const struct tiers_options *o, const char *part)
 
 int tiers_main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&bench_common_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.doc = "How fast KV goes down and comes back: slices between pool and host memory, "
-		       "alone and beside attention, pages of the file, and a document that a "
-		       "prompt matches in each tier: until it is there, until the first "
-		       "step on it has ended, and what computing it anew costs.",
-		.children = children,
-	};
 	struct tiers_options o = {.backend = "cpu",
 				  .tau = 0.67,
 				  .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so"};
 	const struct backend_ops *ops = &backend_cpu;
 	struct card card;
+	const struct bench_options how = {
+		.table = options,
+		.take = parse,
+		.to = &o,
+		.doc = "How fast KV goes down and comes back: slices between pool and host memory, "
+		       "alone and beside attention, pages of the file, and a document that a "
+		       "prompt matches in each tier: until it is there, until the first "
+		       "step on it has ended, and what computing it anew costs.",
+	};
+	int r;
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
-		return 64;
+	r = bench_read(&how, argc, argv);
+	if (r >= 0)
+		return r;
 	if (strcmp(o.backend, "cuda") == 0) {
 		if (card_load(&card, o.module) != 0)
 			return 1;
@@ -395,10 +392,10 @@ int tiers_main(int argc, char **argv)
 		o.arena_copy = card.arena_copy;
 	} else if (strcmp(o.backend, "cpu") != 0) {
 		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
-		return 64;
+		return CLI_USAGE;
 	}
 	defaults(&o, ops != &backend_cpu);
-	int r = is_asked(&o, "copies") ? tiers_copies(&o, ops) : 0;
+	r = is_asked(&o, "copies") ? tiers_copies(&o, ops) : 0;
 	if (!r && o.file && is_asked(&o, "file"))
 		r = tiers_file(&o);
 	if (!r && is_asked(&o, "document"))

@@ -22,6 +22,7 @@ static const struct args_option table[] = {
 	{"help", '?', NULL, "this text"},
 	{NULL, 0, NULL, "And some more:"},
 	{"a-name-that-is-long", 257, "VALUE", "behind it"},
+	{"maybe", 258, "[N]", "with a number or without"},
 	{"formerly", 258, NULL, NULL},
 	{0},
 };
@@ -103,6 +104,17 @@ static void test_a_value_is_no_option(void **state)
 	assert_int_equal(args_next(&a), 0);
 }
 
+static void test_a_value_in_brackets_may_be_left_out(void **state)
+{
+	struct args a = BEGIN("--maybe", "3", "--maybe=3");
+	(void)state;
+
+	assert_next(&a, 258, NULL);
+	assert_next(&a, ARGS_WORD, "3");
+	assert_next(&a, 258, "3");
+	assert_int_equal(args_next(&a), 0);
+}
+
 static void test_a_value_too_many_or_too_few_is_said(void **state)
 {
 	(void)state;
@@ -165,6 +177,7 @@ int main(void)
 		cmocka_unit_test(test_options_are_spelled_in_full),
 		cmocka_unit_test(test_an_old_name_works_and_is_not_offered),
 		cmocka_unit_test(test_a_value_is_no_option),
+		cmocka_unit_test(test_a_value_in_brackets_may_be_left_out),
 		cmocka_unit_test(test_a_value_too_many_or_too_few_is_said),
 		cmocka_unit_test(test_whole_numbers_have_limits),
 		cmocka_unit_test(test_the_table_is_printed_in_its_order),
