@@ -164,7 +164,7 @@ static int run_expect(struct run *r, struct result *x)
 				    .list = &r->on.list,
 				    .costs = r->bench->known.costs,
 				    .n_blocks = r->bench->known.n_blocks,
-				    .wide = r->bench->known.wide && r->spec.shape.head_dim <= 128,
+				    .code = r->bench->known.code,
 				    .flushed = true};
 	int ret = program_estimate(&program, &want);
 

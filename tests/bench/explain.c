@@ -15,7 +15,7 @@
 
 static void print_head(void)
 {
-	const struct costs *costs = costs_find(9, 0);
+	const struct costs *costs = costs_find(CODE_WGMMA);
 
 	printf("costs of %s (%s); the cache was flushed by a write, as the bench does\n\n",
 	       costs->architecture, costs->fitted);
@@ -81,10 +81,10 @@ static int explain(const struct workload *w, const char *name, const struct expl
 		.list = list,
 		.pages = {PAGES_PER_EXTENT, page_bytes / DEVICE_SOURCE_BYTES,
 			  PAGES_PER_EXTENT * page_bytes / DEVICE_SOURCE_BYTES},
-		.costs = costs_find(9, 0),
+		.costs = costs_find(CODE_WGMMA),
 		.flushed = true,
 		.n_blocks = e->n_blocks,
-		.wide = w->shape.head_dim <= 128,
+		.code = CODE_WGMMA,
 	};
 	struct plan_config config;
 	double token_us;

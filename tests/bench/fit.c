@@ -482,7 +482,7 @@ static int open_card(struct fit *f)
 		return r;
 	f->card.describe(backend, &f->known);
 	f->card.ops->close(backend);
-	f->model = (struct fit_card){f->known.n_blocks, f->known.wide};
+	f->model = (struct fit_card){f->known.n_blocks, f->known.code};
 	f->costs = *f->known.costs;
 	f->times = json_object();
 	return 0;
@@ -493,8 +493,8 @@ static int open_times(struct fit *f)
 	json_error_t error;
 
 	f->times = json_load_file(f->o->times, 0, &error);
-	f->model = (struct fit_card){f->o->n_blocks, true};
-	f->costs = *costs_find(9, 0);
+	f->model = (struct fit_card){f->o->n_blocks, CODE_WGMMA};
+	f->costs = *costs_find(CODE_WGMMA);
 	if (json_is_object(f->times))
 		return 0;
 	fprintf(stderr, "coppice-bench: %s: line %d: %s\n", f->o->times, error.line,

@@ -186,7 +186,7 @@ int fit_expect(const struct fit_experiment *e, const struct fit_card *card,
 				    .list = &e->list,
 				    .costs = costs,
 				    .n_blocks = card->n_blocks,
-				    .wide = card->wide && e->spec.shape.head_dim <= 128,
+				    .code = card->code,
 				    .flushed = true,
 				    .choice = e->choice};
 	int r = program_estimate(&program, &want);

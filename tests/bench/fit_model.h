@@ -19,7 +19,7 @@
 /* What the times are of. */
 struct fit_card {
 	uint32_t n_blocks;
-	bool wide;
+	enum code code; /* that it computes with */
 };
 
 struct fit_experiment {

@@ -116,8 +116,8 @@ static void test_code_that_the_driver_makes_has_no_stages(void **state)
 	assert_non_null(describe);
 	assert_int_equal(cuda->open(&config, &b, error, sizeof(error)), 0);
 	describe(b, &card);
-	print_message("%s %s stages\n", card.name, card.wide ? "with" : "without");
-	assert_false(card.wide && getenv("CUDA_FORCE_PTX_JIT"));
+	print_message("%s %s stages\n", card.name, card.code == CODE_WGMMA ? "with" : "without");
+	assert_false(card.code == CODE_WGMMA && getenv("CUDA_FORCE_PTX_JIT"));
 	cuda->close(b);
 	dlclose(at);
 }

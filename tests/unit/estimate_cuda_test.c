@@ -118,7 +118,7 @@ static void make_path(struct world *w)
 	}
 }
 
-/* As device.h lays K out. */
+/* As format.h lays K out. */
 static void store_key(struct world *w, uint32_t token, uint32_t head, const float *values)
 {
 	uint32_t row = token % 8, dim = w->s.dim;

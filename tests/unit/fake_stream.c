@@ -107,33 +107,33 @@ void fake_is_impatient(void)
 		fake.graphs[fake.first % FAKE_GRAPHS].left = true;
 }
 
-int device_stand(const struct device_stand *stand, device_stream stream)
+int device_stand(const struct device_stand *stand, struct launch_to to)
 {
-	(void)stream;
+	(void)to;
 	fake.recorded.stand = *stand;
 	fake.recorded.stands = true;
 	fake.n_stood++;
 	return 0;
 }
 
-int device_inbound(const struct device_inbound *in, device_stream stream)
+int device_inbound(const struct device_inbound *in, struct launch_to to)
 {
-	(void)stream;
+	(void)to;
 	fake.recorded.in = *in;
 	return 0;
 }
 
-int device_attend(const struct device_attend *attend, device_stream stream)
+int device_attend(const struct device_attend *attend, struct launch_to to)
 {
-	(void)stream;
+	(void)to;
 	fake.recorded.attend = *attend;
 	fake.recorded.attends = true;
 	return 0;
 }
 
-int device_finish(const struct device_finish *finish, device_stream stream)
+int device_finish(const struct device_finish *finish, struct launch_to to)
 {
-	(void)stream;
+	(void)to;
 	fake.recorded.finish = *finish;
 	fake.recorded.finishes = true;
 	return 0;
@@ -238,10 +238,6 @@ cudaError_t cudaGetLastError(void)
 	return cudaSuccess;
 }
 
-void launch_chain_drop(void)
-{
-}
-
 void launch_chain_done(struct launch_chain *chain)
 {
 	(void)chain;
@@ -254,20 +250,17 @@ int device_bring(const struct device_bring *copy, device_stream stream)
 	return 0;
 }
 
-int device_merge(const struct device_attend *attend, device_stream stream)
+int device_merge(const struct device_attend *attend, struct launch_to to)
 {
 	(void)attend;
-	(void)stream;
+	(void)to;
 	return 0;
 }
 
-int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes,
-		    device_stream stream)
+int device_outbound(const struct device_outbound *outbound, struct launch_to to)
 {
-	(void)copies;
-	(void)n;
-	(void)bytes;
-	(void)stream;
+	(void)outbound;
+	(void)to;
 	return 0;
 }
 
@@ -333,15 +326,15 @@ int peer_add(struct peer *p, const struct peer_rows *rows)
 	return -EINVAL;
 }
 
-int peer_conclude(struct batch *b)
+int peer_conclude(struct peer *p)
 {
-	(void)b;
+	(void)p;
 	return -EINVAL;
 }
 
-void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)
+void peer_describe(const struct peer *p, const struct peer_rows *rows, struct device_exchange *ret)
 {
-	(void)b;
+	(void)p;
 	(void)rows;
 	(void)ret;
 }

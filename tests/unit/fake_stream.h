@@ -7,7 +7,7 @@
 #ifndef COPPICE_TESTS_FAKE_STREAM_H
 #define COPPICE_TESTS_FAKE_STREAM_H
 
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/attend/layer.h"
 
 #define FAKE_GRAPHS 64u
 #define FAKE_BATCHES 8192u

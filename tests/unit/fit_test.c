@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static const struct fit_card card = {132, true};
+static const struct fit_card card = {132, CODE_WGMMA};
 
 /* Of the size of an H200's. */
 static const struct costs first = {

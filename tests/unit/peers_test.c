@@ -4,7 +4,7 @@
  * test's program looks for it.
  */
 #include "fake_nccl.h"
-#include "kernels/cuda/batch/batch_impl.h"
+#include "kernels/cuda/device/bring.h"
 #include "kernels/cuda/peers/nccl.h"
 #include "kernels/cuda/peers/peer.h"
 
@@ -149,6 +149,26 @@ const char *cudaGetErrorString(cudaError_t error)
 	return "some error";
 }
 
+/* Nothing here is brought or launched. */
+int device_bring(const struct device_bring *copy, device_stream stream)
+{
+	(void)copy;
+	(void)stream;
+	return cudaErrorUnknown;
+}
+
+void launch_chain_begin(struct launch_chain *chain)
+{
+	(void)chain;
+}
+
+int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
+{
+	(void)chain;
+	(void)stream;
+	return cudaErrorUnknown;
+}
+
 int device_exchange_init(void)
 {
 	return cudaSuccess;
@@ -164,8 +184,9 @@ int device_exchange(const struct device_exchange *exchange, device_stream stream
 /* ---- meetings ------------------------------------------------------------------------------- */
 
 struct meeting_of {
-	struct batch batches[DEVICES];
-	struct batch *members[DEVICES];
+	struct queue queues[DEVICES];
+	struct queue *members[DEVICES];
+	struct peer *ends[DEVICES];
 	int devices[DEVICES];
 	char notice[256], error[256];
 };
@@ -189,7 +210,7 @@ static int setup(void **state)
 		prop->major = 9;
 		prop->multiProcessorCount = 132;
 		m->devices[i] = (int)i;
-		m->members[i] = &m->batches[i];
+		m->members[i] = &m->queues[i];
 		for (uint32_t j = 0; j < DEVICES; j++)
 			machine.reach[i][j] = true;
 	}
@@ -200,8 +221,8 @@ static int setup(void **state)
 static void free_peers(struct meeting_of *m)
 {
 	for (uint32_t i = 0; i < DEVICES; i++) {
-		peer_free(m->batches[i].peer);
-		m->batches[i].peer = NULL;
+		peer_free(m->ends[i]);
+		m->ends[i] = NULL;
 	}
 }
 
@@ -228,7 +249,7 @@ static int teardown(void **state)
 
 static int meet(struct meeting_of *m, uint32_t first, uint32_t n_all, const uint8_t *id)
 {
-	struct peer_config config = {.members = m->members,
+	struct peer_config config = {.queues = m->members,
 				     .devices = m->devices,
 				     .n = DEVICES,
 				     .first = first,
@@ -237,7 +258,7 @@ static int meet(struct meeting_of *m, uint32_t first, uint32_t n_all, const uint
 				     .timeout_ms = TIMEOUT_MS,
 				     .meet_ms = TIMEOUT_MS};
 
-	return peer_meet(&config, m->notice, m->error, sizeof(m->error));
+	return peer_meet(&config, m->ends, m->notice, m->error, sizeof(m->error));
 }
 
 static void assert_says(const char *text, const char *what)
@@ -254,7 +275,7 @@ static void test_devices_that_reach_each_other_need_no_nccl(void **state)
 	assert_int_equal(nccl->n_comms, 0);
 	assert_string_equal(m->notice, "");
 	for (uint32_t i = 0; i < DEVICES; i++)
-		assert_non_null(peer_state_of(m->batches[i].peer));
+		assert_non_null(peer_state_of(m->ends[i]));
 }
 
 static void test_devices_of_unlike_kinds_are_refused(void **state)
@@ -277,7 +298,7 @@ static void test_devices_that_do_not_reach_each_other_go_by_nccl_with_a_notice(v
 	assert_int_equal(nccl->n_comms, DEVICES);
 	assert_int_equal(nccl->n_all, DEVICES);
 	assert_int_equal(nccl->n_gathers, DEVICES);
-	assert_null(peer_state_of(m->batches[0].peer));
+	assert_null(peer_state_of(m->ends[0]));
 }
 
 static void test_what_is_missing_is_said_where_neither_way_is_there(void **state)
@@ -330,14 +351,15 @@ static void test_rows_that_nccl_brings_are_counted(void **state)
 	struct peer_rows rows = {.n_rows = 5, .n_heads = 2, .head_dim = 64};
 	uint8_t id[NCCL_ID_BYTES] = {'t'};
 	struct meeting_of *m = *state;
-	struct batch *b = &m->batches[1];
+	struct peer *end;
 
 	assert_int_equal(meet(m, 6, 12, id), 0);
-	assert_int_equal(peer_gathered_bytes(b->peer), 0);
-	assert_int_equal(peer_add(b->peer, &rows), 0);
-	assert_int_equal(peer_conclude(b), 0);
-	assert_int_equal(peer_gathered_bytes(b->peer), 11 * 5 * 2 * (64 * 2 + 4));
-	assert_int_equal(peer_gathered_bytes(m->batches[0].peer), 0);
+	end = m->ends[1];
+	assert_int_equal(peer_gathered_bytes(end), 0);
+	assert_int_equal(peer_add(end, &rows), 0);
+	assert_int_equal(peer_conclude(end), 0);
+	assert_int_equal(peer_gathered_bytes(end), 11 * 5 * 2 * (64 * 2 + 4));
+	assert_int_equal(peer_gathered_bytes(m->ends[0]), 0);
 }
 
 static void test_a_meeting_has_an_id(void **state)
@@ -356,21 +378,21 @@ static void test_what_waits_for_others_in_the_end_is_given_up(void **state)
 
 	setenv("COPPICE_EXCHANGE", "nccl", 1);
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
-	assert_true(peer_settle(&m->batches[0]));
+	assert_true(peer_settle(m->ends[0]));
 	assert_int_equal(nccl->n_open, DEVICES);
 	machine.stuck = true;
-	assert_false(peer_settle(&m->batches[1]));
+	assert_false(peer_settle(m->ends[1]));
 	machine.stuck = false;
 	assert_int_equal(nccl->n_aborted, 1);
 }
 
 /* The word that a device's kernels look at while they wait for others. */
-static uint32_t *late_of(const struct batch *b)
+static uint32_t *late_of(const struct peer *end)
 {
 	struct peer_rows rows = {.n_rows = 1, .n_heads = 1, .head_dim = 64};
 	struct device_exchange x;
 
-	peer_describe(b, &rows, &x);
+	peer_describe(end, &rows, &x);
 	return x.late;
 }
 
@@ -380,15 +402,15 @@ static void test_what_waits_for_others_stores_is_told_that_they_are_given_up(voi
 	uint32_t rank = 0;
 
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
-	assert_false(peer_is_late(m->batches[0].peer, &rank));
-	*late_of(&m->batches[1]) = 1 + 2;
+	assert_false(peer_is_late(m->ends[0], &rank));
+	*late_of(m->ends[1]) = 1 + 2;
 	for (uint32_t i = 0; i < 2; i++)
-		peer_give_up(&m->batches[i]);
-	assert_true(peer_is_late(m->batches[0].peer, &rank));
+		peer_give_up(m->ends[i]);
+	assert_true(peer_is_late(m->ends[0], &rank));
 	assert_int_equal(rank, PEER_GIVEN_UP);
-	assert_true(peer_is_late(m->batches[1].peer, &rank));
+	assert_true(peer_is_late(m->ends[1], &rank));
 	assert_int_equal(rank, 2);
-	assert_false(peer_is_late(m->batches[2].peer, &rank));
+	assert_false(peer_is_late(m->ends[2], &rank));
 }
 
 static void test_what_others_stores_keep_waiting_in_the_end_is_given_up(void **state)
@@ -397,12 +419,12 @@ static void test_what_others_stores_keep_waiting_in_the_end_is_given_up(void **s
 	uint32_t rank;
 
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
-	assert_true(peer_settle(&m->batches[0]));
+	assert_true(peer_settle(m->ends[0]));
 	machine.hung = true;
-	assert_false(peer_settle(&m->batches[1]));
+	assert_false(peer_settle(m->ends[1]));
 	machine.hung = false;
-	assert_false(peer_is_late(m->batches[0].peer, &rank));
-	assert_true(peer_is_late(m->batches[1].peer, &rank));
+	assert_false(peer_is_late(m->ends[0], &rank));
+	assert_true(peer_is_late(m->ends[1], &rank));
 	assert_int_equal(rank, PEER_GIVEN_UP);
 }
 
@@ -414,7 +436,7 @@ static void test_a_process_that_does_not_end_keeps_nobody_from_it(void **state)
 	setenv("COPPICE_EXCHANGE", "nccl", 1);
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
 	nccl->silent = true;
-	peer_give_up(&m->batches[0]);
+	peer_give_up(m->ends[0]);
 	free_peers(m);
 	assert_int_equal(nccl->n_open, DEVICES);
 	nccl->silent = false;
@@ -436,17 +458,17 @@ static void test_devices_that_do_not_answer_by_nccl_have_not_met(void **state)
 static void test_what_is_under_way_by_nccl_is_waited_for_so_long(void **state)
 {
 	struct meeting_of *m = *state;
-	struct batch *b = &m->batches[0];
-	struct batch_buffer buffer = {0};
+	struct queue *q = &m->queues[0];
+	struct queue_buffer buffer = {0};
 
 	setenv("COPPICE_EXCHANGE", "nccl", 1);
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
-	assert_int_equal(batch_grow(b, &buffer, 1, false), 0);
+	assert_int_equal(queue_grow(q, &buffer, 1), 0);
 	machine.stuck = true;
-	assert_int_equal(batch_grow(b, &buffer, 2 * buffer.bytes, false), -EIO);
-	assert_int_equal(b->error, cudaErrorTimeout);
-	assert_true(b->failed);
-	assert_int_equal(batch_await(b), -EIO);
+	assert_int_equal(queue_grow(q, &buffer, 2 * buffer.bytes), -EIO);
+	assert_int_equal(q->error, cudaErrorTimeout);
+	assert_true(q->failed);
+	assert_int_equal(queue_await(q), -EIO);
 	machine.stuck = false;
 	cudaFree(buffer.at);
 }
@@ -456,19 +478,19 @@ static void test_what_is_under_way_by_nccl_is_waited_for_so_long(void **state)
 static void test_a_device_of_a_group_is_waited_for_so_long(void **state)
 {
 	struct meeting_of *m = *state;
-	struct batch *b = &m->batches[0], alone = {0};
+	struct queue *q = &m->queues[0];
 
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
-	assert_true(b->patience_ns > TIMEOUT_MS * UINT64_C(1000000));
-	assert_true(peer_settle(&alone));
-	b->failed = true;
-	assert_int_equal(batch_await(b), 0);
+	assert_true(q->patience_ns > TIMEOUT_MS * UINT64_C(1000000));
+	assert_true(peer_settle(NULL));
+	q->failed = true;
+	assert_int_equal(queue_await(q), 0);
 	machine.hung = true;
-	assert_int_equal(batch_await(b), -EIO);
-	assert_int_equal(b->error, cudaErrorTimeout);
-	assert_true(b->stuck);
+	assert_int_equal(queue_await(q), -EIO);
+	assert_int_equal(q->error, cudaErrorTimeout);
+	assert_true(q->stuck);
 	machine.hung = false;
-	assert_int_equal(batch_await(b), -EIO);
+	assert_int_equal(queue_await(q), -EIO);
 }
 
 /* Which may come back long after nobody waits for it any more. */

@@ -43,9 +43,9 @@ static void cut_init(struct cut *c, uint32_t group, const uint32_t nodes[2],
 	struct program_want want = {.shape = &c->experiment.spec.shape,
 				    .list = &c->experiment.list,
 				    .pages = {64, page_sources, 64 * page_sources},
-				    .costs = costs_find(9, 0),
+				    .costs = costs_find(CODE_WGMMA),
 				    .n_blocks = BLOCKS,
-				    .wide = true,
+				    .code = CODE_WGMMA,
 				    .choice = {unit_tokens, ONE_EACH}};
 
 	assert_int_equal(program_make(&c->program, &want), 0);

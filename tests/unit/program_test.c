@@ -45,18 +45,18 @@ static uint32_t group_step(const struct work_shape *shape)
 	return DEVICE_GROUP_TOKENS * 4 * shape->head_dim / DEVICE_SOURCE_BYTES;
 }
 
-static struct program_pages pages_of(const struct work_shape *shape)
+static struct pool_pages pages_of(const struct work_shape *shape)
 {
 	uint64_t sources = shape->page_tokens / DEVICE_GROUP_TOKENS * group_step(shape);
 
-	return (struct program_pages){.per_extent = EXTENT_PAGES,
-				      .page_sources = sources,
-				      .extent_sources = EXTENT_PAGES * sources};
+	return (struct pool_pages){.per_extent = EXTENT_PAGES,
+				   .page_sources = sources,
+				   .extent_sources = EXTENT_PAGES * sources};
 }
 
 static uint32_t source_of(const struct work_shape *shape, uint32_t page, uint32_t row)
 {
-	struct program_pages p = pages_of(shape);
+	struct pool_pages p = pages_of(shape);
 
 	return (uint32_t)(page / p.per_extent * p.extent_sources +
 			  page % p.per_extent * p.page_sources) +
@@ -292,9 +292,9 @@ static void fixture_init_on(struct fixture *f, struct oracle_random *random, uin
 	want = (struct program_want){.shape = &f->t.shape,
 				     .list = n_devices > 1 ? &f->cut.list : &f->list,
 				     .pages = pages_of(&f->t.shape),
-				     .costs = costs_find(9, 0),
+				     .costs = costs_find(CODE_WGMMA),
 				     .n_blocks = N_BLOCKS,
-				     .wide = oracle_below(random, 4) != 0,
+				     .code = oracle_below(random, 4) ? CODE_WGMMA : CODE_MMA,
 				     .tails = rows_max == 0};
 	assert_int_equal(program_make(&f->program, &want), 0);
 	f->sight.step = group_step(&f->t.shape);

@@ -15,7 +15,7 @@ endif()
 if(TARGET coppice_cuda)
 	foreach(name estimate select)
 		coppice_test(NAME ${name}_cuda_test SOURCES unit/${name}_cuda_test.c
-			LIBS unit_fixtures coppice_kernels ${PROJECT_BINARY_DIR}/kernels/cuda/${name}.o ${COPPICE_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt m LABELS gpu TIMEOUT 300)
+			LIBS unit_fixtures coppice_kernels ${PROJECT_BINARY_DIR}/kernels/cuda/${name}.o ${PROJECT_BINARY_DIR}/kernels/cuda/code.o ${COPPICE_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt m LABELS gpu TIMEOUT 300)
 		target_include_directories(${name}_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})
 		set_tests_properties(${name}_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 		add_dependencies(${name}_cuda_test coppice_cuda)

@@ -45,7 +45,7 @@ static int setup(void **state)
 
 	assert_non_null(d);
 	fake_reset();
-	assert_int_equal(batch_init(&d->batch, &pool, costs_find(9, 0), 132, true), 0);
+	assert_int_equal(batch_init(&d->batch, &pool, CODE_WGMMA, 132), 0);
 	for (uint32_t i = 0; i < 8; i++)
 		d->slices[i] = (struct work_slice){i, 0, PAGE_TOKENS};
 	d->slot = (struct work_slice){7, PAGE_TOKENS - 1, 1};
@@ -303,7 +303,7 @@ static void test_what_comes_across_the_bus_takes_longer(void **state)
 	struct decode *d = *state;
 	uint64_t id;
 
-	assert_int_equal(batch_add_host(&d->batch, 0, 8 << 20), 0);
+	assert_int_equal(hosts_add(&d->batch.hosts, 0, 8 << 20), 0);
 	id = submit(d);
 	fake_runs();
 	assert_false(batch_settled(&d->batch, id));
@@ -312,7 +312,7 @@ static void test_what_comes_across_the_bus_takes_longer(void **state)
 	fake.now_ns += 10000;
 	assert_true(batch_settled(&d->batch, id));
 	await(d, id);
-	batch_drop_host(&d->batch, 0);
+	hosts_drop(&d->batch.hosts, 0);
 }
 
 /* As a kernel takes them, by the description or by the table. */

@@ -1,5 +1,5 @@
 /*
- * attend.cu - attention over a program (device.h).
+ * attend.cu - attention over a program (format.h).
  *
  * Grid: as many blocks as the device has multiprocessors (layout.cuh says what their warps do). Q
  * and O of a warp's 16 rows stay in registers for the whole unit. All warps that compute walk the
@@ -8,6 +8,7 @@
  *
  * A row that sees nothing has no destination here; what it gets is written by the merge.
  */
+#include "attend.h"
 #include "fetch.cuh"
 #include "finish.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -372,14 +373,6 @@ static uint32_t small_bytes(uint32_t dim)
 			    : layout<256, ring_slots(256, false)>::bytes;
 }
 
-extern "C" bool device_is_hopper()
-{
-	bool hopper;
-
-	return launch_find_code((const void *)find_kernel(128, false), &hopper) == cudaSuccess &&
-	       hopper;
-}
-
 /* By dtype and dim, of device_attend_init: of shared memory; and the devices that have been told, a
  * bit each. */
 static uint32_t known_bytes[2][3];
@@ -395,15 +388,16 @@ extern "C" int device_attend_init(uint32_t head_dim, bool bf16)
 	uint64_t *on = &told[bf16][head_dim == 64 ? 0 : head_dim == 128 ? 1 : 2], bit;
 	int device = 0;
 	uint32_t bytes = 0;
-	bool hopper;
-	cudaError_t r = cudaGetDevice(&device);
+	enum code code;
+	int r = cudaGetDevice(&device);
 
 	bit = UINT64_C(1) << device % 64;
 	if (__atomic_load_n(on, __ATOMIC_ACQUIRE) & bit)
 		return r;
-	r = launch_find_code((const void *)find_kernel(head_dim, bf16), &hopper);
 	if (r == cudaSuccess)
-		bytes = hopper ? large_bytes(head_dim) : small_bytes(head_dim);
+		r = device_find_code(&code);
+	if (r == cudaSuccess)
+		bytes = code == CODE_WGMMA ? large_bytes(head_dim) : small_bytes(head_dim);
 	if (r == cudaSuccess)
 		r = cudaFuncSetAttribute((const void *)find_kernel(head_dim, bf16),
 					 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
@@ -414,7 +408,7 @@ extern "C" int device_attend_init(uint32_t head_dim, bool bf16)
 	return r;
 }
 
-extern "C" int device_attend(const struct device_attend *attend, device_stream stream)
+extern "C" int device_attend(const struct device_attend *attend, struct launch_to to)
 {
 	struct device_attend with = *attend;
 	struct launch_shape shape = {0, THREADS, *known(with.shape.head_dim, with.shape.bf16)};
@@ -426,8 +420,7 @@ extern "C" int device_attend(const struct device_attend *attend, device_stream s
 	with.group_inverse = 65536 / with.shape.group + 1;
 	with.n_entries = with.n_units * (with.head_units ? 1 : with.shape.n_kv_heads);
 	shape.n_blocks = with.n_entries < with.n_blocks ? with.n_entries : with.n_blocks;
-	return launch_early(find_kernel(with.shape.head_dim, with.shape.bf16), &with, shape,
-			    stream);
+	return launch_early(find_kernel(with.shape.head_dim, with.shape.bf16), &with, shape, to);
 }
 
 typedef void (*merge_function)(struct device_attend);
@@ -444,7 +437,7 @@ static merge_function find_merge(uint32_t dim, bool bf16)
 	}
 }
 
-extern "C" int device_merge(const struct device_attend *attend, device_stream stream)
+extern "C" int device_merge(const struct device_attend *attend, struct launch_to to)
 {
 	uint64_t n_warps =
 		(uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.group
@@ -453,6 +446,6 @@ extern "C" int device_merge(const struct device_attend *attend, device_stream st
 				     MERGE_WARPS * 32, 0};
 
 	return n_warps ? launch_early(find_merge(attend->shape.head_dim, attend->shape.bf16),
-				      attend, shape, stream)
+				      attend, shape, to)
 		       : (int)cudaSuccess;
 }

@@ -3,7 +3,7 @@
  * bytes at a time.
  */
 #include "chosen.h"
-#include "kernels/cuda/device/hopper.cuh"
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/launch.cuh"
 
 #include <stddef.h>
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
 #endif
 }
 
-extern "C" int device_choose(const struct device_choose *choose, device_stream stream)
+extern "C" int device_choose(const struct device_choose *choose, struct launch_to to)
 {
-	return launch_early(choose_kernel, choose, {choose->n_units, CHOOSE_THREADS, 0}, stream);
+	return launch_early(choose_kernel, choose, {choose->n_units, CHOOSE_THREADS, 0}, to);
 }

@@ -1,17 +1,20 @@
 /*
- * chosen.h - prefill of some blocks of a path, other ones for each KV head: the program (device.h)
+ * chosen.h - prefill of some blocks of a path, other ones for each KV head: the program (format.h)
  * is made on the device, from lists of blocks. A head has units of its own, each a tile of the
  * query's rows with all that these see:
  *
- *      blocks of 4 windows      | 0 1 2 3 | - - - - | 8 9 10 11 | 12 ...      a window is 32 tokens, and a slot
- *      the unit's slots           0 1 2 3   8 9 10 11 | 12 |                  stages, then those that some rows see in part
+ *      blocks of 4 windows   | 0 1 2 3 | - - - - | 8 9 10 11 | 12 ...   a window is 32 tokens
+ *      the unit's slots        0 1 2 3   8 9 10 11 | 12 |               a slot is one, too: stages
+ *                                                                       first, then those that
+ *                                                                       some rows see in part
  *
  * so that nothing is merged, and the processor has next to nothing to do.
  */
 #ifndef COPPICE_CUDA_CHOSEN_H
 #define COPPICE_CUDA_CHOSEN_H
 
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/format.h"
+#include "kernels/cuda/device/launch.h"
 
 /* A unit as the processor knows it. */
 struct device_choice {
@@ -44,7 +47,7 @@ struct device_choose {
 extern "C" {
 #endif
 
-int device_choose(const struct device_choose *choose, device_stream stream);
+int device_choose(const struct device_choose *choose, struct launch_to to);
 
 #ifdef __cplusplus
 }

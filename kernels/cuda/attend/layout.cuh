@@ -13,8 +13,8 @@
 #ifndef COPPICE_CUDA_LAYOUT_CUH
 #define COPPICE_CUDA_LAYOUT_CUH
 
-#include "kernels/cuda/device/device.h"
-#include "kernels/cuda/device/hopper.cuh"
+#include "attend.h"
+#include "kernels/cuda/device/ptx.cuh"
 
 #define WARPS 12u
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)

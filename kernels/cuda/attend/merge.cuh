@@ -7,8 +7,8 @@
 #define COPPICE_CUDA_MERGE_CUH
 
 #include "kernels/merge_weight.h"
-#include "kernels/cuda/device/device.h"
-#include "kernels/cuda/device/hopper.cuh"
+#include "attend.h"
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/launch.cuh"
 
 #define MERGE_WARPS 4u

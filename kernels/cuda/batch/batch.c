@@ -1,4 +1,9 @@
-/* batch.c - see batch.h. */
+/*
+ * batch.c - batches on their way; see batch.h. A batch has a frame of its own until it is done, so
+ * that what it reads in pinned memory stays; ids grow by one, and a batch is done only when all
+ * before it are. What fails on the way fails the batch before it has an id, and nothing of it stays
+ * under way.
+ */
 #include "batch_chosen.h"
 #include "batch_impl.h"
 
@@ -13,17 +18,16 @@
  * across the bus. */
 #define SETTLE_NS UINT64_C(4000)
 
-int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
-	       bool wide)
+int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_blocks)
 {
-	*b = (struct batch){.pool = pool, .costs = costs, .wide = wide};
+	*b = (struct batch){.pool = pool, .costs = costs_find(code), .code = code};
 	b->n_blocks = b->all_blocks = n_blocks;
 	pthread_mutex_init(&b->ahead.lock, NULL);
-	if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
+	if (queue_init(&b->queue) != 0 ||
 	    cudaMallocHost((void **)&b->clocks, BATCH_FRAMES * sizeof(*b->clocks)) != cudaSuccess ||
 	    cudaMallocHost((void **)&b->tells, BATCH_FRAMES * sizeof(*b->tells)) != cudaSuccess ||
 	    cudaMalloc((void **)&b->ticket, 2 * sizeof(*b->ticket)) != cudaSuccess ||
-	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->stream) != cudaSuccess)
+	    cudaMemsetAsync(b->ticket, 0, 2 * sizeof(*b->ticket), b->queue.stream) != cudaSuccess)
 		return -ENOMEM;
 	memset(b->clocks, 0, BATCH_FRAMES * sizeof(*b->clocks));
 	memset(b->tells, 0, BATCH_FRAMES * sizeof(*b->tells));
@@ -37,8 +41,8 @@ int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, ui
 void batch_done(struct batch *b)
 {
 	stand_leave(b);
-	if (b->stream)
-		cudaStreamSynchronize(b->stream);
+	if (b->queue.stream)
+		cudaStreamSynchronize(b->queue.stream);
 	for (uint32_t i = 0; i < BATCH_FRAMES; i++)
 		cudaFreeHost(b->frames[i].host.at);
 	for (uint32_t i = 0; i < BATCH_STAGED; i++)
@@ -58,11 +62,10 @@ void batch_done(struct batch *b)
 	launch_chain_done(&b->chain);
 	stand_done(b);
 	free(b->needs);
-	free(b->hosts);
+	hosts_done(&b->hosts);
 	program_done(&b->program);
 	peer_free(b->peer);
-	if (b->stream)
-		cudaStreamDestroy(b->stream);
+	queue_done(&b->queue);
 	*b = (struct batch){0};
 }
 
@@ -72,7 +75,8 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 {
 	size_t bytes = plan_bytes(p), at = 0;
 	char *host;
-	int r = batch_grow(u->b, &u->frame->host, u->host_used + bytes + u->host_due, true);
+	int r = queue_grow_pinned(&u->b->queue, &u->frame->host,
+				  u->host_used + bytes + u->host_due);
 
 	if (r)
 		return r;
@@ -84,7 +88,7 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 			memcpy(host + at, p->arrays[i].at, n);
 		at += align_up(n);
 	}
-	return batch_bring(u->b, plan->device.at, host, bytes);
+	return queue_bring(&u->b->queue, plan->device.at, host, bytes);
 }
 
 static char *layer_of(const struct batch *b, const struct backend_job *job)
@@ -129,10 +133,9 @@ static struct device_inbound make_inbound(struct upload *u, const struct backend
 	return in;
 }
 
-static int run_attend(struct upload *u, const struct backend_job *job,
-		      const struct batch_plan *plan, const struct tables *t)
+static struct device_attend make_attend(struct batch *b, const struct backend_job *job,
+					const struct batch_plan *plan, const struct tables *t)
 {
-	struct batch *b = u->b;
 	struct device_attend attend = plan->attend;
 	uint64_t entries = (uint64_t)plan->n_parts * job->shape->n_q_heads;
 
@@ -149,9 +152,7 @@ static int run_attend(struct upload *u, const struct backend_job *job,
 	b->last = attend;
 	b->last_exchange.n_rows = 0;
 	b->n_last++;
-	if (attend.n_units && batch_expect(b, device_attend(&attend, b->stream)) != 0)
-		return -EIO;
-	return batch_expect(b, device_merge(&attend, b->stream));
+	return attend;
 }
 
 /* Of chosen blocks: no plan, no partials. */
@@ -192,25 +193,22 @@ static int add_exchange(struct upload *u, const struct backend_job *job, const s
 		.bf16 = job->shape->dtype == WORK_BF16,
 	};
 
-	peer_describe(b, &rows, &b->last_exchange);
+	peer_describe(b->peer, &rows, &b->last_exchange);
 	return peer_add(b->peer, &rows);
 }
 
 /* Rows whose O went to device memory on the way to where it is wanted. */
-static int run_outbound(struct upload *u, const struct backend_job *job, const struct tables *t)
+static struct device_outbound make_outbound(const struct backend_job *job, const struct tables *t)
 {
-	uint32_t n = 0;
+	struct device_outbound out = {.copies = t->o,
+				      .bytes = backend_job_heads(job) *
+					       (uint32_t)shape_group_bytes(job->shape)};
 
-	if (!t->o)
-		return 0;
-	for (uint32_t i = 0; i < job->list->n_rows; i++) {
+	for (uint32_t i = 0; t->o && i < job->list->n_rows; i++) {
 		if (t->o[i].to)
-			t->o[n++] = t->o[i];
+			t->o[out.n++] = t->o[i];
 	}
-	return batch_expect(u->b, device_outbound(t->o, n,
-						  backend_job_heads(job) *
-							  (uint32_t)shape_group_bytes(job->shape),
-						  u->b->stream));
+	return out;
 }
 
 /* Makes a plan; one that the device does not get is nobody's. */
@@ -257,10 +255,9 @@ static int ready_plan(struct upload *u, const struct backend_job *job,
 	else if (!*ret)
 		r = all ? send_plan(u, job, NULL, ret) : send_plan_of_wanted(u, job, ret);
 	if (!r)
-		r = batch_grow(b, &b->parts,
+		r = queue_grow(&b->queue, &b->parts,
 			       (uint64_t)(*ret)->n_parts * job->shape->n_q_heads *
-				       (job->shape->head_dim + 2) * sizeof(float),
-			       false);
+				       (job->shape->head_dim + 2) * sizeof(float));
 	return r;
 }
 
@@ -273,42 +270,76 @@ static void count_job(struct batch *b, const struct backend_job *job, const stru
 	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
 }
 
-/* Launches that are to be a chain. Who only appends needs no plan. */
-static int run_job(struct upload *u, const struct backend_job *job, const struct batch_need *need)
+/* What a job is made from, before anything of it is launched. */
+static int ready_job(struct upload *u, const struct backend_job *job, const struct batch_need *need,
+		     struct batch_plan **ret_plan, struct chosen_job *ret_chosen)
+{
+	struct batch_plan *plan = NULL;
+	size_t patches;
+	int r = job->chosen ? chosen_ready(u, job, ret_chosen) : ready_plan(u, job, need, &plan);
+
+	*ret_plan = plan;
+	if (r || !plan || !plan->growth.n_patches)
+		return r;
+	patches = align_up(plan->growth.n_patches * sizeof(struct device_patch));
+	return queue_grow_pinned(&u->b->queue, &u->frame->host,
+				 u->host_used + u->host_due + patches);
+}
+
+static int launch_part(struct batch *b, const struct layer *layer)
+{
+	return queue_expect(&b->queue, layer_launch(layer, queue_to(&b->queue)));
+}
+
+/* Programs are made between what comes before attention and what comes behind it. */
+static int launch_chosen(struct upload *u, const struct backend_job *job,
+			 const struct chosen_job *chosen, const struct tables *t,
+			 const struct layer *layer)
+{
+	struct layer before = {.inbound = layer->inbound};
+	struct layer behind = {.outbound = layer->outbound, .finish = layer->finish};
+	int r = launch_part(u->b, &before);
+
+	if (!r)
+		r = run_chosen(u, job, chosen, t);
+	return r ? r : launch_part(u->b, &behind);
+}
+
+/* Launches that are to be a chain. Who only appends needs no plan. finish: NULL, or the batch's, of
+ * its last job. */
+static int run_job(struct upload *u, const struct backend_job *job, const struct batch_need *need,
+		   const struct device_finish *finish)
 {
 	bool wanted = job->list->n_rows && need->n_wanted;
 	struct batch_plan *plan = NULL;
+	struct layer layer = {.finish = finish};
+	struct device_outbound outbound;
+	struct device_attend attend;
 	struct device_inbound in;
 	struct chosen_job chosen;
 	struct tables tables;
-	int r = 0;
+	int r = wanted ? ready_job(u, job, need, &plan, &chosen) : 0;
 
-	if (wanted)
-		r = job->chosen ? chosen_ready(u, job, &chosen) : ready_plan(u, job, need, &plan);
-	if (!r && plan && plan->growth.n_patches)
-		r = batch_grow(u->b, &u->frame->host,
-			       u->host_used + u->host_due +
-				       align_up(plan->growth.n_patches *
-						sizeof(struct device_patch)),
-			       true);
 	if (r)
 		return r;
 	tables_make(u, job, &need->place, &tables);
 	in = make_inbound(u, job, plan, need, &tables);
-	r = batch_expect(u->b, device_inbound(&in, u->b->stream));
-	if (r || !wanted)
-		return r;
-	if (job->chosen) {
-		r = run_chosen(u, job, &chosen, &tables);
-		return r ? r : run_outbound(u, job, &tables);
+	layer.inbound = &in;
+	if (!wanted)
+		return launch_part(u->b, &layer);
+	if (!tables.lse_to) {
+		outbound = make_outbound(job, &tables);
+		layer.outbound = &outbound;
 	}
+	if (job->chosen)
+		return launch_chosen(u, job, &chosen, &tables, &layer);
 	plan->used = plan->plan_id ? ++u->b->uses : 0;
 	count_job(u->b, job, plan);
 	u->plan = plan;
-	r = run_attend(u, job, plan, &tables);
-	if (!r && tables.lse_to)
-		return add_exchange(u, job, &tables);
-	return r ? r : run_outbound(u, job, &tables);
+	attend = make_attend(u->b, job, plan, &tables);
+	layer.attend = &attend;
+	r = launch_part(u->b, &layer);
+	return r || !tables.lse_to ? r : add_exchange(u, job, &tables);
 }
 
 /* The same of one that a launch stands for, which has all but the tables. */
@@ -370,13 +401,13 @@ static int frame_take(struct batch *b, size_t host, size_t device, struct upload
 	int r;
 
 	if (frame->id && !frame->counted) {
-		if (batch_await(b) != 0)
+		if (queue_await(&b->queue) != 0)
 			return -EIO;
 		frame_count(b, frame);
 	}
-	r = batch_grow(b, &frame->host, host, true);
+	r = queue_grow_pinned(&b->queue, &frame->host, host);
 	if (!r)
-		r = batch_grow(b, frame->device, device, false);
+		r = queue_grow(&b->queue, frame->device, device);
 	frame->clock->begin_ns = 0;
 	frame->begun_ns = frame->bus_ns = 0;
 	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
@@ -388,34 +419,13 @@ static int check_batch(struct batch *b, const struct backend_batch *batch)
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct work_shape *shape = batch->jobs[i].shape;
 
-		if (batch_page_bytes(b->pool, shape, NULL, 0) == 0)
+		if (shape_page_bytes(b->pool, shape, NULL, 0) == 0)
 			return -EINVAL;
-		if (batch_expect(b, device_attend_init(shape->head_dim,
-						       shape->dtype == WORK_BF16)) != 0)
+		if (queue_expect(&b->queue, device_attend_init(shape->head_dim,
+							       shape->dtype == WORK_BF16)) != 0)
 			return -EIO;
 	}
 	return 0;
-}
-
-int batch_add_host(struct batch *b, uint64_t base, uint64_t bytes)
-{
-	struct batch_host *hosts = realloc(b->hosts, (b->n_hosts + 1) * sizeof(*hosts));
-
-	if (!hosts)
-		return -ENOMEM;
-	b->hosts = hosts;
-	hosts[b->n_hosts++] = (struct batch_host){base, bytes};
-	return 0;
-}
-
-void batch_drop_host(struct batch *b, uint64_t base)
-{
-	for (uint32_t i = 0; i < b->n_hosts; i++) {
-		if (b->hosts[i].base == base) {
-			b->hosts[i] = b->hosts[--b->n_hosts];
-			return;
-		}
-	}
 }
 
 /* Before the batch is called or launched. */
@@ -432,15 +442,21 @@ static void put_tells(struct batch *b, const struct backend_batch *batch, uint64
 }
 
 /* The batch is done when all that was launched is. */
-static int finish(struct batch *b, uint64_t id)
+static struct device_finish make_finish(struct batch *b, uint64_t id)
 {
 	const struct peer_state *state = peer_state_of(b->peer);
-	struct device_finish last = {.clock = b->frames[id % BATCH_FRAMES].clock,
-				     .id = id,
-				     .exchanged = state ? &state->exchanged : NULL,
-				     .tells = &b->tells[id % BATCH_FRAMES]};
 
-	return batch_expect(b, device_finish(&last, b->stream));
+	return (struct device_finish){.clock = b->frames[id % BATCH_FRAMES].clock,
+				      .id = id,
+				      .exchanged = state ? &state->exchanged : NULL,
+				      .tells = &b->tells[id % BATCH_FRAMES]};
+}
+
+static int finish(struct batch *b, uint64_t id)
+{
+	struct device_finish last = make_finish(b, id);
+
+	return launch_part(b, &(struct layer){.finish = &last});
 }
 
 /* A job's launches are a chain, as buffers may grow between jobs; the last one ends with the batch,
@@ -448,15 +464,15 @@ static int finish(struct batch *b, uint64_t id)
 static int run_chain(struct upload *u, const struct backend_batch *batch, uint32_t i)
 {
 	struct batch *b = u->b;
+	struct device_finish last = make_finish(b, b->last_id + 1);
+	bool ends = i + 1 == batch->n_jobs && !b->peer;
 	int r;
 
-	launch_chain_begin(&b->chain);
-	r = run_job(u, &batch->jobs[i], &b->needs[i]);
-	if (!r && i + 1 == batch->n_jobs && !b->peer)
-		r = finish(b, b->last_id + 1);
+	queue_record(&b->queue, &b->chain);
+	r = run_job(u, &batch->jobs[i], &b->needs[i], ends ? &last : NULL);
 	if (!r)
-		return batch_expect(b, launch_chain_go(&b->chain, b->stream));
-	launch_chain_drop();
+		return queue_play(&b->queue);
+	queue_drop(&b->queue);
 	return r;
 }
 
@@ -477,7 +493,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	struct upload u;
 	size_t host, device;
 	bool called;
-	int r = b->failed ? -EIO : check_batch(b, batch);
+	int r = b->queue.failed ? -EIO : check_batch(b, batch);
 
 	if (!r)
 		r = find_needs(b, batch, &host, &device);
@@ -496,9 +512,9 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	else if (!r)
 		r = run_batch(&u, batch);
 	if (r) {
-		b->failed = b->failed || r == -EIO;
+		b->queue.failed = b->queue.failed || r == -EIO;
 		/* Jobs before this one may be reading tables that the next batch overwrites. */
-		batch_await(b);
+		queue_await(&b->queue);
 		return r;
 	}
 	u.frame->id = ++b->last_id;
@@ -512,11 +528,11 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 /* Launched one by one: the first of a graph may wait for memory. */
 int batch_conclude(struct batch *b)
 {
-	int r = peer_conclude(b);
+	int r = peer_conclude(b->peer);
 
 	if (!r)
 		r = finish(b, b->last_id);
-	b->failed = b->failed || r;
+	b->queue.failed = b->queue.failed || r;
 	return r;
 }
 
@@ -527,19 +543,19 @@ static void look_for_failure(struct batch *b)
 
 	if (++b->n_looks % LOOKS_A_QUERY)
 		return;
-	r = cudaStreamQuery(b->stream);
+	r = cudaStreamQuery(b->queue.stream);
 	if (r == cudaErrorNotReady)
 		cudaGetLastError();
 	else
-		b->failed = batch_expect(b, r) != 0;
+		b->queue.failed = queue_expect(&b->queue, r) != 0;
 }
 
 int batch_completed(struct batch *b, uint64_t *ret_id)
 {
 	uint32_t rank;
 
-	b->failed = b->failed || peer_is_late(b->peer, &rank);
-	while (b->done_id < b->last_id && !b->failed) {
+	b->queue.failed = b->queue.failed || peer_is_late(b->peer, &rank);
+	while (b->done_id < b->last_id && !b->queue.failed) {
 		struct batch_frame *frame = &b->frames[(b->done_id + 1) % BATCH_FRAMES];
 
 		if (!frame_is_done(frame)) {
@@ -551,7 +567,7 @@ int batch_completed(struct batch *b, uint64_t *ret_id)
 		frame_count(b, frame);
 		stand_note_done(b);
 	}
-	if (b->failed)
+	if (b->queue.failed)
 		return -EIO;
 	*ret_id = b->done_id;
 	return 0;
@@ -564,19 +580,19 @@ bool batch_settled(struct batch *b, uint64_t id)
 	if (frame->id != id || !__atomic_load_n(&frame->clock->begin_ns, __ATOMIC_RELAXED))
 		return false;
 	if (!frame->begun_ns)
-		frame->begun_ns = batch_now_ns();
-	return batch_now_ns() - frame->begun_ns >= SETTLE_NS + frame->bus_ns;
+		frame->begun_ns = clock_ns();
+	return clock_ns() - frame->begun_ns >= SETTLE_NS + frame->bus_ns;
 }
 
 int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,
 	       uint32_t n)
 {
-	struct program_pages pages;
+	struct pool_pages pages;
 	bool wrong = false;
 
-	if (batch_page_bytes(b->pool, shape, NULL, 0) == 0)
+	if (shape_page_bytes(b->pool, shape, NULL, 0) == 0)
 		return -EINVAL;
-	pages = shape_pages(b, shape);
+	pages = shape_pages(b->pool, shape);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct backend_move *move = &moves[i];
 		struct device_move to = {
@@ -590,10 +606,10 @@ int batch_move(struct batch *b, const struct work_shape *shape, const struct bac
 			.to_row = move->to_row % DEVICE_GROUP_TOKENS,
 		};
 
-		wrong = wrong || batch_expect(b, device_move(&to, b->stream)) != 0;
+		wrong = wrong || queue_expect(&b->queue, device_move(&to, b->queue.stream)) != 0;
 	}
-	if (wrong || batch_await(b) != 0) {
-		b->failed = true;
+	if (wrong || queue_await(&b->queue) != 0) {
+		b->queue.failed = true;
 		return -EIO;
 	}
 	return 0;

@@ -10,7 +10,12 @@
 #define COPPICE_CUDA_BATCH_H
 
 #include "kernels/backend.h"
+#include "kernels/cuda/attend/append.h"
+#include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/device/code.h"
+#include "kernels/cuda/device/hosts.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/queue.h"
 #include "kernels/cuda/peers/peer.h"
 #include "kernels/cuda/device/pool.h"
 #include "kernels/cuda/schedule/program.h"
@@ -19,22 +24,17 @@
 #include <pthread.h>
 
 #define BATCH_FRAMES 8u
-#define BATCH_STAGED \
-	2u /* the stream keeps batches in order: the next but one begins when this one has ended */
+/* The stream keeps batches in order: the next but one begins when this one has ended. */
+#define BATCH_STAGED 2u
 #define BATCH_PLANS 16u
 /* Of device memory, that plans take together: before one gets its memory, others that the batch at
  * hand has not used are freed, those first that were used longest ago. A larger one is there by
  * itself. */
 #define BATCH_PLANS_BYTES (UINT64_C(24) << 20)
 
-struct batch_buffer {
-	void *at; /* owned, device or pinned host memory */
-	size_t bytes;
-};
-
 struct batch_frame {
-	struct batch_buffer host; /* owned */
-	struct batch_buffer *device; /* borrowed: of the batch's staged, in turn */
+	struct queue_buffer host; /* owned */
+	struct queue_buffer *device; /* borrowed: of the batch's staged, in turn */
 	struct device_clock *clock; /* borrowed from the batch's */
 	uint64_t id; /* of the batch that is in it; 0: none was yet */
 	uint64_t begun_ns; /* when it was seen to have; 0: not yet */
@@ -47,7 +47,7 @@ struct batch_frame {
 struct batch_plan {
 	uint64_t plan_id; /* 0: of one job alone */
 	struct work_shape shape;
-	struct batch_buffer device; /* owned */
+	struct queue_buffer device; /* owned */
 	struct device_attend attend; /* without what changes from job to job */
 	uint32_t n_parts;
 	uint64_t n_groups;
@@ -68,16 +68,11 @@ struct batch_ahead {
 
 struct batch_need; /* batch_impl.h */
 
-/* Host memory that kernels reach across the bus. */
-struct batch_host {
-	uint64_t base, bytes;
-};
-
 struct batch {
-	device_stream stream; /* owned */
+	struct queue queue;
 	struct pool *pool;
 	struct batch_frame frames[BATCH_FRAMES];
-	struct batch_buffer staged[BATCH_STAGED]; /* owned, device */
+	struct queue_buffer staged[BATCH_STAGED]; /* owned, device */
 	struct device_clock *clocks; /* owned, pinned: of the frames */
 	struct device_tells *tells; /* owned, pinned: of the frames */
 	struct launch_chain chain;
@@ -86,9 +81,9 @@ struct batch {
 	uint32_t needs_room;
 	uint32_t n_looks; /* at the clock of a batch under way */
 	struct batch_plan plans[BATCH_PLANS];
-	struct batch_buffer parts; /* owned, device: partials and their statistics */
+	struct queue_buffer parts; /* owned, device: partials and their statistics */
 	struct {
-		struct batch_buffer units, programs, tables; /* owned, device */
+		struct queue_buffer units, programs, tables; /* owned, device */
 	} chosen; /* of jobs of chosen blocks */
 	struct program program;
 	struct {
@@ -98,54 +93,40 @@ struct batch {
 		pthread_mutex_t lock;
 	} ahead;
 	uint32_t *ticket; /* owned, device */
-	struct batch_host *hosts; /* owned */
-	uint32_t n_hosts, last_host;
+	struct hosts
+		hosts; /* what is read there is staged: once, many at a time, before attention */
 	const struct costs *costs;
 	struct program_choice choice; /* of the planner's, where it is not its own */
 	uint32_t n_blocks; /* of attention, at the moment */
 	uint32_t all_blocks; /* where copies leave it all multiprocessors */
-	bool wide; /* the code for the device computes stages */
+	enum code code; /* for the device */
 	uint64_t last_id, done_id;
 	uint64_t uses; /* of plans */
 	uint64_t uses_before; /* the batch at hand */
 	struct backend_counters counters;
 	struct stand stand;
 	struct peer *peer; /* owned; NULL: the device has met no other */
-	/* with what is under way, as it may wait for others that never come; 0: without end */
-	uint64_t patience_ns;
 	struct device_attend last; /* of the last batch's only job that attended */
 	struct device_exchange last_exchange; /* behind it; n_rows 0: none */
 	/* before it; its tables are there until eight batches later */
 	struct device_inbound last_in;
 	uint32_t n_last; /* such jobs of it */
-	bool failed;
-	bool stuck; /* what is under way was waited for in vain */
-	int error; /* the cudaError_t that failed it */
 };
 
-/* Bytes of a page that the kernels can work with; 0 where they cannot, and why. */
-uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
-			  size_t error_bytes);
-
 /* 0, -ENOMEM, -EIO. */
-int batch_init(struct batch *b, struct pool *pool, const struct costs *costs, uint32_t n_blocks,
-	       bool wide);
+MUST_CHECK int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_blocks);
 /* Waits for what is running, which of a device that has met others is to have settled
  * (peer_settle). */
 void batch_done(struct batch *b);
 
-/* Addresses of these are staged: read once, many at a time, before attention. 0 or -ENOMEM. */
-int batch_add_host(struct batch *b, uint64_t base, uint64_t bytes);
-void batch_drop_host(struct batch *b, uint64_t base);
-
 /* As backend_ops say. */
-int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);
-int batch_advance(struct batch *b, const struct backend_job *job);
-int batch_make_ahead(struct batch *b, const struct backend_job *job);
-int batch_conclude(struct batch *b);
-int batch_completed(struct batch *b, uint64_t *ret_id);
+MUST_CHECK int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id);
+MUST_CHECK int batch_advance(struct batch *b, const struct backend_job *job);
+MUST_CHECK int batch_make_ahead(struct batch *b, const struct backend_job *job);
+MUST_CHECK int batch_conclude(struct batch *b);
+MUST_CHECK int batch_completed(struct batch *b, uint64_t *ret_id);
 bool batch_settled(struct batch *b, uint64_t id);
-int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,
-	       uint32_t n);
+MUST_CHECK int batch_move(struct batch *b, const struct work_shape *shape,
+			  const struct backend_move *moves, uint32_t n);
 
 #endif

@@ -22,7 +22,7 @@ int batch_make_ahead(struct batch *b, const struct backend_job *job)
 	struct program_want want;
 	int r;
 
-	if (batch_page_bytes(b->pool, job->shape, NULL, 0) == 0)
+	if (shape_page_bytes(b->pool, job->shape, NULL, 0) == 0)
 		return -EINVAL;
 	want = plan_want(b, job, b->all_blocks);
 	if (!want.tails)

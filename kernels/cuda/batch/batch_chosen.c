@@ -1,5 +1,8 @@
-/* batch_chosen.c - see batch_chosen.h. Heads are launched as many at a time as their programs have
- * room for. */
+/*
+ * batch_chosen.c - jobs of chosen blocks; see batch_chosen.h. Heads are launched as many at a time
+ * as their programs have room for; those of the next launch take the same room, as launches on the
+ * queue keep their order.
+ */
 #include "batch_chosen.h"
 
 #include "kernels/cuda/device/windows.h"
@@ -9,8 +12,8 @@
 #include <stdlib.h>
 
 #define PROGRAM_BYTES (UINT64_C(192) << 20) /* of a launch, more or less; one head may take more */
-#define WAVES_LEAST \
-	2u /* of units that are not cut: where they are fewer, a plan that cuts them is better */
+/* of units that are not cut: where they are fewer, a plan that cuts them is better */
+#define WAVES_LEAST 2u
 #define SLOT_BYTES (sizeof(struct device_slot) + sizeof(struct device_source))
 #define UNIT_BYTES (sizeof(struct device_unit) + DEVICE_FIRST_SLOTS * sizeof(struct device_source))
 
@@ -68,13 +71,13 @@ bool chosen_takes(struct batch *b, const struct backend_job *job)
 
 	if (b->peer || job->n_heads || job->tree->n_queries != 1 || job->tree->queries[0].parents ||
 	    c->block_tokens % WINDOW_TOKENS || unit_tokens(job->shape) == 0 ||
-	    batch_page_bytes(b->pool, job->shape, NULL, 0) == 0)
+	    shape_page_bytes(b->pool, job->shape, NULL, 0) == 0)
 		return false;
 	l = layout_of(job);
 	if (!c->kept && l.n_units * l.n_heads < WAVES_LEAST * b->n_blocks)
 		return false;
 	windows = malloc(l.n_windows * sizeof(*windows) + 1);
-	r = windows && windows_find(b, job->shape, c->slices, c->n_slices, windows) == 0;
+	r = windows && windows_find(b->pool, job->shape, c->slices, c->n_slices, windows) == 0;
 	free(windows);
 	return r;
 }
@@ -156,7 +159,7 @@ static size_t fill_tables(const struct batch *b, const struct backend_job *job,
 			choice = add_units(job, range, blocks + at, n, at, choice);
 			at += n;
 		}
-	windows_find(b, job->shape, c->slices, c->n_slices, (void *)(host + l->windows));
+	windows_find(b->pool, job->shape, c->slices, c->n_slices, (void *)(host + l->windows));
 	return l->blocks + at * sizeof(*blocks);
 }
 
@@ -193,12 +196,13 @@ static uint64_t place_slots(struct device_choice *choices, const struct layout *
  * that memory. */
 static int grow_units(struct batch *b, uint32_t n)
 {
-	struct batch_buffer *units = &b->chosen.units;
+	struct queue_buffer *units = &b->chosen.units;
 	size_t had = units->bytes;
-	int r = batch_grow(b, units, n * UNIT_BYTES, false);
+	int r = queue_grow(&b->queue, units, n * UNIT_BYTES);
 
 	if (!r && units->bytes != had)
-		r = batch_expect(b, cudaMemsetAsync(units->at, 0, units->bytes, b->stream));
+		r = queue_expect(&b->queue,
+				 cudaMemsetAsync(units->at, 0, units->bytes, b->queue.stream));
 	return r;
 }
 
@@ -208,8 +212,8 @@ static int grow_device(struct batch *b, const struct layout *l, uint64_t most)
 	int r = grow_units(b, l->n_heads * l->n_units);
 
 	if (!r)
-		r = batch_grow(b, &b->chosen.programs, bytes, false);
-	return r ? r : batch_grow(b, &b->chosen.tables, l->bytes, false);
+		r = queue_grow(&b->queue, &b->chosen.programs, bytes);
+	return r ? r : queue_grow(&b->queue, &b->chosen.tables, l->bytes);
 }
 
 /* Where the arrays of a program lie that has so many slots at most. */
@@ -237,8 +241,8 @@ int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_
 	struct batch *b = u->b;
 	size_t bytes;
 	uint64_t most;
-	int r = batch_grow(b, &u->frame->host, u->host_used + align_up(l.bytes) + u->host_due,
-			   true);
+	int r = queue_grow_pinned(&b->queue, &u->frame->host,
+				  u->host_used + align_up(l.bytes) + u->host_due);
 
 	if (r)
 		return r;
@@ -255,10 +259,10 @@ int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_
 		.block_windows = job->chosen->block_tokens / WINDOW_TOKENS,
 		.block_tokens = DEVICE_BLOCK_ROWS / (shape->n_q_heads / shape->n_kv_heads),
 		.group_sources = DEVICE_GROUP_TOKENS * 4 * shape->head_dim / DEVICE_SOURCE_BYTES,
-		.wide = b->wide && shape->head_dim <= 128,
+		.wide = code_takes_wide(b->code, shape->head_dim),
 	};
 	place_arrays(b, &l, most, &ret->choose);
-	return batch_bring(b, b->chosen.tables.at, host, bytes);
+	return queue_bring(&b->queue, b->chosen.tables.at, host, bytes);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
@@ -283,8 +287,8 @@ int chosen_launch(struct upload *u, const struct chosen_job *chosen, struct devi
 		attend->n_units = choose.n_units;
 		attend->first_head = head;
 		b->last = *attend;
-		if (batch_expect(b, device_choose(&choose, b->stream)) != 0 ||
-		    batch_expect(b, device_attend(attend, b->stream)) != 0)
+		if (queue_expect(&b->queue, device_choose(&choose, queue_to(&b->queue))) != 0 ||
+		    queue_expect(&b->queue, device_attend(attend, queue_to(&b->queue))) != 0)
 			return -EIO;
 	}
 	return 0;

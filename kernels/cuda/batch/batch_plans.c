@@ -10,51 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MERGE_ALONE 8u /* partials of a row that one warp folds */
-
-void plan_drop_tails(struct batch_plan *plan)
-{
-	free(plan->tails);
-	program_growth_done(&plan->growth);
-	plan->tails = NULL;
-	plan->n_tails = 0;
-}
-
-size_t plan_bytes(const struct program *p)
-{
-	size_t bytes = 0;
-
-	for (int i = 0; i < PROGRAM_N_ARRAYS; i++)
-		bytes += align_up(p->n[i] * program_entry_bytes(i));
-	return bytes;
-}
-
-/* Tells the plan where its arrays are. */
-static void place_program(struct batch_plan *plan, const struct program *p)
-{
-	uint64_t *at = plan->arrays, next = (uintptr_t)plan->device.at;
-
-	for (int i = 0; i < PROGRAM_N_ARRAYS; i++) {
-		at[i] = next;
-		next += align_up(p->n[i] * program_entry_bytes(i));
-	}
-	plan->attend = (struct device_attend){
-		.units = (const void *)(uintptr_t)at[PROGRAM_UNITS],
-		.slots = (const void *)(uintptr_t)at[PROGRAM_SLOTS],
-		.sources = (const void *)(uintptr_t)at[PROGRAM_SOURCES],
-		.firsts = (const void *)(uintptr_t)at[PROGRAM_FIRSTS],
-		.dests = (const void *)(uintptr_t)at[PROGRAM_DESTS],
-		.merges = (const void *)(uintptr_t)at[PROGRAM_MERGES],
-		.n_units = p->n[PROGRAM_UNITS],
-		.n_slots = p->n[PROGRAM_SLOTS],
-		.n_dests = p->n[PROGRAM_DESTS],
-		.n_merges = p->n[PROGRAM_MERGES],
-		.merge_warps_log2 = p->most_parts > MERGE_ALONE ? 2 : 0,
-	};
-	plan->n_parts = p->n_parts;
-	plan->n_groups = p->n_groups;
-}
-
 struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape)
 {
 	for (uint32_t i = 0; plan_id && i < BATCH_PLANS; i++) {
@@ -80,7 +35,7 @@ static size_t plans_bytes(const struct batch *b)
 static void plan_free(struct batch_plan *plan)
 {
 	cudaFree(plan->device.at);
-	plan->device = (struct batch_buffer){0};
+	plan->device = (struct queue_buffer){0};
 	plan->plan_id = 0;
 	plan->used = 0;
 }
@@ -115,7 +70,7 @@ static struct batch_plan *oldest_plan(struct batch *b)
 static struct batch_plan *find_place(struct batch *b, size_t bytes)
 {
 	struct batch_plan *plan = oldest_plan(b), *old;
-	bool fits = plans_bytes(b) - plan->device.bytes + device_room(bytes) <= BATCH_PLANS_BYTES;
+	bool fits = plans_bytes(b) - plan->device.bytes + queue_room(bytes) <= BATCH_PLANS_BYTES;
 
 	if (bytes <= plan->device.bytes || fits)
 		return plan;
@@ -127,54 +82,27 @@ static struct batch_plan *find_place(struct batch *b, size_t bytes)
  * of others. */
 static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes)
 {
-	size_t room = device_room(bytes);
+	size_t room = queue_room(bytes);
 	struct batch_plan *old;
 
 	if (bytes <= plan->device.bytes && plans_bytes(b) <= BATCH_PLANS_BYTES)
 		return 0;
 	/* what runs may read any of them */
-	if (batch_await(b) != 0)
+	if (queue_await(&b->queue) != 0)
 		return -EIO;
 	plan_free(plan);
 	while (plans_bytes(b) + room > BATCH_PLANS_BYTES && (old = oldest_with_memory(b)) != NULL)
 		plan_free(old);
-	return batch_grow(b, &plan->device, bytes, false);
+	return queue_grow(&b->queue, &plan->device, bytes);
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
-
-int plan_keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows)
-{
-	plan_drop_tails(plan);
-	if (!p->tails)
-		return 0;
-	plan->tails = malloc((n_rows + 1) * sizeof(*plan->tails));
-	if (!plan->tails || program_growth_init(&plan->growth, p) != 0) {
-		plan_drop_tails(plan);
-		return -ENOMEM;
-	}
-	memcpy(plan->tails, p->tails, n_rows * sizeof(*plan->tails));
-	plan->n_tails = n_rows;
-	return 0;
-}
-
-/* One new token each, at the end of a path of its own. */
-static bool may_advance(const struct backend_job *job)
-{
-	if (job->plan_id == 0)
-		return false;
-	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
-		if (job->tree->queries[i].n_rows != 1 || job->tree->queries[i].parents)
-			return false;
-	}
-	return true;
-}
 
 /* 0, or BACKEND_SOON: a row has come to the last group that was set aside for it. */
 static int advance_rows(const struct batch *b, struct batch_plan *plan,
 			const struct backend_job *job)
 {
-	struct program_pages pages = shape_pages(b, job->shape);
+	struct pool_pages pages = shape_pages(b->pool, job->shape);
 	bool soon = false;
 
 	for (uint32_t i = 0; i < plan->n_tails; i++) {
@@ -213,21 +141,6 @@ int batch_advance(struct batch *b, const struct backend_job *job)
 
 /* ---- plans of a batch ----------------------------------------------------------------------- */
 
-struct program_want plan_want(const struct batch *b, const struct backend_job *job,
-			      uint32_t n_blocks)
-{
-	return (struct program_want){
-		.shape = job->shape,
-		.list = job->list,
-		.pages = shape_pages(b, job->shape),
-		.costs = b->costs,
-		.choice = b->choice,
-		.n_blocks = n_blocks,
-		.wide = b->wide && job->shape->head_dim <= 128,
-		.tails = may_advance(job),
-	};
-}
-
 int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
 		 struct batch_plan **ret)
 {
@@ -257,7 +170,7 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 		return r;
 	plan->plan_id = wanted ? 0 : job->plan_id;
 	memcpy(&plan->shape, job->shape, sizeof(plan->shape));
-	place_program(plan, &b->program);
+	plan_place(plan, &b->program);
 	*ret = plan;
 	return 0;
 }

@@ -1,7 +1,6 @@
 /* batch_tables.c - what goes up with a batch: addresses of rows and tokens, copies, patches. See
  * batch_impl.h. */
 #include "batch_impl.h"
-#include "kernels/cuda/device/bring.h"
 
 /* The kernels see pinned memory under the same address. */
 void *upload_host(struct upload *u, size_t bytes)
@@ -20,25 +19,10 @@ static uint64_t upload_device(struct upload *u, size_t bytes)
 	return at;
 }
 
-bool batch_in_host(struct batch *b, uint64_t address)
-{
-	const struct batch_host *last = &b->hosts[b->last_host];
-
-	if (b->last_host < b->n_hosts && address - last->base < last->bytes)
-		return true;
-	for (uint32_t i = 0; i < b->n_hosts; i++) {
-		if (address - b->hosts[i].base < b->hosts[i].bytes) {
-			b->last_host = i;
-			return true;
-		}
-	}
-	return false;
-}
-
 static void place_query(struct batch *b, const struct backend_io *io, struct placement *p)
 {
-	p->stage_q =
-		p->stage_q || (io->o && ((io->q | io->q_stride) % 16 || batch_in_host(b, io->q)));
+	p->stage_q = p->stage_q ||
+		     (io->o && ((io->q | io->q_stride) % 16 || hosts_have(&b->hosts, io->q)));
 	p->stage_o = p->stage_o || (io->o | io->o_stride) % 16;
 	p->aligned_kv = p->aligned_kv && (io->k | io->v | io->k_stride | io->v_stride) % 16 == 0;
 }
@@ -63,7 +47,7 @@ struct batch_need tables_need(struct batch *b, const struct backend_job *job)
 void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 			struct device_token *at)
 {
-	struct program_pages pages = shape_pages(b, job->shape);
+	struct pool_pages pages = shape_pages(b->pool, job->shape);
 
 	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
 		const struct backend_io *io = &job->io[i];
@@ -219,14 +203,4 @@ void tables_count(const struct backend_job *job, const struct batch_need *need, 
 			 n_staged * align_up(n * shape_row_bytes(job->shape));
 	if (met)
 		*device_bytes += align_up(n * job->shape->n_q_heads * sizeof(float));
-}
-
-int batch_bring(struct batch *b, void *to, const void *from, size_t bytes)
-{
-	const struct device_bring copy = {.from = (uintptr_t)from,
-					  .to = (uintptr_t)to,
-					  .row_bytes = bytes,
-					  .n_rows = 1};
-
-	return batch_expect(b, device_bring(&copy, b->stream));
 }

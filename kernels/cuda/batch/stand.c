@@ -1,4 +1,8 @@
-/* stand.c - see stand.h. */
+/*
+ * stand.c - launches that stand; see stand.h. A batch is called at most once, and what was called
+ * is known to have been heard before another is: whoever finds that its launch had left makes up
+ * for it with the same tables. While a launch stands, nothing waits for the stream.
+ */
 #include "batch_impl.h"
 
 #include <cuda_runtime_api.h>
@@ -6,8 +10,8 @@
 #include <string.h>
 
 #define PATIENCE_NS UINT64_C(250000) /* of a launch that stands */
-#define GAP_MOST_NS \
-	UINT64_C(100000) /* usually, from a batch to the next, where a launch is to stand */
+/* usually, from a batch to the next, where a launch is to stand */
+#define GAP_MOST_NS UINT64_C(100000)
 #define GAP_CUT_NS (4 * GAP_MOST_NS) /* a pause is no gap */
 #define GAP_WEIGHT 4u
 #define SAME_LEAST 3u /* batches of a plan in a row before one stands for it */
@@ -19,10 +23,10 @@ int stand_init(struct batch *b)
 
 	if (cudaMallocHost((void **)&s->calls, BATCH_FRAMES * sizeof(*s->calls)) != cudaSuccess ||
 	    cudaMalloc((void **)&s->heard, sizeof(*s->heard)) != cudaSuccess ||
-	    cudaMemsetAsync(s->heard, 0, sizeof(*s->heard), b->stream) != cudaSuccess)
+	    cudaMemsetAsync(s->heard, 0, sizeof(*s->heard), b->queue.stream) != cudaSuccess)
 		return -ENOMEM;
 	memset(s->calls, 0, BATCH_FRAMES * sizeof(*s->calls));
-	s->able = b->wide;
+	s->able = code_overlaps(b->code);
 	return 0;
 }
 
@@ -71,26 +75,14 @@ static void leave(struct batch *b)
 	b->last_id = id;
 }
 
-/* Record the launches of an attention behind the one that has been recorded, and start all. heard:
- * NULL where that is sure to go on. 0 or -EIO. */
-static int launch_rest(struct batch *b, struct launch_chain *chain,
-		       const struct device_attend *attend, uint64_t id,
-		       const struct device_call *heard)
+/* What ends a batch whose launch stood, or is made up for; heard: NULL where it is sure to go
+ * on. */
+static struct device_finish finish_of(struct batch *b, uint64_t id, const struct device_call *heard)
 {
-	struct device_finish last = {.clock = frame_of(b, id)->clock,
-				     .id = id,
-				     .tells = &b->tells[id % BATCH_FRAMES],
-				     .heard = heard};
-	int r = device_attend(attend, b->stream);
-
-	if (!r)
-		r = device_merge(attend, b->stream);
-	if (!r)
-		r = device_finish(&last, b->stream);
-	if (!r)
-		return batch_expect(b, launch_chain_go(chain, b->stream));
-	launch_chain_drop();
-	return batch_expect(b, r);
+	return (struct device_finish){.clock = frame_of(b, id)->clock,
+				      .id = id,
+				      .tells = &b->tells[id % BATCH_FRAMES],
+				      .heard = heard};
 }
 
 /* Its tables are where they were. */
@@ -99,16 +91,17 @@ static int make_up(struct batch *b)
 	struct stand *s = &b->stand;
 	uint64_t id = s->called_id;
 
+	struct device_finish last = finish_of(b, id, NULL);
+	const struct layer layer = {.inbound = &s->called_in,
+				    .attend = &s->called_attend,
+				    .finish = &last};
+
 	s->called_id = 0;
 	leave(b);
-	if (batch_expect(b, cudaStreamSynchronize(b->stream)) != 0)
+	if (queue_expect(&b->queue, cudaStreamSynchronize(b->queue.stream)) != 0)
 		return -EIO;
 	frame_of(b, id)->clock->id = 0;
-	launch_chain_begin(&b->chain);
-	if (batch_expect(b, device_inbound(&s->called_in, b->stream)) == 0)
-		return launch_rest(b, &b->chain, &s->called_attend, id, NULL);
-	launch_chain_drop();
-	return -EIO;
+	return layer_play(&layer, &b->queue, &b->chain);
 }
 
 static int take_answer(struct batch *b, uint64_t answer)
@@ -132,9 +125,9 @@ static int settle(struct batch *b)
 			return take_answer(b, answer);
 		if (n % LOOKS_A_QUERY)
 			continue;
-		r = cudaStreamQuery(b->stream);
+		r = cudaStreamQuery(b->queue.stream);
 		if (r != cudaSuccess && r != cudaErrorNotReady)
-			return batch_expect(b, r);
+			return queue_expect(&b->queue, r);
 		cudaGetLastError();
 	}
 	return 0;
@@ -146,7 +139,7 @@ int stand_leave(struct batch *b)
 
 	leave(b);
 	r = settle(b);
-	b->failed = b->failed || r;
+	b->queue.failed = b->queue.failed || r;
 	return r;
 }
 
@@ -158,7 +151,7 @@ bool stand_again(struct batch *b, uint64_t id)
 		return false;
 	if (answer >> 1 != id)
 		return true; /* on its way: what came behind did not wait for it */
-	b->failed = take_answer(b, answer) != 0;
+	b->queue.failed = take_answer(b, answer) != 0;
 	return answer != DEVICE_CALL_GO(id);
 }
 
@@ -195,8 +188,8 @@ bool stand_fits(struct batch *b, const struct backend_job *job, const struct bat
 	host_bytes += align_up(s->plan->growth.n_patches * sizeof(struct device_patch));
 	if (!has_room(frame_of(b, id), host_bytes, device_bytes))
 		return false;
-	b->failed = b->failed || settle(b) != 0;
-	return s->stands && !b->failed;
+	b->queue.failed = b->queue.failed || settle(b) != 0;
+	return s->stands && !b->queue.failed;
 }
 
 void stand_call(struct batch *b, const struct device_inbound *in)
@@ -220,12 +213,12 @@ void stand_call(struct batch *b, const struct device_inbound *in)
 
 void stand_note_done(struct batch *b)
 {
-	b->stand.done_ns = batch_now_ns();
+	b->stand.done_ns = clock_ns();
 }
 
 static void note_gap(struct stand *s, bool first)
 {
-	uint64_t gap_ns = batch_now_ns() - s->done_ns, *usual = &s->gap_ns[first];
+	uint64_t gap_ns = clock_ns() - s->done_ns, *usual = &s->gap_ns[first];
 
 	if (!s->done_ns)
 		return;
@@ -259,7 +252,6 @@ static int launch(struct batch *b)
 	struct stand *s = &b->stand;
 	uint64_t id = b->last_id + 1;
 	struct batch_frame *frame = frame_of(b, id);
-	struct launch_chain *chain = &s->chains[id % 2];
 	struct device_stand stand = {
 		.call = &s->calls[id % BATCH_FRAMES],
 		.heard = s->heard,
@@ -270,12 +262,11 @@ static int launch(struct batch *b)
 		.n_rows = s->attend.n_rows,
 	};
 
+	struct device_finish last = finish_of(b, id, s->heard);
+	const struct layer layer = {.stand = &stand, .attend = &s->attend, .finish = &last};
+
 	frame->clock->begin_ns = 0;
-	launch_chain_begin(chain);
-	if (batch_expect(b, device_stand(&stand, b->stream)) == 0)
-		return launch_rest(b, chain, &s->attend, id, s->heard);
-	launch_chain_drop();
-	return -EIO;
+	return layer_play(&layer, &b->queue, &s->chains[id % 2]);
 }
 
 void stand_next(const struct upload *u, const struct backend_job *job)
@@ -297,5 +288,5 @@ void stand_next(const struct upload *u, const struct backend_job *job)
 		return;
 	foresee(b, job, u->plan);
 	s->stands = launch(b) == 0;
-	b->failed = b->failed || !s->stands;
+	b->queue.failed = b->queue.failed || !s->stands;
 }

@@ -5,7 +5,7 @@
  *
  *      batch n - 1 is submitted; the launch for n stands behind it
  *      batch n is submitted:      what was foreseen: tables, then the call
- *                                 anything else: the launch is told to leave, and n is launched behind it
+ *                                 anything else: the launch is told to leave; n goes behind it
  *      nobody calls for a while:  the launch leaves by itself
  *
  * A launch that leaves was an empty batch, with an id and a frame. One that had left when it was
@@ -16,7 +16,7 @@
 #define COPPICE_CUDA_STAND_H
 
 #include "kernels/backend.h"
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/attend/layer.h"
 #include "kernels/cuda/device/launch.h"
 
 #include <stdbool.h>
@@ -46,9 +46,8 @@ struct stand {
 	struct device_attend called_attend;
 
 	uint64_t done_ns; /* when a batch was last seen to be */
-	uint64_t gap_ns
-		/* usually, from there to the next submission; 1: of a first layer; 0: not known */
-		[2];
+	/* usually, from there to the next submission; 1: of a first layer; 0: not known */
+	uint64_t gap_ns[2];
 	uint64_t last_plan_id;
 	uint32_t n_same; /* batches in a row of that plan */
 };

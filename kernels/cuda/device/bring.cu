@@ -1,13 +1,18 @@
 /*
- * bring.cu - see bring.h. Grid: (parts of a row, rows); a thread takes EACH words, a block's width
- * apart. 16 bytes a word where addresses and lengths allow it, else one.
+ * bring.cu - see bring.h.
+ *
+ * copy     grid: (parts of a row, rows); a thread takes EACH words, a block's width apart. 16 bytes
+ *          a word where addresses and lengths allow it, else one.
+ * outbound a block for every row of O that must not lie where attention can write it.
  */
 #include "bring.h"
+#include "launch.cuh"
 
 #include <cuda_runtime_api.h>
 
 #define COPY_THREADS 256u
 #define EACH 4u
+#define OUTBOUND_WARPS 4u
 
 template <typename WORD>
 __global__ void __launch_bounds__(COPY_THREADS)
@@ -37,6 +42,18 @@ template <typename WORD> static int launch(const struct device_bring *c, device_
 	return cudaGetLastError();
 }
 
+/* A block a copy. */
+__global__ void __launch_bounds__(OUTBOUND_WARPS * 32)
+	outbound_kernel(const __grid_constant__ struct device_outbound a)
+{
+#if __CUDA_ARCH__ >= 800
+	struct device_copy copy = a.copies[blockIdx.x];
+
+	for (uint32_t i = threadIdx.x * 2; i < a.bytes; i += OUTBOUND_WARPS * 64)
+		*(uint16_t *)(copy.to + i) = *(const uint16_t *)(copy.from + i);
+#endif
+}
+
 extern "C" int device_bring(const struct device_bring *copy, device_stream stream)
 {
 	uint64_t all = copy->from | copy->to | copy->row_bytes |
@@ -45,4 +62,12 @@ extern "C" int device_bring(const struct device_bring *copy, device_stream strea
 	if (copy->row_bytes == 0 || copy->n_rows == 0)
 		return cudaSuccess;
 	return all % 16 == 0 ? launch<uint4>(copy, stream) : launch<uint8_t>(copy, stream);
+}
+
+extern "C" int device_outbound(const struct device_outbound *outbound, struct launch_to to)
+{
+	struct launch_shape shape = {outbound->n, OUTBOUND_WARPS * 32, 0};
+
+	return outbound->n ? launch_kernel(outbound_kernel, outbound, shape, false, to)
+			   : (int)cudaSuccess;
 }

@@ -5,7 +5,8 @@
 #ifndef COPPICE_CUDA_BRING_H
 #define COPPICE_CUDA_BRING_H
 
-#include "device.h"
+#include "format.h"
+#include "launch.h"
 
 /* Rows of memory that the device reaches, pinned host memory too. */
 struct device_bring {
@@ -15,6 +16,14 @@ struct device_bring {
 	uint32_t n_rows; /* 65,535 at most */
 };
 
+/* Rows that must not lie where attention can write them, each of so many bytes: a multiple of 2, as
+ * are their addresses. */
+struct device_outbound {
+	const struct device_copy *copies; /* [n] */
+	uint32_t bytes;
+	uint32_t n;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -22,6 +31,7 @@ extern "C" {
 /* Not part of a chain of launches: it is complete before whatever follows on the stream begins. A
  * cudaError_t. */
 int device_bring(const struct device_bring *copy, device_stream stream);
+int device_outbound(const struct device_outbound *outbound, struct launch_to to);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,13 @@
-/* launch.c - see launch.h. */
+/*
+ * launch.c - launches, one by one and as graphs; see launch.h. A chain's graph is the one kept
+ * whose kernels are the same in the same order: it gets new arguments, or else takes the place of
+ * the one that was used longest ago. Where the driver refuses a graph, the launches go one by one
+ * from then on, and say themselves what is wrong.
+ */
 #include "launch.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>
-
-static _Thread_local struct launch_chain *recording;
 
 /* ---- one ------------------------------------------------------------------------------------ */
 
@@ -164,7 +167,7 @@ static int go_apart(struct launch_chain *chain, cudaStream_t stream)
 
 /* ---- chains --------------------------------------------------------------------------------- */
 
-static int chain_start(struct launch_chain *chain, cudaStream_t stream)
+int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
 {
 	int r = cudaSuccess;
 
@@ -187,29 +190,17 @@ void launch_chain_done(struct launch_chain *chain)
 void launch_chain_begin(struct launch_chain *chain)
 {
 	chain->n = 0;
-	recording = chain;
 }
 
-void launch_chain_drop(void)
+int launch_put(const struct launch *l, struct launch_to to)
 {
-	recording = NULL;
-}
-
-int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
-{
-	recording = NULL;
-	return chain_start(chain, stream);
-}
-
-int launch_put(const struct launch *l, struct CUstream_st *stream)
-{
-	struct launch_chain *chain = recording;
+	struct launch_chain *chain = to.recorded;
 	int r = cudaSuccess;
 
 	if (!chain)
-		return start(l, stream);
+		return start(l, to.stream);
 	if (chain->n == LAUNCH_CHAIN)
-		r = chain_start(chain, stream);
+		r = launch_chain_go(chain, to.stream);
 	memcpy(chain->arguments[chain->n], l->argument, l->argument_bytes);
 	chain->launches[chain->n] = *l;
 	chain->launches[chain->n].argument = chain->arguments[chain->n];

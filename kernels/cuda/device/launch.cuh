@@ -6,7 +6,7 @@
 #ifndef COPPICE_CUDA_LAUNCH_CUH
 #define COPPICE_CUDA_LAUNCH_CUH
 
-#include "device.h"
+#include "code.h"
 #include "launch.h"
 
 #include <cuda_runtime_api.h>
@@ -15,31 +15,10 @@ struct launch_shape {
 	uint32_t n_blocks, block_threads, shared_bytes;
 };
 
-/* Whether the driver has loaded the code for sm_90a of a kernel that is carried for both: on such a
- * device, too, it has not where it was told to make all code anew. Asked once, as it is the same
- * for all kernels and for a process's devices; their threads may ask at once. */
-static inline cudaError_t launch_find_code(const void *kernel, bool *ret_hopper)
-{
-	enum { UNKNOWN, NO, YES };
-	static int known;
-	int is = __atomic_load_n(&known, __ATOMIC_RELAXED);
-	cudaFuncAttributes attributes;
-	cudaError_t r = is == UNKNOWN ? cudaFuncGetAttributes(&attributes, kernel) : cudaSuccess;
-
-	if (r != cudaSuccess)
-		return r;
-	if (is == UNKNOWN) {
-		is = attributes.ptxVersion >= 90 ? YES : NO;
-		__atomic_store_n(&known, is, __ATOMIC_RELAXED);
-	}
-	*ret_hopper = is == YES;
-	return r;
-}
-
 /* early: what comes before need not have ended. A cudaError_t. */
 template <typename ARGUMENT>
 static int launch_kernel(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
-			 struct launch_shape shape, bool early, cudaStream_t stream)
+			 struct launch_shape shape, bool early, struct launch_to to)
 {
 	struct launch l = {};
 
@@ -51,14 +30,14 @@ static int launch_kernel(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
 	l.early = early;
 	l.argument = argument;
 	l.argument_bytes = sizeof(*argument);
-	return launch_put(&l, stream);
+	return launch_put(&l, to);
 }
 
 template <typename ARGUMENT>
 static int launch_early(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
-			struct launch_shape shape, cudaStream_t stream)
+			struct launch_shape shape, struct launch_to to)
 {
-	return launch_kernel(kernel, argument, shape, device_is_hopper(), stream);
+	return launch_kernel(kernel, argument, shape, code_overlaps(device_code()), to);
 }
 
 #endif

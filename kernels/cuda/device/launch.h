@@ -1,5 +1,5 @@
 /*
- * launch.h - kernels on their way to the device. Those of a chain are recorded as they are launched
+ * launch.h - kernels on their way to the device. Those of a chain are recorded as they are put
  * and then go together, as one graph: a fraction of the processor's time, and next to nothing
  * between the end of one and the begin of the next. Graphs are kept by the kernels that they are
  * made of; what changes from chain to chain is sizes and arguments.
@@ -19,6 +19,13 @@ extern "C" {
 #endif
 
 struct CUstream_st;
+struct launch_chain;
+
+/* Where a launch goes: at once to a stream, or, of a chain that is being recorded, to its end. */
+struct launch_to {
+	struct CUstream_st *stream;
+	struct launch_chain *recorded; /* NULL: at once */
+};
 
 /* A kernel of one argument, a struct. */
 struct launch {
@@ -51,16 +58,13 @@ struct launch_chain {
 };
 
 void launch_chain_done(struct launch_chain *chain);
-/* What this thread launches from here on is recorded, until launch_chain_go. */
+/* Nothing is recorded. */
 void launch_chain_begin(struct launch_chain *chain);
-/* Recording ends, what was recorded is forgotten. */
-void launch_chain_drop(void);
-/* Recording ends; starts what was recorded. A cudaError_t: 0 is success. */
+/* Starts what was recorded, of which nothing is left. A cudaError_t: 0 is success. */
 int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream);
 
-/* Launches or records. Says how its own launch went: cudaGetLastError would say what somebody asked
- * before. */
-int launch_put(const struct launch *l, struct CUstream_st *stream);
+/* Says how its own launch went: cudaGetLastError would say what somebody asked before. */
+int launch_put(const struct launch *l, struct launch_to to);
 
 #ifdef __cplusplus
 }

@@ -11,9 +11,9 @@
  * Tile i of a launch is another of the pool by a permutation: multiplications by odd numbers and a
  * shift, as the pool has a power of two of tiles.
  */
-#include "device.h"
-#include "hopper.cuh"
-#include "kernels/cuda/module/module.h"
+#include "stream.h"
+#include "code.h"
+#include "ptx.cuh"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -171,7 +171,7 @@ static int card_init(struct card *c, uint64_t pool_bytes, uint64_t flush_bytes)
 	    cudaMalloc(&c->flush, flush_bytes) != cudaSuccess)
 		return -ENOMEM;
 	c->n_sms = (uint32_t)sms;
-	c->bulk = device_is_hopper();
+	c->bulk = code_copies_bulk(device_code());
 	fill_kernel<<<c->n_sms * 8, 256, 0, c->stream>>>((uint4 *)c->pool, pool_bytes / 16);
 	if (c->bulk &&
 	    cudaFuncSetAttribute(bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -189,7 +189,7 @@ static uint32_t half_log2(uint64_t n)
 	return (log2 + 1) / 2;
 }
 
-static int launch(const struct card *c, const struct cuda_stream_tiles *t, uint64_t bytes)
+static int launch(const struct card *c, const struct stream_tiles *t, uint64_t bytes)
 {
 	struct reading r = {};
 	uint64_t pool_tiles = c->pool_bytes / t->tile_bytes;
@@ -226,7 +226,7 @@ static int replay(const struct card *c, cudaGraphExec_t graph, int value, float 
 	return 0;
 }
 
-static int time_tiles(const struct card *c, const struct cuda_stream_tiles *t, uint64_t bytes,
+static int time_tiles(const struct card *c, const struct stream_tiles *t, uint64_t bytes,
 		      uint32_t n, float *ret_us)
 {
 	cudaGraph_t graph = NULL;
@@ -255,8 +255,8 @@ static bool power_of_two(uint64_t n)
 	return n && !(n & (n - 1));
 }
 
-extern "C" int coppice_cuda_stream(const struct cuda_stream_tiles *t, uint64_t flush_bytes,
-				   uint64_t bytes, uint32_t n, float *ret_us)
+extern "C" int stream_read(const struct stream_tiles *t, uint64_t flush_bytes, uint64_t bytes,
+			   uint32_t n, float *ret_us)
 {
 	struct card c;
 	int r;

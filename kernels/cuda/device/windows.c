@@ -1,4 +1,8 @@
-/* windows.c - see windows.h. */
+/*
+ * windows.c - see windows.h. A window is named by one word only if all of its tokens lie side by
+ * side from a group's first row on; a page that is not there names nothing, which is told apart
+ * from what lies askew.
+ */
 #include "windows.h"
 
 /* Where a window's next token has to be, for it to go on side by side. */
@@ -8,7 +12,7 @@ struct expected {
 
 /* Tokens from row on, the in-th of a window: what it is, and whether it had been whole or
  * nothing. */
-static uint32_t window_goes_on(const struct work_shape *shape, const struct program_pages *pages,
+static uint32_t window_goes_on(const struct work_shape *shape, const struct pool_pages *pages,
 			       struct expected at, uint32_t in, struct expected next,
 			       uint32_t *window)
 {
@@ -24,10 +28,10 @@ static uint32_t window_goes_on(const struct work_shape *shape, const struct prog
 	return in == 0 ? at.page != WORK_NONE : had != DEVICE_NONE || next.page == WORK_NONE;
 }
 
-uint32_t windows_find(const struct batch *b, const struct work_shape *shape,
+uint32_t windows_find(const struct pool *pool, const struct work_shape *shape,
 		      const struct work_slice *slices, uint32_t n_slices, uint32_t *ret)
 {
-	struct program_pages pages = shape_pages(b, shape);
+	struct pool_pages pages = shape_pages(pool, shape);
 	struct expected next = {0};
 	uint32_t pos = 0, n_none = 0;
 

@@ -5,20 +5,21 @@
 #ifndef COPPICE_CUDA_WINDOWS_H
 #define COPPICE_CUDA_WINDOWS_H
 
-#include "kernels/cuda/batch/batch_impl.h"
+#include "shape.h"
+#include "kernels/arith.h"
 
 #define WINDOW_TOKENS 32u /* ESTIMATE_WINDOW_TOKENS too, and a slot's */
 
 static inline uint32_t windows_count(uint32_t n_tokens)
 {
-	return n_of(n_tokens, WINDOW_TOKENS);
+	return ceil_div(n_tokens, WINDOW_TOKENS);
 }
 
 /* Of a path's slices, from position 0 on. ret [windows_count()]: as shape_source, of the window's
  * first group if its tokens, as many as it has, are those of groups side by side from a group's
  * first on; else DEVICE_NONE. Returns 0 if that is only where the page of all of a window's tokens
  * is WORK_NONE. */
-uint32_t windows_find(const struct batch *b, const struct work_shape *shape,
+uint32_t windows_find(const struct pool *pool, const struct work_shape *shape,
 		      const struct work_slice *slices, uint32_t n_slices, uint32_t *ret);
 
 #endif

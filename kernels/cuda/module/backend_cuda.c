@@ -1,6 +1,6 @@
 /*
  * backend_cuda.c - the backend that computes on an NVIDIA GPU: ties pool, batches and arenas to the
- * table of functions.
+ * table of functions (backend.h).
  *
  * A batch is under way when submit returns; everything runs on one stream, in order. Arena
  * addresses are the device's view of the host memory, which is registered with the driver.
@@ -8,9 +8,9 @@
 #include "backend_impl.h"
 #include "kernels/cuda/batch/batch_chosen.h"
 #include "kernels/cuda/device/card.h"
-#include "measure.h"
 #include "module.h"
 #include "kernels/cuda/peers/nccl.h"
+#include "kernels/arith.h"
 #include "kernels/pool_config.h"
 
 #include <assert.h>
@@ -19,27 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MEET_MS \
-	20000u /* at least: NCCL takes seconds to find its ways, however short other waits are */
+/* at least: NCCL takes seconds to find its ways, however short other waits are */
+#define MEET_MS 20000u
 
 static_assert(NCCL_ID_BYTES == BACKEND_MEETING_BYTES, "a meeting's id is NCCL's");
 static_assert(PEERS_MAX == BACKEND_DEVICES_MAX, "whatever is a group can meet");
-
-/* Until the batches' stream has nothing to do. What waits for other devices in vain is given up.
- * False: it may still be at it, or has failed: what it reaches stays where it is. */
-static bool settle(struct backend *b)
-{
-	if (batch_await(&b->batch) == 0)
-		return true;
-	peer_give_up(&b->batch);
-	return false;
-}
-
-void backend_enter(struct backend *b)
-{
-	cudaSetDevice(b->device);
-	stand_leave(&b->batch);
-}
 
 static void cuda_close(struct backend *b)
 {
@@ -48,7 +32,7 @@ static void cuda_close(struct backend *b)
 	backend_enter(b);
 	/* to free anything is to wait, and what the device is still at may reach all of it: that
 	 * stays */
-	if (!peer_settle(&b->batch))
+	if (!peer_settle(b->batch.peer))
 		return;
 	tier_done(&b->tier);
 	pass_done(&b->pass);
@@ -74,8 +58,7 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 		    (unsigned long long)config->pool_bytes);
 	if (r)
 		return r;
-	r = batch_init(&b->batch, &b->pool, costs_find(card->major, card->minor), card->n_blocks,
-		       device_is_hopper());
+	r = batch_init(&b->batch, &b->pool, device_code(), card->n_blocks);
 	if (r)
 		say(error, error_bytes, "%s: no memory for streams and events", card->name);
 	if (r)
@@ -115,20 +98,20 @@ static int cuda_open(const struct backend_config *config, struct backend **ret, 
 static uint64_t cuda_page_bytes(struct backend *b, const struct work_shape *shape, char *error,
 				size_t error_bytes)
 {
-	return batch_page_bytes(&b->pool, shape, error, error_bytes);
+	return shape_page_bytes(&b->pool, shape, error, error_bytes);
 }
 
 static int cuda_extent_commit(struct backend *b, uint32_t extent)
 {
 	backend_enter(b);
-	return pool_commit(&b->pool, extent, b->batch.stream);
+	return pool_commit(&b->pool, extent, b->batch.queue.stream);
 }
 
 static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
 	backend_enter(b);
 	tier_settle(&b->tier);
-	if (settle(b))
+	if (backend_settle(b))
 		pool_release(&b->pool, extent);
 }
 
@@ -146,7 +129,7 @@ static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint
 	if (!mine && r != cudaErrorHostMemoryAlreadyRegistered)
 		return -ENOMEM;
 	if (cudaHostGetDevicePointer(&device, host, 0) != cudaSuccess ||
-	    batch_add_host(&b->batch, (uintptr_t)device, bytes) != 0) {
+	    hosts_add(&b->batch.hosts, (uintptr_t)device, bytes) != 0) {
 		if (mine)
 			cudaHostUnregister(host);
 		cudaGetLastError();
@@ -163,8 +146,8 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 
 	(void)bytes;
 	backend_enter(b);
-	settled = settle(b);
-	batch_drop_host(&b->batch, base);
+	settled = backend_settle(b);
+	hosts_drop(&b->batch.hosts, base);
 	if (settled &&
 	    cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
 	    attributes.hostPointer)
@@ -176,44 +159,42 @@ static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *re
 {
 	backend_enter(b);
 	/* it clears the memory on this stream, and waits for that */
-	if (!settle(b))
+	if (!backend_settle(b))
 		return -EIO;
-	return lend_new(&b->lend, bytes, b->batch.stream, ret);
+	return lend_new(&b->lend, bytes, b->batch.queue.stream, ret);
 }
 
 static void cuda_unlend(struct backend *b, uint64_t base)
 {
 	backend_enter(b);
-	if (settle(b))
-		lend_free(&b->lend, base, b->batch.stream);
-}
-
-static void list_members(struct backend *const *members, uint32_t n, struct batch **ret_batches,
-			 int *ret_devices)
-{
-	for (uint32_t i = 0; i < n && i < PEERS_MAX; i++) {
-		ret_batches[i] = &members[i]->batch;
-		ret_devices[i] = members[i]->device;
-	}
+	if (backend_settle(b))
+		lend_free(&b->lend, base, b->batch.queue.stream);
 }
 
 /* Devices that share the tokens of sequences. */
 static int cuda_meet(const struct backend_meeting *meeting, char *notice, char *error, size_t bytes)
 {
-	struct batch *batches[PEERS_MAX];
-	int devices[PEERS_MAX];
+	struct queue *queues[PEERS_MAX];
+	struct peer *ends[PEERS_MAX] = {0};
+	int devices[PEERS_MAX], r;
 	uint32_t limit_ms = meeting->timeout_ms;
 
-	list_members(meeting->members, meeting->n, batches, devices);
-	return peer_meet(&(struct peer_config){.members = batches,
-					       .devices = devices,
-					       .n = meeting->n,
-					       .first = meeting->first,
-					       .n_all = meeting->n_all,
-					       .id = meeting->id,
-					       .timeout_ms = limit_ms,
-					       .meet_ms = limit_ms > MEET_MS ? limit_ms : MEET_MS},
-			 notice, error, bytes);
+	for (uint32_t i = 0; i < meeting->n && i < PEERS_MAX; i++) {
+		queues[i] = &meeting->members[i]->batch.queue;
+		devices[i] = meeting->members[i]->device;
+	}
+	r = peer_meet(&(struct peer_config){.queues = queues,
+					    .devices = devices,
+					    .n = meeting->n,
+					    .first = meeting->first,
+					    .n_all = meeting->n_all,
+					    .id = meeting->id,
+					    .timeout_ms = limit_ms,
+					    .meet_ms = max_u32(limit_ms, MEET_MS)},
+		      ends, notice, error, bytes);
+	for (uint32_t i = 0; i < meeting->n && i < PEERS_MAX; i++)
+		meeting->members[i]->batch.peer = ends[i];
+	return r;
 }
 
 static int cuda_conclude(struct backend *b)
@@ -225,7 +206,7 @@ static int cuda_conclude(struct backend *b)
 static void cuda_give_up(struct backend *b)
 {
 	cudaSetDevice(b->device);
-	peer_give_up(&b->batch);
+	peer_give_up(b->batch.peer);
 }
 
 /* Of what devices of a group have to do with each other; NULL: nothing. By inboxes a wait for
@@ -240,10 +221,10 @@ static const char *find_peers_fault(struct backend *b)
 		snprintf(b->fault, sizeof(b->fault), "it waited for device %u in vain", rank);
 		return b->fault;
 	}
-	if (batch->error == cudaErrorTimeout)
+	if (batch->queue.error == cudaErrorTimeout)
 		return peer_state_of(batch->peer) ? "it does not end what it has begun"
 						  : "it waited for other devices in vain";
-	return late && batch->error == cudaSuccess ? "it was given up with its group" : NULL;
+	return late && batch->queue.error == cudaSuccess ? "it was given up with its group" : NULL;
 }
 
 /* A fault stays: every later call says it again. */
@@ -256,13 +237,14 @@ static const char *cuda_fault(struct backend *b)
 	if (peers_fault)
 		return peers_fault;
 	cudaSetDevice(b->device);
-	r = cudaStreamQuery(b->batch.stream);
+	r = cudaStreamQuery(b->batch.queue.stream);
 	if (r == cudaErrorNotReady)
 		cudaGetLastError();
-	if ((r == cudaSuccess || r == cudaErrorNotReady) && !b->batch.failed && !b->tier.error)
+	if ((r == cudaSuccess || r == cudaErrorNotReady) && !b->batch.queue.failed &&
+	    !b->tier.error)
 		return NULL;
-	if (b->batch.error != cudaSuccess)
-		r = (cudaError_t)b->batch.error;
+	if (b->batch.queue.error != cudaSuccess)
+		r = (cudaError_t)b->batch.queue.error;
 	else if (b->tier.error)
 		r = (cudaError_t)b->tier.error;
 	cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, b->device);
@@ -272,39 +254,6 @@ static const char *cuda_fault(struct backend *b)
 		       "and nobody is admitted before all have left"
 		     : "");
 	return b->fault;
-}
-
-/* A batch writes to a page that a copy still reads only after that. */
-static void await_readers(struct backend *b, const struct backend_job *job)
-{
-	uint64_t page_bytes = batch_page_bytes(&b->pool, job->shape, NULL, 0);
-	uint64_t n_pages = page_bytes ? b->pool.extent_bytes / page_bytes : 0;
-
-	for (uint32_t q = 0; n_pages && q < job->tree->n_queries; q++)
-		for (uint32_t i = 0; i < job->io[q].n_slots; i++) {
-			uint64_t page = job->io[q].slots[i].page;
-			tier_before_write(&b->tier,
-					  b->pool.base + page / n_pages * b->pool.extent_bytes +
-						  page % n_pages * page_bytes,
-					  page_bytes);
-		}
-}
-
-/* Blocks of attention that found no room would begin when others have ended, and double its
- * time. */
-static void make_way(struct backend *b, const struct backend_batch *batch)
-{
-	for (uint32_t i = 0; tier_reads(&b->tier) && i < batch->n_jobs; i++)
-		await_readers(b, &batch->jobs[i]);
-	if (b->tier.ready)
-		b->batch.n_blocks = b->batch.all_blocks - tier_blocks(&b->tier);
-}
-
-int backend_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
-{
-	cudaSetDevice(b->device);
-	make_way(b, batch);
-	return batch_submit(&b->batch, batch, ret_id);
 }
 
 static int cuda_advance(struct backend *b, const struct backend_job *job)
@@ -317,25 +266,44 @@ static int cuda_prepare(struct backend *b, const struct backend_job *job)
 	return batch_make_ahead(&b->batch, job);
 }
 
+/* Q comes to where passes of the same rows want it. */
+static int estimate_of_summary(struct backend *b, const struct backend_estimate *estimate,
+			       const float **ret_mass)
+{
+	struct sparse with = backend_sparse(b);
+	uint64_t q;
+	int r = summary_takes(estimate) ? 0 : -EINVAL;
+
+	if (!r)
+		r = pass_bring(&b->pass, &b->batch.queue, estimate, &q);
+	return r ? r : summary_estimate(&b->summaries, &with, estimate, q, ret_mass);
+}
+
 static int cuda_estimate(struct backend *b, const struct backend_estimate *estimate,
 			 const float **ret_mass)
 {
+	struct sparse with;
+
 	backend_enter(b);
-	if (b->batch.failed)
+	if (b->batch.queue.failed)
 		return -EIO;
 	if (estimate->summary)
-		return summary_estimate(&b->summaries, &b->batch, &b->pass, estimate, ret_mass);
-	return estimate_room_run(&b->estimate, &b->batch, estimate, ret_mass);
+		return estimate_of_summary(b, estimate, ret_mass);
+	with = backend_sparse(b);
+	return estimate_room_run(&b->estimate, &with, estimate, ret_mass);
 }
 
 static int cuda_choose(struct backend *b, const struct backend_estimate *estimate,
 		       const struct select_config *config, const struct select_chunk *chunk,
 		       const uint64_t **ret_kept, struct select_shares *shares)
 {
+	struct sparse with;
+
 	backend_enter(b);
-	if (b->batch.failed)
+	if (b->batch.queue.failed)
 		return -EIO;
-	return estimate_room_choose(&b->estimate, &b->batch, estimate,
+	with = backend_sparse(b);
+	return estimate_room_choose(&b->estimate, &with, estimate,
 				    &(struct estimate_choice){config, chunk, shares}, ret_kept);
 }
 
@@ -377,8 +345,8 @@ static void cuda_cost(struct backend *b, const struct work_shape *shape, struct 
 {
 	const struct costs *costs = b->batch.costs;
 	double kb_ns = 1 / (1024.0 * b->batch.n_blocks);
-	double fold = b->batch.wide && shape->head_dim <= 128 ? costs->stage_ns_per_kb
-							      : costs->slot_ns_per_kb;
+	double fold = code_takes_wide(b->batch.code, shape->head_dim) ? costs->stage_ns_per_kb
+								      : costs->slot_ns_per_kb;
 
 	*ret = (struct backend_cost){
 		.fixed_ns = costs->batch_ns,
@@ -431,87 +399,4 @@ static const struct backend_ops ops = {
 const struct backend_ops *coppice_backend_cuda(void)
 {
 	return &ops;
-}
-
-int coppice_cuda_arena_new(struct backend *b, uint64_t bytes, uint64_t *ret_base)
-{
-	void *at;
-
-	backend_enter(b);
-	if (cudaMalloc(&at, bytes) != cudaSuccess) {
-		cudaGetLastError();
-		return -ENOMEM;
-	}
-	*ret_base = (uintptr_t)at;
-	return 0;
-}
-
-int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint64_t bytes)
-{
-	backend_enter(b);
-	if (cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->batch.stream) != cudaSuccess ||
-	    cudaStreamSynchronize(b->batch.stream) != cudaSuccess)
-		return -EIO;
-	return 0;
-}
-
-void coppice_cuda_arena_free(struct backend *b, uint64_t base)
-{
-	backend_enter(b);
-	if (settle(b))
-		cudaFree((void *)(uintptr_t)base);
-}
-
-void coppice_cuda_describe(struct backend *b, struct cuda_card *ret)
-{
-	struct cudaDeviceProp prop;
-
-	*ret = (struct cuda_card){.n_blocks = b->batch.n_blocks,
-				  .wide = b->batch.wide,
-				  .costs = b->batch.costs};
-	if (cudaGetDeviceProperties(&prop, b->device) == cudaSuccess)
-		snprintf(ret->name, sizeof(ret->name), "%.63s", prop.name);
-}
-
-void coppice_cuda_plan_as(struct backend *b, const struct costs *costs,
-			  const struct program_choice *choice)
-{
-	b->batch.costs = costs;
-	b->batch.choice = *choice;
-}
-
-int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
-{
-	backend_enter(b);
-	return measure_attention(&b->batch, false, flush_bytes, n, ret_us);
-}
-
-int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
-{
-	backend_enter(b);
-	return measure_attention(&b->batch, true, flush_bytes, n, ret_us);
-}
-
-int coppice_cuda_measure_group(struct backend *const *members, uint32_t n_members,
-			       const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
-			       struct cuda_measure_stamp *ret_stamps)
-{
-	struct batch *batches[PEERS_MAX];
-	int devices[PEERS_MAX];
-
-	list_members(members, n_members, batches, devices);
-	for (uint32_t i = 0; i < n_members; i++)
-		backend_enter(members[i]);
-	return measure_group(batches, devices, n_members, how, n, ret_us, ret_stamps);
-}
-
-int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret)
-{
-	size_t free_bytes, all_bytes;
-
-	backend_enter(b);
-	if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess)
-		return -EIO;
-	*ret = free_bytes;
-	return 0;
 }

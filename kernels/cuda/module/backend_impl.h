@@ -23,10 +23,21 @@ struct backend {
 	char fault[240]; /* what it was */
 };
 
+/* backend.c */
+
+/* Until the batches' stream has nothing to do. What waits for other devices in vain is given up.
+ * False: it may still be at it, or has failed: what it reaches stays where it is. */
+MUST_CHECK bool backend_settle(struct backend *b);
 /* For what may wait for the batches' stream: no launch stands on it any more. */
 void backend_enter(struct backend *b);
 /* As backend.h has it. */
-int backend_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
+MUST_CHECK int backend_submit(struct backend *b, const struct backend_batch *batch,
+			      uint64_t *ret_id);
+
+static inline struct sparse backend_sparse(struct backend *b)
+{
+	return (struct sparse){&b->batch.queue, &b->pool, &b->batch.hosts};
+}
 
 /* backend_tier.c */
 extern const struct backend_tier_ops backend_tier_ops;

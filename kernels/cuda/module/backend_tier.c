@@ -1,5 +1,8 @@
-/* backend_tier.c - the backend's part in tiers below the pool: copies, passes over what streams by,
- * mean keys. */
+/*
+ * backend_tier.c - the backend's part in tiers below the pool: copies, passes over what streams by,
+ * mean keys. Once memory below the pool is pinned no launch stands any more: copies wait behind
+ * what was submitted before them.
+ */
 #include "backend_impl.h"
 
 #include <errno.h>
@@ -7,7 +10,8 @@
 static int tiers_pin(struct backend *b, void *host, uint64_t bytes)
 {
 	backend_enter(b);
-	int r = tier_pin(&b->tier, b->batch.stream, device_is_hopper(), host, bytes);
+	int r = tier_pin(&b->tier, b->batch.queue.stream, code_copies_bulk(b->batch.code), host,
+			 bytes);
 	if (r)
 		return r;
 	b->batch.stand.able = false; /* copies stand behind what was submitted before them */
@@ -59,7 +63,7 @@ static void tiers_kick(struct backend *b)
 	tier_kick(&b->tier);
 }
 
-/* Of device.h: groups of 8 tokens, swizzled. */
+/* Of format.h: groups of 8 tokens, swizzled. */
 static uint64_t tiers_layout(struct backend *b)
 {
 	(void)b;
@@ -74,10 +78,10 @@ static int tiers_pass(struct backend *b, const struct backend_batch *batch,
 
 	backend_enter(b);
 	tier_mark(&b->tier, b->batch.last_id);
-	r = pass_begin(&b->pass, &b->batch, batch, pass, &jobs);
+	r = pass_begin(&b->pass, &b->batch.queue, batch, pass, &jobs);
 	if (!r)
 		r = backend_submit(b, &(struct backend_batch){jobs, batch->n_jobs}, ret_id);
-	return r ? r : pass_end(&b->pass, &b->batch, batch, pass, *ret_id);
+	return r ? r : pass_end(&b->pass, &b->batch.queue, batch, pass, *ret_id);
 }
 
 static int tiers_summary_make(struct backend *b, const struct work_shape *shape,
@@ -96,8 +100,11 @@ static void tiers_summary_free(struct backend *b, struct backend_summary *summar
 static int tiers_summary_add(struct backend *b, struct backend_summary *summary,
 			     const struct backend_span *span)
 {
+	struct sparse with;
+
 	backend_enter(b);
-	return b->batch.failed ? -EIO : summary_add(&b->summaries, &b->batch, summary, span);
+	with = backend_sparse(b);
+	return b->batch.queue.failed ? -EIO : summary_add(&b->summaries, &with, summary, span);
 }
 
 static const struct backend_summary_ops summary_ops = {

@@ -1,4 +1,8 @@
-/* measure.c - see measure.h. */
+/*
+ * measure.c - times of attention, replayed from a graph; see measure.h. What is captured is
+ * launched as batches launch it (layer.h). Replays change nothing but outputs: tokens that come
+ * with a batch are appended to where they are already.
+ */
 #include "measure.h"
 
 #include <cuda_runtime_api.h>
@@ -28,16 +32,14 @@ static void measure_done(struct measure *m)
 
 static int measure_capture(struct batch *b, struct measure *m, bool whole)
 {
-	int r = 0;
+	const struct layer layer = {.inbound = whole ? &b->last_in : NULL, .attend = &b->last};
+	device_stream stream = b->queue.stream;
+	int r;
 
-	if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+	if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
 		return -EIO;
-	if (whole)
-		r |= device_inbound(&b->last_in, b->stream);
-	if (b->last.n_units)
-		r |= device_attend(&b->last, b->stream);
-	r |= device_merge(&b->last, b->stream);
-	if (cudaStreamEndCapture(b->stream, &m->graph) != cudaSuccess || r ||
+	r = layer_launch(&layer, queue_to(&b->queue));
+	if (cudaStreamEndCapture(stream, &m->graph) != cudaSuccess || r ||
 	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess)
 		return -EIO;
 	return 0;
@@ -49,10 +51,10 @@ static int measure_once(struct batch *b, struct measure *m, uint64_t flush_bytes
 	float ms;
 
 	if ((flush_bytes &&
-	     cudaMemsetAsync(m->flush, fill, flush_bytes, b->stream) != cudaSuccess) ||
-	    cudaEventRecord(m->begin, b->stream) != cudaSuccess ||
-	    cudaGraphLaunch(m->replay, b->stream) != cudaSuccess ||
-	    cudaEventRecord(m->end, b->stream) != cudaSuccess ||
+	     cudaMemsetAsync(m->flush, fill, flush_bytes, b->queue.stream) != cudaSuccess) ||
+	    cudaEventRecord(m->begin, b->queue.stream) != cudaSuccess ||
+	    cudaGraphLaunch(m->replay, b->queue.stream) != cudaSuccess ||
+	    cudaEventRecord(m->end, b->queue.stream) != cudaSuccess ||
 	    cudaEventSynchronize(m->end) != cudaSuccess ||
 	    cudaEventElapsedTime(&ms, m->begin, m->end) != cudaSuccess)
 		return -EIO;
@@ -103,24 +105,23 @@ static int capture_layers(struct batch *b, const struct cuda_measure_layers *how
 	uint64_t layer_bytes = attend.shape.head_bytes * attend.shape.n_kv_heads;
 	int r = 0;
 
-	if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+	if (cudaStreamBeginCapture(b->queue.stream, cudaStreamCaptureModeThreadLocal) !=
+	    cudaSuccess)
 		return -EIO;
 	attend.pool -= how->layer * layer_bytes;
 	for (uint32_t i = 0; i < how->depth; i++) {
 		struct device_attend one = attend;
 
 		one.pool += i % how->n_layers * layer_bytes;
-		if (how->attend && one.n_units)
-			r |= device_attend(&one, b->stream);
 		if (how->attend)
-			r |= device_merge(&one, b->stream);
+			r |= layer_launch(&(struct layer){.attend = &one}, queue_to(&b->queue));
 		if (how->exchange && b->last_exchange.n_rows)
-			r |= device_exchange(&b->last_exchange, b->stream);
+			r |= device_exchange(&b->last_exchange, b->queue.stream);
 	}
-	if (cudaStreamEndCapture(b->stream, &m->graph) != cudaSuccess || r ||
+	if (cudaStreamEndCapture(b->queue.stream, &m->graph) != cudaSuccess || r ||
 	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess ||
-	    cudaGraphUpload(m->replay, b->stream) != cudaSuccess ||
-	    cudaStreamSynchronize(b->stream) != cudaSuccess)
+	    cudaGraphUpload(m->replay, b->queue.stream) != cudaSuccess ||
+	    cudaStreamSynchronize(b->queue.stream) != cudaSuccess)
 		return -EIO;
 	return 0;
 }

@@ -8,10 +8,11 @@
 #include "module.h"
 
 /* As cuda_measure says, or, whole, cuda_measure_step; of the current device. */
-int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_t n, float *ret_us);
+MUST_CHECK int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_t n,
+				 float *ret_us);
 /* As cuda_measure_group says; devices: the CUDA ordinals. */
-int measure_group(struct batch *const *batches, const int *devices, uint32_t n_devices,
-		  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
-		  struct cuda_measure_stamp *ret_stamps);
+MUST_CHECK int measure_group(struct batch *const *batches, const int *devices, uint32_t n_devices,
+			     const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
+			     struct cuda_measure_stamp *ret_stamps);
 
 #endif

@@ -6,6 +6,7 @@
 #define COPPICE_CUDA_MODULE_H
 
 #include "kernels/backend.h"
+#include "kernels/cuda/device/code.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,7 +46,7 @@ typedef void (*cuda_arena_free)(struct backend *b, uint64_t base);
 struct cuda_card {
 	char name[64];
 	uint32_t n_blocks; /* multiprocessors */
-	bool wide; /* it computes stages, of head dims up to 128 */
+	enum code code; /* that it computes with */
 	const struct costs *costs; /* while the module is loaded */
 };
 
@@ -59,10 +60,8 @@ struct cuda_measure_layers {
 	uint32_t n_layers; /* of the model, taken in turn */
 	uint32_t layer; /* that of the batch */
 	uint32_t depth; /* launched one behind the other */
-	bool attend,
-		/* a layer is both, or one of them alone: the exchange is between devices that have
-		 * met */
-		exchange;
+	/* a layer is both, or one of them alone: the exchange is between devices that have met */
+	bool attend, exchange;
 };
 
 /* A layer on a device, by the device's own clock: its partials are there, and it has what the

@@ -341,7 +341,7 @@ int nccl_new(const struct nccl_ranks *ranks, struct nccl **ret, char *error, siz
 	return r ? r : join_in_time(ranks, l, ret, error, bytes);
 }
 
-/* ---- ending: a communicator's end waits for the other processes of the host, which may be no more  */
+/* ---- ending: a communicator's end waits for the other processes of the host, which may be no m */
 
 struct ending {
 	int (*end)(nccl_comm);

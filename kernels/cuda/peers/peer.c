@@ -3,8 +3,8 @@
  */
 #include "peer.h"
 
-#include "kernels/cuda/batch/batch_impl.h"
 #include "nccl.h"
+#include "kernels/arith.h"
 #include "kernels/say.h"
 
 #include <cuda_runtime_api.h>
@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOT_BYTES \
-	(UINT64_C(1) << 20) /* of an inbox, for each sender and half: some row of any shape */
+/* of an inbox, for each sender and half: some row of any shape */
+#define SLOT_BYTES (UINT64_C(1) << 20)
 #define GATHER_BYTES (UINT64_C(16) << 20) /* of what comes from all at once */
 #define GRACE_MS 500u /* an exchange that waits in vain ends by itself, by then */
-#define SETTLE_MS \
-	1000u /* for what is under way in the end, at most, and once more when it was given up */
+/* for what is under way in the end, at most, and once more when it was given up */
+#define SETTLE_MS 1000u
 
 /* What all ends share; the last to go frees it, as others' kernels may reach into an inbox until
  * then. */
@@ -38,9 +38,10 @@ struct meeting {
 
 struct peer {
 	struct meeting *meeting;
+	struct queue *queue; /* the device's */
 	uint32_t index; /* of the process's devices */
 	uint32_t *late; /* owned, pinned */
-	struct batch_buffer gathered; /* owned */
+	struct queue_buffer gathered; /* owned */
 	uint64_t gathered_bytes; /* from others, ever */
 	struct peer_rows *rows; /* owned, [n_room]: of the batch, [n_rows] */
 	uint32_t n_rows, n_room;
@@ -203,17 +204,17 @@ static int choose_way(struct meeting *m, const struct peer_config *config, char 
 	return r;
 }
 
-static int make_ends(struct meeting *m, struct batch *const *members)
+static int make_ends(struct meeting *m, struct queue *const *queues, struct peer **ret_ends)
 {
 	for (uint32_t i = 0; i < m->n; i++) {
 		struct peer *p = calloc(1, sizeof(*p));
 
 		if (!p)
 			return -ENOMEM;
-		*p = (struct peer){.meeting = m, .index = i};
+		*p = (struct peer){.meeting = m, .queue = queues[i], .index = i};
 		atomic_fetch_add(&m->n_ends, 1);
-		members[i]->peer = p;
-		members[i]->patience_ns =
+		ret_ends[i] = p;
+		queues[i]->patience_ns =
 			m->timeout_ns + (m->nccl ? 0 : GRACE_MS * UINT64_C(1000000));
 		if (cudaHostAlloc((void **)&p->late, sizeof(*p->late), cudaHostAllocPortable) !=
 		    cudaSuccess)
@@ -226,8 +227,8 @@ static int make_ends(struct meeting *m, struct batch *const *members)
 	return 0;
 }
 
-static int make_meeting(struct meeting *m, const struct peer_config *config, char *notice,
-			char *error, size_t bytes)
+static int choose_and_make(struct meeting *m, const struct peer_config *config, char *notice,
+			   char *error, size_t bytes)
 {
 	int r = check_alike(m, error, bytes);
 
@@ -235,12 +236,11 @@ static int make_meeting(struct meeting *m, const struct peer_config *config, cha
 		r = choose_way(m, config, notice, error, bytes);
 	if (r == 0 && !m->nccl)
 		r = make_inboxes(m);
-	if (r == 0)
-		r = make_ends(m, config->members);
 	return r;
 }
 
-int peer_meet(const struct peer_config *config, char *notice, char *error, size_t bytes)
+int peer_meet(const struct peer_config *config, struct peer **ret_ends, char *notice, char *error,
+	      size_t bytes)
 {
 	struct meeting *m = calloc(1, sizeof(*m));
 	int r;
@@ -254,7 +254,9 @@ int peer_meet(const struct peer_config *config, char *notice, char *error, size_
 	m->timeout_ns = config->timeout_ms * UINT64_C(1000000);
 	memcpy(m->devices, config->devices, m->n * sizeof(*m->devices));
 	m->crowded = is_crowded(m->devices, m->n);
-	r = make_meeting(m, config, notice, error, bytes);
+	r = choose_and_make(m, config, notice, error, bytes);
+	if (r == 0)
+		r = make_ends(m, config->queues, ret_ends);
 	if (r == -EIO && !error[0])
 		say(error, bytes, "a device does not answer: %s",
 		    cudaGetErrorString(cudaGetLastError()));
@@ -275,22 +277,22 @@ static void end_waits(uint32_t *late)
 				    __ATOMIC_RELAXED);
 }
 
-void peer_give_up(struct batch *b)
+void peer_give_up(struct peer *p)
 {
-	if (!b->peer)
+	if (!p)
 		return;
-	if (b->peer->meeting->nccl)
-		nccl_abort(b->peer->meeting->nccl, b->peer->index);
+	if (p->meeting->nccl)
+		nccl_abort(p->meeting->nccl, p->index);
 	else
-		end_waits(b->peer->late);
+		end_waits(p->late);
 }
 
-bool peer_settle(struct batch *b)
+bool peer_settle(struct peer *p)
 {
-	if (!b->peer || batch_settles(b, SETTLE_MS * UINT64_C(1000000)))
+	if (!p || queue_settles(p->queue, SETTLE_MS * UINT64_C(1000000)))
 		return true;
-	peer_give_up(b);
-	return batch_settles(b, SETTLE_MS * UINT64_C(1000000));
+	peer_give_up(p);
+	return queue_settles(p->queue, SETTLE_MS * UINT64_C(1000000));
 }
 
 /* ---- exchange ------------------------------------------------------------------------------- */
@@ -328,22 +330,21 @@ static struct device_exchange describe(const struct peer *p, const struct peer_r
 }
 
 /* All rows of all devices come to each. */
-static int gather(struct batch *b, struct device_exchange *x)
+static int gather(struct peer *p, struct device_exchange *x)
 {
-	struct peer *p = b->peer;
 	uint64_t entries = (uint64_t)x->n_rows * x->n_heads, o_bytes = entries * x->head_dim * 2;
 	uint64_t lse_bytes = entries * sizeof(float);
 	char *at;
-	int r = batch_grow(b, &p->gathered, x->n_ranks * (o_bytes + lse_bytes), false);
+	int r = queue_grow(p->queue, &p->gathered, x->n_ranks * (o_bytes + lse_bytes));
 
 	if (r)
 		return r;
 	at = p->gathered.at;
 	x->gathered = at;
-	r = nccl_gather(p->meeting->nccl, p->index, x->o, at, o_bytes, b->stream);
+	r = nccl_gather(p->meeting->nccl, p->index, x->o, at, o_bytes, p->queue->stream);
 	if (r == 0)
 		r = nccl_gather(p->meeting->nccl, p->index, x->lse, at + x->n_ranks * o_bytes,
-				lse_bytes, b->stream);
+				lse_bytes, p->queue->stream);
 	if (r == 0)
 		p->gathered_bytes += (x->n_ranks - 1) * (o_bytes + lse_bytes);
 	return r;
@@ -359,19 +360,19 @@ static uint32_t round_rows(const struct peer *p, const struct peer_rows *rows)
 	return n < rows->n_rows ? (uint32_t)n : rows->n_rows;
 }
 
-static int exchange_rows(struct batch *b, const struct peer_rows *rows)
+static int exchange_rows(struct peer *p, const struct peer_rows *rows)
 {
-	uint32_t step = round_rows(b->peer, rows);
+	uint32_t step = round_rows(p, rows);
 	int r = 0;
 
 	for (uint32_t first = 0; first < rows->n_rows && r == 0; first += step) {
-		uint32_t n = rows->n_rows - first < step ? rows->n_rows - first : step;
-		struct device_exchange x = describe(b->peer, rows, first, n);
+		struct device_exchange x =
+			describe(p, rows, first, min_u32(rows->n_rows - first, step));
 
-		if (b->peer->meeting->nccl)
-			r = gather(b, &x);
+		if (p->meeting->nccl)
+			r = gather(p, &x);
 		if (r == 0)
-			r = batch_expect(b, device_exchange(&x, b->stream));
+			r = queue_expect(p->queue, device_exchange(&x, p->queue->stream));
 	}
 	return r;
 }
@@ -391,13 +392,13 @@ int peer_add(struct peer *p, const struct peer_rows *rows)
 	return 0;
 }
 
-int peer_conclude(struct batch *b)
+int peer_conclude(struct peer *p)
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < b->peer->n_rows && r == 0; i++)
-		r = exchange_rows(b, &b->peer->rows[i]);
-	b->peer->n_rows = 0;
+	for (uint32_t i = 0; i < p->n_rows && r == 0; i++)
+		r = exchange_rows(p, &p->rows[i]);
+	p->n_rows = 0;
 	return r;
 }
 
@@ -419,9 +420,9 @@ uint64_t peer_gathered_bytes(const struct peer *p)
 	return p ? p->gathered_bytes : 0;
 }
 
-void peer_describe(const struct batch *b, const struct peer_rows *rows, struct device_exchange *ret)
+void peer_describe(const struct peer *p, const struct peer_rows *rows, struct device_exchange *ret)
 {
-	*ret = describe(b->peer, rows, 0, round_rows(b->peer, rows));
-	if (b->peer->meeting->nccl)
+	*ret = describe(p, rows, 0, round_rows(p, rows));
+	if (p->meeting->nccl)
 		ret->n_rows = 0;
 }

@@ -10,8 +10,9 @@
  *           all waiting.
  */
 #include "kernels/merge_weight.h"
-#include "kernels/cuda/device/hopper.cuh"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/signals.cuh"
 #include "peer.h"
 
 #define WARPS 8u
@@ -32,46 +33,6 @@ __device__ inline uint32_t word_get(const uint32_t *from)
 
 	asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
 	return value;
-}
-
-__device__ inline uint64_t now_ns()
-{
-	uint64_t ns;
-
-	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-	return ns;
-}
-
-/* 16 bytes at once: 128 bits are the widest that memory promises not to tear. */
-struct packet {
-	uint32_t o[2];
-	float lse;
-	uint32_t tag;
-};
-
-__device__ inline uint64_t join_words(uint32_t low, uint32_t high)
-{
-	return low | (uint64_t)high << 32;
-}
-
-__device__ inline void packet_put(char *to, const packet &p)
-{
-	asm volatile(
-		"{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.sys.global.b128 [%0], q; }" ::"l"(
-			to),
-		"l"(join_words(p.o[0], p.o[1])), "l"(join_words(__float_as_uint(p.lse), p.tag)));
-}
-
-__device__ inline packet packet_get(const char *from)
-{
-	uint64_t low, high;
-
-	asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
-		     : "=l"(low), "=l"(high)
-		     : "l"(from));
-	return {{(uint32_t)low, (uint32_t)(low >> 32)},
-		__uint_as_float((uint32_t)high),
-		(uint32_t)(high >> 32)};
 }
 
 /* What a lane has of an entry: N halves of O, and LSE. */
@@ -153,7 +114,8 @@ __device__ inline uint32_t put_entry(const struct device_exchange &x, const stru
 #pragma unroll
 	for (uint32_t k = 0; k < part<N>::packets; k++)
 		packet_put(to + k * 32 * PEER_PACKET_BYTES,
-			   {{mine.o[2 * k], mine.o[2 * k + 1]}, mine.lse, epoch | TAG});
+			   {join_words(mine.o[2 * k], mine.o[2 * k + 1]),
+			    join_words(__float_as_uint(mine.lse), epoch | TAG)});
 	return dest.pos == x.rank ? 0 : 32 * N * 2 + sizeof(float);
 }
 
@@ -171,7 +133,7 @@ __device__ inline bool wait_on(const struct device_exchange &x, patience &p, uin
 	if (++p.looks % LOOKS || p.late)
 		return !p.late;
 	p.late = *(volatile uint32_t *)x.late;
-	if (!p.late && now_ns() - p.begin_ns > x.timeout_ns) {
+	if (!p.late && device_now_ns() - p.begin_ns > x.timeout_ns) {
 		*(volatile uint32_t *)x.late = rank + 1;
 		p.late = true;
 	}
@@ -210,20 +172,20 @@ __device__ inline bool take_parts(const struct device_exchange &x, uint32_t entr
 				packet_get(at[i / packets] + i % packets * 32 * PEER_PACKET_BYTES);
 #pragma unroll
 		for (uint32_t i = 0; i < PARTS * packets; i++)
-			missing |= (uint32_t)(in[i / packets][i % packets].tag != (epoch | TAG))
-				   << i / packets;
+			missing |=
+				(uint32_t)(in[i / packets][i % packets].high >> 32 != (epoch | TAG))
+				<< i / packets;
 		missing = __reduce_or_sync(~0u, missing);
 	} while (missing && __all_sync(~0u, wait_on(x, p, first + __ffs(missing) - 1)));
 #pragma unroll
 	for (uint32_t i = 0; i < PARTS; i++) {
 		for (uint32_t k = 0; k < packets; k++) {
-			to[i].o[2 * k] = in[i][k].o[0];
-			to[i].o[2 * k + 1] = in[i][k].o[1];
+			to[i].o[2 * k] = (uint32_t)in[i][k].low;
+			to[i].o[2 * k + 1] = (uint32_t)(in[i][k].low >> 32);
 			if (first + i < x.n_ranks)
-				*(uint4 *)(at[i] + k * 32 * PEER_PACKET_BYTES) =
-					make_uint4(0, 0, 0, 0);
+				packet_put(at[i] + k * 32 * PEER_PACKET_BYTES, {0, 0});
 		}
-		to[i].lse = in[i][0].lse;
+		to[i].lse = __uint_as_float((uint32_t)in[i][0].high);
 	}
 	return !missing;
 }
@@ -344,7 +306,7 @@ __device__ inline void leave(const struct device_exchange &x, uint32_t epoch, ui
 			     uint64_t given_bytes)
 {
 	struct peer_state *state = x.state;
-	uint64_t end_ns = now_ns();
+	uint64_t end_ns = device_now_ns();
 
 	state->known = 0;
 	state->stamps[epoch % PEER_STAMPS] = {begin_ns, end_ns};
@@ -372,7 +334,7 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE)
 	launch_wait();
 	if (!x.crowded)
 		launch_next();
-	p.begin_ns = now_ns();
+	p.begin_ns = device_now_ns();
 	if (!x.gathered) {
 		epoch = *(volatile uint32_t *)&x.state->epoch + 1;
 		if (blockIdx.x == 0 && threadIdx.x < x.n_ranks && threadIdx.x != x.rank)
@@ -423,20 +385,21 @@ extern "C" int device_exchange(const struct device_exchange *x, device_stream st
 	uint32_t n_blocks = (x->n_rows * x->n_heads + WARPS - 1) / WARPS;
 	struct launch_shape shape = {n_blocks < x->most_blocks ? n_blocks : x->most_blocks,
 				     WARPS * 32, 0};
+	struct launch_to to = {stream, NULL};
 	bool bf16 = x->bf16;
 
 	switch (x->head_dim) {
 	case 64:
 		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 2>
 					 : exchange_kernel<dtype_half, 2>,
-				    x, shape, stream);
+				    x, shape, to);
 	case 128:
 		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 4>
 					 : exchange_kernel<dtype_half, 4>,
-				    x, shape, stream);
+				    x, shape, to);
 	default:
 		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 8>
 					 : exchange_kernel<dtype_half, 8>,
-				    x, shape, stream);
+				    x, shape, to);
 	}
 }

@@ -2,13 +2,14 @@
  * peer.h - devices that have met: what each has of a row goes to the device whose row it is, which
  * merges and writes it.
  *
- *      this device   O, LSE of all rows ---store---> inbox of the owner, a slot for each sender, twice (odd and even launches)
+ *      this device   O, LSE of all rows ---store---> inbox of the owner, a slot for each sender,
+ *                    twice (odd and even launches)
  *                    its epoch          ---store---> every other device: it has come so far
- *      every device  merges the rows that are its own, each part as it comes, and writes them to their arenas;
- *                    leaves when all others have come
+ *      every device  merges the rows that are its own, each part as it comes, and writes them to
+ *                    their arenas; leaves when all others have come
  *
- *      packet        8 bytes of O, LSE, tag: 16 bytes that are written and read as one, so that whoever sees the tag sees the
- *                    rest. Who has read a packet clears it.
+ *      packet        8 bytes of O, LSE, tag (packet.cuh): whoever sees the tag sees the rest. Who
+ *                    has read a packet clears it.
  *
  * A launch comes right after the attention whose rows it takes; all devices make the same launches
  * in the same order. No device is more than a launch ahead of another, so two halves of an inbox
@@ -21,7 +22,8 @@
 #ifndef COPPICE_CUDA_PEER_H
 #define COPPICE_CUDA_PEER_H
 
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/queue.h"
+#include "kernels/cuda/device/signals.h"
 
 #include <stddef.h>
 
@@ -35,8 +37,6 @@ extern "C" {
 #define PEER_STAMPS 128u /* launches that are remembered */
 #define PEER_PACKET_BYTES 16u
 #define PEER_GIVEN_UP UINT32_MAX /* in place of a device that did not come: nobody waits any more */
-
-struct batch;
 
 /* Of a row and head in an inbox: packets of a warp, one to a lane, two where a lane has more than 8
  * bytes of O. */
@@ -104,7 +104,8 @@ struct peer_rows {
 struct peer;
 
 struct peer_config {
-	struct batch *const *members; /* [n], of this process; they get their ends, b->peer */
+	/* [n], of this process' devices, which end waiting in time from here on */
+	struct queue *const *queues;
 	const int *devices; /* [n]: the CUDA ordinals */
 	uint32_t n, first, n_all; /* as backend_meeting has them */
 	const uint8_t *id;
@@ -112,20 +113,22 @@ struct peer_config {
 	uint32_t meet_ms; /* until all have come by NCCL */
 };
 
-/* As backend_ops.meet. */
-int peer_meet(const struct peer_config *config, char *notice, char *error, size_t bytes);
-/* What waits for others on the device ends soon. Does not wait. */
-void peer_give_up(struct batch *b);
-/* Before a batch's stream is waited for at the end of all: as that, where it goes on for seconds.
- * False: it still does, and may for ever; true also of a device that has met no other. */
-bool peer_settle(struct batch *b);
+/* As backend_ops.meet. ret_ends [n]: the devices' ends, to be freed, also those of a meeting that
+ * failed; NULL before. */
+MUST_CHECK int peer_meet(const struct peer_config *config, struct peer **ret_ends, char *notice,
+			 char *error, size_t bytes);
+/* What waits for others on the device ends soon. Does not wait. NULL is fine. */
+void peer_give_up(struct peer *p);
+/* Before a queue is waited for at the end of all: as that, where it goes on for seconds.
+ * False: it still does, and may for ever; true also of a device that has met no other (NULL). */
+bool peer_settle(struct peer *p);
 /* NULL is fine. The last end to go frees what all share. */
 void peer_free(struct peer *p);
 /* The rows are to be exchanged when the batch is concluded. 0 or -ENOMEM. */
-int peer_add(struct peer *p, const struct peer_rows *rows);
+MUST_CHECK int peer_add(struct peer *p, const struct peer_rows *rows);
 /* Starts the exchange of what was added, in rounds that fit; nothing is left then. 0, or -EIO (in
- * b->error). */
-int peer_conclude(struct batch *b);
+ * b->queue.error). */
+MUST_CHECK int peer_conclude(struct peer *p);
 /* A device that this one waited for in vain, or PEER_GIVEN_UP. */
 bool peer_is_late(const struct peer *p, uint32_t *ret_rank);
 /* In device memory; NULL: NCCL exchanges, or p is NULL. */
@@ -134,8 +137,7 @@ const struct peer_state *peer_state_of(const struct peer *p);
 uint64_t peer_gathered_bytes(const struct peer *p);
 /* Of the rows' first round, as peer_conclude would launch it; for measuring. n_rows 0: it is not a
  * launch alone. */
-void peer_describe(const struct batch *b, const struct peer_rows *rows,
-		   struct device_exchange *ret);
+void peer_describe(const struct peer *p, const struct peer_rows *rows, struct device_exchange *ret);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,7 @@
-/* costs.c - see costs.h. */
+/*
+ * costs.c - one table a code (code.h), in its order; see costs.h. A table says how it was come by.
+ * One that was measured on a card holds for that card's code, and for no other's.
+ */
 #include "costs.h"
 
 /* clang-format off */
@@ -40,8 +43,7 @@ static const struct costs tables[] = {
 };
 /* clang-format on */
 
-const struct costs *costs_find(int major, int minor)
+const struct costs *costs_find(enum code code)
 {
-	(void)minor;
-	return &tables[major >= 9];
+	return &tables[code == CODE_WGMMA];
 }

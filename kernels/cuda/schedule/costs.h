@@ -9,6 +9,8 @@
 #ifndef COPPICE_CUDA_COSTS_H
 #define COPPICE_CUDA_COSTS_H
 
+#include "kernels/cuda/device/code.h"
+
 struct costs {
 	const char *architecture;
 	const char *fitted; /* how, and for which card */
@@ -29,7 +31,8 @@ struct costs {
 	double batch_ns; /* of next to nothing, from submit to completion */
 };
 
-/* Of the newest architecture that the device of this compute capability can run. */
-const struct costs *costs_find(int major, int minor);
+/* Of the code that a device computes with: a device newer than all that were measured runs the
+ * portable one, and is planned for by that one's table. */
+const struct costs *costs_find(enum code code);
 
 #endif

@@ -110,6 +110,7 @@ static struct make make_begin(struct program *program, const struct program_want
 		.p = program,
 		.want = want,
 		.heads = heads,
+		.wide = code_takes_wide(want->code, want->shape->head_dim),
 		.block_tokens = DEVICE_BLOCK_ROWS / heads,
 		.read_ns = costs->read_ns_per_kb * group_kb,
 		.slot_ns = costs->slot_ns_per_kb * group_kb,

@@ -1,5 +1,5 @@
 /*
- * program.h - from a work list to what the kernels run (device.h): groups of 8 tokens in slots of 4
+ * program.h - from a work list to what the kernels run (format.h): groups of 8 tokens in slots of 4
  * and stages of 16, rows in units of at most 128, long units cut so that every multiprocessor has
  * about the same to do.
  *
@@ -13,15 +13,11 @@
 
 #include "kernels/work.h"
 #include "costs.h"
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/code.h"
+#include "kernels/cuda/device/format.h"
+#include "kernels/cuda/device/shape.h"
 
 #include <stddef.h>
-
-/* Where pages lie, in DEVICE_SOURCE_BYTES. */
-struct program_pages {
-	uint32_t per_extent;
-	uint64_t page_sources, extent_sources;
-};
 
 /* How rows and groups are parted, where it is not the planner's to choose. */
 struct program_choice {
@@ -39,10 +35,10 @@ struct program_want {
 	const struct work_shape *shape;
 	const struct work_list *list;
 	const bool *wanted; /* [queries]: whose output is wanted; NULL: all */
-	struct program_pages pages;
+	struct pool_pages pages;
 	const struct costs *costs;
 	uint32_t n_blocks; /* that compute at the same time */
-	bool wide; /* stages can be computed */
+	enum code code; /* that computes it */
 	bool flushed; /* the time is that of a bench that writes other memory before */
 	struct program_choice choice;
 	bool tails; /* every query is one token, and may be followed by the next */

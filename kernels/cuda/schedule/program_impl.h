@@ -16,6 +16,7 @@
 
 #include "kernels/must_check.h"
 #include "program.h"
+#include "kernels/arith.h"
 
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
 #define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
@@ -94,6 +95,7 @@ struct make {
 	struct program *p;
 	const struct program_want *want;
 	uint32_t heads; /* query heads of a KV head */
+	bool wide; /* stages can be computed */
 	uint32_t block_tokens; /* of a row block, at most */
 	double read_ns, slot_ns, stage_ns; /* of a group; of a group and block */
 	double row_ns, part_ns; /* of a row */
@@ -177,16 +179,6 @@ struct load {
 	uint32_t first, last; /* row blocks of neighbours that see something */
 	bool staged; /* the last that was added goes into stages */
 };
-
-static inline uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
-static inline uint32_t max_u32(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
-}
 
 /* Do at least three of a warp group's four row blocks see it? */
 static inline bool most_of_warps(uint32_t blocks)

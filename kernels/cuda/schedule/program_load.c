@@ -38,7 +38,7 @@ static void fill(struct open_slot *open, uint32_t *folded, uint32_t room, uint32
 
 static bool is_staged(const struct make *m, uint32_t n_blocks, uint32_t blocks)
 {
-	return m->want->wide && n_blocks >= WARP_GROUP && most_of_warps(blocks);
+	return m->wide && n_blocks >= WARP_GROUP && most_of_warps(blocks);
 }
 
 /* What block b has to fold. */
@@ -128,7 +128,7 @@ void load_add(const struct make *m, struct load *load, const struct seen_run *se
 /* Of a group that all row blocks see, for each of them. */
 static double all_ns(const struct make *m, const struct load *load)
 {
-	return m->want->wide && load->n_blocks >= WARP_GROUP ? m->stage_ns : m->slot_ns;
+	return m->wide && load->n_blocks >= WARP_GROUP ? m->stage_ns : m->slot_ns;
 }
 
 uint32_t load_granule(const struct load *load, uint32_t n_groups)

@@ -270,7 +270,7 @@ static int emit_queues(struct make *m, struct cut *cut)
 static uint32_t queue_of(const struct make *m, const struct cut *cut, const struct piece_group *at,
 			 uint32_t blocks)
 {
-	if (m->want->wide && group_is_whole(at) && cut->blocks_log2 >= 2 && most_of_warps(blocks))
+	if (m->wide && group_is_whole(at) && cut->blocks_log2 >= 2 && most_of_warps(blocks))
 		return QUEUE_STAGES;
 	return blocks & (blocks - 1) ? QUEUE_COMMON : (uint32_t)__builtin_ctz(blocks);
 }

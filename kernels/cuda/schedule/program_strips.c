@@ -5,7 +5,7 @@
 
 static uint32_t page_source(const struct program_want *want, uint32_t page)
 {
-	const struct program_pages *pages = &want->pages;
+	const struct pool_pages *pages = &want->pages;
 
 	return (uint32_t)(page / pages->per_extent * pages->extent_sources +
 			  page % pages->per_extent * pages->page_sources);

@@ -13,7 +13,7 @@
 #include "estimate_means.cuh"
 #include "estimate_narrow.cuh"
 #include "estimate_wide.cuh"
-#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/code.h"
 
 #define GATHER_THREADS 256u
 #define WEIGHT_WARPS 4u
@@ -316,8 +316,8 @@ static int start(void (*kernel)(ARGUMENTS...), struct grid grid, cudaStream_t st
 {
 	cudaLaunchAttribute attributes[2] = {};
 	cudaLaunchConfig_t config = {};
-	bool hopper;
-	cudaError_t r = launch_find_code((const void *)kernel, &hopper);
+	enum code code;
+	int r = device_find_code(&code);
 
 	if (r != cudaSuccess)
 		return r;
@@ -330,7 +330,7 @@ static int start(void (*kernel)(ARGUMENTS...), struct grid grid, cudaStream_t st
 	config.dynamicSmemBytes = grid.shared_bytes;
 	config.stream = stream;
 	config.attrs = grid.cluster_blocks > 1 ? attributes : attributes + 1;
-	config.numAttrs = hopper ? (grid.cluster_blocks > 1 ? 2 : 1) : 0;
+	config.numAttrs = code_overlaps(code) ? (grid.cluster_blocks > 1 ? 2 : 1) : 0;
 	if (grid.shared_bytes)
 		r = cudaFuncSetAttribute((const void *)kernel,
 					 cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -379,14 +379,14 @@ static int start_masses(const struct estimate_job &j, cudaStream_t stream)
 extern "C" int device_estimate(const struct device_estimate *e, device_stream stream)
 {
 	uint64_t bytes[3];
-	bool wide;
-	int r = launch_find_code((const void *)wide_kernel<dtype_half>, &wide);
+	enum code code;
+	int r = device_find_code(&code);
 
 	if (r == cudaSuccess && !shape_ok(e))
 		r = cudaErrorInvalidValue;
 	if (r != cudaSuccess)
 		return r;
-	wide = wide && !e->means;
+	bool wide = code == CODE_WGMMA && !e->means;
 	struct estimate_job j = job_make(e, wide);
 	uint64_t rows = (uint64_t)e->shape.n_kv_heads * j.m, n_chunks = rows * j.n_slabs * 8;
 	const struct grid gather = {dim3((uint32_t)((n_chunks + GATHER_THREADS - 1) /

@@ -6,7 +6,7 @@
 #define COPPICE_CUDA_ESTIMATE_CUH
 
 #include "estimate.h"
-#include "kernels/cuda/device/hopper.cuh"
+#include "kernels/cuda/device/ptx.cuh"
 
 #include <cuda.h>
 

@@ -2,20 +2,21 @@
  * estimate.h - sparse prefill on the device: the masses of blocks (cpu/estimate.h says of what) of
  * one chunk of queries and the keys of its path, without a matrix of scores in memory.
  *
- *   square    stride x stride tokens; its row of Q is 'stride' tokens side by side, and so is its row of K, of which the
- *             pool holds each group of 8 in one piece
- *   slab      64 values of both: what a step of the product takes. Those of K stand as they are in the pool, so Q is put
- *             into that order first
- *   tile      squares that a block multiplies and sums at a time; per row and tile a maximum and a sum, per row and
- *             chunk (of a tile, at most a block of keys) a sum relative to it
- *   window    32 tokens of the path: 4 groups side by side in the pool, or else a list of where each token is
+ *   square    stride x stride tokens; its row of Q is 'stride' tokens side by side, and so is its
+ *             row of K, of which the pool holds each group of 8 in one piece
+ *   slab      64 values of both: what a step of the product takes. Those of K stand as they are in
+ *             the pool, so Q is put into that order first
+ *   tile      squares that a block multiplies and sums at a time; per row and tile a maximum and a
+ *             sum, per row and chunk (of a tile, at most a block of keys) a sum relative to it
+ *   window    32 tokens of the path: 4 groups side by side in the pool, or else a list of where
+ *             each token is
  *
  * All sums are in the same order every time.
  */
 #ifndef COPPICE_CUDA_ESTIMATE_H
 #define COPPICE_CUDA_ESTIMATE_H
 
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/format.h"
 
 #include <stddef.h>
 
@@ -26,9 +27,8 @@ struct device_estimate {
 	struct device_shape shape;
 	uint32_t stride; /* 8 or 16 */
 	uint32_t block_tokens; /* stride x 8 x a power of two */
-	uint32_t n_q, q_pos,
-		/* tokens; q_pos a multiple of the stride, q_pos + n_q <= n_k rounded up to it */
-		n_k;
+	/* tokens; q_pos a multiple of the stride, q_pos + n_q <= n_k rounded up to it */
+	uint32_t n_q, q_pos, n_k;
 	uint32_t page_tokens;
 	uint32_t layer;
 	uint32_t pad;

@@ -1,7 +1,12 @@
-/* estimate_pages.c - see estimate_pages.h. */
+/*
+ * estimate_pages.c - an estimate from the pool's pages; see estimate_pages.h. Tables, scratch,
+ * masses and Q are one piece of device memory each time, and what comes back one of pinned memory:
+ * the next estimate takes the same, so each waits for its end.
+ */
 #include "estimate_pages.h"
 
-#include "kernels/cuda/batch/batch_impl.h"
+#include "kernels/cuda/device/shape.h"
+#include "kernels/arith.h"
 #include "kernels/cuda/device/bring.h"
 #include "select.h"
 #include "kernels/cuda/device/windows.h"
@@ -11,6 +16,7 @@
 #include <string.h>
 
 #define ROWS_MOST 65535u /* that a launch brings */
+#define TABLE_ALIGN 256u
 
 /* Tables of an estimate, in pinned memory and then on the device. */
 struct tables_of {
@@ -48,10 +54,10 @@ static void list_windows(const struct backend_estimate *e, struct tables_of *t)
 }
 
 /* Tokens from pos on, within a window that is listed: rows of a page from the given one on. */
-static void list_tokens(const struct batch *b, const struct backend_estimate *e,
+static void list_tokens(const struct sparse *with, const struct backend_estimate *e,
 			struct tables_of *t, uint32_t pos, struct work_slice rows)
 {
-	struct program_pages pages = shape_pages(b, e->shape);
+	struct pool_pages pages = shape_pages(with->pool, e->shape);
 	uint32_t list = t->windows[pos / ESTIMATE_WINDOW_TOKENS] & ~ESTIMATE_LISTED;
 	uint32_t *to =
 		t->lists + (size_t)list * ESTIMATE_WINDOW_TOKENS + pos % ESTIMATE_WINDOW_TOKENS;
@@ -61,13 +67,13 @@ static void list_tokens(const struct batch *b, const struct backend_estimate *e,
 			(e->shape->head_dim / 64);
 }
 
-static void fill_tables(const struct batch *b, const struct backend_estimate *e,
+static void fill_tables(const struct sparse *with, const struct backend_estimate *e,
 			struct tables_of *t)
 {
 	uint32_t pos = 0;
 
 	t->n_windows = windows_count(e->n_k);
-	windows_find(b, e->shape, e->slices, e->n_slices, t->windows);
+	windows_find(with->pool, e->shape, e->slices, e->n_slices, t->windows);
 	list_windows(e, t);
 	for (uint32_t i = 0; i < e->n_slices && t->n_lists; i++) {
 		uint32_t row = e->slices[i].first, end = row + e->slices[i].count, n;
@@ -77,7 +83,7 @@ static void fill_tables(const struct batch *b, const struct backend_estimate *e,
 
 			n = end - row < left ? end - row : left;
 			if (t->windows[pos / ESTIMATE_WINDOW_TOKENS] & ESTIMATE_LISTED)
-				list_tokens(b, e, t, pos,
+				list_tokens(with, e, t, pos,
 					    (struct work_slice){e->slices[i].page, (uint16_t)row,
 								(uint16_t)n});
 		}
@@ -100,23 +106,24 @@ struct device_estimate estimate_on_device(const struct backend_estimate *e)
 
 size_t estimate_n_masses(const struct backend_estimate *e)
 {
-	return (size_t)e->shape->n_kv_heads * n_of(e->n_q, e->block_tokens) *
-	       n_of(e->n_k, e->block_tokens);
+	return (size_t)e->shape->n_kv_heads * ceil_div(e->n_q, e->block_tokens) *
+	       ceil_div(e->n_k, e->block_tokens);
 }
 
-static struct device_estimate from_pages(const struct batch *b, const struct backend_estimate *e)
+static struct device_estimate from_pages(const struct sparse *with,
+					 const struct backend_estimate *e)
 {
 	struct device_estimate on = estimate_on_device(e);
 
 	on.layer = e->layer;
-	on.pool = b->pool->base;
-	on.pool_bytes = b->pool->bytes;
-	on.page_bytes = batch_page_bytes(b->pool, e->shape, NULL, 0);
+	on.pool = with->pool->base;
+	on.pool_bytes = with->pool->bytes;
+	on.page_bytes = shape_page_bytes(with->pool, e->shape, NULL, 0);
 	return on;
 }
 
 /* Whole, to where the estimate reads it. */
-static int bring_q(struct batch *b, const struct backend_estimate *e,
+static int bring_q(const struct sparse *with, const struct backend_estimate *e,
 		   const struct device_estimate *on)
 {
 	int r = 0;
@@ -129,7 +136,7 @@ static int bring_q(struct batch *b, const struct backend_estimate *e,
 					       .to_stride = on->q_stride,
 					       .row_bytes = on->q_stride,
 					       .n_rows = n};
-		r = batch_expect(b, device_bring(&q, b->stream));
+		r = queue_expect(with->queue, device_bring(&q, with->queue->stream));
 	}
 	return r;
 }
@@ -141,80 +148,82 @@ struct needs {
 	size_t scratch, tables, masses, q;
 };
 
-static int needs_of(struct batch *b, const struct backend_estimate *e, struct device_estimate *ret,
-		    struct needs *ret_needs)
+static int needs_of(const struct sparse *with, const struct backend_estimate *e,
+		    struct device_estimate *ret, struct needs *ret_needs)
 {
-	bool there = (e->q | e->q_stride) % 16 == 0 && !batch_in_host(b, e->q);
+	bool there = (e->q | e->q_stride) % 16 == 0 && !hosts_have(with->hosts, e->q);
 
-	if (batch_page_bytes(b->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
+	if (shape_page_bytes(with->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
 		return -EINVAL;
-	*ret = from_pages(b, e);
+	*ret = from_pages(with, e);
 	*ret_needs = (struct needs){
 		.scratch = device_estimate_bytes(ret),
-		.tables = align_up(windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS) *
-				   sizeof(uint32_t)),
-		.masses = align_up(estimate_n_masses(e) * sizeof(float)),
+		.tables = align_to(windows_count(e->n_k) * (size_t)(1 + ESTIMATE_WINDOW_TOKENS) *
+					   sizeof(uint32_t),
+				   TABLE_ALIGN),
+		.masses = align_to(estimate_n_masses(e) * sizeof(float), TABLE_ALIGN),
 		.q = there ? 0 : e->n_q * shape_row_bytes(e->shape),
 	};
 	return ret_needs->scratch ? 0 : -EINVAL;
 }
 
-static int run(struct batch *b, const struct backend_estimate *e, const struct needs *needs,
-	       const struct tables_of *t, struct device_estimate *on)
+static int run(const struct sparse *with, const struct backend_estimate *e,
+	       const struct needs *needs, const struct tables_of *t, struct device_estimate *on)
 {
 	size_t words = t->n_windows + (size_t)t->n_lists * ESTIMATE_WINDOW_TOKENS;
-	int r = batch_bring(b, (void *)(uintptr_t)on->windows, t->windows,
+	int r = queue_bring(with->queue, (void *)(uintptr_t)on->windows, t->windows,
 			    words * sizeof(uint32_t));
 
 	if (needs->q) {
 		on->q = (uintptr_t)on->mass + needs->masses;
-		r = r ? r : bring_q(b, e, on);
+		r = r ? r : bring_q(with, e, on);
 	} else {
 		on->q = e->q;
 		on->q_stride = e->q_stride;
 	}
-	return r ? r : batch_expect(b, device_estimate(on, b->stream));
+	return r ? r : queue_expect(with->queue, device_estimate(on, with->queue->stream));
 }
 
 /* Masses will be on the device. ret_host: pinned memory for so many bytes. */
-static int start(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
-		 size_t host_bytes, struct device_estimate *on, void **ret_host)
+static int start(struct estimate_room *room, const struct sparse *with,
+		 const struct backend_estimate *e, size_t host_bytes, struct device_estimate *on,
+		 void **ret_host)
 {
 	struct tables_of t = {0};
 	struct needs needs;
-	int r = needs_of(b, e, on, &needs);
+	int r = needs_of(with, e, on, &needs);
 
 	if (!r)
-		r = batch_grow(b, &room->host, needs.tables + host_bytes, true);
+		r = queue_grow_pinned(with->queue, &room->host, needs.tables + host_bytes);
 	if (!r)
-		r = batch_grow(b, &room->device,
-			       needs.scratch + needs.tables + needs.masses + needs.q, false);
+		r = queue_grow(with->queue, &room->device,
+			       needs.scratch + needs.tables + needs.masses + needs.q);
 	if (r)
 		return r;
 	t.windows = room->host.at;
 	t.lists = t.windows + windows_count(e->n_k);
-	fill_tables(b, e, &t);
+	fill_tables(with, e, &t);
 	char *at = room->device.at;
 	on->scratch = at;
 	on->windows = (const void *)(at + needs.scratch);
 	on->lists = on->windows + t.n_windows;
 	on->mass = (void *)(at + needs.scratch + needs.tables);
 	*ret_host = (char *)room->host.at + needs.tables;
-	return run(b, e, &needs, &t, on);
+	return run(with, e, &needs, &t, on);
 }
 
-int estimate_room_run(struct estimate_room *room, struct batch *b, const struct backend_estimate *e,
-		      const float **ret_mass)
+int estimate_room_run(struct estimate_room *room, const struct sparse *with,
+		      const struct backend_estimate *e, const float **ret_mass)
 {
 	size_t bytes = estimate_n_masses(e) * sizeof(float);
 	struct device_estimate on;
 	void *host;
-	int r = start(room, b, e, bytes, &on, &host);
+	int r = start(room, with, e, bytes, &on, &host);
 
 	if (!r)
-		r = batch_bring(b, host, on.mass, bytes);
+		r = queue_bring(with->queue, host, on.mass, bytes);
 	if (!r)
-		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+		r = queue_expect(with->queue, cudaStreamSynchronize(with->queue->stream));
 	if (!r)
 		*ret_mass = host;
 	return r;
@@ -230,7 +239,7 @@ static void add_shares(const struct device_selected *at, uint32_t n, struct sele
 	}
 }
 
-int estimate_room_choose(struct estimate_room *room, struct batch *b,
+int estimate_room_choose(struct estimate_room *room, const struct sparse *with,
 			 const struct backend_estimate *e, const struct estimate_choice *choice,
 			 const uint64_t **ret_kept)
 {
@@ -256,7 +265,7 @@ int estimate_room_choose(struct estimate_room *room, struct batch *b,
 		return -EINVAL;
 	select.n_rows = e->shape->n_kv_heads * select.n_ranges;
 	size_t results = select.n_rows * sizeof(struct device_selected);
-	r = start(room, b, e,
+	r = start(room, with, e,
 		  results + (size_t)select.n_rows * select.n_words * sizeof(*select.kept), &on,
 		  &host);
 	if (r)
@@ -264,9 +273,9 @@ int estimate_room_choose(struct estimate_room *room, struct batch *b,
 	select.mass = on.mass;
 	select.selected = host;
 	select.kept = (void *)((char *)host + results);
-	r = batch_expect(b, device_select(&select, b->stream));
+	r = queue_expect(with->queue, device_select(&select, with->queue->stream));
 	if (!r)
-		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+		r = queue_expect(with->queue, cudaStreamSynchronize(with->queue->stream));
 	if (r)
 		return r;
 	add_shares(select.selected, select.n_rows, choice->shares);

@@ -3,14 +3,15 @@
 #ifndef COPPICE_CUDA_ESTIMATE_PAGES_H
 #define COPPICE_CUDA_ESTIMATE_PAGES_H
 
-#include "kernels/cuda/batch/batch.h"
+#include "sparse.h"
+#include "kernels/backend.h"
 #include "estimate.h"
 
 #include "kernels/plan/select.h"
 
 /* Grows, and is kept. */
 struct estimate_room {
-	struct batch_buffer host, device;
+	struct queue_buffer host, device;
 };
 
 /* What the device is told of it wherever its keys come from; how many masses it gives. */
@@ -25,12 +26,13 @@ struct estimate_choice {
 };
 
 /* As backend_ops.choose, of an estimate without a summary. */
-int estimate_room_choose(struct estimate_room *room, struct batch *b,
-			 const struct backend_estimate *estimate,
-			 const struct estimate_choice *choice, const uint64_t **ret_kept);
+MUST_CHECK int estimate_room_choose(struct estimate_room *room, const struct sparse *with,
+				    const struct backend_estimate *estimate,
+				    const struct estimate_choice *choice,
+				    const uint64_t **ret_kept);
 /* As backend_ops.estimate. */
-int estimate_room_run(struct estimate_room *room, struct batch *b,
-		      const struct backend_estimate *estimate, const float **ret_mass);
+MUST_CHECK int estimate_room_run(struct estimate_room *room, const struct sparse *with,
+				 const struct backend_estimate *estimate, const float **ret_mass);
 /* Nothing may be running on it any more. */
 void estimate_room_done(struct estimate_room *room);
 

@@ -1,7 +1,12 @@
-/* summary.c - see summary.h. */
+/*
+ * summary.c - mean keys of paths; see summary.h. Groups that nobody has added are 0, and stay so
+ * where a summary grows. A table that a launch reads is taken again only once that launch has
+ * ended.
+ */
 #include "summary.h"
 
-#include "kernels/cuda/batch/batch_impl.h"
+#include "kernels/cuda/device/shape.h"
+#include "kernels/arith.h"
 #include "estimate_pages.h"
 
 #include <cuda_runtime_api.h>
@@ -58,9 +63,9 @@ void summary_free(struct backend_summary *s)
 
 /* ---- taking in ------------------------------------------------------------------------------ */
 
-static int reserve(struct batch *b, struct backend_summary *s, uint64_t n_tokens)
+static int reserve(const struct sparse *with, struct backend_summary *s, uint64_t n_tokens)
 {
-	uint64_t n = (n_tokens + BACKEND_SUMMARY_TOKENS - 1) / BACKEND_SUMMARY_TOKENS;
+	uint64_t n = ceil_div_u64(n_tokens, BACKEND_SUMMARY_TOKENS);
 	size_t bytes = group_bytes(&s->shape), had = s->n_groups * bytes;
 	void *at;
 	int r;
@@ -72,12 +77,13 @@ static int reserve(struct batch *b, struct backend_summary *s, uint64_t n_tokens
 		cudaGetLastError();
 		return -ENOMEM;
 	}
-	r = batch_expect(b, cudaMemcpyAsync(at, s->at, had, cudaMemcpyDeviceToDevice, b->stream));
+	r = queue_expect(with->queue, cudaMemcpyAsync(at, s->at, had, cudaMemcpyDeviceToDevice,
+						      with->queue->stream));
 	if (!r)
-		r = batch_expect(b,
-				 cudaMemsetAsync((char *)at + had, 0, n * bytes - had, b->stream));
+		r = queue_expect(with->queue, cudaMemsetAsync((char *)at + had, 0, n * bytes - had,
+							      with->queue->stream));
 	if (!r)
-		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+		r = queue_expect(with->queue, cudaStreamSynchronize(with->queue->stream));
 	cudaFree(r ? at : s->at);
 	if (r)
 		return r;
@@ -87,7 +93,7 @@ static int reserve(struct batch *b, struct backend_summary *s, uint64_t n_tokens
 }
 
 /* The next table, once its last launch has read it. */
-static int table_take(struct summary_room *room, struct batch *b, size_t bytes,
+static int table_take(struct summary_room *room, const struct sparse *with, size_t bytes,
 		      struct summary_table **ret)
 {
 	struct summary_table *t = &room->tables[room->n_tables++ % SUMMARY_TABLES];
@@ -97,11 +103,11 @@ static int table_take(struct summary_room *room, struct batch *b, size_t bytes,
 		if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess)
 			return -ENOMEM;
 		t->end = event;
-	} else if (batch_expect(b, cudaEventSynchronize(t->end)) != 0) {
+	} else if (queue_expect(with->queue, cudaEventSynchronize(t->end)) != 0) {
 		return -EIO;
 	}
 	*ret = t;
-	return batch_grow(b, &t->host, bytes, true);
+	return queue_grow_pinned(with->queue, &t->host, bytes);
 }
 
 static bool span_fits(const struct backend_summary *s, const struct backend_span *span,
@@ -118,9 +124,10 @@ static bool span_fits(const struct backend_summary *s, const struct backend_span
 }
 
 /* A mean for each group that a slice has some of. Positions and rows of pages go together. */
-static uint32_t fill(const struct batch *b, const struct backend_span *span, struct device_mean *to)
+static uint32_t fill(const struct sparse *with, const struct backend_span *span,
+		     struct device_mean *to)
 {
-	struct program_pages pages = shape_pages(b, span->shape);
+	struct pool_pages pages = shape_pages(with->pool, span->shape);
 	uint32_t pos = span->pos, n_means = 0;
 
 	for (uint32_t i = 0; i < span->n_slices; i++) {
@@ -140,38 +147,38 @@ static uint32_t fill(const struct batch *b, const struct backend_span *span, str
 	return n_means;
 }
 
-int summary_add(struct summary_room *room, struct batch *b, struct backend_summary *s,
+int summary_add(struct summary_room *room, const struct sparse *with, struct backend_summary *s,
 		const struct backend_span *span)
 {
 	struct summary_table *table = NULL;
 	uint64_t end, head_bytes = shape_head_bytes(span->shape);
 	int r;
 
-	if (batch_page_bytes(b->pool, span->shape, NULL, 0) == 0 || !span_fits(s, span, &end))
+	if (shape_page_bytes(with->pool, span->shape, NULL, 0) == 0 || !span_fits(s, span, &end))
 		return -EINVAL;
-	r = reserve(b, s, end);
+	r = reserve(with, s, end);
 	if (!r)
-		r = table_take(room, b,
+		r = table_take(room, with,
 			       ((end - span->pos) / DEVICE_GROUP_TOKENS + 2 * span->n_slices + 1) *
 				       sizeof(struct device_mean),
 			       &table);
 	if (r)
 		return r;
 	const struct device_means means = {
-		.pool = (const char *)(uintptr_t)(b->pool->base + span->layer *
-									  span->shape->n_kv_heads *
-									  head_bytes),
+		.pool = (const char *)(uintptr_t)(with->pool->base +
+						  span->layer * span->shape->n_kv_heads *
+							  head_bytes),
 		.to = s->at + span->to_layer * layer_bytes(&s->shape),
 		.stride = group_bytes(&s->shape),
 		.head_bytes = head_bytes,
 		.at = table->host.at,
-		.n = fill(b, span, table->host.at),
+		.n = fill(with, span, table->host.at),
 		.n_heads = s->shape.n_kv_heads,
 		.head_dim = s->shape.head_dim,
 		.bf16 = s->shape.dtype == WORK_BF16,
 	};
-	r = means.n ? batch_expect(b, device_means(&means, b->stream)) : 0;
-	return r ? r : batch_expect(b, cudaEventRecord(table->end, b->stream));
+	r = means.n ? queue_expect(with->queue, device_means(&means, with->queue->stream)) : 0;
+	return r ? r : queue_expect(with->queue, cudaEventRecord(table->end, with->queue->stream));
 }
 
 /* ---- estimates ------------------------------------------------------------------------------ */
@@ -186,35 +193,36 @@ static struct device_estimate from_means(const struct backend_estimate *e)
 	return on;
 }
 
-int summary_estimate(struct summary_room *room, struct batch *b, struct pass *pass,
-		     const struct backend_estimate *e, const float **ret_mass)
+bool summary_takes(const struct backend_estimate *e)
 {
 	struct device_estimate on;
-	size_t scratch, n_mass;
-	int r;
 
 	if (e->n_q == 0 || e->block_tokens == 0 || e->layer >= e->summary->shape.n_layers ||
-	    n_of(e->n_k, BACKEND_SUMMARY_TOKENS) > e->summary->n_groups)
-		return -EINVAL;
+	    ceil_div(e->n_k, BACKEND_SUMMARY_TOKENS) > e->summary->n_groups)
+		return false;
 	on = from_means(e);
-	scratch = device_estimate_bytes(&on);
-	if (scratch == 0)
-		return -EINVAL;
-	n_mass = estimate_n_masses(e);
-	r = batch_grow(b, &room->host, n_mass * sizeof(float), true);
+	return device_estimate_bytes(&on) > 0;
+}
+
+int summary_estimate(struct summary_room *room, const struct sparse *with,
+		     const struct backend_estimate *e, uint64_t q, const float **ret_mass)
+{
+	struct device_estimate on = from_means(e);
+	size_t scratch = device_estimate_bytes(&on), n_mass = estimate_n_masses(e);
+	int r = queue_grow_pinned(with->queue, &room->host, n_mass * sizeof(float));
+
 	if (!r)
-		r = batch_grow(b, &room->device, scratch + n_mass * sizeof(float), false);
-	if (!r)
-		r = pass_bring(pass, b, e, &on.q);
+		r = queue_grow(with->queue, &room->device, scratch + n_mass * sizeof(float));
 	if (r)
 		return r;
+	on.q = q;
 	on.scratch = room->device.at;
 	on.mass = (float *)(void *)((char *)room->device.at + scratch);
-	r = batch_expect(b, device_estimate(&on, b->stream));
+	r = queue_expect(with->queue, device_estimate(&on, with->queue->stream));
 	if (!r)
-		r = batch_bring(b, room->host.at, on.mass, n_mass * sizeof(float));
+		r = queue_bring(with->queue, room->host.at, on.mass, n_mass * sizeof(float));
 	if (!r)
-		r = batch_expect(b, cudaStreamSynchronize(b->stream));
+		r = queue_expect(with->queue, cudaStreamSynchronize(with->queue->stream));
 	if (!r)
 		*ret_mass = room->host.at;
 	return r;

@@ -6,7 +6,7 @@
 #ifndef COPPICE_CUDA_SUMMARY_H
 #define COPPICE_CUDA_SUMMARY_H
 
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/format.h"
 
 /* Rows [first, end) of a group in the pool, which become the mean at 'group'. */
 struct device_mean {
@@ -33,14 +33,14 @@ int device_means(const struct device_means *means, device_stream stream); /* a c
 #ifdef __cplusplus
 }
 #else
-#include "kernels/cuda/batch/batch.h"
-#include "kernels/cuda/tiers/pass.h"
+#include "sparse.h"
+#include "kernels/backend.h"
 
 #define SUMMARY_TABLES 4u /* under way */
 
 /* Pinned memory for what goes up with a launch. */
 struct summary_table {
-	struct batch_buffer host;
+	struct queue_buffer host;
 	void *end; /* owned event: the launch has read it */
 };
 
@@ -48,18 +48,21 @@ struct summary_table {
 struct summary_room {
 	struct summary_table tables[SUMMARY_TABLES];
 	uint32_t n_tables; /* used so far */
-	struct batch_buffer host, device; /* of an estimate */
+	struct queue_buffer host, device; /* of an estimate */
 };
 
 void summary_room_done(struct summary_room *room);
 /* As backend_summary_ops say. */
-int summary_new(const struct work_shape *shape, struct backend_summary **ret);
+MUST_CHECK int summary_new(const struct work_shape *shape, struct backend_summary **ret);
 void summary_free(struct backend_summary *summary);
-int summary_add(struct summary_room *room, struct batch *b, struct backend_summary *summary,
-		const struct backend_span *span);
-/* As backend_ops.estimate, of one with a summary; Q comes to where passes have it. */
-int summary_estimate(struct summary_room *room, struct batch *b, struct pass *pass,
-		     const struct backend_estimate *estimate, const float **ret_mass);
+MUST_CHECK int summary_add(struct summary_room *room, const struct sparse *with,
+			   struct backend_summary *summary, const struct backend_span *span);
+/* Can it be taken? */
+bool summary_takes(const struct backend_estimate *estimate);
+/* As backend_ops.estimate, of one that is taken; its Q lies at q on the device. */
+MUST_CHECK int summary_estimate(struct summary_room *room, const struct sparse *with,
+				const struct backend_estimate *estimate, uint64_t q,
+				const float **ret_mass);
 #endif
 
 #endif

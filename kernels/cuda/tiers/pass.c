@@ -1,4 +1,8 @@
-/* pass.c - see pass.h. */
+/*
+ * pass.c - attention in passes; see pass.h. One piece of device memory has all of it: it is
+ * replaced only before the first pass of a path, when nothing of it is wanted any more. A row's Q
+ * is brought once, by the first pass that has the row.
+ */
 #include "pass.h"
 
 #include "kernels/cuda/device/bring.h"
@@ -54,7 +58,7 @@ void pass_done(struct pass *p)
 	memset(p, 0, sizeof(*p));
 }
 
-static int memory_reserve(struct pass *p, struct batch *b, uint64_t bytes)
+static int memory_reserve(struct pass *p, struct queue *q, uint64_t bytes)
 {
 	cudaEvent_t event;
 	void *at;
@@ -66,7 +70,7 @@ static int memory_reserve(struct pass *p, struct batch *b, uint64_t bytes)
 	}
 	if (bytes <= p->bytes)
 		return 0;
-	cudaStreamSynchronize(b->stream);
+	cudaStreamSynchronize(q->stream);
 	cudaFree(p->at);
 	p->at = NULL;
 	p->bytes = 0;
@@ -79,18 +83,18 @@ static int memory_reserve(struct pass *p, struct batch *b, uint64_t bytes)
 	return 0;
 }
 
-static int room_reserve(struct pass *p, struct batch *b, const struct work_shape *shape,
+static int room_reserve(struct pass *p, struct queue *q, const struct work_shape *shape,
 			uint32_t n_rows, struct room *ret)
 {
 	int r;
 
 	*ret = room_of(p, shape, n_rows);
-	r = memory_reserve(p, b, ret->end);
+	r = memory_reserve(p, q, ret->end);
 	if (r != -ENOMEM || p->sparing)
 		return r;
 	p->sparing = true;
 	*ret = room_of(p, shape, n_rows);
-	return memory_reserve(p, b, ret->end);
+	return memory_reserve(p, q, ret->end);
 }
 
 static int reserve(void **at, uint32_t *room, uint32_t n, size_t bytes)
@@ -107,7 +111,7 @@ static int reserve(void **at, uint32_t *room, uint32_t n, size_t bytes)
 	return 0;
 }
 
-static bool q_bring(struct batch *b, uint64_t to, uint64_t row_bytes, uint64_t from,
+static bool q_bring(struct queue *q, uint64_t to, uint64_t row_bytes, uint64_t from,
 		    uint64_t from_stride, uint32_t n_rows)
 {
 	const struct device_bring copy = {.from = from,
@@ -117,53 +121,53 @@ static bool q_bring(struct batch *b, uint64_t to, uint64_t row_bytes, uint64_t f
 					  .row_bytes = row_bytes,
 					  .n_rows = n_rows};
 
-	return device_bring(&copy, b->stream) == cudaSuccess;
+	return device_bring(&copy, q->stream) == cudaSuccess;
 }
 
 /* The query's Q comes to the device before the first pass that has it, so that attention never
  * reads it over the bus. */
-static bool query_place(struct pass *p, struct batch *b, const struct backend_io *from,
+static bool query_place(struct pass *p, struct queue *q, const struct backend_io *from,
 			const struct room *room, uint32_t row, uint32_t n_rows,
 			struct backend_io *ret)
 {
-	char *q = p->at + room->q + row * room->row;
+	char *here = p->at + room->q + row * room->row;
 	bool there = p->there[row];
 
-	ret->q = (uintptr_t)q;
+	ret->q = (uintptr_t)here;
 	ret->o = (uintptr_t)p->at + room->o + p->n_parts * room->o_bytes + row * room->row;
 	ret->lse =
 		(uintptr_t)p->at + room->lse + p->n_parts * room->lse_bytes + row * room->lse_row;
 	ret->q_stride = ret->o_stride = room->row;
 	ret->lse_stride = room->lse_row;
 	p->there[row] = true;
-	return there || q_bring(b, (uintptr_t)q, room->row, from->q, from->q_stride, n_rows);
+	return there || q_bring(q, (uintptr_t)here, room->row, from->q, from->q_stride, n_rows);
 }
 
-int pass_bring(struct pass *p, struct batch *b, const struct backend_estimate *e, uint64_t *ret_q)
+int pass_bring(struct pass *p, struct queue *q, const struct backend_estimate *e, uint64_t *ret_q)
 {
 	struct room room;
-	int r = room_reserve(p, b, e->shape, e->n_q, &room);
+	int r = room_reserve(p, q, e->shape, e->n_q, &room);
 
 	if (r)
 		return r;
 	*ret_q = (uintptr_t)p->at + room.q;
 	p->ahead = e->rows_id;
 	p->ahead_rows = e->n_q;
-	if (q_bring(b, *ret_q, room.row, e->q, e->q_stride, e->n_q))
+	if (q_bring(q, *ret_q, room.row, e->q, e->q_stride, e->n_q))
 		return 0;
-	b->failed = true;
+	q->failed = true;
 	return -EIO;
 }
 
 /* Nothing is known of any row, but Q may be there. */
-static int rows_begin(struct pass *p, struct batch *b, const struct work_shape *shape,
+static int rows_begin(struct pass *p, struct queue *q, const struct work_shape *shape,
 		      const struct backend_pass *pass, struct room *ret)
 {
 	uint32_t n_rows = pass->n_rows;
 	int r = reserve((void **)&p->there, &p->there_room, n_rows, sizeof(*p->there));
 
 	if (!r)
-		r = room_reserve(p, b, shape, pass->n_rows, ret);
+		r = room_reserve(p, q, shape, pass->n_rows, ret);
 	if (r)
 		return r;
 	memset(p->there, 0, n_rows * sizeof(*p->there));
@@ -186,7 +190,7 @@ static int jobs_make(struct pass *p, const struct backend_batch *batch)
 	return r;
 }
 
-int pass_begin(struct pass *p, struct batch *b, const struct backend_batch *batch,
+int pass_begin(struct pass *p, struct queue *q, const struct backend_batch *batch,
 	       const struct backend_pass *pass, const struct backend_job **ret)
 {
 	const struct backend_job *job = &batch->jobs[0];
@@ -197,19 +201,19 @@ int pass_begin(struct pass *p, struct batch *b, const struct backend_batch *batc
 	if (!r)
 		r = jobs_make(p, batch);
 	if (!r && pass->first)
-		r = rows_begin(p, b, job->shape, pass, &room);
+		r = rows_begin(p, q, job->shape, pass, &room);
 	if (!r && (room.end > p->bytes || pass->n_rows > p->there_room))
 		r = -EINVAL;
 	for (uint32_t i = 0; i < n && !r; i++) {
 		uint32_t n_rows = job->tree->queries[i].n_rows;
 
 		p->io[i] = job->io[i];
-		if (job->io[i].o && !query_place(p, b, &job->io[i], &room, row, n_rows, &p->io[i]))
+		if (job->io[i].o && !query_place(p, q, &job->io[i], &room, row, n_rows, &p->io[i]))
 			r = -EIO;
 		row += n_rows;
 	}
 	*ret = p->jobs;
-	b->failed = b->failed || r == -EIO;
+	q->failed = q->failed || r == -EIO;
 	return r;
 }
 
@@ -256,7 +260,7 @@ static struct device_fold fold_of(const struct pass *p, const struct backend_job
 	return fold;
 }
 
-static bool fold_on(struct pass *p, struct batch *b, const struct backend_job *job,
+static bool fold_on(struct pass *p, struct queue *q, const struct backend_job *job,
 		    const struct room *room, uint32_t n_rows)
 {
 	struct device_fold fold = fold_of(p, job, room, NULL);
@@ -264,10 +268,10 @@ static bool fold_on(struct pass *p, struct batch *b, const struct backend_job *j
 	fold.n_rows = n_rows;
 	p->n_parts = 0;
 	p->had = true;
-	return device_fold(&fold, b->stream) == 0;
+	return device_fold(&fold, q->stream) == 0;
 }
 
-static bool fold_out(struct pass *p, struct batch *b, const struct backend_job *job,
+static bool fold_out(struct pass *p, struct queue *q, const struct backend_job *job,
 		     const struct room *room, uint32_t first_row)
 {
 	uint32_t row = first_row;
@@ -279,12 +283,12 @@ static bool fold_out(struct pass *p, struct batch *b, const struct backend_job *
 		fold.first_row = row;
 		fold.n_rows = job->tree->queries[i].n_rows;
 		row += fold.n_rows;
-		well = !job->io[i].o || device_fold(&fold, b->stream) == 0;
+		well = !job->io[i].o || device_fold(&fold, q->stream) == 0;
 	}
-	return well && cudaEventRecord(p->end, b->stream) == cudaSuccess;
+	return well && cudaEventRecord(p->end, q->stream) == cudaSuccess;
 }
 
-int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
+int pass_end(struct pass *p, struct queue *q, const struct backend_batch *batch,
 	     const struct backend_pass *pass, uint64_t id)
 {
 	const struct backend_job *job = &batch->jobs[0];
@@ -297,11 +301,11 @@ int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
 		.end = pass->first_row + job->list->n_rows,
 	};
 	if (pass->last)
-		well = fold_out(p, b, job, &room, pass->first_row);
+		well = fold_out(p, q, job, &room, pass->first_row);
 	else if (p->n_parts == room.n_parts)
-		well = fold_on(p, b, job, &room, pass->n_rows);
+		well = fold_on(p, q, job, &room, pass->n_rows);
 	p->id = pass->last ? id : 0;
-	b->failed = b->failed || !well;
+	q->failed = q->failed || !well;
 	return well ? 0 : -EIO;
 }
 

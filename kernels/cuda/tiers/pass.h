@@ -6,8 +6,9 @@
 #ifndef COPPICE_CUDA_PASS_H
 #define COPPICE_CUDA_PASS_H
 
-#include "kernels/cuda/batch/batch.h"
 #include "tier.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/device/queue.h"
 
 struct pass {
 	/* owned, device: states, then Q of all rows, then O of so many passes, then their LSE */
@@ -30,14 +31,14 @@ struct pass {
 
 void pass_done(struct pass *p); /* one that is all zero is fine */
 /* An estimate's Q comes to where passes of the same rows want it. 0, -ENOMEM, -EIO. */
-int pass_bring(struct pass *p, struct batch *b, const struct backend_estimate *estimate,
-	       uint64_t *ret_q);
+MUST_CHECK int pass_bring(struct pass *p, struct queue *q, const struct backend_estimate *estimate,
+			  uint64_t *ret_q);
 /* The jobs to be submitted for these, as many. 0, -ENOMEM, -EIO. */
-int pass_begin(struct pass *p, struct batch *b, const struct backend_batch *batch,
-	       const struct backend_pass *pass, const struct backend_job **ret);
+MUST_CHECK int pass_begin(struct pass *p, struct queue *q, const struct backend_batch *batch,
+			  const struct backend_pass *pass, const struct backend_job **ret);
 /* They were submitted, as id. */
-int pass_end(struct pass *p, struct batch *b, const struct backend_batch *batch,
-	     const struct backend_pass *pass, uint64_t id);
+MUST_CHECK int pass_end(struct pass *p, struct queue *q, const struct backend_batch *batch,
+			const struct backend_pass *pass, uint64_t id);
 /* A last pass is complete when its states are folded too, which comes behind its batch. */
 void pass_completed(struct pass *p, uint64_t *id);
 

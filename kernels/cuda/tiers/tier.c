@@ -1,4 +1,8 @@
-/* tier.c - see tier.h. */
+/*
+ * tier.c - copies between pool and host memory; see tier.h. Each way counts what was asked for,
+ * launched and ended; all of it ends in the order in which it was asked for. The first error stays:
+ * what is asked for behind it never ends, and nobody waits for it.
+ */
 #include "tier.h"
 
 #include <assert.h>

@@ -12,7 +12,7 @@
  */
 #include "kernels/merge_weight.h"
 #include "kernels/cuda/device/halves.cuh"
-#include "kernels/cuda/device/hopper.cuh"
+#include "kernels/cuda/device/ptx.cuh"
 #include "tier.h"
 
 #include <cuda_runtime_api.h>

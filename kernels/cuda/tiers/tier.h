@@ -1,7 +1,8 @@
 /*
  * tier.h - copies between the pool and host memory, beside the batches, on streams of their own.
  *
- *      way     asked for one by one, launched together (tier_kick), each launch with an event that says when it is done
+ *      way     asked for one by one, launched together (tier_kick), each launch with an event that
+ *              says when it is done
  *      down    pool to host memory; after the batches that were submitted before
  *      up      the other way; and after those copies down that read what it is about to write to
  *
@@ -12,12 +13,13 @@
 #define COPPICE_CUDA_TIER_H
 
 #include "tier_runs.h"
+#include "kernels/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TIER_STAYS \
-	32u /* batches that leave room for copies behind the last one beside which there were some */
+/* Batches that leave room for copies behind the last one beside which there were some */
+#define TIER_STAYS 32u
 #define TIER_LAUNCHES 256u /* of a way under way */
 #define TIER_MARKS 8u
 #define TIER_KNOWN 2048u /* copies down under way */
@@ -93,7 +95,8 @@ struct tier {
 };
 
 /* Host memory becomes reachable. 0, -ENOMEM. Blocks. */
-int tier_pin(struct tier *t, device_stream batches, bool bulk, void *host, uint64_t bytes);
+MUST_CHECK int tier_pin(struct tier *t, device_stream batches, bool bulk, void *host,
+			uint64_t bytes);
 void tier_unpin(struct tier *t, void *host);
 /* One that is all zero is fine. Waits for what is under way. */
 void tier_done(struct tier *t);

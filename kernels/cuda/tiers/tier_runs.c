@@ -1,4 +1,8 @@
-/* tier_runs.c - see tier_runs.h. */
+/*
+ * tier_runs.c - copies as the device is told of them; see tier_runs.h. A run that stays short is
+ * taken apart again: what goes in one call with others costs nothing of its own. What the driver
+ * turns out not to have is not asked for twice.
+ */
 #include "tier_runs.h"
 
 #include <cuda_runtime_api.h>

@@ -13,7 +13,7 @@
 #ifndef COPPICE_CUDA_TIER_RUNS_H
 #define COPPICE_CUDA_TIER_RUNS_H
 
-#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/format.h"
 
 #include <stdbool.h>
 #include <stdint.h>

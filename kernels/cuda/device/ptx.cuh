@@ -1,10 +1,10 @@
 /*
- * hopper.cuh - barriers in shared memory, copies into it, and the tensor instructions, each a line
+ * ptx.cuh - barriers in shared memory, copies into it, and the tensor instructions, each a line
  * of PTX. The bulk copies need sm_90; before that lanes copy 16 bytes at a time to the same
  * barriers.
  */
-#ifndef COPPICE_CUDA_HOPPER_CUH
-#define COPPICE_CUDA_HOPPER_CUH
+#ifndef COPPICE_CUDA_PTX_CUH
+#define COPPICE_CUDA_PTX_CUH
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,5 +1,9 @@
-/* batch_shape.c - what the kernels can work with, and where its pages lie. See batch_impl.h. */
-#include "batch_impl.h"
+/*
+ * shape.c - what the kernels can work with, and where its pages lie. A page of a shape that is
+ * taken is a whole number of DEVICE_SOURCE_BYTES and fits an extent, so that one word names any
+ * group of a pool. See shape.h.
+ */
+#include "shape.h"
 #include "kernels/heads.h"
 #include "kernels/say.h"
 
@@ -31,7 +35,7 @@ static bool check_shape(const struct work_shape *s, char *error, size_t error_by
 	return false;
 }
 
-uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
+uint64_t shape_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
 			  size_t error_bytes)
 {
 	uint64_t bytes;
@@ -51,19 +55,19 @@ uint64_t batch_page_bytes(const struct pool *pool, const struct work_shape *shap
 	return bytes;
 }
 
-struct program_pages shape_pages(const struct batch *b, const struct work_shape *shape)
+struct pool_pages shape_pages(const struct pool *pool, const struct work_shape *shape)
 {
-	uint64_t bytes = batch_page_bytes(b->pool, shape, NULL, 0);
+	uint64_t bytes = shape_page_bytes(pool, shape, NULL, 0);
 
-	return (struct program_pages){
-		.per_extent = (uint32_t)(b->pool->extent_bytes / bytes),
+	return (struct pool_pages){
+		.per_extent = (uint32_t)(pool->extent_bytes / bytes),
 		.page_sources = bytes / DEVICE_SOURCE_BYTES,
-		.extent_sources = b->pool->extent_bytes / DEVICE_SOURCE_BYTES,
+		.extent_sources = pool->extent_bytes / DEVICE_SOURCE_BYTES,
 	};
 }
 
-uint32_t shape_source(const struct work_shape *shape, const struct program_pages *pages,
-		      uint32_t page, uint32_t row)
+uint32_t shape_source(const struct work_shape *shape, const struct pool_pages *pages, uint32_t page,
+		      uint32_t row)
 {
 	uint64_t at = page / pages->per_extent * pages->extent_sources +
 		      page % pages->per_extent * pages->page_sources;

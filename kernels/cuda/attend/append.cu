@@ -1,32 +1,19 @@
 /*
- * rows.cu - what is done row by row: new tokens into pages, Q to where it is read, tokens from page
- * to page.
+ * append.cu - what comes before attention, row by row; see append.h.
  *
- * inbound  a warp for every new token and KV head (a token whose V is not finite: see device.h),
+ * inbound  a warp for every new token and KV head (a token whose V is not finite: see format.h),
  *          for every 512 bytes of Q that are to be brought, and for as much of the rows' table.
- * stand    one warp: listens to the host, and tells
- * called   which does as inbound does, of what it hears. It begins when stand has heard, and waits
- *          for no more of it.
- * outbound a block for every row of O that must not lie where attention can write it.
- * finish   two warps: a thread of one tells the host that the batch is done, the other streams that
- *          wait on the device.
+ * called   which does as inbound does, of what it hears. It begins when the launch before it has
+ *          heard (signals.cu), and waits for no more of it.
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
  */
-#include "kernels/cuda/device/device.h"
-#include "kernels/cuda/device/hopper.cuh"
+#include "append.h"
+#include "kernels/arith.h"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/signals.cuh"
 
 #define WARPS 4u
-
-#if __CUDA_ARCH__ >= 800
-__device__ inline uint64_t device_now_ns()
-{
-	uint64_t now;
-
-	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-	return now;
-}
-#endif
 
 #if __CUDA_ARCH__ >= 800
 /* Bytes of chunk c (8 values) of a row in its group; K and V each begin a half of the group. */
@@ -185,42 +172,6 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32)
 }
 
 #if __CUDA_ARCH__ >= 800
-__device__ inline ulonglong2 packet_load(const void *at)
-{
-	ulonglong2 v;
-
-	asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
-		     : "=l"(v.x), "=l"(v.y)
-		     : "l"(at)
-		     : "memory");
-	return v;
-}
-
-__device__ inline void packet_store(void *at, ulonglong2 v)
-{
-	asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(v.x), "l"(v.y)
-		     : "memory");
-}
-
-/* A warp, until the call is there whole or there is none; a lane has its packet. patience_ns 0: for
- * ever. */
-__device__ inline ulonglong2 hear(const struct device_call *call, uint64_t id, uint64_t patience_ns)
-{
-	uint64_t begin_ns = device_now_ns();
-	uint32_t lane = threadIdx.x % DEVICE_CALL_WORDS;
-
-	for (;;) {
-		ulonglong2 packet = packet_load(&call->packets[lane]);
-
-		if (__all_sync(~0u, packet.y == DEVICE_CALL_GO(id)))
-			return packet;
-		if (__any_sync(~0u,
-			       packet.y == DEVICE_CALL_LEAVE(id) ||
-				       (patience_ns && device_now_ns() - begin_ns > patience_ns)))
-			return make_ulonglong2(0, DEVICE_CALL_LEAVE(id));
-	}
-}
-
 /* Nothing of any row is wanted. */
 __device__ inline void empty_rows(const struct device_stand &a)
 {
@@ -230,23 +181,6 @@ __device__ inline void empty_rows(const struct device_stand &a)
 		((uint4 *)a.rows)[i] = make_uint4(0, 0, 0, 0);
 }
 #endif
-
-/* One warp, so that while it waits it is in nobody's way. */
-__global__ void __launch_bounds__(32) stand_kernel(const __grid_constant__ struct device_stand a)
-{
-#if __CUDA_ARCH__ >= 800
-	ulonglong2 packet;
-
-	launch_wait();
-	packet = hear(a.call, a.id, a.patience_ns);
-	if (threadIdx.x < DEVICE_CALL_WORDS)
-		packet_store(&a.heard->packets[threadIdx.x], packet);
-	__threadfence();
-	launch_next();
-	if (threadIdx.x == 0)
-		*(volatile uint64_t *)a.answer = packet.y;
-#endif
-}
 
 __global__ void __launch_bounds__(INBOUND_WARPS * 32)
 	called_kernel(const __grid_constant__ struct device_stand a)
@@ -258,12 +192,12 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32)
 		 step = (uint64_t)gridDim.x * INBOUND_WARPS;
 
 	if (threadIdx.x < 32) {
-		ulonglong2 packet = hear(a.heard, a.id, 0);
+		packet call = hear(a.heard, a.id, 0);
 
 		if (threadIdx.x < DEVICE_CALL_WORDS)
-			words[threadIdx.x] = packet.x;
+			words[threadIdx.x] = call.low;
 		if (threadIdx.x == 0)
-			called = packet.y == DEVICE_CALL_GO(a.id);
+			called = call.high == DEVICE_CALL_GO(a.id);
 	}
 	__syncthreads();
 	launch_next();
@@ -278,70 +212,6 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32)
 		*in.begin_ns = device_now_ns();
 	for (uint64_t end = inbound_warps(in); warp < end; warp += step)
 		bring(in, warp);
-#endif
-}
-
-struct outbound {
-	const struct device_copy *copies;
-	uint32_t bytes;
-};
-
-/* A block a copy. */
-__global__ void __launch_bounds__(WARPS * 32)
-	outbound_kernel(const __grid_constant__ struct outbound a)
-{
-#if __CUDA_ARCH__ >= 800
-	struct device_copy copy = a.copies[blockIdx.x];
-
-	for (uint32_t i = threadIdx.x * 2; i < a.bytes; i += WARPS * 64)
-		*(uint16_t *)(copy.to + i) = *(const uint16_t *)(copy.from + i);
-#endif
-}
-
-#if __CUDA_ARCH__ >= 800
-/* A lane's word, known before the batch is done; address 0: it has none. */
-__device__ inline ulonglong2 take_tell(const struct device_finish &a)
-{
-	uint32_t lane = threadIdx.x % DEVICE_TELLS;
-	ulonglong2 none = make_ulonglong2(0, 0), head;
-
-	if (a.heard && packet_load(&a.heard->packets[0]).y != DEVICE_CALL_GO(a.id))
-		return none;
-	head = packet_load(a.tells);
-	return head.x == a.id && lane < head.y ? packet_load(&a.tells->words[lane]) : none;
-}
-
-/* What the launches before wrote to host memory is there before the id is. */
-__device__ inline void finish_clock(const struct device_finish &a)
-{
-	uint64_t end_ns = device_now_ns();
-
-	if (a.exchanged)
-		packet_store(&a.clock->exchanged,
-			     make_ulonglong2(__ldcg(&a.exchanged->ns),
-					     __ldcg(&a.exchanged->given_bytes)));
-	__threadfence_system();
-	packet_store(&a.clock->end_ns, make_ulonglong2(end_ns, a.id));
-}
-#endif
-
-/* Two warps, so that neither waits for the other's fence. */
-__global__ void __launch_bounds__(2 * DEVICE_TELLS)
-	finish_kernel(const __grid_constant__ struct device_finish a)
-{
-#if __CUDA_ARCH__ >= 800
-	ulonglong2 tell = make_ulonglong2(0, 0);
-
-	if (threadIdx.x >= DEVICE_TELLS)
-		tell = take_tell(a);
-	__syncthreads(); /* from the id on the words may be another batch's */
-	launch_wait();
-	if (threadIdx.x == 0)
-		finish_clock(a);
-	if (tell.x) {
-		__threadfence(); /* who looks is on this device, too, and so is what it will read */
-		*(volatile uint64_t *)tell.x = tell.y;
-	}
 #endif
 }
 
@@ -368,51 +238,26 @@ __global__ void __launch_bounds__(WARPS * 32)
 
 /* ---- host ----------------------------------------------------------------------------------- */
 
-template <typename ARGUMENT>
-static int launch(void (*kernel)(ARGUMENT), const ARGUMENT *argument, uint64_t n_warps,
-		  uint32_t block_warps, uint32_t most_blocks, device_stream stream)
+extern "C" int device_inbound(const struct device_inbound *in, struct launch_to to)
 {
-	uint64_t n_blocks = (n_warps + block_warps - 1) / block_warps;
-	struct launch_shape shape = {(uint32_t)(n_blocks < most_blocks ? n_blocks : most_blocks),
-				     block_warps * 32, 0};
+	uint64_t n_warps = inbound_warps(*in), n_blocks = ceil_div_u64(n_warps, INBOUND_WARPS);
+	uint32_t most_blocks = in->n_copies ? BUS_BLOCKS : UINT32_MAX;
+	struct launch_shape shape = {(uint32_t)min_u64(n_blocks, most_blocks), INBOUND_WARPS * 32,
+				     0};
 
-	return n_warps ? launch_early(kernel, argument, shape, stream) : (int)cudaSuccess;
+	return n_warps ? launch_early(inbound_kernel, in, shape, to) : (int)cudaSuccess;
 }
 
-extern "C" int device_inbound(const struct device_inbound *in, device_stream stream)
+extern "C" int device_stand(const struct device_stand *stand, struct launch_to to)
 {
-	return launch(inbound_kernel, in, inbound_warps(*in), INBOUND_WARPS,
-		      in->n_copies ? BUS_BLOCKS : UINT32_MAX, stream);
-}
+	int r = device_listen(stand, to);
 
-extern "C" int device_stand(const struct device_stand *stand, device_stream stream)
-{
-	struct launch_shape one = {1, 32, 0}, all = {BUS_BLOCKS, INBOUND_WARPS * 32, 0};
-	int r = launch_early(stand_kernel, stand, one, stream);
-
-	return r ? r : launch_early(called_kernel, stand, all, stream);
-}
-
-extern "C" int device_outbound(const struct device_copy *copies, uint32_t n, uint32_t bytes,
-			       device_stream stream)
-{
-	struct outbound outbound = {copies, bytes};
-	struct launch_shape shape = {n, WARPS * 32, 0};
-
-	return n ? launch_kernel(outbound_kernel, &outbound, shape, false, stream)
-		 : (int)cudaSuccess;
-}
-
-extern "C" int device_finish(const struct device_finish *finish, device_stream stream)
-{
-	struct launch_shape shape = {1, 2 * DEVICE_TELLS, 0};
-
-	return launch_early(finish_kernel, finish, shape, stream);
+	return r ? r : launch_early(called_kernel, stand, {BUS_BLOCKS, INBOUND_WARPS * 32, 0}, to);
 }
 
 extern "C" int device_move(const struct device_move *move, device_stream stream)
 {
 	struct launch_shape shape = {1, WARPS * 32, 0};
 
-	return launch_kernel(move_kernel, move, shape, false, stream);
+	return launch_kernel(move_kernel, move, shape, false, {stream, NULL});
 }

@@ -1,0 +1,56 @@
+/*
+ * attend.h - attention over a program (format.h), and the merge of its partials.
+ */
+#ifndef COPPICE_CUDA_ATTEND_H
+#define COPPICE_CUDA_ATTEND_H
+
+#include "kernels/cuda/device/format.h"
+#include "kernels/cuda/device/launch.h"
+
+struct device_attend {
+	struct device_shape shape;
+	const struct device_unit *units;
+	const struct device_slot *slots;
+	/* [unit][DEVICE_FIRST_SLOTS], once more: one miss less on the way to them */
+	const struct device_source *firsts;
+	const struct device_source *sources;
+	const uint32_t *dests;
+	const struct device_merge *merges;
+	const struct device_row *rows;
+	const char *pool; /* at the layer */
+	float *part_o; /* [partial][n_q_heads][head_dim], times sum */
+	float *part_stats; /* [partial][n_q_heads][max, sum] */
+	/* [2]: entries drawn beyond the first of each block, blocks that are done; 0 between
+	 * launches */
+	uint32_t *ticket;
+	uint32_t n_units;
+	uint32_t n_slots, n_dests, n_rows;
+	uint32_t n_merges;
+	uint32_t merge_warps_log2; /* that share a merge: 0 or 2 */
+	uint32_t patched; /* units may have been, by the launch before */
+	uint32_t n_blocks;
+	/* each KV head has so many of its own, of n_units; 0: all have the same */
+	uint32_t head_units;
+	uint32_t first_head; /* of those that do */
+	/* What device_attend itself makes of these: a block that begins should divide nothing. */
+	uint32_t n_entries;
+	uint32_t entry_divisor; /* head_units, or else n_kv_heads */
+	uint32_t entry_inverse; /* 2^32 / entry_divisor, rounded down */
+	uint32_t group_inverse; /* 2^16 / shape.group + 1: right for the rows of a block */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Each a cudaError_t as int: 0 is success. The first two start work and do not wait. */
+int device_attend(const struct device_attend *attend, struct launch_to to);
+int device_merge(const struct device_attend *attend, struct launch_to to);
+/* Readies the kernels of this shape. Blocks. */
+int device_attend_init(uint32_t head_dim, bool bf16);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,135 @@
+/*
+ * format.h - what host and kernels of the CUDA backend both know: where KV lies in a page, and the
+ * program of a launch.
+ *
+ *   page     [layer][KV head] of head blocks; a head block is page_tokens / 8 groups
+ *   group    8 tokens: 8 rows of K, then 8 rows of V, each in atoms of 8 rows x 128 bytes; the
+ *            16-byte chunk c of a row r lies at c ^ r of its atom (the 128-byte swizzle), so that
+ *            any run of groups is one bulk copy
+ *   slot     what shared memory takes at a time: up to 4 groups, one step of a warp's softmax
+ *   stage    4 slots one after the other that warp groups (4 warps, 64 rows) take in one go: wide
+ *   unit     rows x slots that one block computes for one KV head; an entry of the ticket counter
+ *            is (unit, head), or a unit where every head has its own
+ *
+ * A unit's rows (tokens x query heads of the KV head) stand in blocks of 16, whole tokens and as
+ * many in each block as in the others. With 2^blocks_log2 blocks, warp w takes block w mod
+ * 2^blocks_log2; the warps of one block share its slots out and merge in shared memory.
+ *
+ * Values in the pool are finite, all of them: append stores a token whose V has an infinity or a
+ * NaN as V = 0, K = NaN, so that rows that see it become NaN and rows that do not, in the same
+ * tile, are spared (0 x NaN is NaN).
+ */
+#ifndef COPPICE_CUDA_FORMAT_H
+#define COPPICE_CUDA_FORMAT_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct CUstream_st *device_stream;
+
+#define DEVICE_GROUP_TOKENS 8u
+#define DEVICE_SLOT_GROUPS 4u
+#define DEVICE_STAGE_SLOTS 4u
+#define DEVICE_FIRST_SLOTS 16u /* of a unit, whose sources stand apart */
+#define DEVICE_WARPS 8u /* that compute */
+#define DEVICE_BLOCK_ROWS 16u
+#define DEVICE_UNIT_ROWS 128u
+#define DEVICE_SOURCE_BYTES 2048u /* sources count in these */
+#define DEVICE_NONE UINT32_MAX
+
+/* Tokens [first, end) of a group; token j is at pos + j; seen by the unit's tokens [row_begin,
+ * row_end). */
+struct device_group {
+	int32_t pos;
+	uint16_t row_begin, row_end;
+	uint16_t first, end;
+	uint32_t pad;
+};
+
+struct device_slot {
+	struct device_group groups[DEVICE_SLOT_GROUPS];
+	uint8_t warps; /* bit w: warp w computes it; in a stage all 4 slots have the same */
+	uint8_t plain; /* bit w: all rows of the warp see all keys */
+	uint8_t wide; /* of a stage, which begins at a multiple of 4 in its unit */
+	/* some row sees some of a group's tokens by position; not in stages, whose groups
+	 * are whole */
+	uint8_t causal;
+	uint8_t run; /* of a stage: stages from here on that the same warps take */
+	uint8_t plain_stage; /* of a stage: bit w: plain in all 4 slots */
+	/* some group has, or may come to have, tokens that not all of its rows see */
+	uint8_t partial;
+	uint8_t pad[9];
+};
+
+/* Where the groups of a slot lie in the pool, for layer and head 0; DEVICE_NONE: no group. */
+struct device_source {
+	uint32_t groups[DEVICE_SLOT_GROUPS];
+};
+
+struct device_unit {
+	uint32_t row; /* first of n_rows in the list */
+	uint32_t n_rows;
+	uint32_t slot;
+	uint32_t n_slots;
+	/* first of n_rows in dests: DEVICE_NONE: the output itself; else a partial's index */
+	uint32_t dest;
+	uint32_t blocks_log2;
+	uint32_t flags;
+	uint32_t block_tokens; /* of a row block */
+};
+
+enum device_unit_flags {
+	DEVICE_UNIT_WIDE = 1, /* has stages */
+	DEVICE_UNIT_DEALT = 2, /* token t is in block t mod 2^blocks_log2, not t / block_tokens */
+	DEVICE_UNIT_OLD = 4, /* nothing of its KV is new, and nothing of it is ever patched */
+};
+
+#define DEVICE_DEST_NOTHING (DEVICE_NONE - 1) /* the row sees nothing of the unit */
+
+/* A row that has no partial or several: [first, first + n_parts). */
+struct device_merge {
+	uint32_t row;
+	uint32_t first;
+	uint32_t n_parts;
+	uint32_t pad;
+};
+
+/* A token row of the list: addresses of head 0, of q and o multiples of 16. o == 0: not wanted, q
+ * is 0 then; lse == 0: not wanted. */
+struct device_row {
+	uint64_t q, o, lse;
+	uint32_t pos;
+	uint32_t pad;
+};
+
+/* A token to append: its K and V of head 0, and the row of the group at source. */
+struct device_token {
+	uint64_t k, v;
+	uint32_t source;
+	uint32_t row;
+};
+
+struct device_shape {
+	uint32_t head_dim;
+	uint32_t bf16;
+	uint32_t n_kv_heads;
+	uint32_t group; /* query heads of a KV head */
+	uint64_t head_bytes; /* from a KV head to the next */
+	float scale_log2; /* softmax scale x log2 e */
+	uint32_t pad;
+};
+
+/* Rows of bytes from anywhere to anywhere. */
+struct device_copy {
+	uint64_t from, to;
+};
+
+/* A word of a program that changes as tokens come. */
+struct device_patch {
+	uint64_t to;
+	uint32_t value;
+	uint32_t pad;
+};
+
+#endif
