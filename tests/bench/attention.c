@@ -420,7 +420,7 @@ static int on_cuda(const struct options *o)
 	if (o->dtype != WORK_FP32)
 		return attention_cuda_main(&cuda);
 	fprintf(stderr, "coppice-bench: --backend cuda takes --dtype fp16 or bf16\n");
-	return 64;
+	return CLI_USAGE;
 }
 
 int attention_main(int argc, char **argv)
