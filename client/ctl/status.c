@@ -34,9 +34,9 @@ static void print_counts(const Coppice__StatusReply *s)
 	printf("  pages      %s in use, %s; %s of %s lent to models\n", text_count(s->n_pages).s,
 	       text_bytes(s->page_bytes).s, text_bytes(s->pool_bytes_used).s,
 	       text_bytes(s->pool_bytes).s);
-	if (s->device_arena_bytes || s->n_awaited)
-		printf("  streams    %s of device arenas; %s lanes await their stream\n",
-		       text_bytes(s->device_arena_bytes).s, text_count(s->n_awaited).s);
+	if (s->device_arena_bytes || s->n_input_waits)
+		printf("  streams    %s of device arenas; %s lanes wait for inputs of theirs\n",
+		       text_bytes(s->device_arena_bytes).s, text_count(s->n_input_waits).s);
 	printf("  tokens     %s matched, %s published, %s dropped as copies; %s pages evicted\n",
 	       text_count(s->tokens_matched).s, text_count(s->tokens_published).s,
 	       text_count(s->tokens_dropped).s, text_count(s->pages_evicted).s);
@@ -70,8 +70,8 @@ static void print_work(const Coppice__StatusReply *s)
 	       text_count(s->rows).s);
 	print_kv_read("KV", s->kv_bytes_read, s->kv_bytes_alone);
 	print_kv_read("decode KV", s->decode_kv_bytes_read, s->decode_kv_bytes_alone);
-	printf("  holds      %s won, %s lost, %s in all\n", text_count(s->holds_won).s,
-	       text_count(s->holds_lost).s, text_duration(s->hold_ns).s);
+	printf("  windows    %s won, %s lost, %s in all\n", text_count(s->windows_won).s,
+	       text_count(s->windows_lost).s, text_duration(s->window_ns).s);
 	printf("  busy       %s (%.1f %%)\n", text_duration(s->busy_ns).s,
 	       100 * ratio(s->busy_ns, s->uptime_ns));
 }
@@ -95,10 +95,10 @@ static void print_tiers(const Coppice__StatusReply *s)
 	       text_count(s->tier_moves).s, text_count(s->tier_wants).s,
 	       text_count(s->tier_wants_failed).s, text_count(s->tier_dropped).s,
 	       text_count(s->tier_altered).s);
-	if (s->n_passes)
-		printf("  passes     %s of attention to longer paths than the pool holds, %s "
+	if (s->n_streamed)
+		printf("  streamed   %s attentions to longer paths than the pool holds, %s "
 		       "staged\n",
-		       text_count(s->n_passes).s, text_bytes(s->staged_bytes).s);
+		       text_count(s->n_streamed).s, text_bytes(s->staged_bytes).s);
 	if (s->tier_error)
 		printf("  file       nothing is written to it any more: %s\n", s->tier_error);
 }

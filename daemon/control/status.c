@@ -43,10 +43,10 @@ static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_sta
 	to->kv_bytes_alone = from->backend.kv_bytes_alone;
 	to->decode_kv_bytes_read = from->decode_kv_bytes_read;
 	to->decode_kv_bytes_alone = from->decode_kv_bytes_alone;
-	to->holds_won = from->holds_won;
-	to->holds_lost = from->holds_lost;
-	to->hold_ns = from->hold_ns;
-	to->n_awaited = from->n_awaited;
+	to->windows_won = from->windows_won;
+	to->windows_lost = from->windows_lost;
+	to->window_ns = from->window_ns;
+	to->n_input_waits = from->n_input_waits;
 	to->busy_ns = from->backend.busy_ns;
 }
 
@@ -111,8 +111,8 @@ static void status_answer(struct request *request)
 	status_of_scheduler(&status, figures);
 	if (figures->has_tiers)
 		status_of_tiers(&status, &figures->tiers, &tiers);
-	status.has_n_passes = status.has_staged_bytes = 1;
-	status.n_passes = figures->n_passes;
+	status.has_n_streamed = status.has_staged_bytes = 1;
+	status.n_streamed = figures->n_streamed;
 	status.staged_bytes = figures->staged_bytes;
 	status.device_arena_bytes = home->device_bytes;
 	if (figures->store.n_devices > 1) {

@@ -194,7 +194,7 @@ static void who_has_met_is_waited_for(void **state)
 	uint64_t won;
 
 	meet(f);
-	won = status(f)->holds_won;
+	won = status(f)->windows_won;
 	pass_us(f, 100);
 	step(f, 0);
 	assert_false(is_done(f, 0));
@@ -202,9 +202,9 @@ static void who_has_met_is_waited_for(void **state)
 	assert_false(is_done(f, 0));
 	step(f, 1);
 	assert_true(is_done(f, 0) && is_done(f, 1));
-	assert_int_equal(status(f)->holds_won, won + 1);
-	assert_int_equal(status(f)->holds_lost, 0);
-	assert_int_equal(status(f)->hold_ns % 100000, 70000);
+	assert_int_equal(status(f)->windows_won, won + 1);
+	assert_int_equal(status(f)->windows_lost, 0);
+	assert_int_equal(status(f)->window_ns % 100000, 70000);
 }
 
 static void nobody_is_waited_for_beyond_the_bound(void **state)
@@ -217,7 +217,7 @@ static void nobody_is_waited_for_beyond_the_bound(void **state)
 	assert_false(is_done(f, 0));
 	pass_us(f, 1);
 	assert_true(is_done(f, 0));
-	assert_int_equal(status(f)->holds_lost, 1);
+	assert_int_equal(status(f)->windows_lost, 1);
 }
 
 static void who_stays_away_is_not_waited_for_again_until_they_meet(void **state)
@@ -238,7 +238,7 @@ static void who_stays_away_is_not_waited_for_again_until_they_meet(void **state)
 	both_go_on(f, 2 * N_LAYERS);
 	assert_int_equal(status(f)->decode_sessions - sessions,
 			 2 * (status(f)->decode_jobs - jobs));
-	assert_int_equal(status(f)->holds_lost, 1);
+	assert_int_equal(status(f)->windows_lost, 1);
 }
 
 /* Who boards for somebody who does not come waits once. */
@@ -324,7 +324,7 @@ static void nobody_waits_for_who_shares_nothing(void **state)
 		step(f, 0);
 		assert_true(is_done(f, 0));
 	}
-	assert_int_equal(status(f)->hold_ns, 0);
+	assert_int_equal(status(f)->window_ns, 0);
 }
 
 static void who_closes_is_not_waited_for(void **state)

@@ -45,13 +45,13 @@ static void a_streamed_step_runs_once_its_ticket_is_ready(void **state)
 	set_ready(f, ticket - 1);
 	go_rounds(f, ROUNDS);
 	assert_int_equal(ring_done(f->c.lane), ticket - 1);
-	assert_int_equal(harness_status(&f->h).n_awaited, 1);
+	assert_int_equal(harness_status(&f->h).n_input_waits, 1);
 	for (uint32_t i = 0; i < 4 * 2 * 16; i++)
 		v[i] = 3; /* the inputs come after the submission */
 	set_ready(f, ticket);
 	assert_ends(client_wait(&f->c, ticket), 0, ABI_OK);
 	assert_true(o[0] == 3 && o[4 * 4 * 16 - 1] == 3);
-	assert_int_equal(harness_status(&f->h).n_awaited, 0);
+	assert_int_equal(harness_status(&f->h).n_input_waits, 0);
 }
 
 static void layers_may_be_queued_ahead(void **state)

@@ -45,15 +45,15 @@ struct sched_status {
 	struct store_stats store;
 	struct store_tiers_stats tiers; /* of no use where has_tiers is false */
 	bool has_tiers;
-	uint64_t n_passes, staged_bytes; /* of streamed attention */
+	uint64_t n_streamed, staged_bytes; /* of streamed attention */
 	struct backend_counters backend;
 	uint64_t n_sessions, n_lanes;
 	uint64_t entries, entries_failed;
 	uint64_t plans_ahead; /* made ahead, and taken */
 	uint64_t batches, decode_jobs, decode_sessions, prefill_jobs;
 	uint64_t decode_kv_bytes_read, decode_kv_bytes_alone;
-	uint64_t holds_won, holds_lost, hold_ns;
-	uint64_t n_awaited; /* lanes whose step awaits a stream */
+	uint64_t windows_won, windows_lost, window_ns;
+	uint64_t n_input_waits; /* lanes whose step awaits a stream */
 	uint64_t device_page_bytes[GROUP_DEVICES_MAX]; /* of pages in use, of each device */
 	bool draining;
 };

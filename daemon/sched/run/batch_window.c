@@ -247,9 +247,9 @@ static void count_wait(struct sched_core *core, const struct group *g)
 
 	if (!g->due_ns)
 		return;
-	core->stats.hold_ns += core->now_ns - g->first_ns;
-	core->stats.holds_won += !lost;
-	core->stats.holds_lost += lost;
+	core->stats.window_ns += core->now_ns - g->first_ns;
+	core->stats.windows_won += !lost;
+	core->stats.windows_lost += lost;
 }
 
 static void group_run(struct window *w, const struct group *g)

@@ -443,12 +443,12 @@ static int verb_status(struct sched *s, struct sched_request *rq)
 	store_stats(s->core.store, &out->store);
 	store_tiers_stats(s->core.store, &out->tiers);
 	out->has_tiers = s->tiers.on;
-	out->n_passes = s->streamed.n_done;
+	out->n_streamed = s->streamed.n_done;
 	out->staged_bytes = s->streamed.staged_bytes;
 	s->core.ops->counters(s->core.backend, &out->backend);
 	out->n_sessions = s->n_sessions;
 	out->n_lanes = s->lanes.n;
-	out->n_awaited = input_wait_n(&s->input_wait);
+	out->n_input_waits = input_wait_n(&s->input_wait);
 	for (uint32_t i = 0; i < out->store.n_devices && i < GROUP_DEVICES_MAX; i++)
 		out->device_page_bytes[i] = store_device_bytes(s->core.store, i);
 	out->draining = s->core.draining;
