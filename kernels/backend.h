@@ -394,6 +394,9 @@ struct backend_ops {
 	/* What has failed for good, in a sentence; NULL: nothing. The pointer itself is NULL where
 	 * nothing can fail. Does not block. */
 	const char *(*fault)(struct backend *b);
+	/* What works, but not as well as it might, since it was opened: a sentence; NULL: nothing.
+	 * The pointer itself is NULL where there is never anything. */
+	const char *(*notice)(struct backend *b);
 	/* How the planner should weigh things on this backend. */
 	uint32_t (*tile_rows)(struct backend *b, const struct work_shape *shape);
 	/* NULL: KV stays in the pool. */

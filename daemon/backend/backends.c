@@ -58,16 +58,12 @@ static int open_group(const struct config *config, const struct backend_config *
 				     .timeout_ms = GROUP_TIMEOUT_MS,
 				     .watch_us = SPINS_A_LAYER * config->spin_us};
 	struct backend_config all = *of;
-	int r;
 
 	names_read(config, &names);
 	for (uint32_t i = 0; i < names.n; i++)
 		devices[i] = (struct group_device){ops, names.names[i]};
 	all.group = &group;
-	r = backend_group.open(&all, ret, why, WHY_BYTES);
-	if (r == 0 && group_notice(*ret))
-		log_warning("%s", group_notice(*ret));
-	return r;
+	return backend_group.open(&all, ret, why, WHY_BYTES);
 }
 
 static void name_group(const struct config *config, const struct backend_ops *ops,
@@ -155,6 +151,14 @@ static int pool_find(const struct config *config, const struct backend_ops *ops,
 	return 0;
 }
 
+static void log_notice(const struct opened_backend *opened)
+{
+	const char *notice = opened->ops->notice ? opened->ops->notice(opened->backend) : NULL;
+
+	if (notice)
+		log_warning("%s", notice);
+}
+
 static int open_with(struct config *config, const struct backend_ops *ops, void *module,
 		     struct opened_backend *ret, char *why)
 {
@@ -177,6 +181,7 @@ static int open_with(struct config *config, const struct backend_ops *ops, void 
 	*ret = (struct opened_backend){.ops = ops, .backend = backend, .module = module};
 	if (!one)
 		name_group(config, ops, ret);
+	log_notice(ret);
 	config->pool_bytes = of.pool_bytes;
 	return 0;
 }

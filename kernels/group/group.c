@@ -509,6 +509,14 @@ const char *group_notice(const struct backend *b)
 	return b->notice[0] ? b->notice : NULL;
 }
 
+/* Of how they meet; else what one of them says, as all are of one kind. */
+static const char *group_says(struct backend *b)
+{
+	if (b->notice[0] || !b->ops->notice)
+		return group_notice(b);
+	return b->ops->notice(b->devices[0].backend);
+}
+
 static void group_counters(struct backend *b, struct backend_counters *ret)
 {
 	*ret = b->counters;
@@ -574,5 +582,6 @@ const struct backend_ops backend_group = {
 	.counters = group_counters,
 	.cost = group_cost,
 	.fault = group_fault,
+	.notice = group_says,
 	.tile_rows = group_tile_rows,
 };

@@ -3,6 +3,7 @@
  * machine of one or two GPUs, or none.
  */
 #include "kernels/cuda/device/card.h"
+#include "kernels/cuda/schedule/costs.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -186,6 +187,22 @@ static void test_a_gpu_older_than_ampere_is_said(void **state)
 	assert_int_equal(found("0").major, 8);
 }
 
+static void test_a_gpu_newer_than_its_code_is_said_and_planned_for_by_that(void **state)
+{
+	const struct card blackwell = {.name = "GPU of tests", .major = 10, .minor = 0};
+	const struct card ampere = {.name = "GPU of tests", .major = 8, .minor = 6};
+	char said[240] = "";
+
+	(void)state;
+	assert_true(card_runs_other_code(&blackwell, CODE_MMA, said, sizeof(said)));
+	assert_non_null(
+		strstr(said, "GPU of tests (compute capability 10.0) runs the portable code"));
+	assert_string_equal(costs_find(CODE_MMA)->architecture, "sm_80");
+	assert_false(card_runs_other_code(&ampere, CODE_MMA, said, sizeof(said)));
+	assert_false(card_runs_other_code(&blackwell, CODE_WGMMA, said, sizeof(said)));
+	assert_string_equal(costs_find(CODE_WGMMA)->architecture, "sm_90");
+}
+
 static void test_too_little_memory_is_said(void **state)
 {
 	(void)state;
@@ -261,6 +278,7 @@ int main(void)
 		CASE(test_a_driver_without_a_gpu_is_said),
 		CASE(test_a_driver_that_does_not_start_is_said),
 		CASE(test_a_gpu_older_than_ampere_is_said),
+		CASE(test_a_gpu_newer_than_its_code_is_said_and_planned_for_by_that),
 		CASE(test_too_little_memory_is_said),
 		CASE(test_a_pool_is_usually_a_share_of_what_is_free),
 		CASE(test_a_share_of_more_than_is_free_is_said),

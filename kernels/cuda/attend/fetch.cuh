@@ -267,6 +267,14 @@ __device__ inline uint32_t draw(const struct device_attend &a)
 	return gridDim.x + atomicInc(&a.ticket[0], a.n_entries);
 }
 
+/* By the first lane; to the others the answer means nothing. The wait is over at once where it is
+ * not the first. */
+__device__ inline uint32_t draw_for(const struct device_attend &a, uint32_t lane)
+{
+	launch_wait();
+	return a.n_entries > gridDim.x && lane == 0 ? draw(a) : a.n_entries;
+}
+
 /* The last block to end leaves the counters as it found them. */
 __device__ inline void return_tickets(const struct device_attend &a)
 {
@@ -332,7 +340,7 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 
 	for (;; to.step()) {
 		struct work *work = (struct work *)(shared + at::work) + to.slot;
-		uint32_t next = a.n_entries;
+		uint32_t next;
 		bool over = ticket >= a.n_entries;
 
 		/* a program that the launch before makes says nothing yet */
@@ -353,11 +361,16 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 		__syncwarp();
 		if (over)
 			break;
-		if (a.n_entries > gridDim.x && f.lane == 0)
-			next = draw(a);
+		/* tickets are the launch's own once the one before has ended: where KV that is old
+		 * was asked for without waiting, they are drawn behind it */
+		if (waited)
+			next = draw_for(a, f.lane);
 		fetch_unit<DIM, SLOTS>(f, now.unit, now.head, now.first);
 		if (f.early != NO_LIMIT)
 			await_q(f);
+		if (!waited)
+			next = draw_for(a, f.lane);
+		waited = true;
 		ticket = __shfl_sync(~0u, next, 0);
 		if (ticket < a.n_entries)
 			now = read_entry(a, ticket, f.lane);

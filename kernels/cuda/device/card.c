@@ -1,4 +1,7 @@
-/* card.c - see card.h. */
+/*
+ * card.c - which GPU computes; see card.h. Nothing here allocates on a device, and what is refused
+ * is refused before anything was: the sentence says what to do instead.
+ */
 #include "card.h"
 #include "kernels/say.h"
 
@@ -12,6 +15,9 @@
 /* Of what is free at start. Device arenas, summaries and what clients compute with come later, and
  * are of the same memory: a pool that has grown gives back extents only as they become empty. */
 #define USUAL_PERCENT 80
+
+#define FIRST_WITH_CODE \
+	9 /* compute capability from which on there is code of its own to be missed */
 
 struct card_room {
 	size_t free_bytes, all_bytes;
@@ -165,4 +171,16 @@ int card_find(const struct backend_config *config, struct card *ret, char *error
 			     .n_blocks = (uint32_t)prop.multiProcessorCount};
 	snprintf(ret->name, sizeof(ret->name), "%.63s", prop.name);
 	return 0;
+}
+
+bool card_runs_other_code(const struct card *card, enum code code, char *ret, size_t bytes)
+{
+	if (card->major < FIRST_WITH_CODE || code != CODE_MMA)
+		return false;
+	say(ret, bytes,
+	    "%s (compute capability %d.%d) runs the portable code, made for %s, and is planned for "
+	    "by its figures: "
+	    "slower than it could be",
+	    card->name, card->major, card->minor, code_name(code));
+	return true;
 }

@@ -3,7 +3,9 @@
 #ifndef COPPICE_CUDA_CARD_H
 #define COPPICE_CUDA_CARD_H
 
+#include "code.h"
 #include "kernels/backend.h"
+#include "kernels/must_check.h"
 
 struct card {
 	int device; /* index */
@@ -14,11 +16,15 @@ struct card {
 
 /* The one that the config names, made the calling thread's. -EINVAL where there is none or it
  * cannot; -ENOMEM where the pool does not fit beside what is in use. Blocks. */
-int card_find(const struct backend_config *config, struct card *ret, char *error,
-	      size_t error_bytes);
+MUST_CHECK int card_find(const struct backend_config *config, struct card *ret, char *error,
+			 size_t error_bytes);
+/* What the card runs is not what was made for it: a sentence. False: it is. */
+bool card_runs_other_code(const struct card *card, enum code code, char *ret, size_t bytes);
 /* backend_ops' memory. The device is made the calling thread's. */
-int card_memory(const char *device, struct backend_memory *ret, char *error, size_t error_bytes);
+MUST_CHECK int card_memory(const char *device, struct backend_memory *ret, char *error,
+			   size_t error_bytes);
 /* backend_ops' kind. As above. */
-int card_kind(const char *device, struct backend_kind *ret, char *error, size_t error_bytes);
+MUST_CHECK int card_kind(const char *device, struct backend_kind *ret, char *error,
+			 size_t error_bytes);
 
 #endif

@@ -86,6 +86,7 @@ static int cuda_open(const struct backend_config *config, struct backend **ret, 
 		return -ENOMEM;
 	}
 	b->device = card.device;
+	card_runs_other_code(&card, device_code(), b->notice, sizeof(b->notice));
 	r = open_parts(b, config, &card, error, error_bytes);
 	if (r) {
 		cuda_close(b);
@@ -340,6 +341,11 @@ static void cuda_counters(struct backend *b, struct backend_counters *ret)
 	*ret = b->batch.counters;
 }
 
+static const char *cuda_notice(struct backend *b)
+{
+	return b->notice[0] ? b->notice : NULL;
+}
+
 /* All multiprocessors at work; rows as where many share KV. */
 static void cuda_cost(struct backend *b, const struct work_shape *shape, struct backend_cost *ret)
 {
@@ -392,6 +398,7 @@ static const struct backend_ops ops = {
 	.counters = cuda_counters,
 	.cost = cuda_cost,
 	.fault = cuda_fault,
+	.notice = cuda_notice,
 	.tile_rows = cuda_tile_rows,
 	.tier = &backend_tier_ops,
 };

@@ -21,6 +21,7 @@ struct backend {
 	struct summary_room summaries;
 	struct estimate_room estimate;
 	char fault[240]; /* what it was */
+	char notice[240]; /* empty: none */
 };
 
 /* backend.c */
