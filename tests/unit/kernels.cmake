@@ -14,5 +14,6 @@ endforeach()
 
 # Host code of the GPU's backend over a runtime of the test's own: needs CUDA's headers alone.
 if(COPPICE_CUDA_INCLUDE)
-	coppice_test(NAME tier_cuda_test SOURCES unit/tier_cuda_test.c LIBS cuda_host coppice_kernels LABELS unit)
+	coppice_test(NAME tier_runs_cuda_test SOURCES unit/tier_runs_cuda_test.c unit/fake_copies.c LIBS cuda_host coppice_kernels LABELS unit)
+	coppice_test(NAME tier_cuda_test SOURCES unit/tier_cuda_test.c unit/fake_copies.c LIBS cuda_host coppice_kernels LABELS unit)
 endif()
