@@ -1,33 +1,16 @@
-/* agent.c - see agent.h. */
+/*
+ * agent.c - what a run needs, made in the order in which it can fail most cheaply: the model's files,
+ * the prompts, the daemon, memory.
+ */
 #include "agent.h"
 
-#include "report.h"
+#include "llama_load.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000ull + now.tv_nsec;
-}
-
-static void tell(struct agent *agent, const char *what, uint32_t stream, uint32_t done, uint32_t of)
-{
-	const uint64_t now = now_ns();
-	if (!agent->options->progress || (now - agent->told_ns < 1000000000u && done < of))
-		return;
-	agent->told_ns = now;
-	fprintf(stderr, "%s %u: %u of %u tokens\n", what, stream, done, of);
-}
-
-/* ---- set-up --------------------------------------------------------------------------------- */
 
 static int make_streams(struct agent *agent, struct fault *fault)
 {
@@ -108,7 +91,7 @@ static int set_up(struct agent *agent, struct fault *fault)
 	return r;
 }
 
-static void tear_down(struct agent *agent)
+void agent_done(struct agent *agent)
 {
 	for (uint32_t i = 0; i < agent->n_streams; i++)
 		stream_done(&agent->streams[i]);
@@ -123,143 +106,27 @@ static void tear_down(struct agent *agent)
 	free(agent->logits);
 }
 
-/* ---- prefill -------------------------------------------------------------------------------- */
-
-/* Tokens [begin, begin + n) of the prompt; logits of the last one once the prompt is complete. */
-static int prefill_chunk(struct agent *agent, struct stream *s, uint32_t begin, uint32_t n,
-			 struct fault *fault)
+static int set_name(struct agent *agent, struct fault *fault)
 {
-	int r = daemon_seq_extend(&agent->daemon, &s->seq, s->prompt + begin, n, fault);
+	const struct options *o = agent->options;
+	if (o->model_name) {
+		agent->name = o->model_name;
+		return 0;
+	}
+	if (!realpath(o->model_dir, agent->folder))
+		return fault_set(fault, -errno, "%s: %s", o->model_dir, strerror(errno));
+	agent->name = basename(agent->folder);
+	return 0;
+}
+
+int agent_init(struct agent *agent, const struct options *options,
+	       const volatile sig_atomic_t *stop, struct fault *fault)
+{
+	*agent = (struct agent){.options = options, .stop = stop};
+	int r = set_name(agent, fault);
+	if (r == 0)
+		r = set_up(agent, fault);
 	if (r < 0)
-		return r;
-	for (uint32_t i = 0; i < n; i++)
-		agent->positions[i] = begin + i;
-	agent->parts[0] = (struct attention_part){.seq = &s->seq, .n_rows = n};
-	agent->wanted[0] = n - 1;
-	const struct llama_batch batch = {
-		.n_rows = n,
-		.ids = s->prompt + begin,
-		.positions = agent->positions,
-		.parts = agent->parts,
-		.n_parts = 1,
-		.wanted = agent->wanted,
-		.n_wanted = begin + n == s->n_prompt,
-	};
-	return llama_forward(&agent->pass, &batch, agent->logits, fault);
-}
-
-static int open_stream(struct agent *agent, struct stream *s, struct fault *fault)
-{
-	struct coppice_match match;
-	const uint64_t began_ns = now_ns();
-	int r = daemon_seq_open(&agent->daemon, s->prompt, s->n_prompt, &s->seq, &match, fault);
-	if (r < 0)
-		return r;
-	s->n_cached = match.cached;
-	r = daemon_seq_settle(&agent->daemon, &s->seq, &match, fault);
-	s->n_waited = match.cached - s->n_cached;
-	agent->wait_ns += now_ns() - began_ns;
-	return r;
-}
-
-static int prefill(struct agent *agent, uint32_t index, struct fault *fault)
-{
-	struct stream *s = &agent->streams[index];
-	int r = open_stream(agent, s, fault);
-	const uint64_t began_ns = now_ns();
-	uint32_t at = s->n_cached + s->n_waited;
-	while (r == 0 && at < s->n_prompt) {
-		const uint32_t left = s->n_prompt - at, chunk = agent->options->chunk;
-		const uint32_t n = left < chunk ? left : chunk;
-		r = prefill_chunk(agent, s, at, n, fault);
-		at += n;
-		s->n_computed += n;
-		tell(agent, "prefill", index, at, s->n_prompt);
-	}
-	if (r == 0)
-		report_choice(agent, index, stream_continue(s, agent->logits));
-	agent->prefill_ns += now_ns() - began_ns;
-	return r;
-}
-
-/* ---- decode --------------------------------------------------------------------------------- */
-
-/* One more token for every stream, in one pass. */
-static int decode_step(struct agent *agent, struct fault *fault)
-{
-	for (uint32_t i = 0; i < agent->n_streams; i++) {
-		struct stream *s = &agent->streams[i];
-		agent->ids[i] = s->choices[s->n_choices - 1].id;
-		agent->positions[i] = s->n_prompt + s->n_choices - 1;
-		agent->parts[i] = (struct attention_part){.seq = &s->seq, .n_rows = 1};
-		agent->wanted[i] = i;
-		int r = daemon_seq_extend(&agent->daemon, &s->seq, &agent->ids[i], 1, fault);
-		if (r < 0)
-			return r;
-	}
-	const struct llama_batch batch = {
-		.n_rows = agent->n_streams,
-		.ids = agent->ids,
-		.positions = agent->positions,
-		.parts = agent->parts,
-		.n_parts = agent->n_streams,
-		.wanted = agent->wanted,
-		.n_wanted = agent->n_streams,
-	};
-	return llama_forward(&agent->pass, &batch, agent->logits, fault);
-}
-
-static int decode(struct agent *agent, struct fault *fault)
-{
-	const uint64_t began_ns = now_ns();
-	const uint32_t n_vocab = agent->model.config.n_vocab, n_tokens = agent->options->n_tokens;
-	int r = 0;
-	for (uint32_t n = 1; n < n_tokens && r == 0; n++) {
-		r = decode_step(agent, fault);
-		for (uint32_t i = 0; r == 0 && i < agent->n_streams; i++)
-			report_choice(agent, i,
-				      stream_continue(&agent->streams[i],
-						      agent->logits + (size_t)i * n_vocab));
-		tell(agent, "decode", 0, n + 1, n_tokens);
-	}
-	agent->decode_ns = now_ns() - began_ns;
-	return r;
-}
-
-/* ---- the run -------------------------------------------------------------------------------- */
-
-/* Prompts one after the other: what the first computes, the next find. */
-static int work(struct agent *agent, struct fault *fault)
-{
-	const struct timespec delay = {
-		.tv_sec = agent->options->start_delay_ms / 1000,
-		.tv_nsec = agent->options->start_delay_ms % 1000 * 1000000l,
-	};
-	int r = 0;
-	if (nanosleep(&delay, NULL) < 0)
-		return fault_set(fault, -EINTR, "interrupted");
-	for (uint32_t i = 0; i < agent->n_streams && r == 0; i++)
-		r = prefill(agent, i, fault);
-	if (r == 0)
-		r = decode(agent, fault);
-	return r;
-}
-
-int agent_run(const struct options *options, const volatile sig_atomic_t *stop, struct fault *fault)
-{
-	char folder[PATH_MAX];
-	struct agent agent = {.options = options, .stop = stop, .name = options->model_name};
-	if (!agent.name) {
-		if (!realpath(options->model_dir, folder))
-			return fault_set(fault, -errno, "%s: %s", options->model_dir,
-					 strerror(errno));
-		agent.name = basename(folder);
-	}
-	int r = set_up(&agent, fault);
-	if (r == 0)
-		r = work(&agent, fault);
-	if (r == 0)
-		r = report_end(&agent, fault);
-	tear_down(&agent);
+		agent_done(agent);
 	return r;
 }

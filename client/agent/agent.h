@@ -1,6 +1,5 @@
 /*
- * agent.h - a run of coppice-agent: load the model, open the prompts, compute what is missing,
- * decode, report.
+ * agent.h - what a run of coppice-agent works with: the model, the prompts, the daemon.
  */
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
@@ -10,10 +9,13 @@
 #include "options.h"
 #include "stream.h"
 
+#include <limits.h>
+
 struct agent {
 	const struct options *options;
 	const volatile sig_atomic_t *stop;
-	const char *name; /* of the model */
+	const char *name; /* of the model: borrowed, or in folder */
+	char folder[PATH_MAX];
 	struct llama model;
 	struct daemon_attention daemon;
 	struct llama_pass pass;
@@ -26,9 +28,10 @@ struct agent {
 	uint64_t told_ns; /* when progress was last told */
 };
 
-/* The whole run; text, ids and report go where options say. Blocks. 0, or -errno and a sentence:
- * -EINTR once *stop is set. */
-int agent_run(const struct options *options, const volatile sig_atomic_t *stop,
-	      struct fault *fault);
+/* Loads the model, reads the prompts and connects to the daemon. options and stop outlive it. Blocks.
+ * 0, or -errno and a sentence. */
+MUST_CHECK int agent_init(struct agent *agent, const struct options *options,
+			  const volatile sig_atomic_t *stop, struct fault *fault);
+void agent_done(struct agent *agent);
 
 #endif

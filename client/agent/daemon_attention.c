@@ -1,4 +1,11 @@
-/* daemon_attention.c - see daemon_attention.h. */
+/*
+ * daemon_attention.c - how an app takes attention from coppiced: the part to copy from.
+ *
+ * Once: connect, open the model, make a lane and an arena. For each sequence: open it on its prompt,
+ * wait for what others compute of it. For each pass: announce the new tokens, then for each layer
+ * write Q, K and V into the arena, step, wait, read O. A lane is a queue of its own, so that an entry
+ * that finds it full waits for what is in it.
+ */
 #include "daemon_attention.h"
 
 #include <assert.h>
@@ -171,22 +178,21 @@ void daemon_attention_close(struct daemon_attention *self)
 }
 
 int daemon_seq_open(struct daemon_attention *self, const uint32_t *ids, uint32_t n,
-		    struct daemon_seq *ret, struct coppice_match *ret_match, struct fault *fault)
+		    struct daemon_seq *ret, struct fault *fault)
 {
 	struct daemon_seq seq = {0};
 	int r = coppice_seq_open(self->lane, self->model, ids, n, self->options.salt, &seq.handle,
-				 ret_match);
+				 &seq.match);
 	if (r < 0)
 		return fail(self, r, "the prompt was not opened", fault);
 	*ret = seq;
 	return 0;
 }
 
-int daemon_seq_settle(struct daemon_attention *self, struct daemon_seq *seq,
-		      struct coppice_match *match, struct fault *fault)
+int daemon_seq_wait(struct daemon_attention *self, struct daemon_seq *seq, struct fault *fault)
 {
-	while (match->pending && !match->claimed) {
-		int r = coppice_seq_wait(seq->handle, SLICE_NS, match);
+	while (seq->match.pending && !seq->match.claimed) {
+		int r = coppice_seq_wait(seq->handle, SLICE_NS, &seq->match);
 		if (r < 0 && r != -ETIMEDOUT)
 			return fail(self, r, "waiting for the prompt failed", fault);
 		if (stopped(self))
@@ -199,14 +205,13 @@ int daemon_seq_extend(struct daemon_attention *self, struct daemon_seq *seq, con
 		      uint32_t n, struct fault *fault)
 {
 	int r;
-	while ((r = coppice_seq_extend(seq->handle, ids, n, &seq->extend_ticket)) == -EAGAIN) {
+	while ((r = coppice_seq_extend(seq->handle, ids, n, &self->last_ticket)) == -EAGAIN) {
 		r = drain(self, fault);
 		if (r < 0)
 			return r;
 	}
 	if (r < 0)
 		return fail(self, r, "no room for the next tokens", fault);
-	self->last_ticket = seq->extend_ticket;
 	return 0;
 }
 

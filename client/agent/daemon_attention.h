@@ -38,24 +38,24 @@ struct daemon_attention {
 /* A sequence; what an attention_part's seq points to. */
 struct daemon_seq {
 	struct coppice_seq *handle; /* owned */
-	uint64_t extend_ticket; /* of the newest extension */
+	struct coppice_match match; /* of its prompt, as far as is known */
 };
 
 /* Connects and makes model, arena and lane. base.run is coppice_step and its wait. Blocks. */
-int daemon_attention_open(struct daemon_attention *ret, const struct daemon_options *options,
-			  struct fault *fault);
+MUST_CHECK int daemon_attention_open(struct daemon_attention *ret,
+				     const struct daemon_options *options, struct fault *fault);
 /* Its sequences must be closed. A zeroed struct is fine. */
 void daemon_attention_close(struct daemon_attention *self);
 
 /* Opens a sequence on a prompt. Blocks. */
-int daemon_seq_open(struct daemon_attention *self, const uint32_t *ids, uint32_t n,
-		    struct daemon_seq *ret, struct coppice_match *ret_match, struct fault *fault);
-/* Waits until what is missing of the prompt is ours to compute; updates *match. Blocks. */
-int daemon_seq_settle(struct daemon_attention *self, struct daemon_seq *seq,
-		      struct coppice_match *match, struct fault *fault);
+MUST_CHECK int daemon_seq_open(struct daemon_attention *self, const uint32_t *ids, uint32_t n,
+			       struct daemon_seq *ret, struct fault *fault);
+/* Waits until what its match lacks of the prompt is ours to compute. Blocks. */
+MUST_CHECK int daemon_seq_wait(struct daemon_attention *self, struct daemon_seq *seq,
+			       struct fault *fault);
 /* Announces the next n tokens. Blocks only while the lane is full. */
-int daemon_seq_extend(struct daemon_attention *self, struct daemon_seq *seq, const uint32_t *ids,
-		      uint32_t n, struct fault *fault);
+MUST_CHECK int daemon_seq_extend(struct daemon_attention *self, struct daemon_seq *seq,
+				 const uint32_t *ids, uint32_t n, struct fault *fault);
 /* A zeroed struct is fine. */
 void daemon_seq_close(struct daemon_seq *seq);
 

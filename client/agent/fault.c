@@ -1,4 +1,7 @@
-/* fault.c - see fault.h. */
+/*
+ * fault.c - the sentence is cut off where it is longer than a fault: what matters stands at its
+ * beginning.
+ */
 #include "fault.h"
 
 #include <stdarg.h>

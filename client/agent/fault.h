@@ -4,6 +4,8 @@
 #ifndef AGENT_FAULT_H
 #define AGENT_FAULT_H
 
+#include "proto/cli/must_check.h"
+
 struct fault {
 	char text[640];
 };

@@ -1,4 +1,7 @@
-/* file.c - see file.h. */
+/*
+ * file.c - reads to the end rather than by the size that is said beforehand: a pipe has none, and a
+ * file may grow meanwhile.
+ */
 #include "file.h"
 
 #include <endian.h>

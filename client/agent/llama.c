@@ -1,4 +1,10 @@
-/* llama.c - see llama.h: the forward pass. */
+/*
+ * llama.c - the forward pass: layer by layer, all rows of a batch at once.
+ *
+ * Q, K and V of a row lie behind each other in `wide` until they have been turned by position; then
+ * they go to the attention's memory in its dtype. The rows of a product are computed each as if they
+ * were alone (vec.h), so a batch is as good as its rows one by one.
+ */
 #include "llama.h"
 
 #include <assert.h>
@@ -57,24 +63,31 @@ void llama_pass_done(struct llama_pass *pass)
 	*pass = (struct llama_pass){0};
 }
 
-static void product(const struct llama_pass *pass, const float *x, size_t x_stride,
-		    const struct vec_matrix *w, float *y, size_t y_stride, uint32_t n_rows)
+/* Rows of a matrix, stride elements apart. */
+struct rows {
+	float *at;
+	size_t stride;
+};
+
+/* out = in w'. */
+static void product(const struct llama_pass *pass, struct rows in, const struct vec_matrix *w,
+		    struct rows out, uint32_t n_rows)
 {
-	pass->model->ops->matmul(&(struct vec_product){.x = x,
-						       .x_stride = x_stride,
+	pass->model->ops->matmul(&(struct vec_product){.x = in.at,
+						       .x_stride = in.stride,
 						       .w = w,
-						       .y = y,
-						       .y_stride = y_stride,
+						       .y = out.at,
+						       .y_stride = out.stride,
 						       .n_rows = n_rows});
 }
 
 /* x += in w'. */
-static void product_into_x(struct llama_pass *pass, const float *in, size_t in_stride,
-			   const struct vec_matrix *w, uint32_t n_rows)
+static void product_into_x(struct llama_pass *pass, struct rows in, const struct vec_matrix *w,
+			   uint32_t n_rows)
 {
 	const uint32_t hidden = pass->model->config.hidden;
-	pass->model->ops->matmul(&(struct vec_product){.x = in,
-						       .x_stride = in_stride,
+	pass->model->ops->matmul(&(struct vec_product){.x = in.at,
+						       .x_stride = in.stride,
 						       .w = w,
 						       .y = pass->x,
 						       .y_stride = hidden,
@@ -150,17 +163,19 @@ static int attend(struct llama_pass *pass, uint32_t layer, const struct llama_ba
 	const struct llama_layer *w = &pass->model->layers[layer];
 	struct attention *a = pass->attention;
 	const size_t q = q_width(c), kv = kv_width(c), stride = q + 2 * kv;
+	const struct rows h = {pass->h, c->hidden};
+	float *wide = pass->wide;
 	norm_rows(pass, w->attn_norm, batch->n_rows);
-	product(pass, pass->h, c->hidden, &w->q, pass->wide, stride, batch->n_rows);
-	product(pass, pass->h, c->hidden, &w->k, pass->wide + q, stride, batch->n_rows);
-	product(pass, pass->h, c->hidden, &w->v, pass->wide + q + kv, stride, batch->n_rows);
+	product(pass, h, &w->q, (struct rows){wide, stride}, batch->n_rows);
+	product(pass, h, &w->k, (struct rows){wide + q, stride}, batch->n_rows);
+	product(pass, h, &w->v, (struct rows){wide + q + kv, stride}, batch->n_rows);
 	for (size_t i = 0; i < batch->n_rows; i++)
-		hand_over(pass, i, pass->wide + i * stride);
+		hand_over(pass, i, wide + i * stride);
 	int r = a->run(a, layer, batch->parts, batch->n_parts, fault);
 	if (r < 0)
 		return r;
-	pass->model->ops->widen(pass->wide, a->o, a->dtype, batch->n_rows * q);
-	product_into_x(pass, pass->wide, q, &w->o, batch->n_rows);
+	pass->model->ops->widen(wide, a->o, a->dtype, batch->n_rows * q);
+	product_into_x(pass, (struct rows){wide, q}, &w->o, batch->n_rows);
 	return 0;
 }
 
@@ -169,14 +184,14 @@ static void feed_forward(struct llama_pass *pass, uint32_t layer, uint32_t n_row
 	const struct llama_config *c = &pass->model->config;
 	const struct llama_layer *w = &pass->model->layers[layer];
 	const size_t stride = 2 * (size_t)c->intermediate;
+	const struct rows h = {pass->h, c->hidden}, gate = {pass->wide, stride};
+	const struct rows up = {pass->wide + c->intermediate, stride};
 	norm_rows(pass, w->mlp_norm, n_rows);
-	product(pass, pass->h, c->hidden, &w->gate, pass->wide, stride, n_rows);
-	product(pass, pass->h, c->hidden, &w->up, pass->wide + c->intermediate, stride, n_rows);
+	product(pass, h, &w->gate, gate, n_rows);
+	product(pass, h, &w->up, up, n_rows);
 	for (size_t i = 0; i < n_rows; i++)
-		pass->model->ops->swiglu(pass->wide + i * stride,
-					 pass->wide + i * stride + c->intermediate,
-					 c->intermediate);
-	product_into_x(pass, pass->wide, stride, &w->down, n_rows);
+		pass->model->ops->swiglu(gate.at + i * stride, up.at + i * stride, c->intermediate);
+	product_into_x(pass, gate, &w->down, n_rows);
 }
 
 static void head(struct llama_pass *pass, const struct llama_batch *batch, float *logits)
@@ -186,7 +201,8 @@ static void head(struct llama_pass *pass, const struct llama_batch *batch, float
 		pass->model->ops->rmsnorm(pass->h + i * c->hidden,
 					  pass->x + (size_t)batch->wanted[i] * c->hidden,
 					  pass->model->norm, c->hidden, c->norm_eps);
-	product(pass, pass->h, c->hidden, &pass->model->head, logits, c->n_vocab, batch->n_wanted);
+	product(pass, (struct rows){pass->h, c->hidden}, &pass->model->head,
+		(struct rows){logits, c->n_vocab}, batch->n_wanted);
 }
 
 int llama_forward(struct llama_pass *pass, const struct llama_batch *batch, float *logits,

@@ -35,10 +35,6 @@ struct llama {
 	double *inv_freq; /* owned, [head_dim / 2]: radians a position */
 };
 
-/* Maps and checks the model in dir (config.json and safetensors). 0, or -errno and a sentence. */
-int llama_load(const char *dir, struct llama *ret, struct fault *fault);
-/* A zeroed struct is fine. */
-void llama_done(struct llama *model);
 /* K and V of one token over all layers. */
 uint64_t llama_kv_bytes_per_token(const struct llama *model, enum coppice_dtype dtype);
 
@@ -57,16 +53,16 @@ struct llama_batch {
 struct llama_pass {
 	const struct llama *model;
 	struct attention *attention;
-	float *x, *h,
-		*wide; /* owned: [rows][hidden] twice; [rows] of the widest intermediate, twice */
+	float *x, *h; /* owned: [rows][hidden] */
+	float *wide; /* owned: [rows] of the widest intermediate, twice */
 	float *turns; /* owned: [rows][head_dim / 2] cosine and sine */
 };
 
-int llama_pass_init(struct llama_pass *pass, const struct llama *model, struct attention *attention,
-		    struct fault *fault);
+MUST_CHECK int llama_pass_init(struct llama_pass *pass, const struct llama *model,
+			       struct attention *attention, struct fault *fault);
 void llama_pass_done(struct llama_pass *pass);
 /* Runs the batch; logits [n_wanted][n_vocab]. Blocks in attention. 0, or -errno and a sentence. */
-int llama_forward(struct llama_pass *pass, const struct llama_batch *batch, float *logits,
-		  struct fault *fault);
+MUST_CHECK int llama_forward(struct llama_pass *pass, const struct llama_batch *batch,
+			     float *logits, struct fault *fault);
 
 #endif

@@ -37,6 +37,6 @@ struct llama_config {
 };
 
 /* 0, or -errno and a sentence that names file and key. */
-int llama_config_read(const char *path, struct llama_config *ret, struct fault *fault);
+MUST_CHECK int llama_config_read(const char *path, struct llama_config *ret, struct fault *fault);
 
 #endif

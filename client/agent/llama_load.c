@@ -1,5 +1,11 @@
-/* llama_load.c - see llama.h: a model from its folder. */
-#include "llama.h"
+/*
+ * llama_load.c - tensors by the names that Hugging Face uses, each of the shape that config.json
+ * makes it.
+ *
+ * Matrices stay in the mapped files, in their own dtype; the norms' weights are copied to fp32. A
+ * model whose embedding is tied has no output matrix of its own.
+ */
+#include "llama_load.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,7 +18,7 @@ static int load_vector(struct llama *model, const char *name, float **ret, struc
 {
 	struct vec_matrix from;
 	const uint32_t n = model->config.hidden;
-	int r = weights_matrix(&model->weights, name, 0, n, &from, fault);
+	int r = weights_matrix(&model->weights, name, (struct weights_shape){0, n}, &from, fault);
 	if (r < 0)
 		return r;
 	*ret = calloc(n, sizeof(float));
@@ -22,7 +28,7 @@ static int load_vector(struct llama *model, const char *name, float **ret, struc
 	return 0;
 }
 
-static int load_layer(struct llama *model, uint32_t index, struct fault *fault)
+static int load_matrices(struct llama *model, uint32_t index, struct fault *fault)
 {
 	const struct llama_config *c = &model->config;
 	struct llama_layer *layer = &model->layers[index];
@@ -30,27 +36,37 @@ static int load_layer(struct llama *model, uint32_t index, struct fault *fault)
 		       kv = (uint64_t)c->n_kv_heads * c->head_dim;
 	const struct {
 		const char *name;
-		uint64_t n_out, n_in;
+		struct weights_shape shape;
 		struct vec_matrix *matrix;
 	} parts[] = {
-		{"self_attn.q_proj", q, c->hidden, &layer->q},
-		{"self_attn.k_proj", kv, c->hidden, &layer->k},
-		{"self_attn.v_proj", kv, c->hidden, &layer->v},
-		{"self_attn.o_proj", c->hidden, q, &layer->o},
-		{"mlp.gate_proj", c->intermediate, c->hidden, &layer->gate},
-		{"mlp.up_proj", c->intermediate, c->hidden, &layer->up},
-		{"mlp.down_proj", c->hidden, c->intermediate, &layer->down},
+		{"self_attn.q_proj", {q, c->hidden}, &layer->q},
+		{"self_attn.k_proj", {kv, c->hidden}, &layer->k},
+		{"self_attn.v_proj", {kv, c->hidden}, &layer->v},
+		{"self_attn.o_proj", {c->hidden, q}, &layer->o},
+		{"mlp.gate_proj", {c->intermediate, c->hidden}, &layer->gate},
+		{"mlp.up_proj", {c->intermediate, c->hidden}, &layer->up},
+		{"mlp.down_proj", {c->hidden, c->intermediate}, &layer->down},
 	};
 	char name[96];
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		snprintf(name, sizeof(name), "model.layers.%u.%s.weight", index, parts[i].name);
-		int r = weights_matrix(&model->weights, name, parts[i].n_out, parts[i].n_in,
-				       parts[i].matrix, fault);
+		int r = weights_matrix(&model->weights, name, parts[i].shape, parts[i].matrix,
+				       fault);
 		if (r < 0)
 			return r;
 	}
+	return 0;
+}
+
+static int load_layer(struct llama *model, uint32_t index, struct fault *fault)
+{
+	struct llama_layer *layer = &model->layers[index];
+	char name[96];
+	int r = load_matrices(model, index, fault);
+	if (r < 0)
+		return r;
 	snprintf(name, sizeof(name), "model.layers.%u.input_layernorm.weight", index);
-	int r = load_vector(model, name, &layer->attn_norm, fault);
+	r = load_vector(model, name, &layer->attn_norm, fault);
 	if (r < 0)
 		return r;
 	snprintf(name, sizeof(name), "model.layers.%u.post_attention_layernorm.weight", index);
@@ -60,12 +76,12 @@ static int load_layer(struct llama *model, uint32_t index, struct fault *fault)
 static int load_weights(struct llama *model, struct fault *fault)
 {
 	const struct llama_config *c = &model->config;
-	int r = weights_matrix(&model->weights, "model.embed_tokens.weight", c->n_vocab, c->hidden,
-			       &model->embed, fault);
+	const struct weights_shape shape = {c->n_vocab, c->hidden};
+	int r = weights_matrix(&model->weights, "model.embed_tokens.weight", shape, &model->embed,
+			       fault);
 	model->head = model->embed;
 	if (r == 0 && !c->tied)
-		r = weights_matrix(&model->weights, "lm_head.weight", c->n_vocab, c->hidden,
-				   &model->head, fault);
+		r = weights_matrix(&model->weights, "lm_head.weight", shape, &model->head, fault);
 	if (r == 0)
 		r = load_vector(model, "model.norm.weight", &model->norm, fault);
 	for (uint32_t i = 0; r == 0 && i < c->n_layers; i++)

@@ -5,8 +5,8 @@
  * in daemon_attention.c. Exit statuses are those of all programs here, and 130 when a signal ended
  * it.
  */
-#include "agent.h"
 #include "proto/cli/status.h"
+#include "run.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
 		return CLI_USAGE;
 	}
 	catch_signals();
-	r = agent_run(&options, &stop, &fault);
+	r = run_agent(&options, &stop, &fault);
 	if (r == 0)
 		return CLI_OK;
 	fflush(stdout);

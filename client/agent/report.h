@@ -12,6 +12,6 @@
 void report_choice(const struct agent *agent, uint32_t stream, const struct sampler_choice *choice);
 /* The end of the run: several streams' texts, --ids-out, --report, --json. 0, or -errno and a
  * sentence. */
-int report_end(const struct agent *agent, struct fault *fault);
+MUST_CHECK int report_end(const struct agent *agent, struct fault *fault);
 
 #endif

@@ -37,7 +37,7 @@ struct safetensors {
 
 /* Maps and checks the file. 0, or -errno with one sentence that names the file (and tensor) in
  * fault. */
-int safetensors_open(const char *path, struct safetensors *ret, struct fault *fault);
+MUST_CHECK int safetensors_open(const char *path, struct safetensors *ret, struct fault *fault);
 /* NULL when there is no tensor of that name. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
 /* A zeroed struct is fine. */

@@ -1,4 +1,9 @@
-/* sampler.c - see sampler.h. */
+/*
+ * sampler.c - sorts no more than it needs: the top_k largest by selection, then those alone.
+ *
+ * Sums of probabilities are taken in double and in one order, so that a seed draws the same tokens
+ * everywhere.
+ */
 #include "sampler.h"
 
 #include <errno.h>

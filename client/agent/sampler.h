@@ -9,6 +9,8 @@
 #ifndef AGENT_SAMPLER_H
 #define AGENT_SAMPLER_H
 
+#include "proto/cli/must_check.h"
+
 #include <stdint.h>
 
 struct sampler_config {
@@ -39,7 +41,8 @@ struct sampler_choice {
 };
 
 /* 0 or -ENOMEM. */
-int sampler_init(struct sampler *sampler, const struct sampler_config *config, uint32_t n_vocab);
+MUST_CHECK int sampler_init(struct sampler *sampler, const struct sampler_config *config,
+			    uint32_t n_vocab);
 void sampler_done(struct sampler *sampler);
 struct sampler_choice sampler_pick(struct sampler *sampler, const float *logits);
 

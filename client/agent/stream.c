@@ -1,4 +1,6 @@
-/* stream.c - see stream.h. */
+/*
+ * stream.c - a sequence's prompt is read and checked whole before the daemon hears of it.
+ */
 #include "stream.h"
 
 #include "file.h"

@@ -24,8 +24,8 @@ struct stream {
 
 /* Reads prompt index (counted over prompts, then seeds) and makes ready for n_tokens of output.
  * Every id is checked against n_vocab. 0, or -errno and a sentence. */
-int stream_init(struct stream *stream, const struct options *options, uint32_t index,
-		uint32_t n_vocab, struct fault *fault);
+MUST_CHECK int stream_init(struct stream *stream, const struct options *options, uint32_t index,
+			   uint32_t n_vocab, struct fault *fault);
 /* A zeroed struct is fine. Closes the sequence if it is open. */
 void stream_done(struct stream *stream);
 /* Draws the next token from its logits. */

@@ -1,4 +1,6 @@
-/* vec.c - see vec.h: which of the compiled instruction sets this CPU runs. */
+/*
+ * vec.c - which of the instruction sets that were compiled this processor runs: the widest.
+ */
 #include "vec.h"
 #include "vec_kernel.h"
 

@@ -156,11 +156,19 @@ ALWAYS_INLINE lanes load_some(const void *from, enum coppice_dtype dtype, size_t
 	return load(padded, dtype);
 }
 
-/* One block: n_rows <= TILE_ROWS rows of x by the TILE_OUTS rows of w at w[]; sums are left in ret.
- * dtype and n_rows are constants wherever this is inlined. */
-ALWAYS_INLINE void tile(const struct vec_product *p, const float *x, const char *const *w,
-			enum coppice_dtype dtype, const int n_rows, float ret[][TILE_OUTS])
+/* A block's rows of x, at most TILE_ROWS, and the type of w. */
+struct tile_kind {
+	enum coppice_dtype dtype;
+	int n_rows;
+};
+
+/* One block: rows of x by the TILE_OUTS rows of w at w[]; sums are left in ret. kind is constant
+ * wherever this is inlined. */
+ALWAYS_INLINE void tile(const struct tile_kind kind, const struct vec_product *p, const float *x,
+			const char *const *w, float ret[][TILE_OUTS])
 {
+	const enum coppice_dtype dtype = kind.dtype;
+	const int n_rows = kind.n_rows;
 	const size_t n = p->w->n_in, bytes = dtype == COPPICE_FP32 ? 4 : 2;
 	lanes sums[TILE_ROWS][TILE_OUTS];
 	size_t k = 0;
@@ -201,7 +209,7 @@ typedef void tile_fn(const struct vec_product *p, const float *x, const char *co
 	static void tile_##type##_##rows(const struct vec_product *p, const float *x, \
 					 const char *const *w, float ret[][TILE_OUTS]) \
 	{ \
-		tile(p, x, w, COPPICE_##type, rows, ret); \
+		tile((struct tile_kind){COPPICE_##type, rows}, p, x, w, ret); \
 	}
 #define TILES(rows) TILE(FP32, rows) TILE(FP16, rows) TILE(BF16, rows)
 #define TILES_OF(rows) \

@@ -1,4 +1,9 @@
-/* weights.c - see weights.h. */
+/*
+ * weights.c - one file or several shards, in which a tensor is found by its name.
+ *
+ * The hash runs over every byte of every file in the order in which they were opened, so that two
+ * models share KV only where their weights are the same.
+ */
 #include "weights.h"
 
 #include <errno.h>
@@ -94,7 +99,7 @@ static const struct safetensors_tensor *find(const struct weights *weights, cons
 	return NULL;
 }
 
-static int dtype_of(const char *name, enum coppice_dtype *ret)
+MUST_CHECK static int dtype_of(const char *name, enum coppice_dtype *ret)
 {
 	if (!strcmp(name, "F32"))
 		*ret = COPPICE_FP32;
@@ -115,31 +120,45 @@ static void shape_text(const struct safetensors_tensor *t, char *text, size_t by
 		at += snprintf(text + at, bytes - at, "%s%" PRIu64, i ? ", " : "", t->dims[i]);
 }
 
-int weights_matrix(const struct weights *weights, const char *name, uint64_t n_out, uint64_t n_in,
+static bool has_shape(const struct safetensors_tensor *t, struct weights_shape shape)
+{
+	if (shape.n_out == 0)
+		return t->n_dims == 1 && t->dims[0] == shape.n_in;
+	return t->n_dims == 2 && t->dims[0] == shape.n_out && t->dims[1] == shape.n_in;
+}
+
+static int fail_shape(const struct safetensors_tensor *t, struct weights_shape shape,
+		      struct fault *fault)
+{
+	const struct safetensors_tensor wanted = {
+		.n_dims = shape.n_out ? 2 : 1,
+		.dims = {shape.n_out ? shape.n_out : shape.n_in, shape.n_in},
+	};
+	char has[128], wants[48];
+	shape_text(t, has, sizeof(has));
+	shape_text(&wanted, wants, sizeof(wants));
+	return fault_set(fault, -EINVAL, "tensor %s has the shape [%s], config.json makes it [%s]",
+			 t->name, has, wants);
+}
+
+int weights_matrix(const struct weights *weights, const char *name, struct weights_shape shape,
 		   struct vec_matrix *ret, struct fault *fault)
 {
 	const struct safetensors_tensor *t = find(weights, name);
+	enum coppice_dtype dtype;
 	if (!t)
 		return fault_set(fault, -EINVAL, "the weights have no tensor %s", name);
-	bool fits = n_out ? t->n_dims == 2 && t->dims[0] == n_out && t->dims[1] == n_in
-			  : t->n_dims == 1 && t->dims[0] == n_in;
-	if (!fits) {
-		char has[128], wants[48];
-		shape_text(t, has, sizeof(has));
-		snprintf(wants, sizeof(wants), n_out ? "%" PRIu64 ", %" PRIu64 : "%" PRIu64,
-			 n_out ? n_out : n_in, n_in);
-		return fault_set(fault, -EINVAL,
-				 "tensor %s has the shape [%s], config.json makes it [%s]", name,
-				 has, wants);
-	}
-	enum coppice_dtype dtype;
+	if (!has_shape(t, shape))
+		return fail_shape(t, shape, fault);
 	if (dtype_of(t->dtype, &dtype))
 		return fault_set(fault, -EINVAL, "tensor %s is %s; F32, F16 and BF16 are supported",
 				 name, t->dtype);
-	*ret = (struct vec_matrix){.data = t->data,
-				   .dtype = dtype,
-				   .n_out = n_out ? n_out : 1,
-				   .n_in = n_in};
+	*ret = (struct vec_matrix){
+		.data = t->data,
+		.dtype = dtype,
+		.n_out = shape.n_out ? shape.n_out : 1,
+		.n_in = shape.n_in,
+	};
 	return 0;
 }
 

@@ -14,11 +14,17 @@ struct weights {
 };
 
 /* 0, or -errno and a sentence. */
-int weights_open(const char *dir, struct weights *ret, struct fault *fault);
-/* The tensor as a matrix of n_out rows of n_in; n_out == 0: a vector of n_in. Missing, of another
- * shape, or neither F32, F16 nor BF16: -EINVAL and a sentence that names the tensor. */
-int weights_matrix(const struct weights *weights, const char *name, uint64_t n_out, uint64_t n_in,
-		   struct vec_matrix *ret, struct fault *fault);
+MUST_CHECK int weights_open(const char *dir, struct weights *ret, struct fault *fault);
+/* n_out rows of n_in; n_out 0: a vector of n_in. */
+struct weights_shape {
+	uint64_t n_out, n_in;
+};
+
+/* The tensor as a matrix of this shape. Missing, of another shape, or neither F32, F16 nor BF16:
+ * -EINVAL and a sentence that names the tensor. */
+MUST_CHECK int weights_matrix(const struct weights *weights, const char *name,
+			      struct weights_shape shape, struct vec_matrix *ret,
+			      struct fault *fault);
 /* Hash of every byte of every file, seeded with seed. */
 uint64_t weights_hash(const struct weights *weights, uint64_t seed);
 /* A zeroed struct is fine. */

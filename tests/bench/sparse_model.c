@@ -10,7 +10,7 @@
 #include "daemon.h"
 
 #include "client/agent/daemon_attention.h"
-#include "client/agent/llama.h"
+#include "client/agent/llama_load.h"
 
 #include <err.h>
 #include <errno.h>
@@ -187,7 +187,6 @@ static double run_window(struct table *t, uint32_t window, double tau, uint64_t 
 					    .block_tokens = t->options->block_tokens,
 					    .sink_blocks = 1,
 					    .recent_blocks = 1};
-	struct coppice_match match;
 	struct daemon_seq seq;
 	struct fault fault;
 	double loss = 0;
@@ -199,7 +198,7 @@ static double run_window(struct table *t, uint32_t window, double tau, uint64_t 
 		positions[i] = i;
 	}
 	t->daemon.options.salt = salt; /* nothing of another tau's */
-	fail_on(daemon_seq_open(&t->daemon, ids, n, &seq, &match, &fault), &fault);
+	fail_on(daemon_seq_open(&t->daemon, ids, n, &seq, &fault), &fault);
 	if (coppice_seq_sparse(seq.handle, &wish, &t->daemon.last_ticket) != 0)
 		errx(1, "%s", coppice_explain(t->daemon.coppice));
 	for (uint32_t from = 0; from < n; from += CHUNK)

@@ -4,7 +4,7 @@
  */
 #include "client/agent/daemon_attention.h"
 #include "client/agent/file.h"
-#include "client/agent/llama.h"
+#include "client/agent/llama_load.h"
 #include "client/agent/sampler.h"
 #include "../e2e/element.h"
 #include "plain_attention.h"
@@ -113,14 +113,14 @@ static void runner_plain(struct runner *run, const struct fixture *f, enum coppi
 }
 
 static void runner_daemon(struct runner *run, const struct fixture *f,
-			  struct daemon_attention *daemon, struct coppice_match *ret_match)
+			  struct daemon_attention *daemon)
 {
 	struct fault fault;
 	*run = (struct runner){.daemon = daemon};
 	assert_int_equal(llama_pass_init(&run->pass, &f->model, &daemon->base, &fault), 0);
-	if (daemon_seq_open(daemon, f->prompt, f->n_prompt, &run->daemon_seq, ret_match, &fault))
+	if (daemon_seq_open(daemon, f->prompt, f->n_prompt, &run->daemon_seq, &fault))
 		fail_msg("%s", fault.text);
-	run->n_tokens = ret_match->cached;
+	run->n_tokens = run->daemon_seq.match.cached;
 }
 
 static void runner_done(struct runner *run)
@@ -468,17 +468,16 @@ static void through_the_daemon(const struct fixture *f, enum coppice_dtype dtype
 {
 	struct service service;
 	struct runner run;
-	struct coppice_match match;
 	service_start(&service, dtype);
-	runner_daemon(&run, f, &service.attention, &match);
-	assert_int_equal(match.cached, 0);
+	runner_daemon(&run, f, &service.attention);
+	assert_int_equal(run.daemon_seq.match.cached, 0);
 	const double error = logits_error(&run, f);
 	print_message("daemon: largest error of a logit %.2e\n", error);
 	assert_true(error <= tolerance);
 	runner_done(&run);
 	if (greedy) {
-		runner_daemon(&run, f, &service.attention, &match);
-		assert_int_equal(match.cached, f->n_prompt - 1);
+		runner_daemon(&run, f, &service.attention);
+		assert_int_equal(run.daemon_seq.match.cached, f->n_prompt - 1);
 		check_greedy(&run, f);
 		runner_done(&run);
 	}

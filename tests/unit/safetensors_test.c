@@ -194,11 +194,17 @@ static void a_matrix_must_be_there_with_its_shape_and_type(void **state)
 	struct fault fault;
 	write_file(GOOD, strlen(GOOD), 20);
 	assert_int_equal(weights_open(dir, &weights, &fault), 0);
-	assert_int_equal(weights_matrix(&weights, "b", 2, 3, &matrix, &fault), 0);
+	assert_int_equal(weights_matrix(&weights, "b", (struct weights_shape){2, 3}, &matrix,
+					&fault),
+			 0);
 	assert_int_equal(matrix.dtype, COPPICE_BF16);
-	assert_int_equal(weights_matrix(&weights, "c", 2, 3, &matrix, &fault), -EINVAL);
+	assert_int_equal(weights_matrix(&weights, "c", (struct weights_shape){2, 3}, &matrix,
+					&fault),
+			 -EINVAL);
 	assert_non_null(strstr(fault.text, "no tensor c"));
-	assert_int_equal(weights_matrix(&weights, "b", 3, 2, &matrix, &fault), -EINVAL);
+	assert_int_equal(weights_matrix(&weights, "b", (struct weights_shape){3, 2}, &matrix,
+					&fault),
+			 -EINVAL);
 	assert_non_null(strstr(fault.text, "tensor b has the shape [2, 3]"));
 	weights_close(&weights);
 }
@@ -220,7 +226,9 @@ static void shards_are_found_through_their_index(void **state)
 	assert_int_equal(fclose(file), 0);
 	assert_int_equal(weights_open(dir, &weights, &fault), 0);
 	assert_int_equal(weights.n_files, 1);
-	assert_int_equal(weights_matrix(&weights, "a", 0, 2, &matrix, &fault), 0);
+	assert_int_equal(weights_matrix(&weights, "a", (struct weights_shape){0, 2}, &matrix,
+					&fault),
+			 0);
 	weights_close(&weights);
 	unlink(shard);
 	assert_true(weights_open(dir, &weights, &fault) < 0);

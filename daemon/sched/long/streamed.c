@@ -422,6 +422,13 @@ static void members_begin(struct streamed *p)
 			step_move(&p->core->steps, p->members[i].lane, STEP_STREAMING);
 }
 
+static int append_and_choose(struct streamed *p)
+{
+	int r = streamed_append(p);
+
+	return r < 0 ? r : choice_make(p);
+}
+
 static int slice_begin(struct streamed *p, struct sched_lane *lane)
 {
 	p->model = lane->step.model;
@@ -435,8 +442,8 @@ static int slice_begin(struct streamed *p, struct sched_lane *lane)
 
 	if (r == 0 && group)
 		others_join(p, lane);
-	if (r == 0 && !group)
-		r = choice_begin(p);
+	if (r == 0 && !group && choice_begin(p))
+		r = append_and_choose(p);
 	if (r == 0)
 		r = streamed_make(p);
 	if (r < 0)

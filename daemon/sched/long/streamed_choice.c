@@ -138,6 +138,12 @@ static void join_heads(struct streamed *p)
 		}
 }
 
+/* Of a slice that begins there: rows before the first that the estimate can take. */
+static uint32_t rows_before(uint32_t pos)
+{
+	return estimate_n_blocks(pos, BACKEND_SUMMARY_TOKENS) * BACKEND_SUMMARY_TOKENS - pos;
+}
+
 static int choose(struct streamed *p, uint32_t skip)
 {
 	uint32_t n_rows = p->members[0].n_rows, n_heads = p->model->shape.n_kv_heads;
@@ -163,30 +169,33 @@ static int choose(struct streamed *p, uint32_t skip)
 	return 0;
 }
 
-int choice_begin(struct streamed *p)
+bool choice_begin(struct streamed *p)
 {
 	struct streamed_choice *c = &p->choice;
 	const struct streamed_member *m = &p->members[0];
-	uint32_t pos = first_pos(p), squares = estimate_n_blocks(pos, BACKEND_SUMMARY_TOKENS);
-	uint32_t skip = squares * BACKEND_SUMMARY_TOKENS - pos;
+	uint32_t pos = first_pos(p), end = pos + m->n_rows;
 
-	if (!is_wanted(p, m->part) || summary_reserve(p->core, seq_of(p), pos + m->n_rows) < 0)
-		return 0;
+	if (!is_wanted(p, m->part) || summary_reserve(p->core, seq_of(p), end) < 0)
+		return false;
 	c->sums = true;
 	c->block_tokens = p->core->config->stage_block;
-	c->n_blocks = estimate_n_blocks(pos + m->n_rows, c->block_tokens);
+	c->n_blocks = estimate_n_blocks(end, c->block_tokens);
 	c->n_words = select_n_words(c->n_blocks);
-	if (seq_of(p)->summary.n_known[p->layer] < pos || m->n_rows <= skip || reserve(p) < 0)
-		return 0;
-	int r = streamed_append(p);
+	return seq_of(p)->summary.n_known[p->layer] >= pos && m->n_rows > rows_before(pos) &&
+	       reserve(p) == 0;
+}
 
-	if (r < 0)
-		return r;
+int choice_make(struct streamed *p)
+{
+	struct streamed_choice *c = &p->choice;
+	uint32_t pos = first_pos(p);
+
 	c->appended = true;
 	if (!c->sums)
 		return 0;
-	seq_of(p)->summary.n_known[p->layer] = pos + m->n_rows;
-	r = choose(p, skip);
+	seq_of(p)->summary.n_known[p->layer] = pos + p->members[0].n_rows;
+	int r = choose(p, rows_before(pos));
+
 	c->made = r == 0;
 	return r == -EIO ? r : 0;
 }

@@ -52,10 +52,12 @@ static inline bool choice_has(const struct streamed *p, uint32_t head, uint32_t 
 	return !p->choice.made || select_has(choice_bits(p, head), pos / p->choice.block_tokens);
 }
 
-/* The slice that is about to begin: blocks are chosen where its sequence wants it and its summary
- * can tell, and appends then, for which it blocks. What cannot be chosen for is seen whole. 0, or
- * -EIO: the backend has failed. */
-MUST_CHECK int choice_begin(struct streamed *p);
+/* The slice that is about to begin: whether blocks can be chosen for it, as its sequence wants that
+ * and its summary knows what lies before; its rows are to be appended first, then choice_make.
+ * False: it sees all. */
+bool choice_begin(struct streamed *p);
+/* Chooses them. What cannot be chosen for is seen whole. 0, or -EIO: the backend has failed. */
+MUST_CHECK int choice_make(struct streamed *p);
 /* It is done. */
 void choice_end(struct streamed *p);
 /* Jobs of KV heads for a view of the path, of which there is one as if all were seen. 0 or
@@ -66,7 +68,7 @@ MUST_CHECK int choice_jobs(struct streamed *p, const struct streamed_pass *pass,
 MUST_CHECK int choice_take_in(struct streamed *p, const struct streamed_view *v);
 void choice_done(struct streamed_choice *choice);
 
-/* K and V of the only member's rows go to their pages. As streamed_submit. */
+/* K and V of the only member's rows go to their pages. Blocks. As streamed_submit. */
 MUST_CHECK int streamed_append(struct streamed *p);
 void streamed_views_done(struct streamed *p);
 /* Submits the next pass, whose slices are there. 0, -ENOMEM, or what the backend says. */

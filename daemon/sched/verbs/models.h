@@ -3,7 +3,7 @@
 #ifndef COPPICED_MODELS_H
 #define COPPICED_MODELS_H
 
-#include "daemon/sched/sched_impl.h"
+#include "scheduler.h"
 
 /* Serves MODEL_OPEN: finds or makes the model and gives it a number in the session. */
 int model_open(struct sched *s, struct sched_request *rq);

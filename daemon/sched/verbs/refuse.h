@@ -2,7 +2,7 @@
 #ifndef COPPICED_REFUSE_H
 #define COPPICED_REFUSE_H
 
-#include "daemon/sched/sched.h"
+#include "daemon/sched/core/request.h"
 
 /* Fills code, field (static or NULL) and message; returns code. */
 int refuse(struct sched_request *rq, int code, const char *field, const char *format, ...)

@@ -3,7 +3,7 @@
 
 #include "daemon/sched/core/doorbell.h"
 #include "daemon/base/log.h"
-#include "daemon/sched/sched_impl.h"
+#include "scheduler.h"
 
 #include "kvstore/files/tier_file.h"
 #include "kvstore/files/tier_host.h"

@@ -2,7 +2,7 @@
 #ifndef COPPICED_VERBS_H
 #define COPPICED_VERBS_H
 
-#include "daemon/sched/sched_impl.h"
+#include "scheduler.h"
 
 /* Serves one and sends it back (SEQ_WAIT: perhaps later). */
 void verbs_serve(struct sched *s, struct sched_request *request);
