@@ -39,8 +39,8 @@ struct options {
 
 extern const struct args_option options_table[];
 
-/* Reads args, which has options_table. 0; 1 where --help or --version asked for what is printed now;
- * -EINVAL and a sentence in args->why. */
+/* Reads args, which has options_table. 0; 1 where --help or --version asked for what is printed
+ * now; -EINVAL and a sentence in args->why. */
 MUST_CHECK int options_read(struct options *ret, struct args *args);
 
 #endif

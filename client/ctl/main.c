@@ -2,8 +2,8 @@
  * main.c - coppicectl: looks into a running coppiced and tells it what to keep, drop and refuse.
  *
  * A verb is a line of the table here and a function of its own file. Exit statuses are those of
- * proto/cli/status.h. What went wrong is a sentence on standard error; with --json it is an object on
- * standard output as well.
+ * proto/cli/status.h. What went wrong is a sentence on standard error; with --json it is an object
+ * on standard output as well.
  */
 #include "proto/cli/status.h"
 #include "ctl.h"

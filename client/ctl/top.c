@@ -2,8 +2,8 @@
  * top.c - a live view: look, wait, look again, print what happened in between.
  *
  * On a terminal the view is redrawn in place, and keys are obeyed; else each look follows the last.
- * SIGINT and SIGTERM are read from a descriptor, so that the terminal is always put right before the
- * end.
+ * SIGINT and SIGTERM are read from a descriptor, so that the terminal is always put right before
+ * the end.
  */
 #include "top.h"
 

@@ -20,8 +20,8 @@ struct top_look {
 MUST_CHECK int top_look_read(struct ctl *ctl, struct top_look *ret);
 void top_look_done(struct top_look *look);
 
-/* Prints what happened from then to now, in 80 columns, the busiest sessions first; n_lines at most,
- * 0: any number. 0, or -errno with ctl->call.error. */
+/* Prints what happened from then to now, in 80 columns, the busiest sessions first; n_lines at
+ * most, 0: any number. 0, or -errno with ctl->call.error. */
 MUST_CHECK int top_view_print(struct ctl *ctl, const struct top_look *then, struct top_look *now,
 			      size_t n_lines);
 /* The counters themselves as an object on a line. As above. */

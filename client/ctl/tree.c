@@ -7,8 +7,9 @@
  *	   4     60     2           1    0     ├─ "And it c"...
  *	   5     48     2 1h 1f     0    0     └─ "Woe unto"...
  *
- * Where: how many of the pages are not in the pool but in host memory (h), or in the file alone (f).
- * A line is a run of tokens; its number is that of its last node, which a pin keeps with all above.
+ * Where: how many of the pages are not in the pool but in host memory (h), or in the file alone
+ * (f). A line is a run of tokens; its number is that of its last node, which a pin keeps with all
+ * above.
  */
 #include "tree.h"
 

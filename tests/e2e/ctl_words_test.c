@@ -1,6 +1,6 @@
 /*
- * ctl_words_test.c - what coppicectl makes of a command line, and what it says where nothing comes of
- * it.
+ * ctl_words_test.c - what coppicectl makes of a command line, and what it says where nothing comes
+ * of it.
  */
 #include "ctl_ask.h"
 
