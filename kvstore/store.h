@@ -174,11 +174,12 @@ struct store_slice {
 
 /* Slots of the live extension, in token order; valid until the next call on this sequence. */
 const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n);
-/* What one who plans attention over its path looks at, at once. */
+/* What a step looks at, at once. */
 struct store_seq_view {
 	uint64_t path_version;
 	uint32_t n_tokens;
 	uint32_t n_last; /* of them the last so many lie in the path's last node */
+	uint32_t n_live; /* tokens of the live extension, in these slots */
 	const struct store_slice *slots;
 	uint32_t n_slots;
 };

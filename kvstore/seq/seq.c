@@ -216,9 +216,8 @@ int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns)
 
 void store_seq_progress(struct store_seq *q, uint64_t now_ns)
 {
-	struct store *s = position_enter(q, now_ns);
-
-	claim_renew(s, q, now_ns);
+	if (q->claims)
+		claim_renew(position_enter(q, now_ns), q, now_ns);
 }
 
 uint64_t store_seq_path_version(const struct store_seq *q)
@@ -248,6 +247,7 @@ struct store_seq_view store_seq_view(const struct store_seq *q)
 		.path_version = store_seq_path_version(q),
 		.n_tokens = n_tokens,
 		.n_last = ends ? node->n_tokens : 0,
+		.n_live = q->n_live,
 		.slots = q->slots,
 		.n_slots = q->n_slots,
 	};

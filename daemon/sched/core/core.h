@@ -12,13 +12,15 @@
 #include "lane.h"
 #include "requests.h"
 
+#include <time.h>
+
 struct sched_core {
 	const struct config *config; /* borrowed */
 	const struct backend_ops *ops; /* borrowed */
 	struct backend *backend; /* borrowed */
 	struct store *store; /* owned */
 	struct requests requests;
-	uint64_t (*clock)(void); /* CLOCK_MONOTONIC, in nanoseconds; a test may have another */
+	uint64_t (*clock)(void); /* a test's; NULL: CLOCK_MONOTONIC, in nanoseconds */
 	uint64_t now_ns; /* read once a round and after each batch */
 	uint64_t next_tick_ns; /* when the store's clocks are to be looked at; 0: at once */
 	uint32_t n_cores;
@@ -34,6 +36,16 @@ struct sched_core {
 
 /* The backend can no more: the daemon is to end. */
 void core_fail(struct sched_core *core);
+
+static inline uint64_t core_clock(const struct sched_core *core)
+{
+	struct timespec t;
+
+	if (core->clock)
+		return core->clock();
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
 
 static inline bool core_failed(const struct sched_core *core)
 {

@@ -545,7 +545,7 @@ bool streamed_poll(struct streamed *p)
 	while (p->in_flight && p->views[p->n_ended % STREAMED_VIEWS].id <= completed)
 		pass_end(p);
 	if (p->n_ended > n_ended)
-		p->core->now_ns = p->core->clock();
+		p->core->now_ns = core_clock(p->core);
 	if (p->n_ended == p->n_passes) {
 		slice_end(p);
 		return true;

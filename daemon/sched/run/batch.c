@@ -33,32 +33,29 @@ void batch_init(struct batch *b, struct sched_core *core)
 	plans_init(&b->plans, core);
 }
 
-/* The batch's job of this model and layer, or a new one. */
-static struct batch_job *batch_job(struct batch *b, struct sched_model *model, uint32_t layer)
+/* The batch's job of the step's model and layer, or the next. NULL: no memory. */
+static struct batch_job *job_of(struct batch *b, const struct step *step)
 {
 	uint32_t had = b->jobs_room;
 
 	for (uint32_t i = 0; i < b->n_jobs; i++) {
-		if (b->jobs[i].model == model && b->jobs[i].layer == layer)
+		if (b->jobs[i].model == step->model && b->jobs[i].layer == step->layer)
 			return &b->jobs[i];
 	}
 	if (GROW(b->jobs, b->jobs_room, b->n_jobs + 1) < 0)
 		return NULL;
 	memset(b->jobs + had, 0, (b->jobs_room - had) * sizeof(*b->jobs));
-	job_begin(b->core, &b->jobs[b->n_jobs], model, layer);
-	return &b->jobs[b->n_jobs++];
+	b->jobs[b->n_jobs].n_lanes = 0;
+	return &b->jobs[b->n_jobs];
 }
 
 int batch_add(struct batch *b, struct sched_lane *lane)
 {
-	struct batch_job *job = batch_job(b, lane->step.model, lane->step.layer);
+	struct batch_job *job = job_of(b, &lane->step);
 
-	if (!job)
+	if (!job || job_add(b->core, job, lane) < 0)
 		return -ENOMEM;
-	if (job_add(job, lane) < 0) {
-		b->n_jobs -= job->n_lanes == 0;
-		return -ENOMEM;
-	}
+	b->n_jobs += job->n_lanes == 1;
 	step_move(&b->core->steps, lane, STEP_IN_BATCH);
 	return 0;
 }
@@ -105,33 +102,13 @@ int batch_add_slice(struct batch *b, struct sched_lane *lane)
 
 /* ---- to the backend ------------------------------------------------------------------------- */
 
-/* Who has a plan keeps it: others' are made in the place of what none of them has. */
-static int find_plans(struct batch *b)
-{
-	int r = plan_cache_reserve(&b->plans.cache, b->n_jobs);
-
-	plan_cache_release(&b->plans.cache);
-	if (r == 0 && b->prefill)
-		return job_make_slice(&b->plans, &b->jobs[0], &b->slice);
-	for (uint32_t i = 0; i < b->n_jobs && r == 0; i++)
-		r = job_find_plan(&b->plans, &b->jobs[i]);
-	for (uint32_t i = 0; i < b->n_jobs && r == 0; i++)
-		if (!b->jobs[i].plan)
-			r = job_make_plan(&b->plans, &b->jobs[i]);
-	return r;
-}
-
 static int batch_make(struct batch *b)
 {
-	int r = GROW(b->backend_jobs, b->backend_jobs_room, b->n_jobs);
-
-	for (uint32_t i = 0; i < b->n_jobs; i++)
-		b->jobs[i].plan = NULL;
-	if (r == 0)
-		r = find_plans(b);
-	for (uint32_t i = 0; i < b->n_jobs && r == 0; i++)
-		b->backend_jobs[i] = job_for_backend(&b->jobs[i]);
-	return r;
+	if (GROW(b->backend_jobs, b->backend_jobs_room, b->n_jobs) < 0)
+		return -ENOMEM;
+	if (b->prefill)
+		return job_plan_slice(&b->plans, &b->jobs[0], &b->slice, b->backend_jobs);
+	return jobs_plan(&b->plans, b->jobs, b->n_jobs, b->backend_jobs);
 }
 
 static void batch_count(struct batch *b)
@@ -260,9 +237,10 @@ void batch_submit(struct batch *b)
 	}
 	batch_count(b);
 	for (uint32_t i = 0; i < b->n_jobs; i++)
-		job_plan_ahead(&b->plans, &b->jobs[i]);
+		if (b->jobs[i].plan->ends_soon)
+			job_plan_ahead(&b->plans, &b->jobs[i]);
 	b->in_flight = true;
-	b->soon_ns = b->prefill ? UINT64_MAX : b->core->clock() + ANNOUNCE_NS;
+	b->soon_ns = b->prefill ? UINT64_MAX : core_clock(b->core) + ANNOUNCE_NS;
 }
 
 /* ---- from the backend ----------------------------------------------------------------------- */
@@ -308,7 +286,7 @@ bool batch_poll(struct batch *b)
 		return false;
 	}
 	if (b->prefill) {
-		core->now_ns = core->clock();
+		core->now_ns = core_clock(core);
 		step_finish_slice(core, b->jobs[0].lanes[0], b->slice.row + b->slice.n_rows);
 	} else {
 		steps_finish(core);

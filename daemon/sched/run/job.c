@@ -180,6 +180,19 @@ static int make_tree(struct plans *p, struct plan *plan, const struct batch_job 
 	return 0;
 }
 
+static struct backend_job for_backend(const struct batch_job *job)
+{
+	const struct plan *plan = job->plan;
+
+	return (struct backend_job){.shape = &job->model->shape,
+				    .tree = &plan->tree,
+				    .list = &plan->list,
+				    .io = job->io,
+				    .plan_id = plan->id,
+				    .advanced = plan->advanced,
+				    .layer = job->layer};
+}
+
 /* ---- tokens that came since the plan was made ----------------------------------------------- */
 
 /* One by one: of a run of slices tokens [first, first + count). */
@@ -231,7 +244,7 @@ static int advance_by_one(const struct sched_core *core, struct batch_job *job,
 		list->rows[i].pos = ++plan->planned[list->rows[i].query].n_tokens;
 	list->kv_tokens_read += list->n_rows;
 	list->kv_tokens_alone += list->n_rows;
-	struct backend_job advanced = job_for_backend(job);
+	struct backend_job advanced = for_backend(job);
 
 	advanced.io = io;
 	return core->ops->advance(core->backend, &advanced);
@@ -269,23 +282,22 @@ void job_config(const struct sched_core *core, const struct work_shape *shape,
 	ret->tile_rows = core->ops->tile_rows(core->backend, shape);
 }
 
-void job_begin(const struct sched_core *core, struct batch_job *job, struct sched_model *model,
-	       uint32_t layer)
+static void job_begin(const struct sched_core *core, struct batch_job *job, const struct step *step)
 {
-	if (job->model != model) {
-		job_config(core, &model->shape, core->config->policy.policy, &job->config);
+	if (job->model != step->model) {
+		job_config(core, &step->model->shape, core->config->policy.policy, &job->config);
 		job->config.deft = core->config->policy.deft;
 	}
-	job->model = model;
-	job->layer = layer;
-	job->n_lanes = job->n_parts = 0;
-	job->plan = NULL;
+	job->model = step->model;
+	job->layer = step->layer;
 }
 
-int job_add(struct batch_job *job, struct sched_lane *lane)
+int job_add(const struct sched_core *core, struct batch_job *job, struct sched_lane *lane)
 {
 	if (GROW(job->lanes, job->lanes_room, job->n_lanes + 1) < 0)
 		return -ENOMEM;
+	if (job->n_lanes == 0)
+		job_begin(core, job, &lane->step);
 	job->lanes[job->n_lanes++] = lane;
 	return 0;
 }
@@ -351,27 +363,28 @@ static bool is_served_by(const struct sched_core *core, struct batch_job *job, s
 	return false;
 }
 
-int job_find_plan(struct plans *p, struct batch_job *job)
+/* One that was made ahead, or is kept, if there is any; else job->plan stays NULL. */
+static int find_plan(struct plans *p, struct batch_job *job)
 {
+	struct plan *plan = NULL;
 	uint32_t later;
 	int r = collect_parts(job);
-
-	if (r < 0)
-		return r;
 	const struct plan_key key = {job->model, job->queries, job->n_parts};
-	struct plan *plan = plan_ahead_take(&p->ahead, &key, &later);
 
+	job->plan = NULL;
+	if (r == 0 && plan_ahead_is_made(&p->ahead))
+		plan = plan_ahead_take(&p->ahead, &key, &later);
 	if (plan && is_served_by(p->core, job, plan, later)) {
 		plan_cache_drop(&p->cache, &key); /* the one that it follows */
 		return 0;
 	}
-	plan = plan_cache_get(&p->cache, &key, &later);
+	plan = r == 0 ? plan_cache_get(&p->cache, &key, &later) : NULL;
 	if (plan)
 		is_served_by(p->core, job, plan, later);
-	return 0;
+	return r;
 }
 
-int job_make_plan(struct plans *p, struct batch_job *job)
+static int make_plan(struct plans *p, struct batch_job *job)
 {
 	struct plan *plan = plan_cache_take_oldest(&p->cache);
 	int r = make_tree(p, plan, job);
@@ -385,12 +398,28 @@ int job_make_plan(struct plans *p, struct batch_job *job)
 	return r;
 }
 
-int job_make_slice(struct plans *p, struct batch_job *job, const struct batch_slice *slice)
+/* Who has a plan keeps it: others' are made in the place of what none of them has. */
+int jobs_plan(struct plans *p, struct batch_job *jobs, uint32_t n_jobs,
+	      struct backend_job *ret_jobs)
+{
+	int r = plan_cache_begin(&p->cache, n_jobs);
+
+	for (uint32_t i = 0; i < n_jobs && r == 0; i++)
+		r = find_plan(p, &jobs[i]);
+	for (uint32_t i = 0; i < n_jobs && r == 0; i++)
+		r = jobs[i].plan ? 0 : make_plan(p, &jobs[i]);
+	for (uint32_t i = 0; i < n_jobs && r == 0; i++)
+		ret_jobs[i] = for_backend(&jobs[i]);
+	return r;
+}
+
+static int make_slice(struct plans *p, struct batch_job *job, const struct batch_slice *slice)
 {
 	struct plan *plan = plan_cache_take_oldest(&p->cache);
 	struct store_seq_view view = store_seq_view(slice->part->seq->store);
 
 	plan->used = 0;
+	job->plan = plan;
 	begin_tree(p, plan, job);
 	if (GROW(job->io, job->io_room, 1) < 0 || add_query(p, plan, slice) < 0)
 		return -ENOMEM;
@@ -403,32 +432,28 @@ int job_make_slice(struct plans *p, struct batch_job *job, const struct batch_sl
 	job->io[0].n_slots = plan->tree.n_slices - first;
 	plan->tree.n_slices = first;
 	lend_tree(plan);
-	job->plan = plan;
 	return plan_make(&plan->config, &plan->tree, &plan->list);
+}
+
+int job_plan_slice(struct plans *p, struct batch_job *job, const struct batch_slice *slice,
+		   struct backend_job *ret_job)
+{
+	int r = plan_cache_begin(&p->cache, 1);
+
+	if (r == 0)
+		r = make_slice(p, job, slice);
+	if (r == 0)
+		*ret_job = for_backend(job);
+	return r;
 }
 
 void job_plan_ahead(struct plans *p, struct batch_job *job)
 {
-	if (!job->plan->ends_soon)
-		return;
 	job->plan->ends_soon = false; /* once a token at most, should it fail */
 	struct plan *next = plan_ahead_next(&p->ahead, job->plan);
 
 	if (next && make_tree(p, next, job) == 0)
 		plan_ahead_start(&p->ahead);
-}
-
-struct backend_job job_for_backend(const struct batch_job *job)
-{
-	const struct plan *plan = job->plan;
-
-	return (struct backend_job){.shape = &job->model->shape,
-				    .tree = &plan->tree,
-				    .list = &plan->list,
-				    .io = job->io,
-				    .plan_id = plan->id,
-				    .advanced = plan->advanced,
-				    .layer = job->layer};
 }
 
 void job_done(struct batch_job *job)

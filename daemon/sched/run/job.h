@@ -42,23 +42,20 @@ void plans_init(struct plans *p, struct sched_core *core);
 void plans_forget_model(struct plans *p, const struct sched_model *model);
 void plans_done(struct plans *p);
 
-/* Of this model and layer, without steps. */
-void job_begin(const struct sched_core *core, struct batch_job *job, struct sched_model *model,
-	       uint32_t layer);
-/* Another lane's step is the job's. 0 or -ENOMEM, nothing added. */
-MUST_CHECK int job_add(struct batch_job *job, struct sched_lane *lane);
-/* What its steps are about, and a plan for them if there is one: made ahead, or kept. Nothing may
- * change in the store from here to the end of the batch. 0 or -ENOMEM. */
-MUST_CHECK int job_find_plan(struct plans *p, struct batch_job *job);
-/* A plan for a job that found none. 0, -ENOMEM, or the planner's. */
-MUST_CHECK int job_make_plan(struct plans *p, struct batch_job *job);
-/* The same, for a slice, whose plan nobody keeps. */
-MUST_CHECK int job_make_slice(struct plans *p, struct batch_job *job,
-			      const struct batch_slice *slice);
-/* The batch was submitted: should the job's plan end soon, the one to follow is begun. */
+/* A lane's step is the job's; of a job that has none its model and layer are the job's too. 0 or
+ * -ENOMEM, nothing added. */
+MUST_CHECK int job_add(const struct sched_core *core, struct batch_job *job,
+		       struct sched_lane *lane);
+/* A batch's jobs as the backend is to have them, which borrow from these: by plans that were made
+ * ahead, or are kept, or are made now. Nothing may change in the store from here to the end of the
+ * batch. 0, -ENOMEM, or the planner's. */
+MUST_CHECK int jobs_plan(struct plans *p, struct batch_job *jobs, uint32_t n_jobs,
+			 struct backend_job *ret_jobs);
+/* The same of one that is a slice, whose plan nobody keeps. */
+MUST_CHECK int job_plan_slice(struct plans *p, struct batch_job *job,
+			      const struct batch_slice *slice, struct backend_job *ret_job);
+/* The batch was submitted, and the job's plan ends soon: the one to follow is begun. */
 void job_plan_ahead(struct plans *p, struct batch_job *job);
-/* Borrows from the job. */
-struct backend_job job_for_backend(const struct batch_job *job);
 void job_done(struct batch_job *job);
 
 /* What the planner is to know of the host, or the device. */

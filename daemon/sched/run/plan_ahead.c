@@ -75,8 +75,7 @@ static bool may_serve(const struct sched_core *core, const struct plan *plan)
 /* What has been made is for other lanes, whose turn comes. */
 static bool is_spoken_for(const struct plan_ahead *a, const struct plan *plan)
 {
-	return atomic_load(&a->state) == PLAN_AHEAD_MADE &&
-	       a->plan->planned[0].handle != plan->planned[0].handle &&
+	return plan_ahead_is_made(a) && a->plan->planned[0].handle != plan->planned[0].handle &&
 	       a->cache->n_uses - a->begun < TURN_USES && may_serve(a->core, a->plan);
 }
 
@@ -111,10 +110,8 @@ void plan_ahead_start(struct plan_ahead *a)
 
 struct plan *plan_ahead_take(struct plan_ahead *a, const struct plan_key *key, uint32_t *ret_later)
 {
-	uint32_t later = PLAN_FITS_NOT;
+	uint32_t later = plan_fit(a->plan, key, LATER_AHEAD);
 
-	if (atomic_load(&a->state) == PLAN_AHEAD_MADE)
-		later = plan_fit(a->plan, key, LATER_AHEAD);
 	if (later == PLAN_FITS_NOT)
 		return NULL;
 	atomic_store(&a->state, PLAN_AHEAD_NONE);

@@ -39,8 +39,14 @@ void plan_ahead_init(struct plan_ahead *a, struct sched_core *core, struct plan_
  * not had their turn since; or there can be none. */
 struct plan *plan_ahead_next(struct plan_ahead *a, const struct plan *plan);
 void plan_ahead_start(struct plan_ahead *a);
+/* Is there one that nobody has taken? */
+static inline bool plan_ahead_is_made(const struct plan_ahead *a)
+{
+	return atomic_load(&a->state) == PLAN_AHEAD_MADE;
+}
+
 /* What was made, if it fits, in the place of what was used longest ago; how many tokens later the
- * sequences are. NULL: there is none. */
+ * sequences are. NULL: it does not. */
 struct plan *plan_ahead_take(struct plan_ahead *a, const struct plan_key *key, uint32_t *ret_later);
 /* The model is about to go. Waits for the thread if that is at work. */
 void plan_ahead_forget_model(struct plan_ahead *a, const struct sched_model *model);

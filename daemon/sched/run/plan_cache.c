@@ -69,10 +69,12 @@ uint32_t plan_fit(const struct plan *plan, const struct plan_key *key, uint32_t 
 	return fit;
 }
 
-int plan_cache_reserve(struct plan_cache *c, uint32_t n_jobs)
+int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs)
 {
 	uint32_t n = (n_jobs + PLANS_AT_ONCE - 1) / PLANS_AT_ONCE * PLANS_AT_ONCE;
 
+	for (uint32_t i = 0; i < c->n_plans; i++)
+		c->plans[i]->taken = false;
 	if (GROW(c->plans, c->plans_room, n) < 0)
 		return -ENOMEM;
 	for (; c->n_plans < n; c->n_plans++) {
@@ -138,12 +140,6 @@ void plan_cache_drop(struct plan_cache *c, const struct plan_key *key)
 		if (!c->plans[i]->taken && plan_fit(c->plans[i], key, LATER_KEPT) != PLAN_FITS_NOT)
 			plan_drop(c->plans[i]);
 	}
-}
-
-void plan_cache_release(struct plan_cache *c)
-{
-	for (uint32_t i = 0; i < c->n_plans; i++)
-		c->plans[i]->taken = false;
 }
 
 void plan_cache_forget_model(struct plan_cache *c, const struct sched_model *model)

@@ -56,8 +56,9 @@ struct plan_cache {
 
 #define PLAN_FITS_NOT UINT32_MAX
 
-/* Room for so many jobs at once. 0 or -ENOMEM. */
-MUST_CHECK int plan_cache_reserve(struct plan_cache *c, uint32_t n_jobs);
+/* A batch of so many jobs begins: there is room for their plans, and none is taken. 0 or
+ * -ENOMEM. */
+MUST_CHECK int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs);
 /* The plan that fits, which is taken then, and how many tokens later than it was planned for the
  * sequences are; NULL: none. */
 struct plan *plan_cache_get(struct plan_cache *c, const struct plan_key *key, uint32_t *ret_later);
@@ -67,8 +68,6 @@ struct plan *plan_cache_take_oldest(struct plan_cache *c);
 struct plan *plan_cache_exchange(struct plan_cache *c, struct plan **plan);
 /* Those that fit and are not taken serve nobody any more. */
 void plan_cache_drop(struct plan_cache *c, const struct plan_key *key);
-/* No plan is taken any more. */
-void plan_cache_release(struct plan_cache *c);
 /* The model is about to go. */
 void plan_cache_forget_model(struct plan_cache *c, const struct sched_model *model);
 void plan_cache_done(struct plan_cache *c);

@@ -25,6 +25,8 @@ void wait_cancel(struct waits *w, struct sched_seq *seq);
 /* When to look again at the latest, UINT64_MAX: nothing waits. */
 static inline uint64_t waits_deadline_ns(const struct waits *w)
 {
+	if (w->n == 0)
+		return UINT64_MAX;
 	return w->n_left > 0 ? w->core->now_ns : w->due_ns;
 }
 

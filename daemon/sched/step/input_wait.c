@@ -103,8 +103,6 @@ static bool look_at_all(struct input_wait *w, enum step_state state)
 
 bool input_wait_look(struct input_wait *w)
 {
-	if (w->core->now_ns < w->look_ns)
-		return false;
 	w->look_ns = UINT64_MAX;
 	bool any = look_at_all(w, STEP_AWAITING_INPUT);
 

@@ -24,10 +24,15 @@ void input_wait_init(struct input_wait *w, struct sched_core *core);
 /* The lane's step has been checked: it can run, or waits until its inputs are there. One that is
  * refused ends with that, but no sooner than its word is there. */
 void input_wait_begin(struct input_wait *w, struct sched_lane *lane, struct outcome checked);
-/* Takes what has arrived. Returns whether there was any. */
+/* When it is due: takes what has arrived. Returns whether there was any. */
 bool input_wait_look(struct input_wait *w);
 /* Is there a step that is worth staying awake for? */
 bool input_wait_soon(const struct input_wait *w);
+
+static inline bool input_wait_is_due(const struct input_wait *w)
+{
+	return w->core->now_ns >= w->look_ns;
+}
 
 static inline uint32_t input_wait_n(const struct input_wait *w)
 {

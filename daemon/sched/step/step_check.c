@@ -104,7 +104,7 @@ static enum abi_reason check_seq(struct sched_core *core, const struct sched_lan
 				 const struct abi_entry *e, const struct abi_step_seq *rec,
 				 struct sched_seq *seq)
 {
-	uint32_t n_live = store_seq_n_live(seq->store);
+	uint32_t n_live = store_seq_view(seq->store).n_live;
 
 	if (seq->lane != lane)
 		return ABI_WRONG_LANE;

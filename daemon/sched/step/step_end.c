@@ -65,7 +65,7 @@ void steps_finish(struct sched_core *core)
 		complete_entry(core, lane, exact);
 		step_move(&core->steps, lane, STEP_COMPLETED);
 	}
-	core->now_ns = core->clock();
+	core->now_ns = core_clock(core);
 	while ((lane = step_first(&core->steps, STEP_COMPLETED)) != NULL) {
 		advance_parts(core, lane);
 		lane->session->decode_steps++;

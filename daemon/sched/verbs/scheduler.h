@@ -42,4 +42,9 @@ struct sched {
 	_Atomic uint64_t rounds; /* scheduler -> loop */
 };
 
+static inline bool backend_is_at_work(const struct sched *s)
+{
+	return s->batch.in_flight || s->streamed.in_flight;
+}
+
 #endif

@@ -337,9 +337,10 @@ uint64_t sched_tiers_deadline_ns(const struct sched *s)
 static bool flush_await(struct sched *s)
 {
 	const struct timespec look = {.tv_nsec = LOOK_NS};
-	uint64_t end_ns = s->core.clock() + s->core.config->tier_flush_ms * UINT64_C(1000000);
+	uint64_t end_ns = core_clock(&s->core) + s->core.config->tier_flush_ms * UINT64_C(1000000);
 
-	while (s->core.now_ns = s->core.clock(), store_tiers_poll(s->core.store, s->core.now_ns)) {
+	while (s->core.now_ns = core_clock(&s->core),
+	       store_tiers_poll(s->core.store, s->core.now_ns)) {
 		if (s->core.now_ns >= end_ns)
 			return false;
 		nanosleep(&look, NULL);

@@ -1,0 +1,120 @@
+/*
+ * birth.c - the scheduler's parts, put together and taken apart.
+ *
+ * Each part gets a pointer to the core, and to the parts below it that it works with. They end in
+ * the order of what they hold: sessions first, as these hold everything else, the store after
+ * whatever has pages of it.
+ */
+#include "birth.h"
+
+#include "daemon/sched/verbs/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int commit_extent(void *ctx, uint32_t extent)
+{
+	struct sched *s = ctx;
+
+	return s->core.ops->extent_commit(s->core.backend, extent);
+}
+
+static void release_extent(void *ctx, uint32_t extent)
+{
+	struct sched *s = ctx;
+
+	s->core.ops->extent_release(s->core.backend, extent);
+}
+
+static int make_store(struct sched *s)
+{
+	const struct config *config = s->core.config;
+	struct store_config of = {
+		.pool = {.ctx = s, .commit = commit_extent, .release = release_extent},
+		.n_extents = (uint32_t)((config->pool_bytes - config->stage_bytes) /
+					config->extent_bytes),
+		.extent_bytes = config->extent_bytes,
+		.n_devices = config->n_devices,
+		.claim_ns = config->claim_ms * UINT64_C(1000000),
+		.domain_bytes = config->domain_bytes,
+		.max_domain_pins = config->max_domain_pins,
+		.max_seq_tokens = config->max_seq_tokens,
+	};
+
+	return store_new(&of, &s->core.store);
+}
+
+static void make_parts(struct sched *s)
+{
+	struct sched_core *core = &s->core;
+
+	core->n_cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+	TAILQ_INIT(&core->lanes);
+	step_queues_init(&core->steps);
+	handle_table_init(&core->seqs);
+	LIST_INIT(&s->sessions);
+	LIST_INIT(&s->ended_sessions);
+	LIST_INIT(&s->models);
+	s->lanes = (struct lanes){.core = core, .input_wait = &s->input_wait};
+	input_wait_init(&s->input_wait, core);
+	waits_init(&s->waits, core);
+	batch_init(&s->batch, core);
+	window_init(&s->window, core, &s->batch);
+	streamed_init(&s->streamed, core);
+}
+
+int sched_make(const struct config *config, const struct backend_ops *ops, struct backend *backend,
+	       struct abi_board *board, struct sched **ret)
+{
+	struct sched *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	s->board = board;
+	s->core.config = config;
+	s->core.ops = ops;
+	s->core.backend = backend;
+	int r = requests_init(&s->core.requests);
+
+	if (r < 0) {
+		free(s);
+		return r;
+	}
+	make_parts(s);
+	r = doorbell_init(&s->doorbell);
+	if (r == 0)
+		r = make_store(s);
+	if (r < 0) {
+		sched_unmake(s);
+		return r;
+	}
+	sched_tiers_attach(s);
+	*ret = s;
+	return 0;
+}
+
+/* Of a backend that has failed copies never end, and the process does: the file is what it was. */
+static void free_store(struct sched *s)
+{
+	if (s->tiers.on && core_failed(&s->core))
+		return;
+	if (s->core.store)
+		sched_tiers_flush(s);
+	store_free(s->core.store);
+}
+
+void sched_unmake(struct sched *s)
+{
+	if (s->batch.in_flight)
+		batch_fail(&s->batch);
+	verbs_end_all(s);
+	batch_done(&s->batch);
+	streamed_done(&s->streamed);
+	free_store(s);
+	handle_table_done(&s->core.seqs);
+	requests_done(&s->core.requests);
+	doorbell_done(&s->doorbell);
+	lanes_done(&s->lanes);
+	free(s);
+}

@@ -1,0 +1,10 @@
+/* rest.h - what the scheduler does when a round found nothing to do. */
+#ifndef COPPICED_REST_H
+#define COPPICED_REST_H
+
+#include "daemon/sched/verbs/scheduler.h"
+
+/* Pauses for a moment, or sleeps until a bell or the next deadline. */
+void rest(struct sched *s);
+
+#endif

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""A decode step's way through the daemon, as way_test has recorded it.
+
+usage: way.py WAY_TEST [MAX_FILES MAX_VISITS]
+
+Prints every call that crosses from one file into another, and how many files and such calls (visits) there are; fails where
+there are more than the most. A file and its header are one. Functions of headers that are compiled into their callers are no
+calls. What the backend does is not the daemon's."""
+import os, re, subprocess, sys
+
+
+def places(program, addresses):
+	"""Where each address' function is: its file without ending, from the repository's root on, and its name."""
+	said = subprocess.run(["addr2line", "-f", "-e", program, *addresses], stdout=subprocess.PIPE, text=True,
+			      check=True).stdout.split("\n")
+	found = {}
+	for i, address in enumerate(addresses):
+		path = re.search(r"/((?:daemon|kvstore)/[^:]*)\.[ch]:", said[2 * i + 1])
+		found[address] = (path.group(1) if path else said[2 * i + 1], said[2 * i])
+	return found
+
+
+def main():
+	program = sys.argv[1]
+	run = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=True)
+	calls = [line.split() for line in run.stdout.split("\n") if line[:1] in ("<", ">") and line]
+	found = places(program, sorted({call[1] for call in calls if call[0] == ">"}))
+	stack, files, n_visits = [], {}, 0
+	for call in calls:
+		if call[0] == "<":
+			stack.pop()
+			continue
+		file, function = found[call[1]]
+		if stack and file != stack[-1]:
+			n_visits += 1
+			depth = sum(1 for a, b in zip(stack, stack[1:]) if a != b)
+			print(f"{n_visits:3} {'    ' * depth}{function}  ({os.path.relpath(file, 'daemon')})")
+		stack.append(file)
+		files[file] = True
+	print(f"{len(files)} files, {n_visits} visits")
+	if len(sys.argv) > 3 and (len(files) > int(sys.argv[2]) or n_visits > int(sys.argv[3])):
+		sys.exit(f"more than {sys.argv[2]} files or {sys.argv[3]} visits")
+
+
+if __name__ == "__main__":
+	main()
