@@ -206,8 +206,9 @@ void coppice_arena_unref(struct coppice_arena *arena);
  * long as the lane. Streams of a lane that was made without a context do the same by slower
  * means. */
 COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
-/* Its sequences must be closed, and CUDA streams that were used with it past all that was put on
- * them (synchronise them; the same before coppice_close). NULL is fine. */
+/* Frees it and closes its sequences, whose handles are gone then. CUDA streams that were used with
+ * it must be past all that was put on them (synchronise them; the same before coppice_close).
+ * Blocks for messages and their answers. NULL is fine. */
 void coppice_lane_free(struct coppice_lane *lane);
 /* A descriptor that polls readable when something has completed since coppice_lane_arm. The lane
  * owns it. -1 with a lane from coppice_lane_new; coppice_lane_new_pollable makes one that has
@@ -258,8 +259,8 @@ COPPICE_MUST_CHECK int coppice_nop(struct coppice_lane *lane, uint64_t *ret_tick
  * claimed: what is not cached is ours to compute, and who opens the same prompt meanwhile finds it
  * pending and may wait for us. There is nothing to do with it but that: extend and step soon, or
  * close the sequence. A claim of which no step has completed for a while (the daemon's claim_ms)
- * passes to one of those who wait. false: another has the claim, or everything but the last token
- * is cached.
+ * passes to one of those who wait. false: what follows the cached tokens is another's to compute,
+ * or on its way back.
  */
 struct coppice_match {
 	uint32_t cached;
@@ -268,8 +269,10 @@ struct coppice_match {
 };
 
 /* Opens a sequence on a prompt of n >= 1 tokens (copied). salt: 0, or whatever sets apart KV that
- * the ids do not tell (images behind placeholders); sequences share only within a salt. Blocks for
- * a message and its answer. */
+ * the ids do not tell (images behind placeholders); sequences share only within a salt. ret_match
+ * may be NULL. Blocks for a message and its answer. -E2BIG: longer than the daemon takes; -EUSERS:
+ * as many sequences as the session may have; -EDQUOT: its prompts that are not computed yet;
+ * -ESHUTDOWN: the daemon is draining. */
 COPPICE_MUST_CHECK int coppice_seq_open(struct coppice_lane *lane, uint32_t model,
 					const uint32_t *tokens, uint32_t n_tokens, uint64_t salt,
 					struct coppice_seq **ret, struct coppice_match *ret_match);
@@ -284,16 +287,16 @@ struct coppice_prompt {
 };
 
 /* Opens n sequences, all or none, in the order of the prompts: one that begins as an earlier one
- * does finds that one's tokens claimed. ret has room for n; ret_matches too, or NULL; where it fails
- * ret has nothing of use. Blocks for their messages, which are on their way together, and their answers. Fails as coppice_seq_open
- * does; the sentence says which prompt. */
+ * does finds that one's tokens claimed. ret has room for n; ret_matches too, or NULL; where it
+ * fails ret has nothing of use. Blocks for their messages, which are on their way together, and
+ * their answers. Fails as coppice_seq_open does; the sentence says which prompt. */
 COPPICE_MUST_CHECK int coppice_seq_open_many(struct coppice_lane *lane,
 					     const struct coppice_prompt *prompts, uint32_t n,
 					     struct coppice_seq **ret,
 					     struct coppice_match *ret_matches);
 /* Waits until nothing is pending any more: it is cached, or (its claimant gone) ours to compute.
- * -ETIMEDOUT with the match as it stands; -EBUSY: the sequence is asked about already, or being
- * extended. Blocks. */
+ * -ETIMEDOUT with the match as it stands, also after an hour, the daemon's limit; -EBUSY: the
+ * sequence is asked about already, or being extended. ret_match may be NULL. Blocks. */
 COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns,
 					struct coppice_match *ret_match);
 /*
@@ -305,8 +308,8 @@ COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeou
  *      coppice_seq_wait_poll(seq, &match) of each that was asked about
  *
  * One question a sequence at a time (-EBUSY). wait_poll: 0 or -ETIMEDOUT with the match, which ends
- * the question; -EAGAIN: not yet; -EINVAL: nothing was asked. Neither blocks, but for a socket that
- * the daemon does not empty.
+ * the question; -EAGAIN: not yet; -EINVAL: nothing was asked. wait_async: -EAGAIN: the daemon has
+ * not read what was sent before. Neither blocks.
  */
 COPPICE_MUST_CHECK int coppice_seq_wait_async(struct coppice_seq *seq, uint64_t timeout_ns);
 COPPICE_MUST_CHECK int coppice_seq_wait_poll(struct coppice_seq *seq,
@@ -322,7 +325,8 @@ COPPICE_MUST_CHECK int coppice_seq_length(struct coppice_seq *seq, uint32_t *ret
 /* Tokens of the extension or draft that is under way: 0 where there is none, or it failed. As
  * above. */
 COPPICE_MUST_CHECK int coppice_seq_live(struct coppice_seq *seq, uint32_t *ret_n_live);
-/* Gives the pages and the handle back; entries of it still in flight end with a status. NULL is
+/* Gives the pages and the handle back; entries of it still in flight end with -ECANCELED, or with
+ * -ESTALE where the daemon has not read them yet. Blocks for a message and its answer. NULL is
  * fine. */
 void coppice_seq_close(struct coppice_seq *seq);
 
@@ -364,7 +368,9 @@ COPPICE_MUST_CHECK int coppice_seq_accept(struct coppice_seq *seq, const uint32_
  * -EINVAL: it has fewer. */
 COPPICE_MUST_CHECK int coppice_seq_trim(struct coppice_seq *seq, uint32_t n_tokens,
 					uint64_t *ret_ticket);
-/* A second sequence at the same place in the same lane. Blocks until the daemon has answered. */
+/* A second sequence at the same place in the same lane. Blocks until the daemon has answered, and
+ * has served all that the lane has in front of it. -EBUSY: it has live tokens; -EUSERS: as many
+ * sequences as the session may have; -ESHUTDOWN: the daemon is draining. */
 COPPICE_MUST_CHECK int coppice_seq_fork(struct coppice_seq *seq, struct coppice_seq **ret);
 /*
  * Prefill that attends to part of its path: steps of more than 16 new tokens read, for each KV head
@@ -391,9 +397,12 @@ struct coppice_sparse {
 COPPICE_MUST_CHECK int coppice_seq_sparse(struct coppice_seq *seq,
 					  const struct coppice_sparse *sparse,
 					  uint64_t *ret_ticket);
-/* Keeps the sequence's tokens from eviction for for_ns, also after its end. Blocks for a message
- * and its answer. */
+/* Keeps the sequence's tokens from eviction for for_ns, also after its end: 1 to the daemon's
+ * max_pin_ms (-EINVAL). *ret_pin is the pin's number, for coppice_unpin; may be NULL. -EUSERS: the
+ * user has as many pins as allowed. Blocks for a message and its answer. */
 COPPICE_MUST_CHECK int coppice_seq_pin(struct coppice_seq *seq, uint64_t for_ns, uint64_t *ret_pin);
+/* Ends a pin. -ENOENT: there is none of that number, or not any more. Blocks for a message and its
+ * answer. */
 COPPICE_MUST_CHECK int coppice_unpin(struct coppice *c, uint64_t pin);
 
 /* ---- steps ---------------------------------------------------------------------------------- */
@@ -453,15 +462,15 @@ COPPICE_MUST_CHECK int coppice_step_wait(struct coppice_lane *lane, const struct
  *      cudaStreamSynchronize(stream);
  *      coppice_wait(lane, ticket, ...), and coppice_poll for how the tickets ended
  *
- * Arenas may be of either kind. The stream goes on however a step ends: what it finds in o is to be
- * used only once the ticket's status is known to be 0, some microseconds after the stream has gone
- * on. A lane's steps are of one stream at a time, or of streams that are ordered by events. When
- * the daemon dies, streams that wait go on at the next call of the library (a broken connection
- * says -ECONNRESET), or at once where coppiced --guardian runs; a client that only ever waits for its
- * stream needs the latter. Under MPS a step costs some 20 us, without it some 300 more, as the GPU
- * goes round between the processes: coppiced(8). Of several clients it costs least where the app
- * launches its kernels early (programmatic stream serialization): then nothing of the stream needs
- * its turn on the GPU's channels between o and the next q, k and v.
+ * Arenas may be of either kind. The stream goes on however a step ends: what it finds in o is to
+ * be used only once the ticket's status is known to be 0, some microseconds after the stream has
+ * gone on. A lane's steps are of one stream at a time, or of streams that are ordered by events.
+ * When the daemon dies, streams that wait go on at the next call of the library (a broken
+ * connection says -ECONNRESET), or at once where coppiced --guardian runs; a client that only ever
+ * waits for its stream needs the latter. Under MPS a step costs some 20 us, without it some 300
+ * more, as the GPU goes round between the processes: coppiced(8). Of several clients it costs
+ * least where the app launches its kernels early (programmatic stream serialization): then nothing
+ * of the stream needs its turn on the GPU's channels between o and the next q, k and v.
  */
 
 /* As coppice_step, but q, k and v are what the stream has written when it comes to this point. Does

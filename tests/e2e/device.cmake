@@ -12,6 +12,7 @@ set_target_properties(fake_module PROPERTIES PREFIX "" OUTPUT_NAME coppice-cuda 
 target_link_libraries(fake_module PRIVATE coppice_kernels)
 
 add_executable(device_test filter.c ${CMAKE_CURRENT_LIST_DIR}/device_test.c ${CMAKE_CURRENT_LIST_DIR}/device_stem.c
+	${CMAKE_CURRENT_LIST_DIR}/device_memory.c
 	${CMAKE_CURRENT_LIST_DIR}/device_fixture.c
 	${CMAKE_CURRENT_LIST_DIR}/device_process.c ${CMAKE_CURRENT_LIST_DIR}/device_client.c
 	${CMAKE_CURRENT_LIST_DIR}/device_gpu.c)

@@ -258,3 +258,30 @@ void decode(struct stem *s, uint32_t n, bool slow)
 	}
 	s->n_tokens += n;
 }
+
+/* ---- the test and its clients ---- */
+
+void say_go(void)
+{
+	CHECK(write(STDOUT_FILENO, "go\n", 3) == 3);
+}
+
+void await_go(void)
+{
+	char byte;
+
+	(void)!read(STDIN_FILENO, &byte, 1);
+}
+
+void vanish(void)
+{
+	_exit(0);
+}
+
+void hold_gate(void *arg)
+{
+	const _Atomic int *open = arg;
+
+	while (!*open)
+		pause_us(500);
+}

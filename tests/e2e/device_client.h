@@ -76,4 +76,12 @@ void check_ticket(struct stem *s, uint64_t ticket);
 /* O of the token at pos, which is in this row. */
 void check_row(const struct place *place, uint32_t layer, uint32_t row, uint32_t pos);
 
+/* Tells the test that the client is where it wants it; waits until the test says to go on. */
+void say_go(void);
+void await_go(void);
+/* Ends without a word to anybody, its memory open. */
+void vanish(void) __attribute__((noreturn));
+/* A function of a stream's: it goes on when the _Atomic int is not 0. */
+void hold_gate(void *open);
+
 #endif

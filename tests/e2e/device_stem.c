@@ -1,9 +1,8 @@
 /* device_stem.c - see device_stem.h. */
 #include "device_stem.h"
 
-#include "client/lib/connection/call.h"
-#include "client/lib/memory/arena.h"
 #include "device_client.h"
+#include "device_memory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,24 +10,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static void say_go(void)
-{
-	CHECK(write(STDOUT_FILENO, "go\n", 3) == 3);
-}
-
-static void await_go(void)
-{
-	char byte;
-
-	(void)!read(STDIN_FILENO, &byte, 1);
-}
-
-/* Ends without a word to anybody, its memory open. */
-__attribute__((noreturn)) static void vanish(void)
-{
-	_exit(0);
-}
 
 /* ---- roles: steps --------------------------------------------------------------------------- */
 
@@ -322,14 +303,6 @@ static int role_fault(const char *socket, char **args)
 	vanish();
 }
 
-static void hold_gate(void *arg)
-{
-	const _Atomic int *open = arg;
-
-	while (!*open)
-		pause_us(500);
-}
-
 /*
  * A stream waits for a step whose inputs another stream has not written, when the daemon dies:
  * alone, the library is not called before the stream has gone on (a guardian lets it); else it is.
@@ -408,93 +381,6 @@ static int role_sleeper(const char *socket, char **args)
 	return 0;
 }
 
-/* ---- roles: memory -------------------------------------------------------------------------- */
-
-static void fill(struct stem *s, int byte)
-{
-	uint8_t *bytes = malloc(ARENA_BYTES);
-
-	memset(bytes, byte, ARENA_BYTES);
-	CHECK(s->gpu.copy_now((uintptr_t)s->there, (uintptr_t)bytes, ARENA_BYTES) == 0);
-	free(bytes);
-}
-
-static size_t count_bytes(struct stem *s, int byte)
-{
-	uint8_t *bytes = malloc(ARENA_BYTES);
-	size_t n = 0;
-
-	CHECK(s->gpu.copy_now((uintptr_t)bytes, (uintptr_t)s->there, ARENA_BYTES) == 0);
-	for (size_t i = 0; i < ARENA_BYTES; i++)
-		n += bytes[i] == byte;
-	free(bytes);
-	return n;
-}
-
-/* A byte: the arena is zero, then it is filled, and is as it was when all have had their turn. */
-static int role_hold(const char *socket, char **args)
-{
-	int byte = atoi(args[0]);
-	struct stem s = {0};
-
-	gpu_start(&s);
-	client_start(&s, socket, COPPICE_DEVICE);
-	CHECK(count_bytes(&s, 0) == ARENA_BYTES);
-	fill(&s, byte);
-	say_go();
-	await_go();
-	CHECK(count_bytes(&s, byte) == ARENA_BYTES);
-	if (strcmp(args[1], "tidy") != 0)
-		vanish();
-	client_end(&s);
-	gpu_end(&s);
-	return 0;
-}
-
-/* Names an arena that another session has, and this one has not. */
-static int role_thief(const char *socket, char **args)
-{
-	struct stem s = {0};
-
-	(void)args;
-	gpu_start(&s);
-	client_start(&s, socket, COPPICE_DEVICE);
-	extend(&s, 1);
-	s.arena->id = 4; /* 2 is where this connection's prompts lie, 3 may be its streams' */
-
-	struct coppice_step_seq part = part_of(&s, 0, 1);
-	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
-	uint64_t ticket;
-
-	CHECK(coppice_step(s.lane, &step, &ticket) == 0, "%s", coppice_explain(s.c));
-	CHECK(coppice_wait(s.lane, ticket, PATIENCE_NS) == -EINVAL);
-	CHECK(strstr(coppice_explain(s.c), "not of this connection"), "%s", coppice_explain(s.c));
-	vanish();
-}
-
-/* Says that it has closed its arena, and has not: what others have in theirs is nothing that it may
- * see. */
-static int role_liar(const char *socket, char **args)
-{
-	int byte = atoi(args[0]);
-	Coppice__ArenaFree message = COPPICE__ARENA_FREE__INIT;
-	struct call call = {.what = "liar",
-			    .request = COPPICE__REQUEST__INIT,
-			    .timeout_ns = PATIENCE_NS};
-	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
-	struct stem s = {0};
-
-	gpu_start(&s);
-	client_start(&s, socket, COPPICE_DEVICE);
-	message.arena = s.arena->id;
-	call.request.arena_free = &message;
-	CHECK(call_daemon(s.c, &call, &answer) == 0);
-	say_go();
-	await_go();
-	CHECK(count_bytes(&s, byte) == 0, "another's arena is in view");
-	vanish();
-}
-
 /* words: an arena is refused with them; a host arena serves on. */
 static int role_refused(const char *socket, char **args)
 {
@@ -517,11 +403,12 @@ static const struct {
 	int n_args;
 	int (*run)(const char *socket, char **args);
 } roles[] = {
-	{"probe", 0, role_probe},	{"decode", 1, role_decode}, {"plain", 0, role_plain},
-	{"graph", 2, role_graph},	{"busy", 0, role_busy},	    {"waiter", 1, role_waiter},
-	{"sleeper", 0, role_sleeper},	{"hold", 2, role_hold},	    {"thief", 0, role_thief},
-	{"liar", 1, role_liar},		{"fault", 0, role_fault},   {"refused", 1, role_refused},
-	{"mistakes", 0, role_mistakes}, {"append", 0, role_append},
+	{"probe", 0, role_probe},	  {"decode", 1, role_decode}, {"plain", 0, role_plain},
+	{"graph", 2, role_graph},	  {"busy", 0, role_busy},     {"waiter", 1, role_waiter},
+	{"sleeper", 0, role_sleeper},	  {"hold", 2, role_hold},     {"thief", 0, role_thief},
+	{"liar", 1, role_liar},		  {"fault", 0, role_fault},   {"refused", 1, role_refused},
+	{"mistakes", 0, role_mistakes},	  {"append", 0, role_append}, {"view", 0, role_view},
+	{"cancelled", 1, role_cancelled},
 };
 
 int stem_main(const char *socket, int argc, char **argv)

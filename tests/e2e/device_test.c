@@ -195,6 +195,18 @@ static void sessions_do_not_see_each_others_arenas(void **state)
 	client_close(&two);
 }
 
+static void a_view_keeps_device_memory_open(void **state)
+{
+	stem_run(*state, "view", NULL, NULL);
+	assert_room_comes_back(*state);
+}
+
+static void what_is_freed_under_a_step_is_named(void **state)
+{
+	stem_run(*state, "cancelled", "arena", NULL);
+	stem_run(*state, "cancelled", "seq", NULL);
+}
+
 static void who_lies_about_closing_sees_nothing_of_others(void **state)
 {
 	const struct fixture *f = *state;
@@ -397,6 +409,8 @@ static const struct CMUnitTest tests[] = {
 	CASE(a_daemon_that_stops_lets_streams_go_on),
 	CASE(an_arena_is_zero_whoever_had_the_memory),
 	CASE(sessions_do_not_see_each_others_arenas),
+	CASE(a_view_keeps_device_memory_open),
+	CASE(what_is_freed_under_a_step_is_named),
 	CASE(who_lies_about_closing_sees_nothing_of_others),
 	CASE(no_two_owners_have_the_same_handle),
 	WITH(four_arenas, device_memory_has_limits),

@@ -132,6 +132,12 @@ static void tickets_that_never_were_are_refused(void **state)
 	assert_int_equal(coppice_wait(f->lane, 0, 0), -EINVAL);
 }
 
+static void assert_well(struct fixture *f, uint64_t ticket)
+{
+	if (coppice_wait(f->lane, ticket, COPPICE_FOREVER) != 0)
+		fail_msg("%s", coppice_explain(f->c));
+}
+
 /* Bodies of ever other lengths, up to the largest, go round the arena many times with several in
  * flight. */
 static void bodies_go_round_the_arena_unharmed(void **state)
@@ -139,7 +145,6 @@ static void bodies_go_round_the_arena_unharmed(void **state)
 	struct fixture *f = *state;
 	struct coppice_seq *seq = client_open_seq(f, f->lane, 8);
 	uint64_t last = 0;
-	uint64_t failed = 0;
 	uint64_t checked = 0;
 
 	for (uint32_t i = 0; i < 200; i++) {
@@ -147,15 +152,14 @@ static void bodies_go_round_the_arena_unharmed(void **state)
 		int r;
 
 		while ((r = coppice_seq_draft(seq, f->ids, NULL, n, &last)) == -EAGAIN)
-			failed += coppice_wait(f->lane, ++checked, COPPICE_FOREVER) != 0;
+			assert_well(f, ++checked);
 		assert_int_equal(r, 0);
 		while ((r = coppice_seq_trim(seq, 0, &last)) == -EAGAIN)
-			failed += coppice_wait(f->lane, ++checked, COPPICE_FOREVER) != 0;
+			assert_well(f, ++checked);
 		assert_int_equal(r, 0);
 	}
 	while (checked < last)
-		failed += coppice_wait(f->lane, ++checked, COPPICE_FOREVER) != 0;
-	assert_int_equal(failed, 0);
+		assert_well(f, ++checked);
 	coppice_seq_close(seq);
 }
 

@@ -1,0 +1,171 @@
+/*
+ * device_memory.c - roles of device_test.c's clients that are about memory: what is in it and who
+ * sees it, what keeps it open, and what becomes of steps that use it.
+ */
+#include "device_memory.h"
+
+#include "client/lib/connection/call.h"
+#include "client/lib/memory/arena.h"
+#include "device_client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void fill(struct stem *s, int byte)
+{
+	uint8_t *bytes = malloc(ARENA_BYTES);
+
+	memset(bytes, byte, ARENA_BYTES);
+	CHECK(s->gpu.copy_now((uintptr_t)s->there, (uintptr_t)bytes, ARENA_BYTES) == 0);
+	free(bytes);
+}
+
+static size_t count_bytes(struct stem *s, int byte)
+{
+	uint8_t *bytes = malloc(ARENA_BYTES);
+	size_t n = 0;
+
+	CHECK(s->gpu.copy_now((uintptr_t)bytes, (uintptr_t)s->there, ARENA_BYTES) == 0);
+	for (size_t i = 0; i < ARENA_BYTES; i++)
+		n += bytes[i] == byte;
+	free(bytes);
+	return n;
+}
+
+/* A byte: the arena is zero, then it is filled, and is as it was when all have had their turn. */
+int role_hold(const char *socket, char **args)
+{
+	int byte = atoi(args[0]);
+	struct stem s = {0};
+
+	gpu_start(&s);
+	client_start(&s, socket, COPPICE_DEVICE);
+	CHECK(count_bytes(&s, 0) == ARENA_BYTES);
+	fill(&s, byte);
+	say_go();
+	await_go();
+	CHECK(count_bytes(&s, byte) == ARENA_BYTES);
+	if (strcmp(args[1], "tidy") != 0)
+		vanish();
+	client_end(&s);
+	gpu_end(&s);
+	return 0;
+}
+
+/* Names an arena that another session has, and this one has not. */
+int role_thief(const char *socket, char **args)
+{
+	struct stem s = {0};
+
+	(void)args;
+	gpu_start(&s);
+	client_start(&s, socket, COPPICE_DEVICE);
+	extend(&s, 1);
+	s.arena->id = 4; /* 2 is where this connection's prompts lie, 3 may be its streams' */
+
+	struct coppice_step_seq part = part_of(&s, 0, 1);
+	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
+	uint64_t ticket;
+
+	CHECK(coppice_step(s.lane, &step, &ticket) == 0, "%s", coppice_explain(s.c));
+	CHECK(coppice_wait(s.lane, ticket, PATIENCE_NS) == -EINVAL);
+	CHECK(strstr(coppice_explain(s.c), "not of this connection"), "%s", coppice_explain(s.c));
+	vanish();
+}
+
+/* Says that it has closed its arena, and has not: what others have in theirs is nothing that it may
+ * see. */
+int role_liar(const char *socket, char **args)
+{
+	int byte = atoi(args[0]);
+	Coppice__ArenaFree message = COPPICE__ARENA_FREE__INIT;
+	struct call call = call_of("liar");
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+	struct stem s = {0};
+
+	gpu_start(&s);
+	client_start(&s, socket, COPPICE_DEVICE);
+	message.arena = s.arena->id;
+	call.request.arena_free = &message;
+	CHECK(call_daemon(s.c, &call, &answer) == 0);
+	say_go();
+	await_go();
+	CHECK(count_bytes(&s, byte) == 0, "another's arena is in view");
+	vanish();
+}
+
+static uint32_t count_arenas(struct stem *s)
+{
+	struct coppice_stats stats = {.size = sizeof(stats)};
+
+	CHECK(coppice_stats(s->c, &stats) == 0, "%s", coppice_explain(s->c));
+	return stats.n_arenas;
+}
+
+/* Device memory stays open for who has a reference: the daemon hears that it is free only then. Of
+ * what outlives the connection it hears by the end of the process. */
+int role_view(const char *socket, char **args)
+{
+	struct coppice_arena *late;
+	struct stem s = {0};
+	uint32_t n;
+
+	(void)args;
+	gpu_start(&s);
+	client_start(&s, socket, COPPICE_DEVICE);
+	CHECK(coppice_arena_new(s.c, COPPICE_DEVICE, ARENA_BYTES, &late) == 0);
+	n = count_arenas(&s);
+	fill(&s, 7);
+	coppice_arena_ref(s.arena);
+	coppice_arena_free(s.arena);
+	CHECK(count_arenas(&s) == n);
+	CHECK(count_bytes(&s, 7) == ARENA_BYTES);
+	coppice_arena_unref(s.arena);
+	CHECK(count_arenas(&s) == n - 1);
+	s.there = coppice_arena_base(late);
+	coppice_arena_ref(late);
+	coppice_seq_close(s.seq);
+	coppice_lane_free(s.lane);
+	coppice_close(s.c);
+	CHECK(count_bytes(&s, 0) == ARENA_BYTES);
+	coppice_arena_unref(late);
+	gpu_end(&s);
+	return 0;
+}
+
+/* arena | seq: what a step uses that waits for its stream is freed under it. */
+int role_cancelled(const char *socket, char **args)
+{
+	bool arena = strcmp(args[0], "arena") == 0;
+	struct stem s = {0};
+	_Atomic int gate = 0;
+	uint64_t ticket, extended;
+
+	gpu_start(&s);
+	client_start(&s, socket, COPPICE_HOST);
+	CHECK(coppice_seq_extend(s.seq, &(uint32_t){1}, 1, &extended) == 0);
+	CHECK(s.gpu.call(s.stream, hold_gate, (void *)&gate) == 0);
+
+	struct coppice_step_seq part = part_of(&s, 0, 1);
+	struct coppice_step step = {.seqs = &part, .n_seqs = 1};
+
+	CHECK(coppice_step_on_stream(s.lane, &step, s.stream, &ticket) == 0, "%s",
+	      coppice_explain(s.c));
+	CHECK(coppice_wait(s.lane, extended, PATIENCE_NS) == 0);
+	pause_us(20000); /* the daemon has read the step by then, and waits for the stream */
+	if (arena)
+		coppice_arena_free(s.arena);
+	else
+		coppice_seq_close(s.seq);
+	CHECK(coppice_wait(s.lane, ticket, PATIENCE_NS) == -ECANCELED, "%s", coppice_explain(s.c));
+	CHECK(strstr(coppice_explain(s.c), arena ? "an arena that it uses was freed"
+						 : "sequence 0: the sequence was closed"),
+	      "%s", coppice_explain(s.c));
+	CHECK(strstr(coppice_explain(s.c), "while"), "%s", coppice_explain(s.c));
+	gate = 1;
+	CHECK(s.gpu.stream_await(s.stream) == 0);
+	coppice_close(s.c);
+	gpu_end(&s);
+	return 0;
+}
