@@ -8,6 +8,7 @@
 
 #include "proto/ring.h"
 
+#include <errno.h>
 #include <sys/socket.h>
 
 uint64_t lane_done(struct coppice_lane *lane)
@@ -20,6 +21,19 @@ uint64_t lane_done(struct coppice_lane *lane)
 	}
 	lane->done = done < lane->submitted ? done : lane->submitted;
 	return lane->done;
+}
+
+int lane_check_ticket(struct coppice_lane *lane, uint64_t ticket)
+{
+	int r = connection_check(lane->c);
+
+	if (r < 0)
+		return r;
+	if (ticket == 0 || ticket > lane->submitted)
+		return explain(lane->c->key, -EINVAL,
+			       "ticket %llu was not submitted on this lane; the last was %llu",
+			       (unsigned long long)ticket, (unsigned long long)lane->submitted);
+	return 0;
 }
 
 int coppice_lane_fd(const struct coppice_lane *lane)

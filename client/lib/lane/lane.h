@@ -29,5 +29,7 @@ struct coppice_lane {
 /* Highest completed ticket, never above what was submitted. Acquires all that its completion says.
  * Where the word says that the daemon has died, the connection is broken from now on. */
 uint64_t lane_done(struct coppice_lane *lane);
+/* 0, -EINVAL (it was never submitted), or as connection_check; explains. */
+MUST_CHECK int lane_check_ticket(struct coppice_lane *lane, uint64_t ticket);
 
 #endif

@@ -20,19 +20,6 @@
 #define LAST_SLICE_NS (100 * NS_PER_MS)
 #define SPINS_PER_CLOCK 32
 
-static int check_ticket(struct coppice_lane *lane, uint64_t ticket)
-{
-	int r = connection_check(lane->c);
-
-	if (r < 0)
-		return r;
-	if (ticket == 0 || ticket > lane->submitted)
-		return explain(lane->c->key, -EINVAL,
-			       "ticket %llu was not submitted on this lane; the last was %llu",
-			       (unsigned long long)ticket, (unsigned long long)lane->submitted);
-	return 0;
-}
-
 /* The completion of a ticket that is done. */
 static int fetch(struct coppice_lane *lane, uint64_t ticket, struct abi_completion *ret)
 {
@@ -54,7 +41,7 @@ static int fetch(struct coppice_lane *lane, uint64_t ticket, struct abi_completi
 int coppice_poll(struct coppice_lane *lane, uint64_t ticket, struct coppice_result *ret)
 {
 	struct abi_completion completion;
-	int r = check_ticket(lane, ticket);
+	int r = lane_check_ticket(lane, ticket);
 
 	if (r < 0)
 		return r;
@@ -84,7 +71,7 @@ const char *coppice_explain_ticket(struct coppice_lane *lane, uint64_t ticket)
 	struct abi_completion completion;
 	unsigned long long number = ticket;
 
-	if (check_ticket(lane, ticket) < 0)
+	if (lane_check_ticket(lane, ticket) < 0)
 		return explain_last(key);
 	if (lane_done(lane) < ticket)
 		explain(key, 0, "ticket %llu is still in flight", number);
@@ -204,7 +191,7 @@ static int wait_done(struct coppice_lane *lane, uint64_t ticket, uint64_t timeou
 int wait_completion(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns,
 		    struct abi_completion *ret)
 {
-	int r = check_ticket(lane, ticket);
+	int r = lane_check_ticket(lane, ticket);
 
 	if (r == 0)
 		r = wait_done(lane, ticket, timeout_ns);

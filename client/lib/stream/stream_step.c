@@ -7,8 +7,6 @@
 #include "client/lib/step/step.h"
 #include "stream.h"
 
-#include <errno.h>
-
 static struct abi_entry entry_of(const struct coppice_lane *lane, const struct coppice_step *step)
 {
 	struct abi_entry entry = step_entry(step);
@@ -43,14 +41,10 @@ int coppice_wait_on_stream(struct coppice_lane *lane, uint64_t ticket, void *str
 	static const char what[] = "coppice_wait_on_stream";
 	int r = connection_check_peer(lane->c);
 
-	if (r < 0)
-		return r;
-	if (ticket == 0 || ticket > lane->submitted)
-		return explain(lane->c->key, -EINVAL,
-			       "%s: ticket %llu was not submitted on this lane; the last was %llu",
-			       what, (unsigned long long)ticket,
-			       (unsigned long long)lane->submitted);
-	r = stream_join(lane, what, stream, STREAM_LIVE);
+	if (r == 0)
+		r = lane_check_ticket(lane, ticket);
+	if (r == 0)
+		r = stream_join(lane, what, stream, STREAM_LIVE);
 	if (r < 0)
 		return r;
 	return stream_await_done(lane, what, stream, ticket);
