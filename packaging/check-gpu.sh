@@ -180,7 +180,7 @@ gpu_checks() { # folder
 	gpu_test sparse_test "$at/sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	gpu_test sched_sparse_test "$at/sched_sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	wait
-	for name in mover_test passes_test summary_test sched_renew_test; do
+	for name in mover_test passes_test summary_test sched_ahead_test; do
 		gpu_test "$name" "$at/$name" "$gpu_folder/kernels/cuda/coppice-cuda.so"
 	done
 	wait

@@ -72,6 +72,8 @@ static void print_work(const Coppice__StatusReply *s)
 	print_kv_read("decode KV", s->decode_kv_bytes_read, s->decode_kv_bytes_alone);
 	printf("  windows    %s won, %s lost, %s in all\n", text_count(s->windows_won).s,
 	       text_count(s->windows_lost).s, text_duration(s->window_ns).s);
+	if (s->plans_ahead)
+		printf("  plans      %s made ahead\n", text_count(s->plans_ahead).s);
 	printf("  busy       %s (%.1f %%)\n", text_duration(s->busy_ns).s,
 	       100 * ratio(s->busy_ns, s->uptime_ns));
 }

@@ -15,8 +15,8 @@
 #ifndef COPPICED_SCHED_H
 #define COPPICED_SCHED_H
 
-#include "core/request.h"
 #include "daemon/base/must_check.h"
+#include "daemon/sched/core/request.h"
 
 struct sched;
 
@@ -27,11 +27,12 @@ MUST_CHECK int sched_new(const struct config *config, const struct backend_ops *
  * sched_reap or is lost if not reaped. NULL is fine. Blocks. */
 void sched_free(struct sched *s);
 
-void sched_post(struct sched *s, struct sched_request *request); /* any thread; does not block */
-struct sched_request *sched_reap(struct sched *s); /* NULL: none; does not block */
-int sched_reply_fd(
-	const struct sched
-		*s); /* an eventfd, readable when sched_reap has something; read it first */
+/* Any thread; does not block. */
+void sched_post(struct sched *s, struct sched_request *request);
+/* NULL: none; does not block. */
+struct sched_request *sched_reap(struct sched *s);
+/* An eventfd, readable when sched_reap has something; read it first. */
+int sched_reply_fd(const struct sched *s);
 /* Grows whenever the scheduler has gone round; with SCHED_PROBE what the watchdog looks at. Any
  * thread. */
 uint64_t sched_progress(const struct sched *s);

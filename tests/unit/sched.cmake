@@ -1,9 +1,9 @@
-foreach(unit sched sched_seqs sched_device ready)
+foreach(unit sched sched_seqs sched_device input_wait)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 endforeach()
 target_link_options(sched_seqs_test PRIVATE -Wl,--wrap=store_seq_publish)
 
-coppice_test(NAME hold_test SOURCES unit/hold_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME window_test SOURCES unit/window_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
 # 1e6 operations, a tenth of it where a sanitizer looks on.
 coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c
@@ -14,12 +14,12 @@ endif()
 
 coppice_test(NAME batch_test SOURCES unit/batch_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
 
-coppice_test(NAME renew_test SOURCES unit/renew_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
-coppice_test(NAME renew_random_test SOURCES unit/renew_random_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME plan_ahead_test SOURCES unit/plan_ahead_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME plan_ahead_random_test SOURCES unit/plan_ahead_random_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
-coppice_test(NAME lockstep_test SOURCES unit/lockstep_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME pace_test SOURCES unit/pace_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
-foreach(unit sched_tiers sched_long sched_renew)
+foreach(unit sched_tiers sched_long sched_ahead)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
 	if(TARGET coppice_cuda)

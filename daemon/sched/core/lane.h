@@ -67,8 +67,8 @@ struct step {
 	uint32_t parts_room;
 	uint32_t n_draft_rows; /* of draft trees */
 	bool by_stream; /* a stream writes its inputs, and says so in `ready` */
-	uint64_t
-		device_word; /* address of a word that the device writes the ticket into; 0: none */
+	/* address of a word that the device writes the ticket into; 0: none */
+	uint64_t device_word;
 	uint32_t word_arena; /* where that is; 0: none */
 	struct select_shares shares; /* of slices whose blocks were chosen */
 	uint32_t next_part, next_row; /* where the next slice begins */

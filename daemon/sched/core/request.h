@@ -67,8 +67,8 @@ struct sched_session_info {
 struct sched_model_info {
 	char name[128];
 	struct work_shape shape;
-	uint32_t first_kv_head,
-		all_kv_heads; /* where the shape's are some of them; 0, 0: they are all */
+	/* where the shape's are some of them; 0, 0: they are all */
+	uint32_t first_kv_head, all_kv_heads;
 	uint64_t page_bytes;
 	uint32_t n_users, n_devices;
 	char split_why[200];
@@ -94,8 +94,8 @@ struct sched_request {
 			/* page_tokens 0: the daemon's choice; scale 0: 1 / sqrt(head_dim) */
 			struct work_shape shape;
 			uint64_t weights_hash;
-			uint32_t first_kv_head,
-				own_kv_heads; /* the shape's that are meant; 0, 0: all */
+			/* the shape's that are meant; 0, 0: all */
+			uint32_t first_kv_head, own_kv_heads;
 		} model;
 		bool keep_device; /* session_end: the device arenas stay, for a second one */
 		struct {
@@ -152,8 +152,8 @@ struct sched_request {
 		struct {
 			/* lent by the poster: room for SCHED_TREE_PAGE */
 			struct store_node_info *nodes;
-			char (*names)
-				[128]; /* lent, as many: the nodes' models; the store's may go */
+			/* lent, as many: the nodes' models; the store's may go */
+			char (*names)[128];
 			uint32_t n;
 			uint64_t cursor;
 		} tree;

@@ -339,15 +339,15 @@ static void block_ask(struct streamed *p, const struct gather *g, uint32_t pos, 
 	}
 }
 
-/* Where a block's slices end that begin here; in block_tokens, choice's too. */
-static uint32_t block_end(const struct streamed *p, const struct gather *g, uint32_t pos,
-			  uint32_t slice, uint32_t end, uint32_t *ret_pos)
+/* Where the block ends that the slice at this position is in: the first slice behind it, end at
+ * most. In block_tokens, choice's too. */
+static uint32_t block_end(const struct gather *g, uint32_t block_tokens, uint32_t pos,
+			  uint32_t slice, uint32_t end)
 {
-	uint32_t block = pos / p->core->config->stage_block;
+	uint32_t block = pos / block_tokens;
 
-	for (; slice < end && pos / p->core->config->stage_block == block; slice++)
+	for (; slice < end && pos / block_tokens == block; slice++)
 		pos += g->slices[slice].count;
-	*ret_pos = pos;
 	return slice;
 }
 
@@ -362,11 +362,11 @@ static bool all_are_there(const struct gather *g, uint32_t slice, uint32_t end)
 static bool pass_ask(struct streamed *p, const struct streamed_pass *pass)
 {
 	const struct gather *g = streamed_gather(p, pass);
-	uint32_t slice = pass->begin + p->n_asked_slices, end, next_pos;
+	uint32_t slice = pass->begin + p->n_asked_slices, end;
 	uint32_t pos = pass->pos + count_tokens(g, pass->begin, slice);
 
-	for (; slice < pass->end; slice = end, pos = next_pos) {
-		end = block_end(p, g, pos, slice, pass->end, &next_pos);
+	for (; slice < pass->end; pos += count_tokens(g, slice, end), slice = end) {
+		end = block_end(g, p->core->config->stage_block, pos, slice, pass->end);
 		if (!all_are_there(g, slice, end))
 			return false;
 		block_ask(p, g, pos, slice, end);

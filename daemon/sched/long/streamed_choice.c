@@ -8,6 +8,7 @@
 #include "streamed_impl.h"
 
 #include "daemon/base/grow.h"
+#include "daemon/sched/run/job.h"
 #include "daemon/sched/seq/summary.h"
 #include "daemon/sched/step/step_check.h"
 
@@ -302,11 +303,7 @@ static bool jobs_at_once(struct streamed *p, const struct streamed_pass *pass,
 	v->chosen.n_ranges = 1;
 	v->chosen.ranges = first;
 	v->chosen.kept = v->kept;
-	v->jobs[0].chosen = &v->chosen;
-	if (p->core->ops->takes_chosen(p->core->backend, &v->jobs[0]))
-		return true;
-	v->jobs[0].chosen = NULL;
-	return false;
+	return job_see_chosen(p->core, &v->jobs[0], &v->chosen);
 }
 
 /* Lists of KV heads that see what they see of the pass. */

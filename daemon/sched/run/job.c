@@ -456,6 +456,18 @@ void job_plan_ahead(struct plans *p, struct batch_job *job)
 		plan_ahead_start(&p->ahead);
 }
 
+bool job_see_chosen(const struct sched_core *core, struct backend_job *job,
+		    const struct backend_chosen *chosen)
+{
+	struct backend_job seeing = *job;
+
+	seeing.chosen = chosen;
+	if (!core->ops->takes_chosen || !core->ops->takes_chosen(core->backend, &seeing))
+		return false;
+	*job = seeing;
+	return true;
+}
+
 void job_done(struct batch_job *job)
 {
 	free(job->lanes);

@@ -58,6 +58,11 @@ MUST_CHECK int job_plan_slice(struct plans *p, struct batch_job *job,
 void job_plan_ahead(struct plans *p, struct batch_job *job);
 void job_done(struct batch_job *job);
 
+/* The job is to see these blocks alone, if the backend makes of them what it needs by itself. False:
+ * it does not, and the job is as it was. */
+bool job_see_chosen(const struct sched_core *core, struct backend_job *job,
+		    const struct backend_chosen *chosen);
+
 /* What the planner is to know of the host, or the device. */
 void job_config(const struct sched_core *core, const struct work_shape *shape,
 		enum plan_policy policy, struct plan_config *ret);

@@ -200,14 +200,11 @@ static bool take_chosen(struct choice *c, struct backend_chosen blocks, const st
 {
 	struct sparse *x = c->sparse;
 
-	if (!c->core->ops->takes_chosen)
-		return false;
 	blocks.slices = x->path;
 	x->blocks = blocks;
 	x->jobs[0] = *c->exact;
 	x->jobs[0].io = io;
-	x->jobs[0].chosen = &x->blocks;
-	return c->core->ops->takes_chosen(c->core->backend, &x->jobs[0]);
+	return job_see_chosen(c->core, &x->jobs[0], &x->blocks);
 }
 
 /* One job, if the backend makes of chosen blocks what it needs. */

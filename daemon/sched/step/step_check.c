@@ -48,9 +48,11 @@ static const struct sched_arena *find_arena(const struct sched_core *core,
 }
 
 static enum abi_reason check_inputs(const struct sched_core *core, const struct sched_lane *lane,
-				    const struct abi_step_seq *rec, const struct work_shape *shape,
-				    bool append_only, struct backend_io *io)
+				    const struct abi_step_seq *rec, bool append_only,
+				    struct step_part *part)
 {
+	const struct work_shape *shape = &part->seq->model->shape;
+	struct backend_io *io = &part->io;
 	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
 	uint64_t q_row = (uint64_t)shape->n_q_heads * shape->head_dim * elt;
 	uint64_t k_row = (uint64_t)shape->n_kv_heads * shape->head_dim * elt;
@@ -78,9 +80,10 @@ static enum abi_reason check_inputs(const struct sched_core *core, const struct 
 }
 
 static enum abi_reason check_outputs(const struct sched_core *core, const struct sched_lane *lane,
-				     const struct abi_step_seq *rec, const struct work_shape *shape,
-				     struct backend_io *io)
+				     const struct abi_step_seq *rec, struct step_part *part)
 {
+	const struct work_shape *shape = &part->seq->model->shape;
+	struct backend_io *io = &part->io;
 	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
 	const struct sched_arena *arena = find_arena(core, lane->session, rec->arena_out);
 	const struct tensor o = {rec->o, rec->o_stride,
@@ -138,9 +141,9 @@ static enum abi_reason check_part(struct sched_core *core, struct sched_lane *la
 				   .arena_out = rec->arena_out};
 	if (bad)
 		return bad;
-	bad = check_inputs(core, lane, rec, &seq->model->shape, append_only, &part->io);
+	bad = check_inputs(core, lane, rec, append_only, part);
 	if (!bad && !append_only)
-		bad = check_outputs(core, lane, rec, &seq->model->shape, &part->io);
+		bad = check_outputs(core, lane, rec, part);
 	lane->step.model = seq->model;
 	lane->step.n_draft_rows += seq->parents ? rec->n_new : 0;
 	if (seq->parents ? lane->step.n_draft_rows > DECODE_MAX_DRAFTS

@@ -1,4 +1,4 @@
-/* ready_test.c - steps whose inputs come later, by the lane's ready word or by pairs of words;
+/* input_wait_test.c - steps whose inputs come later, by the lane's ready word or by pairs of words;
  * threads and plain stores play the streams. */
 #include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"

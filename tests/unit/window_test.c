@@ -1,5 +1,5 @@
 /*
- * hold_test.c - who waits for whom: a scheduler whose rounds the test goes itself, by a clock of
+ * window_test.c - who waits for whom: a scheduler whose rounds the test goes itself, by a clock of
  * the test's own, and agents that decode over one prompt.
  */
 #include "sched_harness.h"

@@ -1,5 +1,5 @@
 /*
- * renew_test.c - plans made ahead: by whom, for which tokens, and what takes their place where they
+ * plan_ahead_test.c - plans made ahead: by whom, for which tokens, and what takes their place where they
  * come late or fit no more.
  */
 #include "daemon/sched/sched_impl.h"

@@ -1,5 +1,5 @@
 /*
- * sched_renew_test.c - documents decoded token by token, by plans of which each takes in some
+ * sched_ahead_test.c - documents decoded token by token, by plans of which each takes in some
  * tokens and the next is made ahead. argv[1]: the module of the backend, without which there are no
  * such plans.
  */

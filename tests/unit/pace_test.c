@@ -1,5 +1,5 @@
 /*
- * lockstep_test.c - agents that start at random moments fall into step by themselves: a simulation
+ * pace_test.c - agents that start at random moments fall into step by themselves: a simulation
  * by events around a real scheduler, with a clock of the test's own and a backend that takes as
  * long as a GPU would.
  *
