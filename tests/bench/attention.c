@@ -36,14 +36,13 @@ struct options {
 	const char *module;
 	const char *costs;
 	uint32_t n_threads;
-	uint32_t page_tokens;
-	enum work_dtype dtype;
+	struct case_options cases;
 	double tflops;
 	bool brief;
 	uint32_t explain; /* for so many multiprocessors; 0: do not */
 };
 
-enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN, KEY_COSTS };
+enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN, KEY_COSTS, KEY_HEADS, KEY_DIM };
 
 static const struct args_option options[] = {
 	{"policy", 'p', "POLICY",
@@ -56,6 +55,9 @@ static const struct args_option options[] = {
 	{"only", 'o', "NAME", "Only the case of this name"},
 	{"page", 'P', "N", "Tokens of a page: 16, 32 or 64 (default)"},
 	{"dtype", 'd', "TYPE", "fp32, fp16 or bf16 (default)"},
+	{"heads", KEY_HEADS, "Q/KV",
+	 "Query and KV heads in place of the workloads' own (limits are drawn anew)"},
+	{"dim", KEY_DIM, "N", "Head dim in place of the workloads' own (limits are drawn anew)"},
 	{"tflops", KEY_TFLOPS, "RATE",
 	 "cuda: what the tensor cores do, for limits (default 790, an H200)"},
 	{"explain", KEY_EXPLAIN, "[N]",
@@ -72,11 +74,19 @@ static int parse_dtype(const char *arg, struct options *o)
 
 	for (int i = 0; i < 3; i++) {
 		if (strcmp(arg, names[i]) == 0) {
-			o->dtype = (enum work_dtype)i;
+			o->cases.dtype = (enum work_dtype)i;
 			return 0;
 		}
 	}
 	return EINVAL;
+}
+
+static bool parse_heads(const char *arg, struct case_options *cases)
+{
+	char rest;
+
+	return sscanf(arg, "%u/%u%c", &cases->q_heads, &cases->kv_heads, &rest) == 2 &&
+	       cases->kv_heads > 0 && cases->q_heads % cases->kv_heads == 0;
 }
 
 static int parse(struct args *args, int key, void *to)
@@ -104,7 +114,7 @@ static int parse(struct args *args, int key, void *to)
 		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
 		return 0;
 	case 'P':
-		o->page_tokens = (uint32_t)strtoul(arg, NULL, 10);
+		o->cases.page_tokens = (uint32_t)strtoul(arg, NULL, 10);
 		return 0;
 	case KEY_TFLOPS:
 		o->tflops = strtod(arg, NULL);
@@ -118,6 +128,13 @@ static int parse(struct args *args, int key, void *to)
 		return 0;
 	case KEY_COSTS:
 		o->costs = arg;
+		return 0;
+	case KEY_HEADS:
+		if (!parse_heads(arg, &o->cases))
+			return args_fail(args, "--heads wants a pair like 64/8, not \"%s\"", arg);
+		return 0;
+	case KEY_DIM:
+		o->cases.head_dim = (uint32_t)strtoul(arg, NULL, 10);
 		return 0;
 	case KEY_BRIEF:
 		o->brief = true;
@@ -345,7 +362,8 @@ static int all_built_in(const struct options *o)
 {
 	static const uint32_t nodes[] = {1, 64}, one_tokens = 131072, tokens[] = {4096, 1};
 	struct workload_spec one = {.name = "one_131072",
-				    .shape = {1, 32, 8, 128, o->page_tokens, o->dtype, 0.0883883f}};
+				    .shape = {1, 32, 8, 128, o->cases.page_tokens, o->cases.dtype,
+					      0.0883883f}};
 	struct workload_spec shared = {.name = "shared_4096x64", .shape = one.shape};
 	int status = 1;
 
@@ -359,12 +377,11 @@ static int all_built_in(const struct options *o)
 
 static int bench_entry(const json_t *entry, const struct options *o)
 {
-	struct case_options cases = {o->page_tokens, o->dtype};
 	struct workload_spec spec;
 	struct run r;
 	int status = 1;
 
-	if (case_read(entry, &cases, &spec) != 0) {
+	if (case_read(entry, &o->cases, &spec) != 0) {
 		fprintf(stderr,
 			"coppice-bench: %s: an entry lacks name, nodes, lengths, q_heads, "
 			"kv_heads or head_dim\n",
@@ -411,13 +428,12 @@ static int on_cuda(const struct options *o)
 				      .policies = o->policy,
 				      .workload = o->workload,
 				      .only = o->only,
-				      .page_tokens = o->page_tokens,
-				      .dtype = o->dtype,
+				      .cases = o->cases,
 				      .tflops = o->tflops,
 				      .costs = o->costs,
 				      .brief = o->brief};
 
-	if (o->dtype != WORK_FP32)
+	if (o->cases.dtype != WORK_FP32)
 		return attention_cuda_main(&cuda);
 	fprintf(stderr, "coppice-bench: --backend cuda takes --dtype fp16 or bf16\n");
 	return CLI_USAGE;
@@ -428,8 +444,7 @@ int attention_main(int argc, char **argv)
 	struct options o = {.policy = "auto",
 			    .backend = "cpu",
 			    .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
-			    .page_tokens = 64,
-			    .dtype = WORK_BF16,
+			    .cases = {.page_tokens = 64, .dtype = WORK_BF16},
 			    .tflops = 790};
 	const struct bench_options how = {
 		.table = options,
@@ -444,8 +459,8 @@ int attention_main(int argc, char **argv)
 	if (r >= 0)
 		return r;
 	if (o.explain)
-		return explain_main(&(struct explain){
-			o.workload, o.only, o.policy, {o.page_tokens, o.dtype}, o.explain});
+		return explain_main(
+			&(struct explain){o.workload, o.only, o.policy, o.cases, o.explain});
 	if (strcmp(o.backend, "cuda") == 0)
 		return on_cuda(&o);
 	if (!backend_find(o.backend)) {

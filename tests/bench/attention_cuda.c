@@ -355,7 +355,7 @@ static bool read_costs(struct bench *b)
 
 int attention_cuda_main(const struct attention_cuda *options)
 {
-	struct case_options cases = {options->page_tokens, options->dtype};
+	struct case_options cases = options->cases;
 	struct bench b = {.o = options};
 	bool right;
 

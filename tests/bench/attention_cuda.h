@@ -12,7 +12,7 @@
 #ifndef COPPICE_BENCH_ATTENTION_CUDA_H
 #define COPPICE_BENCH_ATTENTION_CUDA_H
 
-#include "kernels/work.h"
+#include "cases.h"
 
 #include <stdbool.h>
 
@@ -21,8 +21,7 @@ struct attention_cuda {
 	const char *policies; /* names between commas, or all */
 	const char *workload; /* path of the file; NULL: those built in */
 	const char *only; /* part of a workload's name, or NULL */
-	uint32_t page_tokens;
-	enum work_dtype dtype;
+	struct case_options cases;
 	double tflops; /* of the tensor cores, in fp16 and bf16 */
 	const char *costs; /* path of a file that fit saved; NULL: what is compiled in */
 	bool brief; /* the tables alone */

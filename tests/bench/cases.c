@@ -16,6 +16,9 @@
 static struct work_shape shape_make(uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim,
 				    const struct case_options *o)
 {
+	q_heads = o->q_heads ? o->q_heads : q_heads;
+	kv_heads = o->kv_heads ? o->kv_heads : kv_heads;
+	head_dim = o->head_dim ? o->head_dim : head_dim;
 	return (struct work_shape){1,
 				   q_heads,
 				   kv_heads,

@@ -16,6 +16,7 @@
 struct case_options {
 	uint32_t page_tokens;
 	enum work_dtype dtype;
+	uint32_t q_heads, kv_heads, head_dim; /* in place of the entries'; 0: theirs */
 };
 
 /* Both fill a spec that workload_spec_done frees, after an error too. 0, -ENOMEM, -EINVAL where the

@@ -79,8 +79,8 @@ static int explain(const struct workload *w, const char *name, const struct expl
 	struct program_want want = {
 		.shape = &w->shape,
 		.list = list,
-		.pages = {PAGES_PER_EXTENT, page_bytes / DEVICE_SOURCE_BYTES,
-			  PAGES_PER_EXTENT * page_bytes / DEVICE_SOURCE_BYTES},
+		.pages = {PAGES_PER_EXTENT, page_bytes / KV_SOURCE_BYTES,
+			  PAGES_PER_EXTENT * page_bytes / KV_SOURCE_BYTES},
 		.costs = costs_find(CODE_WGMMA),
 		.flushed = true,
 		.n_blocks = e->n_blocks,

@@ -124,11 +124,11 @@ static void test_code_that_the_driver_makes_has_no_stages(void **state)
 
 static void test_every_head_dim_and_dtype_is_within_its_bound(void **state)
 {
-	static const uint32_t dims[] = {64, 128, 256};
+	static const uint32_t dims[] = {64, 96, 128, 192, 256};
 	struct oracle_random random = oracle_seed(__func__);
 
 	(void)state;
-	for (uint32_t i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 5; i++) {
 		for (int dtype = WORK_FP16; dtype <= WORK_BF16; dtype++) {
 			for (uint32_t page = 16; page <= 64; page *= 2)
 				run_world(shape_make(4, dims[i], page, dtype), 200, &random);
@@ -181,6 +181,34 @@ static void test_every_ratio_of_heads_is_within_its_bound(void **state)
 	}
 }
 
+static void test_many_query_heads_to_a_kv_head_are_within_their_bound(void **state)
+{
+	static const uint32_t ratios[] = {20, 24, 32, 64, 71, 128}, dims[] = {64, 96, 128, 192};
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < 24; i++) {
+		struct work_shape shape =
+			shape_make(ratios[i % 6], dims[i / 6], 16u << oracle_below(&random, 3),
+				   WORK_FP16 + i % 2);
+
+		if (i % 3 == 0) { /* one KV head */
+			shape.n_q_heads /= 2;
+			shape.n_kv_heads = 1;
+		}
+		run_world(shape, i % 4 ? 200 : 1500, &random);
+	}
+}
+
+static void test_rows_see_nothing_before_their_low(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct world_cases c = cases();
+
+	(void)state;
+	world_cases_windows(&c, &random);
+}
+
 static void test_long_contexts_that_are_cut_are_within_their_bound(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -188,6 +216,8 @@ static void test_long_contexts_that_are_cut_are_within_their_bound(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++)
 		run_world(shape_make(1 + 3 * i, 128, 64, WORK_FP16 + i % 2), 3000, &random);
+	run_world(shape_make(4, 96, 64, WORK_FP16), 3000, &random);
+	run_world(shape_make(4, 192, 64, WORK_BF16), 3000, &random);
 }
 
 /* One world on either backend, from the same random numbers. Each is within its bound of float64,
@@ -233,14 +263,14 @@ static void check_against_cpu(struct work_shape shape, struct oracle_random *ran
 
 static void test_the_cpus_backend_answers_the_same(void **state)
 {
-	static const uint32_t dims[] = {64, 128, 256};
+	static const uint32_t dims[] = {64, 96, 128, 192, 256};
 	struct oracle_random random = oracle_seed(__func__);
 
 	(void)state;
-	for (uint32_t i = 0; i < 24; i++)
-		check_against_cpu(shape_make(1 + oracle_below(&random, 16), dims[i % 3],
+	for (uint32_t i = 0; i < 40; i++)
+		check_against_cpu(shape_make(1 + oracle_below(&random, 16), dims[i % 5],
 					     16u << oracle_below(&random, 3),
-					     WORK_FP16 + i / 3 % 2),
+					     WORK_FP16 + i / 5 % 2),
 				  &random);
 }
 
@@ -446,13 +476,13 @@ static void test_what_cannot_be_computed_is_refused_in_a_sentence(void **state)
 	assert_int_equal(cuda->page_bytes(b, &shape, error, sizeof(error)), 0);
 	assert_non_null(strstr(error, "fp32"));
 	shape.dtype = WORK_FP16;
-	shape.head_dim = 96;
+	shape.head_dim = 80;
 	assert_int_equal(cuda->page_bytes(b, &shape, error, sizeof(error)), 0);
-	assert_non_null(strstr(error, "head_dim 96"));
+	assert_non_null(strstr(error, "head_dim 80"));
 	shape.head_dim = 64;
-	shape.n_q_heads = 34;
+	shape.n_q_heads = 2 * (WORK_HEADS_MAX + 1);
 	assert_int_equal(cuda->page_bytes(b, &shape, error, sizeof(error)), 0);
-	assert_non_null(strstr(error, "17"));
+	assert_non_null(strstr(error, "129"));
 	cuda->close(b);
 	config.pool_bytes = UINT64_C(1) << 50;
 	assert_int_equal(cuda->open(&config, &b, error, sizeof(error)), -ENOMEM);
@@ -480,6 +510,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_token_that_is_not_finite_harms_only_who_sees_it),
 		cmocka_unit_test(test_keys_that_grow_along_the_way_are_within_their_bound),
 		cmocka_unit_test(test_every_ratio_of_heads_is_within_its_bound),
+		cmocka_unit_test(test_many_query_heads_to_a_kv_head_are_within_their_bound),
+		cmocka_unit_test(test_rows_see_nothing_before_their_low),
 		cmocka_unit_test(test_long_contexts_that_are_cut_are_within_their_bound),
 		cmocka_unit_test(test_the_cpus_backend_answers_the_same),
 	};

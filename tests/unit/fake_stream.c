@@ -271,10 +271,9 @@ int device_move(const struct device_move *move, device_stream stream)
 	return 0;
 }
 
-int device_attend_init(uint32_t head_dim, bool bf16)
+int device_attend_init(const struct device_kernel *kernel)
 {
-	(void)head_dim;
-	(void)bf16;
+	(void)kernel;
 	return 0;
 }
 

@@ -33,7 +33,7 @@ static void cut_init(struct cut *c, uint32_t group, const uint32_t nodes[2],
 					       .page_tokens = PAGE_TOKENS,
 					       .dtype = WORK_FP16,
 					       .scale = 1 / sqrtf(HEAD_DIM)}};
-	uint64_t page_sources = PAGE_TOKENS * 4 * HEAD_DIM / DEVICE_SOURCE_BYTES;
+	uint64_t page_sources = PAGE_TOKENS * 4 * HEAD_DIM / KV_SOURCE_BYTES;
 
 	*c = (struct cut){0};
 	snprintf(spec.name, sizeof(spec.name), "cut");

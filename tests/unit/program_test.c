@@ -4,6 +4,7 @@
  *
  * The program is read as the kernels read it: units, their slots in order, groups by mask.
  */
+#include "kernels/cuda/device/row_map.h"
 #include "kernels/cuda/schedule/program.h"
 #include "kernels/plan/cut.h"
 #include "kernels/plan/plan.h"
@@ -27,6 +28,7 @@
 #define TOKENS_MAX 64u /* that a program takes in */
 
 static bool lone_paths; /* queries have long paths of their own */
+static bool windows; /* rows see nothing before some position */
 
 /* A tree whose page p holds the tokens of one node; queries stand at leaves of their own. */
 struct tree {
@@ -35,6 +37,7 @@ struct tree {
 	struct work_slice slices[PAGES_MAX];
 	struct work_query queries[QUERIES_MAX];
 	uint32_t parents[QUERIES_MAX][ROWS_MAX]; /* of draft trees */
+	uint32_t lows[QUERIES_MAX][ROWS_MAX];
 	struct work_tree tree;
 	uint32_t n_pages;
 };
@@ -42,7 +45,7 @@ struct tree {
 /* From a group to the next, in sources. */
 static uint32_t group_step(const struct work_shape *shape)
 {
-	return DEVICE_GROUP_TOKENS * 4 * shape->head_dim / DEVICE_SOURCE_BYTES;
+	return kv_group_sources(shape);
 }
 
 static struct pool_pages pages_of(const struct work_shape *shape)
@@ -91,6 +94,10 @@ static void add_query(struct tree *t, struct oracle_random *random, uint32_t lea
 	uint32_t i = t->tree.n_queries++, end = t->nodes[leaf].pos + t->nodes[leaf].n_tokens;
 
 	t->queries[i] = (struct work_query){.node = leaf, .pos = end - n_rows, .n_rows = n_rows};
+	for (uint32_t j = 0; j < n_rows; j++)
+		t->lows[i][j] = oracle_below(random, end - n_rows + j + 2);
+	if (windows && oracle_below(random, 4))
+		t->queries[i].lows = t->lows[i];
 	if (n_rows == 1 || oracle_below(random, 2))
 		return;
 	for (uint32_t j = 0; j < n_rows; j++)
@@ -103,13 +110,17 @@ static void add_query(struct tree *t, struct oracle_random *random, uint32_t lea
 static void tree_init(struct tree *t, struct oracle_random *random, uint32_t rows_max)
 {
 	uint32_t n_inner = 1 + oracle_below(random, 12), n = 1 + oracle_below(random, QUERIES_MAX);
-	uint32_t kv_heads = 1u << oracle_below(random, 3);
+	static const uint32_t dims[] = {64, 96, 128, 192, 256}, many[] = {20, 24, 32, 64, 71, 128};
+	uint32_t kv_heads = 1u << oracle_below(random, 3), heads = 1 + oracle_below(random, 16);
+
+	if (oracle_below(random, 3) == 0)
+		heads = many[oracle_below(random, 6)];
 
 	memset(t, 0, sizeof(*t));
 	t->shape = (struct work_shape){1,
-				       kv_heads * (1 + oracle_below(random, 16)),
+				       kv_heads * heads,
 				       kv_heads,
-				       64u << oracle_below(random, 3),
+				       dims[oracle_below(random, 5)],
 				       16u << oracle_below(random, 3),
 				       WORK_FP16,
 				       1};
@@ -154,7 +165,7 @@ static uint32_t block_of_token(const struct device_unit *unit, uint32_t token)
 
 /* Where a warp does not look at the mask, its rows see all of the group. */
 static void expect_plain(const struct device_slot *s, const struct device_unit *unit,
-			 uint32_t token, uint32_t pos, const struct device_group *g)
+			 uint32_t token, const struct work_row *row, const struct device_group *g)
 {
 	uint32_t block = block_of_token(unit, token), mask = (1u << unit->blocks_log2) - 1;
 
@@ -164,12 +175,13 @@ static void expect_plain(const struct device_slot *s, const struct device_unit *
 		assert_true(token >= g->row_begin && token < g->row_end);
 		assert_true(g->first == 0 && g->end == DEVICE_GROUP_TOKENS);
 		assert_true(!s->causal ||
-			    (int64_t)pos >= (int64_t)g->pos + DEVICE_GROUP_TOKENS - 1);
+			    (int64_t)row->pos >= (int64_t)g->pos + DEVICE_GROUP_TOKENS - 1);
+		assert_true((int64_t)row->low <= g->pos);
 	}
 }
 
 static void see_slot(const struct program *p, const struct device_unit *unit, uint32_t slot,
-		     uint32_t token, uint32_t pos, struct sight *sight)
+		     uint32_t token, const struct work_row *row, struct sight *sight)
 {
 	const struct device_slot *s = (const struct device_slot *)array_of(p, PROGRAM_SLOTS) + slot;
 	const struct device_source *from =
@@ -181,23 +193,27 @@ static void see_slot(const struct program *p, const struct device_unit *unit, ui
 	assert_true(!s->wide || !s->causal);
 	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
 		const struct device_group *g = &s->groups[j];
-		int64_t end = g->end;
+		int64_t first = g->first, end = g->end;
 
 		if (s->wide && from->groups[j] != DEVICE_NONE)
 			assert_true(g->first == 0 && g->end == DEVICE_GROUP_TOKENS);
-		expect_plain(s, unit, token, pos, g);
+		expect_plain(s, unit, token, row, g);
 		if (token < g->row_begin || token >= g->row_end)
 			continue;
-		if (s->causal && (int64_t)pos - g->pos + 1 < end)
-			end = (int64_t)pos - g->pos + 1;
-		for (int64_t i = g->first; i < end; i++) {
+		if (s->causal && (int64_t)row->pos - g->pos + 1 < end)
+			end = (int64_t)row->pos - g->pos + 1;
+		if (s->causal && (int64_t)row->low - g->pos > first)
+			first = (int64_t)row->low - g->pos;
+		for (int64_t i = first; i < end; i++) {
 			assert_int_not_equal(from->groups[j], DEVICE_NONE);
 			sight->times[from->groups[j] / sight->step * 8 + i] += (uint8_t)mine;
 		}
 	}
 }
 
-static void see_row(const struct program *p, uint32_t row, uint32_t pos, struct sight *sight)
+/* row: of the program. */
+static void see_row(const struct program *p, uint32_t row, const struct work_row *as,
+		    struct sight *sight)
 {
 	const struct device_unit *units = array_of(p, PROGRAM_UNITS);
 	const struct device_source *firsts = array_of(p, PROGRAM_FIRSTS);
@@ -213,7 +229,7 @@ static void see_row(const struct program *p, uint32_t row, uint32_t pos, struct 
 		if (row < unit->row || row >= unit->row + unit->n_rows)
 			continue;
 		for (uint32_t i = 0; i < unit->n_slots; i++)
-			see_slot(p, unit, unit->slot + i, row - unit->row, pos, sight);
+			see_slot(p, unit, unit->slot + i, row - unit->row, as, sight);
 	}
 }
 
@@ -249,6 +265,8 @@ static void unsee_path(struct sight *sight, const struct tree *t, const struct w
 
 		for (uint32_t i = n->slice; i < n->slice + n->n_slices; i++) {
 			for (uint32_t j = 0; j < t->slices[i].count; j++, pos++) {
+				if (pos < row->low)
+					continue;
 				if (node != query->node || sees_own(query, row->token, pos))
 					unsee(sight, &t->shape, t->slices[i].page,
 					      t->slices[i].first + j);
@@ -317,10 +335,18 @@ static void fixture_done(struct fixture *f)
 	plan_list_done(&f->list);
 }
 
+/* One of the program's rows that a row of the list is. */
+static uint32_t one_of(const struct fixture *f, uint32_t row)
+{
+	uint32_t n = row_map_of(&f->t.shape).n;
+
+	return row * n + row * 7 % n;
+}
+
 static void expect_paths(struct fixture *f, uint32_t step)
 {
 	for (uint32_t row = 0; row < f->list.n_rows; row += step) {
-		see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
+		see_row(&f->program, one_of(f, row), &f->list.rows[row], &f->sight);
 		unsee_path(&f->sight, &f->t, &f->list.rows[row]);
 		expect_nothing(&f->sight);
 	}
@@ -351,6 +377,22 @@ static void test_prompts_and_drafts_see_theirs_once(void **state)
 		expect_paths(f, i % 4 ? 3 : 17);
 		fixture_done(f);
 	}
+	free(f);
+}
+
+static void test_rows_with_lows_see_theirs_once(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct fixture *f = malloc(sizeof(*f));
+
+	(void)state;
+	windows = true;
+	for (uint32_t i = 0; i < 60; i++) {
+		fixture_init(f, &random, i % 4 ? 20 : ROWS_MAX);
+		expect_paths(f, i % 4 ? 3 : 17);
+		fixture_done(f);
+	}
+	windows = false;
 	free(f);
 }
 
@@ -386,6 +428,20 @@ static void next_token(struct tree *t, uint32_t row_pos, struct grown *last)
 	last->row = row_pos % t->shape.page_tokens;
 }
 
+/* All of the program's that it is. */
+static int advance_row(struct fixture *f, uint32_t row, const struct grown *to,
+		       struct program_growth *growth)
+{
+	uint32_t n = row_map_of(&f->t.shape).n;
+	uint32_t source = source_of(&f->t.shape, to->page / f->sight.n_devices, to->row);
+	int r = 0;
+
+	for (uint32_t k = 0; k < n && r == 0; k++)
+		r = program_advance(&f->program.tails[row * n + k], f->list.rows[row].pos, source,
+				    growth);
+	return r;
+}
+
 /* The next token of every row. 0 or -ESTALE. */
 static int take_tokens(struct fixture *f, struct grown (*grown)[64], uint32_t n,
 		       struct program_growth *growth)
@@ -403,9 +459,7 @@ static int take_tokens(struct fixture *f, struct grown (*grown)[64], uint32_t n,
 		next_token(&f->t, ++f->list.rows[row].pos, at);
 		if (at->page % f->sight.n_devices != f->sight.device)
 			continue;
-		r = program_advance(&f->program.tails[row], f->list.rows[row].pos,
-				    source_of(&f->t.shape, at->page / f->sight.n_devices, at->row),
-				    growth);
+		r = advance_row(f, row, at, growth);
 		assert_true(r == 0 || r == -ESTALE);
 		if (r)
 			return r;
@@ -416,7 +470,7 @@ static int take_tokens(struct fixture *f, struct grown (*grown)[64], uint32_t n,
 static void expect_path_and_tokens(struct fixture *f, uint32_t row, const struct grown *grown,
 				   uint32_t n)
 {
-	see_row(&f->program, row, f->list.rows[row].pos, &f->sight);
+	see_row(&f->program, one_of(f, row), &f->list.rows[row], &f->sight);
 	unsee_path(&f->sight, &f->t, &f->list.rows[row]);
 	for (uint32_t k = 0; k < n; k++)
 		unsee(&f->sight, &f->t.shape, grown[k].page, grown[k].row);
@@ -505,6 +559,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_row_sees_its_path_once),
 		cmocka_unit_test(test_prompts_and_drafts_see_theirs_once),
+		cmocka_unit_test(test_rows_with_lows_see_theirs_once),
 		cmocka_unit_test(test_tokens_are_taken_into_a_program),
 		cmocka_unit_test(test_tokens_are_taken_in_by_the_device_of_their_page),
 		cmocka_unit_test(test_a_page_elsewhere_needs_no_new_program),

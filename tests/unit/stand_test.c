@@ -108,7 +108,7 @@ static void await(struct decode *d, uint64_t id)
 static void assert_did(const struct decode *d, uint64_t id, uint64_t k, uint32_t layer)
 {
 	const struct fake_deed *deed = &fake.deeds[id];
-	uint64_t layer_bytes = shape_head_bytes(&shape) * shape.n_kv_heads;
+	uint64_t layer_bytes = kv_head_bytes(&shape) * shape.n_kv_heads;
 
 	assert_int_equal(deed->n, 1);
 	assert_int_equal(deed->k, k);

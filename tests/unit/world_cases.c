@@ -14,10 +14,11 @@
 static void make_world_of(const struct world_cases *c, struct oracle_random *random,
 			  enum work_dtype dtype, bool windows, struct world *ret)
 {
+	static const uint32_t dims[] = {64, 96, 128, 192};
 	struct world_want want = {.shape = {.n_layers = 2,
 					    .n_q_heads = 8,
 					    .n_kv_heads = 2,
-					    .head_dim = 64u << oracle_below(random, 2),
+					    .head_dim = dims[oracle_below(random, 4)],
 					    .page_tokens = 32,
 					    .dtype = dtype,
 					    .scale = 0.125f},

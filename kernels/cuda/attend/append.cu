@@ -16,12 +16,6 @@
 #define WARPS 4u
 
 #if __CUDA_ARCH__ >= 800
-/* Bytes of chunk c (8 values) of a row in its group; K and V each begin a half of the group. */
-__device__ inline uint32_t chunk_offset(uint32_t row, uint32_t chunk)
-{
-	return chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4);
-}
-
 __device__ inline uint4 load_any(uint64_t from, bool aligned)
 {
 	const uint16_t *at = (const uint16_t *)from;
@@ -77,8 +71,8 @@ __device__ inline void append_token(const struct device_inbound &a, const struct
 			continue;
 		if (bad)
 			v[n] = make_uint4(fill, fill, fill, fill);
-		*(uint4 *)(group + (i < chunks ? 0 : 16 * dim) + chunk_offset(at.row, chunk)) =
-			v[n];
+		*(uint4 *)(group + (i < chunks ? 0 : kv_part_bytes(dim)) +
+			   kv_chunk_offset(dim, at.row, chunk)) = v[n];
 	}
 }
 #endif
@@ -140,8 +134,8 @@ __device__ inline void bring(const struct device_inbound &a, uint64_t warp)
 	if (warp < n_appends) {
 		struct device_token at = a.tokens[warp / a.shape.n_kv_heads];
 		uint32_t head = warp % a.shape.n_kv_heads;
-		char *group = a.pool + head * a.shape.head_bytes +
-			      (uint64_t)at.source * DEVICE_SOURCE_BYTES;
+		char *group =
+			a.pool + head * a.shape.head_bytes + (uint64_t)at.source * KV_SOURCE_BYTES;
 
 		if (a.shape.head_dim <= 128)
 			append_token<1>(a, at, head, group);
@@ -223,14 +217,16 @@ __global__ void __launch_bounds__(WARPS * 32)
 
 	for (uint32_t head = threadIdx.x / 32; head < m.n_heads; head += WARPS) {
 		char *pool = m.pool + head * m.head_bytes;
-		const char *from = pool + (uint64_t)m.from * DEVICE_SOURCE_BYTES;
-		char *to = pool + (uint64_t)m.to * DEVICE_SOURCE_BYTES;
+		const char *from = pool + (uint64_t)m.from * KV_SOURCE_BYTES;
+		char *to = pool + (uint64_t)m.to * KV_SOURCE_BYTES;
 
 		for (uint32_t i = threadIdx.x % 32; i < 2 * chunks; i += 32) {
-			uint32_t half = i < chunks ? 0 : 16 * m.head_dim, chunk = i % chunks;
+			uint32_t chunk = i % chunks;
+			uint32_t half = i < chunks ? 0 : kv_part_bytes(m.head_dim);
 
-			*(uint4 *)(to + half + chunk_offset(m.to_row, chunk)) =
-				*(const uint4 *)(from + half + chunk_offset(m.from_row, chunk));
+			*(uint4 *)(to + half + kv_chunk_offset(m.head_dim, m.to_row, chunk)) =
+				*(const uint4 *)(from + half +
+						 kv_chunk_offset(m.head_dim, m.from_row, chunk));
 		}
 	}
 #endif

@@ -18,8 +18,9 @@ struct device_attend {
 	const struct device_merge *merges;
 	const struct device_row *rows;
 	const char *pool; /* at the layer */
-	float *part_o; /* [partial][n_q_heads][head_dim], times sum */
-	float *part_stats; /* [partial][n_q_heads][max, sum] */
+	/* [partial][n_kv_heads][row_heads][head_dim], times sum */
+	float *part_o;
+	float *part_stats; /* [partial][n_kv_heads][row_heads][max, sum] */
 	/* [2]: entries drawn beyond the first of each block, blocks that are done; 0 between
 	 * launches */
 	uint32_t *ticket;
@@ -32,11 +33,19 @@ struct device_attend {
 	/* each KV head has so many of its own, of n_units; 0: all have the same */
 	uint32_t head_units;
 	uint32_t first_head; /* of those that do */
+	uint32_t bounded; /* the kernel is that of rows with a first position */
 	/* What device_attend itself makes of these: a block that begins should divide nothing. */
 	uint32_t n_entries;
 	uint32_t entry_divisor; /* head_units, or else n_kv_heads */
 	uint32_t entry_inverse; /* 2^32 / entry_divisor, rounded down */
-	uint32_t group_inverse; /* 2^16 / shape.group + 1: right for the rows of a block */
+	uint32_t heads_inverse; /* 2^16 / shape.row_heads + 1: right for the rows of a block */
+};
+
+/* Which of the kernels that compute attention. */
+struct device_kernel {
+	uint32_t head_dim;
+	bool bf16;
+	bool bounded; /* rows have a first position that they see */
 };
 
 #ifdef __cplusplus
@@ -46,8 +55,8 @@ extern "C" {
 /* Each a cudaError_t as int: 0 is success. The first two start work and do not wait. */
 int device_attend(const struct device_attend *attend, struct launch_to to);
 int device_merge(const struct device_attend *attend, struct launch_to to);
-/* Readies the kernels of this shape. Blocks. */
-int device_attend_init(uint32_t head_dim, bool bf16);
+/* Readies the kernel. Blocks. */
+int device_attend_init(const struct device_kernel *kernel);
 
 #ifdef __cplusplus
 }

@@ -25,17 +25,17 @@ __device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t threa
 
 #define PREFETCH_ROWS 256u
 
-template <uint32_t SLOTS> struct fetch {
+template <typename T> struct fetch {
 	const struct device_attend *a;
 	char *shared;
 	uint32_t lane;
-	struct ring<SLOTS> at;
+	struct ring<T::slots> at;
 	bool again; /* the ring has been gone round */
 	uint32_t early; /* slots that may still be asked for before the first unit's Q is */
 
 	__device__ void step(uint32_t n)
 	{
-		struct ring<SLOTS> next = at.ahead(n);
+		struct ring<T::slots> next = at.ahead(n);
 
 		again = again || next.parity != at.parity;
 		at = next;
@@ -51,14 +51,15 @@ __device__ inline uint32_t groups_there(const uint4 &source)
 
 /* Where groups of a slot are missing for the first time, shared memory holds anything; 0 x NaN is
  * NaN. */
-template <uint32_t DIM>
+template <typename T>
 __device__ inline void clear_missing(char *slot, uint32_t there, uint32_t lane)
 {
 #pragma unroll 1
 	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
 #pragma unroll 1
-		for (uint32_t i = lane; !(there >> j & 1) && i < DIM; i += 32)
-			((uint4 *)(slot + j * 32 * DIM + 16 * DIM))[i] = make_uint4(0, 0, 0, 0);
+		for (uint32_t i = lane; !(there >> j & 1) && i < T::value_bytes / 16; i += 32)
+			((uint4 *)(slot + j * T::group_bytes + T::key_bytes))[i] =
+				make_uint4(0, 0, 0, 0);
 	}
 	fence_async();
 	__syncwarp();
@@ -68,7 +69,7 @@ __device__ inline void clear_missing(char *slot, uint32_t there, uint32_t lane)
 
 /* What is asked for first comes first, and nothing can begin without Q: a ring full of KV would be
  * before it. */
-template <uint32_t SLOTS> __device__ inline void await_q(struct fetch<SLOTS> &f)
+template <typename T> __device__ inline void await_q(struct fetch<T> &f)
 {
 	named_barrier(FIRST_Q_BARRIER, (DEVICE_WARPS + 1) * 32);
 	f.early = NO_LIMIT;
@@ -76,9 +77,9 @@ template <uint32_t SLOTS> __device__ inline void await_q(struct fetch<SLOTS> &f)
 
 #if __CUDA_ARCH__ >= 900
 /* How many of these groups lie side by side, from the first on. */
-template <uint32_t DIM> __device__ inline uint32_t run_of(const uint4 &source)
+template <typename T> __device__ inline uint32_t run_of(const uint4 &source)
 {
-	constexpr uint32_t step = 32 * DIM / DEVICE_SOURCE_BYTES;
+	constexpr uint32_t step = T::group_bytes / KV_SOURCE_BYTES;
 
 	return source.y != source.x + step	 ? 1
 	       : source.z != source.x + 2 * step ? 2
@@ -89,24 +90,24 @@ template <uint32_t DIM> __device__ inline uint32_t run_of(const uint4 &source)
 /* The lane's slot: its groups, run by run, and n_notes notes from its own on: all walk the ring in
  * order, so who comes to a slot has waited for those before it. The barrier knows how much
  * comes. */
-template <uint32_t DIM, uint32_t SLOTS>
+template <typename T>
 __device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head, uint4 source,
 				  const struct device_slot *note, uint32_t n_notes)
 {
-	typedef layout<DIM, SLOTS> at;
-	constexpr uint32_t group_bytes = 32 * DIM;
+	typedef layout<T> at;
+	constexpr uint32_t group_bytes = T::group_bytes;
 	uint32_t full = base + at::full + slot * 8, note_bytes = n_notes * (uint32_t)sizeof(*note);
-	uint32_t to = base + slot * slot_bytes(DIM), end = to + slot_bytes(DIM);
+	uint32_t to = base + slot * T::slot_bytes, end = to + T::slot_bytes;
 
 	barrier_expect(full, __popc(groups_there(source)) * group_bytes + note_bytes);
 #pragma unroll 1
 	while (to < end) {
-		uint32_t run = run_of<DIM>(source);
+		uint32_t run = run_of<T>(source);
 
 		if (source.x == DEVICE_NONE)
 			run = 1;
 		else
-			bulk_copy(to, head + (uint64_t)source.x * DEVICE_SOURCE_BYTES,
+			bulk_copy(to, head + (uint64_t)source.x * KV_SOURCE_BYTES,
 				  run * group_bytes, full);
 		to += run * group_bytes;
 		source = run == 1   ? make_uint4(source.y, source.z, source.w, DEVICE_NONE)
@@ -119,15 +120,15 @@ __device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head
 }
 
 /* Slots of these lanes, which nothing was ever copied to. */
-template <uint32_t DIM>
+template <typename T>
 __device__ inline void clear_slots(char *shared, uint32_t lanes, uint32_t slot, uint32_t there,
 				   uint32_t lane)
 {
 	for (; lanes; lanes &= lanes - 1) {
 		uint32_t from = __ffs(lanes) - 1;
 
-		clear_missing<DIM>(shared + __shfl_sync(~0u, slot, from) * slot_bytes(DIM),
-				   __shfl_sync(~0u, there, from), lane);
+		clear_missing<T>(shared + __shfl_sync(~0u, slot, from) * T::slot_bytes,
+				 __shfl_sync(~0u, there, from), lane);
 	}
 }
 
@@ -141,71 +142,71 @@ __device__ inline uint32_t notes_of(uint32_t ahead, uint32_t slot, uint32_t k)
 
 /* Of n slots from the i-th on, how many may be asked for now: one at least. ahead: of the lane,
  * which asks whether that one is free; the block's first are. */
-template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline uint32_t free_slots(struct fetch<SLOTS> &f, uint32_t base, uint32_t ahead,
-				      uint32_t i, uint32_t n)
+template <typename T>
+__device__ inline uint32_t free_slots(struct fetch<T> &f, uint32_t base, uint32_t ahead, uint32_t i,
+				      uint32_t n)
 {
-	typedef layout<DIM, SLOTS> at;
-	struct ring<SLOTS> to = f.at.ahead(ahead);
+	typedef layout<T> at;
+	struct ring<T::slots> to = f.at.ahead(ahead);
 	bool free;
 
 	if (f.early == SLOTS_BEFORE_Q)
-		return min(n, min(SLOTS, SLOTS_BEFORE_Q));
+		return min(n, min(T::slots, SLOTS_BEFORE_Q));
 	if (f.early == 0)
 		await_q(f);
 	barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
-	free = ahead < min(n - i, SLOTS) &&
+	free = ahead < min(n - i, T::slots) &&
 	       barrier_test(base + at::empty + to.slot * 8, to.parity ^ 1);
 	return min(__ffs(~(__ballot_sync(~0u, free) >> i)) - 1, f.early);
 }
 
 /* n slots, whose sources the lanes hold one each. A lane takes as long for its slot as all of them
  * for theirs: so as many at a time as there is room for. */
-template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head,
+template <typename T>
+__device__ inline void fetch_slots(struct fetch<T> &f, const char *head,
 				   const struct device_slot *notes, uint4 mine, uint32_t n)
 {
 	uint32_t base = shared_address(f.shared), there = groups_there(mine);
 
 	for (uint32_t i = 0, k; i < n; i += k) {
 		uint32_t ahead = f.lane - i;
-		struct ring<SLOTS> to = f.at.ahead(ahead);
+		struct ring<T::slots> to = f.at.ahead(ahead);
 		bool again = f.again || to.parity != f.at.parity;
 
-		k = free_slots<DIM>(f, base, ahead, i, n);
+		k = free_slots<T>(f, base, ahead, i, n);
 		f.early -= f.early == NO_LIMIT ? 0 : k;
-		clear_slots<DIM>(f.shared, __ballot_sync(~0u, ahead < k && !again && there != 0xf),
-				 to.slot, there, f.lane);
+		clear_slots<T>(f.shared, __ballot_sync(~0u, ahead < k && !again && there != 0xf),
+			       to.slot, there, f.lane);
 		if (ahead < k)
-			fetch_copy<DIM, SLOTS>(base, to.slot, head, mine, &notes[f.lane],
-					       notes_of<SLOTS>(ahead, to.slot, k));
+			fetch_copy<T>(base, to.slot, head, mine, &notes[f.lane],
+				      notes_of<T::slots>(ahead, to.slot, k));
 		__syncwarp();
 		f.step(k);
 	}
 }
 #else
 /* n slots, whose sources the lanes hold one each. */
-template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head,
+template <typename T>
+__device__ inline void fetch_slots(struct fetch<T> &f, const char *head,
 				   const struct device_slot *notes, uint4 mine, uint32_t n)
 {
-	typedef layout<DIM, SLOTS> at;
-	constexpr uint32_t group_bytes = 32 * DIM;
+	typedef layout<T> at;
+	constexpr uint32_t group_bytes = T::group_bytes;
 	uint32_t base = shared_address(f.shared);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint4 from = make_uint4(__shfl_sync(~0u, mine.x, i), __shfl_sync(~0u, mine.y, i),
 					__shfl_sync(~0u, mine.z, i), __shfl_sync(~0u, mine.w, i));
 		const uint32_t source[DEVICE_SLOT_GROUPS] = {from.x, from.y, from.z, from.w};
-		uint32_t to = base + f.at.slot * slot_bytes(DIM);
+		uint32_t to = base + f.at.slot * T::slot_bytes;
 		uint32_t note = base + at::notes + f.at.slot * (uint32_t)sizeof(*notes);
 
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
 		if (!f.again && groups_there(from) != 0xf)
-			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM),
-					   groups_there(from), f.lane);
+			clear_missing<T>(f.shared + f.at.slot * T::slot_bytes, groups_there(from),
+					 f.lane);
 		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-			const char *group = head + (uint64_t)source[j] * DEVICE_SOURCE_BYTES;
+			const char *group = head + (uint64_t)source[j] * KV_SOURCE_BYTES;
 
 			for (uint32_t b = f.lane * 16; source[j] != DEVICE_NONE && b < group_bytes;
 			     b += 32 * 16)
@@ -221,15 +222,15 @@ __device__ inline void fetch_slots(struct fetch<SLOTS> &f, const char *head,
 #endif
 
 /* Goes on to where a stage can begin. Those who compute do the same. */
-template <uint32_t DIM, uint32_t SLOTS> __device__ inline void fetch_align(struct fetch<SLOTS> &f)
+template <typename T> __device__ inline void fetch_align(struct fetch<T> &f)
 {
-	typedef layout<DIM, SLOTS> at;
+	typedef layout<T> at;
 	uint32_t base = shared_address(f.shared);
 
 	while (f.at.slot % DEVICE_STAGE_SLOTS) {
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
 		if (!f.again)
-			clear_missing<DIM>(f.shared + f.at.slot * slot_bytes(DIM), 0, f.lane);
+			clear_missing<T>(f.shared + f.at.slot * T::slot_bytes, 0, f.lane);
 		if (LARGE ? f.lane == 0 : true)
 			barrier_arrive(base + at::full + f.at.slot * 8);
 		__syncwarp();
@@ -238,9 +239,9 @@ template <uint32_t DIM, uint32_t SLOTS> __device__ inline void fetch_align(struc
 }
 
 /* first: of lanes below DEVICE_FIRST_SLOTS, sources of the unit's first slots. */
-template <uint32_t DIM, uint32_t SLOTS>
-__device__ inline void fetch_unit(struct fetch<SLOTS> &f, const struct device_unit &unit,
-				  uint32_t head, uint4 first)
+template <typename T>
+__device__ inline void fetch_unit(struct fetch<T> &f, const struct device_unit &unit, uint32_t head,
+				  uint4 first)
 {
 	const char *pool = f.a->pool + head * f.a->shape.head_bytes;
 	const struct device_slot *slots = f.a->slots + unit.slot;
@@ -248,14 +249,14 @@ __device__ inline void fetch_unit(struct fetch<SLOTS> &f, const struct device_un
 	uint4 mine = first;
 
 	if (unit.flags & DEVICE_UNIT_WIDE)
-		fetch_align<DIM, SLOTS>(f);
+		fetch_align<T>(f);
 	for (uint32_t done = 0, n = DEVICE_FIRST_SLOTS; done < unit.n_slots; done += n, n = 32) {
 		uint4 next = make_uint4(0, 0, 0, 0);
 
 		if (done + n + f.lane < unit.n_slots)
 			next = sources[done + n + f.lane];
-		fetch_slots<DIM, SLOTS>(f, pool, slots + done, mine,
-					unit.n_slots - done < n ? unit.n_slots - done : n);
+		fetch_slots<T>(f, pool, slots + done, mine,
+			       unit.n_slots - done < n ? unit.n_slots - done : n);
 		mine = next;
 	}
 }
@@ -327,11 +328,11 @@ __device__ inline struct entry read_entry(const struct device_attend &a, uint32_
 }
 
 /* now: of the block's first ticket, which is dealt; what follows is drawn. */
-template <uint32_t DIM, uint32_t SLOTS>
+template <typename T>
 __device__ void fetch_run(const struct device_attend &a, char *shared, struct entry now)
 {
-	typedef layout<DIM, SLOTS> at;
-	struct fetch<SLOTS> f = {
+	typedef layout<T> at;
+	struct fetch<T> f = {
 		&a, shared, threadIdx.x % 32, {0, 0}, false, SLOTS_BEFORE_Q
 	};
 	uint32_t ticket = blockIdx.x, base = shared_address(shared);
@@ -365,7 +366,7 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 		 * was asked for without waiting, they are drawn behind it */
 		if (waited)
 			next = draw_for(a, f.lane);
-		fetch_unit<DIM, SLOTS>(f, now.unit, now.head, now.first);
+		fetch_unit<T>(f, now.unit, now.head, now.first);
 		if (f.early != NO_LIMIT)
 			await_q(f);
 		if (!waited)
@@ -400,46 +401,45 @@ __device__ inline void q_addresses(const struct device_attend &a, const struct w
 
 /* Rows up to the last row block that some warp takes; those that do not exist are 0. addresses: of
  * q_addresses; NULL: looked up by each thread for itself, which is sooner where there are few. */
-template <uint32_t DIM, uint32_t STRIDE, uint32_t N_THREADS>
+template <typename T, uint32_t N_THREADS>
 __device__ inline void q_unit(const struct device_attend &a, const struct work &work, uint32_t rows,
 			      const uint64_t *addresses, uint32_t thread)
 {
-	constexpr uint32_t chunks = DIM / 8;
-	uint32_t group = a.shape.group, inverse = a.group_inverse, chunk = thread % chunks;
+	constexpr uint32_t chunks = T::qk / KV_CHUNK_VALUES;
+	uint32_t heads = a.shape.row_heads, inverse = a.heads_inverse, chunk = thread % chunks;
 
 #pragma unroll 1
 	for (uint32_t row = thread / chunks; row < DEVICE_BLOCK_ROWS << work.unit.blocks_log2;
 	     row += N_THREADS / chunks) {
 		uint32_t in_block = row % DEVICE_BLOCK_ROWS,
 			 token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
-		uint32_t head = in_block - (in_block * inverse >> 16) * group;
+		uint32_t head = in_block - (in_block * inverse >> 16) * heads;
 		uint64_t q = token >= work.unit.n_rows ? 0
 			     : addresses	       ? addresses[token]
-						       : q_address(a, work, token, DIM);
-		uint64_t from = q ? q + (head * DIM + chunk * 8) * 2 : (uint64_t)a.rows;
+						       : q_address(a, work, token, T::qk);
+		uint64_t from = q ? q + (head * T::qk + chunk * 8) * 2 : (uint64_t)a.rows;
 
-		copy_some_16(rows + row / DEVICE_BLOCK_ROWS * STRIDE + in_block * DIM * 2 +
-				     ((chunk ^ (row & 7)) << 4),
+		copy_some_16(rows + row / DEVICE_BLOCK_ROWS * T::rows_stride +
+				     in_block * T::qk * 2 + ((chunk ^ kv_swizzle(T::qk, row)) << 4),
 			     (const void *)from, q ? 16 : 0);
 	}
 }
 
 /* The first unit's Q, by all who compute and have nothing to do before it comes; others copy the
  * rest of KV behind it. */
-template <uint32_t DIM, uint32_t SLOTS>
+template <typename T>
 __device__ inline void q_first(const struct device_attend &a, const struct work &work, char *shared)
 {
-	typedef layout<DIM, SLOTS> at;
+	typedef layout<T> at;
 	constexpr uint32_t n = DEVICE_WARPS * 32;
 	uint64_t *addresses = NULL;
 
 	if (work.unit.blocks_log2 > 1) {
 		addresses = (uint64_t *)(shared + at::sums);
-		q_addresses(a, work, DIM, addresses, threadIdx.x, n);
+		q_addresses(a, work, T::qk, addresses, threadIdx.x, n);
 		named_barrier(COMPUTE_BARRIER, n);
 	}
-	q_unit<DIM, at::rows_stride, n>(a, work, shared_address(shared) + at::rows, addresses,
-					threadIdx.x);
+	q_unit<T, n>(a, work, shared_address(shared) + at::rows, addresses, threadIdx.x);
 	named_arrive(FIRST_Q_BARRIER, n + 32);
 }
 
@@ -448,7 +448,7 @@ __device__ inline void q_first(const struct device_attend &a, const struct work 
 __device__ inline void prefetch_q(const struct device_attend &a, uint32_t dim, uint32_t thread,
 				  uint32_t n_threads)
 {
-	uint32_t lines = a.shape.n_kv_heads * a.shape.group * dim / 64,
+	uint32_t lines = a.shape.n_kv_heads * a.shape.row_heads * dim / 64,
 		 n = min(a.n_rows, PREFETCH_ROWS) * lines;
 
 #pragma unroll 1
@@ -460,17 +460,16 @@ __device__ inline void prefetch_q(const struct device_attend &a, uint32_t dim, u
 	}
 }
 
-template <uint32_t DIM, uint32_t SLOTS>
-__device__ void q_run(const struct device_attend &a, char *shared)
+template <typename T> __device__ void q_run(const struct device_attend &a, char *shared)
 {
-	typedef layout<DIM, SLOTS> at;
+	typedef layout<T> at;
 	uint32_t base = shared_address(shared), thread = threadIdx.x - (DEVICE_WARPS + 1) * 32;
 	uint64_t *addresses = (uint64_t *)(shared + at::sums);
 	work_ring from = {0, 0};
 
 	launch_wait();
 	prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows), thread, Q_WARPS * 32);
-	prefetch_q(a, DIM, thread, Q_WARPS * 32);
+	prefetch_q(a, T::qk, thread, Q_WARPS * 32);
 	for (uint32_t unit = 0;; from.step(), unit++) {
 		struct work work;
 
@@ -484,10 +483,9 @@ __device__ void q_run(const struct device_attend &a, char *shared)
 		if (unit == 0)
 			continue;
 		barrier_wait(base + at::rows_empty, (unit - 1) & 1);
-		q_addresses(a, work, DIM, addresses, thread, Q_WARPS * 32);
+		q_addresses(a, work, T::qk, addresses, thread, Q_WARPS * 32);
 		named_barrier(Q_BARRIER, Q_WARPS * 32);
-		q_unit<DIM, at::rows_stride, Q_WARPS * 32>(a, work, base + at::rows, addresses,
-							   thread);
+		q_unit<T, Q_WARPS * 32>(a, work, base + at::rows, addresses, thread);
 		copy_arrive(base + at::rows_full);
 	}
 }

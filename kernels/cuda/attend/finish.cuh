@@ -67,23 +67,22 @@ __device__ inline void store_sums(const struct device_attend &a, const struct wa
 		*(float *)w.mine_lse = log_of(all.max, all.sum);
 }
 
-template <typename DTYPE>
-__device__ inline void store_four(uint64_t to, const float4 &v, float scale)
+template <typename T> __device__ inline void store_four(uint64_t to, const float4 &v, float scale)
 {
-	*(uint2 *)to = make_uint2(DTYPE::pack(v.x * scale, v.y * scale),
-				  DTYPE::pack(v.z * scale, v.w * scale));
+	*(uint2 *)to = make_uint2(T::dtype::pack(v.x * scale, v.y * scale),
+				  T::dtype::pack(v.z * scale, v.w * scale));
 }
 
 /* ---- several warps to a row block ----------------------------------------------------------- */
 
 /* The first 64 columns of the lane's rows into the warp's stage: blocks of 8 columns, b of row r at
  * b ^ (r mod 8). */
-template <uint32_t DIM>
-__device__ inline void stage_o(const struct warp_state<DIM> &s, const float (&factor)[2],
+template <typename T>
+__device__ inline void stage_o(const struct warp_state<T> &s, const float (&factor)[2],
 			       float *stage, uint32_t lane)
 {
 #pragma unroll
-	for (uint32_t n = 0; n < 8; n++) {
+	for (uint32_t n = 0; n < 8; n++) { /* past the last: others of the columns before */
 #pragma unroll
 		for (uint32_t i = 0; i < 2; i++) {
 			uint32_t row = lane / 4 + 8 * i;
@@ -96,21 +95,22 @@ __device__ inline void stage_o(const struct warp_state<DIM> &s, const float (&fa
 }
 
 /* The next 64 columns are the first. */
-template <uint32_t DIM> __device__ inline void next_columns(struct warp_state<DIM> &s)
+template <typename T> __device__ inline void next_columns(struct warp_state<T> &s)
 {
 #pragma unroll
-	for (uint32_t n = 0; n + 8 < DIM / 8; n++) {
+	for (uint32_t n = 0; n + 8 < T::v / 8; n++) {
 #pragma unroll
 		for (uint32_t i = 0; i < 4; i++)
 			s.o[n][i] = s.o[n + 8][i];
 	}
 }
 
-template <typename DTYPE, uint32_t DIM, uint32_t STRIDE>
+template <typename T>
 __device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w,
 				     char *rows, struct warp_sums *sums, uint32_t warp,
-				     uint32_t lane, struct warp_state<DIM> &s)
+				     uint32_t lane, struct warp_state<T> &s)
 {
+	constexpr uint32_t n_passes = (T::v + 63) / 64;
 	struct warp_sums all;
 	float factor[2], scale;
 
@@ -133,8 +133,8 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 		factor[i] = s.max[i] == -INFINITY ? 0 : exp2_fast(s.max[i] - max_or_zero(max));
 	}
 #pragma unroll 1
-	for (uint32_t pass = 0; pass < DIM / 64; pass++) {
-		stage_o<DIM>(s, factor, (float *)(rows + warp * STRIDE), lane);
+	for (uint32_t pass = 0; pass < n_passes; pass++) {
+		stage_o<T>(s, factor, (float *)(rows + warp * T::rows_stride), lane);
 		next_columns(s);
 		block_sync(w);
 #pragma unroll 1
@@ -149,22 +149,25 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 
 #pragma unroll 1
 			for (uint32_t k = 0; k < w.n_splits; k += 2) {
-				const float4 x =
-					*(const float4 *)(rows + warp_of(w, k) * STRIDE + at);
+				const float4 x = *(
+					const float4 *)(rows + warp_of(w, k) * T::rows_stride + at);
 				const float4 y =
-					*(const float4 *)(rows + warp_of(w, k + 1) * STRIDE + at);
+					*(const float4 *)(rows +
+							  warp_of(w, k + 1) * T::rows_stride + at);
 
 				sum.x += x.x + y.x;
 				sum.y += x.y + y.y;
 				sum.z += x.z + y.z;
 				sum.w += x.w + y.w;
 			}
+			if (T::v % 64 && column >= T::v)
+				continue;
 			if (dest < DEVICE_DEST_NOTHING)
-				*(float4 *)&a.part_o[(uint64_t)dest * DIM + column] = sum;
+				*(float4 *)&a.part_o[(uint64_t)dest * T::v + column] = sum;
 			else if (dest == DEVICE_NONE && to)
-				store_four<DTYPE>(to + column * 2, sum, row_scale);
+				store_four<T>(to + column * 2, sum, row_scale);
 		}
-		if (pass + 1 < DIM / 64)
+		if (pass + 1 < n_passes)
 			block_sync(w);
 	}
 }
@@ -187,51 +190,51 @@ __device__ inline uint4 transpose_quad(uint32_t (&v)[4], uint32_t lane)
 }
 
 /* The first of the lane's two rows to its output. */
-template <typename DTYPE, uint32_t DIM>
-__device__ inline void store_row(const struct warp_state<DIM> &s, uint64_t to, float scale,
+template <typename T>
+__device__ inline void store_row(const struct warp_state<T> &s, uint64_t to, float scale,
 				 uint32_t lane)
 {
 #pragma unroll
-	for (uint32_t n = 0; n < DIM / 8; n += 4) {
+	for (uint32_t n = 0; n < T::v / 8; n += 4) {
 		uint32_t v[4];
 		uint4 mine;
 
 #pragma unroll
 		for (uint32_t j = 0; j < 4; j++)
-			v[j] = DTYPE::pack(s.o[n + j][0] * scale, s.o[n + j][1] * scale);
+			v[j] = T::dtype::pack(s.o[n + j][0] * scale, s.o[n + j][1] * scale);
 		mine = transpose_quad(v, lane);
 		if (to)
 			*(uint4 *)(to + (n + lane % 4) * 16) = mine;
 	}
 }
 
-template <uint32_t DIM>
-__device__ inline void store_part(const struct device_attend &a, const struct warp_state<DIM> &s,
+template <typename T>
+__device__ inline void store_part(const struct device_attend &a, const struct warp_state<T> &s,
 				  uint32_t dest, uint32_t lane)
 {
-	float *to = &a.part_o[(uint64_t)dest * DIM + lane % 4 * 2];
+	float *to = &a.part_o[(uint64_t)dest * T::v + lane % 4 * 2];
 
 	if (dest >= DEVICE_DEST_NOTHING)
 		return;
 #pragma unroll
-	for (uint32_t n = 0; n < DIM / 8; n++)
+	for (uint32_t n = 0; n < T::v / 8; n++)
 		*(float2 *)(to + n * 8) = make_float2(s.o[n][0], s.o[n][1]);
 }
 
 /* The lane's second row is the first. */
-template <uint32_t DIM> __device__ inline void next_row(struct warp_state<DIM> &s)
+template <typename T> __device__ inline void next_row(struct warp_state<T> &s)
 {
 	s.sum[0] = s.sum[1];
 #pragma unroll
-	for (uint32_t n = 0; n < DIM / 8; n++) {
+	for (uint32_t n = 0; n < T::v / 8; n++) {
 		s.o[n][0] = s.o[n][2];
 		s.o[n][1] = s.o[n][3];
 	}
 }
 
-template <typename DTYPE, uint32_t DIM>
+template <typename T>
 __device__ inline void finish_alone(const struct device_attend &a, const struct warp_unit &w,
-				    uint32_t lane, struct warp_state<DIM> &s)
+				    uint32_t lane, struct warp_state<T> &s)
 {
 	struct warp_sums all;
 
@@ -253,14 +256,14 @@ __device__ inline void finish_alone(const struct device_attend &a, const struct 
 		bool output = dest == DEVICE_NONE && to;
 
 		if (__any_sync(~0u, dest < DEVICE_DEST_NOTHING))
-			store_part<DIM>(a, s, dest, lane);
+			store_part<T>(a, s, dest, lane);
 		if (__any_sync(~0u, output))
-			store_row<DTYPE, DIM>(s, output ? to : 0, inverse_of(s.sum[0]), lane);
+			store_row<T>(s, output ? to : 0, inverse_of(s.sum[0]), lane);
 		next_row(s);
 	}
 }
 
-template <uint32_t DIM> __device__ inline void sum_quads(struct warp_state<DIM> &s)
+template <typename T> __device__ inline void sum_quads(struct warp_state<T> &s)
 {
 #pragma unroll
 	for (uint32_t i = 0; i < 2; i++) {

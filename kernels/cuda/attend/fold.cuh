@@ -35,20 +35,21 @@ __host__ __device__ constexpr bool keeps_q(uint32_t dim)
 	return dim <= 128;
 }
 
-template <uint32_t DIM> struct warp_state {
-	float o[DIM / 8][4];
+template <typename T> struct warp_state {
+	float o[T::v / 8][4];
 	float max[2], sum[2]; /* of the lane's rows; sum of the lane's columns */
-	uint32_t q[keeps_q(DIM) ? DIM / 16 : 2][4]; /* all of it, or what is being multiplied */
+	uint32_t q[T::keeps_q ? T::qk / 16 : 2][4]; /* all of it, or what is being multiplied */
 	uint32_t rows; /* where Q lies in shared memory */
 };
 
 /* Columns 16 k and on of the row block's Q. */
-__device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t row_bytes,
-				      uint32_t k, uint32_t lane)
+template <typename T>
+__device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t k, uint32_t lane)
 {
 	uint32_t row = lane % DEVICE_BLOCK_ROWS;
 
-	load_matrix(q, rows + row * row_bytes + (((2 * k + lane / 16) ^ (row & 7)) << 4));
+	load_matrix(q,
+		    rows + row * T::qk * 2 + (((2 * k + lane / 16) ^ kv_swizzle(T::qk, row)) << 4));
 }
 
 /* Keys of the group that the lane's row i sees end here. */
@@ -60,6 +61,42 @@ __device__ inline int32_t seen_end(const struct device_group &group, uint32_t to
 	if (causal)
 		end = min(end, pos - group.pos + 1);
 	return token - group.row_begin < (uint32_t)(group.row_end - group.row_begin) ? end : 0;
+}
+
+/* What a variant makes of them. */
+template <typename T, uint32_t N>
+__device__ inline void change_scores(float (&scores)[N][4], float scale_log2)
+{
+#pragma unroll
+	for (uint32_t j = 0; j < N && T::variant::scores_change; j++) {
+#pragma unroll
+		for (uint32_t i = 0; i < 4; i++)
+			scores[j][i] = T::variant::score(scores[j][i] * scale_log2) / scale_log2;
+	}
+}
+
+/* What lies before the first position that a row sees scores -inf. Few slots of few models come
+ * here: what concerns it stays in memory. */
+__device__ inline void mask_lows(float (&scores)[DEVICE_SLOT_GROUPS][4],
+				 const struct device_slot *note, const struct device_row *rows,
+				 const struct warp_unit &w)
+{
+	int32_t key = (int32_t)(threadIdx.x % 4 * 2);
+
+#pragma unroll
+	for (uint32_t i = 0; i < 2; i++) {
+		int32_t low = 0;
+
+		if (w.token[i] < w.unit.n_rows)
+			low = (int32_t)rows[w.unit.row + w.token[i]].low;
+#pragma unroll
+		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
+			if (note->groups[j].pos + key < low)
+				scores[j][2 * i] = -INFINITY;
+			if (note->groups[j].pos + key + 1 < low)
+				scores[j][2 * i + 1] = -INFINITY;
+		}
+	}
 }
 
 /* What a row does not see scores -inf. */
@@ -114,8 +151,8 @@ __device__ inline void mask_groups(float (&scores)[N][4], const struct device_sl
 /* The maximum of the lane's rows, raised where scores are so far above it that weights would grow
  * beyond 2^MAX_SLACK; O and sum follow it. Most slots leave all as it is, and need not even ask
  * what the row's other lanes have. */
-template <uint32_t DIM, uint32_t N>
-__device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores)[N][4],
+template <typename T, uint32_t N>
+__device__ inline void raise_max(struct warp_state<T> &s, const float (&scores)[N][4],
 				 float scale_log2)
 {
 	float high[2], scale[2];
@@ -147,7 +184,7 @@ __device__ inline void raise_max(struct warp_state<DIM> &s, const float (&scores
 	s.sum[0] *= scale[0];
 	s.sum[1] *= scale[1];
 #pragma unroll
-	for (uint32_t n = 0; n < DIM / 8; n++) {
+	for (uint32_t n = 0; n < T::v / 8; n++) {
 		s.o[n][0] *= scale[0];
 		s.o[n][1] *= scale[0];
 		s.o[n][2] *= scale[1];
@@ -162,8 +199,8 @@ __device__ inline float max_or_zero(float max)
 }
 
 /* Weights of two groups, first and the next, in fragments of A; the sums grow by them. */
-template <typename DTYPE, uint32_t DIM, uint32_t N>
-__device__ inline void weigh(struct warp_state<DIM> &s, float (&scores)[N][4], uint32_t first,
+template <typename T, uint32_t N>
+__device__ inline void weigh(struct warp_state<T> &s, float (&scores)[N][4], uint32_t first,
 			     float scale_log2, const float (&low)[2], uint32_t (&p)[4])
 {
 #pragma unroll
@@ -173,70 +210,71 @@ __device__ inline void weigh(struct warp_state<DIM> &s, float (&scores)[N][4], u
 			scores[j][i] = exp2_fast(fmaf(scores[j][i], scale_log2, -low[i / 2]));
 		s.sum[0] += scores[j][0] + scores[j][1];
 		s.sum[1] += scores[j][2] + scores[j][3];
-		p[(j - first) * 2] = DTYPE::pack(scores[j][0], scores[j][1]);
-		p[(j - first) * 2 + 1] = DTYPE::pack(scores[j][2], scores[j][3]);
+		p[(j - first) * 2] = T::dtype::pack(scores[j][0], scores[j][1]);
+		p[(j - first) * 2 + 1] = T::dtype::pack(scores[j][2], scores[j][3]);
 	}
 }
 
 /* Folds a slot, whose groups begin at the shared address. Even and odd columns of Q are multiplied
  * in chains of their own, half as long, where there are registers for two. */
-template <typename DTYPE, uint32_t DIM>
+template <typename T>
 __device__ inline void fold_slot(const struct device_attend &a, const struct warp_unit &w,
 				 uint32_t at, const struct device_slot *note, bool plain,
-				 uint32_t lane, struct warp_state<DIM> &s)
+				 uint32_t lane, struct warp_state<T> &s)
 {
-	constexpr uint32_t group_bytes = 32 * DIM;
+	constexpr uint32_t group_bytes = T::group_bytes;
 	float scores[DEVICE_SLOT_GROUPS][4] = {}, odd[DEVICE_SLOT_GROUPS][4] = {}, low[2];
 	uint32_t row = lane % 8, p[DEVICE_SLOT_GROUPS / 2][4];
 
 #pragma unroll
-	for (uint32_t k = 0; k < DIM / 32; k++) {
-		uint32_t chunk = k * 4 + lane / 8;
-		uint32_t from = at + chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4);
+	for (uint32_t k = 0; k < T::qk / 32; k++) {
+		uint32_t from = at + kv_chunk_offset(T::qk, row, k * 4 + lane / 8);
 
-		if constexpr (!keeps_q(DIM)) {
-			load_q_columns(s.q[0], s.rows, DIM * 2, 2 * k, lane);
-			load_q_columns(s.q[1], s.rows, DIM * 2, 2 * k + 1, lane);
+		if constexpr (!T::keeps_q) {
+			load_q_columns<T>(s.q[0], s.rows, 2 * k, lane);
+			load_q_columns<T>(s.q[1], s.rows, 2 * k + 1, lane);
 		}
 #pragma unroll
 		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
 			uint32_t b[4];
 
 			load_matrix(b, from + j * group_bytes);
-			DTYPE::multiply(scores[j], s.q[keeps_q(DIM) ? 2 * k : 0], b[0], b[1]);
-			DTYPE::multiply(keeps_q(DIM) ? odd[j] : scores[j],
-					s.q[keeps_q(DIM) ? 2 * k + 1 : 1], b[2], b[3]);
+			T::dtype::multiply(scores[j], s.q[T::keeps_q ? 2 * k : 0], b[0], b[1]);
+			T::dtype::multiply(T::keeps_q ? odd[j] : scores[j],
+					   s.q[T::keeps_q ? 2 * k + 1 : 1], b[2], b[3]);
 		}
 	}
 #pragma unroll
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS && keeps_q(DIM); j++) {
+	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS && T::keeps_q; j++) {
 #pragma unroll
 		for (uint32_t i = 0; i < 4; i++)
 			scores[j][i] += odd[j][i];
 	}
+	change_scores<T>(scores, a.shape.scale_log2);
 	if (!plain && note->partial)
 		mask_scores(scores, note, w, lane);
 	else if (!plain)
 		mask_groups(scores, note, w);
-	raise_max<DIM>(s, scores, a.shape.scale_log2);
+	if (T::variant::bounded && !plain && note->causal)
+		mask_lows(scores, note, a.rows, w);
+	raise_max<T>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);
 #pragma unroll
 	for (uint32_t t = 0; t < DEVICE_SLOT_GROUPS / 2; t++)
-		weigh<DTYPE, DIM>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
+		weigh<T>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
 #pragma unroll
-	for (uint32_t n = 0; n < DIM / 16; n++) {
-		uint32_t chunk = 2 * n + lane / 16;
-		uint32_t from = at + group_bytes / 2 + lane / 8 % 2 * group_bytes +
-				chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4);
+	for (uint32_t n = 0; n < T::v / 16; n++) {
+		uint32_t from = at + T::key_bytes + lane / 8 % 2 * group_bytes +
+				kv_chunk_offset(T::v, row, 2 * n + lane / 16);
 
 #pragma unroll
 		for (uint32_t t = 0; t < DEVICE_SLOT_GROUPS / 2; t++) {
 			uint32_t b[4];
 
 			load_matrix_transposed(b, from + t * 2 * group_bytes);
-			DTYPE::multiply(s.o[2 * n], p[t], b[0], b[1]);
-			DTYPE::multiply(s.o[2 * n + 1], p[t], b[2], b[3]);
+			T::dtype::multiply(s.o[2 * n], p[t], b[0], b[1]);
+			T::dtype::multiply(s.o[2 * n + 1], p[t], b[2], b[3]);
 		}
 	}
 }
@@ -247,55 +285,63 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 
 typedef float half_scores[HALF_GROUPS][4];
 
+/* Where columns 16 k and on of the keys begin. */
+template <typename T> __device__ constexpr uint32_t key_step(uint32_t k)
+{
+	return kv_chunk_offset(T::qk, 0, 2 * k);
+}
+
 /* Scores of half a stage, which begins at the shared address; started. */
-template <typename DTYPE, uint32_t DIM>
-__device__ inline void start_scores(const struct warp_state<DIM> &s, half_scores &scores,
-				    uint32_t at)
+template <typename T>
+__device__ inline void start_scores(const struct warp_state<T> &s, half_scores &scores, uint32_t at)
 {
 	wgmma_begin();
 #pragma unroll
-	for (uint32_t k = 0; k < DIM / 16; k++)
-		DTYPE::template multiply_wide<0>(scores, s.q[k],
-						 wgmma_matrix(at + k / 4 * 1024 + k % 4 * 32, 16,
-							      32 * DIM),
-						 k != 0);
+	for (uint32_t k = 0; k < T::qk / 16; k++)
+		T::dtype::template multiply_wide<0>(
+			scores, s.q[k],
+			wgmma_matrix<kv_atom_values(T::qk)>(at + key_step<T>(k), 16,
+							    T::group_bytes),
+			k != 0);
 	wgmma_commit();
 }
 
 /* Weights times values of half a stage; started. */
-template <typename DTYPE, uint32_t DIM>
-__device__ inline void start_values(struct warp_state<DIM> &s,
+template <typename T>
+__device__ inline void start_values(struct warp_state<T> &s,
 				    const uint32_t (&p)[HALF_GROUPS / 2][4], uint32_t at)
 {
-	constexpr uint32_t group_bytes = 32 * DIM;
+	constexpr uint32_t group_bytes = T::group_bytes;
 
 	wgmma_begin();
 #pragma unroll
 	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
-		DTYPE::template multiply_wide<1>(
+		T::dtype::template multiply_wide<1>(
 			s.o, p[t],
-			wgmma_matrix(at + group_bytes / 2 + t * 2 * group_bytes, 1024, group_bytes),
+			wgmma_matrix<kv_atom_values(T::v)>(at + T::key_bytes + t * 2 * group_bytes,
+							   kv_atom_bytes(T::v), group_bytes),
 			true);
 	wgmma_commit();
 }
 
 /* From scores of half a stage to weights. What was started before these scores is complete when
  * this returns. */
-template <typename DTYPE, uint32_t DIM>
+template <typename T>
 __device__ inline void weigh_half(const struct device_attend &a, const struct warp_unit &w,
 				  half_scores &scores, const struct device_slot *notes, bool plain,
-				  struct warp_state<DIM> &s, uint32_t (&p)[HALF_GROUPS / 2][4])
+				  struct warp_state<T> &s, uint32_t (&p)[HALF_GROUPS / 2][4])
 {
 	float low[2];
 
+	change_scores<T>(scores, a.shape.scale_log2);
 	if (!plain)
 		mask_groups(scores, notes, w);
-	raise_max<DIM>(s, scores, a.shape.scale_log2);
+	raise_max<T>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);
 #pragma unroll
 	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
-		weigh<DTYPE, DIM>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
+		weigh<T>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
 }
 #endif
 #endif

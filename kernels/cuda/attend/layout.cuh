@@ -14,37 +14,18 @@
 #define COPPICE_CUDA_LAYOUT_CUH
 
 #include "attend.h"
-#include "kernels/cuda/device/ptx.cuh"
+#include "traits.cuh"
 
 #define WARPS 12u
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
 #define THREADS (WARPS * 32)
-#define WORK_SLOTS 4u
-#define SLOTS_BEFORE_Q \
-	6u /* of KV, asked for before the block's first Q: no more than keeps memory busy */
+/* Of KV, asked for before the block's first Q: no more than keeps memory busy. */
+#define SLOTS_BEFORE_Q 6u
 
 /* Named; those who compute have 1 to 7 for what concerns a row block. */
 #define COMPUTE_BARRIER 13
 #define FIRST_Q_BARRIER 14
 #define Q_BARRIER 15
-
-#if __CUDA_ARCH__ >= 900
-#define LARGE true
-#else
-#define LARGE false
-#endif
-
-/* Slots of the ring: what 227 KB (sm_90) or 163 KB (sm_80) leave room for; whole stages where there
- * are any. */
-__host__ __device__ constexpr uint32_t ring_slots(uint32_t dim, bool large)
-{
-	return dim == 256 ? (large ? 5 : 3) : dim == 128 ? (large ? 12 : 8) : (large ? 20 : 16);
-}
-
-__host__ __device__ constexpr uint32_t slot_bytes(uint32_t dim)
-{
-	return DEVICE_SLOT_GROUPS * 32 * dim;
-}
 
 /* Of a thread, when the block begins; then of those who compute, for sums, scores and Q, and of the
  * others. */
@@ -68,11 +49,10 @@ struct warp_sums {
 	float max, sum;
 };
 
-template <uint32_t DIM, uint32_t SLOTS> struct layout {
-	static constexpr uint32_t rows = SLOTS * slot_bytes(DIM);
-	static constexpr uint32_t rows_stride = DIM == 256 ? 8192 : 4096; /* from warp to warp */
+template <typename T, uint32_t SLOTS = T::slots> struct layout {
+	static constexpr uint32_t rows = SLOTS * T::slot_bytes;
 	/* struct device_slot of each slot */
-	static constexpr uint32_t notes = rows + DEVICE_WARPS * rows_stride;
+	static constexpr uint32_t notes = rows + DEVICE_WARPS * T::rows_stride;
 	static constexpr uint32_t sums = notes + SLOTS * sizeof(struct device_slot);
 	static constexpr uint32_t work =
 		sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct warp_sums);
@@ -83,10 +63,14 @@ template <uint32_t DIM, uint32_t SLOTS> struct layout {
 	static constexpr uint32_t rows_full = work_empty + WORK_SLOTS * 8;
 	static constexpr uint32_t rows_empty = rows_full + 8;
 	static constexpr uint32_t bytes = rows_empty + 8;
+
+	static_assert(bytes == rows + DEVICE_WARPS * T::rows_stride + LAYOUT_BYTES +
+				       SLOTS * (sizeof(struct device_slot) + 16),
+		      "what the number of slots was found by");
 };
 
 /* Row of a row block to token of the unit; the block's last rows may have none. inverse: 65536 /
- * query heads + 1. */
+ * heads of a row + 1. */
 __device__ inline uint32_t token_of(const struct device_unit &unit, uint32_t block, uint32_t row,
 				    uint32_t inverse)
 {
@@ -97,13 +81,6 @@ __device__ inline uint32_t token_of(const struct device_unit &unit, uint32_t blo
 	return unit.flags & DEVICE_UNIT_DEALT ? (token << unit.blocks_log2) + block
 					      : block * unit.block_tokens + token;
 }
-
-static_assert(layout<64, ring_slots(64, true)>::bytes <= 232448, "shared memory of sm_90");
-static_assert(layout<128, ring_slots(128, true)>::bytes <= 232448, "shared memory of sm_90");
-static_assert(layout<256, ring_slots(256, true)>::bytes <= 232448, "shared memory of sm_90");
-static_assert(layout<64, ring_slots(64, false)>::bytes <= 166912, "shared memory of sm_80");
-static_assert(layout<128, ring_slots(128, false)>::bytes <= 166912, "shared memory of sm_80");
-static_assert(layout<256, ring_slots(256, false)>::bytes <= 166912, "shared memory of sm_80");
 
 /* A place in the ring and the parity of the phase that it is in; all who walk the ring step
  * alike. */

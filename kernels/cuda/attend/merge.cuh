@@ -8,6 +8,7 @@
 
 #include "kernels/merge_weight.h"
 #include "attend.h"
+#include "traits.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/launch.cuh"
 
@@ -15,7 +16,7 @@
 #define MERGE_AT_ONCE 8u /* partials that a warp asks for before it waits for one */
 
 #if __CUDA_ARCH__ >= 800
-/* What a warp has of a row: N columns a lane, 32 N to a row; O and sum are relative to max. */
+/* What a warp has of a row: N columns a lane; O and sum are relative to max. */
 template <uint32_t N> struct merged {
 	float o[N];
 	float max, sum;
@@ -69,45 +70,56 @@ __device__ inline void merge_add(struct merged<N> &to, const float (&o)[COUNT][N
 	}
 }
 
+/* A warp's row and query head among those that partials are of. */
+struct merge_place {
+	uint32_t head, n_heads; /* of the program's rows, all KV heads */
+	uint32_t first, step; /* it adds these of the row's partials */
+};
+
 /* Adds the partials first, first + step, ... in this order. */
-template <uint32_t N>
+template <uint32_t DIM>
 __device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m,
-				   uint32_t q_head, uint32_t n_q_heads, uint32_t first,
-				   uint32_t step, struct merged<N> &ret)
+				   const struct merge_place &p,
+				   struct merged<lane_columns(DIM)> &ret)
 {
+	constexpr uint32_t n = lane_columns(DIM);
+	uint32_t column = threadIdx.x % 32 * n;
+
 #pragma unroll 1
-	for (uint32_t i = first; i < m.n_parts; i += MERGE_AT_ONCE * step) {
+	for (uint32_t i = p.first; i < m.n_parts; i += MERGE_AT_ONCE * p.step) {
 		float2 stats[MERGE_AT_ONCE];
-		float o[MERGE_AT_ONCE][N];
+		float o[MERGE_AT_ONCE][n];
 
 #pragma unroll
 		for (uint32_t k = 0; k < MERGE_AT_ONCE; k++) {
-			uint32_t entry = (m.first + i + k * step) * n_q_heads + q_head;
+			uint32_t entry = (m.first + i + k * p.step) * p.n_heads + p.head;
 
 			stats[k] = make_float2(-INFINITY, 0);
-			for (uint32_t j = 0; j < N; j++)
+			for (uint32_t j = 0; j < n; j++)
 				o[k][j] = 0;
-			if (i + k * step < m.n_parts) {
+			if (i + k * p.step < m.n_parts) {
 				stats[k] = *(const float2 *)&a.part_stats[(uint64_t)entry * 2];
-				load_columns<N>(
-					o[k],
-					&a.part_o[(uint64_t)entry * 32 * N + threadIdx.x % 32 * N]);
+				if (n * 32 == DIM || column < DIM)
+					load_columns<n>(o[k],
+							&a.part_o[(uint64_t)entry * DIM + column]);
 			}
 		}
-		merge_add<N, MERGE_AT_ONCE>(ret, o, stats);
+		merge_add<n, MERGE_AT_ONCE>(ret, o, stats);
 	}
 }
 
-template <typename DTYPE, uint32_t N>
+/* q_head: from the row's first on. */
+template <typename DTYPE, uint32_t DIM>
 __device__ inline void merge_store(const struct device_row &row, uint32_t q_head,
-				   const struct merged<N> &m)
+				   const struct merged<lane_columns(DIM)> &m)
 {
+	constexpr uint32_t n = lane_columns(DIM);
 	uint32_t lane = threadIdx.x % 32;
-	uint32_t *to = (uint32_t *)(row.o + ((uint64_t)q_head * 32 * N + lane * N) * 2);
+	uint32_t *to = (uint32_t *)(row.o + ((uint64_t)q_head * DIM + lane * n) * 2);
 	float scale = m.sum == 0 ? 0 : 1 / m.sum;
 
 #pragma unroll
-	for (uint32_t j = 0; j < N; j += 2)
+	for (uint32_t j = 0; j < n && (n * 32 == DIM || lane * n < DIM); j += 2)
 		to[j / 2] = DTYPE::pack(m.o[j] * scale, m.o[j + 1] * scale);
 	if (lane == 0 && row.lse)
 		((float *)row.lse)[q_head] =
@@ -140,16 +152,18 @@ template <uint32_t N> __device__ inline void merge_warps(struct merged<N> &mine,
 
 /* 2^warps_log2 warps to a row and query head. What comes before launch_wait was there before
  * attention began. */
-template <typename DTYPE, uint32_t N>
+template <typename DTYPE, uint32_t DIM>
 __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	merge_kernel(const __grid_constant__ struct device_attend a)
 {
 #if __CUDA_ARCH__ >= 800
-	uint32_t n_q_heads = a.shape.n_kv_heads * a.shape.group, n_warps = 1u << a.merge_warps_log2;
+	uint32_t heads = a.shape.row_heads, n_heads = a.shape.n_kv_heads * heads;
+	uint32_t n_warps = 1u << a.merge_warps_log2;
 	uint32_t warp = blockIdx.x * MERGE_WARPS + threadIdx.x / 32;
-	uint32_t index = (warp >> a.merge_warps_log2) / n_q_heads;
-	uint32_t q_head = (warp >> a.merge_warps_log2) % n_q_heads;
-	struct merged<N> mine = {
+	uint32_t index = (warp >> a.merge_warps_log2) / n_heads;
+	struct merge_place place = {(warp >> a.merge_warps_log2) % n_heads, n_heads, warp % n_warps,
+				    n_warps};
+	struct merged<lane_columns(DIM)> mine = {
 	};
 	struct device_merge m = {};
 	struct device_row row = {};
@@ -163,11 +177,13 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	}
 	launch_wait();
 	launch_next();
-	merge_parts<N>(a, m, q_head, n_q_heads, warp % n_warps, n_warps, mine);
+	merge_parts<DIM>(a, m, place, mine);
 	if (n_warps > 1)
-		merge_warps<N>(mine, n_warps);
-	if (row.o && warp % n_warps == 0)
-		merge_store<DTYPE, N>(row, q_head, mine);
+		merge_warps(mine, n_warps);
+	if (row.o && place.first == 0)
+		merge_store<DTYPE, DIM>(row,
+					place.head / heads * a.shape.group + place.head % heads,
+					mine);
 #endif
 }
 

@@ -94,7 +94,7 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 static char *layer_of(const struct batch *b, const struct backend_job *job)
 {
 	uint64_t at =
-		b->pool->base + job->layer * shape_head_bytes(job->shape) * job->shape->n_kv_heads;
+		b->pool->base + job->layer * kv_head_bytes(job->shape) * job->shape->n_kv_heads;
 
 	return (char *)(uintptr_t)at;
 }
@@ -111,7 +111,7 @@ static struct device_inbound make_inbound(struct upload *u, const struct backend
 		.rows_to = (void *)(uintptr_t)t->rows_to,
 		.n_tokens = need->n_tokens,
 		.n_copies = t->q ? job->list->n_rows : 0,
-		.n_rows = t->lse_to ? 2 * job->list->n_rows : job->list->n_rows,
+		.n_rows = job_n_rows(job) + (t->lse_to ? job->list->n_rows : 0),
 		.copy_bytes = (uint32_t)shape_row_bytes(job->shape),
 		.aligned = need->place.aligned_kv,
 		.begin_ns = u->begun ? NULL : &u->frame->clock->begin_ns,
@@ -125,10 +125,10 @@ static struct device_inbound make_inbound(struct upload *u, const struct backend
 	t->patched = in.n_patches > 0;
 	u->begun = true;
 	if (in.n_copies)
-		u->frame->bus_ns += ((uint64_t)in.n_copies * in.copy_bytes +
-				     in.n_tokens * 4 * (uint64_t)job->shape->n_kv_heads *
-					     job->shape->head_dim) /
-				    BUS_BYTES_A_NS;
+		u->frame->bus_ns +=
+			((uint64_t)in.n_copies * in.copy_bytes +
+			 in.n_tokens * job->shape->n_kv_heads * kv_token_bytes(job->shape)) /
+			BUS_BYTES_A_NS;
 	u->b->last_in = in;
 	return in;
 }
@@ -137,18 +137,19 @@ static struct device_attend make_attend(struct batch *b, const struct backend_jo
 					const struct batch_plan *plan, const struct tables *t)
 {
 	struct device_attend attend = plan->attend;
-	uint64_t entries = (uint64_t)plan->n_parts * job->shape->n_q_heads;
+	uint64_t entries = (uint64_t)plan->n_parts * shape_row_heads(job->shape);
 
 	attend.shape = shape_on_device(job->shape);
 	attend.shape.n_kv_heads = backend_job_heads(job);
 	attend.rows = (const void *)(uintptr_t)t->rows_to;
-	attend.n_rows = job->list->n_rows;
+	attend.n_rows = job_n_rows(job);
 	attend.pool = layer_of(b, job) + job->head * attend.shape.head_bytes;
 	attend.part_o = b->parts.at;
 	attend.part_stats = (float *)b->parts.at + entries * job->shape->head_dim;
 	attend.ticket = b->ticket;
 	attend.patched = t->patched;
 	attend.n_blocks = b->n_blocks;
+	attend.bounded = job->list->bounded;
 	b->last = attend;
 	b->last_exchange.n_rows = 0;
 	b->n_last++;
@@ -163,7 +164,7 @@ static int run_chosen(struct upload *u, const struct backend_job *job,
 	struct device_attend attend = {
 		.shape = shape_on_device(job->shape),
 		.rows = (const void *)(uintptr_t)t->rows_to,
-		.n_rows = job->list->n_rows,
+		.n_rows = job_n_rows(job),
 		.pool = layer_of(b, job),
 		.ticket = b->ticket,
 		.n_blocks = b->n_blocks,
@@ -172,10 +173,10 @@ static int run_chosen(struct upload *u, const struct backend_job *job,
 	b->last_exchange.n_rows = 0;
 	b->n_last++;
 	b->counters.rows += job->list->n_rows;
-	b->counters.kv_bytes_read += chosen->n_slots * DEVICE_SLOT_GROUPS * DEVICE_GROUP_TOKENS *
-				     4 * (uint64_t)job->shape->head_dim;
-	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * 4 *
-				      (uint64_t)job->shape->head_dim * job->shape->n_kv_heads;
+	b->counters.kv_bytes_read +=
+		chosen->n_slots * DEVICE_SLOT_GROUPS * KV_GROUP_TOKENS * kv_token_bytes(job->shape);
+	b->counters.kv_bytes_alone +=
+		job->list->kv_tokens_alone * kv_token_bytes(job->shape) * job->shape->n_kv_heads;
 	return chosen_launch(u, chosen, &attend);
 }
 
@@ -186,7 +187,7 @@ static int add_exchange(struct upload *u, const struct backend_job *job, const s
 	struct peer_rows rows = {
 		.o = t->o_to,
 		.lse = t->lse_to,
-		.dests = t->rows_to + job->list->n_rows * sizeof(struct device_row),
+		.dests = t->rows_to + job_n_rows(job) * sizeof(struct device_row),
 		.n_rows = job->list->n_rows,
 		.n_heads = job->shape->n_q_heads,
 		.head_dim = job->shape->head_dim,
@@ -256,17 +257,17 @@ static int ready_plan(struct upload *u, const struct backend_job *job,
 		r = all ? send_plan(u, job, NULL, ret) : send_plan_of_wanted(u, job, ret);
 	if (!r)
 		r = queue_grow(&b->queue, &b->parts,
-			       (uint64_t)(*ret)->n_parts * job->shape->n_q_heads *
+			       (uint64_t)(*ret)->n_parts * shape_row_heads(job->shape) *
 				       (job->shape->head_dim + 2) * sizeof(float));
 	return r;
 }
 
 static void count_job(struct batch *b, const struct backend_job *job, const struct batch_plan *plan)
 {
-	uint64_t key_bytes = 4 * (uint64_t)job->shape->head_dim * backend_job_heads(job);
+	uint64_t key_bytes = kv_token_bytes(job->shape) * backend_job_heads(job);
 
 	b->counters.rows += job->list->n_rows;
-	b->counters.kv_bytes_read += plan->n_groups * DEVICE_GROUP_TOKENS * key_bytes;
+	b->counters.kv_bytes_read += plan->n_groups * KV_GROUP_TOKENS * key_bytes;
 	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
 }
 
@@ -418,11 +419,13 @@ static int check_batch(struct batch *b, const struct backend_batch *batch)
 {
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct work_shape *shape = batch->jobs[i].shape;
+		struct device_kernel kernel;
 
 		if (shape_page_bytes(b->pool, shape, NULL, 0) == 0)
 			return -EINVAL;
-		if (queue_expect(&b->queue, device_attend_init(shape->head_dim,
-							       shape->dtype == WORK_BF16)) != 0)
+		kernel = (struct device_kernel){shape->head_dim, shape->dtype == WORK_BF16,
+						batch->jobs[i].list->bounded};
+		if (queue_expect(&b->queue, device_attend_init(&kernel)) != 0)
 			return -EIO;
 	}
 	return 0;
@@ -597,13 +600,13 @@ int batch_move(struct batch *b, const struct work_shape *shape, const struct bac
 		const struct backend_move *move = &moves[i];
 		struct device_move to = {
 			.pool = (char *)(uintptr_t)b->pool->base,
-			.head_bytes = shape_head_bytes(shape),
+			.head_bytes = kv_head_bytes(shape),
 			.head_dim = shape->head_dim,
 			.n_heads = shape->n_layers * shape->n_kv_heads,
 			.from = shape_source(shape, &pages, move->from_page, move->from_row),
 			.to = shape_source(shape, &pages, move->to_page, move->to_row),
-			.from_row = move->from_row % DEVICE_GROUP_TOKENS,
-			.to_row = move->to_row % DEVICE_GROUP_TOKENS,
+			.from_row = move->from_row % KV_GROUP_TOKENS,
+			.to_row = move->to_row % KV_GROUP_TOKENS,
 		};
 
 		wrong = wrong || queue_expect(&b->queue, device_move(&to, b->queue.stream)) != 0;

@@ -29,7 +29,7 @@ int batch_make_ahead(struct batch *b, const struct backend_job *job)
 		return -ESTALE;
 	r = program_make(&making->program, &want);
 	if (!r)
-		r = plan_keep_tails(&making->plan, &making->program, job->list->n_rows);
+		r = plan_keep_tails(&making->plan, &making->program, job_n_rows(job));
 	if (r)
 		return r;
 	making->plan.plan_id = job->plan_id;

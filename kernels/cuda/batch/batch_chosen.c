@@ -26,7 +26,7 @@ struct layout {
 
 static uint32_t unit_tokens(const struct work_shape *shape)
 {
-	return DEVICE_BLOCK_ROWS / (shape->n_q_heads / shape->n_kv_heads) * DEVICE_WARPS;
+	return DEVICE_BLOCK_ROWS / row_map_of(shape).heads * DEVICE_WARPS;
 }
 
 static uint32_t n_tokens_of(const struct backend_chosen *c)
@@ -70,7 +70,7 @@ bool chosen_takes(struct batch *b, const struct backend_job *job)
 	bool r;
 
 	if (b->peer || job->n_heads || job->tree->n_queries != 1 || job->tree->queries[0].parents ||
-	    c->block_tokens % WINDOW_TOKENS || unit_tokens(job->shape) == 0 ||
+	    c->block_tokens % WINDOW_TOKENS || row_map_of(job->shape).n > 1 || job->list->bounded ||
 	    shape_page_bytes(b->pool, job->shape, NULL, 0) == 0)
 		return false;
 	l = layout_of(job);
@@ -257,8 +257,8 @@ int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_
 	ret->choose = (struct device_choose){
 		.n_k = n_tokens_of(job->chosen),
 		.block_windows = job->chosen->block_tokens / WINDOW_TOKENS,
-		.block_tokens = DEVICE_BLOCK_ROWS / (shape->n_q_heads / shape->n_kv_heads),
-		.group_sources = DEVICE_GROUP_TOKENS * 4 * shape->head_dim / DEVICE_SOURCE_BYTES,
+		.block_tokens = DEVICE_BLOCK_ROWS / row_map_of(shape).heads,
+		.group_sources = kv_group_sources(shape),
 		.wide = code_takes_wide(b->code, shape->head_dim),
 	};
 	place_arrays(b, &l, most, &ret->choose);

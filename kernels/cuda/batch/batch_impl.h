@@ -8,9 +8,9 @@
 #define COPPICE_CUDA_BATCH_IMPL_H
 
 #include "batch.h"
-
 #include "kernels/arith.h"
 #include "kernels/clock.h"
+#include "kernels/cuda/device/row_map.h"
 #include "kernels/cuda/device/shape.h"
 
 #define BATCH_ALIGN 256u /* of tables and of a program's arrays */
@@ -54,6 +54,12 @@ struct tables {
 static inline size_t align_up(size_t n)
 {
 	return align_to(n, BATCH_ALIGN);
+}
+
+/* Rows of a program that a job's are. */
+static inline uint32_t job_n_rows(const struct backend_job *job)
+{
+	return job->list->n_rows * row_map_of(job->shape).n;
 }
 
 /* ---- batch_plan.c: one plan, on the device or before ---------------------------------------- */

@@ -71,7 +71,7 @@ int plan_keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n
 /* One new token each, at the end of a path of its own. */
 static bool may_advance(const struct backend_job *job)
 {
-	if (job->plan_id == 0)
+	if (job->plan_id == 0 || job->list->bounded)
 		return false;
 	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
 		if (job->tree->queries[i].n_rows != 1 || job->tree->queries[i].parents)

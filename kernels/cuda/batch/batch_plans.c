@@ -103,10 +103,11 @@ static int advance_rows(const struct batch *b, struct batch_plan *plan,
 			const struct backend_job *job)
 {
 	struct pool_pages pages = shape_pages(b->pool, job->shape);
+	uint32_t n_each = row_map_of(job->shape).n;
 	bool soon = false;
 
 	for (uint32_t i = 0; i < plan->n_tails; i++) {
-		const struct work_row *row = &job->list->rows[i];
+		const struct work_row *row = &job->list->rows[i / n_each];
 		const struct work_slice *slot = job->io[row->query].slots;
 		int r;
 
@@ -131,7 +132,7 @@ int batch_advance(struct batch *b, const struct backend_job *job)
 	int r;
 
 	plan = ahead ? &ahead->plan : plan;
-	if (!plan || plan->n_tails == 0 || plan->n_tails != job->list->n_rows)
+	if (!plan || plan->n_tails == 0 || plan->n_tails != job_n_rows(job))
 		return -ESTALE;
 	r = advance_rows(b, plan, job);
 	if (r < 0)
@@ -162,7 +163,7 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 	if (ahead)
 		ahead_take_tails(ahead, plan);
 	else
-		r = plan_keep_tails(plan, &b->program, job->list->n_rows);
+		r = plan_keep_tails(plan, &b->program, job_n_rows(job));
 	if (r)
 		return r;
 	r = plan_grow(b, plan, plan_bytes(&b->program));

@@ -64,7 +64,7 @@ void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 					.v = io->v + token * io->v_stride,
 					.source =
 						shape_source(job->shape, &pages, slice->page, row),
-					.row = row % DEVICE_GROUP_TOKENS,
+					.row = row % KV_GROUP_TOKENS,
 				};
 			}
 		}
@@ -74,9 +74,9 @@ void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 /* What attention has of a row waits on the device, and where it goes behind the table. */
 static void exchange_row(const struct backend_job *job, const struct tables *t, uint32_t i)
 {
-	struct device_row *at = &t->rows[i];
+	struct device_row *at = &t->rows[i * row_map_of(job->shape).n];
 
-	t->rows[job->list->n_rows + i] =
+	t->rows[job_n_rows(job) + i] =
 		(struct device_row){.o = at->o, .lse = at->lse, .pos = job->owner[i]};
 	if (!at->o)
 		return;
@@ -100,20 +100,36 @@ static void skip_heads(const struct backend_job *job, struct device_row *at, str
 	}
 }
 
+/* What the first has of all its heads becomes some of them for each. */
+static void split_row(const struct backend_job *job, struct device_row *rows)
+{
+	struct row_map map = row_map_of(job->shape);
+	uint64_t bytes = map.heads * (uint64_t)job->shape->head_dim * KV_VALUE_BYTES;
+
+	for (uint32_t k = 1; k < map.n; k++) {
+		rows[k] = rows[0];
+		rows[k].q += rows[0].q ? k * bytes : 0;
+		rows[k].o += rows[0].o ? k * bytes : 0;
+		rows[k].lse += rows[0].lse ? k * map.heads * sizeof(float) : 0;
+	}
+}
+
 static void fill_rows(const struct backend_job *job, const struct tables *t)
 {
 	size_t row_bytes = shape_row_bytes(job->shape);
+	uint32_t n_each = row_map_of(job->shape).n;
 
 	for (uint32_t i = 0; i < job->list->n_rows; i++) {
 		const struct work_row *row = &job->list->rows[i];
 		const struct backend_io *io = &job->io[row->query];
-		struct device_row *at = &t->rows[i];
+		struct device_row *at = &t->rows[i * n_each];
 
 		*at = (struct device_row){
 			.q = io->o ? io->q + row->token * io->q_stride : 0,
 			.o = io->o ? io->o + row->token * io->o_stride : 0,
 			.lse = io->o && io->lse ? io->lse + row->token * io->lse_stride : 0,
 			.pos = row->pos,
+			.low = row->low,
 		};
 		if (t->q) {
 			t->q[i] = (struct device_copy){at->q, t->q_to + i * row_bytes};
@@ -126,13 +142,14 @@ static void fill_rows(const struct backend_job *job, const struct tables *t)
 		skip_heads(job, at, t->o ? &t->o[i] : NULL);
 		if (t->lse_to)
 			exchange_row(job, t, i);
+		split_row(job, at);
 	}
 }
 
 void tables_make(struct upload *u, const struct backend_job *job, const struct placement *place,
 		 struct tables *ret)
 {
-	uint32_t n = job->list->n_rows, n_table = place->met ? 2 * n : n;
+	uint32_t n = job->list->n_rows, n_table = job_n_rows(job) + (place->met ? n : 0);
 	size_t row_bytes = shape_row_bytes(job->shape);
 
 	*ret = (struct tables){.rows = upload_host(u, n_table * sizeof(*ret->rows))};
@@ -194,7 +211,7 @@ void tables_count(const struct backend_job *job, const struct batch_need *need, 
 {
 	bool met = need->place.met, stage_o = need->place.stage_o || met;
 	uint32_t n = job->list->n_rows, n_staged = need->place.stage_q + (uint32_t)stage_o;
-	uint32_t n_table = met ? 2 * n : n;
+	uint32_t n_table = job_n_rows(job) + (met ? n : 0);
 
 	*host_bytes += align_up(need->n_tokens * sizeof(struct device_token)) +
 		       align_up(n_table * sizeof(struct device_row)) +

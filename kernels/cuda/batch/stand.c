@@ -171,7 +171,7 @@ static bool is_foreseen(const struct batch *b, const struct backend_job *job,
 	       memcmp(&s->plan->shape, job->shape, sizeof(*job->shape)) == 0 && !job->chosen &&
 	       job->layer == s->layer && job->head == s->head &&
 	       backend_job_heads(job) == s->attend.shape.n_kv_heads &&
-	       job->list->n_rows == s->attend.n_rows && need->n_wanted == job->tree->n_queries &&
+	       job_n_rows(job) == s->attend.n_rows && need->n_wanted == job->tree->n_queries &&
 	       !need->place.met && !need->place.stage_o &&
 	       (s->attend.patched || s->plan->growth.n_patches == 0);
 }
@@ -235,7 +235,7 @@ static bool comes_soon(const struct stand *s, bool first)
 static void foresee(struct batch *b, const struct backend_job *job, const struct batch_plan *plan)
 {
 	struct stand *s = &b->stand;
-	uint64_t layer_bytes = shape_head_bytes(job->shape) * job->shape->n_kv_heads;
+	uint64_t layer_bytes = kv_head_bytes(job->shape) * job->shape->n_kv_heads;
 
 	s->plan = plan;
 	s->plan_id = plan->plan_id;

@@ -7,6 +7,8 @@
 #ifndef COPPICE_CUDA_CODE_H
 #define COPPICE_CUDA_CODE_H
 
+#include "kv_layout.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,7 +20,7 @@ enum code {
 /* Are there wide tiles (stages) with heads of so many values? */
 static inline bool code_takes_wide(enum code code, uint32_t head_dim)
 {
-	return code == CODE_WGMMA && head_dim <= 128;
+	return code == CODE_WGMMA && kv_stages_fit(head_dim);
 }
 
 /* May a launch begin before the one before it has ended, and so stand and wait for a call? */

@@ -1,11 +1,7 @@
 /*
- * format.h - what host and kernels of the CUDA backend both know: where KV lies in a page, and the
- * program of a launch.
+ * format.h - what host and kernels of the CUDA backend both know: the program of a launch.
+ * (kv_layout.h says where KV lies in a page.)
  *
- *   page     [layer][KV head] of head blocks; a head block is page_tokens / 8 groups
- *   group    8 tokens: 8 rows of K, then 8 rows of V, each in atoms of 8 rows x 128 bytes; the
- *            16-byte chunk c of a row r lies at c ^ r of its atom (the 128-byte swizzle), so that
- *            any run of groups is one bulk copy
  *   slot     what shared memory takes at a time: up to 4 groups, one step of a warp's softmax
  *   stage    4 slots one after the other that warp groups (4 warps, 64 rows) take in one go: wide
  *   unit     rows x slots that one block computes for one KV head; an entry of the ticket counter
@@ -22,20 +18,21 @@
 #ifndef COPPICE_CUDA_FORMAT_H
 #define COPPICE_CUDA_FORMAT_H
 
+#include "kv_layout.h"
+
 #include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 typedef struct CUstream_st *device_stream;
 
-#define DEVICE_GROUP_TOKENS 8u
+#define DEVICE_GROUP_TOKENS KV_GROUP_TOKENS
 #define DEVICE_SLOT_GROUPS 4u
 #define DEVICE_STAGE_SLOTS 4u
 #define DEVICE_FIRST_SLOTS 16u /* of a unit, whose sources stand apart */
 #define DEVICE_WARPS 8u /* that compute */
 #define DEVICE_BLOCK_ROWS 16u
 #define DEVICE_UNIT_ROWS 128u
-#define DEVICE_SOURCE_BYTES 2048u /* sources count in these */
 #define DEVICE_NONE UINT32_MAX
 
 /* Tokens [first, end) of a group; token j is at pos + j; seen by the unit's tokens [row_begin,
@@ -95,12 +92,11 @@ struct device_merge {
 	uint32_t pad;
 };
 
-/* A token row of the list: addresses of head 0, of q and o multiples of 16. o == 0: not wanted, q
+/* A row of the program (row_map.h): addresses of head 0, of q and o multiples of 16. o == 0: not wanted, q
  * is 0 then; lse == 0: not wanted. */
 struct device_row {
 	uint64_t q, o, lse;
-	uint32_t pos;
-	uint32_t pad;
+	uint32_t pos, low; /* the last position that it sees, and the first */
 };
 
 /* A token to append: its K and V of head 0, and the row of the group at source. */
@@ -117,7 +113,8 @@ struct device_shape {
 	uint32_t group; /* query heads of a KV head */
 	uint64_t head_bytes; /* from a KV head to the next */
 	float scale_log2; /* softmax scale x log2 e */
-	uint32_t pad;
+	uint32_t
+		row_heads; /* query heads of a row, of which a token may have several (row_map.h) */
 };
 
 /* Rows of bytes from anywhere to anywhere. */

@@ -227,12 +227,14 @@ template <uint32_t N> __device__ inline void registers_fence(float (&d)[N][4])
 	}
 }
 
-/* A matrix in shared memory in atoms of 8 rows x 128 bytes, 128-byte swizzle; bytes from atom to
+/* A matrix in shared memory in atoms of 8 rows x 64 values, 128-byte swizzle, or x 32
+ * and 64-byte swizzle; bytes from atom to
  * atom along the rows' direction and across (PTX ISA, matrix descriptor of wgmma). */
+template <uint32_t ATOM_VALUES>
 __device__ inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t stride)
 {
 	return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(leading >> 4) << 16 |
-	       (uint64_t)(stride >> 4) << 32 | UINT64_C(1) << 62;
+	       (uint64_t)(stride >> 4) << 32 | UINT64_C(1) << (ATOM_VALUES == 64 ? 62 : 63);
 }
 
 #define WGMMA_D4(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
@@ -241,6 +243,7 @@ __device__ inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t 
 	"%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%" \
 	"24,%25,%26,%27,%28,%29," \
 	"%30,%31"
+#define WGMMA_48 WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define WGMMA_64 \
 	WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%" \
 		 "51,%52,%53,%54,%55," \
@@ -257,6 +260,17 @@ __device__ inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t 
 			     "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE \
 			     " {" WGMMA_64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, %70; }" \
 			     : WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8), WGMMA_D16(12) \
+			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
+			       "r"((uint32_t)add), "n"(TRANSPOSED)); \
+	} \
+	template <uint32_t TRANSPOSED> \
+	__device__ static void multiply_wide(float(&d)[12][4], const uint32_t(&a)[4], uint64_t b, \
+					     bool add) \
+	{ \
+		asm volatile("{ .reg .pred p; setp.ne.b32 p, %53, 0; " \
+			     "wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPE "." TYPE \
+			     " {" WGMMA_48 "}, {%48,%49,%50,%51}, %52, p, 1, 1, %54; }" \
+			     : WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8) \
 			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
 			       "r"((uint32_t)add), "n"(TRANSPOSED)); \
 	} \

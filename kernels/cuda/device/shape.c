@@ -1,6 +1,6 @@
 /*
  * shape.c - what the kernels can work with, and where its pages lie. A page of a shape that is
- * taken is a whole number of DEVICE_SOURCE_BYTES and fits an extent, so that one word names any
+ * taken is a whole number of KV_SOURCE_BYTES and fits an extent, so that one word names any
  * group of a pool. See shape.h.
  */
 #include "shape.h"
@@ -13,15 +13,10 @@ static bool check_shape(const struct work_shape *s, char *error, size_t error_by
 {
 	if (!heads_check(s, error, error_bytes))
 		return false;
-	if (s->n_q_heads / s->n_kv_heads > DEVICE_BLOCK_ROWS) {
-		say(error, error_bytes, "%u query heads to a KV head; the GPU takes at most %u",
-		    s->n_q_heads / s->n_kv_heads, DEVICE_BLOCK_ROWS);
-		return false;
-	}
-	if (s->head_dim != 64 && s->head_dim != 128 && s->head_dim != 256)
+	if (!kv_takes_dim(s->head_dim))
 		say(error, error_bytes,
-		    "head_dim %u is not 64, 128 or 256, which the GPU computes; backend = cpu "
-		    "takes it",
+		    "head_dim %u is not 64, 96, 128, 192 or 256, which the GPU computes; backend = "
+		    "cpu takes it",
 		    s->head_dim);
 	else if (s->page_tokens != 16 && s->page_tokens != 32 && s->page_tokens != 64)
 		say(error, error_bytes, "page_tokens %u is not 16, 32 or 64", s->page_tokens);
@@ -42,7 +37,7 @@ uint64_t shape_page_bytes(const struct pool *pool, const struct work_shape *shap
 
 	if (!check_shape(shape, error, error_bytes))
 		return 0;
-	bytes = 4 * (uint64_t)shape->head_dim * shape->page_tokens;
+	bytes = kv_head_bytes(shape);
 	if (__builtin_mul_overflow(bytes, shape->n_kv_heads, &bytes) ||
 	    __builtin_mul_overflow(bytes, shape->n_layers, &bytes) || bytes > pool->extent_bytes) {
 		say(error, error_bytes,
@@ -61,8 +56,8 @@ struct pool_pages shape_pages(const struct pool *pool, const struct work_shape *
 
 	return (struct pool_pages){
 		.per_extent = (uint32_t)(pool->extent_bytes / bytes),
-		.page_sources = bytes / DEVICE_SOURCE_BYTES,
-		.extent_sources = pool->extent_bytes / DEVICE_SOURCE_BYTES,
+		.page_sources = bytes / KV_SOURCE_BYTES,
+		.extent_sources = pool->extent_bytes / KV_SOURCE_BYTES,
 	};
 }
 
@@ -72,13 +67,7 @@ uint32_t shape_source(const struct work_shape *shape, const struct pool_pages *p
 	uint64_t at = page / pages->per_extent * pages->extent_sources +
 		      page % pages->per_extent * pages->page_sources;
 
-	return (uint32_t)(at + row / DEVICE_GROUP_TOKENS * DEVICE_GROUP_TOKENS * 4 *
-				       shape->head_dim / DEVICE_SOURCE_BYTES);
-}
-
-uint64_t shape_head_bytes(const struct work_shape *shape)
-{
-	return (uint64_t)shape->page_tokens * 4 * shape->head_dim;
+	return (uint32_t)(at + row / KV_GROUP_TOKENS * kv_group_sources(shape));
 }
 
 struct device_shape shape_on_device(const struct work_shape *shape)
@@ -88,7 +77,8 @@ struct device_shape shape_on_device(const struct work_shape *shape)
 		.bf16 = shape->dtype == WORK_BF16,
 		.n_kv_heads = shape->n_kv_heads,
 		.group = shape->n_q_heads / shape->n_kv_heads,
-		.head_bytes = shape_head_bytes(shape),
+		.row_heads = row_map_of(shape).heads,
+		.head_bytes = kv_head_bytes(shape),
 		.scale_log2 = (float)(shape->scale * LOG2_E),
 	};
 }

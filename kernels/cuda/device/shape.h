@@ -5,11 +5,12 @@
 
 #include "format.h"
 #include "pool.h"
+#include "row_map.h"
 #include "kernels/work.h"
 
 #include <stddef.h>
 
-/* Where pages lie, in DEVICE_SOURCE_BYTES. */
+/* Where pages lie, in KV_SOURCE_BYTES. */
 struct pool_pages {
 	uint32_t per_extent;
 	uint64_t page_sources, extent_sources;
@@ -25,8 +26,6 @@ struct pool_pages shape_pages(const struct pool *pool, const struct work_shape *
 /* Where the group of a page's row lies. */
 uint32_t shape_source(const struct work_shape *shape, const struct pool_pages *pages, uint32_t page,
 		      uint32_t row);
-/* Of a page of one KV head. */
-uint64_t shape_head_bytes(const struct work_shape *shape);
 /* As kernels are told of it. */
 struct device_shape shape_on_device(const struct work_shape *shape);
 
@@ -34,6 +33,12 @@ struct device_shape shape_on_device(const struct work_shape *shape);
 static inline size_t shape_row_bytes(const struct work_shape *shape)
 {
 	return (size_t)shape->n_q_heads * shape->head_dim * 2;
+}
+
+/* Query heads, over all KV heads, of a row of a program. */
+static inline uint32_t shape_row_heads(const struct work_shape *shape)
+{
+	return shape->n_kv_heads * row_map_of(shape).heads;
 }
 
 /* Of the query heads of one KV head in it. */

@@ -13,6 +13,7 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/signals.cuh"
+#include "kernels/cuda/attend/traits.cuh"
 #include "peer.h"
 
 #define WARPS 8u
@@ -90,6 +91,18 @@ __device__ inline float2 unpack(uint32_t word, dtype_bf16)
 	return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
 }
 
+/* The lane's columns of an entry of O: where they begin, and whether it has any. */
+template <uint32_t N>
+__device__ inline uint64_t columns_at(const struct device_exchange &x, uint64_t entry)
+{
+	return (entry * x.head_dim + threadIdx.x % 32 * N) * 2;
+}
+
+template <uint32_t N> __device__ inline bool has_columns(const struct device_exchange &x)
+{
+	return threadIdx.x % 32 * N < x.head_dim;
+}
+
 /* This lane's packet of an entry; the next one of it is 32 packets on. */
 template <uint32_t N>
 __device__ inline char *packet_at(const struct device_exchange &x, uint32_t at, uint32_t from,
@@ -108,15 +121,15 @@ __device__ inline uint32_t put_entry(const struct device_exchange &x, const stru
 	char *to = packet_at<N>(x, dest.pos, x.rank, entry, epoch);
 	part<N> mine = {};
 
-	load_halves<N>(mine.o,
-		       (const char *)x.o + ((uint64_t)entry * 32 + threadIdx.x % 32) * 2 * N);
+	if (has_columns<N>(x))
+		load_halves<N>(mine.o, (const char *)x.o + columns_at<N>(x, entry));
 	mine.lse = __ldcg(&x.lse[entry]);
 #pragma unroll
 	for (uint32_t k = 0; k < part<N>::packets; k++)
 		packet_put(to + k * 32 * PEER_PACKET_BYTES,
 			   {join_words(mine.o[2 * k], mine.o[2 * k + 1]),
 			    join_words(__float_as_uint(mine.lse), epoch | TAG)});
-	return dest.pos == x.rank ? 0 : 32 * N * 2 + sizeof(float);
+	return dest.pos == x.rank ? 0 : x.head_dim * 2 + (uint32_t)sizeof(float);
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -202,7 +215,8 @@ __device__ inline void load_parts(const struct device_exchange &x, uint32_t entr
 	for (uint32_t i = 0; i < PARTS; i++) {
 		uint64_t at = min(first + i, x.n_ranks - 1) * n + entry;
 
-		load_halves<N>(to[i].o, x.gathered + (at * 32 + threadIdx.x % 32) * 2 * N);
+		if (has_columns<N>(x))
+			load_halves<N>(to[i].o, x.gathered + columns_at<N>(x, at));
 		to[i].lse = __ldcg(&lse[at]);
 	}
 }
@@ -256,16 +270,18 @@ __device__ inline void add_parts(sum<N> &s, const part<N> (&parts)[PARTS], uint3
 }
 
 template <typename DTYPE, uint32_t N>
-__device__ inline void store_entry(const struct device_row &dest, uint32_t head, const sum<N> &s)
+__device__ inline void store_entry(const struct device_exchange &x, const struct device_row &dest,
+				   uint32_t head, const sum<N> &s)
 {
-	uint32_t lane = threadIdx.x % 32, out[N / 2];
+	uint32_t out[N / 2];
 	float scale = s.sum == 0 ? 0 : 1 / s.sum;
 
 #pragma unroll
 	for (uint32_t j = 0; j < N; j += 2)
 		out[j / 2] = DTYPE::pack(s.o[j] * scale, s.o[j + 1] * scale);
-	store_halves<N>((char *)dest.o + ((uint64_t)head * 32 + lane) * 2 * N, out);
-	if (lane == 0 && dest.lse)
+	if (has_columns<N>(x))
+		store_halves<N>((char *)dest.o + columns_at<N>(x, head), out);
+	if (threadIdx.x % 32 == 0 && dest.lse)
 		((float *)dest.lse)[head] = s.sum == 0 ? -INFINITY : s.max + log2f(s.sum) / LOG2E;
 }
 
@@ -284,7 +300,7 @@ __device__ inline void merge_entry(const struct device_exchange &x, const struct
 			return;
 		add_parts<DTYPE, N>(s, parts, x.n_ranks - first);
 	}
-	store_entry<DTYPE, N>(dest, entry % x.n_heads, s);
+	store_entry<DTYPE, N>(x, dest, entry % x.n_heads, s);
 }
 
 /* All bytes that the launch gave others, to the last block that knows the epoch and says what its
@@ -363,20 +379,26 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE)
 #endif
 }
 
+typedef void (*exchange_function)(struct device_exchange);
+
+static exchange_function find_kernel(uint32_t dim, bool bf16)
+{
+	return for_shape(dim, bf16, [](auto type, auto dim) -> exchange_function {
+		return exchange_kernel<typename decltype(type)::type, lane_columns(dim.value)>;
+	});
+}
+
 /* A kernel is loaded where it is first launched, which must not be while another device waits for
  * this one. */
 extern "C" int device_exchange_init()
 {
-	void (*const kernels[])(struct device_exchange) = {
-		exchange_kernel<dtype_half, 2>, exchange_kernel<dtype_half, 4>,
-		exchange_kernel<dtype_half, 8>, exchange_kernel<dtype_bf16, 2>,
-		exchange_kernel<dtype_bf16, 4>, exchange_kernel<dtype_bf16, 8>,
-	};
+	static const uint32_t dims[] = {64, 128, 256}; /* whose lanes have unlike many columns */
 	cudaFuncAttributes attributes;
 	cudaError_t r = cudaSuccess;
 
-	for (auto kernel : kernels)
-		r = r == cudaSuccess ? cudaFuncGetAttributes(&attributes, (const void *)kernel) : r;
+	for (uint32_t i = 0; i < 6 && r == cudaSuccess; i++)
+		r = cudaFuncGetAttributes(&attributes,
+					  (const void *)find_kernel(dims[i / 2], i % 2));
 	return r;
 }
 
@@ -386,20 +408,6 @@ extern "C" int device_exchange(const struct device_exchange *x, device_stream st
 	struct launch_shape shape = {n_blocks < x->most_blocks ? n_blocks : x->most_blocks,
 				     WARPS * 32, 0};
 	struct launch_to to = {stream, NULL};
-	bool bf16 = x->bf16;
 
-	switch (x->head_dim) {
-	case 64:
-		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 2>
-					 : exchange_kernel<dtype_half, 2>,
-				    x, shape, to);
-	case 128:
-		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 4>
-					 : exchange_kernel<dtype_half, 4>,
-				    x, shape, to);
-	default:
-		return launch_early(bf16 ? exchange_kernel<dtype_bf16, 8>
-					 : exchange_kernel<dtype_half, 8>,
-				    x, shape, to);
-	}
+	return launch_early(find_kernel(x->head_dim, x->bf16), x, shape, to);
 }

@@ -12,7 +12,7 @@
  * units. */
 static int place_rows(struct make *m)
 {
-	const struct work_list *list = m->want->list;
+	const struct work_list *list = m->list;
 	uint32_t *counts = m->p->scratch[COUNTS].at, *dests = m->p->arrays[PROGRAM_DESTS].at;
 	uint32_t *bases = make_scratch(m, BASES, list->n_rows + 1, sizeof(*bases));
 	const struct seen *seen = m->p->scratch[SEEN].at;
@@ -73,13 +73,12 @@ static int make_firsts(struct make *m)
 
 static int make_all(struct make *m, double limit_ns)
 {
-	uint32_t *counts =
-		make_scratch(m, COUNTS, (size_t)m->want->list->n_rows + 1, sizeof(*counts));
+	uint32_t *counts = make_scratch(m, COUNTS, (size_t)m->list->n_rows + 1, sizeof(*counts));
 	int r = 0;
 
 	if (!counts)
 		return -ENOMEM;
-	memset(counts, 0, m->want->list->n_rows * sizeof(*counts));
+	memset(counts, 0, m->list->n_rows * sizeof(*counts));
 	if (m->want->tails)
 		r = tails_clear(m);
 	for (uint32_t i = 0; i < m->n_strips && !r; i++)
@@ -97,9 +96,9 @@ static int make_all(struct make *m, double limit_ns)
 static struct make make_begin(struct program *program, const struct program_want *want)
 {
 	const struct costs *costs = want->costs;
-	double group_kb = DEVICE_GROUP_TOKENS * 4.0 * want->shape->head_dim / 1024;
-	uint32_t heads = want->shape->n_q_heads / want->shape->n_kv_heads;
-	double row_kb = heads * want->shape->head_dim * 4.0 / 1024;
+	double group_kb = kv_group_bytes(want->shape->head_dim, want->shape->head_dim) / 1024.0;
+	struct row_map map = row_map_of(want->shape);
+	double row_kb = map.heads * want->shape->head_dim * 4.0 / 1024;
 
 	memset(program->n, 0, sizeof(program->n));
 	program->n_parts = 0;
@@ -109,9 +108,10 @@ static struct make make_begin(struct program *program, const struct program_want
 	return (struct make){
 		.p = program,
 		.want = want,
-		.heads = heads,
+		.list = want->list,
+		.map = map,
 		.wide = code_takes_wide(want->code, want->shape->head_dim),
-		.block_tokens = DEVICE_BLOCK_ROWS / heads,
+		.block_tokens = DEVICE_BLOCK_ROWS / map.heads,
 		.read_ns = costs->read_ns_per_kb * group_kb,
 		.slot_ns = costs->slot_ns_per_kb * group_kb,
 		.stage_ns = costs->stage_ns_per_kb * group_kb,
@@ -124,8 +124,10 @@ int program_make(struct program *program, const struct program_want *want)
 {
 	struct make m = make_begin(program, want);
 	double limit_ns = 0;
-	int r = strips_choose(&m, &limit_ns);
+	int r = rows_spread(&m);
 
+	if (!r)
+		r = strips_choose(&m, &limit_ns);
 	return r ? r : make_all(&m, limit_ns);
 }
 
@@ -133,6 +135,7 @@ int program_estimate(struct program *program, const struct program_want *want)
 {
 	struct make m = make_begin(program, want);
 	double limit_ns = 0;
+	int r = rows_spread(&m);
 
-	return strips_choose(&m, &limit_ns);
+	return r ? r : strips_choose(&m, &limit_ns);
 }

@@ -21,7 +21,7 @@
 
 /* How rows and groups are parted, where it is not the planner's to choose. */
 struct program_choice {
-	/* of the list's rows, at most 128 with their heads; 0: the planner chooses */
+	/* of the program's rows (row_map.h), at most 128 with their heads; 0: the planner chooses */
 	uint32_t unit_tokens;
 	/* of what a block has to do if all have the same, that a unit takes at most; 0: no cuts */
 	double share;
@@ -99,7 +99,7 @@ enum program_array {
 	PROGRAM_DESTS,
 	PROGRAM_MERGES,
 	PROGRAM_N_ARRAYS,
-	PROGRAM_N_SCRATCH = 14
+	PROGRAM_N_SCRATCH = 18
 };
 
 struct program {
@@ -109,7 +109,7 @@ struct program {
 	uint32_t most_parts; /* of one row */
 	uint64_t n_groups; /* fetched for one KV head */
 	struct program_expect expect;
-	/* [rows of the list] with want.tails, else NULL; until the next program_make */
+	/* [rows of the program] with want.tails, else NULL; until the next program_make */
 	struct program_tail *tails;
 	struct program_memory scratch[PROGRAM_N_SCRATCH]; /* owned */
 };

@@ -57,7 +57,7 @@ void *make_append(struct make *m, enum program_array array, uint32_t n)
 bool make_wants(const struct make *m, uint32_t begin, uint32_t end)
 {
 	for (uint32_t row = begin; row < end; row++) {
-		if (!m->want->wanted || m->want->wanted[m->want->list->rows[row].query])
+		if (!m->want->wanted || m->want->wanted[m->list->rows[row].query])
 			return true;
 	}
 	return false;

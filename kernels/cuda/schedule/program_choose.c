@@ -54,9 +54,9 @@ static double memory_cost(const struct make *m)
 {
 	const struct costs *costs = m->want->costs;
 	const struct work_shape *s = m->want->shape;
-	const struct work_list *list = m->want->list;
-	double values =
-		(double)list->kv_tokens_read * s->n_kv_heads + (double)list->n_rows * s->n_q_heads;
+	const struct work_list *list = m->list;
+	double values = (double)list->kv_tokens_read * s->n_kv_heads +
+			(double)list->n_rows * (s->n_kv_heads * m->map.heads);
 	double kb = values * 4 * s->head_dim / 1024;
 	double cache = kb < costs->cache_kb ? kb : costs->cache_kb;
 
@@ -190,7 +190,7 @@ int strips_choose(struct make *m, double *ret_limit_ns)
 
 	if (r)
 		return r;
-	most_rows = most_rows_of(m->want->list);
+	most_rows = most_rows_of(m->list);
 	if (m->want->choice.unit_tokens)
 		return choose_as_told(m, ret_limit_ns);
 	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {

@@ -28,7 +28,7 @@ static inline bool sees_run(const struct make *m, const struct strip *strip, con
 	uint32_t end = min_u32(run->row_end, strip->row_end);
 
 	*ret = (struct seen_run){run, begin - strip->row_begin, end - strip->row_begin};
-	return begin < end && m->want->list->rows[end - 1].pos >= run->pos;
+	return begin < end && m->list->rows[end - 1].pos >= run->pos;
 }
 
 /* Of parts of the strip, each as long as goes with limit_ns (of groups alone): how many, and the

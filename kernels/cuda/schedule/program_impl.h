@@ -14,6 +14,7 @@
 #ifndef COPPICE_CUDA_PROGRAM_IMPL_H
 #define COPPICE_CUDA_PROGRAM_IMPL_H
 
+#include "kernels/cuda/device/row_map.h"
 #include "kernels/must_check.h"
 #include "program.h"
 #include "kernels/arith.h"
@@ -36,6 +37,10 @@ enum scratch {
 	RUN_REACHES,
 	ENDS,
 	LAST_OWN,
+	SPREAD_ROWS,
+	SPREAD_ITEMS,
+	SPREAD_TILES,
+	SPREAD_PIECES,
 	N_SCRATCH
 };
 static_assert((int)N_SCRATCH == (int)PROGRAM_N_SCRATCH, "a place for each");
@@ -79,6 +84,7 @@ struct strip {
 struct common {
 	uint32_t row_begin, row_end; /* that see something of each */
 	uint64_t pos_end; /* of the last */
+	uint32_t pos; /* of the first */
 	uint32_t item;
 	bool known;
 };
@@ -94,13 +100,15 @@ struct alike {
 struct make {
 	struct program *p;
 	const struct program_want *want;
-	uint32_t heads; /* query heads of a KV head */
+	const struct work_list *list; /* the wanted one, or spread */
+	struct work_list spread;
+	struct row_map map;
 	bool wide; /* stages can be computed */
-	uint32_t block_tokens; /* of a row block, at most */
+	uint32_t block_tokens; /* rows of the program in a row block, at most */
 	double read_ns, slot_ns, stage_ns; /* of a group; of a group and block */
 	double row_ns, part_ns; /* of a row */
 	uint32_t n_groups; /* of the strip at hand */
-	uint32_t least_pos; /* of its rows */
+	uint32_t least_pos, most_low; /* of its rows */
 	uint32_t n_strips, n_runs;
 	uint32_t n_seen;
 	struct common common;
@@ -197,7 +205,13 @@ static inline bool group_is_whole(const struct piece_group *at)
 /* From a group to the next in its page, in sources. */
 static inline uint32_t make_group_step(const struct make *m)
 {
-	return DEVICE_GROUP_TOKENS * 4 * m->want->shape->head_dim / DEVICE_SOURCE_BYTES;
+	return kv_group_sources(m->want->shape);
+}
+
+/* Are rows [begin, end) of the program those of one token, or some of them? */
+static inline bool make_one_token(const struct make *m, uint32_t begin, uint32_t end)
+{
+	return begin / m->map.n == (end - 1) / m->map.n;
 }
 
 static inline struct strip *make_strips_of(const struct make *m)
@@ -205,8 +219,7 @@ static inline struct strip *make_strips_of(const struct make *m)
 	return m->p->scratch[STRIPS].at;
 }
 
-/* ---- program_arrays.c: the ground, which knows none of the others
- * ------------------------------------------------------------------------ */
+/* ---- program_arrays.c: the ground, which knows none of the others ---------------------------- */
 
 /* Room for n elements in scratch memory, what is there stays. NULL: none. */
 void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size);
@@ -214,6 +227,11 @@ void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size);
 void *make_append(struct make *m, enum program_array array, uint32_t n);
 /* Is some row's output of [begin, end) of the list wanted? */
 bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
+
+/* ---- program_rows.c ------------------------------------------------------------------------- */
+
+/* make->list is the list with as many rows as the program has. 0 or -ENOMEM. */
+MUST_CHECK int rows_spread(struct make *m);
 
 /* ---- program_strips.c ----------------------------------------------------------------------- */
 

@@ -35,7 +35,7 @@ static uint32_t groups_of(const struct work_piece *piece)
 /* The piece goes on where the last of the item's runs ends, or begins another. */
 static int add_piece(struct make *m, uint32_t first, uint32_t index)
 {
-	const struct work_piece *piece = &m->want->list->pieces[index];
+	const struct work_piece *piece = &m->list->pieces[index];
 	struct run *runs = make_scratch(m, RUNS, (size_t)m->n_runs + 1, sizeof(*runs));
 	struct run *last = m->n_runs > first ? &runs[m->n_runs - 1] : NULL;
 
@@ -83,7 +83,7 @@ static int make_reaches(struct make *m)
 
 	if (!reaches)
 		return -ENOMEM;
-	for (uint32_t item = 0; item < m->want->list->n_items; item++) {
+	for (uint32_t item = 0; item < m->list->n_items; item++) {
 		struct reach reach = {.row_end = UINT32_MAX};
 
 		for (uint32_t i = firsts[item]; i < firsts[item + 1]; i++) {
@@ -100,7 +100,7 @@ static int make_reaches(struct make *m)
 
 int runs_make(struct make *m)
 {
-	const struct work_list *list = m->want->list;
+	const struct work_list *list = m->list;
 	uint32_t *firsts = make_scratch(m, RUN_FIRSTS, (size_t)list->n_items + 1, sizeof(*firsts));
 	int r = firsts ? 0 : -ENOMEM;
 
@@ -138,7 +138,7 @@ uint32_t runs_end(const struct make *m, const struct strip *strip)
 static bool reaches_all(const struct make *m, const struct strip *strip, const struct reach *reach)
 {
 	return reach->row_begin <= strip->row_begin && reach->row_end >= strip->row_end &&
-	       reach->pos <= m->want->list->rows[strip->row_end - 1].pos;
+	       reach->pos <= m->list->rows[strip->row_end - 1].pos;
 }
 
 uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip, uint32_t *ret_n_groups,

@@ -16,8 +16,9 @@ bool cut_row_sees(const struct make *m, const struct strip *strip, const struct 
 
 	if (token < g->row_begin || token >= g->row_end)
 		return false;
-	return !at->causal || (int64_t)m->want->list->rows[strip->row_begin + token].pos >=
-				      (int64_t)g->pos + g->first;
+	return !at->causal ||
+	       work_row_sees_some(&m->list->rows[strip->row_begin + token],
+				  (uint32_t)(g->pos + g->first), (uint32_t)g->end - g->first);
 }
 
 /* Tokens of the group's rows in the unit. */
@@ -62,7 +63,7 @@ static uint32_t unit_blocks(const struct make *m, const struct cut *cut,
 static bool block_plain(const struct make *m, const struct cut *cut, const struct piece_group *at,
 			uint32_t block, uint32_t begin, uint32_t end)
 {
-	const struct work_row *rows = &m->want->list->rows[cut->strip->row_begin + cut->row_begin];
+	const struct work_row *rows = &m->list->rows[cut->strip->row_begin + cut->row_begin];
 	uint32_t n = cut->row_end - cut->row_begin, step = cut->dealt ? 1u << cut->blocks_log2 : 1;
 	uint32_t t = cut->dealt ? block : block * cut->block_tokens;
 
@@ -72,7 +73,8 @@ static bool block_plain(const struct make *m, const struct cut *cut, const struc
 		if (t < begin || t >= end)
 			return false;
 		if (at->causal &&
-		    (int64_t)rows[t].pos < (int64_t)at->group.pos + DEVICE_GROUP_TOKENS - 1)
+		    ((int64_t)rows[t].pos < (int64_t)at->group.pos + DEVICE_GROUP_TOKENS - 1 ||
+		     (int64_t)rows[t].low > (int64_t)at->group.pos))
 			return false;
 	}
 	return true;

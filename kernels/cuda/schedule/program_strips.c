@@ -13,13 +13,17 @@ static uint32_t page_source(const struct program_want *want, uint32_t page)
 
 /* ---- groups of a strip ---------------------------------------------------------------------- */
 
-/* Does some row of [begin, end), of the strip at hand, see only some of the tokens up to last? */
-static bool is_causal(const struct make *m, uint32_t begin, uint32_t end, uint32_t last)
+/* Does some row of [begin, end), of the strip at hand, see only some of the tokens at [first,
+ * last]? */
+static bool is_causal(const struct make *m, uint32_t begin, uint32_t end, uint32_t first,
+		      uint32_t last)
 {
-	if (m->least_pos >= last)
+	const struct work_row *rows = m->list->rows;
+
+	if (m->least_pos >= last && m->most_low <= first)
 		return false;
 	for (uint32_t row = begin; row < end; row++) {
-		if (m->want->list->rows[row].pos < last)
+		if (rows[row].pos < last || rows[row].low > first)
 			return true;
 	}
 	return false;
@@ -29,8 +33,8 @@ static bool some_row_sees(const struct make *m, const struct strip *strip,
 			  const struct device_group *g)
 {
 	for (uint32_t t = g->row_begin; t < g->row_end; t++) {
-		if ((int64_t)m->want->list->rows[strip->row_begin + t].pos >=
-		    (int64_t)g->pos + g->first)
+		if (work_row_sees_some(&m->list->rows[strip->row_begin + t],
+				       (uint32_t)(g->pos + g->first), (uint32_t)g->end - g->first))
 			return true;
 	}
 	return false;
@@ -40,17 +44,19 @@ static bool some_row_sees(const struct make *m, const struct strip *strip,
  * ones. */
 static bool grows(const struct make *m, const struct strip *strip, const struct device_group *g)
 {
-	return m->want->tails && g->row_end - g->row_begin == 1 &&
-	       m->want->list->rows[strip->row_begin + g->row_begin].pos ==
-		       (uint32_t)(g->pos + g->end - 1);
+	uint32_t row = strip->row_begin + g->row_begin;
+
+	return m->want->tails && make_one_token(m, row, strip->row_begin + g->row_end) &&
+	       m->list->rows[row].pos == (uint32_t)(g->pos + g->end - 1);
 }
 
 static bool is_tail(const struct make *m, const struct strip *strip, const struct device_group *g)
 {
 	const uint32_t *last = m->p->scratch[LAST_OWN].at;
+	uint32_t row = strip->row_begin + g->row_begin;
 
-	return m->want->tails && g->row_end - g->row_begin == 1 &&
-	       last[strip->row_begin + g->row_begin] == (uint32_t)(g->pos + g->end);
+	return m->want->tails && make_one_token(m, row, strip->row_begin + g->row_end) &&
+	       last[row] == (uint32_t)(g->pos + g->end);
 }
 
 /* What its rows see of a group by position, and which of them goes on in it or behind it. False:
@@ -62,9 +68,9 @@ static bool look_closer(struct make *m, const struct strip *strip, bool causal,
 
 	if (causal && !some_row_sees(m, strip, g))
 		return false;
-	at->causal =
-		causal && is_causal(m, strip->row_begin + g->row_begin,
-				    strip->row_begin + g->row_end, (uint32_t)(g->pos + g->end - 1));
+	at->causal = causal &&
+		     is_causal(m, strip->row_begin + g->row_begin, strip->row_begin + g->row_end,
+			       (uint32_t)(g->pos + g->first), (uint32_t)(g->pos + g->end - 1));
 	at->grows = grows(m, strip, g);
 	at->tail = at->grows || is_tail(m, strip, g);
 	if (at->grows) {
@@ -92,7 +98,7 @@ static int add_piece(struct make *m, const struct strip *strip, const struct wor
 			      sizeof(*groups));
 	if (!groups)
 		return -ENOMEM;
-	causal = is_causal(m, begin, end, piece->pos + piece->count - 1);
+	causal = is_causal(m, begin, end, piece->pos, piece->pos + piece->count - 1);
 	like.source = page_source(m->want, piece->page);
 	for (; index * DEVICE_GROUP_TOKENS < last; index++) {
 		struct piece_group *at = &groups[m->n_groups];
@@ -134,11 +140,14 @@ int strip_read(struct make *m, const struct strip *strip)
 
 	m->n_groups = 0;
 	m->least_pos = UINT32_MAX;
-	for (uint32_t row = strip->row_begin; row < strip->row_end; row++)
-		m->least_pos = min_u32(m->least_pos, m->want->list->rows[row].pos);
+	m->most_low = 0;
+	for (uint32_t row = strip->row_begin; row < strip->row_end; row++) {
+		m->least_pos = min_u32(m->least_pos, m->list->rows[row].pos);
+		m->most_low = max_u32(m->most_low, m->list->rows[row].low);
+	}
 	for (uint32_t i = runs_begin(m, strip); (i = runs_next(m, strip, i, end)) < end; i++) {
 		for (uint32_t p = 0; p < runs[i].n_pieces && !r; p++)
-			r = add_piece(m, strip, &m->want->list->pieces[runs[i].piece + p]);
+			r = add_piece(m, strip, &m->list->pieces[runs[i].piece + p]);
 	}
 	find_stretches(m);
 	return r;
@@ -148,15 +157,19 @@ int strip_read(struct make *m, const struct strip *strip)
 
 static void common_find(struct make *m, uint32_t item)
 {
-	const struct work_list *list = m->want->list;
+	const struct work_list *list = m->list;
 	const struct work_item *of = &list->items[item];
 
-	m->common = (struct common){.row_end = UINT32_MAX, .item = item, .known = true};
+	m->common = (struct common){.row_end = UINT32_MAX,
+				    .pos = UINT32_MAX,
+				    .item = item,
+				    .known = true};
 	for (uint32_t t = of->tile; t < of->tile + of->n_tiles; t++) {
 		const struct work_tile *tile = &list->tiles[t];
 		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces; i++) {
 			const struct work_piece *piece = &list->pieces[i];
 			uint64_t end = (uint64_t)piece->pos + piece->count;
+			m->common.pos = min_u32(m->common.pos, piece->pos);
 			m->common.row_begin = max_u32(m->common.row_begin, piece->row_begin);
 			m->common.row_end = min_u32(m->common.row_end, piece->row_end);
 			m->common.pos_end = end > m->common.pos_end ? end : m->common.pos_end;
@@ -171,7 +184,8 @@ bool strip_sees_all(struct make *m, const struct strip *strip)
 	if (strip->row_begin < m->common.row_begin || strip->row_end > m->common.row_end)
 		return false;
 	for (uint32_t row = strip->row_begin; row < strip->row_end; row++)
-		if (m->want->list->rows[row].pos + UINT64_C(1) < m->common.pos_end)
+		if (m->list->rows[row].pos + UINT64_C(1) < m->common.pos_end ||
+		    m->list->rows[row].low > m->common.pos)
 			return false;
 	return true;
 }
@@ -190,7 +204,7 @@ static double cost_of(struct make *m, const struct strip *strip, const struct st
 /* All items' rows in strips of so many tokens. */
 int strips_make(struct make *m, uint32_t tokens)
 {
-	const struct work_list *list = m->want->list;
+	const struct work_list *list = m->list;
 
 	m->n_strips = 0;
 	for (uint32_t i = 0; i < list->n_items; i++) {

@@ -21,16 +21,16 @@ static void find_tails(const struct make *m, const struct cut *cut, struct tails
 
 	memset(ret->n, 0, sizeof(ret->n));
 	for (uint32_t i = cut->begin; i < cut->end; i++) {
-		uint32_t token, block;
+		const struct device_group *g = &groups[i].group;
 
-		if (!groups[i].tail)
-			continue;
-		token = groups[i].group.row_begin - cut->row_begin;
-		block = cut_block_of(cut, token);
-		ret->groups[block][ret->n[block]] =
-			groups[i].grows ? (uint32_t)groups[i].group.pos / DEVICE_GROUP_TOKENS
-					: PROGRAM_NO_GROUP;
-		ret->tokens[block][ret->n[block]++] = token;
+		for (uint32_t row = g->row_begin; groups[i].tail && row < g->row_end; row++) {
+			uint32_t token = row - cut->row_begin, block = cut_block_of(cut, token);
+
+			ret->groups[block][ret->n[block]] =
+				groups[i].grows ? (uint32_t)g->pos / DEVICE_GROUP_TOKENS
+						: PROGRAM_NO_GROUP;
+			ret->tokens[block][ret->n[block]++] = token;
+		}
 	}
 }
 
@@ -99,7 +99,7 @@ int tails_place(struct make *m)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < m->p->n[PROGRAM_UNITS]; i++)
 		unit_of[units[i].slot] = i;
-	for (uint32_t row = 0; row < m->want->list->n_rows; row++) {
+	for (uint32_t row = 0; row < m->list->n_rows; row++) {
 		if (tails[row].unit != PROGRAM_NO_TAIL)
 			tails[row].unit = unit_of[tails[row].unit_slot];
 	}
@@ -107,18 +107,22 @@ int tails_place(struct make *m)
 	return 0;
 }
 
-/* Pieces that one row alone sees, and of these what it sees. */
-static void find_last(const struct work_list *list, const struct work_item *item, uint32_t *last)
+/* Pieces that one token alone sees, and of these what it sees. */
+static void find_last(const struct make *m, const struct work_item *item, uint32_t *last)
 {
+	const struct work_list *list = m->list;
+
 	for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
 		const struct work_tile *tile = &list->tiles[t];
 
 		for (uint32_t i = tile->piece; i < tile->piece + tile->n_pieces; i++) {
 			const struct work_piece *piece = &list->pieces[i];
-			uint32_t row = piece->row_begin;
+			uint32_t row = piece->row_begin,
+				 end = min_u32(piece->row_end, item->row_end);
 
-			if (piece->row_end - row == 1 && row >= item->row_begin &&
-			    row < item->row_end && list->rows[row].pos >= piece->pos)
+			if (row < item->row_begin || !make_one_token(m, row, piece->row_end))
+				continue;
+			for (; row < end && list->rows[row].pos >= piece->pos; row++)
 				last[row] = max_u32(last[row], min_u32(piece->pos + piece->count,
 								       list->rows[row].pos + 1));
 		}
@@ -127,7 +131,7 @@ static void find_last(const struct work_list *list, const struct work_item *item
 
 int tails_clear(struct make *m)
 {
-	const struct work_list *list = m->want->list;
+	const struct work_list *list = m->list;
 	uint32_t n = list->n_rows;
 	struct program_tail *tails = make_scratch(m, TAILS, (size_t)n + 1, sizeof(*tails));
 	uint32_t *last = make_scratch(m, LAST_OWN, (size_t)n + 1, sizeof(*last));
@@ -138,6 +142,6 @@ int tails_clear(struct make *m)
 	for (uint32_t row = 0; row < n; row++)
 		tails[row] = (struct program_tail){.unit = PROGRAM_NO_TAIL};
 	for (uint32_t i = 0; i < list->n_items; i++)
-		find_last(list, &list->items[i], last);
+		find_last(m, &list->items[i], last);
 	return 0;
 }

@@ -25,9 +25,9 @@ __global__ void __launch_bounds__(GATHER_THREADS)
 #if __CUDA_ARCH__ >= 800
 	uint64_t i = (uint64_t)blockIdx.x * GATHER_THREADS + threadIdx.x, rest = i / 8;
 	uint64_t n = (uint64_t)j.e.shape.n_kv_heads * j.m * j.n_slabs * 8;
-	uint32_t slab = rest % j.n_slabs, of = slab % j.k_slabs, half = slab / j.k_slabs,
-		 place = of % 8;
-	uint32_t row, token, head, chunk = of / 8 * 8 + ((i % 8) ^ place);
+	uint32_t slab = rest % j.n_slabs, half = slab / j.k_slabs;
+	uint32_t at = slab % j.k_slabs * (SLAB_BYTES / KV_CHUNK_BYTES) + i % 8;
+	uint32_t row, token, head, dim = j.e.shape.head_dim, chunk = kv_chunk_at(dim, at);
 	uint4 v = make_uint4(0, 0, 0, 0);
 
 	launch_wait();
@@ -37,10 +37,10 @@ __global__ void __launch_bounds__(GATHER_THREADS)
 	rest /= j.n_slabs;
 	row = rest % j.n_rows;
 	head = rest / j.n_rows;
-	token = row * j.e.stride + j.e.stride - 1 - half * DEVICE_GROUP_TOKENS - place;
+	token = row * j.e.stride + j.e.stride - 1 - half * DEVICE_GROUP_TOKENS - kv_row_at(dim, at);
 	if (token < j.e.n_q)
 		v = *(const uint4 *)(j.e.q + token * j.e.q_stride +
-				     ((uint64_t)head * j.e.shape.head_dim + chunk * 8) * 2);
+				     ((uint64_t)head * dim + chunk * 8) * 2);
 	j.q[i] = v;
 #endif
 }
@@ -185,10 +185,12 @@ static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 	uint32_t eights = e->block_tokens / e->stride / 8;
 
 	j.e = *e;
-	j.group_bytes = 32 * e->shape.head_dim;
-	j.k_slabs = e->shape.head_dim / SLAB_VALUES * DEVICE_GROUP_TOKENS;
-	j.page_groups = (uint32_t)(e->page_bytes / j.group_bytes);
-	j.n_slabs = e->means ? e->shape.head_dim / SLAB_VALUES
+	j.group_bytes = kv_group_bytes(e->shape.head_dim, e->shape.head_dim);
+	j.unit_bytes = estimate_unit_bytes(e->shape.head_dim);
+	j.group_units = j.group_bytes / j.unit_bytes;
+	j.k_slabs = kv_part_bytes(e->shape.head_dim) / SLAB_BYTES;
+	j.page_groups = (uint32_t)(e->page_bytes / j.unit_bytes);
+	j.n_slabs = e->means ? round_up(e->shape.head_dim, SLAB_VALUES)
 			     : j.k_slabs * (e->stride / DEVICE_GROUP_TOKENS);
 	j.n_rows = round_up(e->n_q, e->stride);
 	j.n_columns = round_up(e->n_k, e->stride);
@@ -386,7 +388,8 @@ extern "C" int device_estimate(const struct device_estimate *e, device_stream st
 		r = cudaErrorInvalidValue;
 	if (r != cudaSuccess)
 		return r;
-	bool wide = code == CODE_WGMMA && !e->means;
+	bool wide = code == CODE_WGMMA && !e->means &&
+		    estimate_unit_bytes(e->shape.head_dim) > KV_SOURCE_BYTES;
 	struct estimate_job j = job_make(e, wide);
 	uint64_t rows = (uint64_t)e->shape.n_kv_heads * j.m, n_chunks = rows * j.n_slabs * 8;
 	const struct grid gather = {dim3((uint32_t)((n_chunks + GATHER_THREADS - 1) /

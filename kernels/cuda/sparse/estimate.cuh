@@ -20,6 +20,7 @@
 struct estimate_job {
 	struct device_estimate e;
 	uint32_t group_bytes; /* of 8 tokens, K and V */
+	uint32_t unit_bytes, group_units; /* that groups are counted in; of a group */
 	uint32_t k_slabs; /* of a group */
 	uint32_t page_groups; /* from a page to the next, as groups are counted */
 	uint32_t n_slabs; /* of a square */
@@ -82,7 +83,8 @@ __device__ inline bool find_tile(const struct estimate_job &j, uint32_t index, u
 /* Head's part of what groups are counted in. */
 __device__ inline uint32_t head_groups(const struct estimate_job &j, uint32_t head)
 {
-	return (j.e.layer * j.e.shape.n_kv_heads + head) * (j.e.page_tokens / DEVICE_GROUP_TOKENS);
+	return (j.e.layer * j.e.shape.n_kv_heads + head) * (j.e.page_tokens / DEVICE_GROUP_TOKENS) *
+	       j.group_units;
 }
 
 #if __CUDA_ARCH__ >= 800

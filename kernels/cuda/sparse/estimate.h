@@ -21,6 +21,13 @@
 #include <stddef.h>
 
 #define ESTIMATE_WINDOW_TOKENS 32u
+/* What windows and lists count in: groups where every extent begins at a multiple of one, as tensor
+ * maps need it; else sources. */
+static inline uint32_t estimate_unit_bytes(uint32_t head_dim)
+{
+	return head_dim & (head_dim - 1) ? KV_SOURCE_BYTES : kv_group_bytes(head_dim, head_dim);
+}
+
 #define ESTIMATE_LISTED 0x80000000u /* the rest of the word is the index of a list */
 
 struct device_estimate {
@@ -38,7 +45,7 @@ struct device_estimate {
 	const void *means;
 	uint64_t means_stride;
 	uint64_t pool, pool_bytes, page_bytes;
-	/* [n_k / 32, rounded up]: the first group, counted in groups from the pool's begin, for
+	/* [n_k / 32, rounded up]: the first group, counted in units from the pool's begin, for
 	 * layer and head 0; or a list */
 	const uint32_t *windows;
 	/* [][32]: the group of each token; DEVICE_NONE: a token beyond the end */

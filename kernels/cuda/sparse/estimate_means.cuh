@@ -21,11 +21,13 @@ __device__ inline void means_bring(const struct estimate_job &j, const struct es
 {
 	uint32_t chunk = threadIdx.x % 8,
 		 at = tile.head * j.e.shape.head_dim * 2 + slab * SLAB_BYTES + chunk * 16;
+	/* of the last slab there may be less */
+	bool there = slab * SLAB_VALUES + chunk * KV_CHUNK_VALUES < j.e.shape.head_dim;
 
 #pragma unroll
 	for (uint32_t i = threadIdx.x / 8; i < NARROW_ROWS; i += MEANS_THREADS / 8) {
 		uint32_t row = tile.rows + i, square = tile.column + i;
-		bool q_there = row < j.m, k_there = square < j.n_columns;
+		bool q_there = row < j.m, k_there = square < j.n_columns && there;
 		const uint4 *q =
 			j.q +
 			(((uint64_t)tile.head * j.m + (q_there ? row : 0)) * j.n_slabs + slab) * 8 +
@@ -75,8 +77,9 @@ __global__ void __launch_bounds__(MEANS_THREADS)
 	launch_next();
 	if (i >= (uint64_t)j.e.shape.n_kv_heads * j.m * j.n_slabs * 8)
 		return;
-	sum_queries(j, row * DEVICE_GROUP_TOKENS,
-		    ((uint64_t)head * j.e.shape.head_dim + chunk * 8) * 2, sum);
+	if (chunk * KV_CHUNK_VALUES < j.e.shape.head_dim)
+		sum_queries(j, row * DEVICE_GROUP_TOKENS,
+			    ((uint64_t)head * j.e.shape.head_dim + chunk * 8) * 2, sum);
 #pragma unroll
 	for (uint32_t k = 0; k < 4; k++)
 		two[k] = j.e.shape.bf16

@@ -37,7 +37,7 @@ __device__ inline uint32_t group_at(const struct estimate_job &j, uint32_t token
 	if (window & ESTIMATE_LISTED)
 		return j.e
 			.lists[(uint64_t)(window & ~ESTIMATE_LISTED) * ESTIMATE_WINDOW_TOKENS + of];
-	return window + of / DEVICE_GROUP_TOKENS;
+	return window + of / DEVICE_GROUP_TOKENS * j.group_units;
 }
 
 /* Chunk c of row r lies at c ^ (r mod 8). */
@@ -51,8 +51,9 @@ __device__ inline void narrow_bring(const struct estimate_job &j, const struct e
 				    uint32_t slab, uint32_t stage)
 {
 	uint32_t chunk = threadIdx.x % 8, half = slab / j.k_slabs, of = slab % j.k_slabs;
-	uint32_t groups = head_groups(j, tile.head),
-		 in_square = half * DEVICE_GROUP_TOKENS + of % DEVICE_GROUP_TOKENS;
+	uint32_t groups = head_groups(j, tile.head), at = of * SLAB_BYTES + chunk * KV_CHUNK_BYTES;
+	uint32_t in_square =
+		half * DEVICE_GROUP_TOKENS + kv_row_at(j.e.shape.head_dim, at / KV_CHUNK_BYTES);
 
 #pragma unroll
 	for (uint32_t i = threadIdx.x / 8; i < NARROW_ROWS; i += NARROW_THREADS / 8) {
@@ -66,8 +67,7 @@ __device__ inline void narrow_bring(const struct estimate_job &j, const struct e
 		uint64_t k = j.e.pool;
 
 		if (k_there)
-			k += (uint64_t)(group + groups) * j.group_bytes + of * SLAB_BYTES +
-			     chunk * 16;
+			k += (uint64_t)(group + groups) * j.unit_bytes + at;
 		copy_or_clear(stage + narrow_offset(i, chunk), q, q_there);
 		copy_or_clear(stage + NARROW_Q_BYTES + narrow_offset(i, chunk), (const void *)k,
 			      k_there);

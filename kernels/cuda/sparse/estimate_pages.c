@@ -40,11 +40,11 @@ static bool slices_fit(const struct backend_estimate *e)
 /* Tokens of several runs of groups, or fewer than a window has, are listed one by one. */
 static void list_windows(const struct backend_estimate *e, struct tables_of *t)
 {
-	uint32_t per_group = e->shape->head_dim / 64;
+	uint32_t per_unit = estimate_unit_bytes(e->shape->head_dim) / KV_SOURCE_BYTES;
 
 	for (uint32_t i = 0; i < t->n_windows; i++) {
 		if (t->windows[i] != DEVICE_NONE && (i + 1) * ESTIMATE_WINDOW_TOKENS <= e->n_k) {
-			t->windows[i] /= per_group;
+			t->windows[i] /= per_unit;
 			continue;
 		}
 		t->windows[i] = ESTIMATE_LISTED | t->n_lists;
@@ -57,14 +57,14 @@ static void list_windows(const struct backend_estimate *e, struct tables_of *t)
 static void list_tokens(const struct sparse *with, const struct backend_estimate *e,
 			struct tables_of *t, uint32_t pos, struct work_slice rows)
 {
+	uint32_t per_unit = estimate_unit_bytes(e->shape->head_dim) / KV_SOURCE_BYTES;
 	struct pool_pages pages = shape_pages(with->pool, e->shape);
 	uint32_t list = t->windows[pos / ESTIMATE_WINDOW_TOKENS] & ~ESTIMATE_LISTED;
 	uint32_t *to =
 		t->lists + (size_t)list * ESTIMATE_WINDOW_TOKENS + pos % ESTIMATE_WINDOW_TOKENS;
 
 	for (uint32_t i = 0; i < rows.count; i++)
-		to[i] = shape_source(e->shape, &pages, rows.page, rows.first + i) /
-			(e->shape->head_dim / 64);
+		to[i] = shape_source(e->shape, &pages, rows.page, rows.first + i) / per_unit;
 }
 
 static void fill_tables(const struct sparse *with, const struct backend_estimate *e,

@@ -249,8 +249,8 @@ __device__ inline void multiply_tile(const struct wide &w, struct wide_ring &at,
 
 	do {
 		uint32_t stage = w.base + at.slot * WIDE_STAGE_BYTES;
-		uint64_t q = wgmma_matrix(stage + group * 64 * SLAB_BYTES, 16, 1024);
-		uint64_t k = wgmma_matrix(stage + WIDE_Q_BYTES, 16, 1024);
+		uint64_t q = wgmma_matrix<64>(stage + group * 64 * SLAB_BYTES, 16, 1024);
+		uint64_t k = wgmma_matrix<64>(stage + WIDE_Q_BYTES, 16, 1024);
 
 		barrier_wait(w.base + WIDE_FULL + at.slot * 8, at.parity);
 		wgmma_begin();

@@ -151,7 +151,7 @@ int summary_add(struct summary_room *room, const struct sparse *with, struct bac
 		const struct backend_span *span)
 {
 	struct summary_table *table = NULL;
-	uint64_t end, head_bytes = shape_head_bytes(span->shape);
+	uint64_t end, head_bytes = kv_head_bytes(span->shape);
 	int r;
 
 	if (shape_page_bytes(with->pool, span->shape, NULL, 0) == 0 || !span_fits(s, span, &end))
@@ -189,7 +189,7 @@ static struct device_estimate from_means(const struct backend_estimate *e)
 
 	on.means = e->summary->at + e->layer * layer_bytes(e->shape);
 	on.means_stride = group_bytes(e->shape);
-	on.page_bytes = DEVICE_SOURCE_BYTES;
+	on.page_bytes = estimate_unit_bytes(e->shape->head_dim);
 	return on;
 }
 

@@ -22,12 +22,10 @@ __global__ void __launch_bounds__(MEAN_WARPS * 32)
 	if (warp >= (uint64_t)m.n * m.n_heads || chunk >= m.head_dim / 8)
 		return;
 	struct device_mean at = m.at[warp / m.n_heads];
-	const char *group =
-		m.pool + (uint64_t)at.source * DEVICE_SOURCE_BYTES + head * m.head_bytes;
+	const char *group = m.pool + (uint64_t)at.source * KV_SOURCE_BYTES + head * m.head_bytes;
 
 	for (uint32_t row = at.first; row < at.end; row++) {
-		uint4 v = *(const uint4 *)(group + chunk / 8 * 1024 + row * 128 +
-					   (((chunk & 7) ^ row) << 4));
+		uint4 v = *(const uint4 *)(group + kv_chunk_offset(m.head_dim, row, chunk));
 		const TYPE *values = (const TYPE *)&v;
 
 #pragma unroll

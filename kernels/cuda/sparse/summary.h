@@ -10,7 +10,7 @@
 
 /* Rows [first, end) of a group in the pool, which become the mean at 'group'. */
 struct device_mean {
-	uint32_t source; /* in DEVICE_SOURCE_BYTES, of layer and head 0 */
+	uint32_t source; /* in KV_SOURCE_BYTES, of layer and head 0 */
 	uint32_t group;
 	uint16_t first, end;
 };
