@@ -31,6 +31,9 @@ static void print_counts(const Coppice__StatusReply *s)
 	       text_count(s->n_lanes).s, text_count(s->n_seqs).s);
 	printf("  tree       %s nodes, %s tokens, %s claims, %s pins\n", text_count(s->n_nodes).s,
 	       text_count(s->n_tokens).s, text_count(s->n_claims).s, text_count(s->n_pins).s);
+	printf("  nodes      %s split, %s collapsed into their parents, %s evicted\n",
+	       text_count(s->nodes_split).s, text_count(s->nodes_collapsed).s,
+	       text_count(s->nodes_evicted).s);
 	printf("  pages      %s in use, %s; %s of %s lent to models\n", text_count(s->n_pages).s,
 	       text_bytes(s->page_bytes).s, text_bytes(s->pool_bytes_used).s,
 	       text_bytes(s->pool_bytes).s);

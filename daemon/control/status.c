@@ -25,6 +25,10 @@ static void status_of_store(Coppice__StatusReply *to, const struct store_stats *
 	to->tokens_published = from->tokens_published;
 	to->tokens_dropped = from->tokens_dropped;
 	to->pages_evicted = from->pages_evicted;
+	to->has_nodes_split = to->has_nodes_collapsed = to->has_nodes_evicted = true;
+	to->nodes_split = from->nodes_split;
+	to->nodes_collapsed = from->nodes_collapsed;
+	to->nodes_evicted = from->nodes_evicted;
 }
 
 static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_status *from)

@@ -34,6 +34,9 @@ static void test_status_counts_what_was_computed(void **state)
 	assert_int_equal(integer(object, "n_tokens"), CTL_N_TOKENS);
 	assert_int_equal(integer(object, "n_seqs"), 2);
 	assert_int_equal(integer(object, "tokens_matched"), strlen(CTL_TRUNK));
+	assert_int_equal(integer(object, "nodes_split"), 1);
+	assert_int_equal(integer(object, "nodes_collapsed"), 0);
+	assert_int_equal(integer(object, "nodes_evicted"), 0);
 	assert_true(integer(object, "entries") >= 6);
 	assert_int_equal(integer(object, "entries_failed"), 0);
 	assert_true(json_is_false(json_object_get(object, "draining")));
@@ -50,6 +53,7 @@ static void test_status_reads_as_text(void **state)
 	assert_says(a.out, "coppiced " COPPICE_VERSION ", up ");
 	assert_says(a.out, "51 tokens");
 	assert_says(a.out, "2 sequences");
+	assert_says(a.out, "  nodes      1 split, 0 collapsed into their parents, 0 evicted\n");
 	assert_string_equal(a.err, "");
 }
 
