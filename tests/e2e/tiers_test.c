@@ -194,10 +194,10 @@ static void a_file_needs_host_memory(void **state)
 	struct tiers t = tiers_of(state);
 
 	t.h->flags[0] = t.flag;
-	assert_int_equal(harness_wait(harness_spawn(t.h)), 1);
+	assert_int_equal(harness_wait(harness_spawn(t.h)), 2);
 	assert_true(harness_log_has(t.h, "file_tier: it needs host_tier"));
 	t.h->flags[0] = "--host-tier=1M";
-	assert_int_equal(harness_wait(harness_spawn(t.h)), 1);
+	assert_int_equal(harness_wait(harness_spawn(t.h)), 2);
 	assert_true(harness_log_has(t.h, "one extent (33554432) or more"));
 }
 
