@@ -198,7 +198,7 @@ static void a_file_needs_host_memory(void **state)
 	assert_true(harness_log_has(t.h, "file_tier: it needs host_tier"));
 	t.h->flags[0] = "--host-tier=1M";
 	assert_int_equal(harness_wait(harness_spawn(t.h)), 2);
-	assert_true(harness_log_has(t.h, "one extent (33554432) or more"));
+	assert_true(harness_log_has(t.h, "one extent (32M) or more"));
 }
 
 static void a_file_is_verified(void **state)
