@@ -8,25 +8,36 @@
  *      namespace (model, domain, salt)
  *        root --- "the document" ------ "first question"     node = token run + slices of pages
  *                   pages 0 1 2 3'  \
- *                                    "second question"       3' and this node's first page: the run ended inside a
- *                                                            page, so the child starts a new page at that row
+ *                                    "second question"       3' and this node's first page: the
+ *                                                            run ended inside a page, so the child
+ *                                                            starts a new page at that row
  *
  * Invariants (store_validate checks them all):
  *  - a token at position p lies in row p % page_tokens of its page, always;
  *  - a page counts its slices, is freed with the last, and is charged whole to its domain;
- *  - where domains are limited an extent has pages of one domain, and a domain no more extents and bytes than it may;
- *  - rows of a page are handed out once, in order (page.fill); whoever extends exactly at fill continues the page,
- *    anybody else starts a new page at that row;
- *  - published rows never change; siblings differ in their first token; no node but a root is empty;
- *  - a sequence is (node, n_path) plus at most one live extension, whose rows are its own, and where its path is longer than
- *    the device has room for, a tail between the two (tail.h);
- *  - a node that is not a root is in the LRU list of its model and domain exactly if neither it nor any descendant has
- *    a user (sequence or pin); in that list children stand before parents, so the oldest entry is always a leaf;
+ *  - where domains are limited an extent has pages of one domain, and a domain no more extents and
+ *    bytes than it may;
+ *  - rows of a page are handed out once, in order (page.fill); whoever extends exactly at fill
+ *    continues the page, anybody else starts a new page at that row;
+ *  - published rows never change; siblings differ in their first token; no node but a root is
+ *    empty;
+ *  - a sequence is (node, n_path) plus at most one live extension, whose rows are its own, and
+ *    where its path is longer than the device has room for, a tail between the two (tail.h);
+ *  - a node that is not a root is in the LRU list of its model and domain exactly if neither it nor
+ *    any descendant has a user (sequence or pin); in that list children stand before parents, so
+ *    the oldest entry is always a leaf;
  *  - a namespace that is empty and unused is no more;
- *  - with several devices a model's extent has as many pages on each, page p on device p mod their number;
- *  - with lower tiers: of every path a first part is on the device, a first part at least as long is in memory, and a
- *    first part is in the file; every slice is in memory or in the file; sequences stand on the device, or where
- *    they may be longer than that has room for (store_tiers_config.long_paths), in memory.
+ *  - a number is one node's, and the numbers of nodes that are gone are used again, the lowest
+ *    first;
+ *  - with several devices a model's extent has as many pages on each, page p on device p mod their
+ *    number;
+ *  - with lower tiers: of every path a first part is on the device, a first part at least as long
+ *    is in memory, and a first part is in the file; every slice is in memory or in the file;
+ *    sequences stand on the device, or where they may be longer than that has room for
+ *    (store_tiers_config.long_paths), in memory.
+ *
+ * A node with one child, of which nobody needs the end any more, becomes one with it, some calls
+ * later (tree/collapse.h). No token moves for that.
  *
  * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict, -EDQUOT the domain's
  * limit, -EBUSY an extension is live, -EINVAL a bad argument, -ENOMEM. A sequence that was refused
@@ -35,6 +46,8 @@
  */
 #ifndef COPPICE_STORE_H
 #define COPPICE_STORE_H
+
+#include "kvstore/base/must_check.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,7 +80,7 @@ struct store_config {
 	uint32_t max_seq_tokens;
 };
 
-int store_new(const struct store_config *config, struct store **ret);
+MUST_CHECK int store_new(const struct store_config *config, struct store **ret);
 /* Sequences must be closed; NULL is fine. With lower tiers it waits for what is under way; what is
  * in the file stays. */
 void store_free(struct store *s);
@@ -75,8 +88,8 @@ void store_free(struct store *s);
 /* A model is a name plus a fingerprint; same name, other fingerprint: other KV. */
 struct store_model_info {
 	const char *name; /* at most 127 bytes */
-	uint64_t fingerprint
-		[2]; /* of dimensions, dtype, page size and what the app says of its weights */
+	/* of dimensions, dtype, page size and what the app says of its weights */
+	uint64_t fingerprint[2];
 	uint32_t page_tokens;
 	uint64_t page_bytes;
 	/* a page is on one device, page p on device p mod n_devices; else all devices have a part
@@ -85,8 +98,8 @@ struct store_model_info {
 };
 
 /* Finds or makes the model; one reference more. -EMSGSIZE: a page is larger than an extent. */
-int store_model_open(struct store *s, const struct store_model_info *info,
-		     struct store_model **ret);
+MUST_CHECK int store_model_open(struct store *s, const struct store_model_info *info,
+				struct store_model **ret);
 /* One reference less. The KV stays until evicted. */
 void store_model_unref(struct store_model *m);
 
@@ -110,14 +123,15 @@ struct store_open {
 };
 
 /* Matches the prompt, remembers what is not cached, and claims it if nobody else has. */
-int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_ns,
-		   struct store_seq **ret, struct store_match *ret_match);
+MUST_CHECK int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_ns,
+			      struct store_seq **ret, struct store_match *ret_match);
 /* Matches again from where the sequence stands, follows what others have published since, takes
  * over a lapsed claim. Only while no extension is live and the prompt is not computed; later it
  * reports cached == length. */
-int store_seq_rematch(struct store_seq *q, uint64_t now_ns, struct store_match *ret_match);
+MUST_CHECK int store_seq_rematch(struct store_seq *q, uint64_t now_ns,
+				 struct store_match *ret_match);
 /* A copy that stands at the same published place. -EBUSY while an extension is live. */
-int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret);
+MUST_CHECK int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret);
 /* Frees the handle, its live extension and its claim. The published tokens stay. NULL is fine. */
 void store_seq_close(struct store_seq *q, uint64_t now_ns);
 
@@ -129,11 +143,11 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns);
  * store_seq_accept instead of being published. Splits the node under the sequence if its path ends
  * inside one.
  */
-int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
-		     uint64_t now_ns);
+MUST_CHECK int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
+				uint64_t now_ns);
 /* Every layer of the live extension is there: its tokens join the tree. Tokens that somebody
  * published meanwhile are adopted and the own copies dropped. Not for drafts (-EINVAL). */
-int store_seq_publish(struct store_seq *q, uint64_t now_ns);
+MUST_CHECK int store_seq_publish(struct store_seq *q, uint64_t now_ns);
 
 /* Row of one token copied to another place, all layers and heads; to be done in order before
  * publication counts. */
@@ -146,12 +160,13 @@ struct store_move {
  * moves from slot indices[j] to slot j. ret_moves has room for n; the caller carries the moves out
  * at once (before any other store call), then the tokens are published. n == 0 drops the whole
  * draft. */
-int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
-		     struct store_move *ret_moves, uint32_t *ret_n_moves);
+MUST_CHECK int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n,
+				uint64_t now_ns, struct store_move *ret_moves,
+				uint32_t *ret_n_moves);
 /* A step failed: the live extension goes, rows and all. */
 void store_seq_void(struct store_seq *q, uint64_t now_ns);
 /* Keeps the first n_tokens; drops a live extension. -EINVAL if the sequence is shorter. */
-int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns);
+MUST_CHECK int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t now_ns);
 /* A step of this sequence completed: its lease, if it has one, runs anew. */
 void store_seq_progress(struct store_seq *q, uint64_t now_ns);
 
@@ -197,10 +212,11 @@ uint64_t *store_node_scratch(struct store_node *n);
 
 /* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. -EUSERS: the
  * domain has as many as it may. */
-int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin);
-int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_t *ret_pin);
+MUST_CHECK int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin);
+MUST_CHECK int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns,
+			      uint64_t *ret_pin);
 /* -ENOENT: no such pin, or of another domain than this (UINT64_MAX: of any). */
-int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns);
+MUST_CHECK int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns);
 
 /* One pin as a report shows it. */
 struct store_pin_info {
@@ -209,8 +225,7 @@ struct store_pin_info {
 	const char *model;
 	uint64_t domain, salt;
 	uint32_t n_tokens; /* of the path, from the root on */
-	uint64_t
-		bytes; /* of the pages that the path takes, in whichever tier; others may share them */
+	uint64_t bytes;
 	uint64_t until_ns;
 };
 /* The pins of a domain (UINT64_MAX: of all), the oldest first. *cursor is 0 at the start, and 0
@@ -234,17 +249,17 @@ uint64_t store_tick(struct store *s, uint64_t now_ns);
 uint64_t store_epoch(const struct store *s);
 
 struct store_stats {
-	uint64_t n_models, n_namespaces, n_nodes, n_seqs, n_claims,
-		n_pins; /* roots are no nodes here */
+	/* roots are no nodes here */
+	uint64_t n_models, n_namespaces, n_nodes, n_seqs, n_claims, n_pins;
 	uint64_t n_tokens; /* in the tree */
 	uint64_t n_pages, page_bytes; /* in use, by tree and live extensions */
 	uint64_t n_extents, n_extents_used;
 	uint32_t n_devices;
-	uint64_t tokens_matched, tokens_published,
-		tokens_dropped; /* dropped: adopted from others at publication */
+	/* dropped: adopted from others at publication */
+	uint64_t tokens_matched, tokens_published, tokens_dropped;
 	uint64_t pages_evicted;
-	/* the device's slices that eviction dropped; nodes of which nothing was left, that were cut in
-	 * two, that became one with their parents */
+	/* the device's slices that eviction dropped; nodes of which nothing was left, that were cut
+	 * in two, that became one with their parents */
 	uint64_t slices_evicted, nodes_evicted, nodes_split, nodes_collapsed;
 };
 void store_stats(const struct store *s, struct store_stats *ret);
@@ -268,15 +283,15 @@ struct store_node_info {
 };
 /* So many walks may be under way at once. */
 #define STORE_WALKS 64u
-/* Depth first over all namespaces of a domain (or all, domain == UINT64_MAX). *cursor is 0 at the start
- * and opaque then; fills up to n infos, returns how many. Returns 0 and sets *cursor to 0 at the
- * end, and also where the cursor is none of this domain argument's, or where STORE_WALKS others
+/* Depth first over all namespaces of a domain (or all, domain == UINT64_MAX). *cursor is 0 at the
+ * start and opaque then; fills up to n infos, returns how many. Returns 0 and sets *cursor to 0 at
+ * the end, and also where the cursor is none of this domain argument's, or where STORE_WALKS others
  * have gone on since it was last used: a walk that is left alone for so long ends early. Nodes that
  * come or go between calls may be missed or not. */
 uint32_t store_walk(struct store *s, uint64_t domain, uint64_t *cursor, struct store_node_info *ret,
 		    uint32_t n);
 
 /* Checks every invariant above; 0, or -EINVAL and a sentence. O(everything). */
-int store_validate(const struct store *s, char *error, size_t error_bytes);
+MUST_CHECK int store_validate(const struct store *s, char *error, size_t error_bytes);
 
 #endif

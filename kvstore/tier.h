@@ -1,8 +1,11 @@
 /*
  * tier.h - tiers below the device: host memory, and a file.
  *
- *      device pages  --down-->  host memory  --write-->  file          eviction; the file is also written ahead
- *                    <---up---               <--read---                a match, the slices nearest to the root first
+ *      device pages  --down-->  host memory  --write-->  file
+ *                    <---up---               <--read---
+ *
+ * Down goes what is evicted; the file is also written ahead. Up goes what a prompt matches, the
+ * slices nearest to the root first.
  *
  * With tiers eviction moves slices down instead of dropping them, the last of the oldest leaf
  * first; where a tier is full, its oldest go. A match that ends in a lower tier reports the rest as
@@ -46,8 +49,8 @@ struct tier_copy {
  */
 struct tier_mover {
 	void *ctx; /* borrowed */
-	uint64_t (*down)(void *ctx,
-			 const struct tier_copy *copy); /* returns its token; does not block */
+	/* returns its token; does not block */
+	uint64_t (*down)(void *ctx, const struct tier_copy *copy);
 	uint64_t (*up)(void *ctx, const struct tier_copy *copy);
 	uint64_t (*downs_done)(void *ctx); /* token of the newest that has ended, 0: none */
 	uint64_t (*ups_done)(void *ctx);
@@ -77,8 +80,8 @@ struct store_tiers_found {
 /* Gives an empty store its lower tiers; what the file holds joins the tree. -EINVAL: the store is
  * not empty, or the file's units are not the host's; -ENOMEM. Blocks while it reads the file's
  * index, not its pages. */
-int store_tiers_attach(struct store *s, const struct store_tiers_config *config,
-		       struct store_tiers_found *ret);
+MUST_CHECK int store_tiers_attach(struct store *s, const struct store_tiers_config *config,
+				  struct store_tiers_found *ret);
 
 /* Takes note of what has ended and begins what is next. To be called when store_tiers_fd is
  * readable, when copies have ended, and after calls that opened, matched again or evicted. Does not

@@ -1,4 +1,9 @@
-/* blocks.c - free lists by size; see blocks.h. */
+/*
+ * blocks.c - free lists by size.
+ *
+ * A list that is empty gets a chunk cut up, the lowest address first. A block that is put back is
+ * the next to be had: its lines are the warm ones.
+ */
 #include "blocks.h"
 
 #include <stdlib.h>

@@ -6,7 +6,8 @@
  * for buckets is short, chains grow. Whoever embeds a link compares its own key; the index compares
  * 64-bit hashes.
  *
- *      segments  [0] 64 heads   [1] 64 more   [2] 128 more   [3] 256 more ...     n_buckets of them in use
+ *      segments  [0] 64 heads   [1] 64 more   [2] 128 more   [3] 256 more ...
+ *                n_buckets of them in use
  */
 #ifndef COPPICE_KVSTORE_INDEX_H
 #define COPPICE_KVSTORE_INDEX_H

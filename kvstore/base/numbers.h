@@ -1,16 +1,16 @@
 /*
  * numbers.h - small numbers, the lowest free one first.
  *
- *      level 2   [1...............................]      a bit of a level says that one is set below it
- *      level 1   [01..............][1.............]
- *      level 0   [0000][0110][....]                      a set bit is a free number
+ *      level 2   [1...............................]
+ *      level 1   [01..............][1.............]     a bit says that one is set below it
+ *      level 0   [0000][0110][....]                     a set bit is a free number
  *
  * Taking and putting back touch one word of each level at most, and mostly of the lowest alone.
  */
 #ifndef COPPICE_KVSTORE_NUMBERS_H
 #define COPPICE_KVSTORE_NUMBERS_H
 
-#include "check.h"
+#include "kvstore/base/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -18,9 +18,8 @@ struct validate {
 	size_t error_bytes;
 	struct found_extent *extents; /* owned */
 	uint64_t *lru_ranks[STORE_TIERS]; /* owned: [node slot] place in its list, 0: not listed */
-	uint32_t *refs
-		/* owned: [place] of a lower tier, slices and moves that refer to it */
-		[STORE_TIERS];
+	/* owned: [place] of a lower tier, slices and moves that refer to it */
+	uint32_t *refs[STORE_TIERS];
 	uint64_t n_nodes, n_tokens, n_seqs, n_pins, n_claims, n_namespaces, n_wants, n_dirty,
 		n_noted;
 };
@@ -43,6 +42,7 @@ __attribute__((format(printf, 2, 3))) int note_fail(struct validate *v, const ch
 
 /* A slice of tokens that begin at pos: in a page of the holding's, rows where they belong and
  * nobody else's. */
-int note_slice(struct validate *v, struct store_holding *h, struct store_slice slice, uint32_t pos);
+MUST_CHECK int note_slice(struct validate *v, struct store_holding *h, struct store_slice slice,
+			  uint32_t pos);
 
 #endif

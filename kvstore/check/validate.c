@@ -15,20 +15,25 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Slices that cover n_tokens from pos on; consecutive ones in different pages. */
-static int check_slices(struct validate *v, struct store_holding *h,
-			const struct store_slice *slices, uint32_t n_slices, uint32_t pos,
-			uint32_t n_tokens)
+/* Rows that are a sequence's alone. */
+struct own {
+	const struct store_slice *slices;
+	uint32_t n_slices;
+	uint32_t pos, n_tokens; /* that they cover */
+};
+
+/* Consecutive slices are in different pages. */
+static int check_own(struct validate *v, struct store_holding *h, struct own own)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < n_slices; i++) {
-		CHECK(v, i == 0 || slices[i].page != slices[i - 1].page,
-		      "two slices of page %u follow each other", slices[i].page);
-		TRY(note_slice(v, h, slices[i], pos + n));
-		n += slices[i].count;
+	for (uint32_t i = 0; i < own.n_slices; i++) {
+		CHECK(v, i == 0 || own.slices[i].page != own.slices[i - 1].page,
+		      "two slices of page %u follow each other", own.slices[i].page);
+		TRY(note_slice(v, h, own.slices[i], own.pos + n));
+		n += own.slices[i].count;
 	}
-	CHECK(v, n == n_tokens, "slices at %u cover %u tokens of %u", pos, n, n_tokens);
+	CHECK(v, n == own.n_tokens, "slices at %u cover %u tokens of %u", own.pos, n, own.n_tokens);
 	return 0;
 }
 
@@ -53,10 +58,10 @@ static int check_seq(struct validate *v, const struct store_node *n, const struc
 	      "prompt [%u, %u) at %u", q->prompt_pos, q->n_prompt, q->n_path);
 	CHECK(v, !q->n_live || q->n_path == node_end(n), "a live extension inside a node");
 	CHECK(v, q->n_live || (!q->n_slots && !q->draft), "slots without an extension");
-	TRY(check_slices(v, n->namespace->holding, q->slots, q->n_slots, q->n_path + q->tail.n,
-			 q->n_live));
-	TRY(check_slices(v, n->namespace->holding, q->tail.slots, q->tail.n_slots, q->n_path,
-			 q->tail.n));
+	const struct own tail = {q->tail.slots, q->tail.n_slots, q->n_path, q->tail.n};
+	const struct own live = {q->slots, q->n_slots, q->n_path + q->tail.n, q->n_live};
+	TRY(check_own(v, n->namespace->holding, tail));
+	TRY(check_own(v, n->namespace->holding, live));
 	CHECK(v, q->tail.n == 0 || q->n_path == node_end(n), "a tail in the middle of a node");
 	return check_claim(v, q);
 }

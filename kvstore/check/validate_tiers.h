@@ -6,14 +6,15 @@
 
 #include "note.h"
 
-int validate_tiers_begin(struct validate *v); /* 0 or -ENOMEM */
+MUST_CHECK int validate_tiers_begin(struct validate *v); /* 0 or -ENOMEM */
 void validate_tiers_done(struct validate *v);
 /* A node's part below the device, and where its slices are. */
-int validate_residency(struct validate *v, const struct store_node *n);
+MUST_CHECK int validate_residency(struct validate *v, const struct store_node *n);
 /* A sequence's want. */
-int validate_want(struct validate *v, const struct store_node *n, const struct store_seq *q);
+MUST_CHECK int validate_want(struct validate *v, const struct store_node *n,
+			     const struct store_seq *q);
 /* After the trees: moves, places, who is charged, lists. */
-int validate_tiers(struct validate *v);
+MUST_CHECK int validate_tiers(struct validate *v);
 /* Pages that a holding's moves hold. */
 uint64_t validate_moving_pages(const struct validate *v, const struct store_holding *h);
 

@@ -1,4 +1,10 @@
-/* tier_catalog.c - see tier_catalog.h. */
+/*
+ * tier_catalog.c - models and images, in tables and in the journal.
+ *
+ * What is new goes to the journal first, what goes leaves the tables first: so the journal never
+ * has less than the tables. Replayed in order, images are kept whose path before them is whole.
+ * When the journal is full, or much of it is of no use, all that is needed is written anew.
+ */
 #include "tier_catalog.h"
 
 #include <assert.h>

@@ -67,16 +67,17 @@ struct tier_catalog {
 
 /* fresh: an empty journal is made, else the journal is replayed. fd is borrowed. 0; -EINVAL: the
  * journal's areas are damaged; -ENOMEM, -errno. Blocks. */
-int tier_catalog_open(struct tier_catalog *c, int fd, const struct tier_head *head, bool fresh);
+MUST_CHECK int tier_catalog_open(struct tier_catalog *c, int fd, const struct tier_head *head,
+				 bool fresh);
 void tier_catalog_close(struct tier_catalog *c); /* one that is all zero is fine */
 
 /* The number of a model (its own is ignored), which is put down if it is new. -ENOSPC, -EIO as
  * below. */
-int tier_catalog_model(struct tier_catalog *c, const struct tier_model *model,
-		       uint32_t *ret_number);
+MUST_CHECK int tier_catalog_model(struct tier_catalog *c, const struct tier_model *model,
+				  uint32_t *ret_number);
 /* Puts an image down at a taken place; it is copied, id and before_id are ignored. -ENOSPC: no room
  * in the journal, -ENOMEM; -EIO: the journal cannot be written any more. */
-int tier_catalog_keep(struct tier_catalog *c, const struct tier_image *image);
+MUST_CHECK int tier_catalog_keep(struct tier_catalog *c, const struct tier_image *image);
 /* One reference to a place less. Returns whether it is free now, its image gone. */
 bool tier_catalog_unref(struct tier_catalog *c, uint32_t place);
 /* Is the image before it there, and does it reach to where this one begins? */
@@ -84,6 +85,7 @@ bool tier_catalog_follows(const struct tier_catalog *c, const struct tier_image 
 /* Of a place with an image only the tokens before pos are referred to any more. */
 void tier_catalog_shorten(struct tier_catalog *c, uint32_t place, uint32_t pos);
 /* All images, those before others on a path first; the array is the caller's to free. -ENOMEM. */
-int tier_catalog_images(const struct tier_catalog *c, struct tier_image ***ret, uint64_t *ret_n);
+MUST_CHECK int tier_catalog_images(const struct tier_catalog *c, struct tier_image ***ret,
+				   uint64_t *ret_n);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * tier_file.c - see tier_file.h.
+ * tier_file.c - pages in and out of a file, and the file itself.
  *
  * Two descriptors of one file: one with O_DIRECT for pages, one through the page cache for head and
  * journal; they never touch the same blocks. A new file is made beside its name and renamed when it

@@ -30,8 +30,8 @@ struct tier_file_config {
  * sentence, in error: -EINVAL too small, truncated, damaged or no tier file; -EPROTONOSUPPORT
  * another version; -EOPNOTSUPP no O_DIRECT; -ENOSYS, -EPERM no io_uring; -EBUSY in use; -ENOSPC,
  * -EROFS, -EACCES, ... as the system says. Nothing foreign is overwritten. */
-int tier_file_open(const struct tier_file_config *config, struct tier_file **ret, char *error,
-		   size_t error_bytes);
+MUST_CHECK int tier_file_open(const struct tier_file_config *config, struct tier_file **ret,
+			      char *error, size_t error_bytes);
 /* Waits for what is under way. What the file holds stays. NULL is fine. */
 void tier_file_close(struct tier_file *file);
 struct tier_catalog *tier_file_catalog(struct tier_file *file);
@@ -66,6 +66,7 @@ int tier_file_fd(const struct tier_file *file);
 
 /* Reads a whole file that nobody uses, and checks every image. 0 where it could be read, and ret
  * says what is wrong in it; else as tier_file_open. Changes nothing. Blocks. */
-int tier_verify(const char *path, struct tier_report *ret, char *error, size_t error_bytes);
+MUST_CHECK int tier_verify(const char *path, struct tier_report *ret, char *error,
+			   size_t error_bytes);
 
 #endif

@@ -1,4 +1,9 @@
-/* tier_head.c - see tier_head.h. */
+/*
+ * tier_head.c - where the parts of a tier file lie, and whether a file is one.
+ *
+ * The head is written once, when the file is made, and everything else is found from it. What it
+ * says is held against the file's size and against sense before anything is read by it.
+ */
 #include "tier_head.h"
 
 #include "tier_journal.h"

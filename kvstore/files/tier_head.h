@@ -4,6 +4,8 @@
 #ifndef COPPICE_KVSTORE_TIER_HEAD_H
 #define COPPICE_KVSTORE_TIER_HEAD_H
 
+#include "kvstore/base/must_check.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,14 +34,14 @@ static inline uint64_t tier_head_file_bytes(const struct tier_head *head)
 
 /* The head of a new file of at most so many bytes. -EINVAL where not even one chunk fits, -EFBIG
  * where more do than can be counted. */
-int tier_head_make(uint64_t bytes, uint32_t unit_bytes, uint32_t chunk_units,
-		   struct tier_head *ret);
+MUST_CHECK int tier_head_make(uint64_t bytes, uint32_t unit_bytes, uint32_t chunk_units,
+			      struct tier_head *ret);
 /* Bytes of the smallest file with such units. */
 uint64_t tier_head_least_bytes(uint32_t unit_bytes, uint32_t chunk_units);
 
 /* Of a file with file_bytes. 0; -EINVAL, -EPROTONOSUPPORT, -errno with a sentence. */
-int tier_head_read(int fd, uint64_t file_bytes, struct tier_head *ret, char *error,
-		   size_t error_bytes);
-int tier_head_write(int fd, const struct tier_head *head); /* 0 or -errno */
+MUST_CHECK int tier_head_read(int fd, uint64_t file_bytes, struct tier_head *ret, char *error,
+			      size_t error_bytes);
+MUST_CHECK int tier_head_write(int fd, const struct tier_head *head); /* 0 or -errno */
 
 #endif

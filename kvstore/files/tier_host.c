@@ -1,4 +1,9 @@
-/* tier_host.c - see tier_host.h. */
+/*
+ * tier_host.c - the memory of the host tier: asked for, cut up, given back.
+ *
+ * The memory is one piece, aligned to a page of the system, so that reads and writes of the file
+ * may go there directly. It is got in whole chunks; what does not make one is not asked for.
+ */
 #include "tier_host.h"
 
 #include <errno.h>

@@ -36,8 +36,8 @@ struct tier_host {
 };
 
 /* 0, or -EINVAL, -EFBIG, -ENOMEM with a sentence in error. */
-int tier_host_new(const struct tier_host_config *config, struct tier_host **ret, char *error,
-		  size_t error_bytes);
+MUST_CHECK int tier_host_new(const struct tier_host_config *config, struct tier_host **ret,
+			     char *error, size_t error_bytes);
 void tier_host_free(struct tier_host *host); /* NULL is fine */
 
 static inline void *tier_host_at(const struct tier_host *host, uint32_t place)

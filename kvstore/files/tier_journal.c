@@ -1,4 +1,10 @@
-/* tier_journal.c - records and areas; see tier_journal.h. */
+/*
+ * tier_journal.c - records and areas.
+ *
+ * A record goes behind the last one, and a zero head behind it, in one write; a torn write is found
+ * by the checksum. What is written anew goes to the other area, whose head with the next generation
+ * is written last: until then the old area counts.
+ */
 #include "tier_journal.h"
 
 #include <errno.h>
@@ -7,8 +13,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define SOME_BYTES \
-	1024u /* of records for which no memory is needed; those of what goes are short */
+/* Of records for which no memory is needed; those of what goes are short. */
+#define SOME_BYTES 1024u
 #define AREA_MAGIC UINT64_C(0x316c6e6a656361ff)
 
 struct area_head {

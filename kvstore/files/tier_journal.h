@@ -3,7 +3,7 @@
  * when full.
  *
  *      area 0: generation 7   [ head | record | record | ... | record | 0 ]      active
- *      area 1: generation 6   [ head | ...                                ]      written anew by the next compaction
+ *      area 1: generation 6   [ head | ...                                ]      written anew next
  *
  * A record's checksum is seeded with the file's number and the area's generation, so that what an
  * area held before is never taken for new. A record that is torn or altered ends the log: those
@@ -15,6 +15,8 @@
  */
 #ifndef COPPICE_KVSTORE_TIER_JOURNAL_H
 #define COPPICE_KVSTORE_TIER_JOURNAL_H
+
+#include "kvstore/base/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,20 +37,22 @@ struct tier_journal {
 };
 
 /* Empty areas; the rest of *j is set by the caller. 0 or -errno. */
-int tier_journal_format(struct tier_journal *j);
+MUST_CHECK int tier_journal_format(struct tier_journal *j);
 
 /* One record; body is borrowed and aligned to 8 bytes. Non-zero ends the log before this record. */
 typedef int (*tier_journal_read)(void *ctx, uint32_t type, const void *body, uint32_t bytes);
 
 /* Feeds the records in order. *ret_torn: the log ends in something that is no record. 0; -EINVAL
  * where neither area has a head; -ENOMEM, -errno. */
-int tier_journal_replay(struct tier_journal *j, tier_journal_read read, void *ctx, bool *ret_torn);
+MUST_CHECK int tier_journal_replay(struct tier_journal *j, tier_journal_read read, void *ctx,
+				   bool *ret_torn);
 
 /* Bytes that a record with such a body takes. */
 uint64_t tier_journal_record_bytes(uint32_t body_bytes);
 /* -ENOSPC: the area is full, -ENOMEM (never for a few hundred bytes): nothing has changed. Any
  * other error is final. */
-int tier_journal_append(struct tier_journal *j, uint32_t type, const void *body, uint32_t bytes);
+MUST_CHECK int tier_journal_append(struct tier_journal *j, uint32_t type, const void *body,
+				   uint32_t bytes);
 
 /* All that is to stay, collected for the other area. */
 struct tier_journal_copy {
@@ -58,12 +62,12 @@ struct tier_journal_copy {
 	uint64_t file_id;
 };
 
-int tier_journal_copy_begin(const struct tier_journal *j, struct tier_journal_copy *ret);
+MUST_CHECK int tier_journal_copy_begin(const struct tier_journal *j, struct tier_journal_copy *ret);
 /* -ENOSPC. */
-int tier_journal_copy_add(struct tier_journal_copy *copy, uint32_t type, const void *body,
-			  uint32_t bytes);
+MUST_CHECK int tier_journal_copy_add(struct tier_journal_copy *copy, uint32_t type,
+				     const void *body, uint32_t bytes);
 /* Makes the copy the log. An error is final. Frees the copy. */
-int tier_journal_copy_commit(struct tier_journal *j, struct tier_journal_copy *copy);
+MUST_CHECK int tier_journal_copy_commit(struct tier_journal *j, struct tier_journal_copy *copy);
 void tier_journal_copy_free(struct tier_journal_copy *copy);
 
 #endif

@@ -1,4 +1,10 @@
-/* tier_room.c - chunks by length of run; see tier_room.h. */
+/*
+ * tier_room.c - chunks by length of run.
+ *
+ * A chunk is in the list of empty ones, or in that of its length while it has a free run, or in
+ * none. Of a chunk the lowest free run is taken, found from a hint on that only a run that is freed
+ * sets back.
+ */
 #include "tier_room.h"
 
 #include <assert.h>

@@ -2,8 +2,8 @@
  * tier_room.h - where in a lower tier pages lie: units of one size, in runs as long as a model's
  * page needs.
  *
- *      chunk 0: pages of 4 units        chunk 1: free        chunk 2: pages of 3 units, the last unit idle
- *      [ 0 - 3 | 4 - 7 | ... ]          [               ]    [ 512 - 514 | 515 - 517 | ... ]
+ *      chunk 0: pages of 4 units    chunk 1: free    chunk 2: pages of 3 units, the last unit idle
+ *      [ 0 - 3 | 4 - 7 | ... ]      [           ]    [ 512 - 514 | 515 - 517 | ... ]
  *
  * A place is the first unit of its run. It counts those who refer to it and is free again with the
  * last. A chunk has runs of one length, so that what goes leaves room for what comes; an empty
@@ -11,6 +11,8 @@
  */
 #ifndef COPPICE_KVSTORE_TIER_ROOM_H
 #define COPPICE_KVSTORE_TIER_ROOM_H
+
+#include "kvstore/base/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,8 +26,8 @@ struct room_chunk {
 	uint32_t run_units; /* 0: the chunk is empty */
 	uint32_t n_used; /* runs */
 	uint32_t hint; /* a run that may be free; those before it are used */
-	LIST_ENTRY(room_chunk)
-	link; /* in room.empty, or in room.open[run_units] while a run is free */
+	/* in room.empty, or in room.open[run_units] while a run is free */
+	LIST_ENTRY(room_chunk) link;
 };
 
 struct tier_room {
@@ -40,7 +42,7 @@ struct tier_room {
 
 /* Of n_units as many as make whole chunks. 0, -ENOMEM, -EINVAL where that is none, -EFBIG where it
  * is too many. */
-int tier_room_init(struct tier_room *room, uint64_t n_units, uint32_t chunk_units);
+MUST_CHECK int tier_room_init(struct tier_room *room, uint64_t n_units, uint32_t chunk_units);
 void tier_room_done(struct tier_room *room); /* one that is all zero is fine */
 
 /* A free run with one reference; TIER_NONE: there is none. n_units <= chunk_units. */

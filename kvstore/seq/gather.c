@@ -1,4 +1,10 @@
-/* gather.c - see gather.h. */
+/*
+ * gather.c - the slices of a path, in order, as they lie now.
+ *
+ * A gather refers to every place in host memory that it names, so that none becomes anybody else's
+ * before its end. It does not hold pages of the device: who reads those has begun before the
+ * store's next call.
+ */
 #include "gather.h"
 
 #include "kvstore/tree/places.h"

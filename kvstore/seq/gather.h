@@ -3,7 +3,7 @@
  *
  *      slices   # # # # # # h h h h h h h h h | t t t t L
  *               n_device slices: pages        |
- *                           the others: places in host memory, which stay what they are until the end
+ *                  the others: places in host memory, which stay what they are until the end
  *
  * The slices on the device are the first of the path; they may leave it at the store's next call
  * that changes anything, so that whoever reads them has begun before. What lies in host memory is
@@ -34,7 +34,7 @@ uint64_t store_n_left(const struct store *s);
 
 /* Of a gather that is all zero, or was ended; one at a time for a sequence, which outlives it. Its
  * tail stays on the device until the end. -ENOMEM. */
-int gather_begin(struct gather *g, struct store_seq *q);
+MUST_CHECK int gather_begin(struct gather *g, struct store_seq *q);
 /* The places may be used otherwise. The room stays, for the next. */
 void gather_end(struct gather *g);
 void gather_done(struct gather *g); /* frees the room too */

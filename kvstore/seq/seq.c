@@ -1,4 +1,10 @@
-/* seq.c - opening, matching again, forking, trimming and closing sequences; see store.h. */
+/*
+ * seq.c - opening, matching again, forking, trimming and closing sequences; see store.h.
+ *
+ * Opening follows the prompt down the tree as far as it is on the device. What is left is wanted
+ * from lower tiers, or waited for where another claims it, or claimed; at any time it is one of the
+ * three.
+ */
 #include "live_rows.h"
 #include "position.h"
 #include "kvstore/tiers/want.h"

@@ -1,4 +1,10 @@
-/* tail.c - see tail.h. */
+/*
+ * tail.c - tails: appended to, cut, joined to the tree, and moved out of the way.
+ *
+ * A tail begins at the end of a node, and its rows are the sequence's alone. It joins the tree in
+ * host memory: places are taken for all of it and the copies begun before anything changes, so that
+ * it joins whole or stays whole.
+ */
 #include "tail.h"
 #include "live_rows.h"
 #include "position.h"
@@ -183,17 +189,16 @@ static uint32_t tail_copy_down(struct store *s, struct store_holding *h,
 	return n;
 }
 
-/* Slices in host memory become the node's last. Room is there. */
-static void node_append_lower(struct store *s, struct store_node *n, const uint32_t *ids,
-			      uint32_t n_ids, const struct store_slice *slots, uint32_t n_slots,
-			      const uint32_t *places)
+/* The tail, which lies in these places by now, becomes the node's last. Room is there. */
+static void node_append_tail(struct store *s, struct store_node *n, const struct seq_tail *t,
+			     const uint32_t *places)
 {
-	memcpy(n->tokens + n->n_tokens, ids, n_ids * sizeof(*ids));
-	n->n_tokens += n_ids;
+	memcpy(n->tokens + n->n_tokens, t->ids, t->n * sizeof(*t->ids));
+	n->n_tokens += t->n;
 	n->first_token = n->tokens[0];
-	s->stats.n_tokens += n_ids;
-	for (uint32_t i = 0; i < n_slots; i++) {
-		n->slices[n->n_slices] = slots[i];
+	s->stats.n_tokens += t->n;
+	for (uint32_t i = 0; i < t->n_slots; i++) {
+		n->slices[n->n_slices] = t->slots[i];
 		n->slices[n->n_slices++].page = places[i];
 	}
 	n->residency->n_memory = n->n_slices;
@@ -219,7 +224,7 @@ static int rest_graft(struct store_seq *q, struct store_position at, const uint3
 	}
 	n = radix_graft_commit(&graft, t->ids[0]);
 	position_move_down(q, n, at.n_path + t->n);
-	node_append_lower(s, n, t->ids, t->n, t->slots, t->n_slots, places);
+	node_append_tail(s, n, t, places);
 	return 0;
 }
 

@@ -1,8 +1,10 @@
 /*
  * tail.h - sequences whose paths are longer than the device has room for.
  *
- *      tree     # # # # # # # # # # # # h h h h h h h h          #: on the device    h: in host memory
- *      sequence                                        t t t t L L    its tail, and the live extension: on the device
+ *      tree     # # # # # # # # # # # # h h h h h h h h
+ *      sequence                                        t t t t L L
+ *
+ *      # on the device   h in host memory   t its tail   L its live extension, both on the device
  *
  * Where nothing idle is left to make room for an extension, the last slices of the own path leave
  * the device, though they are used, and then those of others of its domain. Who computes attention
@@ -21,13 +23,13 @@ bool tail_is_resident(const struct store_seq *q);
 
 /* The live extension's first n tokens, whose ids these are, become the tail's last; the others go.
  * -ENOMEM. */
-int tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n);
+MUST_CHECK int tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n);
 /* The page with the last token, in which live ones may go on; PAGES_NONE: no tail. */
 uint32_t tail_last_page(const struct store_seq *q);
 /* Of the tail only the first n tokens stay. */
 void tail_cut(struct store_seq *q, uint32_t n);
 /* The tail moves to host memory and joins the tree. -ENOSPC, -ENOMEM: it stays. */
-int tail_join(struct store_seq *q);
+MUST_CHECK int tail_join(struct store_seq *q);
 /* Something that is used leaves the device, so that the sequence may have its room: of its own,
  * else of others of its domain; who shares nothing with it is not to be slowed down by it. False:
  * there is nothing, or no place for it. */

@@ -14,7 +14,7 @@ uint32_t demote_slice(struct store *s, struct store_node *n);
 
 /* The same of a node that is used: its sequences stand below the device then. -ENOSPC: no place in
  * host memory; -ENOMEM. */
-int demote_used(struct store *s, struct store_node *n);
+MUST_CHECK int demote_used(struct store *s, struct store_node *n);
 
 /* Would a page of the holding's cost host memory a slice that could stay if what is under way had
  * ended? Who can wait does. */

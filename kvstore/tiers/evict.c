@@ -169,9 +169,9 @@ static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 	return 0;
 }
 
-/* The oldest of those that share the namespace's extents and are not at home elsewhere. The first of a
- * namespace in the list is a leaf. Behind too many that are, the oldest of all: the next look goes
- * further, and no stranger pays for it. */
+/* The oldest of those that share the namespace's extents and are not at home elsewhere. The first
+ * of a namespace in the list is a leaf. Behind too many that are, the oldest of all: the next look
+ * goes further, and no stranger pays for it. */
 static struct store_node *victim_at_home(const struct store_namespace *namespace)
 {
 	struct store_node *n = TAILQ_FIRST(&namespace->holding->lru[STORE_DEVICE]);

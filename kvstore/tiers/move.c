@@ -127,8 +127,8 @@ static void write_begin_io(struct tiers *t, struct tier_move *v)
 			v->holding->model->lent.page_bytes, v);
 }
 
-int move_write(struct store *s, struct store_node *n, uint32_t index, uint32_t host, uint32_t file,
-	       uint64_t token)
+int move_write(struct store *s, struct store_node *n, uint32_t index, struct move_source from,
+	       uint32_t file)
 {
 	struct tier_move *v = move_new(s, n->namespace->holding, TIER_WRITE);
 
@@ -138,10 +138,10 @@ int move_write(struct store *s, struct store_node *n, uint32_t index, uint32_t h
 	for (uint32_t i = n->residency->n_backed; i < index; i++)
 		pos += n->slices[i].count;
 	move_of_slice(v, n, index, pos);
-	v->host = host;
+	v->host = from.host;
 	v->file = file;
-	v->token = token;
-	v->state = token ? MOVE_COPYING : MOVE_READY;
+	v->token = from.token;
+	v->state = from.token ? MOVE_COPYING : MOVE_READY;
 	n->residency->n_writing++;
 	return 0;
 }

@@ -39,18 +39,23 @@ struct tier_move {
  * -ENOMEM. */
 bool move_has_room(const struct tiers *t, enum tier_way way);
 /* A page, whose rows matter, into a place that it refers to from now on too. */
-int move_down(struct store *s, struct store_holding *h, struct store_slice page, uint32_t host,
-	      uint64_t *ret_token);
+MUST_CHECK int move_down(struct store *s, struct store_holding *h, struct store_slice page,
+			 uint32_t host, uint64_t *ret_token);
 /* The node's slice of this index, in host memory, into page, which becomes the move's. */
-int move_up(struct store *s, struct store_node *n, uint32_t index, struct store_slice page);
+MUST_CHECK int move_up(struct store *s, struct store_node *n, uint32_t index,
+		       struct store_slice page);
 /* The node's slice of this index from the file into a taken place of host memory, which becomes the
  * move's. */
-int move_read(struct store *s, struct store_node *n, uint32_t index, uint32_t host);
-/* The node's slice of this index from host memory, which becomes the move's to refer to, into a
- * taken place of the file, which becomes the move's. token: of the copy that fills host first, 0:
- * none. */
-int move_write(struct store *s, struct store_node *n, uint32_t index, uint32_t host, uint32_t file,
-	       uint64_t token);
+MUST_CHECK int move_read(struct store *s, struct store_node *n, uint32_t index, uint32_t host);
+/* A page in host memory, or on its way there. */
+struct move_source {
+	uint32_t host; /* place */
+	uint64_t token; /* of the copy that fills it first; 0: none */
+};
+/* The node's slice of this index from there, which becomes the move's to refer to, into a taken
+ * place of the file, which becomes the move's. */
+MUST_CHECK int move_write(struct store *s, struct store_node *n, uint32_t index,
+			  struct move_source from, uint32_t file);
 
 /* Moves that have ended take effect. */
 void moves_retire(struct store *s);

@@ -8,6 +8,6 @@
 #include "state.h"
 
 /* Images of no use leave the file. -ENOMEM: nothing has joined the tree. */
-int restore_all(struct store *s, struct store_tiers_found *ret);
+MUST_CHECK int restore_all(struct store *s, struct store_tiers_found *ret);
 
 #endif

@@ -1,4 +1,9 @@
-/* stripe.c - see stripe.h. */
+/*
+ * stripe.c - tokens of a path by device, and the device for the next page.
+ *
+ * What a path has on each device is counted from its slices when an extension begins, then along
+ * with the pages that are chosen; nothing is kept between extensions.
+ */
 #include "stripe.h"
 
 /* Tokens [0, n) of a node. */

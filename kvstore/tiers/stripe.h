@@ -1,12 +1,14 @@
 /*
  * stripe.h - which device a new page of a striped model goes to.
  *
- *      path       [0][1][2][3][2][0][1][3] ...        every first part of it has nearly as many tokens on each device
+ *      path       [0][1][2][3][2][0][1][3] ...
+ *
+ * Every first part of a path has nearly as many tokens on each device.
  *
  * A page goes to a device on which the path has no more than a run above its least, and of these to
  * the one with least in use altogether: so paths are even, and so are leaves that hang from one
- * place. A draft is on one device, as tokens that are accepted move within it. Where a namespace has a
- * home, all of its pages are there.
+ * place. A draft is on one device, as tokens that are accepted move within it. Where a namespace
+ * has a home, all of its pages are there.
  */
 #ifndef COPPICE_KVSTORE_STRIPE_H
 #define COPPICE_KVSTORE_STRIPE_H

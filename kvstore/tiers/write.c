@@ -33,25 +33,25 @@ static int model_number(struct tiers *t, struct store_model *m)
 
 /* Where in host memory the slice is, or will be by token; with a reference for the move. -EAGAIN:
  * not now. */
-static int source_take(struct store *s, struct store_node *n, uint32_t index, uint32_t *ret,
-		       uint64_t *ret_token)
+static int source_take(struct store *s, struct store_node *n, uint32_t index,
+		       struct move_source *ret)
 {
 	struct tiers *t = s->tiers;
 
-	*ret_token = 0;
+	ret->token = 0;
 	if (index >= node_n_device(n)) {
-		*ret = n->slices[index].page;
-		if (t->places->host->filling[*ret])
+		ret->host = n->slices[index].page;
+		if (t->places->host->filling[ret->host])
 			return -EAGAIN;
-		places_ref(t->places, STORE_HOST, *ret);
+		places_ref(t->places, STORE_HOST, ret->host);
 		return 0;
 	}
-	*ret = places_take_passing(&s->places, node_model(n));
-	if (*ret == TIER_NONE)
+	ret->host = places_take_passing(&s->places, node_model(n));
+	if (ret->host == TIER_NONE)
 		return -EAGAIN;
-	int r = move_down(s, n->namespace->holding, n->slices[index], *ret, ret_token);
+	int r = move_down(s, n->namespace->holding, n->slices[index], ret->host, &ret->token);
 	if (r)
-		places_unref(s, STORE_HOST, *ret);
+		places_unref(s, STORE_HOST, ret->host);
 	return r;
 }
 
@@ -60,8 +60,7 @@ static int source_take(struct store *s, struct store_node *n, uint32_t index, ui
 static int write_slice(struct store *s, struct store_node *n, uint32_t index,
 		       const struct store_node *leaf)
 {
-	uint32_t host, file;
-	uint64_t token;
+	struct move_source from;
 
 	if (!move_has_room(s->tiers, TIER_WRITE))
 		return -EAGAIN;
@@ -70,14 +69,14 @@ static int write_slice(struct store *s, struct store_node *n, uint32_t index,
 		r = residency_reserve(n, index + 1);
 	if (r)
 		return r;
-	file = demote_take(s, n->namespace->holding, STORE_FILE, leaf);
+	uint32_t file = demote_take(s, n->namespace->holding, STORE_FILE, leaf);
 	if (file == TIER_NONE)
 		return -ENOSPC;
-	r = source_take(s, n, index, &host, &token);
+	r = source_take(s, n, index, &from);
 	if (!r) {
-		r = move_write(s, n, index, host, file, token);
+		r = move_write(s, n, index, from, file);
 		if (r)
-			places_unref(s, STORE_HOST, host);
+			places_unref(s, STORE_HOST, from.host);
 	}
 	if (r)
 		places_unref(s, STORE_FILE, file);

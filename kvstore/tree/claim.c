@@ -1,4 +1,10 @@
-/* claim.c - claims by place, and in the order in which their leases end; see claim.h. */
+/*
+ * claim.c - claims by position, and in the order in which their leases end.
+ *
+ * A claim is found under the node, the length of path and the token that comes next; no two have
+ * all three in common. All leases are equally long, so that the order in which they began is the
+ * order in which they end.
+ */
 #include "claim.h"
 
 static uint32_t next_token(const struct store_seq *q)

@@ -1,9 +1,9 @@
 /*
  * collapse.h - a node and its only child become one, where nobody needs the border between them.
  *
- *      [ a b c d ]            [ a b c d e f ]        chunks of a prompt; what a split left that one token
- *           |         ==>        |        |          stood behind; what is left when one of two ways was
- *        [ e f ]               [ g ]    [ h ]        evicted
+ *      [ a b c d ]          [ a b c d e f ]        chunks of a prompt; what a split left that one
+ *           |         ==>      |        |          token stood behind; what is left when one of two
+ *        [ e f ]             [ g ]    [ h ]        ways was evicted
  *        |     |
  *      [ g ] [ h ]
  *

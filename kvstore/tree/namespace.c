@@ -1,4 +1,9 @@
-/* namespace.c - models, domains, holdings, namespaces; see namespace.h. */
+/*
+ * namespace.c - models, holdings and namespaces.
+ *
+ * Each is found by a hash of what it is called by, made when it is first needed, and freed by
+ * whoever takes the last thing out of it. An open model stays though it is empty.
+ */
 #include "namespace.h"
 
 #include "domain.h"

@@ -1,6 +1,6 @@
 /*
- * namespace.h - where trees live: models, domains, what domains hold of models, and the namespaces in
- * there.
+ * namespace.h - where trees live: models, what domains hold of them (holdings), and in there the
+ * namespaces, one a salt, with a tree each.
  *
  * Everything but an open model is made when first needed and goes when nothing is in it any more.
  */
@@ -10,8 +10,8 @@
 #include "core.h"
 
 /* Finds or makes. Whoever gets it puts a user on its root or calls namespace_prune. -ENOMEM. */
-int namespace_get(struct store_model *m, uint64_t domain, uint64_t salt,
-		  struct store_namespace **ret);
+MUST_CHECK int namespace_get(struct store_model *m, uint64_t domain, uint64_t salt,
+			     struct store_namespace **ret);
 /* Frees the namespace if it is empty and unused, and then what is empty above it. */
 void namespace_prune(struct store_namespace *namespace);
 /* Free what is empty, holds no places and no moves, and then what is empty above it. */

@@ -1,4 +1,10 @@
-/* node.c - nodes, their arrays and their users; see node.h. */
+/*
+ * node.c - nodes, their arrays and their users.
+ *
+ * A node's memory stays where it is for as long as the store lives, and is the next node's when it
+ * is freed; the id tells one from the other. A user counts on every node from where it stands to
+ * the root, so that a node without users has none below it either.
+ */
 #include "node.h"
 
 #include "residency.h"

@@ -20,12 +20,12 @@ struct store_node *node_by_number(const struct store *s, uint64_t number);
 struct store_node *node_by_id(const struct store *s, uint64_t id);
 
 /* An empty node with room, linked to nothing. -ENOMEM. */
-int node_new(struct store_namespace *namespace, uint32_t n_tokens, uint32_t n_slices,
-	     struct store_node **ret);
+MUST_CHECK int node_new(struct store_namespace *namespace, uint32_t n_tokens, uint32_t n_slices,
+			struct store_node **ret);
 /* The node must be linked to nothing; its slices are dropped elsewhere. NULL is fine. */
 void node_free(struct store *s, struct store_node *n);
 /* Room for so many more. -ENOMEM. */
-int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices);
+MUST_CHECK int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_slices);
 /* Appends a run with its slices, which change hands. Room must be there. */
 void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 		 const struct store_slice *slices, uint32_t n_slices);

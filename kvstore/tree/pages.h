@@ -22,7 +22,7 @@
 #ifndef COPPICE_KVSTORE_PAGES_H
 #define COPPICE_KVSTORE_PAGES_H
 
-#include "kvstore/base/check.h"
+#include "kvstore/base/must_check.h"
 #include "kvstore/store.h"
 
 #include <sys/queue.h>
@@ -43,8 +43,8 @@ LIST_HEAD(extent_sides, extent_side);
 struct extent_side {
 	struct extent *extent;
 	uint32_t free_page; /* PAGES_NONE: no page is free */
-	LIST_ENTRY(extent_side)
-	link; /* in the tenant's room for the device, while a page is free */
+	/* in the tenant's room for the device, while a page is free */
+	LIST_ENTRY(extent_side) link;
 };
 
 struct extent {

@@ -1,4 +1,10 @@
-/* pin.c - pins by id and by end; see pin.h. */
+/*
+ * pin.c - pins by id, by age and by when they end.
+ *
+ * A pin is a user of the node in which its path ends. It is found by id in an index, ends by a heap
+ * whose first entry ends first, and is listed in a queue along which ids rise. A domain has no more
+ * of them than it may.
+ */
 #include "pin.h"
 
 #include "border.h"

@@ -44,9 +44,9 @@ MUST_CHECK int radix_graft_prepare(struct store_position at, uint32_t n_tokens, 
  * first. */
 struct store_node *radix_graft_commit(struct radix_graft *g, uint32_t first_token);
 
-/* The node's only child becomes part of it, and what hangs below that hangs from the node. They have
- * no users but the child's, who do not stand in its middle, and nothing is under way for either.
- * -ENOMEM: all is as it was. */
+/* The node's only child becomes part of it, and what hangs below that hangs from the node. They
+ * have no users but the child's, who do not stand in its middle, and nothing is under way for
+ * either. -ENOMEM: all is as it was. */
 MUST_CHECK int radix_collapse(struct store_node *n);
 
 /* Of a leaf the last of several slices goes; nobody stands in it. */

@@ -21,8 +21,8 @@
  * where a run went on in the rows that were left. */
 bool node_goes_on(const struct store_node *n);
 
-/* How a node and its parent meet: between two pages; in rows of one page, whose two slices can become
- * one; or apart, where slices of one page meet that lie in different places. */
+/* How a node and its parent meet: between two pages; in rows of one page, whose two slices can
+ * become one; or apart, where slices of one page meet that lie in different places. */
 enum residency_border { RESIDENCY_BETWEEN_PAGES, RESIDENCY_IN_PAGE, RESIDENCY_APART };
 enum residency_border residency_border(const struct store_node *n);
 

@@ -1,9 +1,9 @@
 /*
  * store_world.h - a store with all it stands on, and a naive model of it, for store_random_test.c.
  *
- *      store_world.c   the pool, whose rows are written, copied and lost; lower tiers; the random numbers
- *      store_naive.c   the model: what sequences must have, find and claim
- *      store_ops.c     operations, each on both
+ * store_world.c   the pool, whose rows are written, copied and lost; lower tiers; the random
+ * numbers store_naive.c   the model: what sequences must have, find and claim store_ops.c
+ * operations, each on both
  */
 #ifndef COPPICE_TESTS_STORE_WORLD_H
 #define COPPICE_TESTS_STORE_WORLD_H

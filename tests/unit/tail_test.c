@@ -277,6 +277,7 @@ static void operate(struct tier_world *w, struct held *held, uint64_t *random)
 {
 	struct held *h = &held[random_next(random) % N_SEQS];
 	struct held *other = &held[random_next(random) % N_SEQS];
+	uint32_t n_left;
 
 	switch (h->q ? random_next(random) % 16 : 0) {
 	case 0:
@@ -286,9 +287,8 @@ static void operate(struct tier_world *w, struct held *held, uint64_t *random)
 			open_one(w, h, random);
 		break;
 	case 1:
-		store_seq_trim(h->q,
-			       (uint32_t)(random_next(random) % (store_seq_n_tokens(h->q) + 1)),
-			       w->now_ns);
+		n_left = (uint32_t)(random_next(random) % (store_seq_n_tokens(h->q) + 1));
+		assert_int_equal(store_seq_trim(h->q, n_left, w->now_ns), 0);
 		break;
 	case 2:
 		if (!other->q)
