@@ -71,7 +71,7 @@ static void word_note(struct numbers *n, uint32_t at, bool is_zero)
 
 uint32_t numbers_take(struct numbers *n)
 {
-	if (n->n_words[0] == 0)
+	if (n->n_words[NUMBERS_LEVELS - 1] == 0)
 		return NUMBERS_NONE;
 	if (n->levels[0][n->low] == 0) {
 		if (n->levels[NUMBERS_LEVELS - 1][0] == 0)

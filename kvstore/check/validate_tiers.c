@@ -49,10 +49,6 @@ static int check_slice_places(struct validate *v, const struct store_node *n)
 
 	for (uint32_t i = 0; i < n->n_slices; i++) {
 		uint32_t count = n->slices[i].count;
-		CHECK(v,
-		      i == 0 || i >= node_n_device(n) || n->slices[i].page != n->slices[i - 1].page,
-		      "node at %u: two slices of page %u follow each other", n->pos,
-		      n->slices[i].page);
 		if (i < node_n_device(n))
 			TRY(note_slice(v, n->namespace->holding, n->slices[i], pos));
 		else if (i < node_n_memory(n))
