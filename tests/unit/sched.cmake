@@ -12,6 +12,8 @@ if(COPPICE_SANITIZE)
 	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
 endif()
 
+coppice_test(NAME plan_cache_test SOURCES unit/plan_cache_test.c LIBS coppice_daemon LABELS unit)
+
 coppice_test(NAME batch_test SOURCES unit/batch_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
 
 coppice_test(NAME plan_ahead_test SOURCES unit/plan_ahead_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)

@@ -8,11 +8,10 @@
 #ifndef COPPICED_CORE_H
 #define COPPICED_CORE_H
 
+#include "daemon/base/clock.h"
 #include "handles.h"
 #include "lane.h"
 #include "requests.h"
-
-#include <time.h>
 
 struct sched_core {
 	const struct config *config; /* borrowed */
@@ -39,12 +38,7 @@ void core_fail(struct sched_core *core);
 
 static inline uint64_t core_clock(const struct sched_core *core)
 {
-	struct timespec t;
-
-	if (core->clock)
-		return core->clock();
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+	return core->clock ? core->clock() : clock_now_ns();
 }
 
 static inline bool core_failed(const struct sched_core *core)

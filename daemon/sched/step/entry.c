@@ -150,11 +150,9 @@ static int carry_out(struct sched_core *core, const struct sched_seq *seq,
 		 : 0;
 }
 
-static struct outcome do_accept(struct sched_core *core, struct sched_seq *seq,
-				const struct abi_entry *e, const uint32_t *indices)
+static struct outcome check_accept(const struct sched_seq *seq, const struct abi_entry *e,
+				   const uint32_t *indices)
 {
-	uint32_t n_moves = 0;
-
 	if (e->flags)
 		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
 	if (e->body_bytes != e->count * sizeof(uint32_t))
@@ -170,27 +168,42 @@ static struct outcome do_accept(struct sched_core *core, struct sched_seq *seq,
 		return outcome_bad(-EBUSY, ABI_STILL_EXTENDED, 0);
 	if (!is_draft_path(seq, indices, e->count))
 		return outcome_bad(-EINVAL, ABI_BAD_INDICES, 0);
+	return OUTCOME_OK;
+}
+
+/* Of rows that are published and were not moved nothing may be matched any more. */
+static int accept_path(struct sched_core *core, struct sched_seq *seq, const uint32_t *indices,
+		       uint32_t n, struct store_move *moves)
+{
+	uint32_t n_moves = 0;
+	int r = store_seq_accept(seq->store, indices, n, core->now_ns, moves, &n_moves);
+
+	if (r < 0 || carry_out(core, seq, moves, n_moves) == 0)
+		return r;
+	core_fail(core);
+	return -EIO;
+}
+
+static struct outcome do_accept(struct sched_core *core, struct sched_seq *seq,
+				const struct abi_entry *e, const uint32_t *indices)
+{
+	struct outcome outcome = check_accept(seq, e, indices);
+
+	if (outcome.status)
+		return outcome;
 	struct store_move *moves = malloc((e->count + 1) * sizeof(*moves));
 
 	if (!moves)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
-	int r = store_seq_accept(seq->store, indices, e->count, core->now_ns, moves, &n_moves);
-
-	if (r == 0 && carry_out(core, seq, moves, n_moves) < 0) {
-		core_fail(
-			core); /* published rows were not moved: nothing may be matched any more */
-		r = -EIO;
-	}
+	outcome = from_store(accept_path(core, seq, indices, e->count, moves));
 	free(moves);
-	if (r < 0) {
-		struct outcome outcome = from_store(r);
-
+	if (outcome.status) {
 		seq_void(core, seq, &outcome);
 		return outcome;
 	}
 	seq->session->tokens_computed += e->count;
 	seq_clear_extension(seq);
-	return OUTCOME_OK;
+	return outcome;
 }
 
 static struct outcome do_trim(struct sched_core *core, struct sched_seq *seq,

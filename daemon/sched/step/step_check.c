@@ -7,6 +7,7 @@
  */
 #include "step_check.h"
 
+#include "daemon/base/grow.h"
 #include "daemon/sched/seq/complete.h"
 #include "daemon/sched/seq/seq.h"
 
@@ -172,19 +173,6 @@ bool step_may_be_sparse(const struct step_part *part)
 	       !part->seq->draft && part->io.o;
 }
 
-static int parts_reserve(struct step *step, uint32_t n)
-{
-	if (n <= step->parts_room)
-		return 0;
-	struct step_part *parts = realloc(step->parts, n * sizeof(*parts));
-
-	if (!parts)
-		return -ENOMEM;
-	step->parts = parts;
-	step->parts_room = n;
-	return 0;
-}
-
 /* The sequences that a refused step named: their layer will not come any more. */
 static void void_named(struct sched_core *core, struct sched_lane *lane,
 		       const struct outcome *outcome)
@@ -233,25 +221,31 @@ static bool outputs_are_near(const struct sched_core *core, const struct sched_l
 	return true;
 }
 
+static enum abi_reason check_entry(const struct abi_entry *e)
+{
+	if (e->flags & ~(uint32_t)STEP_FLAGS ||
+	    (e->flags & ABI_STEP_STREAM && e->flags & ABI_STEP_WORDS) ||
+	    (e->flags & ABI_STEP_TELL && !(e->flags & ABI_STEP_STREAM)))
+		return ABI_BAD_FLAGS;
+	if (e->flags & ABI_STEP_WORDS && e->arg >= ABI_LANE_WORDS)
+		return ABI_BAD_WORD;
+	if (e->count == 0)
+		return ABI_NO_TOKENS;
+	return e->body_bytes == (uint64_t)e->count * sizeof(struct abi_step_seq) ? ABI_OK
+										 : ABI_BAD_BODY;
+}
+
 struct outcome step_check(struct sched_core *core, struct sched_lane *lane,
 			  const struct abi_entry *e)
 {
 	const struct abi_step_seq *recs = (const struct abi_step_seq *)(const void *)lane->body;
 	struct step *step = &lane->step;
-	enum abi_reason bad;
+	enum abi_reason bad = check_entry(e);
 	uint32_t where = 0;
 
-	if (e->flags & ~(uint32_t)STEP_FLAGS ||
-	    (e->flags & ABI_STEP_STREAM && e->flags & ABI_STEP_WORDS) ||
-	    (e->flags & ABI_STEP_TELL && !(e->flags & ABI_STEP_STREAM)))
-		return outcome_bad(-EINVAL, ABI_BAD_FLAGS, 0);
-	if (e->flags & ABI_STEP_WORDS && e->arg >= ABI_LANE_WORDS)
-		return outcome_bad(-EINVAL, ABI_BAD_WORD, 0);
-	if (e->count == 0)
-		return outcome_bad(-EINVAL, ABI_NO_TOKENS, 0);
-	if (e->body_bytes != (uint64_t)e->count * sizeof(*recs))
-		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
-	if (parts_reserve(step, e->count) < 0)
+	if (bad)
+		return outcome_bad(-EINVAL, bad, 0);
+	if (GROW(step->parts, step->parts_room, e->count) < 0)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
 	*step = (struct step){.parts = step->parts,
 			      .parts_room = step->parts_room,
