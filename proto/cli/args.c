@@ -104,10 +104,11 @@ static int fail_unknown(struct args *a, const char *name, size_t length)
  * take a beginning for the whole. */
 static int check_spelling(struct args *a)
 {
-	const char *word = a->argv[optind ? optind : 1];
+	int at = optind ? optind : 1;
+	const char *word = at < a->argc ? a->argv[at] : "";
 	size_t length;
 
-	if (!word || strncmp(word, "--", 2) != 0 || !word[2])
+	if (strncmp(word, "--", 2) != 0 || !word[2])
 		return 0;
 	length = strcspn(word + 2, "=");
 	return find_long(a->table, word + 2, length) ? 0 : fail_unknown(a, word + 2, length);
