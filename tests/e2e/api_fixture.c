@@ -1,5 +1,9 @@
 /*
- * api_fixture.c - see api_fixture.h.
+ * api_fixture.c - the daemon, two sessions, and sequences that are not what they seem.
+ *
+ * The model has two layers and one head, so that O and LSE of a right step are known in closed form
+ * in every type. Handles that are closed, another session's or on the wrong lane are copies of the
+ * library's own struct: the library cannot tell, the daemon has to.
  */
 #include "api_fixture.h"
 

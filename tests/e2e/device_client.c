@@ -1,5 +1,5 @@
 /*
- * device_client.c - see device_client.h.
+ * device_client.c - a client's connection, its tokens on a stream, and what they must come to.
  *
  * Inputs are copied into the arena by the stream, and O out of it: with a device arena by the copy
  * engine, with a host arena by a function that the stream calls.

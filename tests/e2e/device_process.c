@@ -1,4 +1,9 @@
-/* device_process.c - see device_process.h. */
+/*
+ * device_process.c - a client process, by two pipes: what it says on stdout, what lets it go on.
+ *
+ * Its ends are closed in the other process, so that either side's death ends what the other reads.
+ * It dies with the test.
+ */
 #include "device_process.h"
 
 #include "control_harness.h"

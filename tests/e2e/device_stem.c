@@ -1,4 +1,10 @@
-/* device_stem.c - see device_stem.h. */
+/*
+ * device_stem.c - what the client processes of device_test.c do, a function a role; device_memory.c
+ * has the roles that are about memory.
+ *
+ * A role computes with what it finds and checks every row against double precision. It waits where
+ * the test has to do something first, and ends with 0 only if all was right.
+ */
 #include "device_stem.h"
 
 #include "device_client.h"

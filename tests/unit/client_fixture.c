@@ -1,4 +1,10 @@
-/* client_fixture.c - see client_fixture.h. */
+/*
+ * client_fixture.c - a coppiced in a folder of its own, and one connection with a model, an arena
+ * and a lane.
+ *
+ * The daemon computes on the CPU, has a pool of 64 MiB, and dies with the test's process. A
+ * connection is tried until the daemon answers: a test that begins has one.
+ */
 #include "client_fixture.h"
 
 #include <setjmp.h>
