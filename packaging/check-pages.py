@@ -4,7 +4,8 @@
 	packaging/check-pages.py [FOLDER]
 
 Complains of lines over 120 columns, of a README.md over 150 lines, of links and files that are not there, of options that a
-program does not have, and of names in backticks that occur in no source. Exit status 1 if there is anything to complain of.
+program does not have, of names in backticks that occur in no source, and of C in README.md that no other page has: the
+tests compile that of client/README.md. Exit status 1 if there is anything to complain of.
 What a page says is not understood: a name is looked for as it stands.
 """
 
@@ -90,6 +91,8 @@ class Page:
 		for number, line in enumerate(self.lines, 1):
 			if len(line.expandtabs(8)) > COLUMNS:
 				self.complain(number, f"more than {COLUMNS} columns")
+		if self.name == "README.md":
+			self.check_c_blocks()
 		for number, line, code in self.prose():
 			if code:
 				self.check_command(number, line)
@@ -99,6 +102,12 @@ class Page:
 			for quoted in re.findall(r"`([^`]+)`", line):
 				self.check_quoted(number, quoted)
 		return self.complaints
+
+	def check_c_blocks(self):
+		others = [read(self.tree.root / name) for name in self.tree.pages if name != self.name]
+		for block in re.finditer(r"^```c\n(.*?)^```", "\n".join(self.lines), re.MULTILINE | re.DOTALL):
+			if not any(block.group(1) in other for other in others):
+				self.complain(1 + block.string.count("\n", 0, block.start()), "no other page has this code")
 
 	def prose(self):
 		"""Lines with their numbers; True where one is code. Of a fence in another language than the shell's there are none.

@@ -30,7 +30,7 @@ class Pages(unittest.TestCase):
 		self.addCleanup(folder.cleanup)
 		self.root = pathlib.Path(folder.name)
 		self.write("README.md", PAGE)
-		self.write("sub/OTHER.md", "# How it is\n")
+		self.write("sub/OTHER.md", "# How it is\n```c\nint any_name_at_all;\n```\n")
 		self.write("daemon/main.c", 'int pool_bytes; /* "pool" "check-config" */\n')
 		self.write("packaging/demo.sh", "case $1 in --tokens) ;; esac\n")
 
@@ -87,6 +87,9 @@ class Pages(unittest.TestCase):
 
 	def test_an_option_that_a_script_lacks(self):
 		self.assert_found("--tokens", "--token", "README.md:6: packaging/demo.sh has no option --token")
+
+	def test_code_that_no_other_page_has(self):
+		self.assert_found("int any_name", "long any_name", "README.md:10: no other page has this code")
 
 	def test_a_script_that_is_gone(self):
 		self.assert_found("packaging/demo.sh", "packaging/gone.sh", "README.md:6: no such file: packaging/gone.sh")
