@@ -1,7 +1,7 @@
 # The C on the pages is compiled; the app that client/README.md begins with is run.
 find_program(AWK NAMES mawk gawk awk REQUIRED)
 if(TARGET coppice AND TARGET coppiced)
-	set(pages ${PROJECT_SOURCE_DIR}/client/README.md ${PROJECT_SOURCE_DIR}/README.md)
+	set(pages ${PROJECT_SOURCE_DIR}/client/README.md) # README.md has its first block: packaging/check-pages.py
 	set(blocks ${CMAKE_CURRENT_LIST_DIR}/page_blocks.awk)
 	set(made ${CMAKE_CURRENT_BINARY_DIR}/pages)
 	file(MAKE_DIRECTORY ${made})

@@ -12,22 +12,18 @@
 
 #define must(call) ((call) < 0 ? errx(1, "%s", coppice_explain(c)) : (void)0)
 
-enum { PROMPT = 20, LAYERS = 2 };
-
 extern struct coppice *c;
-extern struct coppice_model_info info;
 extern struct coppice_arena *arena;
 extern struct coppice_lane *lane;
 extern struct coppice_seq *seq;
 extern struct coppice_capture *capture;
 extern struct coppice_match match;
 extern struct coppice_step step;
-extern uint32_t model, ids[], other_ids[], token, at, n, n_tokens, n_layers;
+extern uint32_t model, ids[], other_ids[], token, n_tokens, n_layers;
 extern uint64_t ticket;
 extern void *k, *stream, *view;
 extern size_t view_bytes;
 
-void check(int code, const struct coppice *connection);
 void launch_qkv(uint32_t layer, void *on);
 void launch_rest(uint32_t layer, void *on);
 void launch_graph(void *on);
