@@ -195,7 +195,7 @@ gpu_checks() { # folder
 	for name in control_test service_test guardian_test api_test flock_test agent_test hostile_test control_fuzz; do
 		gpu_test "$name" "$at/$name" "$gpu_folder/daemon/coppiced"
 	done
-	for name in ctl_test ctl_tiers_test; do
+	for name in ctl_test ctl_top_test ctl_words_test ctl_tiers_test; do
 		gpu_test "$name" "$at/$name"
 	done
 	gpu_test llama_test "$at/llama_test"
