@@ -56,6 +56,15 @@ static bool finish(struct sched *s)
 	return any;
 }
 
+/* ---- take ----------------------------------------------------------------------------------- */
+
+static bool take(struct sched *s)
+{
+	bool any = input_wait_is_due(&s->input_wait) && input_wait_look(&s->input_wait);
+
+	return lanes_serve(&s->lanes) || any;
+}
+
 /* ---- serve ---------------------------------------------------------------------------------- */
 
 /* Drivers take their time over memory, a millisecond or more: one such request between two
@@ -147,9 +156,7 @@ bool sched_round(struct sched *s)
 	s->core.now_ns = core_clock(&s->core);
 	bool busy = finish(s);
 
-	if (input_wait_is_due(&s->input_wait))
-		busy |= input_wait_look(&s->input_wait);
-	busy |= lanes_serve(&s->lanes);
+	busy |= take(s);
 	if (!backend_is_at_work(s)) {
 		busy |= serve(s);
 		busy |= begin(s);
