@@ -130,7 +130,7 @@ MUST_CHECK int store_seq_open(struct store *s, const struct store_open *open, ui
  * reports cached == length. */
 MUST_CHECK int store_seq_rematch(struct store_seq *q, uint64_t now_ns,
 				 struct store_match *ret_match);
-/* A copy that stands at the same published place. -EBUSY while an extension is live. */
+/* A copy that stands at the same position. -EBUSY while an extension is live. */
 MUST_CHECK int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret);
 /* Frees the handle, its live extension and its claim. The published tokens stay. NULL is fine. */
 void store_seq_close(struct store_seq *q, uint64_t now_ns);
@@ -138,7 +138,7 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns);
 /*
  * Room for n more tokens after the published ones: all pages are reserved, or nothing of the
  * sequence changes and at most idle nodes have gone. Of a striped model tokens go to devices such
- * that at every place of the tree what a path has on two of them differs by no more than a run
+ * that at every position of the tree what a path has on two of them differs by no more than a run
  * (STORE_RUN_PAGES); a draft, which may be longer, is on one. draft: the tokens wait for
  * store_seq_accept instead of being published. Splits the node under the sequence if its path ends
  * inside one.
@@ -149,20 +149,23 @@ MUST_CHECK int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32
  * published meanwhile are adopted and the own copies dropped. Not for drafts (-EINVAL). */
 MUST_CHECK int store_seq_publish(struct store_seq *q, uint64_t now_ns);
 
-/* Row of one token copied to another place, all layers and heads; to be done in order before
+/* Row of one token copied elsewhere, all layers and heads; to be done in order before
  * publication counts. */
 struct store_move {
 	uint32_t from_page, from_row;
 	uint32_t to_page, to_row;
 };
 
+struct store_moves {
+	struct store_move *moves; /* the caller's room, for as many as are accepted */
+	uint32_t n;
+};
+
 /* Of a draft extension: tokens indices[0] < indices[1] < ... stay, the others go. Accepted token j
- * moves from slot indices[j] to slot j. ret_moves has room for n; the caller carries the moves out
- * at once (before any other store call), then the tokens are published. n == 0 drops the whole
- * draft. */
+ * moves from slot indices[j] to slot j. The caller carries the moves out at once (before any other
+ * store call), then the tokens are published. n == 0 drops the whole draft. */
 MUST_CHECK int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n,
-				uint64_t now_ns, struct store_move *ret_moves,
-				uint32_t *ret_n_moves);
+				uint64_t now_ns, struct store_moves *ret);
 /* A step failed: the live extension goes, rows and all. */
 void store_seq_void(struct store_seq *q, uint64_t now_ns);
 /* Keeps the first n_tokens; drops a live extension. -EINVAL if the sequence is shorter. */

@@ -43,7 +43,7 @@ static int check_claim(struct validate *v, const struct store_seq *q)
 		return 0;
 	v->n_claims++;
 	CHECK(v, q->n_prompt > 0, "a claim without a prompt");
-	CHECK(v, claim_find(v->s, q) == q, "a claim is not found at its place");
+	CHECK(v, claim_find(v->s, q) == q, "a claim is not found at its position");
 	return 0;
 }
 
@@ -192,14 +192,14 @@ static int check_namespace(struct validate *v, const struct store_namespace *nam
 static int note_lru(struct validate *v, const struct store_holding *h, enum store_tier tier)
 {
 	const struct store_node *n;
-	uint64_t n_slices = 0, stamp = 0, place = 0;
+	uint64_t n_slices = 0, stamp = 0, rank = 0;
 
 	for (n = TAILQ_FIRST(&h->lru[tier]); n;
 	     n = tier == STORE_DEVICE ? TAILQ_NEXT(n, lru) : TAILQ_NEXT(n, residency->lru[tier])) {
 		CHECK(v, lru_stamp(n, tier) >= stamp, "stamps fall along a list");
 		CHECK(v, n->namespace->holding == h, "a node in the list of another holding");
 		stamp = lru_stamp(n, tier);
-		v->lru_ranks[tier][node_number(n) - 1] = ++place;
+		v->lru_ranks[tier][node_number(n) - 1] = ++rank;
 		n_slices += node_n_device(n);
 	}
 	CHECK(v, tier != STORE_DEVICE || n_slices == h->n_idle_slices,

@@ -11,6 +11,8 @@
  */
 #include "tier_file.h"
 
+#include "kvstore/base/cleanup.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -513,7 +515,7 @@ int tier_file_fd(const struct tier_file *f)
 /* How many images are not what was written. */
 static int verify_images(const struct tier_file *f, struct tier_report *report)
 {
-	struct tier_image **images;
+	CLEANUP_FREE struct tier_image **images = NULL;
 	uint64_t n;
 	int r = tier_catalog_images(&f->catalog, &images, &n);
 
@@ -522,15 +524,13 @@ static int verify_images(const struct tier_file *f, struct tier_report *report)
 	for (uint64_t i = 0; i < n && !r; i++) {
 		uint64_t bytes = f->catalog.models[images[i]->model - 1].page_bytes;
 		uint64_t at = f->data_at + (uint64_t)images[i]->place * f->catalog.unit_bytes;
-		void *page = malloc(bytes);
+		CLEANUP_FREE void *page = malloc(bytes);
 		if (!page)
 			r = -ENOMEM;
 		else if (pread(f->fd, page, bytes, (off_t)at) != (ssize_t)bytes ||
 			 XXH3_64bits(page, bytes) != images[i]->checksum)
 			report->n_bad++;
-		free(page);
 	}
-	free(images);
 	return r;
 }
 

@@ -7,6 +7,8 @@
  */
 #include "tier_journal.h"
 
+#include "kvstore/base/cleanup.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +163,7 @@ int tier_journal_replay(struct tier_journal *j, tier_journal_read read, void *ct
 
 	if (r)
 		return r;
-	char *area = malloc(j->area_bytes);
+	CLEANUP_FREE char *area = malloc(j->area_bytes);
 	if (!area)
 		return -ENOMEM;
 	r = read_all(j->fd, area, j->area_bytes, j->at[j->active]);
@@ -177,7 +179,6 @@ int tier_journal_replay(struct tier_journal *j, tier_journal_read read, void *ct
 	j->tail = at;
 	*ret_torn = !r && at + sizeof(*head) <= j->area_bytes &&
 		    ((const struct record_head *)(const void *)(area + at))->bytes != 0;
-	free(area);
 	return r;
 }
 

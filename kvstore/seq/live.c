@@ -5,6 +5,7 @@
  * two halves for that reason: join_prepare finds how much the tree has by now and makes room for
  * the rest, join_commit does it.
  */
+#include "kvstore/base/cleanup.h"
 #include "live_rows.h"
 #include "position.h"
 #include "kvstore/tiers/want.h"
@@ -288,19 +289,16 @@ static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
 	claim_renew(s, q, now_ns);
 }
 
-/* What is to become the tail's is nobody's to wait for. */
-static int tail_publish(struct store_seq *q, const uint32_t *ids, uint32_t n)
+/* What is to become the tail's is nobody's to wait for. Room is reserved. */
+static void tail_publish(struct store_seq *q, const uint32_t *ids, uint32_t n)
 {
 	struct store *s = node_store(q->node);
-	int r = tail_append(q, ids, n);
 
-	if (r)
-		return r;
+	tail_append(q, ids, n);
 	s->stats.tokens_published += n;
 	claim_end(s, q);
 	prompt_drop(q);
 	s->epoch++;
-	return 0;
 }
 
 int store_seq_publish(struct store_seq *q, uint64_t now_ns)
@@ -310,12 +308,14 @@ int store_seq_publish(struct store_seq *q, uint64_t now_ns)
 	position_enter(q, now_ns);
 	if (q->n_live == 0 || q->draft)
 		return -EINVAL;
-	if (!tail_is_resident(q))
-		return tail_publish(q, q->ids, q->n_live);
-	int r = join_prepare(q, q->ids, q->n_live, &join);
+	bool resident = tail_is_resident(q);
+	int r = resident ? join_prepare(q, q->ids, q->n_live, &join) : tail_reserve(q, q->n_live);
 	if (r)
 		return r;
-	join_commit(q, &join, now_ns);
+	if (resident)
+		join_commit(q, &join, now_ns);
+	else
+		tail_publish(q, q->ids, q->n_live);
 	return 0;
 }
 
@@ -354,38 +354,42 @@ static uint32_t live_moves(const struct store_seq *q, const uint32_t *indices, u
 	return n_moves;
 }
 
-int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
-		     struct store_move *ret_moves, uint32_t *ret_n_moves)
+/* Those that stay, in order, are to be published; the caller still reads rows that go now. */
+static int live_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
+		       struct store_moves *ret)
 {
-	struct store *s = position_enter(q, now_ns);
-	struct join join;
+	CLEANUP_FREE uint32_t *ids = malloc(n * sizeof(*ids));
+	struct pages *pages = &node_store(q->node)->pages;
+	struct join join = {.n_adopted = 0};
+	bool resident = tail_is_resident(q);
 
-	if (!q->draft || n > q->n_live || !indices_ok(q, indices, n))
-		return -EINVAL;
-	if (n == 0) {
-		live_rows_drop(q);
-		*ret_n_moves = 0;
-		return 0;
-	}
-	uint32_t *ids = malloc(n * sizeof(*ids));
 	if (!ids)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
 		ids[i] = q->ids[indices[i]];
-	bool resident = tail_is_resident(q);
-	int r = resident ? join_prepare(q, ids, n, &join) : 0;
-	if (!r && !resident) {
-		pages_hold(&s->pages);
-		*ret_n_moves = live_moves(q, indices, 0, n, ret_moves);
-		r = tail_publish(q, ids, n);
-	} else if (!r) {
-		/* The caller still reads rows that go now. */
-		pages_hold(&s->pages);
-		*ret_n_moves = live_moves(q, indices, join.n_adopted, n, ret_moves);
+	int r = resident ? join_prepare(q, ids, n, &join) : tail_reserve(q, n);
+	if (r)
+		return r;
+	pages_hold(pages);
+	ret->n = live_moves(q, indices, join.n_adopted, n, ret->moves);
+	if (resident)
 		join_commit(q, &join, now_ns);
-	}
-	free(ids);
-	return r;
+	else
+		tail_publish(q, ids, n);
+	return 0;
+}
+
+int store_seq_accept(struct store_seq *q, const uint32_t *indices, uint32_t n, uint64_t now_ns,
+		     struct store_moves *ret)
+{
+	position_enter(q, now_ns);
+	if (!q->draft || n > q->n_live || !indices_ok(q, indices, n))
+		return -EINVAL;
+	if (n > 0)
+		return live_accept(q, indices, n, now_ns, ret);
+	live_rows_drop(q);
+	ret->n = 0;
+	return 0;
 }
 
 void store_seq_void(struct store_seq *q, uint64_t now_ns)

@@ -26,7 +26,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* A sequence that stands at a place, with the prompt's rest. -ENOMEM. */
+/* A sequence that stands at a position, with the prompt's rest. -ENOMEM. */
 static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_rest,
 		   struct store_seq **ret)
 {

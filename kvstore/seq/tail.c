@@ -8,6 +8,7 @@
 #include "tail.h"
 #include "live_rows.h"
 #include "position.h"
+#include "kvstore/base/cleanup.h"
 #include "kvstore/tiers/dirty.h"
 #include "kvstore/tiers/forget.h"
 #include "kvstore/tree/places.h"
@@ -49,8 +50,11 @@ static void tail_note(struct store_seq *q)
 
 /* ---- what is appended ----------------------------------------------------------------------- */
 
-static int tail_reserve(struct seq_tail *t, uint32_t n, uint32_t n_slots)
+int tail_reserve(struct store_seq *q, uint32_t n)
 {
+	struct seq_tail *t = &q->tail;
+	uint32_t n_slots = q->n_slots;
+
 	if (t->n + n > t->ids_capacity) {
 		uint32_t capacity = 2 * t->ids_capacity > t->n + n ? 2 * t->ids_capacity : t->n + n;
 		uint32_t *ids = realloc(t->ids, capacity * sizeof(*ids));
@@ -88,13 +92,10 @@ static void slot_append(struct store_seq *q, struct store_slice slot)
 	pages_at(&m->store->pages, &m->lent, slot.page)->n_slices--;
 }
 
-int tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n)
+void tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n)
 {
 	struct seq_tail *t = &q->tail;
-	int r = tail_reserve(t, n, q->n_slots);
 
-	if (r)
-		return r;
 	live_rows_keep(q, 0, n);
 	memcpy(t->ids + t->n, ids, n * sizeof(*ids));
 	t->n += n;
@@ -105,7 +106,6 @@ int tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n)
 	q->draft = false;
 	q->path_version++;
 	tail_note(q);
-	return 0;
 }
 
 /* ---- what goes ------------------------------------------------------------------------------ */
@@ -205,7 +205,7 @@ static void node_append_tail(struct store *s, struct store_node *n, const struct
 	dirty_add(s, n);
 }
 
-/* The rest of the tail, which the tree has not, joins it at a place. */
+/* The rest of the tail, which the tree has not, joins it at a position. */
 static int rest_graft(struct store_seq *q, struct store_position at, const uint32_t *places)
 {
 	struct store *s = node_store(q->node);
@@ -252,7 +252,7 @@ static int rest_demote(struct store_seq *q, struct store_position at)
 	struct store *s = node_store(q->node);
 	struct store_holding *h = q->node->namespace->holding;
 	struct seq_tail *t = &q->tail;
-	uint32_t *places = malloc(t->n_slots * sizeof(*places));
+	CLEANUP_FREE uint32_t *places = malloc(t->n_slots * sizeof(*places));
 	int r = places ? 0 : -ENOMEM;
 	uint32_t n = places ? tail_copy_down(s, h, t->slots, t->n_slots, places) : 0;
 
@@ -262,7 +262,6 @@ static int rest_demote(struct store_seq *q, struct store_position at)
 		r = rest_graft(q, at, places);
 	while (r && n > 0)
 		places_unref(s, STORE_HOST, places[--n]);
-	free(places);
 	if (r)
 		return r;
 	for (uint32_t i = 0; i < t->n_slots; i++)

@@ -21,9 +21,11 @@
 /* All of the path is on the device, and there is no tail. */
 bool tail_is_resident(const struct store_seq *q);
 
+/* Room in the tail for n tokens of the live extension. -ENOMEM. */
+MUST_CHECK int tail_reserve(struct store_seq *q, uint32_t n);
 /* The live extension's first n tokens, whose ids these are, become the tail's last; the others go.
- * -ENOMEM. */
-MUST_CHECK int tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n);
+ * Room is reserved. */
+void tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n);
 /* The page with the last token, in which live ones may go on; PAGES_NONE: no tail. */
 uint32_t tail_last_page(const struct store_seq *q);
 /* Of the tail only the first n tokens stay. */

@@ -10,6 +10,7 @@
 #include "dirty.h"
 #include "kvstore/tree/places.h"
 #include "forget.h"
+#include "kvstore/base/cleanup.h"
 #include "kvstore/tree/border.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/node.h"
@@ -254,7 +255,7 @@ static int image_keep(struct store *s, const struct store_node *n, const struct 
 	const struct store_node *above = res->n_backed > 0 ? n : n->parent;
 	uint32_t n_before = res->n_backed > 0 ? res->n_backed : above->n_slices;
 	size_t tokens_bytes = v->slice.count * sizeof(uint32_t);
-	struct tier_image *image = malloc(sizeof(*image) + tokens_bytes);
+	CLEANUP_FREE struct tier_image *image = malloc(sizeof(*image) + tokens_bytes);
 
 	if (!image)
 		return -ENOMEM;
@@ -269,9 +270,7 @@ static int image_keep(struct store *s, const struct store_node *n, const struct 
 		.n_tokens = v->slice.count,
 	};
 	memcpy(image->tokens, n->tokens + res->backed_tokens, tokens_bytes);
-	int r = tier_catalog_keep(tier_file_catalog(s->places.file), image);
-	free(image);
-	return r;
+	return tier_catalog_keep(tier_file_catalog(s->places.file), image);
 }
 
 static void retire_write(struct store *s, struct tier_move *v)

@@ -7,6 +7,7 @@
 #include "restore.h"
 
 #include "kvstore/tree/residency.h"
+#include "kvstore/base/cleanup.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/places.h"
 #include "kvstore/tree/node.h"
@@ -112,7 +113,7 @@ static int image_restore(struct restore *r, const struct tier_image *image)
 
 static int images_restore(struct restore *r)
 {
-	struct tier_image **images;
+	CLEANUP_FREE struct tier_image **images = NULL;
 	uint64_t n;
 	int e = tier_catalog_images(r->catalog, &images, &n);
 
@@ -124,7 +125,6 @@ static int images_restore(struct restore *r)
 		r->found.n_lost++;
 		tier_catalog_unref(r->catalog, images[i]->place);
 	}
-	free(images);
 	return 0;
 }
 

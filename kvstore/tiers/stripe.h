@@ -7,7 +7,7 @@
  *
  * A page goes to a device on which the path has no more than a run above its least, and of these to
  * the one with least in use altogether: so paths are even, and so are leaves that hang from one
- * place. A draft is on one device, as tokens that are accepted move within it. Where a namespace
+ * node. A draft is on one device, as tokens that are accepted move within it. Where a namespace
  * has a home, all of its pages are there.
  */
 #ifndef COPPICE_KVSTORE_STRIPE_H

@@ -1,8 +1,8 @@
 /*
  * claim.h - single flight: who computes which prompt under a lease.
  *
- * A claim is a sequence with what is left of its prompt, held under the place where the sequence
- * stands and the first token that is left; no two claims have the same place and token. It moves
+ * A claim is a sequence with what is left of its prompt, held under the position where the sequence
+ * stands and the first token that is left; no two claims have both in common. It moves
  * along as the sequence publishes, and ends with the prompt, with the sequence, or with the lease.
  */
 #ifndef COPPICE_KVSTORE_CLAIM_H
@@ -10,14 +10,14 @@
 
 #include "core.h"
 
-/* Who claims the place where the sequence stands, with the same next token? Itself, another, or
+/* Who claims the position where the sequence stands, with the same next token? Itself, another, or
  * NULL. */
 struct store_seq *claim_find(const struct store *s, const struct store_seq *q);
-/* The place must be free, and part of the prompt left. */
+/* The position must be free, and part of the prompt left. */
 void claim_begin(struct store *s, struct store_seq *q, uint64_t now_ns);
 /* The lease runs anew. Without a claim nothing happens, here and below. */
 void claim_renew(struct store *s, struct store_seq *q, uint64_t now_ns);
-/* The sequence stands elsewhere: so does its claim, or it ends, if that place is claimed or the
+/* The sequence stands elsewhere: so does its claim, or it ends, if that position is claimed or the
  * prompt done. */
 void claim_move(struct store *s, struct store_seq *q);
 void claim_end(struct store *s, struct store_seq *q);

@@ -12,7 +12,7 @@
  *  - a node with users of its own: a sequence or a pin whose path ends there, or a want;
  *  - a child in whose middle a sequence stands: it is about to be split there;
  *  - nodes with copies under way, or waiting to be written to the file;
- *  - a border inside a page of which the two parts are not in one place, or one of them is in the
+ *  - a border inside a page of which the two parts lie apart, or one of them is in the
  *    file and the other not: slices meet there that cannot become one;
  *  - what would be too much work at once: many children or users to tell, or a very long run.
  */

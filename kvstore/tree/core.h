@@ -108,7 +108,7 @@ struct store_node {
 	/* was listed HOLDING_AHEAD later, and may be gone: to prefetch only */
 	struct store_node *ahead;
 	struct store_namespace *namespace;
-	uint64_t stamp; /* of its place in lru; never falls along the list */
+	uint64_t stamp; /* of its entry in lru; never falls along the list */
 	uint64_t hits;
 	struct store_node_list children;
 	struct store_seq_list seqs; /* that stand in this node, not below */
@@ -194,7 +194,7 @@ struct store_seq {
 	uint32_t slots_capacity;
 	struct seq_tail tail;
 	uint64_t lease_ns; /* end of the claim */
-	struct index_link claim_link; /* in store.claims, by place and first token */
+	struct index_link claim_link; /* in store.claims, by position and first token */
 	TAILQ_ENTRY(store_seq) claim_order;
 	LIST_ENTRY(store_seq) at_node;
 	/* What is wanted from lower tiers: the path to here. It counts as used. */

@@ -20,7 +20,7 @@ void lru_leave(struct store_node *n);
  * it has nothing. The device's idle slices are counted by the caller. */
 void lru_split(struct store_node *n, struct store_node *upper);
 
-/* n takes the place of its only child in the lists in which that is and n is not, and the child
+/* n stands where its only child stood in the lists in which that is and n is not, and the child
  * leaves all. The device's idle slices are counted by the caller. */
 void lru_collapse(struct store_node *n, struct store_node *child);
 

@@ -1,5 +1,5 @@
 /*
- * node.h - one node: its birth, its token run and slices, its users, its place in the LRU list.
+ * node.h - one node: its birth, its token run and slices, its users, and the path to it.
  *
  * A node is listed exactly while nobody uses it or anything below it. Users are counted along the
  * whole path, so that the walk from a user that leaves up to the root lists every node that falls

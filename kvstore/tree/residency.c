@@ -35,8 +35,8 @@ bool node_goes_on(const struct store_node *n)
 	       n->slices[0].page == p->slices[last].page;
 }
 
-/* Of a border inside a page: is what is left and right of it in one place, and in one image or in
- * none? */
+/* Of a border inside a page: is what is left and right of it in one page or place, and in one image
+ * or in none? */
 static bool is_one_place(const struct store_node *n)
 {
 	const struct store_node *p = n->parent;

@@ -153,20 +153,21 @@ static void op_publish(struct world *w, struct model_seq *m)
 
 static void op_accept(struct world *w, struct model_seq *m)
 {
-	struct store_move moves[WORLD_MAX_TOKENS];
+	struct store_move room[WORLD_MAX_TOKENS];
+	struct store_moves moves = {.moves = room};
 	uint32_t ids[WORLD_MAX_TOKENS];
-	uint32_t n_moves = 0, model = model_of(m->space);
-	int r = store_seq_accept(m->q, m->accepted, m->n_accepted, w->f.now_ns, moves, &n_moves);
+	uint32_t model = model_of(m->space);
+	int r = store_seq_accept(m->q, m->accepted, m->n_accepted, w->f.now_ns, &moves);
 
 	naive_end_leases(w);
 	assert_int_equal(r, m->draft ? 0 : -EINVAL);
 	if (r)
 		return;
-	for (uint32_t i = 0; i < n_moves; i++) {
-		assert_int_equal(moves[i].to_page % world_n_devices(w),
-				 moves[i].from_page % world_n_devices(w));
-		*world_row(w, model, moves[i].to_page, moves[i].to_row) =
-			*world_row(w, model, moves[i].from_page, moves[i].from_row);
+	for (uint32_t i = 0; i < moves.n; i++) {
+		assert_int_equal(room[i].to_page % world_n_devices(w),
+				 room[i].from_page % world_n_devices(w));
+		*world_row(w, model, room[i].to_page, room[i].to_row) =
+			*world_row(w, model, room[i].from_page, room[i].from_row);
 	}
 	for (uint32_t i = 0; i < m->n_accepted; i++)
 		ids[i] = m->live[m->accepted[i]];

@@ -50,8 +50,9 @@ static void test_bad_arguments_change_nothing(void **state)
 	struct fixture f;
 	struct store_seq *q, *none = NULL;
 	struct store_match match;
-	struct store_move moves[4];
-	uint32_t n_moves, ids[4] = {1, 2, 3, 4};
+	struct store_move room[4];
+	struct store_moves moves = {.moves = room};
+	uint32_t ids[4] = {1, 2, 3, 4};
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){0});
@@ -62,7 +63,7 @@ static void test_bad_arguments_change_nothing(void **state)
 	assert_null(none);
 	q = fixture_open(&f, "abcd", NULL);
 	assert_int_equal(store_seq_publish(q, 0), -EINVAL);
-	assert_int_equal(store_seq_accept(q, ids, 1, 0, moves, &n_moves), -EINVAL);
+	assert_int_equal(store_seq_accept(q, ids, 1, 0, &moves), -EINVAL);
 	assert_int_equal(store_seq_extend(q, ids, 0, false, 0), -EINVAL);
 	assert_int_equal(store_seq_extend(q, ids, 100001, false, 0), -EINVAL);
 	assert_int_equal(store_seq_trim(q, 1, 0), -EINVAL);
@@ -143,8 +144,9 @@ static void test_slots_cover_the_extension(void **state)
 static void test_a_draft_is_accepted_with_moves(void **state)
 {
 	struct fixture f;
-	struct store_move moves[4];
-	uint32_t n_moves, n, page, row;
+	struct store_move room[4];
+	struct store_moves moves = {.moves = room};
+	uint32_t n, page, row;
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){0});
@@ -153,11 +155,11 @@ static void test_a_draft_is_accepted_with_moves(void **state)
 	assert_int_equal(store_seq_publish(q, 0), -EINVAL);
 	const struct store_slice *slots = store_seq_slots(q, &n);
 	uint32_t first = slots[0].page, second = slots[1].page;
-	assert_int_equal(store_seq_accept(q, (uint32_t[]){0, 3, 4}, 3, 0, moves, &n_moves), 0);
+	assert_int_equal(store_seq_accept(q, (uint32_t[]){0, 3, 4}, 3, 0, &moves), 0);
 	fixture_check(&f);
-	assert_int_equal(n_moves, 2);
+	assert_int_equal(moves.n, 2);
 	struct store_move want[2] = {{second, 1, first, 3}, {second, 2, second, 0}};
-	assert_memory_equal(moves, want, sizeof(want));
+	assert_memory_equal(room, want, sizeof(want));
 	assert_int_equal(store_seq_n_tokens(q), 5);
 	fixture_row(q, 4, &page, &row);
 	assert_int_equal(page, second);
@@ -174,16 +176,16 @@ static void test_a_draft_is_accepted_with_moves(void **state)
 
 static void test_a_rejected_draft_leaves_nothing(void **state)
 {
+	struct store_moves moves = {0};
 	struct fixture f;
-	uint32_t n_moves;
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){0});
 	struct store_seq *q = fixture_compute(&f, "ab");
 	assert_int_equal(fixture_extend(&f, q, "uvwxyz", true), 0);
-	assert_int_equal(store_seq_accept(q, NULL, 0, 0, NULL, &n_moves), 0);
+	assert_int_equal(store_seq_accept(q, NULL, 0, 0, &moves), 0);
 	fixture_check(&f);
-	assert_int_equal(n_moves, 0);
+	assert_int_equal(moves.n, 0);
 	assert_int_equal(store_seq_n_tokens(q), 2);
 	assert_int_equal(fixture_stats(&f).n_pages, 1);
 	fixture_close(&f, q);
@@ -194,17 +196,16 @@ static void test_bad_indices_are_refused(void **state)
 {
 	static const uint32_t bad[][2] = {{1, 1}, {2, 1}, {0, 3}, {3, 4}};
 	struct fixture f;
-	struct store_move moves[4];
-	uint32_t n_moves;
+	struct store_move room[4];
+	struct store_moves moves = {.moves = room};
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){0});
 	struct store_seq *q = fixture_compute(&f, "ab");
 	assert_int_equal(fixture_extend(&f, q, "uvw", true), 0);
 	for (size_t i = 0; i < 4; i++)
-		assert_int_equal(store_seq_accept(q, bad[i], 2, 0, moves, &n_moves), -EINVAL);
-	assert_int_equal(store_seq_accept(q, (uint32_t[]){0, 1, 2, 3}, 4, 0, moves, &n_moves),
-			 -EINVAL);
+		assert_int_equal(store_seq_accept(q, bad[i], 2, 0, &moves), -EINVAL);
+	assert_int_equal(store_seq_accept(q, (uint32_t[]){0, 1, 2, 3}, 4, 0, &moves), -EINVAL);
 	assert_int_equal(store_seq_n_live(q), 3);
 	fixture_close(&f, q);
 	fixture_done(&f);
@@ -213,18 +214,18 @@ static void test_bad_indices_are_refused(void **state)
 static void test_accepted_tokens_that_are_known_need_no_move(void **state)
 {
 	struct fixture f;
-	struct store_move moves[4];
-	uint32_t n_moves;
+	struct store_move room[4];
+	struct store_moves moves = {.moves = room};
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){0});
 	fixture_leave(&f, "abux");
 	struct store_seq *q = fixture_compute(&f, "ab");
 	assert_int_equal(fixture_extend(&f, q, "uvwxyz", true), 0);
-	assert_int_equal(store_seq_accept(q, (uint32_t[]){0, 3, 4}, 3, 0, moves, &n_moves), 0);
+	assert_int_equal(store_seq_accept(q, (uint32_t[]){0, 3, 4}, 3, 0, &moves), 0);
 	fixture_check(&f);
-	assert_int_equal(n_moves, 1);
-	assert_int_equal(moves[0].to_row, 0);
+	assert_int_equal(moves.n, 1);
+	assert_int_equal(room[0].to_row, 0);
 	assert_int_equal(fixture_cached(&f, "abuxy#"), 5);
 	fixture_close(&f, q);
 	fixture_done(&f);
@@ -233,17 +234,17 @@ static void test_accepted_tokens_that_are_known_need_no_move(void **state)
 static void test_rows_to_be_moved_keep_their_memory_until_the_next_call(void **state)
 {
 	struct fixture f;
-	struct store_move moves[16];
-	uint32_t n_moves;
+	struct store_move room[16];
+	struct store_moves moves = {.moves = room};
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){.extent_pages = 1});
 	struct store_seq *q = fixture_compute(&f, "abcd");
 	assert_int_equal(fixture_extend(&f, q, "opqrstuvwxyz", true), 0);
 	assert_int_equal(f.n_committed, 4);
-	assert_int_equal(store_seq_accept(q, (uint32_t[]){11}, 1, 0, moves, &n_moves), 0);
-	assert_int_equal(n_moves, 1);
-	assert_true(f.committed[moves[0].from_page]);
+	assert_int_equal(store_seq_accept(q, (uint32_t[]){11}, 1, 0, &moves), 0);
+	assert_int_equal(moves.n, 1);
+	assert_true(f.committed[room[0].from_page]);
 	assert_int_equal(f.n_committed, 4);
 	store_tick(f.store, 0);
 	fixture_check(&f);
@@ -344,8 +345,9 @@ static void test_allocations_that_fail_change_nothing(void **state)
 	struct fixture f;
 	struct store_seq *q = NULL, *fork = NULL;
 	struct store_match match;
-	struct store_move moves[8];
-	uint32_t n_moves, ids[16];
+	struct store_move room[8];
+	struct store_moves moves = {.moves = room};
+	uint32_t ids[16];
 	uint64_t pin;
 	(void)state;
 
@@ -360,7 +362,7 @@ static void test_allocations_that_fail_change_nothing(void **state)
 	fixture_ids("1234567", ids);
 	WITH_FAILURES(&f, store_seq_extend(fork, ids, 7, true, 0));
 	assert_int_equal(fixture_stats(&f).nodes_split, 1);
-	WITH_FAILURES(&f, store_seq_accept(fork, (uint32_t[]){1, 4}, 2, 0, moves, &n_moves));
+	WITH_FAILURES(&f, store_seq_accept(fork, (uint32_t[]){1, 4}, 2, 0, &moves));
 	WITH_FAILURES(&f, store_seq_pin(fork, 10, &pin));
 	fixture_close(&f, fork);
 	assert_int_equal(store_seq_trim(q, 8, 0), 0);

@@ -163,10 +163,11 @@ static void test_a_space_with_a_home_has_its_pages_there(void **state)
 {
 	const char *text = "aaaabbbbccccddddeeeeffffgggghhhh";
 	const uint32_t accepted[] = {0, 2};
-	struct store_move moves[2];
+	struct store_move room[2];
+	struct store_moves moves = {.moves = room};
 	struct store_seq *q[3];
 	struct fixture f;
-	uint32_t n_moves, page = 0, row;
+	uint32_t page = 0, row;
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){.n_extents = 8, .n_devices = 3});
@@ -174,7 +175,7 @@ static void test_a_space_with_a_home_has_its_pages_there(void **state)
 		q[home] = open_at_home(&f, text, 50 + home, home);
 		fixture_publish(&f, q[home], text);
 		assert_int_equal(fixture_extend(&f, q[home], "ijklmnop", true), 0);
-		assert_int_equal(store_seq_accept(q[home], accepted, 2, 0, moves, &n_moves), 0);
+		assert_int_equal(store_seq_accept(q[home], accepted, 2, 0, &moves), 0);
 		fixture_check(&f);
 		for (uint32_t pos = 0; pos < store_seq_n_tokens(q[home]); pos++) {
 			fixture_row(q[home], pos, &page, &row);
@@ -287,9 +288,9 @@ static void check_draft(const struct store_seq *q, uint32_t n_devices)
 static void test_a_draft_is_on_one_device(void **state)
 {
 	const uint32_t accepted[] = {0, 2, 3, 5};
-	struct store_move moves[4];
+	struct store_move room[4];
+	struct store_moves moves = {.moves = room};
 	struct fixture f;
-	uint32_t n_moves;
 	(void)state;
 
 	fixture_init(&f, (struct fixture_options){.n_extents = 60, .n_devices = 3});
@@ -297,9 +298,9 @@ static void test_a_draft_is_on_one_device(void **state)
 	for (uint32_t i = 0; i < 40; i++) {
 		assert_int_equal(fixture_extend(&f, q, "cdefgh", true), 0);
 		check_draft(q, 3);
-		assert_int_equal(store_seq_accept(q, accepted, 4, 0, moves, &n_moves), 0);
-		for (uint32_t m = 0; m < n_moves; m++)
-			assert_int_equal(moves[m].from_page % 3, moves[m].to_page % 3);
+		assert_int_equal(store_seq_accept(q, accepted, 4, 0, &moves), 0);
+		for (uint32_t m = 0; m < moves.n; m++)
+			assert_int_equal(room[m].from_page % 3, room[m].to_page % 3);
 		fixture_check(&f);
 		assert_true(spread(q, 3, store_seq_n_tokens(q)) <= RUN_TOKENS);
 	}

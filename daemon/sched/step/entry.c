@@ -141,13 +141,13 @@ static bool is_draft_path(const struct sched_seq *seq, const uint32_t *indices, 
 }
 
 static int carry_out(struct sched_core *core, const struct sched_seq *seq,
-		     const struct store_move *moves, uint32_t n)
+		     const struct store_moves *moves)
 {
 	static_assert(sizeof(struct store_move) == sizeof(struct backend_move),
 		      "one struct, two borders");
-	return n ? core->ops->move(core->backend, &seq->model->shape,
-				   (const struct backend_move *)moves, n)
-		 : 0;
+	return moves->n ? core->ops->move(core->backend, &seq->model->shape,
+					  (const struct backend_move *)moves->moves, moves->n)
+			: 0;
 }
 
 static struct outcome check_accept(const struct sched_seq *seq, const struct abi_entry *e,
@@ -173,12 +173,11 @@ static struct outcome check_accept(const struct sched_seq *seq, const struct abi
 
 /* Of rows that are published and were not moved nothing may be matched any more. */
 static int accept_path(struct sched_core *core, struct sched_seq *seq, const uint32_t *indices,
-		       uint32_t n, struct store_move *moves)
+		       uint32_t n, struct store_moves *moves)
 {
-	uint32_t n_moves = 0;
-	int r = store_seq_accept(seq->store, indices, n, core->now_ns, moves, &n_moves);
+	int r = store_seq_accept(seq->store, indices, n, core->now_ns, moves);
 
-	if (r < 0 || carry_out(core, seq, moves, n_moves) == 0)
+	if (r < 0 || carry_out(core, seq, moves) == 0)
 		return r;
 	core_fail(core);
 	return -EIO;
@@ -191,12 +190,12 @@ static struct outcome do_accept(struct sched_core *core, struct sched_seq *seq,
 
 	if (outcome.status)
 		return outcome;
-	struct store_move *moves = malloc((e->count + 1) * sizeof(*moves));
+	struct store_moves moves = {.moves = malloc((e->count + 1) * sizeof(*moves.moves))};
 
-	if (!moves)
+	if (!moves.moves)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
-	outcome = from_store(accept_path(core, seq, indices, e->count, moves));
-	free(moves);
+	outcome = from_store(accept_path(core, seq, indices, e->count, &moves));
+	free(moves.moves);
 	if (outcome.status) {
 		seq_void(core, seq, &outcome);
 		return outcome;
