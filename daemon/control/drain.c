@@ -2,6 +2,7 @@
  * drain.c - the verb drain: no new sequences, so that the daemon empties; and back.
  */
 #include "daemon/base/log.h"
+#include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
@@ -31,4 +32,10 @@ static void drain_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
-const struct verb verb_drain = {.begin = drain_begin, .sched = SCHED_DRAIN, .answer = drain_answer};
+static int drain_serve(struct sched *s, struct sched_request *rq)
+{
+	s->core.draining = rq->in.drain;
+	return 0;
+}
+
+const struct verb verb_drain = {.begin = drain_begin, .serve = drain_serve, .answer = drain_answer};

@@ -5,6 +5,8 @@
  * and more are wanted: a step waits for one such turn at most.
  */
 #include "daemon/base/log.h"
+#include "daemon/sched/verbs/refuse.h"
+#include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
@@ -12,6 +14,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+
+#define EVICT_NODES_A_TURN 64 /* between two batches */
 
 static void evict_answer(struct request *request)
 {
@@ -57,4 +61,20 @@ static void evict_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
-const struct verb verb_evict = {.begin = evict_begin, .sched = SCHED_EVICT, .answer = evict_answer};
+/* One turn of it; the poster asks again while pages go and are wanted. */
+static int evict_serve(struct sched *s, struct sched_request *rq)
+{
+	uint64_t want = rq->in.evict.n_pages ? rq->in.evict.n_pages : UINT32_MAX;
+	const char *name = rq->in.evict.model[0] ? rq->in.evict.model : NULL;
+
+	/* A model that nobody has open goes with its last page, in an earlier turn. */
+	if (name && !rq->out.evict.more && !store_has_model(s->core.store, name))
+		return refuse(rq, -ENOENT, "model", "No model is called \"%s\".", name);
+	want = want < UINT32_MAX ? want : UINT32_MAX;
+	rq->out.evict.n_pages =
+		store_evict(s->core.store, name, (uint32_t)want, EVICT_NODES_A_TURN);
+	rq->out.evict.more = rq->out.evict.n_pages > 0 || s->tiers.busy;
+	return 0;
+}
+
+const struct verb verb_evict = {.begin = evict_begin, .serve = evict_serve, .answer = evict_answer};

@@ -4,6 +4,8 @@
  * A lane's memory is made here and lent to the scheduler. The guardian hears of a lane before the
  * client does: from then on a stream may wait on it.
  */
+#include "daemon/sched/verbs/refuse.h"
+#include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/guardian_link.h"
 #include "daemon/session/reply.h"
@@ -98,9 +100,15 @@ static void new_answer(struct request *request)
 	reply_send(request->session, &reply, request->fds, request->n_fds);
 }
 
-const struct verb verb_lane_new = {.begin = new_begin,
-				   .sched = SCHED_LANE_ADD,
-				   .answer = new_answer};
+static int new_serve(struct sched *s, struct sched_request *rq)
+{
+	if (lane_add(&s->lanes, rq->session, rq->in.lane.lane, rq->in.lane.shared,
+		     rq->in.lane.notify_fd) < 0)
+		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
+	return 0;
+}
+
+const struct verb verb_lane_new = {.begin = new_begin, .serve = new_serve, .answer = new_answer};
 
 /* ---- free ---- */
 
@@ -137,6 +145,15 @@ static void free_answer(struct request *request)
 	reply_done(request);
 }
 
+static int free_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_lane *lane = session_lane(rq->session, rq->in.lane.lane);
+
+	assert(lane);
+	session_remove_lane(s, lane);
+	return 0;
+}
+
 const struct verb verb_lane_free = {.begin = free_begin,
-				    .sched = SCHED_LANE_REMOVE,
+				    .serve = free_serve,
 				    .answer = free_answer};

@@ -4,12 +4,20 @@
  * A model is opened by what it is; the daemon finds or makes the one that has this name and shape.
  * The list says who they are and how their KV lies on devices.
  */
+#include "daemon/base/log.h"
+#include "daemon/sched/verbs/models.h"
+#include "daemon/sched/verbs/refuse.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
+
+#define MAX_LAYERS 1024u
+#define MAX_Q_HEADS 1024u
 
 /* What this version has no kernels for; the names are the protocol's. */
 static const char *model_unserved(const Coppice__ModelOpen *m)
@@ -21,23 +29,8 @@ static const char *model_unserved(const Coppice__ModelOpen *m)
 	return m->n_sinks ? "n_sinks" : NULL;
 }
 
-enum { DTYPE_FP8_E4M3 = 3, DTYPE_FP8_E5M2 = 4 }; /* of the protocol; its others are work_dtype's */
-
-static bool dtype_check(struct session *s, uint64_t id, uint32_t dtype)
-{
-	if (dtype == DTYPE_FP8_E4M3 || dtype == DTYPE_FP8_E5M2)
-		reply_error(s, id, -EOPNOTSUPP, "dtype",
-			    "This version has no kernels for fp8 (%s): use 1 (fp16) or 2 (bf16).",
-			    dtype == DTYPE_FP8_E4M3 ? "e4m3" : "e5m2");
-	else if (dtype > WORK_BF16)
-		reply_error(s, id, -EINVAL, "dtype",
-			    "The dtype must be 0 (fp32), 1 (fp16) or 2 (bf16), not %u.", dtype);
-	else
-		return true;
-	return false;
-}
-
-static bool model_check(struct session *s, uint64_t id, const Coppice__ModelOpen *m)
+/* What the scheduler's request has no room for. */
+static bool message_check(struct session *s, uint64_t id, const Coppice__ModelOpen *m)
 {
 	size_t name_bytes = strlen(m->name);
 	const char *unserved = model_unserved(m);
@@ -48,17 +41,8 @@ static bool model_check(struct session *s, uint64_t id, const Coppice__ModelOpen
 	else if (name_bytes < 1 || name_bytes >= sizeof((struct sched_request){0}.in.model.name))
 		reply_error(s, id, -EINVAL, "name", "A model's name has 1 to 127 bytes, not %zu.",
 			    name_bytes);
-	else if (m->head_dim < 16 || m->head_dim > 256 || m->head_dim % 16)
-		reply_error(s, id, -EINVAL, "head_dim",
-			    "The head dimension must be a multiple of 16 up to 256, not %u.",
-			    m->head_dim);
-	else if (m->page_tokens && m->page_tokens != 16 && m->page_tokens != 32 &&
-		 m->page_tokens != 64)
-		reply_error(s, id, -EINVAL, "page_tokens",
-			    "A page has 16, 32 or 64 tokens (0: the daemon's choice), not %u.",
-			    m->page_tokens);
 	else
-		return dtype_check(s, id, m->dtype);
+		return true;
 	return false;
 }
 
@@ -67,7 +51,7 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 	const Coppice__ModelOpen *m = message;
 	struct request *request;
 
-	if (!model_check(s, id, m))
+	if (!message_check(s, id, m))
 		return;
 	request = request_begin(s, id, &verb_model_open);
 	if (!request)
@@ -95,6 +79,8 @@ static void open_answer(struct request *request)
 
 	if (reply_failed(request))
 		return;
+	log_info("session %" PRIu64 " opens model %u: \"%s\"", request->session->id,
+		 request->sched.out.model.model, request->sched.in.model.name);
 	model.model = request->sched.out.model.model;
 	model.page_tokens = request->sched.out.model.page_tokens;
 	model.page_bytes = request->sched.out.model.page_bytes;
@@ -102,8 +88,166 @@ static void open_answer(struct request *request)
 	reply_send(request->session, &reply, NULL, 0);
 }
 
+static bool is_name(const char *name)
+{
+	const char *c = name;
+
+	while (*c >= ' ' && *c <= '~')
+		c++;
+	return c > name && !*c;
+}
+
+static int heads_check(struct sched_request *rq)
+{
+	const struct work_shape *shape = &rq->in.model.shape;
+
+	if (shape->n_kv_heads < 1 || shape->n_kv_heads > 1024)
+		return refuse(rq, -EINVAL, "n_kv_heads", "A model has 1 to 1024 KV heads, not %u.",
+			      shape->n_kv_heads);
+	if (shape->n_q_heads % shape->n_kv_heads || shape->n_q_heads < shape->n_kv_heads ||
+	    shape->n_q_heads / shape->n_kv_heads > WORK_HEADS_MAX)
+		return refuse(
+			rq, -EINVAL, "n_q_heads",
+			"%u query heads do not fit %u KV heads: there must be 1 to %u for each.",
+			shape->n_q_heads, shape->n_kv_heads, WORK_HEADS_MAX);
+	if (shape->n_q_heads > MAX_Q_HEADS)
+		return refuse(rq, -EINVAL, "n_q_heads",
+			      "A model has at most %u query heads, not %u.", MAX_Q_HEADS,
+			      shape->n_q_heads);
+	return 0;
+}
+
+enum { DTYPE_FP8_E4M3 = 3, DTYPE_FP8_E5M2 = 4 }; /* of the protocol; its others are work_dtype's */
+
+static int dtype_check(struct sched_request *rq)
+{
+	unsigned dtype = rq->in.model.shape.dtype;
+
+	if (dtype == DTYPE_FP8_E4M3 || dtype == DTYPE_FP8_E5M2)
+		return refuse(rq, -EOPNOTSUPP, "dtype",
+			      "This version has no kernels for fp8 (%s): use 1 (fp16) or 2 (bf16).",
+			      dtype == DTYPE_FP8_E4M3 ? "e4m3" : "e5m2");
+	if (dtype > WORK_BF16)
+		return refuse(rq, -EINVAL, "dtype",
+			      "The dtype must be 0 (fp32), 1 (fp16) or 2 (bf16), not %u.", dtype);
+	return 0;
+}
+
+static int page_check(struct sched_request *rq)
+{
+	uint32_t n = rq->in.model.shape.page_tokens;
+
+	if (n && n != 16 && n != 32 && n != 64)
+		return refuse(rq, -EINVAL, "page_tokens",
+			      "A page has 16, 32 or 64 tokens (0: the daemon's choice), not %u.",
+			      n);
+	return 0;
+}
+
+static int shape_check(struct sched_request *rq)
+{
+	const struct work_shape *shape = &rq->in.model.shape;
+
+	if (!is_name(rq->in.model.name))
+		return refuse(rq, -EINVAL, "name",
+			      "A model needs a name of printable ASCII characters.");
+	if (shape->n_layers < 1 || shape->n_layers > MAX_LAYERS)
+		return refuse(rq, -EINVAL, "n_layers", "A model has 1 to %u layers, not %u.",
+			      MAX_LAYERS, shape->n_layers);
+	if (shape->head_dim < 16 || shape->head_dim > 256 || shape->head_dim % 16)
+		return refuse(rq, -EINVAL, "head_dim",
+			      "The head dimension must be a multiple of 16 up to 256, not %u.",
+			      shape->head_dim);
+	if (!isfinite(shape->scale) || shape->scale < 0)
+		return refuse(rq, -EINVAL, "scale",
+			      "The softmax scale must be positive, or 0 for the default.");
+	return 0;
+}
+
+/* Everything that the message says of the shape, in the order in which it says it. */
+static int model_check(struct sched_request *rq)
+{
+	int r = shape_check(rq);
+
+	if (r == 0)
+		r = heads_check(rq);
+	if (r == 0)
+		r = dtype_check(rq);
+	return r == 0 ? page_check(rq) : r;
+}
+
+/* What was left to the daemon. */
+static void shape_fill(const struct sched *s, struct work_shape *shape)
+{
+	if (!shape->page_tokens)
+		shape->page_tokens = s->core.config->page_tokens;
+	if (shape->scale == 0 && shape->head_dim)
+		shape->scale = 1.0f / sqrtf((float)shape->head_dim);
+}
+
+/* The shape becomes that of the heads that the session brings. Pages of the same number of them are
+ * alike, and come from the same extents; what lies in them is told apart by its salt. */
+static int take_heads(struct sched_request *rq, struct split_heads *ret)
+{
+	struct work_shape *shape = &rq->in.model.shape;
+	uint32_t first = rq->in.model.first_kv_head, n = rq->in.model.own_kv_heads;
+
+	*ret = (struct split_heads){0};
+	if (n == 0 && first != 0)
+		return refuse(rq, -EINVAL, "own_kv_heads",
+			      "KV heads from the %u-th on, but how many is not said.", first);
+	if (first >= shape->n_kv_heads || n > shape->n_kv_heads - first)
+		return refuse(rq, -EINVAL,
+			      first >= shape->n_kv_heads ? "first_kv_head" : "own_kv_heads",
+			      "%u KV heads from head %u on are not among the model's %u.", n, first,
+			      shape->n_kv_heads);
+	if (n == 0 || n == shape->n_kv_heads)
+		return 0;
+	*ret = (struct split_heads){.first = first, .all = shape->n_kv_heads};
+	shape->n_q_heads = shape->n_q_heads / shape->n_kv_heads * n;
+	shape->n_kv_heads = n;
+	return 0;
+}
+
+static int give_number(const struct sched *s, struct sched_request *rq, struct sched_model *model)
+{
+	struct sched_model **models = rq->session->models;
+	uint32_t i = 0;
+
+	while (i < s->core.config->max_models && models[i] && models[i] != model)
+		i++;
+	if (i == s->core.config->max_models)
+		return refuse(rq, -EUSERS, NULL, "The session has %u models, as many as it may.",
+			      s->core.config->max_models);
+	model->n_users += models[i] == NULL;
+	models[i] = model;
+	rq->out.model.model = i + 1;
+	rq->out.model.page_tokens = model->shape.page_tokens;
+	rq->out.model.page_bytes = model->page_bytes;
+	return 0;
+}
+
+static int open_serve(struct sched *s, struct sched_request *rq)
+{
+	struct split_heads heads;
+	struct sched_model *model;
+	int r = model_check(rq);
+
+	if (r < 0)
+		return r;
+	shape_fill(s, &rq->in.model.shape);
+	r = take_heads(rq, &heads);
+	if (r == 0)
+		r = model_find(s, rq, &heads, &model);
+	if (r < 0)
+		return r;
+	r = give_number(s, rq, model);
+	model_settle(s, model);
+	return r;
+}
+
 const struct verb verb_model_open = {.begin = open_begin,
-				     .sched = SCHED_MODEL_OPEN,
+				     .serve = open_serve,
 				     .answer = open_answer};
 
 /* ---- the list ---- */
@@ -163,4 +307,40 @@ static void list_answer(struct request *request)
 	reply_send(request->session, &reply, NULL, 0);
 }
 
-const struct verb verb_models = {.begin = list_begin, .sched = SCHED_MODELS, .answer = list_answer};
+static struct sched_model_info model_info(const struct sched *s, const struct sched_model *model)
+{
+	struct sched_model_info info = {.shape = model->shape,
+					.first_kv_head = model->heads.first,
+					.all_kv_heads = model->heads.all,
+					.page_bytes = model->page_bytes,
+					.n_users = model->n_users,
+					.n_devices = s->core.config->n_devices
+							     ? s->core.config->n_devices
+							     : 1};
+
+	strcpy(info.name, model->name);
+	strcpy(info.split_why, model->split_why);
+	return info;
+}
+
+/* The cursor counts those that were told. */
+static int list_serve(struct sched *s, struct sched_request *rq)
+{
+	const struct sched_model *model;
+	uint64_t index = 0;
+
+	rq->out.models.n = 0;
+	rq->out.models.cursor = 0;
+	LIST_FOREACH (model, &s->models, link) {
+		if (index++ < rq->in.cursor)
+			continue;
+		if (rq->out.models.n == SCHED_MODELS_PAGE) {
+			rq->out.models.cursor = index - 1;
+			break;
+		}
+		rq->out.models.infos[rq->out.models.n++] = model_info(s, model);
+	}
+	return 0;
+}
+
+const struct verb verb_models = {.begin = list_begin, .serve = list_serve, .answer = list_answer};

@@ -1,15 +1,18 @@
 /*
- * pins.c - the verbs of pins: seq_pin, node_pin, unpin.
+ * pins.c - the verbs of pins: seq_pin, node_pin, unpin, pins.
  *
  * A pin keeps a path in the pool for a time. Whoever has a sequence may pin it; a node is anybody's,
  * so that only root and the daemon's own user pin one.
  */
 #include "daemon/base/units.h"
+#include "daemon/sched/verbs/refuse.h"
+#include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 static bool pin_check(struct session *s, uint64_t id, uint64_t for_ns)
 {
@@ -53,7 +56,18 @@ static void seq_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
-const struct verb verb_seq_pin = {.begin = seq_begin, .sched = SCHED_SEQ_PIN, .answer = pin_answer};
+static int seq_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = request_seq(s, rq);
+
+	if (!seq)
+		return rq->code;
+	int r = store_seq_pin(seq->store, s->core.now_ns + rq->in.seq.for_ns, &rq->out.pin);
+
+	return r < 0 ? refuse_by_store(rq, r) : 0;
+}
+
+const struct verb verb_seq_pin = {.begin = seq_begin, .serve = seq_serve, .answer = pin_answer};
 
 static void node_begin(struct session *s, uint64_t id, const void *message)
 {
@@ -70,9 +84,18 @@ static void node_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
-const struct verb verb_node_pin = {.begin = node_begin,
-				   .sched = SCHED_NODE_PIN,
-				   .answer = pin_answer};
+static int node_serve(struct sched *s, struct sched_request *rq)
+{
+	int r = store_node_pin(s->core.store, rq->in.node_pin.node,
+			       s->core.now_ns + rq->in.node_pin.for_ns, &rq->out.pin);
+
+	if (r == -ENOENT)
+		return refuse(rq, r, "node", "The tree has no node %llu.",
+			      (unsigned long long)rq->in.node_pin.node);
+	return r < 0 ? refuse_by_store(rq, r) : 0;
+}
+
+const struct verb verb_node_pin = {.begin = node_begin, .serve = node_serve, .answer = pin_answer};
 
 static void unpin_begin(struct session *s, uint64_t id, const void *message)
 {
@@ -85,4 +108,89 @@ static void unpin_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
-const struct verb verb_unpin = {.begin = unpin_begin, .sched = SCHED_UNPIN, .answer = reply_done};
+static int unpin_serve(struct sched *s, struct sched_request *rq)
+{
+	uint64_t domain = rq->privileged ? UINT64_MAX : rq->session->domain;
+
+	if (store_unpin(s->core.store, rq->in.pin, domain, s->core.now_ns) < 0)
+		return refuse(rq, -ENOENT, "pin", "There is no pin %llu: it may be over.",
+			      (unsigned long long)rq->in.pin);
+	return 0;
+}
+
+const struct verb verb_unpin = {.begin = unpin_begin, .serve = unpin_serve, .answer = reply_done};
+
+/* ---- the list ---- */
+
+#define PINS_PAGE 128u
+
+/* A page: what is asked and what is answered. */
+struct pins_page {
+	uint64_t cursor;
+	uint32_t n;
+	uint64_t now_ns; /* when it was made */
+	struct store_pin_info pins[PINS_PAGE];
+	char models[PINS_PAGE][128]; /* the pins' models; the store's may go */
+};
+
+static void pins_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__Pins *m = message;
+	struct request *request = request_begin_lent(s, id, &verb_pins, sizeof(struct pins_page));
+	struct pins_page *page;
+
+	if (!request)
+		return;
+	page = request->lent;
+	page->cursor = m->cursor;
+	request_post(request);
+}
+
+static int pins_serve(struct sched *s, struct sched_request *rq)
+{
+	uint64_t domain = rq->privileged ? UINT64_MAX : rq->session->domain;
+	struct pins_page *page = rq->room;
+
+	page->now_ns = s->core.now_ns;
+	page->n = store_pins(s->core.store, domain, &page->cursor, page->pins, PINS_PAGE);
+	for (uint32_t i = 0; i < page->n; i++) {
+		snprintf(page->models[i], sizeof(page->models[i]), "%s", page->pins[i].model);
+		page->pins[i].model = page->models[i];
+	}
+	return 0;
+}
+
+static void pin_row(Coppice__Pin *to, const struct store_pin_info *from, uint64_t now_ns)
+{
+	coppice__pin__init(to);
+	to->pin = from->id;
+	to->node = from->node_id;
+	to->model = (char *)from->model;
+	to->domain = from->domain;
+	to->n_tokens = from->n_tokens;
+	to->n_bytes = from->bytes;
+	to->left_ns = from->until_ns > now_ns ? from->until_ns - now_ns : 0;
+}
+
+/* A row takes at most 210 bytes, so that PINS_PAGE of them always fit a packet. */
+static void pins_answer(struct request *request)
+{
+	const struct pins_page *page = request->lent;
+	Coppice__Reply reply = reply_to(request);
+	Coppice__PinsReply pins = COPPICE__PINS_REPLY__INIT;
+	Coppice__Pin rows[PINS_PAGE], *pointers[PINS_PAGE];
+
+	if (reply_failed(request))
+		return;
+	for (uint32_t i = 0; i < page->n; i++) {
+		pin_row(&rows[i], &page->pins[i], page->now_ns);
+		pointers[i] = &rows[i];
+	}
+	pins.n_pin = page->n;
+	pins.pin = pointers;
+	pins.cursor = page->cursor;
+	reply.pins = &pins;
+	reply_send(request->session, &reply, NULL, 0);
+}
+
+const struct verb verb_pins = {.begin = pins_begin, .serve = pins_serve, .answer = pins_answer};

@@ -4,6 +4,9 @@
  * Token ids lie in an arena, which the client may write at any time: they are looked at once, when
  * they are copied. Open and wait have one answer, what of the prompt is there.
  */
+#include "daemon/sched/seq/seq.h"
+#include "daemon/sched/verbs/refuse.h"
+#include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
@@ -50,9 +53,6 @@ static const uint32_t *tokens_find(struct session *s, uint64_t id, const Coppice
 	else if (!arena->map)
 		reply_error(s, id, -EINVAL, "arena",
 			    "Arena %u is device memory: token ids lie in host memory.", m->arena);
-	else if (!shm_find(s->lanes, config->max_lanes, m->lane))
-		reply_error(s, id, -ENOENT, "lane", "There is no lane %u in this session.",
-			    m->lane);
 	else if (m->n_tokens == 0)
 		reply_error(s, id, -EINVAL, "n_tokens", "A prompt has at least one token.");
 	else if (m->n_tokens > config->max_seq_tokens)
@@ -93,11 +93,49 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+static int open_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_session *session = rq->session;
+	uint32_t number = rq->in.open.model;
+	struct seq_open open = {.session = session,
+				.lane = session_lane(session, rq->in.open.lane),
+				.tokens = rq->in.open.tokens,
+				.n_tokens = rq->in.open.n_tokens,
+				.salt = rq->in.open.salt};
+	struct sched_seq *seq;
+
+	if (s->core.draining)
+		return refuse(rq, -ESHUTDOWN, NULL,
+			      "The daemon is draining: it takes no new sequences.");
+	if (number < 1 || number > s->core.config->max_models || !session->models[number - 1])
+		return refuse(rq, -ENOENT, "model",
+			      "There is no model %u in this session: open it first.", number);
+	if (!open.lane)
+		return refuse(rq, -ENOENT, "lane", "There is no lane %u in this session.",
+			      rq->in.open.lane);
+	if (session->n_seqs >= s->core.config->max_seqs)
+		return refuse(rq, -EUSERS, NULL,
+			      "The session has %u sequences, as many as it may: close some.",
+			      session->n_seqs);
+	if (!seq_prompts_fit(&s->core, session, open.n_tokens * sizeof(uint32_t)))
+		return refuse(rq, -EDQUOT, "n_tokens",
+			      "The session's prompts that are not computed yet may take %llu bytes "
+			      "(max_arena_bytes): compute some first, or close them.",
+			      (unsigned long long)s->core.config->max_arena_bytes);
+	open.model = session->models[number - 1];
+	int r = seq_open(&s->core, &open, &seq, &rq->out.seq.match);
+
+	if (r < 0)
+		return refuse_by_store(rq, r);
+	rq->out.seq.seq = seq->handle;
+	return 0;
+}
+
 const struct verb verb_seq_open = {.begin = open_begin,
-				   .sched = SCHED_SEQ_OPEN,
+				   .serve = open_serve,
 				   .answer = match_answer};
 
-static void wait_begin(struct session *s, uint64_t id, const void *message)
+static void wait_ask(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqWait *m = message;
 	struct request *request = request_begin(s, id, &verb_seq_wait);
@@ -109,9 +147,18 @@ static void wait_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
-const struct verb verb_seq_wait = {.begin = wait_begin,
-				   .sched = SCHED_SEQ_WAIT,
-				   .answer = match_answer};
+static int wait_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = request_seq(s, rq);
+
+	if (!seq)
+		return rq->code;
+	if (wait_begin(&s->waits, seq, rq) == 0)
+		return SCHED_LATER;
+	return refuse(rq, -EBUSY, "seq", "Somebody waits for this sequence already.");
+}
+
+const struct verb verb_seq_wait = {.begin = wait_ask, .serve = wait_serve, .answer = match_answer};
 
 static void length_begin(struct session *s, uint64_t id, const void *message)
 {
@@ -137,8 +184,19 @@ static void length_answer(struct request *request)
 	reply_send(request->session, &reply, NULL, 0);
 }
 
+static int length_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = request_seq(s, rq);
+
+	if (!seq)
+		return rq->code;
+	rq->out.length.n_tokens = store_seq_n_tokens(seq->store);
+	rq->out.length.n_live = store_seq_n_live(seq->store);
+	return 0;
+}
+
 const struct verb verb_seq_length = {.begin = length_begin,
-				     .sched = SCHED_SEQ_LENGTH,
+				     .serve = length_serve,
 				     .answer = length_answer};
 
 static void close_begin(struct session *s, uint64_t id, const void *message)
@@ -152,6 +210,16 @@ static void close_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+static int close_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = request_seq(s, rq);
+
+	if (!seq)
+		return rq->code;
+	session_close_seq(s, seq);
+	return 0;
+}
+
 const struct verb verb_seq_close = {.begin = close_begin,
-				    .sched = SCHED_SEQ_CLOSE,
+				    .serve = close_serve,
 				    .answer = reply_done};

@@ -3,6 +3,7 @@
  *
  * The scheduler has the figures, the loop the names; sessions that are ending are left out.
  */
+#include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
@@ -64,6 +65,40 @@ static void sessions_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+static struct sched_session_info session_info(const struct sched_session *session)
+{
+	return (struct sched_session_info){.id = session->id,
+					   .n_lanes = session->n_lanes,
+					   .n_seqs = session->n_seqs,
+					   .n_arenas = session->n_arenas,
+					   .arena_bytes = session->arena_bytes,
+					   .entries = session->entries,
+					   .decode_steps = session->decode_steps,
+					   .tokens_matched = session->tokens_matched,
+					   .tokens_computed = session->tokens_computed};
+}
+
+/* Newest first; the cursor is the id of the last one told. */
+static int sessions_serve(struct sched *s, struct sched_request *rq)
+{
+	const struct sched_session *session;
+	bool more = false;
+
+	rq->out.sessions.n = 0;
+	LIST_FOREACH (session, &s->sessions, link) {
+		if (rq->in.cursor && session->id >= rq->in.cursor)
+			continue;
+		if (!rq->privileged && rq->session && session->domain != rq->session->domain)
+			continue;
+		more = rq->out.sessions.n == SCHED_SESSIONS_PAGE;
+		if (more)
+			break;
+		rq->out.sessions.infos[rq->out.sessions.n++] = session_info(session);
+	}
+	rq->out.sessions.cursor = more ? rq->out.sessions.infos[SCHED_SESSIONS_PAGE - 1].id : 0;
+	return 0;
+}
+
 const struct verb verb_sessions = {.begin = sessions_begin,
-				   .sched = SCHED_SESSIONS,
+				   .serve = sessions_serve,
 				   .answer = sessions_answer};

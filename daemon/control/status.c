@@ -5,6 +5,7 @@
  * to the answer.
  */
 #include "daemon/base/clock.h"
+#include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
@@ -149,6 +150,26 @@ static void status_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+static int status_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_status *out = rq->out.status;
+
+	*out = s->core.stats;
+	store_stats(s->core.store, &out->store);
+	store_tiers_stats(s->core.store, &out->tiers);
+	out->has_tiers = s->tiers.on;
+	out->n_streamed = s->streamed.n_done;
+	out->staged_bytes = s->streamed.staged_bytes;
+	s->core.ops->counters(s->core.backend, &out->backend);
+	out->n_sessions = s->n_sessions;
+	out->n_lanes = s->lanes.n;
+	out->n_input_waits = input_wait_n(&s->input_wait);
+	for (uint32_t i = 0; i < out->store.n_devices && i < GROUP_DEVICES_MAX; i++)
+		out->device_page_bytes[i] = store_device_bytes(s->core.store, i);
+	out->draining = s->core.draining;
+	return 0;
+}
+
 const struct verb verb_status = {.begin = status_begin,
-				 .sched = SCHED_STATUS,
+				 .serve = status_serve,
 				 .answer = status_answer};

@@ -4,9 +4,12 @@
  * A page goes out as one packet, whatever its nodes are called: the number of nodes on it is such
  * that the longest fit.
  */
+#include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
+
+#include <string.h>
 
 /* Room for a page: the nodes, and the names of their models. */
 struct tree_room {
@@ -73,4 +76,20 @@ static void tree_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
-const struct verb verb_tree = {.begin = tree_begin, .sched = SCHED_TREE, .answer = tree_answer};
+static int tree_serve(struct sched *s, struct sched_request *rq)
+{
+	uint64_t domain = rq->privileged || !rq->session ? UINT64_MAX : rq->session->domain;
+
+	rq->out.tree.cursor = rq->in.cursor;
+	rq->out.tree.n = store_walk(s->core.store, domain, &rq->out.tree.cursor, rq->out.tree.nodes,
+				    SCHED_TREE_PAGE);
+	if (!rq->out.tree.n)
+		rq->out.tree.cursor = 0;
+	for (uint32_t i = 0; i < rq->out.tree.n; i++) {
+		strcpy(rq->out.tree.names[i], rq->out.tree.nodes[i].model);
+		rq->out.tree.nodes[i].model = rq->out.tree.names[i];
+	}
+	return 0;
+}
+
+const struct verb verb_tree = {.begin = tree_begin, .serve = tree_serve, .answer = tree_answer};

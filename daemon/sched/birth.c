@@ -7,7 +7,7 @@
  */
 #include "birth.h"
 
-#include "daemon/sched/verbs/verbs.h"
+#include "daemon/sched/verbs/sessions.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -108,7 +108,7 @@ void sched_unmake(struct sched *s)
 {
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
-	verbs_end_all(s);
+	sessions_end_all(s);
 	batch_done(&s->batch);
 	streamed_done(&s->streamed);
 	free_store(s);

@@ -19,7 +19,6 @@
 #include "birth.h"
 #include "daemon/base/threads.h"
 #include "daemon/sched/step/step_end.h"
-#include "daemon/sched/verbs/verbs.h"
 #include "rest.h"
 #include "sched_impl.h"
 
@@ -67,11 +66,14 @@ static bool take(struct sched *s)
 
 /* ---- serve ---------------------------------------------------------------------------------- */
 
-/* Drivers take their time over memory, a millisecond or more: one such request between two
- * batches. */
-static bool is_slow(const struct sched_request *request)
+static void serve_one(struct sched *s, struct sched_request *request)
 {
-	return request->verb == SCHED_ARENA_ADD || request->verb == SCHED_ARENA_REMOVE;
+	int r = request->serve(s, request);
+
+	if (r == SCHED_LATER)
+		return;
+	request->code = r;
+	requests_answer(&s->core.requests, request);
 }
 
 static bool serve(struct sched *s)
@@ -83,9 +85,9 @@ static bool serve(struct sched *s)
 		request = requests_take(&s->core.requests);
 		if (!request)
 			break;
-		n += is_slow(request) ? REQUESTS_A_ROUND : 1;
+		n += request->slow ? REQUESTS_A_ROUND : 1;
 		s->core.now_ns = core_clock(&s->core); /* time limits begin now */
-		verbs_serve(s, request);
+		serve_one(s, request);
 		s->core.next_tick_ns = 0; /* it may have made a claim or a pin */
 	}
 	return n > 0;

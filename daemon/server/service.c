@@ -7,6 +7,8 @@
 #include "service.h"
 
 #include "daemon/base/log.h"
+#include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/guardian_link.h"
 #include "daemon/session/life.h"
 
@@ -47,13 +49,14 @@ static void on_figures(struct request *request)
 		status_say(service);
 }
 
-static const struct verb figures = {.sched = SCHED_STATUS, .answer = on_figures};
+static const struct verb figures = {.answer = on_figures};
 
 static void figures_ask(struct service *service)
 {
 	if (service->figures_out)
 		return;
 	request_init(&service->figures, &figures, service->home, NULL);
+	service->figures.sched.serve = verb_status.serve;
 	service->figures.sched.privileged = true;
 	service->figures.sched.out.status = &service->status;
 	service->figures_out = true;
@@ -68,7 +71,7 @@ static void on_probe(struct request *request)
 	service->probe_answered = request->sched.code == 0;
 }
 
-static const struct verb probe = {.sched = SCHED_PROBE, .answer = on_probe};
+static const struct verb probe = {.serve = sched_probe, .answer = on_probe};
 
 static void probe_send(struct service *service)
 {

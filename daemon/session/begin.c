@@ -41,6 +41,7 @@ struct request *request_begin_lent(struct session *s, uint64_t id, const struct 
 	if (!request)
 		return NULL;
 	request->lent = calloc(1, bytes);
+	request->sched.room = request->lent;
 	if (request->lent)
 		return request;
 	reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");

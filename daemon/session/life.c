@@ -10,6 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/verbs/sessions.h"
 #include "guardian_link.h"
 #include "request.h"
 
@@ -44,7 +45,7 @@ static void on_ended(struct request *request)
 
 static void end_post(struct session *session)
 {
-	static const struct verb end = {.sched = SCHED_SESSION_END, .answer = on_ended};
+	static const struct verb end = {.serve = sched_session_end, .answer = on_ended};
 
 	request_init(session->end, &end, session->home, session);
 	session->end->sched.in.keep_device = !session->has_left;

@@ -17,7 +17,8 @@ void request_init(struct request *request, const struct verb *verb, struct sessi
 		.verb = verb,
 		.home = home,
 		.session = session,
-		.sched.verb = verb->sched,
+		.sched.serve = verb->serve,
+		.sched.slow = verb->slow,
 		.sched.cookie = request,
 	};
 	if (session) {

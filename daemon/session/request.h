@@ -22,7 +22,11 @@ struct verb {
 	/* The loop's thread, a client's alone: answers at once, or begins a request. message: the
 	 * verb's protobuf-c struct. */
 	void (*begin)(struct session *session, uint64_t id, const void *message);
-	enum sched_verb sched;
+	/* The scheduler's thread. */
+	sched_service serve;
+	/* Drivers take their time over memory, a millisecond or more: one such request between
+	 * two batches. */
+	bool slow;
 	/* The loop's thread: served, sched.code and sched.out hold. Must not free the session. */
 	void (*answer)(struct request *request);
 };

@@ -12,6 +12,8 @@
  */
 #include "lane_hostile.h"
 
+#include "daemon/control/verbs.h"
+
 #include "daemon/sched/long/streamed.h"
 
 #include <setjmp.h>
@@ -159,7 +161,7 @@ static void world_init(struct world *w)
 /* Nothing is left of anybody once pins are over and everything that can go is evicted. */
 static void world_done(struct world *w)
 {
-	struct sched_request evict = {.verb = SCHED_EVICT};
+	struct sched_request evict = {.serve = verb_evict.serve};
 
 	hostile_end(w);
 	assert_valid(w);

@@ -3,6 +3,8 @@
  */
 #include "lane_hostile.h"
 
+#include "daemon/control/verbs.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -25,7 +27,7 @@ static int hostile_call(struct world *w, struct sched_request *rq)
 void hostile_lane_make(struct world *w)
 {
 	struct hostile *x = &w->hostile;
-	struct sched_request rq = {.verb = SCHED_LANE_ADD};
+	struct sched_request rq = {.serve = verb_lane_new.serve};
 
 	x->lane = mmap(NULL, sizeof(*x->lane), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		       -1, 0);
@@ -40,7 +42,7 @@ void hostile_lane_make(struct world *w)
 
 void hostile_lane_unmake(struct world *w)
 {
-	struct sched_request rq = {.verb = SCHED_LANE_REMOVE, .in.lane.lane = HOSTILE_LANE};
+	struct sched_request rq = {.serve = verb_lane_free.serve, .in.lane.lane = HOSTILE_LANE};
 
 	assert_int_equal(hostile_call(w, &rq), 0);
 	munmap(w->hostile.lane, sizeof(*w->hostile.lane));
@@ -50,7 +52,7 @@ void hostile_arena_make(struct world *w)
 {
 	uint8_t *map = mmap(NULL, ARENA_BYTES + 2 * GUARD_BYTES, PROT_NONE,
 			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct sched_request rq = {.verb = SCHED_ARENA_ADD};
+	struct sched_request rq = {.serve = verb_arena_new.serve};
 
 	assert_ptr_not_equal(map, MAP_FAILED);
 	w->hostile.arena = map + GUARD_BYTES;
@@ -63,7 +65,7 @@ void hostile_arena_make(struct world *w)
 
 void hostile_arena_unmake(struct world *w)
 {
-	struct sched_request rq = {.verb = SCHED_ARENA_REMOVE, .in.arena.arena = 2};
+	struct sched_request rq = {.serve = verb_arena_free.serve, .in.arena.arena = 2};
 
 	assert_int_equal(hostile_call(w, &rq), 0);
 	munmap(w->hostile.arena - GUARD_BYTES, ARENA_BYTES + 2 * GUARD_BYTES);
@@ -71,7 +73,7 @@ void hostile_arena_unmake(struct world *w)
 
 static uint32_t other_model(struct world *w)
 {
-	struct sched_request rq = {.verb = SCHED_MODEL_OPEN};
+	struct sched_request rq = {.serve = verb_model_open.serve};
 
 	strcpy(rq.in.model.name, "other");
 	rq.in.model.shape = (struct work_shape){.n_layers = 3,
@@ -114,7 +116,7 @@ uint32_t hostile_id(struct world *w)
 void hostile_open(struct world *w)
 {
 	uint32_t ids[200], n_base = draw_below(&w->draw, N_BASE + 1);
-	struct sched_request rq = {.verb = SCHED_SEQ_OPEN};
+	struct sched_request rq = {.serve = verb_seq_open.serve};
 
 	rq.in.open.n_tokens = n_base + 1 + draw_below(&w->draw, 100);
 	for (uint32_t i = 0; i < rq.in.open.n_tokens; i++)
@@ -156,17 +158,17 @@ void hostile_request(struct world *w)
 
 	switch (draw_below(&w->draw, 6)) {
 	case 0:
-		rq.verb = SCHED_SEQ_CLOSE;
+		rq.serve = verb_seq_close.serve;
 		break;
 	case 1:
-		rq.verb = SCHED_SEQ_PIN;
+		rq.serve = verb_seq_pin.serve;
 		break;
 	case 2:
-		rq = (struct sched_request){.verb = SCHED_UNPIN,
+		rq = (struct sched_request){.serve = verb_unpin.serve,
 					    .in.pin = draw_below(&w->draw, 1000)};
 		break;
 	default:
-		rq.verb = SCHED_SEQ_WAIT;
+		rq.serve = verb_seq_wait.serve;
 	}
 	hostile_call(w, &rq);
 }

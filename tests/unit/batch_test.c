@@ -4,6 +4,7 @@
  */
 #include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
+#include "daemon/control/verbs.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -221,7 +222,7 @@ static void few_streams_of_many_are_told(void **state)
 /* Arena 2, of the device. */
 static void open_device_arena(struct fixture *f)
 {
-	struct sched_request rq = {.verb = SCHED_ARENA_ADD,
+	struct sched_request rq = {.serve = verb_arena_new.serve,
 				   .session = f->c.session,
 				   .in.arena = {2, NULL, sizeof(device.memory)}};
 
@@ -308,7 +309,7 @@ static void a_step_ends_with_the_arena_of_its_word(void **state)
 {
 	struct fixture *f = *state;
 	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
-	struct sched_request rq = {.verb = SCHED_ARENA_REMOVE,
+	struct sched_request rq = {.serve = verb_arena_free.serve,
 				   .session = f->c.session,
 				   .in.arena = {2}};
 	struct abi_entry step = {.kind = ABI_STEP,

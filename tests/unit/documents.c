@@ -1,6 +1,8 @@
 /* documents.c - see documents.h. */
 #include "documents.h"
 
+#include "daemon/control/verbs.h"
+
 #include "device_ops.h"
 #include "oracle.h"
 
@@ -86,7 +88,7 @@ void document_compute(struct client *c, uint64_t seq, uint32_t doc, uint32_t pos
 
 struct store_match document_await(struct client *c, uint64_t seq, struct store_match match)
 {
-	struct sched_request rq = {.verb = SCHED_SEQ_WAIT,
+	struct sched_request rq = {.serve = verb_seq_wait.serve,
 				   .session = c->session,
 				   .in.seq = {seq, WAIT_NS}};
 

@@ -2,6 +2,8 @@
  * threads and plain stores play the streams. */
 #include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
+#include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/sessions.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -181,7 +183,7 @@ static void a_step_that_is_cancelled_awaits_its_word_too(void **state)
 static void an_arena_that_goes_cancels_an_awaited_step(void **state)
 {
 	struct fixture *f = *state;
-	struct sched_request remove = {.verb = SCHED_ARENA_REMOVE,
+	struct sched_request remove = {.serve = verb_arena_free.serve,
 				       .session = f->c.session,
 				       .in.arena = {.arena = 1}};
 	uint64_t ticket;
@@ -211,7 +213,7 @@ static void flags_and_words_that_are_not_are_refused(void **state)
 static void a_session_that_ends_lets_its_streams_go(void **state)
 {
 	struct fixture *f = *state;
-	struct sched_request end = {.verb = SCHED_SESSION_END};
+	struct sched_request end = {.serve = sched_session_end};
 	struct store_match match;
 	struct client other;
 	uint64_t seq;

@@ -1,6 +1,8 @@
 /* sched_device_test.c - what the scheduler does with a device: its arenas, its end. */
 #include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
+#include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/sessions.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -59,7 +61,7 @@ static int setup_device(void **state)
 
 static int add_device_arena(struct fixture *f, struct client *c, uint32_t number)
 {
-	struct sched_request add = {.verb = SCHED_ARENA_ADD,
+	struct sched_request add = {.serve = verb_arena_new.serve,
 				    .session = c->session,
 				    .in.arena = {number, NULL, 2u << 20}};
 	int r = harness_call(&f->h, &add);
@@ -98,10 +100,10 @@ static void device_arenas_outlive_a_session_until_nobody_has_them_open(void **st
 	assert_int_equal(add_device_arena(f, &other, 2), 0);
 	assert_int_equal(add_device_arena(f, &other, 3), 0);
 
-	struct sched_request end = {.verb = SCHED_SESSION_END,
+	struct sched_request end = {.serve = sched_session_end,
 				    .session = other.session,
 				    .in.keep_device = true};
-	struct sched_request remove = {.verb = SCHED_ARENA_REMOVE,
+	struct sched_request remove = {.serve = verb_arena_free.serve,
 				       .session = other.session,
 				       .in.arena = {.arena = 3}};
 
@@ -125,7 +127,7 @@ static void device_arenas_that_are_kept_go_with_the_scheduler(void **state)
 
 	client_start(&other, &f->h, 1000, &fixture_shape, 1 << 20);
 	assert_int_equal(add_device_arena(f, &other, 2), 0);
-	struct sched_request end = {.verb = SCHED_SESSION_END,
+	struct sched_request end = {.serve = sched_session_end,
 				    .session = other.session,
 				    .in.keep_device = true};
 
@@ -158,7 +160,7 @@ static void a_failed_device_fails_all_that_is_open(void **state)
 	device.fault = "it burns";
 	client_submit(&f->c, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
 
-	struct sched_request probe = {.verb = SCHED_PROBE};
+	struct sched_request probe = {.serve = sched_probe};
 
 	assert_int_equal(harness_call(&f->h, &probe), 0);
 	assert_true(sched_failed(f->h.sched));

@@ -1,6 +1,9 @@
 /* sched_harness.c - see sched_harness.h. */
 #include "sched_harness.h"
 
+#include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/sessions.h"
+
 #include "daemon/sched/sched_impl.h"
 
 #include <errno.h>
@@ -84,7 +87,7 @@ int harness_call(struct harness *h, struct sched_request *request)
 struct sched_status harness_status(struct harness *h)
 {
 	struct sched_status status;
-	struct sched_request rq = {.verb = SCHED_STATUS, .out.status = &status};
+	struct sched_request rq = {.serve = verb_status.serve, .out.status = &status};
 
 	assert_int_equal(harness_call(h, &rq), 0);
 	return status;
@@ -92,7 +95,7 @@ struct sched_status harness_status(struct harness *h)
 
 static void add_model(struct client *c, const struct work_shape *shape)
 {
-	struct sched_request rq = {.verb = SCHED_MODEL_OPEN, .session = c->session};
+	struct sched_request rq = {.serve = verb_model_open.serve, .session = c->session};
 
 	strcpy(rq.in.model.name, "test");
 	rq.in.model.shape = *shape;
@@ -105,21 +108,21 @@ void client_start(struct client *c, struct harness *h, uint64_t domain,
 		  const struct work_shape *shape, uint64_t arena_bytes)
 {
 	*c = (struct client){.h = h, .arena_bytes = arena_bytes, .bell = eventfd(0, EFD_NONBLOCK)};
-	struct sched_request add = {.verb = SCHED_SESSION_ADD,
+	struct sched_request add = {.serve = sched_session_add,
 				    .in.session_add = {++h->next_session, domain, c->bell}};
 
 	assert_int_equal(harness_call(h, &add), 0);
 	c->session = add.out.session;
 	c->arena =
 		mmap(NULL, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct sched_request arena = {.verb = SCHED_ARENA_ADD,
+	struct sched_request arena = {.serve = verb_arena_new.serve,
 				      .session = c->session,
 				      .in.arena = {1, c->arena, arena_bytes}};
 
 	assert_int_equal(harness_call(h, &arena), 0);
 	c->lane = mmap(NULL, sizeof(*c->lane), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		       -1, 0);
-	struct sched_request lane = {.verb = SCHED_LANE_ADD,
+	struct sched_request lane = {.serve = verb_lane_new.serve,
 				     .session = c->session,
 				     .in.lane = {1, c->lane, -1}};
 
@@ -129,7 +132,7 @@ void client_start(struct client *c, struct harness *h, uint64_t domain,
 
 void client_end(struct client *c)
 {
-	struct sched_request end = {.verb = SCHED_SESSION_END, .session = c->session};
+	struct sched_request end = {.serve = sched_session_end, .session = c->session};
 
 	assert_int_equal(harness_call(c->h, &end), 0);
 	client_unmap(c);
@@ -194,7 +197,7 @@ struct abi_completion client_do(struct client *c, struct abi_entry entry, const 
 int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *ret_seq,
 		struct store_match *ret_match)
 {
-	struct sched_request rq = {.verb = SCHED_SEQ_OPEN, .session = c->session};
+	struct sched_request rq = {.serve = verb_seq_open.serve, .session = c->session};
 
 	rq.in.open.model = c->model;
 	rq.in.open.lane = 1;
@@ -211,7 +214,7 @@ int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *
 
 int client_close(struct client *c, uint64_t seq)
 {
-	struct sched_request rq = {.verb = SCHED_SEQ_CLOSE,
+	struct sched_request rq = {.serve = verb_seq_close.serve,
 				   .session = c->session,
 				   .in.seq = {seq, 0}};
 

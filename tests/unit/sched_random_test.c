@@ -8,6 +8,8 @@
  */
 #include "sched_harness.h"
 
+#include "daemon/control/verbs.h"
+
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -213,7 +215,7 @@ static void op_close(struct client *c, struct naive *q)
 
 static void op_evict(struct world *w)
 {
-	struct sched_request rq = {.verb = SCHED_EVICT, .in.evict.n_pages = 1 + draw(w, 8)};
+	struct sched_request rq = {.serve = verb_evict.serve, .in.evict.n_pages = 1 + draw(w, 8)};
 
 	assert_int_equal(harness_call(&w->h, &rq), 0);
 }

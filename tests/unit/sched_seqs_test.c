@@ -2,6 +2,9 @@
  * and who waits for it; what is not shared. */
 #include "sched_fixture.h"
 
+#include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/sessions.h"
+
 #include "daemon/sched/core/state.h"
 #include "kvstore/store.h"
 
@@ -121,7 +124,7 @@ static void a_trim_beyond_the_end_is_refused(void **state)
 static uint64_t tokens_matched(const struct client *c)
 {
 	struct sched_session_info infos[SCHED_SESSIONS_PAGE];
-	struct sched_request rq = {.verb = SCHED_SESSIONS, .out.sessions.infos = infos};
+	struct sched_request rq = {.serve = verb_sessions.serve, .out.sessions.infos = infos};
 	uint32_t i = 0;
 
 	assert_int_equal(harness_call(c->h, &rq), 0);
@@ -145,13 +148,13 @@ static void the_second_opener_waits_and_finds_it_cached(void **state)
 	assert_int_equal(client_open(&other, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
 	assert_false(match.claimed);
 	assert_int_equal(match.pending, FIXTURE_IDS - 1);
-	struct sched_request wait = {.verb = SCHED_SEQ_WAIT,
+	struct sched_request wait = {.serve = verb_seq_wait.serve,
 				     .session = other.session,
 				     .in.seq = {seq, UINT64_C(10000000000)}};
 
 	sched_post(f->h.sched, &wait);
-	sched_post(f->h.sched, &(struct sched_request){.verb = SCHED_PROBE});
-	assert_int_equal(harness_next_reply(&f->h)->verb, SCHED_PROBE);
+	sched_post(f->h.sched, &(struct sched_request){.serve = sched_probe});
+	assert_int_equal(harness_next_reply(&f->h)->serve, sched_probe);
 	client_compute(&f->c, mine, fixture_ids, FIXTURE_IDS);
 	assert_ptr_equal(harness_next_reply(&f->h), &wait);
 	assert_int_equal(wait.code, 0);
@@ -181,7 +184,7 @@ static void a_crowd_of_waiters_is_answered(void **state)
 	assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &mine, &match), 0);
 	for (uint32_t i = 0; i < N; i++) {
 		assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
-		waits[i] = (struct sched_request){.verb = SCHED_SEQ_WAIT,
+		waits[i] = (struct sched_request){.serve = verb_seq_wait.serve,
 						  .session = c.session,
 						  .in.seq = {seq, UINT64_C(10000000000)}};
 		sched_post(h.sched, &waits[i]);
@@ -206,10 +209,10 @@ static void a_waiter_takes_over_when_the_claimant_goes(void **state)
 	client_start(&other, &f->h, 1000, &fixture_shape, 1 << 20);
 	assert_int_equal(client_open(&other, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
 	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &mine, &match), 0);
-	struct sched_request wait = {.verb = SCHED_SEQ_WAIT,
+	struct sched_request wait = {.serve = verb_seq_wait.serve,
 				     .session = f->c.session,
 				     .in.seq = {mine, UINT64_C(10000000000)}};
-	struct sched_request end = {.verb = SCHED_SESSION_END, .session = other.session};
+	struct sched_request end = {.serve = sched_session_end, .session = other.session};
 
 	client_compute(&other, seq, fixture_ids, 5);
 	sched_post(f->h.sched, &wait);
@@ -240,10 +243,10 @@ static void a_claim_taken_over_lapses_too(void **state)
 	assert_int_equal(client_open(&a, fixture_ids, FIXTURE_IDS, &of_a, &match), 0);
 	assert_int_equal(client_open(&b, fixture_ids, FIXTURE_IDS, &of_b, &match), 0);
 	assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &of_c, &match), 0);
-	struct sched_request waits[] = {{.verb = SCHED_SEQ_WAIT,
+	struct sched_request waits[] = {{.serve = verb_seq_wait.serve,
 					 .session = b.session,
 					 .in.seq = {of_b, UINT64_C(20000000000)}},
-					{.verb = SCHED_SEQ_WAIT,
+					{.serve = verb_seq_wait.serve,
 					 .session = c.session,
 					 .in.seq = {of_c, UINT64_C(20000000000)}}};
 
@@ -268,7 +271,7 @@ static void a_wait_ends_at_its_deadline(void **state)
 	assert_int_equal(client_close(&f->c, f->seq), 0);
 	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &first, &match), 0);
 	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &second, &match), 0);
-	struct sched_request wait = {.verb = SCHED_SEQ_WAIT,
+	struct sched_request wait = {.serve = verb_seq_wait.serve,
 				     .session = f->c.session,
 				     .in.seq = {second, UINT64_C(20000000)}};
 

@@ -5,6 +5,8 @@
  */
 #include "sched_harness.h"
 
+#include "daemon/control/verbs.h"
+
 #include "device_ops.h"
 #include "oracle.h"
 #include "sched_sparse_long.h"
@@ -178,7 +180,7 @@ static char *make_values(struct fixture *f)
 static struct abi_completion run(struct fixture *f, const struct abi_sparse *wish,
 				 const char *values, char *ret_o)
 {
-	struct sched_request evict = {.verb = SCHED_EVICT};
+	struct sched_request evict = {.serve = verb_evict.serve};
 	uint64_t seq = open_seq(f, wish);
 	struct abi_completion done;
 

@@ -2,6 +2,9 @@
  * leaves as it was. */
 #include "sched_fixture.h"
 
+#include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/sessions.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -235,10 +238,10 @@ static void a_sequence_stays_in_its_lane(void **state)
 	side.lane = aligned_alloc(128, sizeof(*side.lane));
 	memset(side.lane, 0, sizeof(*side.lane));
 	side.ticket = 0;
-	struct sched_request add = {.verb = SCHED_LANE_ADD,
+	struct sched_request add = {.serve = verb_lane_new.serve,
 				    .session = side.session,
 				    .in.lane = {2, side.lane, -1}};
-	struct sched_request remove = {.verb = SCHED_LANE_REMOVE,
+	struct sched_request remove = {.serve = verb_lane_free.serve,
 				       .session = side.session,
 				       .in.lane = {.lane = 2}};
 
@@ -290,7 +293,7 @@ static void model_shapes_are_checked(void **state)
 	bad[2].n_kv_heads = 0;
 	bad[3].n_q_heads = (WORK_HEADS_MAX + 1) * bad[3].n_kv_heads;
 	for (int i = 0; i < 4; i++) {
-		struct sched_request rq = {.verb = SCHED_MODEL_OPEN, .session = f->c.session};
+		struct sched_request rq = {.serve = verb_model_open.serve, .session = f->c.session};
 
 		strcpy(rq.in.model.name, "bad");
 		rq.in.model.shape = bad[i];
@@ -303,7 +306,7 @@ static void model_shapes_are_checked(void **state)
 static void a_draining_daemon_takes_no_new_sequences(void **state)
 {
 	struct fixture *f = *state;
-	struct sched_request drain = {.verb = SCHED_DRAIN, .in.drain = true};
+	struct sched_request drain = {.serve = verb_drain.serve, .in.drain = true};
 	struct store_match match;
 	uint64_t seq;
 
@@ -316,7 +319,7 @@ static void open_entries_end_when_the_session_does(void **state)
 {
 	struct fixture *f = *state;
 	struct client other;
-	struct sched_request end = {.verb = SCHED_SESSION_END};
+	struct sched_request end = {.serve = sched_session_end};
 
 	client_start(&other, &f->h, 1001, &fixture_shape, 1 << 20);
 	end.session = other.session;
@@ -331,8 +334,8 @@ static void open_entries_end_when_the_session_does(void **state)
 static void a_freed_arena_fails_its_own_steps_alone(void **state)
 {
 	struct fixture *f = *state;
-	struct sched_request add = {.verb = SCHED_ARENA_ADD, .session = f->c.session};
-	struct sched_request remove = {.verb = SCHED_ARENA_REMOVE,
+	struct sched_request add = {.serve = verb_arena_new.serve, .session = f->c.session};
+	struct sched_request remove = {.serve = verb_arena_free.serve,
 				       .session = f->c.session,
 				       .in.arena.arena = 2};
 	uint32_t n = 600, *ids = calloc(n, sizeof(*ids));

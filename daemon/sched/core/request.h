@@ -1,6 +1,8 @@
 /*
- * request.h - what the loop asks of the scheduler, and what the scheduler answers. What each verb
- * takes and gives is in struct sched_request.
+ * request.h - what the loop asks of the scheduler, and what the scheduler answers.
+ *
+ * The scheduler knows no verbs: a request brings the function that serves it. What the older verbs
+ * take and give is in struct sched_request; others have their own struct in its room.
  */
 #ifndef COPPICED_SCHED_REQUEST_H
 #define COPPICED_SCHED_REQUEST_H
@@ -13,29 +15,13 @@
 
 struct sched_session;
 
-enum sched_verb {
-	SCHED_SESSION_ADD, /* out.session */
-	SCHED_SESSION_END, /* waits of the session come back first, with -ECANCELED */
-	SCHED_MODEL_OPEN,
-	SCHED_ARENA_ADD,
-	SCHED_ARENA_REMOVE,
-	SCHED_LANE_ADD,
-	SCHED_LANE_REMOVE,
-	SCHED_SEQ_OPEN,
-	SCHED_SEQ_WAIT,
-	SCHED_SEQ_LENGTH,
-	SCHED_SEQ_CLOSE,
-	SCHED_SEQ_PIN,
-	SCHED_UNPIN,
-	SCHED_NODE_PIN,
-	SCHED_STATUS,
-	SCHED_TREE,
-	SCHED_SESSIONS,
-	SCHED_MODELS,
-	SCHED_EVICT,
-	SCHED_DRAIN,
-	SCHED_PROBE, /* the watchdog's: answers prove that the scheduler and the backend move */
-};
+struct sched;
+struct sched_request;
+
+/* Serves a request, on the scheduler's thread between two batches. 0, -errno after filling message
+ * and field, or SCHED_LATER: it is kept, and goes back when it is answered. */
+typedef int (*sched_service)(struct sched *s, struct sched_request *rq);
+#define SCHED_LATER 1
 
 #define SCHED_TREE_PAGE 224u
 #define SCHED_SESSIONS_PAGE 64u
@@ -77,7 +63,9 @@ struct sched_model_info {
 /* Zeroed by the poster, who owns it before sched_post and again after sched_reap. */
 struct sched_request {
 	struct sched_request *next; /* the scheduler's */
-	enum sched_verb verb;
+	sched_service serve;
+	bool slow; /* it may take milliseconds: nothing else is served in its round */
+	void *room; /* lent by the poster: what a service takes and gives that is not in here */
 	struct sched_session *session; /* NULL: SESSION_ADD, and the daemon's own */
 	void *cookie; /* the poster's */
 	uint64_t id; /* the poster's */

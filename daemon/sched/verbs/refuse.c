@@ -1,8 +1,15 @@
-/* refuse.c - see refuse.h. */
+/*
+ * refuse.c - refusals that more than one verb makes.
+ *
+ * A refusal is a code for programs, a field for whoever made the request, and a sentence for
+ * people that says what to do.
+ */
 #include "refuse.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 int refuse(struct sched_request *rq, int code, const char *field, const char *format, ...)
 {
@@ -14,4 +21,33 @@ int refuse(struct sched_request *rq, int code, const char *field, const char *fo
 	rq->code = code;
 	rq->field = field;
 	return code;
+}
+
+int refuse_by_store(struct sched_request *rq, int r)
+{
+	switch (r) {
+	case -ENOSPC:
+		return refuse(
+			rq, r, NULL,
+			"The KV pool is full and nothing in it may be evicted: close or unpin "
+			"sequences, or give the daemon a larger pool.");
+	case -EDQUOT:
+		return refuse(rq, r, NULL,
+			      "Your domain holds as much KV as it may: close or unpin sequences.");
+	case -EUSERS:
+		return refuse(
+			rq, r, NULL,
+			"Your domain has as many pins as it may (max_domain_pins): unpin some.");
+	default:
+		return refuse(rq, r, NULL, "The store refuses: %s.", strerror(-r));
+	}
+}
+
+struct sched_seq *request_seq(struct sched *s, struct sched_request *rq)
+{
+	struct sched_seq *seq = handle_find(&s->core.seqs, rq->session, rq->in.seq.seq);
+
+	if (!seq)
+		refuse(rq, -ESTALE, "seq", "No open sequence of this session has that handle.");
+	return seq;
 }

@@ -2,10 +2,14 @@
 #ifndef COPPICED_REFUSE_H
 #define COPPICED_REFUSE_H
 
-#include "daemon/sched/core/request.h"
+#include "scheduler.h"
 
 /* Fills code, field (static or NULL) and message; returns code. */
 int refuse(struct sched_request *rq, int code, const char *field, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
+/* Why the store would not: r, -errno. */
+int refuse_by_store(struct sched_request *rq, int r);
+/* The session's sequence that in.seq names, or NULL and a refusal. */
+struct sched_seq *request_seq(struct sched *s, struct sched_request *rq);
 
 #endif

@@ -1,0 +1,194 @@
+/*
+ * sessions.c - what ends together, in its order: lanes fail their entries, sequences close, lanes
+ * go, models are let go of, the bell is not listened to any more; arenas last, as entries may use
+ * them until then.
+ */
+#include "sessions.h"
+
+#include "daemon/sched/core/doorbell.h"
+#include "daemon/sched/seq/pace.h"
+#include "daemon/sched/seq/seq.h"
+#include "daemon/sched/seq/wait.h"
+#include "daemon/sched/step/lanes.h"
+#include "daemon/sched/step/step_end.h"
+#include "models.h"
+#include "refuse.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* One that is half-built, too. */
+static void session_free(struct sched_session *session)
+{
+	if (!session)
+		return;
+	free(session->models);
+	free(session->arenas);
+	free(session);
+}
+
+int sched_session_add(struct sched *s, struct sched_request *rq)
+{
+	struct sched_session *session = calloc(1, sizeof(*session));
+
+	if (session) {
+		session->models = calloc(s->core.config->max_models, sizeof(struct sched_model *));
+		session->arenas = calloc(s->core.config->max_arenas + 1, sizeof(*session->arenas));
+	}
+	if (!session || !session->models || !session->arenas) {
+		session_free(session);
+		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
+	}
+	if (doorbell_add(&s->doorbell, rq->in.session_add.bell_fd) < 0) {
+		session_free(session);
+		return refuse(rq, -ENOMEM, NULL, "The daemon cannot listen for one more bell.");
+	}
+	session->id = rq->in.session_add.id;
+	session->domain = rq->in.session_add.domain;
+	session->bell_fd = rq->in.session_add.bell_fd;
+	LIST_INSERT_HEAD(&s->sessions, session, link);
+	s->n_sessions++;
+	rq->out.session = session;
+	return 0;
+}
+
+void session_stop_step(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	streamed_forget(&s->streamed, lane);
+	step_cancel(&s->core, lane, outcome);
+}
+
+static void shut_lane_down(struct sched *s, struct sched_lane *lane, struct outcome outcome)
+{
+	streamed_forget(&s->streamed, lane);
+	lane_shut_down(&s->lanes, lane, outcome);
+}
+
+void session_close_seq(struct sched *s, struct sched_seq *seq)
+{
+	uint32_t part = step_part_of(seq);
+
+	if (part != UINT32_MAX)
+		session_stop_step(s, seq->lane, outcome_bad(-ECANCELED, ABI_STALE_SEQ, part));
+	wait_cancel(&s->waits, seq);
+	pace_forget(&s->core, seq);
+	seq_free(&s->core, seq);
+}
+
+void session_drop_arena(struct sched *s, struct sched_arena *arena)
+{
+	if (arena->device)
+		s->core.ops->arena_free(s->core.backend, arena->base);
+	else
+		s->core.ops->arena_detach(s->core.backend, arena->base, arena->bytes);
+	*arena = (struct sched_arena){0};
+}
+
+/* Host arenas, and with them or later those of the device. Returns whether some of these are
+ * left. */
+static bool drop_arenas(struct sched *s, struct sched_session *session, bool keep_device)
+{
+	bool kept = false;
+
+	for (uint32_t i = 1; i <= s->core.config->max_arenas; i++) {
+		struct sched_arena *arena = &session->arenas[i];
+
+		if (!arena->base)
+			continue;
+		if (arena->device && keep_device)
+			kept = true;
+		else
+			session_drop_arena(s, arena);
+	}
+	return kept;
+}
+
+/* What is open ends for the reason that came first. */
+static struct outcome ending(const struct sched *s)
+{
+	return core_failed(&s->core) ? outcome_bad(-EIO, ABI_BACKEND_FAILED, 0)
+				     : outcome_bad(-ESHUTDOWN, ABI_SESSION_ENDED, 0);
+}
+
+static void session_strip(struct sched *s, struct sched_session *session)
+{
+	struct sched_seq *seq;
+	struct sched_lane *lane;
+
+	LIST_FOREACH (lane, &session->lanes, session_link)
+		shut_lane_down(s, lane, ending(s));
+	while ((seq = LIST_FIRST(&session->seqs)))
+		session_close_seq(s, seq);
+	while ((lane = LIST_FIRST(&session->lanes)))
+		lane_remove(&s->lanes, lane);
+	for (uint32_t i = 0; i < s->core.config->max_models; i++) {
+		if (session->models[i])
+			model_unuse(s, session->models[i]);
+	}
+	doorbell_remove(&s->doorbell, session->bell_fd);
+	LIST_REMOVE(session, link);
+	s->n_sessions--;
+	session->ended = true;
+	LIST_INSERT_HEAD(&s->ended_sessions, session, link);
+}
+
+/* NULL, or what is left of it. */
+static struct sched_session *end(struct sched *s, struct sched_session *session, bool keep_device)
+{
+	if (!session->ended)
+		session_strip(s, session);
+	if (drop_arenas(s, session, keep_device))
+		return session;
+	LIST_REMOVE(session, link);
+	session_free(session);
+	return NULL;
+}
+
+void sessions_end_all(struct sched *s)
+{
+	struct sched_session *session;
+
+	while ((session = LIST_FIRST(&s->sessions)))
+		end(s, session, false);
+	while ((session = LIST_FIRST(&s->ended_sessions)))
+		end(s, session, false);
+}
+
+int sched_session_end(struct sched *s, struct sched_request *rq)
+{
+	rq->out.session = end(s, rq->session, rq->in.keep_device);
+	return 0;
+}
+
+struct sched_lane *session_lane(struct sched_session *session, uint32_t number)
+{
+	struct sched_lane *lane;
+
+	LIST_FOREACH (lane, &session->lanes, session_link) {
+		if (lane->number == number)
+			return lane;
+	}
+	return NULL;
+}
+
+void session_remove_lane(struct sched *s, struct sched_lane *lane)
+{
+	struct sched_session *session = lane->session;
+	struct sched_seq *seq, *next;
+
+	shut_lane_down(s, lane, ending(s));
+	for (seq = LIST_FIRST(&session->seqs); seq; seq = next) {
+		next = LIST_NEXT(seq, link);
+		if (seq->lane == lane)
+			session_close_seq(s, seq);
+	}
+	lane_remove(&s->lanes, lane);
+}
+
+int sched_probe(struct sched *s, struct sched_request *rq)
+{
+	(void)rq;
+	if (s->core.ops->fault && s->core.ops->fault(s->core.backend))
+		core_fail(&s->core);
+	return 0;
+}

@@ -1,0 +1,32 @@
+/*
+ * sessions.h - sessions as the scheduler has them: how they come and go, whole and in parts.
+ */
+#ifndef COPPICED_SESSIONS_H
+#define COPPICED_SESSIONS_H
+
+#include "scheduler.h"
+
+/* ---- services ---- */
+
+/* in.session_add, out.session */
+MUST_CHECK int sched_session_add(struct sched *s, struct sched_request *rq);
+/* in.keep_device, out.session. Waits of the session come back first, with -ECANCELED. */
+MUST_CHECK int sched_session_end(struct sched *s, struct sched_request *rq);
+/* The watchdog's: that it comes back proves that the scheduler moves; the backend is asked whether
+ * it has failed. */
+MUST_CHECK int sched_probe(struct sched *s, struct sched_request *rq);
+
+/* ---- parts, for the verbs ---- */
+
+/* NULL: it has no such lane. */
+struct sched_lane *session_lane(struct sched_session *session, uint32_t number);
+/* Its entries end, its sequences close. */
+void session_remove_lane(struct sched *s, struct sched_lane *lane);
+/* The step that the lane holds ends, wherever it is. */
+void session_stop_step(struct sched *s, struct sched_lane *lane, struct outcome outcome);
+void session_close_seq(struct sched *s, struct sched_seq *seq);
+void session_drop_arena(struct sched *s, struct sched_arena *arena);
+/* Ends every session, for the scheduler's own end: open entries complete with -ESHUTDOWN. */
+void sessions_end_all(struct sched *s);
+
+#endif
