@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Room for n elements; 0 or -ENOMEM, the array as it was. */
 #define GROW(array, room, n) grow_array((void **)&(array), &(room), (n), sizeof(*(array)))
@@ -20,6 +21,19 @@ static inline int grow_array(void **array, uint32_t *room, uint32_t n, size_t el
 		return -ENOMEM;
 	*array = grown;
 	*room = want;
+	return 0;
+}
+
+/* The same; elements that are new are all zero. */
+#define GROW_ZEROED(array, room, n) grow_zeroed((void **)&(array), &(room), (n), sizeof(*(array)))
+
+static inline int grow_zeroed(void **array, uint32_t *room, uint32_t n, size_t element_bytes)
+{
+	uint32_t had = *room;
+
+	if (grow_array(array, room, n, element_bytes) < 0)
+		return -ENOMEM;
+	memset((char *)*array + had * element_bytes, 0, (*room - had) * element_bytes);
 	return 0;
 }
 

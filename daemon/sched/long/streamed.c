@@ -81,23 +81,12 @@ static uint32_t rows_room(const struct sched_model *model)
 	return most < ROWS_MAX ? (uint32_t)most : ROWS_MAX;
 }
 
-/* Members that never were have gathers of nothing. */
-static int members_grow(struct streamed *p)
-{
-	uint32_t n_before = p->members_room;
-	int r = GROW(p->members, p->members_room, p->n_members + 1);
-
-	if (r == 0)
-		memset(&p->members[n_before], 0,
-		       (p->members_room - n_before) * sizeof(*p->members));
-	return r;
-}
-
 static int member_add(struct streamed *p, struct sched_lane *lane, uint32_t part, uint32_t row,
 		      uint32_t n_rows)
 {
 	uint32_t first_row = streamed_n_rows(p);
-	int r = members_grow(p);
+	/* one that never was has a gather of nothing */
+	int r = GROW_ZEROED(p->members, p->members_room, p->n_members + 1);
 
 	if (r < 0)
 		return r;

@@ -227,17 +227,6 @@ static bool sees_any(const struct streamed *p, uint32_t head, uint32_t begin, ui
 	return false;
 }
 
-/* A list for each of the heads at most. */
-static int lists_reserve(struct streamed_view *v, uint32_t n)
-{
-	uint32_t had = v->lists_room;
-
-	if (GROW(v->lists, v->lists_room, n) < 0)
-		return -ENOMEM;
-	memset(v->lists + had, 0, (v->lists_room - had) * sizeof(*v->lists));
-	return GROW(v->jobs, v->jobs_room, n);
-}
-
 /* Bits of a window, for the heads that see it. */
 static void window_see(const struct streamed *p, const struct streamed_pass *pass, uint32_t pos,
 		       uint32_t n_words, uint64_t *kept)
@@ -315,24 +304,30 @@ static int jobs_of_heads(struct streamed *p, const struct plan_config *plan,
 	uint32_t begin = node->pos / c->block_tokens, n_heads = p->model->shape.n_kv_heads;
 	uint32_t end = estimate_n_blocks(node->pos + node->n_tokens, c->block_tokens), next;
 	struct plan_config config = *plan;
-	int r = lists_reserve(v, n_heads);
 	const struct backend_job whole = v->jobs[0];
+	int r = 0;
 
+	if (GROW_ZEROED(v->lists, v->lists_room, n_heads) < 0 ||
+	    GROW(v->jobs, v->jobs_room, n_heads) < 0)
+		return -ENOMEM;
 	config.segment_tokens = SEGMENT_TOKENS;
 	v->n_jobs = 0;
 	for (uint32_t head = 0; head < n_heads && r == 0; head = next) {
 		const struct select_query query = {choice_bits(p, head), c->n_blocks};
-		struct backend_job *job = &v->jobs[v->n_jobs];
 
 		for (next = head + 1; next < n_heads && see_alike(p, head, next, begin, end);)
 			next++;
 		if (!sees_any(p, head, begin, end))
 			continue;
-		*job = whole;
-		job->list = &v->lists[v->n_jobs];
-		job->head = head;
-		job->n_heads = next - head;
-		r = select_plan(&config, &v->tree, &query, c->block_tokens, &v->lists[v->n_jobs++]);
+		const struct job_heads heads = {.head = head,
+						.n_heads = next - head,
+						.seen = &query,
+						.block_tokens = c->block_tokens,
+						.config = &config,
+						.list = &v->lists[v->n_jobs]};
+
+		r = job_for_heads(&whole, &heads, &v->jobs[v->n_jobs]);
+		v->n_jobs += r == 0;
 	}
 	return r;
 }

@@ -13,7 +13,6 @@
 #include "daemon/sched/run/job.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static void node_begin(struct streamed_view *v, uint32_t pos)
 {
@@ -106,7 +105,7 @@ static void view_rest(struct streamed *p, const struct streamed_member *m, struc
 static int view_reserve(struct streamed *p, const struct streamed_pass *pass,
 			struct streamed_view *v)
 {
-	uint32_t n = pass->end - pass->begin, had = v->lists_room;
+	uint32_t n = pass->end - pass->begin;
 
 	for (uint32_t i = 0; pass->kind == STREAMED_REST && i < p->n_members; i++) {
 		uint32_t n_slots, n_tail_slices, n_tail;
@@ -115,10 +114,8 @@ static int view_reserve(struct streamed *p, const struct streamed_pass *pass,
 		store_seq_tail(p->members[i].part->seq->store, &n_tail_slices, &n_tail);
 		n += n_tail_slices + 2 * n_slots + 2;
 	}
-	if (GROW(v->lists, v->lists_room, 1) < 0)
-		return -ENOMEM;
-	memset(v->lists + had, 0, (v->lists_room - had) * sizeof(*v->lists));
-	if (GROW(v->slices, v->slices_room, n + 1) < 0 ||
+	if (GROW_ZEROED(v->lists, v->lists_room, 1) < 0 ||
+	    GROW(v->slices, v->slices_room, n + 1) < 0 ||
 	    GROW(v->nodes, v->nodes_room, p->n_members) < 0 ||
 	    GROW(v->queries, v->queries_room, p->n_members) < 0 ||
 	    GROW(v->io, v->io_room, p->n_members) < 0)

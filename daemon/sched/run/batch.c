@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* After a submission to a backend that does not say when it has the device. */
 #define ANNOUNCE_NS UINT64_C(12000)
@@ -36,15 +35,12 @@ void batch_init(struct batch *b, struct sched_core *core)
 /* The batch's job of the step's model and layer, or the next. NULL: no memory. */
 static struct batch_job *job_of(struct batch *b, const struct step *step)
 {
-	uint32_t had = b->jobs_room;
-
 	for (uint32_t i = 0; i < b->n_jobs; i++) {
 		if (b->jobs[i].model == step->model && b->jobs[i].layer == step->layer)
 			return &b->jobs[i];
 	}
-	if (GROW(b->jobs, b->jobs_room, b->n_jobs + 1) < 0)
+	if (GROW_ZEROED(b->jobs, b->jobs_room, b->n_jobs + 1) < 0)
 		return NULL;
-	memset(b->jobs + had, 0, (b->jobs_room - had) * sizeof(*b->jobs));
 	b->jobs[b->n_jobs].n_lanes = 0;
 	return &b->jobs[b->n_jobs];
 }

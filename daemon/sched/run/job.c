@@ -468,6 +468,21 @@ bool job_see_chosen(const struct sched_core *core, struct backend_job *job,
 	return true;
 }
 
+int job_for_heads(const struct backend_job *whole, const struct job_heads *heads,
+		  struct backend_job *ret)
+{
+	int r = select_plan(heads->config, whole->tree, heads->seen, heads->block_tokens,
+			    heads->list);
+
+	if (r < 0)
+		return r;
+	*ret = *whole;
+	ret->list = heads->list;
+	ret->head = heads->head;
+	ret->n_heads = heads->n_heads;
+	return 0;
+}
+
 void job_done(struct batch_job *job)
 {
 	free(job->lanes);

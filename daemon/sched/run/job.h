@@ -63,6 +63,19 @@ void job_done(struct batch_job *job);
 bool job_see_chosen(const struct sched_core *core, struct backend_job *job,
 		    const struct backend_chosen *chosen);
 
+/* Some KV heads, and the blocks that they see: of each query of the tree its own. */
+struct job_heads {
+	uint32_t head, n_heads;
+	const struct select_query *seen;
+	uint32_t block_tokens;
+	const struct plan_config *config;
+	struct work_list *list; /* which is made */
+};
+
+/* The part of a job that is these heads'. 0, -ENOMEM, or the planner's. */
+MUST_CHECK int job_for_heads(const struct backend_job *whole, const struct job_heads *heads,
+			     struct backend_job *ret);
+
 /* What the planner is to know of the host, or the device. */
 void job_config(const struct sched_core *core, const struct work_shape *shape,
 		enum plan_policy policy, struct plan_config *ret);

@@ -68,12 +68,10 @@ static void choice_cut(struct choice *c)
 static int choice_reserve(struct choice *c)
 {
 	struct sparse *x = c->sparse;
-	uint32_t n_heads = c->shape->n_kv_heads, had = x->lists_room;
+	uint32_t n_heads = c->shape->n_kv_heads;
 
-	if (GROW(x->lists, x->lists_room, n_heads) < 0)
-		return -ENOMEM;
-	memset(x->lists + had, 0, (x->lists_room - had) * sizeof(*x->lists));
-	if (GROW(x->jobs, x->jobs_room, n_heads) < 0 ||
+	if (GROW_ZEROED(x->lists, x->lists_room, n_heads) < 0 ||
+	    GROW(x->jobs, x->jobs_room, n_heads) < 0 ||
 	    GROW(x->path, x->path_room, c->sparse->tree.n_slices) < 0 ||
 	    GROW(x->queries, x->queries_room, c->n_ranges) < 0 ||
 	    GROW(x->io, x->io_room, c->n_ranges) < 0 ||
@@ -229,21 +227,23 @@ static bool choose_at_once(struct choice *c)
 
 static int choose_head(struct choice *c, uint32_t head)
 {
-	struct backend_job *job = &c->sparse->jobs[head];
+	struct sparse *x = c->sparse;
+	struct backend_job whole = *c->exact;
+	const struct job_heads heads = {.head = head,
+					.n_heads = 1,
+					.seen = x->chosen,
+					.block_tokens = c->wish->block_tokens,
+					.config = &c->plan->config,
+					.list = &x->lists[head]};
 
 	for (uint32_t i = 0; i < c->n_ranges; i++)
-		c->sparse->chosen[i] =
+		x->chosen[i] =
 			(struct select_query){.kept = kept_of(c, head) + (size_t)i * c->n_words,
 					      .n_blocks = c->chunk.n_blocks};
-	*job = *c->exact;
-	job->tree = &c->sparse->tree;
-	job->list = &c->sparse->lists[head];
-	job->io = c->sparse->io;
-	job->plan_id = 0;
-	job->head = head;
-	job->n_heads = 1;
-	return select_plan(&c->plan->config, &c->sparse->tree, c->sparse->chosen,
-			   c->wish->block_tokens, &c->sparse->lists[head]);
+	whole.tree = &x->tree;
+	whole.io = x->io;
+	whole.plan_id = 0;
+	return job_for_heads(&whole, &heads, &x->jobs[head]);
 }
 
 static int choose(struct choice *c, struct select_shares *shares, uint32_t *ret_n_jobs)
