@@ -25,6 +25,7 @@ static const struct options_verb verbs[] = {
 	{"tree", NULL, OPTIONS_MODEL | OPTIONS_DEPTH, tree_run, "the token runs that it keeps"},
 	{"sessions", NULL, 0, sessions_run, "who is connected"},
 	{"models", NULL, 0, models_run, "what is open, and where its KV lies"},
+	{"pins", NULL, 0, pins_run, "what may not be evicted, and how long"},
 	{"top", NULL, OPTIONS_INTERVAL | OPTIONS_COUNT, top_run, "what goes on, live"},
 	{.help = "To act:"},
 	{"pin", "NODE", OPTIONS_FOR, pins_pin, "keep a node and what is above it from eviction"},

@@ -1,13 +1,66 @@
 /*
- * pins.c - coppicectl pin and unpin: paths of the tree that eviction leaves alone.
+ * pins.c - coppicectl pins, pin and unpin: paths of the tree that eviction leaves alone.
  */
 #include "pins.h"
 
 #include "json.h"
+#include "listing.h"
+#include "table.h"
 #include "text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+
+static const struct table_column columns[] = {
+	{.title = "pin"},
+	{.title = "node"},
+	{.title = "user", .is_text = true},
+	{.title = "tokens"},
+	{.title = "KV"},
+	{.title = "left"},
+	{.title = "model", .is_text = true},
+};
+#define N_COLUMNS (sizeof(columns) / sizeof(*columns))
+
+static int add_pin(struct table *table, const Coppice__Pin *pin)
+{
+	return table_add(table, (struct text[N_COLUMNS]){
+					text_number(pin->pin),
+					text_number(pin->node),
+					text_user(pin->domain),
+					text_count(pin->n_tokens),
+					text_bytes(pin->n_bytes),
+					text_duration(pin->left_ns),
+					text_name(pin->model),
+				});
+}
+
+static int print_pins(struct ctl *ctl, const struct listing *pins)
+{
+	TABLE table = table_new(columns, N_COLUMNS);
+
+	if (pins->n == 0) {
+		puts("no pins");
+		return 0;
+	}
+	for (size_t i = 0; i < pins->n; i++)
+		if (add_pin(&table, (const Coppice__Pin *)pins->items[i]) < 0)
+			return call_fail_memory(&ctl->call);
+	table_print(&table);
+	return 0;
+}
+
+int pins_run(struct ctl *ctl)
+{
+	LISTING pins = {0};
+	int r = listing_read(&ctl->call, "pins", &pins);
+
+	if (r < 0)
+		return r;
+	if (ctl->options.json)
+		return listing_print_json(&ctl->call, &pins, "pins");
+	return print_pins(ctl, &pins);
+}
 
 int pins_pin(struct ctl *ctl)
 {

@@ -1,5 +1,5 @@
 /*
- * pins.h - making a pin and ending it.
+ * pins.h - which pins hold, making one and ending it.
  */
 #ifndef CTL_PINS_H
 #define CTL_PINS_H
@@ -7,6 +7,7 @@
 #include "ctl.h"
 
 /* Verbs. 0, or -errno with ctl->call.error. */
+MUST_CHECK int pins_run(struct ctl *ctl);
 MUST_CHECK int pins_pin(struct ctl *ctl);
 MUST_CHECK int pins_unpin(struct ctl *ctl);
 

@@ -201,6 +201,7 @@ static void test_an_empty_list_says_so(void **state)
 		{"sessions", "no sessions\n"},
 		{"models", "no models\n"},
 		{"tree", "no nodes\n"},
+		{"pins", "no pins\n"},
 	};
 	struct ctl_answer a;
 
@@ -264,6 +265,34 @@ static void test_pin_keeps_a_path_from_eviction(void **state)
 	json_decref(ASK(f, 0, "unpin", word));
 	json_decref(ASK(f, 0, "evict", "--model", "ctl"));
 	assert_int_equal(count_tokens(f), 0);
+}
+
+static void test_pins_list_what_holds_and_how_long(void **state)
+{
+	struct ctl_fixture *f = *state;
+	json_int_t node = find_node(f, 'w');
+	json_t *object, *pin;
+	struct ctl_answer a;
+	char word[24];
+
+	snprintf(word, sizeof(word), "%d", (int)node);
+	json_decref(ASK(f, 0, "pin", word, "--for", "10m"));
+	object = ASK(f, 0, "pins");
+	assert_int_equal(json_array_size(json_object_get(object, "pins")), 1);
+	pin = json_array_get(json_object_get(object, "pins"), 0);
+	assert_int_equal(integer(pin, "node"), node);
+	assert_int_equal(integer(pin, "n_tokens"), strlen(CTL_TRUNK CTL_SECOND));
+	assert_in_range(integer(pin, "left_ns"), 1, 600 * INT64_C(1000000000));
+	RUN(f, &a, "pins");
+	assert_int_equal(a.status, 0);
+	assert_says(a.out, "pin node user");
+	assert_says(a.out, " 9 min ");
+	assert_says(a.out, " ctl\n");
+	snprintf(word, sizeof(word), "%d", (int)integer(pin, "pin"));
+	json_decref(ASK(f, 0, "unpin", word));
+	RUN(f, &a, "pins");
+	assert_string_equal(a.out, "no pins\n");
+	json_decref(object);
 }
 
 static void test_evict_stops_at_the_pages_asked_for(void **state)
@@ -340,13 +369,18 @@ static uid_t somebody_else(void)
 	return getuid() == 0 && nobody ? nobody->pw_uid : 0;
 }
 
-static void test_other_users_may_not_evict_or_drain(void **state)
+static void test_other_users_may_not_pin_evict_or_drain(void **state)
 {
 	uid_t uid = somebody_else();
 	struct ctl_answer a;
+	char node[24];
 
 	if (uid == 0)
 		skip();
+	snprintf(node, sizeof(node), "%d", (int)find_node(*state, 'I'));
+	ctl_run_as(uid, *state, &a, (const char *const[]){"pin", node, "--for", "1m", NULL});
+	assert_int_equal(a.status, 1);
+	assert_says(a.err, "coppicectl: ");
 	ctl_run_as(uid, *state, &a, (const char *const[]){"evict", NULL});
 	assert_int_equal(a.status, 1);
 	assert_says(a.err, "coppicectl: ");
@@ -388,13 +422,14 @@ int main(void)
 						ctl_fixture_free),
 		WITH_DAEMON(test_models_say_how_they_are_split),
 		WITH_DAEMON(test_pin_keeps_a_path_from_eviction),
+		WITH_DAEMON(test_pins_list_what_holds_and_how_long),
 		WITH_DAEMON(test_evict_stops_at_the_pages_asked_for),
 		WITH_DAEMON(test_evict_leaves_what_is_used),
 		WITH_DAEMON(test_drain_refuses_new_sequences_until_off),
 		WITH_DAEMON(test_unknown_node_and_pin_are_refused),
 		WITH_DAEMON(test_unknown_model_is_refused),
 		WITH_DAEMON(test_too_long_a_pin_is_refused),
-		WITH_DAEMON(test_other_users_may_not_evict_or_drain),
+		WITH_DAEMON(test_other_users_may_not_pin_evict_or_drain),
 		WITH_DAEMON(test_other_users_see_their_own_alone),
 	};
 

@@ -103,6 +103,7 @@ static void test_help_is_in_the_order_it_is_read(void **state)
 		"tree",
 		"sessions",
 		"models",
+		"pins",
 
 		"top",
 		"To act:",
