@@ -1,6 +1,6 @@
 /*
- * agent.c - what a run needs, made in the order in which it can fail most cheaply: the model's files,
- * the prompts, the daemon, memory.
+ * agent.c - what a run needs, made in the order in which it can fail most cheaply: the model's
+ * files, the prompts, the daemon, memory.
  */
 #include "agent.h"
 

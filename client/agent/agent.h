@@ -28,8 +28,8 @@ struct agent {
 	uint64_t told_ns; /* when progress was last told */
 };
 
-/* Loads the model, reads the prompts and connects to the daemon. options and stop outlive it. Blocks.
- * 0, or -errno and a sentence. */
+/* Loads the model, reads the prompts and connects to the daemon. options and stop outlive it.
+ * Blocks. 0, or -errno and a sentence. */
 MUST_CHECK int agent_init(struct agent *agent, const struct options *options,
 			  const volatile sig_atomic_t *stop, struct fault *fault);
 void agent_done(struct agent *agent);

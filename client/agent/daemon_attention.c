@@ -1,10 +1,10 @@
 /*
  * daemon_attention.c - how an app takes attention from coppiced: the part to copy from.
  *
- * Once: connect, open the model, make a lane and an arena. For each sequence: open it on its prompt,
- * wait for what others compute of it. For each pass: announce the new tokens, then for each layer
- * write Q, K and V into the arena, step, wait, read O. A lane is a queue of its own, so that an entry
- * that finds it full waits for what is in it.
+ * Once: connect, open the model, make a lane and an arena. For each sequence: open it on its
+ * prompt, wait for what others compute of it. For each pass: announce the new tokens, then for each
+ * layer write Q, K and V into the arena, step, wait, read O. A lane is a queue of its own, so that
+ * an entry that finds it full waits for what is in it.
  */
 #include "daemon_attention.h"
 

@@ -2,8 +2,8 @@
  * llama.c - the forward pass: layer by layer, all rows of a batch at once.
  *
  * Q, K and V of a row lie behind each other in `wide` until they have been turned by position; then
- * they go to the attention's memory in its dtype. The rows of a product are computed each as if they
- * were alone (vec.h), so a batch is as good as its rows one by one.
+ * they go to the attention's memory in its dtype. The rows of a product are computed each as if
+ * they were alone (vec.h), so a batch is as good as its rows one by one.
  */
 #include "llama.h"
 

@@ -1,8 +1,8 @@
 /*
  * report.c - text for people as it comes, and one JSON object for programs at the end.
  *
- * A token of a byte model is written as that byte, so that text stands as the model wrote it; in the
- * JSON object, which must be UTF-8, ids are the exact record.
+ * A token of a byte model is written as that byte, so that text stands as the model wrote it; in
+ * the JSON object, which must be UTF-8, ids are the exact record.
  */
 #include "report.h"
 

@@ -1,6 +1,6 @@
 /*
- * run.h - a run of coppice-agent: load the model, open the prompts, compute what is missing, decode,
- * report.
+ * run.h - a run of coppice-agent: load the model, open the prompts, compute what is missing,
+ * decode, report.
  */
 #ifndef AGENT_RUN_H
 #define AGENT_RUN_H

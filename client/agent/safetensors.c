@@ -1,6 +1,6 @@
 /*
- * safetensors.c - a file of others is mapped, and nothing in it believed: every length and offset is
- * checked against the mapping before it is used.
+ * safetensors.c - a file of others is mapped, and nothing in it believed: every length and offset
+ * is checked against the mapping before it is used.
  *
  * Tensors are kept in the order of their data, so that overlaps and gaps show between neighbours.
  */
