@@ -28,17 +28,7 @@
 #define KV_SOURCE_BYTES 1024u /* every group is a multiple of it */
 
 /* Dims that kernels are compiled for; tests/ and kernels/README.md say what another one takes. */
-#ifndef KV_HEAD_DIMS
-#ifndef KV_HEAD_DIMS
-#ifndef KV_HEAD_DIMS
-#ifndef KV_HEAD_DIMS
-#ifndef KV_HEAD_DIMS
 #define KV_HEAD_DIMS(DO) DO(64) DO(96) DO(128) DO(192) DO(256)
-#endif
-#endif
-#endif
-#endif
-#endif
 
 static inline bool kv_takes_dim(uint32_t dim)
 {
