@@ -1,8 +1,9 @@
 /*
  * llama_config.c - config.json, key by key.
  *
- * A key that is missing has the value that transformers gives it, where it gives one. What is there
- * and would change the computation in a way that is not implemented is refused by its name.
+ * Sizes must be there. Of other keys that are missing, each has the value that transformers gives
+ * it. What is there and would change the computation in a way that is not implemented is refused by
+ * its name.
  */
 #include "llama_config.h"
 

@@ -1,8 +1,9 @@
 /*
- * sampler.c - sorts no more than it needs: the top_k largest by selection, then those alone.
+ * sampler.c - a draw sorts all logits, cuts off what top_k and top_p leave out, and walks along the
+ * rest until as much of their sum is behind it as the generator says.
  *
- * Sums of probabilities are taken in double and in one order, so that a seed draws the same tokens
- * everywhere.
+ * Sums are taken in double and in the order of the sort, in which equal logits stand by their ids,
+ * so that a seed draws the same tokens from the same logits.
  */
 #include "sampler.h"
 
