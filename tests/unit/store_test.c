@@ -299,7 +299,7 @@ static void test_forks_share_the_path_and_part_after_it(void **state)
 	fixture_done(&f);
 }
 
-static void test_marks_are_kept_and_new_nodes_have_none(void **state)
+static void test_scratch_words_are_kept_and_new_nodes_have_none(void **state)
 {
 	struct fixture f;
 	(void)state;
@@ -428,7 +428,7 @@ int main(void)
 		cmocka_unit_test(test_rows_to_be_moved_keep_their_memory_until_the_next_call),
 		cmocka_unit_test(test_trim_goes_back_and_leaves_the_tree),
 		cmocka_unit_test(test_forks_share_the_path_and_part_after_it),
-		cmocka_unit_test(test_marks_are_kept_and_new_nodes_have_none),
+		cmocka_unit_test(test_scratch_words_are_kept_and_new_nodes_have_none),
 		cmocka_unit_test(test_allocations_that_fail_change_nothing),
 		cmocka_unit_test(test_a_publication_that_splits_fails_whole),
 		cmocka_unit_test(test_a_store_that_cannot_be_made_is_none),

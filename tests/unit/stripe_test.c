@@ -159,7 +159,7 @@ static struct store_seq *open_at_home(struct fixture *f, const char *text, uint6
 	return q;
 }
 
-static void test_a_space_with_a_home_has_its_pages_there(void **state)
+static void test_a_namespace_with_a_home_has_its_pages_there(void **state)
 {
 	const char *text = "aaaabbbbccccddddeeeeffffgggghhhh";
 	const uint32_t accepted[] = {0, 2};
@@ -373,7 +373,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_path_is_even_to_within_a_run),
 		cmocka_unit_test(test_leaves_of_one_place_go_to_all_devices),
-		cmocka_unit_test(test_a_space_with_a_home_has_its_pages_there),
+		cmocka_unit_test(test_a_namespace_with_a_home_has_its_pages_there),
 		cmocka_unit_test(test_a_home_is_not_left_for_lack_of_room),
 		cmocka_unit_test(test_room_at_home_is_made_at_home),
 		cmocka_unit_test(test_room_at_home_is_found_behind_many_others),
