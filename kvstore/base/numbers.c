@@ -99,6 +99,15 @@ void numbers_put(struct numbers *n, uint32_t number)
 		word_note(n, at, false);
 }
 
+void numbers_put_run(struct numbers *n, uint32_t first, uint32_t count)
+{
+	assert(first % 64 == 0 && count % 64 == 0);
+	for (uint32_t at = first / 64; at < (first + count) / 64; at++) {
+		numbers_put(n, at * 64);
+		n->levels[0][at] = UINT64_MAX;
+	}
+}
+
 bool numbers_is_free(const struct numbers *n, uint32_t number)
 {
 	return number / 64 < n->n_words[0] && n->levels[0][number / 64] >> number % 64 & 1;

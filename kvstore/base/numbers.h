@@ -31,6 +31,8 @@ MUST_CHECK int numbers_reserve(struct numbers *n, uint32_t capacity);
 /* The lowest free; NUMBERS_NONE: there is none. */
 uint32_t numbers_take(struct numbers *n);
 void numbers_put(struct numbers *n, uint32_t number);
+/* So many from first on, both multiples of 64. */
+void numbers_put_run(struct numbers *n, uint32_t first, uint32_t count);
 bool numbers_is_free(const struct numbers *n, uint32_t number);
 
 #endif

@@ -38,7 +38,9 @@ static void test_room_grows_and_what_is_free_stays_so(void **state)
 	numbers_init(&n);
 	for (uint32_t room = 64; room <= MOST; room *= 2) {
 		assert_int_equal(numbers_reserve(&n, room), 0);
-		for (uint32_t i = room / 2; i < room; i++)
+		if (room > 64)
+			numbers_put_run(&n, room / 2, room / 2);
+		for (uint32_t i = 32; room == 64 && i < room; i++)
 			numbers_put(&n, i);
 	}
 	for (uint32_t i = 32; i < 8192; i++)
