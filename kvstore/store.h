@@ -239,12 +239,12 @@ uint32_t store_pins(const struct store *s, uint64_t domain, uint64_t *cursor,
 
 /* Is there a model of this name, whatever its fingerprint, open or only with KV left? */
 bool store_has_model(const struct store *s, const char *name);
-/* Evicts up to n_pages of the least recently used leaves, at most max_nodes of them, of all models
- * of a name, whatever their fingerprints, open or not; name NULL: of all models. Returns the number
- * of pages freed. With lower tiers slices move there one by one, and max_nodes limits these; it
- * stops where slices would be lost that could stay if what is under way had ended:
- * store_tiers_poll, and evict again. */
-uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_nodes);
+/* Evicts up to n_pages: the last slice of the least recently used leaf, again and again, at most
+ * max_slices of them, of all models of a name, whatever their fingerprints, open or not; name NULL:
+ * of all models. Returns the number of pages freed. With lower tiers slices move there; it stops
+ * where slices would be lost that could stay if what is under way had ended: store_tiers_poll, and
+ * evict again. */
+uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_slices);
 
 /* Ends leases and pins that are over. Returns the time of the next one, UINT64_MAX if none. */
 uint64_t store_tick(struct store *s, uint64_t now_ns);

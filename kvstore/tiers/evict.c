@@ -279,12 +279,12 @@ void evict_all(struct store *s)
 		evict_node(s, n);
 }
 
-uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_nodes)
+uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_slices)
 {
 	uint32_t freed = 0;
 
 	pages_release(&s->pages);
-	for (uint32_t i = 0; i < max_nodes && freed < n_pages; i++) {
+	for (uint32_t i = 0; i < max_slices && freed < n_pages; i++) {
 		struct store_node *victim =
 			name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
 		if (!victim || (s->tiers && demote_can_wait(s, victim->namespace->holding)))
