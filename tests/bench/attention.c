@@ -39,10 +39,11 @@ struct options {
 	struct case_options cases;
 	double tflops;
 	bool brief;
+	bool clocks;
 	uint32_t explain; /* for so many multiprocessors; 0: do not */
 };
 
-enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN, KEY_COSTS, KEY_HEADS, KEY_DIM };
+enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN, KEY_CLOCKS, KEY_COSTS, KEY_HEADS, KEY_DIM };
 
 static const struct args_option options[] = {
 	{"policy", 'p', "POLICY",
@@ -64,6 +65,8 @@ static const struct args_option options[] = {
 	 "What the GPU's planner chooses for N multiprocessors (132), and what it expects; runs "
 	 "nothing"},
 	{"costs", KEY_COSTS, "FILE", "cuda: plan by constants that fit --save wrote"},
+	{"clocks", KEY_CLOCKS, NULL,
+	 "cuda: what the time of a block goes to, too, by the module that has clocks"},
 	{"brief", KEY_BRIEF, NULL, "cuda: the tables at the end alone"},
 	{0},
 };
@@ -135,6 +138,9 @@ static int parse(struct args *args, int key, void *to)
 		return 0;
 	case KEY_DIM:
 		o->cases.head_dim = (uint32_t)strtoul(arg, NULL, 10);
+		return 0;
+	case KEY_CLOCKS:
+		o->clocks = true;
 		return 0;
 	case KEY_BRIEF:
 		o->brief = true;
@@ -424,14 +430,17 @@ static uint32_t n_cores(void)
 
 static int on_cuda(const struct options *o)
 {
-	struct attention_cuda cuda = {.module = o->module,
+	const char *usual = o->clocks ? BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda-clocks.so"
+				      : BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so";
+	struct attention_cuda cuda = {.module = o->module ? o->module : usual,
 				      .policies = o->policy,
 				      .workload = o->workload,
 				      .only = o->only,
 				      .cases = o->cases,
 				      .tflops = o->tflops,
 				      .costs = o->costs,
-				      .brief = o->brief};
+				      .brief = o->brief,
+				      .clocks = o->clocks};
 
 	if (o->cases.dtype != WORK_FP32)
 		return attention_cuda_main(&cuda);
@@ -443,7 +452,6 @@ int attention_main(int argc, char **argv)
 {
 	struct options o = {.policy = "auto",
 			    .backend = "cpu",
-			    .module = BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so",
 			    .cases = {.page_tokens = 64, .dtype = WORK_BF16},
 			    .tflops = 790};
 	const struct bench_options how = {

@@ -5,6 +5,7 @@
 #include "bench.h"
 #include "card.h"
 #include "cases.h"
+#include "clocks.h"
 #include "fit_model.h"
 #include "kernels/cuda/schedule/program.h"
 #include "limits.h"
@@ -240,6 +241,8 @@ static bool run_policy(struct run *r, const char *policy)
 	results_add(&r->bench->results, &x);
 	if (!r->bench->o->brief)
 		print_result(r->entry, &x);
+	if (r->bench->o->clocks)
+		x.right = clocks_show(&r->on, x.name, policy) == 0 && x.right;
 	if (!x.right)
 		fprintf(stderr, "coppice-bench: %s/%s: the output is wrong\n", x.name, policy);
 	return x.right;

@@ -25,6 +25,7 @@ struct attention_cuda {
 	double tflops; /* of the tensor cores, in fp16 and bf16 */
 	const char *costs; /* path of a file that fit saved; NULL: what is compiled in */
 	bool brief; /* the tables alone */
+	bool clocks; /* what a block's time goes to; the module has clocks */
 };
 
 /* Exit status. */

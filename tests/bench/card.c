@@ -27,6 +27,7 @@ int card_load(struct card *card, const char *module)
 		{CUDA_MODULE_ARENA_FREE, &card->arena_free},
 		{CUDA_MODULE_DESCRIBE, &card->describe},
 		{CUDA_MODULE_PLAN_AS, &card->plan_as},
+		{CUDA_MODULE_CLOCKS, &card->clocks},
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -23,6 +23,7 @@ struct card {
 	cuda_arena_free arena_free;
 	cuda_describe describe;
 	cuda_plan_as plan_as;
+	cuda_clocks clocks;
 	uint64_t plan_id; /* of the last plan */
 };
 

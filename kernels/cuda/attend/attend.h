@@ -4,6 +4,7 @@
 #ifndef COPPICE_CUDA_ATTEND_H
 #define COPPICE_CUDA_ATTEND_H
 
+#include "clocks.h"
 #include "kernels/cuda/device/format.h"
 #include "kernels/cuda/device/launch.h"
 
@@ -39,6 +40,9 @@ struct device_attend {
 	uint32_t entry_divisor; /* head_units, or else n_kv_heads */
 	uint32_t entry_inverse; /* 2^32 / entry_divisor, rounded down */
 	uint32_t heads_inverse; /* 2^16 / shape.row_heads + 1: right for the rows of a block */
+#ifdef COPPICE_CLOCKS
+	struct device_clocks *clocks; /* NULL: nobody asks */
+#endif
 };
 
 /* Which of the kernels that compute attention. */

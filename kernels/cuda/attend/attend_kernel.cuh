@@ -11,6 +11,7 @@
 #ifndef COPPICE_CUDA_ATTEND_KERNEL_CUH
 #define COPPICE_CUDA_ATTEND_KERNEL_CUH
 
+#include "clocks.cuh"
 #include "fetch.cuh"
 #include "finish.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -189,6 +190,7 @@ __device__ inline void compute_slots(const struct device_attend &a, const struct
 		uint32_t marks;
 
 		barrier_wait(base + in::full + at.slot * 8, at.parity);
+		CLOCK_MARK(a, CLOCK_KV, 0);
 		/* plain, wide and causal with them: one load in place of four */
 		marks = *(const uint32_t *)&note->warps;
 #ifdef WGMMA
@@ -235,7 +237,9 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 		pass_slot(base + in::rows_empty, lane);
 	if (w.unit.flags & DEVICE_UNIT_WIDE)
 		compute_align<T>(at, base, lane);
+	CLOCK_MARK(a, CLOCK_Q, 0);
 	compute_slots<T>(a, w, at, shared, s);
+	CLOCK_MARK(a, CLOCK_FOLDED, 0);
 	sum_quads(s);
 	if (w.n_splits == 1) {
 		finish_alone<T>(a, w, lane, s);
@@ -263,9 +267,13 @@ template <typename T> __device__ void compute_run(const struct device_attend &a,
 		barrier_wait(base + in::work_full + from.slot * 8, from.parity);
 		work = ((const struct work *)(shared + in::work))[from.slot];
 		pass_slot(base + in::work_empty + from.slot * 8, threadIdx.x % 32);
-		if (work.unit.blocks_log2 == DEVICE_NONE)
+		if (work.unit.blocks_log2 == DEVICE_NONE) {
+			CLOCK_MARK(a, CLOCK_END, 0);
 			return;
+		}
+		CLOCK_MARK(a, CLOCK_TILE, 0);
 		compute_unit<T>(a, work, shared, at, index);
+		CLOCK_MARK(a, CLOCK_WRITTEN, 0);
 	}
 }
 
@@ -319,6 +327,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 	extern __shared__ __align__(1024) char shared[];
 	struct entry first;
 
+	CLOCK_MARK(a, CLOCK_BEGIN, 0);
 	if (threadIdx.x / 32 == DEVICE_WARPS)
 		/* on its way while the block makes itself ready */
 		first = read_entry(a, blockIdx.x, threadIdx.x % 32);

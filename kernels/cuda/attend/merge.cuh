@@ -8,6 +8,7 @@
 
 #include "kernels/merge_weight.h"
 #include "attend.h"
+#include "clocks.cuh"
 #include "traits.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -168,6 +169,7 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	struct device_merge m = {};
 	struct device_row row = {};
 
+	CLOCK_MERGE(a, CLOCK_BEGIN);
 	mine.max = -INFINITY;
 	if (a.n_units == 0) /* then what comes before is what brings the rows */
 		launch_wait();
@@ -184,6 +186,7 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 		merge_store<DTYPE, DIM>(row,
 					place.head / heads * a.shape.group + place.head % heads,
 					mine);
+	CLOCK_MERGE(a, CLOCK_END);
 #endif
 }
 

@@ -78,6 +78,52 @@ int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_
 	return r;
 }
 
+/* ---- clocks --------------------------------------------------------------------------------- */
+
+#ifdef COPPICE_CLOCKS
+static int launch_with(struct batch *b, struct device_clocks *clocks, void *flush,
+		       uint64_t flush_bytes)
+{
+	device_stream stream = b->queue.stream;
+	struct device_attend attend = b->last;
+	const struct layer layer = {.attend = &attend};
+	int r;
+
+	attend.clocks = clocks;
+	if (cudaMemsetAsync(clocks, 0, sizeof(*clocks), stream) != cudaSuccess ||
+	    (flush_bytes && cudaMemsetAsync(flush, 1, flush_bytes, stream) != cudaSuccess))
+		return -EIO;
+	r = queue_expect(&b->queue, layer_launch(&layer, queue_to(&b->queue)));
+	return r ? r : queue_await(&b->queue);
+}
+
+int measure_clocks(struct batch *b, uint64_t flush_bytes, struct device_clocks *ret)
+{
+	struct device_clocks *clocks = NULL;
+	void *flush = NULL;
+	int r = -EIO;
+
+	if (b->n_last != 1)
+		return -EINVAL;
+	if (cudaMalloc((void **)&clocks, sizeof(*clocks)) == cudaSuccess &&
+	    (!flush_bytes || cudaMalloc(&flush, flush_bytes) == cudaSuccess))
+		r = launch_with(b, clocks, flush, flush_bytes);
+	if (!r && cudaMemcpy(ret, clocks, sizeof(*ret), cudaMemcpyDeviceToHost) != cudaSuccess)
+		r = -EIO;
+	cudaFree(clocks);
+	cudaFree(flush);
+	return r;
+}
+#else
+int measure_clocks(struct batch *b, uint64_t flush_bytes, struct device_clocks *ret)
+{
+	(void)b;
+	(void)flush_bytes;
+	(void)ret;
+	return -ENOTSUP;
+}
+#endif
+
 /* ---- devices of a group --------------------------------------------------------------------- */
 
 /* What all devices' threads share. */

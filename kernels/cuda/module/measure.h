@@ -10,6 +10,8 @@
 /* As cuda_measure says, or, whole, cuda_measure_step; of the current device. */
 MUST_CHECK int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_t n,
 				 float *ret_us);
+/* As cuda_clocks says. */
+MUST_CHECK int measure_clocks(struct batch *b, uint64_t flush_bytes, struct device_clocks *ret);
 /* As cuda_measure_group says; devices: the CUDA ordinals. */
 MUST_CHECK int measure_group(struct batch *const *batches, const int *devices, uint32_t n_devices,
 			     const struct cuda_measure_layers *how, uint32_t n, float *ret_us,

@@ -65,6 +65,12 @@ int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n, fl
 	return measure_attention(&b->batch, false, flush_bytes, n, ret_us);
 }
 
+int coppice_cuda_clocks(struct backend *b, uint64_t flush_bytes, struct device_clocks *ret)
+{
+	backend_enter(b);
+	return measure_clocks(&b->batch, flush_bytes, ret);
+}
+
 int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us)
 {
 	backend_enter(b);

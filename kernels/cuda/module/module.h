@@ -6,6 +6,7 @@
 #define COPPICE_CUDA_MODULE_H
 
 #include "kernels/backend.h"
+#include "kernels/cuda/attend/clocks.h"
 #include "kernels/cuda/device/code.h"
 
 #ifdef __cplusplus
@@ -23,6 +24,7 @@ extern "C" {
 #define CUDA_MODULE_FREE_BYTES "coppice_cuda_free_bytes"
 #define CUDA_MODULE_STREAM "coppice_cuda_stream"
 #define CUDA_MODULE_DESCRIBE "coppice_cuda_describe"
+#define CUDA_MODULE_CLOCKS "coppice_cuda_clocks"
 #define CUDA_MODULE_PLAN_AS "coppice_cuda_plan_as"
 
 struct costs;
@@ -35,6 +37,11 @@ struct program_choice;
  * into pages and the rows' table, so that it is all that a step's kernels do. */
 typedef int (*cuda_measure)(struct backend *b, uint64_t flush_bytes, uint32_t n, float *ret_us);
 typedef const struct backend_ops *(*cuda_ops)(void);
+
+/* Launches that attention once, after flush_bytes of other memory were written: when each of its
+ * blocks came to what. Blocks. As cuda_measure; -ENOTSUP: this module has no clocks
+ * (coppice-cuda-clocks.so has). */
+typedef int (*cuda_clocks)(struct backend *b, uint64_t flush_bytes, struct device_clocks *ret);
 
 /* Device memory for Q, K, V, O that never cross the bus; *ret_base is what io addresses are made
  * of. The copies block, in either direction. 0, -ENOMEM, -EIO. */
@@ -88,6 +95,8 @@ CUDA_MODULE_EXPORT int coppice_cuda_measure(struct backend *b, uint64_t flush_by
 					    float *ret_us);
 CUDA_MODULE_EXPORT int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes,
 						 uint32_t n, float *ret_us);
+CUDA_MODULE_EXPORT int coppice_cuda_clocks(struct backend *b, uint64_t flush_bytes,
+					   struct device_clocks *ret);
 CUDA_MODULE_EXPORT int coppice_cuda_measure_group(struct backend *const *members,
 						  uint32_t n_members,
 						  const struct cuda_measure_layers *how, uint32_t n,
