@@ -191,7 +191,7 @@ class Page:
 def has_option(text, name):
 	key = name.replace("-", "_")
 	return (name in COMMON_OPTIONS or f'"{name}"' in text or f'"{key}"' in text or
-		re.search(rf"--{name}(?![a-z-])", text) is not None)
+		re.search(rf"--{name}(?![a-z-])|^[A-Z_]+\((?:[A-Z_]+, )?{key},", text, re.MULTILINE) is not None)
 
 
 def anchors(text):
