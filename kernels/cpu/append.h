@@ -2,7 +2,7 @@
 #ifndef COPPICE_CPU_APPEND_H
 #define COPPICE_CPU_APPEND_H
 
-#include "../backend.h"
+#include "kernels/backend.h"
 #include "pool.h"
 #include "threads.h"
 

@@ -5,8 +5,9 @@
 #ifndef COPPICE_CPU_ATTEND_H
 #define COPPICE_CPU_ATTEND_H
 
-#include "../backend.h"
-#include "../merge.h"
+#include "kernels/must_check.h"
+#include "kernels/backend.h"
+#include "kernels/merge.h"
 #include "fold.h"
 #include "threads.h"
 
@@ -31,11 +32,11 @@ struct attend {
 };
 
 /* 0 or -ENOMEM. threads stays the caller's. */
-int attend_init(struct attend *a, const struct vec *vec, struct threads *threads);
+MUST_CHECK int attend_init(struct attend *a, const struct vec *vec, struct threads *threads);
 void attend_done(struct attend *a);
 
 /* Makes room for a job. 0 or -ENOMEM; nothing is computed. */
-int attend_reserve(struct attend *a, const struct backend_job *job);
+MUST_CHECK int attend_reserve(struct attend *a, const struct backend_job *job);
 /* Computes a job for which there is room; ret_keys: keys read, of one KV head. */
 void attend_run(struct attend *a, const struct backend_job *job, const struct pool_pages *pages,
 		uint64_t *ret_keys);

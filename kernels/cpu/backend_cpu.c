@@ -4,7 +4,7 @@
  *
  * A batch is complete when submit returns. Arena addresses are the host's own.
  */
-#include "../backend.h"
+#include "kernels/backend.h"
 #include "append.h"
 #include "attend.h"
 #include "estimate_pages.h"
@@ -13,9 +13,9 @@
 #include "summary.h"
 #include "threads.h"
 #include "vec.h"
-#include "../heads.h"
-#include "../clock.h"
-#include "../pool_config.h"
+#include "kernels/heads.h"
+#include "kernels/clock.h"
+#include "kernels/pool_config.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -18,6 +18,8 @@
 #ifndef COPPICE_CPU_ESTIMATE_H
 #define COPPICE_CPU_ESTIMATE_H
 
+#include "kernels/must_check.h"
+
 #include <stdint.h>
 
 struct estimate_shape {
@@ -48,8 +50,8 @@ static inline uint32_t estimate_n_blocks(uint32_t n, uint32_t block_tokens)
  * adds 1 to its row of blocks. Blocks of queries begin at q_pos. From means a square's score is the
  * product of its mean query and mean key. 0, -EINVAL, -ENOMEM.
  */
-int estimate_blocks(const struct estimate_shape *shape, const struct estimate_input *input,
-		    double *ret_mass);
+MUST_CHECK int estimate_blocks(const struct estimate_shape *shape,
+			       const struct estimate_input *input, double *ret_mass);
 
 /* Sums ratio x ratio blocks: of n_heads matrices [n_rows][n_columns] makes [rows][columns] of
  * estimate_n_blocks(., ratio). */

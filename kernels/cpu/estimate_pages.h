@@ -6,14 +6,15 @@
 #ifndef COPPICE_CPU_ESTIMATE_PAGES_H
 #define COPPICE_CPU_ESTIMATE_PAGES_H
 
-#include "../backend.h"
-#include "../plan/array.h"
+#include "kernels/must_check.h"
+#include "kernels/backend.h"
+#include "kernels/plan/array.h"
 #include "pool.h"
 #include "threads.h"
 
 /* As backend_ops.estimate; ret_mass is in room. */
-int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct threads *threads,
-		   const struct backend_estimate *estimate, struct array *room,
-		   const float **ret_mass);
+MUST_CHECK int estimate_pages(const struct pool_pages *pages, const struct vec *vec,
+			      struct threads *threads, const struct backend_estimate *estimate,
+			      struct array *room, const float **ret_mass);
 
 #endif

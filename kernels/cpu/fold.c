@@ -9,6 +9,7 @@
  * bit is set, so that what lies outside the pieces reaches no result, whatever it is.
  */
 #include "fold.h"
+#include "kernels/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -62,16 +63,6 @@ static uint32_t group_of(const struct fold *f)
 static uint32_t block_rows(uint32_t group)
 {
 	return group % 8 == 0 ? 8 : VEC_BLOCK;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
 }
 
 uint32_t fold_stride(uint32_t group, uint32_t n_rows)

@@ -8,7 +8,8 @@
 #ifndef COPPICE_CPU_FOLD_H
 #define COPPICE_CPU_FOLD_H
 
-#include "../backend.h"
+#include "kernels/must_check.h"
+#include "kernels/backend.h"
 #include "pool.h"
 #include "vec.h"
 
@@ -28,7 +29,7 @@ struct fold_state {
 };
 
 /* 0 or -ENOMEM. */
-int fold_state_init(struct fold_state *state);
+MUST_CHECK int fold_state_init(struct fold_state *state);
 void fold_state_done(struct fold_state *state);
 
 /* Rows of tokens [begin, end) of an item for some KV heads; fold_stride x n_heads is at most

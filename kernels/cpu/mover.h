@@ -12,6 +12,8 @@
 #ifndef COPPICE_CPU_MOVER_H
 #define COPPICE_CPU_MOVER_H
 
+#include "kernels/must_check.h"
+
 #include <stdint.h>
 
 struct mover;
@@ -25,7 +27,7 @@ struct mover_copy {
 };
 
 /* Starts the thread. 0, -ENOMEM or -EAGAIN. */
-int mover_new(struct mover **ret);
+MUST_CHECK int mover_new(struct mover **ret);
 /* Ends what was asked for first. NULL is fine. */
 void mover_free(struct mover *m);
 

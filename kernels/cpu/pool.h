@@ -12,7 +12,8 @@
 #ifndef COPPICE_CPU_POOL_H
 #define COPPICE_CPU_POOL_H
 
-#include "../work.h"
+#include "kernels/must_check.h"
+#include "kernels/work.h"
 #include "vec.h"
 
 #include <stdbool.h>
@@ -26,12 +27,12 @@ struct pool {
 };
 
 /* 0 or -ENOMEM. Takes address space only. */
-int pool_init(struct pool *pool, uint64_t bytes, uint64_t extent_bytes);
+MUST_CHECK int pool_init(struct pool *pool, uint64_t bytes, uint64_t extent_bytes);
 void pool_done(struct pool *pool);
 
 /* Zeroed memory for an extent, or back to the system. 0, -ENOMEM, -EINVAL (no such extent or
  * already there). */
-int pool_commit(struct pool *pool, uint32_t extent);
+MUST_CHECK int pool_commit(struct pool *pool, uint32_t extent);
 void pool_release(struct pool *pool, uint32_t extent);
 
 /* A shape's pages in a pool. */

@@ -5,7 +5,8 @@
 #ifndef COPPICE_CPU_SUMMARY_H
 #define COPPICE_CPU_SUMMARY_H
 
-#include "../backend.h"
+#include "kernels/must_check.h"
+#include "kernels/backend.h"
 #include "pool.h"
 
 struct backend_summary {
@@ -14,11 +15,11 @@ struct backend_summary {
 	uint32_t n_groups; /* that there is room for; those that nobody has added are 0 */
 };
 
-int summary_new(const struct work_shape *shape, struct backend_summary **ret);
+MUST_CHECK int summary_new(const struct work_shape *shape, struct backend_summary **ret);
 void summary_free(struct backend_summary *s);
 /* 0, -ENOMEM, -EINVAL. */
-int summary_add(struct backend_summary *s, const struct pool_pages *pages, const struct vec *vec,
-		const struct backend_span *span);
+MUST_CHECK int summary_add(struct backend_summary *s, const struct pool_pages *pages,
+			   const struct vec *vec, const struct backend_span *span);
 
 static inline void *summary_at(const struct backend_summary *s, uint32_t group, uint32_t layer,
 			       uint32_t head)

@@ -8,7 +8,7 @@
  */
 #include "threads.h"
 
-#include "../clock.h"
+#include "kernels/clock.h"
 
 #include <errno.h>
 #include <linux/futex.h>

@@ -8,6 +8,8 @@
 #ifndef COPPICE_CPU_THREADS_H
 #define COPPICE_CPU_THREADS_H
 
+#include "kernels/must_check.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,7 +19,7 @@ struct threads;
 typedef void (*threads_unit)(void *arg, uint32_t thread, uint32_t unit);
 
 /* n threads, the caller among them. 0, -ENOMEM or -EAGAIN. */
-int threads_new(uint32_t n, struct threads **ret);
+MUST_CHECK int threads_new(uint32_t n, struct threads **ret);
 void threads_free(struct threads *t); /* NULL is fine; no job may be running */
 
 /* Workers look for the next job for so long before they sleep, where every one has a core to

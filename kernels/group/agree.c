@@ -1,7 +1,7 @@
 /* agree.c - see agree.h. */
 #include "agree.h"
 
-#include "../say.h"
+#include "kernels/say.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -5,13 +5,15 @@
 #ifndef COPPICE_GROUP_AGREE_H
 #define COPPICE_GROUP_AGREE_H
 
+#include "kernels/must_check.h"
 #include "exchange.h"
 #include "group.h"
 
 /* config: of the group that this process opens, of devices of ops; the first one's kind stands for
  * all. ret [BACKEND_MEETING_BYTES]: as backend_meeting's id, where devices meet. Blocks until all
  * have told. 0; -EINVAL where they are unlike; -errno; and a sentence. */
-int agree(struct exchange *ranks, const struct backend_ops *ops,
-	  const struct backend_config *config, uint8_t *ret, char *error, size_t error_bytes);
+MUST_CHECK int agree(struct exchange *ranks, const struct backend_ops *ops,
+		     const struct backend_config *config, uint8_t *ret, char *error,
+		     size_t error_bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /* batch.c - see batch.h. */
 #include "batch.h"
 
-#include "../clock.h"
-#include "../cpu/attend.h"
+#include "kernels/clock.h"
+#include "kernels/cpu/attend.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -8,10 +8,11 @@
 #ifndef COPPICE_GROUP_BATCH_H
 #define COPPICE_GROUP_BATCH_H
 
+#include "kernels/must_check.h"
 #include "group.h"
 
-#include "../cpu/threads.h"
-#include "../cpu/vec.h"
+#include "kernels/cpu/threads.h"
+#include "kernels/cpu/vec.h"
 #include "exchange.h"
 #include "share.h"
 
@@ -74,19 +75,19 @@ struct backend {
 };
 
 /* O that is wanted there is best written by that device. 0 or -ENOMEM. */
-int batch_add_arena(struct backend *b, uint32_t device, uint64_t base, uint64_t bytes);
+MUST_CHECK int batch_add_arena(struct backend *b, uint32_t device, uint64_t base, uint64_t bytes);
 /* False: no such arena. */
 bool batch_drop_arena(struct backend *b, uint64_t base, uint32_t *ret_device);
 
 /* The devices take the shapes of all jobs. 0 or -ENOMEM. */
-int batch_prepare(struct backend *b, const struct backend_batch *batch);
+MUST_CHECK int batch_prepare(struct backend *b, const struct backend_batch *batch);
 /* Runs what was prepared last, as b->last_id. Where a device fails, b->fault says which and why. 0,
  * or an error of all devices that meet, which has changed nothing. */
-int batch_run(struct backend *b, const struct backend_batch *batch);
+MUST_CHECK int batch_run(struct backend *b, const struct backend_batch *batch);
 /* As backend_ops.advance, of devices that can. */
-int batch_advance(struct backend *b, const struct backend_job *job);
+MUST_CHECK int batch_advance(struct backend *b, const struct backend_job *job);
 /* As backend_ops.prepare, of devices that can. */
-int batch_make_ahead(struct backend *b, const struct backend_job *job);
+MUST_CHECK int batch_make_ahead(struct backend *b, const struct backend_job *job);
 /* Of devices that meet: how far all are. Where one has failed, or is silent for too long, b->fault
  * says so. */
 void batch_look(struct backend *b);

@@ -18,6 +18,8 @@
 #ifndef COPPICE_GROUP_EXCHANGE_H
 #define COPPICE_GROUP_EXCHANGE_H
 
+#include "kernels/must_check.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -87,7 +89,7 @@ static inline void exchange_abort(struct exchange *x)
 
 /* Every rank, each a process, tells all others so many bytes of its own: ret [n_ranks][bytes]. As
  * exchange_run. */
-int exchange_tell(struct exchange *x, const void *mine, uint32_t bytes, void *ret);
+MUST_CHECK int exchange_tell(struct exchange *x, const void *mine, uint32_t bytes, void *ret);
 
 static inline void exchange_free(struct exchange *x) /* NULL is fine */
 {

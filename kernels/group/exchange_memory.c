@@ -7,7 +7,7 @@
  */
 #include "exchange_memory.h"
 
-#include "../merge.h"
+#include "kernels/merge.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,10 +3,12 @@
 #ifndef COPPICE_GROUP_EXCHANGE_MEMORY_H
 #define COPPICE_GROUP_EXCHANGE_MEMORY_H
 
+#include "kernels/must_check.h"
 #include "exchange.h"
 
 /* Fills ret_ends[n_ranks], owned by the caller; each may be used by another thread. 0, -EINVAL (too
  * many ranks, or none) or -ENOMEM. */
-int exchange_memory_new(uint32_t n_ranks, uint32_t timeout_ms, struct exchange **ret_ends);
+MUST_CHECK int exchange_memory_new(uint32_t n_ranks, uint32_t timeout_ms,
+				   struct exchange **ret_ends);
 
 #endif

@@ -7,8 +7,8 @@
  */
 #include "exchange_socket.h"
 
-#include "../clock.h"
-#include "../merge.h"
+#include "kernels/clock.h"
+#include "kernels/merge.h"
 
 #include <errno.h>
 #include <poll.h>

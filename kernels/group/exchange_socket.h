@@ -4,6 +4,7 @@
 #ifndef COPPICE_GROUP_EXCHANGE_SOCKET_H
 #define COPPICE_GROUP_EXCHANGE_SOCKET_H
 
+#include "kernels/must_check.h"
 #include "exchange.h"
 
 struct exchange_socket_config {
@@ -18,6 +19,7 @@ struct exchange_socket_config {
 
 /* Numbers travel as this machine has them: all ranks have one byte order. 0, -EINVAL (too many
  * ranks, or none) or -ENOMEM; fds are still the caller's then. */
-int exchange_socket_new(const struct exchange_socket_config *config, struct exchange **ret);
+MUST_CHECK int exchange_socket_new(const struct exchange_socket_config *config,
+				   struct exchange **ret);
 
 #endif

@@ -5,8 +5,8 @@
 #include "batch.h"
 #include "exchange.h"
 #include "exchange_memory.h"
-#include "../clock.h"
-#include "../pool_config.h"
+#include "kernels/clock.h"
+#include "kernels/pool_config.h"
 
 #include <errno.h>
 #include <sched.h>

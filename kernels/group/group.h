@@ -31,7 +31,7 @@
 #ifndef COPPICE_GROUP_GROUP_H
 #define COPPICE_GROUP_GROUP_H
 
-#include "../backend.h"
+#include "kernels/backend.h"
 
 struct exchange; /* exchange.h */
 

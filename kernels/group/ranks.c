@@ -8,7 +8,7 @@
 #include "ranks.h"
 
 #include "exchange_socket.h"
-#include "../clock.h"
+#include "kernels/clock.h"
 
 #include <errno.h>
 #include <netdb.h>

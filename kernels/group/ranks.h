@@ -8,6 +8,7 @@
 #ifndef COPPICE_GROUP_RANKS_H
 #define COPPICE_GROUP_RANKS_H
 
+#include "kernels/must_check.h"
 #include "exchange.h"
 
 struct ranks_config {
@@ -24,7 +25,7 @@ bool ranks_is_address(const char *text);
 /* Blocks until all ranks are joined, no longer than timeout_ms. Ranks may start in any order; one
  * that goes before all have come is awaited once more. 0; -ETIMEDOUT, -EINVAL (no such address),
  * -EADDRINUSE and other errors of bind, with a sentence in error. */
-int ranks_connect(const struct ranks_config *config, struct exchange **ret, char *error,
-		  size_t error_bytes);
+MUST_CHECK int ranks_connect(const struct ranks_config *config, struct exchange **ret, char *error,
+			     size_t error_bytes);
 
 #endif

@@ -5,8 +5,9 @@
 #ifndef COPPICE_GROUP_SHARE_H
 #define COPPICE_GROUP_SHARE_H
 
-#include "../backend.h"
-#include "../plan/cut.h"
+#include "kernels/must_check.h"
+#include "kernels/backend.h"
+#include "kernels/plan/cut.h"
 
 #include <pthread.h>
 
@@ -48,24 +49,30 @@ void share_init(struct share *s, uint32_t device, uint32_t n_devices);
 void share_done(struct share *s);
 
 /* A new batch, of n_jobs at most: what the last one's jobs were is gone. 0 or -ENOMEM. */
-int share_begin(struct share *s, uint32_t n_jobs);
+MUST_CHECK int share_begin(struct share *s, uint32_t n_jobs);
 
 /* Adds a job: the device's share, the tokens of its pages, all heads; parts and owner are for the
  * caller to say. 0 or -ENOMEM. */
-int share_tokens(struct share *s, const struct backend_job *job, struct backend_job **ret);
+MUST_CHECK int share_tokens(struct share *s, const struct backend_job *job,
+			    struct backend_job **ret);
 /* The same: all tokens, its heads. n_devices divides the KV heads. */
-int share_heads(struct share *s, const struct backend_job *job, struct backend_job **ret);
+MUST_CHECK int share_heads(struct share *s, const struct backend_job *job,
+			   struct backend_job **ret);
 
 /* What backend_ops.advance of the device is to be asked, of the same splits: ret is good until the
  * next of this share. A query whose token is on another device has no slot. 0, -ENOMEM, or -ESTALE
  * where queries have come further than by a token. */
-int share_advance_tokens(struct share *s, const struct backend_job *job, struct backend_job *ret);
-int share_advance_heads(struct share *s, const struct backend_job *job, struct backend_job *ret);
+MUST_CHECK int share_advance_tokens(struct share *s, const struct backend_job *job,
+				    struct backend_job *ret);
+MUST_CHECK int share_advance_heads(struct share *s, const struct backend_job *job,
+				   struct backend_job *ret);
 
 /* What backend_ops.prepare of the device is to be asked, on any thread, one at a time: ret is good
  * until the next. 0, -ENOMEM. */
-int share_prepare_tokens(struct share *s, const struct backend_job *job, struct backend_job *ret);
-int share_prepare_heads(struct share *s, const struct backend_job *job, struct backend_job *ret);
+MUST_CHECK int share_prepare_tokens(struct share *s, const struct backend_job *job,
+				    struct backend_job *ret);
+MUST_CHECK int share_prepare_heads(struct share *s, const struct backend_job *job,
+				   struct backend_job *ret);
 /* The device has it: the next job of the plan takes the list that was cut for it. */
 void share_prepared(struct share *s);
 

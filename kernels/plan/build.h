@@ -9,6 +9,7 @@
 #ifndef COPPICE_PLAN_BUILD_H
 #define COPPICE_PLAN_BUILD_H
 
+#include "kernels/must_check.h"
 #include "array.h"
 #include "order.h"
 #include "plan.h"
@@ -69,13 +70,14 @@ struct build {
 };
 
 /* Readies list and rows. last as in order_place; order_count has been called. 0 or -ENOMEM. */
-int build_begin(struct build *build, const bool *last);
+MUST_CHECK int build_begin(struct build *build, const bool *last);
 
 /* How many of the node's tokens some row sees: the first so many. */
 uint32_t build_seen_tokens(const struct build *build, uint32_t node);
 /* The nodes of which some row sees a token, depth first: by the rows at or below them, parents
  * before children. 0 or -ENOMEM. */
-int build_depth_first(struct build *build, const struct build_ranked **ret, uint32_t *ret_n);
+MUST_CHECK int build_depth_first(struct build *build, const struct build_ranked **ret,
+				 uint32_t *ret_n);
 
 /* A policy's own working memory, which: 0 to PLAN_N_POLICY - 1. NULL where memory is short. */
 void *build_room(struct build *build, unsigned int which, size_t n, size_t size);
@@ -95,7 +97,7 @@ void build_tokens(struct build *build, uint32_t node, uint32_t from, uint32_t to
 		  struct order_rows rows);
 
 /* Merge lists and counts. 0 or -ENOMEM. */
-int build_finish(struct build *build);
+MUST_CHECK int build_finish(struct build *build);
 
 /* Stands at position pos of the node. */
 void build_reader_init(struct build_reader *reader, const struct build *build, uint32_t node,

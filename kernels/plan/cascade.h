@@ -6,8 +6,9 @@
 #ifndef COPPICE_PLAN_CASCADE_H
 #define COPPICE_PLAN_CASCADE_H
 
+#include "kernels/must_check.h"
 #include "build.h"
 
-int cascade_plan(struct build *build);
+MUST_CHECK int cascade_plan(struct build *build);
 
 #endif

@@ -1,4 +1,5 @@
 #include "cut.h"
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -49,16 +50,6 @@ static int make_room(struct making *m)
 	    !list->merge_parts || !m->new_parts)
 		return -ENOMEM;
 	return 0;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
 }
 
 /* False where nothing of the tile is here that the item's rows see. */

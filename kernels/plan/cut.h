@@ -12,8 +12,9 @@
 #ifndef COPPICE_PLAN_CUT_H
 #define COPPICE_PLAN_CUT_H
 
+#include "kernels/must_check.h"
 #include "array.h"
-#include "../work.h"
+#include "kernels/work.h"
 
 static inline uint32_t cut_device(uint32_t page, uint32_t n_devices)
 {
@@ -44,7 +45,8 @@ struct cut {
 };
 
 /* What device of n_devices has of the list. The list's rows must outlive its use. 0 or -ENOMEM. */
-int cut_make(struct cut *cut, const struct work_list *list, uint32_t n_devices, uint32_t device);
+MUST_CHECK int cut_make(struct cut *cut, const struct work_list *list, uint32_t n_devices,
+			uint32_t device);
 void cut_done(struct cut *cut);
 
 #endif

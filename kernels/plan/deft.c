@@ -1,3 +1,8 @@
+/*
+ * deft.c - the published policy, whole: groups led by KV, cut evenly, with the bit masks that its
+ * own kernel reads. It is here to be compared with: our backends go by the intervals of pieces, and
+ * no kernel reads the masks. See deft.h.
+ */
 #include "deft.h"
 
 #include <errno.h>

@@ -11,8 +11,9 @@
 #ifndef COPPICE_PLAN_DEFT_H
 #define COPPICE_PLAN_DEFT_H
 
+#include "kernels/must_check.h"
 #include "build.h"
 
-int deft_plan(struct build *build);
+MUST_CHECK int deft_plan(struct build *build);
 
 #endif

@@ -14,9 +14,10 @@
 #ifndef COPPICE_PLAN_DEVICE_H
 #define COPPICE_PLAN_DEVICE_H
 
+#include "kernels/must_check.h"
 #include "build.h"
 
 /* 0 or -ENOMEM. */
-int device_plan(struct build *build);
+MUST_CHECK int device_plan(struct build *build);
 
 #endif

@@ -24,6 +24,7 @@
 #ifndef COPPICE_PLAN_FASTTREE_H
 #define COPPICE_PLAN_FASTTREE_H
 
+#include "kernels/must_check.h"
 #include "build.h"
 
 struct fasttree_tiles {
@@ -46,8 +47,8 @@ bool fasttree_together(const struct plan_config *config, const struct fasttree_t
 
 /* Decides the edges: after order_count, before build_begin, whose `last` *ret becomes (of the
  * build's memory). */
-int fasttree_choose(struct build *build, const bool **ret);
+MUST_CHECK int fasttree_choose(struct build *build, const bool **ret);
 
-int fasttree_plan(struct build *build);
+MUST_CHECK int fasttree_plan(struct build *build);
 
 #endif

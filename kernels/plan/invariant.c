@@ -1,4 +1,5 @@
 #include "invariant.h"
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <math.h>
@@ -39,16 +40,6 @@ struct invariant {
 	uint32_t n_live;
 	double item_cost; /* an item that costs more is cut */
 };
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
-}
 
 static uint32_t blocks_up(uint32_t pos)
 {

@@ -13,8 +13,9 @@
 #ifndef COPPICE_PLAN_ORDER_H
 #define COPPICE_PLAN_ORDER_H
 
+#include "kernels/must_check.h"
 #include "array.h"
-#include "../work.h"
+#include "kernels/work.h"
 
 #include <stdbool.h>
 
@@ -55,7 +56,7 @@ struct order {
 
 /* Checks the tree against the rules of work.h and counts: row_end of a node is the number of its
  * rows, row_begin 0. 0, -EINVAL, -ENOMEM. */
-int order_count(struct order *order, const struct work_tree *tree);
+MUST_CHECK int order_count(struct order *order, const struct work_tree *tree);
 
 /* After order_count: rows [n_rows] and all intervals. last: [n_nodes] or NULL. */
 void order_place(struct order *order, const struct work_tree *tree, const bool *last,

@@ -15,7 +15,8 @@
 #ifndef COPPICE_PLAN_H
 #define COPPICE_PLAN_H
 
-#include "../work.h"
+#include "kernels/must_check.h"
+#include "kernels/work.h"
 
 #define PLAN_DEVICE_ROWS 128u /* tile_rows of a backend that cuts items by itself */
 
@@ -58,15 +59,15 @@ const char *plan_policy_name(enum plan_policy policy);
  * deft-flatten only: list->masks holds, from item.mask on, ceil(n / 64) words for each piece of the
  * item in order, n being the item's rows: bit i says that row row_begin + i lies in the piece's
  * interval. */
-int plan_make(const struct plan_config *config, const struct work_tree *tree,
-	      struct work_list *list);
+MUST_CHECK int plan_make(const struct plan_config *config, const struct work_tree *tree,
+			 struct work_list *list);
 void plan_list_done(struct work_list *list);
 
 /* What the rules of work.h say of a list for this tree: every (row, visible token) pair in exactly
  * one piece of one item, partials complete and merged in ascending position, intervals in bounds,
  * masks equal to intervals. For tests. 0, -ENOMEM, or -EINVAL with a sentence in error. O(rows x
  * tokens); its memory grows with the highest page index. */
-int plan_list_check(const struct work_tree *tree, const struct work_list *list, char *error,
-		    size_t error_bytes);
+MUST_CHECK int plan_list_check(const struct work_tree *tree, const struct work_list *list,
+			       char *error, size_t error_bytes);
 
 #endif

@@ -11,6 +11,7 @@
 #ifndef COPPICE_PLAN_SELECT_H
 #define COPPICE_PLAN_SELECT_H
 
+#include "kernels/must_check.h"
 #include "plan.h"
 
 #include <stdbool.h>
@@ -88,8 +89,8 @@ struct select_range select_range_at(const struct select_chunk *chunk, uint32_t i
 /* For one KV head: mass [ranges][n_blocks], ret_kept [ranges][select_n_words(n_blocks)]. Beside
  * what the config says the blocks that a range's own queries stand in are kept. Adds to *shares. 0
  * or -ENOMEM. */
-int select_chunk(const struct select_config *config, const struct select_chunk *chunk,
-		 const float *mass, uint64_t *ret_kept, struct select_shares *shares);
+MUST_CHECK int select_chunk(const struct select_config *config, const struct select_chunk *chunk,
+			    const float *mass, uint64_t *ret_kept, struct select_shares *shares);
 
 /* What one query attends to. */
 struct select_query {
@@ -100,7 +101,8 @@ struct select_query {
 /* As plan_make with policy none, for the kept blocks alone. queries: [tree->n_queries].
  * config->policy is ignored; block_tokens is a multiple of WORK_TILE_TOKENS (-EINVAL). A row that
  * sees nothing has no partial. */
-int select_plan(const struct plan_config *config, const struct work_tree *tree,
-		const struct select_query *queries, uint32_t block_tokens, struct work_list *list);
+MUST_CHECK int select_plan(const struct plan_config *config, const struct work_tree *tree,
+			   const struct select_query *queries, uint32_t block_tokens,
+			   struct work_list *list);
 
 #endif

@@ -202,8 +202,10 @@ __device__ inline void compute_slots(const struct device_attend &a, const struct
 		}
 #endif
 		if (marks >> warp & 1)
-			fold_slot<T>(a, w, base + at.slot * T::slot_bytes, note,
-				     marks >> (8 + warp) & 1, lane, s);
+			fold_slot<T>(a, w,
+				     {base + at.slot * T::slot_bytes, note,
+				      (bool)(marks >> (8 + warp) & 1)},
+				     s);
 		pass_slot(base + in::empty + at.slot * 8, lane);
 		at.step();
 		i++;
@@ -247,8 +249,7 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 			pass_slot(base + in::rows_empty, lane);
 		return;
 	}
-	finish_shared<T>(a, w, shared + in::rows, (struct warp_sums *)(shared + in::sums), warp,
-			 lane, s);
+	finish_shared<T>(a, w, shared, s);
 	pass_slot(base + in::rows_empty, lane);
 }
 

@@ -107,11 +107,12 @@ template <typename T> __device__ inline void next_columns(struct warp_state<T> &
 
 template <typename T>
 __device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w,
-				     char *rows, struct warp_sums *sums, uint32_t warp,
-				     uint32_t lane, struct warp_state<T> &s)
+				     char *shared, struct warp_state<T> &s)
 {
 	constexpr uint32_t n_passes = (T::v + 63) / 64;
-	struct warp_sums all;
+	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	struct warp_sums *sums = (struct warp_sums *)(shared + layout<T>::sums), all;
+	char *rows = shared + layout<T>::rows;
 	float factor[2], scale;
 
 	if (lane % 4 == 0) {

@@ -215,20 +215,26 @@ __device__ inline void weigh(struct warp_state<T> &s, float (&scores)[N][4], uin
 	}
 }
 
-/* Folds a slot, whose groups begin at the shared address. Even and odd columns of Q are multiplied
- * in chains of their own, half as long, where there are registers for two. */
+/* A slot of the ring, as a warp takes it. */
+struct slot_at {
+	uint32_t at; /* its groups, in shared memory */
+	const struct device_slot *note;
+	bool plain; /* the warp's rows see all of it */
+};
+
+/* Folds it. Even and odd columns of Q are multiplied in chains of their own, half as long, where
+ * there are registers for two. */
 template <typename T>
 __device__ inline void fold_slot(const struct device_attend &a, const struct warp_unit &w,
-				 uint32_t at, const struct device_slot *note, bool plain,
-				 uint32_t lane, struct warp_state<T> &s)
+				 const struct slot_at &slot, struct warp_state<T> &s)
 {
 	constexpr uint32_t group_bytes = T::group_bytes;
 	float scores[DEVICE_SLOT_GROUPS][4] = {}, odd[DEVICE_SLOT_GROUPS][4] = {}, low[2];
-	uint32_t row = lane % 8, p[DEVICE_SLOT_GROUPS / 2][4];
+	uint32_t lane = threadIdx.x % 32, row = lane % 8, p[DEVICE_SLOT_GROUPS / 2][4];
 
 #pragma unroll
 	for (uint32_t k = 0; k < T::qk / 32; k++) {
-		uint32_t from = at + kv_chunk_offset(T::qk, row, k * 4 + lane / 8);
+		uint32_t from = slot.at + kv_chunk_offset(T::qk, row, k * 4 + lane / 8);
 
 		if constexpr (!T::keeps_q) {
 			load_q_columns<T>(s.q[0], s.rows, 2 * k, lane);
@@ -251,12 +257,12 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 			scores[j][i] += odd[j][i];
 	}
 	change_scores<T>(scores, a.shape.scale_log2);
-	if (!plain && note->partial)
-		mask_scores(scores, note, w, lane);
-	else if (!plain)
-		mask_groups(scores, note, w);
-	if (T::variant::bounded && !plain && note->causal)
-		mask_lows(scores, note, a.rows, w);
+	if (!slot.plain && slot.note->partial)
+		mask_scores(scores, slot.note, w, lane);
+	else if (!slot.plain)
+		mask_groups(scores, slot.note, w);
+	if (T::variant::bounded && !slot.plain && slot.note->causal)
+		mask_lows(scores, slot.note, a.rows, w);
 	raise_max<T>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);
@@ -265,7 +271,7 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 		weigh<T>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
 #pragma unroll
 	for (uint32_t n = 0; n < T::v / 16; n++) {
-		uint32_t from = at + T::key_bytes + lane / 8 % 2 * group_bytes +
+		uint32_t from = slot.at + T::key_bytes + lane / 8 % 2 * group_bytes +
 				kv_chunk_offset(T::v, row, 2 * n + lane / 16);
 
 #pragma unroll

@@ -1,6 +1,7 @@
 /*
  * costs.c - one table a code (code.h), in its order; see costs.h. A table says how it was come by.
- * One that was measured on a card holds for that card's code, and for no other's.
+ * One that was measured on a card holds for that card's code, and for no other's. All are of head
+ * dim 128; other dims go by the same constants a KB, 96 and 192 unmeasured.
  */
 #include "costs.h"
 
