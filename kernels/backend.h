@@ -101,7 +101,7 @@ struct select_chunk;
 struct select_shares;
 
 /* What a chunk of queries of one sequence will attend to, from a few of its products
- * (cpu/estimate.h). */
+ * (cpu/estimate_pages.h). */
 struct backend_estimate {
 	const struct work_shape *shape;
 	/* mean keys of the path's n_k tokens; NULL: their K, in pages */

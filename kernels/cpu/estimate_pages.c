@@ -2,7 +2,7 @@
  * before they are summed. */
 #include "estimate_pages.h"
 
-#include "estimate.h"
+#include "kernels/arith.h"
 #include "summary.h"
 
 #include <errno.h>
@@ -259,13 +259,13 @@ int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct
 		return -EINVAL;
 	run.dim = s->head_dim;
 	run.depth = s->head_dim * (estimate->summary ? 1 : estimate->stride);
-	run.n_rows = estimate_n_blocks(estimate->n_q, estimate->stride);
-	run.n_columns = estimate_n_blocks(estimate->n_k, estimate->stride);
+	run.n_rows = ceil_div(estimate->n_q, estimate->stride);
+	run.n_columns = ceil_div(estimate->n_k, estimate->stride);
 	run.m = s->n_q_heads / s->n_kv_heads * run.n_rows;
-	run.m_room = estimate_n_blocks(run.m, VEC_BLOCK) * VEC_BLOCK;
-	run.columns_room = estimate_n_blocks(run.n_columns, TILE) * TILE;
-	run.n_q_blocks = estimate_n_blocks(estimate->n_q, estimate->block_tokens);
-	run.n_k_blocks = estimate_n_blocks(estimate->n_k, estimate->block_tokens);
+	run.m_room = ceil_div(run.m, VEC_BLOCK) * VEC_BLOCK;
+	run.columns_room = ceil_div(run.n_columns, TILE) * TILE;
+	run.n_q_blocks = ceil_div(estimate->n_q, estimate->block_tokens);
+	run.n_k_blocks = ceil_div(estimate->n_k, estimate->block_tokens);
 	run.mass = array_room(room, (size_t)s->n_kv_heads * run.n_q_blocks * run.n_k_blocks,
 			      sizeof(*run.mass));
 	if (!run.mass)

@@ -10,7 +10,7 @@
 #include "bench.h"
 
 #include "kernels/backend.h"
-#include "kernels/cpu/estimate.h"
+#include "kernels/arith.h"
 #include "kernels/plan/select.h"
 
 #include <err.h>
@@ -177,8 +177,7 @@ static void chunk_init(struct chunk *c, struct sparse_path *p, const struct spar
 	uint32_t pos = o->n_tokens - o->n_queries, block = o->block_tokens;
 
 	*c = (struct chunk){.path = p, .options = o};
-	c->of = (struct select_chunk){block, pos, o->n_queries, 0,
-				      estimate_n_blocks(o->n_tokens, block)};
+	c->of = (struct select_chunk){block, pos, o->n_queries, 0, ceil_div(o->n_tokens, block)};
 	c->n_ranges = select_n_ranges(&c->of);
 	c->n_words = select_n_words(c->of.n_blocks);
 	c->whole = (struct work_query){.pos = pos, .n_rows = o->n_queries};

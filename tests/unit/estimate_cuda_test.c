@@ -4,7 +4,7 @@
  * instead, over a path of 65,536 and 131,072 keys whose pages lie anywhere. Without a device the
  * program says so and exits with 77.
  */
-#include "kernels/cpu/estimate.h"
+#include "estimate_model.h"
 #include "kernels/cuda/sparse/estimate.h"
 #include "oracle.h"
 

@@ -4,7 +4,7 @@
  */
 #include "oracle.h"
 
-#include "kernels/cpu/estimate.h"
+#include "estimate_model.h"
 #include "kernels/plan/select.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "device_ops.h"
 #include "sparse_fixture.h"
 
-#include "kernels/cpu/estimate.h"
+#include "estimate_model.h"
 #include "kernels/plan/select.h"
 
 #include <errno.h>

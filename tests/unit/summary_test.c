@@ -7,7 +7,7 @@
 #include "device_ops.h"
 #include "oracle.h"
 
-#include "kernels/cpu/estimate.h"
+#include "estimate_model.h"
 #include "kernels/plan/select.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@
 #include "daemon/sched/seq/summary.h"
 #include "daemon/sched/step/step_check.h"
 
-#include "kernels/cpu/estimate.h"
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -98,9 +98,8 @@ static uint32_t blocks_of(const struct streamed *p, uint32_t n)
 {
 	uint64_t n_tokens = (uint64_t)n * seq_of(p)->sparse.block_tokens;
 
-	return n_tokens > UINT32_MAX
-		       ? UINT32_MAX
-		       : estimate_n_blocks((uint32_t)n_tokens, p->choice.block_tokens);
+	return n_tokens > UINT32_MAX ? UINT32_MAX
+				     : ceil_div((uint32_t)n_tokens, p->choice.block_tokens);
 }
 
 /* The slice's rows have one choice: what one of them needs comes for all. */
@@ -142,13 +141,13 @@ static void join_heads(struct streamed *p)
 /* Of a slice that begins there: rows before the first that the estimate can take. */
 static uint32_t rows_before(uint32_t pos)
 {
-	return estimate_n_blocks(pos, BACKEND_SUMMARY_TOKENS) * BACKEND_SUMMARY_TOKENS - pos;
+	return ceil_div(pos, BACKEND_SUMMARY_TOKENS) * BACKEND_SUMMARY_TOKENS - pos;
 }
 
 static int choose(struct streamed *p, uint32_t skip)
 {
 	uint32_t n_rows = p->members[0].n_rows, n_heads = p->model->shape.n_kv_heads;
-	uint32_t n_ranges = estimate_n_blocks(n_rows - skip, p->choice.block_tokens);
+	uint32_t n_ranges = ceil_div(n_rows - skip, p->choice.block_tokens);
 	struct select_shares sum = {0};
 	int r = estimate(p, skip);
 
@@ -180,7 +179,7 @@ bool choice_begin(struct streamed *p)
 		return false;
 	c->sums = true;
 	c->block_tokens = p->core->config->stage_block;
-	c->n_blocks = estimate_n_blocks(end, c->block_tokens);
+	c->n_blocks = ceil_div(end, c->block_tokens);
 	c->n_words = select_n_words(c->n_blocks);
 	return seq_of(p)->summary.n_known[p->layer] >= pos && m->n_rows > rows_before(pos) &&
 	       reserve(p) == 0;
@@ -249,7 +248,7 @@ static bool find_windows(struct streamed *p, const struct streamed_pass *pass,
 	uint32_t begin = pass->kind == STREAMED_REST ? g->n_slices : pass->begin;
 	uint32_t n = begin + node->n_slices;
 
-	v->chosen.n_blocks = estimate_n_blocks(node->pos + node->n_tokens, WINDOW_TOKENS);
+	v->chosen.n_blocks = ceil_div(node->pos + node->n_tokens, WINDOW_TOKENS);
 	v->chosen.n_slices = n;
 	n_words = select_n_words(v->chosen.n_blocks);
 	if (GROW(v->path, v->path_room, n) < 0 ||
@@ -302,7 +301,7 @@ static int jobs_of_heads(struct streamed *p, const struct plan_config *plan,
 	const struct streamed_choice *c = &p->choice;
 	const struct work_node *node = &v->nodes[0];
 	uint32_t begin = node->pos / c->block_tokens, n_heads = p->model->shape.n_kv_heads;
-	uint32_t end = estimate_n_blocks(node->pos + node->n_tokens, c->block_tokens), next;
+	uint32_t end = ceil_div(node->pos + node->n_tokens, c->block_tokens), next;
 	struct plan_config config = *plan;
 	const struct backend_job whole = v->jobs[0];
 	int r = 0;

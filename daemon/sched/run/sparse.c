@@ -11,7 +11,7 @@
 #include "daemon/sched/step/step_check.h"
 #include "job.h"
 
-#include "kernels/cpu/estimate.h"
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static void choice_cut(struct choice *c)
 		.pos = query->pos,
 		.n = query->n_rows,
 		.skip = (stride - query->pos % stride) % stride,
-		.n_blocks = estimate_n_blocks(query->pos + query->n_rows, block),
+		.n_blocks = ceil_div(query->pos + query->n_rows, block),
 	};
 	if (c->chunk.n > c->chunk.skip)
 		c->n_ranges = select_n_ranges(&c->chunk);

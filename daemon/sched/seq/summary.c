@@ -7,7 +7,7 @@
  */
 #include "summary.h"
 
-#include "kernels/cpu/estimate.h"
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ int summary_reserve(struct sched_core *core, struct sched_seq *seq, uint32_t n_t
 	const struct work_shape *shape = &seq->model->shape;
 	uint64_t group_bytes = (uint64_t)shape->n_layers * shape->n_kv_heads * shape->head_dim *
 			       work_dtype_bytes(shape->dtype);
-	uint64_t bytes = estimate_n_blocks(n_tokens, BACKEND_SUMMARY_TOKENS) * group_bytes * 3 / 2;
+	uint64_t bytes = ceil_div(n_tokens, BACKEND_SUMMARY_TOKENS) * group_bytes * 3 / 2;
 	uint64_t all = core->summary_bytes - seq->summary.bytes;
 
 	if (bytes <= seq->summary.bytes)

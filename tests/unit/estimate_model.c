@@ -1,5 +1,5 @@
-/* estimate.c - see estimate.h. */
-#include "estimate.h"
+/* estimate_model.c - see estimate_model.h: sums in the order of the definition, nothing shared. */
+#include "estimate_model.h"
 
 #include <errno.h>
 #include <math.h>
