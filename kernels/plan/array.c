@@ -1,3 +1,7 @@
+/*
+ * array.c - memory that grows and never shrinks: a plan is made again and again for trees of
+ * about one size, and asks for nothing once it has seen the largest. What is there stays.
+ */
 #include "array.h"
 
 #include <stdint.h>

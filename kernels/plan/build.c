@@ -1,3 +1,8 @@
+/*
+ * build.c - the list under construction: pieces gather in tiles, tiles in items, and intervals of
+ * rows, partials and merge lists follow from them. A row has a partial of an item only if it sees
+ * something of it. Memory that runs out is remembered, and said once, by build_finish.
+ */
 #include "build.h"
 
 #include <errno.h>

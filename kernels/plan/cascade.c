@@ -1,3 +1,7 @@
+/*
+ * cascade.c - an item for each node, with all rows below it. Every row's partials stand in the
+ * order of its path, as nodes come parents first.
+ */
 #include "cascade.h"
 
 int cascade_plan(struct build *build)

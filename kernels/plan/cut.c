@@ -1,3 +1,7 @@
+/*
+ * cut.c - a list as one device of several sees it: the pieces of its pages, the items and
+ * partials that are left, numbered anew. What no row of an item sees here has no partial.
+ */
 #include "cut.h"
 #include "kernels/arith.h"
 

@@ -1,3 +1,7 @@
+/*
+ * device.c - the tree as it is, for a backend that cuts items by itself: one item, nodes depth
+ * first, so that rows that share something lie side by side.
+ */
 #include "device.h"
 
 int device_plan(struct build *build)

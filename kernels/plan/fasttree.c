@@ -1,3 +1,8 @@
+/*
+ * fasttree.c - the published greedy walk: each child's rows stay in their parent's group or
+ * leave it, whichever the cost of the two groups says is less. See fasttree.h for the cost and
+ * where it comes from.
+ */
 #include "fasttree.h"
 
 #include <errno.h>

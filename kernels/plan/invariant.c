@@ -1,3 +1,8 @@
+/*
+ * invariant.c - plans by which a row's bits do not depend on its company: tiles are cut at
+ * absolute multiples of 64 tokens and partials at absolute segments, so that what a row folds, and
+ * in which order, follows from its path alone. Items are cut between rows, never within a tile.
+ */
 #include "invariant.h"
 #include "kernels/arith.h"
 

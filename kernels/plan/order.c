@@ -1,3 +1,8 @@
+/*
+ * order.c - checks a tree by the rules of work.h and puts its queries in depth-first order: a
+ * node's rows are one interval, and so are those that see a draft token. Nobody later looks at the
+ * tree's shape again.
+ */
 #include "order.h"
 
 #include <errno.h>

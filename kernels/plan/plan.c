@@ -1,3 +1,7 @@
+/*
+ * plan.c - names of the policies, their defaults, and the one way in: order, policy, merges.
+ * After an error the list is empty.
+ */
 #include "plan.h"
 
 #include "build.h"

@@ -2,9 +2,10 @@
  * traits.cuh - all that follows from types and head dims when a kernel is compiled, and the one way
  * from a model's to the kernel that was compiled for them.
  *
- * Shared memory (227 KB on sm_90, 163 KB on sm_80) has Q of 8 row blocks, and slots of KV in what is
- * left, whole stages of them where there are stages. Registers of those who compute (216 a thread on
- * sm_90, 168 on sm_80) have a row block's O, and Q and a stage's scores where there is room:
+ * Shared memory (227 KB on sm_90, 163 KB on sm_80) has Q of 8 row blocks, and slots of KV in what
+ * is left, whole stages of them where there are stages. Registers of those who compute (216 a
+ * thread on sm_90, 168 on sm_80) have a row block's O, and Q and a stage's scores where there is
+ * room:
  *
  *      dim   group   slots: sm_90, sm_80   O, Q registers   Q stays in   stages on sm_90
  *      64    2 KB    20   16               32   16          registers    yes

@@ -92,8 +92,8 @@ struct device_merge {
 	uint32_t pad;
 };
 
-/* A row of the program (row_map.h): addresses of head 0, of q and o multiples of 16. o == 0: not wanted, q
- * is 0 then; lse == 0: not wanted. */
+/* A row of the program (row_map.h): addresses of head 0, of q and o multiples of 16. o == 0: not
+ * wanted, q is 0 then; lse == 0: not wanted. */
 struct device_row {
 	uint64_t q, o, lse;
 	uint32_t pos, low; /* the last position that it sees, and the first */

@@ -3,9 +3,10 @@
  *
  *   page     [layer][KV head] of head blocks; a head block is page_tokens / 8 groups
  *   group    8 tokens: their K, then their V, so that any run of groups is one bulk copy
- *   atom     8 rows x 128 bytes, of dims that are multiples of 64, else 8 rows x 64 bytes: K and V are a row of them each.
- *            The 16-byte chunk c of row r lies at c ^ r of its atom (the 128-byte swizzle), or at c ^ r / 2 (the 64-byte
- *            one): what tensor instructions read without conflicts, and no byte is there for padding
+ *   atom     8 rows x 128 bytes, of dims that are multiples of 64, else 8 rows x 64 bytes: K and V
+ *            are a row of them each. The 16-byte chunk c of row r lies at c ^ r of its atom (the
+ *            128-byte swizzle), or at c ^ r / 2 (the 64-byte one): what tensor instructions read
+ *            without conflicts, and no byte is there for padding
  *   source   where a group lies: its address in units of KV_SOURCE_BYTES
  *
  * K and V may be of different dims. Values have 2 bytes.
@@ -60,7 +61,7 @@ KV_INLINE uint32_t kv_atom_bytes(uint32_t dim)
 	return KV_GROUP_TOKENS * kv_atom_values(dim) * KV_VALUE_BYTES;
 }
 
-/* What the chunks of a row, which may be one of more than 8, change places by. */
+/* What the chunks of a row, of which only the last bits count, change places by. */
 KV_INLINE uint32_t kv_swizzle(uint32_t dim, uint32_t row)
 {
 	return dim % 64 ? row >> 1 & 3 : row & 7;

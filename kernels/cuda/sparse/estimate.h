@@ -1,6 +1,6 @@
 /*
- * estimate.h - sparse prefill on the device: the masses of blocks (cpu/estimate_pages.h says of what) of
- * one chunk of queries and the keys of its path, without a matrix of scores in memory.
+ * estimate.h - sparse prefill on the device: the masses of blocks (cpu/estimate_pages.h says of
+ * what) of one chunk of queries and the keys of its path, without a matrix of scores in memory.
  *
  *   square    stride x stride tokens; its row of Q is 'stride' tokens side by side, and so is its
  *             row of K, of which the pool holds each group of 8 in one piece
