@@ -113,4 +113,15 @@ void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 const struct device_patch *tables_take_patches(struct upload *u, struct batch_plan *plan,
 					       uint32_t *ret_n);
 
+/* ---- batch_job.c ---------------------------------------------------------------------------- */
+
+/* Of what is launched: 0 or -EIO. */
+MUST_CHECK int batch_launch(struct batch *b, const struct layer *layer);
+/* Launches that are to be a chain. finish: NULL, or the batch's, of its last job. 0, -ENOMEM, -EIO,
+ * -ESTALE. */
+MUST_CHECK int job_run(struct upload *u, const struct backend_job *job,
+		       const struct batch_need *need, const struct device_finish *finish);
+/* The same of one that a launch stands for, which has all but the tables. */
+void job_call(struct upload *u, const struct backend_job *job, const struct batch_need *need);
+
 #endif
