@@ -1,5 +1,5 @@
 /*
- * guardian.c - see guardian.h.
+ * guardian.c - daemons, their lanes, and the loop that watches both.
  *
  * A lane is released again and again for a while: replays of a graph that were queued when the
  * daemon died each take the words back. One daemon at a time is the rule; while one is restarted

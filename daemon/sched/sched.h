@@ -3,14 +3,14 @@
  *
  * The loop thread posts requests (struct sched_request) and gets each back, served, through
  * sched_reap. Everything that a session has (models, arenas, lanes, sequences) lives behind struct
- * sched_session, which only the scheduler touches between SESSION_ADD and the answer to
- * SESSION_END; memory that the loop lends with ARENA_ADD and LANE_ADD stays mapped until the answer
- * to ARENA_REMOVE, LANE_REMOVE or SESSION_END. Device arenas are the scheduler's; a SESSION_END
- * with keep_device ends everything but them, a second one ends them.
+ * sched_session, which only the scheduler touches between sched_session_add and the answer to
+ * sched_session_end (verbs/sessions.h). Memory that the loop lends for an arena or a lane stays
+ * mapped until the answer that it is gone, or that its session is. Device arenas are the
+ * scheduler's; a session's end with keep_device ends everything but them, a second one ends them.
  *
  *      loop                     scheduler
  *      sched_post  ---------->  serve one, between batches
- *      sched_reap  <----------  (SEQ_WAIT: later)         sched_reply_fd becomes readable
+ *      sched_reap  <----------  (SCHED_LATER: later)      sched_reply_fd becomes readable
  */
 #ifndef COPPICED_SCHED_H
 #define COPPICED_SCHED_H
@@ -33,7 +33,7 @@ void sched_post(struct sched *s, struct sched_request *request);
 struct sched_request *sched_reap(struct sched *s);
 /* An eventfd, readable when sched_reap has something; read it first. */
 int sched_reply_fd(const struct sched *s);
-/* Grows whenever the scheduler has gone round; with SCHED_PROBE what the watchdog looks at. Any
+/* Grows whenever the scheduler has gone round; with sched_probe what the watchdog looks at. Any
  * thread. */
 uint64_t sched_progress(const struct sched *s);
 /* The backend has failed for good: the daemon should exit. Any thread. */

@@ -66,7 +66,7 @@ struct sched_request {
 	sched_service serve;
 	bool slow; /* it may take milliseconds: nothing else is served in its round */
 	void *room; /* lent by the poster: what a service takes and gives that is not in here */
-	struct sched_session *session; /* NULL: SESSION_ADD, and the daemon's own */
+	struct sched_session *session; /* NULL: of one that joins, and the daemon's own */
 	void *cookie; /* the poster's */
 	uint64_t id; /* the poster's */
 	/* root or the daemon's own user: all domains; else the session's domain alone */
@@ -74,7 +74,7 @@ struct sched_request {
 	union {
 		struct {
 			uint64_t id, domain;
-			/* lent until SESSION_END is back: an eventfd that the client rings */
+			/* lent until the session has ended: an eventfd that the client rings */
 			int bell_fd;
 		} session_add;
 		struct {

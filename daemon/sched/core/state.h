@@ -84,7 +84,7 @@ struct sched_seq {
 	TAILQ_ENTRY(sched_seq) wait_link;
 	struct abi_sparse sparse; /* tau 0: it has not asked for it */
 	struct sched_summary summary;
-	struct sched_request *wait; /* lent by the poster; a SEQ_WAIT not answered yet */
+	struct sched_request *wait; /* lent by the poster; a wait not answered yet */
 	uint64_t wait_deadline_ns;
 };
 LIST_HEAD(sched_seq_list, sched_seq);

@@ -1,4 +1,4 @@
-/* wait.h - SEQ_WAIT: sequences whose prompt somebody else is computing. Answered late. */
+/* wait.h - seq_wait: sequences whose prompt somebody else is computing. Answered late. */
 #ifndef COPPICED_WAIT_H
 #define COPPICED_WAIT_H
 

@@ -1,4 +1,9 @@
-/* tiers.c - see tiers.h. */
+/*
+ * tiers.c - host memory and the file, made, looked after and written out.
+ *
+ * Both are lent to the store, which decides what lies where. What goes wrong with one is said once
+ * and leaves the daemon working; what is still to be written when it ends is written here.
+ */
 #include "tiers.h"
 
 #include "daemon/sched/core/doorbell.h"
