@@ -29,9 +29,8 @@
 #define HICCUP_NS (150 * US)
 #define ROW_NS (1 * US)
 #define TOKEN_NS (60 * US) /* of thinking more between two tokens */
-#define PLAN_NS \
-	(200 * \
-	 US) /* of a new plan, and of a submission under a known one: nothing is looked at meanwhile */
+/* Of a new plan, and of a submission under a known one: nothing is looked at meanwhile. */
+#define PLAN_NS (200 * US)
 #define SUBMIT_NS (10 * US)
 
 static const struct work_shape SHAPE = {.n_layers = N_LAYERS,

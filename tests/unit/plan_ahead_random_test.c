@@ -1,6 +1,6 @@
 /*
- * plan_ahead_random_test.c - sequences that grow, share, fork, are cut and close, in lanes that keep
- * company or not, while plans are made ahead, late, or not at all: whatever plan a batch is
+ * plan_ahead_random_test.c - sequences that grow, share, fork, are cut and close, in lanes that
+ * keep company or not, while plans are made ahead, late, or not at all: whatever plan a batch is
  * submitted with has each token of each path where the store has it, and no other.
  */
 #include "daemon/sched/sched_impl.h"

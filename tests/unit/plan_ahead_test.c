@@ -1,6 +1,6 @@
 /*
- * plan_ahead_test.c - plans made ahead: by whom, for which tokens, and what takes their place where they
- * come late or fit no more.
+ * plan_ahead_test.c - plans made ahead: by whom, for which tokens, and what takes their place
+ * where they come late or fit no more.
  */
 #include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"

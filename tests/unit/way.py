@@ -3,16 +3,16 @@
 
 usage: way.py WAY_TEST [MAX_FILES MAX_VISITS]
 
-Prints every call that crosses from one file into another, and how many files and such calls (visits) there are; fails where
-there are more than the most. A file and its header are one. Functions of headers that are compiled into their callers are no
-calls. What the backend does is not the daemon's."""
+Prints every call that crosses from one file into another, and how many files and such calls (visits) there are; fails
+where there are more than the most. A file and its header are one. Functions of headers that are compiled into their
+callers are no calls. What the backend does is not the daemon's."""
 import os, re, subprocess, sys
 
 
 def places(program, addresses):
 	"""Where each address' function is: its file without ending, from the repository's root on, and its name."""
-	said = subprocess.run(["addr2line", "-f", "-e", program, *addresses], stdout=subprocess.PIPE, text=True,
-			      check=True).stdout.split("\n")
+	said = subprocess.run(["addr2line", "-f", "-e", program, *addresses], stdout=subprocess.PIPE,
+			      text=True, check=True).stdout.split("\n")
 	found = {}
 	for i, address in enumerate(addresses):
 		path = re.search(r"/((?:daemon|kvstore)/[^:]*)\.[ch]:", said[2 * i + 1])

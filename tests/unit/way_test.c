@@ -2,9 +2,9 @@
  * way_test.c - a decode step's way through daemon and store, call by call, for way.py.
  *
  * The scheduler and the store are compiled into this program so that each function says when it is
- * entered and left. One client decodes by the CPU backend; once plan and company are what they stay,
- * the calls of one layer's step are written to stdout: "> address" and "<". The layer is none of
- * the first or the last, where a token begins and is published.
+ * entered and left. One client decodes by the CPU backend; once plan and company are what they
+ * stay, the calls of one layer's step are written to stdout: "> address" and "<". The layer is none
+ * of the first or the last, where a token begins and is published.
  */
 #include "daemon/sched/sched_impl.h"
 #include "sched_harness.h"

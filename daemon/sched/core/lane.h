@@ -4,21 +4,20 @@
  * A lane serves its entries in order and holds one step at most: nothing behind it is looked at
  * until it is free again. Where its step is, one word says, and step_move alone changes it:
  *
- *                        inputs are there                    its group runs
- *      FREE -> AWAITING_INPUT ------------> RUNNABLE <-> HELD ------------> IN_BATCH -> COMPLETED -> FREE
- *       |            |                         |           (by RUNNABLE)    ^     |
- *       |            v                         v its path is not all here   |     v rows are left
- *       +--------> REFUSED -> FREE      WAITING_TURN -----------------------+---- WAITING_TURN
- *                                           ^  |
- *                                           |  v
- *                                         STREAMING
+ *      decode     FREE > AWAITING_INPUT > RUNNABLE <> HELD
+ *                                            RUNNABLE > IN_BATCH > COMPLETED > FREE
+ *      prefill    FREE > AWAITING_INPUT > WAITING_TURN > IN_BATCH, a slice at a time, till FREE
+ *      streamed   either > WAITING_TURN <> STREAMING, a slice at a time, till FREE
+ *      refused    FREE > AWAITING_INPUT > REFUSED > FREE
+ *
+ * Who awaits no input leaves out that state; what a batch must leave out is RUNNABLE again.
  *
  *      FREE            it holds none
  *      AWAITING_INPUT  checked; a stream has not written its inputs yet
  *      REFUSED         is to fail, but no sooner than the stream has written its word
  *      RUNNABLE        decode: the next batch window decides on it
  *      HELD            decode: waits a moment for company
- *      WAITING_TURN    prefill, or attention that is streamed: a slice at a time, in turns
+ *      WAITING_TURN    prefill, from its arrival on, or streamed: a slice at a time, in turns
  *      IN_BATCH        the backend has it, or is about to
  *      STREAMING       attention over its path, which is longer than the pool, is under way
  *      COMPLETED       its entry is: the sequences are to follow before anything else is served

@@ -8,8 +8,8 @@
  *
  *      members      0: a b c d e x        passes    1  what all share on the device: a b
  *                   1: a b c d e y z                2  the same, staged: c d | e
- *                                                   3  each member's own, on the device and staged: x, y z
- *                                                   4  all: tails and live tokens, which are appended
+ *                                                   3  each member's own, staged or not: x, y z
+ *                                                   4  all: tails; live tokens, which are appended
  */
 #include "streamed_impl.h"
 

@@ -2,8 +2,10 @@
  * streamed.h - steps of sequences whose paths are not all on the device: attention in passes, each
  * over another part.
  *
- *      path     # # # # # # h h h h h h h h h h h h t t t L      #: device   h: host memory   t, L: tail, live
+ *      path     # # # # # # h h h h h h h h h h h h t t t L
  *               prefix      staged    staged  ...   the rest
+ *
+ *      # on the device   h in host memory   t tail   L live
  *
  * What lies in host memory comes through the stage, extents that the store does not have: a ring of
  * cells, into which copies of this one layer go while attention works on what has come before. The

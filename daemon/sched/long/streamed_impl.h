@@ -1,7 +1,7 @@
 /*
- * streamed_impl.h - between the parts of streamed attention: streamed.c decides which there are and brings what
- * they need, streamed_view.c makes one into a job, streamed_choice.c decides what sparse prefill
- * sees of them.
+ * streamed_impl.h - between the parts of streamed attention: streamed.c decides which passes there
+ * are and brings what they need, streamed_view.c makes one into a job, streamed_choice.c decides
+ * what sparse prefill sees of them.
  */
 #ifndef COPPICED_STREAMED_IMPL_H
 #define COPPICED_STREAMED_IMPL_H

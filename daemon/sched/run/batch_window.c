@@ -2,8 +2,8 @@
  * batch_window.c - whom to wait for, and until when.
  *
  * All runnable steps of one model and layer are a group: it runs whole, or is held whole. It waits
- * for a lane that shares KV with one of it, that is expected in time by its pace, and for whom it is
- * better to wait than the other way round; of several, for the last of these. Looked at anew
+ * for a lane that shares KV with one of it, that is expected in time by its pace, and for whom it
+ * is better to wait than the other way round; of several, for the last of these. Looked at anew
  * whenever a step has changed its state, and when a wait is over. Lanes are gone through oldest
  * first, so that a group's order, by which plans are kept, stays.
  */

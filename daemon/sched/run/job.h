@@ -58,8 +58,8 @@ MUST_CHECK int job_plan_slice(struct plans *p, struct batch_job *job,
 void job_plan_ahead(struct plans *p, struct batch_job *job);
 void job_done(struct batch_job *job);
 
-/* The job is to see these blocks alone, if the backend makes of them what it needs by itself. False:
- * it does not, and the job is as it was. */
+/* The job is to see these blocks alone, if the backend makes of them what it needs by itself.
+ * False: it does not, and the job is as it was. */
 bool job_see_chosen(const struct sched_core *core, struct backend_job *job,
 		    const struct backend_chosen *chosen);
 

@@ -3,7 +3,8 @@
  * one takes longer to make than a layer to compute. So a thread makes it meanwhile, of the tokens
  * that there are when it begins, and it takes in those that have come since.
  *
- *      advance says soon --plan_ahead_start--> thread: plan, prepare --plan_ahead_take--> a later job of the same lanes
+ *      advance says soon --plan_ahead_start--> thread: plan, prepare
+ *                                              --plan_ahead_take--> a later job of the same lanes
  *
  * One at a time. Where the thread is late, or what it made fits no more, the batch makes its plan
  * itself.

@@ -2,7 +2,8 @@
  * sparse.h - prefill that attends to the part of its path that matters, for sequences that ask for
  * it.
  *
- *      a slice's rows --append--> K and V in pages --estimate--> masses of blocks --select--> blocks of each KV head
+ *      a slice's rows --append--> K and V in pages --estimate--> masses of blocks
+ *                     --select--> blocks of each KV head
  *
  * What a block of rows sees is a set of blocks of its path, another one for each KV head: those
  * that together hold tau of the estimated mass, the first, the last, and those that the rows stand

@@ -25,8 +25,8 @@ MUST_CHECK int seq_fork(struct sched_core *core, struct sched_seq *seq, struct s
 void seq_free(struct sched_core *core, struct sched_seq *seq);
 /* Forgets the live extension (the store's side is done). */
 void seq_clear_extension(struct sched_seq *seq);
-/* The lane's entry `accepted` failed, and entries of the sequence will because of it: the first such
- * is kept. */
+/* The lane's entry `accepted` failed, and entries of the sequence will because of it: the first
+ * such is kept. */
 void seq_note_failure(struct sched_seq *seq, const struct outcome *outcome);
 /* The live extension is gone with that: what depends on it ends as the first failure did, until a
  * trim. */

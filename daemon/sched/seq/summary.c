@@ -1,5 +1,5 @@
 /*
- * summary.c - the mean keys of paths that are longer than the pool, by which sparse prefill chooses.
+ * summary.c - the mean keys of paths that are longer than the pool: sparse prefill chooses by them.
  *
  * The backend keeps them, on the device; here is how much that may be, and up to where each layer
  * knows its path. All sequences' summaries together take no more than a part of what host memory

@@ -1,8 +1,8 @@
 /*
  * step_end.c - how a step leaves its lane, done or failed.
  *
- *      IN_BATCH ----> COMPLETED ---> FREE       decode: the client goes on while tokens are published
- *         or    ---------------------> FREE     prefill, when its last slice is done; failures
+ *      IN_BATCH ----> COMPLETED ---> FREE    decode: the client goes on while tokens are published
+ *         or    --------------------> FREE    prefill, when its last slice is done; failures
  *      WAITING_TURN
  *
  * An entry completes exactly once. Of decode it does so before the sequences advance: a client that
