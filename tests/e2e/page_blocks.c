@@ -1,7 +1,7 @@
 /*
  * page_blocks.c - the C on the pages, compiled: what their blocks take for granted, and the blocks
- * as page_blocks.awk makes functions of them. Nothing of it is run; client/README.md's first block is
- * a program, which first_app_test runs.
+ * as page_blocks.awk makes functions of them. Nothing of it is run; client/README.md's first block
+ * is a program, which first_app_test runs.
  */
 #include "coppice.h"
 
