@@ -3,9 +3,11 @@
  * pictures.
  *
  * Two kinds of segment, both memfds that the daemon makes, sealed against growing and shrinking:
- *  - one board for the whole daemon (struct abi_board): only the daemon writes; clients can map it read-only alone;
- *  - one segment per lane (struct abi_lane): a submission ring and an entry arena that the client writes, a completion
- *    ring that the daemon writes, and a few words, each with one writer, on lines of their own.
+ *  - one board for the whole daemon (struct abi_board): only the daemon writes; clients can map it
+ *    read-only alone;
+ *  - one segment per lane (struct abi_lane): a submission ring and an entry arena that the client
+ *    writes, a completion ring that the daemon writes, and a few words, each with one writer, on
+ *    lines of their own.
  * Fixed-width fields, explicit padding, asserted offsets. `version` is published last, with
  * release: who reads it with acquire and finds ABI_VERSION may read everything else. The client is
  * not trusted: the daemon copies once, checks the copy, uses the copy, and keeps its own indices

@@ -2,9 +2,10 @@
  * agents.c - coppice-bench agents: real coppice-agent processes over one document, and how they
  * keep company.
  *
- *   lockstep     eight agents started at random moments: sessions a decode job, counted by the daemon from when each has done
- *                64 layers of decode until the first is done
- *   slow_ninth   the same with and without a ninth that sleeps in each layer, in turn: what it costs the eight
+ *   lockstep     eight agents started at random moments: sessions a decode job, counted by the
+ *                daemon from when each has done 64 layers of decode until the first is done
+ *   slow_ninth   the same with and without a ninth that sleeps in each layer, in turn: what it
+ *                costs the eight
  */
 #include "bench.h"
 #include "daemon.h"

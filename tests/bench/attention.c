@@ -3,9 +3,11 @@
  *
  * Two cases are built in, each beside what the machine can do, measured alternately in the same
  * run:
- *      one_131072      one sequence: bound by reading. ratio_read is its rate over that of plain vector loads.
- *      shared_4096x64  64 sequences on one prefix: bound by arithmetic. ratio_fma is its multiply-adds over those
- *                      that the same instructions reach on registers; speedup_none compares with no sharing.
+ *      one_131072      one sequence: bound by reading. ratio_read is its rate over that of plain
+ *                      vector loads.
+ *      shared_4096x64  64 sequences on one prefix: bound by arithmetic. ratio_fma is its
+ *                      multiply-adds over those that the same instructions reach on registers;
+ *                      speedup_none compares with no sharing.
  */
 #include "bench.h"
 

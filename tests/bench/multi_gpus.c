@@ -14,8 +14,9 @@
 #define DEPTH CUDA_MEASURE_DEPTH
 #define REPS_MAX 100u
 #define SUBMITS 9u
-#define PLANS \
-	16u /* before new ones are timed: as many as are kept, so that each finds memory that one before it had */
+/* Before new ones are timed: as many as are kept, so that each finds memory that one before it
+ * had. */
+#define PLANS 16u
 #define TFLOPS 790.0
 #define TIMEOUT_MS 5000u
 #define WATCH_US 1000u /* as the daemon has it */

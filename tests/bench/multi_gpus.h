@@ -1,18 +1,24 @@
 /*
  * multi_gpus.h - a case of coppice-bench multi on GPUs.
  *
- *   time         64 layers, launched one behind the other from a graph on each device, divided by 64: each begins when the device has
- *                all others' rows of the one before. O goes to the first device's memory.
- *   local        of the same layers, by the devices' own clocks: from the end of the layer before to when a device's partials
- *                are there, of the slowest device of each layer
- *   exchange     from there until a device has what the others have, of the device that waits least for them
- *   rest         of the layer, on the average of the devices, but for the slowest's local part: less than the exchange where whose
- *                rows are merged ends later than others and is not the slowest of the next layer, too
- *   skew         how much sooner the partials are there on the average of the devices than on the slowest
- *   exchange_alone the time of 64 exchanges of the same rows, launched one behind the other with nothing between, divided by 64: the
- *                launches are in it, the skew of devices is not
- *   local_alone  the time of 64 layers without an exchange, divided by 64, of the slowest device: no layer waits for another
- *                device's, and the end of one overlaps with the begin of the next; and of each device
+ *   time         64 layers, launched one behind the other from a graph on each device, divided by
+ *                64: each begins when the device has all others' rows of the one before. O goes to
+ *                the first device's memory.
+ *   local        of the same layers, by the devices' own clocks: from the end of the layer before
+ *                to when a device's partials are there, of the slowest device of each layer
+ *   exchange     from there until a device has what the others have, of the device that waits least
+ *                for them
+ *   rest         of the layer, on the average of the devices, but for the slowest's local part:
+ *                less than the exchange where whose rows are merged ends later than others and is
+ *                not the slowest of the next layer, too
+ *   skew         how much sooner the partials are there on the average of the devices than on the
+ *                slowest
+ *   exchange_alone
+ *                the time of 64 exchanges of the same rows, launched one behind the other with
+ *                nothing between, divided by 64: the launches are in it, the skew of devices is not
+ *   local_alone  the time of 64 layers without an exchange, divided by 64, of the slowest device:
+ *                no layer waits for another device's, and the end of one overlaps with the begin of
+ *                the next; and of each device
  *
  * Times of layers are medians. Where heads are shared out nothing is exchanged, and all of the time
  * is local. Where NCCL exchanges (COPPICE_EXCHANGE=nccl, or devices that do not reach each other) a

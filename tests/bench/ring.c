@@ -3,7 +3,8 @@
  *
  *   word          a bare word sent and answered between two pinned threads: what the machine allows
  *   spinning_N    both sides spin, N sessions are open; daemon and client each pinned to a core
- *   futex, asleep a bare futex wake-up and answer, and a nop to a sleeping daemon, the waiting side spinning in both
+ *   futex, asleep a bare futex wake-up and answer, and a nop to a sleeping daemon, the waiting side
+ *   spinning in both
  */
 #include "bench.h"
 #include "daemon.h"

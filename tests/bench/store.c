@@ -3,7 +3,8 @@
  *
  *   match_128k_N   131,072 tokens in N nodes, warm, against a memcmp of as many ids
  *   tree_N         N leaves of one page below one root: what an operation costs at that size
- *   evict_N        the same tree, its leaves used in random order: time per page evicted, oldest first
+ *   evict_N        the same tree, its leaves used in random order: time per page evicted, oldest
+ *                  first
  *
  * match_us is the walk down the tree itself, open_close_us the whole of opening and closing a
  * sequence. On trees match_ns is an open and close, insert_ns and split_ns an open, extend, publish

@@ -13,10 +13,10 @@
 
 #define KICK 248u /* copies */
 #define UNDER_WAY 1000u
-#define UNDER_WAY_BESIDE \
-	2000u /* copies wait for batches that were submitted before: more than these take the time of */
-#define ROUNDS \
-	5u /* attention alone and beside copies, in turn: it is small differences that count */
+/* Copies wait for batches that were submitted before: more than these take the time of. */
+#define UNDER_WAY_BESIDE 2000u
+/* Attention alone and beside copies, in turn: it is small differences that count. */
+#define ROUNDS 5u
 #define ALONE_NS UINT64_C(100000000)
 
 struct way {

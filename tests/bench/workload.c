@@ -12,8 +12,8 @@
 #define PAGE_BYTES 4096u
 #define SAMPLE_HEADS 4u
 #define SAMPLE_ROWS (WORKLOAD_SAMPLES / SAMPLE_HEADS)
-#define SAMPLE_TOKENS \
-	(UINT64_C(1) << 20) /* that a head's rows see together: a second of float64, at most */
+/* That a head's rows see together: a second of float64, at most. */
+#define SAMPLE_TOKENS (UINT64_C(1) << 20)
 #define GROUP_VALUES (WORK_HEADS_MAX * 256u) /* of the query heads of a KV head, at most */
 
 int workload_spec_levels(struct workload_spec *spec, const uint32_t *nodes, const uint32_t *tokens,

@@ -1,8 +1,8 @@
 /*
  * device_gpu.c - libcuda.so.1, looked up by name: all entry points or none.
  *
- * Where there is no driver, or no GPU, the clients' tests are skipped with a reason; the fake driver
- * has the same names.
+ * Where there is no driver, or no GPU, the clients' tests are skipped with a reason; the fake
+ * driver has the same names.
  */
 #include "device_gpu.h"
 

@@ -1,6 +1,6 @@
 /*
- * guardian_test.c - coppiced --guardian: what it does when the daemon dies, ends, comes back, and what it
- * holds meanwhile.
+ * guardian_test.c - coppiced --guardian: what it does when the daemon dies, ends, comes back, and
+ * what it holds meanwhile.
  *
  * The words are looked at from the CPU; to a stream that waits for them they are the same.
  */
@@ -174,7 +174,7 @@ static void a_daemon_that_stops_needs_no_release(void **state)
 	assert_false(is_released(f));
 }
 
-/* ---- what the guardian holds ------------------------------------------------------------------ */
+/* ---- what the guardian holds ---------------------------------------------------------------- */
 
 static void lanes_that_go_are_forgotten(void **state)
 {

@@ -25,8 +25,8 @@
 #define MAX_LIVES 3000
 #define MAX_PACKETS 60
 #define MAX_KILLS 24
-#define MAX_BYTES_MORE \
-	(48u << 20) /* a sanitizer's quarantine and the KV pool's first pages among them */
+/* A sanitizer's quarantine and the KV pool's first pages among them. */
+#define MAX_BYTES_MORE (48u << 20)
 
 /* Everything that a request can hold, so that mutation is by number and not by name. */
 struct words {

@@ -1,7 +1,8 @@
 /*
  * lane_fuzz.c - a session whose shared memory is nonsense, beside two that must not notice.
  *
- *      hostile   domain 1000   its lane is scribbled over between rounds; its entries are valid but for a field
+ *      hostile   domain 1000   its lane is scribbled over between rounds; its entries are valid but
+ *                for a field
  *      friend    domain 1000   shares a prefix with it that the friend computed
  *      stranger  domain 2000   uses the very token ids that the hostile one uses
  *

@@ -24,8 +24,8 @@
 #define MIB (UINT64_C(1) << 20)
 #define DEVICES 3u
 #define SHORT_MS 100u
-#define TOO_LONG_MS \
-	3000u /* it, the second that the group adds to it, and what threads may begin apart */
+/* It, the second that the group adds to it, and what threads may begin apart. */
+#define TOO_LONG_MS 3000u
 
 struct end {
 	struct backend *backend;
