@@ -156,8 +156,8 @@ static const char *share_text(const struct config *config, char *text, size_t by
 	return text;
 }
 
-/* Looks at what computes, too: how much a share is, and whether a pool fits, no file tells. A config
- * may be checked where there is no such device. */
+/* Looks at what computes, too: how much a share is, and whether a pool fits, no file tells. A
+ * config may be checked where there is no such device. */
 static int check_config(struct config *config)
 {
 	struct opened_backend looked;

@@ -287,8 +287,8 @@ struct backend_tier_ops {
 	uint64_t (*layout)(struct backend *b);
 };
 
-#define BACKEND_SOON \
-	1 /* the plan has room for few tokens more: now is the time to prepare the next */
+/* The plan has room for few tokens more: now is the time to prepare the next. */
+#define BACKEND_SOON 1
 
 struct backend_ops {
 	const char *name;

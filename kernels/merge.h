@@ -2,7 +2,9 @@
  * merge.h - the state of a softmax-weighted sum over part of the keys, and how two parts become
  * one.
  *
- *      max = largest score (times log2 e)      sum = sum of 2^(score - max)      o = sum of 2^(score - max) x V
+ *      max = largest score (times log2 e)
+ *      sum = sum of 2^(score - max)
+ *      o   = sum of 2^(score - max) x V
  *
  * The merge of disjoint sets of keys is associative and commutative (up to rounding), the state of
  * no keys, (-inf, 0, 0), is its neutral element, exactly. This is the one definition; whoever

@@ -8,7 +8,7 @@
  * per KV head.
  *
  *      tree                        list
- *      root ---- a --- q0          rows    q0 q1 q2        depth first: every node is an interval of rows
+ *      root ---- a --- q0          rows    q0 q1 q2        depth first: a node is a run of rows
  *        \------ b --- q1          item 0  rows [0,3)      tiles of root
  *                 \--- q2          item 1  rows [1,3)      tiles of b ...
  *
@@ -22,8 +22,8 @@
 #include <stdint.h>
 
 #define WORK_NONE UINT32_MAX
-#define WORK_TILE_TOKENS \
-	64u /* keys in a tile at most; planners that promise invariance cut at multiples of it */
+/* Keys in a tile at most; planners that promise invariance cut at multiples of it. */
+#define WORK_TILE_TOKENS 64u
 
 enum work_dtype { WORK_FP32 = 0, WORK_FP16 = 1, WORK_BF16 = 2 };
 

@@ -25,8 +25,8 @@ struct opened_backend {
  * a share becomes bytes: config->pool_bytes. Says in the log what was wrong. 0 or -errno.
  * Blocks. */
 MUST_CHECK int backends_open(struct config *config, struct opened_backend *ret);
-/* Finds the same backend and pool, and opens nothing: of *ret the name alone is filled. -ENOMEM: the
- * pool does not fit; another -errno: what computes is not on this machine. Blocks. */
+/* Finds the same backend and pool, and opens nothing: of *ret the name alone is filled. -ENOMEM:
+ * the pool does not fit; another -errno: what computes is not on this machine. Blocks. */
 MUST_CHECK int backends_look(struct config *config, struct opened_backend *ret);
 void backends_close(struct opened_backend *opened); /* one that is all zero is fine */
 

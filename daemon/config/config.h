@@ -1,6 +1,6 @@
 /*
- * config.h - what coppiced is told, as the whole daemon sees it: a field a key of keys.def, and what
- * follows from them.
+ * config.h - what coppiced is told, as the whole daemon sees it: a field a key of keys.def, and
+ * what follows from them.
  *
  * Written while flags and file are read (read.h) and while the backend is opened, which alone knows
  * what a share of memory is; from then on nobody writes it.

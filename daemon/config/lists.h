@@ -1,9 +1,10 @@
 /*
  * lists.h - values that are lists with commas: devices, ranks, and how KV is split.
  *
- *      devices = 0,1,2,3                        GPUs by index or UUID; or cpu,cpu: as many pools and sets of threads
- *      split = auto, m:tokens                   what all models do, and what those do that are named
- *      ranks = 10.0.0.1:4800,10.0.0.2:4800      the same on every host
+ *      devices = 0,1,2,3                      GPUs by index or UUID; or cpu,cpu: as many pools and
+ *                                             sets of threads
+ *      split = auto, m:tokens                 what all models do, and what those do that are named
+ *      ranks = 10.0.0.1:4800,10.0.0.2:4800    the same on every host
  *
  * Texts in, numbers and words out: what they mean is decided elsewhere (backend/). Blanks around
  * items do not count.

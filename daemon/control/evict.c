@@ -1,8 +1,8 @@
 /*
  * evict.c - the verb evict: pages that nobody uses leave the pool at somebody's wish.
  *
- * The scheduler evicts a bounded number at a time, between batches, and is asked again while pages go
- * and more are wanted: a step waits for one such turn at most.
+ * The scheduler evicts a bounded number at a time, between batches, and is asked again while pages
+ * go and more are wanted: a step waits for one such turn at most.
  */
 #include "daemon/base/log.h"
 #include "daemon/sched/verbs/refuse.h"

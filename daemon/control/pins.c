@@ -1,8 +1,8 @@
 /*
  * pins.c - the verbs of pins: seq_pin, node_pin, unpin, pins.
  *
- * A pin keeps a path in the pool for a time. Whoever has a sequence may pin it; a node is anybody's,
- * so that only root and the daemon's own user pin one.
+ * A pin keeps a path in the pool for a time. Whoever has a sequence may pin it; a node is
+ * anybody's, so that only root and the daemon's own user pin one.
  */
 #include "daemon/base/units.h"
 #include "daemon/sched/verbs/refuse.h"

@@ -7,7 +7,8 @@
  * holds every lane's segment and the daemon's pidfd. When that process is gone it marks the lanes
  * as released (ring.h): streams go on, and the client learns the rest from the library.
  *
- *      daemon --guardian_socket--> guardian     one packet a lane that comes (with its descriptor) or goes; no answers
+ *      daemon --guardian_socket--> guardian     one packet a lane that comes (with its descriptor)
+ *                                               or goes; no answers
  */
 #ifndef COPPICED_GUARDIAN_H
 #define COPPICED_GUARDIAN_H

@@ -6,12 +6,12 @@
  *
  *      start (loop_accept, ...)   live = true: the memory is the loop's
  *      callback, live             a result; more may come (accept, poll, periodic timer)
- *      callback, not live         the last: the owner may free the operation or start it again, at once
+ *      callback, not live         the last: the owner may free or start it again, at once
  *
  * Every started operation ends with exactly one last callback: its own end, an error, or -ECANCELED
  * after loop_cancel. Callbacks come out of loop_run alone, never out of the functions that start or
- * cancel. One thread: the one that made the loop (loop_new.h). A descriptor belongs to at most one live
- * operation and stays open until that has ended.
+ * cancel. One thread: the one that made the loop (loop_new.h). A descriptor belongs to at most one
+ * live operation and stays open until that has ended.
  */
 #ifndef COPPICED_LOOP_H
 #define COPPICED_LOOP_H

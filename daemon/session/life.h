@@ -2,12 +2,12 @@
  * life.h - how a session comes and goes.
  *
  * It ends at hang-up, when its peer's process is gone, at a breach of protocol, when it does not
- * read its replies, or when the daemon stops. ENDING: nothing is read, no reply is sent. It is freed
- * by session_settle once its loop operations have had their last callbacks and all its requests are
- * back, the one that ends it in the scheduler among them; until then the scheduler may use its
- * memory. Device arenas that the client did not say to have closed are kept until its process is
- * gone, and the session's bones with them. Only callbacks of the loop call session_settle, after
- * which the session may be gone.
+ * read its replies, or when the daemon stops. ENDING: nothing is read, no reply is sent. It is
+ * freed by session_settle once its loop operations have had their last callbacks and all its
+ * requests are back, the one that ends it in the scheduler among them; until then the scheduler may
+ * use its memory. Device arenas that the client did not say to have closed are kept until its
+ * process is gone, and the session's bones with them. Only callbacks of the loop call
+ * session_settle, after which the session may be gone.
  */
 #ifndef COPPICED_LIFE_H
 #define COPPICED_LIFE_H

@@ -4,7 +4,7 @@
  * A session has a table of each; number n of the protocol is entry n - 1. A device arena's memory
  * is the backend's: nothing is mapped.
  *
- *      FREE -> ADDING -> READY -> REMOVING -> FREE       ADDING, REMOVING: the scheduler has been asked
+ *      FREE -> ADDING -> READY -> REMOVING -> FREE     ADDING, REMOVING: the scheduler is asked
  */
 #ifndef COPPICED_SHM_H
 #define COPPICED_SHM_H

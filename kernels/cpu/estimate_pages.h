@@ -4,11 +4,16 @@
  * fp32 and with the vectors of attention. A row of squares is a query whose dimensions are those of
  * all its tokens.
  *
- *      keys     0 1 2 3 | 4 5 6 7 | ...        stride 4: of each square of 4 queries and 4 keys the antidiagonal x
- *      query 0  . . . x | . . . x              alone is multiplied. Its mean is the square's score; a softmax over
- *            1  . . x . | . . x .              the squares of a row of squares makes masses of scores, which are
- *            2  . x . . | . x . .              summed over blocks of block_tokens x block_tokens and over the
- *            3  x . . . | x . . .              query heads of a KV head.
+ *      keys     0 1 2 3 | 4 5 6 7 | ...
+ *      query 0  . . . x | . . . x
+ *            1  . . x . | . . x .
+ *            2  . x . . | . x . .
+ *            3  x . . . | x . . .
+ *
+ * With stride 4, of each square of 4 queries and 4 keys the antidiagonal x alone is multiplied.
+ * Its mean is the square's score. A softmax over the squares of a row of squares makes masses of
+ * scores, which are summed over blocks of block_tokens x block_tokens and over the query heads of a
+ * KV head.
  *
  * (XAttention, arXiv:2503.16428, section 2.1.) As the softmax is over all squares, whatever the
  * blocks, the masses of large blocks are the sums of those of the small ones in them: estimate

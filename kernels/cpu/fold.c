@@ -1,7 +1,7 @@
 /*
  * fold.c - one tile after the other; within a tile one block of rows after the other.
  *
- *      tile    keys 0 ........................ 63      at most 64; pieces of it may be seen by different rows
+ *      tile    keys 0 ........................ 63      at most 64; rows may see unlike pieces
  *      runs    [page 7, rows 40-63][page 9, 0-39]      stretches of one page, whoever sees them
  *      mask    one bit a key and token: what a row sees
  *

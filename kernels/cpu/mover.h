@@ -1,7 +1,7 @@
 /*
  * mover.h - a thread that copies pages between the pool and host memory, beside batches.
  *
- *      caller   --mover_add-->  [ copy | copy | ... ]  --one after the other-->  memcpy  --> mover_done
+ *      caller --mover_add--> [ copy | copy | ... ] --one after the other--> memcpy --> mover_done
  *
  * Copies of both ways are one queue: a page that leaves is read before another's bytes come to its
  * place. Who is about to write to pool memory otherwise, or gives it up, waits for the copies that

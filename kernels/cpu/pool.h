@@ -1,8 +1,8 @@
 /*
  * pool.h - the memory of the KV pool and what lies where in a page.
  *
- *      pool      one mapping, extents of equal size; page p of a model with n pages an extent is page p % n of
- *                extent p / n
+ *      pool      one mapping, extents of equal size; page p of a model with n pages an extent is
+ *                page p % n of extent p / n
  *      page      [layer][KV head] block
  *      block     K [head_dim][page_tokens], then V [page_tokens][head_dim]
  *

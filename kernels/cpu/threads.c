@@ -1,10 +1,10 @@
 /*
- * threads.c - see threads.h.
+ * threads.c - a job is published, joined and left through one word.
  *
- * state:  OPEN | number of workers that have joined. The caller publishes a job by setting OPEN; a worker joins by
- * incrementing while OPEN is set and leaves by decrementing. The caller clears OPEN when no unit is
- * left and waits for 0. epoch counts jobs, for sleepers; a worker that slept through one joins the
- * next.
+ * state: OPEN | number of workers that have joined. The caller publishes a job by setting OPEN; a
+ * worker joins by incrementing while OPEN is set and leaves by decrementing. The caller clears OPEN
+ * when no unit is left and waits for 0. epoch counts jobs, for sleepers; a worker that slept
+ * through one joins the next.
  */
 #include "threads.h"
 

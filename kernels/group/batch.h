@@ -2,8 +2,9 @@
  * batch.h - a batch on all devices of a group, a thread each.
  *
  *      prepare   shares, memory: nothing has started yet, may fail
- *      run       a device's share, then for each job the exchange and the rows that it writes; returns when all have ended, or
- *                of devices that meet: when all have begun. What they exchange begins once all have submitted.
+ *      run       a device's share, then for each job the exchange and the rows that it writes;
+ *                returns when all have ended, or of devices that meet: when all have begun. What
+ *                they exchange begins once all have submitted.
  */
 #ifndef COPPICE_GROUP_BATCH_H
 #define COPPICE_GROUP_BATCH_H

@@ -6,7 +6,8 @@
  * Ranks call run the same number of times with the same rows; it blocks, and no wait is longer than
  * the time limit.
  *
- *      direct   everybody to everybody who wants it     one round; the only way where each row is wanted by one rank
+ *      direct   everybody to everybody who wants it     one round; the only way where each row is
+ *                                                       wanted by one rank
  *      tree     pairs, pairs of pairs, ..., and back    few rounds of everything
  *      ring     a share of the entries from neighbour   many rounds of little: large parts
  *               to neighbour, twice around
@@ -48,7 +49,8 @@ enum exchange_way exchange_choose(uint32_t n_ranks, uint64_t bytes, bool all);
 /*
  * Bytes of partials that all ranks together send, whatever the length of the context; n ranks, B
  * bytes of all rows:
- *      rows of one owner each   (n - 1) B          (every rank sends what is not its own; sums to this however rows are dealt)
+ *      rows of one owner each   (n - 1) B          (every rank sends what is not its own: it sums
+ *                                                  to this however rows are dealt)
  *      all, direct              n (n - 1) B
  *      all, tree or ring        2 (n - 1) B
  * What a transport needs to frame them is not counted.

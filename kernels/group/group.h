@@ -2,14 +2,16 @@
  * group.h - several devices as one backend: each has a share of the KV, computes on it, and tells
  * the others no more of a row than (max, sum, output).
  *
- *      tokens   page p of a model is on device p % n, which knows it as page p / n: whoever gives out pages stripes each
- *               node's over all devices. Every device computes partials of all rows on what it has; rows are merged and
- *               written by one device each: in equal runs, or where the arena is that wants them.
- *      heads    every device has every page, of each its KV heads: it writes its heads of every row, and nothing is
- *               exchanged.
+ *      tokens   page p of a model is on device p % n, which knows it as page p / n: whoever gives
+ *               out pages stripes each node's over all devices. Every device computes partials of
+ *               all rows on what it has; rows are merged and written by one device each: in equal
+ *               runs, or where the arena is that wants them.
+ *      heads    every device has every page, of each its KV heads: it writes its heads of every
+ *               row, and nothing is exchanged.
  *
- *      home     one device has all, such pages as it has with tokens: the others do nothing. So the heads of each rank of a
- *               tensor-parallel engine can be a model of their own, on the device of that rank.
+ *      home     one device has all, such pages as it has with tokens: the others do nothing. So the
+ *               heads of each rank of a tensor-parallel engine can be a model of their own, on the
+ *               device of that rank.
  *
  * Which it is, each model's shape says. Each device has 1 / n of the pool and of every extent, so
  * that what limits extents limits each device. KV never moves between devices: a move from a page

@@ -27,8 +27,8 @@
 
 #define MAGIC 0x52504f43u
 #define RETRY_MS 20u /* before calling again who does not listen yet */
-#define HELLO_MS \
-	1000u /* a stranger's silence keeps the others waiting for no longer, each after the other */
+/* A stranger's silence keeps the others waiting for no longer, each after the other. */
+#define HELLO_MS 1000u
 
 struct hello {
 	uint32_t magic, rank, n_ranks;

@@ -3,11 +3,13 @@
  * again.
  *
  *      list      item 0: [page 0][page 1][page 2][page 3]      2 devices
- *      device 0  item 0: [page 0]        [page 1]              rows keep their numbers on every device; a row's partials are
- *      device 1  item 0:         [page 0]        [page 1]      those of the items in which it sees something there
+ *      device 0  item 0: [page 0]        [page 1]
+ *      device 1  item 0:         [page 0]        [page 1]
  *
- * Page p is on device p mod their number, which knows it as page p / their number. Keys keep their
- * place in a tile. Items and tiles shrink to the rows that see something, or vanish.
+ * Rows keep their numbers on every device. A row's partials are those of the items in which it sees
+ * something there. Page p is on device p mod their number, which knows it as page p / their number.
+ * Keys keep their place in a tile. Items and tiles shrink to the rows that see something, or
+ * vanish.
  */
 #ifndef COPPICE_PLAN_CUT_H
 #define COPPICE_PLAN_CUT_H

@@ -5,8 +5,9 @@
  *
  *      node        one item per node, however long
  *      node-chunk  nodes cut at chunk_tokens
- *      flatten     nodes laid end to end depth first, cut into even items of chunk_tokens at most, across the
- *                  borders of nodes; an item's rows are the union of its nodes', bit masks say who sees which piece
+ *      flatten     nodes laid end to end depth first, cut into even items of chunk_tokens at most,
+ *                  across the borders of nodes; an item's rows are the union of its nodes', bit
+ *                  masks say who sees which piece
  */
 #ifndef COPPICE_PLAN_DEFT_H
 #define COPPICE_PLAN_DEFT_H

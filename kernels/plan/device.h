@@ -4,8 +4,8 @@
  * where long contexts are cut so that all multiprocessors have the same to do, depends on the card,
  * and is the backend's to choose.
  *
- *      root ---- a            item 0: root, a, b, c (rows of all)      item 1: another root and what hangs on it
- *        \------ b --- c
+ *      root ---- a            item 0: root, a, b, c (rows of all)
+ *        \------ b --- c      item 1: another root and what hangs on it
  *
  * Rows of one item may be computed apart from each other at no cost but reading common tokens
  * again, so an item leaves the backend every choice from whole paths (few rows at a time, no

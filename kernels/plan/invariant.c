@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define BLOCK WORK_TILE_TOKENS
-#define READ_ROWS \
-	4.0 /* reading a token costs about what the arithmetic of so many rows and heads costs */
+/* Reading a token costs about what the arithmetic of so many rows and heads costs. */
+#define READ_ROWS 4.0
 #define SLACK 1.25 /* an item may cost so much more than its share where a better border is near */
 #define ITEMS_PER_UNIT 2.0 /* items that each unit should find, to even out their sizes */
 

@@ -3,14 +3,15 @@
  *
  *   none      each query alone, its whole path: the base line.
  *   cascade   one item per node: all rows below it. Partials merged per row (Cascade inference).
- *   fasttree  greedy assignment of queries to ancestors' groups by modelled cost of each tree edge (alpha, beta,
- *             gamma), tile sizes by phase, long contexts split (FastTree, MLSys 2025).
- *   deft      Node, Node-Chunk or Flatten: KV-guided groups, flattened depth first and cut evenly, bit masks
- *             (DeFT, ICLR 2025).
- *   auto      ours, the default. On the CPU: items of whole paths, tiles cut at absolute multiples of
- *             WORK_TILE_TOKENS, segments at absolute multiples of segment_tokens, so that a row's bits do not
- *             depend on its company. `none` keeps the same promise with the same cuts. On a GPU (tile_rows is
- *             PLAN_DEVICE_ROWS): the tree as it is, see plan/device.h.
+ *   fasttree  greedy assignment of queries to ancestors' groups by modelled cost of each tree edge
+ *             (alpha, beta, gamma), tile sizes by phase, long contexts split (FastTree, MLSys
+ *             2025).
+ *   deft      Node, Node-Chunk or Flatten: KV-guided groups, flattened depth first and cut evenly,
+ *             bit masks (DeFT, ICLR 2025).
+ *   auto      ours, the default. On the CPU: items of whole paths, tiles cut at absolute multiples
+ *             of WORK_TILE_TOKENS, segments at absolute multiples of segment_tokens, so that a
+ *             row's bits do not depend on its company. `none` keeps the same promise with the same
+ *             cuts. On a GPU (tile_rows is PLAN_DEVICE_ROWS): the tree as it is, see plan/device.h.
  */
 #ifndef COPPICE_PLAN_H
 #define COPPICE_PLAN_H

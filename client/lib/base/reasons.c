@@ -1,6 +1,6 @@
 /*
- * reasons.c - the table of enum abi_reason: each has one sentence, which says what was wrong and what
- * to do. A step's sentence names the sequence where the reason is about one.
+ * reasons.c - the table of enum abi_reason: each has one sentence, which says what was wrong and
+ * what to do. A step's sentence names the sequence where the reason is about one.
  */
 #include "reasons.h"
 

@@ -10,8 +10,8 @@ struct reason {
 	bool names_seq; /* in a step: the completion's `where` is the sequence's index */
 };
 
-/* status: of the entry, which tells what was cancelled from what was refused. Never NULL: reasons of
- * a newer daemon get a sentence of their own. */
+/* status: of the entry, which tells what was cancelled from what was refused. Never NULL: reasons
+ * of a newer daemon get a sentence of their own. */
 const struct reason *reason_of(uint16_t reason, int32_t status);
 
 #endif

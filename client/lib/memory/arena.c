@@ -270,8 +270,8 @@ void coppice_arena_free(struct coppice_arena *arena)
 {
 	if (!arena)
 		return;
-	/* In a forked child the locks are not to be touched; and what coppice_close has freed is not
-	 * freed again. */
+	/* In a forked child the locks are not to be touched; and what coppice_close has freed is
+	 * not freed again. */
 	if (!connection_is_open(arena->c))
 		return;
 

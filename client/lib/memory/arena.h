@@ -43,7 +43,8 @@ static inline struct arena_place arena_place_of(struct coppice *c, const void *a
 	return (struct arena_place){.arena = last->arena, .offset = offset};
 }
 
-/* Gives up the library's reference to all arenas without asking the daemon, for the session ends. */
+/* Gives up the library's reference to all arenas without asking the daemon, for the session
+ * ends. */
 void arena_drop_all(struct coppice *c);
 
 #endif

@@ -16,8 +16,8 @@
  * are of the same memory: a pool that has grown gives back extents only as they become empty. */
 #define USUAL_PERCENT 80
 
-#define FIRST_WITH_CODE \
-	9 /* compute capability from which on there is code of its own to be missed */
+/* Compute capability from which on there is code of its own to be missed. */
+#define FIRST_WITH_CODE 9
 
 struct card_room {
 	size_t free_bytes, all_bytes;

@@ -21,7 +21,8 @@
 
 /* How rows and groups are parted, where it is not the planner's to choose. */
 struct program_choice {
-	/* of the program's rows (row_map.h), at most 128 with their heads; 0: the planner chooses */
+	/* of the program's rows (row_map.h), at most 128 with their heads; 0: the planner
+	 * chooses */
 	uint32_t unit_tokens;
 	/* of what a block has to do if all have the same, that a unit takes at most; 0: no cuts */
 	double share;
