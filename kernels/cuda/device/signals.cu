@@ -76,6 +76,15 @@ __global__ void __launch_bounds__(2 * DEVICE_TELLS)
 
 /* ---- host ----------------------------------------------------------------------------------- */
 
+/* A kernel is loaded where it is first launched. For finish that is behind an exchange, which may be
+ * waiting for a process that never answers: loading would wait with it, without end. */
+extern "C" int device_signals_init(void)
+{
+	cudaFuncAttributes attributes;
+
+	return cudaFuncGetAttributes(&attributes, (const void *)finish_kernel);
+}
+
 extern "C" int device_listen(const struct device_stand *stand, struct launch_to to)
 {
 	return launch_early(listen_kernel, stand, {1, 32, 0}, to);

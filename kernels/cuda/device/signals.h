@@ -79,6 +79,8 @@ extern "C" {
 
 /* The first of a launch that stands: hands on what it hears. */
 int device_listen(const struct device_stand *stand, struct launch_to to);
+/* Loads what follows an exchange, before there is one. */
+int device_signals_init(void);
 /* When all before it is complete. */
 int device_finish(const struct device_finish *finish, struct launch_to to);
 

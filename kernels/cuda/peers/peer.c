@@ -221,7 +221,7 @@ static int make_ends(struct meeting *m, struct queue *const *queues, struct peer
 			return -ENOMEM;
 		*p->late = 0;
 		cudaSetDevice(m->devices[i]);
-		if (device_exchange_init() != cudaSuccess)
+		if (device_exchange_init() != cudaSuccess || device_signals_init() != cudaSuccess)
 			return -EIO;
 	}
 	return 0;
