@@ -275,7 +275,7 @@ address=(build/asan all -DCOPPICE_SANITIZE=address -DCOPPICE_BENCH=OFF)
 thread=(build/tsan tsan_tests -DCOPPICE_SANITIZE=thread -DCOPPICE_BENCH=OFF)
 
 sanitizers() {
-	build "ASan+UBSan" "${address[@]}" && tests "tests under ASan and UBSan" build/asan
+	build "ASan+UBSan" "${address[@]}" && tests "tests under ASan and UBSan" build/asan -LE script
 	build "TSan" "${thread[@]}" && tests "tests under TSan" build/tsan -L tsan
 }
 
