@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(2 * DEVICE_TELLS)
 
 /* ---- host ----------------------------------------------------------------------------------- */
 
-/* A kernel is loaded where it is first launched. For finish that is behind an exchange, which may be
- * waiting for a process that never answers: loading would wait with it, without end. */
+/* A kernel is loaded where it is first launched. For finish that is behind an exchange, which may
+ * be waiting for a process that never answers: loading would wait with it, without end. */
 extern "C" int device_signals_init(void)
 {
 	cudaFuncAttributes attributes;
