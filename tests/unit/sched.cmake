@@ -23,7 +23,7 @@ coppice_test(NAME pace_test SOURCES unit/pace_test.c LIBS unit_fixtures coppice_
 
 foreach(unit sched_tiers sched_long sched_ahead)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
-		LIBS unit_fixtures coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan)
+		LIBS unit_fixtures coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan TIMEOUT 300)
 	if(TARGET coppice_cuda)
 		coppice_path(cuda_module coppice_cuda)
 		add_test(NAME ${unit}_cuda_test COMMAND ${unit}_test ${cuda_module})
