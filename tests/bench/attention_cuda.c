@@ -7,7 +7,7 @@
 #include "cases.h"
 #include "clocks.h"
 #include "fit_model.h"
-#include "kernels/cuda/schedule/program.h"
+#include "kernels/cuda/schedule/schedule.h"
 #include "limits.h"
 #include "results.h"
 
@@ -160,17 +160,17 @@ static int run_next(struct run *r, const struct plan_config *config, struct resu
 /* What the planner expected of the plan that was timed. */
 static int run_expect(struct run *r, struct result *x)
 {
-	struct program program = {0};
-	struct program_want want = {.shape = &r->spec.shape,
-				    .list = &r->on.list,
-				    .costs = r->bench->known.costs,
-				    .n_blocks = r->bench->known.n_blocks,
-				    .code = r->bench->known.code,
-				    .flushed = true};
-	int ret = program_estimate(&program, &want);
+	struct schedule schedule = {0};
+	struct schedule_want want = {.shape = &r->spec.shape,
+				     .list = &r->on.list,
+				     .costs = r->bench->known.costs,
+				     .n_blocks = r->bench->known.n_blocks,
+				     .code = r->bench->known.code,
+				     .flushed = true};
+	int ret = schedule_estimate(&schedule, &want);
 
-	x->expect_us = program.expect.all_ns / 1e3;
-	program_done(&program);
+	x->expect_us = schedule.expect.all_ns / 1e3;
+	schedule_done(&schedule);
 	return ret;
 }
 
@@ -265,7 +265,7 @@ static bool bench_spec(struct run *r)
 		fprintf(stderr, "coppice-bench: %s: %s %s\n", r->spec.name, strerror(-ret), error);
 	else if (o->costs)
 		r->bench->card.plan_as(r->on.backend, &r->bench->costs,
-				       &(struct program_choice){0});
+				       &(struct schedule_choice){0});
 	snprintf(names, sizeof(names), "%s",
 		 strcmp(o->policies, "all") == 0 ? ALL_POLICIES : o->policies);
 	for (right = !ret; !ret && (policy = strsep(&rest, ",")) != NULL;)

@@ -3,7 +3,7 @@
 
 #ifdef BENCH_HAVE_KERNELS
 #include "bench.h"
-#include "kernels/cuda/schedule/program.h"
+#include "kernels/cuda/schedule/schedule.h"
 #include "kernels/plan/plan.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define PAGES_PER_EXTENT 64u
-#define NEXT_TOKENS 16u /* two new groups for each sequence */
+#define NEXT_TOKENS 16u /* two new KV blocks for each sequence */
 
 static void print_head(void)
 {
@@ -21,8 +21,8 @@ static void print_head(void)
 	       costs->architecture, costs->fitted);
 	printf("%-28s %5s %6s %5s %6s %6s %6s %6s %7s | %6s %8s %6s %6s %6s %6s %6s %8s us "
 	       "expected | %8s us of this CPU\n",
-	       "workload", "rows", "units", "cut", "waves", "stages", "slots", "read x", "partials",
-	       "launch", "groups", "units", "parts", "idle", "memory", "merge", "all", "a token");
+	       "workload", "rows", "tiles", "cut", "waves", "wide", "KV", "read x", "partials",
+	       "launch", "KV", "tiles", "parts", "idle", "memory", "merge", "all", "a token");
 }
 
 static bool is_decode(const struct work_tree *tree)
@@ -34,49 +34,49 @@ static bool is_decode(const struct work_tree *tree)
 	return true;
 }
 
-/* The mean time that it takes to take the next token of every sequence into list and program. 0, or
- * -ESTALE: this is no plan for that. */
-static int time_tokens(const struct program *program, struct work_list *list, double *ret_us)
+/* The mean time that it takes to take the next token of every sequence into list and schedule. 0,
+ * or -ESTALE: this is no plan for that. */
+static int time_tokens(const struct schedule *schedule, struct work_list *list, double *ret_us)
 {
-	struct program_growth growth = {0};
-	int r = program->tails ? program_growth_init(&growth, program) : -ESTALE;
+	struct schedule_growth growth = {0};
+	int r = schedule->tails ? schedule_growth_init(&growth, schedule) : -ESTALE;
 	uint64_t start_ns = bench_now_ns();
 
 	for (uint32_t t = 0; t < NEXT_TOKENS && !r; t++) {
 		for (uint32_t i = 0; i < list->n_rows && !r; i++)
-			r = program_advance(&program->tails[i], ++list->rows[i].pos, 0, &growth);
-		program_growth_written(&growth);
+			r = schedule_advance(&schedule->tails[i], ++list->rows[i].pos, 0, &growth);
+		schedule_growth_written(&growth);
 	}
 	*ret_us = (double)(bench_now_ns() - start_ns) / 1e3 / NEXT_TOKENS;
-	program_growth_done(&growth);
+	schedule_growth_done(&growth);
 	return r;
 }
 
-static void print_program(const struct workload *w, const char *name, const struct program *p,
-			  uint32_t n_blocks)
+static void print_schedule(const struct workload *w, const char *name, const struct schedule *p,
+			   uint32_t n_blocks)
 {
-	const struct program_expect *e = &p->expect;
-	const struct device_slot *slots = p->arrays[PROGRAM_SLOTS].at;
+	const struct schedule_expect *e = &p->expect;
+	const struct device_kv_tile *kv_tiles = p->arrays[SCHEDULE_KV_TILES].at;
 	uint32_t heads = w->shape.n_q_heads / w->shape.n_kv_heads, n_wide = 0;
-	double n_entries = (double)p->n[PROGRAM_UNITS] * w->shape.n_kv_heads;
+	double n_entries = (double)p->n[SCHEDULE_WORK_TILES] * w->shape.n_kv_heads;
 
-	for (uint32_t i = 0; i < p->n[PROGRAM_SLOTS]; i++)
-		n_wide += slots[i].wide;
-	printf("%-28s %5u %6u %5u %6.2f %6u %6u %6.2f %8u | ", name, e->unit_tokens * heads,
-	       p->n[PROGRAM_UNITS], e->n_cut, n_entries / n_blocks, n_wide / DEVICE_STAGE_SLOTS,
-	       p->n[PROGRAM_SLOTS] - n_wide,
-	       (double)p->n_groups * DEVICE_GROUP_TOKENS / (double)w->tokens, p->n_parts);
+	for (uint32_t i = 0; i < p->n[SCHEDULE_KV_TILES]; i++)
+		n_wide += kv_tiles[i].wide;
+	printf("%-28s %5u %6u %5u %6.2f %6u %6u %6.2f %8u | ", name, e->work_tile_tokens * heads,
+	       p->n[SCHEDULE_WORK_TILES], e->n_cut, n_entries / n_blocks,
+	       n_wide / DEVICE_WIDE_KV_TILES, p->n[SCHEDULE_KV_TILES] - n_wide,
+	       (double)p->n_kv_blocks * KV_BLOCK_TOKENS / (double)w->tokens, p->n_parts);
 	printf("%6.1f %8.1f %6.1f %6.1f %6.1f %6.1f %6.1f %8.1f             | ", e->launch_ns / 1e3,
-	       e->groups_ns / 1e3, e->units_ns / 1e3, e->parts_ns / 1e3, e->idle_ns / 1e3,
+	       e->kv_blocks_ns / 1e3, e->work_tiles_ns / 1e3, e->parts_ns / 1e3, e->idle_ns / 1e3,
 	       e->memory_ns / 1e3, e->merge_ns / 1e3, e->all_ns / 1e3);
 }
 
 static int explain(const struct workload *w, const char *name, const struct explain *e,
-		   struct work_list *list, struct program *program)
+		   struct work_list *list, struct schedule *schedule)
 {
 	uint64_t page_bytes =
 		4 * (uint64_t)w->shape.head_dim * w->shape.page_tokens * w->shape.n_kv_heads;
-	struct program_want want = {
+	struct schedule_want want = {
 		.shape = &w->shape,
 		.list = list,
 		.pages = {PAGES_PER_EXTENT, page_bytes / KV_SOURCE_BYTES,
@@ -96,13 +96,13 @@ static int explain(const struct workload *w, const char *name, const struct expl
 	if (!r)
 		r = plan_make(&config, &w->tree, list);
 	if (!r)
-		r = program_make(program, &want);
+		r = schedule_make(schedule, &want);
 	if (r)
 		return r;
-	print_program(w, name, program, e->n_blocks);
+	print_schedule(w, name, schedule, e->n_blocks);
 	want.tails = is_decode(&w->tree);
-	r = program_make(program, &want);
-	if (!r && time_tokens(program, list, &token_us) == 0)
+	r = schedule_make(schedule, &want);
+	if (!r && time_tokens(schedule, list, &token_us) == 0)
 		printf("%8.1f\n", token_us);
 	else
 		printf("%8s\n", "-");
@@ -111,7 +111,7 @@ static int explain(const struct workload *w, const char *name, const struct expl
 
 static int explain_spec(const struct explain *e, const struct workload_spec *spec)
 {
-	struct program program = {0};
+	struct schedule schedule = {0};
 	struct work_list list = {0};
 	struct workload w;
 	int r;
@@ -120,8 +120,8 @@ static int explain_spec(const struct explain *e, const struct workload_spec *spe
 		return 0;
 	r = workload_init_tree(&w, spec);
 	if (!r)
-		r = explain(&w, spec->name, e, &list, &program);
-	program_done(&program);
+		r = explain(&w, spec->name, e, &list, &schedule);
+	schedule_done(&schedule);
 	plan_list_done(&list);
 	workload_done(&w);
 	return r;

@@ -202,19 +202,19 @@ static int add_designed(struct fit *f, uint32_t i)
 	return 0;
 }
 
-#define N_CHOICES (4 * PROGRAM_N_SHARES)
+#define N_CHOICES (4 * SCHEDULE_N_SHARES)
 
 /* The i-th that the planner has for the shape; ret_name: of the workload so planned. False: it has
  * no more. */
-static bool choice_of(const struct fit_experiment *e, uint32_t i, struct program_choice *ret,
+static bool choice_of(const struct fit_experiment *e, uint32_t i, struct schedule_choice *ret,
 		      char ret_name[96])
 {
 	uint32_t heads = e->spec.shape.n_q_heads / e->spec.shape.n_kv_heads;
 
-	*ret = (struct program_choice){(DEVICE_UNIT_ROWS >> i / PROGRAM_N_SHARES) / heads,
-				       program_shares[i % PROGRAM_N_SHARES]};
-	snprintf(ret_name, 96, "%s@%u/%.2f", e->spec.name, ret->unit_tokens, ret->share);
-	return i < N_CHOICES && ret->unit_tokens > 0;
+	*ret = (struct schedule_choice){(DEVICE_WORK_TILE_ROWS >> i / SCHEDULE_N_SHARES) / heads,
+					schedule_shares[i % SCHEDULE_N_SHARES]};
+	snprintf(ret_name, 96, "%s@%u/%.2f", e->spec.name, ret->work_tile_tokens, ret->share);
+	return i < N_CHOICES && ret->work_tile_tokens > 0;
 }
 
 /* Makes the index-th of f's workloads. 0 or -errno; workload_spec_done frees after either. */
@@ -236,7 +236,7 @@ static int make_of_file(struct fit *f, size_t index, struct workload_spec *ret)
 /* A workload under every choice. */
 static int add_choices(struct fit *f, maker make, size_t index)
 {
-	struct program_choice choice;
+	struct schedule_choice choice;
 	struct card_run run = {0};
 	char name[96];
 	int r = 0;
@@ -285,10 +285,10 @@ struct errors {
 	uint32_t n;
 };
 
-/* What a workload could take, planned as told; choice.unit_tokens == 0: planned as it is. */
+/* What a workload could take, planned as told; choice.work_tile_tokens == 0: planned as it is. */
 struct best {
 	double us;
-	struct program_choice choice;
+	struct schedule_choice choice;
 };
 
 struct checks {
@@ -313,7 +313,7 @@ static int print_case(struct fit *f, const struct fit_experiment *e, bool told,
 	errors->n++;
 	snprintf(name, sizeof(name), "%s", e->spec.name);
 	if (told)
-		snprintf(name, sizeof(name), "%s@%u/%.2f", e->spec.name, e->choice.unit_tokens,
+		snprintf(name, sizeof(name), "%s@%u/%.2f", e->spec.name, e->choice.work_tile_tokens,
 			 e->choice.share);
 	printf("%-36s %9.1f %9.1f %+7.1f %%\n", name, e->us, us, (us / e->us - 1) * 100);
 	fflush(stdout);
@@ -336,7 +336,7 @@ static int print_experiments(struct fit *f)
 
 	printf("%-36s %9s %9s\n", "experiment", "time us", "expected");
 	for (uint32_t i = 0; i < f->n && !r; i++)
-		r = print_case(f, &f->experiments[i], f->experiments[i].choice.unit_tokens > 0,
+		r = print_case(f, &f->experiments[i], f->experiments[i].choice.work_tile_tokens > 0,
 			       &errors);
 	print_errors("experiments", &errors);
 	return r;
@@ -408,9 +408,9 @@ static int check_one(struct fit *f, struct workload_spec *spec, struct checks *c
 		checks->regret_sum += log(e.us / best.us);
 		checks->n_compared++;
 	}
-	if (!r && best.choice.unit_tokens)
-		printf("%-36s %9.1f with units of %u tokens, cut at %.2f of a share\n", "", best.us,
-		       best.choice.unit_tokens, best.choice.share);
+	if (!r && best.choice.work_tile_tokens)
+		printf("%-36s %9.1f with work tiles of %u tokens, cut at %.2f of a share\n", "",
+		       best.us, best.choice.work_tile_tokens, best.choice.share);
 	end_run(&run);
 	fit_experiment_done(&e);
 	return r == -ENOENT ? 0 : r;

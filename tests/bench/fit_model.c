@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define PAGE_TOKENS 32u
-#define SLOT_KB 16 /* of head dim 128 */
+#define KV_TILE_KB 16 /* of head dim 128 */
 #define PAGES_PER_EXTENT 64u
 #define ROUNDS 60u
 #define STEP 0.01 /* of a constant, for slopes */
@@ -26,12 +26,12 @@ static const struct {
 	size_t offset;
 } constants[FIT_CONSTANTS] = {
 	{"launch_ns", offsetof(struct costs, launch_ns)},
-	{"unit_ns", offsetof(struct costs, unit_ns)},
+	{"work_tile_ns", offsetof(struct costs, work_tile_ns)},
 	{"row_ns_per_kb", offsetof(struct costs, row_ns_per_kb)},
 	{"read_ns_per_kb", offsetof(struct costs, read_ns_per_kb)},
 	{"copy_ns", offsetof(struct costs, copy_ns)},
-	{"slot_ns_per_kb", offsetof(struct costs, slot_ns_per_kb)},
-	{"stage_ns_per_kb", offsetof(struct costs, stage_ns_per_kb)},
+	{"kv_tile_ns_per_kb", offsetof(struct costs, kv_tile_ns_per_kb)},
+	{"wide_tile_ns_per_kb", offsetof(struct costs, wide_tile_ns_per_kb)},
 	{"part_ns_per_kb", offsetof(struct costs, part_ns_per_kb)},
 	{"merge_ns", offsetof(struct costs, merge_ns)},
 	{"memory_ns_per_kb", offsetof(struct costs, memory_ns_per_kb)},
@@ -51,24 +51,24 @@ double *fit_constant(struct costs *costs, uint32_t i)
 
 /* ---- experiments ---------------------------------------------------------------------------- */
 
-/* Two levels, in 16 query heads a KV head; nodes in 24ths of the multiprocessors, 0: one. Units of
- * so many tokens (of 16 rows each), cut to this share of a block's. */
+/* Two levels, in 16 query heads a KV head; nodes in 24ths of the multiprocessors, 0: one. Work
+ * tiles of so many tokens (of 16 rows each), cut to this share of a block's. */
 struct design {
 	const char *name;
 	uint32_t head_dim;
 	uint32_t roots, leaves;
 	uint32_t root_tokens, leaf_tokens;
-	uint32_t unit_tokens;
+	uint32_t work_tile_tokens;
 	double share;
 	uint32_t page_tokens, kv_heads; /* 0: 32, 1 */
 };
 
 static const struct design designs[] = {
-	/* one unit a multiprocessor, then two and more: launch, unit */
-	{"units_1", 128, 24, 24, 31, 1, 1, 0},
-	{"units_2", 128, 48, 48, 31, 1, 1, 0},
-	{"units_3", 128, 72, 72, 31, 1, 1, 0},
-	{"units_4", 128, 96, 96, 31, 1, 1, 0},
+	/* one work tile a multiprocessor, then two and more: launch, work tile */
+	{"work_tiles_1", 128, 24, 24, 31, 1, 1, 0},
+	{"work_tiles_2", 128, 48, 48, 31, 1, 1, 0},
+	{"work_tiles_3", 128, 72, 72, 31, 1, 1, 0},
+	{"work_tiles_4", 128, 96, 96, 31, 1, 1, 0},
 	/* more to read of each, the same for all and each its own, up to the cache's size and
 	 * beyond: read; memory, flush, cache */
 	{"again_1024", 128, 0, 24, 1024, 1, 1, 0},
@@ -82,13 +82,14 @@ static const struct design designs[] = {
 	{"read_2048", 128, 24, 24, 2047, 1, 1, 0},
 	{"read_4096", 128, 24, 24, 4095, 1, 1, 0},
 	{"read_8192", 128, 24, 24, 8191, 1, 1, 0},
-	/* 128 rows on what all read, in stages, and of a head dim that has none: stage, slot */
-	{"stages_1024", 128, 0, 192, 1024, 1, 8, 0},
-	{"stages_4096", 128, 0, 192, 4096, 1, 8, 0},
-	{"stages_8192", 128, 0, 192, 8192, 1, 8, 0},
-	{"slots_512", 256, 0, 192, 512, 1, 8, 0},
-	{"slots_2048", 256, 0, 192, 2048, 1, 8, 0},
-	/* 16 rows and more, each block of them with a slot of its own, of 32 tokens or of one:
+	/* 128 rows on what all read, in wide tiles, and of a head dim that has none: wide tile, KV
+	 * tile */
+	{"wide_tiles_1024", 128, 0, 192, 1024, 1, 8, 0},
+	{"wide_tiles_4096", 128, 0, 192, 4096, 1, 8, 0},
+	{"wide_tiles_8192", 128, 0, 192, 8192, 1, 8, 0},
+	{"kv_tiles_512", 256, 0, 192, 512, 1, 8, 0},
+	{"kv_tiles_2048", 256, 0, 192, 2048, 1, 8, 0},
+	/* 16 rows and more, each block of them with a KV tile of its own, of 32 tokens or of one:
 	 * row */
 	{"rows_16", 128, 24, 24, 256, 32, 1, 0},
 	{"rows_32", 128, 24, 48, 256, 32, 2, 0},
@@ -167,7 +168,7 @@ int fit_experiment_init(struct fit_experiment *e, uint32_t i, const struct fit_c
 	if (!r)
 		r = fit_experiment_of(e, &spec);
 	workload_spec_done(&spec);
-	e->choice = (struct program_choice){d->unit_tokens, d->share};
+	e->choice = (struct schedule_choice){d->work_tile_tokens, d->share};
 	return r;
 }
 
@@ -181,18 +182,18 @@ void fit_experiment_done(struct fit_experiment *e)
 int fit_expect(const struct fit_experiment *e, const struct fit_card *card,
 	       const struct costs *costs, double *ret_us)
 {
-	struct program program = {0};
-	struct program_want want = {.shape = &e->spec.shape,
-				    .list = &e->list,
-				    .costs = costs,
-				    .n_blocks = card->n_blocks,
-				    .code = card->code,
-				    .flushed = true,
-				    .choice = e->choice};
-	int r = program_estimate(&program, &want);
+	struct schedule schedule = {0};
+	struct schedule_want want = {.shape = &e->spec.shape,
+				     .list = &e->list,
+				     .costs = costs,
+				     .n_blocks = card->n_blocks,
+				     .code = card->code,
+				     .flushed = true,
+				     .choice = e->choice};
+	int r = schedule_estimate(&schedule, &want);
 
-	*ret_us = program.expect.all_ns / 1e3;
-	program_done(&program);
+	*ret_us = schedule.expect.all_ns / 1e3;
+	schedule_done(&schedule);
 	return r;
 }
 
@@ -292,11 +293,11 @@ static struct costs moved_by(const struct costs *costs, struct system system, do
 /* Arithmetic that hides behind reading has no slope, nor has what is nothing: starts above. */
 static void start_above(struct costs *costs)
 {
-	double read = costs->read_ns_per_kb + costs->copy_ns / SLOT_KB;
+	double read = costs->read_ns_per_kb + costs->copy_ns / KV_TILE_KB;
 	double hidden = 1.5 * read / DEVICE_WARPS;
 
-	costs->slot_ns_per_kb = fmax(costs->slot_ns_per_kb, hidden);
-	costs->stage_ns_per_kb = fmax(costs->stage_ns_per_kb, hidden);
+	costs->kv_tile_ns_per_kb = fmax(costs->kv_tile_ns_per_kb, hidden);
+	costs->wide_tile_ns_per_kb = fmax(costs->wide_tile_ns_per_kb, hidden);
 	for (uint32_t j = 0; j < FIT_CONSTANTS; j++) {
 		if (*fit_constant(costs, j) <= 0)
 			*fit_constant(costs, j) = 1;
@@ -340,7 +341,7 @@ static uint32_t choices_from(const struct fit_experiment *experiments, uint32_t 
 {
 	uint32_t end = i;
 
-	while (end < n && experiments[end].choice.unit_tokens &&
+	while (end < n && experiments[end].choice.work_tile_tokens &&
 	       strcmp(experiments[end].spec.name, experiments[i].spec.name) == 0)
 		end++;
 	return end - i > 1 ? end - i : 0;

@@ -11,7 +11,7 @@
 #define COPPICE_BENCH_FIT_MODEL_H
 
 #include "kernels/cuda/schedule/costs.h"
-#include "kernels/cuda/schedule/program.h"
+#include "kernels/cuda/schedule/schedule.h"
 #include "workload.h"
 
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct fit_card {
 
 struct fit_experiment {
 	struct workload_spec spec; /* owned */
-	struct program_choice choice;
+	struct schedule_choice choice;
 	struct workload workload; /* owned: the tree alone */
 	struct work_list list; /* owned */
 	double us; /* measured */

@@ -16,12 +16,12 @@ static const struct fit_card card = {132, CODE_WGMMA};
 /* Of the size of an H200's. */
 static const struct costs first = {
 	.launch_ns = 4000,
-	.unit_ns = 4500,
+	.work_tile_ns = 4500,
 	.row_ns_per_kb = 12,
 	.read_ns_per_kb = 14,
 	.copy_ns = 110,
-	.slot_ns_per_kb = 6,
-	.stage_ns_per_kb = 4,
+	.kv_tile_ns_per_kb = 6,
+	.wide_tile_ns_per_kb = 4,
 	.part_ns_per_kb = 20,
 	.merge_ns = 3500,
 	.memory_ns_per_kb = 0.24,
@@ -42,8 +42,8 @@ static void fixture_init(struct fixture *f, struct oracle_random *random, double
 	f->costs = first;
 	for (uint32_t i = 0; i < FIT_CONSTANTS; i++)
 		*fit_constant(&f->costs, i) *= 0.8 + 0.4 * oracle_below(random, 1000) / 1000;
-	/* arithmetic in stages must be what they take */
-	f->costs.stage_ns_per_kb =
+	/* arithmetic in wide tiles must be what they take */
+	f->costs.wide_tile_ns_per_kb =
 		(f->costs.read_ns_per_kb + f->costs.copy_ns / 16) * 1.4 / DEVICE_WARPS;
 	for (uint32_t i = 0; i < fit_count(); i++) {
 		struct fit_experiment *e = &f->experiments[i];
@@ -102,7 +102,7 @@ static void test_noise_of_one_in_a_thousand_moves_none_by_a_third(void **state)
  * constants'. */
 static struct fit_experiment *make_choices(uint32_t *ret_n)
 {
-	uint32_t n = (fit_count() + EVERY - 1) / EVERY * PROGRAM_N_SHARES;
+	uint32_t n = (fit_count() + EVERY - 1) / EVERY * SCHEDULE_N_SHARES;
 	struct fit_experiment *choices = calloc(n, sizeof(*choices));
 
 	assert_non_null(choices);
@@ -110,8 +110,8 @@ static struct fit_experiment *make_choices(uint32_t *ret_n)
 	for (uint32_t i = 0; i < *ret_n; i++) {
 		struct fit_experiment *e = &choices[i];
 
-		assert_int_equal(fit_experiment_init(e, i / PROGRAM_N_SHARES * EVERY, &card), 0);
-		e->choice.share = program_shares[i % PROGRAM_N_SHARES];
+		assert_int_equal(fit_experiment_init(e, i / SCHEDULE_N_SHARES * EVERY, &card), 0);
+		e->choice.share = schedule_shares[i % SCHEDULE_N_SHARES];
 		assert_int_equal(fit_expect(e, &card, &first, &e->us), 0);
 	}
 	return choices;
@@ -122,10 +122,10 @@ static double lost(const struct fit_experiment *choices, uint32_t n, const struc
 {
 	double all = 0;
 
-	for (uint32_t i = 0; i < n; i += PROGRAM_N_SHARES) {
+	for (uint32_t i = 0; i < n; i += SCHEDULE_N_SHARES) {
 		double least = INFINITY, chosen = 0, best = INFINITY;
 
-		for (uint32_t k = i; k < i + PROGRAM_N_SHARES; k++) {
+		for (uint32_t k = i; k < i + SCHEDULE_N_SHARES; k++) {
 			double us;
 
 			assert_int_equal(fit_expect(&choices[k], &card, costs, &us), 0);

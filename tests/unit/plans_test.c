@@ -170,7 +170,7 @@ static int teardown(void **state)
 		plan_drop_tails(&batch.plans[i]);
 		cudaFree(batch.plans[i].device.at);
 	}
-	program_done(&batch.program);
+	schedule_done(&batch.schedule);
 	ahead_done(&batch);
 	assert_int_equal(device.bytes, 0);
 	return 0;
@@ -225,7 +225,7 @@ static int use(uint64_t id, uint32_t n_tokens)
 	}
 	if (r)
 		return r;
-	assert_true(plan->device.bytes >= plan_bytes(&batch.program) || !list.n_rows);
+	assert_true(plan->device.bytes >= plan_bytes(&batch.schedule) || !list.n_rows);
 	plan->used = plan->plan_id ? ++batch.uses : 0;
 	block_at(plan->device.at)->read = true;
 	return 0;
@@ -421,28 +421,28 @@ static int take_in(struct ahead *a, uint32_t n)
 
 static void test_a_plan_made_ahead_is_what_is_asked_for(void **state)
 {
-	struct program fresh = {0};
+	struct schedule fresh = {0};
 	struct batch_plan *plan;
-	struct program_want want;
+	struct schedule_want want;
 	struct ahead a;
 
 	(void)state;
 	ahead_init(&a, 7);
 	want = plan_want(&batch, &a.job, batch.all_blocks);
-	assert_int_equal(program_make(&fresh, &want), 0);
+	assert_int_equal(schedule_make(&fresh, &want), 0);
 	assert_int_equal(batch_make_ahead(&batch, &a.job), 0);
 	a.list.n_items = 0; /* nothing could be made of it now */
 	assert_int_equal(plan_prepare(&batch, &a.job, NULL, &plan), 0);
-	for (uint32_t i = 0; i < PROGRAM_N_ARRAYS; i++) {
-		assert_int_equal(batch.program.n[i], fresh.n[i]);
-		assert_memory_equal(batch.program.arrays[i].at, fresh.arrays[i].at,
-				    fresh.n[i] * program_entry_bytes((enum program_array)i));
+	for (uint32_t i = 0; i < SCHEDULE_N_ARRAYS; i++) {
+		assert_int_equal(batch.schedule.n[i], fresh.n[i]);
+		assert_memory_equal(batch.schedule.arrays[i].at, fresh.arrays[i].at,
+				    fresh.n[i] * schedule_entry_bytes((enum schedule_array)i));
 	}
-	assert_int_equal(plan->attend.n_units, fresh.n[PROGRAM_UNITS]);
+	assert_int_equal(plan->attend.n_work_tiles, fresh.n[SCHEDULE_WORK_TILES]);
 	assert_int_equal(plan->n_tails, 1);
 	assert_true(is_kept(7));
 	assert_null(ahead_find(&batch, &a.job));
-	program_done(&fresh);
+	schedule_done(&fresh);
 	ahead_free(&a);
 }
 
@@ -457,8 +457,8 @@ static void test_it_takes_in_tokens_before_the_device_has_it(void **state)
 	assert_int_equal(take_in(&a, 12), 0);
 	assert_int_equal(plan_prepare(&batch, &a.job, NULL, &plan), 0);
 	assert_int_equal(plan->tails[0].used, 2);
-	assert_int_equal(plan->growth.n_patches, 2 * 6 + 1); /* two groups, one unit */
-	program_growth_written(&plan->growth);
+	assert_int_equal(plan->growth.n_patches, 2 * 6 + 1); /* two KV blocks, one work tile */
+	schedule_growth_written(&plan->growth);
 	assert_int_equal(take_in(&a, 12), 0);
 	assert_int_equal(take_in(&a, 1), BACKEND_SOON);
 	assert_int_equal(plan->tails[0].used, 4);

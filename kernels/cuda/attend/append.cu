@@ -45,7 +45,7 @@ __device__ inline bool not_finite(const uint4 &v, bool bf16)
 /* A lane's chunks of K and V of a token: two lots of 32 chunks at most. */
 template <uint32_t N>
 __device__ inline void append_token(const struct device_inbound &a, const struct device_token &at,
-				    uint32_t head, char *group)
+				    uint32_t head, char *kv_block)
 {
 	uint32_t dim = a.shape.head_dim, chunks = dim / 8, lane = threadIdx.x % 32;
 	uint4 v[N];
@@ -71,7 +71,7 @@ __device__ inline void append_token(const struct device_inbound &a, const struct
 			continue;
 		if (bad)
 			v[n] = make_uint4(fill, fill, fill, fill);
-		*(uint4 *)(group + (i < chunks ? 0 : kv_part_bytes(dim)) +
+		*(uint4 *)(kv_block + (i < chunks ? 0 : kv_part_bytes(dim)) +
 			   kv_chunk_offset(dim, at.row, chunk)) = v[n];
 	}
 }
@@ -134,13 +134,13 @@ __device__ inline void bring(const struct device_inbound &a, uint64_t warp)
 	if (warp < n_appends) {
 		struct device_token at = a.tokens[warp / a.shape.n_kv_heads];
 		uint32_t head = warp % a.shape.n_kv_heads;
-		char *group =
+		char *kv_block =
 			a.pool + head * a.shape.head_bytes + (uint64_t)at.source * KV_SOURCE_BYTES;
 
 		if (a.shape.head_dim <= 128)
-			append_token<1>(a, at, head, group);
+			append_token<1>(a, at, head, kv_block);
 		else
-			append_token<2>(a, at, head, group);
+			append_token<2>(a, at, head, kv_block);
 	} else if (warp < n_appends + n_parts) {
 		copy_part(a, warp - n_appends);
 	} else {

@@ -29,7 +29,7 @@ struct device_inbound {
 
 static_assert(sizeof(struct device_inbound) <= DEVICE_CALL_WORDS * 8, "room for it in a call");
 
-/* Rows [from_row] of the group at from to [to_row] of that at to, of n_heads head blocks (all
+/* Rows [from_row] of the KV block at from to [to_row] of that at to, of n_heads head blocks (all
  * layers and heads). */
 struct device_move {
 	char *pool;

@@ -71,12 +71,12 @@ extern "C" int device_attend(const struct device_attend *attend, struct launch_t
 					 (bool)with.bounded};
 	struct launch_shape shape = {0, THREADS, find_known(of)->bytes};
 
-	with.entry_divisor = with.head_units ? with.head_units : with.shape.n_kv_heads;
+	with.entry_divisor = with.head_work_tiles ? with.head_work_tiles : with.shape.n_kv_heads;
 	with.entry_inverse = with.entry_divisor == 1
 				     ? UINT32_MAX
 				     : (uint32_t)((UINT64_C(1) << 32) / with.entry_divisor);
 	with.heads_inverse = 65536 / with.shape.row_heads + 1;
-	with.n_entries = with.n_units * (with.head_units ? 1 : with.shape.n_kv_heads);
+	with.n_entries = with.n_work_tiles * (with.head_work_tiles ? 1 : with.shape.n_kv_heads);
 	shape.n_blocks = with.n_entries < with.n_blocks ? with.n_entries : with.n_blocks;
 	return launch_early(find_kernel(of), &with, shape, to);
 }

@@ -1,5 +1,5 @@
 /*
- * attend.h - attention over a program (format.h), and the merge of its partials.
+ * attend.h - attention over a schedule (format.h), and the merge of its partials.
  */
 #ifndef COPPICE_CUDA_ATTEND_H
 #define COPPICE_CUDA_ATTEND_H
@@ -10,9 +10,9 @@
 
 struct device_attend {
 	struct device_shape shape;
-	const struct device_unit *units;
-	const struct device_slot *slots;
-	/* [unit][DEVICE_FIRST_SLOTS], once more: one miss less on the way to them */
+	const struct device_work_tile *work_tiles;
+	const struct device_kv_tile *kv_tiles;
+	/* [work tile][DEVICE_FIRST_KV_TILES], once more: one miss less on the way to them */
 	const struct device_source *firsts;
 	const struct device_source *sources;
 	const uint32_t *dests;
@@ -25,19 +25,19 @@ struct device_attend {
 	/* [2]: entries drawn beyond the first of each block, blocks that are done; 0 between
 	 * launches */
 	uint32_t *ticket;
-	uint32_t n_units;
-	uint32_t n_slots, n_dests, n_rows;
+	uint32_t n_work_tiles;
+	uint32_t n_kv_tiles, n_dests, n_rows;
 	uint32_t n_merges;
 	uint32_t merge_warps_log2; /* that share a merge: 0 or 2 */
-	uint32_t patched; /* units may have been, by the launch before */
+	uint32_t patched; /* work tiles may have been, by the launch before */
 	uint32_t n_blocks;
-	/* each KV head has so many of its own, of n_units; 0: all have the same */
-	uint32_t head_units;
+	/* each KV head has so many of its own, of n_work_tiles; 0: all have the same */
+	uint32_t head_work_tiles;
 	uint32_t first_head; /* of those that do */
 	uint32_t bounded; /* the kernel is that of rows with a first position */
 	/* What device_attend itself makes of these: a block that begins should divide nothing. */
 	uint32_t n_entries;
-	uint32_t entry_divisor; /* head_units, or else n_kv_heads */
+	uint32_t entry_divisor; /* head_work_tiles, or else n_kv_heads */
 	uint32_t entry_inverse; /* 2^32 / entry_divisor, rounded down */
 	uint32_t heads_inverse; /* 2^16 / shape.row_heads + 1: right for the rows of a block */
 #ifdef COPPICE_CLOCKS

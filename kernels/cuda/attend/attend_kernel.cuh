@@ -1,10 +1,10 @@
 /*
- * attend_kernel.cuh - attention over a program (format.h).
+ * attend_kernel.cuh - attention over a schedule (format.h).
  *
  * Grid: as many blocks as the device has multiprocessors (layout.cuh says what their warps do). Q
- * and O of a warp's 16 rows stay in registers for the whole unit. All warps that compute walk the
- * ring in order, slot by slot, and take what is theirs; a slot is free again when all have passed
- * it.
+ * and O of a warp's 16 rows stay in registers for the whole work tile. All warps that compute walk
+ * the ring in order, KV tile by KV tile, and take what is theirs; a KV tile is free again when all
+ * have passed it.
  *
  * A row that sees nothing has no destination here; what it gets is written by the merge.
  */
@@ -18,22 +18,23 @@
 
 #if __CUDA_ARCH__ >= 800
 
-__device__ inline void unit_rows(const struct device_attend &a, struct warp_unit &w, uint32_t lane,
-				 uint32_t dim)
+__device__ inline void work_tile_rows(const struct device_attend &a, struct warp_tile &w,
+				      uint32_t lane, uint32_t dim)
 {
 	uint32_t heads = a.shape.row_heads, inverse = a.heads_inverse;
-	uint32_t row = lane % DEVICE_BLOCK_ROWS, token = token_of(w.unit, w.block, row, inverse);
+	uint32_t row = lane % DEVICE_BLOCK_ROWS,
+		 token = token_of(w.work_tile, w.block, row, inverse);
 	uint32_t head = row - (row * inverse >> 16) * heads;
 	uint32_t q_head = w.head * a.shape.group + head;
 
-	w.token[0] = token_of(w.unit, w.block, lane / 4, inverse);
-	w.token[1] = token_of(w.unit, w.block, lane / 4 + 8, inverse);
+	w.token[0] = token_of(w.work_tile, w.block, lane / 4, inverse);
+	w.token[1] = token_of(w.work_tile, w.block, lane / 4 + 8, inverse);
 	w.mine_o = w.mine_lse = 0;
 	w.mine_pos = 0;
 	w.mine_dest = DEVICE_DEST_NOTHING;
-	if (token < w.unit.n_rows) {
-		const struct device_row *at = &a.rows[w.unit.row + token];
-		uint32_t dest = a.dests[w.unit.dest + token];
+	if (token < w.work_tile.n_rows) {
+		const struct device_row *at = &a.rows[w.work_tile.row + token];
+		uint32_t dest = a.dests[w.work_tile.dest + token];
 
 		w.mine_pos = at->pos;
 		w.mine_o = at->o ? at->o + (uint64_t)q_head * dim * 2 : 0;
@@ -80,7 +81,7 @@ __device__ inline void compute_align(struct ring<T::slots> &at, uint32_t base, u
 {
 	typedef layout<T> in;
 
-	while (at.slot % DEVICE_STAGE_SLOTS) {
+	while (at.slot % DEVICE_WIDE_KV_TILES) {
 		barrier_wait(base + in::full + at.slot * 8, at.parity);
 		pass_slot(base + in::empty + at.slot * 8, lane);
 		at.step();
@@ -88,124 +89,125 @@ __device__ inline void compute_align(struct ring<T::slots> &at, uint32_t base, u
 }
 
 template <typename T>
-__device__ inline void wait_stage(const struct ring<T::slots> &at, uint32_t base)
+__device__ inline void wait_wide_tile(const struct ring<T::slots> &at, uint32_t base)
 {
 	typedef layout<T> in;
 
 #pragma unroll
-	for (uint32_t j = 0; j < DEVICE_STAGE_SLOTS; j++)
+	for (uint32_t j = 0; j < DEVICE_WIDE_KV_TILES; j++)
 		barrier_wait(base + in::full + (at.slot + j) * 8, at.parity);
 }
 
 template <typename T>
-__device__ inline void pass_stage(struct ring<T::slots> &at, uint32_t base, uint32_t lane)
+__device__ inline void pass_wide_tile(struct ring<T::slots> &at, uint32_t base, uint32_t lane)
 {
 	typedef layout<T> in;
 
 	__syncwarp();
-	if (lane < DEVICE_STAGE_SLOTS)
+	if (lane < DEVICE_WIDE_KV_TILES)
 		barrier_arrive(base + in::empty + (at.slot + lane) * 8);
-	at = next_stage(at);
+	at = next_wide_tile(at);
 }
 
 #ifdef WGMMA
 /*
- * A run of n stages, each in two halves: while the tensor cores multiply Q with the keys of one
+ * A run of n wide tiles, each in two halves: while the tensor cores multiply Q with the keys of one
  * half, and the weights of the half before with its values, the weights of the half between are
  * made. n is at least 1, and the loop says so: where wgmma could be under way past a loop that is
  * not entered, the compiler puts all of them one after the other.
  */
 template <typename T>
-__device__ inline void fold_run(const struct device_attend &a, const struct warp_unit &w,
+__device__ inline void fold_run(const struct device_attend &a, const struct warp_tile &w,
 				struct ring<T::slots> &at, char *shared, uint32_t n,
 				struct warp_state<T> &s)
 {
 	typedef layout<T> in;
-	constexpr uint32_t half_bytes = DEVICE_STAGE_SLOTS / 2 * T::slot_bytes;
+	constexpr uint32_t half_bytes = DEVICE_WIDE_KV_TILES / 2 * T::kv_tile_bytes;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
 	half_scores low, high;
 
-	wait_stage<T>(at, base);
-	start_scores<T>(s, low, base + at.slot * T::slot_bytes);
+	wait_wide_tile<T>(at, base);
+	start_scores<T>(s, low, base + at.slot * T::kv_tile_bytes);
 	do {
-		const struct device_slot *notes =
-			(const struct device_slot *)(shared + in::notes) + at.slot;
-		uint32_t keys = base + at.slot * T::slot_bytes, p[2][HALF_GROUPS / 2][4];
-		bool plain = notes->plain_stage >> warp & 1;
-		struct ring<T::slots> next = n > 1 ? next_stage(at) : at;
+		const struct device_kv_tile *metas =
+			(const struct device_kv_tile *)(shared + in::metas) + at.slot;
+		uint32_t keys = base + at.slot * T::kv_tile_bytes, p[2][HALF_TILE_BLOCKS / 2][4];
+		bool plain = metas->plain_wide >> warp & 1;
+		struct ring<T::slots> next = n > 1 ? next_wide_tile(at) : at;
 
 		start_scores<T>(s, high, keys + half_bytes);
 		wgmma_wait<1>();
 		registers_fence(low);
-		weigh_half<T>(a, w, low, notes, plain, s, p[0]);
+		weigh_half<T>(a, w, low, metas, plain, s, p[0]);
 		start_values<T>(s, p[0], keys);
 		wgmma_wait<0>();
 		registers_fence(high);
 		registers_fence(s.o);
 		if (n > 1) {
-			wait_stage<T>(next, base);
-			start_scores<T>(s, low, base + next.slot * T::slot_bytes);
+			wait_wide_tile<T>(next, base);
+			start_scores<T>(s, low, base + next.slot * T::kv_tile_bytes);
 		}
-		weigh_half<T>(a, w, high, notes + DEVICE_STAGE_SLOTS / 2, plain, s, p[1]);
+		weigh_half<T>(a, w, high, metas + DEVICE_WIDE_KV_TILES / 2, plain, s, p[1]);
 		start_values<T>(s, p[1], keys + half_bytes);
 		wgmma_wait<0>();
 		registers_fence(low);
 		registers_fence(s.o);
-		pass_stage<T>(at, base, lane);
+		pass_wide_tile<T>(at, base, lane);
 	} while (--n);
 }
 
-/* The run that begins here: returns how many slots it has. */
+/* The run that begins here: returns how many KV tiles it has. */
 template <typename T>
-__device__ inline uint32_t compute_run_of(const struct device_attend &a, const struct warp_unit &w,
+__device__ inline uint32_t compute_run_of(const struct device_attend &a, const struct warp_tile &w,
 					  struct ring<T::slots> &at, char *shared,
-					  const struct device_slot *note, struct warp_state<T> &s)
+					  const struct device_kv_tile *meta,
+					  struct warp_state<T> &s)
 {
-	uint32_t run = note->run, base = shared_address(shared);
+	uint32_t run = meta->run, base = shared_address(shared);
 
-	if (note->warps >> threadIdx.x / 32 & 1) {
+	if (meta->warps >> threadIdx.x / 32 & 1) {
 		fold_run<T>(a, w, at, shared, run, s);
-		return run * DEVICE_STAGE_SLOTS;
+		return run * DEVICE_WIDE_KV_TILES;
 	}
 	for (uint32_t i = 0; i < run; i++) {
-		wait_stage<T>(at, base);
-		pass_stage<T>(at, base, threadIdx.x % 32);
+		wait_wide_tile<T>(at, base);
+		pass_wide_tile<T>(at, base, threadIdx.x % 32);
 	}
-	return run * DEVICE_STAGE_SLOTS;
+	return run * DEVICE_WIDE_KV_TILES;
 }
 #endif
 
 template <typename T>
-__device__ inline void compute_slots(const struct device_attend &a, const struct warp_unit &w,
-				     struct ring<T::slots> &at, char *shared,
-				     struct warp_state<T> &s)
+__device__ inline void compute_kv_tiles(const struct device_attend &a, const struct warp_tile &w,
+					struct ring<T::slots> &at, char *shared,
+					struct warp_state<T> &s)
 {
 	typedef layout<T> in;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared),
 		 i = 0;
 
-	while (i < w.unit.n_slots) {
-		const struct device_slot *note =
-			(const struct device_slot *)(shared + in::notes) + at.slot;
+	while (i < w.work_tile.n_kv_tiles) {
+		const struct device_kv_tile *meta =
+			(const struct device_kv_tile *)(shared + in::metas) + at.slot;
 		uint32_t marks;
 
 		barrier_wait(base + in::full + at.slot * 8, at.parity);
 		CLOCK_MARK(a, CLOCK_KV, 0);
 		/* plain, wide and causal with them: one load in place of four */
-		marks = *(const uint32_t *)&note->warps;
+		marks = *(const uint32_t *)&meta->warps;
 #ifdef WGMMA
-		if constexpr (T::staged) {
+		if constexpr (T::takes_wide) {
 			if (marks >> 16 & 0xff) {
-				i += compute_run_of<T>(a, w, at, shared, note, s);
+				i += compute_run_of<T>(a, w, at, shared, meta, s);
 				continue;
 			}
 		}
 #endif
 		if (marks >> warp & 1)
-			fold_slot<T>(a, w,
-				     {base + at.slot * T::slot_bytes, note,
-				      (bool)(marks >> (8 + warp) & 1)},
-				     s);
+			fold_kv_tile<T>(a, w,
+					{base + at.slot * T::kv_tile_bytes, meta,
+					 (bool)(marks >> (8 + warp) & 1)},
+					s);
 		pass_slot(base + in::empty + at.slot * 8, lane);
 		at.step();
 		i++;
@@ -213,20 +215,20 @@ __device__ inline void compute_slots(const struct device_attend &a, const struct
 }
 
 template <typename T>
-__device__ inline void compute_unit(const struct device_attend &a, const struct work &work,
-				    char *shared, struct ring<T::slots> &at, uint32_t index)
+__device__ inline void compute_work_tile(const struct device_attend &a, const struct work &work,
+					 char *shared, struct ring<T::slots> &at, uint32_t index)
 {
 	typedef layout<T> in;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
-	struct warp_unit w = {work.unit, work.head};
+	struct warp_tile w = {work.work_tile, work.head};
 	struct warp_state<T> s;
 
 	if (index == 0)
 		q_first<T>(a, work, shared);
-	w.block = warp & ((1u << w.unit.blocks_log2) - 1);
-	w.split = warp >> w.unit.blocks_log2;
-	w.n_splits = DEVICE_WARPS >> w.unit.blocks_log2;
-	unit_rows(a, w, lane, T::v);
+	w.block = warp & ((1u << w.work_tile.blocks_log2) - 1);
+	w.split = warp >> w.work_tile.blocks_log2;
+	w.n_splits = DEVICE_WARPS >> w.work_tile.blocks_log2;
+	work_tile_rows(a, w, lane, T::v);
 	clear_state(s);
 	if (index == 0) {
 		copy_wait();
@@ -237,10 +239,10 @@ __device__ inline void compute_unit(const struct device_attend &a, const struct 
 	load_q<T>(base + in::rows + w.block * T::rows_stride, lane, s);
 	if (w.n_splits == 1 && T::keeps_q)
 		pass_slot(base + in::rows_empty, lane);
-	if (w.unit.flags & DEVICE_UNIT_WIDE)
+	if (w.work_tile.flags & DEVICE_WORK_TILE_WIDE)
 		compute_align<T>(at, base, lane);
 	CLOCK_MARK(a, CLOCK_Q, 0);
-	compute_slots<T>(a, w, at, shared, s);
+	compute_kv_tiles<T>(a, w, at, shared, s);
 	CLOCK_MARK(a, CLOCK_FOLDED, 0);
 	sum_quads(s);
 	if (w.n_splits == 1) {
@@ -268,26 +270,26 @@ template <typename T> __device__ void compute_run(const struct device_attend &a,
 		barrier_wait(base + in::work_full + from.slot * 8, from.parity);
 		work = ((const struct work *)(shared + in::work))[from.slot];
 		pass_slot(base + in::work_empty + from.slot * 8, threadIdx.x % 32);
-		if (work.unit.blocks_log2 == DEVICE_NONE) {
+		if (work.work_tile.blocks_log2 == DEVICE_NONE) {
 			CLOCK_MARK(a, CLOCK_END, 0);
 			return;
 		}
 		CLOCK_MARK(a, CLOCK_TILE, 0);
-		compute_unit<T>(a, work, shared, at, index);
+		compute_work_tile<T>(a, work, shared, at, index);
 		CLOCK_MARK(a, CLOCK_WRITTEN, 0);
 	}
 }
 
-/* By the threads that compute. Reading a program is a chain of misses. */
-__device__ inline void prefetch_program(const struct device_attend &a)
+/* By the threads that compute. Reading a schedule is a chain of misses. */
+__device__ inline void prefetch_schedule(const struct device_attend &a)
 {
 	constexpr uint32_t n = DEVICE_WARPS * 32;
 
-	prefetch(a.slots, (uint64_t)a.n_slots * sizeof(*a.slots), threadIdx.x, n);
-	prefetch(a.sources, (uint64_t)a.n_slots * sizeof(*a.sources), threadIdx.x, n);
+	prefetch(a.kv_tiles, (uint64_t)a.n_kv_tiles * sizeof(*a.kv_tiles), threadIdx.x, n);
+	prefetch(a.sources, (uint64_t)a.n_kv_tiles * sizeof(*a.sources), threadIdx.x, n);
 	prefetch(a.dests, (uint64_t)a.n_dests * sizeof(*a.dests), threadIdx.x, n);
-	prefetch(a.units, (uint64_t)a.n_units * sizeof(*a.units), threadIdx.x, n);
-	prefetch(a.firsts, (uint64_t)a.n_units * DEVICE_FIRST_SLOTS * sizeof(*a.firsts),
+	prefetch(a.work_tiles, (uint64_t)a.n_work_tiles * sizeof(*a.work_tiles), threadIdx.x, n);
+	prefetch(a.firsts, (uint64_t)a.n_work_tiles * DEVICE_FIRST_KV_TILES * sizeof(*a.firsts),
 		 threadIdx.x, n);
 	prefetch(a.merges, (uint64_t)a.n_merges * sizeof(*a.merges), threadIdx.x, n);
 }
@@ -338,7 +340,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 	if (threadIdx.x < DEVICE_WARPS * 32) {
 		registers_more<COMPUTE_REGISTERS>();
 		/* which was there before the launch that brings rows and tokens */
-		prefetch_program(a);
+		prefetch_schedule(a);
 		launch_wait();
 		launch_next();
 		compute_run<T>(a, shared);

@@ -1,8 +1,8 @@
 /*
  * fetch.cuh - the warps that fetch. One draws entries, longest first, and runs ahead of those that
- * compute by a ring of KV slots; three bring Q of the next unit's rows as soon as the place is
- * free. (The first unit's Q is brought by those who wait for it.) What the launch before this one
- * writes is waited for no sooner than needed: KV of old tokens is under way by then.
+ * compute by a ring of KV tiles; three bring Q of the next work tile's rows as soon as the place is
+ * free. (The first work tile's Q is brought by those who wait for it.) What the launch before this
+ * one writes is waited for no sooner than needed: KV of old tokens is under way by then.
  */
 #ifndef COPPICE_CUDA_FETCH_CUH
 #define COPPICE_CUDA_FETCH_CUH
@@ -31,7 +31,7 @@ template <typename T> struct fetch {
 	uint32_t lane;
 	struct ring<T::slots> at;
 	bool again; /* the ring has been gone round */
-	uint32_t early; /* slots that may still be asked for before the first unit's Q is */
+	uint32_t early; /* KV tiles that may still be asked for before the first work tile's Q is */
 
 	__device__ void step(uint32_t n)
 	{
@@ -42,23 +42,23 @@ template <typename T> struct fetch {
 	}
 };
 
-/* Bit j: group j is there. */
-__device__ inline uint32_t groups_there(const uint4 &source)
+/* Bit j: KV block j is there. */
+__device__ inline uint32_t kv_blocks_there(const uint4 &source)
 {
 	return (source.x != DEVICE_NONE) | (source.y != DEVICE_NONE) << 1 |
 	       (source.z != DEVICE_NONE) << 2 | (source.w != DEVICE_NONE) << 3;
 }
 
-/* Where groups of a slot are missing for the first time, shared memory holds anything; 0 x NaN is
- * NaN. */
+/* Where KV blocks of a KV tile are missing for the first time, shared memory holds anything; 0 x
+ * NaN is NaN. */
 template <typename T>
 __device__ inline void clear_missing(char *slot, uint32_t there, uint32_t lane)
 {
 #pragma unroll 1
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
+	for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS; j++) {
 #pragma unroll 1
 		for (uint32_t i = lane; !(there >> j & 1) && i < T::value_bytes / 16; i += 32)
-			((uint4 *)(slot + j * T::group_bytes + T::key_bytes))[i] =
+			((uint4 *)(slot + j * T::kv_block_bytes + T::key_bytes))[i] =
 				make_uint4(0, 0, 0, 0);
 	}
 	fence_async();
@@ -76,10 +76,10 @@ template <typename T> __device__ inline void await_q(struct fetch<T> &f)
 }
 
 #if __CUDA_ARCH__ >= 900
-/* How many of these groups lie side by side, from the first on. */
+/* How many of these KV blocks lie side by side, from the first on. */
 template <typename T> __device__ inline uint32_t run_of(const uint4 &source)
 {
-	constexpr uint32_t step = T::group_bytes / KV_SOURCE_BYTES;
+	constexpr uint32_t step = T::kv_block_bytes / KV_SOURCE_BYTES;
 
 	return source.y != source.x + step	 ? 1
 	       : source.z != source.x + 2 * step ? 2
@@ -87,19 +87,19 @@ template <typename T> __device__ inline uint32_t run_of(const uint4 &source)
 						 : 4;
 }
 
-/* The lane's slot: its groups, run by run, and n_notes notes from its own on: all walk the ring in
- * order, so who comes to a slot has waited for those before it. The barrier knows how much
- * comes. */
+/* The lane's KV tile: its KV blocks, run by run, and n_metas metas from its own on: all walk the
+ * ring in order, so who comes to a KV tile has waited for those before it. The barrier knows how
+ * much comes. */
 template <typename T>
 __device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head, uint4 source,
-				  const struct device_slot *note, uint32_t n_notes)
+				  const struct device_kv_tile *meta, uint32_t n_metas)
 {
 	typedef layout<T> at;
-	constexpr uint32_t group_bytes = T::group_bytes;
-	uint32_t full = base + at::full + slot * 8, note_bytes = n_notes * (uint32_t)sizeof(*note);
-	uint32_t to = base + slot * T::slot_bytes, end = to + T::slot_bytes;
+	constexpr uint32_t kv_block_bytes = T::kv_block_bytes;
+	uint32_t full = base + at::full + slot * 8, meta_bytes = n_metas * (uint32_t)sizeof(*meta);
+	uint32_t to = base + slot * T::kv_tile_bytes, end = to + T::kv_tile_bytes;
 
-	barrier_expect(full, __popc(groups_there(source)) * group_bytes + note_bytes);
+	barrier_expect(full, __popc(kv_blocks_there(source)) * kv_block_bytes + meta_bytes);
 #pragma unroll 1
 	while (to < end) {
 		uint32_t run = run_of<T>(source);
@@ -108,18 +108,18 @@ __device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head
 			run = 1;
 		else
 			bulk_copy(to, head + (uint64_t)source.x * KV_SOURCE_BYTES,
-				  run * group_bytes, full);
-		to += run * group_bytes;
+				  run * kv_block_bytes, full);
+		to += run * kv_block_bytes;
 		source = run == 1   ? make_uint4(source.y, source.z, source.w, DEVICE_NONE)
 			 : run == 2 ? make_uint4(source.z, source.w, DEVICE_NONE, DEVICE_NONE)
 				    : make_uint4(source.w, DEVICE_NONE, DEVICE_NONE, DEVICE_NONE);
 	}
-	if (n_notes)
-		bulk_copy(base + at::notes + slot * (uint32_t)sizeof(*note), note, note_bytes,
+	if (n_metas)
+		bulk_copy(base + at::metas + slot * (uint32_t)sizeof(*meta), meta, meta_bytes,
 			  full);
 }
 
-/* Slots of these lanes, which nothing was ever copied to. */
+/* KV tiles of these lanes, which nothing was ever copied to. */
 template <typename T>
 __device__ inline void clear_slots(char *shared, uint32_t lanes, uint32_t slot, uint32_t there,
 				   uint32_t lane)
@@ -127,20 +127,20 @@ __device__ inline void clear_slots(char *shared, uint32_t lanes, uint32_t slot, 
 	for (; lanes; lanes &= lanes - 1) {
 		uint32_t from = __ffs(lanes) - 1;
 
-		clear_missing<T>(shared + __shfl_sync(~0u, slot, from) * T::slot_bytes,
+		clear_missing<T>(shared + __shfl_sync(~0u, slot, from) * T::kv_tile_bytes,
 				 __shfl_sync(~0u, there, from), lane);
 	}
 }
 
-/* Of k slots that are asked for together, how many have their notes brought with those of this one:
- * they lie side by side, but where the ring begins anew. */
+/* Of k KV tiles that are asked for together, how many have their metas brought with those of this
+ * one: they lie side by side, but where the ring begins anew. */
 template <uint32_t SLOTS>
-__device__ inline uint32_t notes_of(uint32_t ahead, uint32_t slot, uint32_t k)
+__device__ inline uint32_t metas_of(uint32_t ahead, uint32_t slot, uint32_t k)
 {
 	return ahead == 0 ? min(k, SLOTS - slot) : slot == 0 ? k - ahead : 0;
 }
 
-/* Of n slots from the i-th on, how many may be asked for now: one at least. ahead: of the lane,
+/* Of n KV tiles from the i-th on, how many may be asked for now: one at least. ahead: of the lane,
  * which asks whether that one is free; the block's first are. */
 template <typename T>
 __device__ inline uint32_t free_slots(struct fetch<T> &f, uint32_t base, uint32_t ahead, uint32_t i,
@@ -150,8 +150,8 @@ __device__ inline uint32_t free_slots(struct fetch<T> &f, uint32_t base, uint32_
 	struct ring<T::slots> to = f.at.ahead(ahead);
 	bool free;
 
-	if (f.early == SLOTS_BEFORE_Q)
-		return min(n, min(T::slots, SLOTS_BEFORE_Q));
+	if (f.early == KV_TILES_BEFORE_Q)
+		return min(n, min(T::slots, KV_TILES_BEFORE_Q));
 	if (f.early == 0)
 		await_q(f);
 	barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
@@ -160,13 +160,13 @@ __device__ inline uint32_t free_slots(struct fetch<T> &f, uint32_t base, uint32_
 	return min(__ffs(~(__ballot_sync(~0u, free) >> i)) - 1, f.early);
 }
 
-/* n slots, whose sources the lanes hold one each. A lane takes as long for its slot as all of them
- * for theirs: so as many at a time as there is room for. */
+/* n KV tiles, whose sources the lanes hold one each. A lane takes as long for its KV tile as all of
+ * them for theirs: so as many at a time as there is room for. */
 template <typename T>
-__device__ inline void fetch_slots(struct fetch<T> &f, const char *head,
-				   const struct device_slot *notes, uint4 mine, uint32_t n)
+__device__ inline void fetch_kv_tiles(struct fetch<T> &f, const char *head,
+				      const struct device_kv_tile *metas, uint4 mine, uint32_t n)
 {
-	uint32_t base = shared_address(f.shared), there = groups_there(mine);
+	uint32_t base = shared_address(f.shared), there = kv_blocks_there(mine);
 
 	for (uint32_t i = 0, k; i < n; i += k) {
 		uint32_t ahead = f.lane - i;
@@ -178,42 +178,42 @@ __device__ inline void fetch_slots(struct fetch<T> &f, const char *head,
 		clear_slots<T>(f.shared, __ballot_sync(~0u, ahead < k && !again && there != 0xf),
 			       to.slot, there, f.lane);
 		if (ahead < k)
-			fetch_copy<T>(base, to.slot, head, mine, &notes[f.lane],
-				      notes_of<T::slots>(ahead, to.slot, k));
+			fetch_copy<T>(base, to.slot, head, mine, &metas[f.lane],
+				      metas_of<T::slots>(ahead, to.slot, k));
 		__syncwarp();
 		f.step(k);
 	}
 }
 #else
-/* n slots, whose sources the lanes hold one each. */
+/* n KV tiles, whose sources the lanes hold one each. */
 template <typename T>
-__device__ inline void fetch_slots(struct fetch<T> &f, const char *head,
-				   const struct device_slot *notes, uint4 mine, uint32_t n)
+__device__ inline void fetch_kv_tiles(struct fetch<T> &f, const char *head,
+				      const struct device_kv_tile *metas, uint4 mine, uint32_t n)
 {
 	typedef layout<T> at;
-	constexpr uint32_t group_bytes = T::group_bytes;
+	constexpr uint32_t kv_block_bytes = T::kv_block_bytes;
 	uint32_t base = shared_address(f.shared);
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint4 from = make_uint4(__shfl_sync(~0u, mine.x, i), __shfl_sync(~0u, mine.y, i),
 					__shfl_sync(~0u, mine.z, i), __shfl_sync(~0u, mine.w, i));
-		const uint32_t source[DEVICE_SLOT_GROUPS] = {from.x, from.y, from.z, from.w};
-		uint32_t to = base + f.at.slot * T::slot_bytes;
-		uint32_t note = base + at::notes + f.at.slot * (uint32_t)sizeof(*notes);
+		const uint32_t source[DEVICE_KV_TILE_BLOCKS] = {from.x, from.y, from.z, from.w};
+		uint32_t to = base + f.at.slot * T::kv_tile_bytes;
+		uint32_t meta = base + at::metas + f.at.slot * (uint32_t)sizeof(*metas);
 
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
-		if (!f.again && groups_there(from) != 0xf)
-			clear_missing<T>(f.shared + f.at.slot * T::slot_bytes, groups_there(from),
-					 f.lane);
-		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-			const char *group = head + (uint64_t)source[j] * KV_SOURCE_BYTES;
+		if (!f.again && kv_blocks_there(from) != 0xf)
+			clear_missing<T>(f.shared + f.at.slot * T::kv_tile_bytes,
+					 kv_blocks_there(from), f.lane);
+		for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS; j++) {
+			const char *kv_block = head + (uint64_t)source[j] * KV_SOURCE_BYTES;
 
-			for (uint32_t b = f.lane * 16; source[j] != DEVICE_NONE && b < group_bytes;
-			     b += 32 * 16)
-				copy_16(to + j * group_bytes + b, group + b);
+			for (uint32_t b = f.lane * 16;
+			     source[j] != DEVICE_NONE && b < kv_block_bytes; b += 32 * 16)
+				copy_16(to + j * kv_block_bytes + b, kv_block + b);
 		}
-		if (f.lane < sizeof(*notes) / 16)
-			copy_16(note + f.lane * 16, (const char *)&notes[i] + f.lane * 16);
+		if (f.lane < sizeof(*metas) / 16)
+			copy_16(meta + f.lane * 16, (const char *)&metas[i] + f.lane * 16);
 		copy_arrive(base + at::full + f.at.slot * 8);
 		__syncwarp();
 		f.step(1);
@@ -221,16 +221,16 @@ __device__ inline void fetch_slots(struct fetch<T> &f, const char *head,
 }
 #endif
 
-/* Goes on to where a stage can begin. Those who compute do the same. */
+/* Goes on to where a wide tile can begin. Those who compute do the same. */
 template <typename T> __device__ inline void fetch_align(struct fetch<T> &f)
 {
 	typedef layout<T> at;
 	uint32_t base = shared_address(f.shared);
 
-	while (f.at.slot % DEVICE_STAGE_SLOTS) {
+	while (f.at.slot % DEVICE_WIDE_KV_TILES) {
 		barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
 		if (!f.again)
-			clear_missing<T>(f.shared + f.at.slot * T::slot_bytes, 0, f.lane);
+			clear_missing<T>(f.shared + f.at.slot * T::kv_tile_bytes, 0, f.lane);
 		if (LARGE ? f.lane == 0 : true)
 			barrier_arrive(base + at::full + f.at.slot * 8);
 		__syncwarp();
@@ -238,25 +238,27 @@ template <typename T> __device__ inline void fetch_align(struct fetch<T> &f)
 	}
 }
 
-/* first: of lanes below DEVICE_FIRST_SLOTS, sources of the unit's first slots. */
+/* first: of lanes below DEVICE_FIRST_KV_TILES, sources of the work tile's first KV tiles. */
 template <typename T>
-__device__ inline void fetch_unit(struct fetch<T> &f, const struct device_unit &unit, uint32_t head,
-				  uint4 first)
+__device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_work_tile &work_tile,
+				       uint32_t head, uint4 first)
 {
 	const char *pool = f.a->pool + head * f.a->shape.head_bytes;
-	const struct device_slot *slots = f.a->slots + unit.slot;
-	const uint4 *sources = (const uint4 *)f.a->sources + unit.slot;
+	const struct device_kv_tile *kv_tiles = f.a->kv_tiles + work_tile.kv_tile;
+	const uint4 *sources = (const uint4 *)f.a->sources + work_tile.kv_tile;
 	uint4 mine = first;
 
-	if (unit.flags & DEVICE_UNIT_WIDE)
+	if (work_tile.flags & DEVICE_WORK_TILE_WIDE)
 		fetch_align<T>(f);
-	for (uint32_t done = 0, n = DEVICE_FIRST_SLOTS; done < unit.n_slots; done += n, n = 32) {
+	for (uint32_t done = 0, n = DEVICE_FIRST_KV_TILES; done < work_tile.n_kv_tiles;
+	     done += n, n = 32) {
 		uint4 next = make_uint4(0, 0, 0, 0);
 
-		if (done + n + f.lane < unit.n_slots)
+		if (done + n + f.lane < work_tile.n_kv_tiles)
 			next = sources[done + n + f.lane];
-		fetch_slots<T>(f, pool, slots + done, mine,
-			       unit.n_slots - done < n ? unit.n_slots - done : n);
+		fetch_kv_tiles<T>(f, pool, kv_tiles + done, mine,
+				  work_tile.n_kv_tiles - done < n ? work_tile.n_kv_tiles - done
+								  : n);
 		mine = next;
 	}
 }
@@ -288,13 +290,13 @@ __device__ inline void return_tickets(const struct device_attend &a)
 /* What a ticket stands for, with as much of what comes next as can be asked for at the same
  * time. */
 struct entry {
-	struct device_unit unit;
+	struct device_work_tile work_tile;
 	uint32_t head;
-	uint4 first; /* as fetch_unit wants it */
+	uint4 first; /* as fetch_work_tile wants it */
 };
 
-/* Its unit and its head: entries are drawn unit by unit, or head by head where each has its own.
- * The quotient is at most one too small before it is looked at. */
+/* Its work tile and its head: entries are drawn work tile by work tile, or head by head where each
+ * has its own. The quotient is at most one too small before it is looked at. */
 __device__ inline uint2 entry_place(const struct device_attend &a, uint32_t ticket)
 {
 	uint32_t quotient = __umulhi(ticket, a.entry_inverse),
@@ -304,8 +306,8 @@ __device__ inline uint2 entry_place(const struct device_attend &a, uint32_t tick
 		quotient++;
 		rest -= a.entry_divisor;
 	}
-	return a.head_units ? make_uint2(ticket, a.first_head + quotient)
-			    : make_uint2(quotient, rest);
+	return a.head_work_tiles ? make_uint2(ticket, a.first_head + quotient)
+				 : make_uint2(quotient, rest);
 }
 
 /* Past the first-level cache, which may hold them as they were before the launch that patched
@@ -315,16 +317,16 @@ __device__ inline struct entry read_entry(const struct device_attend &a, uint32_
 {
 	uint2 place = entry_place(a, ticket);
 	union {
-		struct device_unit unit;
+		struct device_work_tile work_tile;
 		uint4 words[2];
 	} v;
 	uint4 first = make_uint4(0, 0, 0, 0);
 
-	v.words[0] = __ldcg((const uint4 *)&a.units[place.x]);
-	v.words[1] = __ldcg((const uint4 *)&a.units[place.x] + 1);
-	if (lane < DEVICE_FIRST_SLOTS)
-		first = __ldcg((const uint4 *)a.firsts + place.x * DEVICE_FIRST_SLOTS + lane);
-	return (struct entry){v.unit, place.y, first};
+	v.words[0] = __ldcg((const uint4 *)&a.work_tiles[place.x]);
+	v.words[1] = __ldcg((const uint4 *)&a.work_tiles[place.x] + 1);
+	if (lane < DEVICE_FIRST_KV_TILES)
+		first = __ldcg((const uint4 *)a.firsts + place.x * DEVICE_FIRST_KV_TILES + lane);
+	return (struct entry){v.work_tile, place.y, first};
 }
 
 /* now: of the block's first ticket, which is dealt; what follows is drawn. */
@@ -333,7 +335,7 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 {
 	typedef layout<T> at;
 	struct fetch<T> f = {
-		&a, shared, threadIdx.x % 32, {0, 0}, false, SLOTS_BEFORE_Q
+		&a, shared, threadIdx.x % 32, {0, 0}, false, KV_TILES_BEFORE_Q
 	};
 	uint32_t ticket = blockIdx.x, base = shared_address(shared);
 	bool waited = false;
@@ -344,8 +346,9 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 		uint32_t next;
 		bool over = ticket >= a.n_entries;
 
-		/* a program that the launch before makes says nothing yet */
-		if (!waited && !over && (a.head_units || !(now.unit.flags & DEVICE_UNIT_OLD))) {
+		/* a schedule that the launch before makes says nothing yet */
+		if (!waited && !over &&
+		    (a.head_work_tiles || !(now.work_tile.flags & DEVICE_WORK_TILE_OLD))) {
 			launch_wait();
 			waited = true;
 			if (a.patched)
@@ -353,10 +356,10 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 		}
 		barrier_wait(base + at::work_empty + to.slot * 8, to.parity ^ 1);
 		if (f.lane == 0) {
-			work->unit = now.unit;
+			work->work_tile = now.work_tile;
 			work->head = now.head;
 			if (over)
-				work->unit.blocks_log2 = DEVICE_NONE;
+				work->work_tile.blocks_log2 = DEVICE_NONE;
 			barrier_arrive(base + at::work_full + to.slot * 8);
 		}
 		__syncwarp();
@@ -366,7 +369,7 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 		 * was asked for without waiting, they are drawn behind it */
 		if (waited)
 			next = draw_for(a, f.lane);
-		fetch_unit<T>(f, now.unit, now.head, now.first);
+		fetch_work_tile<T>(f, now.work_tile, now.head, now.first);
 		if (f.early != NO_LIMIT)
 			await_q(f);
 		if (!waited)
@@ -382,11 +385,11 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 
 /* ---- Q -------------------------------------------------------------------------------------- */
 
-/* Where Q of a token of the unit begins, for its KV head; 0: nowhere. */
+/* Where Q of a token of the work tile begins, for its KV head; 0: nowhere. */
 __device__ inline uint64_t q_address(const struct device_attend &a, const struct work &work,
 				     uint32_t token, uint32_t dim)
 {
-	uint64_t q = a.rows[work.unit.row + token].q;
+	uint64_t q = a.rows[work.work_tile.row + token].q;
 
 	return q ? q + (uint64_t)work.head * a.shape.group * dim * 2 : 0;
 }
@@ -395,28 +398,29 @@ __device__ inline void q_addresses(const struct device_attend &a, const struct w
 				   uint32_t dim, uint64_t *ret, uint32_t thread, uint32_t n_threads)
 {
 #pragma unroll 1
-	for (uint32_t t = thread; t < work.unit.n_rows; t += n_threads)
+	for (uint32_t t = thread; t < work.work_tile.n_rows; t += n_threads)
 		ret[t] = q_address(a, work, t, dim);
 }
 
 /* Rows up to the last row block that some warp takes; those that do not exist are 0. addresses: of
  * q_addresses; NULL: looked up by each thread for itself, which is sooner where there are few. */
 template <typename T, uint32_t N_THREADS>
-__device__ inline void q_unit(const struct device_attend &a, const struct work &work, uint32_t rows,
-			      const uint64_t *addresses, uint32_t thread)
+__device__ inline void q_work_tile(const struct device_attend &a, const struct work &work,
+				   uint32_t rows, const uint64_t *addresses, uint32_t thread)
 {
 	constexpr uint32_t chunks = T::qk / KV_CHUNK_VALUES;
 	uint32_t heads = a.shape.row_heads, inverse = a.heads_inverse, chunk = thread % chunks;
 
 #pragma unroll 1
-	for (uint32_t row = thread / chunks; row < DEVICE_BLOCK_ROWS << work.unit.blocks_log2;
+	for (uint32_t row = thread / chunks; row < DEVICE_BLOCK_ROWS << work.work_tile.blocks_log2;
 	     row += N_THREADS / chunks) {
 		uint32_t in_block = row % DEVICE_BLOCK_ROWS,
-			 token = token_of(work.unit, row / DEVICE_BLOCK_ROWS, in_block, inverse);
+			 token = token_of(work.work_tile, row / DEVICE_BLOCK_ROWS, in_block,
+					  inverse);
 		uint32_t head = in_block - (in_block * inverse >> 16) * heads;
-		uint64_t q = token >= work.unit.n_rows ? 0
-			     : addresses	       ? addresses[token]
-						       : q_address(a, work, token, T::qk);
+		uint64_t q = token >= work.work_tile.n_rows ? 0
+			     : addresses		    ? addresses[token]
+							    : q_address(a, work, token, T::qk);
 		uint64_t from = q ? q + (head * T::qk + chunk * 8) * 2 : (uint64_t)a.rows;
 
 		copy_some_16(rows + row / DEVICE_BLOCK_ROWS * T::rows_stride +
@@ -425,8 +429,8 @@ __device__ inline void q_unit(const struct device_attend &a, const struct work &
 	}
 }
 
-/* The first unit's Q, by all who compute and have nothing to do before it comes; others copy the
- * rest of KV behind it. */
+/* The first work tile's Q, by all who compute and have nothing to do before it comes; others copy
+ * the rest of KV behind it. */
 template <typename T>
 __device__ inline void q_first(const struct device_attend &a, const struct work &work, char *shared)
 {
@@ -434,17 +438,18 @@ __device__ inline void q_first(const struct device_attend &a, const struct work 
 	constexpr uint32_t n = DEVICE_WARPS * 32;
 	uint64_t *addresses = NULL;
 
-	if (work.unit.blocks_log2 > 1) {
+	if (work.work_tile.blocks_log2 > 1) {
 		addresses = (uint64_t *)(shared + at::sums);
 		q_addresses(a, work, T::qk, addresses, threadIdx.x, n);
 		named_barrier(COMPUTE_BARRIER, n);
 	}
-	q_unit<T, n>(a, work, shared_address(shared) + at::rows, addresses, threadIdx.x);
+	q_work_tile<T, n>(a, work, shared_address(shared) + at::rows, addresses, threadIdx.x);
 	named_arrive(FIRST_Q_BARRIER, n + 32);
 }
 
-/* Those who wait for the first unit's Q learn where it lies once they know the unit: until then it
- * is on its way to the second-level cache. Of a few rows alone: more would be in KV's way. */
+/* Those who wait for the first work tile's Q learn where it lies once they know the work tile:
+ * until then it is on its way to the second-level cache. Of a few rows alone: more would be in KV's
+ * way. */
 __device__ inline void prefetch_q(const struct device_attend &a, uint32_t dim, uint32_t thread,
 				  uint32_t n_threads)
 {
@@ -470,7 +475,7 @@ template <typename T> __device__ void q_run(const struct device_attend &a, char 
 	launch_wait();
 	prefetch(a.rows, (uint64_t)a.n_rows * sizeof(*a.rows), thread, Q_WARPS * 32);
 	prefetch_q(a, T::qk, thread, Q_WARPS * 32);
-	for (uint32_t unit = 0;; from.step(), unit++) {
+	for (uint32_t index = 0;; from.step(), index++) {
 		struct work work;
 
 		barrier_wait(base + at::work_full + from.slot * 8, from.parity);
@@ -478,14 +483,14 @@ template <typename T> __device__ void q_run(const struct device_attend &a, char 
 		__syncwarp();
 		if (threadIdx.x % 32 == 0)
 			barrier_arrive(base + at::work_empty + from.slot * 8);
-		if (work.unit.blocks_log2 == DEVICE_NONE)
+		if (work.work_tile.blocks_log2 == DEVICE_NONE)
 			return;
-		if (unit == 0)
+		if (index == 0)
 			continue;
-		barrier_wait(base + at::rows_empty, (unit - 1) & 1);
+		barrier_wait(base + at::rows_empty, (index - 1) & 1);
 		q_addresses(a, work, T::qk, addresses, thread, Q_WARPS * 32);
 		named_barrier(Q_BARRIER, Q_WARPS * 32);
-		q_unit<T, Q_WARPS * 32>(a, work, base + at::rows, addresses, thread);
+		q_work_tile<T, Q_WARPS * 32>(a, work, base + at::rows, addresses, thread);
 		copy_arrive(base + at::rows_full);
 	}
 }

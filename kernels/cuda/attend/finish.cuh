@@ -1,6 +1,6 @@
 /*
- * finish.cuh - the end of a unit: what several warps have of the same rows is added up, and goes to
- * the output or to the partials that the merge folds.
+ * finish.cuh - the end of a work tile: what several warps have of the same rows is added up, and
+ * goes to the output or to the partials that the merge folds.
  */
 #ifndef COPPICE_CUDA_FINISH_CUH
 #define COPPICE_CUDA_FINISH_CUH
@@ -9,21 +9,21 @@
 
 #if __CUDA_ARCH__ >= 800
 
-/* The warps of a row block wait for each other. Units of other shapes, which other warps may be at,
- * have other barriers. */
-__device__ inline void block_sync(const struct warp_unit &w)
+/* The warps of a row block wait for each other. Work tiles of other shapes, which other warps may
+ * be at, have other barriers. */
+__device__ inline void block_sync(const struct warp_tile &w)
 {
-	named_barrier((1u << w.unit.blocks_log2) + w.block, w.n_splits * 32);
+	named_barrier((1u << w.work_tile.blocks_log2) + w.block, w.n_splits * 32);
 }
 
-__device__ inline uint32_t warp_of(const struct warp_unit &w, uint32_t split)
+__device__ inline uint32_t warp_of(const struct warp_tile &w, uint32_t split)
 {
-	return w.block + (split << w.unit.blocks_log2);
+	return w.block + (split << w.work_tile.blocks_log2);
 }
 
 /* max and sum over the warps of the block, of row lane % 16. Each half of the warp looks at every
  * other one: code that runs once is as slow as it is long. */
-__device__ inline struct warp_sums add_splits(const struct warp_unit &w,
+__device__ inline struct warp_sums add_splits(const struct warp_tile &w,
 					      const struct warp_sums *sums, uint32_t lane)
 {
 	struct warp_sums all = {-INFINITY, 0};
@@ -58,7 +58,7 @@ __device__ inline float log_of(float max, float sum)
 }
 
 /* Statistics of the row lane % 16 to where they belong. */
-__device__ inline void store_sums(const struct device_attend &a, const struct warp_unit &w,
+__device__ inline void store_sums(const struct device_attend &a, const struct warp_tile &w,
 				  struct warp_sums all)
 {
 	if (w.mine_dest < DEVICE_DEST_NOTHING)
@@ -106,7 +106,7 @@ template <typename T> __device__ inline void next_columns(struct warp_state<T> &
 }
 
 template <typename T>
-__device__ inline void finish_shared(const struct device_attend &a, const struct warp_unit &w,
+__device__ inline void finish_shared(const struct device_attend &a, const struct warp_tile &w,
 				     char *shared, struct warp_state<T> &s)
 {
 	constexpr uint32_t n_passes = (T::v + 63) / 64;
@@ -234,7 +234,7 @@ template <typename T> __device__ inline void next_row(struct warp_state<T> &s)
 }
 
 template <typename T>
-__device__ inline void finish_alone(const struct device_attend &a, const struct warp_unit &w,
+__device__ inline void finish_alone(const struct device_attend &a, const struct warp_tile &w,
 				    uint32_t lane, struct warp_state<T> &s)
 {
 	struct warp_sums all;

@@ -1,6 +1,6 @@
 /*
- * fold.cuh - rows against keys: a warp's 16 rows against a slot with mma, a warp group's 64 against
- * a stage with wgmma.
+ * fold.cuh - rows against keys: a warp's 16 rows against a KV tile with mma, a warp group's 64
+ * against a wide tile with wgmma.
  *
  * Both keep Q and O of a warp's rows in the same registers (wgmma's rows per warp lie as those of
  * mma.m16n8k16), so that a row's whole path ends in one place whoever computes what. Online
@@ -16,10 +16,10 @@
 
 #define MAX_SLACK 8.0f /* powers of 2: weights up to 256 lose nothing in fp16 */
 
-/* What a warp knows of its unit. Lane i < 16 holds what concerns row i of the block as a whole
+/* What a warp knows of its work tile. Lane i < 16 holds what concerns row i of the block as a whole
  * (mine_*). */
-struct warp_unit {
-	struct device_unit unit;
+struct warp_tile {
+	struct device_work_tile work_tile;
 	uint32_t head;
 	uint32_t block, split, n_splits;
 	uint64_t mine_o, mine_lse; /* of the row and head; 0: none */
@@ -28,8 +28,8 @@ struct warp_unit {
 	uint32_t token[2]; /* of the lane's rows, lane / 4 and 8 more */
 };
 
-/* With 256 columns there are no registers left for Q, which stays in shared memory until the unit
- * ends. */
+/* With 256 columns there are no registers left for Q, which stays in shared memory until the work
+ * tile ends. */
 __host__ __device__ constexpr bool keeps_q(uint32_t dim)
 {
 	return dim <= 128;
@@ -52,15 +52,16 @@ __device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t 
 		    rows + row * T::qk * 2 + (((2 * k + lane / 16) ^ kv_swizzle(T::qk, row)) << 4));
 }
 
-/* Keys of the group that the lane's row i sees end here. */
-__device__ inline int32_t seen_end(const struct device_group &group, uint32_t token, bool causal,
-				   int32_t pos)
+/* Keys of the KV block that the lane's row i sees end here. */
+__device__ inline int32_t seen_end(const struct device_kv_block &kv_block, uint32_t token,
+				   bool causal, int32_t pos)
 {
-	int32_t end = group.end;
+	int32_t end = kv_block.end;
 
 	if (causal)
-		end = min(end, pos - group.pos + 1);
-	return token - group.row_begin < (uint32_t)(group.row_end - group.row_begin) ? end : 0;
+		end = min(end, pos - kv_block.pos + 1);
+	return token - kv_block.row_begin < (uint32_t)(kv_block.row_end - kv_block.row_begin) ? end
+											      : 0;
 }
 
 /* What a variant makes of them. */
@@ -75,11 +76,11 @@ __device__ inline void change_scores(float (&scores)[N][4], float scale_log2)
 	}
 }
 
-/* What lies before the first position that a row sees scores -inf. Few slots of few models come
+/* What lies before the first position that a row sees scores -inf. Few KV tiles of few models come
  * here: what concerns it stays in memory. */
-__device__ inline void mask_lows(float (&scores)[DEVICE_SLOT_GROUPS][4],
-				 const struct device_slot *note, const struct device_row *rows,
-				 const struct warp_unit &w)
+__device__ inline void mask_lows(float (&scores)[DEVICE_KV_TILE_BLOCKS][4],
+				 const struct device_kv_tile *meta, const struct device_row *rows,
+				 const struct warp_tile &w)
 {
 	int32_t key = (int32_t)(threadIdx.x % 4 * 2);
 
@@ -87,56 +88,56 @@ __device__ inline void mask_lows(float (&scores)[DEVICE_SLOT_GROUPS][4],
 	for (uint32_t i = 0; i < 2; i++) {
 		int32_t low = 0;
 
-		if (w.token[i] < w.unit.n_rows)
-			low = (int32_t)rows[w.unit.row + w.token[i]].low;
+		if (w.token[i] < w.work_tile.n_rows)
+			low = (int32_t)rows[w.work_tile.row + w.token[i]].low;
 #pragma unroll
-		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-			if (note->groups[j].pos + key < low)
+		for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS; j++) {
+			if (meta->kv_blocks[j].pos + key < low)
 				scores[j][2 * i] = -INFINITY;
-			if (note->groups[j].pos + key + 1 < low)
+			if (meta->kv_blocks[j].pos + key + 1 < low)
 				scores[j][2 * i + 1] = -INFINITY;
 		}
 	}
 }
 
 /* What a row does not see scores -inf. */
-__device__ inline void mask_scores(float (&scores)[DEVICE_SLOT_GROUPS][4],
-				   const struct device_slot *note, const struct warp_unit &w,
+__device__ inline void mask_scores(float (&scores)[DEVICE_KV_TILE_BLOCKS][4],
+				   const struct device_kv_tile *meta, const struct warp_tile &w,
 				   uint32_t lane)
 {
 	int32_t key = (int32_t)(lane % 4 * 2), pos[2] = {0, 0};
-	bool causal = note->causal;
+	bool causal = meta->causal;
 
 	if (causal) {
 		pos[0] = (int32_t)__shfl_sync(~0u, w.mine_pos, lane / 4);
 		pos[1] = (int32_t)__shfl_sync(~0u, w.mine_pos, lane / 4 + 8);
 	}
 #pragma unroll
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-		const struct device_group group = note->groups[j];
+	for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS; j++) {
+		const struct device_kv_block kv_block = meta->kv_blocks[j];
 
 #pragma unroll
 		for (uint32_t i = 0; i < 2; i++) {
-			int32_t end = seen_end(group, w.token[i], causal, pos[i]);
+			int32_t end = seen_end(kv_block, w.token[i], causal, pos[i]);
 
-			if (key < (int32_t)group.first || key >= end)
+			if (key < (int32_t)kv_block.first || key >= end)
 				scores[j][2 * i] = -INFINITY;
-			if (key + 1 < (int32_t)group.first || key + 1 >= end)
+			if (key + 1 < (int32_t)kv_block.first || key + 1 >= end)
 				scores[j][2 * i + 1] = -INFINITY;
 		}
 	}
 }
 
-/* Where whole groups are seen or not, by intervals of tokens. */
+/* Where whole KV blocks are seen or not, by intervals of tokens. */
 template <uint32_t N>
-__device__ inline void mask_groups(float (&scores)[N][4], const struct device_slot *notes,
-				   const struct warp_unit &w)
+__device__ inline void mask_kv_blocks(float (&scores)[N][4], const struct device_kv_tile *metas,
+				      const struct warp_tile &w)
 {
 #pragma unroll
 	for (uint32_t j = 0; j < N; j++) {
-		const struct device_group &group =
-			notes[j / DEVICE_SLOT_GROUPS].groups[j % DEVICE_SLOT_GROUPS];
-		uint32_t begin = group.row_begin, n = group.row_end - begin;
+		const struct device_kv_block &kv_block =
+			metas[j / DEVICE_KV_TILE_BLOCKS].kv_blocks[j % DEVICE_KV_TILE_BLOCKS];
+		uint32_t begin = kv_block.row_begin, n = kv_block.row_end - begin;
 
 #pragma unroll
 		for (uint32_t i = 0; i < 2; i++) {
@@ -149,7 +150,7 @@ __device__ inline void mask_groups(float (&scores)[N][4], const struct device_sl
 }
 
 /* The maximum of the lane's rows, raised where scores are so far above it that weights would grow
- * beyond 2^MAX_SLACK; O and sum follow it. Most slots leave all as it is, and need not even ask
+ * beyond 2^MAX_SLACK; O and sum follow it. Most KV tiles leave all as it is, and need not even ask
  * what the row's other lanes have. */
 template <typename T, uint32_t N>
 __device__ inline void raise_max(struct warp_state<T> &s, const float (&scores)[N][4],
@@ -198,7 +199,7 @@ __device__ inline float max_or_zero(float max)
 	return max == -INFINITY ? 0 : max;
 }
 
-/* Weights of two groups, first and the next, in fragments of A; the sums grow by them. */
+/* Weights of two KV blocks, first and the next, in fragments of A; the sums grow by them. */
 template <typename T, uint32_t N>
 __device__ inline void weigh(struct warp_state<T> &s, float (&scores)[N][4], uint32_t first,
 			     float scale_log2, const float (&low)[2], uint32_t (&p)[4])
@@ -215,70 +216,70 @@ __device__ inline void weigh(struct warp_state<T> &s, float (&scores)[N][4], uin
 	}
 }
 
-/* A slot of the ring, as a warp takes it. */
-struct slot_at {
-	uint32_t at; /* its groups, in shared memory */
-	const struct device_slot *note;
+/* A KV tile of the ring, as a warp takes it. */
+struct kv_tile_at {
+	uint32_t at; /* its KV blocks, in shared memory */
+	const struct device_kv_tile *meta;
 	bool plain; /* the warp's rows see all of it */
 };
 
 /* Folds it. Even and odd columns of Q are multiplied in chains of their own, half as long, where
  * there are registers for two. */
 template <typename T>
-__device__ inline void fold_slot(const struct device_attend &a, const struct warp_unit &w,
-				 const struct slot_at &slot, struct warp_state<T> &s)
+__device__ inline void fold_kv_tile(const struct device_attend &a, const struct warp_tile &w,
+				    const struct kv_tile_at &kv_tile, struct warp_state<T> &s)
 {
-	constexpr uint32_t group_bytes = T::group_bytes;
-	float scores[DEVICE_SLOT_GROUPS][4] = {}, odd[DEVICE_SLOT_GROUPS][4] = {}, low[2];
-	uint32_t lane = threadIdx.x % 32, row = lane % 8, p[DEVICE_SLOT_GROUPS / 2][4];
+	constexpr uint32_t kv_block_bytes = T::kv_block_bytes;
+	float scores[DEVICE_KV_TILE_BLOCKS][4] = {}, odd[DEVICE_KV_TILE_BLOCKS][4] = {}, low[2];
+	uint32_t lane = threadIdx.x % 32, row = lane % 8, p[DEVICE_KV_TILE_BLOCKS / 2][4];
 
 #pragma unroll
 	for (uint32_t k = 0; k < T::qk / 32; k++) {
-		uint32_t from = slot.at + kv_chunk_offset(T::qk, row, k * 4 + lane / 8);
+		uint32_t from = kv_tile.at + kv_chunk_offset(T::qk, row, k * 4 + lane / 8);
 
 		if constexpr (!T::keeps_q) {
 			load_q_columns<T>(s.q[0], s.rows, 2 * k, lane);
 			load_q_columns<T>(s.q[1], s.rows, 2 * k + 1, lane);
 		}
 #pragma unroll
-		for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
+		for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS; j++) {
 			uint32_t b[4];
 
-			load_matrix(b, from + j * group_bytes);
+			load_matrix(b, from + j * kv_block_bytes);
 			T::dtype::multiply(scores[j], s.q[T::keeps_q ? 2 * k : 0], b[0], b[1]);
 			T::dtype::multiply(T::keeps_q ? odd[j] : scores[j],
 					   s.q[T::keeps_q ? 2 * k + 1 : 1], b[2], b[3]);
 		}
 	}
 #pragma unroll
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS && T::keeps_q; j++) {
+	for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS && T::keeps_q; j++) {
 #pragma unroll
 		for (uint32_t i = 0; i < 4; i++)
 			scores[j][i] += odd[j][i];
 	}
 	change_scores<T>(scores, a.shape.scale_log2);
-	if (!slot.plain && slot.note->partial)
-		mask_scores(scores, slot.note, w, lane);
-	else if (!slot.plain)
-		mask_groups(scores, slot.note, w);
-	if (T::variant::bounded && !slot.plain && slot.note->causal)
-		mask_lows(scores, slot.note, a.rows, w);
+	if (!kv_tile.plain && kv_tile.meta->partial)
+		mask_scores(scores, kv_tile.meta, w, lane);
+	else if (!kv_tile.plain)
+		mask_kv_blocks(scores, kv_tile.meta, w);
+	if (T::variant::bounded && !kv_tile.plain && kv_tile.meta->causal)
+		mask_lows(scores, kv_tile.meta, a.rows, w);
 	raise_max<T>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);
 #pragma unroll
-	for (uint32_t t = 0; t < DEVICE_SLOT_GROUPS / 2; t++)
+	for (uint32_t t = 0; t < DEVICE_KV_TILE_BLOCKS / 2; t++)
 		weigh<T>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
 #pragma unroll
 	for (uint32_t n = 0; n < T::v / 16; n++) {
-		uint32_t from = slot.at + T::key_bytes + lane / 8 % 2 * group_bytes +
+		uint32_t from = kv_tile.at + T::key_bytes + lane / 8 % 2 * kv_block_bytes +
 				kv_chunk_offset(T::v, row, 2 * n + lane / 16);
 
 #pragma unroll
-		for (uint32_t t = 0; t < DEVICE_SLOT_GROUPS / 2; t++) {
+		for (uint32_t t = 0; t < DEVICE_KV_TILE_BLOCKS / 2; t++) {
 			uint32_t b[4];
 
-			load_matrix_transposed(b, from + t * 2 * group_bytes);
+			load_matrix_transposed(b, from + t * 2 * kv_block_bytes);
 			T::dtype::multiply(s.o[2 * n], p[t], b[0], b[1]);
 			T::dtype::multiply(s.o[2 * n + 1], p[t], b[2], b[3]);
 		}
@@ -286,10 +287,10 @@ __device__ inline void fold_slot(const struct device_attend &a, const struct war
 }
 
 #ifdef WGMMA
-#define STAGE_GROUPS (DEVICE_STAGE_SLOTS * DEVICE_SLOT_GROUPS)
-#define HALF_GROUPS (STAGE_GROUPS / 2)
+#define WIDE_TILE_BLOCKS (DEVICE_WIDE_KV_TILES * DEVICE_KV_TILE_BLOCKS)
+#define HALF_TILE_BLOCKS (WIDE_TILE_BLOCKS / 2)
 
-typedef float half_scores[HALF_GROUPS][4];
+typedef float half_scores[HALF_TILE_BLOCKS][4];
 
 /* Where columns 16 k and on of the keys begin. */
 template <typename T> __device__ constexpr uint32_t key_step(uint32_t k)
@@ -297,7 +298,7 @@ template <typename T> __device__ constexpr uint32_t key_step(uint32_t k)
 	return kv_chunk_offset(T::qk, 0, 2 * k);
 }
 
-/* Scores of half a stage, which begins at the shared address; started. */
+/* Scores of half a wide tile, which begins at the shared address; started. */
 template <typename T>
 __device__ inline void start_scores(const struct warp_state<T> &s, half_scores &scores, uint32_t at)
 {
@@ -307,46 +308,48 @@ __device__ inline void start_scores(const struct warp_state<T> &s, half_scores &
 		T::dtype::template multiply_wide<0>(
 			scores, s.q[k],
 			wgmma_matrix<kv_atom_values(T::qk)>(at + key_step<T>(k), 16,
-							    T::group_bytes),
+							    T::kv_block_bytes),
 			k != 0);
 	wgmma_commit();
 }
 
-/* Weights times values of half a stage; started. */
+/* Weights times values of half a wide tile; started. */
 template <typename T>
 __device__ inline void start_values(struct warp_state<T> &s,
-				    const uint32_t (&p)[HALF_GROUPS / 2][4], uint32_t at)
+				    const uint32_t (&p)[HALF_TILE_BLOCKS / 2][4], uint32_t at)
 {
-	constexpr uint32_t group_bytes = T::group_bytes;
+	constexpr uint32_t kv_block_bytes = T::kv_block_bytes;
 
 	wgmma_begin();
 #pragma unroll
-	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
+	for (uint32_t t = 0; t < HALF_TILE_BLOCKS / 2; t++)
 		T::dtype::template multiply_wide<1>(
 			s.o, p[t],
-			wgmma_matrix<kv_atom_values(T::v)>(at + T::key_bytes + t * 2 * group_bytes,
-							   kv_atom_bytes(T::v), group_bytes),
+			wgmma_matrix<kv_atom_values(T::v)>(at + T::key_bytes +
+								   t * 2 * kv_block_bytes,
+							   kv_atom_bytes(T::v), kv_block_bytes),
 			true);
 	wgmma_commit();
 }
 
-/* From scores of half a stage to weights. What was started before these scores is complete when
+/* From scores of half a wide tile to weights. What was started before these scores is complete when
  * this returns. */
 template <typename T>
-__device__ inline void weigh_half(const struct device_attend &a, const struct warp_unit &w,
-				  half_scores &scores, const struct device_slot *notes, bool plain,
-				  struct warp_state<T> &s, uint32_t (&p)[HALF_GROUPS / 2][4])
+__device__ inline void weigh_half(const struct device_attend &a, const struct warp_tile &w,
+				  half_scores &scores, const struct device_kv_tile *metas,
+				  bool plain, struct warp_state<T> &s,
+				  uint32_t (&p)[HALF_TILE_BLOCKS / 2][4])
 {
 	float low[2];
 
 	change_scores<T>(scores, a.shape.scale_log2);
 	if (!plain)
-		mask_groups(scores, notes, w);
+		mask_kv_blocks(scores, metas, w);
 	raise_max<T>(s, scores, a.shape.scale_log2);
 	low[0] = max_or_zero(s.max[0]);
 	low[1] = max_or_zero(s.max[1]);
 #pragma unroll
-	for (uint32_t t = 0; t < HALF_GROUPS / 2; t++)
+	for (uint32_t t = 0; t < HALF_TILE_BLOCKS / 2; t++)
 		weigh<T>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
 }
 #endif

@@ -6,7 +6,7 @@
 
 static int launch_attention(const struct device_attend *attend, struct launch_to to)
 {
-	int r = attend->n_units ? device_attend(attend, to) : 0;
+	int r = attend->n_work_tiles ? device_attend(attend, to) : 0;
 
 	return r ? r : device_merge(attend, to);
 }

@@ -1,11 +1,12 @@
 /*
  * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
  *
- *   ring    slots of KV on their way from memory to the warps that compute, with a note each
+ *   ring    KV tiles on their way from memory to the warps that compute, each with its meta
  *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^
  *           (r mod 8)), where several warps share a row block 64 columns of warp w's sums on the
  *           way out: who writes them is past its Q
- *   sums    of each warp's rows, when a unit ends; before it begins, where Q of its tokens lies
+ *   sums    of each warp's rows, when a work tile ends; before it begins, where Q of its
+ *           tokens lies
  *   work    what entry comes next, from the fetching warp to all others
  *
  * Warps 0 to 7 compute, 8 fetches KV, 9 to 11 fetch Q.
@@ -20,7 +21,7 @@
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
 #define THREADS (WARPS * 32)
 /* Of KV, asked for before the block's first Q: no more than keeps memory busy. */
-#define SLOTS_BEFORE_Q 6u
+#define KV_TILES_BEFORE_Q 6u
 
 /* Named; those who compute have 1 to 7 for what concerns a row block. */
 #define COMPUTE_BARRIER 13
@@ -40,7 +41,7 @@ static_assert(COMPUTE_REGISTERS * DEVICE_WARPS + FETCH_REGISTERS * (WARPS - DEVI
 
 /* Of an entry, as the fetching warp hands it on. */
 struct work {
-	struct device_unit unit;
+	struct device_work_tile work_tile;
 	uint32_t head;
 	uint32_t pad[3];
 };
@@ -50,10 +51,10 @@ struct warp_sums {
 };
 
 template <typename T, uint32_t SLOTS = T::slots> struct layout {
-	static constexpr uint32_t rows = SLOTS * T::slot_bytes;
-	/* struct device_slot of each slot */
-	static constexpr uint32_t notes = rows + DEVICE_WARPS * T::rows_stride;
-	static constexpr uint32_t sums = notes + SLOTS * sizeof(struct device_slot);
+	static constexpr uint32_t rows = SLOTS * T::kv_tile_bytes;
+	/* struct device_kv_tile of each KV tile */
+	static constexpr uint32_t metas = rows + DEVICE_WARPS * T::rows_stride;
+	static constexpr uint32_t sums = metas + SLOTS * sizeof(struct device_kv_tile);
 	static constexpr uint32_t work =
 		sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct warp_sums);
 	static constexpr uint32_t full = work + WORK_SLOTS * sizeof(struct work);
@@ -65,21 +66,21 @@ template <typename T, uint32_t SLOTS = T::slots> struct layout {
 	static constexpr uint32_t bytes = rows_empty + 8;
 
 	static_assert(bytes == rows + DEVICE_WARPS * T::rows_stride + LAYOUT_BYTES +
-				       SLOTS * (sizeof(struct device_slot) + 16),
+				       SLOTS * (sizeof(struct device_kv_tile) + 16),
 		      "what the number of slots was found by");
 };
 
-/* Row of a row block to token of the unit; the block's last rows may have none. inverse: 65536 /
- * heads of a row + 1. */
-__device__ inline uint32_t token_of(const struct device_unit &unit, uint32_t block, uint32_t row,
-				    uint32_t inverse)
+/* Row of a row block to token of the work tile; the block's last rows may have none. inverse: 65536
+ * / heads of a row + 1. */
+__device__ inline uint32_t token_of(const struct device_work_tile &work_tile, uint32_t block,
+				    uint32_t row, uint32_t inverse)
 {
 	uint32_t token = row * inverse >> 16;
 
-	if (token >= unit.block_tokens)
+	if (token >= work_tile.block_tokens)
 		return DEVICE_NONE;
-	return unit.flags & DEVICE_UNIT_DEALT ? (token << unit.blocks_log2) + block
-					      : block * unit.block_tokens + token;
+	return work_tile.flags & DEVICE_WORK_TILE_DEALT ? (token << work_tile.blocks_log2) + block
+							: block * work_tile.block_tokens + token;
 }
 
 /* A place in the ring and the parity of the phase that it is in; all who walk the ring step
@@ -104,8 +105,9 @@ template <uint32_t SLOTS> struct ring {
 	}
 };
 
-template <uint32_t SLOTS> __device__ inline struct ring<SLOTS> next_stage(struct ring<SLOTS> at) {
-	at.slot += DEVICE_STAGE_SLOTS;
+template <uint32_t SLOTS>
+__device__ inline struct ring<SLOTS> next_wide_tile(struct ring<SLOTS> at) {
+	at.slot += DEVICE_WIDE_KV_TILES;
 	if (at.slot == SLOTS)
 		return (struct ring<SLOTS>){0, at.parity ^ 1};
 	return at;

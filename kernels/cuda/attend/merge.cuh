@@ -73,7 +73,7 @@ __device__ inline void merge_add(struct merged<N> &to, const float (&o)[COUNT][N
 
 /* A warp's row and query head among those that partials are of. */
 struct merge_place {
-	uint32_t head, n_heads; /* of the program's rows, all KV heads */
+	uint32_t head, n_heads; /* of the schedule's rows, all KV heads */
 	uint32_t first, step; /* it adds these of the row's partials */
 };
 
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 
 	CLOCK_MERGE(a, CLOCK_BEGIN);
 	mine.max = -INFINITY;
-	if (a.n_units == 0) /* then what comes before is what brings the rows */
+	if (a.n_work_tiles == 0) /* then what comes before is what brings the rows */
 		launch_wait();
 	if (index < a.n_merges) {
 		m = a.merges[index];

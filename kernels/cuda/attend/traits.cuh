@@ -2,19 +2,19 @@
  * traits.cuh - all that follows from types and head dims when a kernel is compiled, and the one way
  * from a model's to the kernel that was compiled for them.
  *
- * Shared memory (227 KB on sm_90, 163 KB on sm_80) has Q of 8 row blocks, and slots of KV in what
- * is left, whole stages of them where there are stages. Registers of those who compute (216 a
- * thread on sm_90, 168 on sm_80) have a row block's O, and Q and a stage's scores where there is
- * room:
+ * Shared memory (227 KB on sm_90, 163 KB on sm_80) has Q of 8 row blocks, and KV tiles in what is
+ * left, whole wide tiles of them where there are wide tiles. Registers of those who compute (216 a
+ * thread on sm_90, 168 on sm_80) have a row block's O, and Q and a wide tile's scores where there
+ * is room:
  *
- *      dim   group   slots: sm_90, sm_80   O, Q registers   Q stays in   stages on sm_90
+ *      dim   KV block   KV tiles: sm_90, sm_80   O, Q registers   Q stays in   wide tiles on sm_90
  *      64    2 KB    20   16               32   16          registers    yes
  *      96    3 KB    16   10               48   24          registers    yes
  *      128   4 KB    12    8               64   32          registers    yes
  *      192   6 KB     7    4               96   48          shared       no
  *      256   8 KB     5    3               128  64          shared       no
  *
- * A stage needs 64 registers for scores and 32 for weights beside O and Q.
+ * A wide tile needs 64 registers for scores and 32 for weights beside O and Q.
  */
 #ifndef COPPICE_CUDA_TRAITS_CUH
 #define COPPICE_CUDA_TRAITS_CUH
@@ -26,7 +26,7 @@
 #define SHARED_BYTES_LARGE 232448u /* sm_90 */
 #define SHARED_BYTES_SMALL 166912u /* sm_80 */
 #define WORK_SLOTS 4u
-/* What a block has beside slots and rows: sums, entries of work, barriers. */
+/* What a block has beside KV tiles and rows: sums, entries of work, barriers. */
 #define LAYOUT_BYTES (DEVICE_WARPS * DEVICE_BLOCK_ROWS * 8 + WORK_SLOTS * (48 + 16) + 16)
 
 #if __CUDA_ARCH__ >= 900
@@ -59,11 +59,11 @@ struct kernel_traits {
 	static constexpr uint32_t qk = QK_DIM, v = V_DIM, widest = qk > v ? qk : v;
 
 	static constexpr uint32_t key_bytes = kv_part_bytes(qk), value_bytes = kv_part_bytes(v);
-	static constexpr uint32_t group_bytes = key_bytes + value_bytes;
-	static constexpr uint32_t slot_bytes = DEVICE_SLOT_GROUPS * group_bytes;
+	static constexpr uint32_t kv_block_bytes = key_bytes + value_bytes;
+	static constexpr uint32_t kv_tile_bytes = DEVICE_KV_TILE_BLOCKS * kv_block_bytes;
 
 	static constexpr bool keeps_q = widest <= 128;
-	static constexpr bool staged = kv_stages_fit(widest); /* on sm_90 */
+	static constexpr bool takes_wide = kv_wide_tiles_fit(widest); /* on sm_90 */
 
 	/* Q of a row block, and later 64 columns of its sums */
 	static constexpr uint32_t q_bytes = DEVICE_BLOCK_ROWS * qk * KV_VALUE_BYTES;
@@ -73,9 +73,9 @@ struct kernel_traits {
 	{
 		uint32_t bytes = (large ? SHARED_BYTES_LARGE : SHARED_BYTES_SMALL) - LAYOUT_BYTES -
 				 DEVICE_WARPS * rows_stride;
-		uint32_t n = bytes / (slot_bytes + (uint32_t)sizeof(struct device_slot) + 16);
+		uint32_t n = bytes / (kv_tile_bytes + (uint32_t)sizeof(struct device_kv_tile) + 16);
 
-		return large && staged ? n / DEVICE_STAGE_SLOTS * DEVICE_STAGE_SLOTS : n;
+		return large && takes_wide ? n / DEVICE_WIDE_KV_TILES * DEVICE_WIDE_KV_TILES : n;
 	}
 
 	static constexpr uint32_t slots = ring_slots(LARGE);

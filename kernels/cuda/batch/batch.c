@@ -52,8 +52,8 @@ void batch_done(struct batch *b)
 	}
 	ahead_done(b);
 	cudaFree(b->parts.at);
-	cudaFree(b->chosen.units.at);
-	cudaFree(b->chosen.programs.at);
+	cudaFree(b->chosen.work_tiles.at);
+	cudaFree(b->chosen.schedules.at);
 	cudaFree(b->chosen.tables.at);
 	cudaFree(b->ticket);
 	cudaFreeHost(b->clocks);
@@ -62,7 +62,7 @@ void batch_done(struct batch *b)
 	stand_done(b);
 	free(b->needs);
 	hosts_done(&b->hosts);
-	program_done(&b->program);
+	schedule_done(&b->schedule);
 	peer_free(b->peer);
 	queue_done(&b->queue);
 	*b = (struct batch){0};
@@ -315,8 +315,8 @@ int batch_move(struct batch *b, const struct work_shape *shape, const struct bac
 			.n_heads = shape->n_layers * shape->n_kv_heads,
 			.from = shape_source(shape, &pages, move->from_page, move->from_row),
 			.to = shape_source(shape, &pages, move->to_page, move->to_row),
-			.from_row = move->from_row % KV_GROUP_TOKENS,
-			.to_row = move->to_row % KV_GROUP_TOKENS,
+			.from_row = move->from_row % KV_BLOCK_TOKENS,
+			.to_row = move->to_row % KV_BLOCK_TOKENS,
 		};
 
 		wrong = wrong || queue_expect(&b->queue, device_move(&to, b->queue.stream)) != 0;

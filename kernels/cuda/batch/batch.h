@@ -1,5 +1,5 @@
 /*
- * batch.h - batches on their way through the device: programs kept per plan, tables of addresses,
+ * batch.h - batches on their way through the device: schedules kept per plan, tables of addresses,
  * launches.
  *
  * Everything runs on one stream, the kernels of a job as one launch. A batch takes a frame: pinned
@@ -18,7 +18,7 @@
 #include "kernels/cuda/device/queue.h"
 #include "kernels/cuda/peers/peer.h"
 #include "kernels/cuda/device/pool.h"
-#include "kernels/cuda/schedule/program.h"
+#include "kernels/cuda/schedule/schedule.h"
 #include "stand.h"
 
 #include <pthread.h>
@@ -43,27 +43,27 @@ struct batch_frame {
 	bool counted;
 };
 
-/* A program on the device. */
+/* A schedule on the device. */
 struct batch_plan {
 	uint64_t plan_id; /* 0: of one job alone */
 	struct work_shape shape;
 	struct queue_buffer device; /* owned */
 	struct device_attend attend; /* without what changes from job to job */
 	uint32_t n_parts;
-	uint64_t n_groups;
+	uint64_t n_kv_blocks;
 	uint64_t used; /* when it was last; 0: nobody asks for it again */
 	/* owned, [n_tails]: of the list's rows; none: it cannot be advanced */
-	struct program_tail *tails;
+	struct schedule_tail *tails;
 	uint32_t n_tails;
-	struct program_growth growth; /* by tokens taken in: what the device does not know yet */
-	uint64_t arrays[PROGRAM_N_ARRAYS]; /* where they lie */
+	struct schedule_growth growth; /* by tokens taken in: what the device does not know yet */
+	uint64_t arrays[SCHEDULE_N_ARRAYS]; /* where they lie */
 };
 
-/* A plan before its first batch: a program that the device does not have yet, and a plan without
+/* A plan before its first batch: a schedule that the device does not have yet, and a plan without
  * memory that may have been advanced. */
 struct batch_ahead {
 	struct batch_plan plan;
-	struct program program; /* owned */
+	struct schedule schedule; /* owned */
 };
 
 struct batch_need; /* batch_impl.h */
@@ -83,9 +83,9 @@ struct batch {
 	struct batch_plan plans[BATCH_PLANS];
 	struct queue_buffer parts; /* owned, device: partials and their statistics */
 	struct {
-		struct queue_buffer units, programs, tables; /* owned, device */
+		struct queue_buffer work_tiles, schedules, tables; /* owned, device */
 	} chosen; /* of jobs of chosen blocks */
-	struct program program;
+	struct schedule schedule;
 	struct {
 		struct batch_ahead making; /* whoever prepares */
 		struct batch_ahead made; /* under the lock */
@@ -96,7 +96,7 @@ struct batch {
 	struct hosts
 		hosts; /* what is read there is staged: once, many at a time, before attention */
 	const struct costs *costs;
-	struct program_choice choice; /* of the planner's, where it is not its own */
+	struct schedule_choice choice; /* of the planner's, where it is not its own */
 	uint32_t n_blocks; /* of attention, at the moment */
 	uint32_t all_blocks; /* where copies leave it all multiprocessors */
 	enum code code; /* for the device */

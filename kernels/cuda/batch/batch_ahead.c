@@ -19,7 +19,7 @@ static void swap_ahead(struct batch_ahead *a, struct batch_ahead *b)
 int batch_make_ahead(struct batch *b, const struct backend_job *job)
 {
 	struct batch_ahead *making = &b->ahead.making;
-	struct program_want want;
+	struct schedule_want want;
 	int r;
 
 	if (shape_page_bytes(b->pool, job->shape, NULL, 0) == 0)
@@ -27,9 +27,9 @@ int batch_make_ahead(struct batch *b, const struct backend_job *job)
 	want = plan_want(b, job, b->all_blocks);
 	if (!want.tails)
 		return -ESTALE;
-	r = program_make(&making->program, &want);
+	r = schedule_make(&making->schedule, &want);
 	if (!r)
-		r = plan_keep_tails(&making->plan, &making->program, job_n_rows(job));
+		r = plan_keep_tails(&making->plan, &making->schedule, job_n_rows(job));
 	if (r)
 		return r;
 	making->plan.plan_id = job->plan_id;
@@ -64,7 +64,7 @@ struct batch_ahead *ahead_find(struct batch *b, const struct backend_job *job)
 static void drop_ahead(struct batch_ahead *ahead)
 {
 	plan_drop_tails(&ahead->plan);
-	program_done(&ahead->program);
+	schedule_done(&ahead->schedule);
 }
 
 void ahead_done(struct batch *b)
@@ -75,12 +75,12 @@ void ahead_done(struct batch *b)
 	pthread_mutex_destroy(&b->ahead.lock);
 }
 
-void ahead_take_program(struct batch_ahead *ahead, struct program *program)
+void ahead_take_schedule(struct batch_ahead *ahead, struct schedule *schedule)
 {
-	struct program was = *program;
+	struct schedule was = *schedule;
 
-	*program = ahead->program;
-	ahead->program = was;
+	*schedule = ahead->schedule;
+	ahead->schedule = was;
 	ahead->plan.plan_id = 0;
 }
 
@@ -94,5 +94,5 @@ void ahead_take_tails(struct batch_ahead *ahead, struct batch_plan *plan)
 	plan->growth = from->growth;
 	from->tails = NULL;
 	from->n_tails = 0;
-	from->growth = (struct program_growth){0};
+	from->growth = (struct schedule_growth){0};
 }

@@ -1,6 +1,6 @@
 /*
  * batch_chosen.c - jobs of chosen blocks; see batch_chosen.h. Heads are launched as many at a time
- * as their programs have room for; those of the next launch take the same room, as launches on the
+ * as their schedules have room for; those of the next launch take the same room, as launches on the
  * queue keep their order.
  */
 #include "batch_chosen.h"
@@ -11,20 +11,21 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define PROGRAM_BYTES (UINT64_C(192) << 20) /* of a launch, more or less; one head may take more */
-/* of units that are not cut: where they are fewer, a plan that cuts them is better */
+#define SCHEDULE_BYTES (UINT64_C(192) << 20) /* of a launch, more or less; one head may take more */
+/* of work tiles that are not cut: where they are fewer, a plan that cuts them is better */
 #define WAVES_LEAST 2u
-#define SLOT_BYTES (sizeof(struct device_slot) + sizeof(struct device_source))
-#define UNIT_BYTES (sizeof(struct device_unit) + DEVICE_FIRST_SLOTS * sizeof(struct device_source))
+#define KV_TILE_BYTES (sizeof(struct device_kv_tile) + sizeof(struct device_source))
+#define WORK_TILE_BYTES \
+	(sizeof(struct device_work_tile) + DEVICE_FIRST_KV_TILES * sizeof(struct device_source))
 
 /* Where a job's tables lie, from the begin of their memory; lists of blocks come last, as few as
  * they are. */
 struct layout {
-	uint32_t n_heads, n_ranges, n_units, n_windows, n_words;
+	uint32_t n_heads, n_ranges, n_work_tiles, n_windows, n_words;
 	size_t windows, blocks, bytes;
 };
 
-static uint32_t unit_tokens(const struct work_shape *shape)
+static uint32_t work_tile_tokens(const struct work_shape *shape)
 {
 	return DEVICE_BLOCK_ROWS / row_map_of(shape).heads * DEVICE_WARPS;
 }
@@ -51,11 +52,11 @@ static struct layout layout_of(const struct backend_job *job)
 			   .n_ranges = c->n_ranges,
 			   .n_windows = windows_count(n_tokens_of(c)),
 			   .n_words = c->n_blocks / 64 + (c->n_blocks % 64 > 0)};
-	uint32_t tokens = unit_tokens(job->shape);
+	uint32_t tokens = work_tile_tokens(job->shape);
 
 	for (uint32_t i = 0; i < c->n_ranges; i++)
-		l.n_units += (range_end(job, i) - c->ranges[i] + tokens - 1) / tokens;
-	l.windows = align_up((size_t)l.n_heads * l.n_units * sizeof(struct device_choice));
+		l.n_work_tiles += (range_end(job, i) - c->ranges[i] + tokens - 1) / tokens;
+	l.windows = align_up((size_t)l.n_heads * l.n_work_tiles * sizeof(struct device_choice));
 	l.blocks = l.windows + align_up(l.n_windows * sizeof(uint32_t));
 	l.bytes = l.blocks +
 		  align_up((size_t)l.n_heads * l.n_ranges * c->n_blocks * sizeof(uint32_t));
@@ -74,7 +75,7 @@ bool chosen_takes(struct batch *b, const struct backend_job *job)
 	    shape_page_bytes(b->pool, job->shape, NULL, 0) == 0)
 		return false;
 	l = layout_of(job);
-	if (!c->kept && l.n_units * l.n_heads < WAVES_LEAST * b->n_blocks)
+	if (!c->kept && l.n_work_tiles * l.n_heads < WAVES_LEAST * b->n_blocks)
 		return false;
 	windows = malloc(l.n_windows * sizeof(*windows) + 1);
 	r = windows && windows_find(b->pool, job->shape, c->slices, c->n_slices, windows) == 0;
@@ -117,12 +118,13 @@ static uint32_t list_blocks(const struct backend_chosen *c, const uint64_t *kept
 	return n;
 }
 
-/* Units of a range of rows and the blocks that it keeps, those with most to do first. */
-static struct device_choice *add_units(const struct backend_job *job, uint32_t range,
-				       const uint32_t *blocks, uint32_t n_blocks, uint32_t at,
-				       struct device_choice *ret)
+/* Work tiles of a range of rows and the blocks that it keeps, those with most to do first. */
+static struct device_choice *add_work_tiles(const struct backend_job *job, uint32_t range,
+					    const uint32_t *blocks, uint32_t n_blocks, uint32_t at,
+					    struct device_choice *ret)
 {
-	uint32_t tokens = unit_tokens(job->shape), per = job->chosen->block_tokens / WINDOW_TOKENS;
+	uint32_t tokens = work_tile_tokens(job->shape),
+		 per = job->chosen->block_tokens / WINDOW_TOKENS;
 	uint32_t begin = job->chosen->ranges[range], end = range_end(job, range);
 	uint32_t n = (end - begin + tokens - 1) / tokens;
 
@@ -135,8 +137,8 @@ static struct device_choice *add_units(const struct backend_job *job, uint32_t r
 			.n_rows = last - row,
 			.pos = pos,
 			.n_plain = windows_before(blocks, n_blocks, per, (pos + 1) / WINDOW_TOKENS),
-			.n_slots = windows_before(blocks, n_blocks, per,
-						  (pos + last - row - 1) / WINDOW_TOKENS + 1),
+			.n_kv_tiles = windows_before(blocks, n_blocks, per,
+						     (pos + last - row - 1) / WINDOW_TOKENS + 1),
 			.block = at,
 		};
 	}
@@ -156,82 +158,82 @@ static size_t fill_tables(const struct batch *b, const struct backend_job *job,
 			size_t entry = (size_t)head * c->n_ranges + range;
 			uint32_t n = list_blocks(c, c->kept ? c->kept + entry * l->n_words : NULL,
 						 blocks + at);
-			choice = add_units(job, range, blocks + at, n, at, choice);
+			choice = add_work_tiles(job, range, blocks + at, n, at, choice);
 			at += n;
 		}
 	windows_find(b->pool, job->shape, c->slices, c->n_slices, (void *)(host + l->windows));
 	return l->blocks + at * sizeof(*blocks);
 }
 
-static uint64_t slots_of(const struct device_choice *choices, uint32_t n)
+static uint64_t kv_tiles_of(const struct device_choice *choices, uint32_t n)
 {
-	uint64_t slots = 0;
+	uint64_t kv_tiles = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		slots += choices[i].n_slots;
-	return slots;
+		kv_tiles += choices[i].n_kv_tiles;
+	return kv_tiles;
 }
 
-/* Slots of the heads that are launched together begin at 0. Returns how many the largest launch
+/* KV tiles of the heads that are launched together begin at 0. Returns how many the largest launch
  * has. */
-static uint64_t place_slots(struct device_choice *choices, const struct layout *l,
-			    struct chosen_job *job)
+static uint64_t place_kv_tiles(struct device_choice *choices, const struct layout *l,
+			       struct chosen_job *job)
 {
 	uint64_t most = 0, at = 0;
-	uint32_t n = l->n_heads * l->n_units, n_launches;
+	uint32_t n = l->n_heads * l->n_work_tiles, n_launches;
 
-	job->n_slots = slots_of(choices, n);
-	n_launches = (uint32_t)(job->n_slots * SLOT_BYTES / PROGRAM_BYTES) + 1;
+	job->n_kv_tiles = kv_tiles_of(choices, n);
+	n_launches = (uint32_t)(job->n_kv_tiles * KV_TILE_BYTES / SCHEDULE_BYTES) + 1;
 	job->n_heads = (l->n_heads + n_launches - 1) / n_launches;
 	for (uint32_t i = 0; i < n; i++) {
-		at = i % (job->n_heads * l->n_units) ? at : 0;
-		choices[i].slot = (uint32_t)at;
-		at += choices[i].n_slots;
+		at = i % (job->n_heads * l->n_work_tiles) ? at : 0;
+		choices[i].kv_tile = (uint32_t)at;
+		at += choices[i].n_kv_tiles;
 		most = at > most ? at : most;
 	}
 	return most;
 }
 
-/* Kernels look at units before they wait for those who write them: there is never anything else in
- * that memory. */
-static int grow_units(struct batch *b, uint32_t n)
+/* Kernels look at work tiles before they wait for those who write them: there is never anything
+ * else in that memory. */
+static int grow_work_tiles(struct batch *b, uint32_t n)
 {
-	struct queue_buffer *units = &b->chosen.units;
-	size_t had = units->bytes;
-	int r = queue_grow(&b->queue, units, n * UNIT_BYTES);
+	struct queue_buffer *work_tiles = &b->chosen.work_tiles;
+	size_t had = work_tiles->bytes;
+	int r = queue_grow(&b->queue, work_tiles, n * WORK_TILE_BYTES);
 
-	if (!r && units->bytes != had)
-		r = queue_expect(&b->queue,
-				 cudaMemsetAsync(units->at, 0, units->bytes, b->queue.stream));
+	if (!r && work_tiles->bytes != had)
+		r = queue_expect(&b->queue, cudaMemsetAsync(work_tiles->at, 0, work_tiles->bytes,
+							    b->queue.stream));
 	return r;
 }
 
 static int grow_device(struct batch *b, const struct layout *l, uint64_t most)
 {
-	size_t bytes = align_up(DEVICE_UNIT_ROWS * sizeof(uint32_t)) + most * SLOT_BYTES;
-	int r = grow_units(b, l->n_heads * l->n_units);
+	size_t bytes = align_up(DEVICE_WORK_TILE_ROWS * sizeof(uint32_t)) + most * KV_TILE_BYTES;
+	int r = grow_work_tiles(b, l->n_heads * l->n_work_tiles);
 
 	if (!r)
-		r = queue_grow(&b->queue, &b->chosen.programs, bytes);
+		r = queue_grow(&b->queue, &b->chosen.schedules, bytes);
 	return r ? r : queue_grow(&b->queue, &b->chosen.tables, l->bytes);
 }
 
-/* Where the arrays of a program lie that has so many slots at most. */
+/* Where the arrays of a schedule lie that has so many KV tiles at most. */
 static void place_arrays(const struct batch *b, const struct layout *l, uint64_t most,
 			 struct device_choose *ret)
 {
-	char *units = b->chosen.units.at, *at = b->chosen.programs.at,
+	char *work_tiles = b->chosen.work_tiles.at, *at = b->chosen.schedules.at,
 	     *tables = b->chosen.tables.at;
 
 	ret->choices = (const void *)tables;
 	ret->blocks = (const void *)(tables + l->blocks);
 	ret->windows = (const void *)(tables + l->windows);
-	ret->units = (void *)units;
-	ret->firsts =
-		(void *)(units + (size_t)l->n_heads * l->n_units * sizeof(struct device_unit));
+	ret->work_tiles = (void *)work_tiles;
+	ret->firsts = (void *)(work_tiles + (size_t)l->n_heads * l->n_work_tiles *
+						    sizeof(struct device_work_tile));
 	ret->dests = (void *)at;
-	ret->slots = (void *)(at + align_up(DEVICE_UNIT_ROWS * sizeof(uint32_t)));
-	ret->sources = (void *)(ret->slots + most);
+	ret->kv_tiles = (void *)(at + align_up(DEVICE_WORK_TILE_ROWS * sizeof(uint32_t)));
+	ret->sources = (void *)(ret->kv_tiles + most);
 }
 
 int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_job *ret)
@@ -248,9 +250,9 @@ int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_
 		return r;
 	char *host = upload_host(u, l.bytes);
 
-	*ret = (struct chosen_job){.n_units = l.n_units};
+	*ret = (struct chosen_job){.n_work_tiles = l.n_work_tiles};
 	bytes = fill_tables(b, job, &l, host);
-	most = place_slots((void *)host, &l, ret);
+	most = place_kv_tiles((void *)host, &l, ret);
 	r = grow_device(b, &l, most);
 	if (r)
 		return r;
@@ -258,7 +260,7 @@ int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_
 		.n_k = n_tokens_of(job->chosen),
 		.block_windows = job->chosen->block_tokens / WINDOW_TOKENS,
 		.block_tokens = DEVICE_BLOCK_ROWS / row_map_of(shape).heads,
-		.group_sources = kv_group_sources(shape),
+		.kv_block_sources = kv_block_sources(shape),
 		.wide = code_takes_wide(b->code, shape->head_dim),
 	};
 	place_arrays(b, &l, most, &ret->choose);
@@ -273,18 +275,18 @@ int chosen_launch(struct upload *u, const struct chosen_job *chosen, struct devi
 	struct device_choose choose = chosen->choose;
 	struct batch *b = u->b;
 
-	attend->units = choose.units;
+	attend->work_tiles = choose.work_tiles;
 	attend->firsts = choose.firsts;
-	attend->slots = choose.slots;
+	attend->kv_tiles = choose.kv_tiles;
 	attend->sources = choose.sources;
 	attend->dests = choose.dests;
 	attend->patched = 1;
-	attend->head_units = chosen->n_units;
+	attend->head_work_tiles = chosen->n_work_tiles;
 	for (uint32_t head = 0, n; head < n_heads; head += n) {
 		n = n_heads - head < chosen->n_heads ? n_heads - head : chosen->n_heads;
-		choose.choices = chosen->choose.choices + (size_t)head * chosen->n_units;
-		choose.n_units = n * chosen->n_units;
-		attend->n_units = choose.n_units;
+		choose.choices = chosen->choose.choices + (size_t)head * chosen->n_work_tiles;
+		choose.n_work_tiles = n * chosen->n_work_tiles;
+		attend->n_work_tiles = choose.n_work_tiles;
 		attend->first_head = head;
 		b->last = *attend;
 		if (queue_expect(&b->queue, device_choose(&choose, queue_to(&b->queue))) != 0 ||

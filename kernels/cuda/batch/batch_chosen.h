@@ -1,6 +1,6 @@
 /*
- * batch_chosen.h - jobs of chosen blocks (backend_job.chosen): what the device makes their programs
- * from, and the launches.
+ * batch_chosen.h - jobs of chosen blocks (backend_job.chosen): what the device makes their
+ * schedules from, and the launches.
  */
 #ifndef COPPICE_CUDA_BATCH_CHOSEN_H
 #define COPPICE_CUDA_BATCH_CHOSEN_H
@@ -11,9 +11,9 @@
 /* A job of chosen blocks as it is being launched: addresses on the device. */
 struct chosen_job {
 	struct device_choose choose;
-	uint32_t n_units; /* of a head */
+	uint32_t n_work_tiles; /* of a head */
 	uint32_t n_heads; /* of a launch */
-	uint64_t n_slots; /* of all heads */
+	uint64_t n_kv_tiles; /* of all heads */
 };
 
 /* Can it be taken as it is? */

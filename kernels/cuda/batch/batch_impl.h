@@ -13,7 +13,7 @@
 #include "kernels/cuda/device/row_map.h"
 #include "kernels/cuda/device/shape.h"
 
-#define BATCH_ALIGN 256u /* of tables and of a program's arrays */
+#define BATCH_ALIGN 256u /* of tables and of a schedule's arrays */
 
 /* A frame being filled: tables in pinned memory, which kernels read or copy, and device memory
  * beside them. */
@@ -56,7 +56,7 @@ static inline size_t align_up(size_t n)
 	return align_to(n, BATCH_ALIGN);
 }
 
-/* Rows of a program that a job's are. */
+/* Rows of a schedule that a job's are. */
 static inline uint32_t job_n_rows(const struct backend_job *job)
 {
 	return job->list->n_rows * row_map_of(job->shape).n;
@@ -65,23 +65,23 @@ static inline uint32_t job_n_rows(const struct backend_job *job)
 /* ---- batch_plan.c: one plan, on the device or before ---------------------------------------- */
 
 /* What the planner is to be told of all rows. */
-struct program_want plan_want(const struct batch *b, const struct backend_job *job,
-			      uint32_t n_blocks);
-/* What advancing needs outlives the program. 0 or -ENOMEM. */
-MUST_CHECK int plan_keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows);
-/* Of the program's arrays, one behind the other at multiples of BATCH_ALIGN. */
-size_t plan_bytes(const struct program *p);
+struct schedule_want plan_want(const struct batch *b, const struct backend_job *job,
+			       uint32_t n_blocks);
+/* What advancing needs outlives the schedule. 0 or -ENOMEM. */
+MUST_CHECK int plan_keep_tails(struct batch_plan *plan, const struct schedule *p, uint32_t n_rows);
+/* Of the schedule's arrays, one behind the other at multiples of BATCH_ALIGN. */
+size_t plan_bytes(const struct schedule *p);
 void plan_drop_tails(struct batch_plan *plan);
 /* Tells the plan where its arrays are. */
-void plan_place(struct batch_plan *plan, const struct program *p);
+void plan_place(struct batch_plan *plan, const struct schedule *p);
 
 /* ---- batch_ahead.c -------------------------------------------------------------------------- */
 
 /* What was prepared for the job's plan; the batch's until it asks for another. NULL: nothing
  * was. */
 struct batch_ahead *ahead_find(struct batch *b, const struct backend_job *job);
-/* Its program in exchange for another, and its tails: nothing is left of it. */
-void ahead_take_program(struct batch_ahead *ahead, struct program *program);
+/* Its schedule in exchange for another, and its tails: nothing is left of it. */
+void ahead_take_schedule(struct batch_ahead *ahead, struct schedule *schedule);
 void ahead_take_tails(struct batch_ahead *ahead, struct batch_plan *plan);
 void ahead_done(struct batch *b);
 
@@ -89,15 +89,15 @@ void ahead_done(struct batch *b);
 
 /* NULL: not kept (any more). */
 struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape);
-/* Makes a program in b->program, or takes one that was made ahead, and a plan that has room for it,
- * in the place of one that is needed least; others may go, as BATCH_PLANS_BYTES says. wanted
+/* Makes a schedule in b->schedule, or takes one that was made ahead, and a plan that has room for
+ * it, in the place of one that is needed least; others may go, as BATCH_PLANS_BYTES says. wanted
  * [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
 MUST_CHECK int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
 			    struct batch_plan **ret);
 /* ---- batch_tables.c ------------------------------------------------------------------------- */
 
 struct batch_need tables_need(struct batch *b, const struct backend_job *job);
-/* Adds the pinned and device memory that the job's tables take at most, programs and patches
+/* Adds the pinned and device memory that the job's tables take at most, schedules and patches
  * apart. */
 void tables_count(const struct backend_job *job, const struct batch_need *need, size_t *host_bytes,
 		  size_t *device_bytes);

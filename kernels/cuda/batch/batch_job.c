@@ -12,7 +12,7 @@
 
 #define BUS_BYTES_A_NS 40u
 
-static int send_program(struct upload *u, struct batch_plan *plan, const struct program *p)
+static int send_schedule(struct upload *u, struct batch_plan *plan, const struct schedule *p)
 {
 	size_t bytes = plan_bytes(p), at = 0;
 	char *host;
@@ -22,8 +22,8 @@ static int send_program(struct upload *u, struct batch_plan *plan, const struct 
 	if (r)
 		return r;
 	host = upload_host(u, bytes);
-	for (int i = 0; i < PROGRAM_N_ARRAYS; i++) {
-		size_t n = p->n[i] * program_entry_bytes(i);
+	for (int i = 0; i < SCHEDULE_N_ARRAYS; i++) {
+		size_t n = p->n[i] * schedule_entry_bytes(i);
 
 		if (n)
 			memcpy(host + at, p->arrays[i].at, n);
@@ -114,8 +114,8 @@ static int run_chosen(struct upload *u, const struct backend_job *job,
 	b->last_exchange.n_rows = 0;
 	b->n_last++;
 	b->counters.rows += job->list->n_rows;
-	b->counters.kv_bytes_read +=
-		chosen->n_slots * DEVICE_SLOT_GROUPS * KV_GROUP_TOKENS * kv_token_bytes(job->shape);
+	b->counters.kv_bytes_read += chosen->n_kv_tiles * DEVICE_KV_TILE_BLOCKS * KV_BLOCK_TOKENS *
+				     kv_token_bytes(job->shape);
 	b->counters.kv_bytes_alone +=
 		job->list->kv_tokens_alone * kv_token_bytes(job->shape) * job->shape->n_kv_heads;
 	return chosen_launch(u, chosen, &attend);
@@ -144,7 +144,7 @@ static struct device_outbound make_outbound(const struct backend_job *job, const
 {
 	struct device_outbound out = {.copies = t->o,
 				      .bytes = backend_job_heads(job) *
-					       (uint32_t)shape_group_bytes(job->shape)};
+					       (uint32_t)shape_kv_block_bytes(job->shape)};
 
 	for (uint32_t i = 0; t->o && i < job->list->n_rows; i++) {
 		if (t->o[i].to)
@@ -161,7 +161,7 @@ static int send_plan(struct upload *u, const struct backend_job *job, const bool
 
 	if (r)
 		return r;
-	r = send_program(u, *ret, &u->b->program);
+	r = send_schedule(u, *ret, &u->b->schedule);
 	if (r)
 		(*ret)->plan_id = 0;
 	return r;
@@ -208,7 +208,7 @@ static void count_job(struct batch *b, const struct backend_job *job, const stru
 	uint64_t key_bytes = kv_token_bytes(job->shape) * backend_job_heads(job);
 
 	b->counters.rows += job->list->n_rows;
-	b->counters.kv_bytes_read += plan->n_groups * KV_GROUP_TOKENS * key_bytes;
+	b->counters.kv_bytes_read += plan->n_kv_blocks * KV_BLOCK_TOKENS * key_bytes;
 	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
 }
 
@@ -233,7 +233,7 @@ int batch_launch(struct batch *b, const struct layer *layer)
 	return queue_expect(&b->queue, layer_launch(layer, queue_to(&b->queue)));
 }
 
-/* Programs are made between what comes before attention and what comes behind it. */
+/* Schedules are made between what comes before attention and what comes behind it. */
 static int launch_chosen(struct upload *u, const struct backend_job *job,
 			 const struct chosen_job *chosen, const struct tables *t,
 			 const struct layer *layer)

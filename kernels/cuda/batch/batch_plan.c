@@ -1,5 +1,5 @@
 /*
- * batch_plan.c - one plan: what the planner is told, where the program's arrays lie on the device,
+ * batch_plan.c - one plan: what the planner is told, where the schedule's arrays lie on the device,
  * and the tails by which it takes in tokens. A plan without tails cannot be advanced. See
  * batch_impl.h.
  */
@@ -14,52 +14,52 @@
 void plan_drop_tails(struct batch_plan *plan)
 {
 	free(plan->tails);
-	program_growth_done(&plan->growth);
+	schedule_growth_done(&plan->growth);
 	plan->tails = NULL;
 	plan->n_tails = 0;
 }
 
-size_t plan_bytes(const struct program *p)
+size_t plan_bytes(const struct schedule *p)
 {
 	size_t bytes = 0;
 
-	for (int i = 0; i < PROGRAM_N_ARRAYS; i++)
-		bytes += align_up(p->n[i] * program_entry_bytes(i));
+	for (int i = 0; i < SCHEDULE_N_ARRAYS; i++)
+		bytes += align_up(p->n[i] * schedule_entry_bytes(i));
 	return bytes;
 }
 
-void plan_place(struct batch_plan *plan, const struct program *p)
+void plan_place(struct batch_plan *plan, const struct schedule *p)
 {
 	uint64_t *at = plan->arrays, next = (uintptr_t)plan->device.at;
 
-	for (int i = 0; i < PROGRAM_N_ARRAYS; i++) {
+	for (int i = 0; i < SCHEDULE_N_ARRAYS; i++) {
 		at[i] = next;
-		next += align_up(p->n[i] * program_entry_bytes(i));
+		next += align_up(p->n[i] * schedule_entry_bytes(i));
 	}
 	plan->attend = (struct device_attend){
-		.units = (const void *)(uintptr_t)at[PROGRAM_UNITS],
-		.slots = (const void *)(uintptr_t)at[PROGRAM_SLOTS],
-		.sources = (const void *)(uintptr_t)at[PROGRAM_SOURCES],
-		.firsts = (const void *)(uintptr_t)at[PROGRAM_FIRSTS],
-		.dests = (const void *)(uintptr_t)at[PROGRAM_DESTS],
-		.merges = (const void *)(uintptr_t)at[PROGRAM_MERGES],
-		.n_units = p->n[PROGRAM_UNITS],
-		.n_slots = p->n[PROGRAM_SLOTS],
-		.n_dests = p->n[PROGRAM_DESTS],
-		.n_merges = p->n[PROGRAM_MERGES],
+		.work_tiles = (const void *)(uintptr_t)at[SCHEDULE_WORK_TILES],
+		.kv_tiles = (const void *)(uintptr_t)at[SCHEDULE_KV_TILES],
+		.sources = (const void *)(uintptr_t)at[SCHEDULE_SOURCES],
+		.firsts = (const void *)(uintptr_t)at[SCHEDULE_FIRSTS],
+		.dests = (const void *)(uintptr_t)at[SCHEDULE_DESTS],
+		.merges = (const void *)(uintptr_t)at[SCHEDULE_MERGES],
+		.n_work_tiles = p->n[SCHEDULE_WORK_TILES],
+		.n_kv_tiles = p->n[SCHEDULE_KV_TILES],
+		.n_dests = p->n[SCHEDULE_DESTS],
+		.n_merges = p->n[SCHEDULE_MERGES],
 		.merge_warps_log2 = p->most_parts > MERGE_ALONE ? 2 : 0,
 	};
 	plan->n_parts = p->n_parts;
-	plan->n_groups = p->n_groups;
+	plan->n_kv_blocks = p->n_kv_blocks;
 }
 
-int plan_keep_tails(struct batch_plan *plan, const struct program *p, uint32_t n_rows)
+int plan_keep_tails(struct batch_plan *plan, const struct schedule *p, uint32_t n_rows)
 {
 	plan_drop_tails(plan);
 	if (!p->tails)
 		return 0;
 	plan->tails = malloc((n_rows + 1) * sizeof(*plan->tails));
-	if (!plan->tails || program_growth_init(&plan->growth, p) != 0) {
+	if (!plan->tails || schedule_growth_init(&plan->growth, p) != 0) {
 		plan_drop_tails(plan);
 		return -ENOMEM;
 	}
@@ -80,10 +80,10 @@ static bool may_advance(const struct backend_job *job)
 	return true;
 }
 
-struct program_want plan_want(const struct batch *b, const struct backend_job *job,
-			      uint32_t n_blocks)
+struct schedule_want plan_want(const struct batch *b, const struct backend_job *job,
+			       uint32_t n_blocks)
 {
-	return (struct program_want){
+	return (struct schedule_want){
 		.shape = job->shape,
 		.list = job->list,
 		.pages = shape_pages(b->pool, job->shape),

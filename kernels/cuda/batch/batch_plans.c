@@ -98,7 +98,7 @@ static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes)
 
 /* ---- plans ---------------------------------------------------------------------------------- */
 
-/* 0, or BACKEND_SOON: a row has come to the last group that was set aside for it. */
+/* 0, or BACKEND_SOON: a row has come to the last KV block that was set aside for it. */
 static int advance_rows(const struct batch *b, struct batch_plan *plan,
 			const struct backend_job *job)
 {
@@ -115,12 +115,12 @@ static int advance_rows(const struct batch *b, struct batch_plan *plan,
 			continue;
 		if (job->io[row->query].n_slots != 1 || slot->count != 1)
 			return -ESTALE;
-		r = program_advance(&plan->tails[i], row->pos,
-				    shape_source(job->shape, &pages, slot->page, slot->first),
-				    &plan->growth);
+		r = schedule_advance(&plan->tails[i], row->pos,
+				     shape_source(job->shape, &pages, slot->page, slot->first),
+				     &plan->growth);
 		if (r)
 			return r;
-		soon = soon || plan->tails[i].used == PROGRAM_TAIL_GROUPS;
+		soon = soon || plan->tails[i].used == SCHEDULE_TAIL_KV_BLOCKS;
 	}
 	return soon ? BACKEND_SOON : 0;
 }
@@ -146,32 +146,32 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 		 struct batch_plan **ret)
 {
 	struct batch_ahead *ahead = wanted ? NULL : ahead_find(b, job);
-	struct program_want want = plan_want(b, job, b->n_blocks);
+	struct schedule_want want = plan_want(b, job, b->n_blocks);
 	struct batch_plan *plan;
 	int r = 0;
 
 	want.wanted = wanted;
 	want.tails = want.tails && !wanted;
 	if (ahead)
-		ahead_take_program(ahead, &b->program);
+		ahead_take_schedule(ahead, &b->schedule);
 	else
-		r = program_make(&b->program, &want);
+		r = schedule_make(&b->schedule, &want);
 	if (r)
 		return r;
-	plan = find_place(b, plan_bytes(&b->program));
+	plan = find_place(b, plan_bytes(&b->schedule));
 	plan->plan_id = 0;
 	if (ahead)
 		ahead_take_tails(ahead, plan);
 	else
-		r = plan_keep_tails(plan, &b->program, job_n_rows(job));
+		r = plan_keep_tails(plan, &b->schedule, job_n_rows(job));
 	if (r)
 		return r;
-	r = plan_grow(b, plan, plan_bytes(&b->program));
+	r = plan_grow(b, plan, plan_bytes(&b->schedule));
 	if (r)
 		return r;
 	plan->plan_id = wanted ? 0 : job->plan_id;
 	memcpy(&plan->shape, job->shape, sizeof(plan->shape));
-	plan_place(plan, &b->program);
+	plan_place(plan, &b->schedule);
 	*ret = plan;
 	return 0;
 }

@@ -64,7 +64,7 @@ void tables_fill_tokens(const struct batch *b, const struct backend_job *job,
 					.v = io->v + token * io->v_stride,
 					.source =
 						shape_source(job->shape, &pages, slice->page, row),
-					.row = row % KV_GROUP_TOKENS,
+					.row = row % KV_BLOCK_TOKENS,
 				};
 			}
 		}
@@ -87,7 +87,7 @@ static void exchange_row(const struct backend_job *job, const struct tables *t, 
 /* A job of some KV heads has its query heads' part of the row. */
 static void skip_heads(const struct backend_job *job, struct device_row *at, struct device_copy *o)
 {
-	uint64_t bytes = job->head * shape_group_bytes(job->shape);
+	uint64_t bytes = job->head * shape_kv_block_bytes(job->shape);
 
 	at->q += at->q ? bytes : 0;
 	at->o += at->o ? bytes : 0;
@@ -189,7 +189,7 @@ void tables_describe_copies(const struct tables *t, uint32_t n, struct device_in
 const struct device_patch *tables_take_patches(struct upload *u, struct batch_plan *plan,
 					       uint32_t *ret_n)
 {
-	const struct program_growth *growth = plan ? &plan->growth : NULL;
+	const struct schedule_growth *growth = plan ? &plan->growth : NULL;
 	struct device_patch *patches;
 
 	*ret_n = growth ? growth->n_patches : 0;
@@ -197,12 +197,12 @@ const struct device_patch *tables_take_patches(struct upload *u, struct batch_pl
 		return NULL;
 	patches = upload_host(u, *ret_n * sizeof(*patches));
 	for (uint32_t i = 0; i < *ret_n; i++) {
-		const struct program_patch *patch = &growth->patches[i];
+		const struct schedule_patch *patch = &growth->patches[i];
 
 		patches[i] = (struct device_patch){.to = plan->arrays[patch->array] + patch->offset,
 						   .value = patch->value};
 	}
-	program_growth_written(&plan->growth);
+	schedule_growth_written(&plan->growth);
 	return patches;
 }
 

@@ -276,7 +276,7 @@ void stand_next(const struct upload *u, const struct backend_job *job)
 	const struct batch_frame *next = frame_of(b, b->last_id + 1);
 
 	if (!s->able || b->peer || !job || !u->plan || u->plan->plan_id == 0 ||
-	    u->plan->attend.n_units == 0 || b->needs[0].place.stage_o) {
+	    u->plan->attend.n_work_tiles == 0 || b->needs[0].place.stage_o) {
 		s->n_same = 0;
 		return;
 	}

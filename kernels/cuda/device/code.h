@@ -17,10 +17,10 @@ enum code {
 	CODE_WGMMA, /* for sm_90a: wgmma, bulk copies, launches that overlap */
 };
 
-/* Are there wide tiles (stages) with heads of so many values? */
+/* Are there wide tiles with heads of so many values? */
 static inline bool code_takes_wide(enum code code, uint32_t head_dim)
 {
-	return code == CODE_WGMMA && kv_stages_fit(head_dim);
+	return code == CODE_WGMMA && kv_wide_tiles_fit(head_dim);
 }
 
 /* May a launch begin before the one before it has ended, and so stand and wait for a call? */

@@ -1,15 +1,15 @@
 /*
- * format.h - what host and kernels of the CUDA backend both know: the program of a launch.
+ * format.h - what host and kernels of the CUDA backend both know: the schedule of a launch.
  * (kv_layout.h says where KV lies in a page.)
  *
- *   slot     what shared memory takes at a time: up to 4 groups, one step of a warp's softmax
- *   stage    4 slots one after the other that warp groups (4 warps, 64 rows) take in one go: wide
- *   unit     rows x slots that one block computes for one KV head; an entry of the ticket counter
- *            is (unit, head), or a unit where every head has its own
+ *   KV tile    what shared memory takes at a time: up to 4 KV blocks, one step of a warp's softmax
+ *   wide tile  4 KV tiles one after the other that warp groups (4 warps, 64 rows) take in one go
+ *   work tile  rows x KV tiles that one block computes for one KV head; an entry of the ticket
+ *              counter is (work tile, head), or a work tile where every head has its own
  *
- * A unit's rows (tokens x query heads of the KV head) stand in blocks of 16, whole tokens and as
- * many in each block as in the others. With 2^blocks_log2 blocks, warp w takes block w mod
- * 2^blocks_log2; the warps of one block share its slots out and merge in shared memory.
+ * A work tile's rows (tokens x query heads of the KV head) stand in blocks of 16, whole tokens and
+ * as many in each block as in the others. With 2^blocks_log2 blocks, warp w takes block w mod
+ * 2^blocks_log2; the warps of one block share its KV tiles out and merge in shared memory.
  *
  * Values in the pool are finite, all of them: append stores a token whose V has an infinity or a
  * NaN as V = 0, K = NaN, so that rows that see it become NaN and rows that do not, in the same
@@ -26,49 +26,49 @@
 
 typedef struct CUstream_st *device_stream;
 
-#define DEVICE_GROUP_TOKENS KV_GROUP_TOKENS
-#define DEVICE_SLOT_GROUPS 4u
-#define DEVICE_STAGE_SLOTS 4u
-#define DEVICE_FIRST_SLOTS 16u /* of a unit, whose sources stand apart */
+#define DEVICE_KV_TILE_BLOCKS 4u
+#define DEVICE_WIDE_KV_TILES 4u
+#define DEVICE_FIRST_KV_TILES 16u /* of a work tile, whose sources stand apart */
 #define DEVICE_WARPS 8u /* that compute */
 #define DEVICE_BLOCK_ROWS 16u
-#define DEVICE_UNIT_ROWS 128u
+#define DEVICE_WORK_TILE_ROWS 128u
 #define DEVICE_NONE UINT32_MAX
 
-/* Tokens [first, end) of a group; token j is at pos + j; seen by the unit's tokens [row_begin,
- * row_end). */
-struct device_group {
+/* Tokens [first, end) of a KV block; token j is at pos + j; seen by the work tile's tokens
+ * [row_begin, row_end). */
+struct device_kv_block {
 	int32_t pos;
 	uint16_t row_begin, row_end;
 	uint16_t first, end;
 	uint32_t pad;
 };
 
-struct device_slot {
-	struct device_group groups[DEVICE_SLOT_GROUPS];
-	uint8_t warps; /* bit w: warp w computes it; in a stage all 4 slots have the same */
+struct device_kv_tile {
+	struct device_kv_block kv_blocks[DEVICE_KV_TILE_BLOCKS];
+	uint8_t warps; /* bit w: warp w computes it; in a wide tile all 4 KV tiles have the same */
 	uint8_t plain; /* bit w: all rows of the warp see all keys */
-	uint8_t wide; /* of a stage, which begins at a multiple of 4 in its unit */
-	/* some row sees some of a group's tokens by position; not in stages, whose groups
+	uint8_t wide; /* of a wide tile, which begins at a multiple of 4 in its work tile */
+	/* some row sees some of a KV block's tokens by position; not in wide tiles, whose KV blocks
 	 * are whole */
 	uint8_t causal;
-	uint8_t run; /* of a stage: stages from here on that the same warps take */
-	uint8_t plain_stage; /* of a stage: bit w: plain in all 4 slots */
-	/* some group has, or may come to have, tokens that not all of its rows see */
+	uint8_t run; /* of a wide tile: wide tiles from here on that the same warps take */
+	uint8_t plain_wide; /* of a wide tile: bit w: plain in all 4 KV tiles */
+	/* some KV block has, or may come to have, tokens that not all of its rows see */
 	uint8_t partial;
 	uint8_t pad[9];
 };
 
-/* Where the groups of a slot lie in the pool, for layer and head 0; DEVICE_NONE: no group. */
+/* Where the KV blocks of a KV tile lie in the pool, for layer and head 0; DEVICE_NONE: no KV
+ * block. */
 struct device_source {
-	uint32_t groups[DEVICE_SLOT_GROUPS];
+	uint32_t kv_blocks[DEVICE_KV_TILE_BLOCKS];
 };
 
-struct device_unit {
+struct device_work_tile {
 	uint32_t row; /* first of n_rows in the list */
 	uint32_t n_rows;
-	uint32_t slot;
-	uint32_t n_slots;
+	uint32_t kv_tile;
+	uint32_t n_kv_tiles;
 	/* first of n_rows in dests: DEVICE_NONE: the output itself; else a partial's index */
 	uint32_t dest;
 	uint32_t blocks_log2;
@@ -76,13 +76,14 @@ struct device_unit {
 	uint32_t block_tokens; /* of a row block */
 };
 
-enum device_unit_flags {
-	DEVICE_UNIT_WIDE = 1, /* has stages */
-	DEVICE_UNIT_DEALT = 2, /* token t is in block t mod 2^blocks_log2, not t / block_tokens */
-	DEVICE_UNIT_OLD = 4, /* nothing of its KV is new, and nothing of it is ever patched */
+enum device_work_tile_flags {
+	DEVICE_WORK_TILE_WIDE = 1, /* has wide tiles */
+	/* token t is in block t mod 2^blocks_log2, not t / block_tokens */
+	DEVICE_WORK_TILE_DEALT = 2,
+	DEVICE_WORK_TILE_OLD = 4, /* nothing of its KV is new, and nothing of it is ever patched */
 };
 
-#define DEVICE_DEST_NOTHING (DEVICE_NONE - 1) /* the row sees nothing of the unit */
+#define DEVICE_DEST_NOTHING (DEVICE_NONE - 1) /* the row sees nothing of the work tile */
 
 /* A row that has no partial or several: [first, first + n_parts). */
 struct device_merge {
@@ -92,14 +93,14 @@ struct device_merge {
 	uint32_t pad;
 };
 
-/* A row of the program (row_map.h): addresses of head 0, of q and o multiples of 16. o == 0: not
+/* A row of the schedule (row_map.h): addresses of head 0, of q and o multiples of 16. o == 0: not
  * wanted, q is 0 then; lse == 0: not wanted. */
 struct device_row {
 	uint64_t q, o, lse;
 	uint32_t pos, low; /* the last position that it sees, and the first */
 };
 
-/* A token to append: its K and V of head 0, and the row of the group at source. */
+/* A token to append: its K and V of head 0, and the row of the KV block at source. */
 struct device_token {
 	uint64_t k, v;
 	uint32_t source;
@@ -122,7 +123,7 @@ struct device_copy {
 	uint64_t from, to;
 };
 
-/* A word of a program that changes as tokens come. */
+/* A word of a schedule that changes as tokens come. */
 struct device_patch {
 	uint64_t to;
 	uint32_t value;

@@ -1,7 +1,7 @@
 /*
  * shape.c - what the kernels can work with, and where its pages lie. A page of a shape that is
  * taken is a whole number of KV_SOURCE_BYTES and fits an extent, so that one word names any
- * group of a pool. See shape.h.
+ * KV block of a pool. See shape.h.
  */
 #include "shape.h"
 #include "kernels/heads.h"
@@ -67,7 +67,7 @@ uint32_t shape_source(const struct work_shape *shape, const struct pool_pages *p
 	uint64_t at = page / pages->per_extent * pages->extent_sources +
 		      page % pages->per_extent * pages->page_sources;
 
-	return (uint32_t)(at + row / KV_GROUP_TOKENS * kv_group_sources(shape));
+	return (uint32_t)(at + row / KV_BLOCK_TOKENS * kv_block_sources(shape));
 }
 
 struct device_shape shape_on_device(const struct work_shape *shape)

@@ -23,7 +23,7 @@ uint64_t shape_page_bytes(const struct pool *pool, const struct work_shape *shap
 /* ---- of a shape that shape_page_bytes takes ------------------------------------------------- */
 
 struct pool_pages shape_pages(const struct pool *pool, const struct work_shape *shape);
-/* Where the group of a page's row lies. */
+/* Where the KV block of a page's row lies. */
 uint32_t shape_source(const struct work_shape *shape, const struct pool_pages *pages, uint32_t page,
 		      uint32_t row);
 /* As kernels are told of it. */
@@ -35,14 +35,14 @@ static inline size_t shape_row_bytes(const struct work_shape *shape)
 	return (size_t)shape->n_q_heads * shape->head_dim * 2;
 }
 
-/* Query heads, over all KV heads, of a row of a program. */
+/* Query heads, over all KV heads, of a row of a schedule. */
 static inline uint32_t shape_row_heads(const struct work_shape *shape)
 {
 	return shape->n_kv_heads * row_map_of(shape).heads;
 }
 
 /* Of the query heads of one KV head in it. */
-static inline size_t shape_group_bytes(const struct work_shape *shape)
+static inline size_t shape_kv_block_bytes(const struct work_shape *shape)
 {
 	return shape_row_bytes(shape) / shape->n_kv_heads;
 }

@@ -1,6 +1,6 @@
 /*
  * windows.c - see windows.h. A window is named by one word only if all of its tokens lie side by
- * side from a group's first row on; a page that is not there names nothing, which is told apart
+ * side from a KV block's first row on; a page that is not there names nothing, which is told apart
  * from what lies askew.
  */
 #include "windows.h"
@@ -20,7 +20,7 @@ static uint32_t window_goes_on(const struct work_shape *shape, const struct pool
 
 	if (in > 0 && at.page == next.page && (at.page == WORK_NONE || at.row == next.row))
 		return 0;
-	if (in == 0 && at.page != WORK_NONE && at.row % DEVICE_GROUP_TOKENS == 0) {
+	if (in == 0 && at.page != WORK_NONE && at.row % KV_BLOCK_TOKENS == 0) {
 		*window = shape_source(shape, pages, at.page, at.row);
 		return 0;
 	}

@@ -351,8 +351,8 @@ static void cuda_cost(struct backend *b, const struct work_shape *shape, struct 
 {
 	const struct costs *costs = b->batch.costs;
 	double kb_ns = 1 / (1024.0 * b->batch.n_blocks);
-	double fold = code_takes_wide(b->batch.code, shape->head_dim) ? costs->stage_ns_per_kb
-								      : costs->slot_ns_per_kb;
+	double fold = code_takes_wide(b->batch.code, shape->head_dim) ? costs->wide_tile_ns_per_kb
+								      : costs->kv_tile_ns_per_kb;
 
 	*ret = (struct backend_cost){
 		.fixed_ns = costs->batch_ns,
@@ -365,7 +365,7 @@ static uint32_t cuda_tile_rows(struct backend *b, const struct work_shape *shape
 {
 	(void)b;
 	(void)shape;
-	return DEVICE_UNIT_ROWS;
+	return DEVICE_WORK_TILE_ROWS;
 }
 
 static const struct backend_ops ops = {

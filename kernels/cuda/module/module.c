@@ -53,7 +53,7 @@ void coppice_cuda_describe(struct backend *b, struct cuda_card *ret)
 }
 
 void coppice_cuda_plan_as(struct backend *b, const struct costs *costs,
-			  const struct program_choice *choice)
+			  const struct schedule_choice *choice)
 {
 	b->batch.costs = costs;
 	b->batch.choice = *choice;

@@ -28,7 +28,7 @@ extern "C" {
 #define CUDA_MODULE_PLAN_AS "coppice_cuda_plan_as"
 
 struct costs;
-struct program_choice;
+struct schedule_choice;
 
 /* Times the attention of the batch that was submitted last, over and over: a graph of its launches,
  * replayed between two events, after flush_bytes of other memory were written. ret_us [n]. Blocks.
@@ -60,7 +60,7 @@ struct cuda_card {
 typedef void (*cuda_describe)(struct backend *b, struct cuda_card *ret);
 /* Plans made from here on take these costs, which the caller keeps, and this choice (copied). */
 typedef void (*cuda_plan_as)(struct backend *b, const struct costs *costs,
-			     const struct program_choice *choice);
+			     const struct schedule_choice *choice);
 
 /* Layers of a model, one after the other. */
 struct cuda_measure_layers {
@@ -111,7 +111,7 @@ CUDA_MODULE_EXPORT void coppice_cuda_arena_free(struct backend *b, uint64_t base
 
 CUDA_MODULE_EXPORT void coppice_cuda_describe(struct backend *b, struct cuda_card *ret);
 CUDA_MODULE_EXPORT void coppice_cuda_plan_as(struct backend *b, const struct costs *costs,
-					     const struct program_choice *choice);
+					     const struct schedule_choice *choice);
 
 /* How the bare kernel of cuda_stream reads: tiles of a pool, both powers of two of bytes, tiles of
  * 4 KiB and more; blocks a multiprocessor, each with a ring that is a multiple of the tile (up to

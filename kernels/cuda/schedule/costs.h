@@ -1,5 +1,5 @@
 /*
- * costs.h - what things take on a GPU, for the planner (program.h) and for weighing waits
+ * costs.h - what things take on a GPU, for the planner (schedule.h) and for weighing waits
  * (backend.h): one table per architecture, which says where its figures come from. coppice-bench
  * fit fits one on a card and prints it as costs.c has it.
  *
@@ -15,12 +15,13 @@ struct costs {
 	const char *architecture;
 	const char *fitted; /* how, and for which card */
 	double launch_ns; /* of attention with next to nothing to do, between two events */
-	double unit_ns; /* of a unit, beyond its groups and rows */
-	double row_ns_per_kb; /* Q and O of a unit's rows */
-	double read_ns_per_kb; /* groups, from the cache */
-	double copy_ns; /* more, of what lies apart: up to 4 groups side by side come by one copy */
-	double slot_ns_per_kb; /* arithmetic of one row block on groups in slots */
-	double stage_ns_per_kb; /* the same in stages */
+	double work_tile_ns; /* of a work tile, beyond its KV blocks and rows */
+	double row_ns_per_kb; /* Q and O of a work tile's rows */
+	double read_ns_per_kb; /* KV blocks, from the cache */
+	/* more, of what lies apart: up to 4 KV blocks side by side come by one copy */
+	double copy_ns;
+	double kv_tile_ns_per_kb; /* arithmetic of one row block on KV blocks in KV tiles */
+	double wide_tile_ns_per_kb; /* the same in wide tiles */
 	double part_ns_per_kb; /* partials, written and read */
 	double merge_ns; /* of the launch that merges partials */
 	double memory_ns_per_kb; /* what all read and write together, each KB once */

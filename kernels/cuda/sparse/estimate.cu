@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(GATHER_THREADS)
 	rest /= j.n_slabs;
 	row = rest % j.n_rows;
 	head = rest / j.n_rows;
-	token = row * j.e.stride + j.e.stride - 1 - half * DEVICE_GROUP_TOKENS - kv_row_at(dim, at);
+	token = row * j.e.stride + j.e.stride - 1 - half * KV_BLOCK_TOKENS - kv_row_at(dim, at);
 	if (token < j.e.n_q)
 		v = *(const uint4 *)(j.e.q + token * j.e.q_stride +
 				     ((uint64_t)head * dim + chunk * 8) * 2);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(MASS_THREADS)
 {
 #if __CUDA_ARCH__ >= 800
 	__shared__ float parts[MASS_THREADS];
-	uint32_t column = blockIdx.x * blockDim.x + threadIdx.x, group = j.e.shape.group;
+	uint32_t column = blockIdx.x * blockDim.x + threadIdx.x, kv_block = j.e.shape.group;
 	uint32_t of_block = j.e.block_tokens / j.e.stride, first = blockIdx.y * of_block;
 	uint32_t n = j.n_rows - first < of_block ? j.n_rows - first : of_block;
 	uint32_t chunks = (of_block >> j.chunk_log2) >> 3, begin = column * chunks;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(MASS_THREADS)
 	launch_next();
 	if (column < j.n_k_blocks) {
 #pragma unroll 4
-		for (uint32_t i = threadIdx.y; i < n * group; i += blockDim.y)
+		for (uint32_t i = threadIdx.y; i < n * kv_block; i += blockDim.y)
 			sum += row_mass(j,
 					(uint64_t)blockIdx.z * j.m + i / n * j.n_rows + first +
 						i % n,
@@ -154,7 +154,7 @@ static bool shape_ok(const struct device_estimate *e)
 
 	return (e->stride == 8 || e->stride == 16) && eights > 0 && (eights & (eights - 1)) == 0 &&
 	       e->block_tokens % (8 * e->stride) == 0 && e->n_q > 0 && e->n_k > 0 &&
-	       e->q_pos % e->stride == 0 && (!e->means || e->stride == DEVICE_GROUP_TOKENS) &&
+	       e->q_pos % e->stride == 0 && (!e->means || e->stride == KV_BLOCK_TOKENS) &&
 	       e->shape.scale_log2 > 0 && (e->q | e->q_stride) % 16 == 0;
 }
 
@@ -185,13 +185,13 @@ static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 	uint32_t eights = e->block_tokens / e->stride / 8;
 
 	j.e = *e;
-	j.group_bytes = kv_group_bytes(e->shape.head_dim, e->shape.head_dim);
+	j.kv_block_bytes = kv_block_bytes(e->shape.head_dim, e->shape.head_dim);
 	j.unit_bytes = estimate_unit_bytes(e->shape.head_dim);
-	j.group_units = j.group_bytes / j.unit_bytes;
+	j.kv_block_units = j.kv_block_bytes / j.unit_bytes;
 	j.k_slabs = kv_part_bytes(e->shape.head_dim) / SLAB_BYTES;
-	j.page_groups = (uint32_t)(e->page_bytes / j.unit_bytes);
+	j.page_kv_blocks = (uint32_t)(e->page_bytes / j.unit_bytes);
 	j.n_slabs = e->means ? round_up(e->shape.head_dim, SLAB_VALUES)
-			     : j.k_slabs * (e->stride / DEVICE_GROUP_TOKENS);
+			     : j.k_slabs * (e->stride / KV_BLOCK_TOKENS);
 	j.n_rows = round_up(e->n_q, e->stride);
 	j.n_columns = round_up(e->n_k, e->stride);
 	j.m = e->shape.group * j.n_rows;
@@ -241,14 +241,15 @@ static bool encode(encode_function to, CUtensorMap *map, bool bf16, uint32_t ran
 		  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-/* Squares of the pool: 'groups' groups side by side each, as many in a box as a window has. */
+/* Squares of the pool: 'kv_blocks' KV blocks side by side each, as many in a box as a window
+ * has. */
 static bool encode_keys(encode_function to, CUtensorMap *map, const struct estimate_job &j,
-			uint32_t groups, uint32_t squares)
+			uint32_t kv_blocks, uint32_t squares)
 {
-	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, groups,
-				    j.e.pool_bytes / j.group_bytes / groups};
-	const cuuint64_t strides[] = {SLAB_BYTES, j.group_bytes,
-				      (cuuint64_t)j.group_bytes * groups};
+	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, kv_blocks,
+				    j.e.pool_bytes / j.kv_block_bytes / kv_blocks};
+	const cuuint64_t strides[] = {SLAB_BYTES, j.kv_block_bytes,
+				      (cuuint64_t)j.kv_block_bytes * kv_blocks};
 	const cuuint32_t box[] = {SLAB_VALUES, 1, 1, squares};
 
 	return encode(to, map, j.e.shape.bf16, 4, j.e.pool, sizes, strides, box);
@@ -256,17 +257,17 @@ static bool encode_keys(encode_function to, CUtensorMap *map, const struct estim
 
 /* What a warp brings of a slab, where pages lie side by side. */
 static bool encode_runs(encode_function to, CUtensorMap *map, const struct estimate_job &j,
-			uint32_t groups)
+			uint32_t kv_blocks)
 {
 	uint32_t squares = j.e.page_tokens / j.e.stride,
 		 n_pages = WIDE_MINE / WIDE_BRINGERS / squares;
 
 	if (n_pages == 0 || squares == 0)
 		return true;
-	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, groups,
-				    j.e.pool_bytes / j.group_bytes / groups, n_pages};
-	const cuuint64_t strides[] = {SLAB_BYTES, j.group_bytes, (cuuint64_t)j.group_bytes * groups,
-				      j.e.page_bytes};
+	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, kv_blocks,
+				    j.e.pool_bytes / j.kv_block_bytes / kv_blocks, n_pages};
+	const cuuint64_t strides[] = {SLAB_BYTES, j.kv_block_bytes,
+				      (cuuint64_t)j.kv_block_bytes * kv_blocks, j.e.page_bytes};
 	const cuuint32_t box[] = {SLAB_VALUES, 1, 1, squares, n_pages};
 
 	return encode(to, map, j.e.shape.bf16, 5, j.e.pool, sizes, strides, box);
@@ -280,7 +281,7 @@ static bool maps_make(const struct estimate_job &j, struct wide_maps *ret)
 	const cuuint64_t sizes[] = {j.n_slabs * SLAB_VALUES, j.m, j.e.shape.n_kv_heads};
 	const cuuint64_t strides[] = {row_bytes, row_bytes * j.m};
 	const cuuint32_t box[] = {SLAB_VALUES, WIDE_ROWS, 1};
-	uint32_t groups = j.e.stride / DEVICE_GROUP_TOKENS;
+	uint32_t kv_blocks = j.e.stride / KV_BLOCK_TOKENS;
 
 	if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION,
 					     cudaEnableDefault, &found) != cudaSuccess ||
@@ -289,9 +290,9 @@ static bool maps_make(const struct estimate_job &j, struct wide_maps *ret)
 	encode_function to = (encode_function)at;
 
 	return encode(to, &ret->q, j.e.shape.bf16, 3, (uint64_t)j.q, sizes, strides, box) &&
-	       encode_runs(to, &ret->runs, j, groups) &&
-	       encode_keys(to, &ret->windows, j, groups, ESTIMATE_WINDOW_TOKENS / j.e.stride) &&
-	       encode_keys(to, &ret->groups, j, 1, 1);
+	       encode_runs(to, &ret->runs, j, kv_blocks) &&
+	       encode_keys(to, &ret->windows, j, kv_blocks, ESTIMATE_WINDOW_TOKENS / j.e.stride) &&
+	       encode_keys(to, &ret->kv_blocks, j, 1, 1);
 }
 
 static uint32_t multiprocessors(void)

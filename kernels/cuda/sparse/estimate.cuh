@@ -14,15 +14,15 @@
 #define SLAB_BYTES 128u
 #define ESTIMATE_LIST 1024u /* tiles */
 #define ESTIMATE_LIST_ROWS 1024u
-#define NOWHERE (-64) /* a group that tensor maps fill with zeros */
+#define NOWHERE (-64) /* a KV block that tensor maps fill with zeros */
 
 /* What the kernels of one estimate know of it. */
 struct estimate_job {
 	struct device_estimate e;
-	uint32_t group_bytes; /* of 8 tokens, K and V */
-	uint32_t unit_bytes, group_units; /* that groups are counted in; of a group */
-	uint32_t k_slabs; /* of a group */
-	uint32_t page_groups; /* from a page to the next, as groups are counted */
+	uint32_t kv_block_bytes; /* of 8 tokens, K and V */
+	uint32_t unit_bytes, kv_block_units; /* that KV blocks are counted in; of a KV block */
+	uint32_t k_slabs; /* of a KV block */
+	uint32_t page_kv_blocks; /* from a page to the next, as KV blocks are counted */
 	uint32_t n_slabs; /* of a square */
 	uint32_t n_rows, n_columns; /* squares of the queries of one head, of the keys */
 	uint32_t m; /* rows of a KV head: its query heads' one after the other */
@@ -80,11 +80,11 @@ __device__ inline bool find_tile(const struct estimate_job &j, uint32_t index, u
 	return ret.column <= last_seen_of(j, ret.rows, ret.rows + tile_rows);
 }
 
-/* Head's part of what groups are counted in. */
-__device__ inline uint32_t head_groups(const struct estimate_job &j, uint32_t head)
+/* Head's part of what KV blocks are counted in. */
+__device__ inline uint32_t head_kv_blocks(const struct estimate_job &j, uint32_t head)
 {
-	return (j.e.layer * j.e.shape.n_kv_heads + head) * (j.e.page_tokens / DEVICE_GROUP_TOKENS) *
-	       j.group_units;
+	return (j.e.layer * j.e.shape.n_kv_heads + head) * (j.e.page_tokens / KV_BLOCK_TOKENS) *
+	       j.kv_block_units;
 }
 
 #if __CUDA_ARCH__ >= 800

@@ -3,12 +3,12 @@
  * what) of one chunk of queries and the keys of its path, without a matrix of scores in memory.
  *
  *   square    stride x stride tokens; its row of Q is 'stride' tokens side by side, and so is its
- *             row of K, of which the pool holds each group of 8 in one piece
+ *             row of K, of which the pool holds each KV block of 8 in one piece
  *   slab      64 values of both: what a step of the product takes. Those of K stand as they are in
  *             the pool, so Q is put into that order first
  *   tile      squares that a block multiplies and sums at a time; per row and tile a maximum and a
  *             sum, per row and chunk (of a tile, at most a block of keys) a sum relative to it
- *   window    32 tokens of the path: 4 groups side by side in the pool, or else a list of where
+ *   window    32 tokens of the path: 4 KV blocks side by side in the pool, or else a list of where
  *             each token is
  *
  * All sums are in the same order every time.
@@ -21,11 +21,11 @@
 #include <stddef.h>
 
 #define ESTIMATE_WINDOW_TOKENS 32u
-/* What windows and lists count in: groups where every extent begins at a multiple of one, as tensor
- * maps need it; else sources. */
+/* What windows and lists count in: KV blocks where every extent begins at a multiple of one, as
+ * tensor maps need it; else sources. */
 static inline uint32_t estimate_unit_bytes(uint32_t head_dim)
 {
-	return head_dim & (head_dim - 1) ? KV_SOURCE_BYTES : kv_group_bytes(head_dim, head_dim);
+	return head_dim & (head_dim - 1) ? KV_SOURCE_BYTES : kv_block_bytes(head_dim, head_dim);
 }
 
 #define ESTIMATE_LISTED 0x80000000u /* the rest of the word is the index of a list */
@@ -45,10 +45,10 @@ struct device_estimate {
 	const void *means;
 	uint64_t means_stride;
 	uint64_t pool, pool_bytes, page_bytes;
-	/* [n_k / 32, rounded up]: the first group, counted in units from the pool's begin, for
+	/* [n_k / 32, rounded up]: the first KV block, counted in units from the pool's begin, for
 	 * layer and head 0; or a list */
 	const uint32_t *windows;
-	/* [][32]: the group of each token; DEVICE_NONE: a token beyond the end */
+	/* [][32]: the KV block of each token; DEVICE_NONE: a token beyond the end */
 	const uint32_t *lists;
 	void *scratch; /* device_estimate_bytes() of it, at a multiple of 1,024 */
 	float *mass; /* [n_kv_heads][blocks of n_q][blocks of n_k] */

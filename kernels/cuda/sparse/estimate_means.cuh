@@ -51,7 +51,7 @@ __device__ inline float half_of(uint32_t two, uint32_t i, bool bf16)
 __device__ inline void sum_queries(const struct estimate_job &j, uint32_t token, uint64_t at,
 				   float (&sum)[8])
 {
-	for (uint32_t i = 0; i < DEVICE_GROUP_TOKENS && token + i < j.e.n_q; i++) {
+	for (uint32_t i = 0; i < KV_BLOCK_TOKENS && token + i < j.e.n_q; i++) {
 		uint4 v = *(const uint4 *)(j.e.q + (token + i) * j.e.q_stride + at);
 		const uint32_t *two = &v.x;
 
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(MEANS_THREADS)
 #if __CUDA_ARCH__ >= 800
 	uint64_t i = (uint64_t)blockIdx.x * MEANS_THREADS + threadIdx.x, rest = i / (j.n_slabs * 8);
 	uint32_t chunk = i % (j.n_slabs * 8), row = rest % j.n_rows, head = rest / j.n_rows;
-	const float share = 1.0f / DEVICE_GROUP_TOKENS;
+	const float share = 1.0f / KV_BLOCK_TOKENS;
 	float sum[8] = {};
 	uint32_t two[4];
 
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(MEANS_THREADS)
 	if (i >= (uint64_t)j.e.shape.n_kv_heads * j.m * j.n_slabs * 8)
 		return;
 	if (chunk * KV_CHUNK_VALUES < j.e.shape.head_dim)
-		sum_queries(j, row * DEVICE_GROUP_TOKENS,
+		sum_queries(j, row * KV_BLOCK_TOKENS,
 			    ((uint64_t)head * j.e.shape.head_dim + chunk * 8) * 2, sum);
 #pragma unroll
 	for (uint32_t k = 0; k < 4; k++)

@@ -26,8 +26,8 @@ __device__ inline void copy_or_clear(uint32_t to, const void *from, bool there)
 		     : "memory");
 }
 
-/* Where a token of the path has its group, or DEVICE_NONE. */
-__device__ inline uint32_t group_at(const struct estimate_job &j, uint32_t token)
+/* Where a token of the path has its KV block, or DEVICE_NONE. */
+__device__ inline uint32_t kv_block_at(const struct estimate_job &j, uint32_t token)
 {
 	uint32_t window, of = token % ESTIMATE_WINDOW_TOKENS;
 
@@ -37,7 +37,7 @@ __device__ inline uint32_t group_at(const struct estimate_job &j, uint32_t token
 	if (window & ESTIMATE_LISTED)
 		return j.e
 			.lists[(uint64_t)(window & ~ESTIMATE_LISTED) * ESTIMATE_WINDOW_TOKENS + of];
-	return window + of / DEVICE_GROUP_TOKENS * j.group_units;
+	return window + of / KV_BLOCK_TOKENS * j.kv_block_units;
 }
 
 /* Chunk c of row r lies at c ^ (r mod 8). */
@@ -51,15 +51,16 @@ __device__ inline void narrow_bring(const struct estimate_job &j, const struct e
 				    uint32_t slab, uint32_t stage)
 {
 	uint32_t chunk = threadIdx.x % 8, half = slab / j.k_slabs, of = slab % j.k_slabs;
-	uint32_t groups = head_groups(j, tile.head), at = of * SLAB_BYTES + chunk * KV_CHUNK_BYTES;
+	uint32_t kv_blocks = head_kv_blocks(j, tile.head),
+		 at = of * SLAB_BYTES + chunk * KV_CHUNK_BYTES;
 	uint32_t in_square =
-		half * DEVICE_GROUP_TOKENS + kv_row_at(j.e.shape.head_dim, at / KV_CHUNK_BYTES);
+		half * KV_BLOCK_TOKENS + kv_row_at(j.e.shape.head_dim, at / KV_CHUNK_BYTES);
 
 #pragma unroll
 	for (uint32_t i = threadIdx.x / 8; i < NARROW_ROWS; i += NARROW_THREADS / 8) {
 		uint32_t row = tile.rows + i,
-			 group = group_at(j, (tile.column + i) * j.e.stride + in_square);
-		bool q_there = row < j.m, k_there = group != DEVICE_NONE;
+			 kv_block = kv_block_at(j, (tile.column + i) * j.e.stride + in_square);
+		bool q_there = row < j.m, k_there = kv_block != DEVICE_NONE;
 		const uint4 *q =
 			j.q +
 			(((uint64_t)tile.head * j.m + (q_there ? row : 0)) * j.n_slabs + slab) * 8 +
@@ -67,7 +68,7 @@ __device__ inline void narrow_bring(const struct estimate_job &j, const struct e
 		uint64_t k = j.e.pool;
 
 		if (k_there)
-			k += (uint64_t)(group + groups) * j.unit_bytes + at;
+			k += (uint64_t)(kv_block + kv_blocks) * j.unit_bytes + at;
 		copy_or_clear(stage + narrow_offset(i, chunk), q, q_there);
 		copy_or_clear(stage + NARROW_Q_BYTES + narrow_offset(i, chunk), (const void *)k,
 			      k_there);

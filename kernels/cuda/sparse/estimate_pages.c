@@ -37,7 +37,7 @@ static bool slices_fit(const struct backend_estimate *e)
 	return n == e->n_k && e->n_k > 0;
 }
 
-/* Tokens of several runs of groups, or fewer than a window has, are listed one by one. */
+/* Tokens of several runs of KV blocks, or fewer than a window has, are listed one by one. */
 static void list_windows(const struct backend_estimate *e, struct tables_of *t)
 {
 	uint32_t per_unit = estimate_unit_bytes(e->shape->head_dim) / KV_SOURCE_BYTES;

@@ -30,11 +30,12 @@
 
 struct wide_maps {
 	CUtensorMap q; /* values of a row, rows, KV heads */
-	/* values of a slab, slabs, groups of a square, squares of a page, pages: of pages side by
-	 * side */
+	/* values of a slab, slabs, KV blocks of a square, squares of a page, pages: of pages side
+	 * by side */
 	CUtensorMap runs;
-	CUtensorMap windows; /* values of a slab, slabs, groups of a square, squares: a window's */
-	CUtensorMap groups; /* the same of one group */
+	/* values of a slab, slabs, KV blocks of a square, squares: a window's */
+	CUtensorMap windows;
+	CUtensorMap kv_blocks; /* the same of one KV block */
 };
 
 #ifdef WGMMA
@@ -67,24 +68,24 @@ __device__ inline void tensor_copy_3(uint32_t to, const CUtensorMap *map, uint32
 
 /* To both blocks of the cluster, and their barriers. */
 __device__ inline void tensor_copy_both(uint32_t to, const CUtensorMap *map, uint32_t slab,
-					uint32_t group, int32_t at, uint32_t barrier)
+					uint32_t kv_block, int32_t at, uint32_t barrier)
 {
 	asm volatile(
 		"cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 		".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
-		"l"(map), "r"(0), "r"(slab), "r"(group), "r"(at), "r"(barrier),
+		"l"(map), "r"(0), "r"(slab), "r"(kv_block), "r"(at), "r"(barrier),
 		"h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
 		: "memory");
 }
 
 /* A warp's whole share of a slab, of pages side by side. */
-__device__ inline void copy_run(uint32_t to, const CUtensorMap *map, uint32_t slab, uint32_t group,
-				int32_t at, uint32_t barrier)
+__device__ inline void copy_run(uint32_t to, const CUtensorMap *map, uint32_t slab,
+				uint32_t kv_block, int32_t at, uint32_t barrier)
 {
 	asm volatile(
 		"cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 		".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %2}], [%6], %7;" ::"r"(to),
-		"l"(map), "r"(0), "r"(slab), "r"(group), "r"(at), "r"(barrier),
+		"l"(map), "r"(0), "r"(slab), "r"(kv_block), "r"(at), "r"(barrier),
 		"h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
 		: "memory");
 }
@@ -123,15 +124,15 @@ __device__ inline uint32_t window_of(const struct estimate_job &j, uint32_t wind
 }
 
 /* One slab of a window's squares, which go to one place behind the other. */
-__device__ inline void bring_window(const struct wide &w, uint32_t window, uint32_t groups,
+__device__ inline void bring_window(const struct wide &w, uint32_t window, uint32_t kv_blocks,
 				    uint32_t slab, uint32_t to, uint32_t full)
 {
 	uint32_t half = slab / w.j.k_slabs, of = slab % w.j.k_slabs,
-		 per_square = w.j.e.stride / DEVICE_GROUP_TOKENS;
+		 per_square = w.j.e.stride / KV_BLOCK_TOKENS;
 
 	if (window == DEVICE_NONE || !(window & ESTIMATE_LISTED)) {
-		int32_t at =
-			window == DEVICE_NONE ? NOWHERE : (int32_t)((window + groups) / per_square);
+		int32_t at = window == DEVICE_NONE ? NOWHERE
+						   : (int32_t)((window + kv_blocks) / per_square);
 
 		tensor_copy_both(to, &w.maps.windows, of, half, at, full);
 		return;
@@ -140,12 +141,14 @@ __device__ inline void bring_window(const struct wide &w, uint32_t window, uint3
 		w.j.e.lists + (uint64_t)(window & ~ESTIMATE_LISTED) * ESTIMATE_WINDOW_TOKENS;
 #pragma unroll 1
 	for (uint32_t square = 0; square < 4 / per_square; square++) {
-		uint32_t token = square * w.j.e.stride + half * DEVICE_GROUP_TOKENS +
-				 of % DEVICE_GROUP_TOKENS;
-		uint32_t group = list[token];
+		uint32_t token =
+			square * w.j.e.stride + half * KV_BLOCK_TOKENS + of % KV_BLOCK_TOKENS;
+		uint32_t kv_block = list[token];
 
-		tensor_copy_both(to + square * SLAB_BYTES, &w.maps.groups, of, 0,
-				 group == DEVICE_NONE ? NOWHERE : (int32_t)(group + groups), full);
+		tensor_copy_both(to + square * SLAB_BYTES, &w.maps.kv_blocks, of, 0,
+				 kv_block == DEVICE_NONE ? NOWHERE
+							 : (int32_t)(kv_block + kv_blocks),
+				 full);
 	}
 }
 
@@ -155,10 +158,10 @@ __device__ inline bool is_run(const struct estimate_job &j, const uint32_t *wind
 	uint32_t per_page = j.e.page_tokens / ESTIMATE_WINDOW_TOKENS;
 
 	if (per_page == 0 || per_page > n || windows[0] & ESTIMATE_LISTED ||
-	    windows[0] % (j.e.page_tokens / DEVICE_GROUP_TOKENS))
+	    windows[0] % (j.e.page_tokens / KV_BLOCK_TOKENS))
 		return false;
 	for (uint32_t i = 1; i < n; i++) {
-		if (windows[i] != windows[0] + i / per_page * j.page_groups + i % per_page * 4)
+		if (windows[i] != windows[0] + i / per_page * j.page_kv_blocks + i % per_page * 4)
 			return false;
 	}
 	return true;
@@ -168,7 +171,8 @@ __device__ inline bool is_run(const struct estimate_job &j, const uint32_t *wind
 __device__ inline void bring_tile(const struct wide &w, const struct estimate_tile &tile,
 				  uint32_t n, uint32_t *windows, struct wide_ring &at)
 {
-	uint32_t warp = threadIdx.x / 32 % WIDE_BRINGERS, groups = head_groups(w.j, tile.head);
+	uint32_t warp = threadIdx.x / 32 % WIDE_BRINGERS,
+		 kv_blocks = head_kv_blocks(w.j, tile.head);
 	uint32_t window_bytes = ESTIMATE_WINDOW_TOKENS / w.j.e.stride * SLAB_BYTES, listed = 0;
 	bool run;
 
@@ -194,19 +198,20 @@ __device__ inline void bring_tile(const struct wide &w, const struct estimate_ti
 		}
 		if (run) {
 			copy_run(to, &w.maps.runs, of, half,
-				 (int32_t)((windows[0] + groups) >> shift), full);
+				 (int32_t)((windows[0] + kv_blocks) >> shift), full);
 			continue;
 		}
 		if (!listed) {
 #pragma unroll 4
 			for (uint32_t i = 0; i < n; i++)
 				tensor_copy_both(to + i * window_bytes, &w.maps.windows, of, half,
-						 (int32_t)((windows[i] + groups) >> shift), full);
+						 (int32_t)((windows[i] + kv_blocks) >> shift),
+						 full);
 			continue;
 		}
 #pragma unroll 1
 		for (uint32_t i = 0; i < n; i++)
-			bring_window(w, windows[i], groups, slab, to + i * window_bytes, full);
+			bring_window(w, windows[i], kv_blocks, slab, to + i * window_bytes, full);
 	}
 }
 
@@ -244,12 +249,12 @@ template <typename DTYPE>
 __device__ inline void multiply_tile(const struct wide &w, struct wide_ring &at,
 				     float (&scores)[32][4])
 {
-	uint32_t group = threadIdx.x / 128, left = w.j.n_slabs, last = 0;
+	uint32_t kv_block = threadIdx.x / 128, left = w.j.n_slabs, last = 0;
 	bool add = false;
 
 	do {
 		uint32_t stage = w.base + at.slot * WIDE_STAGE_BYTES;
-		uint64_t q = wgmma_matrix<64>(stage + group * 64 * SLAB_BYTES, 16, 1024);
+		uint64_t q = wgmma_matrix<64>(stage + kv_block * 64 * SLAB_BYTES, 16, 1024);
 		uint64_t k = wgmma_matrix<64>(stage + WIDE_Q_BYTES, 16, 1024);
 
 		barrier_wait(w.base + WIDE_FULL + at.slot * 8, at.parity);

@@ -1,5 +1,5 @@
 /*
- * summary.c - mean keys of paths; see summary.h. Groups that nobody has added are 0, and stay so
+ * summary.c - mean keys of paths; see summary.h. KV blocks that nobody has added are 0, and stay so
  * where a summary grows. A table that a launch reads is taken again only once that launch has
  * ended.
  */
@@ -17,7 +17,7 @@
 struct backend_summary {
 	struct work_shape shape;
 	char *at; /* owned, device */
-	uint32_t n_groups; /* that there is room for; those that nobody has added are 0 */
+	uint32_t n_means; /* that there is room for; those that nobody has added are 0 */
 };
 
 static size_t layer_bytes(const struct work_shape *shape)
@@ -25,7 +25,7 @@ static size_t layer_bytes(const struct work_shape *shape)
 	return (size_t)shape->n_kv_heads * shape->head_dim * 2;
 }
 
-static size_t group_bytes(const struct work_shape *shape)
+static size_t mean_bytes(const struct work_shape *shape)
 {
 	return shape->n_layers * layer_bytes(shape);
 }
@@ -66,11 +66,11 @@ void summary_free(struct backend_summary *s)
 static int reserve(const struct sparse *with, struct backend_summary *s, uint64_t n_tokens)
 {
 	uint64_t n = ceil_div_u64(n_tokens, BACKEND_SUMMARY_TOKENS);
-	size_t bytes = group_bytes(&s->shape), had = s->n_groups * bytes;
+	size_t bytes = mean_bytes(&s->shape), had = s->n_means * bytes;
 	void *at;
 	int r;
 
-	if (n <= s->n_groups)
+	if (n <= s->n_means)
 		return 0;
 	n += n / 2;
 	if (cudaMalloc(&at, n * bytes) != cudaSuccess) {
@@ -88,7 +88,7 @@ static int reserve(const struct sparse *with, struct backend_summary *s, uint64_
 	if (r)
 		return r;
 	s->at = at;
-	s->n_groups = (uint32_t)n;
+	s->n_means = (uint32_t)n;
 	return 0;
 }
 
@@ -123,7 +123,7 @@ static bool span_fits(const struct backend_summary *s, const struct backend_span
 	       *ret_end <= UINT32_MAX;
 }
 
-/* A mean for each group that a slice has some of. Positions and rows of pages go together. */
+/* A mean for each KV block that a slice has some of. Positions and rows of pages go together. */
 static uint32_t fill(const struct sparse *with, const struct backend_span *span,
 		     struct device_mean *to)
 {
@@ -133,13 +133,13 @@ static uint32_t fill(const struct sparse *with, const struct backend_span *span,
 	for (uint32_t i = 0; i < span->n_slices; i++) {
 		const struct work_slice *slice = &span->slices[i];
 		for (uint32_t at = 0, n; at < slice->count; at += n, pos += n) {
-			uint32_t row = slice->first + at, first = row % DEVICE_GROUP_TOKENS;
-			n = DEVICE_GROUP_TOKENS - first;
+			uint32_t row = slice->first + at, first = row % KV_BLOCK_TOKENS;
+			n = KV_BLOCK_TOKENS - first;
 			n = n < slice->count - at ? n : slice->count - at;
 			to[n_means++] =
 				(struct device_mean){.source = shape_source(span->shape, &pages,
 									    slice->page, row),
-						     .group = pos / BACKEND_SUMMARY_TOKENS,
+						     .kv_block = pos / BACKEND_SUMMARY_TOKENS,
 						     .first = (uint16_t)first,
 						     .end = (uint16_t)(first + n)};
 		}
@@ -159,7 +159,7 @@ int summary_add(struct summary_room *room, const struct sparse *with, struct bac
 	r = reserve(with, s, end);
 	if (!r)
 		r = table_take(room, with,
-			       ((end - span->pos) / DEVICE_GROUP_TOKENS + 2 * span->n_slices + 1) *
+			       ((end - span->pos) / KV_BLOCK_TOKENS + 2 * span->n_slices + 1) *
 				       sizeof(struct device_mean),
 			       &table);
 	if (r)
@@ -169,7 +169,7 @@ int summary_add(struct summary_room *room, const struct sparse *with, struct bac
 						  span->layer * span->shape->n_kv_heads *
 							  head_bytes),
 		.to = s->at + span->to_layer * layer_bytes(&s->shape),
-		.stride = group_bytes(&s->shape),
+		.stride = mean_bytes(&s->shape),
 		.head_bytes = head_bytes,
 		.at = table->host.at,
 		.n = fill(with, span, table->host.at),
@@ -188,7 +188,7 @@ static struct device_estimate from_means(const struct backend_estimate *e)
 	struct device_estimate on = estimate_on_device(e);
 
 	on.means = e->summary->at + e->layer * layer_bytes(e->shape);
-	on.means_stride = group_bytes(e->shape);
+	on.means_stride = mean_bytes(e->shape);
 	on.page_bytes = estimate_unit_bytes(e->shape->head_dim);
 	return on;
 }
@@ -198,7 +198,7 @@ bool summary_takes(const struct backend_estimate *e)
 	struct device_estimate on;
 
 	if (e->n_q == 0 || e->block_tokens == 0 || e->layer >= e->summary->shape.n_layers ||
-	    ceil_div(e->n_k, BACKEND_SUMMARY_TOKENS) > e->summary->n_groups)
+	    ceil_div(e->n_k, BACKEND_SUMMARY_TOKENS) > e->summary->n_means)
 		return false;
 	on = from_means(e);
 	return device_estimate_bytes(&on) > 0;

@@ -1,5 +1,5 @@
 /*
- * summary.cu - mean keys of groups in the pool.
+ * summary.cu - mean keys of KV blocks in the pool.
  *
  * Grid: a warp for each mean and KV head, whose lanes have 8 values each. A key that is not a
  * number makes its mean none.
@@ -22,10 +22,10 @@ __global__ void __launch_bounds__(MEAN_WARPS * 32)
 	if (warp >= (uint64_t)m.n * m.n_heads || chunk >= m.head_dim / 8)
 		return;
 	struct device_mean at = m.at[warp / m.n_heads];
-	const char *group = m.pool + (uint64_t)at.source * KV_SOURCE_BYTES + head * m.head_bytes;
+	const char *kv_block = m.pool + (uint64_t)at.source * KV_SOURCE_BYTES + head * m.head_bytes;
 
 	for (uint32_t row = at.first; row < at.end; row++) {
-		uint4 v = *(const uint4 *)(group + kv_chunk_offset(m.head_dim, row, chunk));
+		uint4 v = *(const uint4 *)(kv_block + kv_chunk_offset(m.head_dim, row, chunk));
 		const TYPE *values = (const TYPE *)&v;
 
 #pragma unroll
@@ -39,7 +39,8 @@ __global__ void __launch_bounds__(MEAN_WARPS * 32)
 #pragma unroll
 	for (uint32_t i = 0; i < 8; i++)
 		values[i] = type_of<TYPE>(sum[i] * share);
-	*(uint4 *)(m.to + at.group * m.stride + (uint64_t)head * m.head_dim * 2 + chunk * 16) = out;
+	*(uint4 *)(m.to + at.kv_block * m.stride + (uint64_t)head * m.head_dim * 2 + chunk * 16) =
+		out;
 }
 
 extern "C" int device_means(const struct device_means *means, device_stream stream)

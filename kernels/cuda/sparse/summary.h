@@ -1,23 +1,23 @@
 /*
- * summary.h - mean keys of paths whose KV is not in the pool (backend.h), on the device: [group of
- * 8 tokens][layer][KV head] [head_dim] in the model's type, so that a longer path is only more of
- * it.
+ * summary.h - mean keys of paths whose KV is not in the pool (backend.h), on the device: [KV block
+ * of 8 tokens][layer][KV head] [head_dim] in the model's type, so that a longer path is only more
+ * of it.
  */
 #ifndef COPPICE_CUDA_SUMMARY_H
 #define COPPICE_CUDA_SUMMARY_H
 
 #include "kernels/cuda/device/format.h"
 
-/* Rows [first, end) of a group in the pool, which become the mean at 'group'. */
+/* Rows [first, end) of a KV block in the pool, which become the mean at 'kv_block'. */
 struct device_mean {
 	uint32_t source; /* in KV_SOURCE_BYTES, of layer and head 0 */
-	uint32_t group;
+	uint32_t kv_block;
 	uint16_t first, end;
 };
 
 struct device_means {
 	const char *pool; /* at the layer */
-	char *to; /* of group, layer and head: to + group * stride + head * 2 * head_dim */
+	char *to; /* of KV block, layer and head: to + kv_block * stride + head * 2 * head_dim */
 	uint64_t stride;
 	uint64_t head_bytes;
 	const struct device_mean *at; /* pinned memory; [n] */

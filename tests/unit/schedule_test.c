@@ -1,11 +1,12 @@
 /*
- * program_test.c - what the GPU is given to run, looked at without one: every row of a program sees
- * each token of its path once and no other, also after tokens have been taken into it.
+ * schedule_test.c - what the GPU is given to run, looked at without one: every row of a schedule
+ * sees each token of its path once and no other, also after tokens have been taken into it.
  *
- * The program is read as the kernels read it: units, their slots in order, groups by mask.
+ * The schedule is read as the kernels read it: work tiles, their KV tiles in order, KV blocks by
+ * mask.
  */
 #include "kernels/cuda/device/row_map.h"
-#include "kernels/cuda/schedule/program.h"
+#include "kernels/cuda/schedule/schedule.h"
 #include "kernels/plan/cut.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
@@ -25,7 +26,7 @@
 #define NODES_MAX 64u
 #define QUERIES_MAX 48u
 #define N_BLOCKS 132u
-#define TOKENS_MAX 64u /* that a program takes in */
+#define TOKENS_MAX 64u /* that a schedule takes in */
 
 static bool lone_paths; /* queries have long paths of their own */
 static bool windows; /* rows see nothing before some position */
@@ -42,15 +43,15 @@ struct tree {
 	uint32_t n_pages;
 };
 
-/* From a group to the next, in sources. */
-static uint32_t group_step(const struct work_shape *shape)
+/* From a KV block to the next, in sources. */
+static uint32_t kv_block_step(const struct work_shape *shape)
 {
-	return kv_group_sources(shape);
+	return kv_block_sources(shape);
 }
 
 static struct pool_pages pages_of(const struct work_shape *shape)
 {
-	uint64_t sources = shape->page_tokens / DEVICE_GROUP_TOKENS * group_step(shape);
+	uint64_t sources = shape->page_tokens / KV_BLOCK_TOKENS * kv_block_step(shape);
 
 	return (struct pool_pages){.per_extent = EXTENT_PAGES,
 				   .page_sources = sources,
@@ -63,7 +64,7 @@ static uint32_t source_of(const struct work_shape *shape, uint32_t page, uint32_
 
 	return (uint32_t)(page / p.per_extent * p.extent_sources +
 			  page % p.per_extent * p.page_sources) +
-	       row / DEVICE_GROUP_TOKENS * group_step(shape);
+	       row / KV_BLOCK_TOKENS * kv_block_step(shape);
 }
 
 static uint32_t add_node(struct tree *t, uint32_t parent, uint32_t n_tokens)
@@ -140,64 +141,69 @@ static void tree_init(struct tree *t, struct oracle_random *random, uint32_t row
 	}
 }
 
-/* ---- reading a program ---------------------------------------------------------------------- */
+/* ---- reading a schedule --------------------------------------------------------------------- */
 
-/* How often a row sees each group's token, by group and row in the group. */
+/* How often a row sees each KV block's token, by KV block and row in the KV block. */
 struct sight {
-	uint8_t *times; /* owned, [groups][8] */
-	uint32_t n_groups;
-	uint32_t step; /* from a group's source to the next */
+	uint8_t *times; /* owned, [KV blocks][8] */
+	uint32_t n_kv_blocks;
+	uint32_t step; /* from a KV block's source to the next */
 	uint32_t device,
 		/* whose pages are looked at: page p is device p % n_devices's page p / n_devices */
 		n_devices;
 };
 
-static const void *array_of(const struct program *p, enum program_array array)
+static const void *array_of(const struct schedule *p, enum schedule_array array)
 {
 	return p->arrays[array].at;
 }
 
-static uint32_t block_of_token(const struct device_unit *unit, uint32_t token)
+static uint32_t block_of_token(const struct device_work_tile *work_tile, uint32_t token)
 {
-	return unit->flags & DEVICE_UNIT_DEALT ? token & ((1u << unit->blocks_log2) - 1)
-					       : token / unit->block_tokens;
+	return work_tile->flags & DEVICE_WORK_TILE_DEALT
+		       ? token & ((1u << work_tile->blocks_log2) - 1)
+		       : token / work_tile->block_tokens;
 }
 
-/* Where a warp does not look at the mask, its rows see all of the group. */
-static void expect_plain(const struct device_slot *s, const struct device_unit *unit,
-			 uint32_t token, const struct work_row *row, const struct device_group *g)
+/* Where a warp does not look at the mask, its rows see all of the KV block. */
+static void expect_plain(const struct device_kv_tile *s, const struct device_work_tile *work_tile,
+			 uint32_t token, const struct work_row *row,
+			 const struct device_kv_block *g)
 {
-	uint32_t block = block_of_token(unit, token), mask = (1u << unit->blocks_log2) - 1;
+	uint32_t block = block_of_token(work_tile, token),
+		 mask = (1u << work_tile->blocks_log2) - 1;
 
 	for (uint32_t w = 0; w < DEVICE_WARPS; w++) {
-		if (!((s->plain | s->plain_stage) >> w & 1) || (w & mask) != block)
+		if (!((s->plain | s->plain_wide) >> w & 1) || (w & mask) != block)
 			continue;
 		assert_true(token >= g->row_begin && token < g->row_end);
-		assert_true(g->first == 0 && g->end == DEVICE_GROUP_TOKENS);
+		assert_true(g->first == 0 && g->end == KV_BLOCK_TOKENS);
 		assert_true(!s->causal ||
-			    (int64_t)row->pos >= (int64_t)g->pos + DEVICE_GROUP_TOKENS - 1);
+			    (int64_t)row->pos >= (int64_t)g->pos + KV_BLOCK_TOKENS - 1);
 		assert_true((int64_t)row->low <= g->pos);
 	}
 }
 
-static void see_slot(const struct program *p, const struct device_unit *unit, uint32_t slot,
-		     uint32_t token, const struct work_row *row, struct sight *sight)
+static void see_kv_tile(const struct schedule *p, const struct device_work_tile *work_tile,
+			uint32_t kv_tile, uint32_t token, const struct work_row *row,
+			struct sight *sight)
 {
-	const struct device_slot *s = (const struct device_slot *)array_of(p, PROGRAM_SLOTS) + slot;
+	const struct device_kv_tile *s =
+		(const struct device_kv_tile *)array_of(p, SCHEDULE_KV_TILES) + kv_tile;
 	const struct device_source *from =
-		(const struct device_source *)array_of(p, PROGRAM_SOURCES) + slot;
-	uint32_t block = block_of_token(unit, token), mine = 0;
+		(const struct device_source *)array_of(p, SCHEDULE_SOURCES) + kv_tile;
+	uint32_t block = block_of_token(work_tile, token), mine = 0;
 
 	for (uint32_t w = 0; w < DEVICE_WARPS; w++)
-		mine += s->warps >> w & 1 && (w & ((1u << unit->blocks_log2) - 1)) == block;
+		mine += s->warps >> w & 1 && (w & ((1u << work_tile->blocks_log2) - 1)) == block;
 	assert_true(!s->wide || !s->causal);
-	for (uint32_t j = 0; j < DEVICE_SLOT_GROUPS; j++) {
-		const struct device_group *g = &s->groups[j];
+	for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS; j++) {
+		const struct device_kv_block *g = &s->kv_blocks[j];
 		int64_t first = g->first, end = g->end;
 
-		if (s->wide && from->groups[j] != DEVICE_NONE)
-			assert_true(g->first == 0 && g->end == DEVICE_GROUP_TOKENS);
-		expect_plain(s, unit, token, row, g);
+		if (s->wide && from->kv_blocks[j] != DEVICE_NONE)
+			assert_true(g->first == 0 && g->end == KV_BLOCK_TOKENS);
+		expect_plain(s, work_tile, token, row, g);
 		if (token < g->row_begin || token >= g->row_end)
 			continue;
 		if (s->causal && (int64_t)row->pos - g->pos + 1 < end)
@@ -205,31 +211,32 @@ static void see_slot(const struct program *p, const struct device_unit *unit, ui
 		if (s->causal && (int64_t)row->low - g->pos > first)
 			first = (int64_t)row->low - g->pos;
 		for (int64_t i = first; i < end; i++) {
-			assert_int_not_equal(from->groups[j], DEVICE_NONE);
-			sight->times[from->groups[j] / sight->step * 8 + i] += (uint8_t)mine;
+			assert_int_not_equal(from->kv_blocks[j], DEVICE_NONE);
+			sight->times[from->kv_blocks[j] / sight->step * 8 + i] += (uint8_t)mine;
 		}
 	}
 }
 
-/* row: of the program. */
-static void see_row(const struct program *p, uint32_t row, const struct work_row *as,
+/* row: of the schedule. */
+static void see_row(const struct schedule *p, uint32_t row, const struct work_row *as,
 		    struct sight *sight)
 {
-	const struct device_unit *units = array_of(p, PROGRAM_UNITS);
-	const struct device_source *firsts = array_of(p, PROGRAM_FIRSTS);
-	const struct device_source *sources = array_of(p, PROGRAM_SOURCES);
+	const struct device_work_tile *work_tiles = array_of(p, SCHEDULE_WORK_TILES);
+	const struct device_source *firsts = array_of(p, SCHEDULE_FIRSTS);
+	const struct device_source *sources = array_of(p, SCHEDULE_SOURCES);
 
-	memset(sight->times, 0, sight->n_groups * 8);
-	for (uint32_t u = 0; u < p->n[PROGRAM_UNITS]; u++) {
-		const struct device_unit *unit = &units[u];
+	memset(sight->times, 0, sight->n_kv_blocks * 8);
+	for (uint32_t u = 0; u < p->n[SCHEDULE_WORK_TILES]; u++) {
+		const struct device_work_tile *work_tile = &work_tiles[u];
 
-		for (uint32_t i = 0; i < unit->n_slots && i < DEVICE_FIRST_SLOTS; i++)
-			assert_memory_equal(&firsts[u * DEVICE_FIRST_SLOTS + i],
-					    &sources[unit->slot + i], sizeof(*sources));
-		if (row < unit->row || row >= unit->row + unit->n_rows)
+		for (uint32_t i = 0; i < work_tile->n_kv_tiles && i < DEVICE_FIRST_KV_TILES; i++)
+			assert_memory_equal(&firsts[u * DEVICE_FIRST_KV_TILES + i],
+					    &sources[work_tile->kv_tile + i], sizeof(*sources));
+		if (row < work_tile->row || row >= work_tile->row + work_tile->n_rows)
 			continue;
-		for (uint32_t i = 0; i < unit->n_slots; i++)
-			see_slot(p, unit, unit->slot + i, row - unit->row, as, sight);
+		for (uint32_t i = 0; i < work_tile->n_kv_tiles; i++)
+			see_kv_tile(p, work_tile, work_tile->kv_tile + i, row - work_tile->row, as,
+				    sight);
 	}
 }
 
@@ -277,7 +284,7 @@ static void unsee_path(struct sight *sight, const struct tree *t, const struct w
 
 static void expect_nothing(const struct sight *sight)
 {
-	for (uint32_t i = 0; i < sight->n_groups * 8; i++)
+	for (uint32_t i = 0; i < sight->n_kv_blocks * 8; i++)
 		assert_int_equal(sight->times[i], 0);
 }
 
@@ -287,17 +294,17 @@ struct fixture {
 	struct tree t;
 	struct work_list list;
 	struct cut cut; /* of the list, where there are several devices */
-	struct program program;
+	struct schedule schedule;
 	struct sight sight;
 };
 
-/* rows_max == 0: of one row each, and the program takes in tokens; that of one of several
+/* rows_max == 0: of one row each, and the schedule takes in tokens; that of one of several
  * devices. */
 static void fixture_init_on(struct fixture *f, struct oracle_random *random, uint32_t rows_max,
 			    uint32_t device, uint32_t n_devices)
 {
 	struct plan_config config;
-	struct program_want want;
+	struct schedule_want want;
 
 	memset(f, 0, sizeof(*f));
 	f->sight = (struct sight){.device = device, .n_devices = n_devices};
@@ -307,18 +314,19 @@ static void fixture_init_on(struct fixture *f, struct oracle_random *random, uin
 	assert_int_equal(plan_make(&config, &f->t.tree, &f->list), 0);
 	if (n_devices > 1)
 		assert_int_equal(cut_make(&f->cut, &f->list, n_devices, device), 0);
-	want = (struct program_want){.shape = &f->t.shape,
-				     .list = n_devices > 1 ? &f->cut.list : &f->list,
-				     .pages = pages_of(&f->t.shape),
-				     .costs = costs_find(CODE_WGMMA),
-				     .n_blocks = N_BLOCKS,
-				     .code = oracle_below(random, 4) ? CODE_WGMMA : CODE_MMA,
-				     .tails = rows_max == 0};
-	assert_int_equal(program_make(&f->program, &want), 0);
-	f->sight.step = group_step(&f->t.shape);
-	f->sight.n_groups = (f->t.n_pages + QUERIES_MAX * PROGRAM_TAIL_GROUPS * (n_devices + 1)) *
-			    f->t.shape.page_tokens / DEVICE_GROUP_TOKENS;
-	f->sight.times = malloc((size_t)f->sight.n_groups * 8);
+	want = (struct schedule_want){.shape = &f->t.shape,
+				      .list = n_devices > 1 ? &f->cut.list : &f->list,
+				      .pages = pages_of(&f->t.shape),
+				      .costs = costs_find(CODE_WGMMA),
+				      .n_blocks = N_BLOCKS,
+				      .code = oracle_below(random, 4) ? CODE_WGMMA : CODE_MMA,
+				      .tails = rows_max == 0};
+	assert_int_equal(schedule_make(&f->schedule, &want), 0);
+	f->sight.step = kv_block_step(&f->t.shape);
+	f->sight.n_kv_blocks =
+		(f->t.n_pages + QUERIES_MAX * SCHEDULE_TAIL_KV_BLOCKS * (n_devices + 1)) *
+		f->t.shape.page_tokens / KV_BLOCK_TOKENS;
+	f->sight.times = malloc((size_t)f->sight.n_kv_blocks * 8);
 	assert_non_null(f->sight.times);
 }
 
@@ -331,11 +339,11 @@ static void fixture_done(struct fixture *f)
 {
 	cut_done(&f->cut);
 	free(f->sight.times);
-	program_done(&f->program);
+	schedule_done(&f->schedule);
 	plan_list_done(&f->list);
 }
 
-/* One of the program's rows that a row of the list is. */
+/* One of the schedule's rows that a row of the list is. */
 static uint32_t one_of(const struct fixture *f, uint32_t row)
 {
 	uint32_t n = row_map_of(&f->t.shape).n;
@@ -346,7 +354,7 @@ static uint32_t one_of(const struct fixture *f, uint32_t row)
 static void expect_paths(struct fixture *f, uint32_t step)
 {
 	for (uint32_t row = 0; row < f->list.n_rows; row += step) {
-		see_row(&f->program, one_of(f, row), &f->list.rows[row], &f->sight);
+		see_row(&f->schedule, one_of(f, row), &f->list.rows[row], &f->sight);
 		unsee_path(&f->sight, &f->t, &f->list.rows[row]);
 		expect_nothing(&f->sight);
 	}
@@ -397,23 +405,23 @@ static void test_rows_with_lows_see_theirs_once(void **state)
 }
 
 /* As the device does: side by side, so in any order. */
-static void write_patches(struct program *p, struct program_growth *growth,
+static void write_patches(struct schedule *p, struct schedule_growth *growth,
 			  struct oracle_random *random)
 {
 	for (uint32_t i = growth->n_patches; i > 1; i--) {
 		uint32_t j = oracle_below(random, i);
-		struct program_patch patch = growth->patches[j];
+		struct schedule_patch patch = growth->patches[j];
 
 		growth->patches[j] = growth->patches[i - 1];
 		growth->patches[i - 1] = patch;
 	}
 	for (uint32_t i = 0; i < growth->n_patches; i++) {
-		const struct program_patch *patch = &growth->patches[i];
+		const struct schedule_patch *patch = &growth->patches[i];
 
 		memcpy((char *)p->arrays[patch->array].at + patch->offset, &patch->value,
 		       sizeof(patch->value));
 	}
-	program_growth_written(growth);
+	schedule_growth_written(growth);
 }
 
 /* A row's own tokens beyond the plan: page and row of each. */
@@ -428,23 +436,23 @@ static void next_token(struct tree *t, uint32_t row_pos, struct grown *last)
 	last->row = row_pos % t->shape.page_tokens;
 }
 
-/* All of the program's that it is. */
+/* All of the schedule's that it is. */
 static int advance_row(struct fixture *f, uint32_t row, const struct grown *to,
-		       struct program_growth *growth)
+		       struct schedule_growth *growth)
 {
 	uint32_t n = row_map_of(&f->t.shape).n;
 	uint32_t source = source_of(&f->t.shape, to->page / f->sight.n_devices, to->row);
 	int r = 0;
 
 	for (uint32_t k = 0; k < n && r == 0; k++)
-		r = program_advance(&f->program.tails[row * n + k], f->list.rows[row].pos, source,
-				    growth);
+		r = schedule_advance(&f->schedule.tails[row * n + k], f->list.rows[row].pos, source,
+				     growth);
 	return r;
 }
 
 /* The next token of every row. 0 or -ESTALE. */
 static int take_tokens(struct fixture *f, struct grown (*grown)[64], uint32_t n,
-		       struct program_growth *growth)
+		       struct schedule_growth *growth)
 {
 	for (uint32_t row = 0; row < f->list.n_rows; row++) {
 		uint32_t query = f->list.rows[row].query;
@@ -470,7 +478,7 @@ static int take_tokens(struct fixture *f, struct grown (*grown)[64], uint32_t n,
 static void expect_path_and_tokens(struct fixture *f, uint32_t row, const struct grown *grown,
 				   uint32_t n)
 {
-	see_row(&f->program, one_of(f, row), &f->list.rows[row], &f->sight);
+	see_row(&f->schedule, one_of(f, row), &f->list.rows[row], &f->sight);
 	unsee_path(&f->sight, &f->t, &f->list.rows[row]);
 	for (uint32_t k = 0; k < n; k++)
 		unsee(&f->sight, &f->t.shape, grown[k].page, grown[k].row);
@@ -481,23 +489,23 @@ static void expect_path_and_tokens(struct fixture *f, uint32_t row, const struct
 static uint32_t take_all_tokens(struct fixture *f, uint32_t every, struct oracle_random *random)
 {
 	static struct grown grown[QUERIES_MAX][TOKENS_MAX];
-	struct program_growth growth;
+	struct schedule_growth growth;
 	uint32_t n = 0;
 
-	assert_int_equal(program_growth_init(&growth, &f->program), 0);
+	assert_int_equal(schedule_growth_init(&growth, &f->schedule), 0);
 	while (n < TOKENS_MAX && take_tokens(f, grown, n, &growth) == 0) {
 		n++;
 		if (n % every)
 			continue;
-		write_patches(&f->program, &growth, random);
+		write_patches(&f->schedule, &growth, random);
 		for (uint32_t row = n % 5; row < f->list.n_rows; row += 5)
 			expect_path_and_tokens(f, row, grown[row], n);
 	}
-	program_growth_done(&growth);
+	schedule_growth_done(&growth);
 	return n;
 }
 
-static void test_tokens_are_taken_into_a_program(void **state)
+static void test_tokens_are_taken_into_a_schedule(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
 	struct fixture *f = malloc(sizeof(*f));
@@ -506,7 +514,7 @@ static void test_tokens_are_taken_into_a_program(void **state)
 	for (int i = 0; i < 30; i++) {
 		fixture_init(f, &random, 0);
 		assert_true(take_all_tokens(f, i % 3 ? 1 : 9, &random) >=
-			    (PROGRAM_TAIL_GROUPS - 1) * DEVICE_GROUP_TOKENS);
+			    (SCHEDULE_TAIL_KV_BLOCKS - 1) * KV_BLOCK_TOKENS);
 		fixture_done(f);
 	}
 	free(f);
@@ -537,7 +545,7 @@ static void test_tokens_are_taken_in_by_the_device_of_their_page(void **state)
 }
 
 /* Each device has something of each path that is the path's own. */
-static void test_a_page_elsewhere_needs_no_new_program(void **state)
+static void test_a_page_elsewhere_needs_no_new_schedule(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
 	struct fixture *f = malloc(sizeof(*f));
@@ -548,7 +556,7 @@ static void test_a_page_elsewhere_needs_no_new_program(void **state)
 		fixture_init_on(f, &random, 0, i % 4, 4);
 		lone_paths = false;
 		assert_true(take_all_tokens(f, 3, &random) >=
-			    (PROGRAM_TAIL_GROUPS - 1) * DEVICE_GROUP_TOKENS);
+			    (SCHEDULE_TAIL_KV_BLOCKS - 1) * KV_BLOCK_TOKENS);
 		fixture_done(f);
 	}
 	free(f);
@@ -560,9 +568,9 @@ int main(void)
 		cmocka_unit_test(test_every_row_sees_its_path_once),
 		cmocka_unit_test(test_prompts_and_drafts_see_theirs_once),
 		cmocka_unit_test(test_rows_with_lows_see_theirs_once),
-		cmocka_unit_test(test_tokens_are_taken_into_a_program),
+		cmocka_unit_test(test_tokens_are_taken_into_a_schedule),
 		cmocka_unit_test(test_tokens_are_taken_in_by_the_device_of_their_page),
-		cmocka_unit_test(test_a_page_elsewhere_needs_no_new_program),
+		cmocka_unit_test(test_a_page_elsewhere_needs_no_new_schedule),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,10 @@
-/* program_strips.c - strips of an item's rows, and which groups these see. See program_impl.h. */
-#include "program_impl.h"
+/* schedule_strips.c - strips of an item's rows, and which KV blocks these see. See
+ * schedule_impl.h. */
+#include "schedule_impl.h"
 
 #include <errno.h>
 
-static uint32_t page_source(const struct program_want *want, uint32_t page)
+static uint32_t page_source(const struct schedule_want *want, uint32_t page)
 {
 	const struct pool_pages *pages = &want->pages;
 
@@ -11,7 +12,7 @@ static uint32_t page_source(const struct program_want *want, uint32_t page)
 			  page % pages->per_extent * pages->page_sources);
 }
 
-/* ---- groups of a strip ---------------------------------------------------------------------- */
+/* ---- KV blocks of a strip ------------------------------------------------------------------- */
 
 /* Does some row of [begin, end), of the strip at hand, see only some of the tokens at [first,
  * last]? */
@@ -30,7 +31,7 @@ static bool is_causal(const struct make *m, uint32_t begin, uint32_t end, uint32
 }
 
 static bool some_row_sees(const struct make *m, const struct strip *strip,
-			  const struct device_group *g)
+			  const struct device_kv_block *g)
 {
 	for (uint32_t t = g->row_begin; t < g->row_end; t++) {
 		if (work_row_sees_some(&m->list->rows[strip->row_begin + t],
@@ -40,9 +41,9 @@ static bool some_row_sees(const struct make *m, const struct strip *strip,
 	return false;
 }
 
-/* The group's last token is that of its only row: what follows in the group will be its next
+/* The KV block's last token is that of its only row: what follows in the KV block will be its next
  * ones. */
-static bool grows(const struct make *m, const struct strip *strip, const struct device_group *g)
+static bool grows(const struct make *m, const struct strip *strip, const struct device_kv_block *g)
 {
 	uint32_t row = strip->row_begin + g->row_begin;
 
@@ -50,7 +51,8 @@ static bool grows(const struct make *m, const struct strip *strip, const struct 
 	       m->list->rows[row].pos == (uint32_t)(g->pos + g->end - 1);
 }
 
-static bool is_tail(const struct make *m, const struct strip *strip, const struct device_group *g)
+static bool is_tail(const struct make *m, const struct strip *strip,
+		    const struct device_kv_block *g)
 {
 	const uint32_t *last = m->p->scratch[LAST_OWN].at;
 	uint32_t row = strip->row_begin + g->row_begin;
@@ -59,12 +61,12 @@ static bool is_tail(const struct make *m, const struct strip *strip, const struc
 	       last[row] == (uint32_t)(g->pos + g->end);
 }
 
-/* What its rows see of a group by position, and which of them goes on in it or behind it. False:
+/* What its rows see of a KV block by position, and which of them goes on in it or behind it. False:
  * they see nothing. */
 static bool look_closer(struct make *m, const struct strip *strip, bool causal,
-			struct piece_group *at)
+			struct piece_kv_block *at)
 {
-	const struct device_group *g = &at->group;
+	const struct device_kv_block *g = &at->kv_block;
 
 	if (causal && !some_row_sees(m, strip, g))
 		return false;
@@ -74,7 +76,7 @@ static bool look_closer(struct make *m, const struct strip *strip, bool causal,
 	at->grows = grows(m, strip, g);
 	at->tail = at->grows || is_tail(m, strip, g);
 	if (at->grows) {
-		at->group.end = DEVICE_GROUP_TOKENS;
+		at->kv_block.end = KV_BLOCK_TOKENS;
 		at->causal = true;
 	}
 	return true;
@@ -84,49 +86,51 @@ static int add_piece(struct make *m, const struct strip *strip, const struct wor
 {
 	uint32_t begin = max_u32(piece->row_begin, strip->row_begin);
 	uint32_t end = min_u32(piece->row_end, strip->row_end);
-	uint32_t step = make_group_step(m);
+	uint32_t step = make_kv_block_step(m);
 	uint32_t first = piece->first, last = first + piece->count;
-	uint32_t index = first / DEVICE_GROUP_TOKENS;
-	struct piece_group like = {.group.row_begin = (uint16_t)(begin - strip->row_begin),
-				   .group.row_end = (uint16_t)(end - strip->row_begin)};
-	struct piece_group *groups;
+	uint32_t index = first / KV_BLOCK_TOKENS;
+	struct piece_kv_block like = {.kv_block.row_begin = (uint16_t)(begin - strip->row_begin),
+				      .kv_block.row_end = (uint16_t)(end - strip->row_begin)};
+	struct piece_kv_block *kv_blocks;
 	bool causal;
 
 	if (begin >= end)
 		return 0;
-	groups = make_scratch(m, GROUPS, (size_t)m->n_groups + last / DEVICE_GROUP_TOKENS + 1,
-			      sizeof(*groups));
-	if (!groups)
+	kv_blocks = make_scratch(m, KV_BLOCKS, (size_t)m->n_kv_blocks + last / KV_BLOCK_TOKENS + 1,
+				 sizeof(*kv_blocks));
+	if (!kv_blocks)
 		return -ENOMEM;
 	causal = is_causal(m, begin, end, piece->pos, piece->pos + piece->count - 1);
 	like.source = page_source(m->want, piece->page);
-	for (; index * DEVICE_GROUP_TOKENS < last; index++) {
-		struct piece_group *at = &groups[m->n_groups];
-		uint32_t base = index * DEVICE_GROUP_TOKENS;
+	for (; index * KV_BLOCK_TOKENS < last; index++) {
+		struct piece_kv_block *at = &kv_blocks[m->n_kv_blocks];
+		uint32_t base = index * KV_BLOCK_TOKENS;
 
 		*at = like;
-		at->group.pos = (int32_t)((int64_t)piece->pos + base - first);
-		at->group.first = (uint16_t)(max_u32(first, base) - base);
-		at->group.end = (uint16_t)min_u32(last - base, DEVICE_GROUP_TOKENS);
+		at->kv_block.pos = (int32_t)((int64_t)piece->pos + base - first);
+		at->kv_block.first = (uint16_t)(max_u32(first, base) - base);
+		at->kv_block.end = (uint16_t)min_u32(last - base, KV_BLOCK_TOKENS);
 		at->source += index * step;
 		if ((!causal && !m->want->tails) || look_closer(m, strip, causal, at))
-			m->n_groups++;
+			m->n_kv_blocks++;
 	}
 	return 0;
 }
 
 static void find_stretches(struct make *m)
 {
-	struct piece_group *groups = m->p->scratch[GROUPS].at;
-	uint32_t step = make_group_step(m);
+	struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
+	uint32_t step = make_kv_block_step(m);
 
-	for (uint32_t i = m->n_groups; i-- > 0;) {
-		struct piece_group *at = &groups[i], *next = at + 1;
-		bool same = i + 1 < m->n_groups && at->group.row_begin == next->group.row_begin &&
-			    at->group.row_end == next->group.row_end;
+	for (uint32_t i = m->n_kv_blocks; i-- > 0;) {
+		struct piece_kv_block *at = &kv_blocks[i], *next = at + 1;
+		bool same = i + 1 < m->n_kv_blocks &&
+			    at->kv_block.row_begin == next->kv_block.row_begin &&
+			    at->kv_block.row_end == next->kv_block.row_end;
 
-		at->alike_end = same && group_is_whole(at) && group_is_whole(next) ? next->alike_end
-										   : i + 1;
+		at->alike_end = same && kv_block_is_whole(at) && kv_block_is_whole(next)
+					? next->alike_end
+					: i + 1;
 		at->beside_end =
 			same && next->source == at->source + step ? next->beside_end : i + 1;
 	}
@@ -138,7 +142,7 @@ int strip_read(struct make *m, const struct strip *strip)
 	uint32_t end = runs_end(m, strip);
 	int r = 0;
 
-	m->n_groups = 0;
+	m->n_kv_blocks = 0;
 	m->least_pos = UINT32_MAX;
 	m->most_low = 0;
 	for (uint32_t row = strip->row_begin; row < strip->row_end; row++) {

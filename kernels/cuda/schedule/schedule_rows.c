@@ -1,12 +1,12 @@
 /*
- * program_rows.c - a list as a program's rows see it: where a token is several of these
+ * schedule_rows.c - a list as a schedule's rows see it: where a token is several of these
  * (row_map.h), each of its rows stands as many times, and all intervals of rows are as much longer.
- * See program_impl.h.
+ * See schedule_impl.h.
  *
  * What is spread is a copy, of the list's rows, items, tiles and pieces; where a token is one row
  * there is none, and nothing is done.
  */
-#include "program_impl.h"
+#include "schedule_impl.h"
 
 #include <errno.h>
 #include <string.h>

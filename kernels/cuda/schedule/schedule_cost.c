@@ -1,18 +1,18 @@
 /*
- * program_cost.c - modelled time of strips, whole and cut into parts. See program_impl.h, and
+ * schedule_cost.c - modelled time of strips, whole and cut into parts. See schedule_impl.h, and
  * costs.h for what it is made of. What a strip costs rests on its runs alone, so that it is known
- * before its groups are read.
+ * before its KV blocks are read.
  */
-#include "program_impl.h"
+#include "schedule_impl.h"
 
 #define LEAST_CUT 1.15 /* of the limit, that a strip takes before it is cut */
 
 double strip_fixed_cost(const struct make *m, const struct strip *strip)
 {
-	return m->want->costs->unit_ns + (strip->row_end - strip->row_begin) * m->row_ns;
+	return m->want->costs->work_tile_ns + (strip->row_end - strip->row_begin) * m->row_ns;
 }
 
-/* Do groups that come to n complete a granule that before of them did not? */
+/* Do KV blocks that come to n complete a granule that before of them did not? */
 static bool completes(const struct load *load, uint32_t before, uint32_t n)
 {
 	uint32_t granule = load_granule(load, n);
@@ -31,13 +31,13 @@ static inline bool sees_run(const struct make *m, const struct strip *strip, con
 	return begin < end && m->list->rows[end - 1].pos >= run->pos;
 }
 
-/* Of parts of the strip, each as long as goes with limit_ns (of groups alone): how many, and the
+/* Of parts of the strip, each as long as goes with limit_ns (of KV blocks alone): how many, and the
  * sum of what they take. */
 static uint32_t cut_runs(const struct make *m, const struct strip *strip, double limit_ns,
 			 double *ret_sum_ns)
 {
 	const struct run *runs = m->p->scratch[RUNS].at;
-	uint32_t n = 1, n_groups = 0, before = 0, last = runs_end(m, strip);
+	uint32_t n = 1, n_kv_blocks = 0, before = 0, last = runs_end(m, strip);
 	struct seen_run seen;
 	double sum = 0, now;
 	struct load load;
@@ -46,15 +46,16 @@ static uint32_t cut_runs(const struct make *m, const struct strip *strip, double
 	for (uint32_t i = runs_begin(m, strip); (i = runs_next(m, strip, i, last)) < last; i++) {
 		if (!sees_run(m, strip, &runs[i], &seen))
 			continue;
-		if (completes(&load, before, n_groups) && (now = load_ns(m, &load)) >= limit_ns) {
+		if (completes(&load, before, n_kv_blocks) &&
+		    (now = load_ns(m, &load)) >= limit_ns) {
 			sum += now;
 			n++;
-			before = n_groups = 0;
+			before = n_kv_blocks = 0;
 			load_init(m, strip, &load);
 		}
 		load_add(m, &load, &seen);
-		before = n_groups;
-		n_groups += runs[i].n_groups;
+		before = n_kv_blocks;
+		n_kv_blocks += runs[i].n_kv_blocks;
 	}
 	*ret_sum_ns = sum + load_ns(m, &load);
 	return n;
@@ -64,15 +65,15 @@ static uint32_t cut_runs(const struct make *m, const struct strip *strip, double
 double strip_cost(const struct make *m, const struct strip *strip)
 {
 	const struct run *runs = m->p->scratch[RUNS].at;
-	uint32_t last = runs_end(m, strip), n_groups;
+	uint32_t last = runs_end(m, strip), n_kv_blocks;
 	struct seen_run seen;
 	struct load load;
 	double read_ns;
-	uint32_t i = runs_seen_by_all(m, strip, &n_groups, &read_ns);
+	uint32_t i = runs_seen_by_all(m, strip, &n_kv_blocks, &read_ns);
 
 	load_init(m, strip, &load);
-	if (n_groups)
-		load_add_all(m, &load, n_groups, read_ns);
+	if (n_kv_blocks)
+		load_add_all(m, &load, n_kv_blocks, read_ns);
 	for (; (i = runs_next(m, strip, i, last)) < last; i++) {
 		if (sees_run(m, strip, &runs[i], &seen))
 			load_add(m, &load, &seen);

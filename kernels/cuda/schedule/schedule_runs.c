@@ -1,20 +1,20 @@
 /*
- * program_runs.c - pieces one after the other that the same rows see, so that costs are modelled
+ * schedule_runs.c - pieces one after the other that the same rows see, so that costs are modelled
  * run by run; and what lets a strip pass those that it has nothing of, and take together those that
- * all of its rows see. See program_impl.h.
+ * all of its rows see. See schedule_impl.h.
  */
-#include "program_impl.h"
+#include "schedule_impl.h"
 
 #include <errno.h>
 
-#define RUN_GROUPS 8u /* and a page's more: a run is not cut */
+#define RUN_KV_BLOCKS 8u /* and a page's more: a run is not cut */
 
 /* An item's runs up to one, that among them: rows that see all of them, if they are at pos or
  * behind, and what they come to. */
 struct reach {
 	uint32_t row_begin, row_end; /* of the list */
 	uint32_t pos;
-	uint32_t n_groups;
+	uint32_t n_kv_blocks;
 	double read_ns;
 };
 
@@ -22,14 +22,14 @@ struct reach {
 
 void run_weigh(const struct make *m, struct run *run)
 {
-	run->piece_groups = (run->n_groups + run->n_pieces - 1) / run->n_pieces;
-	run->read_ns = run->n_groups * m->read_ns + run_copies(run, 0) * m->want->costs->copy_ns;
+	run->piece_kv_blocks = (run->n_kv_blocks + run->n_pieces - 1) / run->n_pieces;
+	run->read_ns = run->n_kv_blocks * m->read_ns + run_copies(run, 0) * m->want->costs->copy_ns;
 }
 
-static uint32_t groups_of(const struct work_piece *piece)
+static uint32_t kv_blocks_of(const struct work_piece *piece)
 {
-	return (piece->first + piece->count + DEVICE_GROUP_TOKENS - 1) / DEVICE_GROUP_TOKENS -
-	       piece->first / DEVICE_GROUP_TOKENS;
+	return (piece->first + piece->count + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS -
+	       piece->first / KV_BLOCK_TOKENS;
 }
 
 /* The piece goes on where the last of the item's runs ends, or begins another. */
@@ -41,7 +41,7 @@ static int add_piece(struct make *m, uint32_t first, uint32_t index)
 
 	if (!runs)
 		return -ENOMEM;
-	if (!last || last->n_groups >= RUN_GROUPS || last->piece + last->n_pieces != index ||
+	if (!last || last->n_kv_blocks >= RUN_KV_BLOCKS || last->piece + last->n_pieces != index ||
 	    last->row_begin != piece->row_begin || last->row_end != piece->row_end) {
 		last = &runs[m->n_runs++];
 		*last = (struct run){.row_begin = piece->row_begin,
@@ -50,7 +50,7 @@ static int add_piece(struct make *m, uint32_t first, uint32_t index)
 				     .piece = index};
 	}
 	last->n_pieces++;
-	last->n_groups += groups_of(piece);
+	last->n_kv_blocks += kv_blocks_of(piece);
 	run_weigh(m, last);
 	return 0;
 }
@@ -90,7 +90,7 @@ static int make_reaches(struct make *m)
 			reach.row_begin = max_u32(reach.row_begin, runs[i].row_begin);
 			reach.row_end = min_u32(reach.row_end, runs[i].row_end);
 			reach.pos = max_u32(reach.pos, runs[i].pos);
-			reach.n_groups += runs[i].n_groups;
+			reach.n_kv_blocks += runs[i].n_kv_blocks;
 			reach.read_ns += runs[i].read_ns;
 			reaches[i] = reach;
 		}
@@ -141,8 +141,8 @@ static bool reaches_all(const struct make *m, const struct strip *strip, const s
 	       reach->pos <= m->list->rows[strip->row_end - 1].pos;
 }
 
-uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip, uint32_t *ret_n_groups,
-			  double *ret_read_ns)
+uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip,
+			  uint32_t *ret_n_kv_blocks, double *ret_read_ns)
 {
 	const struct reach *reaches = m->p->scratch[RUN_REACHES].at;
 	uint32_t first = runs_begin(m, strip), low = first, high = runs_end(m, strip);
@@ -155,7 +155,7 @@ uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip, uint3
 		else
 			high = middle;
 	}
-	*ret_n_groups = low > first ? reaches[low - 1].n_groups : 0;
+	*ret_n_kv_blocks = low > first ? reaches[low - 1].n_kv_blocks : 0;
 	*ret_read_ns = low > first ? reaches[low - 1].read_ns : 0;
 	return low;
 }

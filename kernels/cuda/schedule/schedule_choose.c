@@ -1,9 +1,9 @@
 /*
- * program_choose.c - how many rows a strip takes, and how finely strips are cut: what takes the
+ * schedule_choose.c - how many rows a strip takes, and how finely strips are cut: what takes the
  * least modelled time of a few of each that are tried, or what the planner was told. See
- * program_impl.h.
+ * schedule_impl.h.
  */
-#include "program_impl.h"
+#include "schedule_impl.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,17 +11,18 @@
 #define N_ROWS_TRIED 4u
 #define NEVER_NS 1e18
 #define IDLE_LEAST 0.03
-#define LEAST_UNITS 0.5 /* a unit's fixed time, that a unit takes at least if it is cut */
+/* a work tile's fixed time, that a work tile takes at least if it is cut */
+#define LEAST_WORK_TILES 0.5
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
 #define MANY_WAVES 3.5
 
-const double program_shares[PROGRAM_N_SHARES] = {0, 1.5, SHARE_OF_WAVES, 0.55, 0.36};
+const double schedule_shares[SCHEDULE_N_SHARES] = {0, 1.5, SHARE_OF_WAVES, 0.55, 0.36};
 
-/* Of a strip cut at the limit: adds to the sums, spread over all blocks. Returns how many units,
- * and what one takes. */
+/* Of a strip cut at the limit: adds to the sums, spread over all blocks. Returns how many work
+ * tiles, and what one takes. */
 static uint32_t expect_strip(const struct make *m, struct strip *strip, double limit_ns,
-			     struct program_expect *e, double *ret_unit_ns)
+			     struct schedule_expect *e, double *ret_work_tile_ns)
 {
 	double share = (double)m->want->shape->n_kv_heads / m->want->n_blocks;
 	double fixed = strip_fixed_cost(m, strip), rows_ns = 0;
@@ -30,15 +31,15 @@ static uint32_t expect_strip(const struct make *m, struct strip *strip, double l
 	if (parts.n > 1)
 		rows_ns = (strip->row_end - strip->row_begin) * m->part_ns;
 	e->n_cut += parts.n > 1;
-	e->groups_ns += share * parts.all_ns;
-	e->units_ns += share * fixed * parts.n;
+	e->kv_blocks_ns += share * parts.all_ns;
+	e->work_tiles_ns += share * fixed * parts.n;
 	e->parts_ns += share * rows_ns * parts.n;
-	*ret_unit_ns = parts.each_ns + fixed + rows_ns;
+	*ret_work_tile_ns = parts.each_ns + fixed + rows_ns;
 	return parts.n;
 }
 
-/* Blocks that wait for the last: few units of like length come in waves, of many the last ends
- * somewhere in a unit's time. */
+/* Blocks that wait for the last: few work tiles of like length come in waves, of many the last ends
+ * somewhere in a work tile's time. */
 static double idle_of(double time, double waves, double longest)
 {
 	double idle = waves > MANY_WAVES ? 0.4 * longest
@@ -71,24 +72,24 @@ static double side_by_side(double a, double b)
 	return sqrt(sqrt(a * a * a * a + b * b * b * b));
 }
 
-/* Time of all units if none is to take longer than limit_ns, cuts' partials and the merge
+/* Time of all work tiles if none is to take longer than limit_ns, cuts' partials and the merge
  * included. */
-static struct program_expect expect_of(const struct make *m, double limit_ns)
+static struct schedule_expect expect_of(const struct make *m, double limit_ns)
 {
 	struct strip *strips = make_strips_of(m);
 	double longest = 0, time;
-	struct program_expect e = {.launch_ns = m->want->costs->launch_ns};
+	struct schedule_expect e = {.launch_ns = m->want->costs->launch_ns};
 
 	for (uint32_t i = 0; i < m->n_strips; i++) {
-		double unit;
+		double work_tile;
 
-		e.n_units += expect_strip(m, &strips[i], limit_ns, &e, &unit);
-		longest = unit > longest ? unit : longest;
+		e.n_work_tiles += expect_strip(m, &strips[i], limit_ns, &e, &work_tile);
+		longest = work_tile > longest ? work_tile : longest;
 	}
-	time = e.groups_ns + e.units_ns + e.parts_ns;
-	e.idle_ns =
-		idle_of(time, (double)e.n_units * m->want->shape->n_kv_heads / m->want->n_blocks,
-			longest);
+	time = e.kv_blocks_ns + e.work_tiles_ns + e.parts_ns;
+	e.idle_ns = idle_of(time,
+			    (double)e.n_work_tiles * m->want->shape->n_kv_heads / m->want->n_blocks,
+			    longest);
 	time += e.idle_ns;
 	e.memory_ns = side_by_side(time, memory_cost(m)) - time;
 	e.merge_ns = e.n_cut ? m->want->costs->merge_ns : 0;
@@ -106,7 +107,7 @@ static double block_share(const struct make *m)
 	return total * m->want->shape->n_kv_heads / m->want->n_blocks;
 }
 
-/* Units of all heads if strips are cut at the limit. */
+/* Work tiles of all heads if strips are cut at the limit. */
 static double count_entries(const struct make *m, double limit_ns)
 {
 	uint64_t n = 0;
@@ -116,12 +117,13 @@ static double count_entries(const struct make *m, double limit_ns)
 	return (double)n * m->want->shape->n_kv_heads;
 }
 
-/* How long a unit is to take at most, if that is to be about this share of what a block has to do;
- * 0: no cuts. Where a little more leaves every block a single unit, it is that: all would wait for
- * the few that have two. */
+/* How long a work tile is to take at most, if that is to be about this share of what a block has to
+ * do; 0: no cuts. Where a little more leaves every block a single work tile, it is that: all would
+ * wait for the few that have two. */
 static double limit_of(const struct make *m, double share)
 {
-	double limit = fmax(share * block_share(m), LEAST_UNITS * m->want->costs->unit_ns);
+	double limit =
+		fmax(share * block_share(m), LEAST_WORK_TILES * m->want->costs->work_tile_ns);
 	bool one_each = share >= 1 && m->n_strips * m->want->shape->n_kv_heads <= m->want->n_blocks;
 	double more = limit;
 
@@ -136,14 +138,14 @@ static double limit_of(const struct make *m, double share)
 }
 
 /* The best limit for strips of these rows, and what it takes. */
-static struct program_expect best_limit(const struct make *m, double *ret_limit_ns)
+static struct schedule_expect best_limit(const struct make *m, double *ret_limit_ns)
 {
-	struct program_expect best = {0};
+	struct schedule_expect best = {0};
 	double before = 0;
 
-	for (uint32_t i = 0; i < PROGRAM_N_SHARES; i++) {
-		double limit = limit_of(m, program_shares[i]);
-		struct program_expect e = limit == before ? best : expect_of(m, limit);
+	for (uint32_t i = 0; i < SCHEDULE_N_SHARES; i++) {
+		double limit = limit_of(m, schedule_shares[i]);
+		struct schedule_expect e = limit == before ? best : expect_of(m, limit);
 
 		before = limit;
 		if (i == 0 || e.all_ns < best.all_ns) {
@@ -160,14 +162,14 @@ static struct program_expect best_limit(const struct make *m, double *ret_limit_
 /* As the planner was told to. */
 static int choose_as_told(struct make *m, double *ret_limit_ns)
 {
-	const struct program_choice *choice = &m->want->choice;
-	int r = strips_make(m, choice->unit_tokens);
+	const struct schedule_choice *choice = &m->want->choice;
+	int r = strips_make(m, choice->work_tile_tokens);
 
 	if (r)
 		return r;
 	*ret_limit_ns = limit_of(m, choice->share);
 	m->p->expect = expect_of(m, *ret_limit_ns);
-	m->p->expect.unit_tokens = choice->unit_tokens;
+	m->p->expect.work_tile_tokens = choice->work_tile_tokens;
 	return 0;
 }
 
@@ -183,7 +185,7 @@ static uint32_t most_rows_of(const struct work_list *list)
 
 int strips_choose(struct make *m, double *ret_limit_ns)
 {
-	struct program_expect best = {0};
+	struct schedule_expect best = {0};
 	uint32_t most_rows, made = 0;
 	double limit;
 	int r = runs_make(m);
@@ -191,11 +193,11 @@ int strips_choose(struct make *m, double *ret_limit_ns)
 	if (r)
 		return r;
 	most_rows = most_rows_of(m->list);
-	if (m->want->choice.unit_tokens)
+	if (m->want->choice.work_tile_tokens)
 		return choose_as_told(m, ret_limit_ns);
 	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {
 		uint32_t tokens = (DEVICE_WARPS >> i) * m->block_tokens;
-		struct program_expect e;
+		struct schedule_expect e;
 
 		if (tokens == 0)
 			break;
@@ -209,10 +211,10 @@ int strips_choose(struct make *m, double *ret_limit_ns)
 		e = best_limit(m, &limit);
 		if (i == 0 || e.all_ns < best.all_ns) {
 			best = e;
-			best.unit_tokens = tokens;
+			best.work_tile_tokens = tokens;
 			*ret_limit_ns = limit;
 		}
 	}
 	m->p->expect = best;
-	return made == best.unit_tokens ? 0 : strips_make(m, best.unit_tokens);
+	return made == best.work_tile_tokens ? 0 : strips_make(m, best.work_tile_tokens);
 }

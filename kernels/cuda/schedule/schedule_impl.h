@@ -1,0 +1,346 @@
+/*
+ * schedule_impl.h - between the parts of a schedule's making.
+ *
+ * A *strip* is a run of an item's rows that work tiles take together; its KV blocks stand in the
+ * list's order, so that a cut anywhere gives two work tiles whose rows are those that see something
+ * on their side.
+ *
+ *      list --schedule_runs.c, schedule_strips.c, schedule_choose.c--> strips
+ *      strips --schedule_work_tiles.c--> cuts, work tiles
+ *      work tiles --schedule_kv_tiles.c--> KV tiles, wide tiles
+ *                                              \--schedule_tails.c--> KV tiles for tokens to come
+ *
+ * Calls go down this list: schedule, work tiles, tails, KV tiles, choose, strips, cost, load, runs,
+ * arrays.
+ */
+#ifndef COPPICE_CUDA_SCHEDULE_IMPL_H
+#define COPPICE_CUDA_SCHEDULE_IMPL_H
+
+#include "kernels/cuda/device/row_map.h"
+#include "kernels/must_check.h"
+#include "schedule.h"
+#include "kernels/arith.h"
+
+#define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
+#define WIDE_TILE_BLOCKS (DEVICE_WIDE_KV_TILES * DEVICE_KV_TILE_BLOCKS)
+
+enum scratch {
+	KV_BLOCKS,
+	STRIPS,
+	SEEN,
+	COUNTS,
+	BASES,
+	QUEUES,
+	TAILS,
+	WORK_TILE_OF_KV_TILE,
+	RUNS,
+	RUN_FIRSTS,
+	RUN_HULLS,
+	RUN_REACHES,
+	ENDS,
+	LAST_OWN,
+	SPREAD_ROWS,
+	SPREAD_ITEMS,
+	SPREAD_TILES,
+	SPREAD_PIECES,
+	N_SCRATCH
+};
+static_assert((int)N_SCRATCH == (int)SCHEDULE_N_SCRATCH, "a place for each");
+
+/* A row that a work tile has something for, in the order of work tiles. */
+struct seen {
+	uint32_t row, dest;
+};
+
+/* A KV block of a strip; rows are tokens from the strip's first. */
+struct piece_kv_block {
+	struct device_kv_block kv_block;
+	uint32_t source;
+	bool causal; /* some of its rows see some of its tokens by position */
+	/* ends with the last token here that its only row alone sees: behind it come the
+	 * next ones */
+	bool tail;
+	bool grows; /* and that is the row's own: they begin in this KV block */
+	/* What is asked of one KV block after the other is asked of many at once: those up to the
+	 * first are whole and for the same rows, or it is this one alone; those up to the second
+	 * lie side by side in the pool, and are for the same rows. */
+	uint32_t alike_end, beside_end;
+};
+
+/* Of a strip, each a work tile: their KV blocks' modelled time, as long as KV blocks go on being
+ * added to one, and of all. */
+struct parts {
+	uint32_t n;
+	double each_ns, all_ns;
+};
+
+struct strip {
+	uint32_t item;
+	uint32_t row_begin, row_end; /* of the list */
+	uint32_t asked; /* how many parts were last asked for; 0: none yet */
+	struct parts parts; /* and what came of it */
+	double cost;
+};
+
+/* What all of an item's pieces have in common. */
+struct common {
+	uint32_t row_begin, row_end; /* that see something of each */
+	uint64_t pos_end; /* of the last */
+	uint32_t pos; /* of the first */
+	uint32_t item;
+	bool known;
+};
+
+/* Work tiles of a strip whose rows all see the whole of its item: those of the next such strip have
+ * the same KV tiles. */
+struct alike {
+	uint32_t item, n_rows; /* of the strip; n_rows 0: none yet */
+	uint32_t work_tile, n_work_tiles;
+	uint64_t n_kv_blocks;
+};
+
+struct make {
+	struct schedule *p;
+	const struct schedule_want *want;
+	const struct work_list *list; /* the wanted one, or spread */
+	struct work_list spread;
+	struct row_map map;
+	bool wide; /* wide tiles can be computed */
+	uint32_t block_tokens; /* rows of the schedule in a row block, at most */
+	double read_ns, kv_tile_ns, wide_tile_ns; /* of a KV block; of a KV block and block */
+	double row_ns, part_ns; /* of a row */
+	uint32_t n_kv_blocks; /* of the strip at hand */
+	uint32_t least_pos, most_low; /* of its rows */
+	uint32_t n_strips, n_runs;
+	uint32_t n_seen;
+	struct common common;
+	struct alike alike;
+};
+
+/* KV blocks that go into KV tiles of one kind, in the order in which they came. */
+struct queue {
+	uint32_t *kv_blocks; /* indices of the strip's */
+	uint32_t *blocks; /* of the work tile, of each */
+	uint32_t n, used;
+};
+
+enum queue_kind { QUEUE_COMMON = DEVICE_WARPS, QUEUE_WIDE, N_QUEUES };
+
+/* A work tile under way: KV blocks [begin, end) of the strip, rows (tokens) [row_begin, row_end) of
+ * it. */
+struct cut {
+	const struct strip *strip;
+	uint32_t begin, end;
+	uint32_t row_begin, row_end;
+	uint32_t blocks_log2;
+	uint32_t block_tokens;
+	bool dealt; /* tokens to blocks in turn */
+	bool old; /* without tails, where others have some */
+	uint32_t kv_tile; /* the work tile's first */
+	uint32_t turns[N_QUEUES]; /* KV tiles or wide tiles dealt so far */
+	struct queue queues[N_QUEUES];
+};
+
+/* Pieces of an item one after the other that the same rows see; in pages of their own, so that no
+ * copy brings two. */
+struct run {
+	uint32_t row_begin, row_end; /* of the list */
+	uint32_t pos; /* of the first token */
+	uint32_t piece; /* the first of n_pieces of the list */
+	uint32_t n_pieces, n_kv_blocks;
+	uint32_t piece_kv_blocks; /* of a piece, rounded up */
+	double read_ns; /* where it begins a KV tile */
+};
+
+/* Rows of a few runs one after the other, and whatever lies between these rows. */
+#define HULL_RUNS 16u
+
+struct hull {
+	uint32_t row_begin, row_end; /* of the list */
+};
+
+/* A KV tile or wide tile that is not full: row blocks that see something of it. */
+struct open_tile {
+	uint32_t kv_blocks, blocks;
+};
+
+/* KV blocks that each row block folds, one way of dealing tokens to blocks. */
+struct deal {
+	uint32_t narrow[DEVICE_WARPS], wide[DEVICE_WARPS]; /* in KV tiles, in wide tiles */
+	struct open_tile common, wide_tile;
+	uint32_t touched; /* blocks that have got something since the busiest was looked for */
+	/* of the busiest, KV tiles being folded whole: what is added makes no block's less */
+	double most_ns;
+};
+
+/* A run, as rows [begin, end) of a strip see it. */
+struct seen_run {
+	const struct run *run;
+	uint32_t begin, end;
+};
+
+/* What warps have to do with KV blocks of a strip: reading goes on beside arithmetic, and who has
+ * most to fold is waited for. */
+struct load {
+	double read_ns;
+	uint32_t all; /* KV blocks that all rows see */
+	struct deal near; /* of the others: neighbours in a row block */
+	struct deal turns; /* tokens dealt in turn */
+	uint32_t n_rows, n_blocks, block_tokens;
+	uint32_t first, last; /* row blocks of neighbours that see something */
+	bool wide; /* the last that was added goes into wide tiles */
+};
+
+/* Do at least three of a warp group's four row blocks see it? */
+static inline bool most_of_warps(uint32_t blocks)
+{
+	const uint32_t threes = 1u << 7 | 1u << 11 | 1u << 13 | 1u << 14 | 1u << 15;
+
+	return (threes >> (blocks & 0x0f) & 1) || (threes >> (blocks >> 4) & 1);
+}
+
+/* All of its rows see all 8 tokens. */
+static inline bool kv_block_is_whole(const struct piece_kv_block *at)
+{
+	return !at->causal && at->kv_block.first == 0 && at->kv_block.end == KV_BLOCK_TOKENS;
+}
+
+/* From a KV block to the next in its page, in sources. */
+static inline uint32_t make_kv_block_step(const struct make *m)
+{
+	return kv_block_sources(m->want->shape);
+}
+
+/* Are rows [begin, end) of the schedule those of one token, or some of them? */
+static inline bool make_one_token(const struct make *m, uint32_t begin, uint32_t end)
+{
+	return begin / m->map.n == (end - 1) / m->map.n;
+}
+
+static inline struct strip *make_strips_of(const struct make *m)
+{
+	return m->p->scratch[STRIPS].at;
+}
+
+/* ---- schedule_arrays.c: the ground, which knows none of the others -------------------------- */
+
+/* Room for n elements in scratch memory, what is there stays. NULL: none. */
+void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size);
+/* The next n entries of an array; NULL: no memory. Ends pointers into the array. */
+void *make_append(struct make *m, enum schedule_array array, uint32_t n);
+/* Is some row's output of [begin, end) of the list wanted? */
+bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
+
+/* ---- schedule_rows.c ------------------------------------------------------------------------ */
+
+/* make->list is the list with as many rows as the schedule has. 0 or -ENOMEM. */
+MUST_CHECK int rows_spread(struct make *m);
+
+/* ---- schedule_strips.c ---------------------------------------------------------------------- */
+
+/* All items' rows in strips of so many tokens. 0 or -ENOMEM. */
+MUST_CHECK int strips_make(struct make *m, uint32_t tokens);
+/* Do all rows of the strip see all tokens of its item? */
+bool strip_sees_all(struct make *m, const struct strip *strip);
+/* Fills scratch KV_BLOCKS with the strip's KV blocks, make->n_kv_blocks. 0 or -ENOMEM. */
+MUST_CHECK int strip_read(struct make *m, const struct strip *strip);
+
+/* ---- schedule_runs.c ------------------------------------------------------------------------ */
+
+/* Of all items. 0 or -ENOMEM. */
+MUST_CHECK int runs_make(struct make *m);
+/* Sets what follows from the run's pieces and KV blocks. */
+void run_weigh(const struct make *m, struct run *run);
+/* How many copies bring it to KV tiles of which the first has some KV blocks already: each KV tile
+ * takes one for each piece. */
+static inline uint32_t run_copies(const struct run *run, uint32_t filled)
+{
+	uint32_t end = filled % DEVICE_KV_TILE_BLOCKS + run->piece_kv_blocks;
+
+	return run->n_pieces * ((end + DEVICE_KV_TILE_BLOCKS - 1) / DEVICE_KV_TILE_BLOCKS);
+}
+
+/* Those of the strip's item, [begin, end). */
+uint32_t runs_begin(const struct make *m, const struct strip *strip);
+uint32_t runs_end(const struct make *m, const struct strip *strip);
+/* The first of [i, end) that may have rows of the strip; end or behind it: none. */
+static inline uint32_t runs_next(const struct make *m, const struct strip *strip, uint32_t i,
+				 uint32_t end)
+{
+	const struct hull *hulls = m->p->scratch[RUN_HULLS].at;
+
+	while (i % HULL_RUNS == 0 && i < end &&
+	       (hulls[i / HULL_RUNS].row_begin >= strip->row_end ||
+		hulls[i / HULL_RUNS].row_end <= strip->row_begin))
+		i += HULL_RUNS;
+	return i;
+}
+
+/* All rows of the strip see the runs from begin up to the one returned; what they come to, added up
+ * in order. */
+uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip,
+			  uint32_t *ret_n_kv_blocks, double *ret_read_ns);
+
+/* ---- schedule_load.c ------------------------------------------------------------------------ */
+
+/* Nothing. */
+void load_init(const struct make *m, const struct strip *strip, struct load *ret);
+void load_add(const struct make *m, struct load *load, const struct seen_run *seen);
+/* KV blocks that all rows see, and that take so long to read. */
+void load_add_all(const struct make *m, struct load *load, uint32_t n_kv_blocks, double read_ns);
+/* What all of it takes together. */
+double load_ns(const struct make *m, struct load *load);
+/* Adds a run, unless that makes a part of it take much longer at once: it brings rows, for which
+ * warps are missing where most was folded by all. Then it is for the next part, and this load is of
+ * no more use. ns: what load takes, before and after. */
+bool load_takes(const struct make *m, struct load *load, const struct seen_run *seen,
+		double limit_ns, double *ns);
+/* KV blocks of which a part has a multiple, if it ends behind the run added last, with n_kv_blocks:
+ * half a wide tile takes as long as a whole one, and so does half a turn of the warps, of which
+ * many parts have but one or two. */
+uint32_t load_granule(const struct load *load, uint32_t n_kv_blocks);
+
+/* ---- schedule_cost.c ------------------------------------------------------------------------ */
+
+/* What each work tile of the strip costs beyond its KV blocks: its rows' Q and O among it. */
+double strip_fixed_cost(const struct make *m, const struct strip *strip);
+/* Modelled time of a strip as one work tile; and what it is cut into. */
+double strip_cost(const struct make *m, const struct strip *strip);
+struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns);
+
+/* ---- schedule_choose.c ---------------------------------------------------------------------- */
+
+/* Strips of as many rows as suits, and how long a work tile is to take at most. 0 or -ENOMEM. */
+MUST_CHECK int strips_choose(struct make *m, double *ret_limit_ns);
+
+/* ---- schedule_kv_tiles.c -------------------------------------------------------------------- */
+
+/* Deals tokens to row blocks in turn where neighbours have so unlike amounts to read that some
+ * warps would have little to do. */
+void kv_tiles_deal(const struct make *m, struct cut *cut);
+/* KV tiles and wide tiles of the cut, in the order in which they are folded. 0 or -ENOMEM. */
+MUST_CHECK int kv_tiles_make(struct make *m, struct cut *cut);
+/* Does the token of the strip see something of the KV block? */
+bool cut_row_sees(const struct make *m, const struct strip *strip, const struct piece_kv_block *at,
+		  uint32_t token);
+/* Row block of a token of the work tile. */
+uint32_t cut_block_of(const struct cut *cut, uint32_t token);
+/* A mask of row blocks as one of the warps that take them in this turn. */
+uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t blocks);
+
+/* ---- schedule_tails.c ----------------------------------------------------------------------- */
+
+/* Before the first work tile, behind the KV tiles of each, and once work tiles are sorted. The
+ * first finds where rows end here, too: scratch LAST_OWN, of each row of the list 1 + the position
+ * of the last token that it alone sees; 0: there is none. 0 or -ENOMEM. */
+MUST_CHECK int tails_clear(struct make *m);
+MUST_CHECK int tails_reserve(struct make *m, struct cut *cut);
+MUST_CHECK int tails_place(struct make *m);
+
+/* ---- schedule_work_tiles.c ------------------------------------------------------------------ */
+
+/* A strip's work tiles; where all rows see all, only the first strip needs KV tiles. 0 or
+ * -ENOMEM. */
+MUST_CHECK int work_tiles_make(struct make *m, struct strip *strip, double limit_ns);
+
+#endif

@@ -1,0 +1,137 @@
+/* schedule_cut_test.c - where strips are cut into work tiles: a block each where that is what cuts
+ * are for, and whole wide tiles. */
+#include "tests/bench/fit_model.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BLOCKS 132u
+#define HEAD_DIM 128u
+#define PAGE_TOKENS 32u
+#define ONE_EACH 1.05 /* the share by which every block gets a work tile */
+
+struct cut {
+	struct fit_experiment experiment;
+	struct schedule schedule;
+};
+
+/* A root and leaves for one KV head, in work tiles of so many tokens at most. */
+static void cut_init(struct cut *c, uint32_t kv_block, const uint32_t nodes[2],
+		     const uint32_t tokens[2], uint32_t work_tile_tokens)
+{
+	struct workload_spec spec = {.shape = {.n_layers = 1,
+					       .n_q_heads = kv_block,
+					       .n_kv_heads = 1,
+					       .head_dim = HEAD_DIM,
+					       .page_tokens = PAGE_TOKENS,
+					       .dtype = WORK_FP16,
+					       .scale = 1 / sqrtf(HEAD_DIM)}};
+	uint64_t page_sources = PAGE_TOKENS * 4 * HEAD_DIM / KV_SOURCE_BYTES;
+
+	*c = (struct cut){0};
+	snprintf(spec.name, sizeof(spec.name), "cut");
+	assert_int_equal(workload_spec_levels(&spec, nodes, tokens, 2), 0);
+	assert_int_equal(fit_experiment_of(&c->experiment, &spec), 0);
+
+	struct schedule_want want = {.shape = &c->experiment.spec.shape,
+				     .list = &c->experiment.list,
+				     .pages = {64, page_sources, 64 * page_sources},
+				     .costs = costs_find(CODE_WGMMA),
+				     .n_blocks = BLOCKS,
+				     .code = CODE_WGMMA,
+				     .choice = {work_tile_tokens, ONE_EACH}};
+
+	assert_int_equal(schedule_make(&c->schedule, &want), 0);
+}
+
+static void cut_done(struct cut *c)
+{
+	schedule_done(&c->schedule);
+	fit_experiment_done(&c->experiment);
+}
+
+/* Trees that 132 blocks have about one work tile of each for, whatever the work tiles' rows. */
+static void test_no_block_has_two_work_tiles_for_want_of_a_longer_one(void **state)
+{
+	static const uint32_t nodes[][2] = {{1, 64}, {1, 64}, {1, 10}, {1, 8}, {16, 64}};
+	static const uint32_t tokens[][2] = {
+		{8192, 512}, {4096, 1}, {4000, 400}, {16384, 64}, {1024, 32}};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
+		for (uint32_t kv_block = 4; kv_block <= 16; kv_block *= 2) {
+			for (uint32_t rows = 16; rows <= DEVICE_WORK_TILE_ROWS; rows *= 2) {
+				struct cut c;
+
+				cut_init(&c, kv_block, nodes[i], tokens[i], rows / kv_block);
+				assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES], BLOCKS / 4,
+						BLOCKS);
+				cut_done(&c);
+			}
+		}
+	}
+}
+
+/* 128 rows on a root alone: but for the last, work tiles end where a wide tile does. */
+static void test_wide_work_tiles_have_whole_wide_tiles(void **state)
+{
+	uint32_t n_odd = 0;
+	struct cut c;
+
+	(void)state;
+	cut_init(&c, 16, (uint32_t[]){1, 64}, (uint32_t[]){20000, 1}, 8);
+	for (uint32_t i = 0; i < c.schedule.n[SCHEDULE_WORK_TILES]; i++) {
+		const struct device_work_tile *work_tile =
+			(const struct device_work_tile *)c.schedule.arrays[SCHEDULE_WORK_TILES].at +
+			i;
+
+		assert_true(work_tile->flags & DEVICE_WORK_TILE_WIDE);
+		n_odd += work_tile->n_kv_tiles % DEVICE_WIDE_KV_TILES != 0;
+	}
+	assert_true(n_odd <= 8); /* a strip's last, of 8 strips */
+	assert_true(c.schedule.n[SCHEDULE_WORK_TILES] > 100);
+	cut_done(&c);
+}
+
+/* A root and ten leaves, for each block less than two turns of the warps: work tiles have two, but
+ * for those of leaves alone at a strip's end. */
+static void test_short_work_tiles_have_whole_turns(void **state)
+{
+	(void)state;
+	for (uint32_t blocks = 1; blocks <= 2; blocks++) {
+		uint32_t n_odd = 0;
+		struct cut c;
+
+		cut_init(&c, 16, (uint32_t[]){1, 10}, (uint32_t[]){4000, 400}, blocks);
+		for (uint32_t i = 0; i < c.schedule.n[SCHEDULE_WORK_TILES]; i++) {
+			const struct device_work_tile *work_tile =
+				(const struct device_work_tile *)c.schedule
+					.arrays[SCHEDULE_WORK_TILES]
+					.at +
+				i;
+
+			n_odd += work_tile->n_kv_tiles * blocks != 2 * DEVICE_WARPS;
+		}
+		assert_true(n_odd <= 10);
+		assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES], 90, BLOCKS);
+		cut_done(&c);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_block_has_two_work_tiles_for_want_of_a_longer_one),
+		cmocka_unit_test(test_wide_work_tiles_have_whole_wide_tiles),
+		cmocka_unit_test(test_short_work_tiles_have_whole_turns),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
