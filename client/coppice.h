@@ -271,7 +271,7 @@ struct coppice_match {
 /* Opens a sequence on a prompt of n >= 1 tokens (copied). salt: 0, or whatever sets apart KV that
  * the ids do not tell (images behind placeholders); sequences share only within a salt. ret_match
  * may be NULL. Blocks for a message and its answer. -E2BIG: longer than the daemon takes; -EUSERS:
- * as many sequences as the session may have; -EDQUOT: its prompts that are not computed yet;
+ * as many sequences as the session may have; -EDQUOT: its user's prompts that are not computed yet;
  * -ESHUTDOWN: the daemon is draining. */
 COPPICE_MUST_CHECK int coppice_seq_open(struct coppice_lane *lane, uint32_t model,
 					const uint32_t *tokens, uint32_t n_tokens, uint64_t salt,

@@ -77,6 +77,9 @@ struct store_config {
 	 * models takes one at least. */
 	uint64_t domain_bytes;
 	uint32_t max_domain_pins; /* 0: no limit */
+	/* Ids of prompts that are open and not computed, which no pool bounds: of all and of a
+	 * domain; 0: no limit. */
+	uint64_t prompt_bytes, domain_prompt_bytes;
 	uint32_t max_seq_tokens;
 };
 
@@ -122,7 +125,8 @@ struct store_open {
 	uint32_t home; /* the same for all who open the same salt */
 };
 
-/* Matches the prompt, remembers what is not cached, and claims it if nobody else has. */
+/* Matches the prompt, remembers what is not cached, and claims it if nobody else has. -EDQUOT,
+ * -ENOBUFS: there is no room for what is not cached, of domain_prompt_bytes or of prompt_bytes. */
 MUST_CHECK int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_ns,
 			      struct store_seq **ret, struct store_match *ret_match);
 /* Matches again from where the sequence stands, follows what others have published since, takes
@@ -130,7 +134,7 @@ MUST_CHECK int store_seq_open(struct store *s, const struct store_open *open, ui
  * reports cached == length. */
 MUST_CHECK int store_seq_rematch(struct store_seq *q, uint64_t now_ns,
 				 struct store_match *ret_match);
-/* A copy that stands at the same position. -EBUSY while an extension is live. */
+/* A copy that stands at the same position. -EBUSY while an extension is live; else as open. */
 MUST_CHECK int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret);
 /* Frees the handle, its live extension and its claim. The published tokens stay. NULL is fine. */
 void store_seq_close(struct store_seq *q, uint64_t now_ns);
@@ -174,8 +178,6 @@ MUST_CHECK int store_seq_trim(struct store_seq *q, uint32_t n_tokens, uint64_t n
 void store_seq_progress(struct store_seq *q, uint64_t now_ns);
 
 uint32_t store_seq_n_tokens(const struct store_seq *q); /* published part of its path */
-/* Memory that the ids of its prompt take, as long as it is not computed. */
-uint64_t store_seq_prompt_bytes(const struct store_seq *q);
 /* While it stays the same, tokens of the path lie where they lay, and those that were live have
  * joined it where they were. */
 uint64_t store_seq_path_version(const struct store_seq *q);
@@ -255,6 +257,7 @@ struct store_stats {
 	/* roots are no nodes here */
 	uint64_t n_models, n_namespaces, n_nodes, n_seqs, n_claims, n_pins;
 	uint64_t n_tokens; /* in the tree */
+	uint64_t prompt_bytes; /* ids of prompts that are not computed */
 	uint64_t n_pages, page_bytes; /* in use, by tree and live extensions */
 	uint64_t n_extents, n_extents_used;
 	uint32_t n_devices;

@@ -156,6 +156,7 @@ enum abi_reason {
 	ABI_BAD_WORD, /* no such pair of words */
 	ABI_BAD_SPARSE, /* tau, stride or block_tokens out of range */
 	ABI_NO_SPARSE, /* the backend cannot estimate */
+	ABI_TOO_MANY_PROMPTS, /* fork: ids of prompts that are not computed take too much */
 	ABI_N_REASONS
 };
 

@@ -73,24 +73,75 @@ static const uint32_t *tokens_find(struct session *s, uint64_t id, const Coppice
 	return NULL;
 }
 
+/* Copies that the scheduler has not taken yet are memory too: no more of it than of what it has
+ * taken. */
+static bool prompt_may_go(struct session *s, uint64_t id, uint64_t bytes)
+{
+	const struct config *config = s->home->config;
+	uint64_t all = 0, domain = 0;
+	const struct session *other;
+
+	TAILQ_FOREACH (other, &s->home->list, entry) {
+		all += other->prompt_bytes;
+		domain += other->peer.uid == s->peer.uid ? other->prompt_bytes : 0;
+	}
+	if (domain + bytes > config->domain_prompt_bytes)
+		reply_error(s, id, -EDQUOT, "n_tokens",
+			    "Prompts of yours that are being opened may take %" PRIu64
+			    " bytes (domain_prompt_bytes): wait for some.",
+			    config->domain_prompt_bytes);
+	else if (all + bytes > config->prompt_bytes)
+		reply_error(s, id, -EDQUOT, "n_tokens",
+			    "Prompts of all users that are being opened take up their %" PRIu64
+			    " bytes (prompt_bytes): try again later.",
+			    config->prompt_bytes);
+	else
+		return true;
+	return false;
+}
+
 static void open_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqOpen *m = message;
 	const uint32_t *tokens = tokens_find(s, id, m);
+	uint64_t bytes = m->n_tokens * (uint64_t)sizeof(uint32_t);
 	struct request *request;
 
-	if (!tokens)
+	if (!tokens || !prompt_may_go(s, id, bytes))
 		return;
-	request = request_begin_lent(s, id, &verb_seq_open, m->n_tokens * sizeof(uint32_t));
+	request = request_begin_lent(s, id, &verb_seq_open, bytes);
 	if (!request)
 		return;
-	memcpy(request->lent, tokens, m->n_tokens * sizeof(uint32_t)); /* the only look at them */
+	s->prompt_bytes += bytes;
+	memcpy(request->lent, tokens, bytes); /* the only look at them */
 	request->sched.in.open.model = m->model;
 	request->sched.in.open.lane = m->lane;
 	request->sched.in.open.tokens = request->lent;
 	request->sched.in.open.n_tokens = m->n_tokens;
 	request->sched.in.open.salt = m->salt;
 	request_post(request);
+}
+
+/* Of its user, or of all. */
+static int refuse_prompt(struct sched_request *rq, const struct config *config, int r)
+{
+	if (r == -EDQUOT)
+		return refuse(
+			rq, -EDQUOT, "n_tokens",
+			"Token ids of your prompts that are not computed yet may take %" PRIu64
+			" bytes (domain_prompt_bytes): compute some first, or close them.",
+			config->domain_prompt_bytes);
+	return refuse(rq, -EDQUOT, "n_tokens",
+		      "Token ids of all users' prompts that are not computed yet take up their "
+		      "%" PRIu64 " bytes (prompt_bytes): try again later.",
+		      config->prompt_bytes);
+}
+
+static void open_answer(struct request *request)
+{
+	request->session->prompt_bytes -=
+		request->sched.in.open.n_tokens * (uint64_t)sizeof(uint32_t);
+	match_answer(request);
 }
 
 static int open_serve(struct sched *s, struct sched_request *rq)
@@ -117,23 +168,18 @@ static int open_serve(struct sched *s, struct sched_request *rq)
 		return refuse(rq, -EUSERS, NULL,
 			      "The session has %u sequences, as many as it may: close some.",
 			      session->n_seqs);
-	if (!seq_prompts_fit(&s->core, session, open.n_tokens * sizeof(uint32_t)))
-		return refuse(rq, -EDQUOT, "n_tokens",
-			      "The session's prompts that are not computed yet may take %llu bytes "
-			      "(max_arena_bytes): compute some first, or close them.",
-			      (unsigned long long)s->core.config->max_arena_bytes);
 	open.model = session->models[number - 1];
 	int r = seq_open(&s->core, &open, &seq, &rq->out.seq.match);
 
+	if (r == -EDQUOT || r == -ENOBUFS)
+		return refuse_prompt(rq, s->core.config, r);
 	if (r < 0)
 		return refuse_by_store(rq, r);
 	rq->out.seq.seq = seq->handle;
 	return 0;
 }
 
-const struct verb verb_seq_open = {.begin = open_begin,
-				   .serve = open_serve,
-				   .answer = match_answer};
+const struct verb verb_seq_open = {.begin = open_begin, .serve = open_serve, .answer = open_answer};
 
 static void wait_ask(struct session *s, uint64_t id, const void *message)
 {

@@ -21,6 +21,9 @@ static void status_of_store(Coppice__StatusReply *to, const struct store_stats *
 	to->pool_bytes = from->n_extents * config->extent_bytes;
 	to->pool_bytes_used = from->n_extents_used * config->extent_bytes;
 	to->n_claims = from->n_claims;
+	to->has_prompt_bytes = to->has_prompt_bytes_max = true;
+	to->prompt_bytes = from->prompt_bytes;
+	to->prompt_bytes_max = config->prompt_bytes;
 	to->n_pins = from->n_pins;
 	to->tokens_matched = from->tokens_matched;
 	to->tokens_published = from->tokens_published;

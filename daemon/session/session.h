@@ -52,6 +52,7 @@ struct session {
 	struct shm *lanes; /* owned, [config->max_lanes] */
 	uint64_t arena_bytes; /* host memory */
 	uint64_t device_bytes; /* device memory */
+	uint64_t prompt_bytes; /* ids on their way to the scheduler */
 	struct iovec iov;
 	struct msghdr msg;
 	uint8_t packet[CHANNEL_MAX_BYTES];

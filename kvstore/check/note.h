@@ -20,8 +20,8 @@ struct validate {
 	uint64_t *lru_ranks[STORE_TIERS]; /* owned: [node slot] rank in its list, 0: not listed */
 	/* owned: [place] of a lower tier, slices and moves that refer to it */
 	uint32_t *refs[STORE_TIERS];
-	uint64_t n_nodes, n_tokens, n_seqs, n_pins, n_claims, n_namespaces, n_wants, n_dirty,
-		n_noted;
+	uint64_t n_nodes, n_tokens, n_seqs, prompt_bytes, n_pins, n_claims, n_namespaces, n_wants,
+		n_dirty, n_noted;
 };
 
 /* Writes the sentence; returns -EINVAL. */

@@ -5,6 +5,7 @@
  * First the trees, noting which rows of which pages their slices and the live extensions cover;
  * then the lists, the page table and the sums against what was noted.
  */
+#include "kvstore/seq/prompt.h"
 #include "kvstore/store.h"
 
 #include "kvstore/tree/claim.h"
@@ -50,6 +51,7 @@ static int check_claim(struct validate *v, const struct store_seq *q)
 static int check_seq(struct validate *v, const struct store_node *n, const struct store_seq *q)
 {
 	v->n_seqs++;
+	v->prompt_bytes += prompt_bytes(q);
 	CHECK(v, q->node == n, "a sequence is listed at another node");
 	CHECK(v, q->n_path <= node_end(n) && (n->parent ? q->n_path > n->pos : q->n_path == 0),
 	      "a sequence of %u tokens at node [%u, %u)", q->n_path, n->pos, node_end(n));
@@ -407,6 +409,32 @@ static uint64_t namespace_bytes(struct validate *v, const struct store_namespace
 	return n_pages * m->lent.page_bytes;
 }
 
+/* The ids of its prompts. */
+static uint64_t namespace_prompts(const struct store_namespace *namespace)
+{
+	uint64_t bytes = 0;
+
+	for (const struct store_node *n = namespace->root; n; n = node_next(n)) {
+		const struct store_seq *q;
+		LIST_FOREACH (q, &n->seqs, at_node)
+			bytes += prompt_bytes(q);
+	}
+	return bytes;
+}
+
+static int check_domain_prompts(struct validate *v, const struct store_domain *d)
+{
+	const struct store_namespace *namespace;
+	uint64_t bytes = 0, limit = v->s->config.domain_prompt_bytes;
+
+	TAILQ_FOREACH (namespace, &v->s->all_namespaces, all)
+		if (namespace->holding->domain == d)
+			bytes += namespace_prompts(namespace);
+	CHECK(v, bytes == d->prompt_bytes && (limit == 0 || bytes <= limit),
+	      "domain %lu: %lu bytes of prompts, counted %lu", d->id, d->prompt_bytes, bytes);
+	return 0;
+}
+
 /* Uses up the slices that were noted: last. */
 static int check_domains(struct validate *v)
 {
@@ -418,6 +446,7 @@ static int check_domains(struct validate *v)
 		uint32_t n_extents = 0, max_extents = v->s->pages.domain_extents;
 		if (h != LIST_FIRST(&h->domain->holdings))
 			continue;
+		TRY(check_domain_prompts(v, h->domain));
 		TAILQ_FOREACH (namespace, &v->s->all_namespaces, all)
 			if (namespace->holding->domain == h->domain)
 				bytes += namespace_bytes(v, namespace);
@@ -466,6 +495,8 @@ static int check_sums(struct validate *v)
 	      v->n_tokens);
 	CHECK(v, v->n_seqs == s->stats.n_seqs, "%lu sequences, counted %lu", s->stats.n_seqs,
 	      v->n_seqs);
+	CHECK(v, v->prompt_bytes == s->stats.prompt_bytes, "%lu bytes of prompts, counted %lu",
+	      s->stats.prompt_bytes, v->prompt_bytes);
 	CHECK(v, v->n_namespaces == s->namespaces.n_links, "%lu namespaces, counted %lu",
 	      s->namespaces.n_links, v->n_namespaces);
 	CHECK(v, v->n_pins == heap->n && v->n_pins == s->pins.n_links, "%u pins, counted %lu",

@@ -8,6 +8,7 @@
 #include "kvstore/base/cleanup.h"
 #include "live_rows.h"
 #include "position.h"
+#include "prompt.h"
 #include "kvstore/tiers/want.h"
 #include "kvstore/store.h"
 #include "kvstore/tree/claim.h"
@@ -209,6 +210,8 @@ int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool 
 	do
 		r = live_extend(q, ids, n, draft);
 	while (may_make_room(q, r, n));
+	if (r)
+		live_rows_end(q);
 	if (!r && q->claims && !prompt_agrees(q, q->n_path, ids, n))
 		claim_end(s, q);
 	return r;
@@ -279,12 +282,10 @@ static void join_commit(struct store_seq *q, struct join *j, uint64_t now_ns)
 	position_move_down(q, n, q->n_path + j->n);
 	if (n_new > 0)
 		node_append(n, ids, n_new, q->slots, q->n_slots);
-	q->n_slots = 0;
-	q->n_live = 0;
-	q->draft = false;
 	s->stats.tokens_published += j->n - j->n_adopted;
 	s->stats.tokens_dropped += j->n_adopted;
 	prompt_pass(q, j->ids, j->n);
+	live_rows_end(q);
 	claim_move(s, q);
 	claim_renew(s, q, now_ns);
 }

@@ -11,7 +11,12 @@
 #include "kvstore/tree/places.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Decode and drafts need not ask for memory; a prompt's chunk leaves none behind, as a session has
+ * many sequences. */
+#define ROOM_KEPT_TOKENS 256u
 
 /* Of a slot that holds tokens [begin, begin + count) those in [first, end) stay. Returns false if
  * none does. */
@@ -59,14 +64,28 @@ void live_rows_keep(struct store_seq *q, uint32_t first, uint32_t end)
 	q->n_slots = n_kept;
 }
 
+void live_rows_end(struct store_seq *q)
+{
+	q->n_slots = 0;
+	q->n_live = 0;
+	q->draft = false;
+	if (q->ids_capacity <= ROOM_KEPT_TOKENS)
+		return;
+	free(q->ids);
+	free(q->slots);
+	q->ids = NULL;
+	q->slots = NULL;
+	q->ids_capacity = 0;
+	q->slots_capacity = 0;
+}
+
 void live_rows_drop(struct store_seq *q)
 {
 	if (q->n_live == 0)
 		return;
 	live_rows_keep(q, 0, 0);
 	q->path_version++;
-	q->n_live = 0;
-	q->draft = false;
+	live_rows_end(q);
 }
 
 /* Rows of live slots that are about to become slices of the tree. */

@@ -2,16 +2,12 @@
  * position.c - sequences move along their paths.
  *
  * A sequence is in the list of the node in which its path ends, and counts as a user of that node
- * and of all above it. What is left of its prompt lies behind its position, until the position
- * passes it or leaves it.
+ * and of all above it: who moves it moves both.
  */
 #include "position.h"
 
 #include "kvstore/tree/border.h"
 #include "kvstore/tree/node.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static void position_set(struct store_seq *q, struct store_node *n, uint32_t n_path)
 {
@@ -47,27 +43,4 @@ bool position_is_alone(const struct store_seq *q, const struct store_node *n)
 	const struct store_seq *first = LIST_FIRST(&n->seqs);
 
 	return !first || (first == q && !LIST_NEXT(first, at_node));
-}
-
-void prompt_drop(struct store_seq *q)
-{
-	free(q->prompt);
-	q->prompt = NULL;
-	q->n_prompt = 0;
-}
-
-bool prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n)
-{
-	uint32_t n_left = q->n_prompt - n_path, n_same = n < n_left ? n : n_left;
-
-	return !memcmp(q->prompt + (n_path - q->prompt_pos), ids, n_same * sizeof(*ids));
-}
-
-void prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n)
-{
-	if (q->n_prompt == 0)
-		return;
-	if (q->n_path >= q->n_prompt || !prompt_agrees(q, q->n_path - n, ids, n))
-		prompt_drop(q);
-	node_store(q->node)->epoch++;
 }

@@ -1,5 +1,5 @@
 /*
- * position.h - where a sequence stands in its tree, and what is left of its prompt.
+ * position.h - where a sequence stands in its tree.
  */
 #ifndef COPPICE_KVSTORE_POSITION_H
 #define COPPICE_KVSTORE_POSITION_H
@@ -25,13 +25,5 @@ void position_move_down(struct store_seq *q, struct store_node *n, uint32_t n_pa
 void position_move_up(struct store_seq *q, struct store_node *n, uint32_t n_path);
 /* Nobody else stands in the node. */
 bool position_is_alone(const struct store_seq *q, const struct store_node *n);
-
-/* The sequence has just moved down over ids: the prompt's part is computed, or the sequence has
- * left the prompt. */
-void prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n);
-/* What is left of the prompt is of no interest any more. */
-void prompt_drop(struct store_seq *q);
-/* Are these tokens what comes next in the prompt, as far as it goes? */
-bool prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n);
 
 #endif

@@ -7,6 +7,7 @@
  */
 #include "live_rows.h"
 #include "position.h"
+#include "prompt.h"
 #include "kvstore/tiers/want.h"
 #include "kvstore/store.h"
 #include "kvstore/tree/border.h"
@@ -19,14 +20,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
 }
 
-/* A sequence that stands at a position, with the prompt's rest. -ENOMEM. */
+/* A sequence that stands at a position, with the prompt's rest: as prompt_take. */
 static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_rest,
 		   struct store_seq **ret)
 {
@@ -34,18 +34,13 @@ static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_re
 
 	if (!q)
 		return -ENOMEM;
-	if (n_rest > 0) {
-		q->prompt = malloc(n_rest * sizeof(*rest));
-		if (!q->prompt) {
-			free(q);
-			return -ENOMEM;
-		}
-		memcpy(q->prompt, rest, n_rest * sizeof(*rest));
-		q->n_prompt = at.n_path + n_rest;
-		q->prompt_pos = at.n_path;
-	}
 	q->node = at.node;
 	q->n_path = at.n_path;
+	int r = prompt_take(q, rest, n_rest);
+	if (r) {
+		free(q);
+		return r;
+	}
 	LIST_INSERT_HEAD(&at.node->seqs, q, at_node);
 	node_attach(at.node, NULL);
 	node_store(at.node)->stats.n_seqs++;
@@ -192,11 +187,11 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns)
 	claim_end(s, q);
 	live_rows_drop(q);
 	tail_done(q);
+	prompt_drop(q);
 	LIST_REMOVE(q, at_node);
 	node_detach(q->node, NULL);
 	border_note(q->node);
 	s->stats.n_seqs--;
-	free(q->prompt);
 	free(q->ids);
 	free(q->slots);
 	free(q);
@@ -236,11 +231,6 @@ uint64_t store_seq_path_version(const struct store_seq *q)
 uint32_t store_seq_n_tokens(const struct store_seq *q)
 {
 	return q->n_path + q->tail.n;
-}
-
-uint64_t store_seq_prompt_bytes(const struct store_seq *q)
-{
-	return q->n_prompt ? (q->n_prompt - q->prompt_pos) * (uint64_t)sizeof(*q->prompt) : 0;
 }
 
 struct store_seq_view store_seq_view(const struct store_seq *q)

@@ -101,9 +101,7 @@ void tail_append(struct store_seq *q, const uint32_t *ids, uint32_t n)
 	t->n += n;
 	for (uint32_t i = 0; i < q->n_slots; i++)
 		slot_append(q, q->slots[i]);
-	q->n_slots = 0;
-	q->n_live = 0;
-	q->draft = false;
+	live_rows_end(q);
 	q->path_version++;
 	tail_note(q);
 }

@@ -53,6 +53,7 @@ struct store_domain {
 	uint64_t id;
 	struct pages_account pages;
 	uint32_t n_pins;
+	uint64_t prompt_bytes; /* ids of its sequences' prompts */
 	uint64_t tier_units[STORE_TIERS]; /* of lower tiers */
 	struct store_holding_list holdings;
 };

@@ -34,6 +34,8 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.batch_window_max_us, 2000);
 	assert_int_equal(c.max_arena_bytes, 1u << 30);
 	assert_int_equal(c.max_device_arena_bytes, 1u << 30);
+	assert_int_equal(c.prompt_bytes, 1u << 30);
+	assert_int_equal(c.domain_prompt_bytes, 256u << 20);
 	assert_int_equal(c.device_arena_bytes, UINT64_C(4) << 30);
 	assert_string_equal(c.guardian_socket, "");
 	assert_false(c.guardian);
@@ -184,6 +186,8 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"max_seqs = 0", "a number from 1"},
 		{"max_arenas = 0", "a number from 1"},
 		{"max_arena_bytes = 1K", "from 2048K"},
+		{"prompt_bytes = 0", "from 1048576"},
+		{"domain_prompt_bytes = 1K", "from 1024K"},
 		{"max_device_arena_bytes = some", "K, M, G or T"},
 		{"device_arena_bytes = -1", "K, M, G or T"},
 		{"guardian_socket = keep.sock", "begins with / or ./"},

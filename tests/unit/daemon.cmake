@@ -5,7 +5,7 @@ if(TARGET coppice_daemon)
 	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c LIBS coppice_daemon LABELS unit)
 endif()
 if(TARGET coppiced)
-	foreach(name control control_pins guardian service)
+	foreach(name control control_memory control_pins guardian service)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 			LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)

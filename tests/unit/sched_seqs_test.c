@@ -25,31 +25,41 @@ int __wrap_store_seq_publish(struct store_seq *q, uint64_t now_ns)
 	return publication_fails ? -ENOMEM : __real_store_seq_publish(q, now_ns);
 }
 
-/* Ids of prompts that are not computed are the daemon's memory: a session has its share of it, as
- * before once they are. */
+/* Ids of prompts that are not computed are the daemon's memory: a user has its share of it in all
+ * of its sessions, as before once they are. */
 static void prompts_have_a_share_of_memory(void **state)
 {
 	static uint32_t ids[1024];
 	struct harness h;
-	struct client c;
+	struct client c, twin, stranger;
 	struct store_match match;
-	uint64_t seqs[3];
+	uint64_t seqs[3], theirs;
 
 	(void)state;
 	harness_init(&h);
-	h.config.max_arena_bytes = 2 * sizeof(ids);
+	h.config.domain_prompt_bytes = 2 * sizeof(ids);
+	h.config.prompt_bytes = 3 * sizeof(ids);
 	harness_start(&h);
 	client_start(&c, &h, 1000, &fixture_shape, 1 << 20);
+	client_start(&twin, &h, 1000, &fixture_shape, 1 << 20);
+	client_start(&stranger, &h, 1001, &fixture_shape, 1 << 20);
 	assert_int_equal(client_open(&c, ids, 1024, &seqs[0], &match), 0);
 	assert_int_equal(client_open(&c, ids, 1024, &seqs[1], &match), 0);
 	assert_int_equal(client_open(&c, ids, 1, &seqs[2], &match), -EDQUOT);
+	assert_int_equal(client_open(&twin, ids, 1, &theirs, &match), -EDQUOT);
+	assert_int_equal(client_open(&stranger, ids, 1024, &theirs, &match), 0);
+	assert_int_equal(harness_status(&h).store.prompt_bytes, 3 * sizeof(ids));
+	assert_int_equal(client_open(&stranger, ids, 1, &theirs, &match), -EDQUOT);
 	assert_ends(client_do(&c, (struct abi_entry){.kind = ABI_FORK, .seq = seqs[0]}, NULL, 0),
-		    -EDQUOT, ABI_OVER_QUOTA);
+		    -EDQUOT, ABI_TOO_MANY_PROMPTS);
 	assert_int_equal(client_close(&c, seqs[1]), 0);
 	assert_int_equal(client_open(&c, ids, 1024, &seqs[1], &match), 0);
 	client_compute(&c, seqs[0], ids, 1024);
 	assert_int_equal(client_open(&c, ids, 1, &seqs[2], &match), 0);
+	client_end(&stranger);
+	client_end(&twin);
 	client_end(&c);
+	assert_int_equal(harness_status(&h).store.prompt_bytes, 0);
 	harness_stop(&h);
 }
 

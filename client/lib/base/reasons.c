@@ -95,6 +95,11 @@ static const struct reason reasons[ABI_N_REASONS] = {
 		 "of two from 8 x stride to 65,536",
 		 false},
 	[ABI_NO_SPARSE] = {"the daemon's backend cannot estimate blocks; leave tau at 1", false},
+	[ABI_TOO_MANY_PROMPTS] =
+		{"token ids of prompts that are not computed yet take as much of the daemon's "
+		 "memory as they may (domain_prompt_bytes, prompt_bytes); compute some, or close "
+		 "them",
+		 false},
 	[ABI_BAD_WORD] = {"the step has no such pair of words; the lane's memory was written by "
 			  "something other than the library",
 			  false},

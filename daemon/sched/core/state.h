@@ -105,7 +105,6 @@ struct sched_session {
 	bool ended;
 	uint32_t n_seqs, n_lanes, n_arenas;
 	uint64_t arena_bytes;
-	uint64_t prompt_bytes; /* of its sequences' prompts, at most: some are computed by now */
 	uint64_t last_job; /* number of the last that a step of its was in: seq/pace.h */
 	uint64_t entries, decode_steps, tokens_matched, tokens_computed;
 };

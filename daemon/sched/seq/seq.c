@@ -14,27 +14,6 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-static void count_prompts(struct sched_session *session)
-{
-	const struct sched_seq *seq;
-
-	session->prompt_bytes = 0;
-	LIST_FOREACH (seq, &session->seqs, link)
-		session->prompt_bytes += store_seq_prompt_bytes(seq->store);
-}
-
-/* Counted anew only where it seems to be too much. */
-bool seq_prompts_fit(struct sched_core *core, struct sched_session *session, uint64_t bytes)
-{
-	uint64_t most = core->config->max_arena_bytes;
-
-	if (bytes > most)
-		return false;
-	if (session->prompt_bytes > most - bytes)
-		count_prompts(session);
-	return session->prompt_bytes <= most - bytes;
-}
-
 /* Takes over store_seq, also when it fails. */
 static int seq_new(struct sched_core *core, const struct seq_open *open,
 		   struct store_seq *store_seq, struct sched_seq **ret)
@@ -52,7 +31,6 @@ static int seq_new(struct sched_core *core, const struct seq_open *open,
 	seq->model = open->model;
 	seq->store = store_seq;
 	LIST_INSERT_HEAD(&open->session->seqs, seq, link);
-	open->session->prompt_bytes += store_seq_prompt_bytes(store_seq);
 	open->session->n_seqs++;
 	open->lane->n_seqs++;
 	*ret = seq;
@@ -96,9 +74,6 @@ int seq_fork(struct sched_core *core, struct sched_seq *seq, struct sched_seq **
 {
 	struct seq_open open = {.session = seq->session, .lane = seq->lane, .model = seq->model};
 	struct store_seq *store_seq;
-
-	if (!seq_prompts_fit(core, seq->session, store_seq_prompt_bytes(seq->store)))
-		return -EDQUOT;
 	int r = store_seq_fork(seq->store, core->now_ns, &store_seq);
 
 	if (r == 0)

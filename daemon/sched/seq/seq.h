@@ -16,10 +16,7 @@ struct seq_open {
 /* 0, -ENOMEM, or what store_seq_open says. */
 MUST_CHECK int seq_open(struct sched_core *core, const struct seq_open *open,
 			struct sched_seq **ret, struct store_match *ret_match);
-/* Has the session room for so many bytes more of prompts that are not computed? They are memory of
- * the daemon's own, which no pool bounds: a session may have as much of it as of host arenas. */
-bool seq_prompts_fit(struct sched_core *core, struct sched_session *session, uint64_t bytes);
-/* The same; -EDQUOT: the prompt's rest does not fit. */
+/* The same, as store_seq_fork. */
 MUST_CHECK int seq_fork(struct sched_core *core, struct sched_seq *seq, struct sched_seq **ret);
 /* Frees it. No step, wait or pace knows of it any more. */
 void seq_free(struct sched_core *core, struct sched_seq *seq);

@@ -238,6 +238,8 @@ static struct outcome do_fork(struct sched_core *core, struct sched_seq *seq,
 		return outcome_bad(-EUSERS, ABI_TOO_MANY_SEQS, 0);
 	int r = seq_fork(core, seq, &twin);
 
+	if (r == -EDQUOT || r == -ENOBUFS)
+		return outcome_bad(-EDQUOT, ABI_TOO_MANY_PROMPTS, 0);
 	if (r < 0)
 		return from_store(r);
 	return (struct outcome){.value = twin->handle};

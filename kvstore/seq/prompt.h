@@ -1,0 +1,23 @@
+/*
+ * prompt.h - what of a sequence's prompt is not computed: its token ids, and who is charged for
+ * them.
+ */
+#ifndef COPPICE_KVSTORE_PROMPT_H
+#define COPPICE_KVSTORE_PROMPT_H
+
+#include "kvstore/tree/core.h"
+
+/* A sequence that stands somewhere keeps a copy of what comes next. -ENOMEM; -EDQUOT: its domain's
+ * prompts would be more than they may, -ENOBUFS: all prompts. */
+MUST_CHECK int prompt_take(struct store_seq *q, const uint32_t *rest, uint32_t n_rest);
+/* What is left of the prompt is of no interest any more. Of none: nothing. */
+void prompt_drop(struct store_seq *q);
+/* The sequence has just moved down over ids: the prompt's part is computed, or the sequence has
+ * left the prompt. */
+void prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n);
+/* Are these tokens what comes next in the prompt, as far as it goes? */
+bool prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n);
+/* Memory that its ids take. */
+uint64_t prompt_bytes(const struct store_seq *q);
+
+#endif
