@@ -29,6 +29,9 @@ static void print_counts(const Coppice__StatusReply *s)
 	/* All but this one, as coppicectl sessions has them. */
 	printf("  sessions   %s, %s lanes, %s sequences\n", text_count(s->n_sessions - 1).s,
 	       text_count(s->n_lanes).s, text_count(s->n_seqs).s);
+	printf("  limits     %s sessions and %s for root; %s of %s descriptors, %s unread\n",
+	       text_count(s->max_sessions).s, text_count(s->reserved_sessions).s,
+	       text_count(s->n_fds).s, text_count(s->max_fds).s, text_count(s->n_unread_fds).s);
 	printf("  tree       %s nodes, %s tokens, %s claims, %s pins\n", text_count(s->n_nodes).s,
 	       text_count(s->n_tokens).s, text_count(s->n_claims).s, text_count(s->n_pins).s);
 	printf("  prompts    %s of %s taken by token ids that are not computed\n",

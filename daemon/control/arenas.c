@@ -81,7 +81,7 @@ static int arena_make(struct session *s, struct shm *arena, struct request *requ
 		      const Coppice__ArenaNew *m)
 {
 	uint64_t bytes = (m->bytes + ARENA_GRAIN_BYTES - 1) & ~(ARENA_GRAIN_BYTES - 1);
-	int r;
+	int r, fd;
 
 	if (m->kind == ARENA_DEVICE) {
 		shm_new_device(arena, bytes);
@@ -89,10 +89,10 @@ static int arena_make(struct session *s, struct shm *arena, struct request *requ
 		s->home->device_bytes += bytes;
 		return 0;
 	}
-	r = shm_new(arena, "coppice-arena", bytes, &request->fds[0]);
+	r = shm_new(arena, "coppice-arena", bytes, &fd);
 	if (r < 0)
 		return r;
-	request->n_fds = 1;
+	request_carry(request, fd);
 	s->arena_bytes += bytes;
 	return 0;
 }
@@ -105,7 +105,7 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 	struct request *request;
 	int r;
 
-	if (!arena_check(s, id, m, number))
+	if (!arena_check(s, id, m, number) || !request_may_carry(s, id))
 		return;
 	request = request_begin(s, id, &verb_arena_new);
 	if (!request)
@@ -147,11 +147,59 @@ static void arena_handle(Coppice__ArenaReply *arena, struct request *request)
 	arena->device = (ProtobufCBinaryData){sizeof(device->device), device->device};
 }
 
+static bool uses_arena(const struct step *step, uint32_t arena)
+{
+	if (step->word_arena == arena)
+		return true;
+	for (uint32_t i = 0; i < step->n_parts; i++) {
+		if (step->parts[i].arena_in == arena || step->parts[i].arena_out == arena)
+			return true;
+	}
+	return false;
+}
+
+/* Parked steps that use it fail rather than read what is not mapped any more. */
+static void fail_steps_with(struct sched *s, struct sched_session *session, uint32_t arena)
+{
+	struct sched_lane *lane;
+
+	LIST_FOREACH (lane, &session->lanes, session_link) {
+		if (lane->state != STEP_FREE && uses_arena(&lane->step, arena))
+			session_stop_step(s, lane, outcome_bad(-ECANCELED, ABI_BAD_ARENA, 0));
+	}
+}
+
+static int free_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_arena *arena = &rq->session->arenas[rq->in.arena.arena];
+
+	fail_steps_with(s, rq->session, rq->in.arena.arena);
+	rq->session->n_arenas--;
+	rq->session->arena_bytes -= arena->bytes;
+	session_drop_arena(s, arena);
+	return 0;
+}
+
+static struct shm *arena_of(const struct request *request)
+{
+	return &request->session->arenas[request->number - 1];
+}
+
+/* The client never hears of it. */
+static void undo_answer(struct request *request)
+{
+	arena_drop(request->session, arena_of(request));
+	reply_undone(request);
+}
+
+static const struct verb undo = {.serve = free_serve, .slow = true, .answer = undo_answer};
+
 static void new_answer(struct request *request)
 {
-	struct shm *shm = &request->session->arenas[request->number - 1];
+	struct shm *shm = arena_of(request);
 	Coppice__Reply reply = reply_to(request);
 	Coppice__ArenaReply arena = COPPICE__ARENA_REPLY__INIT;
+	int r;
 
 	if (reply_failed(request)) {
 		arena_drop(request->session, shm);
@@ -163,7 +211,9 @@ static void new_answer(struct request *request)
 	if (!shm->map)
 		arena_handle(&arena, request);
 	reply.arena = &arena;
-	reply_send(request->session, &reply, request->fds, request->n_fds);
+	r = reply_send_fds(request->session, &reply, request->fds, request->n_fds);
+	if (r < 0)
+		request_undo(request, &undo, r);
 }
 
 /* Once: what it costs is not to be looked for in the daemon. */
@@ -268,46 +318,11 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 
 static void free_answer(struct request *request)
 {
-	struct shm *shm = &request->session->arenas[request->number - 1];
-
 	if (request->sched.code == 0)
-		arena_drop(request->session, shm);
+		arena_drop(request->session, arena_of(request));
 	else
-		shm->state = SHM_READY;
+		arena_of(request)->state = SHM_READY;
 	reply_done(request);
-}
-
-static bool uses_arena(const struct step *step, uint32_t arena)
-{
-	if (step->word_arena == arena)
-		return true;
-	for (uint32_t i = 0; i < step->n_parts; i++) {
-		if (step->parts[i].arena_in == arena || step->parts[i].arena_out == arena)
-			return true;
-	}
-	return false;
-}
-
-/* Parked steps that use it fail rather than read what is not mapped any more. */
-static void fail_steps_with(struct sched *s, struct sched_session *session, uint32_t arena)
-{
-	struct sched_lane *lane;
-
-	LIST_FOREACH (lane, &session->lanes, session_link) {
-		if (lane->state != STEP_FREE && uses_arena(&lane->step, arena))
-			session_stop_step(s, lane, outcome_bad(-ECANCELED, ABI_BAD_ARENA, 0));
-	}
-}
-
-static int free_serve(struct sched *s, struct sched_request *rq)
-{
-	struct sched_arena *arena = &rq->session->arenas[rq->in.arena.arena];
-
-	fail_steps_with(s, rq->session, rq->in.arena.arena);
-	rq->session->n_arenas--;
-	rq->session->arena_bytes -= arena->bytes;
-	session_drop_arena(s, arena);
-	return 0;
 }
 
 const struct verb verb_arena_free = {.begin = free_begin,

@@ -38,7 +38,7 @@ static void evict_answer(struct request *request)
 		 request->sched.in.evict.model);
 	evict.n_pages = request->n_pages;
 	reply.evict = &evict;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 static void evict_begin(struct session *s, uint64_t id, const void *message)

@@ -11,6 +11,7 @@
 #include "verbs.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -80,6 +81,7 @@ static void hello_answer(struct request *request)
 	Coppice__Reply reply = reply_to(request);
 	Coppice__HelloReply hello = COPPICE__HELLO_REPLY__INIT;
 	bool refused = reply_failed(request);
+	int r;
 
 	session_opened(request->session, refused ? NULL : request->sched.out.session);
 	if (refused)
@@ -89,7 +91,12 @@ static void hello_answer(struct request *request)
 	hello.session = request->session->id;
 	hello.daemon_pid = (uint32_t)getpid();
 	reply.hello = &hello;
-	reply_send(request->session, &reply, fds, 2);
+	r = reply_send_fds(request->session, &reply, fds, 2);
+	if (r == 0)
+		return;
+	request->undone = r;
+	reply_undone(request);
+	session_end(request->session, "descriptors cannot be sent: %s", strerror(-r));
 }
 
 const struct verb verb_hello = {.begin = hello_begin,

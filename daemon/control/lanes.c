@@ -25,24 +25,39 @@ static void lane_header(struct abi_lane *lane, uint32_t number, uint64_t generat
 	atomic_store_explicit(&lane->version, ABI_VERSION, memory_order_release);
 }
 
+static uint32_t lane_fds(const struct shm *lane)
+{
+	return (lane->fd >= 0) + (lane->notify_fd >= 0);
+}
+
+static void lane_drop(struct session *session, struct shm *lane)
+{
+	session->n_lane_fds -= lane_fds(lane);
+	guardian_link_forget(session->home->guardian, session, lane);
+	shm_done(lane);
+}
+
 /* The segment and, if asked for, the completion descriptor; both ends' descriptors are in the
  * request or segment. */
 static int lane_make(struct shm *lane, struct request *request, bool notify)
 {
 	bool guarded = request->home->config->guardian_socket[0];
-	int r = shm_new(lane, "coppice-lane", sizeof(struct abi_lane), &request->fds[0]);
+	int memory, completions;
+	int r = shm_new(lane, "coppice-lane", sizeof(struct abi_lane), &memory);
 
 	if (r < 0)
 		return r;
-	request->n_fds = 1;
+	request_carry(request, memory);
 	if (guarded)
-		r = shm_keep_fd(lane, request->fds[0]);
-	if (r == 0 && notify)
-		r = shm_notify_new(lane, &request->fds[1]);
+		r = shm_keep_fd(lane, memory);
+	if (r == 0 && notify) {
+		r = shm_notify_new(lane, &completions);
+		if (r == 0)
+			request_carry(request, completions);
+	}
+	request->session->n_lane_fds += lane_fds(lane);
 	if (r < 0)
-		shm_done(lane);
-	else if (notify)
-		request->n_fds = 2;
+		lane_drop(request->session, lane);
 	return r;
 }
 
@@ -61,6 +76,8 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 			    max_lanes);
 		return;
 	}
+	if (!request_may_carry(s, id))
+		return;
 	request = request_begin(s, id, &verb_lane_new);
 	if (!request)
 		return;
@@ -80,14 +97,38 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+static struct shm *lane_of(const struct request *request)
+{
+	return &request->session->lanes[request->number - 1];
+}
+
+static int free_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_lane *lane = session_lane(rq->session, rq->in.lane.lane);
+
+	assert(lane);
+	session_remove_lane(s, lane);
+	return 0;
+}
+
+/* The client never hears of it. */
+static void undo_answer(struct request *request)
+{
+	lane_drop(request->session, lane_of(request));
+	reply_undone(request);
+}
+
+static const struct verb undo = {.serve = free_serve, .answer = undo_answer};
+
 static void new_answer(struct request *request)
 {
-	struct shm *shm = &request->session->lanes[request->number - 1];
+	struct shm *shm = lane_of(request);
 	Coppice__Reply reply = reply_to(request);
 	Coppice__LaneReply lane = COPPICE__LANE_REPLY__INIT;
+	int r;
 
 	if (reply_failed(request)) {
-		shm_done(shm);
+		lane_drop(request->session, shm);
 		return;
 	}
 	shm->state = SHM_READY;
@@ -97,7 +138,9 @@ static void new_answer(struct request *request)
 	lane.bytes = shm->bytes;
 	lane.generation = request->home->board->generation;
 	reply.lane = &lane;
-	reply_send(request->session, &reply, request->fds, request->n_fds);
+	r = reply_send_fds(request->session, &reply, request->fds, request->n_fds);
+	if (r < 0)
+		request_undo(request, &undo, r);
 }
 
 static int new_serve(struct sched *s, struct sched_request *rq)
@@ -134,24 +177,11 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 
 static void free_answer(struct request *request)
 {
-	struct shm *shm = &request->session->lanes[request->number - 1];
-
-	if (request->sched.code == 0) {
-		guardian_link_forget(request->home->guardian, request->session, shm);
-		shm_done(shm);
-	} else {
-		shm->state = SHM_READY;
-	}
+	if (request->sched.code == 0)
+		lane_drop(request->session, lane_of(request));
+	else
+		lane_of(request)->state = SHM_READY;
 	reply_done(request);
-}
-
-static int free_serve(struct sched *s, struct sched_request *rq)
-{
-	struct sched_lane *lane = session_lane(rq->session, rq->in.lane.lane);
-
-	assert(lane);
-	session_remove_lane(s, lane);
-	return 0;
 }
 
 const struct verb verb_lane_free = {.begin = free_begin,

@@ -85,7 +85,7 @@ static void open_answer(struct request *request)
 	model.page_tokens = request->sched.out.model.page_tokens;
 	model.page_bytes = request->sched.out.model.page_bytes;
 	reply.model = &model;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 static bool is_name(const char *name)
@@ -304,7 +304,7 @@ static void list_answer(struct request *request)
 		pointers[i] = &rows[i];
 	}
 	reply.models = &models;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 static struct sched_model_info model_info(const struct sched *s, const struct sched_model *model)

@@ -38,7 +38,7 @@ static void pin_answer(struct request *request)
 		return;
 	pin.pin = request->sched.out.pin;
 	reply.pin = &pin;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 static void seq_begin(struct session *s, uint64_t id, const void *message)
@@ -190,7 +190,7 @@ static void pins_answer(struct request *request)
 	pins.pin = pointers;
 	pins.cursor = page->cursor;
 	reply.pins = &pins;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 const struct verb verb_pins = {.begin = pins_begin, .serve = pins_serve, .answer = pins_answer};

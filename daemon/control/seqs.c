@@ -37,7 +37,7 @@ static void match_answer(struct request *request)
 		reply.message = request->sched.message[0]
 					? request->sched.message
 					: (char *)"The tokens are still being computed.";
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 /* Where the token ids lie, or NULL after a reply that says what is wrong. */
@@ -227,7 +227,7 @@ static void length_answer(struct request *request)
 	length.n_tokens = request->sched.out.length.n_tokens;
 	length.n_live = request->sched.out.length.n_live;
 	reply.seq_length = &length;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 static int length_serve(struct sched *s, struct sched_request *rq)

@@ -48,7 +48,7 @@ static void sessions_answer(struct request *request)
 	sessions.cursor = request->sched.out.sessions.cursor;
 	sessions.session = pointers;
 	reply.sessions = &sessions;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 static void sessions_begin(struct session *s, uint64_t id, const void *message)

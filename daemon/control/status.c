@@ -102,6 +102,19 @@ static void status_of_tiers(Coppice__StatusReply *to, const struct store_tiers_s
 	to->tier_error = (char *)from->error;
 }
 
+static void status_of_limits(Coppice__StatusReply *to, struct sessions *home)
+{
+	struct sessions_use use = sessions_use(home);
+
+	to->has_max_sessions = to->has_reserved_sessions = true;
+	to->max_sessions = home->config->max_sessions;
+	to->reserved_sessions = home->config->reserved_sessions;
+	to->has_n_fds = to->has_max_fds = to->has_n_unread_fds = true;
+	to->n_fds = use.n_fds;
+	to->max_fds = home->max_fds;
+	to->n_unread_fds = use.n_unread_fds;
+}
+
 static void status_answer(struct request *request)
 {
 	const struct sessions *home = request->home;
@@ -137,8 +150,9 @@ static void status_answer(struct request *request)
 		status.has_kv_bytes_moved = 1;
 		status.kv_bytes_moved = figures->backend.kv_bytes_moved;
 	}
+	status_of_limits(&status, request->home);
 	reply.status = &status;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 static void status_begin(struct session *s, uint64_t id, const void *message)

@@ -58,7 +58,7 @@ static void tree_answer(struct request *request)
 	tree.cursor = tree.n_node < SCHED_TREE_PAGE ? 0 : request->sched.out.tree.cursor;
 	tree.node = pointers;
 	reply.tree = &tree;
-	reply_send(request->session, &reply, NULL, 0);
+	reply_send(request->session, &reply);
 }
 
 static void tree_begin(struct session *s, uint64_t id, const void *message)

@@ -12,8 +12,10 @@
 #include "daemon/session/life.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define GRACE_NS UINT64_C(5000000000)
@@ -106,6 +108,18 @@ static void sessions_init(struct server *server, const struct server_parts *part
 	TAILQ_INIT(&server->sessions.list);
 }
 
+/* What there may be beside those that the daemon has itself: the lowest free one is above them. */
+static uint64_t fds_for_clients(int listener_fd)
+{
+	struct rlimit limit;
+	int lowest = fcntl(listener_fd, F_DUPFD_CLOEXEC, 0);
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || lowest < 0)
+		return 0;
+	close(lowest);
+	return limit.rlim_cur < (rlim_t)lowest ? 0 : limit.rlim_cur - (rlim_t)lowest;
+}
+
 int server_init(struct server *server, const struct server_parts *parts, struct listener *listener)
 {
 	int r;
@@ -115,6 +129,7 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 		.grace = {.callback = on_grace, .user = server},
 	};
 	sessions_init(server, parts);
+	server->sessions.max_fds = fds_for_clients(listener->fd);
 	r = signals_init(&server->signals, parts->loop, on_signal, server);
 	if (r < 0) {
 		log_error("signals cannot be had as a descriptor: %s", strerror(-r));

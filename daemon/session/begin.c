@@ -57,6 +57,25 @@ bool request_may_rule(struct session *s, uint64_t id, const char *verb)
 	return false;
 }
 
+bool request_may_carry(struct session *s, uint64_t id)
+{
+	const char *refusal = session_fds_refusal(s);
+
+	if (!refusal)
+		return true;
+	reply_error(s, id, -EBUSY, NULL, "No descriptors for you: %s.", refusal);
+	return false;
+}
+
+void request_undo(struct request *request, const struct verb *verb, int why)
+{
+	request->verb = verb;
+	request->sched.serve = verb->serve;
+	request->sched.slow = verb->slow;
+	request->undone = why;
+	request->again = true;
+}
+
 void request_over(struct request *request)
 {
 	struct session *session = request->session;

@@ -97,15 +97,15 @@ void session_end(struct session *session, const char *why, ...)
 }
 
 /* What the client has sent and nobody will read is taken off the socket: closing it unread would
- * cost the client the last reply. After shutdown nothing follows, so this ends. */
-static void socket_close(int fd)
+ * cost the client the last reply, and what keeps its end of the socket open may be among it. After
+ * shutdown nothing follows, so this ends. */
+static void socket_drain(int fd)
 {
 	char byte;
 
 	shutdown(fd, SHUT_RDWR);
 	while (recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0)
 		continue;
-	close(fd);
 }
 
 static void shared_memory_free(struct session *session)
@@ -118,19 +118,31 @@ static void shared_memory_free(struct session *session)
 		guardian_link_forget(session->home->guardian, session, &session->lanes[i]);
 		shm_done(&session->lanes[i]);
 	}
-	free(session->arenas);
-	free(session->lanes);
+	session->n_lane_fds = 0;
+}
+
+static void fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* All but its socket, by which is told what its client has read, and its place. */
+static void session_strip(struct session *session)
+{
+	socket_drain(session->fd);
+	fd_close(&session->bell_fd);
+	fd_close(&session->peer.pidfd);
+	shared_memory_free(session);
 }
 
 static void session_free(struct session *session)
 {
-	if (session->fd >= 0)
-		socket_close(session->fd);
-	if (session->bell_fd >= 0)
-		close(session->bell_fd);
-	if (session->peer.pidfd >= 0)
-		close(session->peer.pidfd);
-	shared_memory_free(session);
+	session_strip(session);
+	fd_close(&session->fd);
+	free(session->arenas);
+	free(session->lanes);
 	free(session->end);
 	free(session);
 }
@@ -143,6 +155,10 @@ void session_settle(struct session *session)
 	    session->n_requests > 0 || session->sched)
 		return;
 	home->device_bytes -= session->device_bytes;
+	session->device_bytes = 0;
+	session_strip(session);
+	if (!home->stopping && unread_fds(&session->unread, session->fd) > 0)
+		return;
 	TAILQ_REMOVE(&home->list, session, entry);
 	session_free(session);
 	home->n_connections--;
@@ -204,14 +220,14 @@ void session_new(struct sessions *sessions, int fd, loop_callback on_packet)
 		return;
 	}
 	r = channel_peer(fd, &session->peer);
-	if (r < 0 || sessions_are_crowded(sessions, session->peer.uid)) {
+	session->privileged = session->peer.uid == 0 || session->peer.uid == geteuid();
+	if (r < 0 || sessions_are_crowded(sessions, session)) {
 		if (r < 0)
 			log_info("a connection is refused: %s", strerror(-r));
 		session_free(session);
 		return;
 	}
 	session->id = ++sessions->last_id;
-	session->privileged = session->peer.uid == 0 || session->peer.uid == geteuid();
 	TAILQ_INSERT_TAIL(&sessions->list, session, entry);
 	sessions->n_connections++;
 	session_receive(session);
@@ -253,10 +269,9 @@ void sessions_expire(struct sessions *sessions)
 
 	for (s = TAILQ_FIRST(&sessions->list); s; s = next) {
 		next = TAILQ_NEXT(s, entry);
-		if (s->state == SESSION_CONNECTED && now_ns - s->connected_ns > HELLO_NS) {
+		if (s->state == SESSION_CONNECTED && now_ns - s->connected_ns > HELLO_NS)
 			session_end(s, "no hello within 10 s");
-			session_settle(s);
-		}
+		session_settle(s);
 	}
 }
 

@@ -6,8 +6,9 @@
  * freed by session_settle once its loop operations have had their last callbacks and all its
  * requests are back, the one that ends it in the scheduler among them; until then the scheduler may
  * use its memory. Device arenas that the client did not say to have closed are kept until its
- * process is gone, and the session's bones with them. Only callbacks of the loop call
- * session_settle, after which the session may be gone.
+ * process is gone, and the session's bones with them. So is the socket, until the client has read
+ * the descriptors that were sent to it, or nobody has its end open: until then they count for its
+ * user. Only callbacks of the loop call session_settle, after which the session may be gone.
  */
 #ifndef COPPICED_LIFE_H
 #define COPPICED_LIFE_H
@@ -26,7 +27,7 @@ void session_end(struct session *session, const char *why, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Frees it if it is over. */
 void session_settle(struct session *session);
-/* Ends connections that have not said hello in time. */
+/* Once a second: ends connections that have not said hello in time, and frees what is over. */
 void sessions_expire(struct sessions *sessions);
 /* Ends all of them, and waits for no client's process. */
 void sessions_stop(struct sessions *sessions);

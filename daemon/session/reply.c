@@ -14,9 +14,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The last step: of bytes that fit. */
-static void packet_send(struct session *session, const Coppice__Reply *reply, const int *fds,
-			uint32_t n_fds)
+/* Is this about descriptors, and not about the packet or its reader? */
+static bool is_of_fds(int code)
+{
+	return code != -EAGAIN && code != -EPIPE && code != -ECONNRESET && code != -ENOTCONN;
+}
+
+/* The last step: of bytes that fit. 0, or why descriptors cannot be sent. */
+static int packet_send(struct session *session, const Coppice__Reply *reply, const int *fds,
+		       uint32_t n_fds)
 {
 	uint8_t *packet = session->home->packet;
 	size_t bytes = coppice__reply__get_packed_size(reply);
@@ -25,10 +31,15 @@ static void packet_send(struct session *session, const Coppice__Reply *reply, co
 	assert(bytes <= CHANNEL_MAX_BYTES);
 	coppice__reply__pack(reply, packet);
 	r = channel_send(session->fd, packet, bytes, fds, n_fds, MSG_DONTWAIT);
-	if (r == -EAGAIN)
+	if (r == 0)
+		unread_add(&session->unread, n_fds > 0);
+	else if (n_fds > 0 && is_of_fds(r))
+		return r;
+	else if (r == -EAGAIN)
 		session_end(session, "it does not read its replies");
-	else if (r < 0)
+	else
 		session_end(session, "a reply cannot be sent: %s", strerror(-r));
+	return 0;
 }
 
 static void error_send(struct session *session, uint64_t id, int code, const char *field,
@@ -42,7 +53,7 @@ static void error_send(struct session *session, uint64_t id, int code, const cha
 	reply.code = code;
 	reply.message = (char *)sentence;
 	reply.field = (char *)field;
-	packet_send(session, &reply, NULL, 0);
+	(void)packet_send(session, &reply, NULL, 0);
 }
 
 void reply_error(struct session *session, uint64_t id, int code, const char *field,
@@ -57,18 +68,29 @@ void reply_error(struct session *session, uint64_t id, int code, const char *fie
 	error_send(session, id, code, field, text);
 }
 
-void reply_send(struct session *session, const Coppice__Reply *reply, const int *fds,
-		uint32_t n_fds)
+static int any_send(struct session *session, const Coppice__Reply *reply, const int *fds,
+		    uint32_t n_fds)
 {
 	size_t bytes = coppice__reply__get_packed_size(reply);
 
 	if (session->state == SESSION_ENDING)
-		return;
-	if (bytes > CHANNEL_MAX_BYTES)
-		reply_error(session, reply->id, -EMSGSIZE, NULL,
-			    "The answer is too long for a message: %zu bytes.", bytes);
-	else
-		packet_send(session, reply, fds, n_fds);
+		return 0;
+	if (bytes <= CHANNEL_MAX_BYTES)
+		return packet_send(session, reply, fds, n_fds);
+	reply_error(session, reply->id, -EMSGSIZE, NULL,
+		    "The answer is too long for a message: %zu bytes.", bytes);
+	return 0;
+}
+
+int reply_send_fds(struct session *session, const Coppice__Reply *reply, const int *fds,
+		   uint32_t n_fds)
+{
+	return any_send(session, reply, fds, n_fds);
+}
+
+void reply_send(struct session *session, const Coppice__Reply *reply)
+{
+	(void)any_send(session, reply, NULL, 0);
 }
 
 bool reply_failed(const struct request *request)
@@ -90,10 +112,17 @@ Coppice__Reply reply_to(const struct request *request)
 	return reply;
 }
 
+void reply_undone(const struct request *request)
+{
+	reply_error(request->session, request->sched.id, request->undone, NULL,
+		    "The kernel does not let the answer's descriptors go (%s): ask again later.",
+		    strerror(-request->undone));
+}
+
 void reply_done(struct request *request)
 {
 	Coppice__Reply reply = reply_to(request);
 
 	if (!reply_failed(request))
-		reply_send(request->session, &reply, NULL, 0);
+		reply_send(request->session, &reply);
 }

@@ -1,7 +1,8 @@
 /*
  * request.c - a request before it is posted.
  *
- * A session counts its requests under way, so that it is not freed while the scheduler has one.
+ * A session counts its requests under way, so that it is not freed while the scheduler has one, and
+ * those of them that carry descriptors.
  */
 #include "request.h"
 
@@ -33,8 +34,16 @@ void request_free(struct request *request)
 		return;
 	for (uint32_t i = 0; i < request->n_fds; i++)
 		close(request->fds[i]);
+	if (request->n_fds)
+		request->session->n_carriers--;
 	free(request->lent);
 	free(request);
+}
+
+void request_carry(struct request *request, int fd)
+{
+	request->session->n_carriers += request->n_fds == 0;
+	request->fds[request->n_fds++] = fd;
 }
 
 void request_post(struct request *request)

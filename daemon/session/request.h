@@ -44,6 +44,7 @@ struct request {
 	bool on_heap;
 	bool again; /* answer wants it posted once more */
 	uint64_t n_pages; /* evict: gone in earlier turns */
+	int undone; /* why what it made is being unmade; 0: it is not */
 };
 
 /* One that is embedded in its owner, or owned by it. session may be NULL. */
@@ -51,6 +52,8 @@ void request_init(struct request *request, const struct verb *verb, struct sessi
 		  struct session *session);
 /* Of one that was not posted, or is over, with all it owns. NULL is fine. */
 void request_free(struct request *request);
+/* fd goes with the reply, and is the request's until then; it counts for its session. */
+void request_carry(struct request *request, int fd);
 /* Hands it to the scheduler; it comes back to request_over (begin.h). Does not block. */
 void request_post(struct request *request);
 

@@ -1,13 +1,20 @@
 /*
- * session.c - the table of sessions, and how many there may be.
+ * session.c - the table of sessions, how many there may be, and how many descriptors they take.
  *
  * A few connections more are taken than there may be sessions, so that who is refused can be told
- * why. Sessions that are ending count until they are gone: what they have is not free yet.
+ * why. Sessions that are ending count until they are gone: what they have is not free yet. Of what
+ * all users share, one that has as much as is left gets no more: whoever comes finds something,
+ * however many have come before. Something more is kept for root and the daemon's own user.
  */
 #include "session.h"
 
 #define SPARE_CONNECTIONS 32u
 #define SPARE_DOMAIN_CONNECTIONS 8u
+#define RESERVED_FDS 64u
+#define FDS_A_CONNECTION 2u /* its socket, its peer's pidfd */
+#define FDS_TO_JOIN 3u /* a bell; board and bell on their way */
+/* Of an answer: one of a lane is kept, one goes; both of them copies of those on their way. */
+#define FDS_AN_ANSWER (2 * UNREAD_FDS_AN_ANSWER)
 
 struct session *session_find(const struct sessions *sessions, uint64_t id)
 {
@@ -20,50 +27,119 @@ struct session *session_find(const struct sessions *sessions, uint64_t id)
 	return NULL;
 }
 
-static uint32_t domain_count(const struct sessions *sessions, uid_t uid, bool joined)
+static void use_add(struct sessions_use *use, struct session *s)
 {
-	const struct session *s;
-	uint32_t n = 0;
+	uint32_t n_unread = unread_fds(&s->unread, s->fd);
 
-	TAILQ_FOREACH (s, &sessions->list, entry) {
-		if (s->peer.uid == uid && (s->joined || !joined))
-			n++;
-	}
-	return n;
+	use->n_connections++;
+	use->n_sessions += s->joined;
+	use->n_fds += FDS_A_CONNECTION + (s->bell_fd >= 0) + s->n_lane_fds + n_unread +
+		      s->n_carriers * UNREAD_FDS_AN_ANSWER;
+	use->n_unread_fds += n_unread;
 }
 
-static uint32_t joined_count(const struct sessions *sessions)
+struct sessions_use sessions_use(struct sessions *sessions)
 {
-	const struct session *s;
-	uint32_t n = 0;
+	struct sessions_use use = {0};
+	struct session *s;
 
-	TAILQ_FOREACH (s, &sessions->list, entry) {
-		if (s->joined)
-			n++;
-	}
-	return n;
+	TAILQ_FOREACH (s, &sessions->list, entry)
+		use_add(&use, s);
+	return use;
 }
 
-const char *session_refusal(const struct session *session)
+static struct sessions_use domain_use(struct sessions *sessions, uid_t uid)
 {
-	const struct sessions *sessions = session->home;
+	struct sessions_use use = {0};
+	struct session *s;
+
+	TAILQ_FOREACH (s, &sessions->list, entry) {
+		if (s->peer.uid == uid)
+			use_add(&use, s);
+	}
+	return use;
+}
+
+/* May a user that has some of all get n more of what there is? */
+static bool share_has(uint64_t own, uint64_t all, uint64_t n, uint64_t most)
+{
+	return all < most && own + n <= most - all;
+}
+
+/* Who may have as many sessions as there are does not share. */
+static bool is_shared(const struct config *config)
+{
+	return config->max_domain_sessions < config->max_sessions;
+}
+
+static bool fds_are_left(const struct session *session, const struct sessions_use *own,
+			 const struct sessions_use *all, uint64_t n)
+{
+	uint64_t most = session->home->max_fds;
+
+	if (session->privileged)
+		return all->n_fds + n <= most;
+	most -= most < RESERVED_FDS ? most : RESERVED_FDS;
+	return share_has(own->n_fds, all->n_fds, n, most);
+}
+
+static const char *fds_refusal(const struct session *session, const struct sessions_use *own,
+			       const struct sessions_use *all, uint64_t n)
+{
+	if (fds_are_left(session, own, all, n))
+		return NULL;
+	return session->privileged
+		       ? "the daemon has no descriptors left (RLIMIT_NOFILE)"
+		       : "this user takes as many of the daemon's descriptors as are left to all "
+			 "others (RLIMIT_NOFILE)";
+}
+
+const char *session_refusal(struct session *session)
+{
+	struct sessions *sessions = session->home;
 	const struct config *config = sessions->config;
+	struct sessions_use all = sessions_use(sessions);
+	struct sessions_use own = domain_use(sessions, session->peer.uid);
+	uint32_t reserved = session->privileged ? config->reserved_sessions : 0;
 
 	if (sessions->stopping)
 		return "the daemon stops";
-	if (joined_count(sessions) >= config->max_sessions)
-		return "the daemon has as many sessions as it serves (max_sessions)";
-	if (domain_count(sessions, session->peer.uid, true) >= config->max_domain_sessions)
+	if (own.n_sessions >= config->max_domain_sessions)
 		return "this user has as many sessions as one may have (max_domain_sessions)";
-	return NULL;
+	if (all.n_sessions >= config->max_sessions + reserved)
+		return "the daemon has as many sessions as it serves (max_sessions)";
+	if (!session->privileged && is_shared(config) &&
+	    !share_has(own.n_sessions, all.n_sessions, 1, config->max_sessions))
+		return "this user has as many sessions as are left to all others (max_sessions)";
+	return fds_refusal(session, &own, &all, FDS_TO_JOIN);
 }
 
-bool sessions_are_crowded(const struct sessions *sessions, uid_t uid)
+const char *session_fds_refusal(struct session *session)
+{
+	struct sessions *sessions = session->home;
+	struct sessions_use all = sessions_use(sessions);
+	struct sessions_use own = domain_use(sessions, session->peer.uid);
+
+	if (unread_fds(&session->unread, session->fd) +
+		    (session->n_carriers + 1) * UNREAD_FDS_AN_ANSWER >
+	    sessions->config->max_unread_fds)
+		return "this session has not read as many as it may leave unread (max_unread_fds)";
+	return fds_refusal(session, &own, &all, FDS_AN_ANSWER);
+}
+
+bool sessions_are_crowded(struct sessions *sessions, const struct session *newcomer)
 {
 	const struct config *config = sessions->config;
+	uint32_t most = config->max_sessions + SPARE_CONNECTIONS;
+	struct sessions_use all = sessions_use(sessions);
+	struct sessions_use own = domain_use(sessions, newcomer->peer.uid);
 
-	return sessions->stopping ||
-	       sessions->n_connections >= config->max_sessions + SPARE_CONNECTIONS ||
-	       domain_count(sessions, uid, false) >=
-		       config->max_domain_sessions + SPARE_DOMAIN_CONNECTIONS;
+	if (sessions->stopping ||
+	    own.n_connections >= config->max_domain_sessions + SPARE_DOMAIN_CONNECTIONS)
+		return true;
+	if (newcomer->privileged)
+		return all.n_connections >=
+		       most + config->reserved_sessions + SPARE_DOMAIN_CONNECTIONS;
+	return all.n_connections >= most ||
+	       (is_shared(config) && !share_has(own.n_connections, all.n_connections, 1, most));
 }

@@ -14,6 +14,7 @@
 #include "daemon/loop/loop.h"
 #include "proto/channel.h"
 #include "shm.h"
+#include "unread.h"
 
 #include <sys/queue.h>
 #include <sys/uio.h>
@@ -48,6 +49,9 @@ struct session {
 	struct request *end; /* owned: the end cannot fail for want of memory */
 	bool end_posted; /* and not back */
 	uint32_t n_requests; /* posted, not over */
+	uint32_t n_carriers; /* of all its requests: those that carry descriptors */
+	uint32_t n_lane_fds; /* descriptors of its lanes */
+	struct unread unread; /* of its answers */
 	struct shm *arenas; /* owned, [config->max_arenas] */
 	struct shm *lanes; /* owned, [config->max_lanes] */
 	uint64_t arena_bytes; /* host memory */
@@ -78,14 +82,27 @@ struct sessions {
 	uint64_t device_bytes; /* of device arenas, those of ending sessions too */
 	uint64_t last_id;
 	uint64_t started_ns;
+	uint64_t max_fds; /* descriptors that all of them may take */
 	bool stopping;
 	uint8_t packet[CHANNEL_MAX_BYTES]; /* the reply being packed */
 };
 
 struct session *session_find(const struct sessions *sessions, uint64_t id); /* NULL: none */
+
+/* What there is of something that users share. */
+struct sessions_use {
+	uint32_t n_connections, n_sessions;
+	uint64_t n_fds; /* those that are unread too */
+	uint64_t n_unread_fds;
+};
+
+/* Of all users. */
+struct sessions_use sessions_use(struct sessions *sessions);
 /* The limit that keeps this session from joining, as a sentence; NULL: it may. */
-const char *session_refusal(const struct session *session);
+const char *session_refusal(struct session *session);
+/* The limit that keeps this session from an answer with descriptors, as a sentence; NULL: none. */
+const char *session_fds_refusal(struct session *session);
 /* Are there as many connections as are taken, of all users or of this one? */
-bool sessions_are_crowded(const struct sessions *sessions, uid_t uid);
+bool sessions_are_crowded(struct sessions *sessions, const struct session *newcomer);
 
 #endif

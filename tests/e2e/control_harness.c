@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -119,6 +121,32 @@ static const char *group_of(const struct harness *h)
 	"--pool=12M", "--extent=2M", "--stage=4M", "--host-tier=512M", "--file-tier-bytes=128M"
 #define N_TINY_TIERS 5
 
+bool become_user(uid_t uid)
+{
+	return setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 &&
+	       setresuid(uid, uid, uid) == 0;
+}
+
+/* By its descriptor: another user may not be let into the folders above the program. */
+static void child_exec(const struct harness *h, const char *const *argv)
+{
+	const struct rlimit limit = {h->max_fds, h->max_fds};
+	int program = open(harness_daemon, O_PATH | O_CLOEXEC);
+
+	if (h->max_fds && setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		_exit(97);
+	if (h->uid && (chown(h->folder, h->uid, h->uid) < 0 || !become_user(h->uid)))
+		_exit(97);
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* another user's has none */
+	if (h->refuse_uring)
+		uring_refuse();
+	if (h->uid)
+		fexecve(program, (char **)argv, environ);
+	else
+		execv(harness_daemon, (char **)argv);
+	_exit(98);
+}
+
 static void child_run(const struct harness *h)
 {
 	const char *group = group_of(h);
@@ -153,14 +181,10 @@ static void child_run(const struct harness *h)
 		memcpy(argv + n, (const char *const[]){TINY_TIERS, tier},
 		       (N_TINY_TIERS + 1) * sizeof(*argv));
 	}
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	dup2(log, STDOUT_FILENO);
 	dup2(log, STDERR_FILENO);
 	child_environment(h);
-	if (h->refuse_uring)
-		uring_refuse();
-	execv(harness_daemon, (char **)argv);
-	_exit(98);
+	child_exec(h, argv);
 }
 
 pid_t harness_spawn(struct harness *h)

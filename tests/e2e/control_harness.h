@@ -34,6 +34,8 @@ struct harness {
 	const char *watchdog_us;
 	int listen_fd; /* socket activation; -1: none */
 	bool refuse_uring; /* as containers do */
+	uid_t uid; /* the daemon's; 0: the test's own */
+	unsigned max_fds; /* its RLIMIT_NOFILE; 0: the test's own */
 };
 
 int harness_init(int argc, char **argv); /* of main; argv[1] is the path of coppiced */
@@ -78,6 +80,10 @@ const Coppice__Reply *client_receive(struct client *c);
 /* Both; the reply has the request's id. */
 const Coppice__Reply *client_call(struct client *c, Coppice__Request *request);
 bool client_is_cut_off(struct client *c); /* nothing but a hang-up comes */
+
+/* Becomes that user, without its groups; false: this process may not. For children of tests that
+ * root runs. */
+bool become_user(uid_t uid);
 
 /* A verb alone in a request: client_verb(c, hello, &hello). */
 #define client_verb(c, verb, message) \
