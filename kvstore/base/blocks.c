@@ -37,11 +37,10 @@ void blocks_done(struct blocks *b)
 
 static unsigned class_of(size_t bytes)
 {
-	unsigned class = 0;
+	size_t last = bytes - (bytes > 0);
 
-	while (((size_t)1 << (BLOCKS_MIN_SHIFT + class)) < bytes)
-		class ++;
-	return class;
+	return 63u - BLOCKS_MIN_SHIFT -
+	       (unsigned)__builtin_clzll(last | (((size_t)1 << BLOCKS_MIN_SHIFT) - 1)) + 1;
 }
 
 static void block_push(struct blocks *b, unsigned class, void *block)
@@ -76,6 +75,7 @@ void *blocks_get(struct blocks *b, size_t *bytes)
 	if (!block)
 		return NULL;
 	b->free[class] = *(void **)block;
+	__builtin_prefetch(b->free[class], 1);
 	*bytes = (size_t)1 << (BLOCKS_MIN_SHIFT + class);
 	return block;
 }

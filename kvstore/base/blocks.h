@@ -1,15 +1,19 @@
 /*
- * blocks.h - memory for the arrays of nodes: sizes of 2^k bytes, each with a list of free ones.
+ * blocks.h - memory for the arrays of nodes and for sequences: sizes of 2^k bytes, each with a list
+ * of free ones.
  *
  * A store has millions of short token runs and frees them in an order of its own; a general
  * allocator merges and sorts what is freed, now and then for milliseconds. Here getting and putting
- * back touch the block and nothing else. Large blocks are malloc's. Chunks stay until the end.
+ * back touch the block and nothing else. Blocks of a line and more begin at one. Large blocks are
+ * malloc's. Chunks stay until the end.
  */
 #ifndef COPPICE_KVSTORE_BLOCKS_H
 #define COPPICE_KVSTORE_BLOCKS_H
 
 #include <stddef.h>
+#include <string.h>
 
+#define BLOCKS_LINE_BYTES 64u
 #define BLOCKS_MIN_SHIFT 4
 #define BLOCKS_CLASSES 8 /* 16 bytes to 2 KiB */
 
@@ -26,5 +30,13 @@ void blocks_done(struct blocks *b);
 void *blocks_get(struct blocks *b, size_t *bytes);
 /* bytes as blocks_get said. NULL is fine. */
 void blocks_put(struct blocks *b, void *block, size_t bytes);
+
+/* Zeroes whole lines. Line by line, as a string instruction, which compilers take for more at once,
+ * begins slowly. */
+static inline void blocks_clear(void *block, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += BLOCKS_LINE_BYTES)
+		memset((char *)block + at, 0, BLOCKS_LINE_BYTES);
+}
 
 #endif

@@ -57,14 +57,24 @@ static uint32_t word_find(const struct numbers *n)
 	return at;
 }
 
-/* A word of level 0 has become zero, or is not zero any more. */
-static void word_note(struct numbers *n, uint32_t at, bool is_zero)
+/* A word of level 0 has become zero. */
+static void word_empty(struct numbers *n, uint32_t at)
 {
 	for (uint32_t level = 1; level < NUMBERS_LEVELS; level++, at /= 64) {
-		uint64_t *word = &n->levels[level][at / 64], was = *word,
-			 bit = UINT64_C(1) << at % 64;
-		*word = is_zero ? was & ~bit : was | bit;
-		if (is_zero ? *word != 0 : was != 0)
+		uint64_t *word = &n->levels[level][at / 64];
+		*word &= ~(UINT64_C(1) << at % 64);
+		if (*word != 0)
+			break;
+	}
+}
+
+/* A word of level 0 is not zero. */
+static void word_fill(struct numbers *n, uint32_t at)
+{
+	for (uint32_t level = 1; level < NUMBERS_LEVELS; level++, at /= 64) {
+		uint64_t *word = &n->levels[level][at / 64], was = *word;
+		*word = was | UINT64_C(1) << at % 64;
+		if (was != 0)
 			break;
 	}
 }
@@ -82,21 +92,19 @@ uint32_t numbers_take(struct numbers *n)
 	uint32_t number = n->low * 64 + (uint32_t)__builtin_ctzll(*word);
 	*word &= *word - 1;
 	if (*word == 0)
-		word_note(n, n->low, true);
+		word_empty(n, n->low);
 	return number;
 }
 
 void numbers_put(struct numbers *n, uint32_t number)
 {
 	uint32_t at = number / 64;
-	uint64_t was = n->levels[0][at];
 
 	assert(at < n->n_words[0]);
-	n->levels[0][at] = was | UINT64_C(1) << number % 64;
+	n->levels[0][at] |= UINT64_C(1) << number % 64;
 	if (at < n->low)
 		n->low = at;
-	if (was == 0)
-		word_note(n, at, false);
+	word_fill(n, at); /* whether it was zero nobody can foresee */
 }
 
 void numbers_put_run(struct numbers *n, uint32_t first, uint32_t count)

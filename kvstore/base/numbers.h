@@ -33,6 +33,13 @@ uint32_t numbers_take(struct numbers *n);
 void numbers_put(struct numbers *n, uint32_t number);
 /* So many from first on, both multiples of 64. */
 void numbers_put_run(struct numbers *n, uint32_t first, uint32_t count);
+/* The lowest free where that is known at once; else NUMBERS_NONE. */
+static inline uint32_t numbers_next(const struct numbers *n)
+{
+	uint64_t word = n->n_words[0] > 0 ? n->levels[0][n->low] : 0;
+
+	return word ? n->low * 64 + (uint32_t)__builtin_ctzll(word) : NUMBERS_NONE;
+}
 bool numbers_is_free(const struct numbers *n, uint32_t number);
 
 #endif

@@ -35,23 +35,32 @@ static uint32_t slots_needed(const struct store_seq *q, uint32_t row, uint32_t n
 	return (uint32_t)(((uint64_t)row + n - 1) / model_of(q)->lent.page_tokens) + 1;
 }
 
+/* Nothing of what was in the array is kept. */
+static int array_reserve(struct blocks *blocks, void **array, uint32_t *capacity, uint32_t n,
+			 size_t item_bytes)
+{
+	size_t bytes = n * item_bytes;
+
+	if (n <= *capacity)
+		return 0;
+	void *grown = blocks_get(blocks, &bytes);
+	if (!grown)
+		return -ENOMEM;
+	blocks_put(blocks, *array, *capacity * item_bytes);
+	*array = grown;
+	*capacity = (uint32_t)(bytes / item_bytes);
+	return 0;
+}
+
 static int live_reserve(struct store_seq *q, uint32_t n, uint32_t n_slots)
 {
-	if (n > q->ids_capacity) {
-		uint32_t *ids = realloc(q->ids, n * sizeof(*ids));
-		if (!ids)
-			return -ENOMEM;
-		q->ids = ids;
-		q->ids_capacity = n;
-	}
-	if (n_slots > q->slots_capacity) {
-		struct store_slice *slots = realloc(q->slots, n_slots * sizeof(*slots));
-		if (!slots)
-			return -ENOMEM;
-		q->slots = slots;
-		q->slots_capacity = n_slots;
-	}
-	return 0;
+	struct blocks *blocks = &node_store(q->node)->blocks;
+	int r = array_reserve(blocks, (void **)&q->ids, &q->ids_capacity, n, sizeof(*q->ids));
+
+	if (!r)
+		r = array_reserve(blocks, (void **)&q->slots, &q->slots_capacity, n_slots,
+				  sizeof(*q->slots));
+	return r;
 }
 
 /* The page of the last token, where the path ends at the end of this node; PAGES_NONE: it is none

@@ -11,7 +11,6 @@
 #include "kvstore/tree/places.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Decode and drafts need not ask for memory; a prompt's chunk leaves none behind, as a session has
@@ -64,19 +63,25 @@ void live_rows_keep(struct store_seq *q, uint32_t first, uint32_t end)
 	q->n_slots = n_kept;
 }
 
+void live_rows_free(struct store_seq *q)
+{
+	struct blocks *blocks = &node_store(q->node)->blocks;
+
+	blocks_put(blocks, q->ids, q->ids_capacity * sizeof(*q->ids));
+	blocks_put(blocks, q->slots, q->slots_capacity * sizeof(*q->slots));
+	q->ids = NULL;
+	q->slots = NULL;
+	q->ids_capacity = 0;
+	q->slots_capacity = 0;
+}
+
 void live_rows_end(struct store_seq *q)
 {
 	q->n_slots = 0;
 	q->n_live = 0;
 	q->draft = false;
-	if (q->ids_capacity <= ROOM_KEPT_TOKENS)
-		return;
-	free(q->ids);
-	free(q->slots);
-	q->ids = NULL;
-	q->slots = NULL;
-	q->ids_capacity = 0;
-	q->slots_capacity = 0;
+	if (q->ids_capacity > ROOM_KEPT_TOKENS)
+		live_rows_free(q);
 }
 
 void live_rows_drop(struct store_seq *q)

@@ -9,6 +9,8 @@
 /* Of the live tokens only [first, end) keep their rows; what else there is of the extension is the
  * caller's. */
 void live_rows_keep(struct store_seq *q, uint32_t first, uint32_t end);
+/* The room for an extension goes; there is none. */
+void live_rows_free(struct store_seq *q);
 /* Its rows are others' by now, or never were: there is no extension any more. */
 void live_rows_end(struct store_seq *q);
 /* The extension goes, and its rows with it. None: nothing happens. */

@@ -19,7 +19,6 @@
 #include "tail.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
@@ -30,15 +29,18 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_rest,
 		   struct store_seq **ret)
 {
-	struct store_seq *q = calloc(1, sizeof(*q));
+	struct blocks *blocks = &node_store(at.node)->blocks;
+	size_t bytes = sizeof(struct store_seq);
+	struct store_seq *q = blocks_get(blocks, &bytes);
 
 	if (!q)
 		return -ENOMEM;
+	blocks_clear(q, sizeof(*q));
 	q->node = at.node;
 	q->n_path = at.n_path;
 	int r = prompt_take(q, rest, n_rest);
 	if (r) {
-		free(q);
+		blocks_put(blocks, q, sizeof(*q));
 		return r;
 	}
 	LIST_INSERT_HEAD(&at.node->seqs, q, at_node);
@@ -186,15 +188,14 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns)
 	want_end(s, q);
 	claim_end(s, q);
 	live_rows_drop(q);
+	live_rows_free(q);
 	tail_done(q);
 	prompt_drop(q);
 	LIST_REMOVE(q, at_node);
 	node_detach(q->node, NULL);
 	border_note(q->node);
 	s->stats.n_seqs--;
-	free(q->ids);
-	free(q->slots);
-	free(q);
+	blocks_put(&s->blocks, q, sizeof(*q));
 	namespace_prune(namespace);
 }
 

@@ -210,6 +210,8 @@ struct store_seq {
 	TAILQ_ENTRY(store_seq) want_order;
 };
 
+_Static_assert(sizeof(struct store_seq) % BLOCKS_LINE_BYTES == 0, "a sequence is whole lines");
+
 struct store_pin {
 	struct index_link link; /* in store.pins, by id */
 	uint64_t id;

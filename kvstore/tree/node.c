@@ -81,6 +81,18 @@ struct store_node *node_by_id(const struct store *s, uint64_t id)
 	return n && n->id == id ? n : NULL;
 }
 
+/* The slot that is the next to be had. */
+static void slab_prefetch(const struct node_slab *slab)
+{
+	uint32_t slot = numbers_next(&slab->slots);
+
+	if (slot == NUMBERS_NONE)
+		return;
+	const char *n = (const char *)slab_at(slab, slot);
+	for (size_t line = 0; line < sizeof(struct store_node); line += BLOCKS_LINE_BYTES)
+		__builtin_prefetch(n + line, 1);
+}
+
 int node_new(struct store_namespace *namespace, uint32_t n_tokens, uint32_t n_slices,
 	     struct store_node **ret)
 {
@@ -93,8 +105,11 @@ int node_new(struct store_namespace *namespace, uint32_t n_tokens, uint32_t n_sl
 		slot = numbers_take(&slab->slots);
 	}
 	struct store_node *n = slab_at(slab, slot);
-	__builtin_prefetch(n + 1, 1); /* the next, mostly */
-	*n = (struct store_node){.id = n->id, .namespace = namespace};
+	uint64_t id = n->id;
+	slab_prefetch(slab);
+	blocks_clear(n, sizeof(*n));
+	n->id = id;
+	n->namespace = namespace;
 	if (node_reserve(n, n_tokens, n_slices)) {
 		node_free(namespace->holding->model->store, n);
 		return -ENOMEM;

@@ -233,10 +233,10 @@ int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device, u
 	return 0;
 }
 
-static void page_free(struct pages *p, const struct pages_holder *h, uint32_t index)
+static void page_free(struct pages *p, const struct pages_holder *h, uint32_t index,
+		      struct page *page)
 {
 	struct extent *e = extent_of(p, h->lent, index);
-	struct page *page = pages_at(p, h->lent, index);
 	struct extent_side *side = &e->sides[pages_device(h->lent, index)];
 
 	if (side->free_page == PAGES_NONE)
@@ -268,22 +268,25 @@ struct store_slice pages_fill(const struct pages *p, const struct pages_lent *le
 	return slice;
 }
 
+static void page_give_back(struct page *page, struct store_slice rows)
+{
+	if (page->fill == (uint32_t)rows.first + rows.count)
+		page->fill = rows.first;
+}
+
 void pages_give_back(const struct pages *p, const struct pages_lent *lent, struct store_slice rows)
 {
-	struct page *at = pages_at(p, lent, rows.page);
-
-	if (at->fill == (uint32_t)rows.first + rows.count)
-		at->fill = rows.first;
+	page_give_back(pages_at(p, lent, rows.page), rows);
 }
 
 void pages_drop(struct pages *p, const struct pages_holder *h, struct store_slice slice)
 {
 	struct page *at = pages_at(p, h->lent, slice.page);
 
-	pages_give_back(p, h->lent, slice);
+	page_give_back(at, slice);
 	if (at->n_slices <= 1) {
 		at->n_slices = 0;
-		page_free(p, h, slice.page);
+		page_free(p, h, slice.page, at);
 		return;
 	}
 	at->n_slices--;

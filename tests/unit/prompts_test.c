@@ -138,7 +138,7 @@ static void test_room_for_a_long_extension_is_not_kept(void **state)
 	assert_int_equal(q->ids_capacity, 0);
 	assert_int_equal(fixture_extend(&f, q, "cd", false), 0);
 	store_seq_void(q, f.now_ns);
-	assert_int_equal(q->ids_capacity, 2);
+	assert_in_range(q->ids_capacity, 2, (1u << BLOCKS_MIN_SHIFT) / sizeof(*q->ids));
 	fixture_close(&f, q);
 	fixture_done(&f);
 }
