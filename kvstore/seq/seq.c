@@ -20,11 +20,6 @@
 
 #include <errno.h>
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 /* A sequence that stands at a position, with the prompt's rest: as prompt_take. */
 static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_rest,
 		   struct store_seq **ret)
@@ -50,19 +45,8 @@ static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_re
 	return 0;
 }
 
-/* Tokens of ours that the claimant computes; the last one is always our own to compute. */
-static uint32_t pending_of(const struct store_seq *q, const struct store_seq *claimant)
-{
-	uint32_t n_ours = q->n_prompt - 1 - q->n_path;
-	uint32_t n_theirs = claimant->n_prompt - claimant->n_path;
-
-	return radix_common(q->prompt + (q->n_path - q->prompt_pos),
-			    claimant->prompt + (claimant->n_path - claimant->prompt_pos),
-			    min_u32(n_ours, n_theirs));
-}
-
-/* Part of the prompt is left: it comes from a lower tier, or somebody computes it, or from now on
- * we do. */
+/* Part of the prompt is left: it comes from a lower tier; or somebody computes it, or from now on we
+ * do, as claim.c decides. */
 static void seq_look(struct store *s, struct store_seq *q, uint64_t now_ns, struct store_match *ret)
 {
 	*ret = (struct store_match){.cached = q->n_path};
@@ -71,14 +55,7 @@ static void seq_look(struct store *s, struct store_seq *q, uint64_t now_ns, stru
 		ret->pending = q->want_path - q->n_path;
 		return;
 	}
-	struct store_seq *claimant = claim_find(s, q);
-	if (claimant && claimant != q) {
-		ret->pending = pending_of(q, claimant);
-		return;
-	}
-	if (!claimant)
-		claim_begin(s, q, now_ns);
-	ret->claimed = true;
+	ret->claimed = claim_take(s, q, now_ns, &ret->pending);
 }
 
 static void count_hits(struct store_node *n, const struct store_node *stop)

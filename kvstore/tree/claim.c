@@ -1,11 +1,18 @@
 /*
- * claim.c - claims by position, and in the order in which their leases end.
+ * claim.c - who computes what is left of a shared prompt, and when it passes to the next.
+ *
+ *      nobody claims the position        the first who looks does: it computes
+ *      another does                      who looks waits for it
+ *      the lease is over                 claim_expire ends the claim; the epoch makes who waits look
+ *                                        again, and the first who does takes over
  *
  * A claim is found under the node, the length of path and the token that comes next; no two have
  * all three in common. All leases are equally long, so that the order in which they began is the
  * order in which they end.
  */
 #include "claim.h"
+
+#include "kvstore/base/tokens.h"
 
 static uint32_t next_token(const struct store_seq *q)
 {
@@ -37,11 +44,35 @@ static void lease_begin(struct store *s, struct store_seq *q, uint64_t now_ns)
 	TAILQ_INSERT_TAIL(&s->claim_order, q, claim_order);
 }
 
-void claim_begin(struct store *s, struct store_seq *q, uint64_t now_ns)
+static void claim_begin(struct store *s, struct store_seq *q, uint64_t now_ns)
 {
 	index_insert(&s->claims, &q->claim_link, claim_hash(s, q));
 	lease_begin(s, q, now_ns);
 	q->claims = true;
+}
+
+/* Tokens of q's prompt that the claimant computes; the last one is always q's own to compute. */
+static uint32_t pending_of(const struct store_seq *q, const struct store_seq *claimant)
+{
+	uint32_t n_own = q->n_prompt - 1 - q->n_path;
+	uint32_t n_theirs = claimant->n_prompt - claimant->n_path;
+
+	return tokens_common(q->prompt + (q->n_path - q->prompt_pos),
+			     claimant->prompt + (claimant->n_path - claimant->prompt_pos),
+			     n_own < n_theirs ? n_own : n_theirs);
+}
+
+bool claim_take(struct store *s, struct store_seq *q, uint64_t now_ns, uint32_t *ret_pending)
+{
+	struct store_seq *claimant = claim_find(s, q);
+
+	if (claimant && claimant != q) {
+		*ret_pending = pending_of(q, claimant);
+		return false;
+	}
+	if (!claimant)
+		claim_begin(s, q, now_ns);
+	return true;
 }
 
 void claim_renew(struct store *s, struct store_seq *q, uint64_t now_ns)

@@ -13,8 +13,9 @@
 /* Who claims the position where the sequence stands, with the same next token? Itself, another, or
  * NULL. */
 struct store_seq *claim_find(const struct store *s, const struct store_seq *q);
-/* The position must be free, and part of the prompt left. */
-void claim_begin(struct store *s, struct store_seq *q, uint64_t now_ns);
+/* Part of the prompt is left. Whose is it to compute? True: the sequence's, whose claim it is from
+ * now on if it was nobody's. False: another's, who computes so many of the tokens. */
+bool claim_take(struct store *s, struct store_seq *q, uint64_t now_ns, uint32_t *ret_pending);
 /* The lease runs anew. Without a claim nothing happens, here and below. */
 void claim_renew(struct store *s, struct store_seq *q, uint64_t now_ns);
 /* The sequence stands elsewhere: so does its claim, or it ends, if that position is claimed or the

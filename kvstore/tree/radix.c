@@ -9,6 +9,7 @@
 
 #include "border.h"
 #include "claim.h"
+#include "kvstore/base/tokens.h"
 #include "residency.h"
 #include "lru.h"
 #include "node.h"
@@ -17,8 +18,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-
-#define COMPARE_TOKENS 2048u /* at once, before looking for where they differ */
 
 static uint64_t child_hash(const struct store *s, const struct store_node *parent, uint32_t token)
 {
@@ -64,21 +63,6 @@ static void child_unlink(struct store *s, struct store_node *n)
 		n->parent->hint = NULL;
 }
 
-uint32_t radix_common(const uint32_t *a, const uint32_t *b, uint32_t n)
-{
-	uint32_t done = 0;
-
-	for (; n - done > COMPARE_TOKENS; done += COMPARE_TOKENS)
-		if (memcmp(a + done, b + done, COMPARE_TOKENS * sizeof(*a)))
-			break;
-	uint32_t end = n - done > COMPARE_TOKENS ? done + COMPARE_TOKENS : n;
-	if (!memcmp(a + done, b + done, (end - done) * sizeof(*a)))
-		return end;
-	while (a[done] == b[done])
-		done++;
-	return done;
-}
-
 /* How far a match may go in a node. */
 static uint32_t match_limit(const struct store_node *n, bool anywhere)
 {
@@ -103,8 +87,8 @@ static inline uint32_t match(struct store *s, struct store_position *at, const u
 			__builtin_prefetch(node->hint);
 		}
 		uint32_t rest = limit - offset;
-		uint32_t common = radix_common(node->tokens + offset, tokens + done,
-					       rest < n - done ? rest : n - done);
+		uint32_t common = tokens_common(node->tokens + offset, tokens + done,
+						rest < n - done ? rest : n - done);
 		done += common;
 		offset += common;
 		if (offset < node->n_tokens)

@@ -18,8 +18,6 @@ uint32_t radix_match_anywhere(struct store *s, struct store_position *at, const 
 			      uint32_t n);
 /* The node n_path tokens deep on the way to the node. */
 struct store_node *radix_ancestor(struct store_node *n, uint32_t n_path);
-/* Length of the common prefix. */
-uint32_t radix_common(const uint32_t *a, const uint32_t *b, uint32_t n);
 
 /* The future upper node of a split that leaves n_upper tokens above (0 < n_upper < n_tokens).
  * -ENOMEM. */
