@@ -42,6 +42,7 @@ extern "C" {
 
 #define COPPICE_MUST_CHECK __attribute__((warn_unused_result))
 #define COPPICE_FOREVER UINT64_MAX
+#define COPPICE_CONNECT_NS UINT64_C(60000000000) /* the time limit of coppice_connect */
 #define COPPICE_SECONDS(seconds) ((uint64_t)((seconds)*UINT64_C(1000000000))) /* also of 0.5 */
 
 struct coppice; /* a connection */
@@ -62,11 +63,15 @@ enum coppice_memory { COPPICE_HOST = 0, COPPICE_DEVICE = 1 };
 /* ---- connection ----------------------------------------------------------------------------- */
 
 /* Connects to the daemon's socket: path, or NULL for $COPPICE_SOCKET, else
- * /run/coppice/coppiced.sock. Blocks until the daemon has answered. On failure *ret is NULL and
- * coppice_explain(NULL) has the sentence (of this thread). -ENOENT: there is no such path;
- * -ECONNREFUSED: nobody listens there, or it is a file or a directory and no socket; -EACCES;
- * -EPROTO: another ABI version; -EUSERS: session limit. */
+ * /run/coppice/coppiced.sock. Blocks until the daemon has answered, a minute at most: it may be
+ * starting. On failure *ret is NULL and coppice_explain(NULL) has the sentence (of this thread).
+ * -ENOENT: there is no such path; -ECONNREFUSED: nobody listens there, or it is a file or a
+ * directory and no socket; -EACCES; -EPROTO: another ABI version; -EUSERS: session limit;
+ * -ETOOMANYREFS: the daemon can send nobody descriptors now; -ETIMEDOUT. */
 COPPICE_MUST_CHECK int coppice_connect(struct coppice **ret, const char *path);
+/* The same with a time limit of the app's. */
+COPPICE_MUST_CHECK int coppice_connect_timeout(struct coppice **ret, const char *path,
+					       uint64_t timeout_ns);
 /* Ends the session: lanes, sequences, and arenas that nobody has a reference to (coppice_arena_ref)
  * are freed with it. NULL is fine. Does not block. */
 void coppice_close(struct coppice *c);

@@ -191,7 +191,20 @@ int channel_listen(const char *path, mode_t mode, int *ret_fd)
 	return 0;
 }
 
-int channel_connect(const char *path, int *ret_fd)
+/* A time limit of 0 would be none. */
+static int limit_sends(int fd, uint64_t timeout_ns)
+{
+	struct timeval limit = {.tv_sec = (time_t)(timeout_ns / 1000000000),
+				.tv_usec = (suseconds_t)(timeout_ns % 1000000000 / 1000)};
+
+	if (limit.tv_sec == 0 && limit.tv_usec == 0)
+		limit.tv_usec = 1;
+	if (timeout_ns == CHANNEL_FOREVER)
+		limit = (struct timeval){0};
+	return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0 ? -errno : 0;
+}
+
+int channel_connect(const char *path, uint64_t timeout_ns, int *ret_fd)
 {
 	CLEANUP_FD int fd = -1;
 	struct sockaddr_un address;
@@ -203,11 +216,16 @@ int channel_connect(const char *path, int *ret_fd)
 	r = socket_new(0, &fd);
 	if (r < 0)
 		return r;
+	r = limit_sends(fd, timeout_ns);
+	if (r < 0)
+		return r;
 	do
 		r = connect_address(fd, &address);
 	while (r == -EINTR);
+	if (r == 0)
+		r = limit_sends(fd, CHANNEL_FOREVER);
 	if (r < 0)
-		return r;
+		return r == -EAGAIN ? -ETIMEDOUT : r;
 	*ret_fd = steal_fd(&fd);
 	return 0;
 }

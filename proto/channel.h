@@ -15,6 +15,7 @@
 
 #define CHANNEL_MAX_BYTES 65536u
 #define CHANNEL_MAX_FDS 4u
+#define CHANNEL_FOREVER UINT64_MAX /* as a time limit: none */
 
 /* The other end as the kernel knows it. */
 struct channel_peer {
@@ -31,8 +32,9 @@ const char *channel_default_path(void);
 /* Listening, non-blocking, close-on-exec socket at path. A stale socket file (nobody answers) is
  * replaced; -EADDRINUSE where somebody does. mode: permission bits of the file. 0 or -errno. */
 int channel_listen(const char *path, mode_t mode, int *ret_fd);
-/* Connected socket, close-on-exec, blocking. -ENOENT, -ECONNREFUSED, -EACCES, -ENAMETOOLONG... */
-int channel_connect(const char *path, int *ret_fd);
+/* Connected socket, close-on-exec, blocking. -ENOENT, -ECONNREFUSED, -EACCES, -ENAMETOOLONG...;
+ * -ETIMEDOUT: so many wait there already, and none was served within timeout_ns. */
+int channel_connect(const char *path, uint64_t timeout_ns, int *ret_fd);
 /* Credentials of a connected socket's peer, from the socket alone. 0 or -errno. */
 int channel_peer(int fd, struct channel_peer *ret);
 

@@ -51,6 +51,10 @@ void channel_why_connect(const char *path, int error, char *text, size_t bytes)
 	else if (error == -EACCES)
 		snprintf(text, bytes, "no permission to connect to %s: join the group that owns it",
 			 path);
+	else if (error == -ETIMEDOUT)
+		snprintf(text, bytes,
+			 "whoever listens on %s does not answer: look whether coppiced moves",
+			 path);
 	else
 		snprintf(text, bytes, "cannot connect to %s: %s", path, strerrordesc_np(-error));
 }

@@ -204,7 +204,7 @@ static bool answers(const struct harness *h)
 	struct client c = {.fd = -1};
 	bool yes;
 
-	if (channel_connect(h->socket, &c.fd) < 0)
+	if (channel_connect(h->socket, CHANNEL_FOREVER, &c.fd) < 0)
 		return false;
 	channel_send(c.fd, "\xff", 1, NULL, 0, 0);
 	yes = client_receive(&c) != NULL;
@@ -264,7 +264,7 @@ struct client client_connect(const struct harness *h)
 {
 	struct client c = {.fd = -1};
 
-	assert_int_equal(channel_connect(h->socket, &c.fd), 0);
+	assert_int_equal(channel_connect(h->socket, CHANNEL_FOREVER, &c.fd), 0);
 	return c;
 }
 

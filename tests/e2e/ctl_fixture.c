@@ -54,7 +54,7 @@ static void daemon_start(struct ctl_fixture *f, const char *flag)
 		_exit(127);
 	}
 	for (int i = 0; i < 1000; i++) {
-		if (channel_connect(f->socket, &fd) == 0) {
+		if (channel_connect(f->socket, CHANNEL_FOREVER, &fd) == 0) {
 			close(fd);
 			return;
 		}

@@ -210,7 +210,7 @@ static pid_t connect_and_pause(const char *path)
 	int fd;
 
 	if (pid == 0) {
-		if (channel_connect(path, &fd) < 0)
+		if (channel_connect(path, CHANNEL_FOREVER, &fd) < 0)
 			_exit(1);
 		pause();
 		_exit(0);
@@ -259,7 +259,7 @@ static void a_listening_socket_has_the_mode_asked_for(void **state)
 	assert_int_equal(st.st_mode & 07777, 0660);
 	assert_true(fcntl(listener, F_GETFL) & O_NONBLOCK);
 	assert_true(fcntl(listener, F_GETFD) & FD_CLOEXEC);
-	assert_int_equal(channel_connect(f->path, &fd), 0);
+	assert_int_equal(channel_connect(f->path, CHANNEL_FOREVER, &fd), 0);
 	close(fd);
 	close(listener);
 }
@@ -272,9 +272,9 @@ static void a_stale_socket_is_replaced(void **state)
 
 	assert_int_equal(channel_listen(f->path, 0600, &listener), 0);
 	close(listener);
-	assert_int_equal(channel_connect(f->path, &fd), -ECONNREFUSED);
+	assert_int_equal(channel_connect(f->path, CHANNEL_FOREVER, &fd), -ECONNREFUSED);
 	assert_int_equal(channel_listen(f->path, 0600, &listener), 0);
-	assert_int_equal(channel_connect(f->path, &fd), 0);
+	assert_int_equal(channel_connect(f->path, CHANNEL_FOREVER, &fd), 0);
 	close(fd);
 	close(listener);
 }
@@ -288,7 +288,7 @@ static void a_live_socket_is_not_taken(void **state)
 
 	assert_int_equal(channel_listen(f->path, 0600, &listener), 0);
 	assert_int_equal(channel_listen(f->path, 0600, &second), -EADDRINUSE);
-	assert_int_equal(channel_connect(f->path, &fd), 0);
+	assert_int_equal(channel_connect(f->path, CHANNEL_FOREVER, &fd), 0);
 	close(fd);
 	close(listener);
 }
@@ -351,17 +351,17 @@ static void connecting_says_what_is_missing(void **state)
 	char path[256];
 	int fd = -7;
 
-	assert_int_equal(channel_connect(f->path, &fd), -ENOENT);
+	assert_int_equal(channel_connect(f->path, CHANNEL_FOREVER, &fd), -ENOENT);
 	memset(path, 'x', sizeof(path) - 1);
 	path[sizeof(path) - 1] = '\0';
-	assert_int_equal(channel_connect(path, &fd), -ENAMETOOLONG);
-	assert_int_equal(channel_connect("", &fd), -ENOENT);
+	assert_int_equal(channel_connect(path, CHANNEL_FOREVER, &fd), -ENAMETOOLONG);
+	assert_int_equal(channel_connect("", CHANNEL_FOREVER, &fd), -ENOENT);
 	assert_int_equal(fd, -7);
 }
 
 static const char *why_connect(const char *path, char *text)
 {
-	int fd, r = channel_connect(path, &fd);
+	int fd, r = channel_connect(path, CHANNEL_FOREVER, &fd);
 
 	assert_true(r < 0);
 	channel_why_connect(path, r, text, CHANNEL_WHY_BYTES);

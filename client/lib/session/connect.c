@@ -138,7 +138,7 @@ static int map_board(struct coppice *c, int fd)
 	return 0;
 }
 
-static int say_hello(struct coppice *c)
+static int say_hello(struct coppice *c, uint64_t timeout_ns)
 {
 	Coppice__Hello hello = COPPICE__HELLO__INIT;
 	struct call call = call_of("coppice_connect");
@@ -148,6 +148,7 @@ static int say_hello(struct coppice *c)
 	hello.abi_version = ABI_VERSION;
 	hello.client_name = program_invocation_short_name;
 	call.request.hello = &hello;
+	call.timeout_ns = timeout_ns;
 	r = call_daemon(c, &call, &answer);
 	if (r < 0)
 		return r;
@@ -167,6 +168,12 @@ static int say_hello(struct coppice *c)
 
 int coppice_connect(struct coppice **ret, const char *path)
 {
+	return coppice_connect_timeout(ret, path, COPPICE_CONNECT_NS);
+}
+
+int coppice_connect_timeout(struct coppice **ret, const char *path, uint64_t timeout_ns)
+{
+	uint64_t deadline_ns = clock_add_ns(clock_now_ns(), timeout_ns);
 	__attribute__((cleanup(connection_freep))) struct coppice *c = NULL;
 	int r;
 
@@ -175,10 +182,10 @@ int coppice_connect(struct coppice **ret, const char *path)
 		path = channel_default_path();
 	r = connection_new(&c);
 	if (r == 0)
-		r = channel_connect(path, &c->socket);
+		r = channel_connect(path, timeout_ns, &c->socket);
 	if (r < 0)
 		return explain_connect(path, r);
-	r = say_hello(c);
+	r = say_hello(c, clock_left_ns(deadline_ns));
 	if (r < 0)
 		return r;
 	/* Unlike any other's: no two connections of a process have time and place in common. */

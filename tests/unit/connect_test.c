@@ -1,0 +1,100 @@
+/*
+ * connect_test.c - coppice_connect to somebody who listens and does not answer.
+ */
+#include "coppice.h"
+#include "proto/channel.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LIMIT_NS UINT64_C(200000000)
+
+struct silent {
+	char path[64];
+	int fd;
+};
+
+static int setup(void **state)
+{
+	struct silent *s = calloc(1, sizeof(*s));
+
+	assert_non_null(s);
+	snprintf(s->path, sizeof(s->path), "/tmp/coppice-connect-%d", getpid());
+	assert_int_equal(channel_listen(s->path, 0600, &s->fd), 0);
+	*state = s;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct silent *s = *state;
+
+	close(s->fd);
+	unlink(s->path);
+	free(s);
+	return 0;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void assert_gives_up(const char *path)
+{
+	uint64_t begun_ns = now_ns();
+	struct coppice *c;
+
+	assert_int_equal(coppice_connect_timeout(&c, path, LIMIT_NS), -ETIMEDOUT);
+	assert_null(c);
+	assert_true(now_ns() - begun_ns >= LIMIT_NS);
+	assert_non_null(strstr(coppice_explain(NULL), "answer"));
+}
+
+static void a_hello_that_nobody_answers_ends_at_its_time(void **state)
+{
+	struct silent *s = *state;
+
+	assert_gives_up(s->path);
+}
+
+static void a_queue_that_nobody_serves_ends_at_its_time(void **state)
+{
+	struct silent *s = *state;
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	strcpy(address.sun_path, s->path);
+	assert_int_equal(listen(s->fd, 1), 0);
+	for (int r = 0; r == 0;) {
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+		r = connect(fd, (struct sockaddr *)&address, sizeof(address));
+		assert_true(r == 0 || errno == EAGAIN);
+	}
+	assert_gives_up(s->path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_hello_that_nobody_answers_ends_at_its_time, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_queue_that_nobody_serves_ends_at_its_time, setup,
+						teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
