@@ -49,6 +49,11 @@ static int board_new(struct daemon *d)
 		return r;
 	}
 	d->board = map;
+	r = channel_segment_keep(d->board_fd);
+	if (r < 0) {
+		log_error("the board cannot be kept from clients: %s", strerror(-r));
+		return r;
+	}
 	d->board->magic = ABI_BOARD_MAGIC;
 	d->board->daemon_pid = (uint32_t)getpid();
 	if (getrandom(&d->board->generation, sizeof(d->board->generation), 0) < 0)

@@ -12,6 +12,7 @@
 #include <libgen.h>
 #include <linux/memfd.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -396,6 +397,30 @@ int channel_segment_new(const char *name, size_t bytes, int read_only, int *ret_
 	}
 	*ret_fd = steal_fd(&fd);
 	*ret_map = map;
+	return 0;
+}
+
+int channel_segment_reopen(int fd, int *ret_fd)
+{
+	char path[64];
+	int again;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	again = open(path, O_RDONLY | O_CLOEXEC);
+	if (again < 0)
+		return -errno;
+	*ret_fd = again;
+	return 0;
+}
+
+/* The description's own lock, as the process's would go with any descriptor of it that is closed. */
+int channel_segment_keep(int fd)
+{
+	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	if (fchmod(fd, S_IRUSR) < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 ||
+	    fcntl(fd, F_OFD_SETLK, &whole) < 0)
+		return -errno;
 	return 0;
 }
 

@@ -51,6 +51,12 @@ ssize_t channel_recv(int fd, void *data, size_t bytes, int *ret_fds, unsigned *i
  * whoever receives it can map it for reading alone, while ret_map stays writable. ret_map: mapped
  * shared, MADV_DONTFORK. 0 or -errno. */
 int channel_segment_new(const char *name, size_t bytes, int read_only, int *ret_fd, void **ret_map);
+/* Another description of a segment, for reading alone, with a place and flags of its own. 0 or
+ * -errno. */
+int channel_segment_reopen(int fd, int *ret_fd);
+/* Keeps a segment from being a way for those who receive it to talk: its locks are all taken, and
+ * only its owner can open it once more or change what is known of it. 0 or -errno. */
+int channel_segment_keep(int fd);
 /* Maps a received segment whole after checking its size and, for the client, its seals. 0 or -errno
  * (-EBADMSG). */
 int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map);

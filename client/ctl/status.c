@@ -113,12 +113,30 @@ static void print_tiers(const Coppice__StatusReply *s)
 		printf("  file       nothing is written to it any more: %s\n", s->tier_error);
 }
 
+/* What a user is told who may not look at others'. */
+static void print_own(const Coppice__StatusReply *s)
+{
+	printf("  yours      %s sessions beside this one, %s lanes, %s sequences\n",
+	       text_count(s->n_sessions - 1).s, text_count(s->n_lanes).s, text_count(s->n_seqs).s);
+	printf("  limits     %s sessions; %s of %s descriptors, %s unread\n",
+	       text_count(s->max_sessions).s, text_count(s->n_fds).s, text_count(s->max_fds).s,
+	       text_count(s->n_unread_fds).s);
+	printf("  pages      %s of %s lent to models\n", text_bytes(s->pool_bytes_used).s,
+	       text_bytes(s->pool_bytes).s);
+	printf("  entries    %s; %s tokens matched\n", text_count(s->entries).s,
+	       text_count(s->tokens_matched).s);
+}
+
 /* Name and value, one a line. */
 static void print_status(const Coppice__StatusReply *s)
 {
 	printf("coppiced %s, up %s%s\n", s->version, text_duration(s->uptime_ns).s,
 	       s->draining ? ", draining" : "");
 	printf("  backend    %s, policy %s, loop %s\n", s->backend, s->policy, s->loop);
+	if (s->own) {
+		print_own(s);
+		return;
+	}
 	print_counts(s);
 	print_devices(s);
 	print_tiers(s);

@@ -72,6 +72,13 @@ static void print_decode(const Coppice__StatusReply *now, const Coppice__StatusR
 static void print_daemon(const Coppice__StatusReply *now, const Coppice__StatusReply *then,
 			 double s)
 {
+	if (now->own) {
+		printf("  work    %s entries/s, %s tokens matched/s of yours; pool %s of %s\n",
+		       rate(now->entries, then->entries, s).s,
+		       rate(now->tokens_matched, then->tokens_matched, s).s,
+		       text_bytes(now->pool_bytes_used).s, text_bytes(now->pool_bytes).s);
+		return;
+	}
 	printf("  work    %s entries/s, %s batches/s, busy %.0f %%\n",
 	       rate(now->entries, then->entries, s).s, rate(now->batches, then->batches, s).s,
 	       per_s(now->busy_ns, then->busy_ns, s) / 1e7);

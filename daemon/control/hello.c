@@ -25,17 +25,32 @@ static void name_set(struct session *s, const char *name)
 	s->name[i] = 0;
 }
 
+/* A board of its own, as far as a descriptor goes, and a bell. */
+static int hello_fds(struct request *request)
+{
+	int board;
+	int r = channel_segment_reopen(request->home->board_fd, &board);
+
+	if (r < 0)
+		return r;
+	request_carry(request, board);
+	request->session->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return request->session->bell_fd < 0 ? -errno : 0;
+}
+
 static void session_join(struct session *s, uint64_t id)
 {
 	struct request *request = request_begin(s, id, &verb_hello);
+	int r;
 
 	if (!request) {
 		session_end(s, "no memory");
 		return;
 	}
-	s->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (s->bell_fd < 0) {
-		reply_error(s, id, -errno, NULL, "The daemon has no descriptor to spare.");
+	r = hello_fds(request);
+	if (r < 0) {
+		reply_error(s, id, r, NULL, "The daemon has no descriptor to spare: %s.",
+			    strerror(-r));
 		session_end(s, "no descriptor");
 		request_free(request);
 		return;
@@ -77,7 +92,7 @@ static void hello_begin(struct session *s, uint64_t id, const void *message)
 
 static void hello_answer(struct request *request)
 {
-	int fds[] = {request->home->board_fd, request->session->bell_fd};
+	int fds[] = {request->fds[0], request->session->bell_fd};
 	Coppice__Reply reply = reply_to(request);
 	Coppice__HelloReply hello = COPPICE__HELLO_REPLY__INIT;
 	bool refused = reply_failed(request);

@@ -2,7 +2,8 @@
  * models.c - the verbs model_open and models.
  *
  * A model is opened by what it is; the daemon finds or makes the one that has this name and shape.
- * The list says who they are and how their KV lies on devices.
+ * The list says who they are and how their KV lies on devices: to a user, of those that sessions of
+ * its own have open, and of these sessions alone.
  */
 #include "daemon/base/log.h"
 #include "daemon/sched/verbs/models.h"
@@ -307,13 +308,40 @@ static void list_answer(struct request *request)
 	reply_send(request->session, &reply);
 }
 
-static struct sched_model_info model_info(const struct sched *s, const struct sched_model *model)
+static bool has_open(const struct sched *s, const struct sched_session *session,
+		     const struct sched_model *model)
+{
+	for (uint32_t i = 0; i < s->core.config->max_models; i++) {
+		if (session->models[i] == model)
+			return true;
+	}
+	return false;
+}
+
+/* How many sessions that the asker may know of have it open. */
+static uint32_t users_told(const struct sched *s, const struct sched_request *rq,
+			   const struct sched_model *model)
+{
+	const struct sched_session *session;
+	uint32_t n = 0;
+
+	if (rq->privileged)
+		return model->n_users;
+	LIST_FOREACH (session, &s->sessions, link) {
+		if (session->domain == rq->session->domain)
+			n += has_open(s, session, model);
+	}
+	return n;
+}
+
+static struct sched_model_info model_info(const struct sched *s, const struct sched_model *model,
+					  uint32_t n_users)
 {
 	struct sched_model_info info = {.shape = model->shape,
 					.first_kv_head = model->heads.first,
 					.all_kv_heads = model->heads.all,
 					.page_bytes = model->page_bytes,
-					.n_users = model->n_users,
+					.n_users = n_users,
 					.n_devices = s->core.config->n_devices
 							     ? s->core.config->n_devices
 							     : 1};
@@ -323,22 +351,26 @@ static struct sched_model_info model_info(const struct sched *s, const struct sc
 	return info;
 }
 
-/* The cursor counts those that were told. */
+/* The cursor counts all that were looked at. */
 static int list_serve(struct sched *s, struct sched_request *rq)
 {
 	const struct sched_model *model;
 	uint64_t index = 0;
+	uint32_t n_users;
 
 	rq->out.models.n = 0;
 	rq->out.models.cursor = 0;
 	LIST_FOREACH (model, &s->models, link) {
 		if (index++ < rq->in.cursor)
 			continue;
+		n_users = users_told(s, rq, model);
+		if (n_users == 0 && !rq->privileged)
+			continue;
 		if (rq->out.models.n == SCHED_MODELS_PAGE) {
 			rq->out.models.cursor = index - 1;
 			break;
 		}
-		rq->out.models.infos[rq->out.models.n++] = model_info(s, model);
+		rq->out.models.infos[rq->out.models.n++] = model_info(s, model, n_users);
 	}
 	return 0;
 }

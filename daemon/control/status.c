@@ -2,7 +2,7 @@
  * status.c - the verb status: figures of the whole daemon.
  *
  * The scheduler fills them in one go, so that they fit together; what the loop alone knows is added
- * to the answer.
+ * to the answer. A user is told of its own sessions: what others do is not to be seen in counters.
  */
 #include "daemon/base/clock.h"
 #include "daemon/sched/verbs/scheduler.h"
@@ -102,17 +102,17 @@ static void status_of_tiers(Coppice__StatusReply *to, const struct store_tiers_s
 	to->tier_error = (char *)from->error;
 }
 
-static void status_of_limits(Coppice__StatusReply *to, struct sessions *home)
+static void status_of_limits(Coppice__StatusReply *to, struct sessions *home,
+			     const struct sessions_use *use)
 {
-	struct sessions_use use = sessions_use(home);
-
 	to->has_max_sessions = to->has_reserved_sessions = true;
 	to->max_sessions = home->config->max_sessions;
 	to->reserved_sessions = home->config->reserved_sessions;
 	to->has_n_fds = to->has_max_fds = to->has_n_unread_fds = true;
-	to->n_fds = use.n_fds;
+	to->n_fds = use->n_fds;
 	to->max_fds = home->max_fds;
-	to->n_unread_fds = use.n_unread_fds;
+	to->n_unread_fds = use->n_unread_fds;
+	to->device_arena_bytes = use->device_bytes;
 }
 
 static void status_answer(struct request *request)
@@ -122,6 +122,7 @@ static void status_answer(struct request *request)
 	Coppice__Reply reply = reply_to(request);
 	Coppice__StatusReply status = COPPICE__STATUS_REPLY__INIT;
 	struct tier_rows tiers;
+	struct sessions_use use;
 
 	if (reply_failed(request))
 		return;
@@ -137,7 +138,6 @@ static void status_answer(struct request *request)
 	status.has_n_streamed = status.has_staged_bytes = 1;
 	status.n_streamed = figures->n_streamed;
 	status.staged_bytes = figures->staged_bytes;
-	status.device_arena_bytes = home->device_bytes;
 	if (figures->store.n_devices > 1) {
 		status.n_device_page_bytes = figures->store.n_devices;
 		status.device_page_bytes = (uint64_t *)(uintptr_t)figures->device_page_bytes;
@@ -150,7 +150,11 @@ static void status_answer(struct request *request)
 		status.has_kv_bytes_moved = 1;
 		status.kv_bytes_moved = figures->backend.kv_bytes_moved;
 	}
-	status_of_limits(&status, request->home);
+	status.has_own = true;
+	status.own = figures->own;
+	use = figures->own ? sessions_domain_use(request->home, request->session->peer.uid)
+			   : sessions_use(request->home);
+	status_of_limits(&status, request->home, &use);
 	reply.status = &status;
 	reply_send(request->session, &reply);
 }
@@ -167,10 +171,37 @@ static void status_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+/* What a user may know: how much of the pool is lent it finds out by asking for pages, that the
+ * daemon drains by asking for a sequence; else of its own sessions alone. What is left is 0. */
+static void status_own(const struct sched *s, uint64_t domain, struct sched_status *out)
+{
+	const struct sched_session *session;
+	struct store_stats store;
+
+	store_stats(s->core.store, &store);
+	out->own = true;
+	out->draining = s->core.draining;
+	out->store.n_extents = store.n_extents;
+	out->store.n_extents_used = store.n_extents_used;
+	LIST_FOREACH (session, &s->sessions, link) {
+		if (session->domain != domain)
+			continue;
+		out->n_sessions++;
+		out->n_lanes += session->n_lanes;
+		out->store.n_seqs += session->n_seqs;
+		out->entries += session->entries;
+		out->store.tokens_matched += session->tokens_matched;
+	}
+}
+
 static int status_serve(struct sched *s, struct sched_request *rq)
 {
 	struct sched_status *out = rq->out.status;
 
+	if (!rq->privileged) {
+		status_own(s, rq->session->domain, out);
+		return 0;
+	}
 	*out = s->core.stats;
 	store_stats(s->core.store, &out->store);
 	store_tiers_stats(s->core.store, &out->tiers);

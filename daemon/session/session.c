@@ -36,6 +36,7 @@ static void use_add(struct sessions_use *use, struct session *s)
 	use->n_fds += FDS_A_CONNECTION + (s->bell_fd >= 0) + s->n_lane_fds + n_unread +
 		      s->n_carriers * UNREAD_FDS_AN_ANSWER;
 	use->n_unread_fds += n_unread;
+	use->device_bytes += s->device_bytes;
 }
 
 struct sessions_use sessions_use(struct sessions *sessions)
@@ -48,7 +49,7 @@ struct sessions_use sessions_use(struct sessions *sessions)
 	return use;
 }
 
-static struct sessions_use domain_use(struct sessions *sessions, uid_t uid)
+struct sessions_use sessions_domain_use(struct sessions *sessions, uid_t uid)
 {
 	struct sessions_use use = {0};
 	struct session *s;
@@ -99,7 +100,7 @@ const char *session_refusal(struct session *session)
 	struct sessions *sessions = session->home;
 	const struct config *config = sessions->config;
 	struct sessions_use all = sessions_use(sessions);
-	struct sessions_use own = domain_use(sessions, session->peer.uid);
+	struct sessions_use own = sessions_domain_use(sessions, session->peer.uid);
 	uint32_t reserved = session->privileged ? config->reserved_sessions : 0;
 
 	if (sessions->stopping)
@@ -118,7 +119,7 @@ const char *session_fds_refusal(struct session *session)
 {
 	struct sessions *sessions = session->home;
 	struct sessions_use all = sessions_use(sessions);
-	struct sessions_use own = domain_use(sessions, session->peer.uid);
+	struct sessions_use own = sessions_domain_use(sessions, session->peer.uid);
 
 	if (unread_fds(&session->unread, session->fd) +
 		    (session->n_carriers + 1) * UNREAD_FDS_AN_ANSWER >
@@ -132,7 +133,7 @@ bool sessions_are_crowded(struct sessions *sessions, const struct session *newco
 	const struct config *config = sessions->config;
 	uint32_t most = config->max_sessions + SPARE_CONNECTIONS;
 	struct sessions_use all = sessions_use(sessions);
-	struct sessions_use own = domain_use(sessions, newcomer->peer.uid);
+	struct sessions_use own = sessions_domain_use(sessions, newcomer->peer.uid);
 
 	if (sessions->stopping ||
 	    own.n_connections >= config->max_domain_sessions + SPARE_DOMAIN_CONNECTIONS)

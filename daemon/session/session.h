@@ -94,10 +94,12 @@ struct sessions_use {
 	uint32_t n_connections, n_sessions;
 	uint64_t n_fds; /* those that are unread too */
 	uint64_t n_unread_fds;
+	uint64_t device_bytes; /* of device arenas */
 };
 
-/* Of all users. */
+/* Of all users, and of one. */
 struct sessions_use sessions_use(struct sessions *sessions);
+struct sessions_use sessions_domain_use(struct sessions *sessions, uid_t uid);
 /* The limit that keeps this session from joining, as a sentence; NULL: it may. */
 const char *session_refusal(struct session *session);
 /* The limit that keeps this session from an answer with descriptors, as a sentence; NULL: none. */

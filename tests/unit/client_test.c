@@ -151,6 +151,8 @@ static void bodies_go_round_the_arena_unharmed(void **state)
 		uint32_t n = i % 5 ? 1 + i * 7919 % 20000 : CLIENT_IDS;
 		int r;
 
+		while (last - checked > 128) /* results of 256 tickets stay */
+			assert_well(f, ++checked);
 		while ((r = coppice_seq_draft(seq, f->ids, NULL, n, &last)) == -EAGAIN)
 			assert_well(f, ++checked);
 		assert_int_equal(r, 0);

@@ -42,6 +42,7 @@ struct sched_status {
 	uint64_t n_input_waits; /* lanes whose step awaits a stream */
 	uint64_t device_page_bytes[GROUP_DEVICES_MAX]; /* of pages in use, of each device */
 	bool draining;
+	bool own; /* of a user's own sessions, beside what all may know */
 };
 
 struct sched_session_info {
