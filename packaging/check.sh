@@ -229,6 +229,13 @@ check_units() {
 	sed -i -E "s|^(Exec[A-Za-z]*=)[^ ]*/bin/|\1$stage/bin/|" "$folder"/*.service
 	systemd-analyze verify --man=no "$folder"/*.service "$folder"/*.socket
 	r=$?
+	# The same beside the drop-in for other hosts, and how much the units leave open, in tenths.
+	mkdir "$folder/coppiced.service.d"
+	find "$stage" -name coppiced-ranks.conf -exec cp {} "$folder/coppiced.service.d" \;
+	[[ -f $folder/coppiced.service.d/coppiced-ranks.conf ]] || r=1
+	systemd-analyze verify --man=no "$folder/coppiced.service" "$folder/coppiced.socket" || r=1
+	rm -r "$folder/coppiced.service.d"
+	systemd-analyze security --offline=yes --threshold=8 --no-pager "$folder"/*.service || r=1
 	rm -rf "$folder"
 	return $r
 }
