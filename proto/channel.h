@@ -9,6 +9,8 @@
 #ifndef COPPICE_CHANNEL_H
 #define COPPICE_CHANNEL_H
 
+#include "proto/cli/must_check.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -31,34 +33,36 @@ const char *channel_default_path(void);
 
 /* Listening, non-blocking, close-on-exec socket at path. A stale socket file (nobody answers) is
  * replaced; -EADDRINUSE where somebody does. mode: permission bits of the file. 0 or -errno. */
-int channel_listen(const char *path, mode_t mode, int *ret_fd);
+MUST_CHECK int channel_listen(const char *path, mode_t mode, int *ret_fd);
 /* Connected socket, close-on-exec, blocking. -ENOENT, -ECONNREFUSED, -EACCES, -ENAMETOOLONG...;
  * -ETIMEDOUT: so many wait there already, and none was served within timeout_ns. */
-int channel_connect(const char *path, uint64_t timeout_ns, int *ret_fd);
+MUST_CHECK int channel_connect(const char *path, uint64_t timeout_ns, int *ret_fd);
 /* Credentials of a connected socket's peer, from the socket alone. 0 or -errno. */
-int channel_peer(int fd, struct channel_peer *ret);
+MUST_CHECK int channel_peer(int fd, struct channel_peer *ret);
 
 /* One packet with up to CHANNEL_MAX_FDS descriptors (borrowed). flags: MSG_DONTWAIT or 0; SIGPIPE
  * never comes. 0, -EMSGSIZE, -EAGAIN, -EPIPE, ... */
-int channel_send(int fd, const void *data, size_t bytes, const int *fds, unsigned n_fds, int flags);
+MUST_CHECK int channel_send(int fd, const void *data, size_t bytes, const int *fds, unsigned n_fds,
+			    int flags);
 /* One packet into data; bytes > 0. Received descriptors (close-on-exec) become the caller's;
  * surplus ones are closed. Returns the packet's length, 0 at hang-up, -EMSGSIZE where it was longer
  * than data, -errno. */
-ssize_t channel_recv(int fd, void *data, size_t bytes, int *ret_fds, unsigned *inout_n_fds,
-		     int flags);
+MUST_CHECK ssize_t channel_recv(int fd, void *data, size_t bytes, int *ret_fds,
+				unsigned *inout_n_fds, int flags);
 
 /* A memfd of bytes (zeroed), close-on-exec, sealed against grow, shrink and more seals; read_only:
  * whoever receives it can map it for reading alone, while ret_map stays writable. ret_map: mapped
  * shared, MADV_DONTFORK. 0 or -errno. */
-int channel_segment_new(const char *name, size_t bytes, int read_only, int *ret_fd, void **ret_map);
+MUST_CHECK int channel_segment_new(const char *name, size_t bytes, int read_only, int *ret_fd,
+				   void **ret_map);
 /* Another description of a segment, for reading alone, with a place and flags of its own. 0 or
  * -errno. */
-int channel_segment_reopen(int fd, int *ret_fd);
+MUST_CHECK int channel_segment_reopen(int fd, int *ret_fd);
 /* Keeps a segment from being a way for those who receive it to talk: its locks are all taken, and
  * only its owner can open it once more or change what is known of it. 0 or -errno. */
-int channel_segment_keep(int fd);
+MUST_CHECK int channel_segment_keep(int fd);
 /* Maps a received segment whole after checking its size and, for the client, its seals. 0 or -errno
  * (-EBADMSG). */
-int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map);
+MUST_CHECK int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map);
 
 #endif

@@ -7,6 +7,8 @@
 #ifndef COPPICED_LOG_H
 #define COPPICED_LOG_H
 
+#include "must_check.h"
+
 #include <stdbool.h>
 
 /* Values are syslog's. */
@@ -21,7 +23,7 @@ enum log_level {
 void log_init(void);
 void log_level_set(enum log_level level);
 /* "error" "warning" "info" "debug". 0 or -EINVAL. */
-int log_level_parse(const char *name, enum log_level *ret);
+MUST_CHECK int log_level_parse(const char *name, enum log_level *ret);
 /* Does stderr lead where JOURNAL_STREAM ("device:inode") says? NULL: no. */
 bool log_is_journal(const char *journal_stream, int fd);
 

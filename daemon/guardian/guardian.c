@@ -7,6 +7,7 @@
  */
 #include "guardian.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "proto/channel.h"
 #include "proto/ring.h"
@@ -24,7 +25,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <systemd/sd-daemon.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DAEMONS_MAX 16u
@@ -52,14 +52,6 @@ struct guardian {
 	int listener, signals; /* owned */
 	struct guarded_daemon daemons[DAEMONS_MAX];
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 /* ---- lanes ---- */
 
@@ -132,7 +124,7 @@ static void daemon_died(struct guarded_daemon *d)
 	}
 	log_warning("the daemon (pid %d) is gone: the streams of %u lanes are released", d->pid,
 		    d->n_lanes);
-	d->release_until_ns = now_ns() + RELEASE_NS;
+	d->release_until_ns = clock_now_ns() + RELEASE_NS;
 	lanes_release(d);
 }
 
@@ -215,7 +207,7 @@ static void look_at_daemons(struct guardian *k, const struct pollfd *gone)
 		daemon_serve(d);
 		if (d->release_until_ns == 0 && gone[i].revents)
 			daemon_died(d);
-		else if (d->release_until_ns && now_ns() > d->release_until_ns)
+		else if (d->release_until_ns && clock_now_ns() > d->release_until_ns)
 			daemon_drop(d);
 		else if (d->release_until_ns)
 			lanes_release(d);

@@ -13,6 +13,7 @@
 #ifndef COPPICED_GUARDIAN_H
 #define COPPICED_GUARDIAN_H
 
+#include "daemon/base/must_check.h"
 #include "daemon/config/config.h"
 
 enum guardian_kind { GUARDIAN_LANE_ADD = 1, GUARDIAN_LANE_REMOVE = 2 };
@@ -25,6 +26,6 @@ struct guardian_message {
 };
 
 /* Serves until SIGTERM or SIGINT. Exit status. Blocks. */
-int guardian_run(const struct config *config);
+MUST_CHECK int guardian_run(const struct config *config);
 
 #endif

@@ -16,6 +16,8 @@
 #ifndef COPPICED_LOOP_H
 #define COPPICED_LOOP_H
 
+#include "daemon/base/must_check.h"
+
 #include <linux/time_types.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -68,7 +70,7 @@ void loop_free(struct loop *loop);
 const char *loop_name(const struct loop *loop); /* "io_uring" or "epoll" */
 
 /* Runs until loop_stop. 0 or -errno. Blocks. */
-int loop_run(struct loop *loop);
+MUST_CHECK int loop_run(struct loop *loop);
 void loop_stop(struct loop *loop); /* from a callback */
 
 /* Connections of a listening, non-blocking socket. Results: descriptors (close-on-exec, now the

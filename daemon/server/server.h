@@ -11,6 +11,7 @@
 #ifndef COPPICED_SERVER_H
 #define COPPICED_SERVER_H
 
+#include "daemon/base/must_check.h"
 #include "daemon/control/control.h"
 #include "daemon/session/guardian_link.h"
 #include "daemon/session/session.h"
@@ -47,6 +48,6 @@ MUST_CHECK int server_init(struct server *server, const struct server_parts *par
 void server_done(struct server *server);
 /* Serves until told to stop by a signal or by a failure. Returns the exit status; see also forced.
  * Blocks. */
-int server_run(struct server *server);
+MUST_CHECK int server_run(struct server *server);
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef COPPICED_BEGIN_H
 #define COPPICED_BEGIN_H
 
+#include "daemon/base/must_check.h"
 #include "request.h"
 
 #include <stdbool.h>
@@ -16,12 +17,12 @@ struct request *request_begin(struct session *session, uint64_t id, const struct
 struct request *request_begin_lent(struct session *session, uint64_t id, const struct verb *verb,
 				   size_t bytes);
 /* May an answer of this session carry descriptors? Else the reply is on its way. */
-bool request_may_carry(struct session *session, uint64_t id);
+MUST_CHECK bool request_may_carry(struct session *session, uint64_t id);
 /* Its answer cannot be sent: what it made is unmade by that verb, whose answer says so
  * (reply_undone). From within an answer. */
 void request_undo(struct request *request, const struct verb *verb, int why);
 /* Is this session allowed what concerns everybody? Else the reply is on its way. */
-bool request_may_rule(struct session *session, uint64_t id, const char *verb);
+MUST_CHECK bool request_may_rule(struct session *session, uint64_t id, const char *verb);
 /* It came back: its answer, then freed; a session that only waited for it ends. */
 void request_over(struct request *request);
 

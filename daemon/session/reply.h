@@ -23,7 +23,7 @@ MUST_CHECK int reply_send_fds(struct session *session, const Coppice__Reply *rep
 			      uint32_t n_fds);
 
 /* For verbs' answers. Has the request failed? Then the reply that says so is on its way. */
-bool reply_failed(const struct request *request);
+MUST_CHECK bool reply_failed(const struct request *request);
 /* An empty reply to the request. */
 Coppice__Reply reply_to(const struct request *request);
 /* The answer of a request that has been undone (request_undo). */

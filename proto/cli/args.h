@@ -63,7 +63,8 @@ struct args args_begin(const struct args_option *table, int argc, char **argv);
 MUST_CHECK int args_next(struct args *a);
 
 /* Writes the sentence and returns -EINVAL. */
-int args_fail(struct args *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+MUST_CHECK int args_fail(struct args *a, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* The value at hand as a whole number from min to max. 0, or -EINVAL and a sentence in why. */
 MUST_CHECK int args_whole(struct args *a, uint64_t min, uint64_t max, uint64_t *ret);

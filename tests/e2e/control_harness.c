@@ -206,8 +206,7 @@ static bool answers(const struct harness *h)
 
 	if (channel_connect(h->socket, CHANNEL_FOREVER, &c.fd) < 0)
 		return false;
-	channel_send(c.fd, "\xff", 1, NULL, 0, 0);
-	yes = client_receive(&c) != NULL;
+	yes = channel_send(c.fd, "\xff", 1, NULL, 0, 0) == 0 && client_receive(&c);
 	client_close(&c);
 	return yes;
 }

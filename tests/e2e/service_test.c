@@ -154,7 +154,7 @@ static void sessions_come_and_go_at_random(void **state)
 			client_seq(&c, 1, 1, 1, 1 + (uint32_t)rand_r(&random) % 300);
 		}
 		if (stage == 4)
-			channel_send(c.fd, "\xff\xff", 2, NULL, 0, 0);
+			assert_int_equal(channel_send(c.fd, "\xff\xff", 2, NULL, 0, 0), 0);
 		client_close(&c);
 	}
 	count_becomes(&watcher, 1);

@@ -9,6 +9,8 @@
 #ifndef COPPICED_TIERS_H
 #define COPPICED_TIERS_H
 
+#include "daemon/base/must_check.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,6 +36,6 @@ void sched_tiers_flush(struct sched *s);
 
 /* --verify-tier: says on stdout what is in config->verify_tier. The exit status: 0, 1: it cannot be
  * read, or some of it is not what was written. Blocks. */
-int tiers_verify(const struct config *config);
+MUST_CHECK int tiers_verify(const struct config *config);
 
 #endif
