@@ -1,7 +1,9 @@
-/* merge.c - merges parts of a softmax-weighted sum; plain C, one rounding an operation. */
+/*
+ * merge.c - merges parts of a softmax-weighted sum whose O lies in memory, by the steps of
+ * merge_state.h. Plain C, one rounding an operation: the same bits whoever merges. What is empty
+ * is told apart first, so that a merge with nothing changes no bit.
+ */
 #include "merge.h"
-
-#include "merge_weight.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -30,11 +32,9 @@ void merge_fold(struct merge_state *state, float *o, const struct merge_state *p
 		return;
 	}
 
-	float max = fmaxf(state->max, part->max);
-	float ours = MERGE_WEIGHT(state->max, max, exp2f);
-	float theirs = MERGE_WEIGHT(part->max, max, exp2f);
+	float ours = merge_raise(state, fmaxf(state->max, part->max));
+	float theirs = merge_take(state, part);
 
-	*state = (struct merge_state){max, state->sum * ours + part->sum * theirs};
 	for (uint32_t i = 0; i < n; i++)
 		o[i] = o[i] * ours + part_o[i] * theirs;
 }
@@ -46,16 +46,4 @@ void merge_fold_entries(float *to, const float *from, size_t n_entries, uint32_t
 	for (size_t i = 0; i < n_entries; i++, to += n, from += n)
 		merge_fold((struct merge_state *)to, to + 2, (const struct merge_state *)from,
 			   from + 2, head_dim);
-}
-
-float merge_scale(const struct merge_state *state)
-{
-	return state->sum == 0.0f ? 0.0f : 1.0f / state->sum;
-}
-
-float merge_lse(const struct merge_state *state)
-{
-	if (state->sum == 0.0f)
-		return -INFINITY;
-	return (state->max + log2f(state->sum)) * (float)M_LN2;
 }

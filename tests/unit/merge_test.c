@@ -73,11 +73,39 @@ static void test_merge_with_nothing_changes_no_bit(void **state)
 	assert_memory_equal(&nothing, &before, sizeof(part));
 }
 
+/* What was finished is merged as it was before: at LSEs up to 60, whose bits are worth 4e-6. */
+static void test_an_output_and_its_lse_are_a_part_again(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct merge_state none = merge_of_lse(-INFINITY);
+
+	(void)state;
+	assert_true(none.max == -INFINITY && none.sum == 0);
+	for (int i = 0; i < 1000; i++) {
+		struct part parts[2] = {part_random(&random), part_random(&random)}, done[2];
+		struct part whole = parts[0], again;
+
+		part_fold(&whole, &parts[1]);
+		for (int k = 0; k < 2; k++) {
+			done[k].state = merge_of_lse(merge_lse(&parts[k].state));
+			for (uint32_t j = 0; j < DIM; j++)
+				done[k].o[j] = parts[k].o[j] * merge_scale(&parts[k].state);
+		}
+		again = done[0];
+		part_fold(&again, &done[1]);
+		assert_true(fabsf(merge_lse(&again.state) - merge_lse(&whole.state)) <= 2e-5f);
+		for (uint32_t j = 0; j < DIM; j++)
+			assert_true(fabsf(again.o[j] * merge_scale(&again.state) -
+					  whole.o[j] * merge_scale(&whole.state)) <= 2e-4f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_merge_is_associative_and_commutative_within_rounding),
 		cmocka_unit_test(test_merge_with_nothing_changes_no_bit),
+		cmocka_unit_test(test_an_output_and_its_lse_are_a_part_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,10 +23,10 @@ __device__ inline uint32_t warp_of(const struct warp_tile &w, uint32_t split)
 
 /* max and sum over the warps of the block, of row lane % 16. Each half of the warp looks at every
  * other one: code that runs once is as slow as it is long. */
-__device__ inline struct warp_sums add_splits(const struct warp_tile &w,
-					      const struct warp_sums *sums, uint32_t lane)
+__device__ inline struct merge_state add_splits(const struct warp_tile &w,
+						const struct merge_state *sums, uint32_t lane)
 {
-	struct warp_sums all = {-INFINITY, 0};
+	struct merge_state all = {-INFINITY, 0};
 
 	sums += lane % 16;
 #pragma unroll 1
@@ -34,37 +34,20 @@ __device__ inline struct warp_sums add_splits(const struct warp_tile &w,
 		all.max = fmaxf(all.max, sums[warp_of(w, i) * DEVICE_BLOCK_ROWS].max);
 	all.max = fmaxf(all.max, __shfl_xor_sync(~0u, all.max, 16));
 #pragma unroll 1
-	for (uint32_t i = lane / 16; i < w.n_splits; i += 2) {
-		const struct warp_sums part = sums[warp_of(w, i) * DEVICE_BLOCK_ROWS];
-
-		if (part.max != -INFINITY || part.sum != 0)
-			all.sum +=
-				part.sum * exp2_fast(max_or_zero(part.max) - max_or_zero(all.max));
-	}
+	for (uint32_t i = lane / 16; i < w.n_splits; i += 2)
+		merge_take(&all, &sums[warp_of(w, i) * DEVICE_BLOCK_ROWS]);
 	all.sum += __shfl_xor_sync(~0u, all.sum, 16);
 	return all;
 }
 
-/* Of a row whose sums these are: what its O is to be multiplied with. A row that saw a NaN keeps
- * it. */
-__device__ inline float inverse_of(float sum)
-{
-	return sum == 0 ? 0 : 1 / sum;
-}
-
-__device__ inline float log_of(float max, float sum)
-{
-	return sum == 0 ? -INFINITY : (max_or_zero(max) + log2f(sum)) * 0.6931471805599453f;
-}
-
 /* Statistics of the row lane % 16 to where they belong. */
 __device__ inline void store_sums(const struct device_attend &a, const struct warp_tile &w,
-				  struct warp_sums all)
+				  const struct merge_state &all)
 {
 	if (w.mine_dest < DEVICE_DEST_NOTHING)
 		*(float2 *)&a.part_stats[(uint64_t)w.mine_dest * 2] = make_float2(all.max, all.sum);
 	else if (w.mine_dest == DEVICE_NONE && w.mine_o && w.mine_lse)
-		*(float *)w.mine_lse = log_of(all.max, all.sum);
+		*(float *)w.mine_lse = merge_lse(&all);
 }
 
 template <typename T> __device__ inline void store_four(uint64_t to, const float4 &v, float scale)
@@ -105,70 +88,88 @@ template <typename T> __device__ inline void next_columns(struct warp_state<T> &
 	}
 }
 
+/* Max and sum of the warp's rows, to all warps of the row block; returns those that the row lane %
+ * 16 has over all of them. */
+template <typename T>
+__device__ inline struct merge_state share_sums(const struct warp_tile &w, char *shared,
+						const struct warp_state<T> &s)
+{
+	struct merge_state *sums = (struct merge_state *)(shared + layout<T>::sums);
+	uint32_t lane = threadIdx.x % 32, mine = threadIdx.x / 32 * DEVICE_BLOCK_ROWS + lane / 4;
+
+	if (lane % 4 == 0) {
+		sums[mine] = (struct merge_state){s.max[0], s.sum[0]};
+		sums[mine + 8] = (struct merge_state){s.max[1], s.sum[1]};
+	}
+	block_sync(w);
+	return add_splits(w, sums, lane);
+}
+
+/* Four columns of a row, at in what each warp of the row block has staged: summed over all. */
+template <typename T>
+__device__ inline float4 sum_staged(const struct warp_tile &w, const char *rows, uint32_t at)
+{
+	float4 sum = make_float4(0, 0, 0, 0);
+
+#pragma unroll 1
+	for (uint32_t k = 0; k < w.n_splits; k += 2) {
+		const float4 x = *(const float4 *)(rows + warp_of(w, k) * T::rows_stride + at);
+		const float4 y = *(const float4 *)(rows + warp_of(w, k + 1) * T::rows_stride + at);
+
+		sum.x += x.x + y.x;
+		sum.y += x.y + y.y;
+		sum.z += x.z + y.z;
+		sum.w += x.w + y.w;
+	}
+	return sum;
+}
+
+/* 64 columns from first on, which all warps of the row block have staged, to where they belong; a
+ * warp takes its share. scale: of row lane % 16. */
+template <typename T>
+__device__ inline void store_staged(const struct device_attend &a, const struct warp_tile &w,
+				    const char *rows, uint32_t first, float scale)
+{
+#pragma unroll 1
+	for (uint32_t i = w.split * 32 + threadIdx.x % 32; i < 256; i += w.n_splits * 32) {
+		uint32_t row = i / 16, block = i % 16 / 2, half = i % 2;
+		uint32_t at = (row * 64 + ((block ^ (row & 7)) << 3) + half * 4) * 4;
+		uint64_t column = first + block * 8 + half * 4;
+		uint32_t dest = __shfl_sync(~0u, w.mine_dest, row);
+		uint64_t to = __shfl_sync(~0u, w.mine_o, row);
+		float row_scale = __shfl_sync(~0u, scale, row);
+		float4 sum = sum_staged<T>(w, rows, at);
+
+		if (T::v % 64 && column >= T::v)
+			continue;
+		if (dest < DEVICE_DEST_NOTHING)
+			*(float4 *)&a.part_o[(uint64_t)dest * T::v + column] = sum;
+		else if (dest == DEVICE_NONE && to)
+			store_four<T>(to + column * 2, sum, row_scale);
+	}
+}
+
 template <typename T>
 __device__ inline void finish_shared(const struct device_attend &a, const struct warp_tile &w,
 				     char *shared, struct warp_state<T> &s)
 {
-	constexpr uint32_t n_passes = (T::v + 63) / 64;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	struct warp_sums *sums = (struct warp_sums *)(shared + layout<T>::sums), all;
+	const struct merge_state all = share_sums<T>(w, shared, s);
 	char *rows = shared + layout<T>::rows;
-	float factor[2], scale;
+	float factor[2], scale = merge_scale(&all);
 
-	if (lane % 4 == 0) {
-		sums[warp * DEVICE_BLOCK_ROWS + lane / 4] = (struct warp_sums){s.max[0], s.sum[0]};
-		sums[warp * DEVICE_BLOCK_ROWS + lane / 4 + 8] =
-			(struct warp_sums){s.max[1], s.sum[1]};
-	}
-	block_sync(w);
-	all = add_splits(w, sums, lane);
-	scale = inverse_of(all.sum);
 	if (w.split == 0 && lane < 16)
 		store_sums(a, w, all);
 #pragma unroll
-	for (uint32_t i = 0; i < 2; i++) {
-		float max = __shfl_sync(~0u, all.max, lane / 4 + 8 * i);
-
-		/* 0 of what has seen nothing, as the others' max may be so low that 2^-max is
-		 * infinite. */
-		factor[i] = s.max[i] == -INFINITY ? 0 : exp2_fast(s.max[i] - max_or_zero(max));
-	}
+	for (uint32_t i = 0; i < 2; i++)
+		factor[i] = merge_weight(s.max[i], __shfl_sync(~0u, all.max, lane / 4 + 8 * i));
 #pragma unroll 1
-	for (uint32_t pass = 0; pass < n_passes; pass++) {
+	for (uint32_t first = 0; first < T::v; first += 64) {
 		stage_o<T>(s, factor, (float *)(rows + warp * T::rows_stride), lane);
 		next_columns(s);
 		block_sync(w);
-#pragma unroll 1
-		for (uint32_t i = w.split * 32 + lane; i < 256; i += w.n_splits * 32) {
-			uint32_t row = i / 16, block = i % 16 / 2, half = i % 2;
-			uint32_t at = (row * 64 + ((block ^ (row & 7)) << 3) + half * 4) * 4;
-			float4 sum = make_float4(0, 0, 0, 0);
-			uint64_t column = pass * 64 + block * 8 + half * 4;
-			uint32_t dest = __shfl_sync(~0u, w.mine_dest, row);
-			uint64_t to = __shfl_sync(~0u, w.mine_o, row);
-			float row_scale = __shfl_sync(~0u, scale, row);
-
-#pragma unroll 1
-			for (uint32_t k = 0; k < w.n_splits; k += 2) {
-				const float4 x = *(
-					const float4 *)(rows + warp_of(w, k) * T::rows_stride + at);
-				const float4 y =
-					*(const float4 *)(rows +
-							  warp_of(w, k + 1) * T::rows_stride + at);
-
-				sum.x += x.x + y.x;
-				sum.y += x.y + y.y;
-				sum.z += x.z + y.z;
-				sum.w += x.w + y.w;
-			}
-			if (T::v % 64 && column >= T::v)
-				continue;
-			if (dest < DEVICE_DEST_NOTHING)
-				*(float4 *)&a.part_o[(uint64_t)dest * T::v + column] = sum;
-			else if (dest == DEVICE_NONE && to)
-				store_four<T>(to + column * 2, sum, row_scale);
-		}
-		if (pass + 1 < n_passes)
+		store_staged<T>(a, w, rows, first, scale);
+		if (first + 64 < T::v)
 			block_sync(w);
 	}
 }
@@ -225,7 +226,6 @@ __device__ inline void store_part(const struct device_attend &a, const struct wa
 /* The lane's second row is the first. */
 template <typename T> __device__ inline void next_row(struct warp_state<T> &s)
 {
-	s.sum[0] = s.sum[1];
 #pragma unroll
 	for (uint32_t n = 0; n < T::v / 8; n++) {
 		s.o[n][0] = s.o[n][2];
@@ -237,7 +237,7 @@ template <typename T>
 __device__ inline void finish_alone(const struct device_attend &a, const struct warp_tile &w,
 				    uint32_t lane, struct warp_state<T> &s)
 {
-	struct warp_sums all;
+	struct merge_state all;
 
 	/* of row lane % 16, which lanes 4 (lane % 8) to 4 (lane % 8) + 3 have */
 	all.max = __shfl_sync(~0u, s.max[0], lane % 8 * 4);
@@ -247,19 +247,23 @@ __device__ inline void finish_alone(const struct device_attend &a, const struct 
 	      high_sum = __shfl_sync(~0u, s.sum[1], lane % 8 * 4);
 
 	if (lane & 8)
-		all = (struct warp_sums){high_max, high_sum};
+		all = (struct merge_state){high_max, high_sum};
+
+	float scale = merge_scale(&all);
+
 	if (lane < 16)
 		store_sums(a, w, all);
 #pragma unroll 1
 	for (uint32_t i = 0; i < 2; i++) {
 		uint32_t dest = __shfl_sync(~0u, w.mine_dest, lane / 4 + 8 * i);
 		uint64_t to = __shfl_sync(~0u, w.mine_o, lane / 4 + 8 * i);
+		float row_scale = __shfl_sync(~0u, scale, lane / 4 + 8 * i);
 		bool output = dest == DEVICE_NONE && to;
 
 		if (__any_sync(~0u, dest < DEVICE_DEST_NOTHING))
 			store_part<T>(a, s, dest, lane);
 		if (__any_sync(~0u, output))
-			store_row<T>(s, output ? to : 0, inverse_of(s.sum[0]), lane);
+			store_row<T>(s, output ? to : 0, row_scale, lane);
 		next_row(s);
 	}
 }

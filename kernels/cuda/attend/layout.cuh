@@ -16,6 +16,7 @@
 
 #include "attend.h"
 #include "traits.cuh"
+#include "kernels/cuda/device/merged.cuh"
 
 #define WARPS 12u
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
@@ -46,17 +47,13 @@ struct work {
 	uint32_t pad[3];
 };
 
-struct warp_sums {
-	float max, sum;
-};
-
 template <typename T, uint32_t SLOTS = T::slots> struct layout {
 	static constexpr uint32_t rows = SLOTS * T::kv_tile_bytes;
 	/* struct device_kv_tile of each KV tile */
 	static constexpr uint32_t metas = rows + DEVICE_WARPS * T::rows_stride;
 	static constexpr uint32_t sums = metas + SLOTS * sizeof(struct device_kv_tile);
 	static constexpr uint32_t work =
-		sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct warp_sums);
+		sums + DEVICE_WARPS * DEVICE_BLOCK_ROWS * sizeof(struct merge_state);
 	static constexpr uint32_t full = work + WORK_SLOTS * sizeof(struct work);
 	static constexpr uint32_t empty = full + SLOTS * 8;
 	static constexpr uint32_t work_full = empty + SLOTS * 8;

@@ -6,10 +6,10 @@
 #ifndef COPPICE_CUDA_MERGE_CUH
 #define COPPICE_CUDA_MERGE_CUH
 
-#include "kernels/merge_weight.h"
 #include "attend.h"
 #include "clocks.cuh"
 #include "traits.cuh"
+#include "kernels/cuda/device/merged.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/launch.cuh"
 
@@ -17,12 +17,6 @@
 #define MERGE_AT_ONCE 8u /* partials that a warp asks for before it waits for one */
 
 #if __CUDA_ARCH__ >= 800
-/* What a warp has of a row: N columns a lane; O and sum are relative to max. */
-template <uint32_t N> struct merged {
-	float o[N];
-	float max, sum;
-};
-
 template <uint32_t N> __device__ inline void load_columns(float (&to)[N], const float *from)
 {
 	if constexpr (N == 2) {
@@ -34,40 +28,6 @@ template <uint32_t N> __device__ inline void load_columns(float (&to)[N], const 
 #pragma unroll
 		for (uint32_t j = 0; j < N; j += 4)
 			*(float4 *)&to[j] = *(const float4 *)&from[j];
-	}
-}
-
-/* What a part with this max counts for among others; one that saw nothing but a NaN keeps it, as 0
- * x NaN. */
-__device__ inline float merge_weight(float part_max, float max)
-{
-	return MERGE_WEIGHT(part_max, max, exp2_fast);
-}
-
-/* Adds parts k = 0, 1, ... of these maxima and sums. */
-template <uint32_t N, uint32_t COUNT>
-__device__ inline void merge_add(struct merged<N> &to, const float (&o)[COUNT][N],
-				 const float2 (&stats)[COUNT])
-{
-	float max = to.max, scale;
-
-#pragma unroll
-	for (uint32_t k = 0; k < COUNT; k++)
-		max = fmaxf(max, stats[k].x);
-	scale = merge_weight(to.max, max);
-	to.max = max;
-	to.sum *= scale;
-#pragma unroll
-	for (uint32_t j = 0; j < N; j++)
-		to.o[j] *= scale;
-#pragma unroll
-	for (uint32_t k = 0; k < COUNT; k++) {
-		float weight = merge_weight(stats[k].x, max);
-
-		to.sum += weight * stats[k].y;
-#pragma unroll
-		for (uint32_t j = 0; j < N; j++)
-			to.o[j] += weight * o[k][j];
 	}
 }
 
@@ -88,24 +48,27 @@ __device__ inline void merge_parts(const struct device_attend &a, const struct d
 
 #pragma unroll 1
 	for (uint32_t i = p.first; i < m.n_parts; i += MERGE_AT_ONCE * p.step) {
-		float2 stats[MERGE_AT_ONCE];
+		struct merge_state parts[MERGE_AT_ONCE];
 		float o[MERGE_AT_ONCE][n];
 
 #pragma unroll
 		for (uint32_t k = 0; k < MERGE_AT_ONCE; k++) {
 			uint32_t entry = (m.first + i + k * p.step) * p.n_heads + p.head;
 
-			stats[k] = make_float2(-INFINITY, 0);
+			parts[k] = {-INFINITY, 0};
 			for (uint32_t j = 0; j < n; j++)
 				o[k][j] = 0;
 			if (i + k * p.step < m.n_parts) {
-				stats[k] = *(const float2 *)&a.part_stats[(uint64_t)entry * 2];
+				float2 stats = *(const float2 *)&a.part_stats[(uint64_t)entry * 2];
+
+				parts[k] = {stats.x, stats.y};
 				if (n * 32 == DIM || column < DIM)
 					load_columns<n>(o[k],
 							&a.part_o[(uint64_t)entry * DIM + column]);
 			}
 		}
-		merge_add<n, MERGE_AT_ONCE>(ret, o, stats);
+		merged_add(ret, parts, MERGE_AT_ONCE,
+			   [&o](uint32_t k, uint32_t j) { return o[k][j]; });
 	}
 }
 
@@ -117,16 +80,13 @@ __device__ inline void merge_store(const struct device_row &row, uint32_t q_head
 	constexpr uint32_t n = lane_columns(DIM);
 	uint32_t lane = threadIdx.x % 32;
 	uint32_t *to = (uint32_t *)(row.o + ((uint64_t)q_head * DIM + lane * n) * 2);
-	float scale = m.sum == 0 ? 0 : 1 / m.sum;
+	float scale = merge_scale(&m.state);
 
 #pragma unroll
 	for (uint32_t j = 0; j < n && (n * 32 == DIM || lane * n < DIM); j += 2)
 		to[j / 2] = DTYPE::pack(m.o[j] * scale, m.o[j + 1] * scale);
 	if (lane == 0 && row.lse)
-		((float *)row.lse)[q_head] =
-			m.sum == 0 ? -INFINITY
-				   : ((m.max == -INFINITY ? 0 : m.max) + log2f(m.sum)) *
-					     0.6931471805599453f;
+		((float *)row.lse)[q_head] = merge_lse(&m.state);
 }
 
 /* The first warp of a row adds what the others of the block have, in their order. */
@@ -141,12 +101,9 @@ template <uint32_t N> __device__ inline void merge_warps(struct merged<N> &mine,
 		return;
 	for (uint32_t k = 1; k < n_warps; k++) {
 		const struct merged<N> &other = shared[warp + k][lane];
-		float2 stats[1] = {make_float2(other.max, other.sum)};
-		float o[1][N];
+		const struct merge_state parts[1] = {other.state};
 
-		for (uint32_t j = 0; j < N; j++)
-			o[0][j] = other.o[j];
-		merge_add<N, 1>(mine, o, stats);
+		merged_add(mine, parts, 1, [&other](uint32_t, uint32_t j) { return other.o[j]; });
 	}
 }
 #endif
@@ -164,13 +121,11 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	uint32_t index = (warp >> a.merge_warps_log2) / n_heads;
 	struct merge_place place = {(warp >> a.merge_warps_log2) % n_heads, n_heads, warp % n_warps,
 				    n_warps};
-	struct merged<lane_columns(DIM)> mine = {
-	};
+	struct merged<lane_columns(DIM)> mine = merged_nothing<lane_columns(DIM)>();
 	struct device_merge m = {};
 	struct device_row row = {};
 
 	CLOCK_MERGE(a, CLOCK_BEGIN);
-	mine.max = -INFINITY;
 	if (a.n_work_tiles == 0) /* then what comes before is what brings the rows */
 		launch_wait();
 	if (index < a.n_merges) {

@@ -9,15 +9,14 @@
  *           time is named in *late, and nothing is merged any more; by the same word the host ends
  *           all waiting.
  */
-#include "kernels/merge_weight.h"
 #include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/merged.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/signals.cuh"
 #include "kernels/cuda/attend/traits.cuh"
 #include "peer.h"
 
 #define WARPS 8u
-#define LOG2E 1.4426950408889634f
 #define LOOKS 256u /* between two at the clock and across the bus */
 #define PARTS 4u /* that are looked for at a time */
 #define TAG 0x80000000u /* no packet that was cleared has it */
@@ -221,60 +220,29 @@ __device__ inline void load_parts(const struct device_exchange &x, uint32_t entr
 	}
 }
 
-/* ---- merging: of parts whose sum is 1 and whose max is LSE, in order of ranks (merge.h) ----- */
-
-template <uint32_t N> struct sum {
-	float o[N];
-	float max, sum;
-};
-
-__device__ inline float exp_fast(float x)
-{
-	return exp2_fast(x * LOG2E);
-}
-
-__device__ inline float weight_of(float lse, float max)
-{
-	return MERGE_WEIGHT(lse, max, exp_fast);
-}
+/* ---- merging: of outputs and LSEs, in order of ranks (merged.cuh) ---------------------------- */
 
 template <typename DTYPE, uint32_t N>
-__device__ inline void add_parts(sum<N> &s, const part<N> (&parts)[PARTS], uint32_t n)
+__device__ inline void add_parts(struct merged<N> &s, const part<N> (&parts)[PARTS], uint32_t n)
 {
-	float max = s.max, scale;
+	struct merge_state states[PARTS];
 
 #pragma unroll
 	for (uint32_t i = 0; i < PARTS; i++)
-		max = i < n ? fmaxf(max, parts[i].lse) : max;
-	scale = weight_of(s.max, max);
-	s.max = max;
-	s.sum *= scale;
-#pragma unroll
-	for (uint32_t j = 0; j < N; j++)
-		s.o[j] *= scale;
-#pragma unroll
-	for (uint32_t i = 0; i < PARTS; i++) {
-		float w = weight_of(parts[i].lse, max);
+		states[i] = merge_of_lse(parts[i].lse);
+	merged_add(s, states, n, [&parts](uint32_t i, uint32_t j) {
+		float2 two = unpack(parts[i].o[j / 2], DTYPE());
 
-		if (i >= n)
-			continue;
-		s.sum += w;
-#pragma unroll
-		for (uint32_t j = 0; j < N / 2; j++) {
-			float2 two = unpack(parts[i].o[j], DTYPE());
-
-			s.o[2 * j] += w * two.x;
-			s.o[2 * j + 1] += w * two.y;
-		}
-	}
+		return j % 2 ? two.y : two.x;
+	});
 }
 
 template <typename DTYPE, uint32_t N>
 __device__ inline void store_entry(const struct device_exchange &x, const struct device_row &dest,
-				   uint32_t head, const sum<N> &s)
+				   uint32_t head, const struct merged<N> &s)
 {
 	uint32_t out[N / 2];
-	float scale = s.sum == 0 ? 0 : 1 / s.sum;
+	float scale = merge_scale(&s.state);
 
 #pragma unroll
 	for (uint32_t j = 0; j < N; j += 2)
@@ -282,7 +250,7 @@ __device__ inline void store_entry(const struct device_exchange &x, const struct
 	if (has_columns<N>(x))
 		store_halves<N>((char *)dest.o + columns_at<N>(x, head), out);
 	if (threadIdx.x % 32 == 0 && dest.lse)
-		((float *)dest.lse)[head] = s.sum == 0 ? -INFINITY : s.max + log2f(s.sum) / LOG2E;
+		((float *)dest.lse)[head] = merge_lse(&s.state);
 }
 
 template <typename DTYPE, uint32_t N>
@@ -290,9 +258,8 @@ __device__ inline void merge_entry(const struct device_exchange &x, const struct
 				   uint32_t entry, uint32_t epoch, patience &p)
 {
 	part<N> parts[PARTS];
-	sum<N> s = {};
+	struct merged<N> s = merged_nothing<N>();
 
-	s.max = -INFINITY;
 	for (uint32_t first = 0; first < x.n_ranks; first += PARTS) {
 		if (x.gathered)
 			load_parts<N>(x, entry, first, parts);

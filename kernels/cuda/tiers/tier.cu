@@ -10,7 +10,7 @@
  * fold: a warp an entry (row and head). Outputs with their log sum-exps become one; an LSE of -inf
  * is of no keys and counts nothing; a NaN stays one.
  */
-#include "kernels/merge_weight.h"
+#include "kernels/cuda/device/merged.cuh"
 #include "kernels/cuda/device/halves.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "tier.h"
@@ -108,9 +108,24 @@ __device__ inline void read_lses(const struct device_fold &f, uint32_t row, uint
 	}
 }
 
-__device__ inline float weight_of(float lse, float most)
+/* Of what was folded before, whose LSE is that, and of the parts; LSEs become what each counts for.
+ * ret_before: what that from before does. */
+__device__ inline struct merge_state weigh_parts(float before, float (&lse)[FOLD_PARTS],
+						 float *ret_before)
 {
-	return MERGE_WEIGHT(lse, most, __expf);
+	struct merge_state all = merge_of_lse(before), parts[FOLD_PARTS];
+	float max = all.max;
+
+#pragma unroll
+	for (uint32_t k = 0; k < FOLD_PARTS; k++) {
+		parts[k] = merge_of_lse(lse[k]);
+		max = fmaxf(max, parts[k].max);
+	}
+	*ret_before = merge_raise(&all, max);
+#pragma unroll
+	for (uint32_t k = 0; k < FOLD_PARTS; k++)
+		lse[k] = merge_take(&all, &parts[k]);
+	return all;
 }
 
 template <typename TYPE>
@@ -125,18 +140,12 @@ __global__ void __launch_bounds__(FOLD_WARPS * 32)
 		return;
 	float *state = f.state + entry * (f.head_dim + 1);
 	TYPE *o = (TYPE *)(f.o + index / f.n_heads * f.o_stride) + head * f.head_dim;
-	float lse[FOLD_PARTS], before = f.had ? state[f.head_dim] : -INFINITY, most = before, sum;
+	float weights[FOLD_PARTS], before;
 
-	read_lses(f, row, head, lse);
-#pragma unroll
-	for (uint32_t k = 0; k < FOLD_PARTS; k++)
-		most = fmaxf(most, lse[k]);
-	before = weight_of(before, most);
-	sum = before;
-#pragma unroll
-	for (uint32_t k = 0; k < FOLD_PARTS; k++)
-		sum += lse[k] = weight_of(lse[k], most);
-	float scale = sum == 0 ? 0 : 1 / sum;
+	read_lses(f, row, head, weights);
+	const struct merge_state all =
+		weigh_parts(f.had ? state[f.head_dim] : -INFINITY, weights, &before);
+	float scale = merge_scale(&all);
 
 	__syncwarp(); /* all lanes have read the LSE */
 	for (uint32_t i = 2 * lane; i < f.head_dim; i += 64) {
@@ -148,14 +157,14 @@ __global__ void __launch_bounds__(FOLD_WARPS * 32)
 		}
 #pragma unroll
 		for (uint32_t k = 0; k < FOLD_PARTS; k++) {
-			if (lse[k] == 0)
+			if (weights[k] == 0)
 				continue;
 			const TYPE *part =
 				(const TYPE *)(f.part_o + k * f.o_bytes) + entry * f.head_dim + i;
 			uint32_t both = *(const uint32_t *)part;
 
-			x += value_of(((const TYPE *)&both)[0]) * lse[k];
-			y += value_of(((const TYPE *)&both)[1]) * lse[k];
+			x += value_of(((const TYPE *)&both)[0]) * weights[k];
+			y += value_of(((const TYPE *)&both)[1]) * weights[k];
 		}
 		if (f.last) {
 			o[i] = type_of<TYPE>(x * scale);
@@ -167,12 +176,10 @@ __global__ void __launch_bounds__(FOLD_WARPS * 32)
 	}
 	if (lane != 0)
 		return;
-	float all = sum == 0 ? -INFINITY : most + __logf(sum);
-
 	if (!f.last)
-		state[f.head_dim] = all;
+		state[f.head_dim] = merge_lse(&all);
 	else if (f.lse)
-		((float *)(f.lse + index / f.n_heads * f.lse_stride))[head] = all;
+		((float *)(f.lse + index / f.n_heads * f.lse_stride))[head] = merge_lse(&all);
 }
 
 extern "C" int device_fold(const struct device_fold *fold, device_stream stream)
