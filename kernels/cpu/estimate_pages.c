@@ -4,6 +4,7 @@
 
 #include "kernels/arith.h"
 #include "summary.h"
+#include "kernels/slices.h"
 
 #include <errno.h>
 #include <math.h>
@@ -221,24 +222,11 @@ static void unit_run(void *arg, uint32_t thread, uint32_t head)
 	head_done(&h);
 }
 
-static bool slices_fit(const struct pool_pages *pages, const struct backend_estimate *e)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < e->n_slices; i++) {
-		if (e->slices[i].page >= pages->n_pages || e->slices[i].count == 0 ||
-		    e->slices[i].first + e->slices[i].count > e->shape->page_tokens)
-			return false;
-		n += e->slices[i].count;
-	}
-	return n == e->n_k;
-}
-
 static bool keys_fit(const struct pool_pages *pages, const struct backend_estimate *e)
 {
 	if (e->summary)
 		return e->stride == BACKEND_SUMMARY_TOKENS && e->n_k <= summary_tokens(e->summary);
-	return slices_fit(pages, e);
+	return slices_fit_estimate(e, pages->n_pages);
 }
 
 static bool fits(const struct pool_pages *pages, const struct backend_estimate *e)

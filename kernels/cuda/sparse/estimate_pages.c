@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device/shape.h"
 #include "kernels/arith.h"
+#include "kernels/slices.h"
 #include "kernels/cuda/device/bring.h"
 #include "select.h"
 #include "kernels/cuda/device/windows.h"
@@ -23,19 +24,6 @@ struct tables_of {
 	uint32_t *windows, *lists;
 	uint32_t n_windows, n_lists;
 };
-
-static bool slices_fit(const struct backend_estimate *e)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < e->n_slices; i++) {
-		if (e->slices[i].count == 0 || e->slices[i].page == WORK_NONE ||
-		    e->slices[i].first + e->slices[i].count > e->shape->page_tokens)
-			return false;
-		n += e->slices[i].count;
-	}
-	return n == e->n_k && e->n_k > 0;
-}
 
 /* Tokens of several runs of KV blocks, or fewer than a window has, are listed one by one. */
 static void list_windows(const struct backend_estimate *e, struct tables_of *t)
@@ -153,7 +141,8 @@ static int needs_of(const struct sparse *with, const struct backend_estimate *e,
 {
 	bool there = (e->q | e->q_stride) % 16 == 0 && !hosts_have(with->hosts, e->q);
 
-	if (shape_page_bytes(with->pool, e->shape, NULL, 0) == 0 || !slices_fit(e))
+	if (shape_page_bytes(with->pool, e->shape, NULL, 0) == 0 || e->n_k == 0 ||
+	    !slices_fit_estimate(e, WORK_NONE))
 		return -EINVAL;
 	*ret = from_pages(with, e);
 	*ret_needs = (struct needs){

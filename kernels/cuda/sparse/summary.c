@@ -7,12 +7,16 @@
 
 #include "kernels/cuda/device/shape.h"
 #include "kernels/arith.h"
+#include "kernels/slices.h"
 #include "estimate_pages.h"
 
+#include <assert.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+static_assert(KV_BLOCK_TOKENS == BACKEND_SUMMARY_TOKENS, "a mean is of a KV block's keys");
 
 struct backend_summary {
 	struct work_shape shape;
@@ -110,39 +114,22 @@ static int table_take(struct summary_room *room, const struct sparse *with, size
 	return queue_grow_pinned(with->queue, &t->host, bytes);
 }
 
-static bool span_fits(const struct backend_summary *s, const struct backend_span *span,
-		      uint64_t *ret_end)
-{
-	*ret_end = span->pos;
-	for (uint32_t i = 0; i < span->n_slices; i++) {
-		if (span->slices[i].first + span->slices[i].count > span->shape->page_tokens)
-			return false;
-		*ret_end += span->slices[i].count;
-	}
-	return span->layer < span->shape->n_layers && span->to_layer < s->shape.n_layers &&
-	       *ret_end <= UINT32_MAX;
-}
-
-/* A mean for each KV block that a slice has some of. Positions and rows of pages go together. */
 static uint32_t fill(const struct sparse *with, const struct backend_span *span,
 		     struct device_mean *to)
 {
 	struct pool_pages pages = shape_pages(with->pool, span->shape);
-	uint32_t pos = span->pos, n_means = 0;
+	struct slices_walk walk = {.span = span};
+	struct slices_part part;
+	uint32_t n_means = 0;
 
-	for (uint32_t i = 0; i < span->n_slices; i++) {
-		const struct work_slice *slice = &span->slices[i];
-		for (uint32_t at = 0, n; at < slice->count; at += n, pos += n) {
-			uint32_t row = slice->first + at, first = row % KV_BLOCK_TOKENS;
-			n = KV_BLOCK_TOKENS - first;
-			n = n < slice->count - at ? n : slice->count - at;
-			to[n_means++] =
-				(struct device_mean){.source = shape_source(span->shape, &pages,
-									    slice->page, row),
-						     .kv_block = pos / BACKEND_SUMMARY_TOKENS,
+	while (slices_next(&walk, &part)) {
+		uint32_t first = part.row % KV_BLOCK_TOKENS;
+
+		to[n_means++] = (struct device_mean){.source = shape_source(span->shape, &pages,
+									    part.page, part.row),
+						     .kv_block = part.index,
 						     .first = (uint16_t)first,
-						     .end = (uint16_t)(first + n)};
-		}
+						     .end = (uint16_t)(first + part.n)};
 	}
 	return n_means;
 }
@@ -154,7 +141,8 @@ int summary_add(struct summary_room *room, const struct sparse *with, struct bac
 	uint64_t end, head_bytes = kv_head_bytes(span->shape);
 	int r;
 
-	if (shape_page_bytes(with->pool, span->shape, NULL, 0) == 0 || !span_fits(s, span, &end))
+	if (shape_page_bytes(with->pool, span->shape, NULL, 0) == 0 ||
+	    !slices_fit_span(span, WORK_NONE, s->shape.n_layers, &end))
 		return -EINVAL;
 	r = reserve(with, s, end);
 	if (!r)
