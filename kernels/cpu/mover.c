@@ -5,6 +5,7 @@
  * `ended`. Each side sleeps on the other's word.
  */
 #include "mover.h"
+#include "kernels/thread.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -79,12 +80,11 @@ int mover_new(struct mover **ret)
 	if (!m)
 		return -ENOMEM;
 	memset(m, 0, sizeof(*m));
-	int r = -pthread_create(&m->thread, NULL, mover_main, m);
+	int r = thread_start("coppice-mover", mover_main, m, &m->thread);
 	if (r) {
 		free(m);
 		return r;
 	}
-	pthread_setname_np(m->thread, "coppice-mover");
 	*ret = m;
 	return 0;
 }

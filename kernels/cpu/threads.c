@@ -9,12 +9,12 @@
 #include "threads.h"
 
 #include "kernels/clock.h"
+#include "kernels/thread.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,19 +137,14 @@ static void *work(void *arg)
 static int start_worker(struct threads *t)
 {
 	struct worker *w = &t->workers[t->n_workers];
-	sigset_t all, before;
 	char name[16];
 	int r;
 
 	*w = (struct worker){.threads = t, .thread = t->n_workers + 1};
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	r = pthread_create(&w->id, NULL, work, w);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (r)
-		return -r;
 	snprintf(name, sizeof(name), "kernels-%u", w->thread % 1000);
-	pthread_setname_np(w->id, name);
+	r = thread_start(name, work, w, &w->id);
+	if (r)
+		return r;
 	t->n_workers++;
 	return 0;
 }

@@ -4,6 +4,7 @@
  * with a batch are appended to where they are already.
  */
 #include "measure.h"
+#include "kernels/thread.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -224,7 +225,7 @@ static int start_threads(struct layers *all, struct layers_thread *threads, uint
 	}
 	for (uint32_t i = 0; i < n_devices; i++) {
 		/* those that were started wait for all: there is no way back */
-		if (pthread_create(&threads[i].thread, NULL, run_layers, &threads[i]) != 0)
+		if (thread_start("layers", run_layers, &threads[i], &threads[i].thread) != 0)
 			abort();
 	}
 	return 0;

@@ -4,6 +4,7 @@
 
 #include "peer.h"
 #include "kernels/clock.h"
+#include "kernels/thread.h"
 #include "kernels/say.h"
 
 #include <cuda_runtime_api.h>
@@ -292,7 +293,7 @@ static int joining_new(const struct nccl_ranks *ranks, struct nccl *l, struct jo
 	if (ranks->id)
 		memcpy(j->id.bytes, ranks->id, sizeof(j->id.bytes));
 	atomic_store(&j->n_refs, 2);
-	if (pthread_create(&thread, NULL, run_joining, j) != 0) {
+	if (thread_start("nccl-joining", run_joining, j, &thread) != 0) {
 		free(j);
 		return -EAGAIN;
 	}
@@ -383,7 +384,7 @@ static void end_comms(int (*end)(nccl_comm), nccl_comm *comms, uint32_t n, uint3
 	memcpy(e->comms, comms, n * sizeof(*comms));
 	memset(comms, 0, n * sizeof(*comms));
 	atomic_store(&e->n_refs, 2);
-	if (pthread_create(&thread, NULL, run_ending, e) != 0) {
+	if (thread_start("nccl-ending", run_ending, e, &thread) != 0) {
 		free(e);
 		return;
 	}
