@@ -227,9 +227,9 @@ template <uint32_t N> __device__ inline void registers_fence(float (&d)[N][4])
 	}
 }
 
-/* A matrix in shared memory in atoms of 8 rows x 64 values, 128-byte swizzle, or x 32
- * and 64-byte swizzle; bytes from atom to
- * atom along the rows' direction and across (PTX ISA, matrix descriptor of wgmma). */
+/* A matrix in shared memory in atoms of 8 rows x 64 values, 128-byte swizzle, or x 32 and 64-byte
+ * swizzle; bytes from atom to atom along the rows' direction and across (PTX ISA, matrix descriptor
+ * of wgmma). */
 template <uint32_t ATOM_VALUES>
 __device__ inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t stride)
 {
@@ -249,42 +249,28 @@ __device__ inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t 
 		 "51,%52,%53,%54,%55," \
 		 "%56,%57,%58,%59,%60,%61,%62,%63"
 
-/* d (64 x 8 n) = or += a (64 x 16, of the warps' registers as mma.m16n8k16 has it) x b (16 x 8 n in
- * shared memory, with TRANSPOSED: its rows lie side by side). */
-#define WGMMA_DEFINE(TYPE) \
+/* d (64 x COLUMNS) = or += a (64 x 16, of the warps' registers as mma.m16n8k16 has it) x b (16 x
+ * COLUMNS in shared memory, with TRANSPOSED: its rows lie side by side). Operands have numbers: D
+ * are those of d, and A, B, ADD and T those behind them. */
+#define WGMMA_OVERLOAD(TYPE, COLUMNS, D, A, B, ADD, T, ...) \
 	template <uint32_t TRANSPOSED> \
-	__device__ static void multiply_wide(float(&d)[16][4], const uint32_t(&a)[4], uint64_t b, \
-					     bool add) \
+	__device__ static void multiply_wide(float(&d)[COLUMNS / 8][4], const uint32_t(&a)[4], \
+					     uint64_t b, bool add) \
 	{ \
-		asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; " \
-			     "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE \
-			     " {" WGMMA_64 "}, {%64,%65,%66,%67}, %68, p, 1, 1, %70; }" \
-			     : WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8), WGMMA_D16(12) \
-			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
-			       "r"((uint32_t)add), "n"(TRANSPOSED)); \
-	} \
-	template <uint32_t TRANSPOSED> \
-	__device__ static void multiply_wide(float(&d)[12][4], const uint32_t(&a)[4], uint64_t b, \
-					     bool add) \
-	{ \
-		asm volatile("{ .reg .pred p; setp.ne.b32 p, %53, 0; " \
-			     "wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPE "." TYPE \
-			     " {" WGMMA_48 "}, {%48,%49,%50,%51}, %52, p, 1, 1, %54; }" \
-			     : WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8) \
-			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
-			       "r"((uint32_t)add), "n"(TRANSPOSED)); \
-	} \
-	template <uint32_t TRANSPOSED> \
-	__device__ static void multiply_wide(float(&d)[8][4], const uint32_t(&a)[4], uint64_t b, \
-					     bool add) \
-	{ \
-		asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; " \
-			     "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE \
-			     " {" WGMMA_32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, %38; }" \
-			     : WGMMA_D16(0), WGMMA_D16(4) \
+		asm volatile("{ .reg .pred p; setp.ne.b32 p, " ADD ", 0; " \
+			     "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE \
+			     " {" D "}, {" A "}, " B ", p, 1, 1, " T "; }" \
+			     : __VA_ARGS__ \
 			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
 			       "r"((uint32_t)add), "n"(TRANSPOSED)); \
 	}
+#define WGMMA_DEFINE(TYPE) \
+	WGMMA_OVERLOAD(TYPE, 128, WGMMA_64, "%64,%65,%66,%67", "%68", "%69", "%70", WGMMA_D16(0), \
+		       WGMMA_D16(4), WGMMA_D16(8), WGMMA_D16(12)) \
+	WGMMA_OVERLOAD(TYPE, 96, WGMMA_48, "%48,%49,%50,%51", "%52", "%53", "%54", WGMMA_D16(0), \
+		       WGMMA_D16(4), WGMMA_D16(8)) \
+	WGMMA_OVERLOAD(TYPE, 64, WGMMA_32, "%32,%33,%34,%35", "%36", "%37", "%38", WGMMA_D16(0), \
+		       WGMMA_D16(4))
 #else
 template <uint32_t N> __device__ inline void registers_more()
 {
@@ -297,19 +283,22 @@ template <uint32_t N> __device__ inline void registers_less()
 #define WGMMA_DEFINE(TYPE)
 #endif
 
-/* What differs between the two dtypes. c += a x b of 16 x 16 by 16 x 8. */
+/* c += a x b of 16 x 16 by 16 x 8. */
+#define MMA_DEFINE(TYPE) \
+	__device__ static void multiply(float(&c)[4], const uint32_t(&a)[4], uint32_t b0, \
+					uint32_t b1) \
+	{ \
+		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 " \
+			     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+			     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); \
+	}
+
+/* What differs between the two dtypes. */
 struct dtype_half {
 	typedef __half type;
 	WGMMA_DEFINE("f16")
-	__device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-					uint32_t b1)
-	{
-		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-			     "{%4, %5, %6, %7}, "
-			     "{%8, %9}, {%0, %1, %2, %3};"
-			     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-	}
+	MMA_DEFINE("f16")
 	__device__ static uint32_t pack(float x, float y)
 	{
 		__half2 h = __floats2half2_rn(x, y);
@@ -321,15 +310,7 @@ struct dtype_half {
 struct dtype_bf16 {
 	typedef __nv_bfloat16 type;
 	WGMMA_DEFINE("bf16")
-	__device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-					uint32_t b1)
-	{
-		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, "
-			     "%3}, {%4, %5, %6, %7}, "
-			     "{%8, %9}, {%0, %1, %2, %3};"
-			     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-	}
+	MMA_DEFINE("bf16")
 	__device__ static uint32_t pack(float x, float y)
 	{
 		__nv_bfloat162 h = __floats2bfloat162_rn(x, y);
