@@ -40,7 +40,7 @@ static void cuda_close(struct backend *b)
 	estimate_room_done(&b->estimate);
 	batch_done(&b->batch);
 	pool_done(&b->pool);
-	lend_done(&b->lend);
+	arenas_done(&b->arenas);
 	free(b);
 }
 
@@ -63,7 +63,7 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 		say(error, error_bytes, "%s: no memory for streams and events", card->name);
 	if (r)
 		return r;
-	r = lend_init(&b->lend, b->device);
+	r = arenas_init(&b->arenas, b->device);
 	if (r)
 		say(error, error_bytes, "out of memory");
 	return r;
@@ -162,14 +162,14 @@ static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *re
 	/* it clears the memory on this stream, and waits for that */
 	if (!backend_settle(b))
 		return -EIO;
-	return lend_new(&b->lend, bytes, b->batch.queue.stream, ret);
+	return arenas_new(&b->arenas, bytes, b->batch.queue.stream, ret);
 }
 
 static void cuda_unlend(struct backend *b, uint64_t base)
 {
 	backend_enter(b);
 	if (backend_settle(b))
-		lend_free(&b->lend, base, b->batch.queue.stream);
+		arenas_free(base, b->batch.queue.stream);
 }
 
 /* Devices that share the tokens of sequences. */

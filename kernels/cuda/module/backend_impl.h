@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/batch/batch.h"
 #include "kernels/cuda/sparse/estimate_pages.h"
-#include "kernels/cuda/device/lend.h"
+#include "kernels/cuda/device/arenas.h"
 #include "kernels/cuda/tiers/pass.h"
 #include "kernels/cuda/sparse/summary.h"
 #include "kernels/cuda/tiers/tier.h"
@@ -15,7 +15,7 @@ struct backend {
 	int device;
 	struct pool pool;
 	struct batch batch;
-	struct lend lend;
+	struct arenas arenas;
 	struct tier tier;
 	struct pass pass;
 	struct summary_room summaries;

@@ -1,5 +1,12 @@
-/* lend.c - see lend.h. */
-#include "lend.h"
+/*
+ * arenas.c - device memory that clients open, each block an allocation of its own; see arenas.h.
+ *
+ * The driver may give out the handle of a block that was freed once more, for another. A client
+ * that still has the old one open would then see the new block. So hashes of handles are
+ * remembered; a block whose handle is known is held back until another was found, and freed then. A
+ * hash that two handles share costs a block held back in vain, no more.
+ */
+#include "arenas.h"
 
 #include <assert.h>
 #include <cuda.h>
@@ -26,16 +33,17 @@ static void *entry_point(const char *name)
 	return at;
 }
 
-int lend_init(struct lend *lend, int device)
+int arenas_init(struct arenas *arenas, int device)
 {
-	*lend = (struct lend){.device = device, .known = calloc(LEND_KNOWN, sizeof(*lend->known))};
-	return lend->known ? 0 : -ENOMEM;
+	*arenas = (struct arenas){.device = device,
+				  .known = calloc(ARENAS_KNOWN, sizeof(*arenas->known))};
+	return arenas->known ? 0 : -ENOMEM;
 }
 
-void lend_done(struct lend *lend)
+void arenas_done(struct arenas *arenas)
 {
-	free(lend->known);
-	*lend = (struct lend){0};
+	free(arenas->known);
+	*arenas = (struct arenas){0};
 }
 
 static uint64_t hash_of(const cudaIpcMemHandle_t *handle)
@@ -47,12 +55,12 @@ static uint64_t hash_of(const cudaIpcMemHandle_t *handle)
 	return hash;
 }
 
-static bool is_known(const struct lend *lend, uint64_t hash)
+static bool is_known(const struct arenas *arenas, uint64_t hash)
 {
-	uint64_t n = lend->n_known < LEND_KNOWN ? lend->n_known : LEND_KNOWN;
+	uint64_t n = arenas->n_known < ARENAS_KNOWN ? arenas->n_known : ARENAS_KNOWN;
 
 	for (uint64_t i = 0; i < n; i++) {
-		if (lend->known[i] == hash)
+		if (arenas->known[i] == hash)
 			return true;
 	}
 	return false;
@@ -85,13 +93,14 @@ static int take_block(uint64_t bytes, void **ret_at, cudaIpcMemHandle_t *ret_han
 }
 
 /* A block under a handle that nobody has had. */
-static int find_block(struct lend *lend, uint64_t bytes, void **ret_at, cudaIpcMemHandle_t *handle)
+static int find_block(struct arenas *arenas, uint64_t bytes, void **ret_at,
+		      cudaIpcMemHandle_t *handle)
 {
 	void *held[TRIES];
 	uint32_t n = 0;
 	int r = take_block(bytes, &held[0], handle);
 
-	while (r == 0 && is_known(lend, hash_of(handle))) {
+	while (r == 0 && is_known(arenas, hash_of(handle))) {
 		n++;
 		r = n < TRIES ? take_block(bytes, &held[n], handle) : -ENOMEM;
 	}
@@ -102,7 +111,7 @@ static int find_block(struct lend *lend, uint64_t bytes, void **ret_at, cudaIpcM
 	return r;
 }
 
-static void describe_device(const struct lend *lend, struct backend_arena *arena)
+static void describe_device(const struct arenas *arenas, struct backend_arena *arena)
 {
 	CUresult (*uuid_of)(CUuuid *, CUdevice) =
 		(CUresult(*)(CUuuid *, CUdevice))entry_point("cuDeviceGetUuid");
@@ -111,19 +120,19 @@ static void describe_device(const struct lend *lend, struct backend_arena *arena
 	int mps = 0;
 
 	/* The driver's own, which is also a part's where the device is parted. */
-	if (!uuid_of || uuid_of(&uuid, lend->device) != CUDA_SUCCESS) {
-		if (cudaGetDeviceProperties(&prop, lend->device) == cudaSuccess)
+	if (!uuid_of || uuid_of(&uuid, arenas->device) != CUDA_SUCCESS) {
+		if (cudaGetDeviceProperties(&prop, arenas->device) == cudaSuccess)
 			uuid = prop.uuid;
 	}
 	memcpy(arena->device, &uuid, sizeof(arena->device));
-	arena->time_sliced =
-		cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, lend->device) == cudaSuccess &&
-		mps == 0;
+	arena->time_sliced = cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, arenas->device) ==
+				     cudaSuccess &&
+			     mps == 0;
 	cudaGetLastError();
 }
 
-int lend_new(struct lend *lend, uint64_t bytes, struct CUstream_st *stream,
-	     struct backend_arena *ret)
+int arenas_new(struct arenas *arenas, uint64_t bytes, struct CUstream_st *stream,
+	       struct backend_arena *ret)
 {
 	static const uint8_t any[BACKEND_DEVICE_BYTES];
 	struct backend_arena arena = {0};
@@ -131,11 +140,11 @@ int lend_new(struct lend *lend, uint64_t bytes, struct CUstream_st *stream,
 	void *at = NULL;
 	int r;
 
-	describe_device(lend, &arena);
+	describe_device(arenas, &arena);
 	if (memcmp(ret->device, any, sizeof(any)) != 0 &&
 	    memcmp(ret->device, arena.device, sizeof(any)) != 0)
 		return -ENODEV;
-	r = find_block(lend, bytes, &at, &handle);
+	r = find_block(arenas, bytes, &at, &handle);
 	if (r)
 		return r;
 	if (cudaMemsetAsync(at, 0, bytes, stream) != cudaSuccess ||
@@ -143,16 +152,15 @@ int lend_new(struct lend *lend, uint64_t bytes, struct CUstream_st *stream,
 		cudaFree(at);
 		return -EIO;
 	}
-	lend->known[lend->n_known++ % LEND_KNOWN] = hash_of(&handle);
+	arenas->known[arenas->n_known++ % ARENAS_KNOWN] = hash_of(&handle);
 	arena.base = (uintptr_t)at;
 	memcpy(arena.handle, &handle, sizeof(handle));
 	*ret = arena;
 	return 0;
 }
 
-void lend_free(struct lend *lend, uint64_t base, struct CUstream_st *stream)
+void arenas_free(uint64_t base, struct CUstream_st *stream)
 {
-	(void)lend;
 	cudaStreamSynchronize(stream);
 	cudaFree((void *)(uintptr_t)base);
 }
