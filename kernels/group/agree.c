@@ -1,4 +1,9 @@
-/* agree.c - see agree.h. */
+/*
+ * agree.c - what processes tell each other before they are one group; see agree.h.
+ *
+ * One message of fixed size each way. All must have the same but for the id: whoever finds a
+ * difference says which, in a sentence, and everybody finds the same one.
+ */
 #include "agree.h"
 
 #include "kernels/say.h"

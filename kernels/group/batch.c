@@ -1,4 +1,11 @@
-/* batch.c - see batch.h. */
+/*
+ * batch.c - a batch on all devices of a group, each by a thread; see batch.h.
+ *
+ * What may fail for want of memory is prepared before anything has started. Of devices that meet,
+ * none begins an exchange until all have submitted, and those that have not come in time are told
+ * not to: otherwise one would wait on the device for another that never comes. Whoever failed
+ * itself is named; what the others heard of it is not.
+ */
 #include "batch.h"
 
 #include "kernels/clock.h"

@@ -50,7 +50,7 @@ void plan_config_init(struct plan_config *config, enum plan_policy policy,
 /* Sets policy, deft and chunk_tokens of a config that plan_config_init filled. 0, or -EINVAL and
  * *config is untouched. "auto" "none" "cascade" "fasttree" "deft" ("deft-node", "deft-chunk",
  * "deft-flatten"). */
-int plan_policy_parse(const char *name, struct plan_config *config);
+MUST_CHECK int plan_policy_parse(const char *name, struct plan_config *config);
 const char *plan_policy_name(enum plan_policy policy);
 
 /* Fills *list, which the caller zeroed once and may reuse from call to call (arrays grow, never

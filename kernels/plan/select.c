@@ -1,4 +1,8 @@
-/* select.c - see select.h. */
+/*
+ * select.c - blocks by their mass until there is enough, and the plan of those that are kept; see
+ * select.h. What must be kept comes first. The others are dealt into buckets by mass rather than
+ * sorted, which would take longer than the attention that is saved.
+ */
 #include "select.h"
 
 #include "build.h"

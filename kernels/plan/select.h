@@ -43,8 +43,8 @@ struct select_result {
  * is tau of the total; of equally heavy ones those nearer to the end first. Sets the bits of
  * ret_kept, [select_n_words(n)]. (XAttention, arXiv:2503.16428, section 2.2.) 0 or -ENOMEM.
  */
-int select_blocks(const struct select_config *config, const double *mass, uint32_t n,
-		  uint64_t *ret_kept, struct select_result *ret);
+MUST_CHECK int select_blocks(const struct select_config *config, const double *mass, uint32_t n,
+			     uint64_t *ret_kept, struct select_result *ret);
 
 /*
  * A chunk of queries of one sequence, and the blocks of keys that were estimated for blocks of its

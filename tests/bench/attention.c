@@ -184,7 +184,8 @@ static int run_plan(struct run *r, const char *policy)
 	parsed = config.policy;
 	plan_config_init(&config, parsed, &r->spec->shape,
 			 (r->options->n_threads + heads - 1) / heads);
-	plan_policy_parse(policy, &config);
+	if (plan_policy_parse(policy, &config) != 0)
+		return -EINVAL;
 	config.tile_rows = r->ops->tile_rows(r->backend, &r->spec->shape);
 	return plan_make(&config, &r->workload.tree, &r->list);
 }

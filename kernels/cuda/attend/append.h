@@ -5,6 +5,7 @@
 #ifndef COPPICE_CUDA_APPEND_H
 #define COPPICE_CUDA_APPEND_H
 
+#include "kernels/must_check.h"
 #include "kernels/cuda/device/signals.h"
 
 /* What comes before attention: new tokens into pages, rows of Q that lie elsewhere or askew into
@@ -45,10 +46,10 @@ extern "C" {
 #endif
 
 /* Each a cudaError_t as int: 0 is success. They start work and do not wait. */
-int device_inbound(const struct device_inbound *inbound, struct launch_to to);
-int device_stand(const struct device_stand *stand, struct launch_to to);
+MUST_CHECK int device_inbound(const struct device_inbound *inbound, struct launch_to to);
+MUST_CHECK int device_stand(const struct device_stand *stand, struct launch_to to);
 /* Never part of a chain. */
-int device_move(const struct device_move *move, device_stream stream);
+MUST_CHECK int device_move(const struct device_move *move, device_stream stream);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #ifndef COPPICE_CUDA_ATTEND_H
 #define COPPICE_CUDA_ATTEND_H
 
+#include "kernels/must_check.h"
 #include "clocks.h"
 #include "kernels/cuda/device/format.h"
 #include "kernels/cuda/device/launch.h"
@@ -57,10 +58,10 @@ extern "C" {
 #endif
 
 /* Each a cudaError_t as int: 0 is success. The first two start work and do not wait. */
-int device_attend(const struct device_attend *attend, struct launch_to to);
-int device_merge(const struct device_attend *attend, struct launch_to to);
+MUST_CHECK int device_attend(const struct device_attend *attend, struct launch_to to);
+MUST_CHECK int device_merge(const struct device_attend *attend, struct launch_to to);
 /* Readies the kernel. Blocks. */
-int device_attend_init(const struct device_kernel *kernel);
+MUST_CHECK int device_attend_init(const struct device_kernel *kernel);
 
 #ifdef __cplusplus
 }

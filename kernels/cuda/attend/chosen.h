@@ -13,6 +13,7 @@
 #ifndef COPPICE_CUDA_CHOSEN_H
 #define COPPICE_CUDA_CHOSEN_H
 
+#include "kernels/must_check.h"
 #include "kernels/cuda/device/format.h"
 #include "kernels/cuda/device/launch.h"
 
@@ -47,7 +48,7 @@ struct device_choose {
 extern "C" {
 #endif
 
-int device_choose(const struct device_choose *choose, struct launch_to to);
+MUST_CHECK int device_choose(const struct device_choose *choose, struct launch_to to);
 
 #ifdef __cplusplus
 }

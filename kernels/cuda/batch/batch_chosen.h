@@ -5,6 +5,7 @@
 #ifndef COPPICE_CUDA_BATCH_CHOSEN_H
 #define COPPICE_CUDA_BATCH_CHOSEN_H
 
+#include "kernels/must_check.h"
 #include "batch_impl.h"
 #include "kernels/cuda/attend/chosen.h"
 
@@ -19,8 +20,10 @@ struct chosen_job {
 /* Can it be taken as it is? */
 bool chosen_takes(struct batch *b, const struct backend_job *job);
 /* Its tables go to the device; before tables_make. 0, -ENOMEM, -EIO. */
-int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_job *ret);
+MUST_CHECK int chosen_ready(struct upload *u, const struct backend_job *job,
+			    struct chosen_job *ret);
 /* attend: shape, rows and pool. */
-int chosen_launch(struct upload *u, const struct chosen_job *chosen, struct device_attend *attend);
+MUST_CHECK int chosen_launch(struct upload *u, const struct chosen_job *chosen,
+			     struct device_attend *attend);
 
 #endif

@@ -15,6 +15,7 @@
 #ifndef COPPICE_CUDA_STAND_H
 #define COPPICE_CUDA_STAND_H
 
+#include "kernels/must_check.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/attend/layer.h"
 #include "kernels/cuda/device/launch.h"
@@ -53,7 +54,7 @@ struct stand {
 };
 
 /* Needs the stream. 0 or -ENOMEM. */
-int stand_init(struct batch *b);
+MUST_CHECK int stand_init(struct batch *b);
 /* When nothing runs any more. */
 void stand_done(struct batch *b);
 
@@ -65,7 +66,7 @@ bool stand_fits(struct batch *b, const struct backend_job *job, const struct bat
 void stand_call(struct batch *b, const struct device_inbound *in);
 /* No launch stands from here on, and the batch called last has heard it: before whatever waits for
  * the stream or changes what a launch reads. Waits for a few microseconds at most, if batches
- * before the one that was called are done. 0 or -EIO. */
+ * before the one that was called are done. 0 or -EIO, which the queue remembers, too. */
 int stand_leave(struct batch *b);
 
 /* The batch says that it is done: true if it did nothing, its launch having left, and has been

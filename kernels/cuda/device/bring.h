@@ -5,6 +5,7 @@
 #ifndef COPPICE_CUDA_BRING_H
 #define COPPICE_CUDA_BRING_H
 
+#include "kernels/must_check.h"
 #include "format.h"
 #include "launch.h"
 
@@ -30,8 +31,8 @@ extern "C" {
 
 /* Not part of a chain of launches: it is complete before whatever follows on the stream begins. A
  * cudaError_t. */
-int device_bring(const struct device_bring *copy, device_stream stream);
-int device_outbound(const struct device_outbound *outbound, struct launch_to to);
+MUST_CHECK int device_bring(const struct device_bring *copy, device_stream stream);
+MUST_CHECK int device_outbound(const struct device_outbound *outbound, struct launch_to to);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #ifndef COPPICE_CUDA_CODE_H
 #define COPPICE_CUDA_CODE_H
 
+#include "kernels/must_check.h"
 #include "kv_layout.h"
 
 #include <stdbool.h>
@@ -45,7 +46,7 @@ extern "C" {
 
 /* Of the process's devices, which all have the same: the driver is asked once. A cudaError_t: 0 is
  * success. */
-int device_find_code(enum code *ret);
+MUST_CHECK int device_find_code(enum code *ret);
 
 #ifdef __cplusplus
 }

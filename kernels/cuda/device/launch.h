@@ -7,6 +7,8 @@
 #ifndef COPPICE_CUDA_LAUNCH_H
 #define COPPICE_CUDA_LAUNCH_H
 
+#include "kernels/must_check.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -61,10 +63,10 @@ void launch_chain_done(struct launch_chain *chain);
 /* Nothing is recorded. */
 void launch_chain_begin(struct launch_chain *chain);
 /* Starts what was recorded, of which nothing is left. A cudaError_t: 0 is success. */
-int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream);
+MUST_CHECK int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream);
 
 /* Says how its own launch went: cudaGetLastError would say what somebody asked before. */
-int launch_put(const struct launch *l, struct launch_to to);
+MUST_CHECK int launch_put(const struct launch *l, struct launch_to to);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,10 @@
-/* pool.c - see pool.h. */
+/*
+ * pool.c - the pool's addresses, and the memory behind some of them; see pool.h.
+ *
+ * Addresses are reserved once, so that a source in a schedule stays true whatever is committed.
+ * mapped[] says which extents have memory. A commit that fails half-way undoes what it has done,
+ * in the other order.
+ */
 #include "pool.h"
 
 #include <cuda.h>

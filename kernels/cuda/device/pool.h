@@ -6,6 +6,8 @@
 #ifndef COPPICE_CUDA_POOL_H
 #define COPPICE_CUDA_POOL_H
 
+#include "kernels/must_check.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,13 +25,13 @@ struct pool {
 };
 
 /* 0, -ENOMEM, or -EIO where the driver lacks what it takes. Blocks. */
-int pool_init(struct pool *pool, int device, uint64_t pool_bytes, uint64_t extent_bytes);
+MUST_CHECK int pool_init(struct pool *pool, int device, uint64_t pool_bytes, uint64_t extent_bytes);
 /* Nothing may be running on the pool any more. */
 void pool_done(struct pool *pool);
 
 /* Memory for the extent, zeroed in order with the stream. 0, -ENOMEM, -EINVAL where it has some
  * already. */
-int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream);
+MUST_CHECK int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream);
 /* As pool_done for one extent. */
 void pool_release(struct pool *pool, uint32_t extent);
 

@@ -41,7 +41,7 @@ void queue_done(struct queue *q);
 /* Of what device_* functions return: the first that went wrong is remembered. 0 or -EIO. */
 MUST_CHECK int queue_expect(struct queue *q, int r);
 /* For all that the stream has to do; no longer than its patience, if there is any: then it has
- * failed, and is not waited for again. 0 or -EIO. */
+ * failed, and is not waited for again. 0 or -EIO, which the queue remembers, too. */
 int queue_await(struct queue *q);
 /* False: the stream is still at it when the time is over. */
 bool queue_settles(const struct queue *q, uint64_t limit_ns);

@@ -5,6 +5,7 @@
 #ifndef COPPICE_CUDA_SIGNALS_H
 #define COPPICE_CUDA_SIGNALS_H
 
+#include "kernels/must_check.h"
 #include "format.h"
 #include "launch.h"
 
@@ -78,11 +79,11 @@ extern "C" {
 /* Each a cudaError_t as int: 0 is success. */
 
 /* The first of a launch that stands: hands on what it hears. */
-int device_listen(const struct device_stand *stand, struct launch_to to);
+MUST_CHECK int device_listen(const struct device_stand *stand, struct launch_to to);
 /* Loads what follows an exchange, before there is one. */
-int device_signals_init(void);
+MUST_CHECK int device_signals_init(void);
 /* When all before it is complete. */
-int device_finish(const struct device_finish *finish, struct launch_to to);
+MUST_CHECK int device_finish(const struct device_finish *finish, struct launch_to to);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,8 @@
 #ifndef COPPICE_CUDA_STREAM_H
 #define COPPICE_CUDA_STREAM_H
 
+#include "kernels/must_check.h"
+
 #include <stdint.h>
 
 /* As struct cuda_stream_tiles (module.h) has them. */
@@ -15,8 +17,8 @@ extern "C" {
 #endif
 
 /* As cuda_stream. */
-int stream_read(const struct stream_tiles *tiles, uint64_t flush_bytes, uint64_t bytes, uint32_t n,
-		float *ret_us);
+MUST_CHECK int stream_read(const struct stream_tiles *tiles, uint64_t flush_bytes, uint64_t bytes,
+			   uint32_t n, float *ret_us);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 #ifndef COPPICE_CUDA_MODULE_H
 #define COPPICE_CUDA_MODULE_H
 
+#include "kernels/must_check.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/attend/clocks.h"
 #include "kernels/cuda/device/code.h"
@@ -91,22 +92,22 @@ typedef int (*cuda_free_bytes)(struct backend *b, uint64_t *ret);
 #define CUDA_MODULE_EXPORT __attribute__((visibility("default")))
 
 CUDA_MODULE_EXPORT const struct backend_ops *coppice_backend_cuda(void);
-CUDA_MODULE_EXPORT int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes, uint32_t n,
-					    float *ret_us);
-CUDA_MODULE_EXPORT int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes,
-						 uint32_t n, float *ret_us);
-CUDA_MODULE_EXPORT int coppice_cuda_clocks(struct backend *b, uint64_t flush_bytes,
-					   struct device_clocks *ret);
-CUDA_MODULE_EXPORT int coppice_cuda_measure_group(struct backend *const *members,
-						  uint32_t n_members,
-						  const struct cuda_measure_layers *how, uint32_t n,
-						  float *ret_us,
-						  struct cuda_measure_stamp *ret_stamps);
-CUDA_MODULE_EXPORT int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret);
-CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
-					      uint64_t *ret_base);
-CUDA_MODULE_EXPORT int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from,
-					       uint64_t bytes);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_measure(struct backend *b, uint64_t flush_bytes,
+						       uint32_t n, float *ret_us);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes,
+							    uint32_t n, float *ret_us);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_clocks(struct backend *b, uint64_t flush_bytes,
+						      struct device_clocks *ret);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_measure_group(struct backend *const *members,
+							     uint32_t n_members,
+							     const struct cuda_measure_layers *how,
+							     uint32_t n, float *ret_us,
+							     struct cuda_measure_stamp *ret_stamps);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
+							 uint64_t *ret_base);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_arena_copy(struct backend *b, void *to,
+							  const void *from, uint64_t bytes);
 CUDA_MODULE_EXPORT void coppice_cuda_arena_free(struct backend *b, uint64_t base);
 
 CUDA_MODULE_EXPORT void coppice_cuda_describe(struct backend *b, struct cuda_card *ret);
@@ -127,9 +128,9 @@ struct cuda_stream_tiles {
 typedef int (*cuda_stream)(const struct cuda_stream_tiles *tiles, uint64_t flush_bytes,
 			   uint64_t bytes, uint32_t n, float *ret_us);
 
-CUDA_MODULE_EXPORT int coppice_cuda_stream(const struct cuda_stream_tiles *tiles,
-					   uint64_t flush_bytes, uint64_t bytes, uint32_t n,
-					   float *ret_us);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_stream(const struct cuda_stream_tiles *tiles,
+						      uint64_t flush_bytes, uint64_t bytes,
+						      uint32_t n, float *ret_us);
 
 #ifdef __cplusplus
 }

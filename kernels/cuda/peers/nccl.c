@@ -1,5 +1,11 @@
-/* nccl.c - see nccl.h. Of its interface only what is needed is declared here: it has been the same
- * since NCCL 2. */
+/*
+ * nccl.c - meeting, gathering and parting by NCCL; see nccl.h.
+ *
+ * NCCL waits for other processes without a limit. So what may wait, meeting and a communicator's
+ * end, runs on a thread that nobody joins. It and its waiter each have a reference; who gives up
+ * leaves the thread to free what it has in the end. Of NCCL's interface only what is needed is
+ * declared here: it has been the same since NCCL 2.
+ */
 #include "nccl.h"
 
 #include "peer.h"

@@ -3,6 +3,8 @@
 #ifndef COPPICE_CUDA_NCCL_H
 #define COPPICE_CUDA_NCCL_H
 
+#include "kernels/must_check.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,17 +23,18 @@ struct nccl_ranks {
 
 /* What processes that are to gather know each other by: one makes it and tells the others. 0;
  * -ENOENT: there is no libnccl; -EIO: it refuses; and a sentence. */
-int nccl_id(uint8_t *ret, char *error, size_t bytes);
+MUST_CHECK int nccl_id(uint8_t *ret, char *error, size_t bytes);
 /* A communicator for each device, by which something has been gathered once. Blocks until all
  * processes have come, no longer than the time limit. As nccl_id, or -ETIMEDOUT. */
-int nccl_new(const struct nccl_ranks *ranks, struct nccl **ret, char *error, size_t bytes);
+MUST_CHECK int nccl_new(const struct nccl_ranks *ranks, struct nccl **ret, char *error,
+			size_t bytes);
 /* NULL is fine. Waits for other processes to do the same, but not for long. */
 void nccl_free(struct nccl *n);
 
 /* to gets bytes of each device's from, one behind the other; on a stream of the process's device so
  * many. All ranks make the same calls in the same order, each from its own thread. 0 or -EIO. */
-int nccl_gather(struct nccl *n, uint32_t index, const void *from, void *to, uint64_t bytes,
-		struct CUstream_st *stream);
+MUST_CHECK int nccl_gather(struct nccl *n, uint32_t index, const void *from, void *to,
+			   uint64_t bytes, struct CUstream_st *stream);
 /* What is under way on the device ends soon, whoever it waits for; nothing more is asked of it.
  * Does not wait. */
 void nccl_abort(struct nccl *n, uint32_t index);

@@ -1,5 +1,11 @@
 /*
- * peer.c - see peer.h: what devices share of each other, and the rounds of an exchange.
+ * peer.c - what devices share of each other, and the rounds of an exchange; see peer.h.
+ *
+ * A meeting is shared by the process's devices and goes with the last of them, as others' kernels
+ * may reach into an inbox until then. Memory is made and kernels are loaded when they meet: neither
+ * may happen while another device waits. Rows that do not fit an inbox go in rounds, in the same
+ * order on all devices. Kernels that wait look at one word in host memory, by which all waiting
+ * ends, and in which the device stays that was waited for in vain.
  */
 #include "peer.h"
 

@@ -22,6 +22,7 @@
 #ifndef COPPICE_CUDA_PEER_H
 #define COPPICE_CUDA_PEER_H
 
+#include "kernels/must_check.h"
 #include "kernels/cuda/device/queue.h"
 #include "kernels/cuda/device/signals.h"
 
@@ -90,8 +91,8 @@ struct device_exchange {
 
 /* cudaError_t as int. Init readies the kernels on the current device, before the first launch on
  * any. */
-int device_exchange_init(void);
-int device_exchange(const struct device_exchange *exchange, device_stream stream);
+MUST_CHECK int device_exchange_init(void);
+MUST_CHECK int device_exchange(const struct device_exchange *exchange, device_stream stream);
 
 /* Of a batch's job: rows whose attention is under way on the batch's stream, staged one behind the
  * other. */

@@ -11,6 +11,7 @@
 #ifndef COPPICE_CUDA_SCHEDULE_H
 #define COPPICE_CUDA_SCHEDULE_H
 
+#include "kernels/must_check.h"
 #include "kernels/work.h"
 #include "costs.h"
 #include "kernels/cuda/device/code.h"
@@ -132,12 +133,13 @@ struct schedule_growth {
 size_t schedule_entry_bytes(enum schedule_array array);
 
 /* Fills *schedule, which the caller zeroed once and may use again. 0 or -ENOMEM. */
-int schedule_make(struct schedule *schedule, const struct schedule_want *want);
+MUST_CHECK int schedule_make(struct schedule *schedule, const struct schedule_want *want);
 /* As schedule_make, schedule->expect alone. */
-int schedule_estimate(struct schedule *schedule, const struct schedule_want *want);
+MUST_CHECK int schedule_estimate(struct schedule *schedule, const struct schedule_want *want);
 
 /* Of a schedule as it was made. 0 or -ENOMEM. */
-int schedule_growth_init(struct schedule_growth *growth, const struct schedule *schedule);
+MUST_CHECK int schedule_growth_init(struct schedule_growth *growth,
+				    const struct schedule *schedule);
 /* The patches are written, or will be before anything else is. */
 void schedule_growth_written(struct schedule_growth *growth);
 void schedule_growth_done(struct schedule_growth *growth);
@@ -145,8 +147,8 @@ void schedule_growth_done(struct schedule_growth *growth);
 /* The row's next token is at pos, in the KV block at source: adds what is to be patched. Tokens
  * between, if any, are on other devices. 0, -ENOMEM, or -ESTALE where there is no room; after
  * either: make a new schedule. */
-int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
-		     struct schedule_growth *growth);
+MUST_CHECK int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
+				struct schedule_growth *growth);
 void schedule_done(struct schedule *schedule);
 
 #endif

@@ -16,6 +16,7 @@
 #ifndef COPPICE_CUDA_ESTIMATE_H
 #define COPPICE_CUDA_ESTIMATE_H
 
+#include "kernels/must_check.h"
 #include "kernels/cuda/device/format.h"
 
 #include <stddef.h>
@@ -61,7 +62,7 @@ extern "C" {
 /* Scratch that it takes; 0: it cannot be done. */
 uint64_t device_estimate_bytes(const struct device_estimate *estimate);
 /* Starts it on the stream. A cudaError_t as int. */
-int device_estimate(const struct device_estimate *estimate, device_stream stream);
+MUST_CHECK int device_estimate(const struct device_estimate *estimate, device_stream stream);
 
 #ifdef __cplusplus
 }

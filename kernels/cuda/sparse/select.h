@@ -5,6 +5,7 @@
 #ifndef COPPICE_CUDA_SELECT_H
 #define COPPICE_CUDA_SELECT_H
 
+#include "kernels/must_check.h"
 #include "kernels/cuda/device/format.h"
 
 /* Of a row of masses. */
@@ -31,7 +32,8 @@ struct device_select {
 extern "C" {
 #endif
 
-int device_select(const struct device_select *select, device_stream stream); /* a cudaError_t */
+MUST_CHECK int device_select(const struct device_select *select,
+			     device_stream stream); /* a cudaError_t */
 
 #ifdef __cplusplus
 }

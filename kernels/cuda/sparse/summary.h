@@ -6,6 +6,7 @@
 #ifndef COPPICE_CUDA_SUMMARY_H
 #define COPPICE_CUDA_SUMMARY_H
 
+#include "kernels/must_check.h"
 #include "kernels/cuda/device/format.h"
 
 /* Rows [first, end) of a KV block in the pool, which become the mean at 'kv_block'. */
@@ -28,7 +29,8 @@ struct device_means {
 extern "C" {
 #endif
 
-int device_means(const struct device_means *means, device_stream stream); /* a cudaError_t */
+MUST_CHECK int device_means(const struct device_means *means,
+			    device_stream stream); /* a cudaError_t */
 
 #ifdef __cplusplus
 }

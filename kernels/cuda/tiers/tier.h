@@ -129,7 +129,7 @@ uint32_t tier_blocks(struct tier *t);
 extern "C" {
 #endif
 
-int device_fold(const struct device_fold *fold, device_stream stream);
+MUST_CHECK int device_fold(const struct device_fold *fold, device_stream stream);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,7 @@
 #ifndef COPPICE_CUDA_TIER_RUNS_H
 #define COPPICE_CUDA_TIER_RUNS_H
 
+#include "kernels/must_check.h"
 #include "kernels/cuda/device/format.h"
 
 #include <stdbool.h>
@@ -51,15 +52,15 @@ struct tier_means {
 bool tier_runs_add(struct tier_runs *runs, uint64_t from, uint64_t to, uint64_t bytes);
 /* Puts all of them on the stream; none are left. A cudaError_t; together is cleared where the
  * driver turns out not to have it. ret_blocks: multiprocessors are needed for them. */
-int tier_runs_launch(struct tier_runs *runs, struct tier_means *means, device_stream stream,
-		     bool *ret_blocks);
+MUST_CHECK int tier_runs_launch(struct tier_runs *runs, struct tier_means *means,
+				device_stream stream, bool *ret_blocks);
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-int device_tier_init(void); /* readies the kernel; a cudaError_t */
-int device_tier(const struct device_tier *copies, device_stream stream);
+MUST_CHECK int device_tier_init(void); /* readies the kernel; a cudaError_t */
+MUST_CHECK int device_tier(const struct device_tier *copies, device_stream stream);
 
 #ifdef __cplusplus
 }
