@@ -12,6 +12,14 @@ foreach(name mover passes summary)
 	endif()
 endforeach()
 
+# Variants that no model has yet, on the CPU and, by a module of their own, on the GPU.
+coppice_test(NAME variant_test SOURCES unit/variant_test.c LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels)
+if(TARGET coppice_cuda_capped)
+	add_test(NAME variant_test_cuda COMMAND variant_test $<TARGET_FILE:coppice_cuda_capped>)
+	set_tests_properties(variant_test_cuda PROPERTIES SKIP_RETURN_CODE 77 LABELS "unit;gpu" TIMEOUT 120)
+	add_dependencies(variant_test coppice_cuda_capped)
+endif()
+
 # Host code of the GPU's backend over a runtime of the test's own: needs CUDA's headers alone.
 if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME tier_runs_cuda_test SOURCES unit/tier_runs_cuda_test.c unit/fake_copies.c LIBS cuda_host coppice_kernels LABELS unit)

@@ -73,12 +73,24 @@ static void add_key(struct sums *s, uint32_t page, uint32_t row)
 	for (uint32_t d = 0; d < dim; d++)
 		score += (double)s->q[d] * s->kv->k[at + d];
 	score *= s->kv->shape->scale;
+	if (s->kv->cap > 0)
+		score = s->kv->cap * tanh(score / s->kv->cap);
 	old = score > s->max ? exp(s->max - score) : 1;
 	s->max = score > s->max ? score : s->max;
 	weight = score == -INFINITY ? 0 : exp(score - s->max);
 	s->sum = s->sum * old + weight;
 	for (uint32_t d = 0; d < dim; d++)
 		s->o[d] = s->o[d] * old + weight * s->kv->v[at + d];
+}
+
+static void add_sink(struct sums *s)
+{
+	double max = fmax(s->max, s->kv->sink), old = exp(s->max - max);
+
+	s->sum = s->sum * old + exp(s->kv->sink - max);
+	for (uint32_t d = 0; d < s->kv->shape->head_dim; d++)
+		s->o[d] *= old;
+	s->max = max;
 }
 
 static void add_node(struct sums *s, const struct work_tree *tree, const struct work_query *query,
@@ -115,6 +127,8 @@ void oracle_row(const struct oracle_kv *kv, const struct work_tree *tree, uint32
 		memset(s.o, 0, dim * sizeof(*s.o));
 		for (uint32_t node = at->node; node != WORK_NONE; node = tree->nodes[node].parent)
 			add_node(&s, tree, at, token, node);
+		if (kv->has_sink)
+			add_sink(&s);
 		for (uint32_t d = 0; d < dim && s.sum > 0; d++)
 			s.o[d] /= s.sum;
 		ret_lse[head] = s.max + log(s.sum);

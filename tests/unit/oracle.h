@@ -10,6 +10,7 @@
 
 #include "kernels/work.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,10 @@ struct oracle_kv {
 	float *k; /* owned */
 	float *v; /* owned */
 	uint32_t n_pages;
+	/* Variants. Scores become cap x tanh(score / cap), 0: they do not; sink is the score of a
+	 * key of no value that all rows see. */
+	double cap, sink;
+	bool has_sink;
 };
 
 /* All values NaN. 0 or -ENOMEM. */
