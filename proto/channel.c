@@ -36,7 +36,7 @@
 #define BIND_LOCK_PAUSE_NS 10000000L
 #define PROBE_MS 100
 #define PROBE_TRIES 5
-#define SEGMENT_SEALS (F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
+#define SEGMENT_SIZE_SEALS (F_SEAL_GROW | F_SEAL_SHRINK)
 
 union fd_control {
 	char bytes[CMSG_SPACE(sizeof(int) * CHANNEL_MAX_FDS)];
@@ -374,11 +374,10 @@ static int map_shared(int fd, size_t bytes, int protection, void **ret_map)
 	return 0;
 }
 
-int channel_segment_new(const char *name, size_t bytes, int read_only, int *ret_fd, void **ret_map)
+/* Mappings that there are before a seal stay what they are. */
+static int segment_new(const char *name, size_t bytes, int seals, int *ret_fd, void **ret_map)
 {
 	CLEANUP_FD int fd = -1;
-	/* Future writable mappings are refused; the one made before the seal stays. */
-	int seals = SEGMENT_SEALS | (read_only ? F_SEAL_FUTURE_WRITE : 0);
 	void *map;
 	int r;
 
@@ -424,12 +423,29 @@ int channel_segment_keep(int fd)
 	return 0;
 }
 
+int channel_segment_new(const char *name, size_t bytes, int read_only, int *ret_fd, void **ret_map)
+{
+	return segment_new(name, bytes,
+			   SEGMENT_SIZE_SEALS | F_SEAL_SEAL | (read_only ? F_SEAL_FUTURE_WRITE : 0),
+			   ret_fd, ret_map);
+}
+
+int channel_segment_new_open(const char *name, size_t bytes, int *ret_fd, void **ret_map)
+{
+	return segment_new(name, bytes, SEGMENT_SIZE_SEALS, ret_fd, ret_map);
+}
+
+int channel_segment_seal(int fd)
+{
+	return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0 ? -errno : 0;
+}
+
 int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st;
 
-	if (seals < 0 || (seals & SEGMENT_SEALS) != SEGMENT_SEALS)
+	if (seals < 0 || (seals & SEGMENT_SIZE_SEALS) != SEGMENT_SIZE_SEALS)
 		return -EBADMSG;
 	if (fstat(fd, &st) < 0)
 		return -errno;

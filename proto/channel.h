@@ -61,7 +61,13 @@ MUST_CHECK int channel_segment_reopen(int fd, int *ret_fd);
 /* Keeps a segment from being a way for those who receive it to talk: its locks are all taken, and
  * only its owner can open it once more or change what is known of it. 0 or -errno. */
 MUST_CHECK int channel_segment_keep(int fd);
-/* Maps a received segment whole after checking its size and, for the client, its seals. 0 or -errno
+/* A segment that others may map writable and punch holes into, until it is sealed. */
+MUST_CHECK int channel_segment_new_open(const char *name, size_t bytes, int *ret_fd,
+					void **ret_map);
+/* From now on nobody makes a writable mapping of it, punches holes, or seals it further. 0, or
+ * -errno: -EPERM where somebody else has. */
+MUST_CHECK int channel_segment_seal(int fd);
+/* Maps a received segment whole after checking its size and that it keeps it. 0 or -errno
  * (-EBADMSG). */
 MUST_CHECK int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map);
 

@@ -1,9 +1,11 @@
 /*
- * arenas.c - the verbs arena_new and arena_free: memory for inputs and outputs.
+ * arenas.c - the verbs arena_new, arena_seal and arena_free: memory for inputs and outputs.
  *
- * Host memory is made here and lent to the scheduler and to the client; device memory is the
- * scheduler's, and only its room is counted here. What an arena takes counts from the moment it is
- * asked for, so that many at once cannot pass a limit together.
+ * Host memory is made here and lent to the client, who maps it and says so (arena_seal). Then
+ * nobody can take its pages away any more; it gets all of them, and is lent to the scheduler, whose
+ * batches wait for no page. Device memory is the scheduler's, and only its room is counted here.
+ * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
+ * limit together, until its pages are free.
  */
 #include "daemon/base/log.h"
 #include "daemon/sched/seq/complete.h"
@@ -19,6 +21,7 @@
 #include <sys/types.h>
 
 #define ARENA_GRAIN_BYTES (UINT64_C(2) << 20)
+#define OPEN_ARENAS_MAX 4u /* not sealed, of a session */
 
 enum { ARENA_HOST = 0, ARENA_DEVICE = 1 };
 
@@ -76,66 +79,107 @@ static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew 
 	return false;
 }
 
-/* The memory itself, or, where the scheduler will make it, the room for it. */
-static int arena_make(struct session *s, struct shm *arena, struct request *request,
-		      const Coppice__ArenaNew *m)
+static uint64_t whole_grains(uint64_t bytes)
 {
-	uint64_t bytes = (m->bytes + ARENA_GRAIN_BYTES - 1) & ~(ARENA_GRAIN_BYTES - 1);
-	int r, fd;
-
-	if (m->kind == ARENA_DEVICE) {
-		shm_new_device(arena, bytes);
-		s->device_bytes += bytes;
-		s->home->device_bytes += bytes;
-		return 0;
-	}
-	r = shm_new(arena, "coppice-arena", bytes, &fd);
-	if (r < 0)
-		return r;
-	request_carry(request, fd);
-	s->arena_bytes += bytes;
-	return 0;
+	return (bytes + ARENA_GRAIN_BYTES - 1) & ~(ARENA_GRAIN_BYTES - 1);
 }
 
-static void new_begin(struct session *s, uint64_t id, const void *message)
+static void arena_drop(struct session *session, struct shm *arena)
 {
-	const Coppice__ArenaNew *m = message;
-	uint32_t number = shm_find_free(s->arenas, s->home->config->max_arenas);
-	struct shm *arena;
-	struct request *request;
-	int r;
+	if (arena->device) {
+		session->device_bytes -= arena->bytes;
+		session->home->device_bytes -= arena->bytes;
+	} else {
+		session->arena_bytes -= arena->bytes;
+	}
+	shm_done(arena);
+}
 
-	if (!arena_check(s, id, m, number) || !request_may_carry(s, id))
-		return;
-	request = request_begin(s, id, &verb_arena_new);
+/* ---- new ---- */
+
+/* The scheduler will make it: only the room for it is taken here. */
+static void device_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *m,
+			 uint32_t number)
+{
+	struct shm *arena = &s->arenas[number - 1];
+	struct request *request = request_begin(s, id, &verb_arena_new);
+
 	if (!request)
 		return;
-	arena = &s->arenas[number - 1];
-	r = arena_make(s, arena, request, m);
-	if (r < 0) {
-		reply_error(s, id, r, NULL, "The arena's memory could not be had: %s.",
-			    strerror(-r));
-		request_free(request);
-		return;
-	}
+	shm_new_device(arena, whole_grains(m->bytes));
+	s->device_bytes += arena->bytes;
+	s->home->device_bytes += arena->bytes;
 	request->number = number;
 	request->sched.in.arena.arena = number;
-	request->sched.in.arena.base = arena->map;
 	request->sched.in.arena.bytes = arena->bytes;
 	if (m->has_device)
 		memcpy(request->sched.in.arena.device, m->device.data, m->device.len);
 	request_post(request);
 }
 
-static void arena_drop(struct session *session, struct shm *arena)
+/* Each has a descriptor here. */
+static bool may_leave_one_open(struct session *s, uint64_t id)
 {
-	if (arena->map) {
-		session->arena_bytes -= arena->bytes;
-	} else {
-		session->device_bytes -= arena->bytes;
-		session->home->device_bytes -= arena->bytes;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->home->config->max_arenas; i++)
+		n += s->arenas[i].state == SHM_NEW;
+	if (n < OPEN_ARENAS_MAX)
+		return true;
+	reply_error(s, id, -EBUSY, NULL,
+		    "%u arenas of this session are not sealed: seal them first (arena_seal).", n);
+	return false;
+}
+
+static int arena_send(struct session *s, uint64_t id, const struct shm *shm, uint32_t number)
+{
+	Coppice__Reply reply = COPPICE__REPLY__INIT;
+	Coppice__ArenaReply arena = COPPICE__ARENA_REPLY__INIT;
+
+	arena.arena = number;
+	arena.bytes = shm->bytes;
+	reply.id = id;
+	reply.arena = &arena;
+	return reply_send_fds(s, &reply, &shm->fd, 1);
+}
+
+/* Made here and now; the scheduler hears of it when it is sealed. */
+static void host_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
+{
+	struct shm *arena = &s->arenas[number - 1];
+	int r;
+
+	if (!request_may_carry(s, id) || !may_leave_one_open(s, id))
+		return;
+	r = shm_new_open(arena, "coppice-arena", whole_grains(m->bytes));
+	if (r < 0) {
+		reply_error(s, id, r, NULL, "The arena's memory could not be had: %s.",
+			    strerror(-r));
+		return;
 	}
-	shm_done(arena);
+	s->n_lane_fds++;
+	s->arena_bytes += arena->bytes;
+	r = arena_send(s, id, arena, number);
+	if (r == 0)
+		return;
+	s->n_lane_fds--;
+	arena_drop(s, arena);
+	reply_error(s, id, r, NULL,
+		    "The kernel does not let the answer's descriptors go (%s): ask again later.",
+		    strerror(-r));
+}
+
+static void new_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__ArenaNew *m = message;
+	uint32_t number = shm_find_free(s->arenas, s->home->config->max_arenas);
+
+	if (!arena_check(s, id, m, number))
+		return;
+	if (m->kind == ARENA_DEVICE)
+		device_begin(s, id, m, number);
+	else
+		host_begin(s, id, m, number);
 }
 
 static void arena_handle(Coppice__ArenaReply *arena, struct request *request)
@@ -147,59 +191,16 @@ static void arena_handle(Coppice__ArenaReply *arena, struct request *request)
 	arena->device = (ProtobufCBinaryData){sizeof(device->device), device->device};
 }
 
-static bool uses_arena(const struct step *step, uint32_t arena)
-{
-	if (step->word_arena == arena)
-		return true;
-	for (uint32_t i = 0; i < step->n_parts; i++) {
-		if (step->parts[i].arena_in == arena || step->parts[i].arena_out == arena)
-			return true;
-	}
-	return false;
-}
-
-/* Parked steps that use it fail rather than read what is not mapped any more. */
-static void fail_steps_with(struct sched *s, struct sched_session *session, uint32_t arena)
-{
-	struct sched_lane *lane;
-
-	LIST_FOREACH (lane, &session->lanes, session_link) {
-		if (lane->state != STEP_FREE && uses_arena(&lane->step, arena))
-			session_stop_step(s, lane, outcome_bad(-ECANCELED, ABI_BAD_ARENA, 0));
-	}
-}
-
-static int free_serve(struct sched *s, struct sched_request *rq)
-{
-	struct sched_arena *arena = &rq->session->arenas[rq->in.arena.arena];
-
-	fail_steps_with(s, rq->session, rq->in.arena.arena);
-	rq->session->n_arenas--;
-	rq->session->arena_bytes -= arena->bytes;
-	session_drop_arena(s, arena);
-	return 0;
-}
-
 static struct shm *arena_of(const struct request *request)
 {
 	return &request->session->arenas[request->number - 1];
 }
-
-/* The client never hears of it. */
-static void undo_answer(struct request *request)
-{
-	arena_drop(request->session, arena_of(request));
-	reply_undone(request);
-}
-
-static const struct verb undo = {.serve = free_serve, .slow = true, .answer = undo_answer};
 
 static void new_answer(struct request *request)
 {
 	struct shm *shm = arena_of(request);
 	Coppice__Reply reply = reply_to(request);
 	Coppice__ArenaReply arena = COPPICE__ARENA_REPLY__INIT;
-	int r;
 
 	if (reply_failed(request)) {
 		arena_drop(request->session, shm);
@@ -208,12 +209,9 @@ static void new_answer(struct request *request)
 	shm->state = SHM_READY;
 	arena.arena = request->number;
 	arena.bytes = shm->bytes;
-	if (!shm->map)
-		arena_handle(&arena, request);
+	arena_handle(&arena, request);
 	reply.arena = &arena;
-	r = reply_send_fds(request->session, &reply, request->fds, request->n_fds);
-	if (r < 0)
-		request_undo(request, &undo, r);
+	reply_send(request->session, &reply);
 }
 
 /* Once: what it costs is not to be looked for in the daemon. */
@@ -270,7 +268,7 @@ static int host_arena_reach(struct sched *s, struct sched_request *rq, uint64_t 
 	return 0;
 }
 
-static int new_serve(struct sched *s, struct sched_request *rq)
+static int add_serve(struct sched *s, struct sched_request *rq)
 {
 	struct sched_session *session = rq->session;
 	uint32_t number = rq->in.arena.arena;
@@ -290,39 +288,180 @@ static int new_serve(struct sched *s, struct sched_request *rq)
 }
 
 const struct verb verb_arena_new = {.begin = new_begin,
-				    .serve = new_serve,
+				    .serve = add_serve,
 				    .slow = true,
 				    .answer = new_answer};
 
+/* ---- seal ---- */
+
+/* All its pages are there, or it is of no use any more. */
+static void on_filled(struct shm_chore *chore)
+{
+	struct request *request = chore->user;
+
+	request->sched.code = chore->code;
+	if (chore->code == 0 && request->session->state != SESSION_ENDING)
+		request_go_on(request);
+	else
+		request_over(request);
+}
+
+static struct shm *find_new(struct session *s, uint64_t id, uint32_t number)
+{
+	struct shm *arena = NULL;
+
+	if (number >= 1 && number <= s->home->config->max_arenas)
+		arena = &s->arenas[number - 1];
+	if (arena && arena->state == SHM_NEW)
+		return arena;
+	reply_error(s, id, -ENOENT, "arena",
+		    "There is no arena %u in this session that is to be sealed.", number);
+	return NULL;
+}
+
+static int arena_seal(struct session *s, struct shm *arena)
+{
+	bool had_fd = arena->fd >= 0;
+	int r = shm_seal(arena);
+
+	if (r == 0 && had_fd)
+		s->n_lane_fds--;
+	return r;
+}
+
+static void seal_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__ArenaSeal *m = message;
+	struct shm *arena = find_new(s, id, m->arena);
+	struct request *request;
+	int r;
+
+	if (!arena)
+		return;
+	r = arena_seal(s, arena);
+	if (r < 0) {
+		reply_error(s, id, r, "arena", "Arena %u has seals that are not the daemon's: %s.",
+			    m->arena, strerror(-r));
+		return;
+	}
+	request = request_begin(s, id, &verb_arena_seal);
+	if (!request)
+		return;
+	arena->state = SHM_ADDING;
+	request->number = m->arena;
+	request->sched.in.arena.arena = m->arena;
+	request->sched.in.arena.base = arena->map;
+	request->sched.in.arena.bytes = arena->bytes;
+	request_hold(request);
+	arena->chore.done = on_filled;
+	arena->chore.user = request;
+	shm_fill(arena, s->home->pages, s->peer.uid);
+}
+
+static void seal_answer(struct request *request)
+{
+	arena_of(request)->state = request->sched.code == 0 ? SHM_READY : SHM_NEW;
+	reply_done(request);
+}
+
+const struct verb verb_arena_seal = {.begin = seal_begin,
+				     .serve = add_serve,
+				     .slow = true,
+				     .answer = seal_answer};
+
 /* ---- free ---- */
 
+static bool uses_arena(const struct step *step, uint32_t arena)
+{
+	if (step->word_arena == arena)
+		return true;
+	for (uint32_t i = 0; i < step->n_parts; i++) {
+		if (step->parts[i].arena_in == arena || step->parts[i].arena_out == arena)
+			return true;
+	}
+	return false;
+}
+
+/* Parked steps that use it fail rather than read what is not mapped any more. */
+static void fail_steps_with(struct sched *s, struct sched_session *session, uint32_t arena)
+{
+	struct sched_lane *lane;
+
+	LIST_FOREACH (lane, &session->lanes, session_link) {
+		if (lane->state != STEP_FREE && uses_arena(&lane->step, arena))
+			session_stop_step(s, lane, outcome_bad(-ECANCELED, ABI_BAD_ARENA, 0));
+	}
+}
+
+static int free_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_arena *arena = &rq->session->arenas[rq->in.arena.arena];
+
+	fail_steps_with(s, rq->session, rq->in.arena.arena);
+	rq->session->n_arenas--;
+	rq->session->arena_bytes -= arena->bytes;
+	session_drop_arena(s, arena);
+	return 0;
+}
+
+static void on_dropped(struct shm_chore *chore)
+{
+	request_over(chore->user);
+}
+
+/* The answer waits until it is free: until then it counts. */
+static void host_drop(struct request *request, struct shm *arena)
+{
+	arena->chore.done = on_dropped;
+	arena->chore.user = request;
+	request->held = true;
+	shm_drop(arena, request->home->pages, request->session->peer.uid);
+}
+
+static void free_answer(struct request *request)
+{
+	struct shm *arena = arena_of(request);
+
+	if (arena->map) {
+		host_drop(request, arena);
+		return;
+	}
+	arena_drop(request->session, arena);
+	reply_done(request);
+}
+
+static struct shm *find_any(struct session *s, uint64_t id, uint32_t number)
+{
+	struct shm *arena = NULL;
+
+	if (number >= 1 && number <= s->home->config->max_arenas)
+		arena = &s->arenas[number - 1];
+	if (arena && (arena->state == SHM_READY || arena->state == SHM_NEW))
+		return arena;
+	reply_error(s, id, -ENOENT, "arena", "There is no arena %u in this session.", number);
+	return NULL;
+}
+
+/* Of one that is not sealed the scheduler knows nothing. */
 static void free_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaFree *m = message;
-	struct shm *arena = shm_find(s->arenas, s->home->config->max_arenas, m->arena);
-	struct request *request;
+	struct shm *arena = find_any(s, id, m->arena);
+	struct request *request = arena ? request_begin(s, id, &verb_arena_free) : NULL;
+	bool known = arena && arena->state == SHM_READY;
 
-	if (!arena) {
-		reply_error(s, id, -ENOENT, "arena", "There is no arena %u in this session.",
-			    m->arena);
-		return;
-	}
-	request = request_begin(s, id, &verb_arena_free);
 	if (!request)
 		return;
 	arena->state = SHM_REMOVING;
 	request->number = m->arena;
 	request->sched.in.arena.arena = m->arena;
-	request_post(request);
-}
-
-static void free_answer(struct request *request)
-{
-	if (request->sched.code == 0)
-		arena_drop(request->session, arena_of(request));
-	else
-		arena_of(request)->state = SHM_READY;
-	reply_done(request);
+	if (known) {
+		request_post(request);
+		return;
+	}
+	s->n_lane_fds -= arena->fd >= 0;
+	request_hold(request);
+	host_drop(request, arena);
 }
 
 const struct verb verb_arena_free = {.begin = free_begin,

@@ -101,6 +101,7 @@ static void sessions_init(struct server *server, const struct server_parts *part
 		.board_fd = parts->board_fd,
 		.backend_name = parts->backend_name,
 		.guardian = &server->guardian,
+		.pages = &server->pages,
 		.unpack = &server->unpack,
 		.emptied = on_emptied,
 		.started_ns = clock_now_ns(),
@@ -135,6 +136,12 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 		log_error("signals cannot be had as a descriptor: %s", strerror(-r));
 		return r;
 	}
+	r = shm_pages_init(&server->pages, parts->loop);
+	if (r < 0) {
+		log_error("no thread for the pages of arenas: %s", strerror(-r));
+		signals_done(&server->signals);
+		return r;
+	}
 	server->listener = *listener;
 	listener->fd = -1;
 	listener_start(&server->listener, &server->sessions);
@@ -148,6 +155,7 @@ void server_done(struct server *server)
 {
 	listener_done(&server->listener);
 	guardian_link_done(&server->guardian);
+	shm_pages_done(&server->pages);
 	signals_done(&server->signals);
 }
 

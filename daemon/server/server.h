@@ -34,6 +34,7 @@ struct server {
 	struct listener listener;
 	struct service service;
 	struct guardian_link guardian;
+	struct shm_pages pages;
 	struct signals signals;
 	struct loop_op answers; /* the scheduler's reply descriptor */
 	struct loop_op grace;

@@ -76,13 +76,27 @@ void request_undo(struct request *request, const struct verb *verb, int why)
 	request->again = true;
 }
 
+void request_hold(struct request *request)
+{
+	request->held = true;
+	request->session->n_requests++;
+}
+
+void request_go_on(struct request *request)
+{
+	request->held = false;
+	sched_post(request->home->sched, &request->sched);
+}
+
 void request_over(struct request *request)
 {
 	struct session *session = request->session;
 	bool on_heap = request->on_heap;
 
-	request->again = false;
+	request->again = request->held = false;
 	request->verb->answer(request);
+	if (request->held)
+		return;
 	if (request->again) {
 		sched_post(request->home->sched, &request->sched);
 		return;

@@ -23,6 +23,10 @@ MUST_CHECK bool request_may_carry(struct session *session, uint64_t id);
 void request_undo(struct request *request, const struct verb *verb, int why);
 /* Is this session allowed what concerns everybody? Else the reply is on its way. */
 MUST_CHECK bool request_may_rule(struct session *session, uint64_t id, const char *verb);
+/* It is under way, and the loop has something to do for it before it is posted, or over. */
+void request_hold(struct request *request);
+/* Of one that was held: posts it. */
+void request_go_on(struct request *request);
 /* It came back: its answer, then freed; a session that only waited for it ends. */
 void request_over(struct request *request);
 

@@ -36,10 +36,10 @@ static void on_ended(struct request *request)
 	struct session *session = request->session;
 
 	session->end_posted = false;
-	session->sched = request->sched.out.session;
+	session->sched = request->sched.out.end.session;
 	if (!session->sched)
 		loop_cancel(session->home->loop, &session->gone);
-	else if (session->has_left)
+	else if (request->sched.out.end.more || session->has_left)
 		end_post(session);
 }
 
@@ -62,6 +62,14 @@ static void device_arenas_end(struct session *session)
 		end_post(session);
 }
 
+/* Nobody waits for these pages any more. */
+static void fills_stop(struct session *session)
+{
+	for (uint32_t i = 0; i < session->home->config->max_arenas; i++)
+		atomic_store_explicit(&session->arenas[i].chore.stopped, true,
+				      memory_order_relaxed);
+}
+
 static void end_say(const struct session *session, const char *why)
 {
 	if (session->joined)
@@ -81,6 +89,7 @@ void session_end(struct session *session, const char *why, ...)
 	if (session->state == SESSION_ENDING)
 		return;
 	session->state = SESSION_ENDING;
+	fills_stop(session);
 	/* Without a pidfd there is nothing to wait for. */
 	if (session->device_bytes == 0 || session->peer.pidfd < 0 || home->stopping)
 		session->has_left = true;
@@ -106,6 +115,35 @@ static void socket_drain(int fd)
 	shutdown(fd, SHUT_RDWR);
 	while (recv(fd, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) > 0)
 		continue;
+}
+
+static void on_arena_dropped(struct shm_chore *chore)
+{
+	struct session *session = chore->user;
+
+	session->n_drops--;
+	session_settle(session);
+}
+
+/* Takes back what is still there of its arenas. Returns whether nothing is under way any more. */
+static bool arenas_are_gone(struct session *session)
+{
+	uint32_t n = session->home->config->max_arenas;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct shm *arena = &session->arenas[i];
+
+		if (!arena->map)
+			continue;
+		arena->chore.done = on_arena_dropped;
+		arena->chore.user = session;
+		session->n_drops++;
+		shm_drop(arena, session->home->pages, session->peer.uid);
+	}
+	if (session->n_drops > 0)
+		return false;
+	session->arena_bytes = 0;
+	return true;
 }
 
 static void shared_memory_free(struct session *session)
@@ -153,6 +191,8 @@ void session_settle(struct session *session)
 
 	if (session->state != SESSION_ENDING || session->receive.live || session->gone.live ||
 	    session->n_requests > 0 || session->sched)
+		return;
+	if (!arenas_are_gone(session))
 		return;
 	home->device_bytes -= session->device_bytes;
 	session->device_bytes = 0;
@@ -280,6 +320,7 @@ void sessions_stop(struct sessions *sessions)
 	struct session *s, *next;
 
 	sessions->stopping = true;
+	shm_pages_hurry(sessions->pages);
 	for (s = TAILQ_FIRST(&sessions->list); s; s = next) {
 		next = TAILQ_NEXT(s, entry);
 		if (s->state == SESSION_ENDING)

@@ -43,6 +43,7 @@ struct request {
 	uint32_t n_fds;
 	bool on_heap;
 	bool again; /* answer wants it posted once more */
+	bool held; /* answer waits for the loop's own: request_over once more */
 	uint64_t n_pages; /* evict: gone in earlier turns */
 	int undone; /* why what it made is being unmade; 0: it is not */
 };

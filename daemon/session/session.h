@@ -50,11 +50,12 @@ struct session {
 	bool end_posted; /* and not back */
 	uint32_t n_requests; /* posted, not over */
 	uint32_t n_carriers; /* of all its requests: those that carry descriptors */
-	uint32_t n_lane_fds; /* descriptors of its lanes */
+	uint32_t n_lane_fds; /* descriptors of its lanes, and of arenas that are not sealed */
 	struct unread unread; /* of its answers */
 	struct shm *arenas; /* owned, [config->max_arenas] */
 	struct shm *lanes; /* owned, [config->max_lanes] */
-	uint64_t arena_bytes; /* host memory */
+	uint64_t arena_bytes; /* host memory, until it is free */
+	uint32_t n_drops; /* of an ending one: arenas whose pages are being taken back */
 	uint64_t device_bytes; /* device memory */
 	uint64_t prompt_bytes; /* ids on their way to the scheduler */
 	struct iovec iov;
@@ -73,6 +74,7 @@ struct sessions {
 	int board_fd;
 	const char *backend_name;
 	struct guardian_link *guardian;
+	struct shm_pages *pages;
 	struct unpack_arena *unpack; /* where the message being served lies */
 	/* The last one has gone, while the daemon stops. */
 	void (*emptied)(struct sessions *sessions);

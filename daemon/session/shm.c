@@ -42,9 +42,56 @@ int shm_new(struct shm *shm, const char *name, size_t bytes, int *ret_fd)
 	return 0;
 }
 
+int shm_new_open(struct shm *shm, const char *name, size_t bytes)
+{
+	void *map;
+	int fd, r = channel_segment_new_open(name, bytes, &fd, &map);
+
+	if (r < 0)
+		return r;
+	*shm = (struct shm){
+		.state = SHM_NEW, .map = map, .bytes = bytes, .fd = fd, .notify_fd = -1};
+	return 0;
+}
+
+int shm_seal(struct shm *shm)
+{
+	int r = shm->fd >= 0 ? channel_segment_seal(shm->fd) : 0;
+
+	if (r < 0)
+		return r;
+	if (shm->fd >= 0)
+		close(shm->fd);
+	shm->fd = -1;
+	return 0;
+}
+
+static void post(struct shm *shm, struct shm_pages *pages, enum shm_chore_kind kind, uid_t uid)
+{
+	shm->chore = (struct shm_chore){.kind = kind,
+					.map = shm->map,
+					.bytes = shm->bytes,
+					.uid = uid,
+					.done = shm->chore.done,
+					.user = shm->chore.user};
+	shm_pages_post(pages, &shm->chore);
+}
+
+void shm_fill(struct shm *shm, struct shm_pages *pages, uid_t uid)
+{
+	post(shm, pages, SHM_FILL, uid);
+}
+
+void shm_drop(struct shm *shm, struct shm_pages *pages, uid_t uid)
+{
+	post(shm, pages, SHM_DROP, uid);
+	shm->map = NULL;
+}
+
 void shm_new_device(struct shm *shm, size_t bytes)
 {
-	*shm = (struct shm){.state = SHM_ADDING, .bytes = bytes, .fd = -1, .notify_fd = -1};
+	*shm = (struct shm){
+		.state = SHM_ADDING, .bytes = bytes, .device = true, .fd = -1, .notify_fd = -1};
 }
 
 int shm_keep_fd(struct shm *shm, int fd)

@@ -4,24 +4,31 @@
  * A session has a table of each; number n of the protocol is entry n - 1. A device arena's memory
  * is the backend's: nothing is mapped.
  *
- *      FREE -> ADDING -> READY -> REMOVING -> FREE     ADDING, REMOVING: the scheduler is asked
+ *      FREE -> NEW -> ADDING -> READY -> REMOVING -> FREE
+ *
+ * NEW: a host arena that is not sealed; nobody uses it. ADDING, REMOVING: the scheduler is asked,
+ * or pages come and go (shm_pages.h).
  */
 #ifndef COPPICED_SHM_H
 #define COPPICED_SHM_H
 
 #include "daemon/base/must_check.h"
+#include "shm_pages.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum shm_state { SHM_FREE, SHM_ADDING, SHM_READY, SHM_REMOVING };
+enum shm_state { SHM_FREE, SHM_NEW, SHM_ADDING, SHM_READY, SHM_REMOVING };
 
 struct shm {
 	enum shm_state state;
-	void *map; /* owned, writable; NULL: device memory */
+	void *map; /* owned, writable; NULL: device memory, or its pages are being taken back */
 	size_t bytes;
-	int fd; /* owned: a lane's memory, where a guardian wants it; -1: none */
+	bool device; /* memory of the backend's device */
+	struct shm_chore chore; /* about its pages */
+	/* owned: a lane's memory, where a guardian wants it; an arena's that is not sealed; -1: none */
+	int fd;
 	bool guarded; /* the guardian knows of it */
 	int notify_fd; /* owned: the daemon's end of a lane's completion descriptor; -1: none */
 };
@@ -32,6 +39,15 @@ uint32_t shm_find_free(const struct shm *table, uint32_t n);
 struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number);
 /* Makes a segment of bytes, ADDING. ret_fd: the caller's, for the client. 0 or -errno. */
 MUST_CHECK int shm_new(struct shm *shm, const char *name, size_t bytes, int *ret_fd);
+/* The same, NEW: keeps the descriptor, and lets the client map it. */
+MUST_CHECK int shm_new_open(struct shm *shm, const char *name, size_t bytes);
+/* From now on nobody maps it writable, and nobody punches holes. 0, or -errno where it has seals
+ * that are not the daemon's. Of one that is sealed: 0. */
+MUST_CHECK int shm_seal(struct shm *shm);
+/* Of whose chore done and user are set: brings all its pages, or takes it away. The mapping is the
+ * chore's then. */
+void shm_fill(struct shm *shm, struct shm_pages *pages, uid_t uid);
+void shm_drop(struct shm *shm, struct shm_pages *pages, uid_t uid);
 /* A device arena of bytes, ADDING. */
 void shm_new_device(struct shm *shm, size_t bytes);
 /* Keeps a copy of the segment's descriptor. 0 or -errno. */

@@ -357,7 +357,7 @@ uint32_t client_model(struct client *c)
 	return reply->model->model;
 }
 
-uint32_t client_arena(struct client *c, uint64_t bytes)
+uint32_t client_open_arena(struct client *c, uint64_t bytes, int *ret_fd)
 {
 	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
 	const Coppice__Reply *reply;
@@ -366,9 +366,29 @@ uint32_t client_arena(struct client *c, uint64_t bytes)
 	reply = client_verb(c, arena_new, &m);
 	assert_int_equal(reply->code, 0);
 	assert_int_equal(c->n_fds, 1);
+	c->n_fds = 0;
+	*ret_fd = c->fds[0];
 	c->arena_bytes = reply->arena->bytes;
-	assert_int_equal(channel_segment_map(c->fds[0], c->arena_bytes, 1, &c->arena), 0);
+	assert_int_equal(channel_segment_map(*ret_fd, c->arena_bytes, 1, &c->arena), 0);
 	return reply->arena->arena;
+}
+
+const Coppice__Reply *client_seal(struct client *c, uint32_t arena)
+{
+	Coppice__ArenaSeal m = COPPICE__ARENA_SEAL__INIT;
+
+	m.arena = arena;
+	return client_verb(c, arena_seal, &m);
+}
+
+uint32_t client_arena(struct client *c, uint64_t bytes)
+{
+	int fd;
+	uint32_t arena = client_open_arena(c, bytes, &fd);
+
+	close(fd);
+	assert_int_equal(client_seal(c, arena)->code, 0);
+	return arena;
 }
 
 uint32_t client_lane(struct client *c)

@@ -92,7 +92,10 @@ bool become_user(uid_t uid);
 
 /* Common steps. */
 uint32_t client_model(struct client *c);
-uint32_t client_arena(struct client *c, uint64_t bytes); /* mapped at c->arena */
+/* Mapped at c->arena; the descriptor is the caller's. */
+uint32_t client_open_arena(struct client *c, uint64_t bytes, int *ret_fd);
+const Coppice__Reply *client_seal(struct client *c, uint32_t arena);
+uint32_t client_arena(struct client *c, uint64_t bytes); /* all of it, mapped at c->arena */
 uint32_t client_lane(struct client *c);
 /* A sequence on n tokens 1, 2, 3, ... at the arena's start. */
 const Coppice__Reply *client_seq(struct client *c, uint32_t model, uint32_t lane, uint32_t arena,

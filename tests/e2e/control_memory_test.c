@@ -1,11 +1,13 @@
 /*
  * control_memory_test.c - what a client can have of the daemon's memory: token ids of prompts that
- * nobody computes.
+ * nobody computes, and arenas; that nobody waits while pages of arenas come and go.
  */
 #include "control_harness.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PROMPT_TOKENS (256u << 10)
 
@@ -101,12 +103,127 @@ static void a_burst_of_opens_takes_no_more(void **state)
 	client_close(&c);
 }
 
+/* ---- arenas ---- */
+
+#define LARGE_BYTES (512u << 20)
+
+static void arena_send(struct client *c, uint32_t seal, uint32_t free_it, uint64_t new_bytes)
+{
+	Coppice__Request request = COPPICE__REQUEST__INIT;
+	Coppice__ArenaSeal seals = COPPICE__ARENA_SEAL__INIT;
+	Coppice__ArenaFree frees = COPPICE__ARENA_FREE__INIT;
+	Coppice__ArenaNew news = COPPICE__ARENA_NEW__INIT;
+
+	seals.arena = seal;
+	frees.arena = free_it;
+	news.bytes = new_bytes;
+	request.arena_seal = seal ? &seals : NULL;
+	request.arena_free = free_it ? &frees : NULL;
+	request.arena_new = new_bytes ? &news : NULL;
+	client_send(c, &request);
+}
+
+/* How often another is answered before this client is. */
+static unsigned answers_until(struct client *other, const struct client *c)
+{
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	unsigned n = 0;
+
+	for (; poll(&p, 1, 0) == 0; n++)
+		assert_int_equal(client_verb(other, status, &status)->code, 0);
+	return n;
+}
+
+static void nobody_waits_for_the_pages_of_an_arena(void **state)
+{
+	struct harness *h = *state;
+	int fd;
+
+	start_with(h, "--max-arena-bytes=1G", NULL);
+	struct client c = client_open(h), other = client_open(h);
+	uint32_t arena = client_open_arena(&c, LARGE_BYTES, &fd);
+
+	arena_send(&c, arena, 0, 0);
+	assert_true(answers_until(&other, &c) >= 10);
+	assert_int_equal(client_receive(&c)->code, 0);
+	arena_send(&c, 0, arena, 0);
+	assert_true(answers_until(&other, &c) >= 10);
+	assert_int_equal(client_receive(&c)->code, 0);
+	close(fd);
+	client_close(&c);
+	client_close(&other);
+}
+
+static void an_arena_counts_until_its_pages_are_free(void **state)
+{
+	struct harness *h = *state;
+
+	start_with(h, "--max-arena-bytes=512M", NULL);
+	struct client c = client_open(h);
+	uint32_t arena = client_arena(&c, LARGE_BYTES);
+
+	arena_send(&c, 0, arena, 0);
+	arena_send(&c, 0, 0, LARGE_BYTES);
+	assert_refused(client_receive(&c), -EDQUOT, "bytes", "max_arena_bytes");
+	assert_int_equal(client_receive(&c)->code, 0);
+	arena_send(&c, 0, 0, LARGE_BYTES);
+	assert_int_equal(client_receive(&c)->code, 0);
+	client_close(&c);
+}
+
+/* With pages on their way in, and out. */
+static void a_session_ends_while_its_pages_come_and_go(void **state)
+{
+	struct harness *h = *state;
+	int fd;
+
+	start_with(h, "--max-arena-bytes=1G", NULL);
+	struct client other = client_open(h);
+
+	for (int i = 0; i < 4; i++) {
+		struct client c = client_open(h);
+		uint32_t arena = client_open_arena(&c, LARGE_BYTES / 4, &fd);
+
+		arena_send(&c, arena, 0, 0);
+		if (i % 2) {
+			assert_int_equal(client_receive(&c)->code, 0);
+			arena_send(&c, 0, arena, 0);
+		}
+		close(fd);
+		client_close(&c);
+		count_becomes(&other, 1);
+	}
+	client_close(&other);
+}
+
+static void few_arenas_are_left_unsealed(void **state)
+{
+	struct harness *h = *state;
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+
+	start_with(h, "--max-arenas=8", "--max-arena-bytes=64M");
+	struct client c = client_open(h);
+
+	m.bytes = 1;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(client_verb(&c, arena_new, &m)->code, 0);
+	assert_refused(client_verb(&c, arena_new, &m), -EBUSY, NULL, "arena_seal");
+	assert_int_equal(client_seal(&c, 2)->code, 0);
+	assert_int_equal(client_verb(&c, arena_new, &m)->code, 0);
+	client_close(&c);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		HARNESS_BARE(epoll, prompts_of_all_sessions_of_a_user_count),
 		HARNESS_BARE(epoll, prompts_of_all_users_count),
 		HARNESS_BARE(epoll, a_burst_of_opens_takes_no_more),
+		HARNESS_BARE(epoll, nobody_waits_for_the_pages_of_an_arena),
+		HARNESS_BARE(epoll, an_arena_counts_until_its_pages_are_free),
+		HARNESS_BARE(epoll, a_session_ends_while_its_pages_come_and_go),
+		HARNESS_BARE(epoll, few_arenas_are_left_unsealed),
 	};
 
 	if (harness_init(argc, argv) < 0)

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -85,22 +86,67 @@ static void holes_in_a_lane_end_that_lane_alone(void **state)
 	scene_end(&s);
 }
 
-static void holes_in_an_arena_read_as_zeros(void **state)
+/* Batches would wait for pages. */
+static void an_arena_in_use_takes_no_holes(void **state)
 {
 	struct scene s = scene_begin(state);
 	struct raw x = raw_open(s.h);
-	uint64_t seq = raw_seq(&x);
 
-	for (int i = 0; i < 200; i++) {
-		raw_step(&x, seq);
-		punch(x.arena_fd, RAW_ARENA_BYTES);
-		if (i % 10 == 0)
-			honest_step(&s.honest);
-		raw_wait(&x);
-		assert_int_equal(ring_completion(x.lane, x.ticket).status, 0);
-	}
-	assert_int_equal(client_seq(&x.c, x.model, 1, x.arena, 1000)->code, 0);
+	assert_int_equal(fallocate(x.arena_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
+			 -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(madvise(x.c.arena, RAW_ARENA_BYTES, MADV_REMOVE), -1);
+	assert_int_equal(errno, EPERM);
+	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, x.arena_fd, 0),
+			 MAP_FAILED);
+	steps_on(&s);
 	raw_close(&x);
+	scene_end(&s);
+}
+
+/* Until it is sealed they are nobody's concern, and none is left afterwards. */
+static void holes_before_the_seal_are_filled(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct client c = client_open(s.h);
+	int fd;
+	uint32_t arena = client_open_arena(&c, 1, &fd);
+	unsigned char in_core[512];
+	size_t n_pages = c.arena_bytes / 4096;
+
+	memset(c.arena, 1, c.arena_bytes);
+	punch(fd, (off_t)c.arena_bytes);
+	assert_int_equal(client_seal(&c, arena)->code, 0);
+	assert_true(n_pages <= sizeof(in_core));
+	assert_int_equal(mincore(c.arena, c.arena_bytes, in_core), 0);
+	for (size_t i = 0; i < n_pages; i++)
+		assert_true(in_core[i] & 1);
+	close(fd);
+	client_close(&c);
+	scene_end(&s);
+}
+
+static void an_arena_is_not_used_before_its_seal(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct client c = client_open(s.h);
+	Coppice__ArenaFree m = COPPICE__ARENA_FREE__INIT;
+	int fd;
+
+	client_model(&c);
+	client_lane(&c);
+	m.arena = client_open_arena(&c, 1, &fd);
+	assert_refused(client_seq(&c, 1, 1, m.arena, 4), -ENOENT, "arena", NULL);
+	assert_int_equal(client_verb(&c, arena_free, &m)->code, 0);
+	assert_refused(client_verb(&c, arena_free, &m), -ENOENT, "arena", NULL);
+	munmap(c.arena, c.arena_bytes);
+	m.arena = client_open_arena(&c, 1, &fd);
+	/* Seals of the client's own. */
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
+	assert_refused(client_seal(&c, m.arena), -EPERM, "arena", "seals");
+	assert_refused(client_seq(&c, 1, 1, m.arena, 4), -ENOENT, "arena", NULL);
+	assert_refused(client_seal(&c, 3), -ENOENT, "arena", NULL);
+	client_close(&c);
 	scene_end(&s);
 }
 
@@ -501,7 +547,9 @@ static void other_versions_of_the_abi_are_turned_away(void **state)
 
 #define CASES(loop) \
 	HARNESS_CASE(loop, holes_in_a_lane_end_that_lane_alone), \
-		HARNESS_CASE(loop, holes_in_an_arena_read_as_zeros), \
+		HARNESS_CASE(loop, an_arena_in_use_takes_no_holes), \
+		HARNESS_CASE(loop, holes_before_the_seal_are_filled), \
+		HARNESS_CASE(loop, an_arena_is_not_used_before_its_seal), \
 		HARNESS_CASE(loop, sizes_and_seals_are_not_the_clients_to_change), \
 		HARNESS_CASE(loop, the_board_cannot_be_written), \
 		HARNESS_CASE(loop, a_million_bells_delay_nobody), \

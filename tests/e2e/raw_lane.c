@@ -42,8 +42,8 @@ struct raw raw_open(const struct harness *h)
 	x.board_fd = keep_fd(&x.c, 0);
 	x.bell_fd = keep_fd(&x.c, 1);
 	x.model = client_model(&x.c);
-	x.arena = client_arena(&x.c, RAW_ARENA_BYTES);
-	x.arena_fd = keep_fd(&x.c, 0);
+	x.arena = client_open_arena(&x.c, RAW_ARENA_BYTES, &x.arena_fd);
+	assert_int_equal(client_seal(&x.c, x.arena)->code, 0);
 	raw_lane(&x);
 	return x;
 }

@@ -110,12 +110,12 @@ static void device_arenas_outlive_a_session_until_nobody_has_them_open(void **st
 	assert_int_equal(harness_call(&f->h, &remove), 0);
 	assert_int_equal(device.n_arenas, 1);
 	assert_int_equal(harness_call(&f->h, &end), 0);
-	assert_ptr_equal(end.out.session, other.session);
+	assert_ptr_equal(end.out.end.session, other.session);
 	assert_int_equal(device.n_arenas, 1);
 	assert_int_equal(harness_status(&f->h).n_sessions, 1);
 	end.in.keep_device = false;
 	assert_int_equal(harness_call(&f->h, &end), 0);
-	assert_null(end.out.session);
+	assert_null(end.out.end.session);
 	assert_int_equal(device.n_arenas, 0);
 	client_unmap(&other);
 }

@@ -146,17 +146,6 @@ static int explain_map(struct coppice *c, int code)
 		       strerrordesc_np(-code));
 }
 
-static int map_host(struct coppice_arena *arena, int fd)
-{
-	void *map;
-	int r = channel_segment_map(fd, arena->bytes, 1, &map);
-
-	if (r < 0)
-		return explain_map(arena->c, r);
-	arena->base = map;
-	return 0;
-}
-
 static int map_device(struct coppice_arena *arena, const Coppice__ArenaReply *reply)
 {
 	int r = device_open(arena->c, reply, &arena->device);
@@ -164,6 +153,34 @@ static int map_device(struct coppice_arena *arena, const Coppice__ArenaReply *re
 	if (r < 0)
 		return r;
 	arena->base = (uint8_t *)(uintptr_t)arena->device.address;
+	return 0;
+}
+
+/* From now on nobody else maps it writable, nor takes its pages away: the daemon may use it. */
+static int seal(struct coppice *c, uint32_t id)
+{
+	Coppice__ArenaSeal message = COPPICE__ARENA_SEAL__INIT;
+	struct call call = call_of("coppice_arena_new");
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+
+	message.arena = id;
+	call.request.arena_seal = &message;
+	return call_daemon(c, &call, &answer);
+}
+
+static int map_host(struct coppice_arena *arena, int fd)
+{
+	void *map;
+	int r = channel_segment_map(fd, arena->bytes, 1, &map);
+
+	if (r < 0)
+		return explain_map(arena->c, r);
+	r = seal(arena->c, arena->id);
+	if (r < 0) {
+		connection_unmap(arena->c, map, arena->bytes);
+		return r;
+	}
+	arena->base = map;
 	return 0;
 }
 

@@ -122,8 +122,12 @@ struct sched_request {
 	char message[240]; /* a sentence where code is not 0 */
 	const char *field; /* static; NULL: none */
 	union {
-		/* session_end: NULL, or it has device arenas still */
-		struct sched_session *session;
+		struct sched_session *session; /* session_add */
+		struct {
+			/* NULL, or it has arenas still: of the device, and if more others too */
+			struct sched_session *session;
+			bool more;
+		} end;
 		struct backend_arena arena; /* of a device arena */
 		struct {
 			uint32_t model, page_tokens;

@@ -17,6 +17,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+/* Drivers take their time over each. */
+#define ARENAS_A_TURN 4u
+
 /* One that is half-built, too. */
 static void session_free(struct sched_session *session)
 {
@@ -84,11 +87,15 @@ void session_drop_arena(struct sched *s, struct sched_arena *arena)
 	*arena = (struct sched_arena){0};
 }
 
-/* Host arenas, and with them or later those of the device. Returns whether some of these are
+enum arenas_left { ARENAS_NONE, ARENAS_KEPT, ARENAS_MORE };
+
+/* Host arenas, and with them or later those of the device: a few at a time. Returns what is
  * left. */
-static bool drop_arenas(struct sched *s, struct sched_session *session, bool keep_device)
+static enum arenas_left drop_arenas(struct sched *s, struct sched_session *session,
+				    bool keep_device)
 {
-	bool kept = false;
+	enum arenas_left left = ARENAS_NONE;
+	uint32_t n = 0;
 
 	for (uint32_t i = 1; i <= s->core.config->max_arenas; i++) {
 		struct sched_arena *arena = &session->arenas[i];
@@ -96,11 +103,13 @@ static bool drop_arenas(struct sched *s, struct sched_session *session, bool kee
 		if (!arena->base)
 			continue;
 		if (arena->device && keep_device)
-			kept = true;
-		else
+			left = ARENAS_KEPT;
+		else if (n++ < ARENAS_A_TURN)
 			session_drop_arena(s, arena);
+		else
+			return ARENAS_MORE;
 	}
-	return kept;
+	return left;
 }
 
 /* What is open ends for the reason that came first. */
@@ -132,16 +141,18 @@ static void session_strip(struct sched *s, struct sched_session *session)
 	LIST_INSERT_HEAD(&s->ended_sessions, session, link);
 }
 
-/* NULL, or what is left of it. */
-static struct sched_session *end(struct sched *s, struct sched_session *session, bool keep_device)
+/* Unless something is left of it, it is no more. */
+static enum arenas_left end(struct sched *s, struct sched_session *session, bool keep_device)
 {
 	if (!session->ended)
 		session_strip(s, session);
-	if (drop_arenas(s, session, keep_device))
-		return session;
+	enum arenas_left left = drop_arenas(s, session, keep_device);
+
+	if (left != ARENAS_NONE)
+		return left;
 	LIST_REMOVE(session, link);
 	session_free(session);
-	return NULL;
+	return ARENAS_NONE;
 }
 
 void sessions_end_all(struct sched *s)
@@ -156,7 +167,10 @@ void sessions_end_all(struct sched *s)
 
 int sched_session_end(struct sched *s, struct sched_request *rq)
 {
-	rq->out.session = end(s, rq->session, rq->in.keep_device);
+	enum arenas_left left = end(s, rq->session, rq->in.keep_device);
+
+	rq->out.end.session = left == ARENAS_NONE ? NULL : rq->session;
+	rq->out.end.more = left == ARENAS_MORE;
 	return 0;
 }
 

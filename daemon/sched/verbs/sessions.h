@@ -10,7 +10,7 @@
 
 /* in.session_add, out.session */
 MUST_CHECK int sched_session_add(struct sched *s, struct sched_request *rq);
-/* in.keep_device, out.session. Waits of the session come back first, with -ECANCELED. */
+/* in.keep_device, out.end. Waits of the session come back first, with -ECANCELED. */
 MUST_CHECK int sched_session_end(struct sched *s, struct sched_request *rq);
 /* The watchdog's: that it comes back proves that the scheduler moves; the backend is asked whether
  * it has failed. */
