@@ -87,7 +87,9 @@ int harness_call(struct harness *h, struct sched_request *request)
 struct sched_status harness_status(struct harness *h)
 {
 	struct sched_status status;
-	struct sched_request rq = {.serve = verb_status.serve, .out.status = &status};
+	struct sched_request rq = {.serve = verb_status.serve,
+				   .privileged = true,
+				   .out.status = &status};
 
 	assert_int_equal(harness_call(h, &rq), 0);
 	return status;
