@@ -23,18 +23,18 @@ ARGUED = [
 		"a bulk copy is asked for once all readers have arrived at the slot's empty barrier, and completes its full barrier, "
 		"which who reads the slot has waited for"),
 	(r"attend_kernel", r"STS\S* .*, RZ", r"LDSM",
-		"a fetching warp clears a slot's missing groups, synchronises, and arrives at the slot's full barrier with the "
+		"a fetching warp clears a KV tile's missing blocks, synchronises, and arrives at the tile's full barrier with the "
 		"copies' transaction count; who reads the slot has waited for that barrier"),
 	(r"attend_kernel", r"STS\.64 |STS\.128 .*, RZ", r"STS\.64 |STS\.128 .*, RZ|LDGSTS",
-		"sums of a unit on their way out, and Q of the next or of the same one on its way in: the warps that write sums "
+		"sums of a work tile on their way out, and Q of the next or of the same one on its way in: the warps that write sums "
 		"have read their Q, and all warps arrive at the barrier that the fetching warps wait for once they are done"),
 	(r"attend_kernel", r"LDGSTS", r"LDS\.128",
-		"sums of a unit's columns, read by the warps that add them up, and Q of the next unit on its way to the same place: "
-		"all warps arrive, once they have read, at the barrier that the fetching warps wait for"),
+		"sums of a work tile's columns, read by the warps that add them up, and Q of the next work tile on its way to the same "
+		"place: all warps arrive, once they have read, at the barrier that the fetching warps wait for"),
 	# without predicates, which those have that write the sums, and those that read the addresses
 	(r"attend_kernel", r"^STS\.64 \[R\d+\+0x", r"^LDS(\.64)? R\d+, \[R\d+\+0x",
-		"maxima and sums of a unit, read by the warps that add them up, and where Q of the next unit lies, which is written to "
-		"the same place: ordered by that same barrier"),
+		"maxima and sums of a work tile, read by the warps that add them up, and where Q of the next work tile lies, which is "
+		"written to the same place: ordered by that same barrier"),
 ]
 ACCESS = re.compile(r"(Read|Write) access at (.*)\+0x([0-9a-f]+)")
 HAZARDS = re.compile(r"\[(\d+) hazards?\]")

@@ -101,7 +101,7 @@ static void run_world(struct work_shape shape, uint32_t node_tokens, struct orac
 
 /* Told to make all code anew, the driver has none for sm_90a: what is tested then is what other
  * devices compute with. */
-static void test_code_that_the_driver_makes_has_no_stages(void **state)
+static void test_code_that_the_driver_makes_has_no_wide_tiles(void **state)
 {
 	struct backend_config config = {.pool_bytes = 2 * MIB, .extent_bytes = 2 * MIB};
 	void *at = dlopen(module, RTLD_NOW | RTLD_LOCAL);
@@ -116,7 +116,8 @@ static void test_code_that_the_driver_makes_has_no_stages(void **state)
 	assert_non_null(describe);
 	assert_int_equal(cuda->open(&config, &b, error, sizeof(error)), 0);
 	describe(b, &card);
-	print_message("%s %s stages\n", card.name, card.code == CODE_WGMMA ? "with" : "without");
+	print_message("%s %s wide tiles\n", card.name,
+		      card.code == CODE_WGMMA ? "with" : "without");
 	assert_false(card.code == CODE_WGMMA && getenv("CUDA_FORCE_PTX_JIT"));
 	cuda->close(b);
 	dlclose(at);
@@ -504,7 +505,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rows_may_lie_at_any_address),
 		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),
 		cmocka_unit_test(test_what_cannot_be_computed_is_refused_in_a_sentence),
-		cmocka_unit_test(test_code_that_the_driver_makes_has_no_stages),
+		cmocka_unit_test(test_code_that_the_driver_makes_has_no_wide_tiles),
 		cmocka_unit_test(test_every_head_dim_and_dtype_is_within_its_bound),
 		cmocka_unit_test(test_q_of_what_wants_no_output_is_not_read),
 		cmocka_unit_test(test_a_token_that_is_not_finite_harms_only_who_sees_it),

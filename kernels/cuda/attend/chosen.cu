@@ -14,7 +14,7 @@
 
 #if __CUDA_ARCH__ >= 800
 static_assert(sizeof(struct device_kv_tile) == 80 && sizeof(struct device_kv_block) == 16,
-	      "words of a slot");
+	      "words of a KV tile");
 
 struct chosen_tile {
 	const struct device_choose &c;
