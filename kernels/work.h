@@ -78,10 +78,12 @@ struct work_node {
  * of its path (node and all its ancestors) at positions <= pos + i and nothing later. The new
  * tokens themselves are part of the node's slices (they are appended before attention runs).
  *
- * Draft tree (speculative decoding): parents != NULL. The n_rows tokens occupy the last n_rows
- * positions of the node, in index order; row i sees the node's earlier tokens, all ancestors, and
- * of the draft tokens only itself, parents[i], parents[parents[i]], ... until WORK_NONE. parents[i]
- * < i or WORK_NONE. Nobody else sees that node: no other query ends at it, no node hangs below it.
+ * Draft tree (speculative decoding): parents != NULL. Its n_before + n_rows tokens occupy the last
+ * positions of the node, in index order, and the rows are the last n_rows of them: the others' K
+ * and V are there already. Row i, token t = n_before + i, sees the node's earlier tokens, all
+ * ancestors, and of the draft tokens only itself, parents[t], parents[parents[t]], ... until
+ * WORK_NONE. parents[t] < t or WORK_NONE. Nobody else sees that node: no other query ends at it, no
+ * node hangs below it.
  *
  * A query may also come wholly after its node's end (pos >= node's pos + n_tokens), where its own
  * tokens are elsewhere: all rows see all of the path then.
@@ -96,7 +98,8 @@ struct work_query {
 	uint32_t node;
 	uint32_t pos;
 	uint32_t n_rows;
-	const uint32_t *parents; /* [n_rows] or NULL */
+	const uint32_t *parents; /* [n_before + n_rows] or NULL */
+	uint32_t n_before; /* tokens of the draft tree before the first row; 0 without parents */
 	const uint32_t *lows; /* [n_rows] or NULL: 0 for every row */
 };
 

@@ -236,8 +236,10 @@ void build_reader_init(struct build_reader *reader, const struct build *build, u
 	*reader = (struct build_reader){.node = index, .pos = pos, .draft_pos = UINT32_MAX};
 	reader->slice = &build->tree->slices[node->slice];
 	if (draft != WORK_NONE) {
-		reader->draft_pos = build->tree->queries[draft].pos;
-		reader->draft = &build->order->drafts[build->order->query_row[draft]];
+		const struct work_query *query = &build->tree->queries[draft];
+
+		reader->draft_pos = query->pos - query->n_before;
+		reader->draft = &build->order->drafts[build->order->nodes[index].first_draft];
 	}
 	if (pos == node->pos)
 		return;

@@ -47,9 +47,11 @@ static bool row_sees(const struct work_query *query, uint32_t token, uint32_t po
 {
 	if (query->lows && pos < query->lows[token])
 		return false;
-	if (!query->parents || pos < query->pos)
+	uint32_t draft_pos = query->pos - query->n_before;
+
+	if (!query->parents || pos < draft_pos)
 		return pos <= query->pos + token;
-	return draft_sees(query, token, pos - query->pos);
+	return draft_sees(query, query->n_before + token, pos - draft_pos);
 }
 
 static uint64_t count_seen(struct check *check, const struct work_row *row, int32_t step)

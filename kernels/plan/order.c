@@ -10,12 +10,18 @@
 
 #define PAGE_TOKENS_MAX 64u
 
+/* Tokens of the query's draft tree. */
+static uint32_t n_drafts_of(const struct work_query *query)
+{
+	return query->n_before + query->n_rows;
+}
+
 /* Draft trees that are mere chains need no intervals: causality says it all. */
 static bool is_tree(const struct work_query *query)
 {
 	if (!query->parents)
 		return false;
-	for (uint32_t i = 0; i < query->n_rows; i++)
+	for (uint32_t i = 0; i < n_drafts_of(query); i++)
 		if (query->parents[i] != (i ? i - 1 : WORK_NONE))
 			return true;
 	return false;
@@ -57,10 +63,11 @@ static int check_draft(const struct work_tree *tree, const struct work_query *qu
 {
 	const struct work_node *node = &tree->nodes[query->node];
 
-	if (query->n_rows > node->n_tokens ||
+	if (query->n_before > node->n_tokens ||
+	    query->n_rows > node->n_tokens - query->n_before ||
 	    query->pos + query->n_rows != node->pos + node->n_tokens)
 		return -EINVAL;
-	for (uint32_t i = 0; i < query->n_rows; i++)
+	for (uint32_t i = 0; i < n_drafts_of(query); i++)
 		if (query->parents[i] != WORK_NONE && query->parents[i] >= i)
 			return -EINVAL;
 	return 0;
@@ -108,6 +115,7 @@ static int count_queries(struct order *order, const struct work_tree *tree)
 {
 	uint64_t n_rows = 0;
 
+	order->n_drafts = 0;
 	order->bounded = false;
 	for (uint32_t i = 0; i < tree->n_queries; i++) {
 		const struct work_query *query = &tree->queries[i];
@@ -125,8 +133,11 @@ static int count_queries(struct order *order, const struct work_tree *tree)
 		node->own_rows += query->n_rows;
 		if (query->pos + query->n_rows > node->seen_end)
 			node->seen_end = query->pos + query->n_rows;
-		if (is_tree(query))
-			node->draft = i;
+		if (!is_tree(query))
+			continue;
+		node->draft = i;
+		node->first_draft = order->n_drafts;
+		order->n_drafts += n_drafts_of(query);
 	}
 	order->n_rows = (uint32_t)n_rows;
 	return 0;
@@ -172,7 +183,7 @@ int order_count(struct order *order, const struct work_tree *tree)
 		r = count_nodes(order, tree);
 	if (r)
 		return r;
-	order->drafts = array_room(&order->memory[4], order->n_rows, sizeof(*order->drafts));
+	order->drafts = array_room(&order->memory[4], order->n_drafts, sizeof(*order->drafts));
 	return order->drafts ? 0 : -ENOMEM;
 }
 
@@ -207,31 +218,49 @@ static uint32_t low_of(const struct work_query *query, uint32_t token)
 	return query->lows ? query->lows[token] : 0;
 }
 
+/* How many of the rows see each token of the draft tree: end. */
+static void size_draft(const struct work_query *query, struct order_rows *at)
+{
+	for (uint32_t i = 0; i < n_drafts_of(query); i++)
+		at[i].end = i >= query->n_before;
+	for (uint32_t i = n_drafts_of(query); i-- > 0;)
+		if (query->parents[i] != WORK_NONE)
+			at[query->parents[i]].end += at[i].end;
+}
+
+/* Each begin served as the children's cursor and has run to the end. */
+static void rewind_draft(const struct work_query *query, struct order_rows *at)
+{
+	for (uint32_t i = n_drafts_of(query); i-- > 0;) {
+		uint32_t parent = query->parents[i];
+
+		at[i].begin -= i >= query->n_before;
+		if (parent != WORK_NONE && at[i].begin < at[parent].begin)
+			at[parent].begin = at[i].begin;
+	}
+}
+
 /* The draft tree's own depth-first order, by the same cursors: end holds the size, then the
  * interval. */
 static void place_draft(struct order *order, const struct work_query *query, uint32_t index,
 			struct work_row *rows)
 {
-	uint32_t base = order->query_row[index], front = base, end = query->pos + query->n_rows;
-	struct order_rows *at = &order->drafts[base];
+	struct order_rows *at = &order->drafts[order->nodes[query->node].first_draft];
+	uint32_t front = order->query_row[index], end = query->pos + query->n_rows;
 
-	for (uint32_t i = 0; i < query->n_rows; i++)
-		at[i].end = 1;
-	for (uint32_t i = query->n_rows; i-- > 0;)
-		if (query->parents[i] != WORK_NONE)
-			at[query->parents[i]].end += at[i].end;
-	for (uint32_t i = 0; i < query->n_rows; i++) {
-		uint32_t parent = query->parents[i];
+	size_draft(query, at);
+	for (uint32_t i = 0; i < n_drafts_of(query); i++) {
+		uint32_t parent = query->parents[i], n = at[i].end;
 		uint32_t *cursor = parent == WORK_NONE ? &front : &at[parent].begin;
-		uint32_t n = at[i].end, row = *cursor;
+		uint32_t row = *cursor, token = i - query->n_before;
+		bool is_row = i >= query->n_before;
 
 		*cursor += n;
-		rows[row] = (struct work_row){index, i, end - 1, low_of(query, i)};
-		at[i] = (struct order_rows){row + 1, row + n};
+		at[i] = (struct order_rows){row + is_row, row + n};
+		if (is_row)
+			rows[row] = (struct work_row){index, token, end - 1, low_of(query, token)};
 	}
-	/* begin served as the children's cursor and has run to the end */
-	for (uint32_t row = base; row < base + query->n_rows; row++)
-		at[rows[row].token].begin = row;
+	rewind_draft(query, at);
 }
 
 static void place_queries(struct order *order, const struct work_tree *tree, uint32_t n_rows,

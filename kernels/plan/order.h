@@ -26,6 +26,7 @@ struct order_node {
 	uint32_t seen_end;
 	uint32_t start; /* where the root's path starts */
 	uint32_t draft; /* query whose draft tree ends the node, or WORK_NONE */
+	uint32_t first_draft; /* of the tree's tokens, in drafts */
 	uint32_t front, back; /* where the next child's rows go */
 };
 
@@ -44,8 +45,8 @@ struct order_rows {
 struct order {
 	struct order_node *nodes; /* [tree->n_nodes] */
 	struct order_span *spans; /* [tree->n_queries] */
-	/* [n_rows], token j of a draft tree at its query's first row + j */
-	struct order_rows *drafts;
+	struct order_rows *drafts; /* [n_drafts], of each draft tree its tokens */
+	uint32_t n_drafts;
 	uint32_t *query_row; /* [tree->n_queries], first row of the query */
 	uint32_t *path; /* [tree->n_nodes], nodes from root to the span last stepped to */
 	uint32_t n_path;

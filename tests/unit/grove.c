@@ -90,6 +90,10 @@ void grove_draft(struct grove *g, uint32_t node, uint32_t n_rows)
 	query->parents = &g->parents[g->n_parents];
 	for (uint32_t i = 0; i < n_rows; i++)
 		g->parents[g->n_parents++] = i && grove_below(5) ? grove_below(i) : WORK_NONE;
+	if (grove_below(2))
+		query->n_before = grove_below(n_rows);
+	query->n_rows -= query->n_before;
+	query->pos += query->n_before;
 }
 
 struct plan_config grove_config(enum plan_policy policy)

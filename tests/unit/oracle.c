@@ -47,12 +47,12 @@ static bool sees(const struct work_tree *tree, const struct work_query *query, u
 		 uint32_t node, uint32_t pos)
 {
 	const struct work_node *own = &tree->nodes[query->node];
-	uint32_t draft_pos = own->pos + own->n_tokens - query->n_rows;
+	uint32_t draft_pos = own->pos + own->n_tokens - query->n_rows - query->n_before;
 
 	if (query->lows && pos < query->lows[token])
 		return false;
 	if (query->parents && node == query->node && pos >= draft_pos)
-		return in_draft_path(query, token, pos - draft_pos);
+		return in_draft_path(query, query->n_before + token, pos - draft_pos);
 	return pos <= query->pos + token;
 }
 

@@ -105,6 +105,10 @@ static void add_query(struct tree *t, struct oracle_random *random, uint32_t lea
 		t->parents[i][j] = j == 0 || oracle_below(random, 9) == 0 ? WORK_NONE
 									  : oracle_below(random, j);
 	t->queries[i].parents = t->parents[i];
+	if (oracle_below(random, 2))
+		t->queries[i].n_before = oracle_below(random, n_rows);
+	t->queries[i].n_rows -= t->queries[i].n_before;
+	t->queries[i].pos += t->queries[i].n_before;
 }
 
 /* Queries of at most so many rows. */
@@ -255,9 +259,11 @@ static void unsee(struct sight *sight, const struct work_shape *shape, uint32_t 
 /* Does row i of the query see the token of its node at pos? */
 static bool sees_own(const struct work_query *query, uint32_t i, uint32_t pos)
 {
-	if (!query->parents || pos < query->pos)
+	uint32_t draft_pos = query->pos - query->n_before;
+
+	if (!query->parents || pos < draft_pos)
 		return pos <= query->pos + i;
-	while (i != WORK_NONE && i != pos - query->pos)
+	for (i += query->n_before; i != WORK_NONE && i != pos - draft_pos;)
 		i = query->parents[i];
 	return i != WORK_NONE;
 }

@@ -163,6 +163,10 @@ static void make_draft(struct world *w, struct work_query *query, uint32_t *pare
 	for (uint32_t i = 0; i < query->n_rows; i++)
 		parents[i] = i == 0 || oracle_below(random, 5) == 0 ? WORK_NONE
 								    : oracle_below(random, i);
+	if (oracle_below(random, 2))
+		query->n_before = oracle_below(random, query->n_rows);
+	query->n_rows -= query->n_before;
+	query->pos += query->n_before;
 	w->appends[query - w->queries] = true;
 }
 
