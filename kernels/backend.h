@@ -364,6 +364,9 @@ struct backend_ops {
 	 * -ESTALE: an advanced job's plan is gone or does not fit what is wanted, make new ones; or
 	 * -errno. After an error nothing is under way. */
 	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
+	/* Grows while a submit, or an estimate, is really at work: of backends that are in it until
+	 * all is computed. Any thread. NULL: they only begin what completed tells the end of. */
+	uint64_t (*progress)(struct backend *b);
 	/* Masses [n_kv_heads][blocks of n_q][blocks of n_k], in memory of the backend's that stays
 	 * as it is until its next estimate. Batches submitted before have written their K. Blocks
 	 * until the masses are there. 0, -EINVAL, -ENOMEM, -EIO. NULL: this backend cannot. */

@@ -80,6 +80,9 @@ static void print_work(const Coppice__StatusReply *s)
 	print_kv_read("decode KV", s->decode_kv_bytes_read, s->decode_kv_bytes_alone);
 	printf("  windows    %s won, %s lost, %s in all\n", text_count(s->windows_won).s,
 	       text_count(s->windows_lost).s, text_duration(s->window_ns).s);
+	if (s->steps_cut)
+		printf("  cut        %s decode steps, into %s batches\n",
+		       text_count(s->steps_cut).s, text_count(s->cut_batches).s);
 	if (s->plans_ahead)
 		printf("  plans      %s made ahead\n", text_count(s->plans_ahead).s);
 	printf("  busy       %s (%.1f %%)\n", text_duration(s->busy_ns).s,

@@ -51,6 +51,9 @@ static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_sta
 	to->kv_bytes_alone = from->backend.kv_bytes_alone;
 	to->decode_kv_bytes_read = from->decode_kv_bytes_read;
 	to->decode_kv_bytes_alone = from->decode_kv_bytes_alone;
+	to->has_steps_cut = to->has_cut_batches = true;
+	to->steps_cut = from->steps_cut;
+	to->cut_batches = from->cut_batches;
 	to->has_plans_ahead = true;
 	to->plans_ahead = from->plans_ahead;
 	to->windows_won = from->windows_won;

@@ -55,6 +55,8 @@ static void make_parts(struct sched *s)
 	TAILQ_INIT(&core->lanes);
 	step_queues_init(&core->steps);
 	handle_table_init(&core->seqs);
+	LIST_INIT(&core->users);
+	core->slowness = 1;
 	LIST_INIT(&s->sessions);
 	LIST_INIT(&s->ended_sessions);
 	LIST_INIT(&s->models);
@@ -63,6 +65,7 @@ static void make_parts(struct sched *s)
 	waits_init(&s->waits, core);
 	batch_init(&s->batch, core);
 	window_init(&s->window, core, &s->batch);
+	s->fit = (struct fit){.batch = &s->batch};
 	streamed_init(&s->streamed, core);
 }
 
@@ -111,6 +114,7 @@ void sched_unmake(struct sched *s)
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
 	sessions_end_all(s);
+	fit_done(&s->fit);
 	batch_done(&s->batch);
 	streamed_done(&s->streamed);
 	free_store(s);

@@ -36,12 +36,17 @@ static bool has_spun_enough(struct sched *s)
 	return s->core.now_ns - s->active_ns >= s->spin_ns;
 }
 
+static uint64_t awaited_until_ns(const struct sched *s)
+{
+	return s->awaited_ns > s->core.now_ns ? s->awaited_ns : UINT64_MAX;
+}
+
 static uint64_t next_deadline_ns(const struct sched *s)
 {
 	const uint64_t deadlines[] = {
 		s->core.next_tick_ns,		waits_deadline_ns(&s->waits),
 		window_deadline_ns(&s->window), input_wait_deadline_ns(&s->input_wait),
-		sched_tiers_deadline_ns(s),
+		sched_tiers_deadline_ns(s),	awaited_until_ns(s),
 	};
 	uint64_t first = UINT64_MAX;
 

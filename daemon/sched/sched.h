@@ -33,8 +33,8 @@ void sched_post(struct sched *s, struct sched_request *request);
 struct sched_request *sched_reap(struct sched *s);
 /* An eventfd, readable when sched_reap has something; read it first. */
 int sched_reply_fd(const struct sched *s);
-/* Grows whenever the scheduler has gone round; with sched_probe what the watchdog looks at. Any
- * thread. */
+/* Grows whenever the scheduler has gone round, and while a backend that it waits for computes; with
+ * sched_probe what the watchdog looks at. Any thread. */
 uint64_t sched_progress(const struct sched *s);
 /* The backend has failed for good: the daemon should exit. Any thread. */
 bool sched_failed(const struct sched *s);

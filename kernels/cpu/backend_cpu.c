@@ -241,6 +241,11 @@ static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint
 	return 0;
 }
 
+static uint64_t cpu_progress(struct backend *b)
+{
+	return threads_progress(b->threads);
+}
+
 static int cpu_estimate(struct backend *b, const struct backend_estimate *estimate,
 			const float **ret_mass)
 {
@@ -505,6 +510,7 @@ const struct backend_ops backend_cpu = {
 	.arena_attach = cpu_arena_attach,
 	.arena_detach = cpu_arena_detach,
 	.submit = cpu_submit,
+	.progress = cpu_progress,
 	.estimate = cpu_estimate,
 	.completed = cpu_completed,
 	.move = cpu_move,

@@ -38,6 +38,7 @@ struct threads {
 
 	_Alignas(64) _Atomic uint32_t state;
 	_Alignas(64) _Atomic uint32_t next; /* unit to take */
+	_Atomic uint64_t n_done; /* units, ever */
 	_Alignas(64) _Atomic uint32_t epoch;
 	_Atomic bool stop;
 	uint32_t idle_spins; /* 0 where a spinning worker would take somebody's core */
@@ -63,6 +64,12 @@ static void relax(void)
 #endif
 }
 
+static void run_unit(struct threads *t, uint32_t thread, uint32_t unit)
+{
+	t->run(t->arg, thread, unit);
+	atomic_fetch_add_explicit(&t->n_done, 1, memory_order_relaxed);
+}
+
 static void take_units(struct threads *t, uint32_t thread)
 {
 	for (;;) {
@@ -70,7 +77,7 @@ static void take_units(struct threads *t, uint32_t thread)
 
 		if (unit >= t->n_units)
 			return;
-		t->run(t->arg, thread, unit);
+		run_unit(t, thread, unit);
 	}
 }
 
@@ -201,6 +208,11 @@ uint32_t threads_count(const struct threads *t)
 	return t->n_workers + 1;
 }
 
+uint64_t threads_progress(const struct threads *t)
+{
+	return atomic_load_explicit(&t->n_done, memory_order_relaxed);
+}
+
 static void close_job(struct threads *t)
 {
 	uint32_t state = atomic_fetch_and_explicit(&t->state, ~OPEN, memory_order_relaxed) & ~OPEN;
@@ -218,14 +230,14 @@ static void close_job(struct threads *t)
 
 void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone)
 {
-	if (alone || t->n_workers == 0 || n_units < 2) {
-		for (uint32_t unit = 0; unit < n_units; unit++)
-			run(arg, 0, unit);
-		return;
-	}
 	t->run = run;
 	t->arg = arg;
 	t->n_units = n_units;
+	if (alone || t->n_workers == 0 || n_units < 2) {
+		for (uint32_t unit = 0; unit < n_units; unit++)
+			run_unit(t, 0, unit);
+		return;
+	}
 	atomic_store_explicit(&t->next, 0, memory_order_relaxed);
 	atomic_store_explicit(&t->state, OPEN, memory_order_release);
 	atomic_fetch_add_explicit(&t->epoch, 1, memory_order_release);

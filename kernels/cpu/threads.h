@@ -27,6 +27,8 @@ void threads_free(struct threads *t); /* NULL is fine; no job may be running */
 void threads_watch(struct threads *t, uint64_t ns);
 
 uint32_t threads_count(const struct threads *t);
+/* Units that were done, ever. Any thread. */
+uint64_t threads_progress(const struct threads *t);
 /* Runs units 0 to n_units - 1, taken in ascending order; returns when all are done. alone: by the
  * caller only. From one thread at a time. */
 void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone);

@@ -404,6 +404,15 @@ static int group_submit(struct backend *b, const struct backend_batch *batch, ui
 	return 0;
 }
 
+static uint64_t group_progress(struct backend *b)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; b->ops->progress && i < b->n_devices; i++)
+		n += b->ops->progress(b->devices[i].backend);
+	return n;
+}
+
 static int group_advance(struct backend *b, const struct backend_job *job)
 {
 	return b->fault[0] ? -ESTALE : batch_advance(b, job);
@@ -577,6 +586,7 @@ const struct backend_ops backend_group = {
 	.advance = group_advance,
 	.prepare = group_prepare,
 	.submit = group_submit,
+	.progress = group_progress,
 	.completed = group_completed,
 	.move = group_move,
 	.counters = group_counters,

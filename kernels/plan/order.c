@@ -63,8 +63,7 @@ static int check_draft(const struct work_tree *tree, const struct work_query *qu
 {
 	const struct work_node *node = &tree->nodes[query->node];
 
-	if (query->n_before > node->n_tokens ||
-	    query->n_rows > node->n_tokens - query->n_before ||
+	if (query->n_before > node->n_tokens || query->n_rows > node->n_tokens - query->n_before ||
 	    query->pos + query->n_rows != node->pos + node->n_tokens)
 		return -EINVAL;
 	for (uint32_t i = 0; i < n_drafts_of(query); i++)

@@ -179,6 +179,7 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"batch_window =", "one of: cost always never"},
 		{"batch_window_max_us = 1e3", "a number from 0"},
 		{"prefill_rows = 0", "a number from 1"},
+		{"batch_budget_ms = 0", "a number from 1"},
 		{"max_sessions = 0", "a number from 1"},
 		{"max_domain_sessions = 0", "a number from 1"},
 		{"max_models = 0", "a number from 1"},

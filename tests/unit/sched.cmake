@@ -12,6 +12,11 @@ if(COPPICE_SANITIZE)
 	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
 endif()
 
+# Who has how much of the backend's time, and how long a batch may keep the others.
+foreach(unit turns budget cut queues)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
+endforeach()
+
 coppice_test(NAME plan_cache_test SOURCES unit/plan_cache_test.c LIBS coppice_daemon LABELS unit)
 
 coppice_test(NAME batch_test SOURCES unit/batch_test.c LIBS unit_fixtures coppice_daemon LABELS unit)

@@ -27,6 +27,10 @@ struct sched_core {
 	bool draining; /* no new sequences */
 	struct sched_status stats; /* the counters of it */
 	struct handle_table seqs;
+	struct sched_user_list users; /* owned by their sessions */
+	/* turns.h: what each user has had at least, and who has had most */
+	double had_ns, most_had_ns;
+	double slowness; /* how much longer batches take than they are modelled to */
 	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
 	struct step_queues steps; /* the same lanes, by the state of their steps */
 	uint64_t n_steps; /* that were checked, ever: seq->last_step */

@@ -7,6 +7,7 @@
  *      decode     FREE > AWAITING_INPUT > RUNNABLE <> HELD
  *                                            RUNNABLE > IN_BATCH > COMPLETED > FREE
  *      prefill    FREE > AWAITING_INPUT > WAITING_TURN > IN_BATCH, a slice at a time, till FREE
+ *      cut        RUNNABLE > WAITING_TURN, then as prefill
  *      streamed   either > WAITING_TURN <> STREAMING, a slice at a time, till FREE
  *      refused    FREE > AWAITING_INPUT > REFUSED > FREE
  *
@@ -17,7 +18,7 @@
  *      REFUSED         is to fail, but no sooner than the stream has written its word
  *      RUNNABLE        decode: the next batch window decides on it
  *      HELD            decode: waits a moment for company
- *      WAITING_TURN    prefill, from its arrival on, or streamed: a slice at a time, in turns
+ *      WAITING_TURN    prefill, from its arrival on, cut or streamed: a slice at a time, in turns
  *      IN_BATCH        the backend has it, or is about to
  *      STREAMING       attention over its path, which is longer than the pool, is under way
  *      COMPLETED       its entry is: the sequences are to follow before anything else is served
@@ -45,13 +46,15 @@ enum step_state {
 	STEP_N_STATES
 };
 
-/* STREAMED: prefill or decode over paths that are not all on the device. */
-enum step_kind { STEP_DECODE, STEP_PREFILL, STEP_STREAMED };
+/* CUT: decode that takes too long for one batch, done in slices as prefill is. STREAMED: prefill or
+ * decode over paths that are not all on the device. */
+enum step_kind { STEP_DECODE, STEP_PREFILL, STEP_CUT, STEP_STREAMED };
 
 /* One sequence of a step, checked and with addresses instead of offsets. */
 struct step_part {
 	struct sched_seq *seq;
 	uint32_t n_new;
+	uint32_t n_seen; /* tokens that its last row sees; 0: it only appends */
 	uint32_t arena_in, arena_out;
 	struct backend_io io;
 };
@@ -65,6 +68,8 @@ struct step {
 	struct step_part *parts; /* owned, grows, [n_parts] */
 	uint32_t parts_room;
 	uint32_t n_draft_rows; /* of draft trees */
+	/* what it is modelled to take with no other, sharing nothing; arithmetic's part of it */
+	double alone_ns, pairs_ns;
 	bool by_stream; /* a stream writes its inputs, and says so in `ready` */
 	/* address of a word that the device writes the ticket into; 0: none */
 	uint64_t device_word;

@@ -37,6 +37,7 @@ struct sched_status {
 	uint64_t entries, entries_failed;
 	uint64_t plans_ahead; /* made ahead, and taken */
 	uint64_t batches, decode_jobs, decode_sessions, prefill_jobs;
+	uint64_t steps_cut, cut_batches; /* decode steps that took too long, and their slices */
 	uint64_t decode_kv_bytes_read, decode_kv_bytes_alone;
 	uint64_t windows_won, windows_lost, window_ns;
 	uint64_t n_input_waits; /* lanes whose step awaits a stream */
@@ -59,6 +60,10 @@ struct sched_model_info {
 	uint64_t page_bytes;
 	uint32_t n_users, n_devices;
 	char split_why[200];
+};
+
+struct request_queue {
+	struct sched_request *first, **last;
 };
 
 /* Zeroed by the poster, who owns it before sched_post and again after sched_reap. */

@@ -1,7 +1,7 @@
 /*
  * requests.c - a request's way to the scheduler and back.
  *
- * Both queues are short: one request per control message. n_posted is counted up after a request
+ * All queues are short: one request per control message. n_posted is counted up after a request
  * is in the queue and down before it is taken out, so that who finds it above 0 finds a request;
  * what is not seen at once the doorbell brings.
  */
@@ -11,6 +11,11 @@
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+void request_queue_init(struct request_queue *q)
+{
+	q->last = &q->first;
+}
 
 static void queue_push(struct request_queue *q, struct sched_request *request)
 {
@@ -34,8 +39,10 @@ static struct sched_request *queue_pop(struct request_queue *q)
 int requests_init(struct requests *q)
 {
 	*q = (struct requests){.reply_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-	q->posted.last = &q->posted.first;
-	q->answered.last = &q->answered.first;
+	request_queue_init(&q->posted);
+	request_queue_init(&q->answered);
+	request_queue_init(&q->nobody.requests);
+	TAILQ_INIT(&q->users);
 	if (q->reply_fd < 0)
 		return -errno;
 	int r = -pthread_mutex_init(&q->mutex, NULL);
@@ -59,15 +66,44 @@ void requests_post(struct requests *q, struct sched_request *request)
 	atomic_fetch_add(&q->n_posted, 1);
 }
 
-struct sched_request *requests_take(struct requests *q)
+static struct sched_request *pop_posted(struct requests *q)
 {
-	if (!requests_any(q))
-		return NULL;
-	atomic_fetch_sub(&q->n_posted, 1);
 	pthread_mutex_lock(&q->mutex);
 	struct sched_request *request = queue_pop(&q->posted);
 
 	pthread_mutex_unlock(&q->mutex);
+	return request;
+}
+
+/* To the queues of their users. */
+static void sort_posted(struct requests *q)
+{
+	struct sched_request *request;
+
+	while ((request = pop_posted(q)) != NULL) {
+		struct sched_user *user = request->session ? request->session->user : &q->nobody;
+
+		if (!user->requests.first)
+			TAILQ_INSERT_TAIL(&q->users, user, requests_link);
+		queue_push(&user->requests, request);
+	}
+}
+
+struct sched_request *requests_take(struct requests *q)
+{
+	if (!requests_any(q))
+		return NULL;
+	sort_posted(q);
+	struct sched_user *user = TAILQ_FIRST(&q->users);
+
+	if (!user)
+		return NULL;
+	struct sched_request *request = queue_pop(&user->requests);
+
+	atomic_fetch_sub(&q->n_posted, 1);
+	TAILQ_REMOVE(&q->users, user, requests_link);
+	if (user->requests.first)
+		TAILQ_INSERT_TAIL(&q->users, user, requests_link);
 	return request;
 }
 

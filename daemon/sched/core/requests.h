@@ -1,5 +1,6 @@
 /*
- * requests.h - requests on their way to the scheduler and back: two queues under a mutex.
+ * requests.h - requests on their way to the scheduler and back: two queues under a mutex, and one
+ * of each user, so that who asks for much waits for himself.
  *
  * There: whoever posts rings the scheduler's doorbell, which clients ring too. Back: an eventfd
  * that the loop polls.
@@ -8,27 +9,26 @@
 #define COPPICED_REQUESTS_H
 
 #include "daemon/base/must_check.h"
-#include "request.h"
+#include "state.h"
 
 #include <pthread.h>
-
-struct request_queue {
-	struct sched_request *first, **last;
-};
 
 struct requests {
 	pthread_mutex_t mutex;
 	struct request_queue posted, answered;
+	struct sched_user_queue users; /* the scheduler's: those who have some, in turns */
+	struct sched_user nobody; /* who has those that are of no session */
 	_Atomic uint32_t n_posted; /* so that a spinning scheduler need not take the mutex */
 	int reply_fd; /* owned eventfd */
 };
 
+void request_queue_init(struct request_queue *q); /* which is zero */
 MUST_CHECK int requests_init(struct requests *q); /* 0 or -errno */
 void requests_done(struct requests *q);
 
 /* Loop; the caller wakes the scheduler. */
 void requests_post(struct requests *q, struct sched_request *request);
-/* Scheduler; NULL: none. */
+/* Scheduler; of users in turns. NULL: none. */
 struct sched_request *requests_take(struct requests *q);
 /* Scheduler; makes reply_fd readable. */
 void requests_answer(struct requests *q, struct sched_request *request);

@@ -2,7 +2,8 @@
  * state.h - what the scheduler has of sessions: models, arenas, lanes, sequences. The scheduler's
  * thread alone.
  *
- *      sched_session --- models[]  --> sched_model (shared by sessions, counted)
+ *      sched_session --- user        --> sched_user  (as models)
+ *                    --- models[]    --> sched_model (shared by sessions, counted)
  *                    --- arenas[]      (memory lent by the loop)
  *                    --- lanes       --> sched_lane (lane.h) --- its step
  *                    --- seqs        --> sched_seq  --- store_seq
@@ -30,6 +31,8 @@ struct sched_model {
 	struct store_model *store; /* owned: one reference */
 	uint32_t n_users; /* sessions that have it */
 	struct backend_cost cost;
+	/* by it, in a layer: arithmetic of a row and a token that it sees, and reading a token */
+	double pair_ns, token_ns;
 	char split_why[200]; /* why its KV is split over devices as it is */
 };
 
@@ -91,10 +94,34 @@ LIST_HEAD(sched_seq_list, sched_seq);
 TAILQ_HEAD(sched_wait_queue, sched_seq);
 LIST_HEAD(sched_lane_list, sched_lane);
 
+/* Whose sessions share KV, and have the backend's time together: turns.h. */
+struct sched_user {
+	LIST_ENTRY(sched_user) link;
+	uint64_t domain;
+	uint32_t n_sessions; /* that are not freed yet */
+	struct request_queue requests; /* of his that wait, and then: */
+	TAILQ_ENTRY(sched_user) requests_link;
+	/* Of the last round of lanes in which there was something of his, step/lanes.c. */
+	uint64_t lanes_round;
+	uint32_t n_entries;
+	uint64_t lanes_ns;
+	double had_ns; /* of the backend's time */
+	double sessions_had_ns; /* each of his sessions at least */
+	/* run/fit.c: as if all that wait had had their turns, and the session that ends first */
+	double fit_ns, fit_end_ns;
+	uint64_t fit; /* number of the fit that these are of */
+};
+LIST_HEAD(sched_user_list, sched_user);
+TAILQ_HEAD(sched_user_queue, sched_user);
+
 struct sched_session {
 	LIST_ENTRY(sched_session) link;
 	uint64_t id;
 	uint64_t domain;
+	struct sched_user *user; /* owned: one reference */
+	double had_ns; /* of the backend's time */
+	double fit_ns; /* run/fit.c, as its user's */
+	uint64_t fit;
 	int bell_fd; /* lent by the loop */
 	/* owned array of config.max_models, each a user of the model; number = index + 1 */
 	struct sched_model **models;

@@ -14,6 +14,7 @@
 #include "streamed_impl.h"
 
 #include "daemon/base/grow.h"
+#include "daemon/sched/core/turns.h"
 #include "daemon/sched/step/step_end.h"
 
 #include <errno.h>
@@ -166,12 +167,22 @@ static void others_join(struct streamed *p, const struct sched_lane *leader)
 	}
 }
 
+/* Rows see each other in one pass. */
+static uint32_t rows_in_time(const struct streamed *p)
+{
+	uint32_t most = rows_room(p->model);
+
+	while (most > 1 && streamed_pass_tokens(p, most) < most)
+		most /= 2;
+	return most;
+}
+
 /* The next rows of a part of a step that is alone. */
 static int slice_join(struct streamed *p, struct sched_lane *lane)
 {
 	const struct step *step = &lane->step;
 	const struct step_part *part = &step->parts[step->next_part];
-	uint32_t left = part->n_new - step->next_row, most = rows_room(p->model);
+	uint32_t left = part->n_new - step->next_row, most = rows_in_time(p);
 
 	return member_add(p, lane, step->next_part, step->next_row,
 			  part->seq->parents || left < most ? left : most);
@@ -197,20 +208,28 @@ static uint32_t count_tokens(const struct gather *g, uint32_t begin, uint32_t en
 	return n;
 }
 
+static uint32_t pass_rows(const struct streamed *p, const struct streamed_pass *pass)
+{
+	return pass->member == STREAMED_ALL ? streamed_n_rows(p) : p->members[pass->member].n_rows;
+}
+
 /* Lengthens a pass by what follows on its side of the device's end, as far as a cell has room for
- * what is seen of it. Returns how many slices are seen. */
+ * what is seen of it, and the budget has time. Returns how many slices are seen. */
 static uint32_t pass_fill(const struct streamed *p, const struct gather *g, uint32_t end,
 			  struct streamed_pass *pass)
 {
 	bool staged = pass->kind == STREAMED_STAGED;
-	uint32_t pos = pass->pos, any = p->model->shape.n_kv_heads, n_seen = 0;
+	uint32_t pos = pass->pos, any = p->model->shape.n_kv_heads, n_seen = 0, n_tokens = 0;
+	uint32_t most_tokens = streamed_pass_tokens(p, pass_rows(p, pass));
 
 	end = staged || end < g->n_device ? end : g->n_device;
 	for (; pass->end < end; pos += g->slices[pass->end++].count) {
-		bool seen = choice_has(p, any, pos);
-		if (staged && seen && n_seen == p->cell_pages)
+		if (!choice_has(p, any, pos))
+			continue;
+		n_tokens += g->slices[pass->end].count;
+		if (n_seen > 0 && (n_tokens > most_tokens || (staged && n_seen == p->cell_pages)))
 			break;
-		n_seen += seen;
+		n_seen++;
 	}
 	return n_seen;
 }
@@ -444,20 +463,30 @@ static int slice_begin(struct streamed *p, struct sched_lane *lane)
 	return r;
 }
 
+/* Who has had less of the backend's time, or as much and has waited longer. */
+static bool comes_first(const struct streamed *p, const struct sched_lane *a,
+			const struct sched_lane *b)
+{
+	return turn_is_before(p->core, a, b) ||
+	       (a->moved < b->moved && !turn_is_before(p->core, b, a));
+}
+
 /* What is under way goes on when what its next pass is about is there; else nothing else that is
- * streamed can begin. Whoever has waited longest comes first. */
+ * streamed can begin. */
 struct sched_lane *streamed_next_turn(struct streamed *p)
 {
 	const struct step_queues *steps = &p->core->steps;
-	struct sched_lane *member = NULL, *lane;
+	struct sched_lane *next = NULL, *lane;
 
 	if (streamed_busy(p) && next_is_ready(p))
-		member = step_first(steps, STEP_STREAMING);
+		next = step_first(steps, STEP_STREAMING);
 	TAILQ_FOREACH (lane, &steps->lanes[STEP_WAITING_TURN], state_link) {
-		if (lane->step.kind == STEP_PREFILL || !streamed_busy(p))
-			return member && member->moved < lane->moved ? member : lane;
+		if (lane->step.kind == STEP_STREAMED && streamed_busy(p))
+			continue;
+		if (!next || comes_first(p, lane, next))
+			next = lane;
 	}
-	return member;
+	return next;
 }
 
 /* Its lane's step fails, and with it what is under way. */

@@ -8,6 +8,8 @@
 
 #include "streamed.h"
 
+#include "daemon/sched/core/turns.h"
+
 #include "kernels/plan/plan.h"
 
 /* Of all members. */
@@ -19,6 +21,14 @@ static inline uint32_t streamed_n_rows(const struct streamed *p)
 		return 0;
 	last = &p->members[p->n_members - 1];
 	return last->first_row + last->n_rows;
+}
+
+/* Tokens that one pass may see, of so many rows: as many as the budget has time for. */
+static inline uint32_t streamed_pass_tokens(const struct streamed *p, uint32_t n_rows)
+{
+	double n = budget_ns(p->core) / work_ns(p->model, n_rows, 1);
+
+	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
 /* Of a page. */

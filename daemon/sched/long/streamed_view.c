@@ -166,6 +166,22 @@ int streamed_append(struct streamed *p)
 	return r ? r : choice_take_in(p, v);
 }
 
+/* What the pass is modelled to take is its members', what they read together in equal parts. */
+static void charge(struct streamed *p, const struct streamed_pass *pass,
+		   const struct streamed_view *v)
+{
+	bool all = pass->member == STREAMED_ALL;
+	uint32_t n_readers = v->tree.n_queries / v->tree.n_nodes;
+
+	for (uint32_t i = 0; i < v->tree.n_queries; i++) {
+		const struct work_query *q = &v->tree.queries[i];
+		double n_tokens = v->tree.nodes[q->node].n_tokens;
+
+		turn_take(p->core, p->members[all ? i : pass->member].lane,
+			  work_ns(p->model, q->n_rows * n_tokens, n_tokens / n_readers));
+	}
+}
+
 int streamed_submit(struct streamed *p)
 {
 	const struct streamed_pass *pass = &p->passes[p->n_begun];
@@ -189,6 +205,7 @@ int streamed_submit(struct streamed *p)
 	r = p->core->ops->tier->pass(p->core->backend, &batch, &of, &v->id);
 	if (r < 0)
 		return r;
+	charge(p, pass, v);
 	p->n_begun++;
 	if (v->staged)
 		p->users[p->n_filled++ % p->n_cells] = v->id;

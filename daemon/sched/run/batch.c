@@ -8,6 +8,7 @@
 #include "batch.h"
 
 #include "daemon/base/grow.h"
+#include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/step/step_end.h"
 
@@ -21,10 +22,7 @@
 /* Streams that may then wait on multiprocessors of the device. If there were as many as it has of
  * these, attention that comes late would never find one that it has for itself. */
 #define ANNOUNCE_LANES 12u
-#define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
-#define DEVICE_ROWS 4096u
-/* Rows x tokens of a path: with 32 heads of 128 an H200's 6 ms. */
-#define SLICE_PAIRS (UINT64_C(192) << 20)
+#define LEARN_NS 1e6 /* how long a batch takes is learned from those that seem to take so long */
 
 void batch_init(struct batch *b, struct sched_core *core)
 {
@@ -52,48 +50,38 @@ int batch_add(struct batch *b, struct sched_lane *lane)
 	if (!job || job_add(b->core, job, lane) < 0)
 		return -ENOMEM;
 	b->n_jobs += job->n_lanes == 1;
+	b->alone_ns += lane->step.alone_ns;
 	step_move(&b->core->steps, lane, STEP_IN_BATCH);
 	return 0;
 }
 
-/* Rows of a slice: as many as the configuration wants, and fewer where a long context would make
- * their partials many. What wants rows makes few, and gets more. */
-static uint32_t slice_rows(const struct sched_core *core, const struct batch_job *job,
-			   const struct step_part *part)
+static void batch_clear(struct batch *b)
 {
-	const struct work_shape *shape = &job->model->shape;
-	uint64_t end = (uint64_t)store_seq_n_tokens(part->seq->store) + part->n_new;
-	uint64_t row_bytes = (end / job->config.segment_tokens + 2) * shape->n_q_heads *
-			     (shape->head_dim + 2) * sizeof(float);
-	uint64_t most = SLICE_PARTIALS_BYTES / row_bytes + 1, least = SLICE_PAIRS / end;
-	uint32_t wanted = core->config->prefill_rows;
+	b->n_jobs = 0;
+	b->alone_ns = b->ns = 0;
+	b->sliced = b->in_flight = false;
+}
 
-	if (!core->ops->wants_rows)
-		return most < wanted ? (uint32_t)most : wanted;
-	least = least < DEVICE_ROWS ? least : DEVICE_ROWS;
-	return least > wanted ? (uint32_t)least : wanted;
+void batch_empty(struct batch *b)
+{
+	struct sched_lane *lane;
+
+	while ((lane = step_first(&b->core->steps, STEP_IN_BATCH)) != NULL)
+		step_move(&b->core->steps, lane, STEP_RUNNABLE);
+	batch_clear(b);
 }
 
 int batch_add_slice(struct batch *b, struct sched_lane *lane)
 {
-	const struct step *step = &lane->step;
-	const struct step_part *part = &step->parts[step->next_part];
-	uint32_t left = part->n_new - step->next_row;
 	int r = batch_add(b, lane);
 
 	if (r < 0)
 		return r;
-	uint32_t most = part->seq->parents ? left : slice_rows(b->core, &b->jobs[0], part);
-
-	/* A device that gets little at the end has too little to do for all of it. */
-	if (b->core->ops->wants_rows && left > most) {
-		uint32_t n = (left + most - 1) / most;
-
-		most = (left + n - 1) / n;
-	}
-	b->prefill = true;
-	b->slice = (struct batch_slice){part, step->next_row, left < most ? left : most};
-	return 0;
+	r = slice_take(&b->slice, &b->plans, &b->jobs[0], lane);
+	b->sliced = r == 0;
+	if (r < 0)
+		batch_empty(b);
+	return r;
 }
 
 /* ---- to the backend ------------------------------------------------------------------------- */
@@ -102,9 +90,52 @@ static int batch_make(struct batch *b)
 {
 	if (GROW(b->backend_jobs, b->backend_jobs_room, b->n_jobs) < 0)
 		return -ENOMEM;
-	if (b->prefill)
+	if (b->sliced)
 		return job_plan_slice(&b->plans, &b->jobs[0], &b->slice, b->backend_jobs);
 	return jobs_plan(&b->plans, b->jobs, b->n_jobs, b->backend_jobs);
+}
+
+/* What a job is modelled to take, as it was planned. */
+static double job_ns(const struct batch *b, const struct batch_job *job)
+{
+	double ns = job->model->cost.fixed_ns +
+		    work_ns(job->model, 0, (double)job->plan->list.kv_tokens_read);
+
+	if (b->sliced)
+		return b->slice.ns;
+	for (uint32_t i = 0; i < job->n_lanes; i++)
+		ns += job->lanes[i]->step.pairs_ns;
+	return ns;
+}
+
+/* Each lane's part of a job, by what it would take alone, is its user's. */
+static void job_charge(struct batch *b, const struct batch_job *job)
+{
+	struct sched_core *core = b->core;
+	bool all = !b->sliced && step_n_there(&core->steps) == core->steps.n[STEP_IN_BATCH];
+	double alone_ns = 0, ns = job_ns(b, job);
+
+	b->ns += ns;
+	for (uint32_t i = 0; i < job->n_lanes; i++)
+		alone_ns += job->lanes[i]->step.alone_ns;
+	for (uint32_t i = 0; i < job->n_lanes; i++) {
+		turn_take(core, job->lanes[i], ns * job->lanes[i]->step.alone_ns / alone_ns);
+		if (all)
+			turn_settle(core, job->lanes[i]);
+	}
+}
+
+static void count_decode(struct batch *b, const struct batch_job *job)
+{
+	struct sched_status *stats = &b->core->stats;
+	const struct work_shape *shape = &job->model->shape;
+	uint64_t token_bytes =
+		2ull * shape->n_kv_heads * shape->head_dim * work_dtype_bytes(shape->dtype);
+
+	stats->decode_jobs++;
+	stats->decode_sessions += pace_met(job->lanes, job->n_lanes, ++b->n_met);
+	stats->decode_kv_bytes_read += job->plan->list.kv_tokens_read * token_bytes;
+	stats->decode_kv_bytes_alone += job->plan->list.kv_tokens_alone * token_bytes;
 }
 
 static void batch_count(struct batch *b)
@@ -113,26 +144,14 @@ static void batch_count(struct batch *b)
 
 	stats->batches++;
 	for (uint32_t i = 0; i < b->n_jobs; i++) {
-		const struct batch_job *job = &b->jobs[i];
-		const struct work_shape *shape = &job->model->shape;
-		uint64_t token_bytes =
-			2ull * shape->n_kv_heads * shape->head_dim * work_dtype_bytes(shape->dtype);
-
-		if (b->prefill) {
+		job_charge(b, &b->jobs[i]);
+		if (!b->sliced)
+			count_decode(b, &b->jobs[i]);
+		else if (b->jobs[i].lanes[0]->step.kind == STEP_CUT)
+			stats->cut_batches++;
+		else
 			stats->prefill_jobs++;
-			continue;
-		}
-		stats->decode_jobs++;
-		stats->decode_sessions += pace_met(job->lanes, job->n_lanes, ++b->n_met);
-		stats->decode_kv_bytes_read += job->plan->list.kv_tokens_read * token_bytes;
-		stats->decode_kv_bytes_alone += job->plan->list.kv_tokens_alone * token_bytes;
 	}
-}
-
-static void batch_clear(struct batch *b)
-{
-	b->n_jobs = 0;
-	b->prefill = b->in_flight = false;
 }
 
 static void batch_end(struct batch *b, struct outcome outcome)
@@ -150,7 +169,7 @@ static uint32_t collect_device_words(struct batch *b)
 	const struct sched_lane *lane;
 	uint32_t n = 0;
 
-	if (b->prefill)
+	if (b->sliced)
 		return 0;
 	TAILQ_FOREACH (lane, &b->core->steps.lanes[STEP_IN_BATCH], state_link)
 		if (lane->step.device_word && n < BACKEND_TELLS_MAX)
@@ -161,7 +180,7 @@ static uint32_t collect_device_words(struct batch *b)
 
 static int submit_slice(struct batch *b, struct backend_batch *batch)
 {
-	const struct sparse_slice slice = {b->core, b->slice.part, &b->jobs[0],
+	const struct sparse_slice slice = {b->core, b->slice.rows[0].part, &b->jobs[0],
 					   &b->backend_jobs[0]};
 	int r = sparse_choose(&b->sparse, &slice, batch);
 
@@ -184,7 +203,7 @@ static int batch_try(struct batch *b)
 					     .n_tells = collect_device_words(b)};
 	struct backend_batch batch = listed;
 
-	if (!b->prefill)
+	if (!b->sliced)
 		return b->core->ops->submit(b->core->backend, &batch, &b->id);
 	r = submit_slice(b, &batch);
 	if (r != -ENOMEM || batch.jobs == b->backend_jobs)
@@ -219,6 +238,7 @@ static void batch_shrink(struct batch *b)
 
 void batch_submit(struct batch *b)
 {
+	b->begun_ns = b->alone_ns >= LEARN_NS ? core_clock(b->core) : 0;
 	int r = batch_start(b);
 
 	if (r < 0 && b->n_jobs > 1) {
@@ -236,7 +256,7 @@ void batch_submit(struct batch *b)
 		if (b->jobs[i].plan->ends_soon)
 			job_plan_ahead(&b->plans, &b->jobs[i]);
 	b->in_flight = true;
-	b->soon_ns = b->prefill ? UINT64_MAX : core_clock(b->core) + ANNOUNCE_NS;
+	b->soon_ns = b->sliced ? UINT64_MAX : core_clock(b->core) + ANNOUNCE_NS;
 }
 
 /* ---- from the backend ----------------------------------------------------------------------- */
@@ -281,9 +301,13 @@ bool batch_poll(struct batch *b)
 		announce_end(b);
 		return false;
 	}
-	if (b->prefill) {
+	if (b->begun_ns)
+		budget_learn(core, b->ns, (double)(core_clock(core) - b->begun_ns));
+	if (b->sliced) {
 		core->now_ns = core_clock(core);
-		step_finish_slice(core, b->jobs[0].lanes[0], b->slice.row + b->slice.n_rows);
+		for (uint32_t i = 0; i < b->slice.n; i++)
+			step_finish_slice(core, b->jobs[0].lanes[0],
+					  b->slice.rows[i].row + b->slice.rows[i].n_rows);
 	} else {
 		steps_finish(core);
 	}
@@ -311,6 +335,7 @@ void batch_done(struct batch *b)
 	for (uint32_t i = 0; i < b->jobs_room; i++)
 		job_done(&b->jobs[i]);
 	sparse_done(&b->sparse);
+	slice_done(&b->slice);
 	free(b->jobs);
 	free(b->backend_jobs);
 }

@@ -3,13 +3,14 @@
  *
  *      RUNNABLE --batch_add--> jobs --batch_submit--> backend --batch_poll--> steps finished
  *
- * One batch at a time is in flight. A batch is either decode (all chosen steps, whole) or one slice
- * of one prefill step, so that prefill never delays decode by more than a slice.
+ * One batch at a time is in flight. A batch is either decode (chosen steps, whole) or one slice of
+ * one step, prefill or decode that was cut. Neither takes longer than the budget, as far as that
+ * can be cut (run/slice.h).
  */
 #ifndef COPPICED_BATCH_H
 #define COPPICED_BATCH_H
 
-#include "job.h"
+#include "slice.h"
 #include "sparse.h"
 
 struct batch {
@@ -18,8 +19,11 @@ struct batch {
 	uint32_t n_jobs, jobs_room;
 	struct backend_job *backend_jobs; /* owned */
 	uint32_t backend_jobs_room;
-	bool prefill; /* it is this slice of jobs[0]'s only step */
-	struct batch_slice slice;
+	double alone_ns; /* of its steps, if they shared nothing */
+	double ns; /* that it is modelled to take */
+	uint64_t begun_ns; /* when it was submitted; 0: it is too short to learn from */
+	bool sliced; /* it is this slice of jobs[0]'s only step */
+	struct slice slice;
 	bool in_flight;
 	uint64_t id; /* the backend's */
 	/* of its lanes, as many as there is room for */
@@ -35,7 +39,9 @@ struct batch {
 void batch_init(struct batch *b, struct sched_core *core);
 /* Adds a lane's runnable decode step; 0 or -ENOMEM (nothing added). */
 MUST_CHECK int batch_add(struct batch *b, struct sched_lane *lane);
-/* Makes the next slice of a lane's prefill step the batch. 0 or -ENOMEM. */
+/* None of its steps stays in it, which are runnable as before. */
+void batch_empty(struct batch *b);
+/* Makes the next slice of a lane's step the batch. 0 or -ENOMEM. */
 MUST_CHECK int batch_add_slice(struct batch *b, struct sched_lane *lane);
 /* Plans and starts what was added. A fault fails the batch's steps; then nothing is in flight. */
 void batch_submit(struct batch *b);

@@ -115,7 +115,7 @@ static int add_path(const struct plans *p, struct plan *plan, struct store_node 
 }
 
 /* Rows of a part, at the end of the sequence's path. */
-static int add_query(const struct plans *p, struct plan *plan, const struct batch_slice *rows)
+static int add_query(const struct plans *p, struct plan *plan, const struct part_rows *rows)
 {
 	const struct sched_seq *seq = rows->part->seq;
 	struct store_seq_view view = store_seq_view(seq->store);
@@ -137,7 +137,8 @@ static int add_query(const struct plans *p, struct plan *plan, const struct batc
 	plan->queries[q] = (struct work_query){.node = node,
 					       .pos = view.n_tokens + rows->row,
 					       .n_rows = rows->n_rows,
-					       .parents = seq->parents};
+					       .parents = seq->parents,
+					       .n_before = seq->parents ? rows->row : 0};
 	plan->tree.n_queries++;
 	return 0;
 }
@@ -168,7 +169,7 @@ static int make_tree(struct plans *p, struct plan *plan, const struct batch_job 
 	if (GROW(plan->planned, plan->planned_room, job->n_parts) < 0)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < job->n_parts; i++) {
-		const struct batch_slice all = {job->parts[i], 0, job->parts[i]->n_new};
+		const struct part_rows all = {job->parts[i], 0, job->parts[i]->n_new};
 
 		if (add_query(p, plan, &all) < 0)
 			return -ENOMEM;
@@ -268,6 +269,19 @@ static int catch_up(const struct sched_core *core, struct batch_job *job, uint32
 		r = advance_by_one(core, job, job->since);
 	}
 	return r;
+}
+
+uint32_t paths_add(uint64_t paths, const struct sched_seq *seq)
+{
+	struct store_node *node = store_seq_node(seq->store);
+	uint32_t n = 0;
+
+	for (; store_node_parent(node) && *store_node_scratch(node) >> INDEX_BITS != paths;
+	     node = store_node_parent(node)) {
+		n += store_node_n_tokens(node);
+		*store_node_scratch(node) = paths << INDEX_BITS;
+	}
+	return n;
 }
 
 /* ---- whose plan ----------------------------------------------------------------------------- */
@@ -413,29 +427,45 @@ int jobs_plan(struct plans *p, struct batch_job *jobs, uint32_t n_jobs,
 	return r;
 }
 
-static int make_slice(struct plans *p, struct batch_job *job, const struct batch_slice *slice)
+/* Where the slice's tokens go: behind the tree's slices, which are not to be moved any more. */
+static int find_slots(struct batch_job *job, const struct slice *slice)
+{
+	struct plan *plan = job->plan;
+	uint32_t n_tree = plan->tree.n_slices, first = n_tree;
+	int r = 0;
+
+	for (uint32_t i = 0; i < slice->n && r == 0; i++) {
+		const struct part_rows *rows = &slice->rows[i];
+
+		r = add_tokens(plan, store_seq_view(rows->part->seq->store).slots, rows->row,
+			       rows->n_rows);
+		job->io[i] = io_from_row(rows->part->io, rows->row);
+		job->io[i].n_slots = plan->tree.n_slices - first;
+		first = plan->tree.n_slices;
+	}
+	plan->tree.n_slices = n_tree;
+	for (uint32_t i = 0; i < slice->n; n_tree += job->io[i++].n_slots)
+		job->io[i].slots = plan->slices + n_tree;
+	return r;
+}
+
+static int make_slice(struct plans *p, struct batch_job *job, const struct slice *slice)
 {
 	struct plan *plan = plan_cache_take_oldest(&p->cache);
-	struct store_seq_view view = store_seq_view(slice->part->seq->store);
+	int r = GROW(job->io, job->io_room, slice->n);
 
 	plan->used = 0;
 	job->plan = plan;
 	begin_tree(p, plan, job);
-	if (GROW(job->io, job->io_room, 1) < 0 || add_query(p, plan, slice) < 0)
-		return -ENOMEM;
-	uint32_t first = plan->tree.n_slices;
-
-	if (add_tokens(plan, view.slots, slice->row, slice->n_rows) < 0)
-		return -ENOMEM;
-	job->io[0] = io_from_row(slice->part->io, slice->row);
-	job->io[0].slots = plan->slices + first;
-	job->io[0].n_slots = plan->tree.n_slices - first;
-	plan->tree.n_slices = first;
+	for (uint32_t i = 0; i < slice->n && r == 0; i++)
+		r = add_query(p, plan, &slice->rows[i]);
+	if (r == 0)
+		r = find_slots(job, slice);
 	lend_tree(plan);
-	return plan_make(&plan->config, &plan->tree, &plan->list);
+	return r < 0 ? r : plan_make(&plan->config, &plan->tree, &plan->list);
 }
 
-int job_plan_slice(struct plans *p, struct batch_job *job, const struct batch_slice *slice,
+int job_plan_slice(struct plans *p, struct batch_job *job, const struct slice *slice,
 		   struct backend_job *ret_job)
 {
 	int r = plan_cache_begin(&p->cache, 1);

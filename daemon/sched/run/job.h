@@ -27,15 +27,24 @@ struct batch_job {
 	struct plan_query *queries;
 	struct backend_io *io;
 	struct backend_io *since; /* slots of a token that came meanwhile */
+	uint64_t paths; /* run/fit.c: number of its paths */
+	bool weighed; /* something of it was */
 	uint32_t n_lanes, n_parts;
 	uint32_t lanes_room, parts_room, queries_room, io_room, since_room;
 	struct plan *plan; /* borrowed from the cache while the batch is under way; NULL: none */
 };
 
-/* One slice of a prefill step: rows [row, row + n_rows) of one part. */
-struct batch_slice {
+/* Rows [row, row + n_rows) of a part. */
+struct part_rows {
 	const struct step_part *part;
 	uint32_t row, n_rows;
+};
+
+/* What of a step a batch has: run/slice.h. */
+struct slice {
+	struct part_rows *rows; /* owned, of one part after the other */
+	uint32_t n, room;
+	double ns; /* that it is modelled to take */
 };
 
 void plans_init(struct plans *p, struct sched_core *core);
@@ -46,14 +55,23 @@ void plans_done(struct plans *p);
  * -ENOMEM, nothing added. */
 MUST_CHECK int job_add(const struct sched_core *core, struct batch_job *job,
 		       struct sched_lane *lane);
+/* What paths have in common: a number for those that are to be counted together. */
+static inline uint64_t paths_begin(struct plans *p)
+{
+	return ++p->n_trees;
+}
+
+/* Tokens of the sequence's path that no path of this number had before. */
+uint32_t paths_add(uint64_t paths, const struct sched_seq *seq);
+
 /* A batch's jobs as the backend is to have them, which borrow from these: by plans that were made
  * ahead, or are kept, or are made now. Nothing may change in the store from here to the end of the
  * batch. 0, -ENOMEM, or the planner's. */
 MUST_CHECK int jobs_plan(struct plans *p, struct batch_job *jobs, uint32_t n_jobs,
 			 struct backend_job *ret_jobs);
 /* The same of one that is a slice, whose plan nobody keeps. */
-MUST_CHECK int job_plan_slice(struct plans *p, struct batch_job *job,
-			      const struct batch_slice *slice, struct backend_job *ret_job);
+MUST_CHECK int job_plan_slice(struct plans *p, struct batch_job *job, const struct slice *slice,
+			      struct backend_job *ret_job);
 /* The batch was submitted, and the job's plan ends soon: the one to follow is begun. */
 void job_plan_ahead(struct plans *p, struct batch_job *job);
 void job_done(struct batch_job *job);

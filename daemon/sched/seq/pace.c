@@ -10,6 +10,8 @@
 
 #define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
+#define LATE_LAGS 2.0 /* who is so late may stay away */
+#define LATE_NS 50e3 /* and a little more: whose lag is not known yet, or is next to nothing */
 #define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
 
 static void become_usual(double *usual_ns, double sample_ns)
@@ -61,6 +63,14 @@ void pace_finished(const struct sched_core *core, struct sched_lane *lane)
 		become_usual(&pace->layer_ns, (double)(core->now_ns - pace->done_ns));
 	pace->done_ns = core->now_ns;
 	pace->next_layer = (lane->step.layer + 1) % pace->n_layers;
+}
+
+uint64_t pace_latest_ns(const struct sched_lane *lane)
+{
+	const struct pace *pace = &lane->pace;
+	double lag_ns = pace->lag_ns[pace->next_layer == 0];
+
+	return pace->done_ns ? pace->done_ns + (uint64_t)(LATE_LAGS * lag_ns + LATE_NS) : 0;
 }
 
 void pace_forget(struct sched_core *core, const struct sched_seq *seq)

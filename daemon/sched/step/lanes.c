@@ -20,6 +20,9 @@
 #include <string.h>
 
 #define ENTRIES_A_TURN 16 /* of one lane, then the next lane's */
+/* Of one user in a round, or for so long, but for steps: of those a lane has one at a time. */
+#define USER_ENTRIES 256u
+#define USER_NS UINT64_C(200000)
 #define ACTIVE_NS UINT64_C(10000000)
 
 void lanes_done(struct lanes *l)
@@ -167,20 +170,62 @@ static bool serve_lane(struct lanes *l, struct sched_lane *lane)
 		lane->accepted++;
 		ring_copy_entry(lane->shared, lane->accepted, &entry);
 		serve_entry(l, lane, &entry);
+		lane->session->user->n_entries += lane->state == STEP_FREE;
 	}
 	return true;
 }
 
+/* Others have lanes too, and the lane's user has had his part of this round. */
+static bool has_had_enough(const struct lanes *l, struct sched_user *user)
+{
+	if (user->lanes_round != l->n_rounds) {
+		user->lanes_round = l->n_rounds;
+		user->n_entries = 0;
+		user->lanes_ns = 0;
+	}
+	return user->n_entries >= USER_ENTRIES || user->lanes_ns >= USER_NS;
+}
+
+/* Whose lanes are there before him: a step's way has no need of the clock where one user is. */
+static bool serve_in_turn(struct lanes *l, uint32_t index)
+{
+	struct sched_lane *lane = l->polls[index].lane;
+	struct sched_user *user = lane->session->user;
+	uint64_t begin_ns;
+
+	if (lane->state != STEP_FREE || lane->broken)
+		return false;
+	if (has_had_enough(l, user)) {
+		l->first = l->first < l->n ? l->first : index;
+		return true;
+	}
+	begin_ns = core_clock(l->core);
+	serve_lane(l, lane);
+	user->lanes_ns += core_clock(l->core) - begin_ns;
+	return true;
+}
+
+static bool is_one_user(const struct sched_core *core)
+{
+	const struct sched_user *user = LIST_FIRST(&core->users);
+
+	return !user || !LIST_NEXT(user, link);
+}
+
 bool lanes_serve(struct lanes *l)
 {
-	bool any = false;
+	uint32_t first = l->first < l->n ? l->first : 0;
+	bool any = false, alone = is_one_user(l->core);
 
-	for (uint32_t i = 0; i < l->n; i++) {
+	l->n_rounds++;
+	l->first = UINT32_MAX;
+	for (uint32_t n = 0; n < l->n; n++) {
+		uint32_t i = first + n < l->n ? first + n : first + n - l->n;
 		struct lane_poll *p = &l->polls[i];
 
 		if (atomic_load_explicit(p->submitted, memory_order_relaxed) == p->accepted)
 			continue;
-		any |= serve_lane(l, p->lane);
+		any |= alone ? serve_lane(l, p->lane) : serve_in_turn(l, i);
 		p->accepted = p->lane->accepted;
 	}
 	return any;

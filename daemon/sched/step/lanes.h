@@ -23,6 +23,8 @@ struct lanes {
 	/* owned, [n]: what a round reads of idle lanes, close together */
 	struct lane_poll *polls;
 	uint32_t n;
+	uint32_t first; /* of them, in the next round: one whose user had had enough of this */
+	uint64_t n_rounds;
 	uint64_t last_serial;
 };
 
@@ -36,8 +38,8 @@ void lane_remove(struct lanes *l, struct sched_lane *lane);
  * ends, or the backend has. Its step must not be STREAMING. */
 void lane_shut_down(struct lanes *l, struct sched_lane *lane, struct outcome outcome);
 
-/* Serves every lane that has something, a bounded number of entries, until it holds a step. Returns
- * whether one had. */
+/* Serves every lane that has something, a bounded number of entries, until it holds a step; where
+ * there are several users, only so many of one's. Returns whether one had. */
 bool lanes_serve(struct lanes *l);
 /* Is there an entry that nobody has looked at? For the last look before sleeping. */
 bool lanes_waiting(const struct lanes *l);

@@ -8,6 +8,7 @@
 #include "step_check.h"
 
 #include "daemon/base/grow.h"
+#include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/complete.h"
 #include "daemon/sched/seq/seq.h"
 
@@ -105,10 +106,10 @@ static enum abi_reason check_outputs(const struct sched_core *core, const struct
 }
 
 static enum abi_reason check_seq(struct sched_core *core, const struct sched_lane *lane,
-				 const struct abi_entry *e, const struct abi_step_seq *rec,
-				 struct sched_seq *seq)
+				 const struct abi_entry *e, const struct step_part *part,
+				 uint32_t n_live)
 {
-	uint32_t n_live = store_seq_view(seq->store).n_live;
+	struct sched_seq *seq = part->seq;
 
 	if (seq->lane != lane)
 		return ABI_WRONG_LANE;
@@ -123,7 +124,7 @@ static enum abi_reason check_seq(struct sched_core *core, const struct sched_lan
 		return seq->failure.ticket ? ABI_VOID : ABI_NOT_EXTENDED;
 	if (e->layer != seq->next_layer)
 		return ABI_WRONG_LAYER;
-	if (rec->n_new != n_live)
+	if (part->n_new != n_live)
 		return ABI_WRONG_COUNT;
 	return ABI_OK;
 }
@@ -134,14 +135,20 @@ static enum abi_reason check_part(struct sched_core *core, struct sched_lane *la
 {
 	struct sched_seq *seq = handle_find(&core->seqs, lane->session, rec->seq);
 	bool append_only = e->flags & ABI_STEP_APPEND_ONLY;
-	enum abi_reason bad = seq ? check_seq(core, lane, e, rec, seq) : ABI_STALE_SEQ;
+	enum abi_reason bad = ABI_STALE_SEQ;
 
 	*part = (struct step_part){.seq = seq,
 				   .n_new = rec->n_new,
 				   .arena_in = rec->arena_in,
 				   .arena_out = rec->arena_out};
+	if (!seq)
+		return bad;
+	struct store_seq_view view = store_seq_view(seq->store);
+
+	bad = check_seq(core, lane, e, part, view.n_live);
 	if (bad)
 		return bad;
+	part->n_seen = append_only ? 0 : view.n_tokens + part->n_new;
 	bad = check_inputs(core, lane, rec, append_only, part);
 	if (!bad && !append_only)
 		bad = check_outputs(core, lane, rec, part);
@@ -171,6 +178,20 @@ bool step_may_be_sparse(const struct step_part *part)
 
 	return wish->tau > 0 && wish->tau < 1 && part->n_new > DECODE_MAX_NEW &&
 	       !part->seq->draft && part->io.o;
+}
+
+/* As if nothing of it were shared, within the step or with others. */
+static void weigh(struct step *step)
+{
+	double n_pairs = 0, n_tokens = 0;
+
+	for (uint32_t i = 0; i < step->n_parts; i++) {
+		n_pairs += (double)step->parts[i].n_new * step->parts[i].n_seen;
+		n_tokens += step->parts[i].n_seen;
+	}
+	step->pairs_ns = work_ns(step->model, n_pairs, 0);
+	step->alone_ns =
+		step->model->cost.fixed_ns + step->pairs_ns + work_ns(step->model, 0, n_tokens);
 }
 
 /* The sequences that a refused step named: their layer will not come any more. */
@@ -265,6 +286,7 @@ struct outcome step_check(struct sched_core *core, struct sched_lane *lane,
 		void_named(core, lane, &outcome);
 		return outcome;
 	}
+	weigh(step);
 	if (step->device_word && !outputs_are_near(core, lane))
 		step->device_word = 0;
 	return OUTCOME_OK;

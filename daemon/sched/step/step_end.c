@@ -56,6 +56,12 @@ static struct outcome advance_parts(struct sched_core *core, struct sched_lane *
 	return outcome;
 }
 
+static void count_decode(struct sched_core *core, struct sched_lane *lane)
+{
+	lane->session->decode_steps++;
+	pace_finished(core, lane);
+}
+
 void steps_finish(struct sched_core *core)
 {
 	static const struct outcome exact = {.attended = 1, .mass = 1};
@@ -68,8 +74,7 @@ void steps_finish(struct sched_core *core)
 	core->now_ns = core_clock(core);
 	while ((lane = step_first(&core->steps, STEP_COMPLETED)) != NULL) {
 		advance_parts(core, lane);
-		lane->session->decode_steps++;
-		pace_finished(core, lane);
+		count_decode(core, lane);
 		step_move(&core->steps, lane, STEP_FREE);
 	}
 }
@@ -78,6 +83,8 @@ static void finish(struct sched_core *core, struct sched_lane *lane)
 {
 	struct outcome outcome = advance_parts(core, lane);
 
+	if (lane->step.kind == STEP_CUT)
+		count_decode(core, lane);
 	step_move(&core->steps, lane, STEP_FREE);
 	complete_entry(core, lane, outcome);
 }

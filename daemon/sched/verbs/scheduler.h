@@ -8,6 +8,7 @@
 #include "daemon/sched/long/streamed.h"
 #include "daemon/sched/run/batch.h"
 #include "daemon/sched/run/batch_window.h"
+#include "daemon/sched/run/fit.h"
 #include "daemon/sched/seq/wait.h"
 #include "daemon/sched/step/input_wait.h"
 #include "daemon/sched/step/lanes.h"
@@ -22,6 +23,7 @@ struct sched {
 	struct input_wait input_wait;
 	struct window window;
 	struct batch batch;
+	struct fit fit;
 	struct streamed streamed;
 	struct waits waits;
 	struct sched_tiers tiers;
@@ -33,6 +35,8 @@ struct sched {
 	bool warned_of_time_slices; /* of clients without MPS */
 
 	bool prefill_turn; /* the last batch was decode */
+	/* until then the backend waits for a user whose turn it is; 0: for none */
+	uint64_t awaited_ns;
 	uint64_t active_ns; /* when there last was something to do */
 	uint64_t spin_ns, spin_look_ns; /* how long to spin; when to decide anew */
 	struct abi_board *board; /* borrowed; this thread writes its words */

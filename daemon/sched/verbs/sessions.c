@@ -6,6 +6,7 @@
 #include "sessions.h"
 
 #include "daemon/sched/core/doorbell.h"
+#include "daemon/sched/core/users.h"
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/seq/wait.h"
@@ -25,6 +26,7 @@ static void session_free(struct sched_session *session)
 {
 	if (!session)
 		return;
+	user_unref(session->user);
 	free(session->models);
 	free(session->arenas);
 	free(session);
@@ -37,8 +39,9 @@ int sched_session_add(struct sched *s, struct sched_request *rq)
 	if (session) {
 		session->models = calloc(s->core.config->max_models, sizeof(struct sched_model *));
 		session->arenas = calloc(s->core.config->max_arenas + 1, sizeof(*session->arenas));
+		session->user = user_ref(&s->core, rq->in.session_add.domain);
 	}
-	if (!session || !session->models || !session->arenas) {
+	if (!session || !session->models || !session->arenas || !session->user) {
 		session_free(session);
 		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
 	}

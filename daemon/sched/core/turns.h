@@ -1,0 +1,99 @@
+/*
+ * turns.h - whose turn it is: of the users the one who has had least of the backend's time, of his
+ * sessions that which has. The scheduler's thread alone.
+ *
+ * Time is modelled (struct backend_cost), and counted for users and sessions while others wait. Who
+ * comes back after a pause has had as much as who was served last: nobody saves time up. A batch
+ * that leaves nobody behind settles all debts.
+ */
+#ifndef COPPICED_TURNS_H
+#define COPPICED_TURNS_H
+
+#include "core.h"
+
+#define SLOWNESS_WEIGHT 0.125 /* of a batch in what is usual */
+#define SLOWNESS_MAX 8.0
+
+/* What attention is modelled to take that sees so many pairs of a row and a token, and reads so
+ * many tokens. */
+static inline double work_ns(const struct sched_model *model, double n_pairs, double n_tokens)
+{
+	return n_pairs * model->pair_ns + n_tokens * model->token_ns;
+}
+
+/* Of modelled time. */
+static inline double budget_ns(const struct sched_core *core)
+{
+	return core->config->batch_budget_ms * 1e6 / core->slowness;
+}
+
+/* A batch took so long: what is usual follows slowly, as a moment's pause is no pace. */
+static inline void budget_learn(struct sched_core *core, double modelled_ns, double took_ns)
+{
+	double slowness = took_ns / modelled_ns;
+
+	slowness = slowness < SLOWNESS_MAX ? slowness : SLOWNESS_MAX;
+	core->slowness += SLOWNESS_WEIGHT * (slowness - core->slowness);
+	core->slowness = core->slowness > 1 ? core->slowness : 1;
+}
+
+/* What the user has had. */
+static inline double user_had_ns(const struct sched_core *core, const struct sched_user *user)
+{
+	return user->had_ns > core->had_ns ? user->had_ns : core->had_ns;
+}
+
+static inline double session_had_ns(const struct sched_session *session)
+{
+	double least_ns = session->user->sessions_had_ns;
+
+	return session->had_ns > least_ns ? session->had_ns : least_ns;
+}
+
+/* Is it a's turn before b's? Where both have had as much it is not. */
+static inline bool turn_is_before(const struct sched_core *core, const struct sched_lane *a,
+				  const struct sched_lane *b)
+{
+	double a_ns = user_had_ns(core, a->session->user);
+	double b_ns = user_had_ns(core, b->session->user);
+
+	if (a->session->user == b->session->user)
+		return session_had_ns(a->session) < session_had_ns(b->session);
+	return a_ns < b_ns;
+}
+
+/* It is the turn of the lane, which has had least of those whose it could be: who is away has had
+ * as much. */
+static inline void turn_begin(struct sched_core *core, const struct sched_lane *lane)
+{
+	core->had_ns = user_had_ns(core, lane->session->user);
+}
+
+/* The same among the sessions of its user. */
+static inline void turn_begin_session(const struct sched_lane *lane)
+{
+	lane->session->user->sessions_had_ns = session_had_ns(lane->session);
+}
+
+/* The lane has so much of the backend's time. */
+static inline void turn_take(struct sched_core *core, struct sched_lane *lane, double ns)
+{
+	struct sched_session *session = lane->session;
+
+	session->had_ns = session_had_ns(session) + ns;
+	session->user->had_ns = user_had_ns(core, session->user) + ns;
+	if (session->user->had_ns > core->most_had_ns)
+		core->most_had_ns = session->user->had_ns;
+}
+
+/* The lane's step goes with all that is there. */
+static inline void turn_settle(struct sched_core *core, struct sched_lane *lane)
+{
+	struct sched_user *user = lane->session->user;
+
+	core->had_ns = core->most_had_ns;
+	if (lane->session->had_ns > user->sessions_had_ns)
+		user->sessions_had_ns = lane->session->had_ns;
+}
+
+#endif

@@ -1,0 +1,229 @@
+/*
+ * fit.c - the turns of those whose steps do not fit one batch.
+ *
+ *      each session's steps, one after the other      s0: 0---4---8   s1: 2---6
+ *      merged, for each user                          u:  s0 s1 s0 s1
+ *      users', one after the other as well            u: 10--13--16   v: 11----19
+ *      merged                                         u v u
+ *
+ * Steps stand where their session, then their user, will have had so much time. Users share no KV,
+ * so that what a step adds to those of its user before it is what it adds to the batch. Nobody goes
+ * beyond where a session or a user who is there has run out of steps.
+ */
+#include "fit.h"
+
+#include "daemon/base/grow.h"
+#include "daemon/sched/core/turns.h"
+#include "daemon/sched/step/step_end.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- in the order of sessions --------------------------------------------------------------- */
+
+/* What the session will have had before the next of its steps. */
+static double *session_line(const struct fit *f, struct sched_session *session)
+{
+	struct sched_user *user = session->user;
+
+	if (user->fit != f->number) {
+		user->fit = f->number;
+		user->fit_ns = user_had_ns(f->batch->core, user);
+		user->fit_end_ns = INFINITY;
+	}
+	if (session->fit != f->number) {
+		session->fit = f->number;
+		session->fit_ns = session_had_ns(session);
+	}
+	return &session->fit_ns;
+}
+
+static int collect(struct fit *f)
+{
+	f->n = 0;
+	f->number++;
+	for (uint32_t i = 0; i < f->batch->n_jobs; i++) {
+		struct batch_job *job = &f->batch->jobs[i];
+
+		if (GROW(f->candidates, f->room, f->n + job->n_lanes) < 0)
+			return -ENOMEM;
+		for (uint32_t j = 0; j < job->n_lanes; j++) {
+			struct sched_lane *lane = job->lanes[j];
+			double *line_ns = session_line(f, lane->session);
+
+			f->candidates[f->n] = (struct candidate){.lane = lane,
+								 .job = job,
+								 .place = f->n,
+								 .session_ns = *line_ns};
+			f->n++;
+			*line_ns += lane->step.alone_ns;
+		}
+	}
+	return 0;
+}
+
+static void find_session_ends(const struct fit *f)
+{
+	for (uint32_t i = 0; i < f->n; i++) {
+		const struct sched_session *session = f->candidates[i].lane->session;
+
+		session->user->fit_end_ns = fmin(session->user->fit_end_ns, session->fit_ns);
+	}
+}
+
+static int compare(double a, double b, const struct candidate *x, const struct candidate *y)
+{
+	if (a != b)
+		return a < b ? -1 : 1;
+	return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static int by_session(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	return compare(x->session_ns, y->session_ns, x, y);
+}
+
+static int by_user(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	return compare(x->user_ns, y->user_ns, x, y);
+}
+
+static int by_place(const void *a, const void *b)
+{
+	return compare(0, 0, a, b);
+}
+
+static void sort(struct fit *f, int (*order)(const void *a, const void *b))
+{
+	qsort(f->candidates, f->n, sizeof(*f->candidates), order);
+}
+
+/* ---- what each adds ------------------------------------------------------------------------- */
+
+/* To those of its job that were asked before. */
+static double added_ns(struct batch_job *job, const struct step *step)
+{
+	double n_tokens = 0, ns = job->weighed ? 0 : step->model->cost.fixed_ns;
+
+	job->weighed = true;
+	for (uint32_t i = 0; i < step->n_parts; i++) {
+		const struct step_part *part = &step->parts[i];
+
+		if (part->n_seen)
+			n_tokens += paths_add(job->paths, part->seq) + part->n_new;
+	}
+	return ns + step->pairs_ns + work_ns(step->model, 0, n_tokens);
+}
+
+static void begin_jobs(struct batch *b)
+{
+	for (uint32_t i = 0; i < b->n_jobs; i++) {
+		b->jobs[i].paths = paths_begin(&b->plans);
+		b->jobs[i].weighed = false;
+	}
+}
+
+/* Returns what all of them take. */
+static double weigh(struct fit *f)
+{
+	double sum_ns = 0;
+
+	begin_jobs(f->batch);
+	for (uint32_t i = 0; i < f->n; i++) {
+		struct candidate *c = &f->candidates[i];
+		struct sched_user *user = c->lane->session->user;
+
+		c->ns = added_ns(c->job, &c->lane->step);
+		sum_ns += c->ns;
+		c->user_ns = INFINITY;
+		if (c->session_ns > user->fit_end_ns)
+			continue;
+		c->user_ns = user->fit_ns;
+		user->fit_ns += c->ns;
+	}
+	return sum_ns;
+}
+
+/* ---- in the order of users ------------------------------------------------------------------ */
+
+static double find_user_end(const struct fit *f)
+{
+	double end_ns = INFINITY;
+
+	for (uint32_t i = 0; i < f->n; i++)
+		end_ns = fmin(end_ns, f->candidates[i].lane->session->user->fit_ns);
+	return end_ns;
+}
+
+static void cut(struct sched_core *core, struct sched_lane *lane)
+{
+	lane->step.kind = STEP_CUT;
+	step_move(&core->steps, lane, STEP_WAITING_TURN);
+	core->stats.steps_cut++;
+}
+
+/* All that is not arithmetic. */
+static double read_ns(const struct candidate *c)
+{
+	return c->ns - c->lane->step.pairs_ns;
+}
+
+/* Whose turns there is time for: as in a slice, also for as much arithmetic as the first's reading
+ * takes. */
+static void choose(struct fit *f)
+{
+	struct sched_core *core = f->batch->core;
+	double end_ns = find_user_end(f), left_ns;
+
+	turn_begin(core, f->candidates[0].lane);
+	left_ns = fmax(budget_ns(core), 2 * read_ns(&f->candidates[0]));
+	if (f->candidates[0].ns > left_ns)
+		cut(core, f->candidates[0].lane);
+	for (uint32_t i = 0; i < f->n; i++) {
+		struct candidate *c = &f->candidates[i];
+
+		if (c->user_ns > end_ns || c->ns > left_ns)
+			return;
+		if (c->user_ns == user_had_ns(core, c->lane->session->user))
+			turn_begin_session(c->lane);
+		c->goes = true;
+		left_ns -= c->ns;
+	}
+}
+
+static void put_back(struct fit *f)
+{
+	for (uint32_t i = 0; i < f->n; i++) {
+		struct candidate *c = &f->candidates[i];
+
+		if (c->goes && batch_add(f->batch, c->lane) < 0)
+			step_fail(f->batch->core, c->lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
+	}
+}
+
+/* Without memory to find out all go. */
+void fit_batch(struct fit *f)
+{
+	if (collect(f) < 0)
+		return;
+	find_session_ends(f);
+	sort(f, by_session);
+	f->left_some = weigh(f) > budget_ns(f->batch->core);
+	if (!f->left_some)
+		return;
+	batch_empty(f->batch);
+	sort(f, by_user);
+	choose(f);
+	sort(f, by_place);
+	put_back(f);
+}
+
+void fit_done(struct fit *f)
+{
+	free(f->candidates);
+}

@@ -1,0 +1,121 @@
+/*
+ * slice.c - how many rows of a step go with one batch.
+ *
+ * Rows of any part may be done one after the other, those of a draft tree too: each sees what came
+ * before it, and earlier slices have brought that. What a row takes is modelled (core/turns.h); the
+ * budget is kept as well as the model is right.
+ */
+#include "slice.h"
+
+#include "daemon/base/grow.h"
+#include "daemon/sched/core/turns.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
+#define DEVICE_ROWS 4096u
+/* Rows x tokens of a path: with 32 heads of 128 an H200's 6 ms. */
+#define SLICE_PAIRS (UINT64_C(192) << 20)
+
+/* A slice being filled. */
+struct filling {
+	const struct sched_core *core;
+	const struct batch_job *job;
+	struct slice *slice;
+	uint64_t paths;
+	double most_ns;
+};
+
+/* Rows of prefill: as many as the configuration wants, and fewer where a long context would make
+ * their partials many. What wants rows makes few, and gets more. */
+static uint32_t prefill_rows(const struct filling *f, const struct step_part *part)
+{
+	const struct work_shape *shape = &f->job->model->shape;
+	uint64_t end = (uint64_t)store_seq_n_tokens(part->seq->store) + part->n_new;
+	uint64_t row_bytes = (end / f->job->config.segment_tokens + 2) * shape->n_q_heads *
+			     (shape->head_dim + 2) * sizeof(float);
+	uint64_t most = SLICE_PARTIALS_BYTES / row_bytes + 1, least = SLICE_PAIRS / end;
+	uint32_t wanted = f->core->config->prefill_rows;
+
+	if (!f->core->ops->wants_rows)
+		return most < wanted ? (uint32_t)most : wanted;
+	least = least < DEVICE_ROWS ? least : DEVICE_ROWS;
+	return least > wanted ? (uint32_t)least : wanted;
+}
+
+/* Of the left rows of a part so many in each of its slices. A device that gets little at the end
+ * has too little to do for all of it. */
+static uint32_t even_rows(const struct filling *f, uint32_t left, uint32_t most)
+{
+	uint32_t n = (left + most - 1) / most;
+
+	if (left <= most)
+		return left;
+	return f->core->ops->wants_rows ? (left + n - 1) / n : most;
+}
+
+/* As many of the left rows as there is time for, when so many tokens more are to be read. */
+static uint32_t rows_in_time(const struct filling *f, const struct step_part *part, uint32_t left,
+			     uint32_t n_tokens)
+{
+	const struct sched_model *model = f->job->model;
+	double room_ns = f->most_ns - f->slice->ns - work_ns(model, 0, n_tokens);
+	double row_ns = work_ns(model, part->n_seen, 0);
+
+	if (room_ns < row_ns)
+		return 0;
+	return room_ns >= row_ns * left ? left : (uint32_t)(room_ns / row_ns);
+}
+
+/* Returns whether there may be room for more, of the next part; or -ENOMEM. */
+static int add_rows(struct filling *f, const struct step *step, uint32_t index, uint32_t row)
+{
+	struct slice *slice = f->slice;
+	const struct step_part *part = &step->parts[index];
+	uint32_t left = part->n_new - row;
+	uint32_t n_tokens = part->n_seen ? paths_add(f->paths, part->seq) + part->n_new : 0;
+	double least_ns = slice->ns + 2 * work_ns(step->model, 0, n_tokens);
+
+	if (slice->n == 0 && f->most_ns < least_ns)
+		f->most_ns = least_ns;
+	uint32_t n = rows_in_time(f, part, left, n_tokens);
+
+	if (slice->n == 0 && n == 0)
+		n = 1;
+	if (step->kind == STEP_PREFILL && !part->seq->parents) {
+		uint32_t most = prefill_rows(f, part);
+		n = even_rows(f, left, n < most ? n : most);
+	}
+	if (n == 0)
+		return 0;
+	if (GROW(slice->rows, slice->room, slice->n + 1) < 0)
+		return -ENOMEM;
+	slice->rows[slice->n++] = (struct part_rows){part, row, n};
+	slice->ns += work_ns(step->model, (double)n * part->n_seen, n_tokens);
+	return n == left && step->kind != STEP_PREFILL;
+}
+
+int slice_take(struct slice *slice, struct plans *p, const struct batch_job *job,
+	       const struct sched_lane *lane)
+{
+	const struct step *step = &lane->step;
+	struct filling f = {.core = p->core,
+			    .job = job,
+			    .slice = slice,
+			    .paths = paths_begin(p),
+			    .most_ns = budget_ns(p->core)};
+	uint32_t row = step->next_row;
+	int r = 1;
+
+	slice->n = 0;
+	slice->ns = job->model->cost.fixed_ns;
+	for (uint32_t i = step->next_part; i < step->n_parts && r > 0; i++, row = 0)
+		r = add_rows(&f, step, i, row);
+	return r < 0 ? r : 0;
+}
+
+void slice_done(struct slice *slice)
+{
+	free(slice->rows);
+}

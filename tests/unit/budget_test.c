@@ -1,0 +1,149 @@
+/*
+ * budget_test.c - how long one batch keeps all others, whatever was asked for. Time is modelled
+ * (modelled.h).
+ */
+#include "modelled.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define MS 1e6
+#define LONG_TOKENS 131072u
+#define SHORT_TOKENS 13107u
+#define FORKS 400u
+#define FORK_ROWS 16u
+#define DRAFTS 1024u
+
+/* What daemon/README.md says: the budget; or, of a path that takes long to be read, as much
+ * arithmetic as reading, or a row. */
+static double most_ns(const struct modelled *m, uint32_t n_tokens)
+{
+	double read_ns = MODELLED_FIXED_NS + n_tokens * MODELLED_TOKEN_NS;
+	double row_ns = n_tokens * MODELLED_PAIR_NS, budget_ns = m->h.config.batch_budget_ms * MS;
+	double least_ns = read_ns + (row_ns > read_ns ? row_ns : read_ns);
+
+	return budget_ns > least_ns ? budget_ns : least_ns;
+}
+
+static struct modelled *start(uint32_t budget_ms)
+{
+	struct modelled *m = modelled_new();
+
+	m->h.config.batch_budget_ms = budget_ms;
+	modelled_start(m);
+	return m;
+}
+
+/* Another user decodes meanwhile: its steps wait for one batch of the client's at most, and take
+ * what they take. */
+static void finish(struct modelled *m, struct modelled_client *client, uint32_t n_tokens)
+{
+	struct modelled_client *other = &m->clients[0];
+	double most = most_ns(m, n_tokens);
+
+	other->user = 1;
+	m->first_again = 1;
+	modelled_forget(m);
+	for (int i = 0; i < 3; i++) /* it is known as one who comes again */
+		modelled_round(m);
+	modelled_await(m, client);
+	m->first_again = 0;
+	modelled_await(m, other);
+	assert_true(m->longest_ns > 0);
+	assert_true(m->longest_ns <= 1.001 * most);
+	assert_true(other->longest_ns <= 1.001 * (most + most_ns(m, SHORT_TOKENS)) + 1 * MS);
+	modelled_free(m);
+}
+
+static void a_step_of_many_forks_is_cut(void **state)
+{
+	struct modelled *m = start(30);
+	uint64_t seqs[FORKS];
+
+	(void)state;
+	modelled_join(m, 1, SHORT_TOKENS);
+	struct modelled_client *client = modelled_join(m, 2, LONG_TOKENS);
+	const struct abi_entry fork = {.kind = ABI_FORK, .seq = client->seq};
+
+	for (uint32_t i = 0; i < FORKS; i++)
+		seqs[i] = client_do(&client->c, fork, NULL, 0).value;
+	modelled_ask_all(m, client, seqs, FORKS, FORK_ROWS);
+	finish(m, client, LONG_TOKENS + FORK_ROWS);
+}
+
+static void a_draft_tree_is_cut(void **state)
+{
+	struct modelled *m = start(30);
+	static uint32_t body[2 * DRAFTS];
+
+	(void)state;
+	modelled_join(m, 1, SHORT_TOKENS);
+	struct modelled_client *client = modelled_join(m, 2, LONG_TOKENS);
+	struct abi_entry extend = {.kind = ABI_EXTEND,
+				   .flags = ABI_EXTEND_PARENTS,
+				   .seq = client->seq,
+				   .count = DRAFTS};
+
+	for (uint32_t i = 0; i < DRAFTS; i++)
+		body[DRAFTS + i] = i % 5 ? i - 1 : (i ? i / 2 : WORK_NONE);
+	assert_int_equal(client_do(&client->c, extend, body, sizeof(body)).status, 0);
+	modelled_ask_step(m, client, &client->seq, 1, DRAFTS);
+	finish(m, client, LONG_TOKENS + DRAFTS);
+}
+
+static void prefill_on_a_long_path_is_cut(void **state)
+{
+	struct modelled *m = start(30);
+
+	(void)state;
+	modelled_join(m, 1, SHORT_TOKENS);
+	struct modelled_client *client = modelled_join(m, 2, LONG_TOKENS);
+
+	m->h.config.prefill_rows = 65536;
+	modelled_ask(m, client, 512);
+	finish(m, client, LONG_TOKENS + 512);
+}
+
+static void the_longest_path_is_cut_at_the_least_budget(void **state)
+{
+	struct modelled *m = start(1);
+
+	(void)state;
+	modelled_join(m, 1, SHORT_TOKENS);
+	struct modelled_client *client = modelled_join(m, 2, (1u << 20) - 32);
+
+	modelled_ask(m, client, 16);
+	finish(m, client, 1u << 20);
+}
+
+static void the_largest_budget_cuts_nothing(void **state)
+{
+	struct modelled *m = start(60000);
+
+	(void)state;
+	modelled_join(m, 1, SHORT_TOKENS);
+	struct modelled_client *client = modelled_join(m, 2, LONG_TOKENS);
+
+	modelled_forget(m);
+	modelled_ask(m, client, 16);
+	modelled_await(m, client);
+	assert_int_equal(m->n_batches, 1);
+	assert_int_equal(harness_status(&m->h).steps_cut, 0);
+	modelled_free(m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_step_of_many_forks_is_cut),
+		cmocka_unit_test(a_draft_tree_is_cut),
+		cmocka_unit_test(prefill_on_a_long_path_is_cut),
+		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
+		cmocka_unit_test(the_largest_budget_cuts_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

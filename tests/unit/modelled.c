@@ -1,0 +1,268 @@
+/* modelled.c - see modelled.h. */
+#include "modelled.h"
+
+#include "daemon/sched/sched_impl.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define ARENA_BYTES (UINT64_C(1) << 20)
+#define CHUNK_TOKENS 32768u /* of a prompt: fits an entry's body */
+#define MOMENT_NS 5000u
+#define PATIENCE_ROUNDS 1000000u
+
+static const struct work_shape shape = {.n_layers = 1,
+					.n_q_heads = 1,
+					.n_kv_heads = 1,
+					.head_dim = 16,
+					.page_tokens = 64,
+					.dtype = WORK_FP32};
+
+static struct {
+	struct modelled *of;
+	uint64_t now_ns, end_ns; /* the batch's */
+	uint64_t last_id;
+} world;
+
+uint64_t modelled_now_ns(void)
+{
+	return world.now_ns;
+}
+
+static void model_cost(struct backend *b, const struct work_shape *of, struct backend_cost *ret)
+{
+	double key_bytes = 2.0 * of->head_dim * (double)work_dtype_bytes(of->dtype);
+
+	(void)b;
+	*ret = (struct backend_cost){.fixed_ns = MODELLED_FIXED_NS,
+				     .kv_ns_per_byte = MODELLED_TOKEN_NS / key_bytes,
+				     .row_ns_per_byte = MODELLED_PAIR_NS / key_bytes};
+}
+
+static struct modelled_client *owner(uint64_t address)
+{
+	for (uint32_t i = 0; i < world.of->n_clients; i++) {
+		struct modelled_client *client = &world.of->clients[i];
+		if (address - (uintptr_t)client->c.arena < ARENA_BYTES)
+			return client;
+	}
+	return NULL;
+}
+
+/* Arithmetic is its client's, and so is reading what no query of the user's has read before. */
+static double query_ns(const struct backend_job *job, uint32_t query, uint32_t *read)
+{
+	const struct work_query *q = &job->tree->queries[query];
+	struct modelled_client *client = owner(job->io[query].k);
+	uint32_t end = q->pos + q->n_rows;
+	double ns = 0;
+
+	for (uint32_t row = 0; row < q->n_rows; row++)
+		ns += (q->pos + row + 1) * MODELLED_PAIR_NS;
+	client->had_ns += ns;
+	client->rows_ns += ns;
+	if (end > read[client->user]) {
+		client->had_ns += (end - read[client->user]) * MODELLED_TOKEN_NS;
+		read[client->user] = end;
+	}
+	return ns;
+}
+
+static int model_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	double ns = 0;
+
+	(void)b;
+	for (uint32_t i = 0; i < batch->n_jobs; i++) {
+		const struct backend_job *job = &batch->jobs[i];
+		uint32_t read[MODELLED_CLIENTS] = {0};
+
+		ns += MODELLED_FIXED_NS + (double)job->list->kv_tokens_read * MODELLED_TOKEN_NS;
+		for (uint32_t q = 0; q < job->tree->n_queries; q++)
+			ns += query_ns(job, q, read);
+	}
+	if (ns > world.of->longest_ns)
+		world.of->longest_ns = ns;
+	world.of->n_batches++;
+	world.end_ns = world.now_ns + (uint64_t)ns;
+	*ret_id = ++world.last_id;
+	return 0;
+}
+
+static int model_completed(struct backend *b, uint64_t *ret_id)
+{
+	(void)b;
+	*ret_id = world.last_id - (world.now_ns < world.end_ns);
+	return 0;
+}
+
+static struct backend_ops ops;
+
+struct modelled *modelled_new(void)
+{
+	struct modelled *m = calloc(1, sizeof(*m));
+
+	ops = backend_cpu;
+	ops.submit = model_submit;
+	ops.completed = model_completed;
+	ops.cost = model_cost;
+	world.of = m;
+	world.now_ns = world.end_ns = 1000000000;
+	world.last_id = 0;
+	harness_init(&m->h);
+	m->h.ops = &ops;
+	m->h.stepped = true;
+	m->h.config.pool_bytes = 512u << 20;
+	m->h.config.max_seqs = 1024;
+	m->h.config.batch_window = CONFIG_WINDOW_NEVER;
+	return m;
+}
+
+static void ask_again(struct modelled *m)
+{
+	for (uint32_t i = 0; i < m->n_clients; i++) {
+		struct modelled_client *client = &m->clients[i];
+		uint32_t n_new = client->user == 1 ? m->first_again : m->others_again;
+
+		if (n_new > 0 && modelled_has(client))
+			modelled_ask(m, client, n_new);
+	}
+}
+
+/* The scheduler looks at it right after completions. */
+static uint64_t look_at_clock(void)
+{
+	if (world.of->instantly)
+		ask_again(world.of);
+	return world.now_ns;
+}
+
+void modelled_start(struct modelled *m)
+{
+	harness_start(&m->h);
+	m->h.sched->core.clock = look_at_clock;
+}
+
+void modelled_free(struct modelled *m)
+{
+	m->first_again = m->others_again = 0;
+	for (uint32_t i = 0; i < m->n_clients; i++)
+		while (!modelled_has(&m->clients[i]))
+			modelled_round(m);
+	for (uint32_t i = 0; i < m->n_clients; i++)
+		client_end(&m->clients[i].c);
+	harness_stop(&m->h);
+	free(m);
+}
+
+void modelled_round(struct modelled *m)
+{
+	sched_round(m->h.sched);
+	world.now_ns += MOMENT_NS;
+	ask_again(m);
+	sched_round(m->h.sched);
+	if (world.now_ns < world.end_ns)
+		world.now_ns = world.end_ns;
+	for (uint32_t i = 0; i < m->n_clients; i++) {
+		struct modelled_client *client = &m->clients[i];
+		double ns = (double)(world.now_ns - client->asked_ns);
+
+		if (!modelled_has(client) && ns > client->longest_ns)
+			client->longest_ns = ns;
+	}
+}
+
+bool modelled_has(const struct modelled_client *client)
+{
+	return ring_done(client->c.lane) == client->c.ticket;
+}
+
+void modelled_await(struct modelled *m, struct modelled_client *client)
+{
+	for (uint32_t i = 0; !modelled_has(client); i++) {
+		assert_true(i < PATIENCE_ROUNDS);
+		modelled_round(m);
+	}
+	assert_int_equal(ring_completion(client->c.lane, client->c.ticket).status, 0);
+	client->n_steps++;
+}
+
+void modelled_ask_all(struct modelled *m, struct modelled_client *client, const uint64_t *seqs,
+		      uint32_t n_seqs, uint32_t n_new)
+{
+	static const uint32_t ids[CHUNK_TOKENS];
+
+	for (uint32_t i = 0; i < n_seqs; i++) {
+		struct abi_entry extend = {.kind = ABI_EXTEND, .seq = seqs[i], .count = n_new};
+		uint64_t ticket = client_submit(&client->c, extend, ids, n_new * sizeof(*ids));
+
+		/* of one it is there with the step, before anybody else's turn comes */
+		if (n_seqs > 1)
+			client_wait(&client->c, ticket);
+	}
+	modelled_ask_step(m, client, seqs, n_seqs, n_new);
+}
+
+void modelled_ask_step(struct modelled *m, struct modelled_client *client, const uint64_t *seqs,
+		       uint32_t n_seqs, uint32_t n_new)
+{
+	struct abi_step_seq *recs = calloc(n_seqs, sizeof(*recs));
+
+	(void)m;
+	for (uint32_t i = 0; i < n_seqs; i++) {
+		/* all rows of all sequences have their tensors in one place */
+		recs[i] = client_step_seq(&client->c, seqs[i], 1);
+		recs[i].n_new = n_new;
+		recs[i].q_stride = recs[i].k_stride = recs[i].v_stride = recs[i].o_stride = 0;
+	}
+	client->asked_ns = world.now_ns;
+	client_submit(&client->c, (struct abi_entry){.kind = ABI_STEP, .count = n_seqs}, recs,
+		      n_seqs * (uint32_t)sizeof(*recs));
+	free(recs);
+}
+
+void modelled_ask(struct modelled *m, struct modelled_client *client, uint32_t n_new)
+{
+	modelled_ask_all(m, client, &client->seq, 1, n_new);
+}
+
+/* The first session of a user computes what the others find. */
+struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_t n_tokens)
+{
+	static const uint32_t ids[1 << 20];
+	struct modelled_client *client = &m->clients[m->n_clients++];
+	uint32_t budget_ms = m->h.config.batch_budget_ms;
+	struct store_match match;
+
+	assert_true(m->n_clients <= MODELLED_CLIENTS);
+	client->user = user;
+	client_start(&client->c, &m->h, user, &shape, ARENA_BYTES);
+	assert_int_equal(client_open(&client->c, ids, n_tokens, &client->seq, &match), 0);
+	m->h.config.batch_budget_ms = 60000;
+	m->h.config.prefill_rows = 65536;
+	for (uint32_t at = match.cached; at < n_tokens;) {
+		uint32_t n = n_tokens - at < CHUNK_TOKENS ? n_tokens - at : CHUNK_TOKENS;
+		modelled_ask(m, client, n);
+		modelled_await(m, client);
+		at += n;
+	}
+	/* a step that leaves nobody behind: what it took to compute all that is settled */
+	modelled_ask(m, client, 1);
+	modelled_await(m, client);
+	m->h.config.batch_budget_ms = budget_ms;
+	m->h.config.prefill_rows = 128;
+	return client;
+}
+
+void modelled_forget(struct modelled *m)
+{
+	m->longest_ns = 0;
+	m->n_batches = 0;
+	for (uint32_t i = 0; i < m->n_clients; i++) {
+		m->clients[i].had_ns = m->clients[i].rows_ns = m->clients[i].longest_ns = 0;
+		m->clients[i].n_steps = 0;
+	}
+}

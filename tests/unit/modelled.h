@@ -1,0 +1,67 @@
+/*
+ * modelled.h - a scheduler whose backend computes nothing and takes the time that its jobs are
+ * modelled to take, by a clock that stands still otherwise. For tests of who waits how long.
+ *
+ * A row takes MODELLED_PAIR_NS for each token that it sees, and MODELLED_TOKEN_NS are what a token
+ * takes to be read, once for all rows of a job: a CPU of two cores, and a model of 32 heads.
+ */
+#ifndef COPPICE_TESTS_MODELLED_H
+#define COPPICE_TESTS_MODELLED_H
+
+#include "sched_harness.h"
+
+#define MODELLED_PAIR_NS 76.0
+#define MODELLED_TOKEN_NS 170.0
+#define MODELLED_FIXED_NS 2000.0
+#define MODELLED_CLIENTS 80u
+
+/* A session with a sequence on so many tokens, and the step that it is at. */
+struct modelled_client {
+	struct client c;
+	uint64_t seq;
+	uint32_t user;
+	double had_ns; /* of the backend's time */
+	double rows_ns; /* of this arithmetic: what it has whomever it shares with */
+	uint64_t n_steps; /* that ended */
+	uint64_t asked_ns; /* when its step was submitted */
+	double longest_ns; /* that one took to end */
+};
+
+struct modelled {
+	struct harness h;
+	struct modelled_client clients[MODELLED_CLIENTS];
+	uint32_t n_clients;
+	double longest_ns; /* of a batch */
+	uint64_t n_batches;
+	/* Rows that clients ask for once they have what they asked for, those of user 1 and others;
+	 * 0: they do not. */
+	uint32_t first_again, others_again;
+	bool instantly; /* they do before anything else goes on; else a little later */
+};
+
+/* The config may be changed until modelled_start, and batch_budget_ms at any time. */
+struct modelled *modelled_new(void);
+void modelled_start(struct modelled *m);
+void modelled_free(struct modelled *m);
+
+/* A session of the user whose sequence has so many tokens, the same for all of a user's. */
+struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_t n_tokens);
+/* The sequence's next step is of so many new tokens. What it submits is not waited for. */
+void modelled_ask(struct modelled *m, struct modelled_client *client, uint32_t n_new);
+/* Of several sequences of the client's. */
+void modelled_ask_all(struct modelled *m, struct modelled_client *client, const uint64_t *seqs,
+		      uint32_t n_seqs, uint32_t n_new);
+/* The same, where they have been extended. */
+void modelled_ask_step(struct modelled *m, struct modelled_client *client, const uint64_t *seqs,
+		       uint32_t n_seqs, uint32_t n_new);
+/* It has what it asked for. */
+bool modelled_has(const struct modelled_client *client);
+/* Goes on until the client has what it asked for. */
+void modelled_await(struct modelled *m, struct modelled_client *client);
+/* Goes a round, and another after a moment, and on to the batch's end if there is one. */
+void modelled_round(struct modelled *m);
+uint64_t modelled_now_ns(void);
+/* Nobody has had anything yet, and no batch was long. */
+void modelled_forget(struct modelled *m);
+
+#endif

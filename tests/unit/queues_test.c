@@ -1,0 +1,127 @@
+/*
+ * queues_test.c - entries and requests of one user do not hold up another's: each has so many in a
+ * round, or one after the other.
+ */
+#include "modelled.h"
+
+#include "daemon/control/verbs.h"
+#include "daemon/sched/sched_impl.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define LANES 64u
+#define ENTRIES_AT_ONCE 256u /* of a user in a round, and a lane's turn */
+#define REQUESTS 40u
+
+static int setup(void **state)
+{
+	struct modelled *m = modelled_new();
+
+	modelled_start(m);
+	for (uint32_t i = 0; i < LANES; i++)
+		modelled_join(m, 2, 16);
+	*state = m;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	modelled_free(*state);
+	return 0;
+}
+
+static void flood(struct modelled *m, uint32_t n_clients)
+{
+	for (uint32_t i = 0; i < n_clients; i++)
+		for (uint32_t j = 0; j < ABI_LANE_SLOTS; j++)
+			client_submit(&m->clients[i].c, (struct abi_entry){.kind = ABI_NOP}, NULL,
+				      0);
+}
+
+static uint64_t n_left(const struct modelled *m, uint32_t n_clients)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < n_clients; i++)
+		n += m->clients[i].c.ticket - ring_done(m->clients[i].c.lane);
+	return n;
+}
+
+static void a_users_entry_waits_for_few_of_anothers(void **state)
+{
+	struct modelled *m = *state;
+	struct modelled_client *other = modelled_join(m, 1, 16);
+	uint64_t before;
+
+	flood(m, LANES);
+	before = n_left(m, LANES);
+	client_submit(&other->c, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
+	sched_round(m->h.sched);
+	assert_true(modelled_has(other));
+	assert_true(before - n_left(m, LANES) <= ENTRIES_AT_ONCE + 16);
+}
+
+static void each_lanes_turn_comes(void **state)
+{
+	struct modelled *m = *state;
+	uint32_t n_rounds = 0;
+
+	modelled_join(m, 1, 16);
+	flood(m, LANES);
+	for (; n_left(m, LANES) > 0; n_rounds++) {
+		sched_round(m->h.sched);
+		/* nobody is served twice before all are once */
+		for (uint32_t i = 0; n_rounds == 3 && i < LANES; i++)
+			assert_int_equal(n_left(m, LANES), LANES * (ABI_LANE_SLOTS - 16));
+	}
+	assert_int_equal(n_rounds, LANES * ABI_LANE_SLOTS / ENTRIES_AT_ONCE);
+}
+
+static void one_user_alone_is_served_at_once(void **state)
+{
+	struct modelled *m = *state;
+
+	flood(m, LANES);
+	sched_round(m->h.sched);
+	assert_int_equal(n_left(m, LANES), LANES * (ABI_LANE_SLOTS - 16));
+}
+
+static void a_users_request_waits_for_one_of_anothers(void **state)
+{
+	struct modelled *m = *state;
+	struct modelled_client *other = modelled_join(m, 1, 16);
+	static struct sched_request flood[REQUESTS], own;
+
+	for (uint32_t i = 0; i < REQUESTS; i++) {
+		flood[i] = (struct sched_request){.serve = verb_seq_length.serve,
+						  .session = m->clients[0].c.session,
+						  .in.seq.seq = m->clients[0].seq};
+		sched_post(m->h.sched, &flood[i]);
+	}
+	own = (struct sched_request){.serve = verb_seq_length.serve,
+				     .session = other->c.session,
+				     .in.seq.seq = other->seq};
+	sched_post(m->h.sched, &own);
+	assert_ptr_equal(harness_next_reply(&m->h), &flood[0]);
+	assert_ptr_equal(harness_next_reply(&m->h), &own);
+	for (uint32_t i = 1; i < REQUESTS; i++)
+		assert_ptr_equal(harness_next_reply(&m->h), &flood[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_users_entry_waits_for_few_of_anothers, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(each_lanes_turn_comes, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_user_alone_is_served_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_users_request_waits_for_one_of_anothers, setup,
+						teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/*
+ * turns_test.c - who has how much of the backend's time, where not all that wait fit one batch; and
+ * that all who fit go together. Time is modelled (modelled.h): nothing here depends on the machine.
+ */
+#include "modelled.h"
+
+#include "daemon/sched/sched_impl.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define MS 1e6
+#define RUN_NS UINT64_C(10000000000)
+#define LONG_TOKENS 131072u /* a row takes 10 ms, and reading them 22 */
+#define SHORT_TOKENS 13107u /* 1 ms, and 2.2 */
+#define MANY 64u
+#define FAIR 0.45
+
+static int setup(void **state)
+{
+	*state = modelled_new();
+	modelled_start(*state);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	modelled_free(*state);
+	return 0;
+}
+
+/* User 1 asks for so many rows again and again, others for so many. */
+static void run(struct modelled *m, uint32_t n_new_of_first, uint32_t n_new_of_others)
+{
+	uint64_t end_ns = modelled_now_ns() + RUN_NS;
+
+	m->first_again = n_new_of_first;
+	m->others_again = n_new_of_others;
+	while (modelled_now_ns() < end_ns)
+		modelled_round(m);
+}
+
+static double share_of(const struct modelled *m, uint32_t first, uint32_t n)
+{
+	double some = 0, all = 0;
+
+	for (uint32_t i = 0; i < m->n_clients; i++) {
+		all += m->clients[i].had_ns;
+		some += i - first < n ? m->clients[i].had_ns : 0;
+	}
+	return some / all;
+}
+
+static void join_many(struct modelled *m, uint32_t user, uint32_t n, uint32_t n_tokens)
+{
+	for (uint32_t i = 0; i < n; i++)
+		modelled_join(m, user, n_tokens);
+	modelled_forget(m);
+}
+
+/* Some session of the user is at work all the time, though none of them alone. */
+static void a_user_of_one_session_has_as_much_as_one_of_many(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, LONG_TOKENS);
+	join_many(m, 2, MANY, LONG_TOKENS);
+	run(m, 1, 1);
+	assert_true(share_of(m, 0, 1) >= FAIR);
+}
+
+static void a_user_of_short_steps_has_as_much_as_one_of_long_steps(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, SHORT_TOKENS);
+	join_many(m, 2, MANY, LONG_TOKENS);
+	run(m, 1, 1);
+	assert_true(share_of(m, 0, 1) >= FAIR);
+}
+
+static void decode_has_as_much_as_another_users_prefill(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, SHORT_TOKENS);
+	join_many(m, 2, 4, LONG_TOKENS);
+	run(m, 1, 512);
+	assert_true(share_of(m, 0, 1) >= FAIR);
+}
+
+static void prefill_has_as_much_as_another_users_decode(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, LONG_TOKENS);
+	join_many(m, 2, MANY, LONG_TOKENS);
+	run(m, 512, 1);
+	assert_true(share_of(m, 0, 1) >= FAIR);
+}
+
+/* They cannot go together, and what one takes is twice what another does. */
+static void sessions_of_a_user_have_as_much_as_each_other(void **state)
+{
+	struct modelled *m = *state;
+	double all_ns = 0;
+
+	modelled_join(m, 1, LONG_TOKENS);
+	modelled_join(m, 1, LONG_TOKENS / 2);
+	modelled_join(m, 1, LONG_TOKENS / 4 * 3);
+	modelled_forget(m);
+	m->h.config.batch_budget_ms = 33;
+	m->instantly = true;
+	run(m, 1, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		all_ns += m->clients[i].rows_ns;
+	for (uint32_t i = 0; i < 3; i++)
+		assert_true(m->clients[i].rows_ns >= FAIR * 2 / 3 * all_ns);
+}
+
+static void who_was_away_has_saved_nothing_up(void **state)
+{
+	struct modelled *m = *state;
+	struct modelled_client *first = modelled_join(m, 1, LONG_TOKENS);
+
+	join_many(m, 2, 8, LONG_TOKENS);
+	m->n_clients--; /* the last one comes later */
+	run(m, 1, 1);
+	m->n_clients++;
+	modelled_forget(m);
+	run(m, 1, 1);
+	assert_true(share_of(m, 0, 1) >= FAIR);
+	assert_true(share_of(m, 0, 1) <= 1 - FAIR);
+	assert_true(first->n_steps == 0);
+}
+
+/* Of three users, each many times what it reads alone. */
+static void all_who_fit_go_together(void **state)
+{
+	struct modelled *m = *state;
+
+	for (uint32_t user = 1; user <= 3; user++)
+		join_many(m, user, 4, SHORT_TOKENS / 4);
+	struct sched_status before = harness_status(&m->h);
+
+	run(m, 1, 1);
+	struct sched_status after = harness_status(&m->h);
+
+	assert_true(after.decode_jobs - before.decode_jobs > 100);
+	assert_int_equal(after.decode_sessions - before.decode_sessions,
+			 (after.decode_jobs - before.decode_jobs) * m->n_clients);
+	assert_int_equal(after.steps_cut, 0);
+}
+
+/* By what each reads alone they seem not to fit; they share nearly all of it. */
+static void sessions_that_share_go_together(void **state)
+{
+	struct modelled *m = *state;
+
+	join_many(m, 1, MANY, SHORT_TOKENS / 8);
+	struct sched_status before = harness_status(&m->h);
+
+	run(m, 1, 1);
+	struct sched_status after = harness_status(&m->h);
+
+	assert_true(MANY * SHORT_TOKENS / 8 * (MODELLED_PAIR_NS + MODELLED_TOKEN_NS) >
+		    m->h.config.batch_budget_ms * MS * 0.8);
+	assert_int_equal(after.decode_sessions - before.decode_sessions,
+			 (after.decode_jobs - before.decode_jobs) * MANY);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_user_of_one_session_has_as_much_as_one_of_many,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_user_of_short_steps_has_as_much_as_one_of_long_steps, setup, teardown),
+		cmocka_unit_test_setup_teardown(decode_has_as_much_as_another_users_prefill, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(prefill_has_as_much_as_another_users_decode, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(sessions_of_a_user_have_as_much_as_each_other,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(who_was_away_has_saved_nothing_up, setup, teardown),
+		cmocka_unit_test_setup_teardown(all_who_fit_go_together, setup, teardown),
+		cmocka_unit_test_setup_teardown(sessions_that_share_go_together, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
