@@ -318,6 +318,12 @@ static bool has_open(const struct sched *s, const struct sched_session *session,
 	return false;
 }
 
+/* Root, the daemon's own user, the daemon itself. */
+static bool sees_all(const struct sched_request *rq)
+{
+	return rq->privileged || !rq->session;
+}
+
 /* How many sessions that the asker may know of have it open. */
 static uint32_t users_told(const struct sched *s, const struct sched_request *rq,
 			   const struct sched_model *model)
@@ -325,7 +331,7 @@ static uint32_t users_told(const struct sched *s, const struct sched_request *rq
 	const struct sched_session *session;
 	uint32_t n = 0;
 
-	if (rq->privileged)
+	if (sees_all(rq))
 		return model->n_users;
 	LIST_FOREACH (session, &s->sessions, link) {
 		if (session->domain == rq->session->domain)
@@ -364,7 +370,7 @@ static int list_serve(struct sched *s, struct sched_request *rq)
 		if (index++ < rq->in.cursor)
 			continue;
 		n_users = users_told(s, rq, model);
-		if (n_users == 0 && !rq->privileged)
+		if (n_users == 0 && !sees_all(rq))
 			continue;
 		if (rq->out.models.n == SCHED_MODELS_PAGE) {
 			rq->out.models.cursor = index - 1;

@@ -201,7 +201,7 @@ static int status_serve(struct sched *s, struct sched_request *rq)
 {
 	struct sched_status *out = rq->out.status;
 
-	if (!rq->privileged) {
+	if (!rq->privileged && rq->session) {
 		status_own(s, rq->session->domain, out);
 		return 0;
 	}
