@@ -1,6 +1,6 @@
 /*
- * summary.c - mean keys of paths; see summary.h. Means that nobody has added are 0, and stay so where
- * a summary grows. Sums are in float, whatever the type of the keys.
+ * summary.c - mean keys of paths; see summary.h. Means that nobody has added are 0, and stay so
+ * where a summary grows. Sums are in float, whatever the type of the keys.
  */
 #include "summary.h"
 #include "kernels/slices.h"

@@ -4,7 +4,7 @@
  * query's rows with all that these see:
  *
  *      blocks of 4 windows   | 0 1 2 3 | - - - - | 8 9 10 11 | 12 ...   a window is 32 tokens
- *      a work tile's KV tiles  0 1 2 3   8 9 10 11 | 12 |             a window each: wide tiles
+ *      a work tile's KV tiles  0 1 2 3   8 9 10 11 | 12 |               a window each: wide tiles
  *                                                                       first, then those that
  *                                                                       some rows see in part
  *
