@@ -1,0 +1,281 @@
+/*
+ * attack_fixture.c - see attack_fixture.h.
+ *
+ * The honest client works in windows and tells the longest step and the longest answer of each. Of
+ * some windows the middle one counts: a machine that is busy with other things disturbs one or the
+ * other, an attack that holds up others all of them. Where it seems to, neighbour and attack are
+ * measured once more, one after the other.
+ */
+#include "attack_fixture.h"
+
+#include "honest.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HONEST_USER 65534
+#define ATTACKER 65533
+#define WINDOW_NS UINT64_C(60000000)
+#define WINDOWS 7
+#define STEPS_AN_ANSWER 8
+#define TRIES 4
+#define SETTLE_TRIES 2000 /* of 5 ms */
+#define STEP_NS UINT64_C(50000000)
+#define CONTROL_NS UINT64_C(200000000)
+#define MIB (UINT64_C(1) << 20)
+/* What the C library keeps of what has been freed, and the rest of what an attacker may have. */
+#define SLACK_BYTES (96 * MIB)
+#define HONEST_PAGES 32
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEMORY_IS_TOLD false /* what is freed is kept for a while */
+#else
+#define MEMORY_IS_TOLD true
+#endif
+
+struct figures {
+	uint64_t step_ns, control_ns; /* the longest of a window */
+};
+
+struct attack_fixture {
+	struct harness *h;
+	struct other honest;
+	struct client watch; /* root's */
+	unsigned n_fds;
+	uint64_t n_bytes;
+};
+
+/* ---- the honest client ---- */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t control_ns(struct client *c)
+{
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	uint64_t start = now_ns();
+
+	assert_int_equal(client_verb(c, status, &status)->code, 0);
+	return now_ns() - start;
+}
+
+static struct figures window(struct honest *honest, struct client *c)
+{
+	uint64_t end = now_ns() + WINDOW_NS, took;
+	struct figures f = {0};
+
+	honest->longest_ns = 0;
+	do {
+		for (int i = 0; i < STEPS_AN_ANSWER; i++)
+			honest_step(honest);
+		took = control_ns(c);
+		f.control_ns = took > f.control_ns ? took : f.control_ns;
+	} while (now_ns() < end);
+	f.step_ns = honest->longest_ns;
+	return f;
+}
+
+static int live_honestly(const struct harness *h, int said)
+{
+	struct client c = client_open(h);
+	struct honest honest;
+
+	honest_start(&honest, h->socket, 1);
+	while (attack_goes_on()) {
+		struct figures f = window(&honest, &c);
+
+		if (write(said, &f, sizeof(f)) != sizeof(f))
+			return 1;
+	}
+	return 0;
+}
+
+static int neighbour(const struct harness *h, int said)
+{
+	struct honest honest;
+
+	honest_start(&honest, h->socket, 2);
+	attack_is_on(said);
+	while (attack_goes_on())
+		honest_step(&honest);
+	return 0;
+}
+
+/* ---- what he sees ---- */
+
+static struct figures next_window(struct attack_fixture *a)
+{
+	struct figures f;
+
+	assert_int_equal(read(a->honest.said, &f, sizeof(f)), sizeof(f));
+	return f;
+}
+
+static void forget_windows(struct attack_fixture *a)
+{
+	struct figures f;
+
+	fcntl(a->honest.said, F_SETFL, O_NONBLOCK);
+	while (read(a->honest.said, &f, sizeof(f)) > 0)
+		continue;
+	fcntl(a->honest.said, F_SETFL, 0);
+	next_window(a); /* has begun before */
+}
+
+static int compare(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static struct figures measure(struct attack_fixture *a)
+{
+	uint64_t steps[WINDOWS], controls[WINDOWS];
+
+	forget_windows(a);
+	for (int i = 0; i < WINDOWS; i++) {
+		struct figures f = next_window(a);
+
+		steps[i] = f.step_ns;
+		controls[i] = f.control_ns;
+	}
+	qsort(steps, WINDOWS, sizeof(*steps), compare);
+	qsort(controls, WINDOWS, sizeof(*controls), compare);
+	return (struct figures){steps[WINDOWS / 2], controls[WINDOWS / 2]};
+}
+
+static struct figures measure_beside(struct attack_fixture *a, other_life *life)
+{
+	struct other other = other_start(a->h, ATTACKER, life);
+	struct figures f;
+
+	(void)other_ready(&other);
+	f = measure(a);
+	if (MEMORY_IS_TOLD)
+		assert_true(process_bytes(a->h->pid) <
+			    a->n_bytes + 2 * ATTACK_PROMPT_MIB * MIB + 6 * 64 * MIB + SLACK_BYTES);
+	other_kill(&other);
+	return f;
+}
+
+/* ---- what is left ---- */
+
+static const Coppice__StatusReply *status_of(struct client *c)
+{
+	Coppice__Status status = COPPICE__STATUS__INIT;
+
+	return client_verb(c, status, &status)->status;
+}
+
+/* The honest client's two sessions and this one. */
+static bool is_as_before(struct attack_fixture *a)
+{
+	Coppice__Evict evict = COPPICE__EVICT__INIT;
+	const Coppice__StatusReply *now;
+
+	assert_int_equal(client_verb(&a->watch, evict, &evict)->code, 0);
+	now = status_of(&a->watch);
+	return now->n_sessions == 3 && now->n_seqs <= 1 && now->n_pages <= HONEST_PAGES &&
+	       now->prompt_bytes <= sizeof(uint32_t) && now->n_pins == 0 &&
+	       process_descriptors(a->h->pid) == a->n_fds &&
+	       (!MEMORY_IS_TOLD || process_bytes(a->h->pid) <= a->n_bytes + SLACK_BYTES);
+}
+
+static void assert_as_before(struct attack_fixture *a)
+{
+	const Coppice__StatusReply *now;
+
+	for (int i = 0; i < SETTLE_TRIES && !is_as_before(a); i++)
+		sleep_ms(5);
+	if (is_as_before(a))
+		return;
+	now = status_of(&a->watch);
+	fail_msg("%llu sessions, %llu sequences, %llu pages, %llu bytes of prompts, %llu pins, %u "
+		 "of %u descriptors, %llu of %llu MiB are left",
+		 (unsigned long long)now->n_sessions, (unsigned long long)now->n_seqs,
+		 (unsigned long long)now->n_pages, (unsigned long long)now->prompt_bytes,
+		 (unsigned long long)now->n_pins, process_descriptors(a->h->pid), a->n_fds,
+		 (unsigned long long)(process_bytes(a->h->pid) / MIB),
+		 (unsigned long long)(a->n_bytes / MIB));
+}
+
+/* ---- attacks ---- */
+
+bool attack_goes_on(void)
+{
+	return getppid() > 1;
+}
+
+void attack_is_on(int said)
+{
+	if (write(said, "", 1) != 1)
+		_exit(98);
+}
+
+void assert_withstood(void **state, other_life *attack)
+{
+	struct attack_fixture *a = *state;
+	struct figures beside = {0}, f = {0};
+
+	for (int i = 0; i < TRIES; i++) {
+		beside = measure_beside(a, neighbour);
+		f = measure_beside(a, attack);
+		assert_as_before(a);
+		if (f.step_ns <= beside.step_ns + STEP_NS &&
+		    f.control_ns <= beside.control_ns + CONTROL_NS)
+			break;
+	}
+	print_message("steps %.1f ms, beside a neighbour %.1f; answers %.1f ms, %.1f\n",
+		      (double)f.step_ns / 1e6, (double)beside.step_ns / 1e6,
+		      (double)f.control_ns / 1e6, (double)beside.control_ns / 1e6);
+	assert_true(f.step_ns <= beside.step_ns + STEP_NS);
+	assert_true(f.control_ns <= beside.control_ns + CONTROL_NS);
+	assert_false(harness_log_has(a->h, "has not moved"));
+}
+
+/* ---- the group ---- */
+
+int attack_setup(void **state)
+{
+	static const char *const flags[] = {"--max-sessions=64", "--max-domain-sessions=6",
+					    "--max-arenas=8",	 "--max-arena-bytes=64M",
+					    "--max-lanes=8",	 "--domain-prompt-bytes=64M"};
+	struct attack_fixture *a = calloc(1, sizeof(*a));
+
+	assert_non_null(a);
+	a->h = harness_new("epoll");
+	memcpy(a->h->flags, flags, sizeof(flags));
+	a->h->watchdog_us = "6000000";
+	harness_start(a->h);
+	a->watch = client_open(a->h);
+	a->honest = other_start(a->h, HONEST_USER, live_honestly);
+	next_window(a);
+	a->n_fds = process_descriptors(a->h->pid);
+	a->n_bytes = process_bytes(a->h->pid);
+	*state = a;
+	return 0;
+}
+
+int attack_teardown(void **state)
+{
+	struct attack_fixture *a = *state;
+	int status;
+
+	other_kill(&a->honest);
+	client_close(&a->watch);
+	status = harness_stop(a->h, SIGTERM);
+	harness_free(a->h);
+	free(a);
+	return status;
+}

@@ -1,0 +1,27 @@
+/*
+ * attack_fixture.h - one user attacks, another decodes and asks for figures: what he waits for is
+ * held against what he waits for beside an honest neighbour.
+ *
+ * A daemon for all attacks, an honest client of one user in a process of its own, and for each
+ * attack a process of another user. Only root can do that.
+ */
+#ifndef ATTACK_FIXTURE_H
+#define ATTACK_FIXTURE_H
+
+#include "other_user.h"
+
+#define ATTACK_PROMPT_MIB 64
+
+/* Of main's tests: the daemon and the honest client come and go with the group. */
+int attack_setup(void **state);
+int attack_teardown(void **state);
+
+/* The attack is on, for who measures. From its process. */
+void attack_is_on(int said);
+/* Until it is killed, or nobody is there any more. */
+bool attack_goes_on(void);
+/* While it lives so, the honest client has right answers, in time, the scheduler moves, and the
+ * daemon's memory stays within its keys; when it has been killed, all is as before. */
+void assert_withstood(void **state, other_life *attack);
+
+#endif
