@@ -112,6 +112,10 @@ static void print_tiers(const Coppice__StatusReply *s)
 		printf("  streamed   %s attentions to longer paths than the pool holds, %s "
 		       "staged\n",
 		       text_count(s->n_streamed).s, text_bytes(s->staged_bytes).s);
+	if (s->has_tier_models)
+		printf("  journal    %s of %s, pages of %s models; %s pages left the file for it\n",
+		       text_bytes(s->tier_journal_bytes).s, text_bytes(s->tier_journal_max).s,
+		       text_count(s->tier_models).s, text_count(s->tier_journal_evicted).s);
 	if (s->tier_error)
 		printf("  file       nothing is written to it any more: %s\n", s->tier_error);
 }

@@ -81,6 +81,16 @@ struct tier_rows {
 	Coppice__TierStatus *pointers[STORE_TIERS];
 };
 
+static void status_of_journal(Coppice__StatusReply *to, const struct store_tiers_stats *from)
+{
+	to->has_tier_models = to->has_tier_journal_bytes = 1;
+	to->has_tier_journal_max = to->has_tier_journal_evicted = 1;
+	to->tier_models = from->n_file_models;
+	to->tier_journal_bytes = from->journal_bytes;
+	to->tier_journal_max = from->journal_capacity;
+	to->tier_journal_evicted = from->journal_evicted;
+}
+
 static void status_of_tiers(Coppice__StatusReply *to, const struct store_tiers_stats *from,
 			    struct tier_rows *rows)
 {
@@ -103,6 +113,8 @@ static void status_of_tiers(Coppice__StatusReply *to, const struct store_tiers_s
 	to->tier_dropped = from->slices_dropped;
 	to->tier_altered = from->images_bad;
 	to->tier_error = (char *)from->error;
+	if (from->journal_capacity > 0)
+		status_of_journal(to, from);
 }
 
 static void status_of_limits(Coppice__StatusReply *to, struct sessions *home,

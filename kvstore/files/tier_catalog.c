@@ -3,7 +3,9 @@
  *
  * What is new goes to the journal first, what goes leaves the tables first: so the journal never
  * has less than the tables. Replayed in order, images are kept whose path before them is whole.
- * When the journal is full, or much of it is of no use, all that is needed is written anew.
+ * When the journal is full, or much of it is of no use, all that is needed is written anew. A
+ * model's record goes to the journal before that of its first image, so that a number may be given
+ * again once no image has it.
  */
 #include "tier_catalog.h"
 
@@ -50,52 +52,90 @@ bool tier_catalog_follows(const struct tier_catalog *c, const struct tier_image 
 	       before->pos < image->pos && before->pos + before->n_tokens >= image->pos;
 }
 
+static uint64_t model_record_bytes(void)
+{
+	return tier_journal_record_bytes(sizeof(struct tier_model));
+}
+
+static uint64_t image_record_bytes(const struct tier_image *image)
+{
+	return tier_journal_record_bytes(image_bytes(image));
+}
+
 /* The image leaves the table; its place is another matter. */
 static void image_forget(struct tier_catalog *c, uint32_t place)
 {
-	c->live_bytes -= tier_journal_record_bytes(image_bytes(c->images[place]));
-	free(c->images[place]);
+	struct tier_image *image = c->images[place];
+	struct tier_model_entry *entry = &c->models[image->model - 1];
+
+	tier_shares_take(&c->shares, image->domain, image_record_bytes(image));
+	if (--entry->n_images == 0) {
+		tier_shares_take(&c->shares, entry->payer, model_record_bytes());
+		c->n_kept_models--;
+	}
+	free(image);
 	c->images[place] = NULL;
 }
 
 static void image_shorten(struct tier_catalog *c, struct tier_image *image, uint32_t n_tokens)
 {
-	c->live_bytes -= tier_journal_record_bytes(image_bytes(image));
+	tier_shares_take(&c->shares, image->domain, image_record_bytes(image));
 	image->n_tokens = n_tokens;
-	c->live_bytes += tier_journal_record_bytes(image_bytes(image));
+	tier_shares_add(&c->shares, image->domain, image_record_bytes(image));
 }
 
 static int image_remember(struct tier_catalog *c, const struct tier_image *image)
 {
+	struct tier_model_entry *entry = &c->models[image->model - 1];
 	struct tier_image *copy = malloc(image_bytes(image));
 
-	if (!copy)
+	if (!copy || tier_shares_reserve(&c->shares, image->domain)) {
+		free(copy);
 		return -ENOMEM;
+	}
 	memcpy(copy, image, image_bytes(image));
 	c->images[image->place] = copy;
-	c->live_bytes += tier_journal_record_bytes(image_bytes(image));
+	tier_shares_add(&c->shares, image->domain, image_record_bytes(image));
+	if (entry->n_images++ == 0) {
+		entry->payer = image->domain;
+		c->n_kept_models++;
+		tier_shares_add(&c->shares, entry->payer, model_record_bytes());
+	}
 	return 0;
 }
 
-static int model_remember(struct tier_catalog *c, const struct tier_model *model)
+/* As many models as the journal could have records of. */
+static uint64_t max_models(const struct tier_catalog *c)
 {
-	struct tier_model *models = realloc(c->models, (c->n_models + 1) * sizeof(*models));
+	return c->journal.area_bytes / model_record_bytes();
+}
 
+/* The table has an entry of this number. -ENOMEM. */
+static int models_reserve(struct tier_catalog *c, uint32_t number)
+{
+	if (number <= c->n_models)
+		return 0;
+	struct tier_model_entry *models = realloc(c->models, number * sizeof(*models));
 	if (!models)
 		return -ENOMEM;
+	memset(models + c->n_models, 0, (number - c->n_models) * sizeof(*models));
 	c->models = models;
-	models[c->n_models++] = *model;
-	c->live_bytes += tier_journal_record_bytes(sizeof(*model));
+	c->n_models = number;
 	return 0;
 }
 
 static int replay_model(struct tier_catalog *c, const struct tier_model *model, uint32_t bytes)
 {
-	if (bytes != sizeof(*model) || model->number != c->n_models + 1 ||
+	if (bytes != sizeof(*model) || model->number == 0 || model->number > max_models(c) ||
+	    (model->number <= c->n_models && c->models[model->number - 1].n_images > 0) ||
 	    model->page_tokens == 0 || model->page_bytes == 0 ||
 	    memchr(model->name, 0, sizeof(model->name)) == NULL)
 		return -EINVAL;
-	return model_remember(c, model);
+	int r = models_reserve(c, model->number);
+	if (!r)
+		c->models[model->number - 1] =
+			(struct tier_model_entry){.model = *model, .logged = true};
+	return r;
 }
 
 static int replay_image(struct tier_catalog *c, const struct tier_image *image, uint32_t bytes)
@@ -104,8 +144,9 @@ static int replay_image(struct tier_catalog *c, const struct tier_image *image, 
 	    bytes != sizeof(*image) + image->n_tokens * sizeof(uint64_t) / 2 || image->model == 0 ||
 	    image->model > c->n_models || image->id <= c->last_id)
 		return -EINVAL;
-	const struct tier_model *m = &c->models[image->model - 1];
-	if (image->pos % m->page_tokens + (uint64_t)image->n_tokens > m->page_tokens ||
+	const struct tier_model *m = &c->models[image->model - 1].model;
+	if (m->page_tokens == 0 ||
+	    image->pos % m->page_tokens + (uint64_t)image->n_tokens > m->page_tokens ||
 	    (uint64_t)image->pos + image->n_tokens > UINT32_MAX ||
 	    (image->pos == 0) != (image->before == TIER_NONE) ||
 	    !tier_room_claim(&c->room, image->place, units_of(c, m->page_bytes)))
@@ -177,7 +218,7 @@ static int catalog_count(struct tier_catalog *c)
 	if (!whole)
 		return -ENOMEM;
 	free(whole);
-	c->report.n_models = c->n_models;
+	c->report.n_models = c->n_kept_models;
 	c->report.n_records = c->journal.n_records;
 	return 0;
 }
@@ -220,6 +261,7 @@ void tier_catalog_close(struct tier_catalog *c)
 		free(c->images[i]);
 	free(c->images);
 	free(c->models);
+	tier_shares_done(&c->shares);
 	tier_room_done(&c->room);
 	*c = (struct tier_catalog){0};
 }
@@ -230,7 +272,9 @@ static int copy_all(const struct tier_catalog *c, struct tier_image *const *imag
 	int r = 0;
 
 	for (uint32_t i = 0; i < c->n_models && !r; i++)
-		r = tier_journal_copy_add(copy, RECORD_MODEL, &c->models[i], sizeof(*c->models));
+		if (c->models[i].n_images > 0)
+			r = tier_journal_copy_add(copy, RECORD_MODEL, &c->models[i].model,
+						  sizeof(c->models[i].model));
 	for (uint64_t i = 0; i < n && !r; i++)
 		r = tier_journal_copy_add(copy, RECORD_IMAGE, images[i], image_bytes(images[i]));
 	return r;
@@ -266,17 +310,26 @@ static int catalog_compact(struct tier_catalog *c)
 			r = tier_journal_copy_commit(&c->journal, &copy);
 	}
 	free(images);
+	for (uint32_t i = 0; i < c->n_models && !r; i++)
+		c->models[i].logged = c->models[i].n_images > 0;
 	if (!r)
 		c->behind = false;
 	return r;
 }
 
-/* A compaction pays where it frees an eighth of the area at least. */
-static bool compaction_pays(const struct tier_catalog *c)
+uint64_t tier_catalog_bytes(uint64_t n_images, uint32_t n_tokens)
+{
+	struct tier_image image = {.n_tokens = n_tokens};
+
+	return n_images * (image_record_bytes(&image) + model_record_bytes());
+}
+
+/* An eighth of the area stays, so that a compaction pays. */
+uint64_t tier_catalog_room(const struct tier_catalog *c)
 {
 	uint64_t room = c->journal.area_bytes - TIER_JOURNAL_BLOCK;
 
-	return c->live_bytes < room - room / 8;
+	return room - room / 8;
 }
 
 /* Something new, which the tables have already: a journal that is written anew has it too. */
@@ -285,7 +338,7 @@ static int append(struct tier_catalog *c, enum record_type type, const void *bod
 	if (c->behind)
 		return catalog_compact(c);
 	int r = tier_journal_append(&c->journal, type, body, bytes);
-	return r == -ENOSPC && compaction_pays(c) ? catalog_compact(c) : r;
+	return r == -ENOSPC && c->shares.bytes < tier_catalog_room(c) ? catalog_compact(c) : r;
 }
 
 static bool model_is(const struct tier_model *a, const struct tier_model *b)
@@ -295,32 +348,58 @@ static bool model_is(const struct tier_model *a, const struct tier_model *b)
 	       a->fingerprint[1] == b->fingerprint[1];
 }
 
-int tier_catalog_model(struct tier_catalog *c, const struct tier_model *model, uint32_t *ret_number)
+/* Of a model that has one; else one that is free, or the next. */
+static uint32_t model_number(const struct tier_catalog *c, const struct tier_model *model)
 {
-	struct tier_model new = *model;
+	uint32_t free_number = 0;
 
-	for (uint32_t i = 0; i < c->n_models; i++)
-		if (model_is(&c->models[i], model)) {
-			*ret_number = i + 1;
-			return 0;
-		}
-	new.number = c->n_models + 1;
-	int r = model_remember(c, &new);
+	for (uint32_t i = 0; i < c->n_models; i++) {
+		if (model_is(&c->models[i].model, model))
+			return i + 1;
+		if (!free_number && c->models[i].n_images == 0)
+			free_number = i + 1;
+	}
+	return free_number ? free_number : c->n_models + 1;
+}
+
+int tier_catalog_model(struct tier_catalog *c, const struct tier_model *model,
+		       uint32_t *inout_number)
+{
+	uint32_t number = *inout_number;
+
+	if (number > 0 && number <= c->n_models && model_is(&c->models[number - 1].model, model))
+		return 0;
+	number = model_number(c, model);
+	int r = number <= max_models(c) ? models_reserve(c, number) : -ENOSPC;
 	if (r)
 		return r;
-	r = append(c, RECORD_MODEL, &new, sizeof(new));
-	if (r) {
-		c->n_models--;
-		c->live_bytes -= tier_journal_record_bytes(sizeof(new));
-		return r;
+	if (!model_is(&c->models[number - 1].model, model)) {
+		c->models[number - 1] = (struct tier_model_entry){.model = *model};
+		c->models[number - 1].model.number = number;
 	}
-	*ret_number = new.number;
+	*inout_number = number;
 	return 0;
+}
+
+/* The image, which the tables have, and its model before it. A journal that is written anew meanwhile
+ * has both. */
+static int image_log(struct tier_catalog *c, const struct tier_image *image)
+{
+	struct tier_model_entry *entry = &c->models[image->model - 1];
+	uint64_t generation = c->journal.generation;
+
+	if (!entry->logged) {
+		int r = append(c, RECORD_MODEL, &entry->model, sizeof(entry->model));
+		if (r || c->journal.generation != generation)
+			return r;
+		entry->logged = true;
+	}
+	return append(c, RECORD_IMAGE, image, image_bytes(image));
 }
 
 int tier_catalog_keep(struct tier_catalog *c, const struct tier_image *image)
 {
-	assert(!c->images[image->place]);
+	assert(!c->images[image->place] && image->model > 0 && image->model <= c->n_models);
 	int r = image_remember(c, image);
 	if (r)
 		return r;
@@ -328,7 +407,7 @@ int tier_catalog_keep(struct tier_catalog *c, const struct tier_image *image)
 	mine->id = ++c->last_id;
 	mine->before_id = mine->before == TIER_NONE ? 0 : c->images[mine->before]->id;
 	mine->pad = 0;
-	r = append(c, RECORD_IMAGE, mine, image_bytes(mine));
+	r = image_log(c, mine);
 	if (r)
 		image_forget(c, image->place);
 	return r;

@@ -522,7 +522,7 @@ static int verify_images(const struct tier_file *f, struct tier_report *report)
 	if (r)
 		return r;
 	for (uint64_t i = 0; i < n && !r; i++) {
-		uint64_t bytes = f->catalog.models[images[i]->model - 1].page_bytes;
+		uint64_t bytes = f->catalog.models[images[i]->model - 1].model.page_bytes;
 		uint64_t at = f->data_at + (uint64_t)images[i]->place * f->catalog.unit_bytes;
 		CLEANUP_FREE void *page = malloc(bytes);
 		if (!page)

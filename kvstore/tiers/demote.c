@@ -7,6 +7,7 @@
  */
 #include "demote.h"
 
+#include "kvstore/tree/domain.h"
 #include "kvstore/tree/residency.h"
 #include "kvstore/tree/lru.h"
 #include "dirty.h"
@@ -102,6 +103,37 @@ uint32_t demote_take(struct store *s, struct store_holding *h, enum store_tier t
 		if (!demote_reclaim(s, h, tier, avoid))
 			return TIER_NONE;
 	return places_take(&s->places, h, tier);
+}
+
+/* Of the domain if that has its share of the journal, else of who takes most of it, or of all. */
+static struct store_node *victim_of_journal(const struct store *s, const struct store_holding *h,
+					    bool over_share)
+{
+	const struct tier_catalog *c = tier_file_catalog(s->places.file);
+	const struct store_domain *d =
+		over_share ? h->domain : domain_find(s, tier_shares_most(&c->shares));
+	struct store_node *n = d ? lru_oldest_of_domain(d, STORE_FILE) : NULL;
+
+	return n || over_share ? n : lru_oldest(s, STORE_FILE);
+}
+
+int demote_for_journal(struct store *s, struct store_holding *h, const struct store_node *avoid)
+{
+	const struct tier_catalog *c = tier_file_catalog(s->places.file);
+	uint64_t n_under_way = s->tiers->queues[TIER_WRITE].n;
+	uint64_t bytes = tier_catalog_bytes(n_under_way + 1, h->model->lent.page_tokens);
+	uint64_t room = tier_catalog_room(c), share = room / 4 * 3;
+
+	for (;;) {
+		bool over_share = tier_shares_of(&c->shares, h->domain->id) + bytes > share;
+		if (!over_share && c->shares.bytes + bytes < room)
+			return 0;
+		struct store_node *n = victim_of_journal(s, h, over_share);
+		if (!n || is_above(n, avoid))
+			return n_under_way > 0 ? -EAGAIN : -ENOSPC;
+		leave_file(s, n);
+		s->tiers->stats.journal_evicted++;
+	}
 }
 
 /* Is anything below the node's first slices in memory? */

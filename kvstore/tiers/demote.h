@@ -25,4 +25,10 @@ bool demote_can_wait(const struct store *s, const struct store_holding *h);
 uint32_t demote_take(struct store *s, struct store_holding *h, enum store_tier tier,
 		     const struct store_node *avoid);
 
+/* The file's journal has room for one more page of the holding's, and its domain no more than its
+ * share, three quarters; the oldest of the domain, or of who takes most of the journal, make room.
+ * There is a file. -EAGAIN: when what is under way has ended; -ENOSPC. */
+MUST_CHECK int demote_for_journal(struct store *s, struct store_holding *h,
+				  const struct store_node *avoid);
+
 #endif

@@ -248,9 +248,22 @@ static bool lasts(const struct store_node *n, const struct tier_move *v)
 	       node_n_backed(n->parent) == n->parent->n_slices;
 }
 
+static int model_number(struct tier_catalog *c, struct store_model *m)
+{
+	struct tier_model model = {
+		.fingerprint = {m->fingerprint[0], m->fingerprint[1]},
+		.page_bytes = m->lent.page_bytes,
+		.page_tokens = m->lent.page_tokens,
+	};
+
+	memcpy(model.name, m->name, sizeof(model.name));
+	return tier_catalog_model(c, &model, &m->file_number);
+}
+
 /* The image of the node's next slice to be in the file. 0 or -errno. */
 static int image_keep(struct store *s, const struct store_node *n, const struct tier_move *v)
 {
+	struct tier_catalog *c = tier_file_catalog(s->places.file);
 	const struct store_residency *res = n->residency;
 	const struct store_node *above = res->n_backed > 0 ? n : n->parent;
 	uint32_t n_before = res->n_backed > 0 ? res->n_backed : above->n_slices;
@@ -259,6 +272,9 @@ static int image_keep(struct store *s, const struct store_node *n, const struct 
 
 	if (!image)
 		return -ENOMEM;
+	int r = model_number(c, node_model(n));
+	if (r)
+		return r;
 	*image = (struct tier_image){
 		.domain = n->namespace->holding->domain->id,
 		.salt = n->namespace->salt,
@@ -270,7 +286,7 @@ static int image_keep(struct store *s, const struct store_node *n, const struct 
 		.n_tokens = v->slice.count,
 	};
 	memcpy(image->tokens, n->tokens + res->backed_tokens, tokens_bytes);
-	return tier_catalog_keep(tier_file_catalog(s->places.file), image);
+	return tier_catalog_keep(c, image);
 }
 
 static void retire_write(struct store *s, struct tier_move *v)
@@ -292,6 +308,9 @@ static void retire_write(struct store *s, struct tier_move *v)
 			v->file = TIER_NONE;
 			t->stats.tiers[STORE_FILE].bytes_in += v->holding->model->lent.page_bytes;
 			lru_update(n);
+			/* at once: whose images make room for others' need not be written again */
+			if (res->n_backed == n->n_slices)
+				dirty_remove(t, n);
 		}
 	}
 	if (r)

@@ -30,14 +30,15 @@ struct restore {
 static void models_open(struct restore *r)
 {
 	for (uint32_t i = 0; i < r->catalog->n_models; i++) {
-		const struct tier_model *m = &r->catalog->models[i];
+		const struct tier_model *m = &r->catalog->models[i].model;
 		struct store_model_info info = {
 			.name = m->name,
 			.fingerprint = {m->fingerprint[0], m->fingerprint[1]},
 			.page_tokens = m->page_tokens,
 			.page_bytes = m->page_bytes,
 		};
-		if (store_model_open(r->s, &info, &r->models[i]))
+		if (r->catalog->models[i].n_images == 0 ||
+		    store_model_open(r->s, &info, &r->models[i]))
 			r->models[i] = NULL;
 		else
 			r->models[i]->file_number = i + 1;

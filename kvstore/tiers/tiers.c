@@ -145,6 +145,15 @@ static void tier_stats(const struct places *p, enum store_tier tier, struct stor
 	ret->capacity_bytes = (uint64_t)room->n_chunks * room->chunk_units * unit_bytes;
 }
 
+static void journal_stats(struct tier_file *file, struct store_tiers_stats *ret)
+{
+	const struct tier_catalog *c = tier_file_catalog(file);
+
+	ret->journal_bytes = c->shares.bytes;
+	ret->journal_capacity = tier_catalog_room(c);
+	ret->n_file_models = c->n_kept_models;
+}
+
 void store_tiers_stats(const struct store *s, struct store_tiers_stats *ret)
 {
 	const struct tiers *t = s->tiers;
@@ -155,6 +164,8 @@ void store_tiers_stats(const struct store *s, struct store_tiers_stats *ret)
 	*ret = t->stats;
 	tier_stats(&s->places, STORE_HOST, &ret->tiers[STORE_HOST]);
 	tier_stats(&s->places, STORE_FILE, &ret->tiers[STORE_FILE]);
+	if (s->places.file)
+		journal_stats(s->places.file, ret);
 	ret->n_wants = t->n_wants;
 	for (enum tier_way way = 0; way < TIER_WAYS; way++)
 		ret->n_moves += t->queues[way].n;

@@ -17,20 +17,6 @@
 #include <errno.h>
 #include <string.h>
 
-static int model_number(struct tiers *t, struct store_model *m)
-{
-	struct tier_model model = {
-		.fingerprint = {m->fingerprint[0], m->fingerprint[1]},
-		.page_bytes = m->lent.page_bytes,
-		.page_tokens = m->lent.page_tokens,
-	};
-
-	if (m->file_number)
-		return 0;
-	memcpy(model.name, m->name, sizeof(model.name));
-	return tier_catalog_model(tier_file_catalog(t->places->file), &model, &m->file_number);
-}
-
 /* Where in host memory the slice is, or will be by token; with a reference for the move. -EAGAIN:
  * not now. */
 static int source_take(struct store *s, struct store_node *n, uint32_t index,
@@ -55,8 +41,8 @@ static int source_take(struct store *s, struct store_node *n, uint32_t index,
 	return r;
 }
 
-/* Begins to write one slice of the path to leaf. -EAGAIN: not now; -ENOSPC: the file has no room;
- * -ENOMEM, -EIO. */
+/* Begins to write one slice of the path to leaf. -EAGAIN: not now; -ENOSPC: the file has no room,
+ * or its journal; -ENOMEM, -EIO. */
 static int write_slice(struct store *s, struct store_node *n, uint32_t index,
 		       const struct store_node *leaf)
 {
@@ -64,7 +50,7 @@ static int write_slice(struct store *s, struct store_node *n, uint32_t index,
 
 	if (!move_has_room(s->tiers, TIER_WRITE))
 		return -EAGAIN;
-	int r = model_number(s->tiers, node_model(n));
+	int r = demote_for_journal(s, n->namespace->holding, leaf);
 	if (!r)
 		r = residency_reserve(n, index + 1);
 	if (r)

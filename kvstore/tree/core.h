@@ -43,7 +43,7 @@ struct store_model {
 	uint32_t n_refs;
 	struct pages_lent lent;
 	struct pages_tenant tenant; /* where domains have no limit */
-	uint32_t file_number; /* of the model in the tier file; 0: not yet */
+	uint32_t file_number; /* that the model had in the tier file last; 0: none */
 	struct store_holding_list holdings;
 	LIST_ENTRY(store_model) all;
 };

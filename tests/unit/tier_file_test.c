@@ -156,7 +156,7 @@ static void test_pages_come_back_after_a_restart(void **state)
 	assert_int_equal(c->report.n_models, 1);
 	assert_int_equal(c->report.n_lost, 0);
 	assert_false(c->report.journal_torn);
-	assert_string_equal(c->models[0].name, "m");
+	assert_string_equal(c->models[0].model.name, "m");
 	for (uint32_t i = 0; i < 5; i++) {
 		const struct tier_image *image = c->images[places[i]];
 		assert_int_equal(image->pos, i * 16);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_TOKENS 1024u
+#define MAX_TOKENS 2048u
 
 static uint8_t *page_at(const struct tier_world *w, uint32_t page)
 {

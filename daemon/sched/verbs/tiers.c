@@ -300,6 +300,16 @@ static void log_error_once(struct sched *s, const char *error)
 		  error);
 }
 
+static void log_journal_once(struct sched *s, const struct store_tiers_stats *stats)
+{
+	if (s->tiers.logged_journal || stats->journal_evicted == 0)
+		return;
+	s->tiers.logged_journal = true;
+	log_warning("tier file %s: its journal is full, of pages of %" PRIu64
+		    " models; the oldest leave the file, whatever room it has",
+		    s->core.config->file_tier, stats->n_file_models);
+}
+
 static void log_altered(struct sched *s, uint64_t n)
 {
 	if (n == s->tiers.logged_altered)
@@ -318,6 +328,7 @@ static void log_state(struct sched *s, bool at_end)
 
 	store_tiers_stats(s->core.store, &stats);
 	log_error_once(s, stats.error);
+	log_journal_once(s, &stats);
 	if (at_end || s->core.now_ns >= s->tiers.log_ns)
 		log_altered(s, stats.images_bad);
 }

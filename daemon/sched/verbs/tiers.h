@@ -21,6 +21,7 @@ struct sched_tiers {
 	bool on; /* the store has host memory, and the file if that is well */
 	bool busy; /* something is under way or waits to be */
 	bool logged_error; /* the log has it that nothing is written any more */
+	bool logged_journal; /* the log has it that the file's journal is full */
 	uint64_t logged_altered; /* the log has it that so many pages came back altered */
 	uint64_t log_ns; /* not before: the next time that this is said */
 };
