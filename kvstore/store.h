@@ -77,6 +77,7 @@ struct store_config {
 	 * models takes one at least. */
 	uint64_t domain_bytes;
 	uint32_t max_domain_pins; /* 0: no limit */
+	uint64_t domain_pin_bytes; /* KV that pins of a domain may keep; 0: no limit */
 	/* Ids of prompts that are open and not computed, which no pool bounds: of all and of a
 	 * domain; 0: no limit. */
 	uint64_t prompt_bytes, domain_prompt_bytes;
@@ -216,12 +217,16 @@ const struct store_slice *store_node_slices(const struct store_node *n, uint32_t
 uint64_t *store_node_scratch(struct store_node *n);
 
 /* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. -EUSERS: the
- * domain has as many as it may. */
+ * domain has as many as it may; -EDQUOT: they would keep more than they may. */
 MUST_CHECK int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin);
 MUST_CHECK int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns,
 			      uint64_t *ret_pin);
 /* -ENOENT: no such pin, or of another domain than this (UINT64_MAX: of any). */
 MUST_CHECK int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns);
+
+/* Ends the oldest pin, of any domain, on paths of models of a name (NULL: of any). False: there is
+ * none. */
+bool store_unpin_oldest(struct store *s, const char *model);
 
 /* One pin as a report shows it. */
 struct store_pin_info {
@@ -258,6 +263,7 @@ struct store_stats {
 	uint64_t n_models, n_namespaces, n_nodes, n_seqs, n_claims, n_pins;
 	uint64_t n_tokens; /* in the tree */
 	uint64_t prompt_bytes; /* ids of prompts that are not computed */
+	uint64_t pinned_bytes; /* whole nodes that pins keep, wherever they lie */
 	uint64_t n_pages, page_bytes; /* in use, by tree and live extensions */
 	uint64_t n_extents, n_extents_used;
 	uint32_t n_devices;

@@ -30,7 +30,8 @@ static const struct options_verb verbs[] = {
 	{.help = "To act:"},
 	{"pin", "NODE", OPTIONS_FOR, pins_pin, "keep a node and what is above it from eviction"},
 	{"unpin", "PIN", 0, pins_unpin, "end a pin"},
-	{"evict", NULL, OPTIONS_MODEL | OPTIONS_PAGES, upkeep_evict, "drop what nobody uses"},
+	{"evict", NULL, OPTIONS_MODEL | OPTIONS_PAGES | OPTIONS_PINNED, upkeep_evict,
+	 "drop what nobody uses"},
 	{"drain", NULL, OPTIONS_OFF, upkeep_drain, "take no new sequences"},
 	{0},
 };

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KEY_FOR = 256, KEY_OFF, KEY_COUNT };
+enum { KEY_FOR = 256, KEY_OFF, KEY_COUNT, KEY_PINNED };
 
 const struct args_option options_table[] = {
 	{NULL, 0, NULL, "For every verb:"},
@@ -25,6 +25,7 @@ const struct args_option options_table[] = {
 	{"count", KEY_COUNT, "N", "top: end after N looks"},
 	{"for", KEY_FOR, "TIME", "pin: how long it holds, as 90s, 10m, 2h or 1d"},
 	{"pages", 'n', "N", "evict: stop once N pages are free (default: all that can go)"},
+	{"pinned", KEY_PINNED, NULL, "evict: what pins keep too; they end, the oldest first"},
 	{"off", KEY_OFF, NULL, "drain: take new work again"},
 	{NULL, 0, NULL, "About coppicectl:"},
 	{"help", '?', NULL, "print this"},
@@ -40,7 +41,7 @@ static const struct {
 	{KEY_FOR, OPTIONS_FOR, "for"},	     {'m', OPTIONS_MODEL, "model"},
 	{'n', OPTIONS_PAGES, "pages"},	     {KEY_OFF, OPTIONS_OFF, "off"},
 	{'i', OPTIONS_INTERVAL, "interval"}, {KEY_COUNT, OPTIONS_COUNT, "count"},
-	{'d', OPTIONS_DEPTH, "depth"},
+	{'d', OPTIONS_DEPTH, "depth"},	     {KEY_PINNED, OPTIONS_PINNED, "pinned"},
 };
 #define N_SOME (sizeof(some) / sizeof(*some))
 
@@ -153,6 +154,9 @@ static int take_option(struct options *options, int key, struct args *args)
 		return 0;
 	case 'm':
 		options->model = args->value;
+		return 0;
+	case KEY_PINNED:
+		options->pinned = true;
 		return 0;
 	case KEY_OFF:
 		options->off = true;

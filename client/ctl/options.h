@@ -21,6 +21,7 @@ enum options_key {
 	OPTIONS_INTERVAL = 1u << 4,
 	OPTIONS_COUNT = 1u << 5,
 	OPTIONS_DEPTH = 1u << 6,
+	OPTIONS_PINNED = 1u << 7,
 };
 
 struct options_verb {
@@ -40,6 +41,7 @@ struct options {
 	uint64_t for_ns;
 	const char *model;
 	uint64_t n_pages;
+	bool pinned;
 	bool off;
 	uint64_t interval_ns;
 	uint64_t count; /* 0: for ever */

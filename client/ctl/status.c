@@ -24,6 +24,14 @@ static void print_kv_read(const char *what, uint64_t read, uint64_t alone)
 	putchar('\n');
 }
 
+static void print_pinned(const Coppice__StatusReply *s)
+{
+	printf("  pinned     %s", text_bytes(s->pinned_bytes).s);
+	if (s->pinned_bytes_max > 0)
+		printf(", %s at most for one user", text_bytes(s->pinned_bytes_max).s);
+	putchar('\n');
+}
+
 static void print_counts(const Coppice__StatusReply *s)
 {
 	/* All but this one, as coppicectl sessions has them. */
@@ -34,6 +42,7 @@ static void print_counts(const Coppice__StatusReply *s)
 	       text_count(s->n_fds).s, text_count(s->max_fds).s, text_count(s->n_unread_fds).s);
 	printf("  tree       %s nodes, %s tokens, %s claims, %s pins\n", text_count(s->n_nodes).s,
 	       text_count(s->n_tokens).s, text_count(s->n_claims).s, text_count(s->n_pins).s);
+	print_pinned(s);
 	printf("  prompts    %s of %s taken by token ids that are not computed\n",
 	       text_bytes(s->prompt_bytes).s, text_bytes(s->prompt_bytes_max).s);
 	printf("  nodes      %s split, %s collapsed into their parents, %s evicted\n",

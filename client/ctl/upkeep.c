@@ -17,6 +17,7 @@ int upkeep_evict(struct ctl *ctl)
 
 	evict.model = (char *)ctl->options.model;
 	evict.n_pages = ctl->options.n_pages;
+	evict.has_pinned = evict.pinned = ctl->options.pinned;
 	request.evict = &evict;
 	r = call_ask(&ctl->call, &request, &reply);
 	if (r < 0)
@@ -26,6 +27,8 @@ int upkeep_evict(struct ctl *ctl)
 	if (ctl->options.json)
 		return json_print(&ctl->call, json_message(&reply->evict->base));
 	printf("%s pages evicted\n", text_count(reply->evict->n_pages).s);
+	if (reply->evict->n_pins > 0)
+		printf("%s pins ended for it\n", text_count(reply->evict->n_pins).s);
 	return 0;
 }
 

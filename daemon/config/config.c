@@ -18,3 +18,10 @@ void config_init(struct config *config)
 #include "keys.def"
 	};
 }
+
+uint64_t config_pin_bytes(const struct config *config)
+{
+	uint64_t pool_bytes = config->pool_bytes - config->stage_bytes;
+
+	return config->domain_pin_percent < 100 ? pool_bytes / 100 * config->domain_pin_percent : 0;
+}

@@ -39,4 +39,7 @@ struct config {
 
 void config_init(struct config *config);
 
+/* KV that the pins of a domain may keep, of a pool whose size is known; 0: no limit. */
+uint64_t config_pin_bytes(const struct config *config);
+
 #endif

@@ -1,5 +1,6 @@
 /*
- * evict.c - the verb evict: pages that nobody uses leave the pool at somebody's wish.
+ * evict.c - the verb evict: pages that nobody uses leave the pool at somebody's wish, and where it
+ * is so wished, also those that pins keep.
  *
  * The scheduler evicts a bounded number at a time, between batches, and is asked again while pages
  * go and more are wanted: a step waits for one such turn at most.
@@ -33,10 +34,13 @@ static void evict_answer(struct request *request)
 		request->again = true;
 		return;
 	}
-	log_info("session %" PRIu64 " evicts: %" PRIu64 " pages%s%s", request->session->id,
-		 request->n_pages, request->sched.in.evict.model[0] ? " of " : "",
-		 request->sched.in.evict.model);
+	log_info("session %" PRIu64 " evicts: %" PRIu64 " pages%s%s, and ends %" PRIu64 " pins",
+		 request->session->id, request->n_pages,
+		 request->sched.in.evict.model[0] ? " of " : "", request->sched.in.evict.model,
+		 request->sched.out.evict.n_pins);
 	evict.n_pages = request->n_pages;
+	evict.has_n_pins = true;
+	evict.n_pins = request->sched.out.evict.n_pins;
 	reply.evict = &evict;
 	reply_send(request->session, &reply);
 }
@@ -58,6 +62,7 @@ static void evict_begin(struct session *s, uint64_t id, const void *message)
 	if (m->model)
 		strcpy(request->sched.in.evict.model, m->model);
 	request->sched.in.evict.n_pages = m->n_pages;
+	request->sched.in.evict.pinned = m->pinned;
 	request_post(request);
 }
 
@@ -74,6 +79,10 @@ static int evict_serve(struct sched *s, struct sched_request *rq)
 	rq->out.evict.n_pages =
 		store_evict(s->core.store, name, (uint32_t)want, EVICT_NODES_A_TURN);
 	rq->out.evict.more = rq->out.evict.n_pages > 0 || s->tiers.busy;
+	if (!rq->out.evict.more && rq->in.evict.pinned && store_unpin_oldest(s->core.store, name)) {
+		rq->out.evict.n_pins++;
+		rq->out.evict.more = true;
+	}
 	return 0;
 }
 

@@ -56,6 +56,16 @@ static void seq_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
+static int pin_refuse(struct sched *s, struct sched_request *rq, int error)
+{
+	if (error != -EDQUOT)
+		return refuse_by_store(rq, error);
+	return refuse(rq, error, NULL,
+		      "Pins of one user may keep %s, a part of the pool (domain_pin_percent): "
+		      "unpin some.",
+		      units_size(config_pin_bytes(s->core.config), 0).text);
+}
+
 static int seq_serve(struct sched *s, struct sched_request *rq)
 {
 	struct sched_seq *seq = request_seq(s, rq);
@@ -64,7 +74,7 @@ static int seq_serve(struct sched *s, struct sched_request *rq)
 		return rq->code;
 	int r = store_seq_pin(seq->store, s->core.now_ns + rq->in.seq.for_ns, &rq->out.pin);
 
-	return r < 0 ? refuse_by_store(rq, r) : 0;
+	return r < 0 ? pin_refuse(s, rq, r) : 0;
 }
 
 const struct verb verb_seq_pin = {.begin = seq_begin, .serve = seq_serve, .answer = pin_answer};
@@ -92,7 +102,7 @@ static int node_serve(struct sched *s, struct sched_request *rq)
 	if (r == -ENOENT)
 		return refuse(rq, r, "node", "The tree has no node %llu.",
 			      (unsigned long long)rq->in.node_pin.node);
-	return r < 0 ? refuse_by_store(rq, r) : 0;
+	return r < 0 ? pin_refuse(s, rq, r) : 0;
 }
 
 const struct verb verb_node_pin = {.begin = node_begin, .serve = node_serve, .answer = pin_answer};

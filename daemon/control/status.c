@@ -25,6 +25,9 @@ static void status_of_store(Coppice__StatusReply *to, const struct store_stats *
 	to->prompt_bytes = from->prompt_bytes;
 	to->prompt_bytes_max = config->prompt_bytes;
 	to->n_pins = from->n_pins;
+	to->has_pinned_bytes = to->has_pinned_bytes_max = true;
+	to->pinned_bytes = from->pinned_bytes;
+	to->pinned_bytes_max = config_pin_bytes(config);
 	to->tokens_matched = from->tokens_matched;
 	to->tokens_published = from->tokens_published;
 	to->tokens_dropped = from->tokens_dropped;

@@ -39,6 +39,7 @@ static int make_store(struct sched *s)
 		.claim_ns = config->claim_ms * UINT64_C(1000000),
 		.domain_bytes = config->domain_bytes,
 		.max_domain_pins = config->max_domain_pins,
+		.domain_pin_bytes = config_pin_bytes(config),
 		.prompt_bytes = config->prompt_bytes,
 		.domain_prompt_bytes = config->domain_prompt_bytes,
 		.max_seq_tokens = config->max_seq_tokens,

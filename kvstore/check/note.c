@@ -46,3 +46,12 @@ int note_slice(struct validate *v, struct store_holding *h, struct store_slice s
 	found->n_slices[i]++;
 	return 0;
 }
+
+const struct store_node *note_next(const struct store_node *n)
+{
+	if (!LIST_EMPTY(&n->children))
+		return LIST_FIRST(&n->children);
+	while (n->parent && !LIST_NEXT(n, sibling))
+		n = n->parent;
+	return n->parent ? LIST_NEXT(n, sibling) : NULL;
+}

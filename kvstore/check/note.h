@@ -20,8 +20,8 @@ struct validate {
 	uint64_t *lru_ranks[STORE_TIERS]; /* owned: [node slot] rank in its list, 0: not listed */
 	/* owned: [place] of a lower tier, slices and moves that refer to it */
 	uint32_t *refs[STORE_TIERS];
-	uint64_t n_nodes, n_tokens, n_seqs, prompt_bytes, n_pins, n_claims, n_namespaces, n_wants,
-		n_dirty, n_noted;
+	uint64_t n_nodes, n_tokens, n_seqs, prompt_bytes, pinned_bytes, n_pins, n_claims,
+		n_namespaces, n_wants, n_dirty, n_noted;
 };
 
 /* Writes the sentence; returns -EINVAL. */
@@ -44,5 +44,8 @@ __attribute__((format(printf, 2, 3))) int note_fail(struct validate *v, const ch
  * nobody else's. */
 MUST_CHECK int note_slice(struct validate *v, struct store_holding *h, struct store_slice slice,
 			  uint32_t pos);
+
+/* Depth first; NULL: that was the namespace's last. */
+const struct store_node *note_next(const struct store_node *n);
 
 #endif

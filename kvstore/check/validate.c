@@ -11,6 +11,7 @@
 #include "kvstore/tree/claim.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/node.h"
+#include "validate_domain.h"
 #include "validate_tiers.h"
 
 #include <errno.h>
@@ -83,10 +84,12 @@ static int check_users(struct validate *v, const struct store_node *n)
 	const struct store_node *child;
 	const struct store_seq *q;
 	const struct store_pin *p;
-	uint32_t n_users = 0;
+	uint32_t n_users = 0, n_pinned = 0;
 
-	LIST_FOREACH (child, &n->children, sibling)
+	LIST_FOREACH (child, &n->children, sibling) {
 		n_users += child->n_users;
+		n_pinned += child->n_pinned;
+	}
 	LIST_FOREACH (q, &n->seqs, at_node) {
 		TRY(check_seq(v, n, q));
 		n_users++;
@@ -94,12 +97,16 @@ static int check_users(struct validate *v, const struct store_node *n)
 	LIST_FOREACH (p, &n->pins, at_node) {
 		TRY(check_pin(v, n, p));
 		n_users++;
+		n_pinned++;
 	}
 	if (n->residency)
 		LIST_FOREACH (q, &n->residency->wants, at_want) {
 			TRY(validate_want(v, n, q));
 			n_users++;
 		}
+	CHECK(v, n_pinned == n->n_pinned, "node at %u: %u pins, counted %u", n->pos, n->n_pinned,
+	      n_pinned);
+	v->pinned_bytes += n_pinned > 0 ? n->n_slices * node_model(n)->lent.page_bytes : 0;
 	CHECK(v, n_users == n->n_users, "node at %u: %u users, counted %u", n->pos, n->n_users,
 	      n_users);
 	return 0;
@@ -166,15 +173,6 @@ static int check_node(struct validate *v, const struct store_node *n)
 	return 0;
 }
 
-static const struct store_node *node_next(const struct store_node *n)
-{
-	if (!LIST_EMPTY(&n->children))
-		return LIST_FIRST(&n->children);
-	while (n->parent && !LIST_NEXT(n, sibling))
-		n = n->parent;
-	return n->parent ? LIST_NEXT(n, sibling) : NULL;
-}
-
 static int check_namespace(struct validate *v, const struct store_namespace *namespace)
 {
 	const struct store_node *root = namespace->root;
@@ -182,7 +180,7 @@ static int check_namespace(struct validate *v, const struct store_namespace *nam
 	v->n_namespaces++;
 	CHECK(v, !root->parent && root->n_tokens == 0 && root->pos == 0, "a root with tokens");
 	CHECK(v, root->n_users > 0 || !LIST_EMPTY(&root->children), "an empty unused namespace");
-	for (const struct store_node *n = root; n; n = node_next(n)) {
+	for (const struct store_node *n = root; n; n = note_next(n)) {
 		const struct store_node *child;
 		LIST_FOREACH (child, &n->children, sibling)
 			CHECK(v, child->parent == n, "a child at %u of another parent", child->pos);
@@ -399,7 +397,7 @@ static uint64_t namespace_bytes(struct validate *v, const struct store_namespace
 	const struct store_model *m = namespace->holding->model;
 	uint64_t n_pages = 0;
 
-	for (const struct store_node *n = namespace->root; n; n = node_next(n)) {
+	for (const struct store_node *n = namespace->root; n; n = note_next(n)) {
 		const struct store_seq *q;
 		n_pages += count_pages(v, m, n->slices, node_n_device(n));
 		LIST_FOREACH (q, &n->seqs, at_node)
@@ -407,32 +405,6 @@ static uint64_t namespace_bytes(struct validate *v, const struct store_namespace
 				   count_pages(v, m, q->tail.slots, q->tail.n_slots);
 	}
 	return n_pages * m->lent.page_bytes;
-}
-
-/* The ids of its prompts. */
-static uint64_t namespace_prompts(const struct store_namespace *namespace)
-{
-	uint64_t bytes = 0;
-
-	for (const struct store_node *n = namespace->root; n; n = node_next(n)) {
-		const struct store_seq *q;
-		LIST_FOREACH (q, &n->seqs, at_node)
-			bytes += prompt_bytes(q);
-	}
-	return bytes;
-}
-
-static int check_domain_prompts(struct validate *v, const struct store_domain *d)
-{
-	const struct store_namespace *namespace;
-	uint64_t bytes = 0, limit = v->s->config.domain_prompt_bytes;
-
-	TAILQ_FOREACH (namespace, &v->s->all_namespaces, all)
-		if (namespace->holding->domain == d)
-			bytes += namespace_prompts(namespace);
-	CHECK(v, bytes == d->prompt_bytes && (limit == 0 || bytes <= limit),
-	      "domain %lu: %lu bytes of prompts, counted %lu", d->id, d->prompt_bytes, bytes);
-	return 0;
 }
 
 /* Uses up the slices that were noted: last. */
@@ -446,7 +418,7 @@ static int check_domains(struct validate *v)
 		uint32_t n_extents = 0, max_extents = v->s->pages.domain_extents;
 		if (h != LIST_FIRST(&h->domain->holdings))
 			continue;
-		TRY(check_domain_prompts(v, h->domain));
+		TRY(validate_domain(v, h->domain));
 		TAILQ_FOREACH (namespace, &v->s->all_namespaces, all)
 			if (namespace->holding->domain == h->domain)
 				bytes += namespace_bytes(v, namespace);
@@ -495,6 +467,8 @@ static int check_sums(struct validate *v)
 	      v->n_tokens);
 	CHECK(v, v->n_seqs == s->stats.n_seqs, "%lu sequences, counted %lu", s->stats.n_seqs,
 	      v->n_seqs);
+	CHECK(v, v->pinned_bytes == s->stats.pinned_bytes, "%lu bytes pinned, counted %lu",
+	      s->stats.pinned_bytes, v->pinned_bytes);
 	CHECK(v, v->prompt_bytes == s->stats.prompt_bytes, "%lu bytes of prompts, counted %lu",
 	      s->stats.prompt_bytes, v->prompt_bytes);
 	CHECK(v, v->n_namespaces == s->namespaces.n_links, "%lu namespaces, counted %lu",

@@ -53,6 +53,7 @@ struct store_domain {
 	uint64_t id;
 	struct pages_account pages;
 	uint32_t n_pins;
+	uint64_t pinned_bytes; /* of the nodes that they keep */
 	uint64_t prompt_bytes; /* ids of its sequences' prompts */
 	uint64_t tier_units[STORE_TIERS]; /* of lower tiers */
 	struct store_holding_list holdings;
@@ -110,7 +111,8 @@ struct store_node {
 	struct store_node *ahead;
 	struct store_namespace *namespace;
 	uint64_t stamp; /* of its entry in lru; never falls along the list */
-	uint64_t hits;
+	uint64_t hits : 40;
+	uint64_t n_pinned : 24; /* pins here and below */
 	struct store_node_list children;
 	struct store_seq_list seqs; /* that stand in this node, not below */
 	struct store_pin_list pins;

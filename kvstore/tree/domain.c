@@ -27,7 +27,8 @@ void domain_prune(struct store *s, struct store_domain *d)
 	if (!LIST_EMPTY(&d->holdings) || d->tier_units[STORE_HOST] > 0 ||
 	    d->tier_units[STORE_FILE] > 0)
 		return;
-	assert(d->pages.bytes == 0 && d->pages.n_extents == 0 && d->prompt_bytes == 0);
+	assert(d->pinned_bytes == 0 && d->pages.bytes == 0 && d->pages.n_extents == 0 &&
+	       d->prompt_bytes == 0);
 	index_remove(&s->domains, &d->link);
 	free(d);
 }

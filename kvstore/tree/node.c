@@ -241,6 +241,23 @@ uint32_t node_path(struct store *s, struct store_node *n)
 	return depth;
 }
 
+static uint64_t pinned_bytes(const struct store_node *n)
+{
+	return n->n_pinned > 0 ? n->n_slices * node_model(n)->lent.page_bytes : 0;
+}
+
+void node_uncharge_pinned(struct store_node *n)
+{
+	n->namespace->holding->domain->pinned_bytes -= pinned_bytes(n);
+	node_store(n)->stats.pinned_bytes -= pinned_bytes(n);
+}
+
+void node_charge_pinned(struct store_node *n)
+{
+	n->namespace->holding->domain->pinned_bytes += pinned_bytes(n);
+	node_store(n)->stats.pinned_bytes += pinned_bytes(n);
+}
+
 void node_attach(struct store_node *n, const struct store_node *stop)
 {
 	for (; n != stop; n = n->parent)

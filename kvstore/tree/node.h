@@ -39,6 +39,11 @@ uint32_t node_slices_to(const struct store_node *n, uint32_t n_tokens);
  * there is no memory. */
 MUST_CHECK uint32_t node_path(struct store *s, struct store_node *n);
 
+/* What pins keep of the node, which its domain is charged: before its slices change, and after.
+ * Nothing where none does. */
+void node_uncharge_pinned(struct store_node *n);
+void node_charge_pinned(struct store_node *n);
+
 /* One user more, or fewer, from the node up to stop, exclusive; NULL: up to the root. */
 void node_attach(struct store_node *n, const struct store_node *stop);
 void node_detach(struct store_node *n, const struct store_node *stop);

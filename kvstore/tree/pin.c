@@ -3,7 +3,9 @@
  *
  * A pin is a user of the node in which its path ends. It is found by id in an index, ends by a heap
  * whose first entry ends first, and is listed in a queue along which ids rise. A domain has no more
- * of them than it may.
+ * of them than it may, and they keep no more than they may: what is pinned is not evicted for
+ * anybody, for as long as a day, whether its user is there or not. Counted are whole nodes, as
+ * nothing of a used node goes, each once.
  */
 #include "pin.h"
 
@@ -15,6 +17,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void heap_put(struct pin_heap *h, uint32_t i, struct store_pin *p)
 {
@@ -80,7 +83,36 @@ static struct store_domain *domain_of(const struct store_node *n)
 	return n->namespace->holding->domain;
 }
 
-/* -ENOMEM, -EUSERS. */
+/* May the pins of the node's domain keep its path too, as far as none does yet? */
+static bool pins_may_keep(const struct store *s, const struct store_node *n)
+{
+	uint64_t most = s->config.domain_pin_bytes, n_slices = 0;
+	const struct store_node *at;
+
+	for (at = n; at && at->n_pinned == 0; at = at->parent)
+		n_slices += at->n_slices;
+	return most == 0 || n_slices == 0 ||
+	       domain_of(n)->pinned_bytes + n_slices * node_model(n)->lent.page_bytes <= most;
+}
+
+/* One pin more, or fewer, from the node up to the root. */
+static void path_charge(struct store_node *n)
+{
+	for (; n; n = n->parent)
+		if (n->n_pinned++ == 0)
+			node_charge_pinned(n);
+}
+
+static void path_uncharge(struct store_node *n)
+{
+	for (; n; n = n->parent) {
+		if (n->n_pinned == 1)
+			node_uncharge_pinned(n);
+		n->n_pinned--;
+	}
+}
+
+/* -ENOMEM, -EUSERS, -EDQUOT. */
 static int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t until_ns,
 		   uint64_t *ret_pin)
 {
@@ -89,6 +121,8 @@ static int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint6
 
 	if (most && domain_of(n)->n_pins >= most)
 		return -EUSERS;
+	if (!pins_may_keep(s, n))
+		return -EDQUOT;
 	if (heap_reserve(h))
 		return -ENOMEM;
 	struct store_pin *p = malloc(sizeof(*p));
@@ -104,6 +138,7 @@ static int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint6
 	LIST_INSERT_HEAD(&n->pins, p, at_node);
 	TAILQ_INSERT_TAIL(&h->by_age, p, by_age);
 	domain_of(n)->n_pins++;
+	path_charge(n);
 	node_attach(n, NULL);
 	*ret_pin = p->id;
 	return 0;
@@ -116,6 +151,7 @@ void pin_end(struct store *s, struct store_pin *p)
 	LIST_REMOVE(p, at_node);
 	TAILQ_REMOVE(&s->pin_heap.by_age, p, by_age);
 	domain_of(p->node)->n_pins--;
+	path_uncharge(p->node);
 	node_detach(p->node, NULL);
 	border_note(p->node);
 	index_remove(&s->pins, &p->link);
@@ -181,6 +217,17 @@ int store_unpin(struct store *s, uint64_t pin, uint64_t domain, uint64_t now_ns)
 		return -ENOENT;
 	pin_end(s, p);
 	return 0;
+}
+
+bool store_unpin_oldest(struct store *s, const char *model)
+{
+	struct store_pin *p = TAILQ_FIRST(&s->pin_heap.by_age);
+
+	while (p && model && strcmp(node_model(p->node)->name, model))
+		p = TAILQ_NEXT(p, by_age);
+	if (p)
+		pin_end(s, p);
+	return p != NULL;
 }
 
 /* Pages of the path up to n_path: one that a node goes on in counts with the node above. */

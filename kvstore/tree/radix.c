@@ -225,6 +225,7 @@ static void split_users(struct store *s, struct store_node *n, struct store_node
 		LIST_REMOVE(p, at_node);
 		LIST_INSERT_HEAD(&upper->pins, p, at_node);
 		p->node = upper;
+		n->n_pinned--;
 		node_detach(n, upper);
 	}
 }
@@ -233,7 +234,10 @@ void radix_split(struct store_node *n, struct store_node *upper)
 {
 	struct store *s = node_store(n);
 	struct store_holding *h = n->namespace->holding;
+	bool is_pinned = n->n_pinned > 0;
 
+	if (is_pinned)
+		node_uncharge_pinned(n);
 	if (n->listed)
 		h->n_idle_slices -= node_n_device(n);
 	split_links(s, n, upper);
@@ -242,7 +246,12 @@ void radix_split(struct store_node *n, struct store_node *upper)
 	lru_split(n, upper);
 	upper->n_users = n->n_users;
 	upper->hits = n->hits;
+	upper->n_pinned = n->n_pinned;
 	split_users(s, n, upper);
+	if (is_pinned) {
+		node_charge_pinned(upper);
+		node_charge_pinned(n);
+	}
 	walk_split(&s->walk, n, upper);
 	s->stats.n_nodes++;
 	s->stats.nodes_split++;
@@ -325,6 +334,8 @@ int radix_collapse(struct store_node *n)
 	if (r)
 		return r;
 	assert(n->n_users == child->n_users && !LIST_NEXT(child, sibling));
+	node_uncharge_pinned(n);
+	node_uncharge_pinned(child);
 	h->n_idle_slices -= n->listed ? node_n_device(n) : 0;
 	h->n_idle_slices -= child->listed ? node_n_device(child) : 0;
 	walk_cut(&s->walk, child);
@@ -333,6 +344,7 @@ int radix_collapse(struct store_node *n)
 	collapse_links(s, n, child);
 	collapse_users(s, n, child);
 	lru_collapse(n, child);
+	node_charge_pinned(n);
 	h->n_idle_slices += n->listed ? node_n_device(n) : 0;
 	node_free(s, child);
 	s->stats.n_nodes--;
@@ -361,7 +373,7 @@ int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_
 	struct store_node *n = at.node;
 	bool at_end = at.n_path == node_end(n);
 
-	if (at_end && lengthen && n->parent && LIST_EMPTY(&n->children)) {
+	if (at_end && lengthen && n->parent && LIST_EMPTY(&n->children) && n->n_pinned == 0) {
 		*ret = g;
 		return node_reserve(n, n_tokens, n_slices);
 	}
@@ -403,7 +415,9 @@ void radix_drop_last(struct store_node *leaf)
 	if (leaf->listed && node_n_device(leaf) == leaf->n_slices)
 		leaf->namespace->holding->n_idle_slices--;
 	residency_release_last(leaf);
+	node_uncharge_pinned(leaf);
 	leaf->n_slices--;
+	node_charge_pinned(leaf);
 	leaf->n_tokens -= last.count;
 	node_store(leaf)->stats.n_tokens -= last.count;
 	lru_update(leaf);

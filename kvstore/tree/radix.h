@@ -34,8 +34,8 @@ struct radix_graft {
 	struct store_node *child; /* owned until commit; NULL: the run lengthens at.node */
 };
 
-/* lengthen: nobody but the caller stands at the node, so that it may grow in place if it is a leaf.
- * -ENOMEM. */
+/* lengthen: nobody but the caller stands at the node, so that it may grow in place if it is a leaf
+ * that no pin keeps. -ENOMEM. */
 MUST_CHECK int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_slices,
 				   bool lengthen, struct radix_graft *ret);
 /* Links what was prepared; returns the node to which the run is to be appended, first_token its

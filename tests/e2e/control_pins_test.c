@@ -133,6 +133,49 @@ static void another_user_does_not_see_them(void **state)
 	client_close(&c);
 }
 
+/* In a child that has become nobody: it pins what it has and leaves. */
+static int pin_as_a_foreign_user(const struct harness *h)
+{
+	struct client c;
+
+	if (setgid(65534) < 0 || setuid(65534) < 0)
+		return 1;
+	c = client_open(h);
+	pin(&c, open_seq(&c), 60 * NS_A_MINUTE);
+	client_close(&c);
+	return 0;
+}
+
+static void root_sees_pins_of_users_who_have_left_and_ends_them(void **state)
+{
+	struct client c = client_open(*state);
+	Coppice__Evict evict = COPPICE__EVICT__INIT;
+	const Coppice__PinsReply *pins;
+	const Coppice__Reply *reply;
+	pid_t pid;
+
+	if (getuid() != 0) {
+		client_close(&c);
+		skip();
+	}
+	pid = fork();
+	if (pid == 0)
+		_exit(pin_as_a_foreign_user(*state));
+	assert_int_equal(harness_wait(pid), 0);
+	pins = list(&c, 0);
+	assert_int_equal(pins->n_pin, 1);
+	assert_int_equal(pins->pin[0]->domain, 65534);
+	assert_in_range(pins->pin[0]->left_ns, 59 * NS_A_MINUTE, 60 * NS_A_MINUTE);
+	assert_int_equal(client_verb(&c, evict, &evict)->code, 0);
+	assert_int_equal(list(&c, 0)->n_pin, 1);
+	evict.has_pinned = evict.pinned = 1;
+	reply = client_verb(&c, evict, &evict);
+	assert_int_equal(reply->code, 0);
+	assert_int_equal(reply->evict->n_pins, 1);
+	assert_int_equal(list(&c, 0)->n_pin, 0);
+	client_close(&c);
+}
+
 static void the_log_has_what_sessions_do_with_their_ids(void **state)
 {
 	struct harness *h = *state;
@@ -162,6 +205,7 @@ int main(int argc, char **argv)
 		HARNESS_CASE(epoll, a_long_list_comes_in_pages),
 		HARNESS_CASE(epoll, a_time_too_long_is_said_as_people_write_it),
 		HARNESS_CASE(epoll, another_user_does_not_see_them),
+		HARNESS_CASE(epoll, root_sees_pins_of_users_who_have_left_and_ends_them),
 		HARNESS_CASE(epoll, the_log_has_what_sessions_do_with_their_ids),
 	};
 

@@ -295,6 +295,30 @@ static void test_pins_list_what_holds_and_how_long(void **state)
 	json_decref(object);
 }
 
+static void test_evict_ends_pins_where_that_is_asked_for(void **state)
+{
+	struct ctl_fixture *f = *state;
+	struct ctl_answer a;
+	json_t *object;
+	char word[24];
+
+	ctl_fixture_close_seqs(f);
+	snprintf(word, sizeof(word), "%d", (int)find_node(f, 'w'));
+	json_decref(ASK(f, 0, "pin", word, "--for", "10m"));
+	json_decref(ASK(f, 0, "evict"));
+	assert_int_equal(count_tokens(f), strlen(CTL_TRUNK CTL_SECOND));
+	RUN(f, &a, "status");
+	assert_says(a.out, "  pinned     ");
+	assert_says(a.out, " at most for one user\n");
+	object = ASK(f, 0, "evict", "--pinned");
+	assert_true(integer(object, "n_pages") > 0);
+	assert_int_equal(integer(object, "n_pins"), 1);
+	json_decref(object);
+	assert_int_equal(count_tokens(f), 0);
+	RUN(f, &a, "pins");
+	assert_string_equal(a.out, "no pins\n");
+}
+
 static void test_evict_stops_at_the_pages_asked_for(void **state)
 {
 	struct ctl_answer a;
@@ -423,6 +447,7 @@ int main(void)
 		WITH_DAEMON(test_models_say_how_they_are_split),
 		WITH_DAEMON(test_pin_keeps_a_path_from_eviction),
 		WITH_DAEMON(test_pins_list_what_holds_and_how_long),
+		WITH_DAEMON(test_evict_ends_pins_where_that_is_asked_for),
 		WITH_DAEMON(test_evict_stops_at_the_pages_asked_for),
 		WITH_DAEMON(test_evict_leaves_what_is_used),
 		WITH_DAEMON(test_drain_refuses_new_sequences_until_off),

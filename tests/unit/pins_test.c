@@ -1,6 +1,8 @@
 /* pins_test.c - the listing of pins: what a pin says, whose are listed, and in pages. */
 #include "store_fixture.h"
 
+#include <errno.h>
+
 #define N_MOST 16u
 
 static uint64_t pin(struct fixture *f, struct store_seq *q, uint64_t until_ns)
@@ -160,6 +162,124 @@ static void test_a_listing_goes_on_after_a_pin_that_ended(void **state)
 	fixture_done(&f);
 }
 
+static int try_pin(struct fixture *f, struct store_seq *q, uint64_t *ret)
+{
+	int r = store_seq_pin(q, 500, ret);
+
+	fixture_check(f);
+	return r;
+}
+
+static void test_pins_of_a_domain_keep_so_much(void **state)
+{
+	struct fixture f;
+	uint64_t first, pin_id;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.domain_pin_bytes = 300});
+	struct store_seq *a = fixture_compute(&f, "aaaabbbb");
+	struct store_seq *b = fixture_compute(&f, "ccccdddd");
+	assert_int_equal(try_pin(&f, a, &first), 0);
+	assert_int_equal(fixture_stats(&f).pinned_bytes, 200);
+	assert_int_equal(try_pin(&f, b, &pin_id), -EDQUOT);
+	assert_int_equal(try_pin(&f, a, &pin_id), 0); /* the same again is no more */
+	assert_int_equal(store_unpin(f.store, first, 1, 0), 0);
+	assert_int_equal(fixture_stats(&f).pinned_bytes, 200);
+	assert_int_equal(store_unpin(f.store, pin_id, 1, 0), 0);
+	assert_int_equal(fixture_stats(&f).pinned_bytes, 0);
+	assert_int_equal(try_pin(&f, b, &pin_id), 0);
+	fixture_close(&f, a);
+	fixture_close(&f, b);
+	assert_int_equal(store_unpin(f.store, pin_id, 1, 0), 0);
+	fixture_done(&f);
+}
+
+static void test_what_is_shared_is_counted_once(void **state)
+{
+	struct fixture f;
+	uint64_t a_pin, b_pin;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.domain_pin_bytes = 400});
+	struct store_seq *a = fixture_compute(&f, "aaaabbbbcccc");
+	struct store_seq *b = fixture_compute(&f, "aaaabbbbdddd");
+	assert_int_equal(try_pin(&f, a, &a_pin), 0);
+	assert_int_equal(try_pin(&f, b, &b_pin), 0);
+	assert_int_equal(fixture_stats(&f).pinned_bytes, 400);
+	fixture_close(&f, a);
+	fixture_close(&f, b);
+	assert_int_equal(store_unpin(f.store, a_pin, 1, 0), 0);
+	assert_int_equal(fixture_stats(&f).pinned_bytes, 300);
+	assert_int_equal(store_unpin(f.store, b_pin, 1, 0), 0);
+	fixture_done(&f);
+}
+
+/* Else a short pin would keep whatever its sequence appends. */
+static void test_what_is_appended_to_a_pinned_path_is_not_pinned(void **state)
+{
+	struct fixture f;
+	uint64_t id;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.domain_pin_bytes = 200});
+	struct store_seq *q = fixture_compute(&f, "aaaa");
+	assert_int_equal(try_pin(&f, q, &id), 0);
+	fixture_publish(&f, q, "bbbbccccdddd");
+	fixture_check(&f);
+	assert_int_equal(fixture_stats(&f).pinned_bytes, 100);
+	fixture_close(&f, q);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 3);
+	assert_int_equal(store_unpin(f.store, id, 1, 0), 0);
+	fixture_done(&f);
+}
+
+static void test_a_split_gives_back_what_is_not_kept(void **state)
+{
+	struct fixture f;
+	uint64_t id;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fixture_close(&f, fixture_compute(&f, "aaaabbbbcccc"));
+	struct store_seq *q = fixture_open(&f, "aaaax", NULL);
+	assert_int_equal(try_pin(&f, q, &id), 0);
+	assert_int_equal(fixture_stats(&f).pinned_bytes, 300);
+	fixture_publish(&f, q, "x");
+	fixture_check(&f);
+	assert_int_equal(fixture_stats(&f).pinned_bytes, 100);
+	fixture_close(&f, q);
+	assert_int_equal(store_unpin(f.store, id, 1, 0), 0);
+	fixture_done(&f);
+}
+
+static void test_the_oldest_of_a_model_ends_at_a_ruler_s_wish(void **state)
+{
+	struct store_pin_info info[N_MOST];
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_model *other = fixture_model(&f, "n", 4, 100);
+	struct store_seq *a = fixture_open_in(&f, f.model, 1, 0, "aaaab", NULL);
+	struct store_seq *b = fixture_open_in(&f, other, 2, 0, "aaaab", NULL);
+	fixture_publish(&f, a, "aaaa");
+	fixture_publish(&f, b, "aaaa");
+	pin(&f, a, 500);
+	pin(&f, b, 500);
+	fixture_close(&f, a);
+	fixture_close(&f, b);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 0);
+	assert_true(store_unpin_oldest(f.store, "n"));
+	assert_false(store_unpin_oldest(f.store, "n"));
+	assert_int_equal(list(&f, UINT64_MAX, 4, info), 1);
+	assert_int_equal(info[0].domain, 1);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
+	assert_true(store_unpin_oldest(f.store, NULL));
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
+	store_model_unref(other);
+	fixture_done(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -169,6 +289,11 @@ int main(void)
 		cmocka_unit_test(test_a_run_that_goes_on_in_its_parents_page_counts_it_once),
 		cmocka_unit_test(test_a_domain_sees_its_own_alone),
 		cmocka_unit_test(test_a_listing_goes_on_after_a_pin_that_ended),
+		cmocka_unit_test(test_pins_of_a_domain_keep_so_much),
+		cmocka_unit_test(test_what_is_shared_is_counted_once),
+		cmocka_unit_test(test_what_is_appended_to_a_pinned_path_is_not_pinned),
+		cmocka_unit_test(test_a_split_gives_back_what_is_not_kept),
+		cmocka_unit_test(test_the_oldest_of_a_model_ends_at_a_ruler_s_wish),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,6 +55,7 @@ struct fixture_options {
 	uint32_t n_devices; /* 0: one */
 	uint64_t domain_bytes;
 	uint32_t max_domain_pins;
+	uint64_t domain_pin_bytes;
 	uint64_t prompt_bytes, domain_prompt_bytes;
 };
 
@@ -84,6 +85,7 @@ static inline void fixture_init(struct fixture *f, struct fixture_options o)
 		.claim_ns = FIXTURE_CLAIM_NS,
 		.domain_bytes = o.domain_bytes,
 		.max_domain_pins = o.max_domain_pins,
+		.domain_pin_bytes = o.domain_pin_bytes,
 		.prompt_bytes = o.prompt_bytes,
 		.domain_prompt_bytes = o.domain_prompt_bytes,
 		.max_seq_tokens = 100000,

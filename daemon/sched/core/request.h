@@ -120,6 +120,7 @@ struct sched_request {
 		struct {
 			char model[128]; /* empty: all */
 			uint64_t n_pages; /* 0: all that can go */
+			bool pinned; /* pins end where nothing else can go */
 		} evict;
 		bool drain; /* true: no new sequences; false: again */
 	} in;
@@ -169,6 +170,7 @@ struct sched_request {
 		} models;
 		struct {
 			uint64_t n_pages;
+			uint64_t n_pins; /* ended */
 			bool more; /* some may go when copies to lower tiers have ended */
 		} evict;
 	} out;
