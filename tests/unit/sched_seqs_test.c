@@ -11,7 +11,9 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -60,6 +62,51 @@ static void prompts_have_a_share_of_memory(void **state)
 	client_end(&twin);
 	client_end(&c);
 	assert_int_equal(harness_status(&h).store.prompt_bytes, 0);
+	harness_stop(&h);
+}
+
+static int pin(struct client *c, uint64_t seq, char message[240])
+{
+	struct sched_request rq = {.serve = verb_seq_pin.serve,
+				   .session = c->session,
+				   .in.seq = {seq, UINT64_C(1000000000)}};
+	int r = harness_call(c->h, &rq);
+
+	snprintf(message, 240, "%s", rq.message);
+	return r;
+}
+
+/* Pages of 16 tokens and 8 KiB, of a pool of 64 MiB: one percent of it keeps the first, not both. */
+static void pins_of_a_user_have_a_share_of_the_pool(void **state)
+{
+	static uint32_t ids[2][1024];
+	char message[240];
+	struct harness h;
+	struct client c, stranger;
+	struct store_match match;
+	uint64_t seqs[2], theirs;
+
+	(void)state;
+	harness_init(&h);
+	h.config.domain_pin_percent = 1;
+	harness_start(&h);
+	client_start(&c, &h, 1000, &fixture_shape, 1 << 20);
+	client_start(&stranger, &h, 1001, &fixture_shape, 1 << 20);
+	for (uint32_t i = 0; i < 2; i++) {
+		ids[i][0] = i;
+		assert_int_equal(client_open(&c, ids[i], 1024, &seqs[i], &match), 0);
+		client_compute(&c, seqs[i], ids[i], 1024);
+	}
+	assert_int_equal(client_open(&stranger, ids[0], 1024, &theirs, &match), 0);
+	client_compute(&stranger, theirs, ids[0], 1024);
+	assert_int_equal(pin(&c, seqs[0], message), 0);
+	assert_int_equal(pin(&c, seqs[1], message), -EDQUOT);
+	assert_non_null(strstr(message, "(domain_pin_percent): unpin some."));
+	assert_int_equal(pin(&c, seqs[0], message), 0);
+	assert_int_equal(pin(&stranger, theirs, message), 0);
+	assert_int_equal(harness_status(&h).store.pinned_bytes, 2 * 64 * 8192);
+	client_end(&stranger);
+	client_end(&c);
 	harness_stop(&h);
 }
 
@@ -345,6 +392,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(prompts_have_a_share_of_memory),
+		TEST(pins_of_a_user_have_a_share_of_the_pool),
 		TEST(a_draft_waits_for_its_accept),
 		TEST(an_accept_of_no_draft_is_refused),
 		TEST(a_fork_is_a_sequence_of_its_own),
