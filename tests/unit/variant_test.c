@@ -93,7 +93,7 @@ static void run(struct world *w, struct world_answer *ret)
 	world_run(w, &config, 0, w->tree.n_queries, ret);
 }
 
-static void check(const struct world *w, const struct world_answer *answer)
+static void check(struct world *w, const struct world_answer *answer)
 {
 	double lse, error = world_error(w, 0, w->tree.n_queries, answer, &lse);
 

@@ -295,6 +295,7 @@ void world_load(struct world *w)
 	struct work_list list = {0};
 	struct backend_io io = kv_io(w, slots, w->kv.n_pages);
 
+	memset(w->truth.known, 0, sizeof(w->truth.known));
 	encode_kv(w);
 	for (uint32_t i = 0; i < w->kv.n_pages; i++)
 		slots[i] = (struct work_slice){i, 0, (uint16_t)w->shape.page_tokens};
@@ -357,6 +358,8 @@ void world_init(struct world *w, const struct world_want *want, struct oracle_ra
 	w->q_raw = world_alloc(w, n * work_dtype_bytes(w->shape.dtype));
 	fill(w, random, w->q, n);
 	oracle_encode(w->shape.dtype, w->q_raw, w->q, n);
+	w->truth.o = must_alloc(n * sizeof(double));
+	w->truth.lse = must_alloc((size_t)world_rows(w) * w->shape.n_q_heads * sizeof(double));
 }
 
 void world_done(struct world *w)
@@ -366,6 +369,8 @@ void world_done(struct world *w)
 	w->ops->close(w->backend);
 	oracle_kv_done(&w->kv);
 	free(w->q);
+	free(w->truth.o);
+	free(w->truth.lse);
 }
 
 /* The slots of a query's tokens: the end of its node's slices. Returns how many; the first may be
@@ -499,32 +504,46 @@ static double distance(double a, double b)
 	return a == b ? 0 : fabs(a - b);
 }
 
-double world_error(const struct world *w, uint32_t first, uint32_t n,
-		   const struct world_answer *answer, double *ret_lse)
+const struct world_truth *world_truth(struct world *w, uint32_t query)
 {
 	size_t values = world_row_values(w), heads = w->shape.n_q_heads;
-	double *o = must_alloc(values * sizeof(*o)), *lse = must_alloc(heads * sizeof(*lse));
+
+	for (uint32_t token = 0; !w->truth.known[query] && token < w->queries[query].n_rows;
+	     token++) {
+		size_t row = w->first_row[query] + token;
+
+		oracle_row(&w->kv, &w->tree, query, token, w->q + row * values,
+			   w->truth.o + row * values, w->truth.lse + row * heads);
+	}
+	w->truth.known[query] = true;
+	return &w->truth;
+}
+
+/* Norm of difference / norm over the rows of a query. */
+static double query_error(struct world *w, uint32_t query, const struct world_answer *answer,
+			  double *worst_lse)
+{
+	const struct world_truth *truth = world_truth(w, query);
+	size_t values = world_row_values(w), heads = w->shape.n_q_heads;
+	size_t first = w->first_row[query], end = w->first_row[query + 1];
+	double off = 0, norm = 0;
+
+	for (size_t i = first * values; i < end * values; i++) {
+		off += pow(truth->o[i] - answer->o[i], 2);
+		norm += truth->o[i] * truth->o[i];
+	}
+	for (size_t i = first * heads; i < end * heads; i++)
+		*worst_lse = worse(*worst_lse, distance(truth->lse[i], answer->lse[i]));
+	return off == 0 ? 0 : sqrt(off / norm);
+}
+
+double world_error(struct world *w, uint32_t first, uint32_t n, const struct world_answer *answer,
+		   double *ret_lse)
+{
 	double worst = 0, worst_lse = 0;
 
-	for (uint32_t i = first; i < first + n; i++) {
-		double off = 0, norm = 0;
-
-		for (uint32_t token = 0; token < w->queries[i].n_rows; token++) {
-			size_t row = w->first_row[i] + token;
-
-			oracle_row(&w->kv, &w->tree, i, token, w->q + row * values, o, lse);
-			for (size_t j = 0; j < values; j++) {
-				off += pow(o[j] - answer->o[row * values + j], 2);
-				norm += o[j] * o[j];
-			}
-			for (size_t j = 0; j < heads; j++)
-				worst_lse = worse(worst_lse,
-						  distance(lse[j], answer->lse[row * heads + j]));
-		}
-		worst = worse(worst, off == 0 ? 0 : sqrt(off / norm));
-	}
-	free(o);
-	free(lse);
+	for (uint32_t i = first; i < first + n; i++)
+		worst = worse(worst, query_error(w, i, answer, &worst_lse));
 	*ret_lse = worst_lse;
 	return worst;
 }

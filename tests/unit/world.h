@@ -34,6 +34,13 @@ struct world_arena {
 	uint64_t base; /* the backend's address of it */
 };
 
+/* What float64 says of all rows, one query after the other as they are asked for. */
+struct world_truth {
+	double *o; /* owned, [rows of all queries][n_q_heads][head_dim] */
+	double *lse; /* owned, [rows][n_q_heads] */
+	bool known[WORLD_QUERIES];
+};
+
 struct world {
 	struct work_shape shape;
 	const struct backend_ops *ops;
@@ -55,6 +62,7 @@ struct world {
 	float *q; /* owned, [rows][n_q_heads][head_dim] as the dtype holds it */
 	void *q_raw; /* of an arena */
 	void *kv_raw; /* of an arena: [token row of the pool][K, V][n_kv_heads][head_dim] */
+	struct world_truth truth;
 };
 
 struct world_want {
@@ -85,8 +93,12 @@ void world_answer_done(struct world_answer *answer);
 
 /* The largest over queries [first, first + n) of norm of difference / norm; ret_lse: largest
  * difference. */
-double world_error(const struct world *w, uint32_t first, uint32_t n,
-		   const struct world_answer *answer, double *ret_lse);
+double world_error(struct world *w, uint32_t first, uint32_t n, const struct world_answer *answer,
+		   double *ret_lse);
+
+/* The truth with the rows of a query in it. It is computed at the first question after world_init
+ * or world_load. */
+const struct world_truth *world_truth(struct world *w, uint32_t query);
 
 /* Memory that the backend can reach, until world_done or world_release; and its address there. */
 void *world_alloc(struct world *w, size_t bytes);
