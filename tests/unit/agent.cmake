@@ -8,7 +8,7 @@ endforeach()
 
 # The forward pass, over plain attention and over a real daemon's.
 coppice_test(NAME llama_test SOURCES unit/llama_test.c unit/plain_attention.c LIBS coppice_agent)
-set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/plain_attention.c PROPERTIES COMPILE_OPTIONS -O3)
+coppice_reference(${CMAKE_CURRENT_LIST_DIR}/plain_attention.c)
 target_compile_definitions(llama_test PRIVATE MODEL_DIR="${coppice_data}/tests/model")
 if(TARGET coppiced)
 	coppice_path(coppiced coppiced)
