@@ -156,8 +156,9 @@ static void a_bad_file_leaves_host_memory(void **state)
 static void memory_that_cannot_be_had_leaves_the_pool(void **state)
 {
 	struct fixture *f = *state;
+	uint64_t all_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
-	f->h.config.host_tier_bytes = UINT64_C(1) << 45;
+	f->h.config.host_tier_bytes = 2 * all_bytes;
 	documents_start(f);
 	document_use(&f->c, 0, DOC_CHUNKS);
 	assert_int_equal(document_use(&f->c, 0, DOC_CHUNKS), DOC_TOKENS - 1);
