@@ -28,8 +28,9 @@ void fail(const char *file, int line, const char *condition, const char *why, ..
 	_exit(1);
 }
 
+/* Of all tokens, as fp16 has them, in a type that a CPU computes with. */
 static struct {
-	_Float16 k[LAYERS][TOKENS_MAX][KV_ROW], v[LAYERS][TOKENS_MAX][KV_ROW];
+	float k[LAYERS][TOKENS_MAX][KV_ROW], v[LAYERS][TOKENS_MAX][KV_ROW];
 } all;
 
 static const struct coppice_model_info model = {
@@ -57,21 +58,25 @@ static void draw_row(struct place *place, uint32_t layer, uint32_t row, uint32_t
 	for (uint32_t i = 0; i < Q_ROW; i++)
 		place->q[row * Q_ROW + i] = draw(layer, pos, 'q', i);
 	for (uint32_t i = 0; i < KV_ROW; i++) {
-		all.k[layer][pos][i] = place->k[row * KV_ROW + i] = draw(layer, pos, 'k', i);
-		all.v[layer][pos][i] = place->v[row * KV_ROW + i] = draw(layer, pos, 'v', i);
+		place->k[row * KV_ROW + i] = draw(layer, pos, 'k', i);
+		place->v[row * KV_ROW + i] = draw(layer, pos, 'v', i);
+		all.k[layer][pos][i] = (float)place->k[row * KV_ROW + i];
+		all.v[layer][pos][i] = (float)place->v[row * KV_ROW + i];
 	}
 }
 
 static void attend(uint32_t layer, uint32_t pos, uint32_t head, const _Float16 *q, double *o)
 {
 	uint32_t kv = head / (Q_HEADS / KV_HEADS) * DIM;
-	double weights[TOKENS_MAX], most = -INFINITY, sum = 0;
+	double wide_q[DIM], weights[TOKENS_MAX], most = -INFINITY, sum = 0;
 
+	for (uint32_t i = 0; i < DIM; i++)
+		wide_q[i] = (double)q[i];
 	for (uint32_t j = 0; j <= pos; j++) {
 		double score = 0;
 
 		for (uint32_t i = 0; i < DIM; i++)
-			score += (double)q[i] * (double)all.k[layer][j][kv + i];
+			score += wide_q[i] * (double)all.k[layer][j][kv + i];
 		weights[j] = score / sqrt(DIM);
 		most = fmax(most, weights[j]);
 	}

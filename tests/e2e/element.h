@@ -18,9 +18,14 @@ static inline const char *test_backend(void)
 	return name && *name ? name : "cpu";
 }
 
+/* Asked for each number: the environment is read once a file. */
 static inline bool test_on_gpu(void)
 {
-	return strcmp(test_backend(), "cuda") == 0;
+	static enum { UNKNOWN, NO, YES } on_gpu;
+
+	if (on_gpu == UNKNOWN)
+		on_gpu = strcmp(test_backend(), "cuda") == 0 ? YES : NO;
+	return on_gpu == YES;
 }
 
 /* COPPICE_FP16 or COPPICE_FP32, as the control messages have them too. */
