@@ -9,6 +9,7 @@
 #include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,13 +235,30 @@ int harness_wait(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+/* By a descriptor of the process: what sleeps in waitpid, no signal wakes under TSan. */
+int harness_wait_for(pid_t pid, const char *what)
+{
+	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+	bool ended;
+
+	assert_true(end.fd >= 0);
+	ended = poll(&end, 1, HARNESS_PATIENCE_MS) == 1;
+	close(end.fd);
+	if (!ended) {
+		kill(pid, SIGKILL);
+		harness_wait(pid);
+		fail_msg("waited %d s for %s to end", HARNESS_PATIENCE_MS / 1000, what);
+	}
+	return harness_wait(pid);
+}
+
 int harness_stop(struct harness *h, int signal)
 {
 	pid_t pid = h->pid;
 
 	h->pid = 0;
 	kill(pid, signal);
-	return harness_wait(pid);
+	return harness_wait_for(pid, "the daemon");
 }
 
 bool harness_log_has(const struct harness *h, const char *text)
@@ -311,8 +329,11 @@ void client_send(struct client *c, Coppice__Request *request)
 const Coppice__Reply *client_receive(struct client *c)
 {
 	static uint8_t packet[CHANNEL_MAX_BYTES];
+	struct pollfd answer = {.fd = c->fd, .events = POLLIN};
 	ssize_t n;
 
+	if (poll(&answer, 1, HARNESS_PATIENCE_MS) != 1)
+		fail_msg("waited %d s for an answer of the daemon", HARNESS_PATIENCE_MS / 1000);
 	forget(c);
 	c->n_fds = CHANNEL_MAX_FDS;
 	n = channel_recv(c->fd, packet, sizeof(packet), c->fds, &c->n_fds, 0);

@@ -52,12 +52,16 @@ int harness_teardown(void **state);
 #define HARNESS_BARE(loop, name) \
 	cmocka_unit_test_setup_teardown(name, harness_setup_bare_##loop, harness_teardown)
 
+#define HARNESS_PATIENCE_MS 100000 /* far beyond what anything takes on a crowded machine */
+
 struct harness *harness_new(const char *loop);
 void harness_free(struct harness *h); /* ends the daemon if it runs */
 pid_t harness_spawn(struct harness *h); /* does not wait */
 void harness_start(struct harness *h); /* waits until it answers */
 int harness_stop(struct harness *h, int signal); /* its exit status, -signal where that ended it */
 int harness_wait(pid_t pid); /* the same */
+/* The same of what ends soon. After HARNESS_PATIENCE_MS it is killed, and the test fails: what names it. */
+int harness_wait_for(pid_t pid, const char *what);
 bool harness_log_has(const struct harness *h, const char *text);
 
 struct client {

@@ -120,7 +120,7 @@ int teardown(void **state)
 		assert_int_equal(harness_stop(f->h, SIGTERM), 0);
 	if (f->guardian) {
 		kill(f->guardian, SIGTERM);
-		assert_int_equal(harness_wait(f->guardian), 0);
+		assert_int_equal(harness_wait_for(f->guardian, "the guardian"), 0);
 	}
 	unlink(f->fault);
 	harness_free(f->h);

@@ -13,13 +13,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define PATIENCE_MS 60000
 
 static pid_t clone_with(uint64_t flags, const pid_t *as)
 {
@@ -60,8 +59,10 @@ static struct stem exec_as(const char *const *argv, const char *variable, pid_t 
 
 	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
-	stem = (struct stem){pid ? clone_with(CLONE_NEWUSER | CLONE_NEWPID, NULL) : fork(), in[1],
-			     out[0]};
+	stem = (struct stem){.pid = pid ? clone_with(CLONE_NEWUSER | CLONE_NEWPID, NULL) : fork(),
+			     .role = argv[3],
+			     .in = in[1],
+			     .out = out[0]};
 	if (stem.pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (pid)
@@ -102,7 +103,9 @@ void stem_await_go(const struct stem *stem)
 	struct pollfd p = {.fd = stem->out, .events = POLLIN};
 	char text[4] = "";
 
-	assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+	if (poll(&p, 1, HARNESS_PATIENCE_MS) != 1)
+		fail_msg("waited %d s for client \"%s\" to say go", HARNESS_PATIENCE_MS / 1000,
+			 stem->role);
 	assert_int_equal(read(stem->out, text, 3), 3);
 	assert_string_equal(text, "go\n");
 }
@@ -114,8 +117,11 @@ void stem_go(const struct stem *stem)
 
 int stem_end(struct stem *stem)
 {
-	int status = harness_wait(stem->pid);
+	char what[64];
+	int status;
 
+	snprintf(what, sizeof(what), "client \"%s\"", stem->role);
+	status = harness_wait_for(stem->pid, what);
 	close(stem->in);
 	close(stem->out);
 	return status;

@@ -7,6 +7,7 @@
 
 struct stem {
 	pid_t pid;
+	const char *role; /* argv[3], for what is said when it does not end */
 	int in, out; /* owned: its stdin and stdout */
 };
 
@@ -17,7 +18,8 @@ struct stem stem_exec(const char *const *argv, const char *variable);
 struct stem stem_exec_as(const char *const *argv, const char *variable, pid_t pid);
 void stem_await_go(const struct stem *stem); /* until it has said "go" */
 void stem_go(const struct stem *stem); /* lets it go on */
-int stem_end(struct stem *stem); /* waits; its exit status, -signal where that ended it */
+/* Waits, but not for ever; its exit status, -signal where that ended it. */
+int stem_end(struct stem *stem);
 void stem_kill(struct stem *stem);
 
 #endif
