@@ -1,0 +1,189 @@
+/*
+ * client_wait_test.c - how libcoppice waits for a ticket: it spins as long as the board says, then
+ * sleeps. Over a lane that this program serves itself.
+ *
+ * Nothing is timed: what is counted is how often the waiter looks at the clock before it sleeps,
+ * and how often it sleeps. The linker puts the functions of this file around the library's.
+ */
+#include "client/lib/base/clock.h"
+#include "client/lib/lane/lane.h"
+#include "proto/ring.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PATIENCE_US 100000000u /* spins beyond what any test lasts */
+#define CLOCKS_OF_A_SLEEP 2 /* its deadline, and what is left of it */
+
+/* Of the thread that waits. */
+static _Thread_local unsigned n_clocks, n_clocks_before_sleep;
+static _Thread_local unsigned n_sleeps;
+
+int __real_clock_gettime(clockid_t id, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+/* What the waiter has done so far, as the daemon's thread sees it. */
+static _Atomic unsigned n_clocks_seen;
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
+{
+	atomic_store(&n_clocks_seen, ++n_clocks);
+	return __real_clock_gettime(id, ret);
+}
+
+long __wrap_syscall(long number, ...)
+{
+	va_list list;
+	long a[6];
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_futex && a[1] == FUTEX_WAIT && n_sleeps++ == 0)
+		n_clocks_before_sleep = n_clocks;
+	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+struct fixture {
+	struct coppice c;
+	struct coppice_lane lane;
+	struct abi_board board;
+	_Atomic uint32_t alive;
+	int daemon_end;
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	int ends[2];
+
+	assert_non_null(f);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	f->alive = 1;
+	f->c = (struct coppice){.key = 78,
+				.alive = &f->alive,
+				.board = &f->board,
+				.socket = ends[0]};
+	f->daemon_end = ends[1];
+	f->lane.c = &f->c;
+	f->lane.submitted = 1;
+	f->lane.segment.shared = aligned_alloc(64, (sizeof(struct abi_lane) + 63) / 64 * 64);
+	assert_non_null(f->lane.segment.shared);
+	memset(f->lane.segment.shared, 0, sizeof(struct abi_lane));
+	n_clocks = n_clocks_before_sleep = n_sleeps = 0;
+	atomic_store(&n_clocks_seen, 0);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	close(f->c.socket);
+	close(f->daemon_end);
+	free(f->lane.segment.shared);
+	free(f);
+	return 0;
+}
+
+/* As the daemon completes the ticket. */
+static void complete(struct abi_lane *shared)
+{
+	ring_complete(shared, &(struct abi_completion){.ticket = 1});
+	if (ring_client_asleep(shared))
+		__real_syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* Once the client has counted itself among those who sleep. */
+static void *complete_for_a_sleeper(void *arg)
+{
+	struct abi_lane *shared = arg;
+
+	while (atomic_load(&shared->sleepers) == 0)
+		sched_yield();
+	complete(shared);
+	return NULL;
+}
+
+/* Once the client has looked at the clock again and again. */
+static void *complete_for_a_spinner(void *arg)
+{
+	while (atomic_load(&n_clocks_seen) < 20)
+		sched_yield();
+	complete(arg);
+	return NULL;
+}
+
+static void wait_while(struct fixture *f, void *(*daemon)(void *))
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, daemon, f->lane.segment.shared), 0);
+	assert_int_equal(coppice_wait(&f->lane, 1, COPPICE_FOREVER), 0);
+	pthread_join(thread, NULL);
+}
+
+static void where_the_board_says_so_it_spins_and_does_not_sleep(void **state)
+{
+	struct fixture *f = *state;
+
+	f->board.client_spin_us = PATIENCE_US;
+	wait_while(f, complete_for_a_spinner);
+	assert_int_equal(n_sleeps, 0);
+}
+
+static void where_the_board_says_so_it_sleeps_at_once(void **state)
+{
+	struct fixture *f = *state;
+
+	f->board.client_spin_us = 0;
+	wait_while(f, complete_for_a_sleeper);
+	assert_true(n_sleeps == 0 || n_clocks_before_sleep <= CLOCKS_OF_A_SLEEP);
+}
+
+/* It does not spin beyond the board's time, nor beyond its own. */
+static void it_sleeps_when_it_has_spun_enough(void **state)
+{
+	struct fixture *f = *state;
+
+	f->board.client_spin_us = 1;
+	wait_while(f, complete_for_a_sleeper);
+	assert_true(n_clocks > CLOCKS_OF_A_SLEEP);
+}
+
+static void it_spins_no_longer_than_it_is_to_wait(void **state)
+{
+	struct fixture *f = *state;
+
+	f->board.client_spin_us = PATIENCE_US;
+	assert_int_equal(coppice_wait(&f->lane, 1, NS_PER_US), -ETIMEDOUT);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(where_the_board_says_so_it_spins_and_does_not_sleep),
+		TEST(where_the_board_says_so_it_sleeps_at_once),
+		TEST(it_sleeps_when_it_has_spun_enough),
+		TEST(it_spins_no_longer_than_it_is_to_wait),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
