@@ -4,13 +4,16 @@
  */
 #include "client_fixture.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -220,6 +223,86 @@ static void threads_share_a_connection(void **state)
 	}
 }
 
+static unsigned count_fds(pid_t pid)
+{
+	char path[64];
+	unsigned n = 0;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	dir = opendir(path);
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* The daemon answers before it has closed its own ends. */
+static void a_lane_leaves_no_descriptor_behind(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_lane *lane;
+	unsigned before = 0;
+
+	for (int i = 0; i < 50; i++) {
+		assert_int_equal(coppice_lane_new_pollable(f->c, &lane), 0);
+		coppice_lane_free(lane);
+		if (i == 0)
+			before = count_fds(f->daemon);
+	}
+	for (int i = 0; i < 1000 && count_fds(f->daemon) > before; i++)
+		usleep(10000);
+	assert_true(count_fds(f->daemon) <= before);
+}
+
+static void a_lane_takes_its_sequences_with_it(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_stats stats = {.size = sizeof(stats)};
+	struct coppice_lane *lane;
+
+	assert_int_equal(coppice_lane_new(f->c, &lane), 0);
+	for (uint32_t i = 0; i < 20; i++)
+		client_open_seq(f, lane, 1 + i);
+	assert_int_equal(coppice_stats(f->c, &stats), 0);
+	assert_int_equal(stats.n_seqs, 20);
+	coppice_lane_free(lane);
+	assert_int_equal(coppice_stats(f->c, &stats), 0);
+	assert_int_equal(stats.n_seqs, 0);
+	assert_int_equal(stats.n_lanes, 1);
+}
+
+static volatile sig_atomic_t n_signals;
+
+static void count_signal(int signal)
+{
+	(void)signal;
+	n_signals++;
+}
+
+/* What interrupts the wait for an answer does not end it, its time limit does; and neither ends the
+ * connection. */
+static void a_call_outlasts_signals_and_no_answer(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seq = client_open_seq(f, f->lane, 1);
+	struct itimerval every_20_ms = {{.tv_usec = 20000}, {.tv_usec = 20000}}, never = {0};
+	struct sigaction count = {.sa_handler = count_signal};
+	struct coppice_match match;
+
+	assert_int_equal(sigaction(SIGALRM, &count, NULL), 0);
+	daemon_pause(f);
+	assert_int_equal(setitimer(ITIMER_REAL, &every_20_ms, NULL), 0);
+	assert_int_equal(coppice_seq_wait(seq, 0, &match), -ETIMEDOUT);
+	assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+	assert_true(n_signals > 0);
+	assert_explained(f, "has not answered in time");
+	kill(f->daemon, SIGCONT);
+	assert_int_equal(coppice_seq_wait(seq, 0, &match), 0);
+	coppice_seq_close(seq);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, client_setup, client_teardown)
 
 int main(int argc, char **argv)
@@ -232,6 +315,9 @@ int main(int argc, char **argv)
 		TEST(nobody_to_connect_to_is_explained),
 		TEST(a_wait_does_not_keep_others_from_their_answers),
 		TEST(threads_share_a_connection),
+		TEST(a_lane_leaves_no_descriptor_behind),
+		TEST(a_lane_takes_its_sequences_with_it),
+		TEST(a_call_outlasts_signals_and_no_answer),
 	};
 
 	if (argc < 2) {
