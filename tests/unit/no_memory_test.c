@@ -1,0 +1,142 @@
+/*
+ * no_memory_test.c - memory that runs out while a backend, a group of them or their threads are
+ * made: each allocation fails once, and each time it is said, with nothing left behind.
+ *
+ * The linker puts the functions of this file around the heap's. What is left behind, and what is
+ * used though it was never there, a sanitizer says.
+ */
+#include "kernels/backend.h"
+#include "kernels/cpu/threads.h"
+#include "kernels/group/group.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define ALLOCATIONS_MAX 100 /* far more than any of them makes */
+
+/* Of this thread: the so many-th allocation from now on fails; 0: none. */
+static _Thread_local unsigned fails_in;
+
+static bool fails(void)
+{
+	return fails_in > 0 && --fails_in == 0;
+}
+
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+int __real_posix_memalign(void **ret, size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **ret, size_t alignment, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+	return fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+	return fails() ? NULL : __real_calloc(n, bytes);
+}
+
+int __wrap_posix_memalign(void **ret, size_t alignment, size_t bytes)
+{
+	return fails() ? ENOMEM : __real_posix_memalign(ret, alignment, bytes);
+}
+
+/* Makes something with each of its allocations failing in turn; returns how many it makes. */
+static unsigned run_out(int (*make)(void))
+{
+	unsigned n = 0;
+	int r = -ENOMEM;
+
+	while (r != 0) {
+		fails_in = ++n;
+		r = make();
+		assert_int_equal(r, fails_in ? 0 : -ENOMEM);
+		assert_in_range(n, 1, ALLOCATIONS_MAX);
+	}
+	fails_in = 0;
+	return n - 1;
+}
+
+static int make_threads(void)
+{
+	struct threads *t = NULL;
+	int r = threads_new(3, &t);
+
+	assert_true((r == 0) == (t != NULL));
+	threads_free(t);
+	return r;
+}
+
+static int make_backend(const struct backend_ops *ops, const struct backend_config *config)
+{
+	struct backend *b = NULL;
+	char error[256] = "";
+	int r = ops->open(config, &b, error, sizeof(error));
+
+	assert_true((r == 0) == (b != NULL));
+	assert_true((r == 0) == (error[0] == '\0'));
+	if (b)
+		ops->close(b);
+	return r;
+}
+
+static int make_cpu(void)
+{
+	struct backend_config config = {.pool_bytes = 8 * MIB,
+					.extent_bytes = 2 * MIB,
+					.n_threads = 2};
+
+	return make_backend(&backend_cpu, &config);
+}
+
+static int make_group(void)
+{
+	struct group_device devices[3] = {{.ops = &backend_cpu},
+					  {.ops = &backend_cpu},
+					  {.ops = &backend_cpu}};
+	struct group_config group = {.devices = devices, .n_devices = 3, .timeout_ms = 60000};
+	struct backend_config config = {.pool_bytes = 12 * MIB,
+					.extent_bytes = 6 * MIB,
+					.n_threads = 1,
+					.group = &group};
+
+	return make_backend(&backend_group, &config);
+}
+
+static void threads_that_find_no_memory_are_none(void **state)
+{
+	(void)state;
+	assert_int_equal(run_out(make_threads), 2);
+}
+
+static void a_backend_that_finds_no_memory_says_so(void **state)
+{
+	(void)state;
+	assert_true(run_out(make_cpu) >= 3);
+}
+
+static void a_group_that_finds_no_memory_says_so(void **state)
+{
+	(void)state;
+	assert_true(run_out(make_group) >= 2 + 3 * 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(threads_that_find_no_memory_are_none),
+		cmocka_unit_test(a_backend_that_finds_no_memory_says_so),
+		cmocka_unit_test(a_group_that_finds_no_memory_says_so),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
