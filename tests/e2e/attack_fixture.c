@@ -100,7 +100,7 @@ static int live_honestly(const struct harness *h, int said)
 	return 0;
 }
 
-static int neighbour(const struct harness *h, int said)
+int attack_neighbour(const struct harness *h, int said)
 {
 	struct honest honest;
 
@@ -223,7 +223,7 @@ void attack_is_on(int said)
 		_exit(98);
 }
 
-void assert_withstood(void **state, other_life *attack)
+void assert_withstood(void **state, other_life *neighbour, other_life *attack)
 {
 	struct attack_fixture *a = *state;
 	struct figures beside = {0}, f = {0};
@@ -250,7 +250,8 @@ int attack_setup(void **state)
 {
 	static const char *const flags[] = {"--max-sessions=64", "--max-domain-sessions=6",
 					    "--max-arenas=8",	 "--max-arena-bytes=64M",
-					    "--max-lanes=8",	 "--domain-prompt-bytes=64M"};
+					    "--max-lanes=8",	 "--domain-prompt-bytes=64M",
+					    "--pool=256M",	 "--extent=2M"};
 	struct attack_fixture *a = calloc(1, sizeof(*a));
 
 	assert_non_null(a);

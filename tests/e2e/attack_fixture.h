@@ -20,8 +20,11 @@ int attack_teardown(void **state);
 void attack_is_on(int said);
 /* Until it is killed, or nobody is there any more. */
 bool attack_goes_on(void);
-/* While it lives so, the honest client has right answers, in time, the scheduler moves, and the
- * daemon's memory stays within its keys; when it has been killed, all is as before. */
-void assert_withstood(void **state, other_life *attack);
+/* Who decodes, and does nothing else. */
+int attack_neighbour(const struct harness *h, int said);
+/* While an attacker lives so, the honest client has right answers, in about the time as beside that
+ * neighbour, the scheduler moves, and the daemon's memory stays within its keys; when it has been
+ * killed, all is as before. */
+void assert_withstood(void **state, other_life *neighbour, other_life *attack);
 
 #endif

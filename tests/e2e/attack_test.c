@@ -72,7 +72,7 @@ static int open_prompts(const struct harness *h, int said)
 
 static void prompts_that_nobody_computes(void **state)
 {
-	assert_withstood(state, open_prompts);
+	assert_withstood(state, attack_neighbour, open_prompts);
 }
 
 static void arena_free(struct client *c, uint32_t arena)
@@ -103,7 +103,7 @@ static int free_arenas(const struct harness *h, int said)
 
 static void arenas_that_come_and_go(void **state)
 {
-	assert_withstood(state, free_arenas);
+	assert_withstood(state, attack_neighbour, free_arenas);
 }
 
 static int end_with_arenas(const struct harness *h, int said)
@@ -120,7 +120,7 @@ static int end_with_arenas(const struct harness *h, int said)
 
 static void sessions_that_end_with_arenas(void **state)
 {
-	assert_withstood(state, end_with_arenas);
+	assert_withstood(state, attack_neighbour, end_with_arenas);
 }
 
 /* In one that is in use, which is refused, and in one that is about to be. */
@@ -157,7 +157,7 @@ static int punch_holes(const struct harness *h, int said)
 
 static void holes_in_arenas(void **state)
 {
-	assert_withstood(state, punch_holes);
+	assert_withstood(state, attack_neighbour, punch_holes);
 }
 
 /* ---- entries ---- */
@@ -196,12 +196,175 @@ static int flood_forks(const struct harness *h, int said)
 
 static void floods_of_nops(void **state)
 {
-	assert_withstood(state, flood_nops);
+	assert_withstood(state, attack_neighbour, flood_nops);
 }
 
 static void floods_of_forks(void **state)
 {
-	assert_withstood(state, flood_forks);
+	assert_withstood(state, attack_neighbour, flood_forks);
+}
+
+/* ---- steps ---- */
+
+#define PATH_TOKENS 8192u
+#define CHUNK 1024u
+#define FORKS 60u
+#define ROWS_A_FORK 16u
+#define HONEST_CHUNK 128u
+#define ROW_STRIDE 1024u
+#define PLACE_BYTES (CHUNK * ROW_STRIDE)
+
+/* An attacker with rows of CHUNK tokens, and a sequence on a long path. */
+struct stepper {
+	struct raw x;
+	uint32_t arena;
+	uint64_t seq;
+};
+
+static void entry_do(struct raw *x, struct abi_entry entry, const void *body, uint32_t bytes)
+{
+	entry.ticket = ++x->ticket;
+	entry.body_bytes = bytes;
+	if (bytes)
+		memcpy(x->lane->bodies, body, bytes);
+	x->lane->entries[ring_slot(entry.ticket)] = entry;
+	ring_publish(x->lane, entry.ticket);
+	ring_bell(x->bell_fd);
+	raw_wait(x);
+	if (ring_completion(x->lane, x->ticket).status != 0)
+		_exit(97);
+}
+
+/* Both layers, of rows that may be all the same. */
+static void steps_do(struct stepper *s, const uint64_t *seqs, uint32_t n, uint32_t n_new,
+		     uint32_t flags)
+{
+	struct abi_step_seq recs[FORKS];
+
+	for (uint32_t i = 0; i < n; i++)
+		recs[i] = (struct abi_step_seq){.seq = seqs[i],
+						.k = PLACE_BYTES,
+						.v = 2 * PLACE_BYTES,
+						.o = 3 * PLACE_BYTES + i * n_new * ROW_STRIDE,
+						.lse = ABI_NO_OFFSET,
+						.q_stride = ROW_STRIDE,
+						.k_stride = ROW_STRIDE,
+						.v_stride = ROW_STRIDE,
+						.o_stride = ROW_STRIDE,
+						.n_new = n_new,
+						.arena_in = s->arena,
+						.arena_out = s->arena};
+	for (uint32_t layer = 0; layer < 2; layer++)
+		entry_do(&s->x,
+			 (struct abi_entry){
+				 .kind = ABI_STEP, .flags = flags, .count = n, .layer = layer},
+			 recs, n * (uint32_t)sizeof(*recs));
+}
+
+/* Ids, then parents: all new tokens are children of the sequence. */
+static void extend_do(struct stepper *s, uint64_t seq, uint32_t n, uint32_t flags)
+{
+	uint32_t body[2 * CHUNK];
+
+	for (uint32_t i = 0; i < n; i++) {
+		body[i] = i + 7;
+		body[n + i] = UINT32_MAX;
+	}
+	entry_do(&s->x,
+		 (struct abi_entry){.kind = ABI_EXTEND, .flags = flags, .seq = seq, .count = n},
+		 body, n * (flags ? 8 : 4));
+}
+
+static void trim_do(struct stepper *s, uint64_t seq)
+{
+	entry_do(&s->x, (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = PATH_TOKENS}, NULL,
+		 0);
+}
+
+static void stepper_start(struct stepper *s, const struct harness *h)
+{
+	s->x = raw_open(h);
+	s->seq = raw_seq(&s->x);
+	s->arena = client_arena(&s->x.c, 4 * PLACE_BYTES);
+	for (uint32_t n = 0; n < PATH_TOKENS; n += CHUNK) {
+		extend_do(s, s->seq, CHUNK, 0);
+		steps_do(s, &s->seq, 1, CHUNK, ABI_STEP_APPEND_ONLY);
+	}
+}
+
+static int draft_trees(const struct harness *h, int said)
+{
+	static struct stepper s;
+
+	stepper_start(&s, h);
+	attack_is_on(said);
+	while (attack_goes_on()) {
+		extend_do(&s, s.seq, CHUNK, ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS);
+		steps_do(&s, &s.seq, 1, CHUNK, 0);
+		entry_do(&s.x, (struct abi_entry){.kind = ABI_ACCEPT, .seq = s.seq}, NULL, 0);
+	}
+	return 0;
+}
+
+static int prefill(const struct harness *h, int said, uint32_t n)
+{
+	static struct stepper s;
+
+	stepper_start(&s, h);
+	attack_is_on(said);
+	while (attack_goes_on()) {
+		extend_do(&s, s.seq, n, 0);
+		steps_do(&s, &s.seq, 1, n, 0);
+		trim_do(&s, s.seq);
+	}
+	return 0;
+}
+
+static int prefill_chunks(const struct harness *h, int said)
+{
+	return prefill(h, said, CHUNK);
+}
+
+/* What a neighbour costs who has the same path, and steps that nobody would think large. */
+static int prefill_as_others_do(const struct harness *h, int said)
+{
+	return prefill(h, said, HONEST_CHUNK);
+}
+
+static int step_forks(const struct harness *h, int said)
+{
+	static struct stepper s;
+	uint64_t seqs[FORKS];
+
+	stepper_start(&s, h);
+	for (uint32_t i = 0; i < FORKS; i++) {
+		entry_do(&s.x, (struct abi_entry){.kind = ABI_FORK, .seq = s.seq}, NULL, 0);
+		seqs[i] = ring_completion(s.x.lane, s.x.ticket).value;
+	}
+	attack_is_on(said);
+	while (attack_goes_on()) {
+		for (uint32_t i = 0; i < FORKS; i++)
+			extend_do(&s, seqs[i], ROWS_A_FORK, 0);
+		steps_do(&s, seqs, FORKS, ROWS_A_FORK, 0);
+		for (uint32_t i = 0; i < FORKS; i++)
+			trim_do(&s, seqs[i]);
+	}
+	return 0;
+}
+
+static void drafts_of_the_widest_trees(void **state)
+{
+	assert_withstood(state, prefill_as_others_do, draft_trees);
+}
+
+static void prefill_behind_long_paths(void **state)
+{
+	assert_withstood(state, prefill_as_others_do, prefill_chunks);
+}
+
+static void steps_of_many_forks_and_rows(void **state)
+{
+	assert_withstood(state, prefill_as_others_do, step_forks);
 }
 
 /* ---- messages ---- */
@@ -235,7 +398,7 @@ static int flood_opens(const struct harness *h, int said)
 
 static void floods_of_opens(void **state)
 {
-	assert_withstood(state, flood_opens);
+	assert_withstood(state, attack_neighbour, flood_opens);
 }
 
 /* For a prompt that its own first sequence claims and nobody computes. */
@@ -260,7 +423,7 @@ static int flood_waits(const struct harness *h, int said)
 
 static void floods_of_waits(void **state)
 {
-	assert_withstood(state, flood_waits);
+	assert_withstood(state, attack_neighbour, flood_waits);
 }
 
 static int flood_messages(const struct harness *h, int said)
@@ -291,7 +454,7 @@ static int flood_messages(const struct harness *h, int said)
 
 static void floods_of_messages(void **state)
 {
-	assert_withstood(state, flood_messages);
+	assert_withstood(state, attack_neighbour, flood_messages);
 }
 
 static int flood_connections(const struct harness *h, int said)
@@ -310,7 +473,7 @@ static int flood_connections(const struct harness *h, int said)
 
 static void floods_of_connections(void **state)
 {
-	assert_withstood(state, flood_connections);
+	assert_withstood(state, attack_neighbour, flood_connections);
 }
 
 /* Lanes with descriptors, of whose answers none is read, until there are no more. */
@@ -340,7 +503,7 @@ static int leave_descriptors(const struct harness *h, int said)
 
 static void descriptors_that_nobody_reads(void **state)
 {
-	assert_withstood(state, leave_descriptors);
+	assert_withstood(state, attack_neighbour, leave_descriptors);
 }
 
 int main(int argc, char **argv)
@@ -352,6 +515,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(holes_in_arenas),
 		cmocka_unit_test(floods_of_nops),
 		cmocka_unit_test(floods_of_forks),
+		cmocka_unit_test(drafts_of_the_widest_trees),
+		cmocka_unit_test(prefill_behind_long_paths),
+		cmocka_unit_test(steps_of_many_forks_and_rows),
 		cmocka_unit_test(floods_of_opens),
 		cmocka_unit_test(floods_of_waits),
 		cmocka_unit_test(floods_of_messages),
