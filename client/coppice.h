@@ -153,9 +153,10 @@ COPPICE_MUST_CHECK int coppice_model_query(struct coppice *c, uint32_t model,
 
 /*
  * bytes are rounded up to 2 MiB. Blocks for a message and its answer. -EDQUOT: the session's limit,
- * or the daemon's.
+ * the user's, or the daemon's.
  *
- * COPPICE_HOST: shared memory; nothing of CUDA is needed, whatever the daemon computes with.
+ * COPPICE_HOST: shared memory; nothing of CUDA is needed, whatever the daemon computes with. Blocks
+ * until all its pages are there: half a second and more a gigabyte.
  * COPPICE_DEVICE: memory of the daemon's GPU, by CUDA IPC: a CUDA pointer, usable in the calling
  * thread's context if that is one of the GPU, else in the GPU's primary context, which is that of
  * the CUDA runtime. libcuda.so.1 is looked for here first. -ENODEV: there is no driver, or the

@@ -43,6 +43,8 @@ static void print_counts(const Coppice__StatusReply *s)
 	printf("  tree       %s nodes, %s tokens, %s claims, %s pins\n", text_count(s->n_nodes).s,
 	       text_count(s->n_tokens).s, text_count(s->n_claims).s, text_count(s->n_pins).s);
 	print_pinned(s);
+	printf("  arenas     %s of %s taken in host memory\n", text_bytes(s->arena_bytes).s,
+	       text_bytes(s->arena_bytes_max).s);
 	printf("  prompts    %s of %s taken by token ids that are not computed\n",
 	       text_bytes(s->prompt_bytes).s, text_bytes(s->prompt_bytes_max).s);
 	printf("  nodes      %s split, %s collapsed into their parents, %s evicted\n",

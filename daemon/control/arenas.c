@@ -31,27 +31,41 @@ struct arena_room {
 	const char *whose, *key;
 };
 
-static struct arena_room arena_room(const struct session *s, uint32_t kind)
+static struct arena_room smaller(struct arena_room a, struct arena_room b)
+{
+	return a.bytes <= b.bytes ? a : b;
+}
+
+static struct arena_room host_room(const struct session *s)
 {
 	const struct config *config = s->home->config;
-	struct arena_room room = {config->max_arena_bytes - s->arena_bytes, "the session's arenas",
-				  "max_arena_bytes"};
-	uint64_t all = config->device_arena_bytes - s->home->device_bytes;
+	struct sessions_use own_use = sessions_domain_use(s->home, s->peer.uid);
+	struct sessions_use all_use = sessions_use(s->home);
+	struct arena_room own = {config->max_arena_bytes - s->arena_bytes, "the session's arenas",
+				 "max_arena_bytes"};
+	struct arena_room domain = {config->domain_arena_bytes - own_use.arena_bytes, "your arenas",
+				    "domain_arena_bytes"};
+	struct arena_room all = {config->arena_bytes - all_use.arena_bytes, "all sessions' arenas",
+				 "arena_bytes"};
 
-	if (kind == ARENA_HOST)
-		return room;
-	room = (struct arena_room){config->max_device_arena_bytes - s->device_bytes,
-				   "the session's device arenas", "max_device_arena_bytes"};
-	if (all < room.bytes)
-		room = (struct arena_room){all, "all sessions' device arenas",
-					   "device_arena_bytes"};
-	return room;
+	return smaller(smaller(own, domain), all);
+}
+
+static struct arena_room device_room(const struct session *s)
+{
+	const struct config *config = s->home->config;
+	struct arena_room own = {config->max_device_arena_bytes - s->device_bytes,
+				 "the session's device arenas", "max_device_arena_bytes"};
+	struct arena_room all = {config->device_arena_bytes - s->home->device_bytes,
+				 "all sessions' device arenas", "device_arena_bytes"};
+
+	return smaller(own, all);
 }
 
 static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
 {
 	const struct config *config = s->home->config;
-	struct arena_room room = arena_room(s, m->kind);
+	struct arena_room room = m->kind == ARENA_HOST ? host_room(s) : device_room(s);
 
 	if (m->kind > ARENA_DEVICE)
 		reply_error(s, id, -EINVAL, "kind",

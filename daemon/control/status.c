@@ -131,6 +131,9 @@ static void status_of_limits(Coppice__StatusReply *to, struct sessions *home,
 	to->max_fds = home->max_fds;
 	to->n_unread_fds = use->n_unread_fds;
 	to->device_arena_bytes = use->device_bytes;
+	to->has_arena_bytes = to->has_arena_bytes_max = true;
+	to->arena_bytes = use->arena_bytes;
+	to->arena_bytes_max = home->config->arena_bytes;
 }
 
 static void status_answer(struct request *request)

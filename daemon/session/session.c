@@ -37,6 +37,7 @@ static void use_add(struct sessions_use *use, struct session *s)
 		      s->n_carriers * UNREAD_FDS_AN_ANSWER;
 	use->n_unread_fds += n_unread;
 	use->device_bytes += s->device_bytes;
+	use->arena_bytes += s->arena_bytes;
 }
 
 struct sessions_use sessions_use(struct sessions *sessions)

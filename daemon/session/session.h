@@ -97,6 +97,7 @@ struct sessions_use {
 	uint64_t n_fds; /* those that are unread too */
 	uint64_t n_unread_fds;
 	uint64_t device_bytes; /* of device arenas */
+	uint64_t arena_bytes; /* of host arenas, until they are free */
 };
 
 /* Of all users, and of one. */

@@ -172,6 +172,42 @@ static void an_arena_counts_until_its_pages_are_free(void **state)
 	client_close(&c);
 }
 
+static void arenas_of_all_sessions_of_a_user_count(void **state)
+{
+	struct harness *h = *state;
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+	Coppice__Status status = COPPICE__STATUS__INIT;
+
+	start_with(h, "--domain-arena-bytes=6M", NULL);
+	struct client a = client_open(h), b = client_open(h);
+
+	client_arena(&a, 4 << 20);
+	m.bytes = 4 << 20;
+	assert_refused(client_verb(&b, arena_new, &m), -EDQUOT, "bytes", "domain_arena_bytes");
+	client_arena(&b, 2 << 20);
+	assert_int_equal(client_verb(&a, status, &status)->status->arena_bytes, 6 << 20);
+	client_close(&a);
+	for (int i = 0; i < 1000 && client_verb(&b, status, &status)->status->arena_bytes > m.bytes;
+	     i++)
+		sleep_ms(5);
+	assert_int_equal(client_verb(&b, arena_new, &m)->code, 0);
+	client_close(&b);
+}
+
+static void arenas_of_all_users_count(void **state)
+{
+	struct harness *h = *state;
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+
+	start_with(h, "--arena-bytes=4M", NULL);
+	struct client c = client_open(h);
+
+	m.bytes = 6 << 20;
+	assert_refused(client_verb(&c, arena_new, &m), -EDQUOT, "bytes", "(arena_bytes)");
+	client_arena(&c, 4 << 20);
+	client_close(&c);
+}
+
 /* With pages on their way in, and out. */
 static void a_session_ends_while_its_pages_come_and_go(void **state)
 {
@@ -222,6 +258,8 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, a_burst_of_opens_takes_no_more),
 		HARNESS_BARE(epoll, nobody_waits_for_the_pages_of_an_arena),
 		HARNESS_BARE(epoll, an_arena_counts_until_its_pages_are_free),
+		HARNESS_BARE(epoll, arenas_of_all_sessions_of_a_user_count),
+		HARNESS_BARE(epoll, arenas_of_all_users_count),
 		HARNESS_BARE(epoll, a_session_ends_while_its_pages_come_and_go),
 		HARNESS_BARE(epoll, few_arenas_are_left_unsealed),
 	};

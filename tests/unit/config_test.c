@@ -34,6 +34,8 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.batch_window_max_us, 2000);
 	assert_int_equal(c.max_arena_bytes, 1u << 30);
 	assert_int_equal(c.max_device_arena_bytes, 1u << 30);
+	assert_int_equal(c.arena_bytes, UINT64_C(16) << 30);
+	assert_int_equal(c.domain_arena_bytes, UINT64_C(8) << 30);
 	assert_int_equal(c.prompt_bytes, 1u << 30);
 	assert_int_equal(c.domain_prompt_bytes, 256u << 20);
 	assert_int_equal(c.device_arena_bytes, UINT64_C(4) << 30);
