@@ -186,12 +186,20 @@ static bool has_had_enough(const struct lanes *l, struct sched_user *user)
 	return user->n_entries >= USER_ENTRIES || user->lanes_ns >= USER_NS;
 }
 
-/* Whose lanes are there before him: a step's way has no need of the clock where one user is. */
+/* What has passed since the clock was read last: a step alone is no reason to read it. */
+static void note_time(struct lanes *l, struct sched_user *user)
+{
+	uint64_t now_ns = core_clock(l->core);
+
+	user->lanes_ns += now_ns - l->noted_ns;
+	l->noted_ns = now_ns;
+}
+
 static bool serve_in_turn(struct lanes *l, uint32_t index)
 {
 	struct sched_lane *lane = l->polls[index].lane;
 	struct sched_user *user = lane->session->user;
-	uint64_t begin_ns;
+	uint32_t n_entries;
 
 	if (lane->state != STEP_FREE || lane->broken)
 		return false;
@@ -199,9 +207,10 @@ static bool serve_in_turn(struct lanes *l, uint32_t index)
 		l->first = l->first < l->n ? l->first : index;
 		return true;
 	}
-	begin_ns = core_clock(l->core);
+	n_entries = user->n_entries;
 	serve_lane(l, lane);
-	user->lanes_ns += core_clock(l->core) - begin_ns;
+	if (user->n_entries > n_entries)
+		note_time(l, user);
 	return true;
 }
 
@@ -218,6 +227,7 @@ bool lanes_serve(struct lanes *l)
 	bool any = false, alone = is_one_user(l->core);
 
 	l->n_rounds++;
+	l->noted_ns = l->core->now_ns;
 	l->first = UINT32_MAX;
 	for (uint32_t n = 0; n < l->n; n++) {
 		uint32_t i = first + n < l->n ? first + n : first + n - l->n;
