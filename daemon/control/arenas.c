@@ -21,7 +21,7 @@
 #include <sys/types.h>
 
 #define ARENA_GRAIN_BYTES (UINT64_C(2) << 20)
-#define OPEN_ARENAS_MAX 4u /* not sealed, of a session */
+#define OPEN_ARENAS_MAX 16u /* not sealed, of a session: so many threads may make one at once */
 
 enum { ARENA_HOST = 0, ARENA_DEVICE = 1 };
 
@@ -131,7 +131,7 @@ static void device_begin(struct session *s, uint64_t id, const Coppice__ArenaNew
 	request_post(request);
 }
 
-/* Each has a descriptor here. */
+/* Each has a descriptor here, which counts for its user. */
 static bool may_leave_one_open(struct session *s, uint64_t id)
 {
 	uint32_t n = 0;

@@ -233,16 +233,17 @@ static void a_session_ends_while_its_pages_come_and_go(void **state)
 	client_close(&other);
 }
 
+/* As many as threads of an app may make at the same time. */
 static void few_arenas_are_left_unsealed(void **state)
 {
 	struct harness *h = *state;
 	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
 
-	start_with(h, "--max-arenas=8", "--max-arena-bytes=64M");
+	start_with(h, "--max-arenas=32", "--max-arena-bytes=64M");
 	struct client c = client_open(h);
 
 	m.bytes = 1;
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 16; i++)
 		assert_int_equal(client_verb(&c, arena_new, &m)->code, 0);
 	assert_refused(client_verb(&c, arena_new, &m), -EBUSY, NULL, "arena_seal");
 	assert_int_equal(client_seal(&c, 2)->code, 0);
