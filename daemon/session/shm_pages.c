@@ -1,9 +1,9 @@
 /*
  * shm_pages.c - chores over memory, a piece at a time.
  *
- * A piece is short, as it keeps the address space to itself: who makes a mapping meanwhile waits for
- * it. After each the next user's turn comes, so that one who has much to be done keeps nobody
- * waiting who has little. The thread has the priority of all others: one that is seldom let run
+ * A piece is short, as it keeps the address space to itself: who makes a mapping meanwhile waits.
+ * After each the next user's turn comes, so that one who has much to be done keeps nobody waiting
+ * who has little. The thread has the priority of all others: one that is seldom let run
  * would keep what it holds.
  */
 #include "shm_pages.h"
