@@ -281,6 +281,19 @@ static void count_signal(int signal)
 	n_signals++;
 }
 
+static void a_call_that_is_not_answered_does_not_end_the_connection(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seq = client_open_seq(f, f->lane, 1);
+	struct coppice_match match;
+
+	daemon_pause(f);
+	assert_int_equal(coppice_seq_wait(seq, 0, &match), -ETIMEDOUT);
+	kill(f->daemon, SIGCONT);
+	assert_int_equal(coppice_seq_wait(seq, 0, &match), 0);
+	coppice_seq_close(seq);
+}
+
 /* What interrupts the wait for an answer does not end it, its time limit does; and neither ends the
  * connection. */
 static void a_call_outlasts_signals_and_no_answer(void **state)
@@ -317,6 +330,7 @@ int main(int argc, char **argv)
 		TEST(threads_share_a_connection),
 		TEST(a_lane_leaves_no_descriptor_behind),
 		TEST(a_lane_takes_its_sequences_with_it),
+		TEST(a_call_that_is_not_answered_does_not_end_the_connection),
 		TEST(a_call_outlasts_signals_and_no_answer),
 	};
 
