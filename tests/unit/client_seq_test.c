@@ -3,6 +3,7 @@
  * they are, several opened at once, and waits that do not block. argv[1] is the daemon's program.
  */
 #include "client_fixture.h"
+#include "client/lib/connection/connection.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -281,7 +282,7 @@ static void a_descriptor_comes_with_what_is_there(void **state)
 	struct coppice_match match;
 
 	assert_int_equal(coppice_seq_wait_async(second, 0), 0);
-	usleep(100000);
+	assert_int_equal(readable(f->c->socket, 20000), 1);
 	assert_int_equal(count_seqs(f), 2);
 	assert_int_equal(readable(coppice_fd(f->c), 0), 1);
 	assert_int_equal(coppice_seq_wait_poll(second, &match), -ETIMEDOUT);
