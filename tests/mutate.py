@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Changes host code at random, one place at a time, and says which changes no test noticed.
+
+    tests/mutate.py [-n N] [--seed S] [--only SUBSTRING] [--build FOLDER]
+
+Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon, changes an operator, a number or a
+condition there, builds, and runs the tests whose programs were built anew, shortest first, each with a time limit. What
+no test fails by survives: either nothing can tell the two apart, or a test is missing. The file is put back after each.
+
+The build folder (build/mutate) is the script's own. It wants a tree without changes. Exit status: 0.
+"""
+import argparse
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+FOLDERS = ["proto", "client/lib", "kvstore", "kernels/*.c", "kernels/cpu", "kernels/group", "kernels/plan", "daemon"]
+LIMIT_S = 60  # a test
+CHANGES = [  # what is looked for in a line, what stands there instead
+    (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
+    (r" && ", " || "), (r" \|\| ", " && "), (r" \+ ", " - "), (r" - ", " + "), (r" \+= ", " -= "), (r" -= ", " += "),
+    (r"\bif \((.*)\)$", r"if (!(\1))"), (r"\b1\b", "0"), (r"\b0\b", "1"), (r"\btrue\b", "false"), (r"\bfalse\b", "true"),
+    (r"\bmemory_order_(acquire|release|seq_cst)\b", "memory_order_relaxed"), (r"^(\t+)(\w+\(.*\);)$", r"\1;"),
+]
+
+
+def run(command, **how):
+    return subprocess.run(command, capture_output=True, text=True, **how)
+
+
+def places(only):
+    """(file, number of line, its text, what it becomes), of lines that are code."""
+    found = []
+    names = run(["git", "ls-files", "--", *FOLDERS]).stdout.split()
+    for name in names:
+        if not name.endswith(".c") or only not in name:
+            continue
+        comment = False
+        for number, line in enumerate(open(name).read().split("\n")):
+            begins = comment or line.lstrip().startswith("/*")
+            comment = begins and "*/" not in line
+            if begins or not line.startswith("\t") or '"' in line:
+                continue
+            for old, new in CHANGES:
+                for match in re.finditer(old, line):
+                    changed = line[: match.start()] + match.expand(new) + line[match.end():]
+                    found.append((name, number, line, changed))
+    return found
+
+
+def tests_of(build):
+    listed = json.loads(run(["ctest", "--test-dir", build, "--show-only=json-v1"]).stdout)
+    return [(t["name"], t["command"]) for t in listed["tests"] if "command" in t]
+
+
+def make(build):
+    """The targets that were linked anew; None: it does not compile."""
+    made = run(["cmake", "--build", build])
+    return re.findall(r"Linking C \w+(?: \w+)? (\S+)", made.stdout) if made.returncode == 0 else None
+
+
+def verdict(build, times):
+    """Which test failed; "" if none, None if it does not compile."""
+    linked = make(build)
+    if linked is None:
+        return None
+    programs = {path.split("/")[-1] for path in linked}
+    wanted = [name for name, command in tests_of(build) if any(word.split("/")[-1] in programs for word in command)]
+    for name in sorted(wanted, key=lambda n: times.get(n, 1)):
+        begin = time.monotonic()
+        r = run(["ctest", "--test-dir", build, "-R", f"^{re.escape(name)}$", "--timeout", str(LIMIT_S)])
+        times[name] = time.monotonic() - begin
+        if r.returncode:
+            return name
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--build", default="build/mutate")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the file is put back then too
+    if run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout:
+        sys.exit("mutate.py: the tree has changes; commit them first")
+    if run(["cmake", "-S", ".", "-B", args.build, "-G", "Ninja", "-DBUILD_TESTING=ON"]).returncode:
+        sys.exit("mutate.py: cmake fails")
+    if make(args.build) is None:
+        sys.exit("mutate.py: the tree does not build")
+    print(f"seed {args.seed}", flush=True)
+    draw = random.Random(args.seed)
+    left, times, killed, survivors = places(args.only), {}, 0, []
+    draw.shuffle(left)
+    while left and killed + len(survivors) < args.n:
+        name, number, line, changed = left.pop()
+        text = open(name).read()
+        lines = text.split("\n")
+        lines[number] = changed
+        try:
+            open(name, "w").write("\n".join(lines))
+            by = verdict(args.build, times)
+        finally:
+            open(name, "w").write(text)
+        if by is None:
+            continue
+        where = f"{name}:{number + 1}: {line.strip()} -> {changed.strip()}"
+        killed += by != ""
+        survivors += [where] if by == "" else []
+        print(f"killed by {by}: {where}" if by else f"SURVIVED: {where}", flush=True)
+    print(f"{killed} killed, {len(survivors)} survived")
+    for where in survivors:
+        print(f"  {where}")
+
+
+main()
