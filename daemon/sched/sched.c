@@ -140,12 +140,21 @@ static const struct sched_lane *first_in_turn(const struct sched *s, enum step_s
 	return first;
 }
 
+/* Who is waited for has the backend's time as if it worked for him. */
+static void charge_wait(struct sched *s, struct sched_lane *lane, uint64_t until_ns)
+{
+	if (lane->pace.awaited_ns == lane->pace.done_ns || until_ns <= s->core.now_ns)
+		return;
+	lane->pace.awaited_ns = lane->pace.done_ns;
+	turn_take(&s->core, lane, (double)(until_ns - s->core.now_ns));
+}
+
 /* Until when another user's step may come, whose turn it would be before the lane's: he has just
  * had the last one's result. */
-static uint64_t expected_until_ns(const struct sched *s, const struct sched_lane *next)
+static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next)
 {
 	uint64_t longest_ns = s->core.config->batch_window_max_us * UINT64_C(1000), until_ns = 0;
-	const struct sched_lane *lane;
+	struct sched_lane *lane;
 
 	TAILQ_FOREACH (lane, &s->core.steps.lanes[STEP_FREE], state_link) {
 		uint64_t latest_ns = pace_latest_ns(lane);
@@ -154,6 +163,7 @@ static uint64_t expected_until_ns(const struct sched *s, const struct sched_lane
 		    latest_ns > lane->pace.done_ns + longest_ns ||
 		    !turn_is_before(&s->core, lane, next))
 			continue;
+		charge_wait(s, lane, latest_ns);
 		until_ns = latest_ns > until_ns ? latest_ns : until_ns;
 	}
 	return until_ns;

@@ -47,8 +47,6 @@ static void finish(struct modelled *m, struct modelled_client *client, uint32_t 
 	other->user = 1;
 	m->first_again = 1;
 	modelled_forget(m);
-	for (int i = 0; i < 3; i++) /* it is known as one who comes again */
-		modelled_round(m);
 	modelled_await(m, client);
 	m->first_again = 0;
 	modelled_await(m, other);

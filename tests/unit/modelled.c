@@ -11,7 +11,7 @@
 
 #define ARENA_BYTES (UINT64_C(1) << 20)
 #define CHUNK_TOKENS 32768u /* of a prompt: fits an entry's body */
-#define MOMENT_NS 5000u
+#define MOMENT_NS 5000u /* a client's that comes back soon */
 #define PATIENCE_ROUNDS 1000000u
 
 static const struct work_shape shape = {.n_layers = 1,
@@ -110,6 +110,7 @@ struct modelled *modelled_new(void)
 	ops.completed = model_completed;
 	ops.cost = model_cost;
 	world.of = m;
+	m->moment_ns = MOMENT_NS;
 	world.now_ns = world.end_ns = 1000000000;
 	world.last_id = 0;
 	harness_init(&m->h);
@@ -121,22 +122,47 @@ struct modelled *modelled_new(void)
 	return m;
 }
 
-static void ask_again(struct modelled *m)
+static uint32_t n_again(const struct modelled *m, const struct modelled_client *client)
+{
+	return client->user == 1 ? m->first_again : m->others_again;
+}
+
+/* Those who have had what they asked for since so long. */
+static void ask_again(struct modelled *m, uint64_t since_ns)
 {
 	for (uint32_t i = 0; i < m->n_clients; i++) {
 		struct modelled_client *client = &m->clients[i];
-		uint32_t n_new = client->user == 1 ? m->first_again : m->others_again;
 
-		if (n_new > 0 && modelled_has(client))
-			modelled_ask(m, client, n_new);
+		if (!n_again(m, client) || !modelled_has(client))
+			continue;
+		if (!client->again_ns)
+			client->again_ns = world.now_ns + since_ns;
+		if (client->again_ns > world.now_ns)
+			continue;
+		client->again_ns = 0;
+		modelled_ask(m, client, n_again(m, client));
 	}
+}
+
+/* When a client asks again, or the batch ends. */
+static uint64_t next_ns(const struct modelled *m)
+{
+	uint64_t next = world.end_ns > world.now_ns ? world.end_ns : UINT64_MAX;
+
+	for (uint32_t i = 0; i < m->n_clients; i++) {
+		uint64_t again_ns = m->clients[i].again_ns;
+
+		if (again_ns > world.now_ns && again_ns < next)
+			next = again_ns;
+	}
+	return next < UINT64_MAX ? next : world.now_ns + m->moment_ns;
 }
 
 /* The scheduler looks at it right after completions. */
 static uint64_t look_at_clock(void)
 {
 	if (world.of->instantly)
-		ask_again(world.of);
+		ask_again(world.of, 0);
 	return world.now_ns;
 }
 
@@ -161,11 +187,9 @@ void modelled_free(struct modelled *m)
 void modelled_round(struct modelled *m)
 {
 	sched_round(m->h.sched);
-	world.now_ns += MOMENT_NS;
-	ask_again(m);
-	sched_round(m->h.sched);
-	if (world.now_ns < world.end_ns)
-		world.now_ns = world.end_ns;
+	ask_again(m, m->moment_ns);
+	world.now_ns = next_ns(m);
+	ask_again(m, m->moment_ns);
 	for (uint32_t i = 0; i < m->n_clients; i++) {
 		struct modelled_client *client = &m->clients[i];
 		double ns = (double)(world.now_ns - client->asked_ns);
@@ -250,9 +274,9 @@ struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_
 		at += n;
 	}
 	/* a step that leaves nobody behind: what it took to compute all that is settled */
+	m->h.config.batch_budget_ms = budget_ms;
 	modelled_ask(m, client, 1);
 	modelled_await(m, client);
-	m->h.config.batch_budget_ms = budget_ms;
 	m->h.config.prefill_rows = 128;
 	return client;
 }

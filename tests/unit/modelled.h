@@ -24,6 +24,7 @@ struct modelled_client {
 	double rows_ns; /* of this arithmetic: what it has whomever it shares with */
 	uint64_t n_steps; /* that ended */
 	uint64_t asked_ns; /* when its step was submitted */
+	uint64_t again_ns; /* when it asks again; 0: nobody knows yet */
 	double longest_ns; /* that one took to end */
 };
 
@@ -36,7 +37,8 @@ struct modelled {
 	/* Rows that clients ask for once they have what they asked for, those of user 1 and others;
 	 * 0: they do not. */
 	uint32_t first_again, others_again;
-	bool instantly; /* they do before anything else goes on; else a little later */
+	uint64_t moment_ns; /* after which they do */
+	bool instantly; /* they do before anything else goes on */
 };
 
 /* The config may be changed until modelled_start, and batch_budget_ms at any time. */
@@ -58,7 +60,7 @@ void modelled_ask_step(struct modelled *m, struct modelled_client *client, const
 bool modelled_has(const struct modelled_client *client);
 /* Goes on until the client has what it asked for. */
 void modelled_await(struct modelled *m, struct modelled_client *client);
-/* Goes a round, and another after a moment, and on to the batch's end if there is one. */
+/* Goes a round, and on to what happens next: the batch ends, or a client asks again. */
 void modelled_round(struct modelled *m);
 uint64_t modelled_now_ns(void);
 /* Nobody has had anything yet, and no batch was long. */

@@ -43,15 +43,18 @@ static void run(struct modelled *m, uint32_t n_new_of_first, uint32_t n_new_of_o
 		modelled_round(m);
 }
 
+static double had_by(const struct modelled *m, uint32_t first, uint32_t n)
+{
+	double ns = 0;
+
+	for (uint32_t i = first; i < first + n; i++)
+		ns += m->clients[i].had_ns;
+	return ns;
+}
+
 static double share_of(const struct modelled *m, uint32_t first, uint32_t n)
 {
-	double some = 0, all = 0;
-
-	for (uint32_t i = 0; i < m->n_clients; i++) {
-		all += m->clients[i].had_ns;
-		some += i - first < n ? m->clients[i].had_ns : 0;
-	}
-	return some / all;
+	return had_by(m, first, n) / had_by(m, 0, m->n_clients);
 }
 
 static void join_many(struct modelled *m, uint32_t user, uint32_t n, uint32_t n_tokens)
@@ -80,6 +83,18 @@ static void a_user_of_short_steps_has_as_much_as_one_of_long_steps(void **state)
 	join_many(m, 2, MANY, LONG_TOKENS);
 	run(m, 1, 1);
 	assert_true(share_of(m, 0, 1) >= FAIR);
+}
+
+/* The backend has nothing to do while it waits for him: that is his part. */
+static void who_is_waited_for_pays_for_it(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, SHORT_TOKENS / 100);
+	join_many(m, 2, 4, LONG_TOKENS);
+	m->moment_ns = 500000;
+	run(m, 1, 1);
+	assert_true(had_by(m, 1, 4) >= FAIR * RUN_NS);
 }
 
 static void decode_has_as_much_as_another_users_prefill(void **state)
@@ -179,6 +194,7 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_user_of_short_steps_has_as_much_as_one_of_long_steps, setup, teardown),
+		cmocka_unit_test_setup_teardown(who_is_waited_for_pays_for_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(decode_has_as_much_as_another_users_prefill, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(prefill_has_as_much_as_another_users_decode, setup,

@@ -4,7 +4,7 @@
  *
  * Time is modelled (struct backend_cost), and counted for users and sessions while others wait. Who
  * comes back after a pause has had as much as who was served last: nobody saves time up. A batch
- * that leaves nobody behind settles all debts.
+ * that leaves nobody behind settles debts but for what it takes, or the budget.
  */
 #ifndef COPPICED_TURNS_H
 #define COPPICED_TURNS_H
@@ -86,14 +86,16 @@ static inline void turn_take(struct sched_core *core, struct sched_lane *lane, d
 		core->most_had_ns = session->user->had_ns;
 }
 
-/* The lane's step goes with all that is there. */
-static inline void turn_settle(struct sched_core *core, struct sched_lane *lane)
+/* The lane's step goes with all that is there: nobody has had more by more than this, if somebody
+ * asks later. */
+static inline void turn_settle(struct sched_core *core, struct sched_lane *lane, double ns)
 {
 	struct sched_user *user = lane->session->user;
 
-	core->had_ns = core->most_had_ns;
-	if (lane->session->had_ns > user->sessions_had_ns)
-		user->sessions_had_ns = lane->session->had_ns;
+	if (core->had_ns < core->most_had_ns - ns)
+		core->had_ns = core->most_had_ns - ns;
+	if (user->sessions_had_ns < lane->session->had_ns - ns)
+		user->sessions_had_ns = lane->session->had_ns - ns;
 }
 
 #endif

@@ -15,6 +15,7 @@
 #include "proto/ring.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* After a submission to a backend that does not say when it has the device. */
@@ -121,7 +122,7 @@ static void job_charge(struct batch *b, const struct batch_job *job)
 	for (uint32_t i = 0; i < job->n_lanes; i++) {
 		turn_take(core, job->lanes[i], ns * job->lanes[i]->step.alone_ns / alone_ns);
 		if (all)
-			turn_settle(core, job->lanes[i]);
+			turn_settle(core, job->lanes[i], fmax(ns, budget_ns(core)));
 	}
 }
 
@@ -301,7 +302,7 @@ bool batch_poll(struct batch *b)
 		announce_end(b);
 		return false;
 	}
-	if (b->begun_ns)
+	if (b->begun_ns && b->ns >= LEARN_NS)
 		budget_learn(core, b->ns, (double)(core_clock(core) - b->begun_ns));
 	if (b->sliced) {
 		core->now_ns = core_clock(core);
