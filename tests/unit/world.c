@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POOL_BYTES (UINT64_C(64) << 20)
+#define POOL_BYTES (UINT64_C(128) << 20) /* ten nodes of 3,000 tokens, 2 heads of 192, 2 layers */
 #define EXTENT_BYTES (UINT64_C(4) << 20)
 
 static void must(bool ok, const char *what)
