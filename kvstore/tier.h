@@ -107,8 +107,8 @@ struct store_tiers_stats {
 	uint64_t images_bad; /* came back altered, or not at all */
 	uint64_t wants_failed; /* for lack of room */
 	uint64_t n_wants, n_moves; /* now */
-	/* Of the file's journal: bytes of records that are needed, and how many there may be; models
-	 * that have pages in the file; slices that left it as the journal was full. */
+	/* Of the file's journal: bytes of records that are needed, and how many there may be;
+	 * models that have pages in the file; slices that left it as the journal was full. */
 	uint64_t journal_bytes, journal_capacity, n_file_models, journal_evicted;
 	const char *error; /* why nothing is written to the file any more; NULL: it is */
 };

@@ -412,7 +412,8 @@ int channel_segment_reopen(int fd, int *ret_fd)
 	return 0;
 }
 
-/* The description's own lock, as the process's would go with any descriptor of it that is closed. */
+/* The description's own lock, as the process's would go with any descriptor of it that is closed.
+ */
 int channel_segment_keep(int fd)
 {
 	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

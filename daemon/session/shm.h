@@ -27,7 +27,8 @@ struct shm {
 	size_t bytes;
 	bool device; /* memory of the backend's device */
 	struct shm_chore chore; /* about its pages */
-	/* owned: a lane's memory, where a guardian wants it; an arena's that is not sealed; -1: none */
+	/* owned: a lane's memory, where a guardian wants it; an arena's that is not sealed; else
+	 * -1 */
 	int fd;
 	bool guarded; /* the guardian knows of it */
 	int notify_fd; /* owned: the daemon's end of a lane's completion descriptor; -1: none */

@@ -381,8 +381,8 @@ int tier_catalog_model(struct tier_catalog *c, const struct tier_model *model,
 	return 0;
 }
 
-/* The image, which the tables have, and its model before it. A journal that is written anew meanwhile
- * has both. */
+/* The image, which the tables have, and its model before it. A journal that is written anew
+ * meanwhile has both. */
 static int image_log(struct tier_catalog *c, const struct tier_image *image)
 {
 	struct tier_model_entry *entry = &c->models[image->model - 1];

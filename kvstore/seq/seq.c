@@ -45,8 +45,8 @@ static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_re
 	return 0;
 }
 
-/* Part of the prompt is left: it comes from a lower tier; or somebody computes it, or from now on we
- * do, as claim.c decides. */
+/* Part of the prompt is left: it comes from a lower tier; or somebody computes it, or from now on
+ * we do, as claim.c decides. */
 static void seq_look(struct store *s, struct store_seq *q, uint64_t now_ns, struct store_match *ret)
 {
 	*ret = (struct store_match){.cached = q->n_path};

@@ -3,8 +3,8 @@
  *
  *      nobody claims the position        the first who looks does: it computes
  *      another does                      who looks waits for it
- *      the lease is over                 claim_expire ends the claim; the epoch makes who waits look
- *                                        again, and the first who does takes over
+ *      the lease is over                 claim_expire ends the claim; the epoch makes who waits
+ *                                        look again, and the first who does takes over
  *
  * A claim is found under the node, the length of path and the token that comes next; no two have
  * all three in common. All leases are equally long, so that the order in which they began is the

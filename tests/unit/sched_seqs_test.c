@@ -76,7 +76,8 @@ static int pin(struct client *c, uint64_t seq, char message[240])
 	return r;
 }
 
-/* Pages of 16 tokens and 8 KiB, of a pool of 64 MiB: one percent of it keeps the first, not both. */
+/* Pages of 16 tokens and 8 KiB, of a pool of 64 MiB: one percent of it keeps the first, not both.
+ */
 static void pins_of_a_user_have_a_share_of_the_pool(void **state)
 {
 	static uint32_t ids[2][1024];

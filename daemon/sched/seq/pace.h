@@ -14,8 +14,8 @@ void pace_arrived(const struct sched_core *core, struct sched_lane *lane);
 uint32_t pace_met(struct sched_lane *const *lanes, uint32_t n_lanes, uint64_t job);
 /* The lane's decode step is finished. */
 void pace_finished(const struct sched_core *core, struct sched_lane *lane);
-/* Until when the lane's next decode step may be expected, if it keeps to what is usual for it. 0: it
- * has none. */
+/* Until when the lane's next decode step may be expected, if it keeps to what is usual for it. 0:
+ * it has none. */
 uint64_t pace_latest_ns(const struct sched_lane *lane);
 /* The sequence goes: nobody waits for its lane on its account. */
 void pace_forget(struct sched_core *core, const struct sched_seq *seq);
