@@ -60,8 +60,8 @@ pid_t harness_spawn(struct harness *h); /* does not wait */
 void harness_start(struct harness *h); /* waits until it answers */
 int harness_stop(struct harness *h, int signal); /* its exit status, -signal where that ended it */
 int harness_wait(pid_t pid); /* the same */
-/* The same of what ends soon. After HARNESS_PATIENCE_MS it is killed, and the test fails: what names
- * it. */
+/* The same of what ends soon. After HARNESS_PATIENCE_MS it is killed, and the test fails: what
+ * names it. */
 int harness_wait_for(pid_t pid, const char *what);
 bool harness_log_has(const struct harness *h, const char *text);
 
