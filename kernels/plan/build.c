@@ -304,7 +304,7 @@ void build_tokens(struct build *build, uint32_t node, uint32_t from, uint32_t to
 		build_reader_take(&reader, room < to - reader.pos ? room : to - reader.pos, &piece);
 		while (rows.begin < rows.end && row[rows.begin].pos < piece.pos)
 			rows.begin++;
-		piece.key = build->n_keys;
+		piece.key = build->tiles_by_pos ? piece.pos % WORK_TILE_TOKENS : build->n_keys;
 		if (piece.row_begin < rows.begin)
 			piece.row_begin = rows.begin;
 		if (piece.row_end > rows.end)

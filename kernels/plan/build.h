@@ -62,6 +62,8 @@ struct build {
 	uint32_t *stamps; /* [n_rows], item that last saw the row, plus 1 */
 	uint32_t n_seen;
 	uint32_t n_keys; /* in the tile being filled */
+	/* Tiles are those of absolute positions: a token that nobody sees leaves a gap. */
+	bool tiles_by_pos;
 	/* where build_tokens began and ended last */
 	struct build_reader begun, ended;
 	/* whoever is in its rows and sees a later piece of the item has seen this one */

@@ -335,7 +335,7 @@ int select_plan(const struct plan_config *config, const struct work_tree *tree,
 		const struct select_query *queries, uint32_t block_tokens, struct work_list *list)
 {
 	struct select s = {
-		.build = {.config = config, .tree = tree, .list = list},
+		.build = {.config = config, .tree = tree, .list = list, .tiles_by_pos = true},
 		.block_tokens = block_tokens,
 	};
 
