@@ -19,7 +19,10 @@
 #include <unistd.h>
 
 #define HONEST_USER 65534
-#define ATTACKER 65533
+#define ATTACKER 65533 /* and those below */
+#define ATTACKERS_MAX 2u
+#define ON_TRIES 6000 /* of 5 ms */
+#define ANSWER_TRIES 8
 #define WINDOW_NS UINT64_C(60000000)
 #define WINDOWS 7
 #define STEPS_AN_ANSWER 8
@@ -48,6 +51,7 @@ struct attack_fixture {
 	struct client watch; /* root's */
 	unsigned n_fds;
 	uint64_t n_bytes;
+	char tier[96]; /* the flag */
 };
 
 /* ---- the honest client ---- */
@@ -155,17 +159,41 @@ static struct figures measure(struct attack_fixture *a)
 	return (struct figures){steps[WINDOWS / 2], controls[WINDOWS / 2]};
 }
 
-static struct figures measure_beside(struct attack_fixture *a, other_life *life)
+void assert_root_is_answered(const struct harness *h)
 {
-	struct other other = other_start(a->h, ATTACKER, life);
+	uint64_t took = UINT64_MAX;
+
+	for (int i = 0; i < ANSWER_TRIES && took > CONTROL_NS; i++) {
+		uint64_t start = now_ns();
+		struct client c = client_open(h);
+
+		(void)control_ns(&c);
+		client_close(&c);
+		took = now_ns() - start;
+	}
+	assert_true(took <= CONTROL_NS);
+}
+
+static struct figures measure_beside(struct attack_fixture *a, const struct attack *attack)
+{
+	unsigned n_users = attack->n_users ? attack->n_users : 1;
+	struct other others[ATTACKERS_MAX];
 	struct figures f;
 
-	(void)other_ready(&other);
+	for (unsigned i = 0; i < n_users; i++)
+		others[i] = other_start(a->h, ATTACKER - i, attack->life);
+	for (unsigned i = 0; i < n_users; i++)
+		(void)other_ready(&others[i]);
+	for (int i = 0; attack->is_on && i < ON_TRIES && !attack->is_on(&a->watch); i++)
+		sleep_ms(5);
 	f = measure(a);
+	if (attack->beside)
+		attack->beside(a->h, &a->watch);
 	if (MEMORY_IS_TOLD)
 		assert_true(process_bytes(a->h->pid) <
 			    a->n_bytes + 2 * ATTACK_PROMPT_MIB * MIB + 6 * 64 * MIB + SLACK_BYTES);
-	other_kill(&other);
+	for (unsigned i = 0; i < n_users; i++)
+		other_kill(&others[i]);
 	return f;
 }
 
@@ -188,6 +216,7 @@ static bool is_as_before(struct attack_fixture *a)
 	now = status_of(&a->watch);
 	return now->n_sessions == 3 && now->n_seqs <= 1 && now->n_pages <= HONEST_PAGES &&
 	       now->prompt_bytes <= sizeof(uint32_t) && now->n_pins == 0 &&
+	       now->tier_journal_bytes <= now->tier_journal_max &&
 	       process_descriptors(a->h->pid) == a->n_fds &&
 	       (!MEMORY_IS_TOLD || process_bytes(a->h->pid) <= a->n_bytes + SLACK_BYTES);
 }
@@ -223,9 +252,9 @@ void attack_is_on(int said)
 		_exit(98);
 }
 
-void assert_withstood(void **state, other_life *neighbour, other_life *attack)
+static void withstand(struct attack_fixture *a, const struct attack *neighbour,
+		      const struct attack *attack)
 {
-	struct attack_fixture *a = *state;
 	struct figures beside = {0}, f = {0};
 
 	for (int i = 0; i < TRIES; i++) {
@@ -244,19 +273,41 @@ void assert_withstood(void **state, other_life *neighbour, other_life *attack)
 	assert_false(harness_log_has(a->h, "has not moved"));
 }
 
+void assert_withstood(void **state, other_life *neighbour, other_life *attack)
+{
+	withstand(*state, &(struct attack){.life = neighbour}, &(struct attack){.life = attack});
+}
+
+void assert_attack_withstood(void **state, const struct attack *attack)
+{
+	withstand(*state, &(struct attack){.life = attack_neighbour}, attack);
+}
+
 /* ---- the group ---- */
 
-int attack_setup(void **state)
+static void tier_flag(const struct harness *h, char *ret, size_t bytes)
 {
-	static const char *const flags[] = {"--max-sessions=64", "--max-domain-sessions=6",
-					    "--max-arenas=8",	 "--max-arena-bytes=64M",
-					    "--max-lanes=8",	 "--domain-prompt-bytes=64M",
-					    "--pool=256M",	 "--extent=2M"};
+	snprintf(ret, bytes, "--file-tier=%s/tier", h->folder);
+}
+
+static void tier_remove(const struct harness *h)
+{
+	char path[80];
+
+	snprintf(path, sizeof(path), "%s/tier", h->folder);
+	unlink(path);
+}
+
+int attack_setup_with(void **state, const char *const *flags, unsigned n)
+{
 	struct attack_fixture *a = calloc(1, sizeof(*a));
 
 	assert_non_null(a);
 	a->h = harness_new("epoll");
-	memcpy(a->h->flags, flags, sizeof(flags));
+	assert_true(n <= HARNESS_FLAGS);
+	tier_flag(a->h, a->tier, sizeof(a->tier));
+	for (unsigned i = 0; i < n; i++)
+		a->h->flags[i] = strcmp(flags[i], "TIER") ? flags[i] : a->tier;
 	a->h->watchdog_us = "6000000";
 	harness_start(a->h);
 	a->watch = client_open(a->h);
@@ -268,6 +319,16 @@ int attack_setup(void **state)
 	return 0;
 }
 
+int attack_setup(void **state)
+{
+	static const char *const flags[] = {"--max-sessions=64", "--max-domain-sessions=6",
+					    "--max-arenas=8",	 "--max-arena-bytes=64M",
+					    "--max-lanes=8",	 "--domain-prompt-bytes=64M",
+					    "--pool=256M",	 "--extent=2M"};
+
+	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
+}
+
 int attack_teardown(void **state)
 {
 	struct attack_fixture *a = *state;
@@ -276,6 +337,7 @@ int attack_teardown(void **state)
 	other_kill(&a->honest);
 	client_close(&a->watch);
 	status = harness_stop(a->h, SIGTERM);
+	tier_remove(a->h);
 	harness_free(a->h);
 	free(a);
 	return status;

@@ -14,6 +14,8 @@
 
 /* Of main's tests: the daemon and the honest client come and go with the group. */
 int attack_setup(void **state);
+/* The same with other flags: n of them; "TIER" stands for that of a file in the daemon's folder. */
+int attack_setup_with(void **state, const char *const *flags, unsigned n);
 int attack_teardown(void **state);
 
 /* The attack is on, for who measures. From its process. */
@@ -26,5 +28,17 @@ int attack_neighbour(const struct harness *h, int said);
  * neighbour, the scheduler moves, and the daemon's memory stays within its keys; when it has been
  * killed, all is as before. */
 void assert_withstood(void **state, other_life *neighbour, other_life *attack);
+
+struct attack {
+	other_life *life;
+	unsigned n_users; /* that live so, each another; 0: one */
+	bool (*is_on)(struct client *root); /* NULL: once they say so */
+	/* What else has to be so while it is on, for root; NULL: nothing. */
+	void (*beside)(const struct harness *h, struct client *root);
+};
+/* The same of more of them, beside an honest neighbour who decodes. */
+void assert_attack_withstood(void **state, const struct attack *attack);
+/* Root joins and asks, as coppicectl does: one of some times soon. */
+void assert_root_is_answered(const struct harness *h);
 
 #endif

@@ -3,7 +3,7 @@
  * has as many sessions as one user may have, and does it as fast as it is answered.
  */
 #include "attack_fixture.h"
-#include "raw_lane.h"
+#include "stepper.h"
 
 #include "proto/ring.h"
 
@@ -206,89 +206,41 @@ static void floods_of_forks(void **state)
 
 /* ---- steps ---- */
 
+#define CHUNK STEPPER_CHUNK
 #define PATH_TOKENS 8192u
-#define CHUNK 1024u
 #define FORKS 60u
 #define ROWS_A_FORK 16u
 #define HONEST_CHUNK 128u
-#define ROW_STRIDE 1024u
-#define PLACE_BYTES (CHUNK * ROW_STRIDE)
 
-/* An attacker with rows of CHUNK tokens, and a sequence on a long path. */
-struct stepper {
-	struct raw x;
-	uint32_t arena;
-	uint64_t seq;
-};
-
-static void entry_do(struct raw *x, struct abi_entry entry, const void *body, uint32_t bytes)
+static void steps_do(struct stepper *s, const uint64_t *seqs, uint32_t n, uint32_t n_new)
 {
-	entry.ticket = ++x->ticket;
-	entry.body_bytes = bytes;
-	if (bytes)
-		memcpy(x->lane->bodies, body, bytes);
-	x->lane->entries[ring_slot(entry.ticket)] = entry;
-	ring_publish(x->lane, entry.ticket);
-	ring_bell(x->bell_fd);
-	raw_wait(x);
-	if (ring_completion(x->lane, x->ticket).status != 0)
+	if (stepper_step(s, seqs, n, n_new) != 0)
 		_exit(97);
 }
 
-/* Both layers, of rows that may be all the same. */
-static void steps_do(struct stepper *s, const uint64_t *seqs, uint32_t n, uint32_t n_new,
-		     uint32_t flags)
-{
-	struct abi_step_seq recs[FORKS];
-
-	for (uint32_t i = 0; i < n; i++)
-		recs[i] = (struct abi_step_seq){.seq = seqs[i],
-						.k = PLACE_BYTES,
-						.v = 2 * PLACE_BYTES,
-						.o = 3 * PLACE_BYTES + i * n_new * ROW_STRIDE,
-						.lse = ABI_NO_OFFSET,
-						.q_stride = ROW_STRIDE,
-						.k_stride = ROW_STRIDE,
-						.v_stride = ROW_STRIDE,
-						.o_stride = ROW_STRIDE,
-						.n_new = n_new,
-						.arena_in = s->arena,
-						.arena_out = s->arena};
-	for (uint32_t layer = 0; layer < 2; layer++)
-		entry_do(&s->x,
-			 (struct abi_entry){
-				 .kind = ABI_STEP, .flags = flags, .count = n, .layer = layer},
-			 recs, n * (uint32_t)sizeof(*recs));
-}
-
-/* Ids, then parents: all new tokens are children of the sequence. */
 static void extend_do(struct stepper *s, uint64_t seq, uint32_t n, uint32_t flags)
 {
-	uint32_t body[2 * CHUNK];
+	if (stepper_extend(s, seq, n, flags) != 0)
+		_exit(97);
+}
 
-	for (uint32_t i = 0; i < n; i++) {
-		body[i] = i + 7;
-		body[n + i] = UINT32_MAX;
-	}
-	entry_do(&s->x,
-		 (struct abi_entry){.kind = ABI_EXTEND, .flags = flags, .seq = seq, .count = n},
-		 body, n * (flags ? 8 : 4));
+static void entry_do(struct stepper *s, struct abi_entry entry)
+{
+	if (stepper_do(s, entry, NULL, 0) != 0)
+		_exit(97);
 }
 
 static void trim_do(struct stepper *s, uint64_t seq)
 {
-	entry_do(&s->x, (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = PATH_TOKENS}, NULL,
-		 0);
+	entry_do(s, (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = PATH_TOKENS});
 }
 
-static void stepper_start(struct stepper *s, const struct harness *h)
+static void path_start(struct stepper *s, const struct harness *h)
 {
-	s->x = raw_open(h);
-	s->seq = raw_seq(&s->x);
-	s->arena = client_arena(&s->x.c, 4 * PLACE_BYTES);
+	stepper_start(s, h);
 	for (uint32_t n = 0; n < PATH_TOKENS; n += CHUNK) {
-		extend_do(s, s->seq, CHUNK, 0);
-		steps_do(s, &s->seq, 1, CHUNK, ABI_STEP_APPEND_ONLY);
+		if (stepper_append(s, CHUNK) != 0)
+			_exit(97);
 	}
 }
 
@@ -296,12 +248,12 @@ static int draft_trees(const struct harness *h, int said)
 {
 	static struct stepper s;
 
-	stepper_start(&s, h);
+	path_start(&s, h);
 	attack_is_on(said);
 	while (attack_goes_on()) {
 		extend_do(&s, s.seq, CHUNK, ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS);
-		steps_do(&s, &s.seq, 1, CHUNK, 0);
-		entry_do(&s.x, (struct abi_entry){.kind = ABI_ACCEPT, .seq = s.seq}, NULL, 0);
+		steps_do(&s, &s.seq, 1, CHUNK);
+		entry_do(&s, (struct abi_entry){.kind = ABI_ACCEPT, .seq = s.seq});
 	}
 	return 0;
 }
@@ -310,11 +262,11 @@ static int prefill(const struct harness *h, int said, uint32_t n)
 {
 	static struct stepper s;
 
-	stepper_start(&s, h);
+	path_start(&s, h);
 	attack_is_on(said);
 	while (attack_goes_on()) {
 		extend_do(&s, s.seq, n, 0);
-		steps_do(&s, &s.seq, 1, n, 0);
+		steps_do(&s, &s.seq, 1, n);
 		trim_do(&s, s.seq);
 	}
 	return 0;
@@ -336,16 +288,16 @@ static int step_forks(const struct harness *h, int said)
 	static struct stepper s;
 	uint64_t seqs[FORKS];
 
-	stepper_start(&s, h);
+	path_start(&s, h);
 	for (uint32_t i = 0; i < FORKS; i++) {
-		entry_do(&s.x, (struct abi_entry){.kind = ABI_FORK, .seq = s.seq}, NULL, 0);
+		entry_do(&s, (struct abi_entry){.kind = ABI_FORK, .seq = s.seq});
 		seqs[i] = ring_completion(s.x.lane, s.x.ticket).value;
 	}
 	attack_is_on(said);
 	while (attack_goes_on()) {
 		for (uint32_t i = 0; i < FORKS; i++)
 			extend_do(&s, seqs[i], ROWS_A_FORK, 0);
-		steps_do(&s, seqs, FORKS, ROWS_A_FORK, 0);
+		steps_do(&s, seqs, FORKS, ROWS_A_FORK);
 		for (uint32_t i = 0; i < FORKS; i++)
 			trim_do(&s, seqs[i]);
 	}
