@@ -174,6 +174,11 @@ void assert_root_is_answered(const struct harness *h)
 	assert_true(took <= CONTROL_NS);
 }
 
+static bool is_on(struct attack_fixture *a, const struct attack *attack)
+{
+	return !attack->is_on || attack->is_on(&a->watch);
+}
+
 static struct figures measure_beside(struct attack_fixture *a, const struct attack *attack)
 {
 	unsigned n_users = attack->n_users ? attack->n_users : 1;
@@ -184,8 +189,9 @@ static struct figures measure_beside(struct attack_fixture *a, const struct atta
 		others[i] = other_start(a->h, ATTACKER - i, attack->life);
 	for (unsigned i = 0; i < n_users; i++)
 		(void)other_ready(&others[i]);
-	for (int i = 0; attack->is_on && i < ON_TRIES && !attack->is_on(&a->watch); i++)
+	for (int i = 0; i < ON_TRIES && !is_on(a, attack); i++)
 		sleep_ms(5);
+	assert_true(is_on(a, attack));
 	f = measure(a);
 	if (attack->beside)
 		attack->beside(a->h, &a->watch);
