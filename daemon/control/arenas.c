@@ -7,6 +7,8 @@
  * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
  * limit together, until its pages are free.
  */
+#include "arenas.h"
+
 #include "daemon/base/log.h"
 #include "daemon/sched/seq/complete.h"
 #include "daemon/sched/verbs/refuse.h"
@@ -116,18 +118,19 @@ static void device_begin(struct session *s, uint64_t id, const Coppice__ArenaNew
 			 uint32_t number)
 {
 	struct shm *arena = &s->arenas[number - 1];
-	struct request *request = request_begin(s, id, &verb_arena_new);
+	struct arena_call *call;
+	struct request *request = request_begin(s, id, &verb_arena_new, sizeof(*call));
 
 	if (!request)
 		return;
 	shm_new_device(arena, whole_grains(m->bytes));
 	s->device_bytes += arena->bytes;
 	s->home->device_bytes += arena->bytes;
-	request->number = number;
-	request->sched.in.arena.arena = number;
-	request->sched.in.arena.bytes = arena->bytes;
+	call = request->sched.room;
+	call->arena = number;
+	call->bytes = arena->bytes;
 	if (m->has_device)
-		memcpy(request->sched.in.arena.device, m->device.data, m->device.len);
+		memcpy(call->device, m->device.data, m->device.len);
 	request_post(request);
 }
 
@@ -196,10 +199,8 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 		host_begin(s, id, m, number);
 }
 
-static void arena_handle(Coppice__ArenaReply *arena, struct request *request)
+static void arena_handle(Coppice__ArenaReply *arena, struct backend_arena *device)
 {
-	struct backend_arena *device = &request->sched.out.arena;
-
 	arena->has_handle = arena->has_device = true;
 	arena->handle = (ProtobufCBinaryData){sizeof(device->handle), device->handle};
 	arena->device = (ProtobufCBinaryData){sizeof(device->device), device->device};
@@ -207,11 +208,14 @@ static void arena_handle(Coppice__ArenaReply *arena, struct request *request)
 
 static struct shm *arena_of(const struct request *request)
 {
-	return &request->session->arenas[request->number - 1];
+	const struct arena_call *call = request->sched.room;
+
+	return &request->session->arenas[call->arena - 1];
 }
 
 static void new_answer(struct request *request)
 {
+	struct arena_call *call = request->sched.room;
 	struct shm *shm = arena_of(request);
 	Coppice__Reply reply = reply_to(request);
 	Coppice__ArenaReply arena = COPPICE__ARENA_REPLY__INIT;
@@ -221,9 +225,9 @@ static void new_answer(struct request *request)
 		return;
 	}
 	shm->state = SHM_READY;
-	arena.arena = request->number;
+	arena.arena = call->arena;
 	arena.bytes = shm->bytes;
-	arena_handle(&arena, request);
+	arena_handle(&arena, &call->made);
 	reply.arena = &arena;
 	reply_send(request->session, &reply);
 }
@@ -242,12 +246,13 @@ static void warn_of_time_slices(struct sched *s, const struct backend_arena *are
 
 static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t *ret_base)
 {
+	struct arena_call *call = rq->room;
 	struct backend_arena arena = {0};
 	int r = -ENOTSUP;
 
-	memcpy(arena.device, rq->in.arena.device, sizeof(arena.device));
+	memcpy(arena.device, call->device, sizeof(arena.device));
 	if (s->core.ops->arena_new)
-		r = s->core.ops->arena_new(s->core.backend, rq->in.arena.bytes, &arena);
+		r = s->core.ops->arena_new(s->core.backend, call->bytes, &arena);
 	if (r == -ENOTSUP)
 		return refuse(rq, -EOPNOTSUPP, "kind",
 			      "The %s backend has no device memory: use a host arena, or a daemon "
@@ -261,20 +266,20 @@ static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t
 			rq, r, "bytes",
 			"The GPU has no %llu MiB to spare beside the KV pool: free arenas, or "
 			"give the daemon a smaller pool.",
-			(unsigned long long)rq->in.arena.bytes >> 20);
+			(unsigned long long)call->bytes >> 20);
 	if (r < 0)
 		return refuse(rq, r, NULL, "The %s backend could not share device memory.",
 			      s->core.ops->name);
 	warn_of_time_slices(s, &arena);
 	*ret_base = arena.base;
-	rq->out.arena = arena;
+	call->made = arena;
 	return 0;
 }
 
 static int host_arena_reach(struct sched *s, struct sched_request *rq, uint64_t *ret_base)
 {
-	int r = s->core.ops->arena_attach(s->core.backend, rq->in.arena.base, rq->in.arena.bytes,
-					  ret_base);
+	const struct arena_call *call = rq->room;
+	int r = s->core.ops->arena_attach(s->core.backend, call->base, call->bytes, ret_base);
 
 	if (r < 0)
 		return refuse(rq, r, "bytes", "The %s backend could not reach the arena's memory.",
@@ -284,9 +289,10 @@ static int host_arena_reach(struct sched *s, struct sched_request *rq, uint64_t 
 
 static int add_serve(struct sched *s, struct sched_request *rq)
 {
+	const struct arena_call *call = rq->room;
 	struct sched_session *session = rq->session;
-	uint32_t number = rq->in.arena.arena;
-	bool device = !rq->in.arena.base;
+	uint32_t number = call->arena;
+	bool device = !call->base;
 	uint64_t base;
 
 	assert(number >= 1 && number <= s->core.config->max_arenas &&
@@ -295,9 +301,9 @@ static int add_serve(struct sched *s, struct sched_request *rq)
 
 	if (r < 0)
 		return r;
-	session->arenas[number] = (struct sched_arena){base, rq->in.arena.bytes, device};
+	session->arenas[number] = (struct sched_arena){base, call->bytes, device};
 	session->n_arenas++;
-	session->arena_bytes += rq->in.arena.bytes;
+	session->arena_bytes += call->bytes;
 	return 0;
 }
 
@@ -348,6 +354,7 @@ static void seal_begin(struct session *s, uint64_t id, const void *message)
 	const Coppice__ArenaSeal *m = message;
 	struct shm *arena = find_new(s, id, m->arena);
 	struct request *request;
+	struct arena_call *call;
 	int r;
 
 	if (!arena)
@@ -358,14 +365,12 @@ static void seal_begin(struct session *s, uint64_t id, const void *message)
 			    m->arena, strerror(-r));
 		return;
 	}
-	request = request_begin(s, id, &verb_arena_seal);
+	request = request_begin(s, id, &verb_arena_seal, sizeof(*call));
 	if (!request)
 		return;
 	arena->state = SHM_ADDING;
-	request->number = m->arena;
-	request->sched.in.arena.arena = m->arena;
-	request->sched.in.arena.base = arena->map;
-	request->sched.in.arena.bytes = arena->bytes;
+	call = request->sched.room;
+	*call = (struct arena_call){.arena = m->arena, .base = arena->map, .bytes = arena->bytes};
 	request_hold(request);
 	arena->chore.done = on_filled;
 	arena->chore.user = request;
@@ -409,9 +414,10 @@ static void fail_steps_with(struct sched *s, struct sched_session *session, uint
 
 static int free_serve(struct sched *s, struct sched_request *rq)
 {
-	struct sched_arena *arena = &rq->session->arenas[rq->in.arena.arena];
+	const struct arena_call *call = rq->room;
+	struct sched_arena *arena = &rq->session->arenas[call->arena];
 
-	fail_steps_with(s, rq->session, rq->in.arena.arena);
+	fail_steps_with(s, rq->session, call->arena);
 	rq->session->n_arenas--;
 	rq->session->arena_bytes -= arena->bytes;
 	session_drop_arena(s, arena);
@@ -461,14 +467,16 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaFree *m = message;
 	struct shm *arena = find_any(s, id, m->arena);
-	struct request *request = arena ? request_begin(s, id, &verb_arena_free) : NULL;
+	struct arena_call *call;
+	struct request *request =
+		arena ? request_begin(s, id, &verb_arena_free, sizeof(*call)) : NULL;
 	bool known = arena && arena->state == SHM_READY;
 
 	if (!request)
 		return;
 	arena->state = SHM_REMOVING;
-	request->number = m->arena;
-	request->sched.in.arena.arena = m->arena;
+	call = request->sched.room;
+	call->arena = m->arena;
 	if (known) {
 		request_post(request);
 		return;

@@ -9,12 +9,16 @@
 
 #include <inttypes.h>
 
+/* The room is whether to drain, a bool. */
+
 static void drain_answer(struct request *request)
 {
+	const bool *drain = request->sched.room;
+
 	if (request->sched.code == 0)
 		log_info("session %" PRIu64 ": %s", request->session->id,
-			 request->sched.in.drain ? "the daemon drains: it takes no new sequences"
-						 : "the daemon takes new sequences again");
+			 *drain ? "the daemon drains: it takes no new sequences"
+				: "the daemon takes new sequences again");
 	reply_done(request);
 }
 
@@ -22,19 +26,23 @@ static void drain_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__Drain *m = message;
 	struct request *request;
+	bool *drain;
 
 	if (!request_may_rule(s, id, "drain"))
 		return;
-	request = request_begin(s, id, &verb_drain);
+	request = request_begin(s, id, &verb_drain, sizeof(*drain));
 	if (!request)
 		return;
-	request->sched.in.drain = !m->off;
+	drain = request->sched.room;
+	*drain = !m->off;
 	request_post(request);
 }
 
 static int drain_serve(struct sched *s, struct sched_request *rq)
 {
-	s->core.draining = rq->in.drain;
+	const bool *drain = rq->room;
+
+	s->core.draining = *drain;
 	return 0;
 }
 

@@ -40,7 +40,8 @@ static int hello_fds(struct request *request)
 
 static void session_join(struct session *s, uint64_t id)
 {
-	struct request *request = request_begin(s, id, &verb_hello);
+	struct session_add_call *call;
+	struct request *request = request_begin(s, id, &verb_hello, sizeof(*call));
 	int r;
 
 	if (!request) {
@@ -55,9 +56,10 @@ static void session_join(struct session *s, uint64_t id)
 		request_free(request);
 		return;
 	}
-	request->sched.in.session_add.id = s->id;
-	request->sched.in.session_add.domain = s->peer.uid;
-	request->sched.in.session_add.bell_fd = s->bell_fd;
+	call = request->sched.room;
+	*call = (struct session_add_call){.id = s->id,
+					  .domain = s->peer.uid,
+					  .bell_fd = s->bell_fd};
 	s->state = SESSION_JOINING;
 	s->joined = true;
 	request_post(request);
@@ -92,13 +94,14 @@ static void hello_begin(struct session *s, uint64_t id, const void *message)
 
 static void hello_answer(struct request *request)
 {
+	const struct session_add_call *call = request->sched.room;
 	int fds[] = {request->fds[0], request->session->bell_fd};
 	Coppice__Reply reply = reply_to(request);
 	Coppice__HelloReply hello = COPPICE__HELLO_REPLY__INIT;
 	bool refused = reply_failed(request);
 	int r;
 
-	session_opened(request->session, refused ? NULL : request->sched.out.session);
+	session_opened(request->session, refused ? NULL : call->session);
 	if (refused)
 		return;
 	hello.abi_version = ABI_VERSION;

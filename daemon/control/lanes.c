@@ -4,6 +4,8 @@
  * A lane's memory is made here and lent to the scheduler. The guardian hears of a lane before the
  * client does: from then on a stream may wait on it.
  */
+#include "lanes.h"
+
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/begin.h"
@@ -67,6 +69,7 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 	uint32_t max_lanes = s->home->config->max_lanes;
 	uint32_t number = shm_find_free(s->lanes, max_lanes);
 	struct request *request;
+	struct lane_call *call;
 	struct shm *lane;
 	int r;
 
@@ -78,7 +81,7 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 	}
 	if (!request_may_carry(s, id))
 		return;
-	request = request_begin(s, id, &verb_lane_new);
+	request = request_begin(s, id, &verb_lane_new, sizeof(*call));
 	if (!request)
 		return;
 	lane = &s->lanes[number - 1];
@@ -90,21 +93,22 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 		return;
 	}
 	lane_header(lane->map, number, s->home->board->generation);
-	request->number = number;
-	request->sched.in.lane.lane = number;
-	request->sched.in.lane.shared = lane->map;
-	request->sched.in.lane.notify_fd = lane->notify_fd;
+	call = request->sched.room;
+	*call = (struct lane_call){number, lane->map, lane->notify_fd};
 	request_post(request);
 }
 
 static struct shm *lane_of(const struct request *request)
 {
-	return &request->session->lanes[request->number - 1];
+	const struct lane_call *call = request->sched.room;
+
+	return &request->session->lanes[call->lane - 1];
 }
 
 static int free_serve(struct sched *s, struct sched_request *rq)
 {
-	struct sched_lane *lane = session_lane(rq->session, rq->in.lane.lane);
+	const struct lane_call *call = rq->room;
+	struct sched_lane *lane = session_lane(rq->session, call->lane);
 
 	assert(lane);
 	session_remove_lane(s, lane);
@@ -122,6 +126,7 @@ static const struct verb undo = {.serve = free_serve, .answer = undo_answer};
 
 static void new_answer(struct request *request)
 {
+	const struct lane_call *call = request->sched.room;
 	struct shm *shm = lane_of(request);
 	Coppice__Reply reply = reply_to(request);
 	Coppice__LaneReply lane = COPPICE__LANE_REPLY__INIT;
@@ -134,7 +139,7 @@ static void new_answer(struct request *request)
 	shm->state = SHM_READY;
 	if (shm->fd >= 0) /* before the client can put a stream on it */
 		guardian_link_look(request->home->guardian);
-	lane.lane = request->number;
+	lane.lane = call->lane;
 	lane.bytes = shm->bytes;
 	lane.generation = request->home->board->generation;
 	reply.lane = &lane;
@@ -145,8 +150,9 @@ static void new_answer(struct request *request)
 
 static int new_serve(struct sched *s, struct sched_request *rq)
 {
-	if (lane_add(&s->lanes, rq->session, rq->in.lane.lane, rq->in.lane.shared,
-		     rq->in.lane.notify_fd) < 0)
+	const struct lane_call *call = rq->room;
+
+	if (lane_add(&s->lanes, rq->session, call->lane, call->shared, call->notify_fd) < 0)
 		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
 	return 0;
 }
@@ -160,18 +166,19 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 	const Coppice__LaneFree *m = message;
 	struct shm *lane = shm_find(s->lanes, s->home->config->max_lanes, m->lane);
 	struct request *request;
+	struct lane_call *call;
 
 	if (!lane) {
 		reply_error(s, id, -ENOENT, "lane", "There is no lane %u in this session.",
 			    m->lane);
 		return;
 	}
-	request = request_begin(s, id, &verb_lane_free);
+	request = request_begin(s, id, &verb_lane_free, sizeof(*call));
 	if (!request)
 		return;
 	lane->state = SHM_REMOVING;
-	request->number = m->lane;
-	request->sched.in.lane.lane = m->lane;
+	call = request->sched.room;
+	call->lane = m->lane;
 	request_post(request);
 }
 

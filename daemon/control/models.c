@@ -39,7 +39,7 @@ static bool message_check(struct session *s, uint64_t id, const Coppice__ModelOp
 	if (unserved)
 		reply_error(s, id, -EOPNOTSUPP, unserved,
 			    "This version has no kernels for %s: it must be 0.", unserved);
-	else if (name_bytes < 1 || name_bytes >= sizeof((struct sched_request){0}.in.model.name))
+	else if (name_bytes < 1 || name_bytes >= sizeof((struct model_call){0}.name))
 		reply_error(s, id, -EINVAL, "name", "A model's name has 1 to 127 bytes, not %zu.",
 			    name_bytes);
 	else
@@ -51,14 +51,16 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ModelOpen *m = message;
 	struct request *request;
+	struct model_call *call;
 
 	if (!message_check(s, id, m))
 		return;
-	request = request_begin(s, id, &verb_model_open);
+	request = request_begin(s, id, &verb_model_open, sizeof(*call));
 	if (!request)
 		return;
-	strcpy(request->sched.in.model.name, m->name);
-	request->sched.in.model.shape = (struct work_shape){
+	call = request->sched.room;
+	strcpy(call->name, m->name);
+	call->shape = (struct work_shape){
 		.n_layers = m->n_layers,
 		.n_q_heads = m->n_q_heads,
 		.n_kv_heads = m->n_kv_heads,
@@ -67,24 +69,25 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 		.dtype = (enum work_dtype)m->dtype,
 		.scale = m->scale,
 	};
-	request->sched.in.model.weights_hash = m->weights_hash;
-	request->sched.in.model.first_kv_head = m->first_kv_head;
-	request->sched.in.model.own_kv_heads = m->own_kv_heads;
+	call->weights_hash = m->weights_hash;
+	call->first_kv_head = m->first_kv_head;
+	call->own_kv_heads = m->own_kv_heads;
 	request_post(request);
 }
 
 static void open_answer(struct request *request)
 {
+	const struct model_call *call = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__ModelReply model = COPPICE__MODEL_REPLY__INIT;
 
 	if (reply_failed(request))
 		return;
-	log_info("session %" PRIu64 " opens model %u: \"%s\"", request->session->id,
-		 request->sched.out.model.model, request->sched.in.model.name);
-	model.model = request->sched.out.model.model;
-	model.page_tokens = request->sched.out.model.page_tokens;
-	model.page_bytes = request->sched.out.model.page_bytes;
+	log_info("session %" PRIu64 " opens model %u: \"%s\"", request->session->id, call->model,
+		 call->name);
+	model.model = call->model;
+	model.page_tokens = call->page_tokens;
+	model.page_bytes = call->page_bytes;
 	reply.model = &model;
 	reply_send(request->session, &reply);
 }
@@ -100,7 +103,8 @@ static bool is_name(const char *name)
 
 static int heads_check(struct sched_request *rq)
 {
-	const struct work_shape *shape = &rq->in.model.shape;
+	const struct model_call *call = rq->room;
+	const struct work_shape *shape = &call->shape;
 
 	if (shape->n_kv_heads < 1 || shape->n_kv_heads > 1024)
 		return refuse(rq, -EINVAL, "n_kv_heads", "A model has 1 to 1024 KV heads, not %u.",
@@ -122,7 +126,8 @@ enum { DTYPE_FP8_E4M3 = 3, DTYPE_FP8_E5M2 = 4 }; /* of the protocol; its others 
 
 static int dtype_check(struct sched_request *rq)
 {
-	unsigned dtype = rq->in.model.shape.dtype;
+	const struct model_call *call = rq->room;
+	unsigned dtype = call->shape.dtype;
 
 	if (dtype == DTYPE_FP8_E4M3 || dtype == DTYPE_FP8_E5M2)
 		return refuse(rq, -EOPNOTSUPP, "dtype",
@@ -136,7 +141,8 @@ static int dtype_check(struct sched_request *rq)
 
 static int page_check(struct sched_request *rq)
 {
-	uint32_t n = rq->in.model.shape.page_tokens;
+	const struct model_call *call = rq->room;
+	uint32_t n = call->shape.page_tokens;
 
 	if (n && n != 16 && n != 32 && n != 64)
 		return refuse(rq, -EINVAL, "page_tokens",
@@ -147,9 +153,10 @@ static int page_check(struct sched_request *rq)
 
 static int shape_check(struct sched_request *rq)
 {
-	const struct work_shape *shape = &rq->in.model.shape;
+	const struct model_call *call = rq->room;
+	const struct work_shape *shape = &call->shape;
 
-	if (!is_name(rq->in.model.name))
+	if (!is_name(call->name))
 		return refuse(rq, -EINVAL, "name",
 			      "A model needs a name of printable ASCII characters.");
 	if (shape->n_layers < 1 || shape->n_layers > MAX_LAYERS)
@@ -190,8 +197,9 @@ static void shape_fill(const struct sched *s, struct work_shape *shape)
  * alike, and come from the same extents; what lies in them is told apart by its salt. */
 static int take_heads(struct sched_request *rq, struct split_heads *ret)
 {
-	struct work_shape *shape = &rq->in.model.shape;
-	uint32_t first = rq->in.model.first_kv_head, n = rq->in.model.own_kv_heads;
+	struct model_call *call = rq->room;
+	struct work_shape *shape = &call->shape;
+	uint32_t first = call->first_kv_head, n = call->own_kv_heads;
 
 	*ret = (struct split_heads){0};
 	if (n == 0 && first != 0)
@@ -212,6 +220,7 @@ static int take_heads(struct sched_request *rq, struct split_heads *ret)
 
 static int give_number(const struct sched *s, struct sched_request *rq, struct sched_model *model)
 {
+	struct model_call *call = rq->room;
 	struct sched_model **models = rq->session->models;
 	uint32_t i = 0;
 
@@ -222,21 +231,22 @@ static int give_number(const struct sched *s, struct sched_request *rq, struct s
 			      s->core.config->max_models);
 	model->n_users += models[i] == NULL;
 	models[i] = model;
-	rq->out.model.model = i + 1;
-	rq->out.model.page_tokens = model->shape.page_tokens;
-	rq->out.model.page_bytes = model->page_bytes;
+	call->model = i + 1;
+	call->page_tokens = model->shape.page_tokens;
+	call->page_bytes = model->page_bytes;
 	return 0;
 }
 
 static int open_serve(struct sched *s, struct sched_request *rq)
 {
+	struct model_call *call = rq->room;
 	struct split_heads heads;
 	struct sched_model *model;
 	int r = model_check(rq);
 
 	if (r < 0)
 		return r;
-	shape_fill(s, &rq->in.model.shape);
+	shape_fill(s, &call->shape);
 	r = take_heads(rq, &heads);
 	if (r == 0)
 		r = model_find(s, rq, &heads, &model);
@@ -253,23 +263,41 @@ const struct verb verb_model_open = {.begin = open_begin,
 
 /* ---- the list ---- */
 
+#define MODELS_PAGE 64u
+
+struct model_info {
+	char name[128];
+	struct work_shape shape;
+	/* where the shape's are some of them; 0, 0: they are all */
+	uint32_t first_kv_head, all_kv_heads;
+	uint64_t page_bytes;
+	uint32_t n_users, n_devices;
+	char split_why[200];
+};
+
+/* A page: what is asked and what is answered. */
+struct models_page {
+	uint64_t cursor;
+	uint32_t n;
+	struct model_info infos[MODELS_PAGE];
+};
+
 static void list_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__Models *m = message;
-	struct request *request =
-		request_begin_lent(s, id, &verb_models,
-				   SCHED_MODELS_PAGE * sizeof(struct sched_model_info));
+	struct request *request = request_begin(s, id, &verb_models, sizeof(struct models_page));
+	struct models_page *page;
 
 	if (!request)
 		return;
-	request->sched.in.cursor = m->cursor;
-	request->sched.out.models.infos = request->lent;
+	page = request->sched.room;
+	page->cursor = m->cursor;
 	request_post(request);
 }
 
 static const char *const split_names[] = {"tokens", "heads", "home"};
 
-static void model_row(Coppice__Model *to, struct sched_model_info *from)
+static void model_row(Coppice__Model *to, struct model_info *from)
 {
 	coppice__model__init(to);
 	to->name = from->name;
@@ -291,17 +319,18 @@ static void model_row(Coppice__Model *to, struct sched_model_info *from)
 
 static void list_answer(struct request *request)
 {
+	struct models_page *page = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__ModelsReply models = COPPICE__MODELS_REPLY__INIT;
-	Coppice__Model rows[SCHED_MODELS_PAGE], *pointers[SCHED_MODELS_PAGE];
+	Coppice__Model rows[MODELS_PAGE], *pointers[MODELS_PAGE];
 
 	if (reply_failed(request))
 		return;
-	models.n_model = request->sched.out.models.n;
+	models.n_model = page->n;
 	models.model = pointers;
-	models.cursor = request->sched.out.models.cursor;
+	models.cursor = page->cursor;
 	for (size_t i = 0; i < models.n_model; i++) {
-		model_row(&rows[i], &request->sched.out.models.infos[i]);
+		model_row(&rows[i], &page->infos[i]);
 		pointers[i] = &rows[i];
 	}
 	reply.models = &models;
@@ -340,17 +369,16 @@ static uint32_t users_told(const struct sched *s, const struct sched_request *rq
 	return n;
 }
 
-static struct sched_model_info model_info(const struct sched *s, const struct sched_model *model,
-					  uint32_t n_users)
+static struct model_info model_info(const struct sched *s, const struct sched_model *model,
+				    uint32_t n_users)
 {
-	struct sched_model_info info = {.shape = model->shape,
-					.first_kv_head = model->heads.first,
-					.all_kv_heads = model->heads.all,
-					.page_bytes = model->page_bytes,
-					.n_users = n_users,
-					.n_devices = s->core.config->n_devices
-							     ? s->core.config->n_devices
-							     : 1};
+	struct model_info info = {.shape = model->shape,
+				  .first_kv_head = model->heads.first,
+				  .all_kv_heads = model->heads.all,
+				  .page_bytes = model->page_bytes,
+				  .n_users = n_users,
+				  .n_devices = s->core.config->n_devices ? s->core.config->n_devices
+									 : 1};
 
 	strcpy(info.name, model->name);
 	strcpy(info.split_why, model->split_why);
@@ -360,23 +388,24 @@ static struct sched_model_info model_info(const struct sched *s, const struct sc
 /* The cursor counts all that were looked at. */
 static int list_serve(struct sched *s, struct sched_request *rq)
 {
+	struct models_page *page = rq->room;
 	const struct sched_model *model;
-	uint64_t index = 0;
+	uint64_t index = 0, first = page->cursor;
 	uint32_t n_users;
 
-	rq->out.models.n = 0;
-	rq->out.models.cursor = 0;
+	page->n = 0;
+	page->cursor = 0;
 	LIST_FOREACH (model, &s->models, link) {
-		if (index++ < rq->in.cursor)
+		if (index++ < first)
 			continue;
 		n_users = users_told(s, rq, model);
 		if (n_users == 0 && !sees_all(rq))
 			continue;
-		if (rq->out.models.n == SCHED_MODELS_PAGE) {
-			rq->out.models.cursor = index - 1;
+		if (page->n == MODELS_PAGE) {
+			page->cursor = index - 1;
 			break;
 		}
-		rq->out.models.infos[rq->out.models.n++] = model_info(s, model, n_users);
+		page->infos[page->n++] = model_info(s, model, n_users);
 	}
 	return 0;
 }

@@ -4,6 +4,8 @@
  * A pin keeps a path in the pool for a time. Whoever has a sequence may pin it; a node is
  * anybody's, so that only root and the daemon's own user pin one.
  */
+#include "pins.h"
+
 #include "daemon/base/units.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/scheduler.h"
@@ -31,29 +33,34 @@ static bool pin_check(struct session *s, uint64_t id, uint64_t for_ns)
 
 static void pin_answer(struct request *request)
 {
+	const struct pin_call *call = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__PinReply pin = COPPICE__PIN_REPLY__INIT;
 
 	if (reply_failed(request))
 		return;
-	pin.pin = request->sched.out.pin;
+	pin.pin = call->pin;
 	reply.pin = &pin;
 	reply_send(request->session, &reply);
+}
+
+static void pin_post(struct session *s, uint64_t id, const struct verb *verb, struct pin_call call)
+{
+	struct request *request = request_begin(s, id, verb, sizeof(call));
+
+	if (!request)
+		return;
+	*(struct pin_call *)request->sched.room = call;
+	request_post(request);
 }
 
 static void seq_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqPin *m = message;
-	struct request *request;
 
-	if (!pin_check(s, id, m->for_ns))
-		return;
-	request = request_begin(s, id, &verb_seq_pin);
-	if (!request)
-		return;
-	request->sched.in.seq.seq = m->seq;
-	request->sched.in.seq.for_ns = m->for_ns;
-	request_post(request);
+	if (pin_check(s, id, m->for_ns))
+		pin_post(s, id, &verb_seq_pin,
+			 (struct pin_call){.what = m->seq, .for_ns = m->for_ns});
 }
 
 static int pin_refuse(struct sched *s, struct sched_request *rq, int error)
@@ -68,11 +75,12 @@ static int pin_refuse(struct sched *s, struct sched_request *rq, int error)
 
 static int seq_serve(struct sched *s, struct sched_request *rq)
 {
-	struct sched_seq *seq = request_seq(s, rq);
+	struct pin_call *call = rq->room;
+	struct sched_seq *seq = request_seq(s, rq, call->what);
 
 	if (!seq)
 		return rq->code;
-	int r = store_seq_pin(seq->store, s->core.now_ns + rq->in.seq.for_ns, &rq->out.pin);
+	int r = store_seq_pin(seq->store, s->core.now_ns + call->for_ns, &call->pin);
 
 	return r < 0 ? pin_refuse(s, rq, r) : 0;
 }
@@ -82,49 +90,47 @@ const struct verb verb_seq_pin = {.begin = seq_begin, .serve = seq_serve, .answe
 static void node_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__NodePin *m = message;
-	struct request *request;
 
-	if (!request_may_rule(s, id, "node_pin") || !pin_check(s, id, m->for_ns))
-		return;
-	request = request_begin(s, id, &verb_node_pin);
-	if (!request)
-		return;
-	request->sched.in.node_pin.node = m->node;
-	request->sched.in.node_pin.for_ns = m->for_ns;
-	request_post(request);
+	if (request_may_rule(s, id, "node_pin") && pin_check(s, id, m->for_ns))
+		pin_post(s, id, &verb_node_pin,
+			 (struct pin_call){.what = m->node, .for_ns = m->for_ns});
 }
 
 static int node_serve(struct sched *s, struct sched_request *rq)
 {
-	int r = store_node_pin(s->core.store, rq->in.node_pin.node,
-			       s->core.now_ns + rq->in.node_pin.for_ns, &rq->out.pin);
+	struct pin_call *call = rq->room;
+	int r = store_node_pin(s->core.store, call->what, s->core.now_ns + call->for_ns,
+			       &call->pin);
 
 	if (r == -ENOENT)
 		return refuse(rq, r, "node", "The tree has no node %llu.",
-			      (unsigned long long)rq->in.node_pin.node);
+			      (unsigned long long)call->what);
 	return r < 0 ? pin_refuse(s, rq, r) : 0;
 }
 
 const struct verb verb_node_pin = {.begin = node_begin, .serve = node_serve, .answer = pin_answer};
 
+/* The room is a pin's id, an uint64_t. */
+
 static void unpin_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__Unpin *m = message;
-	struct request *request = request_begin(s, id, &verb_unpin);
+	struct request *request = request_begin(s, id, &verb_unpin, sizeof(m->pin));
 
 	if (!request)
 		return;
-	request->sched.in.pin = m->pin;
+	*(uint64_t *)request->sched.room = m->pin;
 	request_post(request);
 }
 
 static int unpin_serve(struct sched *s, struct sched_request *rq)
 {
 	uint64_t domain = rq->privileged ? UINT64_MAX : rq->session->domain;
+	const uint64_t *pin = rq->room;
 
-	if (store_unpin(s->core.store, rq->in.pin, domain, s->core.now_ns) < 0)
+	if (store_unpin(s->core.store, *pin, domain, s->core.now_ns) < 0)
 		return refuse(rq, -ENOENT, "pin", "There is no pin %llu: it may be over.",
-			      (unsigned long long)rq->in.pin);
+			      (unsigned long long)*pin);
 	return 0;
 }
 
@@ -146,12 +152,12 @@ struct pins_page {
 static void pins_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__Pins *m = message;
-	struct request *request = request_begin_lent(s, id, &verb_pins, sizeof(struct pins_page));
+	struct request *request = request_begin(s, id, &verb_pins, sizeof(struct pins_page));
 	struct pins_page *page;
 
 	if (!request)
 		return;
-	page = request->lent;
+	page = request->sched.room;
 	page->cursor = m->cursor;
 	request_post(request);
 }
@@ -185,7 +191,7 @@ static void pin_row(Coppice__Pin *to, const struct store_pin_info *from, uint64_
 /* A row takes at most 210 bytes, so that PINS_PAGE of them always fit a packet. */
 static void pins_answer(struct request *request)
 {
-	const struct pins_page *page = request->lent;
+	const struct pins_page *page = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__PinsReply pins = COPPICE__PINS_REPLY__INIT;
 	Coppice__Pin rows[PINS_PAGE], *pointers[PINS_PAGE];

@@ -4,6 +4,8 @@
  * Token ids lie in an arena, which the client may write at any time: they are looked at once, when
  * they are copied. Open and wait have one answer, what of the prompt is there.
  */
+#include "seqs.h"
+
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/sessions.h"
@@ -18,16 +20,15 @@
 #define WAIT_MAX_NS UINT64_C(3600000000000)
 
 /* Of open and wait. */
-static void match_answer(struct request *request)
+static void match_send(struct request *request, uint64_t handle, const struct store_match *match)
 {
-	const struct store_match *match = &request->sched.out.seq.match;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__SeqReply seq = COPPICE__SEQ_REPLY__INIT;
 	int code = request->sched.code;
 
 	if (code != -ETIMEDOUT && reply_failed(request))
 		return;
-	seq.seq = request->sched.out.seq.seq;
+	seq.seq = handle;
 	seq.cached = match->cached;
 	seq.pending = match->pending;
 	seq.claimed = match->claimed;
@@ -106,19 +107,23 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 	const uint32_t *tokens = tokens_find(s, id, m);
 	uint64_t bytes = m->n_tokens * (uint64_t)sizeof(uint32_t);
 	struct request *request;
+	struct seq_open_call *call;
+	uint32_t *copy;
 
 	if (!tokens || !prompt_may_go(s, id, bytes))
 		return;
-	request = request_begin_lent(s, id, &verb_seq_open, bytes);
+	request = request_begin(s, id, &verb_seq_open, sizeof(*call) + bytes);
 	if (!request)
 		return;
 	s->prompt_bytes += bytes;
-	memcpy(request->lent, tokens, bytes); /* the only look at them */
-	request->sched.in.open.model = m->model;
-	request->sched.in.open.lane = m->lane;
-	request->sched.in.open.tokens = request->lent;
-	request->sched.in.open.n_tokens = m->n_tokens;
-	request->sched.in.open.salt = m->salt;
+	call = request->sched.room;
+	copy = (uint32_t *)(call + 1);
+	memcpy(copy, tokens, bytes); /* the only look at them */
+	*call = (struct seq_open_call){.model = m->model,
+				       .lane = m->lane,
+				       .tokens = copy,
+				       .n_tokens = m->n_tokens,
+				       .salt = m->salt};
 	request_post(request);
 }
 
@@ -139,20 +144,22 @@ static int refuse_prompt(struct sched_request *rq, const struct config *config, 
 
 static void open_answer(struct request *request)
 {
-	request->session->prompt_bytes -=
-		request->sched.in.open.n_tokens * (uint64_t)sizeof(uint32_t);
-	match_answer(request);
+	const struct seq_open_call *call = request->sched.room;
+
+	request->session->prompt_bytes -= call->n_tokens * (uint64_t)sizeof(uint32_t);
+	match_send(request, call->seq, &call->match);
 }
 
 static int open_serve(struct sched *s, struct sched_request *rq)
 {
+	struct seq_open_call *call = rq->room;
 	struct sched_session *session = rq->session;
-	uint32_t number = rq->in.open.model;
+	uint32_t number = call->model;
 	struct seq_open open = {.session = session,
-				.lane = session_lane(session, rq->in.open.lane),
-				.tokens = rq->in.open.tokens,
-				.n_tokens = rq->in.open.n_tokens,
-				.salt = rq->in.open.salt};
+				.lane = session_lane(session, call->lane),
+				.tokens = call->tokens,
+				.n_tokens = call->n_tokens,
+				.salt = call->salt};
 	struct sched_seq *seq;
 
 	if (s->core.draining)
@@ -163,19 +170,19 @@ static int open_serve(struct sched *s, struct sched_request *rq)
 			      "There is no model %u in this session: open it first.", number);
 	if (!open.lane)
 		return refuse(rq, -ENOENT, "lane", "There is no lane %u in this session.",
-			      rq->in.open.lane);
+			      call->lane);
 	if (session->n_seqs >= s->core.config->max_seqs)
 		return refuse(rq, -EUSERS, NULL,
 			      "The session has %u sequences, as many as it may: close some.",
 			      session->n_seqs);
 	open.model = session->models[number - 1];
-	int r = seq_open(&s->core, &open, &seq, &rq->out.seq.match);
+	int r = seq_open(&s->core, &open, &seq, &call->match);
 
 	if (r == -EDQUOT || r == -ENOBUFS)
 		return refuse_prompt(rq, s->core.config, r);
 	if (r < 0)
 		return refuse_by_store(rq, r);
-	rq->out.seq.seq = seq->handle;
+	call->seq = seq->handle;
 	return 0;
 }
 
@@ -184,18 +191,28 @@ const struct verb verb_seq_open = {.begin = open_begin, .serve = open_serve, .an
 static void wait_ask(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqWait *m = message;
-	struct request *request = request_begin(s, id, &verb_seq_wait);
+	struct seq_wait_call *call;
+	struct request *request = request_begin(s, id, &verb_seq_wait, sizeof(*call));
 
 	if (!request)
 		return;
-	request->sched.in.seq.seq = m->seq;
-	request->sched.in.seq.for_ns = m->timeout_ns < WAIT_MAX_NS ? m->timeout_ns : WAIT_MAX_NS;
+	call = request->sched.room;
+	call->seq = m->seq;
+	call->for_ns = m->timeout_ns < WAIT_MAX_NS ? m->timeout_ns : WAIT_MAX_NS;
 	request_post(request);
+}
+
+static void wait_answer(struct request *request)
+{
+	const struct seq_wait_call *call = request->sched.room;
+
+	match_send(request, call->seq, &call->match);
 }
 
 static int wait_serve(struct sched *s, struct sched_request *rq)
 {
-	struct sched_seq *seq = request_seq(s, rq);
+	const struct seq_wait_call *call = rq->room;
+	struct sched_seq *seq = request_seq(s, rq, call->seq);
 
 	if (!seq)
 		return rq->code;
@@ -204,40 +221,44 @@ static int wait_serve(struct sched *s, struct sched_request *rq)
 	return refuse(rq, -EBUSY, "seq", "Somebody waits for this sequence already.");
 }
 
-const struct verb verb_seq_wait = {.begin = wait_ask, .serve = wait_serve, .answer = match_answer};
+const struct verb verb_seq_wait = {.begin = wait_ask, .serve = wait_serve, .answer = wait_answer};
 
 static void length_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqLength *m = message;
-	struct request *request = request_begin(s, id, &verb_seq_length);
+	struct seq_length_call *call;
+	struct request *request = request_begin(s, id, &verb_seq_length, sizeof(*call));
 
 	if (!request)
 		return;
-	request->sched.in.seq.seq = m->seq;
+	call = request->sched.room;
+	call->seq = m->seq;
 	request_post(request);
 }
 
 static void length_answer(struct request *request)
 {
+	const struct seq_length_call *call = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__SeqLengthReply length = COPPICE__SEQ_LENGTH_REPLY__INIT;
 
 	if (reply_failed(request))
 		return;
-	length.n_tokens = request->sched.out.length.n_tokens;
-	length.n_live = request->sched.out.length.n_live;
+	length.n_tokens = call->n_tokens;
+	length.n_live = call->n_live;
 	reply.seq_length = &length;
 	reply_send(request->session, &reply);
 }
 
 static int length_serve(struct sched *s, struct sched_request *rq)
 {
-	struct sched_seq *seq = request_seq(s, rq);
+	struct seq_length_call *call = rq->room;
+	struct sched_seq *seq = request_seq(s, rq, call->seq);
 
 	if (!seq)
 		return rq->code;
-	rq->out.length.n_tokens = store_seq_n_tokens(seq->store);
-	rq->out.length.n_live = store_seq_n_live(seq->store);
+	call->n_tokens = store_seq_n_tokens(seq->store);
+	call->n_live = store_seq_n_live(seq->store);
 	return 0;
 }
 
@@ -245,20 +266,23 @@ const struct verb verb_seq_length = {.begin = length_begin,
 				     .serve = length_serve,
 				     .answer = length_answer};
 
+/* The room is a sequence's handle, an uint64_t. */
+
 static void close_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqClose *m = message;
-	struct request *request = request_begin(s, id, &verb_seq_close);
+	struct request *request = request_begin(s, id, &verb_seq_close, sizeof(m->seq));
 
 	if (!request)
 		return;
-	request->sched.in.seq.seq = m->seq;
+	*(uint64_t *)request->sched.room = m->seq;
 	request_post(request);
 }
 
 static int close_serve(struct sched *s, struct sched_request *rq)
 {
-	struct sched_seq *seq = request_seq(s, rq);
+	const uint64_t *handle = rq->room;
+	struct sched_seq *seq = request_seq(s, rq, *handle);
 
 	if (!seq)
 		return rq->code;

@@ -3,12 +3,14 @@
  *
  * The scheduler has the figures, the loop the names; sessions that are ending are left out.
  */
+#include "sessions.h"
+
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
 
-static void session_row(Coppice__Session *to, const struct sched_session_info *from,
+static void session_row(Coppice__Session *to, const struct session_info *from,
 			struct session *session)
 {
 	coppice__session__init(to);
@@ -28,24 +30,24 @@ static void session_row(Coppice__Session *to, const struct sched_session_info *f
 
 static void sessions_answer(struct request *request)
 {
-	const struct sched_session_info *infos = request->lent;
+	const struct sessions_page *page = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__SessionsReply sessions = COPPICE__SESSIONS_REPLY__INIT;
-	Coppice__Session rows[SCHED_SESSIONS_PAGE], *pointers[SCHED_SESSIONS_PAGE];
+	Coppice__Session rows[SESSIONS_PAGE], *pointers[SESSIONS_PAGE];
 
 	if (reply_failed(request))
 		return;
-	for (uint32_t i = 0; i < request->sched.out.sessions.n; i++) {
-		struct session *session = session_find(request->home, infos[i].id);
+	for (uint32_t i = 0; i < page->n; i++) {
+		struct session *session = session_find(request->home, page->infos[i].id);
 		size_t n = sessions.n_session;
 
 		if (!session || session->state == SESSION_ENDING)
 			continue;
-		session_row(&rows[n], &infos[i], session);
+		session_row(&rows[n], &page->infos[i], session);
 		pointers[n] = &rows[n];
 		sessions.n_session++;
 	}
-	sessions.cursor = request->sched.out.sessions.cursor;
+	sessions.cursor = page->cursor;
 	sessions.session = pointers;
 	reply.sessions = &sessions;
 	reply_send(request->session, &reply);
@@ -55,47 +57,48 @@ static void sessions_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__Sessions *m = message;
 	struct request *request =
-		request_begin_lent(s, id, &verb_sessions,
-				   SCHED_SESSIONS_PAGE * sizeof(struct sched_session_info));
+		request_begin(s, id, &verb_sessions, sizeof(struct sessions_page));
+	struct sessions_page *page;
 
 	if (!request)
 		return;
-	request->sched.in.cursor = m->cursor;
-	request->sched.out.sessions.infos = request->lent;
+	page = request->sched.room;
+	page->cursor = m->cursor;
 	request_post(request);
 }
 
-static struct sched_session_info session_info(const struct sched_session *session)
+static struct session_info session_info(const struct sched_session *session)
 {
-	return (struct sched_session_info){.id = session->id,
-					   .n_lanes = session->n_lanes,
-					   .n_seqs = session->n_seqs,
-					   .n_arenas = session->n_arenas,
-					   .arena_bytes = session->arena_bytes,
-					   .entries = session->entries,
-					   .decode_steps = session->decode_steps,
-					   .tokens_matched = session->tokens_matched,
-					   .tokens_computed = session->tokens_computed};
+	return (struct session_info){.id = session->id,
+				     .n_lanes = session->n_lanes,
+				     .n_seqs = session->n_seqs,
+				     .n_arenas = session->n_arenas,
+				     .arena_bytes = session->arena_bytes,
+				     .entries = session->entries,
+				     .decode_steps = session->decode_steps,
+				     .tokens_matched = session->tokens_matched,
+				     .tokens_computed = session->tokens_computed};
 }
 
 /* Newest first; the cursor is the id of the last one told. */
 static int sessions_serve(struct sched *s, struct sched_request *rq)
 {
+	struct sessions_page *page = rq->room;
 	const struct sched_session *session;
 	bool more = false;
 
-	rq->out.sessions.n = 0;
+	page->n = 0;
 	LIST_FOREACH (session, &s->sessions, link) {
-		if (rq->in.cursor && session->id >= rq->in.cursor)
+		if (page->cursor && session->id >= page->cursor)
 			continue;
 		if (!rq->privileged && rq->session && session->domain != rq->session->domain)
 			continue;
-		more = rq->out.sessions.n == SCHED_SESSIONS_PAGE;
+		more = page->n == SESSIONS_PAGE;
 		if (more)
 			break;
-		rq->out.sessions.infos[rq->out.sessions.n++] = session_info(session);
+		page->infos[page->n++] = session_info(session);
 	}
-	rq->out.sessions.cursor = more ? rq->out.sessions.infos[SCHED_SESSIONS_PAGE - 1].id : 0;
+	page->cursor = more ? page->infos[SESSIONS_PAGE - 1].id : 0;
 	return 0;
 }
 

@@ -139,7 +139,7 @@ static void status_of_limits(Coppice__StatusReply *to, struct sessions *home,
 static void status_answer(struct request *request)
 {
 	const struct sessions *home = request->home;
-	const struct sched_status *figures = request->lent;
+	const struct sched_status *figures = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__StatusReply status = COPPICE__STATUS_REPLY__INIT;
 	struct tier_rows tiers;
@@ -182,14 +182,11 @@ static void status_answer(struct request *request)
 
 static void status_begin(struct session *s, uint64_t id, const void *message)
 {
-	struct request *request =
-		request_begin_lent(s, id, &verb_status, sizeof(struct sched_status));
+	struct request *request = request_begin(s, id, &verb_status, sizeof(struct sched_status));
 
 	(void)message;
-	if (!request)
-		return;
-	request->sched.out.status = request->lent;
-	request_post(request);
+	if (request)
+		request_post(request);
 }
 
 /* What a user may know: how much of the pool is lent it finds out by asking for pages, that the
@@ -217,7 +214,7 @@ static void status_own(const struct sched *s, uint64_t domain, struct sched_stat
 
 static int status_serve(struct sched *s, struct sched_request *rq)
 {
-	struct sched_status *out = rq->out.status;
+	struct sched_status *out = rq->room;
 
 	if (!rq->privileged && rq->session) {
 		status_own(s, rq->session->domain, out);

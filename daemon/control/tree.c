@@ -11,10 +11,14 @@
 
 #include <string.h>
 
-/* Room for a page: the nodes, and the names of their models. */
-struct tree_room {
-	struct store_node_info nodes[SCHED_TREE_PAGE];
-	char names[SCHED_TREE_PAGE][128];
+#define TREE_PAGE 224u
+
+/* A page: what is asked and what is answered. */
+struct tree_page {
+	uint64_t cursor;
+	uint32_t n;
+	struct store_node_info nodes[TREE_PAGE];
+	char models[TREE_PAGE][128]; /* the nodes' models; the store's may go */
 };
 
 static void tree_node(Coppice__TreeNode *to, struct store_node_info *from)
@@ -40,22 +44,22 @@ static void tree_node(Coppice__TreeNode *to, struct store_node_info *from)
 }
 
 /* A node takes at most 272 bytes (a name of 127, a domain of 32 bits, everything else at its
- * widest), so that SCHED_TREE_PAGE of them always fit a message. */
+ * widest), so that TREE_PAGE of them always fit a message. */
 static void tree_answer(struct request *request)
 {
-	struct tree_room *room = request->lent;
+	struct tree_page *page = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
 	Coppice__TreeReply tree = COPPICE__TREE_REPLY__INIT;
-	Coppice__TreeNode nodes[SCHED_TREE_PAGE], *pointers[SCHED_TREE_PAGE];
+	Coppice__TreeNode nodes[TREE_PAGE], *pointers[TREE_PAGE];
 
 	if (reply_failed(request))
 		return;
-	for (uint32_t i = 0; i < request->sched.out.tree.n; i++) {
-		tree_node(&nodes[i], &room->nodes[i]);
+	for (uint32_t i = 0; i < page->n; i++) {
+		tree_node(&nodes[i], &page->nodes[i]);
 		pointers[i] = &nodes[i];
 	}
-	tree.n_node = request->sched.out.tree.n;
-	tree.cursor = tree.n_node < SCHED_TREE_PAGE ? 0 : request->sched.out.tree.cursor;
+	tree.n_node = page->n;
+	tree.cursor = tree.n_node < TREE_PAGE ? 0 : page->cursor;
 	tree.node = pointers;
 	reply.tree = &tree;
 	reply_send(request->session, &reply);
@@ -64,30 +68,27 @@ static void tree_answer(struct request *request)
 static void tree_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__Tree *m = message;
-	struct request *request = request_begin_lent(s, id, &verb_tree, sizeof(struct tree_room));
-	struct tree_room *room;
+	struct request *request = request_begin(s, id, &verb_tree, sizeof(struct tree_page));
+	struct tree_page *page;
 
 	if (!request)
 		return;
-	room = request->lent;
-	request->sched.in.cursor = m->cursor;
-	request->sched.out.tree.nodes = room->nodes;
-	request->sched.out.tree.names = room->names;
+	page = request->sched.room;
+	page->cursor = m->cursor;
 	request_post(request);
 }
 
 static int tree_serve(struct sched *s, struct sched_request *rq)
 {
 	uint64_t domain = rq->privileged || !rq->session ? UINT64_MAX : rq->session->domain;
+	struct tree_page *page = rq->room;
 
-	rq->out.tree.cursor = rq->in.cursor;
-	rq->out.tree.n = store_walk(s->core.store, domain, &rq->out.tree.cursor, rq->out.tree.nodes,
-				    SCHED_TREE_PAGE);
-	if (!rq->out.tree.n)
-		rq->out.tree.cursor = 0;
-	for (uint32_t i = 0; i < rq->out.tree.n; i++) {
-		strcpy(rq->out.tree.names[i], rq->out.tree.nodes[i].model);
-		rq->out.tree.nodes[i].model = rq->out.tree.names[i];
+	page->n = store_walk(s->core.store, domain, &page->cursor, page->nodes, TREE_PAGE);
+	if (!page->n)
+		page->cursor = 0;
+	for (uint32_t i = 0; i < page->n; i++) {
+		strcpy(page->models[i], page->nodes[i].model);
+		page->nodes[i].model = page->models[i];
 	}
 	return 0;
 }

@@ -16,7 +16,11 @@
 #define COPPICED_SCHED_H
 
 #include "daemon/base/must_check.h"
+#include "daemon/config/config.h"
 #include "daemon/sched/core/request.h"
+
+#include "kernels/backend.h"
+#include "proto/abi.h"
 
 struct sched;
 

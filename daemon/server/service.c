@@ -58,7 +58,7 @@ static void figures_ask(struct service *service)
 	request_init(&service->figures, &figures, service->home, NULL);
 	service->figures.sched.serve = verb_status.serve;
 	service->figures.sched.privileged = true;
-	service->figures.sched.out.status = &service->status;
+	service->figures.sched.room = &service->status;
 	service->figures_out = true;
 	request_post(&service->figures);
 }

@@ -9,6 +9,7 @@
 #define COPPICED_SERVICE_H
 
 #include "daemon/loop/loop.h"
+#include "daemon/sched/core/status.h"
 #include "daemon/session/request.h"
 
 struct service {

@@ -10,11 +10,20 @@
 #include "reply.h"
 
 #include <errno.h>
+#include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
 
-struct request *request_begin(struct session *s, uint64_t id, const struct verb *verb)
+/* With its room, one piece of memory. */
+struct begun {
+	struct request request;
+	alignas(max_align_t) unsigned char room[];
+};
+
+struct request *request_begin(struct session *s, uint64_t id, const struct verb *verb,
+			      size_t room_bytes)
 {
-	struct request *request;
+	struct begun *begun;
 
 	if (s->n_requests >= REQUEST_MAX_PER_SESSION) {
 		reply_error(s, id, -EBUSY, NULL,
@@ -22,31 +31,16 @@ struct request *request_begin(struct session *s, uint64_t id, const struct verb 
 			    s->n_requests);
 		return NULL;
 	}
-	request = malloc(sizeof(*request));
-	if (!request) {
+	begun = calloc(1, sizeof(*begun) + room_bytes);
+	if (!begun) {
 		reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");
 		return NULL;
 	}
-	request_init(request, verb, s->home, s);
-	request->sched.id = id;
-	request->on_heap = true;
-	return request;
-}
-
-struct request *request_begin_lent(struct session *s, uint64_t id, const struct verb *verb,
-				   size_t bytes)
-{
-	struct request *request = request_begin(s, id, verb);
-
-	if (!request)
-		return NULL;
-	request->lent = calloc(1, bytes);
-	request->sched.room = request->lent;
-	if (request->lent)
-		return request;
-	reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");
-	request_free(request);
-	return NULL;
+	request_init(&begun->request, verb, s->home, s);
+	begun->request.sched.id = id;
+	begun->request.sched.room = begun->room;
+	begun->request.on_heap = true;
+	return &begun->request;
 }
 
 bool request_may_rule(struct session *s, uint64_t id, const char *verb)

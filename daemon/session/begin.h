@@ -10,12 +10,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Zeroed but for verb, cookie, id, session. NULL after a reply that says why not: no memory, or too
- * many are under way. */
-struct request *request_begin(struct session *session, uint64_t id, const struct verb *verb);
-/* The same with room in lent, zeroed. */
-struct request *request_begin_lent(struct session *session, uint64_t id, const struct verb *verb,
-				   size_t bytes);
+/* Zeroed but for verb, cookie, id, session; with so many bytes, zeroed, in sched.room. NULL after a
+ * reply that says why not: no memory, or too many are under way. */
+struct request *request_begin(struct session *session, uint64_t id, const struct verb *verb,
+			      size_t room_bytes);
 /* May an answer of this session carry descriptors? Else the reply is on its way. */
 MUST_CHECK bool request_may_carry(struct session *session, uint64_t id);
 /* Its answer cannot be sent: what it made is unmade by that verb, whose answer says so

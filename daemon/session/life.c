@@ -28,29 +28,37 @@
 
 /* ---- the end ---- */
 
+struct session_ending {
+	struct request request;
+	struct session_end_call call;
+};
+
 static void end_post(struct session *session);
 
 /* What is left may have become nobody's meanwhile. */
 static void on_ended(struct request *request)
 {
 	struct session *session = request->session;
+	const struct session_end_call *call = request->sched.room;
 
 	session->end_posted = false;
-	session->sched = request->sched.out.end.session;
+	session->sched = call->session;
 	if (!session->sched)
 		loop_cancel(session->home->loop, &session->gone);
-	else if (request->sched.out.end.more || session->has_left)
+	else if (call->more || session->has_left)
 		end_post(session);
 }
 
 static void end_post(struct session *session)
 {
-	static const struct verb end = {.serve = sched_session_end, .answer = on_ended};
+	static const struct verb verb = {.serve = sched_session_end, .answer = on_ended};
+	struct session_ending *end = session->end;
 
-	request_init(session->end, &end, session->home, session);
-	session->end->sched.in.keep_device = !session->has_left;
+	request_init(&end->request, &verb, session->home, session);
+	end->call = (struct session_end_call){.keep_device = !session->has_left};
+	end->request.sched.room = &end->call;
 	session->end_posted = true;
-	request_post(session->end);
+	request_post(&end->request);
 }
 
 /* Nobody has the device arenas of an ending session open any more, or is to be waited for. */

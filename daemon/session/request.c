@@ -36,7 +36,6 @@ void request_free(struct request *request)
 		close(request->fds[i]);
 	if (request->n_fds)
 		request->session->n_carriers--;
-	free(request->lent);
 	free(request);
 }
 

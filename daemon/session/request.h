@@ -27,24 +27,22 @@ struct verb {
 	/* Drivers take their time over memory, a millisecond or more: one such request between
 	 * two batches. */
 	bool slow;
-	/* The loop's thread: served, sched.code and sched.out hold. Must not free the session. */
+	/* The loop's thread: served, sched.code and the room's answer hold. Must not free the session. */
 	void (*answer)(struct request *request);
 };
 
 struct request {
-	struct sched_request sched; /* its cookie is this request, its id the client's */
+	/* its cookie is this request, its id the client's, its room the verb's own struct */
+	struct sched_request sched;
 	const struct verb *verb; /* static */
 	struct sessions *home; /* borrowed */
 	/* borrowed: a session outlives its requests; NULL: the daemon's own */
 	struct session *session;
-	void *lent; /* owned: tokens, or room for a long answer */
-	uint32_t number; /* of the arena or lane that it is about */
 	int fds[2]; /* owned: they go with the reply */
 	uint32_t n_fds;
 	bool on_heap;
 	bool again; /* answer wants it posted once more */
 	bool held; /* answer waits for the loop's own: request_over once more */
-	uint64_t n_pages; /* evict: gone in earlier turns */
 	int undone; /* why what it made is being unmade; 0: it is not */
 };
 

@@ -21,9 +21,9 @@
 
 struct abi_board;
 struct guardian_link;
-struct request;
 struct sched;
 struct sched_session;
+struct session_ending;
 struct sessions;
 struct unpack_arena;
 
@@ -46,7 +46,7 @@ struct session {
 	struct loop_op receive; /* packets, into packet */
 	struct loop_op gone; /* the peer's pidfd */
 	struct sched_session *sched; /* the scheduler's; NULL: none */
-	struct request *end; /* owned: the end cannot fail for want of memory */
+	struct session_ending *end; /* owned: the end cannot fail for want of memory */
 	bool end_posted; /* and not back */
 	uint32_t n_requests; /* posted, not over */
 	uint32_t n_carriers; /* of all its requests: those that carry descriptors */

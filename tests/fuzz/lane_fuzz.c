@@ -13,6 +13,7 @@
  */
 #include "lane_hostile.h"
 
+#include "daemon/control/evict.h"
 #include "daemon/control/verbs.h"
 
 #include "daemon/sched/long/streamed.h"
@@ -162,7 +163,8 @@ static void world_init(struct world *w)
 /* Nothing is left of anybody once pins are over and everything that can go is evicted. */
 static void world_done(struct world *w)
 {
-	struct sched_request evict = {.serve = verb_evict.serve};
+	struct evict_call call = {0};
+	struct sched_request evict = {.serve = verb_evict.serve, .room = &call};
 
 	hostile_end(w);
 	assert_valid(w);
@@ -175,7 +177,7 @@ static void world_done(struct world *w)
 	sched_round(w->h.sched);
 	do
 		assert_int_equal(harness_call(&w->h, &evict), 0);
-	while (evict.out.evict.more);
+	while (call.more);
 	struct sched_status end = harness_status(&w->h);
 
 	assert_int_equal(end.store.n_seqs + end.store.n_claims + end.store.n_pins, 0);

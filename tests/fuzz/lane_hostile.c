@@ -3,7 +3,13 @@
  */
 #include "lane_hostile.h"
 
+#include "daemon/control/arenas.h"
+#include "daemon/control/lanes.h"
+#include "daemon/control/pins.h"
+#include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
+#include "daemon/sched/seq/wait.h"
+#include "daemon/sched/verbs/models.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,33 +24,34 @@
 #define HOSTILE_LANE 2
 
 /* Goes the rounds until the request is back, which may be at the end of a wait. */
-static int hostile_call(struct world *w, struct sched_request *rq)
+static int hostile_call(struct world *w, const struct verb *verb, void *room)
 {
-	rq->session = w->hostile.c.session;
-	return harness_call(&w->h, rq);
+	struct sched_request rq = {.serve = verb->serve,
+				   .session = w->hostile.c.session,
+				   .room = room};
+
+	return harness_call(&w->h, &rq);
 }
 
 void hostile_lane_make(struct world *w)
 {
 	struct hostile *x = &w->hostile;
-	struct sched_request rq = {.serve = verb_lane_new.serve};
+	struct lane_call call = {.lane = HOSTILE_LANE, .notify_fd = x->notify[0]};
 
 	x->lane = mmap(NULL, sizeof(*x->lane), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		       -1, 0);
 	assert_ptr_not_equal(x->lane, MAP_FAILED);
 	x->ticket = 0;
 	x->n_lanes++;
-	rq.in.lane.lane = HOSTILE_LANE;
-	rq.in.lane.shared = x->lane;
-	rq.in.lane.notify_fd = x->notify[0];
-	assert_int_equal(hostile_call(w, &rq), 0);
+	call.shared = x->lane;
+	assert_int_equal(hostile_call(w, &verb_lane_new, &call), 0);
 }
 
 void hostile_lane_unmake(struct world *w)
 {
-	struct sched_request rq = {.serve = verb_lane_free.serve, .in.lane.lane = HOSTILE_LANE};
+	struct lane_call call = {.lane = HOSTILE_LANE};
 
-	assert_int_equal(hostile_call(w, &rq), 0);
+	assert_int_equal(hostile_call(w, &verb_lane_free, &call), 0);
 	munmap(w->hostile.lane, sizeof(*w->hostile.lane));
 }
 
@@ -52,38 +59,35 @@ void hostile_arena_make(struct world *w)
 {
 	uint8_t *map = mmap(NULL, ARENA_BYTES + 2 * GUARD_BYTES, PROT_NONE,
 			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct sched_request rq = {.serve = verb_arena_new.serve};
+	struct arena_call call = {.arena = 2, .bytes = ARENA_BYTES};
 
 	assert_ptr_not_equal(map, MAP_FAILED);
 	w->hostile.arena = map + GUARD_BYTES;
 	assert_int_equal(mprotect(w->hostile.arena, ARENA_BYTES, PROT_READ | PROT_WRITE), 0);
-	rq.in.arena.arena = 2;
-	rq.in.arena.base = w->hostile.arena;
-	rq.in.arena.bytes = ARENA_BYTES;
-	assert_int_equal(hostile_call(w, &rq), 0);
+	call.base = w->hostile.arena;
+	assert_int_equal(hostile_call(w, &verb_arena_new, &call), 0);
 }
 
 void hostile_arena_unmake(struct world *w)
 {
-	struct sched_request rq = {.serve = verb_arena_free.serve, .in.arena.arena = 2};
+	struct arena_call call = {.arena = 2};
 
-	assert_int_equal(hostile_call(w, &rq), 0);
+	assert_int_equal(hostile_call(w, &verb_arena_free, &call), 0);
 	munmap(w->hostile.arena - GUARD_BYTES, ARENA_BYTES + 2 * GUARD_BYTES);
 }
 
 static uint32_t other_model(struct world *w)
 {
-	struct sched_request rq = {.serve = verb_model_open.serve};
+	struct model_call call = {.name = "other",
+				  .shape = {.n_layers = 3,
+					    .n_q_heads = 4,
+					    .n_kv_heads = w->tight ? 4 : 2,
+					    .head_dim = w->tight ? 64 : 32,
+					    .page_tokens = 32,
+					    .dtype = WORK_BF16}};
 
-	strcpy(rq.in.model.name, "other");
-	rq.in.model.shape = (struct work_shape){.n_layers = 3,
-						.n_q_heads = 4,
-						.n_kv_heads = w->tight ? 4 : 2,
-						.head_dim = w->tight ? 64 : 32,
-						.page_tokens = 32,
-						.dtype = WORK_BF16};
-	assert_int_equal(hostile_call(w, &rq), 0);
-	return rq.out.model.model;
+	assert_int_equal(hostile_call(w, &verb_model_open, &call), 0);
+	return call.model;
 }
 
 void hostile_start(struct world *w)
@@ -116,16 +120,15 @@ uint32_t hostile_id(struct world *w)
 void hostile_open(struct world *w)
 {
 	uint32_t ids[200], n_base = draw_below(&w->draw, N_BASE + 1);
-	struct sched_request rq = {.serve = verb_seq_open.serve};
+	struct seq_open_call open = {.tokens = ids};
 
-	rq.in.open.n_tokens = n_base + 1 + draw_below(&w->draw, 100);
-	for (uint32_t i = 0; i < rq.in.open.n_tokens; i++)
+	open.n_tokens = n_base + 1 + draw_below(&w->draw, 100);
+	for (uint32_t i = 0; i < open.n_tokens; i++)
 		ids[i] = i < n_base ? BASE_ID + i : hostile_id(w);
-	rq.in.open.tokens = ids;
-	rq.in.open.lane = draw_one_in(&w->draw, 8) ? 1 : HOSTILE_LANE;
-	rq.in.open.model = draw_one_in(&w->draw, 4) ? w->hostile.other_model : w->hostile.c.model;
-	rq.in.open.salt = draw_one_in(&w->draw, 8) ? draw_below(&w->draw, 3) : 0;
-	hostile_call(w, &rq);
+	open.lane = draw_one_in(&w->draw, 8) ? 1 : HOSTILE_LANE;
+	open.model = draw_one_in(&w->draw, 4) ? w->hostile.other_model : w->hostile.c.model;
+	open.salt = draw_one_in(&w->draw, 8) ? draw_below(&w->draw, 3) : 0;
+	hostile_call(w, &verb_seq_open, &open);
 }
 
 struct sched_seq *hostile_any_seq(struct world *w, const struct sched_lane *lane, bool live)
@@ -154,23 +157,24 @@ uint64_t hostile_any_handle(struct world *w)
 
 void hostile_request(struct world *w)
 {
-	struct sched_request rq = {.in.seq = {hostile_any_handle(w), draw_below(&w->draw, 200000)}};
+	uint64_t seq = hostile_any_handle(w), for_ns = draw_below(&w->draw, 200000), pin;
+	struct pin_call pin_call = {.what = seq, .for_ns = for_ns};
+	struct seq_wait_call wait = {.seq = seq, .for_ns = for_ns};
 
 	switch (draw_below(&w->draw, 6)) {
 	case 0:
-		rq.serve = verb_seq_close.serve;
+		hostile_call(w, &verb_seq_close, &seq);
 		break;
 	case 1:
-		rq.serve = verb_seq_pin.serve;
+		hostile_call(w, &verb_seq_pin, &pin_call);
 		break;
 	case 2:
-		rq = (struct sched_request){.serve = verb_unpin.serve,
-					    .in.pin = draw_below(&w->draw, 1000)};
+		pin = draw_below(&w->draw, 1000);
+		hostile_call(w, &verb_unpin, &pin);
 		break;
 	default:
-		rq.serve = verb_seq_wait.serve;
+		hostile_call(w, &verb_seq_wait, &wait);
 	}
-	hostile_call(w, &rq);
 }
 
 const struct sched_lane *hostile_lane(struct world *w)

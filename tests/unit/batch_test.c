@@ -4,6 +4,7 @@
  */
 #include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
+#include "daemon/control/arenas.h"
 #include "daemon/control/verbs.h"
 
 #include <errno.h>
@@ -222,9 +223,10 @@ static void few_streams_of_many_are_told(void **state)
 /* Arena 2, of the device. */
 static void open_device_arena(struct fixture *f)
 {
+	struct arena_call call = {.arena = 2, .bytes = sizeof(device.memory)};
 	struct sched_request rq = {.serve = verb_arena_new.serve,
 				   .session = f->c.session,
-				   .in.arena = {2, NULL, sizeof(device.memory)}};
+				   .room = &call};
 
 	assert_int_equal(harness_call(&f->h, &rq), 0);
 }
@@ -311,7 +313,7 @@ static void a_step_ends_with_the_arena_of_its_word(void **state)
 	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
 	struct sched_request rq = {.serve = verb_arena_free.serve,
 				   .session = f->c.session,
-				   .in.arena = {2}};
+				   .room = &(struct arena_call){.arena = 2}};
 	struct abi_entry step = {.kind = ABI_STEP,
 				 .count = 1,
 				 .flags = ABI_STEP_STREAM | ABI_STEP_TELL,

@@ -2,6 +2,7 @@
 #include "documents.h"
 
 #include "daemon/control/verbs.h"
+#include "daemon/sched/seq/wait.h"
 
 #include "device_ops.h"
 #include "oracle.h"
@@ -88,14 +89,15 @@ void document_compute(struct client *c, uint64_t seq, uint32_t doc, uint32_t pos
 
 struct store_match document_await(struct client *c, uint64_t seq, struct store_match match)
 {
+	struct seq_wait_call call = {.seq = seq, .for_ns = WAIT_NS};
 	struct sched_request rq = {.serve = verb_seq_wait.serve,
 				   .session = c->session,
-				   .in.seq = {seq, WAIT_NS}};
+				   .room = &call};
 
 	if (!match.pending)
 		return match;
 	assert_int_equal(harness_call(c->h, &rq), 0);
-	return rq.out.seq.match;
+	return call.match;
 }
 
 void assert_close(float (*got)[DOC_ROW], float (*want)[DOC_ROW])

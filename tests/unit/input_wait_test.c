@@ -2,6 +2,7 @@
  * threads and plain stores play the streams. */
 #include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
+#include "daemon/control/arenas.h"
 #include "daemon/control/verbs.h"
 #include "daemon/sched/verbs/sessions.h"
 
@@ -185,7 +186,7 @@ static void an_arena_that_goes_cancels_an_awaited_step(void **state)
 	struct fixture *f = *state;
 	struct sched_request remove = {.serve = verb_arena_free.serve,
 				       .session = f->c.session,
-				       .in.arena = {.arena = 1}};
+				       .room = &(struct arena_call){.arena = 1}};
 	uint64_t ticket;
 
 	fixture_extend(f);
@@ -213,7 +214,8 @@ static void flags_and_words_that_are_not_are_refused(void **state)
 static void a_session_that_ends_lets_its_streams_go(void **state)
 {
 	struct fixture *f = *state;
-	struct sched_request end = {.serve = sched_session_end};
+	struct session_end_call call = {0};
+	struct sched_request end = {.serve = sched_session_end, .room = &call};
 	struct store_match match;
 	struct client other;
 	uint64_t seq;

@@ -4,6 +4,7 @@
  */
 #include "modelled.h"
 
+#include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
 #include "daemon/sched/sched_impl.h"
 
@@ -95,16 +96,19 @@ static void a_users_request_waits_for_one_of_anothers(void **state)
 	struct modelled *m = *state;
 	struct modelled_client *other = modelled_join(m, 1, 16);
 	static struct sched_request flood[REQUESTS], own;
+	static struct seq_length_call calls[REQUESTS];
+	struct seq_length_call own_call = {.seq = other->seq};
 
 	for (uint32_t i = 0; i < REQUESTS; i++) {
+		calls[i] = (struct seq_length_call){.seq = m->clients[0].seq};
 		flood[i] = (struct sched_request){.serve = verb_seq_length.serve,
 						  .session = m->clients[0].c.session,
-						  .in.seq.seq = m->clients[0].seq};
+						  .room = &calls[i]};
 		sched_post(m->h.sched, &flood[i]);
 	}
 	own = (struct sched_request){.serve = verb_seq_length.serve,
 				     .session = other->c.session,
-				     .in.seq.seq = other->seq};
+				     .room = &own_call};
 	sched_post(m->h.sched, &own);
 	assert_ptr_equal(harness_next_reply(&m->h), &flood[0]);
 	assert_ptr_equal(harness_next_reply(&m->h), &own);

@@ -1,6 +1,7 @@
 /* sched_device_test.c - what the scheduler does with a device: its arenas, its end. */
 #include "daemon/sched/sched_impl.h"
 #include "sched_fixture.h"
+#include "daemon/control/arenas.h"
 #include "daemon/control/verbs.h"
 #include "daemon/sched/verbs/sessions.h"
 
@@ -61,9 +62,10 @@ static int setup_device(void **state)
 
 static int add_device_arena(struct fixture *f, struct client *c, uint32_t number)
 {
+	struct arena_call call = {.arena = number, .bytes = 2u << 20};
 	struct sched_request add = {.serve = verb_arena_new.serve,
 				    .session = c->session,
-				    .in.arena = {number, NULL, 2u << 20}};
+				    .room = &call};
 	int r = harness_call(&f->h, &add);
 
 	if (r < 0)
@@ -100,22 +102,23 @@ static void device_arenas_outlive_a_session_until_nobody_has_them_open(void **st
 	assert_int_equal(add_device_arena(f, &other, 2), 0);
 	assert_int_equal(add_device_arena(f, &other, 3), 0);
 
+	struct session_end_call call = {.keep_device = true};
 	struct sched_request end = {.serve = sched_session_end,
 				    .session = other.session,
-				    .in.keep_device = true};
+				    .room = &call};
 	struct sched_request remove = {.serve = verb_arena_free.serve,
 				       .session = other.session,
-				       .in.arena = {.arena = 3}};
+				       .room = &(struct arena_call){.arena = 3}};
 
 	assert_int_equal(harness_call(&f->h, &remove), 0);
 	assert_int_equal(device.n_arenas, 1);
 	assert_int_equal(harness_call(&f->h, &end), 0);
-	assert_ptr_equal(end.out.end.session, other.session);
+	assert_ptr_equal(call.session, other.session);
 	assert_int_equal(device.n_arenas, 1);
 	assert_int_equal(harness_status(&f->h).n_sessions, 1);
-	end.in.keep_device = false;
+	call.keep_device = false;
 	assert_int_equal(harness_call(&f->h, &end), 0);
-	assert_null(end.out.end.session);
+	assert_null(call.session);
 	assert_int_equal(device.n_arenas, 0);
 	client_unmap(&other);
 }
@@ -127,9 +130,10 @@ static void device_arenas_that_are_kept_go_with_the_scheduler(void **state)
 
 	client_start(&other, &f->h, 1000, &fixture_shape, 1 << 20);
 	assert_int_equal(add_device_arena(f, &other, 2), 0);
+	struct session_end_call call = {.keep_device = true};
 	struct sched_request end = {.serve = sched_session_end,
 				    .session = other.session,
-				    .in.keep_device = true};
+				    .room = &call};
 
 	assert_int_equal(harness_call(&f->h, &end), 0);
 	client_unmap(&other);

@@ -1,7 +1,11 @@
 /* sched_harness.c - see sched_harness.h. */
 #include "sched_harness.h"
 
+#include "daemon/control/arenas.h"
+#include "daemon/control/lanes.h"
+#include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/models.h"
 #include "daemon/sched/verbs/sessions.h"
 
 #include "daemon/sched/sched_impl.h"
@@ -87,9 +91,7 @@ int harness_call(struct harness *h, struct sched_request *request)
 struct sched_status harness_status(struct harness *h)
 {
 	struct sched_status status;
-	struct sched_request rq = {.serve = verb_status.serve,
-				   .privileged = true,
-				   .out.status = &status};
+	struct sched_request rq = {.serve = verb_status.serve, .privileged = true, .room = &status};
 
 	assert_int_equal(harness_call(h, &rq), 0);
 	return status;
@@ -97,12 +99,13 @@ struct sched_status harness_status(struct harness *h)
 
 static void add_model(struct client *c, const struct work_shape *shape)
 {
-	struct sched_request rq = {.serve = verb_model_open.serve, .session = c->session};
+	struct model_call call = {.name = "test", .shape = *shape};
+	struct sched_request rq = {.serve = verb_model_open.serve,
+				   .session = c->session,
+				   .room = &call};
 
-	strcpy(rq.in.model.name, "test");
-	rq.in.model.shape = *shape;
 	assert_int_equal(harness_call(c->h, &rq), 0);
-	c->model = rq.out.model.model;
+	c->model = call.model;
 	c->shape = *shape;
 }
 
@@ -110,33 +113,36 @@ void client_start(struct client *c, struct harness *h, uint64_t domain,
 		  const struct work_shape *shape, uint64_t arena_bytes)
 {
 	*c = (struct client){.h = h, .arena_bytes = arena_bytes, .bell = eventfd(0, EFD_NONBLOCK)};
-	struct sched_request add = {.serve = sched_session_add,
-				    .in.session_add = {++h->next_session, domain, c->bell}};
+	struct session_add_call add = {++h->next_session, domain, c->bell, NULL};
+	struct sched_request rq = {.serve = sched_session_add, .room = &add};
 
-	assert_int_equal(harness_call(h, &add), 0);
-	c->session = add.out.session;
+	assert_int_equal(harness_call(h, &rq), 0);
+	c->session = add.session;
 	c->arena =
 		mmap(NULL, arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct sched_request arena = {.serve = verb_arena_new.serve,
-				      .session = c->session,
-				      .in.arena = {1, c->arena, arena_bytes}};
+	struct arena_call arena = {1, c->arena, arena_bytes};
 
-	assert_int_equal(harness_call(h, &arena), 0);
+	rq = (struct sched_request){.serve = verb_arena_new.serve,
+				    .session = c->session,
+				    .room = &arena};
+	assert_int_equal(harness_call(h, &rq), 0);
 	c->lane = mmap(NULL, sizeof(*c->lane), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		       -1, 0);
-	struct sched_request lane = {.serve = verb_lane_new.serve,
-				     .session = c->session,
-				     .in.lane = {1, c->lane, -1}};
+	struct lane_call lane = {1, c->lane, -1};
 
-	assert_int_equal(harness_call(h, &lane), 0);
+	rq = (struct sched_request){.serve = verb_lane_new.serve,
+				    .session = c->session,
+				    .room = &lane};
+	assert_int_equal(harness_call(h, &rq), 0);
 	add_model(c, shape);
 }
 
 void client_end(struct client *c)
 {
-	struct sched_request end = {.serve = sched_session_end, .session = c->session};
+	struct session_end_call end = {0};
+	struct sched_request rq = {.serve = sched_session_end, .session = c->session, .room = &end};
 
-	assert_int_equal(harness_call(c->h, &end), 0);
+	assert_int_equal(harness_call(c->h, &rq), 0);
 	client_unmap(c);
 }
 
@@ -199,17 +205,15 @@ struct abi_completion client_do(struct client *c, struct abi_entry entry, const 
 int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *ret_seq,
 		struct store_match *ret_match)
 {
-	struct sched_request rq = {.serve = verb_seq_open.serve, .session = c->session};
-
-	rq.in.open.model = c->model;
-	rq.in.open.lane = 1;
-	rq.in.open.tokens = (uint32_t *)tokens;
-	rq.in.open.n_tokens = n;
+	struct seq_open_call open = {.model = c->model, .lane = 1, .tokens = tokens, .n_tokens = n};
+	struct sched_request rq = {.serve = verb_seq_open.serve,
+				   .session = c->session,
+				   .room = &open};
 	int r = harness_call(c->h, &rq);
 
 	if (r == 0) {
-		*ret_seq = rq.out.seq.seq;
-		*ret_match = rq.out.seq.match;
+		*ret_seq = open.seq;
+		*ret_match = open.match;
 	}
 	return r;
 }
@@ -218,7 +222,7 @@ int client_close(struct client *c, uint64_t seq)
 {
 	struct sched_request rq = {.serve = verb_seq_close.serve,
 				   .session = c->session,
-				   .in.seq = {seq, 0}};
+				   .room = &seq};
 
 	return harness_call(c->h, &rq);
 }

@@ -5,7 +5,9 @@
 #ifndef COPPICE_SCHED_HARNESS_H
 #define COPPICE_SCHED_HARNESS_H
 
+#include "daemon/sched/core/status.h"
 #include "daemon/sched/sched.h"
+#include "kvstore/store.h"
 #include "proto/ring.h"
 
 #include <stdbool.h>

@@ -8,6 +8,7 @@
  */
 #include "sched_harness.h"
 
+#include "daemon/control/evict.h"
 #include "daemon/control/verbs.h"
 
 #include <errno.h>
@@ -215,7 +216,8 @@ static void op_close(struct client *c, struct naive *q)
 
 static void op_evict(struct world *w)
 {
-	struct sched_request rq = {.serve = verb_evict.serve, .in.evict.n_pages = 1 + draw(w, 8)};
+	struct evict_call call = {.n_pages = 1 + draw(w, 8)};
+	struct sched_request rq = {.serve = verb_evict.serve, .room = &call};
 
 	assert_int_equal(harness_call(&w->h, &rq), 0);
 }

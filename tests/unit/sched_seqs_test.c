@@ -2,7 +2,10 @@
  * and who waits for it; what is not shared. */
 #include "sched_fixture.h"
 
+#include "daemon/control/pins.h"
+#include "daemon/control/sessions.h"
 #include "daemon/control/verbs.h"
+#include "daemon/sched/seq/wait.h"
 #include "daemon/sched/verbs/sessions.h"
 
 #include "daemon/sched/core/state.h"
@@ -67,9 +70,10 @@ static void prompts_have_a_share_of_memory(void **state)
 
 static int pin(struct client *c, uint64_t seq, char message[240])
 {
+	struct pin_call call = {.what = seq, .for_ns = UINT64_C(1000000000)};
 	struct sched_request rq = {.serve = verb_seq_pin.serve,
 				   .session = c->session,
-				   .in.seq = {seq, UINT64_C(1000000000)}};
+				   .room = &call};
 	int r = harness_call(c->h, &rq);
 
 	snprintf(message, 240, "%s", rq.message);
@@ -181,15 +185,15 @@ static void a_trim_beyond_the_end_is_refused(void **state)
 
 static uint64_t tokens_matched(const struct client *c)
 {
-	struct sched_session_info infos[SCHED_SESSIONS_PAGE];
-	struct sched_request rq = {.serve = verb_sessions.serve, .out.sessions.infos = infos};
+	struct sessions_page page = {0};
+	struct sched_request rq = {.serve = verb_sessions.serve, .room = &page};
 	uint32_t i = 0;
 
 	assert_int_equal(harness_call(c->h, &rq), 0);
-	while (i < rq.out.sessions.n && infos[i].id != c->session->id)
+	while (i < page.n && page.infos[i].id != c->session->id)
 		i++;
-	assert_true(i < rq.out.sessions.n);
-	return infos[i].tokens_matched;
+	assert_true(i < page.n);
+	return page.infos[i].tokens_matched;
 }
 
 static void the_second_opener_waits_and_finds_it_cached(void **state)
@@ -206,9 +210,10 @@ static void the_second_opener_waits_and_finds_it_cached(void **state)
 	assert_int_equal(client_open(&other, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
 	assert_false(match.claimed);
 	assert_int_equal(match.pending, FIXTURE_IDS - 1);
+	struct seq_wait_call call = {.seq = seq, .for_ns = UINT64_C(10000000000)};
 	struct sched_request wait = {.serve = verb_seq_wait.serve,
 				     .session = other.session,
-				     .in.seq = {seq, UINT64_C(10000000000)}};
+				     .room = &call};
 
 	sched_post(f->h.sched, &wait);
 	sched_post(f->h.sched, &(struct sched_request){.serve = sched_probe});
@@ -216,7 +221,7 @@ static void the_second_opener_waits_and_finds_it_cached(void **state)
 	client_compute(&f->c, mine, fixture_ids, FIXTURE_IDS);
 	assert_ptr_equal(harness_next_reply(&f->h), &wait);
 	assert_int_equal(wait.code, 0);
-	assert_int_equal(wait.out.seq.match.cached, FIXTURE_IDS - 1);
+	assert_int_equal(call.match.cached, FIXTURE_IDS - 1);
 	assert_int_equal(tokens_matched(&other), FIXTURE_IDS - 1);
 	assert_int_equal(tokens_matched(&f->c), 0);
 	client_compute(&other, seq, fixture_ids + FIXTURE_IDS - 1, 1);
@@ -229,6 +234,7 @@ static void a_crowd_of_waiters_is_answered(void **state)
 {
 	enum { N = 300 };
 	static struct sched_request waits[N];
+	static struct seq_wait_call calls[N];
 	struct harness h;
 	struct client c;
 	struct store_match match;
@@ -242,16 +248,17 @@ static void a_crowd_of_waiters_is_answered(void **state)
 	assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &mine, &match), 0);
 	for (uint32_t i = 0; i < N; i++) {
 		assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
+		calls[i] = (struct seq_wait_call){.seq = seq, .for_ns = UINT64_C(10000000000)};
 		waits[i] = (struct sched_request){.serve = verb_seq_wait.serve,
 						  .session = c.session,
-						  .in.seq = {seq, UINT64_C(10000000000)}};
+						  .room = &calls[i]};
 		sched_post(h.sched, &waits[i]);
 	}
 	client_compute(&c, mine, fixture_ids, FIXTURE_IDS);
 	for (uint32_t i = 0; i < N; i++)
 		assert_int_equal(harness_next_reply(&h)->code, 0);
 	for (uint32_t i = 0; i < N; i++)
-		assert_int_equal(waits[i].out.seq.match.cached, FIXTURE_IDS - 1);
+		assert_int_equal(calls[i].match.cached, FIXTURE_IDS - 1);
 	client_end(&c);
 	harness_stop(&h);
 }
@@ -267,10 +274,14 @@ static void a_waiter_takes_over_when_the_claimant_goes(void **state)
 	client_start(&other, &f->h, 1000, &fixture_shape, 1 << 20);
 	assert_int_equal(client_open(&other, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
 	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &mine, &match), 0);
+	struct seq_wait_call call = {.seq = mine, .for_ns = UINT64_C(10000000000)};
+	struct session_end_call end_call = {0};
 	struct sched_request wait = {.serve = verb_seq_wait.serve,
 				     .session = f->c.session,
-				     .in.seq = {mine, UINT64_C(10000000000)}};
-	struct sched_request end = {.serve = sched_session_end, .session = other.session};
+				     .room = &call};
+	struct sched_request end = {.serve = sched_session_end,
+				    .session = other.session,
+				    .room = &end_call};
 
 	client_compute(&other, seq, fixture_ids, 5);
 	sched_post(f->h.sched, &wait);
@@ -279,8 +290,8 @@ static void a_waiter_takes_over_when_the_claimant_goes(void **state)
 
 	assert_true((a == &wait && b == &end) || (a == &end && b == &wait));
 	assert_int_equal(wait.code, 0);
-	assert_true(wait.out.seq.match.claimed);
-	assert_int_equal(wait.out.seq.match.cached, 5);
+	assert_true(call.match.claimed);
+	assert_int_equal(call.match.cached, 5);
 }
 
 /* A claims, B takes over and stalls, C is not left waiting. */
@@ -301,19 +312,18 @@ static void a_claim_taken_over_lapses_too(void **state)
 	assert_int_equal(client_open(&a, fixture_ids, FIXTURE_IDS, &of_a, &match), 0);
 	assert_int_equal(client_open(&b, fixture_ids, FIXTURE_IDS, &of_b, &match), 0);
 	assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &of_c, &match), 0);
-	struct sched_request waits[] = {{.serve = verb_seq_wait.serve,
-					 .session = b.session,
-					 .in.seq = {of_b, UINT64_C(20000000000)}},
-					{.serve = verb_seq_wait.serve,
-					 .session = c.session,
-					 .in.seq = {of_c, UINT64_C(20000000000)}}};
+	struct seq_wait_call calls[] = {{.seq = of_b, .for_ns = UINT64_C(20000000000)},
+					{.seq = of_c, .for_ns = UINT64_C(20000000000)}};
+	struct sched_request waits[] = {
+		{.serve = verb_seq_wait.serve, .session = b.session, .room = &calls[0]},
+		{.serve = verb_seq_wait.serve, .session = c.session, .room = &calls[1]}};
 
 	sched_post(h.sched, &waits[0]);
 	sched_post(h.sched, &waits[1]);
 	assert_ptr_equal(harness_next_reply(&h), &waits[0]);
-	assert_true(waits[0].out.seq.match.claimed);
+	assert_true(calls[0].match.claimed);
 	assert_ptr_equal(harness_next_reply(&h), &waits[1]);
-	assert_true(waits[1].out.seq.match.claimed);
+	assert_true(calls[1].match.claimed);
 	client_end(&a);
 	client_end(&b);
 	client_end(&c);
@@ -329,12 +339,13 @@ static void a_wait_ends_at_its_deadline(void **state)
 	assert_int_equal(client_close(&f->c, f->seq), 0);
 	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &first, &match), 0);
 	assert_int_equal(client_open(&f->c, fixture_ids, FIXTURE_IDS, &second, &match), 0);
+	struct seq_wait_call call = {.seq = second, .for_ns = UINT64_C(20000000)};
 	struct sched_request wait = {.serve = verb_seq_wait.serve,
 				     .session = f->c.session,
-				     .in.seq = {second, UINT64_C(20000000)}};
+				     .room = &call};
 
 	assert_int_equal(harness_call(&f->h, &wait), -ETIMEDOUT);
-	assert_int_equal(wait.out.seq.match.pending, FIXTURE_IDS - 1);
+	assert_int_equal(call.match.pending, FIXTURE_IDS - 1);
 }
 
 static void domains_do_not_share(void **state)

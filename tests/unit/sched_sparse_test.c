@@ -5,6 +5,7 @@
  */
 #include "sched_harness.h"
 
+#include "daemon/control/evict.h"
 #include "daemon/control/verbs.h"
 
 #include "device_ops.h"
@@ -180,7 +181,8 @@ static char *make_values(struct fixture *f)
 static struct abi_completion run(struct fixture *f, const struct abi_sparse *wish,
 				 const char *values, char *ret_o)
 {
-	struct sched_request evict = {.serve = verb_evict.serve};
+	struct evict_call call = {0};
+	struct sched_request evict = {.serve = verb_evict.serve, .room = &call};
 	uint64_t seq = open_seq(f, wish);
 	struct abi_completion done;
 

@@ -2,7 +2,10 @@
  * leaves as it was. */
 #include "sched_fixture.h"
 
+#include "daemon/control/arenas.h"
+#include "daemon/control/lanes.h"
 #include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/models.h"
 #include "daemon/sched/verbs/sessions.h"
 
 #include <errno.h>
@@ -238,12 +241,13 @@ static void a_sequence_stays_in_its_lane(void **state)
 	side.lane = aligned_alloc(128, sizeof(*side.lane));
 	memset(side.lane, 0, sizeof(*side.lane));
 	side.ticket = 0;
+	struct lane_call call = {2, side.lane, -1};
 	struct sched_request add = {.serve = verb_lane_new.serve,
 				    .session = side.session,
-				    .in.lane = {2, side.lane, -1}};
+				    .room = &call};
 	struct sched_request remove = {.serve = verb_lane_free.serve,
 				       .session = side.session,
-				       .in.lane = {.lane = 2}};
+				       .room = &call};
 
 	assert_int_equal(harness_call(&f->h, &add), 0);
 	assert_ends(client_extend(&side, f->seq, fixture_ids, 4), -EINVAL, ABI_WRONG_LANE);
@@ -293,10 +297,11 @@ static void model_shapes_are_checked(void **state)
 	bad[2].n_kv_heads = 0;
 	bad[3].n_q_heads = (WORK_HEADS_MAX + 1) * bad[3].n_kv_heads;
 	for (int i = 0; i < 4; i++) {
-		struct sched_request rq = {.serve = verb_model_open.serve, .session = f->c.session};
+		struct model_call call = {.name = "bad", .shape = bad[i]};
+		struct sched_request rq = {.serve = verb_model_open.serve,
+					   .session = f->c.session,
+					   .room = &call};
 
-		strcpy(rq.in.model.name, "bad");
-		rq.in.model.shape = bad[i];
 		assert_int_equal(harness_call(&f->h, &rq), -EINVAL);
 		assert_string_equal(rq.field, fields[i]);
 		assert_true(strlen(rq.message) > 10);
@@ -306,7 +311,8 @@ static void model_shapes_are_checked(void **state)
 static void a_draining_daemon_takes_no_new_sequences(void **state)
 {
 	struct fixture *f = *state;
-	struct sched_request drain = {.serve = verb_drain.serve, .in.drain = true};
+	bool on = true;
+	struct sched_request drain = {.serve = verb_drain.serve, .room = &on};
 	struct store_match match;
 	uint64_t seq;
 
@@ -319,7 +325,8 @@ static void open_entries_end_when_the_session_does(void **state)
 {
 	struct fixture *f = *state;
 	struct client other;
-	struct sched_request end = {.serve = sched_session_end};
+	struct session_end_call call = {0};
+	struct sched_request end = {.serve = sched_session_end, .room = &call};
 
 	client_start(&other, &f->h, 1001, &fixture_shape, 1 << 20);
 	end.session = other.session;
@@ -334,17 +341,18 @@ static void open_entries_end_when_the_session_does(void **state)
 static void a_freed_arena_fails_its_own_steps_alone(void **state)
 {
 	struct fixture *f = *state;
-	struct sched_request add = {.serve = verb_arena_new.serve, .session = f->c.session};
+	struct arena_call call = {.arena = 2, .bytes = 1 << 20};
+	struct sched_request add = {.serve = verb_arena_new.serve,
+				    .session = f->c.session,
+				    .room = &call};
 	struct sched_request remove = {.serve = verb_arena_free.serve,
 				       .session = f->c.session,
-				       .in.arena.arena = 2};
+				       .room = &call};
 	uint32_t n = 600, *ids = calloc(n, sizeof(*ids));
 	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, n);
 	void *second = aligned_alloc(4096, 1 << 20);
 
-	add.in.arena.arena = 2;
-	add.in.arena.base = second;
-	add.in.arena.bytes = 1 << 20;
+	call.base = second;
 	assert_int_equal(harness_call(&f->h, &add), 0);
 	assert_ends(client_extend(&f->c, f->seq, ids, n), 0, ABI_OK);
 	uint64_t ticket = client_submit(&f->c, (struct abi_entry){.kind = ABI_STEP, .count = 1},

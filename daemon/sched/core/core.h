@@ -12,6 +12,7 @@
 #include "handles.h"
 #include "lane.h"
 #include "requests.h"
+#include "status.h"
 
 struct sched_core {
 	const struct config *config; /* borrowed */

@@ -13,9 +13,12 @@
 
 #include "daemon/backend/kv_split.h"
 #include "daemon/base/must_check.h"
+#include "daemon/config/config.h"
 #include "request.h"
 
+#include "kernels/backend.h"
 #include "kernels/plan/select.h"
+#include "kvstore/tier.h"
 #include "proto/abi.h"
 
 #include <sys/queue.h>

@@ -18,13 +18,13 @@ static void answer(struct waits *w, struct sched_seq *seq, const struct store_ma
 		   int code, const char *message)
 {
 	struct sched_request *request = seq->wait;
+	struct seq_wait_call *call = request->room;
 
 	seq->wait = NULL;
 	w->n--;
 	TAILQ_REMOVE(&w->seqs, seq, wait_link);
 	request->code = code;
-	request->out.seq.seq = seq->handle;
-	request->out.seq.match = *match;
+	call->match = *match;
 	snprintf(request->message, sizeof(request->message), "%s", message);
 	requests_answer(&w->core->requests, request);
 }
@@ -57,7 +57,8 @@ void waits_init(struct waits *w, struct sched_core *core)
 
 int wait_begin(struct waits *w, struct sched_seq *seq, struct sched_request *request)
 {
-	uint64_t for_ns = request->in.seq.for_ns;
+	const struct seq_wait_call *call = request->room;
+	uint64_t for_ns = call->for_ns;
 
 	if (seq->wait)
 		return -EBUSY;

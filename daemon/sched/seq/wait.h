@@ -4,6 +4,12 @@
 
 #include "daemon/sched/core/core.h"
 
+/* The room of a wait. */
+struct seq_wait_call {
+	uint64_t seq, for_ns; /* its handle; time limit */
+	struct store_match match; /* answered, with -ETIMEDOUT too */
+};
+
 struct waits {
 	struct sched_core *core; /* borrowed */
 	struct sched_wait_queue seqs; /* borrowed, first come first */
@@ -13,8 +19,8 @@ struct waits {
 };
 
 void waits_init(struct waits *w, struct sched_core *core);
-/* Answers at once where nothing is pending, else keeps the request. -EBUSY: the sequence waits
- * already. Takes the request over only when it returns 0. */
+/* The request's room: a seq_wait_call. Answers at once where nothing is pending, else keeps the
+ * request. -EBUSY: the sequence waits already. Takes the request over only when it returns 0. */
 MUST_CHECK int wait_begin(struct waits *w, struct sched_seq *seq, struct sched_request *request);
 /* Answers what has been decided, so many of a crowd in a round, or is over time. Cheap when no
  * epoch has passed and no deadline. */

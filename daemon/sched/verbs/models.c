@@ -56,12 +56,13 @@ static struct sched_model *find(const struct sched *s, const char *name, const u
 static int make(struct sched *s, struct sched_request *rq, const uint64_t print[2],
 		const struct split_heads *heads, struct sched_model **ret)
 {
-	struct work_shape *shape = &rq->in.model.shape;
+	struct model_call *call = rq->room;
+	struct work_shape *shape = &call->shape;
 	char why[160] = "", split_why[200] = "";
 	uint64_t page_bytes;
 
 	const struct split_question question = {s->core.config, s->core.ops, s->core.backend,
-						rq->in.model.name, heads};
+						call->name, heads};
 
 	if (split_choose(&question, shape, split_why, sizeof(split_why)) < 0)
 		return refuse(rq, -ENOTSUP, heads->all ? "own_kv_heads" : "n_kv_heads", "%s",
@@ -73,7 +74,7 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 
 	if (!model)
 		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
-	memcpy(model->name, rq->in.model.name, sizeof(model->name));
+	memcpy(model->name, call->name, sizeof(model->name));
 	model->name[sizeof(model->name) - 1] = 0;
 	memcpy(model->fingerprint, print, sizeof(model->fingerprint));
 	model->shape = *shape;
@@ -115,10 +116,11 @@ static void model_free(struct sched *s, struct sched_model *model)
 int model_find(struct sched *s, struct sched_request *rq, const struct split_heads *heads,
 	       struct sched_model **ret)
 {
+	const struct model_call *call = rq->room;
 	uint64_t print[2];
 
-	fingerprint(s, &rq->in.model.shape, heads, rq->in.model.weights_hash, print);
-	*ret = find(s, rq->in.model.name, print, heads);
+	fingerprint(s, &call->shape, heads, call->weights_hash, print);
+	*ret = find(s, call->name, print, heads);
 	return *ret ? 0 : make(s, rq, print, heads, ret);
 }
 

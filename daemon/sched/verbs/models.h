@@ -7,8 +7,21 @@
 #include "daemon/backend/kv_split.h"
 #include "scheduler.h"
 
-/* The model that in.model names, of these heads of it; made where there is none, with no user yet.
- * 0, or -errno and a refusal. */
+/* What it is to be, and what it became. */
+struct model_call {
+	char name[128];
+	/* page_tokens 0: the daemon's choice; scale 0: 1 / sqrt(head_dim) */
+	struct work_shape shape;
+	uint64_t weights_hash;
+	/* the shape's that are meant; 0, 0: all */
+	uint32_t first_kv_head, own_kv_heads;
+	/* answered */
+	uint32_t model, page_tokens;
+	uint64_t page_bytes;
+};
+
+/* The model that the request's room, a model_call, describes, of these heads of it; made where
+ * there is none, with no user yet. 0, or -errno and a refusal. */
 MUST_CHECK int model_find(struct sched *s, struct sched_request *rq,
 			  const struct split_heads *heads, struct sched_model **ret);
 /* Gone if nobody uses it: after model_find, where that came to nothing. */

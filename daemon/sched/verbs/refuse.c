@@ -43,9 +43,9 @@ int refuse_by_store(struct sched_request *rq, int r)
 	}
 }
 
-struct sched_seq *request_seq(struct sched *s, struct sched_request *rq)
+struct sched_seq *request_seq(struct sched *s, struct sched_request *rq, uint64_t handle)
 {
-	struct sched_seq *seq = handle_find(&s->core.seqs, rq->session, rq->in.seq.seq);
+	struct sched_seq *seq = handle_find(&s->core.seqs, rq->session, handle);
 
 	if (!seq)
 		refuse(rq, -ESTALE, "seq", "No open sequence of this session has that handle.");

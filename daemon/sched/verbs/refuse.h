@@ -9,7 +9,7 @@ int refuse(struct sched_request *rq, int code, const char *field, const char *fo
 	__attribute__((format(printf, 4, 5)));
 /* Why the store would not: r, -errno. */
 int refuse_by_store(struct sched_request *rq, int r);
-/* The session's sequence that in.seq names, or NULL and a refusal. */
-struct sched_seq *request_seq(struct sched *s, struct sched_request *rq);
+/* The session's sequence of that handle, or NULL and a refusal. */
+struct sched_seq *request_seq(struct sched *s, struct sched_request *rq, uint64_t handle);
 
 #endif

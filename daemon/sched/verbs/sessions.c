@@ -34,27 +34,28 @@ static void session_free(struct sched_session *session)
 
 int sched_session_add(struct sched *s, struct sched_request *rq)
 {
+	struct session_add_call *call = rq->room;
 	struct sched_session *session = calloc(1, sizeof(*session));
 
 	if (session) {
 		session->models = calloc(s->core.config->max_models, sizeof(struct sched_model *));
 		session->arenas = calloc(s->core.config->max_arenas + 1, sizeof(*session->arenas));
-		session->user = user_ref(&s->core, rq->in.session_add.domain);
+		session->user = user_ref(&s->core, call->domain);
 	}
 	if (!session || !session->models || !session->arenas || !session->user) {
 		session_free(session);
 		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
 	}
-	if (doorbell_add(&s->doorbell, rq->in.session_add.bell_fd) < 0) {
+	if (doorbell_add(&s->doorbell, call->bell_fd) < 0) {
 		session_free(session);
 		return refuse(rq, -ENOMEM, NULL, "The daemon cannot listen for one more bell.");
 	}
-	session->id = rq->in.session_add.id;
-	session->domain = rq->in.session_add.domain;
-	session->bell_fd = rq->in.session_add.bell_fd;
+	session->id = call->id;
+	session->domain = call->domain;
+	session->bell_fd = call->bell_fd;
 	LIST_INSERT_HEAD(&s->sessions, session, link);
 	s->n_sessions++;
-	rq->out.session = session;
+	call->session = session;
 	return 0;
 }
 
@@ -170,10 +171,11 @@ void sessions_end_all(struct sched *s)
 
 int sched_session_end(struct sched *s, struct sched_request *rq)
 {
-	enum arenas_left left = end(s, rq->session, rq->in.keep_device);
+	struct session_end_call *call = rq->room;
+	enum arenas_left left = end(s, rq->session, call->keep_device);
 
-	rq->out.end.session = left == ARENAS_NONE ? NULL : rq->session;
-	rq->out.end.more = left == ARENAS_MORE;
+	call->session = left == ARENAS_NONE ? NULL : rq->session;
+	call->more = left == ARENAS_MORE;
 	return 0;
 }
 

@@ -8,11 +8,24 @@
 
 /* ---- services ---- */
 
-/* in.session_add, out.session */
+struct session_add_call {
+	uint64_t id, domain;
+	int bell_fd; /* lent until the session has ended: an eventfd that the client rings */
+	struct sched_session *session; /* answered */
+};
+
+struct session_end_call {
+	bool keep_device; /* the device arenas stay, for a second one */
+	/* answered: NULL, or it has arenas still: of the device, and if more others too */
+	struct sched_session *session;
+	bool more;
+};
+
+/* The room: a session_add_call. */
 MUST_CHECK int sched_session_add(struct sched *s, struct sched_request *rq);
-/* in.keep_device, out.end. Waits of the session come back first, with -ECANCELED. */
+/* The room: a session_end_call. Waits of the session come back first, with -ECANCELED. */
 MUST_CHECK int sched_session_end(struct sched *s, struct sched_request *rq);
-/* The watchdog's: that it comes back proves that the scheduler moves; the backend is asked whether
+/* No room. The watchdog's: that it comes back proves that the scheduler moves; the backend is asked whether
  * it has failed. */
 MUST_CHECK int sched_probe(struct sched *s, struct sched_request *rq);
 
