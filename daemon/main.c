@@ -17,6 +17,7 @@
 #include "daemon/sched/verbs/tiers.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 #define DESCRIPTORS 65536u /* as the unit has it */
+#define MAPPED_BYTES (256 << 10)
 
 struct daemon {
 	struct config config;
@@ -210,6 +212,9 @@ int main(int argc, char **argv)
 	int r;
 
 	log_init();
+	/* Else the C library raises it to the largest that was freed, and prompts that users left
+	 * stay in a heap that shrinks from its top alone. */
+	mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
 	if (!d)
 		return CLI_FAILED;
 	d->board_fd = d->listener.fd = -1;

@@ -32,7 +32,7 @@
 #define CONTROL_NS UINT64_C(200000000)
 #define MIB (UINT64_C(1) << 20)
 /* What the C library keeps of what has been freed, and the rest of what an attacker may have. */
-#define SLACK_BYTES (96 * MIB)
+#define SLACK_BYTES (32 * MIB)
 #define HONEST_PAGES 32
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,0 +1,85 @@
+/*
+ * next_turn.c - whose turn the next batch is, where not all fit one.
+ *
+ * Users have turns by the time that the backend has had for each of them, and so have the sessions
+ * of a user (core/turns.h). Which steps a batch takes says run/fit.c. Here is what goes before it:
+ * whether somebody is worth a wait whose turn it would be, and whether decode or prefill goes first.
+ * Where all fit one batch none of this is asked.
+ */
+#include "next_turn.h"
+
+#include "daemon/sched/core/turns.h"
+#include "daemon/sched/seq/pace.h"
+
+/* Of those in a state who is first to have a turn, or the lane that is there already. */
+static const struct sched_lane *first_in_turn(const struct sched *s, enum step_state state,
+					      const struct sched_lane *first)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &s->core.steps.lanes[state], state_link)
+		if (!first || turn_is_before(&s->core, lane, first))
+			first = lane;
+	return first;
+}
+
+/* Who is waited for has the backend's time as if it worked for him. */
+static void charge_wait(struct sched *s, struct sched_lane *lane, uint64_t until_ns)
+{
+	if (lane->pace.awaited_ns == lane->pace.done_ns || until_ns <= s->core.now_ns)
+		return;
+	lane->pace.awaited_ns = lane->pace.done_ns;
+	turn_take(&s->core, lane, (double)(until_ns - s->core.now_ns));
+}
+
+/* Until when another user's step may come, whose turn it would be before the lane's: he has just
+ * had the last one's result. */
+static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next)
+{
+	uint64_t longest_ns = s->core.config->batch_window_max_us * UINT64_C(1000), until_ns = 0;
+	struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &s->core.steps.lanes[STEP_FREE], state_link) {
+		uint64_t latest_ns = pace_latest_ns(lane);
+
+		if (lane->session->user == next->session->user || lane->broken ||
+		    latest_ns > lane->pace.done_ns + longest_ns ||
+		    !turn_is_before(&s->core, lane, next))
+			continue;
+		charge_wait(s, lane, latest_ns);
+		until_ns = latest_ns > until_ns ? latest_ns : until_ns;
+	}
+	return until_ns;
+}
+
+/* Where steps are left behind that others' may come before: else who asks for one step at a time
+ * would have one batch's, and wait for another of theirs each time. */
+bool turn_is_awaited(struct sched *s)
+{
+	const struct sched_lane *next;
+
+	if (!s->fit.left_some && s->core.steps.n[STEP_WAITING_TURN] == 0)
+		return false;
+	next = first_in_turn(s, STEP_WAITING_TURN, first_in_turn(s, STEP_RUNNABLE, NULL));
+	s->awaited_ns = next ? expected_until_ns(s, next) : 0;
+	return s->core.now_ns < s->awaited_ns;
+}
+
+/* A user's decode goes first, but never twice in a row while his prefill waits: each delays the
+ * other by one batch at most. Of two users it is the turn of the one who has had less. */
+bool turn_is_prefills(struct sched *s)
+{
+	const struct sched_lane *decode, *prefill;
+
+	prefill = first_in_turn(s, STEP_STREAMING, first_in_turn(s, STEP_WAITING_TURN, NULL));
+	if (!prefill)
+		return s->prefill_turn;
+	decode = first_in_turn(s, STEP_HELD, first_in_turn(s, STEP_RUNNABLE, NULL));
+	bool is_prefills = !decode || turn_is_before(&s->core, prefill, decode);
+
+	turn_begin(&s->core, is_prefills ? prefill : decode);
+	turn_begin_session(is_prefills ? prefill : decode);
+	if (!decode || decode->session->user == prefill->session->user)
+		return s->prefill_turn;
+	return is_prefills || (s->prefill_turn && !turn_is_before(&s->core, decode, prefill));
+}
