@@ -19,6 +19,15 @@ static void must(bool ok, const char *what)
 	abort();
 }
 
+/* 0 or an errno, of either sign. */
+static void must_work(int r, const char *what)
+{
+	if (!r)
+		return;
+	fprintf(stderr, "world: %s: %s (%d)\n", what, strerror(r < 0 ? -r : r), r);
+	abort();
+}
+
 static void *must_alloc(size_t bytes)
 {
 	void *at = malloc(bytes ? bytes : 1);
@@ -33,9 +42,9 @@ void *world_alloc(struct world *w, size_t bytes)
 
 	must(w->n_arenas <= WORLD_ARENAS, "too many arenas");
 	arena->bytes = (bytes + 4096) / 4096 * 4096;
-	must(posix_memalign(&arena->host, 4096, arena->bytes) == 0, "out of memory");
-	must(w->ops->arena_attach(w->backend, arena->host, arena->bytes, &arena->base) == 0,
-	     "arena_attach");
+	must_work(posix_memalign(&arena->host, 4096, arena->bytes), "out of memory");
+	must_work(w->ops->arena_attach(w->backend, arena->host, arena->bytes, &arena->base),
+		  "arena_attach");
 	return arena->host;
 }
 
@@ -280,9 +289,9 @@ static void submit(struct world *w, const struct work_tree *tree, const struct w
 	struct backend_batch batch = {&job, 1};
 	uint64_t id = 0, done = 0;
 
-	must(w->ops->submit(w->backend, &batch, &id) == 0, "submit");
+	must_work(w->ops->submit(w->backend, &batch, &id), "submit");
 	do
-		must(w->ops->completed(w->backend, &done) == 0, "completed");
+		must_work(w->ops->completed(w->backend, &done), "completed");
 	while (done < id);
 }
 
@@ -325,7 +334,7 @@ static void open_backend(struct world *w, const struct world_want *want)
 	if (w->shape.split == WORK_HEADS)
 		per_extent = (uint32_t)(extent_bytes / page_bytes);
 	for (uint32_t i = 0; i * per_extent < w->kv.n_pages; i++)
-		must(w->ops->extent_commit(w->backend, i) == 0, "extent_commit");
+		must_work(w->ops->extent_commit(w->backend, i), "extent_commit");
 }
 
 /* Between trees and pages: every page is used by one slice at most. */
@@ -336,7 +345,7 @@ static void count_pages(struct world *w, const struct world_want *want)
 
 	w->page_step = want->shape.split == WORK_HOME ? want->group->n_devices : 1;
 	n = (n % 7 ? n : n + 1) * w->page_step;
-	must(oracle_kv_init(&w->kv, &w->shape, n) == 0, "oracle");
+	must_work(oracle_kv_init(&w->kv, &w->shape, n), "oracle");
 }
 
 void world_init(struct world *w, const struct world_want *want, struct oracle_random *random)
@@ -478,7 +487,7 @@ void world_run(struct world *w, const struct plan_config *config, uint32_t first
 			io[i].o = io[i].lse = 0;
 		}
 	}
-	must(plan_make(config, &tree, &list) == 0, "plan_make");
+	must_work(plan_make(config, &tree, &list), "plan_make");
 	must(plan_list_check(&tree, &list, error, sizeof(error)) == 0, error);
 	submit(w, &tree, &list, io);
 	memcpy(ret->raw, raw, ret->raw_bytes);
