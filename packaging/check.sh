@@ -84,15 +84,23 @@ tests() {
 	fi
 }
 
+ahead= # process of the build that goes on beside tests
+
+# Left alone at last, it runs as fast as any.
+await_ahead() {
+	[[ -z $ahead ]] || wait "$ahead" 2>/dev/null
+	ahead=
+}
+
 configure() { # folder, cmake options...
 	local folder=$1
 	shift
+	await_ahead
 	cmake -S . -B "$folder" -G Ninja -DCOPPICE_WERROR=ON -DBUILD_TESTING=ON "$@"
 }
 
 # ahead FOLDER TARGET CMAKE-OPTION...: begins a build in the time that the tests before it leave idle. What it does not
 # come to, and what fails, is for build.
-ahead=
 ahead() {
 	local folder=$1 target=$2
 	shift 2
@@ -111,17 +119,10 @@ end_ahead() {
 	[[ -z $ahead ]] || kill -- "-$ahead" 2>/dev/null
 }
 
-# Left alone at last, it runs as fast as any.
-await_ahead() {
-	[[ -z $ahead ]] || wait "$ahead" 2>/dev/null
-	ahead=
-}
-
 # build NAME FOLDER TARGET CMAKE-OPTION...
 build() {
 	local name=$1 folder=$2 target=$3
 	shift 3
-	await_ahead
 	check "$name: configure" configure "$folder" "$@" &&
 		check "$name: build" cmake --build "$folder" --target "$target" -j $((jobs + 1))
 }
