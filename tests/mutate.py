@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Changes host code at random, one place at a time, and says which changes no test noticed.
 
-    tests/mutate.py [-n N] [--seed S] [--only SUBSTRING] [--build FOLDER]
+    tests/mutate.py [-n N] [--seed S] [--only SUBSTRING] [--build FOLDER] [--seconds S]
 
 Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon, changes an operator, a number or a
-condition there, builds, and runs the tests whose programs were built anew, shortest first, each with a time limit. What
-no test fails by survives: either nothing can tell the two apart, or a test is missing. The file is put back after each.
+condition there, builds, and runs the tests whose programs were built anew, shortest first, each with a time limit; a
+failure counts if it comes twice. What no test fails by survives: either nothing can tell the two apart, or a test is
+missing. The file is put back after each, and where the script is interrupted. No new place after --seconds.
 
 The build folder (build/mutate) is the script's own. It wants a tree without changes. Exit status: 0.
 """
 import argparse
 import json
+import os
 import random
 import re
 import signal
@@ -30,6 +32,22 @@ CHANGES = [  # what is looked for in a line, what stands there instead
 
 def run(command, **how):
     return subprocess.run(command, capture_output=True, text=True, **how)
+
+
+def passes(command):
+    """Within the limit. What it started ends with it: a test that hangs has a daemon beside it."""
+    quiet = subprocess.DEVNULL
+    begun = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    try:
+        return begun.wait(LIMIT_S) == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        try:
+            os.killpg(begun.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        begun.wait()
 
 
 def places(only):
@@ -60,7 +78,7 @@ def tests_of(build):
 def make(build):
     """The targets that were linked anew; None: it does not compile."""
     made = run(["cmake", "--build", build])
-    return re.findall(r"Linking C \w+(?: \w+)? (\S+)", made.stdout) if made.returncode == 0 else None
+    return re.findall(r"Linking C(?:UDA)? (?:executable|shared library|static library|shared module) (\S+)", made.stdout) if made.returncode == 0 else None
 
 
 def verdict(build, times):
@@ -72,11 +90,43 @@ def verdict(build, times):
     wanted = [name for name, command in tests_of(build) if any(word.split("/")[-1] in programs for word in command)]
     for name in sorted(wanted, key=lambda n: times.get(n, 1)):
         begin = time.monotonic()
-        r = run(["ctest", "--test-dir", build, "-R", f"^{re.escape(name)}$", "--timeout", str(LIMIT_S)])
+        test = ["ctest", "--test-dir", build, "-R", f"^{re.escape(name)}$"]
+        failed = not passes(test)
         times[name] = time.monotonic() - begin
-        if r.returncode:
+        if failed and not passes(test):
             return name
     return ""
+
+
+def judge(place, build, times):
+    """verdict() with the place changed; the file as it was, and built, afterwards."""
+    name, number, _, changed = place
+    text = open(name).read()
+    lines = text.split("\n")
+    lines[number] = changed
+    try:
+        open(name, "w").write("\n".join(lines))
+        return verdict(build, times)
+    finally:
+        open(name, "w").write(text)
+        make(build)
+
+
+def judge_all(left, args, ret_killed, ret_survivors):
+    times, begin = {}, time.monotonic()
+    while left and len(ret_killed) + len(ret_survivors) < args.n and time.monotonic() - begin < args.seconds:
+        place = left.pop()
+        name, number, line, changed = place
+        by = judge(place, args.build, times)
+        if by is None:
+            continue
+        where = f"{name}:{number + 1}: {line.strip()} -> {changed.strip()}"
+        (ret_killed if by else ret_survivors).append(where)
+        print(f"killed by {by}: {where}" if by else f"SURVIVED: {where}", flush=True)
+
+
+def stop(*_):
+    sys.exit(1)
 
 
 def main():
@@ -85,8 +135,10 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", default="")
     parser.add_argument("--build", default="build/mutate")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the file is put back then too
+    signal.signal(signal.SIGTERM, stop)  # the file is put back then too
+    signal.signal(signal.SIGHUP, stop)
     if run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout:
         sys.exit("mutate.py: the tree has changes; commit them first")
     if run(["cmake", "-S", ".", "-B", args.build, "-G", "Ninja", "-DBUILD_TESTING=ON"]).returncode:
@@ -94,28 +146,14 @@ def main():
     if make(args.build) is None:
         sys.exit("mutate.py: the tree does not build")
     print(f"seed {args.seed}", flush=True)
-    draw = random.Random(args.seed)
-    left, times, killed, survivors = places(args.only), {}, 0, []
-    draw.shuffle(left)
-    while left and killed + len(survivors) < args.n:
-        name, number, line, changed = left.pop()
-        text = open(name).read()
-        lines = text.split("\n")
-        lines[number] = changed
-        try:
-            open(name, "w").write("\n".join(lines))
-            by = verdict(args.build, times)
-        finally:
-            open(name, "w").write(text)
-        if by is None:
-            continue
-        where = f"{name}:{number + 1}: {line.strip()} -> {changed.strip()}"
-        killed += by != ""
-        survivors += [where] if by == "" else []
-        print(f"killed by {by}: {where}" if by else f"SURVIVED: {where}", flush=True)
-    print(f"{killed} killed, {len(survivors)} survived")
-    for where in survivors:
-        print(f"  {where}")
+    left, killed, survivors = places(args.only), [], []
+    random.Random(args.seed).shuffle(left)
+    try:
+        judge_all(left, args, killed, survivors)
+    finally:
+        print(f"{len(killed)} killed, {len(survivors)} survived")
+        for where in survivors:
+            print(f"  {where}")
 
 
 main()
