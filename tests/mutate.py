@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Changes host code at random, one place at a time, and says which changes no test noticed.
 
-    tests/mutate.py [-n N] [--seed S] [--only SUBSTRING] [--build FOLDER] [--seconds S]
+    tests/mutate.py [-n N] [--seed S] [--only REGEX] [--tests REGEX] [--build FOLDER] [--seconds S]
 
 Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon, changes an operator, a number or a
 condition there, builds, and runs the tests whose programs were built anew, shortest first, each with a time limit; a
 failure counts if it comes twice. What no test fails by survives: either nothing can tell the two apart, or a test is
 missing. The file is put back after each, and where the script is interrupted. No new place after --seconds.
+
+--only: places in files whose path matches. --tests: only tests whose name matches are built and run, a survivor has then
+survived those alone.
 
 The build folder (build/mutate) is the script's own. It wants a tree without changes. Exit status: 0.
 """
@@ -22,6 +25,7 @@ import time
 
 FOLDERS = ["proto", "client/lib", "kvstore", "kernels/*.c", "kernels/cpu", "kernels/group", "kernels/plan", "daemon"]
 LIMIT_S = 60  # a test
+LINKED = r"Linking C(?:UDA)? (?:executable|shared library|shared module|static library) (\S+)"
 CHANGES = [  # what is looked for in a line, what stands there instead
     (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
     (r" && ", " || "), (r" \|\| ", " && "), (r" \+ ", " - "), (r" - ", " + "), (r" \+= ", " -= "), (r" -= ", " += "),
@@ -55,7 +59,7 @@ def places(only):
     found = []
     names = run(["git", "ls-files", "--", *FOLDERS]).stdout.split()
     for name in names:
-        if not name.endswith(".c") or only not in name:
+        if not name.endswith(".c") or not re.search(only, name):
             continue
         comment = False
         for number, line in enumerate(open(name).read().split("\n")):
@@ -70,54 +74,60 @@ def places(only):
     return found
 
 
-def tests_of(build):
-    listed = json.loads(run(["ctest", "--test-dir", build, "--show-only=json-v1"]).stdout)
-    return [(t["name"], t["command"]) for t in listed["tests"] if "command" in t]
+class Tests:
+    """Those that are run, and what is built for them."""
+
+    def __init__(self, build, chosen):
+        listed = json.loads(run(["ctest", "--test-dir", build, "--show-only=json-v1"]).stdout)
+        folder = os.path.abspath(build) + "/"
+        self.build, self.programs, self.times = build, {}, {}
+        for test in listed["tests"]:
+            if re.search(chosen, test["name"]):
+                files = {word[len(folder):] for word in test.get("command", []) if word.startswith(folder)}
+                self.programs[test["name"]] = files
+        self.targets = sorted(set().union(*self.programs.values())) if chosen else []
+
+    def make(self):
+        """The programs that were linked anew; None: it does not compile."""
+        made = run(["cmake", "--build", self.build, "--", *self.targets])
+        return set(re.findall(LINKED, made.stdout)) if made.returncode == 0 else None
+
+    def verdict(self):
+        """Which test failed; "" if none, None if it does not compile."""
+        linked = self.make()
+        if linked is None:
+            return None
+        wanted = [name for name, programs in self.programs.items() if programs & linked]
+        for name in sorted(wanted, key=lambda n: self.times.get(n, 1)):
+            begin = time.monotonic()
+            command = ["ctest", "--test-dir", self.build, "-R", f"^{re.escape(name)}$"]
+            failed = not passes(command)
+            self.times[name] = time.monotonic() - begin
+            if failed and not passes(command):
+                return name
+        return ""
 
 
-def make(build):
-    """The targets that were linked anew; None: it does not compile."""
-    made = run(["cmake", "--build", build])
-    return re.findall(r"Linking C(?:UDA)? (?:executable|shared library|static library|shared module) (\S+)", made.stdout) if made.returncode == 0 else None
-
-
-def verdict(build, times):
-    """Which test failed; "" if none, None if it does not compile."""
-    linked = make(build)
-    if linked is None:
-        return None
-    programs = {path.split("/")[-1] for path in linked}
-    wanted = [name for name, command in tests_of(build) if any(word.split("/")[-1] in programs for word in command)]
-    for name in sorted(wanted, key=lambda n: times.get(n, 1)):
-        begin = time.monotonic()
-        test = ["ctest", "--test-dir", build, "-R", f"^{re.escape(name)}$"]
-        failed = not passes(test)
-        times[name] = time.monotonic() - begin
-        if failed and not passes(test):
-            return name
-    return ""
-
-
-def judge(place, build, times):
-    """verdict() with the place changed; the file as it was, and built, afterwards."""
+def judge(place, tests):
+    """The verdict with the place changed; the file as it was, and built, afterwards."""
     name, number, _, changed = place
     text = open(name).read()
     lines = text.split("\n")
     lines[number] = changed
     try:
         open(name, "w").write("\n".join(lines))
-        return verdict(build, times)
+        return tests.verdict()
     finally:
         open(name, "w").write(text)
-        make(build)
+        tests.make()
 
 
-def judge_all(left, args, ret_killed, ret_survivors):
-    times, begin = {}, time.monotonic()
+def judge_all(left, tests, args, ret_killed, ret_survivors):
+    begin = time.monotonic()
     while left and len(ret_killed) + len(ret_survivors) < args.n and time.monotonic() - begin < args.seconds:
         place = left.pop()
         name, number, line, changed = place
-        by = judge(place, args.build, times)
+        by = judge(place, tests)
         if by is None:
             continue
         where = f"{name}:{number + 1}: {line.strip()} -> {changed.strip()}"
@@ -134,6 +144,7 @@ def main():
     parser.add_argument("-n", type=int, default=20)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", default="")
+    parser.add_argument("--tests", default="")
     parser.add_argument("--build", default="build/mutate")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     args = parser.parse_args()
@@ -143,13 +154,14 @@ def main():
         sys.exit("mutate.py: the tree has changes; commit them first")
     if run(["cmake", "-S", ".", "-B", args.build, "-G", "Ninja", "-DBUILD_TESTING=ON"]).returncode:
         sys.exit("mutate.py: cmake fails")
-    if make(args.build) is None:
+    tests = Tests(args.build, args.tests)
+    if tests.make() is None:
         sys.exit("mutate.py: the tree does not build")
     print(f"seed {args.seed}", flush=True)
     left, killed, survivors = places(args.only), [], []
     random.Random(args.seed).shuffle(left)
     try:
-        judge_all(left, args, killed, survivors)
+        judge_all(left, tests, args, killed, survivors)
     finally:
         print(f"{len(killed)} killed, {len(survivors)} survived")
         for where in survivors:
