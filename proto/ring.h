@@ -124,11 +124,11 @@ static inline bool ring_client_asleep(struct abi_lane *lane)
 	return atomic_load_explicit(&lane->sleepers, memory_order_relaxed) != 0;
 }
 
-/* Daemon, after ring_complete: is a byte on the completion descriptor wanted? Takes the wish back
- * before the byte is sent, so that a wish made meanwhile is not lost. */
+/* Daemon, after ring_client_asleep, whose fence is this one's too: is a byte on the completion
+ * descriptor wanted? Takes the wish back before the byte is sent, so that a wish made meanwhile is
+ * not lost. */
 static inline bool ring_take_notify(struct abi_lane *lane)
 {
-	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load_explicit(&lane->notify, memory_order_relaxed) != 0 &&
 	       atomic_exchange_explicit(&lane->notify, 0, memory_order_relaxed) != 0;
 }

@@ -214,16 +214,14 @@ static void a_million_entries_cross_between_threads(void **state)
  * time limit: a bell that is lost shows as a test that hangs, and so for the client. */
 static void daemon_nap(struct sides *s, uint64_t accepted)
 {
-	_Atomic uint32_t *asleep = &s->daemon_board->asleep;
 	struct epoll_event event;
 
-	atomic_store_explicit(asleep, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst);
+	ring_fall_asleep(s->daemon_board);
 	if (ring_submitted(s->daemon_lane) == accepted) {
 		epoll_wait(s->bell_epoll, &event, 1, -1);
 		s->daemon_naps++;
 	}
-	atomic_store_explicit(asleep, 0, memory_order_relaxed);
+	ring_wake_up(s->daemon_board);
 }
 
 static void dawdle(uint64_t random)

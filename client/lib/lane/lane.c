@@ -50,6 +50,7 @@ void coppice_lane_arm(struct coppice_lane *lane)
 	while (recv(lane->fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
 		;
 	atomic_store_explicit(&lane->segment.shared->notify, 1, memory_order_relaxed);
-	/* Between the wish and the caller's look at done; ring_take_notify has the other fence. */
+	/* Between the wish and the caller's look at done; ring_client_asleep has the other
+	 * fence. */
 	atomic_thread_fence(memory_order_seq_cst);
 }
