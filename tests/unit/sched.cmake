@@ -26,6 +26,9 @@ coppice_test(NAME plan_ahead_random_test SOURCES unit/plan_ahead_random_test.c L
 
 coppice_test(NAME pace_test SOURCES unit/pace_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
+coppice_test(NAME sched_long_memory_test SOURCES unit/sched_long_memory_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
+target_link_options(sched_long_memory_test PRIVATE -Wl,--wrap=realloc)
+
 foreach(unit sched_tiers sched_long sched_ahead)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon ${CMAKE_DL_LIBS} LABELS unit tsan TIMEOUT 300)
