@@ -1,9 +1,10 @@
 /*
  * lane_open.c - how a lane begins and ends.
  *
- * A lane's end is in one order: its sequences go, its streams go on and are taken from the driver,
- * and only then its memory. The connection knows of the segment for as long as it is mapped, so
- * that whoever finds the daemon dead can let the lane's streams go on.
+ * A lane's end is in one order: the daemon drops it and its sequences, this side's go, its streams
+ * go on and are taken from the driver, and only then its memory. The connection knows of the
+ * segment for as long as it is mapped, so that whoever finds the daemon dead can let the lane's
+ * streams go on.
  */
 #include "lane_open.h"
 
@@ -135,8 +136,6 @@ void coppice_lane_free(struct coppice_lane *lane)
 	 * connection. */
 	if (connection_is_foreign(lane->c))
 		return;
-	while (!list_is_empty(&lane->seqs))
-		coppice_seq_close(list_object(lane->seqs.next, struct coppice_seq, link));
 	connection_remove_lane(lane->c, &lane->segment);
 	release(lane->c, lane->id);
 	destroy(lane);
