@@ -154,9 +154,9 @@ def main():
         sys.exit("mutate.py: the tree has changes; commit them first")
     if run(["cmake", "-S", ".", "-B", args.build, "-G", "Ninja", "-DBUILD_TESTING=ON"]).returncode:
         sys.exit("mutate.py: cmake fails")
-    tests = Tests(args.build, args.tests)
-    if tests.make() is None:
+    if run(["cmake", "--build", args.build]).returncode:  # ctest names no command of what is not built
         sys.exit("mutate.py: the tree does not build")
+    tests = Tests(args.build, args.tests)
     print(f"seed {args.seed}", flush=True)
     left, killed, survivors = places(args.only), [], []
     random.Random(args.seed).shuffle(left)

@@ -3,8 +3,8 @@
  *
  * Users have turns by the time that the backend has had for each of them, and so have the sessions
  * of a user (core/turns.h). Which steps a batch takes says run/fit.c. Here is what goes before it:
- * whether somebody is worth a wait whose turn it would be, and whether decode or prefill goes first.
- * Where all fit one batch none of this is asked.
+ * whether somebody is worth a wait whose turn it would be, and whether decode or prefill goes
+ * first. Where all fit one batch none of this is asked.
  */
 #include "next_turn.h"
 

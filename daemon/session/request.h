@@ -27,7 +27,8 @@ struct verb {
 	/* Drivers take their time over memory, a millisecond or more: one such request between
 	 * two batches. */
 	bool slow;
-	/* The loop's thread: served, sched.code and the room's answer hold. Must not free the session. */
+	/* The loop's thread: served, sched.code and the room's answer hold. Must not free the
+	 * session. */
 	void (*answer)(struct request *request);
 };
 

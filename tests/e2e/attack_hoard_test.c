@@ -1,7 +1,7 @@
 /*
- * attack_hoard_test.c - what one user can keep from others, beside those of attack_test: the pool by
- * pins that outlive him and by open sequences, sessions, the journal of the tier file by ever new
- * models.
+ * attack_hoard_test.c - what one user can keep from others, beside those of attack_test: the pool
+ * by pins that outlive him and by open sequences, sessions, the journal of the tier file by ever
+ * new models.
  *
  * The pool is small, and so is the file. Whoever comes while another hoards gets room, by what the
  * daemon keeps for all others.

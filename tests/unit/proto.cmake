@@ -18,12 +18,12 @@ if(TARGET coppice_static AND TARGET coppiced)
 	endforeach()
 	target_link_options(client_test PRIVATE -Wl,--wrap=syscall -Wl,--wrap=calloc)
 	# The library's and the daemon's own code, with its atomics taken from it.
-	set(stepped ${PROJECT_SOURCE_DIR}/client/lib/lane/lane.c ${PROJECT_SOURCE_DIR}/client/lib/lane/submit.c
+	add_library(stepped OBJECT ${PROJECT_SOURCE_DIR}/client/lib/lane/lane.c ${PROJECT_SOURCE_DIR}/client/lib/lane/submit.c
 		${PROJECT_SOURCE_DIR}/client/lib/lane/wait.c ${PROJECT_SOURCE_DIR}/daemon/sched/rest.c
 		${PROJECT_SOURCE_DIR}/daemon/sched/seq/complete.c ${CMAKE_CURRENT_LIST_DIR}/napping_daemon.c)
-	set_source_files_properties(${stepped} PROPERTIES
-		COMPILE_OPTIONS "-DTSO_REPLACES_ATOMICS;-include;${CMAKE_CURRENT_LIST_DIR}/tso.h")
-	coppice_test(NAME ring_order_test SOURCES unit/ring_order_test.c unit/tso.c ${stepped}
+	target_compile_options(stepped PRIVATE -DTSO_REPLACES_ATOMICS "SHELL:-include ${CMAKE_CURRENT_LIST_DIR}/tso.h")
+	target_link_libraries(stepped PRIVATE coppice_static coppice_proto coppice_daemon)
+	coppice_test(NAME ring_order_test SOURCES unit/ring_order_test.c unit/tso.c $<TARGET_OBJECTS:stepped>
 		LIBS coppice_static coppice_proto coppice_daemon LABELS unit)
 	target_link_options(ring_order_test PRIVATE -Wl,--wrap=syscall -Wl,--wrap=write -Wl,--wrap=send -Wl,--wrap=recv)
 endif()

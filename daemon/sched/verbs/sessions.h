@@ -25,8 +25,8 @@ struct session_end_call {
 MUST_CHECK int sched_session_add(struct sched *s, struct sched_request *rq);
 /* The room: a session_end_call. Waits of the session come back first, with -ECANCELED. */
 MUST_CHECK int sched_session_end(struct sched *s, struct sched_request *rq);
-/* No room. The watchdog's: that it comes back proves that the scheduler moves; the backend is asked whether
- * it has failed. */
+/* No room. The watchdog's: that it comes back proves that the scheduler moves; the backend is asked
+ * whether it has failed. */
 MUST_CHECK int sched_probe(struct sched *s, struct sched_request *rq);
 
 /* ---- parts, for the verbs ---- */
