@@ -174,16 +174,14 @@ static void host_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *
 			    strerror(-r));
 		return;
 	}
-	s->n_lane_fds++;
+	s->n_shm_fds++;
 	s->arena_bytes += arena->bytes;
 	r = arena_send(s, id, arena, number);
 	if (r == 0)
 		return;
-	s->n_lane_fds--;
+	s->n_shm_fds--;
 	arena_drop(s, arena);
-	reply_error(s, id, r, NULL,
-		    "The kernel does not let the answer's descriptors go (%s): ask again later.",
-		    strerror(-r));
+	reply_unsent(s, id, r);
 }
 
 static void new_begin(struct session *s, uint64_t id, const void *message)
@@ -326,17 +324,9 @@ static void on_filled(struct shm_chore *chore)
 		request_over(request);
 }
 
-static struct shm *find_new(struct session *s, uint64_t id, uint32_t number)
+static struct shm *find_in(struct session *s, uint32_t number, enum shm_state state)
 {
-	struct shm *arena = NULL;
-
-	if (number >= 1 && number <= s->home->config->max_arenas)
-		arena = &s->arenas[number - 1];
-	if (arena && arena->state == SHM_NEW)
-		return arena;
-	reply_error(s, id, -ENOENT, "arena",
-		    "There is no arena %u in this session that is to be sealed.", number);
-	return NULL;
+	return shm_find_in(s->arenas, s->home->config->max_arenas, number, state);
 }
 
 static int arena_seal(struct session *s, struct shm *arena)
@@ -345,20 +335,23 @@ static int arena_seal(struct session *s, struct shm *arena)
 	int r = shm_seal(arena);
 
 	if (r == 0 && had_fd)
-		s->n_lane_fds--;
+		s->n_shm_fds--;
 	return r;
 }
 
 static void seal_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaSeal *m = message;
-	struct shm *arena = find_new(s, id, m->arena);
+	struct shm *arena = find_in(s, m->arena, SHM_NEW);
 	struct request *request;
 	struct arena_call *call;
 	int r;
 
-	if (!arena)
+	if (!arena) {
+		reply_error(s, id, -ENOENT, "arena",
+			    "There is no arena %u in this session that is to be sealed.", m->arena);
 		return;
+	}
 	r = arena_seal(s, arena);
 	if (r < 0) {
 		reply_error(s, id, r, "arena", "Arena %u has seals that are not the daemon's: %s.",
@@ -450,28 +443,21 @@ static void free_answer(struct request *request)
 	reply_done(request);
 }
 
-static struct shm *find_any(struct session *s, uint64_t id, uint32_t number)
-{
-	struct shm *arena = NULL;
-
-	if (number >= 1 && number <= s->home->config->max_arenas)
-		arena = &s->arenas[number - 1];
-	if (arena && (arena->state == SHM_READY || arena->state == SHM_NEW))
-		return arena;
-	reply_error(s, id, -ENOENT, "arena", "There is no arena %u in this session.", number);
-	return NULL;
-}
-
 /* Of one that is not sealed the scheduler knows nothing. */
 static void free_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaFree *m = message;
-	struct shm *arena = find_any(s, id, m->arena);
+	struct shm *known = find_in(s, m->arena, SHM_READY);
+	struct shm *arena = known ? known : find_in(s, m->arena, SHM_NEW);
 	struct arena_call *call;
-	struct request *request =
-		arena ? request_begin(s, id, &verb_arena_free, sizeof(*call)) : NULL;
-	bool known = arena && arena->state == SHM_READY;
+	struct request *request;
 
+	if (!arena) {
+		reply_error(s, id, -ENOENT, "arena", "There is no arena %u in this session.",
+			    m->arena);
+		return;
+	}
+	request = request_begin(s, id, &verb_arena_free, sizeof(*call));
 	if (!request)
 		return;
 	arena->state = SHM_REMOVING;
@@ -481,7 +467,7 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 		request_post(request);
 		return;
 	}
-	s->n_lane_fds -= arena->fd >= 0;
+	s->n_shm_fds -= arena->fd >= 0;
 	request_hold(request);
 	host_drop(request, arena);
 }

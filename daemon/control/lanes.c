@@ -34,7 +34,7 @@ static uint32_t lane_fds(const struct shm *lane)
 
 static void lane_drop(struct session *session, struct shm *lane)
 {
-	session->n_lane_fds -= lane_fds(lane);
+	session->n_shm_fds -= lane_fds(lane);
 	guardian_link_forget(session->home->guardian, session, lane);
 	shm_done(lane);
 }
@@ -57,7 +57,7 @@ static int lane_make(struct shm *lane, struct request *request, bool notify)
 		if (r == 0)
 			request_carry(request, completions);
 	}
-	request->session->n_lane_fds += lane_fds(lane);
+	request->session->n_shm_fds += lane_fds(lane);
 	if (r < 0)
 		lane_drop(request->session, lane);
 	return r;

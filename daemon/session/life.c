@@ -164,7 +164,7 @@ static void shared_memory_free(struct session *session)
 		guardian_link_forget(session->home->guardian, session, &session->lanes[i]);
 		shm_done(&session->lanes[i]);
 	}
-	session->n_lane_fds = 0;
+	session->n_shm_fds = 0;
 }
 
 static void fd_close(int *fd)

@@ -112,11 +112,16 @@ Coppice__Reply reply_to(const struct request *request)
 	return reply;
 }
 
+void reply_unsent(struct session *session, uint64_t id, int why)
+{
+	reply_error(session, id, why, NULL,
+		    "The kernel does not let the answer's descriptors go (%s): ask again later.",
+		    strerror(-why));
+}
+
 void reply_undone(const struct request *request)
 {
-	reply_error(request->session, request->sched.id, request->undone, NULL,
-		    "The kernel does not let the answer's descriptors go (%s): ask again later.",
-		    strerror(-request->undone));
+	reply_unsent(request->session, request->sched.id, request->undone);
 }
 
 void reply_done(struct request *request)

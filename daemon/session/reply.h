@@ -22,6 +22,9 @@ void reply_send(struct session *session, const Coppice__Reply *reply);
 MUST_CHECK int reply_send_fds(struct session *session, const Coppice__Reply *reply, const int *fds,
 			      uint32_t n_fds);
 
+/* In the place of an answer whose descriptors the kernel does not let go. */
+void reply_unsent(struct session *session, uint64_t id, int why);
+
 /* For verbs' answers. Has the request failed? Then the reply that says so is on its way. */
 MUST_CHECK bool reply_failed(const struct request *request);
 /* An empty reply to the request. */

@@ -33,7 +33,7 @@ static void use_add(struct sessions_use *use, struct session *s)
 
 	use->n_connections++;
 	use->n_sessions += s->joined;
-	use->n_fds += FDS_A_CONNECTION + (s->bell_fd >= 0) + s->n_lane_fds + n_unread +
+	use->n_fds += FDS_A_CONNECTION + (s->bell_fd >= 0) + s->n_shm_fds + n_unread +
 		      s->n_carriers * UNREAD_FDS_AN_ANSWER;
 	use->n_unread_fds += n_unread;
 	use->device_bytes += s->device_bytes;

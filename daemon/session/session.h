@@ -50,7 +50,7 @@ struct session {
 	bool end_posted; /* and not back */
 	uint32_t n_requests; /* posted, not over */
 	uint32_t n_carriers; /* of all its requests: those that carry descriptors */
-	uint32_t n_lane_fds; /* descriptors of its lanes, and of arenas that are not sealed */
+	uint32_t n_shm_fds; /* descriptors of its lanes, and of arenas that are not sealed */
 	struct unread unread; /* of its answers */
 	struct shm *arenas; /* owned, [config->max_arenas] */
 	struct shm *lanes; /* owned, [config->max_lanes] */

@@ -23,11 +23,16 @@ uint32_t shm_find_free(const struct shm *table, uint32_t n)
 	return 0;
 }
 
-struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number)
+struct shm *shm_find_in(struct shm *table, uint32_t n, uint32_t number, enum shm_state state)
 {
-	if (number == 0 || number > n || table[number - 1].state != SHM_READY)
+	if (number == 0 || number > n || table[number - 1].state != state)
 		return NULL;
 	return &table[number - 1];
+}
+
+struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number)
+{
+	return shm_find_in(table, n, number, SHM_READY);
 }
 
 int shm_new(struct shm *shm, const char *name, size_t bytes, int *ret_fd)

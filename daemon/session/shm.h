@@ -38,6 +38,8 @@ struct shm {
 uint32_t shm_find_free(const struct shm *table, uint32_t n);
 /* The entry of a number that is READY; NULL where there is none. */
 struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number);
+/* The same of those in another state. */
+struct shm *shm_find_in(struct shm *table, uint32_t n, uint32_t number, enum shm_state state);
 /* Makes a segment of bytes, ADDING. ret_fd: the caller's, for the client. 0 or -errno. */
 MUST_CHECK int shm_new(struct shm *shm, const char *name, size_t bytes, int *ret_fd);
 /* The same, NEW: keeps the descriptor, and lets the client map it. */
