@@ -99,6 +99,7 @@ struct backend_summary; /* each backend's own */
 struct select_config; /* plan/select.h has these */
 struct select_chunk;
 struct select_shares;
+struct backend_program_ops; /* program/backend_program.h */
 
 /* What a chunk of queries of one sequence will attend to, from a few of its products
  * (cpu/estimate_pages.h). */
@@ -404,6 +405,8 @@ struct backend_ops {
 	uint32_t (*tile_rows)(struct backend *b, const struct work_shape *shape);
 	/* NULL: KV stays in the pool. */
 	const struct backend_tier_ops *tier;
+	/* NULL: weights stay with clients. */
+	const struct backend_program_ops *program;
 };
 
 extern const struct backend_ops backend_cpu;

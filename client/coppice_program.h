@@ -1,0 +1,103 @@
+/*
+ * coppice_program.h - a model's forward pass as data, for coppice_program_new.
+ *
+ * A program is a template for each kind of layer: a list of operations, each of which is one fused
+ * kernel of the daemon's, over four registers. There are no branches, and nothing is fused by
+ * guessing. A row of a token passes it so:
+ *
+ *      X = embed[id] * embed_factor
+ *      each layer: the operations of its kind, in order; exactly one of them is COPPICE_ATTEND
+ *      logits = norm(X, final_norm, eps) head' * logit_factor
+ *
+ * X is the residual, [hidden], fp32. A, B and C are as wide as what was last written to them;
+ * nothing is read before it was written in the same layer.
+ *
+ *      COPPICE_NORM     out = in / sqrt(mean(in^2) + eps) * w[0]
+ *      COPPICE_LINEAR   out = in w[0]' + bias[0] | in w[1]' + bias[1] | in w[2]' + bias[2], the
+ *                       outputs of its n_w matrices behind each other;
+ *                       GATED: out = act(g) * u, where g and u are the two halves of that
+ *      COPPICE_ATTEND   in is q | k | v of all heads, out is the heads' outputs; w[0] and w[1] are
+ *                       weights of norms of q and of k, [head_dim] with HEAD_NORM, [all heads'
+ *                       dims] with WIDE_NORM; q and k are turned by position (RoPE), K and V go to
+ *                       the sequence, and its rows attend to them
+ *      ADD              of NORM and LINEAR: out, which is X, += instead of =
+ *
+ * RoPE turns elements i and i + n_turned / 2 of a head, for i below n_turned / 2, by position *
+ * inv_freq[i] radians; both cosine and sine are multiplied by rope_factor. What is behind n_turned
+ * is left as it is.
+ */
+#ifndef COPPICE_PROGRAM_H
+#define COPPICE_PROGRAM_H
+
+#include "coppice.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COPPICE_OPS_MAX 16u /* of a kind of layer */
+#define COPPICE_KINDS_MAX 16u
+#define COPPICE_SLOTS_MAX 32u
+#define COPPICE_NO_SLOT UINT32_MAX
+
+enum coppice_op_kind { COPPICE_NORM = 1, COPPICE_LINEAR = 2, COPPICE_ATTEND = 3 };
+enum coppice_register { COPPICE_X = 0, COPPICE_A = 1, COPPICE_B = 2, COPPICE_C = 3 };
+enum coppice_act {
+	COPPICE_ACT_NONE = 0,
+	COPPICE_ACT_SILU = 1,
+	COPPICE_ACT_GELU = 2, /* by erf */
+	COPPICE_ACT_GELU_TANH = 3,
+};
+enum coppice_op_flags {
+	COPPICE_OP_ADD = 1u << 0,
+	COPPICE_OP_GATED = 1u << 1,
+	COPPICE_OP_HEAD_NORM = 1u << 2,
+	COPPICE_OP_WIDE_NORM = 1u << 3,
+	COPPICE_OP_UNTURNED = 1u << 4, /* of ATTEND: without RoPE */
+};
+
+/* w and bias are slots: columns of the program's table of tensors, which has a row for each layer.
+ * bias: COPPICE_NO_SLOT where there is none, and in what n_w leaves unused, as w. */
+struct coppice_op {
+	uint32_t kind; /* enum coppice_op_kind */
+	uint32_t flags;
+	uint32_t in, out; /* enum coppice_register */
+	uint32_t act; /* of GATED */
+	uint32_t n_w; /* LINEAR: 1 to 3; NORM: 1; ATTEND: 2 with norms, else 0 */
+	uint32_t w[3], bias[3];
+	float eps; /* of NORM, and of ATTEND's norms */
+};
+
+struct coppice_layer_kind {
+	uint32_t first_op, n_ops;
+};
+
+/* Pointers are borrowed during the call. Tensors are numbers of the weights'. */
+struct coppice_program_info {
+	size_t size; /* sizeof(struct coppice_program_info), or 0 */
+	uint32_t hidden, n_vocab, n_layers;
+	uint32_t n_q_heads, n_kv_heads, head_dim;
+	uint32_t max_positions; /* a sequence has as many tokens at most */
+	enum coppice_dtype
+		dtype; /* of KV, and of what products are made of: see kernels/README.md */
+	float scale; /* of the scores; 0: 1 / sqrt(head_dim) */
+	float eps; /* of the final norm */
+	float embed_factor, logit_factor; /* 0: 1 */
+	float rope_factor; /* 0: 1 */
+	uint32_t n_turned; /* even, at most head_dim */
+	const double *inv_freq; /* [n_turned / 2], radians a position */
+	uint32_t embed, final_norm, head; /* tensors; head == embed: tied */
+	const struct coppice_op *ops; /* [n_ops] */
+	const struct coppice_layer_kind *kinds; /* [n_kinds] */
+	const uint8_t *kind_of; /* [n_layers] */
+	const uint32_t
+		*tensors; /* [n_layers][n_slots]; COPPICE_NO_SLOT where a kind has no use of one */
+	uint32_t n_ops, n_kinds, n_slots;
+	uint32_t page_tokens; /* 16, 32, 64; 0: the daemon's choice */
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,62 @@
+/*
+ * backend_program.h - the part of a backend that holds weights and runs whole tokens.
+ *
+ *      weights_new > weights_put, piece by piece > program_new > run ... > program_free >
+ *      weights_free
+ *
+ * A run takes rows through some layers: through all of them, or through a segment after the other,
+ * so that others' steps come between. What rows are between two segments stays with the backend;
+ * one program at a time has rows under way. Runs are batches to the backend: they complete in order
+ * of submission with all others (backend_ops.completed).
+ */
+#ifndef COPPICE_BACKEND_PROGRAM_H
+#define COPPICE_BACKEND_PROGRAM_H
+
+#include "kernels/backend.h"
+#include "program.h"
+
+struct backend_weights; /* each backend's own */
+struct backend_program; /* the same */
+
+/* All rows of a program's sequences in a batch. Pointers stay valid until it is complete. */
+struct backend_run {
+	struct backend_program *program;
+	/* Tree, list and plan as of any job; of its io, slots alone. Its layer is not looked at. */
+	const struct backend_job *job;
+	const struct program_rows *rows;
+	uint32_t first_layer, n_layers; /* from layer 0 rows begin anew; at the last they end */
+};
+
+/* What a program takes beside its weights, of so many rows. */
+struct backend_program_cost {
+	double fixed_ns; /* of a run of one row through all layers, the weights read once */
+	double row_ns; /* of each row more */
+	uint64_t scratch_bytes; /* of so many rows at most */
+};
+
+struct backend_program_ops {
+	uint32_t max_rows; /* of a run */
+	/* Memory for weights, that nothing else is taken from: bytes, aligned to PROGRAM_ALIGN. 0
+	 * or -ENOMEM. Blocks; any thread. */
+	int (*weights_new)(struct backend *b, uint64_t bytes, struct backend_weights **ret);
+	/* from is the caller's again when it returns. Blocks; any thread, one at a time for the
+	 * same weights. 0 or -EIO. */
+	int (*weights_put)(struct backend *b, struct backend_weights *weights, uint64_t offset,
+			   const void *from, uint64_t bytes);
+	/* No program of theirs is left. NULL is fine. */
+	void (*weights_free)(struct backend *b, struct backend_weights *weights);
+	/* program_check has passed it; it is borrowed for as long. 0; -ENOMEM; -EOPNOTSUPP and a
+	 * sentence. Blocks. */
+	int (*program_new)(struct backend *b, const struct program *program,
+			   struct backend_weights *weights, struct backend_program **ret,
+			   char why[PROGRAM_WHY_BYTES]);
+	/* Nothing of it is under way. NULL is fine. */
+	void (*program_free)(struct backend *b, struct backend_program *program);
+	/* Starts a run. ret_id as submit's. 0, -ESTALE as submit, or -errno: after an error nothing
+	 * is under way, and the rows' earlier segments are gone. */
+	int (*run)(struct backend *b, const struct backend_run *run, uint64_t *ret_id);
+	void (*cost)(struct backend *b, const struct backend_program *program,
+		     struct backend_program_cost *ret);
+};
+
+#endif
