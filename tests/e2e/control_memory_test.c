@@ -1,6 +1,7 @@
 /*
  * control_memory_test.c - what a client can have of the daemon's memory: token ids of prompts that
- * nobody computes, and arenas; that nobody waits while pages of arenas come and go.
+ * nobody computes, and arenas; that nobody waits while pages of arenas come and go. And what it has
+ * of the daemon's descriptors.
  */
 #include "control_harness.h"
 
@@ -251,6 +252,70 @@ static void few_arenas_are_left_unsealed(void **state)
 	client_close(&c);
 }
 
+/* ---- descriptors ---- */
+
+#define SESSION_FDS 3u /* its socket, its peer's pidfd, its bell */
+
+/* Soon: who was there before may not be gone yet. */
+static void assert_fds_become(struct client *c, uint64_t n)
+{
+	Coppice__Status status = COPPICE__STATUS__INIT;
+
+	for (int i = 0; i < 1000 && client_verb(c, status, &status)->status->n_fds != n; i++)
+		sleep_ms(5);
+	assert_int_equal(client_verb(c, status, &status)->status->n_fds, n);
+}
+
+static uint32_t pollable_lane(struct client *c)
+{
+	Coppice__LaneNew m = COPPICE__LANE_NEW__INIT;
+	const Coppice__Reply *reply;
+
+	m.has_notify = m.notify = true;
+	reply = client_verb(c, lane_new, &m);
+	assert_int_equal(reply->code, 0);
+	return reply->lane->lane;
+}
+
+static void a_lanes_descriptors_count_until_it_is_freed(void **state)
+{
+	struct harness *h = *state;
+	Coppice__LaneFree m = COPPICE__LANE_FREE__INIT;
+
+	start_with(h, NULL, NULL);
+	struct client c = client_open(h), ends = client_open(h);
+
+	assert_fds_become(&c, 2 * SESSION_FDS);
+	m.lane = pollable_lane(&c);
+	assert_fds_become(&c, 2 * SESSION_FDS + 1);
+	client_lane(&c); /* has none */
+	pollable_lane(&ends);
+	assert_fds_become(&c, 2 * SESSION_FDS + 2);
+	assert_int_equal(client_verb(&c, lane_free, &m)->code, 0);
+	assert_fds_become(&c, 2 * SESSION_FDS + 1);
+	client_close(&ends);
+	assert_fds_become(&c, SESSION_FDS);
+	client_close(&c);
+}
+
+static void an_arenas_descriptor_counts_until_it_is_sealed(void **state)
+{
+	struct harness *h = *state;
+	int fd;
+
+	start_with(h, NULL, NULL);
+	struct client c = client_open(h);
+
+	assert_fds_become(&c, SESSION_FDS);
+	uint32_t arena = client_open_arena(&c, 1, &fd);
+
+	assert_fds_become(&c, SESSION_FDS + 1);
+	assert_int_equal(client_seal(&c, arena)->code, 0);
+	assert_fds_become(&c, SESSION_FDS);
+	close(fd);
+	client_close(&c);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,6 +328,8 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, arenas_of_all_users_count),
 		HARNESS_BARE(epoll, a_session_ends_while_its_pages_come_and_go),
 		HARNESS_BARE(epoll, few_arenas_are_left_unsealed),
+		HARNESS_BARE(epoll, a_lanes_descriptors_count_until_it_is_freed),
+		HARNESS_BARE(epoll, an_arenas_descriptor_counts_until_it_is_sealed),
 	};
 
 	if (harness_init(argc, argv) < 0)
