@@ -25,7 +25,7 @@ bool attack_goes_on(void);
 /* Who decodes, and does nothing else. */
 int attack_neighbour(const struct harness *h, int said);
 /* While an attacker lives so, the honest client has right answers, in about the time as beside that
- * neighbour, the scheduler moves, and the daemon's memory stays within its keys; when it has been
+ * neighbour, root joins and is answered, the scheduler moves, and the daemon's memory stays within its keys; when it has been
  * killed, all is as before. */
 void assert_withstood(void **state, other_life *neighbour, other_life *attack);
 
@@ -38,7 +38,5 @@ struct attack {
 };
 /* The same of more of them, beside an honest neighbour who decodes. */
 void assert_attack_withstood(void **state, const struct attack *attack);
-/* Root joins and asks, as coppicectl does: one of some times soon. */
-void assert_root_is_answered(const struct harness *h);
 
 #endif
