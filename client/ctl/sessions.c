@@ -19,6 +19,7 @@ static const struct table_column columns[] = {
 	{.title = "entries"},
 	{.title = "matched"},
 	{.title = "computed"},
+	{.title = "backend"},
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(*columns))
 
@@ -45,6 +46,7 @@ static int add_session(struct table *table, const Coppice__Session *s)
 					text_count(s->entries),
 					text_count(s->tokens_matched),
 					text_count(s->tokens_computed),
+					text_duration(s->backend_ns),
 				});
 }
 

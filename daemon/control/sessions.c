@@ -26,6 +26,8 @@ static void session_row(Coppice__Session *to, const struct session_info *from,
 	to->tokens_matched = from->tokens_matched;
 	to->tokens_computed = from->tokens_computed;
 	to->decode_steps = from->decode_steps;
+	to->has_backend_ns = true;
+	to->backend_ns = from->backend_ns;
 }
 
 static void sessions_answer(struct request *request)
@@ -77,7 +79,8 @@ static struct session_info session_info(const struct sched_session *session)
 				     .entries = session->entries,
 				     .decode_steps = session->decode_steps,
 				     .tokens_matched = session->tokens_matched,
-				     .tokens_computed = session->tokens_computed};
+				     .tokens_computed = session->tokens_computed,
+				     .backend_ns = (uint64_t)session->backend_ns};
 }
 
 /* Newest first; the cursor is the id of the last one told. */

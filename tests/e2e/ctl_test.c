@@ -175,6 +175,7 @@ static void test_sessions_list_this_process(void **state)
 		assert_int_equal(integer(session, "n_seqs"), 2);
 		assert_true(integer(session, "n_arenas") >= 1);
 		assert_int_equal(integer(session, "tokens_computed"), CTL_N_TOKENS);
+		assert_true(integer(session, "backend_ns") > 0);
 	}
 	assert_int_equal(n_found, 1);
 	json_decref(object);
@@ -242,7 +243,7 @@ static void test_sessions_read_as_text(void **state)
 	RUN(*state, &a, "sessions");
 	assert_int_equal(a.status, 0);
 	assert_says(a.out, pid);
-	assert_says(a.out, "computed\n");
+	assert_says(a.out, "computed backend\n");
 }
 
 static void test_pin_keeps_a_path_from_eviction(void **state)

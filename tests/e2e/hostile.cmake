@@ -9,6 +9,12 @@ if(TARGET coppiced AND TARGET coppice)
 		add_dependencies(${name}_test coppiced)
 		set_tests_properties(${name}_test PROPERTIES SKIP_RETURN_CODE 77)
 	endforeach()
+	# Who has how much of the backend's time.
+	coppice_test(NAME fair_test SOURCES e2e/fair_test.c bench/busy.c
+		LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
+	target_include_directories(fair_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+	add_dependencies(fair_test coppiced)
+	set_tests_properties(fair_test PROPERTIES SKIP_RETURN_CODE 77)
 	# What one user can do to hold up another: each measured beside an honest neighbour.
 	foreach(name attack attack_hoard)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/attack_fixture.c e2e/stepper.c e2e/raw_lane.c

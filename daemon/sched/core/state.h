@@ -123,6 +123,7 @@ struct sched_session {
 	uint64_t domain;
 	struct sched_user *user; /* owned: one reference */
 	double had_ns; /* of the backend's time */
+	double backend_ns; /* the same, as if it had never been away */
 	double fit_ns; /* run/fit.c, as its user's */
 	uint64_t fit;
 	int bell_fd; /* lent by the loop */

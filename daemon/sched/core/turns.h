@@ -80,6 +80,7 @@ static inline void turn_take(struct sched_core *core, struct sched_lane *lane, d
 {
 	struct sched_session *session = lane->session;
 
+	session->backend_ns += ns;
 	session->had_ns = session_had_ns(session) + ns;
 	session->user->had_ns = user_had_ns(core, session->user) + ns;
 	if (session->user->had_ns > core->most_had_ns)
