@@ -3,9 +3,11 @@
  *
  * Q, K and V of a row lie behind each other in `wide` until they have been turned by position; then
  * they go to the attention's memory in its dtype. The rows of a product are computed each as if
- * they were alone (vec.h), so a batch is as good as its rows one by one.
+ * they were alone (kernels/rows/rows.h), so a batch is as good as its rows one by one.
  */
 #include "llama.h"
+#include "dtype.h"
+#include "kernels/rows/turn.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -32,7 +34,7 @@ static size_t wide_width(const struct llama_config *c)
 
 uint64_t llama_kv_bytes_per_token(const struct llama *model, enum coppice_dtype dtype)
 {
-	return 2 * kv_width(&model->config) * model->config.n_layers * vec_dtype_bytes(dtype);
+	return 2 * kv_width(&model->config) * model->config.n_layers * dtype_bytes(dtype);
 }
 
 int llama_pass_init(struct llama_pass *pass, const struct llama *model, struct attention *attention,
@@ -70,35 +72,35 @@ struct rows {
 };
 
 /* out = in w'. */
-static void product(const struct llama_pass *pass, struct rows in, const struct vec_matrix *w,
+static void product(const struct llama_pass *pass, struct rows in, const struct rows_matrix *w,
 		    struct rows out, uint32_t n_rows)
 {
-	pass->model->ops->matmul(&(struct vec_product){.x = in.at,
-						       .x_stride = in.stride,
-						       .w = w,
-						       .y = out.at,
-						       .y_stride = out.stride,
-						       .n_rows = n_rows});
+	pass->model->ops->matmul(&(struct rows_product){.x = in.at,
+							.x_stride = in.stride,
+							.w = w,
+							.y = out.at,
+							.y_stride = out.stride,
+							.n_rows = n_rows});
 }
 
 /* x += in w'. */
-static void product_into_x(struct llama_pass *pass, struct rows in, const struct vec_matrix *w,
+static void product_into_x(struct llama_pass *pass, struct rows in, const struct rows_matrix *w,
 			   uint32_t n_rows)
 {
 	const uint32_t hidden = pass->model->config.hidden;
-	pass->model->ops->matmul(&(struct vec_product){.x = in.at,
-						       .x_stride = in.stride,
-						       .w = w,
-						       .y = pass->x,
-						       .y_stride = hidden,
-						       .n_rows = n_rows,
-						       .add = true});
+	pass->model->ops->matmul(&(struct rows_product){.x = in.at,
+							.x_stride = in.stride,
+							.w = w,
+							.y = pass->x,
+							.y_stride = hidden,
+							.n_rows = n_rows,
+							.add = true});
 }
 
 static void embed(struct llama_pass *pass, const struct llama_batch *batch)
 {
-	const struct vec_matrix *w = &pass->model->embed;
-	const size_t row_bytes = w->n_in * vec_dtype_bytes(w->dtype);
+	const struct rows_matrix *w = &pass->model->embed;
+	const size_t row_bytes = w->n_in * work_dtype_bytes(w->dtype);
 	for (uint32_t i = 0; i < batch->n_rows; i++) {
 		assert(batch->ids[i] < w->n_out);
 		pass->model->ops->widen(pass->x + i * (size_t)w->n_in,
@@ -107,31 +109,13 @@ static void embed(struct llama_pass *pass, const struct llama_batch *batch)
 	}
 }
 
-/* Cosines and sines of all rows; in double, as an fp32 angle at position 8192 is off by up to
- * 2.4e-4. */
 static void turns_set(struct llama_pass *pass, const struct llama_batch *batch)
 {
-	const uint32_t half = pass->model->config.head_dim / 2;
-	for (uint32_t i = 0; i < batch->n_rows; i++) {
-		float *cosines = pass->turns + (size_t)i * 2 * half, *sines = cosines + half;
-		for (uint32_t j = 0; j < half; j++) {
-			const double angle = batch->positions[i] * pass->model->inv_freq[j];
-			cosines[j] = cos(angle);
-			sines[j] = sin(angle);
-		}
-	}
-}
-
-/* Turns n_heads heads in place: element j goes with element j + head_dim / 2. */
-static void turn(float *heads, uint32_t n_heads, const float *cosines, uint32_t half)
-{
-	const float *sines = cosines + half;
-	for (uint32_t h = 0; h < n_heads; h++, heads += 2 * half)
-		for (uint32_t j = 0; j < half; j++) {
-			const float a = heads[j], b = heads[j + half];
-			heads[j] = a * cosines[j] - b * sines[j];
-			heads[j + half] = b * cosines[j] + a * sines[j];
-		}
+	const struct llama *model = pass->model;
+	const uint32_t dim = model->config.head_dim;
+	const struct turn turn = {model->inv_freq, dim, 1};
+	for (uint32_t i = 0; i < batch->n_rows; i++)
+		turn_set(&turn, batch->positions[i], pass->turns + (size_t)i * dim);
 }
 
 static void norm_rows(struct llama_pass *pass, const float *weight, uint32_t n_rows)
@@ -146,14 +130,15 @@ static void norm_rows(struct llama_pass *pass, const float *weight, uint32_t n_r
 static void hand_over(struct llama_pass *pass, size_t row, float *qkv)
 {
 	const struct llama_config *c = &pass->model->config;
-	const struct vec_ops *ops = pass->model->ops;
+	const struct rows_ops *ops = pass->model->ops;
 	struct attention *a = pass->attention;
-	const size_t q = q_width(c), kv = kv_width(c), bytes = vec_dtype_bytes(a->dtype);
+	const enum work_dtype dtype = dtype_of_rows(a->dtype);
+	const size_t q = q_width(c), kv = kv_width(c), bytes = work_dtype_bytes(dtype);
 	const float *cosines = pass->turns + row * c->head_dim;
-	turn(qkv, c->n_q_heads + c->n_kv_heads, cosines, c->head_dim / 2);
-	ops->narrow((char *)a->q + row * q * bytes, a->dtype, qkv, q);
-	ops->narrow((char *)a->k + row * kv * bytes, a->dtype, qkv + q, kv);
-	ops->narrow((char *)a->v + row * kv * bytes, a->dtype, qkv + q + kv, kv);
+	turn_heads(qkv, c->n_q_heads + c->n_kv_heads, c->head_dim, cosines, c->head_dim);
+	ops->narrow((char *)a->q + row * q * bytes, dtype, qkv, q);
+	ops->narrow((char *)a->k + row * kv * bytes, dtype, qkv + q, kv);
+	ops->narrow((char *)a->v + row * kv * bytes, dtype, qkv + q + kv, kv);
 }
 
 static int attend(struct llama_pass *pass, uint32_t layer, const struct llama_batch *batch,
@@ -174,7 +159,7 @@ static int attend(struct llama_pass *pass, uint32_t layer, const struct llama_ba
 	int r = a->run(a, layer, batch->parts, batch->n_parts, fault);
 	if (r < 0)
 		return r;
-	pass->model->ops->widen(wide, a->o, a->dtype, batch->n_rows * q);
+	pass->model->ops->widen(wide, a->o, dtype_of_rows(a->dtype), batch->n_rows * q);
 	product_into_x(pass, (struct rows){wide, q}, &w->o, batch->n_rows);
 	return 0;
 }
@@ -190,7 +175,8 @@ static void feed_forward(struct llama_pass *pass, uint32_t layer, uint32_t n_row
 	product(pass, h, &w->gate, gate, n_rows);
 	product(pass, h, &w->up, up, n_rows);
 	for (size_t i = 0; i < n_rows; i++)
-		pass->model->ops->swiglu(gate.at + i * stride, up.at + i * stride, c->intermediate);
+		pass->model->ops->gate(ROWS_SILU, gate.at + i * stride, up.at + i * stride,
+				       c->intermediate);
 	product_into_x(pass, gate, &w->down, n_rows);
 }
 

@@ -9,27 +9,27 @@
  *      logits = norm(x) Whead'
  *
  * Activations are fp32; Q, K, V and O take the dtype of the attention. Rows are independent of
- * their company (vec.h).
+ * their company (kernels/rows/rows.h).
  */
 #ifndef AGENT_LLAMA_H
 #define AGENT_LLAMA_H
 
 #include "attention.h"
 #include "llama_config.h"
-#include "vec.h"
+#include "kernels/rows/rows.h"
 #include "weights.h"
 
 struct llama_layer {
 	float *attn_norm, *mlp_norm; /* owned, [hidden] */
-	struct vec_matrix q, k, v, o, gate, up, down;
+	struct rows_matrix q, k, v, o, gate, up, down;
 };
 
 struct llama {
 	struct llama_config config;
 	struct weights weights; /* the matrices lie in it */
 	uint64_t hash; /* of config and weights */
-	const struct vec_ops *ops;
-	struct vec_matrix embed, head;
+	const struct rows_ops *ops;
+	struct rows_matrix embed, head;
 	struct llama_layer *layers; /* owned, [n_layers] */
 	float *norm; /* owned, [hidden] */
 	double *inv_freq; /* owned, [head_dim / 2]: radians a position */

@@ -16,7 +16,7 @@
 /* Norm weights are small and used as fp32: copied. */
 static int load_vector(struct llama *model, const char *name, float **ret, struct fault *fault)
 {
-	struct vec_matrix from;
+	struct rows_matrix from;
 	const uint32_t n = model->config.hidden;
 	int r = weights_matrix(&model->weights, name, (struct weights_shape){0, n}, &from, fault);
 	if (r < 0)
@@ -37,7 +37,7 @@ static int load_matrices(struct llama *model, uint32_t index, struct fault *faul
 	const struct {
 		const char *name;
 		struct weights_shape shape;
-		struct vec_matrix *matrix;
+		struct rows_matrix *matrix;
 	} parts[] = {
 		{"self_attn.q_proj", {q, c->hidden}, &layer->q},
 		{"self_attn.k_proj", {kv, c->hidden}, &layer->k},
@@ -119,7 +119,7 @@ static int set_frequencies(struct llama *model, struct fault *fault)
 
 int llama_load(const char *dir, struct llama *ret, struct fault *fault)
 {
-	struct llama model = {.ops = vec_ops_select(NULL)};
+	struct llama model = {.ops = rows_ops_select(NULL)};
 	char path[PATH_MAX];
 	snprintf(path, sizeof(path), "%s/config.json", dir);
 	int r = llama_config_read(path, &model.config, fault);

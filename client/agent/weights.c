@@ -99,14 +99,14 @@ static const struct safetensors_tensor *find(const struct weights *weights, cons
 	return NULL;
 }
 
-MUST_CHECK static int dtype_of(const char *name, enum coppice_dtype *ret)
+MUST_CHECK static int dtype_of(const char *name, enum work_dtype *ret)
 {
 	if (!strcmp(name, "F32"))
-		*ret = COPPICE_FP32;
+		*ret = WORK_FP32;
 	else if (!strcmp(name, "F16"))
-		*ret = COPPICE_FP16;
+		*ret = WORK_FP16;
 	else if (!strcmp(name, "BF16"))
-		*ret = COPPICE_BF16;
+		*ret = WORK_BF16;
 	else
 		return -EINVAL;
 	return 0;
@@ -142,10 +142,10 @@ static int fail_shape(const struct safetensors_tensor *t, struct weights_shape s
 }
 
 int weights_matrix(const struct weights *weights, const char *name, struct weights_shape shape,
-		   struct vec_matrix *ret, struct fault *fault)
+		   struct rows_matrix *ret, struct fault *fault)
 {
 	const struct safetensors_tensor *t = find(weights, name);
-	enum coppice_dtype dtype;
+	enum work_dtype dtype;
 	if (!t)
 		return fault_set(fault, -EINVAL, "the weights have no tensor %s", name);
 	if (!has_shape(t, shape))
@@ -153,7 +153,7 @@ int weights_matrix(const struct weights *weights, const char *name, struct weigh
 	if (dtype_of(t->dtype, &dtype))
 		return fault_set(fault, -EINVAL, "tensor %s is %s; F32, F16 and BF16 are supported",
 				 name, t->dtype);
-	*ret = (struct vec_matrix){
+	*ret = (struct rows_matrix){
 		.data = t->data,
 		.dtype = dtype,
 		.n_out = shape.n_out ? shape.n_out : 1,

@@ -6,7 +6,7 @@
 #define AGENT_WEIGHTS_H
 
 #include "safetensors.h"
-#include "vec.h"
+#include "kernels/rows/rows.h"
 
 struct weights {
 	struct safetensors *files; /* owned */
@@ -23,7 +23,7 @@ struct weights_shape {
 /* The tensor as a matrix of this shape. Missing, of another shape, or neither F32, F16 nor BF16:
  * -EINVAL and a sentence that names the tensor. */
 MUST_CHECK int weights_matrix(const struct weights *weights, const char *name,
-			      struct weights_shape shape, struct vec_matrix *ret,
+			      struct weights_shape shape, struct rows_matrix *ret,
 			      struct fault *fault);
 /* Hash of every byte of every file, seeded with seed. */
 uint64_t weights_hash(const struct weights *weights, uint64_t seed);

@@ -2,7 +2,7 @@
 if(NOT TARGET coppice_agent)
 	return()
 endif()
-foreach(name safetensors agent_file llama_config sampler matmul)
+foreach(name safetensors agent_file llama_config sampler)
 	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c LIBS coppice_agent)
 endforeach()
 

@@ -328,10 +328,10 @@ static void company_does_not_change_a_bit(void **state)
 
 static void check_every_isa(struct fixture *f, const char *name)
 {
-	static const char *const isas[] = {"baseline", "avx2", "avx512"};
+	static const char *const isas[] = {"generic", "avx2", "avx512"};
 	for (int i = 0; i < 3; i++) {
 		struct runner run;
-		f->model.ops = vec_ops_select(isas[i]);
+		f->model.ops = rows_ops_select(isas[i]);
 		if (!f->model.ops)
 			continue;
 		runner_plain(&run, f, COPPICE_FP32);

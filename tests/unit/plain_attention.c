@@ -1,6 +1,7 @@
 /* plain_attention.c - see plain_attention.h. Sums of 16 partial ones, so that it is quick enough
  * for long prompts. */
 #include "plain_attention.h"
+#include "client/agent/dtype.h"
 
 #include <assert.h>
 #include <math.h>
@@ -56,23 +57,24 @@ static void attend(float *o, const float *q, const float *k, const float *v, uin
 static void run_row(struct plain_attention *self, uint32_t layer, struct plain_seq *seq, size_t row)
 {
 	const struct llama_config *c = &self->model->config;
-	const struct vec_ops *ops = self->model->ops;
+	const struct rows_ops *ops = self->model->ops;
 	const struct attention *a = &self->base;
-	const size_t bytes = vec_dtype_bytes(a->dtype), kv = (size_t)c->n_kv_heads * c->head_dim;
+	const enum work_dtype dtype = dtype_of_rows(a->dtype);
+	const size_t bytes = work_dtype_bytes(dtype), kv = (size_t)c->n_kv_heads * c->head_dim;
 	const size_t q = (size_t)c->n_q_heads * c->head_dim;
 	const uint32_t n = seq->n_tokens[layer]++, group = c->n_q_heads / c->n_kv_heads;
 	float *k = seq->k + (size_t)layer * seq->max_tokens * kv;
 	float *v = seq->v + (size_t)layer * seq->max_tokens * kv;
 	assert(n < seq->max_tokens);
-	ops->widen(k + n * kv, (char *)a->k + row * kv * bytes, a->dtype, kv);
-	ops->widen(v + n * kv, (char *)a->v + row * kv * bytes, a->dtype, kv);
-	ops->widen(self->row, (char *)a->q + row * q * bytes, a->dtype, q);
+	ops->widen(k + n * kv, (char *)a->k + row * kv * bytes, dtype, kv);
+	ops->widen(v + n * kv, (char *)a->v + row * kv * bytes, dtype, kv);
+	ops->widen(self->row, (char *)a->q + row * q * bytes, dtype, q);
 	for (uint32_t h = 0; h < c->n_q_heads; h++) {
 		const size_t head = (size_t)(h / group) * c->head_dim;
 		attend(self->row + q + h * c->head_dim, self->row + h * c->head_dim, k + head,
 		       v + head, n + 1, c);
 	}
-	ops->narrow((char *)a->o + row * q * bytes, a->dtype, self->row + q, q);
+	ops->narrow((char *)a->o + row * q * bytes, dtype, self->row + q, q);
 }
 
 static int run(struct attention *base, uint32_t layer, const struct attention_part *parts,

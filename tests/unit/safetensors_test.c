@@ -190,14 +190,14 @@ static void a_matrix_must_be_there_with_its_shape_and_type(void **state)
 {
 	(void)state;
 	struct weights weights;
-	struct vec_matrix matrix;
+	struct rows_matrix matrix;
 	struct fault fault;
 	write_file(GOOD, strlen(GOOD), 20);
 	assert_int_equal(weights_open(dir, &weights, &fault), 0);
 	assert_int_equal(weights_matrix(&weights, "b", (struct weights_shape){2, 3}, &matrix,
 					&fault),
 			 0);
-	assert_int_equal(matrix.dtype, COPPICE_BF16);
+	assert_int_equal(matrix.dtype, WORK_BF16);
 	assert_int_equal(weights_matrix(&weights, "c", (struct weights_shape){2, 3}, &matrix,
 					&fault),
 			 -EINVAL);
@@ -214,7 +214,7 @@ static void shards_are_found_through_their_index(void **state)
 	(void)state;
 	char index[96], shard[96];
 	struct weights weights;
-	struct vec_matrix matrix;
+	struct rows_matrix matrix;
 	struct fault fault;
 	snprintf(index, sizeof(index), "%s.index.json", path);
 	snprintf(shard, sizeof(shard), "%s/part-1", dir);

@@ -1,0 +1,22 @@
+/*
+ * turn.h - heads turned by position (RoPE): element i goes with element i + n_turned / 2, and what
+ * is behind n_turned stays as it is. The same bits on every instruction set.
+ */
+#ifndef COPPICE_ROWS_TURN_H
+#define COPPICE_ROWS_TURN_H
+
+#include <stdint.h>
+
+struct turn {
+	const double *inv_freq; /* [n_turned / 2], radians a position */
+	uint32_t n_turned;
+	float factor; /* of both cosine and sine */
+};
+
+/* Of one position: [n_turned / 2] cosines, then as many sines. */
+void turn_set(const struct turn *turn, uint32_t position, float *ret);
+/* Turns n_heads heads of head_dim in place, by what turn_set made. */
+void turn_heads(float *heads, uint32_t n_heads, uint32_t head_dim, const float *turns,
+		uint32_t n_turned);
+
+#endif
