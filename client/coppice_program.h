@@ -15,7 +15,8 @@
  *      COPPICE_NORM     out = in / sqrt(mean(in^2) + eps) * w[0]
  *      COPPICE_LINEAR   out = in w[0]' + bias[0] | in w[1]' + bias[1] | in w[2]' + bias[2], the
  *                       outputs of its n_w matrices behind each other;
- *                       GATED: out = act(g) * u, where g and u are the two halves of that
+ *                       GATED: out = act(g) * u, where g and u are the two halves of that;
+ *                       out is another register than in
  *      COPPICE_ATTEND   in is q | k | v of all heads, out is the heads' outputs; w[0] and w[1] are
  *                       weights of norms of q and of k, [head_dim] with HEAD_NORM, [all heads'
  *                       dims] with WIDE_NORM; q and k are turned by position (RoPE), K and V go to

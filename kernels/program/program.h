@@ -8,7 +8,8 @@
  *      X = embed[id] * embed_factor
  *      NORM     out = in / sqrt(mean(in^2) + eps) * w[0]
  *      LINEAR   out = in w[0]' + bias[0] | in w[1]' + bias[1] | in w[2]' + bias[2]
- *               GATED: out = act(g) * u, where g and u are the two halves of that
+ *               GATED: out = act(g) * u, where g and u are the two halves of that; out is
+ *               another register than in
  *      ATTEND   in is q | k | v of all heads, out the heads' outputs: norms of q and k (w[0] and
  *               w[1]), RoPE, append, attention
  *      ADD      of NORM and LINEAR: out, which is X, += instead of =
@@ -43,7 +44,8 @@ enum program_op_flags {
 	PROGRAM_UNTURNED = 1u << 4, /* of ATTEND: no RoPE */
 };
 
-/* w and bias: slots, columns of the table of tensors; PROGRAM_NONE where there is none. */
+/* w and bias: slots, columns of the table of tensors; PROGRAM_NONE where there is none, and in what
+ * n_w leaves unused. act is 0 without a gate. */
 struct program_op {
 	uint32_t kind, flags;
 	uint32_t in, out;
@@ -81,6 +83,7 @@ struct program {
 	const uint32_t *slots; /* [shape.n_layers][n_slots]: tensors, or PROGRAM_NONE */
 	const struct program_tensor *tensors; /* [n_tensors] */
 	uint32_t n_ops, n_kinds, n_slots, n_tensors;
+	uint64_t weights_bytes; /* of the memory that tensors lie in */
 };
 
 static inline uint32_t program_q_width(const struct program *p)
@@ -130,9 +133,11 @@ struct program_top {
 
 /* What comes of a row: what crosses to clients as it is. */
 struct program_row {
-	float lse; /* natural log of the sum of exp(logit) over the vocabulary */
+	/* natural log of the sum of exp(logit) over the vocabulary; NaN where PROGRAM_WANT_HIDDEN
+	 * alone is wanted */
+	float lse;
 	float score; /* of `next`: its logit - lse; NaN where none was asked for */
-	uint32_t n_top;
+	uint32_t n_top; /* as many as were wanted, unless logits are no numbers */
 	uint32_t reserved; /* 0 */
 	struct program_top top[PROGRAM_TOP_MAX]; /* likeliest first; what is behind n_top is 0 */
 };

@@ -1,5 +1,7 @@
 # Tests of kernels/: against float64, and of the backend's own promises.
 coppice_test(NAME attention_test SOURCES unit/attention_test.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+coppice_test(NAME program_check_test SOURCES unit/program_check_test.c unit/program_model.c
+	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
 coppice_test(NAME rows_test SOURCES unit/rows_test.c LIBS coppice_rows LABELS unit kernels)
 coppice_test(NAME no_memory_test SOURCES unit/no_memory_test.c LIBS coppice_kernels LABELS unit kernels)
 target_link_options(no_memory_test PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=posix_memalign)
