@@ -163,12 +163,23 @@ static const char *share_text(const struct config *config, char *text, size_t by
 	return text;
 }
 
+static const char *user_text(const struct config *config, char *text, size_t bytes)
+{
+	uint64_t most = config_domain_bytes(config, false);
+
+	if (most == 0)
+		return "";
+	snprintf(text, bytes, ", of which a user may hold %llu MiB",
+		 (unsigned long long)most >> 20);
+	return text;
+}
+
 /* Looks at what computes, too: how much a share is, and whether a pool fits, no file tells. A
  * config may be checked where there is no such device. */
 static int check_config(struct config *config)
 {
 	struct opened_backend looked;
-	char text[32];
+	char text[32], user[64];
 	const char *share = share_text(config, text, sizeof(text));
 	int r = backends_look(config, &looked);
 
@@ -178,8 +189,9 @@ static int check_config(struct config *config)
 	if (r < 0)
 		printf("backend %s, which this machine does not have\n", config->backend);
 	else
-		printf("backend %s, pool %llu MiB%s\n", looked.name,
-		       (unsigned long long)config->pool_bytes >> 20, share);
+		printf("backend %s, pool %llu MiB%s%s\n", looked.name,
+		       (unsigned long long)config->pool_bytes >> 20, share,
+		       user_text(config, user, sizeof(user)));
 	return CLI_OK;
 }
 

@@ -76,6 +76,8 @@ struct store_config {
 	 * that it has pages in: a limited domain shares extents with no other, and each of its
 	 * models takes one at least. */
 	uint64_t domain_bytes;
+	/* The same of those whose store it is: domain 0, which is root, and owner. */
+	uint64_t owner, owner_bytes;
 	uint32_t max_domain_pins; /* 0: no limit */
 	uint64_t domain_pin_bytes; /* KV that pins of a domain may keep; 0: no limit */
 	/* Ids of prompts that are open and not computed, which no pool bounds: of all and of a
@@ -277,6 +279,9 @@ struct store_stats {
 void store_stats(const struct store *s, struct store_stats *ret);
 /* Of the pages in use, on one device. */
 uint64_t store_device_bytes(const struct store *s, uint32_t device);
+
+/* What a domain holds of the pool: whole extents if it has a limit, else its pages. */
+uint64_t store_domain_bytes(const struct store *s, uint64_t domain);
 
 /* Where KV may lie. Without lower tiers (tier.h) all of it is on the device. */
 enum store_tier { STORE_DEVICE, STORE_HOST, STORE_FILE, STORE_TIERS };

@@ -32,6 +32,18 @@ static void print_pinned(const Coppice__StatusReply *s)
 	putchar('\n');
 }
 
+/* Of the pool, what a user may have; who sees no others is told what he has. */
+static void print_share(const Coppice__StatusReply *s)
+{
+	printf("  share      ");
+	if (s->own)
+		printf("%s of the pool, ", text_bytes(s->domain_pool_bytes).s);
+	if (s->domain_pool_bytes_max > 0)
+		printf("%s at most for one user\n", text_bytes(s->domain_pool_bytes_max).s);
+	else
+		printf("no limit for one user\n");
+}
+
 static void print_counts(const Coppice__StatusReply *s)
 {
 	/* All but this one, as coppicectl sessions has them. */
@@ -53,6 +65,7 @@ static void print_counts(const Coppice__StatusReply *s)
 	printf("  pages      %s in use, %s; %s of %s lent to models\n", text_count(s->n_pages).s,
 	       text_bytes(s->page_bytes).s, text_bytes(s->pool_bytes_used).s,
 	       text_bytes(s->pool_bytes).s);
+	print_share(s);
 	if (s->device_arena_bytes || s->n_input_waits)
 		printf("  streams    %s of device arenas; %s lanes wait for inputs of theirs\n",
 		       text_bytes(s->device_arena_bytes).s, text_count(s->n_input_waits).s);
@@ -141,6 +154,7 @@ static void print_own(const Coppice__StatusReply *s)
 	       text_count(s->n_unread_fds).s);
 	printf("  pages      %s of %s lent to models\n", text_bytes(s->pool_bytes_used).s,
 	       text_bytes(s->pool_bytes).s);
+	print_share(s);
 	printf("  entries    %s; %s tokens matched\n", text_count(s->entries).s,
 	       text_count(s->tokens_matched).s);
 }

@@ -1,5 +1,5 @@
 /*
- * config.c - the defaults, out of keys.def.
+ * config.c - the defaults, out of keys.def, and limits that follow from several keys.
  */
 #include "config.h"
 
@@ -17,6 +17,24 @@ void config_init(struct config *config)
 #define SIZE(name, field, preset, ...) .field = preset,
 #include "keys.def"
 	};
+}
+
+/* Whole extents: a part of one would keep it from others. */
+static uint64_t percent_bytes(const struct config *config)
+{
+	uint64_t n_extents = (config->pool_bytes - config->stage_bytes) / config->extent_bytes;
+	uint64_t n = n_extents * config->domain_percent / 100;
+
+	return (n > 0 ? n : 1) * config->extent_bytes;
+}
+
+uint64_t config_domain_bytes(const struct config *config, bool privileged)
+{
+	uint64_t bytes = config->domain_bytes;
+
+	if (privileged || config->domain_percent == 100)
+		return bytes;
+	return bytes > 0 && bytes < percent_bytes(config) ? bytes : percent_bytes(config);
 }
 
 uint64_t config_pin_bytes(const struct config *config)

@@ -39,6 +39,10 @@ struct config {
 
 void config_init(struct config *config);
 
+/* What a user may hold of a pool whose size is known, or root and the daemon's own user; 0: no
+ * limit. Of two extents or more one is left to others. */
+uint64_t config_domain_bytes(const struct config *config, bool privileged);
+
 /* KV that the pins of a domain may keep, of a pool whose size is known; 0: no limit. */
 uint64_t config_pin_bytes(const struct config *config);
 

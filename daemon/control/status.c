@@ -20,6 +20,8 @@ static void status_of_store(Coppice__StatusReply *to, const struct store_stats *
 	to->page_bytes = from->page_bytes;
 	to->pool_bytes = from->n_extents * config->extent_bytes;
 	to->pool_bytes_used = from->n_extents_used * config->extent_bytes;
+	to->has_domain_pool_bytes_max = true;
+	to->domain_pool_bytes_max = config_domain_bytes(config, false);
 	to->n_claims = from->n_claims;
 	to->has_prompt_bytes = to->has_prompt_bytes_max = true;
 	to->prompt_bytes = from->prompt_bytes;
@@ -172,7 +174,8 @@ static void status_answer(struct request *request)
 		status.kv_bytes_moved = figures->backend.kv_bytes_moved;
 	}
 	status.has_own = true;
-	status.own = figures->own;
+	status.own = status.has_domain_pool_bytes = figures->own;
+	status.domain_pool_bytes = figures->own_pool_bytes;
 	use = figures->own ? sessions_domain_use(request->home, request->session->peer.uid)
 			   : sessions_use(request->home);
 	status_of_limits(&status, request->home, &use);
@@ -190,7 +193,7 @@ static void status_begin(struct session *s, uint64_t id, const void *message)
 }
 
 /* What a user may know: how much of the pool is lent it finds out by asking for pages, that the
- * daemon drains by asking for a sequence; else of its own sessions alone. What is left is 0. */
+ * daemon drains by asking for a sequence; else of its own alone. What is left is 0. */
 static void status_own(const struct sched *s, uint64_t domain, struct sched_status *out)
 {
 	const struct sched_session *session;
@@ -201,6 +204,7 @@ static void status_own(const struct sched *s, uint64_t domain, struct sched_stat
 	out->draining = s->core.draining;
 	out->store.n_extents = store.n_extents;
 	out->store.n_extents_used = store.n_extents_used;
+	out->own_pool_bytes = store_domain_bytes(s->core.store, domain);
 	LIST_FOREACH (session, &s->sessions, link) {
 		if (session->domain != domain)
 			continue;

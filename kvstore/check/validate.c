@@ -310,7 +310,7 @@ static int check_tenant(struct validate *v, const struct store_model *m,
 	return 0;
 }
 
-/* Where domains are limited their holdings are tenants, else the models. */
+/* Holdings of limited domains are tenants, those of others have the model's. */
 static int check_tenants(struct validate *v)
 {
 	const struct store_model *m;
@@ -321,6 +321,10 @@ static int check_tenants(struct validate *v)
 	LIST_FOREACH (h, &v->s->all_holdings, all) {
 		CHECK(v, h->tenant.account == &h->domain->pages && h->pages.lent == &h->model->lent,
 		      "a holding charges another domain");
+		CHECK(v,
+		      h->pages.tenant ==
+			      (h->domain->pages.max_extents ? &h->tenant : &h->model->tenant),
+		      "domain %lu: extents of others", h->domain->id);
 		TRY(check_tenant(v, h->model, &h->tenant));
 	}
 	return 0;
@@ -415,7 +419,7 @@ static int check_domains(struct validate *v)
 	LIST_FOREACH (h, &v->s->all_holdings, all) {
 		const struct store_namespace *namespace;
 		uint64_t bytes = 0;
-		uint32_t n_extents = 0, max_extents = v->s->pages.domain_extents;
+		uint32_t n_extents = 0, max_extents = h->domain->pages.max_extents;
 		if (h != LIST_FIRST(&h->domain->holdings))
 			continue;
 		TRY(validate_domain(v, h->domain));
@@ -424,7 +428,7 @@ static int check_domains(struct validate *v)
 				bytes += namespace_bytes(v, namespace);
 		LIST_FOREACH (other, &h->domain->holdings, of_domain)
 			bytes += validate_moving_pages(v, other) * other->model->lent.page_bytes;
-		uint64_t limit = v->s->config.domain_bytes;
+		uint64_t limit = h->domain->pages.max_bytes;
 		CHECK(v, limit == 0 || bytes <= limit, "domain %lu: %lu bytes are over its limit",
 		      h->domain->id, bytes);
 		CHECK(v, bytes == h->domain->pages.bytes,

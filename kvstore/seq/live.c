@@ -186,11 +186,13 @@ static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, boo
 static bool is_hopeless(const struct store_seq *q, uint32_t n_slots)
 {
 	const struct store_model *m = model_of(q);
-	const struct store *s = m->store;
-	uint64_t limit = s->config.domain_bytes;
+	const struct pages_account *account = &q->node->namespace->holding->domain->pages;
+	uint64_t n_extents = m->store->config.n_extents;
 
-	return n_slots > (uint64_t)s->config.n_extents * m->lent.extent_pages ||
-	       (limit > 0 && n_slots * m->lent.page_bytes > limit);
+	if (account->max_extents > 0 && account->max_extents < n_extents)
+		n_extents = account->max_extents;
+	return n_slots > n_extents * m->lent.extent_pages ||
+	       (account->max_bytes > 0 && n_slots * m->lent.page_bytes > account->max_bytes);
 }
 
 /* What is used makes room where nothing else can. */

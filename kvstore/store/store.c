@@ -4,6 +4,7 @@
 
 #include "kvstore/tree/claim.h"
 #include "kvstore/tree/collapse.h"
+#include "kvstore/tree/domain.h"
 #include "kvstore/tiers/evict.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/namespace.h"
@@ -117,6 +118,15 @@ void store_stats(const struct store *s, struct store_stats *ret)
 uint64_t store_device_bytes(const struct store *s, uint32_t device)
 {
 	return device < s->pages.n_devices ? s->pages.device_bytes[device] : 0;
+}
+
+uint64_t store_domain_bytes(const struct store *s, uint64_t domain)
+{
+	const struct store_domain *d = domain_find(s, domain);
+
+	if (!d)
+		return 0;
+	return d->pages.max_extents ? d->pages.n_extents * s->config.extent_bytes : d->pages.bytes;
 }
 
 struct store_node *store_node_parent(const struct store_node *n)

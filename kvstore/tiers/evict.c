@@ -114,32 +114,33 @@ static bool room_is_possible(const struct store *s, struct store_holding *h, uin
 	return n <= bound;
 }
 
-static bool over_bytes(const struct store *s, const struct store_domain *d, uint64_t bytes)
+static bool over_bytes(const struct store_domain *d, uint64_t bytes)
 {
-	return s->config.domain_bytes > 0 && d->pages.bytes + bytes > s->config.domain_bytes;
+	return d->pages.max_bytes > 0 && d->pages.bytes + bytes > d->pages.max_bytes;
 }
 
 /* Could they be had within the bytes of the domain? */
-static bool bytes_are_possible(const struct store *s, const struct store_domain *d, uint64_t bytes)
+static bool bytes_are_possible(const struct store_domain *d, uint64_t bytes)
 {
 	uint64_t idle_bytes = 0;
 	struct store_holding *h;
 
-	if (!over_bytes(s, d, bytes))
+	if (!over_bytes(d, bytes))
 		return true;
 	LIST_FOREACH (h, &d->holdings, of_domain)
 		idle_bytes += h->n_idle_slices * h->model->lent.page_bytes;
-	return d->pages.bytes + bytes - s->config.domain_bytes <= idle_bytes;
+	return d->pages.bytes + bytes - d->pages.max_bytes <= idle_bytes;
 }
 
 /* Could they be had within the extents of the domain? */
-static bool extents_are_possible(const struct store *s, struct store_holding *h, uint32_t n)
+static bool extents_are_possible(struct store_holding *h, uint32_t n)
 {
-	uint64_t n_more = s->pages.domain_extents - h->domain->pages.n_extents;
+	const struct pages_account *account = &h->domain->pages;
+	uint64_t n_more = account->max_extents - account->n_extents;
 	uint64_t bound = h->tenant.n_free + n_more * h->model->lent.extent_pages;
 	struct store_holding *of;
 
-	if (s->pages.domain_extents == 0)
+	if (account->max_extents == 0)
 		return true;
 	LIST_FOREACH (of, &h->domain->holdings, of_domain)
 		bound += idle_bound(h, of);
@@ -149,18 +150,18 @@ static bool extents_are_possible(const struct store *s, struct store_holding *h,
 /* -EDQUOT or -ENOSPC where no eviction could make the room. */
 static int room_check(const struct store *s, struct store_holding *h, uint32_t n, uint64_t bytes)
 {
-	if (!bytes_are_possible(s, h->domain, bytes))
+	if (!bytes_are_possible(h->domain, bytes))
 		return -EDQUOT;
 	if (n <= h->pages.tenant->n_free)
 		return 0;
-	if (!extents_are_possible(s, h, n))
+	if (!extents_are_possible(h, n))
 		return -EDQUOT;
 	return room_is_possible(s, h, n) ? 0 : -ENOSPC;
 }
 
 static int bytes_keep(struct store *s, struct store_domain *d, uint64_t bytes)
 {
-	while (over_bytes(s, d, bytes)) {
+	while (over_bytes(d, bytes)) {
 		struct store_node *victim = lru_oldest_of_domain(d, STORE_DEVICE);
 		if (!victim)
 			return -EDQUOT;
@@ -200,6 +201,23 @@ static struct store_node *victim_of_others(const struct store *s, const struct s
 	return best;
 }
 
+/* Of those who share the holding's extents. */
+static struct store_node *oldest_of_tenant(const struct store_holding *h)
+{
+	struct store_node *best = NULL;
+	const struct store_holding *of;
+
+	if (h->pages.tenant == &h->tenant)
+		return TAILQ_FIRST(&h->lru[STORE_DEVICE]);
+	LIST_FOREACH (of, &h->model->holdings, of_model) {
+		struct store_node *n = TAILQ_FIRST(&of->lru[STORE_DEVICE]);
+
+		if (n && of->pages.tenant == h->pages.tenant && (!best || n->stamp < best->stamp))
+			best = n;
+	}
+	return best;
+}
+
 /* The own oldest goes first: no other is sure to leave a page behind that can be had. */
 static struct store_node *victim_for(struct store *s, const struct store_namespace *namespace,
 				     int error)
@@ -212,9 +230,7 @@ static struct store_node *victim_for(struct store *s, const struct store_namespa
 		return own ? own : victim_of_others(s, h, error);
 	}
 
-	struct store_node *n = s->pages.domain_extents
-				       ? TAILQ_FIRST(&h->lru[STORE_DEVICE])
-				       : lru_oldest_of_model(h->model, STORE_DEVICE);
+	struct store_node *n = oldest_of_tenant(h);
 
 	if (n)
 		return n;
@@ -263,6 +279,11 @@ int evict_take(const struct store_namespace *namespace, uint32_t first_row, stru
 	return 0;
 }
 
+static bool is_at_its_limit(const struct pages_account *account)
+{
+	return account->max_extents > 0 && account->n_extents >= account->max_extents;
+}
+
 bool evict_is_due(struct store_holding *h)
 {
 	const struct pages *p = &h->model->store->pages;
@@ -270,7 +291,8 @@ bool evict_is_due(struct store_holding *h)
 
 	for (uint32_t i = 0; i < h->model->lent.n_devices; i++)
 		is_full = is_full || LIST_EMPTY(&h->pages.tenant->room[i]);
-	return is_full && p->n_extents_used - p->n_spares == p->n_extents;
+	return is_full && (is_at_its_limit(&h->domain->pages) ||
+			   p->n_extents_used - p->n_spares == p->n_extents);
 }
 
 void evict_all(struct store *s)

@@ -16,8 +16,8 @@
  *
  * Where there is no free page, idle slices are evicted until there is one, in this order:
  *  1. if the domain would hold more bytes than it may: its own oldest, of any model;
- *  2. the oldest of those in whose extents the page would be: of the model, or where domains are
- *     limited, of the domain's holding of it;
+ *  2. the oldest of those in whose extents the page would be: of all domains of the model that
+ *     have no limit, or of a limited domain's holding of it;
  *  3. if the domain may have no more extents: the oldest of the domain;
  *  4. else the oldest of all, until an extent is empty and changes hands.
  * For a namespace with a home, step 2 passes over what is at home on other devices, as its pages

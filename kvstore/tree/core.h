@@ -62,7 +62,7 @@ struct store_domain {
 struct store_holding {
 	struct store_model *model;
 	struct store_domain *domain;
-	struct pages_tenant tenant; /* where domains have a limit */
+	struct pages_tenant tenant; /* where the domain has a limit */
 	struct pages_holder pages; /* the model's extents, this tenant or the model's */
 	/* Unused nodes with slices on the device, the oldest first; then with slices in host memory
 	 * but not on the device; then with images in the file. */

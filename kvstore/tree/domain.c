@@ -2,13 +2,26 @@
  * domain.c - domains by id.
  *
  * A domain lives as long as it holds something of a model, or a place below the device. What it is
- * charged is counted by pages.c and places.c; here it is only found, made and freed.
+ * charged is counted by pages.c and places.c; here it is found, made with its limits, and freed.
  */
 #include "domain.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+
+/* Owners have a limit of their own. */
+static uint64_t max_bytes_of(const struct store_config *config, uint64_t id)
+{
+	return id == 0 || id == config->owner ? config->owner_bytes : config->domain_bytes;
+}
+
+static uint32_t extents_of(const struct store_config *config, uint64_t bytes)
+{
+	uint64_t n = bytes / config->extent_bytes + (bytes % config->extent_bytes > 0);
+
+	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
 
 int domain_new(struct store *s, uint64_t id, struct store_domain **ret)
 {
@@ -17,6 +30,8 @@ int domain_new(struct store *s, uint64_t id, struct store_domain **ret)
 	if (!d)
 		return -ENOMEM;
 	d->id = id;
+	d->pages.max_bytes = max_bytes_of(&s->config, id);
+	d->pages.max_extents = extents_of(&s->config, d->pages.max_bytes);
 	index_insert(&s->domains, &d->link, domain_hash(s, id));
 	*ret = d;
 	return 0;

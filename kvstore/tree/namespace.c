@@ -163,7 +163,7 @@ static int holding_new(struct store_model *m, struct store_domain *d, struct sto
 	h->tenant.account = &d->pages;
 	h->pages = (struct pages_holder){
 		.lent = &m->lent,
-		.tenant = m->store->pages.domain_extents ? &h->tenant : &m->tenant,
+		.tenant = d->pages.max_extents ? &h->tenant : &m->tenant,
 		.account = &d->pages,
 	};
 	for (enum store_tier i = 0; i < STORE_TIERS; i++)

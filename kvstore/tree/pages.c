@@ -15,13 +15,9 @@
 
 int pages_init(struct pages *p, const struct store_config *config)
 {
-	uint64_t bytes = config->domain_bytes;
-	uint64_t n = bytes / config->extent_bytes + (bytes % config->extent_bytes > 0);
-
 	*p = (struct pages){.pool = config->pool,
 			    .n_extents = config->n_extents,
 			    .n_devices = config->n_devices ? config->n_devices : 1};
-	p->domain_extents = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 	p->extents = calloc(p->n_extents, sizeof(*p->extents));
 	if (!p->extents)
 		return -ENOMEM;
@@ -163,7 +159,7 @@ static int tenant_add_extent(struct pages *p, struct pages_tenant *t, struct pag
 {
 	struct extent *e;
 
-	if (t->account && t->account->n_extents >= p->domain_extents)
+	if (t->account && t->account->n_extents >= t->account->max_extents)
 		return -EDQUOT;
 	int r = extent_borrow(p, lent, &e);
 	if (r)

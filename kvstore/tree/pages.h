@@ -6,9 +6,9 @@
  * that took it, whole, and goes back with its last slice. Rows are handed out once, in order
  * (fill); rows that were handed out last may be given back.
  *
- * Pages of an extent belong to one tenant: the model, or where domains are limited the domain's
- * holding of it. A page keeps all of its extent from others, so a limit on pages alone would let a
- * domain with many models and a page of each take the whole pool; a limited domain is charged whole
+ * Pages of an extent belong to one tenant: the model, or of a limited domain its holding of the
+ * model. A page keeps all of its extent from others, so a limit on pages alone would let a domain
+ * with many models and a page of each take the whole pool; a limited domain is charged whole
  * extents as well, and shares none.
  *
  * With several devices an extent has as much memory on each. Page p of a model that is striped lies
@@ -60,7 +60,9 @@ struct extent {
 /* What a domain is charged. */
 struct pages_account {
 	uint64_t bytes; /* of pages held */
-	uint32_t n_extents; /* where domains have a limit */
+	uint64_t max_bytes; /* 0: no limit */
+	uint32_t n_extents; /* where it has a limit */
+	uint32_t max_extents; /* 0: no limit, and it shares extents with others that have none */
 };
 
 /* Who shares extents. */
@@ -95,7 +97,6 @@ struct pages {
 	struct extent *extents; /* owned */
 	uint32_t n_extents;
 	uint32_t n_extents_used;
-	uint32_t domain_extents; /* a domain may have; 0: no limit, and domains share extents */
 	uint32_t n_spares; /* of those used */
 	uint64_t n_used;
 	uint64_t used_bytes;

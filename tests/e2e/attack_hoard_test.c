@@ -296,6 +296,46 @@ static void open_sequences_where_domains_have_a_limit(void **state)
 	assert_attack_withstood(state, &(struct attack){.life = hold_open, .beside = see_room});
 }
 
+/* ---- the pool, where the file says nothing of users ---- */
+
+#define NEWCOMER_CHUNK 512u
+
+/* In a page of a model of its own, and a path as others have. */
+static int compute_some(const struct harness *h, int said)
+{
+	static struct stepper s;
+	uint64_t seq;
+	int r;
+
+	(void)said;
+	stepper_start(&s, h);
+	r = stepper_append(&s, NEWCOMER_CHUNK);
+	if (r == 0)
+		r = compute_page(&s, open_model(&s.x.c, FIRST_OF_ROOT), &seq);
+	if (r == 0 && status_of(&s.x.c)->own && status_of(&s.x.c)->domain_pool_bytes == 0)
+		r = 1;
+	stepper_end(&s);
+	return r ? 1 : 0;
+}
+
+static void see_what_is_left(const struct harness *h, struct client *root)
+{
+	const Coppice__StatusReply *status = status_of(root);
+	struct other newcomer;
+
+	assert_true(status->domain_pool_bytes_max < status->pool_bytes);
+	assert_true(status->pool_bytes_used >= status->domain_pool_bytes_max);
+	newcomer = other_start(h, NEWCOMER, compute_some);
+	other_join(&newcomer);
+	assert_int_equal(compute_some(h, -1), 0);
+}
+
+static void open_sequences_leave_a_part_of_the_pool(void **state)
+{
+	assert_attack_withstood(state,
+				&(struct attack){.life = hold_open, .beside = see_what_is_left});
+}
+
 /* ---- all of them ---- */
 
 static int pool_setup(void **state)
@@ -309,6 +349,21 @@ static int pool_setup(void **state)
 static int limit_setup(void **state)
 {
 	static const char *const flags[] = {"--pool=16M", "--extent=2M", "--domain-bytes=6M"};
+
+	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
+}
+
+static int usual_setup(void **state)
+{
+	static const char *const flags[] = {"--pool=64M", "--extent=2M"};
+
+	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
+}
+
+/* An extent is as large on each. */
+static int devices_setup(void **state)
+{
+	static const char *const flags[] = {"--pool=128M", "--extent=2M", "--devices=cpu,cpu"};
 
 	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
 }
@@ -330,6 +385,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest limit[] = {
 		cmocka_unit_test(open_sequences_where_domains_have_a_limit),
 	};
+	const struct CMUnitTest usual[] = {
+		cmocka_unit_test(open_sequences_leave_a_part_of_the_pool),
+	};
 	const struct CMUnitTest file[] = {
 		cmocka_unit_test(models_that_fill_the_journal),
 	};
@@ -343,6 +401,10 @@ int main(int argc, char **argv)
 	}
 	r = cmocka_run_group_tests_name("hoards", pool, pool_setup, attack_teardown);
 	r += cmocka_run_group_tests_name("hoards, domain_bytes", limit, limit_setup,
+					 attack_teardown);
+	r += cmocka_run_group_tests_name("hoards, as it comes", usual, usual_setup,
+					 attack_teardown);
+	r += cmocka_run_group_tests_name("hoards, several devices", usual, devices_setup,
 					 attack_teardown);
 	if (harness_has_uring())
 		r += cmocka_run_group_tests_name("hoards, with a file", file, file_setup,

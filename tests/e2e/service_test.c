@@ -528,15 +528,17 @@ static void check_config_says_how_much_the_usual_share_is(void **state)
 {
 	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	struct harness *h = *state;
-	char says[80];
+	uint64_t n_extents = memory / 4 >> 21;
+	char says[160];
 
 	h->flags[0] = "--check-config";
 	h->flags[1] = "--backend=cpu";
 	h->flags[2] = "--pool=0";
 	h->flags[3] = "--extent=2M";
 	assert_int_equal(harness_wait(harness_spawn(h)), 0);
-	snprintf(says, sizeof(says), "backend cpu, pool %llu MiB (the usual share)",
-		 (unsigned long long)((memory / 4 >> 20) & ~1ull));
+	snprintf(says, sizeof(says),
+		 "backend cpu, pool %llu MiB (the usual share), of which a user may hold %llu MiB",
+		 (unsigned long long)n_extents * 2, (unsigned long long)n_extents * 9 / 10 * 2);
 	assert_true(harness_log_has(h, says));
 }
 

@@ -85,7 +85,8 @@ static void what_failed_because_an_extension_had(void **state)
 		    .status = -EDQUOT, .reason = ABI_OVER_QUOTA, .where = 1, .cause = 1});
 	assert_sentence(f,
 			"step of layer 3 (ticket 2): sequence 1: extend (ticket 1) failed first: "
-			"the domain's share of the KV pool is used up; close sequences or unpin; "
+			"the domain's share of the KV pool (domain_percent, domain_bytes) is used "
+			"up; close sequences or unpin; "
 			"then extend again (Disk quota exceeded)");
 }
 

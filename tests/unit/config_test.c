@@ -38,10 +38,59 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.domain_arena_bytes, UINT64_C(8) << 30);
 	assert_int_equal(c.prompt_bytes, 1u << 30);
 	assert_int_equal(c.domain_prompt_bytes, 256u << 20);
+	assert_int_equal(c.domain_percent, 90);
+	assert_int_equal(c.domain_bytes, 0);
 	assert_int_equal(c.device_arena_bytes, UINT64_C(4) << 30);
 	assert_string_equal(c.guardian_socket, "");
 	assert_false(c.guardian);
 	assert_int_equal(c.max_pin_ms, 24 * 3600 * 1000);
+}
+
+/* Extents of two users' limits, one of whom is root or the daemon's own. */
+static void assert_limits(struct config *c, uint64_t others, uint64_t own)
+{
+	assert_int_equal(config_domain_bytes(c, false), others * c->extent_bytes);
+	assert_int_equal(config_domain_bytes(c, true), own * c->extent_bytes);
+}
+
+static void a_user_leaves_an_extent_where_there_are_two(void **state)
+{
+	struct config c;
+
+	(void)state;
+	config_init(&c);
+	for (uint32_t percent = 1; percent < 100; percent++) {
+		c.domain_percent = percent;
+		for (uint64_t n = 1; n < 1000; n += n < 20 ? 1 : 7) {
+			uint64_t most;
+
+			c.pool_bytes = n * c.extent_bytes;
+			most = config_domain_bytes(&c, false) / c.extent_bytes;
+			assert_true(most >= 1 && (n == 1 || most < n));
+			assert_true(most == 1 || most * 100 <= n * percent);
+			assert_true((most + 1) * 100 > n * percent);
+		}
+	}
+}
+
+static void of_two_limits_of_a_user_the_smaller_counts(void **state)
+{
+	struct config c;
+
+	(void)state;
+	config_init(&c);
+	c.pool_bytes = 20 * c.extent_bytes;
+	assert_limits(&c, 18, 0);
+	c.stage_bytes = 10 * c.extent_bytes;
+	assert_limits(&c, 9, 0);
+	c.domain_bytes = 12 * c.extent_bytes;
+	assert_limits(&c, 9, 12);
+	c.domain_bytes = 4 * c.extent_bytes;
+	assert_limits(&c, 4, 4);
+	c.domain_percent = 100;
+	assert_limits(&c, 4, 4);
+	c.domain_bytes = 0;
+	assert_limits(&c, 0, 0);
 }
 
 static void assert_pool(const struct reading *reading, uint64_t bytes, uint32_t percent)
@@ -195,6 +244,8 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"device_arena_bytes = -1", "K, M, G or T"},
 		{"guardian_socket = keep.sock", "begins with / or ./"},
 		{"domain_bytes = x", "K, M, G or T"},
+		{"domain_percent = 0", "a number from 1"},
+		{"domain_percent = 101", "a number from 1 to 100"},
 		{"max_seq_tokens = 0", "a number from 1"},
 		{"max_pin_ms = forever", "a number from 0"},
 		{"loop = kqueue", "one of: auto io_uring epoll"},
@@ -514,6 +565,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_are_the_documented_ones),
+		cmocka_unit_test(a_user_leaves_an_extent_where_there_are_two),
+		cmocka_unit_test(of_two_limits_of_a_user_the_smaller_counts),
 		cmocka_unit_test(pool_may_be_a_share_and_stays_one),
 		cmocka_unit_test(file_overrides_defaults),
 		cmocka_unit_test(flags_override_the_file),

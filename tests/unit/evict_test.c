@@ -375,6 +375,80 @@ static void test_limited_domains_share_no_extents(void **state)
 	}
 }
 
+#define OWNER 7
+
+/* A page each of ever new sequences, in use; returns how many it got. */
+static int hold_pages(struct fixture *f, uint64_t domain, struct store_seq *seqs[16 * 4 + 1],
+		      struct store_model *m)
+{
+	for (int i = 0; i <= 16 * 4; i++) {
+		seqs[i] = fixture_open_in(f, m, domain, (uint64_t)i, "x", NULL);
+		if (fixture_extend(f, seqs[i], "x", false) == 0)
+			continue;
+		fixture_close(f, seqs[i]);
+		return i;
+	}
+	return 16 * 4 + 1;
+}
+
+static void test_who_holds_all_it_may_leaves_an_extent_to_others(void **state)
+{
+	struct store_seq *seqs[16 * 4 + 1], *own, *root, *other;
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 4,
+						  .domain_bytes = 2 * 1600,
+						  .owner = OWNER});
+	assert_int_equal(hold_pages(&f, 1, seqs, f.model), 2 * 16);
+	/* A page stays in each extent: nobody else's may lie beside it, nor a third be had. */
+	for (int i = 1; i < 16; i++) {
+		fixture_close(&f, seqs[i]);
+		fixture_close(&f, seqs[16 + i]);
+	}
+	assert_int_equal(fixture_stats(&f).n_extents_used, 2);
+	own = fixture_open_in(&f, f.model, OWNER, 0, "x", NULL);
+	root = fixture_open_in(&f, f.model, 0, 0, "x", NULL);
+	other = fixture_open_in(&f, f.model, 2, 0, "x", NULL);
+	assert_int_equal(fixture_extend(&f, own, "x", false), 0);
+	assert_int_equal(fixture_extend(&f, root, "x", false), 0);
+	assert_int_equal(fixture_stats(&f).n_extents_used, 3);
+	assert_int_equal(fixture_extend(&f, other, "x", false), 0);
+	assert_int_equal(store_domain_bytes(f.store, 1), 2 * 1600);
+	assert_int_equal(store_domain_bytes(f.store, 2), 1600);
+	assert_int_equal(store_domain_bytes(f.store, OWNER), 100);
+	assert_int_equal(store_domain_bytes(f.store, 3), 0);
+	struct store_model *more = fixture_model(&f, "more", 4, 100);
+	struct store_seq *refused = fixture_open_in(&f, more, 1, 0, "x", NULL);
+	assert_int_equal(fixture_extend(&f, refused, "x", false), -EDQUOT);
+	fixture_close(&f, refused);
+	store_model_unref(more);
+	fixture_close(&f, own);
+	fixture_close(&f, root);
+	fixture_close(&f, other);
+	fixture_close(&f, seqs[0]);
+	fixture_close(&f, seqs[16]);
+	fixture_done(&f);
+}
+
+static void test_who_owns_the_store_may_have_all_of_it(void **state)
+{
+	struct store_seq *seqs[16 * 4 + 1];
+	(void)state;
+
+	for (uint64_t domain = 0; domain <= OWNER; domain += OWNER) {
+		struct fixture f;
+
+		fixture_init(&f, (struct fixture_options){.n_extents = 4,
+							  .domain_bytes = 1600,
+							  .owner = OWNER});
+		assert_int_equal(hold_pages(&f, domain, seqs, f.model), 4 * 16);
+		for (int i = 0; i < 4 * 16; i++)
+			fixture_close(&f, seqs[i]);
+		fixture_done(&f);
+	}
+}
+
 static void test_salted_spaces_vanish_when_empty(void **state)
 {
 	struct fixture f;
@@ -434,6 +508,8 @@ int main(void)
 		cmocka_unit_test(test_many_models_do_not_get_a_domain_past_its_limit),
 		cmocka_unit_test(test_a_domain_gives_up_an_idle_extent_for_its_limit),
 		cmocka_unit_test(test_limited_domains_share_no_extents),
+		cmocka_unit_test(test_who_holds_all_it_may_leaves_an_extent_to_others),
+		cmocka_unit_test(test_who_owns_the_store_may_have_all_of_it),
 		cmocka_unit_test(test_salted_spaces_vanish_when_empty),
 		cmocka_unit_test(test_a_closed_model_keeps_its_kv_until_evicted),
 	};

@@ -34,6 +34,7 @@ void harness_init(struct harness *h)
 	config_init(&h->config);
 	h->config.extent_bytes = 2u << 20;
 	h->config.pool_bytes = 64u << 20;
+	h->config.domain_percent = 100; /* one client may fill it */
 	h->config.n_threads = 2;
 	h->config.max_seqs = 64;
 }

@@ -179,6 +179,22 @@ static void test_with_little_room_and_limits(void **state)
 	run((struct room){.n_extents = 12, .domain_bytes = 5000});
 }
 
+static void test_with_little_room_and_an_owner_without_limit(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 12, .domain_bytes = 5000, .owner_is_free = true});
+}
+
+static void test_with_tiers_and_an_owner_without_limit(void **state)
+{
+	(void)state;
+	run((struct room){.n_extents = 9,
+			  .domain_bytes = 4000,
+			  .owner_is_free = true,
+			  .host_units = 24,
+			  .file_units = 100});
+}
+
 static void test_with_host_memory_below(void **state)
 {
 	(void)state;
@@ -267,6 +283,8 @@ int main(void)
 		cmocka_unit_test(test_with_little_room),
 		cmocka_unit_test(test_with_limits_of_domains),
 		cmocka_unit_test(test_with_little_room_and_limits),
+		cmocka_unit_test(test_with_little_room_and_an_owner_without_limit),
+		cmocka_unit_test(test_with_tiers_and_an_owner_without_limit),
 		cmocka_unit_test(test_with_host_memory_below),
 		cmocka_unit_test(test_with_a_file_below),
 		cmocka_unit_test(test_with_a_roomy_file_below),

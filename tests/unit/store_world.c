@@ -233,6 +233,7 @@ void world_open(struct world *w)
 		.n_devices = w->room.n_devices,
 		.claim_ns = FIXTURE_CLAIM_NS,
 		.domain_bytes = w->room.domain_bytes,
+		.owner_bytes = w->room.owner_is_free ? 0 : w->room.domain_bytes,
 		.max_seq_tokens = WORLD_MAX_TOKENS,
 	};
 

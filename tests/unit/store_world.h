@@ -54,6 +54,7 @@ struct room {
 	uint32_t n_extents;
 	uint32_t n_devices; /* 0: one */
 	uint64_t domain_bytes;
+	bool owner_is_free; /* domain 0 has no limit */
 	uint32_t host_units, file_units; /* 0: no such tier */
 	uint64_t domain_tier_bytes;
 	bool flips; /* bits in the file */

@@ -73,8 +73,8 @@ static const struct reason reasons[ABI_N_REASONS] = {
 	[ABI_NO_ROOM] = {"the KV pool is full and nothing in it can be evicted; close sequences "
 			 "or retry later",
 			 false},
-	[ABI_OVER_QUOTA] = {"the domain's share of the KV pool is used up; close sequences or "
-			    "unpin",
+	[ABI_OVER_QUOTA] = {"the domain's share of the KV pool (domain_percent, domain_bytes) is "
+			    "used up; close sequences or unpin",
 			    false},
 	[ABI_VOID] = {"an earlier entry of this extension failed, or the daemon had no memory to "
 		      "publish its tokens; call coppice_seq_trim, then extend again",

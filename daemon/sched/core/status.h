@@ -26,6 +26,7 @@ struct sched_status {
 	uint64_t device_page_bytes[GROUP_DEVICES_MAX]; /* of pages in use, of each device */
 	bool draining;
 	bool own; /* of a user's own sessions, beside what all may know */
+	uint64_t own_pool_bytes; /* then: what the user holds */
 };
 
 #endif

@@ -33,7 +33,8 @@ int refuse_by_store(struct sched_request *rq, int r)
 			"sequences, or give the daemon a larger pool.");
 	case -EDQUOT:
 		return refuse(rq, r, NULL,
-			      "Your domain holds as much KV as it may: close or unpin sequences.");
+			      "Your domain holds as much KV as it may (domain_percent, or "
+			      "domain_bytes where that is less): close or unpin sequences.");
 	case -EUSERS:
 		return refuse(
 			rq, r, NULL,
