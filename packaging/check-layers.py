@@ -59,8 +59,8 @@ class Layers:
 			return None
 		if a != b and b not in self.may[a]:
 			return f"{a} may not use {b}" if b in self.may else None
-		if user.startswith("client/agent/") and b == "proto" and not used.startswith("proto/cli/"):
-			return "coppice-agent may use coppice.h alone"
+		if user.startswith("client/agent/") and b == "proto" and not used.startswith(("proto/cli/", "proto/safetensors/")):
+			return "coppice-agent may use coppice.h alone, and what reads options and files"
 		(home, i), (other, j) = self.ordered(user), self.ordered(used)
 		if home is None or home != other:
 			return None

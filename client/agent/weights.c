@@ -89,12 +89,15 @@ int weights_open(const char *dir, struct weights *ret, struct fault *fault)
 	return r;
 }
 
-static const struct safetensors_tensor *find(const struct weights *weights, const char *name)
+static const struct safetensors_tensor *find(const struct weights *weights, const char *name,
+					     const char **ret_data)
 {
 	for (uint32_t i = 0; i < weights->n_files; i++) {
 		const struct safetensors_tensor *t = safetensors_find(&weights->files[i], name);
-		if (t)
-			return t;
+		if (!t)
+			continue;
+		*ret_data = weights->files[i].data + t->begin;
+		return t;
 	}
 	return NULL;
 }
@@ -144,7 +147,8 @@ static int fail_shape(const struct safetensors_tensor *t, struct weights_shape s
 int weights_matrix(const struct weights *weights, const char *name, struct weights_shape shape,
 		   struct rows_matrix *ret, struct fault *fault)
 {
-	const struct safetensors_tensor *t = find(weights, name);
+	const char *data = NULL;
+	const struct safetensors_tensor *t = find(weights, name, &data);
 	enum work_dtype dtype;
 	if (!t)
 		return fault_set(fault, -EINVAL, "the weights have no tensor %s", name);
@@ -154,7 +158,7 @@ int weights_matrix(const struct weights *weights, const char *name, struct weigh
 		return fault_set(fault, -EINVAL, "tensor %s is %s; F32, F16 and BF16 are supported",
 				 name, t->dtype);
 	*ret = (struct rows_matrix){
-		.data = t->data,
+		.data = data,
 		.dtype = dtype,
 		.n_out = shape.n_out ? shape.n_out : 1,
 		.n_in = shape.n_in,
