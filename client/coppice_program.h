@@ -1,5 +1,5 @@
 /*
- * coppice_program.h - a model's forward pass as data, for coppice_program_new.
+ * coppice_program.h - models whose weights the daemon holds, and whose forward pass it runs.
  *
  * A program is a template for each kind of layer: a list of operations, each of which is one fused
  * kernel of the daemon's, over four registers. There are no branches, and nothing is fused by
@@ -35,6 +35,61 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
+
+/* ---- weights: held once --------------------------------------------------------------------- */
+
+/*
+ * The tensors of safetensors files, held by the daemon once for all processes of a user. Who opens
+ * the same files has the same weights, at once if they are there; so do files of the same tensors.
+ * They stay for as long as somebody has them open, and beyond that while there is room.
+ *
+ *      fd = open("model.safetensors", O_RDONLY);
+ *      coppice_weights_open(c, &fd, 1, &weights);
+ *      while (coppice_weights_wait(weights, COPPICE_SECONDS(1), &progress) == -ETIMEDOUT)
+ *              say(progress.bytes_done, progress.bytes);
+ */
+struct coppice_weights;
+
+/* fds: of 1 to 128 files, borrowed during the call; the daemon's loader reads them from their
+ * begin, wherever they stand. Blocks for a message and its answer. -EUSERS: as many as the session
+ * may have; -EAGAIN: as many are being loaded as may be; -EOPNOTSUPP: the daemon's backend holds
+ * none. */
+COPPICE_MUST_CHECK int coppice_weights_open(struct coppice *c, const int *fds, uint32_t n_fds,
+					    struct coppice_weights **ret);
+
+struct coppice_progress {
+	uint64_t bytes; /* of the files; 0: not known yet */
+	uint64_t bytes_done;
+};
+
+/* Waits until they are there. 0; -ETIMEDOUT: they are on their way still; else why they cannot be
+ * had, in a sentence that names file and tensor: -EINVAL, -EDQUOT, -ENOSPC... ret may be NULL.
+ * Blocks. */
+COPPICE_MUST_CHECK int coppice_weights_wait(struct coppice_weights *weights, uint64_t timeout_ns,
+					    struct coppice_progress *ret);
+
+/* Of types that programs take, matrices and vectors; others are left out. n_out 0: a vector. */
+struct coppice_tensor {
+	const char *name; /* the weights' */
+	enum coppice_dtype dtype;
+	uint32_t n_out, n_in; /* n_out rows of n_in elements */
+	uint32_t reserved;
+};
+
+/* Once they have been waited for; in order of names, by number from 0. Neither blocks. */
+uint32_t coppice_weights_count(const struct coppice_weights *weights);
+/* -EINVAL: there is none of that number. */
+COPPICE_MUST_CHECK int coppice_weights_tensor(const struct coppice_weights *weights,
+					      uint32_t number, struct coppice_tensor *ret);
+/* -ENOENT: there is none of that name. */
+COPPICE_MUST_CHECK int coppice_weights_find(const struct coppice_weights *weights, const char *name,
+					    uint32_t *ret_number);
+/* Programs that were made of them keep what they need. Blocks for a message and its answer. NULL
+ * is fine. Before coppice_close. */
+void coppice_weights_close(struct coppice_weights *weights);
+
+/* ---- programs ------------------------------------------------------------------------------- */
 
 #define COPPICE_OPS_MAX 16u /* of a kind of layer */
 #define COPPICE_KINDS_MAX 16u
@@ -97,6 +152,7 @@ struct coppice_program_info {
 	uint32_t page_tokens; /* 16, 32, 64; 0: the daemon's choice */
 };
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

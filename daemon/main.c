@@ -15,6 +15,8 @@
 #include "daemon/config/read.h"
 #include "daemon/server/server.h"
 #include "daemon/sched/verbs/tiers.h"
+#include "daemon/weights/loader.h"
+#include "daemon/weights/weights.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -37,6 +39,7 @@ struct daemon {
 	struct abi_board *board;
 	int board_fd;
 	struct sched *sched;
+	struct weights_table *weights; /* NULL: the backend holds none */
 	struct listener listener;
 	struct server server;
 };
@@ -65,6 +68,32 @@ static int board_new(struct daemon *d)
 	return 0;
 }
 
+/* Without a size of their own they take as much as a pool would. */
+static int weights_start(struct daemon *d)
+{
+	const struct config *c = &d->config;
+	struct backend_memory memory = {0};
+	struct weights_config config = {
+		.ops = d->backend.ops,
+		.backend = d->backend.backend,
+		.loader = "/proc/self/exe",
+		.max_bytes = c->weights_bytes,
+		.domain_max_bytes = c->domain_weights_bytes,
+		.max_loads = c->max_loads,
+		.domain_max_loads = c->max_domain_loads,
+		.stall_ms = c->load_stall_ms,
+	};
+	char error[160];
+
+	if (!d->backend.ops->program)
+		return 0;
+	if (!config.max_bytes && d->backend.ops->memory(NULL, &memory, error, sizeof(error)) == 0)
+		config.max_bytes = memory.usual_bytes;
+	if (!config.domain_max_bytes)
+		config.domain_max_bytes = config.max_bytes / 4 * 3;
+	return weights_table_new(&config, &d->weights);
+}
+
 static int daemon_start(struct daemon *d)
 {
 	int r = loop_new(d->config.loop, &d->loop);
@@ -88,7 +117,7 @@ static int daemon_start(struct daemon *d)
 	r = sched_new(&d->config, d->backend.ops, d->backend.backend, d->board, &d->sched);
 	if (r < 0)
 		log_error("the scheduler cannot be started: %s", strerror(-r));
-	return r;
+	return r < 0 ? r : weights_start(d);
 }
 
 static int daemon_serve(struct daemon *d)
@@ -100,6 +129,7 @@ static int daemon_serve(struct daemon *d)
 		.board = d->board,
 		.board_fd = d->board_fd,
 		.backend_name = d->backend.ops->name,
+		.weights = d->weights,
 	};
 	int status;
 
@@ -117,6 +147,7 @@ static void daemon_done(struct daemon *d)
 {
 	listener_done(&d->listener);
 	sched_free(d->sched);
+	weights_table_free(d->weights);
 	if (d->board)
 		munmap(d->board, ABI_BOARD_BYTES);
 	if (d->board_fd >= 0)
@@ -220,9 +251,12 @@ static int run_as(struct daemon *d)
 
 int main(int argc, char **argv)
 {
-	struct daemon *d = calloc(1, sizeof(*d));
+	struct daemon *d;
 	int r;
 
+	if (argc == 2 && !strcmp(argv[1], "--loader"))
+		return loader_run();
+	d = calloc(1, sizeof(*d));
 	log_init();
 	/* Else the C library raises it to the largest that was freed, and prompts that users left
 	 * stay in a heap that shrinks from its top alone. */

@@ -15,6 +15,7 @@
 #include "top.h"
 #include "tree.h"
 #include "upkeep.h"
+#include "weights.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ static const struct options_verb verbs[] = {
 	{"tree", NULL, OPTIONS_MODEL | OPTIONS_DEPTH, tree_run, "the token runs that it keeps"},
 	{"sessions", NULL, 0, sessions_run, "who is connected"},
 	{"models", NULL, 0, models_run, "what is open, and where its KV lies"},
+	{"weights", NULL, 0, weights_run, "models' weights that it holds"},
 	{"pins", NULL, 0, pins_run, "what may not be evicted, and how long"},
 	{"top", NULL, OPTIONS_INTERVAL | OPTIONS_COUNT, top_run, "what goes on, live"},
 	{.help = "To act:"},

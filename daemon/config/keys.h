@@ -35,7 +35,7 @@ struct key {
 };
 
 #define KEY_FLAG_BYTES 32
-#define KEYS_MAX 64u
+#define KEYS_MAX 96u
 
 /* In the order of keys.def, N of them. */
 extern const struct key keys[];

@@ -102,6 +102,7 @@ static void sessions_init(struct server *server, const struct server_parts *part
 		.backend_name = parts->backend_name,
 		.guardian = &server->guardian,
 		.pages = &server->pages,
+		.weights = parts->weights,
 		.unpack = &server->unpack,
 		.emptied = on_emptied,
 		.started_ns = clock_now_ns(),

@@ -27,6 +27,7 @@ struct server_parts {
 	const struct abi_board *board;
 	int board_fd;
 	const char *backend_name;
+	struct weights_table *weights; /* NULL: the backend holds none */
 };
 
 struct server {

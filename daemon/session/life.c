@@ -11,6 +11,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/verbs/sessions.h"
+#include "daemon/weights/weights.h"
 #include "guardian_link.h"
 #include "request.h"
 
@@ -167,6 +168,14 @@ static void shared_memory_free(struct session *session)
 	session->n_shm_fds = 0;
 }
 
+static void weights_release(struct session *session)
+{
+	for (uint32_t i = 0; session->weights && i < session->home->config->max_weights; i++) {
+		weights_unref(session->weights[i]);
+		session->weights[i] = NULL;
+	}
+}
+
 static void fd_close(int *fd)
 {
 	if (*fd >= 0)
@@ -181,6 +190,7 @@ static void session_strip(struct session *session)
 	fd_close(&session->bell_fd);
 	fd_close(&session->peer.pidfd);
 	shared_memory_free(session);
+	weights_release(session);
 }
 
 static void session_free(struct session *session)
@@ -189,6 +199,7 @@ static void session_free(struct session *session)
 	fd_close(&session->fd);
 	free(session->arenas);
 	free(session->lanes);
+	free(session->weights);
 	free(session->end);
 	free(session);
 }
@@ -251,8 +262,9 @@ static struct session *session_alloc(struct sessions *home, int fd, loop_callbac
 		.end = malloc(sizeof(*session->end)),
 		.arenas = calloc(home->config->max_arenas, sizeof(struct shm)),
 		.lanes = calloc(home->config->max_lanes, sizeof(struct shm)),
+		.weights = calloc(home->config->max_weights, sizeof(struct weights *)),
 	};
-	if (session->end && session->arenas && session->lanes)
+	if (session->end && session->arenas && session->lanes && session->weights)
 		return session;
 	session_free(session);
 	return NULL;

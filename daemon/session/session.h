@@ -26,6 +26,8 @@ struct sched_session;
 struct session_ending;
 struct sessions;
 struct unpack_arena;
+struct weights;
+struct weights_table;
 
 enum session_state { SESSION_CONNECTED, SESSION_JOINING, SESSION_OPEN, SESSION_ENDING };
 
@@ -54,6 +56,7 @@ struct session {
 	struct unread unread; /* of its answers */
 	struct shm *arenas; /* owned, [config->max_arenas] */
 	struct shm *lanes; /* owned, [config->max_lanes] */
+	struct weights **weights; /* owned, references, [config->max_weights]; NULL: free */
 	uint64_t arena_bytes; /* host memory, until it is free */
 	uint32_t n_drops; /* of an ending one: arenas whose pages are being taken back */
 	uint64_t device_bytes; /* device memory */
@@ -75,6 +78,7 @@ struct sessions {
 	const char *backend_name;
 	struct guardian_link *guardian;
 	struct shm_pages *pages;
+	struct weights_table *weights; /* NULL: the backend holds none */
 	struct unpack_arena *unpack; /* where the message being served lies */
 	/* The last one has gone, while the daemon stops. */
 	void (*emptied)(struct sessions *sessions);

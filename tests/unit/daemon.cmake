@@ -7,6 +7,11 @@ if(TARGET coppice_daemon)
 	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c unit/loop_fixture.c LIBS coppice_daemon LABELS unit tsan)
 endif()
 if(TARGET coppiced)
+	foreach(name weights weights_loader)
+		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/weights_fixture.c LIBS coppice_daemon
+			ARGS $<TARGET_FILE:coppiced> LABELS unit tsan)
+		add_dependencies(${name}_test coppiced)
+	endforeach()
 	foreach(name control control_memory control_pins guardian service)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 			LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)

@@ -1,0 +1,58 @@
+/*
+ * weights.c - coppicectl weights: a line for each set of tensors, those on their way too.
+ */
+#include "weights.h"
+
+#include "listing.h"
+#include "table.h"
+#include "text.h"
+
+#include <stdio.h>
+
+static const struct table_column columns[] = {
+	{.title = "weights"},  {.title = "user", .is_text = true},
+	{.title = "tensors"},  {.title = "memory"},
+	{.title = "users"},    {.title = "read"},
+	{.title = "of files"},
+};
+#define N_COLUMNS (sizeof(columns) / sizeof(*columns))
+
+static int add_row(struct table *table, const Coppice__WeightsRow *row)
+{
+	return table_add(table, (struct text[N_COLUMNS]){
+					text_number(row->number),
+					text_user(row->domain),
+					text_count(row->n_tensors),
+					text_bytes(row->bytes),
+					text_count(row->n_users),
+					text_bytes(row->bytes_done),
+					text_bytes(row->bytes_all),
+				});
+}
+
+static int print_rows(struct ctl *ctl, const struct listing *rows)
+{
+	TABLE table = table_new(columns, N_COLUMNS);
+
+	if (rows->n == 0) {
+		puts("no weights");
+		return 0;
+	}
+	for (size_t i = 0; i < rows->n; i++)
+		if (add_row(&table, (const Coppice__WeightsRow *)rows->items[i]) < 0)
+			return call_fail_memory(&ctl->call);
+	table_print(&table);
+	return 0;
+}
+
+int weights_run(struct ctl *ctl)
+{
+	LISTING rows = {0};
+	int r = listing_read(&ctl->call, "weights_list", &rows);
+
+	if (r < 0)
+		return r;
+	if (ctl->options.json)
+		return listing_print_json(&ctl->call, &rows, "weights");
+	return print_rows(ctl, &rows);
+}

@@ -1,0 +1,25 @@
+/*
+ * table.h - the table of weights, to who loads them.
+ */
+#ifndef COPPICED_WEIGHTS_TABLE_H
+#define COPPICED_WEIGHTS_TABLE_H
+
+#include "weights.h"
+
+const struct weights_config *weights_config(const struct weights *weights);
+
+/* What the files are is known: takes them over. Are they weights' that are there, or about to be?
+ * Then these stand for them. */
+MUST_CHECK bool weights_are_known(struct weights *weights, struct loader_file *files, uint32_t n,
+				  bool fresh);
+/* Room for what is to be loaded, of which what nobody refers to makes way. 0 with content.memory;
+ * -ENOSPC, -EDQUOT, -ENOMEM and a sentence in why. */
+MUST_CHECK int weights_take_room(struct weights *weights, uint64_t bytes);
+/* All is there: READY, or the same bytes as others that are. */
+void weights_settle(struct weights *weights);
+/* The loader can be ended by whoever cancels; -1: no more. */
+void weights_lend_loader(struct weights *weights, int fd);
+/* The thread that loads them ends; pid: of a loader that hangs, 0: it is gone. */
+void weights_load_over(struct weights *weights, pid_t hanging);
+
+#endif

@@ -1,0 +1,520 @@
+/*
+ * weights.c - the table of weights: who stands for whom, who may have room, who goes.
+ *
+ * The lock is held for moments; memory is taken and given back outside it, by the threads that
+ * load, as gigabytes take their time. What a load needs is booked under the lock first, so that two
+ * loads never have the same room.
+ */
+#include "content.h"
+#include "load.h"
+#include "spawn.h"
+#include "table.h"
+
+#include "daemon/base/log.h"
+#include "daemon/base/units.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct hanging {
+	SLIST_ENTRY(hanging) link;
+	pid_t pid;
+	uid_t domain;
+};
+
+struct weights_table {
+	struct weights_config config;
+	pthread_mutex_t lock;
+	pthread_cond_t over; /* a load is */
+	struct weights_list all; /* in order of number */
+	SLIST_HEAD(, hanging) hanging; /* loaders that were killed and are still there */
+	uint64_t last_number, n_uses;
+	uint32_t n_loads; /* threads */
+};
+
+const struct weights_config *weights_config(const struct weights *weights)
+{
+	return &weights->home->config;
+}
+
+int weights_table_new(const struct weights_config *config, struct weights_table **ret)
+{
+	struct weights_table *table = calloc(1, sizeof(*table));
+
+	if (!table)
+		return -ENOMEM;
+	table->config = *config;
+	pthread_mutex_init(&table->lock, NULL);
+	pthread_cond_init(&table->over, NULL);
+	TAILQ_INIT(&table->all);
+	*ret = table;
+	return 0;
+}
+
+/* Out of the table, and nobody's. Not under the lock. */
+static void weights_free(struct weights *weights)
+{
+	const struct weights_config *config = &weights->home->config;
+
+	if (weights->content.memory)
+		config->ops->program->weights_free(config->backend, weights->content.memory);
+	content_done(&weights->content);
+	free(weights->files);
+	free(weights);
+}
+
+void weights_table_free(struct weights_table *table)
+{
+	struct weights *weights;
+	struct hanging *hanging;
+
+	if (!table)
+		return;
+	pthread_mutex_lock(&table->lock);
+	while (table->n_loads > 0)
+		pthread_cond_wait(&table->over, &table->lock);
+	pthread_mutex_unlock(&table->lock);
+	while ((weights = TAILQ_FIRST(&table->all))) {
+		TAILQ_REMOVE(&table->all, weights, link);
+		weights_free(weights);
+	}
+	while ((hanging = SLIST_FIRST(&table->hanging))) {
+		SLIST_REMOVE_HEAD(&table->hanging, link);
+		free(hanging);
+	}
+	pthread_cond_destroy(&table->over);
+	pthread_mutex_destroy(&table->lock);
+	free(table);
+}
+
+/* ---- references ----------------------------------------------------------------------------- */
+
+struct weights *weights_ref(struct weights *weights)
+{
+	pthread_mutex_lock(&weights->home->lock);
+	weights->n_refs++;
+	pthread_mutex_unlock(&weights->home->lock);
+	return weights;
+}
+
+/* Under the lock. Of one that nobody has: out of the table where there is nothing to keep. Those
+ * that are being loaded have the thread's reference. */
+static bool unref_locked(struct weights *weights)
+{
+	if (--weights->n_refs == 1 && weights_state(weights) == WEIGHTS_LOADING && !weights->same) {
+		atomic_store(&weights->cancelled, true);
+		if (weights->loader_fd >= 0)
+			shutdown(weights->loader_fd, SHUT_RDWR);
+	}
+	if (weights->n_refs > 0)
+		return false;
+	weights->used = ++weights->home->n_uses;
+	if (weights_state(weights) == WEIGHTS_READY && !weights->same)
+		return false;
+	TAILQ_REMOVE(&weights->home->all, weights, link);
+	return true;
+}
+
+void weights_unref(struct weights *weights)
+{
+	struct weights_table *table;
+	struct weights *same = NULL;
+	bool goes;
+
+	if (!weights)
+		return;
+	table = weights->home;
+	pthread_mutex_lock(&table->lock);
+	goes = unref_locked(weights);
+	if (goes)
+		same = weights->same;
+	pthread_mutex_unlock(&table->lock);
+	if (goes)
+		weights_free(weights);
+	weights_unref(same);
+}
+
+struct weights *weights_real(struct weights *weights)
+{
+	struct weights *same;
+
+	pthread_mutex_lock(&weights->home->lock);
+	same = weights->same;
+	pthread_mutex_unlock(&weights->home->lock);
+	return same ? same : weights;
+}
+
+uint32_t weights_find(const struct weights *weights, const char *name)
+{
+	const struct weights_content *c = &weights->content;
+	uint32_t low = 0, high = c->n_tensors;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		int order = strcmp(c->tensors[middle].name, name);
+
+		if (order == 0)
+			return middle;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return PROGRAM_NONE;
+}
+
+/* ---- to load -------------------------------------------------------------------------------- */
+
+static void reap_locked(struct weights_table *table)
+{
+	struct hanging *hanging, *next;
+
+	for (hanging = SLIST_FIRST(&table->hanging); hanging; hanging = next) {
+		next = SLIST_NEXT(hanging, link);
+		if (!loader_is_gone(hanging->pid))
+			continue;
+		SLIST_REMOVE(&table->hanging, hanging, hanging, link);
+		free(hanging);
+	}
+}
+
+static bool may_load_locked(struct weights_table *table, uid_t domain)
+{
+	const struct weights *weights;
+	const struct hanging *hanging;
+	uint32_t n = 0, n_domain = 0;
+
+	reap_locked(table);
+	TAILQ_FOREACH (weights, &table->all, link) {
+		bool loads = weights_state(weights) == WEIGHTS_LOADING && !weights->same;
+
+		n += loads;
+		n_domain += loads && weights->domain == domain;
+	}
+	SLIST_FOREACH (hanging, &table->hanging, link) {
+		n++;
+		n_domain += hanging->domain == domain;
+	}
+	return n < table->config.max_loads && n_domain < table->config.domain_max_loads;
+}
+
+static struct weights *weights_new(struct weights_table *table, uid_t domain)
+{
+	struct weights *weights = calloc(1, sizeof(*weights));
+
+	if (!weights)
+		return NULL;
+	weights->home = table;
+	weights->domain = domain;
+	weights->loader_fd = -1;
+	weights->n_refs = 2; /* the caller's, and the thread's */
+	return weights;
+}
+
+/* 0, and it is in the table. */
+static int enter(struct weights_table *table, struct weights *weights)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&table->lock);
+	if (may_load_locked(table, weights->domain)) {
+		weights->number = ++table->last_number;
+		TAILQ_INSERT_TAIL(&table->all, weights, link);
+		table->n_loads++;
+	} else {
+		r = -EAGAIN;
+	}
+	pthread_mutex_unlock(&table->lock);
+	return r;
+}
+
+static void leave(struct weights *weights)
+{
+	struct weights_table *table = weights->home;
+
+	pthread_mutex_lock(&table->lock);
+	TAILQ_REMOVE(&table->all, weights, link);
+	table->n_loads--;
+	pthread_mutex_unlock(&table->lock);
+	weights_free(weights);
+}
+
+int weights_open(struct weights_table *table, uid_t domain, struct weights **ret,
+		 int *ret_client_fd)
+{
+	struct weights *weights = weights_new(table, domain);
+	int ends[2], r;
+
+	if (!weights)
+		return -ENOMEM;
+	r = enter(table, weights);
+	if (r < 0) {
+		weights_free(weights);
+		return r;
+	}
+	r = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0 ? -errno : 0;
+	if (r == 0)
+		r = load_start(weights, ends[1]);
+	if (r < 0) {
+		leave(weights);
+		return r;
+	}
+	*ret = weights;
+	*ret_client_fd = ends[0];
+	return 0;
+}
+
+/* ---- to who loads --------------------------------------------------------------------------- */
+
+static bool are_same_files(const struct weights *a, const struct weights *b)
+{
+	return a->n_files == b->n_files && !a->fresh &&
+	       memcmp(a->files, b->files, a->n_files * sizeof(*a->files)) == 0;
+}
+
+/* Under the lock. other stands for these from now on. What was read last says what they are known
+ * by. */
+static void stand_for(struct weights *other, struct weights *weights)
+{
+	struct loader_file *files = other->files;
+	uint32_t n_files = other->n_files;
+
+	other->n_refs++;
+	weights->same = other;
+	if (!other->fresh || weights->fresh)
+		return;
+	other->files = weights->files;
+	other->n_files = weights->n_files;
+	other->fresh = false;
+	weights->files = files;
+	weights->n_files = n_files;
+}
+
+bool weights_are_known(struct weights *weights, struct loader_file *files, uint32_t n, bool fresh)
+{
+	struct weights_table *table = weights->home;
+	struct weights *other;
+
+	pthread_mutex_lock(&table->lock);
+	weights->files = files;
+	weights->n_files = n;
+	weights->fresh = fresh;
+	TAILQ_FOREACH (other, &table->all, link) {
+		if (other == weights || other->same || other->domain != weights->domain ||
+		    !other->files || weights_state(other) == WEIGHTS_FAILED ||
+		    atomic_load(&other->cancelled) || !are_same_files(other, weights))
+			continue;
+		stand_for(other, weights);
+		break;
+	}
+	pthread_mutex_unlock(&table->lock);
+	return other != NULL;
+}
+
+void weights_settle(struct weights *weights)
+{
+	struct weights_table *table = weights->home;
+	struct weights *other;
+
+	pthread_mutex_lock(&table->lock);
+	TAILQ_FOREACH (other, &table->all, link) {
+		if (other == weights || other->same || other->domain != weights->domain ||
+		    weights_state(other) != WEIGHTS_READY ||
+		    memcmp(&other->content.digest, &weights->content.digest,
+			   sizeof(other->content.digest)) != 0)
+			continue;
+		stand_for(other, weights);
+		break;
+	}
+	/* Pairs with the acquire of weights_state. */
+	atomic_store_explicit(&weights->state, WEIGHTS_READY, memory_order_release);
+	pthread_mutex_unlock(&table->lock);
+}
+
+/* Under the lock: booked bytes, of all or of a domain. */
+static uint64_t booked(const struct weights_table *table, const uid_t *domain)
+{
+	const struct weights *weights;
+	uint64_t bytes = 0;
+
+	TAILQ_FOREACH (weights, &table->all, link)
+		if (!domain || weights->domain == *domain)
+			bytes += weights->content.bytes;
+	return bytes;
+}
+
+/* Under the lock: what nobody refers to and was used the longest ago, of a domain or of all. */
+static struct weights *idle_take(struct weights_table *table, const uid_t *domain)
+{
+	struct weights *weights, *oldest = NULL;
+
+	TAILQ_FOREACH (weights, &table->all, link)
+		if (weights->n_refs == 0 && (!domain || weights->domain == *domain) &&
+		    (!oldest || weights->used < oldest->used))
+			oldest = weights;
+	if (oldest)
+		TAILQ_REMOVE(&table->all, oldest, link);
+	return oldest;
+}
+
+/* Under the lock: books, or says which limit is in the way. */
+static int book(struct weights *weights, uint64_t bytes, struct weights_list *ret_go)
+{
+	struct weights_table *table = weights->home;
+	const struct weights_config *c = &table->config;
+	const uid_t *domain = &weights->domain;
+	struct weights *idle;
+
+	while (booked(table, domain) + bytes > c->domain_max_bytes &&
+	       (idle = idle_take(table, domain)))
+		TAILQ_INSERT_TAIL(ret_go, idle, link);
+	while (booked(table, NULL) + bytes > c->max_bytes && (idle = idle_take(table, NULL)))
+		TAILQ_INSERT_TAIL(ret_go, idle, link);
+	if (booked(table, domain) + bytes > c->domain_max_bytes)
+		return -EDQUOT;
+	if (booked(table, NULL) + bytes > c->max_bytes)
+		return -ENOSPC;
+	weights->content.bytes = bytes;
+	return 0;
+}
+
+static int refuse(struct weights *weights, uint64_t bytes, int r)
+{
+	const struct weights_config *c = &weights->home->config;
+	const char *whose = r == -EDQUOT ? "a user's weights may take (domain_weights)"
+					 : "all weights may take (weights)";
+	uint64_t limit = r == -EDQUOT ? c->domain_max_bytes : c->max_bytes;
+
+	snprintf(weights->why, sizeof(weights->why),
+		 "They take %s, which with what is in use is more than the %s that %s.",
+		 units_size(bytes, 0).text, units_size(limit, 0).text, whose);
+	return r;
+}
+
+int weights_take_room(struct weights *weights, uint64_t bytes)
+{
+	struct weights_table *table = weights->home;
+	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
+	struct weights *idle;
+	int r;
+
+	pthread_mutex_lock(&table->lock);
+	r = book(weights, bytes, &go);
+	pthread_mutex_unlock(&table->lock);
+	while ((idle = TAILQ_FIRST(&go))) {
+		TAILQ_REMOVE(&go, idle, link);
+		log_info("weights %" PRIu64 " of uid %u make room", idle->number, idle->domain);
+		weights_free(idle);
+	}
+	if (r < 0)
+		return refuse(weights, bytes, r);
+	r = table->config.ops->program->weights_new(table->config.backend, bytes,
+						    &weights->content.memory);
+	if (r < 0)
+		snprintf(weights->why, sizeof(weights->why),
+			 "There is no memory for %s of weights.", units_size(bytes, 0).text);
+	return r;
+}
+
+void weights_lend_loader(struct weights *weights, int fd)
+{
+	pthread_mutex_lock(&weights->home->lock);
+	weights->loader_fd = fd;
+	pthread_mutex_unlock(&weights->home->lock);
+}
+
+/* Of a load that came to nothing, or to what is there already: its memory goes at once. */
+static void strip(struct weights *weights)
+{
+	struct weights_table *table = weights->home;
+	const struct weights_config *c = &table->config;
+	struct backend_weights *memory = weights->content.memory;
+
+	if (weights_state(weights) == WEIGHTS_READY && !weights->same)
+		return;
+	weights->content.memory = NULL;
+	if (memory)
+		c->ops->program->weights_free(c->backend, memory);
+	pthread_mutex_lock(&table->lock);
+	weights->content.bytes = 0;
+	pthread_mutex_unlock(&table->lock);
+}
+
+static void say_end(const struct weights *weights)
+{
+	if (weights->same)
+		log_info("weights %" PRIu64 " of uid %u are weights %" PRIu64, weights->number,
+			 weights->domain, weights->same->number);
+	else if (weights_state(weights) == WEIGHTS_READY)
+		log_info("weights %" PRIu64 " of uid %u: %u tensors, %s", weights->number,
+			 weights->domain, weights->content.n_tensors,
+			 units_size(weights->content.bytes, 0).text);
+	else
+		log_info("weights %" PRIu64 " of uid %u cannot be had: %s", weights->number,
+			 weights->domain, weights->why);
+}
+
+void weights_load_over(struct weights *weights, pid_t pid)
+{
+	struct weights_table *table = weights->home;
+	struct hanging *hanging = pid ? malloc(sizeof(*hanging)) : NULL;
+
+	strip(weights);
+	say_end(weights);
+	if (hanging)
+		*hanging = (struct hanging){.pid = pid, .domain = weights->domain};
+	weights_unref(weights);
+	pthread_mutex_lock(&table->lock);
+	if (hanging)
+		SLIST_INSERT_HEAD(&table->hanging, hanging, link);
+	table->n_loads--;
+	pthread_cond_signal(&table->over);
+	pthread_mutex_unlock(&table->lock);
+}
+
+/* ---- to who lists them ---------------------------------------------------------------------- */
+
+uint32_t weights_rows(struct weights_table *table, uint64_t after, struct weights_row *ret,
+		      uint32_t n)
+{
+	const struct weights *w;
+	uint32_t i = 0;
+
+	pthread_mutex_lock(&table->lock);
+	TAILQ_FOREACH (w, &table->all, link) {
+		if (w->number <= after || w->same || i == n)
+			continue;
+		ret[i++] = (struct weights_row){
+			.number = w->number,
+			.domain = w->domain,
+			.state = weights_state(w),
+			.n_refs = w->n_refs,
+			.n_tensors = weights_state(w) == WEIGHTS_READY ? w->content.n_tensors : 0,
+			.bytes = w->content.bytes,
+			.bytes_done = atomic_load(&w->bytes_done),
+			.bytes_all = atomic_load(&w->bytes_all),
+		};
+	}
+	pthread_mutex_unlock(&table->lock);
+	return i;
+}
+
+uint64_t weights_bytes(struct weights_table *table)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&table->lock);
+	bytes = booked(table, NULL);
+	pthread_mutex_unlock(&table->lock);
+	return bytes;
+}
+
+uint64_t weights_bytes_max(const struct weights_table *table)
+{
+	return table->config.max_bytes;
+}

@@ -1,0 +1,115 @@
+/*
+ * weights.h - the tensors of models, held once for all sessions of a user.
+ *
+ *      weights_open ---> LOADING, by a loader and a thread of their own (load.h)
+ *                          |  the same files, or the same bytes, as weights that are there:
+ *                          |  these stand for them from then on (weights_real)
+ *                          +--> READY        +--> FAILED, with a sentence
+ *
+ * Whoever has a reference keeps them: a session's handle, a program. Without any they stay as long
+ * as nobody needs the room. All functions: any thread.
+ */
+#ifndef COPPICED_WEIGHTS_H
+#define COPPICED_WEIGHTS_H
+
+#include "kernels/program/backend_program.h"
+#include "wire.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/queue.h>
+#include <sys/types.h>
+
+#define WEIGHTS_DIGEST_BYTES 16u
+#define WEIGHTS_WHY_BYTES 240u
+
+enum weights_state { WEIGHTS_LOADING, WEIGHTS_READY, WEIGHTS_FAILED };
+
+struct weights_digest {
+	uint8_t bytes[WEIGHTS_DIGEST_BYTES]; /* xxh3-128, canonical */
+};
+
+/* What they are once they are READY; never changes then. Tensors by name; those of types that no
+ * program takes are left out. */
+struct weights_content {
+	struct program_tensor *tensors; /* owned, names too, [n_tensors] */
+	struct weights_digest *digests; /* owned, [n_tensors]: of name, type, shape and bytes */
+	uint32_t n_tensors;
+	struct weights_digest digest; /* of all of them */
+	struct backend_weights *memory; /* owned */
+	uint64_t bytes; /* of memory */
+};
+
+struct weights {
+	TAILQ_ENTRY(weights) link; /* of the table; but for those that others stand for */
+	struct weights_table *home; /* borrowed */
+	uid_t domain;
+	uint64_t number; /* among all ever, for who lists them */
+	_Atomic enum weights_state state; /* release: all else holds by then */
+	_Atomic uint64_t bytes_done, bytes_all; /* of the files; 0: not known yet */
+	_Atomic bool cancelled; /* nobody wants them any more */
+	int error; /* FAILED: -errno */
+	char why[WEIGHTS_WHY_BYTES];
+	struct weights_content content;
+
+	/* the table's lock is of what follows */
+	uint32_t n_refs;
+	uint64_t used; /* when the last reference went, counted */
+	struct weights *same; /* reference: these stand for it; NULL: itself */
+	struct loader_file *files; /* owned: what they were loaded from */
+	uint32_t n_files;
+	bool fresh; /* a file had changed just before: it may again without its times telling */
+	int loader_fd; /* owned: to cancel what waits for it; -1 */
+};
+TAILQ_HEAD(weights_list, weights);
+
+struct weights_config {
+	const struct backend_ops *ops;
+	struct backend *backend; /* borrowed */
+	const char *loader; /* path of coppiced */
+	uint64_t max_bytes, domain_max_bytes; /* of all, and of a user's */
+	uint32_t max_loads, domain_max_loads; /* loaders at a time, those that hang among them */
+	uint32_t stall_ms; /* a loader of which nothing comes for so long is ended */
+};
+
+struct weights_table;
+
+/* 0 or -ENOMEM. */
+MUST_CHECK int weights_table_new(const struct weights_config *config, struct weights_table **ret);
+/* Ends what is being loaded. Nobody has a reference any more. NULL is fine. Blocks. */
+void weights_table_free(struct weights_table *table);
+
+/* A reference, and *ret_client_fd, over which the client sends descriptors (owned). 0; -EAGAIN:
+ * as many are being loaded as may be, of all or of this user; -ENOMEM, -EMFILE... */
+MUST_CHECK int weights_open(struct weights_table *table, uid_t domain, struct weights **ret,
+			    int *ret_client_fd);
+struct weights *weights_ref(struct weights *weights);
+void weights_unref(struct weights *weights); /* NULL is fine */
+/* Itself, or those that stand for it; for as long as the reference. */
+struct weights *weights_real(struct weights *weights);
+
+static inline enum weights_state weights_state(const struct weights *weights)
+{
+	return atomic_load_explicit(&weights->state, memory_order_acquire);
+}
+
+/* The tensor's number; PROGRAM_NONE: there is none of that name. */
+uint32_t weights_find(const struct weights *weights, const char *name);
+
+/* What there is, for who lists it: in order of number, those above after, at most n. */
+struct weights_row {
+	uint64_t number;
+	uid_t domain;
+	enum weights_state state;
+	uint32_t n_refs, n_tensors;
+	uint64_t bytes, bytes_done, bytes_all;
+};
+uint32_t weights_rows(struct weights_table *table, uint64_t after, struct weights_row *ret,
+		      uint32_t n);
+
+/* Of all, that is held, and that may be. */
+uint64_t weights_bytes(struct weights_table *table);
+uint64_t weights_bytes_max(const struct weights_table *table);
+
+#endif

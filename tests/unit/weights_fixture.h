@@ -1,0 +1,62 @@
+/*
+ * weights_fixture.h - safetensors files, clients that hand them over, and a backend of which only
+ * memory for weights is asked.
+ */
+#ifndef WEIGHTS_FIXTURE_H
+#define WEIGHTS_FIXTURE_H
+
+#include "daemon/weights/weights.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define ALICE 1001u
+#define BOB 1002u
+
+struct backend_weights {
+	uint64_t bytes;
+	uint8_t data[];
+};
+
+extern const char *fixture_coppiced; /* its path */
+extern _Atomic int fixture_n_memories; /* that the backend has given and not got back */
+
+/* A file of three tensors, one of a type that programs do not take. */
+#define FIXTURE_HEADER \
+	"{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]}," \
+	"\"ids\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[12,20]}," \
+	"\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[20,28]}}"
+extern const uint8_t fixture_data[28];
+
+/* All tests of a program, in a folder of their own. Exit status. */
+int fixture_run(const char *coppiced, int (*run)(void));
+
+/* With this loader, and room for so much, three quarters of it for a user. */
+struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes);
+struct weights_table *fixture_table(void);
+
+/* In the folder; the library's, for two calls. */
+const char *fixture_path(const char *name);
+/* Writes a file, as if long ago. Its path. */
+const char *fixture_file(const char *name, const char *header, const void *data, size_t bytes);
+int fixture_open(const char *path);
+
+void fixture_send(int socket, const int *fds, uint32_t n);
+struct weights *fixture_begin(struct weights_table *table, uid_t domain, const int *fds,
+			      uint32_t n);
+void fixture_moment(void);
+/* Until they are there, or not: what stands for them. */
+struct weights *fixture_end(struct weights *weights);
+/* All of it, of one file. */
+struct weights *fixture_load(struct weights_table *table, uid_t domain, const char *path);
+/* Until so much is held: what turned out to be there already goes a moment later. */
+void fixture_settle(struct weights_table *table, uint64_t bytes);
+void fixture_expect_ready(struct weights *weights);
+/* They fail so; the reference goes. */
+void fixture_expect_failure(struct weights *weights, int error, const char *words);
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * weights_loader_test.c - a loader's side and the daemon's, each against one that is not as it
+ * should be: this program plays a loader that hangs, dies or lies, and a daemon.
+ */
+#include "weights_fixture.h"
+
+#include "daemon/weights/spawn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* The test is the daemon here: the file changes behind the first look. */
+static void a_file_that_changes_while_it_is_read_is_told(void **state)
+{
+	const char *path = fixture_file("good", FIXTURE_HEADER, fixture_data, 28);
+	const struct loader_message go = {.kind = LOADER_GO};
+	struct loader_process process;
+	struct {
+		struct loader_message head;
+		struct loader_file file;
+	} packet;
+	int fd = fixture_open(path), ends[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	assert_int_equal(loader_spawn(fixture_coppiced, ends[1], &process), 0);
+	fixture_send(ends[0], &fd, 1);
+	assert_int_equal(recv(process.fd, &packet, sizeof(packet), 0), sizeof(packet));
+	assert_int_equal(packet.head.kind, LOADER_FILES);
+	fixture_file("good", FIXTURE_HEADER, fixture_data, 28);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(send(process.fd, &go, sizeof(go), 0), sizeof(go));
+		assert_true(recv(process.fd, &packet, sizeof(packet), 0) > 0);
+		assert_int_equal(packet.head.kind, LOADER_PIECE);
+	}
+	assert_true(recv(process.fd, &packet, sizeof(packet), 0) > 0);
+	assert_int_equal(packet.head.kind, LOADER_FAILED);
+	assert_int_equal(packet.head.failure, LOADER_CHANGED);
+	assert_true(loader_kill(&process));
+	close(ends[0]);
+	close(ends[1]);
+	close(fd);
+}
+
+/* ---- loaders that are not ours -------------------------------------------------------------- */
+
+static const char *const lies[] = {"hangs",	 "dies",    "nonsense", "no files",
+				   "many files", "file",    "slot",	"offset",
+				   "too long",	 "nothing", "header",	"more data"};
+#define N_LIES (sizeof(lies) / sizeof(lies[0]))
+
+static void lie_send(const struct loader_message *m, size_t bytes)
+{
+	if (send(LOADER_DAEMON_FD, m, bytes, MSG_NOSIGNAL) < 0)
+		_exit(1);
+}
+
+static void lie_files(uint32_t n, uint64_t bytes)
+{
+	struct {
+		struct loader_message head;
+		struct loader_file file;
+	} packet = {{.kind = LOADER_FILES, .file = n}, {.bytes = bytes}};
+
+	lie_send(&packet.head, sizeof(packet));
+}
+
+/* All of a good file, but for what the lie is. */
+static void lie_pieces(const char *lie)
+{
+	uint8_t *slots = mmap(NULL, LOADER_SLOTS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+			      LOADER_SLOTS_FD, 0);
+	uint64_t n = strlen(FIXTURE_HEADER);
+	struct loader_message m = {.kind = LOADER_PIECE, .bytes = 8 + n}, heard;
+
+	memcpy(slots, &n, sizeof(n));
+	memcpy(slots + 8, FIXTURE_HEADER, n);
+	m.file = !strcmp(lie, "file");
+	m.slot = !strcmp(lie, "slot") ? LOADER_SLOTS : 0;
+	m.offset = !strcmp(lie, "offset");
+	if (!strcmp(lie, "too long"))
+		m.bytes = LOADER_SLOT_BYTES + 1u;
+	if (!strcmp(lie, "nothing"))
+		m.bytes = 0;
+	if (!strcmp(lie, "header"))
+		m.bytes += 1;
+	lie_send(&m, sizeof(m));
+	(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
+	(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
+	m = (struct loader_message){.kind = LOADER_PIECE, .offset = 8 + n, .bytes = 29};
+	lie_send(&m, sizeof(m));
+}
+
+static int lie_run(const char *lie)
+{
+	struct loader_message heard;
+
+	if (!strcmp(lie, "dies"))
+		return 1;
+	if (!strcmp(lie, "hangs"))
+		pause();
+	if (!strcmp(lie, "nonsense"))
+		lie_send(&(struct loader_message){.kind = 77}, sizeof(struct loader_message));
+	lie_files(!strcmp(lie, "no files") ? 0 : 1 + !strcmp(lie, "many files"),
+		  8 + strlen(FIXTURE_HEADER) + 28);
+	(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
+	lie_pieces(lie);
+	pause();
+	return 0;
+}
+
+static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
+{
+	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB);
+	struct weights *weights;
+	int socket;
+
+	(void)state;
+	for (size_t i = 0; i < N_LIES; i++) {
+		setenv("COPPICE_TEST_LIE", lies[i], 1);
+		assert_int_equal(weights_open(table, ALICE, &weights, &socket), 0);
+		close(socket);
+		if (!strcmp(lies[i], "hangs"))
+			fixture_expect_failure(weights, -ETIMEDOUT, "Nothing came");
+		else if (!strcmp(lies[i], "dies"))
+			fixture_expect_failure(weights, -EIO, "ended");
+		else
+			fixture_expect_failure(weights, -EIO, "does not come next");
+	}
+	weights_table_free(table);
+	assert_int_equal(fixture_n_memories, 0);
+}
+
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told),
+		cmocka_unit_test(a_loader_that_lies_fails_nobody_but_its_client),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "--loader"))
+		return lie_run(getenv("COPPICE_TEST_LIE"));
+	assert_int_equal(argc, 2);
+	return fixture_run(argv[1], run);
+}
