@@ -8,7 +8,7 @@
 #define AGENT_ATTENTION_H
 
 #include "client/coppice.h"
-#include "fault.h"
+#include "client/model/fault.h"
 
 /* n_rows consecutive rows of a pass: the live tokens of one sequence. seq is the implementation's
  * own. */

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -89,31 +88,12 @@ static int load_weights(struct llama *model, struct fault *fault)
 	return r;
 }
 
-/* The llama3 rule: wavelengths beyond the trained context are stretched by factor, those that fit
- * high_freq_factor times into it are left, between them the two are blended. */
-static double stretched(double freq, const struct llama_rope_scaling *rope)
-{
-	const double fits = rope->original_positions * freq / (2 * M_PI);
-	if (!rope->llama3 || fits > rope->high_freq_factor)
-		return freq;
-	if (fits < rope->low_freq_factor)
-		return freq / rope->factor;
-	const double blend =
-		(fits - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor);
-	return (1 - blend) * freq / rope->factor + blend * freq;
-}
-
 static int set_frequencies(struct llama *model, struct fault *fault)
 {
-	const struct llama_config *c = &model->config;
-	const uint32_t half = c->head_dim / 2;
-	model->inv_freq = calloc(half, sizeof(double));
+	model->inv_freq = calloc(model->config.rope.n_turned / 2, sizeof(double));
 	if (!model->inv_freq)
 		return fault_set(fault, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < half; i++) {
-		const double freq = pow(c->rope_theta, -2.0 * i / c->head_dim);
-		model->inv_freq[i] = stretched(freq, &c->rope);
-	}
+	rope_frequencies(&model->config.rope, model->inv_freq);
 	return 0;
 }
 

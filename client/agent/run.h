@@ -5,7 +5,7 @@
 #ifndef AGENT_RUN_H
 #define AGENT_RUN_H
 
-#include "fault.h"
+#include "client/model/fault.h"
 #include "options.h"
 
 #include <signal.h>

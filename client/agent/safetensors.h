@@ -5,7 +5,7 @@
 #ifndef AGENT_SAFETENSORS_H
 #define AGENT_SAFETENSORS_H
 
-#include "fault.h"
+#include "client/model/fault.h"
 
 #include "proto/safetensors/safetensors_header.h"
 

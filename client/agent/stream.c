@@ -3,7 +3,8 @@
  */
 #include "stream.h"
 
-#include "file.h"
+#include "client/model/file.h"
+#include "ids.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -74,7 +75,7 @@ int stream_init(struct stream *stream, const struct options *options, uint32_t i
 	*stream = (struct stream){.max_choices = options->n_tokens};
 	int r;
 	if (prompt->kind == OPTIONS_IDS)
-		r = file_read_ids(prompt->arg, &stream->prompt, &stream->n_prompt, fault);
+		r = ids_read(prompt->arg, &stream->prompt, &stream->n_prompt, fault);
 	else
 		r = read_text(stream, options, prompt, fault);
 	if (r == 0)

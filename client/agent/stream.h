@@ -5,7 +5,7 @@
 #define AGENT_STREAM_H
 
 #include "daemon_attention.h"
-#include "fault.h"
+#include "client/model/fault.h"
 #include "options.h"
 #include "sampler.h"
 

@@ -1,7 +1,8 @@
 /*
  * agent_file_test.c - token ids from files.
  */
-#include "client/agent/file.h"
+#include "client/agent/ids.h"
+#include "client/model/file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +23,7 @@ static int read_ids(const void *bytes, size_t n, uint32_t **ret, uint32_t *ret_n
 	assert_non_null(file);
 	assert_int_equal(fwrite(bytes, 1, n, file), n);
 	assert_int_equal(fclose(file), 0);
-	return file_read_ids(path, ret, ret_n, fault);
+	return ids_read(path, ret, ret_n, fault);
 }
 
 static void decimal_numbers_are_ids(void **state)

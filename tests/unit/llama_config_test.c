@@ -58,8 +58,8 @@ static void what_is_absent_has_its_default(void **state)
 	const struct llama_config c = expect_good("{" SIZES "}");
 	assert_int_equal(c.head_dim, 32);
 	assert_int_equal(c.n_kv_heads, 4);
-	assert_true(c.rope_theta == 10000);
-	assert_false(c.rope.llama3);
+	assert_true(c.rope.theta == 10000);
+	assert_int_equal(c.rope.kind, ROPE_DEFAULT);
 	assert_false(c.tied);
 }
 
@@ -80,8 +80,8 @@ static void generation_4_has_rope_at_the_top(void **state)
 		expect_good("{" SIZES ", \"rope_theta\": 500000.0, \"torch_dtype\": \"bfloat16\", "
 			    "\"head_dim\": 48, \"num_key_value_heads\": 2, "
 			    "\"tie_word_embeddings\": true, \"rope_scaling\": {" LLAMA3 "}}");
-	assert_true(c.rope_theta == 500000);
-	assert_true(c.rope.llama3);
+	assert_true(c.rope.theta == 500000);
+	assert_int_equal(c.rope.kind, ROPE_LLAMA3);
 	assert_true(c.rope.factor == 8 && c.rope.original_positions == 64);
 	assert_int_equal(c.head_dim, 48);
 	assert_int_equal(c.n_kv_heads, 2);
@@ -95,11 +95,11 @@ static void generation_5_has_rope_inside_rope_parameters(void **state)
 		"{" SIZES
 		", \"dtype\": \"bfloat16\", \"rope_parameters\": {\"rope_theta\": 20000.0, "
 		"\"rope_type\": \"default\"}}");
-	assert_true(c.rope_theta == 20000);
-	assert_false(c.rope.llama3);
+	assert_true(c.rope.theta == 20000);
+	assert_int_equal(c.rope.kind, ROPE_DEFAULT);
 	c = expect_good("{" SIZES ", \"rope_parameters\": {\"rope_theta\": 7, " LLAMA3 "}}");
-	assert_true(c.rope_theta == 7);
-	assert_true(c.rope.llama3);
+	assert_true(c.rope.theta == 7);
+	assert_int_equal(c.rope.kind, ROPE_LLAMA3);
 }
 
 static void unsupported_features_are_refused_by_name(void **state)

@@ -3,9 +3,10 @@
  * attention and with a real daemon's; and what company and chunks may change: nothing.
  */
 #include "client/agent/daemon_attention.h"
-#include "client/agent/file.h"
+#include "client/agent/ids.h"
 #include "client/agent/llama_load.h"
 #include "client/agent/sampler.h"
+#include "client/model/file.h"
 #include "../e2e/element.h"
 #include "plain_attention.h"
 
@@ -81,7 +82,7 @@ static void fixture_load(struct fixture *f, const char *model_dir, const char *d
 	if (f->model.config.n_vocab == 256)
 		read_bytes_as_ids(path, &f->prompt, &f->n_prompt);
 	else
-		assert_int_equal(file_read_ids(path, &f->prompt, &f->n_prompt, &fault), 0);
+		assert_int_equal(ids_read(path, &f->prompt, &f->n_prompt, &fault), 0);
 	assert_true(file_is_there(dir, "logits.f32", path, sizeof(path)));
 	char *logits;
 	if (file_read(path, &logits, &bytes, &fault) < 0)
@@ -391,7 +392,8 @@ static void tensors_that_do_not_fit_the_config_are_named(void **state)
 	(void)state;
 	const struct llama_config *c = &main_fixture.model.config;
 	char text[512];
-	const char *format = "{\"vocab_size\":%u,\"num_hidden_layers\":%u,\"hidden_size\":%u,"
+	const char *format = "{\"model_type\":\"llama\","
+			     "\"vocab_size\":%u,\"num_hidden_layers\":%u,\"hidden_size\":%u,"
 			     "\"intermediate_size\":%u,\"num_attention_heads\":%u,"
 			     "\"num_key_value_heads\":%u,\"head_dim\":%u,"
 			     "\"max_position_embeddings\":64,\"tie_word_embeddings\":true}";

@@ -1,8 +1,8 @@
 /*
  * fault.h - what went wrong, in one sentence, on its way from where it was noticed to main.
  */
-#ifndef AGENT_FAULT_H
-#define AGENT_FAULT_H
+#ifndef MODEL_FAULT_H
+#define MODEL_FAULT_H
 
 #include "proto/cli/must_check.h"
 

@@ -1,0 +1,72 @@
+/*
+ * coppice_hf.h - from a Hugging Face config.json to a program for coppice_program_new.
+ *
+ *      coppice_hf_read > (the weights are opened) > coppice_hf_bind > coppice_program_new >
+ *      coppice_hf_free
+ *
+ * Families, by model_type: llama, mistral, qwen2, qwen3, phi3 (Phi-3 and Phi-4), olmo2, seed_oss,
+ * smollm3. Tensors have the names that transformers gives them.
+ *
+ * config.json is read as transformers 4 and 5 write it. A key whose meaning is not known, or that
+ * asks for what programs do not compute, is refused by its name and value, with what would help.
+ * RoPE may be default, linear, llama3, yarn or longrope, of all dims of a head or (phi3) of some:
+ * what a digest can hold. Of longrope's two lists the short one is taken where max_positions ends
+ * with the original positions, and the long one where it goes beyond: what transformers does to a
+ * sequence of max_positions. dynamic is refused.
+ *
+ * No function blocks but for the file, and none keeps anything between calls. Any thread.
+ */
+#ifndef COPPICE_HF_H
+#define COPPICE_HF_H
+
+#include "client/coppice_program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COPPICE_HF_WHY_BYTES 640u
+
+struct coppice_hf_options {
+	size_t size; /* sizeof(struct coppice_hf_options), or 0 */
+	/* A sequence has so many tokens at most; 0: as many as the model was made for. Fewer may
+	 * allow what is refused else: a sliding window that no sequence outgrows. */
+	uint32_t max_positions;
+};
+
+struct coppice_hf_program {
+	/* Owned by it, as all its arrays. dtype is what config.json says of the weights; set
+	 * another if they are to be computed with as that. Tensors are set by coppice_hf_bind. */
+	struct coppice_program_info info;
+	const char *embed, *final_norm, *head; /* names */
+	const char *const *tensors; /* [n_layers][n_slots] names; NULL where info has no tensor */
+};
+
+/* A tensor's number by its name. 0; -ENOENT: there is none; or another -errno, which ends the
+ * binding. */
+typedef int (*coppice_hf_find)(void *context, const char *name, uint32_t *ret_tensor);
+
+/* options NULL: none. 0 with a program to be freed; or -errno and a sentence that names file, key
+ * and value: -ENOENT and what else open and read say; -EINVAL: it is damaged, or contradicts
+ * itself; -ENOTSUP: it asks for what is not computed; -ENOMEM. */
+COPPICE_MUST_CHECK int coppice_hf_read(const char *path, const struct coppice_hf_options *options,
+				       struct coppice_hf_program **ret,
+				       char why[COPPICE_HF_WHY_BYTES]);
+/* The same of bytes in memory. */
+COPPICE_MUST_CHECK int coppice_hf_parse(const void *text, size_t n_bytes,
+					const struct coppice_hf_options *options,
+					struct coppice_hf_program **ret,
+					char why[COPPICE_HF_WHY_BYTES]);
+/* Sets info's tensors. A head that the weights have is used, whatever config.json says of ties; one
+ * that they do not have is the embedding. 0; -ENOENT and a sentence that names the tensor that is
+ * missing; or what find returned. */
+COPPICE_MUST_CHECK int coppice_hf_bind(struct coppice_hf_program *program, coppice_hf_find find,
+				       void *context, char why[COPPICE_HF_WHY_BYTES]);
+/* NULL is fine. */
+void coppice_hf_free(struct coppice_hf_program *program);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
