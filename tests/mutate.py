@@ -1,31 +1,35 @@
 #!/usr/bin/env python3
 """Changes host code at random, one place at a time, and says which changes no test noticed.
 
-    tests/mutate.py [-n N] [--seed S] [--only REGEX] [--tests REGEX] [--build FOLDER] [--seconds S]
+    tests/mutate.py [-n N] [--seed S] [--only REGEX] [--tests REGEX] [--build FOLDER] [-j JOBS] [--seconds S]
 
-Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon, changes an operator, a number or a
-condition there, builds, and runs the tests whose programs were built anew, shortest first, each with a time limit; a
-failure counts if it comes twice. What no test fails by survives: either nothing can tell the two apart, or a test is
-missing. The file is put back after each, and where the script is interrupted. No new place after --seconds.
+Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon and changes an operator, a number or a
+condition there, or leaves a call out. Of the tests that the file reaches the nearest run, which its name, its header or
+its folder tells, one after another, each built just before, until one fails. A failure counts if it comes twice, and only
+of a test that passes without the change. What these leave meets all the others in the end, and then the nearest again
+under ASan, which sees leaks too. What survives that is listed: either nothing can tell the two programs apart, or a test
+is missing.
 
---only: places in files whose path matches. --tests: only tests whose name matches are built and run, a survivor has then
-survived those alone.
+Assertions, calls with a text of their own and comments are not changed, and what the compiler warns of does not count.
+What is changed is a copy in the build folder (build/mutate), which is the script's own. No new place after --seconds.
 
-The build folder (build/mutate) is the script's own. It wants a tree without changes. Exit status: 0.
+--only: places whose path:line matches. --tests: only tests whose name matches. Exit status: 0.
 """
 import argparse
-import json
+import filecmp
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 FOLDERS = ["proto", "client/lib", "kvstore", "kernels/*.c", "kernels/cpu", "kernels/group", "kernels/plan", "daemon"]
-LIMIT_S = 60  # a test
-LINKED = r"Linking C(?:UDA)? (?:executable|shared library|shared module|static library) (\S+)"
+LIMIT_S = 60  # a test that was never seen to pass; another gets ten times what it took, and as much again as this one
+N_NEAR = 12  # tests
+NO_CODE = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\''
 CHANGES = [  # what is looked for in a line, what stands there instead
     (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
     (r" && ", " || "), (r" \|\| ", " && "), (r" \+ ", " - "), (r" - ", " + "), (r" \+= ", " -= "), (r" -= ", " += "),
@@ -38,12 +42,12 @@ def run(command, **how):
     return subprocess.run(command, capture_output=True, text=True, **how)
 
 
-def passes(command):
+def ends_well(command, limit_s):
     """Within the limit. What it started ends with it: a test that hangs has a daemon beside it."""
     quiet = subprocess.DEVNULL
     begun = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     try:
-        return begun.wait(LIMIT_S) == 0
+        return begun.wait(limit_s) == 0
     except subprocess.TimeoutExpired:
         return False
     finally:
@@ -54,118 +58,222 @@ def passes(command):
         begun.wait()
 
 
-def places(only):
-    """(file, number of line, its text, what it becomes), of lines that are code."""
-    found = []
-    names = run(["git", "ls-files", "--", *FOLDERS]).stdout.split()
+def copy_tree(to):
+    """The files of the tree as they are; those that are the same already keep their time."""
+    names = set(run(["git", "ls-files", "-co", "--exclude-standard"]).stdout.split("\n")) - {""}
+    names = {name for name in names if os.path.isfile(name)}
+    for folder, _, files in os.walk(to):
+        for file in files:
+            path = os.path.join(folder, file)
+            if os.path.relpath(path, to) not in names:
+                os.unlink(path)
     for name in names:
-        if not name.endswith(".c") or not re.search(only, name):
+        path = os.path.join(to, name)
+        if not os.path.exists(path) or not filecmp.cmp(name, path, shallow=False):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            shutil.copy(name, path)
+
+
+def blank(match):
+    """As many characters and lines; of a string a quote is left to be known by."""
+    quote = '"' if match.group().startswith('"') else " "
+    return re.sub(r"[^\n]", quote, match.group())
+
+
+def statements(text):
+    """(number of the first line, lines) of what its parentheses hold together, without comments."""
+    begin, lines, depth = 0, [], 0
+    for number, line in enumerate(re.sub(NO_CODE, blank, text, flags=re.DOTALL).split("\n")):
+        if not lines:
+            begin = number
+        lines.append(line.rstrip())
+        depth += line.count("(") - line.count(")")
+        if depth <= 0:
+            yield begin, lines
+            lines, depth = [], 0
+
+
+class Place:
+    """A line of a file, and what becomes of it."""
+
+    def __init__(self, name, number, line, changed):
+        self.name, self.number, self.line, self.changed = name, number, line, changed
+
+    def __str__(self):
+        return f"{self.name}:{self.number + 1}: {self.line.strip()} -> {self.changed.strip()}"
+
+
+def places_of(name, text):
+    for begin, lines in statements(text):
+        whole = "\n".join(lines)
+        if '"' in whole or re.match(r"\s*(static_)?assert\(", whole):
             continue
-        comment = False
-        for number, line in enumerate(open(name).read().split("\n")):
-            begins = comment or line.lstrip().startswith("/*")
-            comment = begins and "*/" not in line
-            if begins or not line.startswith("\t") or '"' in line:
-                continue
-            for old, new in CHANGES:
+        for number, line in enumerate(lines, begin):
+            for old, new in CHANGES if line.startswith("\t") else []:
                 for match in re.finditer(old, line):
-                    changed = line[: match.start()] + match.expand(new) + line[match.end():]
-                    found.append((name, number, line, changed))
-    return found
+                    yield Place(name, number, line, line[: match.start()] + match.expand(new) + line[match.end():])
 
 
-class Tests:
-    """Those that are run, and what is built for them."""
-
-    def __init__(self, build, chosen):
-        listed = json.loads(run(["ctest", "--test-dir", build, "--show-only=json-v1"]).stdout)
-        folder = os.path.abspath(build) + "/"
-        self.build, self.programs, self.times = build, {}, {}
-        for test in listed["tests"]:
-            if re.search(chosen, test["name"]):
-                files = {word[len(folder):] for word in test.get("command", []) if word.startswith(folder)}
-                self.programs[test["name"]] = files
-        self.targets = sorted(set().union(*self.programs.values())) if chosen else []
-
-    def make(self):
-        """The programs that were linked anew; None: it does not compile."""
-        made = run(["cmake", "--build", self.build, "--", *self.targets])
-        return set(re.findall(LINKED, made.stdout)) if made.returncode == 0 else None
-
-    def verdict(self):
-        """Which test failed; "" if none, None if it does not compile."""
-        linked = self.make()
-        if linked is None:
-            return None
-        wanted = [name for name, programs in self.programs.items() if programs & linked]
-        for name in sorted(wanted, key=lambda n: self.times.get(n, 1)):
-            begin = time.monotonic()
-            command = ["ctest", "--test-dir", self.build, "-R", f"^{re.escape(name)}$"]
-            failed = not passes(command)
-            self.times[name] = time.monotonic() - begin
-            if failed and not passes(command):
-                return name
-        return ""
+def places(tree, only):
+    names = [n for n in run(["git", "ls-files", "--", *FOLDERS]).stdout.split() if n.endswith(".c")]
+    found = [place for name in names for place in places_of(name, open(os.path.join(tree, name)).read())]
+    return [place for place in found if re.search(only, f"{place.name}:{place.number + 1}")]
 
 
-def judge(place, tests):
-    """The verdict with the place changed; the file as it was, and built, afterwards."""
-    name, number, _, changed = place
-    text = open(name).read()
-    lines = text.split("\n")
-    lines[number] = changed
-    try:
-        open(name, "w").write("\n".join(lines))
-        return tests.verdict()
-    finally:
-        open(name, "w").write(text)
-        tests.make()
+class Test:
+    def __init__(self, name, command, labels, build):
+        self.name, self.labels = name, labels
+        self.words = set(name.split("_")) - {"test"}
+        self.programs = [word[len(build.folder) + 1:] for word in command if word.startswith(build.folder + "/")]
+        self.files, self.includes = set(), ""
+        if self.programs:
+            inputs = run(["ninja", "-C", build.folder, "-t", "inputs", *self.programs]).stdout.split("\n")
+            self.files = {os.path.relpath(path, build.tree) for path in inputs if path.startswith(build.tree)}
+        for file in self.files:
+            if os.path.basename(file) == f"{name}.c":
+                self.includes = open(os.path.join(build.tree, file)).read()
+
+    def nearness(self, name):
+        """More for a test that is about the file, and some for one that is about its folder."""
+        stem = os.path.basename(name)[:-2].split("_")
+        shared = [any(word.startswith(part) for word in self.words) for part in stem]
+        calls = f'#include "{name[:-2]}.h"' in self.includes
+        folder = bool(set(name.split("/")[:-1]) & (self.words | set(self.labels)))
+        return 4 * all(shared) + 2 * sum(shared) + 3 * calls + folder
 
 
-def judge_all(left, tests, args, ret_killed, ret_survivors):
-    begin = time.monotonic()
-    while left and len(ret_killed) + len(ret_survivors) < args.n and time.monotonic() - begin < args.seconds:
+class Build:
+    """A folder in which the copy is built, and what is known of its tests."""
+
+    def __init__(self, tree, folder, jobs, *options):
+        self.tree, self.folder, self.jobs, self.times, self.broken = tree, folder, jobs, {}, set()
+        configure = ["cmake", "-S", tree, "-B", folder, "-G", "Ninja", "-DBUILD_TESTING=ON", "-DCOPPICE_WERROR=ON",
+                     *options]
+        if run(configure).returncode:
+            sys.exit(f"mutate.py: cmake fails in {folder}")
+
+    def tests(self, chosen):
+        """By name. ctest itself names no command of what is not built."""
+        text = open(os.path.join(self.folder, "tests", "CTestTestfile.cmake")).read()
+        labels = dict(re.findall(r'^set_tests_properties\(\[=\[(\w+)\]=\].* LABELS "([^"]*)"', text, re.MULTILINE))
+        commands = re.findall(r"^add_test\(\[=\[(\w+)\]=\] (.*)\)$", text, re.MULTILINE)
+        return {name: Test(name, re.findall(r'"([^"]*)"', command), labels.get(name, "").split(";"), self)
+                for name, command in commands if re.search(chosen, name)}
+
+    def make(self, targets=()):
+        return run(["cmake", "--build", self.folder, "-j", str(self.jobs), "--", *targets]).returncode == 0
+
+    def passes(self, test):
+        begin = time.monotonic()
+        limit_s = LIMIT_S + 10 * self.times.get(test.name, 0)
+        if not ends_well(["ctest", "--test-dir", self.folder, "-R", f"^{re.escape(test.name)}$"], limit_s):
+            return False
+        self.times[test.name] = max(time.monotonic() - begin, self.times.get(test.name, 0))
+        return True
+
+    def passes_unchanged(self, test, path, text):
+        """Was it the change? The file is changed again afterwards."""
+        changed = open(path).read()
+        open(path, "w").write(text)
+        passes = self.make(test.programs) and self.passes(test)
+        open(path, "w").write(changed)
+        return passes
+
+    def killer(self, place, tests):
+        """The first of the tests that fails by the change; "" if none, None if it does not compile without a warning."""
+        path = os.path.join(self.tree, place.name)
+        text = open(path).read()
+        lines = text.split("\n")
+        lines[place.number] = place.changed
+        open(path, "w").write("\n".join(lines))
+        try:
+            for test in tests:
+                if not self.make(test.programs):
+                    return None
+                if test.name in self.broken or self.passes(test) or self.passes(test):
+                    continue
+                if test.name in self.times or self.passes_unchanged(test, path, text):
+                    return test.name
+                self.broken.add(test.name)
+            return ""
+        finally:
+            open(path, "w").write(text)
+
+
+class Judge:
+    def __init__(self, tree, args):
+        self.plain = Build(tree, os.path.join(args.build, "plain"), args.jobs)
+        self.address = Build(tree, os.path.join(args.build, "address"), args.jobs, "-DCOPPICE_SANITIZE=address",
+                             "-DCOPPICE_BENCH=OFF")
+        self.tests = self.plain.tests(args.tests)
+        self.under_asan = self.address.tests(args.tests)
+
+    def order(self, place):
+        """Those that the file reaches, the nearest first, of as near ones the shortest."""
+        reached = [test for test in self.tests.values() if place.name in test.files]
+        return sorted(reached, key=lambda test: (-test.nearness(place.name), self.plain.times.get(test.name, 1)))
+
+    def by_near(self, place):
+        """Who killed it of the nearest; "" if none did, None if it does not compile without a warning."""
+        return self.plain.killer(place, self.order(place)[:N_NEAR])
+
+    def by_others(self, place):
+        by = self.plain.killer(place, self.order(place)[N_NEAR:])
+        if by == "":
+            near = [test.name for test in self.order(place)[:N_NEAR] if test.name in self.under_asan]
+            by = self.address.killer(place, [self.under_asan[name] for name in near])
+            by = by and f"{by} under ASan"
+        return by
+
+
+def draw(left, judge, args, ret_survivors):
+    """How many the nearest tests killed."""
+    begin, n_killed = time.monotonic(), 0
+    while left and n_killed + len(ret_survivors) < args.n and time.monotonic() - begin < args.seconds:
         place = left.pop()
-        name, number, line, changed = place
-        by = judge(place, tests)
+        by = judge.by_near(place)
         if by is None:
             continue
-        where = f"{name}:{number + 1}: {line.strip()} -> {changed.strip()}"
-        (ret_killed if by else ret_survivors).append(where)
-        print(f"killed by {by}: {where}" if by else f"SURVIVED: {where}", flush=True)
+        n_killed += bool(by)
+        ret_survivors.extend([] if by else [place])
+        print(f"killed by {by}: {place}" if by else f"left: {place}", flush=True)
+    return n_killed
 
 
-def stop(*_):
-    sys.exit(1)
+def sift(judge, inout_survivors):
+    """How many of those that the nearest tests left the others killed."""
+    left = inout_survivors[:]
+    for place in left:
+        by = judge.by_others(place)
+        if by:
+            inout_survivors.remove(place)
+        print(f"killed by {by}: {place}" if by else f"SURVIVED: {place}", flush=True)
+    return len(left) - len(inout_survivors)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=20)
+    parser.add_argument("-j", "--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", default="")
     parser.add_argument("--tests", default="")
     parser.add_argument("--build", default="build/mutate")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, stop)  # the file is put back then too
-    signal.signal(signal.SIGHUP, stop)
-    if run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout:
-        sys.exit("mutate.py: the tree has changes; commit them first")
-    if run(["cmake", "-S", ".", "-B", args.build, "-G", "Ninja", "-DBUILD_TESTING=ON"]).returncode:
-        sys.exit("mutate.py: cmake fails")
-    if run(["cmake", "--build", args.build]).returncode:  # ctest names no command of what is not built
-        sys.exit("mutate.py: the tree does not build")
-    tests = Tests(args.build, args.tests)
+    args.build = os.path.abspath(args.build)
+    os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=1:strict_string_checks=1")
+    tree = os.path.join(args.build, "tree")
+    copy_tree(tree)
+    judge, survivors = Judge(tree, args), []
     print(f"seed {args.seed}", flush=True)
-    left, killed, survivors = places(args.only), [], []
+    left = places(tree, args.only)
     random.Random(args.seed).shuffle(left)
-    try:
-        judge_all(left, tests, args, killed, survivors)
-    finally:
-        print(f"{len(killed)} killed, {len(survivors)} survived")
-        for where in survivors:
-            print(f"  {where}")
+    n_killed = draw(left, judge, args, survivors)
+    n_killed += sift(judge, survivors)
+    print(f"{n_killed} killed, {len(survivors)} survived")
+    for place in survivors:
+        print(f"  {place}")
 
 
 main()
