@@ -50,12 +50,34 @@ static void test_what_is_like_nothing_is_near_to_nothing(void **state)
 	assert_null(meant(longer));
 }
 
+static void test_of_two_as_near_the_first_is_meant(void **state)
+{
+	struct nearest nearest;
+	(void)state;
+
+	nearest_begin(&nearest, "loo", 3);
+	nearest_offer(&nearest, "loop");
+	nearest_offer(&nearest, "look");
+	assert_string_equal(nearest.word, "loop");
+}
+
+/* A third of the letters, and never more than one of a short word. */
+static void test_so_many_letters_may_be_wrong(void **state)
+{
+	(void)state;
+	assert_string_equal(meant("sakcet_mude"), "socket_mode");
+	assert_null(meant("sakcet_mudo"));
+	assert_null(meant("paal"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_letter_too_few_too_many_wrong_or_swapped_is_near),
 		cmocka_unit_test(test_the_beginning_of_a_word_is_near),
 		cmocka_unit_test(test_what_is_like_nothing_is_near_to_nothing),
+		cmocka_unit_test(test_of_two_as_near_the_first_is_meant),
+		cmocka_unit_test(test_so_many_letters_may_be_wrong),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,9 +71,9 @@ static void a_hello_that_nobody_answers_ends_at_its_time(void **state)
 	assert_gives_up(s->path);
 }
 
-static void a_queue_that_nobody_serves_ends_at_its_time(void **state)
+/* Until its listener has no room for another. */
+static void queue_up(const struct silent *s)
 {
-	struct silent *s = *state;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
 	strcpy(address.sun_path, s->path);
@@ -84,7 +84,27 @@ static void a_queue_that_nobody_serves_ends_at_its_time(void **state)
 		r = connect(fd, (struct sockaddr *)&address, sizeof(address));
 		assert_true(r == 0 || errno == EAGAIN);
 	}
+}
+
+static void a_queue_that_nobody_serves_ends_at_its_time(void **state)
+{
+	struct silent *s = *state;
+
+	queue_up(s);
 	assert_gives_up(s->path);
+}
+
+/* To the socket's own limit 0 is none. */
+static void who_has_no_time_does_not_wait_for_the_queue(void **state)
+{
+	struct silent *s = *state;
+	int fd = -7;
+
+	queue_up(s);
+	alarm(20);
+	assert_int_equal(channel_connect(s->path, 0, &fd), -ETIMEDOUT);
+	alarm(0);
+	assert_int_equal(fd, -7);
 }
 
 int main(void)
@@ -93,6 +113,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_hello_that_nobody_answers_ends_at_its_time, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_queue_that_nobody_serves_ends_at_its_time, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(who_has_no_time_does_not_wait_for_the_queue, setup,
 						teardown),
 	};
 

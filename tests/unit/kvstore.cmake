@@ -14,7 +14,7 @@ foreach(unit tier_kill tail)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS kvstore_fixtures coppice_kvstore LABELS unit kvstore)
 endforeach()
-foreach(unit tier tier_models tier_restart)
+foreach(unit tier tier_models tier_restart tier_write)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS kvstore_fixtures coppice_kvstore LABELS unit kvstore)
 endforeach()

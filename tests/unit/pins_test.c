@@ -162,6 +162,40 @@ static void test_a_listing_goes_on_after_a_pin_that_ended(void **state)
 	fixture_done(&f);
 }
 
+/* Of a heap's halves one ends later than the other: what fills a gap rises, or sinks. */
+static const uint8_t ends_ns[] = {1, 9, 2, 10, 11, 3, 4, 12, 13, 14, 15, 5, 6, 7, 8};
+#define N_ENDS ((uint32_t)sizeof(ends_ns))
+
+/* One of them ends out of turn: the others end when they said, none before and none after. */
+static void others_end_in_time(uint32_t unpinned)
+{
+	struct store_pin_info info[N_MOST];
+	struct fixture f;
+	uint64_t ids[N_ENDS];
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *q = fixture_open(&f, "a", NULL);
+	for (uint32_t i = 0; i < N_ENDS; i++)
+		ids[i] = pin(&f, q, ends_ns[i]);
+	assert_int_equal(store_unpin(f.store, ids[unpinned], 1, 0), 0);
+	for (uint32_t now = 1; now <= N_ENDS; now++) {
+		store_tick(f.store, now);
+		uint32_t n = list(&f, UINT64_MAX, 1, info);
+		assert_int_equal(n, N_ENDS - now - (ends_ns[unpinned] > now));
+		while (n-- > 0)
+			assert_true(info[n].until_ns > now);
+	}
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_pins_end_in_time_whichever_ended_before(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < N_ENDS; i++)
+		others_end_in_time(i);
+}
+
 static int try_pin(struct fixture *f, struct store_seq *q, uint64_t *ret)
 {
 	int r = store_seq_pin(q, 500, ret);
@@ -289,6 +323,7 @@ int main(void)
 		cmocka_unit_test(test_a_run_that_goes_on_in_its_parents_page_counts_it_once),
 		cmocka_unit_test(test_a_domain_sees_its_own_alone),
 		cmocka_unit_test(test_a_listing_goes_on_after_a_pin_that_ended),
+		cmocka_unit_test(test_pins_end_in_time_whichever_ended_before),
 		cmocka_unit_test(test_pins_of_a_domain_keep_so_much),
 		cmocka_unit_test(test_what_is_shared_is_counted_once),
 		cmocka_unit_test(test_what_is_appended_to_a_pinned_path_is_not_pinned),

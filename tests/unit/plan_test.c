@@ -334,6 +334,29 @@ static void test_auto_cuts_between_subtrees(void **state)
 	free(g);
 }
 
+/* Two roots, and three queries below each: what shares a token is one item, uncut. */
+static void test_a_backend_that_cuts_by_itself_gets_an_item_a_root(void **state)
+{
+	struct plan_config config = grove_config(PLAN_AUTO);
+	struct work_list list = {0};
+	struct grove *g = grove_new(32);
+	uint32_t roots[] = {grove_root(g, 0, 300), grove_root(g, 0, 200)};
+
+	(void)state;
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	for (uint32_t i = 0; i < 6; i++)
+		grove_query(g, grove_child(g, roots[i % 2], 40), 1);
+	grove_plan(g, &config, &list);
+	assert_int_equal(list.n_items, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(list.items[i].row_begin, 3 * i);
+		assert_int_equal(list.items[i].row_end, 3 * i + 3);
+	}
+	assert_int_equal(list.kv_tokens_read, 300 + 200 + 6 * 40);
+	plan_list_done(&list);
+	free(g);
+}
+
 static void test_none_makes_an_item_per_query_and_segment(void **state)
 {
 	struct plan_config config = grove_config(PLAN_NONE);
@@ -381,6 +404,7 @@ int main(void)
 		cmocka_unit_test(test_auto_reads_a_shared_prefix_once),
 		cmocka_unit_test(test_auto_cuts_rows_when_units_would_idle),
 		cmocka_unit_test(test_auto_cuts_between_subtrees),
+		cmocka_unit_test(test_a_backend_that_cuts_by_itself_gets_an_item_a_root),
 		cmocka_unit_test(test_none_makes_an_item_per_query_and_segment),
 		cmocka_unit_test(test_policies_have_names),
 	};

@@ -48,6 +48,45 @@ static void test_too_small_a_file_is_refused(void **state)
 	assert_int_equal(tier_file_catalog(f->file)->report.n_units, CHUNK);
 }
 
+static void test_units_and_chunks_that_no_file_has_are_refused(void **state)
+{
+	static const uint32_t sizes[][2] = {{0, CHUNK},
+					    {UNIT + 512, CHUNK},
+					    {512, CHUNK},
+					    {UNIT, 0}};
+	struct tier_head head;
+	(void)state;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+		assert_int_equal(tier_head_make(1 << 20, sizes[i][0], sizes[i][1], &head), -EINVAL);
+	assert_int_equal(tier_head_make(1 << 20, UNIT, CHUNK, &head), 0);
+}
+
+static int n_open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* Whatever there was at its name, and whether it was taken or not. */
+static void test_a_file_that_is_closed_leaves_no_descriptor(void **state)
+{
+	struct fixture *f = *state;
+	int n = n_open_fds();
+
+	fixture_make(f);
+	assert_int_equal(n_open_fds(), n);
+	assert_int_equal(truncate(f->path, 0), 0);
+	fixture_make(f);
+	assert_int_equal(n_open_fds(), n);
+	assert_int_equal(truncate(f->path, UNIT), 0);
+	assert_true(fixture_open(f) < 0);
+	assert_int_equal(n_open_fds(), n);
+}
+
 static void test_an_empty_file_is_filled(void **state)
 {
 	struct fixture *f = *state;
@@ -222,6 +261,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_journal_without_heads_is_refused),
 		TEST(test_too_small_a_file_is_refused),
+		TEST(test_units_and_chunks_that_no_file_has_are_refused),
+		TEST(test_a_file_that_is_closed_leaves_no_descriptor),
 		TEST(test_an_empty_file_is_filled),
 		TEST(test_a_truncated_file_is_refused),
 		TEST(test_a_damaged_head_is_refused),
