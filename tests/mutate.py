@@ -5,10 +5,10 @@
 
 Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon and changes an operator, a number or a
 condition there, or leaves a call out. Of the tests that the file reaches the nearest run, which its name, its header or
-its folder tells, one after another, each built just before, until one fails. A failure counts if it comes twice, and only
-of a test that passes without the change. What these leave meets all the others in the end, and then the nearest again
-under ASan, which sees leaks too. What survives that is listed: either nothing can tell the two programs apart, or a test
-is missing.
+its folder tells, one after another, each built just before, until one fails. A failure counts if it comes twice, and
+only of a test that passes without the change. What these leave meets all the others in the end, and then the nearest
+again under ASan, which sees leaks too. What survives that is listed: either nothing can tell the two programs apart, or
+a test is missing.
 
 Assertions, calls with a text of their own and comments are not changed, and what the compiler warns of does not count.
 What is changed is a copy in the build folder (build/mutate), which is the script's own. No new place after --seconds.
@@ -180,7 +180,7 @@ class Build:
         return passes
 
     def killer(self, place, tests):
-        """The first of the tests that fails by the change; "" if none, None if it does not compile without a warning."""
+        """The first of the tests that fails by the change; "" if none, None if it is no program, or one with a warning."""
         path = os.path.join(self.tree, place.name)
         text = open(path).read()
         lines = text.split("\n")
@@ -214,7 +214,7 @@ class Judge:
         return sorted(reached, key=lambda test: (-test.nearness(place.name), self.plain.times.get(test.name, 1)))
 
     def by_near(self, place):
-        """Who killed it of the nearest; "" if none did, None if it does not compile without a warning."""
+        """Who killed it of the nearest; "" if none did, None as above."""
         return self.plain.killer(place, self.order(place)[:N_NEAR])
 
     def by_others(self, place):
