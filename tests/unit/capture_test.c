@@ -209,6 +209,16 @@ static uint64_t submitted_word(const struct fixture *f, uint64_t ticket)
 
 /* ---- tests ---- */
 
+static void a_capture_is_made_before_its_stream_is_captured(void **state)
+{
+	struct fixture *f = *state;
+	struct stream stream = {.is_capturing = 1};
+	struct coppice_capture *capture = NULL;
+
+	assert_int_equal(coppice_capture_new(&f->lane, &stream, &capture), -EINVAL);
+	assert_null(capture);
+}
+
 static void two_steps_in_flight_have_a_pair_each(void **state)
 {
 	struct fixture *f = *state;
@@ -312,6 +322,8 @@ static void a_step_that_the_stream_refuses_gives_its_pair_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_capture_is_made_before_its_stream_is_captured,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(two_steps_in_flight_have_a_pair_each, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(two_captures_of_a_lane_have_pairs_of_their_own,

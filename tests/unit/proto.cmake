@@ -1,6 +1,8 @@
 if(TARGET coppice_proto)
 	coppice_test(NAME ring_test SOURCES unit/ring_test.c LIBS coppice_proto Threads::Threads LABELS tsan)
 	coppice_test(NAME channel_test SOURCES unit/channel_test.c LIBS coppice_proto)
+	coppice_test(NAME listen_test SOURCES unit/listen_test.c LIBS coppice_proto)
+	target_link_options(listen_test PRIVATE -Wl,--wrap=poll)
 	target_link_options(channel_test PRIVATE -Wl,--wrap=flock)
 endif()
 if(TARGET coppice_static)

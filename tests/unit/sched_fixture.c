@@ -16,10 +16,16 @@ const struct work_shape fixture_shape = {.n_layers = 2,
 const uint32_t fixture_ids[FIXTURE_IDS] = {7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
 					   17, 18, 19, 20, 21, 22, 23, 24, 25, 26};
 
-void assert_ends(struct abi_completion got, int status, enum abi_reason reason)
+void assert_ends_at(struct abi_completion got, int status, enum abi_reason reason, uint32_t where)
 {
 	assert_int_equal(got.status, status);
 	assert_int_equal(got.reason, reason);
+	assert_int_equal(got.where, where);
+}
+
+void assert_ends(struct abi_completion got, int status, enum abi_reason reason)
+{
+	assert_ends_at(got, status, reason, 0);
 }
 
 void assert_ends_as(struct abi_completion got, struct abi_completion first)

@@ -29,6 +29,8 @@ void fixture_extend(struct fixture *f);
 uint64_t fixture_submit_step(struct fixture *f, uint32_t layer, uint32_t flags, uint64_t word);
 uint64_t fixture_done_word(const struct fixture *f, uint32_t word);
 
+/* where: of a step's sequences the one that the reason is about; else 0. */
+void assert_ends_at(struct abi_completion got, int status, enum abi_reason reason, uint32_t where);
 void assert_ends(struct abi_completion got, int status, enum abi_reason reason);
 /* It ended as the entry did that failed first. */
 void assert_ends_as(struct abi_completion got, struct abi_completion first);

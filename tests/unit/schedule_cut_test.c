@@ -125,11 +125,54 @@ static void test_short_work_tiles_have_whole_turns(void **state)
 	}
 }
 
+/* Which partial each row of a work tile goes to; DEVICE_NONE: it goes to the output. Of a row's
+ * partials each is made once, and a row without any is made once too. */
+static void expect_each_dest_once(const struct schedule *p)
+{
+	const struct device_merge *merges = p->arrays[SCHEDULE_MERGES].at;
+	const struct device_work_tile *tiles = p->arrays[SCHEDULE_WORK_TILES].at;
+	const uint32_t *dests = p->arrays[SCHEDULE_DESTS].at;
+	uint32_t *rows =
+		malloc((p->n_parts + 1) * sizeof(*rows)); /* whose a partial is yet to be */
+
+	assert_non_null(rows);
+	memset(rows, 0xff, (p->n_parts + 1) * sizeof(*rows));
+	for (uint32_t i = 0; i < p->n[SCHEDULE_MERGES]; i++)
+		for (uint32_t j = 0; j < merges[i].n_parts; j++)
+			rows[merges[i].first + j] = merges[i].row;
+	for (uint32_t i = 0; i < p->n[SCHEDULE_WORK_TILES]; i++)
+		for (uint32_t j = 0; j < tiles[i].n_rows; j++) {
+			uint32_t dest = dests[tiles[i].dest + j];
+			if (dest == DEVICE_NONE || dest == DEVICE_DEST_NOTHING)
+				continue;
+			assert_in_range(dest, 0, p->n_parts - 1);
+			assert_int_equal(rows[dest], tiles[i].row + j);
+			rows[dest] = UINT32_MAX;
+		}
+	for (uint32_t i = 0; i < p->n_parts; i++)
+		assert_int_equal(rows[i], UINT32_MAX);
+	free(rows);
+}
+
+static void test_each_partial_is_made_once_and_by_its_row(void **state)
+{
+	(void)state;
+	for (uint32_t n_leaves = 1; n_leaves <= 64; n_leaves *= 4) {
+		struct cut c;
+
+		cut_init(&c, 16, (uint32_t[]){1, n_leaves}, (uint32_t[]){4000, 400}, 8);
+		assert_true(c.schedule.n_parts > n_leaves);
+		expect_each_dest_once(&c.schedule);
+		cut_done(&c);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_block_has_two_work_tiles_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_work_tiles_have_whole_wide_tiles),
+		cmocka_unit_test(test_each_partial_is_made_once_and_by_its_row),
 		cmocka_unit_test(test_short_work_tiles_have_whole_turns),
 	};
 

@@ -10,6 +10,7 @@ static void test_what_is_evicted_comes_back_from_host_memory(void **state)
 	struct tier_world *w = tier_world_of(state, (struct tier_world_options){8, 16, 0});
 	struct store_match match;
 
+	assert_int_equal(w->found.n_tokens, 0);
 	tier_world_leave(w, DOCUMENT_A);
 	tier_evict(w);
 	assert_int_equal(tier_info_of(w, 'a').n_pages_in[STORE_HOST], 5);
