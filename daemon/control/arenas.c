@@ -56,12 +56,15 @@ static struct arena_room host_room(const struct session *s)
 static struct arena_room device_room(const struct session *s)
 {
 	const struct config *config = s->home->config;
+	struct sessions_use own_use = sessions_domain_use(s->home, s->peer.uid);
 	struct arena_room own = {config->max_device_arena_bytes - s->device_bytes,
 				 "the session's device arenas", "max_device_arena_bytes"};
+	struct arena_room domain = {config->domain_device_arena_bytes - own_use.device_bytes,
+				    "your device arenas", "domain_device_arena_bytes"};
 	struct arena_room all = {config->device_arena_bytes - s->home->device_bytes,
 				 "all sessions' device arenas", "device_arena_bytes"};
 
-	return smaller(own, all);
+	return smaller(smaller(own, domain), all);
 }
 
 static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)

@@ -230,7 +230,7 @@ static bool is_as_before(struct attack_fixture *a)
 	now = status_of(&a->watch);
 	return now->n_sessions == 3 && now->n_seqs <= 1 && now->n_pages <= HONEST_PAGES &&
 	       now->prompt_bytes <= sizeof(uint32_t) && now->n_pins == 0 &&
-	       now->tier_journal_bytes <= now->tier_journal_max &&
+	       now->device_arena_bytes == 0 && now->tier_journal_bytes <= now->tier_journal_max &&
 	       process_descriptors(a->h->pid) == a->n_fds &&
 	       (!MEMORY_IS_TOLD || process_bytes(a->h->pid) <= a->n_bytes + SLACK_BYTES);
 }
@@ -244,11 +244,12 @@ static void assert_as_before(struct attack_fixture *a)
 	if (is_as_before(a))
 		return;
 	now = status_of(&a->watch);
-	fail_msg("%llu sessions, %llu sequences, %llu pages, %llu bytes of prompts, %llu pins, %u "
-		 "of %u descriptors, %llu of %llu MiB are left",
+	fail_msg("%llu sessions, %llu sequences, %llu pages, %llu bytes of prompts, %llu pins, "
+		 "%llu bytes of device arenas, %u of %u descriptors, %llu of %llu MiB are left",
 		 (unsigned long long)now->n_sessions, (unsigned long long)now->n_seqs,
 		 (unsigned long long)now->n_pages, (unsigned long long)now->prompt_bytes,
-		 (unsigned long long)now->n_pins, process_descriptors(a->h->pid), a->n_fds,
+		 (unsigned long long)now->n_pins, (unsigned long long)now->device_arena_bytes,
+		 process_descriptors(a->h->pid), a->n_fds,
 		 (unsigned long long)(process_bytes(a->h->pid) / MIB),
 		 (unsigned long long)(a->n_bytes / MIB));
 }

@@ -16,10 +16,12 @@ if(TARGET coppiced AND TARGET coppice)
 	add_dependencies(fair_test coppiced)
 	set_tests_properties(fair_test PROPERTIES SKIP_RETURN_CODE 77)
 	# What one user can do to hold up another: each measured beside an honest neighbour.
-	foreach(name attack attack_hoard)
+	foreach(name attack attack_hoard attack_device)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/attack_fixture.c e2e/stepper.c e2e/raw_lane.c
 			LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)
 		set_tests_properties(${name}_test PROPERTIES SKIP_RETURN_CODE 77)
 	endforeach()
+	add_dependencies(attack_device_test fake_module)
+	set_tests_properties(attack_device_test PROPERTIES ENVIRONMENT "COPPICE_MODULE_DIR=${fakes}")
 endif()

@@ -41,6 +41,7 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.domain_percent, 90);
 	assert_int_equal(c.domain_bytes, 0);
 	assert_int_equal(c.device_arena_bytes, UINT64_C(4) << 30);
+	assert_int_equal(c.domain_device_arena_bytes, UINT64_C(2) << 30);
 	assert_string_equal(c.guardian_socket, "");
 	assert_false(c.guardian);
 	assert_int_equal(c.max_pin_ms, 24 * 3600 * 1000);
