@@ -139,6 +139,11 @@ static void test_the_check_finds_faults(void **state)
 	list.merge_first[1]--;
 	assert_int_equal(plan_list_check(&g->tree, &list, error, sizeof(error)), -EINVAL);
 	list.merge_first[1]++;
+	uint32_t end = list.pieces[0].row_end;
+	list.pieces[0].row_end = list.pieces[0].row_begin;
+	assert_int_equal(plan_list_check(&g->tree, &list, error, sizeof(error)), -EINVAL);
+	assert_string_equal(error, "piece 0 has bad rows");
+	list.pieces[0].row_end = end;
 	grove_check(g, &list);
 	plan_list_done(&list);
 	free(g);

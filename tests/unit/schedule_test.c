@@ -214,6 +214,7 @@ static void see_kv_tile(const struct schedule *p, const struct device_work_tile 
 			end = (int64_t)row->pos - g->pos + 1;
 		if (s->causal && (int64_t)row->low - g->pos > first)
 			first = (int64_t)row->low - g->pos;
+		assert_true(s->partial || (first == 0 && end == KV_BLOCK_TOKENS));
 		for (int64_t i = first; i < end; i++) {
 			assert_int_not_equal(from->kv_blocks[j], DEVICE_NONE);
 			sight->times[from->kv_blocks[j] / sight->step * 8 + i] += (uint8_t)mine;

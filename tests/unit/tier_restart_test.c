@@ -204,26 +204,47 @@ static void test_a_document_larger_than_the_file_is_written_in_part(void **state
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
 }
 
-static void test_a_file_that_cannot_be_written_is_left_alone(void **state)
+/* A document leaves the device while the file takes no more. */
+static void without_room_in_file(struct fixture *f, const char *document)
 {
-	struct fixture *f = *state;
-	struct tier_world *w = tier_world_of(state, (struct tier_world_options){8, 16, 64});
 	struct rlimit was, limit;
 	struct stat st;
 
-	tier_world_leave(w, DOCUMENT_A);
+	tier_world_leave(&f->w, document);
 	assert_int_equal(stat(f->path, &st), 0);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
 	limit = was;
 	limit.rlim_cur = (rlim_t)st.st_size - 64 * WORLD_PAGE_BYTES;
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	tier_evict(w);
-	tier_world_settle(w);
+	tier_evict(&f->w);
+	tier_world_settle(&f->w);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
-	assert_string_equal(tier_world_stats(w).error, "File too large");
+	assert_string_equal(tier_world_stats(&f->w).error, "File too large");
+}
+
+static void test_a_file_that_cannot_be_written_is_left_alone(void **state)
+{
+	struct tier_world *w = tier_world_of(state, (struct tier_world_options){8, 16, 64});
+
+	without_room_in_file(*state, DOCUMENT_A);
 	assert_int_equal(tier_info_of(w, 'a').n_pages_backed, 0);
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
+}
+
+/* Nothing passes through host memory any more, so nothing of it is kept for that. */
+static void test_all_of_host_memory_is_there_once_nothing_is_written(void **state)
+{
+	struct tier_world *w = tier_world_of(state, (struct tier_world_options){8, 8, 64});
+
+	without_room_in_file(*state, DOCUMENT_A);
+	tier_world_leave(w, "ABC");
+	tier_world_leave(w, "BCDEFGH");
+	tier_evict(w);
+	assert_int_equal(tier_world_stats(w).slices_dropped, 0);
+	assert_int_equal(tier_info_of(w, 'a').n_pages_in[STORE_HOST], 5);
+	assert_int_equal(tier_info_of(w, 'A').n_pages_in[STORE_HOST], 1);
+	assert_int_equal(tier_info_of(w, 'B').n_pages_in[STORE_HOST], 2);
 }
 
 static uint64_t random_next(uint64_t *state)
@@ -322,6 +343,7 @@ int main(void)
 		TEST(test_evicting_ahead_waits_for_the_file),
 		TEST(test_a_document_larger_than_the_file_is_written_in_part),
 		TEST(test_a_file_that_cannot_be_written_is_left_alone),
+		TEST(test_all_of_host_memory_is_there_once_nothing_is_written),
 		TEST(test_damage_of_any_kind_leaves_only_what_is_right),
 	};
 

@@ -162,6 +162,22 @@ static void test_what_finds_no_room_is_ours_to_compute(void **state)
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
 }
 
+static void test_what_finds_no_room_is_given_up_at_once(void **state)
+{
+	struct tier_world *w = tier_world_of(state, (struct tier_world_options){6, 16, 0});
+
+	tier_world_leave(w, DOCUMENT_A);
+	tier_evict(w);
+	struct store_seq *b = tier_world_seq(w, any, DOCUMENT_B, NULL);
+	assert_int_equal(tier_world_publish(w, b, "ABCDEFGHIJKL"), 0);
+	struct store_seq *q = tier_world_seq(w, any, DOCUMENT_A, NULL);
+	tier_world_settle(w); /* nobody has asked anew whether it is there */
+	assert_int_equal(tier_world_stats(w).wants_failed, 1);
+	assert_int_equal(tier_world_stats(w).n_wants, 0);
+	store_seq_close(q, 0);
+	store_seq_close(b, 0);
+}
+
 static void test_who_does_not_wait_may_compute(void **state)
 {
 	struct tier_world *w = tier_world_of(state, (struct tier_world_options){16, 16, 0});
@@ -310,6 +326,7 @@ int main(void)
 		TEST(test_the_oldest_goes_where_host_memory_is_full),
 		TEST(test_a_domain_displaces_its_own),
 		TEST(test_what_finds_no_room_is_ours_to_compute),
+		TEST(test_what_finds_no_room_is_given_up_at_once),
 		TEST(test_who_does_not_wait_may_compute),
 		TEST(test_what_is_computed_anyway_takes_its_place),
 		TEST(test_a_sequence_may_close_while_it_is_served),
