@@ -11,6 +11,7 @@
 #define COPPICE_KVSTORE_NUMBERS_H
 
 #include "kvstore/base/must_check.h"
+#include "kvstore/base/prefetch.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,6 +40,11 @@ static inline uint32_t numbers_next(const struct numbers *n)
 	uint64_t word = n->n_words[0] > 0 ? n->levels[0][n->low] : 0;
 
 	return word ? n->low * 64 + (uint32_t)__builtin_ctzll(word) : NUMBERS_NONE;
+}
+/* The number is about to be put. */
+PREFETCHES void numbers_prefetch(const struct numbers *n, uint32_t number)
+{
+	__builtin_prefetch(&n->levels[0][number / 64], 1);
 }
 bool numbers_is_free(const struct numbers *n, uint32_t number);
 

@@ -13,6 +13,7 @@
 #include "kvstore/tree/border.h"
 #include "kvstore/tree/claim.h"
 #include "kvstore/tree/collapse.h"
+#include "kvstore/tree/lru.h"
 #include "kvstore/tree/node.h"
 #include "kvstore/tree/radix.h"
 #include "kvstore/tree/namespace.h"
@@ -30,6 +31,7 @@ static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_re
 
 	if (!q)
 		return -ENOMEM;
+	lru_prefetch(at.node);
 	blocks_clear(q, sizeof(*q));
 	q->node = at.node;
 	q->n_path = at.n_path;

@@ -7,6 +7,7 @@
  */
 #include "evict.h"
 
+#include "kvstore/base/prefetch.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/radix.h"
 #include "kvstore/tree/namespace.h"
@@ -39,22 +40,25 @@ static const struct store_node *lru_skip(const struct store_node *n, uint32_t n_
 	return n;
 }
 
-/* Of victims to come first their own lines, then those that they point to, then those behind these:
- * each a few victims before it is read. Following the list alone would wait for memory at every
- * node, thus node.ahead. */
-static void victims_prefetch(const struct store *s, const struct store_node *n)
+/* Of victims to come first their own lines, then those that they point to, then those behind these
+ * and those behind them: each two victims before it is read. Following the list alone would wait
+ * for memory at every node, thus node.ahead. */
+PREFETCHES void victims_prefetch(const struct store *s, const struct store_node *n)
 {
 	const char *far = (const char *)n->ahead;
 
-	for (size_t line = 0; far && line < sizeof(*n); line += 64)
+	for (size_t line = 0; far && line < sizeof(*n); line += BLOCKS_LINE_BYTES)
 		__builtin_prefetch(far + line);
 	n = lru_skip(n, 2);
 	if (!n)
 		return;
 	__builtin_prefetch(*index_bucket(&s->children, n->link.hash));
-	__builtin_prefetch(
-		pages_at(&s->pages, &n->namespace->holding->model->lent, n->slices[0].page));
-	n = lru_skip(n, 3);
+	__builtin_prefetch(pages_at(&s->pages, &node_model(n)->lent, n->slices[0].page));
+	n = lru_skip(n, 2);
+	if (!n)
+		return;
+	__builtin_prefetch(pages_extent(&s->pages, &node_model(n)->lent, n->slices[0].page));
+	n = lru_skip(n, 2);
 	if (!n)
 		return;
 	__builtin_prefetch(index_bucket(&s->children, n->link.hash));
@@ -63,6 +67,7 @@ static void victims_prefetch(const struct store *s, const struct store_node *n)
 	__builtin_prefetch(n->sibling.le_prev);
 	if (LIST_NEXT(n, sibling))
 		__builtin_prefetch(&LIST_NEXT(n, sibling)->sibling);
+	numbers_prefetch(&s->slab.slots, node_number(n) - 1);
 }
 
 /* The last slice goes, the node with the only one; where there is a tier for it, it goes there.

@@ -7,6 +7,7 @@
  */
 #include "node.h"
 
+#include "kvstore/base/prefetch.h"
 #include "residency.h"
 #include "lru.h"
 
@@ -82,7 +83,7 @@ struct store_node *node_by_id(const struct store *s, uint64_t id)
 }
 
 /* The slot that is the next to be had. */
-static void slab_prefetch(const struct node_slab *slab)
+PREFETCHES void slab_prefetch(const struct node_slab *slab)
 {
 	uint32_t slot = numbers_next(&slab->slots);
 

@@ -33,14 +33,9 @@ void pages_done(struct pages *p)
 	free(p->extents);
 }
 
-static struct extent *extent_of(const struct pages *p, const struct pages_lent *lent, uint32_t page)
-{
-	return &p->extents[page / lent->extent_pages];
-}
-
 struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page)
 {
-	return &extent_of(p, lent, page)->pages[page % lent->extent_pages];
+	return &pages_extent(p, lent, page)->pages[page % lent->extent_pages];
 }
 
 /* Page table and sides of an empty extent, all pages free. */
@@ -232,7 +227,7 @@ int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device, u
 static void page_free(struct pages *p, const struct pages_holder *h, uint32_t index,
 		      struct page *page)
 {
-	struct extent *e = extent_of(p, h->lent, index);
+	struct extent *e = pages_extent(p, h->lent, index);
 	struct extent_side *side = &e->sides[pages_device(h->lent, index)];
 
 	if (side->free_page == PAGES_NONE)

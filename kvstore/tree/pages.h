@@ -111,6 +111,11 @@ struct pages {
 MUST_CHECK int pages_init(struct pages *p, const struct store_config *config);
 void pages_done(struct pages *p);
 
+static inline struct extent *pages_extent(const struct pages *p, const struct pages_lent *lent,
+					  uint32_t page)
+{
+	return &p->extents[page / lent->extent_pages];
+}
 struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page);
 static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page)
 {
