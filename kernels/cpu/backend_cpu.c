@@ -6,14 +6,10 @@
  */
 #include "kernels/backend.h"
 #include "append.h"
-#include "attend.h"
 #include "estimate_pages.h"
-#include "mover.h"
-#include "pool.h"
+#include "job.h"
+#include "program.h"
 #include "summary.h"
-#include "threads.h"
-#include "vec.h"
-#include "kernels/heads.h"
 #include "kernels/clock.h"
 #include "kernels/pool_config.h"
 
@@ -22,25 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One core of a two-core Zen 5 machine reads KV at 24 GB/s from memory, and a batch of nothing
- * takes 2 us; round figures of coppice-bench attention there: they weigh a wait, they promise
- * nothing. */
-#define READ_NS_PER_BYTE 0.042
-#define FIXED_NS 2000.0
 #define USUAL_PART 4 /* of the machine's memory: clients have theirs there, too */
-
-struct backend {
-	struct pool pool;
-	struct threads *threads; /* owned */
-	struct attend attend;
-	const struct vec *vec;
-	float *pass_state, *pass_part; /* owned, [pass_room]: of all rows, and of those of a pass */
-	size_t pass_room;
-	struct array masses; /* of an estimate */
-	struct mover *mover; /* owned; NULL: nothing was ever pinned */
-	uint64_t last_id;
-	struct backend_counters counters;
-};
 
 static void cpu_close(struct backend *b)
 {
@@ -98,11 +76,12 @@ static int cpu_open(const struct backend_config *config, struct backend **ret, c
 {
 	const char *isa = getenv("COPPICE_CPU_ISA");
 	const struct vec *vec = vec_select(isa);
+	const struct rows_ops *rows = vec ? rows_ops_select(vec->name) : NULL;
 	int r = pool_config_check(config, error, error_bytes);
 
 	if (r)
 		return r;
-	if (!vec) {
+	if (!rows) {
 		say(error, error_bytes,
 		    "COPPICE_CPU_ISA=%s: this machine has no such thing; accepted: generic, and "
 		    "where it has them avx2, avx512",
@@ -117,6 +96,7 @@ static int cpu_open(const struct backend_config *config, struct backend **ret, c
 		return -ENOMEM;
 	}
 	b->vec = vec;
+	b->rows = rows;
 	r = open_parts(b, config, error, error_bytes);
 	if (r) {
 		cpu_close(b);
@@ -126,41 +106,10 @@ static int cpu_open(const struct backend_config *config, struct backend **ret, c
 	return 0;
 }
 
-static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
-{
-	if (!heads_check(s, error, error_bytes))
-		return false;
-	if (s->head_dim == 0 || s->head_dim % 16 != 0 || s->head_dim > FOLD_DIM_MAX)
-		say(error, error_bytes, "head_dim %u is no multiple of 16 from 16 to %u",
-		    s->head_dim, FOLD_DIM_MAX);
-	else if (s->page_tokens != 16 && s->page_tokens != 32 && s->page_tokens != 64)
-		say(error, error_bytes, "page_tokens %u is not 16, 32 or 64", s->page_tokens);
-	else if (s->dtype != WORK_FP32 && s->dtype != WORK_FP16 && s->dtype != WORK_BF16)
-		say(error, error_bytes, "dtype %d is not fp32, fp16 or bf16", (int)s->dtype);
-	else
-		return true;
-	return false;
-}
-
 static uint64_t cpu_page_bytes(struct backend *b, const struct work_shape *shape, char *error,
 			       size_t error_bytes)
 {
-	uint64_t token_bytes, bytes;
-
-	if (!check_shape(shape, error, error_bytes))
-		return 0;
-	token_bytes = 2 * (uint64_t)shape->head_dim * work_dtype_bytes(shape->dtype);
-	if (__builtin_mul_overflow(token_bytes * shape->page_tokens, shape->n_kv_heads, &bytes) ||
-	    __builtin_mul_overflow(bytes, shape->n_layers, &bytes) ||
-	    bytes > b->pool.extent_bytes) {
-		say(error, error_bytes,
-		    "a page of %u tokens, %u layers and %u KV heads is larger than an extent of "
-		    "%llu bytes",
-		    shape->page_tokens, shape->n_layers, shape->n_kv_heads,
-		    (unsigned long long)b->pool.extent_bytes);
-		return 0;
-	}
-	return bytes;
+	return pool_page_bytes(&b->pool, shape, error, error_bytes);
 }
 
 static int cpu_extent_commit(struct backend *b, uint32_t extent)
@@ -191,38 +140,6 @@ static void cpu_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 	(void)bytes;
 }
 
-/* Rows are about to be written to a page: copies of it come first. */
-static void await_page(struct backend *b, const struct pool_pages *pages, uint32_t page)
-{
-	if (b->mover && page < pages->n_pages)
-		mover_await(b->mover, pool_block(pages, page, 0, 0), pages->page_bytes);
-}
-
-static void await_slots(struct backend *b, const struct pool_pages *pages,
-			const struct backend_job *job)
-{
-	for (uint32_t q = 0; b->mover && q < job->tree->n_queries; q++)
-		for (uint32_t i = 0; i < job->io[q].n_slots; i++)
-			await_page(b, pages, job->io[q].slots[i].page);
-}
-
-static void run_job(struct backend *b, const struct backend_job *job)
-{
-	const struct work_shape *shape = job->shape;
-	uint64_t key_bytes =
-		2 * (uint64_t)shape->head_dim * work_dtype_bytes(shape->dtype) * shape->n_kv_heads;
-	struct pool_pages pages;
-	uint64_t keys;
-
-	pool_pages_init(&pages, &b->pool, shape, b->vec);
-	await_slots(b, &pages, job);
-	append_job(&pages, b->threads, job);
-	attend_run(&b->attend, job, &pages, &keys);
-	b->counters.rows += job->list->n_rows;
-	b->counters.kv_bytes_read += keys * key_bytes;
-	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
-}
-
 static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	uint64_t start_ns = clock_ns();
@@ -234,7 +151,7 @@ static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint
 			return -ENOMEM;
 	}
 	for (uint32_t i = 0; i < batch->n_jobs; i++)
-		run_job(b, &batch->jobs[i]);
+		job_run(b, &batch->jobs[i]);
 	b->counters.batches++;
 	b->counters.busy_ns += clock_ns() - start_ns;
 	*ret_id = ++b->last_id;
@@ -272,7 +189,7 @@ static int cpu_move(struct backend *b, const struct work_shape *shape,
 		return -EINVAL;
 	pool_pages_init(&pages, &b->pool, shape, b->vec);
 	for (uint32_t i = 0; i < n; i++) {
-		await_page(b, &pages, moves[i].to_page);
+		job_await_page(b, &pages, moves[i].to_page);
 		append_move(&pages, shape, &moves[i]);
 	}
 	return 0;
@@ -288,8 +205,8 @@ static void cpu_cost(struct backend *b, const struct work_shape *shape, struct b
 	double threads = threads_count(b->threads);
 
 	*ret = (struct backend_cost){
-		.fixed_ns = FIXED_NS,
-		.kv_ns_per_byte = READ_NS_PER_BYTE / threads,
+		.fixed_ns = CPU_FIXED_NS,
+		.kv_ns_per_byte = CPU_READ_NS_PER_BYTE / threads,
 		.row_ns_per_byte =
 			b->vec->fma_ns / (double)work_dtype_bytes(shape->dtype) / threads,
 	};
@@ -518,4 +435,5 @@ const struct backend_ops backend_cpu = {
 	.cost = cpu_cost,
 	.tile_rows = cpu_tile_rows,
 	.tier = &cpu_tier,
+	.program = &cpu_program,
 };

@@ -31,9 +31,9 @@ struct runs {
 
 int fold_state_init(struct fold_state *state)
 {
-	size_t q = (FOLD_ROWS / 8) * VEC_BLOCK * FOLD_DIM_MAX, o = FOLD_ROWS * FOLD_DIM_MAX;
+	size_t q = (FOLD_ROWS / 8) * VEC_BLOCK * POOL_DIM_MAX, o = FOLD_ROWS * POOL_DIM_MAX;
 	size_t sum = FOLD_ROWS * VEC_LANES_MAX, s = VEC_BLOCK * WORK_TILE_TOKENS;
-	size_t n = q + o + sum + 2 * s + FOLD_ROWS + FOLD_DIM_MAX;
+	size_t n = q + o + sum + 2 * s + FOLD_ROWS + POOL_DIM_MAX;
 	float *at;
 
 	if (posix_memalign((void **)&at, 64, n * sizeof(*at) + FOLD_ROWS * sizeof(uint64_t)))
@@ -45,7 +45,7 @@ int fold_state_init(struct fold_state *state)
 	state->spill = state->s + s;
 	state->max = state->spill + s;
 	state->line = state->max + FOLD_ROWS;
-	state->mask = (uint64_t *)(state->line + FOLD_DIM_MAX);
+	state->mask = (uint64_t *)(state->line + POOL_DIM_MAX);
 	return 0;
 }
 

@@ -14,7 +14,6 @@
 #include "vec.h"
 
 #define FOLD_ROWS 384u /* rows that a thread folds at a time: their Q and O stay in its L2 */
-#define FOLD_DIM_MAX 256u
 
 /* One thread's memory. */
 struct fold_state {
@@ -24,7 +23,7 @@ struct fold_state {
 	float *s; /* [VEC_BLOCK][WORK_TILE_TOKENS] scores, then weights */
 	float *spill; /* as s: scores of which only some are wanted */
 	float *max; /* [FOLD_ROWS] */
-	float *line; /* [FOLD_DIM_MAX] */
+	float *line; /* [POOL_DIM_MAX] */
 	uint64_t *mask; /* [FOLD_ROWS] keys of a tile that a row sees */
 };
 

@@ -1,29 +1,11 @@
 /* pool.c - address space for the whole pool at once, memory extent by extent. */
 #include "pool.h"
+#include "huge.h"
+#include "kernels/heads.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-
-#define HUGE_BYTES (UINT64_C(2) << 20)
-
-/* A mapping whose start is a multiple of 2 MiB, so that extents can be huge pages. */
-static char *map_aligned(uint64_t bytes)
-{
-	uint64_t all = bytes + HUGE_BYTES;
-	char *map = mmap(NULL, all, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (map == MAP_FAILED)
-		return NULL;
-
-	uint64_t before = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
-
-	if (before)
-		munmap(map, before);
-	munmap(map + before + bytes, all - before - bytes);
-	return map + before;
-}
 
 int pool_init(struct pool *pool, uint64_t bytes, uint64_t extent_bytes)
 {
@@ -33,12 +15,8 @@ int pool_init(struct pool *pool, uint64_t bytes, uint64_t extent_bytes)
 	pool->committed = calloc(pool->n_extents, sizeof(*pool->committed));
 	if (!pool->committed)
 		return -ENOMEM;
-	pool->base = map_aligned(bytes);
-	if (!pool->base)
-		return -ENOMEM;
-	madvise(pool->base, bytes, MADV_HUGEPAGE);
-	madvise(pool->base, bytes, MADV_DONTDUMP);
-	return 0;
+	pool->base = huge_map(bytes);
+	return pool->base ? 0 : -ENOMEM;
 }
 
 void pool_done(struct pool *pool)
@@ -55,12 +33,8 @@ int pool_commit(struct pool *pool, uint32_t extent)
 
 	if (extent >= pool->n_extents || pool->committed[extent])
 		return -EINVAL;
-	/* Populated now, so that a lack of memory is an error here and no fault in a batch; kernels
-	 * before 5.14 do not know how. */
-	if (madvise(at, pool->extent_bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
-		madvise(at, pool->extent_bytes, MADV_DONTNEED);
+	if (huge_populate(at, pool->extent_bytes) != 0)
 		return -ENOMEM;
-	}
 	pool->committed[extent] = true;
 	return 0;
 }
@@ -71,6 +45,42 @@ void pool_release(struct pool *pool, uint32_t extent)
 		return;
 	madvise(pool->base + extent * pool->extent_bytes, pool->extent_bytes, MADV_DONTNEED);
 	pool->committed[extent] = false;
+}
+
+static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
+{
+	if (!heads_check(s, error, error_bytes))
+		return false;
+	if (s->head_dim == 0 || s->head_dim % 16 != 0 || s->head_dim > POOL_DIM_MAX)
+		say(error, error_bytes, "head_dim %u is no multiple of 16 from 16 to %u",
+		    s->head_dim, POOL_DIM_MAX);
+	else if (s->page_tokens != 16 && s->page_tokens != 32 && s->page_tokens != 64)
+		say(error, error_bytes, "page_tokens %u is not 16, 32 or 64", s->page_tokens);
+	else if (s->dtype != WORK_FP32 && s->dtype != WORK_FP16 && s->dtype != WORK_BF16)
+		say(error, error_bytes, "dtype %d is not fp32, fp16 or bf16", (int)s->dtype);
+	else
+		return true;
+	return false;
+}
+
+uint64_t pool_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
+			 size_t error_bytes)
+{
+	uint64_t token_bytes, bytes;
+
+	if (!check_shape(shape, error, error_bytes))
+		return 0;
+	token_bytes = 2 * (uint64_t)shape->head_dim * work_dtype_bytes(shape->dtype);
+	if (__builtin_mul_overflow(token_bytes * shape->page_tokens, shape->n_kv_heads, &bytes) ||
+	    __builtin_mul_overflow(bytes, shape->n_layers, &bytes) || bytes > pool->extent_bytes) {
+		say(error, error_bytes,
+		    "a page of %u tokens, %u layers and %u KV heads is larger than an extent of "
+		    "%llu bytes",
+		    shape->page_tokens, shape->n_layers, shape->n_kv_heads,
+		    (unsigned long long)pool->extent_bytes);
+		return 0;
+	}
+	return bytes;
 }
 
 void pool_pages_init(struct pool_pages *pages, const struct pool *pool,

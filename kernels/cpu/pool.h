@@ -18,6 +18,8 @@
 
 #include <stdbool.h>
 
+#define POOL_DIM_MAX 256u
+
 struct pool {
 	char *base; /* owned mapping */
 	uint64_t bytes;
@@ -35,6 +37,10 @@ void pool_done(struct pool *pool);
 MUST_CHECK int pool_commit(struct pool *pool, uint32_t extent);
 void pool_release(struct pool *pool, uint32_t extent);
 
+/* Bytes of a page; 0, and a sentence, where no page of this shape can be. */
+uint64_t pool_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
+			 size_t error_bytes);
+
 /* A shape's pages in a pool. */
 struct pool_pages {
 	char *base;
@@ -46,7 +52,7 @@ struct pool_pages {
 	size_t block_bytes;
 	size_t value_bytes; /* of K or V in a block; V begins there */
 	uint16_t key_place[WORK_TILE_TOKENS];
-	uint16_t dim_place[256];
+	uint16_t dim_place[POOL_DIM_MAX];
 };
 
 void pool_pages_init(struct pool_pages *pages, const struct pool *pool,

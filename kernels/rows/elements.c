@@ -62,6 +62,18 @@ void ROWS_NAME(rows_gate)(enum rows_act act, float *gate, const float *up, uint3
 		GATE();
 }
 
+void ROWS_NAME(rows_add)(float *y, const float *x, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		y[i] += x[i];
+}
+
+void ROWS_NAME(rows_scale)(float *y, float factor, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		y[i] *= factor;
+}
+
 static void narrow_bf16(uint16_t *restrict to, const float *restrict from, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -16,6 +16,8 @@
 	void rows_rmsnorm_##isa(float *y, const float *x, const float *weight, uint32_t n, \
 				float eps); \
 	void rows_gate_##isa(enum rows_act act, float *gate, const float *up, uint32_t n); \
+	void rows_add_##isa(float *y, const float *x, size_t n); \
+	void rows_scale_##isa(float *y, float factor, size_t n); \
 	void rows_narrow_##isa(void *to, enum work_dtype dtype, const float *from, size_t n); \
 	void rows_widen_##isa(float *to, const void *from, enum work_dtype dtype, size_t n); \
 	double rows_log_sum_##isa(const float *x, uint32_t n); \

@@ -13,9 +13,10 @@
 #define TABLE(name, ns) \
 	{ \
 		.isa = #name, .fma_ns = ns, .matmul = rows_matmul_##name, \
-		.rmsnorm = rows_rmsnorm_##name, .gate = rows_gate_##name, \
-		.narrow = rows_narrow_##name, .widen = rows_widen_##name, \
-		.log_sum = rows_log_sum_##name, .likeliest = rows_likeliest_##name, \
+		.rmsnorm = rows_rmsnorm_##name, .gate = rows_gate_##name, .add = rows_add_##name, \
+		.scale = rows_scale_##name, .narrow = rows_narrow_##name, \
+		.widen = rows_widen_##name, .log_sum = rows_log_sum_##name, \
+		.likeliest = rows_likeliest_##name, \
 	}
 
 static const struct rows_ops tables[] = {

@@ -48,6 +48,9 @@ struct rows_ops {
 	void (*rmsnorm)(float *y, const float *x, const float *weight, uint32_t n, float eps);
 	/* gate = act(gate) * up, over one row of n. */
 	void (*gate)(enum rows_act act, float *gate, const float *up, uint32_t n);
+	/* y += x, y *= factor, over n elements. */
+	void (*add)(float *y, const float *x, size_t n);
+	void (*scale)(float *y, float factor, size_t n);
 	/* n elements from fp32 to dtype (to nearest, ties to even), and back. */
 	void (*narrow)(void *to, enum work_dtype dtype, const float *from, size_t n);
 	void (*widen)(float *to, const void *from, enum work_dtype dtype, size_t n);

@@ -1,0 +1,37 @@
+/*
+ * job.c - a job's way on the CPU: copies leave the pages that it writes to, new tokens go to them,
+ * then its rows attend. Counts what it read.
+ */
+#include "job.h"
+#include "append.h"
+
+void job_await_page(struct backend *b, const struct pool_pages *pages, uint32_t page)
+{
+	if (b->mover && page < pages->n_pages)
+		mover_await(b->mover, pool_block(pages, page, 0, 0), pages->page_bytes);
+}
+
+static void await_slots(struct backend *b, const struct pool_pages *pages,
+			const struct backend_job *job)
+{
+	for (uint32_t q = 0; b->mover && q < job->tree->n_queries; q++)
+		for (uint32_t i = 0; i < job->io[q].n_slots; i++)
+			job_await_page(b, pages, job->io[q].slots[i].page);
+}
+
+void job_run(struct backend *b, const struct backend_job *job)
+{
+	const struct work_shape *shape = job->shape;
+	uint64_t key_bytes =
+		2 * (uint64_t)shape->head_dim * work_dtype_bytes(shape->dtype) * shape->n_kv_heads;
+	struct pool_pages pages;
+	uint64_t keys;
+
+	pool_pages_init(&pages, &b->pool, shape, b->vec);
+	await_slots(b, &pages, job);
+	append_job(&pages, b->threads, job);
+	attend_run(&b->attend, job, &pages, &keys);
+	b->counters.rows += job->list->n_rows;
+	b->counters.kv_bytes_read += keys * key_bytes;
+	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
+}

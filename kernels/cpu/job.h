@@ -1,0 +1,12 @@
+/* job.h - runs a job: append, then attention. */
+#ifndef COPPICE_CPU_JOB_H
+#define COPPICE_CPU_JOB_H
+
+#include "state.h"
+
+/* There is room for it (attend_reserve). */
+void job_run(struct backend *b, const struct backend_job *job);
+/* Rows are about to be written to a page: copies of it come first. */
+void job_await_page(struct backend *b, const struct pool_pages *pages, uint32_t page);
+
+#endif

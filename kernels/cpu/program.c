@@ -1,0 +1,243 @@
+/*
+ * program.c - weights in the machine's memory, and runs of rows through layers.
+ *
+ * A run is complete when it returns, as a batch is. What rows are between two segments stays in the
+ * program's scratch memory, which grows to the rows of its largest run.
+ */
+#include "program.h"
+#include "huge.h"
+#include "program_head.h"
+#include "program_layer.h"
+#include "program_scratch.h"
+#include "kernels/arith.h"
+#include "kernels/clock.h"
+#include "kernels/say.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MAX_ROWS 1024u /* more would be no faster, and others' steps would wait longer */
+
+struct backend_weights {
+	char *base; /* owned mapping */
+	uint64_t bytes;
+};
+
+static void cpu_weights_free(struct backend *b, struct backend_weights *weights)
+{
+	(void)b;
+	if (!weights)
+		return;
+	if (weights->base)
+		munmap(weights->base, weights->bytes);
+	free(weights);
+}
+
+static int cpu_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
+{
+	struct backend_weights *weights = calloc(1, sizeof(*weights));
+
+	if (!weights)
+		return -ENOMEM;
+	weights->bytes = align_to(max_u64(bytes, 1), UINT64_C(2) << 20);
+	weights->base = weights->bytes >= bytes ? huge_map(weights->bytes) : NULL;
+	if (!weights->base || huge_populate(weights->base, weights->bytes) != 0) {
+		cpu_weights_free(b, weights);
+		return -ENOMEM;
+	}
+	*ret = weights;
+	return 0;
+}
+
+static int cpu_weights_put(struct backend *b, struct backend_weights *weights, uint64_t offset,
+			   const void *from, uint64_t bytes)
+{
+	(void)b;
+	assert(offset <= weights->bytes && bytes <= weights->bytes - offset);
+	memcpy(weights->base + offset, from, bytes);
+	return 0;
+}
+
+static void cpu_program_free(struct backend *b, struct backend_program *program)
+{
+	(void)b;
+	if (!program)
+		return;
+	program_scratch_done(program);
+	free(program);
+}
+
+static uint32_t widest(const struct program_widths *widths)
+{
+	uint32_t most = widths->product;
+
+	for (uint32_t i = 0; i < PROGRAM_REGISTERS; i++)
+		most = max_u32(most, widths->of[i]);
+	return most;
+}
+
+static int cpu_program_new(struct backend *b, const struct program *p,
+			   struct backend_weights *weights, struct backend_program **ret,
+			   char why[PROGRAM_WHY_BYTES])
+{
+	struct program_widths widths;
+	struct backend_program *program;
+
+	if (program_check(p, &widths, why) != 0 ||
+	    pool_page_bytes(&b->pool, &p->shape, why, PROGRAM_WHY_BYTES) == 0)
+		return -EOPNOTSUPP;
+	assert(p->weights_bytes <= weights->bytes);
+	program = calloc(1, sizeof(*program));
+	if (!program)
+		return -ENOMEM;
+	program->p = p;
+	program->weights = weights->base;
+	program->widths = widths;
+	program->line = widest(&widths);
+	program->n_threads = threads_count(b->threads);
+	*ret = program;
+	return 0;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static bool rows_fit(const struct program *p, const struct program_rows *rows)
+{
+	for (uint32_t i = 0; i < rows->n_rows; i++)
+		if (rows->ids[i] >= p->n_vocab || rows->positions[i] >= p->max_positions)
+			return false;
+	for (uint32_t i = 0; i < rows->n_wanted; i++)
+		if (rows->wanted[i].row >= rows->n_rows ||
+		    (rows->wanted[i].next >= p->n_vocab && rows->wanted[i].next != PROGRAM_NONE))
+			return false;
+	return rows->n_rows > 0 && rows->n_rows <= MAX_ROWS;
+}
+
+static bool queries_fit(const struct backend_run *run)
+{
+	const struct work_tree *tree = run->job->tree;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < tree->n_queries; i++)
+		n += tree->queries[i].n_rows;
+	return n == run->rows->n_rows && tree->n_queries <= run->rows->n_rows;
+}
+
+static bool run_fits(const struct backend_run *run)
+{
+	const struct backend_program *program = run->program;
+	const struct program *p = program->p;
+	bool first = run->first_layer == 0;
+
+	if (run->n_layers == 0 || run->first_layer >= p->shape.n_layers ||
+	    run->n_layers > p->shape.n_layers - run->first_layer)
+		return false;
+	if (!first &&
+	    (program->next_layer != run->first_layer || program->n_rows != run->rows->n_rows))
+		return false;
+	return rows_fit(p, run->rows) && queries_fit(run);
+}
+
+static int reserve(struct backend *b, const struct backend_run *run)
+{
+	struct backend_job job = *run->job;
+	int r = program_scratch_reserve(run->program, run->rows->n_rows);
+
+	job.shape = &run->program->p->shape;
+	return r ? r : attend_reserve(&b->attend, &job);
+}
+
+static void run_layers(struct backend *b, const struct backend_run *run)
+{
+	uint32_t end = run->first_layer + run->n_layers;
+
+	if (run->first_layer == 0)
+		program_embed(b, run);
+	program_turns(b, run);
+	for (uint32_t layer = run->first_layer; layer < end; layer++)
+		program_layer(b, run, layer);
+	if (end == run->program->p->shape.n_layers)
+		program_head(b, run);
+}
+
+static int cpu_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+{
+	struct backend_program *program = run->program;
+	uint64_t start_ns = clock_ns();
+	int r = run_fits(run) ? reserve(b, run) : -EINVAL;
+
+	program->n_rows = 0;
+	if (r)
+		return r;
+	run_layers(b, run);
+	if (run->first_layer + run->n_layers < program->p->shape.n_layers) {
+		program->n_rows = run->rows->n_rows;
+		program->next_layer = run->first_layer + run->n_layers;
+	}
+	b->counters.batches++;
+	b->counters.busy_ns += clock_ns() - start_ns;
+	*ret_id = ++b->last_id;
+	return 0;
+}
+
+/* ---- costs ----------------------------------------------------------------------------------- */
+
+struct reads {
+	uint64_t elements, bytes;
+};
+
+static void add_reads(struct reads *reads, const struct program_tensor *t)
+{
+	uint64_t n = (uint64_t)t->n_out * t->n_in;
+
+	reads->elements += n;
+	reads->bytes += n * work_dtype_bytes(t->dtype);
+}
+
+/* Of the matrices of all layers. */
+static struct reads layers_reads(const struct program *p)
+{
+	struct reads reads = {0};
+
+	for (uint32_t layer = 0; layer < p->shape.n_layers; layer++) {
+		const struct program_kind *kind = &p->kinds[p->kind_of[layer]];
+
+		for (uint32_t i = 0; i < kind->n_ops; i++) {
+			const struct program_op *op = &p->ops[kind->first_op + i];
+
+			for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w; w++)
+				add_reads(&reads, program_tensor(p, layer, op->w[w]));
+		}
+	}
+	return reads;
+}
+
+/* More rows of a prompt take no head; few rows that do are read for, and computed meanwhile. */
+static void cpu_program_cost(struct backend *b, const struct backend_program *program,
+			     struct backend_program_cost *ret)
+{
+	const struct program *p = program->p;
+	struct reads layers = layers_reads(p), all = layers;
+	double threads = threads_count(b->threads);
+
+	add_reads(&all, &p->tensors[p->head]);
+	*ret = (struct backend_program_cost){
+		.fixed_ns = CPU_FIXED_NS + (double)all.bytes * CPU_READ_NS_PER_BYTE / threads,
+		.row_ns = (double)layers.elements * b->rows->fma_ns / threads,
+		.scratch_bytes = program_scratch_bytes(program, MAX_ROWS),
+	};
+}
+
+const struct backend_program_ops cpu_program = {
+	.max_rows = MAX_ROWS,
+	.weights_new = cpu_weights_new,
+	.weights_put = cpu_weights_put,
+	.weights_free = cpu_weights_free,
+	.program_new = cpu_program_new,
+	.program_free = cpu_program_free,
+	.run = cpu_run,
+	.cost = cpu_program_cost,
+};

@@ -1,0 +1,80 @@
+/*
+ * program_scratch.c - one walk says where each part of the block lies, or, without a block, how
+ * large it is to be.
+ *
+ * Memory that no row touches is never the machine's: the logits' part counts where rows are wanted.
+ */
+#include "program_scratch.h"
+
+#include "kernels/arith.h"
+#include "kernels/backend.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define PART_BYTES 64u /* parts begin at multiples of it */
+
+struct carving {
+	char *block; /* NULL: only counted */
+	uint64_t bytes;
+};
+
+static void *carve(struct carving *c, uint64_t n, size_t size)
+{
+	uint64_t at = c->bytes;
+
+	c->bytes = align_to(at + n * size, PART_BYTES);
+	return c->block ? c->block + at : NULL;
+}
+
+static void carve_all(const struct backend_program *program, uint64_t rows, struct carving *c,
+		      struct program_scratch *ret)
+{
+	const struct program *p = program->p;
+	uint64_t threads = program->n_threads, q = program_q_width(p), kv = program_kv_width(p);
+	size_t bytes = work_dtype_bytes(p->shape.dtype);
+
+	for (uint32_t i = 0; i < PROGRAM_REGISTERS; i++)
+		ret->of[i] = carve(c, rows * program->widths.of[i], sizeof(float));
+	ret->turns = carve(c, rows * p->n_turned, sizeof(float));
+	ret->qkv = carve(c, rows * (q + 2 * kv), bytes);
+	ret->o = carve(c, rows * q, bytes);
+	ret->io = carve(c, rows, sizeof(*ret->io));
+	ret->gates = carve(c, threads * 2 * rows * LINEAR_GATE_OUTS, sizeof(float));
+	ret->lines = carve(c, threads * program->line, sizeof(float));
+	ret->vectors = carve(c, program->line, sizeof(float));
+	ret->normed = carve(c, (uint64_t)PROGRAM_HEAD_ROWS * p->hidden, sizeof(float));
+	ret->logits = carve(c, (uint64_t)PROGRAM_HEAD_ROWS * p->n_vocab, sizeof(float));
+}
+
+uint64_t program_scratch_bytes(const struct backend_program *program, uint32_t rows)
+{
+	struct program_scratch nowhere;
+	struct carving c = {0};
+
+	carve_all(program, rows, &c, &nowhere);
+	return c.bytes;
+}
+
+int program_scratch_reserve(struct backend_program *program, uint32_t rows)
+{
+	struct program_scratch *s = &program->scratch;
+	struct carving c = {0};
+	void *block;
+
+	if (rows <= s->rows)
+		return 0;
+	program_scratch_done(program);
+	if (posix_memalign(&block, PART_BYTES, program_scratch_bytes(program, rows)) != 0)
+		return -ENOMEM;
+	*s = (struct program_scratch){.block = block, .rows = rows};
+	c.block = block;
+	carve_all(program, rows, &c, s);
+	return 0;
+}
+
+void program_scratch_done(struct backend_program *program)
+{
+	free(program->scratch.block);
+	program->scratch = (struct program_scratch){0};
+}

@@ -1,0 +1,221 @@
+/*
+ * program_machine.c - a node for each sequence, whose pages are its own; the planner of the daemon
+ * makes the list.
+ */
+#include "program_machine.h"
+
+#include "kernels/plan/plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define N_EXTENTS 16
+#define SLICES_MAX (MACHINE_TOKENS / 16 + 1)
+
+void machine_init(struct machine *machine, struct program_model *model, uint32_t n_threads)
+{
+	struct backend_config config = {N_EXTENTS * 2 * MIB, 2 * MIB, n_threads, NULL};
+	const struct backend_program_ops *program = backend_cpu.program;
+	struct program_widths widths;
+	char why[PROGRAM_WHY_BYTES] = "";
+
+	*machine = (struct machine){.ops = &backend_cpu, .model = model};
+	assert_int_equal(backend_cpu.open(&config, &machine->backend, NULL, 0), 0);
+	for (uint32_t i = 0; i < N_EXTENTS; i++)
+		assert_int_equal(backend_cpu.extent_commit(machine->backend, i), 0);
+	assert_int_equal(program->weights_new(machine->backend, model->p.weights_bytes,
+					      &machine->weights),
+			 0);
+	assert_int_equal(program->weights_put(machine->backend, machine->weights, 0, model->weights,
+					      model->p.weights_bytes),
+			 0);
+	if (program_check(&model->p, &widths, why))
+		fail_msg("%s", why);
+	assert_int_equal(program->program_new(machine->backend, &model->p, machine->weights,
+					      &machine->program, why),
+			 0);
+}
+
+void machine_done(struct machine *machine)
+{
+	machine->ops->program->program_free(machine->backend, machine->program);
+	machine->ops->program->weights_free(machine->backend, machine->weights);
+	machine->ops->close(machine->backend);
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+/* What a run points to. */
+struct job {
+	struct work_node nodes[MACHINE_SEQS];
+	struct work_query queries[MACHINE_SEQS];
+	struct work_slice slices[MACHINE_SEQS * SLICES_MAX], slots[MACHINE_SEQS * SLICES_MAX];
+	struct backend_io io[MACHINE_SEQS];
+	struct work_tree tree;
+	struct work_list list;
+	uint32_t ids[MACHINE_SEQS * MACHINE_TOKENS], positions[MACHINE_SEQS * MACHINE_TOKENS];
+	struct program_wanted wanted[MACHINE_SEQS * MACHINE_TOKENS];
+	struct program_rows rows;
+	uint32_t n_slots;
+	char *out; /* owned */
+};
+
+/* Slices of tokens [first, end) of a sequence; returns how many. */
+static uint32_t cut(const struct machine *machine, const struct machine_seq *seq, uint32_t first,
+		    uint32_t end, struct work_slice *ret)
+{
+	uint32_t page_tokens = machine->model->p.shape.page_tokens, n = 0;
+
+	while (first < end) {
+		uint32_t row = first % page_tokens, count = page_tokens - row;
+
+		count = count < end - first ? count : end - first;
+		ret[n++] = (struct work_slice){seq->pages[first / page_tokens], (uint16_t)row,
+					       (uint16_t)count};
+		first += count;
+	}
+	return n;
+}
+
+static void give_pages(struct machine *machine, struct machine_seq *seq, uint32_t n_tokens)
+{
+	while (seq->n_pages * machine->model->p.shape.page_tokens < n_tokens)
+		seq->pages[seq->n_pages++] = machine->next_page++;
+}
+
+static size_t out_bytes(const struct machine *machine)
+{
+	return sizeof(struct program_row) +
+	       (machine->model->p.n_vocab + machine->model->p.hidden) * sizeof(float);
+}
+
+static void add_row(struct machine *machine, struct job *job, const struct machine_seq *seq,
+		    uint32_t position)
+{
+	uint32_t row = job->rows.n_rows++;
+
+	job->ids[row] = seq->ids[position];
+	job->positions[row] = position;
+	job->wanted[row] = (struct program_wanted){
+		.row = row,
+		.want = PROGRAM_WANT_TOP | PROGRAM_WANT_SCORE | PROGRAM_WANT_LOGITS |
+			PROGRAM_WANT_HIDDEN,
+		.n_top = 1 + position % PROGRAM_TOP_MAX,
+		.next = position + 1 < MACHINE_TOKENS ? seq->ids[position + 1] : PROGRAM_NONE,
+		.out = (uintptr_t)(job->out + row * out_bytes(machine)),
+	};
+}
+
+static void add_part(struct machine *machine, struct job *job, struct machine_part part)
+{
+	struct machine_seq *seq = &machine->seqs[part.seq];
+	uint32_t i = job->tree.n_queries++, first = seq->n_tokens, end = first + part.n;
+	struct work_node *node = &job->nodes[i];
+
+	assert_true(end <= MACHINE_TOKENS);
+	give_pages(machine, seq, end);
+	*node = (struct work_node){WORK_NONE, 0, end, job->tree.n_slices, 0};
+	node->n_slices = cut(machine, seq, 0, end, job->slices + job->tree.n_slices);
+	job->tree.n_slices += node->n_slices;
+	job->queries[i] = (struct work_query){.node = i, .pos = first, .n_rows = part.n};
+	job->io[i].slots = job->slots + job->n_slots;
+	job->io[i].n_slots = cut(machine, seq, first, end, job->slots + job->n_slots);
+	job->n_slots += job->io[i].n_slots;
+	job->tree.n_nodes++;
+	for (uint32_t position = first; position < end; position++)
+		add_row(machine, job, seq, position);
+	seq->n_tokens = end;
+}
+
+static void plan(struct machine *machine, struct job *job)
+{
+	const struct work_shape *shape = &machine->model->p.shape;
+	struct plan_config config;
+
+	job->tree.nodes = job->nodes;
+	job->tree.slices = job->slices;
+	job->tree.queries = job->queries;
+	plan_config_init(&config, PLAN_AUTO, shape, 2);
+	config.tile_rows = machine->ops->tile_rows(machine->backend, shape);
+	config.segment_tokens =
+		WORK_TILE_TOKENS; /* contexts here are short: cut them all the same */
+	assert_int_equal(plan_make(&config, &job->tree, &job->list), 0);
+}
+
+static void run_segments(struct machine *machine, struct job *job, uint32_t segment)
+{
+	const struct backend_job attention = {
+		.shape = &machine->model->p.shape,
+		.tree = &job->tree,
+		.list = &job->list,
+		.io = job->io,
+	};
+	uint32_t n_layers = machine->model->p.shape.n_layers;
+	struct backend_run run = {machine->program, &attention, &job->rows, 0, 0};
+	uint64_t id, done;
+
+	for (; run.first_layer < n_layers; run.first_layer += run.n_layers) {
+		run.n_layers =
+			segment < n_layers - run.first_layer ? segment : n_layers - run.first_layer;
+		assert_int_equal(machine->ops->program->run(machine->backend, &run, &id), 0);
+	}
+	assert_int_equal(machine->ops->completed(machine->backend, &done), 0);
+	assert_int_equal(done, id);
+}
+
+static void take(const struct machine *machine, const struct job *job, struct machine_result *ret)
+{
+	uint32_t n = job->rows.n_rows, n_vocab = machine->model->p.n_vocab;
+	uint32_t hidden = machine->model->p.hidden;
+
+	*ret = (struct machine_result){malloc(n * sizeof(*ret->rows)),
+				       malloc((size_t)n * n_vocab * sizeof(float)),
+				       malloc((size_t)n * hidden * sizeof(float)), n};
+	assert_true(ret->rows && ret->logits && ret->hidden);
+	for (size_t i = 0; i < n; i++) {
+		const char *at = job->out + i * out_bytes(machine);
+
+		memcpy(&ret->rows[i], at, sizeof(*ret->rows));
+		at += sizeof(*ret->rows);
+		memcpy(ret->logits + i * n_vocab, at, n_vocab * sizeof(float));
+		at += n_vocab * sizeof(float);
+		memcpy(ret->hidden + i * hidden, at, hidden * sizeof(float));
+	}
+}
+
+void machine_run(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,
+		 uint32_t segment, struct machine_result *ret)
+{
+	struct job *job = calloc(1, sizeof(*job));
+	uint32_t n_rows = 0;
+
+	assert_non_null(job);
+	for (uint32_t i = 0; i < n_parts; i++)
+		n_rows += parts[i].n;
+	job->out = malloc(n_rows * out_bytes(machine));
+	assert_non_null(job->out);
+	for (uint32_t i = 0; i < n_parts; i++)
+		add_part(machine, job, parts[i]);
+	job->rows.ids = job->ids;
+	job->rows.positions = job->positions;
+	job->rows.wanted = job->wanted;
+	job->rows.n_wanted = n_rows;
+	plan(machine, job);
+	run_segments(machine, job, segment);
+	take(machine, job, ret);
+	plan_list_done(&job->list);
+	free(job->out);
+	free(job);
+}
+
+void machine_result_done(struct machine_result *result)
+{
+	free(result->rows);
+	free(result->logits);
+	free(result->hidden);
+}

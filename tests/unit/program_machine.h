@@ -1,0 +1,53 @@
+/*
+ * program_machine.h - a program on a backend, and sequences that run through it in any company.
+ */
+#ifndef COPPICE_TESTS_PROGRAM_MACHINE_H
+#define COPPICE_TESTS_PROGRAM_MACHINE_H
+
+#include "kernels/program/backend_program.h"
+#include "program_model.h"
+
+#define MACHINE_SEQS 6
+#define MACHINE_TOKENS 160 /* of a sequence, at most */
+
+struct machine_seq {
+	uint32_t ids[MACHINE_TOKENS];
+	uint32_t n_tokens; /* that have run */
+	uint32_t pages[MACHINE_TOKENS / 16];
+	uint32_t n_pages;
+};
+
+struct machine {
+	const struct backend_ops *ops;
+	struct backend *backend; /* owned */
+	struct program_model *model;
+	struct backend_weights *weights; /* owned */
+	struct backend_program *program; /* owned */
+	struct machine_seq seqs[MACHINE_SEQS];
+	uint32_t next_page;
+};
+
+/* The next n tokens of a sequence. */
+struct machine_part {
+	uint32_t seq, n;
+};
+
+/* Of every row of a run, in order of the parts. */
+struct machine_result {
+	struct program_row *rows; /* owned */
+	float *logits; /* owned, [n][n_vocab] */
+	float *hidden; /* owned, [n][hidden] */
+	uint32_t n;
+};
+
+/* The model stays the caller's. Asserts that all goes well, here and below. */
+void machine_init(struct machine *machine, struct program_model *model, uint32_t n_threads);
+void machine_done(struct machine *machine);
+
+/* Runs parts of different sequences through all layers, at most segment at a time. The `next` of a
+ * row is its sequence's next token. */
+void machine_run(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,
+		 uint32_t segment, struct machine_result *ret);
+void machine_result_done(struct machine_result *result);
+
+#endif

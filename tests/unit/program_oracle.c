@@ -1,0 +1,272 @@
+/*
+ * program_oracle.c - each operation as program.h says it, over all tokens of a sequence at once,
+ * with nothing kept from one to the next but the registers.
+ */
+#include "program_oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pass {
+	const struct program_model *m;
+	const struct program *p;
+	uint32_t n; /* tokens */
+	uint32_t layer;
+	const struct program_op *op;
+	double *of[PROGRAM_REGISTERS]; /* owned, [n][width] */
+	uint32_t width[PROGRAM_REGISTERS];
+};
+
+static double *make(size_t n)
+{
+	double *at = calloc(n + 1, sizeof(*at));
+
+	if (!at)
+		abort();
+	return at;
+}
+
+static const float *values(const struct pass *pass, uint32_t slot)
+{
+	return pass->m->values[pass->p->slots[pass->layer * pass->p->n_slots + slot]];
+}
+
+/* Instead of, or added to, what was in the operation's register. Takes `made`. */
+static void write_out(struct pass *pass, double *made, uint32_t width)
+{
+	uint32_t out = pass->op->out;
+
+	for (size_t i = 0; pass->op->flags & PROGRAM_ADD && i < (size_t)pass->n * width; i++)
+		made[i] += pass->of[out][i];
+	free(pass->of[out]);
+	pass->of[out] = made;
+	pass->width[out] = width;
+}
+
+static void norm(double *to, const double *x, const float *weight, uint32_t n, double eps)
+{
+	double squares = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		squares += x[i] * x[i];
+	for (uint32_t i = 0; i < n; i++)
+		to[i] = x[i] / sqrt(squares / n + eps) * (double)weight[i];
+}
+
+static void run_norm(struct pass *pass)
+{
+	uint32_t width = pass->width[pass->op->in];
+	double *made = make((size_t)pass->n * width);
+
+	for (size_t t = 0; t < pass->n; t++)
+		norm(made + t * width, pass->of[pass->op->in] + t * width,
+		     values(pass, pass->op->w[0]), width, (double)pass->op->eps);
+	write_out(pass, made, width);
+}
+
+static void product(double *to, const double *x, const float *w, uint32_t n_out, uint32_t n_in)
+{
+	for (uint32_t o = 0; o < n_out; o++)
+		for (uint32_t i = 0; i < n_in; i++)
+			to[o] += x[i] * (double)w[(size_t)o * n_in + i];
+}
+
+static double act(uint32_t kind, double x)
+{
+	if (kind == PROGRAM_SILU)
+		return x / (1 + exp(-x));
+	if (kind == PROGRAM_GELU)
+		return x * (1 + erf(x / sqrt(2))) / 2;
+	if (kind == PROGRAM_GELU_TANH)
+		return x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+	return x;
+}
+
+/* One token's outputs of all matrices behind each other. */
+static void linear_row(const struct pass *pass, size_t token, double *to)
+{
+	const struct program_op *op = pass->op;
+	uint32_t n_in = pass->width[op->in];
+
+	for (uint32_t i = 0; i < op->n_w; i++) {
+		uint32_t n_out = program_tensor(pass->p, pass->layer, op->w[i])->n_out;
+
+		for (uint32_t o = 0; op->bias[i] != PROGRAM_NONE && o < n_out; o++)
+			to[o] = (double)values(pass, op->bias[i])[o];
+		product(to, pass->of[op->in] + token * n_in, values(pass, op->w[i]), n_out, n_in);
+		to += n_out;
+	}
+}
+
+static void run_linear(struct pass *pass)
+{
+	const struct program_op *op = pass->op;
+	uint32_t width = 0, n_out;
+	double *made;
+
+	for (uint32_t i = 0; i < op->n_w; i++)
+		width += program_tensor(pass->p, pass->layer, op->w[i])->n_out;
+	made = make((size_t)pass->n * width);
+	for (size_t t = 0; t < pass->n; t++)
+		linear_row(pass, t, made + t * width);
+	n_out = op->flags & PROGRAM_GATED ? width / 2 : width;
+	for (size_t t = 0; op->flags & PROGRAM_GATED && t < pass->n; t++)
+		for (size_t o = 0; o < n_out; o++)
+			made[t * n_out + o] =
+				act(op->act, made[t * width + o]) * made[t * width + n_out + o];
+	write_out(pass, made, n_out);
+}
+
+static void turn(const struct program *p, double *head, uint32_t position)
+{
+	uint32_t half = p->n_turned / 2;
+
+	for (uint32_t i = 0; i < half; i++) {
+		double angle = position * p->inv_freq[i], a = head[i], b = head[i + half];
+		double c = cos(angle) * (double)p->rope_factor,
+		       s = sin(angle) * (double)p->rope_factor;
+
+		head[i] = a * c - b * s;
+		head[i + half] = b * c + a * s;
+	}
+}
+
+static void round_to_type(const struct program *p, double *x, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		float value = (float)x[i];
+		char stored[4];
+
+		oracle_encode(p->shape.dtype, stored, &value, 1);
+		oracle_decode(p->shape.dtype, &value, stored, 1);
+		x[i] = (double)value;
+	}
+}
+
+/* Norms, turns and the type of one token's q, k and v. */
+static void prepare(const struct pass *pass, double *qkv, uint32_t position)
+{
+	const struct program *p = pass->p;
+	const struct program_op *op = pass->op;
+	uint32_t dim = p->shape.head_dim, q = program_q_width(p), kv = program_kv_width(p);
+	double eps = (double)op->eps;
+
+	if (op->flags & PROGRAM_WIDE_NORM) {
+		norm(qkv, qkv, values(pass, op->w[0]), q, eps);
+		norm(qkv + q, qkv + q, values(pass, op->w[1]), kv, eps);
+	}
+	for (uint32_t at = 0; at < q + kv; at += dim) {
+		if (op->flags & PROGRAM_HEAD_NORM)
+			norm(qkv + at, qkv + at, values(pass, op->w[at < q ? 0 : 1]), dim, eps);
+		if (!(op->flags & PROGRAM_UNTURNED))
+			turn(p, qkv + at, position);
+	}
+	round_to_type(p, qkv, q + 2 * kv);
+}
+
+static double dot(const double *a, const double *b, uint32_t n)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		sum += a[i] * b[i];
+	return sum;
+}
+
+/* A head of a token over all tokens up to it; k and v are those of token 0, stride apart. */
+static void attend_head(const struct pass *pass, const double *q, const double *k, const double *v,
+			uint32_t token, double *o)
+{
+	const struct program *p = pass->p;
+	uint32_t dim = p->shape.head_dim;
+	size_t stride = program_q_width(p) + 2 * program_kv_width(p);
+	double sum = 0, most = -INFINITY;
+
+	for (size_t t = 0; t <= token; t++)
+		most = fmax(most, dot(q, k + t * stride, dim) * (double)p->shape.scale);
+	for (size_t t = 0; t <= token; t++) {
+		double score = dot(q, k + t * stride, dim) * (double)p->shape.scale;
+		double weight = exp(score - most);
+
+		sum += weight;
+		for (uint32_t d = 0; d < dim; d++)
+			o[d] += weight * v[t * stride + d];
+	}
+	for (uint32_t d = 0; d < dim; d++)
+		o[d] /= sum;
+}
+
+static void run_attend(struct pass *pass)
+{
+	const struct program *p = pass->p;
+	uint32_t dim = p->shape.head_dim, q = program_q_width(p), kv = program_kv_width(p);
+	uint32_t group = p->shape.n_q_heads / p->shape.n_kv_heads;
+	size_t width = q + 2 * kv;
+	double *qkv = make(pass->n * width), *made = make((size_t)pass->n * q);
+
+	memcpy(qkv, pass->of[pass->op->in], pass->n * width * sizeof(*qkv));
+	for (uint32_t t = 0; t < pass->n; t++)
+		prepare(pass, qkv + t * width, t);
+	for (uint32_t t = 0; t < pass->n; t++) {
+		for (uint32_t h = 0; h < p->shape.n_q_heads; h++) {
+			const double *k = qkv + q + (size_t)(h / group) * dim;
+
+			attend_head(pass, qkv + t * width + (size_t)h * dim, k, k + kv, t,
+				    made + (size_t)t * q + (size_t)h * dim);
+		}
+		round_to_type(p, made + (size_t)t * q, q);
+	}
+	free(qkv);
+	write_out(pass, made, q);
+}
+
+static void run_layer(struct pass *pass)
+{
+	const struct program_kind *kind = &pass->p->kinds[pass->p->kind_of[pass->layer]];
+
+	for (uint32_t i = 0; i < kind->n_ops; i++) {
+		pass->op = &pass->p->ops[kind->first_op + i];
+		if (pass->op->kind == PROGRAM_NORM)
+			run_norm(pass);
+		else if (pass->op->kind == PROGRAM_LINEAR)
+			run_linear(pass);
+		else
+			run_attend(pass);
+	}
+}
+
+struct program_truth program_oracle(const struct program_model *m, const uint32_t *ids, uint32_t n)
+{
+	const struct program *p = &m->p;
+	uint32_t hidden = p->hidden;
+	struct pass pass = {.m = m, .p = p, .n = n, .width = {hidden}};
+	struct program_truth truth = {make((size_t)n * p->n_vocab), make((size_t)n * hidden)};
+
+	pass.of[PROGRAM_X] = make((size_t)n * hidden);
+	for (size_t t = 0; t < n; t++)
+		for (uint32_t i = 0; i < hidden; i++)
+			pass.of[PROGRAM_X][t * hidden + i] =
+				(double)m->values[p->embed][(size_t)ids[t] * hidden + i] *
+				(double)p->embed_factor;
+	for (; pass.layer < p->shape.n_layers; pass.layer++)
+		run_layer(&pass);
+	for (size_t t = 0; t < n; t++) {
+		double *logits = truth.logits + t * p->n_vocab, *x = truth.hidden + t * hidden;
+
+		norm(x, pass.of[PROGRAM_X] + t * hidden, m->values[p->final_norm], hidden,
+		     (double)p->eps);
+		product(logits, x, m->values[p->head], p->n_vocab, hidden);
+		for (uint32_t i = 0; i < p->n_vocab; i++)
+			logits[i] *= (double)p->logit_factor;
+	}
+	for (uint32_t i = 0; i < PROGRAM_REGISTERS; i++)
+		free(pass.of[i]);
+	return truth;
+}
+
+void program_truth_done(struct program_truth *truth)
+{
+	free(truth->logits);
+	free(truth->hidden);
+}
