@@ -49,6 +49,7 @@ double bench_median(double *values, uint32_t n); /* sorts values; n > 0 */
 int ring_main(int argc, char **argv);
 int agents_main(int argc, char **argv);
 int clients_main(int argc, char **argv);
+int neighbours_main(int argc, char **argv);
 #ifdef BENCH_HAVE_KVSTORE
 int store_main(int argc, char **argv);
 #endif
