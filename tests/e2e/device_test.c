@@ -36,9 +36,16 @@ static void steps_without_cuda_are_right(void **state)
 	stem_run(*state, "plain", NULL, NULL);
 }
 
-static void a_graph_is_right_at_its_thousandth_launch(void **state)
+/* A sanitizer sees the same lines in a quarter of them, and its lane goes round there too. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LAUNCHES "250"
+#else
+#define LAUNCHES "1000"
+#endif
+
+static void a_graph_is_right_at_its_last_launch(void **state)
 {
-	stem_run(*state, "graph", "device", "1000");
+	stem_run(*state, "graph", "device", LAUNCHES);
 }
 
 static void a_graph_over_a_host_arena_is_right(void **state)
@@ -396,7 +403,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(steps_on_a_stream_with_a_device_arena_are_right),
 	CASE(steps_on_a_stream_with_a_host_arena_are_right),
 	CASE(steps_without_cuda_are_right),
-	CASE(a_graph_is_right_at_its_thousandth_launch),
+	CASE(a_graph_is_right_at_its_last_launch),
 	CASE(a_graph_over_a_host_arena_is_right),
 	CASE(tokens_that_a_graph_appends_alone_are_attended_to),
 	CASE(mistakes_are_told_and_cost_nothing),
