@@ -15,7 +15,9 @@ add_executable(device_test filter.c ${CMAKE_CURRENT_LIST_DIR}/device_test.c ${CM
 	${CMAKE_CURRENT_LIST_DIR}/device_memory.c
 	${CMAKE_CURRENT_LIST_DIR}/device_fixture.c
 	${CMAKE_CURRENT_LIST_DIR}/device_process.c ${CMAKE_CURRENT_LIST_DIR}/device_client.c
+	${CMAKE_CURRENT_LIST_DIR}/device_numbers.c
 	${CMAKE_CURRENT_LIST_DIR}/device_gpu.c)
+coppice_reference(${CMAKE_CURRENT_LIST_DIR}/device_numbers.c)
 target_link_libraries(device_test PRIVATE e2e_fixtures coppice_static coppice_proto PkgConfig::CMOCKA ${CMAKE_DL_LIBS} m)
 add_dependencies(device_test coppiced fake_driver fake_module)
 add_dependencies(tsan_tests device_test)

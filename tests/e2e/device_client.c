@@ -6,7 +6,6 @@
  */
 #include "device_client.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +27,6 @@ void fail(const char *file, int line, const char *condition, const char *why, ..
 	_exit(1);
 }
 
-/* Of all tokens, as fp16 has them, in a type that a CPU computes with. */
-static struct {
-	float k[LAYERS][TOKENS_MAX][KV_ROW], v[LAYERS][TOKENS_MAX][KV_ROW];
-} all;
-
 static const struct coppice_model_info model = {
 	.name = "device",
 	.n_layers = LAYERS,
@@ -44,71 +38,25 @@ static const struct coppice_model_info model = {
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-static _Float16 draw(uint32_t layer, uint32_t pos, char what, uint32_t i)
-{
-	uint64_t x = ((uint64_t)layer << 40) + ((uint64_t)pos << 20) + ((uint64_t)what << 52) + i;
-
-	x = (x ^ x >> 31) * UINT64_C(0x9e3779b97f4a7c15);
-	x = (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
-	return (_Float16)((double)(x >> 40) / (1 << 23) - 1.0);
-}
-
 static void draw_row(struct place *place, uint32_t layer, uint32_t row, uint32_t pos)
 {
-	for (uint32_t i = 0; i < Q_ROW; i++)
-		place->q[row * Q_ROW + i] = draw(layer, pos, 'q', i);
-	for (uint32_t i = 0; i < KV_ROW; i++) {
-		place->k[row * KV_ROW + i] = draw(layer, pos, 'k', i);
-		place->v[row * KV_ROW + i] = draw(layer, pos, 'v', i);
-		all.k[layer][pos][i] = (float)place->k[row * KV_ROW + i];
-		all.v[layer][pos][i] = (float)place->v[row * KV_ROW + i];
-	}
-}
+	struct numbers of;
 
-static void attend(uint32_t layer, uint32_t pos, uint32_t head, const _Float16 *q, double *o)
-{
-	uint32_t kv = head / (Q_HEADS / KV_HEADS) * DIM;
-	double wide_q[DIM], weights[TOKENS_MAX], most = -INFINITY, sum = 0;
-
-	for (uint32_t i = 0; i < DIM; i++)
-		wide_q[i] = (double)q[i];
-	for (uint32_t j = 0; j <= pos; j++) {
-		double score = 0;
-
-		for (uint32_t i = 0; i < DIM; i++)
-			score += wide_q[i] * (double)all.k[layer][j][kv + i];
-		weights[j] = score / sqrt(DIM);
-		most = fmax(most, weights[j]);
-	}
-	memset(o, 0, DIM * sizeof(*o));
-	for (uint32_t j = 0; j <= pos; j++) {
-		double weight = exp(weights[j] - most);
-
-		sum += weight;
-		for (uint32_t i = 0; i < DIM; i++)
-			o[i] += weight * (double)all.v[layer][j][kv + i];
-	}
-	for (uint32_t i = 0; i < DIM; i++)
-		o[i] /= sum;
+	numbers_draw(layer, pos, &of);
+	memcpy(&place->q[row * Q_ROW], of.q, sizeof(of.q));
+	memcpy(&place->k[row * KV_ROW], of.k, sizeof(of.k));
+	memcpy(&place->v[row * KV_ROW], of.v, sizeof(of.v));
 }
 
 void check_row(const struct place *place, uint32_t layer, uint32_t row, uint32_t pos)
 {
-	double wrong = 0, right = 0;
+	_Float16 q[Q_ROW], o[Q_ROW];
+	double error;
 
-	for (uint32_t head = 0; head < Q_HEADS; head++) {
-		double o[DIM];
-
-		attend(layer, pos, head, &place->q[row * Q_ROW + head * DIM], o);
-		for (uint32_t i = 0; i < DIM; i++) {
-			double d = (double)place->o[row * Q_ROW + head * DIM + i] - o[i];
-
-			wrong += d * d;
-			right += o[i] * o[i];
-		}
-	}
-	CHECK(sqrt(wrong) <= BOUND * sqrt(right), "layer %u, token %u: error %g", layer, pos,
-	      sqrt(wrong / right));
+	memcpy(q, &place->q[row * Q_ROW], sizeof(q));
+	memcpy(o, &place->o[row * Q_ROW], sizeof(o));
+	error = numbers_error(layer, pos, q, o);
+	CHECK(error <= BOUND, "layer %u, token %u: error %g", layer, pos, error);
 }
 
 /* ---- a client ------------------------------------------------------------------------------- */

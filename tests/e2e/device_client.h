@@ -7,14 +7,8 @@
 
 #include "client/coppice.h"
 #include "device_gpu.h"
+#include "device_numbers.h"
 
-#define LAYERS 8u
-#define Q_HEADS 4u
-#define KV_HEADS 2u
-#define DIM 64u
-#define Q_ROW (Q_HEADS * DIM)
-#define KV_ROW (KV_HEADS * DIM)
-#define TOKENS_MAX 1100u
 #define PREFILL 40u /* rows that a place has room for */
 #define ARENA_BYTES ((size_t)2 << 20)
 #define PATIENCE_NS UINT64_C(30000000000)
