@@ -8,7 +8,7 @@ condition there, or leaves a call out. Of the tests that the file reaches the ne
 its folder tells, one after another, each built just before, until one fails. A failure counts if it comes twice, and
 only of a test that passes without the change. What these leave meets all the others in the end, and then the nearest
 again under ASan, which sees leaks too. What survives that is listed: either nothing can tell the two programs apart, or
-a test is missing.
+only a GPU can, or a test is missing.
 
 Assertions, calls with a text of their own and comments are not changed, and what the compiler warns of does not count.
 What is changed is a copy in the build folder (build/mutate), which is the script's own. No new place after --seconds.
