@@ -251,6 +251,10 @@ def sift(judge, inout_survivors):
     return len(left) - len(inout_survivors)
 
 
+def stop(*_):
+    sys.exit(1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=20)
@@ -262,6 +266,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"))
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
+    signal.signal(signal.SIGTERM, stop)  # what it started ends with it then too
+    signal.signal(signal.SIGHUP, stop)
     os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=1:strict_string_checks=1")
     tree = os.path.join(args.build, "tree")
     copy_tree(tree)
