@@ -86,10 +86,15 @@ static void release_streams(struct coppice *c)
 
 /* Whoever waits for the daemon on a stream goes on; again at every call, for those that began to
  * wait meanwhile. */
-int connection_break(struct coppice *c)
+void connection_lose(struct coppice *c)
 {
 	atomic_store_explicit(&c->broken, 1, memory_order_relaxed);
 	release_streams(c);
+}
+
+int connection_break(struct coppice *c)
+{
+	connection_lose(c);
 	return explain(c->key, -ECONNRESET,
 		       "the daemon is gone or has ended this session; close the connection and "
 		       "connect again");

@@ -54,7 +54,9 @@ struct coppice {
 	int poll_fd; /* owned epoll of the socket and the next; -1: nobody has asked for it */
 	int answers_fd; /* owned eventfd, readable while n_to_poll is not 0; -1: as poll_fd */
 
-	pthread_mutex_t lists_lock; /* of the four below */
+	pthread_mutex_t lists_lock; /* of the six below */
+	pthread_t watcher; /* watch.c's, where watch_fd is one */
+	int watch_fd; /* owned eventfd: it is to end; -1: no lane has had a stream */
 	struct driver *driver; /* owned; NULL: nothing has needed it */
 	struct list lanes; /* struct lane_segment; the lanes are owned */
 	struct arena_set {
@@ -83,7 +85,10 @@ MUST_CHECK int connection_check(struct coppice *c);
 MUST_CHECK int connection_check_peer(struct coppice *c);
 /* Looks now. */
 MUST_CHECK int connection_probe(struct coppice *c);
-/* From now on it is known that the daemon is gone. Explains; returns -ECONNRESET. */
+/* From now on it is known that the daemon is gone, and streams that wait for it go on. Any
+ * thread. */
+void connection_lose(struct coppice *c);
+/* The same. Explains; returns -ECONNRESET. */
 int connection_break(struct coppice *c);
 /* True in a forked child: segments are not mapped, locks may be held by threads that are not
  * there. */

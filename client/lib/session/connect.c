@@ -2,14 +2,16 @@
  * connect.c - how a connection begins and ends.
  *
  * Until the daemon has said hello its sentences are the thread's (key EXPLAIN_CONNECT); then the
- * connection gets a key of its own. Its end frees from the top down: lanes with their sequences and
- * streams, arenas, then the daemon hears that nothing of the device is open any more.
+ * connection gets a key of its own. Its end stops the thread that watches, if there is one, and
+ * frees from the top down: lanes with their sequences and streams, arenas, then the daemon hears
+ * that nothing of the device is open any more.
  */
 #include "lane_open.h"
 
 #include "client/lib/base/clock.h"
 #include "client/lib/connection/call.h"
 #include "client/lib/connection/model.h"
+#include "client/lib/connection/watch.h"
 #include "client/lib/memory/arena.h"
 #include "proto/channel_why.h"
 
@@ -73,6 +75,8 @@ static void connection_free(struct coppice *c)
 		close(c->answers_fd);
 	if (c->poll_fd >= 0)
 		close(c->poll_fd);
+	if (c->watch_fd >= 0)
+		close(c->watch_fd);
 	free(c->inbox);
 	atomic_store_explicit(&c->closed, 1, memory_order_relaxed);
 	connection_unref(c);
@@ -97,6 +101,7 @@ static int connection_new(struct coppice **ret)
 	c->bell = -1;
 	c->poll_fd = -1;
 	c->answers_fd = -1;
+	c->watch_fd = -1;
 	c->inbox = malloc(CHANNEL_MAX_BYTES);
 	if (c->inbox)
 		r = alive_page_new(&c->alive);
@@ -199,6 +204,7 @@ void coppice_close(struct coppice *c)
 {
 	if (!c)
 		return;
+	watch_end(c);
 	lane_drop_all(c);
 	arena_drop_all(c);
 	call_leave(c);

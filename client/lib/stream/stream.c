@@ -8,6 +8,7 @@
  */
 #include "stream.h"
 
+#include "client/lib/connection/watch.h"
 #include "client/lib/memory/arena.h"
 #include "proto/ring.h"
 
@@ -81,9 +82,12 @@ static int join_first(struct coppice_lane *lane, const char *what, void *stream)
 {
 	const struct driver *driver = lane->c->driver;
 	void *context = NULL;
-	int error = driver->stream_context(stream, &context);
-	int r;
+	int r = watch_begin(lane->c, what);
+	int error;
 
+	if (r < 0)
+		return r;
+	error = driver->stream_context(stream, &context);
 	if (error == 0)
 		error = driver->context_push(context);
 	if (error)
