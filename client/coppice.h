@@ -12,13 +12,13 @@
  *      ... extend, steps, extend, steps ...; close
  *
  * Conventions. Functions that can fail return 0 or -errno, and coppice_explain says in a sentence
- * what was wrong, where, and what to do. Each says whether it blocks. Nothing here starts a thread,
- * installs a signal handler, prints or exits. Times are CLOCK_MONOTONIC nanoseconds as durations
- * unless called deadline. Threads: one lane (and its sequences) by one thread at a time; different
- * lanes of one connection may be used by different threads at once; everything else on a connection
- * may be called by any thread. After fork() the child's copy of a connection is dead: every call
- * says -EOWNERDEAD. When the daemon dies every call and every wait ends with -ECONNRESET within 200
- * ms.
+ * what was wrong, where, and what to do. Each says whether it blocks. Nothing here starts a thread
+ * (but for CUDA streams, which see), installs a signal handler, prints or exits. Times are
+ * CLOCK_MONOTONIC nanoseconds as durations unless called deadline. Threads: one lane (and its
+ * sequences) by one thread at a time; different lanes of one connection may be used by different
+ * threads at once; everything else on a connection may be called by any thread. After fork() the
+ * child's copy of a connection is dead: every call says -EOWNERDEAD. When the daemon dies every
+ * call and every wait ends with -ECONNRESET within 200 ms.
  *
  * Structs that may grow begin with `size`, their sizeof as the app was compiled. Of those that the
  * app fills, 0 stands for the struct of version 0.1: an initialiser that leaves it out stays right.
@@ -205,12 +205,12 @@ void coppice_arena_unref(struct coppice_arena *arena);
 
 /* ---- lanes: ordered timelines --------------------------------------------------------------- */
 
-/* Blocks for a message and its answer; where the calling thread has a CUDA context, and the device
- * serves several processes at once (MPS), also until kernels are loaded that the context's streams
- * will find ready in the lane. That may wait for all that the context has under way, so nothing of
- * it may be waiting for what the caller has yet to submit; and the context is to be there for as
- * long as the lane. Streams of a lane that was made without a context do the same by slower
- * means. */
+/* Blocks for messages and their answers; where the calling thread has a CUDA context, and the
+ * device serves several processes at once (MPS), also until kernels are loaded that the
+ * context's streams will find ready in the lane. That may wait for all that the context has
+ * under way, so nothing of it may be waiting for what the caller has yet to submit; and the
+ * context is to be there for as long as the lane. Streams of a lane that was made without a
+ * context do the same by slower means. */
 COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
 /* Frees it and closes its sequences, whose handles are gone then. CUDA streams that were used with
  * it must be past all that was put on them (synchronise them; the same before coppice_close).
@@ -472,17 +472,18 @@ COPPICE_MUST_CHECK int coppice_step_wait(struct coppice_lane *lane, const struct
  * Arenas may be of either kind. The stream goes on however a step ends: what it finds in o is to
  * be used only once the ticket's status is known to be 0, some microseconds after the stream has
  * gone on. A lane's steps are of one stream at a time, or of streams that are ordered by events.
- * When the daemon dies, streams that wait go on at the next call of the library (a broken
- * connection says -ECONNRESET), or at once where coppiced --guardian runs; a client that only ever
- * waits for its stream needs the latter. Under MPS a step costs some 20 us, without it some 300
- * more, as the GPU goes round between the processes: coppiced(8). Of several clients it costs
- * least where the app launches its kernels early (programmatic stream serialization): then nothing
- * of the stream needs its turn on the GPU's channels between o and the next q, k and v.
+ * When the daemon dies, streams that wait go on within 200 ms too, whether the library is called or
+ * not. A thread sees to that, one a connection: it begins with its first step on a stream, takes no
+ * signals, sleeps until the daemon hangs up, and ends in coppice_close. Under MPS a step costs some
+ * 20 us, without it some 300 more, as the GPU goes round between the processes: coppiced(8). Of
+ * several clients it costs least where the app launches its kernels early (programmatic stream
+ * serialization): then nothing of the stream needs its turn on the GPU's channels between o and the
+ * next q, k and v.
  */
 
 /* As coppice_step, but q, k and v are what the stream has written when it comes to this point. Does
  * not block, but for the lane's first time. -ENODEV: no driver; -EIO: CUDA refuses; -EINVAL: also
- * where the stream is being captured. */
+ * where the stream is being captured; -EMFILE, -EAGAIN: no room for the thread. */
 COPPICE_MUST_CHECK int coppice_step_on_stream(struct coppice_lane *lane,
 					      const struct coppice_step *step, void *stream,
 					      uint64_t *ret_ticket);

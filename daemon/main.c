@@ -7,7 +7,6 @@
 #include "proto/cli/status.h"
 #include "daemon/backend/backends.h"
 #include "daemon/backend/ranks.h"
-#include "daemon/guardian/guardian.h"
 #include "daemon/loop/loop_new.h"
 #include "kernels/group/exchange.h"
 #include "daemon/base/log.h"
@@ -226,7 +225,7 @@ static int check_config(struct config *config)
 	return CLI_OK;
 }
 
-/* What this process is: the daemon, its guardian, or a look at something. */
+/* What this process is: the daemon, or a look at something. */
 static int run_as(struct daemon *d)
 {
 	enum log_level level;
@@ -234,15 +233,13 @@ static int run_as(struct daemon *d)
 
 	if (log_level_parse(d->config.log_level, &level) == 0)
 		log_level_set(level);
-	if (!d->config.check_only && !d->config.guardian && !d->config.verify_tier[0]) {
+	if (!d->config.check_only && !d->config.verify_tier[0]) {
 		raise_limit();
 		threads_block_signals();
 		return daemon_run(d);
 	}
 	if (d->config.check_only)
 		status = check_config(&d->config);
-	else if (d->config.guardian)
-		status = guardian_run(&d->config);
 	else
 		status = tiers_verify(&d->config);
 	free(d);

@@ -193,7 +193,7 @@ gpu_checks() { # folder
 	# alone: its clients have the GPU go round between them
 	gpu_test device_test "$at/device_test" "$gpu_folder/daemon/coppiced"
 	wait
-	for name in control_test service_test guardian_test api_test flock_test agent_test hostile_test control_fuzz; do
+	for name in control_test service_test api_test flock_test agent_test hostile_test hostile_memory_test control_fuzz; do
 		gpu_test "$name" "$at/$name" "$gpu_folder/daemon/coppiced"
 	done
 	for name in ctl_test ctl_top_test ctl_words_test ctl_tiers_test; do

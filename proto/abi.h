@@ -2,7 +2,8 @@
  * abi.h - what lies in memory shared between coppiced and its clients. PROTOCOL.md has the
  * pictures.
  *
- * Two kinds of segment, both memfds that the daemon makes, sealed against growing and shrinking:
+ * Two kinds of segment, both memfds that the daemon makes, sealed against growing, shrinking and
+ * holes:
  *  - one board for the whole daemon (struct abi_board): only the daemon writes; clients can map it
  *    read-only alone;
  *  - one segment per lane (struct abi_lane): a submission ring and an entry arena that the client
@@ -21,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ABI_VERSION 5u
+#define ABI_VERSION 6u
 #define ABI_BOARD_MAGIC UINT64_C(0x6472616f62706f63) /* "copboard" */
 #define ABI_LANE_MAGIC UINT64_C(0x656e616c2d706f63) /* "cop-lane" */
 
@@ -31,7 +32,7 @@
 #define ABI_BODY_MAX_BYTES (1u << 18) /* of one entry */
 #define ABI_NO_OFFSET UINT64_MAX
 #define ABI_LANE_WORDS 1024u /* pairs of words for steps captured in graphs */
-/* Of a lane: all that streams and coppiced --guardian touch. */
+/* Of a lane: all that streams touch. */
 #define ABI_LANE_HEAD_BYTES (640u + 16u * ABI_LANE_WORDS)
 /* In `done`: the daemon is dead, nobody is to wait any more. Streams compare cyclically: all ones
  * would hold them. */

@@ -154,8 +154,8 @@ static inline void ring_set_done_word(struct abi_lane *lane, uint32_t word)
 	atomic_store_explicit(&lane->done_words[word], 1, memory_order_release);
 }
 
-/* Whoever outlives the daemon: every stream that waits in the lane goes on. May be done by several,
- * and again, for those that began to wait later. */
+/* The client that outlives the daemon: every stream that waits in the lane goes on. May be done by
+ * several threads, and again, for streams that began to wait later. */
 static inline void ring_release_streams(struct abi_lane *lane)
 {
 	atomic_fetch_or_explicit(&lane->done, ABI_RELEASED, memory_order_release);

@@ -32,7 +32,6 @@ struct config {
 	uint32_t pool_percent;
 	uint32_t n_devices; /* in devices; 0: as 1 */
 	uint32_t n_ranks; /* in ranks */
-	bool guardian; /* --guardian: be that, no daemon */
 	bool check_only; /* --check-config */
 	char verify_tier[4096]; /* --verify-tier: check this file and end; empty: no */
 };

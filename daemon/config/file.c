@@ -58,10 +58,10 @@ static int key_read(struct file *f, const char *name, const char *value)
 	bool old;
 	const struct key *key = key_find(name, &old);
 
-	if (!key)
-		return unknown_key(f, name);
 	if (old)
-		value_warn_old(&f->place, name, key->name);
+		value_warn_old(&f->place, name, key ? key->name : NULL);
+	if (!key)
+		return old ? 0 : unknown_key(f, name);
 	return value_read(f->target, key, value, &f->place);
 }
 

@@ -16,8 +16,7 @@
 #define FLAG_KEYS 256 /* option numbers of keys begin here */
 #define FLAG_ALIASES (FLAG_KEYS + (int)KEYS_MAX)
 #define FLAG_CHECK 1
-#define FLAG_GUARDIAN 2
-#define FLAG_VERIFY_TIER 3
+#define FLAG_VERIFY_TIER 2
 #define FLAG_CONFIG 'c'
 #define FLAG_HELP '?'
 #define FLAG_VERSION 'V'
@@ -26,8 +25,6 @@
 static const struct args_option own[] = {
 	{"config", FLAG_CONFIG, "FILE", "default: " FLAGS_DEFAULT_FILE ", if it is there"},
 	{"check-config", FLAG_CHECK, NULL, "read flags and file, say what is wrong, end"},
-	{"guardian", FLAG_GUARDIAN, NULL,
-	 "be no daemon, but what releases its clients' streams when it dies"},
 	{"verify-tier", FLAG_VERIFY_TIER, "FILE",
 	 "read a tier file that no daemon uses, say what is wrong in it, end"},
 	{"help", FLAG_HELP, NULL, "this text"},
@@ -64,8 +61,7 @@ static void table_init(struct table *t)
 		char *name = t->names[KEYS_MAX + i];
 
 		key_flag(key_aliases[i].name, name);
-		*o++ = (struct args_option){name, FLAG_ALIASES + (int)i,
-					    key_aliases[i].key ? "VALUE" : NULL, NULL};
+		*o++ = (struct args_option){name, FLAG_ALIASES + (int)i, "VALUE", NULL};
 	}
 }
 
@@ -78,9 +74,7 @@ static void help_print(const struct table *table)
 
 static void own_read(struct flags *flags, const struct table *table, int option, const char *value)
 {
-	if (option == FLAG_GUARDIAN)
-		flags->guardian = true;
-	else if (option == FLAG_VERIFY_TIER)
+	if (option == FLAG_VERIFY_TIER)
 		flags->verify_tier = value;
 	else if (option == FLAG_CONFIG)
 		flags->file = value;
@@ -98,11 +92,9 @@ static void alias_read(struct flags *flags, const struct key_alias *alias, const
 	const struct value_place place = {0};
 	bool old;
 
-	value_warn_old(&place, alias->name, alias->key ? alias->key : alias->flag);
+	value_warn_old(&place, alias->name, alias->key);
 	if (alias->key)
 		flags->values[key_find(alias->key, &old) - keys] = value;
-	else
-		flags->guardian = true;
 }
 
 int flags_parse(struct flags *ret, int argc, char **argv)
@@ -152,7 +144,6 @@ int flags_apply(const struct flags *flags, struct value_target *target)
 			r = -EINVAL;
 	}
 	target->config->check_only = flags->check_only;
-	target->config->guardian = flags->guardian;
 	if (flags->verify_tier && verify_tier_set(target->config, flags->verify_tier) < 0)
 		r = -EINVAL;
 	return r;

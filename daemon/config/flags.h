@@ -16,7 +16,6 @@ struct flags {
 	const char *file; /* NULL: the default one, if it is there */
 	const char *values[KEYS_MAX]; /* of keys; NULL: not given */
 	bool check_only;
-	bool guardian;
 	const char *verify_tier; /* NULL: not asked for */
 	bool answered; /* help or version, and it was printed */
 };

@@ -35,11 +35,11 @@ const size_t keys_n = sizeof(keys) / sizeof(*keys);
 _Static_assert(sizeof(keys) / sizeof(*keys) <= KEYS_MAX, "whoever counts keys has room");
 
 const struct key_alias key_aliases[] = {
-	{"batch_hold", "batch_window", NULL},
-	{"batch_wait_max_us", "batch_window_max_us", NULL},
-	{"batch_wait_max", "batch_window_max_us", NULL},
-	{"keep_socket", "guardian_socket", NULL},
-	{"keep", NULL, "guardian"},
+	{"batch_hold", "batch_window"},
+	{"batch_wait_max_us", "batch_window_max_us"},
+	{"batch_wait_max", "batch_window_max_us"},
+	{"keep_socket", NULL},
+	{"guardian_socket", NULL},
 };
 const size_t key_aliases_n = sizeof(key_aliases) / sizeof(*key_aliases);
 
@@ -56,13 +56,13 @@ const struct key *key_find(const char *name, bool *ret_old)
 {
 	const struct key *key = find(name);
 
+	*ret_old = false;
 	for (size_t i = 0; !key && i < key_aliases_n; i++) {
-		if (key_aliases[i].key && strcmp(key_aliases[i].name, name) == 0) {
+		if (strcmp(key_aliases[i].name, name) == 0) {
 			*ret_old = true;
-			return find(key_aliases[i].key);
+			return key_aliases[i].key ? find(key_aliases[i].key) : NULL;
 		}
 	}
-	*ret_old = false;
 	return key;
 }
 

@@ -41,16 +41,16 @@ struct key {
 extern const struct key keys[];
 extern const size_t keys_n;
 
-/* A name that a key, or a flag, had once. */
+/* A name that a key had once. */
 struct key_alias {
 	const char *name; /* with _, as a flag with - */
-	const char *key; /* now; NULL: a flag that is no key */
-	const char *flag; /* that flag now */
+	const char *key; /* now; NULL: there is none any more, and a value says nothing */
 };
 extern const struct key_alias key_aliases[];
 extern const size_t key_aliases_n;
 
-/* NULL: there is none. An old name finds the key that it is now: *ret_old then says so. */
+/* NULL: there is none. An old name finds the key that it is now, if it is one: *ret_old then says
+ * so. */
 const struct key *key_find(const char *name, bool *ret_old);
 /* The key whose name is most like the one typed; NULL: none is like it. */
 const char *key_nearest(const char *typed);

@@ -278,6 +278,10 @@ void value_warn_old(const struct value_place *place, const char *old, const char
 	char where[PATH_MAX + 64], flag[KEY_FLAG_BYTES];
 
 	place_text(place, old, where, sizeof(where));
+	if (!name) {
+		log_warning("%s: nothing needs it any more: it says nothing", where);
+		return;
+	}
 	key_flag(name, flag);
 	log_warning("%s: it is called %s%s now; the old name still works", where,
 		    place->file ? "" : "--", place->file ? name : flag);

@@ -171,7 +171,7 @@ static void host_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *
 
 	if (!request_may_carry(s, id) || !may_leave_one_open(s, id))
 		return;
-	r = shm_new_open(arena, "coppice-arena", whole_grains(m->bytes));
+	r = shm_new(arena, "coppice-arena", whole_grains(m->bytes));
 	if (r < 0) {
 		reply_error(s, id, r, NULL, "The arena's memory could not be had: %s.",
 			    strerror(-r));
@@ -332,16 +332,6 @@ static struct shm *find_in(struct session *s, uint32_t number, enum shm_state st
 	return shm_find_in(s->arenas, s->home->config->max_arenas, number, state);
 }
 
-static int arena_seal(struct session *s, struct shm *arena)
-{
-	bool had_fd = arena->fd >= 0;
-	int r = shm_seal(arena);
-
-	if (r == 0 && had_fd)
-		s->n_shm_fds--;
-	return r;
-}
-
 static void seal_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaSeal *m = message;
@@ -355,7 +345,7 @@ static void seal_begin(struct session *s, uint64_t id, const void *message)
 			    "There is no arena %u in this session that is to be sealed.", m->arena);
 		return;
 	}
-	r = arena_seal(s, arena);
+	r = session_seal(s, arena);
 	if (r < 0) {
 		reply_error(s, id, r, "arena", "Arena %u has seals that are not the daemon's: %s.",
 			    m->arena, strerror(-r));

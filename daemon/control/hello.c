@@ -112,8 +112,7 @@ static void hello_answer(struct request *request)
 	r = reply_send_fds(request->session, &reply, fds, 2);
 	if (r == 0)
 		return;
-	request->undone = r;
-	reply_undone(request);
+	reply_unsent(request->session, request->sched.id, r);
 	session_end(request->session, "descriptors cannot be sent: %s", strerror(-r));
 }
 

@@ -1,20 +1,23 @@
 /*
- * lanes.c - the verbs lane_new and lane_free: the ring by which a client hands in its entries.
+ * lanes.c - the verbs lane_new, lane_seal and lane_free: the ring by which a client hands in its
+ * entries.
  *
- * A lane's memory is made here and lent to the scheduler. The guardian hears of a lane before the
- * client does: from then on a stream may wait on it.
+ * A lane's memory is made here and lent to the client, who maps it and says so (lane_seal). Then
+ * nobody can take its pages away any more, and it is lent to the scheduler, who writes there
+ * between steps of others and must not wait for a page. Only who had it mapped by then writes its
+ * words: the client and this daemon.
  */
 #include "lanes.h"
 
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/begin.h"
-#include "daemon/session/guardian_link.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Fills the header; the version, which says that the rest may be read, last. */
 static void lane_header(struct abi_lane *lane, uint32_t number, uint64_t generation)
@@ -35,67 +38,7 @@ static uint32_t lane_fds(const struct shm *lane)
 static void lane_drop(struct session *session, struct shm *lane)
 {
 	session->n_shm_fds -= lane_fds(lane);
-	guardian_link_forget(session->home->guardian, session, lane);
 	shm_done(lane);
-}
-
-/* The segment and, if asked for, the completion descriptor; both ends' descriptors are in the
- * request or segment. */
-static int lane_make(struct shm *lane, struct request *request, bool notify)
-{
-	bool guarded = request->home->config->guardian_socket[0];
-	int memory, completions;
-	int r = shm_new(lane, "coppice-lane", sizeof(struct abi_lane), &memory);
-
-	if (r < 0)
-		return r;
-	request_carry(request, memory);
-	if (guarded)
-		r = shm_keep_fd(lane, memory);
-	if (r == 0 && notify) {
-		r = shm_notify_new(lane, &completions);
-		if (r == 0)
-			request_carry(request, completions);
-	}
-	request->session->n_shm_fds += lane_fds(lane);
-	if (r < 0)
-		lane_drop(request->session, lane);
-	return r;
-}
-
-static void new_begin(struct session *s, uint64_t id, const void *message)
-{
-	const Coppice__LaneNew *m = message;
-	uint32_t max_lanes = s->home->config->max_lanes;
-	uint32_t number = shm_find_free(s->lanes, max_lanes);
-	struct request *request;
-	struct lane_call *call;
-	struct shm *lane;
-	int r;
-
-	if (number == 0) {
-		reply_error(s, id, -EDQUOT, NULL,
-			    "The session has %u lanes, as many as it may (max_lanes): free some.",
-			    max_lanes);
-		return;
-	}
-	if (!request_may_carry(s, id))
-		return;
-	request = request_begin(s, id, &verb_lane_new, sizeof(*call));
-	if (!request)
-		return;
-	lane = &s->lanes[number - 1];
-	r = lane_make(lane, request, m->notify);
-	if (r < 0) {
-		reply_error(s, id, r, NULL, "The lane's memory could not be had: %s.",
-			    strerror(-r));
-		request_free(request);
-		return;
-	}
-	lane_header(lane->map, number, s->home->board->generation);
-	call = request->sched.room;
-	*call = (struct lane_call){number, lane->map, lane->notify_fd};
-	request_post(request);
 }
 
 static struct shm *lane_of(const struct request *request)
@@ -104,6 +47,136 @@ static struct shm *lane_of(const struct request *request)
 
 	return &request->session->lanes[call->lane - 1];
 }
+
+static struct shm *find_in(struct session *s, uint32_t number, enum shm_state state)
+{
+	return shm_find_in(s->lanes, s->home->config->max_lanes, number, state);
+}
+
+/* ---- new ---- */
+
+/* The segment and, if asked for, the completion descriptor, whose other end is the client's. */
+static int lane_make(struct session *s, struct shm *lane, bool notify, int *ret_completions)
+{
+	int completions = -1;
+	int r = shm_new(lane, "coppice-lane", sizeof(struct abi_lane));
+
+	if (r < 0)
+		return r;
+	if (notify)
+		r = shm_notify_new(lane, &completions);
+	if (r < 0) {
+		shm_done(lane);
+		return r;
+	}
+	s->n_shm_fds += lane_fds(lane);
+	*ret_completions = completions;
+	return 0;
+}
+
+static int lane_send(struct session *s, uint64_t id, const struct shm *shm, uint32_t number,
+		     int completions)
+{
+	Coppice__Reply reply = COPPICE__REPLY__INIT;
+	Coppice__LaneReply lane = COPPICE__LANE_REPLY__INIT;
+	int fds[] = {shm->fd, completions};
+
+	lane.lane = number;
+	lane.bytes = shm->bytes;
+	lane.generation = s->home->board->generation;
+	reply.id = id;
+	reply.lane = &lane;
+	return reply_send_fds(s, &reply, fds, completions >= 0 ? 2 : 1);
+}
+
+/* Made here and now; the scheduler hears of it when it is sealed. */
+static void lane_begin(struct session *s, uint64_t id, bool notify, uint32_t number)
+{
+	struct shm *lane = &s->lanes[number - 1];
+	int completions;
+	int r = lane_make(s, lane, notify, &completions);
+
+	if (r < 0) {
+		reply_error(s, id, r, NULL, "The lane's memory could not be had: %s.",
+			    strerror(-r));
+		return;
+	}
+	lane_header(lane->map, number, s->home->board->generation);
+	r = lane_send(s, id, lane, number, completions);
+	if (completions >= 0)
+		close(completions);
+	if (r == 0)
+		return;
+	lane_drop(s, lane);
+	reply_unsent(s, id, r);
+}
+
+static void new_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__LaneNew *m = message;
+	uint32_t max_lanes = s->home->config->max_lanes;
+	uint32_t number = shm_find_free(s->lanes, max_lanes);
+
+	if (number == 0)
+		reply_error(s, id, -EDQUOT, NULL,
+			    "The session has %u lanes, as many as it may (max_lanes): free some.",
+			    max_lanes);
+	else if (request_may_carry(s, id))
+		lane_begin(s, id, m->notify, number);
+}
+
+const struct verb verb_lane_new = {.begin = new_begin};
+
+/* ---- seal ---- */
+
+static int seal_serve(struct sched *s, struct sched_request *rq)
+{
+	const struct lane_call *call = rq->room;
+
+	if (lane_add(&s->lanes, rq->session, call->lane, call->shared, call->notify_fd) < 0)
+		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
+	return 0;
+}
+
+static void seal_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__LaneSeal *m = message;
+	struct shm *lane = find_in(s, m->lane, SHM_NEW);
+	struct request *request;
+	struct lane_call *call;
+	int r;
+
+	if (!lane) {
+		reply_error(s, id, -ENOENT, "lane",
+			    "There is no lane %u in this session that is to be sealed.", m->lane);
+		return;
+	}
+	r = session_seal(s, lane);
+	if (r < 0) {
+		reply_error(s, id, r, "lane", "Lane %u has seals that are not the daemon's: %s.",
+			    m->lane, strerror(-r));
+		return;
+	}
+	request = request_begin(s, id, &verb_lane_seal, sizeof(*call));
+	if (!request)
+		return;
+	lane->state = SHM_ADDING;
+	call = request->sched.room;
+	*call = (struct lane_call){m->lane, lane->map, lane->notify_fd};
+	request_post(request);
+}
+
+static void seal_answer(struct request *request)
+{
+	lane_of(request)->state = request->sched.code == 0 ? SHM_READY : SHM_NEW;
+	reply_done(request);
+}
+
+const struct verb verb_lane_seal = {.begin = seal_begin,
+				    .serve = seal_serve,
+				    .answer = seal_answer};
+
+/* ---- free ---- */
 
 static int free_serve(struct sched *s, struct sched_request *rq)
 {
@@ -115,59 +188,28 @@ static int free_serve(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-/* The client never hears of it. */
-static void undo_answer(struct request *request)
+static void reply_freed(struct session *s, uint64_t id)
 {
-	lane_drop(request->session, lane_of(request));
-	reply_undone(request);
+	Coppice__Reply reply = COPPICE__REPLY__INIT;
+
+	reply.id = id;
+	reply_send(s, &reply);
 }
 
-static const struct verb undo = {.serve = free_serve, .answer = undo_answer};
-
-static void new_answer(struct request *request)
-{
-	const struct lane_call *call = request->sched.room;
-	struct shm *shm = lane_of(request);
-	Coppice__Reply reply = reply_to(request);
-	Coppice__LaneReply lane = COPPICE__LANE_REPLY__INIT;
-	int r;
-
-	if (reply_failed(request)) {
-		lane_drop(request->session, shm);
-		return;
-	}
-	shm->state = SHM_READY;
-	if (shm->fd >= 0) /* before the client can put a stream on it */
-		guardian_link_look(request->home->guardian);
-	lane.lane = call->lane;
-	lane.bytes = shm->bytes;
-	lane.generation = request->home->board->generation;
-	reply.lane = &lane;
-	r = reply_send_fds(request->session, &reply, request->fds, request->n_fds);
-	if (r < 0)
-		request_undo(request, &undo, r);
-}
-
-static int new_serve(struct sched *s, struct sched_request *rq)
-{
-	const struct lane_call *call = rq->room;
-
-	if (lane_add(&s->lanes, rq->session, call->lane, call->shared, call->notify_fd) < 0)
-		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
-	return 0;
-}
-
-const struct verb verb_lane_new = {.begin = new_begin, .serve = new_serve, .answer = new_answer};
-
-/* ---- free ---- */
-
+/* Of one that is not sealed the scheduler knows nothing. */
 static void free_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__LaneFree *m = message;
-	struct shm *lane = shm_find(s->lanes, s->home->config->max_lanes, m->lane);
+	struct shm *lane = find_in(s, m->lane, SHM_READY);
+	struct shm *unsealed = find_in(s, m->lane, SHM_NEW);
 	struct request *request;
 	struct lane_call *call;
 
+	if (unsealed) {
+		lane_drop(s, unsealed);
+		reply_freed(s, id);
+		return;
+	}
 	if (!lane) {
 		reply_error(s, id, -ENOENT, "lane", "There is no lane %u in this session.",
 			    m->lane);

@@ -100,7 +100,6 @@ static void sessions_init(struct server *server, const struct server_parts *part
 		.board = parts->board,
 		.board_fd = parts->board_fd,
 		.backend_name = parts->backend_name,
-		.guardian = &server->guardian,
 		.pages = &server->pages,
 		.weights = parts->weights,
 		.unpack = &server->unpack,
@@ -147,7 +146,6 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 	listener->fd = -1;
 	listener_start(&server->listener, &server->sessions);
 	service_init(&server->service, &server->sessions);
-	guardian_link_init(&server->guardian, &server->sessions);
 	loop_poll(parts->loop, &server->answers, sched_reply_fd(parts->sched), POLLIN);
 	return 0;
 }
@@ -155,7 +153,6 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 void server_done(struct server *server)
 {
 	listener_done(&server->listener);
-	guardian_link_done(&server->guardian);
 	shm_pages_done(&server->pages);
 	signals_done(&server->signals);
 }

@@ -13,7 +13,6 @@
 
 #include "daemon/base/must_check.h"
 #include "daemon/control/control.h"
-#include "daemon/session/guardian_link.h"
 #include "daemon/session/session.h"
 #include "listen.h"
 #include "service.h"
@@ -34,7 +33,6 @@ struct server {
 	struct sessions sessions;
 	struct listener listener;
 	struct service service;
-	struct guardian_link guardian;
 	struct shm_pages pages;
 	struct signals signals;
 	struct loop_op answers; /* the scheduler's reply descriptor */

@@ -9,7 +9,6 @@
 #include "daemon/base/log.h"
 #include "daemon/control/verbs.h"
 #include "daemon/sched/verbs/sessions.h"
-#include "daemon/session/guardian_link.h"
 #include "daemon/session/life.h"
 
 #include <inttypes.h>
@@ -107,7 +106,6 @@ static void on_tick(struct loop_op *op, int result)
 		return;
 	probe_send(service); /* a device may fail while nothing is asked of it */
 	sessions_expire(home);
-	guardian_link_look(home->guardian);
 	if (service->has_manager && service->n_ticks++ % TICKS_A_STATUS == 0)
 		figures_ask(service);
 }

@@ -61,15 +61,6 @@ bool request_may_carry(struct session *s, uint64_t id)
 	return false;
 }
 
-void request_undo(struct request *request, const struct verb *verb, int why)
-{
-	request->verb = verb;
-	request->sched.serve = verb->serve;
-	request->sched.slow = verb->slow;
-	request->undone = why;
-	request->again = true;
-}
-
 void request_hold(struct request *request)
 {
 	request->held = true;

@@ -16,9 +16,6 @@ struct request *request_begin(struct session *session, uint64_t id, const struct
 			      size_t room_bytes);
 /* May an answer of this session carry descriptors? Else the reply is on its way. */
 MUST_CHECK bool request_may_carry(struct session *session, uint64_t id);
-/* Its answer cannot be sent: what it made is unmade by that verb, whose answer says so
- * (reply_undone). From within an answer. */
-void request_undo(struct request *request, const struct verb *verb, int why);
 /* Is this session allowed what concerns everybody? Else the reply is on its way. */
 MUST_CHECK bool request_may_rule(struct session *session, uint64_t id, const char *verb);
 /* It is under way, and the loop has something to do for it before it is posted, or over. */

@@ -12,7 +12,6 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/weights/weights.h"
-#include "guardian_link.h"
 #include "request.h"
 
 #include <errno.h>
@@ -161,10 +160,8 @@ static void shared_memory_free(struct session *session)
 
 	for (uint32_t i = 0; session->arenas && i < config->max_arenas; i++)
 		shm_done(&session->arenas[i]);
-	for (uint32_t i = 0; session->lanes && i < config->max_lanes; i++) {
-		guardian_link_forget(session->home->guardian, session, &session->lanes[i]);
+	for (uint32_t i = 0; session->lanes && i < config->max_lanes; i++)
 		shm_done(&session->lanes[i]);
-	}
 	session->n_shm_fds = 0;
 }
 

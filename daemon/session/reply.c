@@ -119,11 +119,6 @@ void reply_unsent(struct session *session, uint64_t id, int why)
 		    strerror(-why));
 }
 
-void reply_undone(const struct request *request)
-{
-	reply_unsent(request->session, request->sched.id, request->undone);
-}
-
 void reply_done(struct request *request)
 {
 	Coppice__Reply reply = reply_to(request);

@@ -29,8 +29,6 @@ void reply_unsent(struct session *session, uint64_t id, int why);
 MUST_CHECK bool reply_failed(const struct request *request);
 /* An empty reply to the request. */
 Coppice__Reply reply_to(const struct request *request);
-/* The answer of a request that has been undone (request_undo). */
-void reply_undone(const struct request *request);
 /* The answer of a verb that has nothing to tell: that it is done, or how it failed. */
 void reply_done(struct request *request);
 

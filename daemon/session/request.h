@@ -44,7 +44,6 @@ struct request {
 	bool on_heap;
 	bool again; /* answer wants it posted once more */
 	bool held; /* answer waits for the loop's own: request_over once more */
-	int undone; /* why what it made is being unmade; 0: it is not */
 };
 
 /* One that is embedded in its owner, or owned by it. session may be NULL. */

@@ -13,7 +13,7 @@
 #define RESERVED_FDS 64u
 #define FDS_A_CONNECTION 2u /* its socket, its peer's pidfd */
 #define FDS_TO_JOIN 3u /* a bell; board and bell on their way */
-/* Of an answer: one of a lane is kept, one goes; both of them copies of those on their way. */
+/* Of an answer: a lane's two here, and two on their way. */
 #define FDS_AN_ANSWER (2 * UNREAD_FDS_AN_ANSWER)
 
 struct session *session_find(const struct sessions *sessions, uint64_t id)
@@ -127,6 +127,16 @@ const char *session_fds_refusal(struct session *session)
 	    sessions->config->max_unread_fds)
 		return "this session has not read as many as it may leave unread (max_unread_fds)";
 	return fds_refusal(session, &own, &all, FDS_AN_ANSWER);
+}
+
+int session_seal(struct session *session, struct shm *shm)
+{
+	bool had_fd = shm->fd >= 0;
+	int r = shm_seal(shm);
+
+	if (r == 0 && had_fd)
+		session->n_shm_fds--;
+	return r;
 }
 
 bool sessions_are_crowded(struct sessions *sessions, const struct session *newcomer)

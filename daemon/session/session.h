@@ -20,7 +20,6 @@
 #include <sys/uio.h>
 
 struct abi_board;
-struct guardian_link;
 struct sched;
 struct sched_session;
 struct session_ending;
@@ -52,7 +51,7 @@ struct session {
 	bool end_posted; /* and not back */
 	uint32_t n_requests; /* posted, not over */
 	uint32_t n_carriers; /* of all its requests: those that carry descriptors */
-	uint32_t n_shm_fds; /* descriptors of its lanes, and of arenas that are not sealed */
+	uint32_t n_shm_fds; /* descriptors of its lanes, and of memory that is not sealed */
 	struct unread unread; /* of its answers */
 	struct shm *arenas; /* owned, [config->max_arenas] */
 	struct shm *lanes; /* owned, [config->max_lanes] */
@@ -76,7 +75,6 @@ struct sessions {
 	const struct abi_board *board;
 	int board_fd;
 	const char *backend_name;
-	struct guardian_link *guardian;
 	struct shm_pages *pages;
 	struct weights_table *weights; /* NULL: the backend holds none */
 	struct unpack_arena *unpack; /* where the message being served lies */
@@ -111,6 +109,8 @@ struct sessions_use sessions_domain_use(struct sessions *sessions, uid_t uid);
 const char *session_refusal(struct session *session);
 /* The limit that keeps this session from an answer with descriptors, as a sentence; NULL: none. */
 const char *session_fds_refusal(struct session *session);
+/* shm_seal of an arena or a lane of this session, whose descriptor counts no more then. */
+MUST_CHECK int session_seal(struct session *session, struct shm *shm);
 /* Are there as many connections as are taken, of all users or of this one? */
 bool sessions_are_crowded(struct sessions *sessions, const struct session *newcomer);
 

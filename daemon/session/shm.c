@@ -9,7 +9,6 @@
 #include "proto/channel.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -35,19 +34,7 @@ struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number)
 	return shm_find_in(table, n, number, SHM_READY);
 }
 
-int shm_new(struct shm *shm, const char *name, size_t bytes, int *ret_fd)
-{
-	void *map;
-	int r = channel_segment_new(name, bytes, 0, ret_fd, &map);
-
-	if (r < 0)
-		return r;
-	*shm = (struct shm){
-		.state = SHM_ADDING, .map = map, .bytes = bytes, .fd = -1, .notify_fd = -1};
-	return 0;
-}
-
-int shm_new_open(struct shm *shm, const char *name, size_t bytes)
+int shm_new(struct shm *shm, const char *name, size_t bytes)
 {
 	void *map;
 	int fd, r = channel_segment_new_open(name, bytes, &fd, &map);
@@ -97,12 +84,6 @@ void shm_new_device(struct shm *shm, size_t bytes)
 {
 	*shm = (struct shm){
 		.state = SHM_ADDING, .bytes = bytes, .device = true, .fd = -1, .notify_fd = -1};
-}
-
-int shm_keep_fd(struct shm *shm, int fd)
-{
-	shm->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	return shm->fd < 0 ? -errno : 0;
 }
 
 int shm_notify_new(struct shm *shm, int *ret_fd)

@@ -6,8 +6,8 @@
  *
  *      FREE -> NEW -> ADDING -> READY -> REMOVING -> FREE
  *
- * NEW: a host arena that is not sealed; nobody uses it. ADDING, REMOVING: the scheduler is asked,
- * or pages come and go (shm_pages.h).
+ * NEW: a lane, or a host arena, that is not sealed; nobody uses it. ADDING, REMOVING: the scheduler
+ * is asked, or pages come and go (shm_pages.h).
  */
 #ifndef COPPICED_SHM_H
 #define COPPICED_SHM_H
@@ -27,10 +27,7 @@ struct shm {
 	size_t bytes;
 	bool device; /* memory of the backend's device */
 	struct shm_chore chore; /* about its pages */
-	/* owned: a lane's memory, where a guardian wants it; an arena's that is not sealed; else
-	 * -1 */
-	int fd;
-	bool guarded; /* the guardian knows of it */
+	int fd; /* owned: of what is not sealed; else -1 */
 	int notify_fd; /* owned: the daemon's end of a lane's completion descriptor; -1: none */
 };
 
@@ -40,10 +37,8 @@ uint32_t shm_find_free(const struct shm *table, uint32_t n);
 struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number);
 /* The same of those in another state. */
 struct shm *shm_find_in(struct shm *table, uint32_t n, uint32_t number, enum shm_state state);
-/* Makes a segment of bytes, ADDING. ret_fd: the caller's, for the client. 0 or -errno. */
-MUST_CHECK int shm_new(struct shm *shm, const char *name, size_t bytes, int *ret_fd);
-/* The same, NEW: keeps the descriptor, and lets the client map it. */
-MUST_CHECK int shm_new_open(struct shm *shm, const char *name, size_t bytes);
+/* Makes a segment of bytes, NEW: its descriptor is for the client, to map it. 0 or -errno. */
+MUST_CHECK int shm_new(struct shm *shm, const char *name, size_t bytes);
 /* From now on nobody maps it writable, and nobody punches holes. 0, or -errno where it has seals
  * that are not the daemon's. Of one that is sealed: 0. */
 MUST_CHECK int shm_seal(struct shm *shm);
@@ -53,9 +48,7 @@ void shm_fill(struct shm *shm, struct shm_pages *pages, uid_t uid);
 void shm_drop(struct shm *shm, struct shm_pages *pages, uid_t uid);
 /* A device arena of bytes, ADDING. */
 void shm_new_device(struct shm *shm, size_t bytes);
-/* Keeps a copy of the segment's descriptor. 0 or -errno. */
-MUST_CHECK int shm_keep_fd(struct shm *shm, int fd);
-/* Gives a lane's segment a completion descriptor. ret_fd: as above. 0 or -errno. */
+/* Gives a lane's segment a completion descriptor. ret_fd: the client's. 0 or -errno. */
 MUST_CHECK int shm_notify_new(struct shm *shm, int *ret_fd);
 /* Unmaps, closes; FREE. Of a free one: nothing. */
 void shm_done(struct shm *shm);

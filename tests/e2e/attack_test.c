@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +159,61 @@ static int punch_holes(const struct harness *h, int said)
 static void holes_in_arenas(void **state)
 {
 	assert_withstood(state, attack_neighbour, punch_holes);
+}
+
+/* Bodies in whatever it has, sealed or not: words that read 0 would end their lane. Where all is
+ * refused it takes no more of the machine than others' attacks do. */
+static void *punch_all(void *unused)
+{
+	off_t at = (offsetof(struct abi_lane, bodies) + 4095) / 4096 * 4096;
+
+	for (;;) {
+		unsigned n = 0;
+
+		for (int fd = 3; fd < 40; fd++)
+			n += fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at,
+				       ABI_BODY_ARENA_BYTES) == 0;
+		if (n == 0)
+			sleep_ms(1);
+	}
+	return unused;
+}
+
+/* The daemon copies it page by page before it looks whose it is. */
+static void submit_long_body(struct raw *x)
+{
+	uint64_t ticket = ++x->ticket;
+
+	x->lane->entries[ring_slot(ticket)] =
+		(struct abi_entry){.ticket = ticket,
+				   .kind = ABI_ACCEPT,
+				   .count = ABI_BODY_MAX_BYTES / sizeof(uint32_t),
+				   .body = 8192,
+				   .body_bytes = ABI_BODY_MAX_BYTES};
+	ring_publish(x->lane, ticket);
+	ring_bell(x->bell_fd);
+}
+
+static int punch_lanes(const struct harness *h, int said)
+{
+	static pthread_t punchers[4];
+	static struct raw x[SESSIONS];
+
+	for (int i = 0; i < SESSIONS; i++)
+		x[i] = raw_open(h);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&punchers[i], NULL, punch_all, NULL), 0);
+	attack_is_on(said);
+	for (int i = 0; attack_goes_on(); i = (i + 1) % SESSIONS) {
+		for (int j = 0; j < BURST && x[i].ticket - ring_done(x[i].lane) < 200; j++)
+			submit_long_body(&x[i]);
+	}
+	return 0;
+}
+
+static void holes_in_lanes(void **state)
+{
+	assert_withstood(state, attack_neighbour, punch_lanes);
 }
 
 /* ---- entries ---- */
@@ -465,6 +521,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(arenas_that_come_and_go),
 		cmocka_unit_test(sessions_that_end_with_arenas),
 		cmocka_unit_test(holes_in_arenas),
+		cmocka_unit_test(holes_in_lanes),
 		cmocka_unit_test(floods_of_nops),
 		cmocka_unit_test(floods_of_forks),
 		cmocka_unit_test(drafts_of_the_widest_trees),

@@ -412,13 +412,24 @@ uint32_t client_arena(struct client *c, uint64_t bytes)
 	return arena;
 }
 
+const Coppice__Reply *client_seal_lane(struct client *c, uint32_t lane)
+{
+	Coppice__LaneSeal m = COPPICE__LANE_SEAL__INIT;
+
+	m.lane = lane;
+	return client_verb(c, lane_seal, &m);
+}
+
 uint32_t client_lane(struct client *c)
 {
 	Coppice__LaneNew m = COPPICE__LANE_NEW__INIT;
 	const Coppice__Reply *reply = client_verb(c, lane_new, &m);
+	uint32_t lane;
 
 	assert_int_equal(reply->code, 0);
-	return reply->lane->lane;
+	lane = reply->lane->lane;
+	assert_int_equal(client_seal_lane(c, lane)->code, 0);
+	return lane;
 }
 
 const Coppice__Reply *client_seq(struct client *c, uint32_t model, uint32_t lane, uint32_t arena,

@@ -287,12 +287,16 @@ static void a_lanes_descriptors_count_until_it_is_freed(void **state)
 
 	assert_fds_become(&c, 2 * SESSION_FDS);
 	m.lane = pollable_lane(&c);
+	assert_fds_become(&c, 2 * SESSION_FDS + 2); /* its memory's, until it is sealed */
+	assert_int_equal(client_seal_lane(&c, m.lane)->code, 0);
 	assert_fds_become(&c, 2 * SESSION_FDS + 1);
 	client_lane(&c); /* has none */
-	pollable_lane(&ends);
+	assert_int_equal(client_seal_lane(&ends, pollable_lane(&ends))->code, 0);
 	assert_fds_become(&c, 2 * SESSION_FDS + 2);
+	pollable_lane(&ends);
+	assert_fds_become(&c, 2 * SESSION_FDS + 4);
 	assert_int_equal(client_verb(&c, lane_free, &m)->code, 0);
-	assert_fds_become(&c, 2 * SESSION_FDS + 1);
+	assert_fds_become(&c, 2 * SESSION_FDS + 3);
 	client_close(&ends);
 	assert_fds_become(&c, SESSION_FDS);
 	client_close(&c);

@@ -1,6 +1,6 @@
 /*
- * device_fixture.c - starts the daemon with limits that tests can reach, a guardian where one is
- * wanted, and client processes; ends them all, and checks how they ended.
+ * device_fixture.c - starts the daemon with limits that tests can reach, and client processes; ends
+ * them all, and checks how they ended.
  */
 #include "device_fixture.h"
 
@@ -41,31 +41,14 @@ void stem_run(const struct fixture *f, const char *role, const char *arg, const 
 
 /* ---- fixture -------------------------------------------------------------------------------- */
 
-static void guardian_start(struct fixture *f)
-{
-	f->guardian = fork();
-	assert_true(f->guardian >= 0);
-	if (f->guardian == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(coppiced, coppiced, "--guardian", "--config=/dev/null", f->guardian_flag,
-		      (char *)NULL);
-		_exit(98);
-	}
-	for (int i = 0; i < TRIES && access(f->guardian_socket, F_OK) < 0; i++)
-		sleep_ms(5);
-}
-
-/* flag: one more of the daemon's, or NULL; keep: with a guardian. */
-static struct fixture *fixture_new(const char *flag, bool keep)
+/* flag: one more of the daemon's, or NULL. */
+static struct fixture *fixture_new(const char *flag)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	int n = 0;
 
 	assert_non_null(f);
 	f->h = harness_new("auto");
-	snprintf(f->guardian_socket, sizeof(f->guardian_socket), "%s/keep", f->h->folder);
-	snprintf(f->guardian_flag, sizeof(f->guardian_flag), "--guardian-socket=%s",
-		 f->guardian_socket);
 	snprintf(f->fault, sizeof(f->fault), "%s/fault", f->h->folder);
 	setenv("FAKE_CUDA_FAULT", f->fault, 1);
 	f->h->flags[n++] = "--backend=cuda";
@@ -74,41 +57,31 @@ static struct fixture *fixture_new(const char *flag, bool keep)
 	f->h->flags[n++] = "--max-device-arena-bytes=6M";
 	f->h->flags[n++] = "--max-arenas=4";
 	f->h->flags[n++] = flag ? flag : "--device-arena-bytes=64M";
-	if (keep) {
-		f->h->flags[n++] = f->guardian_flag;
-		guardian_start(f);
-	}
 	harness_start(f->h);
 	return f;
 }
 
 int setup(void **state)
 {
-	*state = fixture_new(NULL, false);
-	return 0;
-}
-
-int setup_kept(void **state)
-{
-	*state = fixture_new(NULL, true);
+	*state = fixture_new(NULL);
 	return 0;
 }
 
 int setup_one_arena(void **state)
 {
-	*state = fixture_new("--device-arena-bytes=2M", false);
+	*state = fixture_new("--device-arena-bytes=2M");
 	return 0;
 }
 
 int setup_without_device(void **state)
 {
-	*state = fixture_new("--backend=cpu", false);
+	*state = fixture_new("--backend=cpu");
 	return 0;
 }
 
 int setup_four_arenas(void **state)
 {
-	*state = fixture_new("--device-arena-bytes=8M", false);
+	*state = fixture_new("--device-arena-bytes=8M");
 	return 0;
 }
 
@@ -118,10 +91,6 @@ int teardown(void **state)
 
 	if (f->h->pid)
 		assert_int_equal(harness_stop(f->h, SIGTERM), 0);
-	if (f->guardian) {
-		kill(f->guardian, SIGTERM);
-		assert_int_equal(harness_wait_for(f->guardian, "the guardian"), 0);
-	}
 	unlink(f->fault);
 	harness_free(f->h);
 	free(f);

@@ -13,8 +13,7 @@ extern bool fake; /* FAKE_CUDA is set */
 
 struct fixture {
 	struct harness *h;
-	char guardian_flag[136], guardian_socket[112], fault[96];
-	pid_t guardian;
+	char fault[96];
 };
 
 /* A client process of this role; variable: NAME=VALUE of its environment, NULL: none. */
@@ -25,10 +24,8 @@ struct stem stem_start(const struct fixture *f, const char *role, const char *ar
 /* To its end, which must be 0. */
 void stem_run(const struct fixture *f, const char *role, const char *arg, const char *arg2);
 
-/* Fixtures: as usual; with a guardian; with room for one, or four, device arenas; without a
- * device. */
+/* Fixtures: as usual; with room for one, or four, device arenas; without a device. */
 int setup(void **state);
-int setup_kept(void **state);
 int setup_one_arena(void **state);
 int setup_without_device(void **state);
 int setup_four_arenas(void **state);

@@ -311,7 +311,7 @@ static int role_fault(const char *socket, char **args)
 
 /*
  * A stream waits for a step whose inputs another stream has not written, when the daemon dies:
- * alone, the library is not called before the stream has gone on (a guardian lets it); else it is.
+ * alone, the library is not called before the stream has gone on; else it is.
  */
 static int role_waiter(const char *socket, char **args)
 {

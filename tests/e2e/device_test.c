@@ -105,7 +105,7 @@ static void a_killed_clients_arena_is_free_again(void **state)
 	assert_room_comes_back(f);
 }
 
-static void the_keeper_lets_a_stream_go_on_when_the_daemon_dies(void **state)
+static void a_stream_goes_on_by_itself_when_the_daemon_dies(void **state)
 {
 	struct fixture *f = *state;
 	struct stem waiter = stem_start(f, "waiter", "alone", NULL);
@@ -116,7 +116,7 @@ static void the_keeper_lets_a_stream_go_on_when_the_daemon_dies(void **state)
 	assert_int_equal(stem_end(&waiter), 0);
 }
 
-static void a_sleeping_cpu_is_told_what_the_keeper_did(void **state)
+static void a_sleeping_cpu_is_told_that_the_daemon_died(void **state)
 {
 	struct fixture *f = *state;
 	struct stem sleeper = stem_start(f, "sleeper", NULL, NULL);
@@ -410,8 +410,8 @@ static const struct CMUnitTest tests[] = {
 	CASE(clients_at_once_are_right),
 	CASE(a_client_killed_in_a_step_costs_nobody_else_anything),
 	WITH(one_arena, a_killed_clients_arena_is_free_again),
-	WITH(kept, the_keeper_lets_a_stream_go_on_when_the_daemon_dies),
-	WITH(kept, a_sleeping_cpu_is_told_what_the_keeper_did),
+	CASE(a_stream_goes_on_by_itself_when_the_daemon_dies),
+	CASE(a_sleeping_cpu_is_told_that_the_daemon_died),
 	CASE(the_library_lets_a_stream_go_on_when_the_daemon_dies),
 	CASE(a_daemon_that_stops_lets_streams_go_on),
 	CASE(an_arena_is_zero_whoever_had_the_memory),

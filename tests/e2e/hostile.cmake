@@ -1,8 +1,10 @@
 # Attacks by name, against a real daemon while an honest client steps.
 if(TARGET coppiced AND TARGET coppice)
-	coppice_test(NAME hostile_test SOURCES e2e/hostile_test.c e2e/raw_lane.c
-		LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
-	add_dependencies(hostile_test coppiced)
+	foreach(name hostile hostile_memory)
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/scene.c e2e/raw_lane.c
+			LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
+		add_dependencies(${name}_test coppiced)
+	endforeach()
 	foreach(name shares foreign)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 			LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 180)

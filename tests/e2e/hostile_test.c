@@ -1,11 +1,9 @@
 /*
- * hostile_test.c - attacks by name. Beside each an honest client steps on: its answers are checked,
- * each must come within BOUND_NS, and at the end the daemon has no session and no descriptor more
- * than before.
+ * hostile_test.c - attacks by name: noise, silence, deaths at the worst moment. What a client does
+ * with its memory is hostile_memory_test.c's. Beside each an honest client steps on (scene.h).
  */
-#include "control_harness.h"
-#include "honest.h"
 #include "raw_lane.h"
+#include "scene.h"
 
 #include "proto/ring.h"
 
@@ -20,205 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Far above what a loaded machine takes, far below what "until somebody dies" would. */
-#define BOUND_NS UINT64_C(3000000000)
 #define N_BELLS 1000000
 #define N_KILLS 8
-#define RUN_MS 100
-
-struct scene {
-	struct harness *h;
-	struct honest honest;
-	unsigned n_fds; /* the daemon's, with the honest client's */
-};
-
-static struct scene scene_begin(void **state)
-{
-	struct scene s = {.h = *state};
-
-	honest_start(&s.honest, s.h->socket, 1);
-	honest_step(&s.honest);
-	s.n_fds = process_descriptors(s.h->pid);
-	return s;
-}
-
-static void steps_on(struct scene *s)
-{
-	assert_true(honest_run(&s->honest, RUN_MS) < BOUND_NS);
-}
-
-/* The attackers are gone: so is all that they had. */
-static void scene_end(struct scene *s)
-{
-	steps_on(s);
-	for (int i = 0; i < 1000 && process_descriptors(s->h->pid) != s->n_fds; i++)
-		sleep_ms(5);
-	assert_int_equal(process_descriptors(s->h->pid), s->n_fds);
-	struct client c = client_open(s->h);
-
-	count_becomes(&c, 2);
-	client_close(&c);
-	honest_end(&s->honest);
-}
-
-/* ---- a client that does as it likes with its memory ----------------------------------------- */
-
-static void punch(int fd, off_t bytes)
-{
-	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes), 0);
-}
-
-static void holes_in_a_lane_end_that_lane_alone(void **state)
-{
-	struct scene s = scene_begin(state);
-
-	for (int i = 0; i < 20; i++) {
-		struct raw x = raw_open(s.h);
-		uint64_t seq = raw_seq(&x);
-
-		for (int j = 0; j < i; j++)
-			raw_step(&x, seq);
-		punch(x.lane_fd, sizeof(*x.lane));
-		ring_bell(x.bell_fd);
-		honest_step(&s.honest);
-		raw_close(&x);
-	}
-	scene_end(&s);
-}
-
-/* Batches would wait for pages. */
-static void an_arena_in_use_takes_no_holes(void **state)
-{
-	struct scene s = scene_begin(state);
-	struct raw x = raw_open(s.h);
-
-	assert_int_equal(fallocate(x.arena_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
-			 -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(madvise(x.c.arena, RAW_ARENA_BYTES, MADV_REMOVE), -1);
-	assert_int_equal(errno, EPERM);
-	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, x.arena_fd, 0),
-			 MAP_FAILED);
-	steps_on(&s);
-	raw_close(&x);
-	scene_end(&s);
-}
-
-/* Until it is sealed they are nobody's concern, and none is left afterwards. */
-static void holes_before_the_seal_are_filled(void **state)
-{
-	struct scene s = scene_begin(state);
-	struct client c = client_open(s.h);
-	int fd;
-	uint32_t arena = client_open_arena(&c, 1, &fd);
-	unsigned char in_core[512];
-	size_t n_pages = c.arena_bytes / 4096;
-
-	memset(c.arena, 1, c.arena_bytes);
-	punch(fd, (off_t)c.arena_bytes);
-	assert_int_equal(client_seal(&c, arena)->code, 0);
-	assert_true(n_pages <= sizeof(in_core));
-	assert_int_equal(mincore(c.arena, c.arena_bytes, in_core), 0);
-	for (size_t i = 0; i < n_pages; i++)
-		assert_true(in_core[i] & 1);
-	close(fd);
-	client_close(&c);
-	scene_end(&s);
-}
-
-static void an_arena_is_not_used_before_its_seal(void **state)
-{
-	struct scene s = scene_begin(state);
-	struct client c = client_open(s.h);
-	Coppice__ArenaFree m = COPPICE__ARENA_FREE__INIT;
-	int fd;
-
-	client_model(&c);
-	client_lane(&c);
-	m.arena = client_open_arena(&c, 1, &fd);
-	assert_refused(client_seq(&c, 1, 1, m.arena, 4), -ENOENT, "arena", NULL);
-	assert_int_equal(client_verb(&c, arena_free, &m)->code, 0);
-	assert_refused(client_verb(&c, arena_free, &m), -ENOENT, "arena", NULL);
-	munmap(c.arena, c.arena_bytes);
-	m.arena = client_open_arena(&c, 1, &fd);
-	/* Seals of the client's own. */
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
-	assert_refused(client_seal(&c, m.arena), -EPERM, "arena", "seals");
-	assert_refused(client_seq(&c, 1, 1, m.arena, 4), -ENOENT, "arena", NULL);
-	assert_refused(client_seal(&c, 3), -ENOENT, "arena", NULL);
-	client_close(&c);
-	scene_end(&s);
-}
-
-/* ---- sizes and seals ------------------------------------------------------------------------ */
-
-static void assert_sealed(int fd)
-{
-	assert_int_equal(ftruncate(fd, 0), -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(ftruncate(fd, 1 << 30), -1);
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), -1);
-	assert_int_equal(fallocate(fd, 0, 1 << 30, 4096), -1);
-}
-
-/* The client's is for reading; root, who may open it once more, changes nothing either. */
-static void assert_board_sealed(int fd)
-{
-	char path[64];
-
-	assert_int_equal(ftruncate(fd, 0), -1);
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
-	assert_int_equal(fallocate(fd, 0, 1 << 30, 4096), -1);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	int again = open(path, O_RDWR | O_CLOEXEC);
-
-	if (again < 0) {
-		assert_int_equal(errno, EACCES);
-		return;
-	}
-	assert_sealed(again);
-	close(again);
-}
-
-static void sizes_and_seals_are_not_the_clients_to_change(void **state)
-{
-	struct scene s = scene_begin(state);
-	struct raw x = raw_open(s.h);
-
-	assert_board_sealed(x.board_fd);
-	assert_sealed(x.arena_fd);
-	assert_sealed(x.lane_fd);
-	raw_close(&x);
-	scene_end(&s);
-}
-
-static void the_board_cannot_be_written(void **state)
-{
-	struct scene s = scene_begin(state);
-	struct raw x = raw_open(s.h);
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", x.board_fd);
-	int again = open(path, O_RDWR | O_CLOEXEC);
-
-	for (int fd = x.board_fd; fd >= 0; fd = fd == again ? -1 : again) {
-		assert_int_equal(pwrite(fd, "x", 1, 0), -1);
-		assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
-				 -1);
-		assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
-				 MAP_FAILED);
-		void *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-
-		assert_ptr_not_equal(map, MAP_FAILED);
-		assert_int_equal(mprotect(map, 4096, PROT_READ | PROT_WRITE), -1);
-		munmap(map, 4096);
-	}
-	if (again >= 0)
-		close(again);
-	raw_close(&x);
-	scene_end(&s);
-}
 
 /* ---- noise ---------------------------------------------------------------------------------- */
 
@@ -236,7 +37,7 @@ static void a_million_bells_delay_nobody(void **state)
 	/* Full and blocking: who writes next sleeps, and the daemon must not be that one. */
 	assert_int_equal(fcntl(x.bell_fd, F_SETFL, 0), 0);
 	assert_int_equal(write(x.bell_fd, &most, sizeof(most)), sizeof(most));
-	steps_on(&s);
+	scene_steps_on(&s);
 	raw_close(&x);
 	scene_end(&s);
 }
@@ -253,7 +54,7 @@ static void a_lane_that_is_always_full_delays_nobody(void **state)
 			raw_submit(&x, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
 		honest_step(&s.honest);
 	}
-	assert_true(s.honest.longest_ns < BOUND_NS);
+	assert_true(s.honest.longest_ns < SCENE_BOUND_NS);
 	raw_close(&x);
 	scene_end(&s);
 }
@@ -334,7 +135,7 @@ static void a_full_completion_socket_blocks_nobody(void **state)
 			sleep_ms(1);
 	}
 	raw_wait(&x);
-	steps_on(&s);
+	scene_steps_on(&s);
 	raw_close(&x);
 	scene_end(&s);
 }
@@ -373,9 +174,9 @@ static void a_client_killed_in_a_step_is_not_waited_for(void **state)
 	for (int i = 0; i < N_KILLS; i++) {
 		pid_t pid = stepper(&s, s.honest.family);
 
-		assert_true(honest_run(&s.honest, 40) < BOUND_NS);
+		assert_true(honest_run(&s.honest, 40) < SCENE_BOUND_NS);
 		kill(pid, SIGKILL);
-		steps_on(&s);
+		scene_steps_on(&s);
 		harness_wait(pid);
 	}
 	scene_end(&s);
@@ -387,9 +188,9 @@ static void a_stopped_client_is_not_waited_for(void **state)
 	pid_t pid = stepper(&s, s.honest.family);
 
 	for (int i = 0; i < N_KILLS; i++) {
-		assert_true(honest_run(&s.honest, 40) < BOUND_NS);
+		assert_true(honest_run(&s.honest, 40) < SCENE_BOUND_NS);
 		kill(pid, SIGSTOP);
-		steps_on(&s);
+		scene_steps_on(&s);
 		kill(pid, SIGCONT);
 	}
 	kill(pid, SIGKILL);
@@ -426,7 +227,7 @@ static void sessions_up_to_the_limit_are_refused_in_a_sentence(void **state)
 		n_refused++;
 	}
 	assert_true(n_refused > 0);
-	steps_on(&s);
+	scene_steps_on(&s);
 	while (n--)
 		client_close(&crowd[n]);
 	scene_end(&s);
@@ -440,7 +241,7 @@ static void silent_connections_keep_nobody_out_who_is_in(void **state)
 
 	for (int i = 0; i < 60; i++)
 		crowd[i] = client_connect(s.h);
-	steps_on(&s);
+	scene_steps_on(&s);
 	for (int i = 0; i < 60; i++)
 		client_close(&crowd[i]);
 	scene_end(&s);
@@ -515,7 +316,7 @@ static void a_killed_claimant_leaves_the_claim_to_who_waits(void **state)
 	assert_false(reply->seq->claimed);
 	assert_int_equal(reply->seq->pending, 63); /* the last is its own to compute */
 	wait.seq = reply->seq->seq;
-	wait.timeout_ns = BOUND_NS;
+	wait.timeout_ns = SCENE_BOUND_NS;
 	kill(pid, SIGKILL);
 	reply = client_verb(&x.c, seq_wait, &wait);
 	assert_int_equal(reply->code, 0);
@@ -546,13 +347,7 @@ static void other_versions_of_the_abi_are_turned_away(void **state)
 }
 
 #define CASES(loop) \
-	HARNESS_CASE(loop, holes_in_a_lane_end_that_lane_alone), \
-		HARNESS_CASE(loop, an_arena_in_use_takes_no_holes), \
-		HARNESS_CASE(loop, holes_before_the_seal_are_filled), \
-		HARNESS_CASE(loop, an_arena_is_not_used_before_its_seal), \
-		HARNESS_CASE(loop, sizes_and_seals_are_not_the_clients_to_change), \
-		HARNESS_CASE(loop, the_board_cannot_be_written), \
-		HARNESS_CASE(loop, a_million_bells_delay_nobody), \
+	HARNESS_CASE(loop, a_million_bells_delay_nobody), \
 		HARNESS_CASE(loop, a_lane_that_is_always_full_delays_nobody), \
 		HARNESS_CASE(loop, a_client_that_reads_no_reply_is_cut_off), \
 		HARNESS_CASE(loop, descriptors_that_nobody_takes_end_with_their_session), \

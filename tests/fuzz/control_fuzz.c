@@ -35,8 +35,10 @@ struct words {
 		Coppice__Hello hello;
 		Coppice__ModelOpen model_open;
 		Coppice__ArenaNew arena_new;
+		Coppice__ArenaSeal arena_seal;
 		Coppice__ArenaFree arena_free;
 		Coppice__LaneNew lane_new;
+		Coppice__LaneSeal lane_seal;
 		Coppice__LaneFree lane_free;
 		Coppice__SeqOpen seq_open;
 		Coppice__SeqWait seq_wait;

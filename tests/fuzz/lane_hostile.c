@@ -44,7 +44,7 @@ void hostile_lane_make(struct world *w)
 	x->ticket = 0;
 	x->n_lanes++;
 	call.shared = x->lane;
-	assert_int_equal(hostile_call(w, &verb_lane_new, &call), 0);
+	assert_int_equal(hostile_call(w, &verb_lane_seal, &call), 0);
 }
 
 void hostile_lane_unmake(struct world *w)

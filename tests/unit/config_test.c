@@ -42,8 +42,6 @@ static void defaults_are_the_documented_ones(void **state)
 	assert_int_equal(c.domain_bytes, 0);
 	assert_int_equal(c.device_arena_bytes, UINT64_C(4) << 30);
 	assert_int_equal(c.domain_device_arena_bytes, UINT64_C(2) << 30);
-	assert_string_equal(c.guardian_socket, "");
-	assert_false(c.guardian);
 	assert_int_equal(c.max_pin_ms, 24 * 3600 * 1000);
 }
 
@@ -243,7 +241,6 @@ static void every_bad_value_in_a_file_has_its_message(void **state)
 		{"domain_prompt_bytes = 1K", "from 1024K"},
 		{"max_device_arena_bytes = some", "K, M, G or T"},
 		{"device_arena_bytes = -1", "K, M, G or T"},
-		{"guardian_socket = keep.sock", "begins with / or ./"},
 		{"domain_bytes = x", "K, M, G or T"},
 		{"domain_percent = 0", "a number from 1"},
 		{"domain_percent = 101", "a number from 1 to 100"},
@@ -359,23 +356,21 @@ static void flags_are_spelled_in_full(void **state)
 static void old_names_work_and_are_warned_of(void **state)
 {
 	struct reading *reading = read_text("[coppiced]\nbatch_hold = never\n"
-					    "batch_wait_max_us = 7\nkeep_socket = /tmp/g\n");
+					    "batch_wait_max_us = 7\nguardian_socket = /tmp/g\n");
 
 	(void)state;
 	assert_int_equal(reading->r, 0);
 	assert_int_equal(reading->config.batch_window, CONFIG_WINDOW_NEVER);
 	assert_int_equal(reading->config.batch_window_max_us, 7);
-	assert_string_equal(reading->config.guardian_socket, "/tmp/g");
 	assert_says(reading, ":2: batch_hold: it is called batch_window now");
 	assert_says(reading, ":3: batch_wait_max_us: it is called batch_window_max_us now");
-	reading = READ((char *)"--keep", (char *)"--keep-socket=/tmp/h", (char *)"--batch-hold",
-		       (char *)"always", (char *)"--batch-wait-max=9");
+	assert_says(reading, ":4: guardian_socket: nothing needs it any more");
+	reading = READ((char *)"--keep-socket=/tmp/h", (char *)"--batch-hold", (char *)"always",
+		       (char *)"--batch-wait-max=9");
 	assert_int_equal(reading->r, 0);
-	assert_true(reading->config.guardian);
-	assert_string_equal(reading->config.guardian_socket, "/tmp/h");
 	assert_int_equal(reading->config.batch_window, CONFIG_WINDOW_ALWAYS);
 	assert_int_equal(reading->config.batch_window_max_us, 9);
-	assert_says(reading, "--keep: it is called --guardian now");
+	assert_says(reading, "--keep-socket: nothing needs it any more");
 	assert_says(reading, "--batch-wait-max: it is called --batch-window-max-us now");
 }
 

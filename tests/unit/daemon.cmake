@@ -16,7 +16,7 @@ if(TARGET coppiced)
 			ARGS $<TARGET_FILE:coppiced> LABELS unit tsan)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
-	foreach(name control control_memory control_pins guardian service)
+	foreach(name control control_memory control_pins service)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 			LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)

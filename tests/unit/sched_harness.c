@@ -131,7 +131,7 @@ void client_start(struct client *c, struct harness *h, uint64_t domain,
 		       -1, 0);
 	struct lane_call lane = {1, c->lane, -1};
 
-	rq = (struct sched_request){.serve = verb_lane_new.serve,
+	rq = (struct sched_request){.serve = verb_lane_seal.serve,
 				    .session = c->session,
 				    .room = &lane};
 	assert_int_equal(harness_call(h, &rq), 0);

@@ -242,7 +242,7 @@ static void a_sequence_stays_in_its_lane(void **state)
 	memset(side.lane, 0, sizeof(*side.lane));
 	side.ticket = 0;
 	struct lane_call call = {2, side.lane, -1};
-	struct sched_request add = {.serve = verb_lane_new.serve,
+	struct sched_request add = {.serve = verb_lane_seal.serve,
 				    .session = side.session,
 				    .room = &call};
 	struct sched_request remove = {.serve = verb_lane_free.serve,

@@ -61,19 +61,39 @@ static int map_shared(struct coppice_lane *lane, const Coppice__LaneReply *reply
 	return 0;
 }
 
+/* From now on nobody else maps it writable, nor takes its pages away: the daemon may use it. */
+static int seal(struct coppice_lane *lane)
+{
+	Coppice__LaneSeal message = COPPICE__LANE_SEAL__INIT;
+	struct call call = call_of("coppice_lane_new");
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+
+	message.lane = lane->id;
+	call.request.lane_seal = &message;
+	return call_daemon(lane->c, &call, &answer);
+}
+
+static int explain_map(struct coppice *c, int code)
+{
+	return explain(c->key, code, "coppice_lane_new: cannot use the lane's segment: %s",
+		       strerrordesc_np(-code));
+}
+
+/* Maps what the daemon gave, and says so. Explains. */
 static int adopt(struct coppice *c, struct answer *answer, struct coppice_lane **ret)
 {
 	struct coppice_lane *lane = calloc(1, sizeof(*lane));
 	int r;
 
 	if (!lane)
-		return -ENOMEM;
+		return explain_map(c, -ENOMEM);
 	lane->c = c;
 	lane->id = answer->reply->lane->lane;
 	lane->fd = answer_take_fd(answer, 1);
 	list_init(&lane->segment.link);
 	list_init(&lane->seqs);
 	r = map_shared(lane, answer->reply->lane, answer->fds[0]);
+	r = r < 0 ? explain_map(c, r) : seal(lane);
 	if (r < 0) {
 		destroy(lane);
 		return r;
@@ -110,12 +130,9 @@ static int lane_new(struct coppice *c, bool pollable, struct coppice_lane **ret)
 	if (!answer.reply->lane || answer.n_fds != (pollable ? 2 : 1))
 		return call_bad_answer(c, call.what);
 	r = adopt(c, &answer, ret);
-	if (r < 0) {
+	if (r < 0)
 		release(c, answer.reply->lane->lane);
-		return explain(c->key, r, "coppice_lane_new: cannot use the lane's segment: %s",
-			       strerrordesc_np(-r));
-	}
-	return 0;
+	return r;
 }
 
 int coppice_lane_new(struct coppice *c, struct coppice_lane **ret)
