@@ -22,7 +22,8 @@
 static double most_ns(const struct modelled *m, uint32_t n_tokens)
 {
 	double read_ns = MODELLED_FIXED_NS + n_tokens * MODELLED_TOKEN_NS;
-	double row_ns = n_tokens * MODELLED_PAIR_NS, budget_ns = m->h.config.batch_budget_ms * MS;
+	double row_ns = n_tokens * MODELLED_PAIR_NS * m->n_q_heads,
+	       budget_ns = m->h.config.batch_budget_ms * MS;
 	double least_ns = read_ns + (row_ns > read_ns ? row_ns : read_ns);
 
 	return budget_ns > least_ns ? budget_ns : least_ns;
@@ -133,6 +134,134 @@ static void the_largest_budget_cuts_nothing(void **state)
 	modelled_free(m);
 }
 
+/* ---- at the limits of every key that the bound depends on ----------------------------------- */
+
+#define N_OF(array) (sizeof(array) / sizeof(*(array)))
+#define ROWS 48u
+#define SOME_FORKS 8u
+
+struct limits {
+	enum plan_policy policy;
+	uint32_t budget_ms, prefill_rows, n_tokens, n_q_heads;
+};
+
+static struct modelled_client *join(struct modelled *m, const struct limits *l)
+{
+	struct modelled_client *client;
+
+	m->h.config.batch_budget_ms = l->budget_ms;
+	m->h.config.policy.policy = l->policy;
+	m->n_q_heads = l->n_q_heads;
+	modelled_start(m);
+	client = modelled_join(m, 1, l->n_tokens);
+	m->h.config.prefill_rows = l->prefill_rows;
+	modelled_forget(m);
+	return client;
+}
+
+/* Each tile of rows beyond the first reads the KV again, without a policy each sequence does: what
+ * the scheduler counts as arithmetic is more by so much. */
+static double read_again(const struct modelled *m, const struct limits *l)
+{
+	const struct work_shape shape = {.n_q_heads = m->n_q_heads, .n_kv_heads = 1};
+
+	if (l->policy == PLAN_NONE)
+		return MODELLED_TOKEN_NS / MODELLED_PAIR_NS;
+	return MODELLED_TOKEN_NS / MODELLED_PAIR_NS / m->h.ops->tile_rows(m->h.backend, &shape);
+}
+
+static void assert_bounded(struct modelled *m, struct modelled_client *client,
+			   const struct limits *l, const char *what)
+{
+	double most = (1.001 + read_again(m, l)) * most_ns(m, l->n_tokens + ROWS);
+
+	modelled_await(m, client);
+	if (m->longest_ns > most)
+		fail_msg("%s of %u tokens, %u heads, budget %u ms, %u rows, policy %d: %.1f ms, "
+			 "not %.1f",
+			 what, l->n_tokens, l->n_q_heads, l->budget_ms, l->prefill_rows, l->policy,
+			 m->longest_ns / MS, most / MS);
+	modelled_free(m);
+}
+
+static void prefill_within(const struct limits *l)
+{
+	struct modelled *m = modelled_new();
+	struct modelled_client *client = join(m, l);
+
+	modelled_ask(m, client, ROWS);
+	assert_bounded(m, client, l, "prefill");
+}
+
+static void forks_within(const struct limits *l, uint32_t n_rows)
+{
+	struct modelled *m = modelled_new();
+	struct modelled_client *client = join(m, l);
+	const struct abi_entry fork = {.kind = ABI_FORK, .seq = client->seq};
+	uint64_t seqs[SOME_FORKS];
+
+	for (uint32_t i = 0; i < SOME_FORKS; i++)
+		seqs[i] = client_do(&client->c, fork, NULL, 0).value;
+	modelled_ask_all(m, client, seqs, SOME_FORKS, n_rows);
+	assert_bounded(m, client, l, "forks");
+}
+
+static void draft_within(const struct limits *l)
+{
+	struct modelled *m = modelled_new();
+	struct modelled_client *client = join(m, l);
+	struct abi_entry extend = {.kind = ABI_EXTEND,
+				   .flags = ABI_EXTEND_PARENTS,
+				   .seq = client->seq,
+				   .count = ROWS};
+	uint32_t body[2 * ROWS];
+
+	for (uint32_t i = 0; i < ROWS; i++) {
+		body[i] = i;
+		body[ROWS + i] = i % 5 ? i - 1 : (i ? i / 2 : WORK_NONE);
+	}
+	assert_int_equal(client_do(&client->c, extend, body, sizeof(body)).status, 0);
+	modelled_ask_step(m, client, &client->seq, 1, ROWS);
+	assert_bounded(m, client, l, "a draft");
+}
+
+/* Each with each. */
+static void no_batch_is_longer_at_the_limits_of_the_keys(void **state)
+{
+	static const uint32_t budgets[] = {1, 30, 60000}, rows[] = {1, 65536}, heads[] = {1, 128};
+	static const uint32_t tokens[] = {1, LONG_TOKENS};
+
+	(void)state;
+	for (uint32_t i = 0; i < N_OF(budgets) * N_OF(rows) * N_OF(heads) * N_OF(tokens); i++) {
+		uint32_t at = i;
+		struct limits l = {.policy = PLAN_AUTO};
+
+		l.budget_ms = budgets[at % N_OF(budgets)];
+		at /= N_OF(budgets);
+		l.prefill_rows = rows[at % N_OF(rows)];
+		at /= N_OF(rows);
+		l.n_q_heads = heads[at % N_OF(heads)];
+		l.n_tokens = tokens[at / N_OF(heads)];
+		prefill_within(&l);
+		forks_within(&l, 1);
+		forks_within(&l, FORK_ROWS);
+		draft_within(&l);
+	}
+}
+
+static void no_batch_is_longer_by_any_policy(void **state)
+{
+	(void)state;
+	for (enum plan_policy policy = PLAN_AUTO; policy <= PLAN_DEFT; policy++) {
+		struct limits l = {policy, 1, 128, SHORT_TOKENS, 1};
+
+		prefill_within(&l);
+		forks_within(&l, 1);
+		forks_within(&l, FORK_ROWS);
+		draft_within(&l);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -141,6 +270,8 @@ int main(void)
 		cmocka_unit_test(prefill_on_a_long_path_is_cut),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),
+		cmocka_unit_test(no_batch_is_longer_at_the_limits_of_the_keys),
+		cmocka_unit_test(no_batch_is_longer_by_any_policy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,7 @@ static double query_ns(const struct backend_job *job, uint32_t query, uint32_t *
 	double ns = 0;
 
 	for (uint32_t row = 0; row < q->n_rows; row++)
-		ns += (q->pos + row + 1) * MODELLED_PAIR_NS;
+		ns += (q->pos + row + 1) * MODELLED_PAIR_NS * job->shape->n_q_heads;
 	client->had_ns += ns;
 	client->rows_ns += ns;
 	if (end > read[client->user]) {
@@ -111,6 +111,7 @@ struct modelled *modelled_new(void)
 	ops.cost = model_cost;
 	world.of = m;
 	m->moment_ns = MOMENT_NS;
+	m->n_q_heads = 1;
 	world.now_ns = world.end_ns = 1000000000;
 	world.last_id = 0;
 	harness_init(&m->h);
@@ -258,12 +259,14 @@ struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_
 {
 	static const uint32_t ids[1 << 20];
 	struct modelled_client *client = &m->clients[m->n_clients++];
+	struct work_shape of = shape;
 	uint32_t budget_ms = m->h.config.batch_budget_ms;
 	struct store_match match;
 
 	assert_true(m->n_clients <= MODELLED_CLIENTS);
 	client->user = user;
-	client_start(&client->c, &m->h, user, &shape, ARENA_BYTES);
+	of.n_q_heads = m->n_q_heads;
+	client_start(&client->c, &m->h, user, &of, ARENA_BYTES);
 	assert_int_equal(client_open(&client->c, ids, n_tokens, &client->seq, &match), 0);
 	m->h.config.batch_budget_ms = 60000;
 	m->h.config.prefill_rows = 65536;

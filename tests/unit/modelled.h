@@ -2,7 +2,7 @@
  * modelled.h - a scheduler whose backend computes nothing and takes the time that its jobs are
  * modelled to take, by a clock that stands still otherwise. For tests of who waits how long.
  *
- * A row takes MODELLED_PAIR_NS for each token that it sees, and MODELLED_TOKEN_NS are what a token
+ * A row takes MODELLED_PAIR_NS a query head for each token that it sees, and MODELLED_TOKEN_NS are what a token
  * takes to be read, once for all rows of a job: a CPU of two cores, and a model of 32 heads.
  */
 #ifndef COPPICE_TESTS_MODELLED_H
@@ -37,6 +37,7 @@ struct modelled {
 	/* Rows that clients ask for once they have what they asked for, those of user 1 and others;
 	 * 0: they do not. */
 	uint32_t first_again, others_again;
+	uint32_t n_q_heads; /* of the models of who joins; one KV head */
 	uint64_t moment_ns; /* after which they do */
 	bool instantly; /* they do before anything else goes on */
 };
