@@ -21,10 +21,10 @@
 
 static const struct rows_ops tables[] = {
 #if defined(__x86_64__)
-	TABLE(avx512, 0.012),
+	TABLE(avx512, 0.02),
 	TABLE(avx2, 0.03),
 #endif
-	TABLE(generic, 0.15),
+	TABLE(generic, 0.14),
 };
 
 static bool cpu_runs(const char *isa)
