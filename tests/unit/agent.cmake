@@ -19,3 +19,7 @@ endif()
 if(NOT COPPICE_SANITIZE)
 	target_compile_definitions(llama_test PRIVATE WITH_LONG_PROMPT)
 endif()
+
+# The same layers as a program of the CPU's backend.
+coppice_test(NAME program_agent_test SOURCES unit/program_agent_test.c unit/program_machine.c unit/program_model.c
+	LIBS unit_fixtures coppice_agent coppice_kernels)
