@@ -8,7 +8,9 @@
 #include "program_model.h"
 
 #define MACHINE_SEQS 6
+#ifndef MACHINE_TOKENS
 #define MACHINE_TOKENS 160 /* of a sequence, at most */
+#endif
 
 struct machine_seq {
 	uint32_t ids[MACHINE_TOKENS];

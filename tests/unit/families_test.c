@@ -1,0 +1,273 @@
+/*
+ * families_test.c - models of every family on the CPU: from config.json to logits, against what
+ * transformers computes of the same weights and tokens.
+ *
+ * Bounds. Outside attention the CPU rounds nothing to the model's type, so fp32 is off by its own
+ * rounding (some 1e-6 of logits that are below 32) and by transformers' angles, which are fp32:
+ * their inverse frequencies and their products each move logits about as far as families.py
+ * measured for the products (moved_angles). In bf16 and fp16 q, k, v and what attention gives are
+ * rounded. families.py measured how far that moves transformers' own logits in bf16; fp16 has three
+ * bits more, an eighth of it. It measured where rounding counts most, at short prompts, and over all
+ * of the vocabulary; sums in another order turn other values round, so twice that is allowed.
+ */
+#include "client/model/coppice_hf.h"
+#include "family_fixture.h"
+#include "oracle.h"
+#include "program_machine.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static double bound_of(const struct family_model *model, enum work_dtype dtype)
+{
+	const double fp32 = 4e-5 + 4 * model->moved_angles;
+	switch (dtype) {
+	case WORK_BF16:
+		return fp32 + 2 * model->moved_bf16;
+	case WORK_FP16:
+		return fp32 + 2 * model->moved_bf16 / 8;
+	default:
+		return fp32;
+	}
+}
+
+/* ---- a program of a model ------------------------------------------------------------------- */
+
+static int find(void *context, const char *name, uint32_t *ret_tensor)
+{
+	const struct family_model *model = context;
+	for (uint32_t i = 0; i < model->n_tensors; i++)
+		if (!strcmp(model->tensors[i].name, name)) {
+			*ret_tensor = i;
+			return 0;
+		}
+	return -ENOENT;
+}
+
+static struct coppice_hf_program *read_program(const struct family_model *model)
+{
+	const struct coppice_hf_options options = {.max_positions = model->max_positions};
+	struct coppice_hf_program *hf;
+	char why[COPPICE_HF_WHY_BYTES];
+	if (coppice_hf_parse(model->config, strlen(model->config), &options, &hf, why) < 0)
+		fail_msg("%s: %s", model->name, why);
+	if (coppice_hf_bind(hf, find, (void *)model, why) < 0)
+		fail_msg("%s: %s", model->name, why);
+	return hf;
+}
+
+static void put_tensor(struct program_model *m, const struct family_model *model, uint32_t index,
+		       enum work_dtype dtype)
+{
+	const struct family_tensor *from = &model->tensors[index];
+	struct program_tensor *to = &m->tensors[index];
+	const size_t n = (size_t)(from->n_out ? from->n_out : 1) * from->n_in;
+	const size_t bytes = n * work_dtype_bytes(dtype);
+	float *values = malloc(n * sizeof(float));
+	*to = (struct program_tensor){from->name, dtype, from->n_out, from->n_in,
+				      m->p.weights_bytes};
+	m->p.weights_bytes += (bytes + PROGRAM_ALIGN - 1) / PROGRAM_ALIGN * PROGRAM_ALIGN;
+	m->weights = realloc(m->weights, m->p.weights_bytes);
+	assert_true(values && m->weights);
+	family_weight(model, from, values);
+	oracle_encode(dtype, m->weights + to->offset, values, n);
+	free(values);
+}
+
+static struct work_shape shape_of(const struct coppice_program_info *info, enum work_dtype dtype)
+{
+	return (struct work_shape){
+		.n_layers = info->n_layers,
+		.n_q_heads = info->n_q_heads,
+		.n_kv_heads = info->n_kv_heads,
+		.head_dim = info->head_dim,
+		.page_tokens = 16,
+		.dtype = dtype,
+		.scale = 1 / sqrtf(info->head_dim),
+	};
+}
+
+_Static_assert(sizeof(struct coppice_op) == sizeof(struct program_op) &&
+		       sizeof(struct coppice_layer_kind) == sizeof(struct program_kind),
+	       "the same, for clients and for backends");
+
+/* Borrows from both. Owned by the caller. */
+static struct program_model *make_model(const struct family_model *model,
+					const struct coppice_hf_program *hf, enum work_dtype dtype)
+{
+	const struct coppice_program_info *info = &hf->info;
+	struct program_model *m = calloc(1, sizeof(*m));
+	assert_non_null(m);
+	assert_true(model->n_tensors <= MODEL_TENSORS);
+	m->p = (struct program){
+		.shape = shape_of(info, dtype),
+		.hidden = info->hidden,
+		.n_vocab = info->n_vocab,
+		.max_positions = info->max_positions,
+		.eps = info->eps,
+		.embed_factor = 1,
+		.logit_factor = 1,
+		.rope_factor = info->rope_factor,
+		.n_turned = info->n_turned,
+		.inv_freq = info->inv_freq,
+		.embed = info->embed,
+		.final_norm = info->final_norm,
+		.head = info->head,
+		.ops = (const struct program_op *)info->ops,
+		.kinds = (const struct program_kind *)info->kinds,
+		.kind_of = info->kind_of,
+		.slots = info->tensors,
+		.tensors = m->tensors,
+		.n_ops = info->n_ops,
+		.n_kinds = info->n_kinds,
+		.n_slots = info->n_slots,
+		.n_tensors = model->n_tensors,
+	};
+	for (uint32_t i = 0; i < model->n_tensors; i++)
+		put_tensor(m, model, i, dtype);
+	return m;
+}
+
+/* ---- a run ---------------------------------------------------------------------------------- */
+
+struct comparison {
+	const struct family_model *model;
+	double bound;
+	double largest; /* difference of a logit or of the log of the sum */
+	uint32_t n_rows, n_clear; /* rows whose likeliest token was demanded */
+};
+
+static void compare_row(struct comparison *c, const struct family_row *want,
+			const struct program_row *got, const float *logits)
+{
+	double off = fmax(fabs(got->lse - want->lse), fabs(got->score - want->score) / 2);
+	for (int i = 0; i < FAMILY_TOP; i++)
+		off = fmax(off, fabs(logits[want->ids[i]] - want->logits[i]));
+	c->largest = fmax(c->largest, off);
+	c->n_rows++;
+	if (off > c->bound || isnan(off))
+		fail_msg("%s: %g off, at most %g", c->model->name, off, c->bound);
+	if (want->logits[0] - want->logits[1] <= 2 * c->bound)
+		return;
+	c->n_clear++;
+	assert_int_equal(got->top[0].id, want->ids[0]);
+}
+
+/* Row `row` of the result is the token'th behind a prompt. */
+static void compare_result(struct comparison *c, uint32_t prompt, uint32_t token,
+			   const struct machine_result *result, uint32_t row)
+{
+	compare_row(c, &c->model->rows[prompt * FAMILY_TOKENS + token], &result->rows[row],
+		    result->logits + (size_t)row * c->model->n_vocab);
+}
+
+static void run_prompt(struct machine *machine, uint32_t prompt, struct comparison *c)
+{
+	uint32_t left = family_prompts[prompt];
+	while (left) {
+		const struct machine_part part = {prompt, left < 700 ? left : 700};
+		struct machine_result result;
+		machine_run(machine, &part, 1, UINT32_MAX, &result);
+		left -= part.n;
+		if (!left)
+			compare_result(c, prompt, 0, &result, part.n - 1);
+		machine_result_done(&result);
+	}
+}
+
+static void run_token(struct machine *machine, uint32_t token, uint32_t n_prompts,
+		      struct comparison *c)
+{
+	struct machine_part parts[FAMILY_PROMPTS];
+	struct machine_result result;
+	for (uint32_t i = 0; i < n_prompts; i++)
+		parts[i] = (struct machine_part){i, 1};
+	machine_run(machine, parts, n_prompts, UINT32_MAX, &result);
+	for (uint32_t i = 0; i < n_prompts; i++)
+		compare_result(c, i, token, &result, i);
+	machine_result_done(&result);
+}
+
+static struct comparison run_model(const struct family_model *model, enum work_dtype dtype,
+				   uint32_t n_prompts)
+{
+	struct comparison c = {.model = model, .bound = bound_of(model, dtype)};
+	struct coppice_hf_program *hf = read_program(model);
+	struct program_model *m = make_model(model, hf, dtype);
+	struct machine *machine = calloc(1, sizeof(*machine));
+	assert_non_null(machine);
+	machine_init(machine, m, 2);
+	for (uint32_t i = 0; i < n_prompts; i++) {
+		family_ids(model, family_prompts[i], machine->seqs[i].ids);
+		run_prompt(machine, i, &c);
+	}
+	for (uint32_t token = 1; token < FAMILY_TOKENS; token++)
+		run_token(machine, token, n_prompts, &c);
+	machine_done(machine);
+	free(machine);
+	model_free(m);
+	coppice_hf_free(hf);
+	return c;
+}
+
+/* least_clear: of a hundred rows, the likeliest token of so many must be demanded, else the bounds
+ * say little. */
+static void run_all(void **state, enum work_dtype dtype, uint32_t n_prompts, uint32_t least_clear)
+{
+	const struct families *families = *state;
+	uint32_t n_rows = 0, n_clear = 0;
+	for (uint32_t i = 0; i < families->n; i++) {
+		const struct comparison c = run_model(&families->models[i], dtype, n_prompts);
+		print_message("%-12s %.1e off, at most %.1e; %u of %u clear\n", c.model->name,
+			      c.largest, c.bound, c.n_clear, c.n_rows);
+		n_rows += c.n_rows;
+		n_clear += c.n_clear;
+	}
+	assert_true(n_clear * 100 >= n_rows * least_clear);
+}
+
+static void every_family_is_transformers_in_fp32(void **state)
+{
+	run_all(state, WORK_FP32, N_PROMPTS, 98);
+}
+
+static void every_family_is_near_transformers_in_bf16(void **state)
+{
+	run_all(state, WORK_BF16, N_PROMPTS, 50);
+}
+
+static void every_family_is_near_transformers_in_fp16(void **state)
+{
+	run_all(state, WORK_FP16, N_PROMPTS, 90);
+}
+
+static int set_up(void **state)
+{
+	static struct families families;
+	families_init(&families);
+	*state = &families;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	families_done(*state);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_family_is_transformers_in_fp32),
+		cmocka_unit_test(every_family_is_near_transformers_in_bf16),
+		cmocka_unit_test(every_family_is_near_transformers_in_fp16),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
