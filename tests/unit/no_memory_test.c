@@ -1,13 +1,16 @@
 /*
- * no_memory_test.c - memory that runs out while a backend, a group of them or their threads are
- * made: each allocation fails once, and each time it is said, with nothing left behind.
+ * no_memory_test.c - memory that runs out while a backend, a group of them, their threads or a
+ * program are made: each allocation fails once, and each time it is said, with nothing left behind.
  *
  * The linker puts the functions of this file around the heap's. What is left behind, and what is
  * used though it was never there, a sanitizer says.
  */
 #include "kernels/backend.h"
+#include "kernels/cpu/program_scratch.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/group/group.h"
+#include "kernels/program/backend_program.h"
+#include "program_model.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -112,6 +115,29 @@ static int make_group(void)
 	return make_backend(&backend_group, &config);
 }
 
+/* What make_program is made with, each of which there is. */
+static struct backend *program_backend;
+static struct program_model *program_model;
+
+static int make_program(void)
+{
+	const struct backend_program_ops *ops = backend_cpu.program;
+	struct backend_weights *weights = NULL;
+	struct backend_program *program = NULL;
+	char why[PROGRAM_WHY_BYTES];
+	int r = ops->weights_new(program_backend, program_model->p.weights_bytes, &weights);
+
+	if (!r)
+		r = ops->program_new(program_backend, &program_model->p, weights, &program, why);
+	if (!r)
+		r = program_scratch_reserve(program, 10);
+	if (!r)
+		r = program_scratch_reserve(program, 20);
+	ops->program_free(program_backend, program);
+	ops->weights_free(program_backend, weights);
+	return r;
+}
+
 static void threads_that_find_no_memory_are_none(void **state)
 {
 	(void)state;
@@ -130,12 +156,27 @@ static void a_group_that_finds_no_memory_says_so(void **state)
 	assert_true(run_out(make_group) >= 2 + 3 * 3);
 }
 
+static void a_program_that_finds_no_memory_says_so(void **state)
+{
+	struct backend_config config = {8 * MIB, 2 * MIB, 2, NULL};
+	struct oracle_random random = oracle_seed(__func__);
+	struct model_want want = model_want_random(&random);
+
+	(void)state;
+	program_model = model_new(&want, &random);
+	assert_int_equal(backend_cpu.open(&config, &program_backend, NULL, 0), 0);
+	assert_int_equal(run_out(make_program), 4);
+	backend_cpu.close(program_backend);
+	model_free(program_model);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_that_find_no_memory_are_none),
 		cmocka_unit_test(a_backend_that_finds_no_memory_says_so),
 		cmocka_unit_test(a_group_that_finds_no_memory_says_so),
+		cmocka_unit_test(a_program_that_finds_no_memory_says_so),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

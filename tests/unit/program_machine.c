@@ -17,6 +17,15 @@
 #define N_EXTENTS 16
 #define SLICES_MAX (MACHINE_TOKENS / 16 + 1)
 
+static void set_ids(struct machine *machine)
+{
+	struct oracle_random random = {7};
+
+	for (uint32_t s = 0; s < MACHINE_SEQS; s++)
+		for (uint32_t i = 0; i < MACHINE_TOKENS; i++)
+			machine->seqs[s].ids[i] = oracle_below(&random, machine->model->p.n_vocab);
+}
+
 void machine_init(struct machine *machine, struct program_model *model, uint32_t n_threads)
 {
 	struct backend_config config = {N_EXTENTS * 2 * MIB, 2 * MIB, n_threads, NULL};
@@ -25,6 +34,7 @@ void machine_init(struct machine *machine, struct program_model *model, uint32_t
 	char why[PROGRAM_WHY_BYTES] = "";
 
 	*machine = (struct machine){.ops = &backend_cpu, .model = model};
+	set_ids(machine);
 	assert_int_equal(backend_cpu.open(&config, &machine->backend, NULL, 0), 0);
 	for (uint32_t i = 0; i < N_EXTENTS; i++)
 		assert_int_equal(backend_cpu.extent_commit(machine->backend, i), 0);
@@ -94,19 +104,32 @@ static size_t out_bytes(const struct machine *machine)
 	       (machine->model->p.n_vocab + machine->model->p.hidden) * sizeof(float);
 }
 
+/* Of a draft a token's position is how many it sees before it. */
+static uint32_t position_of(uint32_t first, uint32_t index, const uint32_t *parents)
+{
+	uint32_t depth = parents ? 0 : index;
+
+	while (parents && parents[index] != WORK_NONE) {
+		index = parents[index];
+		depth++;
+	}
+	return first + depth;
+}
+
+/* The token at an index of a sequence. */
 static void add_row(struct machine *machine, struct job *job, const struct machine_seq *seq,
-		    uint32_t position)
+		    uint32_t index, uint32_t position)
 {
 	uint32_t row = job->rows.n_rows++;
 
-	job->ids[row] = seq->ids[position];
+	job->ids[row] = seq->ids[index];
 	job->positions[row] = position;
 	job->wanted[row] = (struct program_wanted){
 		.row = row,
 		.want = PROGRAM_WANT_TOP | PROGRAM_WANT_SCORE | PROGRAM_WANT_LOGITS |
 			PROGRAM_WANT_HIDDEN,
-		.n_top = 1 + position % PROGRAM_TOP_MAX,
-		.next = position + 1 < MACHINE_TOKENS ? seq->ids[position + 1] : PROGRAM_NONE,
+		.n_top = 1 + index % PROGRAM_TOP_MAX,
+		.next = index + 1 < MACHINE_TOKENS ? seq->ids[index + 1] : PROGRAM_NONE,
 		.out = (uintptr_t)(job->out + row * out_bytes(machine)),
 	};
 }
@@ -122,13 +145,16 @@ static void add_part(struct machine *machine, struct job *job, struct machine_pa
 	*node = (struct work_node){WORK_NONE, 0, end, job->tree.n_slices, 0};
 	node->n_slices = cut(machine, seq, 0, end, job->slices + job->tree.n_slices);
 	job->tree.n_slices += node->n_slices;
-	job->queries[i] = (struct work_query){.node = i, .pos = first, .n_rows = part.n};
+	job->queries[i] = (struct work_query){.node = i,
+					      .pos = first,
+					      .n_rows = part.n,
+					      .parents = part.parents};
 	job->io[i].slots = job->slots + job->n_slots;
 	job->io[i].n_slots = cut(machine, seq, first, end, job->slots + job->n_slots);
 	job->n_slots += job->io[i].n_slots;
 	job->tree.n_nodes++;
-	for (uint32_t position = first; position < end; position++)
-		add_row(machine, job, seq, position);
+	for (uint32_t token = 0; token < part.n; token++)
+		add_row(machine, job, seq, first + token, position_of(first, token, part.parents));
 	seq->n_tokens = end;
 }
 

@@ -29,9 +29,10 @@ struct machine {
 	uint32_t next_page;
 };
 
-/* The next n tokens of a sequence. */
+/* The next n tokens of a sequence; with parents [n] a draft tree, which is as work.h has it. */
 struct machine_part {
 	uint32_t seq, n;
+	const uint32_t *parents;
 };
 
 /* Of every row of a run, in order of the parts. */
@@ -42,7 +43,8 @@ struct machine_result {
 	uint32_t n;
 };
 
-/* The model stays the caller's. Asserts that all goes well, here and below. */
+/* The model stays the caller's. Sequences have random ids, the same with every machine of a model.
+ * Asserts that all goes well, here and below. */
 void machine_init(struct machine *machine, struct program_model *model, uint32_t n_threads);
 void machine_done(struct machine *machine);
 

@@ -1,0 +1,386 @@
+/*
+ * program_run_test.c - runs of whole tokens on the CPU: what comes of a row's logits, what is
+ * refused, and that whatever the check lets pass can be run.
+ */
+#include "kernels/plan/plan.h"
+#include "program_machine.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static int by_logit(const void *a, const void *b)
+{
+	const struct program_top *x = a, *y = b;
+
+	if (x->logit != y->logit)
+		return x->logit < y->logit ? 1 : -1;
+	return x->id < y->id ? -1 : 1;
+}
+
+static void check_top(const struct program_row *row, const float *logits, uint32_t n_vocab)
+{
+	struct program_top *sorted = calloc(n_vocab, sizeof(*sorted));
+	static const struct program_top none[PROGRAM_TOP_MAX];
+
+	assert_non_null(sorted);
+	for (uint32_t i = 0; i < n_vocab; i++)
+		sorted[i] = (struct program_top){i, logits[i]};
+	qsort(sorted, n_vocab, sizeof(*sorted), by_logit);
+	assert_memory_equal(row->top, sorted, row->n_top * sizeof(*sorted));
+	assert_memory_equal(row->top + row->n_top, none,
+			    (PROGRAM_TOP_MAX - row->n_top) * sizeof(*none));
+	free(sorted);
+}
+
+/* exp is good to 2 units in the last place, x - max to 2^-24 of at most 16 here, and 64 terms are
+ * summed in fp32: 1e-5 is more than all of it, and a few units of lse itself. */
+static void check_sums(const struct program_row *row, const float *logits, uint32_t n_vocab,
+		       uint32_t next)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < n_vocab; i++)
+		sum += exp((double)logits[i]);
+	assert_true(fabs((double)row->lse - log(sum)) < 1e-5);
+	if (next == PROGRAM_NONE)
+		assert_true(isnan(row->score));
+	else
+		assert_true(fabs((double)row->score - ((double)logits[next] - log(sum))) < 1e-5);
+}
+
+/* Ids that are alike have the same row in the head. */
+static void make_twins(struct program_model *m, struct oracle_random *random)
+{
+	const struct program_tensor *t = &m->tensors[m->p.head];
+	size_t bytes = t->n_in * work_dtype_bytes(t->dtype);
+	char *head = m->weights + t->offset;
+
+	for (uint32_t i = 0; i < t->n_out / 2; i++)
+		memcpy(head + oracle_below(random, t->n_out) * bytes,
+		       head + oracle_below(random, t->n_out) * bytes, bytes);
+}
+
+static void test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t round = 0; round < 10; round++) {
+		struct model_want want = model_want_random(&random);
+		struct program_model *m = model_new(&want, &random);
+		struct machine_part part = {0, MACHINE_TOKENS, NULL};
+		struct machine machine;
+		struct machine_result result;
+
+		make_twins(m, &random);
+		machine_init(&machine, m, 2);
+		machine_run(&machine, &part, 1, UINT32_MAX, &result);
+		for (uint32_t i = 0; i < part.n; i++) {
+			const float *logits = result.logits + (size_t)i * m->p.n_vocab;
+
+			assert_int_equal(result.rows[i].n_top, 1 + i % PROGRAM_TOP_MAX);
+			check_top(&result.rows[i], logits, m->p.n_vocab);
+			check_sums(&result.rows[i], logits, m->p.n_vocab,
+				   i + 1 < part.n ? machine.seqs[0].ids[i + 1] : PROGRAM_NONE);
+		}
+		machine_result_done(&result);
+		machine_done(&machine);
+		model_free(m);
+	}
+}
+
+/* ---- one row, and what is refused ------------------------------------------------------------ */
+
+/* A run of one token of a sequence of its own. */
+struct one {
+	struct machine machine;
+	struct program_model *m;
+	struct work_node node;
+	struct work_slice slice;
+	struct work_query query;
+	struct work_tree tree;
+	struct work_list list;
+	struct backend_io io;
+	struct backend_job job;
+	uint32_t id, position;
+	struct program_wanted wanted;
+	struct program_rows rows;
+	struct backend_run run;
+	char out[sizeof(struct program_row) + 4096];
+};
+
+static void one_init(struct one *o, struct program_model *m)
+{
+	struct plan_config config;
+
+	*o = (struct one){.m = m,
+			  .node = {WORK_NONE, 0, 1, 0, 1},
+			  .slice = {0, 0, 1},
+			  .query = {.n_rows = 1},
+			  .wanted = {.want = PROGRAM_WANT_TOP, .n_top = 3, .next = PROGRAM_NONE}};
+	machine_init(&o->machine, m, 1);
+	o->tree = (struct work_tree){&o->node, &o->slice, &o->query, 1, 1, 1};
+	plan_config_init(&config, PLAN_AUTO, &m->p.shape, 1);
+	assert_int_equal(plan_make(&config, &o->tree, &o->list), 0);
+	o->io = (struct backend_io){.slots = &o->slice, .n_slots = 1};
+	o->job = (struct backend_job){&m->p.shape, &o->tree, &o->list, &o->io, 0};
+	o->wanted.out = (uintptr_t)o->out;
+	o->rows = (struct program_rows){1, &o->id, &o->position, &o->wanted, 1};
+	o->run =
+		(struct backend_run){o->machine.program, &o->job, &o->rows, 0, m->p.shape.n_layers};
+}
+
+static void one_done(struct one *o)
+{
+	plan_list_done(&o->list);
+	machine_done(&o->machine);
+	model_free(o->m);
+}
+
+static int one_run(struct one *o)
+{
+	uint64_t id;
+
+	return backend_cpu.program->run(o->machine.backend, &o->run, &id);
+}
+
+/* Two layers or more. */
+static struct program_model *deep_model(struct oracle_random *random)
+{
+	struct model_want want = model_want_random(random);
+
+	want.n_layers = 3;
+	return model_new(&want, random);
+}
+
+static void test_hidden_rows_alone_need_no_head(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_row row;
+	struct one o;
+	float before[256], after[256];
+
+	(void)state;
+	one_init(&o, deep_model(&random));
+	o.wanted.want = PROGRAM_WANT_HIDDEN | PROGRAM_WANT_SCORE;
+	assert_int_equal(one_run(&o), 0);
+	memcpy(before, o.out + sizeof(row), o.m->p.hidden * sizeof(float));
+	o.wanted.want = PROGRAM_WANT_HIDDEN;
+	assert_int_equal(one_run(&o), 0);
+	memcpy(&row, o.out, sizeof(row));
+	memcpy(after, o.out + sizeof(row), o.m->p.hidden * sizeof(float));
+	assert_true(isnan(row.lse) && isnan(row.score) && row.n_top == 0);
+	assert_memory_equal(before, after, o.m->p.hidden * sizeof(float));
+	one_done(&o);
+}
+
+static void test_a_run_that_does_not_fit_is_refused_and_ends_what_was_under_way(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct one o;
+
+	(void)state;
+	one_init(&o, deep_model(&random));
+#define REFUSED(field, value) \
+	do { \
+		uint32_t was = field; \
+		field = (value); \
+		assert_int_equal(one_run(&o), -EINVAL); \
+		field = was; \
+	} while (0)
+	REFUSED(o.id, o.m->p.n_vocab);
+	REFUSED(o.position, o.m->p.max_positions);
+	REFUSED(o.wanted.row, 1);
+	REFUSED(o.wanted.next, o.m->p.n_vocab);
+	REFUSED(o.rows.n_rows, 0);
+	REFUSED(o.query.n_rows, 2);
+	REFUSED(o.run.n_layers, 4);
+	REFUSED(o.run.n_layers, 0);
+	REFUSED(o.run.first_layer, 1);
+	o.run.n_layers = 1;
+	assert_int_equal(one_run(&o), 0);
+	REFUSED(o.run.first_layer, 2);
+	REFUSED(o.run.first_layer, 1);
+	o.run.n_layers = 3;
+	assert_int_equal(one_run(&o), 0);
+	one_done(&o);
+}
+
+static void test_a_page_larger_than_an_extent_is_refused_in_a_sentence(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct model_want want = model_want_random(&random);
+	struct program_model *m = model_new(&want, &random);
+	struct backend_program *program = NULL;
+	char why[PROGRAM_WHY_BYTES] = "";
+	struct machine machine;
+
+	(void)state;
+	machine_init(&machine, m, 1);
+	m->p.shape.n_layers = PROGRAM_LAYERS_MAX;
+	for (uint32_t i = want.n_layers; i < PROGRAM_LAYERS_MAX; i++) {
+		m->kind_of[i] = 0;
+		memcpy(m->slots + i * MODEL_SLOTS, m->slots, MODEL_SLOTS * sizeof(*m->slots));
+	}
+	assert_int_equal(backend_cpu.program->program_new(machine.backend, &m->p, machine.weights,
+							  &program, why),
+			 -EOPNOTSUPP);
+	assert_non_null(strstr(why, "larger than an extent"));
+	assert_null(program);
+	machine_done(&machine);
+	model_free(m);
+}
+
+static void test_weights_that_no_memory_holds_are_refused(void **state)
+{
+	struct backend_config config = {2u << 20, 2u << 20, 1, NULL};
+	const uint64_t bytes[] = {UINT64_C(1) << 60, UINT64_MAX, UINT64_MAX - (4u << 20)};
+	struct backend_weights *weights = NULL;
+	struct backend *b;
+
+	(void)state;
+	assert_int_equal(backend_cpu.open(&config, &b, NULL, 0), 0);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(backend_cpu.program->weights_new(b, bytes[i], &weights), -ENOMEM);
+	assert_null(weights);
+	backend_cpu.program->weights_free(b, NULL);
+	backend_cpu.program->program_free(b, NULL);
+	backend_cpu.close(b);
+}
+
+static void test_the_cost_falls_with_threads_and_scratch_is_said(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_model *m = deep_model(&random);
+	struct backend_program_cost cost[3];
+
+	(void)state;
+	for (uint32_t n = 1; n <= 2; n++) {
+		struct machine machine;
+
+		machine_init(&machine, m, n);
+		backend_cpu.program->cost(machine.backend, machine.program, &cost[n]);
+		machine_done(&machine);
+		assert_true(cost[n].row_ns > 0 && cost[n].fixed_ns > cost[n].row_ns);
+		assert_true(cost[n].scratch_bytes >
+			    backend_cpu.program->max_rows * (uint64_t)m->p.hidden * sizeof(float));
+	}
+	assert_true(cost[1].fixed_ns > cost[2].fixed_ns && cost[1].row_ns > cost[2].row_ns);
+	model_free(m);
+}
+
+/* ---- what passes the check can be run -------------------------------------------------------- */
+
+/* Numbers that are near to good ones, or at ends. */
+static uint32_t odd_number(struct oracle_random *random, uint32_t was)
+{
+	static const uint32_t odd[] = {0, 1, 2, 3, 16, 17, 64, UINT32_MAX, UINT32_MAX / 2};
+
+	if (oracle_below(random, 2))
+		return was + oracle_below(random, 5) - 2;
+	return odd[oracle_below(random, sizeof(odd) / sizeof(odd[0]))];
+}
+
+static void mutate(struct program_model *m, struct oracle_random *random)
+{
+	struct program *p = &m->p;
+	/* lengths of arrays are none of what may be wrong, as they are whoever's that made them */
+	uint32_t *const of_program[] = {&p->shape.n_q_heads,
+					&p->shape.n_kv_heads,
+					&p->shape.head_dim,
+					&p->shape.page_tokens,
+					(uint32_t *)&p->shape.dtype,
+					&p->hidden,
+					&p->n_vocab,
+					&p->max_positions,
+					&p->embed,
+					&p->final_norm,
+					&p->head,
+					&m->kinds[0].first_op,
+					&m->kinds[1].n_ops,
+					&p->n_turned};
+	uint32_t kind = oracle_below(random, 4), n = sizeof(of_program) / sizeof(of_program[0]);
+	uint32_t *at = of_program[oracle_below(random, n)];
+
+	if (kind == 1)
+		at = (uint32_t *)&m->ops[oracle_below(random, p->n_ops)] +
+		     oracle_below(random, sizeof(*m->ops) / sizeof(uint32_t));
+	else if (kind == 2)
+		at = &m->slots[oracle_below(random, p->shape.n_layers * MODEL_SLOTS)];
+	else if (kind == 3)
+		at = (uint32_t *)&m->tensors[oracle_below(random, p->n_tensors)].dtype +
+		     oracle_below(random, 5);
+	*at = odd_number(random, *at);
+}
+
+/* Whether the check let it pass; then it runs, whatever comes of it. */
+static bool run_if_it_passes(struct one *o)
+{
+	const struct backend_program_ops *ops = backend_cpu.program;
+	struct program_widths widths;
+	char why[PROGRAM_WHY_BYTES] = "";
+
+	if (program_check(&o->m->p, &widths, why) != 0) {
+		assert_true(strlen(why) > 0);
+		return false;
+	}
+	if (ops->program_new(o->machine.backend, &o->m->p, o->machine.weights, &o->run.program,
+			     why) != 0)
+		return false;
+	assert_int_equal(one_run(o), 0);
+	ops->program_free(o->machine.backend, o->run.program);
+	return true;
+}
+
+static void run_mutants(struct oracle_random *random)
+{
+	struct program_model *good = malloc(sizeof(*good));
+	uint32_t n_passed = 0;
+	struct one o;
+
+	assert_non_null(good);
+	one_init(&o, deep_model(random));
+	*good = *o.m;
+	for (uint32_t i = 0; i < 500; i++) {
+		for (uint32_t n = 1 + oracle_below(random, 3); n > 0; n--)
+			mutate(o.m, random);
+		n_passed += run_if_it_passes(&o);
+		*o.m = *good;
+	}
+	assert_in_range(n_passed, 1, 499);
+	one_done(&o);
+	free(good);
+}
+
+static void test_what_passes_the_check_can_be_run(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < 10; i++)
+		run_mutants(&random);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id),
+		cmocka_unit_test(test_hidden_rows_alone_need_no_head),
+		cmocka_unit_test(
+			test_a_run_that_does_not_fit_is_refused_and_ends_what_was_under_way),
+		cmocka_unit_test(test_a_page_larger_than_an_extent_is_refused_in_a_sentence),
+		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
+		cmocka_unit_test(test_the_cost_falls_with_threads_and_scratch_is_said),
+		cmocka_unit_test(test_what_passes_the_check_can_be_run),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
