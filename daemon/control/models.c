@@ -6,10 +6,12 @@
  * its own have open, and of these sessions alone.
  */
 #include "daemon/base/log.h"
+#include "daemon/program/held_program.h"
 #include "daemon/sched/verbs/models.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
+#include "models.h"
 #include "verbs.h"
 
 #include <errno.h>
@@ -42,6 +44,10 @@ static bool message_check(struct session *s, uint64_t id, const Coppice__ModelOp
 	else if (name_bytes < 1 || name_bytes >= sizeof((struct model_call){0}.name))
 		reply_error(s, id, -EINVAL, "name", "A model's name has 1 to 127 bytes, not %zu.",
 			    name_bytes);
+	else if (!strncmp(m->name, HELD_PROGRAM_PREFIX, strlen(HELD_PROGRAM_PREFIX)))
+		reply_error(s, id, -EINVAL, "name",
+			    "Names that begin with \"%s\" are of models that the daemon runs.",
+			    HELD_PROGRAM_PREFIX);
 	else
 		return true;
 	return false;
@@ -75,7 +81,7 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 	request_post(request);
 }
 
-static void open_answer(struct request *request)
+void model_answer(struct request *request)
 {
 	const struct model_call *call = request->sched.room;
 	Coppice__Reply reply = reply_to(request);
@@ -218,7 +224,7 @@ static int take_heads(struct sched_request *rq, struct split_heads *ret)
 	return 0;
 }
 
-static int give_number(const struct sched *s, struct sched_request *rq, struct sched_model *model)
+int model_give_number(const struct sched *s, struct sched_request *rq, struct sched_model *model)
 {
 	struct model_call *call = rq->room;
 	struct sched_model **models = rq->session->models;
@@ -237,29 +243,34 @@ static int give_number(const struct sched *s, struct sched_request *rq, struct s
 	return 0;
 }
 
-static int open_serve(struct sched *s, struct sched_request *rq)
+int model_take(struct sched *s, struct sched_request *rq, struct sched_model **ret)
 {
 	struct model_call *call = rq->room;
 	struct split_heads heads;
-	struct sched_model *model;
 	int r = model_check(rq);
 
 	if (r < 0)
 		return r;
 	shape_fill(s, &call->shape);
 	r = take_heads(rq, &heads);
-	if (r == 0)
-		r = model_find(s, rq, &heads, &model);
+	return r < 0 ? r : model_find(s, rq, &heads, ret);
+}
+
+static int open_serve(struct sched *s, struct sched_request *rq)
+{
+	struct sched_model *model;
+	int r = model_take(s, rq, &model);
+
 	if (r < 0)
 		return r;
-	r = give_number(s, rq, model);
+	r = model_give_number(s, rq, model);
 	model_settle(s, model);
 	return r;
 }
 
 const struct verb verb_model_open = {.begin = open_begin,
 				     .serve = open_serve,
-				     .answer = open_answer};
+				     .answer = model_answer};
 
 /* ---- the list ---- */
 

@@ -23,6 +23,8 @@
 
 #include <sys/queue.h>
 
+struct held_program; /* daemon/program */
+
 /* A model of the daemon: sessions that open the same name and fingerprint share it. */
 struct sched_model {
 	LIST_ENTRY(sched_model) link;
@@ -32,6 +34,7 @@ struct sched_model {
 	struct split_heads heads; /* of the model that the shape has */
 	uint64_t page_bytes;
 	struct store_model *store; /* owned: one reference */
+	struct held_program *program; /* owned; NULL: sessions compute it */
 	uint32_t n_users; /* sessions that have it */
 	struct backend_cost cost;
 	/* by it, in a layer: arithmetic of a row and a token that it sees, and reading a token */

@@ -8,6 +8,8 @@
 
 #include "refuse.h"
 
+#include "daemon/program/held_program.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +112,7 @@ static void model_free(struct sched *s, struct sched_model *model)
 	batch_forget_model(&s->batch, model);
 	LIST_REMOVE(model, link);
 	store_model_unref(model->store);
+	held_program_free(model->program, s->core.ops, s->core.backend);
 	free(model);
 }
 

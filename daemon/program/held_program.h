@@ -1,0 +1,31 @@
+/*
+ * held_program.h - a program that the daemon holds for who gave it: checked, with a reference to
+ * its weights, and a name that says all of it.
+ */
+#ifndef COPPICED_HELD_PROGRAM_H
+#define COPPICED_HELD_PROGRAM_H
+
+#include "daemon/base/must_check.h"
+#include "daemon/weights/weights.h"
+
+#define HELD_PROGRAM_PREFIX "program:" /* no other model has a name that begins so */
+#define HELD_PROGRAM_NAME_BYTES (sizeof(HELD_PROGRAM_PREFIX) + 32)
+
+struct held_program {
+	struct program program; /* its arrays are owned, its tensors the weights' */
+	struct weights *weights; /* reference */
+	struct backend_program *backend; /* owned; NULL: not made yet */
+	/* The prefix, and a digest in hex of everything that its KV depends on: structure, numbers,
+	 * the tensors' bytes, and how this version computes. */
+	char name[HELD_PROGRAM_NAME_BYTES];
+};
+
+/* A copy of what from points to, but for its tensors, which are the weights'. Takes a reference to
+ * these, which are READY. 0; -ENOMEM; -EINVAL and a sentence. */
+MUST_CHECK int held_program_new(const struct program *from, struct weights *weights,
+				struct held_program **ret, char why[PROGRAM_WHY_BYTES]);
+/* Nothing of it is under way. NULL is fine. */
+void held_program_free(struct held_program *held, const struct backend_ops *ops,
+		       struct backend *backend);
+
+#endif
