@@ -152,6 +152,73 @@ struct coppice_program_info {
 	uint32_t page_tokens; /* 16, 32, 64; 0: the daemon's choice */
 };
 
+/* Gives the daemon a program, which checks it, and opens it as a model: sequences are opened and
+ * forked as of any other, but coppice_decode takes the place of extensions and steps. Who gives the
+ * same program with the same weights shares KV, and passes. *ret_model is its number in this
+ * connection. Blocks for a message and its answer. -EINVAL: the sentence names layer, operation and
+ * tensor; -EAGAIN: the weights have not been waited for; -EOPNOTSUPP, -ENOSPC, -EUSERS as
+ * coppice_model_open. */
+COPPICE_MUST_CHECK int coppice_program_new(struct coppice *c, struct coppice_weights *weights,
+					   const struct coppice_program_info *info,
+					   uint32_t *ret_model);
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+#define COPPICE_ROWS_MAX 256u /* of which something is wanted, of an entry */
+#define COPPICE_TOP_MAX 64u
+
+enum coppice_want {
+	COPPICE_WANT_TOP = 1u << 0, /* the likeliest tokens */
+	COPPICE_WANT_SCORE = 1u << 1, /* the log-probability of the next of the entry's tokens */
+	COPPICE_WANT_LOGITS = 1u << 2, /* behind the row: fp32 [n_vocab] */
+	COPPICE_WANT_HIDDEN = 1u << 3, /* then, of the final norm: fp32 [hidden] */
+};
+
+struct coppice_top {
+	uint32_t id;
+	float logit;
+};
+
+/* What comes of a token. */
+struct coppice_row {
+	float lse; /* natural log of the sum of exp(logit) over the vocabulary */
+	float score; /* with COPPICE_WANT_SCORE; NaN of a sequence's last token */
+	uint32_t n_top;
+	uint32_t reserved;
+	struct coppice_top top[COPPICE_TOP_MAX]; /* likeliest first; alike: the lower id first */
+};
+
+/* n_new tokens that follow what the sequence has; rows of those from first_wanted on are wanted:
+ * n_new - 1: the last one alone. */
+struct coppice_decode_seq {
+	struct coppice_seq *seq;
+	const uint32_t *ids; /* copied */
+	uint32_t n_new, first_wanted;
+	uint64_t reserved; /* must be 0 */
+};
+
+struct coppice_decode {
+	size_t size; /* sizeof(struct coppice_decode), or 0 */
+	const struct coppice_decode_seq *seqs; /* of one lane and program */
+	uint32_t n_seqs;
+	uint32_t want; /* enum coppice_want; 0: of no row anything */
+	uint32_t n_top; /* with COPPICE_WANT_TOP, 1 to COPPICE_TOP_MAX; else 0 */
+	uint32_t out_stride; /* bytes from row to row; 0: rows follow each other */
+	/* In an arena of this connection: a struct coppice_row, with what follows it, of each row
+	 * that is wanted, in order of sequences. */
+	void *out;
+};
+
+/*
+ * Appends tokens, runs them through the program and publishes them, in passes that take everybody's
+ * rows together. At most 32,768 tokens of a sequence, and 65,000 of an entry. A prompt is published
+ * chunk by chunk: after a failure the sequence has what coppice_seq_length says; a trim to that
+ * clears it. The ticket's result has the number of tokens as its value. Does not block; -EAGAIN as
+ * coppice_nop; -EINVAL: the sentence names the sequence.
+ */
+COPPICE_MUST_CHECK int coppice_decode(struct coppice_lane *lane,
+				      const struct coppice_decode *decode, uint64_t *ret_ticket);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -65,6 +65,8 @@ enum abi_kind {
 	ABI_TRIM = 4, /* arg: tokens to keep */
 	ABI_FORK = 5, /* completion value: the new handle */
 	ABI_SPARSE = 6, /* body: struct abi_sparse */
+	/* body: struct abi_decode, struct abi_decode_seq[count], then ids u32 of all of them */
+	ABI_DECODE = 7,
 	ABI_N_KINDS
 };
 
@@ -120,6 +122,44 @@ struct abi_sparse {
 };
 static_assert(sizeof(struct abi_sparse) == 24, "sparse layout");
 
+/* Tokens of sequences whose model the daemon runs: they are appended, run and published, chunk by
+ * chunk. Of the rows that are wanted, in order of sequences, one struct abi_row each, stride apart,
+ * from out in arena on. */
+#define ABI_DECODE_ROWS_MAX 256u
+#define ABI_TOP_MAX 64u
+enum abi_want {
+	ABI_WANT_TOP = 1u << 0,
+	ABI_WANT_SCORE = 1u << 1,
+	ABI_WANT_LOGITS = 1u << 2, /* behind the struct: fp32 [n_vocab] */
+	ABI_WANT_HIDDEN = 1u << 3, /* then: fp32 [hidden] */
+};
+struct abi_decode {
+	uint64_t out;
+	uint32_t arena, stride;
+	uint32_t want; /* 0: no row is */
+	uint32_t n_top;
+};
+static_assert(sizeof(struct abi_decode) == 24, "decode layout");
+
+/* Rows first_wanted and on of n_new are wanted. */
+struct abi_decode_seq {
+	uint64_t seq;
+	uint32_t n_new, first_wanted;
+};
+static_assert(sizeof(struct abi_decode_seq) == 16, "decode layout");
+
+struct abi_row {
+	float lse; /* natural log of the sum of exp(logit) */
+	float score; /* log-probability of the token behind it in the entry; NaN: there is none */
+	uint32_t n_top;
+	uint32_t reserved; /* 0 */
+	struct {
+		uint32_t id;
+		float logit;
+	} top[ABI_TOP_MAX]; /* likeliest first; alike: the lower id */
+};
+static_assert(sizeof(struct abi_row) == 16 + 8 * ABI_TOP_MAX, "row layout");
+
 /* Why an entry failed: the client library has a sentence for each. where: in a step, index of the
  * offending sequence. */
 enum abi_reason {
@@ -158,6 +198,12 @@ enum abi_reason {
 	ABI_BAD_SPARSE, /* tau, stride or block_tokens out of range */
 	ABI_NO_SPARSE, /* the backend cannot estimate */
 	ABI_TOO_MANY_PROMPTS, /* fork: ids of prompts that are not computed take too much */
+	ABI_NO_PROGRAM, /* decode of a sequence that its sessions compute */
+	ABI_HAS_PROGRAM, /* step or extend of one that the daemon computes */
+	ABI_BAD_TOKEN, /* an id beyond the vocabulary */
+	ABI_TOO_FAR, /* more tokens than the model has positions */
+	ABI_BAD_WANT, /* nothing or too much of a row */
+	ABI_TOO_MANY_ROWS, /* of which something is wanted */
 	ABI_N_REASONS
 };
 

@@ -69,6 +69,7 @@ static void make_parts(struct sched *s)
 	batch_init(&s->batch, core);
 	window_init(&s->window, core, &s->batch);
 	s->fit = (struct fit){.batch = &s->batch};
+	passes_init(&s->passes, core, &s->batch.plans);
 	streamed_init(&s->streamed, core);
 }
 
@@ -116,8 +117,11 @@ void sched_unmake(struct sched *s)
 {
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
+	if (s->passes.in_flight)
+		passes_fail(&s->passes);
 	sessions_end_all(s);
 	fit_done(&s->fit);
+	passes_done(&s->passes);
 	batch_done(&s->batch);
 	streamed_done(&s->streamed);
 	free_store(s);

@@ -47,6 +47,7 @@ static uint64_t next_deadline_ns(const struct sched *s)
 		s->core.next_tick_ns,		waits_deadline_ns(&s->waits),
 		window_deadline_ns(&s->window), input_wait_deadline_ns(&s->input_wait),
 		sched_tiers_deadline_ns(s),	awaited_until_ns(s),
+		passes_deadline_ns(&s->passes),
 	};
 	uint64_t first = UINT64_MAX;
 

@@ -40,6 +40,8 @@ static void fail_lanes(struct sched *s)
 
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
+	if (s->passes.in_flight)
+		passes_fail(&s->passes);
 	streamed_fail(&s->streamed);
 	TAILQ_FOREACH (lane, &s->core.lanes, link)
 		lane_shut_down(&s->lanes, lane, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
@@ -49,6 +51,8 @@ static bool finish(struct sched *s)
 {
 	bool any = s->batch.in_flight && batch_poll(&s->batch);
 
+	if (s->passes.in_flight)
+		any |= passes_poll(&s->passes);
 	if (streamed_busy(&s->streamed))
 		any |= streamed_poll(&s->streamed);
 	if (core_failed(&s->core))
@@ -127,10 +131,8 @@ static bool choose_prefill(struct sched *s)
 	return false;
 }
 
-static bool begin(struct sched *s)
+static bool begin_batch(struct sched *s)
 {
-	if (step_n_there(&s->core.steps) == 0)
-		return false;
 	if (streamed_is_needed(&s->streamed))
 		streamed_find(&s->streamed);
 	if (turn_is_awaited(s))
@@ -143,6 +145,18 @@ static bool begin(struct sched *s)
 	s->prefill_turn = !s->batch.sliced;
 	batch_submit(&s->batch);
 	return true;
+}
+
+/* Tokens of programs, and layers of those whom sessions compute, go in turns. */
+static bool begin(struct sched *s)
+{
+	if (step_n_there(&s->core.steps) == 0)
+		return false;
+	bool pass = s->pass_turn && passes_begin(&s->passes);
+	bool any = pass || begin_batch(s) || (!s->pass_turn && passes_begin(&s->passes));
+
+	s->pass_turn = !s->passes.in_flight;
+	return any;
 }
 
 /* ---- a round -------------------------------------------------------------------------------- */

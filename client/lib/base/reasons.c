@@ -100,6 +100,19 @@ static const struct reason reasons[ABI_N_REASONS] = {
 		 "memory as they may (domain_prompt_bytes, prompt_bytes); compute some, or close "
 		 "them",
 		 false},
+	[ABI_NO_PROGRAM] = {"the sequence's model is one of coppice_model_open, which its apps "
+			    "compute; decode sequences of a coppice_program_new",
+			    true},
+	[ABI_HAS_PROGRAM] = {"the daemon computes the sequence's model by its program; use "
+			     "coppice_decode",
+			     true},
+	[ABI_BAD_TOKEN] = {"a token id is not below the program's n_vocab", true},
+	[ABI_TOO_FAR] = {"the sequence would have more tokens than the program's max_positions",
+			 true},
+	[ABI_BAD_WANT] = {"want, n_top (1 to 64 with COPPICE_WANT_TOP, else 0) or out_stride is "
+			  "none that the daemon knows",
+			  false},
+	[ABI_TOO_MANY_ROWS] = {"more than 256 rows are wanted of one entry", false},
 	[ABI_BAD_WORD] = {"the step has no such pair of words; the lane's memory was written by "
 			  "something other than the library",
 			  false},

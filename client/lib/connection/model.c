@@ -51,14 +51,14 @@ static int add_locked(struct coppice *c, const struct model *model)
 	return 0;
 }
 
-static int remember(struct coppice *c, const struct model *model)
+int model_remember(struct coppice *c, const struct model *model, const char *what)
 {
 	int r;
 
 	pthread_mutex_lock(&c->lists_lock);
 	r = add_locked(c, model);
 	pthread_mutex_unlock(&c->lists_lock);
-	return r < 0 ? explain(c->key, r, "coppice_model_open: out of memory") : 0;
+	return r < 0 ? explain(c->key, r, "%s: out of memory", what) : 0;
 }
 
 void model_drop_all(struct coppice *c)
@@ -146,7 +146,7 @@ int coppice_model_open(struct coppice *c, const struct coppice_model_info *info,
 	if (!answer.reply->model)
 		return call_bad_answer(c, call.what);
 	model = model_of(info, answer.reply->model);
-	r = remember(c, &model);
+	r = model_remember(c, &model, call.what);
 	if (r < 0)
 		return r;
 	*ret_model = model.id;

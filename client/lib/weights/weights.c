@@ -4,7 +4,8 @@
  * The daemon never has a descriptor of ours: it gives us a socket to a process that has no rights,
  * and asks it alone. While weights are on their way the daemon is asked now and then.
  */
-#include "client/coppice_program.h"
+#include "weights.h"
+
 #include "client/lib/base/clock.h"
 #include "client/lib/connection/call.h"
 
@@ -26,6 +27,11 @@ struct coppice_weights {
 	struct coppice_tensor *tensors; /* owned, names too */
 	uint32_t n_tensors, room;
 };
+
+uint32_t weights_id(const struct coppice_weights *weights)
+{
+	return weights->id;
+}
 
 /* ---- open ----------------------------------------------------------------------------------- */
 

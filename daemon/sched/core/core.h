@@ -46,6 +46,16 @@ static inline uint64_t core_clock(const struct sched_core *core)
 	return core->clock ? core->clock() : clock_now_ns();
 }
 
+/* NULL: it has none of that number. */
+static inline const struct sched_arena *session_arena(const struct sched_core *core,
+						      const struct sched_session *session,
+						      uint32_t number)
+{
+	if (number > core->config->max_arenas || !session->arenas[number].base)
+		return NULL;
+	return &session->arenas[number];
+}
+
 static inline bool core_failed(const struct sched_core *core)
 {
 	return atomic_load(&core->failed);

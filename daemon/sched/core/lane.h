@@ -10,6 +10,7 @@
  *      cut        RUNNABLE > WAITING_TURN, then as prefill
  *      streamed   either > WAITING_TURN <> STREAMING, a slice at a time, till FREE
  *      refused    FREE > AWAITING_INPUT > REFUSED > FREE
+ *      tokens     FREE > AWAITING_PASS <> IN_PASS, a chunk at a time, till FREE
  *
  * Who awaits no input leaves out that state; what a batch must leave out is RUNNABLE again.
  *
@@ -21,6 +22,8 @@
  *      WAITING_TURN    prefill, from its arrival on, cut or streamed: a slice at a time, in turns
  *      IN_BATCH        the backend has it, or is about to
  *      STREAMING       attention over its path, which is longer than the pool, is under way
+ *      AWAITING_PASS   tokens of a program: the next pass decides how many of them it takes
+ *      IN_PASS         the backend has some of them, or is about to
  *      COMPLETED       its entry is: the sequences are to follow before anything else is served
  *
  * A step fails from wherever it is, but for STREAMING: what is under way for several is given up
@@ -43,12 +46,14 @@ enum step_state {
 	STEP_IN_BATCH,
 	STEP_STREAMING,
 	STEP_COMPLETED,
+	STEP_AWAITING_PASS,
+	STEP_IN_PASS,
 	STEP_N_STATES
 };
 
 /* CUT: decode that takes too long for one batch, done in slices as prefill is. STREAMED: prefill or
- * decode over paths that are not all on the device. */
-enum step_kind { STEP_DECODE, STEP_PREFILL, STEP_CUT, STEP_STREAMED };
+ * decode over paths that are not all on the device. TOKENS: of a program, all layers at once. */
+enum step_kind { STEP_DECODE, STEP_PREFILL, STEP_CUT, STEP_STREAMED, STEP_TOKENS };
 
 /* One sequence of a step, checked and with addresses instead of offsets. */
 struct step_part {
@@ -77,6 +82,26 @@ struct step {
 	struct select_shares shares; /* of slices whose blocks were chosen */
 	uint32_t next_part, next_row; /* where the next slice begins */
 	uint64_t arrival_ns;
+};
+
+/* One sequence of a decode entry. */
+struct decode_part {
+	uint32_t n_new, first_wanted;
+	uint32_t first_id; /* of the entry's ids */
+	uint32_t first_out; /* of the entry's rows that are wanted */
+	uint32_t n_done; /* published */
+};
+
+/* A decode entry that passed all checks; its sequences are its step's parts, whose n_new are those
+ * tokens that the pass has. */
+struct decode {
+	struct decode_part *parts; /* owned, grows, [step.n_parts] */
+	uint32_t parts_room;
+	const uint32_t *ids; /* in the lane's body */
+	uint64_t out; /* the backend's address */
+	uint32_t stride;
+	uint32_t want, n_top;
+	uint64_t pass; /* number of the last that it was in */
 };
 
 /* How a lane keeps company: seq/pace.h. All zero: it has decoded nothing yet. */
@@ -115,6 +140,7 @@ struct sched_lane {
 	TAILQ_ENTRY(sched_lane) state_link; /* step_move's */
 	uint64_t moved; /* step_move's: counts, so that of two lanes one came first */
 	struct step step;
+	struct decode decode; /* step.kind TOKENS */
 	struct outcome refusal; /* REFUSED: how the step ends */
 	uint64_t await_since_ns, await_look_ns; /* AWAITING_INPUT, REFUSED: input_wait.h */
 	struct pace pace;
@@ -140,7 +166,8 @@ static inline bool step_may_move(enum step_state from, enum step_state to)
 {
 #define TO(state) (1u << STEP_##state)
 	static const uint16_t moves[STEP_N_STATES] = {
-		[STEP_FREE] = TO(AWAITING_INPUT) | TO(REFUSED) | TO(RUNNABLE) | TO(WAITING_TURN),
+		[STEP_FREE] = TO(AWAITING_INPUT) | TO(REFUSED) | TO(RUNNABLE) | TO(WAITING_TURN) |
+			      TO(AWAITING_PASS),
 		[STEP_AWAITING_INPUT] = TO(RUNNABLE) | TO(WAITING_TURN) | TO(REFUSED) | TO(FREE),
 		[STEP_REFUSED] = TO(FREE),
 		[STEP_RUNNABLE] = TO(HELD) | TO(IN_BATCH) | TO(WAITING_TURN) | TO(FREE),
@@ -149,6 +176,8 @@ static inline bool step_may_move(enum step_state from, enum step_state to)
 		[STEP_IN_BATCH] = TO(COMPLETED) | TO(RUNNABLE) | TO(WAITING_TURN) | TO(FREE),
 		[STEP_STREAMING] = TO(STREAMING) | TO(WAITING_TURN),
 		[STEP_COMPLETED] = TO(FREE),
+		[STEP_AWAITING_PASS] = TO(IN_PASS) | TO(FREE),
+		[STEP_IN_PASS] = TO(AWAITING_PASS) | TO(FREE),
 	};
 #undef TO
 	return moves[from] >> to & 1;

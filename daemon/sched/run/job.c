@@ -348,7 +348,7 @@ static int collect_parts(struct batch_job *job)
 		const struct step *step = &job->lanes[i]->step;
 
 		for (uint32_t j = 0; j < step->n_parts; j++)
-			if (add_part(job, &step->parts[j]) < 0)
+			if (step->parts[j].n_new && add_part(job, &step->parts[j]) < 0)
 				return -ENOMEM;
 	}
 	return 0;

@@ -27,7 +27,7 @@ void pace_arrived(const struct sched_core *core, struct sched_lane *lane)
 	struct pace *pace = &lane->pace;
 	const struct step *step = &lane->step;
 
-	if (step->kind != STEP_DECODE) {
+	if (step->kind != STEP_DECODE && step->kind != STEP_TOKENS) {
 		*pace = (struct pace){0};
 		return;
 	}
@@ -36,7 +36,7 @@ void pace_arrived(const struct sched_core *core, struct sched_lane *lane)
 			     (double)(core->now_ns - pace->done_ns));
 	pace->model = step->model;
 	pace->seq = step->parts[0].seq;
-	pace->n_layers = step->model->shape.n_layers;
+	pace->n_layers = step->kind == STEP_TOKENS ? 1 : step->model->shape.n_layers;
 	pace->next_layer = step->layer;
 	pace->held_until_ns = 0;
 }

@@ -8,6 +8,7 @@
  */
 #include "seq.h"
 
+#include "complete.h"
 #include "summary.h"
 
 #include <errno.h>
@@ -81,6 +82,28 @@ int seq_fork(struct sched_core *core, struct sched_seq *seq, struct sched_seq **
 	if (r == 0)
 		(*ret)->sparse = seq->sparse;
 	return r;
+}
+
+struct outcome outcome_of_store(int r)
+{
+	switch (r) {
+	case 0:
+		return OUTCOME_OK;
+	case -ENOSPC:
+		return outcome_bad(r, ABI_NO_ROOM, 0);
+	case -EDQUOT:
+		return outcome_bad(r, ABI_OVER_QUOTA, 0);
+	case -EBUSY:
+		return outcome_bad(r, ABI_STILL_EXTENDED, 0);
+	case -E2BIG:
+		return outcome_bad(r, ABI_TOO_MANY_TOKENS, 0);
+	case -EINVAL:
+		return outcome_bad(r, ABI_TOO_LONG, 0);
+	case -EIO:
+		return outcome_bad(r, ABI_BACKEND_FAILED, 0);
+	default:
+		return outcome_bad(r, ABI_NO_MEMORY, 0);
+	}
 }
 
 void seq_clear_extension(struct sched_seq *seq)

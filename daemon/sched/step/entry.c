@@ -18,28 +18,6 @@
 #define STRIDE_BLOCK_MIN 8u /* a block of sparse prefill has so many strides at least */
 #define BLOCK_MAX 65536u
 
-static struct outcome from_store(int r)
-{
-	switch (r) {
-	case 0:
-		return OUTCOME_OK;
-	case -ENOSPC:
-		return outcome_bad(r, ABI_NO_ROOM, 0);
-	case -EDQUOT:
-		return outcome_bad(r, ABI_OVER_QUOTA, 0);
-	case -EBUSY:
-		return outcome_bad(r, ABI_STILL_EXTENDED, 0);
-	case -E2BIG:
-		return outcome_bad(r, ABI_TOO_MANY_TOKENS, 0);
-	case -EINVAL:
-		return outcome_bad(r, ABI_TOO_LONG, 0);
-	case -EIO:
-		return outcome_bad(r, ABI_BACKEND_FAILED, 0);
-	default:
-		return outcome_bad(r, ABI_NO_MEMORY, 0);
-	}
-}
-
 static int copy_parents(const uint32_t *parents, uint32_t n, uint32_t **ret)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -71,6 +49,8 @@ static struct outcome check_extend(const struct sched_core *core, const struct s
 		return outcome_bad(-E2BIG, ABI_TOO_MANY_TOKENS, 0);
 	if (e->body_bytes != e->count * sizeof(uint32_t) * (tree ? 2 : 1))
 		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	if (seq->model->program)
+		return outcome_bad(-EINVAL, ABI_HAS_PROGRAM, 0);
 	if (seq->voided)
 		return seq_failed_before(seq, 0);
 	if (seq->computed)
@@ -99,7 +79,7 @@ static struct outcome extend(struct sched_core *core, struct sched_seq *seq,
 
 	if (r < 0) {
 		free(parents);
-		return from_store(r);
+		return outcome_of_store(r);
 	}
 	seq->parents = parents;
 	seq->draft = draft;
@@ -194,7 +174,7 @@ static struct outcome do_accept(struct sched_core *core, struct sched_seq *seq,
 
 	if (!moves.moves)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
-	outcome = from_store(accept_path(core, seq, indices, e->count, &moves));
+	outcome = outcome_of_store(accept_path(core, seq, indices, e->count, &moves));
 	free(moves.moves);
 	if (outcome.status) {
 		seq_void(core, seq, &outcome);
@@ -215,7 +195,7 @@ static struct outcome do_trim(struct sched_core *core, struct sched_seq *seq,
 	int r = store_seq_trim(seq->store, (uint32_t)e->arg, core->now_ns);
 
 	if (r < 0)
-		return from_store(r);
+		return outcome_of_store(r);
 	seq_clear_extension(seq);
 	summary_cut(seq, (uint32_t)e->arg);
 	seq->voided = false;
@@ -241,7 +221,7 @@ static struct outcome do_fork(struct sched_core *core, struct sched_seq *seq,
 	if (r == -EDQUOT || r == -ENOBUFS)
 		return outcome_bad(-EDQUOT, ABI_TOO_MANY_PROMPTS, 0);
 	if (r < 0)
-		return from_store(r);
+		return outcome_of_store(r);
 	return (struct outcome){.value = twin->handle};
 }
 

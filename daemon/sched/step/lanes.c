@@ -9,6 +9,7 @@
 #include "lanes.h"
 
 #include "daemon/sched/seq/complete.h"
+#include "decode_check.h"
 #include "entry.h"
 #include "step_check.h"
 #include "step_end.h"
@@ -75,6 +76,7 @@ void lane_remove(struct lanes *l, struct sched_lane *lane)
 	LIST_REMOVE(lane, session_link);
 	lane->session->n_lanes--;
 	free(lane->step.parts);
+	free(lane->decode.parts);
 	free(lane->body);
 	free(lane);
 }
@@ -123,6 +125,7 @@ static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct a
 {
 	struct outcome outcome = OUTCOME_OK;
 	bool is_step = e->kind == ABI_STEP && e->ticket == lane->accepted;
+	bool is_decode = e->kind == ABI_DECODE && e->ticket == lane->accepted;
 
 	lane->word = word_of(e, lane->accepted);
 	if (e->ticket != lane->accepted)
@@ -131,12 +134,16 @@ static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct a
 		outcome = outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
 	else if (e->kind == ABI_STEP)
 		outcome = step_check(l->core, lane, e);
+	else if (e->kind == ABI_DECODE)
+		outcome = decode_check(l->core, lane, e);
 	else if (e->kind >= ABI_N_KINDS)
 		outcome = outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
 	else if (e->kind != ABI_NOP)
 		outcome = entry_do(l->core, lane, e);
 
-	if (lane->word < ABI_LANE_WORDS || (is_step && outcome.status == 0))
+	if (is_decode && outcome.status == 0)
+		step_move(&l->core->steps, lane, STEP_AWAITING_PASS);
+	else if (lane->word < ABI_LANE_WORDS || (is_step && outcome.status == 0))
 		input_wait_begin(l->input_wait, lane, outcome);
 	else
 		complete_entry(l->core, lane, outcome);

@@ -41,14 +41,6 @@ static enum abi_reason tensor_check(const struct sched_arena *arena, const struc
 	return (uint64_t)(n_rows - 1) * t->stride > room ? ABI_OUT_OF_ARENA : ABI_OK;
 }
 
-static const struct sched_arena *find_arena(const struct sched_core *core,
-					    const struct sched_session *session, uint32_t number)
-{
-	if (number > core->config->max_arenas || !session->arenas[number].base)
-		return NULL;
-	return &session->arenas[number];
-}
-
 static enum abi_reason check_inputs(const struct sched_core *core, const struct sched_lane *lane,
 				    const struct abi_step_seq *rec, bool append_only,
 				    struct step_part *part)
@@ -58,7 +50,7 @@ static enum abi_reason check_inputs(const struct sched_core *core, const struct 
 	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
 	uint64_t q_row = (uint64_t)shape->n_q_heads * shape->head_dim * elt;
 	uint64_t k_row = (uint64_t)shape->n_kv_heads * shape->head_dim * elt;
-	const struct sched_arena *arena = find_arena(core, lane->session, rec->arena_in);
+	const struct sched_arena *arena = session_arena(core, lane->session, rec->arena_in);
 	const struct tensor q = {rec->q, rec->q_stride, q_row, elt};
 	const struct tensor k = {rec->k, rec->k_stride, k_row, elt};
 	const struct tensor v = {rec->v, rec->v_stride, k_row, elt};
@@ -87,7 +79,7 @@ static enum abi_reason check_outputs(const struct sched_core *core, const struct
 	const struct work_shape *shape = &part->seq->model->shape;
 	struct backend_io *io = &part->io;
 	uint32_t elt = (uint32_t)work_dtype_bytes(shape->dtype);
-	const struct sched_arena *arena = find_arena(core, lane->session, rec->arena_out);
+	const struct sched_arena *arena = session_arena(core, lane->session, rec->arena_out);
 	const struct tensor o = {rec->o, rec->o_stride,
 				 (uint64_t)shape->n_q_heads * shape->head_dim * elt, elt};
 	const struct tensor lse = {rec->lse, rec->lse_stride, shape->n_q_heads * sizeof(float),
@@ -116,6 +108,8 @@ static enum abi_reason check_seq(struct sched_core *core, const struct sched_lan
 	if (seq->last_step == core->n_steps)
 		return ABI_SEQ_TWICE;
 	seq->last_step = core->n_steps;
+	if (seq->model->program)
+		return ABI_HAS_PROGRAM;
 	if (seq->voided)
 		return ABI_VOID;
 	if (lane->step.model && seq->model != lane->step.model)
@@ -217,7 +211,7 @@ static enum abi_reason check_device_word(const struct sched_core *core, struct s
 
 	if (!(e->flags & ABI_STEP_TELL))
 		return ABI_OK;
-	arena = e->seq <= UINT32_MAX ? find_arena(core, lane->session, (uint32_t)e->seq) : NULL;
+	arena = e->seq <= UINT32_MAX ? session_arena(core, lane->session, (uint32_t)e->seq) : NULL;
 	if (!arena || !arena->device)
 		return ABI_BAD_ARENA;
 	if (e->arg % sizeof(uint64_t))
@@ -234,7 +228,7 @@ static bool outputs_are_near(const struct sched_core *core, const struct sched_l
 {
 	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
 		const struct sched_arena *arena =
-			find_arena(core, lane->session, lane->step.parts[i].arena_out);
+			session_arena(core, lane->session, lane->step.parts[i].arena_out);
 
 		if (!arena || !arena->device)
 			return false;

@@ -109,6 +109,7 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 
 static void model_free(struct sched *s, struct sched_model *model)
 {
+	passes_forget_model(&s->passes, model);
 	batch_forget_model(&s->batch, model);
 	LIST_REMOVE(model, link);
 	store_model_unref(model->store);

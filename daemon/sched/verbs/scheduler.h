@@ -12,6 +12,7 @@
 #include "daemon/sched/seq/wait.h"
 #include "daemon/sched/step/input_wait.h"
 #include "daemon/sched/step/lanes.h"
+#include "daemon/sched/token/passes.h"
 #include "tiers.h"
 
 #include <pthread.h>
@@ -24,6 +25,7 @@ struct sched {
 	struct window window;
 	struct batch batch;
 	struct fit fit;
+	struct passes passes;
 	struct streamed streamed;
 	struct waits waits;
 	struct sched_tiers tiers;
@@ -35,6 +37,7 @@ struct sched {
 	bool warned_of_time_slices; /* of clients without MPS */
 
 	bool prefill_turn; /* the last batch was decode */
+	bool pass_turn; /* what began last was a batch, and no pass */
 	/* until then the backend waits for a user whose turn it is; 0: for none */
 	uint64_t awaited_ns;
 	uint64_t active_ns; /* when there last was something to do */
@@ -48,7 +51,7 @@ struct sched {
 
 static inline bool backend_is_at_work(const struct sched *s)
 {
-	return s->batch.in_flight || s->streamed.in_flight;
+	return s->batch.in_flight || s->passes.in_flight || s->streamed.in_flight;
 }
 
 #endif

@@ -1,0 +1,52 @@
+/*
+ * passes.h - tokens of programs, run: one pass takes rows of everybody who waits through all layers
+ * of a model, and reads its weights once for all of them.
+ *
+ *      AWAITING_PASS --pass_begin--> extended, planned, run --passes_poll--> published
+ *            ^                                                                 |      \
+ *            +------------------------- more tokens ---------------------------+       FREE
+ *
+ * Decode goes in every pass. Prompts have what is left of its rows: as many as take as long as the
+ * weights do, or as the budget allows. One pass at a time is in flight.
+ */
+#ifndef COPPICED_PASSES_H
+#define COPPICED_PASSES_H
+
+#include "daemon/sched/run/job.h"
+#include "kernels/program/backend_program.h"
+
+struct passes {
+	struct sched_core *core; /* borrowed */
+	struct plans *plans; /* borrowed */
+	struct batch_job job; /* of the lanes that are IN_PASS */
+	uint64_t number; /* passes ever */
+	uint64_t last_ns; /* when the last one ended */
+	const struct sched_model *last_model; /* its; NULL: gone */
+	uint64_t held_until_ns; /* the next one is to wait for company until then; 0: not */
+	bool in_flight;
+	uint64_t id; /* the backend's */
+	/* of the pass; owned, grow */
+	uint32_t *ids, *positions;
+	struct program_wanted *wanted;
+	uint32_t ids_room, positions_room, wanted_room;
+	struct program_rows rows;
+	double ns; /* what it is modelled to take */
+	uint64_t begun_ns;
+};
+
+void passes_init(struct passes *p, struct sched_core *core, struct plans *plans);
+void passes_done(struct passes *p);
+/* The model is about to go. */
+void passes_forget_model(struct passes *p, const struct sched_model *model);
+
+/* Starts the next pass of what waits, unless it is better to wait for company. Returns whether
+ * anything has been done. */
+bool passes_begin(struct passes *p);
+/* Finishes the pass if the backend has. Returns whether it is finished. */
+bool passes_poll(struct passes *p);
+/* The backend is gone: the entries of the pass fail. */
+void passes_fail(struct passes *p);
+/* When to look again whether company has come; UINT64_MAX: nobody is waited for. */
+uint64_t passes_deadline_ns(const struct passes *p);
+
+#endif
