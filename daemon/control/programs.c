@@ -81,7 +81,8 @@ static void arrays_set(struct unpacked *u, const Coppice__ProgramNew *m)
 		u->slots[i] = index_of(m->slot[i]);
 }
 
-static void program_set(struct unpacked *u, const Coppice__ProgramNew *m)
+static void program_set(struct unpacked *u, const Coppice__ProgramNew *m,
+			const struct config *config)
 {
 	arrays_set(u, m);
 	u->program = (struct program){
@@ -89,7 +90,7 @@ static void program_set(struct unpacked *u, const Coppice__ProgramNew *m)
 			  .n_q_heads = m->n_q_heads,
 			  .n_kv_heads = m->n_kv_heads,
 			  .head_dim = m->head_dim,
-			  .page_tokens = m->page_tokens,
+			  .page_tokens = m->page_tokens ? m->page_tokens : config->page_tokens,
 			  .dtype = (enum work_dtype)m->dtype,
 			  .scale = m->scale},
 		.hidden = m->hidden,
@@ -157,7 +158,7 @@ static struct held_program *hold(struct session *s, uint64_t id, const Coppice__
 	}
 	u = malloc(sizeof(*u));
 	if (u) {
-		program_set(u, m);
+		program_set(u, m, s->home->config);
 		r = held_program_new(&u->program, weights, &held, why);
 	}
 	free(u);

@@ -135,6 +135,7 @@ int held_program_new(const struct program *from, struct weights *weights, struct
 
 	checked.tensors = weights->content.tensors;
 	checked.n_tensors = weights->content.n_tensors;
+	checked.weights_bytes = weights->content.bytes;
 	r = program_check(&checked, &widths, why);
 	if (r < 0)
 		return r;

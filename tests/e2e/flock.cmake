@@ -36,3 +36,12 @@ if(TARGET flock_test)
 	set_tests_properties(flock_devices_test PROPERTIES TIMEOUT 120 LABELS e2e
 		ENVIRONMENT "COPPICE_TEST_DEVICES=cpu,cpu,cpu")
 endif()
+# Whole tokens by the daemon.
+if(TARGET coppiced AND TARGET coppice_agent)
+	coppice_test(NAME decode_test SOURCES e2e/decode_test.c e2e/decode_fixture.c
+		LIBS coppice_agent coppice_model coppice LABELS e2e)
+	coppice_path(coppiced coppiced)
+	target_compile_definitions(decode_test PRIVATE COPPICED_PATH="${coppiced}"
+		MODEL_DIR="${coppice_data}/tests/model")
+	add_dependencies(decode_test coppiced)
+endif()

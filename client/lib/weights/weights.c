@@ -19,6 +19,7 @@
 #define MAX_FILES 128u
 #define FIRST_LOOK_NS UINT64_C(500000)
 #define LATER_LOOK_NS UINT64_C(20000000)
+#define AGAIN_NS UINT64_C(2000000)
 
 struct coppice_weights {
 	struct coppice *c; /* borrowed */
@@ -99,6 +100,18 @@ static int weights_ask(struct coppice *c, const int *fds, uint32_t n_fds, uint32
 	return r;
 }
 
+/* Many processes that begin at once find that others' loaders look at the same files. */
+static int ask_in_time(struct coppice *c, const int *fds, uint32_t n_fds, uint32_t *ret_id)
+{
+	const struct timespec pause = clock_timespec(AGAIN_NS);
+	uint64_t deadline_ns = clock_now_ns() + COPPICE_CONNECT_NS;
+	int r;
+
+	while ((r = weights_ask(c, fds, n_fds, ret_id)) == -EAGAIN && clock_now_ns() < deadline_ns)
+		nanosleep(&pause, NULL);
+	return r;
+}
+
 int coppice_weights_open(struct coppice *c, const int *fds, uint32_t n_fds,
 			 struct coppice_weights **ret)
 {
@@ -115,7 +128,7 @@ int coppice_weights_open(struct coppice *c, const int *fds, uint32_t n_fds,
 	if (!weights)
 		return explain(c->key, -ENOMEM, "coppice_weights_open: out of memory");
 	weights->c = c;
-	r = weights_ask(c, fds, n_fds, &weights->id);
+	r = ask_in_time(c, fds, n_fds, &weights->id);
 	if (r < 0) {
 		free(weights);
 		return r;

@@ -1,0 +1,188 @@
+/* decode_fixture.c - the daemon is started and asked until it answers; what fails is told in the
+ * library's own sentence. */
+#include "decode_fixture.h"
+
+#include "client/model/coppice_hf.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void must(struct coppice *c, int r)
+{
+	if (r < 0)
+		fail_msg("%s (%d)", coppice_explain(c), r);
+}
+
+static void read_document(struct decode_service *s)
+{
+	FILE *file = fopen(MODEL_DIR "/samples.txt", "r");
+
+	assert_non_null(file);
+	for (uint32_t i = 0; i < DECODE_TOKENS; i++) {
+		int byte = getc(file);
+
+		assert_true(byte != EOF);
+		s->ids[i] = (uint32_t)byte;
+	}
+	fclose(file);
+}
+
+/* Asks until the daemon answers. */
+static struct coppice *connect_soon(const struct decode_service *s)
+{
+	struct coppice *c = NULL;
+
+	for (int i = 0; i < 1000 && coppice_connect(&c, s->socket) < 0; i++)
+		usleep(10000);
+	assert_non_null(c);
+	return c;
+}
+
+void decode_service_start(struct decode_service *s)
+{
+	read_document(s);
+	strcpy(s->dir, "/tmp/coppice-decode-XXXXXX");
+	assert_non_null(mkdtemp(s->dir));
+	snprintf(s->socket, sizeof(s->socket), "%s/socket", s->dir);
+	s->pid = fork();
+	assert_true(s->pid >= 0);
+	if (s->pid > 0) {
+		coppice_close(connect_soon(s));
+		return;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	execl(COPPICED_PATH, "coppiced", "--socket", s->socket, "--backend=cpu", "--pool=256M",
+	      "--config=/dev/null", "--log-level=warning", NULL);
+	_exit(127);
+}
+
+void decode_service_stop(struct decode_service *s)
+{
+	int status;
+
+	kill(s->pid, SIGTERM);
+	assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	unlink(s->socket);
+	rmdir(s->dir);
+}
+
+struct coppice_weights *decode_weights(struct coppice *c)
+{
+	int fd = open(MODEL_DIR "/model.safetensors", O_RDONLY | O_CLOEXEC);
+	struct coppice_weights *weights;
+	struct coppice_progress progress;
+
+	assert_true(fd >= 0);
+	must(c, coppice_weights_open(c, &fd, 1, &weights));
+	close(fd);
+	must(c, coppice_weights_wait(weights, COPPICE_SECONDS(60), &progress));
+	return weights;
+}
+
+static int find_tensor(void *weights, const char *name, uint32_t *ret)
+{
+	return coppice_weights_find(weights, name, ret);
+}
+
+static void open_program(struct decode_client *client)
+{
+	struct coppice_hf_program *program;
+	char why[COPPICE_HF_WHY_BYTES];
+
+	if (coppice_hf_read(MODEL_DIR "/config.json", NULL, &program, why) < 0 ||
+	    coppice_hf_bind(program, find_tensor, client->weights, why) < 0)
+		fail_msg("%s", why);
+	must(client->c,
+	     coppice_program_new(client->c, client->weights, &program->info, &client->model));
+	coppice_hf_free(program);
+}
+
+void decode_client_open(struct decode_client *client, const struct decode_service *s)
+{
+	*client = (struct decode_client){.c = connect_soon(s)};
+	must(client->c,
+	     coppice_arena_new(client->c, COPPICE_HOST, DECODE_OUT_BYTES, &client->arena));
+	must(client->c, coppice_lane_new(client->c, &client->lane));
+	client->out = coppice_arena_base(client->arena);
+	client->weights = decode_weights(client->c);
+	open_program(client);
+}
+
+void decode_client_close(struct decode_client *client)
+{
+	coppice_weights_close(client->weights);
+	coppice_close(client->c);
+}
+
+struct coppice_seq *decode_open(struct decode_client *client, const uint32_t *ids, uint32_t n,
+				struct coppice_match *ret)
+{
+	struct coppice_match match;
+	struct coppice_seq *seq;
+
+	must(client->c, coppice_seq_open(client->lane, client->model, ids, n, 0, &seq, &match));
+	if (ret)
+		*ret = match;
+	return seq;
+}
+
+uint64_t decode_run(struct decode_client *client, struct coppice_seq *seq, const uint32_t *ids,
+		    uint32_t n)
+{
+	const struct coppice_decode_seq part = {.seq = seq,
+						.ids = ids,
+						.n_new = n,
+						.first_wanted = n - 1};
+	const struct coppice_decode decode = {.size = sizeof(decode),
+					      .seqs = &part,
+					      .n_seqs = 1,
+					      .want = COPPICE_WANT_TOP | COPPICE_WANT_LOGITS,
+					      .n_top = 20,
+					      .out = client->out};
+	struct coppice_result result;
+	uint64_t ticket;
+
+	must(client->c, coppice_decode(client->lane, &decode, &ticket));
+	must(client->c, coppice_wait(client->lane, ticket, COPPICE_SECONDS(60)));
+	must(client->c, coppice_poll(client->lane, ticket, &result));
+	return result.value;
+}
+
+const struct coppice_row *decode_row(const struct decode_client *client)
+{
+	return (const struct coppice_row *)client->out;
+}
+
+const float *decode_logits(const struct decode_client *client)
+{
+	return (const float *)(client->out + sizeof(struct coppice_row));
+}
+
+struct coppice_seq *decode_prompt(struct decode_client *client, const uint32_t *ids, uint32_t n)
+{
+	struct coppice_match match;
+	struct coppice_seq *seq = decode_open(client, ids, n, &match);
+
+	decode_run(client, seq, ids + match.cached, n - match.cached);
+	return seq;
+}
+
+struct coppice_seq *decode_anew(struct decode_client *client, const uint32_t *ids, uint32_t n)
+{
+	struct coppice_seq *seq = decode_open(client, ids, n, NULL);
+
+	must(client->c, coppice_seq_trim(seq, 0, NULL));
+	decode_run(client, seq, ids, n);
+	return seq;
+}

@@ -1,0 +1,54 @@
+/*
+ * decode_fixture.h - a coppiced, and clients of it that decode the model of tests/model by its
+ * program.
+ */
+#ifndef DECODE_FIXTURE_H
+#define DECODE_FIXTURE_H
+
+#include "client/coppice_program.h"
+
+#include <sys/types.h>
+
+#define DECODE_TOKENS 600u /* of the document */
+#define DECODE_VOCAB 256u
+#define DECODE_OUT_BYTES (1u << 20)
+
+struct decode_service {
+	char dir[32], socket[64];
+	pid_t pid;
+	uint32_t ids[DECODE_TOKENS];
+};
+
+/* A session that has the program. */
+struct decode_client {
+	struct coppice *c;
+	struct coppice_arena *arena;
+	struct coppice_lane *lane;
+	struct coppice_weights *weights;
+	uint32_t model;
+	uint8_t *out; /* in the arena */
+};
+
+void decode_service_start(struct decode_service *s);
+/* Ends as it should, with 0. */
+void decode_service_stop(struct decode_service *s);
+
+void decode_client_open(struct decode_client *client, const struct decode_service *s);
+void decode_client_close(struct decode_client *client);
+struct coppice_weights *decode_weights(struct coppice *c);
+
+/* On n of ids; what others have computed of it is cached. */
+struct coppice_seq *decode_open(struct decode_client *client, const uint32_t *ids, uint32_t n,
+				struct coppice_match *ret);
+/* The same, and runs what is not. */
+struct coppice_seq *decode_prompt(struct decode_client *client, const uint32_t *ids, uint32_t n);
+/* The same, of all of it, whatever is cached. */
+struct coppice_seq *decode_anew(struct decode_client *client, const uint32_t *ids, uint32_t n);
+/* The next n tokens of a sequence, with all that is wanted of the last; waits. The value. */
+uint64_t decode_run(struct decode_client *client, struct coppice_seq *seq, const uint32_t *ids,
+		    uint32_t n);
+/* What came of it: a struct coppice_row, then logits. */
+const struct coppice_row *decode_row(const struct decode_client *client);
+const float *decode_logits(const struct decode_client *client);
+
+#endif
