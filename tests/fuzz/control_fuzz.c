@@ -50,6 +50,12 @@ struct words {
 		Coppice__Tree tree;
 		Coppice__Sessions sessions;
 		Coppice__Models models;
+		Coppice__WeightsOpen weights_open;
+		Coppice__WeightsState weights_state;
+		Coppice__WeightsTensors weights_tensors;
+		Coppice__WeightsClose weights_close;
+		Coppice__WeightsList weights_list;
+		Coppice__ProgramNew program_new;
 		Coppice__NodePin node_pin;
 		Coppice__Evict evict;
 		ProtobufCMessage base;
@@ -81,6 +87,31 @@ static void field_set(struct draw *d, const ProtobufCFieldDescriptor *field, voi
 	}
 }
 
+#define REPEATED 6u
+
+/* Some of a repeated field: noise, or messages that are nothing but what init makes them. */
+static void repeated_set(struct draw *d, const ProtobufCFieldDescriptor *field, void *message)
+{
+	static uint64_t noise[REPEATED];
+	static union {
+		ProtobufCMessage base;
+		uint64_t room[32];
+	} messages[REPEATED];
+	static ProtobufCMessage *pointers[REPEATED];
+	bool nested = field->type == PROTOBUF_C_TYPE_MESSAGE;
+
+	draw_fill(d, noise, sizeof(noise));
+	for (uint32_t i = 0; nested && i < REPEATED; i++) {
+		assert_true(
+			((const ProtobufCMessageDescriptor *)field->descriptor)->sizeof_message <=
+			sizeof(messages[i]));
+		protobuf_c_message_init(field->descriptor, &messages[i].base);
+		pointers[i] = &messages[i].base;
+	}
+	*(size_t *)((char *)message + field->quantifier_offset) = draw_below(d, REPEATED + 1);
+	*(void **)((char *)message + field->offset) = nested ? (void *)pointers : (void *)noise;
+}
+
 static void set_flag(const ProtobufCFieldDescriptor *field, void *message)
 {
 	if (field->label == PROTOBUF_C_LABEL_OPTIONAL && field->quantifier_offset)
@@ -94,7 +125,9 @@ static void mutate(struct draw *d, ProtobufCMessage *message, bool all)
 
 		if (!all && !draw_one_in(d, 4) && field->label != PROTOBUF_C_LABEL_REQUIRED)
 			continue;
-		if (all || draw_one_in(d, 4) || field->type == PROTOBUF_C_TYPE_STRING) {
+		if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+			repeated_set(d, field, message);
+		} else if (all || draw_one_in(d, 4) || field->type == PROTOBUF_C_TYPE_STRING) {
 			field_set(d, field, (char *)message + field->offset);
 			set_flag(field, message);
 		}
@@ -141,6 +174,8 @@ static void words_make(struct draw *d, struct words *w, uint64_t id)
 
 	*w = (struct words){.request = COPPICE__REQUEST__INIT};
 	w->request.id = id;
+	assert_true(((const ProtobufCMessageDescriptor *)field->descriptor)->sizeof_message <=
+		    sizeof(w->verb));
 	protobuf_c_message_init(field->descriptor, &w->verb.base);
 	valid_verb(w, field->descriptor);
 	if (draw_one_in(d, 2))

@@ -88,7 +88,9 @@ static uint64_t company_until_ns(struct passes *p, const struct sched_model *mod
 
 uint64_t passes_deadline_ns(const struct passes *p)
 {
-	return p->held_until_ns > p->core->now_ns ? p->held_until_ns : UINT64_MAX;
+	bool held = p->held_until_ns && p->held_until_ns > p->core->now_ns;
+
+	return held ? p->held_until_ns : UINT64_MAX;
 }
 
 /* ---- who goes ------------------------------------------------------------------------------- */
