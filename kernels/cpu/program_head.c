@@ -29,7 +29,7 @@ static const float *logits_of(const struct head *head, uint32_t i)
 
 static float *normed_of(const struct head *head, uint32_t i)
 {
-	return head->program->scratch.normed + (size_t)i * head->program->p->hidden;
+	return head->program->scratch.normed + i * program_stride(head->program->p->hidden);
 }
 
 static void norm_wanted(const struct head *head)
@@ -41,11 +41,10 @@ static void norm_wanted(const struct head *head)
 
 	rows->widen(weight, w.data, w.dtype, p->hidden);
 	for (uint32_t i = 0; i < head->n; i++) {
-		size_t row = head->wanted[i].row;
-
 		rows->rmsnorm(normed_of(head, i),
-			      head->program->scratch.of[PROGRAM_X] + row * p->hidden, weight,
-			      p->hidden, p->eps);
+			      head->program->scratch.of[PROGRAM_X] +
+				      head->wanted[i].row * program_stride(p->hidden),
+			      weight, p->hidden, p->eps);
 	}
 }
 
@@ -55,7 +54,7 @@ static void multiply(const struct head *head)
 	const struct linear linear = {
 		.rows = head->b->rows,
 		.x = head->program->scratch.normed,
-		.x_stride = p->hidden,
+		.x_stride = program_stride(p->hidden),
 		.y = head->program->scratch.logits,
 		.y_stride = p->n_vocab,
 		.n_rows = head->n,

@@ -26,7 +26,7 @@ struct pass {
 
 static float *row_of(const struct backend_program *program, uint32_t reg, uint32_t row)
 {
-	return program->scratch.of[reg] + (size_t)row * program->widths.of[reg];
+	return program->scratch.of[reg] + row * program_stride(program->widths.of[reg]);
 }
 
 static void each_row(const struct pass *pass, threads_unit unit, uint32_t width)
@@ -129,9 +129,9 @@ static void run_linear(struct pass *pass)
 	struct linear linear = {
 		.rows = pass->b->rows,
 		.x = row_of(program, op->in, 0),
-		.x_stride = program->widths.of[op->in],
+		.x_stride = program_stride(program->widths.of[op->in]),
 		.y = row_of(program, op->out, 0),
-		.y_stride = program->widths.of[op->out],
+		.y_stride = program_stride(program->widths.of[op->out]),
 		.n_rows = pass->run->rows->n_rows,
 		.n_w = op->n_w,
 		.add = op->flags & PROGRAM_ADD,

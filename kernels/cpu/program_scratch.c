@@ -6,7 +6,6 @@
  */
 #include "program_scratch.h"
 
-#include "kernels/arith.h"
 #include "kernels/backend.h"
 
 #include <errno.h>
@@ -35,7 +34,7 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 	size_t bytes = work_dtype_bytes(p->shape.dtype);
 
 	for (uint32_t i = 0; i < PROGRAM_REGISTERS; i++)
-		ret->of[i] = carve(c, rows * program->widths.of[i], sizeof(float));
+		ret->of[i] = carve(c, rows * program_stride(program->widths.of[i]), sizeof(float));
 	ret->turns = carve(c, rows * p->n_turned, sizeof(float));
 	ret->qkv = carve(c, rows * (q + 2 * kv), bytes);
 	ret->o = carve(c, rows * q, bytes);
@@ -43,7 +42,7 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 	ret->gates = carve(c, threads * 2 * rows * LINEAR_GATE_OUTS, sizeof(float));
 	ret->lines = carve(c, threads * program->line, sizeof(float));
 	ret->vectors = carve(c, program->line, sizeof(float));
-	ret->normed = carve(c, (uint64_t)PROGRAM_HEAD_ROWS * p->hidden, sizeof(float));
+	ret->normed = carve(c, PROGRAM_HEAD_ROWS * program_stride(p->hidden), sizeof(float));
 	ret->logits = carve(c, (uint64_t)PROGRAM_HEAD_ROWS * p->n_vocab, sizeof(float));
 }
 

@@ -2,6 +2,7 @@
 #ifndef COPPICE_CPU_PROGRAM_SCRATCH_H
 #define COPPICE_CPU_PROGRAM_SCRATCH_H
 
+#include "kernels/arith.h"
 #include "kernels/must_check.h"
 #include "kernels/program/program.h"
 #include "kernels/rows/rows.h"
@@ -9,18 +10,25 @@
 
 #define PROGRAM_HEAD_ROWS 64u /* whose logits are made at a time */
 
-/* All of one block. A register's rows are as far apart as it is ever wide. */
+/* Elements from a row to the next. A row's length is often a multiple of 4 KiB: then the lines that
+ * a product takes from all rows at once would share a few places of the first-level cache. */
+static inline size_t program_stride(uint32_t width)
+{
+	return align_to(width, 16) + 48;
+}
+
+/* All of one block. */
 struct program_scratch {
 	char *block; /* owned */
 	uint32_t rows; /* that there is room for */
-	float *of[PROGRAM_REGISTERS]; /* [rows][widths.of] */
+	float *of[PROGRAM_REGISTERS]; /* [rows], program_stride of widths.of apart */
 	float *turns; /* [rows][n_turned] */
 	char *qkv, *o; /* [rows] in the type of the KV: q, k and v; what attention gives */
 	struct backend_io *io; /* [rows] */
 	float *gates; /* linear.h */
 	float *lines; /* [threads][line] */
 	float *vectors; /* [line]: norms' weights and biases of an operation */
-	float *normed; /* [PROGRAM_HEAD_ROWS][hidden] */
+	float *normed; /* [PROGRAM_HEAD_ROWS], program_stride of hidden apart */
 	float *logits; /* [PROGRAM_HEAD_ROWS][n_vocab] */
 };
 

@@ -141,6 +141,13 @@ static void store(const struct rows_product *p, uint32_t row, uint32_t out, uint
 	}
 }
 
+/* How many of the rows that are left go next: blocks of 4 and 4 take less time than 6 and 2. */
+static uint32_t next_rows(uint32_t left)
+{
+	const uint32_t n_blocks = (left + TILE_ROWS - 1) / TILE_ROWS;
+	return (left + n_blocks - 1) / n_blocks;
+}
+
 /* Rows [begin, end) of x by all of w. */
 static void rows_by_all(const struct rows_product *p, uint32_t begin, uint32_t end)
 {
@@ -153,8 +160,8 @@ static void rows_by_all(const struct rows_product *p, uint32_t begin, uint32_t e
 			uint32_t index = out + o < w->n_out ? out + o : w->n_out - 1;
 			at[o] = (const char *)w->data + index * row_bytes;
 		}
-		for (uint32_t row = begin; row < end; row += TILE_ROWS) {
-			uint32_t n = end - row < TILE_ROWS ? end - row : TILE_ROWS;
+		for (uint32_t row = begin, n; row < end; row += n) {
+			n = next_rows(end - row);
 			float sums[TILE_ROWS][TILE_OUTS];
 			tiles[n - 1][w->dtype](p, p->x + row * p->x_stride, at, sums);
 			store(p, row, out, n, sums);
