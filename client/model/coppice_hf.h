@@ -24,6 +24,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define COPPICE_HF_WHY_BYTES 640u
 
@@ -65,6 +66,7 @@ COPPICE_MUST_CHECK int coppice_hf_bind(struct coppice_hf_program *program, coppi
 /* NULL is fine. */
 void coppice_hf_free(struct coppice_hf_program *program);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

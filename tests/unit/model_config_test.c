@@ -261,6 +261,28 @@ static void a_tensor_that_is_missing_is_named(void **state)
 	coppice_hf_free(program);
 }
 
+static void max_positions_choose_between_longropes_lists(void **state)
+{
+	(void)state;
+	const char *text = "{" OF("phi3") ", \"partial_rotary_factor\": 0.125, \"rope_scaling\": "
+					  "{\"type\": \"longrope\", \"long_factor\": [2, 8], "
+					  "\"short_factor\": [1, 4]}, "
+					  "\"original_max_position_embeddings\": 256}";
+	const struct {
+		uint32_t max_positions;
+		double divisor;
+	} cases[] = {{0, 2}, {100000, 2}, {257, 2}, {256, 1}, {1, 1}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct coppice_hf_program *program =
+			hf_expect_good_within(text, cases[i].max_positions);
+		assert_int_equal(program->info.n_turned, 4);
+		assert_true(program->info.inv_freq[0] == 1 / cases[i].divisor);
+		/* of 512 positions over 256, however many are used */
+		assert_true(program->info.rope_factor == (float)sqrt(1 + log(2) / log(256)));
+		coppice_hf_free(program);
+	}
+}
+
 /* ---- what transformers made of the same files ------------------------------------------------- */
 
 struct bound {
@@ -331,6 +353,7 @@ int main(void)
 		cmocka_unit_test(biases_are_where_the_config_says),
 		cmocka_unit_test(layers_without_rope_are_a_kind_of_their_own),
 		cmocka_unit_test(what_is_left_out_is_as_transformers_has_it),
+		cmocka_unit_test(max_positions_choose_between_longropes_lists),
 		cmocka_unit_test(every_tensor_is_bound_to_its_number),
 		cmocka_unit_test(a_head_that_is_not_there_is_the_embedding),
 		cmocka_unit_test(a_tensor_that_is_missing_is_named),
