@@ -134,17 +134,16 @@ static int read_kind(const struct place *at, enum rope_kind *ret)
 	return refuse_kind(at, key, name);
 }
 
-/* Where both places have it, the inner one is meant. */
-static int read_either(const struct place *at, const char *key, double fallback, double *ret)
+/* Where both places have a key, the inner one is meant. */
+static const struct reading *place_of(const struct place *at, const char *key)
 {
-	return reading_number(reading_find(&at->inner, key) ? &at->inner : &at->top, key, fallback,
-			      ret);
+	return reading_find(&at->inner, key) ? &at->inner : &at->top;
 }
 
 static int read_turned(const struct place *at, struct rope *rope)
 {
 	static const char key[] = "partial_rotary_factor";
-	const struct reading *in = reading_find(&at->inner, key) ? &at->inner : &at->top;
+	const struct reading *in = place_of(at, key);
 	double partial;
 	int r = reading_number(in, key, 1, &partial);
 	if (r < 0)
@@ -241,7 +240,8 @@ static int read_yarn(const struct place *at, struct rope *rope)
 	if (r == 0)
 		r = reading_flag(&at->inner, "truncate", true, &rope->truncate);
 	if (r == 0 && rope->theta <= 1)
-		r = reading_refuse(&at->inner, -EINVAL, "rope_theta", "it must be above 1");
+		r = reading_refuse(place_of(at, "rope_theta"), -EINVAL, "rope_theta",
+				   "it must be above 1");
 	return r < 0 ? r : read_yarn_attention(at, rope);
 }
 
@@ -271,8 +271,8 @@ static int read_longrope(const struct place *at, struct rope *rope)
 	if (r == 0)
 		r = read_divisors(at, is_long ? "long_factor" : "short_factor", rope);
 	if (r == 0 && rope->original_positions < 2)
-		r = reading_refuse(&at->inner, -EINVAL, "original_max_position_embeddings",
-				   "it must be 2 at least");
+		r = reading_refuse(place_of(at, "original_max_position_embeddings"), -EINVAL,
+				   "original_max_position_embeddings", "it must be 2 at least");
 	if (r < 0)
 		return r;
 	const double scale =
@@ -322,7 +322,8 @@ int rope_read(const struct reading *in, const struct family *family, const struc
 	if (r == 0)
 		r = check_inner(&at, rope.kind);
 	if (r == 0)
-		r = read_either(&at, "rope_theta", family->theta, &rope.theta);
+		r = reading_number(place_of(&at, "rope_theta"), "rope_theta", family->theta,
+				   &rope.theta);
 	if (r == 0)
 		r = read_turned(&at, &rope);
 	if (r == 0)

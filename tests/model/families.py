@@ -128,7 +128,7 @@ MODELS = {
 		sizes(
 			524, 4, 64, 73, 2, 1, dtype="bfloat16",
 			rope_parameters={
-				"rope_type": "yarn", "rope_theta": 500000.0, "factor": 2.0, "original_max_position_embeddings": 1024,
+				"rope_type": "yarn", "rope_theta": 8.0, "factor": 2.0, "original_max_position_embeddings": 1024,
 			},
 		),
 	],
@@ -143,7 +143,10 @@ MODELS = {
 		sizes(330, 3, 48, 107, 3, 1, no_rope_layers=[0, 1, 0], tie_word_embeddings=False, mlp_bias=True),
 		sizes(
 			540, 4, 96, 87, 6, 3, no_rope_layer_interval=2, attention_bias=True,
-			rope_scaling={"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 1024},
+			rope_scaling={
+				"rope_type": "yarn", "factor": 2.0, "beta_fast": 4, "beta_slow": 4, "truncate": False,
+				"original_max_position_embeddings": 1024,
+			},
 		),
 		sizes(372, 2, 64, 117, 2, 2, no_rope_layers=[1, 1], use_sliding_window=False, layer_types=["full_attention"] * 2),
 	],

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -192,6 +193,30 @@ static void what_is_left_out_is_as_transformers_has_it(void **state)
 	assert_int_equal(program->info.dtype, COPPICE_FP16);
 	assert_true(program->info.eps == 1e-5f);
 	coppice_hf_free(program);
+	program = hf_expect_good("{\"model_type\": \"qwen2\", \"vocab_size\": 300, "
+				 "\"num_hidden_layers\": 1, \"hidden_size\": 1024, "
+				 "\"intermediate_size\": 80, \"num_attention_heads\": 64, "
+				 "\"num_key_value_heads\": null, \"head_dim\": 256, "
+				 "\"max_position_embeddings\": 100}");
+	assert_int_equal(program->info.n_kv_heads, 64);
+	assert_int_equal(program->info.head_dim, 256);
+	coppice_hf_free(program);
+}
+
+static void a_file_is_as_good_as_its_text(void **state)
+{
+	(void)state;
+	char path[] = "/tmp/coppice-config-XXXXXX";
+	struct coppice_hf_program *program;
+	const int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_true(write(fd, "{" LLAMA "}", strlen("{" LLAMA "}")) > 0);
+	close(fd);
+	assert_int_equal(coppice_hf_read(path, NULL, &program, hf_why), 0);
+	assert_int_equal(program->info.max_positions, 512);
+	expect_kind(program, 0, LLAMA_OPS(""));
+	coppice_hf_free(program);
+	unlink(path);
 }
 
 /* ---- binding -------------------------------------------------------------------------------- */
@@ -240,6 +265,9 @@ static void a_head_that_is_not_there_is_the_embedding(void **state)
 	assert_int_equal(coppice_hf_bind(program, find, &weights, hf_why), 0);
 	assert_int_equal(program->info.head, program->info.embed);
 	coppice_hf_free(program);
+	program = hf_expect_good("{" OF("smollm3") "}");
+	assert_int_equal(coppice_hf_bind(program, find, &weights, hf_why), 0);
+	coppice_hf_free(program);
 	program = hf_expect_good("{" LLAMA "}");
 	assert_int_equal(coppice_hf_bind(program, find, &weights, hf_why), -ENOENT);
 	assert_non_null(strstr(hf_why, "model.embed_tokens.weight"));
@@ -281,6 +309,46 @@ static void max_positions_choose_between_longropes_lists(void **state)
 		assert_true(program->info.rope_factor == (float)sqrt(1 + log(2) / log(256)));
 		coppice_hf_free(program);
 	}
+}
+
+static float rope_factor(const char *rope)
+{
+	char text[512];
+	snprintf(text, sizeof(text), "{" OF("llama") ", \"rope_scaling\": {%s}}", rope);
+	struct coppice_hf_program *program = hf_expect_good(text);
+	const float factor = program->info.rope_factor;
+	coppice_hf_free(program);
+	return factor;
+}
+
+/* 512 positions are the original ones where nothing is said of them. */
+static void what_multiplies_cosines_is_derived_or_given(void **state)
+{
+	(void)state;
+	const float usual = 0.1 * log(4) + 1;
+	assert_true(rope_factor("\"type\": \"yarn\", \"factor\": 4") == usual);
+	assert_true(rope_factor("\"type\": \"yarn\", \"original_max_position_embeddings\": 128") ==
+		    usual);
+	assert_true(rope_factor("\"type\": \"yarn\", \"factor\": 4, \"mscale\": 2") == usual);
+	assert_true(rope_factor("\"type\": \"yarn\", \"factor\": 4, \"mscale\": 2, "
+				"\"mscale_all_dim\": 1") ==
+		    (float)((0.2 * log(4) + 1) / (0.1 * log(4) + 1)));
+	assert_true(rope_factor("\"type\": \"yarn\", \"factor\": 4, \"attention_factor\": 1.5") ==
+		    1.5f);
+	assert_true(rope_factor("\"type\": \"yarn\", \"factor\": 0.5") == 1);
+	assert_true(rope_factor("\"type\": \"linear\", \"factor\": 4") == 1);
+	assert_true(rope_factor("\"type\": \"longrope\", \"factor\": 0.5, \"short_factor\": "
+				"[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]") == 1);
+}
+
+static void an_object_without_entries_is_none(void **state)
+{
+	(void)state;
+	struct coppice_hf_program *program =
+		hf_expect_good("{" LLAMA ", \"rope_scaling\": {}, \"rope_parameters\": "
+			       "{\"rope_type\": \"linear\", \"factor\": 8, \"rope_theta\": 100}}");
+	assert_true(program->info.inv_freq[0] == 1.0 / 8);
+	coppice_hf_free(program);
 }
 
 /* ---- what transformers made of the same files ------------------------------------------------- */
@@ -354,6 +422,9 @@ int main(void)
 		cmocka_unit_test(layers_without_rope_are_a_kind_of_their_own),
 		cmocka_unit_test(what_is_left_out_is_as_transformers_has_it),
 		cmocka_unit_test(max_positions_choose_between_longropes_lists),
+		cmocka_unit_test(what_multiplies_cosines_is_derived_or_given),
+		cmocka_unit_test(an_object_without_entries_is_none),
+		cmocka_unit_test(a_file_is_as_good_as_its_text),
 		cmocka_unit_test(every_tensor_is_bound_to_its_number),
 		cmocka_unit_test(a_head_that_is_not_there_is_the_embedding),
 		cmocka_unit_test(a_tensor_that_is_missing_is_named),

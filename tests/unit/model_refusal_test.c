@@ -30,6 +30,7 @@ static void what_is_not_computed_is_refused_by_key_and_value(void **state)
 		{"llama", "sliding_window", "4096", "max_positions"},
 		{"llama", "use_sliding_window", "true", "max_positions"},
 		{"phi3", "sliding_window", "511", "max_positions"},
+		{"qwen2", "layer_types", "[\"linear_attention\", \"full_attention\"]", "layer 0"},
 		{"qwen2", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer 1"},
 		{"llama", "final_logit_softcapping", "30.0", "soft caps"},
 		{"llama", "attn_logit_softcapping", "50.0", "soft caps"},
@@ -60,6 +61,58 @@ static void what_is_not_computed_is_refused_by_key_and_value(void **state)
 	}
 	hf_expect_refused(-ENOTSUP, "{\"model_type\": \"gpt2\"}", "model_type is \"gpt2\"", "olmo2",
 			  "step a layer");
+}
+
+/* Text is never a value that means that something is not used. */
+static void every_key_that_would_change_the_computation_is_refused(void **state)
+{
+	(void)state;
+	static const char *const keys[] = {
+		"quantization_config",
+		"compression_config",
+		"num_experts",
+		"num_local_experts",
+		"n_routed_experts",
+		"n_shared_experts",
+		"num_experts_per_tok",
+		"moe_intermediate_size",
+		"shared_expert_intermediate_size",
+		"decoder_sparse_step",
+		"mlp_only_layers",
+		"sliding_window_pattern",
+		"attention_chunk_size",
+		"logit_scale",
+		"scale_emb",
+		"scale_depth",
+		"dim_model_base",
+		"query_pre_attn_scalar",
+		"vision_config",
+		"audio_config",
+		"rope_interleaved",
+		"rope_local_base_freq",
+		"clip_qkv",
+		"qk_layernorm",
+		"use_qk_norm",
+		"lm_head_bias",
+		"alibi",
+		"full_attn_mod",
+		"interpolate_factor",
+		"per_layer_config",
+		"pruned_heads",
+		"num_nextn_predict_layers",
+		"is_encoder_decoder",
+		"add_cross_attention",
+		"cross_attention_hidden_size",
+		"use_bidirectional_attention",
+	};
+	char text[512];
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		snprintf(text, sizeof(text), "{" LLAMA ", \"%s\": \"on\"}", keys[i]);
+		hf_expect_refused(-ENOTSUP, text, keys[i], " is \"on\": ");
+		assert_null(strstr(hf_why, "not known"));
+	}
+	hf_expect_refused(-ENOTSUP, "{" LLAMA ", \"pruned_heads\": {\"0\": [1]}}", "pruned_heads");
+	hf_expect_refused(-ENOTSUP, "{" LLAMA ", \"_token_id\": 1}", "not known");
 }
 
 static void what_changes_nothing_is_taken(void **state)
@@ -196,6 +249,27 @@ static void rope_that_cannot_be_fixed_or_is_not_whole_is_refused(void **state)
 		 "phi3",
 		 "\"rope_scaling\": {\"type\": \"su\", \"original_max_position_embeddings\": 9}",
 		 {"rope_scaling.original_max_position_embeddings is 9", "alike"}},
+		{-EINVAL,
+		 "llama",
+		 "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1, 1, 1, 1, 1, "
+		 "1, 1, "
+		 "1, 1, 1, 1, 1, 1, 1, 0]}",
+		 {"rope_scaling.short_factor is [1,", "above 0"}},
+		{-EINVAL,
+		 "llama",
+		 "\"rope_scaling\": {\"type\": \"longrope\", \"original_max_position_embeddings\": "
+		 "1, "
+		 "\"long_factor\": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]}",
+		 {"rope_scaling.original_max_position_embeddings is 1", "2 at least"}},
+		{-EINVAL,
+		 "llama",
+		 "\"rope_theta\": 1, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}",
+		 {"json: rope_theta is 1: ", "above 1"}},
+		{-EINVAL,
+		 "llama",
+		 "\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 2, \"low_freq_factor\": 4, "
+		 "\"high_freq_factor\": 4}",
+		 {"rope_scaling.high_freq_factor is 4", "above low_freq_factor"}},
 		{-EINVAL, "phi3", "\"partial_rotary_factor\": 1.5", {"1.5", "even number"}},
 		{-EINVAL, "phi3", "\"partial_rotary_factor\": 0.1", {"0.1", "even number"}},
 		{-EINVAL,
@@ -299,6 +373,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_not_computed_is_refused_by_key_and_value),
+		cmocka_unit_test(every_key_that_would_change_the_computation_is_refused),
 		cmocka_unit_test(what_changes_nothing_is_taken),
 		cmocka_unit_test(a_window_that_no_sequence_outgrows_is_none),
 		cmocka_unit_test(values_of_wrong_type_or_size_are_told),
