@@ -7,8 +7,8 @@
  * their inverse frequencies and their products each move logits about as far as families.py
  * measured for the products (moved_angles). In bf16 and fp16 q, k, v and what attention gives are
  * rounded. families.py measured how far that moves transformers' own logits in bf16; fp16 has three
- * bits more, an eighth of it. It measured where rounding counts most, at short prompts, and over all
- * of the vocabulary; sums in another order turn other values round, so twice that is allowed.
+ * bits more, an eighth of it. It measured where rounding counts most, at short prompts, and over
+ * all of the vocabulary; sums in another order turn other values round, so twice that is allowed.
  */
 #include "client/model/coppice_hf.h"
 #include "family_fixture.h"

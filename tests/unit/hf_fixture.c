@@ -1,5 +1,5 @@
 /*
- * hf_fixture.c - the sentence is cleared before each text, so that none is taken for an older one's.
+ * hf_fixture.c - the sentence is cleared before each text: none is taken for an older one's.
  */
 #include "hf_fixture.h"
 

@@ -351,7 +351,7 @@ static void an_object_without_entries_is_none(void **state)
 	coppice_hf_free(program);
 }
 
-/* ---- what transformers made of the same files ------------------------------------------------- */
+/* - what transformers made of the same files ---------------------------------------------- */
 
 struct bound {
 	const struct family_model *model;
