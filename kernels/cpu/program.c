@@ -215,18 +215,19 @@ static struct reads layers_reads(const struct program *p)
 	return reads;
 }
 
-/* More rows of a prompt take no head; few rows that do are read for, and computed meanwhile. */
 static void cpu_program_cost(struct backend *b, const struct backend_program *program,
 			     struct backend_program_cost *ret)
 {
 	const struct program *p = program->p;
-	struct reads layers = layers_reads(p), all = layers;
+	struct reads layers = layers_reads(p), head = {0};
 	double threads = threads_count(b->threads);
 
-	add_reads(&all, &p->tensors[p->head]);
+	add_reads(&head, &p->tensors[p->head]);
 	*ret = (struct backend_program_cost){
-		.fixed_ns = CPU_FIXED_NS + (double)all.bytes * CPU_READ_NS_PER_BYTE / threads,
+		.fixed_ns = CPU_FIXED_NS +
+			    (double)(layers.bytes + head.bytes) * CPU_READ_NS_PER_BYTE / threads,
 		.row_ns = (double)layers.elements * b->rows->fma_ns / threads,
+		.wanted_ns = (double)head.elements * b->rows->fma_ns / threads,
 		.scratch_bytes = program_scratch_bytes(program, MAX_ROWS),
 	};
 }

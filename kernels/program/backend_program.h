@@ -31,6 +31,7 @@ struct backend_run {
 struct backend_program_cost {
 	double fixed_ns; /* of a run of one row through all layers, the weights read once */
 	double row_ns; /* of each row more */
+	double wanted_ns; /* and of each row more whose results are wanted */
 	uint64_t scratch_bytes; /* of so many rows at most */
 };
 

@@ -56,7 +56,10 @@ static double check_oracle(const struct model_want *want, struct oracle_random *
 	hidden = error_of(result.hidden, truth.hidden, part.n, m->p.hidden);
 	if (logits > bounds[want->dtype] || hidden > bounds[want->dtype])
 		fail_msg("type %d, norms %u %s, activation %u, %u layers: %g and %g (at most %g)",
-			 (int)want->dtype, want->norms, want->behind ? "behind" : "before",
+			 (int)want->dtype, want->norms,
+			 want->side	? "beside"
+			 : want->behind ? "behind"
+					: "before",
 			 want->act, want->n_layers, logits, hidden, bounds[want->dtype]);
 	program_truth_done(&truth);
 	machine_result_done(&result);

@@ -37,14 +37,16 @@ struct model_want model_want_random(struct oracle_random *random)
 {
 	static const uint32_t norms[] = {0, PROGRAM_HEAD_NORM, PROGRAM_WIDE_NORM};
 	uint32_t dim = 16 * (1 + oracle_below(random, 4)), n_kv = 1 + oracle_below(random, 3);
+	uint32_t hidden = 16 + oracle_below(random, 100);
+	bool side = oracle_below(random, 3) == 0;
 
 	return (struct model_want){
 		.n_layers = 1 + oracle_below(random, 3),
 		.n_q_heads = n_kv * (1 + oracle_below(random, 3)),
 		.n_kv_heads = n_kv,
 		.head_dim = dim,
-		.hidden = 16 + oracle_below(random, 100),
-		.intermediate = 10 + oracle_below(random, 150),
+		.hidden = hidden,
+		.intermediate = side ? hidden : 10 + oracle_below(random, 150),
 		.n_vocab = 70 + oracle_below(random, 300),
 		.page_tokens = 16u << oracle_below(random, 3),
 		.n_turned = chance(random) ? dim : 2 * oracle_below(random, dim / 2 + 1),
@@ -54,6 +56,7 @@ struct model_want model_want_random(struct oracle_random *random)
 		.fused = chance(random),
 		.biases = chance(random),
 		.behind = chance(random),
+		.side = side,
 		.tied = chance(random),
 		.unturned = chance(random),
 		.norms = norms[oracle_below(random, 3)],
@@ -211,9 +214,9 @@ static struct program_op qkv(const struct builder *b, uint32_t in, uint32_t out)
 		      MODEL_Q_BIAS);
 }
 
-static struct program_op gate(const struct builder *b, uint32_t in, uint32_t out)
+static struct program_op gate(const struct builder *b, uint32_t flags, uint32_t in, uint32_t out)
 {
-	struct program_op op = op_make(PROGRAM_LINEAR, PROGRAM_GATED, in, out);
+	struct program_op op = op_make(PROGRAM_LINEAR, PROGRAM_GATED | flags, in, out);
 
 	op.act = b->want->act;
 	return linear(b, op, b->want->fused ? 1 : 2, MODEL_GATE, MODEL_GATE_BIAS);
@@ -241,7 +244,7 @@ static void add_kind(struct builder *b, uint32_t flags)
 	const struct program_op before[] = {
 		norm(0, X, A, MODEL_NORM),	qkv(b, A, B),
 		attend(b, flags, B, C),		one(b, onto, C, X, MODEL_O),
-		norm(0, X, A, MODEL_NORM_2),	gate(b, A, C),
+		norm(0, X, A, MODEL_NORM_2),	gate(b, 0, A, C),
 		one(b, onto, C, X, MODEL_DOWN),
 	};
 	const struct program_op behind[] = {
@@ -249,12 +252,20 @@ static void add_kind(struct builder *b, uint32_t flags)
 		attend(b, flags, A, A),
 		one(b, 0, A, B, MODEL_O),
 		norm(onto, B, X, MODEL_NORM),
-		gate(b, X, C),
+		gate(b, 0, X, C),
 		one(b, 0, C, A, MODEL_DOWN),
 		norm(onto, A, X, MODEL_NORM_2),
 	};
 
-	add_ops(b, b->want->behind ? behind : before, 7);
+	const struct program_op side[] = {
+		norm(0, X, A, MODEL_NORM),   qkv(b, A, B),	  attend(b, flags, B, C),
+		one(b, onto, C, X, MODEL_O), gate(b, onto, A, X), norm(0, X, X, MODEL_NORM_2),
+	};
+
+	if (b->want->side)
+		add_ops(b, side, 6);
+	else
+		add_ops(b, b->want->behind ? behind : before, 7);
 }
 
 static void set_program(struct program_model *m, const struct model_want *w)

@@ -4,6 +4,7 @@
  *
  *      norms before      NORM, LINEAR q k v, ATTEND, LINEAR onto X, NORM, LINEAR gated, LINEAR onto X
  *      norms behind      LINEAR q k v, ATTEND, LINEAR, NORM onto X, LINEAR gated, LINEAR, NORM onto X
+ *      side by side      NORM, LINEAR q k v, ATTEND, LINEAR onto X, LINEAR gated onto X, NORM in place
  */
 #ifndef COPPICE_TESTS_PROGRAM_MODEL_H
 #define COPPICE_TESTS_PROGRAM_MODEL_H
@@ -44,6 +45,7 @@ struct model_want {
 	enum work_dtype weights;
 	bool mixed; /* tensors are of any type */
 	bool fused, biases, behind, tied;
+	bool side; /* instead of before and behind; intermediate is hidden then */
 	bool unturned; /* every other layer */
 	uint32_t norms; /* PROGRAM_HEAD_NORM, PROGRAM_WIDE_NORM or 0 */
 	uint32_t act;

@@ -218,12 +218,15 @@ static void test_a_page_larger_than_an_extent_is_refused_in_a_sentence(void **st
 {
 	struct oracle_random random = oracle_seed(__func__);
 	struct model_want want = model_want_random(&random);
-	struct program_model *m = model_new(&want, &random);
+	struct program_model *m;
 	struct backend_program *program = NULL;
 	char why[PROGRAM_WHY_BYTES] = "";
 	struct machine machine;
 
 	(void)state;
+	want.page_tokens = 64;
+	want.dtype = WORK_FP32;
+	m = model_new(&want, &random);
 	machine_init(&machine, m, 1);
 	m->p.shape.n_layers = PROGRAM_LAYERS_MAX;
 	for (uint32_t i = want.n_layers; i < PROGRAM_LAYERS_MAX; i++) {
@@ -269,7 +272,8 @@ static void test_the_cost_falls_with_threads_and_scratch_is_said(void **state)
 		machine_init(&machine, m, n);
 		backend_cpu.program->cost(machine.backend, machine.program, &cost[n]);
 		machine_done(&machine);
-		assert_true(cost[n].row_ns > 0 && cost[n].fixed_ns > cost[n].row_ns);
+		assert_true(cost[n].row_ns > 0 && cost[n].wanted_ns > 0 &&
+			    cost[n].fixed_ns > cost[n].row_ns);
 		assert_true(cost[n].scratch_bytes >
 			    backend_cpu.program->max_rows * (uint64_t)m->p.hidden * sizeof(float));
 	}
