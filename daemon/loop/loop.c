@@ -71,6 +71,11 @@ void loop_timer(struct loop *loop, struct loop_op *op, uint64_t first_ns, uint64
 	start(loop, op, LOOP_TIMER, -1);
 }
 
+void loop_soon(struct loop *loop, struct loop_op *op)
+{
+	start(loop, op, LOOP_SOON, -1);
+}
+
 void loop_cancel(struct loop *loop, struct loop_op *op)
 {
 	if (!op->live || op->cancelled)

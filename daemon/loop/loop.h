@@ -30,7 +30,7 @@ struct loop_impl;
 
 typedef void (*loop_callback)(struct loop_op *op, int result);
 
-enum loop_kind { LOOP_ACCEPT, LOOP_RECVMSG, LOOP_POLL, LOOP_TIMER };
+enum loop_kind { LOOP_ACCEPT, LOOP_RECVMSG, LOOP_POLL, LOOP_TIMER, LOOP_SOON };
 
 /* callback and user are the owner's, set before the start; the rest is the loop's. Zeroed at
  * birth. */
@@ -83,6 +83,8 @@ void loop_recvmsg(struct loop *loop, struct loop_op *op, int fd, struct msghdr *
 void loop_poll(struct loop *loop, struct loop_op *op, int fd, uint32_t events);
 /* After first_ns, and then every every_ns (0: once). Results: 0. */
 void loop_timer(struct loop *loop, struct loop_op *op, uint64_t first_ns, uint64_t every_ns);
+/* At the beginning of the loop's next turn, before which it waits for nothing. Result: 0. */
+void loop_soon(struct loop *loop, struct loop_op *op);
 /* Asks an operation to end soon. Of one that is not live: nothing. */
 void loop_cancel(struct loop *loop, struct loop_op *op);
 

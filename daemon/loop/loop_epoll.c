@@ -45,6 +45,8 @@ static int arm(struct epoll *e, struct loop_op *op)
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = op};
 	int r = 0;
 
+	if (op->kind == LOOP_SOON)
+		return 0;
 	if (op->kind == LOOP_TIMER)
 		r = timer_arm(op);
 	else if (op->kind == LOOP_POLL)
@@ -74,7 +76,7 @@ static void serve_queue(struct epoll *e)
 
 	while (n-- > 0 && (op = loop_queue_take(&e->loop))) {
 		r = op->cancelled ? -ECANCELED : arm(e, op);
-		if (r < 0)
+		if (r < 0 || op->kind == LOOP_SOON)
 			finish(e, op, r);
 	}
 }
@@ -136,6 +138,8 @@ static void ready(struct epoll *e, struct loop_op *op, uint32_t events)
 		break;
 	case LOOP_TIMER:
 		ready_timer(e, op);
+		break;
+	case LOOP_SOON: /* has no event */
 		break;
 	}
 }

@@ -45,6 +45,8 @@ static void prepare(struct io_uring_sqe *sqe, struct loop_op *op)
 	case LOOP_TIMER:
 		prepare_timer(sqe, op);
 		break;
+	case LOOP_SOON: /* is not submitted */
+		break;
 	}
 	io_uring_sqe_set_data(sqe, op);
 	op->armed = true;
@@ -62,6 +64,10 @@ static void serve_queue(struct uring *u)
 	       (op = loop_queue_take(&u->loop))) {
 		if (op->cancelled && !op->armed) {
 			loop_op_finish(&u->loop, op, -ECANCELED);
+			continue;
+		}
+		if (op->kind == LOOP_SOON) {
+			loop_op_finish(&u->loop, op, 0);
 			continue;
 		}
 		sqe = io_uring_get_sqe(&u->ring);

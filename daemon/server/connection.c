@@ -1,7 +1,9 @@
 /*
- * connection.c - one packet after the other.
+ * connection.c - one packet after the other, each in a turn of its user's.
  *
- * While a session joins nothing is read: hello's answer comes first, and reads on.
+ * The next one is received when one has been served: whatever a client sends, one packet of each of
+ * its sessions is all that waits here. While a session joins nothing is read: hello's answer comes
+ * first, and reads on.
  */
 #include "connection.h"
 
@@ -28,14 +30,23 @@ static void packet_serve(struct session *session, int result)
 	}
 }
 
-void connection_packet(struct loop_op *op, int result)
+static void on_turn(struct errand *errand)
 {
-	struct session *session = op->user;
+	struct session *session = errand->of;
 
 	if (session->state != SESSION_ENDING)
-		packet_serve(session, result);
+		packet_serve(session, session->arrived_bytes);
 	if (session->state == SESSION_ENDING)
 		session_settle(session);
 	else if (session->state != SESSION_JOINING)
 		session_receive(session);
+}
+
+void connection_packet(struct loop_op *op, int result)
+{
+	struct session *session = op->user;
+
+	session->arrived = (struct errand){.serve = on_turn, .of = session};
+	session->arrived_bytes = result;
+	errand_add(session->user, &session->arrived);
 }

@@ -71,7 +71,7 @@ static void on_answers(struct loop_op *op, int result)
 	if (read(sched_reply_fd(sched), &n, sizeof(n)) < 0 && errno != EAGAIN)
 		log_warning("the scheduler's descriptor cannot be read: %s", strerror(errno));
 	while ((answer = sched_reap(sched)))
-		request_over(answer->cookie);
+		request_back(answer->cookie);
 	if (sched_failed(sched) && !server->sessions.stopping) {
 		log_error("leaving, to be started anew");
 		stop(server, 1);
@@ -107,6 +107,7 @@ static void sessions_init(struct server *server, const struct server_parts *part
 		.started_ns = clock_now_ns(),
 	};
 	TAILQ_INIT(&server->sessions.list);
+	errands_init(&server->sessions.errands, parts->loop);
 }
 
 /* What there may be beside those that the daemon has itself: the lowest free one is above them. */

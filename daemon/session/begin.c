@@ -73,6 +73,21 @@ void request_go_on(struct request *request)
 	sched_post(request->home->sched, &request->sched);
 }
 
+static void on_back(struct errand *errand)
+{
+	request_over(errand->of);
+}
+
+void request_back(struct request *request)
+{
+	if (!request->session) {
+		request_over(request);
+		return;
+	}
+	request->back = (struct errand){.serve = on_back, .of = request};
+	errand_add(request->session->user, &request->back);
+}
+
 void request_over(struct request *request)
 {
 	struct session *session = request->session;

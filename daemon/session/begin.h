@@ -22,7 +22,9 @@ MUST_CHECK bool request_may_rule(struct session *session, uint64_t id, const cha
 void request_hold(struct request *request);
 /* Of one that was held: posts it. */
 void request_go_on(struct request *request);
-/* It came back: its answer, then freed; a session that only waited for it ends. */
+/* It came back: request_over in its user's turn, the daemon's own at once. */
+void request_back(struct request *request);
+/* Its answer, then freed; a session that only waited for it ends. */
 void request_over(struct request *request);
 
 #endif

@@ -194,6 +194,7 @@ static void session_free(struct session *session)
 {
 	session_strip(session);
 	fd_close(&session->fd);
+	errands_user_unref(session->user);
 	free(session->arenas);
 	free(session->lanes);
 	free(session->weights);
@@ -205,8 +206,8 @@ void session_settle(struct session *session)
 {
 	struct sessions *home = session->home;
 
-	if (session->state != SESSION_ENDING || session->receive.live || session->gone.live ||
-	    session->n_requests > 0 || session->sched)
+	if (session->state != SESSION_ENDING || session->receive.live || session->arrived.waits ||
+	    session->gone.live || session->n_requests > 0 || session->sched)
 		return;
 	if (!arenas_are_gone(session))
 		return;
@@ -277,6 +278,10 @@ void session_new(struct sessions *sessions, int fd, loop_callback on_packet)
 		return;
 	}
 	r = channel_peer(fd, &session->peer);
+	if (r == 0) {
+		session->user = errands_user_ref(&sessions->errands, session->peer.uid);
+		r = session->user ? 0 : -ENOMEM;
+	}
 	session->privileged = session->peer.uid == 0 || session->peer.uid == geteuid();
 	if (r < 0 || sessions_are_crowded(sessions, session)) {
 		if (r < 0)

@@ -9,6 +9,7 @@
 #define COPPICED_REQUEST_H
 
 #include "daemon/sched/sched.h"
+#include "errands.h"
 
 struct request;
 struct session;
@@ -39,6 +40,7 @@ struct request {
 	struct sessions *home; /* borrowed */
 	/* borrowed: a session outlives its requests; NULL: the daemon's own */
 	struct session *session;
+	struct errand back; /* of a session's: its answer is there */
 	int fds[2]; /* owned: they go with the reply */
 	uint32_t n_fds;
 	bool on_heap;
@@ -53,7 +55,7 @@ void request_init(struct request *request, const struct verb *verb, struct sessi
 void request_free(struct request *request);
 /* fd goes with the reply, and is the request's until then; it counts for its session. */
 void request_carry(struct request *request, int fd);
-/* Hands it to the scheduler; it comes back to request_over (begin.h). Does not block. */
+/* Hands it to the scheduler; it comes back to request_back (begin.h). Does not block. */
 void request_post(struct request *request);
 
 #endif

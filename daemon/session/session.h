@@ -12,6 +12,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/loop/loop.h"
+#include "errands.h"
 #include "proto/channel.h"
 #include "shm.h"
 #include "unread.h"
@@ -44,7 +45,10 @@ struct session {
 	struct channel_peer peer; /* its pidfd owned */
 	char name[64];
 	uint64_t connected_ns;
+	struct errands_user *user; /* owned, a reference */
 	struct loop_op receive; /* packets, into packet */
+	struct errand arrived; /* a packet is there, or what came instead */
+	int arrived_bytes; /* or -errno */
 	struct loop_op gone; /* the peer's pidfd */
 	struct sched_session *sched; /* the scheduler's; NULL: none */
 	struct session_ending *end; /* owned: the end cannot fail for want of memory */
@@ -78,6 +82,7 @@ struct sessions {
 	struct shm_pages *pages;
 	struct weights_table *weights; /* NULL: the backend holds none */
 	struct unpack_arena *unpack; /* where the message being served lies */
+	struct errands errands;
 	/* The last one has gone, while the daemon stops. */
 	void (*emptied)(struct sessions *sessions);
 

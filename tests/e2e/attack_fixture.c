@@ -189,6 +189,7 @@ static bool is_on(struct attack_fixture *a, const struct attack *attack)
 static struct figures measure_beside(struct attack_fixture *a, const struct attack *attack)
 {
 	unsigned n_users = attack->n_users ? attack->n_users : 1;
+	uint32_t prompt_mib = attack->prompt_mib ? attack->prompt_mib : ATTACK_PROMPT_MIB;
 	struct other others[ATTACKERS_MAX];
 	struct figures f;
 
@@ -205,7 +206,7 @@ static struct figures measure_beside(struct attack_fixture *a, const struct atta
 		attack->beside(a->h, &a->watch);
 	if (MEMORY_IS_TOLD)
 		assert_true(process_bytes(a->h->pid) <
-			    a->n_bytes + 2 * ATTACK_PROMPT_MIB * MIB + 6 * 64 * MIB + SLACK_BYTES);
+			    a->n_bytes + 2 * prompt_mib * MIB + 6 * 64 * MIB + SLACK_BYTES);
 	for (unsigned i = 0; i < n_users; i++)
 		other_kill(&others[i]);
 	return f;

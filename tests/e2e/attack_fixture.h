@@ -32,6 +32,7 @@ void assert_withstood(void **state, other_life *neighbour, other_life *attack);
 struct attack {
 	other_life *life;
 	unsigned n_users; /* that live so, each another; 0: one */
+	uint32_t prompt_mib; /* domain_prompt_bytes; 0: ATTACK_PROMPT_MIB */
 	bool (*is_on)(struct client *root); /* NULL: once they say so */
 	/* What else has to be so while it is on, for root; NULL: nothing. */
 	void (*beside)(const struct harness *h, struct client *root);

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #define SESSIONS 5
+#define OPENERS 64
+#define OPENERS_PROMPT_MIB 256
 #define PROMPT_TOKENS (1u << 20)
 #define ARENA_BYTES (60u << 20)
 #define BURST 32
@@ -51,11 +53,11 @@ static void session_with_prompt(const struct harness *h, struct client *c, uint3
 
 static int open_prompts(const struct harness *h, int said)
 {
-	static struct client c[SESSIONS];
+	static struct client c[OPENERS];
 	Coppice__Request request = COPPICE__REQUEST__INIT;
 	Coppice__SeqOpen m = COPPICE__SEQ_OPEN__INIT;
 
-	for (int i = 0; i < SESSIONS; i++)
+	for (int i = 0; i < OPENERS; i++)
 		session_with_prompt(h, &c[i], PROMPT_TOKENS);
 	m.model = m.lane = m.arena = 1;
 	m.n_tokens = PROMPT_TOKENS;
@@ -63,9 +65,9 @@ static int open_prompts(const struct harness *h, int said)
 	request.seq_open = &m;
 	attack_is_on(said);
 	for (; attack_goes_on(); m.salt++) {
-		for (int i = 0; i < SESSIONS; i++)
+		for (int i = 0; i < OPENERS; i++)
 			send_all(&c[i], &request, BURST);
-		for (int i = 0; i < SESSIONS; i++)
+		for (int i = 0; i < OPENERS; i++)
 			receive_all(&c[i], BURST);
 	}
 	return 0;
@@ -73,7 +75,8 @@ static int open_prompts(const struct harness *h, int said)
 
 static void prompts_that_nobody_computes(void **state)
 {
-	assert_withstood(state, attack_neighbour, open_prompts);
+	assert_attack_withstood(state, &(struct attack){.life = open_prompts,
+							.prompt_mib = OPENERS_PROMPT_MIB});
 }
 
 static void arena_free(struct client *c, uint32_t arena)
@@ -514,10 +517,21 @@ static void descriptors_that_nobody_reads(void **state)
 	assert_withstood(state, attack_neighbour, leave_descriptors);
 }
 
+static int setup_for_many(void **state)
+{
+	static const char *const flags[] = {"--max-sessions=256",    "--max-domain-sessions=128",
+					    "--max-arena-bytes=64M", "--domain-prompt-bytes=256M",
+					    "--pool=256M",	     "--extent=2M"};
+
+	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
+}
+
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
+	const struct CMUnitTest with_many_sessions[] = {
 		cmocka_unit_test(prompts_that_nobody_computes),
+	};
+	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arenas_that_come_and_go),
 		cmocka_unit_test(sessions_that_end_with_arenas),
 		cmocka_unit_test(holes_in_arenas),
@@ -533,6 +547,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(floods_of_connections),
 		cmocka_unit_test(descriptors_that_nobody_reads),
 	};
+	int failures;
 
 	if (harness_init(argc, argv) < 0)
 		return 1;
@@ -540,5 +555,8 @@ int main(int argc, char **argv)
 		print_message("only root has several users\n");
 		return 77;
 	}
-	return cmocka_run_group_tests_name("attacks", tests, attack_setup, attack_teardown);
+	failures = cmocka_run_group_tests_name("attacks of many sessions", with_many_sessions,
+					       setup_for_many, attack_teardown);
+	return failures +
+	       cmocka_run_group_tests_name("attacks", tests, attack_setup, attack_teardown);
 }

@@ -454,6 +454,58 @@ static void many_operations_are_freed_as_they_end(void **state)
 	assert_int_equal(left, 0);
 }
 
+/* Whatever else is there meanwhile. */
+static void soon_is_the_next_turn(void **state)
+{
+	struct context *context = *state;
+	struct probe probe = loop_probe(context, 1), tick = loop_probe(context, 0);
+
+	loop_timer(context->loop, loop_probe_op(&tick), 60000 * MS, 0);
+	loop_soon(context->loop, loop_probe_op(&probe));
+	assert_int_equal(probe.n, 0);
+	loop_run_out(context);
+	assert_int_equal(probe.results[0], 0);
+	assert_true(probe.last[0]);
+	probe.stop_after = 2;
+	loop_soon(context->loop, &probe.op);
+	loop_cancel(context->loop, &probe.op);
+	loop_run_out(context);
+	assert_int_equal(probe.results[1], -ECANCELED);
+	tick.stop_after = 1;
+	loop_cancel(context->loop, &tick.op);
+	loop_run_out(context);
+}
+
+/* It never has a turn for itself: others' events are seen in between. */
+static void start_again(struct probe *probe)
+{
+	if (probe->n < probe->stop_after)
+		loop_soon(probe->context->loop, &probe->op);
+}
+
+static void what_is_soon_again_and_again_keeps_no_event_waiting(void **state)
+{
+	struct context *context = *state;
+	struct probe again = loop_probe(context, 60), seen = loop_probe(context, 1);
+	int fd = eventfd(1, EFD_CLOEXEC);
+
+	again.also = start_again;
+	loop_poll(context->loop, loop_probe_op(&seen), fd, POLLIN);
+	loop_soon(context->loop, loop_probe_op(&again));
+	loop_run_out(context);
+	assert_int_equal(seen.n, 1);
+	assert_true(again.n < 10);
+	loop_cancel(context->loop, &seen.op);
+	loop_cancel(context->loop, &again.op);
+	again.also = NULL;
+	again.stop_after = again.n + 1;
+	loop_run_out(context);
+	seen.stop_after = seen.n + 1;
+	if (seen.op.live)
+		loop_run_out(context);
+	close(fd);
+}
+
 static void loops_have_names(void **state)
 {
 	struct loop *loop;
@@ -496,7 +548,8 @@ static bool has_uring(void)
 			CASE(kind, a_callback_may_cancel_its_own_operation), \
 			CASE(kind, a_timer_fires_once_and_not_early), \
 			CASE(kind, a_periodic_timer_goes_on_until_cancelled), \
-			CASE(kind, a_timer_of_no_time_fires), \
+			CASE(kind, a_timer_of_no_time_fires), CASE(kind, soon_is_the_next_turn), \
+			CASE(kind, what_is_soon_again_and_again_keeps_no_event_waiting), \
 			CASE(kind, a_bad_descriptor_ends_with_its_error), \
 			CASE(kind, many_operations_are_freed_as_they_end) \
 	}
