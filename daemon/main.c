@@ -67,7 +67,7 @@ static int board_new(struct daemon *d)
 	return 0;
 }
 
-/* Without a size of their own they take as much as a pool would. */
+/* Without a size of their own they take a quarter of the memory that there is. */
 static int weights_start(struct daemon *d)
 {
 	const struct config *c = &d->config;
@@ -86,8 +86,9 @@ static int weights_start(struct daemon *d)
 
 	if (!d->backend.ops->program)
 		return 0;
-	if (!config.max_bytes && d->backend.ops->memory(NULL, &memory, error, sizeof(error)) == 0)
-		config.max_bytes = memory.usual_bytes;
+	if (!config.max_bytes && d->backend.ops->memory(c->device[0] ? c->device : NULL, &memory,
+							error, sizeof(error)) == 0)
+		config.max_bytes = memory.bytes / 4;
 	if (!config.domain_max_bytes)
 		config.domain_max_bytes = config.max_bytes / 4 * 3;
 	return weights_table_new(&config, &d->weights);

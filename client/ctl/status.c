@@ -100,6 +100,13 @@ static void print_work(const Coppice__StatusReply *s)
 	       text_count(s->batches).s, text_count(s->decode_jobs).s,
 	       ratio(s->decode_sessions, s->decode_jobs), text_count(s->prefill_jobs).s,
 	       text_count(s->rows).s);
+	if (s->passes)
+		printf("  passes     %s of programs, %.1f tokens each, %s each\n",
+		       text_count(s->passes).s, ratio(s->pass_rows, s->passes),
+		       text_duration(s->pass_ns / s->passes).s);
+	if (s->weights_bytes)
+		printf("  weights    %s of %s\n", text_bytes(s->weights_bytes).s,
+		       text_bytes(s->weights_bytes_max).s);
 	print_kv_read("KV", s->kv_bytes_read, s->kv_bytes_alone);
 	print_kv_read("decode KV", s->decode_kv_bytes_read, s->decode_kv_bytes_alone);
 	printf("  windows    %s won, %s lost, %s in all\n", text_count(s->windows_won).s,

@@ -8,6 +8,7 @@
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
+#include "daemon/weights/weights.h"
 #include "verbs.h"
 
 static void status_of_store(Coppice__StatusReply *to, const struct store_stats *from,
@@ -61,6 +62,10 @@ static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_sta
 	to->cut_batches = from->cut_batches;
 	to->has_plans_ahead = true;
 	to->plans_ahead = from->plans_ahead;
+	to->has_passes = to->has_pass_rows = to->has_pass_ns = true;
+	to->passes = from->passes;
+	to->pass_rows = from->pass_rows;
+	to->pass_ns = from->pass_ns;
 	to->windows_won = from->windows_won;
 	to->windows_lost = from->windows_lost;
 	to->window_ns = from->window_ns;
@@ -138,6 +143,15 @@ static void status_of_limits(Coppice__StatusReply *to, struct sessions *home,
 	to->arena_bytes_max = home->config->arena_bytes;
 }
 
+static void status_of_weights(Coppice__StatusReply *to, struct weights_table *table)
+{
+	if (!table)
+		return;
+	to->has_weights_bytes = to->has_weights_bytes_max = true;
+	to->weights_bytes = weights_bytes(table);
+	to->weights_bytes_max = weights_bytes_max(table);
+}
+
 static void status_answer(struct request *request)
 {
 	const struct sessions *home = request->home;
@@ -179,6 +193,8 @@ static void status_answer(struct request *request)
 	use = figures->own ? sessions_domain_use(request->home, request->session->peer.uid)
 			   : sessions_use(request->home);
 	status_of_limits(&status, request->home, &use);
+	if (!figures->own)
+		status_of_weights(&status, home->weights);
 	reply.status = &status;
 	reply_send(request->session, &reply);
 }

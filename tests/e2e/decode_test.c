@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -215,6 +216,39 @@ static void a_fork_goes_its_own_way(void **state)
 	decode_client_close(&client);
 }
 
+/* ---- what is told --------------------------------------------------------------------------- */
+
+static void expect_listing(const char *verb, const char *words)
+{
+	char command[256], text[8192];
+	FILE *out;
+	size_t n;
+
+	snprintf(command, sizeof(command), "%s --socket %s %s", COPPICECTL_PATH, service.socket,
+		 verb);
+	out = popen(command, "r");
+	assert_non_null(out);
+	n = fread(text, 1, sizeof(text) - 1, out);
+	text[n] = 0;
+	assert_int_equal(pclose(out), 0);
+	if (!strstr(text, words))
+		fail_msg("%s does not say \"%s\": %s", verb, words, text);
+}
+
+static void weights_and_passes_are_told(void **state)
+{
+	struct decode_client client;
+
+	(void)state;
+	decode_client_open(&client, &service);
+	decode_anew(&client, service.ids, 20);
+	expect_listing("weights", "47"); /* tensors */
+	expect_listing("status", "of programs");
+	expect_listing("status", "weights ");
+	expect_listing("models", "program:");
+	decode_client_close(&client);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------ */
 
 static int run_bad(struct decode_client *client, const struct coppice_decode *decode)
@@ -345,6 +379,7 @@ int main(void)
 		cmocka_unit_test(another_session_finds_what_was_computed),
 		cmocka_unit_test(company_changes_no_bit),
 		cmocka_unit_test(a_fork_goes_its_own_way),
+		cmocka_unit_test(weights_and_passes_are_told),
 		cmocka_unit_test(what_is_no_decode_is_refused_and_changes_nothing),
 		cmocka_unit_test(layers_of_a_program_are_not_a_clients),
 		cmocka_unit_test(clients_that_are_killed_leave_others_alone),

@@ -41,7 +41,8 @@ if(TARGET coppiced AND TARGET coppice_agent)
 	coppice_test(NAME decode_test SOURCES e2e/decode_test.c e2e/decode_fixture.c
 		LIBS coppice_agent coppice_model coppice LABELS e2e)
 	coppice_path(coppiced coppiced)
-	target_compile_definitions(decode_test PRIVATE COPPICED_PATH="${coppiced}"
+	coppice_path(coppicectl coppicectl)
+	target_compile_definitions(decode_test PRIVATE COPPICED_PATH="${coppiced}" COPPICECTL_PATH="${coppicectl}"
 		MODEL_DIR="${coppice_data}/tests/model")
-	add_dependencies(decode_test coppiced)
+	add_dependencies(decode_test coppiced coppicectl)
 endif()

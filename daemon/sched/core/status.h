@@ -20,6 +20,7 @@ struct sched_status {
 	uint64_t plans_ahead; /* made ahead, and taken */
 	uint64_t batches, decode_jobs, decode_sessions, prefill_jobs;
 	uint64_t steps_cut, cut_batches; /* decode steps that took too long, and their slices */
+	uint64_t passes, pass_rows, pass_ns; /* of programs' tokens, through all layers */
 	uint64_t decode_kv_bytes_read, decode_kv_bytes_alone;
 	uint64_t windows_won, windows_lost, window_ns;
 	uint64_t n_input_waits; /* lanes whose step awaits a stream */

@@ -354,6 +354,7 @@ bool passes_begin(struct passes *p)
 		return false;
 	room_begin(p, first->step.model, &room);
 	take_all(p, &room);
+	p->begun_ns = core_clock(p->core);
 	if (p->job.n_lanes == 0)
 		return true;
 	r = pass_start(p);
@@ -364,6 +365,8 @@ bool passes_begin(struct passes *p)
 		return true;
 	}
 	charge(p, &room);
+	p->core->stats.passes++;
+	p->core->stats.pass_rows += p->rows.n_rows;
 	p->in_flight = true;
 	p->last_model = room.model;
 	return true;
@@ -436,6 +439,7 @@ bool passes_poll(struct passes *p)
 		return false;
 	core->now_ns = core_clock(core);
 	p->last_ns = core->now_ns;
+	core->stats.pass_ns += p->last_ns - p->begun_ns;
 	while ((lane = step_first(&core->steps, STEP_IN_PASS)) != NULL)
 		lane_finish(p, lane);
 	p->job.n_lanes = 0;

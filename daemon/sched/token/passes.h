@@ -31,7 +31,7 @@ struct passes {
 	uint32_t ids_room, positions_room, wanted_room;
 	struct program_rows rows;
 	double ns; /* what it is modelled to take */
-	uint64_t begun_ns;
+	uint64_t begun_ns; /* when it went to the backend */
 };
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans);
