@@ -158,6 +158,22 @@ static void sessions_tell_name_pid_and_uid(void **state)
 	client_close(&c);
 }
 
+/* Numbered as they connected, they say hello the other way round. */
+static void sessions_are_told_newest_first(void **state)
+{
+	struct client first = client_connect(*state), second = client_open(*state);
+	Coppice__Hello hello = COPPICE__HELLO__INIT;
+	Coppice__Sessions sessions = COPPICE__SESSIONS__INIT;
+
+	hello.abi_version = ABI_VERSION;
+	assert_int_equal(client_verb(&first, hello, &hello)->code, 0);
+	assert_int_equal(client_verb(&first, sessions, &sessions)->code, 0);
+	assert_int_equal(first.reply->sessions->n_session, 2);
+	assert_true(first.reply->sessions->session[0]->id > first.reply->sessions->session[1]->id);
+	client_close(&first);
+	client_close(&second);
+}
+
 /* ---- models ---- */
 
 static void bad_models_are_refused_by_field(void **state)
@@ -533,6 +549,7 @@ static void a_session_too_many_is_refused_with_a_sentence(void **state)
 			HARNESS_CASE(loop, a_second_hello_is_refused), \
 			HARNESS_CASE(loop, status_names_the_loop), \
 			HARNESS_CASE(loop, sessions_tell_name_pid_and_uid), \
+			HARNESS_CASE(loop, sessions_are_told_newest_first), \
 			HARNESS_CASE(loop, bad_models_are_refused_by_field), \
 			HARNESS_CASE(loop, fp8_is_refused_by_name), \
 			HARNESS_CASE(loop, a_model_name_too_long_is_refused), \

@@ -32,6 +32,20 @@ static void session_free(struct sched_session *session)
 	free(session);
 }
 
+/* Newest first: the verb sessions goes by it. Who connected earlier may say hello later. */
+static void session_insert(struct sched *s, struct sched_session *session)
+{
+	struct sched_session *at = LIST_FIRST(&s->sessions);
+
+	if (!at || at->id < session->id) {
+		LIST_INSERT_HEAD(&s->sessions, session, link);
+		return;
+	}
+	while (LIST_NEXT(at, link) && LIST_NEXT(at, link)->id > session->id)
+		at = LIST_NEXT(at, link);
+	LIST_INSERT_AFTER(at, session, link);
+}
+
 int sched_session_add(struct sched *s, struct sched_request *rq)
 {
 	struct session_add_call *call = rq->room;
@@ -53,7 +67,7 @@ int sched_session_add(struct sched *s, struct sched_request *rq)
 	session->id = call->id;
 	session->domain = call->domain;
 	session->bell_fd = call->bell_fd;
-	LIST_INSERT_HEAD(&s->sessions, session, link);
+	session_insert(s, session);
 	s->n_sessions++;
 	call->session = session;
 	return 0;
