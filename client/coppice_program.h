@@ -51,10 +51,12 @@ extern "C" {
  */
 struct coppice_weights;
 
-/* fds: of 1 to 128 files, borrowed during the call; the daemon's loader reads them from their
- * begin, wherever they stand. Blocks for a message and its answer, and where as many are being
- * loaded as may be, until one may begin: -EAGAIN after a minute. -EUSERS: as many as the session may
- * have; -EOPNOTSUPP: the daemon's backend holds none. */
+#define COPPICE_WEIGHT_FILES_MAX 128u
+
+/* fds: of 1 to COPPICE_WEIGHT_FILES_MAX files, borrowed during the call; the daemon's loader reads
+ * them from their begin, wherever they stand. Blocks for a message and its answer, and where as
+ * many are being loaded as may be, until one may begin: -EAGAIN after a minute. -EUSERS: as many as
+ * the session may have; -EOPNOTSUPP: the daemon's backend holds none. */
 COPPICE_MUST_CHECK int coppice_weights_open(struct coppice *c, const int *fds, uint32_t n_fds,
 					    struct coppice_weights **ret);
 

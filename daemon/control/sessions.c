@@ -28,6 +28,8 @@ static void session_row(Coppice__Session *to, const struct session_info *from,
 	to->decode_steps = from->decode_steps;
 	to->has_backend_ns = true;
 	to->backend_ns = from->backend_ns;
+	to->has_weights_bytes_read = true;
+	to->weights_bytes_read = from->weights_bytes_read;
 }
 
 static void sessions_answer(struct request *request)
@@ -80,7 +82,8 @@ static struct session_info session_info(const struct sched_session *session)
 				     .decode_steps = session->decode_steps,
 				     .tokens_matched = session->tokens_matched,
 				     .tokens_computed = session->tokens_computed,
-				     .backend_ns = (uint64_t)session->backend_ns};
+				     .backend_ns = (uint64_t)session->backend_ns,
+				     .weights_bytes_read = session->weights_bytes_read};
 }
 
 /* Newest first; the cursor is the id of the last one told. */

@@ -103,6 +103,26 @@ static int name_set(struct held_program *held)
 	return 0;
 }
 
+/* ---- what a pass reads ---------------------------------------------------------------------- */
+
+static uint64_t tensor_bytes(const struct program *p, uint32_t tensor)
+{
+	const struct program_tensor *t = &p->tensors[tensor];
+
+	return (uint64_t)(t->n_out ? t->n_out : 1) * t->n_in * work_dtype_bytes(t->dtype);
+}
+
+/* All but the embedding, of which it takes rows, unless that is the head too. */
+static uint64_t pass_bytes(const struct program *p)
+{
+	uint64_t bytes = tensor_bytes(p, p->final_norm) + tensor_bytes(p, p->head);
+
+	for (uint32_t i = 0; i < p->shape.n_layers * p->n_slots; i++)
+		if (p->slots[i] != PROGRAM_NONE)
+			bytes += tensor_bytes(p, p->slots[i]);
+	return bytes;
+}
+
 /* ---- a copy --------------------------------------------------------------------------------- */
 
 /* NULL: no memory. */
@@ -144,6 +164,7 @@ int held_program_new(const struct program *from, struct weights *weights, struct
 	if (!held)
 		return -ENOMEM;
 	held->program = checked;
+	held->pass_bytes = pass_bytes(&checked);
 	held->weights = weights_ref(weights);
 	r = copy_arrays(&held->program);
 	if (r == 0)

@@ -15,6 +15,7 @@ struct held_program {
 	struct program program; /* its arrays are owned, its tensors the weights' */
 	struct weights *weights; /* reference */
 	struct backend_program *backend; /* owned; NULL: not made yet */
+	uint64_t pass_bytes; /* of the weights that a pass reads */
 	/* The prefix, and a digest in hex of everything that its KV depends on: structure, numbers,
 	 * the tensors' bytes, and how this version computes. */
 	char name[HELD_PROGRAM_NAME_BYTES];

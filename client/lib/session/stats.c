@@ -36,6 +36,7 @@ static int ask_session(struct coppice *c, struct coppice_stats *ret)
 	ret->n_decode_steps = session->decode_steps;
 	ret->tokens_matched = session->tokens_matched;
 	ret->tokens_computed = session->tokens_computed;
+	ret->weights_bytes_read = session->weights_bytes_read;
 	return 0;
 }
 

@@ -16,7 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_FILES 128u
 #define FIRST_LOOK_NS UINT64_C(500000)
 #define LATER_LOOK_NS UINT64_C(20000000)
 #define AGAIN_NS UINT64_C(2000000)
@@ -39,7 +38,8 @@ uint32_t weights_id(const struct coppice_weights *weights)
 static int send_fds(int socket, const int *fds, uint32_t n)
 {
 	static const char byte;
-	_Alignas(struct cmsghdr) char room[CMSG_SPACE(MAX_FILES * sizeof(int))] = {0};
+	_Alignas(struct cmsghdr) char room[CMSG_SPACE(COPPICE_WEIGHT_FILES_MAX * sizeof(int))] = {
+		0};
 	struct iovec iov = {(void *)&byte, 1};
 	struct msghdr msg = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
@@ -120,10 +120,10 @@ int coppice_weights_open(struct coppice *c, const int *fds, uint32_t n_fds,
 
 	if (r < 0)
 		return r;
-	if (n_fds == 0 || n_fds > MAX_FILES)
+	if (n_fds == 0 || n_fds > COPPICE_WEIGHT_FILES_MAX)
 		return explain(c->key, -EINVAL,
 			       "coppice_weights_open: weights are of 1 to %u files, not %u",
-			       MAX_FILES, n_fds);
+			       COPPICE_WEIGHT_FILES_MAX, n_fds);
 	weights = calloc(1, sizeof(*weights));
 	if (!weights)
 		return explain(c->key, -ENOMEM, "coppice_weights_open: out of memory");

@@ -340,6 +340,8 @@ static void charge(struct passes *p, const struct room *room)
 		for (uint32_t j = 0; j < lane->step.n_parts; j++)
 			n += lane->step.parts[j].n_new;
 		turn_take(p->core, lane, p->ns * n / p->rows.n_rows);
+		lane->session->weights_bytes_read +=
+			room->model->program->pass_bytes * n / p->rows.n_rows;
 	}
 }
 
