@@ -37,6 +37,24 @@ uint64_t llama_kv_bytes_per_token(const struct llama *model, enum coppice_dtype 
 	return 2 * kv_width(&model->config) * model->config.n_layers * dtype_bytes(dtype);
 }
 
+static uint64_t matrix_bytes(const struct rows_matrix *m)
+{
+	return (uint64_t)m->n_out * m->n_in * work_dtype_bytes(m->dtype);
+}
+
+uint64_t llama_pass_bytes(const struct llama *model)
+{
+	uint64_t bytes = matrix_bytes(&model->head);
+	for (uint32_t i = 0; i < model->config.n_layers; i++) {
+		const struct llama_layer *l = &model->layers[i];
+		const struct rows_matrix *all[] = {&l->q,    &l->k,  &l->v,   &l->o,
+						   &l->gate, &l->up, &l->down};
+		for (size_t k = 0; k < sizeof(all) / sizeof(*all); k++)
+			bytes += matrix_bytes(all[k]);
+	}
+	return bytes;
+}
+
 int llama_pass_init(struct llama_pass *pass, const struct llama *model, struct attention *attention,
 		    struct fault *fault)
 {

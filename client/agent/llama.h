@@ -38,6 +38,10 @@ struct llama {
 /* K and V of one token over all layers. */
 uint64_t llama_kv_bytes_per_token(const struct llama *model, enum coppice_dtype dtype);
 
+/* Of the matrices that a pass reads: all but the embedding, of which it takes rows, unless that is
+ * the head too. */
+uint64_t llama_pass_bytes(const struct llama *model);
+
 /* The rows of one forward pass, at most the attention's max_rows. */
 struct llama_batch {
 	uint32_t n_rows;

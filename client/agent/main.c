@@ -1,8 +1,9 @@
 /*
- * main.c - coppice-agent: continues prompts, attention by coppiced.
+ * main.c - coppice-agent: continues prompts by coppiced.
  *
- * An app as others are written: of coppice's it uses coppice.h alone, and how that is done stands
- * in daemon_attention.c. Exit statuses are those of all programs here, and 130 when a signal ended
+ * An app as others are written: of coppice's it uses the installed headers and client/model alone.
+ * How the daemon runs its model stands in forward_daemon.c, how it computes layers itself and takes
+ * attention in daemon_attention.c. Exit statuses are those of all programs here, and 130 when a signal ended
  * it.
  */
 #include "proto/cli/status.h"

@@ -29,6 +29,7 @@ enum option_key {
 	OPT_LAYER_SLEEP,
 	OPT_START_DELAY,
 	OPT_NAME,
+	OPT_LAYERS,
 };
 
 const struct args_option options_table[] = {
@@ -37,6 +38,8 @@ const struct args_option options_table[] = {
 	{"name", OPT_NAME, "NAME", "the model's name at the daemon (default: the folder's)"},
 	{"socket", 's', "PATH",
 	 "the daemon's socket (default: $COPPICE_SOCKET, else the system's)"},
+	{"layers", OPT_LAYERS, "WHO",
+	 "who computes them: daemon, self, or auto (the default: the daemon if it can)"},
 	{"kv-dtype", OPT_KV_DTYPE, "TYPE",
 	 "fp32, fp16 or bf16: of Q, K, V and O at the daemon (default: the weights')"},
 	{"private", OPT_PRIVATE, NULL, "share KV with nobody (a random salt)"},
@@ -63,7 +66,8 @@ const struct args_option options_table[] = {
 	 "print each token's log probability and the runner-up's on stderr"},
 	{"progress", OPT_PROGRESS, NULL, "say on stderr now and then how far it is"},
 	{NULL, 0, NULL, "For tests:"},
-	{"layer-sleep-us", OPT_LAYER_SLEEP, "US", "sleep before each layer's step"},
+	{"layer-sleep-us", OPT_LAYER_SLEEP, "US",
+	 "sleep before each layer's step, or each pass of a program"},
 	{"start-delay-ms", OPT_START_DELAY, "MS", "sleep before the prompt is opened"},
 	{NULL, 0, NULL, "About coppice-agent:"},
 	{"help", '?', NULL, "print this"},
@@ -74,9 +78,9 @@ const struct args_option options_table[] = {
 static void print_help(void)
 {
 	puts("Usage: coppice-agent --model DIR --prompt TEXT [OPTION...]\n"
-	     "Continues prompts with a Llama-architecture model: matrix products here,\n"
-	     "attention by coppiced, which computes what prompts have in common once for all\n"
-	     "its clients.\n");
+	     "Continues prompts with a model that coppiced holds and runs once for all its\n"
+	     "clients. What their prompts have in common is computed once, too. With --layers\n"
+	     "self a Llama's matrix products are computed here, and attention alone there.\n");
 	args_print(stdout, options_table);
 	puts("\nIt ends with 0, with 1 after one sentence on stderr, with 2 on a bad command\n"
 	     "line, or with 130 when SIGINT or SIGTERM ended it. coppice-agent(1) says more.");
@@ -106,21 +110,42 @@ static int real(struct args *args, double max, double *ret)
 	return 0;
 }
 
-static int dtype(struct args *args, struct options *o)
+/* A word's place among those that the option takes. */
+static int word(struct args *args, const char *const *words, const char *all, int *ret)
 {
-	static const struct {
-		const char *name;
-		enum coppice_dtype dtype;
-	} all[] = {{"fp32", COPPICE_FP32}, {"fp16", COPPICE_FP16}, {"bf16", COPPICE_BF16}};
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-		if (strcmp(args->value, all[i].name) != 0)
+	for (int i = 0; words[i]; i++) {
+		if (strcmp(args->value, words[i]) != 0)
 			continue;
-		o->kv_dtype = all[i].dtype;
-		o->has_kv_dtype = true;
+		*ret = i;
 		return 0;
 	}
-	return args_fail(args, "--kv-dtype takes fp32, fp16 or bf16, not \"%.40s\"", args->value);
+	return args_fail(args, "--%s takes %s, not \"%.40s\"", args->name, all, args->value);
+}
+
+static int dtype(struct args *args, struct options *o)
+{
+	static const char *const words[] = {
+		[COPPICE_FP32] = "fp32", [COPPICE_FP16] = "fp16", [COPPICE_BF16] = "bf16", NULL};
+	int n = 0, r = word(args, words, "fp32, fp16 or bf16", &n);
+
+	if (r < 0)
+		return r;
+	o->kv_dtype = (enum coppice_dtype)n;
+	o->has_kv_dtype = true;
+	return 0;
+}
+
+static int layers(struct args *args, struct options *o)
+{
+	static const char *const words[] = {[OPTIONS_LAYERS_AUTO] = "auto",
+					    [OPTIONS_LAYERS_DAEMON] = "daemon",
+					    [OPTIONS_LAYERS_SELF] = "self",
+					    NULL};
+	int n = 0, r = word(args, words, "daemon, self or auto", &n);
+
+	if (r == 0)
+		o->layers = (enum options_layers)n;
+	return r;
 }
 
 static int prompt(struct args *args, struct options *o, enum options_kind kind)
@@ -192,6 +217,8 @@ static int take_option(struct options *o, int key, struct args *args)
 		return prompt(args, o, OPTIONS_IDS);
 	case OPT_KV_DTYPE:
 		return dtype(args, o);
+	case OPT_LAYERS:
+		return layers(args, o);
 	case OPT_PRIVATE:
 		return yes(&o->private_kv);
 	case OPT_JSON:

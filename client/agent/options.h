@@ -19,6 +19,9 @@ struct options_prompt {
 	const char *arg;
 };
 
+/* Who computes what stands between two attentions. */
+enum options_layers { OPTIONS_LAYERS_AUTO, OPTIONS_LAYERS_DAEMON, OPTIONS_LAYERS_SELF };
+
 struct options {
 	const char *model_dir;
 	const char *model_name; /* NULL: the folder's */
@@ -33,6 +36,7 @@ struct options {
 	bool has_kv_dtype;
 	enum coppice_dtype kv_dtype;
 	bool private_kv, json, progress, logprobs;
+	enum options_layers layers;
 	const char *report_path, *ids_path;
 	uint32_t layer_sleep_us, start_delay_ms;
 };

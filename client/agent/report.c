@@ -122,7 +122,7 @@ static json_t *stream_json(const struct agent *agent, const struct stream *s)
 			  "prefilled", (json_int_t)s->n_computed, "seed",
 			  (json_int_t)s->sampler.config.seed, "logprob_sum", stream_logprob_sum(s),
 			  "ids", ids);
-	if (s->is_bytes && agent->model.config.n_vocab <= 256)
+	if (s->is_bytes && agent->n_vocab <= 256)
 		json_object_set_new(object, "text", text_json(s));
 	if (agent->options->logprobs)
 		json_object_set(object, "logprobs", logprobs);
@@ -158,19 +158,37 @@ static void add_totals(json_t *object, const struct agent *agent)
 	json_decref(totals);
 }
 
+/* What weights cost: all of it where this process reads them, a part where a pass has others'
+ * tokens too. */
+static void add_weights(json_t *object, const struct agent *agent)
+{
+	const struct forward *f = agent->forward;
+	const double n_decoded = (double)agent->n_streams * (agent->options->n_tokens - 1);
+	json_t *weights =
+		json_pack("{s:s,s:I,s:b,s:I,s:f}", "layers", f->layers, "weights_bytes",
+			  (json_int_t)f->weights_bytes, "weights_held_here", (int)f->holds_weights,
+			  "weights_bytes_read", (json_int_t)agent->weights_read_bytes,
+			  "weights_bytes_read_per_token",
+			  n_decoded > 0 ? (double)agent->weights_read_bytes / n_decoded : 0);
+	if (f->isa)
+		json_object_set_new(object, "isa", json_string(f->isa));
+	json_object_update(object, weights);
+	json_decref(weights);
+}
+
 static json_t *report_json(const struct agent *agent)
 {
 	static const char *const dtypes[] = {"fp32", "fp16", "bf16"};
-	const enum coppice_dtype dtype = agent->daemon.base.dtype;
+	const struct forward *f = agent->forward;
 	json_t *sequences = json_array();
 	for (uint32_t i = 0; i < agent->n_streams; i++)
 		json_array_append_new(sequences, stream_json(agent, &agent->streams[i]));
-	json_t *object =
-		json_pack("{s:s,s:s,s:s,s:I,s:f,s:f,s:f,s:o}", "model", agent->name, "isa",
-			  agent->model.ops->isa, "kv_dtype", dtypes[dtype], "kv_bytes_per_token",
-			  (json_int_t)llama_kv_bytes_per_token(&agent->model, dtype), "wait_s",
-			  agent->wait_ns * 1e-9, "prefill_s", agent->prefill_ns * 1e-9, "decode_s",
-			  agent->decode_ns * 1e-9, "sequences", sequences);
+	json_t *object = json_pack("{s:s,s:s,s:I,s:f,s:f,s:f,s:o}", "model", agent->name,
+				   "kv_dtype", dtypes[f->kv_dtype], "kv_bytes_per_token",
+				   (json_int_t)f->kv_bytes_per_token, "wait_s",
+				   agent->wait_ns * 1e-9, "prefill_s", agent->prefill_ns * 1e-9,
+				   "decode_s", agent->decode_ns * 1e-9, "sequences", sequences);
+	add_weights(object, agent);
 	add_totals(object, agent);
 	return object;
 }

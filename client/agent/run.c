@@ -32,37 +32,21 @@ static void tell(struct agent *agent, const char *what, uint32_t stream, uint32_
 
 /* ---- prefill -------------------------------------------------------------------------------- */
 
-/* Tokens [begin, begin + n) of the prompt; logits of the last one once the prompt is complete. */
-static int prefill_chunk(struct agent *agent, struct stream *s, uint32_t begin, uint32_t n,
-			 struct fault *fault)
+/* What is known of part i of the newest pass, and the token that comes of it. */
+static void go_on(struct agent *agent, uint32_t stream, uint32_t part)
 {
-	int r = daemon_seq_extend(&agent->daemon, &s->seq, s->prompt + begin, n, fault);
-	if (r < 0)
-		return r;
-	for (uint32_t i = 0; i < n; i++)
-		agent->positions[i] = begin + i;
-	agent->parts[0] = (struct attention_part){.seq = &s->seq, .n_rows = n};
-	agent->wanted[0] = n - 1;
-	const struct llama_batch batch = {
-		.n_rows = n,
-		.ids = s->prompt + begin,
-		.positions = agent->positions,
-		.parts = agent->parts,
-		.n_parts = 1,
-		.wanted = agent->wanted,
-		.n_wanted = begin + n == s->n_prompt,
-	};
-	return llama_forward(&agent->pass, &batch, agent->logits, fault);
+	const struct sampler_scores scores = agent->forward->scores(agent->forward, part);
+	report_choice(agent, stream, stream_continue(&agent->streams[stream], &scores));
 }
 
 static int open_stream(struct agent *agent, struct stream *s, struct fault *fault)
 {
 	const uint64_t began_ns = now_ns();
-	int r = daemon_seq_open(&agent->daemon, s->prompt, s->n_prompt, &s->seq, fault);
+	int r = daemon_seq_open(agent->forward->daemon, s->prompt, s->n_prompt, &s->seq, fault);
 	if (r < 0)
 		return r;
 	s->n_cached = s->seq.match.cached;
-	r = daemon_seq_wait(&agent->daemon, &s->seq, fault);
+	r = daemon_seq_wait(agent->forward->daemon, &s->seq, fault);
 	s->n_waited = s->seq.match.cached - s->n_cached;
 	agent->wait_ns += now_ns() - began_ns;
 	return r;
@@ -77,13 +61,14 @@ static int prefill(struct agent *agent, uint32_t index, struct fault *fault)
 	while (r == 0 && at < s->n_prompt) {
 		const uint32_t left = s->n_prompt - at, chunk = agent->options->chunk;
 		const uint32_t n = left < chunk ? left : chunk;
-		r = prefill_chunk(agent, s, at, n, fault);
+		const struct forward_part part = {&s->seq, s->prompt + at, at, n};
+		r = agent->forward->run(agent->forward, &part, 1, n == left, fault);
 		at += n;
 		s->n_computed += n;
 		tell(agent, "prefill", index, at, s->n_prompt);
 	}
 	if (r == 0)
-		report_choice(agent, index, stream_continue(s, agent->logits));
+		go_on(agent, index, 0);
 	agent->prefill_ns += now_ns() - began_ns;
 	return r;
 }
@@ -95,40 +80,42 @@ static int decode_step(struct agent *agent, struct fault *fault)
 {
 	for (uint32_t i = 0; i < agent->n_streams; i++) {
 		struct stream *s = &agent->streams[i];
-		agent->ids[i] = s->choices[s->n_choices - 1].id;
-		agent->positions[i] = s->n_prompt + s->n_choices - 1;
-		agent->parts[i] = (struct attention_part){.seq = &s->seq, .n_rows = 1};
-		agent->wanted[i] = i;
-		int r = daemon_seq_extend(&agent->daemon, &s->seq, &agent->ids[i], 1, fault);
-		if (r < 0)
-			return r;
+		agent->parts[i] = (struct forward_part){
+			.seq = &s->seq,
+			.ids = &s->choices[s->n_choices - 1].id,
+			.position = s->n_prompt + s->n_choices - 1,
+			.n_rows = 1,
+		};
 	}
-	const struct llama_batch batch = {
-		.n_rows = agent->n_streams,
-		.ids = agent->ids,
-		.positions = agent->positions,
-		.parts = agent->parts,
-		.n_parts = agent->n_streams,
-		.wanted = agent->wanted,
-		.n_wanted = agent->n_streams,
-	};
-	return llama_forward(&agent->pass, &batch, agent->logits, fault);
+	return agent->forward->run(agent->forward, agent->parts, agent->n_streams, true, fault);
 }
 
-static int decode(struct agent *agent, struct fault *fault)
+static int decode_all(struct agent *agent, struct fault *fault)
 {
 	const uint64_t began_ns = now_ns();
-	const uint32_t n_vocab = agent->model.config.n_vocab, n_tokens = agent->options->n_tokens;
+	const uint32_t n_tokens = agent->options->n_tokens;
 	int r = 0;
 	for (uint32_t n = 1; n < n_tokens && r == 0; n++) {
 		r = decode_step(agent, fault);
 		for (uint32_t i = 0; r == 0 && i < agent->n_streams; i++)
-			report_choice(agent, i,
-				      stream_continue(&agent->streams[i],
-						      agent->logits + (size_t)i * n_vocab));
+			go_on(agent, i, i);
 		tell(agent, "decode", 0, n + 1, n_tokens);
 	}
 	agent->decode_ns = now_ns() - began_ns;
+	return r;
+}
+
+static int decode(struct agent *agent, struct fault *fault)
+{
+	struct forward *f = agent->forward;
+	uint64_t before, after;
+	int r = f->weights_read(f, &before, fault);
+	if (r == 0)
+		r = decode_all(agent, fault);
+	if (r == 0)
+		r = f->weights_read(f, &after, fault);
+	if (r == 0)
+		agent->weights_read_bytes = after - before;
 	return r;
 }
 

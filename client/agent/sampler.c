@@ -1,5 +1,5 @@
 /*
- * sampler.c - a draw sorts all logits, cuts off what top_k and top_p leave out, and walks along the
+ * sampler.c - a draw takes all logits or the likeliest, sorted, cuts off what top_k and top_p leave out, and walks along the
  * rest until as much of their sum is behind it as the generator says.
  *
  * Sums are taken in double and in the order of the sort, in which equal logits stand by their ids,
@@ -80,15 +80,17 @@ static int by_logit(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Cuts the sorted entries to top_k and top_p; weights are left unnormalised. Returns how many stay
- * and their sum. */
-static uint32_t cut(struct sampler *sampler, double *ret_sum)
+/* Cuts the n sorted entries to top_k and top_p; weights are left unnormalised. Returns how many
+ * stay and their sum. */
+static uint32_t cut(struct sampler *sampler, const struct sampler_entry *entries, uint32_t n,
+		    double *ret_sum)
 {
 	const struct sampler_config *c = &sampler->config;
-	const uint32_t n = c->top_k && c->top_k < sampler->n_vocab ? c->top_k : sampler->n_vocab;
 	double all = 0, sum = 0;
+	if (c->top_k && c->top_k < n)
+		n = c->top_k;
 	for (uint32_t i = 0; i < n; i++) {
-		const double above = sampler->entries[i].logit - sampler->entries[0].logit;
+		const double above = entries[i].logit - entries[0].logit;
 		all += sampler->weights[i] = exp(above / c->temperature);
 	}
 	uint32_t kept = 0;
@@ -98,24 +100,30 @@ static uint32_t cut(struct sampler *sampler, double *ret_sum)
 	return kept;
 }
 
-static uint32_t draw(struct sampler *sampler, const float *logits)
+static uint32_t draw(struct sampler *sampler, const struct sampler_entry *entries, uint32_t n)
 {
-	for (uint32_t i = 0; i < sampler->n_vocab; i++)
-		sampler->entries[i] = (struct sampler_entry){logits[i], i};
-	qsort(sampler->entries, sampler->n_vocab, sizeof(*sampler->entries), by_logit);
 	double sum;
-	const uint32_t kept = cut(sampler, &sum);
+	const uint32_t kept = cut(sampler, entries, n, &sum);
 	double left = sum * (double)(sampler_random(sampler) >> 11) * 0x1p-53;
 	uint32_t i = 0;
 	while (i + 1 < kept && left >= sampler->weights[i])
 		left -= sampler->weights[i++];
-	return sampler->entries[i].id;
+	return entries[i].id;
 }
 
-struct sampler_choice sampler_pick(struct sampler *sampler, const float *logits)
+static uint32_t draw_of_all(struct sampler *sampler, const float *logits)
+{
+	const uint32_t n = sampler->n_vocab;
+	for (uint32_t i = 0; i < n; i++)
+		sampler->entries[i] = (struct sampler_entry){logits[i], i};
+	qsort(sampler->entries, n, sizeof(*sampler->entries), by_logit);
+	return draw(sampler, sampler->entries, n);
+}
+
+static struct sampler_choice pick_of_all(struct sampler *sampler, const float *logits)
 {
 	const uint32_t n = sampler->n_vocab, best = argmax(logits, n, UINT32_MAX);
-	const uint32_t id = sampler->config.temperature == 0 ? best : draw(sampler, logits);
+	const uint32_t id = sampler->config.temperature == 0 ? best : draw_of_all(sampler, logits);
 	const uint32_t other = id == best ? argmax(logits, n, best) : best;
 	double sum = 0;
 	for (uint32_t i = 0; i < n; i++)
@@ -127,4 +135,40 @@ struct sampler_choice sampler_pick(struct sampler *sampler, const float *logits)
 		.logprob = logits[id] - all,
 		.other_logprob = logits[other] - all,
 	};
+}
+
+static float logit_of(const struct sampler_entry *top, uint32_t id)
+{
+	while (top->id != id)
+		top++;
+	return top->logit;
+}
+
+static struct sampler_choice pick_of_top(struct sampler *sampler, const struct sampler_scores *s)
+{
+	const struct sampler_entry *best = &s->top[0], *second = &s->top[s->n_top > 1];
+	const uint32_t id =
+		sampler->config.temperature == 0 ? best->id : draw(sampler, s->top, s->n_top);
+	const struct sampler_entry *other = id == best->id ? second : best;
+	return (struct sampler_choice){
+		.id = id,
+		.other_id = other->id,
+		.logprob = logit_of(s->top, id) - s->log_sum,
+		.other_logprob = other->logit - s->log_sum,
+	};
+}
+
+/* The runner-up is told too: two at least. A share of all probability is known of all alone. */
+uint32_t sampler_n_top(const struct sampler_config *config, uint32_t most)
+{
+	if (config->temperature == 0)
+		return 2;
+	if (config->top_k == 0 || config->top_k > most)
+		return 0;
+	return config->top_k < 2 ? 2 : config->top_k;
+}
+
+struct sampler_choice sampler_pick(struct sampler *sampler, const struct sampler_scores *scores)
+{
+	return scores->logits ? pick_of_all(sampler, scores->logits) : pick_of_top(sampler, scores);
 }

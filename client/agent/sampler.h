@@ -25,6 +25,15 @@ struct sampler_entry {
 	uint32_t id;
 };
 
+/* What is known of a token: all logits; or the likeliest, as sorted as sampler_pick sorts them, and
+ * the natural log of the sum of exp(logit) over all. */
+struct sampler_scores {
+	const float *logits; /* [n_vocab]; NULL: what follows */
+	const struct sampler_entry *top; /* [n_top], n_top >= sampler_n_top or all there are */
+	uint32_t n_top;
+	double log_sum;
+};
+
 struct sampler {
 	struct sampler_config config;
 	uint64_t state[4];
@@ -40,10 +49,14 @@ struct sampler_choice {
 	double logprob, other_logprob;
 };
 
+/* From how many of the likeliest, at most `most`, the draws are those from all logits; 0: all are
+ * needed. */
+uint32_t sampler_n_top(const struct sampler_config *config, uint32_t most);
+
 /* 0 or -ENOMEM. */
 MUST_CHECK int sampler_init(struct sampler *sampler, const struct sampler_config *config,
 			    uint32_t n_vocab);
 void sampler_done(struct sampler *sampler);
-struct sampler_choice sampler_pick(struct sampler *sampler, const float *logits);
+struct sampler_choice sampler_pick(struct sampler *sampler, const struct sampler_scores *scores);
 
 #endif

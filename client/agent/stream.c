@@ -97,11 +97,12 @@ void stream_done(struct stream *stream)
 	*stream = (struct stream){0};
 }
 
-const struct sampler_choice *stream_continue(struct stream *stream, const float *logits)
+const struct sampler_choice *stream_continue(struct stream *stream,
+					     const struct sampler_scores *scores)
 {
 	assert(stream->n_choices < stream->max_choices);
 	struct sampler_choice *choice = &stream->choices[stream->n_choices++];
-	*choice = sampler_pick(&stream->sampler, logits);
+	*choice = sampler_pick(&stream->sampler, scores);
 	return choice;
 }
 

@@ -4,7 +4,7 @@
 #ifndef AGENT_STREAM_H
 #define AGENT_STREAM_H
 
-#include "daemon_attention.h"
+#include "daemon.h"
 #include "client/model/fault.h"
 #include "options.h"
 #include "sampler.h"
@@ -28,8 +28,9 @@ MUST_CHECK int stream_init(struct stream *stream, const struct options *options,
 			   uint32_t n_vocab, struct fault *fault);
 /* A zeroed struct is fine. Closes the sequence if it is open. */
 void stream_done(struct stream *stream);
-/* Draws the next token from its logits. */
-const struct sampler_choice *stream_continue(struct stream *stream, const float *logits);
+/* Draws the next token from what is known of it. */
+const struct sampler_choice *stream_continue(struct stream *stream,
+					     const struct sampler_scores *scores);
 double stream_logprob_sum(const struct stream *stream);
 
 #endif

@@ -6,14 +6,13 @@
  */
 #include "weights.h"
 
+#include "weight_files.h"
+
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -32,56 +31,16 @@ static int add_file(struct weights *weights, const char *path, struct fault *fau
 	return r;
 }
 
-/* weight_map says for each tensor which shard it is in; the shards are opened once each. */
-static int add_shards(struct weights *weights, const char *dir, const char *index_path,
-		      const json_t *index, struct fault *fault)
-{
-	json_t *map = json_object_get(index, "weight_map"), *seen = json_object(), *shard;
-	const char *tensor;
-	int r = 0;
-	if (!json_is_object(map))
-		r = fault_set(fault, -EINVAL, "%s: has no weight_map", index_path);
-	json_object_foreach(map, tensor, shard)
-	{
-		const char *name = json_string_value(shard);
-		if (r == 0 && (!name || strchr(name, '/')))
-			r = fault_set(fault, -EINVAL, "%s: tensor %s: its shard is not a file name",
-				      index_path, tensor);
-		if (r < 0 || json_object_get(seen, name))
-			continue;
-		char path[PATH_MAX];
-		snprintf(path, sizeof(path), "%s/%s", dir, name);
-		r = add_file(weights, path, fault);
-		json_object_set_new(seen, name, json_true());
-	}
-	json_decref(seen);
-	return r;
-}
-
-static int open_sharded(struct weights *weights, const char *dir, const char *index_path,
-			struct fault *fault)
-{
-	json_error_t error;
-	json_t *index = json_load_file(index_path, JSON_REJECT_DUPLICATES, &error);
-	if (!index)
-		return fault_set(fault, -EINVAL, "%s: is not JSON: %s (line %d)", index_path,
-				 error.text, error.line);
-	int r = add_shards(weights, dir, index_path, index, fault);
-	json_decref(index);
-	return r;
-}
-
 int weights_open(const char *dir, struct weights *ret, struct fault *fault)
 {
+	struct weight_files files;
 	struct weights weights = {0};
-	char single[PATH_MAX], index[PATH_MAX];
-	snprintf(single, sizeof(single), "%s/model.safetensors", dir);
-	snprintf(index, sizeof(index), "%s/model.safetensors.index.json", dir);
-	int r;
-	if (access(single, F_OK) && access(index, F_OK) == 0)
-		r = open_sharded(&weights, dir, index, fault);
-	else
-		r = add_file(&weights, single, fault);
+	int r = weight_files_find(dir, &files, fault);
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; r == 0 && i < files.n; i++)
+		r = add_file(&weights, files.paths[i], fault);
+	weight_files_done(&files);
 	if (r < 0)
 		weights_close(&weights);
 	else
@@ -164,6 +123,14 @@ int weights_matrix(const struct weights *weights, const char *name, struct weigh
 		.n_in = shape.n_in,
 	};
 	return 0;
+}
+
+uint64_t weights_bytes(const struct weights *weights)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < weights->n_files; i++)
+		bytes += weights->files[i].map_bytes;
+	return bytes;
 }
 
 uint64_t weights_hash(const struct weights *weights, uint64_t seed)

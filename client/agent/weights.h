@@ -25,6 +25,7 @@ struct weights_shape {
 MUST_CHECK int weights_matrix(const struct weights *weights, const char *name,
 			      struct weights_shape shape, struct rows_matrix *ret,
 			      struct fault *fault);
+uint64_t weights_bytes(const struct weights *weights); /* of the files */
 /* Hash of every byte of every file, seeded with seed. */
 uint64_t weights_hash(const struct weights *weights, uint64_t seed);
 /* A zeroed struct is fine. */

@@ -103,8 +103,8 @@ static void become_agent(const struct bench_daemon *d, uint32_t i, uint32_t dela
 		err(1, "/dev/null");
 	execl(path, path, "--socket", d->socket, "--model", options.model, "--document",
 	      options.document, "--prompt", prompt, "--tokens", options.tokens, "--temperature",
-	      "0.6", "--seed", seed, "--start-delay-ms", delay, "--report", report,
-	      "--layer-sleep-us", slow ? options.sleep_us : "0", NULL);
+	      "0.6", "--seed", seed, "--start-delay-ms", delay, "--report", report, "--layers",
+	      "self", "--layer-sleep-us", slow ? options.sleep_us : "0", NULL);
 	err(127, "%s", path);
 }
 

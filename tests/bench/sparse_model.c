@@ -60,7 +60,7 @@ static int run_counted(struct attention *base, uint32_t layer, const struct atte
 
 	if (r < 0)
 		return r;
-	if (coppice_poll(c->daemon->lane, c->daemon->last_ticket, &result) != 0)
+	if (coppice_poll(c->daemon->daemon.lane, c->daemon->daemon.last_ticket, &result) != 0)
 		return fault_set(fault, -EIO, "a step's result is gone");
 	c->attended += (double)result.attended;
 	c->mass += (double)result.mass;
@@ -96,7 +96,7 @@ static bool on_gpu(const struct sparse_options *options)
 static void open_attention(struct table *t)
 {
 	const struct llama_config *c = &t->model.config;
-	const struct daemon_options options = {.socket_path = t->process.socket,
+	const struct daemon_options options = {.place.socket_path = t->process.socket,
 					       .model = {.name = "trained",
 							 .n_layers = c->n_layers,
 							 .n_q_heads = c->n_q_heads,
@@ -171,7 +171,7 @@ static double run_chunk(struct table *t, struct daemon_seq *seq, const uint32_t 
 	struct fault fault;
 	double loss = 0;
 
-	fail_on(daemon_seq_extend(&t->daemon, seq, ids + from, n, &fault), &fault);
+	fail_on(daemon_seq_extend(&t->daemon.daemon, seq, ids + from, n, &fault), &fault);
 	fail_on(llama_forward(&t->pass, &batch, t->logits, &fault), &fault);
 	for (uint32_t i = 0; i < n && from + i + 1 < n_window; i++)
 		loss += loss_of(t->logits + (size_t)i * n_vocab, n_vocab, ids[from + i + 1]);
@@ -197,10 +197,10 @@ static double run_window(struct table *t, uint32_t window, double tau, uint64_t 
 		ids[i] = (unsigned char)t->held_out[(size_t)window * n + i];
 		positions[i] = i;
 	}
-	t->daemon.options.salt = salt; /* nothing of another tau's */
-	fail_on(daemon_seq_open(&t->daemon, ids, n, &seq, &fault), &fault);
-	if (coppice_seq_sparse(seq.handle, &wish, &t->daemon.last_ticket) != 0)
-		errx(1, "%s", coppice_explain(t->daemon.coppice));
+	t->daemon.daemon.place.salt = salt; /* nothing of another tau's */
+	fail_on(daemon_seq_open(&t->daemon.daemon, ids, n, &seq, &fault), &fault);
+	if (coppice_seq_sparse(seq.handle, &wish, &t->daemon.daemon.last_ticket) != 0)
+		errx(1, "%s", coppice_explain(t->daemon.daemon.coppice));
 	for (uint32_t from = 0; from < n; from += CHUNK)
 		loss += run_chunk(t, &seq, ids, positions, from,
 				  n - from < CHUNK ? n - from : CHUNK, n);

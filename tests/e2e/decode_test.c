@@ -42,7 +42,7 @@ static void app_open(struct app *app)
 	if (llama_load(MODEL_DIR, &app->model, &fault) < 0)
 		fail_msg("%s", fault.text);
 	const struct llama_config *c = &app->model.config;
-	const struct daemon_options options = {.socket_path = service.socket,
+	const struct daemon_options options = {.place.socket_path = service.socket,
 					       .model = {.name = "app",
 							 .n_layers = c->n_layers,
 							 .n_q_heads = c->n_q_heads,
@@ -53,7 +53,7 @@ static void app_open(struct app *app)
 
 	if (daemon_attention_open(&app->attention, &options, &fault) < 0 ||
 	    llama_pass_init(&app->pass, &app->model, &app->attention.base, &fault) < 0 ||
-	    daemon_seq_open(&app->attention, service.ids, PROMPT, &app->seq, &fault) < 0)
+	    daemon_seq_open(&app->attention.daemon, service.ids, PROMPT, &app->seq, &fault) < 0)
 		fail_msg("%s", fault.text);
 }
 
@@ -76,7 +76,8 @@ static void app_run(struct app *app, uint32_t pos, uint32_t n, float *logits)
 
 	for (uint32_t i = 0; i < n; i++)
 		positions[i] = pos + i;
-	if (daemon_seq_extend(&app->attention, &app->seq, service.ids + pos, n, &fault) < 0 ||
+	if (daemon_seq_extend(&app->attention.daemon, &app->seq, service.ids + pos, n, &fault) <
+		    0 ||
 	    llama_forward(&app->pass, &batch, logits, &fault) < 0)
 		fail_msg("%s", fault.text);
 }

@@ -11,12 +11,14 @@ if(TARGET coppiced AND TARGET coppice)
 endif()
 if(TARGET coppiced AND TARGET coppice-agent)
 	pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
-	coppice_test(NAME agent_test SOURCES e2e/agent_test.c
-		LIBS e2e_fixtures coppice_proto PkgConfig::JANSSON ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 	coppice_path(agent coppice-agent)
-	target_compile_definitions(agent_test PRIVATE AGENT_PATH="${agent}"
-		MODEL_DIR="${coppice_data}/tests/model")
-	add_dependencies(agent_test coppiced coppice-agent)
+	foreach(name agent agent_faults)
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/agent_fixture.c
+			LIBS e2e_fixtures coppice_proto PkgConfig::JANSSON ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+		target_compile_definitions(${name}_test PRIVATE AGENT_PATH="${agent}"
+			MODEL_DIR="${coppice_data}/tests/model")
+		add_dependencies(${name}_test coppiced coppice-agent)
+	endforeach()
 endif()
 # The ranks of an engine.
 if(TARGET coppiced AND TARGET coppice)

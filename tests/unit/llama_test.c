@@ -119,7 +119,7 @@ static void runner_daemon(struct runner *run, const struct fixture *f,
 	struct fault fault;
 	*run = (struct runner){.daemon = daemon};
 	assert_int_equal(llama_pass_init(&run->pass, &f->model, &daemon->base, &fault), 0);
-	if (daemon_seq_open(daemon, f->prompt, f->n_prompt, &run->daemon_seq, &fault))
+	if (daemon_seq_open(&daemon->daemon, f->prompt, f->n_prompt, &run->daemon_seq, &fault))
 		fail_msg("%s", fault.text);
 	run->n_tokens = run->daemon_seq.match.cached;
 }
@@ -144,7 +144,7 @@ static void advance(struct runner *run, const uint32_t *ids, uint32_t n, uint32_
 	struct fault fault;
 	if (run->daemon) {
 		part.seq = &run->daemon_seq;
-		if (daemon_seq_extend(run->daemon, &run->daemon_seq, ids, n, &fault) < 0)
+		if (daemon_seq_extend(&run->daemon->daemon, &run->daemon_seq, ids, n, &fault) < 0)
 			fail_msg("%s", fault.text);
 	}
 	for (uint32_t i = 0; i < n; i++)
@@ -200,7 +200,8 @@ static void check_greedy(struct runner *run, const struct fixture *f)
 	assert_int_equal(sampler_init(&sampler, &(struct sampler_config){.top_p = 1}, n_vocab), 0);
 	prefill(run, f, CHUNK, 1, logits);
 	for (uint32_t i = 0; i < f->n_greedy; i++) {
-		const struct sampler_choice choice = sampler_pick(&sampler, logits);
+		const struct sampler_choice choice =
+			sampler_pick(&sampler, &(struct sampler_scores){.logits = logits});
 		if (choice.id != f->greedy[i])
 			fail_msg("token %u: %u, not %u; logprobs %.6f and %.6f", i, choice.id,
 				 f->greedy[i], choice.logprob, choice.other_logprob);
@@ -420,7 +421,7 @@ static void service_start(struct service *s, enum coppice_dtype dtype)
 {
 	const struct llama *model = &main_fixture.model;
 	const struct daemon_options options = {
-		.socket_path = s->socket,
+		.place.socket_path = s->socket,
 		.model = {.name = "llama_test",
 			  .n_layers = model->config.n_layers,
 			  .n_q_heads = model->config.n_q_heads,
