@@ -1,6 +1,6 @@
 /*
  * content.c - tensors of several files in one order, that of their names, so that the same tensors
- * have the same digest whichever files they are in.
+ * have the same digest whichever files they are in. Who compares digests is weights.c.
  */
 #include "content.h"
 

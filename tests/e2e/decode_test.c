@@ -278,6 +278,7 @@ static void what_is_no_decode_is_refused_and_changes_nothing(void **state)
 	decode_client_open(&client, &service);
 	part.seq = decode_prompt(&client, service.ids, 10);
 	expect_words(&client, run_bad(&client, &decode), -EINVAL, "n_vocab");
+	expect_words(&client, run_bad(&client, &decode), -EINVAL, "decode (ticket");
 	ids[1] = 1;
 	part.n_new = 300;
 	part.first_wanted = 0;

@@ -19,9 +19,9 @@
 static const char *kind_name(uint16_t kind)
 {
 	static const char *const names[ABI_N_KINDS] = {
-		[ABI_NOP] = "nop",	 [ABI_STEP] = "step", [ABI_EXTEND] = "extend",
-		[ABI_ACCEPT] = "accept", [ABI_TRIM] = "trim", [ABI_FORK] = "fork",
-		[ABI_SPARSE] = "sparse",
+		[ABI_NOP] = "nop",	 [ABI_STEP] = "step",	  [ABI_EXTEND] = "extend",
+		[ABI_ACCEPT] = "accept", [ABI_TRIM] = "trim",	  [ABI_FORK] = "fork",
+		[ABI_SPARSE] = "sparse", [ABI_DECODE] = "decode",
 	};
 
 	return kind < ABI_N_KINDS ? names[kind] : "entry";
