@@ -120,21 +120,20 @@ static void program_set(struct unpacked *u, const Coppice__ProgramNew *m,
 /* NULL: an answer is on its way. */
 static struct weights *weights_of(struct session *s, uint64_t id, uint32_t number)
 {
-	struct weights *weights = NULL;
+	struct weights *weights = NULL, *ready;
 
 	if (number >= 1 && number <= s->home->config->max_weights && s->weights[number - 1])
 		weights = weights_real(s->weights[number - 1]);
+	ready = weights ? weights_ready(weights) : NULL;
 	if (!weights)
 		reply_error(s, id, -ENOENT, "weights", "There are no weights %u in this session.",
 			    number);
 	else if (weights_state(weights) == WEIGHTS_FAILED)
 		reply_error(s, id, weights->error, "weights", "%s", weights->why);
-	else if (weights_state(weights) == WEIGHTS_LOADING)
+	else if (!ready)
 		reply_error(s, id, -EAGAIN, "weights",
 			    "Weights %u are still being loaded: wait for them first.", number);
-	else
-		return weights;
-	return NULL;
+	return ready;
 }
 
 /* NULL: an answer is on its way. */

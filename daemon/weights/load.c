@@ -37,6 +37,7 @@ struct load {
 	struct part *parts; /* owned, [n_parts] */
 	uint32_t n_parts;
 	uint32_t part; /* the one whose turn it is */
+	uint64_t headers_bytes; /* so far */
 	XXH3_state_t *hash; /* owned: of the tensor that is coming */
 };
 
@@ -206,6 +207,11 @@ static int begin_header(struct load *l, struct part *part, const uint8_t *first,
 			    l->part + 1, n);
 	if (r < 0)
 		return fail(l, r, "File %u: %s.", l->part + 1, why);
+	l->headers_bytes += n;
+	if (l->headers_bytes > LOADER_HEADERS_BYTES_MAX)
+		return fail(l, -EINVAL,
+			    "File %u: headers of more than %u MiB in all are not taken.",
+			    l->part + 1, LOADER_HEADERS_BYTES_MAX >> 20);
 	part->wanted = SAFETENSORS_LENGTH_BYTES + n;
 	part->bytes = malloc(part->wanted);
 	return part->bytes ? 0 : fail(l, -ENOMEM, "There is no memory for a header.");

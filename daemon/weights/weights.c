@@ -21,6 +21,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define IDLE_MAX 32u /* of a domain that nobody refers to: each is looked at under the lock */
+
 struct hanging {
 	SLIST_ENTRY(hanging) link;
 	pid_t pid;
@@ -141,12 +143,21 @@ void weights_unref(struct weights *weights)
 
 struct weights *weights_real(struct weights *weights)
 {
-	struct weights *same;
+	struct weights_table *table = weights->home;
 
-	pthread_mutex_lock(&weights->home->lock);
-	same = weights->same;
-	pthread_mutex_unlock(&weights->home->lock);
-	return same ? same : weights;
+	pthread_mutex_lock(&table->lock);
+	while (weights->same)
+		weights = weights->same;
+	pthread_mutex_unlock(&table->lock);
+	return weights;
+}
+
+struct weights *weights_ready(struct weights *weights)
+{
+	struct weights *real = weights_real(weights);
+
+	/* They were others' before they were ready. */
+	return weights_state(real) == WEIGHTS_READY ? weights_real(real) : NULL;
 }
 
 uint32_t weights_find(const struct weights *weights, const char *name)
@@ -191,10 +202,8 @@ static bool may_load_locked(struct weights_table *table, uid_t domain)
 
 	reap_locked(table);
 	TAILQ_FOREACH (weights, &table->all, link) {
-		bool loads = weights_state(weights) == WEIGHTS_LOADING && !weights->same;
-
-		n += loads;
-		n_domain += loads && weights->domain == domain;
+		n += weights->loads;
+		n_domain += weights->loads && weights->domain == domain;
 	}
 	SLIST_FOREACH (hanging, &table->hanging, link) {
 		n++;
@@ -224,6 +233,7 @@ static int enter(struct weights_table *table, struct weights *weights)
 	pthread_mutex_lock(&table->lock);
 	if (may_load_locked(table, weights->domain)) {
 		weights->number = ++table->last_number;
+		weights->loads = true;
 		TAILQ_INSERT_TAIL(&table->all, weights, link);
 		table->n_loads++;
 	} else {
@@ -244,11 +254,25 @@ static void leave(struct weights *weights)
 	weights_free(weights);
 }
 
+static int start(struct weights *weights, int *ret_client_fd)
+{
+	int ends[2], r;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+		return -errno;
+	r = load_start(weights, ends[1]);
+	if (r < 0)
+		close(ends[0]);
+	else
+		*ret_client_fd = ends[0];
+	return r;
+}
+
 int weights_open(struct weights_table *table, uid_t domain, struct weights **ret,
 		 int *ret_client_fd)
 {
 	struct weights *weights = weights_new(table, domain);
-	int ends[2], r;
+	int r;
 
 	if (!weights)
 		return -ENOMEM;
@@ -257,16 +281,12 @@ int weights_open(struct weights_table *table, uid_t domain, struct weights **ret
 		weights_free(weights);
 		return r;
 	}
-	r = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0 ? -errno : 0;
-	if (r == 0)
-		r = load_start(weights, ends[1]);
-	if (r < 0) {
+	r = start(weights, ret_client_fd);
+	if (r < 0)
 		leave(weights);
-		return r;
-	}
-	*ret = weights;
-	*ret_client_fd = ends[0];
-	return 0;
+	else
+		*ret = weights;
+	return r;
 }
 
 /* ---- to who loads --------------------------------------------------------------------------- */
@@ -362,6 +382,16 @@ static struct weights *idle_take(struct weights_table *table, const uid_t *domai
 	return oldest;
 }
 
+static bool has_too_many_idle(const struct weights_table *table, uid_t domain)
+{
+	const struct weights *weights;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH (weights, &table->all, link)
+		n += weights->n_refs == 0 && weights->domain == domain;
+	return n > IDLE_MAX;
+}
+
 /* Under the lock: books, or says which limit is in the way. */
 static int book(struct weights *weights, uint64_t bytes, struct weights_list *ret_go)
 {
@@ -370,7 +400,8 @@ static int book(struct weights *weights, uint64_t bytes, struct weights_list *re
 	const uid_t *domain = &weights->domain;
 	struct weights *idle;
 
-	while (booked(table, domain) + bytes > c->domain_max_bytes &&
+	while ((booked(table, domain) + bytes > c->domain_max_bytes ||
+		has_too_many_idle(table, *domain)) &&
 	       (idle = idle_take(table, domain)))
 		TAILQ_INSERT_TAIL(ret_go, idle, link);
 	while (booked(table, NULL) + bytes > c->max_bytes && (idle = idle_take(table, NULL)))
@@ -468,10 +499,13 @@ void weights_load_over(struct weights *weights, pid_t pid)
 	say_end(weights);
 	if (hanging)
 		*hanging = (struct hanging){.pid = pid, .domain = weights->domain};
-	weights_unref(weights);
 	pthread_mutex_lock(&table->lock);
 	if (hanging)
 		SLIST_INSERT_HEAD(&table->hanging, hanging, link);
+	weights->loads = false;
+	pthread_mutex_unlock(&table->lock);
+	weights_unref(weights);
+	pthread_mutex_lock(&table->lock);
 	table->n_loads--;
 	pthread_cond_signal(&table->over);
 	pthread_mutex_unlock(&table->lock);

@@ -59,6 +59,7 @@ struct weights {
 	struct weights *same; /* reference: these stand for it; NULL: itself */
 	struct loader_file *files; /* owned: what they were loaded from */
 	uint32_t n_files;
+	bool loads; /* a loader reads them, or its end is awaited */
 	bool fresh; /* a file had changed just before: it may again without its times telling */
 	int loader_fd; /* owned: to cancel what waits for it; -1 */
 };
@@ -86,8 +87,11 @@ MUST_CHECK int weights_open(struct weights_table *table, uid_t domain, struct we
 			    int *ret_client_fd);
 struct weights *weights_ref(struct weights *weights);
 void weights_unref(struct weights *weights); /* NULL is fine */
-/* Itself, or those that stand for it; for as long as the reference. */
+/* Itself, or those that stand for it; for as long as the reference. Until they are READY others may
+ * come to stand for these. */
 struct weights *weights_real(struct weights *weights);
+/* The same of what is READY, whose memory stays for as long as the reference; else NULL. */
+struct weights *weights_ready(struct weights *weights);
 
 static inline enum weights_state weights_state(const struct weights *weights)
 {

@@ -30,6 +30,8 @@
 #define LOADER_SLOTS_BYTES ((uint64_t)LOADER_SLOTS * LOADER_SLOT_BYTES)
 /* A header of more is refused: one of 10,000 tensors has 1.5 MiB. */
 #define LOADER_HEADER_BYTES_MAX (4u << 20)
+/* Of all files: each tensor that one tells of takes memory, be it empty or of no use. */
+#define LOADER_HEADERS_BYTES_MAX (16u << 20)
 
 enum loader_kind {
 	LOADER_FILES = 1,

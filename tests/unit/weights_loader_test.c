@@ -95,10 +95,45 @@ static void lie_pieces(const char *lie)
 	lie_send(&m, sizeof(m));
 }
 
+/* What is true, of a file that has this number; a moment after the header it goes on. */
+static int tell_truth(uint64_t number)
+{
+	struct {
+		struct loader_message head;
+		struct loader_file file;
+	} packet = {{.kind = LOADER_FILES, .file = 1}, {.ino = number}};
+	uint8_t *slots = mmap(NULL, LOADER_SLOTS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+			      LOADER_SLOTS_FD, 0);
+	uint64_t n = strlen(FIXTURE_HEADER);
+	struct loader_message m = {.kind = LOADER_PIECE, .bytes = 8 + n}, heard;
+
+	packet.file.bytes = m.bytes + 28;
+	lie_send(&packet.head, sizeof(packet));
+	(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
+	memcpy(slots, &n, sizeof(n));
+	memcpy(slots + 8, FIXTURE_HEADER, n);
+	memcpy(slots + LOADER_SLOT_BYTES, fixture_data, 28);
+	lie_send(&m, sizeof(m));
+	for (int i = 0; i < 2; i++)
+		(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
+	usleep(number > 1 ? 200000 : 0);
+	m = (struct loader_message){.kind = LOADER_PIECE,
+				    .slot = 1,
+				    .offset = m.bytes,
+				    .bytes = 28};
+	lie_send(&m, sizeof(m));
+	(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
+	lie_send(&(struct loader_message){.kind = LOADER_END}, sizeof(m));
+	pause();
+	return 0;
+}
+
 static int lie_run(const char *lie)
 {
 	struct loader_message heard;
 
+	if (!strncmp(lie, "truth", 5))
+		return tell_truth(strtoull(lie + 5, NULL, 10));
 	if (!strcmp(lie, "dies"))
 		return 1;
 	if (!strcmp(lie, "hangs"))
@@ -135,11 +170,53 @@ static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
 	assert_int_equal(fixture_n_memories, 0);
 }
 
+static struct weights *open_truth(struct weights_table *table, const char *truth)
+{
+	struct weights *weights;
+	int socket;
+
+	setenv("COPPICE_TEST_LIE", truth, 1);
+	assert_int_equal(weights_open(table, ALICE, &weights, &socket), 0);
+	close(socket);
+	return weights;
+}
+
+/* c is b, as the files are the same, and b turns out to be a, as the bytes are. */
+static void who_stands_for_weights_may_have_others_stand_for_it(void **state)
+{
+	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB);
+	struct weights *a = open_truth(table, "truth1"), *b, *c;
+
+	(void)state;
+	assert_ptr_equal(fixture_end(a), a);
+	fixture_expect_ready(a);
+	b = open_truth(table, "truth2");
+	while (atomic_load(&b->bytes_done) == 0)
+		fixture_moment();
+	c = open_truth(table, "truth2");
+	while (weights_real(c) == c)
+		fixture_moment();
+	assert_ptr_equal(weights_real(c), b);
+	assert_null(weights_ready(c));
+	assert_int_equal(weights_state(fixture_end(b)), WEIGHTS_READY);
+	fixture_settle(table, weights_real(a)->content.bytes);
+	assert_ptr_equal(weights_real(c), a);
+	assert_ptr_equal(weights_ready(c), a);
+	assert_ptr_equal(weights_ready(b), a);
+	assert_int_equal(fixture_n_memories, 1);
+	weights_unref(a);
+	weights_unref(b);
+	weights_unref(c);
+	weights_table_free(table);
+	assert_int_equal(fixture_n_memories, 0);
+}
+
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told),
 		cmocka_unit_test(a_loader_that_lies_fails_nobody_but_its_client),
+		cmocka_unit_test(who_stands_for_weights_may_have_others_stand_for_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

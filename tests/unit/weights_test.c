@@ -278,6 +278,57 @@ static void what_nobody_has_makes_room_and_what_is_in_use_does_not(void **state)
 	assert_int_equal(fixture_n_memories, 0);
 }
 
+/* More are looked at whenever somebody asks for one. */
+static void of_what_nobody_has_some_stay(void **state)
+{
+	struct weights_table *table = fixture_table();
+	struct weights_row rows[64];
+	uint8_t data[28] = {0};
+	char name[16];
+
+	(void)state;
+	for (uint8_t i = 0; i < 40; i++) {
+		data[0] = i;
+		snprintf(name, sizeof(name), "idle%u", i);
+		weights_unref(
+			fixture_load(table, ALICE, fixture_file(name, FIXTURE_HEADER, data, 28)));
+	}
+	assert_int_equal(weights_rows(table, 0, rows, 64), 33);
+	assert_int_equal(rows[32].number, 40);
+	weights_table_free(table);
+	assert_int_equal(fixture_n_memories, 0);
+}
+
+/* A header of so many tensors that have no bytes. */
+static char *header_of_nothing(uint32_t n)
+{
+	char *header = malloc(64 * (size_t)n + 3), *at = header;
+
+	assert_non_null(header);
+	for (uint32_t i = 0; i < n; i++)
+		at += sprintf(at,
+			      "%c\"%u\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+			      i ? ',' : '{', i);
+	strcpy(at, "}");
+	return header;
+}
+
+static void more_headers_than_are_taken_are_said(void **state)
+{
+	struct weights_table *table = fixture_table();
+	char *header = header_of_nothing(70000);
+	int fds[5];
+
+	(void)state;
+	fds[0] = fixture_open(fixture_file("nothing", header, "", 0));
+	for (int i = 1; i < 5; i++)
+		fds[i] = fds[0];
+	fixture_expect_failure(fixture_begin(table, ALICE, fds, 5), -EINVAL, "16 MiB in all");
+	close(fds[0]);
+	free(header);
+	weights_table_free(table);
+}
+
 /* Nobody sends descriptors, so that all wait. */
 static void a_user_loads_no_more_than_some_at_a_time(void **state)
 {
@@ -329,6 +380,8 @@ static int run(void)
 		cmocka_unit_test(what_is_no_file_is_said),
 		cmocka_unit_test(too_many_files_are_refused),
 		cmocka_unit_test(what_nobody_has_makes_room_and_what_is_in_use_does_not),
+		cmocka_unit_test(of_what_nobody_has_some_stay),
+		cmocka_unit_test(more_headers_than_are_taken_are_said),
 		cmocka_unit_test(a_user_loads_no_more_than_some_at_a_time),
 		cmocka_unit_test(what_nobody_waits_for_any_more_ends),
 	};
