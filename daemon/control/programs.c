@@ -203,6 +203,7 @@ static int give_program(struct sched *s, struct sched_request *rq, struct sched_
 	if (r < 0)
 		return refuse(rq, r, NULL, "%s",
 			      why[0] ? why : "The backend has no memory for the program.");
+	s->core.ops->program->cost(s->core.backend, held->backend, &held->cost);
 	model->program = held;
 	call->program = NULL;
 	return 0;

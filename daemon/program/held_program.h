@@ -16,6 +16,7 @@ struct held_program {
 	struct weights *weights; /* reference */
 	struct backend_program *backend; /* owned; NULL: not made yet */
 	uint64_t pass_bytes; /* of the weights that a pass reads */
+	struct backend_program_cost cost; /* once it is */
 	/* The prefix, and a digest in hex of everything that its KV depends on: structure, numbers,
 	 * the tensors' bytes, and how this version computes. */
 	char name[HELD_PROGRAM_NAME_BYTES];

@@ -83,3 +83,16 @@ bool turn_is_prefills(struct sched *s)
 		return s->prefill_turn;
 	return is_prefills || (s->prefill_turn && !turn_is_before(&s->core, decode, prefill));
 }
+
+/* Layers and passes in turns, unless one of two users has had less. */
+bool turn_is_passes(const struct sched *s)
+{
+	const struct sched_lane *pass = first_in_turn(s, STEP_AWAITING_PASS, NULL), *layer;
+
+	layer = first_in_turn(s, STEP_WAITING_TURN, first_in_turn(s, STEP_RUNNABLE, NULL));
+	if (!pass || !layer || pass->session->user == layer->session->user)
+		return s->pass_turn;
+	if (turn_is_before(&s->core, pass, layer))
+		return true;
+	return s->pass_turn && !turn_is_before(&s->core, layer, pass);
+}

@@ -9,5 +9,7 @@
 bool turn_is_awaited(struct sched *s);
 /* Does a slice of a long step go before decode? */
 bool turn_is_prefills(struct sched *s);
+/* Does a pass of programs' tokens go before layers of those whom sessions compute? */
+bool turn_is_passes(const struct sched *s);
 
 #endif

@@ -152,8 +152,9 @@ static bool begin(struct sched *s)
 {
 	if (step_n_there(&s->core.steps) == 0)
 		return false;
-	bool pass = s->pass_turn && passes_begin(&s->passes);
-	bool any = pass || begin_batch(s) || (!s->pass_turn && passes_begin(&s->passes));
+	bool passes_first = turn_is_passes(s);
+	bool pass = passes_first && passes_begin(&s->passes);
+	bool any = pass || begin_batch(s) || (!passes_first && passes_begin(&s->passes));
 
 	s->pass_turn = !s->passes.in_flight;
 	return any;

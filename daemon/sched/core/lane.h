@@ -102,6 +102,7 @@ struct decode {
 	uint32_t stride;
 	uint32_t want, n_top;
 	uint64_t pass; /* number of the last that it was in */
+	uint32_t n_rows; /* that it has there */
 };
 
 /* How a lane keeps company: seq/pace.h. All zero: it has decoded nothing yet. */
@@ -199,6 +200,16 @@ static inline void step_move(struct step_queues *q, struct sched_lane *lane, enu
 static inline struct sched_lane *step_first(const struct step_queues *q, enum step_state state)
 {
 	return TAILQ_FIRST(&q->lanes[state]);
+}
+
+/* Of its decode entry. */
+static inline uint32_t decode_tokens_left(const struct sched_lane *lane)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < lane->step.n_parts; i++)
+		n += lane->decode.parts[i].n_new - lane->decode.parts[i].n_done;
+	return n;
 }
 
 /* Its inputs are there, and it is not at its end. */

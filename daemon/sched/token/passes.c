@@ -1,11 +1,12 @@
 /*
- * passes.c - who goes with a pass, with how many tokens, and what becomes of them.
+ * passes.c - when a pass begins, and what becomes of the tokens in it; who goes says room.c.
  *
  * Tokens are appended to their sequences right before they are run and published right after: a
  * prompt is a chunk after the other, each everybody's as soon as it is computed, and an entry that
  * fails leaves the chunks before it. Nothing changes in the store while a pass is in flight.
  */
 #include "passes.h"
+#include "room.h"
 
 #include "daemon/base/grow.h"
 #include "daemon/program/held_program.h"
@@ -19,8 +20,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define DECODE_ROWS 16u /* an entry of no more tokens goes whole */
-#define CHUNK_ROWS 16u /* a prompt's least, where there are rows left */
+#define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
 #define WAIT_PART 0.5 /* of what a pass of its own would take, that company is waited for */
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans)
@@ -34,6 +34,7 @@ void passes_done(struct passes *p)
 	free(p->ids);
 	free(p->positions);
 	free(p->wanted);
+	free(p->candidates);
 }
 
 void passes_forget_model(struct passes *p, const struct sched_model *model)
@@ -45,12 +46,6 @@ void passes_forget_model(struct passes *p, const struct sched_model *model)
 }
 
 /* ---- company -------------------------------------------------------------------------------- */
-
-static void cost_of(const struct passes *p, const struct sched_model *model,
-		    struct backend_program_cost *ret)
-{
-	p->core->ops->program->cost(p->core->backend, model->program->backend, ret);
-}
 
 /* Was served by the last pass, and usually comes back about now. */
 static bool is_expected(const struct passes *p, const struct sched_lane *lane,
@@ -66,19 +61,29 @@ static bool is_expected(const struct passes *p, const struct sched_lane *lane,
 	return true;
 }
 
+static bool others_wait(const struct passes *p, const struct sched_model *model)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link)
+		if (lane->step.model != model)
+			return true;
+	return false;
+}
+
 /* Whoever met in the last pass is to meet in the next: one that comes late by a moment would else
- * have a pass of its own from then on, and the weights would be read once more. */
+ * have a pass of its own from then on, and the weights would be read once more. Who has another
+ * model does not wait for that. */
 static uint64_t company_until_ns(struct passes *p, const struct sched_model *model)
 {
 	uint64_t until_ns = 0, most_ns = p->core->config->batch_window_max_us * UINT64_C(1000);
+	double part_ns = WAIT_PART * model->program->cost.fixed_ns;
 	const struct sched_lane *lane;
-	struct backend_program_cost cost;
 
-	if (model != p->last_model)
+	if (model != p->last_model || others_wait(p, model))
 		return 0;
-	cost_of(p, model, &cost);
-	if (most_ns > (uint64_t)(WAIT_PART * cost.fixed_ns))
-		most_ns = (uint64_t)(WAIT_PART * cost.fixed_ns);
+	if ((double)most_ns > part_ns)
+		most_ns = (uint64_t)part_ns;
 	if (p->core->now_ns >= p->last_ns + most_ns)
 		return 0;
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link)
@@ -93,141 +98,15 @@ uint64_t passes_deadline_ns(const struct passes *p)
 	return held ? p->held_until_ns : UINT64_MAX;
 }
 
-/* ---- who goes ------------------------------------------------------------------------------- */
-
-static uint32_t tokens_left(const struct sched_lane *lane)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		n += lane->decode.parts[i].n_new - lane->decode.parts[i].n_done;
-	return n;
-}
-
-static bool is_decode(const struct sched_lane *lane)
-{
-	return tokens_left(lane) <= DECODE_ROWS;
-}
-
-/* The rows of a pass that are still to be had. */
-struct room {
-	const struct sched_model *model;
-	uint32_t rows;
-	double row_ns, ns;
-};
-
-static void room_begin(const struct passes *p, const struct sched_model *model, struct room *ret)
-{
-	struct backend_program_cost cost;
-
-	cost_of(p, model, &cost);
-	*ret = (struct room){.model = model,
-			     .rows = p->core->ops->program->max_rows,
-			     .row_ns = cost.row_ns,
-			     .ns = fmax(budget_ns(p->core), cost.fixed_ns)};
-}
-
-/* What one row more takes, at the end of a path. */
-static double row_ns(const struct room *room, const struct sched_seq *seq)
-{
-	const struct sched_model *m = room->model;
-	double n_tokens = store_seq_n_tokens(seq->store);
-
-	return room->row_ns + m->shape.n_layers * work_ns(m, n_tokens, 0);
-}
-
-/* Of the part's left tokens as many as there is room for. */
-static uint32_t rows_for(const struct room *room, const struct sched_lane *lane, uint32_t part)
-{
-	const struct decode_part *d = &lane->decode.parts[part];
-	uint32_t left = d->n_new - d->n_done, most = CHUNK_ROWS;
-	double ns = row_ns(room, lane->step.parts[part].seq);
-
-	if (!is_decode(lane) && room->ns > ns * most)
-		most = room->ns < ns * left ? (uint32_t)(room->ns / ns) : left;
-	if (most > room->rows)
-		most = room->rows;
-	return left < most ? left : most;
-}
-
-/* The part's next rows are live from now on. */
-static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part, struct room *room)
-{
-	struct step_part *step = &lane->step.parts[part];
-	const struct decode_part *d = &lane->decode.parts[part];
-	uint32_t n = rows_for(room, lane, part);
-	int r = 0;
-
-	if (n > 0)
-		r = store_seq_extend(step->seq->store, lane->decode.ids + d->first_id + d->n_done,
-				     n, false, p->core->now_ns);
-	if (r < 0)
-		return r;
-	step->n_new = n;
-	step->n_seen = store_seq_n_tokens(step->seq->store) + n;
-	room->rows -= n;
-	room->ns -= n * row_ns(room, step->seq);
-	return 0;
-}
-
-/* It is in the pass, with some rows, or has failed. */
-static void lane_take(struct passes *p, struct sched_lane *lane, struct room *room)
-{
-	uint32_t n = 0;
-	int r = 0;
-
-	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		lane->step.parts[i].n_new = 0;
-	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
-		r = part_extend(p, lane, i, room);
-		n += lane->step.parts[i].n_new;
-		if (r < 0) {
-			struct outcome outcome = outcome_of_store(r);
-
-			outcome.where = i;
-			step_fail(p->core, lane, outcome);
-			return;
-		}
-	}
-	if (n == 0)
-		return;
-	if (job_add(p->core, &p->job, lane) < 0) {
-		step_fail(p->core, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
-		return;
-	}
-	lane->decode.pass = p->number;
-	step_move(&p->core->steps, lane, STEP_IN_PASS);
-}
-
-/* Of those that wait, of this model (NULL: of any), the first to have a turn. */
-static struct sched_lane *first_in_turn(const struct passes *p, const struct sched_model *model,
-					bool decode)
+/* Of those that wait the first to have a turn. */
+static struct sched_lane *first_in_turn(const struct passes *p)
 {
 	struct sched_lane *lane, *first = NULL;
 
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link)
-		if ((!model || lane->step.model == model) && (!decode || is_decode(lane)) &&
-		    (!first || turn_is_before(p->core, lane, first)))
+		if (!first || turn_is_before(p->core, lane, first))
 			first = lane;
 	return first;
-}
-
-static void take_all(struct passes *p, struct room *room)
-{
-	struct sched_lane *lane;
-
-	p->job.n_lanes = 0;
-	p->number++;
-	while (room->rows > 0 && (lane = first_in_turn(p, room->model, true))) {
-		lane_take(p, lane, room);
-		if (lane->state == STEP_AWAITING_PASS)
-			break;
-	}
-	while (room->rows > 0 && (lane = first_in_turn(p, room->model, false))) {
-		lane_take(p, lane, room);
-		if (lane->state == STEP_AWAITING_PASS || room->ns <= 0)
-			break;
-	}
 }
 
 /* ---- to the backend ------------------------------------------------------------------------- */
@@ -326,51 +205,72 @@ static void pass_end(struct passes *p, struct outcome outcome)
 	p->in_flight = false;
 }
 
-/* Each lane's part, by its rows, is its user's. */
+/* Who goes has the time that his rows take, and his part of what all need. */
 static void charge(struct passes *p, const struct room *room)
 {
-	struct backend_program_cost cost;
+	double fixed_ns = room->model->program->cost.fixed_ns;
+	bool all = step_n_there(&p->core->steps) == p->core->steps.n[STEP_IN_PASS];
 
-	cost_of(p, room->model, &cost);
-	p->ns = cost.fixed_ns + fmax(budget_ns(p->core), cost.fixed_ns) - room->ns;
+	p->ns = fixed_ns + room->taken_ns;
 	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
 		struct sched_lane *lane = p->job.lanes[i];
-		uint32_t n = 0;
 
-		for (uint32_t j = 0; j < lane->step.n_parts; j++)
-			n += lane->step.parts[j].n_new;
-		turn_take(p->core, lane, p->ns * n / p->rows.n_rows);
+		turn_take(p->core, lane, lane->step.alone_ns + fixed_ns / p->job.n_lanes);
+		if (all)
+			turn_settle(p->core, lane, fmax(p->ns, budget_ns(p->core)));
 		lane->session->weights_bytes_read +=
-			room->model->program->pass_bytes * n / p->rows.n_rows;
+			room->model->program->pass_bytes * lane->decode.n_rows / p->rows.n_rows;
 	}
 }
 
-bool passes_begin(struct passes *p)
+/* Nobody who waits for anything has had less. */
+static void begin_turn(struct sched_core *core, const struct sched_lane *first)
 {
-	const struct sched_lane *first = first_in_turn(p, NULL, false);
-	struct room room;
+	static const enum step_state waits[] = {STEP_RUNNABLE, STEP_HELD, STEP_WAITING_TURN};
+	const struct sched_lane *lane;
+
+	turn_begin_session(first);
+	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
+		TAILQ_FOREACH (lane, &core->steps.lanes[waits[i]], state_link)
+			if (user_had_ns(core, lane->session->user) <
+			    user_had_ns(core, first->session->user))
+				first = lane;
+	turn_begin(core, first);
+}
+
+static void submit(struct passes *p, const struct room *room)
+{
 	int r;
 
-	p->held_until_ns = first ? company_until_ns(p, first->step.model) : 0;
-	if (!first || p->held_until_ns > p->core->now_ns)
-		return false;
-	room_begin(p, first->step.model, &room);
-	take_all(p, &room);
 	p->begun_ns = core_clock(p->core);
-	if (p->job.n_lanes == 0)
-		return true;
 	r = pass_start(p);
 	if (r == -EIO)
 		core_fail(p->core);
 	if (r < 0) {
 		pass_end(p, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
-		return true;
+		return;
 	}
-	charge(p, &room);
+	charge(p, room);
 	p->core->stats.passes++;
 	p->core->stats.pass_rows += p->rows.n_rows;
 	p->in_flight = true;
-	p->last_model = room.model;
+	p->last_model = room->model;
+}
+
+bool passes_begin(struct passes *p)
+{
+	struct sched_lane *first = first_in_turn(p);
+	struct room room;
+
+	p->held_until_ns = first ? company_until_ns(p, first->step.model) : 0;
+	if (!first || p->held_until_ns > p->core->now_ns)
+		return false;
+	begin_turn(p->core, first);
+	room_begin(p, first->step.model, &room);
+	if (room_fill(p, &room) < 0)
+		step_fail(p->core, first, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
+	else if (p->job.n_lanes > 0)
+		submit(p, &room);
 	return true;
 }
 
@@ -414,7 +314,7 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 		step_fail(p->core, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, i));
 		return;
 	}
-	if (tokens_left(lane) > 0) {
+	if (decode_tokens_left(lane) > 0) {
 		step_move(&p->core->steps, lane, STEP_AWAITING_PASS);
 		return;
 	}
@@ -442,6 +342,8 @@ bool passes_poll(struct passes *p)
 	core->now_ns = core_clock(core);
 	p->last_ns = core->now_ns;
 	core->stats.pass_ns += p->last_ns - p->begun_ns;
+	if (p->ns >= LEARN_NS)
+		budget_learn(core, p->ns, (double)(core->now_ns - p->begun_ns));
 	while ((lane = step_first(&core->steps, STEP_IN_PASS)) != NULL)
 		lane_finish(p, lane);
 	p->job.n_lanes = 0;

@@ -6,14 +6,23 @@
  *            ^                                                                 |      \
  *            +------------------------- more tokens ---------------------------+       FREE
  *
- * Decode goes in every pass. Prompts have what is left of its rows: as many as take as long as the
- * weights do, or as the budget allows. One pass at a time is in flight.
+ * Decode goes first, prompts have what is left: both by what rows are modelled to take, within some
+ * times what the weights take to be read, or the budget. Whom there is no room for goes with a pass
+ * to come, by turns of users, then of sessions. One pass at a time is in flight.
  */
 #ifndef COPPICED_PASSES_H
 #define COPPICED_PASSES_H
 
 #include "daemon/sched/run/job.h"
 #include "kernels/program/backend_program.h"
+
+/* A lane that waits for a pass. */
+struct pass_candidate {
+	struct sched_lane *lane;
+	bool decode;
+	double user_ns, session_ns; /* what they have had */
+	uint64_t moved;
+};
 
 struct passes {
 	struct sched_core *core; /* borrowed */
@@ -23,6 +32,9 @@ struct passes {
 	uint64_t last_ns; /* when the last one ended */
 	const struct sched_model *last_model; /* its; NULL: gone */
 	uint64_t held_until_ns; /* the next one is to wait for company until then; 0: not */
+	struct pass_candidate *candidates; /* owned, grows */
+	uint32_t n_candidates, candidates_room;
+	bool first_prompt; /* the prompt that is taken is the pass's first */
 	bool in_flight;
 	uint64_t id; /* the backend's */
 	/* of the pass; owned, grow */

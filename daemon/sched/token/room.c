@@ -1,0 +1,252 @@
+/*
+ * room.c - who goes with a pass, and with how many tokens.
+ *
+ * Decode comes first, prompts have what it leaves, each in turn. What a row takes is modelled: its
+ * products, and attention over its path; what paths have in common is read once. A path that is not
+ * all on the device any more cannot be computed on: its entry fails.
+ */
+#include "room.h"
+
+#include "daemon/base/grow.h"
+#include "daemon/program/held_program.h"
+#include "daemon/sched/core/turns.h"
+#include "daemon/sched/seq/seq.h"
+#include "daemon/sched/step/step_end.h"
+
+#include "kvstore/seq/gather.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define DECODE_ROWS 16u /* an entry that has no more tokens left is no prompt */
+/* Of what the weights take to be read, or the budget: decode, which goes together rather than read
+ * them once more, and prompts however much decode there is. */
+#define DECODE_PARTS 4.0
+#define PROMPTS_PART 0.25
+#define KEPT_ROWS_PART 4u /* of all rows: decode leaves so many to prompts */
+
+static bool is_decode(const struct sched_lane *lane)
+{
+	return decode_tokens_left(lane) <= DECODE_ROWS;
+}
+
+void room_begin(struct passes *p, const struct sched_model *model, struct room *ret)
+{
+	const struct backend_program_cost *cost = &model->program->cost;
+	double ns = fmax(budget_ns(p->core), cost->fixed_ns);
+
+	*ret = (struct room){.model = model,
+			     .rows = p->core->ops->program->max_rows,
+			     .row_ns = cost->row_ns,
+			     .ns = DECODE_PARTS * ns,
+			     .prompts_ns = ns,
+			     .least_ns = PROMPTS_PART * ns,
+			     .paths = paths_begin(p->plans)};
+}
+
+/* From now on prompts are taken. */
+static void room_begin_prompts(struct room *room)
+{
+	room->ns = fmax(room->prompts_ns - room->taken_ns, room->least_ns);
+}
+
+/* What one row more takes, at the end of a path. */
+static double row_ns(const struct room *room, const struct sched_seq *seq)
+{
+	const struct sched_model *m = room->model;
+	double n_tokens = store_seq_n_tokens(seq->store);
+
+	return room->row_ns + m->shape.n_layers * work_ns(m, n_tokens, 0);
+}
+
+/* Of the part's left tokens as many as there is room for, of the first of all at least one. */
+static uint32_t rows_for(const struct passes *p, const struct room *room,
+			 const struct sched_lane *lane, uint32_t part)
+{
+	const struct decode_part *d = &lane->decode.parts[part];
+	double most = room->ns / row_ns(room, lane->step.parts[part].seq);
+	uint32_t n = d->n_new - d->n_done;
+
+	if (room->ns <= 0)
+		most = 0;
+	if (most < n)
+		n = (uint32_t)most;
+	if (n == 0 && d->n_new > d->n_done && !lane->decode.n_rows &&
+	    (p->job.n_lanes == 0 || p->first_prompt))
+		n = 1;
+	return n < room->rows ? n : room->rows;
+}
+
+static void room_take(struct room *room, struct sched_lane *lane, uint32_t part, uint32_t n)
+{
+	const struct sched_model *m = room->model;
+	const struct sched_seq *seq = lane->step.parts[part].seq;
+	double ns = n * row_ns(room, seq) +
+		    m->shape.n_layers * work_ns(m, 0, paths_add(room->paths, seq));
+
+	room->rows -= n;
+	room->ns -= ns;
+	room->taken_ns += ns;
+	lane->decode.n_rows += n;
+	lane->step.alone_ns += ns;
+}
+
+/* The part's next rows are live from now on. */
+static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part, struct room *room)
+{
+	struct step_part *step = &lane->step.parts[part];
+	const struct decode_part *d = &lane->decode.parts[part];
+	uint32_t n = rows_for(p, room, lane, part);
+	int r = 0;
+
+	if (n > 0)
+		r = store_seq_extend(step->seq->store, lane->decode.ids + d->first_id + d->n_done,
+				     n, false, p->core->now_ns);
+	if (r < 0)
+		return r;
+	step->n_new = n;
+	step->n_seen = store_seq_n_tokens(step->seq->store) + n;
+	if (n > 0)
+		room_take(room, lane, part, n);
+	return 0;
+}
+
+/* It is in the pass, with some rows, or has failed. */
+static void lane_take(struct passes *p, struct sched_lane *lane, struct room *room)
+{
+	int r = 0;
+
+	lane->decode.n_rows = 0;
+	lane->step.alone_ns = 0;
+	for (uint32_t i = 0; i < lane->step.n_parts; i++)
+		lane->step.parts[i].n_new = 0;
+	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
+		r = part_extend(p, lane, i, room);
+		if (r < 0) {
+			struct outcome outcome = outcome_of_store(r);
+
+			outcome.where = i;
+			step_fail(p->core, lane, outcome);
+			return;
+		}
+	}
+	if (lane->decode.n_rows == 0)
+		return;
+	if (job_add(p->core, &p->job, lane) < 0) {
+		step_fail(p->core, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
+		return;
+	}
+	lane->decode.pass = p->number;
+	step_move(&p->core->steps, lane, STEP_IN_PASS);
+}
+
+static int by_turn(const void *a, const void *b)
+{
+	const struct pass_candidate *x = a, *y = b;
+
+	if (x->user_ns != y->user_ns)
+		return x->user_ns < y->user_ns ? -1 : 1;
+	if (x->session_ns != y->session_ns)
+		return x->session_ns < y->session_ns ? -1 : 1;
+	return x->moved < y->moved ? -1 : x->moved > y->moved;
+}
+
+/* All that wait for the model, in turn. */
+static int candidates_find(struct passes *p, const struct sched_model *model)
+{
+	struct sched_lane *lane;
+
+	p->n_candidates = 0;
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link) {
+		if (lane->step.model != model)
+			continue;
+		if (GROW(p->candidates, p->candidates_room, p->n_candidates + 1) < 0)
+			return -ENOMEM;
+		p->candidates[p->n_candidates++] =
+			(struct pass_candidate){.lane = lane,
+						.decode = is_decode(lane),
+						.user_ns =
+							user_had_ns(p->core, lane->session->user),
+						.session_ns = session_had_ns(lane->session),
+						.moved = lane->moved};
+	}
+	qsort(p->candidates, p->n_candidates, sizeof(*p->candidates), by_turn);
+	return 0;
+}
+
+static const struct pass_candidate *first_of(const struct passes *p, bool decode)
+{
+	for (uint32_t i = 0; i < p->n_candidates; i++)
+		if (p->candidates[i].decode == decode)
+			return &p->candidates[i];
+	return NULL;
+}
+
+/* Of another user, who has had less: half of the pass is his. */
+static bool is_before(const struct pass_candidate *prompt, const struct pass_candidate *decode)
+{
+	return prompt->lane->session->user != decode->lane->session->user &&
+	       prompt->user_ns < decode->user_ns;
+}
+
+static void take_decode(struct passes *p, struct room *room)
+{
+	const struct pass_candidate *prompt = first_of(p, false), *decode = first_of(p, true);
+	uint32_t kept = prompt ? room->rows / KEPT_ROWS_PART : 0;
+
+	if (prompt && decode && is_before(prompt, decode))
+		room->ns = room->prompts_ns / 2;
+	room->rows -= kept;
+	for (uint32_t i = 0; i < p->n_candidates && room->rows > 0 && room->ns > 0; i++)
+		if (p->candidates[i].decode)
+			lane_take(p, p->candidates[i].lane, room);
+	room->rows += kept;
+}
+
+static void take_prompts(struct passes *p, struct room *room)
+{
+	room_begin_prompts(room);
+	p->first_prompt = true;
+	for (uint32_t i = 0; i < p->n_candidates && room->rows > 0; i++) {
+		if (p->candidates[i].decode)
+			continue;
+		if (room->ns <= 0)
+			break;
+		lane_take(p, p->candidates[i].lane, room);
+		p->first_prompt = false;
+	}
+	p->first_prompt = false;
+}
+
+/* What a pass reads is on the device; somebody who came later may have moved something away. */
+static void drop_absent(struct passes *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
+		struct sched_lane *lane = p->job.lanes[i];
+		uint32_t part = 0;
+
+		while (part < lane->step.n_parts &&
+		       store_seq_is_resident(lane->step.parts[part].seq->store))
+			part++;
+		if (part == lane->step.n_parts)
+			p->job.lanes[n++] = lane;
+		else
+			step_fail(p->core, lane, outcome_bad(-ENOSPC, ABI_NO_ROOM, part));
+	}
+	p->job.n_lanes = n;
+}
+
+int room_fill(struct passes *p, struct room *room)
+{
+	p->job.n_lanes = 0;
+	p->number++;
+	if (candidates_find(p, room->model) < 0)
+		return -ENOMEM;
+	take_decode(p, room);
+	take_prompts(p, room);
+	drop_absent(p);
+	return 0;
+}

@@ -1,0 +1,22 @@
+/* room.h - what of a pass is still to be had, and who has it. */
+#ifndef COPPICED_ROOM_H
+#define COPPICED_ROOM_H
+
+#include "passes.h"
+
+struct room {
+	const struct sched_model *model;
+	uint32_t rows;
+	double row_ns; /* of a row, but for attention */
+	double ns; /* left of what decode may take, then of what prompts may */
+	double prompts_ns, least_ns; /* of prompts: with decode, and whatever decode takes */
+	double taken_ns;
+	uint64_t paths; /* that were read by who is in it */
+};
+
+void room_begin(struct passes *p, const struct sched_model *model, struct room *ret);
+/* The pass has rows of those who wait for the model; whose cannot be had have failed. 0 or -ENOMEM,
+ * nobody taken. */
+MUST_CHECK int room_fill(struct passes *p, struct room *room);
+
+#endif
