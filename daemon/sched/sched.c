@@ -18,6 +18,7 @@
 
 #include "birth.h"
 #include "daemon/base/threads.h"
+#include "daemon/sched/core/away.h"
 #include "daemon/sched/step/step_end.h"
 #include "next_turn.h"
 #include "rest.h"
@@ -105,6 +106,7 @@ static bool choose_decode(struct sched *s)
 	if (window_is_due(&s->window))
 		window_choose(&s->window);
 	s->fit.left_some = false;
+	away_look(&s->core);
 	if (fit_is_needed(&s->batch))
 		fit_batch(&s->fit);
 	return s->batch.n_jobs > 0;

@@ -128,6 +128,16 @@ static uint32_t n_again(const struct modelled *m, const struct modelled_client *
 	return client->user == 1 ? m->first_again : m->others_again;
 }
 
+/* Until the client asks again; at once where since_ns is 0. */
+static uint64_t pause_ns(struct modelled *m, const struct modelled_client *client,
+			 uint64_t since_ns)
+{
+	if (since_ns == 0 || client->user == 1 || m->gap_ns == 0)
+		return since_ns;
+	m->random = m->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return since_ns + (m->random >> 33) % m->gap_ns;
+}
+
 /* Those who have had what they asked for since so long. */
 static void ask_again(struct modelled *m, uint64_t since_ns)
 {
@@ -137,7 +147,7 @@ static void ask_again(struct modelled *m, uint64_t since_ns)
 		if (!n_again(m, client) || !modelled_has(client))
 			continue;
 		if (!client->again_ns)
-			client->again_ns = world.now_ns + since_ns;
+			client->again_ns = world.now_ns + pause_ns(m, client, since_ns);
 		if (client->again_ns > world.now_ns)
 			continue;
 		client->again_ns = 0;

@@ -39,6 +39,8 @@ struct modelled {
 	uint32_t first_again, others_again;
 	uint32_t n_q_heads; /* of the models of who joins; one KV head */
 	uint64_t moment_ns; /* after which they do */
+	uint64_t gap_ns; /* and up to so much more at random, of all users but the first */
+	uint64_t random; /* what follows */
 	bool instantly; /* they do before anything else goes on */
 };
 

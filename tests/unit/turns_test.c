@@ -14,6 +14,7 @@
 
 #define MS 1e6
 #define RUN_NS UINT64_C(10000000000)
+#define CROWD_NS UINT64_C(1000000000)
 #define LONG_TOKENS 131072u /* a row takes 10 ms, and reading them 22 */
 #define SHORT_TOKENS 13107u /* 1 ms, and 2.2 */
 #define MANY 64u
@@ -187,6 +188,95 @@ static void sessions_that_share_go_together(void **state)
 			 (after.decode_jobs - before.decode_jobs) * MANY);
 }
 
+/* ---- near the budget ---- */
+
+static const uint64_t gaps_ns[] = {0, 200000, 1000000, 5000000};
+
+/* One session of user 1 and many of user 2, whose steps together take so many budgets, each of his
+ * after a pause at random; user 1 asks at once. */
+static struct modelled *crowd_new(double n_budgets, uint64_t gap_ns)
+{
+	struct modelled *m = modelled_new();
+	double budget_ns = m->h.config.batch_budget_ms * MS;
+	double tokens =
+		n_budgets * budget_ns / ((MANY + 1) * MODELLED_PAIR_NS + 2 * MODELLED_TOKEN_NS);
+
+	modelled_start(m);
+	modelled_join(m, 1, (uint32_t)tokens);
+	join_many(m, 2, MANY, (uint32_t)tokens);
+	m->gap_ns = gap_ns;
+	m->random = gap_ns + (uint64_t)tokens;
+	m->first_again = m->others_again = 1;
+	return m;
+}
+
+static void crowd_run(struct modelled *m, void (*look)(const struct modelled *m))
+{
+	uint64_t end_ns = modelled_now_ns() + CROWD_NS;
+
+	while (modelled_now_ns() < end_ns) {
+		modelled_round(m);
+		if (look)
+			look(m);
+	}
+}
+
+/* However few of the others are there at a time. How soon he comes again is learned first. */
+static void a_user_of_one_session_has_half_of_what_hardly_does_not_fit(void **state)
+{
+	static const double loads[] = {1.02, 1.1, 1.2, 1.5, 2, 3, 4};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {
+		for (unsigned j = 0; j < sizeof(gaps_ns) / sizeof(*gaps_ns); j++) {
+			struct modelled *m = crowd_new(loads[i], gaps_ns[j]);
+
+			crowd_run(m, NULL);
+			modelled_forget(m);
+			crowd_run(m, NULL);
+			if (share_of(m, 0, 1) < FAIR)
+				fail_msg("%.3f at %.2f budgets, with gaps of %llu us",
+					 share_of(m, 0, 1), loads[i],
+					 (unsigned long long)gaps_ns[j] / 1000);
+			modelled_free(m);
+		}
+	}
+}
+
+/* Whoever is there goes with the next batch. */
+static void look_for_those_left(const struct modelled *m)
+{
+	assert_false(m->h.sched->fit.left_some);
+}
+
+static void what_fits_goes_together_with_gaps_too(void **state)
+{
+	static const double loads[] = {0.5, 0.7, 0.9};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(loads) / sizeof(*loads); i++) {
+		for (unsigned j = 0; j < sizeof(gaps_ns) / sizeof(*gaps_ns); j++) {
+			struct modelled *m = crowd_new(loads[i], gaps_ns[j]);
+
+			crowd_run(m, look_for_those_left);
+			modelled_free(m);
+		}
+	}
+}
+
+/* Each reads the same path, which is a good part of what a step takes: none adds it twice. */
+static void who_is_away_shares_too(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, 64);
+	join_many(m, 2, 8, SHORT_TOKENS * 3);
+	m->gap_ns = 5000000;
+	m->first_again = m->others_again = 1;
+	m->h.config.batch_budget_ms = 40;
+	crowd_run(m, look_for_those_left);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +294,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(who_was_away_has_saved_nothing_up, setup, teardown),
 		cmocka_unit_test_setup_teardown(all_who_fit_go_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(sessions_that_share_go_together, setup, teardown),
+		cmocka_unit_test(a_user_of_one_session_has_half_of_what_hardly_does_not_fit),
+		cmocka_unit_test(what_fits_goes_together_with_gaps_too),
+		cmocka_unit_test_setup_teardown(who_is_away_shares_too, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,12 +120,59 @@ static double added_ns(struct batch_job *job, const struct step *step)
 	return ns + step->pairs_ns + work_ns(step->model, 0, n_tokens);
 }
 
-static void begin_jobs(struct batch *b)
+static void begin_jobs(struct fit *f)
 {
+	struct batch *b = f->batch;
+
 	for (uint32_t i = 0; i < b->n_jobs; i++) {
 		b->jobs[i].paths = paths_begin(&b->plans);
 		b->jobs[i].weighed = false;
+		b->jobs[i].lanes[0]->step.model->fit = f->number;
+		b->jobs[i].lanes[0]->step.model->fit_paths = b->jobs[i].paths;
 	}
+}
+
+/* Does more than one user ask? */
+static bool is_contested(const struct fit *f)
+{
+	const struct sched_user *user = f->candidates[0].lane->session->user;
+	const struct sched_lane *lane;
+
+	for (uint32_t i = 1; i < f->n; i++) {
+		if (f->candidates[i].lane->session->user != user)
+			return true;
+	}
+	TAILQ_FOREACH (lane, &f->batch->core->away, away_link) {
+		if (lane->session->user != user)
+			return true;
+	}
+	return false;
+}
+
+/* As if they came to a job of their model that is there, at whatever layer they are: less than they
+ * will read, rather than more. */
+static uint64_t away_paths(struct fit *f, struct sched_model *model)
+{
+	if (model->fit != f->number) {
+		model->fit = f->number;
+		model->fit_paths = paths_begin(&f->batch->plans);
+	}
+	return model->fit_paths;
+}
+
+/* What those who are away add to those who are there. */
+static double away_ns(struct fit *f)
+{
+	struct sched_lane *lane;
+	double ns = 0;
+
+	TAILQ_FOREACH (lane, &f->batch->core->away, away_link) {
+		struct sched_model *model = lane->pace.seq->model;
+		uint32_t n_tokens = paths_add(away_paths(f, model), lane->pace.seq);
+
+		ns += lane->away_pairs_ns + work_ns(model, 0, n_tokens);
+	}
+	return ns;
 }
 
 /* Returns what all of them take. */
@@ -133,7 +180,7 @@ static double weigh(struct fit *f)
 {
 	double sum_ns = 0;
 
-	begin_jobs(f->batch);
+	begin_jobs(f);
 	for (uint32_t i = 0; i < f->n; i++) {
 		struct candidate *c = &f->candidates[i];
 		struct sched_user *user = c->lane->session->user;
@@ -209,11 +256,16 @@ static void put_back(struct fit *f)
 /* Without memory to find out all go. */
 void fit_batch(struct fit *f)
 {
+	double sum_ns;
+
 	if (collect(f) < 0)
 		return;
 	find_session_ends(f);
 	sort(f, by_session);
-	f->left_some = weigh(f) > budget_ns(f->batch->core);
+	sum_ns = weigh(f);
+	if (is_contested(f))
+		sum_ns += away_ns(f);
+	f->left_some = sum_ns > budget_ns(f->batch->core);
 	if (!f->left_some)
 		return;
 	batch_empty(f->batch);

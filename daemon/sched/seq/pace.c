@@ -8,6 +8,8 @@
  */
 #include "pace.h"
 
+#include "daemon/sched/core/away.h"
+
 #define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
 #define LATE_LAGS 2.0 /* who is so late may stay away */
@@ -22,11 +24,12 @@ static void become_usual(double *usual_ns, double sample_ns)
 	*usual_ns = *usual_ns > 0 ? *usual_ns + LAG_WEIGHT * (sample_ns - *usual_ns) : sample_ns;
 }
 
-void pace_arrived(const struct sched_core *core, struct sched_lane *lane)
+void pace_arrived(struct sched_core *core, struct sched_lane *lane)
 {
 	struct pace *pace = &lane->pace;
 	const struct step *step = &lane->step;
 
+	away_end(core, lane);
 	if (step->kind != STEP_DECODE && step->kind != STEP_TOKENS) {
 		*pace = (struct pace){0};
 		return;
@@ -75,7 +78,9 @@ uint64_t pace_latest_ns(const struct sched_lane *lane)
 
 void pace_forget(struct sched_core *core, const struct sched_seq *seq)
 {
-	if (seq->lane->pace.seq == seq)
+	if (seq->lane->pace.seq == seq) {
+		away_end(core, seq->lane);
 		seq->lane->pace = (struct pace){0};
+	}
 	core->steps.changed = true;
 }

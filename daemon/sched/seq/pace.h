@@ -8,7 +8,7 @@
 #include "daemon/sched/core/core.h"
 
 /* The inputs of the lane's step are there: its lag is learned. */
-void pace_arrived(const struct sched_core *core, struct sched_lane *lane);
+void pace_arrived(struct sched_core *core, struct sched_lane *lane);
 /* The steps of these lanes are job number job, and run together. Returns of how many sessions they
  * are. */
 uint32_t pace_met(struct sched_lane *const *lanes, uint32_t n_lanes, uint64_t job);

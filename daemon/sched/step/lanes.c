@@ -66,7 +66,7 @@ void lane_remove(struct lanes *l, struct sched_lane *lane)
 {
 	struct lane_poll last = l->polls[--l->n];
 
-	assert(lane->state == STEP_FREE && !lane->n_seqs);
+	assert(lane->state == STEP_FREE && !lane->n_seqs && !lane->is_away);
 	l->polls[lane->poll] = last;
 	last.lane->poll = lane->poll;
 	TAILQ_REMOVE(&l->core->lanes, lane, link);

@@ -11,6 +11,7 @@
  */
 #include "step_end.h"
 
+#include "daemon/sched/core/away.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/seq/seq.h"
@@ -60,6 +61,7 @@ static void count_decode(struct sched_core *core, struct sched_lane *lane)
 {
 	lane->session->decode_steps++;
 	pace_finished(core, lane);
+	away_begin(core, lane);
 }
 
 void steps_finish(struct sched_core *core)
