@@ -6,8 +6,6 @@
  * the backend's memory and through the hash; a loader that changed it between the two would deceive
  * the user alone whose files these are.
  */
-#include "load.h"
-
 #include "content.h"
 #include "spawn.h"
 #include "table.h"
@@ -468,7 +466,8 @@ static void *load_main(void *arg)
 	return NULL;
 }
 
-int load_start(struct weights *weights, int client_fd)
+/* Starts a thread that ends with weights_load_over. client_fd: the loader's end, the call's. */
+static int start(struct weights *weights, int client_fd)
 {
 	struct load *l = calloc(1, sizeof(*l));
 	pthread_t thread;
@@ -489,5 +488,35 @@ int load_start(struct weights *weights, int client_fd)
 	if (l)
 		parts_free(l);
 	free(l);
+	return r;
+}
+
+static int start_with_client(struct weights *weights, int *ret_client_fd)
+{
+	int ends[2], r;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+		return -errno;
+	r = start(weights, ends[1]);
+	if (r < 0)
+		close(ends[0]);
+	else
+		*ret_client_fd = ends[0];
+	return r;
+}
+
+int weights_open(struct weights_table *table, uid_t domain, struct weights **ret,
+		 int *ret_client_fd)
+{
+	struct weights *weights;
+	int r = weights_enter(table, domain, &weights);
+
+	if (r < 0)
+		return r;
+	r = start_with_client(weights, ret_client_fd);
+	if (r < 0)
+		weights_leave(weights);
+	else
+		*ret = weights;
 	return r;
 }

@@ -8,6 +8,11 @@
 
 const struct weights_config *weights_config(const struct weights *weights);
 
+/* New ones, LOADING, with a reference of the caller's and one of the thread's that is to load them.
+ * 0; -EAGAIN: as many are being loaded as may be; -ENOMEM. */
+MUST_CHECK int weights_enter(struct weights_table *table, uid_t domain, struct weights **ret);
+/* The same, of which no thread could be started: gone. */
+void weights_leave(struct weights *weights);
 /* What the files are is known: takes them over. Are they weights' that are there, or about to be?
  * Then these stand for them. */
 MUST_CHECK bool weights_are_known(struct weights *weights, struct loader_file *files, uint32_t n,

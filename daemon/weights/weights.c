@@ -6,7 +6,6 @@
  * loads never have the same room.
  */
 #include "content.h"
-#include "load.h"
 #include "spawn.h"
 #include "table.h"
 
@@ -225,25 +224,31 @@ static struct weights *weights_new(struct weights_table *table, uid_t domain)
 	return weights;
 }
 
-/* 0, and it is in the table. */
-static int enter(struct weights_table *table, struct weights *weights)
+int weights_enter(struct weights_table *table, uid_t domain, struct weights **ret)
 {
-	int r = 0;
+	struct weights *weights = weights_new(table, domain);
+	bool may;
 
+	if (!weights)
+		return -ENOMEM;
 	pthread_mutex_lock(&table->lock);
-	if (may_load_locked(table, weights->domain)) {
+	may = may_load_locked(table, domain);
+	if (may) {
 		weights->number = ++table->last_number;
 		weights->loads = true;
 		TAILQ_INSERT_TAIL(&table->all, weights, link);
 		table->n_loads++;
-	} else {
-		r = -EAGAIN;
 	}
 	pthread_mutex_unlock(&table->lock);
-	return r;
+	if (!may) {
+		weights_free(weights);
+		return -EAGAIN;
+	}
+	*ret = weights;
+	return 0;
 }
 
-static void leave(struct weights *weights)
+void weights_leave(struct weights *weights)
 {
 	struct weights_table *table = weights->home;
 
@@ -252,41 +257,6 @@ static void leave(struct weights *weights)
 	table->n_loads--;
 	pthread_mutex_unlock(&table->lock);
 	weights_free(weights);
-}
-
-static int start(struct weights *weights, int *ret_client_fd)
-{
-	int ends[2], r;
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-		return -errno;
-	r = load_start(weights, ends[1]);
-	if (r < 0)
-		close(ends[0]);
-	else
-		*ret_client_fd = ends[0];
-	return r;
-}
-
-int weights_open(struct weights_table *table, uid_t domain, struct weights **ret,
-		 int *ret_client_fd)
-{
-	struct weights *weights = weights_new(table, domain);
-	int r;
-
-	if (!weights)
-		return -ENOMEM;
-	r = enter(table, weights);
-	if (r < 0) {
-		weights_free(weights);
-		return r;
-	}
-	r = start(weights, ret_client_fd);
-	if (r < 0)
-		leave(weights);
-	else
-		*ret = weights;
-	return r;
 }
 
 /* ---- to who loads --------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /*
  * weights.h - the tensors of models, held once for all sessions of a user.
  *
- *      weights_open ---> LOADING, by a loader and a thread of their own (load.h)
+ *      weights_open ---> LOADING, by a loader and a thread of their own (load.c)
  *                          |  the same files, or the same bytes, as weights that are there:
  *                          |  these stand for them from then on (weights_real)
  *                          +--> READY        +--> FAILED, with a sentence

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define PATIENCE_MS 30000u
 #define LONG_AGO 1000000000 /* seconds since the epoch */
 
 const char *fixture_coppiced;
@@ -55,7 +56,7 @@ static const struct backend_program_ops program_ops = {.weights_new = memory_new
 						       .weights_free = memory_free};
 static const struct backend_ops ops = {.program = &program_ops};
 
-struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes)
+struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes, uint32_t stall_ms)
 {
 	const struct weights_config config = {.ops = &ops,
 					      .loader = loader,
@@ -63,7 +64,7 @@ struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes)
 					      .domain_max_bytes = max_bytes / 4 * 3,
 					      .max_loads = 8,
 					      .domain_max_loads = 2,
-					      .stall_ms = 300};
+					      .stall_ms = stall_ms};
 	struct weights_table *table;
 
 	assert_int_equal(weights_table_new(&config, &table), 0);
@@ -72,7 +73,7 @@ struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes)
 
 struct weights_table *fixture_table(void)
 {
-	return fixture_table_of(fixture_coppiced, 64 * MIB);
+	return fixture_table_of(fixture_coppiced, 64 * MIB, PATIENCE_MS);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

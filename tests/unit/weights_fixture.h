@@ -35,8 +35,10 @@ extern const uint8_t fixture_data[28];
 /* All tests of a program, in a folder of their own. Exit status. */
 int fixture_run(const char *coppiced, int (*run)(void));
 
-/* With this loader, and room for so much, three quarters of it for a user. */
-struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes);
+/* With this loader, and room for so much, three quarters of it for a user. A loader may say nothing
+ * for so long. */
+struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes, uint32_t stall_ms);
+/* Of ours, with patience: the machine may be crowded. */
 struct weights_table *fixture_table(void);
 
 /* In the folder; the library's, for two calls. */

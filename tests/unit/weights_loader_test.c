@@ -150,7 +150,7 @@ static int lie_run(const char *lie)
 
 static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
 {
-	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB);
+	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 2000);
 	struct weights *weights;
 	int socket;
 
@@ -184,7 +184,7 @@ static struct weights *open_truth(struct weights_table *table, const char *truth
 /* c is b, as the files are the same, and b turns out to be a, as the bytes are. */
 static void who_stands_for_weights_may_have_others_stand_for_it(void **state)
 {
-	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB);
+	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 2000);
 	struct weights *a = open_truth(table, "truth1"), *b, *c;
 
 	(void)state;

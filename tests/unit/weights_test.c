@@ -255,7 +255,7 @@ static const char *file_of(const char *name, uint32_t kib)
 /* 256 KiB in all, 192 of a user. */
 static void what_nobody_has_makes_room_and_what_is_in_use_does_not(void **state)
 {
-	struct weights_table *table = fixture_table_of(fixture_coppiced, 256 * 1024);
+	struct weights_table *table = fixture_table_of(fixture_coppiced, 256 * 1024, 30000);
 	struct weights *a = fixture_load(table, ALICE, file_of("a", 100)), *b, *c;
 	int fd = fixture_open(file_of("b", 100));
 
@@ -332,7 +332,7 @@ static void more_headers_than_are_taken_are_said(void **state)
 /* Nobody sends descriptors, so that all wait. */
 static void a_user_loads_no_more_than_some_at_a_time(void **state)
 {
-	struct weights_table *table = fixture_table();
+	struct weights_table *table = fixture_table_of(fixture_coppiced, MIB, 300);
 	struct weights *of_alice[2], *of_bob, *more;
 	int sockets[3], socket;
 
@@ -351,7 +351,7 @@ static void a_user_loads_no_more_than_some_at_a_time(void **state)
 
 static void what_nobody_waits_for_any_more_ends(void **state)
 {
-	struct weights_table *table = fixture_table_of(fixture_coppiced, MIB);
+	struct weights_table *table = fixture_table_of(fixture_coppiced, MIB, 30000);
 	struct weights *weights;
 	struct weights_row row;
 	int socket;
