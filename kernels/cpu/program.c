@@ -104,43 +104,6 @@ static int cpu_program_new(struct backend *b, const struct program *p,
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-static bool rows_fit(const struct program *p, const struct program_rows *rows)
-{
-	for (uint32_t i = 0; i < rows->n_rows; i++)
-		if (rows->ids[i] >= p->n_vocab || rows->positions[i] >= p->max_positions)
-			return false;
-	for (uint32_t i = 0; i < rows->n_wanted; i++)
-		if (rows->wanted[i].row >= rows->n_rows ||
-		    (rows->wanted[i].next >= p->n_vocab && rows->wanted[i].next != PROGRAM_NONE))
-			return false;
-	return rows->n_rows > 0 && rows->n_rows <= MAX_ROWS;
-}
-
-static bool queries_fit(const struct backend_run *run)
-{
-	const struct work_tree *tree = run->job->tree;
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < tree->n_queries; i++)
-		n += tree->queries[i].n_rows;
-	return n == run->rows->n_rows && tree->n_queries <= run->rows->n_rows;
-}
-
-static bool run_fits(const struct backend_run *run)
-{
-	const struct backend_program *program = run->program;
-	const struct program *p = program->p;
-	bool first = run->first_layer == 0;
-
-	if (run->n_layers == 0 || run->first_layer >= p->shape.n_layers ||
-	    run->n_layers > p->shape.n_layers - run->first_layer)
-		return false;
-	if (!first &&
-	    (program->next_layer != run->first_layer || program->n_rows != run->rows->n_rows))
-		return false;
-	return rows_fit(p, run->rows) && queries_fit(run);
-}
-
 static int reserve(struct backend *b, const struct backend_run *run)
 {
 	struct backend_job job = *run->job;
@@ -167,16 +130,14 @@ static int cpu_run(struct backend *b, const struct backend_run *run, uint64_t *r
 {
 	struct backend_program *program = run->program;
 	uint64_t start_ns = clock_ns();
-	int r = run_fits(run) ? reserve(b, run) : -EINVAL;
+	bool fits = program_run_fits(program->p, run, &program->progress, MAX_ROWS);
+	int r = fits ? reserve(b, run) : -EINVAL;
 
-	program->n_rows = 0;
+	program->progress = (struct program_progress){0};
 	if (r)
 		return r;
 	run_layers(b, run);
-	if (run->first_layer + run->n_layers < program->p->shape.n_layers) {
-		program->n_rows = run->rows->n_rows;
-		program->next_layer = run->first_layer + run->n_layers;
-	}
+	program->progress = program_progress_of(program->p, run);
 	b->counters.batches++;
 	b->counters.busy_ns += clock_ns() - start_ns;
 	*ret_id = ++b->last_id;
@@ -185,44 +146,13 @@ static int cpu_run(struct backend *b, const struct backend_run *run, uint64_t *r
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 
-struct reads {
-	uint64_t elements, bytes;
-};
-
-static void add_reads(struct reads *reads, const struct program_tensor *t)
-{
-	uint64_t n = (uint64_t)t->n_out * t->n_in;
-
-	reads->elements += n;
-	reads->bytes += n * work_dtype_bytes(t->dtype);
-}
-
-/* Of the matrices of all layers. */
-static struct reads layers_reads(const struct program *p)
-{
-	struct reads reads = {0};
-
-	for (uint32_t layer = 0; layer < p->shape.n_layers; layer++) {
-		const struct program_kind *kind = &p->kinds[p->kind_of[layer]];
-
-		for (uint32_t i = 0; i < kind->n_ops; i++) {
-			const struct program_op *op = &p->ops[kind->first_op + i];
-
-			for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w; w++)
-				add_reads(&reads, program_tensor(p, layer, op->w[w]));
-		}
-	}
-	return reads;
-}
-
 static void cpu_program_cost(struct backend *b, const struct backend_program *program,
 			     struct backend_program_cost *ret)
 {
 	const struct program *p = program->p;
-	struct reads layers = layers_reads(p), head = {0};
+	struct program_reads layers = program_layers_reads(p), head = program_head_reads(p);
 	double threads = threads_count(b->threads);
 
-	add_reads(&head, &p->tensors[p->head]);
 	*ret = (struct backend_program_cost){
 		.fixed_ns = CPU_FIXED_NS +
 			    (double)(layers.bytes + head.bytes) * CPU_READ_NS_PER_BYTE / threads,

@@ -4,7 +4,7 @@
 
 #include "kernels/arith.h"
 #include "kernels/must_check.h"
-#include "kernels/program/program.h"
+#include "kernels/program/backend_program.h"
 #include "kernels/rows/rows.h"
 #include "linear.h"
 
@@ -39,7 +39,7 @@ struct backend_program {
 	uint32_t line; /* the widest row of all */
 	uint32_t n_threads;
 	struct program_scratch scratch;
-	uint32_t n_rows, next_layer; /* of rows that are under way; 0: none */
+	struct program_progress progress;
 };
 
 /* Bytes for so many rows. */

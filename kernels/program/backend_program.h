@@ -60,4 +60,25 @@ struct backend_program_ops {
 		     struct backend_program_cost *ret);
 };
 
+/* ---- for backends ---------------------------------------------------------------------------- */
+
+/* Rows that are under way between two segments; n_rows 0: none are. */
+struct program_progress {
+	uint32_t n_rows, next_layer;
+};
+
+/* Whether a run goes on from there, or begins anew, and nothing of it leads outside. */
+MUST_CHECK bool program_run_fits(const struct program *p, const struct backend_run *run,
+				 const struct program_progress *progress, uint32_t max_rows);
+/* After the run. */
+struct program_progress program_progress_of(const struct program *p, const struct backend_run *run);
+
+/* Of matrices, each once. */
+struct program_reads {
+	uint64_t elements, bytes;
+};
+
+struct program_reads program_layers_reads(const struct program *p);
+struct program_reads program_head_reads(const struct program *p);
+
 #endif
