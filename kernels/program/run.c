@@ -35,8 +35,8 @@ bool program_run_fits(const struct program *p, const struct backend_run *run,
 	if (run->n_layers == 0 || run->first_layer >= p->shape.n_layers ||
 	    run->n_layers > p->shape.n_layers - run->first_layer)
 		return false;
-	if (!first && (progress->next_layer != run->first_layer ||
-		       progress->n_rows != run->rows->n_rows))
+	if (!first &&
+	    (progress->next_layer != run->first_layer || progress->n_rows != run->rows->n_rows))
 		return false;
 	return rows_fit(p, run->rows, max_rows) && queries_fit(run);
 }

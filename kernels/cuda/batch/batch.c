@@ -87,8 +87,8 @@ static void frame_count(struct batch *b, struct batch_frame *frame)
 	b->done_id = frame->id > b->done_id ? frame->id : b->done_id;
 }
 
-static int find_needs(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
-		      size_t *ret_device)
+int batch_find_needs(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
+		     size_t *ret_device)
 {
 	*ret_host = *ret_device = 0;
 	if (batch->n_jobs > b->needs_room) {
@@ -106,7 +106,7 @@ static int find_needs(struct batch *b, const struct backend_batch *batch, size_t
 	return 0;
 }
 
-static int frame_take(struct batch *b, size_t host, size_t device, struct upload *ret)
+int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload *ret)
 {
 	struct batch_frame *frame = &b->frames[(b->last_id + 1) % BATCH_FRAMES];
 	int r;
@@ -125,7 +125,7 @@ static int frame_take(struct batch *b, size_t host, size_t device, struct upload
 	return r;
 }
 
-static int check_batch(struct batch *b, const struct backend_batch *batch)
+int batch_check(struct batch *b, const struct backend_batch *batch)
 {
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct work_shape *shape = batch->jobs[i].shape;
@@ -141,8 +141,7 @@ static int check_batch(struct batch *b, const struct backend_batch *batch)
 	return 0;
 }
 
-/* Before the batch is called or launched. */
-static void put_tells(struct batch *b, const struct backend_batch *batch, uint64_t id)
+void batch_put_tells(struct batch *b, const struct backend_batch *batch, uint64_t id)
 {
 	struct device_tells *tells = &b->tells[id % BATCH_FRAMES];
 
@@ -165,7 +164,7 @@ static struct device_finish make_finish(struct batch *b, uint64_t id)
 				      .tells = &b->tells[id % BATCH_FRAMES]};
 }
 
-static int finish(struct batch *b, uint64_t id)
+int batch_finish(struct batch *b, uint64_t id)
 {
 	struct device_finish last = make_finish(b, id);
 
@@ -197,8 +196,16 @@ static int run_batch(struct upload *u, const struct backend_batch *batch)
 	for (uint32_t i = 0; i < batch->n_jobs && !r; i++)
 		r = run_chain(u, batch, i);
 	if (!r && batch->n_jobs == 0 && !b->peer)
-		r = finish(b, b->last_id + 1);
+		r = batch_finish(b, b->last_id + 1);
 	return r;
+}
+
+uint64_t batch_keep(struct upload *u)
+{
+	u->frame->id = ++u->b->last_id;
+	u->frame->counted = false;
+	u->b->counters.batches++;
+	return u->b->last_id;
 }
 
 int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *ret_id)
@@ -206,18 +213,18 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	struct upload u;
 	size_t host, device;
 	bool called;
-	int r = b->queue.failed ? -EIO : check_batch(b, batch);
+	int r = b->queue.failed ? -EIO : batch_check(b, batch);
 
 	if (!r)
-		r = find_needs(b, batch, &host, &device);
+		r = batch_find_needs(b, batch, &host, &device);
 	if (r)
 		return r;
 	called = batch->n_jobs == 1 && stand_fits(b, &batch->jobs[0], &b->needs[0], host, device);
 	r = called ? 0 : stand_leave(b);
 	if (!r)
-		r = frame_take(b, host, device, &u);
+		r = batch_take_frame(b, host, device, &u);
 	if (!r)
-		put_tells(b, batch, b->last_id + 1);
+		batch_put_tells(b, batch, b->last_id + 1);
 	b->n_last = 0;
 	b->uses_before = b->uses;
 	if (!r && called)
@@ -230,10 +237,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 		queue_await(&b->queue);
 		return r;
 	}
-	u.frame->id = ++b->last_id;
-	u.frame->counted = false;
-	b->counters.batches++;
-	*ret_id = b->last_id;
+	*ret_id = batch_keep(&u);
 	stand_next(&u, batch->n_jobs == 1 ? &batch->jobs[0] : NULL);
 	return 0;
 }
@@ -244,7 +248,7 @@ int batch_conclude(struct batch *b)
 	int r = peer_conclude(b->peer);
 
 	if (!r)
-		r = finish(b, b->last_id);
+		r = batch_finish(b, b->last_id);
 	b->queue.failed = b->queue.failed || r;
 	return r;
 }

@@ -123,5 +123,28 @@ MUST_CHECK int job_run(struct upload *u, const struct backend_job *job,
 		       const struct batch_need *need, const struct device_finish *finish);
 /* The same of one that a launch stands for, which has all but the tables. */
 void job_call(struct upload *u, const struct backend_job *job, const struct batch_need *need);
+/* What a job is launched by, with all of its rows wanted, no blocks chosen and nothing staged: its
+ * plan is there, or on its way. Errors as job_run. */
+MUST_CHECK int job_ready(struct upload *u, const struct backend_job *job,
+			 const struct batch_need *need, struct device_inbound *ret_in,
+			 struct device_attend *ret_attend);
+/* A layer of it. */
+void job_count(struct batch *b, const struct backend_job *job, const struct batch_plan *plan);
+
+/* ---- batch.c: of a batch that is being made, in this order ---------------------------------- */
+
+/* 0, -EINVAL, -EIO. */
+MUST_CHECK int batch_check(struct batch *b, const struct backend_batch *batch);
+/* What its jobs need, into b->needs, and the memory that their tables take. 0 or -ENOMEM. */
+MUST_CHECK int batch_find_needs(struct batch *b, const struct backend_batch *batch,
+				size_t *ret_host, size_t *ret_device);
+/* The next frame, with so much memory; waits for what was in it. 0, -ENOMEM, -EIO. */
+MUST_CHECK int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload *ret);
+/* Before it is called or launched. */
+void batch_put_tells(struct batch *b, const struct backend_batch *batch, uint64_t id);
+/* Its last launch. 0 or -EIO. */
+MUST_CHECK int batch_finish(struct batch *b, uint64_t id);
+/* It is on its way: its id. */
+uint64_t batch_keep(struct upload *u);
 
 #endif

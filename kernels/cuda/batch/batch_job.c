@@ -203,7 +203,7 @@ static int ready_plan(struct upload *u, const struct backend_job *job,
 	return r;
 }
 
-static void count_job(struct batch *b, const struct backend_job *job, const struct batch_plan *plan)
+void job_count(struct batch *b, const struct backend_job *job, const struct batch_plan *plan)
 {
 	uint64_t key_bytes = kv_token_bytes(job->shape) * backend_job_heads(job);
 
@@ -276,12 +276,29 @@ int job_run(struct upload *u, const struct backend_job *job, const struct batch_
 	if (job->chosen)
 		return launch_chosen(u, job, &chosen, &tables, &layer);
 	plan->used = plan->plan_id ? ++u->b->uses : 0;
-	count_job(u->b, job, plan);
+	job_count(u->b, job, plan);
 	u->plan = plan;
 	attend = make_attend(u->b, job, plan, &tables);
 	layer.attend = &attend;
 	r = batch_launch(u->b, &layer);
 	return r || !tables.lse_to ? r : add_exchange(u, job, &tables);
+}
+
+int job_ready(struct upload *u, const struct backend_job *job, const struct batch_need *need,
+	      struct device_inbound *ret_in, struct device_attend *ret_attend)
+{
+	struct batch_plan *plan = NULL;
+	struct tables tables;
+	int r = ready_job(u, job, need, &plan, NULL);
+
+	if (r)
+		return r;
+	tables_make(u, job, &need->place, &tables);
+	*ret_in = make_inbound(u, job, plan, need, &tables);
+	plan->used = plan->plan_id ? ++u->b->uses : 0;
+	u->plan = plan;
+	*ret_attend = make_attend(u->b, job, plan, &tables);
+	return 0;
 }
 
 /* The same of one that a launch stands for, which has all but the tables. */
@@ -294,7 +311,7 @@ void job_call(struct upload *u, const struct backend_job *job, const struct batc
 	tables_make(u, job, &need->place, &tables);
 	in = make_inbound(u, job, plan, need, &tables);
 	plan->used = ++u->b->uses;
-	count_job(u->b, job, plan);
+	job_count(u->b, job, plan);
 	u->plan = plan;
 	stand_call(u->b, &in);
 }

@@ -39,7 +39,7 @@ static void await_readers(struct backend *b, const struct backend_job *job)
 
 /* Blocks of attention that found no room would begin when others have ended, and double its
  * time. */
-static void make_way(struct backend *b, const struct backend_batch *batch)
+void backend_make_way(struct backend *b, const struct backend_batch *batch)
 {
 	for (uint32_t i = 0; tier_reads(&b->tier) && i < batch->n_jobs; i++)
 		await_readers(b, &batch->jobs[i]);
@@ -50,6 +50,6 @@ static void make_way(struct backend *b, const struct backend_batch *batch)
 int backend_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	cudaSetDevice(b->device);
-	make_way(b, batch);
+	backend_make_way(b, batch);
 	return batch_submit(&b->batch, batch, ret_id);
 }

@@ -38,6 +38,7 @@ static void cuda_close(struct backend *b)
 	pass_done(&b->pass);
 	summary_room_done(&b->summaries);
 	estimate_room_done(&b->estimate);
+	programs_done(&b->programs);
 	batch_done(&b->batch);
 	pool_done(&b->pool);
 	arenas_done(&b->arenas);
@@ -401,6 +402,7 @@ static const struct backend_ops ops = {
 	.notice = cuda_notice,
 	.tile_rows = cuda_tile_rows,
 	.tier = &backend_tier_ops,
+	.program = &backend_program_ops,
 };
 
 const struct backend_ops *coppice_backend_cuda(void)

@@ -5,6 +5,7 @@
 #define COPPICE_CUDA_BACKEND_IMPL_H
 
 #include "kernels/cuda/batch/batch.h"
+#include "kernels/cuda/program/program.h"
 #include "kernels/cuda/sparse/estimate_pages.h"
 #include "kernels/cuda/device/arenas.h"
 #include "kernels/cuda/tiers/pass.h"
@@ -20,6 +21,7 @@ struct backend {
 	struct pass pass;
 	struct summary_room summaries;
 	struct estimate_room estimate;
+	struct programs programs;
 	char fault[240]; /* what it was */
 	char notice[240]; /* empty: none */
 };
@@ -31,6 +33,9 @@ struct backend {
 MUST_CHECK bool backend_settle(struct backend *b);
 /* For what may wait for the batches' stream: no launch stands on it any more. */
 void backend_enter(struct backend *b);
+/* Before the batch: copies that read what it writes come first, and others keep their
+ * multiprocessors. */
+void backend_make_way(struct backend *b, const struct backend_batch *batch);
 /* As backend.h has it. */
 MUST_CHECK int backend_submit(struct backend *b, const struct backend_batch *batch,
 			      uint64_t *ret_id);
@@ -39,6 +44,9 @@ static inline struct sparse backend_sparse(struct backend *b)
 {
 	return (struct sparse){&b->batch.queue, &b->pool, &b->batch.hosts};
 }
+
+/* backend_program.c */
+extern const struct backend_program_ops backend_program_ops;
 
 /* backend_tier.c */
 extern const struct backend_tier_ops backend_tier_ops;

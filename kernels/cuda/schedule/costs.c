@@ -23,6 +23,8 @@ static const struct costs tables[] = {
 		.flush_ns_per_kb = 0.4,
 		.cache_kb = 40 << 10,
 		.batch_ns = 30000,
+		.op_ns = 3000,
+		.product_ns_per_mflop = 4,
 	},
 	{
 		.architecture = "sm_90",
@@ -40,6 +42,8 @@ static const struct costs tables[] = {
 		.flush_ns_per_kb = 0.1898,
 		.cache_kb = 7.6e+04,
 		.batch_ns = 1.503e+04,
+		.op_ns = 2000,
+		.product_ns_per_mflop = 1.4,
 	},
 };
 /* clang-format on */

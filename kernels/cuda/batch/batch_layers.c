@@ -1,0 +1,90 @@
+/*
+ * batch_layers.c - see batch_layers.h. It is a batch like any other: it has a frame, takes the next
+ * id and ends by the same launch, so it completes in order with all others. Rows' table and patches
+ * come with the first layer; what follows finds them there.
+ */
+#include "batch_layers.h"
+
+#include <errno.h>
+
+static int ready(struct batch *b, const struct backend_job *job, size_t host_bytes,
+		 struct batch_layers *ret)
+{
+	const struct backend_batch one = {.jobs = job, .n_jobs = 1};
+	size_t host, device;
+	int r = batch_check(b, &one);
+
+	if (!r)
+		r = stand_leave(b);
+	if (!r)
+		r = batch_find_needs(b, &one, &host, &device);
+	if (!r)
+		r = batch_take_frame(b, host + align_up(host_bytes), device, &ret->u);
+	if (r)
+		return r;
+	batch_put_tells(b, &one, b->last_id + 1);
+	b->n_last = 0;
+	b->uses_before = b->uses;
+	ret->begin_ns = &ret->u.frame->clock->begin_ns;
+	ret->u.begun = true; /* by the caller's first launch */
+	return job_ready(&ret->u, job, &b->needs[0], &ret->in, &ret->attend);
+}
+
+int batch_layers_begin(struct batch *b, const struct backend_job *job, size_t host_bytes,
+		       struct batch_layers *ret)
+{
+	struct batch_layers layers = {
+		.job = job,
+		.layer_bytes = kv_head_bytes(job->shape) * job->shape->n_kv_heads,
+		.u.b = b,
+	};
+	int r = b->queue.failed ? -EIO : ready(b, job, host_bytes, &layers);
+
+	if (r) {
+		batch_layers_drop(&layers);
+		b->queue.failed = b->queue.failed || r == -EIO;
+		return r;
+	}
+	layers.pool = layers.in.pool;
+	*ret = layers;
+	return 0;
+}
+
+void *batch_layers_host(struct batch_layers *layers, size_t bytes)
+{
+	return upload_host(&layers->u, bytes);
+}
+
+int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
+{
+	struct batch *b = layers->u.b;
+	const struct layer launches = {.inbound = &layers->in, .attend = &layers->attend};
+	int r;
+
+	layers->in.pool = layers->pool + layer * layers->layer_bytes;
+	layers->attend.pool = layers->in.pool;
+	b->last_in = layers->in;
+	b->last = layers->attend;
+	r = batch_launch(b, &launches);
+	job_count(b, layers->job, layers->u.plan);
+	layers->in.n_rows = layers->in.n_patches = 0;
+	layers->attend.patched = false;
+	return r;
+}
+
+int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id)
+{
+	struct batch *b = layers->u.b;
+	int r = batch_finish(b, b->last_id + 1);
+
+	if (r)
+		return r;
+	*ret_id = batch_keep(&layers->u);
+	stand_next(&layers->u, NULL);
+	return 0;
+}
+
+void batch_layers_drop(struct batch_layers *layers)
+{
+	queue_await(&layers->u.b->queue);
+}

@@ -1,0 +1,38 @@
+/*
+ * batch_layers.h - layers of one job as one batch, each when its caller says so: what the caller
+ * launches on the batch's stream between them makes their Q, K and V, and takes their O.
+ *
+ *      begin > (launches > attend a layer) ... > end        or, after any error, > drop
+ *
+ * Plan and tables go up once, for all layers: Q, K, V and O of every layer lie at the same
+ * addresses, of device memory.
+ */
+#ifndef COPPICE_CUDA_BATCH_LAYERS_H
+#define COPPICE_CUDA_BATCH_LAYERS_H
+
+#include "batch_impl.h"
+
+struct batch_layers {
+	struct upload u;
+	const struct backend_job *job; /* borrowed until the end */
+	struct device_inbound in;
+	struct device_attend attend;
+	char *pool; /* at layer 0 */
+	uint64_t layer_bytes;
+	uint64_t *begin_ns; /* what is launched first writes it */
+};
+
+/* The job wants all rows' O, and its layer is 0. host_bytes: of pinned memory that the caller sends
+ * beside the tables, by one call of batch_layers_host. 0, -ENOMEM, -EIO, -EINVAL, -ESTALE: nothing
+ * is under way. */
+MUST_CHECK int batch_layers_begin(struct batch *b, const struct backend_job *job, size_t host_bytes,
+				  struct batch_layers *ret);
+/* Memory of the host that kernels read under the same address until the batch is complete. */
+void *batch_layers_host(struct batch_layers *layers, size_t bytes);
+/* 0 or -EIO. */
+MUST_CHECK int batch_layers_attend(struct batch_layers *layers, uint32_t layer);
+MUST_CHECK int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id);
+/* Waits until nothing of it is under way. */
+void batch_layers_drop(struct batch_layers *layers);
+
+#endif

@@ -1,0 +1,357 @@
+/*
+ * elements.cu - see elements.h. Sums are fp32, in an order that a row's length alone decides.
+ *
+ * begin     a block for each row: its angles in double, its embedding, its word of what is wanted.
+ * norm      a block for each row, which it reads twice.
+ * finishing a thread for four outputs, or for one where their number is no multiple of four.
+ * heads     a warp for each head of a row; with norms over all heads every block sums them up.
+ *
+ * Each waits for the launch before it, and lets the next one take its place meanwhile.
+ */
+#include "elements.h"
+#include "kernels/arith.h"
+#include "kernels/cuda/device/halves.cuh"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/signals.cuh"
+
+#define BEGIN_THREADS 256u
+#define NORM_THREADS 512u
+#define FINISHING_THREADS 256u
+#define HEADS_WARPS 8u
+#define DIM_MAX 256u
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+__device__ inline float narrow_at(const void *at, bool bf16, uint64_t i)
+{
+	return bf16 ? value_of(((const __nv_bfloat16 *)at)[i]) : value_of(((const __half *)at)[i]);
+}
+
+__device__ inline float vector_at(const struct device_vector &v, uint64_t i)
+{
+	return v.type == WORK_FP32 ? ((const float *)v.at)[i]
+				   : narrow_at(v.at, v.type == WORK_BF16, i);
+}
+
+__device__ inline void put_narrow(void *at, bool bf16, uint64_t i, float value)
+{
+	if (bf16)
+		((__nv_bfloat16 *)at)[i] = type_of<__nv_bfloat16>(value);
+	else
+		((__half *)at)[i] = type_of<__half>(value);
+}
+
+__device__ inline void put(const struct device_rows &out, uint32_t row, uint32_t i, float value)
+{
+	if (out.wide) {
+		float *at = out.wide + (uint64_t)row * out.wide_stride + i;
+
+		*at = out.add ? *at + value : value;
+	}
+	if (out.narrow)
+		put_narrow(out.narrow, out.bf16, (uint64_t)row * out.narrow_stride + i, value);
+}
+
+__device__ inline float sum_of_warp(float x)
+{
+#pragma unroll
+	for (uint32_t lanes = 16; lanes > 0; lanes /= 2)
+		x += __shfl_xor_sync(~0u, x, lanes);
+	return x;
+}
+
+/* All of the block's threads get it. */
+template <uint32_t WARPS> __device__ inline float sum_of_block(float x)
+{
+	__shared__ float of_warps[WARPS];
+	float sum = 0;
+
+	x = sum_of_warp(x);
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		of_warps[threadIdx.x / 32] = x;
+	__syncthreads();
+#pragma unroll
+	for (uint32_t w = 0; w < WARPS; w++)
+		sum += of_warps[w];
+	return sum;
+}
+
+/* ---- begin ----------------------------------------------------------------------------------- */
+
+__device__ inline void set_turns(const struct device_begin &a, uint32_t row)
+{
+	uint32_t half = a.n_turned / 2;
+	float *turns = a.turns + (uint64_t)row * a.n_turned;
+	double position = a.positions[row];
+
+	for (uint32_t i = threadIdx.x; i < half; i += BEGIN_THREADS) {
+		double sine, cosine;
+
+		sincos(position * a.inv_freq[i], &sine, &cosine);
+		turns[i] = (float)cosine * a.rope_factor;
+		turns[half + i] = (float)sine * a.rope_factor;
+	}
+}
+
+__global__ void __launch_bounds__(BEGIN_THREADS)
+	begin_kernel(const __grid_constant__ struct device_begin a)
+{
+	uint32_t row = blockIdx.x;
+
+#if __CUDA_ARCH__ >= 800
+	if (row == 0 && threadIdx.x == 0)
+		*a.begin_ns = device_now_ns();
+#endif
+	launch_wait();
+	launch_next();
+	if (row < a.n_wanted && threadIdx.x == 0)
+		a.wanted_to[row] = a.wanted_from[row];
+	set_turns(a, row);
+	if (!a.x)
+		return;
+
+	uint64_t from = (uint64_t)a.ids[row] * a.hidden;
+
+	for (uint32_t i = threadIdx.x; i < a.hidden; i += BEGIN_THREADS)
+		a.x[(uint64_t)row * a.x_stride + i] =
+			vector_at(a.embed, from + i) * a.embed_factor;
+}
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+__device__ inline float norm_in(const struct device_norm &a, uint64_t at)
+{
+	return a.wide ? a.wide[at] : narrow_at(a.narrow, a.bf16, at);
+}
+
+/* Where the hidden row of the wanted one goes; NULL: nowhere. */
+__device__ inline float *hidden_of(const struct device_norm &a, uint32_t i)
+{
+	const struct program_wanted *wanted = a.wanted ? &a.wanted[i] : NULL;
+	float *behind;
+
+	if (!wanted || !(wanted->want & PROGRAM_WANT_HIDDEN))
+		return NULL;
+	behind = (float *)(wanted->out + sizeof(struct program_row));
+	return wanted->want & PROGRAM_WANT_LOGITS ? behind + a.n_vocab : behind;
+}
+
+__global__ void __launch_bounds__(NORM_THREADS)
+	norm_kernel(const __grid_constant__ struct device_norm a)
+{
+	launch_wait();
+	launch_next();
+
+	uint32_t row = blockIdx.x;
+	uint64_t from = (uint64_t)(a.wanted ? a.wanted[row].row : row) * a.stride;
+	float *hidden = hidden_of(a, row);
+	float squares = 0, factor = 1;
+
+	for (uint32_t i = threadIdx.x; a.weight.at && i < a.n; i += NORM_THREADS) {
+		float x = norm_in(a, from + i);
+
+		squares += x * x;
+	}
+	if (a.weight.at)
+		factor = 1 / sqrtf(sum_of_block<NORM_THREADS / 32>(squares) / a.n + a.eps);
+	for (uint32_t i = threadIdx.x; i < a.n; i += NORM_THREADS) {
+		float x = norm_in(a, from + i);
+
+		if (a.weight.at)
+			x = x * factor * vector_at(a.weight, i);
+		put(a.out, row, i, x);
+		if (hidden)
+			hidden[i] = x;
+	}
+}
+
+/* ---- biases and gates ------------------------------------------------------------------------ */
+
+__device__ inline float bias_at(const struct device_finishing &a, uint32_t i)
+{
+#pragma unroll
+	for (uint32_t w = 0; w < 3; w++) {
+		if (i < a.n_out[w])
+			return a.bias[w].at ? vector_at(a.bias[w], i) : 0;
+		i -= a.n_out[w];
+	}
+	return 0;
+}
+
+/* erfc keeps what 1 + erf would cancel where x is far below 0, and a sigmoid what 1 + tanh would. */
+__device__ inline float act(uint32_t kind, float x)
+{
+	if (kind == PROGRAM_SILU)
+		return x / (1 + expf(-x));
+	if (kind == PROGRAM_GELU)
+		return 0.5f * x * erfcf(x * -0.707106781f);
+	if (kind == PROGRAM_GELU_TANH)
+		return x / (1 + expf(-2 * 0.797884561f * (x + 0.044715f * x * x * x)));
+	return x;
+}
+
+template <uint32_t N> struct values {
+	float of[N];
+};
+
+template <uint32_t N>
+__device__ inline struct values<N> take(const struct device_finishing &a, const float *made,
+					uint32_t i)
+{
+	struct values<N> v;
+
+	if (N == 4)
+		*(float4 *)v.of = *(const float4 *)(made + i);
+	else
+		v.of[0] = made[i];
+#pragma unroll
+	for (uint32_t j = 0; j < N; j++)
+		v.of[j] += bias_at(a, i + j);
+	return v;
+}
+
+template <uint32_t N>
+__global__ void __launch_bounds__(FINISHING_THREADS)
+	finishing_kernel(const __grid_constant__ struct device_finishing a)
+{
+	launch_wait();
+	launch_next();
+
+	uint32_t per_row = ceil_div(a.n, FINISHING_THREADS * N), row = blockIdx.x / per_row;
+	uint32_t i = (blockIdx.x % per_row * FINISHING_THREADS + threadIdx.x) * N;
+	const float *made = a.made + (uint64_t)row * a.stride;
+
+	if (i >= a.n)
+		return;
+
+	struct values<N> v = take<N>(a, made, i);
+
+	if (a.gated) {
+		struct values<N> u = take<N>(a, made, a.n + i);
+
+#pragma unroll
+		for (uint32_t j = 0; j < N; j++)
+			v.of[j] = act(a.act, v.of[j]) * u.of[j];
+	}
+#pragma unroll
+	for (uint32_t j = 0; j < N; j++)
+		put(a.out, row, i + j, v.of[j]);
+}
+
+/* ---- heads ----------------------------------------------------------------------------------- */
+
+__device__ inline float squares_of(const float *x, uint32_t first, uint32_t step, uint32_t n)
+{
+	float squares = 0;
+
+	for (uint32_t i = first; i < n; i += step)
+		squares += x[i] * x[i];
+	return squares;
+}
+
+/* What a head's values are multiplied by before its weight: 1, where there are no norms. All of the
+ * block's threads come by. */
+__device__ inline float factor_of(const struct device_heads &a, const float *row, uint32_t head)
+{
+	const uint32_t q = a.n_q * a.dim, kv = a.n_kv * a.dim;
+
+	if (!a.q_norm.at)
+		return 1;
+	if (!a.wide) {
+		float squares = sum_of_warp(squares_of(row + (uint64_t)head * a.dim,
+						       threadIdx.x % 32, 32, a.dim));
+
+		return 1 / sqrtf(squares / a.dim + a.eps);
+	}
+
+	float of_q = sum_of_block<HEADS_WARPS>(
+		squares_of(row, threadIdx.x, HEADS_WARPS * 32, q));
+	float of_k = sum_of_block<HEADS_WARPS>(
+		squares_of(row + q, threadIdx.x, HEADS_WARPS * 32, kv));
+
+	return head < a.n_q ? 1 / sqrtf(of_q / q + a.eps) : 1 / sqrtf(of_k / kv + a.eps);
+}
+
+__device__ inline float weight_of(const struct device_heads &a, uint32_t head, uint32_t i)
+{
+	if (head < a.n_q)
+		return vector_at(a.q_norm, a.wide ? head * a.dim + i : i);
+	return vector_at(a.k_norm, a.wide ? (head - a.n_q) * a.dim + i : i);
+}
+
+/* Element i goes with the one half a turn away. */
+__device__ inline float turned(const float *x, uint32_t i, const float *turns, uint32_t n_turned)
+{
+	uint32_t half = n_turned / 2;
+
+	if (i >= n_turned)
+		return x[i];
+	if (i < half)
+		return x[i] * turns[i] - x[i + half] * turns[half + i];
+	return x[i] * turns[i - half] + x[i - half] * turns[i];
+}
+
+__global__ void __launch_bounds__(HEADS_WARPS * 32)
+	heads_kernel(const __grid_constant__ struct device_heads a)
+{
+	__shared__ float heads[HEADS_WARPS][DIM_MAX];
+
+	launch_wait();
+	launch_next();
+
+	uint32_t n_heads = a.n_q + 2 * a.n_kv, per_row = ceil_div(n_heads, HEADS_WARPS);
+	uint32_t row = blockIdx.x / per_row, lane = threadIdx.x % 32;
+	uint32_t head = blockIdx.x % per_row * HEADS_WARPS + threadIdx.x / 32;
+	uint32_t known = min_u32(head, n_heads - 1); /* whose warp comes by for nothing */
+	const float *from = a.qkv + (uint64_t)row * a.stride;
+	const float *turns = a.turns ? a.turns + (uint64_t)row * a.n_turned : NULL;
+	bool plain = known >= a.n_q + a.n_kv; /* v */
+	float *x = heads[threadIdx.x / 32], factor = factor_of(a, from, known);
+
+	for (uint32_t i = lane; i < a.dim; i += 32) {
+		x[i] = from[known * a.dim + i];
+		if (a.q_norm.at && !plain)
+			x[i] = x[i] * factor * weight_of(a, known, i);
+	}
+	__syncwarp();
+	for (uint32_t i = lane; head < n_heads && i < a.dim; i += 32)
+		put(a.out, row, head * a.dim + i,
+		    turns && !plain ? turned(x, i, turns, a.n_turned) : x[i]);
+}
+
+/* ---- host ------------------------------------------------------------------------------------ */
+
+extern "C" int device_begin(const struct device_begin *begin, struct launch_to to)
+{
+	return launch_early(begin_kernel, begin, {begin->n_rows, BEGIN_THREADS, 0}, to);
+}
+
+extern "C" int device_norm(const struct device_norm *norm, struct launch_to to)
+{
+	return launch_early(norm_kernel, norm, {norm->n_rows, NORM_THREADS, 0}, to);
+}
+
+static bool by_fours(const struct device_finishing *a)
+{
+	return a->n % 4 == 0 && a->stride % 4 == 0;
+}
+
+extern "C" int device_finishing(const struct device_finishing *finishing, struct launch_to to)
+{
+	uint32_t each = FINISHING_THREADS * (by_fours(finishing) ? 4 : 1);
+	struct launch_shape shape = {ceil_div(finishing->n, each) * finishing->n_rows,
+				     FINISHING_THREADS, 0};
+
+	return launch_early(by_fours(finishing) ? finishing_kernel<4> : finishing_kernel<1>,
+			    finishing, shape, to);
+}
+
+extern "C" int device_heads(const struct device_heads *heads, struct launch_to to)
+{
+	uint32_t per_row = ceil_div(heads->n_q + 2 * heads->n_kv, HEADS_WARPS);
+
+	return launch_early(heads_kernel, heads, {heads->n_rows * per_row, HEADS_WARPS * 32, 0},
+			    to);
+}

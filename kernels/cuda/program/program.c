@@ -1,0 +1,164 @@
+/*
+ * program.c - programs before and beside their runs: what is refused, memory, costs. What a program
+ * passes here can be run with any number of rows up to PROGRAM_MAX_ROWS without more memory but a
+ * plan's.
+ */
+#include "program.h"
+
+#include "kernels/say.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+void programs_done(struct programs *programs)
+{
+	lt_close(programs->lt);
+	programs->lt = NULL;
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static const char *type_name(enum work_dtype type)
+{
+	return type == WORK_FP32 ? "fp32" : type == WORK_BF16 ? "bf16" : "fp16";
+}
+
+static int check_matrix(const struct backend_program *program, const struct program_tensor *t,
+			char why[PROGRAM_WHY_BYTES])
+{
+	enum work_dtype type = program->p->shape.dtype;
+	const struct lt_product one = {.n_out = t->n_out,
+				       .n_in = t->n_in,
+				       .n_rows = 1,
+				       .in_stride = t->n_in,
+				       .out_stride = t->n_out,
+				       .type = type,
+				       .out_type = WORK_FP32};
+
+	if (t->dtype != type)
+		say(why, PROGRAM_WHY_BYTES,
+		    "tensor %.120s is %s: matrices have to be %s, the model's type, on the GPU; "
+		    "backend = cpu takes it",
+		    t->name, type_name(t->dtype), type_name(type));
+	else if (t->n_in % PROGRAM_ROW_ALIGN != 0)
+		say(why, PROGRAM_WHY_BYTES,
+		    "tensor %.120s is [%u, %u]: rows have to be a multiple of %u on the GPU; "
+		    "backend = cpu takes it",
+		    t->name, t->n_out, t->n_in, PROGRAM_ROW_ALIGN);
+	else if (lt_find(program->lt, &one) != 0)
+		say(why, PROGRAM_WHY_BYTES,
+		    "tensor %.120s is [%u, %u], for which cuBLASLt has no product", t->name,
+		    t->n_out, t->n_in);
+	else
+		return 0;
+	return -EOPNOTSUPP;
+}
+
+static int check_layer(const struct backend_program *program, uint32_t layer,
+		       char why[PROGRAM_WHY_BYTES])
+{
+	const struct program *p = program->p;
+	const struct program_kind *kind = &p->kinds[p->kind_of[layer]];
+	int r = 0;
+
+	for (uint32_t i = 0; i < kind->n_ops; i++) {
+		const struct program_op *op = &p->ops[kind->first_op + i];
+
+		for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w && !r; w++)
+			r = check_matrix(program, program_tensor(p, layer, op->w[w]), why);
+	}
+	return r;
+}
+
+static int check(const struct batch *b, const struct backend_program *program,
+		 char why[PROGRAM_WHY_BYTES])
+{
+	const struct program *p = program->p;
+	int r = 0;
+
+	if (shape_page_bytes(b->pool, &p->shape, why, PROGRAM_WHY_BYTES) == 0)
+		return -EOPNOTSUPP;
+	if (b->peer) {
+		say(why, PROGRAM_WHY_BYTES,
+		    "several devices share this model's KV: programs run "
+		    "on one; devices = 1, or steps a layer");
+		return -EOPNOTSUPP;
+	}
+	for (uint32_t layer = 0; layer < p->shape.n_layers && !r; layer++)
+		r = check_layer(program, layer, why);
+	return r ? r : check_matrix(program, &p->tensors[p->head], why);
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+void program_free(struct backend_program *program)
+{
+	if (!program)
+		return;
+	scratch_done(program);
+	free(program->io);
+	free(program);
+}
+
+static int init(struct backend_program *program, const struct batch *b, char why[PROGRAM_WHY_BYTES])
+{
+	int r = program_check(program->p, &program->widths, why) ? -EOPNOTSUPP
+								 : check(b, program, why);
+
+	if (r)
+		return r;
+	assert(program->p->weights_bytes <= program->weights->bytes);
+	program->io = calloc(PROGRAM_MAX_ROWS, sizeof(*program->io));
+	return program->io ? scratch_init(program) : -ENOMEM;
+}
+
+int program_new(struct programs *programs, struct batch *b, const struct program *p,
+		const struct backend_weights *weights, struct backend_program **ret,
+		char why[PROGRAM_WHY_BYTES])
+{
+	struct backend_program *program;
+	int r = programs->lt ? 0 : lt_open(&programs->lt, why, PROGRAM_WHY_BYTES);
+
+	if (r)
+		return r;
+	program = calloc(1, sizeof(*program));
+	if (!program)
+		return -ENOMEM;
+	program->p = p;
+	program->weights = weights;
+	program->lt = programs->lt;
+	r = init(program, b, why);
+	if (r)
+		program_free(program);
+	else
+		*ret = program;
+	return r;
+}
+
+/* ---- costs ----------------------------------------------------------------------------------- */
+
+static uint32_t count_ops(const struct program *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t layer = 0; layer < p->shape.n_layers; layer++)
+		n += p->kinds[p->kind_of[layer]].n_ops;
+	return n;
+}
+
+/* More rows of a prompt take no head. */
+void program_cost(const struct batch *b, const struct backend_program *program,
+		  struct backend_program_cost *ret)
+{
+	const struct program *p = program->p;
+	struct program_reads layers = program_layers_reads(p);
+	double kb = (double)(layers.bytes + program_head_reads(p).bytes) / 1024;
+
+	*ret = (struct backend_program_cost){
+		.fixed_ns = b->costs->batch_ns + count_ops(p) * b->costs->op_ns +
+			    kb * b->costs->memory_ns_per_kb,
+		.row_ns = 2e-6 * (double)layers.elements * b->costs->product_ns_per_mflop,
+		.scratch_bytes = scratch_bytes(program, PROGRAM_MAX_ROWS),
+	};
+}

@@ -1,0 +1,29 @@
+/*
+ * program.h - whole tokens on one GPU: programs made, run and weighed. Products are cuBLASLt's
+ * (lt.h), attention is that of any batch (batch_layers.h), the rest is a launch for each operation
+ * (elements.h, results.h), all on the batches' stream.
+ */
+#ifndef COPPICE_CUDA_PROGRAM_H
+#define COPPICE_CUDA_PROGRAM_H
+
+#include "kernels/cuda/batch/batch.h"
+#include "scratch.h"
+
+/* What all programs of a device share. All zero: none was made yet. */
+struct programs {
+	struct lt *lt; /* owned */
+};
+
+void programs_done(struct programs *programs);
+
+/* As backend_program_ops have it, of the current device. Matrices are to be of the model's type,
+ * with rows that are a multiple of 16 bytes; vectors and the embedding may be of any type. */
+MUST_CHECK int program_new(struct programs *programs, struct batch *b, const struct program *p,
+			   const struct backend_weights *weights, struct backend_program **ret,
+			   char why[PROGRAM_WHY_BYTES]);
+void program_free(struct backend_program *program); /* NULL is fine */
+MUST_CHECK int program_run(struct batch *b, const struct backend_run *run, uint64_t *ret_id);
+void program_cost(const struct batch *b, const struct backend_program *program,
+		  struct backend_program_cost *ret);
+
+#endif

@@ -1,0 +1,436 @@
+/*
+ * run.c - a run: rows through some layers, an operation after the other, each a launch or a few on
+ * the batches' stream.
+ *
+ * Inputs of products are narrow, and rounded once: where a sum, a norm or a gate ends. All else is
+ * fp32. Matrices of one operation that lie one behind the other are one product.
+ */
+#include "run.h"
+
+#include "elements.h"
+#include "kernels/arith.h"
+#include "kernels/cuda/batch/batch_layers.h"
+#include "program.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <string.h>
+
+struct pass {
+	struct batch *b;
+	struct backend_program *program;
+	const struct backend_run *run;
+	struct batch_layers layers;
+	uint32_t layer;
+	const struct program_kind *kind;
+	uint32_t at; /* of op, in the kind */
+	const struct program_op *op;
+	uint32_t width[PROGRAM_REGISTERS]; /* as it is now */
+};
+
+struct device_vector run_vector(const struct backend_program *program,
+				const struct program_tensor *t)
+{
+	return (struct device_vector){.at = program->weights->base + t->offset,
+				      .type = t->dtype,
+				      .n = t->n_in};
+}
+
+/* That of a slot; none: a vector of nothing. */
+static struct device_vector vector(const struct pass *pass, uint32_t slot)
+{
+	if (slot == PROGRAM_NONE)
+		return (struct device_vector){0};
+	return run_vector(pass->program, program_tensor(pass->program->p, pass->layer, slot));
+}
+
+static int expect(const struct pass *pass, int r)
+{
+	return queue_expect(&pass->b->queue, r);
+}
+
+static struct launch_to to(const struct pass *pass)
+{
+	return queue_to(&pass->b->queue);
+}
+
+static bool is_bf16(const struct pass *pass)
+{
+	return pass->program->p->shape.dtype == WORK_BF16;
+}
+
+/* The operation's own, in these forms. */
+static struct device_rows out_rows(const struct pass *pass, uint32_t forms)
+{
+	const struct program_scratch *s = &pass->program->scratch;
+	uint32_t out = pass->op->out;
+
+	return (struct device_rows){
+		.wide = forms & PROGRAM_WIDE ? s->wide[out] : NULL,
+		.narrow = forms & PROGRAM_NARROW ? s->narrow[out] : NULL,
+		.wide_stride = s->stride[out],
+		.narrow_stride = s->stride[out],
+		.bf16 = is_bf16(pass),
+		.add = (pass->op->flags & PROGRAM_ADD) != 0,
+	};
+}
+
+static uint32_t forms_read(const struct pass *pass)
+{
+	return program_forms_read(pass->program->p, pass->kind, pass->at);
+}
+
+static bool reads_attention(const struct pass *pass)
+{
+	return program_reads_attention(pass->program->p, pass->kind, pass->at);
+}
+
+/* ---- NORM ------------------------------------------------------------------------------------ */
+
+static int run_norm(struct pass *pass)
+{
+	const struct program_scratch *s = &pass->program->scratch;
+	const struct program_op *op = pass->op;
+	bool attention = reads_attention(pass);
+	struct device_norm norm = {
+		.wide = attention ? NULL : s->wide[op->in],
+		.narrow = s->o,
+		.weight = vector(pass, op->w[0]),
+		.out = out_rows(pass, forms_read(pass)),
+		.stride = attention ? program_q_width(pass->program->p) : s->stride[op->in],
+		.bf16 = is_bf16(pass),
+		.n = pass->width[op->in],
+		.n_rows = pass->run->rows->n_rows,
+		.eps = op->eps,
+	};
+
+	pass->width[op->out] = norm.n;
+	return expect(pass, device_norm(&norm, to(pass)));
+}
+
+/* ---- LINEAR ---------------------------------------------------------------------------------- */
+
+/* X itself is never rounded: what a product reads of it is a copy. */
+static int narrow_x(const struct pass *pass)
+{
+	const struct program_scratch *s = &pass->program->scratch;
+	uint32_t stride = s->stride[PROGRAM_X];
+	struct device_norm norm = {
+		.wide = s->wide[PROGRAM_X],
+		.out = {.narrow = s->narrow[PROGRAM_X],
+			.narrow_stride = stride,
+			.bf16 = is_bf16(pass)},
+		.stride = stride,
+		.n = pass->program->p->hidden,
+		.n_rows = pass->run->rows->n_rows,
+	};
+
+	return expect(pass, device_norm(&norm, to(pass)));
+}
+
+int run_multiply(struct batch *b, const struct backend_program *program,
+		 const struct lt_product *product)
+{
+	int r = lt_multiply(program->lt, product, program->scratch.workspace, b->queue.stream);
+
+	return r ? queue_expect(&b->queue, cudaErrorUnknown) : 0;
+}
+
+static const struct program_tensor *matrix(const struct pass *pass, uint32_t i)
+{
+	return program_tensor(pass->program->p, pass->layer, pass->op->w[i]);
+}
+
+/* The next matrix lies where this one ends. */
+static bool goes_on(const struct pass *pass, uint32_t i)
+{
+	const struct program_tensor *t = matrix(pass, i);
+
+	return i + 1 < pass->op->n_w &&
+	       matrix(pass, i + 1)->offset ==
+		       t->offset + (uint64_t)t->n_out * t->n_in * work_dtype_bytes(t->dtype);
+}
+
+/* All matrices, their outputs behind each other. */
+static int multiply(const struct pass *pass, struct lt_product product)
+{
+	size_t bytes = work_dtype_bytes(product.out_type);
+	char *out = product.out;
+	int r = 0;
+
+	for (uint32_t i = 0; i < pass->op->n_w && !r; i++) {
+		const struct program_tensor *t = matrix(pass, i);
+
+		product.w = pass->program->weights->base + t->offset;
+		product.n_in = t->n_in;
+		product.n_out = t->n_out;
+		for (; goes_on(pass, i); i++)
+			product.n_out += matrix(pass, i + 1)->n_out;
+		product.out = out;
+		r = run_multiply(pass->b, pass->program, &product);
+		out += product.n_out * bytes;
+	}
+	return r;
+}
+
+static int finish(const struct pass *pass, uint32_t forms)
+{
+	const struct program_scratch *s = &pass->program->scratch;
+	const struct program_op *op = pass->op;
+	struct device_finishing finishing = {
+		.made = s->made,
+		.out = out_rows(pass, forms),
+		.stride = s->made_stride,
+		.n = pass->width[op->out],
+		.n_rows = pass->run->rows->n_rows,
+		.gated = (op->flags & PROGRAM_GATED) != 0,
+		.act = op->act,
+	};
+
+	for (uint32_t i = 0; i < op->n_w; i++) {
+		finishing.bias[i] = vector(pass, op->bias[i]);
+		finishing.n_out[i] = matrix(pass, i)->n_out;
+	}
+	return expect(pass, device_finishing(&finishing, to(pass)));
+}
+
+static bool has_bias(const struct program_op *op)
+{
+	for (uint32_t i = 0; i < op->n_w; i++)
+		if (op->bias[i] != PROGRAM_NONE)
+			return true;
+	return false;
+}
+
+/* What it reads; where it leaves what it makes is the caller's. */
+static struct lt_product product_of(const struct pass *pass)
+{
+	const struct program_scratch *s = &pass->program->scratch;
+	bool attention = reads_attention(pass);
+	uint32_t in = pass->op->in;
+
+	return (struct lt_product){
+		.in = attention ? s->o : s->narrow[in],
+		.in_stride = attention ? program_q_width(pass->program->p) : s->stride[in],
+		.n_rows = pass->run->rows->n_rows,
+		.type = pass->program->p->shape.dtype,
+	};
+}
+
+/* A product may leave its outputs in the register itself where nothing is to be done with them. */
+static int run_linear(struct pass *pass)
+{
+	const struct program_scratch *s = &pass->program->scratch;
+	const struct program_op *op = pass->op;
+	bool gated = op->flags & PROGRAM_GATED, wide;
+	struct lt_product product = product_of(pass);
+	uint32_t forms = forms_read(pass), n_outs = 0;
+	int r = op->in == PROGRAM_X ? narrow_x(pass) : 0;
+
+	for (uint32_t i = 0; i < op->n_w; i++)
+		n_outs += matrix(pass, i)->n_out;
+	pass->width[op->out] = gated ? n_outs / 2 : n_outs;
+	if (r || !forms)
+		return r;
+	if (!gated && !has_bias(op) && forms != (PROGRAM_WIDE | PROGRAM_NARROW)) {
+		wide = forms == PROGRAM_WIDE;
+		product.out = wide ? (void *)s->wide[op->out] : s->narrow[op->out];
+		product.out_stride = s->stride[op->out];
+		product.out_type = wide ? WORK_FP32 : product.type;
+		product.add = op->flags & PROGRAM_ADD;
+		return multiply(pass, product);
+	}
+	product.out = s->made;
+	product.out_stride = s->made_stride;
+	product.out_type = WORK_FP32;
+	r = multiply(pass, product);
+	return r ? r : finish(pass, forms);
+}
+
+/* ---- ATTEND ---------------------------------------------------------------------------------- */
+
+static int prepare_heads(const struct pass *pass)
+{
+	const struct program *p = pass->program->p;
+	const struct program_scratch *s = &pass->program->scratch;
+	const struct program_op *op = pass->op;
+	struct device_heads heads = {
+		.qkv = s->wide[op->in],
+		.turns = op->flags & PROGRAM_UNTURNED || !p->n_turned ? NULL : s->turns,
+		.out = {.narrow = s->qkv,
+			.narrow_stride = program_q_width(p) + 2 * program_kv_width(p),
+			.bf16 = is_bf16(pass)},
+		.stride = s->stride[op->in],
+		.n_rows = pass->run->rows->n_rows,
+		.n_q = p->shape.n_q_heads,
+		.n_kv = p->shape.n_kv_heads,
+		.dim = p->shape.head_dim,
+		.n_turned = p->n_turned,
+		.wide = (op->flags & PROGRAM_WIDE_NORM) != 0,
+		.eps = op->eps,
+	};
+
+	if (op->n_w) {
+		heads.q_norm = vector(pass, op->w[0]);
+		heads.k_norm = vector(pass, op->w[1]);
+	}
+	return expect(pass, device_heads(&heads, to(pass)));
+}
+
+static int widen_to_x(const struct pass *pass)
+{
+	const struct program_scratch *s = &pass->program->scratch;
+	struct device_norm norm = {
+		.narrow = s->o,
+		.out = {.wide = s->wide[PROGRAM_X], .wide_stride = s->stride[PROGRAM_X]},
+		.stride = program_q_width(pass->program->p),
+		.bf16 = is_bf16(pass),
+		.n = pass->program->p->hidden,
+		.n_rows = pass->run->rows->n_rows,
+	};
+
+	return expect(pass, device_norm(&norm, to(pass)));
+}
+
+static int run_attend(struct pass *pass)
+{
+	int r = prepare_heads(pass);
+
+	if (!r)
+		r = batch_layers_attend(&pass->layers, pass->layer);
+	pass->width[pass->op->out] = program_q_width(pass->program->p);
+	return r || pass->op->out != PROGRAM_X ? r : widen_to_x(pass);
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+static int run_layer(struct pass *pass, uint32_t layer)
+{
+	const struct program *p = pass->program->p;
+	int r = 0;
+
+	pass->layer = layer;
+	pass->kind = &p->kinds[p->kind_of[layer]];
+	pass->width[PROGRAM_X] = p->hidden;
+	for (pass->at = 0; pass->at < pass->kind->n_ops && !r; pass->at++) {
+		pass->op = &p->ops[pass->kind->first_op + pass->at];
+		if (pass->op->kind == PROGRAM_NORM)
+			r = run_norm(pass);
+		else if (pass->op->kind == PROGRAM_LINEAR)
+			r = run_linear(pass);
+		else
+			r = run_attend(pass);
+	}
+	return r;
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+/* Rows of all queries lie one query after the other. */
+static void set_io(const struct backend_run *run)
+{
+	const struct backend_job *job = run->job;
+	const struct program *p = run->program->p;
+	uint64_t q = program_q_width(p) * UINT64_C(2), kv = program_kv_width(p) * UINT64_C(2);
+	uint64_t stride = q + 2 * kv, at = (uintptr_t)run->program->scratch.qkv;
+	uint64_t o = (uintptr_t)run->program->scratch.o;
+
+	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
+		run->program->io[i] = (struct backend_io){
+			.q = at,
+			.k = at + q,
+			.v = at + q + kv,
+			.o = o,
+			.q_stride = stride,
+			.k_stride = stride,
+			.v_stride = stride,
+			.o_stride = q,
+			.slots = job->io[i].slots,
+			.n_slots = job->io[i].n_slots,
+		};
+		at += job->tree->queries[i].n_rows * stride;
+		o += job->tree->queries[i].n_rows * q;
+	}
+}
+
+/* What goes up with it: words first, so that what is wider behind them is aligned. */
+static size_t told_bytes(const struct program_rows *rows)
+{
+	return align_to(2 * rows->n_rows * sizeof(uint32_t), sizeof(uint64_t)) +
+	       rows->n_wanted * sizeof(*rows->wanted);
+}
+
+static int begin(struct pass *pass)
+{
+	const struct program *p = pass->program->p;
+	const struct program_scratch *s = &pass->program->scratch;
+	const struct program_rows *rows = pass->run->rows;
+	size_t words = rows->n_rows * sizeof(uint32_t);
+	char *told = batch_layers_host(&pass->layers, told_bytes(rows));
+	char *wanted = told + align_to(2 * words, sizeof(uint64_t));
+	struct device_begin begin = {
+		.ids = (const void *)told,
+		.positions = (const void *)(told + words),
+		.wanted_from = (const void *)wanted,
+		.wanted_to = s->wanted,
+		.inv_freq = s->inv_freq,
+		.embed = run_vector(pass->program, &p->tensors[p->embed]),
+		.x = pass->run->first_layer == 0 ? s->wide[PROGRAM_X] : NULL,
+		.turns = s->turns,
+		.begin_ns = pass->layers.begin_ns,
+		.n_rows = rows->n_rows,
+		.n_wanted = rows->n_wanted,
+		.hidden = p->hidden,
+		.x_stride = s->stride[PROGRAM_X],
+		.n_turned = p->n_turned,
+		.embed_factor = p->embed_factor,
+		.rope_factor = p->rope_factor,
+	};
+
+	memcpy(told, rows->ids, words);
+	memcpy(told + words, rows->positions, words);
+	if (rows->n_wanted)
+		memcpy(wanted, rows->wanted, rows->n_wanted * sizeof(*rows->wanted));
+	return expect(pass, device_begin(&begin, to(pass)));
+}
+
+static int run_all(struct pass *pass, uint64_t *ret_id)
+{
+	const struct backend_run *run = pass->run;
+	uint32_t end = run->first_layer + run->n_layers;
+	int r = begin(pass);
+
+	for (uint32_t layer = run->first_layer; layer < end && !r; layer++)
+		r = run_layer(pass, layer);
+	if (!r && end == run->program->p->shape.n_layers)
+		r = head_run(pass->b, run);
+	return r ? r : batch_layers_end(&pass->layers, ret_id);
+}
+
+int program_run(struct batch *b, const struct backend_run *run, uint64_t *ret_id)
+{
+	struct backend_program *program = run->program;
+	struct pass pass = {.b = b, .program = program, .run = run};
+	bool fits = program_run_fits(program->p, run, &program->progress, PROGRAM_MAX_ROWS);
+	struct backend_job job = *run->job;
+	int r;
+
+	program->progress = (struct program_progress){0};
+	if (!fits)
+		return -EINVAL;
+	set_io(run);
+	job.shape = &program->p->shape;
+	job.io = program->io;
+	job.layer = 0;
+	r = batch_layers_begin(b, &job, told_bytes(run->rows), &pass.layers);
+	if (r)
+		return r;
+	r = run_all(&pass, ret_id);
+	if (r) {
+		b->queue.failed = b->queue.failed || r == -EIO;
+		batch_layers_drop(&pass.layers);
+		return r;
+	}
+	program->progress = program_progress_of(program->p, run);
+	return 0;
+}

@@ -1,0 +1,63 @@
+/*
+ * scratch.h - a program on the device, and the memory that its rows are in: all of one block, made
+ * with the program for as many rows as a run may have.
+ */
+#ifndef COPPICE_CUDA_SCRATCH_H
+#define COPPICE_CUDA_SCRATCH_H
+
+#include "kernels/program/backend_program.h"
+#include "lt.h"
+#include "results.h"
+#include "weights.h"
+
+#define PROGRAM_MAX_ROWS 1024u /* of a run */
+#define PROGRAM_HEAD_ROWS 64u /* whose logits are made at a time */
+#define PROGRAM_ROW_ALIGN 8u /* elements that a row is a multiple of */
+
+/* Forms that a register's rows are in. */
+enum program_form { PROGRAM_WIDE = 1, PROGRAM_NARROW = 2 };
+
+/* Device memory; rows of registers are stride elements apart, in either form. */
+struct program_scratch {
+	char *block; /* owned */
+	float *wide[PROGRAM_REGISTERS]; /* NULL: never in this form */
+	char *narrow[PROGRAM_REGISTERS]; /* the same; X's is made where a product reads X */
+	uint32_t stride[PROGRAM_REGISTERS];
+	float *made; /* [rows][made_stride]: what products make before biases and gates */
+	uint32_t made_stride;
+	double *inv_freq; /* [n_turned / 2] */
+	float *turns; /* [rows][n_turned] */
+	char *qkv, *o; /* [rows], narrow: q, k and v; what attention gives */
+	struct program_wanted *wanted; /* [rows] */
+	char *normed; /* [PROGRAM_HEAD_ROWS][hidden], narrow */
+	float *logits; /* [PROGRAM_HEAD_ROWS][logits_stride] */
+	uint32_t logits_stride;
+	struct device_sum *sums; /* [PROGRAM_HEAD_ROWS][chunks] */
+	uint64_t *tops; /* [PROGRAM_HEAD_ROWS][chunks][PROGRAM_TOP_MAX] */
+	char *workspace; /* of products */
+};
+
+struct backend_program {
+	const struct program *p;
+	const struct backend_weights *weights;
+	struct lt *lt;
+	struct program_widths widths;
+	struct program_scratch scratch;
+	struct backend_io *io; /* owned, [PROGRAM_MAX_ROWS] */
+	struct program_progress progress;
+};
+
+/* Forms in which what an operation of a kind leaves in its register is read from there, until
+ * another takes its place; of attention, none. */
+uint32_t program_forms_read(const struct program *p, const struct program_kind *kind, uint32_t op);
+/* Is it attention's output that the operation reads, by a register other than X? That lies in
+ * scratch.o. */
+bool program_reads_attention(const struct program *p, const struct program_kind *kind, uint32_t op);
+
+/* Bytes for so many rows. */
+uint64_t scratch_bytes(const struct backend_program *program, uint32_t rows);
+/* For PROGRAM_MAX_ROWS. 0, -ENOMEM, -EIO. */
+MUST_CHECK int scratch_init(struct backend_program *program);
+void scratch_done(struct backend_program *program);
+
+#endif
