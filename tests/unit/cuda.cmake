@@ -12,6 +12,12 @@ if(TARGET coppice_cuda)
 		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(group_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(group_cuda_test coppice_cuda)
+	coppice_test(NAME program_cuda_test SOURCES unit/program_cuda_test.c unit/program_machine.c unit/program_model.c
+		unit/program_oracle.c unit/program_results.c unit/program_speed.c
+		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
+	set_tests_properties(program_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
+	target_compile_definitions(program_cuda_test PRIVATE MACHINE_TOKENS=640)
+	add_dependencies(program_cuda_test coppice_cuda)
 endif()
 
 # Host code of the backend, the sanitizers' too: it takes the runtime's headers, and what is behind them is the tests'.

@@ -10,9 +10,9 @@ coppice_test(NAME backend_test SOURCES unit/backend_test.c LIBS coppice_kernels 
 coppice_test(NAME program_check_test SOURCES unit/program_check_test.c unit/program_model.c
 	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
 coppice_test(NAME program_cpu_test SOURCES unit/program_cpu_test.c unit/program_machine.c unit/program_model.c
-	unit/program_oracle.c LIBS unit_fixtures coppice_kernels LABELS unit kernels tsan)
+	unit/program_oracle.c unit/program_results.c LIBS unit_fixtures coppice_kernels LABELS unit kernels tsan)
 coppice_test(NAME program_run_test SOURCES unit/program_run_test.c unit/program_machine.c unit/program_model.c
-	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+	unit/program_results.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
 coppice_reference(${CMAKE_CURRENT_LIST_DIR}/program_oracle.c)
 
 foreach(name mover passes summary)

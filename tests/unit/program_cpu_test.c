@@ -5,6 +5,7 @@
 #include "kernels/cpu/vec.h"
 #include "program_machine.h"
 #include "program_oracle.h"
+#include "program_results.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,23 +17,6 @@
 #include <cmocka.h>
 
 static const char *const isas[] = {"generic", "avx2", "avx512"};
-
-/* The largest norm of a row's difference to the truth over the norm of the truth. */
-static double error_of(const float *rows, const double *truth, uint32_t n, uint32_t width)
-{
-	double largest = 0;
-
-	for (size_t r = 0; r < n; r++) {
-		double off = 0, all = 0;
-
-		for (size_t i = r * width; i < (r + 1) * width; i++) {
-			off += ((double)rows[i] - truth[i]) * ((double)rows[i] - truth[i]);
-			all += truth[i] * truth[i];
-		}
-		largest = fmax(largest, all > 0 ? sqrt(off / all) : off);
-	}
-	return largest;
-}
 
 /* Chains of at most some hundred products in fp32, a dozen operations in a row: 1e-5 of a row. What
  * is rounded to a narrow type can come out a unit in the last place apart, where the exact value
@@ -52,8 +36,8 @@ static double check_oracle(const struct model_want *want, struct oracle_random *
 	machine_init(&machine, m, 1 + oracle_below(random, 2));
 	machine_run(&machine, &part, 1, 2, &result);
 	truth = program_oracle(m, machine.seqs[0].ids, part.n);
-	logits = error_of(result.logits, truth.logits, part.n, m->p.n_vocab);
-	hidden = error_of(result.hidden, truth.hidden, part.n, m->p.hidden);
+	logits = rows_error(result.logits, truth.logits, part.n, m->p.n_vocab);
+	hidden = rows_error(result.hidden, truth.hidden, part.n, m->p.hidden);
 	if (logits > bounds[want->dtype] || hidden > bounds[want->dtype])
 		fail_msg("type %d, norms %u %s, activation %u, %u layers: %g and %g (at most %g)",
 			 (int)want->dtype, want->norms,
@@ -230,7 +214,7 @@ static void check_draft(const struct program *p, const struct machine_result *dr
 	assert_non_null(truth);
 	for (size_t i = 0; i < n; i++)
 		truth[i] = (double)plain->logits[i];
-	assert_true(error_of(draft->logits + (size_t)at * p->n_vocab, truth, 2, p->n_vocab) <=
+	assert_true(rows_error(draft->logits + (size_t)at * p->n_vocab, truth, 2, p->n_vocab) <=
 		    bounds[WORK_FP32]);
 	free(truth);
 }

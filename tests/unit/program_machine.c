@@ -4,6 +4,7 @@
  */
 #include "program_machine.h"
 
+#include "kernels/arith.h"
 #include "kernels/plan/plan.h"
 
 #include <setjmp.h>
@@ -15,6 +16,9 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define N_EXTENTS 16
+#define EVERYTHING \
+	(PROGRAM_WANT_TOP | PROGRAM_WANT_SCORE | PROGRAM_WANT_LOGITS | PROGRAM_WANT_HIDDEN)
+#define ARENA_BYTES 4096u /* arenas are whole pages of the machine */
 #define SLICES_MAX (MACHINE_TOKENS / 16 + 1)
 
 static void set_ids(struct machine *machine)
@@ -26,18 +30,19 @@ static void set_ids(struct machine *machine)
 			machine->seqs[s].ids[i] = oracle_below(&random, machine->model->p.n_vocab);
 }
 
-void machine_init(struct machine *machine, struct program_model *model, uint32_t n_threads)
+void machine_init_on(struct machine *machine, const struct backend_ops *ops,
+		     struct program_model *model, uint32_t n_threads)
 {
 	struct backend_config config = {N_EXTENTS * 2 * MIB, 2 * MIB, n_threads, NULL};
-	const struct backend_program_ops *program = backend_cpu.program;
+	const struct backend_program_ops *program = ops->program;
 	struct program_widths widths;
 	char why[PROGRAM_WHY_BYTES] = "";
 
-	*machine = (struct machine){.ops = &backend_cpu, .model = model};
+	*machine = (struct machine){.ops = ops, .model = model, .want = EVERYTHING};
 	set_ids(machine);
-	assert_int_equal(backend_cpu.open(&config, &machine->backend, NULL, 0), 0);
+	assert_int_equal(ops->open(&config, &machine->backend, NULL, 0), 0);
 	for (uint32_t i = 0; i < N_EXTENTS; i++)
-		assert_int_equal(backend_cpu.extent_commit(machine->backend, i), 0);
+		assert_int_equal(ops->extent_commit(machine->backend, i), 0);
 	assert_int_equal(program->weights_new(machine->backend, model->p.weights_bytes,
 					      &machine->weights),
 			 0);
@@ -46,9 +51,14 @@ void machine_init(struct machine *machine, struct program_model *model, uint32_t
 			 0);
 	if (program_check(&model->p, &widths, why))
 		fail_msg("%s", why);
-	assert_int_equal(program->program_new(machine->backend, &model->p, machine->weights,
-					      &machine->program, why),
-			 0);
+	if (program->program_new(machine->backend, &model->p, machine->weights, &machine->program,
+				 why) != 0)
+		fail_msg("%s", why);
+}
+
+void machine_init(struct machine *machine, struct program_model *model, uint32_t n_threads)
+{
+	machine_init_on(machine, &backend_cpu, model, n_threads);
 }
 
 void machine_done(struct machine *machine)
@@ -73,6 +83,7 @@ struct job {
 	struct program_rows rows;
 	uint32_t n_slots;
 	char *out; /* owned */
+	uint64_t base; /* the backend's address of it */
 };
 
 /* Slices of tokens [first, end) of a sequence; returns how many. */
@@ -126,11 +137,10 @@ static void add_row(struct machine *machine, struct job *job, const struct machi
 	job->positions[row] = position;
 	job->wanted[row] = (struct program_wanted){
 		.row = row,
-		.want = PROGRAM_WANT_TOP | PROGRAM_WANT_SCORE | PROGRAM_WANT_LOGITS |
-			PROGRAM_WANT_HIDDEN,
+		.want = machine->want,
 		.n_top = 1 + index % PROGRAM_TOP_MAX,
 		.next = index + 1 < MACHINE_TOKENS ? seq->ids[index + 1] : PROGRAM_NONE,
-		.out = (uintptr_t)(job->out + row * out_bytes(machine)),
+		.out = job->base + row * out_bytes(machine),
 	};
 }
 
@@ -173,6 +183,15 @@ static void plan(struct machine *machine, struct job *job)
 	assert_int_equal(plan_make(&config, &job->tree, &job->list), 0);
 }
 
+void machine_await(struct machine *machine, uint64_t id)
+{
+	uint64_t done = 0;
+
+	while (done < id)
+		assert_int_equal(machine->ops->completed(machine->backend, &done), 0);
+	assert_int_equal(done, id);
+}
+
 static void run_segments(struct machine *machine, struct job *job, uint32_t segment)
 {
 	const struct backend_job attention = {
@@ -183,15 +202,14 @@ static void run_segments(struct machine *machine, struct job *job, uint32_t segm
 	};
 	uint32_t n_layers = machine->model->p.shape.n_layers;
 	struct backend_run run = {machine->program, &attention, &job->rows, 0, 0};
-	uint64_t id, done;
+	uint64_t id;
 
 	for (; run.first_layer < n_layers; run.first_layer += run.n_layers) {
 		run.n_layers =
 			segment < n_layers - run.first_layer ? segment : n_layers - run.first_layer;
 		assert_int_equal(machine->ops->program->run(machine->backend, &run, &id), 0);
 	}
-	assert_int_equal(machine->ops->completed(machine->backend, &done), 0);
-	assert_int_equal(done, id);
+	machine_await(machine, id);
 }
 
 static void take(const struct machine *machine, const struct job *job, struct machine_result *ret)
@@ -208,8 +226,10 @@ static void take(const struct machine *machine, const struct job *job, struct ma
 
 		memcpy(&ret->rows[i], at, sizeof(*ret->rows));
 		at += sizeof(*ret->rows);
-		memcpy(ret->logits + i * n_vocab, at, n_vocab * sizeof(float));
-		at += n_vocab * sizeof(float);
+		if (machine->want & PROGRAM_WANT_LOGITS) {
+			memcpy(ret->logits + i * n_vocab, at, n_vocab * sizeof(float));
+			at += n_vocab * sizeof(float);
+		}
 		memcpy(ret->hidden + i * hidden, at, hidden * sizeof(float));
 	}
 }
@@ -219,12 +239,16 @@ void machine_run(struct machine *machine, const struct machine_part *parts, uint
 {
 	struct job *job = calloc(1, sizeof(*job));
 	uint32_t n_rows = 0;
+	size_t bytes;
 
 	assert_non_null(job);
 	for (uint32_t i = 0; i < n_parts; i++)
 		n_rows += parts[i].n;
-	job->out = malloc(n_rows * out_bytes(machine));
+	bytes = align_to(n_rows * out_bytes(machine), ARENA_BYTES);
+	job->out = aligned_alloc(ARENA_BYTES, bytes);
 	assert_non_null(job->out);
+	assert_int_equal(machine->ops->arena_attach(machine->backend, job->out, bytes, &job->base),
+			 0);
 	for (uint32_t i = 0; i < n_parts; i++)
 		add_part(machine, job, parts[i]);
 	job->rows.ids = job->ids;
@@ -235,6 +259,7 @@ void machine_run(struct machine *machine, const struct machine_part *parts, uint
 	run_segments(machine, job, segment);
 	take(machine, job, ret);
 	plan_list_done(&job->list);
+	machine->ops->arena_detach(machine->backend, job->base, bytes);
 	free(job->out);
 	free(job);
 }

@@ -27,6 +27,7 @@ struct machine {
 	struct backend_program *program; /* owned */
 	struct machine_seq seqs[MACHINE_SEQS];
 	uint32_t next_page;
+	uint32_t want; /* of every row; at first everything there is */
 };
 
 /* The next n tokens of a sequence; with parents [n] a draft tree, which is as work.h has it. */
@@ -38,7 +39,7 @@ struct machine_part {
 /* Of every row of a run, in order of the parts. */
 struct machine_result {
 	struct program_row *rows; /* owned */
-	float *logits; /* owned, [n][n_vocab] */
+	float *logits; /* owned, [n][n_vocab]; of what is not wanted nothing is said */
 	float *hidden; /* owned, [n][hidden] */
 	uint32_t n;
 };
@@ -46,8 +47,13 @@ struct machine_result {
 /* The model stays the caller's. Sequences have random ids, the same with every machine of a model.
  * Asserts that all goes well, here and below. */
 void machine_init(struct machine *machine, struct program_model *model, uint32_t n_threads);
+/* The same on another backend than the CPU's. */
+void machine_init_on(struct machine *machine, const struct backend_ops *ops,
+		     struct program_model *model, uint32_t n_threads);
 void machine_done(struct machine *machine);
 
+/* Until a batch is complete. */
+void machine_await(struct machine *machine, uint64_t id);
 /* Runs parts of different sequences through all layers, at most segment at a time. The `next` of a
  * row is its sequence's next token. */
 void machine_run(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,

@@ -94,7 +94,9 @@ static uint32_t add_tensor(struct builder *b, const char *name, uint32_t n_out, 
 	assert_true(index < MODEL_TENSORS);
 	snprintf(b->m->names[index], sizeof(b->m->names[index]), "%u.%s", b->layer, name);
 	*t = (struct program_tensor){.name = b->m->names[index], .n_out = n_out, .n_in = n_in};
-	t->dtype = b->want->mixed ? oracle_below(b->random, 3) : b->want->weights;
+	t->dtype = b->want->mixed || (b->want->mixed_vectors && n_out == 0)
+			   ? oracle_below(b->random, 3)
+			   : b->want->weights;
 	b->m->values[index] = malloc(n * sizeof(float));
 	assert_non_null(b->m->values[index]);
 	for (size_t i = 0; i < n; i++)

@@ -44,6 +44,7 @@ struct model_want {
 	enum work_dtype dtype; /* of KV */
 	enum work_dtype weights;
 	bool mixed; /* tensors are of any type */
+	bool mixed_vectors; /* vectors are, which norms and biases are */
 	bool fused, biases, behind, tied;
 	bool side; /* instead of before and behind; intermediate is hidden then */
 	bool unturned; /* every other layer */

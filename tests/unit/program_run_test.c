@@ -4,6 +4,7 @@
  */
 #include "kernels/plan/plan.h"
 #include "program_machine.h"
+#include "program_results.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,46 +16,6 @@
 #include <cmocka.h>
 
 /* ---- results --------------------------------------------------------------------------------- */
-
-static int by_logit(const void *a, const void *b)
-{
-	const struct program_top *x = a, *y = b;
-
-	if (x->logit != y->logit)
-		return x->logit < y->logit ? 1 : -1;
-	return x->id < y->id ? -1 : 1;
-}
-
-static void check_top(const struct program_row *row, const float *logits, uint32_t n_vocab)
-{
-	struct program_top *sorted = calloc(n_vocab, sizeof(*sorted));
-	static const struct program_top none[PROGRAM_TOP_MAX];
-
-	assert_non_null(sorted);
-	for (uint32_t i = 0; i < n_vocab; i++)
-		sorted[i] = (struct program_top){i, logits[i]};
-	qsort(sorted, n_vocab, sizeof(*sorted), by_logit);
-	assert_memory_equal(row->top, sorted, row->n_top * sizeof(*sorted));
-	assert_memory_equal(row->top + row->n_top, none,
-			    (PROGRAM_TOP_MAX - row->n_top) * sizeof(*none));
-	free(sorted);
-}
-
-/* exp is good to 2 units in the last place, x - max to 2^-24 of at most 16 here, and 64 terms are
- * summed in fp32: 1e-5 is more than all of it, and a few units of lse itself. */
-static void check_sums(const struct program_row *row, const float *logits, uint32_t n_vocab,
-		       uint32_t next)
-{
-	double sum = 0;
-
-	for (uint32_t i = 0; i < n_vocab; i++)
-		sum += exp((double)logits[i]);
-	assert_true(fabs((double)row->lse - log(sum)) < 1e-5);
-	if (next == PROGRAM_NONE)
-		assert_true(isnan(row->score));
-	else
-		assert_true(fabs((double)row->score - ((double)logits[next] - log(sum))) < 1e-5);
-}
 
 /* Ids that are alike have the same row in the head. */
 static void make_twins(struct program_model *m, struct oracle_random *random)
@@ -87,9 +48,8 @@ static void test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id(void **
 			const float *logits = result.logits + (size_t)i * m->p.n_vocab;
 
 			assert_int_equal(result.rows[i].n_top, 1 + i % PROGRAM_TOP_MAX);
-			check_top(&result.rows[i], logits, m->p.n_vocab);
-			check_sums(&result.rows[i], logits, m->p.n_vocab,
-				   i + 1 < part.n ? machine.seqs[0].ids[i + 1] : PROGRAM_NONE);
+			results_check(&result.rows[i], logits, m->p.n_vocab,
+				      i + 1 < part.n ? machine.seqs[0].ids[i + 1] : PROGRAM_NONE);
 		}
 		machine_result_done(&result);
 		machine_done(&machine);

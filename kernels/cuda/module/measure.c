@@ -79,6 +79,40 @@ int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_
 	return r;
 }
 
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Once before it is captured, as kernels are loaded where they are first launched. */
+static int capture_products(struct batch *b, struct measure *m, struct backend_program *program,
+			    uint32_t n_rows)
+{
+	int r = program_run_products(b, program, n_rows);
+
+	if (!r)
+		r = queue_await(&b->queue);
+	if (r || cudaStreamBeginCapture(b->queue.stream, cudaStreamCaptureModeThreadLocal) !=
+			 cudaSuccess)
+		return -EIO;
+	r = program_run_products(b, program, n_rows);
+	if (cudaStreamEndCapture(b->queue.stream, &m->graph) != cudaSuccess || r ||
+	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess)
+		return -EIO;
+	return 0;
+}
+
+int measure_products(struct batch *b, struct backend_program *program, uint32_t n_rows, uint32_t n,
+		     float *ret_us)
+{
+	struct measure m = {0};
+	int r = -EIO;
+
+	if (cudaEventCreate(&m.begin) == cudaSuccess && cudaEventCreate(&m.end) == cudaSuccess)
+		r = capture_products(b, &m, program, n_rows);
+	for (uint32_t i = 0; i < n && !r; i++)
+		r = measure_once(b, &m, 0, 0, &ret_us[i]);
+	measure_done(&m);
+	return r;
+}
+
 /* ---- clocks --------------------------------------------------------------------------------- */
 
 #ifdef COPPICE_CLOCKS

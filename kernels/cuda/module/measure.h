@@ -5,11 +5,15 @@
 #define COPPICE_CUDA_MEASURE_H
 
 #include "kernels/cuda/batch/batch.h"
+#include "kernels/cuda/program/program.h"
 #include "module.h"
 
 /* As cuda_measure says, or, whole, cuda_measure_step; of the current device. */
 MUST_CHECK int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_t n,
 				 float *ret_us);
+/* As cuda_measure_products says. */
+MUST_CHECK int measure_products(struct batch *b, struct backend_program *program, uint32_t n_rows,
+				uint32_t n, float *ret_us);
 /* As cuda_clocks says. */
 MUST_CHECK int measure_clocks(struct batch *b, uint64_t flush_bytes, struct device_clocks *ret);
 /* As cuda_measure_group says; devices: the CUDA ordinals. */

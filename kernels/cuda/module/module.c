@@ -77,6 +77,13 @@ int coppice_cuda_measure_step(struct backend *b, uint64_t flush_bytes, uint32_t 
 	return measure_attention(&b->batch, true, flush_bytes, n, ret_us);
 }
 
+int coppice_cuda_measure_products(struct backend *b, struct backend_program *program,
+				  uint32_t n_rows, uint32_t n, float *ret_us)
+{
+	backend_enter(b);
+	return measure_products(&b->batch, program, n_rows, n, ret_us);
+}
+
 static void list_members(struct backend *const *members, uint32_t n, struct batch **ret_batches,
 			 int *ret_devices)
 {

@@ -27,9 +27,11 @@ extern "C" {
 #define CUDA_MODULE_DESCRIBE "coppice_cuda_describe"
 #define CUDA_MODULE_CLOCKS "coppice_cuda_clocks"
 #define CUDA_MODULE_PLAN_AS "coppice_cuda_plan_as"
+#define CUDA_MODULE_MEASURE_PRODUCTS "coppice_cuda_measure_products"
 
 struct costs;
 struct schedule_choice;
+struct backend_program;
 
 /* Times the attention of the batch that was submitted last, over and over: a graph of its launches,
  * replayed between two events, after flush_bytes of other memory were written. ret_us [n]. Blocks.
@@ -87,6 +89,12 @@ struct cuda_measure_stamp {
 typedef int (*cuda_measure_group)(struct backend *const *members, uint32_t n_members,
 				  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
 				  struct cuda_measure_stamp *ret_stamps);
+
+/* Times a program's products, biases and gates of all layers, and the product of its head, of so
+ * many rows (the head's: 64 at most), replayed as by cuda_measure. ret_us [n]. Blocks. 0 or
+ * -EIO. */
+typedef int (*cuda_measure_products)(struct backend *b, struct backend_program *program,
+				     uint32_t n_rows, uint32_t n, float *ret_us);
 typedef int (*cuda_free_bytes)(struct backend *b, uint64_t *ret);
 
 #define CUDA_MODULE_EXPORT __attribute__((visibility("default")))
@@ -103,6 +111,10 @@ MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_measure_group(struct backend *con
 							     const struct cuda_measure_layers *how,
 							     uint32_t n, float *ret_us,
 							     struct cuda_measure_stamp *ret_stamps);
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_measure_products(struct backend *b,
+								struct backend_program *program,
+								uint32_t n_rows, uint32_t n,
+								float *ret_us);
 MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret);
 MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_arena_new(struct backend *b, uint64_t bytes,
 							 uint64_t *ret_base);

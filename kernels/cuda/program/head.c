@@ -39,9 +39,8 @@ static int norm_wanted(const struct head *head)
 	return queue_expect(&head->b->queue, device_norm(&norm, queue_to(&head->b->queue)));
 }
 
-static int multiply(const struct head *head)
+int head_multiply(struct batch *b, const struct backend_program *program, uint32_t n_rows)
 {
-	const struct backend_program *program = head->run->program;
 	const struct program *p = program->p;
 	const struct lt_product product = {
 		.w = program->weights->base + p->tensors[p->head].offset,
@@ -49,14 +48,14 @@ static int multiply(const struct head *head)
 		.out = program->scratch.logits,
 		.n_out = p->n_vocab,
 		.n_in = p->hidden,
-		.n_rows = head->n,
+		.n_rows = n_rows,
 		.in_stride = p->hidden,
 		.out_stride = program->scratch.logits_stride,
 		.type = p->shape.dtype,
 		.out_type = WORK_FP32,
 	};
 
-	return run_multiply(head->b, program, &product);
+	return run_multiply(b, program, &product);
 }
 
 static int tell(const struct head *head, bool logits)
@@ -92,7 +91,7 @@ static int run_some(const struct head *head)
 	int r = norm_wanted(head);
 
 	if (!r && logits)
-		r = multiply(head);
+		r = head_multiply(head->b, head->run->program, head->n);
 	return r ? r : tell(head, logits);
 }
 

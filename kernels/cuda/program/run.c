@@ -304,14 +304,21 @@ static int run_attend(struct pass *pass)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+static void enter_layer(struct pass *pass, uint32_t layer)
+{
+	const struct program *p = pass->program->p;
+
+	pass->layer = layer;
+	pass->kind = &p->kinds[p->kind_of[layer]];
+	pass->width[PROGRAM_X] = p->hidden;
+}
+
 static int run_layer(struct pass *pass, uint32_t layer)
 {
 	const struct program *p = pass->program->p;
 	int r = 0;
 
-	pass->layer = layer;
-	pass->kind = &p->kinds[p->kind_of[layer]];
-	pass->width[PROGRAM_X] = p->hidden;
+	enter_layer(pass, layer);
 	for (pass->at = 0; pass->at < pass->kind->n_ops && !r; pass->at++) {
 		pass->op = &p->ops[pass->kind->first_op + pass->at];
 		if (pass->op->kind == PROGRAM_NORM)
@@ -433,4 +440,23 @@ int program_run(struct batch *b, const struct backend_run *run, uint64_t *ret_id
 	}
 	program->progress = program_progress_of(program->p, run);
 	return 0;
+}
+
+int program_run_products(struct batch *b, struct backend_program *program, uint32_t n_rows)
+{
+	const struct program *p = program->p;
+	const struct program_rows rows = {.n_rows = n_rows};
+	const struct backend_run run = {.program = program, .rows = &rows};
+	struct pass pass = {.b = b, .program = program, .run = &run};
+	int r = 0;
+
+	for (uint32_t layer = 0; layer < p->shape.n_layers && !r; layer++) {
+		enter_layer(&pass, layer);
+		for (pass.at = 0; pass.at < pass.kind->n_ops && !r; pass.at++) {
+			pass.op = &p->ops[pass.kind->first_op + pass.at];
+			if (pass.op->kind == PROGRAM_LINEAR)
+				r = run_linear(&pass);
+		}
+	}
+	return r ? r : head_multiply(b, program, min_u32(n_rows, PROGRAM_HEAD_ROWS));
 }

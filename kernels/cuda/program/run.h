@@ -14,5 +14,8 @@ MUST_CHECK int run_multiply(struct batch *b, const struct backend_program *progr
 
 /* head.c: final norm and head of the wanted rows, and what comes of them. 0 or -EIO. */
 MUST_CHECK int head_run(struct batch *b, const struct backend_run *run);
+/* Its product alone, of up to PROGRAM_HEAD_ROWS rows. */
+MUST_CHECK int head_multiply(struct batch *b, const struct backend_program *program,
+			     uint32_t n_rows);
 
 #endif

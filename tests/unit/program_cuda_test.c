@@ -1,0 +1,414 @@
+/*
+ * program_cuda_test.c - whole tokens on the GPU: random programs against float64 and against the
+ * CPU's, the same batch twice, segments, and what comes of logits.
+ *
+ * argv[1] is the module; argv[2] "speed": no tests, but times of a model of 8 billion weights
+ * (program_speed.h). Without a device the program says so and exits with 77, which CTest counts as
+ * skipped.
+ */
+#include "device_ops.h"
+#include "program_machine.h"
+#include "program_oracle.h"
+#include "program_results.h"
+#include "program_speed.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct backend_ops *cuda;
+
+/* What the GPU takes: its heads, rows of 16 bytes, matrices of the model's type. */
+static struct model_want want_random(struct oracle_random *random)
+{
+	static const uint32_t dims[] = {64, 64, 96, 128, 128, 192, 256};
+	struct model_want want = model_want_random(random);
+
+	want.head_dim = dims[oracle_below(random, 7)];
+	want.n_kv_heads = 1 + oracle_below(random, 2);
+	want.n_q_heads = want.n_kv_heads * (1 + oracle_below(random, 3));
+	want.n_turned = oracle_below(random, 2) ? want.head_dim
+						: 2 * oracle_below(random, want.head_dim / 2 + 1);
+	want.hidden = 8 * (2 + oracle_below(random, 20));
+	want.intermediate = 8 * (2 + oracle_below(random, 30));
+	want.dtype = want.weights = oracle_below(random, 2) ? WORK_FP16 : WORK_BF16;
+	want.mixed = false;
+	want.mixed_vectors = oracle_below(random, 2);
+	return want;
+}
+
+/* A model on the GPU. */
+static void machine_start(struct machine *machine, struct program_model *m)
+{
+	machine_init_on(machine, cuda, m, 0);
+}
+
+/* ---- against the truth ----------------------------------------------------------------------- */
+
+/* Inputs of products are rounded, to 2^-9 (bf16) or 2^-12 of a value at most: four times in each of
+ * three layers, and for the head. A random matrix carries an error on as it does values, so that
+ * what rows are off adds up to 13 of these at worst; and q, k, v and what attention gives come out
+ * a unit in the last place apart by it, twice as much, in each layer: another 12. That is 25 x 2^-9
+ * of a row, less than 2^-4; norms of heads and turns keep lengths. A third of it is usual at most:
+ * errors have either sign. */
+static const double bounds[] = {[WORK_FP16] = 0x1p-7, [WORK_BF16] = 0x1p-4};
+
+struct errors {
+	double largest[3], sum[3]; /* of each type, as parts of the bound */
+	uint32_t n[3];
+};
+
+static void note(struct errors *errors, const struct model_want *want, double error,
+		 const char *what)
+{
+	double part = error / bounds[want->dtype];
+
+	if (!(part <= 1))
+		fail_msg("%s: type %d, dim %u, norms %u %s, activation %u, %u layers: %g (at most "
+			 "%g)",
+			 what, (int)want->dtype, want->head_dim, want->norms,
+			 want->behind ? "behind" : "before", want->act, want->n_layers, error,
+			 bounds[want->dtype]);
+	errors->largest[want->dtype] = fmax(errors->largest[want->dtype], part);
+	errors->sum[want->dtype] += part;
+	errors->n[want->dtype]++;
+}
+
+static double *widened(const float *x, size_t n)
+{
+	double *to = malloc((n + 1) * sizeof(*to));
+
+	assert_non_null(to);
+	for (size_t i = 0; i < n; i++)
+		to[i] = (double)x[i];
+	return to;
+}
+
+/* The same tokens on the CPU. */
+static void check_cpu(struct program_model *m, const struct model_want *want,
+		      const struct machine_part *part, const struct machine_result *gpu,
+		      struct errors *errors)
+{
+	struct machine_result result;
+	struct machine machine;
+	double *logits;
+
+	machine_init(&machine, m, 2);
+	machine_run(&machine, part, 1, UINT32_MAX, &result);
+	logits = widened(result.logits, (size_t)part->n * m->p.n_vocab);
+	note(errors, want, rows_error(gpu->logits, logits, part->n, m->p.n_vocab), "to the CPU's");
+	free(logits);
+	machine_result_done(&result);
+	machine_done(&machine);
+}
+
+static void check_oracle(const struct model_want *want, uint32_t n, struct oracle_random *random,
+			 struct errors *errors)
+{
+	struct program_model *m = model_new(want, random);
+	struct machine_part part = {0, n, NULL};
+	struct program_truth truth;
+	struct machine_result result;
+	struct machine machine;
+
+	machine_start(&machine, m);
+	machine_run(&machine, &part, 1, 2, &result);
+	truth = program_oracle(m, machine.seqs[0].ids, n);
+	note(errors, want, rows_error(result.hidden, truth.hidden, n, m->p.hidden), "hidden");
+	note(errors, want, rows_error(result.logits, truth.logits, n, m->p.n_vocab), "logits");
+	check_cpu(m, want, &part, &result, errors);
+	program_truth_done(&truth);
+	machine_result_done(&result);
+	machine_done(&machine);
+	model_free(m);
+}
+
+static void print_errors(const struct errors *errors)
+{
+	for (uint32_t type = WORK_FP16; type <= WORK_BF16; type++)
+		if (errors->n[type])
+			print_message("%s: %.2f of the bound at most, %.2f in the mean of %u\n",
+				      type == WORK_BF16 ? "bf16" : "fp16", errors->largest[type],
+				      errors->sum[type] / errors->n[type], errors->n[type]);
+}
+
+static void test_random_programs_agree_with_float64_and_the_cpu(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct errors errors = {0};
+
+	(void)state;
+	for (uint32_t i = 0; i < 40; i++) {
+		struct model_want want = want_random(&random);
+
+		check_oracle(&want, 1 + oracle_below(&random, 100), &random, &errors);
+	}
+	print_errors(&errors);
+}
+
+/* Attention's wide tiles, and products of many rows. */
+static void test_prompts_of_some_hundred_rows_agree_with_float64(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct errors errors = {0};
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		struct model_want want = want_random(&random);
+
+		want.n_layers = 2;
+		check_oracle(&want, 300 + oracle_below(&random, MACHINE_TOKENS - 300), &random,
+			     &errors);
+	}
+	print_errors(&errors);
+}
+
+/* Prompts, then tokens one by one, several sequences at a time, in chunks as they come. */
+static void test_decoding_behind_a_prompt_agrees_with_float64(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct errors errors = {0};
+
+	(void)state;
+	for (uint32_t round = 0; round < 6; round++) {
+		struct model_want want = want_random(&random);
+		struct program_model *m = model_new(&want, &random);
+		struct program_truth truth[3];
+		struct machine machine;
+
+		machine_start(&machine, m);
+		for (uint32_t s = 0; s < 3; s++)
+			truth[s] = program_oracle(m, machine.seqs[s].ids, 90);
+		for (uint32_t at = 0; at < 90;) {
+			uint32_t n = at < 60 ? 1 + oracle_below(&random, 30) : 1;
+			struct machine_part parts[3] = {{0, n, NULL}, {2, n, NULL}, {1, n, NULL}};
+			struct machine_result result;
+
+			machine_run(&machine, parts, 3, 1 + oracle_below(&random, 3), &result);
+			for (uint32_t i = 0; i < 3; i++)
+				note(&errors, &want,
+				     rows_error(result.logits + (size_t)i * n * m->p.n_vocab,
+						truth[parts[i].seq].logits +
+							(size_t)at * m->p.n_vocab,
+						n, m->p.n_vocab),
+				     "in company");
+			machine_result_done(&result);
+			at += n;
+		}
+		for (uint32_t s = 0; s < 3; s++)
+			program_truth_done(&truth[s]);
+		machine_done(&machine);
+		model_free(m);
+	}
+	print_errors(&errors);
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+static void assert_same(const struct program *p, const struct machine_result *a,
+			const struct machine_result *b)
+{
+	assert_int_equal(a->n, b->n);
+	assert_memory_equal(a->logits, b->logits, (size_t)a->n * p->n_vocab * sizeof(float));
+	assert_memory_equal(a->hidden, b->hidden, (size_t)a->n * p->hidden * sizeof(float));
+	assert_memory_equal(a->rows, b->rows, a->n * sizeof(*a->rows));
+}
+
+static void run_some(struct program_model *m, uint32_t segment, struct machine_result ret[3])
+{
+	const struct machine_part prompts[] = {{0, 70, NULL}, {1, 33, NULL}, {4, 5, NULL}};
+	const struct machine_part tokens[] = {{4, 1, NULL}, {0, 1, NULL}, {1, 1, NULL}};
+	struct machine machine;
+
+	machine_start(&machine, m);
+	machine_run(&machine, prompts, 3, segment, &ret[0]);
+	machine_run(&machine, tokens, 3, segment, &ret[1]);
+	machine_run(&machine, tokens + 1, 1, segment, &ret[2]);
+	machine_done(&machine);
+}
+
+static void test_bits_repeat_and_do_not_depend_on_segments(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t round = 0; round < 8; round++) {
+		static const uint32_t segments[] = {UINT32_MAX, 1, 2};
+		struct model_want want = want_random(&random);
+		struct program_model *m;
+		struct machine_result first[3], again[3];
+
+		want.n_layers = 3;
+		m = model_new(&want, &random);
+		run_some(m, UINT32_MAX, first);
+		for (uint32_t s = 0; s < 3; s++) {
+			run_some(m, segments[s], again);
+			for (uint32_t i = 0; i < 3; i++) {
+				assert_same(&m->p, &first[i], &again[i]);
+				machine_result_done(&again[i]);
+			}
+		}
+		for (uint32_t i = 0; i < 3; i++)
+			machine_result_done(&first[i]);
+		model_free(m);
+	}
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+/* Ids that are alike have the same row in the head. */
+static void make_twins(struct program_model *m, struct oracle_random *random)
+{
+	const struct program_tensor *t = &m->tensors[m->p.head];
+	size_t bytes = t->n_in * work_dtype_bytes(t->dtype);
+	char *head = m->weights + t->offset;
+
+	for (uint32_t i = 0; i < t->n_out / 2; i++)
+		memcpy(head + oracle_below(random, t->n_out) * bytes,
+		       head + oracle_below(random, t->n_out) * bytes, bytes);
+}
+
+static void check_results(const struct model_want *want, uint32_t n, struct oracle_random *random)
+{
+	struct program_model *m = model_new(want, random);
+	struct machine_part part = {0, n, NULL};
+	struct machine_result result;
+	struct machine machine;
+
+	make_twins(m, random);
+	machine_start(&machine, m);
+	machine_run(&machine, &part, 1, UINT32_MAX, &result);
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(result.rows[i].n_top, 1 + i % PROGRAM_TOP_MAX);
+		results_check(&result.rows[i], result.logits + (size_t)i * m->p.n_vocab,
+			      m->p.n_vocab, machine.seqs[0].ids[i + 1]);
+	}
+	machine_result_done(&result);
+	machine_done(&machine);
+	model_free(m);
+}
+
+/* Of one block of logits, of several, and of more than are merged at a time. */
+static void test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id(void **state)
+{
+	static const uint32_t vocabularies[] = {1,    64,   65,	   1000,   4096,
+						4097, 9999, 50257, 128256, 270001};
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(vocabularies) / sizeof(vocabularies[0]); i++) {
+		struct model_want want = want_random(&random);
+
+		want.n_layers = 1;
+		want.hidden = 32;
+		want.n_vocab = vocabularies[i];
+		if (want.n_vocab >= PROGRAM_TOP_MAX)
+			check_results(&want, want.n_vocab > 60000 ? 6 : 70, &random);
+		else
+			check_results(&want, want.n_vocab, &random);
+	}
+}
+
+static void test_hidden_rows_alone_need_no_head(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct model_want want = want_random(&random);
+	struct program_model *m = model_new(&want, &random);
+	const struct machine_part part = {3, 20, NULL};
+	struct machine_result all, alone;
+	struct machine machine;
+
+	(void)state;
+	machine_start(&machine, m);
+	machine_run(&machine, &part, 1, UINT32_MAX, &all);
+	machine_done(&machine);
+	machine_start(&machine, m);
+	machine.want = PROGRAM_WANT_HIDDEN;
+	machine_run(&machine, &part, 1, UINT32_MAX, &alone);
+	for (uint32_t i = 0; i < part.n; i++)
+		assert_true(isnan(alone.rows[i].lse) && isnan(alone.rows[i].score) &&
+			    alone.rows[i].n_top == 0);
+	assert_memory_equal(all.hidden, alone.hidden, part.n * m->p.hidden * sizeof(float));
+	machine_result_done(&all);
+	machine_result_done(&alone);
+	machine_done(&machine);
+	model_free(m);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+/* The sentence, of a model that is not taken. */
+static void refuse(struct program_model *m, const char *words)
+{
+	struct backend_config config = {2u << 20, 2u << 20, 0, NULL};
+	struct backend_program *program = NULL;
+	struct backend_weights *weights;
+	char why[PROGRAM_WHY_BYTES] = "";
+	struct backend *b;
+
+	assert_int_equal(cuda->open(&config, &b, NULL, 0), 0);
+	assert_int_equal(cuda->program->weights_new(b, m->p.weights_bytes, &weights), 0);
+	assert_int_equal(cuda->program->program_new(b, &m->p, weights, &program, why), -EOPNOTSUPP);
+	if (!strstr(why, words))
+		fail_msg("\"%s\" lacks \"%s\"", why, words);
+	assert_null(program);
+	cuda->program->weights_free(b, weights);
+	cuda->close(b);
+	model_free(m);
+}
+
+static void test_what_the_gpu_does_not_multiply_is_named(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct model_want want = want_random(&random);
+
+	(void)state;
+	want.fused = want.tied = false;
+	want.weights = WORK_FP32;
+	refuse(model_new(&want, &random), "tensor 0.q is fp32");
+	want.weights = want.dtype;
+	want.intermediate = 20;
+	refuse(model_new(&want, &random), "tensor 0.down is");
+}
+
+static void test_weights_that_no_memory_holds_are_refused(void **state)
+{
+	struct backend_config config = {2u << 20, 2u << 20, 0, NULL};
+	struct backend_weights *weights = NULL;
+	struct backend *b;
+
+	(void)state;
+	assert_int_equal(cuda->open(&config, &b, NULL, 0), 0);
+	assert_int_equal(cuda->program->weights_new(b, UINT64_C(1) << 50, &weights), -ENOMEM);
+	assert_null(weights);
+	cuda->program->weights_free(b, NULL);
+	cuda->program->program_free(b, NULL);
+	cuda->close(b);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_random_programs_agree_with_float64_and_the_cpu),
+		cmocka_unit_test(test_prompts_of_some_hundred_rows_agree_with_float64),
+		cmocka_unit_test(test_decoding_behind_a_prompt_agrees_with_float64),
+		cmocka_unit_test(test_bits_repeat_and_do_not_depend_on_segments),
+		cmocka_unit_test(test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id),
+		cmocka_unit_test(test_hidden_rows_alone_need_no_head),
+		cmocka_unit_test(test_what_the_gpu_does_not_multiply_is_named),
+		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
+	};
+	int r = argc > 1 ? device_ops(argv[1], &cuda) : 1;
+
+	if (r)
+		return r;
+	if (argc > 2 && strcmp(argv[2], "speed") == 0)
+		return program_speed(cuda, argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

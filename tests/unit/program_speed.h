@@ -1,0 +1,10 @@
+/* program_speed.h - how long a run takes of a model of 8 billion weights, and its products alone. */
+#ifndef COPPICE_TESTS_PROGRAM_SPEED_H
+#define COPPICE_TESTS_PROGRAM_SPEED_H
+
+#include "kernels/program/backend_program.h"
+
+/* Prints figures of a GPU's module. 0, or what to exit with. */
+int program_speed(const struct backend_ops *ops, const char *module);
+
+#endif
