@@ -115,8 +115,7 @@ __global__ void __launch_bounds__(BEGIN_THREADS)
 	uint64_t from = (uint64_t)a.ids[row] * a.hidden;
 
 	for (uint32_t i = threadIdx.x; i < a.hidden; i += BEGIN_THREADS)
-		a.x[(uint64_t)row * a.x_stride + i] =
-			vector_at(a.embed, from + i) * a.embed_factor;
+		a.x[(uint64_t)row * a.x_stride + i] = vector_at(a.embed, from + i) * a.embed_factor;
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */
@@ -198,8 +197,7 @@ template <uint32_t N> struct values {
 
 template <uint32_t N>
 __device__ inline struct values<N> take(const struct device_finishing &a, const float *made,
-					uint32_t i)
-{
+					uint32_t i) {
 	struct values<N> v;
 
 	if (N == 4)
@@ -260,16 +258,15 @@ __device__ inline float factor_of(const struct device_heads &a, const float *row
 	if (!a.q_norm.at)
 		return 1;
 	if (!a.wide) {
-		float squares = sum_of_warp(squares_of(row + (uint64_t)head * a.dim,
-						       threadIdx.x % 32, 32, a.dim));
+		float squares = sum_of_warp(
+			squares_of(row + (uint64_t)head * a.dim, threadIdx.x % 32, 32, a.dim));
 
 		return 1 / sqrtf(squares / a.dim + a.eps);
 	}
 
-	float of_q = sum_of_block<HEADS_WARPS>(
-		squares_of(row, threadIdx.x, HEADS_WARPS * 32, q));
-	float of_k = sum_of_block<HEADS_WARPS>(
-		squares_of(row + q, threadIdx.x, HEADS_WARPS * 32, kv));
+	float of_q = sum_of_block<HEADS_WARPS>(squares_of(row, threadIdx.x, HEADS_WARPS * 32, q));
+	float of_k =
+		sum_of_block<HEADS_WARPS>(squares_of(row + q, threadIdx.x, HEADS_WARPS * 32, kv));
 
 	return head < a.n_q ? 1 / sqrtf(of_q / q + a.eps) : 1 / sqrtf(of_k / kv + a.eps);
 }

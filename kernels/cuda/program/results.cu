@@ -254,8 +254,7 @@ __global__ void __launch_bounds__(THREADS)
 		if (wanted.want & PROGRAM_WANT_SCORE && wanted.next != PROGRAM_NONE)
 			told.score = (float)((double)(logits[wanted.next] * a.factor) - lse);
 	}
-	if (wanted.want & PROGRAM_WANT_TOP &&
-	    threadIdx.x < min_u32(wanted.n_top, PROGRAM_TOP_MAX))
+	if (wanted.want & PROGRAM_WANT_TOP && threadIdx.x < min_u32(wanted.n_top, PROGRAM_TOP_MAX))
 		take_top(a, logits, keys, &told);
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < ROW_WORDS; i += THREADS)
