@@ -4,13 +4,17 @@
  *
  * argv[1] is the module; argv[2] "speed": no tests, but times of a model of 8 billion weights
  * (program_speed.h). Without a device the program says so and exits with 77, which CTest counts as
- * skipped.
+ * skipped. With PROGRAM_FAKE the device is played (fake_device.h): that is program_device_test.
  */
+#ifdef PROGRAM_FAKE
+#include "fake_device.h"
+#else
 #include "device_ops.h"
+#include "program_speed.h"
+#endif
 #include "program_machine.h"
 #include "program_oracle.h"
 #include "program_results.h"
-#include "program_speed.h"
 
 #include <errno.h>
 #include <math.h>
@@ -392,6 +396,25 @@ static void test_weights_that_no_memory_holds_are_refused(void **state)
 	cuda->close(b);
 }
 
+#ifdef PROGRAM_FAKE
+static int find_device(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	cuda = fake_device_ops();
+	return 0;
+}
+#else
+static int find_device(int argc, char **argv)
+{
+	int r = argc > 1 ? device_ops(argv[1], &cuda) : 1;
+
+	if (!r && argc > 2 && strcmp(argv[2], "speed") == 0)
+		exit(program_speed(cuda, argv[1]));
+	return r;
+}
+#endif
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -404,11 +427,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_what_the_gpu_does_not_multiply_is_named),
 		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
 	};
-	int r = argc > 1 ? device_ops(argv[1], &cuda) : 1;
+	int r = find_device(argc, argv);
 
 	if (r)
 		return r;
-	if (argc > 2 && strcmp(argv[2], "speed") == 0)
-		return program_speed(cuda, argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

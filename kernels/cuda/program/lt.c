@@ -67,7 +67,7 @@ static void *load(void)
 	void *library = NULL;
 
 	for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]) && !library; i++)
-		library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+		library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	return library;
 }
 

@@ -1,0 +1,485 @@
+/*
+ * fake_device.c - see fake_device.h. Memory that is given is filled with NaN, so that what nobody
+ * wrote shows.
+ */
+#include "fake_device.h"
+
+#include "kernels/arith.h"
+#include "kernels/cuda/batch/batch_layers.h"
+#include "kernels/cuda/program/elements.h"
+#include "kernels/cuda/program/program.h"
+#include "kernels/rows/rows.h"
+#include "kernels/rows/turn.h"
+#include "oracle.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct fake {
+	struct backend_ops ops;
+	struct backend_program_ops program;
+	struct backend *cpu; /* borrowed: what the test opened */
+	struct programs programs;
+	struct pool pool;
+	struct batch batch;
+	char told[1 << 20];
+} fake;
+
+/* ---- the runtime ----------------------------------------------------------------------------- */
+
+cudaError_t cudaMalloc(void **at, size_t bytes)
+{
+	*at = aligned_alloc(PROGRAM_ALIGN, align_to(bytes, PROGRAM_ALIGN));
+	if (*at)
+		memset(*at, 0xff, bytes);
+	return *at ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *at)
+{
+	free(at);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **at, size_t bytes)
+{
+	return cudaMalloc(at, bytes);
+}
+
+cudaError_t cudaFreeHost(void *at)
+{
+	return cudaFree(at);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+	(void)kind;
+	memcpy(to, from, bytes);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+			    cudaStream_t stream)
+{
+	(void)stream;
+	return cudaMemcpy(to, from, bytes, kind);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+	(void)device;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+	(void)flags;
+	*stream = NULL;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	(void)stream;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	(void)stream;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+	(void)flags;
+	*event = NULL;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	(void)event;
+	(void)stream;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+	(void)event;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+	(void)event;
+	return cudaSuccess;
+}
+
+int queue_expect(struct queue *q, int r)
+{
+	(void)q;
+	return r ? -EIO : 0;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static float get(const void *at, uint32_t type, uint64_t i)
+{
+	float value;
+
+	oracle_decode(type, &value, (const char *)at + i * work_dtype_bytes(type), 1);
+	return value;
+}
+
+static uint32_t narrow_type(uint32_t bf16)
+{
+	return bf16 ? WORK_BF16 : WORK_FP16;
+}
+
+static void put(const struct device_rows *out, uint32_t row, uint32_t i, float value)
+{
+	float *wide = out->wide ? out->wide + (uint64_t)row * out->wide_stride + i : NULL;
+
+	if (wide)
+		*wide = out->add ? *wide + value : value;
+	if (out->narrow)
+		oracle_encode(narrow_type(out->bf16),
+			      (char *)out->narrow + 2 * ((uint64_t)row * out->narrow_stride + i),
+			      &value, 1);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+int device_begin(const struct device_begin *a, struct launch_to to)
+{
+	const struct turn turn = {a->inv_freq, a->n_turned, a->rope_factor};
+
+	(void)to;
+	if (a->n_wanted)
+		memcpy(a->wanted_to, a->wanted_from, a->n_wanted * sizeof(*a->wanted_to));
+	for (uint32_t row = 0; row < a->n_rows; row++) {
+		turn_set(&turn, a->positions[row], a->turns + (size_t)row * a->n_turned);
+		for (uint32_t i = 0; a->x && i < a->hidden; i++)
+			a->x[(size_t)row * a->x_stride + i] =
+				get(a->embed.at, a->embed.type,
+				    (uint64_t)a->ids[row] * a->hidden + i) *
+				a->embed_factor;
+	}
+	return 0;
+}
+
+static float norm_in(const struct device_norm *a, uint64_t at)
+{
+	return a->wide ? a->wide[at] : get(a->narrow, narrow_type(a->bf16), at);
+}
+
+static void norm_row(const struct device_norm *a, uint32_t row)
+{
+	const struct program_wanted *wanted = a->wanted ? &a->wanted[row] : NULL;
+	uint64_t from = (uint64_t)(wanted ? wanted->row : row) * a->stride;
+	float *hidden = NULL, factor = 1;
+	double squares = 0;
+
+	if (wanted && wanted->want & PROGRAM_WANT_HIDDEN)
+		hidden = (float *)(uintptr_t)(wanted->out + sizeof(struct program_row)) +
+			 (wanted->want & PROGRAM_WANT_LOGITS ? a->n_vocab : 0);
+	for (uint32_t i = 0; i < a->n; i++)
+		squares += pow((double)norm_in(a, from + i), 2);
+	if (a->weight.at)
+		factor = (float)(1 / sqrt(squares / a->n + (double)a->eps));
+	for (uint32_t i = 0; i < a->n; i++) {
+		float x = norm_in(a, from + i) * factor *
+			  (a->weight.at ? get(a->weight.at, a->weight.type, i) : 1);
+
+		put(&a->out, row, i, x);
+		if (hidden)
+			hidden[i] = x;
+	}
+}
+
+int device_norm(const struct device_norm *a, struct launch_to to)
+{
+	(void)to;
+	assert_true(!a->weight.at || a->weight.n == a->n);
+	for (uint32_t row = 0; row < a->n_rows; row++)
+		norm_row(a, row);
+	return 0;
+}
+
+static float made_at(const struct device_finishing *a, uint32_t row, uint32_t i)
+{
+	float value = a->made[(uint64_t)row * a->stride + i];
+
+	for (uint32_t w = 0; w < 3; w++) {
+		if (i < a->n_out[w])
+			return a->bias[w].at ? value + get(a->bias[w].at, a->bias[w].type, i)
+					     : value;
+		i -= a->n_out[w];
+	}
+	fail();
+	return 0;
+}
+
+int device_finishing(const struct device_finishing *a, struct launch_to to)
+{
+	const struct rows_ops *rows = rows_ops_select("generic");
+
+	(void)to;
+	for (uint32_t row = 0; row < a->n_rows; row++)
+		for (uint32_t i = 0; i < a->n; i++) {
+			float value = made_at(a, row, i), up;
+
+			if (a->gated) {
+				up = made_at(a, row, a->n + i);
+				rows->gate((enum rows_act)a->act, &value, &up, 1);
+			}
+			put(&a->out, row, i, value);
+		}
+	return 0;
+}
+
+/* Norms of one head, or of all that go together. */
+static void norm_heads(float *x, uint32_t n, const struct device_vector *weight, float eps)
+{
+	double squares = 0;
+
+	assert_int_equal(weight->n, n);
+	for (uint32_t i = 0; i < n; i++)
+		squares += pow((double)x[i], 2);
+	for (uint32_t i = 0; i < n; i++)
+		x[i] = (float)((double)x[i] / sqrt(squares / n + (double)eps)) *
+		       get(weight->at, weight->type, i);
+}
+
+int device_heads(const struct device_heads *a, struct launch_to to)
+{
+	uint32_t q = a->n_q * a->dim, kv = a->n_kv * a->dim, n = q + 2 * kv;
+	float *x = malloc(n * sizeof(*x));
+
+	(void)to;
+	assert_non_null(x);
+	for (uint32_t row = 0; row < a->n_rows; row++) {
+		memcpy(x, a->qkv + (uint64_t)row * a->stride, n * sizeof(*x));
+		for (uint32_t at = 0; a->q_norm.at && at < q + kv;) {
+			const struct device_vector *weight = at < q ? &a->q_norm : &a->k_norm;
+			uint32_t width = !a->wide ? a->dim : at < q ? q : kv;
+
+			norm_heads(x + at, width, weight, a->eps);
+			at += width;
+		}
+		if (a->turns)
+			turn_heads(x, a->n_q + a->n_kv, a->dim,
+				   a->turns + (uint64_t)row * a->n_turned, a->n_turned);
+		for (uint32_t i = 0; i < n; i++)
+			put(&a->out, row, i, x[i]);
+	}
+	free(x);
+	return 0;
+}
+
+/* One row's. */
+static void tell(const struct device_results *a, uint32_t row)
+{
+	const struct rows_ops *rows = rows_ops_select("generic");
+	const struct program_wanted *wanted = &a->wanted[row];
+	struct program_row told = {.lse = NAN, .score = NAN};
+	struct rows_score top[PROGRAM_TOP_MAX];
+	float *logits = malloc(a->n_vocab * sizeof(*logits));
+	bool wants = wanted->want & ~(uint32_t)PROGRAM_WANT_HIDDEN;
+
+	assert_non_null(logits);
+	assert_true(a->n_chunks || !wants);
+	for (uint32_t i = 0; wants && i < a->n_vocab; i++)
+		logits[i] = a->logits[row * a->stride + i] * a->factor;
+	if (wants)
+		told.lse = (float)rows->log_sum(logits, a->n_vocab);
+	if (wanted->want & PROGRAM_WANT_SCORE && wanted->next != PROGRAM_NONE)
+		told.score = logits[wanted->next] - told.lse;
+	if (wanted->want & PROGRAM_WANT_TOP)
+		told.n_top = rows->likeliest(top, wanted->n_top, logits, a->n_vocab);
+	for (uint32_t i = 0; i < told.n_top; i++)
+		told.top[i] = (struct program_top){top[i].id, top[i].logit};
+	memcpy((void *)(uintptr_t)wanted->out, &told, sizeof(told));
+	if (wanted->want & PROGRAM_WANT_LOGITS)
+		memcpy((char *)(uintptr_t)wanted->out + sizeof(told), logits,
+		       a->n_vocab * sizeof(*logits));
+	free(logits);
+}
+
+int device_results(const struct device_results *a, struct launch_to to)
+{
+	(void)to;
+	for (uint32_t row = 0; row < a->n_rows; row++)
+		tell(a, row);
+	return 0;
+}
+
+/* ---- cuBLASLt -------------------------------------------------------------------------------- */
+
+int lt_open(struct lt **ret, char *why, size_t bytes)
+{
+	(void)why;
+	(void)bytes;
+	*ret = (struct lt *)&fake;
+	return 0;
+}
+
+void lt_close(struct lt *lt)
+{
+	(void)lt;
+}
+
+int lt_find(struct lt *lt, const struct lt_product *p)
+{
+	return lt && p->n_in % 8 == 0 ? 0 : -EOPNOTSUPP;
+}
+
+static void product_row(const struct lt_product *p, uint32_t row, const float *w, float *in)
+{
+	oracle_decode(p->type, in, (const char *)p->in + 2 * (uint64_t)row * p->in_stride, p->n_in);
+	for (uint32_t o = 0; o < p->n_out; o++) {
+		uint64_t at = (uint64_t)row * p->out_stride + o;
+		char *out = (char *)p->out + at * work_dtype_bytes(p->out_type);
+		double sum = p->add ? (double)get(p->out, WORK_FP32, at) : 0;
+		float value;
+
+		for (uint32_t i = 0; i < p->n_in; i++)
+			sum += (double)in[i] * (double)w[(uint64_t)o * p->n_in + i];
+		value = (float)sum;
+		oracle_encode(p->out_type, out, &value, 1);
+	}
+}
+
+int lt_multiply(struct lt *lt, const struct lt_product *p, void *workspace,
+		struct CUstream_st *stream)
+{
+	uint64_t n = (uint64_t)p->n_out * p->n_in;
+	float *w = malloc((n + p->n_in) * sizeof(*w));
+
+	(void)lt;
+	(void)stream;
+	assert_true(w && workspace && !(p->add && p->out_type != WORK_FP32));
+	assert_true(p->in_stride >= p->n_in && p->out_stride >= p->n_out);
+	oracle_decode(p->type, w, p->w, n);
+	for (uint32_t row = 0; row < p->n_rows; row++)
+		product_row(p, row, w, w + n);
+	free(w);
+	return 0;
+}
+
+/* ---- a batch's layers ------------------------------------------------------------------------ */
+
+int batch_layers_begin(struct batch *b, const struct backend_job *job, size_t host_bytes,
+		       struct batch_layers *ret)
+{
+	assert_true(host_bytes <= sizeof(fake.told) && job->layer == 0);
+	*ret = (struct batch_layers){.u.b = b, .job = job};
+	return 0;
+}
+
+void *batch_layers_host(struct batch_layers *layers, size_t bytes)
+{
+	(void)layers;
+	memset(fake.told, 0xff, bytes);
+	return fake.told;
+}
+
+int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
+{
+	struct backend_job job = *layers->job;
+	const struct backend_batch batch = {.jobs = &job, .n_jobs = 1};
+	uint64_t id;
+
+	job.layer = layer;
+	return backend_cpu.submit(fake.cpu, &batch, &id);
+}
+
+int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id)
+{
+	const struct backend_batch none = {0};
+
+	(void)layers;
+	return backend_cpu.submit(fake.cpu, &none, ret_id);
+}
+
+void batch_layers_drop(struct batch_layers *layers)
+{
+	(void)layers;
+}
+
+/* ---- the backend ----------------------------------------------------------------------------- */
+
+static int fake_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
+{
+	(void)b;
+	return weights_new(0, bytes, ret);
+}
+
+static int fake_weights_put(struct backend *b, struct backend_weights *weights, uint64_t offset,
+			    const void *from, uint64_t bytes)
+{
+	(void)b;
+	return weights_put(weights, offset, from, bytes);
+}
+
+static void fake_weights_free(struct backend *b, struct backend_weights *weights)
+{
+	(void)b;
+	weights_free(weights);
+}
+
+static int fake_new(struct backend *b, const struct program *p, struct backend_weights *weights,
+		    struct backend_program **ret, char why[PROGRAM_WHY_BYTES])
+{
+	fake.cpu = b;
+	fake.pool = (struct pool){.extent_bytes = 2 << 20};
+	fake.batch = (struct batch){.pool = &fake.pool, .costs = costs_find(CODE_WGMMA)};
+	return program_new(&fake.programs, &fake.batch, p, weights, ret, why);
+}
+
+static void fake_free(struct backend *b, struct backend_program *program)
+{
+	(void)b;
+	program_free(program);
+}
+
+static int fake_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+{
+	(void)b;
+	return program_run(&fake.batch, run, ret_id);
+}
+
+static void fake_cost(struct backend *b, const struct backend_program *program,
+		      struct backend_program_cost *ret)
+{
+	(void)b;
+	program_cost(&fake.batch, program, ret);
+}
+
+const struct backend_ops *fake_device_ops(void)
+{
+	fake.program = (struct backend_program_ops){.max_rows = PROGRAM_MAX_ROWS,
+						    .weights_new = fake_weights_new,
+						    .weights_put = fake_weights_put,
+						    .weights_free = fake_weights_free,
+						    .program_new = fake_new,
+						    .program_free = fake_free,
+						    .run = fake_run,
+						    .cost = fake_cost};
+	fake.ops = backend_cpu;
+	fake.ops.program = &fake.program;
+	return &fake.ops;
+}

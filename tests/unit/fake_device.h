@@ -1,0 +1,14 @@
+/*
+ * fake_device.h - the device of the CUDA backend's programs, played: its memory is the machine's,
+ * what is launched is done at once, one element after the other, and attention is the CPU backend's.
+ * In place of the CUDA runtime, the kernels, cuBLASLt, and a batch's layers.
+ */
+#ifndef COPPICE_TESTS_FAKE_DEVICE_H
+#define COPPICE_TESTS_FAKE_DEVICE_H
+
+#include "kernels/backend.h"
+
+/* The CPU's backend, whose programs are those of the GPU's host code. One backend at a time. */
+const struct backend_ops *fake_device_ops(void);
+
+#endif
