@@ -147,18 +147,18 @@ static uint32_t count_ops(const struct program *p)
 	return n;
 }
 
-/* More rows of a prompt take no head. */
 void program_cost(const struct batch *b, const struct backend_program *program,
 		  struct backend_program_cost *ret)
 {
 	const struct program *p = program->p;
-	struct program_reads layers = program_layers_reads(p);
-	double kb = (double)(layers.bytes + program_head_reads(p).bytes) / 1024;
+	struct program_reads layers = program_layers_reads(p), head = program_head_reads(p);
+	double kb = (double)(layers.bytes + head.bytes) / 1024;
 
 	*ret = (struct backend_program_cost){
 		.fixed_ns = b->costs->batch_ns + count_ops(p) * b->costs->op_ns +
 			    kb * b->costs->memory_ns_per_kb,
 		.row_ns = 2e-6 * (double)layers.elements * b->costs->product_ns_per_mflop,
+		.wanted_ns = 2e-6 * (double)head.elements * b->costs->product_ns_per_mflop,
 		.scratch_bytes = scratch_bytes(program, PROGRAM_MAX_ROWS),
 	};
 }
