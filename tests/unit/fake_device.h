@@ -1,6 +1,6 @@
 /*
  * fake_device.h - the device of the CUDA backend's programs, played: its memory is the machine's,
- * what is launched is done at once, one element after the other, and attention is the CPU backend's.
+ * what is launched is done at once, one element after the other, and attention is the CPU's.
  * In place of the CUDA runtime, the kernels, cuBLASLt, and a batch's layers.
  */
 #ifndef COPPICE_TESTS_FAKE_DEVICE_H

@@ -40,7 +40,7 @@ static struct model_want want_random(struct oracle_random *random)
 	want.n_turned = oracle_below(random, 2) ? want.head_dim
 						: 2 * oracle_below(random, want.head_dim / 2 + 1);
 	want.hidden = 8 * (2 + oracle_below(random, 20));
-	want.intermediate = 8 * (2 + oracle_below(random, 30));
+	want.intermediate = want.side ? want.hidden : 8 * (2 + oracle_below(random, 30));
 	want.dtype = want.weights = oracle_below(random, 2) ? WORK_FP16 : WORK_BF16;
 	want.mixed = false;
 	want.mixed_vectors = oracle_below(random, 2);
@@ -310,7 +310,7 @@ static void test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id(void **
 		struct model_want want = want_random(&random);
 
 		want.n_layers = 1;
-		want.hidden = 32;
+		want.hidden = want.intermediate = 32;
 		want.n_vocab = vocabularies[i];
 		if (want.n_vocab >= PROGRAM_TOP_MAX)
 			check_results(&want, want.n_vocab > 60000 ? 6 : 70, &random);
@@ -373,7 +373,7 @@ static void test_what_the_gpu_does_not_multiply_is_named(void **state)
 	struct model_want want = want_random(&random);
 
 	(void)state;
-	want.fused = want.tied = false;
+	want.fused = want.tied = want.side = false;
 	want.weights = WORK_FP32;
 	refuse(model_new(&want, &random), "tensor 0.q is fp32");
 	want.weights = want.dtype;

@@ -1,4 +1,4 @@
-/* program_speed.h - how long a run takes of a model of 8 billion weights, and its products alone. */
+/* program_speed.h - how long runs take of a model of 8 billion weights, and its products alone. */
 #ifndef COPPICE_TESTS_PROGRAM_SPEED_H
 #define COPPICE_TESTS_PROGRAM_SPEED_H
 

@@ -179,7 +179,7 @@ __device__ inline float bias_at(const struct device_finishing &a, uint32_t i)
 	return 0;
 }
 
-/* erfc keeps what 1 + erf would cancel where x is far below 0, and a sigmoid what 1 + tanh would. */
+/* erfc keeps what 1 + erf would cancel where x is far below 0, a sigmoid what 1 + tanh would. */
 __device__ inline float act(uint32_t kind, float x)
 {
 	if (kind == PROGRAM_SILU)

@@ -1,6 +1,6 @@
 /*
- * results.h - what comes of rows of logits: the log of their sum, the likeliest, a score, and all of
- * it written to where each row wants it.
+ * results.h - what comes of rows of logits: the log of their sum, the likeliest, a score, and all
+ * of it written to where each row wants it.
  */
 #ifndef COPPICE_CUDA_RESULTS_H
 #define COPPICE_CUDA_RESULTS_H
