@@ -59,6 +59,17 @@ void results_check(const struct program_row *row, const float *logits, uint32_t 
 	check_sums(row, logits, n_vocab, next);
 }
 
+double rows_error_of_all(const float *rows, const double *truth, uint32_t n, uint32_t width)
+{
+	double off = 0, all = 0;
+
+	for (size_t i = 0; i < (size_t)n * width; i++) {
+		off += ((double)rows[i] - truth[i]) * ((double)rows[i] - truth[i]);
+		all += truth[i] * truth[i];
+	}
+	return all > 0 ? sqrt(off / all) : off;
+}
+
 double rows_error(const float *rows, const double *truth, uint32_t n, uint32_t width)
 {
 	double largest = 0;

@@ -9,5 +9,7 @@ void results_check(const struct program_row *row, const float *logits, uint32_t 
 		   uint32_t next);
 /* The largest norm of a row's difference to the truth over the norm of the truth. */
 double rows_error(const float *rows, const double *truth, uint32_t n, uint32_t width);
+/* The same of all rows taken as one. */
+double rows_error_of_all(const float *rows, const double *truth, uint32_t n, uint32_t width);
 
 #endif
