@@ -21,7 +21,7 @@
 
 struct program_call {
 	struct model_call model;
-	struct held_program *program; /* owned until a model has it */
+	struct held_program *program; /* owned until a model has it; model.program */
 };
 
 /* ---- the message ---------------------------------------------------------------------------- */
@@ -182,6 +182,7 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 	}
 	call = request->sched.room;
 	call->program = held;
+	call->model.program = held;
 	call->model.shape = held->program.shape;
 	strcpy(call->model.name, held->name);
 	request_post(request);
@@ -194,16 +195,15 @@ static int give_program(struct sched *s, struct sched_request *rq, struct sched_
 {
 	struct program_call *call = rq->room;
 	struct held_program *held = call->program;
-	char why[PROGRAM_WHY_BYTES] = "";
+	const struct held_backend with = {s->core.ops, s->core.backend,
+					  s->core.config->max_token_ms};
+	char why[PROGRAM_WHY_BYTES];
 	int r;
 
 	held->program.shape = model->shape;
-	r = s->core.ops->program->program_new(s->core.backend, &held->program,
-					      held->weights->content.memory, &held->backend, why);
+	r = held_program_begin(held, &with, why);
 	if (r < 0)
-		return refuse(rq, r, NULL, "%s",
-			      why[0] ? why : "The backend has no memory for the program.");
-	s->core.ops->program->cost(s->core.backend, held->backend, &held->cost);
+		return refuse(rq, r, NULL, "%s", why);
 	model->program = held;
 	call->program = NULL;
 	return 0;

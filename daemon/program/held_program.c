@@ -176,13 +176,52 @@ int held_program_new(const struct program *from, struct weights *weights, struct
 	return r;
 }
 
+/* One row keeps everybody for as long as the weights take to be read: layers may name a matrix as
+ * often as they like. */
+static int cost_check(struct held_program *held, const struct held_backend *with,
+		      char why[PROGRAM_WHY_BYTES])
+{
+	double ms = held->cost.fixed_ns / 1e6;
+
+	if (ms <= with->max_token_ms)
+		return weights_take_scratch(held->weights, held->cost.scratch_bytes, why);
+	snprintf(why, PROGRAM_WHY_BYTES,
+		 "A token would take %.0f ms here, which is more than %u (max_token_ms): the "
+		 "program is too long.",
+		 ms, with->max_token_ms);
+	return -E2BIG;
+}
+
+int held_program_begin(struct held_program *held, const struct held_backend *with,
+		       char why[PROGRAM_WHY_BYTES])
+{
+	const struct backend_program_ops *ops = with->ops->program;
+	struct backend_program *program;
+	int r;
+
+	snprintf(why, PROGRAM_WHY_BYTES, "The backend has no memory for the program.");
+	r = ops->program_new(with->backend, &held->program, held->weights->content.memory, &program,
+			     why);
+	if (r < 0)
+		return r;
+	ops->cost(with->backend, program, &held->cost);
+	r = cost_check(held, with, why);
+	if (r < 0)
+		ops->program_free(with->backend, program);
+	else
+		held->backend = program;
+	return r;
+}
+
 void held_program_free(struct held_program *held, const struct backend_ops *ops,
 		       struct backend *backend)
 {
 	if (!held)
 		return;
-	if (held->backend)
+	if (held->backend) {
 		ops->program->program_free(backend, held->backend);
+		weights_give_scratch(held->weights, held->cost.scratch_bytes);
+	}
 	free((void *)held->program.inv_freq);
 	free((void *)held->program.ops);
 	free((void *)held->program.kinds);

@@ -16,7 +16,7 @@ struct held_program {
 	struct weights *weights; /* reference */
 	struct backend_program *backend; /* owned; NULL: not made yet */
 	uint64_t pass_bytes; /* of the weights that a pass reads */
-	struct backend_program_cost cost; /* once it is */
+	struct backend_program_cost cost; /* once it is; its scratch is booked with the weights */
 	/* The prefix, and a digest in hex of everything that its KV depends on: structure, numbers,
 	 * the tensors' bytes, and how this version computes. */
 	char name[HELD_PROGRAM_NAME_BYTES];
@@ -26,6 +26,16 @@ struct held_program {
  * these, which are READY. 0; -ENOMEM; -EINVAL and a sentence. */
 MUST_CHECK int held_program_new(const struct program *from, struct weights *weights,
 				struct held_program **ret, char why[PROGRAM_WHY_BYTES]);
+struct held_backend {
+	const struct backend_ops *ops;
+	struct backend *backend;
+	uint32_t max_token_ms; /* a program that is modelled to take longer is refused */
+};
+
+/* The backend's part of it. 0; -ENOMEM, -EOPNOTSUPP, -E2BIG, -EDQUOT, -ENOSPC and a sentence,
+ * nothing changed. Blocks. */
+MUST_CHECK int held_program_begin(struct held_program *held, const struct held_backend *with,
+				  char why[PROGRAM_WHY_BYTES]);
 /* Nothing of it is under way. NULL is fine. */
 void held_program_free(struct held_program *held, const struct backend_ops *ops,
 		       struct backend *backend);

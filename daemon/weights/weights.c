@@ -334,7 +334,7 @@ static uint64_t booked(const struct weights_table *table, const uid_t *domain)
 
 	TAILQ_FOREACH (weights, &table->all, link)
 		if (!domain || weights->domain == *domain)
-			bytes += weights->content.bytes;
+			bytes += weights->content.bytes + weights->scratch_bytes;
 	return bytes;
 }
 
@@ -362,8 +362,8 @@ static bool has_too_many_idle(const struct weights_table *table, uid_t domain)
 	return n > IDLE_MAX;
 }
 
-/* Under the lock: books, or says which limit is in the way. */
-static int book(struct weights *weights, uint64_t bytes, struct weights_list *ret_go)
+/* Under the lock: whether there is room, or which limit is in the way. */
+static int make_room(const struct weights *weights, uint64_t bytes, struct weights_list *ret_go)
 {
 	struct weights_table *table = weights->home;
 	const struct weights_config *c = &table->config;
@@ -378,26 +378,11 @@ static int book(struct weights *weights, uint64_t bytes, struct weights_list *re
 		TAILQ_INSERT_TAIL(ret_go, idle, link);
 	if (booked(table, domain) + bytes > c->domain_max_bytes)
 		return -EDQUOT;
-	if (booked(table, NULL) + bytes > c->max_bytes)
-		return -ENOSPC;
-	weights->content.bytes = bytes;
-	return 0;
+	return booked(table, NULL) + bytes > c->max_bytes ? -ENOSPC : 0;
 }
 
-static int refuse(struct weights *weights, uint64_t bytes, int r)
-{
-	const struct weights_config *c = &weights->home->config;
-	const char *whose = r == -EDQUOT ? "a user's weights may take (domain_weights)"
-					 : "all weights may take (weights)";
-	uint64_t limit = r == -EDQUOT ? c->domain_max_bytes : c->max_bytes;
-
-	snprintf(weights->why, sizeof(weights->why),
-		 "They take %s, which with what is in use is more than the %s that %s.",
-		 units_size(bytes, 0).text, units_size(limit, 0).text, whose);
-	return r;
-}
-
-int weights_take_room(struct weights *weights, uint64_t bytes)
+/* Books so much in *booking. */
+static int book(struct weights *weights, uint64_t bytes, uint64_t *booking)
 {
 	struct weights_table *table = weights->home;
 	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
@@ -405,21 +390,57 @@ int weights_take_room(struct weights *weights, uint64_t bytes)
 	int r;
 
 	pthread_mutex_lock(&table->lock);
-	r = book(weights, bytes, &go);
+	r = make_room(weights, bytes, &go);
+	if (r == 0)
+		*booking += bytes;
 	pthread_mutex_unlock(&table->lock);
 	while ((idle = TAILQ_FIRST(&go))) {
 		TAILQ_REMOVE(&go, idle, link);
 		log_info("weights %" PRIu64 " of uid %u make room", idle->number, idle->domain);
 		weights_free(idle);
 	}
+	return r;
+}
+
+static int refuse(const struct weights *weights, uint64_t bytes, int r, char why[WEIGHTS_WHY_BYTES])
+{
+	const struct weights_config *c = &weights->home->config;
+	const char *whose = r == -EDQUOT ? "a user's weights may take (domain_weights)"
+					 : "all weights may take (weights)";
+	uint64_t limit = r == -EDQUOT ? c->domain_max_bytes : c->max_bytes;
+
+	snprintf(why, WEIGHTS_WHY_BYTES,
+		 "They take %s, which with what is in use is more than the %s that %s.",
+		 units_size(bytes, 0).text, units_size(limit, 0).text, whose);
+	return r;
+}
+
+int weights_take_room(struct weights *weights, uint64_t bytes)
+{
+	const struct weights_config *c = &weights->home->config;
+	int r = book(weights, bytes, &weights->content.bytes);
+
 	if (r < 0)
-		return refuse(weights, bytes, r);
-	r = table->config.ops->program->weights_new(table->config.backend, bytes,
-						    &weights->content.memory);
+		return refuse(weights, bytes, r, weights->why);
+	r = c->ops->program->weights_new(c->backend, bytes, &weights->content.memory);
 	if (r < 0)
 		snprintf(weights->why, sizeof(weights->why),
 			 "There is no memory for %s of weights.", units_size(bytes, 0).text);
 	return r;
+}
+
+int weights_take_scratch(struct weights *weights, uint64_t bytes, char why[WEIGHTS_WHY_BYTES])
+{
+	int r = book(weights, bytes, &weights->scratch_bytes);
+
+	return r < 0 ? refuse(weights, bytes, r, why) : 0;
+}
+
+void weights_give_scratch(struct weights *weights, uint64_t bytes)
+{
+	pthread_mutex_lock(&weights->home->lock);
+	weights->scratch_bytes -= bytes;
+	pthread_mutex_unlock(&weights->home->lock);
 }
 
 void weights_lend_loader(struct weights *weights, int fd)

@@ -59,6 +59,7 @@ struct weights {
 	struct weights *same; /* reference: these stand for it; NULL: itself */
 	struct loader_file *files; /* owned: what they were loaded from */
 	uint32_t n_files;
+	uint64_t scratch_bytes; /* that programs of theirs take beside them */
 	bool loads; /* a loader reads them, or its end is awaited */
 	bool fresh; /* a file had changed just before: it may again without its times telling */
 	int loader_fd; /* owned: to cancel what waits for it; -1 */
@@ -92,6 +93,12 @@ void weights_unref(struct weights *weights); /* NULL is fine */
 struct weights *weights_real(struct weights *weights);
 /* The same of what is READY, whose memory stays for as long as the reference; else NULL. */
 struct weights *weights_ready(struct weights *weights);
+
+/* A program of theirs takes so much memory, which counts as theirs. 0; -EDQUOT, -ENOSPC and a
+ * sentence. Frees what makes room. */
+MUST_CHECK int weights_take_scratch(struct weights *weights, uint64_t bytes,
+				    char why[WEIGHTS_WHY_BYTES]);
+void weights_give_scratch(struct weights *weights, uint64_t bytes);
 
 static inline enum weights_state weights_state(const struct weights *weights)
 {

@@ -62,7 +62,8 @@ void decode_service_start(struct decode_service *s)
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execl(COPPICED_PATH, "coppiced", "--socket", s->socket, "--backend=cpu", "--pool=256M",
-	      "--config=/dev/null", "--log-level=warning", NULL);
+	      "--config=/dev/null", "--log-level=warning", s->options[0], s->options[1],
+	      s->options[2], s->options[3], NULL);
 	_exit(127);
 }
 

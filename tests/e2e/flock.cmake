@@ -40,11 +40,13 @@ if(TARGET flock_test)
 endif()
 # Whole tokens by the daemon.
 if(TARGET coppiced AND TARGET coppice_agent)
-	coppice_test(NAME decode_test SOURCES e2e/decode_test.c e2e/decode_fixture.c
-		LIBS coppice_agent coppice_model coppice LABELS e2e)
 	coppice_path(coppiced coppiced)
 	coppice_path(coppicectl coppicectl)
-	target_compile_definitions(decode_test PRIVATE COPPICED_PATH="${coppiced}" COPPICECTL_PATH="${coppicectl}"
-		MODEL_DIR="${coppice_data}/tests/model")
-	add_dependencies(decode_test coppiced coppicectl)
+	foreach(name decode_test decode_attack_test)
+		coppice_test(NAME ${name} SOURCES e2e/${name}.c e2e/decode_fixture.c
+			LIBS coppice_agent coppice_model coppice LABELS e2e)
+		target_compile_definitions(${name} PRIVATE COPPICED_PATH="${coppiced}" COPPICECTL_PATH="${coppicectl}"
+			MODEL_DIR="${coppice_data}/tests/model")
+		add_dependencies(${name} coppiced coppicectl)
+	endforeach()
 endif()

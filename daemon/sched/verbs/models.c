@@ -2,7 +2,8 @@
  * models.c - one model for all sessions that open the same.
  *
  * Sessions share a model if its name and its fingerprint are the same, and the heads that they
- * bring. It lives while one of them has it; its KV may outlive it in the store and in the file.
+ * bring; of a program if they are of one user. It lives while one of them has it; its KV may outlive
+ * it in the store and in the file, and is that of every model of its name and fingerprint.
  */
 #include "models.h"
 
@@ -42,14 +43,24 @@ static void fingerprint(const struct sched *s, const struct work_shape *shape,
 	ret[1] = hash.high64;
 }
 
-static struct sched_model *find(const struct sched *s, const char *name, const uint64_t print[2],
-				const struct split_heads *heads)
+/* Users share no weights, and what a program may be asked for is no part of its name. */
+static bool serves(const struct sched_model *model, const struct held_program *program)
+{
+	const struct held_program *own = model->program;
+
+	return !program || (own && own->weights->domain == program->weights->domain &&
+			    own->program.max_positions == program->program.max_positions);
+}
+
+static struct sched_model *find(const struct sched *s, const struct model_call *call,
+				const uint64_t print[2], const struct split_heads *heads)
 {
 	struct sched_model *model;
 
 	LIST_FOREACH (model, &s->models, link) {
-		if (!strcmp(model->name, name) && model->fingerprint[0] == print[0] &&
-		    model->fingerprint[1] == print[1] && model->heads.first == heads->first)
+		if (!strcmp(model->name, call->name) && model->fingerprint[0] == print[0] &&
+		    model->fingerprint[1] == print[1] && model->heads.first == heads->first &&
+		    serves(model, call->program))
 			return model;
 	}
 	return NULL;
@@ -124,7 +135,7 @@ int model_find(struct sched *s, struct sched_request *rq, const struct split_hea
 	uint64_t print[2];
 
 	fingerprint(s, &call->shape, heads, call->weights_hash, print);
-	*ret = find(s, call->name, print, heads);
+	*ret = find(s, call, print, heads);
 	return *ret ? 0 : make(s, rq, print, heads, ret);
 }
 

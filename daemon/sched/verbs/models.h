@@ -15,6 +15,7 @@ struct model_call {
 	uint64_t weights_hash;
 	/* the shape's that are meant; 0, 0: all */
 	uint32_t first_kv_head, own_kv_heads;
+	const struct held_program *program; /* NULL: sessions compute it */
 	/* answered */
 	uint32_t model, page_tokens;
 	uint64_t page_bytes;
