@@ -1,10 +1,12 @@
 /*
  * job.c - the tree of a job's paths, and whose plan serves it.
  *
- * A tree has each node of the store once, parents first, and behind the paths a node of live tokens
- * for each query. Tree and plan belong together and live in the plan cache; addresses change from
- * layer to layer and are the job's. A plan that served a token earlier takes the new one in: the
- * backend is told where it lies, tree and list are not made anew.
+ * A tree has borders only where its own paths part or end, whoever else leaves them where: a run of
+ * the store's nodes between two borders is one node, parents first, and behind the paths is a node
+ * of live tokens for each query. So what is planned grows with pages and queries, not with what
+ * others did to a path. Tree and plan belong together and live in the plan cache; addresses change
+ * from layer to layer and are the job's. A plan that served a token earlier takes the new one in:
+ * the backend is told where it lies, tree and list are not made anew.
  */
 #include "job.h"
 
@@ -17,10 +19,13 @@
 
 static_assert(sizeof(struct store_slice) == sizeof(struct work_slice), "one struct, two borders");
 
-/* A node's stamp is the tree's number and the node's index in it; numbers last for years, and nodes
- * are born with none. */
+/* A node's stamp is the tree's number and the index of the node there that ends with it; numbers
+ * last for years, and nodes are born with none. */
 #define INDEX_BITS 24
 #define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
+/* Instead of an index: no path parts or ends at the node's end; one does, and the index follows. */
+#define NO_BORDER INDEX_MASK
+#define SOME_BORDER 0u
 
 void plans_init(struct plans *p, struct sched_core *core)
 {
@@ -36,6 +41,8 @@ void plans_forget_model(struct plans *p, const struct sched_model *model)
 
 void plans_done(struct plans *p)
 {
+	free(p->path);
+	free(p->ends);
 	plan_ahead_done(&p->ahead);
 	plan_cache_done(&p->cache);
 }
@@ -70,47 +77,91 @@ static bool is_in_tree(const struct plans *p, struct store_node *node)
 	return *store_node_scratch(node) >> INDEX_BITS == p->n_trees;
 }
 
-static int add_node(const struct plans *p, struct plan *plan, struct store_node *node,
-		    uint32_t index, uint32_t parent)
+static uint32_t index_of(struct store_node *node)
 {
-	uint32_t n_slices;
-	const struct store_slice *slices = store_node_slices(node, &n_slices);
-
-	plan->nodes[index] = (struct work_node){.parent = parent,
-						.pos = store_node_pos(node),
-						.n_tokens = store_node_n_tokens(node),
-						.slice = plan->tree.n_slices,
-						.n_slices = n_slices};
-	*store_node_scratch(node) = p->n_trees << INDEX_BITS | index;
-	return add_slices(plan, slices, n_slices);
+	return store_node_parent(node) ? *store_node_scratch(node) & INDEX_MASK : WORK_NONE;
 }
 
-/* Nodes from the root down to here that the tree does not have yet, parents first. Roots are empty:
- * left out. */
-static int add_path(const struct plans *p, struct plan *plan, struct store_node *leaf,
-		    uint32_t *ret_index)
+static void set_index(const struct plans *p, struct store_node *node, uint32_t index)
 {
-	uint32_t depth = 0;
-	struct store_node *top = leaf;
+	*store_node_scratch(node) = p->n_trees << INDEX_BITS | index;
+}
 
-	while (store_node_parent(top) && !is_in_tree(p, top)) {
-		top = store_node_parent(top);
-		depth++;
-	}
-	uint32_t first = plan->tree.n_nodes;
-	uint32_t above = store_node_parent(top) ? *store_node_scratch(top) & INDEX_MASK : WORK_NONE;
+/* What the path adds to those before it. Roots are empty: left out. */
+static int find_path(struct plans *p, const struct sched_seq *seq)
+{
+	struct store_node *leaf = store_seq_node(seq->store), *node = leaf;
 
-	if (first + depth > INDEX_MASK ||
-	    GROW(plan->nodes, plan->nodes_room, first + depth + 1) < 0)
-		return -ENOMEM;
-	plan->tree.n_nodes += depth;
-	struct store_node *node = leaf;
-
-	for (uint32_t i = depth; i-- > 0; node = store_node_parent(node)) {
-		if (add_node(p, plan, node, first + i, i ? first + i - 1 : above) < 0)
+	for (; store_node_parent(node) && !is_in_tree(p, node); node = store_node_parent(node)) {
+		if (GROW(p->path, p->path_room, p->n_path + 1) < 0)
 			return -ENOMEM;
+		p->path[p->n_path++] = node;
+		set_index(p, node, NO_BORDER);
 	}
-	*ret_index = depth ? first + depth - 1 : above;
+	set_index(p, node, SOME_BORDER);
+	set_index(p, leaf, SOME_BORDER);
+	if (GROW(p->ends, p->ends_room, p->n_ends + 1) < 0)
+		return -ENOMEM;
+	p->ends[p->n_ends++] = p->n_path;
+	return 0;
+}
+
+static int open_node(struct plan *plan, uint32_t parent, uint32_t pos)
+{
+	uint32_t n = plan->tree.n_nodes;
+
+	if (n == NO_BORDER || GROW(plan->nodes, plan->nodes_room, n + 1) < 0)
+		return -ENOMEM;
+	plan->nodes[n] =
+		(struct work_node){.parent = parent, .pos = pos, .slice = plan->tree.n_slices};
+	plan->tree.n_nodes++;
+	return 0;
+}
+
+/* Behind the last node's. Slices of a page that follow each other are one. */
+static int join_slice(struct plan *plan, const struct store_slice *slice)
+{
+	struct work_node *node = &plan->nodes[plan->tree.n_nodes - 1];
+	struct work_slice *last = node->n_slices ? &plan->slices[plan->tree.n_slices - 1] : NULL;
+
+	node->n_tokens += slice->count;
+	if (last && last->page == slice->page && last->first + last->count == slice->first) {
+		last->count += slice->count;
+		return 0;
+	}
+	node->n_slices++;
+	return add_slices(plan, slice, 1);
+}
+
+static int join_node(struct plan *plan, const struct store_node *node)
+{
+	uint32_t n;
+	const struct store_slice *slices = store_node_slices(node, &n);
+	int r = 0;
+
+	for (uint32_t i = 0; i < n && r == 0; i++)
+		r = join_slice(plan, &slices[i]);
+	return r;
+}
+
+/* Of the next query, from the root down. Behind a border begins a node. */
+static int add_path(const struct plans *p, struct plan *plan)
+{
+	uint32_t q = plan->tree.n_queries, end = q ? p->ends[q - 1] : 0;
+	bool begins = true;
+
+	for (uint32_t i = p->ends[q]; i-- > end;) {
+		struct store_node *node = p->path[i];
+
+		if (begins &&
+		    open_node(plan, index_of(store_node_parent(node)), store_node_pos(node)) < 0)
+			return -ENOMEM;
+		if (join_node(plan, node) < 0)
+			return -ENOMEM;
+		begins = index_of(node) != NO_BORDER;
+		if (begins)
+			set_index(p, node, plan->tree.n_nodes - 1);
+	}
 	return 0;
 }
 
@@ -119,22 +170,17 @@ static int add_query(const struct plans *p, struct plan *plan, const struct part
 {
 	const struct sched_seq *seq = rows->part->seq;
 	struct store_seq_view view = store_seq_view(seq->store);
-	uint32_t parent = WORK_NONE, q = plan->tree.n_queries;
+	uint32_t q = plan->tree.n_queries;
 
-	if (GROW(plan->queries, plan->queries_room, q + 1) < 0 ||
-	    add_path(p, plan, store_seq_node(seq->store), &parent) < 0)
+	if (GROW(plan->queries, plan->queries_room, q + 1) < 0 || add_path(p, plan) < 0 ||
+	    open_node(plan, index_of(store_seq_node(seq->store)), view.n_tokens) < 0 ||
+	    add_tokens(plan, view.slots, 0, rows->row + rows->n_rows) < 0)
 		return -ENOMEM;
-	uint32_t node = plan->tree.n_nodes++;
-	uint32_t slice = plan->tree.n_slices;
+	struct work_node *node = &plan->nodes[plan->tree.n_nodes - 1];
 
-	if (add_tokens(plan, view.slots, 0, rows->row + rows->n_rows) < 0)
-		return -ENOMEM;
-	plan->nodes[node] = (struct work_node){.parent = parent,
-					       .pos = view.n_tokens,
-					       .n_tokens = rows->row + rows->n_rows,
-					       .slice = slice,
-					       .n_slices = plan->tree.n_slices - slice};
-	plan->queries[q] = (struct work_query){.node = node,
+	node->n_tokens = rows->row + rows->n_rows;
+	node->n_slices = plan->tree.n_slices - node->slice;
+	plan->queries[q] = (struct work_query){.node = plan->tree.n_nodes - 1,
 					       .pos = view.n_tokens + rows->row,
 					       .n_rows = rows->n_rows,
 					       .parents = seq->parents,
@@ -146,6 +192,7 @@ static int add_query(const struct plans *p, struct plan *plan, const struct part
 static void begin_tree(struct plans *p, struct plan *plan, const struct batch_job *job)
 {
 	p->n_trees++;
+	p->n_path = p->n_ends = 0;
 	plan->model = job->model;
 	plan->config = job->config;
 	plan->tree = (struct work_tree){0};
@@ -168,6 +215,9 @@ static int make_tree(struct plans *p, struct plan *plan, const struct batch_job 
 	begin_tree(p, plan, job);
 	if (GROW(plan->planned, plan->planned_room, job->n_parts) < 0)
 		return -ENOMEM;
+	for (uint32_t i = 0; i < job->n_parts; i++)
+		if (find_path(p, job->parts[i]->seq) < 0)
+			return -ENOMEM;
 	for (uint32_t i = 0; i < job->n_parts; i++) {
 		const struct part_rows all = {job->parts[i], 0, job->parts[i]->n_new};
 
@@ -457,6 +507,8 @@ static int make_slice(struct plans *p, struct batch_job *job, const struct slice
 	plan->used = 0;
 	job->plan = plan;
 	begin_tree(p, plan, job);
+	for (uint32_t i = 0; i < slice->n && r == 0; i++)
+		r = find_path(p, slice->rows[i].part->seq);
 	for (uint32_t i = 0; i < slice->n && r == 0; i++)
 		r = add_query(p, plan, &slice->rows[i]);
 	if (r == 0)
