@@ -6,6 +6,7 @@
  */
 #include "blocks.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define CHUNK_BYTES (64u << 10)
@@ -86,4 +87,19 @@ void blocks_put(struct blocks *b, void *block, size_t bytes)
 		free(block);
 	else if (block)
 		block_push(b, class_of(bytes), block);
+}
+
+void *blocks_keep(struct blocks *b, void *block, size_t *bytes, size_t from, size_t n_kept)
+{
+	bool shrinks = *bytes > BLOCKS_LINE_BYTES && n_kept < *bytes / 2;
+	const char *first = (char *)block + from;
+	size_t n_bytes = n_kept;
+	void *kept = shrinks ? blocks_get(b, &n_bytes) : NULL;
+
+	if (!kept)
+		return memmove(block, first, n_kept);
+	memcpy(kept, first, n_kept);
+	blocks_put(b, block, *bytes);
+	*bytes = n_bytes;
+	return kept;
 }

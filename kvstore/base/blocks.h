@@ -31,6 +31,10 @@ void *blocks_get(struct blocks *b, size_t *bytes);
 /* bytes as blocks_get said. NULL is fine. */
 void blocks_put(struct blocks *b, void *block, size_t bytes);
 
+/* Of a block of *bytes so many from `from` on, the others go: in a block that is smaller, if less
+ * than half is left and there is memory. Returns it; *bytes is how much it is. */
+void *blocks_keep(struct blocks *b, void *block, size_t *bytes, size_t from, size_t n_kept);
+
 /* Zeroes whole lines. Line by line, as a string instruction, which compilers take for more at once,
  * begins slowly. */
 static inline void blocks_clear(void *block, size_t bytes)

@@ -198,6 +198,34 @@ void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 	residency_appended(n);
 }
 
+struct array_items {
+	uint32_t n;
+	size_t bytes; /* of one */
+};
+
+/* Those behind the first. */
+static void array_drop_first(struct blocks *blocks, void **array, uint32_t *capacity,
+			     uint32_t n_first, struct array_items items)
+{
+	size_t bytes = *capacity * items.bytes;
+
+	*array = blocks_keep(blocks, *array, &bytes, n_first * items.bytes,
+			     (items.n - n_first) * items.bytes);
+	*capacity = (uint32_t)(bytes / items.bytes);
+}
+
+void node_drop_first(struct store_node *n, uint32_t n_tokens, uint32_t n_slices)
+{
+	struct blocks *blocks = &node_store(n)->blocks;
+
+	array_drop_first(blocks, (void **)&n->tokens, &n->tokens_capacity, n_tokens,
+			 (struct array_items){n->n_tokens, sizeof(*n->tokens)});
+	array_drop_first(blocks, (void **)&n->slices, &n->slices_capacity, n_slices,
+			 (struct array_items){n->n_slices, sizeof(*n->slices)});
+	n->n_tokens -= n_tokens;
+	n->n_slices -= n_slices;
+}
+
 uint32_t node_tokens_of(const struct store_node *n, uint32_t n_slices)
 {
 	uint32_t n_tokens = 0;

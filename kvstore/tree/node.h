@@ -30,6 +30,10 @@ MUST_CHECK int node_reserve(struct store_node *n, uint32_t n_tokens, uint32_t n_
 void node_append(struct store_node *n, const uint32_t *ids, uint32_t n_ids,
 		 const struct store_slice *slices, uint32_t n_slices);
 
+/* Takes the first tokens and slices off its arrays, which shrink where little is left. Who calls it
+ * sees to what refers to them. */
+void node_drop_first(struct store_node *n, uint32_t n_tokens, uint32_t n_slices);
+
 /* Tokens of the first n_slices of a node. */
 uint32_t node_tokens_of(const struct store_node *n, uint32_t n_slices);
 /* How many slices the first n_tokens of a node touch. */

@@ -168,10 +168,7 @@ static void split_arrays(struct store_node *n, struct store_node *upper)
 		gone--;
 	}
 	residency_split(n, upper, gone);
-	n->n_slices -= gone;
-	memmove(n->slices, n->slices + gone, n->n_slices * sizeof(*n->slices));
-	n->n_tokens -= upper->n_tokens;
-	memmove(n->tokens, n->tokens + upper->n_tokens, n->n_tokens * sizeof(*n->tokens));
+	node_drop_first(n, upper->n_tokens, gone);
 	n->first_token = n->tokens[0];
 	n->pos += upper->n_tokens;
 }

@@ -110,6 +110,19 @@ void residency_share(struct store_node *n, uint32_t index)
 		places_ref(&m->store->places, STORE_FILE, n->residency->images[index]);
 }
 
+/* For so many images at most. */
+static void images_shrink(struct store_residency *res, uint32_t n)
+{
+	if (n >= res->images_capacity / 2)
+		return;
+	uint32_t *images = realloc(res->images, n * sizeof(*images));
+
+	if (!images)
+		return;
+	res->images = images;
+	res->images_capacity = n;
+}
+
 void residency_split(struct store_node *n, struct store_node *upper, uint32_t n_gone)
 {
 	struct store_residency *res = n->residency, *u = upper->residency;
@@ -133,6 +146,7 @@ void residency_split(struct store_node *n, struct store_node *upper, uint32_t n_
 	if (res->n_backed > 0)
 		memmove(res->images, res->images + n_images_gone,
 			res->n_backed * sizeof(*res->images));
+	images_shrink(res, n->n_slices - n_gone);
 }
 
 /* The child's first slice is about to be part of the node's last: what refers to both refers to one

@@ -1,5 +1,6 @@
 /* radix_test.c - token-exact matching, splits at every offset, lengthening, adoption, walks. */
 #include "store_fixture.h"
+#include "store_inside.h"
 
 #include <string.h>
 
@@ -63,6 +64,58 @@ static void test_long_runs_match_across_compare_blocks(void **state)
 }
 
 /* Splits a node of every length at every token; contents and rows stay. */
+/* Of the arrays of the path's nodes. */
+static size_t path_bytes(const struct store_seq *q)
+{
+	size_t n_bytes = 0;
+
+	for (const struct store_node *n = q->node; n->parent; n = n->parent)
+		n_bytes += n->tokens_capacity * sizeof(*n->tokens) +
+			   n->slices_capacity * sizeof(*n->slices);
+	return n_bytes;
+}
+
+static void publish_one(struct fixture *f, const uint32_t *ids, uint32_t n)
+{
+	struct store_open open = {.model = f->model, .tokens = ids, .n_tokens = n};
+	struct store_match match;
+	struct store_seq *q;
+
+	assert_int_equal(store_seq_open(f->store, &open, 0, &q, &match), 0);
+	n -= match.cached;
+	assert_int_equal(store_seq_extend(q, ids + match.cached, n, false, 0), 0);
+	assert_int_equal(store_seq_publish(q, 0), 0);
+	store_seq_close(q, 0);
+}
+
+/* From its end on: what is below each cut is a token of what was there. */
+static void test_a_path_cut_at_every_token_takes_no_more_memory(void **state)
+{
+	enum { N = 2000, NODE_BYTES = 128 };
+	static uint32_t ids[N];
+	struct fixture f;
+	struct store_match match;
+	struct store_seq *q;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.page_tokens = 16,
+						  .extent_pages = 64,
+						  .n_extents = 64});
+	publish_one(&f, ids, N);
+	for (uint32_t at = N - 1; at > 0; at--) {
+		ids[at] = 1;
+		publish_one(&f, ids, at + 1);
+		ids[at] = 0;
+	}
+	struct store_open open = {.model = f.model, .tokens = ids, .n_tokens = N};
+
+	assert_int_equal(store_seq_open(f.store, &open, 0, &q, &match), 0);
+	assert_int_equal(match.cached, N - 1);
+	assert_true(path_bytes(q) <= N * NODE_BYTES);
+	store_seq_close(q, 0);
+	fixture_done(&f);
+}
+
 static void test_a_split_at_every_offset_moves_no_row(void **state)
 {
 	(void)state;
@@ -386,6 +439,7 @@ int main(void)
 		cmocka_unit_test(test_a_match_is_exact_at_any_token),
 		cmocka_unit_test(test_the_last_token_of_a_prompt_is_never_cached),
 		cmocka_unit_test(test_long_runs_match_across_compare_blocks),
+		cmocka_unit_test(test_a_path_cut_at_every_token_takes_no_more_memory),
 		cmocka_unit_test(test_a_split_at_every_offset_moves_no_row),
 		cmocka_unit_test(test_a_split_repoints_who_stands_above_the_cut),
 		cmocka_unit_test(test_extending_inside_a_node_splits_it),
