@@ -1,8 +1,10 @@
-# The C on pages. With -v first=1: the first block, as it is. Else: all but the first, each as a function of its own, for
-# page_blocks.c.
+# The C on pages. With -v whole=N: block N, as it is. Else: all but the first two, which are programs, each as a function of
+# its own, for page_blocks.c.
+BEGIN { programs = 2 }
+
 function close_function()
 {
-	if (inside && n > 1)
+	if (inside && n > programs)
 		print "}\n"
 }
 
@@ -12,13 +14,13 @@ function open_function()
 }
 
 /^```/ {
-	if (!first)
+	if (!whole)
 		close_function()
 	inside = !inside && $0 == "```c"
 	n += inside
-	if (inside && n > 1 && !first)
+	if (inside && n > programs && !whole)
 		open_function()
 	next
 }
 
-inside && (first ? n == 1 : n > 1)
+inside && (whole ? n == whole : n > programs)
