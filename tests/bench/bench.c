@@ -19,6 +19,9 @@ static const struct bench_command commands[] = {
 #endif
 	{"agents", "Eight agents over one document: lockstep, and a slow ninth.", agents_main},
 	{"clients", "Processes that decode through a daemon: latency, throughput.", clients_main},
+#ifdef BENCH_HAVE_AGENT
+	{"decode", "Whole tokens by the daemon, its weights read once for all.", decode_main},
+#endif
 	{"neighbours", "A user beside another who wants all there is.", neighbours_main},
 #ifdef BENCH_HAVE_KERNELS
 	{"attention", "Attention over a workload's trees, or over the built-in cases.",

@@ -24,3 +24,9 @@ if(TARGET coppice AND TARGET coppice_agent)
 	target_link_libraries(coppice-bench PRIVATE coppice_agent)
 	target_compile_definitions(coppice-bench PRIVATE BENCH_HAVE_AGENT)
 endif()
+# Whole tokens of a tiny model, both ways: that it runs, not how fast.
+if(TARGET coppice AND TARGET coppice_agent AND TARGET coppiced AND TARGET coppicectl AND NOT COPPICE_CARRIED)
+	add_test(NAME bench_decode_test COMMAND coppice-bench decode -b cpu -m tiny -c 3 -s 2 -d 100 --prompt=8 -t 8
+		--pool=64M --apart)
+	set_tests_properties(bench_decode_test PROPERTIES TIMEOUT 120 LABELS e2e)
+endif()

@@ -50,6 +50,9 @@ int ring_main(int argc, char **argv);
 int agents_main(int argc, char **argv);
 int clients_main(int argc, char **argv);
 int neighbours_main(int argc, char **argv);
+#ifdef BENCH_HAVE_AGENT
+int decode_main(int argc, char **argv);
+#endif
 #ifdef BENCH_HAVE_KVSTORE
 int store_main(int argc, char **argv);
 #endif

@@ -1,0 +1,292 @@
+/*
+ * decode_client.c - tokens as coppice-agent computes them, by a program or layer by layer.
+ *
+ * What a client sees of a token is from its submission to the next one's being chosen: of the
+ * likeliest and the log of the sum by a program, of all logits by itself.
+ */
+#ifdef BENCH_HAVE_AGENT
+#include "decode_client.h"
+
+#include "bench.h"
+#include "client/agent/forward_daemon.h"
+#include "client/agent/forward_self.h"
+
+#include <err.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define CHUNK 256u
+#define N_TOP 20u
+#define LOOK_US 500u
+
+struct client {
+	const struct decode_options *o;
+	struct decode_board *board;
+	struct decode_figures *figures;
+	uint32_t number;
+	struct forward *forward; /* one of these two */
+	struct forward_daemon by_daemon;
+	struct forward_self by_self;
+	struct daemon_seq seqs[DECODE_SEQS];
+	struct sampler sampler;
+	uint32_t last[DECODE_SEQS], length[DECODE_SEQS];
+};
+
+static void must(int r, const struct fault *fault)
+{
+	if (r < 0)
+		errx(1, "%s", fault->text);
+}
+
+static double ms_since(uint64_t start_ns)
+{
+	return (double)(bench_now_ns() - start_ns) / 1e6;
+}
+
+/* ---- phases --------------------------------------------------------------------------------- */
+
+static bool is_over(const struct decode_board *board, enum decode_phase phase)
+{
+	return atomic_load_explicit(&board->phase, memory_order_acquire) > phase;
+}
+
+static void arrive(struct client *cl)
+{
+	atomic_fetch_add_explicit(&cl->board->n_arrived, 1, memory_order_release);
+}
+
+static void await_end(const struct client *cl, enum decode_phase phase)
+{
+	while (!is_over(cl->board, phase))
+		usleep(LOOK_US);
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+static void open_by_daemon(struct client *cl, const struct daemon_place *place)
+{
+	const struct forward_daemon_options options = {.place = *place,
+						       .n_parts = cl->o->n_seqs,
+						       .n_top = N_TOP};
+	struct fault fault;
+
+	must(forward_daemon_read(&cl->by_daemon, cl->o->model->dir, NULL, &fault), &fault);
+	must(forward_daemon_open(&cl->by_daemon, &options, &fault), &fault);
+	cl->forward = &cl->by_daemon.base;
+}
+
+static void open_by_self(struct client *cl, const struct daemon_place *place)
+{
+	const uint32_t first = cl->o->n_seqs * (cl->o->prompt + 1);
+	const struct forward_limits limits = {cl->o->n_seqs, first > CHUNK ? first : CHUNK};
+	const struct daemon_options options = {.place = *place,
+					       .model = {.name = cl->o->model->name,
+							 .dtype = COPPICE_BF16}};
+	struct fault fault;
+
+	must(forward_self_load(&cl->by_self, cl->o->model->dir, &fault), &fault);
+	must(forward_self_open(&cl->by_self, &options, &limits, &fault), &fault);
+	cl->forward = &cl->by_self.base;
+}
+
+static void open_all(struct client *cl)
+{
+	const struct daemon_place place = {.socket_path = cl->o->socket};
+	const struct sampler_config greedy = {.top_p = 1};
+
+	if (cl->o->apart)
+		open_by_self(cl, &place);
+	else
+		open_by_daemon(cl, &place);
+	if (sampler_init(&cl->sampler, &greedy, cl->o->model->n_vocab) != 0)
+		errx(1, "out of memory");
+}
+
+static void close_all(struct client *cl)
+{
+	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
+		daemon_seq_close(&cl->seqs[i]);
+	sampler_done(&cl->sampler);
+	forward_self_done(&cl->by_self);
+	forward_daemon_done(&cl->by_daemon);
+}
+
+/* The document, then a prompt that nobody else has; the caller's. */
+static uint32_t *tokens_of(const struct client *cl, uint32_t seq)
+{
+	const uint32_t n = cl->o->document + cl->o->prompt, n_vocab = cl->o->model->n_vocab;
+	uint32_t *ids = calloc(n, sizeof(*ids));
+
+	if (!ids)
+		errx(1, "out of memory");
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t own = i < cl->o->document ? 0 : 1 + cl->number * DECODE_SEQS + seq;
+
+		ids[i] = (i * 7919u + own * 104729u + 13u) % n_vocab;
+	}
+	return ids;
+}
+
+/* Opens a sequence on the first n tokens and computes what is not there, but for the last `left`
+ * ones. Returns how many it has. */
+static uint32_t fill(struct client *cl, struct daemon_seq *seq, const uint32_t *ids, uint32_t n,
+		     uint32_t left)
+{
+	struct daemon *daemon = cl->forward->daemon;
+	struct fault fault;
+	uint32_t at;
+
+	must(daemon_seq_open(daemon, ids, n, seq, &fault), &fault);
+	must(daemon_seq_wait(daemon, seq, &fault), &fault);
+	at = seq->match.cached;
+	while (at + left < n) {
+		const uint32_t rest = n - left - at, now = rest < CHUNK ? rest : CHUNK;
+		const struct forward_part part = {seq, ids + at, at, now};
+
+		must(cl->forward->run(cl->forward, &part, 1, false, &fault), &fault);
+		at += now;
+	}
+	return at;
+}
+
+static void choose(struct client *cl)
+{
+	for (uint32_t i = 0; i < cl->o->n_seqs; i++) {
+		const struct sampler_scores scores = cl->forward->scores(cl->forward, i);
+
+		cl->last[i] = sampler_pick(&cl->sampler, &scores).id;
+	}
+}
+
+/* All its prompts at once, behind the document. */
+static void first_tokens(struct client *cl)
+{
+	uint32_t *ids[DECODE_SEQS]; /* owned */
+	struct forward_part parts[DECODE_SEQS];
+	const uint32_t n = cl->o->document + cl->o->prompt;
+	struct fault fault;
+
+	for (uint32_t i = 0; i < cl->o->n_seqs; i++) {
+		ids[i] = tokens_of(cl, i);
+		uint32_t at = fill(cl, &cl->seqs[i], ids[i], n, cl->o->prompt);
+
+		parts[i] = (struct forward_part){&cl->seqs[i], ids[i] + at, at, n - at};
+		cl->length[i] = n;
+	}
+	must(cl->forward->run(cl->forward, parts, cl->o->n_seqs, true, &fault), &fault);
+	choose(cl);
+	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
+		free(ids[i]);
+}
+
+static double token(struct client *cl)
+{
+	const uint64_t start_ns = bench_now_ns();
+	struct forward_part parts[DECODE_SEQS];
+	struct fault fault;
+
+	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
+		parts[i] = (struct forward_part){&cl->seqs[i], &cl->last[i], cl->length[i]++, 1};
+	must(cl->forward->run(cl->forward, parts, cl->o->n_seqs, true, &fault), &fault);
+	choose(cl);
+	return ms_since(start_ns);
+}
+
+/* ---- a client ------------------------------------------------------------------------------- */
+
+static void decode_until_over(struct client *cl, enum decode_phase phase)
+{
+	while (!is_over(cl->board, phase))
+		token(cl);
+}
+
+static uint64_t weights_read(struct client *cl)
+{
+	struct fault fault;
+	uint64_t bytes;
+
+	must(cl->forward->weights_read(cl->forward, &bytes, &fault), &fault);
+	return bytes;
+}
+
+static void measure(struct client *cl, enum decode_phase phase, double *ms, uint64_t *ret_read)
+{
+	const uint64_t before = weights_read(cl);
+
+	for (uint32_t i = 0; i < cl->o->n_tokens && !is_over(cl->board, phase); i++)
+		ms[i] = token(cl);
+	*ret_read = weights_read(cl) - before;
+	arrive(cl);
+	decode_until_over(cl, phase);
+}
+
+static void compute_document(struct client *cl)
+{
+	const uint64_t start_ns = bench_now_ns();
+	uint32_t *ids = tokens_of(cl, 0);
+	struct daemon_seq seq;
+
+	fill(cl, &seq, ids, cl->o->document, 0);
+	daemon_seq_close(&seq);
+	free(ids);
+	cl->figures->document_ms = ms_since(start_ns);
+}
+
+static void decode(struct client *cl)
+{
+	const uint64_t start_ns = bench_now_ns();
+
+	first_tokens(cl);
+	cl->figures->first_ms = ms_since(start_ns);
+	arrive(cl);
+	await_end(cl, DECODE_FIRST);
+	for (uint32_t i = 0; i < cl->o->n_tokens / 4; i++)
+		token(cl);
+	arrive(cl);
+	decode_until_over(cl, DECODE_WARM);
+	measure(cl, DECODE_ALONE, cl->figures->alone_ms, &cl->figures->alone_read);
+	measure(cl, DECODE_JOINED, cl->figures->joined_ms, &cl->figures->joined_read);
+}
+
+_Noreturn void decode_client_main(const struct decode_options *o, struct decode_board *board,
+				  uint32_t number)
+{
+	struct client cl = {.o = o,
+			    .board = board,
+			    .figures = &board->of[number],
+			    .number = number};
+	const uint64_t start_ns = bench_now_ns();
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	open_all(&cl);
+	cl.figures->load_ms = ms_since(start_ns);
+	arrive(&cl);
+	await_end(&cl, DECODE_LOAD);
+	if (number == 0)
+		compute_document(&cl);
+	arrive(&cl);
+	await_end(&cl, DECODE_DOCUMENT);
+	decode(&cl);
+	close_all(&cl);
+	exit(0);
+}
+
+_Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_board *board)
+{
+	struct decode_options one = *o;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	one.n_seqs = 1;
+	while (!is_over(board, DECODE_JOINED)) {
+		struct client cl = {.o = &one, .board = board, .number = DECODE_CLIENTS};
+
+		open_all(&cl);
+		first_tokens(&cl);
+		close_all(&cl);
+		atomic_fetch_add_explicit(&board->n_joined, 1, memory_order_relaxed);
+	}
+	exit(0);
+}
+#endif

@@ -1,0 +1,58 @@
+/*
+ * decode_client.h - one of the processes of coppice-bench decode, and the memory in which they and
+ * the parent meet.
+ *
+ *      LOAD > DOCUMENT: the first one computes it > FIRST: sequences with prompts of their own, to
+ *      their first tokens > WARM > ALONE: times are taken > JOINED: others come and go > END
+ *
+ * Who has done a phase's part counts itself as arrived, and from WARM on decodes until the parent
+ * begins the next one, so that nobody is ever measured in less company.
+ */
+#ifndef COPPICE_BENCH_DECODE_CLIENT_H
+#define COPPICE_BENCH_DECODE_CLIENT_H
+
+#include "decode_model.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define DECODE_CLIENTS 64u
+#define DECODE_TIMES 1024u
+#define DECODE_SEQS 64u
+
+enum decode_phase {
+	DECODE_LOAD,
+	DECODE_DOCUMENT,
+	DECODE_FIRST,
+	DECODE_WARM,
+	DECODE_ALONE,
+	DECODE_JOINED,
+	DECODE_END,
+};
+
+struct decode_options {
+	const struct decode_model *model;
+	const char *socket;
+	uint32_t n_clients, n_seqs, document, prompt, n_tokens;
+	bool apart; /* each process computes its own layers */
+};
+
+struct decode_figures {
+	double load_ms, document_ms, first_ms;
+	double alone_ms[DECODE_TIMES], joined_ms[DECODE_TIMES]; /* of each token */
+	uint64_t alone_read, joined_read; /* bytes of weights */
+};
+
+/* Shared; each client writes figures of its own. */
+struct decode_board {
+	_Atomic uint32_t phase, n_arrived; /* arrived: release, of the figures */
+	_Atomic uint32_t n_joined; /* sessions that came and went */
+	struct decode_figures of[DECODE_CLIENTS];
+};
+
+_Noreturn void decode_client_main(const struct decode_options *o, struct decode_board *board,
+				  uint32_t number);
+/* Comes, opens a sequence on the document, takes a token and goes, until the phase is over. */
+_Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_board *board);
+
+#endif

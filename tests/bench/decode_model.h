@@ -1,0 +1,29 @@
+/*
+ * decode_model.h - models of random weights for coppice-bench decode: a Llama's shape by name or by
+ * a config.json, written once as a folder that every client can load.
+ */
+#ifndef COPPICE_BENCH_DECODE_MODEL_H
+#define COPPICE_BENCH_DECODE_MODEL_H
+
+#include "proto/cli/must_check.h"
+
+#include <limits.h>
+#include <stdint.h>
+
+struct decode_model {
+	char dir[PATH_MAX]; /* has config.json and model.safetensors */
+	char name[64];
+	uint64_t file_bytes;
+	uint64_t pass_bytes; /* of weights that a pass reads */
+	uint64_t kv_bytes; /* of a token, in the weights' type */
+	uint32_t n_vocab;
+};
+
+/* shape: a name of decode_model_names, or the path of a Llama's config.json. cache: where models
+ * are kept, NULL: under the build folder. Writes what is not there yet; ends the program with a
+ * sentence where that fails. */
+void decode_model_make(const char *shape, const char *cache, struct decode_model *ret);
+/* With commas between. */
+const char *decode_model_names(void);
+
+#endif
