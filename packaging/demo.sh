@@ -4,9 +4,10 @@
 #   packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--build DIR] [--gpu]
 #
 # Installs what is missing, builds in build/demo, starts coppiced on a private socket, and lets eight coppice-agent processes
-# continue one document, each with a prompt of its own, in three ways: eight at once that share what they have in common, eight
-# at once each for itself (--private), and one after the other, each for itself. Prints what they wrote, and what each way took,
-# side by side. Exit status 0 only if every agent wrote the same tokens in all three. Nothing is left behind but the build.
+# continue one document, each with a prompt of its own, in four ways: eight at once that share what they have in common, weights
+# and layers too; the same with layers of their own (--layers self); eight at once each for itself (--private, and layers of
+# their own); and so one after the other. Prints what they wrote, and what each way took, side by side. Exit status 0 only if
+# every agent wrote the same tokens in all of them. Nothing is left behind but the build.
 #
 # --build: programs of a build that is there already. --gpu: the daemon computes on an NVIDIA GPU, and all eight run once more
 # over a daemon that computes on the CPU. Q, K, V and O are fp16 then, of which a GPU rounds sums in another order: each token is
@@ -246,10 +247,12 @@ start_daemon "$backend"
 say "$n_agents agents at once over one document of $(wc -c <"$document") tokens; a token is a byte:"
 measure at_once shared
 print_texts
+say "All of them at once, sharing the document, with layers of their own:"
+measure at_once layers --layers self
 say "All of them at once, each for itself:"
-measure at_once private --private
+measure at_once private --private --layers self
 say "One after the other, each for itself:"
-measure one_by_one alone --private
+measure one_by_one alone --private --layers self
 if [[ -n $gpu ]]; then
 	stop_daemon
 	start_daemon cpu

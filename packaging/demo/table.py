@@ -5,8 +5,8 @@ same in every way of running; but for ties, if the log probabilities were record
 	table.py FOLDER N_AGENTS
 
 FOLDER has, for each way, WAY-I.json (coppice-agent's reports), WAY-before.json and WAY-after.json (coppicectl's status) and
-WAY-s (how many seconds it took, from the first agent's start to the last one's end). Ways: shared, private, alone, and cpu
-if the agents ran over the CPU's backend too.
+WAY-s (how many seconds it took, from the first agent's start to the last one's end). Ways: shared, layers (the document
+shared, each process's layers its own), private, alone, and cpu if the agents ran over the CPU's backend too.
 """
 
 import json
@@ -18,6 +18,7 @@ TIE_NATS = 0.03
 
 WAYS = { # a column's heading, in two lines; how it is called in a sentence
 	"shared": ("all at once,", "sharing", "sharing"),
+	"layers": ("all at once,", "own layers", "with layers of their own"),
 	"private": ("all at once,", "each for itself", "each for itself"),
 	"alone": ("one after", "the other", "alone"),
 	"cpu": ("all at once,", "on the CPU", "on the CPU"),
@@ -39,6 +40,23 @@ class Way:
 
 	def sum(self, key):
 		return sum(report[key] for report in self.reports)
+
+	def decode_read(self):
+		"""Passes of programs have prompts beside decode."""
+		return "-" if self.reports[0]["layers"] == "daemon" else size(self.grown("decode_kv_bytes_read"))
+
+	def weights_held(self):
+		"""By the daemon, or mapped by each process."""
+		report = self.reports[0]
+		each = size(report["weights_bytes"])
+		if report["layers"] == "daemon":
+			return f"once {each}"
+		return f"{len(self.reports)} x {each}" if self.name != "alone" else f"each {each}"
+
+	def weights_a_token(self):
+		"""Read by decoding; what several tokens were computed from counts for each of them in parts."""
+		n_decoded = self.sum("tokens_generated") - len(self.reports)
+		return size(self.sum("weights_bytes_read") / max(n_decoded, 1))
 
 	def computed(self):
 		return self.sum("tokens_prefilled") + self.sum("tokens_generated")
@@ -119,14 +137,17 @@ def print_ways(ways):
 	row("tokens/s in sum", lambda way: f"{way.sum('tokens_generated') / way.seconds:.1f}")
 	row("tokens computed", lambda way: f"{way.computed():,}")
 	row("KV read by attention", lambda way: size(way.grown("kv_bytes_read")))
-	row("  of it by decode steps", lambda way: size(way.grown("decode_kv_bytes_read")))
+	row("  of it by decode steps", lambda way: way.decode_read())
 	row("KV held at the end", lambda way: size(way.after["page_bytes"]))
+	row("weights held", lambda way: way.weights_held())
+	row("weights read a token", lambda way: way.weights_a_token())
 
 
 def print_notes(ways):
 	shared = ways[0]
 	print("\nElapsed: from the first agent's start to the last one's end, with loading the model and reading the document.")
-	for way in ways[1:3]:
+	print("Weights held: by the daemon once; else mapped by each process, from one file.")
+	for way in ways[1:4]:
 		print(f"Sharing was {way.seconds / shared.seconds:.1f} times as fast as {' '.join(WAYS[way.name][:2])}.")
 	if any(way.grown("pages_evicted") for way in ways):
 		print("Pages were evicted: the pool is too small for these figures to mean much.")

@@ -12,8 +12,9 @@ TABLE = pathlib.Path(__file__).resolve().parents[2] / "packaging" / "demo" / "ta
 N = 2
 
 
-def report(ids, computed):
+def report(ids, computed, layers):
 	return {
+		"layers": layers, "weights_bytes": 1 << 20, "weights_bytes_read": 1 << (19 if layers == "daemon" else 21),
 		"tokens_cached": 0, "tokens_waited": 10 - computed, "tokens_prefilled": computed, "tokens_generated": len(ids),
 		"sequences": [{"prompt_tokens": 10, "ids": ids}],
 	}
@@ -28,6 +29,7 @@ class Table(unittest.TestCase):
 		self.folder = tempfile.TemporaryDirectory()
 		self.at = pathlib.Path(self.folder.name)
 		self.way("shared", 2.0, 5, [[1, 2, 3], [4, 5, 6]], 1 << 20)
+		self.way("layers", 3.0, 5, [[1, 2, 3], [4, 5, 6]], 1 << 20)
 		self.way("private", 8.0, 10, [[1, 2, 3], [4, 5, 6]], 3 << 20)
 		self.way("alone", 6.0, 10, [[1, 2, 3], [4, 5, 6]], 3 << 20)
 
@@ -39,7 +41,7 @@ class Table(unittest.TestCase):
 
 	def way(self, name, seconds, computed, ids, read, evicted=0):
 		for i in range(N):
-			self.write(f"{name}-{i}.json", report(ids[i], computed))
+			self.write(f"{name}-{i}.json", report(ids[i], computed, "daemon" if name == "shared" else "self"))
 		self.write(f"{name}-before.json", status(1 << 30, 0, 7))
 		self.write(f"{name}-after.json", status((1 << 30) + read, read, 7 + evicted))
 		(self.at / f"{name}-s").write_text(f"{seconds}\n")
@@ -60,10 +62,14 @@ class Table(unittest.TestCase):
 	def test_ways_stand_side_by_side(self):
 		code, out = self.run_table()
 		self.assertEqual(code, 0)
-		self.assertEqual(self.cells(out, "elapsed"), ["2.0 s", "8.0 s", "6.0 s"])
-		self.assertEqual(self.cells(out, "tokens/s in sum"), ["3.0", "0.8", "1.0"])
-		self.assertEqual(self.cells(out, "tokens computed"), ["16", "26", "26"])
-		self.assertEqual(self.cells(out, "KV read by attention"), ["1.0 MiB", "3.0 MiB", "3.0 MiB"])
+		self.assertEqual(self.cells(out, "elapsed"), ["2.0 s", "3.0 s", "8.0 s", "6.0 s"])
+		self.assertEqual(self.cells(out, "tokens/s in sum"), ["3.0", "2.0", "0.8", "1.0"])
+		self.assertEqual(self.cells(out, "tokens computed"), ["16", "16", "26", "26"])
+		self.assertEqual(self.cells(out, "KV read by attention"), ["1.0 MiB", "1.0 MiB", "3.0 MiB", "3.0 MiB"])
+		self.assertEqual(self.cells(out, "  of it by decode steps"), ["-", "512.0 KiB", "1.5 MiB", "1.5 MiB"])
+		self.assertEqual(self.cells(out, "weights held"), ["once 1.0 MiB", "2 x 1.0 MiB", "2 x 1.0 MiB", "each 1.0 MiB"])
+		self.assertEqual(self.cells(out, "weights read a token"), ["256.0 KiB", "1.0 MiB", "1.0 MiB", "1.0 MiB"])
+		self.assertIn("Sharing was 1.5 times as fast as all at once, own layers.", out)
 		self.assertIn("Sharing was 4.0 times as fast as all at once, each for itself.", out)
 		self.assertIn("Sharing was 3.0 times as fast as one after the other.", out)
 		self.assertIn("Each of the 2 agents wrote the same tokens sharing as each for itself.", out)
