@@ -18,6 +18,7 @@
 #define FORK_ROWS 5u
 #define CHUNK 40u
 #define ROWS PREFIX /* that a step has at most */
+#define FAR_NODES 128u
 #define ARENA_BYTES (1u << 20)
 
 static const struct work_shape shape = {.n_layers = 2,
@@ -35,6 +36,29 @@ static struct {
 	struct backend_ops ops;
 	uint32_t n_nodes, n_slices;
 } seen;
+
+/* Of the store, by the scheduler. */
+struct asked {
+	uint64_t n_parents, n_ends;
+};
+static struct asked asked;
+
+struct store_node *__real_store_node_parent(const struct store_node *n);
+struct store_node *__wrap_store_node_parent(const struct store_node *n);
+struct store_node *__real_store_seq_node(const struct store_seq *q);
+struct store_node *__wrap_store_seq_node(const struct store_seq *q);
+
+struct store_node *__wrap_store_node_parent(const struct store_node *n)
+{
+	asked.n_parents++;
+	return __real_store_node_parent(n);
+}
+
+struct store_node *__wrap_store_seq_node(const struct store_seq *q)
+{
+	asked.n_ends++;
+	return __real_store_seq_node(q);
+}
 
 struct user {
 	struct client c;
@@ -55,7 +79,7 @@ static int count_and_submit(struct backend *b, const struct backend_batch *batch
 	return backend_cpu.submit(b, batch, ret_id);
 }
 
-static void start(struct harness *h, enum plan_policy policy)
+static void start(struct harness *h, enum plan_policy policy, enum config_window window)
 {
 	seen.ops = backend_cpu;
 	seen.ops.submit = count_and_submit;
@@ -63,7 +87,7 @@ static void start(struct harness *h, enum plan_policy policy)
 	h->ops = &seen.ops;
 	h->stepped = true;
 	h->config.policy.policy = policy;
-	h->config.batch_window = CONFIG_WINDOW_NEVER;
+	h->config.batch_window = window;
 	harness_start(h);
 }
 
@@ -181,7 +205,7 @@ static void check_policy(enum plan_policy policy)
 	struct harness h;
 	static struct user a, b;
 
-	start(&h, policy);
+	start(&h, policy, CONFIG_WINDOW_NEVER);
 	join(&h, &a, 1000);
 	join(&h, &b, 1001);
 	branch(&b);
@@ -218,10 +242,43 @@ static void nor_by_policies_that_follow_nodes(void **state)
 	check_policy(PLAN_DEFT);
 }
 
+/* Of two users who take turns. */
+static struct asked asked_in_turns(enum config_window window)
+{
+	struct harness h;
+	static struct user a, b;
+
+	start(&h, PLAN_AUTO, window);
+	join(&h, &a, 1000);
+	join(&h, &b, 1001);
+	branch(&a);
+	branch(&b);
+	asked = (struct asked){0};
+	for (uint32_t i = 0; i < 8; i++)
+		step(i % 2 ? &b : &a, i % 2 ? &b.seq : &a.seq, 1, 1);
+	client_end(&a.c);
+	client_end(&b.c);
+	harness_stop(&h);
+	return asked;
+}
+
+/* Whether to wait for another is asked of two paths, and each node may be looked at twice. */
+static void company_is_not_looked_for_far_up(void **state)
+{
+	struct asked alone = asked_in_turns(CONFIG_WINDOW_NEVER);
+	struct asked both = asked_in_turns(CONFIG_WINDOW_ALWAYS);
+	uint64_t n_questions = (both.n_ends - alone.n_ends) / 2;
+
+	(void)state;
+	assert_true(both.n_ends > alone.n_ends);
+	assert_true(both.n_parents - alone.n_parents <= n_questions * 3 * FAR_NODES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_others_left_is_not_planned),
+		cmocka_unit_test(company_is_not_looked_for_far_up),
 		cmocka_unit_test(nor_by_policies_that_follow_nodes),
 	};
 

@@ -17,6 +17,8 @@ foreach(unit turns budget cut queues neighbour pass branched)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
+target_link_options(branched_test PRIVATE -Wl,--wrap=store_node_parent -Wl,--wrap=store_seq_node)
+
 coppice_test(NAME plan_cache_test SOURCES unit/plan_cache_test.c LIBS coppice_daemon LABELS unit)
 
 coppice_test(NAME batch_test SOURCES unit/batch_test.c LIBS unit_fixtures coppice_daemon LABELS unit)

@@ -24,6 +24,7 @@
 #define LASTING_TOKENS 16.0 /* that company found is reckoned to last */
 /* Of a group that are asked whom to wait for: looking must stay cheap in a crowd. */
 #define MEMBERS_MAX 8
+#define FAR_NODES 128u /* of two paths that are looked at for what these have in common */
 
 /* Runnable decode steps of one model and layer. */
 struct group {
@@ -46,12 +47,15 @@ static bool in_group(const struct sched_lane *lane, const struct group *g)
 	       lane->step.layer == g->layer;
 }
 
-/* Tokens that two sequences read in common. */
+/* Tokens that two sequences read in common; 0 where their paths part so far up that it would take
+ * long to find out. */
 static uint32_t shared_tokens(const struct sched_seq *a, const struct sched_seq *b)
 {
 	struct store_node *x = store_seq_node(a->store), *y = store_seq_node(b->store);
 
-	while (x && y && x != y) {
+	for (uint32_t i = 0; x != y; i++) {
+		if (i == FAR_NODES)
+			return 0;
 		if (store_node_pos(x) + store_node_n_tokens(x) >=
 			    store_node_pos(y) + store_node_n_tokens(y) &&
 		    store_node_parent(x))
@@ -63,7 +67,7 @@ static uint32_t shared_tokens(const struct sched_seq *a, const struct sched_seq 
 		else
 			return 0;
 	}
-	return x ? store_node_pos(x) + store_node_n_tokens(x) : 0;
+	return store_node_pos(x) + store_node_n_tokens(x);
 }
 
 /* What b's company in one layer saves a: KV read once instead of twice, one batch instead of
