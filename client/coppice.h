@@ -92,8 +92,8 @@ struct coppice_stats {
 	uint64_t tokens_computed;
 	uint64_t pool_bytes, pool_used_bytes; /* of all connections: memory for KV */
 	bool draining; /* the daemon takes no new sequences */
-	/* Of weights that were read for its tokens; of a pass that others' tokens had a part in, its
-	 * part by rows (coppice_program.h). */
+	/* Of weights that were read for its tokens; of a pass that others' tokens had a part in,
+	 * its part by rows (coppice_program.h). */
 	uint64_t weights_bytes_read;
 };
 

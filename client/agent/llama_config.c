@@ -1,8 +1,8 @@
 /*
  * llama_config.c - config.json is read by client/model; what it may say is less here.
  *
- * Keys that only other families or other ways of RoPE have are refused by their names, as those that
- * nobody knows are by client/model.
+ * Keys that only other families or other ways of RoPE have are refused by their names, as those
+ * that nobody knows are by client/model.
  */
 #include "llama_config.h"
 

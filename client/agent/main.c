@@ -3,8 +3,8 @@
  *
  * An app as others are written: of coppice's it uses the installed headers and client/model alone.
  * How the daemon runs its model stands in forward_daemon.c, how it computes layers itself and takes
- * attention in daemon_attention.c. Exit statuses are those of all programs here, and 130 when a signal ended
- * it.
+ * attention in daemon_attention.c. Exit statuses are those of all programs here, and 130 when a
+ * signal ended it.
  */
 #include "proto/cli/status.h"
 #include "run.h"

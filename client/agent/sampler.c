@@ -1,6 +1,6 @@
 /*
- * sampler.c - a draw takes all logits or the likeliest, sorted, cuts off what top_k and top_p leave out, and walks along the
- * rest until as much of their sum is behind it as the generator says.
+ * sampler.c - a draw takes all logits or the likeliest, sorted, cuts off what top_k and top_p leave
+ * out, and walks along the rest until as much of their sum is behind it as the generator says.
  *
  * Sums are taken in double and in the order of the sort, in which equal logits stand by their ids,
  * so that a seed draws the same tokens from the same logits.

@@ -31,8 +31,8 @@ struct store_node *lru_oldest_of_model(const struct store_model *m, enum store_t
 struct store_node *lru_oldest(const struct store *s, enum store_tier tier);
 uint64_t lru_stamp(const struct store_node *n, enum store_tier tier);
 
-/* The neighbours that lru_leave will write to: in a big store the only lines of an open that nothing
- * else has led to before. */
+/* The neighbours that lru_leave will write to: in a big store the only lines of an open that
+ * nothing else has led to before. */
 PREFETCHES void lru_prefetch(const struct store_node *n)
 {
 	if (!n->listed)

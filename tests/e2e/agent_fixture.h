@@ -1,4 +1,4 @@
-/* agent_fixture.h - coppice-agent started as it stands, with the trained model, and what it said. */
+/* agent_fixture.h - coppice-agent as it stands, with the trained model, and what it said. */
 #ifndef COPPICE_AGENT_FIXTURE_H
 #define COPPICE_AGENT_FIXTURE_H
 

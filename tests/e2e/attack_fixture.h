@@ -25,8 +25,8 @@ bool attack_goes_on(void);
 /* Who decodes, and does nothing else. */
 int attack_neighbour(const struct harness *h, int said);
 /* While an attacker lives so, the honest client has right answers, in about the time as beside that
- * neighbour, root joins and is answered, the scheduler moves, and the daemon's memory stays within its keys; when it has been
- * killed, all is as before. */
+ * neighbour, root joins and is answered, the scheduler moves, and the daemon's memory stays within
+ * its keys; when it has been killed, all is as before. */
 void assert_withstood(void **state, other_life *neighbour, other_life *attack);
 
 struct attack {

@@ -2,8 +2,9 @@
  * modelled.h - a scheduler whose backend computes nothing and takes the time that its jobs are
  * modelled to take, by a clock that stands still otherwise. For tests of who waits how long.
  *
- * A row takes MODELLED_PAIR_NS a query head for each token that it sees, and MODELLED_TOKEN_NS are what a token
- * takes to be read, once for all rows of a job: a CPU of two cores, and a model of 32 heads.
+ * A row takes MODELLED_PAIR_NS a query head for each token that it sees, and MODELLED_TOKEN_NS are
+ * what a token takes to be read, once for all rows of a job: a CPU of two cores, and a model of 32
+ * heads.
  */
 #ifndef COPPICE_TESTS_MODELLED_H
 #define COPPICE_TESTS_MODELLED_H

@@ -29,7 +29,7 @@ static const struct model_want llama_want = {.n_layers = 3,
 					     .logit_factor = 1,
 					     .rope_factor = 1};
 
-/* ---- the agent's model, of the same weights --------------------------------------------------- */
+/* ---- the agent's model, of the same weights -------------------------------------------------- */
 
 struct agent {
 	struct llama model;
@@ -82,7 +82,7 @@ static void agent_init(struct agent *agent, struct program_model *m)
 		agent->layers[i] = layer_of(m, m->slots + (size_t)i * MODEL_SLOTS);
 }
 
-/* ---- attention of a whole prompt, by a backend ------------------------------------------------ */
+/* ---- attention of a whole prompt, by a backend ----------------------------------------------- */
 
 struct attention_job {
 	struct attention base;
@@ -156,7 +156,7 @@ static void attention_done(struct attention_job *a)
 	free(a->base.o);
 }
 
-/* ---- the test --------------------------------------------------------------------------------- */
+/* ---- the test -------------------------------------------------------------------------------- */
 
 static float *agent_logits(struct program_model *m, const uint32_t *ids)
 {

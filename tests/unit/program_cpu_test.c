@@ -1,6 +1,6 @@
 /*
- * program_cpu_test.c - whole tokens on the CPU: random programs against float64, and what may change
- * a row's bits: nothing but its own tokens.
+ * program_cpu_test.c - whole tokens on the CPU: random programs against float64, and what may
+ * change a row's bits: nothing but its own tokens.
  */
 #include "kernels/cpu/vec.h"
 #include "program_machine.h"

@@ -1,6 +1,6 @@
 /*
- * rows_test.c - kernels/rows: the same bits in any company, the right values, on every instruction set
- * of this machine.
+ * rows_test.c - kernels/rows: the same bits in any company, the right values, on every instruction
+ * set of this machine.
  */
 #include "kernels/rows/rows.h"
 #include "kernels/rows/turn.h"

@@ -14,8 +14,8 @@ struct plans {
 	struct plan_cache cache;
 	struct plan_ahead ahead;
 	uint64_t n_trees; /* made, ever: tells nodes of the tree being made from others */
-	/* of the tree being made: what each query's path adds, from its end up, and where that ends;
-	 * owned */
+	/* of the tree being made: what each query's path adds, from its end up, and where that
+	 * ends; owned */
 	struct store_node **path;
 	uint32_t *ends;
 	uint32_t n_path, path_room, n_ends, ends_room;

@@ -2,8 +2,8 @@
  * models.c - one model for all sessions that open the same.
  *
  * Sessions share a model if its name and its fingerprint are the same, and the heads that they
- * bring; of a program if they are of one user. It lives while one of them has it; its KV may outlive
- * it in the store and in the file, and is that of every model of its name and fingerprint.
+ * bring; of a program if they are of one user. It lives while one of them has it; its KV may
+ * outlive it in the store and in the file, and is that of every model of its name and fingerprint.
  */
 #include "models.h"
 
