@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define N_AGENTS 8u
 #define N_TOKENS 24u
@@ -211,8 +212,6 @@ static void together_they_read_weights_once(void **state)
 	}
 }
 
-/* ---- devices -------------------------------------------------------------------------------- */
-
 static json_t *greedy_report(const struct harness *h, const char *layers)
 {
 	static struct agent a;
@@ -222,6 +221,76 @@ static json_t *greedy_report(const struct harness *h, const char *layers)
 			layers));
 	return agent_report(&a);
 }
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static void write_file(const char *folder, const char *name, const void *bytes, size_t n)
+{
+	char path[96];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	assert_int_equal(fwrite(bytes, 1, n, file), n);
+	assert_int_equal(fclose(file), 0);
+}
+
+/* The model as an index with two shards, of which the second has a tensor that nobody needs. */
+static void make_shards(const char *folder)
+{
+	static const char index[] = "{\"weight_map\": {\"model.norm.weight\": \"1.safetensors\", "
+				    "\"more\": \"2.safetensors\"}}";
+	static const char more[] =
+		"\x40\0\0\0\0\0\0\0{\"more\": {\"dtype\": \"F32\", \"shape\": [1], "
+		"\"data_offsets\": [0, 4]}}\0\0\0";
+	char path[96];
+
+	write_file(folder, "model.safetensors.index.json", index, sizeof(index) - 1);
+	write_file(folder, "2.safetensors", more, sizeof(more));
+	snprintf(path, sizeof(path), "%s/1.safetensors", folder);
+	assert_int_equal(symlink(MODEL_DIR "/model.safetensors", path), 0);
+	snprintf(path, sizeof(path), "%s/config.json", folder);
+	assert_int_equal(symlink(MODEL_DIR "/config.json", path), 0);
+}
+
+static void remove_shards(const char *folder)
+{
+	static const char *const names[] = {"model.safetensors.index.json", "1.safetensors",
+					    "2.safetensors", "config.json"};
+	char path[96];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+		unlink(path);
+	}
+	assert_int_equal(rmdir(folder), 0);
+}
+
+static void shards_of_an_index_say_what_one_file_says(void **state)
+{
+	char folder[] = "/tmp/agent-test-XXXXXX";
+	json_t *one = greedy_report(*state, ways[SELF]);
+
+	assert_non_null(mkdtemp(folder));
+	make_shards(folder);
+	for (enum way way = AUTO; way < N_WAYS; way++) {
+		static struct agent a;
+		json_t *report;
+
+		agent_run(&a, *state,
+			  WORDS("-m", folder, "--document", DOCUMENT, "-p", prompts[0], "-n", "24",
+				"--json", "--layers", ways[way]));
+		report = agent_report(&a);
+		assert_said(&a, report, way);
+		assert_same_ids(sequence_of(one, 0), sequence_of(report, 0));
+		json_decref(report);
+	}
+	json_decref(one);
+	remove_shards(folder);
+}
+
+/* ---- devices -------------------------------------------------------------------------------- */
 
 /* Both ways; where there are several devices both are by the process. */
 static json_t *greedy_reports(const struct harness *h)
@@ -338,6 +407,7 @@ int main(int argc, char **argv)
 		AGENT_TEST(two_prompts_in_one_process_are_as_in_two),
 		AGENT_TEST(the_report_adds_up),
 		AGENT_TEST(together_they_read_weights_once),
+		AGENT_TEST(shards_of_an_index_say_what_one_file_says),
 		AGENT_TEST(four_devices_say_what_one_says),
 		AGENT_TEST(daemons_that_run_no_programs_are_one_sentence),
 		AGENT_TEST(heads_that_devices_do_not_divide_are_one_sentence),
