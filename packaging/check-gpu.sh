@@ -201,6 +201,7 @@ gpu_checks() { # folder
 		gpu_test "$name" "$at/$name"
 	done
 	gpu_test llama_test "$at/llama_test"
+	gpu_test decode_test "$at/decode_test"
 	# the CPU's kernels, to which the GPU's are compared: this machine's processor may have others than the one that built them
 	gpu_test attention_test "$at/attention_test"
 	gpu_test backend_test "$at/backend_test"

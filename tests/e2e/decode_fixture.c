@@ -5,6 +5,7 @@
 #include "client/model/coppice_hf.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +22,18 @@ static void must(struct coppice *c, int r)
 {
 	if (r < 0)
 		fail_msg("%s (%d)", coppice_explain(c), r);
+}
+
+static bool on_gpu(void)
+{
+	const char *name = getenv("COPPICE_TEST_BACKEND");
+
+	return name && strcmp(name, "cuda") == 0;
+}
+
+static const char *backend_option(void)
+{
+	return on_gpu() ? "--backend=cuda" : "--backend=cpu";
 }
 
 static void read_document(struct decode_service *s)
@@ -61,7 +74,7 @@ void decode_service_start(struct decode_service *s)
 		return;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	execl(COPPICED_PATH, "coppiced", "--socket", s->socket, "--backend=cpu", "--pool=256M",
+	execl(COPPICED_PATH, "coppiced", "--socket", s->socket, backend_option(), "--pool=256M",
 	      "--config=/dev/null", "--log-level=warning", s->options[0], s->options[1],
 	      s->options[2], s->options[3], NULL);
 	_exit(127);
@@ -186,4 +199,22 @@ struct coppice_seq *decode_anew(struct decode_client *client, const uint32_t *id
 	must(client->c, coppice_seq_trim(seq, 0, NULL));
 	decode_run(client, seq, ids, n);
 	return seq;
+}
+
+/* On a GPU a product's inputs are rounded to bf16, to 2^-9 of a value at most, and what each layer
+ * rounds comes out a unit apart: 8 times that in each of 5 layers, and once for the head. Both that
+ * are compared are off, but errors have either sign, and no two are at their worst. */
+void decode_assert_same(const struct decode_client *client, const float *logits)
+{
+	const float *got = decode_logits(client);
+	double off = 0, all = 0;
+
+	if (!on_gpu())
+		assert_memory_equal(got, logits, DECODE_VOCAB * sizeof(*logits));
+	for (uint32_t i = 0; i < DECODE_VOCAB; i++) {
+		off += pow((double)got[i] - (double)logits[i], 2);
+		all += pow((double)logits[i], 2);
+	}
+	if (!(sqrt(off) <= 41 * 0x1p-9 * sqrt(all)))
+		fail_msg("logits are off by %g of their length", sqrt(off / all));
 }

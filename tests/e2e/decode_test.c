@@ -1,6 +1,7 @@
 /*
  * decode_test.c - whole tokens by the daemon: the same as an app computes layer by layer, shared
- * like any other KV, and what is refused.
+ * like any other KV, and what is refused. The backend is that of COPPICE_TEST_BACKEND, the CPU where
+ * there is none; what has the same bits there has the same but for rounding on a GPU.
  */
 #include "decode_fixture.h"
 
@@ -95,11 +96,11 @@ static void logits_have_the_bits_of_an_app_that_computes_the_layers(void **state
 		app_run(&app, pos, CHUNK, logits);
 	decode_client_open(&client, &service);
 	seq = decode_anew(&client, service.ids, PROMPT);
-	assert_memory_equal(decode_logits(&client), logits, sizeof(logits));
+	decode_assert_same(&client, logits);
 	for (uint32_t pos = PROMPT; pos < PROMPT + 8; pos++) {
 		app_run(&app, pos, 1, logits);
 		assert_int_equal(decode_run(&client, seq, service.ids + pos, 1), 1);
-		assert_memory_equal(decode_logits(&client), logits, sizeof(logits));
+		decode_assert_same(&client, logits);
 	}
 	decode_client_close(&client);
 	app_close(&app);
@@ -148,7 +149,7 @@ static void another_session_finds_what_was_computed(void **state)
 	seq = decode_open(&second, ids, 300, &match);
 	assert_int_equal(match.cached, 299);
 	decode_run(&second, seq, ids + 299, 1);
-	assert_memory_equal(decode_logits(&second), logits, sizeof(logits));
+	decode_assert_same(&second, logits);
 	decode_client_close(&second);
 }
 
@@ -186,7 +187,7 @@ static void company_changes_no_bit(void **state)
 			decode_run(&client, seq, ids + 200 + i, 1);
 			if (turn == 0)
 				memcpy(alone[i], decode_logits(&client), sizeof(alone[i]));
-			assert_memory_equal(decode_logits(&client), alone[i], sizeof(alone[i]));
+			decode_assert_same(&client, alone[i]);
 		}
 		coppice_seq_close(seq);
 	}
@@ -213,7 +214,7 @@ static void a_fork_goes_its_own_way(void **state)
 	memcpy(logits, decode_logits(&client), sizeof(logits));
 	assert_int_equal(coppice_seq_trim(fork, 60, NULL), 0);
 	decode_run(&client, fork, service.ids + 60, 1);
-	assert_memory_equal(decode_logits(&client), logits, sizeof(logits));
+	decode_assert_same(&client, logits);
 	decode_client_close(&client);
 }
 
@@ -351,7 +352,7 @@ static void clients_that_are_killed_leave_others_alone(void **state)
 		seq = decode_anew(&client, service.ids, 80);
 		if (i == 0)
 			memcpy(logits, decode_logits(&client), sizeof(logits));
-		assert_memory_equal(decode_logits(&client), logits, sizeof(logits));
+		decode_assert_same(&client, logits);
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
 		coppice_seq_close(seq);
