@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -21,6 +22,9 @@
 #define MAX_ROWS 256u
 #define DECODE_ROWS 16u
 #define N_VOCAB 1000u
+#define HIDDEN 64u
+#define ARENA_BYTES (UINT64_C(1) << 20)
+#define BODIES 100000u
 #define FAIR 0.45
 
 static const struct work_shape shape = {.n_layers = 1,
@@ -37,8 +41,24 @@ static struct {
 	uint64_t now_ns, end_ns, last_id;
 	double longest_ns; /* of a pass */
 	uint32_t n_passes;
+	uint64_t arena; /* of who wants something */
 	bool instant; /* none takes any time */
 } world;
+
+/* Written where its client may have it. */
+static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows)
+{
+	uint64_t at = wanted->out - world.arena, bytes = sizeof(struct program_row);
+
+	if (wanted->want & PROGRAM_WANT_LOGITS)
+		bytes += N_VOCAB * sizeof(float);
+	if (wanted->want & PROGRAM_WANT_HIDDEN)
+		bytes += HIDDEN * sizeof(float);
+	assert_true(wanted->row < n_rows);
+	assert_true(at <= ARENA_BYTES && bytes <= ARENA_BYTES - at && at % sizeof(float) == 0);
+	assert_true(wanted->n_top <= PROGRAM_TOP_MAX);
+	assert_true(wanted->next < N_VOCAB || wanted->next == PROGRAM_NONE);
+}
 
 static int model_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
 {
@@ -53,6 +73,11 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 	assert_in_range(n_rows, 1, MAX_ROWS);
 	for (uint32_t i = 0; i < tree->n_slices; i++)
 		assert_true(tree->slices[i].page < 1u << 20);
+	for (uint32_t i = 0; i < n_rows; i++)
+		assert_true(run->rows->ids[i] < N_VOCAB);
+	assert_in_range(run->rows->n_wanted, 0, ABI_DECODE_ROWS_MAX);
+	for (uint32_t i = 0; i < run->rows->n_wanted; i++)
+		check_wanted(&run->rows->wanted[i], n_rows);
 	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;
 	world.n_passes++;
 	world.end_ns = world.now_ns + (uint64_t)ns;
@@ -145,8 +170,10 @@ static void give_program(struct pupil *p)
 		return;
 	model->program = calloc(1, sizeof(*model->program));
 	assert_non_null(model->program);
-	model->program->program =
-		(struct program){.shape = shape, .n_vocab = N_VOCAB, .max_positions = 1u << 30};
+	model->program->program = (struct program){.shape = shape,
+						   .hidden = HIDDEN,
+						   .n_vocab = N_VOCAB,
+						   .max_positions = 1u << 30};
 	model->program->cost =
 		(struct backend_program_cost){.fixed_ns = FIXED_NS, .row_ns = world.row_ns};
 }
@@ -161,7 +188,7 @@ static struct pupil *join(struct school *s, uint64_t user, uint32_t again, uint3
 	assert_true(s->n <= PUPILS_MAX);
 	world.instant = true; /* requests wait for the end of a pass */
 	own.n_layers = n_layers;
-	client_start(&p->c, &s->h, user, &own, 1u << 20);
+	client_start(&p->c, &s->h, user, &own, ARENA_BYTES);
 	give_program(p);
 	assert_int_equal(client_open(&p->c, &first, 1, &p->seq, &match), 0);
 	p->again = again;
@@ -363,6 +390,131 @@ static void what_left_the_device_is_told_and_not_read(void **state)
 	school_free(s);
 }
 
+static uint64_t random_bits(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+/* Mostly what is right, else what is at a border. */
+static uint64_t draw(uint64_t *state, uint64_t right)
+{
+	static const uint64_t borders[] = {0,
+					   1,
+					   2,
+					   16,
+					   255,
+					   256,
+					   257,
+					   N_VOCAB,
+					   ARENA_BYTES - 528,
+					   ARENA_BYTES,
+					   UINT32_MAX / 2,
+					   UINT32_MAX - 1,
+					   UINT32_MAX,
+					   UINT64_MAX - 527,
+					   UINT64_MAX};
+	uint64_t bits = random_bits(state);
+
+	if (bits % 8)
+		return right;
+	return borders[(bits >> 8) % (sizeof(borders) / sizeof(borders[0]))];
+}
+
+struct hostile_body {
+	struct abi_decode head;
+	struct abi_decode_seq seqs[2];
+	uint32_t ids[40];
+};
+
+static void draw_body(uint64_t *state, const uint64_t seqs[2], struct hostile_body *ret)
+{
+	uint32_t first = (uint32_t)(random_bits(state) % 21);
+
+	ret->head = (struct abi_decode){
+		.out = draw(state, random_bits(state) % 1000 * 4),
+		.arena = (uint32_t)draw(state, 1),
+		.stride = (uint32_t)draw(state, 528 + N_VOCAB * 4 + HIDDEN * 4),
+		.want = (uint32_t)draw(state, random_bits(state) % 16),
+	};
+	ret->head.n_top = (uint32_t)draw(state, ret->head.want & 1 ? 20 : 0);
+	for (int i = 0; i < 2; i++)
+		ret->seqs[i] = (struct abi_decode_seq){
+			.seq = draw(state, seqs[i]),
+			.n_new = (uint32_t)draw(state, i ? 40 - first : first),
+			.first_wanted = (uint32_t)draw(state, random_bits(state) % 20)};
+	for (int i = 0; i < 40; i++)
+		ret->ids[i] = (uint32_t)(random_bits(state) % N_VOCAB);
+	if (random_bits(state) % 8 == 0)
+		ret->ids[random_bits(state) % 40] = (uint32_t)draw(state, N_VOCAB);
+}
+
+/* What is refused has changed nothing; what is run is written where it may be. */
+static void bodies_of_nonsense_hurt_nobody(void **state)
+{
+	struct school *s = school_new(0.001 * MS);
+	struct abi_entry trim = {.kind = ABI_TRIM}, entry = {.kind = ABI_DECODE};
+	uint64_t seqs[2], random = (uint64_t)time(NULL) | 1;
+	struct store_match match;
+	struct hostile_body body;
+	uint32_t first = 7, n_good = 0;
+	struct pupil *p;
+
+	(void)state;
+	print_message("seed %llu\n", (unsigned long long)random);
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	world.instant = true;
+	world.arena = (uintptr_t)p->c.arena;
+	seqs[0] = p->seq;
+	assert_int_equal(client_open(&p->c, &first, 1, &seqs[1], &match), 0);
+	for (uint32_t i = 0; i < BODIES; i++) {
+		uint64_t before = p->c.session->tokens_computed;
+
+		draw_body(&random, seqs, &body);
+		entry.count = (uint32_t)draw(&random, 2);
+		struct abi_completion end =
+			client_do(&p->c, entry, &body,
+				  random_bits(&random) % 16 ? sizeof(body) : sizeof(body) - 4);
+
+		n_good += end.status == 0;
+		assert_int_equal(p->c.session->tokens_computed - before, end.value);
+		assert_true(end.status == 0 || end.value == 0);
+		for (int j = 0; j < 2 && end.status == 0; j++) {
+			trim.seq = seqs[j];
+			assert_int_equal(client_do(&p->c, trim, NULL, 0).status, 0);
+		}
+	}
+	assert_true(n_good > BODIES / 50);
+	school_free(s);
+}
+
+static void a_crowd_of_sequences_that_are_not_there_takes_no_memory(void **state)
+{
+	struct school *s = school_new(0.001 * MS);
+	static struct {
+		struct abi_decode head;
+		struct abi_decode_seq seqs[16000];
+	} body;
+	struct abi_entry entry = {.kind = ABI_DECODE, .count = 16000};
+	struct pupil *p;
+
+	(void)state;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	for (int turn = 0; turn < 2; turn++) {
+		struct abi_completion end = client_do(&p->c, entry, &body, sizeof(body));
+
+		assert_int_equal(end.reason, turn ? ABI_NO_TOKENS : ABI_STALE_SEQ);
+		for (uint32_t i = 0; i < 16000; i++)
+			body.seqs[i].seq = p->seq;
+	}
+	assert_in_range(TAILQ_FIRST(&s->h.sched->core.lanes)->step.parts_room, 1, 100);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -372,6 +524,8 @@ int main(void)
 		cmocka_unit_test(decode_goes_on_beside_any_prompts),
 		cmocka_unit_test(a_user_has_his_part_beside_another_with_many_sessions),
 		cmocka_unit_test(company_is_waited_for_at_nobody_elses_cost),
+		cmocka_unit_test(bodies_of_nonsense_hurt_nobody),
+		cmocka_unit_test(a_crowd_of_sequences_that_are_not_there_takes_no_memory),
 		cmocka_unit_test(what_left_the_device_is_told_and_not_read),
 	};
 

@@ -205,6 +205,13 @@ static inline struct sched_lane *step_first(const struct step_queues *q, enum st
 	return TAILQ_FIRST(&q->lanes[state]);
 }
 
+/* Room for the parts of an entry that names so many sequences: who names more than the lane has is
+ * found out at the first that it has not. */
+static inline uint32_t lane_room(const struct sched_lane *lane, uint32_t n_named)
+{
+	return n_named <= lane->n_seqs ? n_named : lane->n_seqs + 1;
+}
+
 /* Of its decode entry. */
 static inline uint32_t decode_tokens_left(const struct sched_lane *lane)
 {

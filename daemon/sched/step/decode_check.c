@@ -185,8 +185,9 @@ static enum abi_reason results_check(const struct sched_core *core, struct sched
 
 /* ---- the entry ------------------------------------------------------------------------------ */
 
-static int entry_begin(const struct sched_core *core, struct sched_lane *lane, uint32_t n)
+static int entry_begin(const struct sched_core *core, struct sched_lane *lane, uint32_t n_named)
 {
+	uint32_t n = lane_room(lane, n_named);
 	struct step *step = &lane->step;
 	struct decode *decode = &lane->decode;
 

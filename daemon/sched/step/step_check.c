@@ -260,7 +260,7 @@ struct outcome step_check(struct sched_core *core, struct sched_lane *lane,
 
 	if (bad)
 		return outcome_bad(-EINVAL, bad, 0);
-	if (GROW(step->parts, step->parts_room, e->count) < 0)
+	if (GROW(step->parts, step->parts_room, lane_room(lane, e->count)) < 0)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
 	*step = (struct step){.parts = step->parts,
 			      .parts_room = step->parts_room,
