@@ -311,7 +311,7 @@ static void layers_of_a_program_are_not_a_clients(void **state)
 					  .n_q_heads = 1,
 					  .n_kv_heads = 1,
 					  .head_dim = 64,
-					  .dtype = COPPICE_FP32};
+					  .dtype = COPPICE_BF16};
 	struct coppice_decode_seq part = {.ids = service.ids, .n_new = 1};
 	struct coppice_decode decode = {.size = sizeof(decode), .seqs = &part, .n_seqs = 1};
 	struct decode_client client;
