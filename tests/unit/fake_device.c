@@ -368,14 +368,19 @@ int lt_multiply(struct lt *lt, const struct lt_product *p, void *workspace,
 {
 	uint64_t n = (uint64_t)p->n_out * p->n_in;
 	float *w = malloc((n + p->n_in) * sizeof(*w));
+	struct lt_product one = *p;
 
 	(void)lt;
 	(void)stream;
 	assert_true(w && workspace && !(p->add && p->out_type != WORK_FP32));
-	assert_true(p->in_stride >= p->n_in && p->out_stride >= p->n_out);
-	oracle_decode(p->type, w, p->w, n);
-	for (uint32_t row = 0; row < p->n_rows; row++)
-		product_row(p, row, w, w + n);
+	assert_true(p->in_stride >= p->n_in && p->out_stride >= p->n_out * p->n_w && p->n_w > 0);
+	for (uint32_t i = 0; i < p->n_w; i++) {
+		oracle_decode(p->type, w, one.w, n);
+		for (uint32_t row = 0; row < p->n_rows; row++)
+			product_row(&one, row, w, w + n);
+		one.w = (const char *)one.w + 2 * p->w_stride;
+		one.out = (char *)one.out + p->n_out * work_dtype_bytes(p->out_type);
+	}
 	free(w);
 	return 0;
 }

@@ -16,7 +16,7 @@
 #include "kernels/cuda/device/signals.cuh"
 
 #define BEGIN_THREADS 256u
-#define NORM_THREADS 512u
+#define NORM_THREADS 1024u
 #define FINISHING_THREADS 256u
 #define HEADS_WARPS 8u
 #define DIM_MAX 256u

@@ -46,6 +46,7 @@ int head_multiply(struct batch *b, const struct backend_program *program, uint32
 		.w = program->weights->base + p->tensors[p->head].offset,
 		.in = program->scratch.normed,
 		.out = program->scratch.logits,
+		.n_w = 1,
 		.n_out = p->n_vocab,
 		.n_in = p->hidden,
 		.n_rows = n_rows,

@@ -23,6 +23,8 @@
 struct shape {
 	uint32_t n_out, n_in, n_rows, in_stride, out_stride;
 	uint32_t type, out_type, align; /* of out's address */
+	int64_t w_stride;
+	uint64_t n_w;
 };
 
 struct way {
@@ -44,6 +46,8 @@ struct lt {
 				   const void *, size_t);
 	cublasStatus_t (*layout_init)(cublasLtMatrixLayout_t, size_t, cudaDataType, uint64_t,
 				      uint64_t, int64_t);
+	cublasStatus_t (*layout_set)(cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t,
+				     const void *, size_t);
 	cublasStatus_t (*preference_init)(cublasLtMatmulPreference_t, size_t);
 	cublasStatus_t (*preference_set)(cublasLtMatmulPreference_t,
 					 cublasLtMatmulPreferenceAttributes_t, const void *,
@@ -82,6 +86,7 @@ static bool find_all(struct lt *lt)
 		{&lt->desc_init, "cublasLtMatmulDescInit_internal"},
 		{&lt->desc_set, "cublasLtMatmulDescSetAttribute"},
 		{&lt->layout_init, "cublasLtMatrixLayoutInit_internal"},
+		{&lt->layout_set, "cublasLtMatrixLayoutSetAttribute"},
 		{&lt->preference_init, "cublasLtMatmulPreferenceInit_internal"},
 		{&lt->preference_set, "cublasLtMatmulPreferenceSetAttribute"},
 		{&lt->advise, "cublasLtMatmulAlgoGetHeuristic"},
@@ -156,17 +161,44 @@ static struct shape shape_of(const struct lt_product *p)
 			      .out_stride = p->out_stride,
 			      .type = p->type,
 			      .out_type = p->out_type,
-			      .align = align_of((uintptr_t)p->out)};
+			      .align = align_of((uintptr_t)p->out),
+			      .w_stride = p->n_w > 1 ? p->w_stride : 0,
+			      .n_w = p->n_w};
 }
 
 static uint32_t hash_of(const struct shape *shape)
 {
-	const uint32_t *words = &shape->n_out;
+	uint32_t words[sizeof(*shape) / sizeof(uint32_t)];
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
-	for (uint32_t i = 0; i < sizeof(*shape) / sizeof(*words); i++)
+	memcpy(words, shape, sizeof(words));
+	for (uint32_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		hash = (hash ^ words[i]) * UINT64_C(0x100000001b3);
 	return (uint32_t)(hash >> 32) % WAYS;
+}
+
+static cublasStatus_t set_several(const struct lt *lt, cublasLtMatrixLayout_t layout, uint64_t n,
+				  int64_t stride)
+{
+	const int32_t count = (int32_t)n;
+	cublasStatus_t r =
+		lt->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+
+	if (r != CUBLAS_STATUS_SUCCESS)
+		return r;
+	return lt->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+			      sizeof(stride));
+}
+
+/* All read the same rows. */
+static cublasStatus_t describe_several(const struct lt *lt, struct way *way)
+{
+	const struct shape *s = &way->shape;
+	cublasStatus_t r = set_several(lt, &way->w, s->n_w, s->w_stride);
+
+	if (r == CUBLAS_STATUS_SUCCESS)
+		r = set_several(lt, &way->in, s->n_w, 0);
+	return r == CUBLAS_STATUS_SUCCESS ? set_several(lt, &way->out, s->n_w, s->n_out) : r;
 }
 
 /* Both of a product's are fp32: sums, and what scales them. */
@@ -189,6 +221,8 @@ static bool describe(const struct lt *lt, struct way *way)
 	if (r == CUBLAS_STATUS_SUCCESS)
 		r = lt->layout_init(&way->out, sizeof(way->out), type_of(s->out_type), s->n_out,
 				    s->n_rows, s->out_stride);
+	if (r == CUBLAS_STATUS_SUCCESS && s->n_w > 1)
+		r = describe_several(lt, way);
 	return r == CUBLAS_STATUS_SUCCESS;
 }
 

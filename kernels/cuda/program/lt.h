@@ -14,9 +14,11 @@ struct lt;
 #define LT_WORKSPACE_BYTES (UINT64_C(32) << 20)
 
 /* out[row][o] = sum over i of in[row][i] * w[o][i], in fp32; strides in elements. All on the
- * device. */
+ * device. Of several matrices of one size the outputs stand behind each other. */
 struct lt_product {
-	const void *w; /* [n_out][n_in] of type */
+	const void *w; /* [n_w][n_out][n_in] of type */
+	int64_t w_stride; /* from a matrix to the next, where there are several */
+	uint32_t n_w;
 	const void *in; /* [n_rows] of type */
 	void *out; /* [n_rows] of out_type */
 	uint32_t n_out, n_in, n_rows;

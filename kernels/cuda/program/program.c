@@ -28,7 +28,8 @@ static int check_matrix(const struct backend_program *program, const struct prog
 			char why[PROGRAM_WHY_BYTES])
 {
 	enum work_dtype type = program->p->shape.dtype;
-	const struct lt_product one = {.n_out = t->n_out,
+	const struct lt_product one = {.n_w = 1,
+				       .n_out = t->n_out,
 				       .n_in = t->n_in,
 				       .n_rows = 1,
 				       .in_stride = t->n_in,

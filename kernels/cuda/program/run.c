@@ -3,7 +3,8 @@
  * the batches' stream.
  *
  * Inputs of products are narrow, and rounded once: where a sum, a norm or a gate ends. All else is
- * fp32. Matrices of one operation that lie one behind the other are one product.
+ * fp32. Matrices of one operation that lie one behind the other, or are of one size, are one
+ * product: a launch less, and more to read at a time.
  */
 #include "run.h"
 
@@ -141,14 +142,32 @@ static const struct program_tensor *matrix(const struct pass *pass, uint32_t i)
 	return program_tensor(pass->program->p, pass->layer, pass->op->w[i]);
 }
 
-/* The next matrix lies where this one ends. */
-static bool goes_on(const struct pass *pass, uint32_t i)
+static uint64_t matrix_bytes(const struct program_tensor *t)
 {
-	const struct program_tensor *t = matrix(pass, i);
+	return (uint64_t)t->n_out * t->n_in * work_dtype_bytes(t->dtype);
+}
 
-	return i + 1 < pass->op->n_w &&
-	       matrix(pass, i + 1)->offset ==
-		       t->offset + (uint64_t)t->n_out * t->n_in * work_dtype_bytes(t->dtype);
+/* The operation's matrices from i on as one product, as many as go into one; returns how many. */
+static uint32_t put_together(const struct pass *pass, uint32_t i, struct lt_product *ret)
+{
+	const struct program_tensor *t = matrix(pass, i), *next = t;
+	uint64_t n_out = t->n_out;
+	uint32_t n = 1, left = pass->op->n_w - i;
+
+	while (n < left && matrix(pass, i + n)->offset == next->offset + matrix_bytes(next)) {
+		next = matrix(pass, i + n++);
+		n_out += next->n_out;
+	}
+	ret->w = pass->program->weights->base + t->offset;
+	ret->n_in = t->n_in;
+	ret->n_out = (uint32_t)n_out;
+	ret->n_w = 1;
+	if (n > 1 || left == 1 || matrix(pass, i + 1)->n_out != t->n_out)
+		return n;
+	ret->n_w = 2;
+	ret->w_stride = ((int64_t)matrix(pass, i + 1)->offset - (int64_t)t->offset) /
+			(int64_t)work_dtype_bytes(t->dtype);
+	return 2;
 }
 
 /* All matrices, their outputs behind each other. */
@@ -158,17 +177,15 @@ static int multiply(const struct pass *pass, struct lt_product product)
 	char *out = product.out;
 	int r = 0;
 
-	for (uint32_t i = 0; i < pass->op->n_w && !r; i++) {
-		const struct program_tensor *t = matrix(pass, i);
-
-		product.w = pass->program->weights->base + t->offset;
-		product.n_in = t->n_in;
-		product.n_out = t->n_out;
-		for (; goes_on(pass, i); i++)
-			product.n_out += matrix(pass, i + 1)->n_out;
+	for (uint32_t i = 0; i < pass->op->n_w && !r;) {
+		i += put_together(pass, i, &product);
 		product.out = out;
+		if (product.n_w > 1 && lt_find(pass->program->lt, &product) != 0) {
+			product.n_w = 1;
+			i--;
+		}
 		r = run_multiply(pass->b, pass->program, &product);
-		out += product.n_out * bytes;
+		out += product.n_w * (uint64_t)product.n_out * bytes;
 	}
 	return r;
 }
