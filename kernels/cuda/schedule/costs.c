@@ -42,7 +42,7 @@ static const struct costs tables[] = {
 		.flush_ns_per_kb = 0.1898,
 		.cache_kb = 7.6e+04,
 		.batch_ns = 1.503e+04,
-		.op_ns = 10000,
+		.op_ns = 8500,
 		.product_ns_per_mflop = 1.4,
 	},
 };
