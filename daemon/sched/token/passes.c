@@ -168,13 +168,12 @@ static int collect_rows(struct passes *p)
 static int pass_try(struct passes *p)
 {
 	const struct sched_model *model = p->job.model;
-	struct backend_job job;
-	int r = jobs_plan(p->plans, &p->job, 1, &job);
+	int r = jobs_plan(p->plans, &p->job, 1, &p->planned);
 
 	if (r < 0)
 		return r;
 	const struct backend_run run = {.program = model->program->backend,
-					.job = &job,
+					.job = &p->planned,
 					.rows = &p->rows,
 					.n_layers = model->shape.n_layers};
 

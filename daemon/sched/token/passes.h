@@ -42,6 +42,7 @@ struct passes {
 	struct program_wanted *wanted;
 	uint32_t ids_room, positions_room, wanted_room;
 	struct program_rows rows;
+	struct backend_job planned; /* the job as the backend has it */
 	double ns; /* what it is modelled to take */
 	uint64_t begun_ns; /* when it went to the backend */
 };
