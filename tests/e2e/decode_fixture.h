@@ -51,8 +51,8 @@ uint64_t decode_run(struct decode_client *client, struct coppice_seq *seq, const
 /* What came of it: a struct coppice_row, then logits. */
 const struct coppice_row *decode_row(const struct decode_client *client);
 const float *decode_logits(const struct decode_client *client);
-/* Asserts that the last run's logits [DECODE_VOCAB] have these bits; on a GPU, that they are as near
- * as its rounding has them. */
+/* Asserts that the last run's logits [DECODE_VOCAB] have these bits; on a GPU, that they are as
+ * near as its rounding has them. */
 void decode_assert_same(const struct decode_client *client, const float *logits);
 
 #endif

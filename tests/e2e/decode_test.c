@@ -1,7 +1,7 @@
 /*
  * decode_test.c - whole tokens by the daemon: the same as an app computes layer by layer, shared
- * like any other KV, and what is refused. The backend is that of COPPICE_TEST_BACKEND, the CPU where
- * there is none; what has the same bits there has the same but for rounding on a GPU.
+ * like any other KV, and what is refused. The backend is that of COPPICE_TEST_BACKEND, the CPU
+ * where there is none; what has the same bits there has the same but for rounding on a GPU.
  */
 #include "decode_fixture.h"
 

@@ -2,9 +2,9 @@
  * program_model.h - small programs with random weights, of every kind of layer that families of
  * models have, for tests of whatever checks or runs them.
  *
- *     norms before     NORM, LINEAR q k v, ATTEND, LINEAR onto X, NORM, LINEAR gated, LINEAR onto X
- *     norms behind     LINEAR q k v, ATTEND, LINEAR, NORM onto X, LINEAR gated, LINEAR, NORM onto X
- *     side by side     NORM, LINEAR q k v, ATTEND, LINEAR onto X, LINEAR gated onto X, NORM in place
+ *      norms before   NORM, LINEAR q k v, ATTEND, LINEAR onto X, NORM, LINEAR gated, LINEAR onto X
+ *      norms behind   LINEAR q k v, ATTEND, LINEAR, NORM onto X, LINEAR gated, LINEAR, NORM onto X
+ *      side by side   NORM, LINEAR q k v, ATTEND, LINEAR onto X, LINEAR gated onto X, NORM in place
  */
 #ifndef COPPICE_TESTS_PROGRAM_MODEL_H
 #define COPPICE_TESTS_PROGRAM_MODEL_H
