@@ -5,9 +5,11 @@
  * So many rows go at a time that reading the head again for the next ones is little beside their
  * products.
  */
-#include "run.h"
+#include "head.h"
 
 #include "kernels/arith.h"
+
+#include "product.h"
 
 #define OF_LOGITS (PROGRAM_WANT_TOP | PROGRAM_WANT_SCORE | PROGRAM_WANT_LOGITS)
 
@@ -26,7 +28,7 @@ static int norm_wanted(const struct head *head)
 	bool bf16 = p->shape.dtype == WORK_BF16;
 	struct device_norm norm = {
 		.wide = s->wide[PROGRAM_X],
-		.weight = run_vector(program, &p->tensors[p->final_norm]),
+		.weight = product_vector(program, &p->tensors[p->final_norm]),
 		.out = {.narrow = s->normed, .narrow_stride = p->hidden, .bf16 = bf16},
 		.wanted = s->wanted + head->first,
 		.stride = s->stride[PROGRAM_X],
@@ -56,7 +58,7 @@ int head_multiply(struct batch *b, const struct backend_program *program, uint32
 		.out_type = WORK_FP32,
 	};
 
-	return run_multiply(b, program, &product);
+	return product_run(b, program, &product);
 }
 
 static int tell(const struct head *head, bool logits)

@@ -6,11 +6,11 @@
  * fp32. Matrices of one operation that lie one behind the other, or are of one size, are one
  * product: a launch less, and more to read at a time.
  */
-#include "run.h"
-
 #include "elements.h"
+#include "head.h"
 #include "kernels/arith.h"
 #include "kernels/cuda/batch/batch_layers.h"
+#include "product.h"
 #include "program.h"
 
 #include <cuda_runtime_api.h>
@@ -29,20 +29,12 @@ struct pass {
 	uint32_t width[PROGRAM_REGISTERS]; /* as it is now */
 };
 
-struct device_vector run_vector(const struct backend_program *program,
-				const struct program_tensor *t)
-{
-	return (struct device_vector){.at = program->weights->base + t->offset,
-				      .type = t->dtype,
-				      .n = t->n_in};
-}
-
 /* That of a slot; none: a vector of nothing. */
 static struct device_vector vector(const struct pass *pass, uint32_t slot)
 {
 	if (slot == PROGRAM_NONE)
 		return (struct device_vector){0};
-	return run_vector(pass->program, program_tensor(pass->program->p, pass->layer, slot));
+	return product_vector(pass->program, program_tensor(pass->program->p, pass->layer, slot));
 }
 
 static int expect(const struct pass *pass, int r)
@@ -129,14 +121,6 @@ static int narrow_x(const struct pass *pass)
 	return expect(pass, device_norm(&norm, to(pass)));
 }
 
-int run_multiply(struct batch *b, const struct backend_program *program,
-		 const struct lt_product *product)
-{
-	int r = lt_multiply(program->lt, product, program->scratch.workspace, b->queue.stream);
-
-	return r ? queue_expect(&b->queue, cudaErrorUnknown) : 0;
-}
-
 static const struct program_tensor *matrix(const struct pass *pass, uint32_t i)
 {
 	return program_tensor(pass->program->p, pass->layer, pass->op->w[i]);
@@ -184,7 +168,7 @@ static int multiply(const struct pass *pass, struct lt_product product)
 			product.n_w = 1;
 			i--;
 		}
-		r = run_multiply(pass->b, pass->program, &product);
+		r = product_run(pass->b, pass->program, &product);
 		out += product.n_w * (uint64_t)product.n_out * bytes;
 	}
 	return r;
@@ -398,7 +382,7 @@ static int begin(struct pass *pass)
 		.wanted_from = (const void *)wanted,
 		.wanted_to = s->wanted,
 		.inv_freq = s->inv_freq,
-		.embed = run_vector(pass->program, &p->tensors[p->embed]),
+		.embed = product_vector(pass->program, &p->tensors[p->embed]),
 		.x = pass->run->first_layer == 0 ? s->wide[PROGRAM_X] : NULL,
 		.turns = s->turns,
 		.begin_ns = pass->layers.begin_ns,
