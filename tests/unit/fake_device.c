@@ -32,11 +32,15 @@ static struct fake {
 	char told[1 << 20];
 } fake;
 
+#define FAKE_BYTES_MAX (UINT64_C(1) << 40) /* the device has no more */
+
 /* ---- the runtime ----------------------------------------------------------------------------- */
 
 cudaError_t cudaMalloc(void **at, size_t bytes)
 {
-	*at = aligned_alloc(PROGRAM_ALIGN, align_to(bytes, PROGRAM_ALIGN));
+	*at = NULL;
+	if (bytes <= FAKE_BYTES_MAX)
+		*at = aligned_alloc(PROGRAM_ALIGN, align_to(bytes, PROGRAM_ALIGN));
 	if (*at)
 		memset(*at, 0xff, bytes);
 	return *at ? cudaSuccess : cudaErrorMemoryAllocation;
