@@ -236,6 +236,16 @@ static void write_file(const char *folder, const char *name, const void *bytes, 
 	assert_int_equal(fclose(file), 0);
 }
 
+/* Where tests run from a folder of their own the target's path is relative. */
+static void link_file(const char *folder, const char *name, const char *target)
+{
+	char path[96], whole[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	assert_non_null(realpath(target, whole));
+	assert_int_equal(symlink(whole, path), 0);
+}
+
 /* The model as an index with two shards, of which the second has a tensor that nobody needs. */
 static void make_shards(const char *folder)
 {
@@ -244,14 +254,11 @@ static void make_shards(const char *folder)
 	static const char more[] =
 		"\x40\0\0\0\0\0\0\0{\"more\": {\"dtype\": \"F32\", \"shape\": [1], "
 		"\"data_offsets\": [0, 4]}}\0\0\0";
-	char path[96];
 
 	write_file(folder, "model.safetensors.index.json", index, sizeof(index) - 1);
 	write_file(folder, "2.safetensors", more, sizeof(more));
-	snprintf(path, sizeof(path), "%s/1.safetensors", folder);
-	assert_int_equal(symlink(MODEL_DIR "/model.safetensors", path), 0);
-	snprintf(path, sizeof(path), "%s/config.json", folder);
-	assert_int_equal(symlink(MODEL_DIR "/config.json", path), 0);
+	link_file(folder, "1.safetensors", MODEL_DIR "/model.safetensors");
+	link_file(folder, "config.json", MODEL_DIR "/config.json");
 }
 
 static void remove_shards(const char *folder)
