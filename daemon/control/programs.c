@@ -11,6 +11,7 @@
 #include "daemon/session/reply.h"
 #include "models.h"
 #include "verbs.h"
+#include "weights.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -120,15 +121,12 @@ static void program_set(struct unpacked *u, const Coppice__ProgramNew *m,
 /* NULL: an answer is on its way. */
 static struct weights *weights_of(struct session *s, uint64_t id, uint32_t number)
 {
-	struct weights *weights = NULL, *ready;
+	struct weights *weights = session_weights(s, id, number), *ready;
 
-	if (number >= 1 && number <= s->home->config->max_weights && s->weights[number - 1])
-		weights = weights_real(s->weights[number - 1]);
-	ready = weights ? weights_ready(weights) : NULL;
 	if (!weights)
-		reply_error(s, id, -ENOENT, "weights", "There are no weights %u in this session.",
-			    number);
-	else if (weights_state(weights) == WEIGHTS_FAILED)
+		return NULL;
+	ready = weights_ready(weights);
+	if (weights_state(weights) == WEIGHTS_FAILED)
 		reply_error(s, id, weights->error, "weights", "%s", weights->why);
 	else if (!ready)
 		reply_error(s, id, -EAGAIN, "weights",

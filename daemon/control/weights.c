@@ -9,6 +9,7 @@
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
+#include "weights.h"
 
 #include <errno.h>
 #include <string.h>
@@ -29,8 +30,7 @@ static bool table_is_there(struct session *s, uint64_t id)
 	return false;
 }
 
-/* Those of the session's number, or what stands for them. NULL: an answer is on its way. */
-static struct weights *find(struct session *s, uint64_t id, uint32_t number)
+struct weights *session_weights(struct session *s, uint64_t id, uint32_t number)
 {
 	if (number >= 1 && number <= s->home->config->max_weights && s->weights[number - 1])
 		return weights_real(s->weights[number - 1]);
@@ -105,7 +105,7 @@ static void state_begin(struct session *s, uint64_t id, const void *message)
 	const Coppice__WeightsState *m = message;
 	Coppice__Reply reply = COPPICE__REPLY__INIT;
 	Coppice__WeightsStateReply state = COPPICE__WEIGHTS_STATE_REPLY__INIT;
-	const struct weights *weights = find(s, id, m->weights);
+	const struct weights *weights = session_weights(s, id, m->weights);
 
 	if (!weights)
 		return;
@@ -157,7 +157,7 @@ static void tensors_send(struct session *s, uint64_t id, const struct weights_co
 static void tensors_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__WeightsTensors *m = message;
-	const struct weights *weights = find(s, id, m->weights);
+	const struct weights *weights = session_weights(s, id, m->weights);
 
 	if (!weights)
 		return;
@@ -176,7 +176,7 @@ static void close_begin(struct session *s, uint64_t id, const void *message)
 	const Coppice__WeightsClose *m = message;
 	Coppice__Reply reply = COPPICE__REPLY__INIT;
 
-	if (!find(s, id, m->weights))
+	if (!session_weights(s, id, m->weights))
 		return;
 	weights_unref(s->weights[m->weights - 1]);
 	s->weights[m->weights - 1] = NULL;

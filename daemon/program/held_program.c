@@ -105,21 +105,15 @@ static int name_set(struct held_program *held)
 
 /* ---- what a pass reads ---------------------------------------------------------------------- */
 
-static uint64_t tensor_bytes(const struct program *p, uint32_t tensor)
-{
-	const struct program_tensor *t = &p->tensors[tensor];
-
-	return (uint64_t)(t->n_out ? t->n_out : 1) * t->n_in * work_dtype_bytes(t->dtype);
-}
-
 /* All but the embedding, of which it takes rows, unless that is the head too. */
 static uint64_t pass_bytes(const struct program *p)
 {
-	uint64_t bytes = tensor_bytes(p, p->final_norm) + tensor_bytes(p, p->head);
+	uint64_t bytes = program_tensor_bytes(&p->tensors[p->final_norm]) +
+			 program_tensor_bytes(&p->tensors[p->head]);
 
 	for (uint32_t i = 0; i < p->shape.n_layers * p->n_slots; i++)
 		if (p->slots[i] != PROGRAM_NONE)
-			bytes += tensor_bytes(p, p->slots[i]);
+			bytes += program_tensor_bytes(&p->tensors[p->slots[i]]);
 	return bytes;
 }
 

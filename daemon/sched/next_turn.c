@@ -11,18 +11,6 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/pace.h"
 
-/* Of those in a state who is first to have a turn, or the lane that is there already. */
-static const struct sched_lane *first_in_turn(const struct sched *s, enum step_state state,
-					      const struct sched_lane *first)
-{
-	const struct sched_lane *lane;
-
-	TAILQ_FOREACH (lane, &s->core.steps.lanes[state], state_link)
-		if (!first || turn_is_before(&s->core, lane, first))
-			first = lane;
-	return first;
-}
-
 /* Who is waited for has the backend's time as if it worked for him. */
 static void charge_wait(struct sched *s, struct sched_lane *lane, uint64_t until_ns)
 {
@@ -56,11 +44,11 @@ static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next
  * would have one batch's, and wait for another of theirs each time. */
 bool turn_is_awaited(struct sched *s)
 {
-	const struct sched_lane *next;
+	struct sched_lane *next;
 
 	if (!s->fit.left_some && s->core.steps.n[STEP_WAITING_TURN] == 0)
 		return false;
-	next = first_in_turn(s, STEP_WAITING_TURN, first_in_turn(s, STEP_RUNNABLE, NULL));
+	next = turn_first(&s->core, STEP_WAITING_TURN, turn_first(&s->core, STEP_RUNNABLE, NULL));
 	s->awaited_ns = next ? expected_until_ns(s, next) : 0;
 	return s->core.now_ns < s->awaited_ns;
 }
@@ -69,12 +57,13 @@ bool turn_is_awaited(struct sched *s)
  * other by one batch at most. Of two users it is the turn of the one who has had less. */
 bool turn_is_prefills(struct sched *s)
 {
-	const struct sched_lane *decode, *prefill;
+	struct sched_lane *decode, *prefill;
 
-	prefill = first_in_turn(s, STEP_STREAMING, first_in_turn(s, STEP_WAITING_TURN, NULL));
+	prefill =
+		turn_first(&s->core, STEP_STREAMING, turn_first(&s->core, STEP_WAITING_TURN, NULL));
 	if (!prefill)
 		return s->prefill_turn;
-	decode = first_in_turn(s, STEP_HELD, first_in_turn(s, STEP_RUNNABLE, NULL));
+	decode = turn_first(&s->core, STEP_HELD, turn_first(&s->core, STEP_RUNNABLE, NULL));
 	bool is_prefills = !decode || turn_is_before(&s->core, prefill, decode);
 
 	turn_begin(&s->core, is_prefills ? prefill : decode);
@@ -87,9 +76,9 @@ bool turn_is_prefills(struct sched *s)
 /* Layers and passes in turns, unless one of two users has had less. */
 bool turn_is_passes(const struct sched *s)
 {
-	const struct sched_lane *pass = first_in_turn(s, STEP_AWAITING_PASS, NULL), *layer;
+	const struct sched_lane *pass = turn_first(&s->core, STEP_AWAITING_PASS, NULL), *layer;
 
-	layer = first_in_turn(s, STEP_WAITING_TURN, first_in_turn(s, STEP_RUNNABLE, NULL));
+	layer = turn_first(&s->core, STEP_WAITING_TURN, turn_first(&s->core, STEP_RUNNABLE, NULL));
 	if (!pass || !layer || pass->session->user == layer->session->user)
 		return s->pass_turn;
 	if (turn_is_before(&s->core, pass, layer))

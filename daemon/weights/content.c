@@ -70,11 +70,6 @@ static uint32_t collect(struct part *parts, uint32_t n_parts, struct origin *ori
 	return n;
 }
 
-static uint64_t tensor_bytes(const struct program_tensor *t)
-{
-	return (uint64_t)t->n_in * (t->n_out ? t->n_out : 1) * work_dtype_bytes(t->dtype);
-}
-
 static int add_tensor(struct weights_content *c, const struct origin *origin, uint64_t offset)
 {
 	struct program_tensor *t = &c->tensors[c->n_tensors];
@@ -95,7 +90,7 @@ static int place(struct weights_content *c, const struct origin *origins, uint32
 	uint64_t at = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t bytes = tensor_bytes(&origins[i].tensor);
+		uint64_t bytes = program_tensor_bytes(&origins[i].tensor);
 
 		if (i > 0 && by_name(&origins[i - 1], &origins[i]) == 0) {
 			snprintf(why, WEIGHTS_WHY_BYTES, "Two files have a tensor %s.",

@@ -261,10 +261,20 @@ void weights_leave(struct weights *weights)
 
 /* ---- to who loads --------------------------------------------------------------------------- */
 
-static bool are_same_files(const struct weights *a, const struct weights *b)
+/* Of files that are there, or on their way. */
+static bool has_same_files(const struct weights *other, const struct weights *weights)
 {
-	return a->n_files == b->n_files && !a->fresh &&
-	       memcmp(a->files, b->files, a->n_files * sizeof(*a->files)) == 0;
+	return other->files && weights_state(other) != WEIGHTS_FAILED &&
+	       !atomic_load(&other->cancelled) && !other->fresh &&
+	       other->n_files == weights->n_files &&
+	       memcmp(other->files, weights->files, other->n_files * sizeof(*other->files)) == 0;
+}
+
+static bool has_same_bytes(const struct weights *other, const struct weights *weights)
+{
+	return weights_state(other) == WEIGHTS_READY &&
+	       memcmp(&other->content.digest, &weights->content.digest,
+		      sizeof(other->content.digest)) == 0;
 }
 
 /* Under the lock. other stands for these from now on. What was read last says what they are known
@@ -285,42 +295,42 @@ static void stand_for(struct weights *other, struct weights *weights)
 	weights->n_files = n_files;
 }
 
+/* Under the lock: others of the user's stand for these if there are such. */
+static bool find_same(struct weights *weights,
+		      bool (*is_same)(const struct weights *other, const struct weights *weights))
+{
+	struct weights *other;
+
+	TAILQ_FOREACH (other, &weights->home->all, link) {
+		if (other == weights || other->same || other->domain != weights->domain ||
+		    !is_same(other, weights))
+			continue;
+		stand_for(other, weights);
+		return true;
+	}
+	return false;
+}
+
 bool weights_are_known(struct weights *weights, struct loader_file *files, uint32_t n, bool fresh)
 {
 	struct weights_table *table = weights->home;
-	struct weights *other;
+	bool known;
 
 	pthread_mutex_lock(&table->lock);
 	weights->files = files;
 	weights->n_files = n;
 	weights->fresh = fresh;
-	TAILQ_FOREACH (other, &table->all, link) {
-		if (other == weights || other->same || other->domain != weights->domain ||
-		    !other->files || weights_state(other) == WEIGHTS_FAILED ||
-		    atomic_load(&other->cancelled) || !are_same_files(other, weights))
-			continue;
-		stand_for(other, weights);
-		break;
-	}
+	known = find_same(weights, has_same_files);
 	pthread_mutex_unlock(&table->lock);
-	return other != NULL;
+	return known;
 }
 
 void weights_settle(struct weights *weights)
 {
 	struct weights_table *table = weights->home;
-	struct weights *other;
 
 	pthread_mutex_lock(&table->lock);
-	TAILQ_FOREACH (other, &table->all, link) {
-		if (other == weights || other->same || other->domain != weights->domain ||
-		    weights_state(other) != WEIGHTS_READY ||
-		    memcmp(&other->content.digest, &weights->content.digest,
-			   sizeof(other->content.digest)) != 0)
-			continue;
-		stand_for(other, weights);
-		break;
-	}
+	(void)find_same(weights, has_same_bytes);
 	/* Pairs with the acquire of weights_state. */
 	atomic_store_explicit(&weights->state, WEIGHTS_READY, memory_order_release);
 	pthread_mutex_unlock(&table->lock);

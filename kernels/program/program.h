@@ -69,6 +69,11 @@ struct program_tensor {
 
 #define PROGRAM_ALIGN 256u
 
+static inline uint64_t program_tensor_bytes(const struct program_tensor *t)
+{
+	return (uint64_t)(t->n_out ? t->n_out : 1) * t->n_in * work_dtype_bytes(t->dtype);
+}
+
 struct program {
 	struct work_shape shape; /* of its KV */
 	uint32_t hidden, n_vocab, max_positions;

@@ -62,6 +62,18 @@ static inline bool turn_is_before(const struct sched_core *core, const struct sc
 	return a_ns < b_ns;
 }
 
+/* Of those in a state who is first to have a turn, or the lane that is there already. */
+static inline struct sched_lane *turn_first(const struct sched_core *core, enum step_state state,
+					    struct sched_lane *first)
+{
+	struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &core->steps.lanes[state], state_link)
+		if (!first || turn_is_before(core, lane, first))
+			first = lane;
+	return first;
+}
+
 /* It is the turn of the lane, which has had least of those whose it could be: who is away has had
  * as much. */
 static inline void turn_begin(struct sched_core *core, const struct sched_lane *lane)

@@ -47,18 +47,13 @@ void passes_forget_model(struct passes *p, const struct sched_model *model)
 
 /* ---- company -------------------------------------------------------------------------------- */
 
-/* Was served by the last pass, and usually comes back about now. */
-static bool is_expected(const struct passes *p, const struct sched_lane *lane,
-			uint64_t *inout_until_ns)
+/* Was a free lane served by the last pass? Until when it usually comes back; 0: it was not. */
+static uint64_t expected_until_ns(const struct passes *p, const struct sched_lane *lane)
 {
-	uint64_t latest_ns = pace_latest_ns(lane);
+	bool was_served = !lane->broken && lane->decode.pass == p->number &&
+			  lane->pace.model == p->last_model;
 
-	if (lane->state != STEP_FREE || lane->broken || lane->decode.pass != p->number ||
-	    lane->pace.model != p->last_model || latest_ns <= p->core->now_ns)
-		return false;
-	if (latest_ns > *inout_until_ns)
-		*inout_until_ns = latest_ns;
-	return true;
+	return was_served ? pace_latest_ns(lane) : 0;
 }
 
 static bool others_wait(const struct passes *p, const struct sched_model *model)
@@ -86,8 +81,11 @@ static uint64_t company_until_ns(struct passes *p, const struct sched_model *mod
 		most_ns = (uint64_t)part_ns;
 	if (p->core->now_ns >= p->last_ns + most_ns)
 		return 0;
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link)
-		(void)is_expected(p, lane, &until_ns);
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link) {
+		uint64_t latest_ns = expected_until_ns(p, lane);
+
+		until_ns = latest_ns > until_ns ? latest_ns : until_ns;
+	}
 	return until_ns < p->last_ns + most_ns ? until_ns : p->last_ns + most_ns;
 }
 
@@ -96,17 +94,6 @@ uint64_t passes_deadline_ns(const struct passes *p)
 	bool held = p->held_until_ns && p->held_until_ns > p->core->now_ns;
 
 	return held ? p->held_until_ns : UINT64_MAX;
-}
-
-/* Of those that wait the first to have a turn. */
-static struct sched_lane *first_in_turn(const struct passes *p)
-{
-	struct sched_lane *lane, *first = NULL;
-
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link)
-		if (!first || turn_is_before(p->core, lane, first))
-			first = lane;
-	return first;
 }
 
 /* ---- to the backend ------------------------------------------------------------------------- */
@@ -258,7 +245,7 @@ static void submit(struct passes *p, const struct room *room)
 
 bool passes_begin(struct passes *p)
 {
-	struct sched_lane *first = first_in_turn(p);
+	struct sched_lane *first = turn_first(p->core, STEP_AWAITING_PASS, NULL);
 	struct room room;
 
 	p->held_until_ns = first ? company_until_ns(p, first->step.model) : 0;

@@ -126,11 +126,6 @@ static const struct program_tensor *matrix(const struct pass *pass, uint32_t i)
 	return program_tensor(pass->program->p, pass->layer, pass->op->w[i]);
 }
 
-static uint64_t matrix_bytes(const struct program_tensor *t)
-{
-	return (uint64_t)t->n_out * t->n_in * work_dtype_bytes(t->dtype);
-}
-
 /* The operation's matrices from i on as one product, as many as go into one; returns how many. */
 static uint32_t put_together(const struct pass *pass, uint32_t i, struct lt_product *ret)
 {
@@ -138,7 +133,8 @@ static uint32_t put_together(const struct pass *pass, uint32_t i, struct lt_prod
 	uint64_t n_out = t->n_out;
 	uint32_t n = 1, left = pass->op->n_w - i;
 
-	while (n < left && matrix(pass, i + n)->offset == next->offset + matrix_bytes(next)) {
+	while (n < left &&
+	       matrix(pass, i + n)->offset == next->offset + program_tensor_bytes(next)) {
 		next = matrix(pass, i + n++);
 		n_out += next->n_out;
 	}
