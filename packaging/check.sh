@@ -193,16 +193,16 @@ check_install() {
 	rm -rf "$stage"
 	cmake --install build/check --prefix "$stage" &&
 		test -x "$stage/bin/coppiced" && test -x "$stage/bin/coppicectl" && test -x "$stage/bin/coppice-agent" &&
-		test -f "$stage/include/coppice.h" && [[ $(find "$stage/include" -name '*.h' | wc -l) == 2 ]] || return 1
+		test -f "$stage/include/coppice.h" && [[ $(find "$stage/include" -name '*.h' | wc -l) == 3 ]] || return 1
 	# The GPU's module comes along where it was built.
 	[[ ! -f build/check/kernels/cuda/coppice-cuda.so || -n $(find "$stage" -path '*/coppice/coppice-cuda.so') ]]
 }
 
-# The example in a folder of its own, where it finds no header but the installed one.
+# The example and the agent of client/README.md in a folder of their own, where they find no header but installed ones.
 out_of_tree() { # folder
 	rm -rf "$1"
 	mkdir -p "$1"
-	cp client/example.c "$1"
+	cp client/example.c "$1" && awk -v whole=1 -f tests/e2e/page_blocks.awk client/README.md >"$1/agent.c"
 }
 
 stage_pkg_config() {
@@ -217,7 +217,11 @@ check_pkg_config() {
 	out_of_tree build/example-pc
 	# shellcheck disable=SC2086
 	cc -Wall -Wextra -Wno-missing-field-initializers -Werror $flags build/example-pc/example.c \
-		-o build/example-pc/example $libs
+		-o build/example-pc/example $libs || return 1
+	flags=$(stage_pkg_config --cflags coppice_model) && libs=$(stage_pkg_config --libs coppice_model coppice) || return 1
+	# shellcheck disable=SC2086
+	cc -Wall -Wextra -Wno-missing-field-initializers -Werror $flags build/example-pc/agent.c \
+		-o build/example-pc/agent $libs
 }
 
 check_cmake_package() {
@@ -228,9 +232,21 @@ check_cmake_package() {
 		find_package(coppice REQUIRED)
 		add_executable(example example.c)
 		target_link_libraries(example PRIVATE coppice::coppice)
+		add_executable(agent agent.c)
+		target_link_libraries(agent PRIVATE coppice::model coppice::coppice)
+		add_executable(agent-static agent.c)
+		target_link_libraries(agent-static PRIVATE coppice::model_static coppice::static)
 	END
 	cmake -S build/example-cmake -B build/example-cmake/build -G Ninja -DCMAKE_PREFIX_PATH="$stage" &&
 		cmake --build build/example-cmake/build
+}
+
+run_examples() {
+	local agent
+	timeout 60 build/example-pc/example && timeout 60 build/example-cmake/build/example || return 1
+	for agent in build/example-pc/agent build/example-cmake/build/agent{,-static}; do
+		[[ $(timeout 60 "$agent" tests/model 'And the LORD said') == ' unto Moses,'* ]] || return 1
+	done
 }
 
 check_example() {
@@ -240,8 +256,7 @@ check_example() {
 	"$stage/bin/coppiced" --config packaging/demo/coppiced.conf --socket "$folder/sock" &
 	daemon=$!
 	if packaging/await-socket.sh "$folder/sock" "$daemon"; then
-		COPPICE_SOCKET=$folder/sock LD_LIBRARY_PATH=$lib timeout 60 build/example-pc/example &&
-			COPPICE_SOCKET=$folder/sock LD_LIBRARY_PATH=$lib timeout 60 build/example-cmake/build/example
+		COPPICE_SOCKET=$folder/sock LD_LIBRARY_PATH=$lib run_examples
 		r=$?
 	fi
 	kill "$daemon"

@@ -19,7 +19,7 @@
 #ifndef COPPICE_HF_H
 #define COPPICE_HF_H
 
-#include "client/coppice_program.h"
+#include "coppice_program.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -17,7 +17,7 @@ if(TARGET coppice AND TARGET coppiced AND TARGET coppice_model)
 		target_link_libraries(${name} PRIVATE coppice)
 	endforeach()
 	target_link_libraries(whole_agent PRIVATE coppice_model)
-	target_include_directories(whole_agent PRIVATE ${PROJECT_SOURCE_DIR})
+	target_include_directories(whole_agent PRIVATE ${PROJECT_SOURCE_DIR}/client/model)
 	add_custom_command(OUTPUT ${made}/page_blocks.inc
 		COMMAND ${AWK} -f ${blocks} ${pages} > ${made}/page_blocks.inc
 		DEPENDS ${pages} ${blocks} VERBATIM)
