@@ -232,7 +232,7 @@ void coppice_lane_arm(struct coppice_lane *lane);
 struct coppice_result {
 	uint64_t ticket;
 	int status; /* 0 or -errno */
-	uint64_t value; /* what the entry yields; none of this version's public calls need it */
+	uint64_t value; /* of coppice_decode, failed or not: how many tokens were published */
 	/* of a step: see struct coppice_sparse; 1 where attention was exact */
 	float attended, mass;
 	/* Where it failed because an earlier entry of its sequence had: that one's ticket, whose

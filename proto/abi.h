@@ -218,12 +218,19 @@ struct abi_completion {
 		 * ticket, whose status and reason it has. 0: it failed by itself. */
 		uint64_t cause;
 	};
-	/* Of a step that succeeded: the share of its path that prefill attended to, and of the
-	 * estimated mass in it; 1 where attention was exact. */
-	float attended, mass;
+	union {
+		/* Of a step that succeeded: the share of its path that prefill attended to, and of
+		 * the estimated mass in it; 1 where attention was exact. */
+		struct {
+			float attended, mass;
+		};
+		uint64_t published; /* tokens, of a decode that failed: its first */
+	};
 };
 static_assert(sizeof(struct abi_completion) == 32, "half a line");
-static_assert(offsetof(struct abi_completion, cause) == 16, "completion layout");
+static_assert(offsetof(struct abi_completion, cause) == 16 &&
+		      offsetof(struct abi_completion, published) == 24,
+	      "completion layout");
 
 struct abi_lane {
 	uint64_t magic;

@@ -18,6 +18,7 @@
 struct fixture {
 	struct coppice c;
 	struct coppice_lane lane;
+	_Atomic uint32_t alive;
 };
 
 static int setup(void **state)
@@ -26,6 +27,8 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	f->c.key = 77;
+	f->alive = 1;
+	f->c.alive = &f->alive;
 	f->lane.c = &f->c;
 	f->lane.segment.shared = calloc(1, sizeof(*f->lane.segment.shared));
 	assert_non_null(f->lane.segment.shared);
@@ -149,6 +152,34 @@ static void what_was_cancelled(void **state)
 			   "(Operation canceled)");
 }
 
+static void what_a_decode_lacked_is_told_by_sequence(void **state)
+{
+	struct fixture *f = *state;
+
+	add(f, ABI_DECODE,
+	    (struct abi_completion){.status = -EINVAL, .reason = ABI_BAD_TOKEN, .where = 2});
+	assert_sentence(f, "decode (ticket 1): sequence 2: a token id is not below the program's "
+			   "n_vocab (Invalid argument)");
+	add(f, ABI_DECODE,
+	    (struct abi_completion){.status = -EINVAL, .reason = ABI_OUT_OF_ARENA, .where = 2});
+	assert_sentence(f, "decode (ticket 2): rows reach beyond the end of the arena; check "
+			   "pointers, strides and n_new (Invalid argument)");
+}
+
+static void a_decode_that_failed_says_what_was_published(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_result result;
+
+	add(f, ABI_DECODE,
+	    (struct abi_completion){.status = -ENOSPC, .reason = ABI_NO_ROOM, .published = 300});
+	atomic_store(&f->lane.segment.shared->done, 1);
+	assert_int_equal(coppice_poll(&f->lane, 1, &result), 0);
+	assert_int_equal(result.status, -ENOSPC);
+	assert_int_equal(result.value, 300);
+	assert_int_equal(result.cause, 0);
+}
+
 static void every_reason_has_a_sentence_of_its_own(void **state)
 {
 	(void)state;
@@ -172,6 +203,8 @@ int main(void)
 		TEST(what_failed_because_tokens_were_not_published),
 		TEST(a_cause_that_is_long_ago),
 		TEST(what_was_cancelled),
+		TEST(what_a_decode_lacked_is_told_by_sequence),
+		TEST(a_decode_that_failed_says_what_was_published),
 		cmocka_unit_test(every_reason_has_a_sentence_of_its_own),
 	};
 

@@ -43,6 +43,7 @@ static struct {
 	uint32_t n_passes;
 	uint64_t arena; /* of who wants something */
 	bool instant; /* none takes any time */
+	uint32_t n_before_failure; /* passes that go well; 0: all do */
 } world;
 
 /* Written where its client may have it. */
@@ -78,6 +79,8 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 	assert_in_range(run->rows->n_wanted, 0, ABI_DECODE_ROWS_MAX);
 	for (uint32_t i = 0; i < run->rows->n_wanted; i++)
 		check_wanted(&run->rows->wanted[i], n_rows);
+	if (world.n_before_failure && world.n_passes == world.n_before_failure)
+		return -ENOMEM;
 	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;
 	world.n_passes++;
 	world.end_ns = world.now_ns + (uint64_t)ns;
@@ -390,6 +393,34 @@ static void what_left_the_device_is_told_and_not_read(void **state)
 	school_free(s);
 }
 
+static void what_was_published_before_a_failure_is_told(void **state)
+{
+	struct school *s = school_new(2 * MS);
+	struct abi_completion end;
+	struct pupil *p;
+
+	(void)state;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	world.n_before_failure = 3;
+	ask(p, 1000);
+	while (!has(p))
+		go_round(s);
+	end = end_of(p);
+	assert_int_equal(end.status, -ENOMEM);
+	assert_int_equal(end.cause, 0);
+	assert_int_equal(end.published, p->c.session->tokens_computed);
+	assert_in_range(end.published, 3, 999);
+	ask(p, 1);
+	while (!has(p))
+		go_round(s);
+	end = end_of(p);
+	assert_int_equal(end.status, -ENOMEM);
+	assert_int_equal(end.cause, 1);
+	assert_int_equal(end.published, 0);
+	school_free(s);
+}
+
 static uint64_t random_bits(uint64_t *state)
 {
 	*state ^= *state << 13;
@@ -480,8 +511,9 @@ static void bodies_of_nonsense_hurt_nobody(void **state)
 				  random_bits(&random) % 16 ? sizeof(body) : sizeof(body) - 4);
 
 		n_good += end.status == 0;
-		assert_int_equal(p->c.session->tokens_computed - before, end.value);
-		assert_true(end.status == 0 || end.value == 0);
+		assert_int_equal(p->c.session->tokens_computed - before,
+				 end.status ? end.published : end.value);
+		assert_true(end.status == 0 || (end.cause == 0 && end.published == 0));
 		for (int j = 0; j < 2 && end.status == 0; j++) {
 			trim.seq = seqs[j];
 			assert_int_equal(client_do(&p->c, trim, NULL, 0).status, 0);
@@ -527,6 +559,7 @@ int main(void)
 		cmocka_unit_test(bodies_of_nonsense_hurt_nobody),
 		cmocka_unit_test(a_crowd_of_sequences_that_are_not_there_takes_no_memory),
 		cmocka_unit_test(what_left_the_device_is_told_and_not_read),
+		cmocka_unit_test(what_was_published_before_a_failure_is_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,15 +75,26 @@ static struct cause say_cause(const struct coppice_lane *lane, uint64_t ticket)
 	return cause;
 }
 
-/* "sequence 2: " where the completion's `where` is one's index in a step. */
+/* A decode has one output, of all its sequences. */
+static bool names_seq(uint16_t kind, const struct abi_completion *completion)
+{
+	if (completion->cause)
+		return kind == ABI_STEP || kind == ABI_DECODE;
+	if (kind == ABI_DECODE && completion->reason >= ABI_BAD_ARENA &&
+	    completion->reason <= ABI_MISALIGNED)
+		return false;
+	return (kind == ABI_STEP || kind == ABI_DECODE) &&
+	       reason_of(completion->reason, completion->status)->names_seq;
+}
+
+/* "sequence 2: " where the completion's `where` is one's index in a step or decode. */
 static void say_seq(const struct coppice_lane *lane, const struct abi_completion *completion,
 		    char ret[NAME_BYTES])
 {
-	const struct reason *reason = reason_of(completion->reason, completion->status);
 	const struct lane_note *note = note_of(lane, completion->ticket);
 
 	ret[0] = 0;
-	if (note && note->kind == ABI_STEP && (completion->cause || reason->names_seq))
+	if (note && names_seq(note->kind, completion))
 		snprintf(ret, NAME_BYTES, "sequence %u: ", completion->where);
 }
 

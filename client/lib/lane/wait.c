@@ -54,14 +54,15 @@ int coppice_poll(struct coppice_lane *lane, uint64_t ticket, struct coppice_resu
 		return r;
 	if (completion.status < 0)
 		failure_explain(lane, &completion);
-	*ret = (struct coppice_result){
-		.ticket = ticket,
-		.status = completion.status,
-		.value = completion.status < 0 ? 0 : completion.value,
-		.attended = completion.attended,
-		.mass = completion.mass,
-		.cause = completion.status < 0 ? completion.cause : 0,
-	};
+	*ret = (struct coppice_result){.ticket = ticket, .status = completion.status};
+	if (completion.status < 0) {
+		ret->value = completion.published;
+		ret->cause = completion.cause;
+	} else {
+		ret->value = completion.value;
+		ret->attended = completion.attended;
+		ret->mass = completion.mass;
+	}
 	return 0;
 }
 

@@ -222,6 +222,16 @@ static inline uint32_t decode_tokens_left(const struct sched_lane *lane)
 	return n;
 }
 
+/* The same that are published. */
+static inline uint32_t decode_tokens_done(const struct sched_lane *lane)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < lane->step.n_parts; i++)
+		n += lane->decode.parts[i].n_done;
+	return n;
+}
+
 /* Its inputs are there, and it is not at its end. */
 static inline bool step_is_there(const struct sched_lane *lane)
 {

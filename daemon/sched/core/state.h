@@ -54,7 +54,7 @@ struct outcome {
 	int32_t status;
 	enum abi_reason reason;
 	uint32_t where;
-	uint64_t value;
+	uint64_t value; /* of a decode the tokens that it has published, whatever the status */
 	uint64_t cause; /* status not 0: struct abi_completion */
 	float attended, mass; /* of a step: struct abi_completion */
 };

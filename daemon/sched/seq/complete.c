@@ -38,11 +38,16 @@ void complete_entry(struct sched_core *core, struct sched_lane *lane, struct out
 		.status = outcome.status,
 		.reason = (uint16_t)outcome.reason,
 		.where = (uint16_t)(outcome.where < UINT16_MAX ? outcome.where : UINT16_MAX),
-		.value = outcome.status ? outcome.cause : outcome.value,
-		.attended = outcome.attended,
-		.mass = outcome.mass,
 	};
 
+	if (outcome.status) {
+		completion.cause = outcome.cause;
+		completion.published = outcome.value;
+	} else {
+		completion.value = outcome.value;
+		completion.attended = outcome.attended;
+		completion.mass = outcome.mass;
+	}
 	core->stats.entries++;
 	core->stats.entries_failed += outcome.status != 0;
 	lane->session->entries++;

@@ -116,6 +116,8 @@ static void void_parts(struct sched_core *core, struct sched_lane *lane,
 
 void step_fail(struct sched_core *core, struct sched_lane *lane, struct outcome outcome)
 {
+	if (lane->step.kind == STEP_TOKENS)
+		outcome.value = decode_tokens_done(lane);
 	void_parts(core, lane, &outcome);
 	step_move(&core->steps, lane, STEP_FREE);
 	complete_entry(core, lane, outcome);

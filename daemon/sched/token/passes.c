@@ -281,15 +281,6 @@ static int part_publish(struct passes *p, struct sched_lane *lane, uint32_t inde
 	return 0;
 }
 
-static uint64_t n_done(const struct sched_lane *lane)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		n += lane->decode.parts[i].n_done;
-	return n;
-}
-
 static void lane_finish(struct passes *p, struct sched_lane *lane)
 {
 	struct outcome outcome = {.attended = 1, .mass = 1};
@@ -304,7 +295,7 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 		step_move(&p->core->steps, lane, STEP_AWAITING_PASS);
 		return;
 	}
-	outcome.value = n_done(lane);
+	outcome.value = decode_tokens_done(lane);
 	lane->session->decode_steps++;
 	if (lane->pace.n_layers)
 		pace_finished(p->core, lane);
