@@ -186,7 +186,10 @@ static int open_serve(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-const struct verb verb_seq_open = {.begin = open_begin, .serve = open_serve, .answer = open_answer};
+const struct verb verb_seq_open = {.begin = open_begin,
+				   .serve = open_serve,
+				   .beside = true,
+				   .answer = open_answer};
 
 static void wait_ask(struct session *s, uint64_t id, const void *message)
 {
@@ -221,7 +224,10 @@ static int wait_serve(struct sched *s, struct sched_request *rq)
 	return refuse(rq, -EBUSY, "seq", "Somebody waits for this sequence already.");
 }
 
-const struct verb verb_seq_wait = {.begin = wait_ask, .serve = wait_serve, .answer = wait_answer};
+const struct verb verb_seq_wait = {.begin = wait_ask,
+				   .serve = wait_serve,
+				   .beside = true,
+				   .answer = wait_answer};
 
 static void length_begin(struct session *s, uint64_t id, const void *message)
 {
@@ -264,6 +270,7 @@ static int length_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_seq_length = {.begin = length_begin,
 				     .serve = length_serve,
+				     .beside = true,
 				     .answer = length_answer};
 
 /* The room is a sequence's handle, an uint64_t. */

@@ -20,6 +20,7 @@ void request_init(struct request *request, const struct verb *verb, struct sessi
 		.session = session,
 		.sched.serve = verb->serve,
 		.sched.slow = verb->slow,
+		.sched.beside = verb->beside,
 		.sched.cookie = request,
 	};
 	if (session) {

@@ -1,10 +1,8 @@
 /*
- * pass_test.c - who goes with a pass of a program's tokens, and with how many: by a backend that
- * computes nothing and takes the time that rows are modelled to take.
+ * pass_test.c - who goes with a pass of a program's tokens, and with how many.
  */
-#include "sched_harness.h"
+#include "school.h"
 
-#include "daemon/program/held_program.h"
 #include "daemon/sched/sched_impl.h"
 
 #include <errno.h>
@@ -16,243 +14,9 @@
 
 #include <cmocka.h>
 
-#define MS 1e6
-#define FIXED_NS (5 * MS)
-#define BUDGET_NS (30 * MS)
-#define MAX_ROWS 256u
 #define DECODE_ROWS 16u
-#define N_VOCAB 1000u
-#define HIDDEN 64u
-#define ARENA_BYTES (UINT64_C(1) << 20)
 #define BODIES 100000u
 #define FAIR 0.45
-
-static const struct work_shape shape = {.n_layers = 1,
-					.n_q_heads = 1,
-					.n_kv_heads = 1,
-					.head_dim = 16,
-					.page_tokens = 64,
-					.dtype = WORK_FP32};
-
-/* ---- a backend ------------------------------------------------------------------------------ */
-
-static struct {
-	double row_ns;
-	uint64_t now_ns, end_ns, last_id;
-	double longest_ns; /* of a pass */
-	uint32_t n_passes;
-	uint64_t arena; /* of who wants something */
-	bool instant; /* none takes any time */
-	uint32_t n_before_failure; /* passes that go well; 0: all do */
-} world;
-
-/* Written where its client may have it. */
-static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows)
-{
-	uint64_t at = wanted->out - world.arena, bytes = sizeof(struct program_row);
-
-	if (wanted->want & PROGRAM_WANT_LOGITS)
-		bytes += N_VOCAB * sizeof(float);
-	if (wanted->want & PROGRAM_WANT_HIDDEN)
-		bytes += HIDDEN * sizeof(float);
-	assert_true(wanted->row < n_rows);
-	assert_true(at <= ARENA_BYTES && bytes <= ARENA_BYTES - at && at % sizeof(float) == 0);
-	assert_true(wanted->n_top <= PROGRAM_TOP_MAX);
-	assert_true(wanted->next < N_VOCAB || wanted->next == PROGRAM_NONE);
-}
-
-static int model_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
-{
-	const struct work_tree *tree = run->job->tree;
-	double ns = FIXED_NS + run->rows->n_rows * world.row_ns;
-	uint32_t n_rows = 0;
-
-	(void)b;
-	for (uint32_t i = 0; i < tree->n_queries; i++)
-		n_rows += tree->queries[i].n_rows;
-	assert_int_equal(n_rows, run->rows->n_rows);
-	assert_in_range(n_rows, 1, MAX_ROWS);
-	for (uint32_t i = 0; i < tree->n_slices; i++)
-		assert_true(tree->slices[i].page < 1u << 20);
-	for (uint32_t i = 0; i < n_rows; i++)
-		assert_true(run->rows->ids[i] < N_VOCAB);
-	assert_in_range(run->rows->n_wanted, 0, ABI_DECODE_ROWS_MAX);
-	for (uint32_t i = 0; i < run->rows->n_wanted; i++)
-		check_wanted(&run->rows->wanted[i], n_rows);
-	if (world.n_before_failure && world.n_passes == world.n_before_failure)
-		return -ENOMEM;
-	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;
-	world.n_passes++;
-	world.end_ns = world.now_ns + (uint64_t)ns;
-	*ret_id = ++world.last_id;
-	return 0;
-}
-
-static int model_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
-{
-	(void)b;
-	(void)batch;
-	world.end_ns = world.now_ns + (uint64_t)BUDGET_NS;
-	*ret_id = ++world.last_id;
-	return 0;
-}
-
-static int model_completed(struct backend *b, uint64_t *ret_id)
-{
-	(void)b;
-	*ret_id = world.last_id - (world.now_ns < world.end_ns && !world.instant);
-	return 0;
-}
-
-static uint64_t look_at_clock(void)
-{
-	return world.now_ns;
-}
-
-static const struct backend_program_ops program_ops = {.max_rows = MAX_ROWS, .run = model_run};
-
-/* ---- clients -------------------------------------------------------------------------------- */
-
-#define PUPILS_MAX 40u
-
-/* A session with a sequence, whose entry has so many tokens, again and again; 0: nothing. */
-struct pupil {
-	struct client c;
-	uint64_t seq;
-	uint32_t again;
-};
-
-struct school {
-	struct harness h;
-	struct backend_ops ops;
-	struct pupil pupils[PUPILS_MAX];
-	uint32_t n;
-};
-
-static struct school *school_new(double row_ns)
-{
-	struct school *s = calloc(1, sizeof(*s));
-
-	assert_non_null(s);
-	memset(&world, 0, sizeof(world));
-	world.now_ns = world.end_ns = 1000000000;
-	world.row_ns = row_ns;
-	harness_init(&s->h);
-	s->ops = backend_cpu;
-	s->ops.program = &program_ops;
-	s->ops.submit = model_submit;
-	s->ops.completed = model_completed;
-	s->h.ops = &s->ops;
-	s->h.stepped = true;
-	s->h.config.batch_budget_ms = 30;
-	s->h.config.pool_bytes = 256u << 20;
-	return s;
-}
-
-static void school_start(struct school *s)
-{
-	harness_start(&s->h);
-	s->h.sched->core.clock = look_at_clock;
-}
-
-static void school_free(struct school *s)
-{
-	world.instant = true;
-	for (uint32_t i = 0; i < s->n; i++)
-		client_end(&s->pupils[i].c);
-	harness_stop(&s->h);
-	free(s);
-}
-
-/* Its model has a program from now on. */
-static void give_program(struct pupil *p)
-{
-	struct sched_model *model = p->c.session->models[p->c.model - 1];
-
-	if (model->program)
-		return;
-	model->program = calloc(1, sizeof(*model->program));
-	assert_non_null(model->program);
-	model->program->program = (struct program){.shape = shape,
-						   .hidden = HIDDEN,
-						   .n_vocab = N_VOCAB,
-						   .max_positions = 1u << 30};
-	model->program->cost =
-		(struct backend_program_cost){.fixed_ns = FIXED_NS, .row_ns = world.row_ns};
-}
-
-static struct pupil *join(struct school *s, uint64_t user, uint32_t again, uint32_t n_layers)
-{
-	struct pupil *p = &s->pupils[s->n++];
-	struct work_shape own = shape;
-	struct store_match match;
-	uint32_t first = s->n;
-
-	assert_true(s->n <= PUPILS_MAX);
-	world.instant = true; /* requests wait for the end of a pass */
-	own.n_layers = n_layers;
-	client_start(&p->c, &s->h, user, &own, ARENA_BYTES);
-	give_program(p);
-	assert_int_equal(client_open(&p->c, &first, 1, &p->seq, &match), 0);
-	p->again = again;
-	world.instant = false;
-	return p;
-}
-
-static bool has(const struct pupil *p)
-{
-	return atomic_load(&p->c.lane->done) >= p->c.ticket;
-}
-
-static struct abi_completion end_of(const struct pupil *p)
-{
-	return p->c.lane->completions[(p->c.ticket - 1) % ABI_LANE_SLOTS];
-}
-
-static void ask(struct pupil *p, uint32_t n)
-{
-	struct {
-		struct abi_decode head;
-		struct abi_decode_seq seq;
-		uint32_t ids[20000];
-	} body = {.seq = {.seq = p->seq, .n_new = n}};
-	uint32_t bytes = (uint32_t)(sizeof(body.head) + sizeof(body.seq) + n * sizeof(uint32_t));
-
-	assert_true(n <= 20000);
-	for (uint32_t i = 0; i < n; i++)
-		body.ids[i] = i % N_VOCAB;
-	client_submit(&p->c, (struct abi_entry){.kind = ABI_DECODE, .count = 1}, &body, bytes);
-}
-
-/* A round; whoever has what it asked for asks again. */
-static void go_round(struct school *s)
-{
-	for (uint32_t i = 0; i < s->n; i++)
-		if (s->pupils[i].again && has(&s->pupils[i])) {
-			assert_int_equal(s->pupils[i].c.ticket ? end_of(&s->pupils[i]).reason : 0,
-					 0);
-			ask(&s->pupils[i], s->pupils[i].again);
-		}
-	sched_round(s->h.sched);
-	world.now_ns = world.end_ns > world.now_ns ? world.end_ns : world.now_ns + 5000;
-}
-
-static void go_passes(struct school *s, uint32_t n)
-{
-	uint32_t end = world.n_passes + n;
-
-	for (uint32_t i = 0; world.n_passes < end; i++) {
-		assert_true(i < 100000);
-		go_round(s);
-	}
-}
-
-static double had_ns(const struct pupil *p)
-{
-	return p->c.session->backend_ns;
-}
-
-/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void who_was_served_for_long_owes_nothing_to_who_comes(void **state)
 {
@@ -338,33 +102,6 @@ static void a_user_has_his_part_beside_another_with_many_sessions(void **state)
 	for (uint32_t i = 0; i < s->n; i++)
 		all_ns += had_ns(&s->pupils[i]);
 	assert_true(had_ns(reader) / all_ns > FAIR);
-	school_free(s);
-}
-
-/* Two of a model meet, and one comes back; the other is waited for, unless somebody of another
- * model would wait too. */
-static void company_is_waited_for_at_nobody_elses_cost(void **state)
-{
-	struct school *s = school_new(0.1 * MS);
-	struct pupil *a, *b, *c;
-
-	(void)state;
-	school_start(s);
-	a = join(s, 1, 1, 1);
-	b = join(s, 1, 1, 1);
-	c = join(s, 2, 0, 2);
-	go_passes(s, 20);
-	a->again = b->again = 0;
-	while (!has(a) || !has(b) || s->h.sched->passes.in_flight)
-		go_round(s);
-	ask(a, 1);
-	sched_round(s->h.sched);
-	assert_false(s->h.sched->passes.in_flight);
-	ask(c, 1);
-	sched_round(s->h.sched);
-	assert_true(s->h.sched->passes.in_flight);
-	while (!has(a) || !has(c))
-		go_round(s);
 	school_free(s);
 }
 
@@ -555,7 +292,6 @@ int main(void)
 		cmocka_unit_test(a_prompt_goes_on_beside_any_decode),
 		cmocka_unit_test(decode_goes_on_beside_any_prompts),
 		cmocka_unit_test(a_user_has_his_part_beside_another_with_many_sessions),
-		cmocka_unit_test(company_is_waited_for_at_nobody_elses_cost),
 		cmocka_unit_test(bodies_of_nonsense_hurt_nobody),
 		cmocka_unit_test(a_crowd_of_sequences_that_are_not_there_takes_no_memory),
 		cmocka_unit_test(what_left_the_device_is_told_and_not_read),

@@ -13,8 +13,13 @@ if(COPPICE_SANITIZE)
 endif()
 
 # Who has how much of the backend's time, and how long a batch may keep the others.
-foreach(unit turns budget cut queues neighbour pass branched)
+foreach(unit turns budget cut queues neighbour branched)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
+endforeach()
+
+foreach(unit pass pass_company)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/school.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
 target_link_options(branched_test PRIVATE -Wl,--wrap=store_node_parent -Wl,--wrap=store_seq_node)

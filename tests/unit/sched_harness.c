@@ -208,6 +208,7 @@ int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *
 {
 	struct seq_open_call open = {.model = c->model, .lane = 1, .tokens = tokens, .n_tokens = n};
 	struct sched_request rq = {.serve = verb_seq_open.serve,
+				   .beside = verb_seq_open.beside,
 				   .session = c->session,
 				   .room = &open};
 	int r = harness_call(c->h, &rq);

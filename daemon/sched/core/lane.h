@@ -145,6 +145,9 @@ struct sched_lane {
 	struct outcome refusal; /* REFUSED: how the step ends */
 	uint64_t await_since_ns, await_look_ns; /* AWAITING_INPUT, REFUSED: input_wait.h */
 	struct pace pace;
+	/* A sequence of a program was opened, and no tokens have come since: seq/pace.h. */
+	const struct sched_model *opened;
+	uint64_t opened_ns;
 	bool is_away; /* core/away.h */
 	TAILQ_ENTRY(sched_lane) away_link;
 	double away_alone_ns, away_pairs_ns; /* of its last step */

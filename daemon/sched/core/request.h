@@ -14,7 +14,7 @@ struct sched;
 struct sched_request;
 struct sched_session;
 
-/* Serves a request, on the scheduler's thread between two batches. 0, -errno after filling message
+/* Serves a request, on the scheduler's thread between two batches, or beside a pass. 0, -errno after filling message
  * and field, or SCHED_LATER: it is kept, and goes back when it is answered. */
 typedef int (*sched_service)(struct sched *s, struct sched_request *rq);
 #define SCHED_LATER 1
@@ -28,6 +28,7 @@ struct sched_request {
 	struct sched_request *next; /* the scheduler's */
 	sched_service serve;
 	bool slow; /* it may take milliseconds: nothing else is served in its round */
+	bool beside; /* it touches nothing that a pass in flight has */
 	/* lent by the poster: what the service takes and gives, of the type that it says; NULL: it
 	 * takes and gives nothing */
 	void *room;

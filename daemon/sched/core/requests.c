@@ -89,12 +89,23 @@ static void sort_posted(struct requests *q)
 	}
 }
 
-struct sched_request *requests_take(struct requests *q)
+/* Whose turn it is. */
+static struct sched_user *next_user(const struct requests *q, bool beside)
+{
+	struct sched_user *user;
+
+	TAILQ_FOREACH (user, &q->users, requests_link)
+		if (!beside || user->requests.first->beside)
+			return user;
+	return NULL;
+}
+
+struct sched_request *requests_take(struct requests *q, bool beside)
 {
 	if (!requests_any(q))
 		return NULL;
 	sort_posted(q);
-	struct sched_user *user = TAILQ_FIRST(&q->users);
+	struct sched_user *user = next_user(q, beside);
 
 	if (!user)
 		return NULL;

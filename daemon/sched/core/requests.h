@@ -28,8 +28,9 @@ void requests_done(struct requests *q);
 
 /* Loop; the caller wakes the scheduler. */
 void requests_post(struct requests *q, struct sched_request *request);
-/* Scheduler; of users in turns. NULL: none. */
-struct sched_request *requests_take(struct requests *q);
+/* Scheduler; of users in turns, of each the first; beside: of those alone that a pass in flight does
+ * not keep waiting. NULL: none. */
+struct sched_request *requests_take(struct requests *q, bool beside);
 /* Scheduler; makes reply_fd readable. */
 void requests_answer(struct requests *q, struct sched_request *request);
 /* Loop; NULL: none. */

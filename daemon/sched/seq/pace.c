@@ -3,8 +3,9 @@
  *
  * Two times: its lag, from a completion to its next step, one for layers within a token and one to
  * the next token's first; and its layer's, from completion to completion. Both follow what comes
- * slowly, and one sample counts for little, so that a pause is no pace. Prefill forgets it all:
- * who reads a prompt keeps nobody company.
+ * slowly, and one sample counts for little, so that a pause is no pace. Prefill, layer by layer,
+ * forgets it all: who reads a prompt so keeps nobody company. Prompts of programs go with passes as
+ * any tokens.
  */
 #include "pace.h"
 
@@ -37,6 +38,7 @@ void pace_arrived(struct sched_core *core, struct sched_lane *lane)
 	if (pace->done_ns)
 		become_usual(&pace->lag_ns[step->layer == 0],
 			     (double)(core->now_ns - pace->done_ns));
+	lane->opened = NULL;
 	pace->model = step->model;
 	pace->seq = step->parts[0].seq;
 	pace->n_layers = step->kind == STEP_TOKENS ? 1 : step->model->shape.n_layers;
@@ -68,6 +70,17 @@ void pace_finished(const struct sched_core *core, struct sched_lane *lane)
 	pace->next_layer = (lane->step.layer + 1) % pace->n_layers;
 }
 
+uint64_t pace_usual_ns(const struct sched_lane *lane)
+{
+	return lane->pace.done_ns + (uint64_t)lane->pace.lag_ns[lane->pace.next_layer == 0];
+}
+
+void pace_opened(const struct sched_core *core, const struct sched_seq *seq)
+{
+	seq->lane->opened = seq->model;
+	seq->lane->opened_ns = core->now_ns;
+}
+
 uint64_t pace_latest_ns(const struct sched_lane *lane)
 {
 	const struct pace *pace = &lane->pace;
@@ -78,6 +91,7 @@ uint64_t pace_latest_ns(const struct sched_lane *lane)
 
 void pace_forget(struct sched_core *core, const struct sched_seq *seq)
 {
+	seq->lane->opened = NULL;
 	if (seq->lane->pace.seq == seq) {
 		away_end(core, seq->lane);
 		seq->lane->pace = (struct pace){0};

@@ -17,6 +17,10 @@ void pace_finished(const struct sched_core *core, struct sched_lane *lane);
 /* Until when the lane's next decode step may be expected, if it keeps to what is usual for it. 0:
  * it has none. */
 uint64_t pace_latest_ns(const struct sched_lane *lane);
+/* When it usually has come. */
+uint64_t pace_usual_ns(const struct sched_lane *lane);
+/* A sequence of a program was opened on the lane: its first tokens may be expected. */
+void pace_opened(const struct sched_core *core, const struct sched_seq *seq);
 /* The sequence goes: nobody waits for its lane on its account. */
 void pace_forget(struct sched_core *core, const struct sched_seq *seq);
 

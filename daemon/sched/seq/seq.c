@@ -9,6 +9,7 @@
 #include "seq.h"
 
 #include "complete.h"
+#include "pace.h"
 #include "summary.h"
 
 #include <errno.h>
@@ -67,6 +68,8 @@ int seq_open(struct sched_core *core, const struct seq_open *open, struct sched_
 	if (r < 0)
 		return r;
 	open->session->tokens_matched += match.cached;
+	if (open->model->program)
+		pace_opened(core, *ret);
 	*ret_match = match;
 	return 0;
 }

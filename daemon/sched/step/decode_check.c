@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define DECODE_MAX_NEW 16 /* more tokens are a prompt */
 #define WANTS (ABI_WANT_TOP | ABI_WANT_SCORE | ABI_WANT_LOGITS | ABI_WANT_HIDDEN)
 
 static_assert(sizeof(struct abi_row) == sizeof(struct program_row), "one struct, two borders");
@@ -229,7 +228,6 @@ struct outcome decode_check(struct sched_core *core, struct sched_lane *lane,
 	if (bad)
 		return refused(lane, bad, where);
 	lane->decode.ids = body.ids;
-	if (at.id <= DECODE_MAX_NEW)
-		pace_arrived(core, lane);
+	pace_arrived(core, lane);
 	return OUTCOME_OK;
 }

@@ -1,11 +1,14 @@
 /*
- * passes.c - when a pass begins, and what becomes of the tokens in it; who goes says room.c.
+ * passes.c - when a pass begins, and what becomes of the tokens in it; who goes says room.c, and who
+ * is waited for company.c.
  *
  * Tokens are appended to their sequences right before they are run and published right after: a
  * prompt is a chunk after the other, each everybody's as soon as it is computed, and an entry that
  * fails leaves the chunks before it. Nothing changes in the store while a pass is in flight.
  */
 #include "passes.h"
+
+#include "company.h"
 #include "room.h"
 
 #include "daemon/base/grow.h"
@@ -21,7 +24,6 @@
 #include <stdlib.h>
 
 #define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
-#define WAIT_PART 0.5 /* of what a pass of its own would take, that company is waited for */
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans)
 {
@@ -45,53 +47,9 @@ void passes_forget_model(struct passes *p, const struct sched_model *model)
 		p->last_model = NULL;
 }
 
-/* ---- company -------------------------------------------------------------------------------- */
-
-/* Was a free lane served by the last pass? Until when it usually comes back; 0: it was not. */
-static uint64_t expected_until_ns(const struct passes *p, const struct sched_lane *lane)
-{
-	bool was_served = !lane->broken && lane->decode.pass == p->number &&
-			  lane->pace.model == p->last_model;
-
-	return was_served ? pace_latest_ns(lane) : 0;
-}
-
-static bool others_wait(const struct passes *p, const struct sched_model *model)
-{
-	const struct sched_lane *lane;
-
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link)
-		if (lane->step.model != model)
-			return true;
-	return false;
-}
-
-/* Whoever met in the last pass is to meet in the next: one that comes late by a moment would else
- * have a pass of its own from then on, and the weights would be read once more. Who has another
- * model does not wait for that. */
-static uint64_t company_until_ns(struct passes *p, const struct sched_model *model)
-{
-	uint64_t until_ns = 0, most_ns = p->core->config->batch_window_max_us * UINT64_C(1000);
-	double part_ns = WAIT_PART * model->program->cost.fixed_ns;
-	const struct sched_lane *lane;
-
-	if (model != p->last_model || others_wait(p, model))
-		return 0;
-	if ((double)most_ns > part_ns)
-		most_ns = (uint64_t)part_ns;
-	if (p->core->now_ns >= p->last_ns + most_ns)
-		return 0;
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link) {
-		uint64_t latest_ns = expected_until_ns(p, lane);
-
-		until_ns = latest_ns > until_ns ? latest_ns : until_ns;
-	}
-	return until_ns < p->last_ns + most_ns ? until_ns : p->last_ns + most_ns;
-}
-
 uint64_t passes_deadline_ns(const struct passes *p)
 {
-	bool held = p->held_until_ns && p->held_until_ns > p->core->now_ns;
+	bool held = p->held_until_ns > p->core->now_ns;
 
 	return held ? p->held_until_ns : UINT64_MAX;
 }

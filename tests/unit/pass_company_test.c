@@ -1,0 +1,239 @@
+/*
+ * pass_company_test.c - whose tokens a pass waits for, so that they go together: passes and rows are
+ * counted, by a clock of the test's own.
+ */
+#include "school.h"
+
+#include "daemon/sched/sched_impl.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define N 8u
+#define ROUND_NS UINT64_C(5000)
+
+/* Rounds until then, and no pass ends before its time. */
+static void go_until(struct school *s, uint64_t ns)
+{
+	while (world.now_ns < ns) {
+		sched_round(s->h.sched);
+		world.now_ns += ROUND_NS;
+	}
+}
+
+static void go_for(struct school *s, uint64_t ns)
+{
+	go_until(s, world.now_ns + ns);
+}
+
+/* To the end of what all have asked for. */
+static void go_till_all_have(struct school *s)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		while (!has(&s->pupils[i]))
+			go_for(s, ROUND_NS);
+}
+
+/* N sessions, of which each has had a token. */
+static struct school *school_of_n(double row_ns)
+{
+	struct school *s = school_new(row_ns);
+
+	school_start(s);
+	for (uint32_t i = 0; i < N; i++)
+		join(s, 1, 0, 1);
+	for (uint32_t i = 0; i < N; i++)
+		ask(&s->pupils[i], 1);
+	go_till_all_have(s);
+	return s;
+}
+
+/* Each asks so long after the one before, for n tokens. */
+static void ask_apart(struct school *s, uint32_t n, uint64_t apart_ns)
+{
+	for (uint32_t i = 0; i < N; i++) {
+		ask(&s->pupils[i], n);
+		go_for(s, apart_ns);
+	}
+}
+
+static void prompts_of_several_go_together(void **state)
+{
+	struct school *s = school_new(0.01 * MS);
+	uint64_t opened_ns;
+
+	(void)state;
+	school_start(s);
+	for (uint32_t i = 0; i < N; i++)
+		join(s, 1, 0, 1);
+	opened_ns = world.now_ns;
+	ask_apart(s, MAX_ROWS / N, 50 * US);
+	assert_true(world.now_ns < opened_ns + 1000 * US);
+	go_till_all_have(s);
+	assert_int_equal(world.n_passes, 1);
+	assert_int_equal(world.n_rows, MAX_ROWS);
+	school_free(s);
+}
+
+/* They have had their prompts together, and meet at the first token. */
+static void first_tokens_behind_prompts_go_together(void **state)
+{
+	struct school *s = school_new(0.001 * MS);
+	uint32_t n_before;
+
+	(void)state;
+	school_start(s);
+	for (uint32_t i = 0; i < N; i++)
+		join(s, 1, 0, 1);
+	ask_apart(s, MAX_ROWS / N, 20 * US);
+	go_till_all_have(s);
+	n_before = world.n_passes;
+	ask_apart(s, 1, 20 * US);
+	go_till_all_have(s);
+	assert_int_equal(world.n_passes, n_before + 1);
+	assert_int_equal(world.n_rows, N);
+	school_free(s);
+}
+
+/* A tenth of a pass late, and all others usually come at once. */
+static void one_that_is_late_once_goes_with_the_others(void **state)
+{
+	struct school *s = school_of_n(0.01 * MS);
+
+	(void)state;
+	for (uint32_t token = 0; token < 20; token++) {
+		uint32_t n_before = world.n_passes;
+
+		for (uint32_t i = 1; i < N; i++)
+			ask(&s->pupils[i], 1);
+		go_for(s, token == 10 ? 300 * US : 20 * US);
+		assert_int_equal(world.n_passes, n_before);
+		ask(&s->pupils[0], 1);
+		go_till_all_have(s);
+		assert_int_equal(world.n_passes, n_before + 1);
+	}
+	school_free(s);
+}
+
+/* One of N is worth no more of the others' time than a pass saved, of which they are N - 1. */
+static void who_stays_away_is_waited_for_once_and_not_for_long(void **state)
+{
+	struct school *s = school_of_n(0.01 * MS);
+	uint64_t most_ns[] = {(uint64_t)(FIXED_NS / (N - 1)), 0};
+
+	(void)state;
+	for (uint32_t token = 0; token < 2; token++) {
+		uint32_t n_before = world.n_passes;
+		uint64_t since_ns = world.now_ns;
+
+		for (uint32_t i = 1; i < N; i++)
+			ask(&s->pupils[i], 1);
+		while (world.n_passes == n_before)
+			go_for(s, ROUND_NS);
+		assert_true(world.now_ns <= since_ns + most_ns[token] + 2 * ROUND_NS);
+		go_till_all_have(s);
+	}
+	school_free(s);
+}
+
+/* Whoever usually thinks for longer than a pass is not waited for. */
+static void who_is_always_late_keeps_nobody_waiting(void **state)
+{
+	struct school *s = school_of_n(0.01 * MS);
+	struct pupil *slow = &s->pupils[0];
+	uint64_t ask_ns = 0, longest_ns = 0;
+
+	(void)state;
+	for (uint32_t token = 0; token < 100; token++) {
+		uint32_t n_before = world.n_passes;
+		uint64_t since_ns = world.now_ns;
+
+		for (uint32_t i = 1; i < N; i++)
+			ask(&s->pupils[i], 1);
+		while (world.n_passes == n_before)
+			go_for(s, ROUND_NS);
+		if (token >= 50 && world.now_ns - since_ns > longest_ns)
+			longest_ns = world.now_ns - since_ns;
+		for (uint32_t i = 1; i < N; i++)
+			while (!has(&s->pupils[i]))
+				go_for(s, ROUND_NS);
+		if (has(slow) && !ask_ns)
+			ask_ns = world.now_ns + (uint64_t)(7 * MS);
+		if (ask_ns && world.now_ns >= ask_ns) {
+			ask(slow, 1);
+			ask_ns = 0;
+		}
+	}
+	assert_true(longest_ns <= 2 * ROUND_NS);
+	go_till_all_have(s);
+	school_free(s);
+}
+
+/* Before it a sequence was opened between two passes alone. */
+static void a_sequence_is_opened_beside_a_pass(void **state)
+{
+	struct school *s = school_of_n(0.01 * MS);
+	struct pupil *p = &s->pupils[0];
+	uint32_t ids[] = {3, 4, 5}, n_before = world.n_passes;
+	struct store_match match;
+	uint64_t seq;
+
+	(void)state;
+	ask(&s->pupils[1], MAX_ROWS);
+	while (world.n_passes == n_before)
+		go_for(s, ROUND_NS);
+	assert_true(s->h.sched->passes.in_flight);
+	assert_int_equal(client_open(&p->c, ids, 3, &seq, &match), 0);
+	assert_true(s->h.sched->passes.in_flight);
+	p->seq = seq;
+	ask(p, 3);
+	go_till_all_have(s);
+	assert_int_equal(end_of(p).status, 0);
+	assert_int_equal(world.n_passes, n_before + 2);
+	school_free(s);
+}
+
+/* Two of a model meet, and one comes back; the other is waited for, unless somebody of another
+ * model would wait too. */
+static void company_is_waited_for_at_nobody_elses_cost(void **state)
+{
+	struct school *s = school_new(0.1 * MS);
+	struct pupil *a, *b, *c;
+
+	(void)state;
+	school_start(s);
+	a = join(s, 1, 1, 1);
+	b = join(s, 1, 1, 1);
+	c = join(s, 2, 0, 2);
+	go_passes(s, 20);
+	a->again = b->again = 0;
+	while (!has(a) || !has(b) || s->h.sched->passes.in_flight)
+		go_round(s);
+	ask(a, 1);
+	sched_round(s->h.sched);
+	assert_false(s->h.sched->passes.in_flight);
+	ask(c, 1);
+	sched_round(s->h.sched);
+	assert_true(s->h.sched->passes.in_flight);
+	while (!has(a) || !has(c))
+		go_round(s);
+	school_free(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(prompts_of_several_go_together),
+		cmocka_unit_test(first_tokens_behind_prompts_go_together),
+		cmocka_unit_test(one_that_is_late_once_goes_with_the_others),
+		cmocka_unit_test(who_stays_away_is_waited_for_once_and_not_for_long),
+		cmocka_unit_test(who_is_always_late_keeps_nobody_waiting),
+		cmocka_unit_test(a_sequence_is_opened_beside_a_pass),
+		cmocka_unit_test(company_is_waited_for_at_nobody_elses_cost),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

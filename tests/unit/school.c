@@ -1,0 +1,217 @@
+/*
+ * school.c - what a pass brings is checked here: rows are counted, pages and tokens are within what
+ * there is, and what is wanted is written where its client may have it.
+ */
+#include "school.h"
+
+#include "daemon/program/held_program.h"
+#include "daemon/sched/sched_impl.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct work_shape shape = {.n_layers = 1,
+					.n_q_heads = 1,
+					.n_kv_heads = 1,
+					.head_dim = 16,
+					.page_tokens = 64,
+					.dtype = WORK_FP32};
+
+/* ---- a backend ------------------------------------------------------------------------------ */
+
+struct world world;
+
+/* Written where its client may have it. */
+static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows)
+{
+	uint64_t at = wanted->out - world.arena, bytes = sizeof(struct program_row);
+
+	if (wanted->want & PROGRAM_WANT_LOGITS)
+		bytes += N_VOCAB * sizeof(float);
+	if (wanted->want & PROGRAM_WANT_HIDDEN)
+		bytes += HIDDEN * sizeof(float);
+	assert_true(wanted->row < n_rows);
+	assert_true(at <= ARENA_BYTES && bytes <= ARENA_BYTES - at && at % sizeof(float) == 0);
+	assert_true(wanted->n_top <= PROGRAM_TOP_MAX);
+	assert_true(wanted->next < N_VOCAB || wanted->next == PROGRAM_NONE);
+}
+
+static int model_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+{
+	const struct work_tree *tree = run->job->tree;
+	double ns = FIXED_NS + run->rows->n_rows * world.row_ns;
+	uint32_t n_rows = 0;
+
+	(void)b;
+	for (uint32_t i = 0; i < tree->n_queries; i++)
+		n_rows += tree->queries[i].n_rows;
+	assert_int_equal(n_rows, run->rows->n_rows);
+	assert_in_range(n_rows, 1, MAX_ROWS);
+	for (uint32_t i = 0; i < tree->n_slices; i++)
+		assert_true(tree->slices[i].page < 1u << 20);
+	for (uint32_t i = 0; i < n_rows; i++)
+		assert_true(run->rows->ids[i] < N_VOCAB);
+	assert_in_range(run->rows->n_wanted, 0, ABI_DECODE_ROWS_MAX);
+	for (uint32_t i = 0; i < run->rows->n_wanted; i++)
+		check_wanted(&run->rows->wanted[i], n_rows);
+	if (world.n_before_failure && world.n_passes == world.n_before_failure)
+		return -ENOMEM;
+	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;
+	world.n_passes++;
+	world.n_rows = n_rows;
+	world.end_ns = world.now_ns + (uint64_t)ns;
+	*ret_id = ++world.last_id;
+	return 0;
+}
+
+static int model_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
+{
+	(void)b;
+	(void)batch;
+	world.end_ns = world.now_ns + (uint64_t)BUDGET_NS;
+	*ret_id = ++world.last_id;
+	return 0;
+}
+
+static int model_completed(struct backend *b, uint64_t *ret_id)
+{
+	(void)b;
+	*ret_id = world.last_id - (world.now_ns < world.end_ns && !world.instant);
+	return 0;
+}
+
+static uint64_t look_at_clock(void)
+{
+	return world.now_ns;
+}
+
+static const struct backend_program_ops program_ops = {.max_rows = MAX_ROWS, .run = model_run};
+
+/* ---- clients -------------------------------------------------------------------------------- */
+
+struct school *school_new(double row_ns)
+{
+	struct school *s = calloc(1, sizeof(*s));
+
+	assert_non_null(s);
+	memset(&world, 0, sizeof(world));
+	world.now_ns = world.end_ns = 1000000000;
+	world.row_ns = row_ns;
+	harness_init(&s->h);
+	s->ops = backend_cpu;
+	s->ops.program = &program_ops;
+	s->ops.submit = model_submit;
+	s->ops.completed = model_completed;
+	s->h.ops = &s->ops;
+	s->h.stepped = true;
+	s->h.config.batch_budget_ms = 30;
+	s->h.config.pool_bytes = 256u << 20;
+	return s;
+}
+
+void school_start(struct school *s)
+{
+	harness_start(&s->h);
+	s->h.sched->core.clock = look_at_clock;
+}
+
+void school_free(struct school *s)
+{
+	world.instant = true;
+	for (uint32_t i = 0; i < s->n; i++)
+		client_end(&s->pupils[i].c);
+	harness_stop(&s->h);
+	free(s);
+}
+
+/* Its model has a program from now on. */
+static void give_program(struct pupil *p)
+{
+	struct sched_model *model = p->c.session->models[p->c.model - 1];
+
+	if (model->program)
+		return;
+	model->program = calloc(1, sizeof(*model->program));
+	assert_non_null(model->program);
+	model->program->program = (struct program){.shape = shape,
+						   .hidden = HIDDEN,
+						   .n_vocab = N_VOCAB,
+						   .max_positions = 1u << 30};
+	model->program->cost =
+		(struct backend_program_cost){.fixed_ns = FIXED_NS, .row_ns = world.row_ns};
+}
+
+struct pupil *join(struct school *s, uint64_t user, uint32_t again, uint32_t n_layers)
+{
+	struct pupil *p = &s->pupils[s->n++];
+	struct work_shape own = shape;
+	struct store_match match;
+	uint32_t first = s->n;
+
+	assert_true(s->n <= PUPILS_MAX);
+	world.instant = true; /* requests wait for the end of a pass */
+	own.n_layers = n_layers;
+	client_start(&p->c, &s->h, user, &own, ARENA_BYTES);
+	give_program(p);
+	assert_int_equal(client_open(&p->c, &first, 1, &p->seq, &match), 0);
+	p->again = again;
+	world.instant = false;
+	return p;
+}
+
+bool has(const struct pupil *p)
+{
+	return atomic_load(&p->c.lane->done) >= p->c.ticket;
+}
+
+struct abi_completion end_of(const struct pupil *p)
+{
+	return p->c.lane->completions[(p->c.ticket - 1) % ABI_LANE_SLOTS];
+}
+
+void ask(struct pupil *p, uint32_t n)
+{
+	struct {
+		struct abi_decode head;
+		struct abi_decode_seq seq;
+		uint32_t ids[20000];
+	} body = {.seq = {.seq = p->seq, .n_new = n}};
+	uint32_t bytes = (uint32_t)(sizeof(body.head) + sizeof(body.seq) + n * sizeof(uint32_t));
+
+	assert_true(n <= 20000);
+	for (uint32_t i = 0; i < n; i++)
+		body.ids[i] = i % N_VOCAB;
+	client_submit(&p->c, (struct abi_entry){.kind = ABI_DECODE, .count = 1}, &body, bytes);
+}
+
+void go_round(struct school *s)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		if (s->pupils[i].again && has(&s->pupils[i])) {
+			assert_int_equal(s->pupils[i].c.ticket ? end_of(&s->pupils[i]).reason : 0,
+					 0);
+			ask(&s->pupils[i], s->pupils[i].again);
+		}
+	sched_round(s->h.sched);
+	world.now_ns = world.end_ns > world.now_ns ? world.end_ns : world.now_ns + 5000;
+}
+
+void go_passes(struct school *s, uint32_t n)
+{
+	uint32_t end = world.n_passes + n;
+
+	for (uint32_t i = 0; world.n_passes < end; i++) {
+		assert_true(i < 100000);
+		go_round(s);
+	}
+}
+
+double had_ns(const struct pupil *p)
+{
+	return p->c.session->backend_ns;
+}

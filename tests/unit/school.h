@@ -1,0 +1,61 @@
+/*
+ * school.h - sessions whose programs' tokens are computed by a backend that computes nothing and
+ * takes the time that rows are modelled to take, by a clock of the test's own.
+ */
+#ifndef SCHOOL_H
+#define SCHOOL_H
+
+#include "sched_harness.h"
+
+#define MS 1e6
+#define US UINT64_C(1000)
+#define FIXED_NS (5 * MS)
+#define BUDGET_NS (30 * MS)
+#define MAX_ROWS 256u
+#define N_VOCAB 1000u
+#define HIDDEN 64u
+#define ARENA_BYTES (UINT64_C(1) << 20)
+#define PUPILS_MAX 40u
+
+struct world {
+	double row_ns;
+	uint64_t now_ns, end_ns, last_id;
+	double longest_ns; /* of a pass */
+	uint32_t n_passes, n_rows; /* rows of the last one */
+	uint64_t arena; /* of who wants something */
+	bool instant; /* none takes any time */
+	uint32_t n_before_failure; /* passes that go well; 0: all do */
+};
+extern struct world world;
+
+/* A session with a sequence, whose entry has so many tokens, again and again; 0: nothing. */
+struct pupil {
+	struct client c;
+	uint64_t seq;
+	uint32_t again;
+};
+
+struct school {
+	struct harness h;
+	struct backend_ops ops;
+	struct pupil pupils[PUPILS_MAX];
+	uint32_t n;
+};
+
+struct school *school_new(double row_ns);
+void school_start(struct school *s);
+void school_free(struct school *s);
+
+/* Its sequence is opened once the pass is over. */
+struct pupil *join(struct school *s, uint64_t user, uint32_t again, uint32_t n_layers);
+/* What it asked for last. */
+bool has(const struct pupil *p);
+struct abi_completion end_of(const struct pupil *p);
+/* For n tokens more. */
+void ask(struct pupil *p, uint32_t n);
+/* A round; whoever has what it asked for asks again. */
+void go_round(struct school *s);
+void go_passes(struct school *s, uint32_t n);
+double had_ns(const struct pupil *p);
+
+#endif
