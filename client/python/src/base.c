@@ -1,0 +1,67 @@
+/*
+ * base.c - types, durations and context managers.
+ *
+ * Types are made once, when the module is, and live as long as the process: the module has no
+ * second interpreter.
+ */
+#include "base.h"
+
+#include <math.h>
+
+struct types types;
+
+PyTypeObject *type_new(PyObject *module, PyType_Spec *spec)
+{
+	PyObject *type = PyType_FromSpec(spec);
+
+	if (!type)
+		return NULL;
+	if (PyModule_AddType(module, (PyTypeObject *)type) < 0)
+		return NULL;
+	return (PyTypeObject *)type;
+}
+
+void *object_new(PyTypeObject *type)
+{
+	return PyType_GenericAlloc(type, 0);
+}
+
+void object_free(void *self)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)self);
+
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+int duration_read(PyObject *seconds, uint64_t *ret_ns)
+{
+	double value;
+
+	if (seconds == NULL || seconds == Py_None) {
+		*ret_ns = COPPICE_FOREVER;
+		return 0;
+	}
+	value = PyFloat_AsDouble(seconds);
+	if (value == -1 && PyErr_Occurred())
+		return -1;
+	if (isnan(value) || value < 0) {
+		PyErr_SetString(PyExc_ValueError, "a duration is 0 or more seconds, or None");
+		return -1;
+	}
+	*ret_ns = value < 1e10 ? (uint64_t)(value * 1e9) : COPPICE_FOREVER;
+	return 0;
+}
+
+PyObject *context_enter(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	Py_INCREF(self);
+	return self;
+}
+
+PyObject *context_exit(PyObject *self, PyObject *args)
+{
+	(void)args;
+	return PyObject_CallMethod(self, "close", NULL);
+}

@@ -1,0 +1,51 @@
+/*
+ * base.h - what every file of the extension begins with: Python's limited API, the types by name,
+ * and helpers that know no object of ours.
+ */
+#ifndef COPPICE_PYTHON_BASE_H
+#define COPPICE_PYTHON_BASE_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030A0000
+#include <Python.h>
+#include <structmember.h>
+
+#include "client/coppice_program.h"
+
+#define MUST_CHECK __attribute__((warn_unused_result))
+
+/* Made when the module is; borrowed. */
+struct types {
+	PyTypeObject *connection, *weights, *model, *arena, *tensor, *lane, *sequence, *part;
+	PyTypeObject *decode, *capture;
+	PyObject *program_new; /* the function that makes a Model of a program */
+};
+extern struct types types;
+
+/* A type as the module's init makes it; NULL and an exception. */
+PyTypeObject *type_new(PyObject *module, PyType_Spec *spec);
+
+/* An object of a type of ours, zeroed behind its head. NULL and an exception. */
+void *object_new(PyTypeObject *type);
+/* Gives the memory back, and the type's reference. */
+void object_free(void *self);
+
+/* Seconds, or None for COPPICE_FOREVER. -1 and an exception. */
+MUST_CHECK int duration_read(PyObject *seconds, uint64_t *ret_ns);
+
+/* `__enter__`, and `__exit__` that calls close(). */
+PyObject *context_enter(PyObject *self, PyObject *unused);
+PyObject *context_exit(PyObject *self, PyObject *args);
+#define CONTEXT_ENTER \
+	{ \
+		"__enter__", context_enter, METH_NOARGS, NULL \
+	}
+#define CONTEXT_EXIT \
+	{ \
+		"__exit__", context_exit, METH_VARARGS, NULL \
+	}
+
+/* A function of (args, kwargs) where a table of methods wants one of (args). */
+#define KEYWORDS(function) (PyCFunction)(void (*)(void))(function)
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * blocking.c - long waits, in slices.
+ *
+ * Python runs handlers of signals in its main thread alone, and only with its lock: so a wait comes
+ * back to it now and then.
+ */
+#include "blocking.h"
+
+#include <errno.h>
+#include <time.h>
+
+#define SLICE_NS UINT64_C(200000000)
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t deadline_of(uint64_t timeout_ns)
+{
+	uint64_t now = now_ns();
+
+	return timeout_ns > COPPICE_FOREVER - now ? COPPICE_FOREVER : now + timeout_ns;
+}
+
+static uint64_t slice_of(uint64_t deadline_ns)
+{
+	uint64_t now = now_ns();
+
+	if (now >= deadline_ns)
+		return 0;
+	return deadline_ns - now < SLICE_NS ? deadline_ns - now : SLICE_NS;
+}
+
+int blocking_run(blocking_wait wait, void *context, uint64_t timeout_ns)
+{
+	uint64_t deadline_ns = deadline_of(timeout_ns);
+	uint64_t slice_ns = timeout_ns < SLICE_NS ? timeout_ns : SLICE_NS;
+	int r;
+
+	do {
+		Py_BEGIN_ALLOW_THREADS;
+		r = wait(context, slice_ns);
+		Py_END_ALLOW_THREADS;
+		if (r != -ETIMEDOUT)
+			return r;
+		if (PyErr_CheckSignals() < 0)
+			return BLOCKING_RAISED;
+		slice_ns = slice_of(deadline_ns);
+	} while (slice_ns > 0);
+	return r;
+}

@@ -1,0 +1,122 @@
+/*
+ * lane.c - an ordered timeline of entries, and whose turn it is on it.
+ *
+ * The order of locks: the interpreter's is let go before a lane's is waited for. So a thread that
+ * waits for a lane holds nobody up.
+ */
+#include "lane.h"
+
+#include "fault.h"
+
+#include <stdlib.h>
+
+static void lock(struct lane *self)
+{
+	if (pthread_mutex_trylock(&self->lock) == 0)
+		return;
+	Py_BEGIN_ALLOW_THREADS;
+	pthread_mutex_lock(&self->lock);
+	Py_END_ALLOW_THREADS;
+}
+
+struct coppice_lane *lane_enter(struct lane *self)
+{
+	if (self->closed)
+		return fault_closed("lane");
+	if (!connection_enter(self->connection))
+		return NULL;
+	lock(self);
+	if (!self->closed)
+		return self->lane;
+	lane_leave(self);
+	return fault_closed("lane");
+}
+
+static void close_seq(struct coppice_seq *seq)
+{
+	Py_BEGIN_ALLOW_THREADS;
+	coppice_seq_close(seq);
+	Py_END_ALLOW_THREADS;
+}
+
+/* Others may add to them meanwhile. */
+static void close_doomed(struct lane *self)
+{
+	while (self->n_doomed > 0)
+		close_seq(self->doomed[--self->n_doomed]);
+}
+
+void lane_leave(struct lane *self)
+{
+	if (!self->closed)
+		close_doomed(self);
+	pthread_mutex_unlock(&self->lock);
+	connection_leave(self->connection);
+}
+
+PyObject *lane_leave_ticket(struct lane *self, int code, uint64_t ticket)
+{
+	if (code < 0)
+		fault_of(self->connection->c, code);
+	lane_leave(self);
+	return code < 0 ? NULL : PyLong_FromUnsignedLongLong(ticket);
+}
+
+PyObject *lane_leave_none(struct lane *self, int code)
+{
+	if (code < 0)
+		fault_of(self->connection->c, code);
+	lane_leave(self);
+	if (code)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+/* Where there is no memory for it, it goes with the lane. */
+static void doom(struct lane *self, struct coppice_seq *seq)
+{
+	unsigned room = self->doomed_room ? 2 * self->doomed_room : 8;
+	struct coppice_seq **grown;
+
+	if (self->n_doomed == self->doomed_room) {
+		grown = realloc(self->doomed, room * sizeof(*grown));
+		if (!grown)
+			return;
+		self->doomed = grown;
+		self->doomed_room = room;
+	}
+	self->doomed[self->n_doomed++] = seq;
+}
+
+void lane_drop_seq(struct lane *self, struct coppice_seq *seq)
+{
+	struct coppice *c = connection_hold(self->connection);
+
+	if (!c || self->closed) {
+		connection_leave(self->connection);
+		return;
+	}
+	if (pthread_mutex_trylock(&self->lock) == 0) {
+		close_seq(seq);
+		lane_leave(self);
+		return;
+	}
+	doom(self, seq);
+	connection_leave(self->connection);
+}
+
+void lane_close(struct lane *self)
+{
+	struct coppice *c = connection_hold(self->connection);
+
+	lock(self);
+	if (c && !self->closed) {
+		self->closed = true;
+		Py_BEGIN_ALLOW_THREADS;
+		coppice_lane_free(self->lane);
+		Py_END_ALLOW_THREADS;
+	}
+	self->closed = true;
+	pthread_mutex_unlock(&self->lock);
+	connection_leave(self->connection);
+}

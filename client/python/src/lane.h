@@ -1,0 +1,38 @@
+/*
+ * lane.h - an ordered timeline of entries, and whose turn it is on it.
+ *
+ * The library wants one thread at a time on a lane and its sequences: each call takes the lane's
+ * lock, which a call that blocks keeps while it is without the interpreter's. A sequence that is
+ * dropped while somebody else has the lane is closed when he leaves it.
+ */
+#ifndef COPPICE_PYTHON_LANE_H
+#define COPPICE_PYTHON_LANE_H
+
+#include "connection.h"
+
+#include <pthread.h>
+
+struct lane {
+	PyObject_HEAD;
+	struct connection *connection; /* a reference */
+	struct coppice_lane *lane; /* the connection's */
+	bool closed;
+	pthread_mutex_t lock; /* of the library's lane */
+	struct coppice_seq **doomed; /* owned array: to be closed by who leaves */
+	unsigned n_doomed, doomed_room;
+};
+
+/* The library's lane, the connection entered; leave follows. NULL and an exception: closed. */
+struct coppice_lane *lane_enter(struct lane *self);
+void lane_leave(struct lane *self);
+/* Leaves after a call that submits: a new reference to its ticket, or NULL and an exception. */
+PyObject *lane_leave_ticket(struct lane *self, int code, uint64_t ticket);
+/* Leaves after a call that returns nothing else. */
+PyObject *lane_leave_none(struct lane *self, int code);
+
+/* Closes the library's sequence, now or soon. For who is not in the lane. */
+void lane_drop_seq(struct lane *self, struct coppice_seq *seq);
+/* Frees the lane, with its sequences. */
+void lane_close(struct lane *self);
+
+#endif

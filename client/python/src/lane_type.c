@@ -1,0 +1,257 @@
+/*
+ * lane_type.c - what a lane does, as Python calls it.
+ *
+ * A lane is made by its connection. Tickets are numbers; what became of one is asked of the lane.
+ */
+#include "lane_type.h"
+
+#include "blocking.h"
+#include "cuda.h"
+#include "decode.h"
+#include "fault.h"
+#include "opening.h"
+#include "records.h"
+#include "step.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- its life ------------------------------------------------------------------------------- */
+
+static int make_lane(struct lane *self, bool pollable)
+{
+	struct coppice *c = connection_enter(self->connection);
+	int r;
+
+	if (!c)
+		return -1;
+	Py_BEGIN_ALLOW_THREADS;
+	if (pollable)
+		r = coppice_lane_new_pollable(c, &self->lane);
+	else
+		r = coppice_lane_new(c, &self->lane);
+	Py_END_ALLOW_THREADS;
+	if (r < 0)
+		fault_of(c, r);
+	connection_leave(self->connection);
+	return r < 0 ? -1 : 0;
+}
+
+static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"connection", "pollable", NULL};
+	PyObject *connection;
+	struct lane *self;
+	int pollable = 0;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$p:lane", names, types.connection,
+					 &connection, &pollable))
+		return NULL;
+	self = object_new(type);
+	if (!self)
+		return NULL;
+	pthread_mutex_init(&self->lock, NULL);
+	Py_INCREF(connection);
+	self->connection = (struct connection *)connection;
+	self->closed = true; /* until there is one */
+	if (make_lane(self, pollable) < 0)
+		Py_CLEAR(self);
+	else
+		self->closed = false;
+	return (PyObject *)self;
+}
+
+static void lane_dealloc(struct lane *self)
+{
+	if (self->connection) {
+		lane_close(self);
+		pthread_mutex_destroy(&self->lock);
+		Py_DECREF(self->connection);
+	}
+	free(self->doomed);
+	object_free(self);
+}
+
+static PyObject *close_method(struct lane *self, PyObject *unused)
+{
+	(void)unused;
+	lane_close(self);
+	Py_RETURN_NONE;
+}
+
+/* ---- tickets -------------------------------------------------------------------------------- */
+
+struct wait {
+	struct coppice_lane *lane;
+	uint64_t ticket;
+};
+
+static int wait_slice(void *context, uint64_t timeout_ns)
+{
+	struct wait *w = context;
+
+	return coppice_wait(w->lane, w->ticket, timeout_ns);
+}
+
+static PyObject *lane_wait(struct lane *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"ticket", "timeout", NULL};
+	unsigned long long ticket;
+	PyObject *timeout = NULL;
+	uint64_t timeout_ns;
+	struct wait w;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|O:wait", names, &ticket, &timeout) ||
+	    duration_read(timeout, &timeout_ns) < 0)
+		return NULL;
+	w = (struct wait){lane_enter(self), ticket};
+	if (!w.lane)
+		return NULL;
+	return lane_leave_none(self, blocking_run(wait_slice, &w, timeout_ns));
+}
+
+static PyObject *lane_poll(struct lane *self, PyObject *ticket)
+{
+	uint64_t number = PyLong_AsUnsignedLongLong(ticket);
+	struct coppice_lane *entered;
+	struct coppice_result result;
+	PyObject *none;
+	int r;
+
+	if (PyErr_Occurred())
+		return NULL;
+	entered = lane_enter(self);
+	if (!entered)
+		return NULL;
+	r = coppice_poll(entered, number, &result);
+	none = lane_leave_none(self, r == -EAGAIN ? 0 : r);
+	if (r < 0)
+		return none;
+	Py_DECREF(none);
+	return record_result(&result);
+}
+
+static PyObject *lane_explain(struct lane *self, PyObject *ticket)
+{
+	uint64_t number = PyLong_AsUnsignedLongLong(ticket);
+	struct coppice_lane *entered;
+	PyObject *sentence;
+
+	if (PyErr_Occurred())
+		return NULL;
+	entered = lane_enter(self);
+	if (!entered)
+		return NULL;
+	sentence = PyUnicode_FromString(coppice_explain_ticket(entered, number));
+	lane_leave(self);
+	return sentence;
+}
+
+static PyObject *lane_nop(struct lane *self, PyObject *unused)
+{
+	struct coppice_lane *entered = lane_enter(self);
+	uint64_t ticket = 0;
+	int r;
+
+	(void)unused;
+	if (!entered)
+		return NULL;
+	r = coppice_nop(entered, &ticket);
+	return lane_leave_ticket(self, r, ticket);
+}
+
+static PyObject *lane_wait_on_stream(struct lane *self, PyObject *args)
+{
+	struct coppice_lane *entered;
+	struct cuda_stream stream;
+	unsigned long long ticket;
+	PyObject *object;
+
+	if (!PyArg_ParseTuple(args, "KO:wait_on_stream", &ticket, &object) ||
+	    cuda_stream_read(object, &stream) < 0)
+		return NULL;
+	entered = lane_enter(self);
+	if (!entered)
+		return NULL;
+	return lane_leave_none(self, coppice_wait_on_stream(entered, ticket, stream.handle));
+}
+
+/* ---- its descriptor ------------------------------------------------------------------------- */
+
+static PyObject *lane_fileno(struct lane *self, PyObject *unused)
+{
+	struct coppice_lane *entered = lane_enter(self);
+	int fd;
+
+	(void)unused;
+	if (!entered)
+		return NULL;
+	fd = coppice_lane_fd(entered);
+	lane_leave(self);
+	return PyLong_FromLong(fd);
+}
+
+static PyObject *lane_arm(struct lane *self, PyObject *unused)
+{
+	struct coppice_lane *entered = lane_enter(self);
+
+	(void)unused;
+	if (!entered)
+		return NULL;
+	coppice_lane_arm(entered);
+	return lane_leave_none(self, 0);
+}
+
+/* ---- the type ------------------------------------------------------------------------------- */
+
+static PyObject *lane_closed(struct lane *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(self->closed || self->connection->closed);
+}
+
+static PyMethodDef methods[] = {
+	{"close", (PyCFunction)close_method, METH_NOARGS, NULL},
+	{"fileno", (PyCFunction)lane_fileno, METH_NOARGS, NULL},
+	{"arm", (PyCFunction)lane_arm, METH_NOARGS, NULL},
+	{"open", KEYWORDS(opening_open), METH_VARARGS | METH_KEYWORDS, NULL},
+	{"open_many", (PyCFunction)opening_open_many, METH_O, NULL},
+	{"decode", KEYWORDS(decode_of_lane), METH_VARARGS | METH_KEYWORDS, NULL},
+	{"step", KEYWORDS(step_submit), METH_FASTCALL | METH_KEYWORDS, NULL},
+	{"nop", (PyCFunction)lane_nop, METH_NOARGS, NULL},
+	{"wait", KEYWORDS(lane_wait), METH_VARARGS | METH_KEYWORDS, NULL},
+	{"wait_on_stream", (PyCFunction)lane_wait_on_stream, METH_VARARGS, NULL},
+	{"poll", (PyCFunction)lane_poll, METH_O, NULL},
+	{"explain", (PyCFunction)lane_explain, METH_O, NULL},
+	CONTEXT_ENTER,
+	CONTEXT_EXIT,
+	{NULL},
+};
+
+static PyMemberDef members[] = {
+	{"connection", T_OBJECT_EX, offsetof(struct lane, connection), READONLY, NULL},
+	{NULL},
+};
+
+static PyGetSetDef getters[] = {
+	{"closed", (getter)lane_closed, NULL, NULL, NULL},
+	{NULL},
+};
+
+static PyType_Slot slots[] = {
+	{Py_tp_doc, "An ordered timeline of entries, each with a ticket."},
+	{Py_tp_new, lane_new},
+	{Py_tp_dealloc, lane_dealloc},
+	{Py_tp_methods, methods},
+	{Py_tp_members, members},
+	{Py_tp_getset, getters},
+	{0, NULL},
+};
+
+PyTypeObject *lane_type_new(PyObject *module)
+{
+	return type_new(module, &(PyType_Spec){.name = "coppice.Lane",
+					       .basicsize = sizeof(struct lane),
+					       .flags = Py_TPFLAGS_DEFAULT,
+					       .slots = slots});
+}

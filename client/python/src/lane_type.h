@@ -1,0 +1,10 @@
+/* lane_type.h - what a lane does, as Python calls it. */
+#ifndef COPPICE_PYTHON_LANE_TYPE_H
+#define COPPICE_PYTHON_LANE_TYPE_H
+
+#include "base.h"
+
+/* The type. NULL and an exception. */
+PyTypeObject *lane_type_new(PyObject *module);
+
+#endif
