@@ -118,7 +118,7 @@ void sched_unmake(struct sched *s)
 {
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
-	if (s->passes.in_flight)
+	if (s->passes.under_way)
 		passes_fail(&s->passes);
 	sessions_end_all(s);
 	fit_done(&s->fit);

@@ -76,7 +76,8 @@ bool turn_is_prefills(struct sched *s)
 /* Layers and passes in turns, unless one of two users has had less. */
 bool turn_is_passes(const struct sched *s)
 {
-	const struct sched_lane *pass = turn_first(&s->core, STEP_AWAITING_PASS, NULL), *layer;
+	enum step_state state = s->passes.under_way ? STEP_IN_PASS : STEP_AWAITING_PASS;
+	const struct sched_lane *pass = turn_first(&s->core, state, NULL), *layer;
 
 	layer = turn_first(&s->core, STEP_WAITING_TURN, turn_first(&s->core, STEP_RUNNABLE, NULL));
 	if (!pass || !layer || pass->session->user == layer->session->user)

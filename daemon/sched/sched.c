@@ -5,7 +5,7 @@
  *   finish   what the backend has done: clients go on while the rest of the round is ours
  *   take     entries of all rings, and inputs that streams have written; steps become runnable
  *   serve    requests of the loop, between batches, as they change what batches are made of; but
- *            sequences are opened beside a pass too: they are to be there for the next one
+ *            sequences are opened while a pass is under way too, to be there for the next one
  *   begin    the next batch, of decode and prefill in turns: what was taken above is in it
  *   look     at clocks and copies, while the backend is at work
  * Whose turn the next batch is says next_turn.c. A round without anything to do rests: rest.c.
@@ -42,7 +42,7 @@ static void fail_lanes(struct sched *s)
 
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
-	if (s->passes.in_flight)
+	if (s->passes.under_way)
 		passes_fail(&s->passes);
 	streamed_fail(&s->streamed);
 	TAILQ_FOREACH (lane, &s->core.lanes, link)
@@ -150,7 +150,7 @@ static bool begin_batch(struct sched *s)
 	return true;
 }
 
-/* Tokens of programs, and layers of those whom sessions compute, go in turns. */
+/* Tokens of programs, or segments of them, and layers of those whom sessions compute, go in turns. */
 static bool begin(struct sched *s)
 {
 	if (step_n_there(&s->core.steps) == 0)
@@ -182,7 +182,7 @@ bool sched_round(struct sched *s)
 
 	busy |= take(s);
 	if (!backend_is_at_work(s)) {
-		busy |= serve(s, false);
+		busy |= serve(s, s->passes.under_way);
 		busy |= begin(s);
 	} else if (s->passes.in_flight) {
 		busy |= serve(s, true);

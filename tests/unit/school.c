@@ -44,10 +44,16 @@ static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows)
 static int model_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
 {
 	const struct work_tree *tree = run->job->tree;
+	uint32_t n_rows = 0, n_layers = run->job->shape->n_layers;
 	double ns = FIXED_NS + run->rows->n_rows * world.row_ns;
-	uint32_t n_rows = 0;
+	double part_ns = ns * run->n_layers / n_layers;
 
 	(void)b;
+	assert_true(run->first_layer == 0 || run->first_layer == world.next_layer);
+	if (world.stale_at && run->first_layer == world.stale_at) {
+		world.stale_at = 0;
+		return -ESTALE;
+	}
 	for (uint32_t i = 0; i < tree->n_queries; i++)
 		n_rows += tree->queries[i].n_rows;
 	assert_int_equal(n_rows, run->rows->n_rows);
@@ -62,9 +68,14 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 	if (world.n_before_failure && world.n_passes == world.n_before_failure)
 		return -ENOMEM;
 	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;
-	world.n_passes++;
+	world.longest_segment_ns =
+		part_ns > world.longest_segment_ns ? part_ns : world.longest_segment_ns;
+	world.n_passes += run->first_layer == 0;
+	world.n_segments++;
+	world.next_layer = run->first_layer + run->n_layers;
+	assert_in_range(world.next_layer, 1, n_layers);
 	world.n_rows = n_rows;
-	world.end_ns = world.now_ns + (uint64_t)ns;
+	world.end_ns = world.now_ns + (uint64_t)part_ns;
 	*ret_id = ++world.last_id;
 	return 0;
 }
@@ -73,7 +84,7 @@ static int model_submit(struct backend *b, const struct backend_batch *batch, ui
 {
 	(void)b;
 	(void)batch;
-	world.end_ns = world.now_ns + (uint64_t)BUDGET_NS;
+	world.end_ns = world.now_ns + (uint64_t)world.batch_ns;
 	*ret_id = ++world.last_id;
 	return 0;
 }
@@ -102,6 +113,7 @@ struct school *school_new(double row_ns)
 	memset(&world, 0, sizeof(world));
 	world.now_ns = world.end_ns = 1000000000;
 	world.row_ns = row_ns;
+	world.batch_ns = BUDGET_NS;
 	harness_init(&s->h);
 	s->ops = backend_cpu;
 	s->ops.program = &program_ops;

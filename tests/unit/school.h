@@ -22,6 +22,10 @@ struct world {
 	uint64_t now_ns, end_ns, last_id;
 	double longest_ns; /* of a pass */
 	uint32_t n_passes, n_rows; /* rows of the last one */
+	uint32_t n_segments, next_layer; /* that is expected; 0: the first */
+	uint32_t stale_at; /* the segment that begins there is refused once; 0: none is */
+	double longest_segment_ns;
+	double batch_ns; /* what others' layers take */
 	uint64_t arena; /* of who wants something */
 	bool instant; /* none takes any time */
 	uint32_t n_before_failure; /* passes that go well; 0: all do */

@@ -4,7 +4,9 @@
  *
  * Tokens are appended to their sequences right before they are run and published right after: a
  * prompt is a chunk after the other, each everybody's as soon as it is computed, and an entry that
- * fails leaves the chunks before it. Nothing changes in the store while a pass is in flight.
+ * fails leaves the chunks before it. Nothing that a pass reads changes while the backend has it; what
+ * others' layers take away from under it between two segments is found before the next one, and the
+ * pass begins anew without those who miss it.
  */
 #include "passes.h"
 
@@ -23,6 +25,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define SEGMENT_NS 2e6 /* others' layers wait for no more of a pass */
+#define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
 #define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans)
@@ -110,43 +114,90 @@ static int collect_rows(struct passes *p)
 	return r;
 }
 
-static int pass_try(struct passes *p)
+/* Does it compute its layers itself, now or a moment ago? */
+static bool computes_layers(const struct sched_core *core, const struct sched_lane *lane)
 {
-	const struct sched_model *model = p->job.model;
+	return lane->step.model && lane->step.kind != STEP_TOKENS &&
+	       core->now_ns < lane->active_ns + LAYERS_NS;
+}
+
+static bool anybody_computes_layers(const struct sched_core *core)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &core->lanes, link)
+		if (computes_layers(core, lane))
+			return true;
+	return false;
+}
+
+static uint32_t segment_layers(const struct passes *p)
+{
+	uint32_t n_all = p->job.model->shape.n_layers, n_left = n_all - p->n_layers_done;
+	double n = SEGMENT_NS * n_all / (p->ns * p->core->slowness);
+
+	if (n >= n_left || !anybody_computes_layers(p->core))
+		return n_left;
+	return n > 1 ? (uint32_t)n : 1;
+}
+
+static int segment_try(struct passes *p)
+{
 	int r = jobs_plan(p->plans, &p->job, 1, &p->planned);
 
 	if (r < 0)
 		return r;
-	const struct backend_run run = {.program = model->program->backend,
+	p->n_layers = segment_layers(p);
+	const struct backend_run run = {.program = p->job.model->program->backend,
 					.job = &p->planned,
 					.rows = &p->rows,
-					.n_layers = model->shape.n_layers};
+					.first_layer = p->n_layers_done,
+					.n_layers = p->n_layers};
 
 	return p->core->ops->program->run(p->core->backend, &run, &p->id);
 }
 
-/* The backend keeps plans for a while only. */
-static int pass_start(struct passes *p)
+/* The backend keeps plans for a while only; with one it forgets what rows were between segments. */
+static int segment_start(struct passes *p)
 {
-	int r = collect_rows(p);
+	int r;
 
-	if (r == 0)
-		r = pass_try(p);
+	p->begun_ns = core_clock(p->core);
+	r = segment_try(p);
 	if (r != -ESTALE)
 		return r;
 	if (p->job.plan && p->job.plan->advanced)
 		plan_drop(p->job.plan);
-	return pass_try(p);
+	p->n_layers_done = 0;
+	return segment_try(p);
 }
 
-static void pass_end(struct passes *p, struct outcome outcome)
+static void pass_end(struct passes *p)
+{
+	p->job.n_lanes = 0;
+	p->under_way = p->in_flight = false;
+}
+
+static void pass_fail(struct passes *p, struct outcome outcome)
 {
 	struct sched_lane *lane;
 
 	while ((lane = step_first(&p->core->steps, STEP_IN_PASS)) != NULL)
 		step_fail(p->core, lane, outcome);
-	p->job.n_lanes = 0;
-	p->in_flight = false;
+	pass_end(p);
+}
+
+/* False: the pass has failed. */
+static bool segment_begin(struct passes *p)
+{
+	int r = segment_start(p);
+
+	if (r == -EIO)
+		core_fail(p->core);
+	if (r < 0)
+		pass_fail(p, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
+	p->in_flight = r == 0;
+	return r == 0;
 }
 
 /* Who goes has the time that his rows take, and his part of what all need. */
@@ -155,7 +206,6 @@ static void charge(struct passes *p, const struct room *room)
 	double fixed_ns = room->model->program->cost.fixed_ns;
 	bool all = step_n_there(&p->core->steps) == p->core->steps.n[STEP_IN_PASS];
 
-	p->ns = fixed_ns + room->taken_ns;
 	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
 		struct sched_lane *lane = p->job.lanes[i];
 
@@ -184,21 +234,62 @@ static void begin_turn(struct sched_core *core, const struct sched_lane *first)
 
 static void submit(struct passes *p, const struct room *room)
 {
-	int r;
-
-	p->begun_ns = core_clock(p->core);
-	r = pass_start(p);
-	if (r == -EIO)
-		core_fail(p->core);
-	if (r < 0) {
-		pass_end(p, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
+	p->n_layers_done = 0;
+	p->took_ns = 0;
+	p->ns = room->model->program->cost.fixed_ns + room->taken_ns;
+	if (collect_rows(p) < 0) {
+		pass_fail(p, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
 		return;
 	}
+	p->under_way = segment_begin(p);
+	if (!p->under_way)
+		return;
 	charge(p, room);
 	p->core->stats.passes++;
 	p->core->stats.pass_rows += p->rows.n_rows;
-	p->in_flight = true;
 	p->last_model = room->model;
+}
+
+/* ---- from one segment to the next ------------------------------------------------------------ */
+
+static bool pass_is_resident(const struct passes *p)
+{
+	for (uint32_t i = 0; i < p->job.n_lanes; i++)
+		if (room_absent_part(p->job.lanes[i]) < p->job.lanes[i]->step.n_parts)
+			return false;
+	return true;
+}
+
+/* Its rows go, as if they had never been live: who still has his path waits for the next pass. */
+static void lane_give_back(struct passes *p, struct sched_lane *lane)
+{
+	uint32_t absent = room_absent_part(lane);
+
+	if (absent < lane->step.n_parts) {
+		step_fail(p->core, lane, outcome_bad(-ENOSPC, ABI_NO_ROOM, absent));
+		return;
+	}
+	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
+		struct step_part *part = &lane->step.parts[i];
+
+		if (part->n_new)
+			store_seq_void(part->seq->store, p->core->now_ns);
+		part->n_new = 0;
+	}
+	step_move(&p->core->steps, lane, STEP_AWAITING_PASS);
+}
+
+static void go_on(struct passes *p)
+{
+	struct sched_lane *lane;
+
+	if (pass_is_resident(p)) {
+		segment_begin(p);
+		return;
+	}
+	while ((lane = step_first(&p->core->steps, STEP_IN_PASS)) != NULL)
+		lane_give_back(p, lane);
+	pass_end(p);
 }
 
 bool passes_begin(struct passes *p)
@@ -206,6 +297,10 @@ bool passes_begin(struct passes *p)
 	struct sched_lane *first = turn_first(p->core, STEP_AWAITING_PASS, NULL);
 	struct room room;
 
+	if (p->under_way) {
+		go_on(p);
+		return true;
+	}
 	p->held_until_ns = first ? company_until_ns(p, first->step.model) : 0;
 	if (!first || p->held_until_ns > p->core->now_ns)
 		return false;
@@ -261,10 +356,23 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 	complete_entry(p->core, lane, outcome);
 }
 
-bool passes_poll(struct passes *p)
+static void pass_finish(struct passes *p)
 {
 	struct sched_core *core = p->core;
 	struct sched_lane *lane;
+
+	p->last_ns = core->now_ns;
+	core->stats.pass_ns += p->took_ns;
+	if (p->ns >= LEARN_NS)
+		budget_learn(core, p->ns, (double)p->took_ns);
+	while ((lane = step_first(&core->steps, STEP_IN_PASS)) != NULL)
+		lane_finish(p, lane);
+	pass_end(p);
+}
+
+bool passes_poll(struct passes *p)
+{
+	struct sched_core *core = p->core;
 	uint64_t completed;
 
 	if (core->ops->completed(core->backend, &completed) < 0) {
@@ -275,18 +383,15 @@ bool passes_poll(struct passes *p)
 	if (completed < p->id)
 		return false;
 	core->now_ns = core_clock(core);
-	p->last_ns = core->now_ns;
-	core->stats.pass_ns += p->last_ns - p->begun_ns;
-	if (p->ns >= LEARN_NS)
-		budget_learn(core, p->ns, (double)(core->now_ns - p->begun_ns));
-	while ((lane = step_first(&core->steps, STEP_IN_PASS)) != NULL)
-		lane_finish(p, lane);
-	p->job.n_lanes = 0;
 	p->in_flight = false;
+	p->took_ns += core->now_ns - p->begun_ns;
+	p->n_layers_done += p->n_layers;
+	if (p->n_layers_done == p->job.model->shape.n_layers)
+		pass_finish(p);
 	return true;
 }
 
 void passes_fail(struct passes *p)
 {
-	pass_end(p, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
+	pass_fail(p, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
 }

@@ -2,13 +2,15 @@
  * passes.h - tokens of programs, run: one pass takes rows of everybody who waits through all layers
  * of a model, and reads its weights once for all of them.
  *
- *      AWAITING_PASS --pass_begin--> extended, planned, run --passes_poll--> published
+ *      AWAITING_PASS --passes_begin--> extended, planned, run --passes_poll--> published
  *            ^                                                                 |      \
  *            +------------------------- more tokens ---------------------------+       FREE
  *
  * Decode goes first, prompts have what is left: both by what rows are modelled to take, within some
  * times what the weights take to be read, or the budget. Whom there is no room for goes with a pass
- * to come, by turns of users, then of sessions. One pass at a time is in flight.
+ * to come, by turns of users, then of sessions. One pass at a time is under way. While others
+ * compute their layers themselves it is run in segments of some layers, and the backend is theirs
+ * in between.
  */
 #ifndef COPPICED_PASSES_H
 #define COPPICED_PASSES_H
@@ -35,8 +37,11 @@ struct passes {
 	struct pass_candidate *candidates; /* owned, grows */
 	uint32_t n_candidates, candidates_room;
 	bool first_prompt; /* the prompt that is taken is the pass's first */
-	bool in_flight;
+	bool under_way; /* it has begun */
+	bool in_flight; /* the backend has a segment of it */
 	uint64_t id; /* the backend's */
+	uint32_t n_layers_done; /* by the segments before */
+	uint32_t n_layers; /* of the segment */
 	/* of the pass; owned, grow */
 	uint32_t *ids, *positions;
 	struct program_wanted *wanted;
@@ -44,7 +49,8 @@ struct passes {
 	struct program_rows rows;
 	struct backend_job planned; /* the job as the backend has it */
 	double ns; /* what it is modelled to take */
-	uint64_t begun_ns; /* when it went to the backend */
+	uint64_t begun_ns; /* when its segment went to the backend */
+	uint64_t took_ns; /* with the backend, so far */
 };
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans);
@@ -52,12 +58,13 @@ void passes_done(struct passes *p);
 /* The model is about to go. */
 void passes_forget_model(struct passes *p, const struct sched_model *model);
 
-/* Starts the next pass of what waits, unless it is better to wait for company. Returns whether
- * anything has been done. */
+/* Goes on with the pass that is under way; else starts the next one of what waits, unless it is
+ * better to wait for company. Returns whether anything has been done. */
 bool passes_begin(struct passes *p);
-/* Finishes the pass if the backend has. Returns whether it is finished. */
+/* Finishes the segment, and with the last one the pass, if the backend has. Returns whether it is
+ * finished. */
 bool passes_poll(struct passes *p);
-/* The backend is gone: the entries of the pass fail. */
+/* The backend is gone: the entries of the pass that is under way fail. */
 void passes_fail(struct passes *p);
 /* When to look again whether company has come; UINT64_MAX: nobody is waited for. */
 uint64_t passes_deadline_ns(const struct passes *p);

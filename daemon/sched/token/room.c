@@ -219,6 +219,16 @@ static void take_prompts(struct passes *p, struct room *room)
 	p->first_prompt = false;
 }
 
+uint32_t room_absent_part(const struct sched_lane *lane)
+{
+	uint32_t part = 0;
+
+	while (part < lane->step.n_parts &&
+	       store_seq_is_resident(lane->step.parts[part].seq->store))
+		part++;
+	return part;
+}
+
 /* What a pass reads is on the device; somebody who came later may have moved something away. */
 static void drop_absent(struct passes *p)
 {
@@ -226,11 +236,8 @@ static void drop_absent(struct passes *p)
 
 	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
 		struct sched_lane *lane = p->job.lanes[i];
-		uint32_t part = 0;
+		uint32_t part = room_absent_part(lane);
 
-		while (part < lane->step.n_parts &&
-		       store_seq_is_resident(lane->step.parts[part].seq->store))
-			part++;
 		if (part == lane->step.n_parts)
 			p->job.lanes[n++] = lane;
 		else

@@ -19,4 +19,7 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
  * nobody taken. */
 MUST_CHECK int room_fill(struct passes *p, struct room *room);
 
+/* The first of its sequences whose path is not all on the device; as many as it has: all are. */
+uint32_t room_absent_part(const struct sched_lane *lane);
+
 #endif

@@ -1,0 +1,247 @@
+/*
+ * pass_layers_test.c - tokens of programs beside sessions that compute their layers themselves: a
+ * pass is cut into segments of layers, and nobody's wait is longer than one of them.
+ */
+#include "school.h"
+
+#include "daemon/sched/sched_impl.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define N_LAYERS 32u
+#define ROUND_NS UINT64_C(5000)
+#define PASS_NS (20 * MS) /* of a pupil's entry of N_ROWS */
+#define N_ROWS 100u
+#define LAYER_NS (0.1 * MS) /* of a batch of others' */
+
+static const struct work_shape own_shape = {.n_layers = N_LAYERS,
+					    .n_q_heads = 1,
+					    .n_kv_heads = 1,
+					    .head_dim = 32, /* no pupils' model */
+					    .page_tokens = 64,
+					    .dtype = WORK_FP32};
+
+/* A session that computes its layers, one after the other, without end. */
+struct other {
+	struct client c;
+	uint64_t seq, asked_ns;
+	uint32_t next_layer, n_steps;
+	double longest_ns; /* that it has waited for a step */
+};
+
+static void other_join(struct other *o, struct school *s, uint64_t user)
+{
+	uint32_t ids[] = {1, 2, 3};
+	struct store_match match;
+
+	*o = (struct other){0};
+	world.instant = true;
+	client_start(&o->c, &s->h, user, &own_shape, ARENA_BYTES);
+	assert_int_equal(client_open(&o->c, ids, 3, &o->seq, &match), 0);
+	world.instant = false;
+}
+
+static void other_end(struct other *o)
+{
+	world.instant = true;
+	client_end(&o->c);
+}
+
+static bool other_waits(const struct other *o)
+{
+	return atomic_load(&o->c.lane->done) < o->c.ticket;
+}
+
+/* Its next step, if it has the one before. */
+static void other_go(struct other *o)
+{
+	struct abi_step_seq rec = client_step_seq(&o->c, o->seq, 1);
+	struct abi_entry extend = {.kind = ABI_EXTEND, .seq = o->seq, .count = 1};
+	struct abi_entry step = {.kind = ABI_STEP, .layer = o->next_layer, .count = 1};
+	uint32_t id = 7;
+
+	if (other_waits(o))
+		return;
+	if (o->c.ticket)
+		assert_int_equal(ring_completion(o->c.lane, o->c.ticket).reason, 0);
+	if (o->asked_ns && (double)(world.now_ns - o->asked_ns) > o->longest_ns)
+		o->longest_ns = (double)(world.now_ns - o->asked_ns);
+	o->n_steps += o->asked_ns != 0;
+	if (o->next_layer == 0)
+		client_submit(&o->c, extend, &id, sizeof(id));
+	client_submit(&o->c, step, &rec, sizeof(rec));
+	o->next_layer = (o->next_layer + 1) % N_LAYERS;
+	o->asked_ns = world.now_ns;
+}
+
+/* All that ask again do, and the others; nobody's time is jumped over. */
+static void go_until(struct school *s, struct other *o, uint64_t ns)
+{
+	while (world.now_ns < ns) {
+		for (uint32_t i = 0; i < s->n; i++)
+			if (s->pupils[i].again && has(&s->pupils[i])) {
+				assert_int_equal(s->pupils[i].c.ticket
+							 ? end_of(&s->pupils[i]).status
+							 : 0,
+						 0);
+				ask(&s->pupils[i], s->pupils[i].again);
+			}
+		if (o)
+			other_go(o);
+		sched_round(s->h.sched);
+		world.now_ns += ROUND_NS;
+	}
+}
+
+static struct school *school_of_layers(uint32_t n_pupils)
+{
+	struct school *s = school_new((PASS_NS - FIXED_NS) / N_ROWS);
+
+	world.batch_ns = LAYER_NS;
+	school_start(s);
+	for (uint32_t i = 0; i < n_pupils; i++)
+		join(s, 1, N_ROWS, N_LAYERS);
+	return s;
+}
+
+static void layers_wait_for_a_segment_and_no_pass(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct other other;
+
+	(void)state;
+	other_join(&other, s, 1);
+	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
+	other.longest_ns = world.longest_segment_ns = 0;
+	go_until(s, &other, world.now_ns + (uint64_t)(1000 * MS));
+	assert_true(world.longest_segment_ns <= 2 * MS);
+	assert_true(other.longest_ns <= 2.5 * MS);
+	/* a step a segment, of about 1.9 ms: neither waits for more than one of the other's */
+	assert_in_range(other.n_steps, 400, 800);
+	assert_in_range(s->pupils[0].c.session->tokens_computed, 45 * N_ROWS, 55 * N_ROWS);
+	other_end(&other);
+	school_free(s);
+}
+
+static void a_pass_is_whole_while_nobody_computes_layers(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct other other;
+
+	(void)state;
+	go_until(s, NULL, world.now_ns + (uint64_t)(200 * MS));
+	assert_int_equal(world.n_segments, world.n_passes);
+	other_join(&other, s, 1);
+	go_until(s, &other, world.now_ns + (uint64_t)(200 * MS));
+	assert_true(world.n_segments > world.n_passes);
+	go_until(s, NULL, world.now_ns + (uint64_t)(200 * MS));
+	world.n_segments = world.n_passes = 0;
+	go_until(s, NULL, world.now_ns + (uint64_t)(200 * MS));
+	assert_in_range(world.n_segments, world.n_passes, world.n_passes + 1);
+	other_end(&other);
+	school_free(s);
+}
+
+/* The backend has forgotten the plan, and with it the rows: they begin anew. */
+static void a_pass_begins_anew_where_its_plan_is_gone(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct other other;
+	uint32_t n_before;
+
+	(void)state;
+	other_join(&other, s, 1);
+	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
+	while (!s->h.sched->passes.under_way || s->h.sched->passes.n_layers_done == 0)
+		go_until(s, &other, world.now_ns + ROUND_NS);
+	n_before = world.n_passes;
+	world.stale_at = world.next_layer;
+	go_until(s, &other, world.now_ns + (uint64_t)(3 * MS));
+	assert_int_equal(world.stale_at, 0);
+	assert_int_equal(world.n_passes, n_before + 1);
+	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
+	other_end(&other);
+	school_free(s);
+}
+
+/* Somebody's tokens need more room than is left, so that what the pass reads goes to the tier below
+ * between two of its segments. */
+static void what_is_taken_from_under_a_pass_is_told_and_not_read(void **state)
+{
+	struct school *s = school_new((PASS_NS - FIXED_NS) / N_ROWS);
+	struct abi_entry extend = {.kind = ABI_EXTEND, .count = 1400};
+	uint32_t ids[1400] = {0}, n_passes;
+	struct pupil *p, *q;
+	struct other other, filler;
+
+	(void)state;
+	world.batch_ns = LAYER_NS;
+	s->h.config.pool_bytes = 16u << 20;
+	s->h.config.host_tier_bytes = 64u << 20;
+	s->h.config.stage_bytes = 2u << 20;
+	school_start(s);
+	p = join(s, 1, 0, N_LAYERS);
+	q = join(s, 1, 0, N_LAYERS);
+	other_join(&other, s, 1);
+	other_join(&filler, s, 1);
+	ask(p, 1800);
+	go_until(s, &other, world.now_ns + (uint64_t)(1000 * MS));
+	assert_int_equal(end_of(p).status, 0);
+	ask(p, N_ROWS);
+	ask(q, N_ROWS);
+	while (!s->h.sched->passes.under_way || s->h.sched->passes.n_layers_done == 0)
+		go_until(s, &other, world.now_ns + ROUND_NS);
+	n_passes = world.n_passes;
+	extend.seq = filler.seq;
+	client_submit(&filler.c, extend, ids, sizeof(ids));
+	while (!has(p) || !has(q))
+		go_until(s, NULL, world.now_ns + ROUND_NS);
+	assert_int_equal(end_of(p).status, -ENOSPC);
+	assert_int_equal(end_of(p).reason, ABI_NO_ROOM);
+	assert_int_equal(end_of(p).published, 0);
+	assert_int_equal(end_of(q).status, 0);
+	assert_int_equal(world.n_passes, n_passes + 1);
+	other_end(&other);
+	other_end(&filler);
+	school_free(s);
+}
+
+/* Whoever goes while his pass is between two segments takes nobody's rows with him. */
+static void a_session_ends_behind_the_pass(void **state)
+{
+	struct school *s = school_of_layers(3);
+	struct other other;
+
+	(void)state;
+	other_join(&other, s, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		s->pupils[i].again = 10;
+	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
+	while (!s->h.sched->passes.under_way || s->h.sched->passes.n_layers_done == 0)
+		go_until(s, &other, world.now_ns + ROUND_NS);
+	other_end(&other);
+	world.instant = true;
+	client_end(&s->pupils[2].c);
+	s->n = 2;
+	world.instant = false;
+	go_until(s, NULL, world.now_ns + (uint64_t)(200 * MS));
+	school_free(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(layers_wait_for_a_segment_and_no_pass),
+		cmocka_unit_test(a_pass_is_whole_while_nobody_computes_layers),
+		cmocka_unit_test(a_pass_begins_anew_where_its_plan_is_gone),
+		cmocka_unit_test(what_is_taken_from_under_a_pass_is_told_and_not_read),
+		cmocka_unit_test(a_session_ends_behind_the_pass),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
