@@ -75,6 +75,7 @@ static int submit(struct decode *self, struct coppice_lane *entered, struct deco
 	size_t bytes = (size_t)rows_stride(&order->rows) * (order->rows.n + 1);
 	int r;
 
+	lane_sweep(self->lane);
 	r = heap_take(&connection->heap, connection->c, bytes, &self->piece);
 	if (r == 0 && set_seqs(order, self->lane) < 0)
 		return -1;
@@ -240,28 +241,26 @@ static PyObject *decode_done(struct decode *self, PyObject *unused)
 	return PyBool_FromLong(self->ended);
 }
 
-/* Nobody waits here: an entry that goes on keeps its memory. */
-static bool is_over(struct decode *self)
+/* Nobody waits here: an entry that goes on keeps its memory by the lane. */
+static void drop_piece(struct decode *self)
 {
-	if (self->ended || !self->lane->connection->c)
-		return true;
-	if (self->lane->closed || pthread_mutex_trylock(&self->lane->lock) != 0)
-		return false;
-	note_end(self, poll(self, self->lane->lane));
-	pthread_mutex_unlock(&self->lane->lock);
-	return self->ended;
+	struct lane *lane = self->lane;
+	struct coppice *c = connection_hold(lane->connection);
+
+	if (self->ended || !c)
+		heap_give(&lane->connection->heap, c, &self->piece, false);
+	else if (lane->closed)
+		heap_give(&lane->connection->heap, c, &self->piece, true);
+	else
+		lane_adopt(lane, self->ticket, &self->piece);
+	connection_leave(lane->connection);
 }
 
 static void decode_dealloc(struct decode *self)
 {
-	struct lane *lane = self->lane;
-
-	if (lane) {
-		struct coppice *c = connection_hold(lane->connection);
-
-		heap_give(&lane->connection->heap, c, &self->piece, !is_over(self));
-		connection_leave(lane->connection);
-		Py_DECREF(lane);
+	if (self->lane) {
+		drop_piece(self);
+		Py_DECREF(self->lane);
 	}
 	object_free(self);
 }

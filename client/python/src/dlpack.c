@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static const char capsule_name[] = "dltensor";
+static const char plain_name[] = "dltensor", versioned_name[] = "dltensor_versioned";
 
 struct dl_device {
 	int32_t type, id;
@@ -36,6 +36,14 @@ struct dl_managed {
 	struct dl_tensor tensor;
 	void *context;
 	void (*deleter)(struct dl_managed *self);
+};
+
+struct dl_versioned {
+	uint32_t major, minor;
+	void *context;
+	void (*deleter)(struct dl_versioned *self);
+	uint64_t flags;
+	struct dl_tensor tensor;
 };
 
 /* ---- others' -------------------------------------------------------------------------------- */
@@ -116,7 +124,7 @@ int dlpack_read(PyObject *array, const char *what, struct dlpack_view *ret)
 	capsule = capsule_of(array, device_type);
 	if (!capsule)
 		return -1;
-	managed = PyCapsule_GetPointer(capsule, capsule_name);
+	managed = PyCapsule_GetPointer(capsule, plain_name);
 	if (managed)
 		r = read_tensor(&managed->tensor, what, ret);
 	Py_DECREF(capsule);
@@ -125,43 +133,54 @@ int dlpack_read(PyObject *array, const char *what, struct dlpack_view *ret)
 
 /* ---- ours ----------------------------------------------------------------------------------- */
 
+/* What one of both points to, and itself. */
 struct ours {
-	struct dl_managed managed;
+	union {
+		struct dl_managed plain;
+		struct dl_versioned versioned;
+	};
+	PyObject *owner; /* a reference */
 	int64_t shape[DLPACK_DIMS_MAX], strides[DLPACK_DIMS_MAX];
 };
 
-static void ours_delete(struct dl_managed *managed)
+static void ours_free(struct ours *ours)
 {
 	PyGILState_STATE state;
 
 	if (Py_IsInitialized()) {
 		state = PyGILState_Ensure();
-		Py_DECREF((PyObject *)managed->context);
+		Py_DECREF(ours->owner);
 		PyGILState_Release(state);
 	}
-	free(managed);
+	free(ours);
+}
+
+static void plain_delete(struct dl_managed *self)
+{
+	ours_free(self->context);
+}
+
+static void versioned_delete(struct dl_versioned *self)
+{
+	ours_free(self->context);
 }
 
 /* Of a capsule that nobody took: who takes one gives it another name. */
-static void capsule_end(PyObject *capsule)
+static void plain_end(PyObject *capsule)
 {
-	struct dl_managed *managed;
-
-	if (!PyCapsule_IsValid(capsule, capsule_name))
-		return;
-	managed = PyCapsule_GetPointer(capsule, capsule_name);
-	managed->deleter(managed);
+	if (PyCapsule_IsValid(capsule, plain_name))
+		plain_delete(PyCapsule_GetPointer(capsule, plain_name));
 }
 
-static struct ours *ours_new(PyObject *owner, const struct dlpack_view *view)
+static void versioned_end(PyObject *capsule)
 {
-	struct ours *ours = calloc(1, sizeof(*ours));
+	if (PyCapsule_IsValid(capsule, versioned_name))
+		versioned_delete(PyCapsule_GetPointer(capsule, versioned_name));
+}
 
-	if (!ours)
-		return (struct ours *)PyErr_NoMemory();
-	memcpy(ours->shape, view->shape, sizeof(ours->shape));
-	memcpy(ours->strides, view->strides, sizeof(ours->strides));
-	ours->managed.tensor = (struct dl_tensor){
+static struct dl_tensor tensor_of(struct ours *ours, const struct dlpack_view *view)
+{
+	return (struct dl_tensor){
 		.data = view->base,
 		.device = {view->device_type, view->device},
 		.n_dims = view->n_dims,
@@ -169,21 +188,38 @@ static struct ours *ours_new(PyObject *owner, const struct dlpack_view *view)
 		.shape = ours->shape,
 		.strides = ours->strides,
 	};
-	ours->managed.context = owner;
-	ours->managed.deleter = ours_delete;
-	Py_INCREF(owner);
-	return ours;
 }
 
-PyObject *dlpack_capsule_new(PyObject *owner, const struct dlpack_view *view)
+static void fill(struct ours *ours, const struct dlpack_view *view, bool versioned)
 {
-	struct ours *ours = ours_new(owner, view);
+	if (versioned)
+		ours->versioned = (struct dl_versioned){.major = 1,
+							.context = ours,
+							.deleter = versioned_delete,
+							.tensor = tensor_of(ours, view)};
+	else
+		ours->plain = (struct dl_managed){.tensor = tensor_of(ours, view),
+						  .context = ours,
+						  .deleter = plain_delete};
+}
+
+PyObject *dlpack_capsule_new(PyObject *owner, const struct dlpack_view *view, bool versioned)
+{
+	struct ours *ours = calloc(1, sizeof(*ours));
 	PyObject *capsule;
 
 	if (!ours)
-		return NULL;
-	capsule = PyCapsule_New(&ours->managed, capsule_name, capsule_end);
+		return PyErr_NoMemory();
+	memcpy(ours->shape, view->shape, sizeof(ours->shape));
+	memcpy(ours->strides, view->strides, sizeof(ours->strides));
+	ours->owner = owner;
+	Py_INCREF(owner);
+	fill(ours, view, versioned);
+	if (versioned)
+		capsule = PyCapsule_New(ours, versioned_name, versioned_end);
+	else
+		capsule = PyCapsule_New(ours, plain_name, plain_end);
 	if (!capsule)
-		ours_delete(&ours->managed);
+		ours_free(ours);
 	return capsule;
 }

@@ -1,6 +1,7 @@
 /*
- * dlpack.h - arrays of other packages', and ours for them: the structs of DLPack before version 1,
- * which all of them give and take.
+ * dlpack.h - arrays of other packages', and ours for them. Theirs are asked for as DLPack had them
+ * before version 1, which all of them give; ours are of version 1 where that is asked for, as only
+ * these are known to be writable.
  *
  * https://dmlc.github.io/dlpack/latest/c_api.html
  */
@@ -29,7 +30,8 @@ struct dlpack_view {
 /* What an object with __dlpack__ says; its memory is the object's. what: for sentences. -1 and an
  * exception. */
 MUST_CHECK int dlpack_read(PyObject *array, const char *what, struct dlpack_view *ret);
-/* A capsule over the view, dense, that keeps owner. NULL and an exception. */
-PyObject *dlpack_capsule_new(PyObject *owner, const struct dlpack_view *view);
+/* A capsule over the view, dense, that keeps owner; versioned: of version 1. NULL and an
+ * exception. */
+PyObject *dlpack_capsule_new(PyObject *owner, const struct dlpack_view *view, bool versioned);
 
 #endif

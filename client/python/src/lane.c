@@ -8,6 +8,7 @@
 
 #include "fault.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 static void lock(struct lane *self)
@@ -105,18 +106,75 @@ void lane_drop_seq(struct lane *self, struct coppice_seq *seq)
 	connection_leave(self->connection);
 }
 
+/* Without memory for it the piece is never used again. */
+void lane_adopt(struct lane *self, uint64_t ticket, struct heap_piece *piece)
+{
+	struct lane_orphan *orphan = malloc(sizeof(*orphan));
+
+	if (!orphan)
+		return;
+	*orphan = (struct lane_orphan){self->orphans, ticket, *piece};
+	self->orphans = orphan;
+	piece->chunk = NULL;
+}
+
+/* After it a chunk of an entry that may still be written to goes to the daemon, which ends that. */
+static void bury(struct lane *self, struct lane_orphan *orphan, bool abandoned)
+{
+	struct connection *connection = self->connection;
+
+	heap_give(&connection->heap, connection->c, &orphan->piece, abandoned);
+	free(orphan);
+}
+
+void lane_sweep(struct lane *self)
+{
+	struct lane_orphan **at = &self->orphans, *ended = NULL, *orphan;
+	struct coppice_result result;
+
+	while ((orphan = *at)) {
+		if (coppice_poll(self->lane, orphan->ticket, &result) == -EAGAIN) {
+			at = &orphan->next;
+			continue;
+		}
+		*at = orphan->next;
+		orphan->next = ended;
+		ended = orphan;
+	}
+	while ((orphan = ended)) {
+		ended = orphan->next;
+		bury(self, orphan, false);
+	}
+}
+
+static void free_lane(struct lane *self)
+{
+	Py_BEGIN_ALLOW_THREADS;
+	coppice_lane_free(self->lane);
+	Py_END_ALLOW_THREADS;
+}
+
+static void bury_all(struct lane *self)
+{
+	struct lane_orphan *orphan;
+
+	while ((orphan = self->orphans)) {
+		self->orphans = orphan->next;
+		bury(self, orphan, true);
+	}
+}
+
 void lane_close(struct lane *self)
 {
 	struct coppice *c = connection_hold(self->connection);
+	bool open;
 
 	lock(self);
-	if (c && !self->closed) {
-		self->closed = true;
-		Py_BEGIN_ALLOW_THREADS;
-		coppice_lane_free(self->lane);
-		Py_END_ALLOW_THREADS;
-	}
+	open = c && !self->closed;
 	self->closed = true;
+	if (open)
+		free_lane(self);
+	bury_all(self);
 	pthread_mutex_unlock(&self->lock);
 	connection_leave(self->connection);
 }

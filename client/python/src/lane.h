@@ -3,7 +3,8 @@
  *
  * The library wants one thread at a time on a lane and its sequences: each call takes the lane's
  * lock, which a call that blocks keeps while it is without the interpreter's. A sequence that is
- * dropped while somebody else has the lane is closed when he leaves it.
+ * dropped while somebody else has the lane is closed when he leaves it. Memory that an entry may
+ * write to although nobody waits for it any more is the lane's until the entry has ended.
  */
 #ifndef COPPICE_PYTHON_LANE_H
 #define COPPICE_PYTHON_LANE_H
@@ -11,6 +12,13 @@
 #include "connection.h"
 
 #include <pthread.h>
+
+/* Of an entry in flight that nobody waits for. */
+struct lane_orphan {
+	struct lane_orphan *next;
+	uint64_t ticket;
+	struct heap_piece piece;
+};
 
 struct lane {
 	PyObject_HEAD;
@@ -20,6 +28,7 @@ struct lane {
 	pthread_mutex_t lock; /* of the library's lane */
 	struct coppice_seq **doomed; /* owned array: to be closed by who leaves */
 	unsigned n_doomed, doomed_room;
+	struct lane_orphan *orphans; /* owned */
 };
 
 /* The library's lane, the connection entered; leave follows. NULL and an exception: closed. */
@@ -32,6 +41,10 @@ PyObject *lane_leave_none(struct lane *self, int code);
 
 /* Closes the library's sequence, now or soon. For who is not in the lane. */
 void lane_drop_seq(struct lane *self, struct coppice_seq *seq);
+/* Takes the piece over until the ticket has ended. */
+void lane_adopt(struct lane *self, uint64_t ticket, struct heap_piece *piece);
+/* Gives back pieces whose tickets have ended. The lane is entered. */
+void lane_sweep(struct lane *self);
 /* Frees the lane, with its sequences. */
 void lane_close(struct lane *self);
 

@@ -119,20 +119,39 @@ static PyObject *tensor_cuda_array_interface(struct tensor *self, void *unused)
 	return NULL;
 }
 
+/* -1 and an exception. */
+static int is_version_1(PyObject *version)
+{
+	long major;
+
+	if (!version || version == Py_None)
+		return 0;
+	if (!PyTuple_Check(version) || PyTuple_Size(version) < 1) {
+		PyErr_SetString(PyExc_TypeError, "max_version is (major, minor)");
+		return -1;
+	}
+	major = PyLong_AsLong(PyTuple_GetItem(version, 0));
+	return PyErr_Occurred() ? -1 : major >= 1;
+}
+
 static PyObject *tensor_dlpack(struct tensor *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
-	PyObject *ignored, *copy = Py_None;
+	PyObject *ignored, *version = NULL, *copy = Py_None;
+	int versioned;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names, &ignored,
-					 &ignored, &ignored, &copy))
+					 &version, &ignored, &copy))
+		return NULL;
+	versioned = is_version_1(version);
+	if (versioned < 0)
 		return NULL;
 	if (copy == Py_True) {
 		PyErr_SetString(PyExc_BufferError, "a coppice.Tensor is not copied: copy the array "
 						   "that is made of it");
 		return NULL;
 	}
-	return dlpack_capsule_new((PyObject *)self, &self->view);
+	return dlpack_capsule_new((PyObject *)self, &self->view, versioned);
 }
 
 static PyObject *tensor_dlpack_device(struct tensor *self, PyObject *unused)
