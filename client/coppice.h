@@ -346,7 +346,8 @@ void coppice_seq_close(struct coppice_seq *seq);
  * its next entry says -ENOMEM. At most 32,768 tokens (-EINVAL). Does not block; -EAGAIN as
  * coppice_nop.
  *
- * What fails, and what clears it. An extension that fails (-ENOSPC: the pool is full; -EDQUOT)
+ * What fails, and what clears it. An extension that fails (-ENOSPC: the pool is full; -EDQUOT;
+ * -EMLINK: other sequences leave its path at as many places as may be)
  * leaves the sequence as it was. Nobody has to wait for its ticket: steps that need it end with its
  * status, and their sentence names it. The next coppice_seq_extend that succeeds clears it. A step
  * that fails takes the live tokens with it, and every later entry of its sequences ends as it did

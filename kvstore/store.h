@@ -40,7 +40,8 @@
  * later (tree/collapse.h). No token moves for that.
  *
  * Functions return 0 or -errno: -ENOSPC no room and nothing left to evict, -EDQUOT the domain's
- * limit, -EBUSY an extension is live, -EINVAL a bad argument, -ENOMEM. A sequence that was refused
+ * limit, -EMLINK a path would have too many nodes, -EBUSY an extension is live, -EINVAL a bad
+ * argument, -ENOMEM. A sequence that was refused
  * is what it was. Idle nodes, also others', may have gone in the attempt to make room: that is
  * tried unless it is plain that it would be in vain.
  */
@@ -84,7 +85,11 @@ struct store_config {
 	 * domain; 0: no limit. */
 	uint64_t prompt_bytes, domain_prompt_bytes;
 	uint32_t max_seq_tokens;
+	/* Nodes of a path, which every walk over it is as long as; 0: STORE_PATH_NODES_MAX. */
+	uint32_t max_path_nodes;
 };
+
+#define STORE_PATH_NODES_MAX 65535u
 
 MUST_CHECK int store_new(const struct store_config *config, struct store **ret);
 /* Sequences must be closed; NULL is fine. With lower tiers it waits for what is under way; what is
@@ -211,6 +216,8 @@ struct store_seq_view store_seq_view(const struct store_seq *q);
  * Never NULL. */
 struct store_node *store_seq_node(const struct store_seq *q);
 
+/* No path of the sequence's tree has more nodes. */
+uint32_t store_seq_most_nodes(const struct store_seq *q);
 struct store_node *store_node_parent(const struct store_node *n); /* NULL above a root */
 uint32_t store_node_pos(const struct store_node *n);
 uint32_t store_node_n_tokens(const struct store_node *n);

@@ -204,6 +204,7 @@ enum abi_reason {
 	ABI_TOO_FAR, /* more tokens than the model has positions */
 	ABI_BAD_WANT, /* nothing or too much of a row */
 	ABI_TOO_MANY_ROWS, /* of which something is wanted */
+	ABI_TOO_MANY_NODES, /* of a path: where others leave it */
 	ABI_N_REASONS
 };
 

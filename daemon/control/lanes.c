@@ -184,8 +184,7 @@ static int free_serve(struct sched *s, struct sched_request *rq)
 	struct sched_lane *lane = session_lane(rq->session, call->lane);
 
 	assert(lane);
-	session_remove_lane(s, lane);
-	return 0;
+	return session_remove_lane(s, lane) ? 0 : SCHED_AGAIN;
 }
 
 static void reply_freed(struct session *s, uint64_t id)

@@ -45,6 +45,7 @@ static int make_store(struct sched *s)
 		.prompt_bytes = config->prompt_bytes,
 		.domain_prompt_bytes = config->domain_prompt_bytes,
 		.max_seq_tokens = config->max_seq_tokens,
+		.max_path_nodes = config->max_path_nodes,
 	};
 
 	return store_new(&of, &s->core.store);

@@ -31,6 +31,7 @@
 #include <sys/prctl.h>
 
 #define REQUESTS_A_ROUND 8
+#define REQUESTS_NS UINT64_C(2000000) /* no further one begins in the round */
 #define TIMER_SLACK_NS 1000ul /* looks at streams are not to be 50 us late */
 
 /* ---- finish --------------------------------------------------------------------------------- */
@@ -79,12 +80,17 @@ static void serve_one(struct sched *s, struct sched_request *request)
 
 	if (r == SCHED_LATER)
 		return;
+	if (r == SCHED_AGAIN) {
+		requests_again(&s->core.requests, request);
+		return;
+	}
 	request->code = r;
 	requests_answer(&s->core.requests, request);
 }
 
 static bool serve(struct sched *s, bool beside)
 {
+	uint64_t until_ns = s->core.now_ns + REQUESTS_NS;
 	struct sched_request *request;
 	int n = 0;
 
@@ -96,6 +102,8 @@ static bool serve(struct sched *s, bool beside)
 		s->core.now_ns = core_clock(&s->core); /* time limits begin now */
 		serve_one(s, request);
 		s->core.next_tick_ns = 0; /* it may have made a claim or a pin */
+		if (s->core.now_ns >= until_ns)
+			break;
 	}
 	return n > 0;
 }

@@ -179,11 +179,15 @@ static int check_namespace(struct validate *v, const struct store_namespace *nam
 
 	v->n_namespaces++;
 	CHECK(v, !root->parent && root->n_tokens == 0 && root->pos == 0, "a root with tokens");
+	CHECK(v, root->height <= v->s->config.max_path_nodes, "a path of %u nodes", root->height);
 	CHECK(v, root->n_users > 0 || !LIST_EMPTY(&root->children), "an empty unused namespace");
 	for (const struct store_node *n = root; n; n = note_next(n)) {
 		const struct store_node *child;
-		LIST_FOREACH (child, &n->children, sibling)
+		LIST_FOREACH (child, &n->children, sibling) {
 			CHECK(v, child->parent == n, "a child at %u of another parent", child->pos);
+			CHECK(v, child->height < n->height, "a node at %u as high as its parent",
+			      child->pos);
+		}
 		TRY(check_node(v, n));
 	}
 	return 0;

@@ -229,6 +229,11 @@ struct store_seq_view store_seq_view(const struct store_seq *q)
 	};
 }
 
+uint32_t store_seq_most_nodes(const struct store_seq *q)
+{
+	return q->node->namespace->root->height;
+}
+
 struct store_node *store_seq_node(const struct store_seq *q)
 {
 	return q->node;

@@ -19,12 +19,15 @@
 static bool config_ok(const struct store_config *c)
 {
 	return c->pool.commit && c->pool.release && c->n_extents > 0 && c->extent_bytes > 0 &&
-	       c->max_seq_tokens > 0 && c->n_devices <= PAGES_DEVICES_MAX;
+	       c->max_seq_tokens > 0 && c->n_devices <= PAGES_DEVICES_MAX &&
+	       c->max_path_nodes <= STORE_PATH_NODES_MAX;
 }
 
 static void store_init(struct store *s, const struct store_config *config)
 {
 	s->config = *config;
+	if (config->max_path_nodes == 0)
+		s->config.max_path_nodes = STORE_PATH_NODES_MAX;
 	node_slab_init(&s->slab);
 	blocks_init(&s->blocks);
 	index_init(&s->models);

@@ -132,11 +132,63 @@ static uint32_t slices_head(const struct store_node *n, uint32_t n_tokens, struc
 	return i;
 }
 
+/* ---- how long paths are ---------------------------------------------------------------------- */
+
+static uint32_t depth_of(const struct store_node *n)
+{
+	uint32_t depth = 0;
+
+	for (; n->parent; n = n->parent)
+		depth++;
+	return depth;
+}
+
+/* What is of no use above the node is looked at soon, by whoever calls next. */
+static void note_borders_above(struct store_node *n)
+{
+	for (; n; n = n->parent)
+		if (border_is_idle(n))
+			border_add(n);
+}
+
+/* May paths through the node, and so many nodes below it, have one more? */
+static bool may_lengthen(struct store_node *n, uint32_t height)
+{
+	uint32_t max = node_store(n)->config.max_path_nodes;
+
+	if (n->namespace->root->height < max || depth_of(n) + height < max)
+		return true;
+	note_borders_above(n);
+	return false;
+}
+
+/* Paths go on from the node through so many nodes. */
+static void height_raise(struct store_node *n, uint32_t height)
+{
+	for (; n && n->height < height; n = n->parent, height++)
+		n->height = (uint16_t)height;
+}
+
+/* A child is gone: exact where one is left, or none. */
+static void height_lower(struct store_node *n)
+{
+	const struct store_node *child = LIST_FIRST(&n->children);
+
+	if (!child)
+		n->height = 0;
+	else if (!LIST_NEXT(child, sibling))
+		n->height = child->height + 1;
+}
+
+/* ---- splits and grafts ----------------------------------------------------------------------- */
+
 int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_node **ret_upper)
 {
 	struct store_node *upper;
 
 	assert(n_upper > 0 && n_upper < n->n_tokens);
+	if (!may_lengthen(n, n->height))
+		return -EMLINK;
 	int r = node_new(n->namespace, n_upper, node_slices_to(n, n_upper), &upper);
 	if (!r && n->residency && residency_reserve(upper, node_slices_to(n, n_upper))) {
 		node_free(node_store(n), upper);
@@ -188,6 +240,7 @@ static void split_links(struct store *s, struct store_node *n, struct store_node
 	LIST_INSERT_BEFORE(n, upper, sibling);
 	LIST_REMOVE(n, sibling);
 	LIST_INSERT_HEAD(&upper->children, n, sibling);
+	height_raise(upper, n->height + 1u);
 }
 
 /* Who stands at or above the cut stands in the upper node now; they were users of both. */
@@ -293,6 +346,7 @@ static void collapse_links(struct store *s, struct store_node *n, struct store_n
 		child_link(s, n, next);
 		last = next;
 	}
+	n->height = child->height;
 }
 
 static void collapse_arrays(struct store_node *n, const struct store_node *child,
@@ -374,6 +428,8 @@ int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_
 		*ret = g;
 		return node_reserve(n, n_tokens, n_slices);
 	}
+	if (at_end && !may_lengthen(n, 0))
+		return -EMLINK;
 	int r = node_new(n->namespace, n_tokens, n_slices, &g.child);
 	if (!r && !at_end)
 		r = radix_split_prepare(n, at.n_path - n->pos, &g.upper);
@@ -400,6 +456,7 @@ struct store_node *radix_graft_commit(struct radix_graft *g, uint32_t first_toke
 	g->child->pos = node_end(parent);
 	child_link(s, parent, g->child);
 	LIST_INSERT_HEAD(&parent->children, g->child, sibling);
+	height_raise(parent, 1);
 	s->stats.n_nodes++;
 	return g->child;
 }
@@ -437,6 +494,7 @@ void radix_cut(struct store_node *leaf)
 			pages_drop(&s->pages, &h->pages, leaf->slices[i]);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
+	height_lower(leaf->parent);
 	if (border_is_idle(leaf->parent))
 		border_add(leaf->parent);
 	node_free(s, leaf);

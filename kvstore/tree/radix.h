@@ -4,6 +4,11 @@
  *
  * A split keeps the lower part's identity, so that its children stay as they are; who stands at or
  * above the cut goes to the new upper node. A collapse keeps the upper node's.
+ *
+ * No path has more than max_path_nodes nodes, as every walk over it takes as long. A node's height
+ * is how many follow it at most: raised by who lengthens a path, and lowered where that costs no
+ * look at other children, so that it may be too high. A root's tells without a walk that there is
+ * room.
  */
 #ifndef COPPICE_KVSTORE_RADIX_H
 #define COPPICE_KVSTORE_RADIX_H
@@ -20,11 +25,12 @@ uint32_t radix_match_anywhere(struct store *s, struct store_position *at, const 
 struct store_node *radix_ancestor(struct store_node *n, uint32_t n_path);
 
 /* The future upper node of a split that leaves n_upper tokens above (0 < n_upper < n_tokens).
- * -ENOMEM. */
+ * -ENOMEM; -EMLINK: a path would have too many nodes. */
 MUST_CHECK int radix_split_prepare(struct store_node *n, uint32_t n_upper,
 				   struct store_node **ret_upper);
 void radix_split(struct store_node *n, struct store_node *upper);
-/* Both, where no node ends there: it is at the end of one then. 0 or -ENOMEM. */
+/* Both, where no node ends there: it is at the end of one then. 0, or as
+ * radix_split_prepare. */
 MUST_CHECK int radix_split_at(struct store_position *at);
 
 /* Room for a run that joins the tree at a position. */
@@ -35,7 +41,7 @@ struct radix_graft {
 };
 
 /* lengthen: nobody but the caller stands at the node, so that it may grow in place if it is a leaf
- * that no pin keeps. -ENOMEM. */
+ * that no pin keeps. As radix_split_prepare. */
 MUST_CHECK int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_slices,
 				   bool lengthen, struct radix_graft *ret);
 /* Links what was prepared; returns the node to which the run is to be appended, first_token its

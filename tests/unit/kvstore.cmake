@@ -1,4 +1,4 @@
-foreach(unit numbers pages stripe radix claims prompts pins collapse evict store tier_room)
+foreach(unit numbers pages stripe radix path_nodes claims prompts pins collapse evict store tier_room)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS coppice_kvstore LABELS unit kvstore)
 endforeach()
 target_link_options(store_test PRIVATE

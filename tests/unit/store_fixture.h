@@ -58,6 +58,7 @@ struct fixture_options {
 	uint32_t max_domain_pins;
 	uint64_t domain_pin_bytes;
 	uint64_t prompt_bytes, domain_prompt_bytes;
+	uint32_t max_path_nodes;
 };
 
 static inline struct store_model *fixture_model(struct fixture *f, const char *name,
@@ -91,6 +92,7 @@ static inline void fixture_init(struct fixture *f, struct fixture_options o)
 		.prompt_bytes = o.prompt_bytes,
 		.domain_prompt_bytes = o.domain_prompt_bytes,
 		.max_seq_tokens = 100000,
+		.max_path_nodes = o.max_path_nodes,
 	};
 
 	*f = (struct fixture){0};

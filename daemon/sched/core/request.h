@@ -14,10 +14,12 @@ struct sched;
 struct sched_request;
 struct sched_session;
 
-/* Serves a request, on the scheduler's thread between two batches, or beside a pass. 0, -errno after filling message
- * and field, or SCHED_LATER: it is kept, and goes back when it is answered. */
+/* Serves a request, on the scheduler's thread between two batches, or beside a pass. 0, -errno
+ * after filling message and field, or SCHED_LATER: it is kept, and goes back when it is answered;
+ * or SCHED_AGAIN: it has more to do than a turn has time for. */
 typedef int (*sched_service)(struct sched *s, struct sched_request *rq);
 #define SCHED_LATER 1
+#define SCHED_AGAIN 2
 
 struct request_queue {
 	struct sched_request *first, **last;

@@ -24,6 +24,14 @@ static void queue_push(struct request_queue *q, struct sched_request *request)
 	q->last = &request->next;
 }
 
+static void queue_push_first(struct request_queue *q, struct sched_request *request)
+{
+	request->next = q->first;
+	q->first = request;
+	if (!request->next)
+		q->last = &request->next;
+}
+
 static struct sched_request *queue_pop(struct request_queue *q)
 {
 	struct sched_request *request = q->first;
@@ -75,18 +83,23 @@ static struct sched_request *pop_posted(struct requests *q)
 	return request;
 }
 
+/* The queue that the request waits in, which has its turns from now on. */
+static struct request_queue *queue_of(struct requests *q, const struct sched_request *request)
+{
+	struct sched_user *user = request->session ? request->session->user : &q->nobody;
+
+	if (!user->requests.first)
+		TAILQ_INSERT_TAIL(&q->users, user, requests_link);
+	return &user->requests;
+}
+
 /* To the queues of their users. */
 static void sort_posted(struct requests *q)
 {
 	struct sched_request *request;
 
-	while ((request = pop_posted(q)) != NULL) {
-		struct sched_user *user = request->session ? request->session->user : &q->nobody;
-
-		if (!user->requests.first)
-			TAILQ_INSERT_TAIL(&q->users, user, requests_link);
-		queue_push(&user->requests, request);
-	}
+	while ((request = pop_posted(q)) != NULL)
+		queue_push(queue_of(q, request), request);
 }
 
 /* Whose turn it is. */
@@ -116,6 +129,12 @@ struct sched_request *requests_take(struct requests *q, bool beside)
 	if (user->requests.first)
 		TAILQ_INSERT_TAIL(&q->users, user, requests_link);
 	return request;
+}
+
+void requests_again(struct requests *q, struct sched_request *request)
+{
+	queue_push_first(queue_of(q, request), request);
+	atomic_fetch_add(&q->n_posted, 1);
 }
 
 void requests_ring(struct requests *q)

@@ -100,7 +100,7 @@ static int batch_make(struct batch *b)
 static double job_ns(const struct batch *b, const struct batch_job *job)
 {
 	double ns = job->model->cost.fixed_ns +
-		    work_ns(job->model, 0, (double)job->plan->list.kv_tokens_read);
+		    path_ns(job->model, (double)job->plan->list.kv_tokens_read, job->n_walked);
 
 	if (b->sliced)
 		return b->slice.ns;

@@ -106,18 +106,18 @@ static void sort(struct fit *f, int (*order)(const void *a, const void *b))
 /* ---- what each adds ------------------------------------------------------------------------- */
 
 /* To those of its job that were asked before. */
-static double added_ns(struct batch_job *job, const struct step *step)
+static void weigh_candidate(struct candidate *c)
 {
-	double n_tokens = 0, ns = job->weighed ? 0 : step->model->cost.fixed_ns;
+	const struct step *step = &c->lane->step;
 
-	job->weighed = true;
+	c->ns = step->pairs_ns + (c->job->weighed ? 0 : step->model->cost.fixed_ns);
+	c->job->weighed = true;
 	for (uint32_t i = 0; i < step->n_parts; i++) {
-		const struct step_part *part = &step->parts[i];
+		double ns = part_path_ns(c->job->paths, step->model, &step->parts[i]);
 
-		if (part->n_seen)
-			n_tokens += paths_add(job->paths, part->seq) + part->n_new;
+		c->ns += ns;
+		c->longest_ns = fmax(c->longest_ns, ns);
 	}
-	return ns + step->pairs_ns + work_ns(step->model, 0, n_tokens);
 }
 
 static void begin_jobs(struct fit *f)
@@ -160,38 +160,53 @@ static uint64_t away_paths(struct fit *f, struct sched_model *model)
 	return model->fit_paths;
 }
 
-/* What those who are away add to those who are there. */
-static double away_ns(struct fit *f)
+/* With what those who are away add to those who are there; beyond the budget nobody asks. */
+static double with_away_ns(struct fit *f, double ns)
 {
+	double most_ns = budget_ns(f->batch->core);
 	struct sched_lane *lane;
-	double ns = 0;
 
 	TAILQ_FOREACH (lane, &f->batch->core->away, away_link) {
 		struct sched_model *model = lane->pace.seq->model;
-		uint32_t n_tokens = paths_add(away_paths(f, model), lane->pace.seq);
 
-		ns += lane->away_pairs_ns + work_ns(model, 0, n_tokens);
+		if (ns > most_ns)
+			break;
+		struct path_added added = paths_add(away_paths(f, model), lane->pace.seq);
+
+		ns += lane->away_pairs_ns + path_ns(model, added.n_tokens, added.n_nodes);
 	}
 	return ns;
 }
 
-/* Returns what all of them take. */
+/* As in a slice: also for as much arithmetic as reading its longest path takes. */
+static double room_for(const struct sched_core *core, const struct candidate *c)
+{
+	return fmax(budget_ns(core), 2 * c->longest_ns);
+}
+
+/* Returns what all of them take. Who has more than a batch's time before a step of his does not
+ * have it in this batch: it is not looked at, as that may take long too. */
 static double weigh(struct fit *f)
 {
-	double sum_ns = 0;
+	const struct sched_core *core = f->batch->core;
+	double sum_ns = 0, most_ns = budget_ns(core);
 
 	begin_jobs(f);
 	for (uint32_t i = 0; i < f->n; i++) {
 		struct candidate *c = &f->candidates[i];
 		struct sched_user *user = c->lane->session->user;
 
-		c->ns = added_ns(c->job, &c->lane->step);
-		sum_ns += c->ns;
+		c->ns = c->lane->step.alone_ns;
 		c->user_ns = INFINITY;
-		if (c->session_ns > user->fit_end_ns)
-			continue;
-		c->user_ns = user->fit_ns;
-		user->fit_ns += c->ns;
+		if (user->fit_ns - user_had_ns(core, user) <= most_ns) {
+			weigh_candidate(c);
+			most_ns = fmax(most_ns, room_for(core, c));
+			if (c->session_ns <= user->fit_end_ns) {
+				c->user_ns = user->fit_ns;
+				user->fit_ns += c->ns;
+			}
+		}
+		sum_ns += c->ns;
 	}
 	return sum_ns;
 }
@@ -214,21 +229,14 @@ static void cut(struct sched_core *core, struct sched_lane *lane)
 	core->stats.steps_cut++;
 }
 
-/* All that is not arithmetic. */
-static double read_ns(const struct candidate *c)
-{
-	return c->ns - c->lane->step.pairs_ns;
-}
-
-/* Whose turns there is time for: as in a slice, also for as much arithmetic as the first's reading
- * takes. */
+/* Whose turns there is time for. */
 static void choose(struct fit *f)
 {
 	struct sched_core *core = f->batch->core;
 	double end_ns = find_user_end(f), left_ns;
 
 	turn_begin(core, f->candidates[0].lane);
-	left_ns = fmax(budget_ns(core), 2 * read_ns(&f->candidates[0]));
+	left_ns = room_for(core, &f->candidates[0]);
 	if (f->candidates[0].ns > left_ns)
 		cut(core, f->candidates[0].lane);
 	for (uint32_t i = 0; i < f->n; i++) {
@@ -264,7 +272,7 @@ void fit_batch(struct fit *f)
 	sort(f, by_session);
 	sum_ns = weigh(f);
 	if (is_contested(f))
-		sum_ns += away_ns(f);
+		sum_ns = with_away_ns(f, sum_ns);
 	f->left_some = sum_ns > budget_ns(f->batch->core);
 	if (!f->left_some)
 		return;

@@ -22,6 +22,7 @@ struct candidate {
 	struct batch_job *job;
 	uint32_t place; /* in the batch as it was */
 	double ns; /* what it adds to those before it */
+	double longest_ns; /* of that, to read and plan one path */
 	/* what its session, and its user, will have had when it is its turn */
 	double session_ns, user_ns;
 	bool goes;

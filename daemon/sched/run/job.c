@@ -12,6 +12,7 @@
 
 #include "daemon/base/grow.h"
 #include "daemon/sched/core/slice.h"
+#include "daemon/sched/core/turns.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -321,17 +322,29 @@ static int catch_up(const struct sched_core *core, struct batch_job *job, uint32
 	return r;
 }
 
-uint32_t paths_add(uint64_t paths, const struct sched_seq *seq)
+struct path_added paths_add(uint64_t paths, const struct sched_seq *seq)
 {
 	struct store_node *node = store_seq_node(seq->store);
-	uint32_t n = 0;
+	struct path_added added = {0};
 
 	for (; store_node_parent(node) && *store_node_scratch(node) >> INDEX_BITS != paths;
 	     node = store_node_parent(node)) {
-		n += store_node_n_tokens(node);
+		added.n_tokens += store_node_n_tokens(node);
+		added.n_nodes++;
 		*store_node_scratch(node) = paths << INDEX_BITS;
 	}
-	return n;
+	return added;
+}
+
+/* Who sees nothing of the path has no tokens read, but its nodes are planned. */
+double part_path_ns(uint64_t paths, const struct sched_model *model, const struct step_part *part)
+{
+	struct path_added added;
+
+	if (!part->n_seen)
+		return NODE_NS * store_seq_most_nodes(part->seq->store);
+	added = paths_add(paths, part->seq);
+	return path_ns(model, added.n_tokens + part->n_new, added.n_nodes);
 }
 
 /* ---- whose plan ----------------------------------------------------------------------------- */
@@ -393,7 +406,7 @@ static int add_part(struct batch_job *job, const struct step_part *part)
 
 static int collect_parts(struct batch_job *job)
 {
-	job->n_parts = 0;
+	job->n_parts = job->n_walked = 0;
 	for (uint32_t i = 0; i < job->n_lanes; i++) {
 		const struct step *step = &job->lanes[i]->step;
 
@@ -453,6 +466,7 @@ static int make_plan(struct plans *p, struct batch_job *job)
 	struct plan *plan = plan_cache_take_oldest(&p->cache);
 	int r = make_tree(p, plan, job);
 
+	job->n_walked = p->n_path;
 	if (r == 0)
 		r = plan_make(&plan->config, &plan->tree, &plan->list);
 	if (r < 0)

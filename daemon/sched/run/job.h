@@ -35,6 +35,7 @@ struct batch_job {
 	uint64_t paths; /* run/fit.c: number of its paths */
 	bool weighed; /* something of it was */
 	uint32_t n_lanes, n_parts;
+	uint32_t n_walked; /* nodes of paths, for a plan that was made now */
 	uint32_t lanes_room, parts_room, queries_room, io_room, since_room;
 	struct plan *plan; /* borrowed from the cache while the batch is under way; NULL: none */
 };
@@ -66,8 +67,13 @@ static inline uint64_t paths_begin(struct plans *p)
 	return ++p->n_trees;
 }
 
-/* Tokens of the sequence's path that no path of this number had before. */
-uint32_t paths_add(uint64_t paths, const struct sched_seq *seq);
+/* Of the sequence's path what no path of this number had before. */
+struct path_added {
+	uint32_t n_tokens, n_nodes;
+};
+struct path_added paths_add(uint64_t paths, const struct sched_seq *seq);
+/* How long the part's path takes beside others', to read and to plan. */
+double part_path_ns(uint64_t paths, const struct sched_model *model, const struct step_part *part);
 
 /* A batch's jobs as the backend is to have them, which borrow from these: by plans that were made
  * ahead, or are kept, or are made now. Nothing may change in the store from here to the end of the

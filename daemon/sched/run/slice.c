@@ -11,6 +11,7 @@
 #include "daemon/sched/core/turns.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
@@ -55,13 +56,12 @@ static uint32_t even_rows(const struct filling *f, uint32_t left, uint32_t most)
 	return f->core->ops->wants_rows ? (left + n - 1) / n : most;
 }
 
-/* As many of the left rows as there is time for, when so many tokens more are to be read. */
+/* As many of the left rows as there is time for, when the path takes so long. */
 static uint32_t rows_in_time(const struct filling *f, const struct step_part *part, uint32_t left,
-			     uint32_t n_tokens)
+			     double read_ns)
 {
-	const struct sched_model *model = f->job->model;
-	double room_ns = f->most_ns - f->slice->ns - work_ns(model, 0, n_tokens);
-	double row_ns = work_ns(model, part->n_seen, 0);
+	double room_ns = f->most_ns - f->slice->ns - read_ns;
+	double row_ns = work_ns(f->job->model, part->n_seen, 0);
 
 	if (room_ns < row_ns)
 		return 0;
@@ -74,12 +74,11 @@ static int add_rows(struct filling *f, const struct step *step, uint32_t index, 
 	struct slice *slice = f->slice;
 	const struct step_part *part = &step->parts[index];
 	uint32_t left = part->n_new - row;
-	uint32_t n_tokens = part->n_seen ? paths_add(f->paths, part->seq) + part->n_new : 0;
-	double least_ns = slice->ns + 2 * work_ns(step->model, 0, n_tokens);
+	double read_ns = part_path_ns(f->paths, step->model, part);
 
-	if (slice->n == 0 && f->most_ns < least_ns)
-		f->most_ns = least_ns;
-	uint32_t n = rows_in_time(f, part, left, n_tokens);
+	if (slice->n == 0)
+		f->most_ns = fmax(f->most_ns, slice->ns + 2 * read_ns);
+	uint32_t n = rows_in_time(f, part, left, read_ns);
 
 	if (slice->n == 0 && n == 0)
 		n = 1;
@@ -92,7 +91,7 @@ static int add_rows(struct filling *f, const struct step *step, uint32_t index, 
 	if (GROW(slice->rows, slice->room, slice->n + 1) < 0)
 		return -ENOMEM;
 	slice->rows[slice->n++] = (struct part_rows){part, row, n};
-	slice->ns += work_ns(step->model, (double)n * part->n_seen, n_tokens);
+	slice->ns += work_ns(step->model, (double)n * part->n_seen, 0) + read_ns;
 	return n == left && step->kind != STEP_PREFILL;
 }
 

@@ -98,6 +98,8 @@ struct outcome outcome_of_store(int r)
 		return outcome_bad(r, ABI_OVER_QUOTA, 0);
 	case -EBUSY:
 		return outcome_bad(r, ABI_STILL_EXTENDED, 0);
+	case -EMLINK:
+		return outcome_bad(r, ABI_TOO_MANY_NODES, 0);
 	case -E2BIG:
 		return outcome_bad(r, ABI_TOO_MANY_TOKENS, 0);
 	case -EINVAL:

@@ -161,6 +161,12 @@ static bool is_sane(struct lanes *l, struct sched_lane *lane, uint64_t submitted
 	return false;
 }
 
+/* Walks a whole path: no more of them before others' turn. */
+static bool is_long(const struct abi_entry *e)
+{
+	return e->kind == ABI_FORK || e->kind == ABI_TRIM;
+}
+
 static bool serve_lane(struct lanes *l, struct sched_lane *lane)
 {
 	if (lane->state != STEP_FREE || lane->broken)
@@ -178,6 +184,8 @@ static bool serve_lane(struct lanes *l, struct sched_lane *lane)
 		ring_copy_entry(lane->shared, lane->accepted, &entry);
 		serve_entry(l, lane, &entry);
 		lane->session->user->n_entries += lane->state == STEP_FREE;
+		if (is_long(&entry))
+			break;
 	}
 	return true;
 }

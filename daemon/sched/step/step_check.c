@@ -177,15 +177,16 @@ bool step_may_be_sparse(const struct step_part *part)
 /* As if nothing of it were shared, within the step or with others. */
 static void weigh(struct step *step)
 {
-	double n_pairs = 0, n_tokens = 0;
+	double n_pairs = 0, n_tokens = 0, n_nodes = 0;
 
 	for (uint32_t i = 0; i < step->n_parts; i++) {
 		n_pairs += (double)step->parts[i].n_new * step->parts[i].n_seen;
 		n_tokens += step->parts[i].n_seen;
+		n_nodes += store_seq_most_nodes(step->parts[i].seq->store);
 	}
 	step->pairs_ns = work_ns(step->model, n_pairs, 0);
-	step->alone_ns =
-		step->model->cost.fixed_ns + step->pairs_ns + work_ns(step->model, 0, n_tokens);
+	step->alone_ns = step->model->cost.fixed_ns + step->pairs_ns +
+			 path_ns(step->model, n_tokens, n_nodes);
 }
 
 /* The sequences that a refused step named: their layer will not come any more. */

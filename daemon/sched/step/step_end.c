@@ -16,6 +16,10 @@
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/seq/seq.h"
 
+#include <errno.h>
+
+#include <errno.h>
+
 /* After its last layer a plain extension is published; a draft awaits its accept. */
 static int seq_advance(struct sched_core *core, struct sched_seq *seq)
 {
@@ -49,9 +53,11 @@ static struct outcome advance_parts(struct sched_core *core, struct sched_lane *
 
 		if (r == 0)
 			continue;
-		log_warning("no memory to publish what a sequence has computed: its extension is "
-			    "void");
-		outcome = outcome_bad(r, ABI_NO_MEMORY, i);
+		if (r == -ENOMEM)
+			log_warning("no memory to publish what a sequence has computed: its "
+				    "extension is void");
+		outcome = outcome_of_store(r);
+		outcome.where = (uint16_t)i;
 		seq_void(core, seq, &outcome);
 	}
 	return outcome;

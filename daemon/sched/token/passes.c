@@ -339,9 +339,13 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 	struct outcome outcome = {.attended = 1, .mass = 1};
 
 	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
-		if (part_publish(p, lane, i) == 0)
+		int r = part_publish(p, lane, i);
+
+		if (r == 0)
 			continue;
-		step_fail(p->core, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, i));
+		outcome = outcome_of_store(r);
+		outcome.where = i;
+		step_fail(p->core, lane, outcome);
 		return;
 	}
 	if (decode_tokens_left(lane) > 0) {

@@ -82,8 +82,9 @@ static void room_take(struct room *room, struct sched_lane *lane, uint32_t part,
 {
 	const struct sched_model *m = room->model;
 	const struct sched_seq *seq = lane->step.parts[part].seq;
-	double ns = n * row_ns(room, seq) +
-		    m->shape.n_layers * work_ns(m, 0, paths_add(room->paths, seq));
+	struct path_added added = paths_add(room->paths, seq);
+	double ns = n * row_ns(room, seq) + m->shape.n_layers * work_ns(m, 0, added.n_tokens) +
+		    added.n_nodes * NODE_NS;
 
 	room->rows -= n;
 	room->ns -= ns;

@@ -35,6 +35,10 @@ int refuse_by_store(struct sched_request *rq, int r)
 		return refuse(rq, r, NULL,
 			      "Your domain holds as much KV as it may (domain_percent, or "
 			      "domain_bytes where that is less): close or unpin sequences.");
+	case -EMLINK:
+		return refuse(rq, r, NULL,
+			      "Other sequences leave the path at as many places as may be "
+			      "(max_path_nodes): close some that fork from it.");
 	case -EUSERS:
 		return refuse(
 			rq, r, NULL,

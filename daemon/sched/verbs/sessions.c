@@ -20,6 +20,10 @@
 
 /* Drivers take their time over each. */
 #define ARENAS_A_TURN 4u
+/* So many sequences are closed in a turn, and more until so much has passed: each walks its path,
+ * and frees what of its prompt nobody computed. */
+#define CLOSE_AT_LEAST 8u
+#define CLOSE_NS UINT64_C(1000000)
 
 /* One that is half-built, too. */
 static void session_free(struct sched_session *session)
@@ -105,14 +109,33 @@ void session_drop_arena(struct sched *s, struct sched_arena *arena)
 	*arena = (struct sched_arena){0};
 }
 
-enum arenas_left { ARENAS_NONE, ARENAS_KEPT, ARENAS_MORE };
+/* Those of the lane, or of all lanes. False: there are more, for a later turn. */
+static bool close_seqs(struct sched *s, struct sched_session *session,
+		       const struct sched_lane *lane)
+{
+	uint64_t until_ns = core_clock(&s->core) + CLOSE_NS;
+	struct sched_seq *seq, *next;
+	uint32_t n = 0;
+
+	for (seq = LIST_FIRST(&session->seqs); seq; seq = next) {
+		next = LIST_NEXT(seq, link);
+		if (lane && seq->lane != lane)
+			continue;
+		if (n++ >= CLOSE_AT_LEAST && core_clock(&s->core) >= until_ns)
+			return false;
+		session_close_seq(s, seq);
+	}
+	return true;
+}
+
+enum session_left { LEFT_NONE, LEFT_DEVICE_ARENAS, LEFT_MORE };
 
 /* Host arenas, and with them or later those of the device: a few at a time. Returns what is
  * left. */
-static enum arenas_left drop_arenas(struct sched *s, struct sched_session *session,
-				    bool keep_device)
+static enum session_left drop_arenas(struct sched *s, struct sched_session *session,
+				     bool keep_device)
 {
-	enum arenas_left left = ARENAS_NONE;
+	enum session_left left = LEFT_NONE;
 	uint32_t n = 0;
 
 	for (uint32_t i = 1; i <= s->core.config->max_arenas; i++) {
@@ -121,11 +144,11 @@ static enum arenas_left drop_arenas(struct sched *s, struct sched_session *sessi
 		if (!arena->base)
 			continue;
 		if (arena->device && keep_device)
-			left = ARENAS_KEPT;
+			left = LEFT_DEVICE_ARENAS;
 		else if (n++ < ARENAS_A_TURN)
 			session_drop_arena(s, arena);
 		else
-			return ARENAS_MORE;
+			return LEFT_MORE;
 	}
 	return left;
 }
@@ -137,15 +160,22 @@ static struct outcome ending(const struct sched *s)
 				     : outcome_bad(-ESHUTDOWN, ABI_SESSION_ENDED, 0);
 }
 
-static void session_strip(struct sched *s, struct sched_session *session)
+/* Its memory outlives it, and whoever has that may write on: what comes now is nobody's. */
+static void stop_lane(struct sched *s, struct sched_lane *lane)
 {
-	struct sched_seq *seq;
+	shut_lane_down(s, lane, ending(s));
+	lane->broken = true;
+}
+
+/* False: there is more of it, for a later turn. */
+static bool session_strip(struct sched *s, struct sched_session *session)
+{
 	struct sched_lane *lane;
 
 	LIST_FOREACH (lane, &session->lanes, session_link)
-		shut_lane_down(s, lane, ending(s));
-	while ((seq = LIST_FIRST(&session->seqs)))
-		session_close_seq(s, seq);
+		stop_lane(s, lane);
+	if (!close_seqs(s, session, NULL))
+		return false;
 	while ((lane = LIST_FIRST(&session->lanes)))
 		lane_remove(&s->lanes, lane);
 	for (uint32_t i = 0; i < s->core.config->max_models; i++) {
@@ -157,20 +187,21 @@ static void session_strip(struct sched *s, struct sched_session *session)
 	s->n_sessions--;
 	session->ended = true;
 	LIST_INSERT_HEAD(&s->ended_sessions, session, link);
+	return true;
 }
 
 /* Unless something is left of it, it is no more. */
-static enum arenas_left end(struct sched *s, struct sched_session *session, bool keep_device)
+static enum session_left end(struct sched *s, struct sched_session *session, bool keep_device)
 {
-	if (!session->ended)
-		session_strip(s, session);
-	enum arenas_left left = drop_arenas(s, session, keep_device);
+	if (!session->ended && !session_strip(s, session))
+		return LEFT_MORE;
+	enum session_left left = drop_arenas(s, session, keep_device);
 
-	if (left != ARENAS_NONE)
+	if (left != LEFT_NONE)
 		return left;
 	LIST_REMOVE(session, link);
 	session_free(session);
-	return ARENAS_NONE;
+	return LEFT_NONE;
 }
 
 void sessions_end_all(struct sched *s)
@@ -186,10 +217,10 @@ void sessions_end_all(struct sched *s)
 int sched_session_end(struct sched *s, struct sched_request *rq)
 {
 	struct session_end_call *call = rq->room;
-	enum arenas_left left = end(s, rq->session, call->keep_device);
+	enum session_left left = end(s, rq->session, call->keep_device);
 
-	call->session = left == ARENAS_NONE ? NULL : rq->session;
-	call->more = left == ARENAS_MORE;
+	call->session = left == LEFT_NONE ? NULL : rq->session;
+	call->more = left == LEFT_MORE;
 	return 0;
 }
 
@@ -204,18 +235,13 @@ struct sched_lane *session_lane(struct sched_session *session, uint32_t number)
 	return NULL;
 }
 
-void session_remove_lane(struct sched *s, struct sched_lane *lane)
+bool session_remove_lane(struct sched *s, struct sched_lane *lane)
 {
-	struct sched_session *session = lane->session;
-	struct sched_seq *seq, *next;
-
-	shut_lane_down(s, lane, ending(s));
-	for (seq = LIST_FIRST(&session->seqs); seq; seq = next) {
-		next = LIST_NEXT(seq, link);
-		if (seq->lane == lane)
-			session_close_seq(s, seq);
-	}
+	stop_lane(s, lane);
+	if (!close_seqs(s, lane->session, lane))
+		return false;
 	lane_remove(&s->lanes, lane);
+	return true;
 }
 
 int sched_probe(struct sched *s, struct sched_request *rq)

@@ -16,7 +16,8 @@ struct session_add_call {
 
 struct session_end_call {
 	bool keep_device; /* the device arenas stay, for a second one */
-	/* answered: NULL, or it has arenas still: of the device, and if more others too */
+	/* answered: NULL, or something of it is left: arenas of the device, and if more others or
+	 * sequences too */
 	struct sched_session *session;
 	bool more;
 };
@@ -33,8 +34,8 @@ MUST_CHECK int sched_probe(struct sched *s, struct sched_request *rq);
 
 /* NULL: it has no such lane. */
 struct sched_lane *session_lane(struct sched_session *session, uint32_t number);
-/* Its entries end, its sequences close. */
-void session_remove_lane(struct sched *s, struct sched_lane *lane);
+/* Its entries end, its sequences close, some in a turn. False: there are more. */
+MUST_CHECK bool session_remove_lane(struct sched *s, struct sched_lane *lane);
 /* The step that the lane holds ends, wherever it is. */
 void session_stop_step(struct sched *s, struct sched_lane *lane, struct outcome outcome);
 void session_close_seq(struct sched *s, struct sched_seq *seq);

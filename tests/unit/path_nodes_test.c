@@ -1,0 +1,154 @@
+/*
+ * path_nodes_test.c - no path has more nodes than it may, wherever it is left: who would make one
+ * longer is refused, and nothing is changed.
+ */
+#include "store_fixture.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MOST 8u
+#define TEXT "abcdefghijklmnopqrstuvwx"
+
+static void start(struct fixture *f)
+{
+	fixture_init(f, (struct fixture_options){.n_extents = 32, .max_path_nodes = MOST});
+}
+
+/* Leaves the text behind so many tokens of it, with a token of its own, and stays there. */
+static int leave_at(struct fixture *f, uint32_t n, struct store_seq **ret)
+{
+	struct store_match match;
+	char prompt[sizeof(TEXT) + 1] = TEXT;
+
+	strcpy(prompt + n, "##");
+	*ret = fixture_open(f, prompt, &match);
+	assert_int_equal(match.cached, n);
+	int r = fixture_extend(f, *ret, "##", false);
+	if (r == 0)
+		assert_int_equal(store_seq_publish(*ret, f->now_ns), 0);
+	fixture_check(f);
+	return r;
+}
+
+static void close_all(struct fixture *f, struct store_seq **seqs, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		fixture_close(f, seqs[i]);
+}
+
+/* Nearest to the end first: what is below each cut is not looked at by who cuts. */
+static void a_path_that_is_left_from_its_end_up_is_bounded(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *seqs[MOST];
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, TEXT);
+	for (uint32_t i = 0; i < MOST - 1; i++)
+		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	uint64_t n_nodes = fixture_stats(&f).n_nodes;
+	assert_int_equal(store_seq_most_nodes(text), MOST);
+	assert_int_equal(leave_at(&f, 4, &seqs[MOST - 1]), -EMLINK);
+	assert_int_equal(fixture_stats(&f).n_nodes, n_nodes);
+	close_all(&f, seqs, MOST);
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
+static void a_path_that_is_left_from_its_root_down_is_bounded(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *seqs[MOST];
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, TEXT);
+	for (uint32_t i = 0; i < MOST - 1; i++)
+		assert_int_equal(leave_at(&f, 4 + i, &seqs[i]), 0);
+	assert_int_equal(leave_at(&f, 20, &seqs[MOST - 1]), -EMLINK);
+	close_all(&f, seqs, MOST);
+	fixture_publish(&f, text, "the last node still grows");
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
+/* Two that go on from one end, again and again. */
+static void a_path_of_forks_is_bounded(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *forks[MOST];
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, "a");
+	for (uint32_t i = 0; i < MOST; i++) {
+		assert_int_equal(store_seq_fork(text, f.now_ns, &forks[i]), 0);
+		if (i < MOST - 1)
+			fixture_publish(&f, text, "a");
+	}
+	assert_int_equal(fixture_extend(&f, text, "a", false), 0);
+	assert_int_equal(store_seq_publish(text, f.now_ns), -EMLINK);
+	fixture_check(&f);
+	store_seq_void(text, f.now_ns);
+	close_all(&f, forks, MOST);
+	fixture_publish(&f, text, "nobody stands there any more");
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
+static void others_paths_are_as_long_as_they_may(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *seqs[MOST], *other;
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, TEXT);
+	for (uint32_t i = 0; i < MOST - 1; i++)
+		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	other = fixture_compute(&f, "123456789");
+	fixture_leave(&f, "1234#");
+	assert_int_equal(leave_at(&f, 1, &seqs[MOST - 1]), -EMLINK);
+	close_all(&f, seqs, MOST);
+	fixture_close(&f, other);
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
+/* What left the path is evicted, and its borders are of no use. */
+static void there_is_room_again_when_who_left_is_gone(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *seqs[MOST];
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, TEXT);
+	for (uint32_t i = 0; i < MOST - 1; i++)
+		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	close_all(&f, seqs, MOST - 1);
+	assert_true(store_evict(f.store, NULL, UINT32_MAX, UINT32_MAX) > 0);
+	while (store_tick(f.store, f.now_ns) == f.now_ns)
+		fixture_check(&f);
+	assert_int_equal(fixture_stats(&f).n_nodes, 1);
+	for (uint32_t i = 0; i < MOST - 1; i++)
+		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	close_all(&f, seqs, MOST - 1);
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_path_that_is_left_from_its_end_up_is_bounded),
+		cmocka_unit_test(a_path_that_is_left_from_its_root_down_is_bounded),
+		cmocka_unit_test(a_path_of_forks_is_bounded),
+		cmocka_unit_test(others_paths_are_as_long_as_they_may),
+		cmocka_unit_test(there_is_room_again_when_who_left_is_gone),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
