@@ -6,8 +6,10 @@
         seq.wait()
         [row] = seq.decode(prompt[seq.cached :]).wait()
 
-Nothing beside this package is imported.
+Nothing beside this package is imported, but for what LLM and Sampling need once they are asked for.
 """
+
+from typing import TYPE_CHECKING
 
 from ._coppice import (
     Arena,
@@ -51,6 +53,10 @@ from ._errors import (
 )
 from ._models import load_model, open_weights, weight_files
 
+if TYPE_CHECKING:
+    from .generation.sampling import Sampling
+    from .llm import LLM
+
 __version__ = version()
 connect = Connection
 
@@ -67,6 +73,7 @@ __all__ = [
     "Error",
     "ForkedChild",
     "Invalid",
+    "LLM",
     "Lane",
     "LaneFull",
     "LimitReached",
@@ -80,6 +87,7 @@ __all__ = [
     "Progress",
     "Result",
     "Row",
+    "Sampling",
     "Sequence",
     "State",
     "Stats",
@@ -96,3 +104,15 @@ __all__ = [
     "version",
     "weight_files",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "LLM":
+        from .llm import LLM
+
+        return LLM
+    if name == "Sampling":
+        from .generation.sampling import Sampling
+
+        return Sampling
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,85 @@
+"""coppice generate: continues a text on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from .llm import LLM, Output
+
+_SAMPLING: tuple[tuple[str, type, str], ...] = (
+    ("max-tokens", int, "tokens that come at most (default: 256)"),
+    ("temperature", float, "0: always the likeliest (default: the model's, or 1)"),
+    ("top-p", float, "of the likeliest tokens that together have this probability"),
+    ("top-k", int, "of so many likeliest tokens"),
+    ("seed", int, "the same one gives the same text"),
+    ("n", int, "continuations"),
+    ("logprobs", int, "with --json: of each token, and of so many likeliest"),
+)
+
+
+def add_to(commands: Any) -> None:
+    about = "Continues a text. Weights and KV are the daemon's."
+    parser = commands.add_parser("generate", help="continue a text", description=about)
+    parser.set_defaults(run=run)
+    parser.add_argument("checkpoint", help="its folder: config.json, *.safetensors, tokenizer.json")
+    parser.add_argument("prompt", nargs="*", help="one or more; none, or -: read from stdin")
+    parser.add_argument("--socket", help="the daemon's (default: $COPPICE_SOCKET, or the usual)")
+    parser.add_argument("--max-positions", type=int, default=0, help="tokens of a sequence")
+    parser.add_argument("--chat", action="store_true", help="prompts are messages of a user")
+    parser.add_argument("--system", help="with --chat: what the model is told before")
+    parser.add_argument("--ids", action="store_true", help="prompts are tokens, by commas")
+    parser.add_argument("--stop", action="append", help="a text that ends it; may be repeated")
+    parser.add_argument("--ignore-eos", action="store_true", help="go on to --max-tokens")
+    parser.add_argument("--json", action="store_true", help="an object a prompt, a line each")
+    parser.add_argument("--no-progress", action="store_true", help="no bars on a terminal")
+    for name, kind, what in _SAMPLING:
+        parser.add_argument(f"--{name}", type=kind, help=what)
+
+
+def run(args: argparse.Namespace) -> int:
+    texts = args.prompt or ["-"]
+    texts = [sys.stdin.read() if text == "-" else text for text in texts]
+    options = {name.replace("-", "_"): getattr(args, name.replace("-", "_"))
+               for name, _, _ in _SAMPLING}
+    options |= {"stop": args.stop, "ignore_eos": args.ignore_eos}
+    options["max_tokens"] = options["max_tokens"] or 256
+    progress = False if args.no_progress else None
+    with LLM(
+        args.checkpoint, socket=args.socket, max_positions=args.max_positions, progress=progress
+    ) as llm:
+        prompts = [_prompt(llm, args, text) for text in texts]
+        if len(prompts) == 1 and not args.json and (options["n"] or 1) == 1:
+            _print_as_it_comes(llm, prompts[0], options)
+        else:
+            _print_all(llm.generate(prompts, **options), args.json)
+    return 0
+
+
+def _prompt(llm: LLM, args: argparse.Namespace, text: str) -> str | list[int]:
+    if args.ids:
+        return [int(word) for word in text.replace(",", " ").split()]
+    if not args.chat:
+        return text
+    system = [{"role": "system", "content": args.system}] if args.system else []
+    return llm.tokenizer.chat([*system, {"role": "user", "content": text}], None)
+
+
+def _print_as_it_comes(llm: LLM, prompt: str | list[int], options: dict[str, Any]) -> None:
+    for piece in llm.stream(prompt, **options):
+        print(piece.text, end="", flush=True)
+    print()
+
+
+def _print_all(outputs: list[Output], as_json: bool) -> None:
+    for output in outputs:
+        if as_json:
+            print(json.dumps(asdict(output)))
+            continue
+        for continuation in output.continuations:
+            print(continuation.text)
+
+

@@ -1,0 +1,148 @@
+"""Streams of one lane, which go step by step together: each token of theirs is one entry.
+
+What becomes of streams is appended to a list of events as it happens, so that nothing is lost where
+a call in the middle says that the daemon is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import coppice
+
+from .stream import Event, Stream
+
+LANE_STREAMS = 16  # an entry of more tokens is a prompt to the daemon: not in every pass
+CHUNK = 256  # tokens of prompts that go beside the others' tokens
+
+
+class Batch:
+    """close_stream: what is done with a stream's sequence at its end."""
+
+    def __init__(
+        self,
+        lane: coppice.Lane,
+        model: coppice.Model,
+        events: list[Event],
+        close_stream: Callable[[Stream], None],
+    ) -> None:
+        self.lane, self._model = lane, model
+        self._events, self._close_stream = events, close_stream
+        self.streams: list[Stream] = []
+        self._leaving: list[Stream] = []
+        self._decode: coppice.Decode | None = None  # in flight
+        self._parts: list[tuple[Stream, int]] = []  # of it: so many tokens of each
+
+    @property
+    def room(self) -> int:
+        return LANE_STREAMS - sum(1 + len(stream.twins) for stream in self.streams)
+
+    def is_done(self) -> bool:
+        return self._decode is not None and self._decode.done()
+
+    @property
+    def in_flight(self) -> bool:
+        return self._decode is not None
+
+    def join(self, stream: Stream) -> None:
+        """Raises why it cannot be opened."""
+        stream.open(self.lane, self._model)
+        self.streams.append(stream)
+
+    def turn(self) -> None:
+        """Looks at the entry in flight; where it is over, the next one goes out. What is slow and
+        can wait is done while the daemon computes that."""
+        if self._decode is not None:
+            if not self._decode.done():
+                return
+            self._read(self._decode)
+        self._drop_cancelled()
+        self._submit()
+        while self._leaving:
+            self._close_stream(self._leaving.pop())
+
+    # ---- the entry --------------------------------------------------------------------------
+
+    def _plan(self) -> list[tuple[Stream, int]]:
+        """How many tokens of each stream go now: one, or as many as there is room for."""
+        parts, room = [], CHUNK
+        for stream in self.streams:
+            if stream.asked:
+                continue
+            left = len(stream.ids) - stream.n_done
+            n = left if left == 1 else min(left, room)
+            if n > 0:
+                parts.append((stream, n))
+                room -= n if left > 1 else 0
+        return parts
+
+    def _submit(self) -> None:
+        self._parts = parts = self._plan()
+        self._decode = None
+        if not parts:
+            return
+        wanted = [stream for stream, n in parts if stream.n_done + n == len(stream.ids)]
+        self._decode = self.lane.decode(
+            [stream.part(n) for stream, n in parts],
+            top=max((stream.sampling.n_top for stream in wanted), default=1),
+            logits=any(stream.wants_all for stream in wanted),
+        )
+
+    def _read(self, decode: coppice.Decode) -> None:
+        try:
+            rows = iter(decode.wait(0))
+        except coppice.DaemonGone:
+            raise
+        except coppice.Error as error:
+            return self._mend(error)
+        for stream, n in self._parts:
+            stream.n_done += n
+            if stream.n_done == len(stream.ids):
+                self._take(stream, next(rows))
+
+    def _take(self, stream: Stream, row: coppice.Row) -> None:
+        while stream.twins:
+            self._take_twin(stream.twins[-1], stream, row)
+            stream.twins.pop()
+        self._choose(stream, row)
+
+    def _take_twin(self, twin: Stream, of: Stream, row: coppice.Row) -> None:
+        try:
+            twin.fork(of)
+        except coppice.DaemonGone:
+            raise
+        except coppice.Error as error:
+            self._events.append(Event(twin, error=error))
+            return
+        self.streams.append(twin)
+        self._choose(twin, row)
+
+    def _choose(self, stream: Stream, row: coppice.Row) -> None:
+        event = stream.take(row, self._model.n_vocab)
+        if event is not None:
+            self._events.append(event)
+            if event.finish:
+                self._leave(stream)
+
+    # ---- ends -------------------------------------------------------------------------------
+
+    def _leave(self, stream: Stream) -> None:
+        self.streams.remove(stream)
+        self._leaving.append(stream)
+
+    def _drop_cancelled(self) -> None:
+        for stream in [stream for stream in self.streams if stream.cancelled]:
+            self._leave(stream)
+            self._events += stream.ends("cancelled")
+
+    def _mend(self, error: coppice.Error) -> None:
+        """The entry failed. Where the pool is full the newest stream makes room for the others."""
+        failed = [stream for stream, _ in self._parts]
+        if isinstance(error, coppice.NoRoom):
+            for stream in failed[:-1]:
+                stream.go_back_to_what_is_there()
+            failed = failed[-1:]
+        for stream in failed:
+            self.streams.remove(stream)
+            self._events += stream.ends(error)
+            self._close_stream(stream)

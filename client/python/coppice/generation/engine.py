@@ -1,0 +1,183 @@
+"""Many continuations at once: the loop behind LLM and the server.
+
+Streams share lanes, 16 at most to each, and join and leave between two of a lane's entries. What
+the prompts of one lane take holds up no other lane. Entries of all lanes, and of other processes,
+meet in the daemon's passes.
+
+    add > a lane has room > opened > others compute part of it: asked > prompt > tokens > closed
+
+One thread makes an engine, calls turn and closes it; any may call add, cancel and wake. What became
+of the streams is handed to `give` once a turn, while the daemon computes the next tokens.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import OrderedDict, deque
+from typing import Callable
+
+import coppice
+
+from .batch import LANE_STREAMS, Batch
+from .stream import Event, Stream
+
+_OPENED_A_TURN = 8  # each takes a message and its answer, for which the others' tokens wait
+_SESSIONS = 1024  # whose pins are remembered
+
+Give = Callable[[list[Event]], None]
+
+
+class Engine:
+    """n_lanes: streams that are served at once are 16 times as many at most."""
+
+    def __init__(
+        self, connection: coppice.Connection, model: coppice.Model, give: Give, n_lanes: int = 8
+    ) -> None:
+        self._connection, self._give = connection, give
+        self._events: list[Event] = []
+        self._batches = [
+            Batch(connection.lane(pollable=True), model, self._events, self._close_stream)
+            for _ in range(n_lanes)
+        ]
+        self._added: deque[Stream] = deque()  # by any thread
+        self._queue: list[Stream] = []
+        self._pins: OrderedDict[str, int] = OrderedDict()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll = select.poll()
+        for fd in (self._wake_read, connection.fileno()):
+            self._poll.register(fd, select.POLLIN)
+        for batch in self._batches:
+            self._poll.register(batch.lane.fileno(), select.POLLIN)
+
+    # ---- any thread -------------------------------------------------------------------------
+
+    def add(self, stream: Stream) -> None:
+        """With its twins it fills one lane at most."""
+        assert 1 + len(stream.twins) <= LANE_STREAMS
+        self._added.append(stream)
+        self.wake()
+
+    def cancel(self, stream: Stream) -> None:
+        stream.cancelled = True
+        self.wake()
+
+    def wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"\0")
+        except OSError:
+            pass  # it is awake already, or closed
+
+    # ---- the engine's thread ----------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._added or self._queue) or any(one.streams for one in self._batches)
+
+    def turn(self, timeout: float | None = None) -> None:
+        """Serves what is there; where nothing came of it, sleeps until there is more. Raises
+        DaemonGone."""
+        try:
+            for batch in self._batches:
+                batch.turn()
+            self._place()
+        finally:
+            told = self._tell()
+        if not told:
+            self._sleep(timeout)
+
+    def _tell(self) -> bool:
+        events = self._events.copy()
+        self._events.clear()
+        if events:
+            self._give(events)
+        return bool(events)
+
+    def _place(self) -> None:
+        """The first of the queue go where most room is."""
+        while self._added:
+            self._queue.append(self._added.popleft())
+        for stream in [stream for stream in self._queue if stream.cancelled]:
+            self._queue.remove(stream)
+            self._events += stream.ends("cancelled")
+        for stream in self._queue[:_OPENED_A_TURN]:
+            batch = max(self._batches, key=lambda one: one.room)
+            if batch.room < 1 + len(stream.twins):
+                break
+            self._join(batch, stream)
+            self._queue.remove(stream)
+
+    def _join(self, batch: Batch, stream: Stream) -> None:
+        try:
+            batch.join(stream)
+        except coppice.DaemonGone:
+            raise
+        except coppice.Error as error:
+            self._events += stream.ends(error)
+        else:
+            batch.turn()
+
+    def _sleep(self, timeout: float | None) -> None:
+        for batch in self._batches:
+            if batch.in_flight:
+                batch.lane.arm()
+        if self._has_work():
+            return
+        for fd, _ in self._poll.poll(None if timeout is None else timeout * 1000):
+            if fd == self._wake_read:
+                os.read(fd, 4096)
+            elif fd == self._connection.fileno():
+                self._look_at_connection()
+
+    def _has_work(self) -> bool:
+        room = max(batch.room for batch in self._batches)
+        placeable = bool(self._queue) and room >= 1 + len(self._queue[0].twins)
+        return placeable or any(batch.is_done() for batch in self._batches)
+
+    def _look_at_connection(self) -> None:
+        """An answer that a stream waits for has come; or the daemon is gone: this says so."""
+        asking = [one for batch in self._batches for one in batch.streams if one.asked]
+        for stream in asking:
+            stream.hear()
+        if not asking:
+            self._connection.stats()
+
+    # ---- ends -------------------------------------------------------------------------------
+
+    def _close_stream(self, stream: Stream) -> None:
+        seq, stream.seq = stream.seq, None
+        if seq is None:
+            return
+        if stream.pin_s > 0:
+            self._pin(stream, seq)
+        seq.close()
+
+    def _pin(self, stream: Stream, seq: coppice.Sequence) -> None:
+        """In place of the session's pin before; none where the daemon allows no more."""
+        try:
+            pin = seq.pin(stream.pin_s)
+        except (coppice.LimitReached, coppice.NoRoom, coppice.Invalid):
+            return
+        before = self._pins.pop(stream.session, None)
+        self._pins[stream.session] = pin
+        if len(self._pins) > _SESSIONS:
+            self._pins.popitem(last=False)
+        if before is not None:
+            self._unpin(before)
+
+    def _unpin(self, pin: int) -> None:
+        try:
+            self._connection.unpin(pin)
+        except coppice.NotFound:
+            pass  # its time was over
+
+    def close(self, why: str | Exception = "cancelled") -> None:
+        """Streams that are there end so."""
+        there = [stream for batch in self._batches for stream in batch.streams]
+        for stream in [*there, *self._queue, *self._added]:
+            self._events += stream.ends(why)
+        self._tell()
+        for batch in self._batches:
+            batch.lane.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)

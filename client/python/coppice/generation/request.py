@@ -1,0 +1,64 @@
+"""From a prompt to the streams that continue it."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from .batch import LANE_STREAMS
+from .sampling import Sampling
+from .stream import Stream
+
+
+class TooLong(ValueError):
+    """The prompt, and what may come behind it, are more than the model takes."""
+
+
+class Limits:
+    """What a model takes."""
+
+    def __init__(self, n_vocab: int, max_positions: int, eos: frozenset[int]) -> None:
+        self.n_vocab, self.max_positions, self.eos = n_vocab, max_positions, eos
+
+    def room(self, prompt: list[int], sampling: Sampling) -> int:
+        """Tokens that may come behind a prompt."""
+        if not prompt:
+            raise ValueError("the prompt is empty: give it one token at least")
+        bad = next((i for i in prompt if not 0 <= i < self.n_vocab), None)
+        if bad is not None:
+            raise ValueError(f"token {bad} is not of the model's {self.n_vocab}")
+        room = self.max_positions - len(prompt)
+        wanted = sampling.max_tokens if sampling.max_tokens is not None else max(room, 1)
+        if wanted > room:
+            raise TooLong(
+                f"the model takes {self.max_positions} tokens; the prompt has {len(prompt)}, and "
+                f"{wanted} are to come: shorten the prompt, or lower max_tokens"
+            )
+        return wanted
+
+    def streams(self, prompt: list[int], sampling: Sampling) -> list[Stream]:
+        """The n continuations of a prompt, in order."""
+        room = self.room(prompt, sampling)
+        return [Stream(prompt, sampling, room, self.eos, index) for index in range(sampling.n)]
+
+
+def leaders(streams: list[Stream]) -> list[Stream]:
+    """Streams of one prompt: of each 16 one is opened, and the others are forked from it."""
+    groups = [streams[i : i + LANE_STREAMS] for i in range(0, len(streams), LANE_STREAMS)]
+    for first, *others in groups:
+        first.twins = others
+    return [group[0] for group in groups]
+
+
+def sampling_of(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> Sampling:
+    """options go before defaults; None stands for what is default, but of max_tokens."""
+    given = {key: value for key, value in options.items() if value is not None}
+    if "max_tokens" in options:
+        given["max_tokens"] = options["max_tokens"]
+    for key in ("stop", "stop_ids"):
+        if key in given:
+            value = given[key]
+            given[key] = (value,) if isinstance(value, (str, int)) else tuple(value)
+    try:
+        return Sampling(**{**defaults, **given})
+    except TypeError as error:
+        raise ValueError(str(error).removeprefix("Sampling.__init__() ")) from error

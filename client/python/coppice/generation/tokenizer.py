@@ -1,0 +1,129 @@
+"""A checkpoint's tokenizer and chat template."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
+
+from .checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from .template import ChatTemplate
+
+
+class Decoder(Protocol):
+    """The text of a continuation, token by token."""
+
+    def feed(self, token: int) -> str:
+        """What this token completes; "" where a character is not whole yet."""
+
+    def rest(self) -> str:
+        """What was not whole at the end."""
+
+
+class Tokenizer(Protocol):
+    has_text: bool
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """special: with what the model wants around a text, as a first token."""
+
+    def decoder(self) -> Decoder: ...
+
+    def token_text(self, token: int) -> str: ...
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> list[int]:
+        """The tokens of a prompt at which the model answers."""
+
+
+class _NoDecoder:
+    def feed(self, token: int) -> str:
+        return ""
+
+    def rest(self) -> str:
+        return ""
+
+
+class NoTokenizer:
+    """Of a checkpoint that has none: prompts are tokens, and continuations have no text."""
+
+    has_text = False
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        raise ValueError("the model has no tokenizer.json: give prompts as lists of tokens")
+
+    def decoder(self) -> Decoder:
+        return _NoDecoder()
+
+    def token_text(self, token: int) -> str:
+        return f"token_id:{token}"
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> list[int]:
+        raise ValueError("the model has no tokenizer.json: give prompts as lists of tokens")
+
+
+class StreamDecoder:
+    def __init__(self, tokenizer: Any) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._held: list[int] = []
+
+    def feed(self, token: int) -> str:
+        text: str | None = self._stream.step(self._tokenizer, token)
+        if text is None:
+            self._held.append(token)
+            return ""
+        self._held.clear()
+        return text
+
+    def rest(self) -> str:
+        held, self._held = self._held, []
+        return str(self._tokenizer.decode(held)) if held else ""
+
+
+class HubTokenizer:
+    """tokenizer.json, by the library `tokenizers`."""
+
+    has_text = True
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        from tokenizers import Tokenizer as Rust
+
+        self._rust = Rust.from_file(str(checkpoint.tokenizer_path()))
+        self._rust.no_truncation()
+        self._rust.no_padding()
+        self._template = _template(checkpoint)
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        ids: list[int] = self._rust.encode(text, add_special_tokens=special).ids
+        return ids
+
+    def decoder(self) -> Decoder:
+        return StreamDecoder(self._rust)
+
+    def token_text(self, token: int) -> str:
+        return str(self._rust.decode([token], skip_special_tokens=False))
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> list[int]:
+        if self._template is None:
+            raise ValueError("the model has no chat template: give it prompts, not messages")
+        return self.encode(self._template.render(messages, tools), special=False)
+
+
+def _template(checkpoint: Checkpoint) -> ChatTemplate | None:
+    source = checkpoint.chat_template()
+    if source is None:
+        return None
+    from .template import ChatTemplate
+
+    return ChatTemplate(source, checkpoint.special())
+
+
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
+    return HubTokenizer(checkpoint) if checkpoint.tokenizer_path() else NoTokenizer()

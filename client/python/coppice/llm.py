@@ -1,0 +1,190 @@
+"""A checkpoint that continues texts: coppice.LLM.
+
+Weights and KV are the daemon's: eight processes that open the same checkpoint have them once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Sequence, TypeAlias
+
+import coppice
+
+from .generation.answer import Continuation, Piece, Writer
+from .generation.checkpoint import Checkpoint
+from .generation.engine import Engine
+from .generation.progress import Bar
+from .generation.request import Limits, leaders, sampling_of
+from .generation.sampling import Sampling
+from .generation.stream import Event, Stream
+from .generation.tokenizer import tokenizer_of
+
+Prompt: TypeAlias = "str | Sequence[int]"
+Message: TypeAlias = "Mapping[str, Any]"
+
+
+@dataclass
+class Output:
+    """What came of a prompt."""
+
+    prompt: list[int]
+    cached: int  # of its tokens: those that were there, computed by whomever
+    continuations: list[Continuation]
+
+    @property
+    def text(self) -> str:
+        """Of the first continuation."""
+        return self.continuations[0].text
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.continuations[0].tokens
+
+
+class LLM:
+    """One thread uses it at a time.
+
+    path: a checkpoint's folder. socket: the daemon's; None: $COPPICE_SOCKET, or the usual one.
+    max_positions: of a sequence; 0: as many as the model was made for. progress: bars on stderr
+    while weights load and long prompts are computed; None: where it is a terminal.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        socket: str | None = None,
+        max_positions: int = 0,
+        progress: bool | None = None,
+    ) -> None:
+        self._progress = progress
+        self._checkpoint = Checkpoint(path)
+        self.tokenizer = tokenizer_of(self._checkpoint)
+        self._defaults = self._checkpoint.defaults()
+        self._writers: dict[Stream, Writer] = {}
+        self._connection = coppice.connect(socket)
+        try:
+            self.model = self._load(max_positions)
+            self._engine = Engine(self._connection, self.model, self._take)
+        except BaseException:
+            self._connection.close()
+            raise
+        eos = self._checkpoint.eos_ids()
+        self._limits = Limits(self.model.n_vocab, self.model.max_positions, eos)
+
+    def _load(self, max_positions: int) -> coppice.Model:
+        bar = Bar(f"loading {self._checkpoint.name}", self._progress)
+        try:
+            return coppice.load_model(
+                self._connection,
+                self._checkpoint.path,
+                max_positions=max_positions,
+                progress=lambda p: bar.show(p.n_done, p.n_bytes, "B"),
+            )
+        finally:
+            bar.close()
+
+    def close(self) -> None:
+        """Gives back all that it has of the daemon's. Twice is fine."""
+        if not self._connection.closed:
+            self._engine.close()
+            self._connection.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- what is asked of it ----------------------------------------------------------------
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], sampling: Sampling | None = None, **options: Any
+    ) -> list[Output]:
+        """Continues all prompts at once: texts, or lists of tokens. options: Sampling's fields."""
+        sampling = sampling or sampling_of(self._defaults, options)
+        prepared = [self._encode(prompt) for prompt in _several(prompts)]
+        asked = [self._limits.streams(prompt, sampling) for prompt in prepared]
+        writers = [self._start(streams, sampling) for streams in asked]
+        self._run([s for streams in asked for s in streams], [w for of in writers for w in of])
+        return [
+            Output(prompt, streams[0].cached, [writer.done for writer in of])
+            for prompt, streams, of in zip(prepared, asked, writers)
+        ]
+
+    def stream(
+        self, prompt: Prompt, sampling: Sampling | None = None, **options: Any
+    ) -> Iterator[Piece]:
+        """Pieces of text as they come. An iterator that is dropped ends its sequences."""
+        sampling = sampling or sampling_of(self._defaults, options)
+        streams = self._limits.streams(self._encode(prompt), sampling)
+        return self._pieces(streams, sampling)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> Output:
+        """The model's answer to messages, by the checkpoint's chat template."""
+        prompt = self.tokenizer.chat(messages, tools)
+        return self.generate([prompt], sampling, **options)[0]
+
+    # ---- how it comes about -----------------------------------------------------------------
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+
+    def _start(self, streams: list[Stream], sampling: Sampling) -> list[Writer]:
+        writers = [Writer(self.tokenizer, sampling, i) for i in range(len(streams))]
+        self._writers.update(zip(streams, writers))
+        for leader in leaders(streams):
+            self._engine.add(leader)
+        return writers
+
+    def _run(self, streams: list[Stream], writers: list[Writer]) -> None:
+        bar = Bar("prompts", self._progress)
+        n_prompts = sum(stream.n_prompt for stream in streams)
+        try:
+            while any(writer.done.finish is None for writer in writers):
+                self._engine.turn()
+                n_done = sum(min(stream.n_done, stream.n_prompt) for stream in streams)
+                bar.show(n_done, n_prompts, "tokens")
+        finally:
+            bar.close()
+            self._drop(streams)
+
+    def _pieces(self, streams: list[Stream], sampling: Sampling) -> Iterator[Piece]:
+        writers = self._start(streams, sampling)
+        try:
+            while any(writer.done.finish is None for writer in writers):
+                self._engine.turn()
+                for writer in writers:
+                    yield from writer.news()
+        finally:
+            self._drop(streams)
+
+    def _take(self, events: list[Event]) -> None:
+        """The engine's news."""
+        for event in events:
+            writer = self._writers.get(event.stream)
+            if writer is not None and writer.take(event) and writer.done.finish:
+                event.stream.cancelled = True  # the engine would go on behind a stop text
+
+    def _drop(self, streams: list[Stream]) -> None:
+        """Nothing of them is left, however it ended."""
+        for stream in streams:
+            stream.cancelled = True
+            self._writers.pop(stream, None)
+        while any(stream.seq is not None for stream in streams):
+            self._engine.turn()
+
+
+def _several(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+    """A single one may be given as it is."""
+    if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return prompts  # type: ignore[return-value]

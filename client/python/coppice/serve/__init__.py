@@ -1,0 +1,1 @@
+"""An HTTP server that clients of OpenAI's API can talk to: python -m coppice.serve."""

@@ -1,0 +1,135 @@
+"""Answers in the words of OpenAI's API. A token of a stream is one line, from what does not change
+between two of them and little more."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from abc import ABC, abstractmethod
+from typing import Any, Sequence
+
+from ..generation.answer import Continuation, Piece
+from ..generation.sampling import Logprob
+from ..generation.tokenizer import Tokenizer
+from .job import Usage
+
+DONE = "data: [DONE]\n\n"
+_dumps = json.dumps
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.generated,
+        "total_tokens": usage.prompt + usage.generated,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+    }
+
+
+class Reply(ABC):
+    """Of one request. token_ids: whether tokens are told beside the text."""
+
+    kind: str
+    kind_of_chunk: str
+    prefix: str
+
+    def __init__(self, model: str, tokenizer: Tokenizer, token_ids: bool, logprobs: bool) -> None:
+        self._tokenizer = tokenizer
+        self._token_ids, self._logprobs = token_ids, logprobs
+        self._head = {
+            "id": f"{self.prefix}{uuid.uuid4().hex}",
+            "object": self.kind_of_chunk,
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._line = f"data: {_dumps(self._head)[:-1]}, "
+        self._begun: set[int] = set()
+
+    # ---- whole ------------------------------------------------------------------------------
+
+    def whole(self, done: Sequence[Continuation], usage: Usage) -> dict[str, Any]:
+        choices = [self._choice(index, one) for index, one in enumerate(done)]
+        head = {**self._head, "object": self.kind}
+        return {**head, "choices": choices, "usage": usage_object(usage)}
+
+    def _choice(self, index: int, one: Continuation) -> dict[str, Any]:
+        choice = {"index": index, **self._said(one), "finish_reason": one.finish}
+        choice["logprobs"] = self._logprobs_of(one.logprobs) if self._logprobs else None
+        if self._token_ids:
+            choice["token_ids"] = one.tokens
+        return choice
+
+    # ---- streamed ---------------------------------------------------------------------------
+
+    def chunk(self, piece: Piece) -> str:
+        finish = f'"{piece.finish}"' if piece.finish else "null"
+        ids = f', "token_ids": {_dumps(piece.tokens)}' if self._token_ids else ""
+        logprobs = _dumps(self._logprobs_of(piece.logprobs)) if self._logprobs else "null"
+        return (
+            f'{self._line}"choices": [{{"index": {piece.index}, {self._delta(piece)}, '
+            f'"logprobs": {logprobs}, "finish_reason": {finish}{ids}}}]}}\n\n'
+        )
+
+    def usage_chunk(self, usage: Usage) -> str:
+        return f'{self._line}"choices": [], "usage": {_dumps(usage_object(usage))}}}\n\n'
+
+    # ---- what differs -----------------------------------------------------------------------
+
+    @abstractmethod
+    def _said(self, one: Continuation) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _delta(self, piece: Piece) -> str: ...
+
+    @abstractmethod
+    def _logprobs_of(self, logprobs: Sequence[Logprob]) -> dict[str, Any]: ...
+
+
+class ChatReply(Reply):
+    kind, kind_of_chunk, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
+
+    def _said(self, one: Continuation) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": one.text, "refusal": None}}
+
+    def _delta(self, piece: Piece) -> str:
+        role = "" if piece.index in self._begun else '"role": "assistant", '
+        self._begun.add(piece.index)
+        return f'"delta": {{{role}"content": {_dumps(piece.text)}}}'
+
+    def _logprobs_of(self, logprobs: Sequence[Logprob]) -> dict[str, Any]:
+        return {"content": [self._entry(one) for one in logprobs], "refusal": None}
+
+    def _entry(self, one: Logprob) -> dict[str, Any]:
+        top = [self._token(*pair) for pair in one.top]
+        return {**self._token(one.token, one.logprob), "top_logprobs": top}
+
+    def _token(self, token: int, logprob: float) -> dict[str, Any]:
+        text = self._tokenizer.token_text(token)
+        known = "\ufffd" not in text  # else part of a character
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode()) if known else None}
+
+
+class TextReply(Reply):
+    kind, kind_of_chunk, prefix = "text_completion", "text_completion", "cmpl-"
+
+    def _said(self, one: Continuation) -> dict[str, Any]:
+        return {"text": one.text}
+
+    def _delta(self, piece: Piece) -> str:
+        return f'"text": {_dumps(piece.text)}'
+
+    def _logprobs_of(self, logprobs: Sequence[Logprob]) -> dict[str, Any]:
+        texts = [self._tokenizer.token_text(one.token) for one in logprobs]
+        offsets, offset = [], 0
+        for text in texts:
+            offsets.append(offset)
+            offset += len(text)
+        return {
+            "tokens": texts,
+            "token_logprobs": [one.logprob for one in logprobs],
+            "top_logprobs": [
+                {self._tokenizer.token_text(i): value for i, value in one.top} for one in logprobs
+            ],
+            "text_offset": offsets,
+        }

@@ -1,0 +1,174 @@
+"""The engine's thread, and the way between it and the event loop.
+
+The thread connects, loads the model and turns the engine; where the daemon goes, it ends what is
+under way, and tries again until the daemon is back. What became of streams comes to the event loop
+once a turn, for all of them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Protocol
+
+import coppice
+
+from ..generation.checkpoint import Checkpoint
+from ..generation.engine import Engine
+from ..generation.request import Limits, leaders
+from ..generation.stream import Event, Stream
+from . import metrics
+from .config import Config
+from .errors import busy, unavailable
+
+RETRY_S = 0.25
+_CONNECT_S = 5.0
+_TURN_S = 0.5  # the longest sleep, after which it looks whether it is to end
+
+_GONE = (coppice.DaemonGone, coppice.NoDaemon, coppice.TimedOut)
+
+log = logging.getLogger("coppice.serve")
+
+
+class Job(Protocol):
+    def put(self, event: Event) -> None: ...
+
+
+class Worker:
+    """Made and used in the event loop's thread, but for what begins with _run."""
+
+    def __init__(self, config: Config, checkpoint: Checkpoint) -> None:
+        self._config, self._checkpoint = config, checkpoint
+        self._loop = asyncio.get_running_loop()
+        self._jobs: dict[Stream, Job] = {}
+        self._lock = threading.Lock()  # of what follows
+        self._engine: Engine | None = None
+        self._connection: coppice.Connection | None = None
+        self.limits: Limits | None = None  # of the model, once it has been loaded
+        self.why = "starting"  # there is no engine
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Blocks until the engine has closed all it had."""
+        self._over.set()
+        with self._lock:
+            if self._engine is not None:
+                self._engine.wake()
+        self._thread.join(timeout=10)
+
+    @property
+    def ready(self) -> bool:
+        return self._engine is not None
+
+    def model(self) -> Limits:
+        """Raises why nothing can be computed now."""
+        if self.limits is None or self._engine is None:
+            raise unavailable(f"{self.why}; come back later")
+        return self.limits
+
+    def add(self, streams: list[Stream], job: Job) -> None:
+        """Streams of one prompt, whose events the job is to have."""
+        if len(self._jobs) + len(streams) > self._config.max_streams:
+            raise busy(f"{len(self._jobs)} streams are under way here; come back later")
+        with self._lock:
+            if self._engine is None:
+                raise unavailable(f"{self.why}; come back later")
+            self._jobs.update((stream, job) for stream in streams)
+            metrics.STREAMS.inc(len(streams))
+            for leader in leaders(streams):
+                self._engine.add(leader)
+
+    def cancel(self, stream: Stream) -> None:
+        """Its sequence is closed before its next token."""
+        stream.cancelled = True
+        with self._lock:
+            if self._engine is not None:
+                self._engine.wake()
+
+    def stats(self) -> coppice.Stats | None:
+        """What the daemon counts of this worker; blocks."""
+        connection = self._connection
+        try:
+            return None if connection is None else connection.stats()
+        except coppice.Error:
+            return None  # it is gone just now
+
+    def _deliver(self, events: list[Event]) -> None:
+        for event in events:
+            job = self._jobs.get(event.stream)
+            if job is None:
+                continue
+            if event.finish or event.error:
+                del self._jobs[event.stream]
+                metrics.STREAMS.dec()
+            job.put(event)
+
+    # ---- the engine's thread ----------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._run_session()
+            except coppice.Error as error:
+                self._run_failed(error)
+            except Exception as error:
+                log.exception("the engine failed")
+                self._run_failed(error)
+            self._over.wait(RETRY_S)
+
+    def _run_failed(self, error: Exception) -> None:
+        why = f"no daemon: {error.strerror}" if isinstance(error, _GONE) else str(error)
+        if why != self.why:
+            log.warning("%s", why)
+        self.why = why
+
+    def _run_session(self) -> None:
+        with coppice.connect(self._config.socket, timeout=_CONNECT_S) as connection:
+            model = coppice.load_model(
+                connection,
+                self._checkpoint.path,
+                max_positions=self._config.max_positions,
+                progress=self._run_loading,
+            )
+            engine = Engine(connection, model, self._run_give)
+            self._run_begin(connection, engine, model)
+            try:
+                while not self._over.is_set():
+                    engine.turn(_TURN_S)
+            except Exception as error:
+                self._run_end(engine, error)
+                raise
+            self._run_end(engine, unavailable("the server ends; come back later"))
+
+    def _run_loading(self, progress: coppice.Progress) -> None:
+        done = progress.n_done / progress.n_bytes if progress.n_bytes else 0
+        self.why = f"weights are being loaded: {done:.0%}"
+
+    def _run_begin(
+        self, connection: coppice.Connection, engine: Engine, model: coppice.Model
+    ) -> None:
+        eos = self._checkpoint.eos_ids()
+        with self._lock:
+            self.limits = Limits(model.n_vocab, model.max_positions, eos)
+            self._engine, self._connection = engine, connection
+        metrics.READY.set(1)
+        self.why = "ready"
+        log.info("ready: %s, %d tokens at most", self._checkpoint.path, model.max_positions)
+
+    def _run_end(self, engine: Engine, error: Exception) -> None:
+        with self._lock:
+            self._engine = self._connection = None
+            self._run_failed(error)
+        metrics.READY.set(0)
+        engine.close(error)
+
+    def _run_give(self, events: list[Event]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._deliver, events)
+        except RuntimeError:
+            pass  # the loop is over, and with it whoever asked

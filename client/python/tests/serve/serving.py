@@ -1,0 +1,95 @@
+"""A daemon on the CPU, a server in front of it, and clients: processes of their own."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from coppice import connect
+
+ROOT = Path(__file__).resolve().parents[4]
+DAEMON = os.environ.get("COPPICE_DAEMON", str(ROOT / "build" / "check" / "daemon" / "coppiced"))
+START_S = 60
+
+
+def wait_for(what, limit=START_S):
+    """Until what() is true; a failure otherwise."""
+    end = time.monotonic() + limit
+    while not what():
+        assert time.monotonic() < end, f"{what} does not come true"
+        time.sleep(0.02)
+
+
+class Daemon:
+    def __init__(self, folder):
+        self.socket = str(folder / "coppiced.sock")
+        self.start()
+
+    def start(self):
+        command = [DAEMON, "--socket", self.socket, "--backend=cpu", "--pool=128M"]
+        self.process = subprocess.Popen([*command, "--log-level=warning"])
+        wait_for(self.is_up)
+
+    def is_up(self):
+        try:
+            connect(self.socket, timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+
+class Server:
+    def __init__(self, folder, daemon_socket, *options, key=""):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "coppice.serve", str(folder), "--socket", daemon_socket]
+        command += ["--port", str(self.port), "--log-level=warning", *options]
+        environment = {**os.environ, "COPPICE_API_KEY": key}
+        self.process = subprocess.Popen(command, env=environment)
+
+    def get(self, path):
+        """Status and text."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def is_ready(self):
+        return self.get("/health")[0] == 200
+
+    def counter(self, name):
+        """Of /metrics."""
+        found = [line for line in self.get("/metrics")[1].splitlines() if line.startswith(name)]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in found)
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+
+@contextlib.contextmanager
+def serving(*arguments, **options):
+    one = Server(*arguments, **options)
+    try:
+        wait_for(one.is_ready)
+        yield one
+    finally:
+        one.end()

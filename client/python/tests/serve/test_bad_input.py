@@ -1,0 +1,151 @@
+"""What is wrong with a request is said in the API's shape, and leaves nothing behind."""
+
+import http.client
+import json
+import socket
+import time
+
+import pytest
+
+import checkpoint
+from serving import serving, wait_for
+
+PROMPT = "In the beginning"
+GOOD = {"model": "small", "prompt": PROMPT, "max_tokens": 4, "temperature": 0}
+
+
+def post(server, body, path="/v1/completions", **headers):
+    """Status, the answer's object, its headers."""
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        link.request("POST", path, body if isinstance(body, bytes) else json.dumps(body), headers)
+        answer = link.getresponse()
+        return answer.status, json.loads(answer.read()), answer.headers
+    finally:
+        link.close()
+
+
+@pytest.mark.parametrize(
+    "change, status, code, sentence",
+    [
+        ({"model": "other"}, 404, "model_not_found", "ask for 'small'"),
+        ({"prompt": [1] * 8190}, 400, "context_length_exceeded", "shorten the prompt"),
+        ({"prompt": [256]}, 400, None, "token 256"),
+        ({"prompt": []}, 400, None, "prompt"),
+        ({"prompt": None}, 400, None, "prompt is missing"),
+        ({"prompt": ""}, 400, None, "empty"),
+        ({"temperature": -1}, 400, None, "temperature"),
+        ({"temperature": "hot"}, 400, None, "temperature has to be a number"),
+        ({"top_p": 0}, 400, None, "top_p"),
+        ({"max_tokens": 0}, 400, None, "max_tokens"),
+        ({"max_tokens": True}, 400, None, "max_tokens has to be a whole number"),
+        ({"n": 17}, 400, None, "n may be 16"),
+        ({"n": 16, "prompt": [PROMPT] * 20}, 400, None, "prompts times n"),
+        ({"stop": ["a", 1]}, 400, None, "stop"),
+        ({"logprobs": 65}, 400, None, "logprobs"),
+        ({"frequency_penalty": 0.5}, 400, None, "frequency_penalty is not supported"),
+        ({"logit_bias": {"5": 1}}, 400, None, "logit_bias is not supported"),
+        ({"response_format": {"type": "json_object"}}, 400, None, "response_format"),
+    ],
+)
+def test_fields(server, change, status, code, sentence):
+    found, answer, _ = post(server, {**GOOD, **change})
+    assert (found, answer["error"]["code"]) == (status, code)
+    assert sentence in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body, status, sentence",
+    [
+        (b"{", 400, "no JSON"),
+        (b"\xff\xfe\x00", 400, "no JSON"),
+        (b"[" * 90000, 400, "no JSON"),
+        (b"[]", 400, "object"),
+        (b" " * 100001, 413, "send less"),
+    ],
+)
+def test_bodies(server, body, status, sentence):
+    found, answer, _ = post(server, body)
+    assert found == status and sentence in answer["error"]["message"]
+
+
+def test_a_body_without_length_that_is_too_large(server):
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    link.request("POST", "/v1/completions", iter([b" " * 60000] * 2), encode_chunked=True)
+    assert link.getresponse().status == 413
+    link.close()
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [None, [], "text", [{"content": "a"}], [{"role": "user", "content": [{"type": "x"}]}]],
+)
+def test_messages(server, messages):
+    body = {"model": "small", "messages": messages}
+    status, answer, _ = post(server, body, "/v1/chat/completions")
+    assert status == 400 and "message" in answer["error"]["message"]
+
+
+def test_a_path_that_is_not_there(server):
+    assert post(server, {}, "/v1/other")[0] == 404
+    status, text = server.get("/v1/completions")
+    assert status == 405 and "error" in json.loads(text)
+
+
+def test_a_client_that_goes_in_the_middle_of_its_body(server):
+    with socket.create_connection(("127.0.0.1", server.port)) as link:
+        link.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 500\r\n\r\n{")
+        time.sleep(0.05)
+    assert post(server, GOOD)[0] == 200
+
+
+@pytest.fixture(scope="module")
+def guarded(daemon, folder, tmp_path_factory):
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    keys.write_text("one\ntwo\n")
+    options = [f"--api-key-file={keys}", "--max-streams=2"]
+    with serving(folder, daemon.socket, *options, key="three") as one:
+        yield one
+
+
+@pytest.mark.parametrize("key", ["one", "two", "three"])
+def test_a_key(guarded, key):
+    assert post(guarded, GOOD, Authorization=f"Bearer {key}")[0] == 200
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer four", "Basic one", "one"])
+def test_no_key(guarded, header):
+    status, answer, _ = post(guarded, GOOD, Authorization=header)
+    assert status == 401 and answer["error"]["code"] == "invalid_api_key"
+    assert guarded.get("/v1/models")[0] == 401
+    assert guarded.get("/health")[0] == 200
+
+
+def test_more_than_there_is_room_for(guarded):
+    long = {**GOOD, "max_tokens": 4000, "n": 2, "stream": True}
+    link = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=30)
+    link.request("POST", "/v1/completions", json.dumps(long), {"Authorization": "Bearer one"})
+    link.getresponse().read(10)
+    status, answer, headers = post(guarded, GOOD, Authorization="Bearer one")
+    assert status == 429 and "come back later" in answer["error"]["message"]
+    assert int(headers["Retry-After"]) >= 1
+    link.close()
+    wait_for(lambda: post(guarded, GOOD, Authorization="Bearer one")[0] == 200)
+
+
+def test_a_folder_that_is_no_checkpoint(tmp_path):
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "coppice.serve", str(tmp_path)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1 and "config.json" in found.stderr
+
+
+def test_a_checkpoint_without_tokenizer(daemon):
+    with serving(checkpoint.MODEL, daemon.socket, "--name=bytes") as one:
+        body = {"model": "bytes", "prompt": list(checkpoint.prompt().encode()), "temperature": 0}
+        _, answer, _ = post(one, {**body, "return_token_ids": True})
+        assert answer["choices"][0]["token_ids"] == list(checkpoint.greedy()[:16].encode())
+        status, answer, _ = post(one, {**body, "prompt": "text"})
+        assert status == 400 and "lists of tokens" in answer["error"]["message"]

@@ -1,0 +1,160 @@
+"""coppice.LLM, and the same on the command line."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+import checkpoint
+from serving import Daemon
+from coppice import LLM, DaemonGone, NoDaemon
+from coppice.generation.progress import Bar
+
+PROMPT, GREEDY = checkpoint.prompt(), checkpoint.greedy()
+
+
+@pytest.fixture(scope="module")
+def llm(daemon, folder):
+    with LLM(folder, socket=daemon.socket, progress=False) as one:
+        yield one
+
+
+def n_seqs(llm):
+    return llm.model.connection.stats().n_seqs
+
+
+def test_greedy(llm):
+    [output] = llm.generate(PROMPT, temperature=0, max_tokens=64)
+    assert output.text == GREEDY and output.tokens == list(GREEDY.encode())
+    assert len(output.prompt) == 600 and output.continuations[0].finish == "length"
+    assert n_seqs(llm) == 0
+
+
+def test_many_prompts_at_once_are_as_each_alone(llm):
+    prompts = [PROMPT[: 300 + 7 * i] for i in range(40)]
+    alone = [llm.generate(prompt, temperature=0, max_tokens=8)[0].text for prompt in prompts]
+    outputs = llm.generate(prompts, temperature=0, max_tokens=8)
+    assert [output.text for output in outputs] == alone
+
+
+def test_n_beyond_a_lane(llm):
+    options = {"temperature": 2.0, "max_tokens": 6, "n": 40, "seed": 3}
+    [output] = llm.generate(PROMPT, **options)
+    texts = [one.text for one in output.continuations]
+    assert len(texts) == 40 and len(set(texts)) > 1
+    assert [one.text for one in llm.generate(PROMPT, **options)[0].continuations] == texts
+    few = llm.generate(PROMPT, **{**options, "n": 3})[0].continuations
+    assert [one.text for one in few] == texts[:3]
+
+
+def test_what_is_drawn_beyond_the_likeliest(llm):
+    """At a high temperature many draws are of tokens that are not among the 64 likeliest."""
+    [output] = llm.generate(PROMPT, temperature=50.0, max_tokens=40, seed=1, logprobs=64)
+    beyond = [one for one in output.continuations[0].logprobs if one.token not in dict(one.top)]
+    assert len(beyond) > 5
+    assert all(one.logprob < one.top[-1][1] for one in beyond)
+    [flat] = llm.generate(PROMPT[:9], temperature=1.0, max_tokens=200, seed=4)
+    assert len(flat.tokens) == 200
+
+
+def test_streaming(llm):
+    pieces = list(llm.stream(PROMPT, temperature=0, max_tokens=10))
+    assert [piece.text for piece in pieces] == list(GREEDY[:10])
+    assert pieces[-1].finish == "length"
+
+
+def test_a_stream_that_is_dropped_leaves_nothing(llm):
+    for piece in llm.stream(PROMPT, temperature=0, max_tokens=1000):
+        assert piece.text == GREEDY[0]
+        break
+    assert n_seqs(llm) == 0
+
+
+def test_a_stream_beside_others(llm):
+    stream = llm.stream(PROMPT, temperature=0, max_tokens=20)
+    text = next(stream).text
+    assert llm.generate(PROMPT, temperature=0, max_tokens=5)[0].text == GREEDY[:5]
+    assert text + "".join(piece.text for piece in stream) == GREEDY[:20]
+
+
+def test_stop_and_chat(llm):
+    [output] = llm.generate(PROMPT, temperature=0, max_tokens=64, stop=GREEDY[20:24])
+    assert output.text == GREEDY[:20] and output.continuations[0].finish == "stop"
+    messages = [{"role": "user", "content": PROMPT}]
+    assert llm.chat(messages, temperature=0, max_tokens=8).text == GREEDY[:8]
+
+
+def test_what_ends_a_text(daemon, tmp_path):
+    ends = checkpoint.write(tmp_path / "ends", eos_token_id=[ord(GREEDY[7])], temperature=0.0)
+    with LLM(ends, socket=daemon.socket) as llm:
+        [output] = llm.generate(PROMPT, max_tokens=30)
+        assert output.text == GREEDY[: GREEDY.index(GREEDY[7])]
+        assert output.continuations[0].finish == "stop"
+        assert llm.generate(PROMPT, max_tokens=30, ignore_eos=True)[0].text == GREEDY[:30]
+
+
+@pytest.mark.parametrize(
+    "prompt, options, sentence",
+    [
+        ([256], {}, "token 256"),
+        ([], {}, "empty"),
+        ([1] * 9000, {}, "shorten the prompt"),
+        ("a", {"temperature": -1}, "temperature"),
+        ("a", {"heat": 1}, "heat"),
+        ("a", {"max_tokens": 8192}, "lower max_tokens"),
+    ],
+)
+def test_bad_input(llm, prompt, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        llm.generate([prompt], **options)
+    assert n_seqs(llm) == 0
+
+
+def test_no_daemon(folder, tmp_path):
+    with pytest.raises(NoDaemon):
+        LLM(folder, socket=str(tmp_path / "none.sock"))
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        LLM(tmp_path / "none")
+
+
+def test_a_daemon_that_ends(folder, tmp_path):
+    daemon = Daemon(tmp_path)
+    llm = LLM(folder, socket=daemon.socket)
+    stream = llm.stream(PROMPT, temperature=0, max_tokens=5000)
+    next(stream)
+    daemon.process.kill()
+    daemon.process.wait()
+    with pytest.raises(DaemonGone):
+        list(stream)
+    llm.close()
+
+
+def test_a_bar():
+    to = io.StringIO()
+    bar = Bar("loading", True, to)
+    bar.show(1, 10**9)
+    assert to.getvalue() == ""
+    bar._next = 0.0
+    bar.show(5 * 10**8, 10**9, "B")
+    assert " 50% of 1.0 GB" in to.getvalue()
+    bar.close()
+    assert to.getvalue().endswith("\r")
+
+
+def command(daemon, *arguments, text=None):
+    line = [sys.executable, "-m", "coppice", "generate", *map(str, arguments)]
+    line += ["--socket", daemon.socket]
+    return subprocess.run(line, input=text, capture_output=True, text=True, timeout=120)
+
+
+def test_the_command(daemon, folder):
+    options = ("--temperature=0", "--max-tokens=12")
+    assert command(daemon, folder, PROMPT, *options).stdout == GREEDY[:12] + "\n"
+    assert command(daemon, folder, "-", *options, text=PROMPT).stdout == GREEDY[:12] + "\n"
+    told = json.loads(command(daemon, folder, PROMPT, "--json", "--n=2", *options).stdout)
+    assert [one["text"] for one in told["continuations"]] == [GREEDY[:12]] * 2
+    found = command(daemon, "/nowhere", "a")
+    assert found.returncode == 1 and found.stderr == "coppice: /nowhere is no folder; give a " \
+        "checkpoint's, unpacked\n"

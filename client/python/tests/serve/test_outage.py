@@ -1,0 +1,86 @@
+"""The daemon goes and comes back; the server says so, and goes on."""
+
+import http.client
+import json
+
+import pytest
+
+import checkpoint
+from serving import Daemon, Server, serving, wait_for
+from test_bad_input import GOOD, post
+
+
+@pytest.fixture
+def own_daemon(tmp_path):
+    one = Daemon(tmp_path)
+    yield one
+    one.end()
+
+
+def kill(daemon):
+    daemon.process.kill()
+    daemon.process.wait()
+
+
+def stream(server, **options):
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    link.request("POST", "/v1/completions", json.dumps({**GOOD, "stream": True, **options}))
+    return link
+
+
+def test_the_daemon_ends_and_comes_back(own_daemon, folder):
+    with serving(folder, own_daemon.socket) as server:
+        link = stream(server, max_tokens=5000)
+        answer = link.getresponse()
+        answer.read(100)
+        kill(own_daemon)
+        assert b"the daemon is gone" in answer.read()
+        link.close()
+        wait_for(lambda: not server.is_ready())
+        status, error, headers = post(server, GOOD)
+        assert status == 503 and "no daemon" in error["error"]["message"]
+        assert int(headers["Retry-After"]) >= 1
+        own_daemon.start()
+        wait_for(server.is_ready)
+        assert post(server, GOOD)[0] == 200
+        assert server.counter("coppice_streams") == 0
+
+
+def test_an_idle_server_notices_that_the_daemon_is_gone(own_daemon, folder):
+    with serving(folder, own_daemon.socket) as server:
+        assert post(server, GOOD)[0] == 200
+        kill(own_daemon)
+        wait_for(lambda: not server.is_ready(), limit=5)
+
+
+def test_a_server_that_is_started_first(tmp_path, folder):
+    server = Server(folder, str(tmp_path / "coppiced.sock"))
+    try:
+        wait_for(lambda: server.get("/health")[0] == 503)
+        assert "no daemon" in server.get("/health")[1]
+        assert server.get("/v1/models")[0] == 200
+        daemon = Daemon(tmp_path)
+        wait_for(server.is_ready)
+        daemon.end()
+    finally:
+        server.end()
+
+
+def test_a_stream_that_is_hung_up_is_gone_within_a_token(server):
+    link = stream(server, prompt=checkpoint.prompt(), max_tokens=7000)
+    answer = link.getresponse()
+    answer.read(10)
+    assert server.counter("coppice_sequences") == 1
+    answer.close()
+    link.close()
+    wait_for(lambda: server.counter("coppice_sequences") == 0, limit=5)
+
+
+def test_several_workers_behind_one_port(daemon, folder):
+    with serving(folder, daemon.socket, "--workers=2") as server:
+        wait_for(lambda: server.counter("coppice_ready") == 2)
+        answers = [post(server, {**GOOD, "prompt": checkpoint.prompt()}) for _ in range(6)]
+        assert {status for status, _, _ in answers} == {200}
+        texts = {answer["choices"][0]["text"] for _, answer, _ in answers}
+        assert texts == {checkpoint.greedy()[:4]}
+        assert server.counter("coppice_generated_tokens_total") == 24
