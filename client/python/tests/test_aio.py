@@ -1,0 +1,130 @@
+"""The same for asyncio: the loop goes on, and a task that is cancelled leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from conftest import CHECKPOINT, Daemon, await_seqs
+from test_tokens import ANSWER, PROMPT
+
+import coppice
+from coppice import aio
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+async def say(lane: coppice.Lane, model: coppice.Model, n: int, salt: int = 0) -> bytes:
+    out = bytearray()
+    with await aio.open(lane, model, PROMPT, salt=salt) as seq:
+        todo = PROMPT[(await aio.settled(seq)).cached :]
+        for _ in range(n):
+            [row] = await aio.rows(seq.decode(todo))
+            todo = [row.ids[0]]
+            out += bytes(todo)
+    return bytes(out)
+
+
+def test_agents_share_a_loop_and_lanes(daemon: Daemon, leaves_nothing: None) -> None:
+    async def work() -> None:
+        told: list[coppice.Progress] = []
+        with await aio.connect(daemon.socket) as connection:
+            model = await aio.load_model(connection, CHECKPOINT, progress=told.append)
+            lanes = [await aio.lane(connection) for _ in range(3)]
+            said = await asyncio.gather(*(say(lanes[i % 3], model, 12) for i in range(12)))
+            assert set(said) == {ANSWER[:12]} and told[-1].n_done > 0
+            assert connection.stats().n_seqs == 0
+            assert not aio._bells
+
+    run(work())
+
+
+def test_the_loop_goes_on_meanwhile(daemon: Daemon, leaves_nothing: None) -> None:
+    async def work() -> None:
+        with await aio.connect(daemon.socket) as connection:
+            model = await aio.load_model(connection, CHECKPOINT)
+            task = asyncio.create_task(say(await aio.lane(connection), model, 4, salt=31))
+            n = 0
+            while not task.done():
+                await asyncio.sleep(0.001)
+                n += 1
+            assert n > 5 and await task == ANSWER[:4]
+
+    run(work())
+
+
+def test_a_cancelled_task_leaves_nothing(daemon: Daemon, leaves_nothing: None) -> None:
+    async def work() -> None:
+        with await aio.connect(daemon.socket) as connection:
+            model = await aio.load_model(connection, CHECKPOINT)
+            lane = await aio.lane(connection)
+            tasks = [asyncio.create_task(say(lane, model, 1000, 400 + i)) for i in range(6)]
+            await asyncio.sleep(0.3)
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+            await asyncio.to_thread(await_seqs, connection, 0)
+            assert not aio._bells and await say(lane, model, 3) == ANSWER[:3]
+
+    run(work())
+
+
+def test_what_others_compute_is_awaited(daemon: Daemon, leaves_nothing: None) -> None:
+    async def work() -> None:
+        with await aio.connect(daemon.socket) as connection:
+            model = connection.model("aio", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
+            owner = (await aio.lane(connection)).open(model, list(range(64)))
+            waiter = (await aio.lane(connection)).open(model, list(range(64)))
+            with pytest.raises(coppice.TimedOut):
+                await aio.settled(waiter, 0.05)
+            task = asyncio.create_task(aio.settled(waiter))
+            await asyncio.sleep(0.02)
+            owner.close()
+            assert (await task).pending == 0
+
+    run(work())
+
+
+def test_the_daemon_dies_under_a_task(own_daemon: Daemon, leaves_nothing: None) -> None:
+    async def work() -> None:
+        connection = await aio.connect(own_daemon.socket)
+        model = await aio.load_model(connection, CHECKPOINT)
+        task = asyncio.create_task(say(await aio.lane(connection), model, 1000))
+        await asyncio.sleep(0.2)
+        own_daemon.kill()
+        with pytest.raises(coppice.DaemonGone):
+            await asyncio.wait_for(task, 5)
+        connection.close()
+
+    run(work())
+
+
+def test_a_lane_without_a_descriptor_is_refused(
+    lane: coppice.Lane, model: coppice.Model
+) -> None:
+    async def work() -> None:
+        seq = lane.open(model, PROMPT, salt=77)
+        with pytest.raises(coppice.Invalid, match="aio.lane"):
+            await aio.rows(seq.decode(PROMPT))
+
+    run(work())
+
+
+def test_a_lane_closed_under_a_task(daemon: Daemon, leaves_nothing: None) -> None:
+    async def work() -> None:
+        with await aio.connect(daemon.socket) as connection:
+            model = await aio.load_model(connection, CHECKPOINT)
+            lane = await aio.lane(connection)
+            seq = await aio.open(lane, model, PROMPT * 3, salt=88)
+            task = asyncio.create_task(aio.rows(seq.decode(PROMPT * 3)))
+            await asyncio.sleep(0)
+            lane.close()
+            with pytest.raises(coppice.Closed):
+                await task
+
+    run(work())

@@ -1,0 +1,144 @@
+"""Threads: who waits holds nobody up, and what is closed under a call ends when the call does."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from conftest import CHECKPOINT, Daemon, await_seqs
+
+import coppice
+
+T = TypeVar("T")
+
+
+class InThread:
+    """A call in another thread: what it returned or raised."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.result: object = None
+        self.thread = threading.Thread(target=self.run, args=[call])
+        self.thread.start()
+
+    def run(self, call: Callable[[], object]) -> None:
+        try:
+            self.result = call()
+        except coppice.Error as error:
+            self.result = error
+
+    def join(self) -> object:
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        return self.result
+
+
+@pytest.fixture
+def claimed(connection: coppice.Connection, small: coppice.Model) -> coppice.Sequence:
+    """A prompt that somebody else computes, and does not."""
+    prompt = list(range(100))
+    first = connection.lane().open(small, prompt, salt=50)
+    second = connection.lane().open(small, prompt, salt=50)
+    assert first.match.claimed and second.match.pending > 0
+    second_owner.append(first)
+    return second
+
+
+second_owner: list[coppice.Sequence] = []
+
+
+@pytest.fixture(autouse=True)
+def give_up() -> object:
+    yield
+    second_owner.clear()
+
+
+def test_a_wait_lets_others_run(claimed: coppice.Sequence) -> None:
+    waiting = InThread(lambda: claimed.wait(0.5))
+    n, end = 0, time.monotonic() + 0.3
+    while time.monotonic() < end:
+        n += 1
+    assert n > 1000
+    assert isinstance(waiting.join(), coppice.TimedOut)
+    assert claimed.match.pending > 0
+
+
+def test_a_sequence_closed_under_a_wait(
+    connection: coppice.Connection, claimed: coppice.Sequence
+) -> None:
+    waiting = InThread(lambda: claimed.wait(0.4))
+    time.sleep(0.1)
+    claimed.close()
+    assert isinstance(waiting.join(), coppice.TimedOut)
+    await_seqs(connection, 1)
+
+
+def test_a_connection_closed_under_a_wait(
+    connection: coppice.Connection, claimed: coppice.Sequence
+) -> None:
+    waiting = InThread(lambda: claimed.wait(0.4))
+    time.sleep(0.1)
+    connection.close()
+    with pytest.raises(coppice.Closed):
+        connection.stats()
+    assert isinstance(waiting.join(), coppice.TimedOut)
+
+
+def test_a_lane_closed_under_a_wait(claimed: coppice.Sequence) -> None:
+    waiting = InThread(lambda: claimed.wait(0.4))
+    time.sleep(0.1)
+    claimed.lane.close()
+    assert isinstance(waiting.join(), coppice.TimedOut)
+    with pytest.raises(coppice.Closed):
+        claimed.state()
+
+
+def test_a_signal_ends_a_wait(claimed: coppice.Sequence) -> None:
+    threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        claimed.wait()
+        time.sleep(1)
+    assert time.monotonic() - begin < 5
+    assert claimed.state().n_tokens == 0
+
+
+def chat(lane: coppice.Lane, model: coppice.Model, salt: int, out: dict[int, list[int]]) -> None:
+    text = list(b"And the man said")
+    with lane.open(model, text, salt=salt) as seq:
+        todo, said = text[seq.wait().cached :], []
+        for _ in range(10):
+            [row] = seq.decode(todo).wait()
+            todo = [row.ids[0]]
+            said += todo
+    out[salt] = said
+
+
+@pytest.mark.parametrize("n_lanes", [1, 4])
+def test_threads_share_lanes(
+    connection: coppice.Connection, model: coppice.Model, n_lanes: int
+) -> None:
+    lanes = [connection.lane() for _ in range(n_lanes)]
+    out: dict[int, list[int]] = {}
+    work = [
+        threading.Thread(target=chat, args=[lanes[i % n_lanes], model, 200 + i, out])
+        for i in range(8)
+    ]
+    for thread in work:
+        thread.start()
+    for thread in work:
+        thread.join()
+    assert len(out) == 8 and len({tuple(said) for said in out.values()}) == 1
+    await_seqs(connection, 0)
+
+
+def test_weights_closed_under_a_wait(daemon: Daemon, leaves_nothing: None) -> None:
+    for _ in range(20):
+        with coppice.connect(daemon.socket) as connection:
+            weights = coppice.open_weights(connection, CHECKPOINT)
+            waiting = InThread(lambda: weights.wait(5.0))
+            weights.close()
+            assert isinstance(waiting.join(), (coppice.Progress, coppice.Closed))
