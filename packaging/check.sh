@@ -6,9 +6,10 @@
 #   packaging/check.sh --only TEST [--under address|thread]
 #
 # Plain build with warnings as errors and all tests; the same under ASan and UBSan; the tests labelled tsan under TSan;
-# format, layers, scripts, man pages, an installed copy with the example built against it, the units. Builds stand in
-# build/, what each stage said in build/check-logs/. The last line is "N passed, N failed": tests and other checks
-# together. Exit status 0 only if nothing failed. --quick leaves the sanitizers out.
+# format, layers, scripts, man pages, an installed copy with the example built against it, the units; the Python package as a
+# wheel in an environment of its own (packaging/python.sh, which fetches once what that needs). Builds stand in build/, what
+# each stage said in build/check-logs/. The last line is "N passed, N failed": tests and other checks together. Exit status 0
+# only if nothing failed. --quick leaves the sanitizers out.
 #
 # --gpu: on a machine with an NVIDIA GPU, the plain build and its tests, then what applies there with the GPU's backend:
 # attention against float64 and the CPU's backend, real processes over a daemon, once more under MPS, compute-sanitizer. Where
@@ -16,7 +17,7 @@
 # a folder that tests/device.sh packed, nothing is built.
 #
 # --only builds what one test needs and runs it, with what it says: by its name or an expression as ctest -R takes, plain or
-# under ASan and UBSan (address) or TSan (thread).
+# under ASan and UBSan (address) or TSan (thread). python: the Python package and its tests.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
@@ -312,6 +313,13 @@ installed_copy() {
 	fi
 }
 
+python_package() {
+	check "python: wheel" packaging/python.sh wheel &&
+		check "python: environment" packaging/python.sh environment || return
+	check "python: types" packaging/python.sh types
+	check "python: tests" packaging/python.sh tests build/check
+}
+
 texts() {
 	check "format" check_format
 	check "sizes" check_sizes
@@ -338,6 +346,7 @@ sanitizers() {
 only() { # name, build
 	local -n how=$2
 	local folder=${how[0]} target=all
+	[[ $1 != python ]] || target=coppiced
 	configure "$folder" "${how[@]:2}" >"$logs/only.log" 2>&1 || {
 		cat "$logs/only.log"
 		return 1
@@ -345,8 +354,12 @@ only() { # name, build
 	if cmake --build "$folder" --target help | grep -q "^$1: "; then
 		target=$1
 	fi
-	cmake --build "$folder" --target "$target" -j $((jobs + 1)) | tail -n 1 &&
-		"${no_aslr[@]}" ctest --test-dir "$folder" --no-tests=error -V -R "$1"
+	cmake --build "$folder" --target "$target" -j $((jobs + 1)) | tail -n 1 || return
+	if [[ $1 == python ]]; then
+		packaging/python.sh all "$folder"
+		return
+	fi
+	"${no_aslr[@]}" ctest --test-dir "$folder" --no-tests=error -V -R "$1"
 }
 
 # ---- main ------------------------------------------------------------------------------------------------------------
@@ -426,6 +439,7 @@ else
 		check "layers" check_layers
 		tests "tests" build/check
 		installed_copy
+		python_package
 	fi
 	[[ -f build/check/kernels/cuda/coppice-cuda.so ]] || say "  -       CUDA: no nvcc here, so its kernels were not compiled"
 	[[ -n $quick ]] || sanitizers

@@ -3,15 +3,16 @@
 #
 #   packaging/install-deps.sh [build|check]
 #
-# build: what a build of the daemon, the library and the tools needs (and packaging/demo.sh). check, the default: what
-# packaging/check.sh needs besides. Nothing is touched where everything is there, or with COPPICE_SKIP_DEPS=1.
+# build: what a build of the daemon, the library, the tools and the Python package needs (and packaging/demo.sh). check,
+# the default: what packaging/check.sh needs besides. Nothing is touched where everything is there, or with
+# COPPICE_SKIP_DEPS=1.
 set -euo pipefail
 
 build_packages=(
 	build-essential cmake ninja-build pkg-config
 	libprotobuf-c-dev protobuf-c-compiler
 	liburing-dev libsystemd-dev libinih-dev libjansson-dev libxxhash-dev
-	python3
+	python3 python3-dev python3-venv
 )
 check_packages=(libcmocka-dev clang-format-14 groff-base git)
 

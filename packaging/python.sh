@@ -5,6 +5,7 @@
 #   packaging/python.sh environment    a fresh environment, with the wheel and what the tests need
 #   packaging/python.sh types          mypy over the package and its tests
 #   packaging/python.sh tests BUILD    the tests, with the daemon of a build folder
+#   packaging/python.sh all BUILD      all of these
 #
 # What is installed beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched once and kept in
 # build/python/packages; a later run needs no network.
@@ -63,8 +64,14 @@ tests() { # build folder
 case "${1-}" in
 wheel | environment | types) "$1" ;;
 tests) tests "${2:?packaging/python.sh tests BUILD}" ;;
+all)
+	wheel
+	environment
+	(types)
+	tests "${2:?packaging/python.sh all BUILD}"
+	;;
 *)
-	echo "usage: packaging/python.sh wheel | environment | types | tests BUILD" >&2
+	echo "usage: packaging/python.sh wheel | environment | types | tests BUILD | all BUILD" >&2
 	exit 2
 	;;
 esac
