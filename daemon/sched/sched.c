@@ -158,7 +158,7 @@ static bool begin_batch(struct sched *s)
 	return true;
 }
 
-/* Tokens of programs, or segments of them, and layers of those whom sessions compute, go in turns. */
+/* Segments of programs' tokens, and layers that sessions compute, go in turns. */
 static bool begin(struct sched *s)
 {
 	if (step_n_there(&s->core.steps) == 0)

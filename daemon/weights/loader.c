@@ -293,8 +293,9 @@ int loader_run(void)
 	r = look_at_all(&l);
 	if (r == 0 && hear_go(&l))
 		r = bring_all(&l);
-	/* The daemon kills it, so that a close that hangs keeps nobody but this process. */
-	while (r == 0 && hear(&(struct loader_message){0}))
+	/* The daemon kills it, so that a close that hangs keeps nobody but this process; and a
+	 * reason that is on its way is heard, as the end of a process may be heard before it. */
+	while (hear(&(struct loader_message){0}))
 		continue;
 	return r;
 }

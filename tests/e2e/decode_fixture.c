@@ -91,9 +91,9 @@ void decode_service_stop(struct decode_service *s)
 	rmdir(s->dir);
 }
 
-struct coppice_weights *decode_weights(struct coppice *c)
+static struct coppice_weights *weights_of(struct coppice *c, const char *path)
 {
-	int fd = open(MODEL_DIR "/model.safetensors", O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct coppice_weights *weights;
 	struct coppice_progress progress;
 
@@ -102,6 +102,11 @@ struct coppice_weights *decode_weights(struct coppice *c)
 	close(fd);
 	must(c, coppice_weights_wait(weights, COPPICE_SECONDS(60), &progress));
 	return weights;
+}
+
+struct coppice_weights *decode_weights(struct coppice *c)
+{
+	return weights_of(c, MODEL_DIR "/model.safetensors");
 }
 
 static int find_tensor(void *weights, const char *name, uint32_t *ret)
@@ -124,12 +129,18 @@ static void open_program(struct decode_client *client)
 
 void decode_client_open(struct decode_client *client, const struct decode_service *s)
 {
+	decode_client_open_of(client, s, MODEL_DIR "/model.safetensors");
+}
+
+void decode_client_open_of(struct decode_client *client, const struct decode_service *s,
+			   const char *path)
+{
 	*client = (struct decode_client){.c = connect_soon(s)};
 	must(client->c,
 	     coppice_arena_new(client->c, COPPICE_HOST, DECODE_OUT_BYTES, &client->arena));
 	must(client->c, coppice_lane_new(client->c, &client->lane));
 	client->out = coppice_arena_base(client->arena);
-	client->weights = decode_weights(client->c);
+	client->weights = weights_of(client->c, path);
 	open_program(client);
 }
 

@@ -36,6 +36,9 @@ void decode_service_stop(struct decode_service *s);
 
 void decode_client_open(struct decode_client *client, const struct decode_service *s);
 void decode_client_close(struct decode_client *client);
+/* The same with the weights of a file of ours. */
+void decode_client_open_of(struct decode_client *client, const struct decode_service *s,
+			   const char *path);
 struct coppice_weights *decode_weights(struct coppice *c);
 
 /* On n of ids; what others have computed of it is cached. */

@@ -1,6 +1,7 @@
 # Random and nearly valid nonsense, bounded in count and time; COPPICE_SEED repeats a run, COPPICE_SECONDS lengthens it.
 if(TARGET coppice_daemon)
-	coppice_test(NAME lane_fuzz SOURCES fuzz/lane_fuzz.c fuzz/lane_hostile.c fuzz/lane_nonsense.c fuzz/lane_honest.c fuzz/draw.c
+	coppice_test(NAME lane_fuzz SOURCES fuzz/lane_fuzz.c fuzz/lane_hostile.c fuzz/lane_nonsense.c fuzz/lane_program.c
+		fuzz/lane_honest.c fuzz/draw.c
 		LIBS unit_fixtures coppice_daemon LABELS fuzz)
 endif()
 if(TARGET coppiced AND TARGET coppice)

@@ -1,7 +1,7 @@
 /*
  * lane_hostile.c - the hostile session's lane, arena and requests.
  */
-#include "lane_hostile.h"
+#include "lane_program.h"
 
 #include "daemon/control/arenas.h"
 #include "daemon/control/lanes.h"
@@ -97,6 +97,7 @@ void hostile_start(struct world *w)
 	client_start(&x->c, &w->h, 1000, &LANE_SHAPE, 1 << 20);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, x->notify), 0);
 	x->other_model = other_model(w);
+	x->program_model = lane_program_open(w);
 	hostile_lane_make(w);
 	hostile_arena_make(w);
 }
@@ -126,7 +127,9 @@ void hostile_open(struct world *w)
 	for (uint32_t i = 0; i < open.n_tokens; i++)
 		ids[i] = i < n_base ? BASE_ID + i : hostile_id(w);
 	open.lane = draw_one_in(&w->draw, 8) ? 1 : HOSTILE_LANE;
-	open.model = draw_one_in(&w->draw, 4) ? w->hostile.other_model : w->hostile.c.model;
+	open.model = draw_one_in(&w->draw, 4)	? w->hostile.other_model
+		     : draw_one_in(&w->draw, 4) ? w->hostile.program_model
+						: w->hostile.c.model;
 	open.salt = draw_one_in(&w->draw, 8) ? draw_below(&w->draw, 3) : 0;
 	hostile_call(w, &verb_seq_open, &open);
 }

@@ -17,7 +17,7 @@ struct hostile {
 	uint8_t *arena; /* owned, between guards; number 2 */
 	int notify[2]; /* owned */
 	uint64_t ticket;
-	uint32_t other_model;
+	uint32_t other_model, program_model;
 	uint64_t n_entries, n_lanes, n_done[ABI_N_KINDS];
 };
 

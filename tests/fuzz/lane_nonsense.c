@@ -1,7 +1,7 @@
 /*
  * lane_nonsense.c - what the hostile session writes into the memory that it shares with the daemon.
  */
-#include "lane_hostile.h"
+#include "lane_program.h"
 
 #include <string.h>
 
@@ -13,6 +13,10 @@ struct nonsense {
 	union {
 		uint32_t words[ABI_BODY_MAX_BYTES / 4];
 		struct abi_step_seq recs[MAX_STEP_SEQS];
+		struct {
+			struct abi_decode head;
+			struct abi_decode_seq seqs[MAX_STEP_SEQS];
+		} decode; /* ids follow the last record */
 	} body;
 };
 
@@ -120,6 +124,42 @@ static void make_extend(struct world *w, struct nonsense *x)
 	x->entry.body_bytes = n * (x->entry.flags & ABI_EXTEND_PARENTS ? 8 : 4);
 }
 
+/* Of a program's sequences, or of any; ids are mostly below the vocabulary. */
+static void make_decode(struct world *w, struct nonsense *x)
+{
+	struct abi_decode *head = &x->body.decode.head;
+	uint32_t n = 1 + draw_below(&w->draw, 3), n_ids = 0, n_rows = 0, *ids;
+
+	x->entry.kind = ABI_DECODE;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct sched_seq *seq = hostile_any_seq(w, hostile_lane(w), false);
+		struct abi_decode_seq *rec = &x->body.decode.seqs[x->entry.count];
+
+		if (!seq || (!seq->model->program && !draw_one_in(&w->draw, 8)))
+			continue;
+		rec->seq = seq->handle;
+		rec->n_new = 1 + draw_below(&w->draw, draw_one_in(&w->draw, 8) ? 300 : 20);
+		rec->first_wanted = draw_below(&w->draw, rec->n_new + 1);
+		n_ids += rec->n_new;
+		n_rows += rec->n_new - rec->first_wanted;
+		x->entry.count++;
+	}
+	*head = (struct abi_decode){.arena = 2, .want = draw_below(&w->draw, 16)};
+	head->n_top = head->want & ABI_WANT_TOP ? 1 + draw_below(&w->draw, ABI_TOP_MAX) : 0;
+	head->stride = lane_program_row(head->want);
+	head->out = fit(w, n_rows ? n_rows : 1, head->stride, head->stride);
+	if (draw_one_in(&w->draw, 10))
+		head->out = draw_one_in(&w->draw, 2) ? ARENA_BYTES - draw_below(&w->draw, 2000)
+						     : draw_border(&w->draw);
+	if (draw_one_in(&w->draw, 20))
+		head->stride = (uint32_t)draw_border(&w->draw);
+	ids = (uint32_t *)(void *)&x->body.decode.seqs[x->entry.count];
+	for (uint32_t i = 0; i < n_ids; i++)
+		ids[i] = draw_one_in(&w->draw, 500) ? (uint32_t)draw_border(&w->draw)
+						    : draw_below(&w->draw, PROGRAM_VOCAB);
+	x->entry.body_bytes = (uint32_t)((uint8_t *)(ids + n_ids) - (uint8_t *)head);
+}
+
 static void make_accept(struct world *w, struct nonsense *x, const struct sched_seq *seq)
 {
 	uint32_t last = WORK_NONE, n_live = seq ? store_seq_n_live(seq->store) : 0;
@@ -180,6 +220,8 @@ static uint32_t next_kind(struct world *w, const struct sched_seq *seq)
 		return draw_below(&w->draw, ABI_N_KINDS);
 	if (!seq || seq->voided)
 		return ABI_TRIM;
+	if (seq->model->program && !draw_one_in(&w->draw, 6))
+		return ABI_DECODE;
 	if (seq->computed)
 		return ABI_ACCEPT;
 	if (store_seq_n_live(seq->store))
@@ -232,6 +274,9 @@ static void make_any(struct world *w, struct nonsense *x)
 		break;
 	case ABI_SPARSE:
 		make_sparse(w, x);
+		break;
+	case ABI_DECODE:
+		make_decode(w, x);
 		break;
 	default:
 		break;

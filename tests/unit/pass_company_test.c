@@ -1,6 +1,6 @@
 /*
- * pass_company_test.c - whose tokens a pass waits for, so that they go together: passes and rows are
- * counted, by a clock of the test's own.
+ * pass_company_test.c - whose tokens a pass waits for, so that they go together: passes and rows
+ * are counted, by a clock of the test's own.
  */
 #include "school.h"
 

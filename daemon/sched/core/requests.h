@@ -28,8 +28,8 @@ void requests_done(struct requests *q);
 
 /* Loop; the caller wakes the scheduler. */
 void requests_post(struct requests *q, struct sched_request *request);
-/* Scheduler; of users in turns, of each the first; beside: of those alone that a pass in flight does
- * not keep waiting. NULL: none. */
+/* Scheduler; of users in turns, of each the first; beside: of those alone that a pass in flight
+ * does not keep waiting. NULL: none. */
 struct sched_request *requests_take(struct requests *q, bool beside);
 /* Scheduler; it is not done, and comes before all others of its user at his next turn. */
 void requests_again(struct requests *q, struct sched_request *request);

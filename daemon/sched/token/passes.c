@@ -1,12 +1,12 @@
 /*
- * passes.c - when a pass begins, and what becomes of the tokens in it; who goes says room.c, and who
- * is waited for company.c.
+ * passes.c - when a pass begins, and what becomes of the tokens in it; who goes says room.c, and
+ * who is waited for company.c.
  *
  * Tokens are appended to their sequences right before they are run and published right after: a
  * prompt is a chunk after the other, each everybody's as soon as it is computed, and an entry that
- * fails leaves the chunks before it. Nothing that a pass reads changes while the backend has it; what
- * others' layers take away from under it between two segments is found before the next one, and the
- * pass begins anew without those who miss it.
+ * fails leaves the chunks before it. Nothing that a pass reads changes while the backend has it;
+ * what others' layers take away from under it between two segments is found before the next one,
+ * and the pass begins anew without those who miss it.
  */
 #include "passes.h"
 
