@@ -11,6 +11,8 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/pace.h"
 
+#define NEWCOMERS_PART 4u /* of the longest wait */
+
 /* Who is waited for has the backend's time as if it worked for him. */
 static void charge_wait(struct sched *s, struct sched_lane *lane, uint64_t until_ns)
 {
@@ -20,18 +22,29 @@ static void charge_wait(struct sched *s, struct sched_lane *lane, uint64_t until
 	turn_take(&s->core, lane, (double)(until_ns - s->core.now_ns));
 }
 
+/* Until when the lane's next step is worth a wait; 0: it is not. Of a newcomer nobody can tell: for
+ * a part of the longest wait. */
+static uint64_t worth_until_ns(const struct sched *s, const struct sched_lane *lane)
+{
+	uint64_t longest_ns = s->core.config->batch_window_max_us * UINT64_C(1000);
+	uint64_t done_ns = lane->pace.done_ns, latest_ns = pace_latest_ns(lane);
+
+	if (latest_ns <= done_ns + longest_ns)
+		return latest_ns;
+	return pace_is_known(lane) ? 0 : done_ns + longest_ns / NEWCOMERS_PART;
+}
+
 /* Until when another user's step may come, whose turn it would be before the lane's: he has just
  * had the last one's result. */
 static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next)
 {
-	uint64_t longest_ns = s->core.config->batch_window_max_us * UINT64_C(1000), until_ns = 0;
 	struct sched_lane *lane;
+	uint64_t until_ns = 0;
 
 	TAILQ_FOREACH (lane, &s->core.steps.lanes[STEP_FREE], state_link) {
-		uint64_t latest_ns = pace_latest_ns(lane);
+		uint64_t latest_ns = worth_until_ns(s, lane);
 
-		if (lane->session->user == next->session->user || lane->broken ||
-		    latest_ns > lane->pace.done_ns + longest_ns ||
+		if (lane->session->user == next->session->user || lane->broken || !latest_ns ||
 		    !turn_is_before(&s->core, lane, next))
 			continue;
 		charge_wait(s, lane, latest_ns);

@@ -14,6 +14,7 @@
 
 #define MS 1e6
 #define RUN_NS UINT64_C(10000000000)
+#define FIRST_NS UINT64_C(500000000)
 #define CROWD_NS UINT64_C(1000000000)
 #define LONG_TOKENS 131072u /* a row takes 10 ms, and reading them 22 */
 #define SHORT_TOKENS 13107u /* 1 ms, and 2.2 */
@@ -243,6 +244,52 @@ static void a_user_of_one_session_has_half_of_what_hardly_does_not_fit(void **st
 	}
 }
 
+/* Rounds for so long. */
+static void go_on(struct modelled *m, uint64_t for_ns)
+{
+	uint64_t end_ns = modelled_now_ns() + for_ns;
+
+	while (modelled_now_ns() < end_ns)
+		modelled_round(m);
+}
+
+/* His share of his first half second, where he comes to the others, has a step, and is away for so
+ * long: nobody knows yet how soon he comes again. */
+static double share_of_a_newcomer(double n_budgets, uint64_t gap_ns, uint64_t pause_ns)
+{
+	struct modelled *m = crowd_new(n_budgets, gap_ns);
+	double share;
+
+	m->first_again = 0;
+	go_on(m, CROWD_NS);
+	modelled_ask(m, &m->clients[0], 1);
+	modelled_await(m, &m->clients[0]);
+	go_on(m, pause_ns);
+	modelled_forget(m);
+	m->first_again = 1;
+	go_on(m, FIRST_NS);
+	share = share_of(m, 0, 1);
+	modelled_free(m);
+	return share;
+}
+
+static void a_newcomer_has_his_part_from_the_start(void **state)
+{
+	static const double loads[] = {1.02, 1.5, 4};
+	static const uint64_t pauses_ns[] = {0, 20000000, 60000000, 1000000000};
+
+	(void)state;
+	for (unsigned i = 0; i < 3 * 4 * 4; i++) {
+		uint64_t gap_ns = gaps_ns[i % 4], pause_ns = pauses_ns[i / 4 % 4];
+		double share = share_of_a_newcomer(loads[i / 16], gap_ns, pause_ns);
+
+		if (share < FAIR)
+			fail_msg("%.3f at %.2f budgets, with gaps of %llu us, after %llu us", share,
+				 loads[i / 16], (unsigned long long)gap_ns / 1000,
+				 (unsigned long long)pause_ns / 1000);
+	}
+}
+
 /* Whoever is there goes with the next batch. */
 static void look_for_those_left(const struct modelled *m)
 {
@@ -295,6 +342,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(all_who_fit_go_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(sessions_that_share_go_together, setup, teardown),
 		cmocka_unit_test(a_user_of_one_session_has_half_of_what_hardly_does_not_fit),
+		cmocka_unit_test(a_newcomer_has_his_part_from_the_start),
 		cmocka_unit_test(what_fits_goes_together_with_gaps_too),
 		cmocka_unit_test_setup_teardown(who_is_away_shares_too, setup, teardown),
 	};

@@ -116,6 +116,7 @@ struct pace {
 	/* from completion to the next step: [0] within a token, [1] to the next token's first
 	 * layer */
 	double lag_ns[2];
+	uint32_t n_lags; /* that they were learned from */
 	double layer_ns; /* from completion to completion within a token */
 	const struct sched_model *model;
 	const struct sched_seq *seq; /* the first of its last step: what it may share with others */

@@ -16,12 +16,16 @@
 #define LATE_LAGS 2.0 /* who is so late may stay away */
 #define LATE_NS 50e3 /* and a little more: whose lag is not known yet, or is next to nothing */
 #define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
+#define LAGS_KNOWN 16u /* until then one pause may be what seems usual */
 
+/* A pause says nothing of who is not known yet. */
 static void become_usual(double *usual_ns, double sample_ns)
 {
-	double most_ns = *usual_ns > 0 ? LAG_GROWS * *usual_ns : LAG_MAX_NS;
+	double most_ns = LAG_GROWS * *usual_ns;
 
-	sample_ns = sample_ns < most_ns ? sample_ns : most_ns;
+	if (*usual_ns == 0 && sample_ns > LAG_MAX_NS)
+		return;
+	sample_ns = *usual_ns == 0 || sample_ns < most_ns ? sample_ns : most_ns;
 	*usual_ns = *usual_ns > 0 ? *usual_ns + LAG_WEIGHT * (sample_ns - *usual_ns) : sample_ns;
 }
 
@@ -35,9 +39,11 @@ void pace_arrived(struct sched_core *core, struct sched_lane *lane)
 		*pace = (struct pace){0};
 		return;
 	}
-	if (pace->done_ns)
+	if (pace->done_ns) {
 		become_usual(&pace->lag_ns[step->layer == 0],
 			     (double)(core->now_ns - pace->done_ns));
+		pace->n_lags++;
+	}
 	lane->opened = NULL;
 	pace->model = step->model;
 	pace->seq = step->parts[0].seq;
@@ -87,6 +93,11 @@ uint64_t pace_latest_ns(const struct sched_lane *lane)
 	double lag_ns = pace->lag_ns[pace->next_layer == 0];
 
 	return pace->done_ns ? pace->done_ns + (uint64_t)(LATE_LAGS * lag_ns + LATE_NS) : 0;
+}
+
+bool pace_is_known(const struct sched_lane *lane)
+{
+	return lane->pace.n_lags >= LAGS_KNOWN;
 }
 
 void pace_forget(struct sched_core *core, const struct sched_seq *seq)

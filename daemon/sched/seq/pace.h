@@ -17,6 +17,8 @@ void pace_finished(const struct sched_core *core, struct sched_lane *lane);
 /* Until when the lane's next decode step may be expected, if it keeps to what is usual for it. 0:
  * it has none. */
 uint64_t pace_latest_ns(const struct sched_lane *lane);
+/* Has it come back often enough to tell? */
+bool pace_is_known(const struct sched_lane *lane);
 /* When it usually has come. */
 uint64_t pace_usual_ns(const struct sched_lane *lane);
 /* A sequence of a program was opened on the lane: its first tokens may be expected. */
