@@ -190,7 +190,7 @@ bool sched_round(struct sched *s)
 
 	busy |= take(s);
 	if (!backend_is_at_work(s)) {
-		busy |= serve(s, s->passes.under_way);
+		busy |= requests_any(&s->core.requests) && serve(s, s->passes.under_way);
 		busy |= begin(s);
 	} else if (s->passes.in_flight) {
 		busy |= serve(s, true);

@@ -134,15 +134,22 @@ static int join_slice(struct plan *plan, const struct store_slice *slice)
 	return add_slices(plan, slice, 1);
 }
 
+/* The first of its slices may go on in the last one's page; none of the others does. */
 static int join_node(struct plan *plan, const struct store_node *node)
 {
 	uint32_t n;
 	const struct store_slice *slices = store_node_slices(node, &n);
-	int r = 0;
+	int r = join_slice(plan, &slices[0]);
 
-	for (uint32_t i = 0; i < n && r == 0; i++)
-		r = join_slice(plan, &slices[i]);
-	return r;
+	if (r == 0 && n > 1)
+		r = add_slices(plan, slices + 1, n - 1);
+	if (r < 0)
+		return r;
+	struct work_node *to = &plan->nodes[plan->tree.n_nodes - 1];
+
+	to->n_tokens += store_node_n_tokens(node) - slices[0].count;
+	to->n_slices += n - 1;
+	return 0;
 }
 
 /* Of the next query, from the root down. Behind a border begins a node. */

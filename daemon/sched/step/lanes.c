@@ -210,22 +210,14 @@ static void note_time(struct lanes *l, struct sched_user *user)
 	l->noted_ns = now_ns;
 }
 
-static bool serve_in_turn(struct lanes *l, uint32_t index)
+/* Of several users: it is no turn of the lane's in this round. */
+static bool is_put_off(struct lanes *l, uint32_t index)
 {
-	struct sched_lane *lane = l->polls[index].lane;
-	struct sched_user *user = lane->session->user;
-	uint32_t n_entries;
+	const struct sched_lane *lane = l->polls[index].lane;
 
-	if (lane->state != STEP_FREE || lane->broken)
+	if (lane->state != STEP_FREE || lane->broken || !has_had_enough(l, lane->session->user))
 		return false;
-	if (has_had_enough(l, user)) {
-		l->first = l->first < l->n ? l->first : index;
-		return true;
-	}
-	n_entries = user->n_entries;
-	serve_lane(l, lane);
-	if (user->n_entries > n_entries)
-		note_time(l, user);
+	l->first = l->first < l->n ? l->first : index;
 	return true;
 }
 
@@ -250,8 +242,17 @@ bool lanes_serve(struct lanes *l)
 
 		if (atomic_load_explicit(p->submitted, memory_order_relaxed) == p->accepted)
 			continue;
-		any |= alone ? serve_lane(l, p->lane) : serve_in_turn(l, i);
+		if (!alone && is_put_off(l, i)) {
+			any = true;
+			continue;
+		}
+		struct sched_user *user = p->lane->session->user;
+		uint32_t n_entries = user->n_entries;
+
+		any |= serve_lane(l, p->lane);
 		p->accepted = p->lane->accepted;
+		if (!alone && user->n_entries != n_entries)
+			note_time(l, user);
 	}
 	return any;
 }
