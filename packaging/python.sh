@@ -7,58 +7,59 @@
 #   packaging/python.sh tests BUILD    the tests, with the daemon of a build folder
 #   packaging/python.sh all BUILD      all of these
 #
-# What is installed beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched once and kept in
-# build/python/packages; a later run needs no network.
+# What is used beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched once and kept in
+# build/python/pinned; a later run needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 home=$PWD/build/python
 pins=client/python/tests/requirements.txt
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
-# fresh FOLDER WHAT...: an environment of what has been fetched.
-fresh() {
-	local folder=$1
-	shift
-	rm -rf "$folder"
-	python3 -m venv "$folder"
-	"$folder/bin/pip" install -q --no-index --find-links "$home/packages" "$@"
-}
-
+# The packages of the pins, in an environment of their own.
 fetch() {
 	local sum
 	sum=$(cat "$pins" <(python3 --version) | sha256sum)
-	[[ $(cat "$home/packages/sum" 2>/dev/null) != "$sum" ]] || return 0
-	rm -rf "$home/packages"
-	python3 -m pip download -q --only-binary :all: -d "$home/packages" -r "$pins"
-	fresh "$home/builder" -c "$pins" scikit-build-core
-	echo "$sum" >"$home/packages/sum"
+	[[ $(cat "$home/pinned/sum" 2>/dev/null) != "$sum" ]] || return 0
+	rm -rf "$home/pinned"
+	python3 -m venv "$home/pinned"
+	"$home/pinned/bin/pip" install -q --only-binary :all: -r "$pins"
+	echo "$sum" >"$home/pinned/sum"
 }
 
 wheel() {
 	fetch
 	rm -rf "$home/dist"
-	"$home/builder/bin/pip" wheel -q --no-build-isolation --no-deps -w "$home/dist" \
+	"$home/pinned/bin/pip" wheel -q --no-build-isolation --no-deps -w "$home/dist" \
 		-C cmake.define.COPPICE_WERROR=ON ./client/python
 	ls "$home/dist"
 }
 
+# It sees the packages, and of coppice the wheel alone.
 environment() {
 	fetch
-	fresh "$home/env" -r "$pins" "$home"/dist/coppice-*.whl
+	rm -rf "$home/env"
+	python3 -m venv --without-pip "$home/env"
+	"$home/pinned/bin/pip" --python "$home/env" install -q --no-deps "$home"/dist/coppice-*.whl
+	"$home/pinned/bin/python" -c 'import site; print(site.getsitepackages()[0])' \
+		>"$("$home/env/bin/python" -c 'import site; print(site.getsitepackages()[0])')/pinned.pth"
 }
 
-# From a folder where the sources are not in the way of what is installed.
+# From folders where the sources are not in the way of what is installed.
 types() {
-	cd client/python/tests
-	"$home/env/bin/mypy" --config-file ../pyproject.toml --cache-dir "$home/mypy" -p coppice
-	"$home/env/bin/mypy" --config-file ../pyproject.toml --cache-dir "$home/mypy" .
+	local check=("$home/env/bin/python" -m mypy --config-file "$PWD/client/python/pyproject.toml" --cache-dir "$home/mypy")
+	cd client/python/tests/core
+	"${check[@]}" -p coppice
+	"${check[@]}" .
 }
 
+# Each folder has a daemon of its own.
 tests() { # build folder
+	local folder
 	COPPICE_DAEMON=$(realpath "$1")/daemon/coppiced
 	export COPPICE_DAEMON
-	cd client/python/tests
-	"$home/env/bin/python" -m pytest -q -p no:cacheprovider --durations=5
+	for folder in client/python/tests/*/; do
+		(cd "$folder" && "$home/env/bin/python" -m pytest -q -p no:cacheprovider --durations=3)
+	done
 }
 
 case "${1-}" in

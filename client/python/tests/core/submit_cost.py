@@ -41,7 +41,7 @@ def cost_of_python() -> float:
 
 def cost_of_c(build: Path, folder: Path) -> float:
     program, library = folder / "submit_cost", build / "client" / "libcoppice.so"
-    flags = ["-O2", f"-I{HERE.parents[1]}", f"-Wl,-rpath,{library.parent}"]
+    flags = ["-O2", f"-I{HERE.parents[2]}", f"-Wl,-rpath,{library.parent}"]
     subprocess.run(["cc", *flags, HERE / "submit_cost.c", library, "-o", program], check=True)
     return float(subprocess.run([program], check=True, capture_output=True).stdout)
 

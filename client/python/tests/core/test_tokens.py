@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from conftest import CHECKPOINT, GREEDY, await_seqs
+from harness import CHECKPOINT, GREEDY, await_seqs
 
 import coppice
 

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from conftest import CHECKPOINT, Daemon, await_seqs
+from harness import CHECKPOINT, Daemon, await_seqs
 from test_tokens import ANSWER, PROMPT
 
 import coppice

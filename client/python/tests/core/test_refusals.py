@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import CHECKPOINT, Daemon, await_seqs
+from harness import CHECKPOINT, Daemon, await_seqs
 from test_steps import DIM, N_HEADS, N_KV, Layer
 
 import coppice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from conftest import n_arena_maps
+from harness import n_arena_maps
 
 import coppice
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from conftest import CHECKPOINT, Daemon, await_seqs
+from harness import CHECKPOINT, Daemon, await_seqs
 
 import coppice
 
