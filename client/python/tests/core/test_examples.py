@@ -1,0 +1,47 @@
+"""The examples of README.md, each as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import CHECKPOINT, Daemon
+
+PAGE = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def example(heading: str) -> str:
+    """The first Python of the section."""
+    section = PAGE.read_text().split(f"## {heading}\n")[1]
+    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def run(heading: str, daemon: Daemon) -> str:
+    environment = {**os.environ, "COPPICE_SOCKET": daemon.socket}
+    command = [sys.executable, "-W", "error", "-c", example(heading), str(CHECKPOINT)]
+    done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, timeout=60)
+    assert done.returncode == 0
+    return done.stdout
+
+
+def test_agents_on_one_document(daemon: Daemon) -> None:
+    lines = run("Agents on one document", daemon).splitlines()
+    assert len(lines) == 3 and all(line.count(" ") > 5 for line in lines)
+    assert len(example("Agents on one document").splitlines()) <= 22
+
+
+def test_asyncio(daemon: Daemon) -> None:
+    lines = run("asyncio", daemon).splitlines()
+    assert [line[:8] for line in lines] == ["b'In the", "b'Now th", "b'And Go", "b'Thou s"]
+
+
+def test_an_engines_own_layers(daemon: Daemon) -> None:
+    pytest.importorskip("numpy")
+    assert run("An engine's own layers", daemon).startswith("0 of 4 tokens")
+    assert run("An engine's own layers", daemon).startswith("3 of 4 tokens")
