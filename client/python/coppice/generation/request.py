@@ -23,8 +23,9 @@ class Limits:
         """Tokens that may come behind a prompt."""
         if not prompt:
             raise ValueError("the prompt is empty: give it one token at least")
-        bad = next((i for i in prompt if not 0 <= i < self.n_vocab), None)
-        if bad is not None:
+        least, most = min(prompt), max(prompt)
+        if least < 0 or most >= self.n_vocab:
+            bad = least if least < 0 else most
             raise ValueError(f"token {bad} is not of the model's {self.n_vocab}")
         room = self.max_positions - len(prompt)
         wanted = sampling.max_tokens if sampling.max_tokens is not None else max(room, 1)

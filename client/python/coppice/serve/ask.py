@@ -135,7 +135,7 @@ def _ask(fields: Fields, sampling: Sampling) -> Ask:
 
 
 def _is_tokens(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(i) is int for i in value)
+    return isinstance(value, list) and set(map(type, value)) == {int}
 
 
 def _prompts(given: Any) -> list[str | list[int]]:
