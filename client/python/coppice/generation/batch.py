@@ -14,6 +14,7 @@ from .stream import Event, Stream
 
 LANE_STREAMS = 16  # an entry of more tokens is a prompt to the daemon: not in every pass
 CHUNK = 256  # tokens of prompts that go beside the others' tokens
+CHUNK_ALONE = 1024  # where there are no others
 
 
 class Batch:
@@ -44,18 +45,18 @@ class Batch:
     def in_flight(self) -> bool:
         return self._decode is not None
 
-    def join(self, stream: Stream) -> None:
-        """Raises why it cannot be opened."""
-        stream.open(self.lane, self._model)
-        self.streams.append(stream)
+    @property
+    def has_prompts(self) -> bool:
+        return any(stream.n_left > 1 for stream in self.streams)
 
     def turn(self) -> None:
         """Looks at the entry in flight; where it is over, the next one goes out. What is slow and
         can wait is done while the daemon computes that."""
         if self._decode is not None:
-            if not self._decode.done():
+            if self._decode.done():
+                self._read(self._decode)
+            elif not all(stream.cancelled for stream, _ in self._parts):
                 return
-            self._read(self._decode)
         self._drop_cancelled()
         self._submit()
         while self._leaving:
@@ -65,11 +66,11 @@ class Batch:
 
     def _plan(self) -> list[tuple[Stream, int]]:
         """How many tokens of each stream go now: one, or as many as there is room for."""
-        parts, room = [], CHUNK
+        parts, room = [], CHUNK if len(self.streams) > 1 else CHUNK_ALONE
         for stream in self.streams:
             if stream.asked:
                 continue
-            left = len(stream.ids) - stream.n_done
+            left = stream.n_left
             n = left if left == 1 else min(left, room)
             if n > 0:
                 parts.append((stream, n))

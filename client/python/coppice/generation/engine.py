@@ -1,8 +1,8 @@
 """Many continuations at once: the loop behind LLM and the server.
 
-Streams share lanes, 16 at most to each, and join and leave between two of a lane's entries. What
-the prompts of one lane take holds up no other lane. Entries of all lanes, and of other processes,
-meet in the daemon's passes.
+Streams share lanes, 16 at most to each, and join and leave between two of a lane's entries. A long
+prompt has a lane of its own where there is one: what a lane's entry takes holds up no other lane.
+Entries of all lanes, and of other processes, meet in the daemon's passes.
 
     add > a lane has room > opened > others compute part of it: asked > prompt > tokens > closed
 
@@ -19,7 +19,7 @@ from typing import Callable
 
 import coppice
 
-from .batch import LANE_STREAMS, Batch
+from .batch import CHUNK, LANE_STREAMS, Batch
 from .stream import Event, Stream
 
 _OPENED_A_TURN = 8  # each takes a message and its answer, for which the others' tokens wait
@@ -34,7 +34,7 @@ class Engine:
     def __init__(
         self, connection: coppice.Connection, model: coppice.Model, give: Give, n_lanes: int = 8
     ) -> None:
-        self._connection, self._give = connection, give
+        self._connection, self._model, self._give = connection, model, give
         self._events: list[Event] = []
         self._batches = [
             Batch(connection.lane(pollable=True), model, self._events, self._close_stream)
@@ -101,21 +101,39 @@ class Engine:
             self._queue.remove(stream)
             self._events += stream.ends("cancelled")
         for stream in self._queue[:_OPENED_A_TURN]:
-            batch = max(self._batches, key=lambda one: one.room)
-            if batch.room < 1 + len(stream.twins):
+            batch = self._choose(1 + len(stream.twins))
+            if batch is None:
                 break
             self._join(batch, stream)
             self._queue.remove(stream)
 
+    def _choose(self, n: int) -> Batch | None:
+        """For n streams: the fullest that has room, so that entries are few; of those in which
+        nobody waits for a prompt, where there are such."""
+        roomy = [batch for batch in self._batches if batch.room >= n]
+        return min(roomy, key=lambda one: (one.has_prompts, one.room), default=None)
+
     def _join(self, batch: Batch, stream: Stream) -> None:
         try:
-            batch.join(stream)
+            stream.open(batch.lane, self._model)
+            if stream.n_left > CHUNK and batch.streams:
+                batch = self._move(batch, stream)
         except coppice.DaemonGone:
             raise
         except coppice.Error as error:
             self._events += stream.ends(error)
         else:
+            batch.streams.append(stream)
             batch.turn()
+
+    def _move(self, batch: Batch, stream: Stream) -> Batch:
+        """A long prompt holds up nobody where it is alone."""
+        empty = next((one for one in self._batches if not one.streams), None)
+        if empty is None or stream.seq is None:
+            return batch
+        stream.seq.close()
+        stream.open(empty.lane, self._model)
+        return empty
 
     def _sleep(self, timeout: float | None) -> None:
         for batch in self._batches:
@@ -130,9 +148,8 @@ class Engine:
                 self._look_at_connection()
 
     def _has_work(self) -> bool:
-        room = max(batch.room for batch in self._batches)
-        placeable = bool(self._queue) and room >= 1 + len(self._queue[0].twins)
-        return placeable or any(batch.is_done() for batch in self._batches)
+        placeable = self._queue and self._choose(1 + len(self._queue[0].twins))
+        return bool(placeable) or any(batch.is_done() for batch in self._batches)
 
     def _look_at_connection(self) -> None:
         """An answer that a stream waits for has come; or the daemon is gone: this says so."""

@@ -104,6 +104,11 @@ class Stream:
         assert self.seq is not None
         self.go_back(min(self.seq.state().n_tokens, len(self.ids) - 1))
 
+    @property
+    def n_left(self) -> int:
+        """Tokens that the sequence does not have yet."""
+        return len(self.ids) - self.n_done
+
     # ---- its tokens -------------------------------------------------------------------------
 
     @property

@@ -123,7 +123,7 @@ class Worker:
 
     def _run_failed(self, error: Exception) -> None:
         why = f"no daemon: {error.strerror}" if isinstance(error, _GONE) else str(error)
-        if why != self.why:
+        if why != self.why and not self._over.is_set():
             log.warning("%s", why)
         self.why = why
 
