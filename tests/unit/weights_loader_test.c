@@ -148,17 +148,28 @@ static int lie_run(const char *lie)
 	return 0;
 }
 
+/* One that has ended may count for a moment more. */
+static struct weights *open_as(struct weights_table *table, const char *lie)
+{
+	struct weights *weights;
+	int socket, r;
+
+	setenv("COPPICE_TEST_LIE", lie, 1);
+	while ((r = weights_open(table, ALICE, &weights, &socket)) == -EAGAIN)
+		fixture_moment();
+	assert_int_equal(r, 0);
+	close(socket);
+	return weights;
+}
+
 static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
 {
 	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 2000);
 	struct weights *weights;
-	int socket;
 
 	(void)state;
 	for (size_t i = 0; i < N_LIES; i++) {
-		setenv("COPPICE_TEST_LIE", lies[i], 1);
-		assert_int_equal(weights_open(table, ALICE, &weights, &socket), 0);
-		close(socket);
+		weights = open_as(table, lies[i]);
 		if (!strcmp(lies[i], "hangs"))
 			fixture_expect_failure(weights, -ETIMEDOUT, "Nothing came");
 		else if (!strcmp(lies[i], "dies"))
@@ -170,33 +181,19 @@ static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
 	assert_int_equal(fixture_n_memories, 0);
 }
 
-/* One that has ended may count for a moment more. */
-static struct weights *open_truth(struct weights_table *table, const char *truth)
-{
-	struct weights *weights;
-	int socket, r;
-
-	setenv("COPPICE_TEST_LIE", truth, 1);
-	while ((r = weights_open(table, ALICE, &weights, &socket)) == -EAGAIN)
-		fixture_moment();
-	assert_int_equal(r, 0);
-	close(socket);
-	return weights;
-}
-
 /* c is b, as the files are the same, and b turns out to be a, as the bytes are. */
 static void who_stands_for_weights_may_have_others_stand_for_it(void **state)
 {
 	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 2000);
-	struct weights *a = open_truth(table, "truth1"), *b, *c;
+	struct weights *a = open_as(table, "truth1"), *b, *c;
 
 	(void)state;
 	assert_ptr_equal(fixture_end(a), a);
 	fixture_expect_ready(a);
-	b = open_truth(table, "truth2");
+	b = open_as(table, "truth2");
 	while (atomic_load(&b->bytes_done) == 0)
 		fixture_moment();
-	c = open_truth(table, "truth2");
+	c = open_as(table, "truth2");
 	while (weights_real(c) == c)
 		fixture_moment();
 	assert_ptr_equal(weights_real(c), b);
