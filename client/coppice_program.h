@@ -190,13 +190,17 @@ struct coppice_row {
 	struct coppice_top top[COPPICE_TOP_MAX]; /* likeliest first; alike: the lower id first */
 };
 
+#define COPPICE_DECODE_DRAFT_MAX 64u
+
 /* n_new tokens that follow what the sequence has; rows of those from first_wanted on are wanted:
- * n_new - 1: the last one alone. */
+ * n_new - 1: the last one alone. With parents they are a draft, as of coppice_seq_draft: each token
+ * follows that one, UINT32_MAX the sequence itself; COPPICE_DECODE_DRAFT_MAX at most. They have no
+ * score, and nobody else sees them until coppice_seq_accept says which stay. */
 struct coppice_decode_seq {
 	struct coppice_seq *seq;
 	const uint32_t *ids; /* copied */
 	uint32_t n_new, first_wanted;
-	uint64_t reserved; /* must be 0 */
+	const uint32_t *parents; /* [n_new], of all sequences of an entry, or NULL of all; copied */
 };
 
 struct coppice_decode {
@@ -215,7 +219,7 @@ struct coppice_decode {
  * Appends tokens, runs them through the program and publishes them, in passes that take everybody's
  * rows together. At most 32,768 tokens of a sequence, and 65,000 of an entry. A prompt is published
  * chunk by chunk. The ticket's result has the number of tokens that were published as its value,
- * also after a failure; then each sequence has what coppice_seq_length says, and a trim to that
+ * also after a failure (0 of a draft); then each sequence has what coppice_seq_length says, and a trim to that
  * clears it. Does not block; -EAGAIN as coppice_nop; -EINVAL: the sentence names the sequence.
  */
 COPPICE_MUST_CHECK int coppice_decode(struct coppice_lane *lane,

@@ -65,14 +65,16 @@ enum abi_kind {
 	ABI_TRIM = 4, /* arg: tokens to keep */
 	ABI_FORK = 5, /* completion value: the new handle */
 	ABI_SPARSE = 6, /* body: struct abi_sparse */
-	/* body: struct abi_decode, struct abi_decode_seq[count], then ids u32 of all of them */
+	/* body: struct abi_decode, struct abi_decode_seq[count], then ids u32 of all of them, with
+	 * ABI_EXTEND_PARENTS then as many parents */
 	ABI_DECODE = 7,
 	ABI_N_KINDS
 };
 
 enum abi_entry_flags {
 	ABI_EXTEND_DRAFT = 1u << 0, /* tokens wait for ABI_ACCEPT */
-	ABI_EXTEND_PARENTS = 1u << 1, /* a draft tree; implies ABI_EXTEND_DRAFT */
+	/* a draft tree; implies ABI_EXTEND_DRAFT. Of ABI_DECODE: all its sequences' tokens are */
+	ABI_EXTEND_PARENTS = 1u << 1,
 	ABI_STEP_APPEND_ONLY = 1u << 2, /* K and V only, no attention */
 	ABI_STEP_STREAM = 1u << 3, /* a stream writes the inputs: runs once `ready` >= ticket */
 	ABI_STEP_WORDS =
@@ -147,6 +149,8 @@ struct abi_decode_seq {
 	uint32_t n_new, first_wanted;
 };
 static_assert(sizeof(struct abi_decode_seq) == 16, "decode layout");
+
+#define ABI_DECODE_DRAFT_MAX 64u /* tokens of a sequence: they go in one pass */
 
 struct abi_row {
 	float lse; /* natural log of the sum of exp(logit) */

@@ -126,7 +126,7 @@ static void how_long_a_path_may_be_is_each_programs_own(void **state)
 	seq = decode_open(&client, service.ids, 10, &match);
 	assert_int_equal(match.cached, 9);
 	decode_run(&client, seq, service.ids + 9, 11);
-	const struct coppice_decode_seq part = {seq, service.ids, 1, 0, 0};
+	const struct coppice_decode_seq part = {seq, service.ids, 1, 0, NULL};
 	const struct coppice_decode decode = {.seqs = &part, .n_seqs = 1};
 
 	assert_int_equal(coppice_decode(client.lane, &decode, &ticket), 0);

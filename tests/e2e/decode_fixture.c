@@ -24,7 +24,7 @@ static void must(struct coppice *c, int r)
 		fail_msg("%s (%d)", coppice_explain(c), r);
 }
 
-static bool on_gpu(void)
+bool decode_on_gpu(void)
 {
 	const char *name = getenv("COPPICE_TEST_BACKEND");
 
@@ -33,7 +33,7 @@ static bool on_gpu(void)
 
 static const char *backend_option(void)
 {
-	return on_gpu() ? "--backend=cuda" : "--backend=cpu";
+	return decode_on_gpu() ? "--backend=cuda" : "--backend=cpu";
 }
 
 static void read_document(struct decode_service *s)
@@ -220,7 +220,7 @@ void decode_assert_same(const struct decode_client *client, const float *logits)
 	const float *got = decode_logits(client);
 	double off = 0, all = 0;
 
-	if (!on_gpu())
+	if (!decode_on_gpu())
 		assert_memory_equal(got, logits, DECODE_VOCAB * sizeof(*logits));
 	for (uint32_t i = 0; i < DECODE_VOCAB; i++) {
 		off += pow((double)got[i] - (double)logits[i], 2);

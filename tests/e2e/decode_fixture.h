@@ -7,6 +7,7 @@
 
 #include "client/coppice_program.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #define DECODE_TOKENS 600u /* of the document */
@@ -30,6 +31,8 @@ struct decode_client {
 	uint8_t *out; /* in the arena */
 };
 
+/* Where products are rounded to narrow inputs. */
+bool decode_on_gpu(void);
 void decode_service_start(struct decode_service *s);
 /* Ends as it should, with 0. */
 void decode_service_stop(struct decode_service *s);

@@ -3,7 +3,7 @@
  * as page_blocks.awk makes functions of them. Nothing of it is run; client/README.md's first block
  * is a program, which first_app_test runs.
  */
-#include "coppice.h"
+#include "coppice_program.h"
 
 #include <err.h>
 #include <errno.h>
@@ -19,6 +19,7 @@ extern struct coppice_seq *seq;
 extern struct coppice_capture *capture;
 extern struct coppice_match match;
 extern struct coppice_step step;
+extern struct coppice_row *rows;
 extern uint32_t model, ids[], other_ids[], token, n_tokens, n_layers;
 extern uint64_t ticket;
 extern void *k, *stream, *view;

@@ -124,6 +124,15 @@ static void make_extend(struct world *w, struct nonsense *x)
 	x->entry.body_bytes = n * (x->entry.flags & ABI_EXTEND_PARENTS ? 8 : 4);
 }
 
+/* Of each sequence's tokens those before it. */
+static void make_parents(struct world *w, const struct nonsense *x, uint32_t *parents)
+{
+	for (uint32_t s = 0; s < x->entry.count; s++)
+		for (uint32_t i = 0; i < x->body.decode.seqs[s].n_new; i++)
+			*parents++ = i && !draw_one_in(&w->draw, 60) ? draw_below(&w->draw, i)
+								     : WORK_NONE;
+}
+
 /* Of a program's sequences, or of any; ids are mostly below the vocabulary. */
 static void make_decode(struct world *w, struct nonsense *x)
 {
@@ -157,6 +166,11 @@ static void make_decode(struct world *w, struct nonsense *x)
 	for (uint32_t i = 0; i < n_ids; i++)
 		ids[i] = draw_one_in(&w->draw, 500) ? (uint32_t)draw_border(&w->draw)
 						    : draw_below(&w->draw, PROGRAM_VOCAB);
+	if (draw_one_in(&w->draw, 4)) {
+		x->entry.flags = ABI_EXTEND_PARENTS;
+		make_parents(w, x, ids + n_ids);
+		ids += n_ids;
+	}
 	x->entry.body_bytes = (uint32_t)((uint8_t *)(ids + n_ids) - (uint8_t *)head);
 }
 
@@ -220,10 +234,10 @@ static uint32_t next_kind(struct world *w, const struct sched_seq *seq)
 		return draw_below(&w->draw, ABI_N_KINDS);
 	if (!seq || seq->voided)
 		return ABI_TRIM;
-	if (seq->model->program && !draw_one_in(&w->draw, 6))
-		return ABI_DECODE;
 	if (seq->computed)
 		return ABI_ACCEPT;
+	if (seq->model->program && !draw_one_in(&w->draw, 6))
+		return ABI_DECODE;
 	if (store_seq_n_live(seq->store))
 		return ABI_STEP;
 	return draw_one_in(&w->draw, 6)	  ? ABI_FORK

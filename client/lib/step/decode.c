@@ -1,5 +1,6 @@
 /*
- * decode.c - tokens of a program's sequences become one entry: a head, a record a sequence, ids.
+ * decode.c - tokens of a program's sequences become one entry: a head, a record a sequence, ids,
+ * and of drafts parents.
  *
  * What only the daemon knows (how long a sequence is, the arena's end) is checked there.
  */
@@ -17,8 +18,14 @@
 static_assert(sizeof(struct coppice_row) == sizeof(struct abi_row), "what crosses is what is told");
 static_assert(COPPICE_ROWS_MAX == ABI_DECODE_ROWS_MAX && COPPICE_TOP_MAX == ABI_TOP_MAX,
 	      "what crosses is what is told");
+static_assert(COPPICE_DECODE_DRAFT_MAX == ABI_DECODE_DRAFT_MAX, "what crosses is what is told");
 
 static const char what[] = "coppice_decode";
+
+static bool is_draft(const struct coppice_decode *decode)
+{
+	return decode->seqs[0].parents;
+}
 
 static int check_seq(struct coppice *c, uint32_t i, const struct coppice_decode_seq *s)
 {
@@ -33,9 +40,10 @@ static int check_seq(struct coppice *c, uint32_t i, const struct coppice_decode_
 			       "%s: sequence %u is of a model that apps compute; use "
 			       "coppice_seq_extend and coppice_step",
 			       what, i);
-	if (s->reserved)
-		return explain(c->key, -EINVAL, "%s: sequence %u: a reserved word is not 0", what,
-			       i);
+	if (s->parents && s->n_new > ABI_DECODE_DRAFT_MAX)
+		return explain(c->key, -EINVAL,
+			       "%s: sequence %u has a draft of %u tokens: give %u at most", what, i,
+			       s->n_new, ABI_DECODE_DRAFT_MAX);
 	return 0;
 }
 
@@ -51,7 +59,13 @@ static int check(struct coppice *c, const struct coppice_decode *decode, size_t 
 		r = explain(c->key, -EINVAL, "%s: there are no sequences", what);
 	for (uint32_t i = 0; r == 0 && i < decode->n_seqs; i++) {
 		r = check_seq(c, i, &decode->seqs[i]);
-		bytes += sizeof(struct abi_decode_seq) + decode->seqs[i].n_new * sizeof(uint32_t);
+		if (r == 0 && !decode->seqs[i].parents != !decode->seqs[0].parents)
+			r = explain(c->key, -EINVAL,
+				    "%s: give parents of all sequences, or of none: drafts go by "
+				    "themselves",
+				    what);
+		bytes += sizeof(struct abi_decode_seq) +
+			 decode->seqs[i].n_new * sizeof(uint32_t) * (is_draft(decode) ? 2 : 1);
 		if (r == 0 && bytes > ABI_BODY_MAX_BYTES)
 			r = explain(c->key, -EINVAL,
 				    "%s: the tokens of %u sequences are more than one entry holds; "
@@ -110,6 +124,12 @@ static void write_body(const struct coppice_decode *decode, const struct abi_dec
 		memcpy(ids, s->ids, s->n_new * sizeof(*s->ids));
 		ids += s->n_new * sizeof(*s->ids);
 	}
+	for (uint32_t i = 0; i < decode->n_seqs && is_draft(decode); i++) {
+		const struct coppice_decode_seq *s = &decode->seqs[i];
+
+		memcpy(ids, s->parents, s->n_new * sizeof(*s->parents));
+		ids += s->n_new * sizeof(*s->parents);
+	}
 }
 
 int coppice_decode(struct coppice_lane *lane, const struct coppice_decode *decode,
@@ -127,7 +147,10 @@ int coppice_decode(struct coppice_lane *lane, const struct coppice_decode *decod
 	if (r < 0)
 		return r;
 	write_body(decode, &head, place.body);
-	submit_end(lane, &place, (struct abi_entry){.kind = ABI_DECODE, .count = decode->n_seqs},
+	submit_end(lane, &place,
+		   (struct abi_entry){.kind = ABI_DECODE,
+				      .flags = is_draft(decode) ? ABI_EXTEND_PARENTS : 0,
+				      .count = decode->n_seqs},
 		   ret_ticket);
 	return 0;
 }

@@ -89,7 +89,7 @@ struct decode_part {
 	uint32_t n_new, first_wanted;
 	uint32_t first_id; /* of the entry's ids */
 	uint32_t first_out; /* of the entry's rows that are wanted */
-	uint32_t n_done; /* published */
+	uint32_t n_done; /* published, or of a draft live */
 };
 
 /* A decode entry that passed all checks; its sequences are its step's parts, whose n_new are those
@@ -98,6 +98,7 @@ struct decode {
 	struct decode_part *parts; /* owned, grows, [step.n_parts] */
 	uint32_t parts_room;
 	const uint32_t *ids; /* in the lane's body */
+	const uint32_t *parents; /* the same; NULL: it is no draft */
 	uint64_t out; /* the backend's address */
 	uint32_t stride;
 	uint32_t want, n_top;
@@ -226,12 +227,12 @@ static inline uint32_t decode_tokens_left(const struct sched_lane *lane)
 	return n;
 }
 
-/* The same that are published. */
+/* The same that are published; of a draft none is. */
 static inline uint32_t decode_tokens_done(const struct sched_lane *lane)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < lane->step.n_parts; i++)
+	for (uint32_t i = 0; i < lane->step.n_parts && !lane->decode.parents; i++)
 		n += lane->decode.parts[i].n_done;
 	return n;
 }

@@ -29,6 +29,7 @@ struct body {
 	struct abi_decode head;
 	const struct abi_decode_seq *seqs;
 	const uint32_t *ids;
+	const uint32_t *parents; /* NULL: no draft */
 	uint32_t n_ids;
 };
 
@@ -37,17 +38,19 @@ static enum abi_reason body_read(const struct sched_lane *lane, const struct abi
 {
 	uint64_t seqs_bytes = (uint64_t)e->count * sizeof(*ret->seqs);
 	uint64_t least = sizeof(ret->head) + seqs_bytes;
+	uint32_t id_bytes = sizeof(uint32_t) * (e->flags ? 2 : 1);
 
-	if (e->flags)
+	if (e->flags & ~(uint32_t)ABI_EXTEND_PARENTS)
 		return ABI_BAD_FLAGS;
 	if (e->count == 0)
 		return ABI_NO_TOKENS;
-	if (e->body_bytes < least || (e->body_bytes - least) % sizeof(uint32_t))
+	if (e->body_bytes < least || (e->body_bytes - least) % id_bytes)
 		return ABI_BAD_BODY;
 	memcpy(&ret->head, lane->body, sizeof(ret->head));
 	ret->seqs = (const void *)(lane->body + sizeof(ret->head));
 	ret->ids = (const void *)(lane->body + least);
-	ret->n_ids = (uint32_t)((e->body_bytes - least) / sizeof(uint32_t));
+	ret->n_ids = (uint32_t)((e->body_bytes - least) / id_bytes);
+	ret->parents = e->flags ? ret->ids + ret->n_ids : NULL;
 	return ABI_OK;
 }
 
@@ -67,6 +70,8 @@ static enum abi_reason seq_check(struct sched_core *core, const struct sched_lan
 		return ABI_NO_PROGRAM;
 	if (seq->voided)
 		return ABI_VOID;
+	if (seq->draft)
+		return ABI_NOT_ACCEPTED;
 	return lane->step.model && seq->model != lane->step.model ? ABI_MIXED_MODELS : ABI_OK;
 }
 
@@ -85,6 +90,16 @@ static enum abi_reason tokens_check(const struct sched_core *core, const struct 
 	for (uint32_t i = 0; i < n; i++)
 		if (ids[i] >= program->n_vocab)
 			return ABI_BAD_TOKEN;
+	return ABI_OK;
+}
+
+static enum abi_reason draft_check(const uint32_t *parents, uint32_t n)
+{
+	if (n > ABI_DECODE_DRAFT_MAX)
+		return ABI_TOO_MANY_TOKENS;
+	for (uint32_t i = 0; i < n; i++)
+		if (parents[i] != WORK_NONE && parents[i] >= i)
+			return ABI_BAD_PARENTS;
 	return ABI_OK;
 }
 
@@ -108,6 +123,8 @@ static enum abi_reason part_check(struct sched_core *core, struct sched_lane *la
 		bad = ABI_BAD_BODY;
 	if (!bad)
 		bad = tokens_check(core, seq, body->ids + at->id, rec->n_new);
+	if (!bad && body->parents)
+		bad = draft_check(body->parents + at->id, rec->n_new);
 	if (!bad && n_wanted > ABI_DECODE_ROWS_MAX - at->out)
 		bad = ABI_TOO_MANY_ROWS;
 	if (bad)
@@ -130,6 +147,8 @@ static struct outcome refused(const struct sched_lane *lane, enum abi_reason rea
 	case ABI_TOO_MANY_TOKENS:
 	case ABI_TOO_FAR:
 		return outcome_bad(-E2BIG, reason, where);
+	case ABI_NOT_ACCEPTED:
+		return outcome_bad(-EBUSY, reason, where);
 	case ABI_VOID:
 		return seq_failed_before(lane->step.parts[where].seq, where);
 	default:
@@ -228,6 +247,7 @@ struct outcome decode_check(struct sched_core *core, struct sched_lane *lane,
 	if (bad)
 		return refused(lane, bad, where);
 	lane->decode.ids = body.ids;
+	lane->decode.parents = body.parents;
 	pace_arrived(core, lane);
 	return OUTCOME_OK;
 }

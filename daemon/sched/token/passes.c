@@ -73,11 +73,22 @@ static int row_want(struct passes *p, const struct decode *d, const struct decod
 		.row = row,
 		.want = d->want,
 		.n_top = d->n_top,
-		.next = at + 1 < part->n_new ? d->ids[part->first_id + at + 1] : PROGRAM_NONE,
+		.next = !d->parents && at + 1 < part->n_new ? d->ids[part->first_id + at + 1]
+							    : PROGRAM_NONE,
 		.out = d->out + (uint64_t)(part->first_out + at - part->first_wanted) * d->stride,
 	};
 	p->rows.n_wanted++;
 	return 0;
+}
+
+/* Of a draft it is as far from the sequence as it is deep. */
+static uint32_t position_of(const struct passes *p, const struct decode *d,
+			    const struct decode_part *part, uint32_t first_row, uint32_t i)
+{
+	uint32_t parent = d->parents ? d->parents[part->first_id + i] : i - 1;
+
+	return i > 0 && parent != WORK_NONE ? p->positions[first_row + parent] + 1
+					    : p->positions[first_row];
 }
 
 static int add_rows(struct passes *p, const struct sched_lane *lane, uint32_t index)
@@ -85,15 +96,16 @@ static int add_rows(struct passes *p, const struct sched_lane *lane, uint32_t in
 	const struct step_part *step = &lane->step.parts[index];
 	const struct decode *d = &lane->decode;
 	const struct decode_part *part = &d->parts[index];
-	uint32_t pos = store_seq_n_tokens(step->seq->store), row = p->rows.n_rows;
+	uint32_t first_row = p->rows.n_rows, row = first_row;
 	int r = 0;
 
-	if (GROW(p->ids, p->ids_room, row + step->n_new) < 0 ||
-	    GROW(p->positions, p->positions_room, row + step->n_new) < 0)
+	if (GROW(p->ids, p->ids_room, row + step->n_new + 1) < 0 ||
+	    GROW(p->positions, p->positions_room, row + step->n_new + 1) < 0)
 		return -ENOMEM;
+	p->positions[row] = store_seq_n_tokens(step->seq->store);
 	for (uint32_t i = 0; i < step->n_new && r == 0; i++, row++) {
 		p->ids[row] = d->ids[part->first_id + part->n_done + i];
-		p->positions[row] = pos + i;
+		p->positions[row] = position_of(p, d, part, first_row, i);
 		r = row_want(p, d, part, part->n_done + i, row);
 	}
 	p->rows.n_rows = row;
@@ -272,8 +284,10 @@ static void lane_give_back(struct passes *p, struct sched_lane *lane)
 	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
 		struct step_part *part = &lane->step.parts[i];
 
-		if (part->n_new)
+		if (part->n_new) {
 			store_seq_void(part->seq->store, p->core->now_ns);
+			seq_clear_extension(part->seq);
+		}
 		part->n_new = 0;
 	}
 	step_move(&p->core->steps, lane, STEP_AWAITING_PASS);
@@ -315,20 +329,24 @@ bool passes_begin(struct passes *p)
 
 /* ---- from the backend ----------------------------------------------------------------------- */
 
-/* The tokens of a part join the tree. */
+/* The tokens of a part join the tree; a draft awaits its accept. */
 static int part_publish(struct passes *p, struct sched_lane *lane, uint32_t index)
 {
 	struct step_part *step = &lane->step.parts[index];
-	int r;
+	int r = 0;
 
 	if (step->n_new == 0)
 		return 0;
 	store_seq_progress(step->seq->store, p->core->now_ns);
-	r = store_seq_publish(step->seq->store, p->core->now_ns);
+	step->seq->computed = step->seq->draft;
+	if (!step->seq->draft)
+		r = store_seq_publish(step->seq->store, p->core->now_ns);
 	if (r < 0)
 		return r;
-	seq_clear_extension(step->seq);
-	lane->session->tokens_computed += step->n_new;
+	if (!step->seq->draft) {
+		seq_clear_extension(step->seq);
+		lane->session->tokens_computed += step->n_new;
+	}
 	lane->decode.parts[index].n_done += step->n_new;
 	step->n_new = 0;
 	return 0;

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define DECODE_ROWS 16u /* an entry that has no more tokens left is no prompt */
 /* Of what the weights take to be read, or the budget: decode, which goes together rather than read
@@ -28,7 +29,7 @@
 
 static bool is_decode(const struct sched_lane *lane)
 {
-	return decode_tokens_left(lane) <= DECODE_ROWS;
+	return lane->decode.parents || decode_tokens_left(lane) <= DECODE_ROWS;
 }
 
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret)
@@ -60,20 +61,23 @@ static double row_ns(const struct room *room, const struct sched_seq *seq)
 	return room->row_ns + m->shape.n_layers * work_ns(m, n_tokens, 0);
 }
 
-/* Of the part's left tokens as many as there is room for, of the first of all at least one. */
+/* Of the part's left tokens as many as there is room for, of the first of all at least one; of a
+ * draft all or none. */
 static uint32_t rows_for(const struct passes *p, const struct room *room,
 			 const struct sched_lane *lane, uint32_t part)
 {
 	const struct decode_part *d = &lane->decode.parts[part];
 	double most = room->ns / row_ns(room, lane->step.parts[part].seq);
-	uint32_t n = d->n_new - d->n_done;
+	uint32_t n_left = d->n_new - d->n_done, n = n_left;
+	bool is_first = !lane->decode.n_rows && (p->job.n_lanes == 0 || p->first_prompt);
 
 	if (room->ns <= 0)
 		most = 0;
 	if (most < n)
 		n = (uint32_t)most;
-	if (n == 0 && d->n_new > d->n_done && !lane->decode.n_rows &&
-	    (p->job.n_lanes == 0 || p->first_prompt))
+	if (lane->decode.parents)
+		return (n == n_left || is_first) && n_left <= room->rows ? n_left : 0;
+	if (n == 0 && n_left > 0 && is_first)
 		n = 1;
 	return n < room->rows ? n : room->rows;
 }
@@ -93,17 +97,35 @@ static void room_take(struct room *room, struct sched_lane *lane, uint32_t part,
 	lane->step.alone_ns += ns;
 }
 
+/* A draft has its parents with it, until it is accepted or goes. */
+static int part_draft(const struct sched_lane *lane, uint32_t part)
+{
+	struct sched_seq *seq = lane->step.parts[part].seq;
+	const struct decode_part *d = &lane->decode.parts[part];
+	uint32_t *parents = malloc(d->n_new * sizeof(*parents));
+
+	if (!parents)
+		return -ENOMEM;
+	memcpy(parents, lane->decode.parents + d->first_id, d->n_new * sizeof(*parents));
+	seq->parents = parents;
+	seq->draft = true;
+	return 0;
+}
+
 /* The part's next rows are live from now on. */
 static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part, struct room *room)
 {
 	struct step_part *step = &lane->step.parts[part];
 	const struct decode_part *d = &lane->decode.parts[part];
 	uint32_t n = rows_for(p, room, lane, part);
+	bool draft = lane->decode.parents;
 	int r = 0;
 
 	if (n > 0)
 		r = store_seq_extend(step->seq->store, lane->decode.ids + d->first_id + d->n_done,
-				     n, false, p->core->now_ns);
+				     n, draft, p->core->now_ns);
+	if (n > 0 && r == 0 && draft)
+		r = part_draft(lane, part);
 	if (r < 0)
 		return r;
 	step->n_new = n;
