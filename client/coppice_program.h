@@ -219,8 +219,9 @@ struct coppice_decode {
  * Appends tokens, runs them through the program and publishes them, in passes that take everybody's
  * rows together. At most 32,768 tokens of a sequence, and 65,000 of an entry. A prompt is published
  * chunk by chunk. The ticket's result has the number of tokens that were published as its value,
- * also after a failure (0 of a draft); then each sequence has what coppice_seq_length says, and a trim to that
- * clears it. Does not block; -EAGAIN as coppice_nop; -EINVAL: the sentence names the sequence.
+ * also after a failure (0 of a draft); then each sequence has what coppice_seq_length says, and a
+ * trim to that clears it. Does not block; -EAGAIN as coppice_nop; -EINVAL: the sentence names the
+ * sequence.
  */
 COPPICE_MUST_CHECK int coppice_decode(struct coppice_lane *lane,
 				      const struct coppice_decode *decode, uint64_t *ret_ticket);

@@ -1,7 +1,7 @@
 /*
  * decode_draft_test.c - trees of tokens on trial, of a program's sequences: what a row says is what
- * it says of the same tokens in a row, accepted tokens are everybody's, and a draft that goes leaves
- * nothing.
+ * it says of the same tokens in a row, accepted tokens are everybody's, and a draft that goes
+ * leaves nothing.
  */
 #include "decode_fixture.h"
 
