@@ -1,5 +1,6 @@
 /* schedule_cut_test.c - where strips are cut into work tiles: a block each where that is what cuts
  * are for, and whole wide tiles. */
+#include "kernels/arith.h"
 #include "tests/bench/fit_model.h"
 
 #include <math.h>
@@ -100,6 +101,29 @@ static void test_wide_work_tiles_have_whole_wide_tiles(void **state)
 	cut_done(&c);
 }
 
+/* 64 leaves on a root that all share: no work tile has the leaves of many to itself. */
+static void test_wide_work_tiles_share_the_leaves(void **state)
+{
+	static const uint32_t rows_of[] = {4, 16};
+
+	(void)state;
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct device_work_tile *work_tiles;
+		uint32_t least = UINT32_MAX, most = 0;
+		struct cut c;
+
+		cut_init(&c, rows_of[i], (uint32_t[]){1, 64}, (uint32_t[]){32768, 128},
+			 DEVICE_WORK_TILE_ROWS / rows_of[i]);
+		work_tiles = c.schedule.arrays[SCHEDULE_WORK_TILES].at;
+		for (uint32_t t = 0; t < c.schedule.n[SCHEDULE_WORK_TILES]; t++) {
+			least = min_u32(least, work_tiles[t].n_kv_tiles);
+			most = max_u32(most, work_tiles[t].n_kv_tiles);
+		}
+		assert_in_range(most - least, 0, 2 * DEVICE_WIDE_KV_TILES);
+		cut_done(&c);
+	}
+}
+
 /* A root and ten leaves, for each block less than two turns of the warps: work tiles have two, but
  * for those of leaves alone at a strip's end. */
 static void test_short_work_tiles_have_whole_turns(void **state)
@@ -172,6 +196,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_block_has_two_work_tiles_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_work_tiles_have_whole_wide_tiles),
+		cmocka_unit_test(test_wide_work_tiles_share_the_leaves),
 		cmocka_unit_test(test_each_partial_is_made_once_and_by_its_row),
 		cmocka_unit_test(test_short_work_tiles_have_whole_turns),
 	};

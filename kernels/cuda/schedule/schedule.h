@@ -104,7 +104,7 @@ enum schedule_array {
 	SCHEDULE_DESTS,
 	SCHEDULE_MERGES,
 	SCHEDULE_N_ARRAYS,
-	SCHEDULE_N_SCRATCH = 18
+	SCHEDULE_N_SCRATCH = 19
 };
 
 struct schedule {

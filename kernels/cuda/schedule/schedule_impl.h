@@ -10,8 +10,8 @@
  *      work tiles --schedule_kv_tiles.c--> KV tiles, wide tiles
  *                                              \--schedule_tails.c--> KV tiles for tokens to come
  *
- * Calls go down this list: schedule, work tiles, tails, KV tiles, choose, strips, cost, load, runs,
- * arrays.
+ * Calls go down this list: schedule, work tiles, mix, tails, KV tiles, choose, strips, cost, load,
+ * runs, arrays.
  */
 #ifndef COPPICE_CUDA_SCHEDULE_IMPL_H
 #define COPPICE_CUDA_SCHEDULE_IMPL_H
@@ -43,6 +43,7 @@ enum scratch {
 	SPREAD_ITEMS,
 	SPREAD_TILES,
 	SPREAD_PIECES,
+	MIXED,
 	N_SCRATCH
 };
 static_assert((int)N_SCRATCH == (int)SCHEDULE_N_SCRATCH, "a place for each");
@@ -244,6 +245,8 @@ MUST_CHECK int strips_make(struct make *m, uint32_t tokens);
 bool strip_sees_all(struct make *m, const struct strip *strip);
 /* Fills scratch KV_BLOCKS with the strip's KV blocks, make->n_kv_blocks. 0 or -ENOMEM. */
 MUST_CHECK int strip_read(struct make *m, const struct strip *strip);
+/* Sets alike_end and beside_end of the strip's KV blocks. */
+void strip_find_stretches(struct make *m);
 
 /* ---- schedule_runs.c ------------------------------------------------------------------------ */
 
@@ -323,6 +326,8 @@ MUST_CHECK int kv_tiles_make(struct make *m, struct cut *cut);
 /* Does the token of the strip see something of the KV block? */
 bool cut_row_sees(const struct make *m, const struct strip *strip, const struct piece_kv_block *at,
 		  uint32_t token);
+/* The queue that a KV block of the strip goes to. */
+uint32_t cut_queue_of(const struct make *m, const struct cut *cut, const struct piece_kv_block *at);
 /* Row block of a token of the work tile. */
 uint32_t cut_block_of(const struct cut *cut, uint32_t token);
 /* A mask of row blocks as one of the warps that take them in this turn. */
@@ -336,6 +341,13 @@ uint32_t cut_warps_in_turn(struct cut *cut, enum queue_kind kind, uint32_t block
 MUST_CHECK int tails_clear(struct make *m);
 MUST_CHECK int tails_reserve(struct make *m, struct cut *cut);
 MUST_CHECK int tails_place(struct make *m);
+
+/* ---- schedule_mix.c ------------------------------------------------------------------------- */
+
+/* Puts the strip's KV blocks, which have been read, into an order for n_parts parts, whose ends it
+ * sets. 1: done; 0: they are better cut as they are; or -ENOMEM. */
+MUST_CHECK int strip_mix(struct make *m, const struct strip *strip, uint32_t n_parts,
+			 uint32_t *ends);
 
 /* ---- schedule_work_tiles.c ------------------------------------------------------------------ */
 

@@ -282,6 +282,13 @@ static uint32_t queue_of(const struct make *m, const struct cut *cut,
 	return blocks & (blocks - 1) ? QUEUE_COMMON : (uint32_t)__builtin_ctz(blocks);
 }
 
+uint32_t cut_queue_of(const struct make *m, const struct cut *cut, const struct piece_kv_block *at)
+{
+	uint32_t blocks = work_tile_blocks(m, cut, at);
+
+	return blocks ? queue_of(m, cut, at, blocks) : QUEUE_COMMON;
+}
+
 /* A last wide tile of little is left to KV tiles. */
 static void spare_wide_tile(struct cut *cut)
 {

@@ -117,7 +117,7 @@ static int add_piece(struct make *m, const struct strip *strip, const struct wor
 	return 0;
 }
 
-static void find_stretches(struct make *m)
+void strip_find_stretches(struct make *m)
 {
 	struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
 	uint32_t step = make_kv_block_step(m);
@@ -153,7 +153,7 @@ int strip_read(struct make *m, const struct strip *strip)
 		for (uint32_t p = 0; p < runs[i].n_pieces && !r; p++)
 			r = add_piece(m, strip, &m->list->pieces[runs[i].piece + p]);
 	}
-	find_stretches(m);
+	strip_find_stretches(m);
 	return r;
 }
 

@@ -154,9 +154,15 @@ static int make_work_tiles(struct make *m, struct strip *strip, double limit_ns)
 	uint32_t end = 0, n_ends = 0;
 	int r = ends ? strip_read(m, strip) : -ENOMEM;
 
+	if (!r && parts.n > 1)
+		r = strip_mix(m, strip, parts.n, ends);
+	if (r > 0) {
+		n_ends = parts.n;
+		r = 0;
+	}
 	/* KV blocks one by one take longer than in runs, and a work tile more than there are blocks
 	 * is waited for by all */
-	for (uint32_t i = 0; !r && one_each && parts.n > 1 && i < PART_STEPS; i++) {
+	for (uint32_t i = 0; !r && one_each && parts.n > 1 && !n_ends && i < PART_STEPS; i++) {
 		n_ends = count_parts(m, strip, parts.each_ns, parts.n, ends);
 		if (n_ends <= parts.n)
 			break;
