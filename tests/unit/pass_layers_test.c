@@ -233,6 +233,43 @@ static void a_session_ends_behind_the_pass(void **state)
 	school_free(s);
 }
 
+/* For so long: does any batch not have all that seems to be there? */
+static bool some_are_left(struct school *s, struct other *o, double ns)
+{
+	uint64_t end_ns = world.now_ns + (uint64_t)ns;
+	bool left = false;
+
+	while (world.now_ns < end_ns) {
+		go_until(s, o, world.now_ns + 1);
+		left |= s->h.sched->fit.left_some;
+	}
+	return left;
+}
+
+/* His next tokens are likely, and go with no batch of others. */
+static void who_has_just_had_tokens_counts_for_what_fits(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct sched_core *core = &s->h.sched->core;
+	struct other other;
+
+	(void)state;
+	other_join(&other, s, 2);
+	s->pupils[0].again = 0;
+	ask(&s->pupils[0], N_ROWS);
+	while (!has(&s->pupils[0]))
+		go_until(s, NULL, world.now_ns + ROUND_NS);
+	assert_ptr_equal(TAILQ_FIRST(&core->away)->session, s->pupils[0].c.session);
+	assert_true(core->away_alone_ns >= 0.9 * (PASS_NS - FIXED_NS));
+	s->h.config.batch_budget_ms = 10;
+	assert_true(some_are_left(s, &other, 5 * MS));
+	go_until(s, &other, world.now_ns + (uint64_t)(6 * MS));
+	assert_false(some_are_left(s, &other, 5 * MS));
+	assert_true(other.n_steps > 20);
+	other_end(&other);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -241,6 +278,7 @@ int main(void)
 		cmocka_unit_test(a_pass_begins_anew_where_its_plan_is_gone),
 		cmocka_unit_test(what_is_taken_from_under_a_pass_is_told_and_not_read),
 		cmocka_unit_test(a_session_ends_behind_the_pass),
+		cmocka_unit_test(who_has_just_had_tokens_counts_for_what_fits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

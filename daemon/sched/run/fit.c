@@ -13,6 +13,7 @@
 #include "fit.h"
 
 #include "daemon/base/grow.h"
+#include "daemon/program/held_program.h"
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/step/step_end.h"
 
@@ -160,6 +161,16 @@ static uint64_t away_paths(struct fit *f, struct sched_model *model)
 	return model->fit_paths;
 }
 
+/* A pass goes with no batch: all of it comes on top, the weights once for all of a model. */
+static double away_pass_ns(struct fit *f, const struct sched_lane *lane)
+{
+	struct sched_model *model = lane->pace.seq->model;
+	bool first = model->fit != f->number;
+
+	model->fit = f->number;
+	return lane->away_alone_ns + (first ? model->program->cost.fixed_ns : 0);
+}
+
 /* With what those who are away add to those who are there; beyond the budget nobody asks. */
 static double with_away_ns(struct fit *f, double ns)
 {
@@ -171,6 +182,10 @@ static double with_away_ns(struct fit *f, double ns)
 
 		if (ns > most_ns)
 			break;
+		if (model->program) {
+			ns += away_pass_ns(f, lane);
+			continue;
+		}
 		struct path_added added = paths_add(away_paths(f, model), lane->pace.seq);
 
 		ns += lane->away_pairs_ns + path_ns(model, added.n_tokens, added.n_nodes);

@@ -15,6 +15,7 @@
 
 #include "daemon/base/grow.h"
 #include "daemon/program/held_program.h"
+#include "daemon/sched/core/away.h"
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/complete.h"
 #include "daemon/sched/seq/pace.h"
@@ -372,8 +373,10 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 	}
 	outcome.value = decode_tokens_done(lane);
 	lane->session->decode_steps++;
-	if (lane->pace.n_layers)
+	if (lane->pace.n_layers) {
 		pace_finished(p->core, lane);
+		away_begin(p->core, lane);
+	}
 	step_move(&p->core->steps, lane, STEP_FREE);
 	complete_entry(p->core, lane, outcome);
 }
