@@ -146,10 +146,30 @@ __device__ inline void copy_some_16(uint32_t to, const void *from, uint32_t n)
 		     : "memory");
 }
 
+/* The same of what is read once, and whose neighbours are read next. */
+__device__ inline void copy_once(uint32_t to, const void *from, uint32_t n)
+{
+	asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+		     "r"(n)
+		     : "memory");
+}
+
 /* This lane's copies so far are there. */
 __device__ inline void copy_wait()
 {
 	asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* This lane's copies since the last time are a group. */
+__device__ inline void copy_commit()
+{
+	asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* All of this lane's groups but the last N are there. */
+template <uint32_t N> __device__ inline void copy_wait_but()
+{
+	asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
 /* The barrier counts this lane once its copies so far are there. */

@@ -6,14 +6,16 @@
  * finishing a thread for four outputs, or for one where their number is no multiple of four.
  * heads     a warp for each head of a row; with norms over all heads every block sums them up.
  *
- * Each waits for the launch before it, and lets the next one take its place meanwhile.
+ * begin lets the next launch come when what came before is complete, tables and plans among it; the
+ * others as soon as they stand there themselves: behind launch_wait all is in order, and before it
+ * nothing is read that a run writes.
  */
 #include "elements.h"
 #include "kernels/arith.h"
-#include "kernels/cuda/device/halves.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/signals.cuh"
+#include "values.cuh"
 
 #define BEGIN_THREADS 256u
 #define NORM_THREADS 1024u
@@ -21,37 +23,7 @@
 #define HEADS_WARPS 8u
 #define DIM_MAX 256u
 
-/* ---- values ---------------------------------------------------------------------------------- */
-
-__device__ inline float narrow_at(const void *at, bool bf16, uint64_t i)
-{
-	return bf16 ? value_of(((const __nv_bfloat16 *)at)[i]) : value_of(((const __half *)at)[i]);
-}
-
-__device__ inline float vector_at(const struct device_vector &v, uint64_t i)
-{
-	return v.type == WORK_FP32 ? ((const float *)v.at)[i]
-				   : narrow_at(v.at, v.type == WORK_BF16, i);
-}
-
-__device__ inline void put_narrow(void *at, bool bf16, uint64_t i, float value)
-{
-	if (bf16)
-		((__nv_bfloat16 *)at)[i] = type_of<__nv_bfloat16>(value);
-	else
-		((__half *)at)[i] = type_of<__half>(value);
-}
-
-__device__ inline void put(const struct device_rows &out, uint32_t row, uint32_t i, float value)
-{
-	if (out.wide) {
-		float *at = out.wide + (uint64_t)row * out.wide_stride + i;
-
-		*at = out.add ? *at + value : value;
-	}
-	if (out.narrow)
-		put_narrow(out.narrow, out.bf16, (uint64_t)row * out.narrow_stride + i, value);
-}
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 __device__ inline float sum_of_warp(float x)
 {
@@ -140,8 +112,8 @@ __device__ inline float *hidden_of(const struct device_norm &a, uint32_t i)
 __global__ void __launch_bounds__(NORM_THREADS)
 	norm_kernel(const __grid_constant__ struct device_norm a)
 {
-	launch_wait();
 	launch_next();
+	launch_wait();
 
 	uint32_t row = blockIdx.x;
 	uint64_t from = (uint64_t)(a.wanted ? a.wanted[row].row : row) * a.stride;
@@ -179,18 +151,6 @@ __device__ inline float bias_at(const struct device_finishing &a, uint32_t i)
 	return 0;
 }
 
-/* erfc keeps what 1 + erf would cancel where x is far below 0, a sigmoid what 1 + tanh would. */
-__device__ inline float act(uint32_t kind, float x)
-{
-	if (kind == PROGRAM_SILU)
-		return x / (1 + expf(-x));
-	if (kind == PROGRAM_GELU)
-		return 0.5f * x * erfcf(x * -0.707106781f);
-	if (kind == PROGRAM_GELU_TANH)
-		return x / (1 + expf(-2 * 0.797884561f * (x + 0.044715f * x * x * x)));
-	return x;
-}
-
 template <uint32_t N> struct values {
 	float of[N];
 };
@@ -214,8 +174,8 @@ template <uint32_t N>
 __global__ void __launch_bounds__(FINISHING_THREADS)
 	finishing_kernel(const __grid_constant__ struct device_finishing a)
 {
-	launch_wait();
 	launch_next();
+	launch_wait();
 
 	uint32_t per_row = ceil_div(a.n, FINISHING_THREADS * N), row = blockIdx.x / per_row;
 	uint32_t i = (blockIdx.x % per_row * FINISHING_THREADS + threadIdx.x) * N;
@@ -295,8 +255,8 @@ __global__ void __launch_bounds__(HEADS_WARPS * 32)
 {
 	__shared__ float heads[HEADS_WARPS][DIM_MAX];
 
-	launch_wait();
 	launch_next();
+	launch_wait();
 
 	uint32_t n_heads = a.n_q + 2 * a.n_kv, per_row = ceil_div(n_heads, HEADS_WARPS);
 	uint32_t row = blockIdx.x / per_row, lane = threadIdx.x % 32;

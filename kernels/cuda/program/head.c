@@ -41,7 +41,26 @@ static int norm_wanted(const struct head *head)
 	return queue_expect(&head->b->queue, device_norm(&norm, queue_to(&head->b->queue)));
 }
 
-int head_multiply(struct batch *b, const struct backend_program *program, uint32_t n_rows)
+static struct device_few few_of(const struct backend_program *program, uint32_t n_rows)
+{
+	const struct program *p = program->p;
+	const struct program_scratch *s = &program->scratch;
+
+	return (struct device_few){
+		.in = s->normed,
+		.w = {program->weights->base + p->tensors[p->head].offset},
+		.out = {.wide = s->logits,
+			.wide_stride = s->logits_stride,
+			.bf16 = p->shape.dtype == WORK_BF16},
+		.n_out = {p->n_vocab},
+		.in_stride = p->hidden,
+		.w_stride = p->hidden,
+		.n_in = p->hidden,
+		.n_rows = n_rows,
+	};
+}
+
+static int multiply_many(struct batch *b, const struct backend_program *program, uint32_t n_rows)
 {
 	const struct program *p = program->p;
 	const struct lt_product product = {
@@ -59,6 +78,13 @@ int head_multiply(struct batch *b, const struct backend_program *program, uint32
 	};
 
 	return product_run(b, program, &product);
+}
+
+int head_multiply(struct batch *b, const struct backend_program *program, uint32_t n_rows)
+{
+	const struct device_few few = few_of(program, n_rows);
+
+	return device_few_takes(&few) ? product_few(b, &few) : multiply_many(b, program, n_rows);
 }
 
 static int tell(const struct head *head, bool logits)

@@ -24,3 +24,8 @@ int product_run(struct batch *b, const struct backend_program *program,
 
 	return r ? queue_expect(&b->queue, cudaErrorUnknown) : 0;
 }
+
+int product_few(struct batch *b, const struct device_few *few)
+{
+	return queue_expect(&b->queue, device_few(few, b->all_blocks, queue_to(&b->queue)));
+}

@@ -3,6 +3,7 @@
 #define COPPICE_CUDA_PRODUCT_H
 
 #include "elements.h"
+#include "few.h"
 #include "kernels/cuda/batch/batch.h"
 #include "scratch.h"
 
@@ -11,5 +12,6 @@ struct device_vector product_vector(const struct backend_program *program,
 /* 0 or -EIO, which the queue remembers. */
 MUST_CHECK int product_run(struct batch *b, const struct backend_program *program,
 			   const struct lt_product *product);
+MUST_CHECK int product_few(struct batch *b, const struct device_few *few);
 
 #endif

@@ -3,6 +3,7 @@
  * passes here can be run with any number of rows up to PROGRAM_MAX_ROWS without more memory but a
  * plan's.
  */
+#include "few.h"
 #include "program.h"
 
 #include "kernels/say.h"
@@ -121,6 +122,8 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 	struct backend_program *program;
 	int r = programs->lt ? 0 : lt_open(&programs->lt, why, PROGRAM_WHY_BYTES);
 
+	if (!r)
+		r = queue_expect(&b->queue, device_few_init());
 	if (r)
 		return r;
 	program = calloc(1, sizeof(*program));

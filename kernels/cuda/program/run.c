@@ -7,6 +7,7 @@
  * product: a launch less, and more to read at a time.
  */
 #include "elements.h"
+#include "few.h"
 #include "head.h"
 #include "kernels/arith.h"
 #include "kernels/cuda/batch/batch_layers.h"
@@ -35,6 +36,13 @@ static struct device_vector vector(const struct pass *pass, uint32_t slot)
 	if (slot == PROGRAM_NONE)
 		return (struct device_vector){0};
 	return product_vector(pass->program, program_tensor(pass->program->p, pass->layer, slot));
+}
+
+static struct device_vector vector_behind(struct device_vector v, uint32_t n)
+{
+	if (v.at)
+		v.at = (const char *)v.at + n * work_dtype_bytes(v.type);
+	return v;
 }
 
 static int expect(const struct pass *pass, int r)
@@ -214,21 +222,52 @@ static struct lt_product product_of(const struct pass *pass)
 	};
 }
 
+/* Both halves of what is gated, be they one matrix or two. False: they are neither. */
+static bool set_halves(const struct pass *pass, struct device_few *few)
+{
+	uint32_t half = pass->width[pass->op->out];
+
+	few->n_out[0] = few->n_out[1] = half;
+	if (pass->op->n_w == 2)
+		return matrix(pass, 0)->n_out == half;
+	few->w[1] = (const char *)few->w[0] + (uint64_t)half * few->n_in * 2;
+	few->bias[1] = vector_behind(few->bias[0], half);
+	return pass->op->n_w == 1;
+}
+
+/* False: not as few rows. */
+static bool set_few(const struct pass *pass, uint32_t forms, struct device_few *ret)
+{
+	const struct lt_product product = product_of(pass);
+	const struct program_op *op = pass->op;
+
+	*ret = (struct device_few){
+		.in = product.in,
+		.out = out_rows(pass, forms),
+		.in_stride = product.in_stride,
+		.w_stride = matrix(pass, 0)->n_in,
+		.n_in = matrix(pass, 0)->n_in,
+		.n_rows = product.n_rows,
+		.gated = (op->flags & PROGRAM_GATED) != 0,
+		.act = op->act,
+	};
+	for (uint32_t i = 0; i < op->n_w; i++) {
+		ret->w[i] = pass->program->weights->base + matrix(pass, i)->offset;
+		ret->n_out[i] = matrix(pass, i)->n_out;
+		ret->bias[i] = vector(pass, op->bias[i]);
+	}
+	return device_few_takes(ret) && (!ret->gated || set_halves(pass, ret));
+}
+
 /* A product may leave its outputs in the register itself where nothing is to be done with them. */
-static int run_linear(struct pass *pass)
+static int run_many(const struct pass *pass, uint32_t forms)
 {
 	const struct program_scratch *s = &pass->program->scratch;
 	const struct program_op *op = pass->op;
-	bool gated = op->flags & PROGRAM_GATED, wide;
 	struct lt_product product = product_of(pass);
-	uint32_t forms = forms_read(pass), n_outs = 0;
-	int r = op->in == PROGRAM_X ? narrow_x(pass) : 0;
+	bool gated = op->flags & PROGRAM_GATED, wide;
+	int r;
 
-	for (uint32_t i = 0; i < op->n_w; i++)
-		n_outs += matrix(pass, i)->n_out;
-	pass->width[op->out] = gated ? n_outs / 2 : n_outs;
-	if (r || !forms)
-		return r;
 	if (!gated && !has_bias(op) && forms != (PROGRAM_WIDE | PROGRAM_NARROW)) {
 		wide = forms == PROGRAM_WIDE;
 		product.out = wide ? (void *)s->wide[op->out] : s->narrow[op->out];
@@ -242,6 +281,21 @@ static int run_linear(struct pass *pass)
 	product.out_type = WORK_FP32;
 	r = multiply(pass, product);
 	return r ? r : finish(pass, forms);
+}
+
+static int run_linear(struct pass *pass)
+{
+	const struct program_op *op = pass->op;
+	uint32_t forms = forms_read(pass), n_outs = 0;
+	struct device_few few;
+	int r = op->in == PROGRAM_X ? narrow_x(pass) : 0;
+
+	for (uint32_t i = 0; i < op->n_w; i++)
+		n_outs += matrix(pass, i)->n_out;
+	pass->width[op->out] = op->flags & PROGRAM_GATED ? n_outs / 2 : n_outs;
+	if (r || !forms)
+		return r;
+	return set_few(pass, forms, &few) ? product_few(pass->b, &few) : run_many(pass, forms);
 }
 
 /* ---- ATTEND ---------------------------------------------------------------------------------- */

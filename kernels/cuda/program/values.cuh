@@ -1,0 +1,50 @@
+/* values.cuh - single values of rows and vectors, in whatever form they are, and what is done to one. */
+#ifndef COPPICE_CUDA_VALUES_CUH
+#define COPPICE_CUDA_VALUES_CUH
+
+#include "elements.h"
+#include "kernels/cuda/device/halves.cuh"
+
+__device__ inline float narrow_at(const void *at, bool bf16, uint64_t i)
+{
+	return bf16 ? value_of(((const __nv_bfloat16 *)at)[i]) : value_of(((const __half *)at)[i]);
+}
+
+__device__ inline float vector_at(const struct device_vector &v, uint64_t i)
+{
+	return v.type == WORK_FP32 ? ((const float *)v.at)[i]
+				   : narrow_at(v.at, v.type == WORK_BF16, i);
+}
+
+__device__ inline void put_narrow(void *at, bool bf16, uint64_t i, float value)
+{
+	if (bf16)
+		((__nv_bfloat16 *)at)[i] = type_of<__nv_bfloat16>(value);
+	else
+		((__half *)at)[i] = type_of<__half>(value);
+}
+
+__device__ inline void put(const struct device_rows &out, uint32_t row, uint32_t i, float value)
+{
+	if (out.wide) {
+		float *at = out.wide + (uint64_t)row * out.wide_stride + i;
+
+		*at = out.add ? *at + value : value;
+	}
+	if (out.narrow)
+		put_narrow(out.narrow, out.bf16, (uint64_t)row * out.narrow_stride + i, value);
+}
+
+/* erfc keeps what 1 + erf would cancel where x is far below 0, a sigmoid what 1 + tanh would. */
+__device__ inline float act(uint32_t kind, float x)
+{
+	if (kind == PROGRAM_SILU)
+		return x / (1 + expf(-x));
+	if (kind == PROGRAM_GELU)
+		return 0.5f * x * erfcf(x * -0.707106781f);
+	if (kind == PROGRAM_GELU_TANH)
+		return x / (1 + expf(-2 * 0.797884561f * (x + 0.044715f * x * x * x)));
+	return x;
+}
+
+#endif
