@@ -70,12 +70,11 @@ static uint32_t collect(struct part *parts, uint32_t n_parts, struct origin *ori
 	return n;
 }
 
-static int add_tensor(struct weights_content *c, const struct origin *origin, uint64_t offset)
+static int add_tensor(struct weights_content *c, const struct origin *origin)
 {
 	struct program_tensor *t = &c->tensors[c->n_tensors];
 
 	*t = origin->tensor;
-	t->offset = offset;
 	t->name = strdup(t->name);
 	if (!t->name)
 		return -ENOMEM;
@@ -83,24 +82,65 @@ static int add_tensor(struct weights_content *c, const struct origin *origin, ui
 	return 0;
 }
 
-/* In order of names, each aligned. */
-static int place(struct weights_content *c, const struct origin *origins, uint32_t n,
-		 uint64_t *ret_bytes, char why[WEIGHTS_WHY_BYTES])
+/* In order of names. */
+static int add_all(struct weights_content *c, const struct origin *origins, uint32_t n,
+		   char why[WEIGHTS_WHY_BYTES])
 {
-	uint64_t at = 0;
+	int r = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		uint64_t bytes = program_tensor_bytes(&origins[i].tensor);
-
+	for (uint32_t i = 0; i < n && !r; i++) {
 		if (i > 0 && by_name(&origins[i - 1], &origins[i]) == 0) {
 			snprintf(why, WEIGHTS_WHY_BYTES, "Two files have a tensor %s.",
 				 origins[i].tensor.name);
 			return -EINVAL;
 		}
-		if (add_tensor(c, &origins[i], at) < 0)
-			return -ENOMEM;
-		at += (bytes + PROGRAM_ALIGN - 1) / PROGRAM_ALIGN * PROGRAM_ALIGN;
+		r = add_tensor(c, &origins[i]);
 	}
+	return r;
+}
+
+/* A name as it is ordered by in memory: what a product takes together, q, k and v of one kind, lies
+ * side by side. */
+static void place_key(const char *name, char ret[NAME_BYTES_MAX + 8])
+{
+	static const char *const together[] = {"q_proj", "k_proj", "v_proj"};
+	const char *at;
+
+	snprintf(ret, NAME_BYTES_MAX + 8, "%s", name);
+	for (size_t i = 0; i < sizeof(together) / sizeof(together[0]); i++) {
+		at = strstr(name, together[i]);
+		if (at)
+			snprintf(ret, NAME_BYTES_MAX + 8, "%.*sqkv%s%zu", (int)(at - name), name,
+				 at + strlen(together[i]), i);
+	}
+}
+
+static int by_place(const void *a, const void *b)
+{
+	char x[NAME_BYTES_MAX + 8], y[NAME_BYTES_MAX + 8];
+
+	place_key((*(const struct program_tensor *const *)a)->name, x);
+	place_key((*(const struct program_tensor *const *)b)->name, y);
+	return strcmp(x, y);
+}
+
+/* Each aligned. */
+static int place(struct weights_content *c, uint64_t *ret_bytes)
+{
+	struct program_tensor **tensors = calloc(c->n_tensors + 1, sizeof(*tensors));
+	uint64_t at = 0;
+
+	if (!tensors)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->n_tensors; i++)
+		tensors[i] = &c->tensors[i];
+	qsort(tensors, c->n_tensors, sizeof(*tensors), by_place);
+	for (uint32_t i = 0; i < c->n_tensors; i++) {
+		tensors[i]->offset = at;
+		at += (program_tensor_bytes(tensors[i]) + PROGRAM_ALIGN - 1) / PROGRAM_ALIGN *
+		      PROGRAM_ALIGN;
+	}
+	free(tensors);
 	*ret_bytes = at;
 	return 0;
 }
@@ -126,7 +166,8 @@ int content_make(struct weights_content *content, struct part *parts, uint32_t n
 	content->digests = calloc(n + 1, sizeof(*content->digests));
 	if (origins && content->tensors && content->digests) {
 		n = collect(parts, n_parts, origins);
-		r = n ? place(content, origins, n, ret_bytes, why) : -EINVAL;
+		r = n ? add_all(content, origins, n, why) : -EINVAL;
+		r = r ? r : place(content, ret_bytes);
 		if (n == 0)
 			snprintf(why, WEIGHTS_WHY_BYTES,
 				 "No file has a tensor of F32, F16 or BF16.");

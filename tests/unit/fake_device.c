@@ -7,6 +7,7 @@
 #include "kernels/arith.h"
 #include "kernels/cuda/batch/batch_layers.h"
 #include "kernels/cuda/program/elements.h"
+#include "kernels/cuda/program/few.h"
 #include "kernels/cuda/program/program.h"
 #include "kernels/rows/rows.h"
 #include "kernels/rows/turn.h"
@@ -387,6 +388,69 @@ int lt_multiply(struct lt *lt, const struct lt_product *p, void *workspace,
 	}
 	free(w);
 	return 0;
+}
+
+/* ---- products of few rows --------------------------------------------------------------------- */
+
+#define FAKE_FEW_ROWS 8u /* so that tests have both */
+
+int device_few_init(void)
+{
+	return 0;
+}
+
+bool device_few_takes(const struct device_few *few)
+{
+	return few->n_rows <= FAKE_FEW_ROWS;
+}
+
+static void multiply_one(const struct device_few *a, uint32_t i, float *made, uint32_t stride)
+{
+	const struct lt_product product = {
+		.w = a->w[i],
+		.n_w = 1,
+		.in = a->in,
+		.out = made,
+		.n_out = a->n_out[i],
+		.n_in = a->n_in,
+		.n_rows = a->n_rows,
+		.in_stride = a->in_stride,
+		.out_stride = stride,
+		.type = narrow_type(a->out.bf16),
+		.out_type = WORK_FP32,
+	};
+
+	assert_true(a->w_stride == a->n_in && a->w[i]);
+	assert_int_equal(lt_multiply(NULL, &product, made, NULL), 0);
+}
+
+int device_few(const struct device_few *a, uint32_t n_blocks, struct launch_to to)
+{
+	uint32_t n = a->n_out[0] + a->n_out[1] + a->n_out[2], at = 0;
+	struct device_finishing finishing = {
+		.out = a->out,
+		.stride = n,
+		.n = a->gated ? n / 2 : n,
+		.n_rows = a->n_rows,
+		.gated = a->gated,
+		.act = a->act,
+	};
+	float *made = malloc((size_t)a->n_rows * n * sizeof(*made));
+	int r;
+
+	(void)n_blocks;
+	assert_non_null(made);
+	for (uint32_t i = 0; i < 3; i++) {
+		finishing.n_out[i] = a->n_out[i];
+		finishing.bias[i] = a->bias[i];
+		if (a->n_out[i])
+			multiply_one(a, i, made + at, n);
+		at += a->n_out[i];
+	}
+	finishing.made = made;
+	r = device_finishing(&finishing, to);
+	free(made);
+	return r;
 }
 
 /* ---- a batch's layers ------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /*
  * program_speed.c - the shape of a Llama of 8 billion weights, bf16, which are random and the same
  * 64 MiB over and over: what is timed is reading and arithmetic. Rows are sequences of one token
- * each, whose likeliest 20 are wanted. Tensors lie in the order of their names, as files have them.
+ * each, whose likeliest 20 are wanted. Tensors lie as the daemon lays them.
  */
 #include "program_speed.h"
 
@@ -29,7 +29,7 @@
 #define EXTENTS 8u
 #define EXTENT_BYTES (256 * MIB)
 
-enum { NORM, DOWN, GATE, UP, NORM_2, K, O, Q, V, N_SLOTS };
+enum { NORM, DOWN, GATE, UP, NORM_2, O, Q, K, V, N_SLOTS };
 
 struct speed {
 	const struct backend_ops *ops;
@@ -84,9 +84,9 @@ static void add_layer(struct speed *s, uint32_t layer)
 	slots[GATE] = add_tensor(s, "gate", INNER, HIDDEN);
 	slots[UP] = add_tensor(s, "up", INNER, HIDDEN);
 	slots[NORM_2] = add_tensor(s, "norm_2", 0, HIDDEN);
-	slots[K] = add_tensor(s, "k", KV_HEADS * DIM, HIDDEN);
 	slots[O] = add_tensor(s, "o", HIDDEN, HEADS * DIM);
 	slots[Q] = add_tensor(s, "q", HEADS * DIM, HIDDEN);
+	slots[K] = add_tensor(s, "k", KV_HEADS * DIM, HIDDEN);
 	slots[V] = add_tensor(s, "v", KV_HEADS * DIM, HIDDEN);
 }
 

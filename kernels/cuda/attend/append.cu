@@ -158,6 +158,8 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32)
 
 	if (a.begin_ns && blockIdx.x == 0 && threadIdx.x == 0)
 		*a.begin_ns = device_now_ns();
+	if (a.ahead)
+		launch_next();
 	launch_wait();
 	launch_next();
 	for (uint64_t end = inbound_warps(a); warp < end; warp += step)

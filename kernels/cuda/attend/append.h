@@ -21,7 +21,7 @@ struct device_inbound {
 	uint32_t n_tokens, n_copies, n_rows, n_patches;
 	uint32_t copy_bytes; /* a multiple of 16 */
 	uint32_t aligned; /* K and V lie at multiples of 16 bytes */
-	uint32_t pad;
+	uint32_t ahead; /* what is before it on the stream has seen all that was sent */
 	uint64_t *begin_ns; /* written as it begins; NULL: nowhere */
 	/* Copy i is from copy_from + i x copy_stride to copy_to + i x copy_bytes, so that the table
 	 * need not be read; stride 0: it must. */

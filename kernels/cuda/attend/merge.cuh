@@ -126,6 +126,8 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	struct device_row row = {};
 
 	CLOCK_MERGE(a, CLOCK_BEGIN);
+	if (a.ahead)
+		launch_next();
 	if (a.n_work_tiles == 0) /* then what comes before is what brings the rows */
 		launch_wait();
 	if (index < a.n_merges) {

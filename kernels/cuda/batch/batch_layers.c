@@ -63,6 +63,7 @@ int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 
 	layers->in.pool = layers->pool + layer * layers->layer_bytes;
 	layers->attend.pool = layers->in.pool;
+	layers->in.ahead = layers->attend.ahead = true;
 	b->last_in = layers->in;
 	b->last = layers->attend;
 	r = batch_launch(b, &launches);

@@ -4,6 +4,10 @@
  *
  *      begin > (launches > attend a layer) ... > end        or, after any error, > drop
  *
+ * What is launched before a layer's attention has waited for all that is before it on the stream,
+ * and lets the next launch come only then; what is launched behind it reads nothing that a batch
+ * writes before it has waited itself. So neither attention nor what follows it is held back.
+ *
  * Plan and tables go up once, for all layers: Q, K, V and O of every layer lie at the same
  * addresses, of device memory.
  */

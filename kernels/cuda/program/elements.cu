@@ -6,9 +6,9 @@
  * finishing a thread for four outputs, or for one where their number is no multiple of four.
  * heads     a warp for each head of a row; with norms over all heads every block sums them up.
  *
- * begin lets the next launch come when what came before is complete, tables and plans among it; the
- * others as soon as they stand there themselves: behind launch_wait all is in order, and before it
- * nothing is read that a run writes.
+ * begin and heads let the next launch come when what came before is complete, so that attention
+ * finds its tables (batch_layers.h); the others as soon as they stand there themselves: behind
+ * launch_wait all is in order, and before it they read nothing that a run writes.
  */
 #include "elements.h"
 #include "kernels/arith.h"
@@ -109,6 +109,11 @@ __device__ inline float *hidden_of(const struct device_norm &a, uint32_t i)
 	return wanted->want & PROGRAM_WANT_LOGITS ? behind + a.n_vocab : behind;
 }
 
+__device__ inline float norm_factor(const struct device_norm &a, float squares)
+{
+	return 1 / sqrtf(sum_of_block<NORM_THREADS / 32>(squares) / a.n + a.eps);
+}
+
 __global__ void __launch_bounds__(NORM_THREADS)
 	norm_kernel(const __grid_constant__ struct device_norm a)
 {
@@ -126,7 +131,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
 		squares += x * x;
 	}
 	if (a.weight.at)
-		factor = 1 / sqrtf(sum_of_block<NORM_THREADS / 32>(squares) / a.n + a.eps);
+		factor = norm_factor(a, squares);
 	for (uint32_t i = threadIdx.x; i < a.n; i += NORM_THREADS) {
 		float x = norm_in(a, from + i);
 
@@ -135,6 +140,49 @@ __global__ void __launch_bounds__(NORM_THREADS)
 		put(a.out, row, i, x);
 		if (hidden)
 			hidden[i] = x;
+	}
+}
+
+/* Four values of a row that is wide, so many times: read once. Weights are there before the row. */
+template <uint32_t TIMES>
+__global__ void __launch_bounds__(NORM_THREADS)
+	norm_wide_kernel(const __grid_constant__ struct device_norm a)
+{
+	const float *from = a.wide + (uint64_t)blockIdx.x * a.stride;
+	float weight[TIMES][4], squares = 0;
+	float4 x[TIMES];
+
+	launch_next();
+#pragma unroll
+	for (uint32_t t = 0; t < TIMES; t++) {
+		uint32_t i = (t * NORM_THREADS + threadIdx.x) * 4;
+
+#pragma unroll
+		for (uint32_t j = 0; j < 4; j++)
+			weight[t][j] = i < a.n ? vector_at(a.weight, i + j) : 0;
+	}
+	launch_wait();
+#pragma unroll
+	for (uint32_t t = 0; t < TIMES; t++) {
+		uint32_t i = (t * NORM_THREADS + threadIdx.x) * 4;
+
+		x[t] = i < a.n ? *(const float4 *)(from + i) : make_float4(0, 0, 0, 0);
+	}
+#pragma unroll
+	for (uint32_t t = 0; t < TIMES; t++)
+		squares += x[t].x * x[t].x + x[t].y * x[t].y + x[t].z * x[t].z + x[t].w * x[t].w;
+
+	float factor = norm_factor(a, squares);
+
+#pragma unroll
+	for (uint32_t t = 0; t < TIMES; t++) {
+		const float values[4] = {x[t].x, x[t].y, x[t].z, x[t].w};
+		uint32_t i = (t * NORM_THREADS + threadIdx.x) * 4;
+
+#pragma unroll
+		for (uint32_t j = 0; j < 4; j++)
+			if (i < a.n)
+				put(a.out, blockIdx.x, i + j, values[j] * factor * weight[t][j]);
 	}
 }
 
@@ -255,8 +303,8 @@ __global__ void __launch_bounds__(HEADS_WARPS * 32)
 {
 	__shared__ float heads[HEADS_WARPS][DIM_MAX];
 
-	launch_next();
 	launch_wait();
+	launch_next();
 
 	uint32_t n_heads = a.n_q + 2 * a.n_kv, per_row = ceil_div(n_heads, HEADS_WARPS);
 	uint32_t row = blockIdx.x / per_row, lane = threadIdx.x % 32;
@@ -287,6 +335,13 @@ extern "C" int device_begin(const struct device_begin *begin, struct launch_to t
 
 extern "C" int device_norm(const struct device_norm *norm, struct launch_to to)
 {
+	uint32_t each = NORM_THREADS * 4;
+	bool by_fours = norm->wide && norm->weight.at && !norm->wanted && norm->n % 4 == 0 &&
+			norm->stride % 4 == 0;
+
+	if (by_fours && norm->n <= 2 * each)
+		return launch_early(norm->n <= each ? norm_wide_kernel<1> : norm_wide_kernel<2>,
+				    norm, {norm->n_rows, NORM_THREADS, 0}, to);
 	return launch_early(norm_kernel, norm, {norm->n_rows, NORM_THREADS, 0}, to);
 }
 
