@@ -390,7 +390,7 @@ int lt_multiply(struct lt *lt, const struct lt_product *p, void *workspace,
 	return 0;
 }
 
-/* ---- products of few rows --------------------------------------------------------------------- */
+/* ---- products of few rows ------------------------------------------------------------------ */
 
 #define FAKE_FEW_ROWS 8u /* so that tests have both */
 

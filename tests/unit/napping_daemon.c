@@ -84,6 +84,7 @@ static void begin(void)
 	sched.core.next_tick_ns = UINT64_MAX;
 	sched.window.core = &sched.core;
 	sched.input_wait.core = &sched.core;
+	sched.passes.core = &sched.core;
 	lane = (struct sched_lane){.session = &session,
 				   .shared = shared,
 				   .notify_fd = has_descriptor ? 0 : -1,

@@ -1,4 +1,4 @@
-/* values.cuh - single values of rows and vectors, in whatever form they are, and what is done to one. */
+/* values.cuh - single values of rows and vectors, in whatever form, and what is done to one. */
 #ifndef COPPICE_CUDA_VALUES_CUH
 #define COPPICE_CUDA_VALUES_CUH
 
