@@ -11,7 +11,7 @@ from test_steps import Layer
 
 import coppice
 
-N_ROUNDS, N_SPARE = 25, 15
+N_ROUNDS, N_SPARE = 50, 40
 
 
 def n_grown(call: Callable[[], object]) -> int:
@@ -23,9 +23,9 @@ def n_grown(call: Callable[[], object]) -> int:
     return sys.getallocatedblocks() - before
 
 
-def n_kept(call: Callable[[], object]) -> int:
-    """Blocks more than before after many calls: the least of some times, as caches fill."""
-    return min(n_grown(call) for _ in range(3))
+def keeps_none(call: Callable[[], object]) -> bool:
+    """Fewer blocks than calls are kept, at least the third time, as caches fill."""
+    return any(n_grown(call) < N_SPARE for _ in range(3))
 
 
 def refused(call: Callable[[], object]) -> Callable[[], object]:
@@ -44,10 +44,10 @@ def test_tokens(lane: coppice.Lane, model: coppice.Model) -> None:
         seq.decode([3])
         lane.wait(seq.trim(0))
 
-    assert n_kept(decode) < N_SPARE
-    assert n_kept(lambda: lane.open(model, range(20)).close()) < N_SPARE
-    assert n_kept(lambda: lane.open_many([(model, [1]), (model, (2, 3), 5)])) < N_SPARE
-    assert n_kept(lambda: (seq.state(), seq.match, seq.fork(), lane.poll(lane.nop()))) < N_SPARE
+    assert keeps_none(decode)
+    assert keeps_none(lambda: lane.open(model, range(20)).close())
+    assert keeps_none(lambda: lane.open_many([(model, [1]), (model, (2, 3), 5)]))
+    assert keeps_none(lambda: (seq.state(), seq.match, seq.fork(), lane.poll(lane.nop())))
 
 
 def test_steps_and_arrays(
@@ -62,11 +62,11 @@ def test_steps_and_arrays(
         lane.wait(lane.step(1, layer.part(seq)))
         lane.wait(seq.trim(0))
 
-    assert n_kept(step) < N_SPARE
-    assert n_kept(lambda: layer.q.__dlpack__(max_version=(1, 0))) < N_SPARE
-    assert n_kept(lambda: (layer.q.__dlpack__(), layer.q.__array_interface__)) < N_SPARE
-    assert n_kept(lambda: connection.arena(4096).tensor((2, 2)).tolist()) < N_SPARE
-    assert n_kept(lambda: coppice.Part(seq, FromDlpack(layer.q), *others(layer))) < N_SPARE
+    assert keeps_none(step)
+    assert keeps_none(lambda: layer.q.__dlpack__(max_version=(1, 0)))
+    assert keeps_none(lambda: (layer.q.__dlpack__(), layer.q.__array_interface__))
+    assert keeps_none(lambda: connection.arena(4096).tensor((2, 2)).tolist())
+    assert keeps_none(lambda: coppice.Part(seq, FromDlpack(layer.q), *others(layer)))
 
 
 class FromDlpack:
@@ -97,4 +97,4 @@ def test_refusals(connection: coppice.Connection, lane: coppice.Lane, small: cop
         lambda: connection.unpin(99),
     ]
     for call in calls:
-        assert n_kept(refused(call)) < N_SPARE
+        assert keeps_none(refused(call))
