@@ -309,7 +309,10 @@ class Part:
     @property
     def n_new(self) -> int: ...
 
-Entry: TypeAlias = "tuple[Sequence, Tokens] | tuple[Sequence, Tokens, int]"
+Entry: TypeAlias = (
+    "tuple[Sequence, Tokens] | tuple[Sequence, Tokens, int] "
+    "| tuple[Sequence, Tokens, int, Items[int] | None]"
+)
 
 @final
 class Lane:
@@ -353,9 +356,10 @@ class Lane:
     ) -> Decode:
         """Runs new tokens of sequences through their program. Does not block.
 
-        A part: (sequence, tokens) or (sequence, tokens, n_rows): of the last n_rows tokens
-        something is wanted; 1 if not given. top: how many of the likeliest tokens, up to 64.
-        Raises LaneFull: wait for an earlier one.
+        A part: (sequence, tokens[, n_rows[, parents]]): of the last n_rows tokens something is
+        wanted; 1 if not given. parents: of a draft, as Sequence.draft has them, of all parts or
+        none; Sequence.accept says then which tokens stay. top: how many of the likeliest tokens,
+        up to 64. Raises LaneFull: wait for an earlier one.
         """
     def step(
         self, layer: int, parts: Part | Items[Part], *, stream: Stream | None = None
@@ -414,6 +418,7 @@ class Sequence:
         score: bool = False,
         logits: bool = False,
         hidden: bool = False,
+        parents: Items[int] | None = None,
     ) -> Decode:
         """Lane.decode of this sequence alone."""
     def extend(self, tokens: Tokens) -> int:

@@ -148,18 +148,20 @@ PyObject *decode_of_lane(struct lane *lane, PyObject *args, PyObject *kwargs)
 
 PyObject *decode_of_sequence(struct sequence *seq, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"tokens", "n_rows", "top", "score", "logits", "hidden", NULL};
+	static char *names[] = {"tokens", "n_rows", "top",     "score",
+				"logits", "hidden", "parents", NULL};
+	struct decode_part part = {.n_rows = 1, .parents = Py_None};
 	struct decode_order order = {0};
-	PyObject *tokens, *decode = NULL;
+	PyObject *decode = NULL;
 	int top = 1, wants[3] = {0};
-	long n_rows = 1;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|l$ippp:decode", names, &tokens, &n_rows,
-					 &top, &wants[0], &wants[1], &wants[2]) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|l$ipppO:decode", names, &part.tokens,
+					 &part.n_rows, &top, &wants[0], &wants[1], &wants[2],
+					 &part.parents) ||
 	    set_wants(&order.rows, top, wants) < 0)
 		return NULL;
 	if (decode_order_init(&order, 1) == 0 &&
-	    decode_order_add(&order, (PyObject *)seq, tokens, n_rows) == 0)
+	    decode_order_add(&order, (PyObject *)seq, &part) == 0)
 		decode = decode_make(seq->lane, &order);
 	decode_order_done(&order);
 	return decode;

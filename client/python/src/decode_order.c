@@ -18,8 +18,9 @@ int decode_order_init(struct decode_order *order, Py_ssize_t n)
 	order->room = (uint32_t)n;
 	order->seqs = calloc(room, sizeof(*order->seqs));
 	order->ids = calloc(room, sizeof(*order->ids));
+	order->parents = calloc(room, sizeof(*order->parents));
 	order->objects = calloc(room, sizeof(*order->objects));
-	if (order->seqs && order->ids && order->objects)
+	if (order->seqs && order->ids && order->parents && order->objects)
 		return 0;
 	PyErr_NoMemory();
 	return -1;
@@ -29,10 +30,12 @@ void decode_order_done(struct decode_order *order)
 {
 	for (uint32_t i = 0; i < order->n; i++) {
 		ids_done(&order->ids[i]);
+		ids_done(&order->parents[i]);
 		Py_DECREF(order->objects[i]);
 	}
 	free(order->seqs);
 	free(order->ids);
+	free(order->parents);
 	free(order->objects);
 }
 
@@ -57,7 +60,39 @@ static int check_rows(uint32_t n_tokens, long n_rows)
 	return -1;
 }
 
-int decode_order_add(struct decode_order *order, PyObject *seq, PyObject *tokens, long n_rows)
+/* Of the part that is added next. */
+static int read_parents(struct decode_order *order, PyObject *list)
+{
+	struct ids *parents = &order->parents[order->n];
+
+	if (list == Py_None)
+		return 0;
+	if (ids_read_parents(list, parents) < 0)
+		return -1;
+	if (parents->n == order->ids[order->n].n)
+		return 0;
+	fault_format(-EINVAL, "%u parents are given for %u tokens", parents->n,
+		     order->ids[order->n].n);
+	ids_done(parents);
+	return -1;
+}
+
+static void append(struct decode_order *order, struct sequence *seq, long n_rows)
+{
+	const struct ids *ids = &order->ids[order->n];
+
+	Py_INCREF(seq);
+	order->objects[order->n] = seq;
+	order->seqs[order->n] =
+		(struct coppice_decode_seq){.ids = ids->items,
+					    .n_new = ids->n,
+					    .first_wanted = ids->n - (uint32_t)n_rows,
+					    .parents = order->parents[order->n].items};
+	order->rows.n += (uint32_t)n_rows;
+	order->n++;
+}
+
+int decode_order_add(struct decode_order *order, PyObject *seq, const struct decode_part *part)
 {
 	struct sequence *sequence = (struct sequence *)seq;
 	struct ids *ids = &order->ids[order->n];
@@ -66,29 +101,28 @@ int decode_order_add(struct decode_order *order, PyObject *seq, PyObject *tokens
 		PyErr_SetString(PyExc_TypeError, "a coppice.Sequence is wanted");
 		return -1;
 	}
-	if (check_part(order, sequence) < 0 || ids_read(tokens, "token", ids) < 0)
+	if (check_part(order, sequence) < 0 || ids_read(part->tokens, "token", ids) < 0)
 		return -1;
-	Py_INCREF(seq);
-	order->objects[order->n] = sequence;
-	order->seqs[order->n++] =
-		(struct coppice_decode_seq){.ids = ids->items,
-					    .n_new = ids->n,
-					    .first_wanted = ids->n - (uint32_t)n_rows};
-	order->rows.n += (uint32_t)n_rows;
-	return check_rows(ids->n, n_rows);
+	if (check_rows(ids->n, part->n_rows) < 0 || read_parents(order, part->parents) < 0) {
+		ids_done(ids);
+		return -1;
+	}
+	append(order, sequence, part->n_rows);
+	return 0;
 }
 
 int decode_order_add_tuple(struct decode_order *order, PyObject *part)
 {
-	PyObject *seq, *tokens;
-	long n_rows = 1;
+	struct decode_part read = {.n_rows = 1, .parents = Py_None};
+	PyObject *seq;
 
 	if (!PyTuple_Check(part)) {
-		PyErr_SetString(PyExc_TypeError, "a part is (sequence, tokens) or (sequence, "
-						 "tokens, n_rows)");
+		PyErr_SetString(PyExc_TypeError, "a part is (sequence, tokens[, n_rows[, "
+						 "parents]])");
 		return -1;
 	}
-	if (!PyArg_ParseTuple(part, "OO|l:decode", &seq, &tokens, &n_rows))
+	if (!PyArg_ParseTuple(part, "OO|lO:decode", &seq, &read.tokens, &read.n_rows,
+			      &read.parents))
 		return -1;
-	return decode_order_add(order, seq, tokens, n_rows);
+	return decode_order_add(order, seq, &read);
 }

@@ -150,3 +150,19 @@ def test_a_dropped_decode_spoils_nobodys_rows(lane: coppice.Lane, model: coppice
 def test_a_folder_without_weights_is_named(connection: coppice.Connection, tmp_path: Path) -> None:
     with pytest.raises(coppice.NotFound, match=str(tmp_path)):
         coppice.load_model(connection, tmp_path)
+
+
+def test_a_draft_is_judged_in_one_pass(lane: coppice.Lane, model: coppice.Model) -> None:
+    guess = list(ANSWER[:4])
+    guess[2] = (guess[2] + 1) % 256
+    with lane.open(model, PROMPT) as seq:
+        [row] = seq.decode(PROMPT[seq.wait().cached :]).wait()
+        assert row.ids[0] == guess[0]
+        rows = seq.decode(guess, 4, parents=[-1, 0, 1, 2]).wait()
+        assert [row.ids[0] for row in rows[:2]] == list(ANSWER[1:3])
+        lane.wait(seq.accept([0, 1]))
+        assert seq.state() == (len(PROMPT) + 2, 0)
+        [row] = seq.decode([ANSWER[2]]).wait()
+        assert row.ids[0] == ANSWER[3]
+        with pytest.raises(coppice.Invalid, match="1 parents are given for 2 tokens"):
+            seq.decode([1, 2], parents=[-1])
