@@ -3,7 +3,8 @@
  *
  * Host memory is made here and lent to the client, who maps it and says so (arena_seal). Then
  * nobody can take its pages away any more; it gets all of them, and is lent to the scheduler, whose
- * batches wait for no page. Device memory is the scheduler's, and only its room is counted here.
+ * batches wait for no page: but for what has ids of prompts alone, which no batch needs, nor waits
+ * for a batch. Device memory is the scheduler's, and only its room is counted here.
  * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
  * limit together, until its pages are free.
  */
@@ -177,6 +178,7 @@ static void host_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *
 			    strerror(-r));
 		return;
 	}
+	arena->ids = m->has_ids && m->ids;
 	s->n_shm_fds++;
 	s->arena_bytes += arena->bytes;
 	r = arena_send(s, id, arena, number);
@@ -321,7 +323,8 @@ static void on_filled(struct shm_chore *chore)
 	struct request *request = chore->user;
 
 	request->sched.code = chore->code;
-	if (chore->code == 0 && request->session->state != SESSION_ENDING)
+	if (chore->code == 0 && request->session->state != SESSION_ENDING &&
+	    !arena_of(request)->ids)
 		request_go_on(request);
 	else
 		request_over(request);
@@ -436,7 +439,7 @@ static void free_answer(struct request *request)
 	reply_done(request);
 }
 
-/* Of one that is not sealed the scheduler knows nothing. */
+/* Of one that is not sealed, or for ids alone, the scheduler knows nothing. */
 static void free_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaFree *m = message;
@@ -456,7 +459,7 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 	arena->state = SHM_REMOVING;
 	call = request->sched.room;
 	call->arena = m->arena;
-	if (known) {
+	if (known && !known->ids) {
 		request_post(request);
 		return;
 	}

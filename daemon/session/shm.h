@@ -26,6 +26,7 @@ struct shm {
 	void *map; /* owned, writable; NULL: device memory, or its pages are being taken back */
 	size_t bytes;
 	bool device; /* memory of the backend's device */
+	bool ids; /* for prompts' ids: the loop's alone */
 	struct shm_chore chore; /* about its pages */
 	int fd; /* owned: of what is not sealed; else -1 */
 	int notify_fd; /* owned: the daemon's end of a lane's completion descriptor; -1: none */

@@ -223,6 +223,26 @@ static void company_is_waited_for_at_nobody_elses_cost(void **state)
 	school_free(s);
 }
 
+/* A plan is made once, whoever comes first with a token. */
+static void the_same_sequences_have_the_same_plan(void **state)
+{
+	struct school *s = school_of_n(0.01 * MS);
+	uint64_t n_plans = 0;
+
+	(void)state;
+	for (uint32_t token = 0; token < 20; token++) {
+		for (uint32_t i = 0; i < N; i++) {
+			ask(&s->pupils[token % 2 ? i : N - 1 - i], 1);
+			go_for(s, ROUND_NS);
+		}
+		go_till_all_have(s);
+		if (token == 2)
+			n_plans = s->h.sched->passes.plans->cache.last_id;
+	}
+	assert_int_equal(s->h.sched->passes.plans->cache.last_id, n_plans);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -233,6 +253,7 @@ int main(void)
 		cmocka_unit_test(who_is_always_late_keeps_nobody_waiting),
 		cmocka_unit_test(a_sequence_is_opened_beside_a_pass),
 		cmocka_unit_test(company_is_waited_for_at_nobody_elses_cost),
+		cmocka_unit_test(the_same_sequences_have_the_same_plan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -260,6 +260,16 @@ int coppice_arena_new(struct coppice *c, enum coppice_memory memory, size_t byte
 	return arena_ask(c, &message, ret);
 }
 
+int arena_new_for_ids(struct coppice *c, size_t bytes, struct coppice_arena **ret)
+{
+	Coppice__ArenaNew message = COPPICE__ARENA_NEW__INIT;
+
+	message.kind = COPPICE_HOST;
+	message.bytes = bytes;
+	message.has_ids = message.ids = 1;
+	return arena_ask(c, &message, ret);
+}
+
 int coppice_arena_new_on(struct coppice *c, const uint8_t *device, size_t bytes,
 			 struct coppice_arena **ret)
 {

@@ -4,6 +4,7 @@
 #define COPPICE_CLIENT_ARENA_H
 
 #include "client/coppice.h"
+#include "client/lib/base/must_check.h"
 #include "device.h"
 
 struct coppice_arena {
@@ -42,6 +43,10 @@ static inline struct arena_place arena_place_of(struct coppice *c, const void *a
 		return arena_find(c, address, last);
 	return (struct arena_place){.arena = last->arena, .offset = offset};
 }
+
+/* Host memory for prompts' ids alone: it is there at once, whatever the backend is at. As
+ * coppice_arena_new. */
+MUST_CHECK int arena_new_for_ids(struct coppice *c, size_t bytes, struct coppice_arena **ret);
 
 /* Gives up the library's reference to all arenas without asking the daemon, for the session
  * ends. */

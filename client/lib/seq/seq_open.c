@@ -78,7 +78,7 @@ static int reserve_ids(struct coppice *c, size_t bytes)
 
 	if (c->prompt_arena && c->prompt_arena->bytes >= bytes)
 		return 0;
-	r = coppice_arena_new(c, COPPICE_HOST, bytes, &arena);
+	r = arena_new_for_ids(c, bytes, &arena);
 	if (r < 0)
 		return r;
 	coppice_arena_free(c->prompt_arena);

@@ -269,6 +269,14 @@ static void drop_absent(struct passes *p)
 	p->job.n_lanes = n;
 }
 
+static int by_age(const void *a, const void *b)
+{
+	const struct sched_lane *x = *(struct sched_lane *const *)a;
+	const struct sched_lane *y = *(struct sched_lane *const *)b;
+
+	return x->serial < y->serial ? -1 : x->serial > y->serial;
+}
+
 int room_fill(struct passes *p, struct room *room)
 {
 	p->job.n_lanes = 0;
@@ -278,5 +286,8 @@ int room_fill(struct passes *p, struct room *room)
 	take_decode(p, room);
 	take_prompts(p, room);
 	drop_absent(p);
+	/* Who comes again finds the plan of the last token, whoever came first. */
+	if (p->job.n_lanes)
+		qsort(p->job.lanes, p->job.n_lanes, sizeof(*p->job.lanes), by_age);
 	return 0;
 }
