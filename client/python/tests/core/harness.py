@@ -14,7 +14,7 @@ import coppice
 ROOT = Path(__file__).resolve().parents[4]
 CHECKPOINT = ROOT / "tests" / "model"
 DAEMON = os.environ.get("COPPICE_DAEMON", str(ROOT / "build" / "check" / "daemon" / "coppiced"))
-CONFIG = "[coppiced]\npool = 64M\nextent = 2M\nlog_level = warning\n"
+CONFIG = "[coppiced]\nbackend = cpu\npool = 64M\nextent = 2M\nlog_level = warning\n"
 GREEDY = CHECKPOINT / "fixture" / "trained"
 
 
@@ -37,13 +37,13 @@ class Daemon:
         assert self.process.wait(10) == 0
 
 
-def await_daemon(daemon: Daemon) -> None:
+def await_socket(socket: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 30
     while True:
         try:
-            return coppice.connect(daemon.socket).close()
+            return coppice.connect(socket).close()
         except coppice.NoDaemon:
-            assert daemon.process.poll() is None and time.monotonic() < deadline
+            assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
 
 
@@ -51,7 +51,7 @@ def await_daemon(daemon: Daemon) -> None:
 def running(folder: Path) -> Iterator[Daemon]:
     daemon = Daemon(folder)
     try:
-        await_daemon(daemon)
+        await_socket(daemon.socket, daemon.process)
         yield daemon
     finally:
         if daemon.process.returncode is None:
