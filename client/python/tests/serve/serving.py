@@ -27,16 +27,18 @@ def wait_for(what, limit=START_S):
 
 
 class Daemon:
-    def __init__(self, folder):
+    def __init__(self, folder, *options):
         self.socket = str(folder / "coppiced.sock")
+        self.options = ["--pool=128M", *options]
         self.start()
 
     def start(self):
-        command = [DAEMON, "--socket", self.socket, "--backend=cpu", "--pool=128M"]
+        command = [DAEMON, "--socket", self.socket, "--backend=cpu", *self.options]
         self.process = subprocess.Popen([*command, "--log-level=warning"])
         wait_for(self.is_up)
 
     def is_up(self):
+        assert self.process.poll() is None, "the daemon has ended"
         try:
             connect(self.socket, timeout=1).close()
         except OSError:
