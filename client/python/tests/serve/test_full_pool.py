@@ -7,7 +7,7 @@ import checkpoint
 from serving import Daemon, serving, wait_for
 from test_bad_input import post
 
-N_CLIENTS, N_TOKENS, PROMPT_BYTES = 12, 40, 400
+N_CLIENTS, N_TOKENS, PROMPT_BYTES = 8, 24, 400
 
 
 def body(number):
@@ -21,7 +21,7 @@ def text(answer):
 
 
 def test_a_full_pool(tmp_path, folder):
-    daemon = Daemon(tmp_path, "--pool=6M", "--extent=2M")
+    daemon = Daemon(tmp_path, "--pool=4M", "--extent=2M")
     with serving(folder, daemon.socket) as server:
         alone = [text(post(server, body(number))[1]) for number in range(N_CLIENTS)]
         with ThreadPoolExecutor(N_CLIENTS) as clients:
