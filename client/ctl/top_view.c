@@ -69,6 +69,21 @@ static void print_decode(const Coppice__StatusReply *now, const Coppice__StatusR
 	putchar('\n');
 }
 
+/* What is not in a pass is idle, as far as programs go. */
+static void print_programs(const Coppice__StatusReply *now, const Coppice__StatusReply *then,
+			   double s)
+{
+	double n = (double)(now->passes - then->passes);
+	double rows = (double)(now->pass_rows - then->pass_rows);
+	double pass_ms = (double)(now->pass_ns - then->pass_ns) / 1e6, idle_ms = s * 1e3 - pass_ms;
+
+	printf("  passes  %s tokens/s", rate(now->pass_rows, then->pass_rows, s).s);
+	if (n > 0)
+		printf(", %.1f a pass, %.2f ms each, %.2f ms idle between", rows / n, pass_ms / n,
+		       idle_ms > 0 ? idle_ms / n : 0);
+	putchar('\n');
+}
+
 static void print_daemon(const Coppice__StatusReply *now, const Coppice__StatusReply *then,
 			 double s)
 {
@@ -86,6 +101,8 @@ static void print_daemon(const Coppice__StatusReply *now, const Coppice__StatusR
 	       rate(now->tokens_matched, then->tokens_matched, s).s,
 	       rate(now->tokens_published, then->tokens_published, s).s);
 	print_decode(now, then, s);
+	if (now->passes)
+		print_programs(now, then, s);
 	printf("  KV      %s tokens, %s in pages; pool %s of %s\n", text_count(now->n_tokens).s,
 	       text_bytes(now->page_bytes).s, text_bytes(now->pool_bytes_used).s,
 	       text_bytes(now->pool_bytes).s);
@@ -188,7 +205,8 @@ int top_view_print(struct ctl *ctl, const struct top_look *then, struct top_look
 		   size_t n_lines)
 {
 	const Coppice__StatusReply *status = now->status->status;
-	size_t n_left = n_lines > HEAD_LINES + 1 ? n_lines - HEAD_LINES : 2;
+	size_t n_head = HEAD_LINES + (status->passes > 0);
+	size_t n_left = n_lines > n_head + 1 ? n_lines - n_head : 2;
 
 	printf("coppiced %s, up %s, %s%s\n", status->version, text_duration(status->uptime_ns).s,
 	       status->backend, status->draining ? ", draining" : "");

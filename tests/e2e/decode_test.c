@@ -248,6 +248,7 @@ static void weights_and_passes_are_told(void **state)
 	expect_listing("status", "of programs");
 	expect_listing("status", "weights ");
 	expect_listing("models", "program:");
+	expect_listing("top --count 1 --interval 20ms", "  passes  ");
 	decode_client_close(&client);
 }
 
