@@ -261,6 +261,7 @@ static void who_has_just_had_tokens_counts_for_what_fits(void **state)
 		go_until(s, NULL, world.now_ns + ROUND_NS);
 	assert_ptr_equal(TAILQ_FIRST(&core->away)->session, s->pupils[0].c.session);
 	assert_true(core->away_alone_ns >= 0.9 * (PASS_NS - FIXED_NS));
+	assert_true(had_ns(&s->pupils[0]) >= 0.9 * PASS_NS);
 	s->h.config.batch_budget_ms = 10;
 	assert_true(some_are_left(s, &other, 5 * MS));
 	go_until(s, &other, world.now_ns + (uint64_t)(6 * MS));

@@ -284,6 +284,36 @@ static void a_crowd_of_sequences_that_are_not_there_takes_no_memory(void **state
 	school_free(s);
 }
 
+/* A chunk in each pass; what follows its last row is not in it. */
+static void a_row_is_scored_by_the_id_behind_it(void **state)
+{
+	struct school *s = school_new(0.2 * MS);
+	struct {
+		struct abi_decode head;
+		struct abi_decode_seq seq;
+		uint32_t ids[300];
+	} body = {.head = {.arena = 1, .stride = 1024, .want = ABI_WANT_SCORE}};
+	struct pupil *p;
+
+	(void)state;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	world.arena = (uintptr_t)p->c.arena;
+	world.ascends = true;
+	world.n_followed = 0;
+	body.seq = (struct abi_decode_seq){.seq = p->seq, .n_new = 300, .first_wanted = 100};
+	for (uint32_t i = 0; i < 300; i++)
+		body.ids[i] = i;
+	client_submit(&p->c, (struct abi_entry){.kind = ABI_DECODE, .count = 1}, &body,
+		      sizeof(body));
+	while (!has(p))
+		go_round(s);
+	world.ascends = false;
+	assert_int_equal(end_of(p).reason, 0);
+	assert_int_equal(world.n_followed, 199);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +326,7 @@ int main(void)
 		cmocka_unit_test(a_crowd_of_sequences_that_are_not_there_takes_no_memory),
 		cmocka_unit_test(what_left_the_device_is_told_and_not_read),
 		cmocka_unit_test(what_was_published_before_a_failure_is_told),
+		cmocka_unit_test(a_row_is_scored_by_the_id_behind_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

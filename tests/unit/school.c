@@ -27,7 +27,7 @@ static const struct work_shape shape = {.n_layers = 1,
 struct world world;
 
 /* Written where its client may have it. */
-static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows)
+static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows, const uint32_t *ids)
 {
 	uint64_t at = wanted->out - world.arena, bytes = sizeof(struct program_row);
 
@@ -39,6 +39,10 @@ static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows)
 	assert_true(at <= ARENA_BYTES && bytes <= ARENA_BYTES - at && at % sizeof(float) == 0);
 	assert_true(wanted->n_top <= PROGRAM_TOP_MAX);
 	assert_true(wanted->next < N_VOCAB || wanted->next == PROGRAM_NONE);
+	if (!world.ascends || wanted->next == PROGRAM_NONE)
+		return;
+	assert_int_equal(wanted->next, ids[wanted->row] + 1);
+	world.n_followed++;
 }
 
 static int model_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
@@ -64,7 +68,7 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 		assert_true(run->rows->ids[i] < N_VOCAB);
 	assert_in_range(run->rows->n_wanted, 0, ABI_DECODE_ROWS_MAX);
 	for (uint32_t i = 0; i < run->rows->n_wanted; i++)
-		check_wanted(&run->rows->wanted[i], n_rows);
+		check_wanted(&run->rows->wanted[i], n_rows, run->rows->ids);
 	if (world.n_before_failure && world.n_passes == world.n_before_failure)
 		return -ENOMEM;
 	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;

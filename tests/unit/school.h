@@ -27,6 +27,8 @@ struct world {
 	double longest_segment_ns;
 	double batch_ns; /* what others' layers take */
 	uint64_t arena; /* of who wants something */
+	bool ascends; /* each id is its predecessor's plus one: that is what follows a row */
+	uint32_t n_followed; /* rows that something follows */
 	bool instant; /* none takes any time */
 	uint32_t n_before_failure; /* passes that go well; 0: all do */
 };

@@ -278,6 +278,23 @@ static void what_nobody_has_makes_room_and_what_is_in_use_does_not(void **state)
 	assert_int_equal(fixture_n_memories, 0);
 }
 
+/* Those that nobody has stay where there is just room for all. */
+static void room_is_made_to_the_byte(void **state)
+{
+	struct weights_table *table = fixture_table_of(fixture_coppiced, 256 * 1024, 30000);
+	struct weights *c;
+
+	(void)state;
+	weights_unref(fixture_load(table, ALICE, file_of("a", 128)));
+	c = fixture_load(table, BOB, file_of("c", 128));
+	fixture_expect_ready(c);
+	fixture_settle(table, 256 * 1024);
+	weights_unref(c);
+	weights_unref(fixture_load(table, ALICE, file_of("d", 1)));
+	fixture_settle(table, 129 * 1024);
+	weights_table_free(table);
+}
+
 /* More are looked at whenever somebody asks for one. */
 static void of_what_nobody_has_some_stay(void **state)
 {
@@ -380,6 +397,7 @@ static int run(void)
 		cmocka_unit_test(what_is_no_file_is_said),
 		cmocka_unit_test(too_many_files_are_refused),
 		cmocka_unit_test(what_nobody_has_makes_room_and_what_is_in_use_does_not),
+		cmocka_unit_test(room_is_made_to_the_byte),
 		cmocka_unit_test(of_what_nobody_has_some_stay),
 		cmocka_unit_test(more_headers_than_are_taken_are_said),
 		cmocka_unit_test(a_user_loads_no_more_than_some_at_a_time),

@@ -1,6 +1,6 @@
 /*
- * away.h - lanes that are likely to ask again: whose last decode step, or tokens of a program, ended
- * less than a budget ago, and whose next one is not there. The scheduler's thread alone.
+ * away.h - lanes that are likely to ask again: whose last decode step, or tokens of a program,
+ * ended less than a budget ago, and whose next one is not there. The scheduler's thread alone.
  *
  * What all ask for is what is there and theirs. Where that is more than fits, some are always away
  * while others' steps fit, and turns would never be asked for.
