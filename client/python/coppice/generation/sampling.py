@@ -147,17 +147,44 @@ def choose(row: Row, sampling: Sampling, u: float, n_vocab: int) -> int | None:
     return None if index is None else row.ids[index]
 
 
+def _likeliest(logits: Any, n: int) -> Any:
+    """Tokens, the likeliest first; alike: the lower id first. n of them, or all."""
+    import numpy as np
+
+    if n >= len(logits):
+        return np.argsort(-logits, kind="stable")
+    some = np.sort(np.argpartition(-logits, n - 1)[:n])
+    return some[np.argsort(-logits[some], kind="stable")]
+
+
+def _candidates(logits: Any, weights: Any, sampling: Sampling) -> Any:
+    """Tokens in the order of choose; to sort all of a large vocabulary would take long."""
+    import numpy as np
+
+    if sampling.top_k:
+        return _likeliest(logits, sampling.top_k)
+    if sampling.top_p == 1:  # then it matters only that the likeliest go first
+        first = _likeliest(logits, N_TOP)
+        return np.concatenate([first, np.delete(np.arange(len(logits)), first)])
+    for n in (16 * N_TOP, 256 * N_TOP):
+        some = _likeliest(logits, n)
+        if weights[some].sum() >= sampling.top_p * weights.sum():
+            return some
+    return _likeliest(logits, len(logits))
+
+
 def choose_of_all(logits: Any, sampling: Sampling, u: float) -> int:
     """The same of all logits, an array of fp32; needs numpy."""
     import numpy as np
 
     all_logits = np.asarray(logits)
-    order = np.argsort(-all_logits, kind="stable")[: sampling.top_k or None]
-    scaled = all_logits[order].astype(np.float64) / (sampling.temperature or 1e-6)
-    sums = np.cumsum(np.exp(scaled - scaled[0]))
+    scaled = all_logits.astype(np.float64) / (sampling.temperature or 1e-6)
+    weights = np.exp(scaled - scaled.max())
+    order = _candidates(all_logits, weights, sampling)
+    sums = np.cumsum(weights[order])
     if sampling.top_p < 1:
-        n = int(np.searchsorted(sums, sampling.top_p * sums[-1], side="left")) + 1
-        sums = sums[:n]
+        total = sums[-1] if sampling.top_k else weights.sum()
+        sums = sums[: int(np.searchsorted(sums, sampling.top_p * total)) + 1]
     index = int(np.searchsorted(sums, u * sums[-1], side="right"))
     return int(order[min(index, len(sums) - 1)])
 

@@ -53,6 +53,18 @@ def test_a_peaked_row_rarely_takes_all_logits(temperature):
     assert len(undecided) < 10
 
 
+@pytest.mark.parametrize("top_p, top_k", [(1.0, 0), (0.6, 0), (0.97, 0), (0.9999, 0), (0.9, 3000)])
+def test_of_a_large_vocabulary_as_if_all_were_sorted(top_p, top_k):
+    logits = np.random.default_rng(8).normal(0, 1, 20000).astype(np.float32)
+    sampling = Sampling(top_p=top_p, top_k=top_k)
+    order = np.argsort(-logits, kind="stable")[: top_k or None]
+    sums = np.cumsum(np.exp(logits[order].astype(np.float64)))
+    kept = set(order[: np.searchsorted(sums, top_p * sums[-1]) + 1])
+    found = {choose_of_all(logits, sampling, u) for u in [*draws(3, 300), 0.0, 1 - 1e-12]}
+    assert found <= kept and order[0] in found
+    assert len(found) > 200
+
+
 def test_top_k_of_the_likeliest_never_takes_all_logits():
     row = row_of(np.zeros(1000, np.float32))
     sampling = Sampling(temperature=5.0, top_k=64, top_p=0.99)
