@@ -3,8 +3,8 @@
  *
  * The honest client works in windows and tells the longest step and the longest answer of each. Of
  * some windows the middle one counts: a machine that is busy with other things disturbs one or the
- * other, an attack that holds up others all of them. Where it seems to, neighbour and attack are
- * measured once more, one after the other.
+ * other, an attack that holds up others all of them. A neighbour is measured where the figures
+ * alone say too little; where they say too much, neighbour and attack are measured once more.
  */
 #include "attack_fixture.h"
 
@@ -268,18 +268,23 @@ void attack_is_on(int said)
 		_exit(98);
 }
 
+static bool are_near(struct figures f, struct figures beside)
+{
+	return f.step_ns <= beside.step_ns + STEP_NS &&
+	       f.control_ns <= beside.control_ns + CONTROL_NS;
+}
+
 static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 		      const struct attack *attack)
 {
-	struct figures beside = {0}, f = {0};
+	struct figures beside = {0}, f = measure_beside(a, attack);
 
-	for (int i = 0; i < TRIES; i++) {
+	assert_as_before(a);
+	/* What is near a neighbour of no time at all is near any. */
+	for (int i = 1; i < TRIES && !are_near(f, beside); i++) {
 		beside = measure_beside(a, neighbour);
 		f = measure_beside(a, attack);
 		assert_as_before(a);
-		if (f.step_ns <= beside.step_ns + STEP_NS &&
-		    f.control_ns <= beside.control_ns + CONTROL_NS)
-			break;
 	}
 	print_message(
 		"steps %.1f ms, beside a neighbour %.1f; answers %.1f ms, %.1f; root joins in "
@@ -287,8 +292,7 @@ static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 		(double)f.step_ns / 1e6, (double)beside.step_ns / 1e6, (double)f.control_ns / 1e6,
 		(double)beside.control_ns / 1e6, (double)f.join_ns / 1e6,
 		(double)beside.join_ns / 1e6);
-	assert_true(f.step_ns <= beside.step_ns + STEP_NS);
-	assert_true(f.control_ns <= beside.control_ns + CONTROL_NS);
+	assert_true(are_near(f, beside));
 	assert_true(f.join_ns <= CONTROL_NS);
 	assert_false(harness_log_has(a->h, "has not moved"));
 }
