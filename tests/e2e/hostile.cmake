@@ -1,7 +1,7 @@
 # Attacks by name, against a real daemon while an honest client steps.
 if(TARGET coppiced AND TARGET coppice)
 	foreach(name hostile hostile_memory)
-		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/scene.c e2e/raw_lane.c
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 			LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
@@ -19,7 +19,7 @@ if(TARGET coppiced AND TARGET coppice)
 	set_tests_properties(fair_test PROPERTIES SKIP_RETURN_CODE 77)
 	# What one user can do to hold up another: each measured beside an honest neighbour.
 	foreach(name attack attack_hoard attack_device)
-		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/attack_fixture.c e2e/stepper.c e2e/raw_lane.c
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/attack_fixture.c
 			LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)
 		set_tests_properties(${name}_test PROPERTIES SKIP_RETURN_CODE 77)

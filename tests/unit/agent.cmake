@@ -21,5 +21,5 @@ if(NOT COPPICE_SANITIZE)
 endif()
 
 # The same layers as a program of the CPU's backend.
-coppice_test(NAME program_agent_test SOURCES unit/program_agent_test.c unit/program_machine.c unit/program_model.c
+coppice_test(NAME program_agent_test SOURCES unit/program_agent_test.c unit/program_machine.c
 	LIBS unit_fixtures coppice_agent coppice_kernels)

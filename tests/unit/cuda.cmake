@@ -12,8 +12,7 @@ if(TARGET coppice_cuda)
 		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(group_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(group_cuda_test coppice_cuda)
-	coppice_test(NAME program_cuda_test SOURCES unit/program_cuda_test.c unit/program_machine.c unit/program_model.c
-		unit/program_oracle.c unit/program_results.c unit/program_speed.c
+	coppice_test(NAME program_cuda_test SOURCES unit/program_cuda_test.c unit/program_machine.c unit/program_speed.c
 		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(program_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	target_compile_definitions(program_cuda_test PRIVATE MACHINE_TOKENS=640)
@@ -32,7 +31,6 @@ if(COPPICE_CUDA_INCLUDE)
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# Programs on a device that is played: the same test as on a GPU.
 	coppice_test(NAME program_device_test SOURCES unit/program_cuda_test.c unit/fake_device.c unit/program_machine.c
-		unit/program_model.c unit/program_oracle.c unit/program_results.c
 		LIBS unit_fixtures cuda_host coppice_kernels coppice_rows LABELS unit kernels)
 	target_compile_definitions(program_device_test PRIVATE PROGRAM_FAKE MACHINE_TOKENS=640)
 	# How devices find ways to each other; NCCL's part is played by a library of its name beside the test.

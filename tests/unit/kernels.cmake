@@ -1,19 +1,16 @@
 # Tests of kernels/: against float64, and of the backend's own promises.
 coppice_test(NAME attention_test SOURCES unit/attention_test.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
 coppice_test(NAME rows_test SOURCES unit/rows_test.c LIBS coppice_rows LABELS unit kernels)
-coppice_test(NAME no_memory_test SOURCES unit/no_memory_test.c unit/program_model.c
-	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+coppice_test(NAME no_memory_test SOURCES unit/no_memory_test.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
 target_link_options(no_memory_test PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=posix_memalign)
 coppice_test(NAME backend_test SOURCES unit/backend_test.c LIBS coppice_kernels LABELS unit kernels)
 
 # Whole tokens.
-coppice_test(NAME program_check_test SOURCES unit/program_check_test.c unit/program_model.c
+coppice_test(NAME program_check_test SOURCES unit/program_check_test.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+coppice_test(NAME program_cpu_test SOURCES unit/program_cpu_test.c unit/program_machine.c
+	LIBS unit_fixtures coppice_kernels LABELS unit kernels tsan)
+coppice_test(NAME program_run_test SOURCES unit/program_run_test.c unit/program_machine.c
 	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
-coppice_test(NAME program_cpu_test SOURCES unit/program_cpu_test.c unit/program_machine.c unit/program_model.c
-	unit/program_oracle.c unit/program_results.c LIBS unit_fixtures coppice_kernels LABELS unit kernels tsan)
-coppice_test(NAME program_run_test SOURCES unit/program_run_test.c unit/program_machine.c unit/program_model.c
-	unit/program_results.c LIBS unit_fixtures coppice_kernels LABELS unit kernels)
-coppice_reference(${CMAKE_CURRENT_LIST_DIR}/program_oracle.c)
 
 foreach(name mover passes summary)
 	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c

@@ -16,5 +16,5 @@ if(COPPICE_SANITIZE)
 	set(n_prompts 2)
 endif()
 coppice_test(NAME families_test SOURCES unit/families_test.c unit/family_fixture.c unit/program_machine.c
-	unit/program_model.c LIBS coppice_model unit_fixtures coppice_kernels PkgConfig::JANSSON)
+	LIBS coppice_model unit_fixtures coppice_kernels PkgConfig::JANSSON)
 target_compile_definitions(families_test PRIVATE ${models_dir} MACHINE_TOKENS=1600 N_PROMPTS=${n_prompts})
