@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import CHECKPOINT, Daemon, n_arena_maps, n_descriptors, running
+from harness import CHECKPOINT, Daemon, await_seqs, n_arena_maps, n_descriptors, running
 
 import coppice
 
@@ -39,9 +39,17 @@ def leaves_nothing(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[N
 
 
 @pytest.fixture
-def connection(daemon: Daemon, leaves_nothing: None) -> Iterator[coppice.Connection]:
+def connection(
+    daemon: Daemon, leaves_nothing: None, request: pytest.FixtureRequest
+) -> Iterator[coppice.Connection]:
+    """With it no sequence is left after the test, and no arena but the library's own two."""
     with coppice.connect(daemon.socket) as connection:
         yield connection
+        request.node.funcargs.clear()
+        gc.collect()
+        if not connection.closed:
+            await_seqs(connection, 0)
+            assert connection.stats().n_arenas <= 2  # for prompts, and for rows
 
 
 @pytest.fixture

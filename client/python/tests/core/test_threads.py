@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
@@ -37,23 +37,16 @@ class InThread:
 
 
 @pytest.fixture
-def claimed(connection: coppice.Connection, small: coppice.Model) -> coppice.Sequence:
+def claimed(
+    connection: coppice.Connection, small: coppice.Model
+) -> Iterator[coppice.Sequence]:
     """A prompt that somebody else computes, and does not."""
     prompt = list(range(100))
     first = connection.lane().open(small, prompt, salt=50)
     second = connection.lane().open(small, prompt, salt=50)
     assert first.match.claimed and second.match.pending > 0
-    second_owner.append(first)
-    return second
-
-
-second_owner: list[coppice.Sequence] = []
-
-
-@pytest.fixture(autouse=True)
-def give_up() -> object:
-    yield
-    second_owner.clear()
+    yield second
+    first.close()
 
 
 def test_a_wait_lets_others_run(claimed: coppice.Sequence) -> None:
