@@ -1,0 +1,19 @@
+"""Models of transformers, unpatched, with their KV at the daemon: shared by many processes.
+
+    with coppice.connect() as connection, coppice.hf.attach(model, connection) as shared:
+        with shared.cache(input_ids) as cache:
+            model.generate(input_ids, past_key_values=cache)
+
+Importing this registers attn_implementation="coppice" with transformers, which it needs, as torch.
+Where tokens are cached, a pass is not fed with them, or has logits of no use for them.
+"""
+
+from transformers import AttentionInterface
+
+from ._cache import Cache
+from ._forward import attention
+from ._shared import NAME, SharedKV, attach
+
+AttentionInterface.register(NAME, attention)
+
+__all__ = ["Cache", "SharedKV", "attach"]

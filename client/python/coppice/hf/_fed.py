@@ -1,0 +1,85 @@
+"""What a forward pass is given, held against where its rows stand.
+
+K of a token depends on its place, so the places must be those that every process gives them: a row
+counts from its first token that is not padding. Padding is on the left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._errors import invalid, unsupported
+
+
+def count_pads(input_ids: torch.Tensor, mask: torch.Tensor | None) -> list[int]:
+    """Of each row, on the left."""
+    if mask is None:
+        return [0] * input_ids.shape[0]
+    if mask.shape != input_ids.shape:
+        raise invalid(
+            f"attention_mask is {tuple(mask.shape)}, input_ids {tuple(input_ids.shape)}"
+        )
+    pads: list[int] = (mask == 0).sum(1).tolist()
+    check_mask(mask, pads)
+    if max(pads) == mask.shape[1]:
+        raise invalid(f"row {pads.index(max(pads))} of attention_mask is padding alone")
+    return pads
+
+
+def places(first: int, n: int, pads: list[int], device: torch.device) -> torch.Tensor:
+    """Of columns first to first + n of each row: below 0 in padding."""
+    columns = torch.arange(first, first + n, device=device)
+    return columns[None] - torch.tensor(pads, device=device)[:, None]
+
+
+def check_mask(mask: torch.Tensor, pads: list[int]) -> None:
+    expected = places(0, mask.shape[1], pads, mask.device) >= 0
+    if not torch.equal(mask != 0, expected):
+        raise unsupported("attention_mask hides more than padding on the left")
+
+
+class Fed:
+    """Rows of ids from column `start` on, of `width` columns in all."""
+
+    def __init__(self, kwargs: dict[str, Any], length: int) -> None:
+        ids = kwargs.get("input_ids")
+        if ids is None:
+            raise unsupported("inputs_embeds: KV is shared by input_ids, which are not given")
+        self.n_rows, self.n_columns = ids.shape
+        self.mask = kwargs.get("attention_mask")
+        if self.mask is not None and getattr(self.mask, "ndim", 0) != 2:
+            raise unsupported("attention_mask must be one of padding: [rows, columns]")
+        self.width = length + self.n_columns if self.mask is None else self.mask.shape[1]
+        self.start = self.width - self.n_columns
+        self.positions = kwargs.get("position_ids")
+        self.length = length
+        self.device = ids.device
+        self.ids: list[list[int]] = ids.tolist()
+
+    def check(self, pads: list[int]) -> None:
+        if self.mask is not None:
+            check_mask(self.mask, pads)
+        if self.start < 0:
+            raise invalid(f"attention_mask has {self.width} columns for {self.n_columns} tokens")
+        if self.positions is None:
+            self._check_default_positions(pads)
+        else:
+            self._check_positions(pads)
+
+    def _check_default_positions(self, pads: list[int]) -> None:
+        if any(pads) or self.start != self.length:
+            raise invalid("position_ids are wanted: rows have padding, or tokens come again")
+
+    def _check_positions(self, pads: list[int]) -> None:
+        if self.positions.ndim != 2:
+            raise unsupported(f"position_ids have {self.positions.ndim} dimensions")
+        expected = places(self.start, self.n_columns, pads, self.positions.device)
+        if not bool(((self.positions == expected) | (expected < 0)).all()):
+            raise invalid("position_ids do not count each row's tokens from 0 on")
+
+    def tokens(self, row: int, n_pads: int) -> tuple[int, list[int]]:
+        """A row's tokens without padding, behind the place of the first."""
+        n_skipped = max(n_pads - self.start, 0)
+        return max(self.start - n_pads, 0), self.ids[row][n_skipped:]

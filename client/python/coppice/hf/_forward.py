@@ -1,0 +1,164 @@
+"""A forward pass: which new tokens go to the daemon, layer by layer, and where O goes then."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from .._coppice import Part
+from ._errors import invalid, unsupported
+from ._row import Row
+from ._shape import Shape
+from ._workspace import Rows, Workspace
+
+
+class Layout:
+    """Where tokens of [rows, columns] lie among those computed.
+
+    `gather`: the place in the input of each token computed. `scatter`: of each token of the input,
+    its row of o, or 0 where it is not computed: padding, and what is cached.
+    """
+
+    def __init__(self, rows: list[Row], news: list[tuple[int, ...]], n_columns: int) -> None:
+        self.rows, self.n_columns = rows, n_columns
+        self.counts = [len(new) for new in news]
+        self.spans: dict[Row, tuple[int, int]] = {}
+        gather: list[int] = []
+        for i, (row, count) in enumerate(zip(rows, self.counts)):
+            if row not in self.spans:
+                self.spans[row] = len(gather), count
+                gather.extend(range((i + 1) * n_columns - count, (i + 1) * n_columns))
+        self.n = len(gather)
+        self.gather = torch.tensor(gather, dtype=torch.int64)
+        self.scatter = torch.tensor(self._scatter(), dtype=torch.int64)
+
+    def _scatter(self) -> list[int]:
+        places: list[int] = []
+        for row, count in zip(self.rows, self.counts):
+            first, _ = self.spans[row]
+            places.extend([0] * (self.n_columns - count))
+            places.extend(range(1 + first, 1 + first + count))
+        return places
+
+    def fits(self, rows: list[Row], news: list[tuple[int, ...]], n_columns: int) -> bool:
+        counts = [len(new) for new in news]
+        return (self.rows, self.counts, self.n_columns) == (rows, counts, n_columns)
+
+
+class Forward:
+    """A pass, and then others of the same layout: its parts are made once."""
+
+    def __init__(self, workspace: Workspace, layout: Layout) -> None:
+        self.workspace, self.layout = workspace, layout
+        self.memory = workspace.reserve(layout.n)
+        self.gather = layout.gather.to(workspace.device)
+        self.scatter = layout.scatter.to(workspace.device)
+        self.parts = [
+            part_of(row, self.memory, first, count)
+            for row, (first, count) in layout.spans.items()
+            if count
+        ]
+        self.news: dict[Row, tuple[int, ...]] = {}
+        self.done = True
+
+    def begin(self, news: list[tuple[int, ...]]) -> None:
+        self.news = dict(zip(self.layout.rows, news))
+        self.done = False
+        for row, new in self.news.items():
+            if new:
+                self.workspace.submit(partial(row.seq.extend, new))
+
+    def finish(self) -> None:
+        for row, new in self.news.items():
+            row.grow(new)
+        self.done = True
+
+    def attend(self, layer: int, q: Any, k: Any, v: Any, sinks: Any) -> torch.Tensor:
+        """[rows, heads, columns, head_dim] of q, k, v; O of [rows, columns, heads, head_dim]."""
+        n, memory = self.layout.n, self.memory
+        for new, buffer in ((q, memory.q), (k, memory.k), (v, memory.v)):
+            torch.index_select(flat(new), 0, self.gather, out=buffer[:n])
+        self.workspace.step(layer, self.parts)
+        o = memory.o.index_select(0, self.scatter)
+        if sinks is not None:
+            o = o * self._kept(sinks).to(o.dtype)
+        return o.view(q.shape[0], q.shape[2], *o.shape[1:])
+
+    def _kept(self, sinks: torch.Tensor) -> torch.Tensor:
+        """What a sink leaves of O: it takes part in the sum alone."""
+        lse = self.memory.lse.index_select(0, self.scatter)
+        return torch.sigmoid(lse - sinks.float())[..., None]
+
+
+def flat(rows: torch.Tensor) -> torch.Tensor:
+    """[rows, heads, columns, head_dim] as [rows x columns, heads, head_dim]."""
+    return rows.transpose(1, 2).reshape(-1, rows.shape[1], rows.shape[3])
+
+
+def part_of(row: Row, memory: Rows, first: int, count: int) -> Part:
+    at = slice(first, first + count)
+    out = slice(1 + first, 1 + first + count)
+    return Part(
+        row.seq, memory.q[at], memory.k[at], memory.v[at], memory.o[out], memory.lse[out]
+    )
+
+
+def check_tensor(name: str, tensor: torch.Tensor, n_heads: int, like: Any, shape: Shape) -> None:
+    n_rows, n_columns, device = like
+    wanted = n_rows, n_heads, n_columns, shape.head_dim
+    if tuple(tensor.shape) != wanted:
+        raise invalid(f"{name} is {list(tensor.shape)}, wanted: {list(wanted)}")
+    if tensor.dtype != shape.dtype:
+        raise invalid(f"{name} is of {tensor.dtype}, the model was attached as {shape.dtype}")
+    if tensor.device != device:
+        raise invalid(f"{name} is on {tensor.device}, the model was attached on {device}")
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise invalid("there are no gradients through the daemon: use torch.no_grad()")
+
+
+def check_qkv(forward: Forward, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    shape = forward.workspace.shape
+    layout = forward.layout
+    like = len(layout.rows), layout.n_columns, forward.workspace.device
+    check_tensor("q", q, shape.n_q_heads, like, shape)
+    check_tensor("k", k, shape.n_kv_heads, like, shape)
+    check_tensor("v", v, shape.n_kv_heads, like, shape)
+
+
+def check_options(shape: Shape, n_tokens: int, options: dict[str, Any]) -> None:
+    """What a layer asks of its attention."""
+    window = options.get("sliding_window")
+    if window is not None and n_tokens > window:
+        raise unsupported(
+            f"sliding_window of the config is {window}, and a row has {n_tokens} tokens: "
+            "the daemon has no windows, so a text may be no longer than one"
+        )
+    if options.get("softcap") is not None:
+        raise unsupported(f"softcap is {options['softcap']}: the daemon caps no scores")
+    if options.get("dropout"):
+        raise invalid("there is no dropout: call model.eval()")
+    scale = options.get("scaling")
+    if scale is not None and abs(scale - shape.scale) > 1e-6 * abs(shape.scale):
+        raise unsupported(f"scaling is {scale}, the model was attached with {shape.scale}")
+    if options.get("output_attentions"):
+        raise unsupported("output_attentions: weights of attention never leave the daemon")
+
+
+def attention(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any = None, **options: Any
+) -> tuple[torch.Tensor, None]:
+    """What transformers calls for attn_implementation="coppice"."""
+    forward: Forward | None = getattr(key, "coppice_forward", None)
+    if forward is None:
+        raise invalid("attention of coppice needs past_key_values=coppice.hf.attach(...).cache(...)")
+    check_qkv(forward, query, key, value)
+    n_tokens = max(row.n_tokens + len(new) for row, new in forward.news.items())
+    check_options(forward.workspace.shape, n_tokens, options)
+    out = forward.attend(module.layer_idx, query, key, value, options.get("s_aux"))
+    if module.layer_idx == forward.workspace.shape.n_layers - 1:
+        forward.finish()
+    return out, None
+
+
