@@ -16,4 +16,4 @@ from ._shared import NAME, SharedKV, attach
 
 AttentionInterface.register(NAME, attention)
 
-__all__ = ["Cache", "SharedKV", "attach"]
+__all__ = ["Cache", "SharedKV", "attach", "attention"]

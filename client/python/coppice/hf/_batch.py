@@ -25,6 +25,7 @@ class Batch:
     @property
     def length(self) -> int:
         """Columns that all rows have, padding included. A pass counts once its last layer is."""
+        self.opened()
         return min(row.n_pads + row.n_tokens for row in self.rows)
 
     def open(self, model: Model, ids: torch.Tensor, mask: torch.Tensor | None, salt: int) -> None:

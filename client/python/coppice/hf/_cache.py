@@ -41,7 +41,6 @@ class Layer(cache_utils.CacheLayerMixin):
         return self._batch.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        self._batch.opened()
         return self._batch.length
 
     def get_max_length(self) -> int:

@@ -41,7 +41,8 @@ def check_mask(mask: torch.Tensor, pads: list[int]) -> None:
 
 
 class Fed:
-    """Rows of ids from column `start` on, of `width` columns in all."""
+    """Rows of ids from column `start` on. The mask or the places say which that is, else `length`:
+    some of what is fed may be cached."""
 
     def __init__(self, kwargs: dict[str, Any], length: int) -> None:
         ids = kwargs.get("input_ids")
@@ -51,18 +52,26 @@ class Fed:
         self.mask = kwargs.get("attention_mask")
         if self.mask is not None and getattr(self.mask, "ndim", 0) != 2:
             raise unsupported("attention_mask must be one of padding: [rows, columns]")
-        self.width = length + self.n_columns if self.mask is None else self.mask.shape[1]
-        self.start = self.width - self.n_columns
         self.positions = kwargs.get("position_ids")
+        if self.positions is not None and self.positions.ndim != 2:
+            raise unsupported(f"position_ids have {self.positions.ndim} dimensions")
         self.length = length
-        self.device = ids.device
         self.ids: list[list[int]] = ids.tolist()
+        self.start = length
+
+    def _find_start(self, pads: list[int]) -> int:
+        if self.mask is not None:
+            return int(self.mask.shape[1]) - self.n_columns
+        if self.positions is not None:
+            return int(self.positions[0, -1]) + pads[0] + 1 - self.n_columns
+        return self.length
 
     def check(self, pads: list[int]) -> None:
+        self.start = self._find_start(pads)
+        if self.start < 0:
+            raise invalid(f"{self.n_columns} tokens for {self.start + self.n_columns} columns")
         if self.mask is not None:
             check_mask(self.mask, pads)
-        if self.start < 0:
-            raise invalid(f"attention_mask has {self.width} columns for {self.n_columns} tokens")
         if self.positions is None:
             self._check_default_positions(pads)
         else:
@@ -73,8 +82,6 @@ class Fed:
             raise invalid("position_ids are wanted: rows have padding, or tokens come again")
 
     def _check_positions(self, pads: list[int]) -> None:
-        if self.positions.ndim != 2:
-            raise unsupported(f"position_ids have {self.positions.ndim} dimensions")
         expected = places(self.start, self.n_columns, pads, self.positions.device)
         if not bool(((self.positions == expected) | (expected < 0)).all()):
             raise invalid("position_ids do not count each row's tokens from 0 on")

@@ -24,7 +24,10 @@ class Row:
             raise invalid(f"tokens {self.n_tokens} to {place} of a row are missing")
         known = self.ids[place : place + len(tokens)]
         if tokens[: len(known)] != known:
-            raise invalid("the cache was made for other tokens than these")
+            raise invalid(
+                "these are other tokens than the cache was made for, or not those that follow "
+                f"the {self.n_tokens} that it has"
+            )
         return tuple(tokens[self.n_tokens - place :])
 
     def grow(self, tokens: Items[int]) -> None:
@@ -46,16 +49,17 @@ def open_rows(
     lane: Lane, model: Model, prompts: list[list[int]], pads: list[int], salt: int
 ) -> list[Row]:
     """Waits for what others compute of them, but where some of it is this batch's own to do."""
-    places = {(n_pads, *ids): i for i, (n_pads, ids) in enumerate(zip(pads, prompts))}
-    seqs = lane.open_many([(model, prompts[i], salt) for i in places.values()])
+    keys = [(n_pads, tuple(ids)) for n_pads, ids in zip(pads, prompts)]
+    unlike = list(dict.fromkeys(keys))
+    seqs = lane.open_many([(model, ids, salt) for _, ids in unlike])
     if not any(seq.match.claimed for seq in seqs):
         for seq in seqs:
             seq.wait()
     made = {
-        key: Row(seq, prompts[i], pads[i], seq.cached)
-        for (key, i), seq in zip(places.items(), seqs)
+        (n_pads, ids): Row(seq, list(ids), n_pads, seq.cached)
+        for (n_pads, ids), seq in zip(unlike, seqs)
     }
-    return [made[(n_pads, *ids)] for n_pads, ids in zip(pads, prompts)]
+    return [made[key] for key in keys]
 
 
 def split_rows(rows: list[Row], news: list[tuple[int, ...]]) -> list[Row]:
