@@ -6,6 +6,8 @@
 #   packaging/python.sh types          mypy over the package and its tests
 #   packaging/python.sh tests BUILD    the tests, with the daemon of a build folder
 #   packaging/python.sh all BUILD      all of these
+#   packaging/python.sh torch          fetches torch and transformers too (5.5 GB): without them there are no tests of
+#                                      coppice.hf
 #
 # What is used beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched once and kept in
 # build/python/pinned; a later run needs no network.
@@ -24,6 +26,12 @@ fetch() {
 	python3 -m venv "$home/pinned"
 	"$home/pinned/bin/pip" install -q --only-binary :all: -r "$pins"
 	echo "$sum" >"$home/pinned/sum"
+}
+
+# They stay until the pins change.
+torch() {
+	fetch
+	"$home/pinned/bin/pip" install -q --only-binary :all: -c "$pins" -r client/python/tests/hf/requirements.txt
 }
 
 wheel() {
@@ -63,7 +71,7 @@ tests() { # build folder
 }
 
 case "${1-}" in
-wheel | environment | types) "$1" ;;
+wheel | environment | types | torch) "$1" ;;
 tests) tests "${2:?packaging/python.sh tests BUILD}" ;;
 all)
 	wheel
@@ -72,7 +80,7 @@ all)
 	tests "${2:?packaging/python.sh all BUILD}"
 	;;
 *)
-	echo "usage: packaging/python.sh wheel | environment | types | tests BUILD | all BUILD" >&2
+	echo "usage: packaging/python.sh wheel | environment | types | torch | tests BUILD | all BUILD" >&2
 	exit 2
 	;;
 esac

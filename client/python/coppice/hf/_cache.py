@@ -1,4 +1,4 @@
-"""The Cache that transformers is given: it has no keys and values, but sequences of the daemon's."""
+"""The Cache that transformers is given: no keys and values, but sequences of the daemon's."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class Cache(cache_utils.Cache):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         self.close()
 

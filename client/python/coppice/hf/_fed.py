@@ -48,11 +48,12 @@ class Fed:
         ids = kwargs.get("input_ids")
         if ids is None:
             raise unsupported("inputs_embeds: KV is shared by input_ids, which are not given")
-        self.n_rows, self.n_columns = ids.shape
-        self.mask = kwargs.get("attention_mask")
+        self.n_rows: int = ids.shape[0]
+        self.n_columns: int = ids.shape[1]
+        self.mask: Any = kwargs.get("attention_mask")
         if self.mask is not None and getattr(self.mask, "ndim", 0) != 2:
             raise unsupported("attention_mask must be one of padding: [rows, columns]")
-        self.positions = kwargs.get("position_ids")
+        self.positions: Any = kwargs.get("position_ids")
         if self.positions is not None and self.positions.ndim != 2:
             raise unsupported(f"position_ids have {self.positions.ndim} dimensions")
         self.length = length
@@ -61,9 +62,9 @@ class Fed:
 
     def _find_start(self, pads: list[int]) -> int:
         if self.mask is not None:
-            return int(self.mask.shape[1]) - self.n_columns
+            return int(self.mask.shape[1] - self.n_columns)
         if self.positions is not None:
-            return int(self.positions[0, -1]) + pads[0] + 1 - self.n_columns
+            return int(self.positions[0, -1] + pads[0] + 1 - self.n_columns)
         return self.length
 
     def check(self, pads: list[int]) -> None:

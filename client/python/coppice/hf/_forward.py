@@ -152,7 +152,7 @@ def attention(
     """What transformers calls for attn_implementation="coppice"."""
     forward: Forward | None = getattr(key, "coppice_forward", None)
     if forward is None:
-        raise invalid("attention of coppice needs past_key_values=coppice.hf.attach(...).cache(...)")
+        raise invalid("coppice's attention needs past_key_values=coppice.hf.attach(...).cache(...)")
     check_qkv(forward, query, key, value)
     n_tokens = max(row.n_tokens + len(new) for row, new in forward.news.items())
     check_options(forward.workspace.shape, n_tokens, options)

@@ -53,7 +53,7 @@ def scale_of(modules: list[Any]) -> float:
     """Of all layers: a model of the daemon has one."""
     scales = {float(module.scaling) for module in modules}
     if len(scales) != 1:
-        raise unsupported(f"layers scale their scores by {sorted(scales)}: the daemon has one scale")
+        raise unsupported(f"layers scale their scores by {sorted(scales)}: the daemon by one")
     return scales.pop()
 
 

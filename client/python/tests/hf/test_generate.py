@@ -60,7 +60,7 @@ def test_a_batch_with_padding_on_the_left(connection: coppice.Connection, name: 
     mask = torch.ones_like(ids)
     mask[0, :7] = mask[2, :1] = 0
     ids[mask == 0] = 0
-    for mode in ("greedy", "sampling", "beams"):
+    for mode in ("greedy", "beams"):
         options = dict(attention_mask=mask, **MODES[mode])
         check_same(connection, tiny.model(name), ids, **options)
 
@@ -72,8 +72,8 @@ def test_assisted_decoding(connection: coppice.Connection) -> None:
         check_same(connection, model, tiny.draw(1, 20, seed=6), assistant_model=assistant)
 
 
-def test_the_assistant_may_be_the_daemons_too(connection: coppice.Connection) -> None:
-    """transformers gives an assistant a cache of its own making, which is refused by a sentence."""
+def test_an_assistant_that_is_attached(connection: coppice.Connection) -> None:
+    """Its cache is made by transformers. It is refused by a sentence."""
     model, assistant = tiny.model("llama"), tiny.llama(seed=2)
     ids = tiny.draw(1, 12)
     with coppice.hf.attach(assistant, connection), coppice.hf.attach(model, connection) as shared:
@@ -94,7 +94,7 @@ def test_halves(connection: coppice.Connection, dtype: torch.dtype) -> None:
 
 
 class Fed:
-    """How many columns each pass of a model was given, less what is padding of the test's."""
+    """How many columns each pass of a model was given."""
 
     def __init__(self, model: Any) -> None:
         self.counts: list[int] = []
@@ -184,7 +184,7 @@ def test_repetition_takes_no_more_memory(connection: coppice.Connection) -> None
     model, ids = tiny.llama(seed=14), repeating(32)
     check_same(connection, model, ids, num_beams=4)
     used = connection.stats().pool_used_bytes
-    for _ in range(4):
+    for _ in range(2):
         check_same(connection, model, ids, num_beams=4)
         check_same(connection, model, ids, prompt_lookup_num_tokens=4)
     assert connection.stats().pool_used_bytes == used

@@ -209,7 +209,8 @@ def test_any_stride_will_do(shared: coppice.hf.SharedKV, model: Any) -> None:
         cache.begin(dict(input_ids=IDS))
         k, v = cache.update(k, k.clone(), 0)
         o, _ = coppice.hf.attention(model.model.layers[0].self_attn, q, k, v)
-    want = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    want = attention(q, k, v, is_causal=True, enable_gqa=True)
     assert torch.allclose(o, want.transpose(1, 2), atol=1e-5)
 
 

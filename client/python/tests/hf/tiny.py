@@ -72,5 +72,5 @@ def model(name: str) -> Any:
 
 
 def draw(n_rows: int, n_columns: int, seed: int = 3) -> torch.Tensor:
-    ids = torch.randint(5, N_VOCAB, (n_rows, n_columns), generator=torch.Generator().manual_seed(seed))
-    return ids
+    by = torch.Generator().manual_seed(seed)
+    return torch.randint(5, N_VOCAB, (n_rows, n_columns), generator=by)
