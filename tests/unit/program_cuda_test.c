@@ -193,6 +193,25 @@ static void test_prompts_of_some_hundred_rows_agree_with_float64(void **state)
 	print_errors(&errors);
 }
 
+/* Rows so few that all of theirs lies in shared memory, and so long that it does not. */
+static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
+{
+	static const uint32_t n_rows[] = {1, 8, 13, 16};
+	struct oracle_random random = oracle_seed(__func__);
+	struct errors errors = {0};
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		struct model_want want = want_random(&random);
+
+		want.n_layers = 1;
+		want.side = false;
+		want.intermediate = 8 * (1800 + oracle_below(&random, 100));
+		check_oracle(&want, n_rows[i], &random, &errors);
+	}
+	print_errors(&errors);
+}
+
 /* Prompts, then tokens one by one, several sequences at a time, in chunks as they come. */
 static void test_decoding_behind_a_prompt_agrees_with_float64(void **state)
 {
@@ -441,6 +460,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random_programs_agree_with_float64_and_the_cpu),
 		cmocka_unit_test(test_prompts_of_some_hundred_rows_agree_with_float64),
+		cmocka_unit_test(test_few_rows_of_long_inputs_agree_with_float64),
 		cmocka_unit_test(test_decoding_behind_a_prompt_agrees_with_float64),
 		cmocka_unit_test(test_bits_repeat_and_do_not_depend_on_segments),
 		cmocka_unit_test(test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id),
