@@ -172,6 +172,47 @@ static void who_is_always_late_keeps_nobody_waiting(void **state)
 	school_free(s);
 }
 
+/* All of school_of_n ask; their pass begins at once. */
+static void nobody_is_waited_for(struct school *s)
+{
+	uint32_t n_before = world.n_passes;
+
+	for (uint32_t i = 0; i < N; i++)
+		ask(&s->pupils[i], 1);
+	go_for(s, 2 * ROUND_NS);
+	assert_int_equal(world.n_passes, n_before + 1);
+	go_till_all_have(s);
+}
+
+static void an_old_sequence_without_tokens_keeps_nobody_waiting(void **state)
+{
+	struct school *s = school_of_n(0.01 * MS);
+
+	(void)state;
+	join(s, 1, 0, 1);
+	go_for(s, 2000 * US);
+	nobody_is_waited_for(s);
+	school_free(s);
+}
+
+/* Nor is it, where it is closed and opened anew, and anew. */
+static void who_opens_and_never_comes_keeps_nobody_waiting(void **state)
+{
+	struct school *s = school_of_n(0.01 * MS);
+	struct pupil *idle = join(s, 2, 0, 1);
+	uint32_t ids[] = {3, 4, 5};
+	struct store_match match;
+
+	(void)state;
+	go_for(s, 2000 * US);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(client_close(&idle->c, idle->seq), 0);
+		assert_int_equal(client_open(&idle->c, ids, 3, &idle->seq, &match), 0);
+		nobody_is_waited_for(s);
+	}
+	school_free(s);
+}
+
 /* Before it a sequence was opened between two passes alone. */
 static void a_sequence_is_opened_beside_a_pass(void **state)
 {
@@ -251,6 +292,8 @@ int main(void)
 		cmocka_unit_test(one_that_is_late_once_goes_with_the_others),
 		cmocka_unit_test(who_stays_away_is_waited_for_once_and_not_for_long),
 		cmocka_unit_test(who_is_always_late_keeps_nobody_waiting),
+		cmocka_unit_test(an_old_sequence_without_tokens_keeps_nobody_waiting),
+		cmocka_unit_test(who_opens_and_never_comes_keeps_nobody_waiting),
 		cmocka_unit_test(a_sequence_is_opened_beside_a_pass),
 		cmocka_unit_test(company_is_waited_for_at_nobody_elses_cost),
 		cmocka_unit_test(the_same_sequences_have_the_same_plan),

@@ -112,6 +112,8 @@ struct sched_user {
 	uint64_t lanes_round;
 	uint32_t n_entries;
 	uint64_t lanes_ns;
+	/* The first sequence of a program since his last tokens; 0: none was. seq/pace.h. */
+	uint64_t opened_ns;
 	double had_ns; /* of the backend's time */
 	double sessions_had_ns; /* each of his sessions at least */
 	/* run/fit.c: as if all that wait had had their turns, and the session that ends first */

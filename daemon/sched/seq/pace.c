@@ -45,6 +45,7 @@ void pace_arrived(struct sched_core *core, struct sched_lane *lane)
 		pace->n_lags++;
 	}
 	lane->opened = NULL;
+	lane->session->user->opened_ns = 0;
 	pace->model = step->model;
 	pace->seq = step->parts[0].seq;
 	pace->n_layers = step->kind == STEP_TOKENS ? 1 : step->model->shape.n_layers;
@@ -83,6 +84,10 @@ uint64_t pace_usual_ns(const struct sched_lane *lane)
 
 void pace_opened(const struct sched_core *core, const struct sched_seq *seq)
 {
+	struct sched_user *user = seq->session->user;
+
+	if (user->opened_ns == 0)
+		user->opened_ns = core->now_ns;
 	seq->lane->opened = seq->model;
 	seq->lane->opened_ns = core->now_ns;
 }

@@ -45,6 +45,17 @@ static void add_ready(const struct passes *p, struct company *company)
 	company->since_ns = first_ns > p->last_ns ? first_ns : p->last_ns;
 }
 
+/* A sequence has just been opened there. Who opens one after the other and never comes is not
+ * waited for again until he has. */
+static bool is_newcomer(const struct passes *p, const struct sched_lane *lane,
+			const struct sched_model *model)
+{
+	uint64_t first_ns = lane->session->user->opened_ns, now_ns = p->core->now_ns;
+
+	return lane->opened == model && now_ns < lane->opened_ns + NEWCOMER_NS &&
+	       (first_ns == 0 || now_ns < first_ns + NEWCOMER_NS);
+}
+
 /* Until when the lane may be expected; 0: it may not. */
 static uint64_t expected_until_ns(const struct passes *p, const struct sched_lane *lane,
 				  const struct sched_model *model)
@@ -53,7 +64,7 @@ static uint64_t expected_until_ns(const struct passes *p, const struct sched_lan
 
 	if (lane->broken)
 		return 0;
-	if (lane->opened == model)
+	if (is_newcomer(p, lane, model))
 		return lane->opened_ns + NEWCOMER_NS;
 	return was_served && model == p->last_model ? pace_latest_ns(lane) : 0;
 }
@@ -66,8 +77,8 @@ static void add_missing(const struct passes *p, const struct sched_model *model,
 
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link) {
 		uint64_t until_ns = expected_until_ns(p, lane, model);
-		bool is_slow =
-			lane->opened != model && pace_usual_ns(lane) > company->since_ns + most_ns;
+		bool is_slow = !is_newcomer(p, lane, model) &&
+			       pace_usual_ns(lane) > company->since_ns + most_ns;
 
 		if (until_ns == 0 || is_slow)
 			continue;
