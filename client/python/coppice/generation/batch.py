@@ -33,6 +33,7 @@ class Batch:
         self._leaving: list[Stream] = []
         self._decode: coppice.Decode | None = None  # in flight
         self._parts: list[tuple[Stream, int]] = []  # of it: so many tokens of each
+        self.is_full = False  # the lane took no entry: once more next turn
 
     @property
     def room(self) -> int:
@@ -44,6 +45,13 @@ class Batch:
     @property
     def in_flight(self) -> bool:
         return self._decode is not None
+
+    def hear(self) -> bool:
+        """Streams whose answer may have come look for it; False: none waits for one."""
+        asking = [stream for stream in self.streams if stream.asked]
+        for stream in asking:
+            self._try(stream, stream.hear)
+        return bool(asking)
 
     @property
     def has_prompts(self) -> bool:
@@ -79,11 +87,21 @@ class Batch:
 
     def _submit(self) -> None:
         self._parts = parts = self._plan()
-        self._decode = None
+        self._decode, self.is_full = None, False
         if not parts:
             return
+        try:
+            self._decode = self._decode_of(parts)
+        except coppice.DaemonGone:
+            raise
+        except coppice.LaneFull:
+            self.is_full = True
+        except coppice.Error as error:
+            self._mend(error)
+
+    def _decode_of(self, parts: list[tuple[Stream, int]]) -> coppice.Decode:
         wanted = [stream for stream, n in parts if stream.n_done + n == len(stream.ids)]
-        self._decode = self.lane.decode(
+        return self.lane.decode(
             [stream.part(n) for stream, n in parts],
             top=max((stream.sampling.n_top for stream in wanted), default=1),
             logits=any(stream.wants_all for stream in wanted),
@@ -105,7 +123,7 @@ class Batch:
         while stream.twins:
             self._take_twin(stream.twins[-1], stream, row)
             stream.twins.pop()
-        self._choose(stream, row)
+        self._try(stream, self._choose, stream, row)
 
     def _take_twin(self, twin: Stream, of: Stream, row: coppice.Row) -> None:
         try:
@@ -116,7 +134,7 @@ class Batch:
             self._events.append(Event(twin, error=error))
             return
         self.streams.append(twin)
-        self._choose(twin, row)
+        self._try(twin, self._choose, twin, row)
 
     def _choose(self, stream: Stream, row: coppice.Row) -> None:
         event = stream.take(row, self._model.n_vocab)
@@ -141,9 +159,21 @@ class Batch:
         failed = [stream for stream, _ in self._parts]
         if isinstance(error, coppice.NoRoom):
             for stream in failed[:-1]:
-                stream.go_back_to_what_is_there()
+                self._try(stream, stream.go_back_to_what_is_there)
             failed = failed[-1:]
         for stream in failed:
-            self.streams.remove(stream)
-            self._events += stream.ends(error)
-            self._close_stream(stream)
+            self._fail(stream, error)
+
+    def _fail(self, stream: Stream, error: coppice.Error) -> None:
+        self.streams.remove(stream)
+        self._events += stream.ends(error)
+        self._close_stream(stream)
+
+    def _try(self, stream: Stream, call: Callable[..., None], *given: object) -> None:
+        """A failure ends this stream and no other."""
+        try:
+            call(*given)
+        except coppice.DaemonGone:
+            raise
+        except coppice.Error as error:
+            self._fail(stream, error)

@@ -23,6 +23,7 @@ from .batch import CHUNK, LANE_STREAMS, Batch
 from .stream import Event, Stream
 
 _OPENED_A_TURN = 8  # each takes a message and its answer, for which the others' tokens wait
+_FULL_S = 0.01  # until a lane that took no entry is tried once more
 _SESSIONS = 1024  # whose pins are remembered
 
 Give = Callable[[list[Event]], None]
@@ -122,6 +123,7 @@ class Engine:
             raise
         except coppice.Error as error:
             self._events += stream.ends(error)
+            self._close_stream(stream)
         else:
             batch.streams.append(stream)
             batch.turn()
@@ -131,7 +133,8 @@ class Engine:
         empty = next((one for one in self._batches if not one.streams), None)
         if empty is None or stream.seq is None:
             return batch
-        stream.seq.close()
+        seq, stream.seq = stream.seq, None
+        seq.close()
         stream.open(empty.lane, self._model)
         return empty
 
@@ -141,6 +144,8 @@ class Engine:
                 batch.lane.arm()
         if self._has_work():
             return
+        if any(batch.is_full for batch in self._batches):
+            timeout = _FULL_S if timeout is None else min(timeout, _FULL_S)
         for fd, _ in self._poll.poll(None if timeout is None else timeout * 1000):
             if fd == self._wake_read:
                 os.read(fd, 4096)
@@ -153,10 +158,8 @@ class Engine:
 
     def _look_at_connection(self) -> None:
         """An answer that a stream waits for has come; or the daemon is gone: this says so."""
-        asking = [one for batch in self._batches for one in batch.streams if one.asked]
-        for stream in asking:
-            stream.hear()
-        if not asking:
+        asking = [batch.hear() for batch in self._batches]
+        if not any(asking):
             self._connection.stats()
 
     # ---- ends -------------------------------------------------------------------------------
@@ -173,7 +176,9 @@ class Engine:
         """In place of the session's pin before; none where the daemon allows no more."""
         try:
             pin = seq.pin(stream.pin_s)
-        except (coppice.LimitReached, coppice.NoRoom, coppice.Invalid):
+        except coppice.DaemonGone:
+            raise
+        except coppice.Error:
             return
         before = self._pins.pop(stream.session, None)
         self._pins[stream.session] = pin
@@ -185,7 +190,9 @@ class Engine:
     def _unpin(self, pin: int) -> None:
         try:
             self._connection.unpin(pin)
-        except coppice.NotFound:
+        except coppice.DaemonGone:
+            raise
+        except coppice.Error:
             pass  # its time was over
 
     def close(self, why: str | Exception = "cancelled") -> None:

@@ -54,6 +54,7 @@ class Stream:
     # ---- its sequence -----------------------------------------------------------------------
 
     def open(self, lane: coppice.Lane, model: coppice.Model) -> None:
+        self.asked = False
         self.seq = lane.open(model, self.ids)
         self._start(self.seq.match)
         if self.seq.match.pending:

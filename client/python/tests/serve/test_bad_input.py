@@ -121,6 +121,13 @@ def test_no_key(guarded, header):
     assert guarded.get("/health")[0] == 200
 
 
+def test_whoever_has_no_key_makes_no_labels(guarded):
+    for number in range(3):
+        assert guarded.get(f"/v1/models/label-{number}")[0] == 401
+    assert "label-" not in guarded.get("/metrics")[1]
+    assert guarded.counter('coppice_requests_total{endpoint="/v1/models/{name:path}"') >= 3
+
+
 def test_more_than_there_is_room_for(guarded):
     long = {**GOOD, "max_tokens": 4000, "n": 2, "stream": True}
     link = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=30)

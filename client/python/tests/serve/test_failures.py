@@ -1,0 +1,128 @@
+"""A call that fails ends the streams that it was for, and no others."""
+
+import errno
+
+import pytest
+
+import coppice
+from coppice.generation.batch import Batch
+from coppice.generation.sampling import Sampling
+from coppice.generation.stream import Stream
+
+FAILURES = [coppice.NoRoom, coppice.LaneFull, coppice.Draining, coppice.Canceled]
+
+
+class Match:
+    def __init__(self, pending=0):
+        self.cached, self.pending = 0, pending
+
+
+class Seq:
+    """What it is told to raise, a call at a time."""
+
+    def __init__(self, pending=0, **failures):
+        self.match, self.failures = Match(pending), failures
+
+    def _call(self, name):
+        if name in self.failures:
+            raise self.failures[name]
+
+    def ask(self):
+        self._call("ask")
+
+    def answer(self):
+        self._call("answer")
+
+    def trim(self, n_tokens):
+        self._call("trim")
+
+    def state(self):
+        self._call("state")
+        return self
+
+    n_tokens = 0
+
+
+class Lane:
+    def __init__(self, *seqs, failure=None):
+        self.seqs, self.failure = list(seqs), failure
+
+    def open(self, model, ids):
+        return self.seqs.pop(0)
+
+    def decode(self, parts, **_):
+        if self.failure is not None:
+            raise self.failure
+        return Pending()
+
+
+class Pending:
+    def done(self):
+        return False
+
+
+def error(kind):
+    return kind(errno.EINVAL, "as the test wants it")
+
+
+def batch_of(lane, n):
+    events, closed = [], []
+    batch = Batch(lane, None, events, closed.append)
+    for _ in range(n):
+        stream = Stream([1, 2], Sampling(), 4)
+        stream.open(lane, None)
+        batch.streams.append(stream)
+    return batch, events, closed
+
+
+@pytest.mark.parametrize("kind", [coppice.Draining, coppice.Canceled])
+def test_an_entry_that_is_refused_ends_its_streams(kind):
+    batch, events, closed = batch_of(Lane(Seq(), Seq(), failure=error(kind)), 2)
+    batch.turn()
+    assert [type(event.error) for event in events] == [kind, kind]
+    assert batch.streams == [] and len(closed) == 2 and not batch.in_flight
+
+
+def test_where_the_lane_is_full_it_is_tried_again():
+    lane = Lane(Seq(), failure=error(coppice.LaneFull))
+    batch, events, _ = batch_of(lane, 1)
+    batch.turn()
+    assert batch.is_full and not batch.in_flight and events == []
+    lane.failure = None
+    batch.turn()
+    assert batch.in_flight and not batch.is_full and len(batch.streams) == 1
+
+
+def test_where_the_pool_is_full_the_newest_ends_and_one_that_cannot_go_back():
+    seqs = [Seq(), Seq(state=error(coppice.Canceled)), Seq()]
+    batch, events, _ = batch_of(Lane(*seqs, failure=error(coppice.NoRoom)), 3)
+    first, second, third = batch.streams
+    batch.turn()
+    ends = {event.stream: type(event.error) for event in events}
+    assert ends == {second: coppice.Canceled, third: coppice.NoRoom}
+    assert batch.streams == [first]
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_an_answer_that_fails_ends_its_stream(kind):
+    batch, events, _ = batch_of(Lane(Seq(1, answer=error(kind)), Seq(1)), 2)
+    first, second = batch.streams
+    assert batch.hear()
+    assert [(event.stream, type(event.error)) for event in events] == [(first, kind)]
+    assert batch.streams == [second]
+
+
+def test_a_daemon_that_is_gone_is_said():
+    gone = error(coppice.DaemonGone)
+    with pytest.raises(coppice.DaemonGone):
+        batch_of(Lane(Seq(), failure=gone), 1)[0].turn()
+    with pytest.raises(coppice.DaemonGone):
+        batch_of(Lane(Seq(1, answer=gone)), 1)[0].hear()
+
+
+def test_a_stream_that_moves_asks_anew():
+    stream = Stream([1, 2], Sampling(), 4)
+    stream.open(Lane(Seq(1)), None)
+    assert stream.asked
+    stream.open(Lane(Seq()), None)
+    assert not stream.asked
