@@ -284,6 +284,53 @@ static void a_crowd_of_sequences_that_are_not_there_takes_no_memory(void **state
 	school_free(s);
 }
 
+#define N_DRAFTS (MAX_ROWS / ABI_DECODE_DRAFT_MAX)
+
+/* Drafts as long as they may be: as many as a pass has rows for. */
+static void ask_for_drafts(struct pupil *p, uint32_t flags)
+{
+	struct {
+		struct abi_decode head;
+		struct abi_decode_seq seqs[N_DRAFTS];
+		uint32_t ids[MAX_ROWS], parents[MAX_ROWS];
+	} body = {0};
+	struct store_match match;
+	uint64_t seq = p->seq;
+
+	for (uint32_t i = 0; i < N_DRAFTS; i++) {
+		if (i > 0)
+			assert_int_equal(client_open(&p->c, &i, 1, &seq, &match), 0);
+		body.seqs[i] = (struct abi_decode_seq){.seq = seq, .n_new = ABI_DECODE_DRAFT_MAX};
+	}
+	for (uint32_t i = 0; i < MAX_ROWS; i++)
+		body.parents[i] = i % ABI_DECODE_DRAFT_MAX - 1; /* before the first: WORK_NONE */
+	client_submit(&p->c,
+		      (struct abi_entry){.kind = ABI_DECODE, .flags = flags, .count = N_DRAFTS},
+		      &body, sizeof(body));
+}
+
+/* Many drafts are as long as a prompt, and go behind others' next tokens as one does. */
+static void drafts_of_many_leave_room_for_decode(void **state)
+{
+	struct school *s = school_new(0.001 * MS);
+	struct pupil *drafter, *other;
+
+	(void)state;
+	school_start(s);
+	drafter = join(s, 1, 0, 1);
+	other = join(s, 1, 0, 1);
+	ask_for_drafts(drafter, ABI_EXTEND_PARENTS);
+	ask(other, 1);
+	go_passes(s, 1);
+	assert_int_equal(world.n_rows, MAX_ROWS - ABI_DECODE_DRAFT_MAX + 1);
+	go_passes(s, 1);
+	assert_true(has(other));
+	go_round(s);
+	assert_true(has(drafter));
+	assert_int_equal(end_of(drafter).status, 0);
+	school_free(s);
+}
+
 /* A chunk in each pass; what follows its last row is not in it. */
 static void a_row_is_scored_by_the_id_behind_it(void **state)
 {
@@ -326,6 +373,7 @@ int main(void)
 		cmocka_unit_test(a_crowd_of_sequences_that_are_not_there_takes_no_memory),
 		cmocka_unit_test(what_left_the_device_is_told_and_not_read),
 		cmocka_unit_test(what_was_published_before_a_failure_is_told),
+		cmocka_unit_test(drafts_of_many_leave_room_for_decode),
 		cmocka_unit_test(a_row_is_scored_by_the_id_behind_it),
 	};
 

@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DECODE_ROWS 16u /* an entry that has no more tokens left is no prompt */
+#define DECODE_ROWS 16u /* an entry that has no more tokens left is no prompt; of drafts: */
+#define DECODE_DRAFT_ROWS ABI_DECODE_DRAFT_MAX
 /* Of what the weights take to be read, or the budget: decode, which goes together rather than read
  * them once more, and prompts however much decode there is. */
 #define DECODE_PARTS 4.0
@@ -29,7 +30,7 @@
 
 static bool is_decode(const struct sched_lane *lane)
 {
-	return lane->decode.parents || decode_tokens_left(lane) <= DECODE_ROWS;
+	return decode_tokens_left(lane) <= (lane->decode.parents ? DECODE_DRAFT_ROWS : DECODE_ROWS);
 }
 
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret)
