@@ -5,6 +5,7 @@ Weights and KV are the daemon's: eight processes that open the same checkpoint h
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence, TypeAlias
@@ -139,6 +140,8 @@ class LLM:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
 
     def _start(self, streams: list[Stream], sampling: Sampling) -> list[Writer]:
+        if self._connection.closed:
+            raise coppice.Closed(errno.EBADF, "the model was closed: open it anew")
         writers = [Writer(self.tokenizer, sampling, i) for i in range(len(streams))]
         self._writers.update(zip(streams, writers))
         for leader in leaders(streams):
@@ -151,6 +154,7 @@ class LLM:
         try:
             while any(writer.done.finish is None for writer in writers):
                 self._engine.turn()
+                _check(writers)
                 n_done = sum(min(stream.n_done, stream.n_prompt) for stream in streams)
                 bar.show(n_done, n_prompts, "tokens")
         finally:
@@ -160,10 +164,15 @@ class LLM:
     def _pieces(self, streams: list[Stream], sampling: Sampling) -> Iterator[Piece]:
         writers = self._start(streams, sampling)
         try:
-            while any(writer.done.finish is None for writer in writers):
+            while True:
+                pieces = [piece for writer in writers for piece in writer.news()]
+                yield from pieces
+                _check(writers)
+                if pieces:  # others may have turned the engine meanwhile
+                    continue
+                if all(writer.done.finish for writer in writers):
+                    return
                 self._engine.turn()
-                for writer in writers:
-                    yield from writer.news()
         finally:
             self._drop(streams)
 
@@ -179,8 +188,13 @@ class LLM:
         for stream in streams:
             stream.cancelled = True
             self._writers.pop(stream, None)
-        while any(stream.seq is not None for stream in streams):
+        while not self._connection.closed and any(stream.seq is not None for stream in streams):
             self._engine.turn()
+
+
+def _check(writers: list[Writer]) -> None:
+    for writer in writers:
+        writer.check()
 
 
 def _several(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:

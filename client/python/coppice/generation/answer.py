@@ -45,6 +45,7 @@ class Writer:
         self._tokens: list[int] = []  # since the last piece
         self._logprobs: list[Logprob] = []
         self._news: list[Piece] = []
+        self._error: Exception | None = None  # what the stream failed of
 
     def news(self) -> list[Piece]:
         """Pieces that have not been asked for yet."""
@@ -52,16 +53,21 @@ class Writer:
         return news
 
     def take(self, event: Event) -> Piece | None:
-        """None: nothing to be told yet. Raises what the stream failed of."""
+        """None: nothing to be told yet, or it failed: check says of what."""
         if self.done.finish:
             return None  # it was stopped by a text; what came meanwhile is not wanted
         if event.error is not None:
-            self.done.finish = "error"
-            raise event.error
+            self.done.finish, self._error = "error", event.error
+            return None
         text, finish = self._feed(event)
         if finish:
             text += self._pieces.rest()
         return self._piece(text, finish) if text or finish or self._each else None
+
+    def check(self) -> None:
+        """Raises what the stream failed of."""
+        if self._error is not None:
+            raise self._error
 
     def _feed(self, event: Event) -> tuple[str, str | None]:
         if event.token is None:

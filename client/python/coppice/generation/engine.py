@@ -6,7 +6,7 @@ Entries of all lanes, and of other processes, meet in the daemon's passes.
 
     add > a lane has room > opened > others compute part of it: asked > prompt > tokens > closed
 
-One thread makes an engine, calls turn and closes it; any may call add, cancel and wake. What became
+One thread makes an engine, calls turn and closes it; any may call add and wake. What became
 of the streams is handed to `give` once a turn, while the daemon computes the next tokens.
 """
 
@@ -59,21 +59,13 @@ class Engine:
         self._added.append(stream)
         self.wake()
 
-    def cancel(self, stream: Stream) -> None:
-        stream.cancelled = True
-        self.wake()
-
     def wake(self) -> None:
         try:
             os.write(self._wake_write, b"\0")
         except OSError:
-            pass  # it is awake already, or closed
+            pass  # it is awake already, or closed: no descriptor has the number -1
 
     # ---- the engine's thread ----------------------------------------------------------------
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._added or self._queue) or any(one.streams for one in self._batches)
 
     def turn(self, timeout: float | None = None) -> None:
         """Serves what is there; where nothing came of it, sleeps until there is more. Raises
@@ -203,5 +195,7 @@ class Engine:
         self._tell()
         for batch in self._batches:
             batch.lane.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        ends = self._wake_read, self._wake_write
+        self._wake_read = self._wake_write = -1  # the numbers are soon somebody else's
+        for fd in ends:
+            os.close(fd)

@@ -64,16 +64,54 @@ class NoTokenizer:
         raise ValueError("the model has no tokenizer.json: give prompts as lists of tokens")
 
 
-class StreamDecoder:
+_ANCHORS = ("a", ".", "0")
+
+
+def anchor_of(tokenizer: Any) -> int | None:
+    """A token behind which others are decoded as in the middle of a text: decoders may take the
+    space from the first one. None: there is none."""
+    for text in _ANCHORS:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        if ids and tokenizer.decode(ids[-1:]).endswith(text):
+            return ids[-1]
+    return None
+
+
+class Anchored:
+    """Decodes tokens as in the middle of a text."""
+
     def __init__(self, tokenizer: Any) -> None:
+        anchor = anchor_of(tokenizer)
+        self._tokenizer = tokenizer
+        self.before = [] if anchor is None else [anchor]
+        self._text = str(tokenizer.decode(self.before)) if self.before else ""
+
+    def decode(self, ids: list[int], skip_special: bool = True) -> str:
+        text = self._tokenizer.decode(self.before + ids, skip_special_tokens=skip_special)
+        return str(text).removeprefix(self._text)
+
+
+class StreamDecoder:
+    def __init__(self, tokenizer: Any, anchored: Anchored | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._anchored = anchored or Anchored(tokenizer)
+        self._held: list[int] = []
+        self._begin()
+
+    def _begin(self) -> None:
         from tokenizers.decoders import DecodeStream
 
-        self._tokenizer = tokenizer
         self._stream = DecodeStream(skip_special_tokens=True)
-        self._held: list[int] = []
+        for token in self._anchored.before:
+            self._stream.step(self._tokenizer, token)
 
     def feed(self, token: int) -> str:
-        text: str | None = self._stream.step(self._tokenizer, token)
+        try:
+            text: str | None = self._stream.step(self._tokenizer, token)
+        except Exception:  # "Invalid prefix encountered": what came before reads otherwise now
+            self._begin()
+            self._held.append(token)
+            return self.rest()
         if text is None:
             self._held.append(token)
             return ""
@@ -82,7 +120,7 @@ class StreamDecoder:
 
     def rest(self) -> str:
         held, self._held = self._held, []
-        return str(self._tokenizer.decode(held)) if held else ""
+        return self._anchored.decode(held) if held else ""
 
 
 class HubTokenizer:
@@ -96,6 +134,7 @@ class HubTokenizer:
         self._rust = Rust.from_file(str(checkpoint.tokenizer_path()))
         self._rust.no_truncation()
         self._rust.no_padding()
+        self._anchored = Anchored(self._rust)
         self._template = _template(checkpoint)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
@@ -103,10 +142,10 @@ class HubTokenizer:
         return ids
 
     def decoder(self) -> Decoder:
-        return StreamDecoder(self._rust)
+        return StreamDecoder(self._rust, self._anchored)
 
     def token_text(self, token: int) -> str:
-        return str(self._rust.decode([token], skip_special_tokens=False))
+        return self._anchored.decode([token], skip_special=False)
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None

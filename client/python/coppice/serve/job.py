@@ -79,7 +79,9 @@ class Job:
             self.first_s = time.monotonic() - self._begun
         if event.stream not in self._open:
             return
-        piece = self._writers[event.stream].take(event)
+        writer = self._writers[event.stream]
+        piece = writer.take(event)
+        writer.check()
         if piece is None:
             return
         pieces.append(piece)

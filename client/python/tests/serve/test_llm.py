@@ -1,7 +1,9 @@
 """coppice.LLM, and the same on the command line."""
 
+import errno
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -9,8 +11,9 @@ import pytest
 
 import checkpoint
 from serving import Daemon
-from coppice import LLM, DaemonGone, NoDaemon
+from coppice import LLM, Closed, DaemonGone, NoDaemon, NoRoom
 from coppice.generation.progress import Bar
+from coppice.generation.stream import Event
 
 PROMPT, GREEDY = checkpoint.prompt(), checkpoint.greedy()
 
@@ -129,6 +132,44 @@ def test_a_daemon_that_ends(folder, tmp_path):
     with pytest.raises(DaemonGone):
         list(stream)
     llm.close()
+
+
+def test_what_fails_is_said_to_who_asked_for_it(llm, folder):
+    """And of what came with it nothing is lost."""
+    stream = llm.stream(PROMPT, temperature=0, max_tokens=1000)
+    other = llm.stream(PROMPT, temperature=0, max_tokens=1000)
+    assert next(stream).text + next(other).text == GREEDY[0] * 2
+    mine, failing = list(llm._writers)
+    failure = NoRoom(errno.ENOSPC, "as the test wants it")
+    last = Event(mine, ord("!"), finish="length")
+    llm._take([Event(failing, error=failure), last])
+    assert [piece.text for piece in stream][-1] == "!"
+    with pytest.raises(NoRoom):
+        list(other)
+    assert n_seqs(llm) == 0
+
+
+def test_a_stream_that_ended_meanwhile_is_told_whole(llm):
+    stream = llm.stream(PROMPT, temperature=0, max_tokens=4)
+    text = next(stream).text
+    llm.generate(PROMPT, temperature=0, max_tokens=30)
+    assert text + "".join(piece.text for piece in stream) == GREEDY[:4]
+
+
+def test_after_its_end(daemon, folder):
+    llm = LLM(folder, socket=daemon.socket)
+    stream = llm.stream(PROMPT, temperature=0, max_tokens=5000)
+    next(stream)
+    llm.close()
+    assert list(stream)[-1].finish == "cancelled"
+    read, write = os.pipe2(os.O_NONBLOCK)  # has the numbers that the engine had
+    llm._engine.wake()
+    with pytest.raises(BlockingIOError):
+        os.read(read, 1)
+    os.close(read)
+    os.close(write)
+    with pytest.raises(Closed, match="open it anew"):
+        llm.generate(PROMPT)
 
 
 def test_a_bar():

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from coppice.generation.text import Pieces, Stops
+from coppice.generation.tokenizer import Anchored, StreamDecoder
 
 
 def run(stops, pieces):
@@ -46,10 +47,58 @@ def test_any_cut_gives_the_same_text():
         assert "".join(given) == text[: min(ends, default=20)]
 
 
+def sentencepiece():
+    """A tokenizer as SentencePiece makes them: spaces are letters, the first of a text is none."""
+    tokenizers = pytest.importorskip("tokenizers")
+    decoders, pre = tokenizers.decoders, tokenizers.pre_tokenizers
+    letters = ["<unk>", "\u2581", "a", "b", "\u2581a", "\u2581b"]
+    vocab = {letter: i for i, letter in enumerate(letters)}
+    vocab |= {f"<0x{byte:02X}>": len(letters) + byte for byte in range(256)}
+    merges = [("\u2581", "a"), ("\u2581", "b")]
+    model = tokenizers.models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre.Metaspace(prepend_scheme="first")
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return tokenizer
+
+
+def test_a_continuation_keeps_its_first_space():
+    tokenizer = sentencepiece()
+    ids = tokenizer.encode("a b\u00e9 a").ids
+    assert tokenizer.decode(ids[1:2]) == "b"  # as if it began a text
+    decoder = StreamDecoder(tokenizer)
+    assert [decoder.feed(token) for token in ids[1:]] == [" b", "", "\u00e9", " a"]
+    assert decoder.feed(ids[2]) == "" and decoder.rest() == "\ufffd"
+
+
+def test_a_token_keeps_its_space():
+    tokenizer = sentencepiece()
+    anchored = Anchored(tokenizer)
+    ids = tokenizer.encode("a b").ids
+    assert [anchored.decode([token]) for token in (*ids, 2)] == [" a", " b", "a"]
+
+
+def test_what_reads_otherwise_by_a_later_token():
+    decoder = StreamDecoder(sentencepiece())
+
+    class Refuses:
+        def step(self, tokenizer, token):
+            raise Exception("Invalid prefix encountered")
+
+    assert decoder.feed(4) == " a"
+    decoder._stream = Refuses()
+    assert [decoder.feed(token) for token in (5, 2)] == [" b", "a"]
+
+
 def test_bytes_that_are_no_character_come_at_the_end():
     tokenizers = pytest.importorskip("tokenizers")
-    from coppice.generation.tokenizer import StreamDecoder
-
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     vocab = {letter: i for i, letter in enumerate(alphabet)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[]))
