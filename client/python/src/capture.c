@@ -102,38 +102,46 @@ static void capture_dealloc(struct capture *self)
 	object_free(self);
 }
 
-static int add_step(struct capture *self, struct coppice_capture *entered, const struct step *step,
-		    PyObject *parts, PyObject *stream)
+/* 1: an exception is set. */
+static int add_step(struct capture *self, struct coppice_capture *entered,
+		    const struct step_order *order)
 {
-	void *handle;
-	int r;
+	struct step step;
+	int r = 1;
 
-	if (step_stream(step, stream, &handle) < 0 || PyList_Append(self->parts, parts) < 0)
+	if (step_read(self->lane, order, &step) < 0)
 		return 1;
-	r = coppice_capture_step(entered, &step->step, handle);
+	if (PyList_Append(self->parts, order->parts) == 0)
+		r = coppice_capture_step(entered, &step.step, order->stream.handle);
 	if (r == 0)
-		self->n_seqs = step->step.n_seqs;
+		self->n_seqs = step.step.n_seqs;
+	step_done(&step);
 	return r;
+}
+
+static PyObject *add_order(struct capture *self, const struct step_order *order)
+{
+	struct coppice_capture *entered = capture_enter(self);
+
+	if (!entered)
+		return NULL;
+	return lane_leave_none(self->lane, add_step(self, entered, order));
 }
 
 static PyObject *capture_step(struct capture *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"layer", "parts", "stream", NULL};
 	PyObject *layer, *parts, *stream;
-	struct coppice_capture *entered;
-	struct step step;
-	int r = 1;
+	struct step_order order;
+	PyObject *none;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:step", names, &layer, &parts, &stream))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:step", names, &layer, &parts,
+					 &stream) ||
+	    step_order_read(layer, parts, stream, &order) < 0)
 		return NULL;
-	entered = capture_enter(self);
-	if (!entered)
-		return NULL;
-	if (step_read(self->lane, layer, parts, &step) == 0) {
-		r = add_step(self, entered, &step, parts, stream);
-		step_done(&step);
-	}
-	return lane_leave_none(self->lane, r);
+	none = add_order(self, &order);
+	step_order_done(&order);
+	return none;
 }
 
 static PyObject *capture_wait(struct capture *self, PyObject *stream)

@@ -2,7 +2,9 @@
  * lane.c - an ordered timeline of entries, and whose turn it is on it.
  *
  * The order of locks: the interpreter's is let go before a lane's is waited for. So a thread that
- * waits for a lane holds nobody up.
+ * waits for a lane holds nobody up. In the middle of a call Python may run code of others in the
+ * same thread, such as a signal's handler: what this asks of the lane is refused, as it would wait
+ * for itself.
  */
 #include "lane.h"
 
@@ -10,23 +12,62 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-static void lock(struct lane *self)
+int lane_init(struct lane *self)
 {
+	pthread_mutexattr_t kind;
+	int r;
+
+	self->pid = getpid();
+	r = pthread_mutexattr_init(&kind);
+	if (r == 0) {
+		pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
+		r = pthread_mutex_init(&self->lock, &kind);
+		pthread_mutexattr_destroy(&kind);
+	}
+	if (r)
+		PyErr_NoMemory();
+	return r ? -1 : 0;
+}
+
+/* -EDEADLK: this thread has it. -EOWNERDEAD: a thread had it that is not in this process. */
+static int lock(struct lane *self)
+{
+	int r;
+
 	if (pthread_mutex_trylock(&self->lock) == 0)
-		return;
+		return 0;
+	if (getpid() != self->pid)
+		return -EOWNERDEAD;
 	Py_BEGIN_ALLOW_THREADS;
-	pthread_mutex_lock(&self->lock);
+	r = -pthread_mutex_lock(&self->lock);
 	Py_END_ALLOW_THREADS;
+	return r;
+}
+
+static void *fault_of_lock(int code)
+{
+	if (code == -EOWNERDEAD)
+		return fault_raise(code, "the lane is of the process that this one was forked "
+					 "from: connect anew");
+	return fault_raise(-EBUSY, "this thread is in a call on the lane: a handler of signals "
+				   "may ask nothing of it meanwhile");
 }
 
 struct coppice_lane *lane_enter(struct lane *self)
 {
+	int r;
+
 	if (self->closed)
 		return fault_closed("lane");
 	if (!connection_enter(self->connection))
 		return NULL;
-	lock(self);
+	r = lock(self);
+	if (r < 0) {
+		connection_leave(self->connection);
+		return fault_of_lock(r);
+	}
 	if (!self->closed)
 		return self->lane;
 	lane_leave(self);
@@ -164,17 +205,26 @@ static void bury_all(struct lane *self)
 	}
 }
 
-void lane_close(struct lane *self)
+static void close_locked(struct lane *self, const struct coppice *c)
 {
-	struct coppice *c = connection_hold(self->connection);
-	bool open;
+	bool open = c && !self->closed;
 
-	lock(self);
-	open = c && !self->closed;
 	self->closed = true;
 	if (open)
 		free_lane(self);
 	bury_all(self);
 	pthread_mutex_unlock(&self->lock);
+}
+
+int lane_close(struct lane *self)
+{
+	struct coppice *c = connection_hold(self->connection);
+	int r = lock(self);
+
+	if (r == 0)
+		close_locked(self, c);
+	else
+		fault_of_lock(r);
 	connection_leave(self->connection);
+	return r;
 }

@@ -12,6 +12,7 @@
 #include "connection.h"
 
 #include <pthread.h>
+#include <sys/types.h>
 
 /* Of an entry in flight that nobody waits for. */
 struct lane_orphan {
@@ -26,12 +27,16 @@ struct lane {
 	struct coppice_lane *lane; /* the connection's */
 	bool closed;
 	pthread_mutex_t lock; /* of the library's lane */
+	pid_t pid; /* whose threads take it */
 	struct coppice_seq **doomed; /* owned array: to be closed by who leaves */
 	unsigned n_doomed, doomed_room;
 	struct lane_orphan *orphans; /* owned */
 };
 
-/* The library's lane, the connection entered; leave follows. NULL and an exception: closed. */
+/* Its lock. -1 and an exception. */
+MUST_CHECK int lane_init(struct lane *self);
+/* The library's lane, the connection entered; leave follows. No code of others is run until then:
+ * arguments have been read. NULL and an exception: closed, or this thread is in the lane. */
 struct coppice_lane *lane_enter(struct lane *self);
 void lane_leave(struct lane *self);
 /* Leaves after a call that submits: a new reference to its ticket, or NULL and an exception. */
@@ -45,7 +50,7 @@ void lane_drop_seq(struct lane *self, struct coppice_seq *seq);
 void lane_adopt(struct lane *self, uint64_t ticket, struct heap_piece *piece);
 /* Gives back pieces whose tickets have ended. The lane is entered. */
 void lane_sweep(struct lane *self);
-/* Frees the lane, with its sequences. */
-void lane_close(struct lane *self);
+/* Frees the lane, with its sequences. -errno and an exception: this thread is in it. */
+MUST_CHECK int lane_close(struct lane *self);
 
 #endif

@@ -50,7 +50,10 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self = object_new(type);
 	if (!self)
 		return NULL;
-	pthread_mutex_init(&self->lock, NULL);
+	if (lane_init(self) < 0) {
+		object_free(self);
+		return NULL;
+	}
 	Py_INCREF(connection);
 	self->connection = (struct connection *)connection;
 	self->closed = true; /* until there is one */
@@ -64,7 +67,8 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void lane_dealloc(struct lane *self)
 {
 	if (self->connection) {
-		lane_close(self);
+		if (lane_close(self) < 0)
+			PyErr_Clear();
 		pthread_mutex_destroy(&self->lock);
 		Py_DECREF(self->connection);
 	}
@@ -75,7 +79,8 @@ static void lane_dealloc(struct lane *self)
 static PyObject *close_method(struct lane *self, PyObject *unused)
 {
 	(void)unused;
-	lane_close(self);
+	if (lane_close(self) < 0)
+		return NULL;
 	Py_RETURN_NONE;
 }
 

@@ -2,10 +2,10 @@
  * step.c - one layer of some sequences, submitted: the way that is taken once a layer and token.
  *
  * Nothing is allocated for a step of few parts, and nothing is asked of an array: a part has it.
+ * What may run Python's code, a sequence's or a stream's, is read before the lane is entered.
  */
 #include "step.h"
 
-#include "cuda.h"
 #include "fault.h"
 
 #include <errno.h>
@@ -44,36 +44,71 @@ static int make_room(struct step *step, Py_ssize_t n)
 
 static int add_parts(const struct lane *lane, struct step *step, PyObject *parts)
 {
-	Py_ssize_t n = PySequence_Size(parts);
+	bool is_list = PyList_Check(parts);
+	Py_ssize_t n = is_list ? PyList_Size(parts) : PyTuple_Size(parts);
 
-	if (n < 0 || make_room(step, n) < 0)
+	if (make_room(step, n) < 0)
 		return -1;
 	for (Py_ssize_t i = 0; i < n; i++) {
-		PyObject *part = PySequence_GetItem(parts, i);
-		int r = part ? add_part(lane, step, part) : -1;
+		PyObject *part = is_list ? PyList_GetItem(parts, i) : PyTuple_GetItem(parts, i);
 
-		Py_XDECREF(part); /* who gave the list has it */
-		if (r < 0)
+		if (!part || add_part(lane, step, part) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-int step_read(const struct lane *lane, PyObject *layer, PyObject *parts, struct step *ret)
+/* A new reference: a Part, or a list or tuple, which who gave it may have too. */
+static PyObject *parts_of(PyObject *parts)
 {
-	unsigned long number = PyLong_AsUnsignedLong(layer);
-	int r;
+	if (Py_TYPE(parts) != types.part)
+		return PySequence_Fast(parts, "a step is of a coppice.Part, or of several");
+	Py_INCREF(parts);
+	return parts;
+}
 
+int step_order_read(PyObject *layer, PyObject *parts, PyObject *stream, struct step_order *ret)
+{
+	ret->layer = (uint32_t)PyLong_AsUnsignedLong(layer);
 	if (PyErr_Occurred())
 		return -1;
-	ret->step = (struct coppice_step){.size = sizeof(ret->step), .layer = (uint32_t)number};
+	ret->on_stream = stream != NULL;
+	if (ret->on_stream && cuda_stream_read(stream, &ret->stream) < 0)
+		return -1;
+	ret->parts = parts_of(parts);
+	return ret->parts ? 0 : -1;
+}
+
+void step_order_done(struct step_order *order)
+{
+	Py_DECREF(order->parts);
+}
+
+static int check_stream(const struct step *step, const struct cuda_stream *stream)
+{
+	if (stream->device == CUDA_ANY_DEVICE || step->device == CUDA_ANY_DEVICE ||
+	    stream->device == step->device)
+		return 0;
+	fault_format(-EINVAL,
+		     "the stream is of GPU %d, the arrays are on GPU %d: take a stream of that",
+		     stream->device, step->device);
+	return -1;
+}
+
+int step_read(const struct lane *lane, const struct step_order *order, struct step *ret)
+{
+	int r;
+
+	ret->step = (struct coppice_step){.size = sizeof(ret->step), .layer = order->layer};
 	ret->device = CUDA_ANY_DEVICE;
 	ret->seqs = ret->few;
-	if (Py_TYPE(parts) == types.part)
-		r = add_part(lane, ret, parts);
+	if (Py_TYPE(order->parts) == types.part)
+		r = add_part(lane, ret, order->parts);
 	else
-		r = add_parts(lane, ret, parts);
+		r = add_parts(lane, ret, order->parts);
 	ret->step.seqs = ret->seqs;
+	if (r == 0 && order->on_stream)
+		r = check_stream(ret, &order->stream);
 	if (r < 0)
 		step_done(ret);
 	return r;
@@ -85,34 +120,21 @@ void step_done(struct step *step)
 		free(step->seqs);
 }
 
-int step_stream(const struct step *step, PyObject *stream, void **ret)
+/* 1: an exception is set. */
+static int submit(const struct lane *lane, const struct step_order *order, uint64_t *ret_ticket)
 {
-	struct cuda_stream read;
+	struct step step;
+	int r;
 
-	if (cuda_stream_read(stream, &read) < 0)
-		return -1;
-	if (read.device != CUDA_ANY_DEVICE && step->device != CUDA_ANY_DEVICE &&
-	    read.device != step->device) {
-		fault_format(-EINVAL,
-			     "the stream is of GPU %d, the arrays are on GPU %d: take a stream of "
-			     "that",
-			     read.device, step->device);
-		return -1;
-	}
-	*ret = read.handle;
-	return 0;
-}
-
-static int submit(struct coppice_lane *entered, const struct step *step, PyObject *stream,
-		  uint64_t *ret_ticket)
-{
-	void *handle;
-
-	if (stream == Py_None)
-		return coppice_step(entered, &step->step, ret_ticket);
-	if (step_stream(step, stream, &handle) < 0)
+	if (step_read(lane, order, &step) < 0)
 		return 1;
-	return coppice_step_on_stream(entered, &step->step, handle, ret_ticket);
+	if (order->on_stream)
+		r = coppice_step_on_stream(lane->lane, &step.step, order->stream.handle,
+					   ret_ticket);
+	else
+		r = coppice_step(lane->lane, &step.step, ret_ticket);
+	step_done(&step);
+	return r;
 }
 
 /* The one keyword there is, by name. NULL and an exception: it is another. */
@@ -129,25 +151,30 @@ static PyObject *stream_of(PyObject *const *args, Py_ssize_t n, PyObject *names)
 	return NULL;
 }
 
-PyObject *step_submit(struct lane *lane, PyObject *const *args, Py_ssize_t n, PyObject *names)
+static PyObject *submit_order(struct lane *lane, const struct step_order *order)
 {
-	PyObject *stream = stream_of(args, n, names);
-	struct coppice_lane *entered;
 	uint64_t ticket = 0;
-	struct step step;
-	int r = 1;
+	int r;
 
-	if (!stream)
+	if (!lane_enter(lane))
 		return NULL;
-	entered = lane_enter(lane);
-	if (!entered)
-		return NULL;
-	if (step_read(lane, args[0], args[1], &step) == 0) {
-		r = submit(entered, &step, stream, &ticket);
-		step_done(&step);
-	}
+	r = submit(lane, order, &ticket);
 	if (r <= 0)
 		return lane_leave_ticket(lane, r, ticket);
 	lane_leave(lane);
 	return NULL;
+}
+
+PyObject *step_submit(struct lane *lane, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+	PyObject *stream = stream_of(args, n, names), *number;
+	struct step_order order;
+
+	if (!stream)
+		return NULL;
+	if (step_order_read(args[0], args[1], stream == Py_None ? NULL : stream, &order) < 0)
+		return NULL;
+	number = submit_order(lane, &order);
+	step_order_done(&order);
+	return number;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -97,6 +98,79 @@ def test_a_signal_ends_a_wait(claimed: coppice.Sequence) -> None:
         time.sleep(1)
     assert time.monotonic() - begin < 5
     assert claimed.state().n_tokens == 0
+
+
+def refused(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except coppice.Busy as error:
+        return str(error)
+    return ""
+
+
+def test_a_handler_asks_the_lane_that_waits(claimed: coppice.Sequence) -> None:
+    """It would wait for itself."""
+    lane = claimed.lane
+    said: list[str] = []
+
+    def ask(*_: object) -> None:
+        said.extend(map(refused, (lane.nop, claimed.state, lane.close)))
+
+    before = signal.signal(signal.SIGALRM, ask)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(coppice.TimedOut):
+            claimed.wait(0.4)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(said) == 3 and all("handler" in sentence for sentence in said)
+    lane.wait(lane.nop())
+
+
+def test_a_fork_while_another_thread_waits(claimed: coppice.Sequence) -> None:
+    """Nobody gives the lane back in the child."""
+    waiting = InThread(lambda: claimed.wait(0.4))
+    time.sleep(0.1)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            claimed.lane.nop()
+        except coppice.ForkedChild:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert isinstance(waiting.join(), coppice.TimedOut)
+
+
+class LooksBack:
+    """A stream, and a sequence of parts, whose code asks the lane that they are given to."""
+
+    device_index = 0
+
+    def __init__(self, lane: coppice.Lane) -> None:
+        self.lane, self.n_asked = lane, 0
+
+    def ask(self) -> int:
+        self.lane.wait(self.lane.nop())
+        self.n_asked += 1
+        return 0
+
+    cuda_stream = property(ask)
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, i: int) -> coppice.Part:
+        self.ask()
+        raise IndexError
+
+
+def test_arguments_that_ask_the_lane(lane: coppice.Lane) -> None:
+    asks = LooksBack(lane)
+    with pytest.raises(coppice.Error):
+        lane.step(0, asks, stream=asks)  # type: ignore[arg-type]
+    assert asks.n_asked >= 2
 
 
 def chat(lane: coppice.Lane, model: coppice.Model, salt: int, out: dict[int, list[int]]) -> None:
