@@ -17,7 +17,7 @@ struct capture {
 	PyObject_HEAD;
 	struct lane *lane; /* a reference */
 	struct coppice_capture *capture; /* the lane's; NULL: closed */
-	PyObject *parts; /* a reference: a list of what was captured */
+	PyObject *parts; /* a reference: a list of what was captured, Parts and tuples of such */
 	uint32_t n_seqs; /* of a step */
 };
 
@@ -128,19 +128,32 @@ static PyObject *add_order(struct capture *self, const struct step_order *order)
 	return lane_leave_none(self->lane, add_step(self, entered, order));
 }
 
+/* A new reference to what nobody changes, as a caller may his list. */
+static PyObject *keepable(PyObject *parts)
+{
+	if (Py_TYPE(parts) != types.part)
+		return PySequence_Tuple(parts);
+	Py_INCREF(parts);
+	return parts;
+}
+
 static PyObject *capture_step(struct capture *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"layer", "parts", "stream", NULL};
 	PyObject *layer, *parts, *stream;
 	struct step_order order;
-	PyObject *none;
+	PyObject *none = NULL;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:step", names, &layer, &parts,
-					 &stream) ||
-	    step_order_read(layer, parts, stream, &order) < 0)
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:step", names, &layer, &parts, &stream))
 		return NULL;
-	none = add_order(self, &order);
-	step_order_done(&order);
+	parts = keepable(parts);
+	if (!parts)
+		return NULL;
+	if (step_order_read(layer, parts, stream, &order) == 0) {
+		none = add_order(self, &order);
+		step_order_done(&order);
+	}
+	Py_DECREF(parts);
 	return none;
 }
 

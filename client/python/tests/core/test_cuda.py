@@ -96,7 +96,9 @@ def test_a_graph_of_steps(gpu: str) -> None:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=scene.stream):
                 for layer in range(N_LAYERS):
-                    capture.step(layer, last, scene.stream)
+                    parts = [last]
+                    capture.step(layer, parts, scene.stream)
+                    parts.clear()
                     capture.wait(scene.stream)
             scene.seq.extend([N])
             ticket = capture.submit()
