@@ -15,7 +15,6 @@ int decode_order_init(struct decode_order *order, Py_ssize_t n)
 	size_t room = (size_t)n + 1;
 
 	order->n = 0;
-	order->room = (uint32_t)n;
 	order->seqs = calloc(room, sizeof(*order->seqs));
 	order->ids = calloc(room, sizeof(*order->ids));
 	order->parents = calloc(room, sizeof(*order->parents));

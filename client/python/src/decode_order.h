@@ -8,7 +8,7 @@
 
 /* Parts of a decode, and what is wanted of their rows. */
 struct decode_order {
-	uint32_t n, room;
+	uint32_t n;
 	struct coppice_decode_seq *seqs; /* owned */
 	struct ids *ids, *parents; /* owned, of n; parents of drafts alone */
 	struct sequence **objects; /* owned array of references */
