@@ -331,6 +331,26 @@ static void drafts_of_many_leave_room_for_decode(void **state)
 	school_free(s);
 }
 
+/* Parents say that it is a draft; who says so himself says nothing else. */
+static void a_draft_with_parents_may_be_called_one(void **state)
+{
+	struct school *s = school_new(0.001 * MS);
+	struct pupil *p;
+
+	(void)state;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	ask_for_drafts(p, ABI_EXTEND_DRAFT);
+	go_round(s);
+	assert_int_equal(end_of(p).reason, ABI_BAD_FLAGS);
+	ask_for_drafts(p, ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS);
+	while (!has(p))
+		go_round(s);
+	assert_int_equal(end_of(p).status, 0);
+	assert_int_equal(world.n_rows, MAX_ROWS);
+	school_free(s);
+}
+
 /* A chunk in each pass; what follows its last row is not in it. */
 static void a_row_is_scored_by_the_id_behind_it(void **state)
 {
@@ -374,6 +394,7 @@ int main(void)
 		cmocka_unit_test(what_left_the_device_is_told_and_not_read),
 		cmocka_unit_test(what_was_published_before_a_failure_is_told),
 		cmocka_unit_test(drafts_of_many_leave_room_for_decode),
+		cmocka_unit_test(a_draft_with_parents_may_be_called_one),
 		cmocka_unit_test(a_row_is_scored_by_the_id_behind_it),
 	};
 

@@ -38,9 +38,10 @@ static enum abi_reason body_read(const struct sched_lane *lane, const struct abi
 {
 	uint64_t seqs_bytes = (uint64_t)e->count * sizeof(*ret->seqs);
 	uint64_t least = sizeof(ret->head) + seqs_bytes;
-	uint32_t id_bytes = sizeof(uint32_t) * (e->flags ? 2 : 1);
+	bool draft = e->flags & ABI_EXTEND_PARENTS;
+	uint32_t id_bytes = sizeof(uint32_t) * (draft ? 2 : 1);
 
-	if (e->flags & ~(uint32_t)ABI_EXTEND_PARENTS)
+	if (e->flags & ~(uint32_t)(draft ? ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS : 0))
 		return ABI_BAD_FLAGS;
 	if (e->count == 0)
 		return ABI_NO_TOKENS;
@@ -50,7 +51,7 @@ static enum abi_reason body_read(const struct sched_lane *lane, const struct abi
 	ret->seqs = (const void *)(lane->body + sizeof(ret->head));
 	ret->ids = (const void *)(lane->body + least);
 	ret->n_ids = (uint32_t)((e->body_bytes - least) / id_bytes);
-	ret->parents = e->flags ? ret->ids + ret->n_ids : NULL;
+	ret->parents = draft ? ret->ids + ret->n_ids : NULL;
 	return ABI_OK;
 }
 
