@@ -32,6 +32,7 @@ struct other {
 	uint64_t seq, asked_ns;
 	uint32_t next_layer, n_steps;
 	double longest_ns; /* that it has waited for a step */
+	bool idles; /* it asks for nothing, again and again */
 };
 
 static void other_join(struct other *o, struct school *s, uint64_t user)
@@ -71,6 +72,10 @@ static void other_go(struct other *o)
 		assert_int_equal(ring_completion(o->c.lane, o->c.ticket).reason, 0);
 	if (o->asked_ns && (double)(world.now_ns - o->asked_ns) > o->longest_ns)
 		o->longest_ns = (double)(world.now_ns - o->asked_ns);
+	if (o->idles) {
+		client_submit(&o->c, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
+		return;
+	}
 	o->n_steps += o->asked_ns != 0;
 	if (o->next_layer == 0)
 		client_submit(&o->c, extend, &id, sizeof(id));
@@ -142,6 +147,33 @@ static void a_pass_is_whole_while_nobody_computes_layers(void **state)
 	go_until(s, NULL, world.now_ns + (uint64_t)(200 * MS));
 	world.n_segments = world.n_passes = 0;
 	go_until(s, NULL, world.now_ns + (uint64_t)(200 * MS));
+	assert_in_range(world.n_segments, world.n_passes, world.n_passes + 1);
+	other_end(&other);
+	school_free(s);
+}
+
+/* It did once, and is still there; then it names a layer that is not its next. */
+static void who_asks_for_nothing_computes_no_layers(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct abi_entry step = {.kind = ABI_STEP, .layer = N_LAYERS, .count = 1};
+	struct abi_step_seq rec;
+	struct other other;
+
+	(void)state;
+	other_join(&other, s, 1);
+	go_until(s, &other, world.now_ns + (uint64_t)(50 * MS));
+	assert_true(world.n_segments > world.n_passes);
+	other.idles = true;
+	go_until(s, &other, world.now_ns + (uint64_t)(200 * MS));
+	world.n_segments = world.n_passes = 0;
+	go_until(s, &other, world.now_ns + (uint64_t)(200 * MS));
+	assert_in_range(world.n_segments, world.n_passes, world.n_passes + 1);
+	rec = client_step_seq(&other.c, other.seq, 1);
+	client_submit(&other.c, step, &rec, sizeof(rec));
+	world.n_segments = world.n_passes = 0;
+	go_until(s, NULL, world.now_ns + (uint64_t)(100 * MS));
+	assert_int_equal(ring_completion(other.c.lane, other.c.ticket).status, -EINVAL);
 	assert_in_range(world.n_segments, world.n_passes, world.n_passes + 1);
 	other_end(&other);
 	school_free(s);
@@ -276,6 +308,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(layers_wait_for_a_segment_and_no_pass),
 		cmocka_unit_test(a_pass_is_whole_while_nobody_computes_layers),
+		cmocka_unit_test(who_asks_for_nothing_computes_no_layers),
 		cmocka_unit_test(a_pass_begins_anew_where_its_plan_is_gone),
 		cmocka_unit_test(what_is_taken_from_under_a_pass_is_told_and_not_read),
 		cmocka_unit_test(a_session_ends_behind_the_pass),

@@ -81,7 +81,7 @@ struct step {
 	uint32_t word_arena; /* where that is; 0: none */
 	struct select_shares shares; /* of slices whose blocks were chosen */
 	uint32_t next_part, next_row; /* where the next slice begins */
-	uint64_t arrival_ns;
+	uint64_t arrival_ns; /* 0: it was refused */
 };
 
 /* One sequence of a decode entry. */

@@ -267,8 +267,7 @@ struct outcome step_check(struct sched_core *core, struct sched_lane *lane,
 			      .parts_room = step->parts_room,
 			      .layer = e->layer,
 			      .n_parts = e->count,
-			      .by_stream = e->flags & ABI_STEP_STREAM,
-			      .arrival_ns = core->now_ns};
+			      .by_stream = e->flags & ABI_STEP_STREAM};
 	core->n_steps++;
 	bad = check_device_word(core, lane, e);
 	for (uint32_t i = 0; i < e->count && !bad; i++) {
@@ -281,6 +280,7 @@ struct outcome step_check(struct sched_core *core, struct sched_lane *lane,
 		void_named(core, lane, &outcome);
 		return outcome;
 	}
+	step->arrival_ns = core->now_ns;
 	weigh(step);
 	if (step->device_word && !outputs_are_near(core, lane))
 		step->device_word = 0;

@@ -127,11 +127,11 @@ static int collect_rows(struct passes *p)
 	return r;
 }
 
-/* Does it compute its layers itself, now or a moment ago? */
+/* Does it compute its layers itself, now or a moment ago? Other entries say nothing of that. */
 static bool computes_layers(const struct sched_core *core, const struct sched_lane *lane)
 {
 	return lane->step.model && lane->step.kind != STEP_TOKENS &&
-	       core->now_ns < lane->active_ns + LAYERS_NS;
+	       core->now_ns < lane->step.arrival_ns + LAYERS_NS;
 }
 
 static bool anybody_computes_layers(const struct sched_core *core)
