@@ -18,8 +18,6 @@
 
 #include <errno.h>
 
-#include <errno.h>
-
 /* After its last layer a plain extension is published; a draft awaits its accept. */
 static int seq_advance(struct sched_core *core, struct sched_seq *seq)
 {
@@ -57,7 +55,7 @@ static struct outcome advance_parts(struct sched_core *core, struct sched_lane *
 			log_warning("no memory to publish what a sequence has computed: its "
 				    "extension is void");
 		outcome = outcome_of_store(r);
-		outcome.where = (uint16_t)i;
+		outcome.where = i;
 		seq_void(core, seq, &outcome);
 	}
 	return outcome;
