@@ -6,7 +6,9 @@
  *
  * What is launched before a layer's attention has waited for all that is before it on the stream,
  * and lets the next launch come only then; what is launched behind it reads nothing that a batch
- * writes before it has waited itself. So neither attention nor what follows it is held back.
+ * writes before it has waited itself. So neither attention nor what follows it is held back. The
+ * batch's finish alone reads before it waits (device/signals.cu), and only what it is to tell,
+ * which the host wrote before the batch began.
  *
  * Plan and tables go up once, for all layers: Q, K, V and O of every layer lie at the same
  * addresses, of device memory.
