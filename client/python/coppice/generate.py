@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     options = {name.replace("-", "_"): getattr(args, name.replace("-", "_"))
                for name, _, _ in _SAMPLING}
     options |= {"stop": args.stop, "ignore_eos": args.ignore_eos}
-    options["max_tokens"] = options["max_tokens"] or 256
+    if options["max_tokens"] is None:
+        options["max_tokens"] = 256
     progress = False if args.no_progress else None
     with LLM(
         args.checkpoint, socket=args.socket, max_positions=args.max_positions, progress=progress

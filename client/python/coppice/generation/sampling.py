@@ -23,6 +23,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 N_TOP = 64
+_COLDEST = 1e-5  # below it logits divided by it are too large to be told apart
 _LSE_ERROR = 4e-6  # of a sum, whose log is fp32: half a unit in the last place of 32 to 64
 
 
@@ -31,7 +32,7 @@ class Sampling:
     """How the tokens behind a prompt are chosen, and when they end."""
 
     max_tokens: int | None = 16  # None: as many as the model takes
-    temperature: float = 1.0  # 0: always the likeliest
+    temperature: float = 1.0  # below 1e-5: always the likeliest
     top_p: float = 1.0
     top_k: int = 0  # 0: no limit
     n: int = 1  # continuations of each prompt
@@ -59,7 +60,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0 or self.top_k == 1
+        return self.temperature < _COLDEST or self.top_k == 1
 
     @property
     def n_top(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
 
 from .checkpoint import Checkpoint
@@ -30,6 +31,9 @@ class Tokenizer(Protocol):
 
     def token_text(self, token: int) -> str: ...
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """Of its text, also where it is a part of a character; None: not known."""
+
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
     ) -> list[int]:
@@ -57,6 +61,9 @@ class NoTokenizer:
 
     def token_text(self, token: int) -> str:
         return f"token_id:{token}"
+
+    def token_bytes(self, token: int) -> bytes | None:
+        return None
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
@@ -123,6 +130,25 @@ class StreamDecoder:
         return self._anchored.decode(held) if held else ""
 
 
+def _byte_letters() -> dict[str, int]:
+    """The byte that each letter of byte-level tokenizers stands for."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    letters = {chr(byte): byte for byte in shown}
+    return letters | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+
+
+_BYTES = _byte_letters()
+
+
+def _raw(name: str) -> bytes | None:
+    """Of a token that is no text: a byte by its number, or letters that stand for bytes."""
+    if fallback := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", name):
+        return bytes.fromhex(fallback[1])
+    known = all(letter in _BYTES for letter in name)
+    return bytes(_BYTES[letter] for letter in name) if known else None
+
+
 class HubTokenizer:
     """tokenizer.json, by the library `tokenizers`."""
 
@@ -146,6 +172,10 @@ class HubTokenizer:
 
     def token_text(self, token: int) -> str:
         return self._anchored.decode([token], skip_special=False)
+
+    def token_bytes(self, token: int) -> bytes | None:
+        text = self.token_text(token)
+        return text.encode() if "\ufffd" not in text else _raw(self._rust.id_to_token(token) or "")
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None

@@ -29,7 +29,7 @@ from .job import Job
 from .reply import ChatReply, Reply, TextReply
 from .worker import Worker
 
-_LONG_TEXT = 4096  # is encoded off the event loop's thread
+_LONG_TEXT = 4096  # of all prompts together: is encoded off the event loop's thread
 _SESSION_CHARS = 128
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -109,20 +109,33 @@ class Server:
 
     async def completions(self, request: Request) -> Response:
         ask = asks.completion(await self._body(request), self._defaults)
-        prompts = [await self._encode(prompt) for prompt in ask.prompts]
+        self._check_room(ask)
+        prompts = await self._encode(ask.prompts)
         return self._answer(request, ask, prompts, TextReply)
 
     async def chat(self, request: Request) -> Response:
         ask = asks.chat(await self._body(request), self._defaults)
+        self._check_room(ask)
         prompt = await asyncio.to_thread(self.tokenizer.chat, ask.messages, ask.tools)
         return self._answer(request, ask, [prompt], ChatReply)
 
-    async def _encode(self, prompt: str | list[int]) -> list[int]:
-        if isinstance(prompt, list):
-            return prompt
-        if len(prompt) < _LONG_TEXT:
-            return self.tokenizer.encode(prompt)
-        return await asyncio.to_thread(self.tokenizer.encode, prompt)
+    def _check_room(self, ask: Ask) -> None:
+        """Before anything is computed for it."""
+        if ask.sampling.n > self.config.max_n:
+            raise ApiError(400, f"n may be {self.config.max_n} at most", param="n")
+        if max(len(ask.prompts), 1) * ask.sampling.n > self.config.max_streams:
+            most = self.config.max_streams
+            raise ApiError(400, f"prompts times n may be {most} at most", param="prompt")
+        self.worker.model()
+
+    async def _encode(self, prompts: list[str | list[int]]) -> list[list[int]]:
+        if sum(len(prompt) for prompt in prompts if isinstance(prompt, str)) < _LONG_TEXT:
+            return self._encode_now(prompts)
+        return await asyncio.to_thread(self._encode_now, prompts)
+
+    def _encode_now(self, prompts: list[str | list[int]]) -> list[list[int]]:
+        encode = self.tokenizer.encode
+        return [encode(one) if isinstance(one, str) else one for one in prompts]
 
     def _answer(
         self, request: Request, ask: Ask, prompts: list[list[int]], kind: type[Reply]
@@ -139,11 +152,6 @@ class Server:
     def _streams(
         self, request: Request, ask: Ask, prompts: list[list[int]]
     ) -> list[list[Stream]]:
-        if ask.sampling.n > self.config.max_n:
-            raise ApiError(400, f"n may be {self.config.max_n} at most", param="n")
-        if len(prompts) * ask.sampling.n > self.config.max_streams:
-            most = self.config.max_streams
-            raise ApiError(400, f"prompts times n may be {most} at most", param="prompt")
         limits: Limits = self.worker.model()
         streams = [limits.streams(prompt, ask.sampling) for prompt in prompts]
         self._pin(request.headers, streams[0][0])

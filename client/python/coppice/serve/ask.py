@@ -35,6 +35,13 @@ def _bad(param: str, message: str) -> ApiError:
     return ApiError(400, f"{param} {message}", param=param)
 
 
+def _float(name: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise _bad(name, "is too large a number") from error
+
+
 def parse(body: bytes) -> Fields:
     try:
         found = json.loads(body)
@@ -56,7 +63,7 @@ class Fields:
         if value is None:
             return default
         if kind is float and type(value) is int:
-            return float(value)
+            return _float(name, value)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise _bad(name, f"has to be {_KINDS[kind]}")
         return value
@@ -105,11 +112,17 @@ def _stop_ids(fields: Fields) -> tuple[int, ...]:
     return tuple(given)
 
 
+def _top_k(fields: Fields) -> int | None:
+    """0 and -1: no limit, whatever the model's own is. None: not given."""
+    top_k: int | None = fields.get("top_k", int)
+    return 0 if top_k == -1 else top_k
+
+
 def _sampling(fields: Fields, defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Sampling:
     options = {
         "temperature": fields.get("temperature", float),
         "top_p": fields.get("top_p", float),
-        "top_k": max(fields.get("top_k", int, 0), 0) or None,
+        "top_k": _top_k(fields),
         "n": fields.get("n", int),
         "seed": fields.get("seed", int),
         "stop": _stops(fields),

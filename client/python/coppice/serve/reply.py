@@ -11,7 +11,7 @@ from typing import Any, Sequence
 
 from ..generation.answer import Continuation, Piece
 from ..generation.sampling import Logprob
-from ..generation.tokenizer import Tokenizer
+from ..generation.tokenizer import Decoder, Tokenizer
 from .job import Usage
 
 DONE = "data: [DONE]\n\n"
@@ -55,7 +55,7 @@ class Reply(ABC):
 
     def _choice(self, index: int, one: Continuation) -> dict[str, Any]:
         choice = {"index": index, **self._said(one), "finish_reason": one.finish}
-        choice["logprobs"] = self._logprobs_of(one.logprobs) if self._logprobs else None
+        choice["logprobs"] = self._logprobs_of(index, one.logprobs) if self._logprobs else None
         if self._token_ids:
             choice["token_ids"] = one.tokens
         return choice
@@ -65,11 +65,14 @@ class Reply(ABC):
     def chunk(self, piece: Piece) -> str:
         finish = f'"{piece.finish}"' if piece.finish else "null"
         ids = f', "token_ids": {_dumps(piece.tokens)}' if self._token_ids else ""
-        logprobs = _dumps(self._logprobs_of(piece.logprobs)) if self._logprobs else "null"
+        logprobs = self._logprobs_line(piece) if self._logprobs else "null"
         return (
             f'{self._line}"choices": [{{"index": {piece.index}, {self._delta(piece)}, '
             f'"logprobs": {logprobs}, "finish_reason": {finish}{ids}}}]}}\n\n'
         )
+
+    def _logprobs_line(self, piece: Piece) -> str:
+        return _dumps(self._logprobs_of(piece.index, piece.logprobs))
 
     def usage_chunk(self, usage: Usage) -> str:
         return f'{self._line}"choices": [], "usage": {_dumps(usage_object(usage))}}}\n\n'
@@ -83,7 +86,16 @@ class Reply(ABC):
     def _delta(self, piece: Piece) -> str: ...
 
     @abstractmethod
-    def _logprobs_of(self, logprobs: Sequence[Logprob]) -> dict[str, Any]: ...
+    def _logprobs_of(self, index: int, logprobs: Sequence[Logprob]) -> dict[str, Any]:
+        """Of tokens that come next in a choice."""
+
+    def _name(self, token: int) -> str:
+        """Its text; a part of a character has a name of its own."""
+        text = self._tokenizer.token_text(token)
+        if "\ufffd" not in text:
+            return text
+        raw = self._tokenizer.token_bytes(token)
+        return text if raw is None else "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
 class ChatReply(Reply):
@@ -97,7 +109,7 @@ class ChatReply(Reply):
         self._begun.add(piece.index)
         return f'"delta": {{{role}"content": {_dumps(piece.text)}}}'
 
-    def _logprobs_of(self, logprobs: Sequence[Logprob]) -> dict[str, Any]:
+    def _logprobs_of(self, index: int, logprobs: Sequence[Logprob]) -> dict[str, Any]:
         return {"content": [self._entry(one) for one in logprobs], "refusal": None}
 
     def _entry(self, one: Logprob) -> dict[str, Any]:
@@ -105,13 +117,18 @@ class ChatReply(Reply):
         return {**self._token(one.token, one.logprob), "top_logprobs": top}
 
     def _token(self, token: int, logprob: float) -> dict[str, Any]:
-        text = self._tokenizer.token_text(token)
-        known = "\ufffd" not in text  # else part of a character
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode()) if known else None}
+        raw = self._tokenizer.token_bytes(token)
+        told = None if raw is None else list(raw)
+        return {"token": self._name(token), "logprob": logprob, "bytes": told}
 
 
 class TextReply(Reply):
     kind, kind_of_chunk, prefix = "text_completion", "text_completion", "cmpl-"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._decoders: dict[int, Decoder] = {}  # of choices
+        self._offsets: dict[int, int] = {}
 
     def _said(self, one: Continuation) -> dict[str, Any]:
         return {"text": one.text}
@@ -119,17 +136,20 @@ class TextReply(Reply):
     def _delta(self, piece: Piece) -> str:
         return f'"text": {_dumps(piece.text)}'
 
-    def _logprobs_of(self, logprobs: Sequence[Logprob]) -> dict[str, Any]:
-        texts = [self._tokenizer.token_text(one.token) for one in logprobs]
-        offsets, offset = [], 0
-        for text in texts:
-            offsets.append(offset)
-            offset += len(text)
+    def _offset(self, index: int, token: int) -> int:
+        """In the text of a choice, where its next token begins."""
+        if index not in self._decoders:
+            self._decoders[index] = self._tokenizer.decoder()
+        offset = self._offsets.get(index, 0)
+        self._offsets[index] = offset + len(self._decoders[index].feed(token))
+        return offset
+
+    def _logprobs_of(self, index: int, logprobs: Sequence[Logprob]) -> dict[str, Any]:
         return {
-            "tokens": texts,
+            "tokens": [self._name(one.token) for one in logprobs],
             "token_logprobs": [one.logprob for one in logprobs],
             "top_logprobs": [
-                {self._tokenizer.token_text(i): value for i, value in one.top} for one in logprobs
+                {self._name(i): value for i, value in one.top} for one in logprobs
             ],
-            "text_offset": offsets,
+            "text_offset": [self._offset(index, one.token) for one in logprobs],
         }

@@ -36,6 +36,8 @@ def post(server, body, path="/v1/completions", **headers):
         ({"prompt": ""}, 400, None, "empty"),
         ({"temperature": -1}, 400, None, "temperature"),
         ({"temperature": "hot"}, 400, None, "temperature has to be a number"),
+        ({"temperature": 10**400}, 400, None, "temperature is too large"),
+        ({"top_k": -2}, 400, None, "top_k"),
         ({"top_p": 0}, 400, None, "top_p"),
         ({"max_tokens": 0}, 400, None, "max_tokens"),
         ({"max_tokens": True}, 400, None, "max_tokens has to be a whole number"),

@@ -196,6 +196,8 @@ def test_the_command(daemon, folder):
     assert command(daemon, folder, "-", *options, text=PROMPT).stdout == GREEDY[:12] + "\n"
     told = json.loads(command(daemon, folder, PROMPT, "--json", "--n=2", *options).stdout)
     assert [one["text"] for one in told["continuations"]] == [GREEDY[:12]] * 2
+    none = command(daemon, folder, PROMPT, "--max-tokens=0")
+    assert none.returncode == 1 and "max_tokens has to be 1 or more" in none.stderr
     found = command(daemon, "/nowhere", "a")
     assert found.returncode == 1 and found.stderr == "coppice: /nowhere is no folder; give a " \
         "checkpoint's, unpacked\n"

@@ -96,6 +96,10 @@ def test_greedy_takes_the_likeliest():
     assert Sampling(temperature=0).n_top == 1
 
 
+def test_where_it_is_coldest_it_is_greedy():
+    assert Sampling(temperature=5e-324).greedy and not Sampling(temperature=1e-4).greedy
+
+
 def test_a_seed_gives_the_same_draws_and_each_continuation_its_own():
     sampling = Sampling(seed=5)
     assert sampling.random(0).random() == sampling.random(0).random()
