@@ -19,6 +19,9 @@
 #include <errno.h>
 #include <string.h>
 
+#define LOWER_LOOKS 64u /* when a node goes, at those above and their children */
+#define SETTLE_WALKS 4u /* of longest paths, before a cut is refused */
+
 static uint64_t child_hash(const struct store *s, const struct store_node *parent, uint32_t token)
 {
 	return index_hash(s->seed, parent->id, token);
@@ -151,15 +154,23 @@ static void note_borders_above(struct store_node *n)
 			border_add(n);
 }
 
-/* May paths through the node, and so many nodes below it, have one more? */
-static bool may_lengthen(struct store_node *n, uint32_t height)
+/* Of the node's children, the first as high as may be. NULL: none, or there are no looks left. */
+static struct store_node *highest_child(struct store_node *n, uint32_t *n_looks)
 {
-	uint32_t max = node_store(n)->config.max_path_nodes;
+	struct store_node *highest = n->hint, *child = LIST_FIRST(&n->children);
 
-	if (n->namespace->root->height < max || depth_of(n) + height < max)
-		return true;
-	note_borders_above(n);
-	return false;
+	if (highest && highest->height + 1 == n->height)
+		return highest;
+	for (; child; child = LIST_NEXT(child, sibling)) {
+		if (*n_looks == 0)
+			return NULL;
+		--*n_looks;
+		if (!highest || child->height > highest->height)
+			highest = child;
+		if (highest->height + 1 == n->height)
+			break;
+	}
+	return highest;
 }
 
 /* Paths go on from the node through so many nodes. */
@@ -169,15 +180,65 @@ static void height_raise(struct store_node *n, uint32_t height)
 		n->height = (uint16_t)height;
 }
 
-/* A child is gone: exact where one is left, or none. */
-static void height_lower(struct store_node *n)
+/* Something below the node is gone. Those above are as high as their children say, so far up as
+ * so many looks reach. */
+static void height_lower(struct store_node *n, uint32_t n_looks)
 {
-	const struct store_node *child = LIST_FIRST(&n->children);
+	for (; n && n_looks > 0; n = n->parent) {
+		const struct store_node *child = NULL;
+		n_looks--;
+		if (!LIST_EMPTY(&n->children) && !(child = highest_child(n, &n_looks)))
+			return;
+		uint32_t height = child ? child->height + 1u : 0;
+		if (height == n->height)
+			return;
+		n->height = (uint16_t)height;
+	}
+}
 
-	if (!child)
-		n->height = 0;
-	else if (!LIST_NEXT(child, sibling))
-		n->height = child->height + 1;
+/* Follows who is said to be the highest down to a leaf, and corrects what turns out to be too high,
+ * until the node is below a height, or as high as it says. */
+static void height_settle(struct store_node *top, uint32_t below, uint32_t n_steps)
+{
+	for (struct store_node *n = top; top->height >= below && n_steps > 0; n_steps--) {
+		uint32_t n_looks = UINT32_MAX;
+		struct store_node *child = highest_child(n, &n_looks);
+		uint32_t height = child ? child->height + 1u : 0;
+		bool was_right = height == n->height;
+
+		if (was_right && !child)
+			return;
+		n->height = (uint16_t)height;
+		n->hint = child;
+		if (was_right)
+			n = child;
+		else if (n != top)
+			n = n->parent;
+	}
+}
+
+/* In place, if nobody but who asks stands there? */
+static bool may_grow(const struct store_node *n, bool lengthen)
+{
+	return lengthen && n->parent && LIST_EMPTY(&n->children) && n->n_pinned == 0;
+}
+
+/* May paths through the node, and what is below it if that goes down too, have one more? */
+static bool may_lengthen(struct store_node *n, bool with_below)
+{
+	uint32_t max = node_store(n)->config.max_path_nodes;
+
+	if (n->namespace->root->height < max)
+		return true;
+	uint32_t depth = depth_of(n);
+	if (with_below && depth < max && depth + n->height >= max) {
+		height_settle(n, max - depth, SETTLE_WALKS * max);
+		height_lower(n->parent, max);
+	}
+	if (depth + (with_below ? n->height : 0u) < max)
+		return true;
+	note_borders_above(n);
+	return false;
 }
 
 /* ---- splits and grafts ----------------------------------------------------------------------- */
@@ -187,7 +248,7 @@ int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_nod
 	struct store_node *upper;
 
 	assert(n_upper > 0 && n_upper < n->n_tokens);
-	if (!may_lengthen(n, n->height))
+	if (!may_lengthen(n, true))
 		return -EMLINK;
 	int r = node_new(n->namespace, n_upper, node_slices_to(n, n_upper), &upper);
 	if (!r && n->residency && residency_reserve(upper, node_slices_to(n, n_upper))) {
@@ -347,6 +408,7 @@ static void collapse_links(struct store *s, struct store_node *n, struct store_n
 		last = next;
 	}
 	n->height = child->height;
+	height_lower(n->parent, LOWER_LOOKS);
 }
 
 static void collapse_arrays(struct store_node *n, const struct store_node *child,
@@ -424,11 +486,11 @@ int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_
 	struct store_node *n = at.node;
 	bool at_end = at.n_path == node_end(n);
 
-	if (at_end && lengthen && n->parent && LIST_EMPTY(&n->children) && n->n_pinned == 0) {
+	if (at_end && may_grow(n, lengthen)) {
 		*ret = g;
 		return node_reserve(n, n_tokens, n_slices);
 	}
-	if (at_end && !may_lengthen(n, 0))
+	if (at_end && !may_lengthen(n, false))
 		return -EMLINK;
 	int r = node_new(n->namespace, n_tokens, n_slices, &g.child);
 	if (!r && !at_end)
@@ -494,7 +556,7 @@ void radix_cut(struct store_node *leaf)
 			pages_drop(&s->pages, &h->pages, leaf->slices[i]);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
-	height_lower(leaf->parent);
+	height_lower(leaf->parent, LOWER_LOOKS);
 	if (border_is_idle(leaf->parent))
 		border_add(leaf->parent);
 	node_free(s, leaf);

@@ -6,9 +6,9 @@
  * above the cut goes to the new upper node. A collapse keeps the upper node's.
  *
  * No path has more than max_path_nodes nodes, as every walk over it takes as long. A node's height
- * is how many follow it at most: raised by who lengthens a path, and lowered where that costs no
- * look at other children, so that it may be too high. A root's tells without a walk that there is
- * room.
+ * is how many follow it at most: raised by who lengthens a path, and lowered as far up as a few
+ * looks at other children reach, so that it may be too high. Before a cut is refused it is looked
+ * at again, with all children. A root's tells without a walk that there is room.
  */
 #ifndef COPPICE_KVSTORE_RADIX_H
 #define COPPICE_KVSTORE_RADIX_H

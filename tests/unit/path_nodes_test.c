@@ -140,6 +140,88 @@ static void there_is_room_again_when_who_left_is_gone(void **state)
 	fixture_done(&f);
 }
 
+/* Stay where the text has so many tokens. */
+static void stay_beside(struct fixture *f, struct store_seq **seqs, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const char prompt[] = {'a', 'b', 'c', 'd', (char)(0x80 + i), 0};
+		seqs[i] = fixture_compute(f, prompt);
+	}
+}
+
+/* The path of who stays has as many nodes as it may, and then two again. */
+static void lengthen_and_go(struct fixture *f, struct store_seq **stay, uint32_t n_stay)
+{
+	struct store_seq *seqs[MOST];
+
+	for (uint32_t i = 0; i < MOST - 2; i++)
+		assert_int_equal(leave_at(f, 20 - i, &seqs[i]), 0);
+	stay_beside(f, stay, n_stay);
+	assert_int_equal(leave_at(f, 2, &seqs[MOST - 2]), -EMLINK);
+	close_all(f, seqs, MOST - 1);
+	assert_true(store_evict(f->store, NULL, UINT32_MAX, UINT32_MAX) > 0);
+	while (store_tick(f->store, f->now_ns) == f->now_ns)
+		fixture_check(f);
+	assert_int_equal(fixture_stats(f).n_nodes, 2 + n_stay);
+}
+
+static void there_is_room_again_beside_others_that_stay(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *stay[2], *seq;
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, TEXT);
+	lengthen_and_go(&f, stay, 2);
+	assert_int_equal(store_seq_most_nodes(text), 2);
+	assert_int_equal(leave_at(&f, 2, &seq), 0);
+	assert_int_equal(store_seq_most_nodes(text), 3);
+	fixture_close(&f, seq);
+	close_all(&f, stay, 2);
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
+/* So many that not all are looked at when one goes, but before a cut is refused. */
+static void there_is_room_again_beside_many(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *stay[100], *seqs[MOST];
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, TEXT);
+	lengthen_and_go(&f, stay, 100);
+	assert_int_equal(store_seq_most_nodes(text), MOST);
+	for (uint32_t i = 0; i < MOST - 2; i++)
+		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	assert_int_equal(store_seq_most_nodes(text), MOST);
+	assert_int_equal(leave_at(&f, 2, &seqs[MOST - 2]), -EMLINK);
+	close_all(&f, seqs, MOST - 1);
+	close_all(&f, stay, 100);
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
+static void heights_are_corrected_before_a_refusal(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *stay[100], *seq;
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, TEXT);
+	lengthen_and_go(&f, stay, 100);
+	assert_int_equal(store_seq_most_nodes(text), MOST);
+	assert_int_equal(leave_at(&f, 2, &seq), 0);
+	assert_int_equal(store_seq_most_nodes(text), 3);
+	fixture_close(&f, seq);
+	close_all(&f, stay, 100);
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -148,6 +230,9 @@ int main(void)
 		cmocka_unit_test(a_path_of_forks_is_bounded),
 		cmocka_unit_test(others_paths_are_as_long_as_they_may),
 		cmocka_unit_test(there_is_room_again_when_who_left_is_gone),
+		cmocka_unit_test(there_is_room_again_beside_others_that_stay),
+		cmocka_unit_test(there_is_room_again_beside_many),
+		cmocka_unit_test(heights_are_corrected_before_a_refusal),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
