@@ -334,8 +334,11 @@ class Lane:
     def connection(self) -> Connection: ...
     def fileno(self) -> int:
         """Of a pollable lane: readable when something has completed since arm. Else -1."""
-    def arm(self) -> None:
-        """Drains the descriptor and asks for its next ring; then poll once more."""
+    def arm(self) -> bool:
+        """Drains the descriptor and asks for its next ring; then poll once more.
+
+        False: a thread is in a call on the lane. Try again soon.
+        """
     def open(self, model: Model, tokens: Tokens, *, salt: int = 0) -> Sequence:
         """A sequence on a prompt of 1 token or more. Blocks for a message and its answer.
 
@@ -375,7 +378,7 @@ class Lane:
     def wait_on_stream(self, ticket: int, stream: Stream) -> None:
         """What is put on the stream after this runs once the ticket has ended."""
     def poll(self, ticket: int) -> Result | None:
-        """None: it is in flight still. Does not block."""
+        """None: it is in flight still, or a thread is in a call on the lane. Does not block."""
     def explain(self, ticket: int) -> str:
         """The sentence of a ticket that failed."""
 
@@ -406,7 +409,7 @@ class Sequence:
     def ask(self, timeout: float | None = None) -> None:
         """As wait, without blocking: the answer comes at Connection.fileno."""
     def answer(self) -> Match | None:
-        """None: not yet. Raises TimedOut, and Invalid where nothing was asked."""
+        """None: not yet. Raises TimedOut, and Invalid where nothing was asked. Does not block."""
     def state(self) -> State:
         """As the daemon counts when it comes to the question. Blocks for two messages."""
     def decode(
@@ -453,7 +456,7 @@ class Decode:
     @property
     def ticket(self) -> int: ...
     def done(self) -> bool:
-        """Does not block."""
+        """False: not yet, or a thread is in a call on the lane. Does not block."""
     def wait(self, timeout: float | None = None) -> list[Row]:
         """Rows of what is wanted, in order of parts and tokens. Raises how it failed."""
 

@@ -8,8 +8,9 @@ wait and not the entry: who wants no more of a sequence closes it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
-from collections.abc import Callable, Sequence as Items
+from collections.abc import AsyncIterator, Callable, Sequence as Items
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _models
@@ -35,8 +36,15 @@ class _Bell:
         self.timer = self.loop.call_later(_TICK_SECONDS, self.tick)
 
     def arm(self) -> None:
-        if isinstance(self.owner, Lane) and not self.owner.closed:
-            self.owner.arm()
+        """While a thread is in a call on the lane the descriptor may stay readable: once more."""
+        if isinstance(self.owner, Lane) and not self.owner.closed and not self.owner.arm():
+            self.loop.remove_reader(self.fd)
+            self.loop.call_later(_AGAIN_SECONDS, self.resume)
+
+    def resume(self) -> None:
+        if _bells.get((id(self.loop), self.fd)) is self:
+            self.loop.add_reader(self.fd, self.ring)
+            self.ring()
 
     def look(self, future: asyncio.Future[Any]) -> None:
         if future.done():
@@ -152,6 +160,23 @@ async def open_many(
     return await asyncio.to_thread(lane.open_many, prompts)
 
 
+async def close(seq: Sequence) -> None:
+    """Gives its pages back; see Sequence.close."""
+    await asyncio.to_thread(seq.close)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    lane: Lane, model: Model, tokens: Tokens, *, salt: int = 0
+) -> AsyncIterator[Sequence]:
+    """A sequence that is closed at the end, as `with` on it does, but without holding up the loop."""
+    seq = await open(lane, model, tokens, salt=salt)
+    try:
+        yield seq
+    finally:
+        await close(seq)
+
+
 async def fork(seq: Sequence) -> Sequence:
     """A second sequence at the same place; see Sequence.fork."""
     return await asyncio.to_thread(seq.fork)
@@ -185,5 +210,6 @@ async def rows(decode: Decode) -> list[Row]:
 
 async def ticket(on: Lane, number: int) -> None:
     """Until a ticket of the lane has completed; raises how it failed."""
-    await _until(on, lambda: on.poll(number))
-    on.wait(number, 0)
+    result = await _until(on, lambda: on.poll(number))
+    if result.status != 0:
+        await asyncio.to_thread(on.wait, number, 0)

@@ -235,9 +235,9 @@ static PyObject *decode_done(struct decode *self, PyObject *unused)
 	(void)unused;
 	if (self->ended)
 		Py_RETURN_TRUE;
-	entered = lane_enter(self->lane);
+	entered = lane_try_enter(self->lane);
 	if (!entered)
-		return NULL;
+		return lane_not_yet(Py_False);
 	note_end(self, poll(self, entered));
 	lane_leave(self->lane);
 	return PyBool_FromLong(self->ended);

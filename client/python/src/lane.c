@@ -31,15 +31,21 @@ int lane_init(struct lane *self)
 	return r ? -1 : 0;
 }
 
-/* -EDEADLK: this thread has it. -EOWNERDEAD: a thread had it that is not in this process. */
-static int lock(struct lane *self)
+/* -EBUSY: a thread has it. -EOWNERDEAD: a thread had it that is not in this process. */
+static int try_lock(struct lane *self)
 {
-	int r;
-
 	if (pthread_mutex_trylock(&self->lock) == 0)
 		return 0;
-	if (getpid() != self->pid)
-		return -EOWNERDEAD;
+	return getpid() == self->pid ? -EBUSY : -EOWNERDEAD;
+}
+
+/* -EDEADLK: this thread has it. -EOWNERDEAD as above. */
+static int lock(struct lane *self)
+{
+	int r = try_lock(self);
+
+	if (r != -EBUSY)
+		return r;
 	Py_BEGIN_ALLOW_THREADS;
 	r = -pthread_mutex_lock(&self->lock);
 	Py_END_ALLOW_THREADS;
@@ -55,7 +61,7 @@ static void *fault_of_lock(int code)
 				   "may ask nothing of it meanwhile");
 }
 
-struct coppice_lane *lane_enter(struct lane *self)
+static struct coppice_lane *enter(struct lane *self, int (*take)(struct lane *))
 {
 	int r;
 
@@ -63,15 +69,33 @@ struct coppice_lane *lane_enter(struct lane *self)
 		return fault_closed("lane");
 	if (!connection_enter(self->connection))
 		return NULL;
-	r = lock(self);
+	r = take(self);
 	if (r < 0) {
 		connection_leave(self->connection);
-		return fault_of_lock(r);
+		return r == -EBUSY ? NULL : fault_of_lock(r);
 	}
 	if (!self->closed)
 		return self->lane;
 	lane_leave(self);
 	return fault_closed("lane");
+}
+
+struct coppice_lane *lane_enter(struct lane *self)
+{
+	return enter(self, lock);
+}
+
+struct coppice_lane *lane_try_enter(struct lane *self)
+{
+	return enter(self, try_lock);
+}
+
+PyObject *lane_not_yet(PyObject *value)
+{
+	if (PyErr_Occurred())
+		return NULL;
+	Py_INCREF(value);
+	return value;
 }
 
 static void close_seq(struct coppice_seq *seq)

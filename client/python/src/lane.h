@@ -38,6 +38,10 @@ MUST_CHECK int lane_init(struct lane *self);
 /* The library's lane, the connection entered; leave follows. No code of others is run until then:
  * arguments have been read. NULL and an exception: closed, or this thread is in the lane. */
 struct coppice_lane *lane_enter(struct lane *self);
+/* The same without waiting: NULL and no exception where a thread is in the lane. */
+struct coppice_lane *lane_try_enter(struct lane *self);
+/* What a call returns that could not enter: the value, or NULL where there is an exception. */
+PyObject *lane_not_yet(PyObject *value);
 void lane_leave(struct lane *self);
 /* Leaves after a call that submits: a new reference to its ticket, or NULL and an exception. */
 PyObject *lane_leave_ticket(struct lane *self, int code, uint64_t ticket);

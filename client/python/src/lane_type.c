@@ -125,9 +125,9 @@ static PyObject *lane_poll(struct lane *self, PyObject *ticket)
 
 	if (PyErr_Occurred())
 		return NULL;
-	entered = lane_enter(self);
+	entered = lane_try_enter(self);
 	if (!entered)
-		return NULL;
+		return lane_not_yet(Py_None);
 	r = coppice_poll(entered, number, &result);
 	none = lane_leave_none(self, r == -EAGAIN ? 0 : r);
 	if (r < 0)
@@ -183,28 +183,31 @@ static PyObject *lane_wait_on_stream(struct lane *self, PyObject *args)
 
 /* ---- its descriptor ------------------------------------------------------------------------- */
 
+/* It is the same for as long as the lane is open, so nobody is waited for. */
 static PyObject *lane_fileno(struct lane *self, PyObject *unused)
 {
-	struct coppice_lane *entered = lane_enter(self);
 	int fd;
 
 	(void)unused;
-	if (!entered)
+	if (self->closed)
+		return fault_closed("lane");
+	if (!connection_enter(self->connection))
 		return NULL;
-	fd = coppice_lane_fd(entered);
-	lane_leave(self);
+	fd = coppice_lane_fd(self->lane);
+	connection_leave(self->connection);
 	return PyLong_FromLong(fd);
 }
 
 static PyObject *lane_arm(struct lane *self, PyObject *unused)
 {
-	struct coppice_lane *entered = lane_enter(self);
+	struct coppice_lane *entered = lane_try_enter(self);
 
 	(void)unused;
 	if (!entered)
-		return NULL;
+		return lane_not_yet(Py_False);
 	coppice_lane_arm(entered);
-	return lane_leave_none(self, 0);
+	lane_leave(self);
+	Py_RETURN_TRUE;
 }
 
 /* ---- the type ------------------------------------------------------------------------------- */

@@ -253,12 +253,12 @@ PyObject *opening_ask(struct sequence *seq, PyObject *args, PyObject *kwargs)
 PyObject *opening_answer(struct sequence *seq, PyObject *unused)
 {
 	struct coppice_match match = seq->match;
-	struct coppice_seq *entered = sequence_enter(seq);
+	struct coppice_seq *entered = sequence_try_enter(seq);
 	int r;
 
 	(void)unused;
 	if (!entered)
-		return NULL;
+		return lane_not_yet(Py_None);
 	r = coppice_seq_wait_poll(entered, &match);
 	if (r == -EAGAIN)
 		return lane_leave_none(seq->lane, 0);

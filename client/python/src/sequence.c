@@ -28,16 +28,26 @@ PyObject *sequence_make(struct lane *lane, struct model *model, struct coppice_s
 	return (PyObject *)self;
 }
 
-struct coppice_seq *sequence_enter(struct sequence *self)
+static struct coppice_seq *enter(struct sequence *self, struct coppice_lane *(*take)(struct lane *))
 {
 	if (self->closed)
 		return fault_closed("sequence");
-	if (!lane_enter(self->lane))
+	if (!take(self->lane))
 		return NULL;
 	if (!self->closed)
 		return self->seq;
 	lane_leave(self->lane);
 	return fault_closed("sequence");
+}
+
+struct coppice_seq *sequence_enter(struct sequence *self)
+{
+	return enter(self, lane_enter);
+}
+
+struct coppice_seq *sequence_try_enter(struct sequence *self)
+{
+	return enter(self, lane_try_enter);
 }
 
 void sequence_close(struct sequence *self)

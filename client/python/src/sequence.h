@@ -20,6 +20,8 @@ PyObject *sequence_make(struct lane *lane, struct model *model, struct coppice_s
 			const struct coppice_match *match);
 /* Its lane is entered; lane_leave follows. NULL and an exception: closed. */
 struct coppice_seq *sequence_enter(struct sequence *self);
+/* The same without waiting: NULL and no exception where a thread is in the lane. */
+struct coppice_seq *sequence_try_enter(struct sequence *self);
 void sequence_close(struct sequence *self);
 
 /* A sequence of the lane's, open, for calls of several; the lane is entered. what: for sentences.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -20,7 +22,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 async def say(lane: coppice.Lane, model: coppice.Model, n: int, salt: int = 0) -> bytes:
     out = bytearray()
-    with await aio.open(lane, model, PROMPT, salt=salt) as seq:
+    async with aio.opened(lane, model, PROMPT, salt=salt) as seq:
         todo = PROMPT[(await aio.settled(seq)).cached :]
         for _ in range(n):
             [row] = await aio.rows(seq.decode(todo))
@@ -53,6 +55,53 @@ def test_the_loop_goes_on_meanwhile(daemon: Daemon, leaves_nothing: None) -> Non
                 await asyncio.sleep(0.001)
                 n += 1
             assert n > 5 and await task == ANSWER[:4]
+
+    run(work())
+
+
+async def longest_pause(task: asyncio.Task[None]) -> float:
+    """Of the loop, until the task is done."""
+    longest, before = 0.0, time.monotonic()
+    while not task.done():
+        await asyncio.sleep(0.001)
+        now = time.monotonic()
+        longest, before = max(longest, now - before), now
+    return longest
+
+
+def test_the_loop_goes_on_while_the_daemon_does_not(
+    own_daemon: Daemon, leaves_nothing: None
+) -> None:
+    async def work() -> None:
+        with await aio.connect(own_daemon.socket) as connection:
+            model = connection.model("aio", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
+            seq = await aio.open(await aio.lane(connection), model, [1, 2, 3])
+            own_daemon.process.send_signal(signal.SIGSTOP)
+            asyncio.get_running_loop().call_later(0.8, own_daemon.process.send_signal, signal.SIGCONT)
+            assert await longest_pause(asyncio.create_task(aio.close(seq))) < 0.5
+            assert seq.closed
+
+    run(work())
+
+
+def test_the_loop_goes_on_while_a_thread_has_the_lane(
+    daemon: Daemon, leaves_nothing: None
+) -> None:
+    async def work() -> None:
+        with await aio.connect(daemon.socket) as connection:
+            model = connection.model("aio", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
+            owner = (await aio.lane(connection)).open(model, list(range(64)), salt=5)
+            lane = await aio.lane(connection)
+            waiter = lane.open(model, list(range(64)), salt=5)
+            number = lane.nop()
+            waiting = asyncio.create_task(asyncio.to_thread(waiter.wait, 0.8))
+            await asyncio.sleep(0.05)
+            begin = time.process_time()
+            assert await longest_pause(asyncio.create_task(aio.ticket(lane, number))) < 0.5
+            assert time.process_time() - begin < 0.5
+            with pytest.raises(coppice.TimedOut):
+                await waiting
+            owner.close()
 
     run(work())
 

@@ -112,9 +112,11 @@ def test_a_handler_asks_the_lane_that_waits(claimed: coppice.Sequence) -> None:
     """It would wait for itself."""
     lane = claimed.lane
     said: list[str] = []
+    looked: list[object] = []
 
     def ask(*_: object) -> None:
         said.extend(map(refused, (lane.nop, claimed.state, lane.close)))
+        looked.append(lane.poll(1))
 
     before = signal.signal(signal.SIGALRM, ask)
     try:
@@ -124,6 +126,7 @@ def test_a_handler_asks_the_lane_that_waits(claimed: coppice.Sequence) -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert len(said) == 3 and all("handler" in sentence for sentence in said)
+    assert looked == [None]
     lane.wait(lane.nop())
 
 
