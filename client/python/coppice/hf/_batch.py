@@ -51,6 +51,7 @@ class Batch:
             raise invalid("all these tokens are in the cache: crop it, or give the next ones")
         self.rows = split_rows(rows, news)
         if not self.forward or not self.forward.layout.fits(self.rows, news, fed.n_columns):
+            self.forward = None  # its rows are the workspace's, which may give them back
             self.forward = Forward(workspace, Layout(self.rows, news, fed.n_columns))
         self.forward.begin(news)
 

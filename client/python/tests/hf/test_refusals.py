@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -218,6 +219,27 @@ def test_gradients_and_dropout(shared: coppice.hf.SharedKV, model: Any) -> None:
     with shared.cache(IDS) as cache, torch.enable_grad():
         with pytest.raises(coppice.Invalid, match="no_grad"):
             model(IDS, past_key_values=cache)
+
+
+def test_a_pass_without_memory(
+    shared: coppice.hf.SharedKV, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one does not use what was given back for it."""
+
+    def none(*_: Any) -> None:
+        raise coppice.NoRoom(errno.ENOSPC, "no room")
+
+    last, many = IDS[:, 8:], tiny.draw(2, 100, seed=53)
+    with shared.cache(IDS) as cache:
+        want = model(IDS, past_key_values=cache).logits[:, -1]
+        cache.crop(-4)
+        model(last, past_key_values=cache)
+        cache.crop(-4)
+        with monkeypatch.context() as patched, pytest.raises(coppice.NoRoom):
+            patched.setattr(coppice.hf._workspace, "arena_on", none)
+            model(torch.cat([last, many], 1), past_key_values=cache)
+        got = model(last, past_key_values=cache).logits[:, -1]
+        assert torch.allclose(got, want, rtol=1e-3, atol=1e-3)
 
 
 def test_a_pass_that_breaks_off(shared: coppice.hf.SharedKV, model: Any) -> None:
