@@ -10,18 +10,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ._coppice import Connection, Model, Progress, Weights
-from ._errors import NotFound, TimedOut
+from ._errors import Invalid, NotFound, TimedOut
 
 PathLike = str | os.PathLike[str]
 _LOOK_SECONDS = 0.1
+
+
+def _names(index: Path) -> list[str]:
+    """Of the files that an index names; all have to lie in its folder."""
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Invalid(errno.EINVAL, f"{index} has no weight_map of names: {error!r}") from error
+    for name in names:
+        if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise Invalid(errno.EINVAL, f"{index} names {name!r}, which is not in its folder")
+    return names
 
 
 def weight_files(folder: PathLike) -> list[Path]:
     """The safetensors files of a checkpoint: those of its index, else all there are."""
     index = Path(folder) / "model.safetensors.index.json"
     if index.is_file():
-        names = set(json.loads(index.read_text())["weight_map"].values())
-        return [Path(folder) / name for name in sorted(names)]
+        return [Path(folder) / name for name in _names(index)]
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:
         raise NotFound(errno.ENOENT, f"there is no file *.safetensors in {folder}")

@@ -165,12 +165,15 @@ class Engine:
         seq.close()
 
     def _pin(self, stream: Stream, seq: coppice.Sequence) -> None:
-        """In place of the session's pin before; none where the daemon allows no more."""
+        """In place of the session's pin before; none where the daemon allows no more. Without a
+        session it stays until its time is over."""
         try:
             pin = seq.pin(stream.pin_s)
         except coppice.DaemonGone:
             raise
         except coppice.Error:
+            return
+        if not stream.session:
             return
         before = self._pins.pop(stream.session, None)
         self._pins[stream.session] = pin

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from contextlib import asynccontextmanager
-from typing import Any, AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -63,7 +63,7 @@ class Server:
 
         async def guard(request: Request) -> Response:
             try:
-                self._check_key(request)
+                request.state.key = self._check_key(request)
                 return await endpoint(request)
             except ClientDisconnect:
                 metrics.HUNG_UP.inc()
@@ -75,9 +75,10 @@ class Server:
 
         return guard
 
-    def _check_key(self, request: Request) -> None:
+    def _check_key(self, request: Request) -> int:
+        """Which one it is."""
         if not self._keys:
-            return
+            return 0
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         given = key.strip().encode()
         known = [hmac.compare_digest(given, one) for one in self._keys]
@@ -87,6 +88,7 @@ class Server:
                 "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'",
                 code="invalid_api_key",
             )
+        return known.index(True)
 
     async def _body(self, request: Request) -> Fields:
         most, body = self.config.max_body_bytes, bytearray()
@@ -154,12 +156,13 @@ class Server:
     ) -> list[list[Stream]]:
         limits: Limits = self.worker.model()
         streams = [limits.streams(prompt, ask.sampling) for prompt in prompts]
-        self._pin(request.headers, streams[0][0])
+        self._pin(request, streams[0][0])
         return streams
 
-    def _pin(self, headers: Mapping[str, str], stream: Stream) -> None:
-        """Coppice-Pin: so many seconds; Coppice-Session: in place of that session's last."""
-        given = headers.get("coppice-pin")
+    def _pin(self, request: Request, stream: Stream) -> None:
+        """Coppice-Pin: so many seconds; Coppice-Session: in place of that session's last, of those
+        with the same API key."""
+        given = request.headers.get("coppice-pin")
         if given is None:
             return
         try:
@@ -168,7 +171,8 @@ class Server:
             seconds = math.nan
         if not 0 <= seconds <= self.config.max_pin_s:
             raise ApiError(400, f"Coppice-Pin has to be 0 to {self.config.max_pin_s:g} seconds")
-        stream.session = headers.get("coppice-session", "")[:_SESSION_CHARS]
+        session = request.headers.get("coppice-session", "")[:_SESSION_CHARS]
+        stream.session = f"{request.state.key}/{session}" if session else ""
         stream.pin_s = seconds
 
     # ---- what is told -----------------------------------------------------------------------
@@ -201,7 +205,7 @@ class Server:
         return Response(body, 200 if ready else 503, headers, "application/json")
 
     async def metrics(self, request: Request) -> Response:
-        metrics.note(await asyncio.to_thread(self.worker.stats))
+        await asyncio.to_thread(self.worker.note)
         text, kind = metrics.exposition()
         return Response(text, headers={"content-type": kind})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -41,10 +42,22 @@ def note(stats: coppice.Stats | None) -> None:
         POOL_USED.set(stats.pool_used_bytes)
 
 
+def _drop_dead(folder: str) -> None:
+    """A worker that is gone has no gauges; what it has counted stays."""
+    for file in Path(folder).glob("gauge_live*_*.db"):
+        pid = int(file.stem.rpartition("_")[2])
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            file.unlink(missing_ok=True)
+
+
 def exposition() -> tuple[bytes, str]:
     """Text and its type."""
     registry = REGISTRY
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if folder is not None:
+        _drop_dead(folder)
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from typing import Protocol
 
 import coppice
@@ -25,6 +26,8 @@ from .errors import busy, unavailable
 RETRY_S = 0.25
 _CONNECT_S = 5.0
 _TURN_S = 0.5  # the longest sleep, after which it looks whether it is to end
+
+_NOTE_S = 1.0
 
 _GONE = (coppice.DaemonGone, coppice.NoDaemon, coppice.TimedOut)
 
@@ -42,6 +45,7 @@ class Worker:
         self._config, self._checkpoint = config, checkpoint
         self._loop = asyncio.get_running_loop()
         self._jobs: dict[Stream, Job] = {}
+        self._noting = threading.Lock()
         self._lock = threading.Lock()  # of what follows
         self._engine: Engine | None = None
         self._connection: coppice.Connection | None = None
@@ -90,8 +94,12 @@ class Worker:
             if self._engine is not None:
                 self._engine.wake()
 
-    def stats(self) -> coppice.Stats | None:
-        """What the daemon counts of this worker; blocks."""
+    def note(self) -> None:
+        """Into /metrics, what the daemon counts of this worker; blocks."""
+        with self._noting:
+            metrics.note(self._stats())
+
+    def _stats(self) -> coppice.Stats | None:
         connection = self._connection
         try:
             return None if connection is None else connection.stats()
@@ -138,12 +146,20 @@ class Worker:
             engine = Engine(connection, model, self._run_give)
             self._run_begin(connection, engine, model)
             try:
-                while not self._over.is_set():
-                    engine.turn(_TURN_S)
+                self._run_turns(engine)
             except Exception as error:
                 self._run_end(engine, error)
                 raise
             self._run_end(engine, unavailable("the server ends; come back later"))
+
+    def _run_turns(self, engine: Engine) -> None:
+        """Another worker may be asked for /metrics, and tells what this one has noted."""
+        next_note = time.monotonic()
+        while not self._over.is_set():
+            if time.monotonic() >= next_note:
+                self.note()
+                next_note = time.monotonic() + _NOTE_S
+            engine.turn(_TURN_S)
 
     def _run_loading(self, progress: coppice.Progress) -> None:
         done = progress.n_done / progress.n_bytes if progress.n_bytes else 0
@@ -165,6 +181,7 @@ class Worker:
             self._engine = self._connection = None
             self._run_failed(error)
         metrics.READY.set(0)
+        self.note()
         engine.close(error)
 
     def _run_give(self, events: list[Event]) -> None:

@@ -75,8 +75,11 @@ class Server:
         return self.get("/health")[0] == 200
 
     def counter(self, name):
-        """Of /metrics."""
-        found = [line for line in self.get("/metrics")[1].splitlines() if line.startswith(name)]
+        """Of /metrics, which has to have it."""
+        status, text = self.get("/metrics")
+        assert status == 200, text
+        found = [line for line in text.splitlines() if line.startswith(name)]
+        assert found, f"/metrics does not tell {name}"
         return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
     def descriptors(self):

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import checkpoint
+import coppice
 from serving import serving, wait_for
 
 PROMPT = "In the beginning"
@@ -149,6 +150,23 @@ def test_a_folder_that_is_no_checkpoint(tmp_path):
     command = [sys.executable, "-m", "coppice.serve", str(tmp_path)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert found.returncode == 1 and "config.json" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "index, sentence",
+    [
+        ("{}", "weight_map"),
+        ("{", "weight_map"),
+        ('{"weight_map": []}', "weight_map"),
+        ('{"weight_map": {"a": "../a.safetensors"}}', "not in its folder"),
+        ('{"weight_map": {"a": "/a.safetensors"}}', "not in its folder"),
+        ('{"weight_map": {"a": 5}}', "not in its folder"),
+    ],
+)
+def test_an_index_that_is_none(tmp_path, index, sentence):
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(coppice.Invalid, match=sentence):
+        coppice.weight_files(tmp_path)
 
 
 def test_a_checkpoint_without_tokenizer(daemon):

@@ -65,11 +65,13 @@ def test_a_crowd(server):
     alone = {}
     for cut in range(100):
         stay(server, cut, alone)
-    before = server.descriptors()
+    before, hung_up = server.descriptors(), server.counter("coppice_hung_up_total")
+    used = server.counter("coppice_pool_used_bytes")  # all that will be computed stays cached
     found = everybody(server, seed=1)
     wrong = {i for i in found if found[i] != alone[i % 100]}
     assert not wrong
     wait_for(lambda: server.counter("coppice_streams") == 0)
     wait_for(lambda: server.counter("coppice_sequences") == 0)
     wait_for(lambda: server.descriptors() <= before)
-    assert server.counter("coppice_hung_up_total") > 0
+    assert server.counter("coppice_hung_up_total") > hung_up
+    wait_for(lambda: server.counter("coppice_pool_used_bytes") <= used)

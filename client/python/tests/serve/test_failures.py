@@ -1,11 +1,13 @@
 """A call that fails ends the streams that it was for, and no others."""
 
 import errno
+import os
 
 import pytest
 
 import coppice
 from coppice.generation.batch import Batch
+from coppice.generation.engine import Engine
 from coppice.generation.sampling import Sampling
 from coppice.generation.stream import Stream
 
@@ -118,6 +120,37 @@ def test_a_daemon_that_is_gone_is_said():
         batch_of(Lane(Seq(), failure=gone), 1)[0].turn()
     with pytest.raises(coppice.DaemonGone):
         batch_of(Lane(Seq(1, answer=gone)), 1)[0].hear()
+
+
+class Connection:
+    def __init__(self):
+        self.unpinned = []
+        self.ends = os.pipe()
+
+    def fileno(self):
+        return self.ends[0]
+
+    def unpin(self, pin):
+        self.unpinned.append(pin)
+
+    def __del__(self):
+        for fd in self.ends:
+            os.close(fd)
+
+
+def test_a_pin_is_in_place_of_its_sessions_last():
+    connection, pins = Connection(), iter(range(9))
+    engine = Engine(connection, None, print, n_lanes=0)
+    for session in ("", "0/a", "", "1/a", "0/a", ""):
+        seq = Seq()
+        seq.pin = lambda seconds: next(pins)
+        stream = Stream([1, 2], Sampling(), 4)
+        stream.session = session
+        engine._pin(stream, seq)
+    assert connection.unpinned == [1]
+    seq.pin = lambda seconds: Seq(pin=error(coppice.Draining))._call("pin")
+    engine._pin(stream, seq)
+    engine.close()
 
 
 def test_a_stream_that_moves_asks_anew():

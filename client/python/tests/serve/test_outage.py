@@ -2,11 +2,14 @@
 
 import http.client
 import json
+import os
+import subprocess
 
 import pytest
 
 import checkpoint
 from serving import Daemon, Server, serving, wait_for
+from coppice.serve import metrics
 from test_bad_input import GOOD, post
 
 
@@ -84,3 +87,32 @@ def test_several_workers_behind_one_port(daemon, folder):
         texts = {answer["choices"][0]["text"] for _, answer, _ in answers}
         assert texts == {checkpoint.greedy()[:4]}
         assert server.counter("coppice_generated_tokens_total") == 24
+
+
+def test_gauges_of_all_workers_that_are_alive(daemon, folder):
+    """Whichever is asked: one that streams is heard of from the other, one that is gone is not."""
+    with serving(folder, daemon.socket, "--workers=2") as server:
+        wait_for(lambda: server.counter("coppice_ready") == 2)
+        link = stream(server, prompt=checkpoint.prompt(), max_tokens=7000)
+        answer = link.getresponse()
+        answer.read(10)
+        for _ in range(5):
+            wait_for(lambda: server.counter("coppice_sequences") == 1, limit=5)
+        answer.close()
+        link.close()
+        wait_for(lambda: server.counter("coppice_sequences") == 0, limit=5)
+
+
+def test_a_worker_that_died_has_no_gauges(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid in (os.getpid(), ended.pid):
+        (tmp_path / f"gauge_livesum_{pid}.db").touch()
+        (tmp_path / f"counter_{pid}.db").touch()
+    metrics._drop_dead(str(tmp_path))
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left == {
+        f"gauge_livesum_{os.getpid()}.db",
+        f"counter_{os.getpid()}.db",
+        f"counter_{ended.pid}.db",
+    }
