@@ -78,6 +78,23 @@ static void what_failed_by_itself(void **state)
 			   "aligned to the model's dtype (lse: to 4 bytes) (Invalid argument)");
 }
 
+/* An extension is of one sequence. */
+static void who_has_too_many_nodes(void **state)
+{
+	struct abi_completion failed = {.status = -EMLINK, .reason = ABI_TOO_MANY_NODES};
+	struct fixture *f = *state;
+
+	add(f, ABI_EXTEND, failed);
+	assert_sentence(f, "extend (ticket 1): other sequences leave the path at as many places as "
+			   "the daemon takes (max_path_nodes); close some that fork from it (Too "
+			   "many links)");
+	failed.where = 7;
+	add(f, ABI_DECODE, failed);
+	assert_sentence(f, "decode (ticket 2): sequence 7: other sequences leave the path at as "
+			   "many places as the daemon takes (max_path_nodes); close some that fork "
+			   "from it (Too many links)");
+}
+
 static void what_failed_because_an_extension_had(void **state)
 {
 	struct fixture *f = *state;
@@ -198,6 +215,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(what_failed_by_itself),
+		TEST(who_has_too_many_nodes),
 		TEST(what_failed_because_an_extension_had),
 		TEST(what_failed_because_a_step_had),
 		TEST(what_failed_because_tokens_were_not_published),

@@ -115,7 +115,7 @@ static const struct reason reasons[ABI_N_REASONS] = {
 	[ABI_TOO_MANY_ROWS] = {"more than 256 rows are wanted of one entry", false},
 	[ABI_TOO_MANY_NODES] = {"other sequences leave the path at as many places as the daemon "
 				"takes (max_path_nodes); close some that fork from it",
-				false},
+				true},
 	[ABI_BAD_WORD] = {"the step has no such pair of words; the lane's memory was written by "
 			  "something other than the library",
 			  false},
