@@ -343,8 +343,8 @@ void coppice_seq_close(struct coppice_seq *seq);
  * The next n tokens of the sequence, whose K and V come with the steps that follow, all layers, in
  * order. ids are copied. Their pages are reserved now. Once the last layer's step is done they are
  * everybody's; should there be no memory for that, the sequence has as many tokens as before and
- * its next entry says -ENOMEM. At most 32,768 tokens (-EINVAL). Does not block; -EAGAIN as
- * coppice_nop.
+ * its next entry says -ENOMEM, or -EMLINK, as below, where others came meanwhile. At most 32,768
+ * tokens (-EINVAL). Does not block; -EAGAIN as coppice_nop.
  *
  * What fails, and what clears it. An extension that fails (-ENOSPC: the pool is full; -EDQUOT;
  * -EMLINK: other sequences leave its path at as many places as may be)

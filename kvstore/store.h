@@ -153,12 +153,13 @@ void store_seq_close(struct store_seq *q, uint64_t now_ns);
  * that at every position of the tree what a path has on two of them differs by no more than a run
  * (STORE_RUN_PAGES); a draft, which may be longer, is on one. draft: the tokens wait for
  * store_seq_accept instead of being published. Splits the node under the sequence if its path ends
- * inside one.
+ * inside one. -EMLINK also where they could not join the tree for that as things are.
  */
 MUST_CHECK int store_seq_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft,
 				uint64_t now_ns);
 /* Every layer of the live extension is there: its tokens join the tree. Tokens that somebody
- * published meanwhile are adopted and the own copies dropped. Not for drafts (-EINVAL). */
+ * published meanwhile are adopted and the own copies dropped. Not for drafts (-EINVAL). -EMLINK:
+ * others have come to stand where it stands, or to leave its path, since it was extended. */
 MUST_CHECK int store_seq_publish(struct store_seq *q, uint64_t now_ns);
 
 /* Row of one token copied elsewhere, all layers and heads; to be done in order before

@@ -153,14 +153,27 @@ static int live_take(struct store_seq *q, struct take *t)
 	return r;
 }
 
+/* Would the tokens be refused when they are to join the tree? */
+static int check_path(struct store_seq *q)
+{
+	struct store_node *n = q->node;
+
+	if (q->n_path < node_end(n) || !tail_is_resident(q) ||
+	    radix_may_go_on(n, position_is_alone(q, n)))
+		return 0;
+	return -EMLINK;
+}
+
 static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, bool draft)
 {
 	struct store *s = node_store(q->node);
 	struct store_node *upper = NULL;
 	uint32_t row = (q->n_path + q->tail.n) % model_of(q)->lent.page_tokens;
 	uint32_t n_slots = slots_needed(q, row, n);
-	int r = live_reserve(q, n, n_slots);
+	int r = check_path(q);
 
+	if (!r)
+		r = live_reserve(q, n, n_slots);
 	if (!r && q->n_path < node_end(q->node))
 		r = radix_split_prepare(q->node, q->n_path - q->node->pos, &upper);
 	if (r)

@@ -241,6 +241,11 @@ static bool may_lengthen(struct store_node *n, bool with_below)
 	return false;
 }
 
+bool radix_may_go_on(struct store_node *n, bool lengthen)
+{
+	return may_grow(n, lengthen) || may_lengthen(n, false);
+}
+
 /* ---- splits and grafts ----------------------------------------------------------------------- */
 
 int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_node **ret_upper)

@@ -40,6 +40,8 @@ struct radix_graft {
 	struct store_node *child; /* owned until commit; NULL: the run lengthens at.node */
 };
 
+/* Would a run have room at the node's end, as things are? lengthen: as below. */
+bool radix_may_go_on(struct store_node *n, bool lengthen);
 /* lengthen: nobody but the caller stands at the node, so that it may grow in place if it is a leaf
  * that no pin keeps. As radix_split_prepare. */
 MUST_CHECK int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_slices,

@@ -88,7 +88,30 @@ static void a_path_of_forks_is_bounded(void **state)
 		if (i < MOST - 1)
 			fixture_publish(&f, text, "a");
 	}
+	assert_int_equal(fixture_extend(&f, text, "a", false), -EMLINK);
+	assert_int_equal(fixture_extend(&f, text, "a", true), -EMLINK);
+	assert_int_equal(store_seq_n_live(text), 0);
+	close_all(&f, forks, MOST);
+	fixture_publish(&f, text, "nobody stands there any more");
+	fixture_close(&f, text);
+	fixture_done(&f);
+}
+
+/* Who was alone there when he began. */
+static void who_comes_meanwhile_counts(void **state)
+{
+	struct fixture f;
+	struct store_seq *text, *forks[MOST];
+	(void)state;
+
+	start(&f);
+	text = fixture_compute(&f, "a");
+	for (uint32_t i = 0; i < MOST - 1; i++) {
+		assert_int_equal(store_seq_fork(text, f.now_ns, &forks[i]), 0);
+		fixture_publish(&f, text, "a");
+	}
 	assert_int_equal(fixture_extend(&f, text, "a", false), 0);
+	forks[MOST - 1] = fixture_open(&f, "aaaaaaaa#", NULL);
 	assert_int_equal(store_seq_publish(text, f.now_ns), -EMLINK);
 	fixture_check(&f);
 	store_seq_void(text, f.now_ns);
@@ -228,6 +251,7 @@ int main(void)
 		cmocka_unit_test(a_path_that_is_left_from_its_end_up_is_bounded),
 		cmocka_unit_test(a_path_that_is_left_from_its_root_down_is_bounded),
 		cmocka_unit_test(a_path_of_forks_is_bounded),
+		cmocka_unit_test(who_comes_meanwhile_counts),
 		cmocka_unit_test(others_paths_are_as_long_as_they_may),
 		cmocka_unit_test(there_is_room_again_when_who_left_is_gone),
 		cmocka_unit_test(there_is_room_again_beside_others_that_stay),

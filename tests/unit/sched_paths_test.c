@@ -121,8 +121,6 @@ static void who_would_make_a_path_longer_is_told(void **state)
 	(void)state;
 	add_nodes(m, client, client->seq, 63);
 	fork_of(client, client->seq);
-	modelled_ask(m, client, 1);
-	modelled_await(m, client);
 	struct abi_completion done = client_do(&client->c, extend, &id, sizeof(id));
 
 	assert_int_equal(done.status, -EMLINK);
