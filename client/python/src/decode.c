@@ -77,6 +77,10 @@ static int submit(struct decode *self, struct coppice_lane *entered, struct deco
 
 	lane_sweep(self->lane);
 	r = heap_take(&connection->heap, connection->c, bytes, &self->piece);
+	if (r == -ENOMEM) {
+		PyErr_NoMemory(); /* the library need not have been asked */
+		return r;
+	}
 	if (r == 0 && set_seqs(order, self->lane) < 0)
 		return -1;
 	if (r == 0)

@@ -37,12 +37,14 @@ static PyObject *list_of(PyObject *object)
 
 static int complain(const struct range *range, PyObject *item, Py_ssize_t i)
 {
-	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError)) {
+	if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError)) {
 		PyErr_Clear();
 		PyErr_Format(PyExc_TypeError, "%s %zd is %R: an integer is wanted", range->what, i,
 			     item);
 		return -1;
 	}
+	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
+		return -1; /* an item's own __index__ raised it */
 	PyErr_Clear();
 	fault_format(-EINVAL, "%s %zd is %R: 0 to %u are taken", range->what, i, item,
 		     UINT32_MAX - 1);
@@ -64,9 +66,13 @@ static int read_item(const struct range *range, PyObject *item, Py_ssize_t i, ui
 	return 0;
 }
 
+/* A new reference, as reading an item may run code that changes the list. */
 static PyObject *item_of(PyObject *list, bool is_list, Py_ssize_t i)
 {
-	return is_list ? PyList_GetItem(list, i) : PyTuple_GetItem(list, i);
+	PyObject *item = is_list ? PyList_GetItem(list, i) : PyTuple_GetItem(list, i);
+
+	Py_XINCREF(item);
+	return item;
 }
 
 static int make_room(struct ids *ids, Py_ssize_t n)
@@ -92,9 +98,11 @@ static int read_list(const struct range *range, PyObject *list, struct ids *ret)
 	if (make_room(ret, n) < 0)
 		return -1;
 	for (Py_ssize_t i = 0; i < n; i++) {
-		PyObject *item = item_of(list, is_list, i); /* borrowed */
+		PyObject *item = item_of(list, is_list, i);
+		int r = item ? read_item(range, item, i, &ret->items[i]) : -1;
 
-		if (!item || read_item(range, item, i, &ret->items[i]) < 0) {
+		Py_XDECREF(item);
+		if (r < 0) {
 			ids_done(ret);
 			return -1;
 		}

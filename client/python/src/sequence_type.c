@@ -107,10 +107,12 @@ static PyObject *seq_trim(struct sequence *self, PyObject *n_tokens)
 
 	if (PyErr_Occurred())
 		return NULL;
+	if (n > UINT32_MAX)
+		return fault_format(-EINVAL, "no sequence has %lu tokens to keep", n);
 	entered = sequence_enter(self);
 	if (!entered)
 		return NULL;
-	r = n > UINT32_MAX ? -EINVAL : coppice_seq_trim(entered, (uint32_t)n, &ticket);
+	r = coppice_seq_trim(entered, (uint32_t)n, &ticket);
 	return lane_leave_ticket(self->lane, r, ticket);
 }
 

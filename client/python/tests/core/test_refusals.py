@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -267,6 +268,36 @@ def test_tokens_that_are_none(lane: coppice.Lane, small: coppice.Model) -> None:
         lane.open(small, [])
     with pytest.raises(TypeError):
         lane.open(small, 5)  # type: ignore[arg-type]
+
+
+class Odd:
+    """A token whose value takes code of its own."""
+
+    def __init__(self, code: Callable[[], object]) -> None:
+        self.code = code
+
+    def __index__(self) -> int:
+        self.code()
+        return 1
+
+
+def test_tokens_with_code_of_their_own(lane: coppice.Lane, small: coppice.Model) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lane.open(small, [Odd(interrupt)])
+    tokens: list[Odd] = []
+    tokens += [Odd(tokens.clear), Odd(tokens.clear)]
+    with pytest.raises(IndexError):
+        lane.open(small, tokens)
+
+
+def test_more_tokens_than_can_be_counted(lane: coppice.Lane, seq: coppice.Sequence) -> None:
+    with pytest.raises(coppice.Invalid, match="not submitted"):
+        lane.poll(1 << 40)
+    with pytest.raises(coppice.Invalid, match="8589934592 tokens"):
+        seq.trim(1 << 33)
 
 
 def test_a_prompt_that_is_too_long(lane: coppice.Lane, connection: coppice.Connection) -> None:
