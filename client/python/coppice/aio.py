@@ -169,7 +169,7 @@ async def close(seq: Sequence) -> None:
 async def opened(
     lane: Lane, model: Model, tokens: Tokens, *, salt: int = 0
 ) -> AsyncIterator[Sequence]:
-    """A sequence that is closed at the end, as `with` on it does, but without holding up the loop."""
+    """A sequence that is closed at the end, as `with` on it does, while the loop goes on."""
     seq = await open(lane, model, tokens, salt=salt)
     try:
         yield seq

@@ -76,8 +76,9 @@ def test_the_loop_goes_on_while_the_daemon_does_not(
         with await aio.connect(own_daemon.socket) as connection:
             model = connection.model("aio", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
             seq = await aio.open(await aio.lane(connection), model, [1, 2, 3])
-            own_daemon.process.send_signal(signal.SIGSTOP)
-            asyncio.get_running_loop().call_later(0.8, own_daemon.process.send_signal, signal.SIGCONT)
+            tell, loop = own_daemon.process.send_signal, asyncio.get_running_loop()
+            tell(signal.SIGSTOP)
+            loop.call_later(0.8, tell, signal.SIGCONT)
             assert await longest_pause(asyncio.create_task(aio.close(seq))) < 0.5
             assert seq.closed
 
