@@ -369,10 +369,13 @@ def test_decodes_that_are_none(
 def test_what_is_in_flight_has_a_bound(own_daemon: Daemon, leaves_nothing: None) -> None:
     with coppice.connect(own_daemon.socket) as connection, connection.lane() as lane:
         own_daemon.process.send_signal(signal.SIGSTOP)
-        tickets = [lane.nop() for _ in range(256)]
-        with pytest.raises(coppice.LaneFull, match="256 entries in flight"):
-            lane.nop()
-        own_daemon.process.send_signal(signal.SIGCONT)
+        os.waitid(os.P_PID, own_daemon.process.pid, os.WSTOPPED)  # not at once
+        try:
+            tickets = [lane.nop() for _ in range(256)]
+            with pytest.raises(coppice.LaneFull, match="256 entries in flight"):
+                lane.nop()
+        finally:
+            own_daemon.process.send_signal(signal.SIGCONT)
         lane.wait(tickets[-1])
         lane.wait(lane.nop())
 
