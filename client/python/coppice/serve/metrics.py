@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import time
 from pathlib import Path
 
 from prometheus_client import (
@@ -52,6 +54,9 @@ def _drop_dead(folder: str) -> None:
             file.unlink(missing_ok=True)
 
 
+_TRIES = 20
+
+
 def exposition() -> tuple[bytes, str]:
     """Text and its type."""
     registry = REGISTRY
@@ -60,4 +65,14 @@ def exposition() -> tuple[bytes, str]:
         _drop_dead(folder)
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    return _text_of(registry), CONTENT_TYPE_LATEST
+
+
+def _text_of(registry: CollectorRegistry) -> bytes:
+    """A worker that begins has files that are empty for a moment: then once more."""
+    for _ in range(_TRIES - 1):
+        try:
+            return generate_latest(registry)
+        except struct.error:
+            time.sleep(0.01)
+    return generate_latest(registry)
