@@ -26,7 +26,7 @@
 #define VICTIMS 3u
 #define PROMPT 80u
 
-static struct decode_service service = {.options = {"--max-token-ms=10", "--weights=96M"}};
+struct decode_service service = {.options = {"--max-token-ms=10", "--weights=96M"}};
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
@@ -285,20 +285,6 @@ static void killed_clients_leave_nothing_and_others_tokens_right(void **state)
 	decode_client_close(&client);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	decode_service_start(&service);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	decode_service_stop(&service);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -308,5 +294,5 @@ int main(void)
 		cmocka_unit_test(killed_clients_leave_nothing_and_others_tokens_right),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, decode_setup, decode_teardown);
 }

@@ -20,7 +20,7 @@
 /* Where a token's ancestors lie decides in which order they are summed up: 64 of them, to fp32. */
 #define BOUND (64 * 0x1p-22)
 
-static struct decode_service service;
+struct decode_service service;
 
 struct plain {
 	uint32_t ids[TOKENS + 1]; /* the likeliest, one after the other */
@@ -184,20 +184,6 @@ static void what_is_no_draft_is_refused(void **state)
 	decode_client_close(&client);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	decode_service_start(&service);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	decode_service_stop(&service);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -206,5 +192,5 @@ int main(void)
 		cmocka_unit_test(what_is_no_draft_is_refused),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, decode_setup, decode_teardown);
 }

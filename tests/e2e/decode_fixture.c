@@ -61,7 +61,7 @@ static struct coppice *connect_soon(const struct decode_service *s)
 	return c;
 }
 
-void decode_service_start(struct decode_service *s)
+static void service_start(struct decode_service *s)
 {
 	read_document(s);
 	strcpy(s->dir, "/tmp/coppice-decode-XXXXXX");
@@ -80,7 +80,7 @@ void decode_service_start(struct decode_service *s)
 	_exit(127);
 }
 
-void decode_service_stop(struct decode_service *s)
+static void service_stop(struct decode_service *s)
 {
 	int status;
 
@@ -89,6 +89,20 @@ void decode_service_stop(struct decode_service *s)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	unlink(s->socket);
 	rmdir(s->dir);
+}
+
+int decode_setup(void **state)
+{
+	(void)state;
+	service_start(&service);
+	return 0;
+}
+
+int decode_teardown(void **state)
+{
+	(void)state;
+	service_stop(&service);
+	return 0;
 }
 
 static struct coppice_weights *weights_of(struct coppice *c, const char *path)

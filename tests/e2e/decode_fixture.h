@@ -33,9 +33,12 @@ struct decode_client {
 
 /* Where products are rounded to narrow inputs. */
 bool decode_on_gpu(void);
-void decode_service_start(struct decode_service *s);
-/* Ends as it should, with 0. */
-void decode_service_stop(struct decode_service *s);
+
+/* Each test program defines its own, which comes and goes with the group. It ends as it should,
+ * with 0. */
+extern struct decode_service service;
+int decode_setup(void **state);
+int decode_teardown(void **state);
 
 void decode_client_open(struct decode_client *client, const struct decode_service *s);
 void decode_client_close(struct decode_client *client);

@@ -25,7 +25,7 @@
 #define CHUNK 100u
 #define COMPANY 4
 
-static struct decode_service service;
+struct decode_service service;
 
 /* ---- the same bits as layer by layer -------------------------------------------------------- */
 
@@ -361,20 +361,6 @@ static void clients_that_are_killed_leave_others_alone(void **state)
 	decode_client_close(&client);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	decode_service_start(&service);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	decode_service_stop(&service);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -389,5 +375,5 @@ int main(void)
 		cmocka_unit_test(clients_that_are_killed_leave_others_alone),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, decode_setup, decode_teardown);
 }

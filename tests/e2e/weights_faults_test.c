@@ -26,7 +26,7 @@
 #define BIG_BYTES (256u << 20)
 #define STRANGER 12345
 
-static struct decode_service service = {.options = {"--load-stall-ms=400"}};
+struct decode_service service = {.options = {"--load-stall-ms=400"}};
 
 /* The first six tokens' logits, of a client that has nothing to do with any of it. */
 static float logits_before[DECODE_VOCAB];
@@ -286,19 +286,11 @@ static int setup(void **state)
 {
 	struct decode_client client;
 
-	(void)state;
-	decode_service_start(&service);
+	decode_setup(state);
 	decode_client_open(&client, &service);
 	decode_anew(&client, service.ids, 6);
 	memcpy(logits_before, decode_logits(&client), sizeof(logits_before));
 	decode_client_close(&client);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	decode_service_stop(&service);
 	return 0;
 }
 
@@ -313,5 +305,5 @@ int main(void)
 		cmocka_unit_test(two_users_share_no_weights_and_no_kv),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, decode_teardown);
 }
