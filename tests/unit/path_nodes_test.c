@@ -10,9 +10,10 @@
 #define MOST 8u
 #define TEXT "abcdefghijklmnopqrstuvwx"
 
-static void start(struct fixture *f)
+static struct store_seq *start_with(struct fixture *f, const char *text)
 {
 	fixture_init(f, (struct fixture_options){.n_extents = 32, .max_path_nodes = MOST});
+	return fixture_compute(f, text);
 }
 
 /* Leaves the text behind so many tokens of it, with a token of its own, and stays there. */
@@ -31,47 +32,59 @@ static int leave_at(struct fixture *f, uint32_t n, struct store_seq **ret)
 	return r;
 }
 
+/* At n places, nearest to the end first: what is below each cut is not looked at by who cuts. */
+static void leave_upwards(struct fixture *f, struct store_seq **seqs, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		assert_int_equal(leave_at(f, 20 - i, &seqs[i]), 0);
+}
+
+static void evict_all(struct fixture *f)
+{
+	assert_true(store_evict(f->store, NULL, UINT32_MAX, UINT32_MAX) > 0);
+	while (store_tick(f->store, f->now_ns) == f->now_ns)
+		fixture_check(f);
+}
+
+static void end_with(struct fixture *f, struct store_seq *text)
+{
+	fixture_close(f, text);
+	fixture_done(f);
+}
+
 static void close_all(struct fixture *f, struct store_seq **seqs, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		fixture_close(f, seqs[i]);
 }
 
-/* Nearest to the end first: what is below each cut is not looked at by who cuts. */
 static void a_path_that_is_left_from_its_end_up_is_bounded(void **state)
 {
 	struct fixture f;
-	struct store_seq *text, *seqs[MOST];
+	struct store_seq *seqs[MOST], *text = start_with(&f, TEXT);
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, TEXT);
-	for (uint32_t i = 0; i < MOST - 1; i++)
-		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	leave_upwards(&f, seqs, MOST - 1);
 	uint64_t n_nodes = fixture_stats(&f).n_nodes;
 	assert_int_equal(store_seq_most_nodes(text), MOST);
 	assert_int_equal(leave_at(&f, 4, &seqs[MOST - 1]), -EMLINK);
 	assert_int_equal(fixture_stats(&f).n_nodes, n_nodes);
 	close_all(&f, seqs, MOST);
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 static void a_path_that_is_left_from_its_root_down_is_bounded(void **state)
 {
 	struct fixture f;
-	struct store_seq *text, *seqs[MOST];
+	struct store_seq *seqs[MOST], *text = start_with(&f, TEXT);
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, TEXT);
 	for (uint32_t i = 0; i < MOST - 1; i++)
 		assert_int_equal(leave_at(&f, 4 + i, &seqs[i]), 0);
 	assert_int_equal(leave_at(&f, 20, &seqs[MOST - 1]), -EMLINK);
 	close_all(&f, seqs, MOST);
 	fixture_publish(&f, text, "the last node still grows");
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 /* Two that go on from one end, again and again. */
@@ -81,8 +94,7 @@ static void a_path_of_forks_is_bounded(void **state)
 	struct store_seq *text, *forks[MOST];
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, "a");
+	text = start_with(&f, "a");
 	for (uint32_t i = 0; i < MOST; i++) {
 		assert_int_equal(store_seq_fork(text, f.now_ns, &forks[i]), 0);
 		if (i < MOST - 1)
@@ -93,8 +105,7 @@ static void a_path_of_forks_is_bounded(void **state)
 	assert_int_equal(store_seq_n_live(text), 0);
 	close_all(&f, forks, MOST);
 	fixture_publish(&f, text, "nobody stands there any more");
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 /* Who was alone there when he began. */
@@ -104,8 +115,7 @@ static void who_comes_meanwhile_counts(void **state)
 	struct store_seq *text, *forks[MOST];
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, "a");
+	text = start_with(&f, "a");
 	for (uint32_t i = 0; i < MOST - 1; i++) {
 		assert_int_equal(store_seq_fork(text, f.now_ns, &forks[i]), 0);
 		fixture_publish(&f, text, "a");
@@ -117,8 +127,7 @@ static void who_comes_meanwhile_counts(void **state)
 	store_seq_void(text, f.now_ns);
 	close_all(&f, forks, MOST);
 	fixture_publish(&f, text, "nobody stands there any more");
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 static void others_paths_are_as_long_as_they_may(void **state)
@@ -127,40 +136,30 @@ static void others_paths_are_as_long_as_they_may(void **state)
 	struct store_seq *text, *seqs[MOST], *other;
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, TEXT);
-	for (uint32_t i = 0; i < MOST - 1; i++)
-		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	text = start_with(&f, TEXT);
+	leave_upwards(&f, seqs, MOST - 1);
 	other = fixture_compute(&f, "123456789");
 	fixture_leave(&f, "1234#");
 	assert_int_equal(leave_at(&f, 1, &seqs[MOST - 1]), -EMLINK);
 	close_all(&f, seqs, MOST);
 	fixture_close(&f, other);
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 /* What left the path is evicted, and its borders are of no use. */
 static void there_is_room_again_when_who_left_is_gone(void **state)
 {
 	struct fixture f;
-	struct store_seq *text, *seqs[MOST];
+	struct store_seq *seqs[MOST], *text = start_with(&f, TEXT);
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, TEXT);
-	for (uint32_t i = 0; i < MOST - 1; i++)
-		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	leave_upwards(&f, seqs, MOST - 1);
 	close_all(&f, seqs, MOST - 1);
-	assert_true(store_evict(f.store, NULL, UINT32_MAX, UINT32_MAX) > 0);
-	while (store_tick(f.store, f.now_ns) == f.now_ns)
-		fixture_check(&f);
+	evict_all(&f);
 	assert_int_equal(fixture_stats(&f).n_nodes, 1);
-	for (uint32_t i = 0; i < MOST - 1; i++)
-		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	leave_upwards(&f, seqs, MOST - 1);
 	close_all(&f, seqs, MOST - 1);
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 /* Stay where the text has so many tokens. */
@@ -177,14 +176,11 @@ static void lengthen_and_go(struct fixture *f, struct store_seq **stay, uint32_t
 {
 	struct store_seq *seqs[MOST];
 
-	for (uint32_t i = 0; i < MOST - 2; i++)
-		assert_int_equal(leave_at(f, 20 - i, &seqs[i]), 0);
+	leave_upwards(f, seqs, MOST - 2);
 	stay_beside(f, stay, n_stay);
 	assert_int_equal(leave_at(f, 2, &seqs[MOST - 2]), -EMLINK);
 	close_all(f, seqs, MOST - 1);
-	assert_true(store_evict(f->store, NULL, UINT32_MAX, UINT32_MAX) > 0);
-	while (store_tick(f->store, f->now_ns) == f->now_ns)
-		fixture_check(f);
+	evict_all(f);
 	assert_int_equal(fixture_stats(f).n_nodes, 2 + n_stay);
 }
 
@@ -194,16 +190,14 @@ static void there_is_room_again_beside_others_that_stay(void **state)
 	struct store_seq *text, *stay[2], *seq;
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, TEXT);
+	text = start_with(&f, TEXT);
 	lengthen_and_go(&f, stay, 2);
 	assert_int_equal(store_seq_most_nodes(text), 2);
 	assert_int_equal(leave_at(&f, 2, &seq), 0);
 	assert_int_equal(store_seq_most_nodes(text), 3);
 	fixture_close(&f, seq);
 	close_all(&f, stay, 2);
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 /* So many that not all are looked at when one goes, but before a cut is refused. */
@@ -213,18 +207,15 @@ static void there_is_room_again_beside_many(void **state)
 	struct store_seq *text, *stay[100], *seqs[MOST];
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, TEXT);
+	text = start_with(&f, TEXT);
 	lengthen_and_go(&f, stay, 100);
 	assert_int_equal(store_seq_most_nodes(text), MOST);
-	for (uint32_t i = 0; i < MOST - 2; i++)
-		assert_int_equal(leave_at(&f, 20 - i, &seqs[i]), 0);
+	leave_upwards(&f, seqs, MOST - 2);
 	assert_int_equal(store_seq_most_nodes(text), MOST);
 	assert_int_equal(leave_at(&f, 2, &seqs[MOST - 2]), -EMLINK);
 	close_all(&f, seqs, MOST - 1);
 	close_all(&f, stay, 100);
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 static void heights_are_corrected_before_a_refusal(void **state)
@@ -233,16 +224,14 @@ static void heights_are_corrected_before_a_refusal(void **state)
 	struct store_seq *text, *stay[100], *seq;
 	(void)state;
 
-	start(&f);
-	text = fixture_compute(&f, TEXT);
+	text = start_with(&f, TEXT);
 	lengthen_and_go(&f, stay, 100);
 	assert_int_equal(store_seq_most_nodes(text), MOST);
 	assert_int_equal(leave_at(&f, 2, &seq), 0);
 	assert_int_equal(store_seq_most_nodes(text), 3);
 	fixture_close(&f, seq);
 	close_all(&f, stay, 100);
-	fixture_close(&f, text);
-	fixture_done(&f);
+	end_with(&f, text);
 }
 
 int main(void)
