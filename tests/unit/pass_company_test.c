@@ -37,14 +37,22 @@ static void go_till_all_have(struct school *s)
 			go_for(s, ROUND_NS);
 }
 
-/* N sessions, of which each has had a token. */
-static struct school *school_of_n(double row_ns)
+/* N sessions that have not asked for anything. */
+static struct school *school_of_newcomers(double row_ns)
 {
 	struct school *s = school_new(row_ns);
 
 	school_start(s);
 	for (uint32_t i = 0; i < N; i++)
 		join(s, 1, 0, 1);
+	return s;
+}
+
+/* Each has had a token. */
+static struct school *school_of_n(double row_ns)
+{
+	struct school *s = school_of_newcomers(row_ns);
+
 	for (uint32_t i = 0; i < N; i++)
 		ask(&s->pupils[i], 1);
 	go_till_all_have(s);
@@ -62,14 +70,10 @@ static void ask_apart(struct school *s, uint32_t n, uint64_t apart_ns)
 
 static void prompts_of_several_go_together(void **state)
 {
-	struct school *s = school_new(0.01 * MS);
-	uint64_t opened_ns;
+	struct school *s = school_of_newcomers(0.01 * MS);
+	uint64_t opened_ns = world.now_ns;
 
 	(void)state;
-	school_start(s);
-	for (uint32_t i = 0; i < N; i++)
-		join(s, 1, 0, 1);
-	opened_ns = world.now_ns;
 	ask_apart(s, MAX_ROWS / N, 50 * US);
 	assert_true(world.now_ns < opened_ns + 1000 * US);
 	go_till_all_have(s);
@@ -81,13 +85,10 @@ static void prompts_of_several_go_together(void **state)
 /* They have had their prompts together, and meet at the first token. */
 static void first_tokens_behind_prompts_go_together(void **state)
 {
-	struct school *s = school_new(0.001 * MS);
+	struct school *s = school_of_newcomers(0.001 * MS);
 	uint32_t n_before;
 
 	(void)state;
-	school_start(s);
-	for (uint32_t i = 0; i < N; i++)
-		join(s, 1, 0, 1);
 	ask_apart(s, MAX_ROWS / N, 20 * US);
 	go_till_all_have(s);
 	n_before = world.n_passes;
