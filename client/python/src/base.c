@@ -53,6 +53,16 @@ int duration_read(PyObject *seconds, uint64_t *ret_ns)
 	return 0;
 }
 
+int duration_read_timeout(PyObject *args, PyObject *kwargs, const char *format, uint64_t *ret_ns)
+{
+	static char *names[] = {"timeout", NULL};
+	PyObject *timeout = NULL;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, names, &timeout))
+		return -1;
+	return duration_read(timeout, ret_ns);
+}
+
 PyObject *context_enter(PyObject *self, PyObject *unused)
 {
 	(void)unused;

@@ -32,6 +32,9 @@ void object_free(void *self);
 
 /* Seconds, or None for COPPICE_FOREVER. -1 and an exception. */
 MUST_CHECK int duration_read(PyObject *seconds, uint64_t *ret_ns);
+/* The same of a call's one argument, `timeout`, which may be left out: "|O:" and its name. */
+MUST_CHECK int duration_read_timeout(PyObject *args, PyObject *kwargs, const char *format,
+				     uint64_t *ret_ns);
 
 /* `__enter__`, and `__exit__` that calls close(). */
 PyObject *context_enter(PyObject *self, PyObject *unused);

@@ -53,3 +53,22 @@ int blocking_run(blocking_wait wait, void *context, uint64_t timeout_ns)
 	} while (slice_ns > 0);
 	return r;
 }
+
+struct wait {
+	struct coppice_lane *lane;
+	uint64_t ticket;
+};
+
+static int wait_for_ticket(void *context, uint64_t timeout_ns)
+{
+	struct wait *w = context;
+
+	return coppice_wait(w->lane, w->ticket, timeout_ns);
+}
+
+int blocking_wait_ticket(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns)
+{
+	struct wait w = {lane, ticket};
+
+	return blocking_run(wait_for_ticket, &w, timeout_ns);
+}

@@ -14,5 +14,8 @@ typedef int (*blocking_wait)(void *context, uint64_t timeout_ns);
 
 /* 0 or -errno of the wait; or BLOCKING_RAISED. */
 MUST_CHECK int blocking_run(blocking_wait wait, void *context, uint64_t timeout_ns);
+/* The same for a ticket. The lane is entered. */
+MUST_CHECK int blocking_wait_ticket(struct coppice_lane *lane, uint64_t ticket,
+				    uint64_t timeout_ns);
 
 #endif

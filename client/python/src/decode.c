@@ -173,18 +173,6 @@ PyObject *decode_of_sequence(struct sequence *seq, PyObject *args, PyObject *kwa
 
 /* ---- its end -------------------------------------------------------------------------------- */
 
-struct wait {
-	struct coppice_lane *lane;
-	uint64_t ticket;
-};
-
-static int wait_slice(void *context, uint64_t timeout_ns)
-{
-	struct wait *w = context;
-
-	return coppice_wait(w->lane, w->ticket, timeout_ns);
-}
-
 /* A ticket that is not known any more has ended. */
 static void note_end(struct decode *self, int code)
 {
@@ -205,13 +193,13 @@ static int poll(struct decode *self, struct coppice_lane *lane)
 /* -1 and an exception: it failed, or is not over yet. */
 static int await(struct decode *self, uint64_t timeout_ns)
 {
-	struct wait w = {lane_enter(self->lane), self->ticket};
+	struct coppice_lane *entered = lane_enter(self->lane);
 	PyObject *none;
 	int r;
 
-	if (!w.lane)
+	if (!entered)
 		return -1;
-	r = blocking_run(wait_slice, &w, timeout_ns);
+	r = blocking_wait_ticket(entered, self->ticket, timeout_ns);
 	note_end(self, r);
 	none = lane_leave_none(self->lane, r);
 	Py_XDECREF(none);
@@ -220,12 +208,9 @@ static int await(struct decode *self, uint64_t timeout_ns)
 
 static PyObject *decode_wait(struct decode *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"timeout", NULL};
-	PyObject *timeout = NULL;
 	uint64_t timeout_ns;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", names, &timeout) ||
-	    duration_read(timeout, &timeout_ns) < 0)
+	if (duration_read_timeout(args, kwargs, "|O:wait", &timeout_ns) < 0)
 		return NULL;
 	if (!self->good && await(self, timeout_ns) < 0)
 		return NULL;

@@ -86,33 +86,21 @@ static PyObject *close_method(struct lane *self, PyObject *unused)
 
 /* ---- tickets -------------------------------------------------------------------------------- */
 
-struct wait {
-	struct coppice_lane *lane;
-	uint64_t ticket;
-};
-
-static int wait_slice(void *context, uint64_t timeout_ns)
-{
-	struct wait *w = context;
-
-	return coppice_wait(w->lane, w->ticket, timeout_ns);
-}
-
 static PyObject *lane_wait(struct lane *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"ticket", "timeout", NULL};
 	unsigned long long ticket;
 	PyObject *timeout = NULL;
+	struct coppice_lane *entered;
 	uint64_t timeout_ns;
-	struct wait w;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|O:wait", names, &ticket, &timeout) ||
 	    duration_read(timeout, &timeout_ns) < 0)
 		return NULL;
-	w = (struct wait){lane_enter(self), ticket};
-	if (!w.lane)
+	entered = lane_enter(self);
+	if (!entered)
 		return NULL;
-	return lane_leave_none(self, blocking_run(wait_slice, &w, timeout_ns));
+	return lane_leave_none(self, blocking_wait_ticket(entered, ticket, timeout_ns));
 }
 
 static PyObject *lane_poll(struct lane *self, PyObject *ticket)

@@ -200,16 +200,6 @@ static int wait_slice(void *context, uint64_t timeout_ns)
 	return coppice_seq_wait(w->seq, timeout_ns, &w->match);
 }
 
-static int read_timeout(PyObject *args, PyObject *kwargs, uint64_t *ret_ns)
-{
-	static char *names[] = {"timeout", NULL};
-	PyObject *timeout = NULL;
-
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &timeout))
-		return -1;
-	return duration_read(timeout, ret_ns);
-}
-
 /* Leaves the lane. */
 static PyObject *take_match(struct sequence *seq, int code, const struct coppice_match *match)
 {
@@ -227,7 +217,7 @@ PyObject *opening_wait(struct sequence *seq, PyObject *args, PyObject *kwargs)
 	uint64_t timeout_ns;
 	int r = 0;
 
-	if (read_timeout(args, kwargs, &timeout_ns) < 0)
+	if (duration_read_timeout(args, kwargs, "|O:wait", &timeout_ns) < 0)
 		return NULL;
 	w.seq = sequence_enter(seq);
 	if (!w.seq)
@@ -242,7 +232,7 @@ PyObject *opening_ask(struct sequence *seq, PyObject *args, PyObject *kwargs)
 	struct coppice_seq *entered;
 	uint64_t timeout_ns;
 
-	if (read_timeout(args, kwargs, &timeout_ns) < 0)
+	if (duration_read_timeout(args, kwargs, "|O:ask", &timeout_ns) < 0)
 		return NULL;
 	entered = sequence_enter(seq);
 	if (!entered)

@@ -170,12 +170,9 @@ static PyObject *look_for(struct weights *self, uint64_t timeout_ns, bool patien
 
 static PyObject *weights_wait(struct weights *self, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"timeout", NULL};
-	PyObject *timeout = NULL;
 	uint64_t timeout_ns;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", names, &timeout) ||
-	    duration_read(timeout, &timeout_ns) < 0)
+	if (duration_read_timeout(args, kwargs, "|O:wait", &timeout_ns) < 0)
 		return NULL;
 	return look_for(self, timeout_ns, true);
 }
