@@ -179,23 +179,68 @@ static void who_asks_for_nothing_computes_no_layers(void **state)
 	school_free(s);
 }
 
+static void go_between_segments(struct school *s, struct other *o)
+{
+	while (!s->h.sched->passes.under_way || s->h.sched->passes.n_layers_done == 0)
+		go_until(s, o, world.now_ns + ROUND_NS);
+}
+
+/* As much as has been run, what begins anew once more; paths are modelled too. */
+static void is_charged_what_ran(const struct pupil *p, double had_before_ns)
+{
+	assert_true(had_ns(p) - had_before_ns >= 0.999 * world.ran_ns);
+	assert_true(had_ns(p) - had_before_ns <= 1.05 * world.ran_ns);
+}
+
+static void a_pass_is_charged_as_it_runs(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct pupil *p = &s->pupils[0];
+	struct other other;
+	double before_ns;
+
+	(void)state;
+	other_join(&other, s, 2);
+	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
+	p->again = 0;
+	while (!has(p))
+		go_until(s, &other, world.now_ns + ROUND_NS);
+	world.ran_ns = 0;
+	before_ns = had_ns(p);
+	ask(p, N_ROWS);
+	go_between_segments(s, &other);
+	is_charged_what_ran(p, before_ns);
+	assert_true(had_ns(p) - before_ns < 5 * MS);
+	while (!has(p)) {
+		go_until(s, &other, world.now_ns + ROUND_NS);
+		is_charged_what_ran(p, before_ns);
+	}
+	assert_true(world.ran_ns >= 0.99 * PASS_NS);
+	other_end(&other);
+	school_free(s);
+}
+
 /* The backend has forgotten the plan, and with it the rows: they begin anew. */
 static void a_pass_begins_anew_where_its_plan_is_gone(void **state)
 {
 	struct school *s = school_of_layers(1);
 	struct other other;
 	uint32_t n_before;
+	double before_ns;
 
 	(void)state;
 	other_join(&other, s, 1);
 	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
-	while (!s->h.sched->passes.under_way || s->h.sched->passes.n_layers_done == 0)
-		go_until(s, &other, world.now_ns + ROUND_NS);
+	go_between_segments(s, &other);
 	n_before = world.n_passes;
+	before_ns = had_ns(&s->pupils[0]);
+	world.ran_ns = 0;
 	world.stale_at = world.next_layer;
 	go_until(s, &other, world.now_ns + (uint64_t)(3 * MS));
 	assert_int_equal(world.stale_at, 0);
 	assert_int_equal(world.n_passes, n_before + 1);
+	assert_true(world.ran_ns > 1 * MS);
+	is_charged_what_ran(&s->pupils[0], before_ns);
 	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
 	other_end(&other);
 	school_free(s);
@@ -226,8 +271,7 @@ static void what_is_taken_from_under_a_pass_is_told_and_not_read(void **state)
 	assert_int_equal(end_of(p).status, 0);
 	ask(p, N_ROWS);
 	ask(q, N_ROWS);
-	while (!s->h.sched->passes.under_way || s->h.sched->passes.n_layers_done == 0)
-		go_until(s, &other, world.now_ns + ROUND_NS);
+	go_between_segments(s, &other);
 	n_passes = world.n_passes;
 	extend.seq = filler.seq;
 	client_submit(&filler.c, extend, ids, sizeof(ids));
@@ -254,8 +298,7 @@ static void a_session_ends_behind_the_pass(void **state)
 	for (uint32_t i = 0; i < 3; i++)
 		s->pupils[i].again = 10;
 	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
-	while (!s->h.sched->passes.under_way || s->h.sched->passes.n_layers_done == 0)
-		go_until(s, &other, world.now_ns + ROUND_NS);
+	go_between_segments(s, &other);
 	other_end(&other);
 	world.instant = true;
 	client_end(&s->pupils[2].c);
@@ -309,6 +352,7 @@ int main(void)
 		cmocka_unit_test(layers_wait_for_a_segment_and_no_pass),
 		cmocka_unit_test(a_pass_is_whole_while_nobody_computes_layers),
 		cmocka_unit_test(who_asks_for_nothing_computes_no_layers),
+		cmocka_unit_test(a_pass_is_charged_as_it_runs),
 		cmocka_unit_test(a_pass_begins_anew_where_its_plan_is_gone),
 		cmocka_unit_test(what_is_taken_from_under_a_pass_is_told_and_not_read),
 		cmocka_unit_test(a_session_ends_behind_the_pass),

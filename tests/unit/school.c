@@ -74,6 +74,7 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;
 	world.longest_segment_ns =
 		part_ns > world.longest_segment_ns ? part_ns : world.longest_segment_ns;
+	world.ran_ns += part_ns;
 	world.n_passes += run->first_layer == 0;
 	world.n_segments++;
 	world.next_layer = run->first_layer + run->n_layers;

@@ -24,7 +24,7 @@ struct world {
 	uint32_t n_passes, n_rows; /* rows of the last one */
 	uint32_t n_segments, next_layer; /* that is expected; 0: the first */
 	uint32_t stale_at; /* the segment that begins there is refused once; 0: none is */
-	double longest_segment_ns;
+	double longest_segment_ns, ran_ns; /* and of all */
 	double batch_ns; /* what others' layers take */
 	uint64_t arena; /* of who wants something */
 	bool ascends; /* each id is its predecessor's plus one: that is what follows a row */

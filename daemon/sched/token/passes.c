@@ -200,6 +200,27 @@ static void pass_fail(struct passes *p, struct outcome outcome)
 	pass_end(p);
 }
 
+/* Who is in the pass has the segment's part of the time that his rows take, and of what all need. */
+static void segment_charge(struct passes *p)
+{
+	const struct held_program *program = p->job.model->program;
+	uint32_t n_all = p->job.model->shape.n_layers;
+	double part = (double)p->n_layers / n_all;
+	double fixed_ns = program->cost.fixed_ns / p->job.n_lanes;
+	bool all = step_n_there(&p->core->steps) == p->core->steps.n[STEP_IN_PASS];
+
+	p->ran_ns += part * p->ns;
+	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
+		struct sched_lane *lane = p->job.lanes[i];
+
+		turn_take(p->core, lane, part * (lane->step.alone_ns + fixed_ns));
+		if (all)
+			turn_settle(p->core, lane, fmax(part * p->ns, budget_ns(p->core)));
+		lane->session->weights_bytes_read += program->pass_bytes * lane->decode.n_rows /
+						     p->rows.n_rows * p->n_layers / n_all;
+	}
+}
+
 /* False: the pass has failed. */
 static bool segment_begin(struct passes *p)
 {
@@ -210,33 +231,18 @@ static bool segment_begin(struct passes *p)
 	if (r < 0)
 		pass_fail(p, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
 	p->in_flight = r == 0;
+	if (r == 0)
+		segment_charge(p);
 	return r == 0;
-}
-
-/* Who goes has the time that his rows take, and his part of what all need. */
-static void charge(struct passes *p, const struct room *room)
-{
-	double fixed_ns = room->model->program->cost.fixed_ns;
-	bool all = step_n_there(&p->core->steps) == p->core->steps.n[STEP_IN_PASS];
-
-	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
-		struct sched_lane *lane = p->job.lanes[i];
-
-		turn_take(p->core, lane, lane->step.alone_ns + fixed_ns / p->job.n_lanes);
-		if (all)
-			turn_settle(p->core, lane, fmax(p->ns, budget_ns(p->core)));
-		lane->session->weights_bytes_read +=
-			room->model->program->pass_bytes * lane->decode.n_rows / p->rows.n_rows;
-	}
 }
 
 /* Nobody who waits for anything has had less. */
 static void begin_turn(struct sched_core *core, const struct sched_lane *first)
 {
-	static const enum step_state waits[] = {STEP_RUNNABLE, STEP_HELD, STEP_WAITING_TURN};
+	static const enum step_state waits[] = {STEP_RUNNABLE, STEP_HELD, STEP_WAITING_TURN,
+						STEP_AWAITING_PASS, STEP_IN_PASS};
 	const struct sched_lane *lane;
 
-	turn_begin_session(first);
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
 		TAILQ_FOREACH (lane, &core->steps.lanes[waits[i]], state_link)
 			if (user_had_ns(core, lane->session->user) <
@@ -249,6 +255,7 @@ static void submit(struct passes *p, const struct room *room)
 {
 	p->n_layers_done = 0;
 	p->took_ns = 0;
+	p->ran_ns = 0;
 	p->ns = room->model->program->cost.fixed_ns + room->taken_ns;
 	if (collect_rows(p) < 0) {
 		pass_fail(p, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
@@ -257,7 +264,6 @@ static void submit(struct passes *p, const struct room *room)
 	p->under_way = segment_begin(p);
 	if (!p->under_way)
 		return;
-	charge(p, room);
 	p->core->stats.passes++;
 	p->core->stats.pass_rows += p->rows.n_rows;
 	p->last_model = room->model;
@@ -299,6 +305,7 @@ static void go_on(struct passes *p)
 	struct sched_lane *lane;
 
 	if (pass_is_resident(p)) {
+		begin_turn(p->core, step_first(&p->core->steps, STEP_IN_PASS));
 		segment_begin(p);
 		return;
 	}
@@ -319,6 +326,7 @@ bool passes_begin(struct passes *p)
 	p->held_until_ns = first ? company_until_ns(p, first->step.model) : 0;
 	if (!first || p->held_until_ns > p->core->now_ns)
 		return false;
+	turn_begin_session(first);
 	begin_turn(p->core, first);
 	room_begin(p, first->step.model, &room);
 	if (room_fill(p, &room) < 0)
@@ -387,9 +395,8 @@ static void pass_finish(struct passes *p)
 	struct sched_lane *lane;
 
 	p->last_ns = core->now_ns;
-	core->stats.pass_ns += p->took_ns;
-	if (p->ns >= LEARN_NS)
-		budget_learn(core, p->ns, (double)p->took_ns);
+	if (p->ran_ns >= LEARN_NS)
+		budget_learn(core, p->ran_ns, (double)p->took_ns);
 	while ((lane = step_first(&core->steps, STEP_IN_PASS)) != NULL)
 		lane_finish(p, lane);
 	pass_end(p);
@@ -410,6 +417,7 @@ bool passes_poll(struct passes *p)
 	core->now_ns = core_clock(core);
 	p->in_flight = false;
 	p->took_ns += core->now_ns - p->begun_ns;
+	core->stats.pass_ns += core->now_ns - p->begun_ns;
 	p->n_layers_done += p->n_layers;
 	if (p->n_layers_done == p->job.model->shape.n_layers)
 		pass_finish(p);

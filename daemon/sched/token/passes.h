@@ -49,6 +49,7 @@ struct passes {
 	struct program_rows rows;
 	struct backend_job planned; /* the job as the backend has it */
 	double ns; /* what it is modelled to take */
+	double ran_ns; /* the same of its segments so far: more where it began anew */
 	uint64_t begun_ns; /* when its segment went to the backend */
 	uint64_t took_ns; /* with the backend, so far */
 };
