@@ -265,6 +265,80 @@ static void company_is_waited_for_at_nobody_elses_cost(void **state)
 	school_free(s);
 }
 
+/* Two sessions; the second comes with each of its tokens so much later. Returns how much more of
+ * the backend's time it has had. */
+static double late_ones_more_ns(uint64_t user, uint64_t late_ns, uint32_t n_tokens)
+{
+	struct school *s = school_new(0.01 * MS);
+	struct pupil *a, *b;
+	double more_ns;
+
+	school_start(s);
+	a = join(s, 1, 0, 1);
+	b = join(s, user, 0, 1);
+	for (uint32_t token = 0; token < n_tokens; token++) {
+		ask(a, 1);
+		go_for(s, late_ns);
+		ask(b, 1);
+		go_till_all_have(s);
+	}
+	assert_int_equal(world.n_passes, n_tokens);
+	more_ns = had_ns(b) - had_ns(a);
+	school_free(s);
+	return more_ns;
+}
+
+/* Of the first token nobody knows that it is late. */
+static void a_wait_of_others_is_his_who_is_waited_for(void **state)
+{
+	double more_ns = late_ones_more_ns(2, 500 * US, 40);
+
+	(void)state;
+	assert_true(more_ns >= 39 * 0.49 * MS);
+	assert_true(more_ns <= 40 * 0.52 * MS);
+	more_ns = late_ones_more_ns(1, 500 * US, 40);
+	assert_true(more_ns >= -0.01 * MS && more_ns <= 0.01 * MS);
+}
+
+/* Of the tokens that user 2's sessions might have, each leaves out the third. Returns what user 1's
+ * have waited. */
+static uint64_t wait_for_them_who_often_stay_away(struct school *s, uint32_t n_tokens)
+{
+	struct pupil *a = &s->pupils[0];
+	uint64_t waited_ns = 0;
+
+	for (uint32_t token = 0; token < n_tokens; token++) {
+		uint64_t since_ns = world.now_ns;
+		uint32_t n_before = world.n_passes;
+
+		ask(a, 1);
+		for (uint32_t i = 1; i < s->n; i++)
+			if ((token + i) % 3 != 2)
+				ask(&s->pupils[i], 1);
+		while (world.n_passes == n_before)
+			go_for(s, ROUND_NS);
+		waited_ns += world.now_ns - since_ns;
+		go_till_all_have(s);
+	}
+	return waited_ns;
+}
+
+static void who_is_waited_for_in_vain_is_so_seldom(void **state)
+{
+	struct school *s = school_new(0.01 * MS);
+	uint64_t waited_ns;
+
+	(void)state;
+	school_start(s);
+	join(s, 1, 0, 1);
+	for (uint32_t i = 0; i < N; i++)
+		join(s, 2, 0, 1);
+	(void)wait_for_them_who_often_stay_away(s, 30);
+	waited_ns = wait_for_them_who_often_stay_away(s, 100);
+	assert_true((double)waited_ns <= 100 * (0.05 * FIXED_NS + 2 * ROUND_NS) + FIXED_NS);
+	school_free(s);
+}
+
 /* A plan is made once, whoever comes first with a token. */
 static void the_same_sequences_have_the_same_plan(void **state)
 {
@@ -297,6 +371,8 @@ int main(void)
 		cmocka_unit_test(who_opens_and_never_comes_keeps_nobody_waiting),
 		cmocka_unit_test(a_sequence_is_opened_beside_a_pass),
 		cmocka_unit_test(company_is_waited_for_at_nobody_elses_cost),
+		cmocka_unit_test(a_wait_of_others_is_his_who_is_waited_for),
+		cmocka_unit_test(who_is_waited_for_in_vain_is_so_seldom),
 		cmocka_unit_test(the_same_sequences_have_the_same_plan),
 	};
 

@@ -116,6 +116,10 @@ struct sched_user {
 	uint64_t opened_ns;
 	double had_ns; /* of the backend's time */
 	double sessions_had_ns; /* each of his sessions at least */
+	/* token/company.c: what others have waited for him in vain; number of the last pass to
+	 * which he came */
+	double vain_ns;
+	uint64_t came;
 	/* run/fit.c: as if all that wait had had their turns, and the session that ends first */
 	double fit_ns, fit_end_ns;
 	uint64_t fit; /* number of the fit that these are of */

@@ -220,7 +220,8 @@ static int entry_begin(const struct sched_core *core, struct sched_lane *lane, u
 			      .arrival_ns = core->now_ns};
 	*decode = (struct decode){.parts = decode->parts,
 				  .parts_room = decode->parts_room,
-				  .pass = decode->pass};
+				  .pass = decode->pass,
+				  .awaited = decode->awaited};
 	return 0;
 }
 

@@ -6,17 +6,29 @@
  * on which a sequence has just been opened. Who waits pays for it: a lane that comes later than it
  * usually does is waited for as long as that costs those who wait no more than it saves the late
  * ones. Who has another model does not wait for any of it.
+ *
+ * A wait of another user's counts as backend time of who comes last, or does not come. Who is often
+ * waited for in vain by others is not waited for by them any more, until he has come as often.
  */
 #include "company.h"
 
 #include "daemon/program/held_program.h"
+#include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/pace.h"
+
+#include <math.h>
 
 #define MOST_PART 0.5 /* of what a pass of its own would take, at most */
 #define LATE_PART 0.5 /* of what the late ones save, as they may not come at all */
 #define NEWCOMER_NS UINT64_C(1000000) /* from a sequence's opening to its first tokens */
+/* Of a pass, too: what others have waited for a user in vain, at most, and how much of it each pass
+ * is worth to which he comes. */
+#define VAIN_PART 1.0
+#define CAME_PART 0.05
 
 struct company {
+	const struct sched_user *user; /* who is ready, */
+	bool several; /* and others */
 	uint32_t n_ready, n_missing;
 	uint64_t since_ns; /* the pass could have begun then */
 	uint64_t usual_ns; /* those who are missing are usually there by then */
@@ -38,7 +50,9 @@ static void add_ready(const struct passes *p, struct company *company)
 	uint64_t first_ns = UINT64_MAX;
 
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link) {
-		company->n_ready++;
+		if (company->n_ready++ == 0)
+			company->user = lane->session->user;
+		company->several |= lane->session->user != company->user;
 		if (lane->step.arrival_ns < first_ns)
 			first_ns = lane->step.arrival_ns;
 	}
@@ -69,19 +83,33 @@ static uint64_t expected_until_ns(const struct passes *p, const struct sched_lan
 	return was_served && model == p->last_model ? pace_latest_ns(lane) : 0;
 }
 
+static bool others_are_ready(const struct company *company, const struct sched_lane *lane)
+{
+	return company->several || company->user != lane->session->user;
+}
+
 /* Who usually takes longer than is waited at most is not waited for at all. */
+static bool is_worth_it(const struct passes *p, const struct sched_lane *lane,
+			const struct sched_model *model, uint64_t most_ns,
+			const struct company *company)
+{
+	if (others_are_ready(company, lane) &&
+	    lane->session->user->vain_ns > VAIN_PART * model->program->cost.fixed_ns)
+		return false;
+	return is_newcomer(p, lane, model) || pace_usual_ns(lane) <= company->since_ns + most_ns;
+}
+
 static void add_missing(const struct passes *p, const struct sched_model *model, uint64_t most_ns,
 			struct company *company)
 {
-	const struct sched_lane *lane;
+	struct sched_lane *lane;
 
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link) {
 		uint64_t until_ns = expected_until_ns(p, lane, model);
-		bool is_slow = !is_newcomer(p, lane, model) &&
-			       pace_usual_ns(lane) > company->since_ns + most_ns;
 
-		if (until_ns == 0 || is_slow)
+		if (until_ns == 0 || !is_worth_it(p, lane, model, most_ns, company))
 			continue;
+		lane->decode.awaited = p->number;
 		company->n_missing++;
 		if (until_ns > company->usual_ns)
 			company->usual_ns = until_ns;
@@ -109,4 +137,76 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 	if (company.usual_ns > until_ns)
 		until_ns = company.usual_ns;
 	return until_ns < company.since_ns + most_ns ? until_ns : company.since_ns + most_ns;
+}
+
+/* ---- whose the wait was --------------------------------------------------------------------- */
+
+static bool is_awaited(const struct passes *p, const struct sched_lane *lane)
+{
+	return lane->decode.awaited == p->number;
+}
+
+/* Those who have not come. */
+static uint32_t count_absent(const struct passes *p)
+{
+	const struct sched_lane *lane;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link)
+		n += is_awaited(p, lane);
+	return n;
+}
+
+/* Of those who have come the last. */
+static struct sched_lane *last_to_come(const struct passes *p)
+{
+	struct sched_lane *lane, *last = NULL;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link)
+		if (is_awaited(p, lane) &&
+		    (!last || lane->step.arrival_ns >= last->step.arrival_ns))
+			last = lane;
+	return last;
+}
+
+static void charge_absent(struct passes *p, const struct company *company, double ns)
+{
+	struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link) {
+		if (!is_awaited(p, lane) || !others_are_ready(company, lane))
+			continue;
+		turn_take(p->core, lane, ns);
+		lane->session->user->vain_ns += ns;
+	}
+}
+
+void company_charge(struct passes *p)
+{
+	uint64_t end_ns = p->held_until_ns < p->core->now_ns ? p->held_until_ns : p->core->now_ns;
+	struct company company = {0};
+	struct sched_lane *last = last_to_come(p);
+	uint32_t n_absent = count_absent(p);
+
+	add_ready(p, &company);
+	if (end_ns <= company.since_ns)
+		return;
+	if (n_absent > 0)
+		charge_absent(p, &company, (double)(end_ns - company.since_ns) / n_absent);
+	else if (last && others_are_ready(&company, last))
+		turn_take(p->core, last, (double)(end_ns - company.since_ns));
+}
+
+void company_came(struct passes *p)
+{
+	double ns = CAME_PART * p->job.model->program->cost.fixed_ns;
+
+	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
+		struct sched_user *user = p->job.lanes[i]->session->user;
+
+		if (user->came == p->number)
+			continue;
+		user->came = p->number;
+		user->vain_ns = fmax(user->vain_ns - ns, 0);
+	}
 }

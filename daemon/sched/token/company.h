@@ -1,4 +1,4 @@
-/* company.h - whom a pass waits for, and until when. */
+/* company.h - whom a pass waits for, until when, and whose that wait is. */
 #ifndef COPPICED_COMPANY_H
 #define COPPICED_COMPANY_H
 
@@ -7,5 +7,10 @@
 /* Until when the next pass of the model is to wait for lanes that may be expected; not later than
  * now: it begins. */
 uint64_t company_until_ns(const struct passes *p, const struct sched_model *model);
+/* The pass begins that was held until p->held_until_ns at most: the wait is theirs whom others
+ * waited for. */
+void company_charge(struct passes *p);
+/* The users of the lanes of the job have come. */
+void company_came(struct passes *p);
 
 #endif

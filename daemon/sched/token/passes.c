@@ -264,6 +264,7 @@ static void submit(struct passes *p, const struct room *room)
 	p->under_way = segment_begin(p);
 	if (!p->under_way)
 		return;
+	company_came(p);
 	p->core->stats.passes++;
 	p->core->stats.pass_rows += p->rows.n_rows;
 	p->last_model = room->model;
@@ -314,6 +315,18 @@ static void go_on(struct passes *p)
 	pass_end(p);
 }
 
+/* Whether it waits for company, still or from now on. */
+static bool is_held(struct passes *p, const struct sched_lane *first)
+{
+	uint64_t until_ns = first ? company_until_ns(p, first->step.model) : 0;
+	bool held = until_ns > p->core->now_ns;
+
+	if (first && !held && p->held_until_ns)
+		company_charge(p);
+	p->held_until_ns = held ? until_ns : 0;
+	return held;
+}
+
 bool passes_begin(struct passes *p)
 {
 	struct sched_lane *first = turn_first(p->core, STEP_AWAITING_PASS, NULL);
@@ -323,8 +336,7 @@ bool passes_begin(struct passes *p)
 		go_on(p);
 		return true;
 	}
-	p->held_until_ns = first ? company_until_ns(p, first->step.model) : 0;
-	if (!first || p->held_until_ns > p->core->now_ns)
+	if (is_held(p, first) || !first)
 		return false;
 	turn_begin_session(first);
 	begin_turn(p->core, first);
