@@ -105,7 +105,7 @@ struct store_node {
 	uint32_t tokens_capacity;
 	bool listed; /* in its holding's lru[STORE_DEVICE] */
 	bool noted; /* in store.borders */
-	uint16_t height; /* no path goes on from here through more nodes: radix.h */
+	uint16_t height; /* no path goes on from here through more nodes: height.h */
 	TAILQ_ENTRY(store_node) lru;
 	LIST_ENTRY(store_node) sibling;
 	/* was listed HOLDING_AHEAD later, and may be gone: to prefetch only */

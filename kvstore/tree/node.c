@@ -270,6 +270,15 @@ uint32_t node_path(struct store *s, struct store_node *n)
 	return depth;
 }
 
+uint32_t node_depth(const struct store_node *n)
+{
+	uint32_t depth = 0;
+
+	for (; n->parent; n = n->parent)
+		depth++;
+	return depth;
+}
+
 static uint64_t pinned_bytes(const struct store_node *n)
 {
 	return n->n_pinned > 0 ? n->n_slices * node_model(n)->lent.page_bytes : 0;

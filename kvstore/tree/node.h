@@ -42,6 +42,8 @@ uint32_t node_slices_to(const struct store_node *n, uint32_t n_tokens);
 /* The path to a node from below the root on, in the store's path.nodes; returns its length, 0 where
  * there is no memory. */
 MUST_CHECK uint32_t node_path(struct store *s, struct store_node *n);
+/* How long that is. */
+uint32_t node_depth(const struct store_node *n);
 
 /* What pins keep of the node, which its domain is charged: before its slices change, and after.
  * Nothing where none does. */

@@ -9,6 +9,7 @@
 
 #include "border.h"
 #include "claim.h"
+#include "height.h"
 #include "kvstore/base/tokens.h"
 #include "residency.h"
 #include "lru.h"
@@ -18,9 +19,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-
-#define LOWER_LOOKS 64u /* when a node goes, at those above and their children */
-#define SETTLE_WALKS 4u /* of longest paths, before a cut is refused */
 
 static uint64_t child_hash(const struct store *s, const struct store_node *parent, uint32_t token)
 {
@@ -135,125 +133,12 @@ static uint32_t slices_head(const struct store_node *n, uint32_t n_tokens, struc
 	return i;
 }
 
-/* ---- how long paths are ---------------------------------------------------------------------- */
-
-static uint32_t depth_of(const struct store_node *n)
-{
-	uint32_t depth = 0;
-
-	for (; n->parent; n = n->parent)
-		depth++;
-	return depth;
-}
-
-/* What is of no use above the node is looked at soon, by whoever calls next. */
-static void note_borders_above(struct store_node *n)
-{
-	for (; n; n = n->parent)
-		if (border_is_idle(n))
-			border_add(n);
-}
-
-/* Of the node's children, the first as high as may be. NULL: none, or there are no looks left. */
-static struct store_node *highest_child(struct store_node *n, uint32_t *n_looks)
-{
-	struct store_node *highest = n->hint, *child = LIST_FIRST(&n->children);
-
-	if (highest && highest->height + 1 == n->height)
-		return highest;
-	for (; child; child = LIST_NEXT(child, sibling)) {
-		if (*n_looks == 0)
-			return NULL;
-		--*n_looks;
-		if (!highest || child->height > highest->height)
-			highest = child;
-		if (highest->height + 1 == n->height)
-			break;
-	}
-	return highest;
-}
-
-/* Paths go on from the node through so many nodes. */
-static void height_raise(struct store_node *n, uint32_t height)
-{
-	for (; n && n->height < height; n = n->parent, height++)
-		n->height = (uint16_t)height;
-}
-
-/* Something below the node is gone. Those above are as high as their children say, so far up as
- * so many looks reach. */
-static void height_lower(struct store_node *n, uint32_t n_looks)
-{
-	for (; n && n_looks > 0; n = n->parent) {
-		const struct store_node *child = NULL;
-		n_looks--;
-		if (!LIST_EMPTY(&n->children) && !(child = highest_child(n, &n_looks)))
-			return;
-		uint32_t height = child ? child->height + 1u : 0;
-		if (height == n->height)
-			return;
-		n->height = (uint16_t)height;
-	}
-}
-
-/* Follows who is said to be the highest down to a leaf, and corrects what turns out to be too high,
- * until the node is below a height, or as high as it says. */
-static void height_settle(struct store_node *top, uint32_t below, uint32_t n_steps)
-{
-	for (struct store_node *n = top; top->height >= below && n_steps > 0; n_steps--) {
-		uint32_t n_looks = UINT32_MAX;
-		struct store_node *child = highest_child(n, &n_looks);
-		uint32_t height = child ? child->height + 1u : 0;
-		bool was_right = height == n->height;
-
-		if (was_right && !child)
-			return;
-		n->height = (uint16_t)height;
-		n->hint = child;
-		if (was_right)
-			n = child;
-		else if (n != top)
-			n = n->parent;
-	}
-}
-
-/* In place, if nobody but who asks stands there? */
-static bool may_grow(const struct store_node *n, bool lengthen)
-{
-	return lengthen && n->parent && LIST_EMPTY(&n->children) && n->n_pinned == 0;
-}
-
-/* May paths through the node, and what is below it if that goes down too, have one more? */
-static bool may_lengthen(struct store_node *n, bool with_below)
-{
-	uint32_t max = node_store(n)->config.max_path_nodes;
-
-	if (n->namespace->root->height < max)
-		return true;
-	uint32_t depth = depth_of(n);
-	if (with_below && depth < max && depth + n->height >= max) {
-		height_settle(n, max - depth, SETTLE_WALKS * max);
-		height_lower(n->parent, max);
-	}
-	if (depth + (with_below ? n->height : 0u) < max)
-		return true;
-	note_borders_above(n);
-	return false;
-}
-
-bool radix_may_go_on(struct store_node *n, bool lengthen)
-{
-	return may_grow(n, lengthen) || may_lengthen(n, false);
-}
-
-/* ---- splits and grafts ----------------------------------------------------------------------- */
-
 int radix_split_prepare(struct store_node *n, uint32_t n_upper, struct store_node **ret_upper)
 {
 	struct store_node *upper;
 
 	assert(n_upper > 0 && n_upper < n->n_tokens);
-	if (!may_lengthen(n, true))
+	if (!height_may_cut(n))
 		return -EMLINK;
 	int r = node_new(n->namespace, n_upper, node_slices_to(n, n_upper), &upper);
 	if (!r && n->residency && residency_reserve(upper, node_slices_to(n, n_upper))) {
@@ -413,7 +298,7 @@ static void collapse_links(struct store *s, struct store_node *n, struct store_n
 		last = next;
 	}
 	n->height = child->height;
-	height_lower(n->parent, LOWER_LOOKS);
+	height_lower(n->parent);
 }
 
 static void collapse_arrays(struct store_node *n, const struct store_node *child,
@@ -484,6 +369,17 @@ int radix_split_at(struct store_position *at)
 	return 0;
 }
 
+/* In place, if nobody but who asks stands there? */
+static bool may_grow(const struct store_node *n, bool lengthen)
+{
+	return lengthen && n->parent && LIST_EMPTY(&n->children) && n->n_pinned == 0;
+}
+
+bool radix_may_go_on(struct store_node *n, bool lengthen)
+{
+	return may_grow(n, lengthen) || height_may_add_below(n);
+}
+
 int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_slices,
 			bool lengthen, struct radix_graft *ret)
 {
@@ -495,7 +391,7 @@ int radix_graft_prepare(struct store_position at, uint32_t n_tokens, uint32_t n_
 		*ret = g;
 		return node_reserve(n, n_tokens, n_slices);
 	}
-	if (at_end && !may_lengthen(n, false))
+	if (at_end && !height_may_add_below(n))
 		return -EMLINK;
 	int r = node_new(n->namespace, n_tokens, n_slices, &g.child);
 	if (!r && !at_end)
@@ -561,7 +457,7 @@ void radix_cut(struct store_node *leaf)
 			pages_drop(&s->pages, &h->pages, leaf->slices[i]);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
-	height_lower(leaf->parent, LOWER_LOOKS);
+	height_lower(leaf->parent);
 	if (border_is_idle(leaf->parent))
 		border_add(leaf->parent);
 	node_free(s, leaf);

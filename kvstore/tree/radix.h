@@ -3,12 +3,8 @@
  * leaf off.
  *
  * A split keeps the lower part's identity, so that its children stay as they are; who stands at or
- * above the cut goes to the new upper node. A collapse keeps the upper node's.
- *
- * No path has more than max_path_nodes nodes, as every walk over it takes as long. A node's height
- * is how many follow it at most: raised by who lengthens a path, and lowered as far up as a few
- * looks at other children reach, so that it may be too high. Before a cut is refused it is looked
- * at again, with all children. A root's tells without a walk that there is room.
+ * above the cut goes to the new upper node. A collapse keeps the upper node's. No path
+ * gets more nodes than it may (height.h).
  */
 #ifndef COPPICE_KVSTORE_RADIX_H
 #define COPPICE_KVSTORE_RADIX_H

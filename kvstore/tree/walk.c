@@ -6,6 +6,8 @@
  */
 #include "walk.h"
 
+#include "node.h"
+
 #include <assert.h>
 #include <string.h>
 #include <sys/random.h>
@@ -90,15 +92,6 @@ static struct walker *walker_find(struct walk *walk, uint64_t domain, uint64_t i
 	return NULL;
 }
 
-static uint32_t depth_of(const struct store_node *n)
-{
-	uint32_t depth = 0;
-
-	for (; n->parent; n = n->parent)
-		depth++;
-	return depth;
-}
-
 static void node_describe(const struct store_node *n, uint32_t depth, struct store_node_info *ret)
 {
 	const struct store_namespace *namespace = n->namespace;
@@ -136,7 +129,7 @@ uint32_t store_walk(struct store *s, uint64_t domain, uint64_t *cursor, struct s
 	if (!w)
 		return 0;
 	w->used = ++s->walk.clock;
-	uint32_t depth = w->next ? depth_of(w->next) : 0;
+	uint32_t depth = w->next ? node_depth(w->next) : 0;
 	while (n_done < n && w->next) {
 		node_describe(w->next, depth, &ret[n_done++]);
 		w->next = node_after(w->next, w->domain, &depth);

@@ -1,0 +1,24 @@
+/*
+ * height.h - how many nodes a path has, below each of its own.
+ *
+ * No path has more than max_path_nodes nodes, as every walk over it takes as long. A node's height
+ * is how many follow it at most: raised by who lengthens a path, and lowered as far up as a few
+ * looks at other children reach, so that it may be too high. Before a cut is refused it is looked
+ * at again, with all children. A root's tells without a walk that there is room.
+ */
+#ifndef COPPICE_KVSTORE_HEIGHT_H
+#define COPPICE_KVSTORE_HEIGHT_H
+
+#include "core.h"
+
+/* Paths go on from the node through so many nodes. */
+void height_raise(struct store_node *n, uint32_t height);
+/* Something below the node is gone. */
+void height_lower(struct store_node *n);
+
+/* May paths have one node more: where the node is cut, with all that is below it, or behind its
+ * end? If not, borders above that are of no use are noted. */
+bool height_may_cut(struct store_node *n);
+bool height_may_add_below(struct store_node *n);
+
+#endif
