@@ -28,5 +28,7 @@ endif()
 if(TARGET coppice AND TARGET coppice_agent AND TARGET coppiced AND TARGET coppicectl AND NOT COPPICE_CARRIED)
 	add_test(NAME bench_decode_test COMMAND coppice-bench decode -b cpu -m tiny -c 3 -s 2 -d 100 --prompt=8 -t 8
 		--pool=64M --apart)
-	set_tests_properties(bench_decode_test PROPERTIES TIMEOUT 120 LABELS e2e)
+	add_test(NAME bench_decode_rounds_test COMMAND coppice-bench decode -b cpu -m tiny -c 1,3 -d 50 --prompt=8 -t 4
+		--pool=64M --private)
+	set_tests_properties(bench_decode_test bench_decode_rounds_test PROPERTIES TIMEOUT 120 LABELS e2e)
 endif()

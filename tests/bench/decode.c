@@ -2,6 +2,9 @@
  * decode.c - coppice-bench decode: processes that decode behind one document, the daemon computing
  * the tokens of all of them; and with --apart each its own, as they would without it.
  *
+ * Several numbers of processes go one after the other at the same daemon, so that its weights, and
+ * documents, are there from the first on. With --private each process has a document of its own.
+ *
  * Printed for each way: what a client sees of a token (p50, p99), also while sessions come and go;
  * tokens a second of all; the document's computing, the first tokens behind it; weights read a
  * token; memory of the daemon and of a client (Pss: a page that several have mapped counts in
@@ -26,25 +29,29 @@
 #define CARD_BYTES_S 4.45e12 /* one H200, weights in a stream */
 #define SCRATCH_BYTES (UINT64_C(2) << 30) /* more than a program takes to be run */
 #define LOOK_US 1000u
+#define ROUNDS 16u
 
 static struct {
 	struct decode_options each;
+	uint32_t n_clients[ROUNDS], n_rounds; /* of each round */
 	const char *shape, *cache, *backend, *pool;
 	double bytes_s; /* 0: not given */
 	bool apart;
-} options = {.each = {.n_clients = 8, .n_seqs = 1, .document = 1024, .prompt = 64, .n_tokens = 32},
+} options = {.each = {.n_seqs = 1, .document = 1024, .prompt = 64, .n_tokens = 32},
+	     .n_clients = {8},
+	     .n_rounds = 1,
 	     .shape = "llama-3.2-1b",
 	     .backend = "auto",
 	     .pool = "2G"};
 
-enum { KEY_PROMPT = 256, KEY_CACHE, KEY_POOL, KEY_RATE, KEY_APART };
+enum { KEY_PROMPT = 256, KEY_CACHE, KEY_POOL, KEY_RATE, KEY_APART, KEY_PRIVATE };
 
 static const struct args_option option_table[] = {
 	{"model", 'm', "SHAPE",
 	 "tiny, llama-3.2-1b (default), llama-3.2-3b, llama-3.1-8b, or a Llama's config.json"},
 	{"models", KEY_CACHE, "DIR",
 	 "Where random weights are kept (default: models/ of the build)"},
-	{"clients", 'c', "N", "Processes (default 8)"},
+	{"clients", 'c', "N[,N...]", "Processes (default 8); several numbers: one after the other"},
 	{"seqs", 's', "N", "Sequences of each (default 1)"},
 	{"document", 'd', "TOKENS", "That all have in common (default 1024)"},
 	{"prompt", KEY_PROMPT, "TOKENS", "Of each sequence alone, behind it (default 64)"},
@@ -54,6 +61,7 @@ static const struct args_option option_table[] = {
 	{"rate", KEY_RATE, "GB/S",
 	 "At which memory is read (default: measured on a CPU, 4450 on a GPU)"},
 	{"apart", KEY_APART, NULL, "Then once more, each process computing its own layers"},
+	{"private", KEY_PRIVATE, NULL, "Each process has a document that nobody else has"},
 	{0},
 };
 
@@ -62,20 +70,40 @@ static int check_options(struct args *args, void *to)
 	const struct decode_options *o = &options.each;
 
 	(void)to;
-	if (!o->n_clients || o->n_clients > DECODE_CLIENTS || !o->n_seqs ||
-	    o->n_seqs > DECODE_SEQS || o->n_tokens < 4 || o->n_tokens > DECODE_TIMES ||
-	    o->document < 2 || !o->prompt)
+	if (!o->n_seqs || o->n_seqs > DECODE_SEQS || o->n_tokens < 4 ||
+	    o->n_tokens > DECODE_TIMES || o->document < 2 || !o->prompt)
 		return args_fail(args,
-				 "1 to %u clients, 1 to %u sequences, 4 to %u tokens, a document "
-				 "of 2 and a prompt of 1 at least",
-				 DECODE_CLIENTS, DECODE_SEQS, DECODE_TIMES);
+				 "1 to %u sequences, 4 to %u tokens, a document of 2 and a prompt "
+				 "of 1 at least",
+				 DECODE_SEQS, DECODE_TIMES);
 	return 0;
+}
+
+static int take_clients(struct args *args)
+{
+	const char *at = args->value;
+	char *end;
+
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		const unsigned long n = strtoul(at, &end, 10);
+
+		if (end == at || n < 1 || n > DECODE_CLIENTS)
+			break;
+		options.n_clients[i] = (uint32_t)n;
+		options.n_rounds = i + 1;
+		if (!*end)
+			return 0;
+		if (*end != ',')
+			break;
+		at = end + 1;
+	}
+	return args_fail(args, "--clients: up to %u numbers from 1 to %u, with commas between",
+			 ROUNDS, DECODE_CLIENTS);
 }
 
 static int take_number(struct args *args, int key)
 {
-	uint32_t *const to = key == 'c'	  ? &options.each.n_clients
-			     : key == 's' ? &options.each.n_seqs
+	uint32_t *const to = key == 's'	  ? &options.each.n_seqs
 			     : key == 'd' ? &options.each.document
 			     : key == 't' ? &options.each.n_tokens
 					  : &options.each.prompt;
@@ -91,6 +119,8 @@ static int parse_option(struct args *args, int key, void *to)
 {
 	(void)to;
 	switch (key) {
+	case 'c':
+		return take_clients(args);
 	case 'm':
 		options.shape = args->value;
 		return 0;
@@ -109,6 +139,9 @@ static int parse_option(struct args *args, int key, void *to)
 	case KEY_APART:
 		options.apart = true;
 		return 0;
+	case KEY_PRIVATE:
+		options.each.own_document = true;
+		return 0;
 	default:
 		return take_number(args, key);
 	}
@@ -117,7 +150,7 @@ static int parse_option(struct args *args, int key, void *to)
 /* ---- a run ---------------------------------------------------------------------------------- */
 
 struct run {
-	struct bench_daemon daemon;
+	const struct bench_daemon *daemon;
 	struct decode_board *board;
 	pid_t pids[DECODE_CLIENTS];
 	double daemon_bytes, client_bytes; /* Pss; of a client the mean */
@@ -131,10 +164,9 @@ static void look_for_the_dead(void)
 		errx(1, "a client failed");
 }
 
-static void await_all(struct decode_board *board)
+static void await_all(struct decode_board *board, uint32_t n_clients)
 {
-	while (atomic_load_explicit(&board->n_arrived, memory_order_acquire) <
-	       options.each.n_clients) {
+	while (atomic_load_explicit(&board->n_arrived, memory_order_acquire) < n_clients) {
 		look_for_the_dead();
 		usleep(LOOK_US);
 	}
@@ -161,11 +193,17 @@ static double pss_of(pid_t pid)
 	return kib * 1024;
 }
 
-static void look_at_memory(struct run *run)
+static void look_at_memory(struct run *run, uint32_t n_clients)
 {
-	run->daemon_bytes = pss_of(run->daemon.pid);
-	for (uint32_t i = 0; i < options.each.n_clients; i++)
-		run->client_bytes += pss_of(run->pids[i]) / options.each.n_clients;
+	run->daemon_bytes = pss_of(run->daemon->pid);
+	for (uint32_t i = 0; i < n_clients; i++)
+		run->client_bytes += pss_of(run->pids[i]) / n_clients;
+}
+
+/* Others come and go behind the same document, which costs them next to nothing. */
+static bool is_joined(const struct decode_options *o)
+{
+	return !o->apart && !o->own_document;
 }
 
 static void run_joined(struct run *run, const struct decode_options *o)
@@ -174,7 +212,7 @@ static void run_joined(struct run *run, const struct decode_options *o)
 
 	if (joiner == 0)
 		decode_joiner_main(o, run->board);
-	await_all(run->board);
+	await_all(run->board, o->n_clients);
 	run->n_joined = atomic_load(&run->board->n_joined);
 	begin(run->board, DECODE_END);
 	waitpid(joiner, NULL, 0);
@@ -188,13 +226,13 @@ static void run_clients(struct run *run, const struct decode_options *o)
 			decode_client_main(o, run->board, i);
 	}
 	for (enum decode_phase phase = DECODE_DOCUMENT; phase <= DECODE_ALONE; phase++) {
-		await_all(run->board);
+		await_all(run->board, o->n_clients);
 		begin(run->board, phase);
 	}
-	await_all(run->board);
-	look_at_memory(run);
-	begin(run->board, o->apart ? DECODE_END : DECODE_JOINED);
-	if (!o->apart)
+	await_all(run->board, o->n_clients);
+	look_at_memory(run, o->n_clients);
+	begin(run->board, is_joined(o) ? DECODE_JOINED : DECODE_END);
+	if (is_joined(o))
 		run_joined(run, o);
 	for (uint32_t i = 0; i < o->n_clients; i++)
 		waitpid(run->pids[i], NULL, 0);
@@ -213,9 +251,9 @@ struct times {
 	double p50, p99, tokens_s;
 };
 
-static struct times times_of(const struct decode_board *board, bool joined)
+static struct times times_of(const struct decode_board *board, const struct decode_options *o,
+			     bool joined)
 {
-	const struct decode_options *o = &options.each;
 	const uint32_t n = o->n_clients * o->n_tokens;
 	double *all = calloc(n, sizeof(*all));
 	struct times t = {0};
@@ -239,21 +277,21 @@ static struct times times_of(const struct decode_board *board, bool joined)
 	return t;
 }
 
-/* Weights once, the document once, and each sequence's own tokens. */
-static double limit_ms(const struct decode_model *m, double bytes_s)
+/* Weights once, a document once, and each sequence's own tokens. */
+static double limit_ms(const struct decode_options *o, double bytes_s)
 {
-	const struct decode_options *o = &options.each;
-	const double tokens = o->document + (double)o->n_clients * o->n_seqs *
-						    (o->prompt + o->n_tokens * 3 / 4.0);
+	const double documents = o->own_document ? o->n_clients : 1;
+	const double own = o->prompt + o->n_tokens * 3 / 4.0;
+	const double tokens = documents * o->document + (double)o->n_clients * o->n_seqs * own;
 
-	return 1e3 * ((double)m->pass_bytes + tokens * (double)m->kv_bytes) / bytes_s;
+	return 1e3 * ((double)o->model->pass_bytes + tokens * (double)o->model->kv_bytes) / bytes_s;
 }
 
-static double worst_first_ms(const struct decode_board *board)
+static double worst_first_ms(const struct decode_board *board, uint32_t n_clients)
 {
 	double most = 0;
 
-	for (uint32_t i = 0; i < options.each.n_clients; i++)
+	for (uint32_t i = 0; i < n_clients; i++)
 		if (board->of[i].first_ms > most)
 			most = board->of[i].first_ms;
 	return most;
@@ -264,32 +302,47 @@ static void put(const char *name, const char *metric, double value, const char *
 	bench_print("decode", name, metric, value, unit);
 }
 
+static void report_joined(const struct run *run, const struct decode_options *o, const char *name)
+{
+	const struct times joined = times_of(run->board, o, true);
+
+	put(name, "joined_p50", joined.p50, "ms");
+	put(name, "joined_p99", joined.p99, "ms");
+	put(name, "sessions_joined", run->n_joined, "sessions");
+}
+
+/* It is there from the first round on; several at once tell nothing of one. */
+static void report_document(const struct decode_options *o, double ms, const char *name)
+{
+	if (o->round > 0 || o->own_document)
+		return;
+	put(name, "document", ms, "ms");
+	put(name, "document_rate", 1e3 * o->document / ms, "tokens/s");
+}
+
 static void report(const struct run *run, const struct decode_options *o, double bytes_s)
 {
 	const struct decode_figures *first = &run->board->of[0];
-	const struct times alone = times_of(run->board, false);
-	const double limit = limit_ms(o->model, bytes_s);
+	const struct times alone = times_of(run->board, o, false);
+	const double limit = limit_ms(o, bytes_s);
 	double read = 0;
 	char name[128];
 
 	snprintf(name, sizeof(name), "%s_%ux%u_d%u%s", o->model->name, o->n_clients, o->n_seqs,
-		 o->document, o->apart ? "_apart" : "");
+		 o->document,
+		 o->apart	   ? "_apart"
+		 : o->own_document ? "_private"
+				   : "");
 	for (uint32_t i = 0; i < o->n_clients; i++)
 		read += (double)run->board->of[i].alone_read /
 			(o->n_clients * o->n_seqs * o->n_tokens);
 	put(name, "token_p50", alone.p50, "ms");
 	put(name, "token_p99", alone.p99, "ms");
 	put(name, "tokens_s", alone.tokens_s, "1/s");
-	if (!o->apart) {
-		const struct times joined = times_of(run->board, true);
-
-		put(name, "joined_p50", joined.p50, "ms");
-		put(name, "joined_p99", joined.p99, "ms");
-		put(name, "sessions_joined", run->n_joined, "sessions");
-	}
-	put(name, "document", first->document_ms, "ms");
-	put(name, "document_rate", 1e3 * o->document / first->document_ms, "tokens/s");
-	put(name, "first_tokens", worst_first_ms(run->board), "ms");
+	if (is_joined(o))
+		report_joined(run, o, name);
+	report_document(o, first->document_ms, name);
+	put(name, "first_tokens", worst_first_ms(run->board, o->n_clients), "ms");
 	put(name, "weights_a_token", read / 1e6, "MB");
 	put(name, "daemon_memory", run->daemon_bytes / 1e6, "MB");
 	put(name, "client_memory", run->client_bytes / 1e6, "MB");
@@ -318,29 +371,40 @@ static double bytes_s(void)
 	return strncmp(options.backend, "cuda", 4) == 0 ? CARD_BYTES_S : measured_bytes_s();
 }
 
-static void run_once(const struct decode_model *model, bool apart, double rate)
+static void run_round(const struct bench_daemon *daemon, const struct decode_options *o,
+		      double rate)
 {
-	struct decode_options o = options.each;
-	struct run run = {0};
-	char weights[32];
+	struct run run = {.daemon = daemon};
 
-	snprintf(weights, sizeof(weights), "%ju",
-		 (uintmax_t)(2 * model->file_bytes + SCRATCH_BYTES));
-	bench_daemon_start(&run.daemon, -1,
-			   (const char *[]){"--backend", options.backend, "--pool", options.pool,
-					    "--weights", weights, "--domain-weights", weights,
-					    "--config", "/dev/null", NULL});
 	run.board = mmap(NULL, sizeof(*run.board), PROT_READ | PROT_WRITE,
 			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (run.board == MAP_FAILED)
 		err(1, "mmap");
-	o.model = model;
-	o.socket = run.daemon.socket;
-	o.apart = apart;
-	run_clients(&run, &o);
-	report(&run, &o, rate);
+	run_clients(&run, o);
+	report(&run, o, rate);
 	munmap(run.board, sizeof(*run.board));
-	bench_daemon_stop(&run.daemon);
+}
+
+static void run_rounds(const struct decode_model *model, bool apart, double rate)
+{
+	struct decode_options o = options.each;
+	struct bench_daemon daemon;
+	char weights[32];
+
+	snprintf(weights, sizeof(weights), "%ju",
+		 (uintmax_t)(2 * model->file_bytes + SCRATCH_BYTES));
+	bench_daemon_start(&daemon, -1,
+			   (const char *[]){"--backend", options.backend, "--pool", options.pool,
+					    "--weights", weights, "--domain-weights", weights,
+					    "--config", "/dev/null", NULL});
+	o.model = model;
+	o.socket = daemon.socket;
+	o.apart = apart;
+	for (o.round = 0; o.round < options.n_rounds; o.round++) {
+		o.n_clients = options.n_clients[o.round];
+		run_round(&daemon, &o, rate);
+	}
+	bench_daemon_stop(&daemon);
 }
 
 int decode_main(int argc, char **argv)
@@ -361,9 +425,9 @@ int decode_main(int argc, char **argv)
 	decode_model_make(options.shape, options.cache, &model);
 	rate = bytes_s();
 	put(model.name, "rate", rate / 1e9, "GB/s");
-	run_once(&model, false, rate);
+	run_rounds(&model, false, rate);
 	if (options.apart)
-		run_once(&model, true, rate);
+		run_rounds(&model, true, rate);
 	return 0;
 }
 #endif

@@ -113,6 +113,16 @@ static void close_all(struct client *cl)
 	forward_daemon_done(&cl->by_daemon);
 }
 
+/* Of what each token is made: 0 for what all have in common. */
+static uint32_t owner_of(const struct client *cl, uint32_t seq, uint32_t at)
+{
+	const uint32_t n_before = cl->o->round * (DECODE_CLIENTS + 1) + cl->number;
+
+	if (at < cl->o->document)
+		return cl->o->own_document ? 1 + cl->number : 0;
+	return 1 + n_before * DECODE_SEQS + seq;
+}
+
 /* The document, then a prompt that nobody else has; the caller's. */
 static uint32_t *tokens_of(const struct client *cl, uint32_t seq)
 {
@@ -121,11 +131,8 @@ static uint32_t *tokens_of(const struct client *cl, uint32_t seq)
 
 	if (!ids)
 		errx(1, "out of memory");
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t own = i < cl->o->document ? 0 : 1 + cl->number * DECODE_SEQS + seq;
-
-		ids[i] = (i * 7919u + own * 104729u + 13u) % n_vocab;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = (i * 7919u + owner_of(cl, seq, i) * 104729u + 13u) % n_vocab;
 	return ids;
 }
 
@@ -264,7 +271,7 @@ _Noreturn void decode_client_main(const struct decode_options *o, struct decode_
 	cl.figures->load_ms = ms_since(start_ns);
 	arrive(&cl);
 	await_end(&cl, DECODE_LOAD);
-	if (number == 0)
+	if (number == 0 || o->own_document)
 		compute_document(&cl);
 	arrive(&cl);
 	await_end(&cl, DECODE_DOCUMENT);

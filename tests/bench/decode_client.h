@@ -2,7 +2,7 @@
  * decode_client.h - one of the processes of coppice-bench decode, and the memory in which they and
  * the parent meet.
  *
- *      LOAD > DOCUMENT: the first one computes it > FIRST: sequences with prompts of their own, to
+ *      LOAD > DOCUMENT: the first one computes it (or all theirs) > FIRST: sequences with prompts of their own, to
  *      their first tokens > WARM > ALONE: times are taken > JOINED: others come and go > END
  *
  * Who has done a phase's part counts itself as arrived, and from WARM on decodes until the parent
@@ -34,7 +34,9 @@ struct decode_options {
 	const struct decode_model *model;
 	const char *socket;
 	uint32_t n_clients, n_seqs, document, prompt, n_tokens;
+	uint32_t round; /* of several at one daemon: what they have of their own differs */
 	bool apart; /* each process computes its own layers */
+	bool own_document; /* nobody else has it */
 };
 
 struct decode_figures {
