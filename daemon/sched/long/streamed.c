@@ -2,9 +2,8 @@
  * streamed.c - the way of steps whose paths are not all on the device.
  *
  * While something is under way its lanes are STREAMING, and only they go on with it, a pass at a
- * turn. A cell of the stage is written when the pass that read it last has ended (`users`), and
- * read when its last copy has (`tokens`). If any of the lanes' steps ends early all is given up:
- * the others wait for their turn again, and begin anew.
+ * turn. If any of the lanes' steps ends early all is given up: the others wait for their turn
+ * again, and begin anew.
  *
  *      members      0: a b c d e x        passes    1  what all share on the device: a b
  *                   1: a b c d e y z                2  the same, staged: c d | e
@@ -19,7 +18,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define STATE_BYTES (UINT64_C(256) << 20) /* of all members' rows */
 #define ROWS_MAX 8192u
@@ -199,15 +197,6 @@ static int pass_add(struct streamed *p, struct streamed_pass pass)
 	return r;
 }
 
-static uint32_t count_tokens(const struct gather *g, uint32_t begin, uint32_t end)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = begin; i < end; i++)
-		n += g->slices[i].count;
-	return n;
-}
-
 static uint32_t pass_rows(const struct streamed *p, const struct streamed_pass *pass)
 {
 	return pass->member == STREAMED_ALL ? streamed_n_rows(p) : p->members[pass->member].n_rows;
@@ -239,7 +228,7 @@ static uint32_t pass_fill(const struct streamed *p, const struct gather *g, uint
 static int span_add(struct streamed *p, uint32_t member, uint32_t begin, uint32_t end)
 {
 	const struct gather *g = &p->members[member == STREAMED_ALL ? 0 : member].gather;
-	uint32_t pos = count_tokens(g, 0, begin);
+	uint32_t pos = streamed_tokens(g, 0, begin);
 	int r = 0;
 
 	while (begin < end && r == 0) {
@@ -248,7 +237,7 @@ static int span_add(struct streamed *p, uint32_t member, uint32_t begin, uint32_
 					     member, begin, begin, pos};
 		if (pass_fill(p, g, end, &pass) > 0)
 			r = pass_add(p, pass);
-		pos += count_tokens(g, begin, pass.end);
+		pos += streamed_tokens(g, begin, pass.end);
 		begin = pass.end;
 	}
 	return r;
@@ -295,117 +284,6 @@ static int streamed_make(struct streamed *p)
 	return r;
 }
 
-/* ---- copies into the stage ------------------------------------------------------------------ */
-
-/* A stage of very few pages has as many cells. */
-static void cells_cut(struct streamed *p)
-{
-	uint64_t n_pages = (uint64_t)p->n_extents * streamed_extent_pages(p), newest = 0;
-
-	p->n_cells = n_pages < STREAMED_CELLS ? (uint32_t)n_pages : STREAMED_CELLS;
-	p->cell_pages = (uint32_t)(n_pages / p->n_cells);
-	for (uint32_t i = 0; i < STREAMED_CELLS; i++)
-		newest = p->users[i] > newest ? p->users[i] : newest;
-	for (uint32_t i = 0; i < STREAMED_CELLS; i++)
-		p->users[i] = newest; /* another model's cells lay elsewhere */
-}
-
-/* Heads [head, head + n_heads) of a page's layer. */
-static void copy_ask(struct streamed *p, uint32_t page, const char *host, uint32_t head,
-		     uint32_t n_heads)
-{
-	uint64_t bytes = streamed_layer_bytes(p), head_bytes = bytes / p->model->shape.n_kv_heads;
-	uint32_t each = streamed_extent_pages(p);
-	struct backend_copy copy = {
-		.extent = p->first_extent + page / each,
-		.offset_bytes = page % each * bytes + head * head_bytes,
-		.bytes = n_heads * head_bytes,
-		.host = (char *)(uintptr_t)host + p->layer * bytes + head * head_bytes,
-		.after = p->users[page / p->cell_pages],
-	};
-
-	p->tokens[page / p->cell_pages] = p->core->ops->tier->up(p->core->backend, &copy);
-	p->staged_bytes += copy.bytes;
-}
-
-/* Slices [slice, end) of a path, all of one block: what any head sees of them, heads that stand
- * together in one go, so that copies lie at equal distances. */
-static void block_ask(struct streamed *p, const struct gather *g, uint32_t pos, uint32_t slice,
-		      uint32_t end)
-{
-	uint32_t n_heads = p->model->shape.n_kv_heads, next;
-	uint32_t page = p->n_asked % p->n_cells * p->cell_pages + p->n_asked_pages;
-
-	if (!choice_has(p, n_heads, pos))
-		return;
-	p->n_asked_pages += end - slice;
-	for (uint32_t head = 0; head < n_heads; head = next + 1) {
-		for (next = head; next < n_heads && choice_has(p, next, pos);)
-			next++;
-		for (uint32_t i = slice; i < end && next > head; i++)
-			copy_ask(p, page + i - slice, gather_memory(g, i), head, next - head);
-	}
-}
-
-/* Where the block ends that the slice at this position is in: the first slice behind it, end at
- * most. In block_tokens, choice's too. */
-static uint32_t block_end(const struct gather *g, uint32_t block_tokens, uint32_t pos,
-			  uint32_t slice, uint32_t end)
-{
-	uint32_t block = pos / block_tokens;
-
-	for (; slice < end && pos / block_tokens == block; slice++)
-		pos += g->slices[slice].count;
-	return slice;
-}
-
-static bool all_are_there(const struct gather *g, uint32_t slice, uint32_t end)
-{
-	while (slice < end && gather_is_there(g, slice))
-		slice++;
-	return slice == end;
-}
-
-/* Of one pass. False: slices are still on their way down, they come later. */
-static bool pass_ask(struct streamed *p, const struct streamed_pass *pass)
-{
-	const struct gather *g = streamed_gather(p, pass);
-	uint32_t slice = pass->begin + p->n_asked_slices, end;
-	uint32_t pos = pass->pos + count_tokens(g, pass->begin, slice);
-
-	for (; slice < pass->end; pos += count_tokens(g, slice, end), slice = end) {
-		end = block_end(g, p->core->config->stage_block, pos, slice, pass->end);
-		if (!all_are_there(g, slice, end))
-			return false;
-		block_ask(p, g, pos, slice, end);
-		p->n_asked_slices += end - slice;
-	}
-	p->n_asked++;
-	p->n_asked_slices = p->n_asked_pages = 0;
-	p->core->ops->tier->kick(p->core->backend);
-	return true;
-}
-
-/* For a cell that is free, as long as no more than so many are filled: one at a time, as attention
- * is submitted in between. */
-static void copies_ask(struct streamed *p, uint32_t n_cells)
-{
-	while (p->ask < p->n_passes && p->passes[p->ask].kind != STREAMED_STAGED)
-		p->ask++;
-	if (p->ask < p->n_passes && p->n_asked < p->n_staged + n_cells &&
-	    pass_ask(p, &p->passes[p->ask]))
-		p->ask++;
-}
-
-/* What the next pass is about is there. */
-static bool next_is_ready(struct streamed *p)
-{
-	if (p->passes[p->n_begun].kind != STREAMED_STAGED)
-		return true;
-	return p->n_filled < p->n_asked && p->tokens[p->n_filled % p->n_cells] <=
-						   p->core->ops->tier->ups_done(p->core->backend);
-}
-
 /* ---- from the first pass to the last -------------------------------------------------------- */
 
 /* Nothing is under way any more: its lanes wait for their turn. */
@@ -441,7 +319,7 @@ static int slice_begin(struct streamed *p, struct sched_lane *lane)
 {
 	p->model = lane->step.model;
 	p->layer = lane->step.layer;
-	cells_cut(p);
+	stage_cut(p);
 	p->rows_id++;
 	p->n_filled = p->n_staged = p->n_asked = p->n_asked_slices = p->n_asked_pages = 0;
 	p->n_passes = p->n_begun = p->n_ended = p->ask = 0;
@@ -459,7 +337,7 @@ static int slice_begin(struct streamed *p, struct sched_lane *lane)
 	else
 		members_begin(p);
 	if (r == 0 && p->passes[0].kind == STREAMED_STAGED)
-		copies_ask(p, 1); /* the others while the first pass is at work */
+		stage_ask(p, 1); /* the others while the first pass is at work */
 	return r;
 }
 
@@ -478,7 +356,7 @@ struct sched_lane *streamed_next_turn(struct streamed *p)
 	const struct step_queues *steps = &p->core->steps;
 	struct sched_lane *next = NULL, *lane;
 
-	if (streamed_busy(p) && next_is_ready(p))
+	if (streamed_busy(p) && stage_is_ready(p))
 		next = step_first(steps, STEP_STREAMING);
 	TAILQ_FOREACH (lane, &steps->lanes[STEP_WAITING_TURN], state_link) {
 		if (lane->step.kind == STEP_STREAMED && streamed_busy(p))
@@ -507,7 +385,7 @@ void streamed_begin(struct streamed *p, struct sched_lane *lane)
 		step_move(&p->core->steps, lane, STEP_STREAMING);
 	else
 		r = slice_begin(p, lane);
-	if (r == 0 && !next_is_ready(p))
+	if (r == 0 && !stage_is_ready(p))
 		return;
 	if (r == 0)
 		r = streamed_submit(p);
@@ -521,7 +399,7 @@ static void go_ahead(struct streamed *p)
 	uint32_t n_flying = p->n_begun - p->n_ended;
 
 	if (p->n_members != 1 || step_n_there(&p->core->steps) > 1 || n_flying == 0 ||
-	    n_flying == STREAMED_VIEWS || p->n_begun == p->n_passes || !next_is_ready(p))
+	    n_flying == STREAMED_VIEWS || p->n_begun == p->n_passes || !stage_is_ready(p))
 		return;
 	int r = streamed_submit(p);
 	if (r < 0)
@@ -569,7 +447,7 @@ bool streamed_poll(struct streamed *p)
 		return true;
 	}
 	n_ended -= p->n_ended;
-	copies_ask(p, p->n_cells);
+	stage_ask(p, p->n_cells);
 	go_ahead(p);
 	return n_ended != 0;
 }

@@ -1,7 +1,7 @@
 /*
  * streamed_impl.h - between the parts of streamed attention: streamed.c decides which passes there
- * are and brings what they need, streamed_view.c makes one into a job, streamed_choice.c decides
- * what sparse prefill sees of them.
+ * are, streamed_stage.c brings what they need, streamed_view.c makes one into a job,
+ * streamed_choice.c decides what sparse prefill sees of them.
  */
 #ifndef COPPICED_STREAMED_IMPL_H
 #define COPPICED_STREAMED_IMPL_H
@@ -49,6 +49,16 @@ static inline const struct gather *streamed_gather(const struct streamed *p,
 	return &p->members[pass->member == STREAMED_ALL ? 0 : pass->member].gather;
 }
 
+/* Of slices [begin, end). */
+static inline uint32_t streamed_tokens(const struct gather *g, uint32_t begin, uint32_t end)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = begin; i < end; i++)
+		n += g->slices[i].count;
+	return n;
+}
+
 /* Bits of a KV head's blocks; head n_kv_heads: of those that any has, n_kv_heads + 1: that all
  * have. */
 static inline const uint64_t *choice_bits(const struct streamed *p, uint32_t head)
@@ -61,6 +71,14 @@ static inline bool choice_has(const struct streamed *p, uint32_t head, uint32_t 
 {
 	return !p->choice.made || select_has(choice_bits(p, head), pos / p->choice.block_tokens);
 }
+
+/* Cells for the model's layer; a stage of very few pages has as many. */
+void stage_cut(struct streamed *p);
+/* Copies for a cell that is free, as long as no more than so many are filled: one at a time, as
+ * attention is submitted in between. */
+void stage_ask(struct streamed *p, uint32_t n_cells);
+/* What the next pass is about is there. */
+bool stage_is_ready(struct streamed *p);
 
 /* The slice that is about to begin: whether blocks can be chosen for it, as its sequence wants that
  * and its summary knows what lies before; its rows are to be appended first, then choice_make.
