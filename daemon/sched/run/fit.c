@@ -16,6 +16,7 @@
 #include "daemon/program/held_program.h"
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/step/step_end.h"
+#include "job_tree.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,32 +1,19 @@
 /*
- * job.c - the tree of a job's paths, and whose plan serves it.
+ * job.c - what is in a job, and whose plan serves it.
  *
- * A tree has borders only where its own paths part or end, whoever else leaves them where: a run of
- * the store's nodes between two borders is one node, parents first, and behind the paths is a node
- * of live tokens for each query. So what is planned grows with pages and queries, not with what
- * others did to a path. Tree and plan belong together and live in the plan cache; addresses change
- * from layer to layer and are the job's. A plan that served a token earlier takes the new one in:
- * the backend is told where it lies, tree and list are not made anew.
+ * Tree and plan belong together and live in the plan cache; addresses change from layer to layer
+ * and are the job's. A plan that served a token earlier takes the new one in: the backend is told
+ * where it lies, tree and list are not made anew.
  */
 #include "job.h"
 
+#include "job_tree.h"
+
 #include "daemon/base/grow.h"
 #include "daemon/sched/core/slice.h"
-#include "daemon/sched/core/turns.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-
-static_assert(sizeof(struct store_slice) == sizeof(struct work_slice), "one struct, two borders");
-
-/* A node's stamp is the tree's number and the index of the node there that ends with it; numbers
- * last for years, and nodes are born with none. */
-#define INDEX_BITS 24
-#define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
-/* Instead of an index: no path parts or ends at the node's end; one does, and the index follows. */
-#define NO_BORDER INDEX_MASK
-#define SOME_BORDER 0u
 
 void plans_init(struct plans *p, struct sched_core *core)
 {
@@ -48,197 +35,6 @@ void plans_done(struct plans *p)
 	plan_cache_done(&p->cache);
 }
 
-/* ---- the tree ------------------------------------------------------------------------------- */
-
-static int add_slices(struct plan *plan, const struct store_slice *slices, uint32_t n)
-{
-	if (GROW(plan->slices, plan->slices_room, plan->tree.n_slices + n) < 0)
-		return -ENOMEM;
-	memcpy(plan->slices + plan->tree.n_slices, slices, n * sizeof(*slices));
-	plan->tree.n_slices += n;
-	return 0;
-}
-
-/* Tokens [first, first + count) of a run of slices. */
-static int add_tokens(struct plan *plan, const struct store_slice *slices, uint32_t first,
-		      uint32_t count)
-{
-	for (; count > 0; slices++) {
-		struct store_slice cut = slice_cut(slices, &first, &count);
-
-		if (cut.count > 0 && add_slices(plan, &cut, 1) < 0)
-			return -ENOMEM;
-	}
-	return 0;
-}
-
-/* Does the tree being made have the node already? */
-static bool is_in_tree(const struct plans *p, struct store_node *node)
-{
-	return *store_node_scratch(node) >> INDEX_BITS == p->n_trees;
-}
-
-static uint32_t index_of(struct store_node *node)
-{
-	return store_node_parent(node) ? *store_node_scratch(node) & INDEX_MASK : WORK_NONE;
-}
-
-static void set_index(const struct plans *p, struct store_node *node, uint32_t index)
-{
-	*store_node_scratch(node) = p->n_trees << INDEX_BITS | index;
-}
-
-/* What the path adds to those before it. Roots are empty: left out. */
-static int find_path(struct plans *p, const struct sched_seq *seq)
-{
-	struct store_node *leaf = store_seq_node(seq->store), *node = leaf;
-
-	for (; store_node_parent(node) && !is_in_tree(p, node); node = store_node_parent(node)) {
-		if (GROW(p->path, p->path_room, p->n_path + 1) < 0)
-			return -ENOMEM;
-		p->path[p->n_path++] = node;
-		set_index(p, node, NO_BORDER);
-	}
-	set_index(p, node, SOME_BORDER);
-	set_index(p, leaf, SOME_BORDER);
-	if (GROW(p->ends, p->ends_room, p->n_ends + 1) < 0)
-		return -ENOMEM;
-	p->ends[p->n_ends++] = p->n_path;
-	return 0;
-}
-
-static int open_node(struct plan *plan, uint32_t parent, uint32_t pos)
-{
-	uint32_t n = plan->tree.n_nodes;
-
-	if (n == NO_BORDER || GROW(plan->nodes, plan->nodes_room, n + 1) < 0)
-		return -ENOMEM;
-	plan->nodes[n] =
-		(struct work_node){.parent = parent, .pos = pos, .slice = plan->tree.n_slices};
-	plan->tree.n_nodes++;
-	return 0;
-}
-
-/* Behind the last node's. Slices of a page that follow each other are one. */
-static int join_slice(struct plan *plan, const struct store_slice *slice)
-{
-	struct work_node *node = &plan->nodes[plan->tree.n_nodes - 1];
-	struct work_slice *last = node->n_slices ? &plan->slices[plan->tree.n_slices - 1] : NULL;
-
-	node->n_tokens += slice->count;
-	if (last && last->page == slice->page && last->first + last->count == slice->first) {
-		last->count += slice->count;
-		return 0;
-	}
-	node->n_slices++;
-	return add_slices(plan, slice, 1);
-}
-
-/* The first of its slices may go on in the last one's page; none of the others does. */
-static int join_node(struct plan *plan, const struct store_node *node)
-{
-	uint32_t n;
-	const struct store_slice *slices = store_node_slices(node, &n);
-	int r = join_slice(plan, &slices[0]);
-
-	if (r == 0 && n > 1)
-		r = add_slices(plan, slices + 1, n - 1);
-	if (r < 0)
-		return r;
-	struct work_node *to = &plan->nodes[plan->tree.n_nodes - 1];
-
-	to->n_tokens += store_node_n_tokens(node) - slices[0].count;
-	to->n_slices += n - 1;
-	return 0;
-}
-
-/* Of the next query, from the root down. Behind a border begins a node. */
-static int add_path(const struct plans *p, struct plan *plan)
-{
-	uint32_t q = plan->tree.n_queries, end = q ? p->ends[q - 1] : 0;
-	bool begins = true;
-
-	for (uint32_t i = p->ends[q]; i-- > end;) {
-		struct store_node *node = p->path[i];
-
-		if (begins &&
-		    open_node(plan, index_of(store_node_parent(node)), store_node_pos(node)) < 0)
-			return -ENOMEM;
-		if (join_node(plan, node) < 0)
-			return -ENOMEM;
-		begins = index_of(node) != NO_BORDER;
-		if (begins)
-			set_index(p, node, plan->tree.n_nodes - 1);
-	}
-	return 0;
-}
-
-/* Rows of a part, at the end of the sequence's path. */
-static int add_query(const struct plans *p, struct plan *plan, const struct part_rows *rows)
-{
-	const struct sched_seq *seq = rows->part->seq;
-	struct store_seq_view view = store_seq_view(seq->store);
-	uint32_t q = plan->tree.n_queries;
-
-	if (GROW(plan->queries, plan->queries_room, q + 1) < 0 || add_path(p, plan) < 0 ||
-	    open_node(plan, index_of(store_seq_node(seq->store)), view.n_tokens) < 0 ||
-	    add_tokens(plan, view.slots, 0, rows->row + rows->n_rows) < 0)
-		return -ENOMEM;
-	struct work_node *node = &plan->nodes[plan->tree.n_nodes - 1];
-
-	node->n_tokens = rows->row + rows->n_rows;
-	node->n_slices = plan->tree.n_slices - node->slice;
-	plan->queries[q] = (struct work_query){.node = plan->tree.n_nodes - 1,
-					       .pos = view.n_tokens + rows->row,
-					       .n_rows = rows->n_rows,
-					       .parents = seq->parents,
-					       .n_before = seq->parents ? rows->row : 0};
-	plan->tree.n_queries++;
-	return 0;
-}
-
-static void begin_tree(struct plans *p, struct plan *plan, const struct batch_job *job)
-{
-	p->n_trees++;
-	p->n_path = p->n_ends = 0;
-	plan->model = job->model;
-	plan->config = job->config;
-	plan->tree = (struct work_tree){0};
-	plan->id = 0;
-	plan->n_planned = 0;
-	plan->advanced = plan->ends_soon = false;
-}
-
-/* Its arrays may have moved. */
-static void lend_tree(struct plan *plan)
-{
-	plan->tree.nodes = plan->nodes;
-	plan->tree.slices = plan->slices;
-	plan->tree.queries = plan->queries;
-}
-
-/* Of all steps of the job, and a number for the plan to come. */
-static int make_tree(struct plans *p, struct plan *plan, const struct batch_job *job)
-{
-	begin_tree(p, plan, job);
-	if (GROW(plan->planned, plan->planned_room, job->n_parts) < 0)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < job->n_parts; i++)
-		if (find_path(p, job->parts[i]->seq) < 0)
-			return -ENOMEM;
-	for (uint32_t i = 0; i < job->n_parts; i++) {
-		const struct part_rows all = {job->parts[i], 0, job->parts[i]->n_new};
-
-		if (add_query(p, plan, &all) < 0)
-			return -ENOMEM;
-		plan->planned[i] = job->queries[i];
-	}
-	lend_tree(plan);
-	plan->id = ++p->cache.last_id;
-	plan->n_planned = job->n_parts;
-	return 0;
-}
-
 static struct backend_job for_backend(const struct batch_job *job)
 {
 	const struct plan *plan = job->plan;
@@ -254,22 +50,6 @@ static struct backend_job for_backend(const struct batch_job *job)
 
 /* ---- tokens that came since the plan was made ----------------------------------------------- */
 
-/* One by one: of a run of slices tokens [first, first + count). */
-static int add_each_token(struct plan *plan, const struct store_slice *slices, uint32_t first,
-			  uint32_t count)
-{
-	for (; count > 0; slices++) {
-		struct store_slice cut = slice_cut(slices, &first, &count);
-		struct store_slice token = {cut.page, cut.first, 1};
-
-		for (; token.first < cut.first + cut.count; token.first++) {
-			if (add_slices(plan, &token, 1) < 0)
-				return -ENOMEM;
-		}
-	}
-	return 0;
-}
-
 /* Where the last n tokens of each sequence are, of which its new one is the last, behind the tree's
  * slices: there is room for them until the next is added to it. */
 static int find_since(struct batch_job *job, uint32_t n)
@@ -283,12 +63,12 @@ static int find_since(struct batch_job *job, uint32_t n)
 		const struct store_node *node = store_seq_node(store);
 		uint32_t n_before = store_node_n_tokens(node) - (n - 1);
 
-		r = add_each_token(plan, store_node_slices(node, &n_slices), n_before, n - 1);
+		r = tree_add_each_token(plan, store_node_slices(node, &n_slices), n_before, n - 1);
 		if (r == 0)
-			r = add_each_token(plan, store_seq_slots(store, &n_slices), 0, 1);
+			r = tree_add_each_token(plan, store_seq_slots(store, &n_slices), 0, 1);
 	}
 	plan->tree.n_slices = n_tree;
-	lend_tree(plan);
+	tree_lend(plan);
 	return r;
 }
 
@@ -327,31 +107,6 @@ static int catch_up(const struct sched_core *core, struct batch_job *job, uint32
 		r = advance_by_one(core, job, job->since);
 	}
 	return r;
-}
-
-struct path_added paths_add(uint64_t paths, const struct sched_seq *seq)
-{
-	struct store_node *node = store_seq_node(seq->store);
-	struct path_added added = {0};
-
-	for (; store_node_parent(node) && *store_node_scratch(node) >> INDEX_BITS != paths;
-	     node = store_node_parent(node)) {
-		added.n_tokens += store_node_n_tokens(node);
-		added.n_nodes++;
-		*store_node_scratch(node) = paths << INDEX_BITS;
-	}
-	return added;
-}
-
-/* Who sees nothing of the path has no tokens read, but its nodes are planned. */
-double part_path_ns(uint64_t paths, const struct sched_model *model, const struct step_part *part)
-{
-	struct path_added added;
-
-	if (!part->n_seen)
-		return NODE_NS * store_seq_most_nodes(part->seq->store);
-	added = paths_add(paths, part->seq);
-	return path_ns(model, added.n_tokens + part->n_new, added.n_nodes);
 }
 
 /* ---- whose plan ----------------------------------------------------------------------------- */
@@ -471,7 +226,7 @@ static int find_plan(struct plans *p, struct batch_job *job)
 static int make_plan(struct plans *p, struct batch_job *job)
 {
 	struct plan *plan = plan_cache_take_oldest(&p->cache);
-	int r = make_tree(p, plan, job);
+	int r = tree_make(p, plan, job);
 
 	job->n_walked = p->n_path;
 	if (r == 0)
@@ -508,8 +263,8 @@ static int find_slots(struct batch_job *job, const struct slice *slice)
 	for (uint32_t i = 0; i < slice->n && r == 0; i++) {
 		const struct part_rows *rows = &slice->rows[i];
 
-		r = add_tokens(plan, store_seq_view(rows->part->seq->store).slots, rows->row,
-			       rows->n_rows);
+		r = tree_add_tokens(plan, store_seq_view(rows->part->seq->store).slots, rows->row,
+				    rows->n_rows);
 		job->io[i] = io_from_row(rows->part->io, rows->row);
 		job->io[i].n_slots = plan->tree.n_slices - first;
 		first = plan->tree.n_slices;
@@ -523,18 +278,15 @@ static int find_slots(struct batch_job *job, const struct slice *slice)
 static int make_slice(struct plans *p, struct batch_job *job, const struct slice *slice)
 {
 	struct plan *plan = plan_cache_take_oldest(&p->cache);
-	int r = GROW(job->io, job->io_room, slice->n);
+	int r = tree_make_slice(p, plan, job, slice);
 
 	plan->used = 0;
 	job->plan = plan;
-	begin_tree(p, plan, job);
-	for (uint32_t i = 0; i < slice->n && r == 0; i++)
-		r = find_path(p, slice->rows[i].part->seq);
-	for (uint32_t i = 0; i < slice->n && r == 0; i++)
-		r = add_query(p, plan, &slice->rows[i]);
+	if (r == 0)
+		r = GROW(job->io, job->io_room, slice->n);
 	if (r == 0)
 		r = find_slots(job, slice);
-	lend_tree(plan);
+	tree_lend(plan);
 	return r < 0 ? r : plan_make(&plan->config, &plan->tree, &plan->list);
 }
 
@@ -555,7 +307,7 @@ void job_plan_ahead(struct plans *p, struct batch_job *job)
 	job->plan->ends_soon = false; /* once a token at most, should it fail */
 	struct plan *next = plan_ahead_next(&p->ahead, job->plan);
 
-	if (next && make_tree(p, next, job) == 0)
+	if (next && tree_make(p, next, job) == 0)
 		plan_ahead_start(&p->ahead);
 }
 

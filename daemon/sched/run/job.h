@@ -61,20 +61,6 @@ void plans_done(struct plans *p);
  * -ENOMEM, nothing added. */
 MUST_CHECK int job_add(const struct sched_core *core, struct batch_job *job,
 		       struct sched_lane *lane);
-/* What paths have in common: a number for those that are to be counted together. */
-static inline uint64_t paths_begin(struct plans *p)
-{
-	return ++p->n_trees;
-}
-
-/* Of the sequence's path what no path of this number had before. */
-struct path_added {
-	uint32_t n_tokens, n_nodes;
-};
-struct path_added paths_add(uint64_t paths, const struct sched_seq *seq);
-/* How long the part's path takes beside others', to read and to plan. */
-double part_path_ns(uint64_t paths, const struct sched_model *model, const struct step_part *part);
-
 /* A batch's jobs as the backend is to have them, which borrow from these: by plans that were made
  * ahead, or are kept, or are made now. Nothing may change in the store from here to the end of the
  * batch. 0, -ENOMEM, or the planner's. */

@@ -9,6 +9,7 @@
 
 #include "daemon/base/grow.h"
 #include "daemon/sched/core/turns.h"
+#include "job_tree.h"
 
 #include <errno.h>
 #include <math.h>

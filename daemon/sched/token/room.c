@@ -10,6 +10,7 @@
 #include "daemon/base/grow.h"
 #include "daemon/program/held_program.h"
 #include "daemon/sched/core/turns.h"
+#include "daemon/sched/run/job_tree.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/step/step_end.h"
 

@@ -1,0 +1,38 @@
+/*
+ * job_tree.h - the tree of a job's paths as the planner wants it, in a plan of the cache, and what
+ * paths have in common.
+ */
+#ifndef COPPICED_JOB_TREE_H
+#define COPPICED_JOB_TREE_H
+
+#include "job.h"
+
+/* Of all steps of the job, and a number for the plan to come. 0 or -ENOMEM, as below. */
+MUST_CHECK int tree_make(struct plans *p, struct plan *plan, const struct batch_job *job);
+/* Of the slice's rows alone; not yet lent. */
+MUST_CHECK int tree_make_slice(struct plans *p, struct plan *plan, const struct batch_job *job,
+			       const struct slice *slice);
+/* Tokens [first, first + count) of a run of slices, behind the tree's; or one by one. */
+MUST_CHECK int tree_add_tokens(struct plan *plan, const struct store_slice *slices, uint32_t first,
+			       uint32_t count);
+MUST_CHECK int tree_add_each_token(struct plan *plan, const struct store_slice *slices,
+				   uint32_t first, uint32_t count);
+/* Its arrays may have moved. */
+void tree_lend(struct plan *plan);
+
+/* What paths have in common: a number for those that are to be counted together. */
+static inline uint64_t paths_begin(struct plans *p)
+{
+	return ++p->n_trees;
+}
+
+/* Of the sequence's path what no path of this number had before. */
+struct path_added {
+	uint32_t n_tokens, n_nodes;
+};
+struct path_added paths_add(uint64_t paths, const struct sched_seq *seq);
+/* How long the part's path takes beside others', to read and to plan. Who sees nothing of it has
+ * no tokens read, but its nodes are planned. */
+double part_path_ns(uint64_t paths, const struct sched_model *model, const struct step_part *part);
+
+#endif
