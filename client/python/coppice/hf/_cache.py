@@ -97,11 +97,12 @@ class Cache(cache_utils.Cache):
         self._batch.begin(kwargs)
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Drops the last -tokens_to_remove tokens of each row."""
-        if tokens_to_remove > 0 or -tokens_to_remove > self._batch.length:
-            raise invalid(f"crop({tokens_to_remove}): give the number of tokens to drop, negative")
-        if tokens_to_remove:
-            self._batch.crop(-tokens_to_remove)
+        """Drops the last -tokens_to_remove tokens of each row. May be a tensor of one number."""
+        n_columns = -int(tokens_to_remove)
+        if n_columns < 0 or n_columns > self._batch.length:
+            raise invalid(f"crop({-n_columns}): give the number of tokens to drop, negative")
+        if n_columns:
+            self._batch.crop(n_columns)
 
     def reset(self) -> None:
         self._batch.crop(self._batch.length)

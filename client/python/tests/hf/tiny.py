@@ -42,21 +42,23 @@ def llama(seed: int = 1, **keys: Any) -> Any:
     return made(hf.LlamaForCausalLM, hf.LlamaConfig(**{**SIZES, **keys}), seed)
 
 
-def qwen3() -> Any:
-    return made(hf.Qwen3ForCausalLM, hf.Qwen3Config(**SIZES))
+def qwen3(**keys: Any) -> Any:
+    return made(hf.Qwen3ForCausalLM, hf.Qwen3Config(**{**SIZES, **keys}))
 
 
-def mistral(window: int | None = None) -> Any:
-    return made(hf.MistralForCausalLM, hf.MistralConfig(**SIZES, sliding_window=window))
+def mistral(window: int | None = None, **keys: Any) -> Any:
+    config = hf.MistralConfig(**{**SIZES, **keys}, sliding_window=window)
+    return made(hf.MistralForCausalLM, config)
 
 
-def gemma3() -> Any:
-    keys = dict(query_pre_attn_scalar=64, sliding_window=100, layer_types=WINDOWS)
-    return made(hf.Gemma3ForCausalLM, hf.Gemma3TextConfig(**SIZES, **keys))
+def gemma3(**keys: Any) -> Any:
+    windows = dict(query_pre_attn_scalar=64, sliding_window=100, layer_types=WINDOWS)
+    return made(hf.Gemma3ForCausalLM, hf.Gemma3TextConfig(**{**SIZES, **keys}, **windows))
 
 
-def gpt_oss() -> Any:
-    config = hf.GptOssConfig(**SIZES, **EXPERTS, sliding_window=100, layer_types=WINDOWS)
+def gpt_oss(**keys: Any) -> Any:
+    windows = dict(sliding_window=100, layer_types=WINDOWS)
+    config = hf.GptOssConfig(**{**SIZES, **keys}, **EXPERTS, **windows)
     model = made(hf.GptOssForCausalLM, config)
     for layer in model.model.layers:
         torch.nn.init.normal_(layer.self_attn.sinks, std=2.0)

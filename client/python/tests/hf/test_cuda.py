@@ -1,0 +1,173 @@
+"""The same on a GPU: steps go by torch's stream; left out where there is none.
+
+Types are halves, whose rounding may turn a token where the best two are close. So logits are held
+against those in float32, and may err twice as much as eager's own do; and a token that is chosen
+may be below the best one in float32 by no more than two such logits can be apart.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from harness import DAEMON, await_socket
+
+import coppice
+import coppice.hf
+
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+
+SIZES = dict(hidden_size=256, intermediate_size=128, head_dim=64)
+N_NEW = 12
+DTYPES = [torch.bfloat16, torch.float16]
+MODES: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "beams": dict(num_beams=3),
+    "prompt_lookup": dict(prompt_lookup_num_tokens=4),
+}
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[coppice.Connection]:
+    path = str(tmp_path_factory.mktemp("gpu") / "sock")
+    daemon = subprocess.Popen([DAEMON, "--backend", "cuda", "--pool=1G", "--socket", path])
+    await_socket(path, daemon)
+    torch.zeros(1, device="cuda")  # lanes are made where there is a context
+    with coppice.connect(path) as connection:
+        yield connection
+    daemon.terminate()
+    assert daemon.wait(20) == 0
+
+
+class Twins:
+    """A model in halves, and the same weights in float32."""
+
+    def __init__(self, name: str, dtype: torch.dtype) -> None:
+        self.half = tiny.MAKERS[name](**SIZES).to("cuda", dtype)
+        self.full = tiny.MAKERS[name](**SIZES).to("cuda")
+        self.full.load_state_dict(self.half.state_dict())
+
+
+def logits(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """float32 of all columns, without a cache."""
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    out = model(ids, attention_mask=mask, position_ids=positions, use_cache=False)
+    result: torch.Tensor = out.logits.float()
+    return result
+
+
+def by_steps(cache: Any, model: Any, ids: torch.Tensor, mask: torch.Tensor, n: int) -> torch.Tensor:
+    """Of the last n columns: a prompt, then a token at a time, all queued on torch's stream."""
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    parts, done = [], 0
+    for end in range(ids.shape[1] - n + 1, ids.shape[1] + 1):
+        fed = dict(attention_mask=mask[:, :end], position_ids=positions[:, done:end])
+        out = model(ids[:, done:end], past_key_values=cache, **fed)
+        parts.append(out.logits[:, -1:].float())
+        done = end
+    return torch.cat(parts, 1)
+
+
+def batch(n_columns: int = 24) -> tuple[torch.Tensor, torch.Tensor]:
+    """Three rows, two of them with padding on the left."""
+    ids = tiny.draw(3, n_columns, seed=5).cuda()
+    mask = torch.ones_like(ids)
+    mask[0, :7] = mask[2, :1] = 0
+    ids[mask == 0] = 0
+    return ids, mask
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", tiny.MAKERS)
+def test_logits(gpu: coppice.Connection, name: str, dtype: torch.dtype) -> None:
+    twins, (ids, mask), n = Twins(name, dtype), batch(), 8
+    want = logits(twins.full, ids, mask)[:, -n:]
+    bound = 2 * (logits(twins.half, ids, mask)[:, -n:] - want).abs().max()
+    with coppice.hf.attach(twins.half, gpu) as shared, shared.cache(ids, mask) as cache:
+        got = by_steps(cache, twins.half, ids, mask, n)
+    assert (got - want).abs().max() <= bound
+
+
+def whole(mask: torch.Tensor | None, tokens: torch.Tensor) -> torch.Tensor:
+    """The prompt's mask for a text that has grown."""
+    grown = torch.ones_like(tokens)
+    if mask is not None:
+        grown[:, : mask.shape[1]] = mask
+    return grown
+
+
+class Judge:
+    """What a model in float32 says of the last tokens of texts, and how far halves are from it."""
+
+    def __init__(self, twins: Twins, tokens: torch.Tensor, mask: torch.Tensor | None) -> None:
+        columns = slice(-N_NEW - 1, -1)
+        self.full = logits(twins.full, tokens, whole(mask, tokens))[:, columns]
+        half = logits(twins.half, tokens, whole(mask, tokens))[:, columns]
+        self.error = (half - self.full).abs().max()
+        self.chosen = tokens[:, -N_NEW:, None]
+
+    def worst(self) -> torch.Tensor:
+        """By how much a chosen token is below the best one, at most."""
+        return (self.full.max(2).values - self.full.gather(2, self.chosen)[..., 0]).max()
+
+    def score(self) -> torch.Tensor:
+        """Of each row: the log-probability of its tokens."""
+        return self.full.log_softmax(2).gather(2, self.chosen).sum((1, 2))
+
+
+def generate(model: Any, ids: torch.Tensor, mask: Any, **options: Any) -> torch.Tensor:
+    fixed = dict(max_new_tokens=N_NEW, do_sample=False, pad_token_id=0, attention_mask=mask)
+    tokens: torch.Tensor = model.generate(ids, **fixed, **options)
+    return tokens
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", tiny.MAKERS)
+def test_tokens(gpu: coppice.Connection, name: str, mode: str) -> None:
+    twins, options = Twins(name, torch.bfloat16), MODES[mode]
+    ids, mask = batch() if mode == "greedy" else (tiny.draw(1, 8, seed=9).repeat(1, 4).cuda(), None)
+    want = generate(twins.half, ids, mask, **options)
+    with coppice.hf.attach(twins.half, gpu) as shared, shared.cache(ids, mask) as cache:
+        got = generate(twins.half, ids, mask, past_key_values=cache, **options)
+    judged = Judge(twins, got, mask)
+    if mode == "beams":
+        expected = Judge(twins, want, mask)
+        assert judged.score() >= expected.score() - 4 * N_NEW * expected.error
+    else:
+        assert judged.worst() <= 4 * judged.error
+
+
+@torch.no_grad()
+def test_what_is_cached_is_not_fed(gpu: coppice.Connection) -> None:
+    model, ids = Twins("llama", torch.float16).half, tiny.draw(2, 40, seed=8).cuda()
+    with coppice.hf.attach(model, gpu) as shared:
+        with shared.cache(ids) as cache:
+            want = model(ids, past_key_values=cache).logits[:, -1].float()
+            cache.check()
+        with shared.cache(ids) as cache:
+            assert cache.n_cached == [39, 39]
+            last = dict(past_key_values=cache, position_ids=torch.tensor([[39]]).cuda())
+            got = model(ids[:, 39:], **last).logits[:, -1].float()
+        assert (got - want).norm() < 0.02 * want.norm()
+
+
+@torch.no_grad()
+def test_passes_on_a_stream_of_ones_own(gpu: coppice.Connection) -> None:
+    model, (ids, mask) = Twins("qwen3", torch.bfloat16).half, batch()
+    with coppice.hf.attach(model, gpu, salt=1) as shared:
+        with shared.cache(ids, mask) as cache:
+            want = by_steps(cache, model, ids, mask, 6)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream), coppice.hf.attach(model, gpu, salt=2) as shared:
+        with shared.cache(ids, mask) as cache:
+            got = by_steps(cache, model, ids, mask, 6)
+    torch.cuda.synchronize()
+    assert (got - want).norm() < 0.1 * want.norm()

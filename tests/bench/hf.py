@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Measures a decode step of transformers' generate on one GPU: rows on one document, by coppice.hf
+and by transformers' own attention and cache, in one run. Weights are random.
+
+    tests/bench/hf.py --daemon build/check/daemon/coppiced --mps --document 32768 --rows 8
+
+Told are, of each way, ms from token to token (the whole of generate's loop), how many of its tokens
+are those of the first way, and the device memory that it took beside the weights. Needs torch,
+transformers and the package; --mps starts CUDA's multi-process service in front of the daemon.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import traceback
+
+import torch
+import transformers as hf
+
+import coppice
+import coppice.hf
+
+SHAPES = {
+    "tiny": dict(hidden_size=256, intermediate_size=512, num_hidden_layers=2, vocab_size=512,
+                 num_attention_heads=4, num_key_value_heads=2, head_dim=64),
+    "8b": dict(hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, vocab_size=128256,
+               num_attention_heads=32, num_key_value_heads=8, head_dim=128),
+}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+MIB = 1 << 20
+
+
+class Clock(hf.LogitsProcessor):
+    """When each token's logits were there, as generate's loop sees it."""
+
+    def __init__(self):
+        self.times = []
+
+    def __call__(self, input_ids, scores):
+        self.times.append(time.perf_counter())
+        return scores
+
+    @property
+    def steps(self):
+        return [1e3 * (b - a) for a, b in zip(self.times[2:], self.times[3:])]
+
+
+@contextlib.contextmanager
+def mps(wanted):
+    if not wanted:
+        yield
+        return
+    folder = tempfile.mkdtemp(prefix="coppice-mps-")
+    os.environ["CUDA_MPS_PIPE_DIRECTORY"] = os.environ["CUDA_MPS_LOG_DIRECTORY"] = folder
+    subprocess.run(["nvidia-cuda-mps-control", "-d"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(args):
+    """A daemon at a socket of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        socket = os.path.join(folder, "sock")
+        options = ["--backend", args.backend, f"--pool={args.pool}", "--socket", socket]
+        daemon = subprocess.Popen([args.daemon, *options])
+        try:
+            yield connected(daemon, socket)
+        finally:
+            daemon.terminate()
+            daemon.wait(20)
+
+
+def connected(daemon, socket):
+    while daemon.poll() is None:
+        try:
+            return coppice.connect(socket)
+        except coppice.NoDaemon:
+            time.sleep(0.05)
+    raise SystemExit(f"the daemon ended with {daemon.returncode}")
+
+
+def model_of(args):
+    torch.manual_seed(1)
+    config = hf.LlamaConfig(
+        **SHAPES[args.shape],
+        max_position_embeddings=args.document + 4096,
+        rope_parameters=dict(rope_type="default", rope_theta=500000.0),
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+        dtype=DTYPES[args.dtype],
+    )
+    torch.set_default_dtype(DTYPES[args.dtype])
+    with torch.device(args.device):
+        model = hf.LlamaForCausalLM(config).eval()
+    torch.set_default_dtype(torch.float32)
+    return model
+
+
+def prompts_of(args, model):
+    """The document, and a token of each row's own."""
+    by = torch.Generator().manual_seed(3)
+    n_vocab = model.config.vocab_size
+    document = torch.randint(1, n_vocab, (1, args.document), generator=by)
+    own = torch.arange(1, args.rows + 1)[:, None]
+    return torch.cat([document.expand(args.rows, -1), own], 1).to(args.device)
+
+
+def read(model, ids, cache, n_chunk):
+    """A prompt's KV, in chunks."""
+    for first in range(0, ids.shape[1], n_chunk):
+        model(ids[:, first : first + n_chunk], past_key_values=cache, logits_to_keep=1)
+
+
+def used(args):
+    if args.device == "cpu":
+        return 0
+    free, whole = torch.cuda.mem_get_info()
+    return (whole - free) / MIB
+
+
+def generate(args, model, ids, cache):
+    clock = Clock()
+    tokens = model.generate(
+        ids,
+        past_key_values=cache,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=args.tokens,
+        do_sample=False,
+        logits_processor=[clock],
+    )
+    return clock.steps, tokens[:, ids.shape[1] :].tolist()
+
+
+def by_transformers(args, model, ids, implementation):
+    """The document is read once, and its KV copied to each row's."""
+    model.set_attn_implementation("sdpa")
+    cache = hf.DynamicCache(config=model.config)
+    read(model, ids[:1, :-1], cache, args.chunk)
+    cache.batch_repeat_interleave(args.rows)
+    model.set_attn_implementation(implementation)
+    return generate(args, model, ids, cache)
+
+
+def by_coppice(args, model, ids, connection):
+    with coppice.hf.attach(model, connection) as shared:
+        with shared.cache(ids[:1, :-1]) as cache:
+            read(model, ids[:1, :-1], cache, args.chunk)
+            cache.check()
+        with shared.cache(ids) as cache:
+            print(f"rows find {cache.n_cached} tokens", flush=True)
+            return generate(args, model, ids, cache)
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def n_alike(tokens, others):
+    return sum(a == b for row, other in zip(tokens, others) for a, b in zip(row, other))
+
+
+def tell(name, steps, tokens, others, mib):
+    shares = " | ".join(f"{percentile(steps, share):.2f}" for share in (0.0, 0.5, 0.9))
+    n_all = sum(map(len, tokens))
+    print(f"| {name} | {shares} | {n_alike(tokens, others)} of {n_all} | {mib:.0f} |", flush=True)
+
+
+@torch.no_grad()
+def measure(args, connection):
+    model = model_of(args)
+    ids, others = prompts_of(args, model), None
+    ways = {
+        "coppice": lambda: by_coppice(args, model, ids, connection),
+        "sdpa": lambda: by_transformers(args, model, ids, "sdpa"),
+        "eager": lambda: by_transformers(args, model, ids, "eager"),
+    }
+    table = []
+    for name in args.ways.split(","):
+        before, begun = used(args), time.perf_counter()
+        try:
+            steps, tokens = ways[name]()
+        except Exception:
+            traceback.print_exc()
+            continue
+        others = others or tokens
+        table.append((name, steps, tokens, others, used(args) - before))
+        print(f"{name}: {time.perf_counter() - begun:.1f} s in all", flush=True)
+        if args.device != "cpu":
+            torch.cuda.empty_cache()
+    print(f"{args.rows} rows on {args.document} tokens, {args.shape}, {args.dtype}\n")
+    print("| attention | ms a token, least | p50 | p90 | the same tokens | MiB taken |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for row in table:
+        tell(*row)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--daemon", default="build/check/daemon/coppiced")
+    parser.add_argument("--backend", default="cuda")
+    parser.add_argument("--pool", default="16G")
+    parser.add_argument("--mps", action="store_true")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--shape", choices=SHAPES, default="8b")
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
+    parser.add_argument("--document", type=int, default=32768)
+    parser.add_argument("--chunk", type=int, default=4096, help="of the document, a pass")
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--ways", default="coppice,sdpa,eager")
+    args = parser.parse_args()
+    with mps(args.mps), running(args) as connection, connection:
+        measure(args, connection)
+
+
+if __name__ == "__main__":
+    main()
