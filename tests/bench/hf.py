@@ -46,7 +46,7 @@ class Clock(hf.LogitsProcessor):
 
     @property
     def steps(self):
-        return [1e3 * (b - a) for a, b in zip(self.times[2:], self.times[3:])]
+        return [1e3 * (b - a) for a, b in zip(self.times[4:], self.times[5:])]
 
 
 @contextlib.contextmanager
@@ -160,6 +160,11 @@ def by_coppice(args, model, ids, connection):
             return generate(args, model, ids, cache)
 
 
+def by_graphs(args, model, ids, connection):
+    with coppice.hf.capture(model):
+        return by_coppice(args, model, ids, connection)
+
+
 def percentile(values, share):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
@@ -181,6 +186,7 @@ def measure(args, connection):
     ids, others = prompts_of(args, model), None
     ways = {
         "coppice": lambda: by_coppice(args, model, ids, connection),
+        "captured": lambda: by_graphs(args, model, ids, connection),
         "sdpa": lambda: by_transformers(args, model, ids, "sdpa"),
         "eager": lambda: by_transformers(args, model, ids, "eager"),
     }
@@ -219,7 +225,7 @@ def main():
     parser.add_argument("--chunk", type=int, default=4096, help="of the document, a pass")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=40)
-    parser.add_argument("--ways", default="coppice,sdpa,eager")
+    parser.add_argument("--ways", default="coppice,captured,sdpa,eager")
     args = parser.parse_args()
     with mps(args.mps), running(args) as connection, connection:
         measure(args, connection)

@@ -11,9 +11,10 @@ Where tokens are cached, a pass is not fed with them, or has logits of no use fo
 from transformers import AttentionInterface
 
 from ._cache import Cache
+from ._capture import Capturing, capture
 from ._forward import attention
 from ._shared import NAME, SharedKV, attach
 
 AttentionInterface.register(NAME, attention)
 
-__all__ = ["Cache", "SharedKV", "attach", "attention"]
+__all__ = ["Cache", "Capturing", "SharedKV", "attach", "attention", "capture"]

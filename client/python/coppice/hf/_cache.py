@@ -92,9 +92,10 @@ class Cache(cache_utils.Cache):
         """Of each row: how many tokens have KV."""
         return [row.n_tokens for row in self._batch.rows]
 
-    def begin(self, kwargs: dict[str, Any]) -> None:
+    def begin(self, kwargs: dict[str, Any]) -> Batch:
         """Called in front of a pass of the model, with what that is given."""
         self._batch.begin(kwargs)
+        return self._batch
 
     def crop(self, tokens_to_remove: int) -> None:
         """Drops the last -tokens_to_remove tokens of each row. May be a tensor of one number."""

@@ -50,9 +50,11 @@ class Layout:
 class Forward:
     """A pass, and then others of the same layout: its parts are made once."""
 
-    def __init__(self, workspace: Workspace, layout: Layout) -> None:
+    def __init__(
+        self, workspace: Workspace, layout: Layout, memory: Rows | None = None
+    ) -> None:
         self.workspace, self.layout = workspace, layout
-        self.memory = workspace.reserve(layout.n)
+        self.memory = memory or workspace.reserve(layout.n)
         self.gather = layout.gather.to(workspace.device)
         self.scatter = layout.scatter.to(workspace.device)
         self.parts = [
@@ -61,10 +63,12 @@ class Forward:
             if count
         ]
         self.news: dict[Row, tuple[int, ...]] = {}
+        self.n_tokens = 0  # of the longest row, the new ones among them
         self.done = True
 
     def begin(self, news: list[tuple[int, ...]]) -> None:
         self.news = dict(zip(self.layout.rows, news))
+        self.n_tokens = max(row.n_tokens + len(new) for row, new in self.news.items())
         self.done = False
         for row, new in self.news.items():
             if new:
@@ -80,11 +84,21 @@ class Forward:
         n, memory = self.layout.n, self.memory
         for new, buffer in ((q, memory.q), (k, memory.k), (v, memory.v)):
             torch.index_select(flat(new), 0, self.gather, out=buffer[:n])
-        self.workspace.step(layer, self.parts)
+        self.step(layer)
         o = memory.o.index_select(0, self.scatter)
         if sinks is not None:
             o = o * self._kept(sinks).to(o.dtype)
         return o.view(q.shape[0], q.shape[2], *o.shape[1:])
+
+    def step(self, layer: int) -> None:
+        self.workspace.step(layer, self.parts)
+
+    def check_window(self, window: int | None) -> None:
+        if window is not None and self.n_tokens > window:
+            raise unsupported(
+                f"sliding_window of the config is {window}, and a row has {self.n_tokens} tokens: "
+                "the daemon has no windows, so a text may be no longer than one"
+            )
 
     def _kept(self, sinks: torch.Tensor) -> torch.Tensor:
         """What a sink leaves of O: it takes part in the sum alone."""
@@ -127,14 +141,8 @@ def check_qkv(forward: Forward, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     check_tensor("v", v, shape.n_kv_heads, like, shape)
 
 
-def check_options(shape: Shape, n_tokens: int, options: dict[str, Any]) -> None:
-    """What a layer asks of its attention."""
-    window = options.get("sliding_window")
-    if window is not None and n_tokens > window:
-        raise unsupported(
-            f"sliding_window of the config is {window}, and a row has {n_tokens} tokens: "
-            "the daemon has no windows, so a text may be no longer than one"
-        )
+def check_options(shape: Shape, options: dict[str, Any]) -> None:
+    """What a layer asks of its attention, but for its window."""
     if options.get("softcap") is not None:
         raise unsupported(f"softcap is {options['softcap']}: the daemon caps no scores")
     if options.get("dropout"):
@@ -154,8 +162,8 @@ def attention(
     if forward is None:
         raise invalid("coppice's attention needs past_key_values=coppice.hf.attach(...).cache(...)")
     check_qkv(forward, query, key, value)
-    n_tokens = max(row.n_tokens + len(new) for row, new in forward.news.items())
-    check_options(forward.workspace.shape, n_tokens, options)
+    check_options(forward.workspace.shape, options)
+    forward.check_window(options.get("sliding_window"))
     out = forward.attend(module.layer_idx, query, key, value, options.get("s_aux"))
     if module.layer_idx == forward.workspace.shape.n_layers - 1:
         forward.finish()

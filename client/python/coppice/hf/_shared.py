@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +46,7 @@ class SharedKV:
         self._caches: weakref.WeakSet[Cache] = weakref.WeakSet()
         self._former = model.config._attn_implementation
         self._attached: Any = model
+        self._has_begun = threading.local()
         model.set_attn_implementation(NAME)
         self._hook = model.base_model.register_forward_pre_hook(self._begin, with_kwargs=True)
 
@@ -112,9 +116,21 @@ class SharedKV:
         elif former:
             former.close()
 
+    def is_of(self, model: Any) -> bool:
+        return self._attached is model
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """For a pass of this thread's that has begun already."""
+        self._has_begun.value = True
+        try:
+            yield
+        finally:
+            self._has_begun.value = False
+
     def _begin(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         cache = kwargs.get("past_key_values")
-        if not isinstance(cache, Cache):
+        if not isinstance(cache, Cache) or getattr(self._has_begun, "value", False):
             return
         if cache.shared is not self:
             raise invalid("past_key_values is a cache of another model")

@@ -50,6 +50,8 @@ class Workspace:
         self.lane = connection.lane()
         self.rows: Rows | None = None
         self.ticket: int | None = None  # of the latest entry
+        self.graphs: dict[int, Any] = {}  # by numbers of rows, the oldest first
+        self._pool: Any = None
 
     def reserve(self, n: int) -> Rows:
         """Rows for n tokens or more; those of a long prompt are given back."""
@@ -92,6 +94,22 @@ class Workspace:
         ticket = self.submit(lambda: self.lane.step(layer, parts, stream=stream))
         self.lane.wait_on_stream(ticket, stream)
 
+    @property
+    def pool(self) -> Any:
+        """Memory that all graphs use, as one runs at a time."""
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
+
+    def make_room(self, n_graphs: int) -> None:
+        """For one more, where there may be so many."""
+        while len(self.graphs) >= max(n_graphs, 1):
+            self.graphs.pop(next(iter(self.graphs))).close()
+
+    def drop_graphs(self) -> None:
+        self.make_room(1)
+
     def close(self) -> None:
+        self.drop_graphs()
         self._drop_rows()
         self.lane.close()

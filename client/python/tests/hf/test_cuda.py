@@ -171,3 +171,51 @@ def test_passes_on_a_stream_of_ones_own(gpu: coppice.Connection) -> None:
             got = by_steps(cache, model, ids, mask, 6)
     torch.cuda.synchronize()
     assert (got - want).norm() < 0.1 * want.norm()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", tiny.MAKERS)
+def test_a_graph_of_each_number_of_rows(gpu: coppice.Connection, name: str) -> None:
+    """The same by launches: of the rows that were captured, and of others after them."""
+    model = Twins(name, torch.bfloat16).half
+    ids, mask = batch()
+    others = tiny.draw(3, 24, seed=6).cuda(), torch.ones_like(mask)
+    texts = [(ids, mask), others, (ids[:1], mask[:1])]
+    wanted, got = [], []
+    with coppice.hf.attach(model, gpu, salt=3) as shared:
+        for text in texts:
+            with shared.cache(*text) as cache:
+                wanted.append(by_steps(cache, model, *text, 10))
+    with coppice.hf.attach(model, gpu, salt=4) as shared, coppice.hf.capture(model):
+        for text in texts:
+            with shared.cache(*text) as cache:
+                got.append(by_steps(cache, model, *text, 10))
+            [workspace] = shared._idle
+        assert list(workspace.graphs) == [3, 1]
+    assert "forward" not in vars(model) and not workspace.graphs
+    for a, b in zip(got, wanted):
+        assert (a - b).norm() < 0.02 * b.norm()
+
+
+@torch.no_grad()
+def test_generate_by_graphs(gpu: coppice.Connection) -> None:
+    twins, (ids, mask) = Twins("llama", torch.bfloat16), batch()
+    with coppice.hf.attach(twins.half, gpu) as shared, coppice.hf.capture(twins.half):
+        with shared.cache(ids, mask) as cache:
+            got = generate(twins.half, ids, mask, past_key_values=cache)
+        with shared.cache(ids, mask) as cache:
+            beams = generate(twins.half, ids, mask, past_key_values=cache, num_beams=3)
+    assert beams.shape == got.shape
+    judged = Judge(twins, got, mask)
+    assert judged.worst() <= 4 * judged.error
+
+
+@torch.no_grad()
+def test_a_window_ends_a_graph_too(gpu: coppice.Connection) -> None:
+    model = tiny.mistral(window=16, **SIZES).to("cuda", torch.bfloat16)
+    ids = tiny.draw(1, 10).cuda()
+    with coppice.hf.attach(model, gpu) as shared, coppice.hf.capture(model):
+        with shared.cache(ids) as cache:
+            with pytest.raises(coppice.Unsupported, match="sliding_window of the config is 16"):
+                model.generate(ids, past_key_values=cache, max_new_tokens=12)
+            assert cache.n_cached == [16]

@@ -117,6 +117,11 @@ def test_the_end_of_attachment(connection: coppice.Connection, model: Any) -> No
         model(IDS, past_key_values=cache)
 
 
+def test_a_graph_without_a_gpu(model: Any) -> None:
+    with pytest.raises(coppice.Invalid, match="the model is on cpu"):
+        coppice.hf.capture(model)
+
+
 def test_a_cache_that_nobody_closes(
     connection: coppice.Connection, shared: coppice.hf.SharedKV, model: Any
 ) -> None:

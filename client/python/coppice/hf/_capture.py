@@ -1,0 +1,210 @@
+"""Decoding by CUDA graphs: a pass of one token a row is one launch, in place of its kernels'.
+
+A graph is of one number of rows, and belongs to a workspace. What it reads lies where it lay when
+it was captured: ids and positions in tensors of its own, Q, K, V and O in an arena of its own. Of
+which sequences its steps are is said with each launch.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from .._coppice import Capture
+from ._batch import Batch
+from ._cache import Cache
+from ._errors import invalid, unsupported
+from ._forward import Forward, Layout
+from ._workspace import Rows, Workspace
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+LANE_WORDS = 1024  # of a lane, one for each layer of each graph
+# What a graph takes the place of; anything else that is given must say nothing.
+TAKEN_KEYS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache"}
+TAKEN_KEYS |= {"logits_to_keep"}
+
+
+class Recording(Forward):
+    """A pass that is captured: its steps wait for a launch each."""
+
+    def __init__(self, workspace: Workspace, like: Forward, stream: torch.cuda.Stream) -> None:
+        self.stream = stream
+        self.window: int | None = None  # the narrowest
+        self.capture = Capture(workspace.lane, stream)
+        layout = Layout(like.layout.rows, list(like.news.values()), 1)
+        memory = Rows(workspace.connection, workspace.shape, workspace.device, layout.n)
+        super().__init__(workspace, layout, memory)
+        self.n_tokens = like.n_tokens
+
+    def step(self, layer: int) -> None:
+        self.capture.step(layer, self.parts, self.stream)
+        self.capture.wait(self.stream)
+
+    def check_window(self, window: int | None) -> None:
+        super().check_window(window)
+        if window is not None:
+            self.window = min(window, self.window or window)
+
+    def finish(self) -> None:
+        """Nothing has run."""
+
+    def close(self) -> None:
+        self.capture.close()
+        self.memory.arena.close()
+
+
+class Graph:
+    """forward: the model's own. The cache's pass has begun."""
+
+    def __init__(self, forward: Any, cache: Cache, batch: Batch, positions: torch.Tensor) -> None:
+        begun, workspace = batch.forward, batch.opened()
+        assert begun
+        stream = torch.cuda.Stream(workspace.device)
+        self.ids = torch.zeros((len(batch.rows), 1), dtype=torch.int64, device=workspace.device)
+        self.positions = positions.expand(self.ids.shape).clone()
+        self.recording = Recording(workspace, begun, stream)
+        self.graph = torch.cuda.CUDAGraph()
+        batch.forward = self.recording
+        stream.wait_stream(torch.cuda.current_stream(workspace.device))
+        try:
+            with torch.cuda.graph(
+                self.graph, workspace.pool, stream, capture_error_mode="thread_local"
+            ):
+                out = forward(
+                    input_ids=self.ids,
+                    position_ids=self.positions,
+                    past_key_values=cache,
+                    use_cache=True,
+                )
+        except RuntimeError as error:
+            self.close()
+            raise unsupported(f"the model's pass cannot be captured in a graph: {error}") from error
+        finally:
+            batch.forward = begun
+        self.logits = out.logits
+
+    def replay(self, begun: Forward, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        begun.check_window(self.recording.window)
+        self.ids.copy_(ids)
+        self.positions.copy_(positions)
+        seqs = [row.seq for row in begun.layout.spans]
+        begun.workspace.submit(lambda: self.recording.capture.submit(seqs))
+        self.graph.replay()
+        begun.finish()
+        return self.logits.clone()
+
+    def close(self) -> None:
+        """Launches are over."""
+        torch.cuda.synchronize(self.ids.device)
+        self.graph.reset()
+        self.recording.close()
+
+
+def is_said(value: Any) -> bool:
+    return value is not None and value is not False
+
+
+def check_device(model: Any) -> None:
+    if torch.device(model.device).type != "cuda":
+        raise invalid(f"the model is on {model.device}: graphs are a CUDA GPU's")
+
+
+class Capturing:
+    """Made by capture."""
+
+    def __init__(self, model: Any) -> None:
+        check_device(model)
+        self._model: Any = model
+        self._forward = model.forward
+        self._former = model.__dict__.get("forward")
+        self._warm: set[int] = set()  # numbers of rows whose kernels have run
+        self._workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
+
+        @functools.wraps(self._forward)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if args or not self._takes(kwargs):
+                return self._forward(*args, **kwargs)
+            return self._decode(kwargs["past_key_values"], kwargs)
+
+        model.forward = forward
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The model's passes are as before; graphs are gone."""
+        model, self._model = self._model, None
+        if model is None:
+            return
+        del model.forward
+        if self._former is not None:
+            model.forward = self._former
+        for workspace in list(self._workspaces):
+            workspace.drop_graphs()
+
+    def _takes(self, kwargs: dict[str, Any]) -> bool:
+        """A pass of one token a row, by a cache of the daemon's."""
+        cache, ids = kwargs.get("past_key_values"), kwargs.get("input_ids")
+        if not isinstance(cache, Cache) or not cache.shared.is_of(self._model):
+            return False
+        if ids is None or ids.ndim != 2 or ids.shape[1] != 1 or torch.is_grad_enabled():
+            return False
+        others = {key: value for key, value in kwargs.items() if key not in TAKEN_KEYS}
+        return_dict = others.pop("return_dict", True)
+        return return_dict is not False and not any(map(is_said, others.values()))
+
+    def _decode(self, cache: Cache, kwargs: dict[str, Any]) -> Any:
+        batch = cache.begin(kwargs)
+        begun = batch.forward
+        assert begun
+        with cache.shared.begun():
+            if not self._is_ready(begun, len(batch.rows)):
+                return self._forward(**kwargs)
+            places = kwargs.get("position_ids")
+            if places is None:
+                places = torch.tensor([[row.n_tokens] for row in batch.rows])
+            graph = self._graph(cache, batch, places.to(batch.opened().device))
+            logits = graph.replay(begun, kwargs["input_ids"], places)
+        return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+
+    def _is_ready(self, begun: Forward, n_rows: int) -> bool:
+        """Rows that are one sequence still, beams, make no graph; nor does a first pass."""
+        if len(begun.layout.spans) != n_rows:
+            return False
+        was_warm = n_rows in self._warm
+        self._warm.add(n_rows)
+        return was_warm
+
+    def _graph(self, cache: Cache, batch: Batch, places: torch.Tensor) -> Graph:
+        workspace, n_rows = batch.opened(), len(batch.rows)
+        self._workspaces.add(workspace)
+        if n_rows not in workspace.graphs:
+            workspace.make_room(LANE_WORDS // workspace.shape.n_layers)
+            workspace.graphs[n_rows] = Graph(self._forward, cache, batch, places)
+        graph: Graph = workspace.graphs[n_rows]
+        return graph
+
+
+def capture(model: Any) -> Capturing:
+    """Runs passes of one token a row by CUDA graphs, until Capturing.close.
+
+    model: that was attached, on a GPU. The first pass of a number of rows runs as ever, the second
+    one is captured, and those that follow are launched. Capture anew after weights, an adapter or
+    the type have changed.
+    """
+    return Capturing(model)
