@@ -58,7 +58,6 @@ static void make_parts(struct sched *s)
 	core->n_cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
 	TAILQ_INIT(&core->lanes);
 	step_queues_init(&core->steps);
-	TAILQ_INIT(&core->away);
 	handle_table_init(&core->seqs);
 	LIST_INIT(&core->users);
 	core->slowness = 1;

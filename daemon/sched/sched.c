@@ -115,7 +115,8 @@ static bool choose_decode(struct sched *s)
 	if (window_is_due(&s->window))
 		window_choose(&s->window);
 	s->fit.left_some = false;
-	away_look(&s->core);
+	if (fit_is_needed(&s->batch))
+		away_look(&s->core);
 	if (fit_is_needed(&s->batch))
 		fit_batch(&s->fit);
 	return s->batch.n_jobs > 0;
@@ -158,11 +159,22 @@ static bool begin_batch(struct sched *s)
 	return true;
 }
 
+static bool there_are_tokens(const struct sched *s)
+{
+	const struct step_queues *steps = &s->core.steps;
+
+	return steps->n[STEP_AWAITING_PASS] + steps->n[STEP_IN_PASS] > 0 || s->passes.under_way;
+}
+
 /* Segments of programs' tokens, and layers that sessions compute, go in turns. */
 static bool begin(struct sched *s)
 {
 	if (step_n_there(&s->core.steps) == 0)
 		return false;
+	if (!there_are_tokens(s)) {
+		s->pass_turn = true;
+		return begin_batch(s);
+	}
 	bool passes_first = turn_is_passes(s);
 	bool pass = passes_first && passes_begin(&s->passes);
 	bool any = pass || begin_batch(s) || (!passes_first && passes_begin(&s->passes));

@@ -9,7 +9,7 @@
 
 #define ARRAY_MIN_BYTES 256
 
-void *array_room(struct array *array, size_t n, size_t size)
+void *array_grow(struct array *array, size_t n, size_t size)
 {
 	size_t bytes = array->bytes < ARRAY_MIN_BYTES ? ARRAY_MIN_BYTES : array->bytes;
 	size_t want;
@@ -17,8 +17,6 @@ void *array_room(struct array *array, size_t n, size_t size)
 
 	if (__builtin_mul_overflow(n, size, &want) || want > SIZE_MAX / 2)
 		return NULL;
-	if (array->data && want <= array->bytes)
-		return array->data;
 	while (bytes < want)
 		bytes *= 2;
 	data = realloc(array->data, bytes);

@@ -100,6 +100,6 @@ void napping_daemon(void)
 			continue;
 		}
 		lane.accepted++;
-		complete_entry(&sched.core, &lane, OUTCOME_OK);
+		complete_entry(&sched.core, &lane, &OUTCOME_OK);
 	}
 }

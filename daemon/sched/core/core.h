@@ -34,8 +34,7 @@ struct sched_core {
 	double slowness; /* how much longer batches take than they are modelled to */
 	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
 	struct step_queues steps; /* the same lanes, by the state of their steps */
-	struct sched_lane_queue away; /* of them, longest first: away.h */
-	double away_alone_ns; /* what their steps would take, each alone */
+	uint64_t away_alone_ns; /* what the next steps of those who are away may take: away.h */
 	uint64_t n_steps; /* that were checked, ever: seq->last_step */
 	uint64_t summary_bytes; /* of all sequences: seq/summary.h */
 };

@@ -73,6 +73,8 @@ struct step {
 	struct step_part *parts; /* owned, grows, [n_parts] */
 	uint32_t parts_room;
 	uint32_t n_draft_rows; /* of draft trees */
+	/* of all parts: pairs of a row and a token, tokens and nodes of paths */
+	int64_t n_pairs, n_tokens, n_nodes;
 	/* what it is modelled to take with no other, sharing nothing; arithmetic's part of it */
 	double alone_ns, pairs_ns;
 	bool by_stream; /* a stream writes its inputs, and says so in `ready` */
@@ -152,8 +154,8 @@ struct sched_lane {
 	const struct sched_model *opened;
 	uint64_t opened_ns;
 	bool is_away; /* core/away.h */
-	TAILQ_ENTRY(sched_lane) away_link;
-	double away_alone_ns, away_pairs_ns; /* of its last step */
+	uint64_t away_alone_ns; /* of its last step, as the next */
+	double away_pairs_ns;
 };
 TAILQ_HEAD(sched_lane_queue, sched_lane);
 

@@ -27,7 +27,7 @@ static inline double work_ns(const struct sched_model *model, double n_pairs, do
 
 static inline double path_ns(const struct sched_model *model, double n_tokens, double n_nodes)
 {
-	return work_ns(model, 0, n_tokens) + n_nodes * NODE_NS;
+	return n_tokens * model->token_ns + n_nodes * NODE_NS;
 }
 
 /* Of modelled time. */

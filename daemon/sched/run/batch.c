@@ -115,14 +115,17 @@ static void job_charge(struct batch *b, const struct batch_job *job)
 	struct sched_core *core = b->core;
 	bool all = !b->sliced && step_n_there(&core->steps) == core->steps.n[STEP_IN_BATCH];
 	double alone_ns = 0, ns = job_ns(b, job);
+	double most_ns = fmax(ns, budget_ns(core));
 
 	b->ns += ns;
 	for (uint32_t i = 0; i < job->n_lanes; i++)
 		alone_ns += job->lanes[i]->step.alone_ns;
+	double part = ns / alone_ns;
+
 	for (uint32_t i = 0; i < job->n_lanes; i++) {
-		turn_take(core, job->lanes[i], ns * job->lanes[i]->step.alone_ns / alone_ns);
+		turn_take(core, job->lanes[i], part * job->lanes[i]->step.alone_ns);
 		if (all)
-			turn_settle(core, job->lanes[i], fmax(ns, budget_ns(core)));
+			turn_settle(core, job->lanes[i], most_ns);
 	}
 }
 

@@ -218,8 +218,10 @@ static struct group group_of(const struct sched_core *core, const struct sched_l
 			g.eldest = a->serial;
 		if (a->step.arrival_ns < g.first_ns)
 			g.first_ns = a->step.arrival_ns;
-		g.lag_ns = fmax(g.lag_ns, a->pace.lag_ns[0]);
-		g.least_lag_ns = fmin(g.least_lag_ns, a->pace.lag_ns[0]);
+		if (a->pace.lag_ns[0] > g.lag_ns)
+			g.lag_ns = a->pace.lag_ns[0];
+		if (a->pace.lag_ns[0] < g.least_lag_ns)
+			g.least_lag_ns = a->pace.lag_ns[0];
 		if (a->pace.held_until_ns > g.due_ns)
 			g.due_ns = a->pace.held_until_ns;
 	}

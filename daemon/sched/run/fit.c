@@ -144,8 +144,8 @@ static bool is_contested(const struct fit *f)
 		if (f->candidates[i].lane->session->user != user)
 			return true;
 	}
-	TAILQ_FOREACH (lane, &f->batch->core->away, away_link) {
-		if (lane->session->user != user)
+	TAILQ_FOREACH (lane, &f->batch->core->lanes, link) {
+		if (lane->is_away && lane->session->user != user)
 			return true;
 	}
 	return false;
@@ -169,7 +169,7 @@ static double away_pass_ns(struct fit *f, const struct sched_lane *lane)
 	bool first = model->fit != f->number;
 
 	model->fit = f->number;
-	return lane->away_alone_ns + (first ? model->program->cost.fixed_ns : 0);
+	return (double)lane->away_alone_ns + (first ? model->program->cost.fixed_ns : 0);
 }
 
 /* With what those who are away add to those who are there; beyond the budget nobody asks. */
@@ -178,7 +178,9 @@ static double with_away_ns(struct fit *f, double ns)
 	double most_ns = budget_ns(f->batch->core);
 	struct sched_lane *lane;
 
-	TAILQ_FOREACH (lane, &f->batch->core->away, away_link) {
+	TAILQ_FOREACH (lane, &f->batch->core->lanes, link) {
+		if (!lane->is_away)
+			continue;
 		struct sched_model *model = lane->pace.seq->model;
 
 		if (ns > most_ns)

@@ -31,25 +31,27 @@ static void ring_descriptor(const struct sched_lane *lane)
 	(void)r;
 }
 
-void complete_entry(struct sched_core *core, struct sched_lane *lane, struct outcome outcome)
+static void say_failure(const struct outcome *outcome, struct abi_completion *completion)
 {
-	struct abi_completion completion = {
-		.ticket = lane->accepted,
-		.status = outcome.status,
-		.reason = (uint16_t)outcome.reason,
-		.where = (uint16_t)(outcome.where < UINT16_MAX ? outcome.where : UINT16_MAX),
-	};
+	completion->reason = (uint16_t)outcome->reason;
+	completion->where = (uint16_t)(outcome->where < UINT16_MAX ? outcome->where : UINT16_MAX);
+	completion->cause = outcome->cause;
+	completion->published = outcome->value;
+}
 
-	if (outcome.status) {
-		completion.cause = outcome.cause;
-		completion.published = outcome.value;
+void complete_entry(struct sched_core *core, struct sched_lane *lane, const struct outcome *outcome)
+{
+	struct abi_completion completion = {.ticket = lane->accepted, .status = outcome->status};
+
+	if (outcome->status) {
+		say_failure(outcome, &completion);
+		core->stats.entries_failed++;
 	} else {
-		completion.value = outcome.value;
-		completion.attended = outcome.attended;
-		completion.mass = outcome.mass;
+		completion.value = outcome->value;
+		completion.attended = outcome->attended;
+		completion.mass = outcome->mass;
 	}
 	core->stats.entries++;
-	core->stats.entries_failed += outcome.status != 0;
 	lane->session->entries++;
 	ring_complete(lane->shared, &completion);
 	if (lane->word < ABI_LANE_WORDS)

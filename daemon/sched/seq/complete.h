@@ -15,6 +15,7 @@ static inline struct outcome outcome_bad(int status, enum abi_reason reason, uin
 /* Completes the lane's entry `accepted`: writes the completion, advances done, lets the stream go
  * on that waits for the entry's word, wakes sleepers, rings the completion descriptor if it was
  * asked for. Never blocks. */
-void complete_entry(struct sched_core *core, struct sched_lane *lane, struct outcome outcome);
+void complete_entry(struct sched_core *core, struct sched_lane *lane,
+		    const struct outcome *outcome);
 
 #endif

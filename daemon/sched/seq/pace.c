@@ -21,12 +21,22 @@
 /* A pause says nothing of who is not known yet. */
 static void become_usual(double *usual_ns, double sample_ns)
 {
-	double most_ns = LAG_GROWS * *usual_ns;
+	double was_ns = *usual_ns, most_ns = LAG_GROWS * was_ns;
 
-	if (*usual_ns == 0 && sample_ns > LAG_MAX_NS)
-		return;
-	sample_ns = *usual_ns == 0 || sample_ns < most_ns ? sample_ns : most_ns;
-	*usual_ns = *usual_ns > 0 ? *usual_ns + LAG_WEIGHT * (sample_ns - *usual_ns) : sample_ns;
+	if (was_ns > 0) {
+		sample_ns = sample_ns < most_ns ? sample_ns : most_ns;
+		*usual_ns = was_ns + LAG_WEIGHT * (sample_ns - was_ns);
+	} else if (sample_ns <= LAG_MAX_NS) {
+		*usual_ns = sample_ns;
+	}
+}
+
+/* Whoever has opened a sequence since is there. */
+static void tokens_arrived(struct sched_lane *lane)
+{
+	lane->opened = NULL;
+	lane->session->user->opened_ns = 0;
+	lane->pace.n_layers = 1;
 }
 
 void pace_arrived(struct sched_core *core, struct sched_lane *lane)
@@ -44,13 +54,13 @@ void pace_arrived(struct sched_core *core, struct sched_lane *lane)
 			     (double)(core->now_ns - pace->done_ns));
 		pace->n_lags++;
 	}
-	lane->opened = NULL;
-	lane->session->user->opened_ns = 0;
 	pace->model = step->model;
 	pace->seq = step->parts[0].seq;
-	pace->n_layers = step->kind == STEP_TOKENS ? 1 : step->model->shape.n_layers;
+	pace->n_layers = step->model->shape.n_layers;
 	pace->next_layer = step->layer;
 	pace->held_until_ns = 0;
+	if (step->kind == STEP_TOKENS)
+		tokens_arrived(lane);
 }
 
 uint32_t pace_met(struct sched_lane *const *lanes, uint32_t n_lanes, uint64_t job)

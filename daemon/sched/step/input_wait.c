@@ -40,12 +40,12 @@ static void arrive(struct sched_core *core, struct sched_lane *lane)
 		  lane->step.kind == STEP_DECODE ? STEP_RUNNABLE : STEP_WAITING_TURN);
 }
 
-void input_wait_begin(struct input_wait *w, struct sched_lane *lane, struct outcome checked)
+void input_wait_begin(struct input_wait *w, struct sched_lane *lane, const struct outcome *checked)
 {
 	struct sched_core *core = w->core;
 	bool there = inputs_are_there(lane);
 
-	if (there && checked.status) {
+	if (there && checked->status) {
 		complete_entry(core, lane, checked);
 		return;
 	}
@@ -53,12 +53,12 @@ void input_wait_begin(struct input_wait *w, struct sched_lane *lane, struct outc
 		arrive(core, lane);
 		return;
 	}
-	if (checked.status)
+	if (checked->status)
 		lane->step.n_parts = 0;
-	lane->refusal = checked;
+	lane->refusal = *checked;
 	lane->await_since_ns = w->since_ns = core->now_ns;
 	lane->await_look_ns = w->look_ns = core->now_ns;
-	step_move(&core->steps, lane, checked.status ? STEP_REFUSED : STEP_AWAITING_INPUT);
+	step_move(&core->steps, lane, checked->status ? STEP_REFUSED : STEP_AWAITING_INPUT);
 }
 
 static uint64_t pause_between_looks_ns(const struct input_wait *w, const struct sched_lane *lane)

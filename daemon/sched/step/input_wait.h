@@ -23,7 +23,7 @@ struct input_wait {
 void input_wait_init(struct input_wait *w, struct sched_core *core);
 /* The lane's step has been checked: it can run, or waits until its inputs are there. One that is
  * refused ends with that, but no sooner than its word is there. */
-void input_wait_begin(struct input_wait *w, struct sched_lane *lane, struct outcome checked);
+void input_wait_begin(struct input_wait *w, struct sched_lane *lane, const struct outcome *checked);
 /* When it is due: takes what has arrived. Returns whether there was any. */
 bool input_wait_look(struct input_wait *w);
 /* Is there a step that is worth staying awake for? */

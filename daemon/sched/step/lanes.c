@@ -8,6 +8,7 @@
  */
 #include "lanes.h"
 
+#include "daemon/sched/core/users.h"
 #include "daemon/sched/seq/complete.h"
 #include "decode_check.h"
 #include "entry.h"
@@ -104,7 +105,7 @@ void lane_shut_down(struct lanes *l, struct sched_lane *lane, struct outcome out
 		lane->accepted++;
 		ring_copy_entry(lane->shared, lane->accepted, &entry);
 		lane->word = word_of(&entry, lane->accepted);
-		complete_entry(l->core, lane, outcome);
+		complete_entry(l->core, lane, &outcome);
 	}
 }
 
@@ -124,11 +125,10 @@ static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
 static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct abi_entry *e)
 {
 	struct outcome outcome = OUTCOME_OK;
-	bool is_step = e->kind == ABI_STEP && e->ticket == lane->accepted;
-	bool is_decode = e->kind == ABI_DECODE && e->ticket == lane->accepted;
+	bool is_ours = e->ticket == lane->accepted;
 
 	lane->word = word_of(e, lane->accepted);
-	if (e->ticket != lane->accepted)
+	if (!is_ours)
 		outcome = outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
 	else if (!copy_body(lane, e))
 		outcome = outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
@@ -141,12 +141,14 @@ static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct a
 	else if (e->kind != ABI_NOP)
 		outcome = entry_do(l->core, lane, e);
 
-	if (is_decode && outcome.status == 0)
+	bool is_taken = is_ours && outcome.status == 0;
+
+	if (lane->word < ABI_LANE_WORDS || (is_taken && e->kind == ABI_STEP))
+		input_wait_begin(l->input_wait, lane, &outcome);
+	else if (is_taken && e->kind == ABI_DECODE)
 		step_move(&l->core->steps, lane, STEP_AWAITING_PASS);
-	else if (lane->word < ABI_LANE_WORDS || (is_step && outcome.status == 0))
-		input_wait_begin(l->input_wait, lane, outcome);
 	else
-		complete_entry(l->core, lane, outcome);
+		complete_entry(l->core, lane, &outcome);
 }
 
 /* `submitted` only grows, and by no more than the ring holds; anything else is no client of ours.
@@ -155,9 +157,11 @@ static bool is_sane(struct lanes *l, struct sched_lane *lane, uint64_t submitted
 {
 	if (submitted >= lane->accepted && submitted - lane->accepted <= ABI_LANE_SLOTS)
 		return true;
+	const struct outcome outcome = outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
+
 	lane->broken = true;
 	lane->accepted++;
-	complete_entry(l->core, lane, outcome_bad(-EPROTO, ABI_BAD_TICKET, 0));
+	complete_entry(l->core, lane, &outcome);
 	return false;
 }
 
@@ -167,26 +171,41 @@ static bool is_long(const struct abi_entry *e)
 	return e->kind == ABI_FORK || e->kind == ABI_TRIM;
 }
 
+/* So many of its user's were done at once, in the time since the clock was read last: a step alone
+ * is no reason to read it. */
+static void note_entries(struct lanes *l, struct sched_user *user, uint32_t n)
+{
+	uint64_t now_ns = core_clock(l->core);
+
+	user->n_entries += n;
+	user->lanes_ns += now_ns - l->noted_ns;
+	l->noted_ns = now_ns;
+}
+
 static bool serve_lane(struct lanes *l, struct sched_lane *lane)
 {
 	if (lane->state != STEP_FREE || lane->broken)
 		return false;
 	uint64_t submitted = ring_submitted(lane->shared);
+	uint32_t n = 0;
 
 	if (submitted == lane->accepted || !is_sane(l, lane, submitted))
 		return false;
 	lane->active_ns = l->core->now_ns;
-	for (int i = 0;
-	     i < ENTRIES_A_TURN && lane->state == STEP_FREE && lane->accepted < submitted; i++) {
+	do {
 		struct abi_entry entry;
 
 		lane->accepted++;
 		ring_copy_entry(lane->shared, lane->accepted, &entry);
 		serve_entry(l, lane, &entry);
-		lane->session->user->n_entries += lane->state == STEP_FREE;
+		if (lane->state != STEP_FREE)
+			break;
+		n++;
 		if (is_long(&entry))
 			break;
-	}
+	} while (n < ENTRIES_A_TURN && lane->accepted < submitted);
+	if (l->several_users && n > 0)
+		note_entries(l, lane->session->user, n);
 	return true;
 }
 
@@ -201,60 +220,51 @@ static bool has_had_enough(const struct lanes *l, struct sched_user *user)
 	return user->n_entries >= USER_ENTRIES || user->lanes_ns >= USER_NS;
 }
 
-/* What has passed since the clock was read last: a step alone is no reason to read it. */
-static void note_time(struct lanes *l, struct sched_user *user)
-{
-	uint64_t now_ns = core_clock(l->core);
-
-	user->lanes_ns += now_ns - l->noted_ns;
-	l->noted_ns = now_ns;
-}
-
 /* Of several users: it is no turn of the lane's in this round. */
-static bool is_put_off(struct lanes *l, uint32_t index)
+static bool is_put_off(struct lanes *l, const struct lane_poll *p)
 {
-	const struct sched_lane *lane = l->polls[index].lane;
+	const struct sched_lane *lane = p->lane;
 
 	if (lane->state != STEP_FREE || lane->broken || !has_had_enough(l, lane->session->user))
 		return false;
-	l->first = l->first < l->n ? l->first : index;
+	l->first = l->first < l->n ? l->first : (uint32_t)(p - l->polls);
 	return true;
 }
 
-static bool is_one_user(const struct sched_core *core)
+static bool serve_from(struct lanes *l, uint32_t first, uint32_t end)
 {
-	const struct sched_user *user = LIST_FIRST(&core->users);
+	bool any = false;
 
-	return !user || !LIST_NEXT(user, link);
+	for (struct lane_poll *p = l->polls + first; p < l->polls + end; p++) {
+		if (atomic_load_explicit(p->submitted, memory_order_relaxed) == p->accepted)
+			continue;
+		if (l->several_users && is_put_off(l, p)) {
+			any = true;
+			continue;
+		}
+		any |= serve_lane(l, p->lane);
+		p->accepted = p->lane->accepted;
+	}
+	return any;
 }
 
-bool lanes_serve(struct lanes *l)
+/* Who was put off in the last round comes first. */
+static bool serve_in_turns(struct lanes *l)
 {
 	uint32_t first = l->first < l->n ? l->first : 0;
-	bool any = false, alone = is_one_user(l->core);
 
 	l->n_rounds++;
 	l->noted_ns = l->core->now_ns;
 	l->first = UINT32_MAX;
-	for (uint32_t n = 0; n < l->n; n++) {
-		uint32_t i = first + n < l->n ? first + n : first + n - l->n;
-		struct lane_poll *p = &l->polls[i];
+	bool any = serve_from(l, first, l->n);
 
-		if (atomic_load_explicit(p->submitted, memory_order_relaxed) == p->accepted)
-			continue;
-		if (!alone && is_put_off(l, i)) {
-			any = true;
-			continue;
-		}
-		struct sched_user *user = p->lane->session->user;
-		uint32_t n_entries = user->n_entries;
+	return serve_from(l, 0, first) || any;
+}
 
-		any |= serve_lane(l, p->lane);
-		p->accepted = p->lane->accepted;
-		if (!alone && user->n_entries != n_entries)
-			note_time(l, user);
-	}
-	return any;
+bool lanes_serve(struct lanes *l)
+{
+	l->several_users = users_are_several(l->core);
+	return l->several_users ? serve_in_turns(l) : serve_from(l, 0, l->n);
 }
 
 bool lanes_waiting(const struct lanes *l)

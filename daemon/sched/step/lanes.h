@@ -25,7 +25,8 @@ struct lanes {
 	uint32_t n;
 	uint32_t first; /* of them, in the next round: one whose user had had enough of this */
 	uint64_t n_rounds;
-	uint64_t noted_ns; /* when the clock was read last, in a round of several users */
+	bool several_users; /* in this round */
+	uint64_t noted_ns; /* when the clock was read last in it, if there are */
 	uint64_t last_serial;
 };
 

@@ -123,6 +123,13 @@ static enum abi_reason check_seq(struct sched_core *core, const struct sched_lan
 	return ABI_OK;
 }
 
+static void add_weight(struct step *step, const struct step_part *part)
+{
+	step->n_pairs += (int64_t)part->n_new * part->n_seen;
+	step->n_tokens += part->n_seen;
+	step->n_nodes += store_seq_most_nodes(part->seq->store);
+}
+
 static enum abi_reason check_part(struct sched_core *core, struct sched_lane *lane,
 				  const struct abi_entry *e, const struct abi_step_seq *rec,
 				  struct step_part *part)
@@ -146,6 +153,7 @@ static enum abi_reason check_part(struct sched_core *core, struct sched_lane *la
 	bad = check_inputs(core, lane, rec, append_only, part);
 	if (!bad && !append_only)
 		bad = check_outputs(core, lane, rec, part);
+	add_weight(&lane->step, part);
 	lane->step.model = seq->model;
 	lane->step.n_draft_rows += seq->parents ? rec->n_new : 0;
 	if (seq->parents ? lane->step.n_draft_rows > DECODE_MAX_DRAFTS
@@ -177,16 +185,9 @@ bool step_may_be_sparse(const struct step_part *part)
 /* As if nothing of it were shared, within the step or with others. */
 static void weigh(struct step *step)
 {
-	double n_pairs = 0, n_tokens = 0, n_nodes = 0;
-
-	for (uint32_t i = 0; i < step->n_parts; i++) {
-		n_pairs += (double)step->parts[i].n_new * step->parts[i].n_seen;
-		n_tokens += step->parts[i].n_seen;
-		n_nodes += store_seq_most_nodes(step->parts[i].seq->store);
-	}
-	step->pairs_ns = work_ns(step->model, n_pairs, 0);
+	step->pairs_ns = (double)step->n_pairs * step->model->pair_ns;
 	step->alone_ns = step->model->cost.fixed_ns + step->pairs_ns +
-			 path_ns(step->model, n_tokens, n_nodes);
+			 path_ns(step->model, (double)step->n_tokens, (double)step->n_nodes);
 }
 
 /* The sequences that a refused step named: their layer will not come any more. */

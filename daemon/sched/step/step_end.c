@@ -37,28 +37,30 @@ static int seq_advance(struct sched_core *core, struct sched_seq *seq)
 	return 0;
 }
 
-static struct outcome advance_parts(struct sched_core *core, struct sched_lane *lane)
+static struct outcome cannot_advance(struct sched_core *core, struct sched_seq *seq, int r,
+				     uint32_t where)
 {
-	const struct select_shares *x = &lane->step.shares;
-	struct outcome outcome = {
-		.attended = x->visible > 0 ? (float)(x->attended / x->visible) : 1,
-		.mass = x->total_mass > 0 ? (float)(x->kept_mass / x->total_mass) : 1,
-	};
+	struct outcome outcome = outcome_of_store(r);
 
+	if (r == -ENOMEM)
+		log_warning("no memory to publish what a sequence has computed: its extension is "
+			    "void");
+	outcome.where = where;
+	seq_void(core, seq, &outcome);
+	return outcome;
+}
+
+/* ret_failed: the last failure, if there is any. */
+static void advance_parts(struct sched_core *core, struct sched_lane *lane,
+			  struct outcome *ret_failed)
+{
 	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
 		struct sched_seq *seq = lane->step.parts[i].seq;
 		int r = seq_advance(core, seq);
 
-		if (r == 0)
-			continue;
-		if (r == -ENOMEM)
-			log_warning("no memory to publish what a sequence has computed: its "
-				    "extension is void");
-		outcome = outcome_of_store(r);
-		outcome.where = i;
-		seq_void(core, seq, &outcome);
+		if (r < 0)
+			*ret_failed = cannot_advance(core, seq, r, i);
 	}
-	return outcome;
 }
 
 static void count_decode(struct sched_core *core, struct sched_lane *lane)
@@ -71,15 +73,16 @@ static void count_decode(struct sched_core *core, struct sched_lane *lane)
 void steps_finish(struct sched_core *core)
 {
 	static const struct outcome exact = {.attended = 1, .mass = 1};
+	struct outcome told_later;
 	struct sched_lane *lane;
 
 	while ((lane = step_first(&core->steps, STEP_IN_BATCH)) != NULL) {
-		complete_entry(core, lane, exact);
+		complete_entry(core, lane, &exact);
 		step_move(&core->steps, lane, STEP_COMPLETED);
 	}
 	core->now_ns = core_clock(core);
 	while ((lane = step_first(&core->steps, STEP_COMPLETED)) != NULL) {
-		advance_parts(core, lane);
+		advance_parts(core, lane, &told_later);
 		count_decode(core, lane);
 		step_move(&core->steps, lane, STEP_FREE);
 	}
@@ -87,12 +90,17 @@ void steps_finish(struct sched_core *core)
 
 static void finish(struct sched_core *core, struct sched_lane *lane)
 {
-	struct outcome outcome = advance_parts(core, lane);
+	const struct select_shares *x = &lane->step.shares;
+	struct outcome outcome = {
+		.attended = x->visible > 0 ? (float)(x->attended / x->visible) : 1,
+		.mass = x->total_mass > 0 ? (float)(x->kept_mass / x->total_mass) : 1,
+	};
 
+	advance_parts(core, lane, &outcome);
 	if (lane->step.kind == STEP_CUT)
 		count_decode(core, lane);
 	step_move(&core->steps, lane, STEP_FREE);
-	complete_entry(core, lane, outcome);
+	complete_entry(core, lane, &outcome);
 }
 
 void step_finish_slice(struct sched_core *core, struct sched_lane *lane, uint32_t row_end)
@@ -124,7 +132,7 @@ void step_fail(struct sched_core *core, struct sched_lane *lane, struct outcome 
 		outcome.value = decode_tokens_done(lane);
 	void_parts(core, lane, &outcome);
 	step_move(&core->steps, lane, STEP_FREE);
-	complete_entry(core, lane, outcome);
+	complete_entry(core, lane, &outcome);
 }
 
 void step_cancel(struct sched_core *core, struct sched_lane *lane, struct outcome outcome)

@@ -398,7 +398,7 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 		away_begin(p->core, lane);
 	}
 	step_move(&p->core->steps, lane, STEP_FREE);
-	complete_entry(p->core, lane, outcome);
+	complete_entry(p->core, lane, &outcome);
 }
 
 static void pass_finish(struct passes *p)
