@@ -12,6 +12,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/sched/seq/complete.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/begin.h"
@@ -312,6 +313,7 @@ static int add_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_arena_new = {.begin = new_begin,
 				    .serve = add_serve,
+				    .beside = beside_segments,
 				    .slow = true,
 				    .answer = new_answer};
 
@@ -374,6 +376,7 @@ static void seal_answer(struct request *request)
 
 const struct verb verb_arena_seal = {.begin = seal_begin,
 				     .serve = add_serve,
+				     .beside = beside_segments,
 				     .slow = true,
 				     .answer = seal_answer};
 
@@ -470,5 +473,6 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 
 const struct verb verb_arena_free = {.begin = free_begin,
 				     .serve = free_serve,
+				     .beside = beside_segments,
 				     .slow = true,
 				     .answer = free_answer};

@@ -2,6 +2,7 @@
  * drain.c - the verb drain: no new sequences, so that the daemon empties; and back.
  */
 #include "daemon/base/log.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
@@ -46,4 +47,7 @@ static int drain_serve(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-const struct verb verb_drain = {.begin = drain_begin, .serve = drain_serve, .answer = drain_answer};
+const struct verb verb_drain = {.begin = drain_begin,
+				.serve = drain_serve,
+				.beside = beside_pass,
+				.answer = drain_answer};

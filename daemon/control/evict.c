@@ -8,6 +8,7 @@
 #include "evict.h"
 
 #include "daemon/base/log.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
@@ -88,4 +89,7 @@ static int evict_serve(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-const struct verb verb_evict = {.begin = evict_begin, .serve = evict_serve, .answer = evict_answer};
+const struct verb verb_evict = {.begin = evict_begin,
+				.serve = evict_serve,
+				.beside = beside_segments,
+				.answer = evict_answer};

@@ -4,6 +4,7 @@
  * Hello comes first and once. Its answer carries the board and the session's bell; only then is the
  * next packet read. Leave is not answered: it says that no device arena is open any more.
  */
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/life.h"
@@ -118,6 +119,7 @@ static void hello_answer(struct request *request)
 
 const struct verb verb_hello = {.begin = hello_begin,
 				.serve = sched_session_add,
+				.beside = beside_pass,
 				.answer = hello_answer};
 
 static void leave_begin(struct session *s, uint64_t id, const void *message)

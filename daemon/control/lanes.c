@@ -9,6 +9,7 @@
  */
 #include "lanes.h"
 
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/begin.h"
@@ -174,6 +175,7 @@ static void seal_answer(struct request *request)
 
 const struct verb verb_lane_seal = {.begin = seal_begin,
 				    .serve = seal_serve,
+				    .beside = beside_pass,
 				    .answer = seal_answer};
 
 /* ---- free ---- */
@@ -232,6 +234,16 @@ static void free_answer(struct request *request)
 	reply_done(request);
 }
 
+/* Other lanes of the session may be in the pass. */
+static bool free_may_go(const struct sched *s, const struct sched_request *rq)
+{
+	const struct lane_call *call = rq->room;
+
+	(void)s;
+	return session_lane(rq->session, call->lane)->state != STEP_IN_PASS;
+}
+
 const struct verb verb_lane_free = {.begin = free_begin,
 				    .serve = free_serve,
+				    .beside = free_may_go,
 				    .answer = free_answer};

@@ -7,6 +7,7 @@
  */
 #include "daemon/base/log.h"
 #include "daemon/program/held_program.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/models.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/session/begin.h"
@@ -270,6 +271,7 @@ static int open_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_model_open = {.begin = open_begin,
 				     .serve = open_serve,
+				     .beside = beside_segments,
 				     .answer = model_answer};
 
 /* ---- the list ---- */
@@ -421,4 +423,7 @@ static int list_serve(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-const struct verb verb_models = {.begin = list_begin, .serve = list_serve, .answer = list_answer};
+const struct verb verb_models = {.begin = list_begin,
+				 .serve = list_serve,
+				 .beside = beside_pass,
+				 .answer = list_answer};

@@ -7,6 +7,7 @@
 #include "pins.h"
 
 #include "daemon/base/units.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
@@ -85,7 +86,10 @@ static int seq_serve(struct sched *s, struct sched_request *rq)
 	return r < 0 ? pin_refuse(s, rq, r) : 0;
 }
 
-const struct verb verb_seq_pin = {.begin = seq_begin, .serve = seq_serve, .answer = pin_answer};
+const struct verb verb_seq_pin = {.begin = seq_begin,
+				  .serve = seq_serve,
+				  .beside = beside_pass,
+				  .answer = pin_answer};
 
 static void node_begin(struct session *s, uint64_t id, const void *message)
 {
@@ -108,7 +112,10 @@ static int node_serve(struct sched *s, struct sched_request *rq)
 	return r < 0 ? pin_refuse(s, rq, r) : 0;
 }
 
-const struct verb verb_node_pin = {.begin = node_begin, .serve = node_serve, .answer = pin_answer};
+const struct verb verb_node_pin = {.begin = node_begin,
+				   .serve = node_serve,
+				   .beside = beside_pass,
+				   .answer = pin_answer};
 
 /* The room is a pin's id, an uint64_t. */
 
@@ -134,7 +141,10 @@ static int unpin_serve(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-const struct verb verb_unpin = {.begin = unpin_begin, .serve = unpin_serve, .answer = reply_done};
+const struct verb verb_unpin = {.begin = unpin_begin,
+				.serve = unpin_serve,
+				.beside = beside_pass,
+				.answer = reply_done};
 
 /* ---- the list ---- */
 
@@ -209,4 +219,7 @@ static void pins_answer(struct request *request)
 	reply_send(request->session, &reply);
 }
 
-const struct verb verb_pins = {.begin = pins_begin, .serve = pins_serve, .answer = pins_answer};
+const struct verb verb_pins = {.begin = pins_begin,
+			       .serve = pins_serve,
+			       .beside = beside_pass,
+			       .answer = pins_answer};

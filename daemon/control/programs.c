@@ -6,6 +6,7 @@
  * give.
  */
 #include "daemon/program/held_program.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
@@ -233,5 +234,6 @@ static void new_answer(struct request *request)
 
 const struct verb verb_program_new = {.begin = new_begin,
 				      .serve = new_serve,
+				      .beside = beside_segments,
 				      .slow = true,
 				      .answer = new_answer};

@@ -7,6 +7,8 @@
 #include "seqs.h"
 
 #include "daemon/sched/seq/seq.h"
+#include "daemon/sched/step/step_end.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/begin.h"
@@ -188,7 +190,7 @@ static int open_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_seq_open = {.begin = open_begin,
 				   .serve = open_serve,
-				   .beside = true,
+				   .beside = beside_pass,
 				   .answer = open_answer};
 
 static void wait_ask(struct session *s, uint64_t id, const void *message)
@@ -226,7 +228,7 @@ static int wait_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_seq_wait = {.begin = wait_ask,
 				   .serve = wait_serve,
-				   .beside = true,
+				   .beside = beside_pass,
 				   .answer = wait_answer};
 
 static void length_begin(struct session *s, uint64_t id, const void *message)
@@ -270,7 +272,7 @@ static int length_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_seq_length = {.begin = length_begin,
 				     .serve = length_serve,
-				     .beside = true,
+				     .beside = beside_pass,
 				     .answer = length_answer};
 
 /* The room is a sequence's handle, an uint64_t. */
@@ -297,6 +299,16 @@ static int close_serve(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
+/* The pass has the sequences of its entries, not all of their lanes. */
+static bool close_may_go(const struct sched *s, const struct sched_request *rq)
+{
+	const uint64_t *handle = rq->room;
+	const struct sched_seq *seq = handle_find(&s->core.seqs, rq->session, *handle);
+
+	return !seq || seq->lane->state != STEP_IN_PASS || step_part_of(seq) == UINT32_MAX;
+}
+
 const struct verb verb_seq_close = {.begin = close_begin,
 				    .serve = close_serve,
+				    .beside = close_may_go,
 				    .answer = reply_done};

@@ -5,6 +5,7 @@
  */
 #include "sessions.h"
 
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
@@ -110,4 +111,5 @@ static int sessions_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_sessions = {.begin = sessions_begin,
 				   .serve = sessions_serve,
+				   .beside = beside_pass,
 				   .answer = sessions_answer};

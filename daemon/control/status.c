@@ -5,6 +5,7 @@
  * to the answer. A user is told of its own sessions: what others do is not to be seen in counters.
  */
 #include "daemon/base/clock.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
@@ -258,4 +259,5 @@ static int status_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_status = {.begin = status_begin,
 				 .serve = status_serve,
+				 .beside = beside_pass,
 				 .answer = status_answer};

@@ -4,6 +4,7 @@
  * A page goes out as one packet, whatever its nodes are called: the number of nodes on it is such
  * that the longest fit.
  */
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
@@ -93,4 +94,7 @@ static int tree_serve(struct sched *s, struct sched_request *rq)
 	return 0;
 }
 
-const struct verb verb_tree = {.begin = tree_begin, .serve = tree_serve, .answer = tree_answer};
+const struct verb verb_tree = {.begin = tree_begin,
+			       .serve = tree_serve,
+			       .beside = beside_pass,
+			       .answer = tree_answer};

@@ -4,8 +4,8 @@
  * A round has five phases, in this order:
  *   finish   what the backend has done: clients go on while the rest of the round is ours
  *   take     entries of all rings, and inputs that streams have written; steps become runnable
- *   serve    requests of the loop, between batches, as they change what batches are made of; but
- *            sequences are opened while a pass is under way too, to be there for the next one
+ *   serve    requests of the loop, between batches, as they change what batches are made of; while
+ *            a pass is under way those that touch nothing of it
  *   begin    the next batch, of decode and prefill in turns: what was taken above is in it
  *   look     at clocks and copies, while the backend is at work
  * Whose turn the next batch is says next_turn.c. A round without anything to do rests: rest.c.
@@ -88,14 +88,14 @@ static void serve_one(struct sched *s, struct sched_request *request)
 	requests_answer(&s->core.requests, request);
 }
 
-static bool serve(struct sched *s, bool beside)
+static bool serve(struct sched *s)
 {
 	uint64_t until_ns = s->core.now_ns + REQUESTS_NS;
 	struct sched_request *request;
 	int n = 0;
 
 	while (requests_any(&s->core.requests) && n < REQUESTS_A_ROUND) {
-		request = requests_take(&s->core.requests, beside);
+		request = requests_take(&s->core.requests, s->passes.under_way ? s : NULL);
 		if (!request)
 			break;
 		n += request->slow ? REQUESTS_A_ROUND : 1;
@@ -202,10 +202,10 @@ bool sched_round(struct sched *s)
 
 	busy |= take(s);
 	if (!backend_is_at_work(s)) {
-		busy |= requests_any(&s->core.requests) && serve(s, s->passes.under_way);
+		busy |= requests_any(&s->core.requests) && serve(s);
 		busy |= begin(s);
 	} else if (s->passes.in_flight) {
-		busy |= serve(s, true);
+		busy |= serve(s);
 	}
 	look(s);
 	atomic_store_explicit(&s->rounds, s->rounds + 1, memory_order_relaxed);

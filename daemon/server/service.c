@@ -8,6 +8,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/control/verbs.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/life.h"
 
@@ -56,6 +57,7 @@ static void figures_ask(struct service *service)
 		return;
 	request_init(&service->figures, &figures, service->home, NULL);
 	service->figures.sched.serve = verb_status.serve;
+	service->figures.sched.beside = verb_status.beside;
 	service->figures.sched.privileged = true;
 	service->figures.sched.room = &service->status;
 	service->figures_out = true;
@@ -70,7 +72,9 @@ static void on_probe(struct request *request)
 	service->probe_answered = request->sched.code == 0;
 }
 
-static const struct verb probe = {.serve = sched_probe, .answer = on_probe};
+static const struct verb probe = {.serve = sched_probe,
+				  .beside = beside_segments,
+				  .answer = on_probe};
 
 static void probe_send(struct service *service)
 {

@@ -10,6 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/weights/weights.h"
 #include "request.h"
@@ -51,7 +52,9 @@ static void on_ended(struct request *request)
 
 static void end_post(struct session *session)
 {
-	static const struct verb verb = {.serve = sched_session_end, .answer = on_ended};
+	static const struct verb verb = {.serve = sched_session_end,
+					 .beside = beside_segments,
+					 .answer = on_ended};
 	struct session_ending *end = session->end;
 
 	request_init(&end->request, &verb, session->home, session);

@@ -28,9 +28,8 @@ struct verb {
 	/* Drivers take their time over memory, a millisecond or more: one such request between
 	 * two batches. */
 	bool slow;
-	/* Touches no lane's step, no arena, and of the store nothing but paths: it may be served
-	 * while a pass is in flight. */
-	bool beside;
+	/* The same: is it one that may be served while a pass is under way? NULL: none is. */
+	sched_beside beside;
 	/* The loop's thread: served, sched.code and the room's answer hold. Must not free the
 	 * session. */
 	void (*answer)(struct request *request);

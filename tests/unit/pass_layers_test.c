@@ -2,7 +2,7 @@
  * pass_layers_test.c - tokens of programs beside sessions that compute their layers themselves: a
  * pass is cut into segments of layers, and nobody's wait is longer than one of them.
  */
-#include "school.h"
+#include "school_layers.h"
 
 #include "daemon/sched/sched_impl.h"
 
@@ -12,107 +12,6 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
-
-#define N_LAYERS 32u
-#define ROUND_NS UINT64_C(5000)
-#define PASS_NS (20 * MS) /* of a pupil's entry of N_ROWS */
-#define N_ROWS 100u
-#define LAYER_NS (0.1 * MS) /* of a batch of others' */
-
-static const struct work_shape own_shape = {.n_layers = N_LAYERS,
-					    .n_q_heads = 1,
-					    .n_kv_heads = 1,
-					    .head_dim = 32, /* no pupils' model */
-					    .page_tokens = 64,
-					    .dtype = WORK_FP32};
-
-/* A session that computes its layers, one after the other, without end. */
-struct other {
-	struct client c;
-	uint64_t seq, asked_ns;
-	uint32_t next_layer, n_steps;
-	double longest_ns; /* that it has waited for a step */
-	bool idles; /* it asks for nothing, again and again */
-};
-
-static void other_join(struct other *o, struct school *s, uint64_t user)
-{
-	uint32_t ids[] = {1, 2, 3};
-	struct store_match match;
-
-	*o = (struct other){0};
-	world.instant = true;
-	client_start(&o->c, &s->h, user, &own_shape, ARENA_BYTES);
-	assert_int_equal(client_open(&o->c, ids, 3, &o->seq, &match), 0);
-	world.instant = false;
-}
-
-static void other_end(struct other *o)
-{
-	world.instant = true;
-	client_end(&o->c);
-}
-
-static bool other_waits(const struct other *o)
-{
-	return atomic_load(&o->c.lane->done) < o->c.ticket;
-}
-
-/* Its next step, if it has the one before. */
-static void other_go(struct other *o)
-{
-	struct abi_step_seq rec = client_step_seq(&o->c, o->seq, 1);
-	struct abi_entry extend = {.kind = ABI_EXTEND, .seq = o->seq, .count = 1};
-	struct abi_entry step = {.kind = ABI_STEP, .layer = o->next_layer, .count = 1};
-	uint32_t id = 7;
-
-	if (other_waits(o))
-		return;
-	if (o->c.ticket)
-		assert_int_equal(ring_completion(o->c.lane, o->c.ticket).reason, 0);
-	if (o->asked_ns && (double)(world.now_ns - o->asked_ns) > o->longest_ns)
-		o->longest_ns = (double)(world.now_ns - o->asked_ns);
-	if (o->idles) {
-		client_submit(&o->c, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
-		return;
-	}
-	o->n_steps += o->asked_ns != 0;
-	if (o->next_layer == 0)
-		client_submit(&o->c, extend, &id, sizeof(id));
-	client_submit(&o->c, step, &rec, sizeof(rec));
-	o->next_layer = (o->next_layer + 1) % N_LAYERS;
-	o->asked_ns = world.now_ns;
-}
-
-/* All that ask again do, and the others; nobody's time is jumped over. */
-static void go_until(struct school *s, struct other *o, uint64_t ns)
-{
-	while (world.now_ns < ns) {
-		for (uint32_t i = 0; i < s->n; i++)
-			if (s->pupils[i].again && has(&s->pupils[i])) {
-				assert_int_equal(s->pupils[i].c.ticket
-							 ? end_of(&s->pupils[i]).status
-							 : 0,
-						 0);
-				ask(&s->pupils[i], s->pupils[i].again);
-			}
-		if (o)
-			other_go(o);
-		sched_round(s->h.sched);
-		world.now_ns += ROUND_NS;
-	}
-}
-
-static struct school *school_of_layers(uint32_t n_pupils)
-{
-	struct school *s = school_new((PASS_NS - FIXED_NS) / N_ROWS);
-
-	world.batch_ns = LAYER_NS;
-	school_start(s);
-	for (uint32_t i = 0; i < n_pupils; i++)
-		join(s, 1, N_ROWS, N_LAYERS);
-	return s;
-}
 
 static void layers_wait_for_a_segment_and_no_pass(void **state)
 {
@@ -177,12 +76,6 @@ static void who_asks_for_nothing_computes_no_layers(void **state)
 	assert_in_range(world.n_segments, world.n_passes, world.n_passes + 1);
 	other_end(&other);
 	school_free(s);
-}
-
-static void go_between_segments(struct school *s, struct other *o)
-{
-	while (!s->h.sched->passes.under_way || s->h.sched->passes.n_layers_done == 0)
-		go_until(s, o, world.now_ns + ROUND_NS);
 }
 
 /* As much as has been run, what begins anew once more; paths are modelled too. */

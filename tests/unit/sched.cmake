@@ -17,8 +17,13 @@ foreach(unit turns budget cut sched_paths queues neighbour branched)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
-foreach(unit pass pass_company pass_layers)
+foreach(unit pass pass_company)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/school.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
+endforeach()
+
+foreach(unit pass_layers pass_requests)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/school.c unit/school_layers.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 

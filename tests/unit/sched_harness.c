@@ -225,6 +225,7 @@ int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *
 int client_close(struct client *c, uint64_t seq)
 {
 	struct sched_request rq = {.serve = verb_seq_close.serve,
+				   .beside = verb_seq_close.beside,
 				   .session = c->session,
 				   .room = &seq};
 

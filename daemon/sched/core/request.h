@@ -18,6 +18,8 @@ struct sched_session;
  * after filling message and field, or SCHED_LATER: it is kept, and goes back when it is answered;
  * or SCHED_AGAIN: it has more to do than a turn has time for. */
 typedef int (*sched_service)(struct sched *s, struct sched_request *rq);
+/* A pass is under way: may the request be served now? It must not touch what the pass has. */
+typedef bool (*sched_beside)(const struct sched *s, const struct sched_request *rq);
 #define SCHED_LATER 1
 #define SCHED_AGAIN 2
 
@@ -30,7 +32,7 @@ struct sched_request {
 	struct sched_request *next; /* the scheduler's */
 	sched_service serve;
 	bool slow; /* it may take milliseconds: nothing else is served in its round */
-	bool beside; /* it touches nothing that a pass in flight has */
+	sched_beside beside; /* NULL: never */
 	/* lent by the poster: what the service takes and gives, of the type that it says; NULL: it
 	 * takes and gives nothing */
 	void *room;

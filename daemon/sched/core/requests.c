@@ -12,6 +12,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define LOOK_MAX 64u /* of a user's requests, while a pass may keep them waiting */
+
 void request_queue_init(struct request_queue *q)
 {
 	q->last = &q->first;
@@ -32,16 +34,20 @@ static void queue_push_first(struct request_queue *q, struct sched_request *requ
 		q->last = &request->next;
 }
 
+/* at: of the queue, first or some request's next. */
+static struct sched_request *queue_take(struct request_queue *q, struct sched_request **at)
+{
+	struct sched_request *request = *at;
+
+	*at = request->next;
+	if (q->last == &request->next)
+		q->last = at;
+	return request;
+}
+
 static struct sched_request *queue_pop(struct request_queue *q)
 {
-	struct sched_request *request = q->first;
-
-	if (!request)
-		return NULL;
-	q->first = request->next;
-	if (!q->first)
-		q->last = &q->first;
-	return request;
+	return q->first ? queue_take(q, &q->first) : NULL;
 }
 
 int requests_init(struct requests *q)
@@ -102,28 +108,51 @@ static void sort_posted(struct requests *q)
 		queue_push(queue_of(q, request), request);
 }
 
-/* Whose turn it is. */
-static struct sched_user *next_user(const struct requests *q, bool beside)
+/* Those of a session stay in order: where one waits, all behind it do. */
+static bool may_go(struct requests *q, const struct sched *beside, struct sched_request *request)
 {
-	struct sched_user *user;
+	struct sched_session *session = request->session;
 
-	TAILQ_FOREACH (user, &q->users, requests_link)
-		if (!beside || user->requests.first->beside)
-			return user;
+	if (!beside)
+		return true;
+	if (session && session->request_waits == q->n_looks)
+		return false;
+	if (request->beside && request->beside(beside, request))
+		return true;
+	if (session)
+		session->request_waits = q->n_looks;
+	return false;
+}
+
+/* Where the user's first stands that may go; NULL: none may. */
+static struct sched_request **first_of(struct requests *q, struct sched_user *user,
+				       const struct sched *beside)
+{
+	struct sched_request **at = &user->requests.first;
+
+	q->n_looks++;
+	for (uint32_t i = 0; *at && i < LOOK_MAX; i++, at = &(*at)->next)
+		if (may_go(q, beside, *at))
+			return at;
 	return NULL;
 }
 
-struct sched_request *requests_take(struct requests *q, bool beside)
+struct sched_request *requests_take(struct requests *q, const struct sched *beside)
 {
+	struct sched_request **at = NULL, *request;
+	struct sched_user *user;
+
 	if (!requests_any(q))
 		return NULL;
 	sort_posted(q);
-	struct sched_user *user = next_user(q, beside);
-
-	if (!user)
+	TAILQ_FOREACH (user, &q->users, requests_link) {
+		at = first_of(q, user, beside);
+		if (at)
+			break;
+	}
+	if (!at)
 		return NULL;
-	struct sched_request *request = queue_pop(&user->requests);
-
+	request = queue_take(&user->requests, at);
 	atomic_fetch_sub(&q->n_posted, 1);
 	TAILQ_REMOVE(&q->users, user, requests_link);
 	if (user->requests.first)

@@ -18,6 +18,7 @@ struct requests {
 	struct request_queue posted, answered;
 	struct sched_user_queue users; /* the scheduler's: those who have some, in turns */
 	struct sched_user nobody; /* who has those that are of no session */
+	uint64_t n_looks; /* the scheduler's: sched_session.request_waits */
 	_Atomic uint32_t n_posted; /* so that a spinning scheduler need not take the mutex */
 	int reply_fd; /* owned eventfd */
 };
@@ -28,9 +29,10 @@ void requests_done(struct requests *q);
 
 /* Loop; the caller wakes the scheduler. */
 void requests_post(struct requests *q, struct sched_request *request);
-/* Scheduler; of users in turns, of each the first; beside: of those alone that a pass in flight
- * does not keep waiting. NULL: none. */
-struct sched_request *requests_take(struct requests *q, bool beside);
+/* Scheduler; of users in turns, of each the first. beside: a pass of that scheduler is under way,
+ * and those alone are taken that may be served beside it; none comes before another of its session
+ * that waits. NULL: none. */
+struct sched_request *requests_take(struct requests *q, const struct sched *beside);
 /* Scheduler; it is not done, and comes before all others of its user at his next turn. */
 void requests_again(struct requests *q, struct sched_request *request);
 /* Scheduler; makes reply_fd readable. */

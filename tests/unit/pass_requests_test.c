@@ -1,0 +1,194 @@
+/*
+ * pass_requests_test.c - requests while a pass is under way, which others' layers may make long:
+ * those that touch nothing of it are served, between its segments or at any time, and the others
+ * find it finished.
+ */
+#include "school_layers.h"
+
+#include "daemon/control/evict.h"
+#include "daemon/control/lanes.h"
+#include "daemon/control/seqs.h"
+#include "daemon/control/verbs.h"
+#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/verbs/beside.h"
+#include "daemon/sched/verbs/sessions.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* Of the pass little is done. */
+static void go_to_first_segments(struct school *s, struct other *o)
+{
+	const struct passes *p = &s->h.sched->passes;
+
+	while (!p->under_way || p->n_layers_done == 0 || p->n_layers_done > N_LAYERS / 4)
+		go_until(s, o, world.now_ns + ROUND_NS);
+}
+
+static struct sched_request request_of(const struct verb *verb, const struct pupil *p, void *room)
+{
+	return (struct sched_request){.serve = verb->serve,
+				      .slow = verb->slow,
+				      .beside = verb->beside,
+				      .session = p->c.session,
+				      .privileged = true,
+				      .room = room};
+}
+
+static struct sched_request *next_answer(struct school *s, struct other *o)
+{
+	struct sched_request *rq;
+
+	while (!(rq = sched_reap(s->h.sched)))
+		go_until(s, o, world.now_ns + ROUND_NS);
+	return rq;
+}
+
+/* Before the pass that has just begun ends. */
+static void is_served_beside(struct school *s, struct other *o, struct sched_request *rq)
+{
+	uint32_t n_passes;
+
+	go_to_first_segments(s, o);
+	n_passes = world.n_passes;
+	sched_post(s->h.sched, rq);
+	assert_ptr_equal(next_answer(s, o), rq);
+	assert_int_equal(rq->code, 0);
+	assert_int_equal(world.n_passes, n_passes);
+	assert_true(s->h.sched->passes.under_way);
+}
+
+static void who_is_not_in_the_pass_is_served_between_segments(void **state)
+{
+	struct school *s = school_of_layers(2);
+	struct pupil *p = &s->pupils[1];
+	struct evict_call evict = {0};
+	struct lane_call lane = {.lane = 1};
+	struct sched_status status;
+	struct sched_request rq;
+	struct other other;
+
+	(void)state;
+	p->again = 0;
+	other_join(&other, s, 2);
+	rq = request_of(&verb_status, p, &status);
+	is_served_beside(s, &other, &rq);
+	rq = request_of(&verb_seq_close, p, &p->seq);
+	is_served_beside(s, &other, &rq);
+	rq = request_of(&verb_evict, p, &evict);
+	is_served_beside(s, &other, &rq);
+	rq = request_of(&verb_lane_free, p, &lane);
+	is_served_beside(s, &other, &rq);
+	other_end(&other);
+	school_free(s);
+}
+
+static void a_session_ends_between_segments_of_others(void **state)
+{
+	struct school *s = school_of_layers(2);
+	struct session_end_call end = {0};
+	struct sched_request rq = {.serve = sched_session_end,
+				   .beside = beside_segments,
+				   .session = s->pupils[1].c.session,
+				   .room = &end};
+	struct other other;
+
+	(void)state;
+	s->pupils[1].again = 0;
+	other_join(&other, s, 2);
+	is_served_beside(s, &other, &rq);
+	assert_false(end.more);
+	client_unmap(&s->pupils[1].c);
+	s->n = 1;
+	other_end(&other);
+	school_free(s);
+}
+
+/* What is of the pass waits for its end, and others of the same user do not wait for that. */
+static void who_is_in_the_pass_is_served_behind_it(void **state)
+{
+	struct school *s = school_of_layers(2);
+	struct pupil *p = &s->pupils[0];
+	struct sched_request close = request_of(&verb_seq_close, p, &p->seq), status;
+	struct sched_status room;
+	struct other other;
+
+	(void)state;
+	p->again = s->pupils[1].again = 0;
+	other_join(&other, s, 2);
+	go_until(s, &other, world.now_ns + (uint64_t)(50 * MS));
+	ask(p, N_ROWS);
+	go_to_first_segments(s, &other);
+	sched_post(s->h.sched, &close);
+	status = request_of(&verb_status, &s->pupils[1], &room);
+	is_served_beside(s, &other, &status);
+	assert_ptr_equal(next_answer(s, &other), &close);
+	assert_int_equal(close.code, 0);
+	assert_true(has(p));
+	assert_int_equal(end_of(p).status, 0);
+	assert_int_equal(end_of(p).value, N_ROWS);
+	other_end(&other);
+	school_free(s);
+}
+
+/* A length may be asked at any time, but not before what its session has asked for. */
+static void a_session_is_served_in_order(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct pupil *p = &s->pupils[0];
+	struct sched_request close = request_of(&verb_seq_close, p, &p->seq), length;
+	struct seq_length_call room = {.seq = p->seq};
+	struct other other;
+
+	(void)state;
+	p->again = 0;
+	other_join(&other, s, 2);
+	go_until(s, &other, world.now_ns + (uint64_t)(50 * MS));
+	ask(p, N_ROWS);
+	go_to_first_segments(s, &other);
+	length = request_of(&verb_seq_length, p, &room);
+	sched_post(s->h.sched, &close);
+	sched_post(s->h.sched, &length);
+	assert_ptr_equal(next_answer(s, &other), &close);
+	assert_ptr_equal(next_answer(s, &other), &length);
+	assert_int_equal(length.code, -ESTALE);
+	other_end(&other);
+	school_free(s);
+}
+
+/* No time passes. */
+static void sequences_that_are_not_in_the_pass_close_in_the_middle_of_it(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct pupil *p = &s->pupils[0];
+	struct store_match match;
+	uint32_t id = 5;
+	uint64_t seq;
+
+	(void)state;
+	while (!s->h.sched->passes.in_flight)
+		go_until(s, NULL, world.now_ns + ROUND_NS);
+	assert_int_equal(client_open(&p->c, &id, 1, &seq, &match), 0);
+	assert_int_equal(client_close(&p->c, seq), 0);
+	assert_int_equal(client_close(&p->c, seq), -ESTALE);
+	assert_true(s->h.sched->passes.in_flight);
+	assert_int_equal(p->c.session->n_seqs, 1);
+	school_free(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_is_not_in_the_pass_is_served_between_segments),
+		cmocka_unit_test(a_session_ends_between_segments_of_others),
+		cmocka_unit_test(who_is_in_the_pass_is_served_behind_it),
+		cmocka_unit_test(a_session_is_served_in_order),
+		cmocka_unit_test(sequences_that_are_not_in_the_pass_close_in_the_middle_of_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
