@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,12 +62,7 @@ class Cache(cache_utils.Cache):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -138,12 +137,7 @@ class Capturing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
