@@ -75,16 +75,21 @@ static struct cause say_cause(const struct coppice_lane *lane, uint64_t ticket)
 	return cause;
 }
 
+static bool is_of_memory(uint16_t reason)
+{
+	return reason == ABI_BAD_ARENA || reason == ABI_OUT_OF_ARENA || reason == ABI_MISALIGNED;
+}
+
 /* A decode has one output, of all its sequences. */
 static bool names_seq(uint16_t kind, const struct abi_completion *completion)
 {
-	if (completion->cause)
-		return kind == ABI_STEP || kind == ABI_DECODE;
-	if (kind == ABI_DECODE && completion->reason >= ABI_BAD_ARENA &&
-	    completion->reason <= ABI_MISALIGNED)
+	if (kind != ABI_STEP && kind != ABI_DECODE)
 		return false;
-	return (kind == ABI_STEP || kind == ABI_DECODE) &&
-	       reason_of(completion->reason, completion->status)->names_seq;
+	if (completion->cause)
+		return true;
+	if (kind == ABI_DECODE && is_of_memory(completion->reason))
+		return false;
+	return reason_of(completion->reason, completion->status)->names_seq;
 }
 
 /* "sequence 2: " where the completion's `where` is one's index in a step or decode. */

@@ -87,28 +87,31 @@ int seq_fork(struct sched_core *core, struct sched_seq *seq, struct sched_seq **
 	return r;
 }
 
-struct outcome outcome_of_store(int r)
+static enum abi_reason reason_of_store(int r)
 {
 	switch (r) {
-	case 0:
-		return OUTCOME_OK;
 	case -ENOSPC:
-		return outcome_bad(r, ABI_NO_ROOM, 0);
+		return ABI_NO_ROOM;
 	case -EDQUOT:
-		return outcome_bad(r, ABI_OVER_QUOTA, 0);
+		return ABI_OVER_QUOTA;
 	case -EBUSY:
-		return outcome_bad(r, ABI_STILL_EXTENDED, 0);
+		return ABI_STILL_EXTENDED;
 	case -EMLINK:
-		return outcome_bad(r, ABI_TOO_MANY_NODES, 0);
+		return ABI_TOO_MANY_NODES;
 	case -E2BIG:
-		return outcome_bad(r, ABI_TOO_MANY_TOKENS, 0);
+		return ABI_TOO_MANY_TOKENS;
 	case -EINVAL:
-		return outcome_bad(r, ABI_TOO_LONG, 0);
+		return ABI_TOO_LONG;
 	case -EIO:
-		return outcome_bad(r, ABI_BACKEND_FAILED, 0);
+		return ABI_BACKEND_FAILED;
 	default:
-		return outcome_bad(r, ABI_NO_MEMORY, 0);
+		return ABI_NO_MEMORY;
 	}
+}
+
+struct outcome outcome_of_store(int r, uint32_t where)
+{
+	return r == 0 ? OUTCOME_OK : outcome_bad(r, reason_of_store(r), where);
 }
 
 void seq_clear_extension(struct sched_seq *seq)

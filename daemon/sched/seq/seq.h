@@ -20,8 +20,8 @@ MUST_CHECK int seq_open(struct sched_core *core, const struct seq_open *open,
 MUST_CHECK int seq_fork(struct sched_core *core, struct sched_seq *seq, struct sched_seq **ret);
 /* Frees it. No step, wait or pace knows of it any more. */
 void seq_free(struct sched_core *core, struct sched_seq *seq);
-/* What the store's error is to who asked. */
-struct outcome outcome_of_store(int r);
+/* What the store's result is to who asked; where: as in an outcome. */
+struct outcome outcome_of_store(int r, uint32_t where);
 /* Forgets the live extension (the store's side is done). */
 void seq_clear_extension(struct sched_seq *seq);
 /* The lane's entry `accepted` failed, and entries of the sequence will because of it: the first

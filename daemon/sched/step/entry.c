@@ -79,7 +79,7 @@ static struct outcome extend(struct sched_core *core, struct sched_seq *seq,
 
 	if (r < 0) {
 		free(parents);
-		return outcome_of_store(r);
+		return outcome_of_store(r, 0);
 	}
 	seq->parents = parents;
 	seq->draft = draft;
@@ -174,7 +174,7 @@ static struct outcome do_accept(struct sched_core *core, struct sched_seq *seq,
 
 	if (!moves.moves)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
-	outcome = outcome_of_store(accept_path(core, seq, indices, e->count, &moves));
+	outcome = outcome_of_store(accept_path(core, seq, indices, e->count, &moves), 0);
 	free(moves.moves);
 	if (outcome.status) {
 		seq_void(core, seq, &outcome);
@@ -195,7 +195,7 @@ static struct outcome do_trim(struct sched_core *core, struct sched_seq *seq,
 	int r = store_seq_trim(seq->store, (uint32_t)e->arg, core->now_ns);
 
 	if (r < 0)
-		return outcome_of_store(r);
+		return outcome_of_store(r, 0);
 	seq_clear_extension(seq);
 	summary_cut(seq, (uint32_t)e->arg);
 	seq->voided = false;
@@ -221,7 +221,7 @@ static struct outcome do_fork(struct sched_core *core, struct sched_seq *seq,
 	if (r == -EDQUOT || r == -ENOBUFS)
 		return outcome_bad(-EDQUOT, ABI_TOO_MANY_PROMPTS, 0);
 	if (r < 0)
-		return outcome_of_store(r);
+		return outcome_of_store(r, 0);
 	return (struct outcome){.value = twin->handle};
 }
 

@@ -40,12 +40,11 @@ static int seq_advance(struct sched_core *core, struct sched_seq *seq)
 static struct outcome cannot_advance(struct sched_core *core, struct sched_seq *seq, int r,
 				     uint32_t where)
 {
-	struct outcome outcome = outcome_of_store(r);
+	struct outcome outcome = outcome_of_store(r, where);
 
 	if (r == -ENOMEM)
 		log_warning("no memory to publish what a sequence has computed: its extension is "
 			    "void");
-	outcome.where = where;
 	seq_void(core, seq, &outcome);
 	return outcome;
 }

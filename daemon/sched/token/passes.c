@@ -382,9 +382,7 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 
 		if (r == 0)
 			continue;
-		outcome = outcome_of_store(r);
-		outcome.where = i;
-		step_fail(p->core, lane, outcome);
+		step_fail(p->core, lane, outcome_of_store(r, i));
 		return;
 	}
 	if (decode_tokens_left(lane) > 0) {

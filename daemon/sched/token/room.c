@@ -149,10 +149,7 @@ static void lane_take(struct passes *p, struct sched_lane *lane, struct room *ro
 	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
 		r = part_extend(p, lane, i, room);
 		if (r < 0) {
-			struct outcome outcome = outcome_of_store(r);
-
-			outcome.where = i;
-			step_fail(p->core, lane, outcome);
+			step_fail(p->core, lane, outcome_of_store(r, i));
 			return;
 		}
 	}
