@@ -8,6 +8,7 @@
 #   packaging/python.sh all BUILD      all of these
 #   packaging/python.sh torch          fetches torch and transformers too (5.5 GB): without them there are no tests of
 #                                      coppice.hf
+#   packaging/python.sh vllm BUILD     fetches vLLM's build for CPUs (6 GB), and runs the tests of client/vllm
 #
 # What is used beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched once and kept in
 # build/python/pinned; a later run needs no network.
@@ -32,6 +33,26 @@ fetch() {
 torch() {
 	fetch
 	"$home/pinned/bin/pip" install -q --only-binary :all: -c "$pins" -r client/python/tests/hf/requirements.txt
+}
+
+# In an environment of its own, as its pins are others.
+vllm() { # build folder
+	local pins=client/vllm/tests/requirements.txt env=$home/vllm sum
+	[[ -n $(ls "$home"/dist/coppice-*.whl 2>/dev/null) ]] || wheel
+	sum=$(cat "$pins" <(python3 --version) | sha256sum)
+	if [[ $(cat "$env/sum" 2>/dev/null) != "$sum" ]]; then
+		rm -rf "$env"
+		python3 -m venv "$env"
+		"$env/bin/pip" install -q --only-binary :all: --no-deps -r "$pins"
+		echo "$sum" >"$env/sum"
+	fi
+	"$env/bin/pip" install -q --no-deps --force-reinstall "$home"/dist/coppice-*.whl
+	rm -rf "$home/vllm-sources"
+	cp -r client/vllm "$home/vllm-sources"
+	"$env/bin/pip" install -q --no-deps --force-reinstall "$home/vllm-sources"
+	COPPICE_DAEMON=$(realpath "$1")/daemon/coppiced
+	export COPPICE_DAEMON
+	(cd client/vllm/tests && "$env/bin/python" -m pytest -q -p no:cacheprovider)
 }
 
 wheel() {
@@ -72,6 +93,7 @@ tests() { # build folder
 
 case "${1-}" in
 wheel | environment | types | torch) "$1" ;;
+vllm) vllm "${2:?packaging/python.sh vllm BUILD}" ;;
 tests) tests "${2:?packaging/python.sh tests BUILD}" ;;
 all)
 	wheel
@@ -80,7 +102,7 @@ all)
 	tests "${2:?packaging/python.sh all BUILD}"
 	;;
 *)
-	echo "usage: packaging/python.sh wheel | environment | types | torch | tests BUILD | all BUILD" >&2
+	echo "usage: packaging/python.sh wheel | environment | types | torch | vllm BUILD | tests BUILD | all BUILD" >&2
 	exit 2
 	;;
 esac
