@@ -60,11 +60,19 @@ def test_a_wait_lets_others_run(claimed: coppice.Sequence) -> None:
     assert claimed.match.pending > 0
 
 
+def in_wait(seq: coppice.Sequence) -> InThread:
+    """Another thread that waits, and has the lane."""
+    waiting = InThread(lambda: seq.wait(0.4))
+    while seq.lane.arm():
+        assert waiting.thread.is_alive()
+        time.sleep(0.001)
+    return waiting
+
+
 def test_a_sequence_closed_under_a_wait(
     connection: coppice.Connection, claimed: coppice.Sequence
 ) -> None:
-    waiting = InThread(lambda: claimed.wait(0.4))
-    time.sleep(0.1)
+    waiting = in_wait(claimed)
     claimed.close()
     assert isinstance(waiting.join(), coppice.TimedOut)
     await_seqs(connection, 1)
@@ -73,8 +81,7 @@ def test_a_sequence_closed_under_a_wait(
 def test_a_connection_closed_under_a_wait(
     connection: coppice.Connection, claimed: coppice.Sequence
 ) -> None:
-    waiting = InThread(lambda: claimed.wait(0.4))
-    time.sleep(0.1)
+    waiting = in_wait(claimed)
     connection.close()
     with pytest.raises(coppice.Closed):
         connection.stats()
@@ -82,8 +89,7 @@ def test_a_connection_closed_under_a_wait(
 
 
 def test_a_lane_closed_under_a_wait(claimed: coppice.Sequence) -> None:
-    waiting = InThread(lambda: claimed.wait(0.4))
-    time.sleep(0.1)
+    waiting = in_wait(claimed)
     claimed.lane.close()
     assert isinstance(waiting.join(), coppice.TimedOut)
     with pytest.raises(coppice.Closed):
@@ -131,8 +137,7 @@ def test_a_handler_asks_the_lane_that_waits(claimed: coppice.Sequence) -> None:
 
 def test_a_fork_while_another_thread_waits(claimed: coppice.Sequence) -> None:
     """Nobody gives the lane back in the child."""
-    waiting = InThread(lambda: claimed.wait(0.4))
-    time.sleep(0.1)
+    waiting = in_wait(claimed)
     child = os.fork()
     if child == 0:
         signal.alarm(10)
