@@ -24,7 +24,7 @@ from . import metrics
 from .answerers import Streamed, Whole, error_response
 from .ask import Ask, Fields
 from .config import Config
-from .errors import ApiError, api_error
+from .errors import RETRY_AFTER_S, ApiError, api_error
 from .job import Job
 from .reply import ChatReply, Reply, TextReply
 from .worker import Worker
@@ -201,7 +201,7 @@ class Server:
     async def health(self, request: Request) -> Response:
         ready = self.worker.ready
         body = json.dumps({"status": "ok" if ready else self.worker.why})
-        headers = {} if ready else {"Retry-After": "1"}
+        headers = {} if ready else {"Retry-After": str(RETRY_AFTER_S)}
         return Response(body, 200 if ready else 503, headers, "application/json")
 
     async def metrics(self, request: Request) -> Response:
