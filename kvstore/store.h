@@ -79,6 +79,9 @@ struct store_config {
 	uint64_t domain_bytes;
 	/* The same of those whose store it is: domain 0, which is root, and owner. */
 	uint64_t owner, owner_bytes;
+	/* The last extents of the pool: of domains with a limit those alone take one that have
+	 * fewer than are left. So whoever holds how much, who holds nothing gets a part. */
+	uint32_t reserved_extents;
 	uint32_t max_domain_pins; /* 0: no limit */
 	uint64_t domain_pin_bytes; /* KV that pins of a domain may keep; 0: no limit */
 	/* Ids of prompts that are open and not computed, which no pool bounds: of all and of a

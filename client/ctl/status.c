@@ -39,9 +39,13 @@ static void print_share(const Coppice__StatusReply *s)
 	if (s->own)
 		printf("%s of the pool, ", text_bytes(s->domain_pool_bytes).s);
 	if (s->domain_pool_bytes_max > 0)
-		printf("%s at most for one user\n", text_bytes(s->domain_pool_bytes_max).s);
+		printf("%s at most for one user", text_bytes(s->domain_pool_bytes_max).s);
 	else
-		printf("no limit for one user\n");
+		printf("no limit for one user");
+	if (s->reserved_pool_bytes > 0)
+		printf("; the last %s for who has less than is left",
+		       text_bytes(s->reserved_pool_bytes).s);
+	putchar('\n');
 }
 
 static void print_counts(const Coppice__StatusReply *s)

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #define MIB (UINT64_C(1) << 20)
+#define RESERVED_LEAST 2u /* extents, of a pool of twice as many: one for each of two more users */
 
 void config_init(struct config *config)
 {
@@ -19,22 +20,36 @@ void config_init(struct config *config)
 	};
 }
 
-/* Whole extents: a part of one would keep it from others. */
-static uint64_t percent_bytes(const struct config *config)
+static uint64_t n_extents(const struct config *config)
 {
-	uint64_t n_extents = (config->pool_bytes - config->stage_bytes) / config->extent_bytes;
-	uint64_t n = n_extents * config->domain_percent / 100;
+	return (config->pool_bytes - config->stage_bytes) / config->extent_bytes;
+}
 
-	return (n > 0 ? n : 1) * config->extent_bytes;
+/* Whole extents: a part of one would keep it from others. */
+static uint64_t percent_extents(const struct config *config)
+{
+	uint64_t n = n_extents(config) * config->domain_percent / 100;
+
+	return n > 0 ? n : 1;
 }
 
 uint64_t config_domain_bytes(const struct config *config, bool privileged)
 {
-	uint64_t bytes = config->domain_bytes;
+	uint64_t bytes = config->domain_bytes,
+		 most = percent_extents(config) * config->extent_bytes;
 
 	if (privileged || config->domain_percent == 100)
 		return bytes;
-	return bytes > 0 && bytes < percent_bytes(config) ? bytes : percent_bytes(config);
+	return bytes > 0 && bytes < most ? bytes : most;
+}
+
+uint32_t config_reserved_extents(const struct config *config)
+{
+	uint64_t n = n_extents(config), left = n - percent_extents(config);
+
+	if (config->domain_percent == 100)
+		return 0;
+	return (uint32_t)(left < RESERVED_LEAST && n >= 2 * RESERVED_LEAST ? RESERVED_LEAST : left);
 }
 
 uint64_t config_pin_bytes(const struct config *config)

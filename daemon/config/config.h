@@ -42,6 +42,10 @@ void config_init(struct config *config);
  * limit. Of two extents or more one is left to others. */
 uint64_t config_domain_bytes(const struct config *config, bool privileged);
 
+/* The last extents of such a pool, of which a user gets one only while he has fewer than are left:
+ * what no user may have alone, and two of four or more. */
+uint32_t config_reserved_extents(const struct config *config);
+
 /* KV that the pins of a domain may keep, of a pool whose size is known; 0: no limit. */
 uint64_t config_pin_bytes(const struct config *config);
 

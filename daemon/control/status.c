@@ -24,6 +24,8 @@ static void status_of_store(Coppice__StatusReply *to, const struct store_stats *
 	to->pool_bytes_used = from->n_extents_used * config->extent_bytes;
 	to->has_domain_pool_bytes_max = true;
 	to->domain_pool_bytes_max = config_domain_bytes(config, false);
+	to->has_reserved_pool_bytes = true;
+	to->reserved_pool_bytes = config_reserved_extents(config) * config->extent_bytes;
 	to->n_claims = from->n_claims;
 	to->has_prompt_bytes = to->has_prompt_bytes_max = true;
 	to->prompt_bytes = from->prompt_bytes;

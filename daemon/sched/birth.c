@@ -40,6 +40,7 @@ static int make_store(struct sched *s)
 		.domain_bytes = config_domain_bytes(config, false),
 		.owner = geteuid(),
 		.owner_bytes = config_domain_bytes(config, true),
+		.reserved_extents = config_reserved_extents(config),
 		.max_domain_pins = config->max_domain_pins,
 		.domain_pin_bytes = config_pin_bytes(config),
 		.prompt_bytes = config->prompt_bytes,

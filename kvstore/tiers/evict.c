@@ -95,28 +95,47 @@ static uint32_t evict_node(struct store *s, struct store_node *n)
 	return (uint32_t)(before - s->pages.n_used);
 }
 
-/* At most so many pages of this kind could be had from a holding if everything idle in it went. */
-static uint64_t idle_bound(struct store_holding *h, struct store_holding *of)
+/* At most so many extents would be empty if everything idle in the holding went: what stays has as
+ * few as it fits in. Of a tenant who is several there may be more than one holding's. */
+static uint64_t extents_bound(const struct store_holding *of)
 {
-	struct pages_tenant *t = of->pages.tenant;
+	const struct pages_tenant *t = of->pages.tenant;
+	uint64_t n = of->model->lent.extent_pages, n_used = t->n_extents * n - t->n_free;
 
-	if (t == h->pages.tenant)
+	if (of->n_idle_slices == 0)
+		return 0;
+	if (!t->account || n_used <= of->n_idle_slices)
+		return t->n_extents;
+	return t->n_extents - (n_used - of->n_idle_slices + n - 1) / n;
+}
+
+/* At most so many pages of this kind could be had from a holding if everything idle in it went. */
+static uint64_t idle_bound(const struct store_holding *h, const struct store_holding *of)
+{
+	if (of->pages.tenant == h->pages.tenant)
 		return of->n_idle_slices;
-	return of->n_idle_slices ? (uint64_t)t->n_extents * h->model->lent.extent_pages : 0;
+	return extents_bound(of) * h->model->lent.extent_pages;
 }
 
 /* Could n pages be had if everything idle went? */
 static bool room_is_possible(const struct store *s, struct store_holding *h, uint32_t n)
 {
-	const struct pages *p = &s->pages;
-	uint64_t extent_pages = h->model->lent.extent_pages;
+	const struct pages_account *account = h->pages.tenant->account;
+	uint64_t n_own = account ? account->n_extents : 0, n_left = pages_left(&s->pages);
 	uint64_t bound = h->pages.tenant->n_free;
-	struct store_holding *of;
+	const struct store_holding *of;
 
-	bound += (p->n_extents - p->n_extents_used + (uint64_t)p->n_spares) * extent_pages;
-	LIST_FOREACH (of, &s->all_holdings, all)
-		bound += idle_bound(h, of);
-	return n <= bound;
+	LIST_FOREACH (of, &s->all_holdings, all) {
+		if (of->pages.tenant == h->pages.tenant) {
+			bound += of->n_idle_slices;
+			continue;
+		}
+		n_left += extents_bound(of);
+		if (account && of->domain == h->domain)
+			n_own -= extents_bound(of);
+	}
+	return n <=
+	       bound + pages_most(&s->pages, account, n_own, n_left) * h->model->lent.extent_pages;
 }
 
 static bool over_bytes(const struct store_domain *d, uint64_t bytes)
@@ -143,7 +162,7 @@ static bool extents_are_possible(struct store_holding *h, uint32_t n)
 	const struct pages_account *account = &h->domain->pages;
 	uint64_t n_more = account->max_extents - account->n_extents;
 	uint64_t bound = h->tenant.n_free + n_more * h->model->lent.extent_pages;
-	struct store_holding *of;
+	const struct store_holding *of;
 
 	if (account->max_extents == 0)
 		return true;
@@ -284,11 +303,6 @@ int evict_take(const struct store_namespace *namespace, uint32_t first_row, stru
 	return 0;
 }
 
-static bool is_at_its_limit(const struct pages_account *account)
-{
-	return account->max_extents > 0 && account->n_extents >= account->max_extents;
-}
-
 bool evict_is_due(struct store_holding *h)
 {
 	const struct pages *p = &h->model->store->pages;
@@ -296,8 +310,7 @@ bool evict_is_due(struct store_holding *h)
 
 	for (uint32_t i = 0; i < h->model->lent.n_devices; i++)
 		is_full = is_full || LIST_EMPTY(&h->pages.tenant->room[i]);
-	return is_full && (is_at_its_limit(&h->domain->pages) ||
-			   p->n_extents_used - p->n_spares == p->n_extents);
+	return is_full && pages_may_lend(p, h->pages.tenant->account, pages_left(p)) < 0;
 }
 
 void evict_all(struct store *s)

@@ -17,7 +17,8 @@ int pages_init(struct pages *p, const struct store_config *config)
 {
 	*p = (struct pages){.pool = config->pool,
 			    .n_extents = config->n_extents,
-			    .n_devices = config->n_devices ? config->n_devices : 1};
+			    .n_devices = config->n_devices ? config->n_devices : 1,
+			    .n_reserved = config->reserved_extents};
 	p->extents = calloc(p->n_extents, sizeof(*p->extents));
 	if (!p->extents)
 		return -ENOMEM;
@@ -150,13 +151,34 @@ static int extent_borrow(struct pages *p, struct pages_lent *lent, struct extent
 	return r;
 }
 
+int pages_may_lend(const struct pages *p, const struct pages_account *account, uint32_t n_left)
+{
+	if (account && account->n_extents >= account->max_extents)
+		return -EDQUOT;
+	if (account && n_left <= p->n_reserved && account->n_extents >= n_left)
+		return -ENOSPC;
+	return n_left > 0 ? 0 : -ENOSPC;
+}
+
+uint64_t pages_most(const struct pages *p, const struct pages_account *account, uint64_t n_own,
+		    uint64_t n_left)
+{
+	uint64_t n_free = n_left > p->n_reserved ? n_left - p->n_reserved : 0;
+
+	if (!account)
+		return n_left;
+	n_left -= n_free;
+	n_own += n_free;
+	return n_free + (n_own < n_left ? (n_left - n_own + 1) / 2 : 0);
+}
+
 static int tenant_add_extent(struct pages *p, struct pages_tenant *t, struct pages_lent *lent)
 {
 	struct extent *e;
+	int r = pages_may_lend(p, t->account, pages_left(p));
 
-	if (t->account && t->account->n_extents >= t->account->max_extents)
-		return -EDQUOT;
-	int r = extent_borrow(p, lent, &e);
+	if (!r)
+		r = extent_borrow(p, lent, &e);
 	if (r)
 		return r;
 	for (uint32_t i = 0; i < lent->n_devices; i++)

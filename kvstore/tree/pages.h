@@ -18,6 +18,9 @@
  * An extent whose last page goes becomes its model's spare, so that the next page need not pay for
  * fresh memory; if the model has one, it goes back to the pool. Spares are as good as free: whoever
  * finds the pool empty gets them.
+ *
+ * Of the last extents an account gets another one only while it has fewer than are left: the next
+ * who comes finds half of what the last one found, however much those before them hold.
  */
 #ifndef COPPICE_KVSTORE_PAGES_H
 #define COPPICE_KVSTORE_PAGES_H
@@ -98,6 +101,7 @@ struct pages {
 	uint32_t n_extents;
 	uint32_t n_extents_used;
 	uint32_t n_spares; /* of those used */
+	uint32_t n_reserved; /* the last of them: for accounts that have fewer than are left */
 	uint64_t n_used;
 	uint64_t used_bytes;
 	uint32_t n_devices;
@@ -121,6 +125,19 @@ static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page
 {
 	return lent->n_devices > 1 ? page % lent->n_devices : 0;
 }
+/* Free, or as good as free. */
+static inline uint32_t pages_left(const struct pages *p)
+{
+	return p->n_extents - p->n_extents_used + p->n_spares;
+}
+/* May the account (NULL: of no limit) have one more extent of so many that are left? 0, -EDQUOT:
+ * not by its own limit, -ENOSPC. */
+MUST_CHECK int pages_may_lend(const struct pages *p, const struct pages_account *account,
+			      uint32_t n_left);
+/* How many extents it may have one after the other, if it has n_own and so many are left; as if it
+ * had no limit of its own. */
+uint64_t pages_most(const struct pages *p, const struct pages_account *account, uint64_t n_own,
+		    uint64_t n_left);
 /* A page on a device (0 of a model that is not striped) whose rows are handed out from row on; no
  * slice yet. -ENOSPC: nothing free there in the tenant's extents, and no extent to be had. -EDQUOT:
  * nothing free, and the account may have no more extents. -ENOMEM. */

@@ -336,6 +336,27 @@ static void open_sequences_leave_a_part_of_the_pool(void **state)
 				&(struct attack){.life = hold_open, .beside = see_what_is_left});
 }
 
+/* Both at once, each as much as it gets; a third finds a part, and a fourth. */
+static void see_what_two_leave(const struct harness *h, struct client *root)
+{
+	const Coppice__StatusReply *status = status_of(root);
+	struct other newcomer;
+
+	assert_true(status->reserved_pool_bytes > 0);
+	assert_true(status->pool_bytes_used >= status->pool_bytes - status->reserved_pool_bytes);
+	newcomer = other_start(h, NEWCOMER, compute_some);
+	other_join(&newcomer);
+	newcomer = other_start(h, NEWCOMER - 1, compute_some);
+	other_join(&newcomer);
+}
+
+static void open_sequences_of_two_users_leave_a_part_to_a_third(void **state)
+{
+	assert_attack_withstood(state, &(struct attack){.life = hold_open,
+							.n_users = 2,
+							.beside = see_what_two_leave});
+}
+
 /* ---- all of them ---- */
 
 static int pool_setup(void **state)
@@ -387,6 +408,7 @@ int main(int argc, char **argv)
 	};
 	const struct CMUnitTest usual[] = {
 		cmocka_unit_test(open_sequences_leave_a_part_of_the_pool),
+		cmocka_unit_test(open_sequences_of_two_users_leave_a_part_to_a_third),
 	};
 	const struct CMUnitTest file[] = {
 		cmocka_unit_test(models_that_fill_the_journal),

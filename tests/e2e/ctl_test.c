@@ -312,6 +312,7 @@ static void test_evict_ends_pins_where_that_is_asked_for(void **state)
 	assert_says(a.out, "  pinned     ");
 	assert_says(a.out, " at most for one user\n");
 	assert_says(a.out, "  share      ");
+	assert_says(a.out, " for who has less than is left\n");
 	object = ASK(f, 0, "evict", "--pinned");
 	assert_true(integer(object, "n_pages") > 0);
 	assert_int_equal(integer(object, "n_pins"), 1);

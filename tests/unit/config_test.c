@@ -72,6 +72,23 @@ static void a_user_leaves_an_extent_where_there_are_two(void **state)
 	}
 }
 
+static void what_no_user_may_have_alone_is_kept_for_newcomers(void **state)
+{
+	static const struct {
+		uint32_t n_extents, percent, reserved;
+	} pools[] = {{1, 90, 0},  {2, 90, 1},	{3, 90, 1},	 {4, 90, 2},  {19, 90, 2},
+		     {30, 90, 3}, {30, 50, 15}, {2560, 90, 256}, {30, 100, 0}};
+	struct config c;
+
+	(void)state;
+	config_init(&c);
+	for (size_t i = 0; i < sizeof(pools) / sizeof(*pools); i++) {
+		c.pool_bytes = pools[i].n_extents * c.extent_bytes;
+		c.domain_percent = pools[i].percent;
+		assert_int_equal(config_reserved_extents(&c), pools[i].reserved);
+	}
+}
+
 static void of_two_limits_of_a_user_the_smaller_counts(void **state)
 {
 	struct config c;
@@ -562,6 +579,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_are_the_documented_ones),
 		cmocka_unit_test(a_user_leaves_an_extent_where_there_are_two),
+		cmocka_unit_test(what_no_user_may_have_alone_is_kept_for_newcomers),
 		cmocka_unit_test(of_two_limits_of_a_user_the_smaller_counts),
 		cmocka_unit_test(pool_may_be_a_share_and_stays_one),
 		cmocka_unit_test(file_overrides_defaults),

@@ -431,6 +431,48 @@ static void test_who_holds_all_it_may_leaves_an_extent_to_others(void **state)
 	fixture_done(&f);
 }
 
+/* One page more, which goes again. */
+static bool may_extend(struct fixture *f, uint64_t domain)
+{
+	struct store_seq *q = fixture_open_in(f, f->model, domain, 1000, "x", NULL);
+	int r = fixture_extend(f, q, "x", false);
+
+	assert_true(r == 0 || r == -ENOSPC);
+	fixture_close(f, q);
+	return r == 0;
+}
+
+/* The last four of sixteen: for who has fewer than are left. */
+static void test_each_who_comes_gets_half_of_what_is_left(void **state)
+{
+	static const int n_extents[] = {12, 2, 1, 1, 0};
+	struct store_seq *seqs[5][16 * 4 + 1];
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.n_extents = 16,
+						  .extent_pages = 4,
+						  .domain_bytes = 14 * 400,
+						  .reserved_extents = 4,
+						  .owner = OWNER});
+	for (uint64_t i = 0; i < 5; i++)
+		assert_int_equal(hold_pages(&f, 1 + i, seqs[i], f.model), 4 * n_extents[i]);
+	/* An extent of the first is idle: it is the fifth's, and no other's, who have more. */
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(store_seq_publish(seqs[0][i], ++f.now_ns), 0);
+		fixture_close(&f, seqs[0][i]);
+	}
+	for (uint64_t domain = 2; domain < 5; domain++)
+		assert_false(may_extend(&f, domain));
+	assert_int_equal(fixture_stats(&f).pages_evicted, 0);
+	assert_true(may_extend(&f, 5));
+	assert_int_equal(fixture_stats(&f).pages_evicted, 4);
+	for (int i = 0; i < 5; i++)
+		for (int j = i == 0 ? 4 : 0; j < 4 * n_extents[i]; j++)
+			fixture_close(&f, seqs[i][j]);
+	fixture_done(&f);
+}
+
 static void test_who_owns_the_store_may_have_all_of_it(void **state)
 {
 	struct store_seq *seqs[16 * 4 + 1];
@@ -509,6 +551,7 @@ int main(void)
 		cmocka_unit_test(test_a_domain_gives_up_an_idle_extent_for_its_limit),
 		cmocka_unit_test(test_limited_domains_share_no_extents),
 		cmocka_unit_test(test_who_holds_all_it_may_leaves_an_extent_to_others),
+		cmocka_unit_test(test_each_who_comes_gets_half_of_what_is_left),
 		cmocka_unit_test(test_who_owns_the_store_may_have_all_of_it),
 		cmocka_unit_test(test_salted_spaces_vanish_when_empty),
 		cmocka_unit_test(test_a_closed_model_keeps_its_kv_until_evicted),

@@ -54,6 +54,7 @@ struct fixture_options {
 	uint32_t n_extents, extent_pages, page_tokens;
 	uint32_t n_devices; /* 0: one */
 	uint64_t domain_bytes; /* of all but domain 0 and the owner, who have no limit */
+	uint32_t reserved_extents;
 	uint64_t owner;
 	uint32_t max_domain_pins;
 	uint64_t domain_pin_bytes;
@@ -86,6 +87,7 @@ static inline void fixture_init(struct fixture *f, struct fixture_options o)
 		.n_devices = o.n_devices,
 		.claim_ns = FIXTURE_CLAIM_NS,
 		.domain_bytes = o.domain_bytes,
+		.reserved_extents = o.reserved_extents,
 		.owner = o.owner,
 		.max_domain_pins = o.max_domain_pins,
 		.domain_pin_bytes = o.domain_pin_bytes,

@@ -176,13 +176,14 @@ static void test_with_limits_of_domains(void **state)
 static void test_with_little_room_and_limits(void **state)
 {
 	(void)state;
-	run((struct room){.n_extents = 12, .domain_bytes = 5000});
+	run((struct room){.n_extents = 12, .n_reserved = 4, .domain_bytes = 5000});
 }
 
 static void test_with_little_room_and_an_owner_without_limit(void **state)
 {
 	(void)state;
-	run((struct room){.n_extents = 12, .domain_bytes = 5000, .owner_is_free = true});
+	run((struct room){
+		.n_extents = 12, .n_reserved = 3, .domain_bytes = 5000, .owner_is_free = true});
 }
 
 static void test_with_tiers_and_an_owner_without_limit(void **state)

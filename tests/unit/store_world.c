@@ -234,6 +234,7 @@ void world_open(struct world *w)
 		.claim_ns = FIXTURE_CLAIM_NS,
 		.domain_bytes = w->room.domain_bytes,
 		.owner_bytes = w->room.owner_is_free ? 0 : w->room.domain_bytes,
+		.reserved_extents = w->room.n_reserved,
 		.max_seq_tokens = WORLD_MAX_TOKENS,
 	};
 

@@ -53,6 +53,7 @@ struct recent {
 struct room {
 	uint32_t n_extents;
 	uint32_t n_devices; /* 0: one */
+	uint32_t n_reserved; /* extents: store_config.reserved_extents */
 	uint64_t domain_bytes;
 	bool owner_is_free; /* domain 0 has no limit */
 	uint32_t host_units, file_units; /* 0: no such tier */
