@@ -97,7 +97,8 @@ struct abi_entry {
 	uint32_t count;
 	uint32_t body; /* offset in the body arena, multiple of 8 */
 	uint32_t body_bytes;
-	uint64_t reserved[2]; /* 0; room for windows, soft caps, sinks */
+	uint64_t cancelled; /* decode: 0, and its ticket once it is to end before its time */
+	uint64_t reserved; /* 0 */
 };
 static_assert(sizeof(struct abi_entry) == 64, "one line");
 
@@ -209,6 +210,7 @@ enum abi_reason {
 	ABI_BAD_WANT, /* nothing or too much of a row */
 	ABI_TOO_MANY_ROWS, /* of which something is wanted */
 	ABI_TOO_MANY_NODES, /* of a path: where others leave it */
+	ABI_CANCELLED, /* as its client wishes: abi_entry.cancelled */
 	ABI_N_REASONS
 };
 

@@ -64,6 +64,13 @@ static inline void ring_bell(int bell_fd)
 	(void)r;
 }
 
+/* Client: the decode with that ticket is to end, if it has not; then no more than a word in a slot
+ * is written, which is not looked at. Any thread. */
+static inline void ring_cancel(struct abi_lane *lane, uint64_t ticket)
+{
+	__atomic_store_n(&lane->entries[ring_slot(ticket)].cancelled, ticket, __ATOMIC_RELAXED);
+}
+
 /* Client: highest ticket completed. Pairs with ring_complete. */
 static inline uint64_t ring_done(const struct abi_lane *lane)
 {
@@ -100,6 +107,13 @@ static inline void ring_copy_entry(const struct abi_lane *lane, uint64_t ticket,
 				   struct abi_entry *ret)
 {
 	memcpy(ret, (const void *)&lane->entries[ring_slot(ticket)], sizeof(*ret));
+}
+
+/* Daemon: of a decode that it has taken, and not completed. Nothing but its end depends on it. */
+static inline bool ring_is_cancelled(const struct abi_lane *lane, uint64_t ticket)
+{
+	return __atomic_load_n(&lane->entries[ring_slot(ticket)].cancelled, __ATOMIC_RELAXED) ==
+	       ticket;
 }
 
 /* Daemon: completes the next ticket in order. Pairs with ring_done. */

@@ -116,6 +116,9 @@ static const struct reason reasons[ABI_N_REASONS] = {
 	[ABI_TOO_MANY_NODES] = {"other sequences leave the path at as many places as the daemon "
 				"takes (max_path_nodes); close some that fork from it",
 				true},
+	[ABI_CANCELLED] = {"it was cancelled (coppice_decode_cancel); its sequences keep what was "
+			   "published before",
+			   false},
 	[ABI_BAD_WORD] = {"the step has no such pair of words; the lane's memory was written by "
 			  "something other than the library",
 			  false},

@@ -9,6 +9,7 @@
 #include "client/lib/lane/submit.h"
 #include "client/lib/memory/arena.h"
 #include "client/lib/seq/seq.h"
+#include "proto/ring.h"
 
 #include <errno.h>
 #include <string.h>
@@ -152,5 +153,19 @@ int coppice_decode(struct coppice_lane *lane, const struct coppice_decode *decod
 				      .flags = is_draft(decode) ? ABI_EXTEND_PARENTS : 0,
 				      .count = decode->n_seqs},
 		   ret_ticket);
+	return 0;
+}
+
+int coppice_decode_cancel(struct coppice_lane *lane, uint64_t ticket)
+{
+	int r = lane_check_ticket(lane, ticket);
+
+	if (r < 0 || lane->submitted - ticket >= ABI_LANE_SLOTS)
+		return r;
+	if (lane->notes[ring_slot(ticket)].kind != ABI_DECODE)
+		return explain(lane->c->key, -EINVAL,
+			       "coppice_decode_cancel: ticket %llu is no decode's",
+			       (unsigned long long)ticket);
+	ring_cancel(lane->segment.shared, ticket);
 	return 0;
 }

@@ -459,6 +459,11 @@ class Decode:
         """False: not yet, or a thread is in a call on the lane. Does not block."""
     def wait(self, timeout: float | None = None) -> list[Row]:
         """Rows of what is wanted, in order of parts and tokens. Raises how it failed."""
+    def cancel(self) -> None:
+        """Ends it before its next chunk, from any thread: wait raises with ECANCELED then.
+
+        What was published stays, and its sequences may go on. No error where it has ended.
+        """
 
 @final
 class Capture:

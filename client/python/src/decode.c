@@ -232,6 +232,25 @@ static PyObject *decode_done(struct decode *self, PyObject *unused)
 	return PyBool_FromLong(self->ended);
 }
 
+/* Another thread may wait for it: its lock is not taken. The interpreter's is held, and a lane that
+ * is about to go says so under that. */
+static PyObject *decode_cancel(struct decode *self, PyObject *unused)
+{
+	struct lane *lane = self->lane;
+	struct coppice *c = connection_hold(lane->connection);
+	int r = 0;
+
+	(void)unused;
+	if (c && !self->ended && !lane->closed)
+		r = coppice_decode_cancel(lane->lane, self->ticket);
+	if (r < 0)
+		fault_of(c, r);
+	connection_leave(lane->connection);
+	if (r < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
 /* Nobody waits here: an entry that goes on keeps its memory by the lane. */
 static void drop_piece(struct decode *self)
 {
@@ -259,6 +278,7 @@ static void decode_dealloc(struct decode *self)
 static PyMethodDef methods[] = {
 	{"wait", KEYWORDS(decode_wait), METH_VARARGS | METH_KEYWORDS, NULL},
 	{"done", (PyCFunction)decode_done, METH_NOARGS, NULL},
+	{"cancel", (PyCFunction)decode_cancel, METH_NOARGS, NULL},
 	{NULL},
 };
 

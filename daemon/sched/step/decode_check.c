@@ -11,6 +11,7 @@
 #include "daemon/sched/seq/complete.h"
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/seq/seq.h"
+#include "proto/ring.h"
 
 #include <errno.h>
 #include <string.h>
@@ -235,6 +236,8 @@ struct outcome decode_check(struct sched_core *core, struct sched_lane *lane,
 
 	if (bad)
 		return outcome_bad(-EINVAL, bad, 0);
+	if (ring_is_cancelled(lane->shared, lane->accepted))
+		return outcome_bad(-ECANCELED, ABI_CANCELLED, 0);
 	if (entry_begin(core, lane, e->count) < 0)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
 	core->n_steps++;

@@ -4,9 +4,9 @@
  *
  * Tokens are appended to their sequences right before they are run and published right after: a
  * prompt is a chunk after the other, each everybody's as soon as it is computed, and an entry that
- * fails leaves the chunks before it. Nothing that a pass reads changes while the backend has it;
- * what others' layers take away from under it between two segments is found before the next one,
- * and the pass begins anew without those who miss it.
+ * fails, or is cancelled, leaves the chunks before it. Nothing that a pass reads changes while the
+ * backend has it; what others' layers take away from under it between two segments is found before
+ * the next one, and the pass begins anew without those who miss it.
  */
 #include "passes.h"
 
@@ -21,6 +21,8 @@
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/step/step_end.h"
+
+#include "proto/ring.h"
 
 #include <errno.h>
 #include <math.h>
@@ -315,6 +317,27 @@ static void go_on(struct passes *p)
 	pass_end(p);
 }
 
+/* What it has published stays. */
+static void lane_cancel(struct passes *p, struct sched_lane *lane)
+{
+	struct outcome outcome = outcome_bad(-ECANCELED, ABI_CANCELLED, 0);
+
+	outcome.value = decode_tokens_done(lane);
+	step_move(&p->core->steps, lane, STEP_FREE);
+	complete_entry(p->core, lane, &outcome);
+}
+
+static void end_cancelled(struct passes *p)
+{
+	struct sched_lane *lane, *next;
+
+	for (lane = step_first(&p->core->steps, STEP_AWAITING_PASS); lane; lane = next) {
+		next = TAILQ_NEXT(lane, state_link);
+		if (ring_is_cancelled(lane->shared, lane->accepted))
+			lane_cancel(p, lane);
+	}
+}
+
 /* Whether it waits for company, still or from now on. */
 static bool is_held(struct passes *p, const struct sched_lane *first)
 {
@@ -329,13 +352,15 @@ static bool is_held(struct passes *p, const struct sched_lane *first)
 
 bool passes_begin(struct passes *p)
 {
-	struct sched_lane *first = turn_first(p->core, STEP_AWAITING_PASS, NULL);
+	struct sched_lane *first;
 	struct room room;
 
+	end_cancelled(p);
 	if (p->under_way) {
 		go_on(p);
 		return true;
 	}
+	first = turn_first(p->core, STEP_AWAITING_PASS, NULL);
 	if (is_held(p, first) || !first)
 		return false;
 	turn_begin_session(first);

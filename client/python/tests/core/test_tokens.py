@@ -83,6 +83,21 @@ def test_rows_of_some_tokens_alone_are_wanted(lane: coppice.Lane, model: coppice
     assert a.decode([1], 0).wait() == []
 
 
+def test_a_decode_that_is_cancelled_keeps_what_was_published(
+    lane: coppice.Lane, model: coppice.Model
+) -> None:
+    text = [i * 7 % 256 for i in range(8000)]
+    with lane.open(model, text, salt=11) as seq:
+        rest = seq.decode(text)
+        rest.cancel()
+        with pytest.raises(coppice.Canceled, match="coppice_decode_cancel"):
+            rest.wait()
+        rest.cancel()
+        had = seq.state().n_tokens
+        assert had < len(text)
+        assert len(seq.decode(text[had : had + 3]).wait()) == 1
+
+
 def test_forks_and_trims_go_their_own_ways(lane: coppice.Lane, model: coppice.Model) -> None:
     text = list(b"In the beginning")
     with lane.open(model, text, salt=3) as seq:
