@@ -457,6 +457,9 @@ class Decode:
     def ticket(self) -> int: ...
     def done(self) -> bool:
         """False: not yet, or a thread is in a call on the lane. Does not block."""
+    @property
+    def failed(self) -> bool:
+        """Whether wait or done has seen it fail; then wait, which raises how, asks the lane."""
     def wait(self, timeout: float | None = None) -> list[Row]:
         """Rows of what is wanted, in order of parts and tokens. Raises how it failed."""
     def cancel(self) -> None:

@@ -193,7 +193,7 @@ async def settled(seq: Sequence, timeout: float | None = None) -> Match:
         return seq.match
     while True:
         try:
-            seq.ask(timeout)
+            await asyncio.to_thread(seq.ask, timeout)  # a thread may be in a call on the lane
             break
         except Busy:  # asked by a task that was cancelled
             break
@@ -205,6 +205,8 @@ async def settled(seq: Sequence, timeout: float | None = None) -> Match:
 async def rows(decode: Decode) -> list[Row]:
     """What comes of a decode; raises how it failed."""
     await _until(decode.lane, lambda: decode.done() or None)
+    if decode.failed:
+        return await asyncio.to_thread(decode.wait, 0)  # a thread may be in a call on the lane
     return decode.wait(0)
 
 

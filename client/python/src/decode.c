@@ -275,6 +275,12 @@ static void decode_dealloc(struct decode *self)
 	object_free(self);
 }
 
+static PyObject *decode_failed(struct decode *self, void *unused)
+{
+	(void)unused;
+	return PyBool_FromLong(self->ended && !self->good);
+}
+
 static PyMethodDef methods[] = {
 	{"wait", KEYWORDS(decode_wait), METH_VARARGS | METH_KEYWORDS, NULL},
 	{"done", (PyCFunction)decode_done, METH_NOARGS, NULL},
@@ -288,11 +294,17 @@ static PyMemberDef members[] = {
 	{NULL},
 };
 
+static PyGetSetDef getters[] = {
+	{"failed", (getter)decode_failed, NULL, NULL, NULL},
+	{NULL},
+};
+
 static PyType_Slot slots[] = {
 	{Py_tp_doc, "Tokens on their way through a program."},
 	{Py_tp_dealloc, decode_dealloc},
 	{Py_tp_methods, methods},
 	{Py_tp_members, members},
+	{Py_tp_getset, getters},
 	{0, NULL},
 };
 

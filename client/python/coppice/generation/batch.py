@@ -18,7 +18,8 @@ CHUNK_ALONE = 1024  # where there are no others
 
 
 class Batch:
-    """close_stream: what is done with a stream's sequence at its end."""
+    """close_stream: what is done with a stream's sequence at its end. keep_stream: with one that has
+    come to its end by itself, before that is told; raises why it has failed all the same."""
 
     def __init__(
         self,
@@ -26,9 +27,11 @@ class Batch:
         model: coppice.Model,
         events: list[Event],
         close_stream: Callable[[Stream], None],
+        keep_stream: Callable[[Stream], None] = lambda stream: None,
     ) -> None:
         self.lane, self._model = lane, model
         self._events, self._close_stream = events, close_stream
+        self._keep_stream = keep_stream
         self.streams: list[Stream] = []
         self._leaving: list[Stream] = []
         self._decode: coppice.Decode | None = None  # in flight
@@ -138,10 +141,12 @@ class Batch:
 
     def _choose(self, stream: Stream, row: coppice.Row) -> None:
         event = stream.take(row, self._model.n_vocab)
-        if event is not None:
-            self._events.append(event)
-            if event.finish:
-                self._leave(stream)
+        if event is None:
+            return
+        if event.finish:
+            self._keep_stream(stream)
+            self._leave(stream)
+        self._events.append(event)
 
     # ---- ends -------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class Engine:
         self._connection, self._model, self._give = connection, model, give
         self._events: list[Event] = []
         self._batches = [
-            Batch(connection.lane(pollable=True), model, self._events, self._close_stream)
+            self._batch(connection, model)
             for _ in range(n_lanes)
         ]
         self._added: deque[Stream] = deque()  # by any thread
@@ -50,6 +50,10 @@ class Engine:
             self._poll.register(fd, select.POLLIN)
         for batch in self._batches:
             self._poll.register(batch.lane.fileno(), select.POLLIN)
+
+    def _batch(self, connection: coppice.Connection, model: coppice.Model) -> Batch:
+        lane = connection.lane(pollable=True)
+        return Batch(lane, model, self._events, self._close_stream, self._keep)
 
     # ---- any thread -------------------------------------------------------------------------
 
@@ -109,6 +113,8 @@ class Engine:
     def _join(self, batch: Batch, stream: Stream) -> None:
         try:
             stream.open(batch.lane, self._model)
+            if stream.pin_s > 0 and stream.seq is not None:
+                self._hold(stream, stream.seq)  # refused before anything is computed for it
             if stream.n_left > CHUNK and batch.streams:
                 batch = self._move(batch, stream)
         except coppice.DaemonGone:
@@ -161,22 +167,42 @@ class Engine:
         if seq is None:
             return
         if stream.pin_s > 0:
-            self._pin(stream, seq)
+            self._keep_what_is_there(stream, seq)
         seq.close()
 
-    def _pin(self, stream: Stream, seq: coppice.Sequence) -> None:
-        """In place of the session's pin before; none where the daemon allows no more. Without a
-        session it stays until its time is over."""
+    def _hold(self, stream: Stream, seq: coppice.Sequence) -> None:
+        """Pins what it has, in place of what it had. Raises why not; then it is not tried again."""
+        seconds, stream.pin_s = stream.pin_s, 0.0
+        before, stream.pin = stream.pin, seq.pin(seconds)
+        stream.pin_s = seconds
+        if before is not None:
+            self._unpin(before)
+
+    def _keep(self, stream: Stream) -> None:
+        """In place of the session's pin before. Without a session it stays until its time is over.
+        Raises why it cannot be."""
+        if stream.pin_s > 0 and stream.seq is not None:
+            self._hold(stream, stream.seq)
+            stream.pin_s = 0.0
+            self._note_pin(stream)
+
+    def _keep_what_is_there(self, stream: Stream, seq: coppice.Sequence) -> None:
+        """Of one that was broken off. Nobody is there to be told that it cannot be."""
+        stream.seq = seq
         try:
-            pin = seq.pin(stream.pin_s)
+            self._keep(stream)
         except coppice.DaemonGone:
             raise
         except coppice.Error:
-            return
-        if not stream.session:
+            pass
+        finally:
+            stream.seq = None
+
+    def _note_pin(self, stream: Stream) -> None:
+        if not stream.session or stream.pin is None:
             return
         before = self._pins.pop(stream.session, None)
-        self._pins[stream.session] = pin
+        self._pins[stream.session] = stream.pin
         if len(self._pins) > _SESSIONS:
             self._pins.popitem(last=False)
         if before is not None:

@@ -35,6 +35,7 @@ class Stream:
         self.sampling = sampling
         self.twins: list[Stream] = []  # forked from this one, once its prompt is computed
         self.session, self.pin_s = "", 0.0  # its tokens are kept so long after its end
+        self.pin: int | None = None  # by which what it has is kept so far
         self.cached = 0  # tokens of the prompt that were there
         self.cancelled = False
         self.n_done = 0  # tokens that the sequence has

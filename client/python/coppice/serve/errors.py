@@ -58,6 +58,8 @@ def api_error(error: Exception) -> ApiError:
         return busy(f"{error.strerror}; come back later")
     if isinstance(error, (coppice.DaemonGone, coppice.NoDaemon, coppice.Draining)):
         return unavailable(f"the daemon is gone: {error.strerror}; come back later")
+    if isinstance(error, coppice.Invalid):
+        return ApiError(400, str(error.strerror))
     if isinstance(error, coppice.Error):
         return ApiError(500, str(error.strerror))
     if isinstance(error, ValueError):

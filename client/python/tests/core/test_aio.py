@@ -107,6 +107,58 @@ def test_the_loop_goes_on_while_a_thread_has_the_lane(
     run(work())
 
 
+def test_the_loop_goes_on_while_a_thread_has_the_lane_of_a_question(
+    daemon: Daemon, leaves_nothing: None
+) -> None:
+    async def work() -> None:
+        with await aio.connect(daemon.socket) as connection:
+            model = connection.model("aio", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
+            owner = (await aio.lane(connection)).open(model, list(range(64)), salt=6)
+            lane = await aio.lane(connection)
+            first, second = (lane.open(model, list(range(64)), salt=6) for _ in range(2))
+            waiting = asyncio.create_task(asyncio.to_thread(first.wait, 0.8))
+            await asyncio.sleep(0.05)
+            task = asyncio.create_task(until_settled(second))
+            asyncio.get_running_loop().call_later(0.3, owner.close)
+            assert await longest_pause(task) < 0.25
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    run(work())
+
+
+async def until_settled(seq: coppice.Sequence) -> None:
+    assert (await aio.settled(seq)).pending == 0
+
+
+def test_the_loop_goes_on_while_a_thread_has_the_lane_of_a_failure(
+    daemon: Daemon, leaves_nothing: None
+) -> None:
+    async def work() -> None:
+        with await aio.connect(daemon.socket) as connection:
+            model = coppice.load_model(connection, CHECKPOINT, max_positions=16)
+            plain = connection.model("aio", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
+            owner = (await aio.lane(connection)).open(plain, list(range(64)), salt=7)
+            lane = await aio.lane(connection)
+            seq, waiter = lane.open(model, [1]), lane.open(plain, list(range(64)), salt=7)
+            decode = seq.decode(list(range(1, 30)))
+            assert not decode.failed
+            while not decode.done():
+                await asyncio.sleep(0.001)
+            assert decode.failed
+            waiting = asyncio.create_task(asyncio.to_thread(waiter.wait, 0.8))
+            await asyncio.sleep(0.05)
+            assert await longest_pause(asyncio.create_task(until_failed(decode))) < 0.5
+            await asyncio.gather(waiting, return_exceptions=True)
+            owner.close()
+
+    run(work())
+
+
+async def until_failed(decode: coppice.Decode) -> None:
+    with pytest.raises(coppice.TooLong):
+        await aio.rows(decode)
+
+
 def test_a_cancelled_task_leaves_nothing(daemon: Daemon, leaves_nothing: None) -> None:
     async def work() -> None:
         with await aio.connect(daemon.socket) as connection:

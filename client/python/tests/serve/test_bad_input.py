@@ -131,6 +131,16 @@ def test_whoever_has_no_key_makes_no_labels(guarded):
     assert guarded.counter('coppice_requests_total{endpoint="/v1/models/{name:path}"') >= 3
 
 
+def test_a_pin_that_the_daemon_does_not_allow(daemon, folder):
+    """It is refused before anything is computed, whole or streamed, and keeps nothing."""
+    with serving(folder, daemon.socket, "--max-pin-s=1e8") as server:
+        for stream in (False, True):
+            status, answer, _ = post(server, {**GOOD, "stream": stream}, **{"Coppice-Pin": "9e7"})
+            assert status == 400 and "max_pin_ms" in answer["error"]["message"]
+        assert post(server, GOOD, **{"Coppice-Pin": "60", "Coppice-Session": "a"})[0] == 200
+        assert server.counter("coppice_generated_tokens_total") == 4
+
+
 def test_more_than_there_is_room_for(guarded):
     long = {**GOOD, "max_tokens": 4000, "n": 2, "stream": True}
     link = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=30)

@@ -142,14 +142,20 @@ def test_a_pin_is_in_place_of_its_sessions_last():
     connection, pins = Connection(), iter(range(9))
     engine = Engine(connection, None, print, n_lanes=0)
     for session in ("", "0/a", "", "1/a", "0/a", ""):
-        seq = Seq()
-        seq.pin = lambda seconds: next(pins)
         stream = Stream([1, 2], Sampling(), 4)
-        stream.session = session
-        engine._pin(stream, seq)
+        stream.seq = Seq()
+        stream.seq.pin = lambda seconds: next(pins)
+        stream.session, stream.pin_s = session, 5.0
+        engine._keep(stream)
     assert connection.unpinned == [1]
-    seq.pin = lambda seconds: Seq(pin=error(coppice.Draining))._call("pin")
-    engine._pin(stream, seq)
+    stream.seq.pin = lambda seconds: Seq(pin=error(coppice.Draining))._call("pin")
+    stream.pin_s = 5.0
+    with pytest.raises(coppice.Draining):
+        engine._keep(stream)
+    stream.pin_s = 5.0
+    stream.seq.close = lambda: None
+    engine._close_stream(stream)
+    assert connection.unpinned == [1]
     engine.close()
 
 
@@ -159,3 +165,38 @@ def test_a_stream_that_moves_asks_anew():
     assert stream.asked
     stream.open(Lane(Seq()), None)
     assert not stream.asked
+
+
+class Ids:
+    """A row, of which greedy sampling takes the first."""
+
+    ids, logprobs, lse, score, logits, hidden = (7,), (0.0,), 0.0, 0.0, None, None
+
+
+class Done:
+    def done(self):
+        return True
+
+    def wait(self, timeout):
+        return [Ids()]
+
+
+def test_a_stream_that_cannot_be_kept_says_so():
+    """In place of its end, which is not told."""
+
+    def keep(stream):
+        raise error(coppice.LimitReached)
+
+    class Model:
+        n_vocab = 10
+
+    lane, events, closed = Lane(Seq()), [], []
+    lane.decode = lambda parts, **_: Done()
+    batch = Batch(lane, Model, events, closed.append, keep)
+    stream = Stream([1, 2], Sampling(temperature=0), 1)
+    stream.open(lane, Model)
+    batch.streams.append(stream)
+    batch.turn()
+    batch.turn()
+    assert [(event.finish, type(event.error)) for event in events] == [(None, coppice.LimitReached)]
+    assert closed == [stream] and batch.streams == []
