@@ -12,6 +12,7 @@ import pytest
 from harness import CHECKPOINT, Daemon
 
 PAGE = Path(__file__).resolve().parents[2] / "README.md"
+ENGINE = PAGE.with_name("ENGINE.md")
 
 
 def example(heading: str) -> str:
@@ -23,8 +24,12 @@ def example(heading: str) -> str:
 
 
 def run(heading: str, daemon: Daemon) -> str:
+    return run_program(example(heading), daemon)
+
+
+def run_program(text: str, daemon: Daemon) -> str:
     environment = {**os.environ, "COPPICE_SOCKET": daemon.socket}
-    command = [sys.executable, "-W", "error", "-c", example(heading), str(CHECKPOINT)]
+    command = [sys.executable, "-W", "error", "-c", text, str(CHECKPOINT)]
     done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, timeout=60)
     assert done.returncode == 0
     return done.stdout
@@ -45,3 +50,12 @@ def test_an_engines_own_layers(daemon: Daemon) -> None:
     pytest.importorskip("numpy")
     assert run("An engine's own layers", daemon).startswith("0 of 4 tokens")
     assert run("An engine's own layers", daemon).startswith("3 of 4 tokens")
+
+
+def test_an_engine_of_ones_own(daemon: Daemon) -> None:
+    """All blocks of the page are one program."""
+    pytest.importorskip("numpy")
+    blocks = re.findall(r"```python\n(.*?)```", ENGINE.read_text(), re.DOTALL)
+    same, cached, forks, drafts, drafted = run_program("\n".join(blocks), daemon).splitlines()
+    assert same == str([True] * 4) and cached == "[150, 150, 150] of 152 tokens were cached"
+    assert forks == str([True] * 3) and drafts == "3 1" and drafted == "True"
