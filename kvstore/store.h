@@ -220,7 +220,8 @@ struct store_seq_view store_seq_view(const struct store_seq *q);
  * Never NULL. */
 struct store_node *store_seq_node(const struct store_seq *q);
 
-/* No path of the sequence's tree has more nodes. */
+/* The sequence's path has so many at most: those of a short one are counted, else as many as any
+ * of the tree. */
 uint32_t store_seq_most_nodes(const struct store_seq *q);
 struct store_node *store_node_parent(const struct store_node *n); /* NULL above a root */
 uint32_t store_node_pos(const struct store_node *n);

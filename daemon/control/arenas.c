@@ -306,8 +306,6 @@ static int add_serve(struct sched *s, struct sched_request *rq)
 	if (r < 0)
 		return r;
 	session->arenas[number] = (struct sched_arena){base, call->bytes, device};
-	session->n_arenas++;
-	session->arena_bytes += call->bytes;
 	return 0;
 }
 
@@ -410,8 +408,6 @@ static int free_serve(struct sched *s, struct sched_request *rq)
 	struct sched_arena *arena = &rq->session->arenas[call->arena];
 
 	fail_steps_with(s, rq->session, call->arena);
-	rq->session->n_arenas--;
-	rq->session->arena_bytes -= arena->bytes;
 	session_drop_arena(s, arena);
 	return 0;
 }

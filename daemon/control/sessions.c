@@ -11,6 +11,16 @@
 #include "daemon/session/reply.h"
 #include "verbs.h"
 
+/* Those of prompts' ids too, of which the scheduler does not know. */
+static uint32_t n_arenas(const struct session *session)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < session->home->config->max_arenas; i++)
+		n += session->arenas[i].state != SHM_FREE;
+	return n;
+}
+
 static void session_row(Coppice__Session *to, const struct session_info *from,
 			struct session *session)
 {
@@ -21,8 +31,8 @@ static void session_row(Coppice__Session *to, const struct session_info *from,
 	to->name = session->name;
 	to->n_lanes = from->n_lanes;
 	to->n_seqs = from->n_seqs;
-	to->n_arenas = from->n_arenas;
-	to->arena_bytes = from->arena_bytes;
+	to->n_arenas = n_arenas(session);
+	to->arena_bytes = session->arena_bytes + session->device_bytes;
 	to->entries = from->entries;
 	to->tokens_matched = from->tokens_matched;
 	to->tokens_computed = from->tokens_computed;
@@ -77,8 +87,6 @@ static struct session_info session_info(const struct sched_session *session)
 	return (struct session_info){.id = session->id,
 				     .n_lanes = session->n_lanes,
 				     .n_seqs = session->n_seqs,
-				     .n_arenas = session->n_arenas,
-				     .arena_bytes = session->arena_bytes,
 				     .entries = session->entries,
 				     .decode_steps = session->decode_steps,
 				     .tokens_matched = session->tokens_matched,

@@ -8,8 +8,8 @@
 
 struct session_info {
 	uint64_t id;
-	uint32_t n_lanes, n_seqs, n_arenas;
-	uint64_t arena_bytes, entries, decode_steps, tokens_matched, tokens_computed, backend_ns;
+	uint32_t n_lanes, n_seqs;
+	uint64_t entries, decode_steps, tokens_matched, tokens_computed, backend_ns;
 	uint64_t weights_bytes_read;
 };
 

@@ -21,6 +21,8 @@
 
 #include <errno.h>
 
+#define NODES_COUNTED 64u /* of a path, one by one: soon, however others leave it */
+
 /* A sequence that stands at a position, with the prompt's rest: as prompt_take. */
 static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_rest,
 		   struct store_seq **ret)
@@ -231,7 +233,14 @@ struct store_seq_view store_seq_view(const struct store_seq *q)
 
 uint32_t store_seq_most_nodes(const struct store_seq *q)
 {
-	return q->node->namespace->root->height;
+	uint32_t most = q->node->namespace->root->height, n = 0;
+
+	if (most <= NODES_COUNTED)
+		return most;
+	for (const struct store_node *node = q->node; n <= NODES_COUNTED; node = node->parent, n++)
+		if (!node->parent)
+			return n;
+	return most;
 }
 
 struct store_node *store_seq_node(const struct store_seq *q)

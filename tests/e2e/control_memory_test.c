@@ -195,6 +195,27 @@ static void arenas_of_all_sessions_of_a_user_count(void **state)
 	client_close(&b);
 }
 
+static void arenas_of_prompts_are_told_as_others_are(void **state)
+{
+	struct harness *h = *state;
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+	Coppice__Sessions sessions = COPPICE__SESSIONS__INIT;
+	const Coppice__SessionsReply *told;
+
+	start_with(h, NULL, NULL);
+	struct client c = client_open(h);
+
+	client_arena(&c, 4 << 20);
+	m.bytes = 2 << 20;
+	m.has_ids = m.ids = true;
+	assert_int_equal(client_verb(&c, arena_new, &m)->code, 0);
+	told = client_verb(&c, sessions, &sessions)->sessions;
+	assert_int_equal(told->n_session, 1);
+	assert_int_equal(told->session[0]->n_arenas, 2);
+	assert_int_equal(told->session[0]->arena_bytes, 6 << 20);
+	client_close(&c);
+}
+
 static void arenas_of_all_users_count(void **state)
 {
 	struct harness *h = *state;
@@ -329,6 +350,7 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, nobody_waits_for_the_pages_of_an_arena),
 		HARNESS_BARE(epoll, an_arena_counts_until_its_pages_are_free),
 		HARNESS_BARE(epoll, arenas_of_all_sessions_of_a_user_count),
+		HARNESS_BARE(epoll, arenas_of_prompts_are_told_as_others_are),
 		HARNESS_BARE(epoll, arenas_of_all_users_count),
 		HARNESS_BARE(epoll, a_session_ends_while_its_pages_come_and_go),
 		HARNESS_BARE(epoll, few_arenas_are_left_unsealed),

@@ -5,6 +5,7 @@
 #include "store_fixture.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MOST 8u
@@ -218,6 +219,36 @@ static void there_is_room_again_beside_many(void **state)
 	end_with(&f, text);
 }
 
+#define FAR 100u
+
+/* Who is near to the root is not weighed as who is far from it. */
+static void who_has_a_short_path_beside_a_long_one_is_told_so(void **state)
+{
+	struct fixture f;
+	struct store_seq *seqs[FAR], *far, *near;
+	char text[FAR + 2], prompt[FAR + 2];
+	(void)state;
+
+	for (uint32_t i = 0; i < FAR; i++)
+		text[i] = (char)('a' + i % 26);
+	text[FAR] = '\0';
+	fixture_init(&f, (struct fixture_options){.n_extents = 64, .max_path_nodes = 2 * FAR});
+	far = fixture_compute(&f, text);
+	near = fixture_compute(&f, "#near");
+	assert_int_equal(store_seq_most_nodes(near), 1);
+	for (uint32_t n = 1; n < FAR; n++) {
+		snprintf(prompt, sizeof(prompt), "%.*s#", (int)n, text);
+		seqs[n] = fixture_compute(&f, prompt);
+	}
+	assert_int_equal(store_seq_most_nodes(far), FAR);
+	assert_int_equal(store_seq_most_nodes(seqs[FAR - 1]), FAR);
+	assert_int_equal(store_seq_most_nodes(near), 1);
+	assert_int_equal(store_seq_most_nodes(seqs[1]), 2);
+	close_all(&f, seqs + 1, FAR - 1);
+	fixture_close(&f, near);
+	end_with(&f, far);
+}
+
 static void heights_are_corrected_before_a_refusal(void **state)
 {
 	struct fixture f;
@@ -245,6 +276,7 @@ int main(void)
 		cmocka_unit_test(there_is_room_again_when_who_left_is_gone),
 		cmocka_unit_test(there_is_room_again_beside_others_that_stay),
 		cmocka_unit_test(there_is_room_again_beside_many),
+		cmocka_unit_test(who_has_a_short_path_beside_a_long_one_is_told_so),
 		cmocka_unit_test(heights_are_corrected_before_a_refusal),
 	};
 

@@ -144,8 +144,7 @@ struct sched_session {
 	struct sched_seq_list seqs; /* owned */
 	/* nothing is left but device arenas, which the client's process may have open */
 	bool ended;
-	uint32_t n_seqs, n_lanes, n_arenas;
-	uint64_t arena_bytes;
+	uint32_t n_seqs, n_lanes;
 	uint64_t request_waits; /* number of the last look at requests in which one of its waits */
 	uint64_t last_job; /* number of the last that a step of its was in: seq/pace.h */
 	uint64_t entries, decode_steps, tokens_matched, tokens_computed;

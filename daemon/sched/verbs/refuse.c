@@ -27,11 +27,10 @@ int refuse_by_store(struct sched_request *rq, int r)
 {
 	switch (r) {
 	case -ENOSPC:
-		return refuse(
-			rq, r, NULL,
-			"The KV pool is full, but for what is kept for users who have less "
-			"(domain_percent), and nothing in it may be evicted: close or unpin "
-			"sequences, or give the daemon a larger pool.");
+		return refuse(rq, r, NULL,
+			      "The KV pool is full, but for what is kept for users who have less "
+			      "(domain_percent), and nothing in it may be evicted: close or unpin "
+			      "sequences, or give the daemon a larger pool.");
 	case -EDQUOT:
 		return refuse(rq, r, NULL,
 			      "Your domain holds as much KV as it may (domain_percent, or "
