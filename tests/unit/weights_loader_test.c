@@ -7,6 +7,8 @@
 #include "daemon/weights/spawn.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -128,10 +130,24 @@ static int tell_truth(uint64_t number)
 	return 0;
 }
 
+/* Neither blocked nor ignored, whatever the daemon does with its own. */
+static bool has_signals_as_usual(void)
+{
+	struct sigaction pipe;
+	sigset_t blocked, none;
+
+	sigemptyset(&none);
+	return sigprocmask(SIG_SETMASK, NULL, &blocked) == 0 &&
+	       !memcmp(&blocked, &none, sizeof(none)) && sigaction(SIGPIPE, NULL, &pipe) == 0 &&
+	       pipe.sa_handler == SIG_DFL;
+}
+
 static int lie_run(const char *lie)
 {
 	struct loader_message heard;
 
+	if (!strcmp(lie, "signals"))
+		lie = has_signals_as_usual() ? "nonsense" : "dies";
 	if (!strncmp(lie, "truth", 5))
 		return tell_truth(strtoull(lie + 5, NULL, 10));
 	if (!strcmp(lie, "dies"))
@@ -181,6 +197,23 @@ static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
 	assert_int_equal(fixture_n_memories, 0);
 }
 
+static void a_loader_has_no_signals_of_the_daemons(void **state)
+{
+	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 2000);
+	void (*was)(int) = signal(SIGPIPE, SIG_IGN);
+	sigset_t blocked, before;
+
+	(void)state;
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGUSR1);
+	sigaddset(&blocked, SIGTERM);
+	assert_int_equal(pthread_sigmask(SIG_BLOCK, &blocked, &before), 0);
+	fixture_expect_failure(open_as(table, "signals"), -EIO, "does not come next");
+	assert_int_equal(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+	signal(SIGPIPE, was);
+	weights_table_free(table);
+}
+
 /* c is b, as the files are the same, and b turns out to be a, as the bytes are. */
 static void who_stands_for_weights_may_have_others_stand_for_it(void **state)
 {
@@ -216,6 +249,7 @@ static int run(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told),
 		cmocka_unit_test(a_loader_that_lies_fails_nobody_but_its_client),
+		cmocka_unit_test(a_loader_has_no_signals_of_the_daemons),
 		cmocka_unit_test(who_stands_for_weights_may_have_others_stand_for_it),
 	};
 
