@@ -1,7 +1,7 @@
 /*
  * turn.h - heads turned by position (RoPE): element i goes with element i + n_turned / 2, and what
- * is behind n_turned stays as it is. The same bits on every instruction set. Used by backends and by
- * coppice-agent, as rows.h is.
+ * is behind n_turned stays as it is. The same bits on every instruction set. Used by backends and
+ * by coppice-agent, as rows.h is.
  */
 #ifndef COPPICE_ROWS_TURN_H
 #define COPPICE_ROWS_TURN_H

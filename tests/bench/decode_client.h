@@ -2,8 +2,9 @@
  * decode_client.h - one of the processes of coppice-bench decode, and the memory in which they and
  * the parent meet.
  *
- *      LOAD > DOCUMENT: the first one computes it (or all theirs) > FIRST: sequences with prompts of their own, to
- *      their first tokens > WARM > ALONE: times are taken > JOINED: others come and go > END
+ *      LOAD > DOCUMENT: the first one computes it (or all theirs) > FIRST: sequences with prompts
+ *      of their own, to their first tokens > WARM > ALONE: times are taken > JOINED: others come
+ *      and go > END
  *
  * Who has done a phase's part counts itself as arrived, and from WARM on decodes until the parent
  * begins the next one, so that nobody is ever measured in less company.

@@ -202,7 +202,8 @@ static void pass_fail(struct passes *p, struct outcome outcome)
 	pass_end(p);
 }
 
-/* Who is in the pass has the segment's part of the time that his rows take, and of what all need. */
+/* Who is in the pass has the segment's part of the time that his rows take, and of what all
+ * need. */
 static void segment_charge(struct passes *p)
 {
 	const struct held_program *program = p->job.model->program;
