@@ -157,9 +157,14 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-double bench_median(double *values, uint32_t n)
+void bench_sort(double *values, uint32_t n)
 {
 	qsort(values, n, sizeof(*values), compare);
+}
+
+double bench_median(double *values, uint32_t n)
+{
+	bench_sort(values, n);
 	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 

@@ -44,6 +44,7 @@ void bench_print(const char *bench, const char *name, const char *metric, double
 		 const char *unit);
 
 uint64_t bench_now_ns(void);
+void bench_sort(double *values, uint32_t n);
 double bench_median(double *values, uint32_t n); /* sorts values; n > 0 */
 
 int ring_main(int argc, char **argv);

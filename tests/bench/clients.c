@@ -177,13 +177,6 @@ static void read_all(int fd, void *to, size_t bytes)
 	}
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* With as many rows of so long tails as there are; 0: not on a GPU. */
 static double kernel_us(double tail)
 {
@@ -221,7 +214,7 @@ static void report(double *us, uint32_t n, double tail, double wall_s, struct co
 	snprintf(name, sizeof(name), "%ux%u_p%u_%u/%u%s%s", options.clients, o->seqs, o->prefix,
 		 o->q_heads, o->kv_heads, o->memory == COPPICE_HOST ? "" : "_device",
 		 options.mps ? "_mps" : "");
-	qsort(us, n, sizeof(*us), compare);
+	bench_sort(us, n);
 	bench_print("clients", name, "p50_us", us[n / 2], "us");
 	bench_print("clients", name, "p99_us", us[(uint32_t)(n * 0.99)], "us");
 	bench_print("clients", name, "p999_us", us[(uint32_t)(n * 0.999)], "us");

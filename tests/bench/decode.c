@@ -48,7 +48,7 @@ enum { KEY_PROMPT = 256, KEY_CACHE, KEY_POOL, KEY_RATE, KEY_APART, KEY_PRIVATE }
 
 static const struct args_option option_table[] = {
 	{"model", 'm', "SHAPE",
-	 "tiny, llama-3.2-1b (default), llama-3.2-3b, llama-3.1-8b, or a Llama's config.json"},
+	 DECODE_MODEL_NAMES ", or a Llama's config.json (default llama-3.2-1b)"},
 	{"models", KEY_CACHE, "DIR",
 	 "Where random weights are kept (default: models/ of the build)"},
 	{"clients", 'c', "N[,N...]", "Processes (default 8); several numbers: one after the other"},
@@ -240,13 +240,6 @@ static void run_clients(struct run *run, const struct decode_options *o)
 
 /* ---- figures -------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 struct times {
 	double p50, p99, tokens_s;
 };
@@ -270,7 +263,7 @@ static struct times times_of(const struct decode_board *board, const struct deco
 			sum += all[i * o->n_tokens + k];
 		t.tokens_s += 1e3 * o->n_seqs * o->n_tokens / sum;
 	}
-	qsort(all, n, sizeof(*all), compare);
+	bench_sort(all, n);
 	t.p50 = all[n / 2];
 	t.p99 = all[(uint32_t)(n * 0.99)];
 	free(all);

@@ -37,11 +37,6 @@ static const struct shape {
 
 #define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
-const char *decode_model_names(void)
-{
-	return "tiny, llama-3.2-1b, llama-3.2-3b, llama-3.1-8b";
-}
-
 /* ---- config.json ---------------------------------------------------------------------------- */
 
 static void write_config(const char *path, const struct shape *s)
@@ -240,8 +235,10 @@ static void place(const char *shape, const char *cache, struct decode_model *m)
 		struct fault fault;
 
 		if (llama_config_read(shape, &c, &fault) < 0)
-			errx(1, "--model is one of %s, or a Llama's config.json: %s",
-			     decode_model_names(), fault.text);
+			errx(1,
+			     "--model is one of " DECODE_MODEL_NAMES
+			     ", or a Llama's config.json: %s",
+			     fault.text);
 		snprintf(m->name, sizeof(m->name), "%016jx", (uintmax_t)c.hash);
 	}
 	snprintf(m->dir, sizeof(m->dir), "%s/%s", home, m->name);

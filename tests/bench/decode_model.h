@@ -19,11 +19,11 @@ struct decode_model {
 	uint32_t n_vocab;
 };
 
-/* shape: a name of decode_model_names, or the path of a Llama's config.json. cache: where models
- * are kept, NULL: under the build folder. Writes what is not there yet; ends the program with a
- * sentence where that fails. */
+#define DECODE_MODEL_NAMES "tiny, llama-3.2-1b, llama-3.2-3b, llama-3.1-8b"
+
+/* shape: one of these names, or the path of a Llama's config.json. cache: where models are kept,
+ * NULL: under the build folder. Writes what is not there yet; ends the program with a sentence
+ * where that fails. */
 void decode_model_make(const char *shape, const char *cache, struct decode_model *ret);
-/* With commas between. */
-const char *decode_model_names(void);
 
 #endif

@@ -174,13 +174,6 @@ static void flood(const struct bench_daemon *d, int said)
 	}
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Each after a pause, as between steps. */
 static uint32_t nop_times(struct coppice *c, struct coppice_lane *lane, double *us)
 {
@@ -195,7 +188,7 @@ static uint32_t nop_times(struct coppice *c, struct coppice_lane *lane, double *
 		us[n++] = (double)(bench_now_ns() - start_ns) / 1e3;
 		usleep(100);
 	}
-	qsort(us, n, sizeof(*us), compare);
+	bench_sort(us, n);
 	return n;
 }
 
