@@ -26,47 +26,47 @@ def post(server, body, path="/v1/completions", **headers):
         link.close()
 
 
-@pytest.mark.parametrize(
-    "change, status, code, sentence",
-    [
-        ({"model": "other"}, 404, "model_not_found", "ask for 'small'"),
-        ({"prompt": [1] * 8190}, 400, "context_length_exceeded", "shorten the prompt"),
-        ({"prompt": [256]}, 400, None, "token 256"),
-        ({"prompt": []}, 400, None, "prompt"),
-        ({"prompt": None}, 400, None, "prompt is missing"),
-        ({"prompt": ""}, 400, None, "empty"),
-        ({"temperature": -1}, 400, None, "temperature"),
-        ({"temperature": "hot"}, 400, None, "temperature has to be a number"),
-        ({"temperature": 10**400}, 400, None, "temperature is too large"),
-        ({"top_k": -2}, 400, None, "top_k"),
-        ({"top_p": 0}, 400, None, "top_p"),
-        ({"max_tokens": 0}, 400, None, "max_tokens"),
-        ({"max_tokens": True}, 400, None, "max_tokens has to be a whole number"),
-        ({"n": 17}, 400, None, "n may be 16"),
-        ({"n": 16, "prompt": [PROMPT] * 20}, 400, None, "prompts times n"),
-        ({"stop": ["a", 1]}, 400, None, "stop"),
-        ({"logprobs": 65}, 400, None, "logprobs"),
-        ({"frequency_penalty": 0.5}, 400, None, "frequency_penalty is not supported"),
-        ({"logit_bias": {"5": 1}}, 400, None, "logit_bias is not supported"),
-        ({"response_format": {"type": "json_object"}}, 400, None, "response_format"),
-    ],
-)
+FIELDS = [
+    ({"model": "other"}, 404, "model_not_found", "ask for 'small'"),
+    ({"prompt": [1] * 8190}, 400, "context_length_exceeded", "shorten the prompt"),
+    ({"prompt": [256]}, 400, None, "token 256"),
+    ({"prompt": []}, 400, None, "prompt"),
+    ({"prompt": None}, 400, None, "prompt is missing"),
+    ({"prompt": ""}, 400, None, "empty"),
+    ({"temperature": -1}, 400, None, "temperature"),
+    ({"temperature": "hot"}, 400, None, "temperature has to be a number"),
+    ({"temperature": 10**400}, 400, None, "temperature is too large"),
+    ({"top_k": -2}, 400, None, "top_k"),
+    ({"top_p": 0}, 400, None, "top_p"),
+    ({"max_tokens": 0}, 400, None, "max_tokens"),
+    ({"max_tokens": True}, 400, None, "max_tokens has to be a whole number"),
+    ({"n": 17}, 400, None, "n may be 16"),
+    ({"n": 16, "prompt": [PROMPT] * 20}, 400, None, "prompts times n"),
+    ({"stop": ["a", 1]}, 400, None, "stop"),
+    ({"logprobs": 65}, 400, None, "logprobs"),
+    ({"frequency_penalty": 0.5}, 400, None, "frequency_penalty is not supported"),
+    ({"logit_bias": {"5": 1}}, 400, None, "logit_bias is not supported"),
+    ({"response_format": {"type": "json_object"}}, 400, None, "response_format"),
+]
+
+
+@pytest.mark.parametrize("change, status, code, sentence", FIELDS)
 def test_fields(server, change, status, code, sentence):
     found, answer, _ = post(server, {**GOOD, **change})
     assert (found, answer["error"]["code"]) == (status, code)
     assert sentence in answer["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "body, status, sentence",
-    [
-        (b"{", 400, "no JSON"),
-        (b"\xff\xfe\x00", 400, "no JSON"),
-        (b"[" * 90000, 400, "no JSON"),
-        (b"[]", 400, "object"),
-        (b" " * 100001, 413, "send less"),
-    ],
-)
+BODIES = [
+    (b"{", 400, "no JSON"),
+    (b"\xff\xfe\x00", 400, "no JSON"),
+    (b"[" * 90000, 400, "no JSON"),
+    (b"[]", 400, "object"),
+    (b" " * 100001, 413, "send less"),
+]
+
+
+@pytest.mark.parametrize("body, status, sentence", BODIES)
 def test_bodies(server, body, status, sentence):
     found, answer, _ = post(server, body)
     assert found == status and sentence in answer["error"]["message"]
@@ -100,6 +100,40 @@ def test_a_client_that_goes_in_the_middle_of_its_body(server):
         link.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 500\r\n\r\n{")
         time.sleep(0.05)
     assert post(server, GOOD)[0] == 200
+
+
+def test_they_leave_nothing(server):
+    """Sequences, pages and descriptors, after all that is refused above, again and again."""
+
+    def all_of_them():
+        for change, status, *_ in FIELDS:
+            assert post(server, {**GOOD, **change})[0] == status
+        for body, status, _ in BODIES:
+            assert post(server, body)[0] == status
+        assert post(server, {**GOOD, "model": 5})[0] in (400, 404)
+        assert post(server, GOOD, **{"Coppice-Pin": "9e99"})[0] == 400
+        hang_up(server)
+
+    def counts():
+        wait_for(lambda: server.counter("coppice_streams") == 0)
+        wait_for(lambda: server.counter("coppice_sequences") == 0)
+        return server.counter("coppice_pool_used_bytes")
+
+    post(server, {**GOOD, "max_tokens": 1000})  # what is hung up below is cached then
+    all_of_them()
+    used, before = counts(), server.descriptors()
+    for _ in range(10):
+        all_of_them()
+    assert counts() == used
+    wait_for(lambda: server.descriptors() <= before)
+
+
+def hang_up(server):
+    """In the middle of a stream."""
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    link.request("POST", "/v1/completions", json.dumps({**GOOD, "max_tokens": 900, "stream": True}))
+    link.getresponse().read(10)
+    link.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Draws tokens/s over the number of agents: behind one document, and each behind its own.
+
+    for how in shared private; do
+        flag=; [ $how = shared ] || flag=--private
+        coppice-bench decode -b cuda -m llama-3.1-8b --pool=80G -d 32768 -t 64 \\
+            -c 1,2,4,8,16 $flag --json >tests/bench/agents/$how.json
+    done
+    tests/bench/agents/draw.py tests/bench/agents/*.json --out tests/bench/agents/agents.svg \\
+        --title "Llama 3.1 8B, 32,768 tokens of document, one H200"
+
+The same figures give the same file, byte by byte. Needs matplotlib.
+"""
+
+import argparse
+import json
+import re
+
+# What a round of coppice-bench decode is called: model, processes x sequences, document, how.
+CASE = re.compile(r"(?P<model>.+)_(?P<clients>\d+)x(?P<seqs>\d+)_d(?P<document>\d+)(_(?P<how>\w+))?$")
+LINES = {
+    None: ("#1f6fb4", "o", "one document for all"),
+    "private": ("#b4571f", "s", "a document each"),
+}
+
+
+def read(paths):
+    """{how: {agents: tokens/s}}"""
+    found = {how: {} for how in LINES}
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                fact = json.loads(line)
+                case = CASE.match(fact["case"])
+                if case and fact["metric"] == "tokens_s" and case["how"] in found:
+                    n_agents = int(case["clients"]) * int(case["seqs"])
+                    found[case["how"]][n_agents] = fact["value"]
+    return found
+
+
+def draw(found, title, out):
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "coppice", "svg.fonttype": "none", "font.size": 11})
+    from matplotlib import pyplot, ticker
+
+    figure, axes = pyplot.subplots(figsize=(7, 3.6))
+    for how, (color, mark, label) in LINES.items():
+        points = sorted(found[how].items())
+        if not points:
+            continue
+        xs, ys = zip(*points)
+        axes.plot(xs, ys, color=color, marker=mark, linewidth=2, markersize=5)
+        axes.annotate(label, (xs[-1], ys[-1]), (8, 0), textcoords="offset points", color=color, va="center")
+        axes.annotate(f"{ys[-1]:,.0f}", (xs[-1], ys[-1]), (0, 8), textcoords="offset points", color=color, ha="center")
+    counts = sorted({n for line in found.values() for n in line})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(counts, [str(n) for n in counts])
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.set_xlabel("agents, each a process")
+    axes.set_ylabel("tokens/s of all")
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.subplots_adjust(left=0.11, right=0.76, bottom=0.15, top=0.9)
+    figure.savefig(out, metadata={"Date": None, "Creator": None})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", help="what coppice-bench decode --json has printed")
+    parser.add_argument("--out", required=True, help="the picture, .svg")
+    parser.add_argument("--title", required=True)
+    args = parser.parse_args()
+    draw(read(args.files), args.title, args.out)
+
+
+if __name__ == "__main__":
+    main()
