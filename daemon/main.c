@@ -39,6 +39,7 @@ struct daemon {
 	int board_fd;
 	struct sched *sched;
 	struct weights_table *weights; /* NULL: the backend holds none */
+	struct ledger ledger; /* where it holds some */
 	struct listener listener;
 	struct server server;
 };
@@ -75,6 +76,7 @@ static int weights_start(struct daemon *d)
 	struct weights_config config = {
 		.ops = d->backend.ops,
 		.backend = d->backend.backend,
+		.ledger = &d->ledger,
 		.loader = "/proc/self/exe",
 		.max_bytes = c->weights_bytes,
 		.domain_max_bytes = c->domain_weights_bytes,
@@ -86,11 +88,14 @@ static int weights_start(struct daemon *d)
 
 	if (!d->backend.ops->program)
 		return 0;
-	if (!config.max_bytes && d->backend.ops->memory(c->device[0] ? c->device : NULL, &memory,
-							error, sizeof(error)) == 0)
+	if (d->backend.ops->memory(c->device[0] ? c->device : NULL, &memory, error, sizeof(error)))
+		memory.bytes = UINT64_MAX;
+	else if (!config.max_bytes)
 		config.max_bytes = memory.bytes / 4;
 	if (!config.domain_max_bytes)
 		config.domain_max_bytes = config.max_bytes / 4 * 3;
+	ledger_init(&d->ledger, c->pool_bytes, config.max_bytes, memory.bytes);
+	sched_share_ledger(d->sched, &d->ledger);
 	return weights_table_new(&config, &d->weights);
 }
 

@@ -95,6 +95,13 @@ static void print_devices(const Coppice__StatusReply *s)
 		printf("; no KV moved between them\n");
 }
 
+void status_print_memory(const char *title, const Coppice__StatusReply *s)
+{
+	if (s->has_memory_bytes)
+		printf("%s%s of %s taken by KV and weights together\n", title,
+		       text_bytes(s->memory_bytes).s, text_bytes(s->memory_bytes_max).s);
+}
+
 static void print_work(const Coppice__StatusReply *s)
 {
 	printf("  entries    %s, %s failed\n", text_count(s->entries).s,
@@ -111,6 +118,7 @@ static void print_work(const Coppice__StatusReply *s)
 	if (s->weights_bytes)
 		printf("  weights    %s of %s\n", text_bytes(s->weights_bytes).s,
 		       text_bytes(s->weights_bytes_max).s);
+	status_print_memory("  memory     ", s);
 	print_kv_read("KV", s->kv_bytes_read, s->kv_bytes_alone);
 	print_kv_read("decode KV", s->decode_kv_bytes_read, s->decode_kv_bytes_alone);
 	printf("  windows    %s won, %s lost, %s in all\n", text_count(s->windows_won).s,

@@ -103,9 +103,13 @@ static void print_daemon(const Coppice__StatusReply *now, const Coppice__StatusR
 	print_decode(now, then, s);
 	if (now->passes)
 		print_programs(now, then, s);
-	printf("  KV      %s tokens, %s in pages; pool %s of %s\n", text_count(now->n_tokens).s,
+	printf("  KV      %s tokens, %s in pages; pool %s of %s", text_count(now->n_tokens).s,
 	       text_bytes(now->page_bytes).s, text_bytes(now->pool_bytes_used).s,
 	       text_bytes(now->pool_bytes).s);
+	if (now->weights_bytes)
+		printf("; with weights %s of %s", text_bytes(now->memory_bytes).s,
+		       text_bytes(now->memory_bytes_max).s);
+	putchar('\n');
 }
 
 /* ---- sessions ------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "weights.h"
 
 #include "listing.h"
+#include "status.h"
 #include "table.h"
 #include "text.h"
 
@@ -45,6 +46,17 @@ static int print_rows(struct ctl *ctl, const struct listing *rows)
 	return 0;
 }
 
+/* What they have together with KV; only who may see all users' is told. */
+static int print_memory(struct ctl *ctl)
+{
+	CALL_REPLY reply = NULL;
+	int r = status_read(ctl, &reply);
+
+	if (r == 0)
+		status_print_memory("", reply->status);
+	return r;
+}
+
 int weights_run(struct ctl *ctl)
 {
 	LISTING rows = {0};
@@ -54,5 +66,6 @@ int weights_run(struct ctl *ctl)
 		return r;
 	if (ctl->options.json)
 		return listing_print_json(&ctl->call, &rows, "weights");
-	return print_rows(ctl, &rows);
+	r = print_rows(ctl, &rows);
+	return r < 0 ? r : print_memory(ctl);
 }

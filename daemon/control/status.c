@@ -153,6 +153,9 @@ static void status_of_weights(Coppice__StatusReply *to, struct weights_table *ta
 	to->has_weights_bytes = to->has_weights_bytes_max = true;
 	to->weights_bytes = weights_bytes(table);
 	to->weights_bytes_max = weights_bytes_max(table);
+	to->has_memory_bytes = to->has_memory_bytes_max = true;
+	to->memory_bytes = atomic_load(&weights_ledger(table)->all_bytes);
+	to->memory_bytes_max = weights_ledger(table)->max_bytes;
 }
 
 static void status_answer(struct request *request)

@@ -16,8 +16,15 @@
 static int commit_extent(void *ctx, uint32_t extent)
 {
 	struct sched *s = ctx;
+	uint64_t bytes = s->core.config->extent_bytes;
+	int r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
 
-	return s->core.ops->extent_commit(s->core.backend, extent);
+	if (r < 0)
+		return r;
+	r = s->core.ops->extent_commit(s->core.backend, extent);
+	if (r < 0)
+		ledger_give(s->core.ledger, LEDGER_KV, bytes);
+	return r;
 }
 
 static void release_extent(void *ctx, uint32_t extent)
@@ -25,6 +32,7 @@ static void release_extent(void *ctx, uint32_t extent)
 	struct sched *s = ctx;
 
 	s->core.ops->extent_release(s->core.backend, extent);
+	ledger_give(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes);
 }
 
 static int make_store(struct sched *s)

@@ -254,6 +254,11 @@ int sched_new(const struct config *config, const struct backend_ops *ops, struct
 	return 0;
 }
 
+void sched_share_ledger(struct sched *s, struct ledger *ledger)
+{
+	s->core.ledger = ledger;
+}
+
 void sched_free(struct sched *s)
 {
 	if (!s)

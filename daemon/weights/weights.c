@@ -64,6 +64,7 @@ static void weights_free(struct weights *weights)
 
 	if (weights->content.memory)
 		config->ops->program->weights_free(config->backend, weights->content.memory);
+	ledger_give(config->ledger, LEDGER_WEIGHTS, weights->content.bytes);
 	content_done(&weights->content);
 	free(weights->files);
 	free(weights);
@@ -157,25 +158,6 @@ struct weights *weights_ready(struct weights *weights)
 
 	/* They were others' before they were ready. */
 	return weights_state(real) == WEIGHTS_READY ? weights_real(real) : NULL;
-}
-
-uint32_t weights_find(const struct weights *weights, const char *name)
-{
-	const struct weights_content *c = &weights->content;
-	uint32_t low = 0, high = c->n_tensors;
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		int order = strcmp(c->tensors[middle].name, name);
-
-		if (order == 0)
-			return middle;
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return PROGRAM_NONE;
 }
 
 /* ---- to load -------------------------------------------------------------------------------- */
@@ -391,6 +373,29 @@ static int make_room(const struct weights *weights, uint64_t bytes, struct weigh
 	return booked(table, NULL) + bytes > c->max_bytes ? -ENOSPC : 0;
 }
 
+/* Out of the table already. */
+static void free_idle(struct weights *idle)
+{
+	log_info("weights %" PRIu64 " of uid %u make room", idle->number, idle->domain);
+	weights_free(idle);
+}
+
+/* What nobody refers to makes room for KV's part, too. -ENOBUFS: that is what is in the way. */
+static int take_of_ledger(struct weights_table *table, uint64_t bytes)
+{
+	struct weights *idle;
+
+	while (ledger_take(table->config.ledger, LEDGER_WEIGHTS, bytes) < 0) {
+		pthread_mutex_lock(&table->lock);
+		idle = idle_take(table, NULL);
+		pthread_mutex_unlock(&table->lock);
+		if (!idle)
+			return -ENOBUFS;
+		free_idle(idle);
+	}
+	return 0;
+}
+
 /* Books so much in *booking. */
 static int book(struct weights *weights, uint64_t bytes, uint64_t *booking)
 {
@@ -406,15 +411,37 @@ static int book(struct weights *weights, uint64_t bytes, uint64_t *booking)
 	pthread_mutex_unlock(&table->lock);
 	while ((idle = TAILQ_FIRST(&go))) {
 		TAILQ_REMOVE(&go, idle, link);
-		log_info("weights %" PRIu64 " of uid %u make room", idle->number, idle->domain);
-		weights_free(idle);
+		free_idle(idle);
 	}
+	if (r == 0)
+		r = take_of_ledger(table, bytes);
+	if (r != -ENOBUFS)
+		return r;
+	pthread_mutex_lock(&table->lock);
+	*booking -= bytes;
+	pthread_mutex_unlock(&table->lock);
 	return r;
+}
+
+/* Weights of others, and KV, have it. */
+static int refuse_by_ledger(const struct ledger *ledger, uint64_t bytes,
+			    char why[WEIGHTS_WHY_BYTES])
+{
+	snprintf(why, WEIGHTS_WHY_BYTES,
+		 "They take %s; KV has %s and weights %s of the %s for both: evict KV (coppicectl "
+		 "evict), or make the pool smaller.",
+		 units_size(bytes, 0).text, units_size(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
+		 units_size(atomic_load(&ledger->of[LEDGER_WEIGHTS]), 0).text,
+		 units_size(ledger->max_bytes, 0).text);
+	return -ENOSPC;
 }
 
 static int refuse(const struct weights *weights, uint64_t bytes, int r, char why[WEIGHTS_WHY_BYTES])
 {
 	const struct weights_config *c = &weights->home->config;
+
+	if (r == -ENOBUFS)
+		return refuse_by_ledger(c->ledger, bytes, why);
 	const char *whose = r == -EDQUOT ? "a user's weights may take (domain_weights)"
 					 : "all weights may take (weights)";
 	uint64_t limit = r == -EDQUOT ? c->domain_max_bytes : c->max_bytes;
@@ -451,6 +478,7 @@ void weights_give_scratch(struct weights *weights, uint64_t bytes)
 	pthread_mutex_lock(&weights->home->lock);
 	weights->scratch_bytes -= bytes;
 	pthread_mutex_unlock(&weights->home->lock);
+	ledger_give(weights->home->config.ledger, LEDGER_WEIGHTS, bytes);
 }
 
 void weights_lend_loader(struct weights *weights, int fd)
@@ -472,6 +500,7 @@ static void strip(struct weights *weights)
 	weights->content.memory = NULL;
 	if (memory)
 		c->ops->program->weights_free(c->backend, memory);
+	ledger_give(c->ledger, LEDGER_WEIGHTS, weights->content.bytes);
 	pthread_mutex_lock(&table->lock);
 	weights->content.bytes = 0;
 	pthread_mutex_unlock(&table->lock);
@@ -552,4 +581,9 @@ uint64_t weights_bytes(struct weights_table *table)
 uint64_t weights_bytes_max(const struct weights_table *table)
 {
 	return table->config.max_bytes;
+}
+
+const struct ledger *weights_ledger(const struct weights_table *table)
+{
+	return table->config.ledger;
 }

@@ -12,6 +12,7 @@
 #ifndef COPPICED_WEIGHTS_H
 #define COPPICED_WEIGHTS_H
 
+#include "daemon/backend/ledger.h"
 #include "kernels/program/backend_program.h"
 #include "wire.h"
 
@@ -69,6 +70,7 @@ TAILQ_HEAD(weights_list, weights);
 struct weights_config {
 	const struct backend_ops *ops;
 	struct backend *backend; /* borrowed */
+	struct ledger *ledger; /* borrowed: what they have together with KV; NULL: no account */
 	const char *loader; /* path of coppiced */
 	uint64_t max_bytes, domain_max_bytes; /* of all, and of a user's */
 	uint32_t max_loads, domain_max_loads; /* loaders at a time, those that hang among them */
@@ -105,9 +107,6 @@ static inline enum weights_state weights_state(const struct weights *weights)
 	return atomic_load_explicit(&weights->state, memory_order_acquire);
 }
 
-/* The tensor's number; PROGRAM_NONE: there is none of that name. */
-uint32_t weights_find(const struct weights *weights, const char *name);
-
 /* What there is, for who lists it: in order of number, those above after, at most n. */
 struct weights_row {
 	uint64_t number;
@@ -122,5 +121,7 @@ uint32_t weights_rows(struct weights_table *table, uint64_t after, struct weight
 /* Of all, that is held, and that may be. */
 uint64_t weights_bytes(struct weights_table *table);
 uint64_t weights_bytes_max(const struct weights_table *table);
+/* NULL: there is none. */
+const struct ledger *weights_ledger(const struct weights_table *table);
 
 #endif

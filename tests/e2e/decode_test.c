@@ -247,6 +247,9 @@ static void weights_and_passes_are_told(void **state)
 	expect_listing("weights", "47"); /* tensors */
 	expect_listing("status", "of programs");
 	expect_listing("status", "weights ");
+	expect_listing("status", "taken by KV and weights together");
+	expect_listing("weights", "taken by KV and weights together");
+	expect_listing("top --count 1 --interval 20ms", "; with weights ");
 	expect_listing("models", "program:");
 	expect_listing("top --count 1 --interval 20ms", "  passes  ");
 	decode_client_close(&client);

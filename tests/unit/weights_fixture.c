@@ -23,6 +23,7 @@ static char folder[] = "/tmp/coppice-weights-XXXXXX";
 /* ---- a backend of which only weights are asked ---------------------------------------------- */
 
 _Atomic int fixture_n_memories;
+struct ledger *fixture_ledger;
 
 static int memory_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
 {
@@ -59,6 +60,7 @@ static const struct backend_ops ops = {.program = &program_ops};
 struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes, uint32_t stall_ms)
 {
 	const struct weights_config config = {.ops = &ops,
+					      .ledger = fixture_ledger,
 					      .loader = loader,
 					      .max_bytes = max_bytes,
 					      .domain_max_bytes = max_bytes / 4 * 3,
@@ -108,6 +110,22 @@ const char *fixture_file(const char *name, const char *header, const void *data,
 	assert_int_equal(fwrite(data, 1, bytes, file), bytes);
 	assert_int_equal(fclose(file), 0);
 	age(path);
+	return path;
+}
+
+const char *fixture_file_of(const char *name, uint32_t kib)
+{
+	char header[128];
+	uint8_t *data = calloc(kib, 1024);
+	const char *path;
+
+	assert_non_null(data);
+	memcpy(data, name, strlen(name));
+	snprintf(header, sizeof(header),
+		 "{\"x\":{\"dtype\":\"F32\",\"shape\":[%u],\"data_offsets\":[0,%u]}}", kib * 256,
+		 kib * 1024);
+	path = fixture_file(name, header, data, kib * 1024);
+	free(data);
 	return path;
 }
 

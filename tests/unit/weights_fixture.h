@@ -23,6 +23,7 @@ struct backend_weights {
 };
 
 extern const char *fixture_coppiced; /* its path */
+extern struct ledger *fixture_ledger; /* of tables to come; NULL: none */
 extern _Atomic int fixture_n_memories; /* that the backend has given and not got back */
 
 /* A file of three tensors, one of a type that programs do not take. */
@@ -45,6 +46,8 @@ struct weights_table *fixture_table(void);
 const char *fixture_path(const char *name);
 /* Writes a file, as if long ago. Its path. */
 const char *fixture_file(const char *name, const char *header, const void *data, size_t bytes);
+/* One tensor of so many KiB, which begin with the name. */
+const char *fixture_file_of(const char *name, uint32_t kib);
 int fixture_open(const char *path);
 
 void fixture_send(int socket, const int *fds, uint32_t n);

@@ -8,6 +8,7 @@
 #ifndef COPPICED_CORE_H
 #define COPPICED_CORE_H
 
+#include "daemon/backend/ledger.h"
 #include "daemon/base/clock.h"
 #include "handles.h"
 #include "lane.h"
@@ -18,6 +19,7 @@ struct sched_core {
 	const struct config *config; /* borrowed */
 	const struct backend_ops *ops; /* borrowed */
 	struct backend *backend; /* borrowed */
+	struct ledger *ledger; /* borrowed; NULL: none is kept */
 	struct store *store; /* owned */
 	struct requests requests;
 	uint64_t (*clock)(void); /* a test's; NULL: CLOCK_MONOTONIC, in nanoseconds */

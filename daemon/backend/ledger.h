@@ -1,0 +1,31 @@
+/*
+ * ledger.h - one account of the memory that KV and weights have of what computes, so that both
+ * together are never more than there is. Any thread; nothing blocks.
+ */
+#ifndef COPPICED_LEDGER_H
+#define COPPICED_LEDGER_H
+
+#include "daemon/base/must_check.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* KV: extents that models have. WEIGHTS: with what programs take beside them. */
+enum ledger_use { LEDGER_KV, LEDGER_WEIGHTS, LEDGER_N_USES };
+
+struct ledger {
+	uint64_t max_bytes; /* of all; set before anybody takes */
+	_Atomic uint64_t all_bytes;
+	_Atomic uint64_t of[LEDGER_N_USES]; /* parts of them; to be told, a moment late */
+};
+
+/* Where they may have that much of so much memory: all of the pool, and beside it what is left but
+ * for some. */
+void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t weights_bytes,
+		 uint64_t memory_bytes);
+/* 0 or -ENOSPC. ledger NULL: 0. */
+MUST_CHECK int ledger_take(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
+/* Of what was taken. ledger NULL is fine. */
+void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
+
+#endif

@@ -1,0 +1,160 @@
+/*
+ * ledger_test.c - KV and weights have the memory of what computes together: neither is given what
+ * the other has, and what goes of one is room for both.
+ */
+#include "sched_harness.h"
+#include "weights_fixture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define KIB UINT64_C(1024)
+#define EXTENT (2 * MIB)
+
+static void both_have_what_there_is_and_the_pool_its_size(void **state)
+{
+	struct ledger ledger;
+
+	(void)state;
+	ledger_init(&ledger, 60, 20, 1000);
+	assert_int_equal(ledger.max_bytes, 80);
+	ledger_init(&ledger, 800, 250, 1000);
+	assert_int_equal(ledger.max_bytes, 950);
+	ledger_init(&ledger, 990, 250, 1000);
+	assert_int_equal(ledger.max_bytes, 990);
+	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 900), 0);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 91), -ENOSPC);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, UINT64_MAX), -ENOSPC);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 90), 0);
+	ledger_give(&ledger, LEDGER_KV, 100);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 100), 0);
+	assert_int_equal(ledger.of[LEDGER_KV], 800);
+	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 190);
+	assert_int_equal(ledger.all_bytes, 990);
+}
+
+/* KV has 156 KiB of 256; what nobody has goes first. */
+static void weights_are_not_given_what_kv_has(void **state)
+{
+	struct ledger ledger = {.max_bytes = 256 * KIB};
+	struct weights_table *table;
+	struct weights *a, *b;
+	int fd = fixture_open(fixture_file_of("b", 90));
+
+	(void)state;
+	fixture_ledger = &ledger;
+	table = fixture_table_of(fixture_coppiced, 256 * KIB, 30000);
+	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 156 * KIB), 0);
+	a = fixture_load(table, ALICE, fixture_file_of("a", 100));
+	fixture_expect_ready(a);
+	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -ENOSPC, "KV has");
+	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 100 * KIB);
+	weights_unref(a);
+	b = fixture_load(table, BOB, fixture_path("b"));
+	fixture_expect_ready(b);
+	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 90 * KIB);
+	assert_int_equal(fixture_n_memories, 1);
+	weights_unref(b);
+	weights_table_free(table);
+	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 0);
+	assert_int_equal(ledger.all_bytes, 156 * KIB);
+	close(fd);
+	fixture_ledger = NULL;
+}
+
+static void what_programs_take_counts(void **state)
+{
+	struct ledger ledger = {.max_bytes = 256 * KIB};
+	char why[WEIGHTS_WHY_BYTES];
+	struct weights_table *table;
+	struct weights *a;
+
+	(void)state;
+	fixture_ledger = &ledger;
+	table = fixture_table_of(fixture_coppiced, 300 * KIB, 30000);
+	a = fixture_load(table, ALICE, fixture_file_of("a", 100));
+	fixture_expect_ready(a);
+	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 106 * KIB), 0);
+	assert_int_equal(weights_take_scratch(a, 51 * KIB, why), -ENOSPC);
+	assert_non_null(strstr(why, "coppicectl evict"));
+	assert_int_equal(weights_take_scratch(a, 50 * KIB, why), 0);
+	assert_int_equal(weights_bytes(table), 150 * KIB);
+	weights_give_scratch(a, 50 * KIB);
+	assert_int_equal(ledger.all_bytes, 206 * KIB);
+	weights_unref(a);
+	weights_table_free(table);
+	fixture_ledger = NULL;
+}
+
+static const struct work_shape shape = {.n_layers = 1,
+					.n_q_heads = 1,
+					.n_kv_heads = 1,
+					.head_dim = 64,
+					.page_tokens = 32,
+					.dtype = WORK_FP32};
+
+#define EXTENT_TOKENS (EXTENT / (2 * 64 * sizeof(float)))
+#define ARENA (8 * MIB)
+
+/* Fills so many extents with a path of its own. */
+static void compute_extents(struct client *c, uint32_t first, uint32_t n, uint64_t *ret_seq)
+{
+	static uint32_t ids[EXTENT_TOKENS];
+	struct store_match match;
+
+	for (uint32_t i = 0; i < EXTENT_TOKENS; i++)
+		ids[i] = first + i;
+	assert_int_equal(client_open(c, ids, 1, ret_seq, &match), 0);
+	for (uint32_t i = 0; i < n * EXTENT_TOKENS; i += 1024)
+		client_compute(c, *ret_seq, ids + i % EXTENT_TOKENS, 1024);
+}
+
+/* The pool has 32 extents, and weights leave it three. */
+static void kv_is_not_given_what_weights_have(void **state)
+{
+	struct ledger ledger = {.max_bytes = 10 * EXTENT};
+	struct abi_completion end;
+	uint32_t ids[1024] = {0};
+	struct harness h;
+	struct client c;
+	uint64_t seq, other;
+
+	(void)state;
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 7 * EXTENT), 0);
+	harness_init(&h);
+	harness_start(&h);
+	sched_share_ledger(h.sched, &ledger);
+	client_start(&c, &h, 1, &shape, ARENA);
+	compute_extents(&c, 0, 3, &seq);
+	assert_int_equal(ledger.of[LEDGER_KV], 3 * EXTENT);
+	end = client_extend(&c, seq, ids, 1024);
+	assert_int_equal(end.reason, ABI_NO_ROOM);
+	assert_int_equal(client_close(&c, seq), 0);
+	compute_extents(&c, 7, 2, &other); /* in place of what is idle */
+	assert_int_equal(ledger.of[LEDGER_KV], 3 * EXTENT);
+	ledger_give(&ledger, LEDGER_WEIGHTS, EXTENT);
+	compute_extents(&c, 9, 2, &seq);
+	assert_int_equal(ledger.all_bytes, 10 * EXTENT);
+	client_end(&c);
+	harness_stop(&h);
+	assert_int_equal(ledger.of[LEDGER_KV], 0);
+}
+
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(both_have_what_there_is_and_the_pool_its_size),
+		cmocka_unit_test(weights_are_not_given_what_kv_has),
+		cmocka_unit_test(what_programs_take_counts),
+		cmocka_unit_test(kv_is_not_given_what_weights_have),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	assert_int_equal(argc, 2);
+	return fixture_run(argv[1], run);
+}
