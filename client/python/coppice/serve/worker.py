@@ -1,8 +1,9 @@
 """The engine's thread, and the way between it and the event loop.
 
 The thread connects, loads the model and turns the engine; where the daemon goes, it ends what is
-under way, and tries again until the daemon is back. What became of streams comes to the event loop
-once a turn, for all of them together.
+under way, and tries again until the daemon is back. Where the daemon is there and refuses, it says
+so once, and tries again ever more seldom: a load reads all of the files. What became of streams
+comes to the event loop once a turn, for all of them together.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from . import metrics
 from .config import Config
 from .errors import busy, unavailable
 
-RETRY_S = 0.25
+RETRY_S = 0.25  # of a daemon that is not there
+REFUSED_S = (1.0, 60.0)  # of one that refuses: at first, twice as much each time, at most
 _CONNECT_S = 5.0
 _TURN_S = 0.5  # the longest sleep, after which it looks whether it is to end
 
@@ -51,6 +53,8 @@ class Worker:
         self._connection: coppice.Connection | None = None
         self.limits: Limits | None = None  # of the model, once it has been loaded
         self.why = "starting"  # there is no engine
+        self._said = ""  # of that, in the log
+        self._refused_s = 0.0  # how long it was waited after the last refusal
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -124,16 +128,25 @@ class Worker:
                 self._run_session()
             except coppice.Error as error:
                 self._run_failed(error)
+                self._over.wait(self._run_pause_s(error))
             except Exception as error:
                 log.exception("the engine failed")
                 self._run_failed(error)
-            self._over.wait(RETRY_S)
+                self._over.wait(self._run_pause_s(error))
+
+    def _run_pause_s(self, error: Exception) -> float:
+        if isinstance(error, _GONE):
+            self._refused_s = 0
+            return RETRY_S
+        first, most = REFUSED_S
+        self._refused_s = min(max(2 * self._refused_s, first), most)
+        return self._refused_s
 
     def _run_failed(self, error: Exception) -> None:
         why = f"no daemon: {error.strerror}" if isinstance(error, _GONE) else str(error)
-        if why != self.why and not self._over.is_set():
+        if why != self._said and not self._over.is_set():
             log.warning("%s", why)
-        self.why = why
+        self.why = self._said = why
 
     def _run_session(self) -> None:
         with coppice.connect(self._config.socket, timeout=_CONNECT_S) as connection:
@@ -174,6 +187,8 @@ class Worker:
             self._engine, self._connection = engine, connection
         metrics.READY.set(1)
         self.why = "ready"
+        self._said = ""
+        self._refused_s = 0
         log.info("ready: %s, %d tokens at most", self._checkpoint.path, model.max_positions)
 
     def _run_end(self, engine: Engine, error: Exception) -> None:

@@ -1,15 +1,22 @@
 """The daemon goes and comes back; the server says so, and goes on."""
 
+import asyncio
+import errno
 import http.client
 import json
+import logging
 import os
 import subprocess
+import time
 
 import pytest
 
 import checkpoint
+import coppice
 from serving import Daemon, Server, serving, wait_for
-from coppice.serve import metrics
+from coppice.generation.checkpoint import Checkpoint
+from coppice.serve import metrics, worker
+from coppice.serve.config import Config
 from test_bad_input import GOOD, post
 
 
@@ -116,3 +123,30 @@ def test_a_worker_that_died_has_no_gauges(tmp_path):
         f"counter_{os.getpid()}.db",
         f"counter_{ended.pid}.db",
     }
+
+
+def test_a_daemon_that_refuses_is_asked_ever_more_seldom(
+    monkeypatch, caplog, tmp_path, own_daemon, folder
+):
+    asked = []
+
+    def load_model(*_, progress, **__):
+        asked.append(time.monotonic())
+        progress(coppice.Progress((1, 2)))
+        raise coppice.Unsupported(errno.EOPNOTSUPP, "weights are too large")
+
+    async def run():
+        one = worker.Worker(Config(str(folder), socket=own_daemon.socket), Checkpoint(folder))
+        one.start()
+        while len(asked) < 4:
+            await asyncio.sleep(0.01)
+        assert "weights are too large" in one.why
+        one.stop()
+
+    monkeypatch.setattr(coppice, "load_model", load_model)
+    monkeypatch.setattr(worker, "REFUSED_S", (0.1, 0.3))
+    with caplog.at_level(logging.WARNING, "coppice.serve"):
+        asyncio.run(run())
+    pauses = [b - a for a, b in zip(asked, asked[1:])]
+    assert all(pause >= least for pause, least in zip(pauses, (0.1, 0.2, 0.3)))
+    assert [r.getMessage() for r in caplog.records].count("weights are too large") == 1
