@@ -76,7 +76,7 @@ static void service_start(struct decode_service *s)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execl(COPPICED_PATH, "coppiced", "--socket", s->socket, backend_option(), "--pool=256M",
 	      "--config=/dev/null", "--log-level=warning", s->options[0], s->options[1],
-	      s->options[2], s->options[3], NULL);
+	      s->options[2], s->options[3], s->options[4], s->options[5], NULL);
 	_exit(127);
 }
 

@@ -15,7 +15,7 @@
 #define DECODE_OUT_BYTES (1u << 20)
 
 struct decode_service {
-	const char *options[4]; /* more of them, up to NULL */
+	const char *options[6]; /* more of them, up to NULL */
 	char dir[32], socket[64];
 	pid_t pid;
 	uint32_t ids[DECODE_TOKENS];

@@ -36,7 +36,8 @@ struct app {
 	struct llama_pass pass;
 };
 
-static void app_open(struct app *app)
+/* name: of its model, whose KV is no other's. */
+static void app_open(struct app *app, const char *name)
 {
 	struct fault fault;
 
@@ -44,7 +45,7 @@ static void app_open(struct app *app)
 		fail_msg("%s", fault.text);
 	const struct llama_config *c = &app->model.config;
 	const struct daemon_options options = {.place.socket_path = service.socket,
-					       .model = {.name = "app",
+					       .model = {.name = name,
 							 .n_layers = c->n_layers,
 							 .n_q_heads = c->n_q_heads,
 							 .n_kv_heads = c->n_kv_heads,
@@ -91,7 +92,7 @@ static void logits_have_the_bits_of_an_app_that_computes_the_layers(void **state
 	struct app app;
 
 	(void)state;
-	app_open(&app);
+	app_open(&app, "app");
 	for (uint32_t pos = 0; pos < PROMPT; pos += CHUNK)
 		app_run(&app, pos, CHUNK, logits);
 	decode_client_open(&client, &service);
@@ -196,6 +197,39 @@ static void company_changes_no_bit(void **state)
 		assert_int_equal(status, 0);
 	}
 	decode_client_close(&client);
+}
+
+/* An app computes its layers while programs' tokens are computed in segments between them. */
+static void layers_beside_passes_have_their_bits_and_so_have_passes(void **state)
+{
+	struct decode_client client;
+	float logits[DECODE_VOCAB];
+	struct coppice_seq *seq;
+	pid_t pids[COMPANY];
+	struct app app;
+	int status;
+
+	(void)state;
+	for (int i = 0; i < COMPANY; i++)
+		if ((pids[i] = fork()) == 0)
+			company_run(30 + 7 * (uint32_t)i);
+	app_open(&app, "beside");
+	for (uint32_t pos = 0; pos < PROMPT; pos += CHUNK)
+		app_run(&app, pos, CHUNK, logits);
+	decode_client_open(&client, &service);
+	seq = decode_anew(&client, service.ids, PROMPT);
+	decode_assert_same(&client, logits);
+	for (uint32_t pos = PROMPT; pos < PROMPT + 40; pos++) {
+		app_run(&app, pos, 1, logits);
+		decode_run(&client, seq, service.ids + pos, 1);
+		decode_assert_same(&client, logits);
+	}
+	for (int i = 0; i < COMPANY; i++) {
+		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+		assert_int_equal(status, 0);
+	}
+	decode_client_close(&client);
+	app_close(&app);
 }
 
 static void a_fork_goes_its_own_way(void **state)
@@ -371,6 +405,7 @@ int main(void)
 		cmocka_unit_test(a_row_says_what_its_logits_do),
 		cmocka_unit_test(another_session_finds_what_was_computed),
 		cmocka_unit_test(company_changes_no_bit),
+		cmocka_unit_test(layers_beside_passes_have_their_bits_and_so_have_passes),
 		cmocka_unit_test(a_fork_goes_its_own_way),
 		cmocka_unit_test(weights_and_passes_are_told),
 		cmocka_unit_test(what_is_no_decode_is_refused_and_changes_nothing),
