@@ -178,6 +178,7 @@ COPPICE_MUST_CHECK int coppice_arena_new_on(struct coppice *c, const uint8_t *de
 /* First byte, page aligned, zeroed at birth. */
 void *coppice_arena_base(const struct coppice_arena *arena);
 size_t coppice_arena_bytes(const struct coppice_arena *arena);
+enum coppice_memory coppice_arena_memory(const struct coppice_arena *arena);
 /*
  * A piece of the arena that no other call has given out: bytes of it, at a multiple of align, a
  * power of two (0: 256, which suits every kernel). Pieces follow each other; they are not given

@@ -87,6 +87,29 @@ COPPICE_MUST_CHECK int coppice_weights_tensor(const struct coppice_weights *weig
 /* -ENOENT: there is none of that name. */
 COPPICE_MUST_CHECK int coppice_weights_find(const struct coppice_weights *weights, const char *name,
 					    uint32_t *ret_number);
+/*
+ * Maps the memory that they lie in, for kernels of one's own: one copy for all processes of a user
+ * and for the daemon's programs. What comes is an arena but for steps, entries and pieces, which
+ * take none of it: coppice_arena_base, _bytes, _ref, _unref and _free are for it. It stays mapped
+ * beyond coppice_weights_close, and beyond coppice_close as any arena does; meanwhile it counts as
+ * weights that the session has open.
+ *
+ * Of a daemon on the CPU: host memory. What is written to it is this process's own from then on.
+ * On a GPU: device memory of that GPU, by CUDA IPC, which ends with the daemon. Whoever maps it can
+ * write to it, and so change the weights of all who have them: of this user alone, who can only
+ * mislead himself, as nobody shares weights with another.
+ *
+ * Blocks: where nobody has mapped them before, on a CPU for as long as a copy of them takes.
+ * -ETIMEDOUT: not yet, ask again; -EAGAIN: they have not been waited for; -EUSERS as
+ * coppice_weights_open; -ENOMEM, -EIO, -ENODEV as coppice_arena_new; -EOPNOTSUPP: the daemon's
+ * backend lends none.
+ */
+COPPICE_MUST_CHECK int coppice_weights_map(struct coppice_weights *weights, uint64_t timeout_ns,
+					   struct coppice_arena **ret);
+/* Where in that a tensor begins, in bytes; its rows follow each other. -EINVAL as
+ * coppice_weights_tensor. Does not block. */
+COPPICE_MUST_CHECK int coppice_weights_offset(const struct coppice_weights *weights,
+					      uint32_t number, uint64_t *ret);
 /* Programs that were made of them keep what they need. Blocks for a message and its answer. NULL
  * is fine. Before coppice_close. */
 void coppice_weights_close(struct coppice_weights *weights);

@@ -441,7 +441,8 @@ int channel_segment_seal(int fd)
 	return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0 ? -errno : 0;
 }
 
-int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map)
+/* 0: so large for good. */
+static int check_segment(int fd, size_t bytes)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st;
@@ -452,5 +453,28 @@ int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map)
 		return -errno;
 	if (bytes == 0 || (uint64_t)st.st_size != bytes)
 		return -EBADMSG;
+	return 0;
+}
+
+int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map)
+{
+	int r = check_segment(fd, bytes);
+
+	if (r < 0)
+		return r;
 	return map_shared(fd, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, ret_map);
+}
+
+int channel_segment_map_own(int fd, size_t bytes, void **ret_map)
+{
+	int r = check_segment(fd, bytes);
+	void *map;
+
+	if (r < 0)
+		return r;
+	map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	*ret_map = map;
+	return 0;
 }

@@ -70,5 +70,7 @@ MUST_CHECK int channel_segment_seal(int fd);
 /* Maps a received segment whole after checking its size and that it keeps it. 0 or -errno
  * (-EBADMSG). */
 MUST_CHECK int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map);
+/* The same, so that what is written to it is this process's own; a forked child has it too. */
+MUST_CHECK int channel_segment_map_own(int fd, size_t bytes, void **ret_map);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * weights.c - the verbs weights_open, weights_state, weights_tensors, weights_close, weights_list.
+ * weights.c - the verbs weights_open, weights_state, weights_tensors, weights_map, weights_close,
+ * weights_list.
  *
  * All is answered at once, by the loop: who waits for weights asks again. A session knows weights
  * by a number of its own.
@@ -8,6 +9,7 @@
 
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
+#include "daemon/weights/lend.h"
 #include "verbs.h"
 #include "weights.h"
 
@@ -16,7 +18,7 @@
 #include <unistd.h>
 
 #define TENSORS_BYTES 60000u /* of an answer, by the names in it and what goes with them */
-#define TENSOR_BYTES 32u
+#define TENSOR_BYTES 44u
 #define TENSORS_PAGE 512u
 #define ROWS_PAGE 64u
 
@@ -32,8 +34,8 @@ static bool table_is_there(struct session *s, uint64_t id)
 
 struct weights *session_weights(struct session *s, uint64_t id, uint32_t number)
 {
-	if (number >= 1 && number <= s->home->config->max_weights && s->weights[number - 1])
-		return weights_real(s->weights[number - 1]);
+	if (number >= 1 && number <= s->home->config->max_weights && s->weights[number - 1].held)
+		return weights_real(s->weights[number - 1].held);
 	reply_error(s, id, -ENOENT, "weights", "There are no weights %u in this session.", number);
 	return NULL;
 }
@@ -45,9 +47,27 @@ static uint32_t find_free(const struct session *s)
 	uint32_t n = s->home->config->max_weights;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (!s->weights[i])
+		if (!s->weights[i].held)
 			return i + 1;
 	return 0;
+}
+
+/* A number for more weights; 0: an answer is on its way. */
+static uint32_t find_number(struct session *s, uint64_t id)
+{
+	uint32_t number = find_free(s);
+
+	if (!number)
+		reply_error(s, id, -EUSERS, NULL,
+			    "A session has at most %u weights open (max_weights): close some.",
+			    s->home->config->max_weights);
+	return number;
+}
+
+static void give_up(struct held_weights *weights)
+{
+	weights_unref(weights->held);
+	*weights = (struct held_weights){0};
 }
 
 static void open_refuse(struct session *s, uint64_t id, int r)
@@ -67,19 +87,16 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 {
 	Coppice__Reply reply = COPPICE__REPLY__INIT;
 	Coppice__WeightsReply weights = COPPICE__WEIGHTS_REPLY__INIT;
-	uint32_t number = find_free(s);
+	uint32_t number;
 	int fd = -1, r;
 
 	(void)message;
 	if (!table_is_there(s, id) || !request_may_carry(s, id))
 		return;
-	if (!number) {
-		reply_error(s, id, -EUSERS, NULL,
-			    "A session has at most %u weights open (max_weights): close some.",
-			    s->home->config->max_weights);
+	number = find_number(s, id);
+	if (!number)
 		return;
-	}
-	r = weights_open(s->home->weights, s->peer.uid, &s->weights[number - 1], &fd);
+	r = weights_open(s->home->weights, s->peer.uid, &s->weights[number - 1].held, &fd);
 	if (r < 0) {
 		open_refuse(s, id, r);
 		return;
@@ -91,8 +108,7 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 	close(fd);
 	if (r == 0)
 		return;
-	weights_unref(s->weights[number - 1]);
-	s->weights[number - 1] = NULL;
+	give_up(&s->weights[number - 1]);
 	reply_unsent(s, id, r);
 }
 
@@ -145,6 +161,8 @@ static void tensors_send(struct session *s, uint64_t id, const struct weights_co
 		rows[n].dtype = (uint32_t)t->dtype;
 		rows[n].n_out = t->n_out;
 		rows[n].n_in = t->n_in;
+		rows[n].has_offset = true;
+		rows[n].offset = t->offset;
 		pointers[n] = &rows[n];
 	}
 	answer.n_tensor = n;
@@ -169,6 +187,82 @@ static void tensors_begin(struct session *s, uint64_t id, const void *message)
 
 const struct verb verb_weights_tensors = {.begin = tensors_begin};
 
+/* ---- weights_map ---------------------------------------------------------------------------- */
+
+static void map_refuse(struct session *s, uint64_t id, int r)
+{
+	if (r == -EAGAIN)
+		reply_error(s, id, r, NULL, "The weights are being made ready: ask again.");
+	else if (r == -EOPNOTSUPP)
+		reply_error(s, id, r, NULL,
+			    "This daemon's backend (%s) lends no weights in this version.",
+			    s->home->backend_name);
+	else if (r == -ENOMEM)
+		reply_error(s, id, r, NULL,
+			    "There is no memory to move the weights to where clients map them.");
+	else
+		reply_error(s, id, r, NULL, "The weights cannot be lent: %s.", strerror(-r));
+}
+
+/* Of the device the client has nothing open before it has this answer. */
+static int map_send(struct session *s, uint64_t id, uint32_t number,
+		    const struct backend_lent *lent)
+{
+	Coppice__Reply reply = COPPICE__REPLY__INIT;
+	Coppice__WeightsMapReply map = COPPICE__WEIGHTS_MAP_REPLY__INIT;
+	bool device = lent->fd < 0;
+
+	map.weights = number;
+	map.bytes = lent->bytes;
+	map.has_handle = map.has_device = device;
+	if (device) {
+		map.handle = (ProtobufCBinaryData){sizeof(lent->handle), (uint8_t *)lent->handle};
+		map.device = (ProtobufCBinaryData){sizeof(lent->device), (uint8_t *)lent->device};
+	}
+	reply.id = id;
+	reply.weights_map = &map;
+	return reply_send_fds(s, &reply, &lent->fd, device ? 0 : 1);
+}
+
+static void map_give(struct session *s, uint64_t id, struct weights *weights,
+		     const struct backend_lent *lent)
+{
+	uint32_t number = find_number(s, id);
+	int r;
+
+	if (!number)
+		return;
+	s->weights[number - 1] = (struct held_weights){weights_ref(weights), lent->fd < 0};
+	r = map_send(s, id, number, lent);
+	if (r == 0)
+		return;
+	give_up(&s->weights[number - 1]);
+	reply_unsent(s, id, r);
+}
+
+static void map_begin(struct session *s, uint64_t id, const void *message)
+{
+	const Coppice__WeightsMap *m = message;
+	struct weights *weights = session_weights(s, id, m->weights);
+	struct backend_lent lent;
+	int r;
+
+	if (!weights || !request_may_carry(s, id))
+		return;
+	weights = weights_ready(weights);
+	if (!weights) {
+		reply_error(s, id, -EINVAL, "weights", "Weights %u are not loaded.", m->weights);
+		return;
+	}
+	r = weights_lend(weights, &lent);
+	if (r < 0)
+		map_refuse(s, id, r);
+	else
+		map_give(s, id, weights, &lent);
+}
+
+const struct verb verb_weights_map = {.begin = map_begin};
+
 /* ---- weights_close -------------------------------------------------------------------------- */
 
 static void close_begin(struct session *s, uint64_t id, const void *message)
@@ -178,8 +272,7 @@ static void close_begin(struct session *s, uint64_t id, const void *message)
 
 	if (!session_weights(s, id, m->weights))
 		return;
-	weights_unref(s->weights[m->weights - 1]);
-	s->weights[m->weights - 1] = NULL;
+	give_up(&s->weights[m->weights - 1]);
 	reply.id = id;
 	reply_send(s, &reply);
 }

@@ -36,6 +36,15 @@ struct session_ending {
 
 static void end_post(struct session *session);
 
+/* The client's process has weights open, which stay until it is gone. */
+static bool has_open_weights(const struct session *session)
+{
+	for (uint32_t i = 0; i < session->home->config->max_weights; i++)
+		if (session->weights[i].is_open)
+			return true;
+	return false;
+}
+
 /* What is left may have become nobody's meanwhile. */
 static void on_ended(struct request *request)
 {
@@ -44,9 +53,9 @@ static void on_ended(struct request *request)
 
 	session->end_posted = false;
 	session->sched = call->session;
-	if (!session->sched)
+	if (!session->sched && (session->has_left || !has_open_weights(session)))
 		loop_cancel(session->home->loop, &session->gone);
-	else if (call->more || session->has_left)
+	else if (session->sched && (call->more || session->has_left))
 		end_post(session);
 }
 
@@ -102,7 +111,8 @@ void session_end(struct session *session, const char *why, ...)
 	session->state = SESSION_ENDING;
 	fills_stop(session);
 	/* Without a pidfd there is nothing to wait for. */
-	if (session->device_bytes == 0 || session->peer.pidfd < 0 || home->stopping)
+	if ((session->device_bytes == 0 && !has_open_weights(session)) || session->peer.pidfd < 0 ||
+	    home->stopping)
 		session->has_left = true;
 	va_start(args, why);
 	vsnprintf(text, sizeof(text), why, args);
@@ -171,8 +181,8 @@ static void shared_memory_free(struct session *session)
 static void weights_release(struct session *session)
 {
 	for (uint32_t i = 0; session->weights && i < session->home->config->max_weights; i++) {
-		weights_unref(session->weights[i]);
-		session->weights[i] = NULL;
+		weights_unref(session->weights[i].held);
+		session->weights[i] = (struct held_weights){0};
 	}
 }
 
@@ -263,7 +273,7 @@ static struct session *session_alloc(struct sessions *home, int fd, loop_callbac
 		.end = malloc(sizeof(*session->end)),
 		.arenas = calloc(home->config->max_arenas, sizeof(struct shm)),
 		.lanes = calloc(home->config->max_lanes, sizeof(struct shm)),
-		.weights = calloc(home->config->max_weights, sizeof(struct weights *)),
+		.weights = calloc(home->config->max_weights, sizeof(struct held_weights)),
 	};
 	if (session->end && session->arenas && session->lanes && session->weights)
 		return session;

@@ -29,6 +29,12 @@ struct unpack_arena;
 struct weights;
 struct weights_table;
 
+/* A number of the session's. */
+struct held_weights {
+	struct weights *held; /* a reference; NULL: the number is free */
+	bool is_open; /* in the client's process, as device memory */
+};
+
 enum session_state { SESSION_CONNECTED, SESSION_JOINING, SESSION_OPEN, SESSION_ENDING };
 
 struct session {
@@ -37,7 +43,7 @@ struct session {
 	enum session_state state;
 	bool joined; /* counts as a session, not as a mere connection */
 	bool privileged; /* root or the daemon's own user */
-	bool has_left; /* it has no device arena open, or is no more */
+	bool has_left; /* it has no memory of the device open, or is no more */
 	uint64_t id;
 	int fd; /* owned */
 	/* owned eventfd: the client rings it, the scheduler listens; -1 before hello */
@@ -59,7 +65,7 @@ struct session {
 	struct unread unread; /* of its answers */
 	struct shm *arenas; /* owned, [config->max_arenas] */
 	struct shm *lanes; /* owned, [config->max_lanes] */
-	struct weights **weights; /* owned, references, [config->max_weights]; NULL: free */
+	struct held_weights *weights; /* owned, [config->max_weights] */
 	uint64_t arena_bytes; /* host memory, until it is free */
 	uint32_t n_drops; /* of an ending one: arenas whose pages are being taken back */
 	uint64_t device_bytes; /* device memory */

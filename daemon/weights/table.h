@@ -6,6 +6,18 @@
 
 #include "weights.h"
 
+struct hanging;
+
+struct weights_table {
+	struct weights_config config;
+	pthread_mutex_t lock;
+	pthread_cond_t over; /* a load is */
+	struct weights_list all; /* in order of number */
+	SLIST_HEAD(, hanging) hanging; /* loaders that were killed and are still there */
+	uint64_t last_number, n_uses;
+	uint32_t n_loads; /* threads that load, or lend */
+};
+
 const struct weights_config *weights_config(const struct weights *weights);
 
 /* New ones, LOADING, with a reference of the caller's and one of the thread's that is to load them.
@@ -22,6 +34,8 @@ MUST_CHECK bool weights_are_known(struct weights *weights, struct loader_file *f
 MUST_CHECK int weights_take_room(struct weights *weights, uint64_t bytes);
 /* All is there: READY, or the same bytes as others that are. */
 void weights_settle(struct weights *weights);
+/* A thread that has a reference, and that the table awaits, ends; not under the lock. */
+void weights_thread_over(struct weights *weights);
 /* The loader can be ended by whoever cancels; -1: no more. */
 void weights_lend_loader(struct weights *weights, int fd);
 /* The thread that loads them ends; pid: of a loader that hangs, 0: it is gone. */

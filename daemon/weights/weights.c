@@ -28,16 +28,6 @@ struct hanging {
 	uid_t domain;
 };
 
-struct weights_table {
-	struct weights_config config;
-	pthread_mutex_t lock;
-	pthread_cond_t over; /* a load is */
-	struct weights_list all; /* in order of number */
-	SLIST_HEAD(, hanging) hanging; /* loaders that were killed and are still there */
-	uint64_t last_number, n_uses;
-	uint32_t n_loads; /* threads */
-};
-
 const struct weights_config *weights_config(const struct weights *weights)
 {
 	return &weights->home->config;
@@ -488,6 +478,17 @@ void weights_lend_loader(struct weights *weights, int fd)
 	pthread_mutex_unlock(&weights->home->lock);
 }
 
+void weights_thread_over(struct weights *weights)
+{
+	struct weights_table *table = weights->home;
+
+	weights_unref(weights);
+	pthread_mutex_lock(&table->lock);
+	table->n_loads--;
+	pthread_cond_signal(&table->over);
+	pthread_mutex_unlock(&table->lock);
+}
+
 /* Of a load that came to nothing, or to what is there already: its memory goes at once. */
 static void strip(struct weights *weights)
 {
@@ -534,11 +535,7 @@ void weights_load_over(struct weights *weights, pid_t pid)
 		SLIST_INSERT_HEAD(&table->hanging, hanging, link);
 	weights->loads = false;
 	pthread_mutex_unlock(&table->lock);
-	weights_unref(weights);
-	pthread_mutex_lock(&table->lock);
-	table->n_loads--;
-	pthread_cond_signal(&table->over);
-	pthread_mutex_unlock(&table->lock);
+	weights_thread_over(weights);
 }
 
 /* ---- to who lists them ---------------------------------------------------------------------- */

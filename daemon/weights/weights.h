@@ -26,6 +26,7 @@
 #define WEIGHTS_WHY_BYTES 240u
 
 enum weights_state { WEIGHTS_LOADING, WEIGHTS_READY, WEIGHTS_FAILED };
+enum weights_lending { WEIGHTS_HOME, WEIGHTS_MOVING, WEIGHTS_LENT }; /* lend.h */
 
 struct weights_digest {
 	uint8_t bytes[WEIGHTS_DIGEST_BYTES]; /* xxh3-128, canonical */
@@ -64,6 +65,9 @@ struct weights {
 	bool loads; /* a loader reads them, or its end is awaited */
 	bool fresh; /* a file had changed just before: it may again without its times telling */
 	int loader_fd; /* owned: to cancel what waits for it; -1 */
+	enum weights_lending lending;
+	struct backend_lent lent; /* once they are LENT */
+	int lend_error; /* why they could not be, for who asks next; 0: nothing to tell */
 };
 TAILQ_HEAD(weights_list, weights);
 

@@ -1,14 +1,14 @@
 /*
- * program.c - weights in the machine's memory, and runs of rows through layers.
+ * program.c - runs of rows through layers.
  *
  * A run is complete when it returns, as a batch is. What rows are between two segments stays in the
  * program's scratch memory, which grows to the rows of its largest run.
  */
 #include "program.h"
-#include "huge.h"
 #include "program_head.h"
 #include "program_layer.h"
 #include "program_scratch.h"
+#include "weights.h"
 #include "kernels/arith.h"
 #include "kernels/clock.h"
 #include "kernels/say.h"
@@ -16,50 +16,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 #define MAX_ROWS 1024u /* more would be no faster, and others' steps would wait longer */
-
-struct backend_weights {
-	char *base; /* owned mapping */
-	uint64_t bytes;
-};
-
-static void cpu_weights_free(struct backend *b, struct backend_weights *weights)
-{
-	(void)b;
-	if (!weights)
-		return;
-	if (weights->base)
-		munmap(weights->base, weights->bytes);
-	free(weights);
-}
-
-static int cpu_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
-{
-	struct backend_weights *weights = calloc(1, sizeof(*weights));
-
-	if (!weights)
-		return -ENOMEM;
-	weights->bytes = align_to(max_u64(bytes, 1), UINT64_C(2) << 20);
-	weights->base = weights->bytes >= bytes ? huge_map(weights->bytes) : NULL;
-	if (!weights->base || huge_populate(weights->base, weights->bytes) != 0) {
-		cpu_weights_free(b, weights);
-		return -ENOMEM;
-	}
-	*ret = weights;
-	return 0;
-}
-
-static int cpu_weights_put(struct backend *b, struct backend_weights *weights, uint64_t offset,
-			   const void *from, uint64_t bytes)
-{
-	(void)b;
-	assert(offset <= weights->bytes && bytes <= weights->bytes - offset);
-	memcpy(weights->base + offset, from, bytes);
-	return 0;
-}
 
 static void cpu_program_free(struct backend *b, struct backend_program *program)
 {
@@ -166,6 +124,7 @@ const struct backend_program_ops cpu_program = {
 	.max_rows = MAX_ROWS,
 	.weights_new = cpu_weights_new,
 	.weights_put = cpu_weights_put,
+	.weights_lend = cpu_weights_lend,
 	.weights_free = cpu_weights_free,
 	.program_new = cpu_program_new,
 	.program_free = cpu_program_free,

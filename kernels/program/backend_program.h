@@ -27,6 +27,14 @@ struct backend_run {
 	uint32_t first_layer, n_layers; /* from layer 0 rows begin anew; at the last they end */
 };
 
+/* Weights as another process maps them. */
+struct backend_lent {
+	uint64_t bytes;
+	int fd; /* borrowed: of memory that nobody can write any more; -1: of the device */
+	uint8_t handle[BACKEND_HANDLE_BYTES]; /* of the device: CUDA IPC's, */
+	uint8_t device[BACKEND_DEVICE_BYTES]; /* and its UUID */
+};
+
 /* What a program takes beside its weights, of so many rows. */
 struct backend_program_cost {
 	double fixed_ns; /* of a run of one row through all layers, the weights read once */
@@ -44,6 +52,11 @@ struct backend_program_ops {
 	 * same weights. 0 or -EIO. */
 	int (*weights_put)(struct backend *b, struct backend_weights *weights, uint64_t offset,
 			   const void *from, uint64_t bytes);
+	/* Once all is put. They are to stay for as long as somebody has the device's open. 0,
+	 * -ENOMEM, -EIO. Blocks, at first for as long as a copy of them takes; any thread, one at a
+	 * time for the same weights, also while programs run. */
+	int (*weights_lend)(struct backend *b, struct backend_weights *weights,
+			    struct backend_lent *ret);
 	/* No program of theirs is left. NULL is fine. */
 	void (*weights_free)(struct backend *b, struct backend_weights *weights);
 	/* program_check has passed it; it is borrowed for as long. 0; -ENOMEM; -EOPNOTSUPP and a

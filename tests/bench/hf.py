@@ -91,7 +91,7 @@ def model_of(args):
     torch.manual_seed(1)
     config = hf.LlamaConfig(
         **SHAPES[args.shape],
-        max_position_embeddings=args.document + 4096,
+        max_position_embeddings=max(args.document) + 4096,
         rope_parameters=dict(rope_type="default", rope_theta=500000.0),
         bos_token_id=None,
         eos_token_id=None,
@@ -105,18 +105,18 @@ def model_of(args):
     return model
 
 
-def prompts_of(args, model):
-    """The document, and a token of each row's own."""
+def prompts_of(args, model, n_tokens):
+    """A document, and a token of each row's own."""
     by = torch.Generator().manual_seed(3)
     n_vocab = model.config.vocab_size
-    document = torch.randint(1, n_vocab, (1, args.document), generator=by)
+    document = torch.randint(1, n_vocab, (1, n_tokens), generator=by)
     own = torch.arange(1, args.rows + 1)[:, None]
     return torch.cat([document.expand(args.rows, -1), own], 1).to(args.device)
 
 
 def read(model, ids, cache, n_chunk):
-    """A prompt's KV, in chunks."""
-    for first in range(0, ids.shape[1], n_chunk):
+    """A prompt's KV, in chunks, but for what is there."""
+    for first in range(cache.get_seq_length(), ids.shape[1], n_chunk):
         model(ids[:, first : first + n_chunk], past_key_values=cache, logits_to_keep=1)
 
 
@@ -151,10 +151,12 @@ def by_transformers(args, model, ids, implementation):
 
 
 def by_coppice(args, model, ids, connection):
-    with coppice.hf.attach(model, connection) as shared:
+    with coppice.hf.attach(model, connection, weights_hash=1) as shared:
         with shared.cache(ids[:1, :-1]) as cache:
+            begun = time.perf_counter()
             read(model, ids[:1, :-1], cache, args.chunk)
             cache.check()
+            print(f"the document is read in {time.perf_counter() - begun:.2f} s")
         with shared.cache(ids) as cache:
             print(f"rows find {cache.n_cached} tokens", flush=True)
             return generate(args, model, ids, cache)
@@ -181,9 +183,8 @@ def tell(name, steps, tokens, others, mib):
 
 
 @torch.no_grad()
-def measure(args, connection):
-    model = model_of(args)
-    ids, others = prompts_of(args, model), None
+def measure(args, connection, model, n_tokens):
+    ids, others = prompts_of(args, model, n_tokens), None
     ways = {
         "coppice": lambda: by_coppice(args, model, ids, connection),
         "captured": lambda: by_graphs(args, model, ids, connection),
@@ -203,7 +204,7 @@ def measure(args, connection):
         print(f"{name}: {time.perf_counter() - begun:.1f} s in all", flush=True)
         if args.device != "cpu":
             torch.cuda.empty_cache()
-    print(f"{args.rows} rows on {args.document} tokens, {args.shape}, {args.dtype}\n")
+    print(f"{args.rows} rows on {n_tokens} tokens, {args.shape}, {args.dtype}\n")
     print("| attention | ms a token, least | p50 | p90 | the same tokens | MiB taken |")
     print("| --- | --- | --- | --- | --- | --- |")
     for row in table:
@@ -221,14 +222,18 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--shape", choices=SHAPES, default="8b")
     parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
-    parser.add_argument("--document", type=int, default=32768)
+    parser.add_argument("--document", type=int, nargs="+", default=[32768], help="tokens")
     parser.add_argument("--chunk", type=int, default=4096, help="of the document, a pass")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=40)
     parser.add_argument("--ways", default="coppice,captured,sdpa,eager")
     args = parser.parse_args()
     with mps(args.mps), running(args) as connection, connection:
-        measure(args, connection)
+        begun = time.perf_counter()
+        model = model_of(args)
+        print(f"the model is made in {time.perf_counter() - begun:.2f} s", flush=True)
+        for n_tokens in args.document:
+            measure(args, connection, model, n_tokens)
 
 
 if __name__ == "__main__":

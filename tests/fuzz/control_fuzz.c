@@ -53,6 +53,7 @@ struct words {
 		Coppice__WeightsOpen weights_open;
 		Coppice__WeightsState weights_state;
 		Coppice__WeightsTensors weights_tensors;
+		Coppice__WeightsMap weights_map;
 		Coppice__WeightsClose weights_close;
 		Coppice__WeightsList weights_list;
 		Coppice__ProgramNew program_new;

@@ -22,7 +22,7 @@ static char folder[] = "/tmp/coppice-weights-XXXXXX";
 
 /* ---- a backend of which only weights are asked ---------------------------------------------- */
 
-_Atomic int fixture_n_memories;
+_Atomic int fixture_n_memories, fixture_lend;
 struct ledger *fixture_ledger;
 
 static int memory_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
@@ -52,7 +52,17 @@ static void memory_free(struct backend *b, struct backend_weights *weights)
 	free(weights);
 }
 
-static const struct backend_program_ops program_ops = {.weights_new = memory_new,
+static int memory_lend(struct backend *b, struct backend_weights *weights, struct backend_lent *ret)
+{
+	(void)b;
+	fixture_moment();
+	if (fixture_lend == 0)
+		*ret = (struct backend_lent){.bytes = weights->bytes, .fd = -1};
+	return fixture_lend;
+}
+
+static const struct backend_program_ops program_ops = {.weights_lend = memory_lend,
+						       .weights_new = memory_new,
 						       .weights_put = memory_put,
 						       .weights_free = memory_free};
 static const struct backend_ops ops = {.program = &program_ops};

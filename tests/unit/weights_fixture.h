@@ -24,6 +24,8 @@ struct backend_weights {
 
 extern const char *fixture_coppiced; /* its path */
 extern struct ledger *fixture_ledger; /* of tables to come; NULL: none */
+/* How lending goes; below 0: it fails so. */
+extern _Atomic int fixture_lend;
 extern _Atomic int fixture_n_memories; /* that the backend has given and not got back */
 
 /* A file of three tensors, one of a type that programs do not take. */

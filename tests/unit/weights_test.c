@@ -1,6 +1,8 @@
 /* weights_test.c - weights are held once for a user, whoever's files they come from. */
 #include "weights_fixture.h"
 
+#include "daemon/weights/lend.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -367,6 +369,75 @@ static void what_nobody_waits_for_any_more_ends(void **state)
 	weights_table_free(table);
 }
 
+/* ---- lent ----------------------------------------------------------------------------------- */
+
+static int lend_soon(struct weights *weights, struct backend_lent *ret)
+{
+	int r;
+
+	while ((r = weights_lend(weights, ret)) == -EAGAIN)
+		fixture_moment();
+	return r;
+}
+
+struct loan {
+	struct weights_table *table;
+	struct weights *weights;
+};
+
+static struct loan loan_begin(void)
+{
+	struct weights_table *table = fixture_table();
+	const char *path = fixture_file("lent", FIXTURE_HEADER, fixture_data, 28);
+	struct weights *weights = fixture_load(table, ALICE, path);
+
+	fixture_expect_ready(weights);
+	return (struct loan){table, weights};
+}
+
+static void loan_end(const struct loan *loan)
+{
+	weights_unref(loan->weights);
+	weights_table_free(loan->table);
+	assert_int_equal(fixture_n_memories, 0);
+}
+
+static void weights_are_lent_once_a_thread_has_made_them_so(void **state)
+{
+	struct loan loan = loan_begin();
+	struct backend_lent lent, again;
+
+	(void)state;
+	assert_int_equal(weights_lend(loan.weights, &lent), -EAGAIN);
+	assert_int_equal(lend_soon(loan.weights, &lent), 0);
+	assert_int_equal(weights_lend(loan.weights, &again), 0);
+	assert_int_equal(lent.bytes, again.bytes);
+	loan_end(&loan);
+}
+
+static void how_lending_failed_is_told_once(void **state)
+{
+	struct loan loan = loan_begin();
+	struct backend_lent lent;
+
+	(void)state;
+	fixture_lend = -ENOMEM;
+	assert_int_equal(lend_soon(loan.weights, &lent), -ENOMEM);
+	fixture_lend = 0;
+	assert_int_equal(lend_soon(loan.weights, &lent), 0);
+	loan_end(&loan);
+}
+
+static void who_goes_while_weights_are_made_ready_is_not_missed(void **state)
+{
+	struct loan loan = loan_begin();
+	struct backend_lent lent;
+
+	(void)state;
+	assert_int_equal(weights_lend(loan.weights, &lent), -EAGAIN);
+	loan_end(&loan);
+}
+
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -385,6 +456,9 @@ static int run(void)
 		cmocka_unit_test(more_headers_than_are_taken_are_said),
 		cmocka_unit_test(a_user_loads_no_more_than_some_at_a_time),
 		cmocka_unit_test(what_nobody_waits_for_any_more_ends),
+		cmocka_unit_test(weights_are_lent_once_a_thread_has_made_them_so),
+		cmocka_unit_test(how_lending_failed_is_told_once),
+		cmocka_unit_test(who_goes_while_weights_are_made_ready_is_not_missed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include "arena.h"
 
 #include "client/lib/connection/call.h"
+#include "client/lib/weights/weights.h"
 #include "driver.h"
 
 #include <errno.h>
@@ -57,6 +58,9 @@ static void remove_locked(struct arena_set *set, const struct coppice_arena *are
 {
 	size_t at = count_up_to(set, arena->base) - 1;
 
+	/* Weights that are mapped twice lie in the same place. */
+	while (set->items[at] != arena)
+		at--;
 	set->n--;
 	memmove(&set->items[at], &set->items[at + 1], (set->n - at) * sizeof(*set->items));
 }
@@ -96,7 +100,7 @@ static void unmap(struct coppice_arena *arena)
 		connection_unmap(arena->c, arena->base, arena->bytes);
 }
 
-static void release(struct coppice *c, uint32_t id)
+static void release_arena(struct coppice *c, uint32_t id)
 {
 	Coppice__ArenaFree message = COPPICE__ARENA_FREE__INIT;
 	struct call call = call_of("coppice_arena_free");
@@ -104,6 +108,14 @@ static void release(struct coppice *c, uint32_t id)
 	message.arena = id;
 	call.request.arena_free = &message;
 	call_release(c, &call);
+}
+
+static void release(const struct coppice_arena *arena)
+{
+	if (arena->weights)
+		weights_release(arena->c, arena->weights);
+	else
+		release_arena(arena->c, arena->id);
 }
 
 void coppice_arena_ref(struct coppice_arena *arena)
@@ -120,7 +132,7 @@ static void destroy(struct coppice_arena *arena)
 
 	unmap(arena);
 	if (device && connection_is_open(c))
-		release(c, arena->id);
+		release(arena);
 	free(arena);
 	connection_unref(c);
 }
@@ -140,15 +152,14 @@ void arena_drop_all(struct coppice *c)
 	c->arenas = (struct arena_set){0};
 }
 
-static int explain_map(struct coppice *c, int code)
+static int explain_map(struct coppice *c, const char *what, int code)
 {
-	return explain(c->key, code, "coppice_arena_new: cannot map the arena: %s",
-		       strerrordesc_np(-code));
+	return explain(c->key, code, "%s: cannot map the memory: %s", what, strerrordesc_np(-code));
 }
 
-static int map_device(struct coppice_arena *arena, const Coppice__ArenaReply *reply)
+static int map_device(struct coppice_arena *arena, const char *what, const struct device_name *name)
 {
-	int r = device_open(arena->c, reply, &arena->device);
+	int r = device_open(arena->c, what, name, &arena->device);
 
 	if (r < 0)
 		return r;
@@ -168,13 +179,13 @@ static int seal(struct coppice *c, uint32_t id)
 	return call_daemon(c, &call, &answer);
 }
 
-static int map_host(struct coppice_arena *arena, int fd)
+static int map_host(struct coppice_arena *arena, const char *what, int fd)
 {
 	void *map;
 	int r = channel_segment_map(fd, arena->bytes, 1, &map);
 
 	if (r < 0)
-		return explain_map(arena->c, r);
+		return explain_map(arena->c, what, r);
 	r = seal(arena->c, arena->id);
 	if (r < 0) {
 		connection_unmap(arena->c, map, arena->bytes);
@@ -184,34 +195,72 @@ static int map_host(struct coppice_arena *arena, int fd)
 	return 0;
 }
 
-/* Maps what the daemon gave (fd -1: device memory) and puts it in its place. Explains. */
-static int adopt(struct coppice *c, const Coppice__ArenaReply *reply, int fd,
-		 struct coppice_arena **ret)
+static int map_weights(struct coppice_arena *arena, const char *what, int fd)
 {
-	struct coppice_arena *arena = calloc(1, sizeof(*arena));
+	void *map;
+	int r = channel_segment_map_own(fd, arena->bytes, &map);
+
+	if (r < 0)
+		return explain_map(arena->c, what, r);
+	arena->base = map;
+	return 0;
+}
+
+/* What the daemon gave. */
+struct grant {
+	const char *what; /* the public function */
+	uint32_t id, weights; /* one of them */
+	uint64_t bytes;
+	int fd; /* -1: device memory */
+	struct device_name name;
+};
+
+static int map(struct coppice_arena *arena, const struct grant *grant)
+{
+	if (grant->fd < 0)
+		return map_device(arena, grant->what, &grant->name);
+	if (grant->weights)
+		return map_weights(arena, grant->what, grant->fd);
+	return map_host(arena, grant->what, grant->fd);
+}
+
+static int insert(struct coppice_arena *arena)
+{
+	struct coppice *c = arena->c;
 	int r;
 
-	if (!arena)
-		return explain_map(c, -ENOMEM);
-	arena->c = c;
-	arena->id = reply->arena;
-	arena->bytes = reply->bytes;
-	arena->n_refs = 1;
-	r = fd >= 0 ? map_host(arena, fd) : map_device(arena, reply);
-	if (r < 0) {
-		free(arena);
-		return r;
-	}
 	pthread_mutex_lock(&c->lists_lock);
 	r = insert_locked(&c->arenas, arena);
 	pthread_mutex_unlock(&c->lists_lock);
+	return r;
+}
+
+/* Maps it and puts it in its place; else gives it back. Explains. */
+static int adopt(struct coppice *c, const struct grant *grant, struct coppice_arena **ret)
+{
+	struct coppice_arena arena = {.c = c,
+				      .id = grant->id,
+				      .weights = grant->weights,
+				      .bytes = grant->bytes,
+				      .n_refs = 1};
+	struct coppice_arena *kept = malloc(sizeof(*kept));
+	int r = kept ? map(&arena, grant) : explain_map(c, grant->what, -ENOMEM);
+
+	if (r == 0) {
+		memcpy(kept, &arena, sizeof(arena));
+		r = insert(kept);
+		if (r < 0) {
+			unmap(kept);
+			r = explain_map(c, grant->what, r);
+		}
+	}
 	if (r < 0) {
-		unmap(arena);
-		free(arena);
-		return explain_map(c, r);
+		free(kept);
+		release(&arena);
+		return r;
 	}
 	connection_ref(c);
-	*ret = arena;
+	*ret = kept;
 	return 0;
 }
 
@@ -227,6 +276,7 @@ static int arena_ask(struct coppice *c, Coppice__ArenaNew *message, struct coppi
 {
 	struct call call = call_of("coppice_arena_new");
 	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+	const Coppice__ArenaReply *arena;
 	const struct driver *driver;
 	int r = connection_check(c);
 
@@ -244,10 +294,28 @@ static int arena_ask(struct coppice *c, Coppice__ArenaNew *message, struct coppi
 		return r;
 	if (!is_as_agreed(&answer, (enum coppice_memory)message->kind, message->bytes))
 		return call_bad_answer(c, call.what);
-	r = adopt(c, answer.reply->arena, answer.n_fds ? answer.fds[0] : -1, ret);
-	if (r < 0)
-		release(c, answer.reply->arena->arena);
-	return r;
+	arena = answer.reply->arena;
+	return adopt(c,
+		     &(struct grant){.what = call.what,
+				     .id = arena->arena,
+				     .bytes = arena->bytes,
+				     .fd = answer.n_fds ? answer.fds[0] : -1,
+				     .name = {arena->has_handle ? &arena->handle : NULL,
+					      arena->has_device ? &arena->device : NULL}},
+		     ret);
+}
+
+int arena_of_weights(struct coppice *c, const char *what, const Coppice__WeightsMapReply *map,
+		     int fd, struct coppice_arena **ret)
+{
+	return adopt(c,
+		     &(struct grant){.what = what,
+				     .weights = map->weights,
+				     .bytes = map->bytes,
+				     .fd = fd,
+				     .name = {map->has_handle ? &map->handle : NULL,
+					      map->has_device ? &map->device : NULL}},
+		     ret);
 }
 
 int coppice_arena_new(struct coppice *c, enum coppice_memory memory, size_t bytes,
@@ -293,6 +361,11 @@ size_t coppice_arena_bytes(const struct coppice_arena *arena)
 	return arena->bytes;
 }
 
+enum coppice_memory coppice_arena_memory(const struct coppice_arena *arena)
+{
+	return arena->device.address ? COPPICE_DEVICE : COPPICE_HOST;
+}
+
 void coppice_arena_free(struct coppice_arena *arena)
 {
 	if (!arena)
@@ -306,18 +379,21 @@ void coppice_arena_free(struct coppice_arena *arena)
 	remove_locked(&arena->c->arenas, arena);
 	pthread_mutex_unlock(&arena->c->lists_lock);
 	if (!arena->device.address)
-		release(arena->c, arena->id);
+		release(arena);
 	coppice_arena_unref(arena);
 }
 
 /* ---- pieces ---- */
 
-static int check_piece(struct coppice *c, size_t bytes, size_t align)
+static int check_piece(const struct coppice_arena *arena, size_t bytes, size_t align)
 {
+	struct coppice *c = arena->c;
 	int r = connection_check(c);
 
 	if (r < 0)
 		return r;
+	if (arena->weights)
+		return explain(c->key, -EINVAL, "coppice_arena_alloc: there are weights in it");
 	if (bytes == 0)
 		return explain(c->key, -EINVAL, "coppice_arena_alloc: a piece of no bytes");
 	if (align & (align - 1))
@@ -342,7 +418,7 @@ int coppice_arena_alloc(struct coppice_arena *arena, size_t bytes, size_t align,
 {
 	size_t used = atomic_load_explicit(&arena->used, memory_order_relaxed);
 	size_t at;
-	int r = check_piece(arena->c, bytes, align);
+	int r = check_piece(arena, bytes, align);
 
 	if (r < 0)
 		return r;

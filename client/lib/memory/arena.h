@@ -9,7 +9,8 @@
 
 struct coppice_arena {
 	struct coppice *c; /* a reference to its shell */
-	uint32_t id;
+	uint32_t id; /* 0: weights, which no step may name */
+	uint32_t weights; /* their number, for as long as they are mapped; 0: an arena */
 	uint8_t *base; /* owned mapping; of a device arena the device's address */
 	size_t bytes;
 	struct device_memory device; /* owned; address 0: a host arena */
@@ -47,6 +48,12 @@ static inline struct arena_place arena_place_of(struct coppice *c, const void *a
 /* Host memory for prompts' ids alone: it is there at once, whatever the backend is at. As
  * coppice_arena_new. */
 MUST_CHECK int arena_new_for_ids(struct coppice *c, size_t bytes, struct coppice_arena **ret);
+
+/* Weights that the daemon has lent, mapped: all but steps and pieces as an arena. The number is
+ * given up with the mapping, also where this fails. what: the public function. Explains. */
+MUST_CHECK int arena_of_weights(struct coppice *c, const char *what,
+				const Coppice__WeightsMapReply *map, int fd,
+				struct coppice_arena **ret);
 
 /* Gives up the library's reference to all arenas without asking the daemon, for the session
  * ends. */

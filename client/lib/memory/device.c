@@ -16,8 +16,6 @@
 
 #define LAZY_PEER_ACCESS 1u /* the only flag there is, and it must be given */
 
-static const char what[] = "coppice_arena_new";
-
 static void format_uuid(const struct driver_uuid *uuid, char ret[48])
 {
 	static const int lengths[] = {4, 2, 2, 2, 6};
@@ -31,7 +29,8 @@ static void format_uuid(const struct driver_uuid *uuid, char ret[48])
 	}
 }
 
-static int find_device(struct coppice *c, const struct driver_uuid *wanted, int *ret)
+static int find_device(struct coppice *c, const char *what, const struct driver_uuid *wanted,
+		       int *ret)
 {
 	const struct driver *driver = c->driver;
 	char name[48];
@@ -53,7 +52,7 @@ static int find_device(struct coppice *c, const struct driver_uuid *wanted, int 
 }
 
 /* Becomes current; leave_context undoes it. */
-static int enter_context(struct coppice *c, struct device_memory *memory)
+static int enter_context(struct coppice *c, const char *what, struct device_memory *memory)
 {
 	const struct driver *driver = c->driver;
 	void *current = NULL;
@@ -88,7 +87,7 @@ static void release_context(struct coppice *c, struct device_memory *memory)
 }
 
 /* CUDA tells processes apart by pid, whatever namespaces they are in. */
-static int explain_refusal(struct coppice *c, int error)
+static int explain_refusal(struct coppice *c, const char *what, int error)
 {
 	const char *text = driver_error(c->driver, error);
 
@@ -106,26 +105,31 @@ static int explain_refusal(struct coppice *c, int error)
 		       what, text, error);
 }
 
-int device_open(struct coppice *c, const Coppice__ArenaReply *reply, struct device_memory *ret)
+static bool is_as_long(const ProtobufCBinaryData *data, size_t bytes)
+{
+	return data && data->len == bytes;
+}
+
+int device_open(struct coppice *c, const char *what, const struct device_name *name,
+		struct device_memory *ret)
 {
 	struct device_memory memory = {0};
 	struct driver_handle handle;
 	struct driver_uuid uuid;
 	int r, error;
 
-	if (!reply->has_handle || reply->handle.len != sizeof(handle) || !reply->has_device ||
-	    reply->device.len != sizeof(uuid))
+	if (!is_as_long(name->handle, sizeof(handle)) || !is_as_long(name->device, sizeof(uuid)))
 		return call_bad_answer(c, what);
-	memcpy(&handle, reply->handle.data, sizeof(handle));
-	memcpy(&uuid, reply->device.data, sizeof(uuid));
-	r = find_device(c, &uuid, &memory.device);
+	memcpy(&handle, name->handle->data, sizeof(handle));
+	memcpy(&uuid, name->device->data, sizeof(uuid));
+	r = find_device(c, what, &uuid, &memory.device);
 	if (r < 0)
 		return r;
-	r = enter_context(c, &memory);
+	r = enter_context(c, what, &memory);
 	if (r == 0) {
 		error = c->driver->handle_open(&memory.address, handle, LAZY_PEER_ACCESS);
 		leave_context(c);
-		r = error ? explain_refusal(c, error) : 0;
+		r = error ? explain_refusal(c, what, error) : 0;
 	}
 	if (r < 0) {
 		release_context(c, &memory);

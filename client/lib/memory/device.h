@@ -1,4 +1,4 @@
-/* device.h - arenas in the daemon's device memory, opened by CUDA IPC. */
+/* device.h - the daemon's device memory, opened by CUDA IPC. */
 #ifndef COPPICE_CLIENT_DEVICE_H
 #define COPPICE_CLIENT_DEVICE_H
 
@@ -12,8 +12,13 @@ struct device_memory {
 	bool retained; /* the primary context, by us */
 };
 
-/* What coppice_arena_new's answer says. 0, -ENODEV, -EIO; explains. */
-MUST_CHECK int device_open(struct coppice *c, const Coppice__ArenaReply *reply,
+/* As an answer names it. */
+struct device_name {
+	const ProtobufCBinaryData *handle, *device; /* NULL: not there */
+};
+
+/* What an answer to what (the public function) says. 0, -ENODEV, -EIO; explains. */
+MUST_CHECK int device_open(struct coppice *c, const char *what, const struct device_name *name,
 			   struct device_memory *ret);
 /* Of one that is not open: nothing. */
 void device_close(struct coppice *c, struct device_memory *memory);

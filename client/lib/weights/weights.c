@@ -7,6 +7,7 @@
 #include "weights.h"
 
 #include "client/lib/base/clock.h"
+#include "client/lib/base/pace.h"
 #include "client/lib/connection/call.h"
 
 #include <errno.h>
@@ -16,21 +17,29 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_LOOK_NS UINT64_C(500000)
-#define LATER_LOOK_NS UINT64_C(20000000)
 #define AGAIN_NS UINT64_C(2000000)
+
+struct held_tensor {
+	struct coppice_tensor about; /* its name owned */
+	uint64_t offset; /* in what is mapped */
+};
 
 struct coppice_weights {
 	struct coppice *c; /* borrowed */
 	uint32_t id;
 	bool ready;
-	struct coppice_tensor *tensors; /* owned, names too */
+	struct held_tensor *tensors; /* owned */
 	uint32_t n_tensors, room;
 };
 
 uint32_t weights_id(const struct coppice_weights *weights)
 {
 	return weights->id;
+}
+
+struct coppice *weights_connection(const struct coppice_weights *weights)
+{
+	return weights->c;
 }
 
 /* ---- open ----------------------------------------------------------------------------------- */
@@ -69,7 +78,7 @@ static int hand_over(struct coppice *c, struct answer *answer, const int *fds, u
 	return 0;
 }
 
-static void release(struct coppice *c, uint32_t id)
+void weights_release(struct coppice *c, uint32_t id)
 {
 	Coppice__WeightsClose message = COPPICE__WEIGHTS_CLOSE__INIT;
 	struct call call = call_of("coppice_weights_close");
@@ -94,7 +103,7 @@ static int weights_ask(struct coppice *c, const int *fds, uint32_t n_fds, uint32
 		return call_bad_answer(c, call.what);
 	r = hand_over(c, &answer, fds, n_fds);
 	if (r < 0)
-		release(c, answer.reply->weights->weights);
+		weights_release(c, answer.reply->weights->weights);
 	else
 		*ret_id = answer.reply->weights->weights;
 	return r;
@@ -141,13 +150,14 @@ int coppice_weights_open(struct coppice *c, const int *fds, uint32_t n_fds,
 
 static int add_tensor(struct coppice_weights *weights, const Coppice__Tensor *from)
 {
-	struct coppice_tensor *t = &weights->tensors[weights->n_tensors];
+	struct held_tensor *t = &weights->tensors[weights->n_tensors];
 
-	*t = (struct coppice_tensor){.name = strdup(from->name),
-				     .dtype = (enum coppice_dtype)from->dtype,
-				     .n_out = from->n_out,
-				     .n_in = from->n_in};
-	if (!t->name)
+	t->about = (struct coppice_tensor){.name = strdup(from->name),
+					   .dtype = (enum coppice_dtype)from->dtype,
+					   .n_out = from->n_out,
+					   .n_in = from->n_in};
+	t->offset = from->offset;
+	if (!t->about.name)
 		return -ENOMEM;
 	weights->n_tensors++;
 	return 0;
@@ -220,18 +230,13 @@ static int look(struct coppice_weights *weights, struct coppice_progress *ret)
 int coppice_weights_wait(struct coppice_weights *weights, uint64_t timeout_ns,
 			 struct coppice_progress *ret)
 {
-	uint64_t deadline_ns = clock_add_ns(clock_now_ns(), timeout_ns);
-	uint64_t left_ns, pause_ns = FIRST_LOOK_NS;
+	struct pace pace = pace_begin(timeout_ns);
 	struct coppice_progress progress = {0};
-	int r = look(weights, &progress);
+	int r;
 
-	while (r == -EAGAIN && (left_ns = clock_left_ns(deadline_ns)) > 0) {
-		struct timespec pause = clock_timespec(pause_ns < left_ns ? pause_ns : left_ns);
-
-		nanosleep(&pause, NULL);
-		pause_ns = 2 * pause_ns < LATER_LOOK_NS ? 2 * pause_ns : LATER_LOOK_NS;
+	do
 		r = look(weights, &progress);
-	}
+	while (r == -EAGAIN && pace_sleep(&pace));
 	if (ret)
 		*ret = progress;
 	if (r == -EAGAIN)
@@ -247,14 +252,26 @@ uint32_t coppice_weights_count(const struct coppice_weights *weights)
 	return weights->ready ? weights->n_tensors : 0;
 }
 
+static int explain_number(const struct coppice_weights *weights, const char *what, uint32_t number)
+{
+	return explain(weights->c->key, -EINVAL, "%s: there is no tensor %u: the weights have %u",
+		       what, number, coppice_weights_count(weights));
+}
+
 int coppice_weights_tensor(const struct coppice_weights *weights, uint32_t number,
 			   struct coppice_tensor *ret)
 {
 	if (number >= coppice_weights_count(weights))
-		return explain(weights->c->key, -EINVAL,
-			       "coppice_weights_tensor: there is no tensor %u: the weights have %u",
-			       number, coppice_weights_count(weights));
-	*ret = weights->tensors[number];
+		return explain_number(weights, "coppice_weights_tensor", number);
+	*ret = weights->tensors[number].about;
+	return 0;
+}
+
+int coppice_weights_offset(const struct coppice_weights *weights, uint32_t number, uint64_t *ret)
+{
+	if (number >= coppice_weights_count(weights))
+		return explain_number(weights, "coppice_weights_offset", number);
+	*ret = weights->tensors[number].offset;
 	return 0;
 }
 
@@ -265,7 +282,7 @@ int coppice_weights_find(const struct coppice_weights *weights, const char *name
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
-		int order = strcmp(weights->tensors[middle].name, name);
+		int order = strcmp(weights->tensors[middle].about.name, name);
 
 		if (order == 0) {
 			*ret_number = middle;
@@ -284,9 +301,9 @@ void coppice_weights_close(struct coppice_weights *weights)
 	if (!weights)
 		return;
 	if (connection_is_open(weights->c))
-		release(weights->c, weights->id);
+		weights_release(weights->c, weights->id);
 	for (uint32_t i = 0; i < weights->n_tensors; i++)
-		free((char *)weights->tensors[i].name);
+		free((char *)weights->tensors[i].about.name);
 	free(weights->tensors);
 	free(weights);
 }

@@ -6,5 +6,8 @@
 
 /* Their number in the connection. */
 uint32_t weights_id(const struct coppice_weights *weights);
+struct coppice *weights_connection(const struct coppice_weights *weights);
+/* Gives a number up. */
+void weights_release(struct coppice *c, uint32_t id);
 
 #endif

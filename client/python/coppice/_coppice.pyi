@@ -77,12 +77,13 @@ class Progress(NamedTuple):
     n_done: int
 
 class TensorInfo(NamedTuple):
-    """A tensor of weights: its number, name, type and shape."""
+    """A tensor of weights: its number, name, type and shape, and where in Weights.map it lies."""
 
     number: int
     name: str
-    dtype: str
+    dtype: Dtype
     shape: tuple[int, ...]
+    offset: int
 
 class Stats(NamedTuple):
     """What the daemon has counted of a connection; see struct coppice_stats."""
@@ -187,6 +188,14 @@ class Weights:
     def ready(self) -> bool:
         """Whether a wait or progress has seen them there."""
     def __len__(self) -> int: ...
+    def map(self, timeout: float | None = None) -> Arena:
+        """The memory that they lie in, for kernels of one's own: one copy for all processes.
+
+        map().tensor(info.shape, info.dtype, offset=info.offset) is a tensor in it. It stays beyond
+        the weights, and is no memory for steps. On a CPU what is written there is this process's
+        own; on a GPU it is what all who have the weights read from then on, all of one user.
+        Blocks. Raises TimedOut: not yet; Unsupported, LimitReached, NoRoom, NoDevice.
+        """
     def tensor(self, number: int) -> TensorInfo: ...
     def find(self, name: str) -> int:
         """A tensor's number. Raises NotFound."""

@@ -38,6 +38,30 @@ static int call_new(struct coppice *c, const struct order *order, struct coppice
 	return coppice_arena_new(c, order->memory, order->n_bytes, ret);
 }
 
+/* Its arena is there. */
+static void take_over(struct arena *self)
+{
+	coppice_arena_ref(self->arena);
+	self->is_device = coppice_arena_memory(self->arena) == COPPICE_DEVICE;
+	if (self->is_device)
+		self->device = cuda_device_of(coppice_arena_base(self->arena));
+}
+
+PyObject *arena_make(struct connection *connection, struct coppice_arena *arena)
+{
+	struct arena *self = object_new(types.arena);
+
+	if (!self) {
+		coppice_arena_free(arena);
+		return NULL;
+	}
+	Py_INCREF(connection);
+	self->connection = connection;
+	self->arena = arena;
+	take_over(self);
+	return (PyObject *)self;
+}
+
 static int get_memory(struct arena *self, const struct order *order)
 {
 	struct coppice *c = connection_enter(self->connection);
@@ -51,11 +75,8 @@ static int get_memory(struct arena *self, const struct order *order)
 	if (r < 0)
 		fault_of(c, r);
 	else
-		coppice_arena_ref(self->arena);
+		take_over(self);
 	connection_leave(self->connection);
-	self->is_device = order->memory == COPPICE_DEVICE;
-	if (r == 0 && self->is_device)
-		self->device = cuda_device_of(coppice_arena_base(self->arena));
 	return r < 0 ? -1 : 0;
 }
 

@@ -2,7 +2,10 @@
 #ifndef COPPICE_PYTHON_ARENA_H
 #define COPPICE_PYTHON_ARENA_H
 
-#include "base.h"
+#include "connection.h"
+
+/* An arena of the library's, whose reference is taken over. NULL and an exception. */
+PyObject *arena_make(struct connection *connection, struct coppice_arena *arena);
 
 /* The type. NULL and an exception. */
 PyTypeObject *arena_type_new(PyObject *module);

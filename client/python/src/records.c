@@ -72,7 +72,9 @@ static int add_of_connections(PyObject *module)
 		 {"coppice.Progress", NULL, FIELDS(FIELD("n_bytes"), FIELD("n_done")), 2}},
 		{&tensor_type,
 		 {"coppice.TensorInfo", NULL,
-		  FIELDS(FIELD("number"), FIELD("name"), FIELD("dtype"), FIELD("shape")), 4}},
+		  FIELDS(FIELD("number"), FIELD("name"), FIELD("dtype"), FIELD("shape"),
+			 FIELD("offset")),
+		  5}},
 		{&stats_type,
 		 {"coppice.Stats", NULL,
 		  FIELDS(FIELD("session"), FIELD("n_lanes"), FIELD("n_seqs"), FIELD("n_arenas"),
@@ -149,10 +151,11 @@ static PyObject *shape_of(const struct coppice_tensor *tensor)
 	return Py_BuildValue("(II)", tensor->n_out, tensor->n_in);
 }
 
-PyObject *record_tensor(uint32_t number, const struct coppice_tensor *tensor)
+PyObject *record_tensor(uint32_t number, const struct coppice_tensor *tensor, uint64_t offset)
 {
 	return RECORD(tensor_type, count(number), PyUnicode_FromString(tensor->name),
-		      PyUnicode_FromString(dtype_name(tensor->dtype)), shape_of(tensor));
+		      PyUnicode_FromString(dtype_name(tensor->dtype)), shape_of(tensor),
+		      count(offset));
 }
 
 PyObject *record_stats(const struct coppice_stats *stats)

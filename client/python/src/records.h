@@ -15,7 +15,7 @@ PyObject *record_match(const struct coppice_match *match);
 PyObject *record_state(uint32_t n_tokens, uint32_t n_live);
 PyObject *record_result(const struct coppice_result *result);
 PyObject *record_progress(const struct coppice_progress *progress);
-PyObject *record_tensor(uint32_t number, const struct coppice_tensor *tensor);
+PyObject *record_tensor(uint32_t number, const struct coppice_tensor *tensor, uint64_t offset);
 PyObject *record_stats(const struct coppice_stats *stats);
 
 /* Of a row: references to all are taken over, also where it fails. */

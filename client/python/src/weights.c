@@ -5,6 +5,7 @@
  */
 #include "weights.h"
 
+#include "arena.h"
 #include "blocking.h"
 #include "fault.h"
 #include "records.h"
@@ -183,6 +184,49 @@ static PyObject *weights_progress(struct weights *self, PyObject *unused)
 	return look_for(self, 0, false);
 }
 
+/* ---- mapping -------------------------------------------------------------------------------- */
+
+struct mapping {
+	struct coppice_weights *weights;
+	struct coppice_arena *arena;
+};
+
+static int map_slice(void *context, uint64_t timeout_ns)
+{
+	struct mapping *m = context;
+
+	return coppice_weights_map(m->weights, timeout_ns, &m->arena);
+}
+
+static PyObject *map_in_time(struct weights *self, uint64_t timeout_ns)
+{
+	struct mapping m = {.weights = weights_enter(self)};
+	PyObject *arena = NULL;
+	int r;
+
+	if (!m.weights)
+		return NULL;
+	r = blocking_run(map_slice, &m, timeout_ns);
+	if (r < 0)
+		fault_of(self->connection->c, r);
+	else if (r == 0)
+		arena = arena_make(self->connection, m.arena);
+	weights_leave(self);
+	return arena;
+}
+
+static PyObject *weights_map(struct weights *self, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"timeout", NULL};
+	PyObject *timeout = NULL;
+	uint64_t timeout_ns;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:map", names, &timeout) ||
+	    duration_read(timeout, &timeout_ns) < 0)
+		return NULL;
+	return map_in_time(self, timeout_ns);
+}
+
 /* ---- tensors -------------------------------------------------------------------------------- */
 
 static Py_ssize_t weights_length(struct weights *self)
@@ -210,6 +254,7 @@ static PyObject *weights_tensor(struct weights *self, PyObject *args)
 	struct coppice_weights *weights;
 	struct coppice_tensor tensor;
 	PyObject *record = NULL;
+	uint64_t offset = 0;
 	unsigned number;
 	int r;
 
@@ -219,10 +264,12 @@ static PyObject *weights_tensor(struct weights *self, PyObject *args)
 	if (!weights)
 		return NULL;
 	r = coppice_weights_tensor(weights, number, &tensor);
+	if (r == 0)
+		r = coppice_weights_offset(weights, number, &offset);
 	if (r < 0)
 		fault_of(self->connection->c, r);
 	else
-		record = record_tensor(number, &tensor);
+		record = record_tensor(number, &tensor, offset);
 	weights_leave(self);
 	return record;
 }
@@ -250,6 +297,7 @@ static PyMethodDef methods[] = {
 	{"close", (PyCFunction)weights_close, METH_NOARGS, NULL},
 	{"wait", KEYWORDS(weights_wait), METH_VARARGS | METH_KEYWORDS, NULL},
 	{"progress", (PyCFunction)weights_progress, METH_NOARGS, NULL},
+	{"map", KEYWORDS(weights_map), METH_VARARGS | METH_KEYWORDS, NULL},
 	{"tensor", (PyCFunction)weights_tensor, METH_VARARGS, NULL},
 	{"find", (PyCFunction)weights_find, METH_VARARGS, NULL},
 	CONTEXT_ENTER,

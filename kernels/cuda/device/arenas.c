@@ -8,30 +8,14 @@
  */
 #include "arenas.h"
 
-#include <assert.h>
-#include <cuda.h>
+#include "handle.h"
+
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DRIVER_VERSION 11040 /* of the first driver that has all of them */
 #define TRIES 16u /* blocks held back while a new handle is looked for */
-
-static_assert(sizeof(cudaIpcMemHandle_t) == BACKEND_HANDLE_BYTES, "as the seam has it");
-static_assert(sizeof(CUuuid) == BACKEND_DEVICE_BYTES, "as the seam has it");
-
-static void *entry_point(const char *name)
-{
-	enum cudaDriverEntryPointQueryResult found;
-	void *at = NULL;
-
-	if (cudaGetDriverEntryPointByVersion(name, &at, DRIVER_VERSION, cudaEnableDefault,
-					     &found) != cudaSuccess ||
-	    found != cudaDriverEntryPointSuccess)
-		return NULL;
-	return at;
-}
 
 int arenas_init(struct arenas *arenas, int device)
 {
@@ -46,12 +30,12 @@ void arenas_done(struct arenas *arenas)
 	*arenas = (struct arenas){0};
 }
 
-static uint64_t hash_of(const cudaIpcMemHandle_t *handle)
+static uint64_t hash_of(const uint8_t handle[BACKEND_HANDLE_BYTES])
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
-	for (size_t i = 0; i < sizeof(*handle); i++)
-		hash = (hash ^ (uint8_t)handle->reserved[i]) * UINT64_C(0x100000001b3);
+	for (size_t i = 0; i < BACKEND_HANDLE_BYTES; i++)
+		hash = (hash ^ handle[i]) * UINT64_C(0x100000001b3);
 	return hash;
 }
 
@@ -66,35 +50,23 @@ static bool is_known(const struct arenas *arenas, uint64_t hash)
 	return false;
 }
 
-/* The driver holds nothing behind the address but the block. */
-static bool is_whole(const void *at, uint64_t bytes)
+static int take_block(uint64_t bytes, void **ret_at, uint8_t ret_handle[BACKEND_HANDLE_BYTES])
 {
-	CUresult (*range)(CUdeviceptr *, size_t *, CUdeviceptr) =
-		(CUresult(*)(CUdeviceptr *, size_t *, CUdeviceptr))entry_point(
-			"cuMemGetAddressRange");
-	CUdeviceptr base = 0;
-	size_t size = 0;
+	int r;
 
-	return range && range(&base, &size, (uintptr_t)at) == CUDA_SUCCESS &&
-	       base == (uintptr_t)at && size == bytes;
-}
-
-static int take_block(uint64_t bytes, void **ret_at, cudaIpcMemHandle_t *ret_handle)
-{
 	if (cudaMalloc(ret_at, bytes) != cudaSuccess) {
 		cudaGetLastError();
 		return -ENOMEM;
 	}
-	if (is_whole(*ret_at, bytes) && cudaIpcGetMemHandle(ret_handle, *ret_at) == cudaSuccess)
-		return 0;
-	cudaGetLastError();
-	cudaFree(*ret_at);
-	return -EIO;
+	r = handle_make(*ret_at, bytes, ret_handle);
+	if (r < 0)
+		cudaFree(*ret_at);
+	return r;
 }
 
 /* A block under a handle that nobody has had. */
 static int find_block(struct arenas *arenas, uint64_t bytes, void **ret_at,
-		      cudaIpcMemHandle_t *handle)
+		      uint8_t handle[BACKEND_HANDLE_BYTES])
 {
 	void *held[TRIES];
 	uint32_t n = 0;
@@ -113,18 +85,9 @@ static int find_block(struct arenas *arenas, uint64_t bytes, void **ret_at,
 
 static void describe_device(const struct arenas *arenas, struct backend_arena *arena)
 {
-	CUresult (*uuid_of)(CUuuid *, CUdevice) =
-		(CUresult(*)(CUuuid *, CUdevice))entry_point("cuDeviceGetUuid");
-	struct cudaDeviceProp prop;
-	CUuuid uuid = {{0}};
 	int mps = 0;
 
-	/* The driver's own, which is also a part's where the device is parted. */
-	if (!uuid_of || uuid_of(&uuid, arenas->device) != CUDA_SUCCESS) {
-		if (cudaGetDeviceProperties(&prop, arenas->device) == cudaSuccess)
-			uuid = prop.uuid;
-	}
-	memcpy(arena->device, &uuid, sizeof(arena->device));
+	handle_device(arenas->device, arena->device);
 	arena->time_sliced = cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, arenas->device) ==
 				     cudaSuccess &&
 			     mps == 0;
@@ -136,7 +99,6 @@ int arenas_new(struct arenas *arenas, uint64_t bytes, struct CUstream_st *stream
 {
 	static const uint8_t any[BACKEND_DEVICE_BYTES];
 	struct backend_arena arena = {0};
-	cudaIpcMemHandle_t handle;
 	void *at = NULL;
 	int r;
 
@@ -144,7 +106,7 @@ int arenas_new(struct arenas *arenas, uint64_t bytes, struct CUstream_st *stream
 	if (memcmp(ret->device, any, sizeof(any)) != 0 &&
 	    memcmp(ret->device, arena.device, sizeof(any)) != 0)
 		return -ENODEV;
-	r = find_block(arenas, bytes, &at, &handle);
+	r = find_block(arenas, bytes, &at, arena.handle);
 	if (r)
 		return r;
 	if (cudaMemsetAsync(at, 0, bytes, stream) != cudaSuccess ||
@@ -152,9 +114,8 @@ int arenas_new(struct arenas *arenas, uint64_t bytes, struct CUstream_st *stream
 		cudaFree(at);
 		return -EIO;
 	}
-	arenas->known[arenas->n_known++ % ARENAS_KNOWN] = hash_of(&handle);
+	arenas->known[arenas->n_known++ % ARENAS_KNOWN] = hash_of(arena.handle);
 	arena.base = (uintptr_t)at;
-	memcpy(arena.handle, &handle, sizeof(handle));
 	*ret = arena;
 	return 0;
 }

@@ -4,6 +4,8 @@
  */
 #include "backend_impl.h"
 
+#include "kernels/cuda/program/lend.h"
+
 #include <cuda_runtime_api.h>
 
 static int programs_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
@@ -16,6 +18,13 @@ static int programs_weights_put(struct backend *b, struct backend_weights *weigh
 {
 	(void)b;
 	return weights_put(weights, offset, from, bytes);
+}
+
+static int programs_weights_lend(struct backend *b, struct backend_weights *weights,
+				 struct backend_lent *ret)
+{
+	(void)b;
+	return lend_weights(weights, ret);
 }
 
 static void programs_weights_free(struct backend *b, struct backend_weights *weights)
@@ -58,6 +67,7 @@ const struct backend_program_ops backend_program_ops = {
 	.max_rows = PROGRAM_MAX_ROWS,
 	.weights_new = programs_weights_new,
 	.weights_put = programs_weights_put,
+	.weights_lend = programs_weights_lend,
 	.weights_free = programs_weights_free,
 	.program_new = programs_new,
 	.program_free = programs_free,

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define PIECE_BYTES (UINT64_C(4) << 20)
+#define PAGE_BYTES (UINT64_C(2) << 20)
 
 void weights_free(struct backend_weights *w)
 {
@@ -34,7 +35,7 @@ void weights_free(struct backend_weights *w)
 static bool init(struct backend_weights *w)
 {
 	cudaSetDevice(w->device);
-	if (cudaMalloc((void **)&w->base, max_u64(w->bytes, 1)) != cudaSuccess ||
+	if (cudaMalloc((void **)&w->base, w->bytes) != cudaSuccess ||
 	    cudaStreamCreateWithFlags(&w->stream, cudaStreamNonBlocking) != cudaSuccess)
 		return false;
 	for (uint32_t i = 0; i < WEIGHTS_PIECES; i++) {
@@ -52,7 +53,7 @@ int weights_new(int device, uint64_t bytes, struct backend_weights **ret)
 	if (!w)
 		return -ENOMEM;
 	w->device = device;
-	w->bytes = bytes;
+	w->bytes = align_to(max_u64(bytes, 1), PAGE_BYTES);
 	if (!init(w)) {
 		cudaGetLastError();
 		weights_free(w);

@@ -17,7 +17,7 @@ struct CUevent_st;
 struct backend_weights {
 	int device;
 	char *base; /* owned, device */
-	uint64_t bytes;
+	uint64_t bytes; /* whole pages, so that no other allocation is in them */
 	struct CUstream_st *stream; /* owned: its own, so that nobody's batch waits */
 	/* owned, pinned: each is written while the other one crosses the bus */
 	char *pieces[WEIGHTS_PIECES];

@@ -13,8 +13,9 @@ from transformers import AttentionInterface
 from ._cache import Cache
 from ._capture import Capturing, capture
 from ._forward import attention
+from ._share import share_weights
 from ._shared import NAME, SharedKV, attach
 
 AttentionInterface.register(NAME, attention)
 
-__all__ = ["Cache", "Capturing", "SharedKV", "attach", "attention", "capture"]
+__all__ = ["Cache", "Capturing", "SharedKV", "attach", "attention", "capture", "share_weights"]

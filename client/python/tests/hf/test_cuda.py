@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,15 +34,20 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[coppice.Connection]:
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = str(tmp_path_factory.mktemp("gpu") / "sock")
     daemon = subprocess.Popen([DAEMON, "--backend", "cuda", "--pool=1G", "--socket", path])
     await_socket(path, daemon)
     torch.zeros(1, device="cuda")  # lanes are made where there is a context
-    with coppice.connect(path) as connection:
-        yield connection
+    yield path
     daemon.terminate()
     assert daemon.wait(20) == 0
+
+
+@pytest.fixture(scope="module")
+def gpu(socket: str) -> Iterator[coppice.Connection]:
+    with coppice.connect(socket) as connection:
+        yield connection
 
 
 class Twins:
@@ -180,7 +186,8 @@ def test_a_graph_of_each_number_of_rows(gpu: coppice.Connection, name: str) -> N
     model = Twins(name, torch.bfloat16).half
     ids, mask = batch()
     others = tiny.draw(3, 24, seed=6).cuda(), torch.ones_like(mask)
-    texts = [(ids, mask), others, (ids[:1], mask[:1])]
+    alone = tiny.draw(1, 24, seed=7).cuda()
+    texts = [(ids, mask), others, (alone, torch.ones_like(alone))]
     wanted, got = [], []
     with coppice.hf.attach(model, gpu, salt=3) as shared:
         for text in texts:
@@ -219,3 +226,29 @@ def test_a_window_ends_a_graph_too(gpu: coppice.Connection) -> None:
             with pytest.raises(coppice.Unsupported, match="sliding_window of the config is 16"):
                 model.generate(ids, past_key_values=cache, max_new_tokens=12)
             assert cache.n_cached == [16]
+
+
+@torch.no_grad()
+def test_parameters_of_the_daemons(socket: str, tmp_path: Path) -> None:
+    """Also beyond the connection that they came by."""
+    ids, mask = batch()
+    given = tiny.llama(seed=31, **SIZES).to("cuda", torch.bfloat16)
+    given.save_pretrained(tmp_path)
+    want = logits(given, ids, mask)
+    models = [tiny.llama(seed=n, **SIZES).to("cuda", torch.bfloat16) for n in (32, 33)]
+    with coppice.connect(socket) as connection:
+        for model in models:
+            with coppice.open_weights(connection, tmp_path) as weights:
+                coppice.hf.share_weights(model, weights)
+    places = [{parameter.data_ptr() for parameter in model.parameters()} for model in models]
+    assert places[0] == places[1]
+    for model in models:
+        assert torch.equal(logits(model, ids, mask), want)
+
+
+def test_parameters_on_another_device(gpu: coppice.Connection, tmp_path: Path) -> None:
+    tiny.llama(**SIZES).to(torch.bfloat16).save_pretrained(tmp_path)
+    model = tiny.llama(**SIZES).to(torch.bfloat16)
+    with coppice.open_weights(gpu, tmp_path) as weights:
+        with pytest.raises(coppice.Invalid, match="is on cpu, the daemon's weights on cuda:0"):
+            coppice.hf.share_weights(model, weights)
