@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 """Draws tokens/s over the number of agents: behind one document, and each behind its own.
 
-    for how in shared private; do
-        flag=; [ $how = shared ] || flag=--private
-        coppice-bench decode -b cuda -m llama-3.1-8b --pool=80G -d 32768 -t 64 \\
-            -c 1,2,4,8,16 $flag --json >tests/bench/agents/$how.json
-    done
+    decode="coppice-bench decode -b cuda -m llama-3.1-8b -d 32768 -t 64 --json"
+    $decode --pool=60G -c 1,2,4,8,16,32,64 >tests/bench/agents/shared.json
+    $decode --pool=80G -c 1,2,4,8 --private >tests/bench/agents/private.json
     tests/bench/agents/draw.py tests/bench/agents/*.json --out tests/bench/agents/agents.svg \\
-        --title "Llama 3.1 8B, 32,768 tokens of document, one H200"
+        --title "Llama 3.1 8B, a document of 32,768 tokens, one H200"
 
 The same figures give the same file, byte by byte. Needs matplotlib.
 """
@@ -57,7 +55,7 @@ def draw(found, title, out):
     counts = sorted({n for line in found.values() for n in line})
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(n) for n in counts])
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.12 * max(max(line.values(), default=0) for line in found.values()))
     axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
     axes.set_xlabel("agents, each a process")
     axes.set_ylabel("tokens/s of all")
