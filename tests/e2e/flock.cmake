@@ -42,8 +42,8 @@ endif()
 if(TARGET coppiced AND TARGET coppice_agent)
 	coppice_path(coppiced coppiced)
 	coppice_path(coppicectl coppicectl)
-	foreach(name decode_test decode_attack_test decode_cancel_test decode_draft_test decode_tiers_test
-		weights_faults_test weights_map_test)
+	foreach(name decode_test decode_attack_test decode_cancel_test decode_draft_test decode_refusal_test
+		decode_tiers_test weights_faults_test weights_map_test)
 		coppice_test(NAME ${name} SOURCES e2e/${name}.c e2e/decode_fixture.c
 			LIBS coppice_agent coppice_model coppice LABELS e2e)
 		target_compile_definitions(${name} PRIVATE COPPICED_PATH="${coppiced}" COPPICECTL_PATH="${coppicectl}"
