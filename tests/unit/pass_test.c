@@ -331,6 +331,44 @@ static void drafts_of_many_leave_room_for_decode(void **state)
 	school_free(s);
 }
 
+/* What daemon/README.md says: the weights once, four times and a quarter the longer of them and the
+ * budget; and what comes first of decode and of prompts, whatever it takes. */
+static double most_ns(uint32_t budget_ms, uint32_t n_first)
+{
+	double longer_ns = budget_ms * MS > FIXED_NS ? budget_ms * MS : FIXED_NS;
+
+	return FIXED_NS + 4.25 * longer_ns + 2 * n_first * world.row_ns;
+}
+
+/* Decode and prompts of several users, of more than any pass takes, and drafts. */
+static void assert_bounded(uint32_t budget_ms, double row_ns, bool drafts)
+{
+	struct school *s = school_new(row_ns);
+
+	s->h.config.batch_budget_ms = budget_ms;
+	s->h.config.pool_bytes = 64u << 20;
+	school_start(s);
+	for (uint32_t n = 0; n < 24; n++)
+		join(s, n % 3, n % 4 == 0 ? 10000 : DECODE_ROWS, 1);
+	if (drafts)
+		ask_for_drafts(join(s, 4, 0, 1), ABI_EXTEND_PARENTS);
+	go_passes(s, 8);
+	assert_true(world.longest_ns <= most_ns(budget_ms, drafts ? ABI_DECODE_DRAFT_MAX : 1));
+	school_free(s);
+}
+
+static void no_pass_is_longer_at_the_limits_of_the_keys(void **state)
+{
+	static const uint32_t budgets_ms[] = {1, 30, 60000};
+	static const double rows_ns[] = {0.001 * MS, 0.5 * MS, 20 * MS, 1000 * MS};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(budgets_ms) / sizeof(*budgets_ms); i++)
+		for (uint32_t j = 0; j < sizeof(rows_ns) / sizeof(*rows_ns); j++)
+			for (int drafts = 0; drafts < 2; drafts++)
+				assert_bounded(budgets_ms[i], rows_ns[j], drafts);
+}
+
 /* Parents say that it is a draft; who says so himself says nothing else. */
 static void a_draft_with_parents_may_be_called_one(void **state)
 {
@@ -394,6 +432,7 @@ int main(void)
 		cmocka_unit_test(what_left_the_device_is_told_and_not_read),
 		cmocka_unit_test(what_was_published_before_a_failure_is_told),
 		cmocka_unit_test(drafts_of_many_leave_room_for_decode),
+		cmocka_unit_test(no_pass_is_longer_at_the_limits_of_the_keys),
 		cmocka_unit_test(a_draft_with_parents_may_be_called_one),
 		cmocka_unit_test(a_row_is_scored_by_the_id_behind_it),
 	};
