@@ -204,6 +204,46 @@ static void a_user_gets_no_more_sessions_than_are_left_to_others(void **state)
 		other_kill(&others[i]);
 }
 
+#define CONNECTIONS 40u
+#define GETS_CONNECTIONS (4u + 8u) /* max_domain_sessions, and some to be refused on */
+
+/* Those that the daemon has not hung up. */
+static unsigned n_open(const struct client *clients)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < CONNECTIONS; i++) {
+		struct pollfd fd = {.fd = clients[i].fd};
+
+		n += poll(&fd, 1, 0) == 0;
+	}
+	return n;
+}
+
+/* Says nothing on any. */
+static int connect_often(const struct harness *h, int said)
+{
+	static struct client clients[CONNECTIONS];
+	unsigned n = CONNECTIONS;
+
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		clients[i] = client_connect(h);
+	for (unsigned i = 0; i < TRIES && n > GETS_CONNECTIONS; i++, sleep_ms(5))
+		n = n_open(clients);
+	return other_stay(said, n);
+}
+
+static void a_user_gets_no_more_connections_than_sessions_and_some(void **state)
+{
+	struct harness *h =
+		start(state, (const char *const[HARNESS_FLAGS]){"--max-sessions=64",
+								"--max-domain-sessions=4", NULL});
+	struct other other = other_start(h, ATTACKER, connect_often);
+
+	assert_int_equal(other_ready(&other), GETS_CONNECTIONS);
+	other_kill(&other);
+}
+
 static void some_sessions_are_for_root_alone(void **state)
 {
 	struct harness *h =
@@ -346,6 +386,7 @@ static void too_many_under_way_is_an_error_to_who_asks(void **state)
 	HARNESS_BARE(loop, descriptors_that_a_user_leaves_unread_lock_nobody_out), \
 		HARNESS_BARE(loop, descriptors_that_a_user_has_lock_nobody_out), \
 		HARNESS_BARE(loop, a_user_gets_no_more_sessions_than_are_left_to_others), \
+		HARNESS_BARE(loop, a_user_gets_no_more_connections_than_sessions_and_some), \
 		HARNESS_BARE(loop, some_sessions_are_for_root_alone), \
 		HARNESS_BARE(loop, an_ended_session_counts_until_its_answers_are_read), \
 		HARNESS_BARE(loop, \

@@ -158,6 +158,43 @@ static void what_was_published_before_a_failure_is_told(void **state)
 	school_free(s);
 }
 
+#define N_SEQS 3u
+#define N_TOKENS 5u
+
+/* Each sequence of an entry has the ids that are its own: whoever asks for them finds them. */
+static void sequences_of_an_entry_have_each_their_tokens(void **state)
+{
+	struct {
+		struct abi_decode head;
+		struct abi_decode_seq seqs[N_SEQS];
+		uint32_t ids[N_SEQS][N_TOKENS];
+	} body = {0};
+	struct school *s = school_new(0.001 * MS);
+	struct store_match match;
+	struct pupil *p;
+	uint64_t seq;
+
+	(void)state;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	for (uint32_t i = 0; i < N_SEQS; i++) {
+		for (uint32_t t = 0; t < N_TOKENS; t++)
+			body.ids[i][t] = 100 + 10 * i + t;
+		assert_int_equal(client_open(&p->c, body.ids[i], 1, &seq, &match), 0);
+		body.seqs[i] = (struct abi_decode_seq){.seq = seq, .n_new = N_TOKENS};
+	}
+	client_submit(&p->c, (struct abi_entry){.kind = ABI_DECODE, .count = N_SEQS}, &body,
+		      sizeof(body.head) + sizeof(body.seqs) + sizeof(body.ids));
+	while (!has(p))
+		go_round(s);
+	assert_int_equal(end_of(p).status, 0);
+	for (uint32_t i = 0; i < N_SEQS; i++) {
+		assert_int_equal(client_open(&p->c, body.ids[i], N_TOKENS, &seq, &match), 0);
+		assert_int_equal(match.cached, N_TOKENS - 1); /* the last is always computed */
+	}
+	school_free(s);
+}
+
 static uint64_t random_bits(uint64_t *state)
 {
 	*state ^= *state << 13;
@@ -431,6 +468,7 @@ int main(void)
 		cmocka_unit_test(a_crowd_of_sequences_that_are_not_there_takes_no_memory),
 		cmocka_unit_test(what_left_the_device_is_told_and_not_read),
 		cmocka_unit_test(what_was_published_before_a_failure_is_told),
+		cmocka_unit_test(sequences_of_an_entry_have_each_their_tokens),
 		cmocka_unit_test(drafts_of_many_leave_room_for_decode),
 		cmocka_unit_test(no_pass_is_longer_at_the_limits_of_the_keys),
 		cmocka_unit_test(a_draft_with_parents_may_be_called_one),

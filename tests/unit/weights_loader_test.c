@@ -15,37 +15,75 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The test is the daemon here: the file changes behind the first look. */
-static void a_file_that_changes_while_it_is_read_is_told(void **state)
+/* The test is the daemon here: it looks at what is said of a good file, and has some of it. */
+static void begin(struct loader_process *process, int ends[2], int *ret_fd)
 {
 	const char *path = fixture_file("good", FIXTURE_HEADER, fixture_data, 28);
-	const struct loader_message go = {.kind = LOADER_GO};
-	struct loader_process process;
 	struct {
 		struct loader_message head;
 		struct loader_file file;
 	} packet;
-	int fd = fixture_open(path), ends[2];
 
-	(void)state;
+	*ret_fd = fixture_open(path);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-	assert_int_equal(loader_spawn(fixture_coppiced, ends[1], &process), 0);
-	fixture_send(ends[0], &fd, 1);
-	assert_int_equal(recv(process.fd, &packet, sizeof(packet), 0), sizeof(packet));
+	assert_int_equal(loader_spawn(fixture_coppiced, ends[1], process), 0);
+	fixture_send(ends[0], ret_fd, 1);
+	assert_int_equal(recv(process->fd, &packet, sizeof(packet), 0), sizeof(packet));
 	assert_int_equal(packet.head.kind, LOADER_FILES);
-	fixture_file("good", FIXTURE_HEADER, fixture_data, 28);
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(send(process.fd, &go, sizeof(go), 0), sizeof(go));
-		assert_true(recv(process.fd, &packet, sizeof(packet), 0) > 0);
-		assert_int_equal(packet.head.kind, LOADER_PIECE);
-	}
-	assert_true(recv(process.fd, &packet, sizeof(packet), 0) > 0);
-	assert_int_equal(packet.head.kind, LOADER_FAILED);
-	assert_int_equal(packet.head.failure, LOADER_CHANGED);
-	assert_true(loader_kill(&process));
+}
+
+static struct loader_message hear_next(const struct loader_process *process)
+{
+	struct loader_message m = {0};
+
+	assert_true(recv(process->fd, &m, sizeof(m), 0) > 0);
+	return m;
+}
+
+static void end(struct loader_process *process, const int ends[2], int fd)
+{
+	assert_true(loader_kill(process));
 	close(ends[0]);
 	close(ends[1]);
 	close(fd);
+}
+
+/* Behind the first look. */
+static void a_file_that_changes_while_it_is_read_is_told(void **state)
+{
+	const struct loader_message go = {.kind = LOADER_GO};
+	struct loader_process process;
+	struct loader_message m;
+	int ends[2], fd;
+
+	(void)state;
+	begin(&process, ends, &fd);
+	fixture_file("good", FIXTURE_HEADER, fixture_data, 28);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(send(process.fd, &go, sizeof(go), 0), sizeof(go));
+		assert_int_equal(hear_next(&process).kind, LOADER_PIECE);
+	}
+	m = hear_next(&process);
+	assert_int_equal(m.kind, LOADER_FAILED);
+	assert_int_equal(m.failure, LOADER_CHANGED);
+	end(&process, ends, fd);
+}
+
+static void a_file_that_is_cut_off_while_it_is_read_is_told(void **state)
+{
+	const struct loader_message go = {.kind = LOADER_GO};
+	struct loader_process process;
+	struct loader_message m;
+	int ends[2], fd;
+
+	(void)state;
+	begin(&process, ends, &fd);
+	assert_int_equal(truncate(fixture_path("good"), 4), 0);
+	assert_int_equal(send(process.fd, &go, sizeof(go), 0), sizeof(go));
+	m = hear_next(&process);
+	assert_int_equal(m.kind, LOADER_FAILED);
+	assert_int_equal(m.failure, LOADER_CUT_OFF);
+	end(&process, ends, fd);
 }
 
 /* ---- loaders that are not ours -------------------------------------------------------------- */
@@ -248,6 +286,7 @@ static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told),
+		cmocka_unit_test(a_file_that_is_cut_off_while_it_is_read_is_told),
 		cmocka_unit_test(a_loader_that_lies_fails_nobody_but_its_client),
 		cmocka_unit_test(a_loader_has_no_signals_of_the_daemons),
 		cmocka_unit_test(who_stands_for_weights_may_have_others_stand_for_it),
