@@ -208,6 +208,7 @@ static int give_program(struct sched *s, struct sched_request *rq, struct sched_
 	return 0;
 }
 
+/* In turns with others' steps: all that is to be made ready takes a while. */
 static int new_serve(struct sched *s, struct sched_request *rq)
 {
 	struct sched_model *model;
@@ -219,6 +220,8 @@ static int new_serve(struct sched *s, struct sched_request *rq)
 		r = give_program(s, rq, model);
 	if (r == 0)
 		r = model_give_number(s, rq, model);
+	if (r == 0 && held_program_prepare(model->program, s->core.ops, s->core.backend))
+		return SCHED_AGAIN;
 	model_settle(s, model);
 	return r;
 }

@@ -207,6 +207,13 @@ int held_program_begin(struct held_program *held, const struct held_backend *wit
 	return r;
 }
 
+bool held_program_prepare(struct held_program *held, const struct backend_ops *ops,
+			  struct backend *backend)
+{
+	return ops->program->program_prepare &&
+	       ops->program->program_prepare(backend, held->backend);
+}
+
 void held_program_free(struct held_program *held, const struct backend_ops *ops,
 		       struct backend *backend)
 {

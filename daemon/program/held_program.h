@@ -36,6 +36,10 @@ struct held_backend {
  * nothing changed. Blocks. */
 MUST_CHECK int held_program_begin(struct held_program *held, const struct held_backend *with,
 				  char why[PROGRAM_WHY_BYTES]);
+/* Makes its runs ready for a few of their sizes: some milliseconds. False: there is nothing left to
+ * be made ready. No run is under way. */
+bool held_program_prepare(struct held_program *held, const struct backend_ops *ops,
+			  struct backend *backend);
 /* Nothing of it is under way. NULL is fine. */
 void held_program_free(struct held_program *held, const struct backend_ops *ops,
 		       struct backend *backend);

@@ -38,13 +38,16 @@ struct backend_lent {
 /* What a program takes beside its weights, of so many rows. */
 struct backend_program_cost {
 	double fixed_ns; /* of a run of one row through all layers, the weights read once */
-	double row_ns; /* of each row more */
+	/* of each row more: of the first ones the reading of weights hides a part */
+	double hidden_row_ns, row_ns;
+	uint32_t hidden_rows;
 	double wanted_ns; /* and of each row more whose results are wanted */
 	uint64_t scratch_bytes; /* of so many rows at most */
 };
 
 struct backend_program_ops {
 	uint32_t max_rows; /* of a run */
+	uint32_t whole_rows; /* a run of more takes as long as one of the next multiple of it */
 	/* Memory for weights, that nothing else is taken from: bytes, aligned to PROGRAM_ALIGN. 0
 	 * or -ENOMEM. Blocks; any thread. */
 	int (*weights_new)(struct backend *b, uint64_t bytes, struct backend_weights **ret);
@@ -64,6 +67,10 @@ struct backend_program_ops {
 	int (*program_new)(struct backend *b, const struct program *program,
 			   struct backend_weights *weights, struct backend_program **ret,
 			   char why[PROGRAM_WHY_BYTES]);
+	/* Gets ready for one more of the numbers of rows that runs have, which takes milliseconds
+	 * of the first run that has it otherwise. No run is under way. False: it was the last.
+	 * NULL: there is nothing to get ready for. */
+	bool (*program_prepare)(struct backend *b, struct backend_program *program);
 	/* Nothing of it is under way. NULL is fine. */
 	void (*program_free)(struct backend *b, struct backend_program *program);
 	/* Starts a run. ret_id as submit's. 0, -ESTALE as submit, or -errno: after an error nothing

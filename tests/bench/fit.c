@@ -450,9 +450,10 @@ static void print_table(struct fit *f)
 	       f->costs.architecture, f->o->times ? f->o->times : f->known.name, date);
 	for (uint32_t i = 0; i < FIT_CONSTANTS; i++)
 		printf("\t\t.%s = %.4g,\n", fit_constant_name(i), *fit_constant(&f->costs, i));
-	printf("\t\t.batch_ns = %.4g,\n\t\t.op_ns = %.4g,\n\t\t.product_ns_per_mflop = "
+	printf("\t\t.batch_ns = %.4g,\n\t\t.op_ns = %.4g,\n", f->costs.batch_ns, f->costs.op_ns);
+	printf("\t\t.hidden_product_ns_per_mflop = %.4g,\n\t\t.product_ns_per_mflop = "
 	       "%.4g,\n\t},\n",
-	       f->costs.batch_ns, f->costs.op_ns, f->costs.product_ns_per_mflop);
+	       f->costs.hidden_product_ns_per_mflop, f->costs.product_ns_per_mflop);
 }
 
 /* With what was measured, so that attention --costs can try them before they are compiled in. */

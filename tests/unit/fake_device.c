@@ -523,6 +523,12 @@ static int fake_new(struct backend *b, const struct program *p, struct backend_w
 	return program_new(&fake.programs, &fake.batch, p, weights, ret, why);
 }
 
+static bool fake_prepare(struct backend *b, struct backend_program *program)
+{
+	(void)b;
+	return program_prepare(&fake.batch, program);
+}
+
 static void fake_free(struct backend *b, struct backend_program *program)
 {
 	(void)b;
@@ -545,10 +551,12 @@ static void fake_cost(struct backend *b, const struct backend_program *program,
 const struct backend_ops *fake_device_ops(void)
 {
 	fake.program = (struct backend_program_ops){.max_rows = PROGRAM_MAX_ROWS,
+						    .whole_rows = LT_ROWS,
 						    .weights_new = fake_weights_new,
 						    .weights_put = fake_weights_put,
 						    .weights_free = fake_weights_free,
 						    .program_new = fake_new,
+						    .program_prepare = fake_prepare,
 						    .program_free = fake_free,
 						    .run = fake_run,
 						    .cost = fake_cost};

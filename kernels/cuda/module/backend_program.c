@@ -3,6 +3,7 @@
  * stream of their own; programs and their runs are the scheduler's, and a run is a batch.
  */
 #include "backend_impl.h"
+#include "kernels/cuda/program/lt.h"
 
 #include "kernels/cuda/program/lend.h"
 
@@ -41,6 +42,12 @@ static int programs_new(struct backend *b, const struct program *program,
 	return program_new(&b->programs, &b->batch, program, weights, ret, why);
 }
 
+static bool programs_prepare(struct backend *b, struct backend_program *program)
+{
+	backend_enter(b);
+	return program_prepare(&b->batch, program);
+}
+
 static void programs_free(struct backend *b, struct backend_program *program)
 {
 	backend_enter(b);
@@ -65,11 +72,13 @@ static void programs_cost(struct backend *b, const struct backend_program *progr
 
 const struct backend_program_ops backend_program_ops = {
 	.max_rows = PROGRAM_MAX_ROWS,
+	.whole_rows = LT_ROWS,
 	.weights_new = programs_weights_new,
 	.weights_put = programs_weights_put,
 	.weights_lend = programs_weights_lend,
 	.weights_free = programs_weights_free,
 	.program_new = programs_new,
+	.program_prepare = programs_prepare,
 	.program_free = programs_free,
 	.run = programs_run,
 	.cost = programs_cost,

@@ -156,7 +156,7 @@ static struct shape shape_of(const struct lt_product *p)
 {
 	return (struct shape){.n_out = p->n_out,
 			      .n_in = p->n_in,
-			      .n_rows = p->n_rows,
+			      .n_rows = lt_rows(p->n_rows),
 			      .in_stride = p->in_stride,
 			      .out_stride = p->out_stride,
 			      .type = p->type,

@@ -5,6 +5,7 @@
 #ifndef COPPICE_CUDA_LT_H
 #define COPPICE_CUDA_LT_H
 
+#include "kernels/arith.h"
 #include "kernels/must_check.h"
 #include "kernels/work.h"
 
@@ -12,9 +13,11 @@ struct CUstream_st;
 struct lt;
 
 #define LT_WORKSPACE_BYTES (UINT64_C(32) << 20)
+#define LT_ROWS 256u
 
 /* out[row][o] = sum over i of in[row][i] * w[o][i], in fp32; strides in elements. All on the
- * device. Of several matrices of one size the outputs stand behind each other. */
+ * device. Of several matrices of one size the outputs stand behind each other. There is memory for
+ * lt_rows of them, and anything may be left in those behind the last. */
 struct lt_product {
 	const void *w; /* [n_w][n_out][n_in] of type */
 	int64_t w_stride; /* from a matrix to the next, where there are several */
@@ -27,6 +30,15 @@ struct lt_product {
 	enum work_dtype out_type; /* the same, or WORK_FP32 */
 	bool add; /* out, in fp32, += instead of = */
 };
+
+/* So many are multiplied where there are n: of all numbers few, whose ways are soon known. From
+ * LT_ROWS on it is a multiple of that, which goes faster than what lies between. */
+static inline uint32_t lt_rows(uint32_t n)
+{
+	uint32_t step = n <= 64 ? 16 : n <= 128 ? 32 : n <= LT_ROWS ? 64 : LT_ROWS;
+
+	return ceil_div(n, step) * step;
+}
 
 /* 0; -EOPNOTSUPP and a sentence: it is not installed, or does not start on the device. Blocks. */
 MUST_CHECK int lt_open(struct lt **ret, char *why, size_t bytes);

@@ -4,13 +4,17 @@
  * plan's.
  */
 #include "few.h"
+#include "lt.h"
 #include "program.h"
 
+#include "kernels/arith.h"
 #include "kernels/say.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+
+#define HIDDEN_ROWS 256u /* products of more take the arithmetic's time */
 
 void programs_done(struct programs *programs)
 {
@@ -140,6 +144,30 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 	return r;
 }
 
+/* Of all kinds of layers. */
+static uint32_t layers_to_prepare(const struct program *p)
+{
+	uint32_t n = 0, known = 0;
+
+	while (n < p->shape.n_layers && known < p->n_kinds) {
+		known = max_u32(known, p->kind_of[n] + 1u);
+		n++;
+	}
+	return n;
+}
+
+/* What fails here fails in a run, which says so. */
+bool program_prepare(struct batch *b, struct backend_program *program)
+{
+	uint32_t n_rows = lt_rows(program->n_prepared + 1);
+
+	if (n_rows > PROGRAM_MAX_ROWS ||
+	    program_run_products(b, program, layers_to_prepare(program->p), n_rows))
+		return false;
+	program->n_prepared = n_rows;
+	return n_rows < PROGRAM_MAX_ROWS;
+}
+
 /* ---- costs ----------------------------------------------------------------------------------- */
 
 static uint32_t count_ops(const struct program *p)
@@ -161,7 +189,10 @@ void program_cost(const struct batch *b, const struct backend_program *program,
 	*ret = (struct backend_program_cost){
 		.fixed_ns = b->costs->batch_ns + count_ops(p) * b->costs->op_ns +
 			    kb * b->costs->memory_ns_per_kb,
+		.hidden_row_ns =
+			2e-6 * (double)layers.elements * b->costs->hidden_product_ns_per_mflop,
 		.row_ns = 2e-6 * (double)layers.elements * b->costs->product_ns_per_mflop,
+		.hidden_rows = HIDDEN_ROWS,
 		.wanted_ns = 2e-6 * (double)head.elements * b->costs->product_ns_per_mflop,
 		.scratch_bytes = scratch_bytes(program, PROGRAM_MAX_ROWS),
 	};

@@ -493,7 +493,8 @@ int program_run(struct batch *b, const struct backend_run *run, uint64_t *ret_id
 	return 0;
 }
 
-int program_run_products(struct batch *b, struct backend_program *program, uint32_t n_rows)
+int program_run_products(struct batch *b, struct backend_program *program, uint32_t n_layers,
+			 uint32_t n_rows)
 {
 	const struct program *p = program->p;
 	const struct program_rows rows = {.n_rows = n_rows};
@@ -501,7 +502,7 @@ int program_run_products(struct batch *b, struct backend_program *program, uint3
 	struct pass pass = {.b = b, .program = program, .run = &run};
 	int r = 0;
 
-	for (uint32_t layer = 0; layer < p->shape.n_layers && !r; layer++) {
+	for (uint32_t layer = 0; layer < n_layers && !r; layer++) {
 		enter_layer(&pass, layer);
 		for (pass.at = 0; pass.at < pass.kind->n_ops && !r; pass.at++) {
 			pass.op = &p->ops[pass.kind->first_op + pass.at];

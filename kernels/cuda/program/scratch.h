@@ -44,6 +44,7 @@ struct backend_program {
 	struct program_widths widths;
 	struct program_scratch scratch;
 	struct backend_io *io; /* owned, [PROGRAM_MAX_ROWS] */
+	uint32_t n_prepared; /* rows, of the last run that it is ready for */
 	struct program_progress progress;
 };
 

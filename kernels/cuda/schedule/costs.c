@@ -24,6 +24,7 @@ static const struct costs tables[] = {
 		.cache_kb = 40 << 10,
 		.batch_ns = 30000,
 		.op_ns = 3000,
+		.hidden_product_ns_per_mflop = 2,
 		.product_ns_per_mflop = 4,
 	},
 	{
@@ -43,7 +44,8 @@ static const struct costs tables[] = {
 		.cache_kb = 7.6e+04,
 		.batch_ns = 1.503e+04,
 		.op_ns = 8500,
-		.product_ns_per_mflop = 1.4,
+		.hidden_product_ns_per_mflop = 0.9,
+		.product_ns_per_mflop = 1.58,
 	},
 };
 /* clang-format on */

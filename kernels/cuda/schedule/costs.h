@@ -31,8 +31,9 @@ struct costs {
 	double cache_kb;
 	double batch_ns; /* of next to nothing, from submit to completion */
 	/* of a program's operation, beside the reading of its weights; of a million of a product's
-	 * additions and multiplications, where there are many rows */
-	double op_ns, product_ns_per_mflop;
+	 * additions and multiplications, in the first rows, which reading hides in part, and in
+	 * those behind them */
+	double op_ns, hidden_product_ns_per_mflop, product_ns_per_mflop;
 };
 
 /* Of the code that a device computes with: a device newer than all that were measured runs the
