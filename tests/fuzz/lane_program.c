@@ -40,7 +40,9 @@ static int program_run(struct backend *b, const struct backend_run *run, uint64_
 	return 0;
 }
 
-static const struct backend_program_ops program_ops = {.max_rows = MAX_ROWS, .run = program_run};
+static const struct backend_program_ops program_ops = {.max_rows = MAX_ROWS,
+						       .whole_rows = 1,
+						       .run = program_run};
 
 void lane_program_backend(struct harness *h)
 {

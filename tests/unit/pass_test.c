@@ -86,6 +86,44 @@ static void decode_goes_on_beside_any_prompts(void **state)
 	school_free(s);
 }
 
+/* A token takes 5.2 ms by itself: prompts may add half of that. */
+static void prompts_make_a_pass_of_decode_longer_by_a_part(void **state)
+{
+	struct school *s = school_new(0.2 * MS);
+	struct pupil *reader, *writer;
+	uint64_t before;
+
+	(void)state;
+	s->h.config.prompt_percent = 50;
+	school_start(s);
+	reader = join(s, 1, 10000, 1);
+	writer = join(s, 1, 1, 1);
+	go_passes(s, 5);
+	world.longest_ns = 0;
+	before = reader->c.session->tokens_computed;
+	go_passes(s, 20);
+	assert_true(writer->c.session->tokens_computed >= 20);
+	assert_true(world.longest_ns <= 1.5 * (FIXED_NS + 0.2 * MS));
+	assert_in_range(reader->c.session->tokens_computed - before, 20 * 10, 20 * 13);
+	school_free(s);
+}
+
+/* The budget is enough for 150 rows. */
+static void a_chunk_is_a_whole_number_of_rows(void **state)
+{
+	struct school *s = school_new(0.2 * MS);
+
+	(void)state;
+	s->program.whole_rows = 64;
+	school_start(s);
+	join(s, 1, 10000, 1);
+	for (uint32_t i = 0; i < 10; i++) {
+		go_passes(s, 1);
+		assert_int_equal(world.n_rows, 128);
+	}
+	school_free(s);
+}
+
 /* User 1's 20 sessions ask for more than passes have; user 2 has one, which reads. */
 static void a_user_has_his_part_beside_another_with_many_sessions(void **state)
 {
@@ -463,6 +501,8 @@ int main(void)
 		cmocka_unit_test(decode_of_many_is_no_longer_than_some_budgets),
 		cmocka_unit_test(a_prompt_goes_on_beside_any_decode),
 		cmocka_unit_test(decode_goes_on_beside_any_prompts),
+		cmocka_unit_test(prompts_make_a_pass_of_decode_longer_by_a_part),
+		cmocka_unit_test(a_chunk_is_a_whole_number_of_rows),
 		cmocka_unit_test(a_user_has_his_part_beside_another_with_many_sessions),
 		cmocka_unit_test(bodies_of_nonsense_hurt_nobody),
 		cmocka_unit_test(a_crowd_of_sequences_that_are_not_there_takes_no_memory),

@@ -113,7 +113,9 @@ static uint64_t look_at_clock(void)
 	return world.now_ns;
 }
 
-static const struct backend_program_ops program_ops = {.max_rows = MAX_ROWS, .run = model_run};
+static const struct backend_program_ops program_ops = {.max_rows = MAX_ROWS,
+						       .whole_rows = 1,
+						       .run = model_run};
 
 /* ---- clients -------------------------------------------------------------------------------- */
 
@@ -128,7 +130,8 @@ struct school *school_new(double row_ns)
 	world.batch_ns = BUDGET_NS;
 	harness_init(&s->h);
 	s->ops = backend_cpu;
-	s->ops.program = &program_ops;
+	s->program = program_ops;
+	s->ops.program = &s->program;
 	s->ops.submit = model_submit;
 	s->ops.completed = model_completed;
 	s->ops.advance = model_advance;

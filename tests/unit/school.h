@@ -5,6 +5,7 @@
 #ifndef SCHOOL_H
 #define SCHOOL_H
 
+#include "kernels/program/backend_program.h"
 #include "sched_harness.h"
 
 #define MS 1e6
@@ -44,6 +45,7 @@ struct pupil {
 struct school {
 	struct harness h;
 	struct backend_ops ops;
+	struct backend_program_ops program;
 	struct pupil pupils[PUPILS_MAX];
 	uint32_t n;
 };

@@ -1,9 +1,10 @@
 /*
  * room.c - who goes with a pass, and with how many tokens.
  *
- * Decode comes first, prompts have what it leaves, each in turn. What a row takes is modelled: its
- * products, and attention over its path; what paths have in common is read once. A path that is not
- * all on the device any more cannot be computed on: its entry fails.
+ * Decode comes first, and prompts may make its pass longer by a part, each in turn; prompts alone
+ * have the budget. What a row takes is modelled: its products, and attention over its path; what
+ * paths have in common is read once. A path that is not all on the device any more cannot be
+ * computed on: its entry fails.
  */
 #include "room.h"
 
@@ -24,9 +25,8 @@
 #define DECODE_ROWS 16u /* an entry that has no more tokens left is no prompt; of drafts: */
 #define DECODE_DRAFT_ROWS ABI_DECODE_DRAFT_MAX
 /* Of what the weights take to be read, or the budget: decode, which goes together rather than read
- * them once more, and prompts however much decode there is. */
+ * them once more. */
 #define DECODE_PARTS 4.0
-#define PROMPTS_PART 0.25
 #define KEPT_ROWS_PART 4u /* of all rows: decode leaves so many to prompts */
 
 static bool is_decode(const struct sched_lane *lane)
@@ -41,27 +41,76 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 
 	*ret = (struct room){.model = model,
 			     .rows = p->core->ops->program->max_rows,
-			     .row_ns = cost->row_ns,
+			     .whole_rows = p->core->ops->program->whole_rows,
 			     .ns = DECODE_PARTS * ns,
-			     .prompts_ns = ns,
-			     .least_ns = PROMPTS_PART * ns,
+			     .budget_ns = ns,
 			     .paths = paths_begin(p->plans)};
 }
 
 /* From now on prompts are taken. */
-static void room_begin_prompts(struct room *room)
+static void room_begin_prompts(const struct passes *p, struct room *room)
 {
-	room->ns = fmax(room->prompts_ns - room->taken_ns, room->least_ns);
+	double decode_ns = room->model->program->cost.fixed_ns + room->taken_ns;
+
+	if (room->n_taken == 0)
+		room->ns = room->budget_ns;
+	else if (room->halved)
+		room->ns = room->budget_ns - room->taken_ns;
+	else
+		room->ns = fmin(decode_ns * p->core->config->prompt_percent / 100, room->budget_ns);
 }
 
-/* What one row more takes, at the end of a path. */
-static double row_ns(const struct room *room, const struct sched_seq *seq)
+/* ---- what rows take -------------------------------------------------------------------------- */
+
+static uint32_t n_hidden(const struct room *room, uint32_t n)
+{
+	uint32_t most = room->model->program->cost.hidden_rows;
+
+	return n < most ? n : most;
+}
+
+/* Products of the first n rows: of many so long as of the next whole number. */
+static double products_ns(const struct room *room, uint32_t n)
+{
+	const struct backend_program_cost *cost = &room->model->program->cost;
+	uint32_t few = n_hidden(room, n), over = (n - few) % room->whole_rows;
+	uint32_t many = n - few + (over ? room->whole_rows - over : 0);
+
+	return few * cost->hidden_row_ns + many * cost->row_ns;
+}
+
+/* Attention of a row at the end of a path, in all layers. */
+static double attention_ns(const struct room *room, const struct sched_seq *seq)
 {
 	const struct sched_model *m = room->model;
-	double n_tokens = store_seq_n_tokens(seq->store);
 
-	return room->row_ns + m->shape.n_layers * work_ns(m, n_tokens, 0);
+	return m->shape.n_layers * work_ns(m, store_seq_n_tokens(seq->store), 0);
 }
+
+/* How many rows of it the room's time is enough for. */
+static double rows_in_time(const struct room *room, const struct sched_seq *seq)
+{
+	const struct backend_program_cost *cost = &room->model->program->cost;
+	double each_ns = attention_ns(room, seq);
+	double n = cost->hidden_rows - n_hidden(room, room->n_taken);
+	double ns = n * (cost->hidden_row_ns + each_ns);
+
+	if (room->ns <= ns)
+		return fmax(room->ns, 0) / (cost->hidden_row_ns + each_ns);
+	return n + (room->ns - ns) / (cost->row_ns + each_ns);
+}
+
+/* Not some few rows more than a whole number. */
+static uint32_t whole(const struct room *room, uint32_t n)
+{
+	uint32_t all = room->n_taken + n, over = all % room->whole_rows;
+
+	if (all < room->whole_rows)
+		return n;
+	return over < n ? n - over : 0;
+}
+
+/* ---- rows are taken -------------------------------------------------------------------------- */
 
 /* Of the part's left tokens as many as there is room for, of the first of all at least one; of a
  * draft all or none. */
@@ -69,14 +118,12 @@ static uint32_t rows_for(const struct passes *p, const struct room *room,
 			 const struct sched_lane *lane, uint32_t part)
 {
 	const struct decode_part *d = &lane->decode.parts[part];
-	double most = room->ns / row_ns(room, lane->step.parts[part].seq);
+	double most = rows_in_time(room, lane->step.parts[part].seq);
 	uint32_t n_left = d->n_new - d->n_done, n = n_left;
 	bool is_first = !lane->decode.n_rows && (p->job.n_lanes == 0 || p->first_prompt);
 
-	if (room->ns <= 0)
-		most = 0;
 	if (most < n)
-		n = (uint32_t)most;
+		n = whole(room, (uint32_t)most);
 	if (lane->decode.parents)
 		return (n == n_left || is_first) && n_left <= room->rows ? n_left : 0;
 	if (n == 0 && n_left > 0 && is_first)
@@ -89,10 +136,12 @@ static void room_take(struct room *room, struct sched_lane *lane, uint32_t part,
 	const struct sched_model *m = room->model;
 	const struct sched_seq *seq = lane->step.parts[part].seq;
 	struct path_added added = paths_add(room->paths, seq);
-	double ns = n * row_ns(room, seq) + m->shape.n_layers * work_ns(m, 0, added.n_tokens) +
-		    added.n_nodes * NODE_NS;
+	double ns = products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
+		    n * attention_ns(room, seq) +
+		    m->shape.n_layers * work_ns(m, 0, added.n_tokens) + added.n_nodes * NODE_NS;
 
 	room->rows -= n;
+	room->n_taken += n;
 	room->ns -= ns;
 	room->taken_ns += ns;
 	lane->decode.n_rows += n;
@@ -217,8 +266,9 @@ static void take_decode(struct passes *p, struct room *room)
 	const struct pass_candidate *prompt = first_of(p, false), *decode = first_of(p, true);
 	uint32_t kept = prompt ? room->rows / KEPT_ROWS_PART : 0;
 
-	if (prompt && decode && is_before(prompt, decode))
-		room->ns = room->prompts_ns / 2;
+	room->halved = prompt && decode && is_before(prompt, decode);
+	if (room->halved)
+		room->ns = room->budget_ns / 2;
 	room->rows -= kept;
 	for (uint32_t i = 0; i < p->n_candidates && room->rows > 0 && room->ns > 0; i++)
 		if (p->candidates[i].decode)
@@ -228,7 +278,7 @@ static void take_decode(struct passes *p, struct room *room)
 
 static void take_prompts(struct passes *p, struct room *room)
 {
-	room_begin_prompts(room);
+	room_begin_prompts(p, room);
 	p->first_prompt = true;
 	for (uint32_t i = 0; i < p->n_candidates && room->rows > 0; i++) {
 		if (p->candidates[i].decode)

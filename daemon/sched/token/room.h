@@ -6,11 +6,11 @@
 
 struct room {
 	const struct sched_model *model;
-	uint32_t rows;
-	double row_ns; /* of a row, but for attention */
+	uint32_t rows, n_taken, whole_rows;
 	double ns; /* left of what decode may take, then of what prompts may */
-	double prompts_ns, least_ns; /* of prompts: with decode, and whatever decode takes */
+	double budget_ns;
 	double taken_ns;
+	bool halved; /* decode's user has had more than that of a prompt */
 	uint64_t paths; /* that were read by who is in it */
 };
 
