@@ -22,8 +22,8 @@
 #define PAGE_TOKENS 32u
 #define BLOCKS_MAX 64u
 #define SMALL 4096u /* tokens; next to nothing on the device */
-#define LARGE (2u << 20) /* a plan of 6 MiB */
-#define HUGE (12u << 20) /* one that is more than all may have */
+#define LARGE (4u << 20) /* a plan of 12 MiB */
+#define HUGE (24u << 20) /* one that is more than all may have */
 
 /* ---- the device ----------------------------------------------------------------------------- */
 
@@ -291,7 +291,7 @@ static void test_a_large_plan_takes_the_place_of_one_like_it_without_a_wait(void
 
 static void test_the_one_that_was_used_longest_ago_goes_first(void **state)
 {
-	uint64_t last = BATCH_PLANS_BYTES / (8 * MIB); /* 6 MiB and what a granule leaves */
+	uint64_t last = BATCH_PLANS_BYTES / (16 * MIB); /* 12 MiB and what a granule leaves */
 
 	(void)state;
 	for (uint64_t id = 1; id <= last; id++) {
@@ -354,7 +354,7 @@ static void test_a_device_without_room_says_so_and_goes_on(void **state)
 /* Of any sizes, several a batch. */
 static void test_any_plans_stay_within_their_bound_between_batches(void **state)
 {
-	static const uint32_t sizes[] = {SMALL, 1u << 18, 1u << 19, 1u << 20, LARGE};
+	static const uint32_t sizes[] = {SMALL, 1u << 19, 1u << 20, 1u << 21, LARGE};
 	struct oracle_random random = oracle_seed(__func__);
 	uint32_t n_of[64];
 

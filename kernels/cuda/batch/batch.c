@@ -106,6 +106,9 @@ int batch_find_needs(struct batch *b, const struct backend_batch *batch, size_t 
 	return 0;
 }
 
+/* Growing waits for all that runs: a prompt of 512 rows behind 32,768 tokens finds room. */
+#define FRAME_HOST_BYTES (UINT64_C(2) << 20)
+
 int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload *ret)
 {
 	struct batch_frame *frame = &b->frames[(b->last_id + 1) % BATCH_FRAMES];
@@ -116,7 +119,7 @@ int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload 
 			return -EIO;
 		frame_count(b, frame);
 	}
-	r = queue_grow_pinned(&b->queue, &frame->host, host);
+	r = queue_grow_pinned(&b->queue, &frame->host, max_u64(host, FRAME_HOST_BYTES));
 	if (!r)
 		r = queue_grow(&b->queue, frame->device, device);
 	frame->clock->begin_ns = 0;

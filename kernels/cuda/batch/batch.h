@@ -30,7 +30,7 @@
 /* Of device memory, that plans take together: before one gets its memory, others that the batch at
  * hand has not used are freed, those first that were used longest ago. A larger one is there by
  * itself. */
-#define BATCH_PLANS_BYTES (UINT64_C(24) << 20)
+#define BATCH_PLANS_BYTES (UINT64_C(48) << 20)
 
 struct batch_frame {
 	struct queue_buffer host; /* owned */
