@@ -5,8 +5,9 @@
  * Several numbers of processes go one after the other at the same daemon, so that its weights, and
  * documents, are there from the first on. With --private each process has a document of its own.
  *
- * Printed for each way: what a client sees of a token (p50, p99), also while sessions come and go;
- * tokens a second of all; the document's computing, the first tokens behind it; weights read a
+ * Printed for each way: what a client sees of a token (p50, p99), also while sessions come and go,
+ * and while another document as long is computed (beside); tokens a second of all; the document's
+ * computing, the first tokens behind it; weights read a
  * token; memory of the daemon and of a client (Pss: a page that several have mapped counts in
  * parts); and how the p50 compares with the limit: weights and KV read once, at the rate at which
  * this machine reads memory, or that of the card.
@@ -36,7 +37,7 @@ static struct {
 	uint32_t n_clients[ROUNDS], n_rounds; /* of each round */
 	const char *shape, *cache, *backend, *pool;
 	double bytes_s; /* 0: not given */
-	bool apart;
+	bool apart, beside;
 } options = {.each = {.n_seqs = 1, .document = 1024, .prompt = 64, .n_tokens = 32},
 	     .n_clients = {8},
 	     .n_rounds = 1,
@@ -44,7 +45,7 @@ static struct {
 	     .backend = "auto",
 	     .pool = "2G"};
 
-enum { KEY_PROMPT = 256, KEY_CACHE, KEY_POOL, KEY_RATE, KEY_APART, KEY_PRIVATE };
+enum { KEY_PROMPT = 256, KEY_CACHE, KEY_POOL, KEY_RATE, KEY_APART, KEY_BESIDE, KEY_PRIVATE };
 
 static const struct args_option option_table[] = {
 	{"model", 'm', "SHAPE",
@@ -61,6 +62,7 @@ static const struct args_option option_table[] = {
 	{"rate", KEY_RATE, "GB/S",
 	 "At which memory is read (default: measured on a CPU, 4450 on a GPU)"},
 	{"apart", KEY_APART, NULL, "Then once more, each process computing its own layers"},
+	{"beside", KEY_BESIDE, NULL, "At last tokens are timed while another document is computed"},
 	{"private", KEY_PRIVATE, NULL, "Each process has a document that nobody else has"},
 	{0},
 };
@@ -139,6 +141,9 @@ static int parse_option(struct args *args, int key, void *to)
 	case KEY_APART:
 		options.apart = true;
 		return 0;
+	case KEY_BESIDE:
+		options.beside = true;
+		return 0;
 	case KEY_PRIVATE:
 		options.each.own_document = true;
 		return 0;
@@ -214,8 +219,19 @@ static void run_joined(struct run *run, const struct decode_options *o)
 		decode_joiner_main(o, run->board);
 	await_all(run->board, o->n_clients);
 	run->n_joined = atomic_load(&run->board->n_joined);
-	begin(run->board, DECODE_END);
+	begin(run->board, DECODE_BESIDE);
 	waitpid(joiner, NULL, 0);
+}
+
+static void run_beside(struct run *run, const struct decode_options *o)
+{
+	pid_t reader = options.beside ? fork() : -1;
+
+	if (reader == 0)
+		decode_reader_main(o, run->board);
+	if (reader > 0)
+		waitpid(reader, NULL, 0);
+	begin(run->board, DECODE_END);
 }
 
 static void run_clients(struct run *run, const struct decode_options *o)
@@ -232,8 +248,10 @@ static void run_clients(struct run *run, const struct decode_options *o)
 	await_all(run->board, o->n_clients);
 	look_at_memory(run, o->n_clients);
 	begin(run->board, is_joined(o) ? DECODE_JOINED : DECODE_END);
-	if (is_joined(o))
+	if (is_joined(o)) {
 		run_joined(run, o);
+		run_beside(run, o);
+	}
 	for (uint32_t i = 0; i < o->n_clients; i++)
 		waitpid(run->pids[i], NULL, 0);
 }
@@ -244,24 +262,29 @@ struct times {
 	double p50, p99, tokens_s;
 };
 
-static struct times times_of(const struct decode_board *board, const struct decode_options *o,
-			     bool joined)
+enum when { ALONE, JOINED, BESIDE };
+
+static const struct decode_times *times_at(const struct decode_figures *f, enum when when)
 {
-	const uint32_t n = o->n_clients * o->n_tokens;
-	double *all = calloc(n, sizeof(*all));
+	return when == ALONE ? &f->alone : when == JOINED ? &f->joined : &f->beside;
+}
+
+static struct times times_of(const struct decode_board *board, const struct decode_options *o,
+			     enum when when)
+{
+	double *all = calloc((size_t)o->n_clients * DECODE_TIMES, sizeof(*all));
 	struct times t = {0};
+	uint32_t n = 0;
 
 	if (!all)
 		errx(1, "out of memory");
 	for (uint32_t i = 0; i < o->n_clients; i++) {
-		const struct decode_figures *f = &board->of[i];
+		const struct decode_times *of = times_at(&board->of[i], when);
 		double sum = 0;
 
-		memcpy(all + i * o->n_tokens, joined ? f->joined_ms : f->alone_ms,
-		       o->n_tokens * sizeof(*all));
-		for (uint32_t k = 0; k < o->n_tokens; k++)
-			sum += all[i * o->n_tokens + k];
-		t.tokens_s += 1e3 * o->n_seqs * o->n_tokens / sum;
+		for (uint32_t k = 0; k < of->n; k++)
+			sum += all[n++] = of->ms[k];
+		t.tokens_s += 1e3 * o->n_seqs * of->n / sum;
 	}
 	bench_sort(all, n);
 	t.p50 = all[n / 2];
@@ -297,11 +320,20 @@ static void put(const char *name, const char *metric, double value, const char *
 
 static void report_joined(const struct run *run, const struct decode_options *o, const char *name)
 {
-	const struct times joined = times_of(run->board, o, true);
+	const struct times joined = times_of(run->board, o, JOINED);
 
 	put(name, "joined_p50", joined.p50, "ms");
 	put(name, "joined_p99", joined.p99, "ms");
 	put(name, "sessions_joined", run->n_joined, "sessions");
+}
+
+static void report_beside(const struct run *run, const struct decode_options *o, const char *name)
+{
+	const struct times beside = times_of(run->board, o, BESIDE);
+
+	put(name, "beside_p50", beside.p50, "ms");
+	put(name, "beside_p99", beside.p99, "ms");
+	put(name, "beside_document", (double)run->board->beside_ns / 1e6, "ms");
 }
 
 /* It is there from the first round on; several at once tell nothing of one. */
@@ -316,7 +348,7 @@ static void report_document(const struct decode_options *o, double ms, const cha
 static void report(const struct run *run, const struct decode_options *o, double bytes_s)
 {
 	const struct decode_figures *first = &run->board->of[0];
-	const struct times alone = times_of(run->board, o, false);
+	const struct times alone = times_of(run->board, o, ALONE);
 	const double limit = limit_ms(o, bytes_s);
 	double read = 0;
 	char name[128];
@@ -327,13 +359,15 @@ static void report(const struct run *run, const struct decode_options *o, double
 		 : o->own_document ? "_private"
 				   : "");
 	for (uint32_t i = 0; i < o->n_clients; i++)
-		read += (double)run->board->of[i].alone_read /
+		read += (double)run->board->of[i].alone.read /
 			(o->n_clients * o->n_seqs * o->n_tokens);
 	put(name, "token_p50", alone.p50, "ms");
 	put(name, "token_p99", alone.p99, "ms");
 	put(name, "tokens_s", alone.tokens_s, "1/s");
 	if (is_joined(o))
 		report_joined(run, o, name);
+	if (is_joined(o) && options.beside)
+		report_beside(run, o, name);
 	report_document(o, first->document_ms, name);
 	put(name, "first_tokens", worst_first_ms(run->board, o->n_clients), "ms");
 	put(name, "weights_a_token", read / 1e6, "MB");

@@ -17,9 +17,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define CHUNK 256u
+#define CHUNK 256u /* of a prompt, by itself */
+#define ENTRY 8192u /* of a prompt, by the daemon, which makes chunks of its own */
 #define N_TOP 20u
-#define LOOK_US 500u
+#define LOOK_US 50u
 
 struct client {
 	const struct decode_options *o;
@@ -30,6 +31,7 @@ struct client {
 	struct forward_daemon by_daemon;
 	struct forward_self by_self;
 	struct daemon_seq seqs[DECODE_SEQS];
+	uint32_t *prompts[DECODE_SEQS]; /* owned; with the document before them */
 	struct sampler sampler;
 	uint32_t last[DECODE_SEQS], length[DECODE_SEQS];
 };
@@ -108,6 +110,8 @@ static void close_all(struct client *cl)
 {
 	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
 		daemon_seq_close(&cl->seqs[i]);
+	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
+		free(cl->prompts[i]);
 	sampler_done(&cl->sampler);
 	forward_self_done(&cl->by_self);
 	forward_daemon_done(&cl->by_daemon);
@@ -142,6 +146,7 @@ static uint32_t fill(struct client *cl, struct daemon_seq *seq, const uint32_t *
 		     uint32_t left)
 {
 	struct daemon *daemon = cl->forward->daemon;
+	const uint32_t chunk = cl->o->apart ? CHUNK : ENTRY;
 	struct fault fault;
 	uint32_t at;
 
@@ -149,7 +154,7 @@ static uint32_t fill(struct client *cl, struct daemon_seq *seq, const uint32_t *
 	must(daemon_seq_wait(daemon, seq, &fault), &fault);
 	at = seq->match.cached;
 	while (at + left < n) {
-		const uint32_t rest = n - left - at, now = rest < CHUNK ? rest : CHUNK;
+		const uint32_t rest = n - left - at, now = rest < chunk ? rest : chunk;
 		const struct forward_part part = {seq, ids + at, at, now};
 
 		must(cl->forward->run(cl->forward, &part, 1, false, &fault), &fault);
@@ -167,25 +172,27 @@ static void choose(struct client *cl)
 	}
 }
 
+static void make_prompts(struct client *cl)
+{
+	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
+		cl->prompts[i] = tokens_of(cl, i);
+}
+
 /* All its prompts at once, behind the document. */
 static void first_tokens(struct client *cl)
 {
-	uint32_t *ids[DECODE_SEQS]; /* owned */
 	struct forward_part parts[DECODE_SEQS];
 	const uint32_t n = cl->o->document + cl->o->prompt;
 	struct fault fault;
 
 	for (uint32_t i = 0; i < cl->o->n_seqs; i++) {
-		ids[i] = tokens_of(cl, i);
-		uint32_t at = fill(cl, &cl->seqs[i], ids[i], n, cl->o->prompt);
+		uint32_t at = fill(cl, &cl->seqs[i], cl->prompts[i], n, cl->o->prompt);
 
-		parts[i] = (struct forward_part){&cl->seqs[i], ids[i] + at, at, n - at};
+		parts[i] = (struct forward_part){&cl->seqs[i], cl->prompts[i] + at, at, n - at};
 		cl->length[i] = n;
 	}
 	must(cl->forward->run(cl->forward, parts, cl->o->n_seqs, true, &fault), &fault);
 	choose(cl);
-	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
-		free(ids[i]);
 }
 
 static double token(struct client *cl)
@@ -218,22 +225,27 @@ static uint64_t weights_read(struct client *cl)
 	return bytes;
 }
 
-static void measure(struct client *cl, enum decode_phase phase, double *ms, uint64_t *ret_read)
+static void measure(struct client *cl, enum decode_phase phase, uint32_t most,
+		    struct decode_times *times)
 {
 	const uint64_t before = weights_read(cl);
 
-	for (uint32_t i = 0; i < cl->o->n_tokens && !is_over(cl->board, phase); i++)
-		ms[i] = token(cl);
-	*ret_read = weights_read(cl) - before;
+	while (times->n < most && !is_over(cl->board, phase))
+		times->ms[times->n++] = token(cl);
+	times->read = weights_read(cl) - before;
 	arrive(cl);
 	decode_until_over(cl, phase);
 }
 
-static void compute_document(struct client *cl)
+static void compute_document(struct client *cl, uint32_t which)
 {
-	const uint64_t start_ns = bench_now_ns();
 	uint32_t *ids = tokens_of(cl, 0);
 	struct daemon_seq seq;
+
+	for (uint32_t i = 0; i < cl->o->document; i++)
+		ids[i] = (ids[i] + which) % cl->o->model->n_vocab;
+
+	const uint64_t start_ns = bench_now_ns();
 
 	fill(cl, &seq, ids, cl->o->document, 0);
 	daemon_seq_close(&seq);
@@ -253,8 +265,9 @@ static void decode(struct client *cl)
 		token(cl);
 	arrive(cl);
 	decode_until_over(cl, DECODE_WARM);
-	measure(cl, DECODE_ALONE, cl->figures->alone_ms, &cl->figures->alone_read);
-	measure(cl, DECODE_JOINED, cl->figures->joined_ms, &cl->figures->joined_read);
+	measure(cl, DECODE_ALONE, cl->o->n_tokens, &cl->figures->alone);
+	measure(cl, DECODE_JOINED, cl->o->n_tokens, &cl->figures->joined);
+	measure(cl, DECODE_BESIDE, DECODE_TIMES, &cl->figures->beside);
 }
 
 _Noreturn void decode_client_main(const struct decode_options *o, struct decode_board *board,
@@ -268,11 +281,12 @@ _Noreturn void decode_client_main(const struct decode_options *o, struct decode_
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	open_all(&cl);
+	make_prompts(&cl);
 	cl.figures->load_ms = ms_since(start_ns);
 	arrive(&cl);
 	await_end(&cl, DECODE_LOAD);
 	if (number == 0 || o->own_document)
-		compute_document(&cl);
+		compute_document(&cl, 0);
 	arrive(&cl);
 	await_end(&cl, DECODE_DOCUMENT);
 	decode(&cl);
@@ -290,10 +304,25 @@ _Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_
 		struct client cl = {.o = &one, .board = board, .number = DECODE_CLIENTS};
 
 		open_all(&cl);
+		make_prompts(&cl);
 		first_tokens(&cl);
 		close_all(&cl);
 		atomic_fetch_add_explicit(&board->n_joined, 1, memory_order_relaxed);
 	}
+	exit(0);
+}
+
+_Noreturn void decode_reader_main(const struct decode_options *o, struct decode_board *board)
+{
+	struct decode_figures figures = {0};
+	struct client cl = {.o = o, .board = board, .figures = &figures};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	open_all(&cl);
+	compute_document(&cl, 1 + o->round);
+	atomic_store_explicit(&board->beside_ns, (uint64_t)(figures.document_ms * 1e6),
+			      memory_order_relaxed);
+	close_all(&cl);
 	exit(0);
 }
 #endif

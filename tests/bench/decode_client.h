@@ -4,7 +4,7 @@
  *
  *      LOAD > DOCUMENT: the first one computes it (or all theirs) > FIRST: sequences with prompts
  *      of their own, to their first tokens > WARM > ALONE: times are taken > JOINED: others come
- *      and go > END
+ *      and go > BESIDE: another document is computed > END
  *
  * Who has done a phase's part counts itself as arrived, and from WARM on decodes until the parent
  * begins the next one, so that nobody is ever measured in less company.
@@ -28,6 +28,7 @@ enum decode_phase {
 	DECODE_WARM,
 	DECODE_ALONE,
 	DECODE_JOINED,
+	DECODE_BESIDE,
 	DECODE_END,
 };
 
@@ -40,16 +41,23 @@ struct decode_options {
 	bool own_document; /* nobody else has it */
 };
 
+/* Of tokens one after the other. */
+struct decode_times {
+	uint32_t n;
+	double ms[DECODE_TIMES];
+	uint64_t read; /* bytes of weights */
+};
+
 struct decode_figures {
 	double load_ms, document_ms, first_ms;
-	double alone_ms[DECODE_TIMES], joined_ms[DECODE_TIMES]; /* of each token */
-	uint64_t alone_read, joined_read; /* bytes of weights */
+	struct decode_times alone, joined, beside;
 };
 
 /* Shared; each client writes figures of its own. */
 struct decode_board {
 	_Atomic uint32_t phase, n_arrived; /* arrived: release, of the figures */
 	_Atomic uint32_t n_joined; /* sessions that came and went */
+	_Atomic uint64_t beside_ns; /* that the other document took; 0: it is not there yet */
 	struct decode_figures of[DECODE_CLIENTS];
 };
 
@@ -57,5 +65,7 @@ _Noreturn void decode_client_main(const struct decode_options *o, struct decode_
 				  uint32_t number);
 /* Comes, opens a sequence on the document, takes a token and goes, until the phase is over. */
 _Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_board *board);
+/* Computes another document as long. */
+_Noreturn void decode_reader_main(const struct decode_options *o, struct decode_board *board);
 
 #endif
