@@ -3,11 +3,11 @@
 #
 #   packaging/python.sh wheel          builds it, into build/python/dist
 #   packaging/python.sh environment    a fresh environment, with the wheel and what the tests need
-#   packaging/python.sh types          mypy over the package and its tests
+#   packaging/python.sh types          mypy over the package and its tests, and over that of client/vllm
 #   packaging/python.sh tests BUILD    the tests, with the daemon of a build folder
 #   packaging/python.sh all BUILD      all of these
-#   packaging/python.sh torch          fetches torch and transformers too (5.5 GB): without them there are no tests of
-#                                      coppice.hf
+#   packaging/python.sh torch          fetches torch and transformers too (5.5 GB: the one build for x86-64 that PyPI has
+#                                      loads the libraries of CUDA); without them there are no tests of coppice.hf
 #   packaging/python.sh vllm BUILD     fetches vLLM's build for CPUs (6 GB), and runs the tests of client/vllm
 #
 # What is used beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched once and kept in
@@ -79,6 +79,8 @@ types() {
 	cd client/python/tests/core
 	"${check[@]}" -p coppice
 	"${check[@]}" .
+	cd ../../../vllm
+	"${check[@]}" --config-file pyproject.toml coppice_vllm
 }
 
 # Each folder has a daemon of its own.
