@@ -51,6 +51,10 @@ class Recording(Forward):
         if window is not None:
             self.window = min(window, self.window or window)
 
+    def _results(self, rows: torch.Tensor) -> torch.Tensor:
+        """Read before the next layer's are written."""
+        return rows[1 : 1 + self.layout.n]
+
     def finish(self) -> None:
         """Nothing has run."""
 
@@ -128,9 +132,10 @@ class Capturing:
 
         @functools.wraps(self._forward)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if args or not self._takes(kwargs):
+            named = {"input_ids": args[0], **kwargs} if len(args) == 1 else kwargs
+            if len(args) > 1 or not self._takes(named):
                 return self._forward(*args, **kwargs)
-            return self._decode(kwargs["past_key_values"], kwargs)
+            return self._decode(named["past_key_values"], named)
 
         model.forward = forward
 

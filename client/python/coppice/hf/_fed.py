@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .._errors import Error
 from ._errors import invalid, unsupported
 
 
@@ -30,14 +31,25 @@ def count_pads(input_ids: torch.Tensor, mask: torch.Tensor | None) -> list[int]:
 
 def places(first: int, n: int, pads: list[int], device: torch.device) -> torch.Tensor:
     """Of columns first to first + n of each row: below 0 in padding."""
-    columns = torch.arange(first, first + n, device=device)
-    return columns[None] - torch.tensor(pads, device=device)[:, None]
+    columns = torch.arange(first, first + n, device=device).expand(len(pads), n)
+    return columns - torch.tensor(pads, device=device)[:, None] if any(pads) else columns
+
+
+MORE_IS_HIDDEN = "attention_mask hides more than padding on the left"
+NOT_COUNTED = "position_ids do not count each row's tokens from 0 on"
+
+
+def hides_padding(mask: torch.Tensor, pads: list[int]) -> torch.Tensor:
+    """Whether it does, and nothing else."""
+    expected = places(0, mask.shape[1], pads, mask.device) >= 0
+    if mask.shape != expected.shape:
+        return torch.tensor(False)
+    return ((mask != 0) == expected).all()
 
 
 def check_mask(mask: torch.Tensor, pads: list[int]) -> None:
-    expected = places(0, mask.shape[1], pads, mask.device) >= 0
-    if not torch.equal(mask != 0, expected):
-        raise unsupported("attention_mask hides more than padding on the left")
+    if not hides_padding(mask, pads):
+        raise unsupported(MORE_IS_HIDDEN)
 
 
 class Fed:
@@ -57,8 +69,9 @@ class Fed:
         if self.positions is not None and self.positions.ndim != 2:
             raise unsupported(f"position_ids have {self.positions.ndim} dimensions")
         self.length = length
-        self.ids: list[list[int]] = ids.tolist()
+        self.ids: list[list[int]] = []  # once they are checked
         self.start = length
+        self._ids = ids
 
     def _find_start(self, pads: list[int]) -> int:
         if self.mask is not None:
@@ -68,24 +81,37 @@ class Fed:
         return self.length
 
     def check(self, pads: list[int]) -> None:
+        """And reads the ids: all by one transfer, which on a GPU is what it costs."""
         self.start = self._find_start(pads)
         if self.start < 0:
             raise invalid(f"{self.n_columns} tokens for {self.start + self.n_columns} columns")
-        if self.mask is not None:
-            check_mask(self.mask, pads)
         if self.positions is None:
             self._check_default_positions(pads)
-        else:
-            self._check_positions(pads)
+        checks: list[tuple[torch.Tensor, Error]] = []
+        if self.mask is not None:
+            checks.append((hides_padding(self.mask, pads), unsupported(MORE_IS_HIDDEN)))
+        if self.positions is not None:
+            checks.append((self._counts(pads), invalid(NOT_COUNTED)))
+        self._read(checks)
+
+    def _read(self, checks: list[tuple[torch.Tensor, Error]]) -> None:
+        ids = self._ids.reshape(-1)
+        flags = [flag.to(ids).reshape(1) for flag, _ in checks]
+        values: list[int] = torch.cat([ids, *flags]).tolist()
+        for value, (_, error) in zip(values[ids.numel() :], checks):
+            if not value:
+                raise error
+        n = self.n_columns
+        self.ids = [values[i * n : (i + 1) * n] for i in range(self.n_rows)]
 
     def _check_default_positions(self, pads: list[int]) -> None:
         if any(pads) or self.start != self.length:
             raise invalid("position_ids are wanted: rows have padding, or tokens come again")
 
-    def _check_positions(self, pads: list[int]) -> None:
+    def _counts(self, pads: list[int]) -> torch.Tensor:
+        """Whether position_ids are the tokens' places."""
         expected = places(self.start, self.n_columns, pads, self.positions.device)
-        if not bool(((self.positions == expected) | (expected < 0)).all()):
-            raise invalid("position_ids do not count each row's tokens from 0 on")
+        return ((self.positions == expected) | (expected < 0)).all()
 
     def tokens(self, row: int, n_pads: int) -> tuple[int, list[int]]:
         """A row's tokens without padding, behind the place of the first."""

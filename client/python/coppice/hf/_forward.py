@@ -31,6 +31,7 @@ class Layout:
                 self.spans[row] = len(gather), count
                 gather.extend(range((i + 1) * n_columns - count, (i + 1) * n_columns))
         self.n = len(gather)
+        self.is_whole = gather == list(range(len(rows) * n_columns))  # nothing is left out
         self.gather = torch.tensor(gather, dtype=torch.int64)
         self.scatter = torch.tensor(self._scatter(), dtype=torch.int64)
 
@@ -81,14 +82,24 @@ class Forward:
 
     def attend(self, layer: int, q: Any, k: Any, v: Any, sinks: Any) -> torch.Tensor:
         """[rows, heads, columns, head_dim] of q, k, v; O of [rows, columns, heads, head_dim]."""
-        n, memory = self.layout.n, self.memory
-        for new, buffer in ((q, memory.q), (k, memory.k), (v, memory.v)):
-            torch.index_select(flat(new), 0, self.gather, out=buffer[:n])
+        self._gather([flat(q), flat(k), flat(v)])
         self.step(layer)
-        o = memory.o.index_select(0, self.scatter)
+        o = self._results(self.memory.o)
         if sinks is not None:
             o = o * self._kept(sinks).to(o.dtype)
         return o.view(q.shape[0], q.shape[2], *o.shape[1:])
+
+    def _gather(self, news: list[torch.Tensor]) -> None:
+        n, memory = self.layout.n, self.memory
+        buffers = [memory.q[:n], memory.k[:n], memory.v[:n]]
+        if self.layout.is_whole:
+            torch._foreach_copy_(buffers, news)  # by one kernel
+            return
+        for buffer, new in zip(buffers, news):
+            torch.index_select(new, 0, self.gather, out=buffer)
+
+    def _results(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows.index_select(0, self.scatter)
 
     def step(self, layer: int) -> None:
         self.workspace.step(layer, self.parts)
@@ -102,7 +113,7 @@ class Forward:
 
     def _kept(self, sinks: torch.Tensor) -> torch.Tensor:
         """What a sink leaves of O: it takes part in the sum alone."""
-        lse = self.memory.lse.index_select(0, self.scatter)
+        lse = self._results(self.memory.lse)
         return torch.sigmoid(lse - sinks.float())[..., None]
 
 
