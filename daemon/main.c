@@ -94,7 +94,8 @@ static int weights_start(struct daemon *d)
 		config.max_bytes = memory.bytes / 4;
 	if (!config.domain_max_bytes)
 		config.domain_max_bytes = config.max_bytes / 4 * 3;
-	ledger_init(&d->ledger, c->pool_bytes, config.max_bytes, memory.bytes);
+	ledger_init(&d->ledger, c->pool_bytes, config_reserved_extents(c) * c->extent_bytes,
+		    config.max_bytes, memory.bytes);
 	sched_share_ledger(d->sched, &d->ledger);
 	return weights_table_new(&config, &d->weights);
 }

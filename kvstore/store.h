@@ -64,6 +64,7 @@ struct store_pool {
 	void *ctx; /* borrowed */
 	int (*commit)(void *ctx, uint32_t extent);
 	void (*release)(void *ctx, uint32_t extent);
+	uint32_t (*left)(void *ctx); /* that could be committed; NULL: all that are not */
 };
 
 struct store_config {

@@ -6,17 +6,43 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdbool.h>
 
 #define LEFT_PERCENT 5u /* of all memory: activations, plans, drivers, others */
 
-void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t weights_bytes,
-		 uint64_t memory_bytes)
+void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes,
+		 uint64_t weights_bytes, uint64_t memory_bytes)
 {
 	uint64_t most = memory_bytes - memory_bytes / 100 * LEFT_PERCENT;
 	uint64_t both = pool_bytes + weights_bytes;
 
 	most = most < both ? most : both;
-	*ledger = (struct ledger){.max_bytes = most > pool_bytes ? most : pool_bytes};
+	*ledger = (struct ledger){.max_bytes = most > pool_bytes ? most : pool_bytes,
+				  .pool_bytes = pool_bytes,
+				  .kept_bytes = kept_bytes};
+}
+
+/* What KV has taken of the pool's last is not kept any more. */
+static uint64_t kept_from(const struct ledger *ledger, enum ledger_use use)
+{
+	uint64_t left = ledger->pool_bytes - atomic_load(&ledger->of[LEDGER_KV]);
+
+	if (use == LEDGER_KV)
+		return 0;
+	return left < ledger->kept_bytes ? left : ledger->kept_bytes;
+}
+
+/* Is there room for bytes beside so many of all? */
+static bool has_room(const struct ledger *ledger, enum ledger_use use, uint64_t all, uint64_t bytes)
+{
+	uint64_t left = ledger->max_bytes - all, kept = kept_from(ledger, use);
+
+	return kept <= left && bytes <= left - kept;
+}
+
+uint64_t ledger_left(const struct ledger *ledger)
+{
+	return ledger ? ledger->max_bytes - atomic_load(&ledger->all_bytes) : UINT64_MAX;
 }
 
 int ledger_take(struct ledger *ledger, enum ledger_use use, uint64_t bytes)
@@ -27,7 +53,7 @@ int ledger_take(struct ledger *ledger, enum ledger_use use, uint64_t bytes)
 		return 0;
 	all = atomic_load(&ledger->all_bytes);
 	do {
-		if (bytes > ledger->max_bytes - all)
+		if (!has_room(ledger, use, all, bytes))
 			return -ENOSPC;
 	} while (!atomic_compare_exchange_weak(&ledger->all_bytes, &all, all + bytes));
 	atomic_fetch_add(&ledger->of[use], bytes);

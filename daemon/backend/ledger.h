@@ -14,17 +14,20 @@
 enum ledger_use { LEDGER_KV, LEDGER_WEIGHTS, LEDGER_N_USES };
 
 struct ledger {
-	uint64_t max_bytes; /* of all; set before anybody takes */
+	uint64_t max_bytes; /* of all; set before anybody takes, as the next two */
+	uint64_t pool_bytes, kept_bytes; /* weights leave so much of the pool's to KV */
 	_Atomic uint64_t all_bytes;
 	_Atomic uint64_t of[LEDGER_N_USES]; /* parts of them; to be told, a moment late */
 };
 
 /* Where they may have that much of so much memory: all of the pool, and beside it what is left but
- * for some. */
-void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t weights_bytes,
-		 uint64_t memory_bytes);
+ * for some. The pool's last are kept for KV, whatever weights have: newcomers are to find them. */
+void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes,
+		 uint64_t weights_bytes, uint64_t memory_bytes);
 /* 0 or -ENOSPC. ledger NULL: 0. */
 MUST_CHECK int ledger_take(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
+/* What KV may take. ledger NULL: UINT64_MAX. */
+uint64_t ledger_left(const struct ledger *ledger);
 /* Of what was taken. ledger NULL is fine. */
 void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
 

@@ -27,6 +27,14 @@ static int commit_extent(void *ctx, uint32_t extent)
 	return r;
 }
 
+static uint32_t extents_left(void *ctx)
+{
+	const struct sched *s = ctx;
+	uint64_t n = ledger_left(s->core.ledger) / s->core.config->extent_bytes;
+
+	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
 static void release_extent(void *ctx, uint32_t extent)
 {
 	struct sched *s = ctx;
@@ -39,7 +47,10 @@ static int make_store(struct sched *s)
 {
 	const struct config *config = s->core.config;
 	struct store_config of = {
-		.pool = {.ctx = s, .commit = commit_extent, .release = release_extent},
+		.pool = {.ctx = s,
+			 .commit = commit_extent,
+			 .left = extents_left,
+			 .release = release_extent},
 		.n_extents = (uint32_t)((config->pool_bytes - config->stage_bytes) /
 					config->extent_bytes),
 		.extent_bytes = config->extent_bytes,

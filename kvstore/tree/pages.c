@@ -151,6 +151,14 @@ static int extent_borrow(struct pages *p, struct pages_lent *lent, struct extent
 	return r;
 }
 
+uint32_t pages_left(const struct pages *p)
+{
+	uint32_t n = p->n_extents - p->n_extents_used;
+	uint32_t most = p->pool.left ? p->pool.left(p->pool.ctx) : n;
+
+	return (n < most ? n : most) + p->n_spares;
+}
+
 int pages_may_lend(const struct pages *p, const struct pages_account *account, uint32_t n_left)
 {
 	if (account && account->n_extents >= account->max_extents)

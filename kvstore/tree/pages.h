@@ -125,11 +125,8 @@ static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page
 {
 	return lent->n_devices > 1 ? page % lent->n_devices : 0;
 }
-/* Free, or as good as free. */
-static inline uint32_t pages_left(const struct pages *p)
-{
-	return p->n_extents - p->n_extents_used + p->n_spares;
-}
+/* Extents that are free, if there is memory for them, or as good as free. */
+uint32_t pages_left(const struct pages *p);
 /* May the account (NULL: of no limit) have one more extent of so many that are left? 0, -EDQUOT:
  * not by its own limit, -ENOSPC. */
 MUST_CHECK int pages_may_lend(const struct pages *p, const struct pages_account *account,

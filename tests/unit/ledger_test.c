@@ -17,11 +17,11 @@ static void both_have_what_there_is_and_the_pool_its_size(void **state)
 	struct ledger ledger;
 
 	(void)state;
-	ledger_init(&ledger, 60, 20, 1000);
+	ledger_init(&ledger, 60, 0, 20, 1000);
 	assert_int_equal(ledger.max_bytes, 80);
-	ledger_init(&ledger, 800, 250, 1000);
+	ledger_init(&ledger, 800, 0, 250, 1000);
 	assert_int_equal(ledger.max_bytes, 950);
-	ledger_init(&ledger, 990, 250, 1000);
+	ledger_init(&ledger, 990, 0, 250, 1000);
 	assert_int_equal(ledger.max_bytes, 990);
 	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 900), 0);
 	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 91), -ENOSPC);
@@ -32,6 +32,24 @@ static void both_have_what_there_is_and_the_pool_its_size(void **state)
 	assert_int_equal(ledger.of[LEDGER_KV], 800);
 	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 190);
 	assert_int_equal(ledger.all_bytes, 990);
+}
+
+/* Whatever KV has, but for its last. */
+static void weights_leave_the_pools_last_to_newcomers(void **state)
+{
+	struct ledger ledger;
+
+	(void)state;
+	ledger_init(&ledger, 800, 80, 300, 1000);
+	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 700), 0);
+	assert_int_equal(ledger_left(&ledger), 250);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 171), -ENOSPC);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 160), 0);
+	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 80), 0);
+	assert_int_equal(ledger_left(&ledger), 10);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 1), -ENOSPC);
+	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 10), 0);
+	assert_int_equal(ledger_left(NULL), UINT64_MAX);
 }
 
 /* KV has 156 KiB of 256; what nobody has goes first. */
@@ -141,13 +159,48 @@ static void kv_is_not_given_what_weights_have(void **state)
 	assert_int_equal(ledger.of[LEDGER_KV], 0);
 }
 
+/* Weights leave it ten of 32: a tenth of the pool is for who has fewer than are left, wherever the
+ * memory has gone. */
+static void of_what_weights_leave_newcomers_get_a_part(void **state)
+{
+	static const uint32_t n_extents[] = {6, 2, 1, 1, 0};
+	struct ledger ledger = {.max_bytes = 10 * EXTENT};
+	struct client clients[5];
+	struct store_match match;
+	struct harness h;
+	uint64_t seq;
+
+	(void)state;
+	harness_init(&h);
+	h.config.domain_percent = 90;
+	harness_start(&h);
+	sched_share_ledger(h.sched, &ledger);
+	assert_int_equal(config_reserved_extents(&h.config), 4);
+	for (uint32_t i = 0; i < 5; i++) {
+		uint32_t ids[1024] = {i};
+
+		client_start(&clients[i], &h, 1 + i, &shape, ARENA);
+		if (n_extents[i])
+			compute_extents(&clients[i], i, n_extents[i], &seq);
+		else
+			assert_int_equal(client_open(&clients[i], ids, 1, &seq, &match), 0);
+		assert_int_equal(client_extend(&clients[i], seq, ids, 1024).reason, ABI_NO_ROOM);
+	}
+	assert_int_equal(ledger_left(&ledger), 0);
+	for (uint32_t i = 0; i < 5; i++)
+		client_end(&clients[i]);
+	harness_stop(&h);
+}
+
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(both_have_what_there_is_and_the_pool_its_size),
+		cmocka_unit_test(weights_leave_the_pools_last_to_newcomers),
 		cmocka_unit_test(weights_are_not_given_what_kv_has),
 		cmocka_unit_test(what_programs_take_counts),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
+		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
