@@ -3,8 +3,8 @@
  *
  * Whatever ends it comes to session_end once. From then on two things are waited for: the loop's
  * last callbacks, and the scheduler, which ends its part when the end is posted. Device arenas may
- * be open in the client's process: while it lives they stay, and the end is posted twice, the
- * second time for them.
+ * be open in the client's process, and weights: while it lives they stay. For the arenas the end is
+ * posted twice.
  */
 #include "life.h"
 

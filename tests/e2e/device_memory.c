@@ -4,6 +4,7 @@
  */
 #include "device_memory.h"
 
+#include "client/coppice_program.h"
 #include "client/lib/connection/call.h"
 #include "client/lib/memory/arena.h"
 #include "device_client.h"
@@ -11,6 +12,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static void fill(struct stem *s, int byte)
 {
@@ -132,6 +135,61 @@ int role_view(const char *socket, char **args)
 	coppice_arena_unref(late);
 	gpu_end(&s);
 	return 0;
+}
+
+static int weights_file(void)
+{
+	static const char header[] =
+		"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+	uint64_t n = sizeof(header) - 1;
+	int fd = memfd_create("weights", MFD_CLOEXEC);
+
+	CHECK(fd >= 0 && write(fd, &n, sizeof(n)) == sizeof(n));
+	CHECK(write(fd, header, n) == (ssize_t)n && write(fd, "weights!", 8) == 8);
+	return fd;
+}
+
+static struct coppice_arena *map_weights(struct coppice *c)
+{
+	struct coppice_weights *weights;
+	struct coppice_arena *arena;
+	int fd = weights_file();
+
+	CHECK(coppice_weights_open(c, &fd, 1, &weights) == 0, "%s", coppice_explain(c));
+	CHECK(coppice_weights_wait(weights, PATIENCE_NS, NULL) == 0, "%s", coppice_explain(c));
+	CHECK(coppice_weights_map(weights, PATIENCE_NS, &arena) == 0, "%s", coppice_explain(c));
+	coppice_weights_close(weights);
+	close(fd);
+	return arena;
+}
+
+static void check_weights(struct stem *s, const struct coppice_arena *arena)
+{
+	char bytes[8];
+
+	CHECK(coppice_arena_memory(arena) == COPPICE_DEVICE);
+	CHECK(s->gpu.copy_now((uintptr_t)bytes, (uintptr_t)coppice_arena_base(arena), 8) == 0);
+	CHECK(memcmp(bytes, "weights!", 8) == 0);
+}
+
+/* What is mapped of weights outlives the connection, and stays for as long as the process. */
+int role_weights(const char *socket, char **args)
+{
+	struct stem s = {0};
+	struct coppice_arena *arena;
+
+	(void)args;
+	gpu_start(&s);
+	CHECK(coppice_connect(&s.c, socket) == 0, "%s", coppice_explain(NULL));
+	arena = map_weights(s.c);
+	check_weights(&s, arena);
+	coppice_arena_ref(arena);
+	coppice_close(s.c);
+	check_weights(&s, arena);
+	say_go();
+	await_go();
+	check_weights(&s, arena);
+	vanish();
 }
 
 /* arena | seq: what a step uses that waits for its stream is freed under it. */

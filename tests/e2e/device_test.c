@@ -208,6 +208,38 @@ static void a_view_keeps_device_memory_open(void **state)
 	assert_room_comes_back(*state);
 }
 
+/* Who refers to the only weights there are. */
+static uint32_t count_weights_users(struct client *c)
+{
+	Coppice__WeightsList m = COPPICE__WEIGHTS_LIST__INIT;
+	const Coppice__WeightsListReply *list = client_verb(c, weights_list, &m)->weights_list;
+
+	assert_int_equal(list->n_weights, 1);
+	return list->weights[0]->n_users;
+}
+
+static void weights_stay_until_who_has_them_open_is_gone(void **state)
+{
+	const struct fixture *f = *state;
+	struct stem stem;
+	struct client watch;
+
+	if (getenv("COPPICE_TEST_DEVICES"))
+		skip(); /* several hold no weights */
+	stem = stem_start(f, "weights", NULL, NULL);
+	watch = client_open(f->h);
+	stem_await_go(&stem);
+	count_becomes(&watch, 1);
+	sleep_ms(50);
+	assert_int_equal(count_weights_users(&watch), 1);
+	stem_go(&stem);
+	assert_int_equal(stem_end(&stem), 0);
+	for (int i = 0; i < 500 && count_weights_users(&watch) > 0; i++)
+		sleep_ms(10);
+	assert_int_equal(count_weights_users(&watch), 0);
+	client_close(&watch);
+}
+
 static void what_is_freed_under_a_step_is_named(void **state)
 {
 	stem_run(*state, "cancelled", "arena", NULL);
@@ -417,6 +449,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(an_arena_is_zero_whoever_had_the_memory),
 	CASE(sessions_do_not_see_each_others_arenas),
 	CASE(a_view_keeps_device_memory_open),
+	CASE(weights_stay_until_who_has_them_open_is_gone),
 	CASE(what_is_freed_under_a_step_is_named),
 	CASE(who_lies_about_closing_sees_nothing_of_others),
 	CASE(no_two_owners_have_the_same_handle),

@@ -8,7 +8,7 @@
  */
 #include "fake.h"
 
-#include "kernels/backend.h"
+#include "kernels/program/backend_program.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -26,6 +26,7 @@
 
 static struct {
 	struct backend_ops ops;
+	struct backend_program_ops program;
 	struct {
 		void *map;
 		uint64_t bytes;
@@ -127,6 +128,34 @@ static void fake_arena_free(struct backend *b, uint64_t base)
 	}
 }
 
+/* A copy of what the CPU's backend lends, as the driver opens it; never given back. */
+static int fake_weights_lend(struct backend *b, struct backend_weights *weights,
+			     struct backend_lent *ret)
+{
+	struct fake_handle handle = {.pid = getpid(), .serial = ++fake.serial};
+	struct backend_lent lent;
+	void *from, *to;
+	int r = backend_cpu.program->weights_lend(b, weights, &lent);
+
+	if (r < 0)
+		return r;
+	handle.bytes = lent.bytes;
+	handle.fd = memfd_create("fake-device", MFD_CLOEXEC);
+	if (handle.fd < 0 || ftruncate(handle.fd, (off_t)lent.bytes) < 0)
+		return -ENOMEM;
+	from = mmap(NULL, lent.bytes, PROT_READ, MAP_PRIVATE, lent.fd, 0);
+	to = mmap(NULL, lent.bytes, PROT_WRITE, MAP_SHARED, handle.fd, 0);
+	assert(from != MAP_FAILED && to != MAP_FAILED);
+	memcpy(to, from, lent.bytes);
+	munmap(from, lent.bytes);
+	munmap(to, lent.bytes);
+	lent.fd = -1;
+	memcpy(lent.handle, &handle, sizeof(handle));
+	memcpy(lent.device, uuid_of(b), sizeof(lent.device));
+	*ret = lent;
+	return 0;
+}
+
 static const char *fake_fault(struct backend *b)
 {
 	const char *file = getenv("FAKE_CUDA_FAULT");
@@ -184,6 +213,9 @@ const struct backend_ops *coppice_backend_cuda(void)
 {
 	fake.ops = backend_cpu;
 	fake.ops.name = "cuda";
+	fake.program = *backend_cpu.program;
+	fake.program.weights_lend = fake_weights_lend;
+	fake.ops.program = &fake.program;
 	fake.ops.wants_rows = true;
 	fake.ops.memory = fake_memory;
 	fake.ops.open = fake_open;
