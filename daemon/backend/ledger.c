@@ -6,9 +6,11 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdbool.h>
+#include <time.h>
 
 #define LEFT_PERCENT 5u /* of all memory: activations, plans, drivers, others */
+#define LOOKS 2000u /* for what was asked for */
+#define LOOK_NS 1000000l
 
 void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes,
 		 uint64_t weights_bytes, uint64_t memory_bytes)
@@ -67,4 +69,41 @@ void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes)
 	assert(atomic_load(&ledger->of[use]) >= bytes);
 	atomic_fetch_sub(&ledger->of[use], bytes);
 	atomic_fetch_sub(&ledger->all_bytes, bytes);
+}
+
+static bool weights_have_room(const struct ledger *ledger, uint64_t bytes)
+{
+	return has_room(ledger, LEDGER_WEIGHTS, atomic_load(&ledger->all_bytes), bytes);
+}
+
+int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
+{
+	const struct timespec moment = {.tv_nsec = LOOK_NS};
+
+	if (!ledger || !ledger->wake || bytes > ledger->max_bytes)
+		return -ENOSPC;
+	atomic_store(&ledger->wanted_bytes, bytes);
+	ledger->wake(ledger->wake_ctx);
+	for (uint32_t i = 0; i < LOOKS && atomic_load(&ledger->wanted_bytes); i++)
+		nanosleep(&moment, NULL);
+	atomic_store(&ledger->wanted_bytes, 0);
+	return weights_have_room(ledger, bytes) ? 0 : -ENOSPC;
+}
+
+bool ledger_wants_kv(struct ledger *ledger)
+{
+	uint64_t bytes =
+		ledger ? atomic_load_explicit(&ledger->wanted_bytes, memory_order_relaxed) : 0;
+
+	if (!bytes)
+		return false;
+	if (!weights_have_room(ledger, bytes))
+		return true;
+	atomic_store(&ledger->wanted_bytes, 0);
+	return false;
+}
+
+void ledger_has_no_kv(struct ledger *ledger)
+{
+	atomic_store(&ledger->wanted_bytes, 0);
 }

@@ -1,6 +1,6 @@
 /*
  * ledger.h - one account of the memory that KV and weights have of what computes, so that both
- * together are never more than there is. Any thread; nothing blocks.
+ * together are never more than there is. Any thread; but for ledger_ask_kv nothing blocks.
  */
 #ifndef COPPICED_LEDGER_H
 #define COPPICED_LEDGER_H
@@ -8,6 +8,7 @@
 #include "daemon/base/must_check.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* KV: extents that models have. WEIGHTS: with what programs take beside them. */
@@ -18,6 +19,10 @@ struct ledger {
 	uint64_t pool_bytes, kept_bytes; /* weights leave so much of the pool's to KV */
 	_Atomic uint64_t all_bytes;
 	_Atomic uint64_t of[LEDGER_N_USES]; /* parts of them; to be told, a moment late */
+	/* Wakes who has KV; any thread. NULL: nobody. Set before anybody takes. */
+	void (*wake)(void *ctx);
+	void *wake_ctx; /* borrowed */
+	_Atomic uint64_t wanted_bytes; /* room that KV nobody uses is to leave; 0: none */
 };
 
 /* Where they may have that much of so much memory: all of the pool, and beside it what is left but
@@ -28,6 +33,12 @@ void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes
 MUST_CHECK int ledger_take(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
 /* What KV may take. ledger NULL: UINT64_MAX. */
 uint64_t ledger_left(const struct ledger *ledger);
+/* Asks for room for weights, and waits until it is there, or KV has no more to give, or a while is
+ * over. 0 or -ENOSPC; others may take it before who has asked. ledger NULL: -ENOSPC. */
+MUST_CHECK int ledger_ask_kv(struct ledger *ledger, uint64_t bytes);
+/* For who has KV: is some of it to go? It says so when there is none that nobody uses. */
+bool ledger_wants_kv(struct ledger *ledger);
+void ledger_has_no_kv(struct ledger *ledger);
 /* Of what was taken. ledger NULL is fine. */
 void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
 

@@ -31,6 +31,7 @@
 #include <sys/prctl.h>
 
 #define REQUESTS_A_ROUND 8
+#define EVICT_SLICES 64u
 #define REQUESTS_NS UINT64_C(2000000) /* no further one begins in the round */
 #define TIMER_SLACK_NS 1000ul /* looks at streams are not to be 50 us late */
 
@@ -185,6 +186,16 @@ static bool begin(struct sched *s)
 
 /* ---- a round -------------------------------------------------------------------------------- */
 
+/* Weights are to have room: KV that nobody uses goes, some a round. */
+static bool make_room(struct sched *s)
+{
+	if (!ledger_wants_kv(s->core.ledger))
+		return false;
+	if (store_evict(s->core.store, NULL, UINT32_MAX, EVICT_SLICES) == 0 && !s->tiers.busy)
+		ledger_has_no_kv(s->core.ledger);
+	return true;
+}
+
 static void look(struct sched *s)
 {
 	if (s->tiers.on)
@@ -202,6 +213,7 @@ bool sched_round(struct sched *s)
 
 	busy |= take(s);
 	if (!backend_is_at_work(s)) {
+		busy |= make_room(s);
 		busy |= requests_any(&s->core.requests) && serve(s);
 		busy |= begin(s);
 	} else if (s->passes.in_flight) {
@@ -254,8 +266,17 @@ int sched_new(const struct config *config, const struct backend_ops *ops, struct
 	return 0;
 }
 
+static void wake(void *ctx)
+{
+	struct sched *s = ctx;
+
+	doorbell_ring(&s->doorbell);
+}
+
 void sched_share_ledger(struct sched *s, struct ledger *ledger)
 {
+	ledger->wake = wake;
+	ledger->wake_ctx = s;
 	s->core.ledger = ledger;
 }
 

@@ -28,7 +28,8 @@ struct sched;
 /* Starts the thread. config, ops, backend and board are borrowed until sched_free. 0 or -errno. */
 MUST_CHECK int sched_new(const struct config *config, const struct backend_ops *ops,
 			 struct backend *backend, struct abi_board *board, struct sched **ret);
-/* From now on KV counts there, too. Before the first request; borrowed until sched_free. */
+/* From now on KV counts there, too, and goes where weights need the room. Before the first request;
+ * borrowed until sched_free, behind which nobody asks it for KV. */
 void sched_share_ledger(struct sched *s, struct ledger *ledger);
 /* Stops the thread: every open entry completes with -ESHUTDOWN, every request comes back first by
  * sched_reap or is lost if not reaped. NULL is fine. Blocks. */

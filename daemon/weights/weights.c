@@ -60,6 +60,16 @@ static void weights_free(struct weights *weights)
 	free(weights);
 }
 
+void weights_table_end_loads(struct weights_table *table)
+{
+	if (!table)
+		return;
+	pthread_mutex_lock(&table->lock);
+	while (table->n_loads > 0)
+		pthread_cond_wait(&table->over, &table->lock);
+	pthread_mutex_unlock(&table->lock);
+}
+
 void weights_table_free(struct weights_table *table)
 {
 	struct weights *weights;
@@ -67,10 +77,7 @@ void weights_table_free(struct weights_table *table)
 
 	if (!table)
 		return;
-	pthread_mutex_lock(&table->lock);
-	while (table->n_loads > 0)
-		pthread_cond_wait(&table->over, &table->lock);
-	pthread_mutex_unlock(&table->lock);
+	weights_table_end_loads(table);
 	while ((weights = TAILQ_FIRST(&table->all))) {
 		TAILQ_REMOVE(&table->all, weights, link);
 		weights_free(weights);
@@ -370,7 +377,7 @@ static void free_idle(struct weights *idle)
 	weights_free(idle);
 }
 
-/* What nobody refers to makes room for KV's part, too. -ENOBUFS: that is what is in the way. */
+/* -ENOBUFS: KV is in the way, and nothing is left that nobody refers to. */
 static int take_of_ledger(struct weights_table *table, uint64_t bytes)
 {
 	struct weights *idle;
@@ -447,6 +454,8 @@ int weights_take_room(struct weights *weights, uint64_t bytes)
 	const struct weights_config *c = &weights->home->config;
 	int r = book(weights, bytes, &weights->content.bytes);
 
+	if (r == -ENOBUFS && ledger_ask_kv(c->ledger, bytes) == 0)
+		r = book(weights, bytes, &weights->content.bytes);
 	if (r < 0)
 		return refuse(weights, bytes, r, weights->why);
 	r = c->ops->program->weights_new(c->backend, bytes, &weights->content.memory);

@@ -85,7 +85,10 @@ struct weights_table;
 
 /* 0 or -ENOMEM. */
 MUST_CHECK int weights_table_new(const struct weights_config *config, struct weights_table **ret);
-/* Ends what is being loaded. Nobody has a reference any more. NULL is fine. Blocks. */
+/* Waits for the end of what is being loaded and nobody wants any more: nothing that loads looks at
+ * KV from then on. NULL is fine. Blocks. */
+void weights_table_end_loads(struct weights_table *table);
+/* The same, and all goes. Nobody has a reference any more. NULL is fine. Blocks. */
 void weights_table_free(struct weights_table *table);
 
 /* A reference, and *ret_client_fd, over which the client sends descriptors (owned). 0; -EAGAIN:

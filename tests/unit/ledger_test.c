@@ -192,6 +192,42 @@ static void of_what_weights_leave_newcomers_get_a_part(void **state)
 	harness_stop(&h);
 }
 
+/* Of eight MiB KV has six that nobody uses, and weights need three. */
+static void kv_that_nobody_uses_makes_room_for_weights(void **state)
+{
+	struct ledger ledger = {.max_bytes = 4 * EXTENT};
+	struct weights_table *table;
+	struct weights *weights;
+	struct harness h;
+	struct client c;
+	uint64_t seq;
+	int fd;
+
+	(void)state;
+	fixture_ledger = &ledger;
+	table = fixture_table_of(fixture_coppiced, 16 * MIB, 30000);
+	harness_init(&h);
+	harness_start(&h);
+	sched_share_ledger(h.sched, &ledger);
+	client_start(&c, &h, 1, &shape, ARENA);
+	compute_extents(&c, 0, 3, &seq);
+	fd = fixture_open(fixture_file_of("a", 3072));
+	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -ENOSPC, "KV has");
+	assert_int_equal(ledger.of[LEDGER_KV], 3 * EXTENT);
+	assert_int_equal(client_close(&c, seq), 0);
+	weights = fixture_load(table, ALICE, fixture_path("a"));
+	fixture_expect_ready(weights);
+	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 3 * MIB);
+	assert_in_range(ledger.of[LEDGER_KV], 0, 2 * EXTENT);
+	weights_unref(weights);
+	close(fd);
+	client_end(&c);
+	weights_table_end_loads(table);
+	harness_stop(&h);
+	weights_table_free(table);
+	fixture_ledger = NULL;
+}
+
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +237,7 @@ static int run(void)
 		cmocka_unit_test(what_programs_take_counts),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
+		cmocka_unit_test(kv_that_nobody_uses_makes_room_for_weights),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

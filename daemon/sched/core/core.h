@@ -19,7 +19,7 @@ struct sched_core {
 	const struct config *config; /* borrowed */
 	const struct backend_ops *ops; /* borrowed */
 	struct backend *backend; /* borrowed */
-	struct ledger *ledger; /* borrowed; NULL: none is kept */
+	struct ledger *_Atomic ledger; /* borrowed; NULL: none is kept, or not yet */
 	struct store *store; /* owned */
 	struct requests requests;
 	uint64_t (*clock)(void); /* a test's; NULL: CLOCK_MONOTONIC, in nanoseconds */
