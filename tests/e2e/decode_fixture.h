@@ -16,7 +16,7 @@
 
 struct decode_service {
 	const char *options[6]; /* more of them, up to NULL */
-	char dir[32], socket[64];
+	char dir[32], socket[96];
 	pid_t pid;
 	uint32_t ids[DECODE_TOKENS];
 };

@@ -24,6 +24,17 @@ if(TARGET coppiced AND TARGET coppice)
 		add_dependencies(${name}_test coppiced)
 		set_tests_properties(${name}_test PROPERTIES SKIP_RETURN_CODE 77)
 	endforeach()
+	# What it compares are times of products, which sanitizers make many times longer.
+	if(TARGET coppice_agent AND NOT COPPICE_SANITIZE)
+		coppice_test(NAME attack_program_test SOURCES e2e/attack_program_test.c e2e/attack_fixture.c
+			e2e/decode_fixture.c LIBS e2e_fixtures coppice_model coppice coppice_proto
+			ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 120)
+		coppice_path(coppiced coppiced)
+		target_compile_definitions(attack_program_test PRIVATE COPPICED_PATH="${coppiced}"
+			MODEL_DIR="${coppice_data}/tests/model")
+		add_dependencies(attack_program_test coppiced)
+		set_tests_properties(attack_program_test PROPERTIES SKIP_RETURN_CODE 77)
+	endif()
 	add_dependencies(attack_device_test fake_module)
 	set_tests_properties(attack_device_test PROPERTIES ENVIRONMENT "COPPICE_MODULE_DIR=${fakes}")
 endif()

@@ -1,0 +1,81 @@
+/*
+ * attack_program_test.c - what a user can do by programs to hold up another who computes his layers
+ * himself, beside those of attack_test: prompts and tokens without end, on as many sessions as he
+ * may have.
+ *
+ * Passes of such a user are cut into segments, and the backend is others' in between.
+ */
+#include "attack_fixture.h"
+#include "decode_fixture.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define READERS 3
+#define WRITERS 3
+#define PROMPT_TOKENS 512u
+
+struct decode_service service; /* the fixture's: the attackers' is the harness's own */
+
+/* So many tokens, without waiting for any. */
+static uint64_t submit(struct decode_client *client, struct coppice_seq *seq, uint32_t n)
+{
+	static const uint32_t ids[PROMPT_TOKENS];
+	const struct coppice_decode_seq part = {.seq = seq, .ids = ids, .n_new = n};
+	const struct coppice_decode decode = {.size = sizeof(decode), .seqs = &part, .n_seqs = 1};
+	uint64_t ticket;
+
+	assert_int_equal(coppice_seq_trim(seq, 0, NULL), 0);
+	assert_int_equal(coppice_decode(client->lane, &decode, &ticket), 0);
+	return ticket;
+}
+
+static int flood_tokens(const struct harness *h, int said)
+{
+	static struct decode_client clients[READERS + WRITERS];
+	static struct coppice_seq *seqs[READERS + WRITERS];
+	uint64_t tickets[READERS + WRITERS];
+
+	snprintf(service.socket, sizeof(service.socket), "%s", h->socket);
+	for (uint32_t i = 0; i < READERS + WRITERS; i++) {
+		const uint32_t first = i;
+
+		decode_client_open(&clients[i], &service);
+		seqs[i] = decode_open(&clients[i], &first, 1, NULL);
+		tickets[i] = submit(&clients[i], seqs[i], 1);
+	}
+	attack_is_on(said);
+	for (uint32_t i = 0; attack_goes_on(); i = (i + 1) % (READERS + WRITERS)) {
+		assert_int_equal(coppice_wait(clients[i].lane, tickets[i], COPPICE_SECONDS(60)), 0);
+		tickets[i] = submit(&clients[i], seqs[i], i < READERS ? PROMPT_TOKENS : 1);
+	}
+	return 0;
+}
+
+static void floods_of_tokens_and_prompts_of_programs(void **state)
+{
+	assert_withstood(state, attack_neighbour, flood_tokens);
+}
+
+static int setup(void **state)
+{
+	static const char *const flags[] = {"--max-sessions=64", "--max-domain-sessions=6",
+					    "--pool=256M", "--extent=2M"};
+
+	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(floods_of_tokens_and_prompts_of_programs),
+	};
+
+	if (harness_init(argc, argv) < 0)
+		return 1;
+	if (geteuid() != 0) {
+		print_message("only root has several users\n");
+		return 77;
+	}
+	return cmocka_run_group_tests_name("attacks by programs", tests, setup, attack_teardown);
+}
