@@ -116,14 +116,24 @@ def test_the_loop_goes_on_while_a_thread_has_the_lane_of_a_question(
             owner = (await aio.lane(connection)).open(model, list(range(64)), salt=6)
             lane = await aio.lane(connection)
             first, second = (lane.open(model, list(range(64)), salt=6) for _ in range(2))
-            waiting = asyncio.create_task(asyncio.to_thread(first.wait, 0.8))
+            waiting = asyncio.create_task(asyncio.to_thread(first.wait, 10))
             await asyncio.sleep(0.05)
             task = asyncio.create_task(until_settled(second))
-            asyncio.get_running_loop().call_later(0.3, owner.close)
-            assert await longest_pause(task) < 0.25
-            await asyncio.gather(waiting, return_exceptions=True)
+            ends = asyncio.create_task(end_in_turn(owner, waiting, first))
+            assert await longest_pause(task) < 0.5
+            await ends
 
     run(work())
+
+
+async def end_in_turn(
+    owner: coppice.Sequence, waiting: asyncio.Task[coppice.Match], first: coppice.Sequence
+) -> None:
+    """The prompt passes from the owner to the first that waits, and then to the next."""
+    await asyncio.sleep(0.7)
+    await aio.close(owner)
+    assert (await waiting).claimed
+    await aio.close(first)
 
 
 async def until_settled(seq: coppice.Sequence) -> None:
