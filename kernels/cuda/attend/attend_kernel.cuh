@@ -88,6 +88,15 @@ __device__ inline void compute_align(struct ring<T::slots> &at, uint32_t base, u
 	}
 }
 
+#ifdef WGMMA
+/* Is all of it there? */
+template <typename T>
+__device__ inline bool wide_tile_there(const struct ring<T::slots> &at, uint32_t base)
+{
+	static_assert(DEVICE_WIDE_KV_TILES == 4, "barriers_test asks for so many");
+	return barriers_test(base + layout<T>::full + at.slot * 8, at.parity);
+}
+
 template <typename T>
 __device__ inline void wait_wide_tile(const struct ring<T::slots> &at, uint32_t base)
 {
@@ -109,12 +118,12 @@ __device__ inline void pass_wide_tile(struct ring<T::slots> &at, uint32_t base, 
 	at = next_wide_tile(at);
 }
 
-#ifdef WGMMA
 /*
  * A run of n wide tiles, each in two halves: while the tensor cores multiply Q with the keys of one
  * half, and the weights of the half before with its values, the weights of the half between are
  * made. n is at least 1, and the loop says so: where wgmma could be under way past a loop that is
- * not entered, the compiler puts all of them one after the other.
+ * not entered, the compiler puts all of them one after the other. Whether the next wide tile is
+ * there is asked long before the answer is needed.
  */
 template <typename T>
 __device__ inline void fold_run(const struct device_attend &a, const struct warp_tile &w,
@@ -127,15 +136,17 @@ __device__ inline void fold_run(const struct device_attend &a, const struct warp
 	half_scores low, high;
 
 	wait_wide_tile<T>(at, base);
-	start_scores<T>(s, low, base + at.slot * T::kv_tile_bytes);
+	start_scores<T>(s, low, uniform(base + at.slot * T::kv_tile_bytes));
 	do {
 		const struct device_kv_tile *metas =
 			(const struct device_kv_tile *)(shared + in::metas) + at.slot;
-		uint32_t keys = base + at.slot * T::kv_tile_bytes, p[2][HALF_TILE_BLOCKS / 2][4];
-		bool plain = metas->plain_wide >> warp & 1;
+		uint32_t keys = uniform(base + at.slot * T::kv_tile_bytes);
+		uint32_t p[2][HALF_TILE_BLOCKS / 2][4];
+		bool plain = metas->plain_wide >> warp & 1, there;
 		struct ring<T::slots> next = n > 1 ? next_wide_tile(at) : at;
 
 		start_scores<T>(s, high, keys + half_bytes);
+		there = wide_tile_there<T>(next, base);
 		wgmma_wait<1>();
 		registers_fence(low);
 		weigh_half<T>(a, w, low, metas, plain, s, p[0]);
@@ -144,8 +155,9 @@ __device__ inline void fold_run(const struct device_attend &a, const struct warp
 		registers_fence(high);
 		registers_fence(s.o);
 		if (n > 1) {
-			wait_wide_tile<T>(next, base);
-			start_scores<T>(s, low, base + next.slot * T::kv_tile_bytes);
+			if (!there)
+				wait_wide_tile<T>(next, base);
+			start_scores<T>(s, low, uniform(base + next.slot * T::kv_tile_bytes));
 		}
 		weigh_half<T>(a, w, high, metas + DEVICE_WIDE_KV_TILES / 2, plain, s, p[1]);
 		start_values<T>(s, p[1], keys + half_bytes);

@@ -298,18 +298,17 @@ template <typename T> __device__ constexpr uint32_t key_step(uint32_t k)
 	return kv_chunk_offset(T::qk, 0, 2 * k);
 }
 
-/* Scores of half a wide tile, which begins at the shared address; started. */
+/* Scores of half a wide tile, which begins at the shared address, a uniform one; started. */
 template <typename T>
 __device__ inline void start_scores(const struct warp_state<T> &s, half_scores &scores, uint32_t at)
 {
+	uint64_t keys = wgmma_matrix<kv_atom_values(T::qk)>(at, 16, T::kv_block_bytes);
+
 	wgmma_begin();
 #pragma unroll
 	for (uint32_t k = 0; k < T::qk / 16; k++)
-		T::dtype::template multiply_wide<0>(
-			scores, s.q[k],
-			wgmma_matrix<kv_atom_values(T::qk)>(at + key_step<T>(k), 16,
-							    T::kv_block_bytes),
-			k != 0);
+		T::dtype::template multiply_wide<0>(scores, s.q[k],
+						    wgmma_behind(keys, key_step<T>(k)), k != 0);
 	wgmma_commit();
 }
 
@@ -319,16 +318,15 @@ __device__ inline void start_values(struct warp_state<T> &s,
 				    const uint32_t (&p)[HALF_TILE_BLOCKS / 2][4], uint32_t at)
 {
 	constexpr uint32_t kv_block_bytes = T::kv_block_bytes;
+	uint64_t values = wgmma_matrix<kv_atom_values(T::v)>(at + T::key_bytes, kv_atom_bytes(T::v),
+							     kv_block_bytes);
 
 	wgmma_begin();
 #pragma unroll
 	for (uint32_t t = 0; t < HALF_TILE_BLOCKS / 2; t++)
-		T::dtype::template multiply_wide<1>(
-			s.o, p[t],
-			wgmma_matrix<kv_atom_values(T::v)>(at + T::key_bytes +
-								   t * 2 * kv_block_bytes,
-							   kv_atom_bytes(T::v), kv_block_bytes),
-			true);
+		T::dtype::template multiply_wide<1>(s.o, p[t],
+						    wgmma_behind(values, t * 2 * kv_block_bytes),
+						    true);
 	wgmma_commit();
 }
 

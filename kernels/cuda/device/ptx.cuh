@@ -61,6 +61,26 @@ __device__ inline bool barrier_test(uint32_t barrier, uint32_t parity)
 	return done;
 }
 
+#if __CUDA_ARCH__ >= 900
+/* The same of four barriers, one behind the other: asked one by one, each takes as long. */
+__device__ inline bool barriers_test(uint32_t barrier, uint32_t parity)
+{
+	uint32_t done;
+
+	asm volatile("{ .reg .pred p, q, r, s;"
+		     "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;"
+		     "mbarrier.test_wait.parity.shared.b64 q, [%1 + 8], %2;"
+		     "mbarrier.test_wait.parity.shared.b64 r, [%1 + 16], %2;"
+		     "mbarrier.test_wait.parity.shared.b64 s, [%1 + 24], %2;"
+		     "and.pred p, p, q; and.pred r, r, s; and.pred p, p, r;"
+		     "selp.u32 %0, 1, 0, p; }"
+		     : "=r"(done)
+		     : "r"(barrier), "r"(parity)
+		     : "memory");
+	return done;
+}
+#endif
+
 /* Among the given number of threads of the block. */
 __device__ inline void named_barrier(uint32_t id, uint32_t n_threads)
 {
@@ -255,6 +275,20 @@ __device__ inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t 
 {
 	return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(leading >> 4) << 16 |
 	       (uint64_t)(stride >> 4) << 32 | UINT64_C(1) << (ATOM_VALUES == 64 ? 62 : 63);
+}
+
+/* What lies so many bytes behind a matrix, in atoms alike. */
+__device__ inline uint64_t wgmma_behind(uint64_t matrix, uint32_t bytes)
+{
+	return matrix >> 32 << 32 | ((uint32_t)matrix + (bytes >> 4));
+}
+
+/* What all lanes of the warp have alike, so that the compiler knows it. Matrices that begin there
+ * are then made in registers of the warp; else each is made in those of the lanes and handed over,
+ * ten instructions that wait for each other before every product. */
+__device__ inline uint32_t uniform(uint32_t x)
+{
+	return __shfl_sync(~0u, x, 0);
 }
 
 #define WGMMA_D4(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
