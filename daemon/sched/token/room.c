@@ -95,8 +95,10 @@ static double rows_in_time(const struct room *room, const struct sched_seq *seq)
 	double n = cost->hidden_rows - n_hidden(room, room->n_taken);
 	double ns = n * (cost->hidden_row_ns + each_ns);
 
+	if (room->ns <= 0)
+		return 0;
 	if (room->ns <= ns)
-		return fmax(room->ns, 0) / (cost->hidden_row_ns + each_ns);
+		return room->ns / (cost->hidden_row_ns + each_ns);
 	return n + (room->ns - ns) / (cost->row_ns + each_ns);
 }
 
