@@ -61,31 +61,16 @@ static void a_user_leaves_an_extent_where_there_are_two(void **state)
 	for (uint32_t percent = 1; percent < 100; percent++) {
 		c.domain_percent = percent;
 		for (uint64_t n = 1; n < 1000; n += n < 20 ? 1 : 7) {
-			uint64_t most;
+			uint64_t most, kept;
 
 			c.pool_bytes = n * c.extent_bytes;
 			most = config_domain_bytes(&c, false) / c.extent_bytes;
 			assert_true(most >= 1 && (n == 1 || most < n));
 			assert_true(most == 1 || most * 100 <= n * percent);
 			assert_true((most + 1) * 100 > n * percent);
+			kept = config_reserved_extents(&c);
+			assert_int_equal(kept, n >= 4 && n - most < 2 ? 2 : n - most);
 		}
-	}
-}
-
-static void what_no_user_may_have_alone_is_kept_for_newcomers(void **state)
-{
-	static const struct {
-		uint32_t n_extents, percent, reserved;
-	} pools[] = {{1, 90, 0},  {2, 90, 1},	{3, 90, 1},	 {4, 90, 2},  {19, 90, 2},
-		     {30, 90, 3}, {30, 50, 15}, {2560, 90, 256}, {30, 100, 0}};
-	struct config c;
-
-	(void)state;
-	config_init(&c);
-	for (size_t i = 0; i < sizeof(pools) / sizeof(*pools); i++) {
-		c.pool_bytes = pools[i].n_extents * c.extent_bytes;
-		c.domain_percent = pools[i].percent;
-		assert_int_equal(config_reserved_extents(&c), pools[i].reserved);
 	}
 }
 
@@ -103,7 +88,9 @@ static void of_two_limits_of_a_user_the_smaller_counts(void **state)
 	assert_limits(&c, 9, 12);
 	c.domain_bytes = 4 * c.extent_bytes;
 	assert_limits(&c, 4, 4);
+	assert_int_equal(config_reserved_extents(&c), 2);
 	c.domain_percent = 100;
+	assert_int_equal(config_reserved_extents(&c), 0);
 	assert_limits(&c, 4, 4);
 	c.domain_bytes = 0;
 	assert_limits(&c, 0, 0);
@@ -579,7 +566,6 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_are_the_documented_ones),
 		cmocka_unit_test(a_user_leaves_an_extent_where_there_are_two),
-		cmocka_unit_test(what_no_user_may_have_alone_is_kept_for_newcomers),
 		cmocka_unit_test(of_two_limits_of_a_user_the_smaller_counts),
 		cmocka_unit_test(pool_may_be_a_share_and_stays_one),
 		cmocka_unit_test(file_overrides_defaults),
