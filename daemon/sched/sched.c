@@ -189,7 +189,7 @@ static bool begin(struct sched *s)
 /* Weights are to have room: KV that nobody uses goes, some a round. */
 static bool make_room(struct sched *s)
 {
-	if (!ledger_wants_kv(s->core.ledger))
+	if (!ledger_is_asked(s->core.ledger) || !ledger_wants_kv(s->core.ledger))
 		return false;
 	if (store_evict(s->core.store, NULL, UINT32_MAX, EVICT_SLICES) == 0 && !s->tiers.busy)
 		ledger_has_no_kv(s->core.ledger);
