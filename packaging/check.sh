@@ -67,7 +67,7 @@ tests() {
 	local name=$1 build=$2 log=$logs/${1// /-}.log begin=$SECONDS r n bad
 	shift 2
 	rm -f "$build/Testing/Temporary/CTestCostData.txt" # tests/CMakeLists.txt says who begins
-	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error -j $((2 * jobs)) "$@" >"$log" 2>&1
+	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error -j $((5 * jobs)) "$@" >"$log" 2>&1
 	r=$?
 	read -r bad n < <(sed -nE 's/.*% tests passed, ([0-9]+) tests failed out of ([0-9]+)/\1 \2/p' "$log")
 	n=${n:-0} bad=${bad:-1}
@@ -101,18 +101,19 @@ configure() { # folder, cmake options...
 	cmake -S . -B "$folder" -G Ninja -DCOPPICE_WERROR=ON -DBUILD_TESTING=ON "$@"
 }
 
-# ahead FOLDER TARGET CMAKE-OPTION...: begins a build in the time that the tests before it leave idle. What it does not
-# come to, and what fails, is for build.
+# ahead BUILD...: begins builds in the time that what follows leaves idle. What it does not come to, and what fails, is for
+# build.
 ahead() {
-	local folder=$1 target=$2
-	shift 2
 	chrt --idle 0 true 2>/dev/null || return 0
 	set -m # a group of its own, that ends with this script
 	{
 		set +m
-		chrt --idle --pid 0 "$BASHPID" && configure "$folder" "$@" &&
-			cmake --build "$folder" --target "$target" -j $((jobs + 1))
-	} </dev/null >"$logs/ahead-${folder##*/}.log" 2>&1 &
+		chrt --idle --pid 0 "$BASHPID"
+		for name in "$@"; do
+			local -n of=$name
+			configure "${of[0]}" "${of[@]:2}" && cmake --build "${of[0]}" --target "${of[1]}" -j $((jobs + 1))
+		done
+	} </dev/null >"$logs/ahead.log" 2>&1 &
 	ahead=$!
 	set +m
 }
@@ -149,7 +150,7 @@ check_format() {
 		say "clang-format is missing"
 		return 1
 	}
-	sources '*.c' '*.h' '*.cu' '*.cuh' | xargs "$tool" --dry-run -Werror
+	sources '*.c' '*.h' '*.cu' '*.cuh' | xargs -P "$jobs" -n 100 "$tool" --dry-run -Werror
 }
 
 # Lines of at most 100 columns, tabs of 8; files of at most 600 lines.
@@ -336,12 +337,21 @@ plain=(build/check all -DCOPPICE_CALLGRAPH=ON)
 address=(build/asan all -DCOPPICE_SANITIZE=address -DCOPPICE_BENCH=OFF)
 thread=(build/tsan tsan_tests -DCOPPICE_SANITIZE=thread -DCOPPICE_BENCH=OFF)
 
+# The tests of a build as some of those of build/sanitizers, under names of their own. Of TSan's those that are not labelled
+# so are aside.
+join_tests() { # name, build
+	mkdir -p "build/sanitizers/$1"
+	sed -E "s/^(add_test|set_tests_properties)\\(\\[=\\[/&$1: /" "$2/tests/CTestTestfile.cmake" \
+		>"build/sanitizers/$1/CTestTestfile.cmake"
+	printf 'subdirs("%s")\n' "$1" >>build/sanitizers/CTestTestfile.cmake
+}
+
+# Tests of both go together, so that there is always one for a core that the others leave idle.
 sanitizers() {
-	if build "ASan+UBSan" "${address[@]}"; then
-		ahead "${thread[@]}"
-		tests "tests under ASan and UBSan" build/asan -LE script
-	fi
-	build "TSan" "${thread[@]}" && tests "tests under TSan" build/tsan -L tsan
+	rm -rf build/sanitizers
+	build "ASan+UBSan" "${address[@]}" && join_tests ASan build/asan
+	build "TSan" "${thread[@]}" && join_tests TSan build/tsan
+	[[ ! -d build/sanitizers ]] || tests "tests under ASan+UBSan, TSan" build/sanitizers -LE 'script|aside'
 }
 
 # One test, or the few whose names match; what they need is built, where a target has a test's name that alone.
@@ -437,7 +447,7 @@ elif [[ -n $gpu ]]; then
 else
 	texts
 	if build "plain" "${plain[@]}"; then
-		[[ -n $quick ]] || ahead "${address[@]}"
+		[[ -n $quick ]] || ahead address thread
 		check "layers" check_layers
 		tests "tests" build/check
 		installed_copy
