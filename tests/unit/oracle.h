@@ -41,6 +41,9 @@ void oracle_row(const struct oracle_kv *kv, const struct work_tree *tree, uint32
 void oracle_encode(enum work_dtype dtype, void *to, const float *from, size_t n);
 void oracle_decode(enum work_dtype dtype, float *to, const void *from, size_t n);
 
+/* The sum of n products, in float64. */
+double oracle_dot(const float *a, const float *b, size_t n);
+
 /* xorshift64*; the state is never 0. */
 struct oracle_random {
 	uint64_t state;

@@ -16,6 +16,7 @@ struct pass {
 	const struct program_op *op;
 	double *of[PROGRAM_REGISTERS]; /* owned, [n][width] */
 	uint32_t width[PROGRAM_REGISTERS];
+	double *scores; /* owned, [n] */
 };
 
 static double *make(size_t n)
@@ -65,11 +66,28 @@ static void run_norm(struct pass *pass)
 	write_out(pass, made, width);
 }
 
+#define PARTS 8u
+
+/* In parts that lie side by side in a vector. */
+static double dot(const double *x, const float *w, uint32_t n)
+{
+	double parts[PARTS] = {0}, sum = 0;
+	uint32_t i = 0;
+
+	for (; i + PARTS <= n; i += PARTS)
+		for (uint32_t j = 0; j < PARTS; j++)
+			parts[j] += x[i + j] * (double)w[i + j];
+	for (; i < n; i++)
+		sum += x[i] * (double)w[i];
+	for (uint32_t j = 0; j < PARTS; j++)
+		sum += parts[j];
+	return sum;
+}
+
 static void product(double *to, const double *x, const float *w, uint32_t n_out, uint32_t n_in)
 {
 	for (uint32_t o = 0; o < n_out; o++)
-		for (uint32_t i = 0; i < n_in; i++)
-			to[o] += x[i] * (double)w[(size_t)o * n_in + i];
+		to[o] += dot(x, w + (size_t)o * n_in, n_in);
 }
 
 static double act(uint32_t kind, double x)
@@ -132,20 +150,22 @@ static void turn(const struct program *p, double *head, uint32_t position)
 	}
 }
 
-static void round_to_type(const struct program *p, double *x, uint32_t n)
+/* To values of the type that pages have. */
+static void round_to_type(const struct program *p, float *to, const double *x, uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		float value = (float)x[i];
-		char stored[4];
+	char *stored = malloc(n * sizeof(float));
 
-		oracle_encode(p->shape.dtype, stored, &value, 1);
-		oracle_decode(p->shape.dtype, &value, stored, 1);
-		x[i] = (double)value;
-	}
+	if (!stored)
+		abort();
+	for (uint32_t i = 0; i < n; i++)
+		to[i] = (float)x[i];
+	oracle_encode(p->shape.dtype, stored, to, n);
+	oracle_decode(p->shape.dtype, to, stored, n);
+	free(stored);
 }
 
 /* Norms, turns and the type of one token's q, k and v. */
-static void prepare(const struct pass *pass, double *qkv, uint32_t position)
+static void prepare(const struct pass *pass, double *qkv, uint32_t position, float *to)
 {
 	const struct program *p = pass->p;
 	const struct program_op *op = pass->op;
@@ -162,20 +182,11 @@ static void prepare(const struct pass *pass, double *qkv, uint32_t position)
 		if (!(op->flags & PROGRAM_UNTURNED))
 			turn(p, qkv + at, position);
 	}
-	round_to_type(p, qkv, q + 2 * kv);
-}
-
-static double dot(const double *a, const double *b, uint32_t n)
-{
-	double sum = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		sum += a[i] * b[i];
-	return sum;
+	round_to_type(p, to, qkv, q + 2 * kv);
 }
 
 /* A head of a token over all tokens up to it; k and v are those of token 0, stride apart. */
-static void attend_head(const struct pass *pass, const double *q, const double *k, const double *v,
+static void attend_head(const struct pass *pass, const float *q, const float *k, const float *v,
 			uint32_t token, double *o)
 {
 	const struct program *p = pass->p;
@@ -183,40 +194,61 @@ static void attend_head(const struct pass *pass, const double *q, const double *
 	size_t stride = program_q_width(p) + 2 * program_kv_width(p);
 	double sum = 0, most = -INFINITY;
 
-	for (size_t t = 0; t <= token; t++)
-		most = fmax(most, dot(q, k + t * stride, dim) * (double)p->shape.scale);
 	for (size_t t = 0; t <= token; t++) {
-		double score = dot(q, k + t * stride, dim) * (double)p->shape.scale;
-		double weight = exp(score - most);
+		pass->scores[t] = oracle_dot(q, k + t * stride, dim) * (double)p->shape.scale;
+		most = fmax(most, pass->scores[t]);
+	}
+	for (size_t t = 0; t <= token; t++) {
+		double weight = exp(pass->scores[t] - most);
 
 		sum += weight;
 		for (uint32_t d = 0; d < dim; d++)
-			o[d] += weight * v[t * stride + d];
+			o[d] += weight * (double)v[t * stride + d];
 	}
 	for (uint32_t d = 0; d < dim; d++)
 		o[d] /= sum;
 }
 
-static void run_attend(struct pass *pass)
+/* All heads of a token, as the type has them. */
+static void attend_token(const struct pass *pass, const float *qkv, uint32_t token, double *made)
 {
 	const struct program *p = pass->p;
 	uint32_t dim = p->shape.head_dim, q = program_q_width(p), kv = program_kv_width(p);
 	uint32_t group = p->shape.n_q_heads / p->shape.n_kv_heads;
-	size_t width = q + 2 * kv;
-	double *qkv = make(pass->n * width), *made = make((size_t)pass->n * q);
+	float *rounded = malloc(q * sizeof(*rounded));
 
-	memcpy(qkv, pass->of[pass->op->in], pass->n * width * sizeof(*qkv));
-	for (uint32_t t = 0; t < pass->n; t++)
-		prepare(pass, qkv + t * width, t);
-	for (uint32_t t = 0; t < pass->n; t++) {
-		for (uint32_t h = 0; h < p->shape.n_q_heads; h++) {
-			const double *k = qkv + q + (size_t)(h / group) * dim;
+	if (!rounded)
+		abort();
+	for (uint32_t h = 0; h < p->shape.n_q_heads; h++) {
+		const float *k = qkv + q + (size_t)(h / group) * dim;
 
-			attend_head(pass, qkv + t * width + (size_t)h * dim, k, k + kv, t,
-				    made + (size_t)t * q + (size_t)h * dim);
-		}
-		round_to_type(p, made + (size_t)t * q, q);
+		attend_head(pass, qkv + token * (size_t)(q + 2 * kv) + (size_t)h * dim, k, k + kv,
+			    token, made + (size_t)h * dim);
 	}
+	round_to_type(p, rounded, made, q);
+	for (uint32_t i = 0; i < q; i++)
+		made[i] = (double)rounded[i];
+	free(rounded);
+}
+
+static void run_attend(struct pass *pass)
+{
+	const struct program *p = pass->p;
+	uint32_t q = program_q_width(p);
+	size_t width = q + 2 * program_kv_width(p);
+	double *of = pass->of[pass->op->in], *made = make((size_t)pass->n * q);
+	double *one = make(width);
+	float *qkv = malloc(pass->n * width * sizeof(*qkv));
+
+	if (!qkv)
+		abort();
+	for (uint32_t t = 0; t < pass->n; t++) {
+		memcpy(one, of + t * width, width * sizeof(*one));
+		prepare(pass, one, t, qkv + t * width);
+	}
+	for (uint32_t t = 0; t < pass->n; t++)
+		attend_token(pass, qkv, t, made + (size_t)t * q);
+	free(one);
 	free(qkv);
 	write_out(pass, made, q);
 }
@@ -240,7 +272,7 @@ struct program_truth program_oracle(const struct program_model *m, const uint32_
 {
 	const struct program *p = &m->p;
 	uint32_t hidden = p->hidden;
-	struct pass pass = {.m = m, .p = p, .n = n, .width = {hidden}};
+	struct pass pass = {.m = m, .p = p, .n = n, .width = {hidden}, .scores = make(n)};
 	struct program_truth truth = {make((size_t)n * p->n_vocab), make((size_t)n * hidden)};
 
 	pass.of[PROGRAM_X] = make((size_t)n * hidden);
@@ -262,6 +294,7 @@ struct program_truth program_oracle(const struct program_model *m, const uint32_
 	}
 	for (uint32_t i = 0; i < PROGRAM_REGISTERS; i++)
 		free(pass.of[i]);
+	free(pass.scores);
 	return truth;
 }
 
