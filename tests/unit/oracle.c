@@ -42,8 +42,8 @@ size_t oracle_kv_row(const struct oracle_kv *kv, uint32_t page, uint32_t row)
 	       kv->shape->head_dim;
 }
 
-#ifdef __x86_64__
-#define ORACLE_WIDE __attribute__((target_clones("arch=haswell", "default")))
+#if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 12
+#define ORACLE_WIDE __attribute__((target_clones("arch=x86-64-v3", "default")))
 #else
 #define ORACLE_WIDE
 #endif

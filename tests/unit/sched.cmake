@@ -58,10 +58,14 @@ foreach(unit sched_tiers sched_long sched_ahead)
 endforeach()
 
 # How many files a decode step passes, and how often it goes from one to another: daemon/README.md has the way. It counts
-# calls as they are written, so that nothing is inlined; and without optimizing it builds in half the time.
+# calls as they are written, so that nothing is inlined; and without optimizing it builds in half the time. The same sources
+# are under the sanitizers in all the other tests.
 file(GLOB_RECURSE way_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/daemon/sched/*.c ${PROJECT_SOURCE_DIR}/kvstore/*.c)
 add_executable(way_test unit/way_test.c ${way_sources})
 target_compile_options(way_test PRIVATE -O0 -fno-inline -finstrument-functions -finstrument-functions-exclude-file-list=.h)
+if(COPPICE_SANITIZE)
+	target_compile_options(way_test PRIVATE -fno-sanitize=all)
+endif()
 target_link_options(way_test PRIVATE -no-pie)
 target_link_libraries(way_test PRIVATE unit_fixtures coppice_daemon PkgConfig::CMOCKA xxhash)
 add_test(NAME way_test COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/unit/way.py $<TARGET_FILE:way_test> 14 25)
