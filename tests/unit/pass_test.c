@@ -407,7 +407,8 @@ static void drafts_of_many_leave_room_for_decode(void **state)
 }
 
 /* What daemon/README.md says: the weights once, four times the longer of them and the budget for
- * decode, and once for prompts; and what comes first of decode and of prompts, whatever it takes. */
+ * decode, and once for prompts; and what comes first of decode and of prompts, whatever it
+ * takes. */
 static double most_ns(uint32_t budget_ms, uint32_t n_first)
 {
 	double longer_ns = budget_ms * MS > FIXED_NS ? budget_ms * MS : FIXED_NS;

@@ -1,6 +1,6 @@
 /*
- * pace.c - see pace.h. What is there at once is had within half a millisecond; what takes seconds is
- * not asked for all the time.
+ * pace.c - see pace.h. What is there at once is had within half a millisecond; what takes seconds
+ * is not asked for all the time.
  */
 #include "pace.h"
 

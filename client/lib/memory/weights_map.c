@@ -1,6 +1,6 @@
 /*
- * weights_map.c - weights of the daemon's as memory of this process. Where they have to be made ready
- * first the daemon says so at once, and is asked again.
+ * weights_map.c - weights of the daemon's as memory of this process. Where they have to be made
+ * ready first the daemon says so at once, and is asked again.
  */
 #include "arena.h"
 
