@@ -11,7 +11,7 @@
 #include "weights.h"
 
 #define PROGRAM_MAX_ROWS 1024u /* of a run */
-#define PROGRAM_HEAD_ROWS 64u /* whose logits are made at a time */
+#define PROGRAM_HEAD_ROWS 128u /* whose logits are made at a time */
 #define PROGRAM_ROW_ALIGN 8u /* elements that a row is a multiple of */
 
 /* Forms that a register's rows are in. */
