@@ -156,16 +156,17 @@ static uint32_t layers_to_prepare(const struct program *p)
 	return n;
 }
 
-/* What fails here fails in a run, which says so. */
+/* What fails here fails in a run, which says so: nothing is tried again, as runs may have begun. */
 bool program_prepare(struct batch *b, struct backend_program *program)
 {
 	uint32_t n_rows = lt_rows(program->n_prepared + 1);
 
-	if (n_rows > PROGRAM_MAX_ROWS ||
-	    program_run_products(b, program, layers_to_prepare(program->p), n_rows))
+	if (n_rows > PROGRAM_MAX_ROWS)
 		return false;
 	program->n_prepared = n_rows;
-	return n_rows < PROGRAM_MAX_ROWS;
+	if (program_run_products(b, program, layers_to_prepare(program->p), n_rows))
+		program->n_prepared = PROGRAM_MAX_ROWS;
+	return program->n_prepared < PROGRAM_MAX_ROWS;
 }
 
 /* ---- costs ----------------------------------------------------------------------------------- */
