@@ -76,18 +76,28 @@ static bool weights_have_room(const struct ledger *ledger, uint64_t bytes)
 	return has_room(ledger, LEDGER_WEIGHTS, atomic_load(&ledger->all_bytes), bytes);
 }
 
-int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
+static int ask_kv(struct ledger *ledger, uint64_t bytes)
 {
 	const struct timespec moment = {.tv_nsec = LOOK_NS};
 
-	if (!ledger || !ledger->wake || bytes > ledger->max_bytes)
-		return -ENOSPC;
 	atomic_store(&ledger->wanted_bytes, bytes);
 	ledger->wake(ledger->wake_ctx);
 	for (uint32_t i = 0; i < LOOKS && atomic_load(&ledger->wanted_bytes); i++)
 		nanosleep(&moment, NULL);
 	atomic_store(&ledger->wanted_bytes, 0);
 	return weights_have_room(ledger, bytes) ? 0 : -ENOSPC;
+}
+
+int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
+{
+	int r;
+
+	if (!ledger || !ledger->wake || bytes > ledger->max_bytes)
+		return -ENOSPC;
+	pthread_mutex_lock(&ledger->asking);
+	r = ask_kv(ledger, bytes);
+	pthread_mutex_unlock(&ledger->asking);
+	return r;
 }
 
 bool ledger_wants_kv(struct ledger *ledger)

@@ -7,6 +7,7 @@
 
 #include "daemon/base/must_check.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +23,7 @@ struct ledger {
 	/* Wakes who has KV; any thread. NULL: nobody. Set before anybody takes. */
 	void (*wake)(void *ctx);
 	void *wake_ctx; /* borrowed */
+	pthread_mutex_t asking; /* one after the other; all zero is fine */
 	_Atomic uint64_t wanted_bytes; /* room that KV nobody uses is to leave; 0: none */
 };
 

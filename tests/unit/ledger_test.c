@@ -6,6 +6,8 @@
 #include "weights_fixture.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -192,6 +194,55 @@ static void of_what_weights_leave_newcomers_get_a_part(void **state)
 	harness_stop(&h);
 }
 
+/* ---- who asks for room ----------------------------------------------------------------------- */
+
+struct asker {
+	pthread_t thread;
+	struct ledger *ledger;
+	uint64_t bytes;
+	int r;
+	atomic_bool done;
+};
+
+static void *ask(void *arg)
+{
+	struct asker *asker = arg;
+
+	asker->r = ledger_ask_kv(asker->ledger, asker->bytes);
+	atomic_store(&asker->done, true);
+	return NULL;
+}
+
+static void nobody_needs_to_be_woken(void *ctx)
+{
+	(void)ctx;
+}
+
+/* KV that nobody uses goes in pieces, and somebody who wants little asks meanwhile. */
+static void one_who_asks_for_less_takes_nothing_from_who_asks_for_more(void **state)
+{
+	struct ledger ledger = {.max_bytes = 1000, .wake = nobody_needs_to_be_woken};
+	struct asker much = {.ledger = &ledger, .bytes = 800}, little = much;
+
+	(void)state;
+	little.bytes = 100;
+	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 1000), 0);
+	assert_int_equal(pthread_create(&much.thread, NULL, ask, &much), 0);
+	while (!ledger_wants_kv(&ledger))
+		sched_yield();
+	assert_int_equal(pthread_create(&little.thread, NULL, ask, &little), 0);
+	while (!atomic_load(&much.done)) {
+		if (ledger_wants_kv(&ledger))
+			ledger_give(&ledger, LEDGER_KV, 100);
+		usleep(5000);
+	}
+	pthread_join(much.thread, NULL);
+	pthread_join(little.thread, NULL);
+	assert_int_equal(much.r, 0);
+	assert_int_equal(little.r, 0);
+	assert_in_range(ledger.all_bytes, 100, 200);
+}
+
 /* Of eight MiB KV has six that nobody uses, and weights need three. */
 static void kv_that_nobody_uses_makes_room_for_weights(void **state)
 {
@@ -237,6 +288,7 @@ static int run(void)
 		cmocka_unit_test(what_programs_take_counts),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
+		cmocka_unit_test(one_who_asks_for_less_takes_nothing_from_who_asks_for_more),
 		cmocka_unit_test(kv_that_nobody_uses_makes_room_for_weights),
 	};
 

@@ -406,14 +406,13 @@ static void drafts_of_many_leave_room_for_decode(void **state)
 	school_free(s);
 }
 
-/* What daemon/README.md says: the weights once, four times the longer of them and the budget for
- * decode, and once for prompts; and what comes first of decode and of prompts, whatever it
- * takes. */
+/* What daemon/README.md says: the weights once, four times and a quarter the longer of them and the
+ * budget; and what comes first of decode and of prompts, whatever it takes. */
 static double most_ns(uint32_t budget_ms, uint32_t n_first)
 {
 	double longer_ns = budget_ms * MS > FIXED_NS ? budget_ms * MS : FIXED_NS;
 
-	return FIXED_NS + 5 * longer_ns + 2 * n_first * world.row_ns;
+	return FIXED_NS + 4.25 * longer_ns + 2 * n_first * world.row_ns;
 }
 
 /* Decode and prompts of several users, of more than any pass takes, and drafts. */

@@ -27,6 +27,7 @@
 /* Of what the weights take to be read, or the budget: decode, which goes together rather than read
  * them once more. */
 #define DECODE_PARTS 4.0
+#define LEAST_PART 0.25 /* of the budget: prompts, where decode has all that */
 #define KEPT_ROWS_PART 4u /* of all rows: decode leaves so many to prompts */
 
 static bool is_decode(const struct sched_lane *lane)
@@ -57,7 +58,9 @@ static void room_begin_prompts(const struct passes *p, struct room *room)
 	else if (room->halved)
 		room->ns = room->budget_ns - room->taken_ns;
 	else
-		room->ns = fmin(decode_ns * p->core->config->prompt_percent / 100, room->budget_ns);
+		room->ns = fmin(decode_ns * p->core->config->prompt_percent / 100,
+				fmax(DECODE_PARTS * room->budget_ns - room->taken_ns,
+				     LEAST_PART * room->budget_ns));
 }
 
 /* ---- what rows take -------------------------------------------------------------------------- */
