@@ -45,7 +45,7 @@ static int programs_new(struct backend *b, const struct program *program,
 static bool programs_prepare(struct backend *b, struct backend_program *program)
 {
 	backend_enter(b);
-	return program_prepare(&b->batch, program);
+	return stand_leave(&b->batch) == 0 && program_prepare(&b->batch, program);
 }
 
 static void programs_free(struct backend *b, struct backend_program *program)

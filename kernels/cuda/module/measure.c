@@ -85,14 +85,14 @@ int measure_attention(struct batch *b, bool whole, uint64_t flush_bytes, uint32_
 static int capture_products(struct batch *b, struct measure *m, struct backend_program *program,
 			    uint32_t n_rows)
 {
-	int r = program_run_products(b, program, program->p->shape.n_layers, n_rows);
+	int r = program_run_products(b, program, n_rows, false);
 
 	if (!r)
 		r = queue_await(&b->queue);
 	if (r || cudaStreamBeginCapture(b->queue.stream, cudaStreamCaptureModeThreadLocal) !=
 			 cudaSuccess)
 		return -EIO;
-	r = program_run_products(b, program, program->p->shape.n_layers, n_rows);
+	r = program_run_products(b, program, n_rows, false);
 	if (cudaStreamEndCapture(b->queue.stream, &m->graph) != cudaSuccess || r ||
 	    cudaGraphInstantiate(&m->replay, m->graph, 0) != cudaSuccess)
 		return -EIO;

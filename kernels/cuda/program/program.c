@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define PREPARE_NS 10e6 /* what a step of getting ready may take of others */
 #define HIDDEN_ROWS 256u /* products of more take the arithmetic's time */
 
 void programs_done(struct programs *programs)
@@ -144,16 +145,43 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 	return r;
 }
 
-/* Of all kinds of layers. */
-static uint32_t layers_to_prepare(const struct program *p)
+bool program_is_first(const struct program *p, uint32_t layer)
 {
-	uint32_t n = 0, known = 0;
+	uint32_t first = 0;
 
-	while (n < p->shape.n_layers && known < p->n_kinds) {
-		known = max_u32(known, p->kind_of[n] + 1u);
-		n++;
+	while (p->kind_of[first] != p->kind_of[layer])
+		first++;
+	return first == layer;
+}
+
+static double layer_elements(const struct program *p, uint32_t layer)
+{
+	const struct program_kind *kind = &p->kinds[p->kind_of[layer]];
+	double n = 0;
+
+	for (uint32_t i = 0; i < kind->n_ops; i++) {
+		const struct program_op *op = &p->ops[kind->first_op + i];
+
+		for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w; w++) {
+			const struct program_tensor *t = program_tensor(p, layer, op->w[w]);
+
+			n += (double)t->n_out * t->n_in;
+		}
 	}
 	return n;
+}
+
+/* As it is modelled; others wait for it. */
+static bool takes_long(const struct batch *b, const struct program *p, uint32_t n_rows)
+{
+	double elements = 0;
+
+	for (uint32_t layer = 0; layer < p->shape.n_layers; layer++)
+		if (program_is_first(p, layer))
+			elements += layer_elements(p, layer);
+	return elements * 2 / 1024 * b->costs->memory_ns_per_kb +
+		       2e-6 * elements * n_rows * b->costs->product_ns_per_mflop >
+	       PREPARE_NS;
 }
 
 /* What fails here fails in a run, which says so: nothing is tried again, as runs may have begun. */
@@ -164,7 +192,7 @@ bool program_prepare(struct batch *b, struct backend_program *program)
 	if (n_rows > PROGRAM_MAX_ROWS)
 		return false;
 	program->n_prepared = n_rows;
-	if (program_run_products(b, program, layers_to_prepare(program->p), n_rows))
+	if (takes_long(b, program->p, n_rows) || program_run_products(b, program, n_rows, true))
 		program->n_prepared = PROGRAM_MAX_ROWS;
 	return program->n_prepared < PROGRAM_MAX_ROWS;
 }

@@ -24,10 +24,12 @@ MUST_CHECK int program_new(struct programs *programs, struct batch *b, const str
 void program_free(struct backend_program *program); /* NULL is fine */
 bool program_prepare(struct batch *b, struct backend_program *program);
 MUST_CHECK int program_run(struct batch *b, const struct backend_run *run, uint64_t *ret_id);
-/* What a run launches for products, biases and gates of the first layers, and the product of the
- * head, over whatever is in the scratch memory; for who measures, or prepares. */
+/* What a run launches for products, biases and gates of all layers, or once of each kind, and the
+ * product of the head, over whatever is in the scratch memory; for who measures, or prepares. */
 MUST_CHECK int program_run_products(struct batch *b, struct backend_program *program,
-				    uint32_t n_layers, uint32_t n_rows);
+				    uint32_t n_rows, bool once);
+/* Is the layer the first of its kind? */
+bool program_is_first(const struct program *p, uint32_t layer);
 void program_cost(const struct batch *b, const struct backend_program *program,
 		  struct backend_program_cost *ret);
 

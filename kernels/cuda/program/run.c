@@ -493,8 +493,21 @@ int program_run(struct batch *b, const struct backend_run *run, uint64_t *ret_id
 	return 0;
 }
 
-int program_run_products(struct batch *b, struct backend_program *program, uint32_t n_layers,
-			 uint32_t n_rows)
+static int run_products(struct pass *pass, uint32_t layer)
+{
+	int r = 0;
+
+	enter_layer(pass, layer);
+	for (pass->at = 0; pass->at < pass->kind->n_ops && !r; pass->at++) {
+		pass->op = &pass->program->p->ops[pass->kind->first_op + pass->at];
+		if (pass->op->kind == PROGRAM_LINEAR)
+			r = run_linear(pass);
+	}
+	return r;
+}
+
+int program_run_products(struct batch *b, struct backend_program *program, uint32_t n_rows,
+			 bool once)
 {
 	const struct program *p = program->p;
 	const struct program_rows rows = {.n_rows = n_rows};
@@ -502,13 +515,8 @@ int program_run_products(struct batch *b, struct backend_program *program, uint3
 	struct pass pass = {.b = b, .program = program, .run = &run};
 	int r = 0;
 
-	for (uint32_t layer = 0; layer < n_layers && !r; layer++) {
-		enter_layer(&pass, layer);
-		for (pass.at = 0; pass.at < pass.kind->n_ops && !r; pass.at++) {
-			pass.op = &p->ops[pass.kind->first_op + pass.at];
-			if (pass.op->kind == PROGRAM_LINEAR)
-				r = run_linear(&pass);
-		}
-	}
+	for (uint32_t layer = 0; layer < p->shape.n_layers && !r; layer++)
+		if (!once || program_is_first(p, layer))
+			r = run_products(&pass, layer);
 	return r ? r : head_multiply(b, program, min_u32(n_rows, PROGRAM_HEAD_ROWS));
 }
