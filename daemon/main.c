@@ -16,6 +16,7 @@
 #include "daemon/sched/verbs/tiers.h"
 #include "daemon/weights/loader.h"
 #include "daemon/weights/weights.h"
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -94,8 +95,9 @@ static int weights_start(struct daemon *d)
 		config.max_bytes = memory.bytes / 4;
 	if (!config.domain_max_bytes)
 		config.domain_max_bytes = config.max_bytes / 4 * 3;
-	ledger_init(&d->ledger, c->pool_bytes, config_reserved_extents(c) * c->extent_bytes,
-		    config.max_bytes, memory.bytes);
+	ledger_init(&d->ledger, c->pool_bytes - c->stage_bytes,
+		    config_reserved_extents(c) * c->extent_bytes, config.max_bytes,
+		    memory.bytes - min_u64(c->stage_bytes, memory.bytes));
 	sched_share_ledger(d->sched, &d->ledger);
 	return weights_table_new(&config, &d->weights);
 }

@@ -42,6 +42,11 @@ static bool has_room(const struct ledger *ledger, enum ledger_use use, uint64_t 
 	return kept <= left && bytes <= left - kept;
 }
 
+bool ledger_holds_weights(const struct ledger *ledger, uint64_t bytes)
+{
+	return !ledger || bytes <= ledger->max_bytes - ledger->kept_bytes;
+}
+
 uint64_t ledger_left(const struct ledger *ledger)
 {
 	return ledger ? ledger->max_bytes - atomic_load(&ledger->all_bytes) : UINT64_MAX;
@@ -92,7 +97,7 @@ int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
 {
 	int r;
 
-	if (!ledger || !ledger->wake || bytes > ledger->max_bytes)
+	if (!ledger || !ledger->wake || !ledger_holds_weights(ledger, bytes))
 		return -ENOSPC;
 	pthread_mutex_lock(&ledger->asking);
 	r = ask_kv(ledger, bytes);

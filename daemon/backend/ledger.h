@@ -33,6 +33,8 @@ void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes
 		 uint64_t weights_bytes, uint64_t memory_bytes);
 /* 0 or -ENOSPC. ledger NULL: 0. */
 MUST_CHECK int ledger_take(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
+/* Might weights have so much if nobody used any KV, and no others were there? ledger NULL: yes. */
+bool ledger_holds_weights(const struct ledger *ledger, uint64_t bytes);
 /* What KV may take. ledger NULL: UINT64_MAX. */
 uint64_t ledger_left(const struct ledger *ledger);
 /* Asks for room for weights, and waits until it is there, or KV has no more to give, or a while is

@@ -12,6 +12,8 @@
 #include "daemon/base/log.h"
 #include "daemon/base/units.h"
 
+#include "kernels/say.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -382,6 +384,8 @@ static int take_of_ledger(struct weights_table *table, uint64_t bytes)
 {
 	struct weights *idle;
 
+	if (!ledger_holds_weights(table->config.ledger, bytes))
+		return -ENOBUFS;
 	while (ledger_take(table->config.ledger, LEDGER_WEIGHTS, bytes) < 0) {
 		pthread_mutex_lock(&table->lock);
 		idle = idle_take(table, NULL);
@@ -424,12 +428,12 @@ static int book(struct weights *weights, uint64_t bytes, uint64_t *booking)
 static int refuse_by_ledger(const struct ledger *ledger, uint64_t bytes,
 			    char why[WEIGHTS_WHY_BYTES])
 {
-	snprintf(why, WEIGHTS_WHY_BYTES,
-		 "They take %s; KV has %s and weights %s of the %s for both: evict KV (coppicectl "
-		 "evict), or make the pool smaller.",
-		 units_size(bytes, 0).text, units_size(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
-		 units_size(atomic_load(&ledger->of[LEDGER_WEIGHTS]), 0).text,
-		 units_size(ledger->max_bytes, 0).text);
+	say(why, WEIGHTS_WHY_BYTES,
+	    "They take %s; KV has %s and weights %s of %s, the last %s are KV's: evict KV "
+	    "(coppicectl evict), or make the pool smaller.",
+	    units_size(bytes, 0).text, units_size(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
+	    units_size(atomic_load(&ledger->of[LEDGER_WEIGHTS]), 0).text,
+	    units_size(ledger->max_bytes, 0).text, units_size(ledger->kept_bytes, 0).text);
 	return -ENOSPC;
 }
 
