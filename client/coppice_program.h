@@ -102,7 +102,7 @@ COPPICE_MUST_CHECK int coppice_weights_find(const struct coppice_weights *weight
  * Blocks: where nobody has mapped them before, on a CPU for as long as a copy of them takes.
  * -ETIMEDOUT: not yet, ask again; -EAGAIN: they have not been waited for; -EUSERS as
  * coppice_weights_open; -ENOMEM, -EIO, -ENODEV as coppice_arena_new; -EOPNOTSUPP: the daemon's
- * backend lends none.
+ * backend lends none; -EPERM: the daemon does not (lend_weights).
  */
 COPPICE_MUST_CHECK int coppice_weights_map(struct coppice_weights *weights, uint64_t timeout_ns,
 					   struct coppice_arena **ret);

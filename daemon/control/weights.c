@@ -191,7 +191,12 @@ const struct verb verb_weights_tensors = {.begin = tensors_begin};
 
 static void map_refuse(struct session *s, uint64_t id, int r)
 {
-	if (r == -EAGAIN)
+	if (r == -EPERM)
+		reply_error(
+			s, id, r, NULL,
+			"This daemon lends no weights: memory that a process keeps mapped is in no "
+			"account. lend_weights = 1 allows it.");
+	else if (r == -EAGAIN)
 		reply_error(s, id, r, NULL, "The weights are being made ready: ask again.");
 	else if (r == -EOPNOTSUPP)
 		reply_error(s, id, r, NULL,
@@ -254,7 +259,7 @@ static void map_begin(struct session *s, uint64_t id, const void *message)
 		reply_error(s, id, -EINVAL, "weights", "Weights %u are not loaded.", m->weights);
 		return;
 	}
-	r = weights_lend(weights, &lent);
+	r = s->home->config->lend_weights ? weights_lend(weights, &lent) : -EPERM;
 	if (r < 0)
 		map_refuse(s, id, r);
 	else

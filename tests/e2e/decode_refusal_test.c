@@ -190,6 +190,19 @@ static void a_step_on_a_programs_sequence_is_told(void **state)
 	decode_client_close(&client);
 }
 
+static void weights_are_lent_where_the_daemon_says_so_alone(void **state)
+{
+	struct decode_client client;
+	struct coppice_arena *arena;
+
+	(void)state;
+	decode_client_open(&client, &service);
+	assert_int_equal(coppice_weights_map(client.weights, COPPICE_SECONDS(10), &arena), -EPERM);
+	assert_non_null(strstr(coppice_explain(client.c), "lend_weights"));
+	decode_prompt(&client, service.ids, 10);
+	decode_client_close(&client);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -197,6 +210,7 @@ int main(void)
 		cmocka_unit_test(attention_is_once_a_layer),
 		cmocka_unit_test(a_program_that_is_too_long_is_told),
 		cmocka_unit_test(a_step_on_a_programs_sequence_is_told),
+		cmocka_unit_test(weights_are_lent_where_the_daemon_says_so_alone),
 	};
 
 	return cmocka_run_group_tests(tests, decode_setup, decode_teardown);

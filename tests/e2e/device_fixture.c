@@ -56,6 +56,7 @@ static struct fixture *fixture_new(const char *flag)
 	f->h->flags[n++] = "--spin-us=50";
 	f->h->flags[n++] = "--max-device-arena-bytes=6M";
 	f->h->flags[n++] = "--max-arenas=4";
+	f->h->flags[n++] = "--lend-weights=1";
 	f->h->flags[n++] = flag ? flag : "--device-arena-bytes=64M";
 	harness_start(f->h);
 	return f;

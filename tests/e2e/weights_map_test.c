@@ -20,7 +20,7 @@
 #define STRANGER 12345
 #define WEIGHTS_MAX 4 /* of a session */
 
-struct decode_service service = {.options = {"--max-weights=4"}};
+struct decode_service service = {.options = {"--max-weights=4", "--lend-weights=1"}};
 
 static const char *const header =
 	"{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"

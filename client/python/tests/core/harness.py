@@ -14,7 +14,13 @@ import coppice
 ROOT = Path(__file__).resolve().parents[4]
 CHECKPOINT = ROOT / "tests" / "model"
 DAEMON = os.environ.get("COPPICE_DAEMON", str(ROOT / "build" / "check" / "daemon" / "coppiced"))
-CONFIG = "[coppiced]\nbackend = cpu\npool = 64M\nextent = 2M\nlog_level = warning\n"
+CONFIG = """[coppiced]
+backend = cpu
+pool = 64M
+extent = 2M
+lend_weights = 1
+log_level = warning
+"""
 GREEDY = CHECKPOINT / "fixture" / "trained"
 
 
