@@ -165,7 +165,7 @@ class Engine:
     def _close_stream(self, stream: Stream) -> None:
         seq, stream.seq = stream.seq, None
         if seq is None:
-            return
+            return self._drop_pin(stream)
         if stream.pin_s > 0:
             self._keep_what_is_there(stream, seq)
         seq.close()
@@ -180,9 +180,13 @@ class Engine:
 
     def _keep(self, stream: Stream) -> None:
         """In place of the session's pin before. Without a session it stays until its time is over.
-        Raises why it cannot be."""
+        Raises why it cannot be; then nothing of it stays."""
         if stream.pin_s > 0 and stream.seq is not None:
-            self._hold(stream, stream.seq)
+            try:
+                self._hold(stream, stream.seq)
+            except coppice.Error:
+                self._drop_pin(stream)
+                raise
             stream.pin_s = 0.0
             self._note_pin(stream)
 
@@ -199,14 +203,21 @@ class Engine:
             stream.seq = None
 
     def _note_pin(self, stream: Stream) -> None:
-        if not stream.session or stream.pin is None:
+        pin, stream.pin = stream.pin, None
+        if not stream.session or pin is None:
             return
         before = self._pins.pop(stream.session, None)
-        self._pins[stream.session] = stream.pin
+        self._pins[stream.session] = pin
         if len(self._pins) > _SESSIONS:
             self._pins.popitem(last=False)
         if before is not None:
             self._unpin(before)
+
+    def _drop_pin(self, stream: Stream) -> None:
+        """By which it is kept so far."""
+        pin, stream.pin = stream.pin, None
+        if pin is not None:
+            self._unpin(pin)
 
     def _unpin(self, pin: int) -> None:
         try:

@@ -159,6 +159,47 @@ def test_a_pin_is_in_place_of_its_sessions_last():
     engine.close()
 
 
+def pinned_at_the_join(engine, ids=(1, 2)):
+    """A stream whose tokens were there, and stay for now by pin 7; and by no other."""
+    stream = Stream(list(ids), Sampling(), 4)
+    stream.seq, stream.session, stream.pin_s = Seq(), "0/a", 5.0
+    stream.seq.pin = lambda seconds: 7
+    stream.seq.close = lambda: None
+    engine._hold(stream, stream.seq)
+    stream.seq.pin = lambda seconds: Seq(pin=error(coppice.NoRoom))._call("pin")
+    return stream
+
+
+def test_a_pin_of_the_join_goes_where_that_of_the_end_is_refused():
+    connection = Connection()
+    engine = Engine(connection, None, print, n_lanes=0)
+    stream = pinned_at_the_join(engine)
+    with pytest.raises(coppice.NoRoom):
+        engine._keep(stream)
+    assert connection.unpinned == [7] and stream.pin is None
+    engine._close_stream(stream)
+    engine._close_stream(pinned_at_the_join(engine))
+    assert connection.unpinned == [7, 7]
+    engine.close()
+
+
+def test_a_pin_of_the_join_goes_where_a_stream_cannot_move():
+    connection = Connection()
+    engine = Engine(connection, None, print, n_lanes=0)
+    stream = pinned_at_the_join(engine, range(300))
+    here, empty = batch_of(Lane(Seq()), 1)[0], batch_of(Lane(), 0)[0]
+    empty.lane.open = lambda model, ids: Seq(open=error(coppice.NoRoom))._call("open")
+    engine._batches = [empty]
+    stream.open = lambda lane, model, opened=stream.open: lane is empty.lane and opened(lane, model)
+    stream.pin_s, stream.pin = 5.0, 7
+    stream.seq.pin = lambda seconds: 8
+    engine._join(here, stream)
+    assert [type(event.error) for event in engine._events] == [coppice.NoRoom]
+    assert connection.unpinned == [7, 8] and stream.pin is None
+    engine._batches = []
+    engine.close()
+
+
 def test_a_stream_that_moves_asks_anew():
     stream = Stream([1, 2], Sampling(), 4)
     stream.open(Lane(Seq(1)), None)
