@@ -28,6 +28,7 @@ LANE_WORDS = 1024  # of a lane, one for each layer of each graph
 # What a graph takes the place of; anything else that is given must say nothing.
 TAKEN_KEYS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache"}
 TAKEN_KEYS |= {"logits_to_keep"}
+CONFIG_KEYS = ("output_hidden_states", "output_attentions", "output_router_logits")
 
 
 class Recording(Forward):
@@ -89,6 +90,9 @@ class Graph:
         except RuntimeError as error:
             self.close()
             raise unsupported(f"the model's pass cannot be captured in a graph: {error}") from error
+        except BaseException:
+            self.close()
+            raise
         finally:
             batch.forward = begun
         self.logits = out.logits
@@ -112,6 +116,12 @@ class Graph:
 
 def is_said(value: Any) -> bool:
     return value is not None and value is not False
+
+
+def is_more_wanted(config: Any) -> bool:
+    """Than logits, by a pass that is not told otherwise; or in another form."""
+    more = (getattr(config, key, None) for key in CONFIG_KEYS)
+    return any(map(is_said, more)) or getattr(config, "return_dict", True) is False
 
 
 def check_device(model: Any) -> None:
@@ -161,6 +171,8 @@ class Capturing:
         cache, ids = kwargs.get("past_key_values"), kwargs.get("input_ids")
         if not isinstance(cache, Cache) or not cache.shared.is_of(self._model):
             return False
+        if is_more_wanted(self._model.config):
+            return False
         if ids is None or ids.ndim != 2 or ids.shape[1] != 1 or torch.is_grad_enabled():
             return False
         others = {key: value for key, value in kwargs.items() if key not in TAKEN_KEYS}
@@ -182,8 +194,9 @@ class Capturing:
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
 
     def _is_ready(self, begun: Forward, n_rows: int) -> bool:
-        """Rows that are one sequence still, beams, make no graph; nor does a first pass."""
-        if len(begun.layout.spans) != n_rows:
+        """Rows that are one sequence still, beams, make no graph, nor does a pass in which a row's
+        token is padding or there already; nor does a first one."""
+        if begun.layout.n != n_rows:
             return False
         was_warm = n_rows in self._warm
         self._warm.add(n_rows)

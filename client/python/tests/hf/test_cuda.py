@@ -212,6 +212,8 @@ def test_generate_by_graphs(gpu: coppice.Connection) -> None:
             got = generate(twins.half, ids, mask, past_key_values=cache)
         with shared.cache(ids, mask) as cache:
             beams = generate(twins.half, ids, mask, past_key_values=cache, num_beams=3)
+        [workspace] = shared._idle
+        assert list(workspace.graphs) == [3, 9]
     assert beams.shape == got.shape
     judged = Judge(twins, got, mask)
     assert judged.worst() <= 4 * judged.error
@@ -226,6 +228,8 @@ def test_a_window_ends_a_graph_too(gpu: coppice.Connection) -> None:
             with pytest.raises(coppice.Unsupported, match="sliding_window of the config is 16"):
                 model.generate(ids, past_key_values=cache, max_new_tokens=12)
             assert cache.n_cached == [16]
+        [workspace] = shared._idle
+        assert list(workspace.graphs) == [1]
 
 
 @torch.no_grad()

@@ -1,0 +1,178 @@
+"""Which passes become graphs: on a CPU, where what a launch would do is the model's own pass."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+import coppice
+import coppice.hf
+from coppice.hf import _capture
+
+SALTS = itertools.count(9000)
+Graph: Any = _capture.Graph
+
+
+class Played:
+    """A graph that is a launch of the pass it was made of."""
+
+    def __init__(self, forward: Any, cache: Any, batch: Any, positions: torch.Tensor) -> None:
+        self.forward = forward
+
+    def replay(self, begun: Any, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        assert begun.layout.n == len(ids)
+        [cache] = CACHES
+        fed = dict(input_ids=ids, position_ids=positions, past_key_values=cache)
+        logits: torch.Tensor = self.forward(**fed).logits
+        return logits
+
+    def close(self) -> None:
+        """There is nothing."""
+
+
+CACHES: list[Any] = []  # of the pass
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_capture, "check_device", lambda model: None)
+    monkeypatch.setattr(_capture, "Graph", Played)
+
+
+@pytest.fixture
+def model(played: None) -> Iterator[Any]:
+    """Captured, but for the GPU."""
+    model = tiny.llama()
+    with torch.no_grad(), coppice.hf.capture(model):
+        yield model
+
+
+@pytest.fixture
+def shared(connection: coppice.Connection, model: Any) -> Iterator[coppice.hf.SharedKV]:
+    with coppice.hf.attach(model, connection, salt=next(SALTS)) as shared:
+        yield shared
+
+
+@contextlib.contextmanager
+def cache_of(shared: coppice.hf.SharedKV, *text: torch.Tensor) -> Iterator[Any]:
+    with shared.cache(*text) as cache:
+        CACHES[:] = [cache]
+        yield cache
+    CACHES.clear()
+
+
+def graphs(shared: coppice.hf.SharedKV) -> list[int]:
+    [workspace] = shared._idle
+    return list(workspace.graphs)
+
+
+def by_tokens(model: Any, cache: Any, ids: torch.Tensor) -> list[Any]:
+    """A pass of each column that is not there yet."""
+    first = cache.get_seq_length()
+    return [
+        model(input_ids=ids[:, i : i + 1], past_key_values=cache)
+        for i in range(first, ids.shape[1])
+    ]
+
+
+def test_rows_whose_token_is_there_already(shared: coppice.hf.SharedKV, model: Any) -> None:
+    ids = tiny.draw(2, 12, seed=70)
+    with cache_of(shared, ids[:1]) as cache:
+        model(input_ids=ids[:1], past_key_values=cache)
+    with cache_of(shared, ids) as cache:
+        assert cache.n_cached == [11, 0]
+        got = by_tokens(model, cache, ids)
+    assert graphs(shared) == []
+    want = tiny.llama()(ids).logits[:, -1:]
+    assert torch.allclose(got[-1].logits, want, rtol=1e-3, atol=1e-3)
+
+
+def test_generate(shared: coppice.hf.SharedKV, model: Any) -> None:
+    ids, mask = tiny.draw(3, 16, seed=71), torch.ones(3, 16, dtype=torch.int64)
+    mask[0, :5] = 0
+    ids[mask == 0] = 0
+    fixed = dict(attention_mask=mask, max_new_tokens=12, do_sample=False)
+    own = tiny.llama()
+    for options, numbers in (({}, [3]), (dict(num_beams=3), [3, 9])):
+        with cache_of(shared, ids, mask) as cache:
+            got = model.generate(ids, past_key_values=cache, **fixed, **options)
+        assert torch.equal(got, own.generate(ids, **fixed, **options))
+        assert graphs(shared) == numbers
+
+
+@pytest.mark.parametrize("key", ["output_hidden_states", "return_dict"])
+def test_what_the_config_asks_for(shared: coppice.hf.SharedKV, model: Any, key: str) -> None:
+    if key == "return_dict":
+        model.model.config = copy.copy(model.config)  # its own outputs are no tuples
+    setattr(model.config, key, key != "return_dict")
+    ids = tiny.draw(1, 6, seed=72)
+    with cache_of(shared, ids) as cache:
+        outs = by_tokens(model, cache, ids)
+    if key == "return_dict":
+        assert all(isinstance(out, tuple) for out in outs)
+    else:
+        assert all(out.hidden_states for out in outs)
+    assert graphs(shared) == []
+    setattr(model.config, key, key == "return_dict")
+    with cache_of(shared, ids + 1) as cache:
+        by_tokens(model, cache, ids + 1)
+    assert graphs(shared) == [1]
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [
+        (RuntimeError("as the test wants it"), coppice.Unsupported),
+        (coppice.LimitReached(errno.EDQUOT, "as the test wants it"), coppice.LimitReached),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_capture_that_fails_gives_all_back(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException, raised: type[BaseException]
+) -> None:
+    closed: list[str] = []
+
+    class Part:
+        """Of what a graph is made of."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.wait_stream = self.reset = self.close = lambda *_: closed.append(name)
+
+    def forward(**_: Any) -> None:
+        raise failure
+
+    cuda = SimpleNamespace(
+        Stream=lambda device: Part("stream"),
+        CUDAGraph=lambda: Part("graph"),
+        current_stream=lambda device: None,
+        synchronize=lambda device: None,
+        graph=lambda *_, **__: contextlib.nullcontext(),
+    )
+    monkeypatch.setattr(torch, "cuda", cuda)
+    monkeypatch.setattr(_capture, "Recording", lambda *_: Part("recording"))
+    begun, cache = object(), SimpleNamespace()
+    workspace = SimpleNamespace(device="cpu", pool=None)
+    batch: Any = SimpleNamespace(forward=begun, rows=[None], opened=lambda: workspace)
+    with pytest.raises(raised, match="as the test wants it|^$"):
+        Graph(forward, cache, batch, torch.zeros(1, 1, dtype=torch.int64))
+    assert closed == ["stream", "graph", "recording"] and batch.forward is begun
+
+
+def test_a_window_ends_passes(connection: coppice.Connection, played: None) -> None:
+    model, ids = tiny.mistral(window=16), tiny.draw(1, 10)
+    with coppice.hf.attach(model, connection) as shared, coppice.hf.capture(model):
+        with cache_of(shared, ids) as cache:
+            with pytest.raises(coppice.Unsupported, match="sliding_window of the config is 16"):
+                model.generate(ids, past_key_values=cache, max_new_tokens=12)
+            assert cache.n_cached == [16]
+        assert graphs(shared) == [1]
