@@ -58,15 +58,20 @@ def check_buffers(model: Any) -> None:
             )
 
 
-def view_of(name: str, parameter: Any, arena: Arena, info: TensorInfo) -> Any:
-    """Raises Invalid."""
+def view_of(arena: Arena, info: TensorInfo) -> Any:
     view = torch.from_dlpack(arena.tensor(info.shape, info.dtype, offset=info.offset))
-    if not parameter.is_meta and parameter.device != view.device:
-        raise invalid(
-            f"{name} is on {parameter.device}, the daemon's weights on {view.device}: move the "
-            "model there"
-        )
     return torch.nn.Parameter(view, requires_grad=False)
+
+
+def check_devices(model: Any, names: dict[Any, list[str]], views: dict[Any, Any]) -> None:
+    """Of buffers too: they may be all that a model has in memory."""
+    [device] = {view.device for view in views.values()}
+    there = {names[parameter][0]: parameter for parameter in views if not parameter.is_meta}
+    for name, tensor in [*there.items(), *model.named_buffers()]:
+        if tensor.device != device:
+            raise invalid(
+                f"{name} is on {tensor.device}, the daemon's weights on {device}: move it there"
+            )
 
 
 def share_weights(model: Any, weights: Weights) -> None:
@@ -77,8 +82,9 @@ def share_weights(model: Any, weights: Weights) -> None:
     Blocks until they are there. The model is from then on that of the files, without gradients; its
     parameters may be on meta before. They stay beyond weights and connection. On a CPU what is
     written to them is this process's own; on a GPU it is what all processes of the user read, who
-    so can mislead himself, and nobody else. Raises NotFound and Invalid, of the first parameter
-    that the weights do not have so; then nothing has changed. Attach and capture after it.
+    so can mislead himself, and nobody else; and there they end with the daemon. Raises NotFound and
+    Invalid, of the first parameter that the weights do not have so, or buffer that is elsewhere;
+    then nothing has changed. Attach and capture after it.
     """
     weights.wait()
     check_buffers(model)
@@ -87,10 +93,8 @@ def share_weights(model: Any, weights: Weights) -> None:
     for parameter, info in infos.items():
         check_like(names[parameter][0], parameter, info)
     arena = weights.map()
-    views = {
-        parameter: view_of(names[parameter][0], parameter, arena, info)
-        for parameter, info in infos.items()
-    }
+    views = {parameter: view_of(arena, info) for parameter, info in infos.items()}
+    check_devices(model, names, views)
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             setattr(module, name, views[parameter])

@@ -79,6 +79,19 @@ print(*test_share.inodes(), test_share.logits(model).double().sum().item())
 """
 
 
+def test_buffers_on_another_device(
+    connection: coppice.Connection, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where parameters are on meta they say nothing."""
+    model, of = on_meta(tiny.llama(seed=22)), torch.from_dlpack
+    before = list(model.parameters())
+    monkeypatch.setattr(torch, "from_dlpack", lambda array: of(array).to("meta"))
+    with coppice.open_weights(connection, checkpoint) as weights:
+        with pytest.raises(coppice.Invalid, match="inv_freq is on cpu, .* weights on meta"):
+            coppice.hf.share_weights(model, weights)
+    assert all(a is b for a, b in zip(before, model.parameters()))
+
+
 def test_processes_have_one_copy(connection: coppice.Connection, checkpoint: Path) -> None:
     model = tiny.llama(seed=22)
     with coppice.open_weights(connection, checkpoint) as weights:
