@@ -206,11 +206,13 @@ static int place(struct arena *self, long long offset, struct dlpack_view *view)
 		r = coppice_arena_alloc(self->arena, tensor_bytes(view), 0, &base);
 	}
 	view->base = base;
-	if (r < 0)
+	if (r == -ENOSPC)
 		fault_format(r,
 			     "the arena of %zu bytes has no room for the tensor: make a larger "
 			     "one, or reset it",
 			     all);
+	else if (r < 0)
+		fault_of(self->connection->c, r);
 	return r < 0 ? -1 : 0;
 }
 

@@ -85,6 +85,15 @@ def test_the_loop_goes_on_while_the_daemon_does_not(
     run(work())
 
 
+async def in_wait(seq: coppice.Sequence, seconds: float) -> asyncio.Task[coppice.Match]:
+    """A thread that waits, and has the lane."""
+    waiting = asyncio.create_task(asyncio.to_thread(seq.wait, seconds))
+    while seq.lane.arm():
+        assert not waiting.done()
+        await asyncio.sleep(0.001)
+    return waiting
+
+
 def test_the_loop_goes_on_while_a_thread_has_the_lane(
     daemon: Daemon, leaves_nothing: None
 ) -> None:
@@ -95,8 +104,7 @@ def test_the_loop_goes_on_while_a_thread_has_the_lane(
             lane = await aio.lane(connection)
             waiter = lane.open(model, list(range(64)), salt=5)
             number = lane.nop()
-            waiting = asyncio.create_task(asyncio.to_thread(waiter.wait, 0.8))
-            await asyncio.sleep(0.05)
+            waiting = await in_wait(waiter, 0.8)
             begin = time.process_time()
             assert await longest_pause(asyncio.create_task(aio.ticket(lane, number))) < 0.5
             assert time.process_time() - begin < 0.5
@@ -116,8 +124,7 @@ def test_the_loop_goes_on_while_a_thread_has_the_lane_of_a_question(
             owner = (await aio.lane(connection)).open(model, list(range(64)), salt=6)
             lane = await aio.lane(connection)
             first, second = (lane.open(model, list(range(64)), salt=6) for _ in range(2))
-            waiting = asyncio.create_task(asyncio.to_thread(first.wait, 10))
-            await asyncio.sleep(0.05)
+            waiting = await in_wait(first, 10)
             task = asyncio.create_task(until_settled(second))
             ends = asyncio.create_task(end_in_turn(owner, waiting, first))
             assert await longest_pause(task) < 0.5
@@ -155,8 +162,7 @@ def test_the_loop_goes_on_while_a_thread_has_the_lane_of_a_failure(
             while not decode.done():
                 await asyncio.sleep(0.001)
             assert decode.failed
-            waiting = asyncio.create_task(asyncio.to_thread(waiter.wait, 0.8))
-            await asyncio.sleep(0.05)
+            waiting = await in_wait(waiter, 0.8)
             assert await longest_pause(asyncio.create_task(until_failed(decode))) < 0.5
             await asyncio.gather(waiting, return_exceptions=True)
             owner.close()

@@ -180,7 +180,7 @@ CASES: list[tuple[Callable[[Given], None], Any, int]] = [
     (a_sequence_closed_in_a_step, (coppice.Closed, coppice.Canceled), N_TIMES),
     (a_draft_that_is_left, coppice.Closed, N_TIMES),
     (a_lane_closed_with_its_sequences, coppice.Closed, N_TIMES),
-    (a_connection_closed_with_all_it_had, coppice.Closed, 50),
+    (a_connection_closed_with_all_it_had, coppice.Closed, N_TIMES),
     (a_prompt_that_is_too_long, coppice.TooLong, N_TIMES_PROGRAM),
     (a_token_that_is_none, coppice.Error, N_TIMES_PROGRAM),
     (a_model_that_is_not_supported, coppice.Unsupported, N_TIMES),

@@ -162,6 +162,13 @@ def test_a_dropped_decode_spoils_nobodys_rows(lane: coppice.Lane, model: coppice
         assert wanted.tolist() == before
 
 
+def test_nothing_is_cut_from_weights(connection: coppice.Connection) -> None:
+    with coppice.open_weights(connection, CHECKPOINT) as weights:
+        weights.wait()
+        with pytest.raises(coppice.Invalid, match="there are weights in it"):
+            weights.map().tensor((2,))
+
+
 def test_a_folder_without_weights_is_named(connection: coppice.Connection, tmp_path: Path) -> None:
     with pytest.raises(coppice.NotFound, match=str(tmp_path)):
         coppice.load_model(connection, tmp_path)
