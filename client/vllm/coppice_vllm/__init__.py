@@ -1,4 +1,4 @@
-"""vLLM 0.24 with its KV at the daemon: what requests share is read once, also by other engines.
+"""vLLM 0.24 with its KV at the daemon: what a user's processes share is read once.
 
 An attention backend, CUSTOM, that leaves attention to the daemon, and a connector that tells vLLM
 how much of a prompt is there, and the backend which request each row of a batch is. Both are

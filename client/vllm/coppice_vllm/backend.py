@@ -26,6 +26,8 @@ from . import CONNECTOR
 if TYPE_CHECKING:
     from .engine import Engine
 
+KV_CACHE_DTYPES = ["auto"]
+
 
 @dataclass
 class Metadata(AttentionMetadata):
@@ -77,13 +79,17 @@ class Impl(AttentionImpl[Metadata]):
         logits_soft_cap: float | None = None,
         attn_type: str = AttentionType.DECODER,
         kv_sharing_target_layer_name: str | None = None,
+        **others: Any,
     ) -> None:
         refused = {
             "slopes of ALiBi": alibi_slopes,
             "sliding windows": sliding_window,
             "capped scores": logits_soft_cap,
             "layers that share K and V": kv_sharing_target_layer_name,
+            f"attention of the kind {attn_type}": attn_type != AttentionType.DECODER,
+            f"KV of the kind {kv_cache_dtype}": kv_cache_dtype not in KV_CACHE_DTYPES,
         }
+        refused |= {name: given is not None for name, given in others.items()}
         for what, given in refused.items():
             if given:
                 raise ValueError(f"coppice: the model has {what}, which the daemon has not")
@@ -119,7 +125,7 @@ class CoppiceBackend(AttentionBackend):
         torch.bfloat16,
         torch.float32,
     ]
-    supported_kv_cache_dtypes: ClassVar[list[Any]] = ["auto"]
+    supported_kv_cache_dtypes: ClassVar[list[Any]] = KV_CACHE_DTYPES
 
     @staticmethod
     def get_name() -> str:

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from coppice_vllm.backend import Impl
 from coppice_vllm.config import complaints, salt_of, weights_hash
 
 DOCUMENT = [(i * 7 + 3) % 90 + 5 for i in range(100)]
@@ -115,6 +117,28 @@ def test_options_that_are_refused() -> None:
         value: Any = {"world": 2, "executor": "mp"}.get(key, True)
         [sentence] = complaints(config(**{key: value}))
         assert word in sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (dict(alibi_slopes=[0.5]), "slopes of ALiBi"),
+        (dict(sliding_window=16), "sliding windows"),
+        (dict(logits_soft_cap=30.0), "capped scores"),
+        (dict(kv_sharing_target_layer_name="a.0"), "layers that share K and V"),
+        (dict(attn_type="encoder_only"), "attention of the kind encoder_only"),
+        (dict(kv_cache_dtype="fp8"), "KV of the kind fp8"),
+        (dict(sinks=torch.zeros(4)), "sinks"),
+        (dict(use_alibi_sqrt=False), "use_alibi_sqrt"),
+    ],
+)
+def test_layers_that_are_refused(keys: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"the model has .*{sentence}, which the daemon has not"):
+        Impl(4, 32, 0.1, 2, **keys)
+
+
+def test_layers_that_are_not_refused() -> None:
+    assert Impl(4, 32, 0.1, 2, sinks=None).num_kv_heads == 2
 
 
 @pytest.mark.parametrize(
