@@ -23,6 +23,7 @@ import coppice.hf
 if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
 
+OPTIONS = "--backend=cuda", "--pool=1G", "--lend-weights=1"
 SIZES = dict(hidden_size=256, intermediate_size=128, head_dim=64)
 N_NEW = 12
 DTYPES = [torch.bfloat16, torch.float16]
@@ -36,7 +37,7 @@ MODES: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = str(tmp_path_factory.mktemp("gpu") / "sock")
-    daemon = subprocess.Popen([DAEMON, "--backend", "cuda", "--pool=1G", "--socket", path])
+    daemon = subprocess.Popen([DAEMON, *OPTIONS, "--socket", path])
     await_socket(path, daemon)
     torch.zeros(1, device="cuda")  # lanes are made where there is a context
     yield path
