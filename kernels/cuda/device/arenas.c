@@ -5,6 +5,9 @@
  * that still has the old one open would then see the new block. So hashes of handles are
  * remembered; a block whose handle is known is held back until another was found, and freed then. A
  * hash that two handles share costs a block held back in vain, no more.
+ *
+ * That keeps mappings apart, not handles: one that was kept opens whatever block is exported next
+ * at its address, under another handle (seen with driver 580).
  */
 #include "arenas.h"
 

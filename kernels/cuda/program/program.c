@@ -145,15 +145,6 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 	return r;
 }
 
-bool program_is_first(const struct program *p, uint32_t layer)
-{
-	uint32_t first = 0;
-
-	while (p->kind_of[first] != p->kind_of[layer])
-		first++;
-	return first == layer;
-}
-
 static double layer_elements(const struct program *p, uint32_t layer)
 {
 	const struct program_kind *kind = &p->kinds[p->kind_of[layer]];

@@ -28,8 +28,6 @@ MUST_CHECK int program_run(struct batch *b, const struct backend_run *run, uint6
  * product of the head, over whatever is in the scratch memory; for who measures, or prepares. */
 MUST_CHECK int program_run_products(struct batch *b, struct backend_program *program,
 				    uint32_t n_rows, bool once);
-/* Is the layer the first of its kind? */
-bool program_is_first(const struct program *p, uint32_t layer);
 void program_cost(const struct batch *b, const struct backend_program *program,
 		  struct backend_program_cost *ret);
 

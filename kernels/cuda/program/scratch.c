@@ -49,6 +49,15 @@ uint32_t program_forms_read(const struct program *p, const struct program_kind *
 	return forms;
 }
 
+bool program_is_first(const struct program *p, uint32_t layer)
+{
+	uint32_t first = 0;
+
+	while (p->kind_of[first] != p->kind_of[layer])
+		first++;
+	return first == layer;
+}
+
 /* In which a register ever is. */
 static uint32_t forms_of(const struct program *p, uint32_t reg)
 {

@@ -48,6 +48,8 @@ struct backend_program {
 	struct program_progress progress;
 };
 
+/* Is the layer the first of its kind? */
+bool program_is_first(const struct program *p, uint32_t layer);
 /* Forms in which what an operation of a kind leaves in its register is read from there, until
  * another takes its place; of attention, none. */
 uint32_t program_forms_read(const struct program *p, const struct program_kind *kind, uint32_t op);
