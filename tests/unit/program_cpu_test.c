@@ -59,20 +59,32 @@ static double check_oracle(const struct model_want *want, struct oracle_random *
 	return logits;
 }
 
-/* Where nothing falls near a tie, narrow types are as near to the truth as fp32: what is rounded is
- * what is said to be, and nothing else. That is so of a third of the programs here. */
-static void run_oracle(struct oracle_random *random)
-{
-	uint32_t n_narrow = 0, n_near = 0;
+struct tally {
+	uint32_t n_narrow, n_near; /* these as near to the truth as fp32 */
+};
 
-	for (uint32_t i = 0; i < 60; i++) {
+static void count_programs(struct oracle_random *random, uint32_t n, struct tally *tally)
+{
+	for (uint32_t i = 0; i < n; i++) {
 		struct model_want want = model_want_random(random);
 		double error = check_oracle(&want, random);
 
-		n_narrow += want.dtype != WORK_FP32;
-		n_near += want.dtype != WORK_FP32 && error <= bounds[WORK_FP32];
+		tally->n_narrow += want.dtype != WORK_FP32;
+		tally->n_near += want.dtype != WORK_FP32 && error <= bounds[WORK_FP32];
 	}
-	assert_true(n_near * 12 > n_narrow);
+}
+
+/* Where nothing falls near a tie, narrow types are as near to the truth as fp32: what is rounded is
+ * what is said to be, and nothing else. That is so of more than a quarter of the programs here, and
+ * of 60 it is by chance too few once in some thousands of runs: then three times as many tell. */
+static void run_oracle(struct oracle_random *random)
+{
+	struct tally tally = {0};
+
+	count_programs(random, 60, &tally);
+	if (tally.n_near * 12 <= tally.n_narrow)
+		count_programs(random, 120, &tally);
+	assert_true(tally.n_near * 12 > tally.n_narrow);
 }
 
 static void every_isa(void (*run)(struct oracle_random *), const char *name)
