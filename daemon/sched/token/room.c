@@ -27,7 +27,7 @@
 /* Of what the weights take to be read, or the budget: decode, which goes together rather than read
  * them once more. */
 #define DECODE_PARTS 4.0
-#define LEAST_PART 0.25 /* of the budget: prompts, where decode has all that */
+#define LEAST_PART 0.25 /* of the budget: prompts, however much decode there is */
 #define KEPT_ROWS_PART 4u /* of all rows: decode leaves so many to prompts */
 
 static bool is_decode(const struct sched_lane *lane)
@@ -51,16 +51,13 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 /* From now on prompts are taken. */
 static void room_begin_prompts(const struct passes *p, struct room *room)
 {
-	double decode_ns = room->model->program->cost.fixed_ns + room->taken_ns;
+	double pass_ns = room->model->program->cost.fixed_ns + room->taken_ns;
+	bool beside = room->n_taken > 0 && !room->halved;
+	double most_ns = (beside ? DECODE_PARTS : 1) * room->budget_ns;
 
-	if (room->n_taken == 0)
-		room->ns = room->budget_ns;
-	else if (room->halved)
-		room->ns = room->budget_ns - room->taken_ns;
-	else
-		room->ns = fmin(decode_ns * p->core->config->prompt_percent / 100,
-				fmax(DECODE_PARTS * room->budget_ns - room->taken_ns,
-				     LEAST_PART * room->budget_ns));
+	room->ns = fmax(most_ns - room->taken_ns, LEAST_PART * room->budget_ns);
+	if (beside)
+		room->ns = fmin(room->ns, pass_ns * p->core->config->prompt_percent / 100);
 }
 
 /* ---- what rows take -------------------------------------------------------------------------- */
