@@ -209,19 +209,9 @@ static uint32_t n_fds(void)
 /* A number that coppicectl tells in its status. */
 static unsigned long long status_of(const char *key)
 {
-	static char text[1 << 16];
-	char command[256], words[64];
-	const char *at;
-	FILE *pipe;
-	size_t n;
+	const char *text = decode_listing("--json status"), *at;
+	char words[64];
 
-	snprintf(command, sizeof(command), "%s --socket=%s --json status", COPPICECTL_PATH,
-		 service.socket);
-	pipe = popen(command, "r");
-	assert_non_null(pipe);
-	n = fread(text, 1, sizeof(text) - 1, pipe);
-	assert_int_equal(pclose(pipe), 0);
-	text[n] = 0;
 	snprintf(words, sizeof(words), "\"%s\":", key);
 	at = strstr(text, words);
 	if (!at)

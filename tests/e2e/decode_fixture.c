@@ -118,6 +118,23 @@ static struct coppice_weights *weights_of(struct coppice *c, const char *path)
 	return weights;
 }
 
+const char *decode_listing(const char *words)
+{
+	static char text[1 << 16];
+	char command[256];
+	FILE *out;
+	size_t n;
+
+	snprintf(command, sizeof(command), "%s --socket %s %s", COPPICECTL_PATH, service.socket,
+		 words);
+	out = popen(command, "r");
+	assert_non_null(out);
+	n = fread(text, 1, sizeof(text) - 1, out);
+	text[n] = 0;
+	assert_int_equal(pclose(out), 0);
+	return text;
+}
+
 struct coppice_weights *decode_weights(struct coppice *c)
 {
 	return weights_of(c, MODEL_DIR "/model.safetensors");

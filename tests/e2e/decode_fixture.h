@@ -40,6 +40,9 @@ extern struct decode_service service;
 int decode_setup(void **state);
 int decode_teardown(void **state);
 
+/* What coppicectl prints when it is asked of the service: until the next call. */
+const char *decode_listing(const char *words);
+
 void decode_client_open(struct decode_client *client, const struct decode_service *s);
 void decode_client_close(struct decode_client *client);
 /* The same with the weights of a file of ours. */

@@ -124,18 +124,7 @@ static void tokens_go_on_beside_what_comes_back(void **state)
 /* A file of its tier, where the kernel has io_uring. */
 static bool has_file(void)
 {
-	char command[256], text[16384];
-	FILE *out;
-	size_t n;
-
-	snprintf(command, sizeof(command), "%s --socket %s --json status", COPPICECTL_PATH,
-		 service.socket);
-	out = popen(command, "r");
-	assert_non_null(out);
-	n = fread(text, 1, sizeof(text) - 1, out);
-	text[n] = 0;
-	assert_int_equal(pclose(out), 0);
-	return strstr(text, "\"file\"");
+	return strstr(decode_listing("--json status"), "\"file\"");
 }
 
 static void what_is_in_the_file_outlives_the_daemon(void **state)

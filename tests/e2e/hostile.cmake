@@ -30,7 +30,8 @@ if(TARGET coppiced AND TARGET coppice)
 			e2e/decode_fixture.c LIBS e2e_fixtures coppice_model coppice coppice_proto
 			ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 120)
 		coppice_path(coppiced coppiced)
-		target_compile_definitions(attack_program_test PRIVATE COPPICED_PATH="${coppiced}"
+		coppice_path(coppicectl coppicectl)
+		target_compile_definitions(attack_program_test PRIVATE COPPICED_PATH="${coppiced}" COPPICECTL_PATH="${coppicectl}"
 			MODEL_DIR="${coppice_data}/tests/model")
 		add_dependencies(attack_program_test coppiced)
 		set_tests_properties(attack_program_test PROPERTIES SKIP_RETURN_CODE 77)
