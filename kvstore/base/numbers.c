@@ -68,15 +68,20 @@ static void word_empty(struct numbers *n, uint32_t at)
 	}
 }
 
-/* A word of level 0 is not zero. */
-static void word_fill(struct numbers *n, uint32_t at)
+/* Returns what the word with this bit was. */
+static inline uint64_t bit_set(struct numbers *n, uint32_t level, uint32_t bit)
 {
-	for (uint32_t level = 1; level < NUMBERS_LEVELS; level++, at /= 64) {
-		uint64_t *word = &n->levels[level][at / 64], was = *word;
-		*word = was | UINT64_C(1) << at % 64;
-		if (was != 0)
-			break;
-	}
+	uint64_t *word = &n->levels[level][bit / 64], was = *word;
+
+	*word = was | UINT64_C(1) << bit % 64;
+	return was;
+}
+
+/* A word of a level, which was zero, is so no more. */
+static void word_fill(struct numbers *n, uint32_t level, uint32_t at)
+{
+	while (++level < NUMBERS_LEVELS && bit_set(n, level, at) == 0)
+		at /= 64;
 }
 
 uint32_t numbers_take(struct numbers *n)
@@ -101,10 +106,12 @@ void numbers_put(struct numbers *n, uint32_t number)
 	uint32_t at = number / 64;
 
 	assert(at < n->n_words[0]);
-	n->levels[0][at] |= UINT64_C(1) << number % 64;
+	bit_set(n, 0, number);
 	if (at < n->low)
 		n->low = at;
-	word_fill(n, at); /* whether it was zero nobody can foresee */
+	/* Whether the word was zero before nobody can foresee, but whether those above were. */
+	if (bit_set(n, 1, at) == 0)
+		word_fill(n, 1, at / 64);
 }
 
 void numbers_put_run(struct numbers *n, uint32_t first, uint32_t count)

@@ -33,11 +33,11 @@ static struct store_node *oldest_of_name(const struct store *s, const char *name
 	return best;
 }
 
-static const struct store_node *lru_skip(const struct store_node *n, uint32_t n_places)
+/* Two places on in its list. */
+static const struct store_node *lru_skip(const struct store_node *n)
 {
-	while (n && n_places-- > 0)
-		n = TAILQ_NEXT(n, lru);
-	return n;
+	n = TAILQ_NEXT(n, lru);
+	return n ? TAILQ_NEXT(n, lru) : NULL;
 }
 
 /* Of victims to come first their own lines, then those that they point to, then those behind these
@@ -49,16 +49,16 @@ PREFETCHES void victims_prefetch(const struct store *s, const struct store_node 
 
 	for (size_t line = 0; far && line < sizeof(*n); line += BLOCKS_LINE_BYTES)
 		__builtin_prefetch(far + line);
-	n = lru_skip(n, 2);
+	n = lru_skip(n);
 	if (!n)
 		return;
 	__builtin_prefetch(*index_bucket(&s->children, n->link.hash));
 	__builtin_prefetch(pages_at(&s->pages, &node_model(n)->lent, n->slices[0].page));
-	n = lru_skip(n, 2);
+	n = lru_skip(n);
 	if (!n)
 		return;
 	__builtin_prefetch(pages_extent(&s->pages, &node_model(n)->lent, n->slices[0].page));
-	n = lru_skip(n, 2);
+	n = lru_skip(n);
 	if (!n)
 		return;
 	__builtin_prefetch(index_bucket(&s->children, n->link.hash));

@@ -15,6 +15,11 @@
 void height_raise(struct store_node *n, uint32_t height);
 /* Something below the node is gone. */
 void height_lower(struct store_node *n);
+/* The node is as high as it is by this child (NULL: there is none), whatever else goes. */
+static inline bool height_is_by(const struct store_node *n, const struct store_node *child)
+{
+	return child && child->height + 1u == n->height;
+}
 
 /* May paths have one node more: where the node is cut, with all that is below it, or behind its
  * end? If not, borders above that are of no use are noted. */

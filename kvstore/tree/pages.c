@@ -34,11 +34,6 @@ void pages_done(struct pages *p)
 	free(p->extents);
 }
 
-struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page)
-{
-	return &pages_extent(p, lent, page)->pages[page % lent->extent_pages];
-}
-
 /* Page table and sides of an empty extent, all pages free. */
 static int extent_tables(struct extent *e, const struct pages_lent *lent)
 {

@@ -120,7 +120,11 @@ static inline struct extent *pages_extent(const struct pages *p, const struct pa
 {
 	return &p->extents[page / lent->extent_pages];
 }
-struct page *pages_at(const struct pages *p, const struct pages_lent *lent, uint32_t page);
+static inline struct page *pages_at(const struct pages *p, const struct pages_lent *lent,
+				    uint32_t page)
+{
+	return &pages_extent(p, lent, page)->pages[page % lent->extent_pages];
+}
 static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page)
 {
 	return lent->n_devices > 1 ? page % lent->n_devices : 0;

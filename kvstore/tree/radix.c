@@ -445,6 +445,8 @@ void radix_cut(struct store_node *leaf)
 	struct store *s = node_store(leaf);
 	struct store_holding *h = leaf->namespace->holding;
 
+	const struct store_node *beside = LIST_NEXT(leaf, sibling);
+
 	assert(leaf->n_users == 0);
 	walk_cut(&s->walk, leaf);
 	lru_leave(leaf);
@@ -457,7 +459,8 @@ void radix_cut(struct store_node *leaf)
 			pages_drop(&s->pages, &h->pages, leaf->slices[i]);
 	s->stats.n_tokens -= leaf->n_tokens;
 	s->stats.n_nodes--;
-	height_lower(leaf->parent);
+	if (!height_is_by(leaf->parent, beside))
+		height_lower(leaf->parent);
 	if (border_is_idle(leaf->parent))
 		border_add(leaf->parent);
 	node_free(s, leaf);
