@@ -348,10 +348,10 @@ struct backend_ops {
 	void (*arena_free)(struct backend *b, uint64_t base);
 
 	/* The plan of job->plan_id, made for an earlier job of the same queries, one new token
-	 * each, is to serve this one, whose queries have each come one token further: list->rows
-	 * have the new positions and io the new slots (none where the token is on another device of
-	 * a group), the tree and the rest of the list are as they were. Called once per token,
-	 * before the first submit with it; one after the other for those that have come since a
+	 * each, is to serve this one, whose queries have come one token further: list->rows have
+	 * the new positions and io the new slots (none where the query is where it was, or the
+	 * token on another device of a group), the tree and the rest of the list are as they were.
+	 * Called once per token, before the first submit with it; one after the other for those that have come since a
 	 * plan was prepared. 0, or BACKEND_SOON; -ESTALE or -ENOMEM: make a new plan. NULL: this
 	 * backend never can. */
 	int (*advance)(struct backend *b, const struct backend_job *job);

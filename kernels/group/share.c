@@ -286,8 +286,11 @@ int share_advance_tokens(struct share *s, const struct backend_job *job, struct 
 	if (!io || !slots)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++) {
-		if (job->io[i].n_slots != 1)
+		if (job->io[i].n_slots > 1)
 			return -ESTALE;
+		io[i] = (struct backend_io){0};
+		if (job->io[i].n_slots == 0)
+			continue;
 		slots[i] = job->io[i].slots[0];
 		io[i] = (struct backend_io){.slots = &slots[i], .n_slots = is_here(s, &slots[i])};
 		slots[i].page = cut_page(slots[i].page, s->n_devices);

@@ -5,6 +5,7 @@
  */
 #include "daemon/sched/sched_impl.h"
 #include "oracle.h"
+#include "plan_paths.h"
 #include "sched_fixture.h"
 
 #include <errno.h>
@@ -18,71 +19,33 @@
 
 #define CLIENTS 4u
 #define SEQS 3u /* of each */
-#define QUERIES (CLIENTS * SEQS)
-#define TOKENS_MAX 1024u
+#define TOKENS_MAX PLAN_PATHS_TOKENS
 #define PLANS 24u
 #define ROUNDS 1500u
 #define COMMON 512u /* tokens that any sequence may begin with */
 #define PLAN_ROOM 32u /* tokens of a row that a plan takes in */
 #define LEAST_TAKEN 20u /* plans made ahead; about a hundred are */
 
-/* Where the tokens of each query's path are, as the plan has it. */
-struct device_plan {
-	uint64_t id;
-	uint32_t n_queries, n_taken;
-	uint32_t n_tokens[QUERIES];
-	struct work_slice tokens[QUERIES][TOKENS_MAX]; /* one by one */
-};
-
 /* A backend that remembers plans, and loses some. */
 static struct {
 	struct backend_ops ops;
 	struct oracle_random random; /* the scheduler's */
 	struct oracle_random plans_random; /* whoever prepares */
-	struct device_plan plans[PLANS];
+	struct plan_paths plans[PLANS];
 	uint32_t next_plan;
-	struct device_plan ahead; /* under the lock */
+	struct plan_paths ahead; /* under the lock */
 	pthread_mutex_t lock;
 	struct sched *sched;
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void put_tokens(struct work_slice *to, const struct work_slice *slices, uint32_t n_slices)
-{
-	for (uint32_t i = 0; i < n_slices; i++) {
-		for (uint32_t j = 0; j < slices[i].count; j++)
-			*to++ = (struct work_slice){slices[i].page, (uint16_t)(slices[i].first + j),
-						    1};
-	}
-}
-
-static void plan_fill(struct device_plan *p, const struct backend_job *job)
-{
-	const struct work_tree *tree = job->tree;
-
-	assert_true(tree->n_queries <= QUERIES);
-	p->id = job->plan_id;
-	p->n_queries = tree->n_queries;
-	p->n_taken = 0;
-	for (uint32_t q = 0; q < tree->n_queries; q++) {
-		uint32_t node = tree->queries[q].node;
-
-		p->n_tokens[q] = tree->nodes[node].pos + tree->nodes[node].n_tokens;
-		assert_true(p->n_tokens[q] <= TOKENS_MAX);
-		for (; node != WORK_NONE; node = tree->nodes[node].parent)
-			put_tokens(&p->tokens[q][tree->nodes[node].pos],
-				   &tree->slices[tree->nodes[node].slice],
-				   tree->nodes[node].n_slices);
-	}
-}
-
-static struct device_plan *device_plan_new(void)
+static struct plan_paths *device_plan_new(void)
 {
 	return &device.plans[device.next_plan++ % PLANS];
 }
 
-static struct device_plan *plan_find(uint64_t id)
+static struct plan_paths *plan_find(uint64_t id)
 {
-	struct device_plan *p = NULL;
+	struct plan_paths *p = NULL;
 
 	for (uint32_t i = 0; i < PLANS && !p; i++)
 		p = device.plans[i].id == id ? &device.plans[i] : NULL;
@@ -98,13 +61,13 @@ static struct device_plan *plan_find(uint64_t id)
 
 static int device_prepare(struct backend *b, const struct backend_job *job)
 {
-	static struct device_plan making;
+	static struct plan_paths making;
 
 	(void)b;
 	usleep(oracle_below(&device.plans_random, 3000));
 	if (oracle_below(&device.plans_random, 15) == 0)
 		return -ENOMEM;
-	plan_fill(&making, job);
+	plan_paths_fill(&making, job);
 	pthread_mutex_lock(&device.lock);
 	device.ahead = making;
 	pthread_mutex_unlock(&device.lock);
@@ -113,7 +76,7 @@ static int device_prepare(struct backend *b, const struct backend_job *job)
 
 static int device_advance(struct backend *b, const struct backend_job *job)
 {
-	struct device_plan *p = plan_find(job->plan_id);
+	struct plan_paths *p = plan_find(job->plan_id);
 
 	(void)b;
 	if (!p)
@@ -122,57 +85,26 @@ static int device_advance(struct backend *b, const struct backend_job *job)
 		p->id = 0;
 		return oracle_below(&device.random, 2) ? -ESTALE : -ENOMEM;
 	}
-	for (uint32_t i = 0; i < job->list->n_rows; i++) {
-		const struct work_row *row = &job->list->rows[i];
-		const struct backend_io *io = &job->io[row->query];
-
-		assert_int_equal(io->n_slots, 1);
-		assert_int_equal(io->slots[0].count, 1);
-		assert_int_equal(row->pos, p->n_tokens[row->query]);
-		p->tokens[row->query][p->n_tokens[row->query]++] = io->slots[0];
-	}
-	return ++p->n_taken >= PLAN_ROOM / 8 ? BACKEND_SOON : 0;
-}
-
-/* All of the path, the new tokens with it. Returns how many these are. */
-static uint32_t path_of(const struct store_seq *seq, struct work_slice *ret)
-{
-	uint32_t n_slices, n = store_seq_n_tokens(seq);
-	const struct store_slice *slices;
-
-	for (struct store_node *node = store_seq_node(seq); store_node_parent(node);
-	     node = store_node_parent(node)) {
-		slices = store_node_slices(node, &n_slices);
-		put_tokens(&ret[store_node_pos(node)], (const struct work_slice *)slices, n_slices);
-	}
-	slices = store_seq_slots(seq, &n_slices);
-	put_tokens(&ret[n], (const struct work_slice *)slices, n_slices);
-	return n + store_seq_n_live(seq);
+	plan_paths_take(p, job);
+	return p->n_taken >= PLAN_ROOM / 8 ? BACKEND_SOON : 0;
 }
 
 static void check_plan(const struct backend_job *job)
 {
-	static struct work_slice path[TOKENS_MAX];
 	const struct batch *b = &device.sched->batch;
-	struct device_plan *p = plan_find(job->plan_id);
+	struct plan_paths *p = plan_find(job->plan_id);
 	uint32_t q = 0;
 
 	if (!p) {
 		assert_false(job->advanced);
 		p = device_plan_new();
-		plan_fill(p, job);
+		plan_paths_fill(p, job);
 	}
 	for (uint32_t i = 0; i < b->n_jobs; i++) {
 		const struct batch_job *of = &b->jobs[i];
 
-		for (uint32_t part = 0; part < of->n_parts && of->layer == job->layer;
-		     part++, q++) {
-			uint32_t n = path_of(of->parts[part]->seq->store, path);
-
-			assert_true(q < p->n_queries);
-			assert_int_equal(p->n_tokens[q], n);
-			assert_memory_equal(p->tokens[q], path, n * sizeof(*path));
-		}
+		for (uint32_t part = 0; part < of->n_parts && of->layer == job->layer; part++, q++)
+			plan_paths_check(p, q, of->parts[part]->seq->store);
 	}
 	assert_int_equal(q, p->n_queries);
 }

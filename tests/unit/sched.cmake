@@ -22,6 +22,9 @@ foreach(unit pass pass_cancel pass_company)
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
+coppice_test(NAME pass_plans_test SOURCES unit/pass_plans_test.c unit/school.c unit/plan_paths.c
+	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+
 foreach(unit pass_layers pass_requests)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/school.c unit/school_layers.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
@@ -34,7 +37,8 @@ coppice_test(NAME plan_cache_test SOURCES unit/plan_cache_test.c LIBS coppice_da
 coppice_test(NAME batch_test SOURCES unit/batch_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
 
 coppice_test(NAME plan_ahead_test SOURCES unit/plan_ahead_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
-coppice_test(NAME plan_ahead_random_test SOURCES unit/plan_ahead_random_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME plan_ahead_random_test SOURCES unit/plan_ahead_random_test.c unit/plan_paths.c
+	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
 coppice_test(NAME pace_test SOURCES unit/pace_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 

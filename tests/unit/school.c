@@ -29,7 +29,8 @@ struct world world;
 /* Written where its client may have it. */
 static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows, const uint32_t *ids)
 {
-	uint64_t at = wanted->out - world.arena, bytes = sizeof(struct program_row);
+	uint64_t at = world.arena ? wanted->out - world.arena : 0;
+	uint64_t bytes = sizeof(struct program_row);
 
 	if (wanted->want & PROGRAM_WANT_LOGITS)
 		bytes += N_VOCAB * sizeof(float);
@@ -45,11 +46,30 @@ static void check_wanted(const struct program_wanted *wanted, uint32_t n_rows, c
 	world.n_followed++;
 }
 
+/* Rows stand query by query. A plan that has taken tokens in has their rows where they are now. */
+static void check_places(const struct backend_run *run)
+{
+	const struct backend_job *job = run->job;
+	uint32_t n_rows = 0;
+
+	for (uint32_t q = 0; q < job->tree->n_queries; q++) {
+		for (uint32_t i = 0; i < job->list->n_rows; i++) {
+			const struct work_row *row = &job->list->rows[i];
+
+			if (row->query == q && !job->tree->queries[q].parents)
+				assert_int_equal(row->pos,
+						 run->rows->positions[n_rows + row->token]);
+		}
+		n_rows += job->tree->queries[q].n_rows;
+	}
+	assert_int_equal(n_rows, run->rows->n_rows);
+}
+
 static int model_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
 {
 	const struct work_tree *tree = run->job->tree;
-	uint32_t n_rows = 0, n_layers = run->job->shape->n_layers;
-	double ns = FIXED_NS + run->rows->n_rows * world.row_ns;
+	uint32_t n_rows = run->rows->n_rows, n_layers = run->job->shape->n_layers;
+	double ns = FIXED_NS + n_rows * world.row_ns;
 	double part_ns = ns * run->n_layers / n_layers;
 
 	(void)b;
@@ -58,9 +78,7 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 		world.stale_at = 0;
 		return -ESTALE;
 	}
-	for (uint32_t i = 0; i < tree->n_queries; i++)
-		n_rows += tree->queries[i].n_rows;
-	assert_int_equal(n_rows, run->rows->n_rows);
+	check_places(run);
 	assert_in_range(n_rows, 1, MAX_ROWS);
 	for (uint32_t i = 0; i < tree->n_slices; i++)
 		assert_true(tree->slices[i].page < 1u << 20);
@@ -208,7 +226,8 @@ void ask(struct pupil *p, uint32_t n)
 		struct abi_decode head;
 		struct abi_decode_seq seq;
 		uint32_t ids[20000];
-	} body = {.seq = {.seq = p->seq, .n_new = n}};
+	} body = {.head = {.arena = 1, .stride = 1024, .want = p->wants ? ABI_WANT_SCORE : 0},
+		  .seq = {.seq = p->seq, .n_new = n, .first_wanted = n - 1}};
 	uint32_t bytes = (uint32_t)(sizeof(body.head) + sizeof(body.seq) + n * sizeof(uint32_t));
 
 	assert_true(n <= 20000);

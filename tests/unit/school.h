@@ -27,7 +27,7 @@ struct world {
 	uint32_t stale_at; /* the segment that begins there is refused once; 0: none is */
 	double longest_segment_ns, ran_ns; /* and of all */
 	double batch_ns; /* what others' layers take */
-	uint64_t arena; /* of who wants something */
+	uint64_t arena; /* of who wants something; 0: of several */
 	bool ascends; /* each id is its predecessor's plus one: that is what follows a row */
 	uint32_t n_followed; /* rows that something follows */
 	bool instant; /* none takes any time */
@@ -40,6 +40,7 @@ struct pupil {
 	struct client c;
 	uint64_t seq;
 	uint32_t again;
+	bool wants; /* the score of an entry's last row */
 };
 
 struct school {

@@ -50,61 +50,76 @@ static struct backend_job for_backend(const struct batch_job *job)
 
 /* ---- tokens that came since the plan was made ----------------------------------------------- */
 
-/* Where the last n tokens of each sequence are, of which its new one is the last, behind the tree's
- * slices: there is room for them until the next is added to it. */
-static int find_since(struct batch_job *job, uint32_t n)
+/* Since it was planned for, or has been seen last. */
+static uint32_t n_later(const struct batch_job *job, uint32_t query)
+{
+	return job->queries[query].n_tokens - job->plan->planned[query].n_tokens;
+}
+
+/* Where its last n tokens are, of which the new one is the last, behind the tree's slices. */
+static int add_since(struct plan *plan, const struct store_seq *store, uint32_t n)
+{
+	const struct store_node *node = store_seq_node(store);
+	uint32_t n_slices, n_before = store_node_n_tokens(node) - (n - 1);
+	int r = tree_add_each_token(plan, store_node_slices(node, &n_slices), n_before, n - 1);
+
+	if (r < 0)
+		return r;
+	return tree_add_each_token(plan, store_seq_slots(store, &n_slices), 0, 1);
+}
+
+/* Where all the tokens are that the plan lacks, one query's after the other's; there is room for
+ * them until the next is added to the tree. */
+static int find_since(struct batch_job *job)
 {
 	struct plan *plan = job->plan;
-	uint32_t n_slices, n_tree = plan->tree.n_slices;
-	int r = 0;
+	uint32_t n_tree = plan->tree.n_slices;
+	const struct work_slice *at;
+	int r = GROW(job->since, job->since_room, job->n_parts);
 
-	for (uint32_t i = 0; i < job->n_parts && r == 0; i++) {
-		const struct store_seq *store = job->parts[i]->seq->store;
-		const struct store_node *node = store_seq_node(store);
-		uint32_t n_before = store_node_n_tokens(node) - (n - 1);
-
-		r = tree_add_each_token(plan, store_node_slices(node, &n_slices), n_before, n - 1);
-		if (r == 0)
-			r = tree_add_each_token(plan, store_seq_slots(store, &n_slices), 0, 1);
-	}
+	for (uint32_t q = 0; q < job->n_parts && r == 0; q++)
+		if (n_later(job, q) > 0)
+			r = add_since(plan, job->parts[q]->seq->store, n_later(job, q));
 	plan->tree.n_slices = n_tree;
 	tree_lend(plan);
+	at = plan->slices + n_tree;
+	for (uint32_t q = 0; q < job->n_parts && r == 0; q++) {
+		job->since[q] = (struct backend_io){.slots = at};
+		at += n_later(job, q);
+	}
 	return r;
 }
 
-/* By one token, whose slot io has. */
-static int advance_by_one(const struct sched_core *core, struct batch_job *job,
-			  const struct backend_io *io)
+/* By a token of each query that has one since. */
+static int advance(const struct sched_core *core, struct batch_job *job)
 {
 	struct plan *plan = job->plan;
 	struct work_list *list = &plan->list;
-
-	for (uint32_t i = 0; i < list->n_rows; i++)
-		list->rows[i].pos = ++plan->planned[list->rows[i].query].n_tokens;
-	list->kv_tokens_read += list->n_rows;
-	list->kv_tokens_alone += list->n_rows;
 	struct backend_job advanced = for_backend(job);
 
-	advanced.io = io;
+	for (uint32_t i = 0; i < list->n_rows; i++) {
+		uint32_t q = list->rows[i].query, n = job->since[q].n_slots;
+
+		plan->planned[q].n_tokens += n;
+		list->rows[i].pos += n;
+		list->kv_tokens_read += n;
+		list->kv_tokens_alone += n;
+	}
+	advanced.io = job->since;
 	return core->ops->advance(core->backend, &advanced);
 }
 
-/* By several, of which the job's io has the last. */
+/* The plan lacks so many tokens of a query at most. In the end all have come to their last. */
 static int catch_up(const struct sched_core *core, struct batch_job *job, uint32_t later)
 {
-	struct plan *plan = job->plan;
-	uint32_t n = job->n_parts;
-	int r = GROW(job->since, job->since_room, n);
+	int r = find_since(job);
 
-	if (r == 0)
-		r = find_since(job, later);
-	for (uint32_t t = 0; t < later && r >= 0; t++) {
-		for (uint32_t q = 0; q < n; q++)
-			job->since[q] =
-				(struct backend_io){.slots = plan->slices + plan->tree.n_slices +
-							     q * later + t,
-						    .n_slots = 1};
-		r = advance_by_one(core, job, job->since);
+	for (; later > 0 && r >= 0; later--) {
+		for (uint32_t q = 0; q < job->n_parts; q++)
+			job->since[q].n_slots = n_later(job, q) == later;
+		r = advance(core, job);
+		for (uint32_t q = 0; q < job->n_parts; q++)
+			job->since[q].slots += job->since[q].n_slots;
 	}
 	return r;
 }
@@ -179,7 +194,7 @@ static int collect_parts(struct batch_job *job)
 	return 0;
 }
 
-/* The plan is to serve steps so many tokens later than it does now. False: it cannot, and is of no
+/* The plan is to serve steps so many tokens later, at most, than it does now. False: it cannot, and is of no
  * more use. */
 static bool is_served_by(const struct sched_core *core, struct batch_job *job, struct plan *plan,
 			 uint32_t later)
@@ -188,10 +203,7 @@ static bool is_served_by(const struct sched_core *core, struct batch_job *job, s
 
 	job->plan = plan;
 	if (later > 0) {
-		r = -ESTALE;
-		if (core->ops->advance)
-			r = later == 1 ? advance_by_one(core, job, job->io)
-				       : catch_up(core, job, later);
+		r = core->ops->advance ? catch_up(core, job, later) : -ESTALE;
 		plan->advanced = true;
 		plan->ends_soon = r == BACKEND_SOON;
 	}
@@ -308,6 +320,14 @@ void job_plan_ahead(struct plans *p, struct batch_job *job)
 	struct plan *next = plan_ahead_next(&p->ahead, job->plan);
 
 	if (next && tree_make(p, next, job) == 0)
+		plan_ahead_start(&p->ahead);
+}
+
+void job_foresee(struct plans *p, struct batch_job *job)
+{
+	struct plan *next = plan_ahead_next(&p->ahead, job->plan);
+
+	if (next && tree_make_of_last(p, next, job) == 0)
 		plan_ahead_start(&p->ahead);
 }
 

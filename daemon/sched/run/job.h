@@ -71,6 +71,9 @@ MUST_CHECK int job_plan_slice(struct plans *p, struct batch_job *job, const stru
 			      struct backend_job *ret_job);
 /* The batch was submitted, and the job's plan ends soon: the one to follow is begun. */
 void job_plan_ahead(struct plans *p, struct batch_job *job);
+/* The job was submitted, and all of its parts, which are no drafts, are expected to come again for
+ * one token each: a plan for that is begun. */
+void job_foresee(struct plans *p, struct batch_job *job);
 void job_done(struct batch_job *job);
 
 /* The job is to see these blocks alone, if the backend makes of them what it needs by itself.

@@ -205,7 +205,14 @@ void tree_lend(struct plan *plan)
 	plan->tree.queries = plan->queries;
 }
 
-int tree_make(struct plans *p, struct plan *plan, const struct batch_job *job)
+/* The part's rows; or of them the last, as if it came alone. */
+static struct part_rows rows_of(const struct step_part *part, bool last)
+{
+	return last ? (struct part_rows){part, part->n_new - 1, 1}
+		    : (struct part_rows){part, 0, part->n_new};
+}
+
+static int make_tree(struct plans *p, struct plan *plan, const struct batch_job *job, bool last)
 {
 	begin_tree(p, plan, job);
 	if (GROW(plan->planned, plan->planned_room, job->n_parts) < 0)
@@ -214,16 +221,28 @@ int tree_make(struct plans *p, struct plan *plan, const struct batch_job *job)
 		if (find_path(p, job->parts[i]->seq) < 0)
 			return -ENOMEM;
 	for (uint32_t i = 0; i < job->n_parts; i++) {
-		const struct part_rows all = {job->parts[i], 0, job->parts[i]->n_new};
+		const struct part_rows rows = rows_of(job->parts[i], last);
 
-		if (add_query(p, plan, &all) < 0)
+		if (add_query(p, plan, &rows) < 0)
 			return -ENOMEM;
 		plan->planned[i] = job->queries[i];
+		plan->planned[i].n_tokens += rows.row;
+		plan->planned[i].n_new = rows.n_rows;
 	}
 	tree_lend(plan);
 	plan->id = ++p->cache.last_id;
 	plan->n_planned = job->n_parts;
 	return 0;
+}
+
+int tree_make(struct plans *p, struct plan *plan, const struct batch_job *job)
+{
+	return make_tree(p, plan, job, false);
+}
+
+int tree_make_of_last(struct plans *p, struct plan *plan, const struct batch_job *job)
+{
+	return make_tree(p, plan, job, true);
 }
 
 int tree_make_slice(struct plans *p, struct plan *plan, const struct batch_job *job,

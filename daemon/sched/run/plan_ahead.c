@@ -14,7 +14,6 @@
 
 #include <sys/prctl.h>
 
-#define LATER_AHEAD 16u /* tokens at most that a plan made ahead may lack */
 #define TURN_USES 1024u /* of plans, after which who has not taken one will not */
 
 void plan_ahead_init(struct plan_ahead *a, struct sched_core *core, struct plan_cache *cache)
@@ -66,7 +65,7 @@ static bool may_serve(const struct sched_core *core, const struct plan *plan)
 		const struct sched_seq *seq = handle_seq(&core->seqs, planned->handle);
 
 		if (!seq || store_seq_path_version(seq->store) != planned->path_version ||
-		    store_seq_n_tokens(seq->store) - planned->n_tokens > LATER_AHEAD)
+		    store_seq_n_tokens(seq->store) - planned->n_tokens > PLAN_LATER)
 			return false;
 	}
 	return true;
@@ -110,7 +109,7 @@ void plan_ahead_start(struct plan_ahead *a)
 
 struct plan *plan_ahead_take(struct plan_ahead *a, const struct plan_key *key, uint32_t *ret_later)
 {
-	uint32_t later = plan_fit(a->plan, key, LATER_AHEAD);
+	uint32_t later = plan_fit(a->plan, key, PLAN_LATER);
 
 	if (later == PLAN_FITS_NOT)
 		return NULL;

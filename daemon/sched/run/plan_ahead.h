@@ -6,6 +6,7 @@
  *      advance says soon --plan_ahead_start--> thread: plan, prepare
  *                                              --plan_ahead_take--> a later job of the same lanes
  *
+ * So is the plan for the next token of who has just been given a prompt's pass.
  * One at a time. Where the thread is late, or what it made fits no more, the batch makes its plan
  * itself.
  */

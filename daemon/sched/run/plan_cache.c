@@ -2,8 +2,8 @@
  * plan_cache.c - which plan serves these sequences.
  *
  * A plan fits where its sequences are the same, in the same order, on paths that did not change,
- * with as many new tokens; and where those have grown since, all by the same number of tokens, each
- * of which came alone and lies in its path's last node: the backend can take such tokens in. The
+ * with as many new tokens; and where some have grown since, by tokens each of which came alone and
+ * lies in its path's last node: the backend can take such tokens in. The
  * order counts, as rows of a plan stand for queries by their number.
  */
 #include "plan_cache.h"
@@ -16,7 +16,6 @@
 #include <stdlib.h>
 
 #define PLANS_AT_ONCE 8u /* there are so many, or a multiple */
-#define LATER_KEPT 1u /* tokens at most, of a plan that served the last one */
 
 struct plan *plan_new(void)
 {
@@ -55,16 +54,16 @@ static uint32_t query_fit(const struct plan_query *planned, const struct plan_qu
 
 uint32_t plan_fit(const struct plan *plan, const struct plan_key *key, uint32_t most)
 {
-	uint32_t fit = PLAN_FITS_NOT;
+	uint32_t fit = 0;
 
 	if (plan->model != key->model || plan->n_planned != key->n_queries)
 		return PLAN_FITS_NOT;
 	for (uint32_t q = 0; q < key->n_queries; q++) {
 		uint32_t later = query_fit(&plan->planned[q], &key->queries[q], most);
 
-		if (later == PLAN_FITS_NOT || (q > 0 && later != fit))
+		if (later == PLAN_FITS_NOT)
 			return PLAN_FITS_NOT;
-		fit = later;
+		fit = later > fit ? later : fit;
 	}
 	return fit;
 }
@@ -96,7 +95,7 @@ struct plan *plan_cache_get(struct plan_cache *c, const struct plan_key *key, ui
 {
 	for (uint32_t i = 0; i < c->n_plans; i++) {
 		uint32_t later =
-			c->plans[i]->taken ? PLAN_FITS_NOT : plan_fit(c->plans[i], key, LATER_KEPT);
+			c->plans[i]->taken ? PLAN_FITS_NOT : plan_fit(c->plans[i], key, PLAN_LATER);
 
 		if (later == PLAN_FITS_NOT)
 			continue;
@@ -137,7 +136,7 @@ struct plan *plan_cache_exchange(struct plan_cache *c, struct plan **plan)
 void plan_cache_drop(struct plan_cache *c, const struct plan_key *key)
 {
 	for (uint32_t i = 0; i < c->n_plans; i++) {
-		if (!c->plans[i]->taken && plan_fit(c->plans[i], key, LATER_KEPT) != PLAN_FITS_NOT)
+		if (!c->plans[i]->taken && plan_fit(c->plans[i], key, PLAN_LATER) != PLAN_FITS_NOT)
 			plan_drop(c->plans[i]);
 	}
 }

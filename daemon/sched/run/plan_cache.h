@@ -55,12 +55,13 @@ struct plan_cache {
 };
 
 #define PLAN_FITS_NOT UINT32_MAX
+#define PLAN_LATER 16u /* tokens at most that a plan may lack */
 
 /* A batch of so many jobs begins: there is room for their plans, and none is taken. 0 or
  * -ENOMEM. */
 MUST_CHECK int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs);
-/* The plan that fits, which is taken then, and how many tokens later than it was planned for the
- * sequences are; NULL: none. */
+/* The plan that fits, which is taken then, and how many tokens later at most than it was planned for
+ * the sequences are; NULL: none. */
 struct plan *plan_cache_get(struct plan_cache *c, const struct plan_key *key, uint32_t *ret_later);
 /* What was used longest ago, of no more use now, and taken. Room was reserved. */
 struct plan *plan_cache_take_oldest(struct plan_cache *c);
@@ -72,8 +73,8 @@ void plan_cache_drop(struct plan_cache *c, const struct plan_key *key);
 void plan_cache_forget_model(struct plan_cache *c, const struct sched_model *model);
 void plan_cache_done(struct plan_cache *c);
 
-/* How many tokens later than planned for the key's sequences are, most at most, if the plan fits
- * them; else PLAN_FITS_NOT. */
+/* How many tokens later than planned for the key's sequences are, most at most, the one that is the
+ * latest, if the plan fits them; else PLAN_FITS_NOT. */
 uint32_t plan_fit(const struct plan *plan, const struct plan_key *key, uint32_t most);
 /* It is of no more use. */
 void plan_drop(struct plan *plan);

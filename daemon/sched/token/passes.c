@@ -254,6 +254,36 @@ static void begin_turn(struct sched_core *core, const struct sched_lane *first)
 	turn_begin(core, first);
 }
 
+/* For a token each, once they have what they asked for: whoever is to hear what follows. */
+static bool all_come_again(const struct passes *p)
+{
+	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
+		const struct sched_lane *lane = p->job.lanes[i];
+
+		if (!lane->decode.want || lane->decode.parents ||
+		    decode_tokens_left(lane) > lane->decode.n_rows)
+			return false;
+	}
+	return true;
+}
+
+static bool has_several_rows(const struct batch_job *job)
+{
+	for (uint32_t i = 0; i < job->n_parts; i++)
+		if (job->parts[i]->n_new > 1)
+			return true;
+	return false;
+}
+
+/* The next pass's plan is made while the backend has this one. */
+static void plan_next(struct passes *p)
+{
+	if (p->job.plan->ends_soon)
+		job_plan_ahead(p->plans, &p->job);
+	else if (has_several_rows(&p->job) && all_come_again(p))
+		job_foresee(p->plans, &p->job);
+}
+
 static void submit(struct passes *p, const struct room *room)
 {
 	p->n_layers_done = 0;
@@ -271,6 +301,7 @@ static void submit(struct passes *p, const struct room *room)
 	p->core->stats.passes++;
 	p->core->stats.pass_rows += p->rows.n_rows;
 	p->last_model = room->model;
+	plan_next(p);
 }
 
 /* ---- from one segment to the next ------------------------------------------------------------ */

@@ -1,0 +1,212 @@
+/*
+ * pass_plans_test.c - plans of passes that are made while the backend has the pass before: by a
+ * backend whose plans take in tokens, and can be made ahead.
+ */
+#include "plan_paths.h"
+#include "school.h"
+
+#include "daemon/sched/sched_impl.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define N 3u
+#define PLANS 64u
+#define PROMPT 20u
+
+/* By plans' numbers; what is prepared and what is taken in are never the same plan's at once. */
+static struct {
+	uint32_t room; /* tokens that one takes in */
+	struct plan_paths of[PLANS];
+	_Atomic uint32_t n_prepared;
+	const struct passes *passes;
+	int (*run)(struct backend *b, const struct backend_run *run, uint64_t *ret_id);
+} plans;
+
+static struct plan_paths *plan_of(const struct backend_job *job)
+{
+	return &plans.of[job->plan_id % PLANS];
+}
+
+static int take_in(struct backend *b, const struct backend_job *job)
+{
+	struct plan_paths *p = plan_of(job);
+
+	(void)b;
+	assert_int_equal(p->id, job->plan_id);
+	if (p->n_taken == plans.room)
+		return -ESTALE;
+	plan_paths_take(p, job);
+	return plans.room - p->n_taken < 4 ? BACKEND_SOON : 0;
+}
+
+static int prepare(struct backend *b, const struct backend_job *job)
+{
+	(void)b;
+	for (uint32_t q = 0; q < job->tree->n_queries; q++)
+		assert_int_equal(job->tree->queries[q].n_rows, 1);
+	plan_paths_fill(plan_of(job), job);
+	atomic_fetch_add(&plans.n_prepared, 1);
+	return 0;
+}
+
+/* Its plan has all paths as they are. */
+static int run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+{
+	struct plan_paths *p = plan_of(run->job);
+
+	if (p->id != run->job->plan_id)
+		plan_paths_fill(p, run->job);
+	for (uint32_t q = 0; q < plans.passes->job.n_parts; q++)
+		plan_paths_check(p, q, plans.passes->job.parts[q]->seq->store);
+	return plans.run(b, run, ret_id);
+}
+
+/* N sessions that have decoded a few tokens together. */
+static struct school *school_of_n(uint32_t room)
+{
+	struct school *s = school_new(0.01 * MS);
+
+	memset(&plans, 0, sizeof(plans));
+	plans.room = room;
+	s->ops.advance = take_in;
+	s->ops.prepare = prepare;
+	plans.run = s->program.run;
+	s->program.run = run;
+	school_start(s);
+	plans.passes = &s->h.sched->passes;
+	for (uint32_t i = 0; i < N; i++)
+		join(s, 1, 1, 1)->wants = true;
+	go_passes(s, 4);
+	return s;
+}
+
+/* Passes one after the other; a plan that is begun in one is made before it ends. */
+static void go_slowly(struct school *s, uint32_t n)
+{
+	struct plan_ahead *ahead = &s->h.sched->passes.plans->ahead;
+
+	for (uint32_t i = 0; i < n; i++) {
+		go_passes(s, 1);
+		while (atomic_load(&ahead->state) == PLAN_AHEAD_MAKING)
+			usleep(100);
+	}
+}
+
+/* While whoever waits for their pass waited for that, too. */
+static uint64_t n_made_in_passes(const struct school *s)
+{
+	return s->h.sched->passes.plans->cache.last_id - atomic_load(&plans.n_prepared);
+}
+
+/* Until all have what they asked for. */
+static void go_for_all(struct school *s)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		while (!has(&s->pupils[i]))
+			go_round(s);
+}
+
+static void a_plan_that_ends_is_followed_by_one_made_meanwhile(void **state)
+{
+	struct school *s = school_of_n(16);
+	uint64_t before = n_made_in_passes(s);
+
+	(void)state;
+	go_slowly(s, 100);
+	assert_int_equal(n_made_in_passes(s), before);
+	assert_in_range(s->h.sched->core.stats.plans_ahead, 100 / 16, 100 / 4);
+	school_free(s);
+}
+
+/* The pass that has its prompt has a plan of its own; all others go by what was made before. */
+static void who_has_had_a_prompt_decodes_by_a_plan_made_meanwhile(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *newcomer = join(s, 1, 0, 1);
+	uint64_t before = n_made_in_passes(s);
+
+	(void)state;
+	newcomer->wants = true;
+	ask(newcomer, PROMPT);
+	while (!has(newcomer))
+		go_slowly(s, 1);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	newcomer->again = 1;
+	go_slowly(s, 20);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	assert_int_equal(world.n_rows, N + 1);
+	school_free(s);
+}
+
+/* They all have their prompts in the same pass. */
+static void first_tokens_go_by_a_plan_made_meanwhile(void **state)
+{
+	struct school *s = school_of_n(100);
+	uint64_t before;
+
+	(void)state;
+	for (uint32_t i = 0; i < N; i++)
+		s->pupils[i].again = 0;
+	go_for_all(s);
+	before = n_made_in_passes(s);
+	for (uint32_t i = 0; i < N; i++)
+		ask(&s->pupils[i], PROMPT);
+	go_slowly(s, 1);
+	go_for_all(s);
+	for (uint32_t i = 0; i < N; i++)
+		s->pupils[i].again = 1;
+	go_slowly(s, 10);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	school_free(s);
+}
+
+/* Their plan lacks a token that they had beside the other's prompt. */
+static void who_stays_keeps_his_plan_when_a_newcomer_has_gone(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *newcomer = join(s, 1, 0, 1);
+	uint64_t before = n_made_in_passes(s);
+
+	(void)state;
+	ask(newcomer, PROMPT);
+	while (!has(newcomer))
+		go_slowly(s, 1);
+	go_slowly(s, 20);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	assert_int_equal(world.n_rows, N);
+	school_free(s);
+}
+
+/* Nobody waits for what follows a prompt of which nothing is wanted, or that is not all there. */
+static void nothing_is_foreseen_of_who_does_not_come_again(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1);
+
+	(void)state;
+	ask(reader, 3 * MAX_ROWS);
+	while (!has(reader))
+		go_slowly(s, 1);
+	assert_int_equal(atomic_load(&plans.n_prepared), 0);
+	school_free(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_plan_that_ends_is_followed_by_one_made_meanwhile),
+		cmocka_unit_test(who_has_had_a_prompt_decodes_by_a_plan_made_meanwhile),
+		cmocka_unit_test(first_tokens_go_by_a_plan_made_meanwhile),
+		cmocka_unit_test(who_stays_keeps_his_plan_when_a_newcomer_has_gone),
+		cmocka_unit_test(nothing_is_foreseen_of_who_does_not_come_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
