@@ -9,11 +9,13 @@ import tempfile
 from typing import Sequence
 
 import uvicorn
+from uvicorn.supervisors import Multiprocess
 
 import coppice
 
 from ..generation.checkpoint import Checkpoint
 from .config import Config
+from .listener import Listener
 
 _DRAIN_S = 10  # for answers that are under way when the server is to end
 
@@ -53,17 +55,22 @@ def _logging(level: str) -> dict[str, object]:
 
 
 def _serve(args: argparse.Namespace) -> None:
-    uvicorn.run(
+    config = uvicorn.Config(
         "coppice.serve.app:create",
         factory=True,
         host=args.host,
         port=args.port,
         workers=args.workers,
+        loop="auto" if args.workers == 1 else "asyncio",  # which takes connections by accept
         log_level=args.log_level,
         log_config=_logging(args.log_level),
         access_log=args.log_level == "debug",
         timeout_graceful_shutdown=_DRAIN_S,
     )
+    if args.workers == 1:
+        uvicorn.Server(config).run()
+    else:
+        Multiprocess(config, sockets=[Listener.of(config.bind_socket())]).run()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
