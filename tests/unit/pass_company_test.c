@@ -82,6 +82,103 @@ static void prompts_of_several_go_together(void **state)
 	school_free(s);
 }
 
+/* N sessions that have had nothing for long. */
+static struct school *school_of_idle(void)
+{
+	struct school *s = school_of_newcomers(0.01 * MS);
+
+	go_for(s, 20000 * US);
+	return s;
+}
+
+/* A sequence of its own, and its prompt at once. */
+static void begin_anew(struct pupil *p, uint32_t n)
+{
+	uint32_t ids[] = {(uint32_t)p->seq + 1, (uint32_t)p->seq + 2, 5};
+	struct store_match match;
+
+	assert_int_equal(client_close(&p->c, p->seq), 0);
+	assert_int_equal(client_open(&p->c, ids, 3, &p->seq, &match), 0);
+	ask(p, n);
+}
+
+/* The first has his before any other has opened a sequence. */
+static void who_begin_at_once_go_together(void **state)
+{
+	struct school *s = school_of_idle();
+
+	(void)state;
+	for (uint32_t i = 0; i < N; i++) {
+		begin_anew(&s->pupils[i], MAX_ROWS / N);
+		go_for(s, 200 * US);
+	}
+	go_till_all_have(s);
+	assert_int_equal(world.n_passes, 1);
+	assert_int_equal(world.n_rows, MAX_ROWS);
+	school_free(s);
+}
+
+/* Between passes of 5.1 ms. */
+static void who_begins_alone_waits_seldom(void **state)
+{
+	struct school *s = school_of_idle();
+	uint64_t waited_ns = 0, since_ns = world.now_ns;
+
+	(void)state;
+	for (uint32_t i = 0; i < 200; i++) {
+		uint32_t n_before = world.n_passes;
+		uint64_t asked_ns = world.now_ns;
+
+		begin_anew(&s->pupils[0], 8);
+		while (world.n_passes == n_before)
+			go_for(s, ROUND_NS);
+		waited_ns += world.now_ns - asked_ns - ROUND_NS;
+		while (!has(&s->pupils[0]))
+			go_for(s, ROUND_NS);
+	}
+	assert_true(waited_ns > 0);
+	assert_true((double)waited_ns <= 0.05 * (double)(world.now_ns - since_ns));
+	school_free(s);
+}
+
+/* No session but his has the model; or all have something to wait for. */
+static void whom_nobody_can_join_waits_for_nobody(void **state)
+{
+	struct school *s = school_new(0.01 * MS);
+	struct pupil *p;
+
+	(void)state;
+	school_start(s);
+	join(s, 2, 0, 2);
+	p = join(s, 1, 0, 1);
+	go_for(s, 20000 * US);
+	begin_anew(p, 8);
+	go_for(s, ROUND_NS);
+	assert_int_equal(world.n_passes, 1);
+	go_till_all_have(s);
+	school_free(s);
+}
+
+/* Who is in the midst of his text. */
+static void who_goes_on_does_not_wait_for_newcomers(void **state)
+{
+	struct school *s = school_of_idle();
+	uint32_t n_before;
+
+	(void)state;
+	for (uint32_t token = 0; token < 3; token++) {
+		ask(&s->pupils[0], 1);
+		go_till_all_have(s);
+	}
+	go_for(s, 20000 * US);
+	n_before = world.n_passes;
+	ask(&s->pupils[0], 1);
+	go_for(s, ROUND_NS);
+	assert_int_equal(world.n_passes, n_before + 1);
+	go_till_all_have(s);
+	school_free(s);
+}
+
 /* They have had their prompts together, and meet at the first token. */
 static void first_tokens_behind_prompts_go_together(void **state)
 {
@@ -366,6 +463,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(prompts_of_several_go_together),
+		cmocka_unit_test(who_begin_at_once_go_together),
+		cmocka_unit_test(who_begins_alone_waits_seldom),
+		cmocka_unit_test(whom_nobody_can_join_waits_for_nobody),
+		cmocka_unit_test(who_goes_on_does_not_wait_for_newcomers),
 		cmocka_unit_test(first_tokens_behind_prompts_go_together),
 		cmocka_unit_test(one_that_is_late_once_goes_with_the_others),
 		cmocka_unit_test(who_stays_away_is_waited_for_once_and_not_for_long),

@@ -107,6 +107,7 @@ struct decode {
 	uint64_t pass; /* number of the last that it was in */
 	uint64_t awaited; /* number of the last after which the next one waited for it */
 	uint32_t n_rows; /* that it has there */
+	bool newcomer; /* its sequence was opened right before */
 };
 
 /* How a lane keeps company: seq/pace.h. All zero: it has decoded nothing yet. */

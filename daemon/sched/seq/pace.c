@@ -34,6 +34,7 @@ static void become_usual(double *usual_ns, double sample_ns)
 /* Whoever has opened a sequence since is there. */
 static void tokens_arrived(struct sched_lane *lane)
 {
+	lane->decode.newcomer = lane->opened == lane->step.model;
 	lane->opened = NULL;
 	lane->session->user->opened_ns = 0;
 	lane->pace.n_layers = 1;

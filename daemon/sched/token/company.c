@@ -1,15 +1,19 @@
 /*
- * company.c - whom a pass waits for, and until when.
- *
- * Who comes a moment late has a pass of its own to wait for, and the weights are read once more for
- * it. So lanes that the last pass served are waited for, whether others are ready or not, and lanes
- * on which a sequence has just been opened. Who waits pays for it: a lane that comes later than it
- * usually does is waited for as long as that costs those who wait no more than it saves the late
- * ones. Who has another model does not wait for any of it.
- *
- * A wait of another user's counts as backend time of who comes last, or does not come. Who is often
- * waited for in vain by others is not waited for by them any more, until he has come as often.
- */
+* company.c - whom a pass waits for, and until when.
+*
+* Who comes a moment late has a pass of its own to wait for, and the weights are read once more for
+* it. So lanes that the last pass served are waited for, whether others are ready or not, and lanes
+* on which a sequence has just been opened. Who waits pays for it: a lane that comes later than it
+* usually does is waited for as long as that costs those who wait no more than it saves the late
+* ones. Who has another model does not wait for any of it.
+*
+* Several who begin at once come one after the other, as their sequences are opened: while none but
+* such newcomers is ready, and there are sessions that may be some, they wait a part of a pass for
+* the next one. Where nobody came, nobody waits so for a while.
+*
+* A wait of another user's counts as backend time of who comes last, or does not come. Who is often
+* waited for in vain by others is not waited for by them any more, until he has come as often.
+*/
 #include "company.h"
 
 #include "daemon/program/held_program.h"
@@ -21,16 +25,20 @@
 #define MOST_PART 0.5 /* of what a pass of its own would take, at most */
 #define LATE_PART 0.5 /* of what the late ones save, as they may not come at all */
 #define NEWCOMER_NS UINT64_C(1000000) /* from a sequence's opening to its first tokens */
+#define GATHER_PART 0.1 /* of a pass, from one newcomer to the next */
+#define ALONE_TIMES 20 /* what was waited in vain, until newcomers wait so again */
 /* Of a pass, too: what others have waited for a user in vain, at most, and how much of it each pass
- * is worth to which he comes. */
+* is worth to which he comes. */
 #define VAIN_PART 1.0
 #define CAME_PART 0.05
 
 struct company {
 	const struct sched_user *user; /* who is ready, */
 	bool several; /* and others */
+	bool newcomers; /* nobody else is */
 	uint32_t n_ready, n_missing;
 	uint64_t since_ns; /* the pass could have begun then */
+	uint64_t last_ns; /* who is ready has come by then */
 	uint64_t usual_ns; /* those who are missing are usually there by then */
 };
 
@@ -49,18 +57,22 @@ static void add_ready(const struct passes *p, struct company *company)
 	const struct sched_lane *lane;
 	uint64_t first_ns = UINT64_MAX;
 
+	company->newcomers = true;
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link) {
 		if (company->n_ready++ == 0)
 			company->user = lane->session->user;
 		company->several |= lane->session->user != company->user;
+		company->newcomers &= lane->decode.newcomer;
 		if (lane->step.arrival_ns < first_ns)
 			first_ns = lane->step.arrival_ns;
+		if (lane->step.arrival_ns > company->last_ns)
+			company->last_ns = lane->step.arrival_ns;
 	}
 	company->since_ns = first_ns > p->last_ns ? first_ns : p->last_ns;
 }
 
 /* A sequence has just been opened there. Who opens one after the other and never comes is not
- * waited for again until he has. */
+* waited for again until he has. */
 static bool is_newcomer(const struct passes *p, const struct sched_lane *lane,
 			const struct sched_model *model)
 {
@@ -116,10 +128,51 @@ static void add_missing(const struct passes *p, const struct sched_model *model,
 	}
 }
 
+static bool has_model(const struct passes *p, const struct sched_session *session,
+		      const struct sched_model *model)
+{
+	for (uint32_t i = 0; i < p->core->config->max_models; i++)
+		if (session->models[i] == model)
+			return true;
+	return false;
+}
+
+static bool others_may_come(const struct passes *p, const struct sched_model *model)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link)
+		if (!lane->broken && has_model(p, lane->session, model))
+			return true;
+	return false;
+}
+
+/* Until when newcomers wait for others; 0: they do not. */
+static uint64_t gather_until_ns(const struct passes *p, const struct sched_model *model,
+				const struct company *company)
+{
+	if (!company->newcomers || company->since_ns < p->alone_until_ns ||
+	    !others_may_come(p, model))
+		return 0;
+	return company->last_ns + (uint64_t)(GATHER_PART * model->program->cost.fixed_ns);
+}
+
+/* The same for those who are missing. */
+static uint64_t missing_until_ns(double pass_ns, const struct company *company)
+{
+	uint64_t late_ns = (uint64_t)(LATE_PART * pass_ns * company->n_missing / company->n_ready);
+	uint64_t until_ns = company->since_ns + late_ns;
+
+	if (company->n_missing == 0)
+		return 0;
+	return company->usual_ns > until_ns ? company->usual_ns : until_ns;
+}
+
 uint64_t company_until_ns(const struct passes *p, const struct sched_model *model)
 {
 	double pass_ns = model->program->cost.fixed_ns;
-	uint64_t most_ns = p->core->config->batch_window_max_us * UINT64_C(1000), until_ns;
+	uint64_t most_ns = p->core->config->batch_window_max_us * UINT64_C(1000);
+	uint64_t until_ns, gather_ns;
 	struct company company = {0};
 
 	if ((double)most_ns > MOST_PART * pass_ns)
@@ -130,12 +183,10 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 	if (p->core->now_ns >= company.since_ns + most_ns)
 		return 0;
 	add_missing(p, model, most_ns, &company);
-	if (company.n_missing == 0)
-		return 0;
-	until_ns = company.since_ns +
-		   (uint64_t)(LATE_PART * pass_ns * company.n_missing / company.n_ready);
-	if (company.usual_ns > until_ns)
-		until_ns = company.usual_ns;
+	until_ns = missing_until_ns(pass_ns, &company);
+	gather_ns = gather_until_ns(p, model, &company);
+	if (gather_ns > until_ns)
+		until_ns = gather_ns;
 	return until_ns < company.since_ns + most_ns ? until_ns : company.since_ns + most_ns;
 }
 
@@ -195,6 +246,8 @@ void company_charge(struct passes *p)
 		charge_absent(p, &company, (double)(end_ns - company.since_ns) / n_absent);
 	else if (last && others_are_ready(&company, last))
 		turn_take(p->core, last, (double)(end_ns - company.since_ns));
+	else if (company.n_ready == 1)
+		p->alone_until_ns = end_ns + ALONE_TIMES * (end_ns - company.since_ns);
 }
 
 void company_came(struct passes *p)
