@@ -135,11 +135,23 @@ static struct weights *weights_of(struct session *s, uint64_t id, uint32_t numbe
 	return ready;
 }
 
+/* False: an answer is on its way. */
+static bool check_lengths(struct session *s, uint64_t id, const Coppice__ProgramNew *m)
+{
+	const char *field = too_long(m);
+
+	if (field)
+		reply_error(s, id, -EINVAL, field,
+			    "The program is longer than one may be, or %s has another length than "
+			    "its layers, kinds and slots make.",
+			    field);
+	return !field;
+}
+
 /* NULL: an answer is on its way. */
 static struct held_program *hold(struct session *s, uint64_t id, const Coppice__ProgramNew *m)
 {
-	struct weights *weights = weights_of(s, id, m->weights);
-	const char *field = too_long(m);
+	struct weights *weights = check_lengths(s, id, m) ? weights_of(s, id, m->weights) : NULL;
 	char why[PROGRAM_WHY_BYTES] = "There is no memory for the program.";
 	struct held_program *held = NULL;
 	struct unpacked *u;
@@ -147,13 +159,6 @@ static struct held_program *hold(struct session *s, uint64_t id, const Coppice__
 
 	if (!weights)
 		return NULL;
-	if (field) {
-		reply_error(s, id, -EINVAL, field,
-			    "The program is longer than one may be, or %s has another length than "
-			    "its layers, kinds and slots make.",
-			    field);
-		return NULL;
-	}
 	u = malloc(sizeof(*u));
 	if (u) {
 		program_set(u, m, s->home->config);

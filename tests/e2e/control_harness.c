@@ -316,7 +316,7 @@ void client_close(struct client *c)
 
 void client_send(struct client *c, Coppice__Request *request)
 {
-	uint8_t packet[4096];
+	uint8_t packet[CHANNEL_MAX_BYTES];
 
 	if (request->id == 0)
 		request->id = ++c->last_id;

@@ -20,7 +20,7 @@ if(TARGET coppiced)
 	coppice_test(NAME ledger_test SOURCES unit/ledger_test.c unit/weights_fixture.c
 		LIBS unit_fixtures coppice_daemon ARGS $<TARGET_FILE:coppiced> LABELS unit)
 	add_dependencies(ledger_test coppiced)
-	foreach(name control control_memory control_pins service)
+	foreach(name control control_memory control_pins control_program service)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 			LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)
