@@ -42,6 +42,16 @@ static bool has_room(const struct ledger *ledger, enum ledger_use use, uint64_t 
 	return kept <= left && bytes <= left - kept;
 }
 
+/* So much of KV has to go at least, before weights have room for bytes, which all might have. */
+static uint64_t lacking(const struct ledger *ledger, uint64_t bytes)
+{
+	uint64_t all = atomic_load(&ledger->all_bytes);
+
+	if (has_room(ledger, LEDGER_WEIGHTS, all, bytes))
+		return 0;
+	return all + kept_from(ledger, LEDGER_WEIGHTS) + bytes - ledger->max_bytes;
+}
+
 bool ledger_holds_weights(const struct ledger *ledger, uint64_t bytes)
 {
 	return !ledger || bytes <= ledger->max_bytes - ledger->kept_bytes;
@@ -76,11 +86,6 @@ void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes)
 	atomic_fetch_sub(&ledger->all_bytes, bytes);
 }
 
-static bool weights_have_room(const struct ledger *ledger, uint64_t bytes)
-{
-	return has_room(ledger, LEDGER_WEIGHTS, atomic_load(&ledger->all_bytes), bytes);
-}
-
 static int ask_kv(struct ledger *ledger, uint64_t bytes)
 {
 	const struct timespec moment = {.tv_nsec = LOOK_NS};
@@ -90,7 +95,7 @@ static int ask_kv(struct ledger *ledger, uint64_t bytes)
 	for (uint32_t i = 0; i < LOOKS && atomic_load(&ledger->wanted_bytes); i++)
 		nanosleep(&moment, NULL);
 	atomic_store(&ledger->wanted_bytes, 0);
-	return weights_have_room(ledger, bytes) ? 0 : -ENOSPC;
+	return lacking(ledger, bytes) == 0 ? 0 : -ENOSPC;
 }
 
 int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
@@ -105,17 +110,15 @@ int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
 	return r;
 }
 
-bool ledger_wants_kv(struct ledger *ledger)
+uint64_t ledger_wants_kv(struct ledger *ledger)
 {
 	uint64_t bytes =
 		ledger ? atomic_load_explicit(&ledger->wanted_bytes, memory_order_relaxed) : 0;
+	uint64_t to_go = bytes ? lacking(ledger, bytes) : 0;
 
-	if (!bytes)
-		return false;
-	if (!weights_have_room(ledger, bytes))
-		return true;
-	atomic_store(&ledger->wanted_bytes, 0);
-	return false;
+	if (bytes && !to_go)
+		atomic_store(&ledger->wanted_bytes, 0);
+	return to_go;
 }
 
 void ledger_has_no_kv(struct ledger *ledger)

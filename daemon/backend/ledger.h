@@ -40,13 +40,13 @@ uint64_t ledger_left(const struct ledger *ledger);
 /* Asks for room for weights, and waits until it is there, or KV has no more to give, or a while is
  * over. 0 or -ENOSPC; others may take it before who has asked. ledger NULL: -ENOSPC. */
 MUST_CHECK int ledger_ask_kv(struct ledger *ledger, uint64_t bytes);
-/* For who has KV, each round: is some of it to go? It says so when there is none that nobody
- * uses. */
+/* For who has KV, each round: how much of it is to go at least, 0: nothing? It says so where KV
+ * that nobody uses is less. */
 static inline bool ledger_is_asked(const struct ledger *ledger)
 {
 	return ledger && atomic_load_explicit(&ledger->wanted_bytes, memory_order_relaxed) > 0;
 }
-bool ledger_wants_kv(struct ledger *ledger);
+uint64_t ledger_wants_kv(struct ledger *ledger);
 void ledger_has_no_kv(struct ledger *ledger);
 /* Of what was taken. ledger NULL is fine. */
 void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes);

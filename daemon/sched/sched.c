@@ -186,12 +186,17 @@ static bool begin(struct sched *s)
 
 /* ---- a round -------------------------------------------------------------------------------- */
 
-/* Weights are to have room: KV that nobody uses goes, some a round. */
+/* Weights are to have room: KV that nobody uses goes, some a round, if there is enough of it. */
 static bool make_room(struct sched *s)
 {
-	if (!ledger_is_asked(s->core.ledger) || !ledger_wants_kv(s->core.ledger))
+	uint64_t bytes = ledger_is_asked(s->core.ledger) ? ledger_wants_kv(s->core.ledger) : 0;
+	uint64_t extent_bytes = s->core.config->extent_bytes;
+
+	if (bytes == 0)
 		return false;
-	if (store_evict(s->core.store, NULL, UINT32_MAX, EVICT_SLICES) == 0 && !s->tiers.busy)
+	uint32_t n = (uint32_t)((bytes + extent_bytes - 1) / extent_bytes);
+
+	if (store_give(s->core.store, n, EVICT_SLICES) == -ENOSPC && !s->tiers.busy)
 		ledger_has_no_kv(s->core.ledger);
 	return true;
 }

@@ -95,18 +95,28 @@ static uint32_t evict_node(struct store *s, struct store_node *n)
 	return (uint32_t)(before - s->pages.n_used);
 }
 
-/* At most so many extents would be empty if everything idle in the holding went: what stays has as
- * few as it fits in. Of a tenant who is several there may be more than one holding's. */
+/* At most so many of a tenant's extents would be empty if so many idle slices went: what stays has
+ * as few as it fits in. */
+static uint64_t empty_bound(const struct pages_tenant *t, uint64_t extent_pages, uint64_t n_idle)
+{
+	uint64_t n_used = t->n_extents * extent_pages - t->n_free;
+
+	if (n_idle == 0)
+		return 0;
+	if (n_used <= n_idle)
+		return t->n_extents;
+	return t->n_extents - (n_used - n_idle + extent_pages - 1) / extent_pages;
+}
+
+/* The same of everything idle in the holding. Of a tenant who is several there may be more than one
+ * holding's. */
 static uint64_t extents_bound(const struct store_holding *of)
 {
 	const struct pages_tenant *t = of->pages.tenant;
-	uint64_t n = of->model->lent.extent_pages, n_used = t->n_extents * n - t->n_free;
 
-	if (of->n_idle_slices == 0)
-		return 0;
-	if (!t->account || n_used <= of->n_idle_slices)
+	if (of->n_idle_slices > 0 && !t->account)
 		return t->n_extents;
-	return t->n_extents - (n_used - of->n_idle_slices + n - 1) / n;
+	return empty_bound(t, of->model->lent.extent_pages, of->n_idle_slices);
 }
 
 /* At most so many pages of this kind could be had from a holding if everything idle in it went. */
@@ -332,4 +342,36 @@ uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32
 		freed += evict_node(s, victim);
 	}
 	return freed;
+}
+
+/* At most so many extents of the model would be empty if everything idle went. */
+static uint64_t model_bound(const struct store_model *m)
+{
+	const struct store_holding *h;
+	uint64_t bound = 0, n_idle = 0;
+
+	LIST_FOREACH (h, &m->holdings, of_model) {
+		if (h->pages.tenant == &m->tenant)
+			n_idle += h->n_idle_slices;
+		else
+			bound += extents_bound(h);
+	}
+	return bound + empty_bound(&m->tenant, m->lent.extent_pages, n_idle);
+}
+
+int store_give(struct store *s, uint32_t n, uint32_t max_slices)
+{
+	const struct store_model *m;
+	uint64_t bound = 0;
+
+	pages_release(&s->pages);
+	n -= pages_give_spares(&s->pages, n);
+	if (n == 0)
+		return 0;
+	LIST_FOREACH (m, &s->all_models, all)
+		bound += model_bound(m);
+	if (bound < n)
+		return -ENOSPC;
+	store_evict(s, NULL, UINT32_MAX, max_slices);
+	return -EAGAIN;
 }

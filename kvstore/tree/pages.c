@@ -113,6 +113,15 @@ static struct extent *spare_take(struct pages *p, struct pages_lent *lent)
 	return e;
 }
 
+uint32_t pages_give_spares(struct pages *p, uint32_t n)
+{
+	uint32_t given = 0;
+
+	for (; given < n && !LIST_EMPTY(&p->spares); given++)
+		extent_return(p, spare_take(p, LIST_FIRST(&p->spares)->lent));
+	return given;
+}
+
 /* An empty one, in no list: kept or returned. */
 static void extent_retire(struct pages *p, struct extent *e)
 {

@@ -129,6 +129,8 @@ static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page
 {
 	return lent->n_devices > 1 ? page % lent->n_devices : 0;
 }
+/* Spares go back to the pool, up to n of them. Returns how many have. */
+uint32_t pages_give_spares(struct pages *p, uint32_t n);
 /* Extents that are free, if there is memory for them, or as good as free. */
 uint32_t pages_left(const struct pages *p);
 /* May the account (NULL: of no limit) have one more extent of so many that are left? 0, -EDQUOT:

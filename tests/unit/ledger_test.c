@@ -279,6 +279,96 @@ static void kv_that_nobody_uses_makes_room_for_weights(void **state)
 	fixture_ledger = NULL;
 }
 
+/* Of ten MiB KV has six in use and two idle; with those weights would have four. */
+static void what_does_not_help_stays(void **state)
+{
+	static uint32_t ids[EXTENT_TOKENS];
+	struct ledger ledger = {.max_bytes = 5 * EXTENT};
+	struct weights_table *table;
+	struct store_match match;
+	struct harness h;
+	struct client c;
+	uint64_t used, idle;
+	int fd;
+
+	(void)state;
+	fixture_ledger = &ledger;
+	table = fixture_table_of(fixture_coppiced, 16 * MIB, 30000);
+	harness_init(&h);
+	harness_start(&h);
+	sched_share_ledger(h.sched, &ledger);
+	client_start(&c, &h, 1, &shape, ARENA);
+	compute_extents(&c, 0, 3, &used);
+	compute_extents(&c, 7, 1, &idle);
+	assert_int_equal(client_close(&c, idle), 0);
+	fd = fixture_open(fixture_file_of("a", 5 * 1024));
+	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -ENOSPC, "KV has");
+	for (uint32_t i = 0; i < EXTENT_TOKENS; i++)
+		ids[i] = 7 + i;
+	assert_int_equal(client_open(&c, ids, EXTENT_TOKENS, &idle, &match), 0);
+	assert_int_equal(match.cached, EXTENT_TOKENS - 1);
+	close(fd);
+	client_end(&c);
+	weights_table_end_loads(table);
+	harness_stop(&h);
+	weights_table_free(table);
+	fixture_ledger = NULL;
+}
+
+#define PAGE 32u
+#define PARTS 70u /* more than go in a round */
+
+/* A page, of which two tokens are in use and the rest, which is idle, frees nothing. */
+static void leave_part_of_a_page(struct client *c, uint32_t first)
+{
+	uint32_t ids[PAGE];
+	struct store_match match;
+	uint64_t seq;
+
+	for (uint32_t i = 0; i < PAGE; i++)
+		ids[i] = first + i;
+	assert_int_equal(client_open(c, ids, 1, &seq, &match), 0);
+	client_compute(c, seq, ids, PAGE);
+	assert_int_equal(client_close(c, seq), 0);
+	ids[2]++;
+	assert_int_equal(client_open(c, ids, 3, &seq, &match), 0);
+	assert_int_equal(match.cached, 2);
+	client_compute(c, seq, ids + 2, 1);
+}
+
+/* All of it is older than what frees extents. */
+static void room_is_made_though_much_of_what_goes_frees_nothing(void **state)
+{
+	struct ledger ledger = {.max_bytes = 5 * EXTENT};
+	struct weights_table *table;
+	struct weights *weights;
+	struct harness h;
+	struct client c;
+	uint64_t seq;
+
+	(void)state;
+	fixture_ledger = &ledger;
+	table = fixture_table_of(fixture_coppiced, 16 * MIB, 30000);
+	harness_init(&h);
+	h.config.max_seqs = PARTS + 1;
+	harness_start(&h);
+	sched_share_ledger(h.sched, &ledger);
+	client_start(&c, &h, 1, &shape, ARENA);
+	for (uint32_t i = 0; i < PARTS; i++)
+		leave_part_of_a_page(&c, 1000000 + 100 * i);
+	compute_extents(&c, 0, 3, &seq);
+	assert_int_equal(client_close(&c, seq), 0);
+	assert_int_equal(ledger.of[LEDGER_KV], 5 * EXTENT);
+	weights = fixture_load(table, ALICE, fixture_file_of("a", 3072));
+	fixture_expect_ready(weights);
+	weights_unref(weights);
+	client_end(&c);
+	weights_table_end_loads(table);
+	harness_stop(&h);
+	weights_table_free(table);
+	fixture_ledger = NULL;
+}
+
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -290,6 +380,8 @@ static int run(void)
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
 		cmocka_unit_test(one_who_asks_for_less_takes_nothing_from_who_asks_for_more),
 		cmocka_unit_test(kv_that_nobody_uses_makes_room_for_weights),
+		cmocka_unit_test(what_does_not_help_stays),
+		cmocka_unit_test(room_is_made_though_much_of_what_goes_frees_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
