@@ -112,7 +112,7 @@ struct backend_estimate {
 	uint32_t n_slices;
 	uint32_t layer;
 	uint64_t q, q_stride; /* as backend_io's */
-	uint32_t n_q, q_pos, n_k;
+	uint32_t n_q, q_pos, n_k; /* q_pos + n_q <= n_k */
 	uint32_t stride; /* 8 or 16, with a summary 8; q_pos is a multiple of it */
 	uint32_t block_tokens; /* of the masses: 8 x stride x a power of two */
 	uint64_t rows_id; /* with a summary: these rows may next be seen in passes; 0: no */

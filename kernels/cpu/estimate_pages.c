@@ -233,7 +233,7 @@ static bool fits(const struct pool_pages *pages, const struct backend_estimate *
 {
 	return (e->stride == 8 || e->stride == 16) && e->block_tokens > 0 &&
 	       e->block_tokens % e->stride == 0 && e->n_q > 0 && e->q_pos % e->stride == 0 &&
-	       keys_fit(pages, e);
+	       (uint64_t)e->q_pos + e->n_q <= e->n_k && keys_fit(pages, e);
 }
 
 int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct threads *threads,

@@ -143,6 +143,35 @@ static void what_leaves_is_read_before_others_come(void **state)
 		assert_true(holds(out + i * bytes, bytes, i));
 }
 
+/* More than the queue has room for, behind a copy that takes longer than to ask for them all. */
+static void who_asks_for_more_than_there_is_room_for_waits(void **state)
+{
+	enum { N = 2500, BYTES = 4096 };
+	struct fixture *f = *state;
+	struct backend_copy copy = {.bytes = EXTENT_BYTES, .host = f->host + 32 * MIB};
+
+	for (uint32_t i = 0; i < N; i++)
+		fill(f->host + (uint64_t)i * BYTES, BYTES, i);
+	for (uint32_t i = 0; i < 4; i++)
+		ops->tier->down(f->backend, &copy);
+	for (uint32_t i = 0; i < N; i++) {
+		copy = (struct backend_copy){.extent = 1 + i / 1024,
+					     .offset_bytes = i % 1024 * BYTES,
+					     .bytes = BYTES,
+					     .host = f->host + (uint64_t)i * BYTES};
+		assert_int_equal(ops->tier->up(f->backend, &copy), i + 1);
+	}
+	await(ops->tier->ups_done, f, N);
+	for (uint32_t i = 0; i < 3; i++) {
+		copy = (struct backend_copy){.extent = 1 + i,
+					     .bytes = EXTENT_BYTES,
+					     .host = f->host + (32 + 4 * i) * MIB};
+		await(ops->tier->downs_done, f, ops->tier->down(f->backend, &copy));
+	}
+	for (uint32_t i = 0; i < N; i++)
+		assert_true(holds(f->host + 32 * MIB + (uint64_t)i * BYTES, BYTES, i));
+}
+
 static uint32_t seed(void)
 {
 	const char *text = getenv("COPPICE_SEED");
@@ -205,6 +234,7 @@ int main(int argc, char **argv)
 		CASE(what_went_up_comes_down),
 		CASE(tokens_count_copies_of_a_way),
 		CASE(what_leaves_is_read_before_others_come),
+		CASE(who_asks_for_more_than_there_is_room_for_waits),
 		CASE(copies_at_random_are_right),
 	};
 	int r = argc > 1 ? device_ops(argv[1], &ops) : 0;
