@@ -184,13 +184,12 @@ struct backend_kind {
 	uint32_t n_multiprocessors;
 };
 
-#define BACKEND_HANDLE_BYTES 64u
 #define BACKEND_DEVICE_BYTES 16u
 
-/* Memory of the device that one other process may open. */
+/* Memory of the device that one other process may map. */
 struct backend_arena {
 	uint64_t base; /* what io addresses are made of */
-	uint8_t handle[BACKEND_HANDLE_BYTES]; /* CUDA IPC's */
+	int fd; /* owned: of this memory and no other */
 	uint8_t device[BACKEND_DEVICE_BYTES]; /* UUID of the device */
 	/* the device goes round among processes instead of serving them at once (no MPS) */
 	bool time_sliced;
@@ -340,10 +339,10 @@ struct backend_ops {
 	int (*arena_attach)(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base);
 	void (*arena_detach)(struct backend *b, uint64_t base, uint64_t bytes);
 
-	/* Device memory, zeroed, under a handle that no other owner has had; bytes: a multiple of 2
-	 * MiB. ret->device is that wanted, 0 in all bytes: any. 0, -ENOMEM, -ENODEV (none of this
-	 * backend's), -ENOTSUP (no device has memory of its own), -EIO. Freed once nobody has the
-	 * handle open any more. Both NULL: the backend has no device. Block. */
+	/* Device memory, zeroed, which others map by a descriptor; bytes: a multiple of 2 MiB.
+	 * ret->device is that wanted, 0 in all bytes: any. 0, -ENOMEM, -ENODEV (none of this
+	 * backend's), -ENOTSUP (no device has memory of its own), -EIO. Freed once nobody has it
+	 * mapped any more. Both NULL: the backend has no device. Block. */
 	int (*arena_new)(struct backend *b, uint64_t bytes, struct backend_arena *ret);
 	void (*arena_free)(struct backend *b, uint64_t base);
 

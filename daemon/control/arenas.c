@@ -118,16 +118,22 @@ static void arena_drop(struct session *session, struct shm *arena)
 
 /* ---- new ---- */
 
+static int free_serve(struct sched *s, struct sched_request *rq);
+
 /* The scheduler will make it: only the room for it is taken here. */
 static void device_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *m,
 			 uint32_t number)
 {
 	struct shm *arena = &s->arenas[number - 1];
 	struct arena_call *call;
-	struct request *request = request_begin(s, id, &verb_arena_new, sizeof(*call));
+	struct request *request;
 
+	if (!request_may_carry(s, id))
+		return;
+	request = request_begin(s, id, &verb_arena_new, sizeof(*call));
 	if (!request)
 		return;
+	request_carry(request, -1); /* it is to come */
 	shm_new_device(arena, whole_grains(m->bytes));
 	s->device_bytes += arena->bytes;
 	s->home->device_bytes += arena->bytes;
@@ -203,13 +209,6 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 		host_begin(s, id, m, number);
 }
 
-static void arena_handle(Coppice__ArenaReply *arena, struct backend_arena *device)
-{
-	arena->has_handle = arena->has_device = true;
-	arena->handle = (ProtobufCBinaryData){sizeof(device->handle), device->handle};
-	arena->device = (ProtobufCBinaryData){sizeof(device->device), device->device};
-}
-
 static struct shm *arena_of(const struct request *request)
 {
 	const struct arena_call *call = request->sched.room;
@@ -217,23 +216,39 @@ static struct shm *arena_of(const struct request *request)
 	return &request->session->arenas[call->arena - 1];
 }
 
-static void new_answer(struct request *request)
+static int device_send(struct request *request)
 {
 	struct arena_call *call = request->sched.room;
-	struct shm *shm = arena_of(request);
 	Coppice__Reply reply = reply_to(request);
 	Coppice__ArenaReply arena = COPPICE__ARENA_REPLY__INIT;
 
-	if (reply_failed(request)) {
-		arena_drop(request->session, shm);
+	arena.arena = call->arena;
+	arena.bytes = call->bytes;
+	arena.has_device = true;
+	arena.device = (ProtobufCBinaryData){sizeof(call->made.device), call->made.device};
+	reply.arena = &arena;
+	return reply_send_fds(request->session, &reply, request->fds, request->n_fds);
+}
+
+/* Where its descriptor cannot go it is freed again, before the client hears of it. */
+static void new_answer(struct request *request)
+{
+	struct arena_call *call = request->sched.room;
+
+	if (call->unsent || reply_failed(request)) {
+		if (call->unsent)
+			reply_unsent(request->session, request->sched.id, call->unsent);
+		arena_drop(request->session, arena_of(request));
 		return;
 	}
-	shm->state = SHM_READY;
-	arena.arena = call->arena;
-	arena.bytes = shm->bytes;
-	arena_handle(&arena, &call->made);
-	reply.arena = &arena;
-	reply_send(request->session, &reply);
+	request->fds[0] = call->made.fd;
+	call->unsent = device_send(request);
+	if (call->unsent) {
+		request->sched.serve = free_serve;
+		request->again = true;
+		return;
+	}
+	arena_of(request)->state = SHM_READY;
 }
 
 /* Once: what it costs is not to be looked for in the daemon. */

@@ -11,6 +11,7 @@ struct arena_call {
 	uint64_t bytes;
 	uint8_t device[BACKEND_DEVICE_BYTES]; /* UUID; all zero: any */
 	struct backend_arena made; /* answered, of a device arena */
+	int unsent; /* the loop's: why its descriptor did not go */
 };
 
 #endif

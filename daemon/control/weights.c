@@ -215,18 +215,15 @@ static int map_send(struct session *s, uint64_t id, uint32_t number,
 {
 	Coppice__Reply reply = COPPICE__REPLY__INIT;
 	Coppice__WeightsMapReply map = COPPICE__WEIGHTS_MAP_REPLY__INIT;
-	bool device = lent->fd < 0;
 
 	map.weights = number;
 	map.bytes = lent->bytes;
-	map.has_handle = map.has_device = device;
-	if (device) {
-		map.handle = (ProtobufCBinaryData){sizeof(lent->handle), (uint8_t *)lent->handle};
+	map.has_device = lent->on_device;
+	if (lent->on_device)
 		map.device = (ProtobufCBinaryData){sizeof(lent->device), (uint8_t *)lent->device};
-	}
 	reply.id = id;
 	reply.weights_map = &map;
-	return reply_send_fds(s, &reply, &lent->fd, device ? 0 : 1);
+	return reply_send_fds(s, &reply, &lent->fd, 1);
 }
 
 static void map_give(struct session *s, uint64_t id, struct weights *weights,
@@ -237,7 +234,7 @@ static void map_give(struct session *s, uint64_t id, struct weights *weights,
 
 	if (!number)
 		return;
-	s->weights[number - 1] = (struct held_weights){weights_ref(weights), lent->fd < 0};
+	s->weights[number - 1] = (struct held_weights){weights_ref(weights), lent->on_device};
 	r = map_send(s, id, number, lent);
 	if (r == 0)
 		return;

@@ -33,8 +33,10 @@ void request_free(struct request *request)
 {
 	if (!request)
 		return;
-	for (uint32_t i = 0; i < request->n_fds; i++)
-		close(request->fds[i]);
+	for (uint32_t i = 0; i < request->n_fds; i++) {
+		if (request->fds[i] >= 0)
+			close(request->fds[i]);
+	}
 	if (request->n_fds)
 		request->session->n_carriers--;
 	free(request);

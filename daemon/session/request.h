@@ -43,7 +43,7 @@ struct request {
 	/* borrowed: a session outlives its requests; NULL: the daemon's own */
 	struct session *session;
 	struct errand back; /* of a session's: its answer is there */
-	int fds[2]; /* owned: they go with the reply */
+	int fds[2]; /* owned: they go with the reply; -1: is to come */
 	uint32_t n_fds;
 	bool on_heap;
 	bool again; /* answer wants it posted once more */
@@ -55,7 +55,8 @@ void request_init(struct request *request, const struct verb *verb, struct sessi
 		  struct session *session);
 /* Of one that was not posted, or is over, with all it owns. NULL is fine. */
 void request_free(struct request *request);
-/* fd goes with the reply, and is the request's until then; it counts for its session. */
+/* fd (-1: it is to come) goes with the reply, and is the request's until then; it counts for its
+ * session. */
 void request_carry(struct request *request, int fd);
 /* Hands it to the scheduler; it comes back to request_back (begin.h). Does not block. */
 void request_post(struct request *request);

@@ -11,6 +11,7 @@
 #include "kernels/say.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 /* What coppice-bench multi finds on a two-core machine, in round figures: it weighs a wait, it
  * promises nothing. */
@@ -113,6 +114,21 @@ static void group_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 		b->ops->arena_detach(b->devices[i].backend, base, bytes);
 }
 
+static int arena_on(struct backend *b, uint32_t device, uint64_t bytes, struct backend_arena *ret)
+{
+	struct backend_arena arena = *ret;
+	int r = b->ops->arena_new(b->devices[device].backend, bytes, &arena);
+
+	if (r < 0)
+		return r;
+	r = batch_add_arena(b, device, arena.base, bytes);
+	if (r < 0)
+		close(arena.fd);
+	else
+		*ret = arena;
+	return r;
+}
+
 /* On the device that ret->device names. */
 static int group_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
@@ -121,9 +137,7 @@ static int group_arena_new(struct backend *b, uint64_t bytes, struct backend_are
 	if (b->ops->arena_new && !b->apart)
 		r = -ENODEV;
 	for (uint32_t i = 0; r == -ENODEV && i < b->n_devices; i++) {
-		r = b->ops->arena_new(b->devices[i].backend, bytes, ret);
-		if (r == 0)
-			r = batch_add_arena(b, i, ret->base, bytes);
+		r = arena_on(b, i, bytes, ret);
 	}
 	return r;
 }

@@ -30,9 +30,9 @@ struct backend_run {
 /* Weights as another process maps them. */
 struct backend_lent {
 	uint64_t bytes;
-	int fd; /* borrowed: of memory that nobody can write any more; -1: of the device */
-	uint8_t handle[BACKEND_HANDLE_BYTES]; /* of the device: CUDA IPC's, */
-	uint8_t device[BACKEND_DEVICE_BYTES]; /* and its UUID */
+	int fd; /* borrowed: of host memory that nobody can write any more, or of the device's */
+	bool on_device;
+	uint8_t device[BACKEND_DEVICE_BYTES]; /* its UUID */
 };
 
 /* What a program takes beside its weights, of so many rows. */

@@ -59,7 +59,7 @@ static const struct args_option option_table[] = {
 	{"kv-heads", KEY_KV_HEADS, "N", "KV heads (default 8)"},
 	{"dim", KEY_DIM, "N", "Head dim (default 128)"},
 	{"backend", 'b', "NAME", "The daemon's backend (default auto)"},
-	{"memory", 'm', "KIND", "Of Q, K, V and O: host (default), or device, by CUDA IPC"},
+	{"memory", 'm', "KIND", "Of Q, K, V and O: host (default), or device"},
 	{"mps", KEY_MPS, NULL, "Under an MPS control daemon of the bench's own"},
 	{"stagger-ms", KEY_STAGGER, "MS",
 	 "Each client starts at a random moment of so many (default 0)"},

@@ -98,6 +98,41 @@ int role_liar(const char *socket, char **args)
 	vanish();
 }
 
+/* A byte: a descriptor that is kept is of the arena that it came with, and of no later one. */
+int role_keeper(const char *socket, char **args)
+{
+	int byte = atoi(args[0]);
+	Coppice__ArenaNew new = COPPICE__ARENA_NEW__INIT;
+	Coppice__ArenaFree free_it = COPPICE__ARENA_FREE__INIT;
+	struct call ask = call_of("keeper"), give_back = call_of("keeper");
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE, done = ANSWER_NONE;
+	struct device_memory memory = {0};
+	struct device_name name;
+	struct stem s = {0};
+
+	gpu_start(&s);
+	client_start(&s, socket, COPPICE_DEVICE);
+	new.kind = COPPICE_DEVICE;
+	new.bytes = ARENA_BYTES;
+	ask.request.arena_new = &new;
+	CHECK(call_daemon(s.c, &ask, &answer) == 0);
+	CHECK(answer.n_fds == 1 && answer.reply->arena->has_device);
+	name = (struct device_name){&answer.reply->arena->device, answer.fds[0], ARENA_BYTES};
+	CHECK(device_open(s.c, "keeper", &name, &memory) == 0, "%s", coppice_explain(s.c));
+	s.there = (struct place *)(uintptr_t)memory.address;
+	fill(&s, byte + 1);
+	device_close(s.c, &memory);
+	free_it.arena = answer.reply->arena->arena;
+	give_back.request.arena_free = &free_it;
+	CHECK(call_daemon(s.c, &give_back, &done) == 0);
+	say_go();
+	await_go();
+	CHECK(device_open(s.c, "keeper", &name, &memory) == 0, "%s", coppice_explain(s.c));
+	s.there = (struct place *)(uintptr_t)memory.address;
+	CHECK(count_bytes(&s, byte + 1) == ARENA_BYTES, "another's arena is in view");
+	vanish();
+}
+
 static uint32_t count_arenas(struct stem *s)
 {
 	struct coppice_stats stats = {.size = sizeof(stats)};

@@ -1,6 +1,6 @@
 /*
- * device_test.c - device arenas, CUDA IPC and steps on streams, with a real daemon and real client
- * processes (device_stem.c).
+ * device_test.c - device arenas and steps on streams, with a real daemon and real client processes
+ * (device_stem.c).
  *
  *      device_test COPPICED            needs a GPU: without one it says so and exits with 77
  *
@@ -260,24 +260,37 @@ static void who_lies_about_closing_sees_nothing_of_others(void **state)
 	assert_int_equal(stem_end(&honest), 0);
 }
 
-static void no_two_owners_have_the_same_handle(void **state)
+/* Others have had arenas since, and some have them still. */
+static void a_kept_descriptor_opens_no_other_arena(void **state)
 {
 	const struct fixture *f = *state;
-	uint8_t handles[24][64];
+	struct stem keeper = stem_start(f, "keeper", "52", NULL), others[3];
+
+	stem_await_go(&keeper);
+	for (int i = 0; i < 3; i++) {
+		others[i] = stem_start(f, "hold", "52", "tidy");
+		stem_await_go(&others[i]);
+	}
+	stem_go(&keeper);
+	assert_int_equal(stem_end(&keeper), 0);
+	for (int i = 0; i < 3; i++) {
+		stem_go(&others[i]);
+		assert_int_equal(stem_end(&others[i]), 0);
+	}
+}
+
+static void an_arena_comes_by_a_descriptor_and_names_its_device(void **state)
+{
+	const struct fixture *f = *state;
+	struct client c = client_open(f->h);
 
 	for (int i = 0; i < 24; i++) {
-		struct client c = client_open(f->h);
-
 		assert_int_equal(arena_new(&c)->code, 0);
-		assert_int_equal(c.n_fds, 0);
-		assert_int_equal(c.reply->arena->handle.len, 64);
+		assert_int_equal(c.n_fds, 1);
 		assert_int_equal(c.reply->arena->device.len, 16);
-		memcpy(handles[i], c.reply->arena->handle.data, 64);
-		for (int j = 0; j < i; j++)
-			assert_memory_not_equal(handles[i], handles[j], 64);
-		arena_free(&c, 1);
-		client_close(&c);
+		arena_free(&c, c.reply->arena->arena);
 	}
+	client_close(&c);
 }
 
 static void device_memory_has_limits(void **state)
@@ -377,18 +390,18 @@ static void a_daemon_without_a_device_says_so(void **state)
 	refused_with(*state, NULL, "a daemon with backend = cuda");
 }
 
-static void refused_ipc_is_explained(void **state)
+static void a_driver_that_refuses_is_explained(void **state)
 {
-	refused_with(*state, "FAKE_CUDA_IPC=refuse", "--ipc=host");
+	refused_with(*state, "FAKE_CUDA_REFUSES=1", "both or neither under MPS");
 	assert_room_comes_back(*state);
 }
 
 /* As in two containers, in each of which the first program has the same pid. */
-static void refused_ipc_of_equal_pids_is_explained(void **state)
+static void a_client_of_the_daemons_pid_has_device_memory_too(void **state)
 {
 	const struct fixture *f = *state;
-	const char *argv[] = {program, coppiced, f->h->socket, "refused", "the same pid", NULL};
-	struct stem stem = stem_exec_as(argv, "FAKE_CUDA_IPC=refuse", f->h->pid);
+	const char *argv[] = {program, coppiced, f->h->socket, "decode", "device", NULL};
+	struct stem stem = stem_exec_as(argv, NULL, f->h->pid);
 
 	if (stem.pid < 0) {
 		print_message("skipped: no PID namespace to be had here\n");
@@ -452,7 +465,8 @@ static const struct CMUnitTest tests[] = {
 	CASE(weights_stay_until_who_has_them_open_is_gone),
 	CASE(what_is_freed_under_a_step_is_named),
 	CASE(who_lies_about_closing_sees_nothing_of_others),
-	CASE(no_two_owners_have_the_same_handle),
+	CASE(a_kept_descriptor_opens_no_other_arena),
+	CASE(an_arena_comes_by_a_descriptor_and_names_its_device),
 	WITH(four_arenas, device_memory_has_limits),
 	WITH(one_arena, memory_stays_with_who_hangs_up_and_may_have_it_open),
 	CASE(token_ids_do_not_lie_in_device_memory),
@@ -466,8 +480,8 @@ static const struct CMUnitTest real_tests[] = {
 static const struct CMUnitTest fake_tests[] = {
 	CASE(a_client_without_a_driver_is_told_so),
 	CASE(a_client_on_another_device_is_told_so),
-	CASE(refused_ipc_is_explained),
-	CASE(refused_ipc_of_equal_pids_is_explained),
+	CASE(a_driver_that_refuses_is_explained),
+	CASE(a_client_of_the_daemons_pid_has_device_memory_too),
 	WITH(without_device, a_daemon_without_a_device_says_so),
 	CASE(clients_without_mps_are_warned_of_once),
 	CASE(a_device_that_fails_ends_the_daemon_with_a_reason),

@@ -10,11 +10,4 @@
 #define FAKE_UUID "coppice fake gpu"
 #define FAKE_ARENA_BYTES (UINT64_C(2) << 20) /* arenas of the tests */
 
-struct fake_handle {
-	int32_t pid, fd;
-	uint64_t bytes;
-	uint64_t serial;
-	uint8_t pad[40];
-};
-
 #endif

@@ -4,11 +4,10 @@
  *
  * It has what libcoppice and device_test.c call, with CUDA's ABI, so that both run where there is
  * no device. What the real one promises is kept: operations of a stream run in order, a write of a
- * word comes after all before it, waits compare cyclically, what is captured does not run. It
- * refuses IPC within a process, as the real one does, and where FAKE_CUDA_IPC=refuse;
- * FAKE_CUDA_DEVICE=other is another device than the module's; FAKE_CUDA_MPS=1 is one of sm_90 under
- * MPS, on which modules may be loaded: of libcoppice's kernels, whatever their code, it does what
- * it knows them to do.
+ * word comes after all before it, waits compare cyclically, what is captured does not run. Where
+ * FAKE_CUDA_REFUSES is set it lets nobody map another's memory. FAKE_CUDA_DEVICE=other is another
+ * device than the module's; FAKE_CUDA_MPS=1 is one of sm_90 under MPS, on which modules may be
+ * loaded: of libcoppice's kernels, whatever their code, it does what it knows them to do.
  */
 #include "fake.h"
 
@@ -25,14 +24,20 @@
 
 #define API __attribute__((visibility("default")))
 #define ERROR_VALUE 1
-#define ERROR_CONTEXT 201 /* what CUDA says to IPC within a process */
+#define ERROR_CONTEXT 201
 #define ERROR_MAP 205
+#define BY_DESCRIPTOR 1
+#define ERROR_PERMISSION 800
 #define ERROR_CAPTURING 900
 #define SPINS 200
 #define ATTRIBUTE_MAJOR 75
 #define ATTRIBUTE_MPS 133
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+struct fake_access {
+	int type, device, how;
+};
 
 enum op_kind { OP_WRITE, OP_WAIT, OP_AWAIT, OP_COPY, OP_CALL };
 
@@ -257,34 +262,75 @@ API int cuCtxPopCurrent_v2(void **ret)
 	return 0;
 }
 
+/* Streams hold nothing that is unmapped here: tests wait for them. */
+API int cuCtxSynchronize(void)
+{
+	return current ? 0 : ERROR_CONTEXT;
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
-API int cuIpcOpenMemHandle_v2(uint64_t *ret, struct fake_handle handle, unsigned flags)
+/* The importer's own until it is released. */
+API int cuMemImportFromShareableHandle(uint64_t *ret, void *from, int kind)
 {
-	const char *refuse = getenv("FAKE_CUDA_IPC");
-	char path[64];
-	void *map;
 	int fd;
 
-	if (flags != 1)
+	if (kind != BY_DESCRIPTOR)
 		return ERROR_VALUE;
-	if (handle.pid == getpid() || (refuse && strcmp(refuse, "refuse") == 0))
-		return ERROR_CONTEXT;
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.pid, handle.fd);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return ERROR_MAP;
-	map = mmap(NULL, handle.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	if (map == MAP_FAILED)
-		return ERROR_MAP;
-	*ret = (uintptr_t)map;
+	if (getenv("FAKE_CUDA_REFUSES"))
+		return ERROR_PERMISSION;
+	fd = fcntl((int)(intptr_t)from, F_DUPFD_CLOEXEC, 0);
+	*ret = (uint64_t)fd;
+	return fd < 0 ? ERROR_VALUE : 0;
+}
+
+API int cuMemRelease(uint64_t memory)
+{
+	return close((int)memory) < 0 ? ERROR_VALUE : 0;
+}
+
+API int cuMemAddressReserve(uint64_t *ret, size_t bytes, size_t align, uint64_t near,
+			    unsigned long long flags)
+{
+	void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (align || near || flags || at == MAP_FAILED)
+		return ERROR_VALUE;
+	*ret = (uintptr_t)at;
 	return 0;
 }
 
-API int cuIpcCloseMemHandle(uint64_t address)
+API int cuMemAddressFree(uint64_t address, size_t bytes)
 {
-	return munmap((void *)(uintptr_t)address, FAKE_ARENA_BYTES) < 0 ? ERROR_VALUE : 0;
+	return munmap((void *)(uintptr_t)address, bytes) < 0 ? ERROR_VALUE : 0;
+}
+
+/* There, but not to be reached until access is set. */
+API int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t memory,
+		 unsigned long long flags)
+{
+	void *at = (void *)(uintptr_t)address;
+
+	if (offset || flags)
+		return ERROR_VALUE;
+	at = mmap(at, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)memory, 0);
+	return at == MAP_FAILED ? ERROR_MAP : 0;
+}
+
+API int cuMemUnmap(uint64_t address, size_t bytes)
+{
+	void *at = mmap((void *)(uintptr_t)address, bytes, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+
+	return at == MAP_FAILED ? ERROR_MAP : 0;
+}
+
+API int cuMemSetAccess(uint64_t address, size_t bytes, const struct fake_access *access, size_t n)
+{
+	if (n != 1 || access->type != 1 || access->device != 0 || access->how != 3)
+		return ERROR_VALUE;
+	return mprotect((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE) < 0 ? ERROR_MAP
+										       : 0;
 }
 
 API int cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags)

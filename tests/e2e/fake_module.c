@@ -30,14 +30,12 @@ static struct {
 	struct {
 		void *map;
 		uint64_t bytes;
-		int fd;
 		struct backend *of;
 	} blocks[BLOCKS];
 	struct {
 		struct backend *backend; /* NULL: nobody has it open */
 		uint8_t uuid[BACKEND_DEVICE_BYTES];
 	} devices[DEVICES];
-	uint64_t serial;
 	struct backend_tell tells[BACKEND_TELLS_MAX]; /* of batch tells_id */
 	uint32_t n_tells;
 	uint64_t tells_id;
@@ -91,9 +89,8 @@ static const uint8_t *uuid_of(const struct backend *b)
 
 static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
-	struct fake_handle handle = {.pid = getpid(), .bytes = bytes, .serial = ++fake.serial};
 	static const uint8_t any[BACKEND_DEVICE_BYTES];
-	int i = 0;
+	int fd, i = 0;
 
 	if (memcmp(ret->device, any, sizeof(any)) != 0 &&
 	    memcmp(ret->device, uuid_of(b), sizeof(any)) != 0)
@@ -102,16 +99,15 @@ static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_aren
 		i++;
 	if (i == BLOCKS)
 		return -ENOMEM;
-	handle.fd = memfd_create("fake-device", MFD_CLOEXEC);
-	if (handle.fd < 0 || ftruncate(handle.fd, (off_t)bytes) < 0)
+	fd = memfd_create("fake-device", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
 		return -ENOMEM;
-	fake.blocks[i].map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, handle.fd, 0);
+	fake.blocks[i].map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	fake.blocks[i].bytes = bytes;
-	fake.blocks[i].fd = handle.fd;
 	fake.blocks[i].of = b;
 	*ret = (struct backend_arena){.base = (uintptr_t)fake.blocks[i].map,
+				      .fd = fd,
 				      .time_sliced = getenv("FAKE_CUDA_MPS") == NULL};
-	memcpy(ret->handle, &handle, sizeof(handle));
 	memcpy(ret->device, uuid_of(b), sizeof(ret->device));
 	return 0;
 }
@@ -123,7 +119,6 @@ static void fake_arena_free(struct backend *b, uint64_t base)
 			continue;
 		assert(fake.blocks[i].of == b);
 		munmap(fake.blocks[i].map, fake.blocks[i].bytes);
-		close(fake.blocks[i].fd);
 		fake.blocks[i].map = NULL;
 	}
 }
@@ -132,25 +127,23 @@ static void fake_arena_free(struct backend *b, uint64_t base)
 static int fake_weights_lend(struct backend *b, struct backend_weights *weights,
 			     struct backend_lent *ret)
 {
-	struct fake_handle handle = {.pid = getpid(), .serial = ++fake.serial};
 	struct backend_lent lent;
 	void *from, *to;
-	int r = backend_cpu.program->weights_lend(b, weights, &lent);
+	int fd, r = backend_cpu.program->weights_lend(b, weights, &lent);
 
 	if (r < 0)
 		return r;
-	handle.bytes = lent.bytes;
-	handle.fd = memfd_create("fake-device", MFD_CLOEXEC);
-	if (handle.fd < 0 || ftruncate(handle.fd, (off_t)lent.bytes) < 0)
+	fd = memfd_create("fake-device", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, (off_t)lent.bytes) < 0)
 		return -ENOMEM;
 	from = mmap(NULL, lent.bytes, PROT_READ, MAP_PRIVATE, lent.fd, 0);
-	to = mmap(NULL, lent.bytes, PROT_WRITE, MAP_SHARED, handle.fd, 0);
+	to = mmap(NULL, lent.bytes, PROT_WRITE, MAP_SHARED, fd, 0);
 	assert(from != MAP_FAILED && to != MAP_FAILED);
 	memcpy(to, from, lent.bytes);
 	munmap(from, lent.bytes);
 	munmap(to, lent.bytes);
-	lent.fd = -1;
-	memcpy(lent.handle, &handle, sizeof(handle));
+	lent.fd = fd;
+	lent.on_device = true;
 	memcpy(lent.device, uuid_of(b), sizeof(lent.device));
 	*ret = lent;
 	return 0;

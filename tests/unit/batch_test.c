@@ -69,7 +69,7 @@ static int device_arena_new(struct backend *b, uint64_t bytes, struct backend_ar
 {
 	(void)b;
 	(void)bytes;
-	*ret = (struct backend_arena){.base = (uintptr_t)device.memory};
+	*ret = (struct backend_arena){.base = (uintptr_t)device.memory, .fd = -1};
 	return 0;
 }
 

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -213,6 +214,7 @@ static void find_uuid(struct backend *member, uint8_t *ret)
 
 	assert_int_equal(cuda->arena_new(member, 2 * MIB, &arena), 0);
 	memcpy(ret, arena.device, sizeof(arena.device));
+	close(arena.fd);
 	cuda->arena_free(member, arena.base);
 }
 

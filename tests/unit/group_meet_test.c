@@ -186,6 +186,7 @@ static int meet_arena_new(struct backend *b, uint64_t bytes, struct backend_aren
 	if (ret->device[0] && ret->device[0] != i + 1)
 		return -ENODEV;
 	ret->base = (uintptr_t)calloc(1, bytes);
+	ret->fd = -1;
 	meeting.ends[i].arena = ret->base;
 	return ret->base ? 0 : -ENOMEM;
 }

@@ -22,7 +22,9 @@ static struct {
 static int device_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
 {
 	(void)b;
-	*ret = (struct backend_arena){.base = (uintptr_t)calloc(1, bytes), .time_sliced = true};
+	*ret = (struct backend_arena){.base = (uintptr_t)calloc(1, bytes),
+				      .fd = -1,
+				      .time_sliced = true};
 	device.n_arenas++;
 	return 0;
 }

@@ -35,7 +35,6 @@ struct coppice {
 	struct abi_board *board; /* owned mapping, read-only */
 	int socket; /* owned */
 	int bell; /* owned eventfd; wakes the scheduler */
-	uint32_t daemon_pid; /* in its own namespace */
 	uint64_t session; /* the daemon's number of this connection */
 	_Atomic uint32_t broken; /* 1: the daemon hung up */
 	/* Handles of the daemon's device memory: where there ever was one, the daemon waits to hear

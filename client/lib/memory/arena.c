@@ -211,13 +211,13 @@ struct grant {
 	const char *what; /* the public function */
 	uint32_t id, weights; /* one of them */
 	uint64_t bytes;
-	int fd; /* -1: device memory */
+	int fd;
 	struct device_name name;
 };
 
 static int map(struct coppice_arena *arena, const struct grant *grant)
 {
-	if (grant->fd < 0)
+	if (grant->name.device)
 		return map_device(arena, grant->what, &grant->name);
 	if (grant->weights)
 		return map_weights(arena, grant->what, grant->fd);
@@ -269,7 +269,7 @@ static bool is_as_agreed(const struct answer *answer, enum coppice_memory memory
 	const Coppice__ArenaReply *arena = answer->reply->arena;
 
 	return arena && arena->arena != 0 && arena->bytes >= bytes &&
-	       answer->n_fds == (memory == COPPICE_HOST ? 1 : 0);
+	       arena->has_device == (memory == COPPICE_DEVICE) && answer->n_fds == 1;
 }
 
 static int arena_ask(struct coppice *c, Coppice__ArenaNew *message, struct coppice_arena **ret)
@@ -299,9 +299,10 @@ static int arena_ask(struct coppice *c, Coppice__ArenaNew *message, struct coppi
 		     &(struct grant){.what = call.what,
 				     .id = arena->arena,
 				     .bytes = arena->bytes,
-				     .fd = answer.n_fds ? answer.fds[0] : -1,
-				     .name = {arena->has_handle ? &arena->handle : NULL,
-					      arena->has_device ? &arena->device : NULL}},
+				     .fd = answer.fds[0],
+				     .name = {.device = arena->has_device ? &arena->device : NULL,
+					      .fd = answer.fds[0],
+					      .bytes = arena->bytes}},
 		     ret);
 }
 
@@ -313,8 +314,9 @@ int arena_of_weights(struct coppice *c, const char *what, const Coppice__Weights
 				     .weights = map->weights,
 				     .bytes = map->bytes,
 				     .fd = fd,
-				     .name = {map->has_handle ? &map->handle : NULL,
-					      map->has_device ? &map->device : NULL}},
+				     .name = {.device = map->has_device ? &map->device : NULL,
+					      .fd = fd,
+					      .bytes = map->bytes}},
 		     ret);
 }
 

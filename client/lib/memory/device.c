@@ -3,7 +3,7 @@
  *
  * The device is found by its UUID among those that this process sees. Its context is the app's own
  * where one of that device is current, else the primary one, which is kept for as long as the
- * memory is open. The handle is closed before the daemon hears that it may free the memory.
+ * memory is open. It is closed before the daemon hears that it may free the memory.
  */
 #include "device.h"
 
@@ -12,9 +12,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-#define LAZY_PEER_ACCESS 1u /* the only flag there is, and it must be given */
 
 static void format_uuid(const struct driver_uuid *uuid, char ret[48])
 {
@@ -86,50 +83,73 @@ static void release_context(struct coppice *c, struct device_memory *memory)
 	*memory = (struct device_memory){0};
 }
 
-/* CUDA tells processes apart by pid, whatever namespaces they are in. */
-static int explain_refusal(struct coppice *c, const char *what, int error)
+/* What is mapped keeps the memory: nothing else of it is kept. */
+static int map(const struct driver *driver, uint64_t address, const struct device_name *name,
+	       int device)
 {
-	const char *text = driver_error(c->driver, error);
+	const struct driver_access access = {DRIVER_OF_DEVICE, device, DRIVER_READ_WRITE};
+	uint64_t memory;
+	int error =
+		driver->memory_import(&memory, (void *)(intptr_t)name->fd, DRIVER_BY_DESCRIPTOR);
 
-	if ((uint32_t)getpid() == c->daemon_pid)
-		return explain(c->key, -EIO,
-			       "%s: CUDA IPC is refused (%s): this process and the daemon have "
-			       "the same pid, %u, in containers of their own, and CUDA takes them "
-			       "for one; share the PID namespace, or start one of them under an "
-			       "init",
-			       what, text, c->daemon_pid);
-	return explain(c->key, -EIO,
-		       "%s: CUDA IPC is refused (%s, error %d): daemon and app must run on one "
-		       "host and share the IPC and PID namespaces (of containers: --ipc=host "
-		       "--pid=host), both or neither under MPS; or use a host arena",
-		       what, text, error);
+	if (error)
+		return error;
+	error = driver->memory_map(address, name->bytes, 0, memory, 0);
+	driver->memory_release(memory);
+	if (error)
+		return error;
+	error = driver->memory_let(address, name->bytes, &access, 1);
+	if (error)
+		driver->memory_unmap(address, name->bytes);
+	return error;
 }
 
-static bool is_as_long(const ProtobufCBinaryData *data, size_t bytes)
+static int explain_refusal(struct coppice *c, const char *what, int error)
 {
-	return data && data->len == bytes;
+	return explain(
+		c->key, -EIO,
+		"%s: the daemon's memory cannot be mapped (%s, error %d): daemon and app are "
+		"to be both or neither under MPS, on one host, with one version of the "
+		"driver's library; or use a host arena",
+		what, driver_error(c->driver, error), error);
+}
+
+static int reserve_and_map(struct coppice *c, const char *what, const struct device_name *name,
+			   struct device_memory *memory)
+{
+	const struct driver *driver = c->driver;
+	uint64_t address;
+	int error = driver->address_reserve(&address, name->bytes, 0, 0, 0);
+
+	if (error)
+		return driver_explain(c, what, "reserve addresses", error);
+	error = map(driver, address, name, memory->device);
+	if (error) {
+		driver->address_free(address, name->bytes);
+		return explain_refusal(c, what, error);
+	}
+	memory->address = address;
+	memory->bytes = name->bytes;
+	return 0;
 }
 
 int device_open(struct coppice *c, const char *what, const struct device_name *name,
 		struct device_memory *ret)
 {
 	struct device_memory memory = {0};
-	struct driver_handle handle;
 	struct driver_uuid uuid;
-	int r, error;
+	int r;
 
-	if (!is_as_long(name->handle, sizeof(handle)) || !is_as_long(name->device, sizeof(uuid)))
+	if (!name->device || name->device->len != sizeof(uuid))
 		return call_bad_answer(c, what);
-	memcpy(&handle, name->handle->data, sizeof(handle));
 	memcpy(&uuid, name->device->data, sizeof(uuid));
 	r = find_device(c, what, &uuid, &memory.device);
 	if (r < 0)
 		return r;
 	r = enter_context(c, what, &memory);
 	if (r == 0) {
-		error = c->driver->handle_open(&memory.address, handle, LAZY_PEER_ACCESS);
+		r = reserve_and_map(c, what, name, &memory);
 		leave_context(c);
-		r = error ? explain_refusal(c, what, error) : 0;
 	}
 	if (r < 0) {
 		release_context(c, &memory);
@@ -141,13 +161,20 @@ int device_open(struct coppice *c, const char *what, const struct device_name *n
 	return 0;
 }
 
+static void unmap(const struct driver *driver, const struct device_memory *memory)
+{
+	driver->context_wait(); /* for what is queued and uses it: unmapping does not */
+	driver->memory_unmap(memory->address, memory->bytes);
+	driver->address_free(memory->address, memory->bytes);
+}
+
 void device_close(struct coppice *c, struct device_memory *memory)
 {
 	/* A forked child has no CUDA. */
 	if (!memory->address || connection_is_foreign(c))
 		return;
 	if (c->driver->context_push(memory->context) == 0) {
-		c->driver->handle_close(memory->address);
+		unmap(c->driver, memory);
 		leave_context(c);
 	}
 	atomic_fetch_sub_explicit(&c->n_device_open, 1, memory_order_relaxed);

@@ -1,12 +1,13 @@
-/* device.h - the daemon's device memory, opened by CUDA IPC. */
+/* device.h - the daemon's device memory, mapped here by its descriptor. */
 #ifndef COPPICE_CLIENT_DEVICE_H
 #define COPPICE_CLIENT_DEVICE_H
 
 #include "client/lib/connection/call.h"
 
-/* A handle that is open, and where. */
+/* Memory that is mapped, and where. */
 struct device_memory {
 	uint64_t address; /* 0: none is */
+	size_t bytes;
 	void *context; /* the app's, or the device's primary one */
 	int device;
 	bool retained; /* the primary context, by us */
@@ -14,7 +15,9 @@ struct device_memory {
 
 /* As an answer names it. */
 struct device_name {
-	const ProtobufCBinaryData *handle, *device; /* NULL: not there */
+	const ProtobufCBinaryData *device; /* UUID; NULL: not there */
+	int fd; /* borrowed */
+	size_t bytes;
 };
 
 /* What an answer to what (the public function) says. 0, -ENODEV, -EIO; explains. */

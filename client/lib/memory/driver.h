@@ -16,13 +16,17 @@
 
 struct coppice;
 
-struct driver_handle { /* CUDA IPC's, passed by value */
-	uint8_t bytes[64];
-};
-
 struct driver_uuid {
 	uint8_t bytes[16];
 };
+
+enum { DRIVER_BY_DESCRIPTOR = 1, DRIVER_OF_DEVICE = 1, DRIVER_READ_WRITE = 3 };
+
+struct driver_access {
+	int where, device; /* DRIVER_OF_DEVICE, which */
+	int how; /* DRIVER_READ_WRITE */
+};
+static_assert(sizeof(struct driver_access) == 12, "CUmemAccessDesc");
 
 enum driver_op_kind { DRIVER_WAIT_VALUE_64 = 4, DRIVER_WRITE_VALUE_64 = 5 };
 
@@ -73,8 +77,17 @@ struct driver {
 	int (*context_device)(int *ret);
 	int (*context_push)(void *context);
 	int (*context_pop)(void **ret);
-	int (*handle_open)(uint64_t *ret_address, struct driver_handle handle, unsigned flags);
-	int (*handle_close)(uint64_t address);
+	int (*context_wait)(void);
+	int (*memory_import)(uint64_t *ret, void *from, int kind); /* from: a descriptor, cast */
+	int (*memory_release)(uint64_t memory); /* what is mapped stays until then */
+	int (*address_reserve)(uint64_t *ret, size_t bytes, size_t align, uint64_t near,
+			       unsigned long long flags);
+	int (*address_free)(uint64_t address, size_t bytes);
+	int (*memory_map)(uint64_t address, size_t bytes, size_t offset, uint64_t memory,
+			  unsigned long long flags);
+	int (*memory_unmap)(uint64_t address, size_t bytes);
+	int (*memory_let)(uint64_t address, size_t bytes, const struct driver_access *access,
+			  size_t n);
 	int (*host_register)(void *host, size_t bytes, unsigned flags);
 	int (*host_unregister)(void *host);
 	int (*host_address)(uint64_t *ret_address, void *host, unsigned flags);

@@ -14,8 +14,7 @@ static bool is_map(const struct answer *answer)
 {
 	const Coppice__WeightsMapReply *map = answer->reply->weights_map;
 
-	return map && map->weights != 0 && map->bytes > 0 &&
-	       answer->n_fds == (map->has_handle ? 0 : 1);
+	return map && map->weights != 0 && map->bytes > 0 && answer->n_fds == 1;
 }
 
 /* -EAGAIN: they are made ready. */
@@ -35,13 +34,12 @@ static int map_once(struct coppice_weights *weights, struct coppice_arena **ret)
 		return r;
 	if (!is_map(&answer))
 		return call_bad_answer(c, call.what);
-	if (answer.n_fds == 0)
+	if (answer.reply->weights_map->has_device)
 		r = driver_find(c, call.what, &driver);
 	if (r < 0)
 		weights_release(c, answer.reply->weights_map->weights);
 	else
-		r = arena_of_weights(c, call.what, answer.reply->weights_map,
-				     answer.n_fds ? answer.fds[0] : -1, ret);
+		r = arena_of_weights(c, call.what, answer.reply->weights_map, answer.fds[0], ret);
 	return r;
 }
 

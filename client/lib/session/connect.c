@@ -165,7 +165,6 @@ static int say_hello(struct coppice *c, uint64_t timeout_ns)
 			       "the same version of both",
 			       answer.reply->hello->daemon_version,
 			       answer.reply->hello->abi_version, ABI_VERSION);
-	c->daemon_pid = answer.reply->hello->daemon_pid;
 	c->session = answer.reply->hello->session;
 	c->bell = answer_take_fd(&answer, 1);
 	return map_board(c, answer.fds[0]);

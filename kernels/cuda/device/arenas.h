@@ -1,36 +1,39 @@
 /*
- * arenas.h - arenas: device memory that another process opens. They are plain allocations, since
- * only these have CUDA IPC handles.
+ * arenas.h - arenas: device memory that another process maps.
  *
- * A block is a whole number of 2 MiB pages, so that it shares none with another allocation: a
- * handle opens all of what the driver holds behind an address. A handle is given out once: where
- * the driver makes one that somebody has had, the block under it is held back until another was
- * found.
+ * Each has memory of its own, which is named by a descriptor and by nothing else: who keeps one, or
+ * what was mapped by it, has that memory for good, and can never come to another's. (A handle of
+ * CUDA IPC names an address: one that is kept opens what lies there later.)
  */
 #ifndef COPPICE_CUDA_ARENAS_H
 #define COPPICE_CUDA_ARENAS_H
+
+#include "vmm.h"
 
 #include "kernels/must_check.h"
 #include "kernels/backend.h"
 
 struct CUstream_st;
-
-#define ARENAS_KNOWN 65536u /* handles given out last that are remembered */
+struct arenas_block;
 
 struct arenas {
-	int device;
-	uint64_t *known; /* owned, [ARENAS_KNOWN]: hashes */
-	uint64_t n_known; /* ever */
+	struct vmm vmm;
+	int peers[BACKEND_DEVICES_MAX]; /* that reach them too */
+	uint32_t n_peers;
+	struct arenas_block *blocks; /* owned, [n_blocks] */
+	uint32_t n_blocks;
 };
 
-/* 0 or -ENOMEM. */
+/* 0, -ENOMEM; -EIO: the driver lacks what it takes. */
 MUST_CHECK int arenas_init(struct arenas *arenas, int device);
 void arenas_done(struct arenas *arenas);
+/* All that come later are reached by another device too. */
+void arenas_let(struct arenas *arenas, int device);
 /* A block, zeroed on the stream, which is waited for. bytes: a multiple of 2 MiB. 0, -ENOMEM,
- * -EIO. */
+ * -ENODEV (another is wanted), -EIO. */
 MUST_CHECK int arenas_new(struct arenas *arenas, uint64_t bytes, struct CUstream_st *stream,
 			  struct backend_arena *ret);
-/* Waits for the stream. */
-void arenas_free(uint64_t base, struct CUstream_st *stream);
+/* Waits for the device. */
+void arenas_free(struct arenas *arenas, uint64_t base);
 
 #endif

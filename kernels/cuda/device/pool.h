@@ -1,26 +1,24 @@
 /*
  * pool.h - the KV pool on the device: one reserved range of addresses, in which an extent has
- * memory of its own while it is committed. The driver's entry points are looked up at run time, so
- * that the module loads without a driver.
+ * memory of its own while it is committed.
  */
 #ifndef COPPICE_CUDA_POOL_H
 #define COPPICE_CUDA_POOL_H
+
+#include "vmm.h"
 
 #include "kernels/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct pool_driver; /* entry points */
 struct CUstream_st;
 
 struct pool {
-	struct pool_driver *driver; /* owned */
-	int device;
+	struct vmm vmm;
 	uint64_t bytes, extent_bytes;
 	uint32_t n_extents;
 	uint64_t base; /* device address of extent 0 */
-	uint64_t *handles; /* owned, [n_extents]; 0: no memory */
 	bool *mapped; /* owned, [n_extents] */
 };
 

@@ -66,7 +66,8 @@ static int open_parts(struct backend *b, const struct backend_config *config,
 		return r;
 	r = arenas_init(&b->arenas, b->device);
 	if (r)
-		say(error, error_bytes, "out of memory");
+		say(error, error_bytes,
+		    r == -ENOMEM ? "out of memory" : "the NVIDIA driver shares no memory");
 	return r;
 }
 
@@ -170,7 +171,20 @@ static void cuda_unlend(struct backend *b, uint64_t base)
 {
 	backend_enter(b);
 	if (backend_settle(b))
-		arenas_free(base, b->batch.queue.stream);
+		arenas_free(&b->arenas, base);
+}
+
+/* They reach each other's memory: arenas that come now too. */
+static void let_members(const struct backend_meeting *meeting)
+{
+	for (uint32_t i = 0; i < meeting->n; i++) {
+		struct backend *member = meeting->members[i];
+
+		for (uint32_t j = 0; j < meeting->n; j++) {
+			if (meeting->members[j]->device != member->device)
+				arenas_let(&member->arenas, meeting->members[j]->device);
+		}
+	}
 }
 
 /* Devices that share the tokens of sequences. */
@@ -196,6 +210,8 @@ static int cuda_meet(const struct backend_meeting *meeting, char *notice, char *
 		      ends, notice, error, bytes);
 	for (uint32_t i = 0; i < meeting->n && i < PEERS_MAX; i++)
 		meeting->members[i]->batch.peer = ends[i];
+	if (r == 0)
+		let_members(meeting);
 	return r;
 }
 

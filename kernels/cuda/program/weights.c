@@ -12,9 +12,21 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PIECE_BYTES (UINT64_C(4) << 20)
 #define PAGE_BYTES (UINT64_C(2) << 20)
+
+/* Who has them mapped keeps the memory. */
+static void memory_free(struct backend_weights *w)
+{
+	if (!w->base)
+		return;
+	cudaDeviceSynchronize();
+	vmm_empty(&w->vmm, (uintptr_t)w->base, w->bytes);
+	vmm_unreserve(&w->vmm, (uintptr_t)w->base, w->bytes);
+	close(w->fd);
+}
 
 void weights_free(struct backend_weights *w)
 {
@@ -28,14 +40,32 @@ void weights_free(struct backend_weights *w)
 	}
 	if (w->stream)
 		cudaStreamDestroy(w->stream);
-	cudaFree(w->base);
+	memory_free(w);
+	vmm_done(&w->vmm);
 	free(w);
+}
+
+static int memory_new(struct backend_weights *w)
+{
+	uint64_t at;
+	int r = vmm_init(&w->vmm, w->device);
+
+	if (r == 0)
+		r = vmm_reserve(&w->vmm, w->bytes, &at);
+	if (r < 0)
+		return r;
+	r = vmm_fill_shared(&w->vmm, at, w->bytes, &w->fd);
+	if (r < 0)
+		vmm_unreserve(&w->vmm, at, w->bytes);
+	else
+		w->base = (char *)(uintptr_t)at;
+	return r;
 }
 
 static bool init(struct backend_weights *w)
 {
 	cudaSetDevice(w->device);
-	if (cudaMalloc((void **)&w->base, w->bytes) != cudaSuccess ||
+	if (memory_new(w) < 0 ||
 	    cudaStreamCreateWithFlags(&w->stream, cudaStreamNonBlocking) != cudaSuccess)
 		return false;
 	for (uint32_t i = 0; i < WEIGHTS_PIECES; i++) {
@@ -53,6 +83,7 @@ int weights_new(int device, uint64_t bytes, struct backend_weights **ret)
 	if (!w)
 		return -ENOMEM;
 	w->device = device;
+	w->fd = -1;
 	w->bytes = align_to(max_u64(bytes, 1), PAGE_BYTES);
 	if (!init(w)) {
 		cudaGetLastError();

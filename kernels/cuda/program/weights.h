@@ -4,6 +4,7 @@
 #ifndef COPPICE_CUDA_WEIGHTS_H
 #define COPPICE_CUDA_WEIGHTS_H
 
+#include "kernels/cuda/device/vmm.h"
 #include "kernels/must_check.h"
 
 #include <stdbool.h>
@@ -16,8 +17,10 @@ struct CUevent_st;
 
 struct backend_weights {
 	int device;
-	char *base; /* owned, device */
-	uint64_t bytes; /* whole pages, so that no other allocation is in them */
+	struct vmm vmm;
+	char *base; /* owned, device; NULL: none yet */
+	uint64_t bytes; /* whole pages */
+	int fd; /* owned: by which others map them; -1: none yet */
 	struct CUstream_st *stream; /* owned: its own, so that nobody's batch waits */
 	/* owned, pinned: each is written while the other one crosses the bus */
 	char *pieces[WEIGHTS_PIECES];
