@@ -461,15 +461,35 @@ int device_few_init(void)
 
 bool device_few_takes(const struct device_few *few)
 {
-	return few->n_rows <= FAKE_FEW_ROWS;
+	return few->n_rows <= (few->norm.at ? FAKE_FEW_ROWS / 2 : FAKE_FEW_ROWS);
+}
+
+/* Of the wide rows; freed by the caller. */
+static char *make_normed(const struct device_few *a)
+{
+	char *made = malloc((size_t)a->n_rows * a->in_stride * 2);
+	struct device_norm norm = {
+		.wide = a->wide,
+		.weight = a->norm,
+		.out = {.narrow = made, .narrow_stride = a->in_stride, .bf16 = a->out.bf16},
+		.stride = a->wide_stride,
+		.n = a->n_in,
+		.n_rows = a->n_rows,
+		.eps = a->eps,
+	};
+
+	assert_non_null(made);
+	assert_int_equal(device_norm(&norm, (struct launch_to){0}), 0);
+	return made;
 }
 
 static void multiply_one(const struct device_few *a, uint32_t i, float *made, uint32_t stride)
 {
+	char *normed = a->norm.at ? make_normed(a) : NULL;
 	const struct lt_product product = {
 		.w = a->w[i],
 		.n_w = 1,
-		.in = a->in,
+		.in = normed ? normed : a->in,
 		.out = made,
 		.n_out = a->n_out[i],
 		.n_in = a->n_in,
@@ -482,6 +502,7 @@ static void multiply_one(const struct device_few *a, uint32_t i, float *made, ui
 
 	assert_true(a->w_stride == a->n_in && a->w[i]);
 	assert_int_equal(lt_multiply(NULL, &product, made, NULL), 0);
+	free(normed);
 }
 
 int device_few(const struct device_few *a, uint32_t n_blocks, struct launch_to to)

@@ -14,6 +14,9 @@
  * reads from shared memory it has copied itself, rows' inputs too, and waits for no other.
  *
  * Sums are fp32: of a warp by mma, then over the warps from the first on.
+ *
+ * With a norm every block makes all its rows itself, in registers, and keeps them narrow: that
+ * takes it less than a launch between two that read weights.
  */
 #include "few.h"
 #include "kernels/arith.h"
@@ -27,6 +30,7 @@
 #define TILE 8u /* rows */
 #define STEP 32u /* inputs */
 #define TURN (STEP * WARPS) /* inputs that the warps take at a time */
+#define NORM_STEPS 16u /* of a row whose norm is made: a lane keeps 8 inputs of each */
 
 /* ---- shared memory --------------------------------------------------------------------------- */
 
@@ -41,7 +45,8 @@ template <uint32_t TILES> struct parts {
 };
 
 /* Two sets of parts: while some threads tell what came of a unit, others may be done with the next
- * one. Behind it lie the rows, [step][warp][row][4] of 16 bytes. */
+ * one. Behind it lie the rows, [step][warp][row][4] of 16 bytes, and a norm's weights as fp32,
+ * [step][warp][4] of 8. */
 template <uint32_t TILES, uint32_t DEPTH> struct room {
 	struct ring<DEPTH> rings[WARPS];
 	struct parts<TILES> parts[2];
@@ -95,6 +100,7 @@ template <typename DTYPE, uint32_t TILES, uint32_t DEPTH> struct block {
 	const struct device_few &a;
 	struct ring<DEPTH> &ring; /* the warp's */
 	uint4 *rows;
+	float *norm;
 	uint32_t warp, lane, quad, four; /* mma's rows of a and columns of b, and where in them */
 	uint32_t n_units, n_steps; /* steps of a warp and unit */
 	uint32_t slot; /* of the ring, of the oldest step */
@@ -172,6 +178,84 @@ template <typename DTYPE, uint32_t TILES, uint32_t DEPTH> struct block {
 		}
 		copy_commit();
 		copy_wait_but<0>();
+	}
+
+	__device__ inline float *norm_at(uint32_t step) const
+	{
+		return norm + ((step * WARPS + warp) * 4 + four) * 8;
+	}
+
+	/* A lane brings those of some steps to all of its warp. */
+	__device__ inline void fetch_norm()
+	{
+		for (uint32_t step = quad; step < n_steps; step += 8) {
+			uint32_t input = input_of(step);
+
+#pragma unroll
+			for (uint32_t i = 0; i < 8; i++)
+				norm_at(step)[i] =
+					input < a.n_in ? vector_at(a.norm, input + i) : 0;
+		}
+		__syncwarp();
+	}
+
+	/* What the lane's row is multiplied by, by its squares in all lanes and warps. */
+	__device__ inline float norm_factor(float squares, float (*of_warps)[TILE]) const
+	{
+		float sum = 0;
+
+		squares += __shfl_xor_sync(~0u, squares, 1);
+		squares += __shfl_xor_sync(~0u, squares, 2);
+		if (four == 0)
+			of_warps[warp][quad] = squares;
+		__syncthreads();
+#pragma unroll
+		for (uint32_t w = 0; w < WARPS; w++)
+			sum += of_warps[w][quad];
+		return 1 / sqrtf(sum / a.n_in + a.eps);
+	}
+
+	/* Behind the last input there are zeros. */
+	__device__ inline void make_rows(float (*of_warps)[TILE])
+	{
+		const float *from = a.wide + (uint64_t)row_of(0) * a.wide_stride;
+		float x[NORM_STEPS][8], squares = 0;
+
+#pragma unroll
+		for (uint32_t step = 0; step < NORM_STEPS; step++) {
+			uint32_t input = input_of(step);
+			bool known = step < n_steps && input < a.n_in;
+
+#pragma unroll
+			for (uint32_t i = 0; i < 8; i += 4)
+				*(float4 *)&x[step][i] = known ? *(const float4 *)(from + input + i)
+							       : make_float4(0, 0, 0, 0);
+		}
+#pragma unroll
+		for (uint32_t step = 0; step < NORM_STEPS; step++) {
+#pragma unroll
+			for (uint32_t i = 0; i < 8; i++)
+				squares += x[step][i] * x[step][i];
+		}
+
+		const float factor = norm_factor(squares, of_warps);
+
+#pragma unroll
+		for (uint32_t step = 0; step < NORM_STEPS; step++) {
+			uint32_t pairs[4];
+
+			if (step >= n_steps)
+				break;
+#pragma unroll
+			for (uint32_t i = 0; i < 4; i++) {
+				const float *weight = norm_at(step) + 2 * i;
+
+				pairs[i] = DTYPE::pack(x[step][2 * i] * factor * weight[0],
+						       x[step][2 * i + 1] * factor * weight[1]);
+			}
+			*row_at(step, row_of(0)) =
+				make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+		}
 	}
 
 	__device__ inline void multiply_step(uint32_t step, float (&sums)[TILES][4]) const
@@ -268,7 +352,7 @@ __device__ inline void tell_plain(const struct device_few &a, const struct parts
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-template <typename DTYPE, uint32_t TILES, uint32_t DEPTH>
+template <typename DTYPE, uint32_t TILES, uint32_t DEPTH, bool NORMED>
 __global__ void __launch_bounds__(THREADS, 1)
 	few_kernel(const __grid_constant__ struct device_few a)
 {
@@ -277,10 +361,11 @@ __global__ void __launch_bounds__(THREADS, 1)
 	auto &there = *(room<TILES, DEPTH> *)memory;
 	const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const uint32_t n_units = units_of(a, 0) + units_of(a, 1) + units_of(a, 2);
+	const uint32_t n_steps = ceil_div(a.n_in, TURN);
+	uint4 *rows = (uint4 *)(&there + 1);
 	struct block<DTYPE, TILES, DEPTH> block = {
-		a, there.rings[warp], (uint4 *)(&there + 1), warp, lane, lane / 4, lane % 4, n_units
-			,
-			ceil_div(a.n_in, TURN)
+		a, there.rings[warp], rows, (float *)(rows + n_steps * WARPS * a.n_rows * 4), warp,
+			lane, lane / 4, lane % 4, n_units, n_steps,
 	};
 	uint32_t buffer = 0;
 
@@ -288,8 +373,13 @@ __global__ void __launch_bounds__(THREADS, 1)
 	block.begin_unit(blockIdx.x);
 	for (uint32_t i = 0; i < DEPTH; i++)
 		block.fetch_next(i);
+	if (NORMED)
+		block.fetch_norm();
 	launch_wait();
-	block.fetch_rows();
+	if (NORMED)
+		block.make_rows((float(*)[TILE])there.parts[1].of);
+	else
+		block.fetch_rows();
 	for (uint32_t u = blockIdx.x; u < n_units; u += gridDim.x, buffer ^= 1) {
 		float sums[TILES][4] = {};
 
@@ -314,22 +404,26 @@ struct few_kind {
 	uint32_t bytes;
 };
 
-template <uint32_t TILES, uint32_t DEPTH> static struct few_kind make_kind()
+template <uint32_t TILES, uint32_t DEPTH, bool NORMED> static struct few_kind make_kind()
 {
-	return {{few_kernel<dtype_half, TILES, DEPTH>, few_kernel<dtype_bf16, TILES, DEPTH>},
+	return {{few_kernel<dtype_half, TILES, DEPTH, NORMED>,
+		 few_kernel<dtype_bf16, TILES, DEPTH, NORMED>},
 		sizeof(room<TILES, DEPTH>)};
 }
 
 #define DEPTHS 3u
 
-static struct few_kind find_kind(uint32_t tiles, uint32_t depth)
+enum form { ONE_TILE, TWO_TILES, ONE_TILE_NORMED, FORMS };
+
+static struct few_kind find_kind(uint32_t form, uint32_t depth)
 {
-	static const struct few_kind kinds[2][DEPTHS] = {
-		{make_kind<1, 16>(), make_kind<1, 12>(), make_kind<1, 8>()},
-		{make_kind<2, 16>(), make_kind<2, 12>(), make_kind<2, 8>()},
+	static const struct few_kind kinds[FORMS][DEPTHS] = {
+		{make_kind<1, 16, false>(), make_kind<1, 12, false>(), make_kind<1, 8, false>()},
+		{make_kind<2, 16, false>(), make_kind<2, 12, false>(), make_kind<2, 8, false>()},
+		{make_kind<1, 16, true>(), make_kind<1, 12, true>(), make_kind<1, 8, true>()},
 	};
 
-	return kinds[tiles - 1][depth];
+	return kinds[form][depth];
 }
 
 static uint32_t count_units(const struct device_few *few)
@@ -343,28 +437,34 @@ static uint32_t count_units(const struct device_few *few)
 	return n;
 }
 
-static uint32_t count_tiles(const struct device_few *few)
+static uint32_t form_of(const struct device_few *few)
 {
-	return ceil_div(few->n_rows, TILE);
+	return few->n_rows > TILE ? TWO_TILES : few->norm.at ? ONE_TILE_NORMED : ONE_TILE;
+}
+
+/* Of an input in shared memory: rows, and a norm's weight. */
+static uint32_t input_bytes(const struct device_few *few)
+{
+	return few->n_rows * 2 + (few->norm.at ? sizeof(float) : 0);
 }
 
 /* Inputs that find room beside the least of what else there is. */
 static uint32_t most_inputs(const struct device_few *few)
 {
-	uint32_t left = SHARED_BYTES_MOST - find_kind(count_tiles(few), DEPTHS - 1).bytes;
+	uint32_t left = SHARED_BYTES_MOST - find_kind(form_of(few), DEPTHS - 1).bytes;
 
-	return left / (few->n_rows * 2) / TURN * TURN;
+	return left / input_bytes(few) / TURN * TURN;
 }
 
 /* The deepest that finds room. */
 static int start(const struct device_few *few, uint32_t n_blocks, struct launch_to to)
 {
-	uint32_t rows_bytes = ceil_div(few->n_in, TURN) * TURN * few->n_rows * 2, depth = 0;
-	struct few_kind kind = find_kind(count_tiles(few), depth);
+	uint32_t rows_bytes = ceil_div(few->n_in, TURN) * TURN * input_bytes(few), depth = 0;
+	struct few_kind kind = find_kind(form_of(few), depth);
 	struct launch_shape shape = {min_u32(count_units(few), n_blocks), THREADS, 0};
 
 	while (kind.bytes + rows_bytes > SHARED_BYTES_MOST)
-		kind = find_kind(count_tiles(few), ++depth);
+		kind = find_kind(form_of(few), ++depth);
 	shape.shared_bytes = max_u32(kind.bytes + rows_bytes, SHARED_BYTES_LEAST);
 	return launch_early(kind.of[few->out.bf16], few, shape, to);
 }
@@ -375,20 +475,26 @@ static bool adds(const struct device_few *few)
 	return few->out.add && !few->out.narrow && !few->gated;
 }
 
+static bool takes_norm(const struct device_few *few)
+{
+	return few->n_rows <= TILE && few->n_in <= NORM_STEPS * TURN &&
+	       few->n_in <= most_inputs(few) && few->wide_stride % 4 == 0;
+}
+
 extern "C" bool device_few_takes(const struct device_few *few)
 {
 	return code_overlaps(device_code()) && few->n_rows <= FEW_ROWS &&
-	       (adds(few) || few->n_in <= most_inputs(few));
+	       (few->norm.at ? takes_norm(few) : adds(few) || few->n_in <= most_inputs(few));
 }
 
 extern "C" int device_few_init(void)
 {
 	int r = cudaSuccess;
 
-	for (uint32_t i = 0; code_overlaps(device_code()) && i < 4 * DEPTHS && !r; i++)
-		r = cudaFuncSetAttribute((const void *)find_kind(1 + i / 2 % 2, i / 4).of[i % 2],
-					 cudaFuncAttributeMaxDynamicSharedMemorySize,
-					 SHARED_BYTES_MOST);
+	for (uint32_t i = 0; code_overlaps(device_code()) && i < 2 * FORMS * DEPTHS && !r; i++)
+		r = cudaFuncSetAttribute(
+			(const void *)find_kind(i / 2 % FORMS, i / 2 / FORMS).of[i % 2],
+			cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES_MOST);
 	return r;
 }
 

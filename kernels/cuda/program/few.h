@@ -12,6 +12,11 @@
 
 struct device_few {
 	const void *in; /* [n_rows], in_stride apart, of the matrices' type */
+	/* in place of that, where there is a weight: of these rows what device_norm makes */
+	const float *wide;
+	struct device_vector norm;
+	uint32_t wide_stride;
+	float eps;
 	const void *w[3]; /* [n_out[i]] of n_in, w_stride apart; gated: two of one size */
 	struct device_vector bias[3];
 	struct device_rows out; /* outputs one behind the other; its type is the matrices' */
@@ -26,7 +31,7 @@ extern "C" {
 
 /* Once for each device, the current one, before its first. A cudaError_t as int. */
 MUST_CHECK int device_few_init(void);
-/* Are its rows few, and short enough? */
+/* Are its rows few, and short enough? With a norm: fewer, and shorter. */
 bool device_few_takes(const struct device_few *few);
 /* On so many multiprocessors. A cudaError_t as int: 0 is success. It starts work and does not
  * wait. */

@@ -27,6 +27,7 @@ struct pass {
 	const struct program_kind *kind;
 	uint32_t at; /* of op, in the kind */
 	const struct program_op *op;
+	const struct program_op *norm; /* that op makes itself of what it reads; NULL: none */
 	uint32_t width[PROGRAM_REGISTERS]; /* as it is now */
 };
 
@@ -84,29 +85,6 @@ static uint32_t forms_read(const struct pass *pass)
 static bool reads_attention(const struct pass *pass)
 {
 	return program_reads_attention(pass->program->p, pass->kind, pass->at);
-}
-
-/* ---- NORM ------------------------------------------------------------------------------------ */
-
-static int run_norm(struct pass *pass)
-{
-	const struct program_scratch *s = &pass->program->scratch;
-	const struct program_op *op = pass->op;
-	bool attention = reads_attention(pass);
-	struct device_norm norm = {
-		.wide = attention ? NULL : s->wide[op->in],
-		.narrow = s->o,
-		.weight = vector(pass, op->w[0]),
-		.out = out_rows(pass, forms_read(pass)),
-		.stride = attention ? program_q_width(pass->program->p) : s->stride[op->in],
-		.bf16 = is_bf16(pass),
-		.n = pass->width[op->in],
-		.n_rows = pass->run->rows->n_rows,
-		.eps = op->eps,
-	};
-
-	pass->width[op->out] = norm.n;
-	return expect(pass, device_norm(&norm, to(pass)));
 }
 
 /* ---- LINEAR ---------------------------------------------------------------------------------- */
@@ -251,6 +229,12 @@ static bool set_few(const struct pass *pass, uint32_t forms, struct device_few *
 		.gated = (op->flags & PROGRAM_GATED) != 0,
 		.act = op->act,
 	};
+	if (pass->norm) {
+		ret->wide = pass->program->scratch.wide[pass->norm->in];
+		ret->wide_stride = pass->program->scratch.stride[pass->norm->in];
+		ret->norm = vector(pass, pass->norm->w[0]);
+		ret->eps = pass->norm->eps;
+	}
 	for (uint32_t i = 0; i < op->n_w; i++) {
 		ret->w[i] = pass->program->weights->base + matrix(pass, i)->offset;
 		ret->n_out[i] = matrix(pass, i)->n_out;
@@ -283,19 +267,69 @@ static int run_many(const struct pass *pass, uint32_t forms)
 	return r ? r : finish(pass, forms);
 }
 
-static int run_linear(struct pass *pass)
+static void set_width(struct pass *pass)
 {
 	const struct program_op *op = pass->op;
-	uint32_t forms = forms_read(pass), n_outs = 0;
-	struct device_few few;
-	int r = op->in == PROGRAM_X ? narrow_x(pass) : 0;
+	uint32_t n_outs = 0;
 
-	for (uint32_t i = 0; i < op->n_w; i++)
+	for (uint32_t i = 0; op->kind == PROGRAM_LINEAR && i < op->n_w; i++)
 		n_outs += matrix(pass, i)->n_out;
 	pass->width[op->out] = op->flags & PROGRAM_GATED ? n_outs / 2 : n_outs;
+}
+
+static int run_linear(struct pass *pass)
+{
+	uint32_t forms = forms_read(pass);
+	struct device_few few;
+	int r = pass->op->in == PROGRAM_X ? narrow_x(pass) : 0;
+
+	set_width(pass);
 	if (r || !forms)
 		return r;
 	return set_few(pass, forms, &few) ? product_few(pass->b, &few) : run_many(pass, forms);
+}
+
+/* ---- NORM ------------------------------------------------------------------------------------ */
+
+/* Does the next operation alone read it, few rows, and not write what it is of? */
+static bool is_made_by_next(const struct pass *pass)
+{
+	const struct program_op *op = pass->op;
+	struct pass next = *pass;
+	struct device_few few;
+
+	if (++next.at == pass->kind->n_ops || reads_attention(pass))
+		return false;
+	next.op++;
+	next.norm = op;
+	next.width[op->out] = pass->width[op->in];
+	set_width(&next);
+	return next.op->kind == PROGRAM_LINEAR && next.op->in == op->out &&
+	       next.op->out != op->in && forms_read(&next) &&
+	       !program_is_read_behind(pass->program->p, pass->kind, next.at, op->out) &&
+	       set_few(&next, forms_read(&next), &few);
+}
+
+static int run_norm(struct pass *pass)
+{
+	const struct program_scratch *s = &pass->program->scratch;
+	const struct program_op *op = pass->op;
+	bool attention = reads_attention(pass);
+	struct device_norm norm = {
+		.wide = attention ? NULL : s->wide[op->in],
+		.narrow = s->o,
+		.weight = vector(pass, op->w[0]),
+		.out = out_rows(pass, forms_read(pass)),
+		.stride = attention ? program_q_width(pass->program->p) : s->stride[op->in],
+		.bf16 = is_bf16(pass),
+		.n = pass->width[op->in],
+		.n_rows = pass->run->rows->n_rows,
+		.eps = op->eps,
+	};
+
+	pass->width[op->out] = norm.n;
+	pass->norm = is_made_by_next(pass) ? op : NULL;
+	return pass->norm ? 0 : expect(pass, device_norm(&norm, to(pass)));
 }
 
 /* ---- ATTEND ---------------------------------------------------------------------------------- */
@@ -378,6 +412,8 @@ static int run_layer(struct pass *pass, uint32_t layer)
 			r = run_linear(pass);
 		else
 			r = run_attend(pass);
+		if (pass->op->kind != PROGRAM_NORM)
+			pass->norm = NULL;
 	}
 	return r;
 }

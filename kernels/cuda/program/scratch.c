@@ -58,6 +58,18 @@ bool program_is_first(const struct program *p, uint32_t layer)
 	return first == layer;
 }
 
+bool program_is_read_behind(const struct program *p, const struct program_kind *kind, uint32_t op,
+			    uint32_t reg)
+{
+	while (op_of(p, kind, op)->out != reg) {
+		if (++op == kind->n_ops)
+			return false;
+		if (op_of(p, kind, op)->in == reg)
+			return true;
+	}
+	return op_of(p, kind, op)->flags & PROGRAM_ADD;
+}
+
 /* In which a register ever is. */
 static uint32_t forms_of(const struct program *p, uint32_t reg)
 {

@@ -53,6 +53,9 @@ bool program_is_first(const struct program *p, uint32_t layer);
 /* Forms in which what an operation of a kind leaves in its register is read from there, until
  * another takes its place; of attention, none. */
 uint32_t program_forms_read(const struct program *p, const struct program_kind *kind, uint32_t op);
+/* Whether anything but an operation's input is read from a register, from that operation on. */
+bool program_is_read_behind(const struct program *p, const struct program_kind *kind, uint32_t op,
+			    uint32_t reg);
 /* Is it attention's output that the operation reads, by a register other than X? That lies in
  * scratch.o. */
 bool program_reads_attention(const struct program *p, const struct program_kind *kind, uint32_t op);
