@@ -2,9 +2,10 @@
  * program_cuda_test.c - whole tokens on the GPU: random programs against float64 and against the
  * CPU's, the same batch twice, segments, and what comes of logits.
  *
- * argv[1] is the module; argv[2] "speed": no tests, but times of a model of 8 billion weights
- * (program_speed.h). Without a device the program says so and exits with 77, which CTest counts as
- * skipped. With PROGRAM_FAKE the device is played (fake_device.h): that is program_device_test.
+ * argv[1] is the module; argv[2] "speed": no tests, but times of a model of 8 billion weights, of
+ * the numbers of rows that follow (program_speed.h). Without a device the program says so and exits
+ * with 77, which CTest counts as skipped. With PROGRAM_FAKE the device is played (fake_device.h):
+ * that is program_device_test.
  */
 #ifdef PROGRAM_FAKE
 #include "fake_device.h"
@@ -465,7 +466,7 @@ static int find_device(int argc, char **argv)
 	int r = argc > 1 ? device_ops(argv[1], &cuda) : 1;
 
 	if (!r && argc > 2 && strcmp(argv[2], "speed") == 0)
-		exit(program_speed(cuda, argv[1]));
+		exit(program_speed(cuda, argv[1], argv + 3));
 	return r;
 }
 #endif

@@ -307,15 +307,11 @@ static void time_products(struct speed *s, uint32_t n)
 	       ms[0]);
 }
 
-int program_speed(const struct backend_ops *ops, const char *module)
+static void time_all(struct speed *s)
 {
 	static const uint32_t some[] = {1, 8, 9, 33, 64, 65, 72, 128, 256},
 			      many[] = {64, 128, 192, 256, 400, 512, 576, 704, 1024};
-	struct speed *s = calloc(1, sizeof(*s));
 
-	check(s ? 0 : -1, "memory");
-	s->ops = ops;
-	open_all(s, module);
 	for (uint32_t i = 0; i < sizeof(some) / sizeof(some[0]); i++)
 		time_runs(s, some[i], false);
 	for (uint32_t i = 0; i < sizeof(many) / sizeof(many[0]); i++)
@@ -324,6 +320,23 @@ int program_speed(const struct backend_ops *ops, const char *module)
 		time_products(s, some[i]);
 	for (uint32_t i = 0; i < sizeof(many) / sizeof(many[0]); i++)
 		time_products(s, many[i]);
+}
+
+int program_speed(const struct backend_ops *ops, const char *module, char *const *rows)
+{
+	struct speed *s = calloc(1, sizeof(*s));
+
+	check(s ? 0 : -1, "memory");
+	s->ops = ops;
+	open_all(s, module);
+	if (!*rows)
+		time_all(s);
+	for (; *rows; rows++) {
+		uint32_t n = max_u32(1, min_u32((uint32_t)strtoul(*rows, NULL, 10), ROWS_MAX));
+
+		time_runs(s, n, false);
+		time_products(s, n);
+	}
 	ops->arena_detach(s->b, s->base, ROWS_MAX * 4096);
 	ops->program->program_free(s->b, s->program);
 	ops->program->weights_free(s->b, s->weights);
