@@ -3,9 +3,9 @@
  * wrote shows.
  */
 #include "fake_device.h"
+#include "fake_layers.h"
 
 #include "kernels/arith.h"
-#include "kernels/cuda/batch/batch_layers.h"
 #include "kernels/cuda/program/elements.h"
 #include "kernels/cuda/program/few.h"
 #include "kernels/cuda/program/program.h"
@@ -29,11 +29,9 @@
 static struct fake {
 	struct backend_ops ops;
 	struct backend_program_ops program;
-	struct backend *cpu; /* borrowed: what the test opened */
 	struct programs programs;
 	struct pool pool;
 	struct batch batch;
-	char told[1 << 20];
 } fake;
 
 #define HUGE_BYTES (2u << 20) /* memory comes so faster, where there is much of it */
@@ -238,6 +236,7 @@ int device_begin(const struct device_begin *a, struct launch_to to)
 	(void)to;
 	if (a->n_wanted)
 		memcpy(a->wanted_to, a->wanted_from, a->n_wanted * sizeof(*a->wanted_to));
+	memcpy(a->places_to, a->places_from, a->n_rows * sizeof(*a->places_to));
 	for (uint32_t row = 0; row < a->n_rows; row++) {
 		turn_set(&turn, a->positions[row], a->turns + (size_t)row * a->n_turned);
 		for (uint32_t i = 0; a->x && i < a->hidden; i++)
@@ -332,6 +331,19 @@ static void norm_heads(float *x, uint32_t n, const struct device_vector *weight,
 		       get(weight->at, weight->type, i);
 }
 
+/* A head's K or V into its place, chunk by chunk. */
+static void put_kv(const struct device_heads *a, uint32_t row, uint32_t head, bool of_v,
+		   const float *x)
+{
+	const struct device_place *place = &a->places[row];
+	char *to = a->pool + head * a->head_bytes + (uint64_t)place->source * KV_SOURCE_BYTES +
+		   (of_v ? kv_part_bytes(a->dim) : 0);
+
+	for (uint32_t i = 0; i < a->dim / KV_CHUNK_VALUES; i++)
+		oracle_encode(narrow_type(a->bf16), to + kv_chunk_offset(a->dim, place->row, i),
+			      x + i * KV_CHUNK_VALUES, KV_CHUNK_VALUES);
+}
+
 int device_heads(const struct device_heads *a, struct launch_to to)
 {
 	uint32_t q = a->n_q * a->dim, kv = a->n_kv * a->dim, n = q + 2 * kv;
@@ -351,8 +363,9 @@ int device_heads(const struct device_heads *a, struct launch_to to)
 		if (a->turns)
 			turn_heads(x, a->n_q + a->n_kv, a->dim,
 				   a->turns + (uint64_t)row * a->n_turned, a->n_turned);
-		for (uint32_t i = 0; i < n; i++)
-			put(&a->out, row, i, x[i]);
+		oracle_encode(narrow_type(a->bf16), a->q + (uint64_t)row * q * 2, x, q);
+		for (uint32_t head = 0; head < 2 * a->n_kv; head++)
+			put_kv(a, row, head % a->n_kv, head >= a->n_kv, x + q + head * a->dim);
 	}
 	free(x);
 	return 0;
@@ -534,46 +547,6 @@ int device_few(const struct device_few *a, uint32_t n_blocks, struct launch_to t
 	return r;
 }
 
-/* ---- a batch's layers ------------------------------------------------------------------------ */
-
-int batch_layers_begin(struct batch *b, const struct backend_job *job, size_t host_bytes,
-		       struct batch_layers *ret)
-{
-	assert_true(host_bytes <= sizeof(fake.told) && job->layer == 0);
-	*ret = (struct batch_layers){.u.b = b, .job = job};
-	return 0;
-}
-
-void *batch_layers_host(struct batch_layers *layers, size_t bytes)
-{
-	(void)layers;
-	memset(fake.told, 0xff, bytes);
-	return fake.told;
-}
-
-int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
-{
-	struct backend_job job = *layers->job;
-	const struct backend_batch batch = {.jobs = &job, .n_jobs = 1};
-	uint64_t id;
-
-	job.layer = layer;
-	return backend_cpu.submit(fake.cpu, &batch, &id);
-}
-
-int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id)
-{
-	const struct backend_batch none = {0};
-
-	(void)layers;
-	return backend_cpu.submit(fake.cpu, &none, ret_id);
-}
-
-void batch_layers_drop(struct batch_layers *layers)
-{
-	(void)layers;
-}
-
 /* ---- the backend ----------------------------------------------------------------------------- */
 
 static int fake_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
@@ -598,7 +571,7 @@ static void fake_weights_free(struct backend *b, struct backend_weights *weights
 static int fake_new(struct backend *b, const struct program *p, struct backend_weights *weights,
 		    struct backend_program **ret, char why[PROGRAM_WHY_BYTES])
 {
-	fake.cpu = b;
+	fake_layers_on(b);
 	fake.pool = (struct pool){.extent_bytes = 2 << 20};
 	fake.batch = (struct batch){.pool = &fake.pool, .costs = costs_find(CODE_WGMMA)};
 	return program_new(&fake.programs, &fake.batch, p, weights, ret, why);

@@ -9,6 +9,7 @@
  */
 #include "append.h"
 #include "kernels/arith.h"
+#include "kernels/cuda/device/halves.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/signals.cuh"
@@ -28,20 +29,6 @@ __device__ inline uint4 load_any(uint64_t from, bool aligned)
 #endif
 
 #if __CUDA_ARCH__ >= 800
-/* Two values: is one of them infinite or NaN? */
-__device__ inline bool not_finite(uint32_t two, bool bf16)
-{
-	uint32_t exponent = bf16 ? 0x7f80u : 0x7c00u;
-
-	return (two & exponent) == exponent || (two >> 16 & exponent) == exponent;
-}
-
-__device__ inline bool not_finite(const uint4 &v, bool bf16)
-{
-	return not_finite(v.x, bf16) || not_finite(v.y, bf16) || not_finite(v.z, bf16) ||
-	       not_finite(v.w, bf16);
-}
-
 /* A lane's chunks of K and V of a token: two lots of 32 chunks at most. */
 template <uint32_t N>
 __device__ inline void append_token(const struct device_inbound &a, const struct device_token &at,

@@ -46,6 +46,8 @@ int batch_layers_begin(struct batch *b, const struct backend_job *job, size_t ho
 		return r;
 	}
 	layers.pool = layers.in.pool;
+	layers.tokens = layers.in.tokens;
+	layers.in.n_tokens = 0;
 	*ret = layers;
 	return 0;
 }
@@ -55,14 +57,43 @@ void *batch_layers_host(struct batch_layers *layers, size_t bytes)
 	return upload_host(&layers->u, bytes);
 }
 
+char *batch_layers_pool(const struct batch_layers *layers, uint32_t layer)
+{
+	return layers->pool + layer * layers->layer_bytes;
+}
+
+static uint32_t count_slots(const struct backend_io *io)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < io->n_slots; i++)
+		n += io->slots[i].count;
+	return n;
+}
+
+/* Token t of a query is that of its row t. */
+void batch_layers_places(const struct batch_layers *layers, struct device_place *to)
+{
+	const struct work_tree *tree = layers->job->tree;
+	const struct device_token *token = layers->tokens;
+
+	for (uint32_t i = 0; i < tree->n_queries; i++) {
+		uint32_t n_tokens = count_slots(&layers->job->io[i]);
+
+		for (uint32_t t = 0; t < tree->queries[i].n_rows; t++)
+			*to++ = t < n_tokens ? (struct device_place){token[t].source, token[t].row}
+					     : (struct device_place){DEVICE_NONE, 0};
+		token += n_tokens;
+	}
+}
+
 int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 {
 	struct batch *b = layers->u.b;
 	const struct layer launches = {.inbound = &layers->in, .attend = &layers->attend};
 	int r;
 
-	layers->in.pool = layers->pool + layer * layers->layer_bytes;
-	layers->attend.pool = layers->in.pool;
+	layers->attend.pool = layers->in.pool = batch_layers_pool(layers, layer);
 	layers->in.ahead = layers->attend.ahead = true;
 	b->last_in = layers->in;
 	b->last = layers->attend;

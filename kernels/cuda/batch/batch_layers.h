@@ -4,9 +4,10 @@
  *
  *      begin > (launches > attend a layer) ... > end        or, after any error, > drop
  *
- * What is launched before a layer's attention has waited for all that is before it on the stream,
- * and lets the next launch come only then; what is launched behind it reads nothing that a batch
- * writes before it has waited itself. So neither attention nor what follows it is held back. The
+ * K and V its caller puts into pages itself, before a layer's attention. What is launched before
+ * that of the first layer has waited for all that is before it on the stream, and lets the next
+ * launch come only then; all that is launched behind it reads nothing that a batch writes before it
+ * has waited itself. So neither attention nor what follows it is held back. The
  * batch's finish alone reads before it waits (device/signals.cu), and only what it is to tell,
  * which the host wrote before the batch began.
  *
@@ -25,6 +26,7 @@ struct batch_layers {
 	struct device_attend attend;
 	char *pool; /* at layer 0 */
 	uint64_t layer_bytes;
+	const struct device_token *tokens; /* new ones, in order of the queries' slots */
 	uint64_t *begin_ns; /* what is launched first writes it */
 };
 
@@ -35,6 +37,10 @@ MUST_CHECK int batch_layers_begin(struct batch *b, const struct backend_job *job
 				  struct batch_layers *ret);
 /* Memory of the host that kernels read under the same address until the batch is complete. */
 void *batch_layers_host(struct batch_layers *layers, size_t bytes);
+/* Where a layer begins in the pool; and where new K and V go there, of the rows of all queries one
+ * after the other: a place for each. */
+char *batch_layers_pool(const struct batch_layers *layers, uint32_t layer);
+void batch_layers_places(const struct batch_layers *layers, struct device_place *to);
 /* 0 or -EIO. */
 MUST_CHECK int batch_layers_attend(struct batch_layers *layers, uint32_t layer);
 MUST_CHECK int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id);

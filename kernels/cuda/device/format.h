@@ -107,6 +107,11 @@ struct device_token {
 	uint32_t row;
 };
 
+/* The same of a row whose K and V their maker puts there; source DEVICE_NONE: it has none. */
+struct device_place {
+	uint32_t source, row;
+};
+
 struct device_shape {
 	uint32_t head_dim;
 	uint32_t bf16;

@@ -4,6 +4,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <stdint.h>
 
 __device__ inline float value_of(__half x)
 {
@@ -23,6 +24,20 @@ template <> __device__ inline __half type_of(float x)
 template <> __device__ inline __nv_bfloat16 type_of(float x)
 {
 	return __float2bfloat16_rn(x);
+}
+
+/* Two values: is one of them infinite or NaN? */
+__device__ inline bool not_finite(uint32_t two, bool bf16)
+{
+	uint32_t exponent = bf16 ? 0x7f80u : 0x7c00u;
+
+	return (two & exponent) == exponent || (two >> 16 & exponent) == exponent;
+}
+
+__device__ inline bool not_finite(const uint4 &v, bool bf16)
+{
+	return not_finite(v.x, bf16) || not_finite(v.y, bf16) || not_finite(v.z, bf16) ||
+	       not_finite(v.w, bf16);
 }
 
 #endif

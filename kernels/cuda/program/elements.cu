@@ -4,11 +4,13 @@
  * begin     a block for each row: its angles in double, its embedding, its word of what is wanted.
  * norm      a block for each row, which it reads twice.
  * finishing a thread for four outputs, or for one where their number is no multiple of four.
- * heads     a warp for each head of a row; with norms over all heads every block sums them up.
+ * heads     a warp for each head of q, and for each of k with its v; with norms over all heads every
+ *           block sums them up.
  *
- * begin and heads let the next launch come when what came before is complete, so that attention
- * finds its tables (batch_layers.h); the others as soon as they stand there themselves: behind
- * launch_wait all is in order, and before it they read nothing that a run writes.
+ * begin, and the heads of a run's first layer, let the next launch come when what came before is
+ * complete, so that attention finds its tables (batch_layers.h); the others as soon as they stand
+ * there themselves: behind launch_wait all is in order, and before it they read nothing that a run
+ * writes. So a layer's attention brings KV while its heads wait for their product.
  */
 #include "elements.h"
 #include "kernels/arith.h"
@@ -80,6 +82,8 @@ __global__ void __launch_bounds__(BEGIN_THREADS)
 	launch_next();
 	if (row < a.n_wanted && threadIdx.x == 0)
 		a.wanted_to[row] = a.wanted_from[row];
+	if (threadIdx.x == 32)
+		a.places_to[row] = a.places_from[row];
 	set_turns(a, row);
 	if (!a.x)
 		return;
@@ -298,32 +302,117 @@ __device__ inline float turned(const float *x, uint32_t i, const float *turns, u
 	return x[i] * turns[i - half] + x[i - half] * turns[i];
 }
 
+/* Eight values, as they are stored. */
+struct chunk {
+	float of[KV_CHUNK_VALUES];
+};
+
+__device__ inline uint4 pack(const struct chunk &c, bool bf16)
+{
+	uint32_t pairs[KV_CHUNK_VALUES / 2];
+
+#pragma unroll
+	for (uint32_t i = 0; i < KV_CHUNK_VALUES / 2; i++)
+		pairs[i] = bf16 ? dtype_bf16::pack(c.of[2 * i], c.of[2 * i + 1])
+				: dtype_half::pack(c.of[2 * i], c.of[2 * i + 1]);
+	return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+__device__ inline uint4 turned_chunk(const struct device_heads &a, const float *x, uint32_t chunk,
+				     const float *turns)
+{
+	struct chunk c;
+
+#pragma unroll
+	for (uint32_t i = 0; i < KV_CHUNK_VALUES; i++) {
+		uint32_t at = chunk * KV_CHUNK_VALUES + i;
+
+		c.of[i] = turns ? turned(x, at, turns, a.n_turned) : x[at];
+	}
+	return pack(c, a.bf16);
+}
+
+__device__ inline uint4 plain_chunk(const struct device_heads &a, const float *from, uint32_t chunk)
+{
+	struct chunk c;
+
+#pragma unroll
+	for (uint32_t i = 0; i < KV_CHUNK_VALUES; i += 4)
+		*(float4 *)&c.of[i] = *(const float4 *)&from[chunk * KV_CHUNK_VALUES + i];
+	return pack(c, a.bf16);
+}
+
+/* As append.cu does: a token whose V is not finite is K = NaN, V = 0. x: of K, v: as it was made. */
+__device__ inline void put_kv(const struct device_heads &a, const struct device_place &place,
+			      uint32_t head, const float *x, const float *v, const float *turns)
+{
+	uint32_t chunks = a.dim / KV_CHUNK_VALUES, lane = threadIdx.x % 32;
+	char *to = a.pool + head * a.head_bytes + (uint64_t)place.source * KV_SOURCE_BYTES;
+	uint4 values[DIM_MAX / 128];
+	bool bad = false;
+
+#pragma unroll
+	for (uint32_t n = 0; n < DIM_MAX / 128; n++) {
+		uint32_t i = n * 32 + lane;
+
+		values[n] = make_uint4(0, 0, 0, 0);
+		if (i < chunks)
+			values[n] = turned_chunk(a, x, i, turns);
+		else if (i < 2 * chunks)
+			values[n] = plain_chunk(a, v, i - chunks);
+		bad = bad || (i >= chunks && i < 2 * chunks && not_finite(values[n], a.bf16));
+	}
+	bad = __any_sync(~0u, bad);
+#pragma unroll
+	for (uint32_t n = 0; n < DIM_MAX / 128; n++) {
+		uint32_t i = n * 32 + lane, of_v = i >= chunks, chunk = i - of_v * chunks;
+		uint32_t fill = of_v ? 0 : ~0u;
+
+		if (bad)
+			values[n] = make_uint4(fill, fill, fill, fill);
+		if (i < 2 * chunks && place.source != DEVICE_NONE)
+			*(uint4 *)(to + of_v * kv_part_bytes(a.dim) +
+				   kv_chunk_offset(a.dim, place.row, chunk)) = values[n];
+	}
+}
+
+__device__ inline void put_q(const struct device_heads &a, uint32_t row, uint32_t head,
+			     const float *x, const float *turns)
+{
+	char *to = a.q + ((uint64_t)row * a.n_q + head) * a.dim * KV_VALUE_BYTES;
+
+	for (uint32_t i = threadIdx.x % 32; i < a.dim / KV_CHUNK_VALUES; i += 32)
+		*(uint4 *)(to + i * KV_CHUNK_BYTES) = turned_chunk(a, x, i, turns);
+}
+
 __global__ void __launch_bounds__(HEADS_WARPS * 32)
 	heads_kernel(const __grid_constant__ struct device_heads a)
 {
 	__shared__ float heads[HEADS_WARPS][DIM_MAX];
 
+	if (!a.first)
+		launch_next();
 	launch_wait();
 	launch_next();
 
-	uint32_t n_heads = a.n_q + 2 * a.n_kv, per_row = ceil_div(n_heads, HEADS_WARPS);
-	uint32_t row = blockIdx.x / per_row, lane = threadIdx.x % 32;
+	uint32_t n_heads = a.n_q + a.n_kv, per_row = ceil_div(n_heads, HEADS_WARPS);
+	uint32_t row = blockIdx.x / per_row;
 	uint32_t head = blockIdx.x % per_row * HEADS_WARPS + threadIdx.x / 32;
 	uint32_t known = min_u32(head, n_heads - 1); /* whose warp comes by for nothing */
 	const float *from = a.qkv + (uint64_t)row * a.stride;
 	const float *turns = a.turns ? a.turns + (uint64_t)row * a.n_turned : NULL;
-	bool plain = known >= a.n_q + a.n_kv; /* v */
 	float *x = heads[threadIdx.x / 32], factor = factor_of(a, from, known);
 
-	for (uint32_t i = lane; i < a.dim; i += 32) {
+	for (uint32_t i = threadIdx.x % 32; i < a.dim; i += 32) {
 		x[i] = from[known * a.dim + i];
-		if (a.q_norm.at && !plain)
+		if (a.q_norm.at)
 			x[i] = x[i] * factor * weight_of(a, known, i);
 	}
 	__syncwarp();
-	for (uint32_t i = lane; head < n_heads && i < a.dim; i += 32)
-		put(a.out, row, head * a.dim + i,
-		    turns && !plain ? turned(x, i, turns, a.n_turned) : x[i]);
+	if (head < a.n_q)
+		put_q(a, row, head, x, turns);
+	else if (head < n_heads)
+		put_kv(a, a.places[row], head - a.n_q, x, from + (a.n_kv + head) * a.dim, turns);
 }
 
 /* ---- host ------------------------------------------------------------------------------------ */
@@ -362,7 +451,7 @@ extern "C" int device_finishing(const struct device_finishing *finishing, struct
 
 extern "C" int device_heads(const struct device_heads *heads, struct launch_to to)
 {
-	uint32_t per_row = ceil_div(heads->n_q + 2 * heads->n_kv, HEADS_WARPS);
+	uint32_t per_row = ceil_div(heads->n_q + heads->n_kv, HEADS_WARPS);
 
 	return launch_early(heads_kernel, heads, {heads->n_rows * per_row, HEADS_WARPS * 32, 0},
 			    to);

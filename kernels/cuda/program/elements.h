@@ -8,6 +8,7 @@
 #ifndef COPPICE_CUDA_ELEMENTS_H
 #define COPPICE_CUDA_ELEMENTS_H
 
+#include "kernels/cuda/device/format.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/must_check.h"
 #include "kernels/program/program.h"
@@ -33,6 +34,8 @@ struct device_begin {
 	const uint32_t *ids, *positions; /* [n_rows], pinned */
 	const struct program_wanted *wanted_from; /* [n_wanted], pinned */
 	struct program_wanted *wanted_to;
+	const struct device_place *places_from; /* [n_rows], pinned */
+	struct device_place *places_to;
 	const double *inv_freq; /* [n_turned / 2] */
 	struct device_vector embed; /* [.. x hidden] */
 	float *x; /* NULL: rows are under way */
@@ -68,15 +71,19 @@ struct device_finishing {
 	uint32_t gated, act;
 };
 
-/* Heads of q, k and v: norms, turns, rounded. */
+/* Heads of q, k and v: norms, turns, rounded; k and v into pages, where a row has a place. */
 struct device_heads {
 	const float *qkv;
 	const float *turns; /* NULL: not turned */
-	struct device_rows out;
+	char *q; /* [n_rows][n_q][dim] */
+	const struct device_place *places; /* [n_rows] */
+	char *pool; /* at the layer */
+	uint64_t head_bytes; /* from a KV head to the next */
 	struct device_vector q_norm, k_norm; /* of a head; wide: of all heads */
 	uint32_t stride;
 	uint32_t n_rows, n_q, n_kv, dim, n_turned;
-	uint32_t wide;
+	uint32_t bf16, wide;
+	uint32_t first; /* of the run: what it began with may not be there yet */
 	float eps;
 };
 

@@ -342,16 +342,19 @@ static int prepare_heads(const struct pass *pass)
 	struct device_heads heads = {
 		.qkv = s->wide[op->in],
 		.turns = op->flags & PROGRAM_UNTURNED || !p->n_turned ? NULL : s->turns,
-		.out = {.narrow = s->qkv,
-			.narrow_stride = program_q_width(p) + 2 * program_kv_width(p),
-			.bf16 = is_bf16(pass)},
+		.q = s->q,
+		.places = s->places,
+		.pool = batch_layers_pool(&pass->layers, pass->layer),
+		.head_bytes = kv_head_bytes(&p->shape),
 		.stride = s->stride[op->in],
 		.n_rows = pass->run->rows->n_rows,
 		.n_q = p->shape.n_q_heads,
 		.n_kv = p->shape.n_kv_heads,
 		.dim = p->shape.head_dim,
 		.n_turned = p->n_turned,
+		.bf16 = is_bf16(pass),
 		.wide = (op->flags & PROGRAM_WIDE_NORM) != 0,
+		.first = pass->layer == pass->run->first_layer,
 		.eps = op->eps,
 	};
 
@@ -420,38 +423,33 @@ static int run_layer(struct pass *pass, uint32_t layer)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* Rows of all queries lie one query after the other. */
+/* Rows of all queries lie one query after the other. Their K and V lie nowhere but in pages. */
 static void set_io(const struct backend_run *run)
 {
 	const struct backend_job *job = run->job;
-	const struct program *p = run->program->p;
-	uint64_t q = program_q_width(p) * UINT64_C(2), kv = program_kv_width(p) * UINT64_C(2);
-	uint64_t stride = q + 2 * kv, at = (uintptr_t)run->program->scratch.qkv;
-	uint64_t o = (uintptr_t)run->program->scratch.o;
+	uint64_t bytes = program_q_width(run->program->p) * UINT64_C(2);
+	uint64_t q = (uintptr_t)run->program->scratch.q, o = (uintptr_t)run->program->scratch.o;
 
 	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
 		run->program->io[i] = (struct backend_io){
-			.q = at,
-			.k = at + q,
-			.v = at + q + kv,
+			.q = q,
 			.o = o,
-			.q_stride = stride,
-			.k_stride = stride,
-			.v_stride = stride,
-			.o_stride = q,
+			.q_stride = bytes,
+			.o_stride = bytes,
 			.slots = job->io[i].slots,
 			.n_slots = job->io[i].n_slots,
 		};
-		at += job->tree->queries[i].n_rows * stride;
-		o += job->tree->queries[i].n_rows * q;
+		q += job->tree->queries[i].n_rows * bytes;
+		o += job->tree->queries[i].n_rows * bytes;
 	}
 }
 
-/* What goes up with it: words first, so that what is wider behind them is aligned. */
+/* What goes up with it: ids, positions and places, then what is wanted. */
 static size_t told_bytes(const struct program_rows *rows)
 {
-	return align_to(2 * rows->n_rows * sizeof(uint32_t), sizeof(uint64_t)) +
-	       rows->n_wanted * sizeof(*rows->wanted);
+	size_t row = 2 * sizeof(uint32_t) + sizeof(struct device_place);
+
+	return rows->n_rows * row + rows->n_wanted * sizeof(*rows->wanted);
 }
 
 static int begin(struct pass *pass)
@@ -461,12 +459,15 @@ static int begin(struct pass *pass)
 	const struct program_rows *rows = pass->run->rows;
 	size_t words = rows->n_rows * sizeof(uint32_t);
 	char *told = batch_layers_host(&pass->layers, told_bytes(rows));
-	char *wanted = told + align_to(2 * words, sizeof(uint64_t));
+	char *places = told + 2 * words;
+	char *wanted = places + rows->n_rows * sizeof(struct device_place);
 	struct device_begin begin = {
 		.ids = (const void *)told,
 		.positions = (const void *)(told + words),
 		.wanted_from = (const void *)wanted,
 		.wanted_to = s->wanted,
+		.places_from = (const void *)places,
+		.places_to = s->places,
 		.inv_freq = s->inv_freq,
 		.embed = product_vector(pass->program, &p->tensors[p->embed]),
 		.x = pass->run->first_layer == 0 ? s->wide[PROGRAM_X] : NULL,
@@ -483,6 +484,7 @@ static int begin(struct pass *pass)
 
 	memcpy(told, rows->ids, words);
 	memcpy(told + words, rows->positions, words);
+	batch_layers_places(&pass->layers, (void *)places);
 	if (rows->n_wanted)
 		memcpy(wanted, rows->wanted, rows->n_wanted * sizeof(*rows->wanted));
 	return expect(pass, device_begin(&begin, to(pass)));

@@ -137,7 +137,6 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 		      struct program_scratch *ret)
 {
 	const struct program *p = program->p;
-	uint64_t qkv = program_q_width(p) + 2 * (uint64_t)program_kv_width(p);
 
 	carve_registers(program, rows, c, ret);
 	carve_head(program, c, ret);
@@ -145,8 +144,9 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 	ret->made = carve(c, rows * ret->made_stride, sizeof(float));
 	ret->inv_freq = carve(c, p->n_turned / 2, sizeof(double));
 	ret->turns = carve(c, rows * p->n_turned, sizeof(float));
-	ret->qkv = carve(c, rows * qkv, 2);
+	ret->q = carve(c, rows * program_q_width(p), 2);
 	ret->o = carve(c, rows * program_q_width(p), 2);
+	ret->places = carve(c, rows, sizeof(*ret->places));
 	ret->wanted = carve(c, rows, sizeof(*ret->wanted));
 	ret->workspace = carve(c, LT_WORKSPACE_BYTES, 1);
 }

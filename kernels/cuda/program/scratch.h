@@ -5,6 +5,7 @@
 #ifndef COPPICE_CUDA_SCRATCH_H
 #define COPPICE_CUDA_SCRATCH_H
 
+#include "kernels/cuda/device/format.h"
 #include "kernels/program/backend_program.h"
 #include "lt.h"
 #include "results.h"
@@ -27,7 +28,8 @@ struct program_scratch {
 	uint32_t made_stride;
 	double *inv_freq; /* [n_turned / 2] */
 	float *turns; /* [rows][n_turned] */
-	char *qkv, *o; /* [rows], narrow: q, k and v; what attention gives */
+	char *q, *o; /* [rows], narrow: q of all heads; what attention gives */
+	struct device_place *places; /* [rows] */
 	struct program_wanted *wanted; /* [rows] */
 	char *normed; /* [PROGRAM_HEAD_ROWS][hidden], narrow */
 	float *logits; /* [PROGRAM_HEAD_ROWS][logits_stride] */
