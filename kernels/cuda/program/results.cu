@@ -8,8 +8,8 @@
  *
  * An entry of the likeliest is a key: the logit's bits, as numbers that are ordered as logits are,
  * above the id's complement. So the largest key is the likeliest, and alike the lower id; 0 is
- * none, and what is no number has none. Keys are sorted in shared memory, by pairs at fixed
- * places.
+ * none, and what is no number has none. Keys that may be among the likeliest are sorted in shared
+ * memory, by pairs at fixed places.
  */
 #include "results.h"
 #include "kernels/arith.h"
@@ -52,6 +52,68 @@ __device__ inline void sort(uint64_t *keys, uint32_t n)
 			}
 		}
 	__syncthreads();
+}
+
+/* A thread's part of RESULTS_CHUNK keys. */
+#define EACH (RESULTS_CHUNK / THREADS)
+
+struct some {
+	uint64_t keys[EACH];
+};
+
+/* PROGRAM_TOP_MAX keys or more have upper words that are no lower: of each warp there are as many
+ * of different lanes. */
+__device__ inline uint32_t least_of_largest(const struct some &some)
+{
+	__shared__ uint32_t of_warps[WARPS];
+	uint32_t most = 0, least = 0;
+
+#pragma unroll
+	for (uint32_t i = 0; i < EACH; i++)
+		most = max_u32(most, (uint32_t)(some.keys[i] >> 32));
+#pragma unroll
+	for (uint32_t i = 0; i < PROGRAM_TOP_MAX / WARPS; i++) {
+		least = __reduce_max_sync(~0u, most);
+		if (threadIdx.x % 32 == __ffs(__ballot_sync(~0u, most == least)) - 1)
+			most = 0;
+	}
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		of_warps[threadIdx.x / 32] = least;
+	__syncthreads();
+#pragma unroll
+	for (uint32_t w = 0; w < WARPS; w++)
+		least = min_u32(least, of_warps[w]);
+	return least;
+}
+
+/* The largest of all threads' keys come to the begin of to, falling: those alone are sorted that
+ * may be among them. to has room for all, and is read no more when this is called. */
+__device__ inline void find_largest(const struct some &some, uint64_t *to)
+{
+	__shared__ uint32_t n;
+	uint32_t least, lane = threadIdx.x % 32, size = PROGRAM_TOP_MAX;
+
+	if (threadIdx.x == 0)
+		n = 0;
+	least = least_of_largest(some);
+#pragma unroll
+	for (uint32_t i = 0; i < EACH; i++) {
+		bool is = some.keys[i] && some.keys[i] >> 32 >= least;
+		uint32_t those = __ballot_sync(~0u, is), first = 0;
+
+		if (lane == 0 && those)
+			first = atomicAdd(&n, __popc(those));
+		first = __shfl_sync(~0u, first, 0);
+		if (is)
+			to[first + __popc(those & ((1u << lane) - 1))] = some.keys[i];
+	}
+	__syncthreads();
+	while (size < n)
+		size *= 2;
+	for (uint32_t i = n + threadIdx.x; i < size; i += THREADS)
+		to[i] = 0;
+	sort(to, size);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -99,8 +161,6 @@ __device__ inline float base_of(float max)
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
-#define EACH (RESULTS_CHUNK / THREADS)
-
 /* A thread's logits of a chunk; there is none where at is false. */
 struct part {
 	float logits[EACH];
@@ -136,11 +196,12 @@ __device__ inline void sum_up(const struct part &p, struct device_sum *to)
 __device__ inline void find_top(const struct part &p, uint64_t *to)
 {
 	__shared__ uint64_t keys[RESULTS_CHUNK];
+	struct some some;
 
 #pragma unroll
 	for (uint32_t i = 0; i < EACH; i++)
-		keys[i * THREADS + threadIdx.x] = p.has(i) ? key_of(p.logits[i], p.id(i)) : 0;
-	sort(keys, RESULTS_CHUNK);
+		some.keys[i] = p.has(i) ? key_of(p.logits[i], p.id(i)) : 0;
+	find_largest(some, keys);
 	if (threadIdx.x < PROGRAM_TOP_MAX)
 		to[threadIdx.x] = keys[threadIdx.x];
 }
@@ -206,10 +267,17 @@ __device__ inline void merge_tops(const uint64_t *tops, uint32_t n, uint64_t *ke
 
 	for (uint32_t at = 0; at < n;) {
 		uint32_t more = min_u32(n - at, RESULTS_CHUNK - known);
+		struct some some;
 
-		for (uint32_t i = known + threadIdx.x; i < RESULTS_CHUNK; i += THREADS)
-			keys[i] = i - known < more ? tops[at + i - known] : 0;
-		sort(keys, RESULTS_CHUNK);
+#pragma unroll
+		for (uint32_t i = 0; i < EACH; i++) {
+			uint32_t k = i * THREADS + threadIdx.x;
+
+			some.keys[i] = k < known	  ? keys[k]
+				       : k < known + more ? tops[at + k - known]
+							  : 0;
+		}
+		find_largest(some, keys);
 		at += more;
 		known = PROGRAM_TOP_MAX;
 	}
