@@ -1,7 +1,7 @@
 /*
  * batch_layers.c - see batch_layers.h. It is a batch like any other: it has a frame, takes the next
  * id and ends by the same launch, so it completes in order with all others. Rows' table and patches
- * come with the first layer; what follows finds them there.
+ * come with the first layer, and no tokens with any; what follows finds them there.
  */
 #include "batch_layers.h"
 

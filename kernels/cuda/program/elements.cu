@@ -4,8 +4,8 @@
  * begin     a block for each row: its angles in double, its embedding, its word of what is wanted.
  * norm      a block for each row, which it reads twice.
  * finishing a thread for four outputs, or for one where their number is no multiple of four.
- * heads     a warp for each head of q, and for each of k with its v; with norms over all heads every
- *           block sums them up.
+ * heads     a warp for each head of q, and for each of k with its v; with norms over all heads
+ *           every block sums them up.
  *
  * begin, and the heads of a run's first layer, let the next launch come when what came before is
  * complete, so that attention finds its tables (batch_layers.h); the others as soon as they stand
@@ -342,7 +342,8 @@ __device__ inline uint4 plain_chunk(const struct device_heads &a, const float *f
 	return pack(c, a.bf16);
 }
 
-/* As append.cu does: a token whose V is not finite is K = NaN, V = 0. x: of K, v: as it was made. */
+/* As append.cu does: a token whose V is not finite is K = NaN, V = 0. x is of K, and v as it was
+ * made. */
 __device__ inline void put_kv(const struct device_heads &a, const struct device_place &place,
 			      uint32_t head, const float *x, const float *v, const float *turns)
 {
