@@ -7,6 +7,7 @@ which sequences its steps are is said with each launch.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from ._batch import Batch
 from ._cache import Cache
 from ._errors import invalid, unsupported
 from ._forward import Forward, Layout
+from ._fuse import Fused
 from ._workspace import Rows, Workspace
 
 if TYPE_CHECKING:
@@ -132,9 +134,10 @@ def check_device(model: Any) -> None:
 class Capturing:
     """Made by capture."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, fuse: bool) -> None:
         check_device(model)
         self._model: Any = model
+        self._fused = Fused(model) if fuse else None
         self._forward = model.forward
         self._former = model.__dict__.get("forward")
         self._warm: set[int] = set()  # numbers of rows whose kernels have run
@@ -185,13 +188,18 @@ class Capturing:
         assert begun
         with cache.shared.begun():
             if not self._is_ready(begun, len(batch.rows)):
-                return self._forward(**kwargs)
+                return self._run(**kwargs)
             places = kwargs.get("position_ids")
             if places is None:
                 places = torch.tensor([[row.n_tokens] for row in batch.rows])
             graph = self._graph(cache, batch, places.to(batch.opened().device))
             logits = graph.replay(begun, kwargs["input_ids"], places)
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+
+    def _run(self, **kwargs: Any) -> Any:
+        """A pass of one token a row, as it is captured."""
+        with self._fused.applied() if self._fused else contextlib.nullcontext():
+            return self._forward(**kwargs)
 
     def _is_ready(self, begun: Forward, n_rows: int) -> bool:
         """Rows that are one sequence still, beams, make no graph, nor does a pass in which a row's
@@ -207,16 +215,18 @@ class Capturing:
         self._workspaces.add(workspace)
         if n_rows not in workspace.graphs:
             workspace.make_room(LANE_WORDS // workspace.shape.n_layers)
-            workspace.graphs[n_rows] = Graph(self._forward, cache, batch, places)
+            workspace.graphs[n_rows] = Graph(self._run, cache, batch, places)
         graph: Graph = workspace.graphs[n_rows]
         return graph
 
 
-def capture(model: Any) -> Capturing:
+def capture(model: Any, *, fuse: bool = True) -> Capturing:
     """Runs passes of one token a row by CUDA graphs, until Capturing.close.
 
     model: that was attached, on a GPU. The first pass of a number of rows runs as ever, the second
     one is captured, and those that follow are launched. Capture anew after weights, an adapter or
-    the type have changed.
+    the type have changed. fuse: their norms and rotary embeddings are compiled by torch.compile,
+    which takes some seconds the first time, and rounds less often than the model does; where torch
+    finds no compiler it warns, and goes on without.
     """
-    return Capturing(model)
+    return Capturing(model, fuse)

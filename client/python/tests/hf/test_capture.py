@@ -16,7 +16,7 @@ import torch
 
 import coppice
 import coppice.hf
-from coppice.hf import _capture
+from coppice.hf import _capture, _fuse
 
 SALTS = itertools.count(9000)
 Graph: Any = _capture.Graph
@@ -44,6 +44,7 @@ CACHES: list[Any] = []  # of the pass
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_fuse, "BACKEND", "eager")  # which compiles nothing
     monkeypatch.setattr(_capture, "check_device", lambda model: None)
     monkeypatch.setattr(_capture, "Graph", Played)
 
@@ -176,3 +177,57 @@ def test_a_window_ends_passes(connection: coppice.Connection, played: None) -> N
                 model.generate(ids, past_key_values=cache, max_new_tokens=12)
             assert cache.n_cached == [16]
         assert graphs(shared) == [1]
+
+
+class Compiler:
+    """What a model's functions are compiled by. It counts, by name, what it is given."""
+
+    def __init__(self) -> None:
+        self.n_runs: dict[str, int] = {}
+
+    def __call__(self, function: Any, backend: str) -> Any:
+        def run(*given: Any) -> Any:
+            self.n_runs[function.__qualname__] = 1 + self.n_runs.get(function.__qualname__, 0)
+            return function(*given)
+
+        return run
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("fuse", [True, False])
+def test_norms_and_rotary_embeddings_are_compiled(
+    connection: coppice.Connection, played: None, monkeypatch: pytest.MonkeyPatch, fuse: bool
+) -> None:
+    """For passes of one token a row, and for them alone."""
+    compiler, model, ids = Compiler(), tiny.llama(), tiny.draw(1, 12, seed=81)
+    monkeypatch.setattr(_fuse, "compiled", compiler)
+    own = type(model.model.norm).forward
+    with coppice.hf.attach(model, connection, salt=next(SALTS)) as shared:
+        with coppice.hf.capture(model, fuse=fuse), cache_of(shared, ids) as cache:
+            model(input_ids=ids[:, :8], past_key_values=cache)
+            assert not compiler.n_runs
+            by_tokens(model, cache, ids)
+    n_passes, n_layers = 4, model.config.num_hidden_layers
+    norms, rotary = n_passes * (2 * n_layers + 1) + 1, n_passes * n_layers  # and one to try
+    wanted = {own.__qualname__: norms, _fuse.ROTARY: rotary}
+    assert compiler.n_runs == (wanted if fuse else {})
+    assert not any("forward" in vars(module) for module in model.modules())
+    assert _fuse.sources_of(model)[0].apply_rotary_pos_emb.__name__ == _fuse.ROTARY
+
+
+@torch.no_grad()
+def test_no_compiler(
+    connection: coppice.Connection, played: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no compiler is here")
+
+    monkeypatch.setattr(_fuse, "BACKEND", fail)
+    model, ids = tiny.qwen3(), tiny.draw(2, 10, seed=82)
+    with coppice.hf.attach(model, connection, salt=next(SALTS)) as shared:
+        with coppice.hf.capture(model), cache_of(shared, ids) as cache:
+            model(input_ids=ids[:, :7], past_key_values=cache)
+            with pytest.warns(UserWarning, match="no compiler is here"):
+                got = by_tokens(model, cache, ids)
+    want = tiny.qwen3()(ids).logits[:, -1:]
+    assert torch.allclose(got[-1].logits, want, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,78 @@
+"""Fewer kernels for a token: norms and rotary embeddings, each some ten of torch's, compiled to one.
+
+The model's own functions are compiled, and stand in for themselves while a pass of one token a row
+runs or is captured: at modules of the model, and where the model's code looks a function up. So no
+other pass changes, and where nothing can be compiled, none does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+NORM = "RMSNorm"  # with which the names of their classes end
+ROTARY = "apply_rotary_pos_emb"
+BACKEND = "inductor"
+
+_lock = threading.RLock()  # of what models look up
+
+
+@functools.cache
+def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """For any number of rows."""
+    return torch.compile(function, dynamic=True, backend=backend)  # type: ignore[no-any-return]
+
+
+def norms_of(model: Any) -> list[Any]:
+    return [
+        module
+        for module in model.modules()
+        if type(module).__name__.endswith(NORM) and "forward" not in vars(module)
+    ]
+
+
+def sources_of(model: Any) -> list[Any]:
+    """Python's modules whose code the model runs, which have a function for its rotary embedding."""
+    names = dict.fromkeys(type(module).__module__ for module in model.modules())
+    return [sys.modules[name] for name in names if hasattr(sys.modules[name], ROTARY)]
+
+
+class Fused:
+    """Of a model."""
+
+    def __init__(self, model: Any) -> None:
+        self._backend = BACKEND
+        self._norms, self._sources = norms_of(model), sources_of(model)
+        self._is_tried = False
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        with _lock, contextlib.ExitStack() as stack:
+            self._try()
+            for norm in self._norms:
+                stack.callback(delattr, norm, "forward")
+                norm.forward = functools.partial(compiled(type(norm).forward, self._backend), norm)
+            for source in self._sources:
+                own = getattr(source, ROTARY)
+                stack.callback(setattr, source, ROTARY, own)
+                setattr(source, ROTARY, compiled(own, self._backend))
+            yield
+
+    def _try(self) -> None:
+        """Once, as compiling takes a compiler, which need not be there."""
+        if self._is_tried or not self._norms:
+            return
+        self._is_tried = True
+        norm = self._norms[0]
+        try:
+            compiled(type(norm).forward, self._backend)(norm, norm.weight.expand(2, 1, -1))
+        except Exception as error:
+            self._norms, self._sources = [], []
+            warnings.warn(f"passes are not fused, as torch cannot compile here: {error}")
