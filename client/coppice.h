@@ -216,9 +216,9 @@ void coppice_arena_unref(struct coppice_arena *arena);
  * context is to be there for as long as the lane. Streams of a lane that was made without a
  * context do the same by slower means. */
 COPPICE_MUST_CHECK int coppice_lane_new(struct coppice *c, struct coppice_lane **ret);
-/* Frees it and closes its sequences, whose handles are gone then. CUDA streams that were used with
- * it must be past all that was put on them (synchronise them; the same before coppice_close).
- * Blocks for messages and their answers. NULL is fine. */
+/* Frees it and its captures, and closes its sequences, whose handles are gone then. CUDA streams
+ * that were used with it must be past all that was put on them (synchronise them; the same before
+ * coppice_close). Blocks for messages and their answers. NULL is fine. */
 void coppice_lane_free(struct coppice_lane *lane);
 /* A descriptor that polls readable when something has completed since coppice_lane_arm. The lane
  * owns it. -1 with a lane from coppice_lane_new; coppice_lane_new_pollable makes one that has
@@ -538,7 +538,8 @@ COPPICE_MUST_CHECK int coppice_capture_wait(struct coppice_capture *capture, voi
 COPPICE_MUST_CHECK int coppice_capture_submit(struct coppice_capture *capture,
 					      struct coppice_seq *const *seqs,
 					      uint64_t *ret_ticket);
-/* The graph must not be launched any more and its launches be over. NULL is fine. */
+/* The graph must not be launched any more and its launches be over. Its lane is there still: who
+ * frees that frees its captures. NULL is fine. */
 void coppice_capture_free(struct coppice_capture *capture);
 
 #pragma GCC visibility pop

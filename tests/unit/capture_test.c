@@ -319,6 +319,21 @@ static void a_step_that_the_stream_refuses_gives_its_pair_back(void **state)
 	coppice_capture_free(capture);
 }
 
+static void what_was_not_freed_goes_with_the_lane(void **state)
+{
+	struct fixture *f = *state;
+	struct stream streams[3] = {0};
+	struct coppice_capture *captures[3];
+
+	for (uint32_t i = 0; i < 3; i++)
+		captures[i] = capture_steps(f, &streams[i], 2);
+	coppice_capture_free(captures[1]);
+	capture_forget_all(&f->lane);
+	assert_int_equal(f->lane.streams->words[0], 0);
+	assert_null(f->lane.streams->captures);
+	capture_forget_all(&f->lane);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -333,6 +348,8 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(a_step_that_the_stream_refuses_gives_its_pair_back,
 						setup, teardown),
+		cmocka_unit_test_setup_teardown(what_was_not_freed_goes_with_the_lane, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,7 @@
 static void destroy(struct coppice_lane *lane)
 {
 	seq_drop_all(lane);
+	capture_forget_all(lane);
 	stream_forget(lane);
 	connection_unmap(lane->c, lane->segment.shared, lane->segment.bytes);
 	if (lane->fd >= 0)

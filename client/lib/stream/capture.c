@@ -22,6 +22,7 @@ struct captured_step {
 };
 
 struct coppice_capture {
+	struct coppice_capture *next; /* of the lane's */
 	struct coppice_lane *lane;
 	struct captured_step *steps; /* owned, [n_steps] */
 	uint32_t n_steps;
@@ -78,20 +79,43 @@ int coppice_capture_new(struct coppice_lane *lane, void *stream, struct coppice_
 	if (!capture)
 		return explain(lane->c->key, -ENOMEM, "coppice_capture_new: out of memory");
 	capture->lane = lane;
+	capture->next = lane->streams->captures;
+	lane->streams->captures = capture;
 	*ret = capture;
 	return 0;
 }
 
-void coppice_capture_free(struct coppice_capture *capture)
+static void dispose(struct coppice_capture *capture)
 {
-	if (!capture)
-		return;
 	for (uint32_t i = 0; i < capture->n_steps; i++) {
 		word_give_back(capture->lane, (uint32_t)capture->steps[i].entry.arg);
 		free(capture->steps[i].records);
 	}
 	free(capture->steps);
 	free(capture);
+}
+
+void coppice_capture_free(struct coppice_capture *capture)
+{
+	struct coppice_capture **at;
+
+	if (!capture)
+		return;
+	at = &capture->lane->streams->captures;
+	while (*at != capture)
+		at = &(*at)->next;
+	*at = capture->next;
+	dispose(capture);
+}
+
+void capture_forget_all(struct coppice_lane *lane)
+{
+	struct coppice_capture *capture;
+
+	while (lane->streams && (capture = lane->streams->captures)) {
+		lane->streams->captures = capture->next;
+		dispose(capture);
+	}
 }
 
 /* What is submitted at once must fit the lane at once. */

@@ -22,6 +22,7 @@ struct lane_streams {
 		uint32_t arena;
 	} near; /* what the device writes its steps' tickets into */
 	uint64_t words[ABI_LANE_WORDS / 64]; /* bit i: pair i belongs to a captured step */
+	struct coppice_capture *captures; /* owned, a list */
 };
 
 /* STREAM_LIVE: operations are to run now; STREAM_CAPTURED: the stream is being captured into a
@@ -49,5 +50,7 @@ MUST_CHECK int stream_await_done(struct coppice_lane *lane, const char *what, vo
 				 uint64_t ticket);
 /* The lane goes: streams that still wait in it go on, and its words are taken from the driver. */
 void stream_forget(struct coppice_lane *lane);
+/* Frees what was captured in the lane. Before that. */
+void capture_forget_all(struct coppice_lane *lane);
 
 #endif

@@ -26,7 +26,12 @@ static struct coppice_capture *capture_enter(struct capture *self)
 {
 	if (!self->capture)
 		return fault_closed("capture");
-	return lane_enter(self->lane) ? self->capture : NULL;
+	if (!lane_enter(self->lane))
+		return NULL;
+	if (self->capture)
+		return self->capture;
+	lane_leave(self->lane); /* it was closed meanwhile */
+	return fault_closed("capture");
 }
 
 static int make_capture(struct capture *self, PyObject *stream)
@@ -69,22 +74,14 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	return (PyObject *)self;
 }
 
-/* With its lane's end it is gone. */
+/* Not what was captured: a thread may be in a call that uses it. */
 static void release(struct capture *self)
 {
 	struct coppice_capture *capture = self->capture;
 
-	if (!capture)
-		return;
 	self->capture = NULL;
-	if (!lane_enter(self->lane)) {
-		PyErr_Clear();
-		return;
-	}
-	Py_BEGIN_ALLOW_THREADS;
-	coppice_capture_free(capture);
-	Py_END_ALLOW_THREADS;
-	lane_leave(self->lane);
+	if (capture)
+		lane_drop_capture(self->lane, capture);
 }
 
 static PyObject *capture_close(struct capture *self, PyObject *unused)

@@ -105,11 +105,18 @@ static void close_seq(struct coppice_seq *seq)
 	Py_END_ALLOW_THREADS;
 }
 
+static void end(struct lane_doomed doomed)
+{
+	if (doomed.seq)
+		close_seq(doomed.seq);
+	coppice_capture_free(doomed.capture);
+}
+
 /* Others may add to them meanwhile. */
 static void close_doomed(struct lane *self)
 {
 	while (self->n_doomed > 0)
-		close_seq(self->doomed[--self->n_doomed]);
+		end(self->doomed[--self->n_doomed]);
 }
 
 void lane_leave(struct lane *self)
@@ -139,10 +146,10 @@ PyObject *lane_leave_none(struct lane *self, int code)
 }
 
 /* Where there is no memory for it, it goes with the lane. */
-static void doom(struct lane *self, struct coppice_seq *seq)
+static void doom(struct lane *self, struct lane_doomed doomed)
 {
 	unsigned room = self->doomed_room ? 2 * self->doomed_room : 8;
-	struct coppice_seq **grown;
+	struct lane_doomed *grown;
 
 	if (self->n_doomed == self->doomed_room) {
 		grown = realloc(self->doomed, room * sizeof(*grown));
@@ -151,10 +158,11 @@ static void doom(struct lane *self, struct coppice_seq *seq)
 		self->doomed = grown;
 		self->doomed_room = room;
 	}
-	self->doomed[self->n_doomed++] = seq;
+	self->doomed[self->n_doomed++] = doomed;
 }
 
-void lane_drop_seq(struct lane *self, struct coppice_seq *seq)
+/* With its lane it has gone. */
+static void drop(struct lane *self, struct lane_doomed doomed)
 {
 	struct coppice *c = connection_hold(self->connection);
 
@@ -163,12 +171,22 @@ void lane_drop_seq(struct lane *self, struct coppice_seq *seq)
 		return;
 	}
 	if (pthread_mutex_trylock(&self->lock) == 0) {
-		close_seq(seq);
+		end(doomed);
 		lane_leave(self);
 		return;
 	}
-	doom(self, seq);
+	doom(self, doomed);
 	connection_leave(self->connection);
+}
+
+void lane_drop_seq(struct lane *self, struct coppice_seq *seq)
+{
+	drop(self, (struct lane_doomed){.seq = seq});
+}
+
+void lane_drop_capture(struct lane *self, struct coppice_capture *capture)
+{
+	drop(self, (struct lane_doomed){.capture = capture});
 }
 
 /* Without memory for it the piece is never used again. */

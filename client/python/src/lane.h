@@ -2,8 +2,8 @@
  * lane.h - an ordered timeline of entries, and whose turn it is on it.
  *
  * The library wants one thread at a time on a lane and its sequences: each call takes the lane's
- * lock, which a call that blocks keeps while it is without the interpreter's. A sequence that is
- * dropped while somebody else has the lane is closed when he leaves it. Memory that an entry may
+ * lock, which a call that blocks keeps while it is without the interpreter's. A sequence or capture
+ * that is dropped while somebody has the lane is closed when he leaves it. Memory that an entry may
  * write to although nobody waits for it any more is the lane's until the entry has ended.
  */
 #ifndef COPPICE_PYTHON_LANE_H
@@ -21,6 +21,12 @@ struct lane_orphan {
 	struct heap_piece piece;
 };
 
+/* One of them: to be closed by who leaves. */
+struct lane_doomed {
+	struct coppice_seq *seq;
+	struct coppice_capture *capture;
+};
+
 struct lane {
 	PyObject_HEAD;
 	struct connection *connection; /* a reference */
@@ -28,7 +34,7 @@ struct lane {
 	bool closed;
 	pthread_mutex_t lock; /* of the library's lane */
 	pid_t pid; /* whose threads take it */
-	struct coppice_seq **doomed; /* owned array: to be closed by who leaves */
+	struct lane_doomed *doomed; /* owned array */
 	unsigned n_doomed, doomed_room;
 	struct lane_orphan *orphans; /* owned */
 };
@@ -50,6 +56,8 @@ PyObject *lane_leave_none(struct lane *self, int code);
 
 /* Closes the library's sequence, now or soon. For who is not in the lane. */
 void lane_drop_seq(struct lane *self, struct coppice_seq *seq);
+/* The same of a capture. Never waits, nor is an exception set or cleared. */
+void lane_drop_capture(struct lane *self, struct coppice_capture *capture);
 /* Takes the piece over until the ticket has ended. */
 void lane_adopt(struct lane *self, uint64_t ticket, struct heap_piece *piece);
 /* Gives back pieces whose tickets have ended. The lane is entered. */
