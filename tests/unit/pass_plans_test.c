@@ -5,6 +5,7 @@
 #include "plan_paths.h"
 #include "school.h"
 
+#include "daemon/program/held_program.h"
 #include "daemon/sched/sched_impl.h"
 
 #include <errno.h>
@@ -184,6 +185,69 @@ static void who_stays_keeps_his_plan_when_a_newcomer_has_gone(void **state)
 	school_free(s);
 }
 
+/* Each pass without one of them, who comes for the next one. */
+static void who_is_late_for_a_pass_has_his_row_in_it(void **state)
+{
+	struct school *s = school_of_n(1000);
+	uint64_t before;
+
+	(void)state;
+	for (uint32_t i = 0; i < N; i++)
+		s->pupils[i].again = 0;
+	go_for_all(s);
+	before = n_made_in_passes(s);
+	for (uint32_t token = 0; token < 20; token++) {
+		for (uint32_t i = 0; i < N; i++)
+			if (i != token % (N + 1))
+				ask(&s->pupils[i], 1);
+		go_slowly(s, 1);
+		assert_int_equal(world.n_rows, token % (N + 1) < N ? N - 1 : N);
+		go_for_all(s);
+	}
+	assert_int_equal(n_made_in_passes(s), before);
+	for (uint32_t i = 0; i < N; i++)
+		assert_int_equal(end_of(&s->pupils[i]).status, 0);
+	school_free(s);
+}
+
+/* While the first pass without him is run, the next one's plan is made. */
+static void who_stays_away_has_no_row_for_long(void **state)
+{
+	struct school *s = school_of_n(1000);
+	struct pupil *last = &s->pupils[N - 1];
+	uint64_t before;
+
+	(void)state;
+	last->again = 0;
+	while (!has(last))
+		go_round(s);
+	before = n_made_in_passes(s);
+	go_slowly(s, 1);
+	assert_int_equal(s->h.sched->passes.job.n_absent, 1);
+	assert_int_equal(client_close(&last->c, last->seq), 0);
+	go_slowly(s, 20);
+	assert_int_equal(s->h.sched->passes.job.n_absent, 0);
+	assert_int_equal(n_made_in_passes(s), before);
+	school_free(s);
+}
+
+/* Of a program whose weights are read in no time a plan is dearer than nobody's row. */
+static void nobody_has_a_row_that_is_dearer_than_a_plan(void **state)
+{
+	struct school *s = school_of_n(1000);
+	uint64_t before = n_made_in_passes(s);
+
+	(void)state;
+	s->pupils[0].c.session->models[0]->program->cost.fixed_ns = 1;
+	s->pupils[0].again = 0;
+	while (!has(&s->pupils[0]))
+		go_slowly(s, 1);
+	go_slowly(s, 20);
+	assert_int_equal(s->h.sched->passes.job.n_absent, 0);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	school_free(s);
+}
+
 /* Nobody waits for what follows a prompt of which nothing is wanted, or that is not all there. */
 static void nothing_is_foreseen_of_who_does_not_come_again(void **state)
 {
@@ -205,6 +269,9 @@ int main(void)
 		cmocka_unit_test(who_has_had_a_prompt_decodes_by_a_plan_made_meanwhile),
 		cmocka_unit_test(first_tokens_go_by_a_plan_made_meanwhile),
 		cmocka_unit_test(who_stays_keeps_his_plan_when_a_newcomer_has_gone),
+		cmocka_unit_test(who_is_late_for_a_pass_has_his_row_in_it),
+		cmocka_unit_test(who_stays_away_has_no_row_for_long),
+		cmocka_unit_test(nobody_has_a_row_that_is_dearer_than_a_plan),
 		cmocka_unit_test(nothing_is_foreseen_of_who_does_not_come_again),
 	};
 

@@ -65,6 +65,16 @@ static void check_places(const struct backend_run *run)
 	assert_int_equal(n_rows, run->rows->n_rows);
 }
 
+/* Of sequences that have no new token. */
+static uint32_t count_absent(const struct backend_job *job)
+{
+	uint32_t n = 0;
+
+	for (uint32_t q = 0; q < job->tree->n_queries; q++)
+		n += job->io[q].n_slots == 0;
+	return n;
+}
+
 static int model_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
 {
 	const struct work_tree *tree = run->job->tree;
@@ -97,7 +107,7 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 	world.n_segments++;
 	world.next_layer = run->first_layer + run->n_layers;
 	assert_in_range(world.next_layer, 1, n_layers);
-	world.n_rows = n_rows;
+	world.n_rows = n_rows - count_absent(run->job);
 	world.end_ns = world.now_ns + (uint64_t)part_ns;
 	*ret_id = ++world.last_id;
 	return 0;

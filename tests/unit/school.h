@@ -22,7 +22,7 @@ struct world {
 	double row_ns;
 	uint64_t now_ns, end_ns, last_id;
 	double longest_ns; /* of a pass */
-	uint32_t n_passes, n_rows; /* rows of the last one */
+	uint32_t n_passes, n_rows; /* rows of the last one, of new tokens */
 	uint32_t n_segments, next_layer; /* that is expected; 0: the first */
 	uint32_t stale_at; /* the segment that begins there is refused once; 0: none is */
 	double longest_segment_ns, ran_ns; /* and of all */

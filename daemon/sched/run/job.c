@@ -3,11 +3,13 @@
  *
  * Tree and plan belong together and live in the plan cache; addresses change from layer to layer
  * and are the job's. A plan that served a token earlier takes the new one in: the backend is told
- * where it lies, tree and list are not made anew.
+ * where it lies, tree and list are not made anew. One that has more sequences than have come may
+ * serve, too: job_wide.c.
  */
 #include "job.h"
 
 #include "job_tree.h"
+#include "job_wide.h"
 
 #include "daemon/base/grow.h"
 #include "daemon/sched/core/slice.h"
@@ -56,14 +58,15 @@ static uint32_t n_later(const struct batch_job *job, uint32_t query)
 	return job->queries[query].n_tokens - job->plan->planned[query].n_tokens;
 }
 
-/* Where its last n tokens are, of which the new one is the last, behind the tree's slices. */
-static int add_since(struct plan *plan, const struct store_seq *store, uint32_t n)
+/* Where its last n tokens are, of which a new one is the last, behind the tree's slices. */
+static int add_since(struct plan *plan, const struct step_part *part, uint32_t n)
 {
+	const struct store_seq *store = part->seq->store;
 	const struct store_node *node = store_seq_node(store);
-	uint32_t n_slices, n_before = store_node_n_tokens(node) - (n - 1);
-	int r = tree_add_each_token(plan, store_node_slices(node, &n_slices), n_before, n - 1);
+	uint32_t n_slices, n_new = part->n_new, n_before = store_node_n_tokens(node) - (n - n_new);
+	int r = tree_add_each_token(plan, store_node_slices(node, &n_slices), n_before, n - n_new);
 
-	if (r < 0)
+	if (r < 0 || n_new == 0)
 		return r;
 	return tree_add_each_token(plan, store_seq_slots(store, &n_slices), 0, 1);
 }
@@ -79,7 +82,7 @@ static int find_since(struct batch_job *job)
 
 	for (uint32_t q = 0; q < job->n_parts && r == 0; q++)
 		if (n_later(job, q) > 0)
-			r = add_since(plan, job->parts[q]->seq->store, n_later(job, q));
+			r = add_since(plan, job->parts[q], n_later(job, q));
 	plan->tree.n_slices = n_tree;
 	tree_lend(plan);
 	at = plan->slices + n_tree;
@@ -183,7 +186,7 @@ static int add_part(struct batch_job *job, const struct step_part *part)
 
 static int collect_parts(struct batch_job *job)
 {
-	job->n_parts = job->n_walked = 0;
+	job->n_parts = job->n_walked = job->n_absent = 0;
 	for (uint32_t i = 0; i < job->n_lanes; i++) {
 		const struct step *step = &job->lanes[i]->step;
 
@@ -214,6 +217,28 @@ static bool is_served_by(const struct sched_core *core, struct batch_job *job, s
 	return false;
 }
 
+/* One that is kept for these and others: their rows are in the job then. */
+static int find_wide_plan(struct plans *p, struct batch_job *job)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < p->cache.n_plans && r == 0 && !job->plan; i++) {
+		struct plan *plan = p->cache.plans[i];
+		uint32_t later;
+
+		if (plan->taken || !job_widen(p, job, plan))
+			continue;
+		const struct plan_key key = {job->model, job->queries, job->n_parts};
+
+		later = plan_fit(plan, &key, PLAN_LATER);
+		if (later != PLAN_FITS_NOT)
+			is_served_by(p->core, job, plan_cache_take(&p->cache, plan), later);
+		if (!job->plan)
+			r = collect_parts(job);
+	}
+	return r;
+}
+
 /* One that was made ahead, or is kept, if there is any; else job->plan stays NULL. */
 static int find_plan(struct plans *p, struct batch_job *job)
 {
@@ -232,6 +257,8 @@ static int find_plan(struct plans *p, struct batch_job *job)
 	plan = r == 0 ? plan_cache_get(&p->cache, &key, &later) : NULL;
 	if (plan)
 		is_served_by(p->core, job, plan, later);
+	if (r == 0 && !job->plan && job->spare_ns > 0)
+		r = find_wide_plan(p, job);
 	return r;
 }
 
@@ -365,4 +392,5 @@ void job_done(struct batch_job *job)
 	free(job->queries);
 	free(job->io);
 	free(job->since);
+	free(job->absent);
 }

@@ -38,6 +38,12 @@ struct batch_job {
 	uint32_t n_walked; /* nodes of paths, for a plan that was made now */
 	uint32_t lanes_room, parts_room, queries_room, io_room, since_room;
 	struct plan *plan; /* borrowed from the cache while the batch is under way; NULL: none */
+	/* Of a program: rows of sequences that no step brings may take so much, where a kept plan
+	 * has them; 0: there are none. */
+	double spare_ns;
+	uint32_t spare_rows;
+	struct step_part *absent; /* owned, the parts that stand for these, of no new tokens */
+	uint32_t n_absent, absent_room;
 };
 
 /* Rows [row, row + n_rows) of a part. */

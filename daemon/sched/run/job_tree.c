@@ -218,20 +218,23 @@ static int make_tree(struct plans *p, struct plan *plan, const struct batch_job 
 	if (GROW(plan->planned, plan->planned_room, job->n_parts) < 0)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < job->n_parts; i++)
-		if (find_path(p, job->parts[i]->seq) < 0)
+		if (job->parts[i]->n_new && find_path(p, job->parts[i]->seq) < 0)
 			return -ENOMEM;
 	for (uint32_t i = 0; i < job->n_parts; i++) {
 		const struct part_rows rows = rows_of(job->parts[i], last);
+		struct plan_query *planned = &plan->planned[plan->tree.n_queries];
 
+		if (job->parts[i]->n_new == 0)
+			continue;
 		if (add_query(p, plan, &rows) < 0)
 			return -ENOMEM;
-		plan->planned[i] = job->queries[i];
-		plan->planned[i].n_tokens += rows.row;
-		plan->planned[i].n_new = rows.n_rows;
+		*planned = job->queries[i];
+		planned->n_tokens += rows.row;
+		planned->n_new = rows.n_rows;
 	}
 	tree_lend(plan);
 	plan->id = ++p->cache.last_id;
-	plan->n_planned = job->n_parts;
+	plan->n_planned = plan->tree.n_queries;
 	return 0;
 }
 

@@ -7,7 +7,8 @@
 
 #include "job.h"
 
-/* Of all steps of the job, and a number for the plan to come. 0 or -ENOMEM, as below. */
+/* Of all steps of the job, without who is absent, and a number for the plan to come. 0 or -ENOMEM,
+ * as below. */
 MUST_CHECK int tree_make(struct plans *p, struct plan *plan, const struct batch_job *job);
 /* The same of each part's last row alone, as if the others had been there before: where the parts
  * come again, each for the next token, the plan takes that in. */

@@ -84,7 +84,7 @@ int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs)
 	return 0;
 }
 
-static struct plan *take(struct plan_cache *c, struct plan *plan)
+struct plan *plan_cache_take(struct plan_cache *c, struct plan *plan)
 {
 	plan->used = ++c->n_uses;
 	plan->taken = true;
@@ -100,7 +100,7 @@ struct plan *plan_cache_get(struct plan_cache *c, const struct plan_key *key, ui
 		if (later == PLAN_FITS_NOT)
 			continue;
 		*ret_later = later;
-		return take(c, c->plans[i]);
+		return plan_cache_take(c, c->plans[i]);
 	}
 	return NULL;
 }
@@ -121,7 +121,7 @@ struct plan *plan_cache_take_oldest(struct plan_cache *c)
 	struct plan *plan = *oldest(c);
 
 	plan_drop(plan);
-	return take(c, plan);
+	return plan_cache_take(c, plan);
 }
 
 struct plan *plan_cache_exchange(struct plan_cache *c, struct plan **plan)
@@ -130,7 +130,7 @@ struct plan *plan_cache_exchange(struct plan_cache *c, struct plan **plan)
 
 	*place = *plan;
 	*plan = was;
-	return take(c, *place);
+	return plan_cache_take(c, *place);
 }
 
 void plan_cache_drop(struct plan_cache *c, const struct plan_key *key)

@@ -63,6 +63,8 @@ MUST_CHECK int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs);
 /* The plan that fits, which is taken then, and how many tokens later at most than it was planned for
  * the sequences are; NULL: none. */
 struct plan *plan_cache_get(struct plan_cache *c, const struct plan_key *key, uint32_t *ret_later);
+/* This one is taken. Returns it. */
+struct plan *plan_cache_take(struct plan_cache *c, struct plan *plan);
 /* What was used longest ago, of no more use now, and taken. Room was reserved. */
 struct plan *plan_cache_take_oldest(struct plan_cache *c);
 /* This one instead of what was used longest ago, which *plan is then; it is taken. */

@@ -30,6 +30,7 @@
 
 #define SEGMENT_NS 2e6 /* others' layers wait for no more of a pass */
 #define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
+#define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
 #define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans)
@@ -115,14 +116,40 @@ static int add_rows(struct passes *p, const struct sched_lane *lane, uint32_t in
 	return r;
 }
 
+/* Of a sequence that has no new token: nobody wants it, whatever its id. */
+static int add_absent_row(struct passes *p, const struct step_part *part)
+{
+	uint32_t row = p->rows.n_rows;
+
+	if (GROW(p->ids, p->ids_room, row + 1) < 0 ||
+	    GROW(p->positions, p->positions_room, row + 1) < 0)
+		return -ENOMEM;
+	p->ids[row] = 0;
+	p->positions[row] = store_seq_n_tokens(part->seq->store) - 1;
+	p->rows.n_rows++;
+	return 0;
+}
+
+/* In the order of the job's parts. */
 static int collect_rows(struct passes *p)
 {
+	const struct batch_job *job = &p->job;
+	uint32_t n = 0;
 	int r = 0;
 
 	p->rows = (struct program_rows){0};
-	for (uint32_t i = 0; i < p->job.n_lanes; i++)
-		for (uint32_t j = 0; j < p->job.lanes[i]->step.n_parts && r == 0; j++)
-			r = add_rows(p, p->job.lanes[i], j);
+	for (uint32_t i = 0; i < job->n_lanes; i++)
+		for (uint32_t j = 0; j < job->lanes[i]->step.n_parts && r == 0; j++) {
+			if (job->lanes[i]->step.parts[j].n_new == 0)
+				continue;
+			for (; job->parts[n]->n_new == 0 && r == 0; n++)
+				r = add_absent_row(p, job->parts[n]);
+			if (r == 0)
+				r = add_rows(p, job->lanes[i], j);
+			n++;
+		}
+	for (; n < job->n_parts && r == 0; n++)
+		r = add_absent_row(p, job->parts[n]);
 	p->rows.ids = p->ids;
 	p->rows.positions = p->positions;
 	p->rows.wanted = p->wanted;
@@ -156,13 +183,33 @@ static uint32_t segment_layers(const struct passes *p)
 	return n > 1 ? (uint32_t)n : 1;
 }
 
+/* While nothing moves KV under a pass that is run at once, who is absent may have rows in it. */
+static void set_spare(struct passes *p)
+{
+	const struct config *config = p->core->config;
+	bool at_once = p->n_layers == p->job.model->shape.n_layers;
+	uint32_t n_rows = 0;
+
+	for (uint32_t i = 0; i < p->job.n_lanes; i++)
+		n_rows += p->job.lanes[i]->decode.n_rows;
+	p->n_rows = n_rows;
+	p->job.spare_rows = p->core->ops->program->max_rows - n_rows;
+	p->job.spare_ns = at_once && !config->host_tier_bytes && p->core->ops->advance
+				  ? SPARE_PART * p->job.model->program->cost.fixed_ns
+				  : 0;
+}
+
 static int segment_try(struct passes *p)
 {
-	int r = jobs_plan(p->plans, &p->job, 1, &p->planned);
+	int r;
 
+	p->n_layers = segment_layers(p);
+	set_spare(p);
+	r = jobs_plan(p->plans, &p->job, 1, &p->planned);
+	if (r == 0)
+		r = collect_rows(p);
 	if (r < 0)
 		return r;
-	p->n_layers = segment_layers(p);
 	const struct backend_run run = {.program = p->job.model->program->backend,
 					.job = &p->planned,
 					.rows = &p->rows,
@@ -219,8 +266,8 @@ static void segment_charge(struct passes *p)
 		turn_take(p->core, lane, part * (lane->step.alone_ns + fixed_ns));
 		if (all)
 			turn_settle(p->core, lane, fmax(part * p->ns, budget_ns(p->core)));
-		lane->session->weights_bytes_read += program->pass_bytes * lane->decode.n_rows /
-						     p->rows.n_rows * p->n_layers / n_all;
+		lane->session->weights_bytes_read +=
+			program->pass_bytes * lane->decode.n_rows / p->n_rows * p->n_layers / n_all;
 	}
 }
 
@@ -267,10 +314,11 @@ static bool all_come_again(const struct passes *p)
 	return true;
 }
 
-static bool has_several_rows(const struct batch_job *job)
+/* Its plan is not one for its own sequences' next tokens. */
+static bool needs_another_plan(const struct batch_job *job)
 {
 	for (uint32_t i = 0; i < job->n_parts; i++)
-		if (job->parts[i]->n_new > 1)
+		if (job->parts[i]->n_new != 1)
 			return true;
 	return false;
 }
@@ -278,10 +326,12 @@ static bool has_several_rows(const struct batch_job *job)
 /* The next pass's plan is made while the backend has this one. */
 static void plan_next(struct passes *p)
 {
-	if (p->job.plan->ends_soon)
+	if (needs_another_plan(&p->job)) {
+		if (all_come_again(p))
+			job_foresee(p->plans, &p->job);
+	} else if (p->job.plan->ends_soon) {
 		job_plan_ahead(p->plans, &p->job);
-	else if (has_several_rows(&p->job) && all_come_again(p))
-		job_foresee(p->plans, &p->job);
+	}
 }
 
 static void submit(struct passes *p, const struct room *room)
@@ -290,16 +340,12 @@ static void submit(struct passes *p, const struct room *room)
 	p->took_ns = 0;
 	p->ran_ns = 0;
 	p->ns = room->model->program->cost.fixed_ns + room->taken_ns;
-	if (collect_rows(p) < 0) {
-		pass_fail(p, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
-		return;
-	}
 	p->under_way = segment_begin(p);
 	if (!p->under_way)
 		return;
 	company_came(p);
 	p->core->stats.passes++;
-	p->core->stats.pass_rows += p->rows.n_rows;
+	p->core->stats.pass_rows += p->n_rows;
 	p->last_model = room->model;
 	plan_next(p);
 }

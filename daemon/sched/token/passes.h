@@ -48,6 +48,7 @@ struct passes {
 	struct program_wanted *wanted;
 	uint32_t ids_room, positions_room, wanted_room;
 	struct program_rows rows;
+	uint32_t n_rows; /* of those who are in it */
 	struct backend_job planned; /* the job as the backend has it */
 	double ns; /* what it is modelled to take */
 	double ran_ns; /* the same of its segments so far: more where it began anew */
