@@ -45,7 +45,16 @@ static struct {
 	     .backend = "auto",
 	     .pool = "2G"};
 
-enum { KEY_PROMPT = 256, KEY_CACHE, KEY_POOL, KEY_RATE, KEY_APART, KEY_BESIDE, KEY_PRIVATE };
+enum {
+	KEY_PROMPT = 256,
+	KEY_CACHE,
+	KEY_POOL,
+	KEY_RATE,
+	KEY_APART,
+	KEY_BESIDE,
+	KEY_PRIVATE,
+	KEY_STAY
+};
 
 static const struct args_option option_table[] = {
 	{"model", 'm', "SHAPE",
@@ -63,6 +72,9 @@ static const struct args_option option_table[] = {
 	 "At which memory is read (default: measured on a CPU, 4450 on a GPU)"},
 	{"apart", KEY_APART, NULL, "Then once more, each process computing its own layers"},
 	{"beside", KEY_BESIDE, NULL, "At last tokens are timed while another document is computed"},
+	{"stay", KEY_STAY, "MS",
+	 "How long a session that joins decodes, before it leaves and the next joins (default 0: "
+	 "it has its first token)"},
 	{"private", KEY_PRIVATE, NULL, "Each process has a document that nobody else has"},
 	{0},
 };
@@ -105,10 +117,11 @@ static int take_clients(struct args *args)
 
 static int take_number(struct args *args, int key)
 {
-	uint32_t *const to = key == 's'	  ? &options.each.n_seqs
-			     : key == 'd' ? &options.each.document
-			     : key == 't' ? &options.each.n_tokens
-					  : &options.each.prompt;
+	uint32_t *const to = key == 's'	       ? &options.each.n_seqs
+			     : key == 'd'      ? &options.each.document
+			     : key == 't'      ? &options.each.n_tokens
+			     : key == KEY_STAY ? &options.each.stay_ms
+					       : &options.each.prompt;
 	uint64_t n;
 	int r = args_whole(args, 1, 1u << 20, &n);
 

@@ -26,7 +26,7 @@ struct client {
 	const struct decode_options *o;
 	struct decode_board *board;
 	struct decode_figures *figures;
-	uint32_t number;
+	uint32_t number, first_seq;
 	struct forward *forward; /* one of these two */
 	struct forward_daemon by_daemon;
 	struct forward_self by_self;
@@ -175,7 +175,7 @@ static void choose(struct client *cl)
 static void make_prompts(struct client *cl)
 {
 	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
-		cl->prompts[i] = tokens_of(cl, i);
+		cl->prompts[i] = tokens_of(cl, cl->first_seq + i);
 }
 
 /* All its prompts at once, behind the document. */
@@ -300,12 +300,18 @@ _Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	one.n_seqs = 1;
-	while (!is_over(board, DECODE_JOINED)) {
-		struct client cl = {.o = &one, .board = board, .number = DECODE_CLIENTS};
+	for (uint32_t i = 0; !is_over(board, DECODE_JOINED); i++) {
+		struct client cl = {.o = &one,
+				    .board = board,
+				    .number = DECODE_CLIENTS,
+				    .first_seq = o->stay_ms ? i % DECODE_SEQS : 0};
+		const uint64_t start_ns = bench_now_ns();
 
 		open_all(&cl);
 		make_prompts(&cl);
 		first_tokens(&cl);
+		while (ms_since(start_ns) < o->stay_ms && !is_over(board, DECODE_JOINED))
+			token(&cl);
 		close_all(&cl);
 		atomic_fetch_add_explicit(&board->n_joined, 1, memory_order_relaxed);
 	}

@@ -36,6 +36,7 @@ struct decode_options {
 	const struct decode_model *model;
 	const char *socket;
 	uint32_t n_clients, n_seqs, document, prompt, n_tokens;
+	uint32_t stay_ms; /* who joins decodes for so long, each behind a prompt of its own */
 	uint32_t round; /* of several at one daemon: what they have of their own differs */
 	bool apart; /* each process computes its own layers */
 	bool own_document; /* nobody else has it */
@@ -63,7 +64,8 @@ struct decode_board {
 
 _Noreturn void decode_client_main(const struct decode_options *o, struct decode_board *board,
 				  uint32_t number);
-/* Comes, opens a sequence on the document, takes a token and goes, until the phase is over. */
+/* Comes, opens a sequence on the document, takes a token, or tokens for a while, and goes; until
+ * the phase is over. */
 _Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_board *board);
 /* Computes another document as long. */
 _Noreturn void decode_reader_main(const struct decode_options *o, struct decode_board *board);
