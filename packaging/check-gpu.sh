@@ -1,21 +1,26 @@
-# What packaging/check.sh checks on a GPU, over programs that are built: sourced by it, with its functions check and say.
+# What packaging/check.sh checks on a GPU, over programs that are built. It is sourced by check.sh,
+# with whose functions it says what passed and what failed.
 #
-# Tests run with backend = cuda. Their folder is laid out as a build's; what it lacks is named and counts as failed, and so
-# are compute-sanitizer and MPS's control program where the machine lacks them, but with --quick.
+# Tests run with backend = cuda. Their folder is laid out as a build's; what it lacks is named and
+# counts as failed, and so are compute-sanitizer and MPS's control program where the machine lacks
+# them, but with --quick.
 # shellcheck shell=bash disable=SC2154
 
 gpu_folder= # of the programs
+gpu_module=
+gpu_daemon=
 
 # A sentence and status 1 where there is no GPU to check on.
 gpu_present() {
 	[[ -e /dev/nvidiactl || -e /dev/dxg || -d /proc/driver/nvidia ]] || {
-		say "check.sh --gpu: no NVIDIA GPU here (no /dev/nvidiactl): run this on a machine that has one, or take a build" \
-			"there with tests/device.sh" >&2
+		say "check.sh --gpu: no NVIDIA GPU here (no /dev/nvidiactl): run this on a" \
+			"machine that has one, or take a build there with tests/device.sh" >&2
 		return 1
 	}
 }
 
-# gpu_test NAME COMMAND...: in the folder of the data, in a process group of its own, with its time limited.
+# gpu_test NAME COMMAND...: in the folder of the data, in a process group of its own. Its time is
+# limited.
 gpu_test() {
 	local name=$1
 	shift
@@ -36,21 +41,33 @@ gpu_test() {
 	done
 }
 
+gpu_count_passed() { # log
+	sed -nE 's/^\[  PASSED  \] ([0-9]+) test.*/\1/p' "$1" |
+		awk '{ n += $1 } END { print n + 0 }'
+}
+
+gpu_result() { # name
+	local name=$1 log=$logs/gpu-$1.log seconds n r
+	r=$(cat "$logs/gpu-$name.rc")
+	n=$(gpu_count_passed "$log")
+	seconds=$(cat "$logs/gpu-$name.s" 2>/dev/null || echo 0)
+	if ((r == 0 && n > 0)); then
+		passed "$name on the GPU: $n tests" "$seconds"
+	elif ((r == 77)) && [[ $name == tiers* ]]; then
+		# without io_uring there are no files of tiers
+		say "  -       $name on the GPU: $(tail -n 1 "$log")"
+	else
+		failed "$name on the GPU (status $r, $n tests passed)" "$seconds" "$log"
+		grep -E '\[  FAILED|\*\*\*|: error' "$log" | head -n 12 | sed 's/^/          /'
+	fi
+}
+
 # Waits for all of them and counts.
 gpu_collect() {
-	local name n r
+	local name
 	wait
 	for name in "${gpu_names[@]}"; do
-		r=$(cat "$logs/gpu-$name.rc")
-		n=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) test.*/\1/p' "$logs/gpu-$name.log" | awk '{ n += $1 } END { print n + 0 }')
-		if ((r == 0 && n > 0)); then
-			passed "$name on the GPU: $n tests" "$(cat "$logs/gpu-$name.s")"
-		elif ((r == 77)) && [[ $name == tiers* ]]; then # without io_uring there are no files of tiers
-			say "  -       $name on the GPU: $(tail -n 1 "$logs/gpu-$name.log")"
-		else
-			failed "$name on the GPU (status $r, $n tests passed)" "$(cat "$logs/gpu-$name.s" 2>/dev/null || echo 0)" "$logs/gpu-$name.log"
-			grep -E '\[  FAILED|\*\*\*|: error' "$logs/gpu-$name.log" | head -n 12 | sed 's/^/          /'
-		fi
+		gpu_result "$name"
 	done
 	gpu_names=()
 	sed -nE 's/^[0-9]+ batches on .*/          soak: &/p' "$logs"/gpu-soak_test*.log
@@ -58,13 +75,14 @@ gpu_collect() {
 
 # A tool of compute-sanitizer over the reduced set; what it found is printed whatever the status.
 gpu_sanitizer() { # tool
-	local tool=$1 log=$logs/gpu-$1.log begin=$SECONDS module=$gpu_folder/kernels/cuda/coppice-cuda.so r
-	timeout --kill-after=10 "${gpu_limit:-240}" compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 0 \
-		"$gpu_folder/tests/cuda_test" "$module" few >"$log" 2>&1
+	local tool=$1 log=$logs/gpu-$1.log begin=$SECONDS r
+	timeout --kill-after=10 "${gpu_limit:-240}" \
+		compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 0 \
+		"$gpu_folder/tests/cuda_test" "$gpu_module" few >"$log" 2>&1
 	r=$?
 	sed -nE 's/^=+ ((ERROR|RACECHECK|LEAK) SUMMARY.*)/          \1/p' "$log"
 	if [[ $tool == racecheck && $r == 99 ]]; then
-		packaging/racecheck.py "$log" "$module" >"$log.hazards"
+		packaging/racecheck.py "$log" "$gpu_module" >"$log.hazards"
 		r=$?
 		sed 's/^/          /' "$log.hazards"
 	fi
@@ -95,15 +113,15 @@ gpu_sanitizers() {
 	done
 }
 
-# Device arenas once more under an MPS control daemon of our own, which changes no setting of the card.
+# Device arenas once more under an MPS control daemon of our own. No setting of the card is changed.
 gpu_mps() {
 	local folder log=$logs/gpu-mps.log begin=$SECONDS r
 	gpu_has nvidia-cuda-mps-control "$log" || return
 	folder=$(mktemp -d) || return
 	export CUDA_MPS_PIPE_DIRECTORY=$folder CUDA_MPS_LOG_DIRECTORY=$folder
 	nvidia-cuda-mps-control -d >"$log" 2>&1 &&
-		COPPICE_TEST_MPS=1 timeout --kill-after=10 "${gpu_limit:-150}" "$gpu_folder/tests/device_test" \
-			"$gpu_folder/daemon/coppiced" >>"$log" 2>&1
+		COPPICE_TEST_MPS=1 timeout --kill-after=10 "${gpu_limit:-150}" \
+			"$gpu_folder/tests/device_test" "$gpu_daemon" >>"$log" 2>&1
 	r=$?
 	echo "quit -t 5" | timeout 15 nvidia-cuda-mps-control >>"$log" 2>&1
 	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
@@ -117,19 +135,19 @@ gpu_mps() {
 
 # Groups of two to four devices: those that there are, over and over where they are fewer.
 gpu_groups() { # folder of the tests
-	local at=$1 n i names=0
+	local at=$1 n i names=0 all
 	n=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 	n=$((n > 1 ? n : 1))
 	for ((i = 1; i < 4; i++)); do
 		names+=,$((i % n))
 	done
 	export COPPICE_TEST_GROUP=$names
-	COPPICE_DEVICES=$names gpu_test group_cuda_test "$at/group_cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	COPPICE_DEVICES=$names gpu_test group_cuda_test "$at/group_cuda_test" "$gpu_module"
 	wait
-	COPPICE_TEST_DEVICES=$names gpu_test flock_test_devices "$at/flock_test" "$gpu_folder/daemon/coppiced"
-	COPPICE_TEST_DEVICES=$names gpu_test heads_test_devices "$at/heads_test" "$gpu_folder/daemon/coppiced"
+	COPPICE_TEST_DEVICES=$names gpu_test flock_test_devices "$at/flock_test" "$gpu_daemon"
+	COPPICE_TEST_DEVICES=$names gpu_test heads_test_devices "$at/heads_test" "$gpu_daemon"
 	wait
-	COPPICE_TEST_DEVICES=$names gpu_test soak_test_devices "$at/soak_test" "$gpu_folder/daemon/coppiced"
+	COPPICE_TEST_DEVICES=$names gpu_test soak_test_devices "$at/soak_test" "$gpu_daemon"
 	wait
 	if ((n == 1)); then
 		say "  -       NCCL and groups of processes: they need two GPUs, and here is one"
@@ -137,28 +155,28 @@ gpu_groups() { # folder of the tests
 	fi
 	# NCCL takes a device once
 	n=$((n > 4 ? 4 : n))
-	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$(seq -s, 0 $((n - 1))) gpu_test group_cuda_test_nccl "$at/group_cuda_test" \
-		"$gpu_folder/kernels/cuda/coppice-cuda.so"
+	all=$(seq -s, 0 $((n - 1)))
+	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$all \
+		gpu_test group_cuda_test_nccl "$at/group_cuda_test" "$gpu_module"
 	wait
-	COPPICE_DEVICES=$(seq -s, 0 $((n - 1))) gpu_test group_ranks_test "$at/group_ranks_test" \
-		"$gpu_folder/kernels/cuda/coppice-cuda.so"
+	COPPICE_DEVICES=$all gpu_test group_ranks_test "$at/group_ranks_test" "$gpu_module"
 	wait
 }
 
-# Tiers below the pool: the scheduler over the module, and daemons whose pool is much too small. Killed ones take a while to be
-# gone, and each of many starts takes about a second.
+# Tiers below the pool: the scheduler over the module, and daemons whose pool is much too small.
+# Killed ones take a while to be gone, and each of many starts takes about a second.
 gpu_tiers() { # folder of the tests
 	local at=$1 name
 	for name in sched_tiers_test sched_long_test; do
-		gpu_test "$name" "$at/$name" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+		gpu_test "$name" "$at/$name" "$gpu_module"
 	done
 	for name in tiers_test tiers_file_test; do
-		gpu_limit=300 gpu_test "$name" "$at/$name" "$gpu_folder/daemon/coppiced"
+		gpu_limit=300 gpu_test "$name" "$at/$name" "$gpu_daemon"
 	done
-	COPPICE_KILLS=10 gpu_limit=300 gpu_test tiers_kill_test "$at/tiers_kill_test" "$gpu_folder/daemon/coppiced"
-	COPPICE_TEST_TIERS=1 gpu_test flock_test_tiers "$at/flock_test" "$gpu_folder/daemon/coppiced"
+	COPPICE_KILLS=10 gpu_limit=300 gpu_test tiers_kill_test "$at/tiers_kill_test" "$gpu_daemon"
+	COPPICE_TEST_TIERS=1 gpu_test flock_test_tiers "$at/flock_test" "$gpu_daemon"
 	wait
-	COPPICE_TEST_TIERS=1 gpu_limit=300 gpu_test soak_test_tiers "$at/soak_test" "$gpu_folder/daemon/coppiced"
+	COPPICE_TEST_TIERS=1 gpu_limit=300 gpu_test soak_test_tiers "$at/soak_test" "$gpu_daemon"
 	wait
 }
 
@@ -166,24 +184,27 @@ gpu_tiers() { # folder of the tests
 gpu_checks() { # folder
 	local at name
 	gpu_folder=$1
+	gpu_module=$gpu_folder/kernels/cuda/coppice-cuda.so
+	gpu_daemon=$gpu_folder/daemon/coppiced
 	gpu_names=()
 	gpu_jobs=$((jobs > 6 ? 6 : jobs))
 	export COPPICE_TEST_BACKEND=cuda
 	[[ -n $quick ]] || export COPPICE_SOAK_BATCHES=${COPPICE_SOAK_BATCHES:-10000}
 	at=$gpu_folder/tests
-	gpu_test cuda_test "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
-	# once more with the code for other devices than sm_90, of which the driver makes this one's before anything else
-	CUDA_FORCE_PTX_JIT=1 gpu_limit=500 gpu_test cuda_test_portable "$at/cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	gpu_test cuda_test "$at/cuda_test" "$gpu_module"
+	# once more with the code for other devices than sm_90: the driver makes this one's of it
+	# before anything else
+	CUDA_FORCE_PTX_JIT=1 gpu_limit=500 gpu_test cuda_test_portable "$at/cuda_test" "$gpu_module"
 	gpu_test variant_test "$at/variant_test" "$gpu_folder/kernels/cuda/coppice-cuda-capped.so"
-	gpu_test stand_cuda_test "$at/stand_cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
-	gpu_limit=300 gpu_test program_cuda_test "$at/program_cuda_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	gpu_test stand_cuda_test "$at/stand_cuda_test" "$gpu_module"
+	gpu_limit=300 gpu_test program_cuda_test "$at/program_cuda_test" "$gpu_module"
 	gpu_test estimate_cuda_test "$at/estimate_cuda_test"
 	gpu_test select_cuda_test "$at/select_cuda_test"
-	gpu_test sparse_test "$at/sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
-	gpu_test sched_sparse_test "$at/sched_sparse_test" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+	gpu_test sparse_test "$at/sparse_test" "$gpu_module"
+	gpu_test sched_sparse_test "$at/sched_sparse_test" "$gpu_module"
 	wait
 	for name in mover_test passes_test summary_test sched_ahead_test; do
-		gpu_test "$name" "$at/$name" "$gpu_folder/kernels/cuda/coppice-cuda.so"
+		gpu_test "$name" "$at/$name" "$gpu_module"
 	done
 	wait
 	if [[ $(cat "$logs/gpu-cuda_test.rc") == 77 ]]; then
@@ -192,23 +213,26 @@ gpu_checks() { # folder
 	fi
 	gpu_groups "$at"
 	# alone: its clients have the GPU go round between them
-	gpu_test device_test "$at/device_test" "$gpu_folder/daemon/coppiced"
+	gpu_test device_test "$at/device_test" "$gpu_daemon"
 	wait
-	for name in control_test service_test api_test flock_test agent_test hostile_test hostile_memory_test control_fuzz; do
-		gpu_test "$name" "$at/$name" "$gpu_folder/daemon/coppiced"
+	for name in control_test service_test api_test flock_test agent_test \
+		hostile_test hostile_memory_test control_fuzz; do
+		gpu_test "$name" "$at/$name" "$gpu_daemon"
 	done
 	for name in ctl_test ctl_top_test ctl_words_test ctl_tiers_test; do
 		gpu_test "$name" "$at/$name"
 	done
 	gpu_test llama_test "$at/llama_test"
 	gpu_test decode_test "$at/decode_test"
-	# the CPU's kernels, to which the GPU's are compared: this machine's processor may have others than the one that built them
+	# the CPU's kernels, to which the GPU's are compared: this machine's processor may choose
+	# others than the one that built them
 	gpu_test attention_test "$at/attention_test"
 	gpu_test backend_test "$at/backend_test"
 	wait
 	gpu_tiers "$at"
-	# alone, as are the others of it: it measures the card's memory, of which a neighbour's context is half a gigabyte
-	gpu_test soak_test "$at/soak_test" "$gpu_folder/daemon/coppiced"
+	# alone, as are the others of it: it measures the card's memory, and a neighbour's context
+	# takes half a gigabyte of that
+	gpu_test soak_test "$at/soak_test" "$gpu_daemon"
 	gpu_collect
 	gpu_mps
 	[[ -n $quick ]] || gpu_sanitizers

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Holds the sources against packaging/layers: no include and no call may leave its arrows or go up a sub-folder, and no
-files of a folder may call each other in a circle.
+"""Holds the sources against packaging/layers: no include and no call may leave its arrows or go up
+a sub-folder, and no files of a folder may call each other in a circle.
 
 usage: check-layers.py [--calls BUILD] [--matrix]
 
-Includes are read from the sources. Calls are read from what `gcc -fcallgraph-info` left in BUILD (-DCOPPICE_CALLGRAPH=ON);
-a call through a pointer is none, so callbacks are left aside. A file and its header are one. --calls fails where BUILD has
-no call graph at all. --matrix prints, for each pair of sub-folders, how many calls go from one to the other."""
+Includes are read from the sources. Calls are read from what `gcc -fcallgraph-info` left in BUILD
+(-DCOPPICE_CALLGRAPH=ON); a call through a pointer is none, so callbacks are left aside. A file and
+its header are one. --calls fails where BUILD has no call graph at all. --matrix prints, for each
+pair of sub-folders, how many calls go from one to the other."""
 import argparse, collections, os, re, subprocess, sys
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
 NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"\\]*)\\n([^"]*?)"( shape : ellipse)?')
 EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"')
+READERS = ("proto/cli/", "proto/safetensors/")  # of options and files
 
 
 def read_rules(path):
@@ -35,7 +37,7 @@ class Layers:
 		return path.split("/")[0]
 
 	def ordered(self, path):
-		"""The ordered folder that a file is in, and the number of its sub-folder; None: in none."""
+		"""The ordered folder of a file, and the number of its sub-folder; None: in none."""
 		for top, parts in self.order.items():
 			if not path.startswith(top + "/"):
 				continue
@@ -53,24 +55,29 @@ class Layers:
 		a, b = self.top(user), self.top(used)
 		if a not in self.may:
 			return None
-		# The one exception: coppice-agent's layers are computed by the arithmetic of the CPU's backend, which is plain C
-		# over work.h and knows neither daemon nor pool. So both yield the same bits.
-		if user.startswith("client/agent/") and used.startswith("kernels/rows/"):
+		# The one exception: coppice-agent's layers are computed by the arithmetic of the
+		# CPU's backend, which is plain C over work.h and knows neither daemon nor pool. So
+		# both yield the same bits.
+		of_agent = user.startswith("client/agent/")
+		if of_agent and used.startswith("kernels/rows/"):
 			return None
 		if a != b and b not in self.may[a]:
 			return f"{a} may not use {b}" if b in self.may else None
-		if user.startswith("client/agent/") and b == "proto" and not used.startswith(("proto/cli/", "proto/safetensors/")):
-			return "coppice-agent may use coppice.h alone, and what reads options and files"
+		if of_agent and b == "proto" and not used.startswith(READERS):
+			return ("coppice-agent may use coppice.h alone, "
+				"and what reads options and files")
 		(home, i), (other, j) = self.ordered(user), self.ordered(used)
 		if home is None or home != other:
 			return None
 		if i is None or j is None:
-			return f"{user if i is None else used} stands in a folder that packaging/layers does not name"
+			stray = user if i is None else used
+			return f"{stray} stands in a folder that packaging/layers does not name"
 		return "it stands higher" if j > i else None
 
 
 def sources():
-	out = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"], capture_output=True, text=True)
+	command = ["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"]
+	out = subprocess.run(command, capture_output=True, text=True)
 	return [f for f in out.stdout.split() if os.path.exists(f)]
 
 
@@ -101,19 +108,26 @@ class Calls:
 	def __init__(self, build, root):
 		self.defined = collections.defaultdict(set)  # name -> files
 		self.raw = set()  # (file, caller, callee)
-		self.build = os.path.abspath(build)  # relative places are from where the compiler ran
+		# Relative places are from where the compiler ran.
+		self.build = os.path.abspath(build)
 		for folder, _, names in os.walk(build):
 			for name in names:
 				if name.endswith(".ci"):
 					self.read(os.path.join(folder, name), root)
 
+	def place(self, label, root):
+		"""The file of a node, from the root; None: none of ours."""
+		name = label.split("\\n")[0].rsplit(":", 2)[0]
+		at = os.path.relpath(os.path.join(self.build, name), root)
+		ours = not at.startswith("..") and os.path.exists(os.path.join(root, at))
+		return at if ours else None
+
 	def read(self, path, root):
 		inside, edges = {}, []
 		for line in open(path, errors="replace"):
 			if m := NODE.match(line):
-				place = m[3].split("\\n")[0].rsplit(":", 2)[0]
-				at = os.path.relpath(os.path.join(self.build, place), root)
-				if not m[4] and not at.startswith("..") and os.path.exists(os.path.join(root, at)):
+				at = None if m[4] else self.place(m[3], root)
+				if at:
 					inside[m[1]] = (m[2], at)
 			elif m := EDGE.match(line):
 				edges.append((m[1], m[2]))
@@ -126,10 +140,13 @@ class Calls:
 
 	def all(self, layers):
 		for user, caller, callee in sorted(self.raw):
-			homes = [h for h in self.defined.get(callee, ()) if not h.startswith("tests/")]
-			near = [h for h in homes if layers.top(h) == layers.top(user)]
+			if user.startswith("tests/"):
+				continue
+			all_homes = self.defined.get(callee, ())
+			homes = [home for home in all_homes if not home.startswith("tests/")]
+			near = [home for home in homes if layers.top(home) == layers.top(user)]
 			for home in (near or homes)[:1]:
-				if stem(home) != stem(user) and not user.startswith("tests/"):
+				if stem(home) != stem(user):
 					yield user, caller, callee, home
 
 
@@ -179,31 +196,35 @@ def check_calls(layers, calls):
 			arrows[stem(user), stem(home)].append(f"{caller} calls {callee}")
 	for group in circles(arrows):
 		bad.append(f"a circle of {len(group)} files: {' '.join(group)}")
-		bad += [f"    {a} -> {b}: {', '.join(sorted(set(what))[:4])}" for (a, b), what in sorted(arrows.items())
-				if a in group and b in group]
+		for (a, b), what in sorted(arrows.items()):
+			if a in group and b in group:
+				bad.append(f"    {a} -> {b}: {', '.join(sorted(set(what))[:4])}")
 	return bad
 
 
-def print_matrix(layers, calls):
-	count = collections.Counter((os.path.dirname(user), os.path.dirname(home)) for user, _, _, home in calls)
-	for (a, b), n in sorted(count.items()):
+def print_matrix(calls):
+	ends = [(os.path.dirname(user), os.path.dirname(home)) for user, _, _, home in calls]
+	for (a, b), n in sorted(collections.Counter(ends).items()):
 		print(f"{n:5}  {a} -> {b}")
 
 
 def main():
-	args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+	args = argparse.ArgumentParser(
+		description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 	args.add_argument("--calls", metavar="BUILD")
 	args.add_argument("--matrix", action="store_true")
 	options = args.parse_args()
-	layers = Layers(*read_rules(os.path.join(os.path.dirname(os.path.abspath(__file__)), "layers")))
+	here = os.path.dirname(os.path.abspath(__file__))
+	layers = Layers(*read_rules(os.path.join(here, "layers")))
 	bad = check_includes(layers, sources())
 	if options.calls:
 		calls = list(Calls(options.calls, os.getcwd()).all(layers))
 		if not calls:
-			bad.append(f"{options.calls} has no call graph: configure it with -DCOPPICE_CALLGRAPH=ON")
+			how = "configure it with -DCOPPICE_CALLGRAPH=ON"
+			bad.append(f"{options.calls} has no call graph: {how}")
 		bad += check_calls(layers, calls)
 		if options.matrix:
-			print_matrix(layers, calls)
+			print_matrix(calls)
 	for line in bad:
 		print(line)
 	print(f"{sum(not line.startswith('    ') for line in bad)} complaints")

@@ -3,9 +3,13 @@
 
 	packaging/check-pages.py [FOLDER]
 
-Complains of lines over 120 columns, of a README.md over 150 lines, of links and files that are not there, of options that a
-program does not have, of names in backticks that occur in no source, and of C in README.md that no other page has: the
-tests compile that of client/README.md. Exit status 1 if there is anything to complain of.
+Complains of
+	- lines over 120 columns, and a README.md over 150 lines;
+	- links and files that are not there;
+	- options that a program does not have;
+	- names in backticks that occur in no source;
+	- C in README.md that no other page has: the tests compile that of client/README.md.
+Exit status 1 if there is anything to complain of.
 What a page says is not understood: a name is looked for as it stands.
 """
 
@@ -18,8 +22,8 @@ import sys
 
 COLUMNS = 120
 README_LINES = 150
-SOURCES = {".c", ".h", ".cu", ".cuh", ".proto", ".py", ".sh", ".awk", ".json", ".conf", ".def", ".txt", ".cmake", ".service", ".socket",
-	".in", ".1", ".3", ".5", ".8"}
+SOURCES = {".c", ".h", ".cu", ".cuh", ".proto", ".py", ".sh", ".awk", ".json", ".conf", ".def",
+	".txt", ".cmake", ".service", ".socket", ".in", ".1", ".3", ".5", ".8"}
 ENDINGS = r"\.(?:c|h|cu|cuh|md|sh|awk|py|json|conf|proto|txt|cmake|service|socket)"
 # Where the options of our programs stand.
 PROGRAMS = {
@@ -28,19 +32,26 @@ PROGRAMS = {
 	"coppice-agent": ["client/agent/", "proto/cli/"],
 	"coppice-bench": ["tests/bench/", "proto/cli/"],
 }
-NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+(\(\))?|[A-Z][A-Z0-9]*(_[A-Z0-9]+)+") # of two words at least
+# Of two words at least.
+NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+(\(\))?|[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 PLACEHOLDER = re.compile(r"(^|[^A-Za-z])[A-Z]{2,}([^A-Za-z]|$)") # NAME_test.c
 COMMON_OPTIONS = {"help", "version", "usage"} # argp's own
 
 
 def tracked(root):
-	"""Paths of the tree's files: those that git tracks, or all outside build folders where this is no checkout."""
-	run = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
+	"""Paths of the tree's files outside build folders, less those that git ignores."""
+	command = ["git", "-C", root, "ls-files", "-co", "--exclude-standard"]
+	run = subprocess.run(command, capture_output=True, text=True)
 	if run.returncode == 0:
 		names = run.stdout.splitlines()
 	else:
 		names = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
-	return [name for name in names if not re.search(r"(^|/)build[^/]*/", name) and (root / name).is_file()]
+	ours = [name for name in names if not re.search(r"(^|/)build[^/]*/", name)]
+	return [name for name in ours if (root / name).is_file()]
+
+
+def is_source(name):
+	return pathlib.PurePath(name).suffix in SOURCES or name.endswith("CMakeLists.txt")
 
 
 def read(path):
@@ -51,11 +62,10 @@ class Tree:
 	def __init__(self, root):
 		self.root = root
 		self.files = tracked(root)
-		self.folders = {str(parent) for name in self.files for parent in pathlib.PurePath(name).parents}
-		self.base_names = {pathlib.PurePath(name).name for name in self.files}
+		paths = [pathlib.PurePath(name) for name in self.files]
+		self.folders = {str(parent) for path in paths for parent in path.parents}
 		self.pages = [name for name in self.files if name.endswith(".md")]
-		self.texts = {name: read(root / name) for name in self.files
-			if pathlib.PurePath(name).suffix in SOURCES or name.endswith("CMakeLists.txt")}
+		self.texts = {name: read(root / name) for name in self.files if is_source(name)}
 		self.words = set()
 		for text in self.texts.values():
 			self.words.update(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
@@ -71,7 +81,9 @@ class Tree:
 		return any(at == name or at.endswith("/" + name) for at in self.files)
 
 	def text_of(self, prefixes):
-		return "\n".join(text for name, text in self.texts.items() if name.startswith(tuple(prefixes)))
+		begins = tuple(prefixes)
+		names = [name for name in self.texts if name.startswith(begins)]
+		return "\n".join(self.texts[name] for name in names)
 
 
 class Page:
@@ -104,14 +116,17 @@ class Page:
 		return self.complaints
 
 	def check_c_blocks(self):
-		others = [read(self.tree.root / name) for name in self.tree.pages if name != self.name]
-		for block in re.finditer(r"^```c\n(.*?)^```", "\n".join(self.lines), re.MULTILINE | re.DOTALL):
+		tree, text = self.tree, "\n".join(self.lines)
+		others = [read(tree.root / name) for name in tree.pages if name != self.name]
+		for block in re.finditer(r"^```c\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
 			if not any(block.group(1) in other for other in others):
-				self.complain(1 + block.string.count("\n", 0, block.start()), "no other page has this code")
+				line = 1 + text.count("\n", 0, block.start())
+				self.complain(line, "no other page has this code")
 
 	def prose(self):
-		"""Lines with their numbers; True where one is code. Of a fence in another language than the shell's there are none.
-		A command that goes on behind a backslash is one line."""
+		"""Lines with their numbers; True where one is code. Of a fence in another language
+		than the shell's there are none. A command that goes on behind a backslash is one
+		line."""
 		fence = None
 		whole, begin = "", 0
 		for number, line in enumerate(self.lines, 1):
@@ -119,7 +134,8 @@ class Page:
 			if mark:
 				fence = None if fence is not None else mark.group(1)
 				continue
-			code = whole != "" or fence is not None or re.match(r"(    |\t)\s*\S", line) is not None
+			indented = re.match(r"(    |\t)\s*\S", line) is not None
+			code = whole != "" or fence is not None or indented
 			if fence not in (None, "", "sh", "bash", "console"):
 				continue
 			if code and line.endswith("\\"):
@@ -132,7 +148,8 @@ class Page:
 		if re.match(r"[a-z]+:", target):
 			return
 		path, _, anchor = target.partition("#")
-		at = posixpath.normpath(posixpath.join(posixpath.dirname(self.name), path)) if path else self.name
+		beside = posixpath.join(posixpath.dirname(self.name), path)
+		at = posixpath.normpath(beside) if path else self.name
 		if at not in self.tree.files and at not in self.tree.folders:
 			self.complain(number, f"no such file: {target}")
 		elif anchor and anchor not in anchors(read(self.tree.root / at)):
@@ -143,29 +160,35 @@ class Page:
 			return
 		for word in quoted.split():
 			word = word.rstrip(",;.")
-			if re.fullmatch(r"[\w.*-]+(/[\w.*-]+)*/?", word) and (re.search(ENDINGS + "$", word) or "/" in word):
+			if is_path(word):
 				self.check_path(number, word)
-			elif NAME.fullmatch(word) and word.removesuffix("()") not in self.tree.words:
-				self.complain(number, f"{word} is in no source")
+			elif NAME.fullmatch(word):
+				self.check_name(number, word)
+
+	def check_name(self, number, word):
+		if word.removesuffix("()") not in self.tree.words:
+			self.complain(number, f"{word} is in no source")
 
 	def check_path(self, number, word):
-		"""A path of this tree: its first folder is one of ours, or it ends as files of ours do."""
-		parts = word.rstrip("/").split("/")
-		ours = parts[0] in self.tree.folders or re.search(ENDINGS + "$", word)
-		stands_for_another = any(PLACEHOLDER.search(part) for part in parts) and not re.search(r"\.md$|LICENSE$", word)
+		"""A path of this tree: its first folder is ours, or it ends as files of ours do."""
+		first = word.split("/")[0]
+		ours = first in self.tree.folders or re.search(ENDINGS + "$", word)
 		ending_alone = re.fullmatch(ENDINGS, word)
-		if (ours and parts[0] != "build" and not stands_for_another and not ending_alone and
-				not self.tree.has_path(self.name, word)):
+		if not ours or first == "build" or ending_alone or stands_for_another(word):
+			return
+		if not self.tree.has_path(self.name, word):
 			self.complain(number, f"no such file: {word}")
 
 	def check_command(self, number, line):
 		"""True: the line is a command, of a program of ours."""
 		words = re.sub(r"\s#.*|\[|\]", " ", line).split()
-		while words and (words[0] in ("sudo", "...") or re.fullmatch(r"[A-Z_]+=\S*", words[0])):
+		while words and re.fullmatch(r"sudo|\.\.\.|[A-Z_]+=\S*", words[0]):
 			words.pop(0)
 		if not words:
 			return False
-		program = words[0].removeprefix("./").removeprefix("build/check/").removeprefix("tests/")
+		program = words[0]
+		for folder in "./", "build/check/", "tests/":
+			program = program.removeprefix(folder)
 		if re.fullmatch(r"(packaging|tests)/\S+\.(sh|py)", program):
 			if program not in self.tree.files:
 				self.complain(number, f"no such file: {program}")
@@ -180,29 +203,43 @@ class Page:
 		return True
 
 	def check_options(self, number, program, words, text):
-		if program == "coppice-bench" and words and re.fullmatch(r"[a-z]+", words[0]) and f'"{words[0]}"' not in text:
-			self.complain(number, f"coppice-bench has no command {words[0]}")
+		command = re.fullmatch(r"[a-z]+", words[0]) if words else None
+		if program == "coppice-bench" and command and f'"{command.group()}"' not in text:
+			self.complain(number, f"coppice-bench has no command {command.group()}")
 		for word in words:
 			option = re.match(r"--([a-z][a-z0-9-]*)", word)
 			if option and not has_option(text, option.group(1)):
-				self.complain(number, f"{program} has no option --{option.group(1)}")
+				self.complain(number, f"{program} has no option {option.group()}")
+
+
+def is_path(word):
+	return re.fullmatch(r"[\w.*-]+(/[\w.*-]+)*/?", word) and re.search(ENDINGS + "$|/", word)
+
+
+def stands_for_another(word):
+	"""A name in capitals stands for any; but pages and the licence have such names too."""
+	placeholder = any(PLACEHOLDER.search(part) for part in word.split("/"))
+	return placeholder and not re.search(r"\.md$|LICENSE$", word)
 
 
 def has_option(text, name):
 	key = name.replace("-", "_")
-	return (name in COMMON_OPTIONS or f'"{name}"' in text or f'"{key}"' in text or
-		re.search(rf"--{name}(?![a-z-])|^[A-Z_]+\((?:[A-Z_]+, )?{key},", text, re.MULTILINE) is not None)
+	if name in COMMON_OPTIONS or f'"{name}"' in text or f'"{key}"' in text:
+		return True
+	in_script, in_table = rf"--{name}(?![a-z-])", rf"^[A-Z_]+\((?:[A-Z_]+, )?{key},"
+	return re.search(f"{in_script}|{in_table}", text, re.MULTILINE) is not None
 
 
 def anchors(text):
 	"""Headings as links name them."""
 	headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-	return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+	letters = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+	return {heading.strip().replace(" ", "-") for heading in letters}
 
 
 def main():
-	root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
-	tree = Tree(root)
+	own = pathlib.Path(__file__).resolve().parent.parent
+	tree = Tree(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else own)
 	complaints = [complaint for name in tree.pages for complaint in Page(tree, name).check()]
 	for complaint in complaints:
 		print(complaint)

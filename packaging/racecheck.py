@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Sorts the hazards that compute-sanitizer's racecheck reports into those that are argued here and others.
+"""Sorts the hazards that compute-sanitizer's racecheck reports: those that are argued here, others.
 
 	racecheck.py LOG MODULE
 
-racecheck does not see the order that an mbarrier with a transaction count makes, and of bulk copies to shared memory only
-some. So it reports pairs that such a barrier orders. Every access is looked up in the module's machine code (cuobjdump);
-pairs that ARGUED names are counted apart, all others are printed. Exit status 0 if there are no others, 1 if there are, 2
-if the code cannot be looked at.
+racecheck does not see the order that an mbarrier with a transaction count makes, and of bulk copies
+to shared memory only some. So it reports pairs that such a barrier orders. Every access is looked
+up in the module's machine code (cuobjdump); pairs that ARGUED names are counted apart, all others
+are printed. Exit status 0 if there are no others, 1 if there are, 2 if the code cannot be read.
 
-LOG is of a run that ended with the status which racecheck was given for hazards. That status hides the program's own, so a
-log that does not say that all tests passed, or whose hazards are not those that its summary counts, has status 1 as well.
+LOG is of a run that ended with the status which racecheck was given for hazards. That status hides
+the program's own. So a log has status 1 as well if it does not say that all tests passed, or if its
+hazards are not those that its summary counts.
 """
 
 import collections
@@ -20,21 +21,26 @@ import sys
 # The kernel's name, patterns of the two instructions in either order, and why they are in order.
 ARGUED = [
 	(r"attend_kernel|bulk_kernel", r"UBLKCP", r"LDS",
-		"a bulk copy is asked for once all readers have arrived at the slot's empty barrier, and completes its full barrier, "
-		"which who reads the slot has waited for"),
+		"a bulk copy is asked for once all readers have arrived at the slot's empty "
+		"barrier, and completes its full barrier, which who reads the slot has waited "
+		"for"),
 	(r"attend_kernel", r"STS\S* .*, RZ", r"LDSM",
-		"a fetching warp clears a KV tile's missing blocks, synchronises, and arrives at the tile's full barrier with the "
-		"copies' transaction count; who reads the slot has waited for that barrier"),
+		"a fetching warp clears a KV tile's missing blocks, synchronises, and arrives at "
+		"the tile's full barrier with the copies' transaction count; who reads the slot "
+		"has waited for that barrier"),
 	(r"attend_kernel", r"STS\.64 |STS\.128 .*, RZ", r"STS\.64 |STS\.128 .*, RZ|LDGSTS",
-		"sums of a work tile on their way out, and Q of the next or of the same one on its way in: the warps that write sums "
-		"have read their Q, and all warps arrive at the barrier that the fetching warps wait for once they are done"),
+		"sums of a work tile on their way out, and Q of the next or of the same one on "
+		"its way in: the warps that write sums have read their Q, and all warps arrive "
+		"at the barrier that the fetching warps wait for once they are done"),
 	(r"attend_kernel", r"LDGSTS", r"LDS\.128",
-		"sums of a work tile's columns, read by the warps that add them up, and Q of the next work tile on its way to the same "
-		"place: all warps arrive, once they have read, at the barrier that the fetching warps wait for"),
-	# without predicates, which those have that write the sums, and those that read the addresses
+		"sums of a work tile's columns, read by the warps that add them up, and Q of the "
+		"next work tile on its way to the same place: all warps arrive, once they have "
+		"read, at the barrier that the fetching warps wait for"),
+	# without predicates: those that write the sums have them, and those that read the addresses
 	(r"attend_kernel", r"^STS\.64 \[R\d+\+0x", r"^LDS(\.64)? R\d+, \[R\d+\+0x",
-		"maxima and sums of a work tile, read by the warps that add them up, and where Q of the next work tile lies, which is "
-		"written to the same place: ordered by that same barrier"),
+		"maxima and sums of a work tile, read by the warps that add them up, and where Q "
+		"of the next work tile lies, which is written to the same place: ordered by that "
+		"same barrier"),
 ]
 ACCESS = re.compile(r"(Read|Write) access at (.*)\+0x([0-9a-f]+)")
 HAZARDS = re.compile(r"\[(\d+) hazards?\]")
@@ -53,15 +59,18 @@ def kernel(name):
 	return re.match(r"(?:void)?(\w*)", name)[1]
 
 
+def output_of(command, given=None):
+	run = subprocess.run(command, input=given, text=True, capture_output=True, check=True)
+	return run.stdout
+
+
 def demangle(names):
-	out = subprocess.run(["c++filt"], input="\n".join(names), text=True, capture_output=True, check=True)
-	return dict(zip(names, out.stdout.split("\n")))
+	return dict(zip(names, output_of(["c++filt"], "\n".join(names)).split("\n")))
 
 
 def instructions(module):
 	"""(plain name, offset) -> instruction, of the code for sm_90a."""
-	out = subprocess.run(["cuobjdump", "--dump-sass", "--gpu-architecture", "sm_90a", module], text=True,
-		capture_output=True, check=True).stdout
+	out = output_of(["cuobjdump", "--dump-sass", "--gpu-architecture", "sm_90a", module])
 	code, name = {}, None
 	for line in out.split("\n"):
 		function = re.match(r"\s*Function : (\S+)", line)
@@ -80,8 +89,8 @@ def access_of(line):
 
 
 def reports(lines):
-	"""(access, [(access, how many)]) of each report: one access, and those that it is in a race with. An access is (kind, name,
-	offset), None if it cannot be read."""
+	"""(access, [(access, how many)]) of each report: one access, and those that it is in a race
+	with. An access is (kind, name, offset), None if it cannot be read."""
 	found = []
 	for line in lines:
 		if REPORT.search(line):
@@ -92,11 +101,15 @@ def reports(lines):
 	return found
 
 
+def can_be_read(others):
+	return bool(others) and all(other for other, _ in others)
+
+
 def mismatch(lines, found):
 	"""A sentence if the log is not one of hazards alone, all of which were found."""
 	summary = [int(m[1]) for m in map(SUMMARY.search, lines) if m]
 	complaint = next((line for line in lines if COMPLAINT.search(line)), None)
-	n = sum(first is not None and bool(others) and all(other for other, _ in others) for first, others in found)
+	n = sum(first is not None and can_be_read(others) for first, others in found)
 	if any("[  FAILED  ]" in line for line in lines):
 		return "a test failed under racecheck"
 	if not any("[  PASSED  ]" in line for line in lines):
@@ -108,7 +121,8 @@ def mismatch(lines, found):
 	if summary[0] == 0:
 		return "racecheck displayed no hazards: its status is for something else"
 	if n != summary[0] or len(found) != summary[0]:
-		return f"{summary[0]} hazards displayed, but {len(found)} are in the log, of which {n} can be read"
+		in_log = f"{len(found)} are in the log, of which {n} can be read"
+		return f"{summary[0]} hazards displayed, but {in_log}"
 	return None
 
 
@@ -116,7 +130,7 @@ def argued(a, b, names):
 	for where, one, other, why in ARGUED:
 		if not all(re.fullmatch(where, kernel(name)) for name in names):
 			continue
-		if (re.search(one, a) and re.search(other, b)) or (re.search(one, b) and re.search(other, a)):
+		if any(re.search(one, x) and re.search(other, y) for x, y in ((a, b), (b, a))):
 			return why
 	return None
 
