@@ -3,16 +3,21 @@
 #
 #   packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--build DIR] [--gpu]
 #
-# Installs what is missing, builds in build/demo, starts coppiced on a private socket, and lets eight coppice-agent processes
-# continue one document, each with a prompt of its own, in four ways: eight at once that share what they have in common, weights
-# and layers too; the same with layers of their own (--layers self); eight at once each for itself (--private, and layers of
-# their own); and so one after the other. Prints what they wrote, and what each way took, side by side. Exit status 0 only if
-# every agent wrote the same tokens in all of them. Nothing is left behind but the build.
+# Installs what is missing, builds in build/demo, starts coppiced on a private socket, and lets
+# eight coppice-agent processes continue one document, each with a prompt of its own. Four ways:
+#   - eight at once that share what they have in common, weights and layers too;
+#   - the same with layers of their own (--layers self);
+#   - eight at once each for itself (--private, and layers of their own);
+#   - and so one after the other.
+# Prints what they wrote, and what each way took, side by side. Exit status 0 only if every agent
+# wrote the same tokens in all of them. Nothing is left behind but the build.
 #
-# --build: programs of a build that is there already. --gpu: the daemon computes on an NVIDIA GPU, and all eight run once more
-# over a daemon that computes on the CPU. Q, K, V and O are fp16 then, of which a GPU rounds sums in another order: each token is
-# the likeliest, and where the two differ their log probabilities are printed, which must be as good as equal. In a folder that
-# tests/device.sh packed, nothing is built.
+# --build: programs of a build that is there already. --gpu: the daemon computes on an NVIDIA GPU,
+# and all eight run once more over a daemon that computes on the CPU. Q, K, V and O are fp16 then,
+# of which a GPU rounds sums in another order. So each token is the likeliest, and where the two
+# differ their log probabilities are printed, which must be as good as equal.
+#
+# In a folder that tests/device.sh packed, nothing is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -41,7 +46,7 @@ misused() {
 	exit 2
 }
 
-# ---- beginning and end -----------------------------------------------------------------------------------------------
+# ---- beginning and end ---------------------------------------------------------------------------
 
 clean_up() {
 	local status=$? pid
@@ -52,7 +57,8 @@ clean_up() {
 		wait "$pid" 2>/dev/null || true
 	done
 	if [[ -n $work ]]; then
-		((status == 0)) || [[ ! -s $work/coppiced.log ]] || sed 's/^/    /' "$work/coppiced.log" >&2
+		((status == 0)) || [[ ! -s $work/coppiced.log ]] ||
+			sed 's/^/    /' "$work/coppiced.log" >&2
 		rm -rf "$work"
 	fi
 	exit "$status"
@@ -70,7 +76,9 @@ read_options() {
 			shift
 			continue
 			;;
-		--tokens | --document | --model | --build) (($# > 1)) || misused "$1 lacks its value" ;;
+		--tokens | --document | --model | --build)
+			(($# > 1)) || misused "$1 lacks its value"
+			;;
 		*) misused "\"$1\" is no option" ;;
 		esac
 		case $1 in
@@ -81,7 +89,8 @@ read_options() {
 		esac
 		shift 2
 	done
-	[[ $n_tokens =~ ^[1-9][0-9]*$ ]] || misused "--tokens takes a whole number from 1, not \"$n_tokens\""
+	[[ $n_tokens =~ ^[1-9][0-9]*$ ]] ||
+		misused "--tokens takes a whole number from 1, not \"$n_tokens\""
 	[[ -z $document || -r $document ]] || die "$document cannot be read"
 }
 
@@ -100,8 +109,8 @@ build_all() {
 
 start_daemon() { # backend
 	export COPPICE_SOCKET=$work/sock
-	"$build/daemon/coppiced" --config packaging/demo/coppiced.conf --backend "$1" --socket "$COPPICE_SOCKET" \
-		2>"$work/coppiced.log" &
+	"$build/daemon/coppiced" --config packaging/demo/coppiced.conf --backend "$1" \
+		--socket "$COPPICE_SOCKET" 2>"$work/coppiced.log" &
 	daemon=$!
 	packaging/await-socket.sh "$COPPICE_SOCKET" "$daemon" || die "coppiced did not start"
 }
@@ -112,7 +121,7 @@ stop_daemon() {
 	daemon=
 }
 
-# ---- agents ----------------------------------------------------------------------------------------------------------
+# ---- agents --------------------------------------------------------------------------------------
 
 ctl() {
 	"$build/client/ctl/coppicectl" "$@"
@@ -121,9 +130,9 @@ ctl() {
 start_agent() { # way, index, option...
 	local i=$2 name=$work/$1-$2
 	shift 2
-	"$build/client/agent/coppice-agent" --model "$model" --document "$document" --prompt "${prompts[i]}" \
-		--tokens "$n_tokens" "${draws[@]}" --seed $((i + 1)) --report "$name.json" --progress "$@" \
-		>"$name.txt" 2>"$name.err" &
+	"$build/client/agent/coppice-agent" --model "$model" --document "$document" \
+		--prompt "${prompts[i]}" --tokens "$n_tokens" "${draws[@]}" --seed $((i + 1)) \
+		--report "$name.json" --progress "$@" >"$name.txt" 2>"$name.err" &
 	pids+=($!)
 }
 
@@ -133,7 +142,8 @@ show_progress() { # way, agents...
 	for i in "${@:2}"; do
 		mapfile -t words <"$work/$way-$i.err"
 		if [[ ${words[*]: -1} =~ ^([a-z]+).*:\ ([0-9]+)\ of ]]; then
-			printf -v line '%s%d: %-7.7s %-5s ' "$line" $((i + 1)) "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+			printf -v line '%s%d: %-7.7s %-5s ' \
+				"$line" $((i + 1)) "${BASH_REMATCH[@]:1:2}"
 		else
 			printf -v line '%s%d: %-13s ' "$line" $((i + 1)) ...
 		fi
@@ -218,7 +228,7 @@ print_texts() {
 	say ""
 }
 
-# ---- main ------------------------------------------------------------------------------------------------------------
+# ---- main ----------------------------------------------------------------------------------------
 
 read_options "$@"
 work=$(mktemp -d "${TMPDIR:-/tmp}/coppice-demo-XXXXXX")

@@ -1,36 +1,45 @@
 #!/usr/bin/env bash
 # Takes the GPU's tests and benches to a machine that has a GPU but lacks what the build needs.
 #
-#   tests/device.sh pack [BUILD [WORKLOADS...]]   here: gathers programs, their libraries, data and workload files in
-#                                                 build-device/, which stands alone; BUILD is configured with
-#                                                 -DCOPPICE_CARRIED=ON (without one: build/carried, built now)
-#   tests/device.sh check                         there, beside that folder: all that packaging/check.sh --gpu checks with the
-#                                                 GPU's backend: every test that is packed, one of them with several GPUs only; the
-#                                                 build's others are not packed, as they need none
-#   tests/device.sh run [BENCH-OPTION...]         there: the kernels' tests, then the bench over the workload files
+#   tests/device.sh pack [BUILD [WORKLOADS...]]
+#       here: gathers programs, their libraries, data and workload files in build-device/, which
+#       stands alone; BUILD is configured with -DCOPPICE_CARRIED=ON (without one: build/carried,
+#       built now)
+#   tests/device.sh check
+#       there, beside that folder: all that packaging/check.sh --gpu checks with the GPU's backend:
+#       every test that is packed, one of them with several GPUs only; the build's others are not
+#       packed, as they need none
+#   tests/device.sh run [BENCH-OPTION...]
+#       there: the kernels' tests, then the bench over the workload files
 #   tests/device.sh multi WORKLOAD [BENCH-OPTION...]
-#                                                 there, with several GPUs: their tests, NCCL's too, the agent's over all of
-#                                                 them, then coppice-bench multi; each step ends within a minute or two
+#       there, with several GPUs: their tests, NCCL's too, the agent's over all of them, then
+#       coppice-bench multi; each step ends within a minute or two
 #
-# COPPICE_PACK names another folder. In the folder itself, packaging/check.sh --gpu and packaging/demo.sh --gpu run as here.
+# COPPICE_PACK names another folder. In the folder itself, packaging/check.sh --gpu and
+# packaging/demo.sh --gpu run as here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pack=${COPPICE_PACK:-build-device}
 
 programs=(daemon/coppiced client/ctl/coppicectl client/agent/coppice-agent tests/coppice-bench)
-tests=(cuda_test variant_test stand_cuda_test program_cuda_test estimate_cuda_test select_cuda_test sparse_test sched_sparse_test mover_test passes_test summary_test
-	group_cuda_test group_ranks_test sched_tiers_test sched_long_test sched_ahead_test attention_test backend_test device_test soak_test
-	control_test service_test ctl_test ctl_top_test ctl_words_test ctl_tiers_test api_test flock_test heads_test agent_test llama_test tiers_test tiers_file_test tiers_kill_test
-	hostile_test hostile_memory_test control_fuzz decode_test)
+tests=(
+	cuda_test variant_test stand_cuda_test program_cuda_test estimate_cuda_test select_cuda_test
+	sparse_test sched_sparse_test mover_test passes_test summary_test group_cuda_test
+	group_ranks_test sched_tiers_test sched_long_test sched_ahead_test attention_test
+	backend_test device_test soak_test control_test service_test ctl_test ctl_top_test
+	ctl_words_test ctl_tiers_test api_test flock_test heads_test agent_test llama_test
+	tiers_test tiers_file_test tiers_kill_test hostile_test hostile_memory_test control_fuzz
+	decode_test
+)
 modules=(client/libcoppice.so.0 kernels/cuda/coppice-cuda.so kernels/cuda/coppice-cuda-clocks.so
 	kernels/cuda/coppice-cuda-capped.so)
 
-# What a build needs besides a compiler is installed where that is possible, and named where it is not.
+# What a build needs besides a compiler is installed where that is possible, else it is named.
 build_carried() { # build folder
 	packaging/install-deps.sh check || exit 1
 	pkg-config --exists cmocka || {
-		echo "device.sh: CMocka is missing, which the tests are built with: packaging/install-deps.sh check installs it" \
-			"(Debian: libcmocka-dev)" >&2
+		echo "device.sh: CMocka is missing, which the tests are built with:" \
+			"packaging/install-deps.sh check installs it (Debian: libcmocka-dev)" >&2
 		exit 1
 	}
 	cmake -S . -B "$1" -G Ninja -DCOPPICE_CARRIED=ON -DBUILD_TESTING=ON >"$pack/build.log" &&
@@ -49,7 +58,8 @@ copy_libraries() { # programs and libraries
 
 copy_data() {
 	mkdir -p "$pack/packaging" "$pack/tests" "$pack/workloads"
-	cp -r packaging/{check,check-gpu,demo,await-socket}.sh packaging/{racecheck.py,demo} "$pack/packaging"
+	cp -r packaging/{check,check-gpu,demo,await-socket}.sh packaging/{racecheck.py,demo} \
+		"$pack/packaging"
 	cp -r tests/model "$pack/tests"
 	[[ $# == 0 ]] || cp "$@" "$pack/workloads"
 }
@@ -90,7 +100,8 @@ run() { # bench options
 	enter
 	tests/cuda_test kernels/cuda/coppice-cuda.so
 	for file in workloads/*.json; do
-		tests/coppice-bench attention --backend cuda --page 32 --dtype fp16 --workload "$file" "$@"
+		tests/coppice-bench attention --backend cuda --page 32 --dtype fp16 \
+			--workload "$file" "$@"
 	done
 }
 
@@ -104,7 +115,8 @@ limited() { # seconds, command; what fails, or is skipped, is remembered
 }
 
 multi() { # workload file, bench options
-	local workload=workloads/$(basename "$1") n all four=0 i module=kernels/cuda/coppice-cuda.so
+	local workload=workloads/$(basename "$1") n all four=0 i bench
+	local module=kernels/cuda/coppice-cuda.so
 	shift
 	enter
 	n=$(nvidia-smi -L | grep -c '^GPU ')
@@ -115,10 +127,12 @@ multi() { # workload file, bench options
 	COPPICE_DEVICES=$four limited 60 tests/group_cuda_test "$module"
 	COPPICE_EXCHANGE=nccl COPPICE_DEVICES=$all limited 60 tests/group_cuda_test "$module"
 	COPPICE_DEVICES=$all limited 60 tests/group_ranks_test "$module"
-	COPPICE_TEST_BACKEND=cuda COPPICE_TEST_GROUP=$all limited 60 tests/agent_test daemon/coppiced
-	limited 150 tests/coppice-bench multi -M "$module" --on "$all" --workload "$workload" --split tokens --most 2200000 "$@"
-	limited 100 tests/coppice-bench multi -M "$module" --on "$all" --devices "1,$n" --agents --tokens 262144 "$@"
-	limited 60 tests/coppice-bench multi -M "$module" --on "$all" --devices "$n" --tokens 131072 --split heads "$@"
+	COPPICE_TEST_BACKEND=cuda COPPICE_TEST_GROUP=$all \
+		limited 60 tests/agent_test daemon/coppiced
+	bench=(tests/coppice-bench multi -M "$module" --on "$all")
+	limited 150 "${bench[@]}" --workload "$workload" --split tokens --most 2200000 "$@"
+	limited 100 "${bench[@]}" --devices "1,$n" --agents --tokens 262144 "$@"
+	limited 60 "${bench[@]}" --devices "$n" --tokens 131072 --split heads "$@"
 	exit "$failed"
 }
 
@@ -127,7 +141,8 @@ shift || true
 case $verb in
 pack | check | run | multi) "$verb" "$@" ;;
 *)
-	echo "usage: tests/device.sh pack [BUILD [WORKLOADS...]] | check | run [BENCH-OPTION...] | multi WORKLOAD [...]" >&2
+	echo "usage: tests/device.sh pack [BUILD [WORKLOADS...]] | check |" \
+		"run [BENCH-OPTION...] | multi WORKLOAD [...]" >&2
 	exit 2
 	;;
 esac

@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Reads what a run of demo.sh left in a folder, prints its tables, and ends with 1 unless every agent's tokens are the
-same in every way of running; but for ties, if the log probabilities were recorded.
+"""Reads what a run of demo.sh left in a folder, prints its tables, and ends with 1 unless every
+agent's tokens are the same in every way of running; but for ties, if the log probabilities were
+recorded.
 
 	table.py FOLDER N_AGENTS
 
-FOLDER has, for each way, WAY-I.json (coppice-agent's reports), WAY-before.json and WAY-after.json (coppicectl's status) and
-WAY-s (how many seconds it took, from the first agent's start to the last one's end). Ways: shared, layers (the document
-shared, each process's layers its own), private, alone, and cpu if the agents ran over the CPU's backend too.
+FOLDER has, for each way, WAY-I.json (coppice-agent's reports), WAY-before.json and WAY-after.json
+(coppicectl's status) and WAY-s (how many seconds it took, from the first agent's start to the last
+one's end). Ways: shared, layers (the document shared, each process's layers its own), private,
+alone, and cpu if the agents ran over the CPU's backend too.
 """
 
 import json
 import sys
 from pathlib import Path
 
-# fp16 rounds each attention output by up to 2^-11 of itself; what that leaves of a log probability after five layers.
+# fp16 rounds each attention output by up to 2^-11 of itself. This is how far that moves a log
+# probability after five layers.
 TIE_NATS = 0.03
 
 WAYS = { # a column's heading, in two lines; how it is called in a sentence
@@ -29,10 +32,13 @@ class Way:
 	"""One way in which all the agents ran."""
 
 	def __init__(self, folder, name, n):
+		def load(what):
+			return json.loads((folder / f"{name}-{what}.json").read_text())
+
 		self.name = name
-		self.reports = [json.loads((folder / f"{name}-{i}.json").read_text()) for i in range(n)]
-		self.before = json.loads((folder / f"{name}-before.json").read_text())
-		self.after = json.loads((folder / f"{name}-after.json").read_text())
+		self.reports = [load(i) for i in range(n)]
+		self.before = load("before")
+		self.after = load("after")
 		self.seconds = float((folder / f"{name}-s").read_text())
 
 	def grown(self, key):
@@ -43,7 +49,9 @@ class Way:
 
 	def decode_read(self):
 		"""Passes of programs have prompts beside decode."""
-		return "-" if self.reports[0]["layers"] == "daemon" else size(self.grown("decode_kv_bytes_read"))
+		if self.reports[0]["layers"] == "daemon":
+			return "-"
+		return size(self.grown("decode_kv_bytes_read"))
 
 	def weights_held(self):
 		"""By the daemon, or mapped by each process."""
@@ -54,7 +62,7 @@ class Way:
 		return f"{len(self.reports)} x {each}" if self.name != "alone" else f"each {each}"
 
 	def weights_a_token(self):
-		"""Read by decoding; what several tokens were computed from counts for each of them in parts."""
+		"""Read by decoding; what several tokens were computed from counts in parts."""
 		n_decoded = self.sum("tokens_generated") - len(self.reports)
 		return size(self.sum("weights_bytes_read") / max(n_decoded, 1))
 
@@ -73,7 +81,7 @@ def ids(report):
 	return report["sequences"][0]["ids"]
 
 
-# ---- are the tokens the same? ----------------------------------------------------------------------------------------
+# ---- are the tokens the same? --------------------------------------------------------------------
 
 def as_text(token):
 	return repr(bytes([token]).decode("latin-1")) if token < 256 else str(token)
@@ -85,29 +93,37 @@ def choice(report, at):
 	return ids(report)[at], logprob, other, other_logprob
 
 
+def both_likeliest(token, logprob, other, other_logprob):
+	return f"{as_text(token)} {logprob:.4f}, then {as_text(other)} {other_logprob:.4f}"
+
+
 def compare(i, one, name_one, other, name_other):
 	"""True where two reports have the same tokens, or part at a tie; that is printed."""
 	if ids(one) == ids(other):
 		return True
-	at = next((k for k, pair in enumerate(zip(ids(one), ids(other))) if pair[0] != pair[1]), None)
+	agent = f"Agent {i + 1}"
+	at = next((k for k, (a, b) in enumerate(zip(ids(one), ids(other))) if a != b), None)
 	if at is None:
-		print(f"Agent {i + 1} wrote {len(ids(one))} tokens {name_one}, {len(ids(other))} {name_other}.")
+		counts = f"{len(ids(one))} tokens {name_one}, {len(ids(other))} {name_other}"
+		print(f"{agent} wrote {counts}.")
 		return False
 	if "logprobs" not in one["sequences"][0]:
-		print(f"Agent {i + 1} wrote other tokens {name_one} than {name_other}, from token {at + 1} on.")
+		ways = f"{name_one} than {name_other}"
+		print(f"{agent} wrote other tokens {ways}, from token {at + 1} on.")
 		return False
 	a, b = choice(one, at), choice(other, at)
 	tie = a[0] == b[2] and a[2] == b[0] and max(a[1] - a[3], b[1] - b[3]) <= TIE_NATS
-	print(f"Agent {i + 1}, token {at + 1}, {'a tie' if tie else 'NO TIE'}: {name_one} {as_text(a[0])} {a[1]:.4f}, "
-		f"then {as_text(a[2])} {a[3]:.4f}; {name_other} {as_text(b[0])} {b[1]:.4f}, then {as_text(b[2])} {b[3]:.4f}")
+	print(f"{agent}, token {at + 1}, {'a tie' if tie else 'NO TIE'}: "
+		f"{name_one} {both_likeliest(*a)}; {name_other} {both_likeliest(*b)}")
 	return tie
 
 
 def compare_all(shared, other):
 	"""True where all agents wrote the same in both ways, but for ties; says how many did."""
 	names = WAYS[shared.name][2], WAYS[other.name][2]
-	fine = [compare(i, s, names[0], o, names[1]) for i, (s, o) in enumerate(zip(shared.reports, other.reports))]
-	n_same = sum(ids(s) == ids(o) for s, o in zip(shared.reports, other.reports))
+	pairs = list(zip(shared.reports, other.reports))
+	fine = [compare(i, s, names[0], o, names[1]) for i, (s, o) in enumerate(pairs)]
+	n_same = sum(ids(s) == ids(o) for s, o in pairs)
 	n = len(shared.reports)
 	if n_same == n:
 		print(f"Each of the {n} agents wrote the same tokens {names[0]} as {names[1]}.")
@@ -117,14 +133,17 @@ def compare_all(shared, other):
 	return all(fine)
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 def print_agents(shared):
 	print("Sharing, in tokens:")
-	print(f"{'agent':>7} {'prompt':>7}   = {'found':>7} + {'awaited':>7} + {'computed':>8} {'generated':>10}")
+	print(f"{'agent':>7} {'prompt':>7}   = {'found':>7} + {'awaited':>7} + {'computed':>8} "
+		f"{'generated':>10}")
 	for i, report in enumerate(shared.reports):
-		print(f"{i + 1:>7} {report['sequences'][0]['prompt_tokens']:>7}     {report['tokens_cached']:>7}   "
-			f"{report['tokens_waited']:>7}   {report['tokens_prefilled']:>8} {report['tokens_generated']:>10}")
+		n_prompt = report["sequences"][0]["prompt_tokens"]
+		print(f"{i + 1:>7} {n_prompt:>7}     {report['tokens_cached']:>7}   "
+			f"{report['tokens_waited']:>7}   {report['tokens_prefilled']:>8} "
+			f"{report['tokens_generated']:>10}")
 
 
 def print_ways(ways):
@@ -145,10 +164,12 @@ def print_ways(ways):
 
 def print_notes(ways):
 	shared = ways[0]
-	print("\nElapsed: from the first agent's start to the last one's end, with loading the model and reading the document.")
+	print("\nElapsed: from the first agent's start to the last one's end, "
+		"with loading the model and reading the document.")
 	print("Weights held: by the daemon once; else mapped by each process, from one file.")
 	for way in ways[1:4]:
-		print(f"Sharing was {way.seconds / shared.seconds:.1f} times as fast as {' '.join(WAYS[way.name][:2])}.")
+		times = way.seconds / shared.seconds
+		print(f"Sharing was {times:.1f} times as fast as {' '.join(WAYS[way.name][:2])}.")
 	if any(way.grown("pages_evicted") for way in ways):
 		print("Pages were evicted: the pool is too small for these figures to mean much.")
 
