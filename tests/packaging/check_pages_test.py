@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""check_pages_test.py - what packaging/check-pages.py complains of: a small tree with one fault at a time."""
+"""check_pages_test.py - what packaging/check-pages.py complains of.
+
+Each test looks at a small tree with one fault.
+"""
 
 import pathlib
 import subprocess
@@ -40,14 +43,16 @@ class Pages(unittest.TestCase):
 		path.write_text(text)
 
 	def complaints(self):
-		run = subprocess.run([sys.executable, SCRIPT, self.root], capture_output=True, text=True)
+		command = [sys.executable, SCRIPT, self.root]
+		run = subprocess.run(command, capture_output=True, text=True)
 		self.assertEqual(run.returncode, 1 if run.stdout else 0, run.stderr)
 		return run.stdout
 
 	def assert_found(self, old, new, complaint):
+		"""What is said of README.md, with one text in place of another."""
 		self.assertIn(old, PAGE)
 		self.write("README.md", PAGE.replace(old, new))
-		self.assertIn(complaint, self.complaints())
+		self.assertIn(f"README.md:{complaint}", self.complaints())
 
 	def test_a_tree_in_order_passes(self):
 		self.assertEqual(self.complaints(), "")
@@ -65,34 +70,41 @@ class Pages(unittest.TestCase):
 		self.assertIn("more than 150 lines", self.complaints())
 
 	def test_a_link_to_no_file(self):
-		self.assert_found("sub/OTHER.md", "sub/GONE.md", "README.md:3: no such file: sub/GONE.md")
+		self.assert_found("sub/OTHER.md", "sub/GONE.md", "3: no such file: sub/GONE.md")
 
 	def test_a_link_to_no_heading(self):
-		self.assert_found("#how-it-is", "#how-it-was", "README.md:3: no such heading: sub/OTHER.md#how-it-was")
+		self.assert_found("#how-it-is", "#how-it-was",
+			"3: no such heading: sub/OTHER.md#how-it-was")
 
 	def test_a_file_that_is_gone(self):
-		self.assert_found("daemon/main.c", "daemon/gone.c", "README.md:3: no such file: daemon/gone.c")
+		self.assert_found("daemon/main.c", "daemon/gone.c",
+			"3: no such file: daemon/gone.c")
 
 	def test_a_pattern_that_fits_nothing(self):
-		self.assert_found("`*.c`", "`*.cu`", "README.md:3: no such file: *.cu")
+		self.assert_found("`*.c`", "`*.cu`", "3: no such file: *.cu")
 
 	def test_a_name_that_is_in_no_source(self):
-		self.assert_found("pool_bytes", "pond_bytes", "README.md:4: pond_bytes is in no source")
+		self.assert_found("pool_bytes", "pond_bytes", "4: pond_bytes is in no source")
 
 	def test_an_option_that_a_program_lacks(self):
-		self.assert_found("coppiced --pool=4G`", "coppiced --pond=4G`", "README.md:4: coppiced has no option --pond")
+		self.assert_found("coppiced --pool=4G`", "coppiced --pond=4G`",
+			"4: coppiced has no option --pond")
 
 	def test_an_option_behind_a_line_that_goes_on(self):
-		self.assert_found("--check-config", "--check-pond", "README.md:7: coppiced has no option --check-pond")
+		self.assert_found("--check-config", "--check-pond",
+			"7: coppiced has no option --check-pond")
 
 	def test_an_option_that_a_script_lacks(self):
-		self.assert_found("--tokens", "--token", "README.md:6: packaging/demo.sh has no option --token")
+		self.assert_found("--tokens", "--token",
+			"6: packaging/demo.sh has no option --token")
 
 	def test_code_that_no_other_page_has(self):
-		self.assert_found("int any_name", "long any_name", "README.md:10: no other page has this code")
+		self.assert_found("int any_name", "long any_name",
+			"10: no other page has this code")
 
 	def test_a_script_that_is_gone(self):
-		self.assert_found("packaging/demo.sh", "packaging/gone.sh", "README.md:6: no such file: packaging/gone.sh")
+		self.assert_found("packaging/demo.sh", "packaging/gone.sh",
+			"6: no such file: packaging/gone.sh")
 
 
 if __name__ == "__main__":

@@ -14,14 +14,24 @@ N = 2
 
 def report(ids, computed, layers):
 	return {
-		"layers": layers, "weights_bytes": 1 << 20, "weights_bytes_read": 1 << (19 if layers == "daemon" else 21),
-		"tokens_cached": 0, "tokens_waited": 10 - computed, "tokens_prefilled": computed, "tokens_generated": len(ids),
+		"layers": layers,
+		"weights_bytes": 1 << 20,
+		"weights_bytes_read": 1 << (19 if layers == "daemon" else 21),
+		"tokens_cached": 0,
+		"tokens_waited": 10 - computed,
+		"tokens_prefilled": computed,
+		"tokens_generated": len(ids),
 		"sequences": [{"prompt_tokens": 10, "ids": ids}],
 	}
 
 
 def status(read, held, evicted=0):
-	return {"kv_bytes_read": read, "decode_kv_bytes_read": read // 2, "page_bytes": held, "pages_evicted": evicted}
+	return {
+		"kv_bytes_read": read,
+		"decode_kv_bytes_read": read // 2,
+		"page_bytes": held,
+		"pages_evicted": evicted,
+	}
 
 
 class Table(unittest.TestCase):
@@ -40,14 +50,16 @@ class Table(unittest.TestCase):
 		(self.at / name).write_text(json.dumps(what))
 
 	def way(self, name, seconds, computed, ids, read, evicted=0):
+		layers = "daemon" if name == "shared" else "self"
 		for i in range(N):
-			self.write(f"{name}-{i}.json", report(ids[i], computed, "daemon" if name == "shared" else "self"))
+			self.write(f"{name}-{i}.json", report(ids[i], computed, layers))
 		self.write(f"{name}-before.json", status(1 << 30, 0, 7))
 		self.write(f"{name}-after.json", status((1 << 30) + read, read, 7 + evicted))
 		(self.at / f"{name}-s").write_text(f"{seconds}\n")
 
 	def run_table(self):
-		run = subprocess.run([sys.executable, TABLE, self.at, str(N)], capture_output=True, text=True, check=False)
+		command = [sys.executable, TABLE, self.at, str(N)]
+		run = subprocess.run(command, capture_output=True, text=True, check=False)
 		self.assertEqual(run.stderr, "")
 		return run.returncode, run.stdout
 
@@ -59,21 +71,28 @@ class Table(unittest.TestCase):
 	def cells(self, out, title):
 		return [cell.strip() for cell in self.row(out, title) if cell.strip()]
 
+	def assert_row(self, out, title, *cells):
+		self.assertEqual(self.cells(out, title), list(cells))
+
 	def test_ways_stand_side_by_side(self):
 		code, out = self.run_table()
 		self.assertEqual(code, 0)
-		self.assertEqual(self.cells(out, "elapsed"), ["2.0 s", "3.0 s", "8.0 s", "6.0 s"])
-		self.assertEqual(self.cells(out, "tokens/s in sum"), ["3.0", "2.0", "0.8", "1.0"])
-		self.assertEqual(self.cells(out, "tokens computed"), ["16", "16", "26", "26"])
-		self.assertEqual(self.cells(out, "KV read by attention"), ["1.0 MiB", "1.0 MiB", "3.0 MiB", "3.0 MiB"])
-		self.assertEqual(self.cells(out, "  of it by decode steps"), ["-", "512.0 KiB", "1.5 MiB", "1.5 MiB"])
-		self.assertEqual(self.cells(out, "weights held"), ["once 1.0 MiB", "2 x 1.0 MiB", "2 x 1.0 MiB", "each 1.0 MiB"])
-		self.assertEqual(self.cells(out, "weights read a token"), ["256.0 KiB", "1.0 MiB", "1.0 MiB", "1.0 MiB"])
+		mib, three = "1.0 MiB", "3.0 MiB"
+		self.assert_row(out, "elapsed", "2.0 s", "3.0 s", "8.0 s", "6.0 s")
+		self.assert_row(out, "tokens/s in sum", "3.0", "2.0", "0.8", "1.0")
+		self.assert_row(out, "tokens computed", "16", "16", "26", "26")
+		self.assert_row(out, "KV read by attention", mib, mib, three, three)
+		self.assert_row(out, "  of it by decode steps",
+			"-", "512.0 KiB", "1.5 MiB", "1.5 MiB")
+		self.assert_row(out, "weights held",
+			f"once {mib}", f"2 x {mib}", f"2 x {mib}", f"each {mib}")
+		self.assert_row(out, "weights read a token", "256.0 KiB", mib, mib, mib)
 		self.assertIn("Sharing was 1.5 times as fast as all at once, own layers.", out)
 		self.assertIn("Sharing was 4.0 times as fast as all at once, each for itself.", out)
 		self.assertIn("Sharing was 3.0 times as fast as one after the other.", out)
-		self.assertIn("Each of the 2 agents wrote the same tokens sharing as each for itself.", out)
-		self.assertIn("Each of the 2 agents wrote the same tokens sharing as alone.", out)
+		same = "Each of the 2 agents wrote the same tokens sharing as"
+		self.assertIn(f"{same} each for itself.", out)
+		self.assertIn(f"{same} alone.", out)
 		self.assertNotIn("evicted", out)
 		self.assertLessEqual(max(map(len, out.splitlines())), 120)
 

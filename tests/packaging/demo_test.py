@@ -16,8 +16,9 @@ BUILD = pathlib.Path()
 
 
 def demo(*options, **environment):
-	return subprocess.run([ROOT / "packaging" / "demo.sh", *options], capture_output=True, text=True, check=False,
-		env={**os.environ, **environment})
+	command = [ROOT / "packaging" / "demo.sh", *options]
+	env = {**os.environ, **environment}
+	return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 class Demo(unittest.TestCase):
@@ -27,12 +28,14 @@ class Demo(unittest.TestCase):
 			document.write_text("And it came to pass in the days of the king. " * 8)
 			left = pathlib.Path(folder) / "left"
 			left.mkdir()
-			run = demo("--build", BUILD, "--document", document, "--tokens", "6", TMPDIR=str(left))
+			options = ["--build", BUILD, "--document", document, "--tokens", "6"]
+			run = demo(*options, TMPDIR=str(left))
 			self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 			self.assertEqual(list(left.iterdir()), [])
 		self.assertIn("\nelapsed  ", run.stdout)
-		self.assertIn("Each of the 8 agents wrote the same tokens sharing as each for itself.", run.stdout)
-		self.assertIn("Each of the 8 agents wrote the same tokens sharing as alone.", run.stdout)
+		same = "Each of the 8 agents wrote the same tokens sharing as"
+		self.assertIn(f"{same} each for itself.", run.stdout)
+		self.assertIn(f"{same} alone.", run.stdout)
 
 	def test_bad_options_end_with_2(self):
 		for options in ("--tokens", "0"), ("--tokens",), ("--token", "3"), ("more",):

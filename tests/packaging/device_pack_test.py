@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""device_pack_test.py - tests/device.sh pack on a machine that lacks what the build needs says what that is.
+"""device_pack_test.py - tests/device.sh pack says what it is that the build needs and the machine
+lacks.
 
 A pkg-config stands in for the machine's, which knows no CMocka.
 """
@@ -25,10 +26,15 @@ class DevicePack(unittest.TestCase):
 			stub = pathlib.Path(folder) / "pkg-config"
 			stub.write_text(PKG_CONFIG)
 			stub.chmod(0o755)
-			run = subprocess.run(
-				[ROOT / "tests" / "device.sh", "pack"], capture_output=True, text=True, timeout=60,
-				env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "COPPICE_SKIP_DEPS": "1",
-					"COPPICE_PACK": f"{folder}/pack"})
+			env = {
+				**os.environ,
+				"PATH": f"{folder}:{os.environ['PATH']}",
+				"COPPICE_SKIP_DEPS": "1",
+				"COPPICE_PACK": f"{folder}/pack",
+			}
+			command = [ROOT / "tests" / "device.sh", "pack"]
+			run = subprocess.run(command, capture_output=True, text=True, timeout=60,
+				env=env)
 		self.assertEqual(run.returncode, 1)
 		self.assertIn("packaging/install-deps.sh check", run.stderr)
 		self.assertIn("libcmocka-dev", run.stderr)

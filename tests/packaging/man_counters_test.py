@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""coppicectl(1) explains every number that coppicectl status prints, by the name that --json gives it."""
+"""coppicectl(1) explains every number of coppicectl status, by the name that --json gives it."""
 
 import pathlib
 import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SAID_ELSEWHERE = {"version", "backend", "policy", "loop", "draining", "tier_error"} # words, not numbers
+# Words, not numbers.
+SAID_ELSEWHERE = {"version", "backend", "policy", "loop", "draining", "tier_error"}
 
 
 def fields(message):
@@ -19,8 +20,8 @@ class Counters(unittest.TestCase):
 	def check(self, message):
 		page = (ROOT / "packaging" / "man" / "coppicectl.1").read_text()
 		status = page[page.index("\n.Sh STATUS"):page.index("\n.Sh JSON")]
-		lacking = fields(message) - SAID_ELSEWHERE - {"name"} - set(re.findall(r"\w+", status))
-		self.assertEqual(lacking, set())
+		explained = set(re.findall(r"\w+", status))
+		self.assertEqual(fields(message) - SAID_ELSEWHERE - {"name"} - explained, set())
 
 	def test_of_the_daemon_are_explained(self):
 		self.assertIn("busy_ns", fields("StatusReply"))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""order_test.py - the order of memory in the kernels' code, as nvcc makes it for sm_90a: what no run on a device would
-show for certain.
+"""order_test.py - the order of memory in the kernels' code, as nvcc makes it for sm_90a.
 
-What is looked at is PTX: the language in which the order is promised. The build left it (kernels/cuda/CMakeLists.txt).
+No run on a device would show it for certain. What is looked at is PTX: the language in which the
+order is promised. The build left it (kernels/cuda/CMakeLists.txt).
 Usage: order_test.py PTX-FOLDER SOURCES
 """
 
@@ -40,8 +40,10 @@ def blocks_of(lines):
 	for i, block in enumerate(blocks):
 		last = block[-1] if block else ""
 		jump = re.search(r"\bbra(?:\.uni)?\s+(\$\w+)", last)
-		goes_on = not (jump and not last.startswith("@")) and not re.match(r"(ret|exit);", last)
-		targets[i] = ([names[jump.group(1)]] if jump else []) + ([i + 1] if goes_on and i + 1 < len(blocks) else [])
+		ends = jump and not last.startswith("@") or re.match(r"(ret|exit);", last)
+		targets[i] = [names[jump.group(1)]] if jump else []
+		if not ends and i + 1 < len(blocks):
+			targets[i].append(i + 1)
 	return blocks, targets
 
 
@@ -64,43 +66,51 @@ def reached_before(lines, what, before):
 	return found
 
 
+def matching(pattern, lines):
+	return [line for line in lines if re.search(pattern, line)]
+
+
 class Order(unittest.TestCase):
 	def test_no_ticket_is_drawn_before_the_launch_before_has_ended(self):
 		"""It might still be the one that deals the same tickets."""
-		kernels = {name: lines for name, lines in ptx_of("attend/attend.cu").items() if "attend_kernel" in name}
+		draw, wait = r"\batom\.global\.inc", "griddepcontrol.wait"
+		all_kernels = ptx_of("attend/attend.cu")
+		kernels = [name for name in all_kernels if "attend_kernel" in name]
 		self.assertTrue(kernels)
-		for name, lines in kernels.items():
-			self.assertTrue(any("atom.global.inc" in line for line in lines), name)
-			self.assertEqual(reached_before(lines, r"\batom\.global\.inc", "griddepcontrol.wait"), [], name)
+		for name in kernels:
+			lines = all_kernels[name]
+			self.assertTrue(matching(draw, lines), name)
+			self.assertEqual(reached_before(lines, draw, wait), [], name)
 
 	def test_whoever_hears_a_call_acquires_what_was_written_before_it(self):
-		heard = 0
+		heard, acquire = 0, r"ld\.acquire\.sys\.global\.b128"
 		for source in ("attend/append.cu", "device/signals.cu"):
 			for name, lines in ptx_of(source).items():
 				if "called_kernel" not in name and "listen_kernel" not in name:
 					continue
 				heard += 1
-				self.assertTrue(any("ld.acquire.sys.global.b128" in line for line in lines), name)
+				self.assertTrue(matching(acquire, lines), name)
 		self.assertEqual(heard, 2)
 
 	def test_packets_are_single_accesses(self):
 		"""A vector is several, which may be torn, and so is what is cleared by one."""
+		torn = r"(ld|st)\.(volatile|relaxed)\S*\.v[24]"
+		zeros = r"st\.global\.v4\.\w+ .*\{(%r\d+), \1, \1, \1\}"
 		for source in ("attend/append.cu", "device/signals.cu", "peers/peer.cu"):
 			for name, lines in ptx_of(source).items():
-				torn = [line for line in lines if re.search(r"(ld|st)\.(volatile|relaxed)\S*\.v[24]", line)]
-				self.assertEqual(torn, [], name)
+				self.assertEqual(matching(torn, lines), [], name)
 		for name, lines in ptx_of("peers/peer.cu").items():
-			zeros = [line for line in lines if re.search(r"st\.global\.v4\.\w+ .*\{(%r\d+), \1, \1, \1\}", line)]
-			self.assertEqual(zeros, [], name)
+			self.assertEqual(matching(zeros, lines), [], name)
 
 
 class Sources(unittest.TestCase):
 	def test_instructions_that_touch_memory_say_so(self):
 		"""Else the compiler may move other accesses past them."""
 		silent = []
+		touches = r"\b(ld|st|atom|red)\.(volatile|relaxed|acquire|release)"
 		for path in sorted([*CUDA.rglob("*.cu"), *CUDA.rglob("*.cuh")]):
 			for asm in re.findall(r"asm volatile\((.*?)\);", path.read_text(), re.S):
-				if re.search(r"\b(ld|st|atom|red)\.(volatile|relaxed|acquire|release)", asm) and '"memory"' not in asm:
+				if re.search(touches, asm) and '"memory"' not in asm:
 					silent.append(f"{path.name}: {asm.split()[0]}")
 		self.assertEqual(silent, [])
 

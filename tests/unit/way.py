@@ -3,16 +3,22 @@
 
 usage: way.py WAY_TEST [MAX_FILES MAX_VISITS]
 
-Prints every call that crosses from one file into another, and how many files and such calls (visits) there are; fails
-where there are more than the most. A file and its header are one. Functions of headers that are compiled into their
-callers are no calls. What the backend does is not the daemon's."""
+Prints every call that crosses from one file into another, and how many files and such calls
+(visits) there are; fails where there are more than the most. A file and its header are one.
+Functions of headers that are compiled into their callers are no calls. What the backend does is not
+the daemon's."""
 import os, re, subprocess, sys
 
 
+def output_of(*command):
+	"""Its lines."""
+	run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+	return run.stdout.split("\n")
+
+
 def places(program, addresses):
-	"""Where each address' function is: its file without ending, from the repository's root on, and its name."""
-	said = subprocess.run(["addr2line", "-f", "-e", program, *addresses], stdout=subprocess.PIPE,
-			      text=True, check=True).stdout.split("\n")
+	"""Where each address' function is: its file without ending, from the root, and its name."""
+	said = output_of("addr2line", "-f", "-e", program, *addresses)
 	found = {}
 	for i, address in enumerate(addresses):
 		path = re.search(r"/((?:daemon|kvstore)/[^:]*)\.[ch]:", said[2 * i + 1])
@@ -22,8 +28,7 @@ def places(program, addresses):
 
 def main():
 	program = sys.argv[1]
-	run = subprocess.run([program], stdout=subprocess.PIPE, text=True, check=True)
-	calls = [line.split() for line in run.stdout.split("\n") if line[:1] in ("<", ">") and line]
+	calls = [line.split() for line in output_of(program) if line.startswith(("<", ">"))]
 	found = places(program, sorted({call[1] for call in calls if call[0] == ">"}))
 	stack, files, n_visits = [], {}, 0
 	for call in calls:
@@ -34,7 +39,8 @@ def main():
 		if stack and file != stack[-1]:
 			n_visits += 1
 			depth = sum(1 for a, b in zip(stack, stack[1:]) if a != b)
-			print(f"{n_visits:3} {'    ' * depth}{function}  ({os.path.relpath(file, 'daemon')})")
+			place = os.path.relpath(file, "daemon")
+			print(f"{n_visits:3} {'    ' * depth}{function}  ({place})")
 		stack.append(file)
 		files[file] = True
 	print(f"{len(files)} files, {n_visits} visits")

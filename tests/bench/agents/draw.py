@@ -15,7 +15,9 @@ import json
 import re
 
 # What a round of coppice-bench decode is called: model, processes x sequences, document, how.
-CASE = re.compile(r"(?P<model>.+)_(?P<clients>\d+)x(?P<seqs>\d+)_d(?P<document>\d+)(_(?P<how>\w+))?$")
+CASE = re.compile(
+    r"(?P<model>.+)_(?P<clients>\d+)x(?P<seqs>\d+)_d(?P<document>\d+)(_(?P<how>\w+))?$"
+)
 LINES = {
     None: ("#1f6fb4", "o", "one document for all"),
     "private": ("#b4571f", "s", "a document each"),
@@ -50,8 +52,9 @@ def draw(found, title, out):
             continue
         xs, ys = zip(*points)
         axes.plot(xs, ys, color=color, marker=mark, linewidth=2, markersize=5)
-        axes.annotate(label, (xs[-1], ys[-1]), (8, 0), textcoords="offset points", color=color, va="center")
-        axes.annotate(f"{ys[-1]:,.0f}", (xs[-1], ys[-1]), (0, 8), textcoords="offset points", color=color, ha="center")
+        last, near = (xs[-1], ys[-1]), {"textcoords": "offset points", "color": color}
+        axes.annotate(label, last, (8, 0), va="center", **near)
+        axes.annotate(f"{ys[-1]:,.0f}", last, (0, 8), ha="center", **near)
     counts = sorted({n for line in found.values() for n in line})
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(n) for n in counts])
