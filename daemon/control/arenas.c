@@ -482,8 +482,22 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 	host_drop(request, arena);
 }
 
+/* Of the arenas of a session the pass has those of its lanes in it. */
+static bool free_may_go(const struct sched *s, const struct sched_request *rq)
+{
+	const struct arena_call *call = rq->room;
+	const struct sched_lane *lane;
+
+	if (!beside_segments(s, rq))
+		return false;
+	LIST_FOREACH (lane, &rq->session->lanes, session_link)
+		if (lane->state == STEP_IN_PASS && uses_arena(&lane->step, call->arena))
+			return false;
+	return true;
+}
+
 const struct verb verb_arena_free = {.begin = free_begin,
 				     .serve = free_serve,
-				     .beside = beside_segments,
+				     .beside = free_may_go,
 				     .slow = true,
 				     .answer = free_answer};

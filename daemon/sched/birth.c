@@ -8,49 +8,20 @@
 #include "birth.h"
 
 #include "daemon/sched/verbs/sessions.h"
+#include "extents.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-static int commit_extent(void *ctx, uint32_t extent)
-{
-	struct sched *s = ctx;
-	uint64_t bytes = s->core.config->extent_bytes;
-	int r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
-
-	if (r < 0)
-		return r;
-	r = s->core.ops->extent_commit(s->core.backend, extent);
-	if (r < 0)
-		ledger_give(s->core.ledger, LEDGER_KV, bytes);
-	return r;
-}
-
-static uint32_t extents_left(void *ctx)
-{
-	const struct sched *s = ctx;
-	uint64_t n = ledger_left(s->core.ledger) / s->core.config->extent_bytes;
-
-	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-}
-
-static void release_extent(void *ctx, uint32_t extent)
-{
-	struct sched *s = ctx;
-
-	s->core.ops->extent_release(s->core.backend, extent);
-	ledger_give(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes);
-}
 
 static int make_store(struct sched *s)
 {
 	const struct config *config = s->core.config;
 	struct store_config of = {
 		.pool = {.ctx = s,
-			 .commit = commit_extent,
+			 .commit = extents_commit,
 			 .left = extents_left,
-			 .release = release_extent},
+			 .release = extents_release},
 		.n_extents = (uint32_t)((config->pool_bytes - config->stage_bytes) /
 					config->extent_bytes),
 		.extent_bytes = config->extent_bytes,
@@ -146,6 +117,8 @@ void sched_unmake(struct sched *s)
 	batch_done(&s->batch);
 	streamed_done(&s->streamed);
 	free_store(s);
+	extents_settle(s);
+	free(s->leaving);
 	handle_table_done(&s->core.seqs);
 	requests_done(&s->core.requests);
 	doorbell_done(&s->doorbell);

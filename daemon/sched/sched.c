@@ -21,6 +21,7 @@
 #include "daemon/base/threads.h"
 #include "daemon/sched/core/away.h"
 #include "daemon/sched/step/step_end.h"
+#include "extents.h"
 #include "next_turn.h"
 #include "rest.h"
 #include "sched_impl.h"
@@ -218,6 +219,7 @@ bool sched_round(struct sched *s)
 
 	busy |= take(s);
 	if (!backend_is_at_work(s)) {
+		extents_settle(s);
 		busy |= make_room(s);
 		busy |= requests_any(&s->core.requests) && serve(s);
 		busy |= begin(s);

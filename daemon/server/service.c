@@ -73,7 +73,7 @@ static void on_probe(struct request *request)
 }
 
 static const struct verb probe = {.serve = sched_probe,
-				  .beside = beside_segments,
+				  .beside = beside_segments_of_others,
 				  .answer = on_probe};
 
 static void probe_send(struct service *service)

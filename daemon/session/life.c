@@ -62,7 +62,7 @@ static void on_ended(struct request *request)
 static void end_post(struct session *session)
 {
 	static const struct verb verb = {.serve = sched_session_end,
-					 .beside = beside_segments,
+					 .beside = beside_segments_of_others,
 					 .answer = on_ended};
 	struct session_ending *end = session->end;
 

@@ -5,6 +5,7 @@
  */
 #include "school_layers.h"
 
+#include "daemon/control/arenas.h"
 #include "daemon/control/evict.h"
 #include "daemon/control/lanes.h"
 #include "daemon/control/seqs.h"
@@ -92,7 +93,7 @@ static void a_session_ends_between_segments_of_others(void **state)
 	struct school *s = school_of_layers(2);
 	struct session_end_call end = {0};
 	struct sched_request rq = {.serve = sched_session_end,
-				   .beside = beside_segments,
+				   .beside = beside_segments_of_others,
 				   .session = s->pupils[1].c.session,
 				   .room = &end};
 	struct other other;
@@ -131,6 +132,40 @@ static void who_is_in_the_pass_is_served_behind_it(void **state)
 	assert_true(has(p));
 	assert_int_equal(end_of(p).status, 0);
 	assert_int_equal(end_of(p).value, N_ROWS);
+	other_end(&other);
+	school_free(s);
+}
+
+/* What it asks for takes nothing of the pass: an arena that its entry does not write to may go. */
+static void who_is_in_the_pass_is_served_beside_it_where_that_has_no_part(void **state)
+{
+	static uint8_t memory[4096];
+	struct school *s = school_of_layers(1);
+	struct pupil *p = &s->pupils[0];
+	struct arena_call arena = {.arena = 2, .base = memory, .bytes = sizeof(memory)};
+	struct evict_call evict = {0};
+	struct sched_request rq;
+	struct other other;
+	uint32_t n_passes;
+
+	(void)state;
+	other_join(&other, s, 2);
+	rq = request_of(&verb_evict, p, &evict);
+	is_served_beside(s, &other, &rq);
+	rq = request_of(&verb_arena_seal, p, &arena);
+	is_served_beside(s, &other, &rq);
+	rq = request_of(&verb_arena_free, p, &arena);
+	is_served_beside(s, &other, &rq);
+	arena = (struct arena_call){.arena = 1};
+	rq = request_of(&verb_arena_free, p, &arena);
+	go_to_first_segments(s, &other);
+	n_passes = world.n_passes;
+	p->again = 0;
+	sched_post(s->h.sched, &rq);
+	assert_ptr_equal(next_answer(s, &other), &rq);
+	assert_true(has(p));
+	assert_int_equal(end_of(p).status, 0);
+	assert_int_equal(world.n_passes, n_passes);
 	other_end(&other);
 	school_free(s);
 }
@@ -180,14 +215,70 @@ static void sequences_that_are_not_in_the_pass_close_in_the_middle_of_it(void **
 	school_free(s);
 }
 
+static uint32_t n_released;
+
+/* A driver would wait for the pass. */
+static void release_in_time(struct backend *b, uint32_t extent)
+{
+	assert_true(world.instant || world.now_ns >= world.end_ns);
+	n_released++;
+	backend_cpu.extent_release(b, extent);
+}
+
+/* Sequences of layers that take four extents; one stays as the model's. */
+static void memory_that_is_left_in_a_pass_goes_behind_it(void **state)
+{
+	static uint32_t ids[32768];
+	struct work_shape shape = {.n_layers = 1,
+				   .n_q_heads = 1,
+				   .n_kv_heads = 1,
+				   .head_dim = 16,
+				   .page_tokens = 64,
+				   .dtype = WORK_FP16};
+	struct school *s = school_of_layers(1);
+	struct store_match match;
+	struct client c;
+	uint64_t seqs[4];
+
+	(void)state;
+	s->ops.extent_release = release_in_time;
+	n_released = 0;
+	world.instant = true;
+	client_start(&c, &s->h, 2, &shape, ARENA_BYTES);
+	for (uint32_t i = 0; i < 4; i++) {
+		ids[0] = i + 1;
+		assert_int_equal(client_open(&c, ids, 1, &seqs[i], &match), 0);
+		assert_int_equal(client_extend(&c, seqs[i], ids, 32768).status, 0);
+	}
+	world.instant = false;
+	while (s->h.sched->passes.in_flight)
+		go_until(s, NULL, world.now_ns + ROUND_NS);
+	while (!s->h.sched->passes.in_flight)
+		go_until(s, NULL, world.now_ns + ROUND_NS);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(client_close(&c, seqs[i]), 0);
+	assert_true(s->h.sched->passes.in_flight);
+	assert_int_equal(n_released, 0);
+	assert_int_equal(s->h.sched->n_leaving, 3);
+	while (s->h.sched->passes.in_flight)
+		go_until(s, NULL, world.now_ns + ROUND_NS);
+	go_until(s, NULL, world.now_ns + ROUND_NS);
+	assert_int_equal(n_released, 3);
+	world.instant = true;
+	client_end(&c);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_is_not_in_the_pass_is_served_between_segments),
 		cmocka_unit_test(a_session_ends_between_segments_of_others),
 		cmocka_unit_test(who_is_in_the_pass_is_served_behind_it),
+		cmocka_unit_test(who_is_in_the_pass_is_served_beside_it_where_that_has_no_part),
 		cmocka_unit_test(a_session_is_served_in_order),
 		cmocka_unit_test(sequences_that_are_not_in_the_pass_close_in_the_middle_of_it),
+		cmocka_unit_test(memory_that_is_left_in_a_pass_goes_behind_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,15 @@
+/* extents.h - the pool's memory, as the store takes it and gives it back; ctx is the scheduler. */
+#ifndef COPPICED_EXTENTS_H
+#define COPPICED_EXTENTS_H
+
+#include "daemon/sched/verbs/scheduler.h"
+
+MUST_CHECK int extents_commit(void *ctx, uint32_t extent);
+/* How many more there is memory for. */
+uint32_t extents_left(void *ctx);
+/* Once the backend is at nothing. */
+void extents_release(void *ctx, uint32_t extent);
+/* Those that are to go do, the backend being at nothing, or waited for. */
+void extents_settle(struct sched *s);
+
+#endif
