@@ -1,19 +1,20 @@
 /*
-* company.c - whom a pass waits for, and until when.
-*
-* Who comes a moment late has a pass of its own to wait for, and the weights are read once more for
-* it. So lanes that the last pass served are waited for, whether others are ready or not, and lanes
-* on which a sequence has just been opened. Who waits pays for it: a lane that comes later than it
-* usually does is waited for as long as that costs those who wait no more than it saves the late
-* ones. Who has another model does not wait for any of it.
-*
-* Several who begin at once come one after the other, as their sequences are opened: while none but
-* such newcomers is ready, and there are sessions that may be some, they wait a part of a pass for
-* the next one. Where nobody came, nobody waits so for a while.
-*
-* A wait of another user's counts as backend time of who comes last, or does not come. Who is often
-* waited for in vain by others is not waited for by them any more, until he has come as often.
-*/
+ * company.c - whom a pass waits for, and until when.
+ *
+ * Who comes a moment late has a pass of its own to wait for, and the weights are read once more for
+ * it. So lanes that the last pass served are waited for, whether others are ready or not, and lanes
+ * on which a sequence has just been opened. Who waits pays for it: a lane that comes later than it
+ * usually does is waited for as long as that costs those who wait no more than it saves the late
+ * ones. Who has another model does not wait for any of it.
+ *
+ * Several who begin at once come one after the other, as their sequences are opened: while none but
+ * such newcomers is ready, and there are sessions that may be some, they wait a part of a pass for
+ * the next one, or for who has just asked the daemon for something, as he does who begins. Where
+ * nobody came, nobody waits so for a while.
+ *
+ * A wait of another user's counts as backend time of who comes last, or does not come. Who is often
+ * waited for in vain by others is not waited for by them any more, until he has come as often.
+ */
 #include "company.h"
 
 #include "daemon/program/held_program.h"
@@ -28,7 +29,7 @@
 #define GATHER_PART 0.1 /* of a pass, from one newcomer to the next */
 #define ALONE_TIMES 20 /* what was waited in vain, until newcomers wait so again */
 /* Of a pass, too: what others have waited for a user in vain, at most, and how much of it each pass
-* is worth to which he comes. */
+ * is worth to which he comes. */
 #define VAIN_PART 1.0
 #define CAME_PART 0.05
 
@@ -41,6 +42,11 @@ struct company {
 	uint64_t last_ns; /* who is ready has come by then */
 	uint64_t usual_ns; /* those who are missing are usually there by then */
 };
+
+static uint64_t later(uint64_t a_ns, uint64_t b_ns)
+{
+	return a_ns > b_ns ? a_ns : b_ns;
+}
 
 static bool others_wait(const struct passes *p, const struct sched_model *model)
 {
@@ -65,14 +71,13 @@ static void add_ready(const struct passes *p, struct company *company)
 		company->newcomers &= lane->decode.newcomer;
 		if (lane->step.arrival_ns < first_ns)
 			first_ns = lane->step.arrival_ns;
-		if (lane->step.arrival_ns > company->last_ns)
-			company->last_ns = lane->step.arrival_ns;
+		company->last_ns = later(company->last_ns, lane->step.arrival_ns);
 	}
-	company->since_ns = first_ns > p->last_ns ? first_ns : p->last_ns;
+	company->since_ns = later(first_ns, p->last_ns);
 }
 
 /* A sequence has just been opened there. Who opens one after the other and never comes is not
-* waited for again until he has. */
+ * waited for again until he has. */
 static bool is_newcomer(const struct passes *p, const struct sched_lane *lane,
 			const struct sched_model *model)
 {
@@ -137,24 +142,24 @@ static bool has_model(const struct passes *p, const struct sched_session *sessio
 	return false;
 }
 
-static bool others_may_come(const struct passes *p, const struct sched_model *model)
-{
-	const struct sched_lane *lane;
-
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link)
-		if (!lane->broken && has_model(p, lane->session, model))
-			return true;
-	return false;
-}
-
 /* Until when newcomers wait for others; 0: they do not. */
 static uint64_t gather_until_ns(const struct passes *p, const struct sched_model *model,
 				const struct company *company)
 {
-	if (!company->newcomers || company->since_ns < p->alone_until_ns ||
-	    !others_may_come(p, model))
+	uint64_t next_ns =
+		company->last_ns + (uint64_t)(GATHER_PART * model->program->cost.fixed_ns);
+	uint64_t until_ns = 0, heard_ns;
+	const struct sched_lane *lane;
+
+	if (!company->newcomers || company->since_ns < p->alone_until_ns)
 		return 0;
-	return company->last_ns + (uint64_t)(GATHER_PART * model->program->cost.fixed_ns);
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link) {
+		if (lane->broken || !has_model(p, lane->session, model))
+			continue;
+		heard_ns = atomic_load_explicit(&lane->session->heard_ns, memory_order_relaxed);
+		until_ns = later(until_ns, later(next_ns, heard_ns + NEWCOMER_NS));
+	}
+	return until_ns;
 }
 
 /* The same for those who are missing. */
@@ -163,16 +168,14 @@ static uint64_t missing_until_ns(double pass_ns, const struct company *company)
 	uint64_t late_ns = (uint64_t)(LATE_PART * pass_ns * company->n_missing / company->n_ready);
 	uint64_t until_ns = company->since_ns + late_ns;
 
-	if (company->n_missing == 0)
-		return 0;
-	return company->usual_ns > until_ns ? company->usual_ns : until_ns;
+	return company->n_missing > 0 ? later(company->usual_ns, until_ns) : 0;
 }
 
 uint64_t company_until_ns(const struct passes *p, const struct sched_model *model)
 {
 	double pass_ns = model->program->cost.fixed_ns;
 	uint64_t most_ns = p->core->config->batch_window_max_us * UINT64_C(1000);
-	uint64_t until_ns, gather_ns;
+	uint64_t until_ns;
 	struct company company = {0};
 
 	if ((double)most_ns > MOST_PART * pass_ns)
@@ -183,10 +186,7 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 	if (p->core->now_ns >= company.since_ns + most_ns)
 		return 0;
 	add_missing(p, model, most_ns, &company);
-	until_ns = missing_until_ns(pass_ns, &company);
-	gather_ns = gather_until_ns(p, model, &company);
-	if (gather_ns > until_ns)
-		until_ns = gather_ns;
+	until_ns = later(missing_until_ns(pass_ns, &company), gather_until_ns(p, model, &company));
 	return until_ns < company.since_ns + most_ns ? until_ns : company.since_ns + most_ns;
 }
 
