@@ -3,8 +3,8 @@
 
 	apt-get install bible-kjv && ./corpus.py
 
-The text is printed one verse a line with its reference ("Ge1:1 In the beginning ..."). Here verses lose
-their numbers and run together into paragraphs, under a heading a chapter ("Genesis 1").
+The text is printed one verse a line with its reference ("Ge1:1 In the beginning ..."). Here verses
+lose their numbers and run together into paragraphs, under a heading a chapter ("Genesis 1").
 """
 
 import lzma
@@ -16,19 +16,22 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PATH = HERE / "corpus.txt.xz"
 
-BOOKS = """Genesis|Exodus|Leviticus|Numbers|Deuteronomy|Joshua|Judges|Ruth|1 Samuel|2 Samuel|1 Kings|2 Kings|
-1 Chronicles|2 Chronicles|Ezra|Nehemiah|Esther|Job|Psalm|Proverbs|Ecclesiastes|Song of Solomon|Isaiah|Jeremiah|
-Lamentations|Ezekiel|Daniel|Hosea|Joel|Amos|Obadiah|Jonah|Micah|Nahum|Habakkuk|Zephaniah|Haggai|Zechariah|Malachi|
-Matthew|Mark|Luke|John|Acts|Romans|1 Corinthians|2 Corinthians|Galatians|Ephesians|Philippians|Colossians|
-1 Thessalonians|2 Thessalonians|1 Timothy|2 Timothy|Titus|Philemon|Hebrews|James|1 Peter|2 Peter|1 John|2 John|
-3 John|Jude|Revelation""".replace("\n", "").split("|")
+BOOKS = """Genesis|Exodus|Leviticus|Numbers|Deuteronomy|Joshua|Judges|Ruth|1 Samuel|2 Samuel|
+1 Kings|2 Kings|1 Chronicles|2 Chronicles|Ezra|Nehemiah|Esther|Job|Psalm|Proverbs|Ecclesiastes|
+Song of Solomon|Isaiah|Jeremiah|Lamentations|Ezekiel|Daniel|Hosea|Joel|Amos|Obadiah|Jonah|Micah|
+Nahum|Habakkuk|Zephaniah|Haggai|Zechariah|Malachi|
+Matthew|Mark|Luke|John|Acts|Romans|1 Corinthians|2 Corinthians|Galatians|Ephesians|Philippians|
+Colossians|1 Thessalonians|2 Thessalonians|1 Timothy|2 Timothy|Titus|Philemon|Hebrews|James|
+1 Peter|2 Peter|1 John|2 John|3 John|Jude|Revelation""".replace("\n", "").split("|")
 
 VERSES = 31102
-HELD_OUT = ("\nJeremiah 1\n", 0.05)  # the held-out text starts at this heading and is this part of the corpus
+# The held-out text starts at this heading and is this part of the corpus.
+HELD_OUT = ("\nJeremiah 1\n", 0.05)
 
 
 def make():
-	raw = subprocess.run(["bible", "-f", "Gen1:1-Rev22:21"], check=True, capture_output=True, text=True).stdout
+	command = ["bible", "-f", "Gen1:1-Rev22:21"]
+	raw = subprocess.run(command, check=True, capture_output=True, text=True).stdout
 	lines = raw.splitlines()
 	if len(lines) != VERSES:
 		sys.exit(f"{len(lines)} verses, not {VERSES}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes fixture/ from config.json and model.safetensors, on the CPU: the logits and the greedy text that an
-engine must reproduce, and the tiny models for tests of loaders. README.md tells the layouts.
+"""Makes fixture/ from config.json and model.safetensors, on the CPU: the logits and the greedy text
+that an engine must reproduce, and the tiny models for tests of loaders. README.md has the layouts.
 
 	./fixture.py
 
-Every logit is computed twice, by llama.py in float64 and by transformers' LlamaForCausalLM in float32; the
-script fails where the two differ by more than TOLERANCE.
+Every logit is computed twice, by llama.py in float64 and by transformers' LlamaForCausalLM in
+float32; the script fails where the two differ by more than TOLERANCE.
 """
 
 import json
@@ -51,12 +51,20 @@ def check(name, ours, theirs):
 	return worst
 
 
+def load_theirs(folder):
+	model = LlamaForCausalLM.from_pretrained(
+		folder, dtype=torch.float32, attn_implementation="eager"
+	)
+	return model.eval()
+
+
 @torch.no_grad()
 def trained(folder, held_out, length, step):
-	"""A fixture of the trained model, at the first of the prompts step bytes apart that has a clear greedy text."""
+	"""A fixture of the trained model, at the first of the prompts step bytes apart that has a
+	clear greedy text."""
 	exact = Llama.load(HERE).double()
 	single = Llama.load(HERE)
-	theirs = LlamaForCausalLM.from_pretrained(HERE, dtype=torch.float32, attn_implementation="eager").eval()
+	theirs = load_theirs(HERE)
 	for at in range(step, len(held_out) - length, step):
 		prompt = held_out[at : at + length]
 		text, lead = greedy(single, prompt)
@@ -68,7 +76,7 @@ def trained(folder, held_out, length, step):
 	logits = exact(ids)[0]
 	worst = check(folder.name, logits, theirs(ids).logits[0])
 	rounding = (single(ids)[0].double() - logits).abs().max().item()
-	# The whole greedy text at once, in float64: each byte must be the best one after those before it.
+	# All greedy text at once, in float64: each byte must be the best one after those before.
 	again = exact(torch.tensor([list(prompt + text)]))[0, length - 1 : -1].argmax(-1)
 	if bytes(again.tolist()) != text:
 		raise SystemExit("the greedy text differs in float64")
@@ -138,7 +146,7 @@ TINY = {
 		"tie_word_embeddings": True,
 		"transformers_version": "5.17.0",
 	},
-	# Scaled positions as Llama 3.1 and 3.2 have them, and a list of end tokens as their chat models have.
+	# Scaled positions as Llama 3.1 and 3.2 have them, end tokens as their chat models have.
 	"tiny-bf16-llama3": COMMON
 	| {
 		"bos_token_id": 1,
@@ -172,14 +180,14 @@ def tiny(folder, config, seed):
 		if p.dim() == 1:
 			w = 1 + 0.2 * torch.randn(p.shape, generator=g)
 		else:
-			w = torch.randn(p.shape, generator=g) * (0.5 if "embed" in name else 1.5 / p.shape[1] ** 0.5)
+			scale = 0.5 if "embed" in name else 1.5 / p.shape[1] ** 0.5
+			w = torch.randn(p.shape, generator=g) * scale
 		state[name] = w.to(dtype)
 	folder.mkdir(parents=True)
 	save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
 	(folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 	ids = torch.randint(config["vocab_size"], (96,), generator=g)
-	theirs = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-	logits = theirs(ids[None]).logits[0]
+	logits = load_theirs(folder)(ids[None]).logits[0]
 	check(folder.name, Llama.load(folder).double()(ids[None])[0], logits)
 	(folder / "prompt.bin").write_bytes(struct.pack(f"<{len(ids)}I", *ids.tolist()))
 	write_f32(folder / "logits.f32", logits)

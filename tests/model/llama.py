@@ -1,4 +1,6 @@
-"""The Llama architecture in plain PyTorch; its modules carry Hugging Face's names, so state_dict() does too."""
+"""The Llama architecture in plain PyTorch.
+
+Its modules carry Hugging Face's names, so state_dict() does too."""
 
 import json
 import math
@@ -27,11 +29,13 @@ def inverse_frequencies(config, head_dim):
 	if scaling is None:
 		return inv
 	old = scaling["original_max_position_embeddings"]
-	low, high, factor = scaling["low_freq_factor"], scaling["high_freq_factor"], scaling["factor"]
+	low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+	factor = scaling["factor"]
 	wavelength = 2 * math.pi / inv
 	smooth = (old / wavelength - low) / (high - low)
 	mixed = (1 - smooth) * inv / factor + smooth * inv
-	return torch.where(wavelength > old / low, inv / factor, torch.where(wavelength < old / high, inv, mixed))
+	not_long = torch.where(wavelength < old / high, inv, mixed)
+	return torch.where(wavelength > old / low, inv / factor, not_long)
 
 
 class RMSNorm(nn.Module):
@@ -47,7 +51,8 @@ class RMSNorm(nn.Module):
 class Attention(nn.Module):
 	def __init__(self, c):
 		super().__init__()
-		self.heads, self.kv_heads, self.dim = c["num_attention_heads"], c["num_key_value_heads"], c["head_dim"]
+		self.heads, self.kv_heads = c["num_attention_heads"], c["num_key_value_heads"]
+		self.dim = c["head_dim"]
 		self.q_proj = nn.Linear(c["hidden_size"], self.heads * self.dim, bias=False)
 		self.k_proj = nn.Linear(c["hidden_size"], self.kv_heads * self.dim, bias=False)
 		self.v_proj = nn.Linear(c["hidden_size"], self.kv_heads * self.dim, bias=False)
@@ -91,8 +96,15 @@ class Layer(nn.Module):
 		self.dropout = dropout
 
 	def forward(self, x, cos, sin):
-		x = x + F.dropout(self.self_attn(self.input_layernorm(x), cos, sin), self.dropout, self.training)
-		return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), self.dropout, self.training)
+		y = self.self_attn(self.input_layernorm(x), cos, sin)
+		x = x + F.dropout(y, self.dropout, self.training)
+		y = self.mlp(self.post_attention_layernorm(x))
+		return x + F.dropout(y, self.dropout, self.training)
+
+
+def angles_of(config, n_positions):
+	positions = torch.arange(n_positions, dtype=torch.float64)
+	return torch.outer(positions, inverse_frequencies(config, config["head_dim"]))
 
 
 class Llama(nn.Module):
@@ -102,23 +114,21 @@ class Llama(nn.Module):
 		self.dropout = dropout
 		self.model = nn.Module()
 		self.model.embed_tokens = nn.Embedding(c["vocab_size"], c["hidden_size"])
-		self.model.layers = nn.ModuleList(Layer(c, dropout) for _ in range(c["num_hidden_layers"]))
+		layers = [Layer(c, dropout) for _ in range(c["num_hidden_layers"])]
+		self.model.layers = nn.ModuleList(layers)
 		self.model.norm = RMSNorm(c["hidden_size"], c["rms_norm_eps"])
 		if not c["tie_word_embeddings"]:
 			self.lm_head = nn.Linear(c["hidden_size"], c["vocab_size"], bias=False)
-		angles = torch.outer(
-			torch.arange(c["max_position_embeddings"], dtype=torch.float64), inverse_frequencies(c, c["head_dim"])
-		)
+		angles = angles_of(c, c["max_position_embeddings"])
 		self.register_buffer("cos", angles.cos().float(), persistent=False)
 		self.register_buffer("sin", angles.sin().float(), persistent=False)
 
 	def double(self):
 		"""To float64, the rotation angles with it rather than by way of float32."""
-		angles = torch.outer(
-			torch.arange(self.cos.shape[0], dtype=torch.float64), inverse_frequencies(self.config, self.config["head_dim"])
-		)
+		angles = angles_of(self.config, self.cos.shape[0])
 		super().double()
-		self.cos, self.sin = angles.cos().to(self.cos.device), angles.sin().to(self.sin.device)
+		self.cos = angles.cos().to(self.cos.device)
+		self.sin = angles.sin().to(self.sin.device)
 		return self
 
 	def forward(self, ids):
@@ -126,15 +136,16 @@ class Llama(nn.Module):
 		x = F.dropout(self.model.embed_tokens(ids), self.dropout, self.training)
 		for layer in self.model.layers:
 			x = layer(x, cos, sin)
-		x = self.model.norm(x)
-		return F.linear(x, self.lm_head.weight if hasattr(self, "lm_head") else self.model.embed_tokens.weight)
+		head = self.lm_head if hasattr(self, "lm_head") else self.model.embed_tokens
+		return F.linear(self.model.norm(x), head.weight)
 
 	@classmethod
 	def load(cls, folder):
-		"""The model of a folder that holds config.json and model.safetensors, its weights as float32."""
+		"""The model of a folder with config.json and model.safetensors, as float32."""
 		from safetensors.torch import load_file
 
 		config = json.loads((Path(folder) / "config.json").read_text())
 		model = cls(config)
-		model.load_state_dict({k: v.float() for k, v in load_file(Path(folder) / "model.safetensors").items()})
+		weights = load_file(Path(folder) / "model.safetensors")
+		model.load_state_dict({k: v.float() for k, v in weights.items()})
 		return model.eval()

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the model on corpus.txt.xz, on one GPU; writes config.json, model.safetensors, loss.json, samples.txt.
+"""Trains the model on corpus.txt.xz, on one GPU.
+
+Writes config.json, model.safetensors, loss.json, samples.txt.
 
 	./train.py --out DIR [--minutes 6.3] [--dropout 0.3]
 """
@@ -53,12 +55,14 @@ def initialize(model):
 	scale = 1 / math.sqrt(2 * model.config["num_hidden_layers"])
 	for name, p in model.named_parameters():
 		if p.dim() == 2:
-			torch.nn.init.normal_(p, std=0.02 * (scale if "o_proj" in name or "down_proj" in name else 1))
+			to_stream = "o_proj" in name or "down_proj" in name
+			torch.nn.init.normal_(p, std=0.02 * (scale if to_stream else 1))
 
 
 @torch.no_grad()
 def held_out_losses(model, data, context, amp):
-	"""Nats of every byte of the held-out text, in windows that do not overlap: [windows, context]."""
+	"""Nats of every byte of the held-out text, in windows that do not overlap:
+	[windows, context]."""
 	model.eval()
 	rows = []
 	for at in range(0, len(data) - context, context):
@@ -80,7 +84,8 @@ def generate(model, prompt, count, temperature, generator):
 		if temperature == 0:
 			one = logits.argmax()[None]
 		else:
-			one = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
+			chances = (logits / temperature).softmax(-1)
+			one = torch.multinomial(chances, 1, generator=generator)
 		ids = torch.cat((ids, one[None]), 1)
 	return bytes(ids[0].tolist())
 
@@ -99,7 +104,10 @@ def samples(model, held_out, device):
 	):
 		text = generate(model, prompt, 500, temperature, generator).decode("latin-1")
 		cut = len(prompt)
-		out.append(f"=== temperature {temperature}\n--- prompt\n{text[:cut]}\n--- continuation\n{text[cut:]}\n\n")
+		out.append(
+			f"=== temperature {temperature}\n--- prompt\n{text[:cut]}\n"
+			f"--- continuation\n{text[cut:]}\n\n"
+		)
 	return "".join(out)
 
 
@@ -112,7 +120,12 @@ def main():
 	arg.add_argument("--weight-decay", type=float, default=0.1)
 	arg.add_argument("--bytes", type=int, default=65536, help="bytes a step")
 	arg.add_argument("--short", type=int, default=1024, help="context of the first part")
-	arg.add_argument("--short-part", type=float, default=0.65, help="the part of the time spent at --short")
+	arg.add_argument(
+		"--short-part",
+		type=float,
+		default=0.65,
+		help="the part of the time spent at --short",
+	)
 	arg.add_argument("--context", type=int, default=CONTEXT)
 	arg.add_argument("--eval-seconds", type=float, default=10)
 	arg.add_argument("--seed", type=int, default=1)
@@ -129,11 +142,16 @@ def main():
 	model = Llama(CONFIG, a.dropout).to(a.device)
 	initialize(model)
 	count = sum(p.numel() for p in model.parameters())
-	print(f"{count} parameters, {len(train)} bytes to train on, {len(held_out)} held out", flush=True)
+	print(
+		f"{count} parameters, {len(train)} bytes to train on, {len(held_out)} held out",
+		flush=True,
+	)
+	matrices = [p for p in model.parameters() if p.dim() == 2]
+	vectors = [p for p in model.parameters() if p.dim() == 1]
 	optimizer = torch.optim.AdamW(
 		[
-			{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": a.weight_decay},
-			{"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
+			{"params": matrices, "weight_decay": a.weight_decay},
+			{"params": vectors, "weight_decay": 0.0},
 		],
 		lr=a.lr,
 		betas=(0.9, 0.95),
@@ -149,7 +167,10 @@ def main():
 	fast = loss_of if a.no_compile else torch.compile(loss_of, dynamic=False)
 
 	def batch(context):
-		at = torch.randint(len(train) - context, (a.bytes // context,), device=a.device, generator=picks)
+		n_rows = a.bytes // context
+		at = torch.randint(
+			len(train) - context, (n_rows,), device=a.device, generator=picks
+		)
 		w = train[at[:, None] + torch.arange(context + 1, device=a.device)].long()
 		return w[:, :-1].contiguous(), w[:, 1:].contiguous()
 
@@ -164,7 +185,8 @@ def main():
 	best, best_state, step, last, total, longer = math.inf, None, 0, 0, 0.0, 0
 	while True:
 		part = (time.time() - began) / (60 * a.minutes)
-		lr = a.lr * min(1, (step + 1) / 300) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(part, 1))))
+		falling = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(part, 1)))
+		lr = a.lr * min(1, (step + 1) / 300) * falling
 		for group in optimizer.param_groups:
 			group["lr"] = lr
 		context = a.short if part < a.short_part else a.context
@@ -179,15 +201,18 @@ def main():
 		if step % 16 == 0:
 			float(loss.detach())  # the clock is the device's, not the queue's
 		if part >= 1 or time.time() - asked > a.eval_seconds:
-			now = held_out_losses(model, held_out, a.context, a.device == "cuda").mean().item()
+			losses = held_out_losses(model, held_out, a.context, a.device == "cuda")
+			now = losses.mean().item()
+			mean = float(total) / max(1, step - last)
 			print(
-				f"{time.time() - began:5.0f} s  step {step}  context {context}  lr {lr:.2e}"
-				f"  train {float(total) / max(1, step - last):.4f}  held out {now:.4f}",
+				f"{time.time() - began:5.0f} s  step {step}  context {context}"
+				f"  lr {lr:.2e}  train {mean:.4f}  held out {now:.4f}",
 				flush=True,
 			)
 			last, total, asked = step, 0.0, time.time()
 			if now < best:
-				best, best_step, best_state = now, step, copy.deepcopy(model.state_dict())
+				best, best_step = now, step
+				best_state = copy.deepcopy(model.state_dict())
 			if part >= 1:
 				break
 
@@ -198,6 +223,10 @@ def main():
 	losses = held_out_losses(model, held_out, a.context, False)
 	nats = losses.mean().item()
 	edges = [0] + [e for e in (64, 256, 1024, 4096) if e < a.context] + [a.context]
+	by_position = {
+		f"{lo}-{hi - 1}": round(losses[:, lo:hi].mean().item() / math.log(2), 4)
+		for lo, hi in zip(edges, edges[1:])
+	}
 	report = {
 		"held_out_nats_per_byte": round(nats, 5),
 		"held_out_bits_per_byte": round(nats / math.log(2), 5),
@@ -205,9 +234,7 @@ def main():
 		"bytes_scored": losses.numel(),
 		"weights": "bfloat16",
 		"arithmetic": "float32",
-		"bits_per_byte_by_position": {
-			f"{lo}-{hi - 1}": round(losses[:, lo:hi].mean().item() / math.log(2), 4) for lo, hi in zip(edges, edges[1:])
-		},
+		"bits_per_byte_by_position": by_position,
 		"parameters": count,
 		"steps": step,
 		"best_step": best_step,
@@ -220,7 +247,8 @@ def main():
 		"seed": a.seed,
 		"torch": torch.__version__,
 	}
-	save_file({k: v.cpu() for k, v in state.items()}, a.out / "model.safetensors", metadata={"format": "pt"})
+	weights = {k: v.cpu() for k, v in state.items()}
+	save_file(weights, a.out / "model.safetensors", metadata={"format": "pt"})
 	(a.out / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
 	(a.out / "loss.json").write_text(json.dumps(report, indent=2) + "\n")
 	print(json.dumps(report, indent=2), flush=True)
