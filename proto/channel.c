@@ -27,6 +27,9 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -37,6 +40,8 @@
 #define PROBE_MS 100
 #define PROBE_TRIES 5
 #define SEGMENT_SIZE_SEALS (F_SEAL_GROW | F_SEAL_SHRINK)
+#define PAGE_BYTES 4096u /* none is smaller */
+#define BLOCK_BYTES 512u /* of st_blocks */
 
 union fd_control {
 	char bytes[CMSG_SPACE(sizeof(int) * CHANNEL_MAX_FDS)];
@@ -439,6 +444,30 @@ int channel_segment_new_open(const char *name, size_t bytes, int *ret_fd, void *
 int channel_segment_seal(int fd)
 {
 	return fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0 ? -errno : 0;
+}
+
+int channel_segment_fill(void *map, size_t bytes)
+{
+	int r;
+
+	do
+		r = madvise(map, bytes, MADV_POPULATE_WRITE);
+	while (r < 0 && (errno == EINTR || errno == EAGAIN));
+	if (r == 0 || errno != EINVAL)
+		return r == 0 ? 0 : -ENOMEM;
+	/* The kernel is older than 5.14. */
+	for (size_t at = 0; at < bytes; at += PAGE_BYTES)
+		((volatile char *)map)[at] = 0;
+	return 0;
+}
+
+int channel_segment_check_filled(int fd, size_t bytes)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return (uint64_t)st.st_blocks * BLOCK_BYTES < bytes ? -ENODATA : 0;
 }
 
 /* 0: so large for good. */

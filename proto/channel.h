@@ -67,6 +67,11 @@ MUST_CHECK int channel_segment_new_open(const char *name, size_t bytes, int *ret
 /* From now on nobody makes a writable mapping of it, punches holes, or seals it further. 0, or
  * -errno: -EPERM where somebody else has. */
 MUST_CHECK int channel_segment_seal(int fd);
+/* Brings all pages of a mapping of one, which are of the calling process's account from then on,
+ * whoever has them mapped, and for how long. Blocks. 0 or -ENOMEM. */
+MUST_CHECK int channel_segment_fill(void *map, size_t bytes);
+/* Are all its pages there? 0, or -errno: -ENODATA where some are not. */
+MUST_CHECK int channel_segment_check_filled(int fd, size_t bytes);
 /* Maps a received segment whole after checking its size and that it keeps it. 0 or -errno
  * (-EBADMSG). */
 MUST_CHECK int channel_segment_map(int fd, size_t bytes, int writable, void **ret_map);

@@ -1,10 +1,11 @@
 /*
  * arenas.c - the verbs arena_new, arena_seal and arena_free: memory for inputs and outputs.
  *
- * Host memory is made here and lent to the client, who maps it and says so (arena_seal). Then
- * nobody can take its pages away any more; it gets all of them, and is lent to the scheduler, whose
- * batches wait for no page: but for what has ids of prompts alone, which no batch needs, nor waits
- * for a batch. Device memory is the scheduler's, and only its room is counted here.
+ * Host memory is made here and lent to the client, who maps it, brings its pages and says so
+ * (arena_seal): so the kernel charges them to him, for as long as he keeps them, and not to the
+ * daemon. Then nobody can take them away any more; all are mapped here, and it is lent to the
+ * scheduler, whose batches wait for no page: but for what has ids of prompts alone, which no batch
+ * needs, nor waits for a batch. Device memory is the scheduler's, and only its room is counted here.
  * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
  * limit together, until its pages are free.
  */
@@ -186,6 +187,7 @@ static void host_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *
 		return;
 	}
 	arena->ids = m->has_ids && m->ids;
+	arena->filled = true;
 	s->n_shm_fds++;
 	s->arena_bytes += arena->bytes;
 	r = arena_send(s, id, arena, number);
@@ -350,6 +352,19 @@ static struct shm *find_in(struct session *s, uint32_t number, enum shm_state st
 	return shm_find_in(s->arenas, s->home->config->max_arenas, number, state);
 }
 
+static void seal_refuse(struct session *s, uint64_t id, uint32_t arena, int r)
+{
+	if (r == -ENODATA)
+		reply_error(
+			s, id, r, "arena",
+			"Arena %u has not all of its pages: who asked for it brings them, where "
+			"he has mapped it, before it is sealed.",
+			arena);
+	else
+		reply_error(s, id, r, "arena", "Arena %u has seals that are not the daemon's: %s.",
+			    arena, strerror(-r));
+}
+
 static void seal_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaSeal *m = message;
@@ -365,8 +380,7 @@ static void seal_begin(struct session *s, uint64_t id, const void *message)
 	}
 	r = session_seal(s, arena);
 	if (r < 0) {
-		reply_error(s, id, r, "arena", "Arena %u has seals that are not the daemon's: %s.",
-			    m->arena, strerror(-r));
+		seal_refuse(s, id, m->arena, r);
 		return;
 	}
 	request = request_begin(s, id, &verb_arena_seal, sizeof(*call));

@@ -46,14 +46,26 @@ int shm_new(struct shm *shm, const char *name, size_t bytes)
 	return 0;
 }
 
+static int check_filled(const struct shm *shm)
+{
+	return shm->filled ? channel_segment_check_filled(shm->fd, shm->bytes) : 0;
+}
+
+/* Looked at before, so that it may be filled yet, and behind, as holes may come until then. */
 int shm_seal(struct shm *shm)
 {
-	int r = shm->fd >= 0 ? channel_segment_seal(shm->fd) : 0;
+	int r;
 
+	if (shm->fd < 0)
+		return 0;
+	r = check_filled(shm);
+	if (r == 0)
+		r = channel_segment_seal(shm->fd);
+	if (r == 0)
+		r = check_filled(shm);
 	if (r < 0)
 		return r;
-	if (shm->fd >= 0)
-		close(shm->fd);
+	close(shm->fd);
 	shm->fd = -1;
 	return 0;
 }

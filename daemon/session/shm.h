@@ -27,6 +27,7 @@ struct shm {
 	size_t bytes;
 	bool device; /* memory of the backend's device */
 	bool ids; /* for prompts' ids: the loop's alone */
+	bool filled; /* by the client, who has to have brought all pages when it is sealed */
 	struct shm_chore chore; /* about its pages */
 	int fd; /* owned: of what is not sealed; else -1 */
 	int notify_fd; /* owned: the daemon's end of a lane's completion descriptor; -1: none */
@@ -40,8 +41,9 @@ struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number);
 struct shm *shm_find_in(struct shm *table, uint32_t n, uint32_t number, enum shm_state state);
 /* Makes a segment of bytes, NEW: its descriptor is for the client, to map it. 0 or -errno. */
 MUST_CHECK int shm_new(struct shm *shm, const char *name, size_t bytes);
-/* From now on nobody maps it writable, and nobody punches holes. 0, or -errno where it has seals
- * that are not the daemon's. Of one that is sealed: 0. */
+/* From now on nobody maps it writable, and nobody punches holes. 0, or -errno: -EPERM where it has
+ * seals that are not the daemon's, -ENODATA where the client should have filled it. Of one that is
+ * sealed: 0. */
 MUST_CHECK int shm_seal(struct shm *shm);
 /* Of whose chore done and user are set: brings all its pages, or takes it away. The mapping is the
  * chore's then. */

@@ -391,6 +391,7 @@ uint32_t client_open_arena(struct client *c, uint64_t bytes, int *ret_fd)
 	*ret_fd = c->fds[0];
 	c->arena_bytes = reply->arena->bytes;
 	assert_int_equal(channel_segment_map(*ret_fd, c->arena_bytes, 1, &c->arena), 0);
+	assert_int_equal(channel_segment_fill(c->arena, c->arena_bytes), 0);
 	return reply->arena->arena;
 }
 

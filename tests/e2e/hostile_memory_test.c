@@ -64,8 +64,8 @@ static void memory_in_use_takes_no_holes(void **state)
 	scene_end(&s);
 }
 
-/* Until it is sealed they are nobody's concern, and none is left afterwards. */
-static void holes_before_the_seal_are_filled(void **state)
+/* Until it is sealed they are nobody's concern: who made them fills them, and none is left. */
+static void holes_before_the_seal_are_filled_by_who_made_them(void **state)
 {
 	struct scene s = scene_begin(state);
 	struct client c = client_open(s.h);
@@ -76,6 +76,10 @@ static void holes_before_the_seal_are_filled(void **state)
 
 	memset(c.arena, 1, c.arena_bytes);
 	punch(fd, (off_t)c.arena_bytes);
+	assert_refused(client_seal(&c, arena), -ENODATA, "arena", "not all of its pages");
+	memset(c.arena, 1, c.arena_bytes - 4096);
+	assert_refused(client_seal(&c, arena), -ENODATA, "arena", "not all of its pages");
+	memset(c.arena, 1, c.arena_bytes);
 	assert_int_equal(client_seal(&c, arena)->code, 0);
 	assert_true(n_pages <= sizeof(in_core));
 	assert_int_equal(mincore(c.arena, c.arena_bytes, in_core), 0);
@@ -253,7 +257,7 @@ static void the_board_cannot_be_written(void **state)
 #define CASES(loop) \
 	HARNESS_CASE(loop, zeros_in_a_lane_end_that_lane_alone), \
 		HARNESS_CASE(loop, memory_in_use_takes_no_holes), \
-		HARNESS_CASE(loop, holes_before_the_seal_are_filled), \
+		HARNESS_CASE(loop, holes_before_the_seal_are_filled_by_who_made_them), \
 		HARNESS_CASE(loop, an_arena_is_not_used_before_its_seal), \
 		HARNESS_CASE(loop, a_lane_is_not_used_before_its_seal), \
 		HARNESS_CASE(loop, a_lane_with_seals_of_the_clients_is_refused), \

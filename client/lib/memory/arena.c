@@ -186,7 +186,11 @@ static int map_host(struct coppice_arena *arena, const char *what, int fd)
 
 	if (r < 0)
 		return explain_map(arena->c, what, r);
-	r = seal(arena->c, arena->id);
+	r = channel_segment_fill(map, arena->bytes);
+	if (r < 0)
+		r = explain_map(arena->c, what, r);
+	else
+		r = seal(arena->c, arena->id);
 	if (r < 0) {
 		connection_unmap(arena->c, map, arena->bytes);
 		return r;
