@@ -160,11 +160,12 @@ COPPICE_MUST_CHECK int coppice_model_query(struct coppice *c, uint32_t model,
  *
  * COPPICE_HOST: shared memory; nothing of CUDA is needed, whatever the daemon computes with. Blocks
  * until all its pages are there: half a second and more a gigabyte.
- * COPPICE_DEVICE: memory of the daemon's GPU, mapped here: a CUDA pointer, usable in the calling
+ * COPPICE_DEVICE: memory of the daemon's GPU, by CUDA IPC (a shareable handle of the VMM API, which
+ * is a descriptor of this memory and no other): a CUDA pointer, usable in the calling
  * thread's context if that is one of the GPU, else in the GPU's primary context, which is that of
  * the CUDA runtime. libcuda.so.1 is looked for here first. -ENODEV: there is no driver, or the
  * daemon's GPU is not among those that this process sees; -EOPNOTSUPP: the daemon computes without
- * a GPU; -EIO: CUDA refuses to map it (coppice_explain has the way out); -ENOMEM: the GPU is full.
+ * a GPU; -EIO: CUDA IPC is refused (coppice_explain has the way out); -ENOMEM: the GPU is full.
  */
 COPPICE_MUST_CHECK int coppice_arena_new(struct coppice *c, enum coppice_memory memory,
 					 size_t bytes, struct coppice_arena **ret);

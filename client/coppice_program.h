@@ -95,9 +95,9 @@ COPPICE_MUST_CHECK int coppice_weights_find(const struct coppice_weights *weight
  * weights that the session has open.
  *
  * Of a daemon on the CPU: host memory. What is written to it is this process's own from then on.
- * On a GPU: device memory of that GPU. Whoever maps it can write to it, and so change the weights of
- * all who have them: of this user alone, who can only mislead himself, as nobody shares weights
- * with another.
+ * On a GPU: device memory of that GPU, by CUDA IPC as of a device arena. Whoever maps it can write
+ * to it, and so change the weights of all who have them: of this user alone, who can only mislead
+ * himself, as nobody shares weights with another.
  *
  * Blocks: where nobody has mapped them before, on a CPU for as long as a copy of them takes.
  * -ETIMEDOUT: not yet, ask again; -EAGAIN: they have not been waited for; -EUSERS as

@@ -5,7 +5,8 @@
  * (arena_seal): so the kernel charges them to him, for as long as he keeps them, and not to the
  * daemon. Then nobody can take them away any more; all are mapped here, and it is lent to the
  * scheduler, whose batches wait for no page: but for what has ids of prompts alone, which no batch
- * needs, nor waits for a batch. Device memory is the scheduler's, and only its room is counted here.
+ * needs, nor waits for a batch. Device memory is the scheduler's, and only its room is counted
+ * here.
  * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
  * limit together, until its pages are free.
  */

@@ -64,6 +64,7 @@ static int lane_make(struct session *s, struct shm *lane, bool notify, int *ret_
 
 	if (r < 0)
 		return r;
+	lane->filled = true;
 	if (notify)
 		r = shm_notify_new(lane, &completions);
 	if (r < 0) {
@@ -153,11 +154,14 @@ static void seal_begin(struct session *s, uint64_t id, const void *message)
 		return;
 	}
 	r = session_seal(s, lane);
-	if (r < 0) {
+	if (r == -ENODATA)
+		reply_error(s, id, r, "lane", "Lane %u has not all of its pages: bring them first.",
+			    m->lane);
+	else if (r < 0)
 		reply_error(s, id, r, "lane", "Lane %u has seals that are not the daemon's: %s.",
 			    m->lane, strerror(-r));
+	if (r < 0)
 		return;
-	}
 	request = request_begin(s, id, &verb_lane_seal, sizeof(*call));
 	if (!request)
 		return;

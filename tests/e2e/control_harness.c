@@ -413,6 +413,15 @@ uint32_t client_arena(struct client *c, uint64_t bytes)
 	return arena;
 }
 
+void client_fill(int fd, uint64_t bytes)
+{
+	void *map;
+
+	assert_int_equal(channel_segment_map(fd, bytes, 1, &map), 0);
+	assert_int_equal(channel_segment_fill(map, bytes), 0);
+	munmap(map, bytes);
+}
+
 const Coppice__Reply *client_seal_lane(struct client *c, uint32_t lane)
 {
 	Coppice__LaneSeal m = COPPICE__LANE_SEAL__INIT;
@@ -429,6 +438,7 @@ uint32_t client_lane(struct client *c)
 
 	assert_int_equal(reply->code, 0);
 	lane = reply->lane->lane;
+	client_fill(c->fds[0], reply->lane->bytes);
 	assert_int_equal(client_seal_lane(c, lane)->code, 0);
 	return lane;
 }

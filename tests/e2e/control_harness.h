@@ -102,6 +102,8 @@ uint32_t client_open_arena(struct client *c, uint64_t bytes, int *ret_fd);
 const Coppice__Reply *client_seal(struct client *c, uint32_t arena);
 uint32_t client_arena(struct client *c, uint64_t bytes); /* all of it, mapped at c->arena */
 uint32_t client_lane(struct client *c);
+/* All pages of a segment, which the daemon wants to be there when it is sealed. */
+void client_fill(int fd, uint64_t bytes);
 /* That the client has mapped it. */
 const Coppice__Reply *client_seal_lane(struct client *c, uint32_t lane);
 /* A sequence on n tokens 1, 2, 3, ... at the arena's start. */

@@ -298,6 +298,7 @@ static uint32_t pollable_lane(struct client *c)
 	m.has_notify = m.notify = true;
 	reply = client_verb(c, lane_new, &m);
 	assert_int_equal(reply->code, 0);
+	client_fill(c->fds[0], reply->lane->bytes);
 	return reply->lane->lane;
 }
 

@@ -124,6 +124,7 @@ static struct abi_lane *open_lane(struct client *c, int *ret_fd)
 	*ret_fd = fcntl(c->fds[0], F_DUPFD_CLOEXEC, 0);
 	assert_true(*ret_fd >= 0);
 	assert_int_equal(channel_segment_map(*ret_fd, sizeof(struct abi_lane), 1, &map), 0);
+	assert_int_equal(channel_segment_fill(map, sizeof(struct abi_lane)), 0);
 	return map;
 }
 
@@ -150,6 +151,8 @@ static void a_lane_is_not_used_before_its_seal(void **state)
 	assert_refused(client_seq(&c, 1, 1, 1, 4), -ENOENT, "lane", NULL);
 	punch(fd, sizeof(*lane));
 	publish_nop(lane);
+	assert_refused(client_seal_lane(&c, 1), -ENODATA, "lane", "not all of its pages");
+	client_fill(fd, sizeof(*lane));
 	assert_int_equal(client_seal_lane(&c, 1)->code, 0);
 	assert_refused(client_seal_lane(&c, 1), -ENOENT, "lane", "to be sealed");
 	for (int i = 0; i < 1000 && ring_done(lane) < 1; i++)

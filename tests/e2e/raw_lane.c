@@ -30,6 +30,7 @@ static void raw_lane(struct raw *x)
 	x->notify_fd = keep_fd(&x->c, 1);
 	assert_int_equal(channel_segment_map(x->lane_fd, sizeof(*x->lane), 1, &map), 0);
 	x->lane = map;
+	assert_int_equal(channel_segment_fill(map, sizeof(*x->lane)), 0);
 	assert_int_equal(client_seal_lane(&x->c, x->c.reply->lane->lane)->code, 0);
 }
 

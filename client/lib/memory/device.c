@@ -106,12 +106,11 @@ static int map(const struct driver *driver, uint64_t address, const struct devic
 
 static int explain_refusal(struct coppice *c, const char *what, int error)
 {
-	return explain(
-		c->key, -EIO,
-		"%s: the daemon's memory cannot be mapped (%s, error %d): daemon and app are "
-		"to be both or neither under MPS, on one host, with one version of the "
-		"driver's library; or use a host arena",
-		what, driver_error(c->driver, error), error);
+	return explain(c->key, -EIO,
+		       "%s: CUDA IPC is refused (%s, error %d): daemon and app are "
+		       "to be both or neither under MPS, on one host, with one version of the "
+		       "driver's library; or use a host arena",
+		       what, driver_error(c->driver, error), error);
 }
 
 static int reserve_and_map(struct coppice *c, const char *what, const struct device_name *name,

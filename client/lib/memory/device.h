@@ -1,4 +1,4 @@
-/* device.h - the daemon's device memory, mapped here by its descriptor. */
+/* device.h - the daemon's device memory, mapped here by CUDA IPC: by its descriptor. */
 #ifndef COPPICE_CLIENT_DEVICE_H
 #define COPPICE_CLIENT_DEVICE_H
 

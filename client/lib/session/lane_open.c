@@ -59,7 +59,7 @@ static int map_shared(struct coppice_lane *lane, const Coppice__LaneReply *reply
 	    lane->segment.shared->magic != ABI_LANE_MAGIC ||
 	    lane->segment.shared->generation != reply->generation)
 		return -EPROTO;
-	return 0;
+	return channel_segment_fill(map, reply->bytes);
 }
 
 /* From now on nobody else maps it writable, nor takes its pages away: the daemon may use it. */

@@ -2,8 +2,8 @@
  * arenas.h - arenas: device memory that another process maps.
  *
  * Each has memory of its own, which is named by a descriptor and by nothing else: who keeps one, or
- * what was mapped by it, has that memory for good, and can never come to another's. (A handle of
- * CUDA IPC names an address: one that is kept opens what lies there later.)
+ * what was mapped by it, has that memory for good, and can never come to another's. (CUDA's older
+ * IPC handles name a place: one that is kept opens what is exported there later.)
  */
 #ifndef COPPICE_CUDA_ARENAS_H
 #define COPPICE_CUDA_ARENAS_H
