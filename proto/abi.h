@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ABI_VERSION 6u
+#define ABI_VERSION 7u
 #define ABI_BOARD_MAGIC UINT64_C(0x6472616f62706f63) /* "copboard" */
 #define ABI_LANE_MAGIC UINT64_C(0x656e616c2d706f63) /* "cop-lane" */
 

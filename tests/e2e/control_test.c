@@ -41,7 +41,7 @@ static void another_version_is_refused_and_both_are_named(void **state)
 
 	hello.abi_version = 77;
 	reply = client_verb(&c, hello, &hello);
-	assert_refused(reply, -EPROTO, "abi_version", "ABI version 6");
+	assert_refused(reply, -EPROTO, "abi_version", "ABI version 7");
 	assert_refused(reply, -EPROTO, "abi_version", "version 77");
 	assert_true(client_is_cut_off(&c));
 	client_close(&c);
