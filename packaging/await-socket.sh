@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Waits until somebody listens on a socket: packaging/await-socket.sh PATH PID. Fails when the process is gone first, or
-# after 20 s.
+# Waits until somebody listens on a socket: packaging/await-socket.sh PATH PID. Fails when the
+# process is gone first, or after 20 s.
 set -euo pipefail
 for ((i = 0; i < 400; i++)); do
 	[[ ! -S $1 ]] || exit 0

@@ -3,9 +3,9 @@
 #
 #   packaging/install-deps.sh [build|check]
 #
-# build: what a build of the daemon, the library, the tools and the Python package needs (and packaging/demo.sh). check,
-# the default: what packaging/check.sh needs besides. Nothing is touched where everything is there, or with
-# COPPICE_SKIP_DEPS=1.
+# build: what a build of the daemon, the library, the tools and the Python package needs (and
+# packaging/demo.sh). check, the default: what packaging/check.sh needs besides. Nothing is touched
+# where everything is there, or with COPPICE_SKIP_DEPS=1.
 set -euo pipefail
 
 build_packages=(
@@ -47,8 +47,8 @@ main() {
 		;;
 	esac
 	if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-		say "this machine has no apt: install what these Debian packages hold, then run this again" \
-			"with COPPICE_SKIP_DEPS=1: ${wanted[*]}"
+		say "this machine has no apt: install what these Debian packages hold," \
+			"then run this again with COPPICE_SKIP_DEPS=1: ${wanted[*]}"
 		exit 1
 	fi
 	for package in "${wanted[@]}"; do

@@ -1,5 +1,5 @@
-# The C on pages. With -v whole=N: block N, as it is. Else: all but the first two, which are programs, each as a function of
-# its own, for page_blocks.c.
+# The C on pages. With -v whole=N: block N, as it is. Else: all but the first two, which are
+# programs, each as a function of its own, for page_blocks.c.
 BEGIN { programs = 2 }
 
 function close_function()
@@ -10,7 +10,8 @@ function close_function()
 
 function open_function()
 {
-	printf "void block_%d(void);\nvoid block_%d(void)\n{\n#line %d \"%s\"\n", n, n, FNR + 1, FILENAME
+	printf "void block_%d(void);\nvoid block_%d(void)\n{\n", n, n
+	printf "#line %d \"%s\"\n", FNR + 1, FILENAME
 }
 
 /^```/ {
