@@ -350,9 +350,9 @@ struct backend_ops {
 	 * each, is to serve this one, whose queries have come one token further: list->rows have
 	 * the new positions and io the new slots (none where the query is where it was, or the
 	 * token on another device of a group), the tree and the rest of the list are as they were.
-	 * Called once per token, before the first submit with it; one after the other for those that have come since a
-	 * plan was prepared. 0, or BACKEND_SOON; -ESTALE or -ENOMEM: make a new plan. NULL: this
-	 * backend never can. */
+	 * Called once per token, before the first submit with it; one after the other for those
+	 * that have come since a plan was prepared. 0, or BACKEND_SOON; -ESTALE or -ENOMEM: make a
+	 * new plan. NULL: this backend never can. */
 	int (*advance)(struct backend *b, const struct backend_job *job);
 	/* Makes ahead what the first submit of a job with this plan id has to make of tree and
 	 * list, or advance has to have if that is called before: io is not looked at. One at a

@@ -197,8 +197,8 @@ static int collect_parts(struct batch_job *job)
 	return 0;
 }
 
-/* The plan is to serve steps so many tokens later, at most, than it does now. False: it cannot, and is of no
- * more use. */
+/* The plan is to serve steps so many tokens later, at most, than it does now. False: it cannot, and
+ * is of no more use. */
 static bool is_served_by(const struct sched_core *core, struct batch_job *job, struct plan *plan,
 			 uint32_t later)
 {

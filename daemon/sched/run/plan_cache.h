@@ -60,8 +60,8 @@ struct plan_cache {
 /* A batch of so many jobs begins: there is room for their plans, and none is taken. 0 or
  * -ENOMEM. */
 MUST_CHECK int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs);
-/* The plan that fits, which is taken then, and how many tokens later at most than it was planned for
- * the sequences are; NULL: none. */
+/* The plan that fits, which is taken then, and how many tokens later at most the sequences are than
+ * it was planned for; NULL: none. */
 struct plan *plan_cache_get(struct plan_cache *c, const struct plan_key *key, uint32_t *ret_later);
 /* This one is taken. Returns it. */
 struct plan *plan_cache_take(struct plan_cache *c, struct plan *plan);

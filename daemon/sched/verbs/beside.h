@@ -12,7 +12,7 @@
 
 /* Always: it looks at things, or touches of the store nothing but paths. */
 bool beside_pass(const struct sched *s, const struct sched_request *rq);
-/* Between two segments of it, when the backend has nothing of it: it takes nothing that is in use. */
+/* Between two segments of it, when the backend has none: it takes nothing that is in use. */
 bool beside_segments(const struct sched *s, const struct sched_request *rq);
 /* The same, if the request's session has nothing in the pass. */
 bool beside_segments_of_others(const struct sched *s, const struct sched_request *rq);
